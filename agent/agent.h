@@ -32,7 +32,7 @@
 namespace fsdpd {
 
 struct AgentOptions {
-  std::string coordinator;  // HOST:PORT
+  std::string coordinator;  // HOST:PORT, or several with commas
   std::string node;         // Unique among the coordinator's nodes.
   TlsFiles tls;             // Of the way to the coordinator; not given: plaintext.
   DeviceOffer offer;

@@ -38,6 +38,11 @@ v1::AgentMessage Attachment::Begin(v1::Register registration) {
 
 absl::Status Attachment::Check(const v1::CoordinatorMessage& message) const {
   if (!welcomed_) {
+    if (fenced_ && message.epoch() != 0 && message.epoch() < newest_epoch_) {
+      return absl::FailedPreconditionError(absl::StrCat("the coordinator welcomes with epoch ",
+                                                        message.epoch(), " after ", newest_epoch_,
+                                                        ": another one leads since"));
+    }
     if (message.has_welcome() && message.epoch() != 0) return absl::OkStatus();
     return absl::InvalidArgumentError("the coordinator's first message is no Welcome with an epoch");
   }
@@ -48,6 +53,7 @@ absl::Status Attachment::Check(const v1::CoordinatorMessage& message) const {
 
 void Attachment::Welcome(const v1::CoordinatorMessage& message) {
   epoch_ = message.epoch();
+  newest_epoch_ = std::max(newest_epoch_, epoch_);
   welcomed_ = ever_welcomed_ = true;
   if (message.welcome().heartbeat_interval_ms() > 0)
     heartbeat_interval_ = absl::Milliseconds(message.welcome().heartbeat_interval_ms());

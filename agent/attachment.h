@@ -23,9 +23,10 @@ namespace fsdpd {
 
 class Attachment {
  public:
-  // `clock` outlives it.
-  explicit Attachment(Clock* clock, int max_lifecycle = Outbox::kMaxLifecycle)
-      : clock_(clock), outbox_(kMaxBufferedReports, max_lifecycle) {}
+  // `clock` outlives it. `fenced`: there are several coordinators of one state, whose epochs never go back.
+  // Those of one coordinator may, with a state that was put back by other means than its own.
+  explicit Attachment(Clock* clock, int max_lifecycle = Outbox::kMaxLifecycle, bool fenced = false)
+      : clock_(clock), fenced_(fenced), outbox_(kMaxBufferedReports, max_lifecycle) {}
 
   Outbox& outbox() { return outbox_; }
 
@@ -34,7 +35,8 @@ class Attachment {
   v1::AgentMessage Begin(v1::Register registration);
 
   // Whether the coordinator keeps to the protocol with it: Welcome with an epoch comes first, and the rest
-  // bears that. After an error the stream ends.
+  // bears that. One of several coordinators that led before the one that was heard last is not obeyed. After
+  // an error the stream ends.
   absl::Status Check(const v1::CoordinatorMessage& message) const;
   // REQUIRES: Check() was OK. Welcome is the first message; Take is for each other one, before it is acted
   // upon.
@@ -65,8 +67,10 @@ class Attachment {
 
  private:
   Clock* const clock_;
+  const bool fenced_;
   Outbox outbox_;
   int64_t epoch_ = 0;
+  int64_t newest_epoch_ = 0;  // Of all streams that were welcomed.
   bool welcomed_ = false;
   bool ever_welcomed_ = false;
   absl::Duration heartbeat_interval_ = absl::Milliseconds(kHeartbeatIntervalMs);

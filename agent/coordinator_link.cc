@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "agent/backoff.h"
+#include "base/address.h"
 #include "base/limits.h"
 #include "base/log.h"
 
@@ -16,6 +17,7 @@ namespace {
 
 constexpr absl::Duration kFirstRetry = absl::Milliseconds(100);
 constexpr absl::Duration kLastRetry = absl::Seconds(3);
+constexpr absl::Duration kLastRetryOfSeveral = absl::Seconds(1);  // One of them leads soon.
 constexpr absl::Duration kConnectTimeout = absl::Seconds(3);
 constexpr auto kConnectSlice = std::chrono::milliseconds(100);  // How late a shutdown may be seen.
 constexpr absl::Duration kEndTimeout = absl::Seconds(2);
@@ -29,20 +31,23 @@ std::chrono::nanoseconds UntilFrom(absl::Time when, absl::Time now) {
 
 // One stream. Guarded by the link's mutex, but for `context` and `stream`, which lock for themselves.
 struct CoordinatorLink::Session {
+  std::string address;
   grpc::ClientContext context;
   std::unique_ptr<Stream> stream;
   bool read_ended = false;
   bool write_ended = false;
 };
 
-CoordinatorLink::CoordinatorLink(std::string address, Handler* handler, Clock* clock, TlsFiles tls,
+CoordinatorLink::CoordinatorLink(const std::string& addresses, Handler* handler, Clock* clock, TlsFiles tls,
                                  int max_lifecycle)
-    : address_(std::move(address)),
-      own_tls_(tls.given() ? OwnTls::kCertificate : OwnTls::kNone),
+    : own_tls_(tls.given() ? OwnTls::kCertificate : OwnTls::kNone),
       handler_(handler),
       clock_(clock),
-      channel_(address_, std::move(tls), clock),
-      attachment_(clock_, max_lifecycle) {}
+      attachment_(clock_, max_lifecycle, /*fenced=*/ParseAddresses(addresses)->size() > 1) {
+  const std::vector<std::string> parsed = *ParseAddresses(addresses);
+  for (const std::string& address : parsed)
+    places_.push_back({address, CoordinatorChannel(address, tls, clock), ""});
+}
 
 CoordinatorLink::~CoordinatorLink() { Shutdown(absl::ZeroDuration()); }
 
@@ -117,10 +122,11 @@ bool CoordinatorLink::attached() {
 
 void CoordinatorLink::Run() {
   Backoff backoff(kFirstRetry, kLastRetry, std::random_device()());
-  absl::Duration wait;
+  absl::Duration wait = absl::ZeroDuration();
+  size_t first = 0;  // Where a round of the coordinators begins.
   do {
     bool reached = false;
-    const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = channel_.Current();
+    const absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = places_[asked_].channel.Current();
     if (channel.ok()) reached = AwaitChannel(channel->get());
     const absl::Status status = channel.ok() ? RunStream(*channel) : channel.status();
     bool attached = false, refused = false;
@@ -133,12 +139,16 @@ void CoordinatorLink::Run() {
     if (attached) {
       handler_->Connected(false);
       backoff.Reset();
-      last_reason_.clear();
+      for (Place& place : places_) place.last_reason.clear();
+      first = asked_;
     }
     if (refused) return handler_->Refused(status);
     SayWhy(status, attached);
+    asked_ = (asked_ + 1) % places_.size();
+    if (places_.size() > 1 && asked_ != first) continue;
     wait = reached ? backoff.Next() : kFirstRetry;  // One that is not there was waited for already.
-  } while (WaitBeforeRetry(wait));
+    if (places_.size() > 1) wait = std::min(wait, kLastRetryOfSeveral);
+  } while (WaitBeforeRetry(std::exchange(wait, absl::ZeroDuration())));
   handler_->Connected(false);
 }
 
@@ -146,12 +156,13 @@ void CoordinatorLink::Run() {
 void CoordinatorLink::SayWhy(const absl::Status& status, bool attached) {
   const std::string words =
       absl::IsUnavailable(status) ? WordsOfConnectFault(status.message(), own_tls_) : status.ToString();
-  if (std::exchange(last_reason_, words) == words) return;
+  Place& place = places_[asked_];
+  if (std::exchange(place.last_reason, words) == words) return;
   // One that is there and does not fit stays so until somebody does something.
   if (attached || NobodyIsThere(words) || !absl::IsUnavailable(status)) {
-    LogWarning("coordinator %s is away, will retry: %s", address_, words);
+    LogWarning("coordinator %s is away, will retry: %s", place.address, words);
   } else {
-    LogWarning("no connection to coordinator %s, will retry: %s", address_, words);
+    LogWarning("no connection to coordinator %s, will retry: %s", place.address, words);
   }
 }
 
@@ -181,6 +192,7 @@ absl::Status CoordinatorLink::RunStream(const std::shared_ptr<grpc::Channel>& ch
   v1::Register info = handler_->Registration();
   v1::AgentMessage registration;
   Session session;
+  session.address = places_[asked_].address;
   {
     MutexLock lock(&mutex_);
     if (stopping_) return absl::CancelledError("the agent stops");
@@ -232,7 +244,7 @@ bool CoordinatorLink::Take(Session* session, const v1::CoordinatorMessage& messa
     return false;
   }
   if (first) {
-    LogInfo("attached coordinator=%s epoch=%d", address_, message.epoch());
+    LogInfo("attached coordinator=%s epoch=%d", session->address, message.epoch());
     handler_->Connected(true);
     MutexLock lock(&mutex_);
     attachment_.Welcome(message);

@@ -11,6 +11,9 @@
 // UNAUTHENTICATED and PERMISSION_DENIED: its certificate is not this node's) goes to Refused and is not tried
 // again; later refusals are retried, as a coordinator may still hold the old stream, and files be replaced.
 //
+// Of several coordinators one leads; the others refuse the stream. They are asked one after the other, and
+// the wait is after all of them.
+//
 // Two threads per stream: one reads, one writes; `handler` is called by one of them at a time and must not
 // block on the link. Thread safety: all methods.
 #pragma once
@@ -37,8 +40,8 @@ class CoordinatorLink : public Uplink {
  public:
   using Handler = UplinkHandler;
 
-  // Both pointers outlive the link.
-  CoordinatorLink(std::string address, Handler* handler, Clock* clock, TlsFiles tls = {},
+  // `addresses`: as ParseAddresses() reads them; REQUIRES that it can. Both pointers outlive the link.
+  CoordinatorLink(const std::string& addresses, Handler* handler, Clock* clock, TlsFiles tls = {},
                   int max_lifecycle = Outbox::kMaxLifecycle);
   ~CoordinatorLink() override;
 
@@ -71,11 +74,18 @@ class CoordinatorLink : public Uplink {
   bool WaitBeforeRetry(absl::Duration wait);
   void SayWhy(const absl::Status& status, bool attached);
 
-  const std::string address_;
+  // One of the coordinators; the link's thread's own, once there is one.
+  struct Place {
+    std::string address;
+    CoordinatorChannel channel;
+    std::string last_reason;
+  };
+
   const OwnTls own_tls_;
   Handler* const handler_;
   Clock* const clock_;
-  CoordinatorChannel channel_;  // The thread's own, once there is one.
+  std::vector<Place> places_;
+  size_t asked_ = 0;  // Which of them.
 
   Mutex mutex_;
   CondVar changed_;
@@ -85,7 +95,6 @@ class CoordinatorLink : public Uplink {
   bool attached_ ABSL_GUARDED_BY(mutex_) = false;  // The present stream was welcomed.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time flush_until_ ABSL_GUARDED_BY(mutex_);
-  std::string last_reason_;  // The thread's own.
   std::thread thread_;
 };
 

@@ -1,6 +1,7 @@
 // What agent_test cannot reach: bounds and time that a test moves. The stream is real.
 #include "agent/coordinator_link.h"
 
+#include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -87,6 +88,46 @@ TEST(CoordinatorLink, OrdersWaitUntilWhatTheyLedToHasSettledAndNothingIsLost) {
 
 TEST(CoordinatorLink, AnOrderThatWaitsDoesNotKeepItFromEnding) {
   EXPECT_EQ(ThreeOrders<FakeClock>().UntilAnswerTo(2).size(), 2u);
+}
+
+TEST(CoordinatorLink, OfSeveralCoordinatorsItIsAttachedToTheOneThatLeads) {
+  ScriptedCoordinator standby, leader;
+  standby.Refuse(grpc::Status(grpc::StatusCode::UNAVAILABLE, "stands by"));
+  FakeClock clock;
+  Answering handler(&clock);
+  // At the first nobody is.
+  CoordinatorLink link(absl::StrCat("127.0.0.1:1,", standby.address(), ",", leader.address()), &handler,
+                       Clock::Real());
+  handler.link = &link;
+  link.Start();
+  leader.AwaitRegister(1);
+  // The leader dies, and the one that stood by leads.
+  standby.Refuse(grpc::Status::OK);
+  leader.Cut();
+  standby.AwaitRegister(1);
+  link.Shutdown(absl::ZeroDuration());
+}
+
+v1::CoordinatorMessage Welcome(int64_t epoch) {
+  v1::CoordinatorMessage message;
+  message.set_epoch(epoch);
+  message.mutable_welcome();
+  return message;
+}
+
+TEST(Attachment, OfSeveralCoordinatorsOneThatLedBeforeAnotherIsNotObeyed) {
+  FakeClock clock;
+  for (const bool several : {true, false}) {
+    Attachment attachment(&clock, Outbox::kMaxLifecycle, several);
+    attachment.Begin({});
+    ASSERT_TRUE(attachment.Check(Welcome(7)).ok());
+    attachment.Welcome(Welcome(7));
+    attachment.End(false);
+    attachment.Begin({});
+    // One alone, whose state was put back from a copy, is.
+    EXPECT_EQ(attachment.Check(Welcome(6)).ok(), !several);
+    EXPECT_TRUE(attachment.Check(Welcome(8)).ok());
+  }
 }
 
 }  // namespace

@@ -66,6 +66,15 @@ std::string CheckAddress(const std::string& address) {
   return parsed->port > 0 ? "" : "nobody can be reached at port 0";
 }
 
+std::string CheckAddresses(const std::string& text) {
+  const absl::StatusOr<std::vector<std::string>> addresses = ParseAddresses(text);
+  if (!addresses.ok()) return std::string(addresses.status().message());
+  for (const std::string& address : *addresses) {
+    if (const std::string wrong = CheckAddress(address); !wrong.empty()) return wrong;
+  }
+  return "";
+}
+
 std::string CheckNode(const std::string& node) {
   const absl::Status status = CheckNodeName(node);
   return status.ok() ? "" : absl::StrFormat("the name '%s' %s", node, status.message());
@@ -104,10 +113,12 @@ void DeclareSecurity(CLI::App* app, Flags* flags) {
 std::string WhyNotSecure(const Flags& flags) {
   const TlsFiles& tls = flags.agent.tls;
   if (flags.insecure) {
-    const absl::StatusOr<HostPort> coordinator = ParseHostPort(flags.agent.coordinator);
-    if (coordinator.ok() && IsLoopback(*coordinator)) return "";
-    return absl::StrCat("--insecure: the coordinator ", flags.agent.coordinator,
-                        " is not on this machine; use TLS");
+    const std::vector<std::string> coordinators = *ParseAddresses(flags.agent.coordinator);
+    for (const std::string& each : coordinators) {
+      if (IsLoopback(*ParseHostPort(each))) continue;
+      return absl::StrCat("--insecure: the coordinator ", each, " is not on this machine; use TLS");
+    }
+    return "";
   }
   for (const auto& [flag, value] :
        {std::pair("--coordinator-ca", &tls.trusted), std::pair("--tls-cert", &tls.certificate),
@@ -130,9 +141,10 @@ absl::Status CheckCertificate(const AgentOptions& options) {
 
 void Declare(CLI::App* app, Flags* flags) {
   app->set_version_flag("--version", std::string("fsdpd-agent ") + kVersion);
-  app->add_option("--coordinator", flags->agent.coordinator, "HOST:PORT of fsdpd-coordinator")
+  app->add_option("--coordinator", flags->agent.coordinator,
+                  "HOST:PORT of fsdpd-coordinator; with commas where there are several")
       ->required()
-      ->check(CheckAddress);
+      ->check(CheckAddresses);
   app->add_option("--node", flags->agent.node,
                   "This node's name, unique at the coordinator: lower-case letters, digits, '-' and '.'")
       ->default_str("the host's name")

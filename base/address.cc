@@ -3,6 +3,7 @@
 #include <absl/strings/ascii.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <sys/socket.h>
@@ -48,6 +49,16 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view text) {
   }
   address.host = std::string(host);
   return address;
+}
+
+absl::StatusOr<std::vector<std::string>> ParseAddresses(absl::string_view text) {
+  std::vector<std::string> addresses;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    const absl::string_view address = absl::StripAsciiWhitespace(part);
+    if (const absl::StatusOr<HostPort> read = ParseHostPort(address); !read.ok()) return read.status();
+    addresses.emplace_back(address);
+  }
+  return addresses;
 }
 
 // By trying: a socket can be bound to an own address only.

@@ -6,6 +6,7 @@
 #include <absl/strings/string_view.h>
 
 #include <string>
+#include <vector>
 
 namespace fsdpd {
 
@@ -17,6 +18,10 @@ struct HostPort {
 // INVALID_ARGUMENT says what is wrong. An IPv6 address stands in brackets; a host is required, and "0.0.0.0"
 // or "[::]" names all of a machine's. Names are not resolved.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view text);
+
+// "HOST:PORT", or several with commas between them: where to find one of several coordinators.
+// INVALID_ARGUMENT likewise.
+absl::StatusOr<std::vector<std::string>> ParseAddresses(absl::string_view text);
 
 // A name or an address that this machine has, as who is to be reached at it must. INVALID_ARGUMENT says why
 // not.

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/address.h"
 #include "base/connect_fault.h"
 #include "base/limits.h"
 #include "google/rpc/error_details.pb.h"
@@ -23,6 +24,8 @@ constexpr absl::Duration kReasonWithin = absl::Milliseconds(200);
 // Of an error's details, with room for a coordinator that says more than this one's 4 KiB.
 constexpr int kMaxMetadataBytes = 64 << 10;
 constexpr int kKeepaliveMs = 10'000;
+constexpr size_t kMaxPlaces = 16;
+constexpr int kMovesAtOnce = 4;  // From one coordinator to another without a pause.
 constexpr absl::Duration kLongestConnect = absl::Seconds(5);
 
 template <typename Detail>
@@ -98,40 +101,6 @@ absl::Status Silence(const absl::Status& status) {
   return IsSilence(status) ? absl::DeadlineExceededError("no answer in time") : status;
 }
 
-template <typename Request, typename Response>
-using CallStub = grpc::Status (v1::Coordinator::Stub::*)(grpc::ClientContext*, const Request&, Response*);
-
-template <typename Request, typename Response>
-absl::StatusOr<Response> Call(v1::Coordinator::Stub* stub, CallStub<Request, Response> method,
-                              const Request& request, absl::Duration timeout, bool idempotent) {
-  const absl::Time deadline = absl::Now() + timeout;
-  absl::Duration pause = kFirstPause;
-  while (true) {
-    grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(deadline));
-    Response response;
-    const absl::Status status = FromGrpc((stub->*method)(&context, request, &response));
-    if (status.ok()) return response;
-    const absl::Duration wait = PauseAfter(status, pause);
-    if (!idempotent || !absl::IsUnavailable(status) || absl::Now() + wait >= deadline) return Silence(status);
-    absl::SleepFor(wait);
-    pause = std::min(2 * pause, kLongestPause);
-  }
-}
-
-template <typename Response, typename Open>
-absl::Status ReadStream(const Open& open, Interrupt* interrupt,
-                        const std::function<void(const Response&)>& on_message) {
-  // Shared with the interrupt's action, which may still run while this function returns.
-  const auto context = std::make_shared<grpc::ClientContext>();
-  Interrupt::Scope scope(interrupt, [context] { context->TryCancel(); });
-  const auto reader = open(context.get());
-  Response message;
-  while (reader->Read(&message)) on_message(message);
-  const absl::Status status = FromGrpc(reader->Finish());
-  return interrupt->fired() ? absl::CancelledError("interrupted") : status;
-}
-
 }  // namespace
 
 std::string ReasonOf(const absl::Status& status) {
@@ -156,86 +125,182 @@ Violations FieldViolationsOf(const absl::Status& status) {
   return violations;
 }
 
-CoordinatorClient::CoordinatorClient(std::string address, Options options)
-    : address_(std::move(address)),
-      options_(std::move(options)),
-      channel_(MakeChannel(address_, options_)),
-      stub_(v1::Coordinator::NewStub(channel_)) {}
+struct CoordinatorClient::Place {
+  Place(const std::string& where, const Options& options)
+      : address(where), channel(MakeChannel(where, options)), stub(v1::Coordinator::NewStub(channel)) {}
+  const std::string address;
+  const std::shared_ptr<grpc::Channel> channel;
+  const std::unique_ptr<v1::Coordinator::Stub> stub;
+};
+
+// What is no address is taken as it is: gRPC says of it what is wrong.
+CoordinatorClient::CoordinatorClient(std::string addresses, Options options)
+    : address_(std::move(addresses)), options_(std::move(options)) {
+  const absl::StatusOr<std::vector<std::string>> several = ParseAddresses(address_);
+  for (const std::string& each : several.ok() ? *several : std::vector<std::string>{address_})
+    places_.push_back(std::make_shared<Place>(each, options_));
+}
+
+CoordinatorClient::~CoordinatorClient() = default;
+
+std::shared_ptr<CoordinatorClient::Place> CoordinatorClient::Asked() {
+  MutexLock lock(&mutex_);
+  return places_[asked_];
+}
+
+bool CoordinatorClient::Move(const Place& asked, const absl::Status& status) {
+  google::rpc::ErrorInfo info;
+  const bool stands_by = ReadDetail(status, &info) && info.reason() == "NOT_LEADER";
+  const bool gone = !stands_by && (absl::IsUnavailable(status) || IsSilence(status));
+  if (!stands_by && !gone) return false;
+  const auto leader = info.metadata().find("leader");
+  MutexLock lock(&mutex_);
+  if (places_[asked_].get() != &asked) return true;  // Another thread was faster.
+  if (!stands_by || leader == info.metadata().end()) {
+    asked_ = (asked_ + 1) % places_.size();
+    return gone && places_.size() > 1;
+  }
+  const auto known = std::find_if(places_.begin(), places_.end(),
+                                  [&](const auto& place) { return place->address == leader->second; });
+  asked_ = static_cast<size_t>(known - places_.begin());
+  if (known == places_.end()) {
+    if (places_.size() >= kMaxPlaces) asked_ = 0;
+    if (places_.size() < kMaxPlaces) places_.push_back(std::make_shared<Place>(leader->second, options_));
+  }
+  return places_[asked_].get() != &asked;
+}
 
 absl::Status CoordinatorClient::Connect() {
   const absl::Time deadline = absl::Now() + options_.call_timeout;
+  size_t places = 0;
+  {
+    MutexLock lock(&mutex_);
+    places = places_.size();
+  }
+  absl::Status status;
+  for (size_t tried = 0; tried < places; ++tried) {
+    const std::shared_ptr<Place> place = Asked();
+    // The last one is waited for as one that is alone.
+    const bool last = tried + 1 == places;
+    status =
+        ConnectTo(place.get(), std::min(absl::Now() + options_.connect_timeout / (last ? 1 : 2), deadline),
+                  last ? deadline : absl::Now());
+    if (status.ok() || !Move(*place, status)) return status;
+  }
+  return status;
+}
+
+absl::Status CoordinatorClient::ConnectTo(Place* place, absl::Time until, absl::Time deadline) {
   while (true) {
-    if (channel_->WaitForConnected(
-            absl::ToChronoTime(std::min(absl::Now() + options_.connect_timeout, deadline)))) {
-      return absl::OkStatus();
-    }
+    if (place->channel->WaitForConnected(absl::ToChronoTime(until))) return absl::OkStatus();
     // A call on a channel that failed tells at once why it failed; on one that still tries, it waits too.
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(std::max(deadline, absl::Now() + kReasonWithin)));
     v1::GetVersionResponse response;
-    const absl::Status status = FromGrpc(stub_->GetVersion(&context, {}, &response));
+    const absl::Status status = FromGrpc(place->stub->GetVersion(&context, {}, &response));
     // An answer of any kind is one: what it is will be told of the call that was meant.
     if (!absl::IsUnavailable(status) && !IsSilence(status)) return absl::OkStatus();
     if (!IsSilence(status))
       return absl::UnavailableError(
           WordsOfConnectFault(status.message(), options_.trusted.empty() ? OwnTls::kNone : OwnTls::kTrust));
     if (absl::Now() >= deadline) return Silence(status);
+    until = std::min(absl::Now() + options_.connect_timeout, deadline);
+  }
+}
+
+template <typename Request, typename Response, typename Method>
+absl::StatusOr<Response> CoordinatorClient::Call(Method method, const Request& request, bool idempotent) {
+  const absl::Time deadline = absl::Now() + options_.call_timeout;
+  absl::Duration pause = kFirstPause;
+  for (int moves = 0;; ++moves) {
+    const std::shared_ptr<Place> place = Asked();
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(deadline));
+    Response response;
+    const absl::Status status = FromGrpc((place->stub.get()->*method)(&context, request, &response));
+    if (status.ok()) return response;
+    const bool not_done = ReasonOf(status) == "NOT_LEADER";
+    const bool again = absl::IsUnavailable(status) && (idempotent || not_done);
+    const bool elsewhere = Move(*place, status);
+    const absl::Duration wait =
+        elsewhere && moves < kMovesAtOnce ? absl::ZeroDuration() : PauseAfter(status, pause);
+    if (!again || absl::Now() + wait >= deadline) return Silence(status);
+    absl::SleepFor(wait);
+    if (wait > absl::ZeroDuration()) pause = std::min(2 * pause, kLongestPause);
+  }
+}
+
+template <typename Response, typename Open>
+absl::Status CoordinatorClient::ReadStream(const Open& open, Interrupt* interrupt,
+                                           const std::function<void(const Response&)>& on_message) {
+  for (int moves = 0;; ++moves) {
+    const std::shared_ptr<Place> place = Asked();
+    // Shared with the interrupt's action, which may still run while this function returns.
+    const auto context = std::make_shared<grpc::ClientContext>();
+    Interrupt::Scope scope(interrupt, [context] { context->TryCancel(); });
+    const auto reader = open(place->stub.get(), context.get());
+    Response message;
+    while (reader->Read(&message)) on_message(message);
+    const absl::Status status = FromGrpc(reader->Finish());
+    if (interrupt->fired()) return absl::CancelledError("interrupted");
+    const bool elsewhere = Move(*place, status);
+    if (!elsewhere || ReasonOf(status) != "NOT_LEADER" || moves >= kMovesAtOnce) return status;
   }
 }
 
 absl::StatusOr<v1::SubmitJobResponse> CoordinatorClient::SubmitJob(const v1::SubmitJobRequest& request) {
-  return Call(stub_.get(), &v1::Coordinator::Stub::SubmitJob, request, options_.call_timeout,
-              !request.request_id().empty());
+  return Call<v1::SubmitJobRequest, v1::SubmitJobResponse>(&v1::Coordinator::Stub::SubmitJob, request,
+                                                           !request.request_id().empty());
 }
 
 absl::StatusOr<v1::ValidateJobResponse> CoordinatorClient::ValidateJob(
     const v1::ValidateJobRequest& request) {
-  return Call(stub_.get(), &v1::Coordinator::Stub::ValidateJob, request, options_.call_timeout, true);
+  return Call<v1::ValidateJobRequest, v1::ValidateJobResponse>(&v1::Coordinator::Stub::ValidateJob, request);
 }
 
 absl::StatusOr<v1::PlanJobResponse> CoordinatorClient::PlanJob(const v1::PlanJobRequest& request) {
-  return Call(stub_.get(), &v1::Coordinator::Stub::PlanJob, request, options_.call_timeout, true);
+  return Call<v1::PlanJobRequest, v1::PlanJobResponse>(&v1::Coordinator::Stub::PlanJob, request);
 }
 
 absl::StatusOr<v1::SearchPlansResponse> CoordinatorClient::SearchPlans(
     const v1::SearchPlansRequest& request) {
-  return Call(stub_.get(), &v1::Coordinator::Stub::SearchPlans, request, options_.call_timeout, true);
+  return Call<v1::SearchPlansRequest, v1::SearchPlansResponse>(&v1::Coordinator::Stub::SearchPlans, request);
 }
 
 absl::StatusOr<v1::GetJobResponse> CoordinatorClient::GetJob(const v1::GetJobRequest& request) {
-  return Call(stub_.get(), &v1::Coordinator::Stub::GetJob, request, options_.call_timeout, true);
+  return Call<v1::GetJobRequest, v1::GetJobResponse>(&v1::Coordinator::Stub::GetJob, request);
 }
 
 absl::StatusOr<v1::ListJobsResponse> CoordinatorClient::ListJobs(const v1::ListJobsRequest& request) {
-  return Call(stub_.get(), &v1::Coordinator::Stub::ListJobs, request, options_.call_timeout, true);
+  return Call<v1::ListJobsRequest, v1::ListJobsResponse>(&v1::Coordinator::Stub::ListJobs, request);
 }
 
 absl::StatusOr<v1::CancelJobResponse> CoordinatorClient::CancelJob(const v1::CancelJobRequest& request) {
-  return Call(stub_.get(), &v1::Coordinator::Stub::CancelJob, request, options_.call_timeout, true);
+  return Call<v1::CancelJobRequest, v1::CancelJobResponse>(&v1::Coordinator::Stub::CancelJob, request);
 }
 
 absl::StatusOr<v1::PauseJobResponse> CoordinatorClient::PauseJob(const v1::PauseJobRequest& request) {
-  return Call(stub_.get(), &v1::Coordinator::Stub::PauseJob, request, options_.call_timeout, true);
+  return Call<v1::PauseJobRequest, v1::PauseJobResponse>(&v1::Coordinator::Stub::PauseJob, request);
 }
 
 absl::StatusOr<v1::ResumeJobResponse> CoordinatorClient::ResumeJob(const v1::ResumeJobRequest& request) {
-  return Call(stub_.get(), &v1::Coordinator::Stub::ResumeJob, request, options_.call_timeout, true);
+  return Call<v1::ResumeJobRequest, v1::ResumeJobResponse>(&v1::Coordinator::Stub::ResumeJob, request);
 }
 
 absl::StatusOr<v1::RetryJobResponse> CoordinatorClient::RetryJob(const v1::RetryJobRequest& request) {
-  return Call(stub_.get(), &v1::Coordinator::Stub::RetryJob, request, options_.call_timeout, true);
+  return Call<v1::RetryJobRequest, v1::RetryJobResponse>(&v1::Coordinator::Stub::RetryJob, request);
 }
 
 absl::StatusOr<v1::DeleteJobResponse> CoordinatorClient::DeleteJob(const v1::DeleteJobRequest& request) {
-  return Call(stub_.get(), &v1::Coordinator::Stub::DeleteJob, request, options_.call_timeout, false);
+  return Call<v1::DeleteJobRequest, v1::DeleteJobResponse>(&v1::Coordinator::Stub::DeleteJob, request, false);
 }
 
 absl::StatusOr<v1::ListNodesResponse> CoordinatorClient::ListNodes(const v1::ListNodesRequest& request) {
-  return Call(stub_.get(), &v1::Coordinator::Stub::ListNodes, request, options_.call_timeout, true);
+  return Call<v1::ListNodesRequest, v1::ListNodesResponse>(&v1::Coordinator::Stub::ListNodes, request);
 }
 
 absl::StatusOr<v1::CordonNodeResponse> CoordinatorClient::CordonNode(const v1::CordonNodeRequest& request) {
-  return Call(stub_.get(), &v1::Coordinator::Stub::CordonNode, request, options_.call_timeout, true);
+  return Call<v1::CordonNodeRequest, v1::CordonNodeResponse>(&v1::Coordinator::Stub::CordonNode, request);
 }
 
 absl::StatusOr<v1::PreflightNodeResponse> CoordinatorClient::PreflightNode(
@@ -245,28 +310,35 @@ absl::StatusOr<v1::PreflightNodeResponse> CoordinatorClient::PreflightNode(
 
 absl::StatusOr<v1::UncordonNodeResponse> CoordinatorClient::UncordonNode(
     const v1::UncordonNodeRequest& request) {
-  return Call(stub_.get(), &v1::Coordinator::Stub::UncordonNode, request, options_.call_timeout, true);
+  return Call<v1::UncordonNodeRequest, v1::UncordonNodeResponse>(&v1::Coordinator::Stub::UncordonNode,
+                                                                 request);
 }
 
 absl::StatusOr<v1::GetVersionResponse> CoordinatorClient::GetVersion(const v1::GetVersionRequest& request) {
-  return Call(stub_.get(), &v1::Coordinator::Stub::GetVersion, request, options_.call_timeout, true);
+  return Call<v1::GetVersionRequest, v1::GetVersionResponse>(&v1::Coordinator::Stub::GetVersion, request);
 }
 
 absl::Status CoordinatorClient::WatchJob(const v1::WatchJobRequest& request, Interrupt* interrupt,
                                          const std::function<void(const v1::WatchJobResponse&)>& on_update) {
-  const auto open = [&](grpc::ClientContext* context) { return stub_->WatchJob(context, request); };
+  const auto open = [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
+    return stub->WatchJob(context, request);
+  };
   return ReadStream<v1::WatchJobResponse>(open, interrupt, on_update);
 }
 
 absl::Status CoordinatorClient::TailLogs(const v1::TailLogsRequest& request, Interrupt* interrupt,
                                          const std::function<void(const v1::TailLogsResponse&)>& on_line) {
-  const auto open = [&](grpc::ClientContext* context) { return stub_->TailLogs(context, request); };
+  const auto open = [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
+    return stub->TailLogs(context, request);
+  };
   return ReadStream<v1::TailLogsResponse>(open, interrupt, on_line);
 }
 
 absl::Status CoordinatorClient::TraceJob(const v1::TraceJobRequest& request, Interrupt* interrupt,
                                          const std::function<void(const v1::TraceJobResponse&)>& on_update) {
-  const auto open = [&](grpc::ClientContext* context) { return stub_->TraceJob(context, request); };
+  const auto open = [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
+    return stub->TraceJob(context, request);
+  };
   return ReadStream<v1::TraceJobResponse>(open, interrupt, on_update);
 }
 

@@ -5,6 +5,10 @@
 //   v1::SubmitJobRequest request;  request.set_request_id(NewToken());  ...
 //   absl::StatusOr<v1::SubmitJobResponse> response = client.SubmitJob(request);
 //
+// Of several coordinators ("HOST:PORT,HOST:PORT") one leads. What another one may not do itself it has not
+// done, and it says who leads: that one is asked then, also where it is not in the list. Who is gone, or says
+// nothing when Connect() asks, is passed over.
+//
 // Unary calls have `call_timeout` and are repeated on UNAVAILABLE within it, by RetryInfo or with growing
 // pauses: every one is idempotent by contract (coordinator.proto) as long as a submit carries a request_id;
 // one without is tried once. Streams have no deadline and are not repeated (client/job_follow.h does, by
@@ -24,7 +28,9 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "base/mutex.h"
 #include "base/violation.h"
 #include "client/interrupt.h"
 #include "proto/fsdpd/v1/coordinator.grpc.pb.h"
@@ -47,7 +53,8 @@ class CoordinatorClient {
     std::string token = "";    // Says who calls; goes over TLS only. May be empty.
   };
 
-  CoordinatorClient(std::string address, Options options);  // "HOST:PORT"
+  CoordinatorClient(std::string addresses, Options options);
+  ~CoordinatorClient();
 
   // UNAVAILABLE, with the reason of the last attempt, when nobody could be reached for connect_timeout.
   // DEADLINE_EXCEEDED when somebody may be there and said nothing for call_timeout.
@@ -78,13 +85,25 @@ class CoordinatorClient {
   absl::Status TraceJob(const v1::TraceJobRequest& request, Interrupt* interrupt,
                         const std::function<void(const v1::TraceJobResponse&)>& on_update);
 
-  const std::string& address() const { return address_; }
+  const std::string& address() const { return address_; }  // As it was given.
 
  private:
+  struct Place;
+  absl::Status ConnectTo(Place* place, absl::Time until, absl::Time deadline);
+  std::shared_ptr<Place> Asked();
+  // After `status` of `asked`: whether another one is to be asked, at once.
+  bool Move(const Place& asked, const absl::Status& status);
+  template <typename Request, typename Response, typename Method>
+  absl::StatusOr<Response> Call(Method method, const Request& request, bool idempotent = true);
+  template <typename Response, typename Open>
+  absl::Status ReadStream(const Open& open, Interrupt* interrupt,
+                          const std::function<void(const Response&)>& on_message);
+
   const std::string address_;
   const Options options_;
-  std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<v1::Coordinator::Stub> stub_;
+  Mutex mutex_;
+  std::vector<std::shared_ptr<Place>> places_ ABSL_GUARDED_BY(mutex_);
+  size_t asked_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace fsdpd

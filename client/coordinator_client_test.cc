@@ -85,6 +85,45 @@ TEST_F(CoordinatorClientTest, RepeatsASubmitOnlyWithARequestId) {
   EXPECT_TRUE(client.SubmitJob(request).ok());
 }
 
+TEST_F(CoordinatorClientTest, AsksTheOneThatLeadsWhereverItIsInTheList) {
+  ScriptedApi standby;
+  standby.Start();
+  const auto refuse = [this](const auto&, auto*) {
+    return RefusalWithDetails(grpc::StatusCode::UNAVAILABLE, "stands by", "NOT_LEADER", {},
+                              {{"leader", server_.address()}});
+  };
+  standby.on_submit = refuse;
+  const auto submits = std::make_shared<std::atomic<int>>(0);
+  server_.on_submit = [submits](const auto&, auto* answer) {
+    ++*submits;
+    answer->mutable_job()->set_id("j");
+    return grpc::Status::OK;
+  };
+  // Nobody is at the first; the leader is not in the list: what stands by knows it.
+  CoordinatorClient client(absl::StrCat("127.0.0.1:1,", standby.address()), {});
+  ASSERT_TRUE(client.Connect().ok());
+  const auto submitted = client.SubmitJob({});  // Without a request id: it was not done.
+  ASSERT_TRUE(submitted.ok()) << submitted.status();
+  EXPECT_EQ(*submits, 1);
+}
+
+TEST_F(CoordinatorClientTest, GoesOnWithAnotherWhenTheOneThatAnsweredIsGone) {
+  auto first = std::make_unique<ScriptedApi>();
+  first->Start();
+  for (ScriptedApi* each : {first.get(), &server_})
+    each->on_version = [each, this](const auto&, auto* answer) {
+      answer->set_version(each == &server_ ? "second" : "first");
+      return grpc::Status::OK;
+    };
+  CoordinatorClient client(absl::StrCat(first->address(), ",", server_.address()), {});
+  ASSERT_TRUE(client.Connect().ok());
+  EXPECT_EQ(client.GetVersion({})->version(), "first");
+  first.reset();
+  const auto answered = client.GetVersion({});
+  ASSERT_TRUE(answered.ok()) << answered.status();
+  EXPECT_EQ(answered->version(), "second");
+}
+
 TEST_F(CoordinatorClientTest, DoesNotRepeatWhatWillNotChange) {
   const auto calls = std::make_shared<std::atomic<int>>(0);
   server_.on_get = [calls](const auto&, auto*) {

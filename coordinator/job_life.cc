@@ -4,6 +4,7 @@
 
 #include "base/call_limits.h"
 #include "coordinator/errors.h"
+#include "coordinator/job_query.h"
 #include "coordinator/job_service.h"
 
 namespace fsdpd {
@@ -36,7 +37,7 @@ grpc::Status Answer(const std::string& id, absl::StatusOr<v1::Job> job, Response
 grpc::Status JobService::CancelJob(grpc::ServerContext*, const v1::CancelJobRequest* request,
                                    v1::CancelJobResponse* response) {
   const int64_t grace = request->has_grace_seconds() ? request->grace_seconds() : kDefaultGraceSeconds;
-  absl::Status checked = CheckId(request->id());
+  absl::Status checked = CheckJobId(request->id());
   checked.Update(CheckGrace(grace));
   checked.Update(CheckReason(request->reason()));
   if (!checked.ok()) return ToGrpc(checked);
@@ -47,7 +48,7 @@ grpc::Status JobService::CancelJob(grpc::ServerContext*, const v1::CancelJobRequ
 grpc::Status JobService::PauseJob(grpc::ServerContext*, const v1::PauseJobRequest* request,
                                   v1::PauseJobResponse* response) {
   const int64_t grace = request->has_grace_seconds() ? request->grace_seconds() : kDefaultPauseGraceSeconds;
-  absl::Status checked = CheckId(request->id());
+  absl::Status checked = CheckJobId(request->id());
   checked.Update(CheckGrace(grace));
   checked.Update(CheckReason(request->reason()));
   if (!checked.ok()) return ToGrpc(checked);
@@ -57,7 +58,7 @@ grpc::Status JobService::PauseJob(grpc::ServerContext*, const v1::PauseJobReques
 
 grpc::Status JobService::ResumeJob(grpc::ServerContext*, const v1::ResumeJobRequest* request,
                                    v1::ResumeJobResponse* response) {
-  absl::Status checked = CheckId(request->id());
+  absl::Status checked = CheckJobId(request->id());
   checked.Update(CheckReason(request->reason()));
   if (!checked.ok()) return ToGrpc(checked);
   return Answer(request->id(), parts_.reconciler->Resume(request->id(), request->reason()), response);
@@ -65,7 +66,7 @@ grpc::Status JobService::ResumeJob(grpc::ServerContext*, const v1::ResumeJobRequ
 
 grpc::Status JobService::RetryJob(grpc::ServerContext*, const v1::RetryJobRequest* request,
                                   v1::RetryJobResponse* response) {
-  absl::Status checked = CheckId(request->id());
+  absl::Status checked = CheckJobId(request->id());
   checked.Update(CheckReason(request->reason()));
   if (!checked.ok()) return ToGrpc(checked);
   return Answer(request->id(), parts_.reconciler->Retry(request->id(), request->reason()), response);
@@ -73,7 +74,7 @@ grpc::Status JobService::RetryJob(grpc::ServerContext*, const v1::RetryJobReques
 
 grpc::Status JobService::DeleteJob(grpc::ServerContext*, const v1::DeleteJobRequest* request,
                                    v1::DeleteJobResponse* response) {
-  if (const absl::Status checked = CheckId(request->id()); !checked.ok()) return ToGrpc(checked);
+  if (const absl::Status checked = CheckJobId(request->id()); !checked.ok()) return ToGrpc(checked);
   return Answer(request->id(), parts_.reconciler->Delete(request->id()), response);
 }
 

@@ -15,6 +15,7 @@
 #include "coordinator/job_machine.h"
 #include "coordinator/job_page.h"
 #include "coordinator/job_plan.h"
+#include "coordinator/job_query.h"
 #include "coordinator/page_token.h"
 #include "coordinator/placer.h"
 #include "coordinator/slot_count.h"
@@ -22,10 +23,6 @@
 namespace fsdpd {
 namespace {
 
-constexpr int kDefaultPage = 50;
-constexpr int kMaxPage = 500;
-// A page ends early at half of what a message may have: jobs carry specs of up to a megabyte.
-constexpr size_t kMaxPageBytes = 8 << 20;
 constexpr int kMaxAfter = 64;
 // A job's id ends in six random characters: two of ten thousand jobs of one name meet once in a blue moon.
 constexpr int kInsertTries = 3;
@@ -37,32 +34,6 @@ absl::Status CheckRequestId(const std::string& id) {
   if (id.size() <= kMaxRequestId) return absl::OkStatus();
   return BadField("request_id",
                   absl::StrCat("has ", id.size(), " characters; at most ", kMaxRequestId, " are allowed"));
-}
-
-absl::StatusOr<JobQuery> QueryOf(const Caller& caller, const v1::ListJobsRequest& request) {
-  JobQuery query;
-  if (request.all_projects() && !request.project().empty())
-    return BadField("all_projects", "is not said with a project; leave one of them out");
-  query.project = request.project();
-  if (query.project.empty() && !request.all_projects() && caller.role != PersonRole::kAdmin)
-    query.project = caller.project;
-  query.max_bytes = kMaxPageBytes;
-  if (request.page_size() < 0) return BadField("page_size", "must not be negative");
-  query.limit = request.page_size() == 0 ? kDefaultPage : std::min(request.page_size(), kMaxPage);
-  for (int i = 0; i < request.states_size(); ++i) {
-    const v1::JobState state = request.states(i);
-    if (state == v1::JOB_STATE_UNSPECIFIED || !v1::JobState_IsValid(state)) {
-      return BadField(absl::StrCat("states[", i, "]"),
-                      absl::StrCat(static_cast<int>(state), " is no job state"));
-    }
-    query.states.push_back(state);
-  }
-  if (request.page_token().empty()) return query;
-  const absl::StatusOr<JobCursor> cursor = DecodePageToken(request.page_token());
-  if (!cursor.ok()) return BadField("page_token", cursor.status().message());
-  query.after_cursor = true;
-  query.cursor = *cursor;
-  return query;
 }
 
 // `request_id` is that of `job` already: whether the two ask for the same. (The store compares the specs.)
@@ -143,12 +114,6 @@ Violations NobodyToTakeIt(const v1::Job& job, const std::vector<NodeView>& nodes
 }
 
 }  // namespace
-
-absl::Status JobService::CheckId(const std::string& id) {
-  if (id.empty()) return BadField("id", "is required: the id that SubmitJob answered");
-  if (id.size() > 64) return BadField("id", "is no job id: it has more than 64 characters");
-  return absl::OkStatus();
-}
 
 // --- Submitting --------------------------------------------------------------------------------------------
 
@@ -266,7 +231,7 @@ absl::StatusOr<Violations> JobService::FolderFaults(const v1::JobSpec& spec, con
 // --- Reading -----------------------------------------------------------------------------------------------
 
 absl::StatusOr<v1::Job> JobService::Find(const std::string& id) {
-  FSDPD_RETURN_IF_ERROR(CheckId(id));
+  FSDPD_RETURN_IF_ERROR(CheckJobId(id));
   if (std::optional<v1::Job> live = parts_.board->Get(id); live.has_value()) return *std::move(live);
   absl::StatusOr<v1::Job> stored = parts_.store->Get(id);
   if (absl::IsNotFound(stored.status())) return JobNotFound(id);
@@ -319,7 +284,7 @@ absl::Status JobService::CheckStream(grpc::ServerContext* context) const {
 
 absl::Status JobService::Watch(grpc::ServerContext* context, const v1::WatchJobRequest& request,
                                grpc::ServerWriter<v1::WatchJobResponse>* writer) {
-  FSDPD_RETURN_IF_ERROR(CheckId(request.id()));
+  FSDPD_RETURN_IF_ERROR(CheckJobId(request.id()));
   v1::WatchJobResponse update;
   const std::shared_ptr<JobWatch> watch = parts_.board->Watch(request.id(), request.after_revision());
   if (watch == nullptr) {

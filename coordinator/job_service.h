@@ -104,7 +104,6 @@ class JobService final : public v1::Coordinator::Service {
   absl::StatusOr<std::vector<v1::Job::After>> AfterOf(const v1::SubmitJobRequest& request);
   absl::Status Watch(grpc::ServerContext* context, const v1::WatchJobRequest& request,
                      grpc::ServerWriter<v1::WatchJobResponse>* writer);
-  static absl::Status CheckId(const std::string& id);
   absl::StatusOr<v1::Job> Find(const std::string& id);
   std::vector<v1::Node> Nodes() const;  // By name.
   v1::Node NodeNamed(const std::string& name) const;

@@ -129,6 +129,14 @@ bool Leadership::Wait(absl::Duration duration) {
   return !ending_ && !over_;
 }
 
+// Not once it was over for whoever asked meanwhile: they have stopped to act.
+bool Leadership::Extend(absl::Time asked) {
+  MutexLock lock(&mutex_);
+  if (over_ || options_.clock->Now() >= until_) return false;
+  until_ = asked + options_.lease;
+  return true;
+}
+
 void Leadership::Renew() {
   std::string trouble;
   while (Wait(trouble.empty() ? options_.lease / kRenewalsPerLease : kRetry)) {
@@ -136,13 +144,11 @@ void Leadership::Renew() {
     const absl::Status kept =
         asked < held_until() ? etcd_->KeepAlive(lease_) : absl::UnavailableError("this process stood still");
     if (absl::IsNotFound(kept)) return Lose("its lease expired");
-    if (kept.ok()) {
-      MutexLock lock(&mutex_);
-      if (!over_) until_ = asked + options_.lease;
+    if (kept.ok() && Extend(asked)) {
       trouble.clear();
       continue;
     }
-    if (!held()) return Lose(absl::StrCat("its lease could not be renewed: ", kept.message()));
+    if (!held()) return Lose(absl::StrCat("its lease could not be renewed in time: ", kept.message()));
     if (trouble.empty()) LogWarning("cannot renew the lease, trying again: %s", kept.message());
     trouble = std::string(kept.message());
   }

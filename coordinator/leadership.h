@@ -55,6 +55,7 @@ class Leadership {
  private:
   Leadership(EtcdClient* etcd, Options options, std::function<void()> lost);
   absl::Status Count();
+  bool Extend(absl::Time asked);
   void Renew();
   bool Wait(absl::Duration duration);
 

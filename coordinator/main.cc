@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -21,6 +22,7 @@
 #include "coordinator/audit_log.h"
 #include "coordinator/backup_command.h"
 #include "coordinator/refused_handshakes.h"
+#include "coordinator/replica.h"
 #include "coordinator/server.h"
 
 namespace fsdpd {
@@ -28,6 +30,9 @@ namespace {
 
 struct Flags {
   ServerOptions server;
+  ReplicaOptions replica;  // With --store.
+  std::string store;
+  int64_t lease_s = 5;
   std::string port_file;
   int64_t tick_ms = 100;
   int64_t reattach_grace_ms = 15000;
@@ -112,14 +117,59 @@ void DescribePreflight(CLI::App* app, Flags* flags) {
       ->check(CheckFloor);
 }
 
+void DescribeStore(CLI::App* app, Flags* flags) {
+  ReplicaOptions& replica = flags->replica;
+  app->add_option("--store", flags->store,
+                  "etcd://HOST:PORT,HOST:PORT/PREFIX: the state of several coordinators, of which one leads")
+      ->check([flags](const std::string& store) {
+        return std::string(ParseStore(store, &flags->replica).message());
+      });
+  app->add_option(
+         "--advertise", replica.advertise,
+         "HOST:PORT at which agents, clients and other coordinators reach this one; default: --listen")
+      ->check(CheckListen);
+  app->add_option("--leader-lease-s", flags->lease_s,
+                  "For how long it leads without a word from etcd; others take over within a second after it")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 60));
+  const auto file = [&](const char* name, std::string* path, const char* about) {
+    app->add_option(name, *path, about)->type_name("FILE");
+  };
+  file("--etcd-ca", &replica.etcd.tls.trusted, "Authorities of etcd's certificates; without it, plaintext");
+  file("--etcd-cert", &replica.etcd.tls.certificate, "This coordinator's certificate for etcd, in PEM");
+  file("--etcd-key", &replica.etcd.tls.key, "Key of --etcd-cert; these three are read at the start");
+}
+
+// What the flags lack together, or "".
+std::string WhyNoState(const Flags& flags) {
+  if (flags.store.empty()) {
+    return flags.server.state_dir.empty() ? "--state-dir is required, or --store for several coordinators"
+                                          : "";
+  }
+  if (!flags.server.state_dir.empty()) return "--state-dir and --store: the state is in one of them";
+  const TlsFiles& tls = flags.replica.etcd.tls;
+  if (tls.certificate.empty() != tls.key.empty()) return "--etcd-cert and --etcd-key go together";
+  if (!tls.certificate.empty() && !tls.given()) return "--etcd-cert needs --etcd-ca";
+  for (const std::string& member : flags.replica.etcd.members) {
+    const absl::StatusOr<HostPort> address = ParseHostPort(member);
+    if (tls.given() || (address.ok() && IsLoopback(*address))) continue;
+    return absl::StrCat("--store: etcd at ", member, " is on another machine; that needs TLS: --etcd-ca");
+  }
+  if (!flags.replica.advertise.empty()) return "";
+  const absl::StatusOr<HostPort> listen = ParseHostPort(flags.server.listen);
+  if (listen.ok() && (listen->host == "0.0.0.0" || listen->host == "::"))
+    return "--advertise is required with --store where --listen names all addresses of a machine";
+  return "";
+}
+
 void Describe(CLI::App* app, Flags* flags) {
   app->set_version_flag("--version", std::string("fsdpd-coordinator ") + kVersion);
   app->add_option("--listen", flags->server.listen, "HOST:PORT to serve on; port 0 picks one")
       ->capture_default_str()
       ->check(CheckListen);
   app->add_option("--state-dir", flags->server.state_dir,
-                  "Directory for the durable state; made where missing")
-      ->required();
+                  "Directory for the durable state; made where missing. This, or --store");
+  DescribeStore(app, flags);
   app->add_option("--port-file", flags->port_file, "File that gets HOST:PORT once calls are served");
   app->add_option("--tick-ms", flags->tick_ms, "How often jobs are reconciled without an event")
       ->capture_default_str()
@@ -174,36 +224,68 @@ sigset_t BlockStopSignals() {
   return signals;
 }
 
-std::vector<FileFlag> FilesOf(const ServerOptions& server) {
+std::vector<FileFlag> FilesOf(const Flags& flags) {
+  const ServerOptions& server = flags.server;
+  const TlsFiles& etcd = flags.replica.etcd.tls;
   return {{"--tls-cert", server.tls.certificate},
           {"--tls-key", server.tls.key},
           {"--tls-client-ca", server.tls.trusted},
           {"--tokens", server.tokens},
           {"--quotas", server.quotas},
-          {"--audit-log", server.audit_log}};
+          {"--audit-log", server.audit_log},
+          {"--etcd-ca", etcd.trusted},
+          {"--etcd-cert", etcd.certificate},
+          {"--etcd-key", etcd.key}};
 }
 
-int Run(const Flags& flags) {
-  const sigset_t signals = BlockStopSignals();
-  TellRefusedHandshakes();
-  auto server = Server::Start(flags.server);
-  if (!server.ok()) {
-    const std::vector<FileFlag> files = FilesOf(flags.server);
-    LogError("cannot start: %s", WithFlag(files, server.status()));
-    return IsWrongPath(files, server.status()) ? 2 : 1;
-  }
-  const std::string address = (*server)->address();
+int CannotStart(const Flags& flags, const absl::Status& status) {
+  const std::vector<FileFlag> files = FilesOf(flags);
+  LogError("cannot start: %s", WithFlag(files, status));
+  return IsWrongPath(files, status) ? 2 : 1;
+}
+
+// False where it does not.
+bool Serving(const Flags& flags, const std::string& address) {
   if (!flags.port_file.empty() && !WritePortFile(flags.port_file, address)) {
     LogError("cannot write the port file path=%s error=%s", flags.port_file, strerror(errno));
-    return 1;
+    return false;
   }
-  LogInfo("serving address=%s state_dir=%s version=%s", address, flags.server.state_dir, kVersion);
+  LogInfo("serving address=%s state=%s version=%s", address,
+          flags.store.empty() ? flags.server.state_dir : flags.store, kVersion);
   if (flags.insecure) LogWarning("--insecure: plaintext, and whoever is on this machine may do everything");
+  return true;
+}
+
+int RunAlone(const Flags& flags, const sigset_t& signals) {
+  auto server = Server::Start(flags.server);
+  if (!server.ok()) return CannotStart(flags, server.status());
+  if (!Serving(flags, (*server)->address())) return 1;
   int signal = 0;
   sigwait(&signals, &signal);
   LogInfo("stopping signal=%d", signal);
   (*server)->Stop();
   return 0;
+}
+
+int RunReplica(const Flags& flags, const sigset_t& signals) {
+  ReplicaOptions options = flags.replica;
+  options.server = flags.server;
+  options.lease = absl::Seconds(flags.lease_s);
+  const auto replica = Replica::Start(options);
+  if (!replica.ok()) return CannotStart(flags, replica.status());
+  if (!Serving(flags, (*replica)->address())) return 1;
+  bool stopped = false;
+  const absl::Status ran = (*replica)->Run([&](absl::Duration wait) {
+    const timespec limit = absl::ToTimespec(wait);
+    if (stopped) return true;
+    const int signal = sigtimedwait(&signals, nullptr, &limit);
+    stopped = signal > 0;
+    if (stopped) LogInfo("stopping signal=%d", signal);
+    return stopped;
+  });
+  if (ran.ok()) return 0;
+  LogError("%s", WithFlag(FilesOf(flags), ran));
+  return 1;
 }
 
 int Main(int argc, char** argv) {
@@ -217,7 +299,8 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  if (const std::string wrong = WhyNotSecure(flags); !wrong.empty()) {
+  for (const std::string& wrong : {WhyNoState(flags), WhyNotSecure(flags)}) {
+    if (wrong.empty()) continue;
     fprintf(stderr, "%s\n", wrong.c_str());
     return 2;
   }
@@ -232,7 +315,9 @@ int Main(int argc, char** argv) {
   // Debian's Abseil looks for cycles of locks, gRPC's too, under one lock of the process.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   signal(SIGPIPE, SIG_IGN);  // Who reads the log through a pipe may end, and takes no job along.
-  return Run(flags);
+  const sigset_t signals = BlockStopSignals();
+  TellRefusedHandshakes();
+  return flags.store.empty() ? RunAlone(flags, signals) : RunReplica(flags, signals);
 }
 
 }  // namespace

@@ -107,10 +107,11 @@ void Reconciler::Start() {
   thread_ = std::thread([this] {
     while (!events_.closed()) {
       const std::deque<EventQueue::Event> events = events_.Take(options_.tick);
+      // Without the lead they are dropped: who waits for one of them hears that.
+      if (options_.leads != nullptr && !options_.leads()) continue;
       const auto begin = std::chrono::steady_clock::now();
       RunTick(events);
-      // When thousands of nodes come back at once, a tick takes all that came meanwhile, and others get a
-      // core.
+      // When thousands of nodes come back at once, a tick takes all that came meanwhile, and others get a core.
       const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - begin;
       std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(took, kLongestRest));
     }
@@ -121,6 +122,7 @@ void Reconciler::Stop() {
   events_.Close();
   if (!thread_.joinable()) return;
   thread_.join();
+  if (options_.leads != nullptr && !options_.leads()) return;
   ReadPresence();
   nodes_remembered_at_ = absl::InfinitePast();
   RememberNodes();

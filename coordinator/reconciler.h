@@ -63,6 +63,9 @@ struct ReconcilerOptions {
   PreflightPolicy preflight;
   // Not so where all runs in one thread (tests): who asks for something gets a tick of its own.
   bool own_thread = true;
+  // Whether this coordinator leads still; null where it is the only one. Once it does not, the thread acts no
+  // more, and who asks is told that the coordinator is stopping.
+  std::function<bool()> leads = nullptr;
 };
 
 class Reconciler {

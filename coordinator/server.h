@@ -10,42 +10,34 @@
 
 #include <absl/status/statusor.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 
-#include "base/clock.h"
-#include "base/tls_files.h"
+#include "coordinator/front.h"
 #include "coordinator/reconciler.h"
+#include "coordinator/state_store.h"
 
 namespace fsdpd {
 
-struct ServerOptions {
-  std::string listen = "127.0.0.1:7777";  // Port 0 picks one.
+struct ServerOptions : FrontOptions {
   std::string state_dir;
-  // Not given: plaintext, and nobody is asked who he is. Then `listen` is for this machine alone.
-  TlsFiles tls;
-  std::string tokens;     // File of who may call (people.h); with `tls`.
-  std::string quotas;     // File of how many ranks projects may have (quota.h); empty: as many as there are.
-  std::string audit_log;  // File that says who did what; empty: none.
-  int64_t audit_log_bytes = 64 << 20;
-  std::string health_listen;  // Health alone, in plaintext, for probes that know no TLS; empty: nowhere.
+  std::string quotas;  // File of how many ranks projects may have (quota.h); empty: as many as there are.
   ReconcilerOptions reconciler;
-  Clock* clock = Clock::Real();
 };
 
 class Server {
  public:
-  static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);
+  using OpenStore = std::function<absl::StatusOr<std::unique_ptr<StateStore>>()>;
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);  // On `state_dir`.
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options, const OpenStore& open);
   ~Server();
 
   std::string address() const;  // "host:port", with the port that was picked.
   void Stop();                  // Idempotent.
 
  private:
-  struct Security;
   struct Parts;
-  static absl::StatusOr<Security> Secure(const ServerOptions& options);
-  static absl::Status ServeHealth(const std::string& listen, Parts* parts);
   static void RestoreNodes(const Clock& clock, Parts* parts);
   explicit Server(std::unique_ptr<Parts> parts);
 

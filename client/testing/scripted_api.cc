@@ -19,13 +19,15 @@ void AddDetail(const Detail& detail, google::rpc::Status* status) {
 }  // namespace
 
 grpc::Status RefusalWithDetails(grpc::StatusCode code, const std::string& message, const std::string& reason,
-                                const std::vector<FieldText>& fields) {
+                                const std::vector<FieldText>& fields,
+                                const std::map<std::string, std::string>& metadata) {
   google::rpc::Status status;
   status.set_code(code);
   status.set_message(message);
   google::rpc::ErrorInfo info;
   info.set_domain("fsdpd");
   info.set_reason(reason);
+  info.mutable_metadata()->insert(metadata.begin(), metadata.end());
   AddDetail(info, &status);
   google::rpc::BadRequest bad;
   for (const FieldText& field : fields) {

@@ -7,6 +7,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,7 +23,8 @@ struct FieldText {
   std::string description;
 };
 grpc::Status RefusalWithDetails(grpc::StatusCode code, const std::string& message, const std::string& reason,
-                                const std::vector<FieldText>& fields = {});
+                                const std::vector<FieldText>& fields = {},
+                                const std::map<std::string, std::string>& metadata = {});
 
 // An answer that the test sets and gRPC's threads call. Locked, since gRPC is not instrumented: without it
 // ThreadSanitizer sees no order between the two.

@@ -1,0 +1,99 @@
+#include "coordinator/front.h"
+
+#include <absl/strings/str_cat.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include "base/address.h"
+#include "base/check.h"
+#include "base/limits.h"
+#include "coordinator/agent_service.h"
+#include "coordinator/job_service.h"
+
+namespace fsdpd {
+namespace {
+
+// Agents ping every heartbeat interval, also without a call; gRPC's own minimum of five minutes would answer
+// that with GOAWAY too_many_pings.
+constexpr int kMinPingIntervalMs = 1000;
+// Of calls; agents' streams have none (agent_service.h).
+constexpr int kMaxThreads = kMaxReaderStreams + 256;
+constexpr auto kShutdownGrace = std::chrono::milliseconds(500);
+
+absl::Status CannotListen(const std::string& address) {
+  return absl::UnavailableError(absl::StrCat("cannot listen on ", address,
+                                             ": the address is in use, not of this machine, or malformed"));
+}
+
+// gRPC adds health and reflection to every server by itself; this one has nothing else.
+absl::Status ServeHealth(const std::string& listen, Front* front) {
+  if (listen.empty()) return absl::OkStatus();
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
+  front->health = builder.BuildAndStart();
+  return front->health != nullptr && port != 0 ? absl::OkStatus() : CannotListen(listen);
+}
+
+}  // namespace
+
+absl::StatusOr<FrontSecurity> SecureFront(const FrontOptions& options) {
+  FrontSecurity security;
+  if (options.tls.given()) {
+    FSDPD_ASSIGN_OR_RETURN(security.port, TlsPort::Make(options.tls, options.clock));
+    FSDPD_ASSIGN_OR_RETURN(security.people, People::Open(options.tokens, options.clock));
+  } else {
+    FSDPD_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.listen));
+    if (!IsLoopback(listen)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(options.listen, " is reached from other machines: that needs TLS"));
+    }
+  }
+  if (!options.audit_log.empty()) {
+    FSDPD_ASSIGN_OR_RETURN(security.audit, AuditLog::Open(options.audit_log, options.audit_log_bytes));
+  }
+  return security;
+}
+
+absl::StatusOr<Front> OpenFront(const FrontOptions& options, const FrontSecurity& security,
+                                const std::vector<ServedService>& services) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ResourceQuota quota("fsdpd-coordinator");
+  quota.SetMaxThreads(kMaxThreads);
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.SetResourceQuota(quota);
+  builder.SetMaxReceiveMessageSize(kMaxRpcBytes);
+  builder.SetMaxSendMessageSize(kMaxRpcBytes);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // Two coordinators on one port must not share it.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingIntervalMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kAgentLostAfterMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kAgentLostAfterMs);
+  const std::shared_ptr<grpc::ServerCredentials> plaintext = grpc::InsecureServerCredentials();
+  builder.AddListeningPort(options.listen, security.port ? security.port : plaintext, &port);
+  for (const ServedService& each : services) builder.RegisterService(each.service);
+  Front front;
+  front.server = builder.BuildAndStart();
+  if (front.server == nullptr || port == 0) return CannotListen(options.listen);
+  if (const absl::Status health = ServeHealth(options.health_listen, &front); !health.ok()) {
+    front.Stop();
+    return health;
+  }
+  // Health answers by service too, as gRPC's probes and load balancers ask.
+  for (const ServedService& each : services)
+    front.server->GetHealthCheckService()->SetServingStatus(each.name, each.healthy);
+  front.address = absl::StrCat(options.listen.substr(0, options.listen.rfind(':')), ":", port);
+  return front;
+}
+
+void Front::Stop() {
+  if (server == nullptr) return;
+  server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+  server->Wait();
+  if (health != nullptr) health->Shutdown();
+}
+
+}  // namespace fsdpd

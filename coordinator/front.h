@@ -1,0 +1,63 @@
+// What every coordinator serves with, whether it leads or stands by: who may call, over what, and how a port
+// is opened with health and reflection.
+//
+// Thread-safe: functions.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/tls_files.h"
+#include "coordinator/audit_log.h"
+#include "coordinator/people.h"
+#include "coordinator/tls_port.h"
+
+namespace fsdpd {
+
+struct FrontOptions {
+  std::string listen = "127.0.0.1:7777";  // Port 0 picks one.
+  // Not given: plaintext, and nobody is asked who he is. Then `listen` is for this machine alone.
+  TlsFiles tls;
+  std::string tokens;     // File of who may call (people.h); with `tls`.
+  std::string audit_log;  // File that says who did what; empty: none.
+  int64_t audit_log_bytes = 64 << 20;
+  std::string health_listen;  // Health alone, in plaintext, for probes that know no TLS; empty: nowhere.
+  Clock* clock = Clock::Real();
+};
+
+// Null where the options ask for none.
+struct FrontSecurity {
+  std::shared_ptr<TlsPort> port;
+  std::unique_ptr<People> people;
+  std::unique_ptr<AuditLog> audit;
+};
+
+// INVALID_ARGUMENT for plaintext on an address that others reach, and for files with a fault.
+absl::StatusOr<FrontSecurity> SecureFront(const FrontOptions& options);
+
+// Running servers. Streams do not end by themselves: who shuts them down cancels those.
+struct Front {
+  std::unique_ptr<grpc::Server> server;
+  std::unique_ptr<grpc::Server> health;  // Null where the options ask for none.
+  std::string address;                   // "host:port", with the port that was picked.
+
+  // Waits at most about a second for calls. Idempotent.
+  void Stop();
+};
+
+// UNAVAILABLE for an address that cannot be listened on. Health answers for each of `services`, which outlive
+// it.
+struct ServedService {
+  grpc::Service* service;
+  const char* name;
+  bool healthy;
+};
+absl::StatusOr<Front> OpenFront(const FrontOptions& options, const FrontSecurity& security,
+                                const std::vector<ServedService>& services);
+
+}  // namespace fsdpd

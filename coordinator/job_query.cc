@@ -1,0 +1,53 @@
+#include "coordinator/job_query.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "coordinator/errors.h"
+#include "coordinator/page_token.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int kDefaultPage = 50;
+constexpr int kMaxPage = 500;
+// A page ends early at half of what a message may have: jobs carry specs of up to a megabyte.
+constexpr size_t kMaxPageBytes = 8 << 20;
+
+}  // namespace
+
+absl::Status CheckJobId(const std::string& id) {
+  if (id.empty()) return BadField("id", "is required: the id that SubmitJob answered");
+  if (id.size() > 64) return BadField("id", "is no job id: it has more than 64 characters");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<JobQuery> QueryOf(const Caller& caller, const v1::ListJobsRequest& request) {
+  JobQuery query;
+  if (request.all_projects() && !request.project().empty())
+    return BadField("all_projects", "is not said with a project; leave one of them out");
+  query.project = request.project();
+  if (query.project.empty() && !request.all_projects() && caller.role != PersonRole::kAdmin)
+    query.project = caller.project;
+  query.max_bytes = kMaxPageBytes;
+  if (request.page_size() < 0) return BadField("page_size", "must not be negative");
+  query.limit = request.page_size() == 0 ? kDefaultPage : std::min(request.page_size(), kMaxPage);
+  for (int i = 0; i < request.states_size(); ++i) {
+    const v1::JobState state = request.states(i);
+    if (state == v1::JOB_STATE_UNSPECIFIED || !v1::JobState_IsValid(state)) {
+      return BadField(absl::StrCat("states[", i, "]"),
+                      absl::StrCat(static_cast<int>(state), " is no job state"));
+    }
+    query.states.push_back(state);
+  }
+  if (request.page_token().empty()) return query;
+  const absl::StatusOr<JobCursor> cursor = DecodePageToken(request.page_token());
+  if (!cursor.ok()) return BadField("page_token", cursor.status().message());
+  query.after_cursor = true;
+  query.cursor = *cursor;
+  return query;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,152 @@
+#include "coordinator/standby_api.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <map>
+
+#include "base/check.h"
+#include "base/version.h"
+#include "coordinator/errors.h"
+#include "coordinator/job_query.h"
+#include "coordinator/page_token.h"
+
+namespace fsdpd {
+namespace {
+
+void TellRevision(int64_t revision, grpc::ServerContext* context) {
+  context->AddTrailingMetadata(kRevisionMetadata, absl::StrCat(revision));
+}
+
+}  // namespace
+
+absl::Status NotLeader(const std::string& leader) {
+  if (leader.empty()) {
+    return Refusal(absl::StatusCode::kUnavailable, "NOT_LEADER",
+                   "this coordinator stands by, and none leads at the moment; ask again");
+  }
+  return Refusal(absl::StatusCode::kUnavailable, "NOT_LEADER",
+                 absl::StrCat("this coordinator stands by; the one that leads is ", leader),
+                 {{"leader", leader}});
+}
+
+grpc::Status StandbyApi::Redirect(Context* context) {
+  const absl::StatusOr<Caller> caller = gate_->Identify(*context);
+  return ToGrpc(caller.ok() ? NotLeader(leader_()) : caller.status());
+}
+
+grpc::Status StandbyApi::Read(const char* method, Context* context,
+                              const std::function<absl::Status(const Caller&)>& read) {
+  const absl::StatusOr<Caller> caller = gate_->Identify(*context);
+  if (!caller.ok()) return ToGrpc(caller.status());
+  const absl::Status permitted = gate_->Permit(*caller, method, "");
+  return ToGrpc(permitted.ok() ? read(*caller) : permitted);
+}
+
+grpc::Status StandbyApi::GetJob(Context* c, const v1::GetJobRequest* q, v1::GetJobResponse* a) {
+  return Read("GetJob", c, [&](const Caller&) {
+    FSDPD_RETURN_IF_ERROR(CheckJobId(q->id()));
+    int64_t revision = 0;
+    absl::StatusOr<v1::Job> job = jobs_->Get(q->id(), &revision);
+    if (absl::IsNotFound(job.status())) return JobNotFound(q->id());
+    FSDPD_RETURN_IF_ERROR(job.status());
+    *a->mutable_job() = *std::move(job);
+    TellRevision(revision, c);
+    return absl::OkStatus();
+  });
+}
+
+grpc::Status StandbyApi::ListJobs(Context* c, const v1::ListJobsRequest* q, v1::ListJobsResponse* a) {
+  return Read("ListJobs", c, [&](const Caller& caller) {
+    FSDPD_ASSIGN_OR_RETURN(const JobQuery query, QueryOf(caller, *q));
+    int64_t revision = 0;
+    FSDPD_ASSIGN_OR_RETURN(const EtcdIndex index, jobs_->Load(&revision));
+    FSDPD_ASSIGN_OR_RETURN(JobPage page,
+                           jobs_->Read(IdsFor(index, query), query.limit, query.max_bytes, revision));
+    if (page.more) {
+      const v1::Job& last = page.jobs.back();
+      a->set_next_page_token(EncodePageToken({last.create_unix_nanos(), last.id()}));
+    }
+    for (v1::Job& job : page.jobs) *a->add_jobs() = std::move(job);
+    TellRevision(revision, c);
+    return absl::OkStatus();
+  });
+}
+
+grpc::Status StandbyApi::ListNodes(Context* c, const v1::ListNodesRequest*, v1::ListNodesResponse* a) {
+  return Read("ListNodes", c, [&](const Caller&) {
+    int64_t revision = 0;
+    FSDPD_ASSIGN_OR_RETURN(*a, jobs_->Nodes(&revision));
+    std::map<std::string, v1::Cordon> cordons;
+    FSDPD_ASSIGN_OR_RETURN(cordons, jobs_->Cordons());
+    for (v1::Node& node : *a->mutable_nodes()) {
+      const auto cordon = cordons.find(node.name());
+      if (cordon != cordons.end()) *node.mutable_cordon() = cordon->second;
+    }
+    TellRevision(revision, c);
+    return absl::OkStatus();
+  });
+}
+
+grpc::Status StandbyApi::GetVersion(Context* c, const v1::GetVersionRequest*, v1::GetVersionResponse* a) {
+  return Read("GetVersion", c, [&](const Caller&) {
+    a->set_version(kVersion);
+    return absl::OkStatus();
+  });
+}
+
+grpc::Status StandbyApi::SubmitJob(Context* c, const v1::SubmitJobRequest*, v1::SubmitJobResponse*) {
+  return Redirect(c);
+}
+grpc::Status StandbyApi::ValidateJob(Context* c, const v1::ValidateJobRequest*, v1::ValidateJobResponse*) {
+  return Redirect(c);
+}
+grpc::Status StandbyApi::PlanJob(Context* c, const v1::PlanJobRequest*, v1::PlanJobResponse*) {
+  return Redirect(c);
+}
+grpc::Status StandbyApi::SearchPlans(Context* c, const v1::SearchPlansRequest*, v1::SearchPlansResponse*) {
+  return Redirect(c);
+}
+grpc::Status StandbyApi::WatchJob(Context* c, const v1::WatchJobRequest*,
+                                  grpc::ServerWriter<v1::WatchJobResponse>*) {
+  return Redirect(c);
+}
+grpc::Status StandbyApi::CancelJob(Context* c, const v1::CancelJobRequest*, v1::CancelJobResponse*) {
+  return Redirect(c);
+}
+grpc::Status StandbyApi::PauseJob(Context* c, const v1::PauseJobRequest*, v1::PauseJobResponse*) {
+  return Redirect(c);
+}
+grpc::Status StandbyApi::ResumeJob(Context* c, const v1::ResumeJobRequest*, v1::ResumeJobResponse*) {
+  return Redirect(c);
+}
+grpc::Status StandbyApi::RetryJob(Context* c, const v1::RetryJobRequest*, v1::RetryJobResponse*) {
+  return Redirect(c);
+}
+grpc::Status StandbyApi::DeleteJob(Context* c, const v1::DeleteJobRequest*, v1::DeleteJobResponse*) {
+  return Redirect(c);
+}
+grpc::Status StandbyApi::TailLogs(Context* c, const v1::TailLogsRequest*,
+                                  grpc::ServerWriter<v1::TailLogsResponse>*) {
+  return Redirect(c);
+}
+grpc::Status StandbyApi::TraceJob(Context* c, const v1::TraceJobRequest*,
+                                  grpc::ServerWriter<v1::TraceJobResponse>*) {
+  return Redirect(c);
+}
+grpc::Status StandbyApi::CordonNode(Context* c, const v1::CordonNodeRequest*, v1::CordonNodeResponse*) {
+  return Redirect(c);
+}
+grpc::Status StandbyApi::UncordonNode(Context* c, const v1::UncordonNodeRequest*, v1::UncordonNodeResponse*) {
+  return Redirect(c);
+}
+grpc::Status StandbyApi::PreflightNode(Context* c, const v1::PreflightNodeRequest*,
+                                       v1::PreflightNodeResponse*) {
+  return Redirect(c);
+}
+
+grpc::Status StandbyAgents::Attach(grpc::ServerContext*,
+                                   grpc::ServerReaderWriter<v1::CoordinatorMessage, v1::AgentMessage>*) {
+  return ToGrpc(NotLeader(leader_()));
+}
+
+}  // namespace fsdpd

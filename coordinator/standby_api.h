@@ -1,0 +1,82 @@
+// The public API of a coordinator that stands by: reads are answered from the store, with the revision as of
+// which in the trailing metadata; everything else is refused with UNAVAILABLE, NOT_LEADER and the leader's
+// address, and is not done. Who calls, and may it, is asked as where it leads (guarded_api.h). What a leader
+// knows beside the store (steps since it was written last, which nodes are connected) is not told here.
+//
+// Agents' streams are refused likewise.
+//
+// Thread-safe. Borrows what it is made of.
+#pragma once
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <string>
+
+#include "coordinator/etcd_jobs.h"
+#include "coordinator/gate.h"
+#include "proto/fsdpd/v1/agent.grpc.pb.h"
+#include "proto/fsdpd/v1/coordinator.grpc.pb.h"
+
+namespace fsdpd {
+
+constexpr char kRevisionMetadata[] = "fsdpd-store-revision";
+
+// Who leads, as far as is known; "" where nobody does.
+using LeaderAddress = std::function<std::string()>;
+
+absl::Status NotLeader(const std::string& leader);
+
+class StandbyApi final : public v1::Coordinator::Service {
+ public:
+  StandbyApi(EtcdJobs* jobs, const Gate* gate, LeaderAddress leader)
+      : jobs_(jobs), gate_(gate), leader_(std::move(leader)) {}
+
+  using Context = grpc::ServerContext;
+  grpc::Status GetJob(Context* c, const v1::GetJobRequest* q, v1::GetJobResponse* a) override;
+  grpc::Status ListJobs(Context* c, const v1::ListJobsRequest* q, v1::ListJobsResponse* a) override;
+  grpc::Status ListNodes(Context* c, const v1::ListNodesRequest* q, v1::ListNodesResponse* a) override;
+  grpc::Status GetVersion(Context* c, const v1::GetVersionRequest* q, v1::GetVersionResponse* a) override;
+
+  grpc::Status SubmitJob(Context* c, const v1::SubmitJobRequest* q, v1::SubmitJobResponse* a) override;
+  grpc::Status ValidateJob(Context* c, const v1::ValidateJobRequest* q, v1::ValidateJobResponse* a) override;
+  grpc::Status PlanJob(Context* c, const v1::PlanJobRequest* q, v1::PlanJobResponse* a) override;
+  grpc::Status SearchPlans(Context* c, const v1::SearchPlansRequest* q, v1::SearchPlansResponse* a) override;
+  grpc::Status WatchJob(Context* c, const v1::WatchJobRequest* q,
+                        grpc::ServerWriter<v1::WatchJobResponse>* a) override;
+  grpc::Status CancelJob(Context* c, const v1::CancelJobRequest* q, v1::CancelJobResponse* a) override;
+  grpc::Status PauseJob(Context* c, const v1::PauseJobRequest* q, v1::PauseJobResponse* a) override;
+  grpc::Status ResumeJob(Context* c, const v1::ResumeJobRequest* q, v1::ResumeJobResponse* a) override;
+  grpc::Status RetryJob(Context* c, const v1::RetryJobRequest* q, v1::RetryJobResponse* a) override;
+  grpc::Status DeleteJob(Context* c, const v1::DeleteJobRequest* q, v1::DeleteJobResponse* a) override;
+  grpc::Status TailLogs(Context* c, const v1::TailLogsRequest* q,
+                        grpc::ServerWriter<v1::TailLogsResponse>* a) override;
+  grpc::Status TraceJob(Context* c, const v1::TraceJobRequest* q,
+                        grpc::ServerWriter<v1::TraceJobResponse>* a) override;
+  grpc::Status CordonNode(Context* c, const v1::CordonNodeRequest* q, v1::CordonNodeResponse* a) override;
+  grpc::Status UncordonNode(Context* c, const v1::UncordonNodeRequest* q,
+                            v1::UncordonNodeResponse* a) override;
+  grpc::Status PreflightNode(Context* c, const v1::PreflightNodeRequest* q,
+                             v1::PreflightNodeResponse* a) override;
+
+ private:
+  grpc::Status Redirect(Context* context);
+  grpc::Status Read(const char* method, Context* context,
+                    const std::function<absl::Status(const Caller&)>& read);
+
+  EtcdJobs* const jobs_;
+  const Gate* const gate_;
+  const LeaderAddress leader_;
+};
+
+class StandbyAgents final : public v1::AgentLink::Service {
+ public:
+  explicit StandbyAgents(LeaderAddress leader) : leader_(std::move(leader)) {}
+  grpc::Status Attach(grpc::ServerContext*,
+                      grpc::ServerReaderWriter<v1::CoordinatorMessage, v1::AgentMessage>*) override;
+
+ private:
+  const LeaderAddress leader_;
+};
+
+}  // namespace fsdpd

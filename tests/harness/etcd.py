@@ -1,0 +1,63 @@
+"""An etcd of one member or three, as real processes on loopback (Debian's etcd-server, third_party/debian.txt)."""
+
+import json
+import socket
+import urllib.error
+import urllib.request
+
+from harness.processes import Daemon
+from harness.wait import wait_until
+
+
+def free_ports(count):
+    """Ports that were free a moment ago: etcd does not say which it was given."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+class Etcd:
+    def __init__(self, folder, mark, members=3):
+        self.folder, self._mark = folder, mark
+        ports = free_ports(2 * members)
+        self._clients, self._peers = ports[:members], ports[members:]
+        self.members = [None] * members
+        for index in range(members):
+            self.start(index, wait=False)
+        for index in range(members):
+            self._wait_for(index)
+
+    @property
+    def store(self):
+        """For fsdpd-coordinator's --store."""
+        return "etcd://" + ",".join(f"127.0.0.1:{port}" for port in self._clients) + "/fsdpd"
+
+    def start(self, index, wait=True):
+        client, peer = (f"http://127.0.0.1:{ports[index]}" for ports in (self._clients, self._peers))
+        cluster = ",".join(f"m{each}=http://127.0.0.1:{port}" for each, port in enumerate(self._peers))
+        self.members[index] = Daemon(f"etcd-{index}", [
+            "etcd", "--name", f"m{index}", "--data-dir", self.folder / f"etcd-{index}", "--logger=zap",
+            "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
+            "--initial-advertise-peer-urls", peer, "--initial-cluster", cluster,
+            # On a machine that builds meanwhile, disks are slow.
+            "--heartbeat-interval=200", "--election-timeout=2000"],
+            self.folder / f"etcd-{index}.log", self._mark)
+        if wait:
+            self._wait_for(index)
+
+    def _wait_for(self, index):
+        def answers():
+            assert self.members[index].running(), self.members[index].text()[-2000:]
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{self._clients[index]}/health", timeout=10) as answer:
+                    return json.load(answer)["health"] == "true"
+            except (urllib.error.URLError, OSError):
+                return False
+        wait_until(f"etcd {index} is healthy", answers)
+
+    def stop(self):
+        for member in self.members:
+            if member.running():
+                member.kill()

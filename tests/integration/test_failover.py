@@ -1,0 +1,221 @@
+"""Several coordinators of one state in etcd: one leads, and when it is gone another one does, while ranks train on."""
+
+import contextlib
+import json
+import re
+import signal
+import time
+
+import grpc
+import pytest
+
+from harness import stubs
+from harness.cluster import Cluster
+from harness.etcd import Etcd, free_ports
+from harness.processes import Daemon
+from harness.programs import program
+from harness.specs import ENDLESS, one_rank, spec, to_message
+from harness.wait import wait_until
+
+NAMES = ("a", "b", "c")
+
+
+class Coordinators(Cluster):
+    """Three of them; `coordinator` is the one that led when it was asked for last."""
+
+    def __init__(self, folder, members=1):
+        super().__init__(folder, start=False)
+        self.etcd = Etcd(self.folder, self.mark, members)
+        self.addresses = dict(zip(NAMES, (f"127.0.0.1:{port}" for port in free_ports(len(NAMES)))))
+        self.address = ",".join(self.addresses.values())
+        self.daemons = {}
+        self._channels = {}
+
+    def __enter__(self):
+        try:
+            for name in NAMES:
+                self.start_one(name)
+            self.leader()
+            for index in range(2):
+                self.start_agent(f"node-{index}", wait=False)
+            self.wait_nodes(2)
+            return self
+        except BaseException:
+            self._kill_all()
+            raise
+
+    def __exit__(self, kind, error, trace):
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.etcd.stop)
+            if kind is None:
+                for agent in self.agents.values():
+                    assert agent.stop() == 0, agent.text()[-2000:]
+                codes = {name: each.stop() for name, each in self.daemons.items() if each.running()}
+                assert not any(codes.values()), codes
+                self.etcd.stop()
+            super().__exit__(kind, error, trace)
+
+    def _kill_all(self):
+        for each in (*self.daemons.values(), *self.etcd.members):
+            if each and each.running():
+                each.process.send_signal(signal.SIGCONT)
+                each.kill()
+        super()._kill_all()
+
+    def start_one(self, name):
+        port_file = self.folder / f"{name}.port"
+        port_file.unlink(missing_ok=True)
+        self.daemons[name] = Daemon(name, [
+            program("coordinator/fsdpd-coordinator"), "--listen", self.addresses[name], "--store", self.etcd.store,
+            "--leader-lease-s", "4", "--insecure", "--port-file", port_file], self.folder / f"{name}.log", self.mark)
+        self._read_port_file(self.daemons[name], port_file)
+
+    def stub(self, name):
+        if name not in self._channels:
+            options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 300)]
+            self._channels[name] = grpc.insecure_channel(self.addresses[name], options)
+        return stubs.coordinator_grpc.CoordinatorStub(self._channels[name])
+
+    def leads(self, name):
+        """By what it answers to a write, of a node that is not there: a standby does not look."""
+        try:
+            self.stub(name).UncordonNode(stubs.coordinator.UncordonNodeRequest(node="none"), timeout=5)
+        except grpc.RpcError as error:
+            return error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+        return True
+
+    def leader(self, *but):
+        return wait_until("a coordinator leads", lambda: next(
+            (name for name in NAMES if name not in but and self.daemons[name].running() and self.leads(name)), None))
+
+    def api(self):
+        return self.stub(self.leader(*self.gone()))
+
+    def gone(self):
+        return [name for name in NAMES if not self.daemons[name].running()]
+
+
+@pytest.fixture
+def coordinators(tmp_path):
+    with Coordinators(tmp_path) as made:
+        yield made
+
+
+def long_job(cluster):
+    job_id = cluster.submit(spec(name="long", steps=ENDLESS, resources={"ranks_per_node": 1}))
+    cluster.wait_step(job_id, 3)
+    return job_id
+
+
+def ranks(cluster):
+    return {each.pid for each in cluster.all_ranks()}
+
+
+def test_a_leader_that_is_killed_costs_a_job_nothing(coordinators):
+    cluster = coordinators
+    job_id = long_job(cluster)
+    before, first = ranks(cluster), cluster.leader()
+    path = cluster.write_spec(one_rank(name="asked", steps=1))
+    asked = cluster.ctl("submit", "-f", path, "--request-id", "twice").expect(0)
+    killed_at = time.monotonic()
+    cluster.daemons[first].kill()
+    second = cluster.leader(first)
+    leads_after_s = time.monotonic() - killed_at
+    cluster.wait_nodes(2)
+    step = cluster.job(job_id).last_step.step
+    cluster.wait_step(job_id, step + 2)
+    print(f"failover: {leads_after_s:.1f} s until {second} leads, {time.monotonic() - killed_at:.1f} s until it has steps")
+    assert cluster.job(job_id).attempt == 1 and ranks(cluster) >= before, "no running rank was touched"
+    assert cluster.ctl("submit", "-f", path, "--request-id", "twice").expect(0).out == asked.out, "the same job"
+    assert job_id in cluster.ctl("get").expect(0).out
+    cluster.start_one(first)
+    assert not cluster.leads(first), "it stands by, now that it is back"
+    cluster.ctl("cancel", job_id).expect(0)
+    cluster.wait_state(job_id, "CANCELLED")
+
+
+def test_a_leader_that_stood_still_for_longer_than_its_lease_steps_down_and_changes_nothing(coordinators):
+    cluster = coordinators
+    job_id = long_job(cluster)
+    before, first = ranks(cluster), cluster.leader()
+    cluster.daemons[first].process.send_signal(signal.SIGSTOP)
+    second = cluster.leader(first)
+    cluster.wait_nodes(2)
+    cluster.daemons[first].process.send_signal(signal.SIGCONT)
+    wait_until("it has stepped down", lambda: "leads no more" in cluster.daemons[first].text() and
+               not cluster.leads(first))
+    assert cluster.leads(second)
+    step = cluster.job(job_id).last_step.step
+    cluster.wait_step(job_id, step + 2)
+    assert cluster.job(job_id).attempt == 1 and ranks(cluster) >= before
+    cluster.cancel(job_id)
+
+
+def test_one_that_stands_by_answers_reads_and_names_the_leader_for_the_rest(coordinators):
+    cluster = coordinators
+    job_id = long_job(cluster)
+    leader = cluster.leader()
+    standby = cluster.stub(next(name for name in NAMES if name != leader))
+    read, call = standby.GetJob.with_call(stubs.coordinator.GetJobRequest(id=job_id), timeout=20)
+    assert read.job.id == job_id
+    revision = int(dict(call.trailing_metadata())["fsdpd-store-revision"])
+    listed, call = standby.ListJobs.with_call(stubs.coordinator.ListJobsRequest(), timeout=20)
+    assert [job.id for job in listed.jobs] == [job_id]
+    assert int(dict(call.trailing_metadata())["fsdpd-store-revision"]) >= revision > 0
+    assert {node.name for node in standby.ListNodes(stubs.coordinator.ListNodesRequest(), timeout=20).nodes} == \
+        {"node-0", "node-1"}
+    with pytest.raises(grpc.RpcError) as refused:
+        standby.CancelJob(stubs.coordinator.CancelJobRequest(id=job_id), timeout=20)
+    assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
+    details = dict(refused.value.trailing_metadata())["grpc-status-details-bin"]
+    assert b"NOT_LEADER" in details and cluster.addresses[leader].encode() in details
+    # By the standby's address alone, fsdpctl finds the leader.
+    cluster.ctl("cancel", job_id).expect(0)
+    cluster.wait_state(job_id, "CANCELLED")
+
+
+def test_a_leader_that_is_told_to_stop_is_followed_at_once(coordinators):
+    cluster = coordinators
+    job_id = long_job(cluster)
+    first = cluster.leader()
+    assert cluster.daemons[first].stop() == 0
+    cluster.leader(first)
+    cluster.wait_nodes(2)
+    assert cluster.job(job_id).attempt == 1
+    generations = [int(found) for name in NAMES
+                   for found in re.findall(r"leading generation=(\d+)", cluster.daemons[name].text())]
+    assert len(set(generations)) == 2, "each leadership has its own"
+    cluster.cancel(job_id)
+
+
+def test_a_client_of_any_language_finds_the_leader_by_its_health(coordinators):
+    cluster = coordinators
+    config = {"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": "fsdpd.v1.AgentLink"}}
+    with grpc.insecure_channel(f"ipv4:{cluster.address}", [("grpc.service_config", json.dumps(config))]) as channel:
+        api = stubs.coordinator_grpc.CoordinatorStub(channel)
+
+        def submit(request_id):
+            request = stubs.coordinator.SubmitJobRequest(spec=to_message(one_rank(name="asked")), request_id=request_id)
+            try:
+                return api.SubmitJob(request, timeout=20, wait_for_ready=True).job.id
+            except grpc.RpcError as error:
+                # The call that the leader died under; which may be repeated, as it has a request id.
+                assert error.code() == grpc.StatusCode.UNAVAILABLE, error
+                return None
+        first = wait_until("a job is submitted", lambda: submit("one"))
+        cluster.daemons[cluster.leader()].kill()
+        assert wait_until("it is submitted again", lambda: submit("one")) == first
+        cluster.wait_state(first, "SUCCEEDED")
+
+
+def test_an_etcd_member_that_is_killed_costs_nothing(tmp_path):
+    with Coordinators(tmp_path, members=3) as cluster:
+        job_id = long_job(cluster)
+        before = ranks(cluster)
+        for index in range(3):
+            cluster.etcd.members[index].kill()
+            path = cluster.write_spec(one_rank(name=f"while-{index}-is-away", steps=1))
+            cluster.ctl("submit", "-f", path).expect(0)
+            cluster.etcd.start(index)
+        assert cluster.job(job_id).attempt == 1 and ranks(cluster) >= before
+        cluster.ctl("cancel", job_id).expect(0)
