@@ -305,7 +305,8 @@ absl::StatusOr<v1::CordonNodeResponse> CoordinatorClient::CordonNode(const v1::C
 
 absl::StatusOr<v1::PreflightNodeResponse> CoordinatorClient::PreflightNode(
     const v1::PreflightNodeRequest& request) {
-  return Call(stub_.get(), &v1::Coordinator::Stub::PreflightNode, request, options_.call_timeout, true);
+  return Call<v1::PreflightNodeRequest, v1::PreflightNodeResponse>(&v1::Coordinator::Stub::PreflightNode,
+                                                                   request);
 }
 
 absl::StatusOr<v1::UncordonNodeResponse> CoordinatorClient::UncordonNode(

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/clock.h"
-#include "coordinator/sqlite_backup.h"
+#include "coordinator/store/sqlite_backup.h"
 
 namespace fsdpd {
 namespace {

@@ -14,7 +14,7 @@
 
 #include "base/mutex.h"
 #include "coordinator/placer.h"
-#include "coordinator/state_store.h"
+#include "coordinator/store/state_store.h"
 
 namespace fsdpd {
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "base/temp_dir.h"
-#include "coordinator/sqlite_store.h"
+#include "coordinator/store/sqlite_store.h"
 #include "coordinator/testing/full_disk.h"
 
 namespace fsdpd {

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "coordinator/state_store.h"
+#include "coordinator/store/state_store.h"
 
 namespace fsdpd {
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "coordinator/caller.h"
-#include "coordinator/state_store.h"
+#include "coordinator/store/state_store.h"
 
 namespace fsdpd {
 

@@ -26,7 +26,7 @@
 #include "coordinator/job_watch.h"
 #include "coordinator/log_relay.h"
 #include "coordinator/reconciler.h"
-#include "coordinator/state_store.h"
+#include "coordinator/store/state_store.h"
 #include "coordinator/trace_relay.h"
 #include "proto/fsdpd/v1/coordinator.grpc.pb.h"
 

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "coordinator/state_store.h"
+#include "coordinator/store/state_store.h"
 
 namespace fsdpd {
 

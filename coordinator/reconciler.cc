@@ -111,7 +111,8 @@ void Reconciler::Start() {
       if (options_.leads != nullptr && !options_.leads()) continue;
       const auto begin = std::chrono::steady_clock::now();
       RunTick(events);
-      // When thousands of nodes come back at once, a tick takes all that came meanwhile, and others get a core.
+      // When thousands of nodes come back at once, a tick takes all that came meanwhile, and others get a
+      // core.
       const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - begin;
       std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(took, kLongestRest));
     }

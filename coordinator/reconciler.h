@@ -41,7 +41,7 @@
 #include "coordinator/preflights.h"
 #include "coordinator/quota.h"
 #include "coordinator/rendezvous.h"
-#include "coordinator/state_store.h"
+#include "coordinator/store/state_store.h"
 #include "coordinator/verdict.h"
 #include "fsdp/plan/plan.h"
 

@@ -12,9 +12,9 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/mutex.h"
-#include "coordinator/etcd_store.h"
-#include "coordinator/leadership.h"
 #include "coordinator/standby_api.h"
+#include "coordinator/store/etcd_store.h"
+#include "coordinator/store/leadership.h"
 
 namespace fsdpd {
 namespace {

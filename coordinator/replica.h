@@ -14,8 +14,8 @@
 #include <memory>
 #include <string>
 
-#include "coordinator/etcd_client.h"
 #include "coordinator/server.h"
+#include "coordinator/store/etcd_client.h"
 
 namespace fsdpd {
 

@@ -12,7 +12,7 @@
 #include "coordinator/known_node.h"
 #include "coordinator/quota.h"
 #include "coordinator/slot_count.h"
-#include "coordinator/sqlite_store.h"
+#include "coordinator/store/sqlite_store.h"
 #include "fsdp/plan/plan.h"
 
 namespace fsdpd {

@@ -16,7 +16,7 @@
 
 #include "coordinator/front.h"
 #include "coordinator/reconciler.h"
-#include "coordinator/state_store.h"
+#include "coordinator/store/state_store.h"
 
 namespace fsdpd {
 

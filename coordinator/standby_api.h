@@ -13,8 +13,8 @@
 #include <functional>
 #include <string>
 
-#include "coordinator/etcd_jobs.h"
 #include "coordinator/gate.h"
+#include "coordinator/store/etcd_jobs.h"
 #include "proto/fsdpd/v1/agent.grpc.pb.h"
 #include "proto/fsdpd/v1/coordinator.grpc.pb.h"
 

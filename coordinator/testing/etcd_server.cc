@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "coordinator/etcd_client.h"
+#include "coordinator/store/etcd_client.h"
 
 namespace fsdpd {
 namespace {

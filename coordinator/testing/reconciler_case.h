@@ -15,7 +15,7 @@
 #include "base/temp_dir.h"
 #include "coordinator/failure_policy.h"
 #include "coordinator/reconciler.h"
-#include "coordinator/sqlite_store.h"
+#include "coordinator/store/sqlite_store.h"
 #include "fsdp/plan/spec/defaults.h"
 
 namespace fsdpd {

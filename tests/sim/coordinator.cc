@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "coordinator/admission.h"
 #include "coordinator/slot_count.h"
-#include "coordinator/sqlite_store.h"
+#include "coordinator/store/sqlite_store.h"
 #include "fsdp/plan/plan.h"
 
 namespace fsdpd::sim {

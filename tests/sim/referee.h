@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "coordinator/job_watch.h"
-#include "coordinator/state_store.h"
+#include "coordinator/store/state_store.h"
 #include "tests/sim/ranks.h"
 #include "tests/sim/world.h"
 

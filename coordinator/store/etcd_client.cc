@@ -1,4 +1,4 @@
-#include "coordinator/etcd_client.h"
+#include "coordinator/store/etcd_client.h"
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>

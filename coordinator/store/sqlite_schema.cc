@@ -1,4 +1,4 @@
-#include "coordinator/sqlite_schema.h"
+#include "coordinator/store/sqlite_schema.h"
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
@@ -10,8 +10,8 @@
 #include "base/log.h"
 #include "coordinator/job_folder.h"
 #include "coordinator/job_machine.h"
-#include "coordinator/sqlite_query.h"
-#include "coordinator/state_store.h"
+#include "coordinator/store/sqlite_query.h"
+#include "coordinator/store/state_store.h"
 
 namespace fsdpd {
 namespace {

@@ -1,5 +1,5 @@
 // The contract of state_store.h, held to every store that there is.
-#include "coordinator/state_store.h"
+#include "coordinator/store/state_store.h"
 
 #include <absl/strings/str_cat.h>
 #include <gmock/gmock.h>
@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "base/temp_dir.h"
-#include "coordinator/etcd_store.h"
-#include "coordinator/sqlite_store.h"
+#include "coordinator/store/etcd_store.h"
+#include "coordinator/store/sqlite_store.h"
 #include "coordinator/testing/etcd_server.h"
 
 namespace fsdpd {

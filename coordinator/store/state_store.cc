@@ -1,4 +1,4 @@
-#include "coordinator/state_store.h"
+#include "coordinator/store/state_store.h"
 
 #include <absl/strings/str_cat.h>
 

@@ -23,7 +23,7 @@
 #include <atomic>
 #include <memory>
 
-#include "coordinator/state_store.h"
+#include "coordinator/store/state_store.h"
 
 namespace fsdpd {
 

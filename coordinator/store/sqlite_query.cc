@@ -1,4 +1,4 @@
-#include "coordinator/sqlite_query.h"
+#include "coordinator/store/sqlite_query.h"
 
 #include <absl/strings/str_cat.h>
 #include <errno.h>

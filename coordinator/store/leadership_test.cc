@@ -1,4 +1,4 @@
-#include "coordinator/leadership.h"
+#include "coordinator/store/leadership.h"
 
 #include <absl/time/clock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "coordinator/sqlite_backup.h"
+#include "coordinator/store/sqlite_backup.h"
 
 #include <absl/strings/str_cat.h>
 #include <errno.h>
@@ -11,9 +11,9 @@
 
 #include "base/check.h"
 #include "base/errno_status.h"
-#include "coordinator/sqlite_query.h"
-#include "coordinator/sqlite_schema.h"
-#include "coordinator/state_store.h"
+#include "coordinator/store/sqlite_query.h"
+#include "coordinator/store/sqlite_schema.h"
+#include "coordinator/store/state_store.h"
 
 namespace fsdpd {
 namespace {

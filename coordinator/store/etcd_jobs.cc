@@ -1,4 +1,4 @@
-#include "coordinator/etcd_jobs.h"
+#include "coordinator/store/etcd_jobs.h"
 
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/etcd_client.h"
-#include "coordinator/state_store.h"
+#include "coordinator/store/etcd_client.h"
+#include "coordinator/store/state_store.h"
 
 namespace fsdpd {
 

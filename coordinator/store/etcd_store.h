@@ -15,9 +15,9 @@
 #include <memory>
 
 #include "base/mutex.h"
-#include "coordinator/etcd_jobs.h"
-#include "coordinator/leadership.h"
-#include "coordinator/state_store.h"
+#include "coordinator/store/etcd_jobs.h"
+#include "coordinator/store/leadership.h"
+#include "coordinator/store/state_store.h"
 
 namespace fsdpd {
 

@@ -1,4 +1,4 @@
-#include "coordinator/leadership.h"
+#include "coordinator/store/leadership.h"
 
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "coordinator/state_store.h"
+#include "coordinator/store/state_store.h"
 
 namespace fsdpd {
 namespace {

@@ -1,4 +1,4 @@
-#include "coordinator/sqlite_backup.h"
+#include "coordinator/store/sqlite_backup.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <thread>
 
 #include "base/temp_dir.h"
-#include "coordinator/sqlite_store.h"
+#include "coordinator/store/sqlite_store.h"
 #include "coordinator/testing/full_disk.h"
 
 namespace fsdpd {

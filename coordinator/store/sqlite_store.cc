@@ -1,4 +1,4 @@
-#include "coordinator/sqlite_store.h"
+#include "coordinator/store/sqlite_store.h"
 
 #include <absl/strings/str_cat.h>
 #include <errno.h>
@@ -17,8 +17,8 @@
 #include "base/log.h"
 #include "coordinator/job_folder.h"
 #include "coordinator/job_machine.h"
-#include "coordinator/sqlite_query.h"
-#include "coordinator/sqlite_schema.h"
+#include "coordinator/store/sqlite_query.h"
+#include "coordinator/store/sqlite_schema.h"
 
 namespace fsdpd {
 namespace {

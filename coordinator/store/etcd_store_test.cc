@@ -1,6 +1,6 @@
 // What the store adds to the contract (state_store_test.cc has that): who may write, and what is known of a
 // write whose answer did not come.
-#include "coordinator/etcd_store.h"
+#include "coordinator/store/etcd_store.h"
 
 #include <absl/time/clock.h>
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-#include "coordinator/sqlite_store.h"
+#include "coordinator/store/sqlite_store.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

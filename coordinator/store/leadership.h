@@ -22,7 +22,7 @@
 
 #include "base/clock.h"
 #include "base/mutex.h"
-#include "coordinator/etcd_client.h"
+#include "coordinator/store/etcd_client.h"
 
 namespace fsdpd {
 
