@@ -51,7 +51,8 @@ __global__ void Forward(RmsNormArgs args) {
   }
 }
 
-// Of narrow rows: each is a few lanes', which have a pack of it each.
+// Of narrow rows, as tiny models have and heads that normed_heads does not take: each is a few lanes', which
+// have a pack of it each.
 template <typename T, int kLanes>
 __global__ void NarrowForward(RmsNormArgs args) {
   constexpr int N = kPack<T>;

@@ -13,6 +13,7 @@
 #include "fsdp/plan/model/stage_cut.h"
 #include "fsdp/plan/resolve.h"
 #include "fsdp/plan/rules/rules.h"
+#include "fsdp/plan/spec/defaults.h"
 
 namespace fsdpd {
 namespace {
@@ -137,8 +138,7 @@ Options MoreSharding(const v1::JobSpec& job) {
        {std::pair(v1::STRATEGY_OPTIM, "optim"), std::pair(v1::STRATEGY_OPTIM_GRADS, "optim_grads"),
         std::pair(v1::STRATEGY_OPTIM_GRADS_PARAMS, "optim_grads_params")}) {
     if (strategy <= StrategyOf(job)) continue;
-    options.push_back({job, absl::StrCat("fsdp.strategy: ", name)});
-    options.back().job.mutable_fsdp()->set_strategy(strategy);
+    options.push_back({InStrategy(job, strategy), absl::StrCat("fsdp.strategy: ", name)});
   }
   return options;
 }

@@ -56,7 +56,7 @@ def comparisons(folder, ranks):
                 if "outer" in fsdp and ranks < 4:
                     continue
                 made = job_spec(setting, fsdp)
-                made["precision"]["compute"] = precision
+                made["precision"].update(compute=precision, grad_comm="fp32")  # As the peer sums.
                 made["resources"]["device"] = "cuda"
                 our = run_ours(folder, made, folder / setting.model, "--device", "cuda")
                 yield {"setting": str(setting), "precision": precision, "fsdp": name, "bound": bounds[precision],

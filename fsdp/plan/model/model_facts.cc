@@ -23,6 +23,7 @@ struct Share {
   DType compute;
   bool host;
   bool documents = false;
+  bool computed_grads = false;  // Gradients' buffers have the compute type.
 
   int64_t tokens() const { return micro_batch * sequence / context; }
 };
@@ -100,13 +101,14 @@ int64_t ExpertsMatrixBytes(const Shape& s) {
 }
 
 // Of experts, the peak of backward. On CUDA by row the gradient that came in, that of SwiGLU's product, and
-// beside both a gradient of matrices in the compute type; or the two parts of the inputs' gradient and their
+// beside both a gradient of matrices in the compute type where the buffer has another; or the two parts of the inputs' gradient and their
 // sum.
 int64_t ExpertsWorkspace(const Shape& s, int64_t cast) {
   const int64_t received = s.expert > 1 ? s.hidden : 0;
   // On the CPU beside SwiGLU's two results between the gradient of the product before it is weighed.
   if (s.host) return s.RowBytes(4 * s.intermediate + s.hidden + received) + std::max(s.HiddenBytes(), cast);
-  return std::max(s.RowBytes(s.intermediate + s.hidden + received) + ExpertsMatrixBytes(s),
+  const int64_t matrix = s.computed_grads ? 0 : ExpertsMatrixBytes(s);
+  return std::max(s.RowBytes(s.intermediate + s.hidden + received) + matrix,
                   s.RowBytes(2 * s.hidden + received) + s.tokens * s.hidden * kFp32Bytes) +
          s.HiddenBytes();
 }
@@ -205,23 +207,22 @@ int64_t Gpt2EmbeddingWorkspace(const Shape& s, int64_t positions) {
 // Tokens are copied into rows by expert, and rows added up into tokens.
 int64_t MovedRows(const Shape& s) { return s.experts > 0 ? s.RowBytes(4 * s.hidden) : 0; }
 
-// The three matrices' gradients come in the compute type and are copied or added into the bucket.
+// The three matrices' gradients come in the compute type: into the bucket, or they are copied or added there.
 int64_t MovedGradients(const Shape& s) {
-  if (s.experts == 0) return 0;
+  if (s.experts == 0 || s.computed_grads) return 0;
   return 3 * (ExpertsMatrixBytes(s) + s.own_experts() * s.intermediate * s.hidden * kFp32Bytes);
 }
 
 void CountLlamaBlockBytes(const Shape& s, bool qk_norm, UnitFacts* unit) {
-  const int64_t rotation = 2 * (s.query + s.key);  // In place, forward and back.
-  const int64_t qk = qk_norm ? s.query + s.key : 0;
+  const int64_t qk = s.query + s.key;  // In one pass, with their norms too.
   const int64_t moved = MovedRows(s);
-  unit->forward_bytes = s.Bytes(rotation + 2 * qk)        // q's and k's norms: in, out.
+  unit->forward_bytes = s.Bytes(2 * qk)                   // Rotation: in, out.
                         + s.RowBytes(3 * s.intermediate)  // SwiGLU: two in, out.
                         + s.Bytes(3 * s.shared)           // That of the layer beside experts.
                         + s.OwnBytes(2 * 2 * s.hidden     // Norms, likewise.
                                      + 2 * s.hidden)      // Residuals, which a product adds to.
                         + moved;
-  unit->backward_bytes = s.Bytes(rotation + 3 * qk)        // q's and k's, without a residual.
+  unit->backward_bytes = s.Bytes((qk_norm ? 3 : 2) * qk)   // Likewise; norms read what they normed.
                          + s.RowBytes(6 * s.intermediate)  // SwiGLU: three in, three out.
                          + s.Bytes(6 * s.shared)           // Likewise.
                          + s.OwnBytes(2 * 5 * s.hidden     // Norms: gradient, input, residual in; two out.
@@ -393,6 +394,7 @@ ModelFacts Describe(const LlamaConfig& model, const Share& share) {
           share.context,
           share.tensor};
   s.documents = share.documents;
+  s.computed_grads = share.computed_grads;
   ModelFacts facts;
   Params words;
   Add(&words, "weight", {s.vocab, s.hidden}, s.Rows());
@@ -596,7 +598,8 @@ ModelFacts DescribeSpec(const Spec& spec) {
         return Describe(config,
                         {spec.micro_batch, spec.data.sequence_length, spec.mesh.size(Axis::kContext),
                          spec.mesh.size(Axis::kTensor), spec.mesh.size(Axis::kExpert), spec.precision.compute,
-                         /*host=*/spec.device == DeviceKind::kCpu, spec.data.document_end_token.has_value()});
+                         /*host=*/spec.device == DeviceKind::kCpu, spec.data.document_end_token.has_value(),
+                         spec.shards_grads() && spec.precision.grad_comm == spec.precision.compute});
       },
       spec.model);
   SetDeviations(spec.model, spec.initial, &facts);

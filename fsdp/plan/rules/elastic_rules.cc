@@ -16,12 +16,6 @@ constexpr int64_t kLongestWaitSeconds = 86400;
 const v1::Elastic& ElasticOf(const Facts& f) { return f.job.restart().elastic(); }
 bool IsElastic(const Facts& f) { return f.job.restart().has_elastic(); }
 
-// Of no world can be said that it would do while something else is wrong.
-bool AllElseIsSound(const Facts& f) {
-  return f.ModelIsKnown() && f.Sound({"data", "resources", "parallel", "fsdp", "train", "optimizer",
-                                      "schedule", "precision", "checkpoint", "restart"});
-}
-
 bool IsAccepted(const Facts& f, const World& world) { return !HasErrors(CheckJob(InWorld(f.job, world))); }
 
 const Rule kRules[] = {
@@ -58,7 +52,8 @@ const Rule kRules[] = {
     {"elastic_nothing_smaller", kError, "restart.elastic.min_ranks",
      "some world of min_ranks or more, and less than all, takes the job",
      [](const Facts& f) -> Findings {
-       if (!IsElastic(f) || !AllElseIsSound(f)) return {};
+       // Of no world can be said that it would do while something else is wrong.
+       if (!IsElastic(f) || !f.ModelIsKnown() || !f.AllSound()) return {};
        const std::vector<World> worlds = SmallerWorlds(f.job);
        const auto accepted = [&](const World& world) { return IsAccepted(f, world); };
        if (std::any_of(worlds.begin(), worlds.end(), accepted)) return {};

@@ -80,7 +80,9 @@ std::vector<bool> TrainedUnits(const Facts& f) {
                return MatchesPattern(name, pattern);
              });
     };
-    trained.push_back(!std::all_of(unit.params.begin(), unit.params.end(), is_frozen));
+    const bool all_frozen = std::all_of(unit.params.begin(), unit.params.end(), is_frozen);
+    // What borrows another's parameters trains those too: a copy, where that is in another stage.
+    trained.push_back(!all_frozen || (unit.borrows >= 0 && trained[unit.borrows]));
   }
   return trained;
 }

@@ -23,6 +23,7 @@ class Facts {
   // No error so far in these fields or below them, and nothing that could not be read:
   // {"model", "data.sequence_length"}.
   bool Sound(const std::vector<std::string>& fields) const;
+  bool AllSound() const;  // Nor anywhere else.
 
   // The field, or something that it is within, could not be read.
   bool Unread(const std::string& field) const;

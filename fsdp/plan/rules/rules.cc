@@ -44,6 +44,12 @@ bool Facts::Sound(const std::vector<std::string>& fields) const {
   return true;
 }
 
+bool Facts::AllSound() const {
+  return unread_.empty() && std::none_of(found_.begin(), found_.end(), [](const Violation& violation) {
+           return violation.level == FaultLevel::kError;
+         });
+}
+
 bool Facts::Unread(const std::string& field) const {
   return std::any_of(unread_.begin(), unread_.end(),
                      [&](const std::string& unread) { return IsWithin(field, unread); });

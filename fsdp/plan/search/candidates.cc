@@ -79,8 +79,7 @@ Jobs Contexts(const Fixed& fixed, const v1::JobSpec& job) {
 Jobs Strategies(const Fixed&, const v1::JobSpec& job) {
   Jobs jobs;
   const auto add = [&](v1::Strategy strategy, bool keep_gathered) {
-    jobs.push_back(job);
-    jobs.back().mutable_fsdp()->set_strategy(strategy);
+    jobs.push_back(InStrategy(job, strategy));
     jobs.back().mutable_fsdp()->set_keep_gathered(keep_gathered);
   };
   add(v1::STRATEGY_OPTIM_GRADS_PARAMS, false);

@@ -1,7 +1,7 @@
 // The ways to run a job that train the same: its ranks on other meshes, other strategies and micro-batches.
-// Samples of a step, their length, precision and optimizer stay; micro-batches are such that the global batch
-// comes out exactly. What a way may be is a table of dimensions, one row for each; what the rules refuse is
-// among the ways, and theirs to say.
+// Samples of a step, their length, precision and optimizer stay (gradients that are not sharded cross the
+// wire in fp32, as they must); micro-batches are such that the global batch comes out exactly. What a way may
+// be is a table of dimensions, one row for each; what the rules refuse is among the ways, and theirs to say.
 //
 // Pure. Ways come in an order that depends on the job alone.
 #pragma once

@@ -324,4 +324,12 @@ v1::JobSpec WithDefaults(const v1::JobSpec& job, std::vector<Choice>* choices) {
   return Filler(job, choices).Run();
 }
 
+v1::JobSpec InStrategy(const v1::JobSpec& job, v1::Strategy strategy) {
+  v1::JobSpec other = job;
+  other.mutable_fsdp()->set_strategy(strategy);
+  if (WithDefaults(job, nullptr).precision().grad_comm() == v1::DTYPE_FP32)
+    other.mutable_precision()->set_grad_comm(v1::DTYPE_FP32);
+  return other;
+}
+
 }  // namespace fsdpd

@@ -23,4 +23,7 @@ struct Choice {
 // may be null.
 v1::JobSpec WithDefaults(const v1::JobSpec& job, std::vector<Choice>* choices);
 
+// The job by another strategy, with gradients as exact on the wire as before, whose default hangs on that.
+v1::JobSpec InStrategy(const v1::JobSpec& job, v1::Strategy strategy);
+
 }  // namespace fsdpd

@@ -62,6 +62,21 @@ TEST(Defaults, SendGradientsInTheBackwardsOwnTypeWhereTheyAreSharded) {
   }
 }
 
+TEST(Defaults, StayAsExactOnTheWireInAnotherStrategy) {
+  v1::JobSpec job;
+  job.mutable_precision()->set_compute(v1::DTYPE_BF16);
+  job.mutable_fsdp()->set_strategy(v1::STRATEGY_OPTIM);
+  const v1::JobSpec sharded = InStrategy(job, v1::STRATEGY_OPTIM_GRADS);
+  EXPECT_EQ(WithDefaults(sharded, nullptr).precision().grad_comm(), v1::DTYPE_FP32);
+  const v1::JobSpec more = InStrategy(sharded, v1::STRATEGY_OPTIM_GRADS_PARAMS);
+  EXPECT_EQ(WithDefaults(more, nullptr).precision().grad_comm(), v1::DTYPE_FP32);
+  job.clear_fsdp();
+  EXPECT_EQ(WithDefaults(InStrategy(job, v1::STRATEGY_OPTIM_GRADS), nullptr).precision().grad_comm(),
+            v1::DTYPE_BF16);
+  EXPECT_EQ(WithDefaults(InStrategy(job, v1::STRATEGY_NO_SHARD), nullptr).precision().grad_comm(),
+            v1::DTYPE_FP32);
+}
+
 TEST(Defaults, TellThatTheLastStepOfASchedulesFallHasRateZero) {
   for (const char* shape : {"cosine", "linear", "wsd"}) {
     v1::JobSpec job;

@@ -24,13 +24,15 @@ int64_t BatchOf(const v1::JobSpec& filled) {
                                   : train.micro_batch() * RanksOf(filled) / Together(filled);
 }
 
-// Replicas go first, since shards stay as large then. Where not one whole is left it is cut further.
+// Replicas go first, so that no rank has more of each: as many stay as have as many ranks as before or more.
+// Where not one whole is left it is cut over fewer.
 void ShrinkOuter(int64_t ranks_before, int64_t ranks, v1::Fsdp* fsdp) {
-  const int64_t replicas = fsdp->outer().size();
+  int64_t replicas = fsdp->outer().size();
   if (replicas <= 1) return;
   const int64_t sharded = ranks_before / replicas;
-  if (ranks <= sharded) return fsdp->clear_outer();
-  if (ranks % sharded == 0) fsdp->mutable_outer()->set_size(ranks / sharded);
+  while (replicas > 1 && (ranks % replicas != 0 || ranks / replicas < sharded)) --replicas;
+  if (replicas == 1) return fsdp->clear_outer();
+  fsdp->mutable_outer()->set_size(replicas);
 }
 
 }  // namespace

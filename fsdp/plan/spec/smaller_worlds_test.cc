@@ -63,5 +63,14 @@ TEST(SmallerWorlds, GiveUpReplicasBeforeTheyCutAReplicaFurther) {
   EXPECT_FALSE(InWorld(job, {1, 1}).fsdp().has_outer());
 }
 
+TEST(SmallerWorlds, LeaveNoRankMoreOfAReplicaWhereWholeOnesAreLeft) {
+  v1::JobSpec job = Job(4, 8, 1);
+  job.mutable_fsdp()->mutable_outer()->set_size(4);  // Of 8 ranks each.
+  EXPECT_FALSE(InWorld(job, {3, 4}).fsdp().has_outer());
+  EXPECT_EQ(InWorld(job, {2, 8}).fsdp().outer().size(), 2);
+  EXPECT_EQ(InWorld(job, {3, 8}).fsdp().outer().size(), 3);
+  EXPECT_EQ(InWorld(job, {4, 5}).fsdp().outer().size(), 2);
+}
+
 }  // namespace
 }  // namespace fsdpd

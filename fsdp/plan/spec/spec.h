@@ -253,8 +253,7 @@ struct Spec {
   DeviceKind device = DeviceKind::kCpu;
   CheckpointConfig checkpoint;
   Mesh mesh;
-  std::vector<int64_t>
-      stage_units;  // Of each run that pipeline stages get by turns; empty: there is one stage.
+  std::vector<int64_t> stage_units;  // Of each run that stages get by turns; empty: there is one stage.
   Strategy outer_strategy = Strategy::kNoShard;  // Over the replicate axis. Or kOptim.
   int64_t memory_budget_bytes = 0;               // 0: no budget known.
 
