@@ -21,7 +21,8 @@ type Update struct {
 	// What has happened since the last change that was told (at first: ever), as far as the coordinator keeps events.
 	Events []*api.Job_Event
 	Step   *api.StepReport // Rank 0's; those of an attempt come in order.
-	Missed int64           // How many of the attempt's steps before it have no report here.
+	// How many of the attempt's steps before it have no report here; of a job that has ended: after the last report.
+	Missed int64
 }
 
 // Line is one of a rank's log.
@@ -52,7 +53,11 @@ func (c *watchCursor) take(response *api.WatchJobResponse) (Update, bool) {
 			c.step = 0
 		}
 		c.job = job
-		return Update{Job: job, Events: eventsAfter(before, job)}, true
+		update := Update{Job: job, Events: eventsAfter(before, job)}
+		if newest := job.GetLastStep().GetStep(); IsEnded(job) && c.step > 0 && newest > c.step {
+			update.Missed = newest - c.step
+		}
+		return update, true
 	}
 	report := response.GetStep()
 	if report.GetStep() <= c.step {

@@ -43,6 +43,22 @@ func TestAWatchTellsEachChangeAndStepOnceAndCountsWhatIsMissing(t *testing.T) {
 	}
 }
 
+func TestAWatchCountsStepsMadeBeforeTheEndThatItLearnsOfLater(t *testing.T) {
+	cursor := watchCursor{}
+	ended := job(9, 1, "a", "b")
+	ended.GetJob().State = api.JobState_JOB_STATE_SUCCEEDED
+	ended.GetJob().LastStep = &api.StepReport{Step: 300}
+	cursor.take(job(1, 1, "a"))
+	cursor.take(step(19))
+	if update, _ := cursor.take(ended); update.Missed != 281 {
+		t.Errorf("missed %d", update.Missed)
+	}
+	late := watchCursor{} // Who comes after the end has missed nothing.
+	if update, _ := late.take(ended); update.Missed != 0 {
+		t.Errorf("missed %d", update.Missed)
+	}
+}
+
 func TestAWatchTellsAllEventsWhereTheLastOneIsNoLongerKept(t *testing.T) {
 	cursor := watchCursor{}
 	cursor.take(job(1, 1, "a"))

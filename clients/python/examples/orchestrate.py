@@ -30,6 +30,8 @@ def follow(client, job_id):
             tell("step", step=report.step, loss=report.loss, missed=update.missed)
             continue
         job = update.job
+        if update.missed:
+            tell("steps_missed", missed=update.missed)
         for event in update.events:
             tell("event", state=fsdpd.JobState.Name(event.state), message=event.message)
     return job
@@ -56,6 +58,9 @@ def orchestrate(client, run, spec):
 
 
 def main():
+    if len(sys.argv) != 3:
+        print(f"usage: {sys.argv[0]} RUN job.yaml", file=sys.stderr)
+        return 2
     run, path = sys.argv[1:]
     try:
         with fsdpd.Client() as client:
@@ -66,6 +71,9 @@ def main():
         return 3
     except fsdpd.Error as error:
         tell("error", code=error.code.name, reason=error.reason, message=error.message)
+        return 2
+    except (OSError, ValueError) as error:  # No such spec, token or authority, or no address.
+        print(f"{sys.argv[0]}: {error}", file=sys.stderr)
         return 2
 
 

@@ -26,9 +26,11 @@ def is_ended(job: api.Job) -> bool:
 @dataclass(frozen=True)
 class JobChanged:
     """The job as it is now. While the connection was lost it may have changed more than once: `events` has all that
-    happened since the last one (at first: ever), as far as the coordinator keeps events."""
+    happened since the last one (at first: ever), as far as the coordinator keeps events. `missed`, of a job that has
+    ended: how many steps of its last attempt after the last report here have none."""
     job: api.Job
     events: tuple[api.Job.Event, ...]
+    missed: int = 0
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,10 @@ class WatchCursor:
         if before is None or job.attempt != before.attempt:
             self._step = 0
         self.job = job
-        yield JobChanged(job, _events_after(before, job))
+        yield JobChanged(job, _events_after(before, job), self._missed_at_end(job))
+
+    def _missed_at_end(self, job: api.Job) -> int:
+        return max(job.last_step.step - self._step, 0) if self._step and is_ended(job) else 0
 
     def _take_step(self, report: StepReport) -> Iterator[Update]:
         if report.step <= self._step:

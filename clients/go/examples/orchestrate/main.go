@@ -45,6 +45,9 @@ func follow(ctx context.Context, client *fsdpd.Client, id string) (*api.Job, err
 			continue
 		}
 		job = update.Job
+		if update.Missed > 0 {
+			tell("steps_missed", fields{"missed": update.Missed})
+		}
 		for _, event := range update.Events {
 			tell("event", fields{"state": event.GetState().String(), "message": event.GetMessage()})
 		}
