@@ -1,5 +1,7 @@
 """How the Python client calls, against a server that fails as it is told: what is repeated, and how much it takes."""
 
+import asyncio
+import inspect
 from concurrent import futures
 
 import fsdpd
@@ -17,7 +19,7 @@ DETAILS = "grpc-status-details-bin"
 class Failing(coordinator_pb2_grpc.CoordinatorServicer):
     def __init__(self):
         self.failures, self.code, self.details = 0, grpc.StatusCode.UNAVAILABLE, []
-        self.heard = []
+        self.heard, self.judged = [], []
 
     def _answer(self, request, context, response):
         self.heard.append(request)
@@ -32,6 +34,12 @@ class Failing(coordinator_pb2_grpc.CoordinatorServicer):
 
     def SubmitJob(self, request, context):
         return self._answer(request, context, api.SubmitJobResponse(job=api.Job(id="one")))
+
+    def ValidateJob(self, request, context):
+        return api.ValidateJobResponse(faults=self.judged)
+
+    def SearchPlans(self, request, context):
+        return self._answer(request, context, api.SearchPlansResponse())
 
     def ListJobs(self, request, context):
         return self._answer(request, context, api.ListJobsResponse())
@@ -104,3 +112,107 @@ def test_details_of_a_refusal_are_read_however_many_they_are(server):
 
 def test_large_answers_are_taken(server):
     assert len(server.client.get("one").reason) == 15 << 20
+
+
+@pytest.mark.parametrize("made", [fsdpd.Client, fsdpd.AsyncClient, fsdpd.connection.Connection])
+def test_what_the_environment_has_is_in_no_signature(made, monkeypatch):
+    monkeypatch.setenv("FSDPD_TOKEN", "a-secret")
+    assert "a-secret" not in str(inspect.signature(made))
+
+
+SPEC = """name: two
+train:
+  stps: 5
+  micro_batch: many
+  global_batch: 3
+data: {synthetic: {}, sequence_length: 8}
+"""
+JUDGED = [fsdpd.Fault(rule="steps_needed", field="train.steps", reason="is missing"),
+          fsdpd.Fault(rule="micro_batch", field="train.micro_batch", reason="is missing"),
+          fsdpd.Fault(rule="batch", field="train.global_batch", reason="3 do not divide"),
+          fsdpd.Fault(rule="model", field="model", reason="is missing")]
+# What cannot be read is not missing; what was not written is told where it would be.
+PLACES = [("model", 1, 1), ("unknown_field", 3, 3), ("wrong_type", 4, 16), ("batch", 5, 3)]
+
+
+def places(faults):
+    return [(fault.rule, fault.line, fault.column) for fault in faults]
+
+
+def test_faults_of_the_text_and_of_the_coordinator_come_at_once_with_their_places(server, tmp_path):
+    server.judged = JUDGED
+    path = tmp_path / "two.yaml"
+    path.write_text(SPEC)
+    for call in (server.client.submit, server.client.plan, server.client.search):
+        with pytest.raises(fsdpd.SpecError) as raised:
+            call(path)
+        assert places(raised.value.faults) == PLACES
+        assert f"{path}:5:3: train.global_batch: 3 do not divide" in str(raised.value)
+    assert places(server.client.validate(path)) == PLACES
+    assert not server.heard, "none was submitted"
+
+    async def validated():
+        async with fsdpd.AsyncClient(server.client.address, environ={}) as client:
+            with pytest.raises(fsdpd.SpecError) as refused:
+                await client.submit(path)
+            return refused.value.faults, await client.validate(path)
+
+    assert [places(faults) for faults in asyncio.run(validated())] == [PLACES, PLACES]
+
+
+def test_a_refusal_of_the_coordinator_has_places_and_all_faults(server, tmp_path):
+    server.judged = [fsdpd.Fault(rule="b", field="train.global_batch"), fsdpd.Fault(rule="a", field="name")]
+    server.failures, server.code = 1, grpc.StatusCode.INVALID_ARGUMENT
+    server.details = [error_details_pb2.ErrorInfo(reason="BAD_SPEC", domain="fsdpd"),
+                      api.SpecFaults(faults=server.judged[:1], more=1)]
+    path = tmp_path / "one.yaml"
+    path.write_text(SPEC.replace("stps", "steps").replace("many", "1"))
+    with pytest.raises(fsdpd.SpecError) as raised:
+        server.client.submit(path)
+    assert places(raised.value.faults) == [("a", 1, 1), ("b", 5, 3)] and raised.value.more_faults == 0
+
+
+def test_a_path_that_is_a_str_is_told_to_be_one(server):
+    with pytest.raises(fsdpd.SpecError, match="pathlib"):
+        server.client.submit("base.yaml")
+
+
+def test_a_client_that_is_closed_says_so(server):
+    client = fsdpd.Client(server.client.address, environ={})
+    client.close()
+    for call in (lambda: client.get("one"), lambda: next(client.watch("one")), lambda: next(client.logs("one"))):
+        with pytest.raises(fsdpd.Error, match="closed"):
+            call()
+
+    async def closed():
+        made = fsdpd.AsyncClient(server.client.address, environ={})
+        await made.close()
+        with pytest.raises(fsdpd.Error, match="closed"):
+            await made.get("one")
+
+    asyncio.run(closed())
+
+
+def test_one_field_to_hold_may_be_a_str(server):
+    server.client.search(small(), hold="parallel")
+    server.client.search(small(), hold=["parallel", "fsdp"])
+    assert [list(request.hold) for request in server.heard] == [["parallel"], ["parallel", "fsdp"]]
+
+
+def test_no_time_is_no_default(server):
+    with pytest.raises(fsdpd.DeadlineExceeded):
+        server.client.get("one", timeout_s=0)
+
+
+def ended(step):
+    return api.WatchJobResponse(job=api.Job(revision=9, attempt=1, state=api.JOB_STATE_SUCCEEDED,
+                                            last_step={"step": step}))
+
+
+def test_a_watch_counts_the_steps_before_an_end_that_it_learns_of_later():
+    cursor = fsdpd.follow.WatchCursor("one")
+    running = api.WatchJobResponse(job=api.Job(revision=1, attempt=1, state=api.JOB_STATE_RUNNING))
+    heard = [running, api.WatchJobResponse(step={"step": 19}), ended(300)]
+    assert [update.missed for each in heard for update in cursor.take(each)] == [0, 0, 281]
+    # Who comes after the end has missed nothing.
+    assert [update.missed for update in fsdpd.follow.WatchCursor("one").take(ended(300))] == [0]

@@ -14,12 +14,13 @@ import grpc
 from fsdpd import calls, connection
 from fsdpd.calls import Call, Submission
 from fsdpd.client import LOST, closed_stream
-from fsdpd.errors import Error, from_rpc
+from fsdpd.errors import Error, SpecError, from_rpc
 from fsdpd.follow import (PAUSE_S, RECONNECT_FOR_S, JobChanged, LogCursor, LogLine, Outage, Update, WatchCursor,
                           is_ended)
-from fsdpd.spec import SpecSource
+from fsdpd.spec import SpecSource, SpecText, load_spec
 from fsdpd.v1.coordinator_pb2 import Job, JobState, Node
 from fsdpd.v1.coordinator_pb2_grpc import CoordinatorStub
+from fsdpd.v1.job_pb2 import JobSpec
 from fsdpd.v1.plan_pb2 import Fault, Plan, PlanSearch
 
 A = TypeVar("A")
@@ -30,7 +31,7 @@ class AsyncClient:
 
     def __init__(self, address: str | None = None, *, ca_file: str | os.PathLike[str] | None = None,
                  token_file: str | os.PathLike[str] | None = None, token: str | None = None,
-                 environ: Mapping[str, str] = os.environ) -> None:
+                 environ: Mapping[str, str] | None = None) -> None:
         made = connection.Connection(address, ca_file=ca_file, token_file=token_file, token=token, environ=environ)
         self.address = made.address
         self._channel = made.async_channel()
@@ -49,13 +50,37 @@ class AsyncClient:
         self._closed = True
         await self._channel.close()
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Error("the client is closed", code=grpc.StatusCode.CANCELLED)
+
     async def _run(self, call: Call[A], timeout_s: float | None) -> A:
+        self._check_open()
         try:
             response = await getattr(self._stub, call.method)(
-                call.request, timeout=timeout_s or connection.deadline_s(call.method))
+                call.request, timeout=connection.deadline_s(call.method) if timeout_s is None else timeout_s)
         except grpc.RpcError as error:
             raise from_rpc(error) from None
         return call.answer(response)
+
+    async def _run_spec(self, source: SpecSource, make: Callable[[JobSpec], Call[A]], timeout_s: float | None) -> A:
+        """Where a spec is refused, every fault of it is told, with its place."""
+        text = load_spec(source)
+        if text.faults:
+            raise text.refusal(await self._judged(text, timeout_s))
+        try:
+            return await self._run(make(text.spec), timeout_s)
+        except SpecError as error:
+            # A refusal holds as many as fit.
+            faults = await self._judged(text, timeout_s) if error.more_faults else []
+            raise text.with_places(error, faults) from None
+
+    async def _judged(self, text: SpecText, timeout_s: float | None) -> list[Fault]:
+        """What the coordinator says of what could be read; nothing where it says nothing."""
+        try:
+            return await self._run(calls.validate(text.spec), timeout_s) if text.is_tree else []
+        except Error:
+            return []
 
     # --- specs
 
@@ -64,18 +89,24 @@ class AsyncClient:
         """Queues a job. With the same `request_id` (at most 64 characters; default: a new one), spec and options it is
         the same job, however often and from wherever it is submitted. `after`: ids of jobs that have to succeed first.
         `preemptible`: it may be told to save and leave for others. `project`: default is that of the token."""
-        return await self._run(calls.submit(spec, request_id, after, preemptible, project), timeout_s)
+        return await self._run_spec(
+            spec, lambda read: calls.submit(read, request_id, after, preemptible, project), timeout_s)
 
     async def validate(self, spec: SpecSource, *, timeout_s: float | None = None) -> list[Fault]:
-        """What the coordinator says of a spec; faults of its text raise SpecError."""
-        return await self._run(calls.validate(spec), timeout_s)
+        """All faults of a spec: of its text, and what the coordinator says of what could be read. SpecError where the
+        text has no fields at all."""
+        text = load_spec(spec)
+        if not text.is_tree:
+            raise text.refusal(())
+        judged = await self._run(calls.validate(text.spec), timeout_s)
+        return list(text.refusal(judged).faults)
 
     async def plan(self, spec: SpecSource, *, timeout_s: float | None = None) -> Plan:
-        return await self._run(calls.plan(spec), timeout_s)
+        return await self._run_spec(spec, calls.plan, timeout_s)
 
     async def search(self, spec: SpecSource, *, hold: Sequence[str] = (), timeout_s: float | None = None) -> PlanSearch:
         """The fastest ways to run a spec that train the same; fields in `hold` stay as they are."""
-        return await self._run(calls.search(spec, hold), timeout_s)
+        return await self._run_spec(spec, lambda read: calls.search(read, hold), timeout_s)
 
     # --- jobs
 
@@ -123,6 +154,7 @@ class AsyncClient:
         cursor = WatchCursor(job_id)
         outage = Outage(reconnect_for_s)
         while True:
+            self._check_open()
             stream = self._stub.WatchJob(cursor.request())
             try:
                 async for response in stream:
@@ -154,6 +186,7 @@ class AsyncClient:
         cursor = LogCursor(calls.logs(job_id, rank=rank, attempt=attempt, follow=follow, tail_lines=tail_lines))
         outage = Outage(reconnect_for_s if follow else 0)
         while True:
+            self._check_open()
             stream = self._stub.TailLogs(cursor.request())
             try:
                 async for response in stream:

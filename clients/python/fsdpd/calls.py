@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 
 from google.protobuf.message import Message
 
-from fsdpd.spec import SpecSource, read_spec
 from fsdpd.v1 import coordinator_pb2 as api
+from fsdpd.v1.job_pb2 import JobSpec
 from fsdpd.v1.plan_pb2 import Fault, Plan, PlanSearch
 
 A = TypeVar("A")
@@ -40,26 +40,26 @@ def _node(response: Any) -> api.Node:
     return response.node  # type: ignore[no-any-return]
 
 
-def submit(spec: SpecSource, request_id: str | None, after: Sequence[str], preemptible: bool,
+def submit(spec: JobSpec, request_id: str | None, after: Sequence[str], preemptible: bool,
            project: str) -> Call[Submission]:
     # Made once, so that a call that is repeated finds its own job.
     made = request_id or uuid.uuid4().hex
-    request = api.SubmitJobRequest(spec=read_spec(spec), request_id=made, after=after, preemptible=preemptible,
+    request = api.SubmitJobRequest(spec=spec, request_id=made, after=after, preemptible=preemptible,
                                    project=project)
     return Call("SubmitJob", request,
                 lambda response: Submission(response.job, tuple(response.faults), made))
 
 
-def validate(spec: SpecSource) -> Call[list[Fault]]:
-    return Call("ValidateJob", api.ValidateJobRequest(spec=read_spec(spec)), lambda response: list(response.faults))
+def validate(spec: JobSpec) -> Call[list[Fault]]:
+    return Call("ValidateJob", api.ValidateJobRequest(spec=spec), lambda response: list(response.faults))
 
 
-def plan(spec: SpecSource) -> Call[Plan]:
-    return Call("PlanJob", api.PlanJobRequest(spec=read_spec(spec)), lambda response: response.plan)
+def plan(spec: JobSpec) -> Call[Plan]:
+    return Call("PlanJob", api.PlanJobRequest(spec=spec), lambda response: response.plan)
 
 
-def search(spec: SpecSource, hold: Sequence[str]) -> Call[PlanSearch]:
-    return Call("SearchPlans", api.SearchPlansRequest(spec=read_spec(spec), hold=hold),
+def search(spec: JobSpec, hold: Sequence[str]) -> Call[PlanSearch]:
+    return Call("SearchPlans", api.SearchPlansRequest(spec=spec, hold=[hold] if isinstance(hold, str) else hold),
                 lambda response: response.search)
 
 

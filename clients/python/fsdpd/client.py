@@ -13,12 +13,13 @@ import grpc
 
 from fsdpd import calls, connection
 from fsdpd.calls import Call, Submission
-from fsdpd.errors import Error, Unavailable, from_rpc
+from fsdpd.errors import Error, SpecError, Unavailable, from_rpc
 from fsdpd.follow import (PAUSE_S, RECONNECT_FOR_S, JobChanged, LogCursor, LogLine, Outage, Update, WatchCursor,
                           is_ended)
-from fsdpd.spec import SpecSource
+from fsdpd.spec import SpecSource, SpecText, load_spec
 from fsdpd.v1.coordinator_pb2 import Job, JobState, Node
 from fsdpd.v1.coordinator_pb2_grpc import CoordinatorStub
+from fsdpd.v1.job_pb2 import JobSpec
 from fsdpd.v1.plan_pb2 import Fault, Plan, PlanSearch
 
 A = TypeVar("A")
@@ -32,11 +33,12 @@ def closed_stream() -> Unavailable:
 
 class Client:
     """`timeout_s` of a call is its deadline; without one it is that of clients/calls.json. A call that finds no
-    coordinator is tried again for some seconds, where it may be repeated. Every method raises fsdpd.Error."""
+    coordinator is tried again for some seconds, where it may be repeated. Every method raises fsdpd.Error; a spec's
+    file that cannot be read, an OSError."""
 
     def __init__(self, address: str | None = None, *, ca_file: str | os.PathLike[str] | None = None,
                  token_file: str | os.PathLike[str] | None = None, token: str | None = None,
-                 environ: Mapping[str, str] = os.environ) -> None:
+                 environ: Mapping[str, str] | None = None) -> None:
         made = connection.Connection(address, ca_file=ca_file, token_file=token_file, token=token, environ=environ)
         self.address = made.address
         self._channel = made.channel()
@@ -55,13 +57,37 @@ class Client:
         self._closed.set()
         self._channel.close()
 
+    def _check_open(self) -> None:
+        if self._closed.is_set():
+            raise Error("the client is closed", code=grpc.StatusCode.CANCELLED)
+
     def _run(self, call: Call[A], timeout_s: float | None) -> A:
+        self._check_open()
         try:
             response = getattr(self._stub, call.method)(
-                call.request, timeout=timeout_s or connection.deadline_s(call.method))
+                call.request, timeout=connection.deadline_s(call.method) if timeout_s is None else timeout_s)
         except grpc.RpcError as error:
             raise from_rpc(error) from None
         return call.answer(response)
+
+    def _run_spec(self, source: SpecSource, make: Callable[[JobSpec], Call[A]], timeout_s: float | None) -> A:
+        """Where a spec is refused, every fault of it is told, with its place."""
+        text = load_spec(source)
+        if text.faults:
+            raise text.refusal(self._judged(text, timeout_s))
+        try:
+            return self._run(make(text.spec), timeout_s)
+        except SpecError as error:
+            # A refusal holds as many as fit.
+            faults = self._judged(text, timeout_s) if error.more_faults else []
+            raise text.with_places(error, faults) from None
+
+    def _judged(self, text: SpecText, timeout_s: float | None) -> list[Fault]:
+        """What the coordinator says of what could be read; nothing where it says nothing."""
+        try:
+            return self._run(calls.validate(text.spec), timeout_s) if text.is_tree else []
+        except Error:
+            return []
 
     # --- specs
 
@@ -70,18 +96,24 @@ class Client:
         """Queues a job. With the same `request_id` (at most 64 characters; default: a new one), spec and options it is
         the same job, however often and from wherever it is submitted. `after`: ids of jobs that have to succeed first.
         `preemptible`: it may be told to save and leave for others. `project`: default is that of the token."""
-        return self._run(calls.submit(spec, request_id, after, preemptible, project), timeout_s)
+        return self._run_spec(
+            spec, lambda read: calls.submit(read, request_id, after, preemptible, project), timeout_s)
 
     def validate(self, spec: SpecSource, *, timeout_s: float | None = None) -> list[Fault]:
-        """What the coordinator says of a spec; faults of its text raise SpecError."""
-        return self._run(calls.validate(spec), timeout_s)
+        """All faults of a spec: of its text, and what the coordinator says of what could be read. SpecError where the
+        text has no fields at all."""
+        text = load_spec(spec)
+        if not text.is_tree:
+            raise text.refusal(())
+        judged = self._run(calls.validate(text.spec), timeout_s)
+        return list(text.refusal(judged).faults)
 
     def plan(self, spec: SpecSource, *, timeout_s: float | None = None) -> Plan:
-        return self._run(calls.plan(spec), timeout_s)
+        return self._run_spec(spec, calls.plan, timeout_s)
 
     def search(self, spec: SpecSource, *, hold: Sequence[str] = (), timeout_s: float | None = None) -> PlanSearch:
         """The fastest ways to run a spec that train the same; fields in `hold` stay as they are."""
-        return self._run(calls.search(spec, hold), timeout_s)
+        return self._run_spec(spec, lambda read: calls.search(read, hold), timeout_s)
 
     # --- jobs
 
@@ -128,6 +160,7 @@ class Client:
         cursor = WatchCursor(job_id)
         outage = Outage(reconnect_for_s)
         while True:
+            self._check_open()
             stream = self._stub.WatchJob(cursor.request())
             try:
                 for response in stream:
@@ -158,6 +191,7 @@ class Client:
         cursor = LogCursor(calls.logs(job_id, rank=rank, attempt=attempt, follow=follow, tail_lines=tail_lines))
         outage = Outage(reconnect_for_s if follow else 0)
         while True:
+            self._check_open()
             stream = self._stub.TailLogs(cursor.request())
             try:
                 for response in stream:

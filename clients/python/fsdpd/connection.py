@@ -56,7 +56,9 @@ class Connection:
 
     def __init__(self, address: str | None = None, *, ca_file: str | os.PathLike[str] | None = None,
                  token_file: str | os.PathLike[str] | None = None, token: str | None = None,
-                 environ: Mapping[str, str] = os.environ) -> None:
+                 environ: Mapping[str, str] | None = None) -> None:
+        # Not a default value: those are printed by help(), with every secret that the environment has.
+        environ = os.environ if environ is None else environ
         self.address = address or environ.get("FSDPD_SERVER") or DEFAULT_ADDRESS
         host, colon, port = self.address.rpartition(":")
         if not colon or not host or not port.isdigit():

@@ -2,7 +2,8 @@
 in the proto or in camelCase, enums by short or full names, `auto`, sizes ("1.5GiB"), 1e4 as a whole number, `env` as a
 map.
 
-Every fault of the text is found, with its field and place; what values mean together the coordinator judges.
+Every fault of the text is found, with its field and place; what values mean together the coordinator judges, and where
+that is written is known here.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import math
 import os
 import pathlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field as member
 from typing import Any, cast
 
 import grpc
@@ -36,11 +38,68 @@ _UNIT_BYTES = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB"
 _MAX_EXACT = 2**53  # Beyond it a double no longer says which integer was meant.
 
 
+@dataclass
+class SpecText:
+    """What was read. `spec` is complete where there are no `faults`; `unread` are fields that somebody wrote and that
+    are not in it. `is_tree`: the text has fields at all."""
+    spec: JobSpec
+    faults: list[Fault] = member(default_factory=list)
+    unread: list[str] = member(default_factory=list)
+    places: dict[str, Place] = member(default_factory=dict)
+    is_tree: bool = True
+
+    def located(self, faults: Iterable[Fault]) -> list[Fault]:
+        """The coordinator's faults, with where their fields were written, or else the nearest one around them."""
+        return [self._located(fault) for fault in faults]
+
+    def _located(self, fault: Fault) -> Fault:
+        field = fault.field
+        while field and field not in self.places:
+            field = field[:max(field.rfind("."), field.rfind("["), 0)]
+        place = self.places.get(field, Place())
+        made = Fault(file=place.file, line=place.line, column=place.column)
+        made.MergeFrom(fault)
+        return made
+
+    def refusal(self, judged: Iterable[Fault]) -> SpecError:
+        """Of the faults of the text, and of the coordinator's those that are not about what could not be read."""
+        unread = self.unread
+        kept = [fault for fault in judged if not any(
+            _is_within(fault.field, each) or _is_within(each, fault.field) for each in unread)]
+        found = _in_order([*self.faults, *self.located(kept)])
+        count = len(found)
+        return SpecError(f"the job spec has {count} fault{'s' * (count > 1)}", code=grpc.StatusCode.INVALID_ARGUMENT,
+                         reason="BAD_SPEC", faults=found)
+
+    def with_places(self, error: SpecError, judged: Sequence[Fault]) -> SpecError:
+        """A refusal of the coordinator's; `judged`, where there are any, are all of its faults."""
+        error.faults = tuple(_in_order(self.located(judged or error.faults)))
+        if judged:
+            error.more_faults = 0
+        return error
+
+
+def _in_order(faults: Iterable[Fault]) -> list[Fault]:
+    return sorted(faults, key=lambda fault: (fault.file, fault.line, fault.column))
+
+
+def _is_within(field: str, parent: str) -> bool:
+    return field.startswith(parent) and field[len(parent):][:1] in ("", ".", "[")
+
+
 def read_spec(source: SpecSource) -> JobSpec:
     """Relative paths of token files, checkpoints and plug-ins become absolute: from the file's folder, or the working
     directory where there is no file. SpecError with every fault of the text."""
+    text = load_spec(source)
+    if text.faults:
+        raise text.refusal(())
+    return text.spec
+
+
+def load_spec(source: SpecSource) -> SpecText:
+    """As read_spec(), with the faults of the text in the answer."""
     if isinstance(source, JobSpec):
-        return source
+        return SpecText(source)
     folder = pathlib.Path.cwd()
     if isinstance(source, os.PathLike):
         path = pathlib.Path(source)
@@ -50,21 +109,25 @@ def read_spec(source: SpecSource) -> JobSpec:
         root, fault = text_tree.parse(source.encode(), "<text>")
     else:
         root, fault = text_tree.of_values(source), None
-    reader = _Reader()
     spec = JobSpec()
+    made = SpecText(spec, places={"": Place(root.place.file, 1, 1) if root.place.line else root.place})
+    reader = _Reader(made)
     if fault is not None:
-        reader.faults.append(fault)
+        made.faults.append(fault)
+        made.is_tree = False
     elif root.kind == "null":
         reader.fault(root.place, "no_value", "", "the spec is empty",
                      "write at least name, model, data and train.steps")
+        made.is_tree = False
+    elif root.kind == "scalar" and isinstance(source, str):
+        reader.fault(root.place, "wrong_type", "", f"'{root.text[:80]}' is not a group of fields",
+                     "a str is the text of a spec; write pathlib.Path(...) for the path of one")
+        made.is_tree = False
     else:
         reader.message(root, "", spec)
-    if reader.faults:
-        count = len(reader.faults)
-        raise SpecError(f"the job spec has {count} fault{'s' * (count > 1)}", code=grpc.StatusCode.INVALID_ARGUMENT,
-                        reason="BAD_SPEC", faults=reader.faults)
+        made.is_tree = root.kind == "map"
     _make_absolute(spec, folder)
-    return spec
+    return made
 
 
 def _make_absolute(spec: JobSpec, folder: pathlib.Path) -> None:
@@ -98,13 +161,16 @@ def _bytes(text: str) -> int | None:
 
 
 class _Reader:
-    def __init__(self) -> None:
-        self.faults: list[Fault] = []
+    def __init__(self, out: SpecText) -> None:
+        self._out = out
 
     def fault(self, place: Place, rule: str, field: str, reason: str, fix: str) -> None:
-        if len(self.faults) < _MAX_FAULTS:
-            self.faults.append(Fault(rule=rule, severity=SEVERITY_ERROR, field=field, reason=reason, fix=fix,
-                                     file=place.file, line=place.line, column=place.column))
+        if field and rule not in ("duplicate_field", "two_of_oneof"):  # The first one stays.
+            # Of a list of values none is read: the others' numbers would not be theirs.
+            self._out.unread.append(field[:field.rfind("[")] if field.endswith("]") else field)
+        if len(self._out.faults) < _MAX_FAULTS:
+            self._out.faults.append(Fault(rule=rule, severity=SEVERITY_ERROR, field=field, reason=reason, fix=fix,
+                                          file=place.file, line=place.line, column=place.column))
 
     def message(self, node: Node, path: str, message: Message) -> None:
         if node.kind == "null":
@@ -118,7 +184,7 @@ class _Reader:
         for key, place, child in node.fields:
             field = type_.fields_by_name.get(key) or type_.fields_by_camelcase_name.get(key)
             if field is None:
-                self._unknown(place, f"{path}.{key}" if path else key, key, names)
+                self._unknown(place, path, key, names)
                 continue
             field_path = f"{path}.{field.name}" if path else field.name
             if field.name in seen:
@@ -130,11 +196,15 @@ class _Reader:
                 self.fault(place, "two_of_oneof", field_path, f"{field.name} and {other.name} exclude each other",
                            "keep one of them")
                 continue
+            self._out.places[field_path] = place
             self._field(child, field_path, message, field)
         return None
 
-    def _unknown(self, place: Place, path: str, key: str, names: Sequence[str]) -> None:
+    def _unknown(self, place: Place, parent: str, key: str, names: Sequence[str]) -> None:
+        dot = parent and f"{parent}."
+        path = dot + key
         meant = [f"{key}_bytes"] if f"{key}_bytes" in names else difflib.get_close_matches(key.lower(), names, 1)
+        self._out.unread += [dot + meant[0]] if meant else []
         self.fault(place, "unknown_field", path, f"unknown field {path}",
                    f"did you mean {meant[0]}?" if meant else f"fields here: {', '.join(names) or 'none, write {}'}")
 
@@ -153,12 +223,15 @@ class _Reader:
         if node.kind != "list":
             return self._wrong_type(node, path, "a list", "write [...]")
         for index, item in enumerate(node.items):
+            self._out.places[f"{path}[{index}]"] = item.place
             self._value(item, f"{path}[{index}]", message, field)
         return None
 
     def _variables(self, node: Node, path: str, variables: Any) -> None:
         """{NAME: value}: any scalar is a text here, 1 and true too."""
-        for index, (key, _, child) in enumerate(node.fields):
+        for index, (key, place, child) in enumerate(node.fields):
+            self._out.places[f"{path}[{index}]"] = self._out.places[f"{path}[{index}].name"] = place
+            self._out.places[f"{path}[{index}].value"] = child.place
             if child.kind == "scalar":
                 variables.add(name=key, value=child.text)
             elif child.kind == "null":
