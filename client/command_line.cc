@@ -176,7 +176,7 @@ void AddSubmitCommand(CLI::App* app, CommandLine* line) {
       ->type_name("FILE");
   submit
       ->add_option("--after", line->after,
-                   "Start it once these jobs have succeeded; it waits in the queue until then")
+                   "Start it once these jobs, at most 64, have succeeded; it waits in the queue until then")
       ->delimiter(',')
       ->check(NotEmpty())
       ->type_name("JOB[,JOB]")

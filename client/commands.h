@@ -40,6 +40,8 @@ std::optional<int> RunNodeCommand(Session* session);
 
 // The jobs that the flags of `get` and `cancel` ask for, of all pages.
 absl::StatusOr<v1::ListJobsResponse> ListAsked(Session* session);
+// Says that --array names none; the exit code.
+int NoSuchArray(Session* session);
 
 // The rest.
 int RunJobCommand(const CommandLine& line, Console* console);

@@ -51,6 +51,11 @@ absl::StatusOr<v1::ListJobsResponse> ListAsked(Session* session) {
   return all;
 }
 
+int NoSuchArray(Session* session) {
+  session->console().err << "fsdpctl: no job of an array '" << session->line().array << "'\n";
+  return kExitNotFound;
+}
+
 namespace {
 
 int RunGet(Session* session) {
@@ -60,6 +65,8 @@ int RunGet(Session* session) {
     absl::StatusOr<v1::ListJobsResponse> all = ListAsked(session);
     if (!all.ok()) return session->Fail(all.status());
     list = *std::move(all);
+    // With states, there may be such an array all the same.
+    if (list.jobs().empty() && !line.array.empty() && line.states.empty()) return NoSuchArray(session);
   }
   // Those that are there are shown beside the word about those that are not.
   int code = kExitOk;

@@ -4,6 +4,9 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
 
 #include "client/commands.h"
 #include "client/coordinator_client.h"
@@ -43,7 +46,8 @@ int Print(Session* session, const v1::Job& job, const std::string& words) {
   return kExitOk;
 }
 
-int CancelOne(Session* session, const std::string& id) {
+// `leaving`: with --wait, takes a job that has not ended yet, which is waited for otherwise.
+int CancelOne(Session* session, const std::string& id, std::vector<v1::Job>* leaving) {
   const CommandLine& line = session->line();
   v1::CancelJobRequest request;
   request.set_id(id);
@@ -52,8 +56,11 @@ int CancelOne(Session* session, const std::string& id) {
   const absl::StatusOr<v1::CancelJobResponse> response = session->client().CancelJob(request);
   if (!response.ok()) return session->Fail(response.status());
   v1::Job job = response->job();
-  // Of an array all are told to leave before one is waited for.
-  if (line.wait && line.array.empty() && !IsEnded(job.state())) {
+  if (line.wait && leaving != nullptr && !IsEnded(job.state())) {
+    leaving->push_back(job);
+    return kExitOk;
+  }
+  if (line.wait && !IsEnded(job.state())) {
     const absl::StatusOr<v1::Job> ended = AwaitJob(session, job, nullptr);
     if (!ended.ok()) return session->Fail(ended.status());
     job = *ended;
@@ -64,26 +71,27 @@ int CancelOne(Session* session, const std::string& id) {
   return Print(session, job, StateName(job.state()));
 }
 
-// Each by itself: one that cannot be cancelled does not keep the others.
+// Each by itself: one that cannot be cancelled does not keep the others, and all are told to leave before one
+// is waited for.
 int RunCancel(Session* session) {
   const std::string& array = session->line().array;
-  if (array.empty()) return CancelOne(session, session->line().job);
+  if (array.empty()) return CancelOne(session, session->line().job, nullptr);
   const absl::StatusOr<v1::ListJobsResponse> all = ListAsked(session);
   if (!all.ok()) return session->Fail(all.status());
-  if (all->jobs().empty()) {
-    session->console().err << "fsdpctl: no job of an array '" << array << "'\n";
-    return kExitNotFound;
-  }
+  if (all->jobs().empty()) return NoSuchArray(session);
   int code = kExitOk;
+  std::vector<v1::Job> leaving;
+  const bool is_over = std::all_of(all->jobs().begin(), all->jobs().end(),
+                                   [](const v1::Job& job) { return IsEnded(job.state()); });
+  if (is_over) session->console().err << "every job of array " << array << " has ended already\n";
   for (const v1::Job& job : all->jobs()) {
-    const int one = IsEnded(job.state()) ? kExitOk : CancelOne(session, job.id());
+    const int one = IsEnded(job.state()) ? kExitOk : CancelOne(session, job.id(), &leaving);
     if (one != kExitOk) code = one;
   }
-  for (const v1::Job& job : all->jobs()) {
-    if (!session->line().wait || code != kExitOk) break;
-    if (IsEnded(job.state())) continue;
-    if (const absl::StatusOr<v1::Job> ended = AwaitJob(session, job, nullptr); !ended.ok())
-      return session->Fail(ended.status());
+  for (const v1::Job& job : leaving) {
+    const absl::StatusOr<v1::Job> ended = AwaitJob(session, job, nullptr);
+    if (!ended.ok()) return session->Fail(ended.status());
+    Print(session, *ended, StateName(ended->state()));
   }
   return code;
 }

@@ -2,9 +2,13 @@
 
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
+#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <utility>
+
+#include "base/check.h"
 
 namespace fsdpd {
 namespace {
@@ -31,6 +35,62 @@ std::vector<std::string> SplitValues(const std::string& text) {
   return values;
 }
 
+// As in the proto: microBatch is micro_batch.
+std::string CanonicalPath(const std::string& path) {
+  std::string canonical;
+  for (const char c : path) {
+    if (absl::ascii_isupper(c)) canonical += '_';
+    canonical += absl::ascii_tolower(c);
+  }
+  return canonical;
+}
+
+// The same field, or one that holds the other: the later one would replace the earlier one's values.
+bool Overlap(const std::string& one, const std::string& other) {
+  const std::string& shorter = one.size() < other.size() ? one : other;
+  const std::string& longer = one.size() < other.size() ? other : one;
+  if (!absl::StartsWith(longer, shorter)) return false;
+  return longer.size() == shorter.size() || longer[shorter.size()] == '.' || longer[shorter.size()] == '[';
+}
+
+bool SameValue(const std::string& one, const std::string& other) {
+  if (absl::StripAsciiWhitespace(one) == absl::StripAsciiWhitespace(other)) return true;
+  double number = 0, other_number = 0;
+  return absl::SimpleAtod(one, &number) && absl::SimpleAtod(other, &other_number) && number == other_number;
+}
+
+// A value that is there already would be the same training again.
+absl::Status CheckValues(const std::string& array, const std::vector<std::string>& values) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i].empty())
+      return absl::InvalidArgumentError(absl::StrCat("'", array, "' has a value that is empty"));
+    for (size_t j = 0; j < i; ++j) {
+      if (!SameValue(values[i], values[j])) continue;
+      const bool alike = values[i] == values[j];
+      return absl::InvalidArgumentError(
+          absl::StrCat("'", array, "' has ",
+                       alike ? values[i] + " twice" : values[j] + " and " + values[i] + ", which are one",
+                       "; each value makes a job"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPaths(const std::vector<std::string>& paths) {
+  for (size_t i = 0; i < paths.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      const std::string one = CanonicalPath(paths[j]), other = CanonicalPath(paths[i]);
+      if (one == other)
+        return absl::InvalidArgumentError(
+            absl::StrCat(paths[j], " is named twice; write all its values after one"));
+      if (Overlap(one, other))
+        return absl::InvalidArgumentError(
+            absl::StrCat(paths[j], " and ", paths[i], " are named, of which one is a part of the other"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 bool IsOfArray(const std::string& request_id, const std::string& array) {
@@ -43,22 +103,30 @@ bool IsOfArray(const std::string& request_id, const std::string& array) {
 }
 
 absl::StatusOr<std::vector<std::vector<std::string>>> ArrayOverrides(const std::vector<std::string>& arrays) {
-  std::vector<std::vector<std::string>> jobs(1);
+  std::vector<std::string> paths;
+  std::vector<std::vector<std::string>> values;
+  size_t count = 1;
   for (const std::string& array : arrays) {
     const size_t equals = array.find('=');
     if (equals == std::string::npos || equals == 0)
       return absl::InvalidArgumentError(absl::StrCat("'", array, "' is not PATH=VALUE,VALUE"));
-    const std::string path = array.substr(0, equals);
-    const std::vector<std::string> values = SplitValues(array.substr(equals + 1));
-    if (std::find(values.begin(), values.end(), "") != values.end())
-      return absl::InvalidArgumentError(absl::StrCat("'", array, "' has a value that is empty"));
-    if (jobs.size() * values.size() > kMaxArrayJobs)
-      return absl::InvalidArgumentError(absl::StrCat("more than ", kMaxArrayJobs, " jobs"));
+    paths.push_back(array.substr(0, equals));
+    values.push_back(SplitValues(array.substr(equals + 1)));
+    FSDPD_RETURN_IF_ERROR(CheckValues(array, values.back()));
+    count *= values.back().size();
+    if (count > kMaxArrayJobs)
+      return absl::InvalidArgumentError(absl::StrCat(count, " jobs with '", array,
+                                                     "', and an array has at most ", kMaxArrayJobs,
+                                                     ": submit it in parts"));
+  }
+  FSDPD_RETURN_IF_ERROR(CheckPaths(paths));
+  std::vector<std::vector<std::string>> jobs(1);
+  for (size_t i = 0; i < paths.size(); ++i) {
     std::vector<std::vector<std::string>> longer;
     for (const std::vector<std::string>& job : jobs) {
-      for (const std::string& value : values) {
+      for (const std::string& value : values[i]) {
         longer.push_back(job);
-        longer.back().push_back(absl::StrCat(path, "=", value));
+        longer.back().push_back(absl::StrCat(paths[i], "=", value));
       }
     }
     jobs = std::move(longer);

@@ -19,7 +19,8 @@ constexpr char kArrayMark[] = "/";
 bool IsOfArray(const std::string& request_id, const std::string& array);
 
 // Of each job its overrides, one for each of `arrays`: every combination, the last path's values first. A
-// comma within brackets or quotes parts nothing. INVALID_ARGUMENT says what is wrong.
+// comma within brackets or quotes parts nothing. INVALID_ARGUMENT says what is wrong; a value or a path that
+// is there twice is, as two jobs would be the same.
 absl::StatusOr<std::vector<std::vector<std::string>>> ArrayOverrides(const std::vector<std::string>& arrays);
 
 }  // namespace fsdpd

@@ -45,7 +45,33 @@ TEST(SpecArray, SaysWhatIsWrong) {
   std::string many = "a=0";
   for (int i = 1; i <= 16; ++i) many += "," + std::to_string(i);
   EXPECT_TRUE(ArrayOverrides({many}).ok());
-  EXPECT_EQ(ArrayOverrides({many, many}).status().message(), "more than 256 jobs");
+  std::string other = many;
+  other[0] = 'b';
+  EXPECT_EQ(ArrayOverrides({many, other}).status().message(),
+            "289 jobs with '" + other + "', and an array has at most 256: submit it in parts");
+}
+
+// One replaced the other's values, and the same job was trained twice.
+TEST(SpecArray, AFieldIsNamedOnce) {
+  const auto fault = [](const std::string& one, const std::string& other) {
+    return std::string(ArrayOverrides({one, other}).status().message());
+  };
+  EXPECT_EQ(fault("train.seed=1,2", "train.seed=3,4"),
+            "train.seed is named twice; write all its values after one");
+  EXPECT_EQ(fault("train.micro_batch=1", "train.microBatch=2"),
+            "train.micro_batch is named twice; write all its values after one");
+  EXPECT_EQ(fault("train={seed: 1}", "train.seed=3"),
+            "train and train.seed are named, of which one is a part of the other");
+  EXPECT_EQ(fault("data.tokens[0].path=a", "data.tokens=[]"),
+            "data.tokens[0].path and data.tokens are named, of which one is a part of the other");
+  EXPECT_EQ(fault("train.steps=1", "train.steps_more=3"), "");
+}
+
+TEST(SpecArray, AValueIsNamedOnce) {
+  EXPECT_EQ(FaultOf("a=1,2,1"), "'a=1,2,1' has 1 twice; each value makes a job");
+  EXPECT_EQ(FaultOf("a=1e-4,0.0001"),
+            "'a=1e-4,0.0001' has 1e-4 and 0.0001, which are one; each value makes a job");
+  EXPECT_EQ(FaultOf("a=x,X"), "");
 }
 
 }  // namespace

@@ -2,13 +2,16 @@
 // id under which a repeated call finds the same job; the coordinator's JobService takes it from there.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 #include <absl/time/clock.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <tuple>
 #include <utility>
@@ -91,6 +94,13 @@ absl::StatusOr<v1::ValidateJobResponse> Validate(Session* session, const SpecTex
 // A refused spec is told with places. The refusal's details have field and text only, so the coordinator is
 // asked once more for the faults themselves; where that fails, the details have to do.
 int FailSpec(Session* session, const absl::Status& status, const SpecText& spec, bool as_data = true) {
+  if (absl::IsNotFound(status) && !session->line().after.empty()) {
+    const int code = session->Fail(status);
+    session->console().err
+        << "fsdpctl: --after takes ids of jobs; those of an array are told by `fsdpctl get "
+           "--array ARRAY`\n";
+    return code;
+  }
   if (!absl::IsInvalidArgument(status) || FieldViolationsOf(status).empty()) return session->Fail(status);
   if (ReasonOf(status) != "BAD_SPEC") return session->Fail(status);
   const absl::StatusOr<v1::ValidateJobResponse> answer = Validate(session, spec);
@@ -164,7 +174,7 @@ int RunSubmit(Session* session, SpecText spec) {
 
 // One of `submit --array`: where its files go is its own.
 void NumberSpec(size_t index, v1::JobSpec* spec) {
-  absl::StrAppend(spec->mutable_name(), "-", index);
+  if (!spec->name().empty()) absl::StrAppend(spec->mutable_name(), "-", index);
   if (spec->checkpoint().dir().empty()) return;
   std::string* dir = spec->mutable_checkpoint()->mutable_dir();
   absl::StrAppend(dir, absl::EndsWith(*dir, "/") ? "" : "/", index);
@@ -175,70 +185,164 @@ int Usage(Session* session, const absl::Status& status) {
   return kExitUsage;
 }
 
-// Every spec is good before the first is submitted. Those that are, where one is refused after all, stay.
-int SubmitAll(Session* session, const std::vector<SpecText>& specs) {
-  const CommandLine& line = session->line();
-  for (const SpecText& spec : specs) {
-    const SpecFaults faults = Located(MakePlan(spec.spec, /*budget_bytes_per_rank=*/0).faults, spec);
-    if (HasErrors(faults)) return Tell(session, spec, faults);
+struct ArrayJob {
+  std::vector<std::string> own;  // What it has and others have not, as PATH=VALUE.
+  SpecText spec;
+};
+
+// Of each job its faults, those of the text among them.
+std::vector<SpecFaults> FaultsOf(const std::vector<ArrayJob>& jobs) {
+  std::vector<SpecFaults> faults;
+  for (const ArrayJob& job : jobs) {
+    const SpecText& spec = job.spec;
+    faults.push_back(spec.faults);
+    if (!spec.is_tree) continue;
+    const SpecFaults judged =
+        Located(MakePlan(spec.spec, /*budget_bytes_per_rank=*/0, spec.unread).faults, spec);
+    faults.back().insert(faults.back().end(), judged.begin(), judged.end());
   }
+  return faults;
+}
+
+// By which a fault is the same in several jobs; the job's number is in what is said of name and folder.
+std::string KeyOf(const SpecFault& fault) {
+  const Violation& violation = fault.violation;
+  const bool is_numbered = violation.field == "name" || violation.field == "checkpoint.dir";
+  return is_numbered ? absl::StrCat(violation.field, " ", violation.rule) : Render(fault);
+}
+
+// Said as of the values that bring it about, unless it is of one of them.
+SpecFault OfOneJob(SpecFault fault, const std::vector<std::string>& own) {
+  for (const std::string& set : own) {
+    if (fault.place.file != absl::StrCat("--set ", set)) continue;
+    fault.place.file = absl::StrCat("--array ", set);
+    return fault;
+  }
+  std::string& reason = fault.violation.reason;
+  reason = absl::StrCat("with ", absl::StrJoin(own, " and "), ": ", reason);
+  return fault;
+}
+
+// Faults of all jobs, where one refuses its job; none is told twice.
+std::optional<int> TellFaultyJobs(Session* session, const std::vector<ArrayJob>& jobs) {
+  const std::vector<SpecFaults> faults = FaultsOf(jobs);
+  std::map<std::string, std::set<size_t>> having;
+  bool refused = false;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    refused |= HasErrors(faults[i]);
+    for (const SpecFault& fault : faults[i]) having[KeyOf(fault)].insert(i);
+  }
+  if (!refused) return std::nullopt;
+  SpecFaults told;
+  std::set<std::string> once;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    for (const SpecFault& fault : faults[i]) {
+      const bool is_common = having[KeyOf(fault)].size() == jobs.size();
+      if (is_common && i > 0) continue;
+      SpecFault one = is_common ? fault : OfOneJob(fault, jobs[i].own);
+      if (once.insert(Render(one)).second) told.push_back(std::move(one));
+    }
+  }
+  return Tell(session, SpecText(), std::move(told));
+}
+
+// What of an array is there. After a call that nobody answered there may be one more.
+void TellArray(const std::string& array, int submitted, size_t all, bool may_go_on, std::ostream* err) {
+  *err << submitted << " of " << all << " jobs submitted";
+  if (submitted > 0 || may_go_on) {
+    *err << "; `fsdpctl get --array " << array << "` shows them, `fsdpctl cancel --array " << array
+         << "` ends them";
+  }
+  if (may_go_on) *err << ", and the same command with --request-id " << array << " submits the rest";
+  *err << "\n" << std::flush;
+}
+
+// Where one is refused after all, or an interrupt comes, those that were submitted stay: the array's name is
+// told before the first, and ids as they come.
+int SubmitAll(Session* session, const std::string& array, const std::vector<ArrayJob>& jobs) {
+  const CommandLine& line = session->line();
+  Console& console = session->console();
+  console.err << "submitting " << jobs.size() << (jobs.size() == 1 ? " job" : " jobs") << " as array "
+              << array << "\n"
+              << std::flush;
   v1::ListJobsResponse submitted;
-  const std::string& first = specs.front().spec.name();
-  const std::string array =
-      line.request_id.empty() ? NewJobId(first.substr(0, first.rfind('-'))) : line.request_id;
-  if (absl::StrCat(array, kArrayMark, specs.size() - 1).size() > kMaxRequestId)
-    return Usage(session, absl::InvalidArgumentError(absl::StrCat("--request-id: '", array,
-                                                                  "' and a job's number have more than ",
-                                                                  kMaxRequestId, " characters")));
+  absl::Status status;
   int code = kExitOk;
-  for (size_t i = 0; i < specs.size() && code == kExitOk; ++i) {
-    v1::SubmitJobRequest request = RequestOf(line, specs[i]);
+  for (size_t i = 0; i < jobs.size() && status.ok(); ++i) {
+    if (console.interrupt->fired()) {
+      status = absl::CancelledError("interrupted");
+      code = kExitInterrupted;
+      break;
+    }
+    v1::SubmitJobRequest request = RequestOf(line, jobs[i].spec);
     request.set_request_id(absl::StrCat(array, kArrayMark, i));
     const absl::StatusOr<v1::SubmitJobResponse> response = session->client().SubmitJob(request);
-    if (response.ok()) *submitted.add_jobs() = response->job();
+    status = response.status();
     // The data is of the jobs that there are now.
-    if (!response.ok()) code = FailSpec(session, response.status(), specs[i], /*as_data=*/false);
+    if (!response.ok()) {
+      code = FailSpec(session, status, jobs[i].spec, /*as_data=*/false);
+      continue;
+    }
+    *submitted.add_jobs() = response->job();
+    if (line.output == "table") console.out << response->job().id() << "\n" << std::flush;
   }
-  Console& console = session->console();
-  if (line.output != "table") {
-    console.out << Rendered(submitted, line.output);
-  } else {
-    for (const v1::Job& job : submitted.jobs()) console.out << job.id() << "\n";
-  }
-  console.err << submitted.jobs_size() << " of " << specs.size() << " jobs submitted; `fsdpctl get --array "
-              << array << "` shows them, `fsdpctl cancel --array " << array << "` ends them\n";
+  if (line.output != "table") console.out << Rendered(submitted, line.output);
+  const bool may_go_on =
+      absl::IsCancelled(status) || absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+  TellArray(array, submitted.jobs_size(), jobs.size(), may_go_on, &console.err);
   return code;
 }
 
+// The specs of an array, or the exit code of what was told already.
+std::variant<std::vector<ArrayJob>, int> LoadArray(Session* session,
+                                                   const std::vector<std::vector<std::string>>& overrides) {
+  const CommandLine& line = session->line();
+  // Each spec is read anew, and stdin can be read once.
+  std::string text;
+  if (line.file == "-") {
+    absl::StatusOr<std::string> read = ReadText(line.file, session->console().in);
+    if (!read.ok()) return Usage(session, read.status());
+    text = *std::move(read);
+  }
+  std::vector<ArrayJob> jobs;
+  for (const std::vector<std::string>& own : overrides) {
+    std::vector<std::string> sets = line.sets;
+    sets.insert(sets.end(), own.begin(), own.end());
+    std::istringstream input(text);
+    absl::StatusOr<SpecText> spec = LoadSpec(line.file, sets, input);
+    if (!spec.ok()) return Usage(session, spec.status());
+    NumberSpec(jobs.size(), &spec->spec);
+    jobs.push_back({own, *std::move(spec)});
+  }
+  return jobs;
+}
+
+// Every spec is good before the first is submitted.
 int RunArray(const CommandLine& line, Console* console) {
   const auto overrides = ArrayOverrides(line.arrays);
   Session session(line, console);
   if (!overrides.ok())
     return Usage(&session,
                  absl::InvalidArgumentError(absl::StrCat("--array: ", overrides.status().message())));
-  // Each spec is read anew, and stdin can be read once.
-  std::string text;
-  if (line.file == "-") {
-    absl::StatusOr<std::string> read = ReadText(line.file, console->in);
-    if (!read.ok()) return Usage(&session, read.status());
-    text = *std::move(read);
-  }
-  std::vector<SpecText> specs;
-  for (const std::vector<std::string>& own : *overrides) {
-    std::vector<std::string> sets = line.sets;
-    sets.insert(sets.end(), own.begin(), own.end());
-    std::istringstream input(text);
-    absl::StatusOr<SpecText> spec = LoadSpec(line.file, sets, input);
-    if (!spec.ok()) return Usage(&session, spec.status());
-    if (HasErrors(spec->faults)) return TellUnreadable(&session, *spec);
-    NumberSpec(specs.size(), &spec->spec);
-    specs.push_back(*std::move(spec));
-  }
+  std::variant<std::vector<ArrayJob>, int> loaded = LoadArray(&session, *overrides);
+  if (const int* code = std::get_if<int>(&loaded)) return *code;
+  std::vector<ArrayJob>& jobs = std::get<std::vector<ArrayJob>>(loaded);
+  const bool readable =
+      std::none_of(jobs.begin(), jobs.end(), [](const ArrayJob& job) { return HasErrors(job.spec.faults); });
+  if (!readable) return *TellFaultyJobs(&session, jobs);
   if (const absl::Status status = session.client().Connect(); !status.ok()) return session.Fail(status);
-  for (SpecText& spec : specs) {
-    if (const std::optional<int> code = TakeFrom(&session, &spec)) return *code;
+  for (ArrayJob& job : jobs) {
+    if (const std::optional<int> code = TakeFrom(&session, &job.spec)) return *code;
   }
-  return SubmitAll(&session, specs);
+  if (const std::optional<int> code = TellFaultyJobs(&session, jobs)) return *code;
+  const std::string& first = jobs.front().spec.spec.name();
+  const std::string array =
+      line.request_id.empty() ? NewJobId(first.substr(0, first.rfind('-'))) : line.request_id;
+  if (absl::StrCat(array, kArrayMark, jobs.size() - 1).size() > kMaxRequestId)
+    return Usage(&session, absl::InvalidArgumentError(absl::StrCat("--request-id: '", array,
+                                                                   "' and a job's number have more than ",
+                                                                   kMaxRequestId, " characters")));
+  return SubmitAll(&session, array, jobs);
 }
 
 bool WantsTimeline(const CommandLine& line) { return !line.trace.empty() || !line.picture.empty(); }

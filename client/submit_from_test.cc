@@ -1,6 +1,7 @@
 // `submit --from JOB[@STEP]` against a real server on loopback.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -74,10 +75,10 @@ TEST_F(SubmitFromTest, AnArrayIsAJobForEachValueWithItsNumberInNameFolderAndRequ
   };
   EXPECT_EQ(submit({"--array", "train.seed=1,2", "--request-id", "sweep"}), kExitOk) << err_;
   EXPECT_EQ(out_, "b-0-x\nb-1-x\n");
-  EXPECT_EQ(
-      err_,
-      "2 of 2 jobs submitted; `fsdpctl get --array sweep` shows them, `fsdpctl cancel --array sweep` ends "
-      "them\n");
+  EXPECT_EQ(err_,
+            "submitting 2 jobs as array sweep\n2 of 2 jobs submitted; `fsdpctl get --array sweep` shows "
+            "them, `fsdpctl cancel --array sweep` ends "
+            "them\n");
   {
     MutexLock lock(&mutex);
     ASSERT_EQ(made.size(), 2u);
@@ -111,6 +112,56 @@ TEST_F(SubmitFromTest, AnArrayThatIsRefusedOnItsWayIsOneDocumentOfTheJobsThatThe
   EXPECT_NE(err_.find("train.seed: is not wanted"), std::string::npos) << err_;
 }
 
+// Who pressed Ctrl-C was told nothing of 88 jobs that ran.
+TEST_F(SubmitFromTest, AnInterruptedArrayTellsWhatWasSubmittedAndHowToGoOn) {
+  server_.on_submit = [this](const v1::SubmitJobRequest& request, v1::SubmitJobResponse* response) {
+    response->mutable_job()->set_id(request.spec().name() + "-x");
+    if (request.spec().train().seed() == 2) interrupt_.Fire();
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(
+      Run({"submit", "-f", dir_.File("job.yaml"), "--array", "train.seed=1,2,3", "--request-id", "sweep"}),
+      kExitInterrupted);
+  EXPECT_EQ(out_, "b-0-x\nb-1-x\n");
+  EXPECT_EQ(
+      err_,
+      "submitting 3 jobs as array sweep\n"
+      "2 of 3 jobs submitted; `fsdpctl get --array sweep` shows them, `fsdpctl cancel --array sweep` ends "
+      "them, and the same command with --request-id sweep submits the rest\n");
+}
+
+TEST_F(SubmitFromTest, AnArrayOfWhichNoneWasTakenIsNotShownNorEnded) {
+  server_.on_submit = [](const v1::SubmitJobRequest&, v1::SubmitJobResponse*) {
+    return RefusalWithDetails(grpc::StatusCode::FAILED_PRECONDITION, "not now", "QUEUE_FULL");
+  };
+  EXPECT_EQ(
+      Run({"submit", "-f", dir_.File("job.yaml"), "--array", "train.seed=1,2", "--request-id", "sweep"}),
+      kExitFailed);
+  EXPECT_EQ(err_, "submitting 2 jobs as array sweep\nfsdpctl: not now [QUEUE_FULL]\n0 of 2 jobs submitted\n");
+}
+
+TEST_F(SubmitFromTest, FaultsOfAnArrayAreToldWithTheValuesThatBringThemAboutAndThoseOfAllOnce) {
+  const auto faults = [this](const std::vector<std::string>& more) {
+    std::vector<std::string> arguments = {"submit", "-f", dir_.File("job.yaml"), "--array",
+                                          "train.micro_batch=1,3,5"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    EXPECT_EQ(Run(arguments), kExitSpecRefused);
+    return err_;
+  };
+  const std::string batch = faults({"--set", "train.global_batch=8"});
+  EXPECT_EQ(batch.find("with train.micro_batch=1"), std::string::npos) << batch;
+  EXPECT_NE(batch.find("train.global_batch: with train.micro_batch=3: "), std::string::npos) << batch;
+  EXPECT_NE(batch.find("train.global_batch: with train.micro_batch=5: "), std::string::npos) << batch;
+  const std::string name = faults({"--set", "name=B"});
+  EXPECT_EQ(name.find("error: name: "), name.rfind("error: name: ")) << name;
+  EXPECT_EQ(name.find("with train"), std::string::npos) << name;
+  EXPECT_EQ(Run({"submit", "-f", dir_.File("job.yaml"), "--array", "train.seed=1,x", "--array",
+                 "train.micro_batch=1,2"}),
+            kExitSpecRefused);
+  EXPECT_EQ(err_.find("--array train.seed=x:1:1: error: train.seed: 'x' is not a whole number"), 0u) << err_;
+  EXPECT_EQ(std::count(err_.begin(), err_.end(), '\n'), 1) << err_;
+}
+
 TEST_F(SubmitFromTest, AnArrayIsCancelledByItsName) {
   std::vector<std::string> cancelled;
   Mutex mutex;
@@ -134,8 +185,41 @@ TEST_F(SubmitFromTest, AnArrayIsCancelledByItsName) {
   EXPECT_EQ(Run({"cancel", "--array", "sweep"}), kExitOk) << err_;
   EXPECT_EQ(out_, "j-sweep/0 cancelled\n");
   EXPECT_EQ(Run({"cancel", "--array", "none"}), kExitNotFound);
+  EXPECT_EQ(Run({"get", "--array", "none"}), kExitNotFound);
+  EXPECT_EQ(err_, "fsdpctl: no job of an array 'none'\n");
   MutexLock lock(&mutex);
   EXPECT_EQ(cancelled, std::vector<std::string>{"j-sweep/0"});
+}
+
+TEST_F(SubmitFromTest, OfAnArrayThatIsWaitedForTheEndOfEachJobIsTold) {
+  v1::JobState now = v1::JOB_STATE_RUNNING;
+  server_.on_list = [&](const v1::ListJobsRequest&, v1::ListJobsResponse* response) {
+    for (const char* of : {"sweep/0", "sweep/1"}) {
+      v1::Job* job = response->add_jobs();
+      job->set_request_id(of);
+      job->set_id(std::string("j-") + of);
+      job->set_state(now);
+    }
+    return grpc::Status::OK;
+  };
+  server_.on_cancel = [](const v1::CancelJobRequest& request, v1::CancelJobResponse* response) {
+    response->mutable_job()->set_id(request.id());
+    response->mutable_job()->set_state(v1::JOB_STATE_CANCELLING);
+    return grpc::Status::OK;
+  };
+  server_.on_watch = [](const v1::WatchJobRequest& request, auto, auto* writer) {
+    v1::WatchJobResponse update;
+    update.mutable_job()->set_id(request.id());
+    update.mutable_job()->set_revision(2);
+    update.mutable_job()->set_state(v1::JOB_STATE_CANCELLED);
+    writer->Write(update);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"cancel", "--array", "sweep", "--wait"}), kExitOk) << err_;
+  EXPECT_EQ(out_, "j-sweep/0 cancelled\nj-sweep/1 cancelled\n");
+  now = v1::JOB_STATE_SUCCEEDED;
+  EXPECT_EQ(Run({"cancel", "--array", "sweep"}), kExitOk);
+  EXPECT_EQ(out_ + err_, "every job of array sweep has ended already\n");
 }
 
 TEST_F(SubmitFromTest, JobsToWaitForAreNamedWithCommasOrOneByOne) {
@@ -148,6 +232,17 @@ TEST_F(SubmitFromTest, JobsToWaitForAreNamedWithCommasOrOneByOne) {
   EXPECT_EQ(after({"--after", "x-1,y-2"}), (std::vector<std::string>{"x-1", "y-2"}));
   EXPECT_EQ(after({"--after", "x-1", "--after", "y-2"}), (std::vector<std::string>{"x-1", "y-2"}));
   EXPECT_EQ(Submit("a-1", {"--after", ""}), kExitUsage);
+}
+
+TEST_F(SubmitFromTest, WhoWaitsForAnArrayIsToldToNameItsJobs) {
+  server_.on_submit = [](const v1::SubmitJobRequest&, v1::SubmitJobResponse*) {
+    return RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "no job 'sweep-1'", "JOB_NOT_FOUND");
+  };
+  EXPECT_EQ(Submit("a-1", {"--after", "sweep-1"}), kExitNotFound);
+  EXPECT_EQ(
+      err_,
+      "fsdpctl: no job 'sweep-1'; `fsdpctl get` lists the jobs\n"
+      "fsdpctl: --after takes ids of jobs; those of an array are told by `fsdpctl get --array ARRAY`\n");
 }
 
 TEST_F(SubmitFromTest, TheJobStartsFromTheNewestCheckpointOrTheOneOfThatStep) {
