@@ -81,16 +81,19 @@ absl::Status Reconciler::TakeNews(LiveJob* live, const AfterNews& news) {
 
 // Before a job is deleted: who waits for it knows that it has succeeded, or keeps it from being deleted.
 absl::Status Reconciler::ReleaseAwaiting(const v1::Job& deleted) {
+  std::vector<std::string> awaiting;
   for (auto& [id, live] : jobs_) {
     if (!WaitsForJob(live.job, deleted.id())) continue;
-    if (deleted.state() != v1::JOB_STATE_SUCCEEDED) {
-      return WrongState("JOB_AWAITED", absl::StrCat("jobs/", deleted.id()),
-                        absl::StrCat("job ", deleted.id(), " cannot be deleted: job ", id,
-                                     " waits for its success; cancel that one first"));
-    }
+    awaiting.push_back(id);
+    if (deleted.state() != v1::JOB_STATE_SUCCEEDED) continue;
     FSDPD_RETURN_IF_ERROR(TakeNews(&live, AfterNews{{deleted.id()}, ""}));
   }
-  return absl::OkStatus();
+  if (deleted.state() == v1::JOB_STATE_SUCCEEDED || awaiting.empty()) return absl::OkStatus();
+  const bool one = awaiting.size() == 1;
+  return WrongState("JOB_AWAITED", absl::StrCat("jobs/", deleted.id()),
+                    absl::StrCat("job ", deleted.id(), " cannot be deleted: ", one ? "job " : "jobs ",
+                                 JobNames(awaiting), one ? " waits" : " wait", " for its success; cancel ",
+                                 one ? "that one" : "those", " first"));
 }
 
 }  // namespace fsdpd

@@ -10,6 +10,7 @@
 #include "coordinator/bad_steps.h"
 #include "coordinator/job_checkpoints.h"
 #include "coordinator/job_machine.h"
+#include "coordinator/job_pause.h"
 #include "coordinator/job_plan.h"
 #include "coordinator/job_warnings.h"
 #include "coordinator/rank_stands.h"
@@ -59,8 +60,7 @@ void Reconciler::TakeCancel(const std::string& id, const std::string& reason, in
   if (live.job.state() != v1::JOB_STATE_CANCELLING) {
     const bool idle = !HasAttempt(live.job.state());
     const std::string words =
-        absl::StrCat(live.job.state() == v1::JOB_STATE_PAUSED ? "cancelled while it was paused"
-                     : idle                                   ? "cancelled before it was launched"
+        absl::StrCat(idle    ? IdleCancelWords(live.job)
                      : saves ? "stopping the ranks, which save first if they have the time"
                              : "stopping the ranks",
                      reason.empty() ? "" : ": ", reason);

@@ -4,6 +4,7 @@
 #include <absl/strings/str_join.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "coordinator/job_machine.h"
 
@@ -20,6 +21,17 @@ std::vector<std::string> Open(const v1::Job& job) {
   return open;
 }
 
+// What is waited for while none has failed. One that is paused goes on for a person alone.
+std::string Success(const v1::Job& job, const StateOfJob& state_of) {
+  std::vector<std::string> open = Open(job), paused = open;
+  const auto runs = [&](const std::string& id) { return state_of(id) != v1::JOB_STATE_PAUSED; };
+  paused.erase(std::remove_if(paused.begin(), paused.end(), runs), paused.end());
+  const std::string success = absl::StrCat("the success of ", JobNames(std::move(open)));
+  if (paused.empty()) return success;
+  return absl::StrCat(success, "; ", JobNames(paused), paused.size() == 1 ? " is" : " are",
+                      " paused: `fsdpctl resume ", paused[0], "` has it go on");
+}
+
 // Those that have ended, and not well.
 std::vector<std::string> Unsuccessful(const v1::Job& job, const StateOfJob& state_of) {
   std::vector<std::string> ended = Open(job);
@@ -29,13 +41,13 @@ std::vector<std::string> Unsuccessful(const v1::Job& job, const StateOfJob& stat
   return ended;
 }
 
-std::string Names(std::vector<std::string> names) {
+}  // namespace
+
+std::string JobNames(std::vector<std::string> names) {
   const bool all = names.size() <= kMaxNames;
   if (!all) names.resize(kMaxNames);
   return absl::StrCat(absl::StrJoin(names, ", "), all ? "" : ", ...");
 }
-
-}  // namespace
 
 bool WaitsForJobs(const v1::Job& job) { return !Open(job).empty(); }
 
@@ -63,7 +75,7 @@ void KeepSucceeded(const AfterNews& news, v1::Job* job) {
 
 std::string AfterReason(const v1::Job& job, const StateOfJob& state_of) {
   const std::vector<std::string> ended = Unsuccessful(job, state_of);
-  if (ended.empty()) return absl::StrCat("waits for the success of ", Names(Open(job)));
+  if (ended.empty()) return absl::StrCat("waits for ", Success(job, state_of));
   std::vector<std::string> parts;
   for (size_t i = 0; i < ended.size() && i < kMaxNames; ++i) {
     const bool cancelled = state_of(ended[i]) == v1::JOB_STATE_CANCELLED;
@@ -78,8 +90,8 @@ v1::Job::Waiting WaitingForJobs(const v1::Job& job, const StateOfJob& state_of) 
   const std::vector<std::string> ended = Unsuccessful(job, state_of), open = Open(job);
   v1::Job::Waiting waiting;
   waiting.set_code(ended.empty() ? v1::Job::Waiting::CODE_AFTER : v1::Job::Waiting::CODE_AFTER_FAILED);
-  waiting.set_remedy(ended.empty() ? absl::StrCat("the success of ", Names(open))
-                                   : absl::StrCat("fsdpctl retry of ", Names(ended)));
+  waiting.set_remedy(ended.empty() ? Success(job, state_of)
+                                   : absl::StrCat("fsdpctl retry of ", JobNames(ended)));
   for (const std::string& id : ended.empty() ? open : ended) waiting.add_jobs(id);
   return waiting;
 }

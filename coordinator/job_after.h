@@ -20,6 +20,9 @@ namespace fsdpd {
 // Of a job by its id; UNSPECIFIED: there is none any more.
 using StateOfJob = std::function<v1::JobState(const std::string& id)>;
 
+// Of jobs by their ids, in a sentence: not more than it can hold.
+std::string JobNames(std::vector<std::string> ids);
+
 bool WaitsForJobs(const v1::Job& job);
 // `id` is among those.
 bool WaitsForJob(const v1::Job& job, const std::string& id);

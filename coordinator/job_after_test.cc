@@ -41,6 +41,17 @@ TEST_F(JobAfterTest, WaitsUntilAllHaveSucceeded) {
   EXPECT_FALSE(WaitsForJobs(job_));
 }
 
+// It waited in silence for one that only a person has go on.
+TEST_F(JobAfterTest, OneThatIsPausedIsSaid) {
+  states_["b"] = v1::JOB_STATE_PAUSED;
+  EXPECT_EQ(AfterReason(job_, state_of_),
+            "waits for the success of a, b; b is paused: `fsdpctl resume b` has it go on");
+  EXPECT_EQ(WaitingForJobs(job_, state_of_).remedy(),
+            "the success of a, b; b is paused: `fsdpctl resume b` has it go on");
+  states_["a"] = v1::JOB_STATE_PAUSED;
+  EXPECT_THAT(AfterReason(job_, state_of_), HasSubstr("; a, b are paused: `fsdpctl resume a` has it go on"));
+}
+
 TEST_F(JobAfterTest, WhatSucceededOnceCountsWhenItIsForgotten) {
   states_["a"] = v1::JOB_STATE_SUCCEEDED;
   KeepSucceeded(Look(), &job_);

@@ -105,6 +105,16 @@ void KeepPause(const v1::Job::Pause& pause, v1::Job* job) {
   NumberAfter(newer, job);
 }
 
+std::string IdleCancelWords(const v1::Job& job) {
+  const bool paused = job.state() == v1::JOB_STATE_PAUSED;
+  if (job.attempt() == 0)
+    return paused ? "cancelled while it was paused" : "cancelled before it was launched";
+  const int64_t saved = SavedStep(job);
+  return absl::StrCat(
+      "cancelled while it ", paused ? "was paused" : "waited",
+      saved > 0 ? absl::StrCat("; saved after step ", saved) : std::string("; nothing is saved"));
+}
+
 void KeepHold(v1::Job* job) { job->mutable_pause()->set_step(SavedStep(*job)); }
 
 }  // namespace fsdpd

@@ -1,4 +1,4 @@
-// What it means that a job is paused: which jobs may be, and what PAUSED promises. The ranks save after the
+// What it means that a job is paused, or waits without ranks: which jobs may be, and what PAUSED promises. The ranks save after the
 // same step and leave, as those of a cancelled job do; PAUSED is said when all are gone, with the step of the
 // newest checkpoint that was committed, from which the job goes on. Nothing keeps ranks that cannot save in
 // time from leaving: steps that are lost so are counted, with the reason, in the same word.
@@ -30,6 +30,10 @@ v1::Job::Pause PauseOf(const v1::Job& job, const std::string& why,
 std::string PausedWords(const v1::Job::Pause& pause);
 // Of a job that stays PAUSING for these nodes.
 std::string UnconfirmedWords(const std::vector<std::string>& nodes);
+
+// Of a cancel of a job that has no ranks: from where it could be gone on with, if it has ever had some.
+// REQUIRES: QUEUED or PAUSED.
+std::string IdleCancelWords(const v1::Job& job);
 
 // Edits of a transition to PAUSED: of a job whose ranks are gone, and of one that had none.
 void KeepPause(const v1::Job::Pause& pause, v1::Job* job);

@@ -102,5 +102,18 @@ TEST(JobPause, AnAttemptThatWasPausedDoesNotCountAndOneThatHadFailedDoes) {
   EXPECT_EQ(job.drains_since_checkpoint(), 1);
 }
 
+// What had given way after step 13 was said never to have been launched.
+TEST(JobPause, ACancelSaysFromWhereAJobThatTrainedCouldBeGoneOnWith) {
+  v1::Job job;
+  job.set_state(v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(IdleCancelWords(job), "cancelled before it was launched");
+  job.set_attempt(1);
+  EXPECT_EQ(IdleCancelWords(job), "cancelled while it waited; nothing is saved");
+  job.add_checkpoints()->set_step(13);
+  EXPECT_EQ(IdleCancelWords(job), "cancelled while it waited; saved after step 13");
+  job.set_state(v1::JOB_STATE_PAUSED);
+  EXPECT_EQ(IdleCancelWords(job), "cancelled while it was paused; saved after step 13");
+}
+
 }  // namespace
 }  // namespace fsdpd

@@ -93,7 +93,8 @@ std::string QuotaRoom::WhyNot(const v1::Job& job, int64_t ranks, v1::Job::Waitin
   const std::string needs = absl::StrCat("needs ", ranks, ranks == 1 ? " rank" : " ranks", " and project ",
                                          project, " may have ", most, " at once");
   if (ranks > most) {
-    waiting->set_remedy(absl::StrCat("a larger quota of project ", project, ", or fewer ranks"));
+    waiting->set_remedy(
+        absl::StrCat("a larger quota of project ", project, most > 0 ? ", or fewer ranks" : ""));
     return absl::StrCat(needs, ": it never starts under that quota");
   }
   if (first != first_.end()) {

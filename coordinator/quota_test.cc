@@ -58,6 +58,15 @@ TEST(Quota, KeepsAProjectToItsRanksAndOthersToNothing) {
   EXPECT_EQ(waiting.code(), v1::Job::Waiting::CODE_QUOTA);
 }
 
+TEST(Quota, NoNumberOfRanksIsOfferedWhereNoneIsAllowed) {
+  QuotaRoom room({{"a", 4}, {"b", 0}});
+  v1::Job::Waiting waiting;
+  room.WhyNot(JobOf("a", "j-1"), 5, &waiting);
+  EXPECT_EQ(waiting.remedy(), "a larger quota of project a, or fewer ranks");
+  room.WhyNot(JobOf("b", "j-2"), 5, &waiting);
+  EXPECT_EQ(waiting.remedy(), "a larger quota of project b");
+}
+
 TEST(Quota, AProjectsJobsKeepTheirOrderButForOneThatNeverFits) {
   QuotaRoom room({{"a", 4}});
   room.Take("a", 3);

@@ -74,6 +74,10 @@ TEST_F(ReconcilerAfterTest, OneThatFailsIsSaidAndARetryOfItGoesOn) {
   EXPECT_EQ(deleted.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(deleted.status().message(),
               HasSubstr("job second waits for its success; cancel that one first"));
+  SubmitAfter("third", {"first"});
+  EXPECT_THAT(Delete("first").status().message(),
+              HasSubstr("jobs second, third wait for its success; cancel those first"));
+  Cancel("third").IgnoreError();
   ASSERT_TRUE(Retry("first").ok());
   reconciler_->RunOnce();
   EXPECT_EQ(WaitingOf("second").code(), Waiting::CODE_AFTER);
