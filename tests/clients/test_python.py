@@ -143,6 +143,12 @@ def test_no_coordinator_is_an_error_of_its_own():
         assert raised.value.reason == ""
 
 
+def test_a_coordinator_that_takes_tls_only_says_so_to_who_has_no_authority(shared):
+    with fsdpd.Client(shared.address, environ={}) as client:
+        with pytest.raises(fsdpd.Unavailable, match="takes TLS only: give ca_file"):
+            client.get("nobody-000000", timeout_s=2)
+
+
 class Followed:
     """What a watch said, held to have neither holes nor anything twice."""
 

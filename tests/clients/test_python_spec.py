@@ -55,10 +55,10 @@ BAD = {
 }
 
 
-def found_by_fsdpctl(cluster, path):
+def found_by_fsdpctl(cluster, path, of_text=True):
     done = fsdpctl("validate", "-f", path, "-o", "json", server=cluster.address, env=environment(cluster))
     return sorted((fault["line"], fault["column"], fault["rule"], fault["field"])
-                  for fault in json.loads(done.out)["faults"] if fault["rule"] in OF_TEXT)
+                  for fault in json.loads(done.out)["faults"] if not of_text or fault["rule"] in OF_TEXT)
 
 
 @pytest.mark.parametrize("text", BAD.values(), ids=BAD.keys())
@@ -70,6 +70,24 @@ def test_a_fault_of_the_text_is_the_one_that_fsdpctl_finds(shared, tmp_path, tex
     assert found_by_fsdpctl(shared, path) == sorted(
         (fault.line, fault.column, fault.rule, fault.field) for fault in raised.value.faults)
     assert all(str(fault.line) in str(raised.value) and fault.reason in str(raised.value) for fault in raised.value.faults)
+
+
+RULES = GOOD.replace("lr: 0.01", "lr: -1").replace("micro_batch: 1", "micro_batch: 0").replace("layers: 2", "layers: 0")
+
+
+@pytest.mark.parametrize("text", [RULES, RULES.replace("vocab_size", "vocab_sise"),
+                                  RULES + "fsdp: {stratgy: none}\nenv: {NCCL_DEBUG: 'a b', LD_PRELOAD: x}\n"],
+                         ids=["rules", "with a misspelt size", "with a misspelt strategy and variables"])
+def test_faults_of_rules_are_at_the_places_that_fsdpctl_tells_beside_those_of_the_text(shared, tmp_path, text):
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    found = found_by_fsdpctl(shared, path, of_text=False)
+    assert len({line for line, *_ in found}) >= 3
+    with fsdpd.Client(environ=environment(shared)) as client:
+        with pytest.raises(fsdpd.SpecError) as raised:
+            client.submit(path)
+        for faults in (raised.value.faults, client.validate(path)):
+            assert sorted((fault.line, fault.column, fault.rule, fault.field) for fault in faults) == found
 
 
 # No cluster has such nodes: a job of this stays where it is.

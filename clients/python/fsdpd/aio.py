@@ -32,9 +32,10 @@ class AsyncClient:
     def __init__(self, address: str | None = None, *, ca_file: str | os.PathLike[str] | None = None,
                  token_file: str | os.PathLike[str] | None = None, token: str | None = None,
                  environ: Mapping[str, str] | None = None) -> None:
-        made = connection.Connection(address, ca_file=ca_file, token_file=token_file, token=token, environ=environ)
-        self.address = made.address
-        self._channel = made.async_channel()
+        self._connection = connection.Connection(
+            address, ca_file=ca_file, token_file=token_file, token=token, environ=environ)
+        self.address = self._connection.address
+        self._channel = self._connection.async_channel()
         self._stub: Any = CoordinatorStub(self._channel)  # type: ignore[no-untyped-call]
         self._closed = False
 
@@ -60,7 +61,7 @@ class AsyncClient:
             response = await getattr(self._stub, call.method)(
                 call.request, timeout=connection.deadline_s(call.method) if timeout_s is None else timeout_s)
         except grpc.RpcError as error:
-            raise from_rpc(error) from None
+            raise await asyncio.to_thread(self._connection.explained, from_rpc(error)) from None
         return call.answer(response)
 
     async def _run_spec(self, source: SpecSource, make: Callable[[JobSpec], Call[A]], timeout_s: float | None) -> A:

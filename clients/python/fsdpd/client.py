@@ -39,9 +39,10 @@ class Client:
     def __init__(self, address: str | None = None, *, ca_file: str | os.PathLike[str] | None = None,
                  token_file: str | os.PathLike[str] | None = None, token: str | None = None,
                  environ: Mapping[str, str] | None = None) -> None:
-        made = connection.Connection(address, ca_file=ca_file, token_file=token_file, token=token, environ=environ)
-        self.address = made.address
-        self._channel = made.channel()
+        self._connection = connection.Connection(
+            address, ca_file=ca_file, token_file=token_file, token=token, environ=environ)
+        self.address = self._connection.address
+        self._channel = self._connection.channel()
         self._stub: Any = CoordinatorStub(self._channel)  # type: ignore[no-untyped-call]
         self._closed = threading.Event()
 
@@ -67,7 +68,7 @@ class Client:
             response = getattr(self._stub, call.method)(
                 call.request, timeout=connection.deadline_s(call.method) if timeout_s is None else timeout_s)
         except grpc.RpcError as error:
-            raise from_rpc(error) from None
+            raise self._connection.explained(from_rpc(error)) from None
         return call.answer(response)
 
     def _run_spec(self, source: SpecSource, make: Callable[[JobSpec], Call[A]], timeout_s: float | None) -> A:

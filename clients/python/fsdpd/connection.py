@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import socket
+import ssl
 import stat
 from collections.abc import Mapping
 from importlib import resources
@@ -15,8 +17,11 @@ from typing import Any
 
 import grpc
 
+from fsdpd.errors import Error, Unavailable
+
 CALLS: dict[str, Any] = json.loads(resources.files("fsdpd").joinpath("calls.json").read_text())
 DEFAULT_ADDRESS = "127.0.0.1:7777"
+_PROBE_S = 2.0
 
 
 def deadline_s(method: str) -> float:
@@ -103,6 +108,28 @@ class Connection:
             ("grpc.max_reconnect_backoff_ms", CALLS["reconnect_longest_ms"]),
             ("grpc.enable_http_proxy", 0),  # No proxy stands between the parts of one cluster.
         ]
+
+    def explained(self, error: Error) -> Error:
+        """`error`, or what is known of its cause: gRPC says only that nobody answered where it spoke plaintext and the
+        coordinator TLS. Looks once, for two seconds at most."""
+        unheard = error.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED) and not error.reason
+        if not unheard or self.credentials is not None or not self._takes_tls():
+            return error
+        return Unavailable(f"the coordinator at {self.address} takes TLS only: give ca_file, or set "
+                           "FSDPD_COORDINATOR_CA", code=grpc.StatusCode.UNAVAILABLE)
+
+    def _takes_tls(self) -> bool:
+        host, _, port = self.address.rpartition(":")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # Nothing is told to whoever it is.
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        context.set_alpn_protocols(["h2"])
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), _PROBE_S) as plain:
+                with context.wrap_socket(plain):
+                    return True
+        except OSError:
+            return False
 
     def channel(self) -> grpc.Channel:
         if self.credentials is None:
