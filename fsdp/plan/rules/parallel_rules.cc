@@ -21,6 +21,28 @@ std::string Ranks(int64_t count, const char* of_what) {
   return absl::StrCat(count, count == 1 ? " rank" : " ranks", of_what);
 }
 
+bool HasStages(const Facts& f) { return f.Sound({"parallel.pipeline"}) && f.job.parallel().pipeline() > 1; }
+
+// Of what Facts::replica_ranks() are, in words.
+const char* OfReplica(const Facts& f) {
+  if (HasStages(f)) return f.outer_size() > 1 ? " of a stage's replica" : " of a stage";
+  return f.outer_size() > 1 ? " of a replica" : "";
+}
+
+// The fields of which a smaller value would leave more of them.
+std::vector<std::string> TakersOfRanks(const Facts& f) {
+  std::vector<std::string> fields;
+  if (f.outer_size() > 1) fields.push_back("fsdp.outer.size");
+  if (HasStages(f)) fields.push_back("parallel.pipeline");
+  return fields;
+}
+
+std::string LeaveOut(const char* field, const std::vector<std::string>& takers) {
+  return absl::StrCat(
+      "leave ", field, " out",
+      takers.empty() ? "" : absl::StrCat(", or write a smaller ", absl::StrJoin(takers, " or ")));
+}
+
 // Of what no group of ranks could make right, so that it is told beside what is wrong with the groups.
 bool WantsToCutMatrices(const Facts& f) {
   return f.job.parallel().tensor() > 1 && f.job.parallel().tensor() <= kMaxWorld;
@@ -134,8 +156,8 @@ const Rule kRules[] = {
        }
        const int64_t of_replica = f.replica_ranks();
        if (of_replica % tensor == 0) return {};
-       return {{absl::StrCat(Ranks(of_replica, " of a replica"), " cannot be split into groups of ", tensor),
-                of_replica == 1 ? "leave parallel.tensor out, or write a smaller fsdp.outer.size"
+       return {{absl::StrCat(Ranks(of_replica, OfReplica(f)), " cannot be split into groups of ", tensor),
+                of_replica == 1 ? LeaveOut("parallel.tensor", TakersOfRanks(f))
                                 : absl::StrCat("choose a divisor of ", of_replica)}};
      }},
     {"parallel_tensor_needs_llama", kError, "parallel.tensor",
@@ -159,15 +181,16 @@ const Rule kRules[] = {
        const int64_t tensor = f.Sound({"parallel.tensor"}) ? f.job.parallel().tensor() : 1;
        const int64_t context = f.job.parallel().context(), ranks = f.replica_ranks() / tensor;
        if (ranks > 0 && ranks % context == 0) return {};
-       const std::string all = Ranks(f.replica_ranks(), f.outer_size() > 1 ? " of a replica" : "");
+       const std::string all = Ranks(f.replica_ranks(), OfReplica(f));
        if (ranks <= 1) {
+         std::vector<std::string> takers = TakersOfRanks(f);
+         if (tensor > 1) takers.push_back("parallel.tensor");
          return {
              {absl::StrCat(
                   all,
                   tensor > 1 ? absl::StrCat(", which parallel.tensor ", tensor, " takes as one group,") : "",
                   " cannot be split into groups of ", context),
-              tensor > 1 ? "leave parallel.context out, or write a smaller parallel.tensor"
-                         : "leave parallel.context out"}};
+              LeaveOut("parallel.context", takers)}};
        }
        return {
            {absl::StrCat(

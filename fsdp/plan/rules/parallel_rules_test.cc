@@ -317,5 +317,35 @@ TEST(ParallelRules, RanksThatTensorHasTakenAreSaidToBe) {
   EXPECT_EQ(fault->fix, "leave parallel.context out, or write a smaller parallel.tensor");
 }
 
+// The fix of a rule, of one that is broken.
+std::string FixOf(const v1::JobSpec& job, const std::string& rule) {
+  for (const Violation& each : CheckJob(job)) {
+    if (each.rule == rule) return each.fix;
+  }
+  return "";
+}
+
+TEST(ParallelRules, RanksThatStagesHaveTakenAreSaidToBe) {
+  v1::JobSpec job = GoodJob();
+  job.mutable_resources()->set_nodes(1);
+  job.mutable_resources()->set_ranks_per_node(2);
+  Staged(&job, 2)->set_tensor(2);
+  EXPECT_EQ(FixOf(job, "parallel_tensor_within_node"),
+            "leave parallel.tensor out, or write a smaller parallel.pipeline");
+  Staged(&job, 2)->set_tensor(1);
+  Staged(&job, 2)->set_context(2);
+  EXPECT_EQ(FixOf(job, "parallel_context_divides_ranks"),
+            "leave parallel.context out, or write a smaller parallel.pipeline");
+}
+
+// 6 units were offered as 6 stages of 8 ranks, which was refused next.
+TEST(ParallelRules, OfStagesAreOfferedAsManyAsSplitTheRanks) {
+  v1::JobSpec job = GoodJob();
+  job.mutable_resources()->set_nodes(1);
+  job.mutable_resources()->set_ranks_per_node(8);
+  Staged(&job, 8);
+  EXPECT_EQ(FixOf(job, "parallel_pipeline_has_units"), "write pipeline: 4");
+}
+
 }  // namespace
 }  // namespace fsdpd

@@ -42,6 +42,14 @@ Findings DividesRanks(const Facts& f) {
            absl::StrCat("choose a divisor of ", f.world() / outer)}};
 }
 
+// The most that have a unit each and split the ranks, where those are known.
+std::string MostStages(const Facts& f) {
+  int64_t most = UnitsOf(f);
+  if (!f.Sound({"resources", "fsdp.outer"})) return absl::StrCat("write pipeline: ", most, " or less");
+  while (most > 1 && f.world() % (most * f.outer_size()) != 0) --most;
+  return most > 1 ? absl::StrCat("write pipeline: ", most) : "leave parallel.pipeline out";
+}
+
 Findings SumsUp(const Facts& f) {
   const auto& given = f.job.parallel().stage_units();
   if (given.empty() || !f.Sound({"parallel.pipeline", "parallel.pipeline_chunks"})) return {};
@@ -59,7 +67,8 @@ Findings SumsUp(const Facts& f) {
              "write one number for each stage, or leave it out"}};
   }
   if (!std::all_of(given.begin(), given.end(), [](int64_t units) { return units > 0 && units <= kMaxWorld; }))
-    return {{"each has one unit or more", "leave it out for stages of equal work"}};
+    return {{absl::StrCat("each has one unit or more, and at most ", kMaxWorld),
+             "leave it out for stages of equal work"}};
   if (!f.ModelIsKnown()) return {};
   const int64_t sum = std::accumulate(given.begin(), given.end(), int64_t{0});
   if (sum == UnitsOf(f)) return {};
@@ -103,9 +112,14 @@ Findings TrainsEverywhere(const Facts& f) {
     unit = end;
   }
   if (std::find(trains.begin(), trains.end(), false) == trains.end()) return {};
-  return {{"of a job with stages each has something to train, and all of a unit that may be one is frozen",
-           "leave a parameter of each unit out, or write parallel.stage_units so that each stage has a unit "
-           "that is trained"}};
+  if (f.job.parallel().stage_units().empty())
+    return {
+        {"all of a unit is frozen, and without parallel.stage_units it may become a stage of its own, in "
+         "which "
+         "nothing is trained",
+         "write parallel.stage_units so that each stage has a unit that is trained"}};
+  return {{"all units of a stage are frozen, and each stage has something to train",
+           "write parallel.stage_units so that each stage has a unit that is trained, or freeze less"}};
 }
 
 Findings HaveMicroBatches(const Facts& f) {
@@ -146,8 +160,8 @@ const Rule kRules[] = {
     {"parallel_pipeline_has_units", kError, "parallel.pipeline", "each stage has a unit",
      [](const Facts& f) -> Findings {
        if (!HasStages(f) || !LlamaOf(f).has_value() || f.job.parallel().pipeline() <= UnitsOf(f)) return {};
-       return {{absl::StrCat("the model has ", UnitsOf(f), " units: embedding, layers and head"),
-                absl::StrCat("write pipeline: ", UnitsOf(f), " or less")}};
+       return {
+           {absl::StrCat("the model has ", UnitsOf(f), " units: embedding, layers and head"), MostStages(f)}};
      }},
     {"parallel_pipeline_chunks_range", kError, "parallel.pipeline_chunks",
      "parallel.pipeline_chunks is positive and at most 16384, and 1 without stages",
