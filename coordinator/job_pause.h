@@ -1,4 +1,4 @@
-// What it means that a job is paused, or waits without ranks: which jobs may be, and what PAUSED promises. The ranks save after the
+// What it means that a job is paused: which jobs may be, and what PAUSED promises. The ranks save after the
 // same step and leave, as those of a cancelled job do; PAUSED is said when all are gone, with the step of the
 // newest checkpoint that was committed, from which the job goes on. Nothing keeps ranks that cannot save in
 // time from leaving: steps that are lost so are counted, with the reason, in the same word.
