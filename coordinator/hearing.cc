@@ -248,6 +248,7 @@ void Reconciler::KeepWarnings(const v1::StepReport& step, LiveJob* live) {
   v1::Job told = live->job;
   if (!TakeWarnings(step, parts_.clock->Wall(), &told)) return;
   const absl::Status stored = parts_.store->Update(told);
+  if (!stored.ok() && !Leads()) return;
   Adopt(live, std::move(told), std::string(stored.message()));
 }
 

@@ -108,7 +108,7 @@ void Reconciler::Start() {
     while (!events_.closed()) {
       const std::deque<EventQueue::Event> events = events_.Take(options_.tick);
       // Without the lead they are dropped: who waits for one of them hears that.
-      if (options_.leads != nullptr && !options_.leads()) continue;
+      if (!Leads()) continue;
       const auto begin = std::chrono::steady_clock::now();
       RunTick(events);
       // When thousands of nodes come back at once, a tick takes all that came meanwhile, and others get a
@@ -123,7 +123,7 @@ void Reconciler::Stop() {
   events_.Close();
   if (!thread_.joinable()) return;
   thread_.join();
-  if (options_.leads != nullptr && !options_.leads()) return;
+  if (!Leads()) return;
   ReadPresence();
   nodes_remembered_at_ = absl::InfinitePast();
   RememberNodes();
@@ -133,12 +133,16 @@ void Reconciler::RunOnce(absl::Duration wait) { RunTick(events_.Take(wait)); }
 
 void Reconciler::RunTick(const std::deque<EventQueue::Event>& events) {
   BeginTick();
-  for (const EventQueue::Event& event : events) event();
+  // The lead may be lost in any of these: a write waits until it is clear whether it was stored.
+  for (const EventQueue::Event& event : events) {
+    if (Leads()) event();
+  }
   ShowStands();
   parts_.nodes->EndSilentStreams(lease_);
   ForgetLostNodes();
   ReadPresence();
   AdvanceJobs();
+  if (!Leads()) return;
   TendStops();
   const bool all_noted = TendAwaiting();
   TendPreflights();
@@ -209,6 +213,7 @@ void Reconciler::StoreTold(std::vector<v1::Job> told) {
 }
 
 void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* told) {
+  if (!Leads()) return;
   LiveJob& live = jobs_.at(id);
   AttemptFacts* facts = FactsOf(live.job);
   FSDPD_CHECK(facts != nullptr);
@@ -295,10 +300,10 @@ void Reconciler::EndSaveInVain(LiveJob* live, AttemptFacts* facts) {
       WhyNothingIsSaved(*facts, [this](const std::string& node) { return PresenceAt(node); });
   if (why.empty()) return;
   const std::string words = absl::StrCat("nothing more can be saved: ", why);
-  BeginStop(facts, std::min(facts->stop->grace_ms, kStopGraceMs), words);
-  // The ranks are cancelled already, whatever the disk says.
-  const absl::Status stored = Commit(live, JobEvent::kNote, words);
-  if (!stored.ok()) CommitUnstored(live, JobEvent::kNote, words, stored).IgnoreError();
+  absl::Status stored = Commit(live, JobEvent::kNote, words);
+  // The ranks leave already, whatever the disk says.
+  if (!stored.ok()) stored = CommitUnstored(live, JobEvent::kNote, words, stored);
+  if (stored.ok()) BeginStop(facts, std::min(facts->stop->grace_ms, kStopGraceMs), words);
 }
 
 void Reconciler::TendStops() {
@@ -374,6 +379,7 @@ void Reconciler::SayNotStored(const std::string& id, const absl::Status& why) {
 
 absl::Status Reconciler::CommitUnstored(LiveJob* live, JobEvent event, const std::string& reason,
                                         const absl::Status& why, const Edit& edit) {
+  if (!Leads()) return why;
   FSDPD_ASSIGN_OR_RETURN(v1::Job next, After(*live, event, reason, edit));
   Adopt(live, std::move(next), std::string(why.message()));
   return absl::OkStatus();

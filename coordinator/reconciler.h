@@ -1,9 +1,9 @@
 // The one thread that changes jobs. RPC handlers and agents' streams hand it events; on each tick it takes
 // them into its facts, asks the verdict (verdict.h) and the placer (placer.h) what follows, stores the
 // change, and only then acts on it: a launch or a stop is never sent for a state that a crash could forget. A
-// write that fails leaves the job as it was, and the next tick decides again. One decision acts first: a
-// cancel of a launched job, because a full disk must not keep ranks running; it is stored as soon as that is
-// possible.
+// write that fails leaves the job as it was, and the next tick decides again. What ends ranks acts first,
+// where it cannot be stored: a full disk must not keep them running; it is stored as soon as that is
+// possible. But not so where the write failed since this coordinator leads no more.
 //
 // Call order: Load() once, before agents may attach; Start(); ...; Stop(). Everything in the first public
 // section may be called from any thread. Without Start() there is no thread: RunOnce() is one tick, who asks
@@ -196,10 +196,12 @@ class Reconciler {
   };
   RoomMade MakeRoom(const v1::Job& head, const PlaceRequest& request, const Claims& ahead);
   std::vector<Occupant> Occupants(const v1::Job& head) const;
+  void AddPreflights(const v1::Job& head, std::vector<Occupant>* all) const;
   absl::Status HaveLeave(LiveJob* live, const v1::Job& head);
 
   // A tick, and its parts.
   void RunTick(const std::deque<EventQueue::Event>& events);
+  bool Leads() const { return options_.leads == nullptr || options_.leads(); }
   void BeginTick();
   void AdvanceJobs();
   void Advance(const std::string& id, std::vector<v1::Job>* told);
@@ -210,7 +212,13 @@ class Reconciler {
   void TendStops();
   void PlaceQueued();
   void SaveRest();
-  void RememberNodes();  // remembering.cc
+
+  // Remembering (remembering.cc).
+  // Its stream's epoch; connected; left; when it was measured, and whether that is accepted.
+  using NodeMark = std::tuple<int64_t, bool, bool, int64_t, bool>;
+  std::map<std::string, NodeMark> NodeMarks() const;
+  void RememberNodes();
+  absl::Status StoreNodes();
 
   // The job after `event` (and `edit`).
   absl::StatusOr<v1::Job> After(const LiveJob& live, JobEvent event, const std::string& reason,
@@ -218,7 +226,8 @@ class Reconciler {
   // Stores it, then shows it to readers. An error changes nothing.
   absl::Status Commit(LiveJob* live, JobEvent event, const std::string& reason, const Edit& edit = nullptr);
   // Acts though it could not be stored for the reason `why`, which readers see until SaveRest() has stored
-  // it.
+  // it. Without the lead nobody here ever will, and the next leader judges by what is stored: `why`, and no
+  // change.
   absl::Status CommitUnstored(LiveJob* live, JobEvent event, const std::string& reason,
                               const absl::Status& why, const Edit& edit = nullptr);
   void SayNotStored(const std::string& id, const absl::Status& why);
@@ -274,6 +283,7 @@ class Reconciler {
   // Cordoning (cordoning.cc).
   absl::Status Decided(const std::function<absl::Status()>& decide);
   bool IsKnown(const std::string& node) const;
+  absl::Status AcceptMeasured(const std::string& node);
   void JudgeNodes(const v1::Job& job, JobEvent event);
   bool MayBeCordoned(const std::string& node) const;
   bool OthersFellSilentWith(const std::string& node) const;
@@ -304,9 +314,7 @@ class Reconciler {
   std::map<std::string, Measurement> measurements_;  // By node, while they run.
   int64_t newest_measurement_ = 0;                   // Its number.
   NodeStrikes strikes_;
-  AgentLease lease_;  // And the tick's time.
-  // Its stream's epoch; connected; left; when it was measured, and whether that is accepted.
-  using NodeMark = std::tuple<int64_t, bool, bool, int64_t, bool>;
+  AgentLease lease_;                                  // And the tick's time.
   std::map<std::string, NodeMark> nodes_remembered_;  // As they are stored.
   absl::Time nodes_remembered_at_ = absl::InfinitePast();
   absl::Time rest_saved_ = absl::InfinitePast();

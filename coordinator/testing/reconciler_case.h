@@ -34,11 +34,13 @@ class ReconcilerCase : public ::testing::Test {
     options_.own_thread = false;
     reconciler_ = std::make_unique<Reconciler>(
         options_,
-        Reconciler::Parts{store_.get(), nodes_.get(), rendezvous_.get(), board_.get(), &clock_,
+        Reconciler::Parts{Kept(), nodes_.get(), rendezvous_.get(), board_.get(), &clock_,
                           [this](const v1::JobSpec& spec, int64_t offer) { return plan_(spec, offer); },
                           [this] { return quotas_; }});
     ASSERT_TRUE(reconciler_->Load().ok());
   }
+  // What the reconciler stores in.
+  virtual StateStore* Kept() { return store_.get(); }
   // What a crash leaves: the store.
   void Restart() {
     outboxes_.clear();
@@ -85,6 +87,8 @@ class ReconcilerCase : public ::testing::Test {
     resources->set_device(v1::DEVICE_CPU);
     job.mutable_spec()->mutable_restart()->set_max_attempts(max_attempts);
     if (!folder.empty()) job.mutable_spec()->mutable_checkpoint()->set_dir(folder);
+    job.mutable_spec()->set_priority(priority_);
+    job.set_preemptible(preemptible_);
     EXPECT_TRUE(store_->Insert(job).ok());
     board_->Publish(job);
     reconciler_->Submitted(job);
@@ -204,6 +208,8 @@ class ReconcilerCase : public ::testing::Test {
   };
   RanksByProject quotas_;
   bool agents_measure_ = true;
+  int priority_ = 0;  // Of jobs that are submitted.
+  bool preemptible_ = false;
   ReconcilerOptions options_;
   TempDir dir_;
   FakeClock clock_;

@@ -1,0 +1,117 @@
+// A coordinator that is one of several, and loses the lead in the middle of a tick.
+#include "coordinator/testing/reconciler_case.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Takes nothing once `ends` is set: the next change of a job costs the lead, as where etcd has no quorum.
+class LeadersStore : public StateStore {
+ public:
+  explicit LeadersStore(StateStore* store) : store_(store) {}
+
+  bool ends = false;
+  bool leads = true;
+
+  int64_t generation() const override { return store_->generation(); }
+  absl::StatusOr<std::optional<v1::Job>> FindRequest(const std::string& id,
+                                                     const v1::JobSpec& spec) override {
+    return store_->FindRequest(id, spec);
+  }
+  absl::StatusOr<Inserted> Insert(const v1::Job& job) override { return store_->Insert(job); }
+  absl::Status Update(const v1::Job& job) override {
+    const absl::Status taken = Take();
+    return taken.ok() ? store_->Update(job) : taken;
+  }
+  absl::Status UpdateAll(const std::vector<const v1::Job*>& jobs) override {
+    const absl::Status taken = Take();
+    return taken.ok() ? store_->UpdateAll(jobs) : taken;
+  }
+  absl::Status Delete(const std::string& id) override { return store_->Delete(id); }
+  absl::StatusOr<std::vector<std::string>> ForgetEnded(const Retention& retention, absl::Time now,
+                                                       int limit) override {
+    return store_->ForgetEnded(retention, now, limit);
+  }
+  absl::StatusOr<v1::Job> Get(const std::string& id) override { return store_->Get(id); }
+  absl::StatusOr<JobPage> List(const JobQuery& query) override { return store_->List(query); }
+  absl::StatusOr<std::vector<v1::Job>> LiveJobs() override { return store_->LiveJobs(); }
+  absl::Status SetCordon(const std::string& node, const v1::Cordon& cordon) override {
+    return store_->SetCordon(node, cordon);
+  }
+  absl::Status RemoveCordon(const std::string& node) override { return store_->RemoveCordon(node); }
+  absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons() override { return store_->Cordons(); }
+  absl::Status SetNodes(const v1::ListNodesResponse& nodes) override { return store_->SetNodes(nodes); }
+  absl::StatusOr<v1::ListNodesResponse> Nodes() override { return store_->Nodes(); }
+
+ private:
+  absl::Status Take() {
+    leads &= !ends;
+    return leads ? absl::OkStatus() : absl::UnavailableError("the lead is lost");
+  }
+
+  StateStore* const store_;
+};
+
+class ReconcilerLeadTest : public ReconcilerCase {
+ protected:
+  void SetUp() override {
+    options_.leads = [this] { return kept_->leads; };
+    ReconcilerCase::SetUp();
+  }
+  StateStore* Kept() override {
+    kept_ = std::make_unique<LeadersStore>(store_.get());
+    return kept_.get();
+  }
+
+  std::unique_ptr<LeadersStore> kept_;
+};
+
+TEST_F(ReconcilerLeadTest, ACancelByWhichTheLeadIsLostIsRefusedAndEndsNoRank) {
+  RunOn({"a"});
+  kept_->ends = true;
+  EXPECT_TRUE(absl::IsUnavailable(Cancel("j").status()));
+  EXPECT_THAT(StopsSent("a"), IsEmpty());
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(store_->Get("j")->state(), v1::JOB_STATE_RUNNING) << "the next leader has it train on";
+}
+
+TEST_F(ReconcilerLeadTest, AFailureByWhichTheLeadIsLostIsLeftToTheNextLeader) {
+  RunOn({"a", "b"});
+  kept_->ends = true;
+  Exit("a", "j", 0, 9);
+  Advance(absl::Seconds(2));
+  EXPECT_FALSE(kept_->leads);
+  EXPECT_THAT(StopsSent("b"), IsEmpty());
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+}
+
+TEST_F(ReconcilerLeadTest, ASaveInVainIsEndedByWhoLeadsAlone) {
+  Attach("a", 1);
+  Attach("b", 1);
+  Submit("j", 2, 1, /*max_attempts=*/1, "/runs/j");
+  Ready("a", "j", 0);
+  Ready("b", "j", 1);
+  ASSERT_TRUE(Cancel("j", "", /*grace_ms=*/600000).ok());
+  ASSERT_TRUE(StopsSent("a").at(0).save());
+  kept_->ends = true;
+  Exit("b", "j", 1, 9);
+  Advance(absl::Seconds(2));
+  EXPECT_FALSE(kept_->leads);
+  EXPECT_THAT(StopsSent("a"), IsEmpty());
+}
+
+TEST_F(ReconcilerLeadTest, WhatIsAskedInTheSameTickAfterTheLeadIsLostIsNotDone) {
+  RunOn({"a"});
+  Submit("k", 1, 1);
+  kept_->ends = true;
+  EXPECT_FALSE(Cancel("k").ok());
+  kept_->ends = false;  // The disk is not what keeps it.
+  EXPECT_THAT(std::string(Cancel("j").status().message()), HasSubstr("the coordinator is stopping"));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(store_->Get("k")->state(), v1::JOB_STATE_QUEUED);
+}
+
+}  // namespace
+}  // namespace fsdpd
