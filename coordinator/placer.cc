@@ -43,10 +43,11 @@ std::string Needs(const PlaceRequest& request, bool scarce = false) {
 }
 
 std::string HoldersOf(const NodeSlots& node) {
-  if (node.jobs.empty()) return "";
+  if (node.jobs.empty() && !node.measured) return "";
   std::vector<std::string> names(node.jobs.begin(),
                                  node.jobs.begin() + std::min(node.jobs.size(), kMaxJobsInReason));
   if (names.size() < node.jobs.size()) names.push_back("...");
+  if (node.measured) names.insert(names.begin(), "its preflight");
   return absl::StrCat(" (held by ", absl::StrJoin(names, ", "), ")");
 }
 

@@ -45,6 +45,7 @@ struct NodeSlots {
   std::set<std::string> env;          // Variables that jobs may set there, besides those with a usual prefix.
   bool plugins = false;               // Whether its agent loads any.
   std::optional<std::string> cordon;  // Why no job is placed there; not set where jobs are.
+  bool measured = false;              // What measures it has the slots that are not free, and none of `jobs`.
 };
 
 struct PlaceDecision {

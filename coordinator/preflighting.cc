@@ -243,7 +243,7 @@ void Reconciler::HoldForPreflights(std::vector<NodeSlots>* slots) const {
   for (NodeSlots& node : *slots) {
     if (measurements_.count(node.name) == 0) continue;
     node.free_devices.clear();
-    node.jobs.push_back("its preflight");
+    node.measured = true;
   }
   for (const auto& [id, live] : jobs_) {
     for (const v1::Job::Placement& held : live.job.held()) {

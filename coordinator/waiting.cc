@@ -59,11 +59,16 @@ std::string Names(std::vector<std::string> names) {
 
 Waiting ForRanks(const std::vector<NodeSlots>& nodes) {
   std::set<std::string> holders;
-  for (const NodeSlots& node : nodes) holders.insert(node.jobs.begin(), node.jobs.end());
+  std::vector<std::string> measured, ends;
+  for (const NodeSlots& node : nodes) {
+    holders.insert(node.jobs.begin(), node.jobs.end());
+    if (node.measured) measured.push_back(node.name);
+  }
   const std::vector<std::string> jobs(holders.begin(), holders.end());
-  Waiting waiting =
-      Of(Waiting::CODE_RANKS, jobs.empty() ? std::string("slots that are free")
-                                           : absl::StrCat("the end or a pause of ", Names(jobs)));
+  if (!jobs.empty()) ends.push_back(absl::StrCat("the end or a pause of ", Names(jobs)));
+  if (!measured.empty()) ends.push_back(absl::StrCat("the end of the preflight of ", Names(measured)));
+  Waiting waiting = Of(Waiting::CODE_RANKS,
+                       ends.empty() ? std::string("slots that are free") : absl::StrJoin(ends, ", or "));
   for (size_t i = 0; i < jobs.size() && i < kMaxJobs; ++i) waiting.add_jobs(jobs[i]);
   return waiting;
 }

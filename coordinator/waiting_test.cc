@@ -64,6 +64,19 @@ TEST(Waiting, ForRanksThatOtherJobsHold) {
   EXPECT_EQ(waiting.remedy(), "the end or a pause of other-1");
 }
 
+TEST(Waiting, ForAMeasurementWhichIsNoJob) {
+  NodeSlots measured = Node("a", 2, {});
+  measured.measured = true;
+  Waiting waiting = WaitingToBePlaced(Request(1, 2), {measured});
+  EXPECT_EQ(waiting.code(), Waiting::CODE_RANKS);
+  EXPECT_EQ(waiting.jobs_size(), 0);
+  EXPECT_EQ(waiting.remedy(), "the end of the preflight of a");
+  measured.jobs = {"other-1"};
+  waiting = WaitingToBePlaced(Request(1, 2), {measured});
+  EXPECT_THAT(waiting.jobs(), ElementsAre("other-1"));
+  EXPECT_EQ(waiting.remedy(), "the end or a pause of other-1, or the end of the preflight of a");
+}
+
 TEST(Waiting, ForANodeThatIsAway) {
   NodeSlots away = Node("b", 1, {});
   away.away = true;
