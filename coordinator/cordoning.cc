@@ -47,12 +47,27 @@ absl::Status Reconciler::Uncordon(const std::string& node) {
   return Decided([this, node] {
     if (!cordons_.Find(node).has_value())
       return IsKnown(node) ? absl::OkStatus() : absl::NotFoundError(absl::StrCat("no node '", node, "'"));
-    const absl::Status lifted = cordons_.Lift(node);
-    if (lifted.ok()) strikes_.Forgive(node);
-    if (lifted.ok()) preflights_.Accept(node);
-    if (lifted.ok()) LogInfo("a node is no longer cordoned node=%s", node);
+    const std::optional<v1::NodePreflight> measured = preflights_.Find(node);
+    absl::Status lifted = AcceptMeasured(node);
+    if (lifted.ok()) lifted = cordons_.Lift(node);
+    if (!lifted.ok()) {
+      if (measured.has_value()) preflights_.Set(node, *measured);
+      return lifted;
+    }
+    strikes_.Forgive(node);
+    LogInfo("a node is no longer cordoned node=%s", node);
     return lifted;
   });
+}
+
+// On disk before the cordon is lifted: the next life of the coordinator would measure the node again, and
+// cordon it by what somebody has accepted.
+absl::Status Reconciler::AcceptMeasured(const std::string& node) {
+  const v1::NodePreflight measured = preflights_.Find(node).value_or(v1::NodePreflight());
+  if (measured.faults().empty() || measured.accepted()) return absl::OkStatus();
+  preflights_.Accept(node);
+  ReadPresence();
+  return StoreNodes();
 }
 
 // An attempt of the job is over: what that says of the nodes that it had.

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/limits.h"
+#include "coordinator/testing/full_disk.h"
 #include "coordinator/testing/reconciler_case.h"
 
 namespace fsdpd {
@@ -287,6 +288,31 @@ TEST_F(ReconcilerPreflightTest, APersonMayAskForItWhileTheNodeIsIdle) {
   EXPECT_THAT(std::string(reconciler_->Preflight("old").message()), HasSubstr("measures nothing"));
   Submit("k", 1, 1);
   EXPECT_EQ(StateOf("k"), v1::JOB_STATE_STARTING) << "what cannot be asked for is not waited for";
+}
+
+TEST_F(ReconcilerPreflightTest, WhatSomebodyHasAcceptedHoldsForANextLifeThatComesAtOnce) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Answer("a", 0.4);
+  ASSERT_NE(CordonOf("a"), "");
+  ASSERT_TRUE(Cancel("j").ok());
+  ASSERT_TRUE(reconciler_->Uncordon("a").ok());
+  Restart();
+  Attach("a", 1);
+  Submit("k", 1, 1);
+  EXPECT_EQ(StateOf("k"), v1::JOB_STATE_STARTING);
+}
+
+TEST_F(ReconcilerPreflightTest, AnUncordonThatCannotBeStoredChangesNothing) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Answer("a", 0.4);
+  std::optional<FullDisk> full(std::in_place);
+  const absl::Status lifted = reconciler_->Uncordon("a");
+  full.reset();
+  EXPECT_FALSE(lifted.ok());
+  EXPECT_NE(CordonOf("a"), "");
+  EXPECT_FALSE(reconciler_->preflights().Find("a")->accepted());
 }
 
 TEST_F(ReconcilerPreflightTest, AResultThatComesTwiceIsTakenOnce) {
