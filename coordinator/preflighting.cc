@@ -230,6 +230,11 @@ void Reconciler::TendPreflights() {
       continue;
     }
     if (!live.measured.empty()) continue;
+    // Since it was placed, an agent that was lost may have come back with ranks of its last attempt.
+    if (const std::string rest = WhatIsLeftOf(id); !rest.empty()) {
+      if (rest != live.job.reason()) Commit(&live, JobEvent::kNote, rest).IgnoreError();
+      continue;
+    }
     PlaceDecision decision;
     decision.placements.assign(live.job.held().begin(), live.job.held().end());
     decision.reason = "its nodes have passed their preflight";

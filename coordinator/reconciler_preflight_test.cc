@@ -171,6 +171,29 @@ TEST_F(ReconcilerPreflightTest, ANodeThatGoesAwayGivesTheJobBackToTheQueue) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
 }
 
+TEST_F(ReconcilerPreflightTest, WhatIsLeftOfTheLastAttemptAndComesBackMeanwhileIsWaitedFor) {
+  Attach("a", 1);
+  Submit("j", 1, 1, /*max_attempts=*/2);
+  Answer("a", 1);
+  Ready("a", "j", 0);
+  Detach("a");
+  outboxes_.clear();
+  Advance(absl::Seconds(20));
+  Attach("b", 1);
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_PREFLIGHT);
+  Attach("a", 1, {{"j", 1}});
+  EXPECT_EQ(StopsSent("a").size(), 1u);
+  Answer("b", 1);
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PREFLIGHT) << "two of its attempts would be alive";
+  EXPECT_EQ(Job("j").reason(), "waits until what is left of attempt 1 on a has ended");
+  EXPECT_TRUE(OrdersTo("b").launches.empty());
+  Stopped("a", "j");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job("j").attempt(), 2);
+  EXPECT_EQ(OrdersTo("b").launches.size(), 1u);
+}
+
 TEST_F(ReconcilerPreflightTest, AnAgentThatIsBackMeasuresOnOrHasLostIt) {
   Attach("a", 1);
   Submit("j", 1, 1);
