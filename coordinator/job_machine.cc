@@ -110,6 +110,7 @@ absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, v1:
   if (*next != v1::JOB_STATE_PAUSING && *next != v1::JOB_STATE_PAUSED) job->clear_pause();
   if (event == JobEvent::kAgain) job->clear_end_unix_nanos();
   if (*next != v1::JOB_STATE_PREFLIGHT) job->clear_held();
+  if (*next != v1::JOB_STATE_PREFLIGHT && !HasAttempt(*next)) job->clear_lent();  // It has no slots.
   if (IsEnded(*next)) job->set_end_unix_nanos(unix_nanos);
   AddEvent(reason, now, job);
   return absl::OkStatus();

@@ -1,5 +1,6 @@
 // Reconciler: jobs that save and leave for one that waits (preemption.h): each is paused, as a
-// person would pause it, and resumed at once, so that it goes on when there is room.
+// person would pause it, and resumed at once, so that it goes on when there is room. One that is in PREFLIGHT
+// is queued again at once.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
@@ -62,17 +63,53 @@ std::vector<Occupant> Reconciler::Occupants(const v1::Job& head) const {
     }
     all.push_back(std::move(occupant));
   }
+  AddPreflights(head, &all);
   return all;
 }
 
-// REQUIRES: STARTING or RUNNING.
+// Jobs that wait for their nodes' measurement have slots, and no rank to lose. What measures a node has the
+// rest of it, until it is done.
+void Reconciler::AddPreflights(const v1::Job& head, std::vector<Occupant>* all) const {
+  std::map<std::string, std::set<int>> held;
+  for (const auto& [id, live] : jobs_) {
+    if (live.job.held().empty()) continue;
+    Occupant occupant;
+    occupant.job = id;
+    occupant.priority = live.job.spec().priority();
+    occupant.start_unix_nanos = absl::ToUnixNanos(parts_.clock->Wall());
+    occupant.lent = live.job.lent() && PlaceInQueue(head) < PlaceInQueue(live.job);
+    occupant.may_leave =
+        occupant.lent || (live.job.preemptible() && occupant.priority < head.spec().priority());
+    for (const v1::Job::Placement& each : live.job.held()) {
+      occupant.devices[each.node()].assign(each.devices().begin(), each.devices().end());
+      held[each.node()].insert(each.devices().begin(), each.devices().end());
+    }
+    all->push_back(std::move(occupant));
+  }
+  for (const auto& [node, measurement] : measurements_) {
+    const auto view = views_.find(node);
+    if (view == views_.end()) continue;
+    Occupant occupant;
+    occupant.leaves = true;
+    for (int device = 0; device < view->second.info.slots(); ++device) {
+      if (held[node].count(device) == 0) occupant.devices[node].push_back(device);
+    }
+    all->push_back(std::move(occupant));
+  }
+}
+
+// REQUIRES: PREFLIGHT, STARTING or RUNNING.
 absl::Status Reconciler::HaveLeave(LiveJob* live, const v1::Job& head) {
-  AttemptFacts* facts = FactsOf(live->job);
-  FSDPD_CHECK(facts != nullptr);
   const bool lent = head.spec().priority() <= live->job.spec().priority();
   const std::string who = absl::StrCat("job ", head.id(),
                                        lent ? std::string(", which waited for them first")
                                             : absl::StrCat(", of priority ", head.spec().priority()));
+  if (live->job.state() == v1::JOB_STATE_PREFLIGHT)
+    return Commit(
+        live, JobEvent::kUnplace,
+        absl::StrCat(who, ", gets its slots before it was launched; it goes on when there is room"));
+  AttemptFacts* facts = FactsOf(live->job);
+  FSDPD_CHECK(facts != nullptr);
   const std::string why_not = WhyNotPaused(live->job, kGraceMs);
   const int64_t grace_ms = why_not.empty() ? kGraceMs : 0;
   FSDPD_RETURN_IF_ERROR(

@@ -4,7 +4,8 @@
 // that one. And only when the one that waits could be placed then, beside what those before it claim. As few
 // as that takes: of the lowest priority first, then those that were launched last.
 //
-// What leaves already is waited for before anybody else is asked to.
+// What leaves already, as does what measures a node (preflighting.cc), is waited for before anybody else is
+// asked to.
 //
 // Pure.
 #pragma once
@@ -19,7 +20,7 @@
 
 namespace fsdpd {
 
-// A job that holds slots.
+// A job that holds slots, or what measures a node and is no job ("").
 struct Occupant {
   std::string job;
   int64_t priority = 0;

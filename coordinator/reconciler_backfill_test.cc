@@ -133,6 +133,7 @@ TEST_F(ReconcilerBackfillTest, IdleSlotsAreLentToWhoGivesThemBackAsSoonAsTheyAre
   LetLeave();
   EXPECT_EQ(StateOf("two"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(StateOf("lent"), v1::JOB_STATE_QUEUED);
+  EXPECT_FALSE(Job("lent").lent()) << "it has none";
   Finish("two");
   EXPECT_EQ(StateOf("lent"), v1::JOB_STATE_STARTING);
   EXPECT_FALSE(Job("lent").lent()) << "nobody waits for them now";

@@ -55,6 +55,11 @@ class ReconcilerPreflightTest : public ReconcilerCase {
     Advance(absl::Seconds(1));
     Stopped(node, id, attempt);
   }
+  void SubmitPreemptible(const std::string& id) {
+    preemptible_ = true;
+    Submit(id, 1, 1);
+    preemptible_ = false;
+  }
   std::string CordonOf(const std::string& node) {
     const auto cordon = reconciler_->cordons().Find(node);
     return cordon.has_value() ? cordon->reason() : "";
@@ -311,6 +316,80 @@ TEST_F(ReconcilerPreflightTest, APersonMayAskForItWhileTheNodeIsIdle) {
   EXPECT_THAT(std::string(reconciler_->Preflight("old").message()), HasSubstr("measures nothing"));
   Submit("k", 1, 1);
   EXPECT_EQ(StateOf("k"), v1::JOB_STATE_STARTING) << "what cannot be asked for is not waited for";
+}
+
+TEST_F(ReconcilerPreflightTest, WhoWaitsForItsMeasurementGivesWayToAHigherPriorityWithoutBeingLaunched) {
+  Attach("a", 1);
+  Advance(options_.reattach_grace + absl::Seconds(1));
+  SubmitPreemptible("low");
+  ASSERT_EQ(StateOf("low"), v1::JOB_STATE_PREFLIGHT);
+  priority_ = 5;
+  Submit("high", 1, 1);
+  EXPECT_EQ(StateOf("low"), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(
+      Job("low").events(),
+      ::testing::Contains(::testing::Property(
+          &v1::Job::Event::message,
+          "job high, of priority 5, gets its slots before it was launched; it goes on when there is room")));
+  Advance(absl::Seconds(5));
+  EXPECT_EQ(StateOf("low"), v1::JOB_STATE_QUEUED);
+  Answer("a", 1);
+  EXPECT_EQ(StateOf("high"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(StateOf("low"), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(Job("low").attempt(), 0);
+  ASSERT_TRUE(Cancel("high").ok());
+  Exit("a", "high", 0, 143);
+  Stopped("a", "high");
+  EXPECT_EQ(StateOf("low"), v1::JOB_STATE_STARTING);
+}
+
+TEST_F(ReconcilerPreflightTest, WhoDidNotOfferToLeaveKeepsItsSlotsInPreflightToo) {
+  Attach("a", 1);
+  Advance(options_.reattach_grace + absl::Seconds(1));
+  Submit("low", 1, 1);
+  priority_ = 5;
+  Submit("high", 1, 1);
+  Advance(absl::Seconds(5));
+  EXPECT_EQ(StateOf("low"), v1::JOB_STATE_PREFLIGHT);
+  Answer("a", 1);
+  EXPECT_EQ(StateOf("low"), v1::JOB_STATE_STARTING);
+}
+
+TEST_F(ReconcilerPreflightTest, LentSlotsAreGivenBackBeforeTheLaunchAndTheJobIsNoneThatHasAny) {
+  Attach("a", 1);
+  Advance(options_.reattach_grace + absl::Seconds(1));
+  Submit("one", 1, 1);
+  Answer("a", 1);
+  ASSERT_EQ(StateOf("one"), v1::JOB_STATE_STARTING);
+  Attach("b", 1);
+  Submit("two", 2, 1);
+  SubmitPreemptible("lent");
+  ASSERT_EQ(StateOf("lent"), v1::JOB_STATE_PREFLIGHT);
+  EXPECT_TRUE(Job("lent").lent());
+  End("a", "one", 0);
+  EXPECT_EQ(StateOf("lent"), v1::JOB_STATE_QUEUED);
+  EXPECT_FALSE(Job("lent").lent());
+  EXPECT_EQ(StateOf("two"), v1::JOB_STATE_QUEUED) << "b is measured still";
+  Answer("b", 1);
+  EXPECT_EQ(StateOf("two"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job("lent").attempt(), 0);
+}
+
+TEST_F(ReconcilerPreflightTest, NobodyIsAskedToLeaveForWhoCanHaveANodeOnceItIsMeasured) {
+  Attach("a", 1);
+  Advance(options_.reattach_grace + absl::Seconds(1));
+  SubmitPreemptible("low");
+  Answer("a", 1);
+  Attach("b", 1);
+  ASSERT_TRUE(reconciler_->Preflight("b").ok());
+  priority_ = 5;
+  Submit("high", 1, 1);
+  Advance(absl::Seconds(5));
+  EXPECT_EQ(StateOf("low"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(StateOf("high"), v1::JOB_STATE_QUEUED);
+  Answer("b", 1);
+  EXPECT_EQ(StateOf("high"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(StateOf("low"), v1::JOB_STATE_STARTING);
 }
 
 TEST_F(ReconcilerPreflightTest, WhatSomebodyHasAcceptedHoldsForANextLifeThatComesAtOnce) {
