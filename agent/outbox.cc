@@ -121,7 +121,8 @@ void Outbox::Settle(absl::Time now) {
 std::vector<v1::AgentMessage> Outbox::Untold() const {
   std::vector<v1::AgentMessage> untold;
   for (const auto& [ticket, entry] : entries_) {
-    const bool matters = entry.kind == Kind::kLifecycle || entry.kind == Kind::kSaved;
+    const bool ends = entry.kind == Kind::kLifecycle && !entry.message.has_preflight();
+    const bool matters = ends || entry.kind == Kind::kSaved;
     if (matters && entry.sent == absl::InfiniteFuture()) untold.push_back(entry.message);
   }
   return untold;

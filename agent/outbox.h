@@ -58,7 +58,9 @@ class Outbox {
   void NewStream();
   void Settle(absl::Time now);  // Call at least every few seconds while the stream lives.
 
-  // Lifecycle and checkpoints that no stream has carried, but for one that was lost.
+  // Lifecycle and checkpoints that no stream has carried, but for one that was lost. Without what the node
+  // was measured to be: the coordinator would date it when it is told, and the next agent may have other
+  // devices.
   std::vector<v1::AgentMessage> Untold() const;
 
   // Ranks whose exit a new stream will carry: the coordinator may not know yet that they are gone.

@@ -196,6 +196,20 @@ TEST(Outbox, AMessageForgottenWhileItIsWrittenDoesNotConfuseTheCursor) {
   EXPECT_EQ(Drain(&outbox), Names{"exit 0"});
 }
 
+TEST(Outbox, WhatTheNodeWasMeasuredToBeIsOfThisAgentAlone) {
+  Outbox outbox;
+  v1::AgentMessage measured;
+  measured.mutable_preflight()->set_number(1);
+  outbox.AddLifecycle(measured);
+  outbox.AddLifecycle(Exit(1));
+  ASSERT_EQ(outbox.Untold().size(), 1u);
+  EXPECT_TRUE(outbox.Untold()[0].has_rank());
+  v1::AgentMessage message;
+  int64_t ticket = 0;
+  ASSERT_TRUE(outbox.Next(&message, &ticket));
+  EXPECT_TRUE(message.has_preflight()) << "its own streams carry it";
+}
+
 TEST(Outbox, UntoldIsWhatNoStreamHasCarried) {
   Outbox outbox;
   outbox.AddLifecycle(Exit(0));
