@@ -13,7 +13,9 @@
 namespace fsdpd {
 namespace {
 
-constexpr auto kLookEvery = std::chrono::milliseconds(200);
+// A measurement takes ten seconds and more, and each look fetches all nodes, with what they were measured to
+// be.
+constexpr auto kLookEvery = std::chrono::seconds(1);
 
 // Empty where there is none of the name.
 absl::StatusOr<std::optional<v1::Node>> FindNode(Session* session, const std::string& name) {
