@@ -21,6 +21,7 @@ absl::Status StatusOf(const grpc::Status& status, const std::string& member) {
   const std::string words = absl::StrCat("etcd at ", member, ": ", status.error_message());
   switch (status.error_code()) {
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
+      if (absl::StrContains(words, "too many requests")) return absl::UnavailableError(words);
       return absl::ResourceExhaustedError(words);
     case grpc::StatusCode::INVALID_ARGUMENT:
       if (absl::StrContains(words, "too large"))

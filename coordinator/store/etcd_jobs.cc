@@ -18,6 +18,7 @@ namespace etcd = etcdserverpb;
 
 constexpr int64_t kKeysPerPage = 2000;  // Of entries: some 200 bytes each.
 constexpr size_t kJobsPerRead = 16;     // Of up to a megabyte; a transaction may have 128.
+constexpr int kTries = 3;
 
 using Place = std::tuple<int64_t, std::string>;
 
@@ -70,6 +71,16 @@ std::vector<std::string> IdsFor(const EtcdIndex& index, const JobQuery& query) {
 
 absl::StatusOr<std::map<std::string, std::string>> EtcdJobs::Below(const std::string& name,
                                                                    int64_t* revision) {
+  for (int tries = 1;; ++tries) {
+    absl::StatusOr<std::map<std::string, std::string>> values = BelowOnce(name, revision);
+    if (!absl::IsOutOfRange(values.status())) return values;
+    // etcd has compacted the revision of the first page before the last one was read.
+    if (tries == kTries) return absl::UnavailableError(values.status().message());
+  }
+}
+
+absl::StatusOr<std::map<std::string, std::string>> EtcdJobs::BelowOnce(const std::string& name,
+                                                                       int64_t* revision) {
   const std::string prefix = Key(name);
   std::map<std::string, std::string> values;
   etcd::RangeRequest request;
@@ -135,7 +146,9 @@ absl::StatusOr<JobPage> EtcdJobs::Read(const std::vector<std::string>& ids, size
       range->set_key(JobKey(ids[i]));
       range->set_revision(revision);
     }
-    FSDPD_ASSIGN_OR_RETURN(const etcd::TxnResponse answer, etcd_->ReadTxn(request));
+    const absl::StatusOr<etcd::TxnResponse> read = etcd_->ReadTxn(request);
+    if (absl::IsOutOfRange(read.status())) return absl::UnavailableError(read.status().message());
+    FSDPD_ASSIGN_OR_RETURN(const etcd::TxnResponse answer, read);
     for (const etcd::ResponseOp& op : answer.responses()) {
       if (op.response_range().kvs().empty()) continue;  // Deleted meanwhile.
       page.more = page.jobs.size() >= limit || bytes >= max_bytes;

@@ -286,16 +286,18 @@ absl::StatusOr<std::vector<std::string>> EtcdStore::ForgetEnded(const Retention&
     if (static_cast<int>(ids.size()) == limit || (end_nanos >= before && left <= retention.jobs)) break;
     ids.push_back(id);
   }
-  Batch batch(&jobs_);
-  for (const std::string& id : ids) {
-    if (!batch.HasRoomFor(0)) {
-      FSDPD_RETURN_IF_ERROR(WriteAndAdopt(&batch, "forget old jobs"));
-      batch = Batch(&jobs_);
-    }
-    batch.DeleteJob(id);
+  std::vector<std::string> gone;
+  while (gone.size() < ids.size()) {
+    Batch batch(&jobs_);
+    size_t end = gone.size();
+    for (; end < ids.size() && batch.HasRoomFor(0); ++end) batch.DeleteJob(ids[end]);
+    const absl::Status forgotten = WriteAndAdopt(&batch, "forget old jobs");
+    // Those before are gone: who asks has to know of them, and comes again for the rest.
+    if (!forgotten.ok() && gone.empty()) return forgotten;
+    if (!forgotten.ok()) break;
+    gone.assign(ids.begin(), ids.begin() + end);
   }
-  FSDPD_RETURN_IF_ERROR(WriteAndAdopt(&batch, "forget old jobs"));
-  return ids;
+  return gone;
 }
 
 absl::StatusOr<v1::Job> EtcdStore::Get(const std::string& id) { return jobs_.Get(id); }

@@ -144,6 +144,18 @@ TEST_F(EtcdStoreTest, AJobThatEtcdHasNoRoomForIsRefusedWithItsSize) {
   EXPECT_TRUE(store->Update(MakeJob("a", "small")).ok()) << "and goes on";
 }
 
+TEST_F(EtcdStoreTest, AListOfARevisionThatEtcdHasNotIsToBeAskedAgain) {
+  const auto leadership = Take();
+  const auto store = OpenOrDie(leadership.get());
+  ASSERT_TRUE(store->Insert(MakeJob("a")).ok());
+  EtcdJobs standby(client_.get(), kPrefix);
+  int64_t revision = 0;
+  ASSERT_TRUE(standby.Load(&revision).ok());
+  // Of the future; a compacted one is refused with the same code.
+  EXPECT_TRUE(absl::IsUnavailable(standby.Read({"a"}, 10, SIZE_MAX, revision + 1000).status()));
+  EXPECT_EQ(standby.Read({"a"}, 10, SIZE_MAX, revision)->jobs.size(), 1u);
+}
+
 TEST_F(EtcdStoreTest, WhatAnotherProgramWritesIntoItsStateEndsTheLeadership) {
   std::atomic<bool> lost{false};
   const auto leadership = Take([&] { lost = true; });

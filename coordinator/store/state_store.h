@@ -9,7 +9,7 @@
 //   * generation() is larger than in every earlier life that stored anything: it fences agents' streams.
 // Thread-safe. Errors: RESOURCE_EXHAUSTED when the disk is full, DATA_LOSS when what is stored cannot be
 // read, UNAVAILABLE for an I/O error, NOT_FOUND, ALREADY_EXISTS. After an error nothing of the call was
-// stored.
+// stored, but for what is about many: of that a part may be.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -76,7 +76,8 @@ class StateStore {
   // Of jobs that are stored, together: few transactions, so that its cost does not grow by an fsync a job.
   virtual absl::Status UpdateAll(const std::vector<const v1::Job*>& jobs) = 0;
   virtual absl::Status Delete(const std::string& id) = 0;
-  // Deletes ended jobs that are not to be kept, the first `limit` by their ends; their ids. `now`: the date.
+  // Deletes ended jobs that are not to be kept, the first `limit` by their ends; the ids of those that are gone,
+  // which may be fewer. `now`: the date.
   virtual absl::StatusOr<std::vector<std::string>> ForgetEnded(const Retention& retention, absl::Time now,
                                                                int limit) = 0;
   virtual absl::StatusOr<v1::Job> Get(const std::string& id) = 0;
