@@ -30,8 +30,10 @@ std::deque<EventQueue::Event> EventQueue::Take(absl::Duration timeout) {
 }
 
 void EventQueue::Close() {
+  std::deque<Event> dropped;  // Below, without the lock: who waits for one of them hears of it.
   MutexLock lock(&mutex_);
   closed_ = true;
+  dropped.swap(events_);
   changed_.SignalAll();
 }
 

@@ -50,7 +50,7 @@ class EventQueue {
   }
   // All events there are, after waiting at most `timeout` for one that is in a hurry.
   std::deque<Event> Take(absl::Duration timeout);
-  void Close();
+  void Close();  // Drops those that nobody has taken.
   bool closed() const;
 
  private:

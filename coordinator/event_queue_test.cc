@@ -67,6 +67,17 @@ TEST(EventQueue, CloseReleasesAWaitingPusherAndTaker) {
   taker.join();
 }
 
+TEST(EventQueue, CloseDropsWhatNobodyHasTakenSoThatWhoWaitsForItHearsOfThat) {
+  EventQueue queue(4);
+  auto owned = std::make_shared<int>(0);
+  const std::weak_ptr<int> seen = owned;
+  ASSERT_TRUE(queue.Push([owned = std::move(owned)] {}));
+  ASSERT_FALSE(seen.expired());
+  queue.Close();
+  EXPECT_TRUE(seen.expired());
+  EXPECT_TRUE(queue.Take(absl::Seconds(1)).empty());
+}
+
 TEST(EventQueue, WhoAsksHearsTheAnswerOrThatNobodyWillGiveOne) {
   auto queue = std::make_unique<EventQueue>(4);
   const auto ask = [&queue] {

@@ -91,9 +91,11 @@ absl::StatusOr<Front> OpenFront(const FrontOptions& options, const FrontSecurity
 
 void Front::Stop() {
   if (server == nullptr) return;
-  server->Shutdown(std::chrono::system_clock::now() + kShutdownGrace);
+  const auto until = std::chrono::system_clock::now() + kShutdownGrace;
+  server->Shutdown(until);
   server->Wait();
-  if (health != nullptr) health->Shutdown();
+  // A probe may watch for as long as it likes.
+  if (health != nullptr) health->Shutdown(until);
 }
 
 }  // namespace fsdpd

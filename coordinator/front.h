@@ -30,11 +30,12 @@ struct FrontOptions {
   Clock* clock = Clock::Real();
 };
 
-// Null where the options ask for none.
+// Null where the options ask for none. Opened once, also where one front follows another: what was read stays in
+// use when the files get a fault.
 struct FrontSecurity {
   std::shared_ptr<TlsPort> port;
-  std::unique_ptr<People> people;
-  std::unique_ptr<AuditLog> audit;
+  std::shared_ptr<People> people;
+  std::shared_ptr<AuditLog> audit;
 };
 
 // INVALID_ARGUMENT for plaintext on an address that others reach, and for files with a fault.
@@ -46,7 +47,7 @@ struct Front {
   std::unique_ptr<grpc::Server> health;  // Null where the options ask for none.
   std::string address;                   // "host:port", with the port that was picked.
 
-  // Waits at most about a second for calls. Idempotent.
+  // Cancels calls after half a second, and waits for the handlers that are under way then. Idempotent.
   void Stop();
 };
 

@@ -275,7 +275,7 @@ int RunReplica(const Flags& flags, const sigset_t& signals) {
   if (!replica.ok()) return CannotStart(flags, replica.status());
   if (!Serving(flags, (*replica)->address())) return 1;
   bool stopped = false;
-  const absl::Status ran = (*replica)->Run([&](absl::Duration wait) {
+  (*replica)->Run([&](absl::Duration wait) {
     const timespec limit = absl::ToTimespec(wait);
     if (stopped) return true;
     const int signal = sigtimedwait(&signals, nullptr, &limit);
@@ -283,9 +283,7 @@ int RunReplica(const Flags& flags, const sigset_t& signals) {
     if (stopped) LogInfo("stopping signal=%d", signal);
     return stopped;
   });
-  if (ran.ok()) return 0;
-  LogError("%s", WithFlag(FilesOf(flags), ran));
-  return 1;
+  return 0;
 }
 
 int Main(int argc, char** argv) {

@@ -21,6 +21,8 @@ namespace {
 
 constexpr absl::Duration kAskEvery = absl::Milliseconds(500);  // Whether anybody leads.
 constexpr absl::Duration kLookEvery = absl::Milliseconds(100);
+// Without the lead after it could not do anything with it: others may.
+constexpr absl::Duration kAfterFailure = absl::Seconds(10);
 
 }  // namespace
 
@@ -42,11 +44,11 @@ absl::Status ParseStore(const std::string& store, ReplicaOptions* options) {
 class Replica::Standby {
  public:
   static absl::StatusOr<std::unique_ptr<Standby>> Open(EtcdClient* etcd, const std::string& prefix,
-                                                       const FrontOptions& options) {
-    FSDPD_ASSIGN_OR_RETURN(FrontSecurity security, SecureFront(options));
-    std::unique_ptr<Standby> standby(new Standby(etcd, prefix, std::move(security)));
+                                                       const FrontOptions& options,
+                                                       const FrontSecurity& security) {
+    std::unique_ptr<Standby> standby(new Standby(etcd, prefix, security));
     FSDPD_ASSIGN_OR_RETURN(standby->front_,
-                           OpenFront(options, standby->security_,
+                           OpenFront(options, security,
                                      {{&standby->api_, v1::Coordinator::service_full_name(), true},
                                       {&standby->agents_, v1::AgentLink::service_full_name(), false}}));
     return standby;
@@ -61,10 +63,9 @@ class Replica::Standby {
   }
 
  private:
-  Standby(EtcdClient* etcd, const std::string& prefix, FrontSecurity security)
-      : security_(std::move(security)),
-        jobs_(etcd, prefix),
-        gate_(security_.people.get(), [](const std::string&) { return std::nullopt; }),
+  Standby(EtcdClient* etcd, const std::string& prefix, const FrontSecurity& security)
+      : jobs_(etcd, prefix),
+        gate_(security.people.get(), [](const std::string&) { return std::nullopt; }),
         api_(&jobs_, &gate_, [this] { return leader(); }),
         agents_([this] { return leader(); }) {}
   std::string leader() {
@@ -72,7 +73,6 @@ class Replica::Standby {
     return leader_;
   }
 
-  FrontSecurity security_;
   EtcdJobs jobs_;
   Gate gate_;
   Mutex mutex_;
@@ -82,11 +82,13 @@ class Replica::Standby {
   Front front_;
 };
 
-Replica::Replica(const ReplicaOptions& options) : options_(options) {}
+Replica::Replica(const ReplicaOptions& options, ServerFiles files)
+    : options_(options), files_(std::move(files)) {}
 Replica::~Replica() = default;
 
 absl::StatusOr<std::unique_ptr<Replica>> Replica::Start(const ReplicaOptions& options) {
-  std::unique_ptr<Replica> replica(new Replica(options));
+  FSDPD_ASSIGN_OR_RETURN(ServerFiles files, Server::OpenFiles(options.server));
+  std::unique_ptr<Replica> replica(new Replica(options, std::move(files)));
   FSDPD_ASSIGN_OR_RETURN(replica->etcd_, EtcdClient::Make(options.etcd, options.server.clock->Wall()));
   // At the start alone: afterwards etcd may be away, and one that leads looks at it again.
   FSDPD_RETURN_IF_ERROR(EtcdJobs(replica->etcd_.get(), options.prefix).ReadSchema().status());
@@ -100,43 +102,60 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Start(const ReplicaOptions& op
 const std::string& Replica::address() const { return options_.server.listen; }
 
 absl::Status Replica::StandBy() {
-  FSDPD_ASSIGN_OR_RETURN(standby_, Standby::Open(etcd_.get(), options_.prefix, options_.server));
+  FSDPD_ASSIGN_OR_RETURN(standby_,
+                         Standby::Open(etcd_.get(), options_.prefix, options_.server, files_.security));
   return absl::OkStatus();
 }
 
-absl::Status Replica::Run(const StopWaiter& stops) {
-  std::string trouble;
-  while (!stops(kAskEvery)) {
-    const absl::StatusOr<std::string> leader = Leadership::Leader(etcd_.get(), options_.prefix);
-    if (!leader.ok()) {
-      // Once per reason: members have words of their own.
-      if (std::exchange(trouble, "away").empty()) LogWarning("%s", leader.status().message());
-      continue;
-    }
-    if (!trouble.empty()) LogInfo("etcd answers again");
-    trouble.clear();
-    standby_->Tell(*leader);
-    if (!leader->empty()) continue;
-    std::atomic<bool> lost{false};
-    absl::StatusOr<std::unique_ptr<Leadership>> taken = Leadership::TryTake(
-        etcd_.get(), {options_.prefix, options_.advertise, options_.lease}, [&lost] { lost = true; });
-    if (!taken.ok()) LogWarning("cannot take the lead: %s", taken.status().message());
-    if (!taken.ok() || *taken == nullptr) continue;
-    standby_.reset();
-    const absl::Status led = Lead(stops, taken->get(), lost);
-    // What may pass by itself: etcd was away, or another one leads already.
-    if (!led.ok() && !absl::IsUnavailable(led)) return led;
-    if (!led.ok()) LogWarning("cannot lead: %s", led.message());
-    taken->reset();
-    FSDPD_RETURN_IF_ERROR(StandBy());
+bool Replica::StandByAgain(const StopWaiter& stops) {
+  std::string said;
+  while (true) {
+    const absl::Status stood = StandBy();
+    if (stood.ok()) return true;
+    // Another program may have taken the port meanwhile, and leave it.
+    const std::string why(stood.message());
+    if (std::exchange(said, why) != why) LogError("cannot stand by, and tries again: %s", why);
+    if (stops(kAskEvery)) return false;
   }
-  return absl::OkStatus();
+}
+
+std::unique_ptr<Leadership> Replica::TryLead(std::atomic<bool>* lost) {
+  const absl::StatusOr<std::string> leader = Leadership::Leader(etcd_.get(), options_.prefix);
+  if (!leader.ok()) {
+    // Once per reason: members have words of their own.
+    if (!std::exchange(etcd_away_, true)) LogWarning("%s", leader.status().message());
+    return nullptr;
+  }
+  if (std::exchange(etcd_away_, false)) LogInfo("etcd answers again");
+  standby_->Tell(*leader);
+  if (!leader->empty() || options_.server.clock->Now() < not_before_) return nullptr;
+  absl::StatusOr<std::unique_ptr<Leadership>> taken = Leadership::TryTake(
+      etcd_.get(), {options_.prefix, options_.advertise, options_.lease}, [lost] { *lost = true; });
+  if (taken.ok()) return *std::move(taken);
+  LogWarning("cannot take the lead: %s", taken.status().message());
+  return nullptr;
+}
+
+void Replica::Run(const StopWaiter& stops) {
+  std::string said;
+  while (!stops(kAskEvery)) {
+    std::atomic<bool> lost{false};
+    std::unique_ptr<Leadership> leadership = TryLead(&lost);
+    if (leadership == nullptr) continue;
+    standby_.reset();
+    const absl::Status led = Lead(stops, leadership.get(), lost);
+    const std::string why(led.message());
+    if (std::exchange(said, why) != why && !led.ok()) LogError("cannot lead, and stands by: %s", why);
+    if (!led.ok()) not_before_ = options_.server.clock->Now() + kAfterFailure;
+    leadership.reset();
+    if (!StandByAgain(stops)) return;
+  }
 }
 
 absl::Status Replica::Lead(const StopWaiter& stops, Leadership* leadership, const std::atomic<bool>& lost) {
   ServerOptions options = options_.server;
   options.reconciler.leads = [leadership] { return leadership->held(); };
-  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::Start(options, [&] {
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::Start(options, files_, [&] {
                            return EtcdStore::Open(etcd_.get(), options_.prefix, leadership);
                          }));
   LogInfo("leading generation=%d address=%s", leadership->generation(), options_.advertise);

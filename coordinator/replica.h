@@ -1,9 +1,10 @@
 // One of several coordinators of one state in etcd: it stands by, leads when it is the one, and stands by
-// again when that is over. It serves on one address throughout; in between nobody answers there for some
-// milliseconds.
+// again when that is over. It serves on one address throughout; in between nobody answers there while the old
+// front stops (server.h) and the new one reads its state: half a second and more. Its own files are read at the
+// start, and a fault that one gets later changes nothing.
 //
-// Start() returns when it serves; Run() returns at the stop, or with the error for which this coordinator can
-// neither lead nor stand by. One thread.
+// Start() returns when it serves; Run() returns at the stop. What keeps it from leading or from its port is
+// said once, and tried again: others may lead meanwhile. One thread.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -41,17 +42,24 @@ class Replica {
   ~Replica();
 
   const std::string& address() const;  // "host:port", with the port that was picked.
-  absl::Status Run(const StopWaiter& stops);
+  void Run(const StopWaiter& stops);
 
  private:
   class Standby;
-  explicit Replica(const ReplicaOptions& options);
+  Replica(const ReplicaOptions& options, ServerFiles files);
   absl::Status StandBy();
+  // False where the stop came first.
+  bool StandByAgain(const StopWaiter& stops);
+  // The lead, where nobody has it; null where somebody does.
+  std::unique_ptr<Leadership> TryLead(std::atomic<bool>* lost);
   absl::Status Lead(const StopWaiter& stops, Leadership* leadership, const std::atomic<bool>& lost);
 
   ReplicaOptions options_;
+  const ServerFiles files_;
   std::unique_ptr<EtcdClient> etcd_;
-  std::unique_ptr<Standby> standby_;  // Null while it leads.
+  std::unique_ptr<Standby> standby_;              // Null while it leads.
+  bool etcd_away_ = false;                        // As it was said.
+  absl::Time not_before_ = absl::InfinitePast();  // Does it try for the lead.
 };
 
 }  // namespace fsdpd

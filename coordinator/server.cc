@@ -10,7 +10,6 @@
 #include "coordinator/guarded_api.h"
 #include "coordinator/job_service.h"
 #include "coordinator/known_node.h"
-#include "coordinator/quota.h"
 #include "coordinator/slot_count.h"
 #include "coordinator/store/sqlite_store.h"
 #include "fsdp/plan/plan.h"
@@ -18,28 +17,26 @@
 namespace fsdpd {
 
 struct Server::Parts {
-  Parts(const ServerOptions& options, std::unique_ptr<StateStore> opened, FrontSecurity given,
-        std::unique_ptr<QuotaFile> file)
-      : security(std::move(given)),
-        quotas(std::move(file)),
+  Parts(const ServerOptions& options, const ServerFiles& given, std::unique_ptr<StateStore> opened)
+      : files(given),
         store(std::move(opened)),
         nodes(store->generation(), options.clock),
         logs(&nodes),
         admission([this] { return IdleSlots(nodes.Snapshot()); }),
-        reconciler(options.reconciler,
-                   {store.get(), &nodes, &rendezvous, &board, options.clock,
-                    [](const v1::JobSpec& spec, int64_t budget) { return MakePlan(spec, budget); },
-                    [file = quotas.get()] { return file == nullptr ? RanksByProject() : file->Read(); }}),
+        reconciler(
+            options.reconciler,
+            {store.get(), &nodes, &rendezvous, &board, options.clock,
+             [](const v1::JobSpec& spec, int64_t budget) { return MakePlan(spec, budget); },
+             [file = files.quotas.get()] { return file == nullptr ? RanksByProject() : file->Read(); }}),
         jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, &traces, options.clock}),
-        gate(security.people.get(), [this](const std::string& id) { return jobs.SubmitterOf(id); }),
-        api(&jobs, &gate, security.audit.get(), options.clock),
+        gate(files.security.people.get(), [this](const std::string& id) { return jobs.SubmitterOf(id); }),
+        api(&jobs, &gate, files.security.audit.get(), options.clock),
         agents({{&nodes, &reconciler, &rendezvous, &logs, &traces},
                 &gate,
-                security.audit.get(),
+                files.security.audit.get(),
                 options.clock}) {}
 
-  FrontSecurity security;
-  const std::unique_ptr<QuotaFile> quotas;  // Null where there are none.
+  const ServerFiles files;
   const std::unique_ptr<StateStore> store;
   NodeRegistry nodes;
   Rendezvous rendezvous;
@@ -68,21 +65,26 @@ void Server::RestoreNodes(const Clock& clock, Parts* parts) {
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
-  return Start(options, [&options] { return SqliteStore::Open(options.state_dir); });
+  FSDPD_ASSIGN_OR_RETURN(const ServerFiles files, OpenFiles(options));
+  return Start(options, files, [&options] { return SqliteStore::Open(options.state_dir); });
 }
 
-absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options, const OpenStore& open) {
-  FSDPD_ASSIGN_OR_RETURN(FrontSecurity security, SecureFront(options));
-  std::unique_ptr<QuotaFile> quotas;
-  if (!options.quotas.empty()) {
-    FSDPD_ASSIGN_OR_RETURN(quotas, QuotaFile::Open(options.quotas, options.clock));
-  }
+absl::StatusOr<ServerFiles> Server::OpenFiles(const ServerOptions& options) {
+  ServerFiles files;
+  FSDPD_ASSIGN_OR_RETURN(files.security, SecureFront(options));
+  if (options.quotas.empty()) return files;
+  FSDPD_ASSIGN_OR_RETURN(files.quotas, QuotaFile::Open(options.quotas, options.clock));
+  return files;
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options, const ServerFiles& files,
+                                                      const OpenStore& open) {
   FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<StateStore> store, open());
-  auto parts = std::make_unique<Parts>(options, std::move(store), std::move(security), std::move(quotas));
+  auto parts = std::make_unique<Parts>(options, files, std::move(store));
   FSDPD_RETURN_IF_ERROR(parts->reconciler.Load());
   RestoreNodes(*options.clock, parts.get());
   FSDPD_ASSIGN_OR_RETURN(parts->front,
-                         OpenFront(options, parts->security,
+                         OpenFront(options, files.security,
                                    {{&parts->api, v1::Coordinator::service_full_name(), true},
                                     {&parts->agents, v1::AgentLink::service_full_name(), true}}));
   parts->reconciler.Start();
@@ -95,8 +97,9 @@ void Server::Stop() {
   std::call_once(parts_->stopped, [this] {
     parts_->jobs.Close();
     parts_->board.Close();
-    parts_->front.Stop();  // After its grace agents' streams are cancelled, which ends the reads.
+    // First: it would take the agents for lost whose streams end below. What they say meanwhile they say again.
     parts_->reconciler.Stop();
+    parts_->front.Stop();  // After its grace agents' streams are cancelled, which ends the reads.
   });
 }
 

@@ -2,8 +2,10 @@
 // stops cleanly. main() and the tests use it alike; everything else in this folder is a part of it.
 //
 // Call order: Start() -> address() ... -> Stop() (also by the destructor). Start() returns when calls are
-// served. Stop() ends open streams, waits at most about a second for calls, and leaves agents and their ranks
-// alone. Errors of Start(): FAILED_PRECONDITION for a state directory that is in use or unusable, DATA_LOSS
+// served. Stop() decides nothing more from the first, so that nobody is judged by streams which it ends; it
+// ends open streams, cancels calls after half a second, and leaves agents and their ranks alone. It waits for a
+// write that is under way, and for handlers that do not look whether their call was cancelled: a plan, a page
+// of jobs. Errors of Start(): FAILED_PRECONDITION for a state directory that is in use or unusable, DATA_LOSS
 // for a damaged one, UNAVAILABLE for an address that cannot be listened on, INVALID_ARGUMENT for plaintext on
 // an address that others reach and for TLS files or tokens with a fault.
 #pragma once
@@ -15,6 +17,7 @@
 #include <string>
 
 #include "coordinator/front.h"
+#include "coordinator/quota.h"
 #include "coordinator/reconciler.h"
 #include "coordinator/store/state_store.h"
 
@@ -26,11 +29,20 @@ struct ServerOptions : FrontOptions {
   ReconcilerOptions reconciler;
 };
 
+// What it goes on reading while it runs. Opened once, also where it leads again and again (replica.h): a fault
+// that a file gets later leaves what was read before.
+struct ServerFiles {
+  FrontSecurity security;
+  std::shared_ptr<QuotaFile> quotas;  // Null where there are none.
+};
+
 class Server {
  public:
   using OpenStore = std::function<absl::StatusOr<std::unique_ptr<StateStore>>()>;
   static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options);  // On `state_dir`.
-  static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options, const OpenStore& open);
+  static absl::StatusOr<ServerFiles> OpenFiles(const ServerOptions& options);
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const ServerOptions& options, const ServerFiles& files,
+                                                       const OpenStore& open);
   ~Server();
 
   std::string address() const;  // "host:port", with the port that was picked.

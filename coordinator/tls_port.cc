@@ -26,6 +26,10 @@ TlsPort::TlsPort(const TlsFiles& files, Clock* clock)
 TlsPort::~TlsPort() { grpc_server_credentials_release(credentials_); }
 
 int TlsPort::AddPortToServer(const std::string& address, grpc_server* server) {
+  {
+    MutexLock lock(&mutex_);
+    given_ = false;
+  }
   return grpc_server_add_http2_port(server, address.c_str(), credentials_);
 }
 
@@ -55,10 +59,11 @@ std::optional<TlsIdentity> TlsPort::Another() {
     if (std::exchange(last_fault_, fault) != fault) {
       LogError("TLS files cannot be used, those before stay in use: %s", fault);
     }
-    return std::nullopt;
+    return std::exchange(given_, true) ? std::nullopt : used_;
   }
   last_fault_.clear();
-  if (used_.has_value() && used_->SameAs(*read)) return std::nullopt;
+  if (used_.has_value() && used_->SameAs(*read)) return std::exchange(given_, true) ? std::nullopt : used_;
+  given_ = true;
   std::vector<std::string> names = read->names;
   names.insert(names.end(), read->addresses.begin(), read->addresses.end());
   LogInfo("TLS certificate=%s names=%s expires=%s", files_.certificate, absl::StrJoin(names, ","),

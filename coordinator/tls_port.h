@@ -6,7 +6,8 @@
 // (coordinator/gate.h), people have tokens. One of another authority, or one that has expired, ends the
 // handshake.
 //
-// Thread-safe. Outlives the server that listens with it.
+// Thread-safe. Outlives the servers that listen with it, one after the other; each begins with the set in use,
+// whatever the files hold by then.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -46,6 +47,7 @@ class TlsPort final : public grpc::ServerCredentials {
   grpc_server_credentials* const credentials_;
   Mutex mutex_;
   std::optional<TlsIdentity> used_ ABSL_GUARDED_BY(mutex_);
+  bool given_ ABSL_GUARDED_BY(mutex_) = false;  // To the server that listens now.
   std::string last_fault_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import uuid
 import signal
 import time
 
@@ -14,6 +15,7 @@ from harness.cluster import Cluster
 from harness.etcd import Etcd, free_ports
 from harness.processes import Daemon
 from harness.programs import program
+from harness.security import Security
 from harness.specs import ENDLESS, one_rank, spec, to_message
 from harness.wait import wait_until
 
@@ -186,6 +188,50 @@ def test_a_leader_that_is_told_to_stop_is_followed_at_once(coordinators):
                    for found in re.findall(r"leading generation=(\d+)", cluster.daemons[name].text())]
     assert len(set(generations)) == 2, "each leadership has its own"
     cluster.cancel(job_id)
+
+
+def test_a_fault_that_files_get_later_and_a_probe_that_watches_keep_nobody_from_leading(tmp_path):
+    security, quotas = Security(tmp_path / "security"), tmp_path / "quotas"
+    quotas.write_text("vision 1\n")
+    etcd, ports = Etcd(tmp_path, uuid.uuid4().hex, 1), free_ports(3)
+    health, started = f"127.0.0.1:{ports[2]}", []
+
+    def start(name, *flags):
+        started.append(Daemon(name, [program("coordinator/fsdpd-coordinator"), "--store", etcd.store, "--quotas", quotas,
+                                     "--leader-lease-s", "4", *flags], tmp_path / f"{name}.log", name))
+        return started[-1]
+
+    def secure(name, port, *flags):
+        pki = security.pki
+        return start(name, "--listen", f"127.0.0.1:{port}", "--tls-cert", pki / "coordinator.crt", "--tls-key",
+                     pki / "coordinator.key", "--tls-client-ca", pki / "ca.crt", "--tokens", security.tokens, *flags)
+
+    try:
+        first = secure("first", ports[0], "--health-listen", health)
+        wait_until("the first leads", lambda: "leading generation" in first.text())
+        second = secure("second", ports[1])
+        wait_until("the second stands by", lambda: "standing by leader" in second.text())
+        for path in (quotas, security.tokens, security.pki / "coordinator.crt"):
+            path.write_text("nothing of the kind\n")
+        refused = start("third", "--listen", "127.0.0.1:0", "--insecure")
+        assert refused.wait() != 0 and "--quotas" in refused.text(), "one that starts says so, before it is needed"
+        with grpc.insecure_channel(health) as channel:
+            watch = channel.unary_stream("/grpc.health.v1.Health/Watch")(b"")
+            assert next(watch) == b"\x08\x01"
+            assert first.stop() == 0, "a probe that goes on watching does not hold it"
+        wait_until("the second leads", lambda: "leading generation" in second.text())
+        with security.channel(f"127.0.0.1:{ports[1]}", token=security.token("vera")) as channel:
+            api = stubs.coordinator_grpc.CoordinatorStub(channel)
+            request = stubs.coordinator.WatchJobRequest(id="job-none")
+            with pytest.raises(grpc.RpcError) as answer:
+                list(api.WatchJob(request, timeout=60, wait_for_ready=True))
+        assert answer.value.code() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT), answer.value
+        assert second.stop() == 0
+    finally:
+        for each in started:
+            if each.running():
+                each.kill()
+        etcd.stop()
 
 
 def test_a_client_of_any_language_finds_the_leader_by_its_health(coordinators):
