@@ -30,8 +30,8 @@ struct FrontOptions {
   Clock* clock = Clock::Real();
 };
 
-// Null where the options ask for none. Opened once, also where one front follows another: what was read stays in
-// use when the files get a fault.
+// Null where the options ask for none. Opened once, also where one front follows another: what was read stays
+// in use when the files get a fault.
 struct FrontSecurity {
   std::shared_ptr<TlsPort> port;
   std::shared_ptr<People> people;

@@ -1,7 +1,7 @@
 // One of several coordinators of one state in etcd: it stands by, leads when it is the one, and stands by
 // again when that is over. It serves on one address throughout; in between nobody answers there while the old
-// front stops (server.h) and the new one reads its state: half a second and more. Its own files are read at the
-// start, and a fault that one gets later changes nothing.
+// front stops (server.h) and the new one reads its state: half a second and more. Its own files are read at
+// the start, and a fault that one gets later changes nothing.
 //
 // Start() returns when it serves; Run() returns at the stop. What keeps it from leading or from its port is
 // said once, and tried again: others may lead meanwhile. One thread.

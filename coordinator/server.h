@@ -3,11 +3,11 @@
 //
 // Call order: Start() -> address() ... -> Stop() (also by the destructor). Start() returns when calls are
 // served. Stop() decides nothing more from the first, so that nobody is judged by streams which it ends; it
-// ends open streams, cancels calls after half a second, and leaves agents and their ranks alone. It waits for a
-// write that is under way, and for handlers that do not look whether their call was cancelled: a plan, a page
-// of jobs. Errors of Start(): FAILED_PRECONDITION for a state directory that is in use or unusable, DATA_LOSS
-// for a damaged one, UNAVAILABLE for an address that cannot be listened on, INVALID_ARGUMENT for plaintext on
-// an address that others reach and for TLS files or tokens with a fault.
+// ends open streams, cancels calls after half a second, and leaves agents and their ranks alone. It waits for
+// a write that is under way, and for handlers that do not look whether their call was cancelled: a plan, a
+// page of jobs. Errors of Start(): FAILED_PRECONDITION for a state directory that is in use or unusable,
+// DATA_LOSS for a damaged one, UNAVAILABLE for an address that cannot be listened on, INVALID_ARGUMENT for
+// plaintext on an address that others reach and for TLS files or tokens with a fault.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -29,8 +29,8 @@ struct ServerOptions : FrontOptions {
   ReconcilerOptions reconciler;
 };
 
-// What it goes on reading while it runs. Opened once, also where it leads again and again (replica.h): a fault
-// that a file gets later leaves what was read before.
+// What it goes on reading while it runs. Opened once, also where it leads again and again (replica.h): a
+// fault that a file gets later leaves what was read before.
 struct ServerFiles {
   FrontSecurity security;
   std::shared_ptr<QuotaFile> quotas;  // Null where there are none.

@@ -6,8 +6,8 @@
 // (coordinator/gate.h), people have tokens. One of another authority, or one that has expired, ends the
 // handshake.
 //
-// Thread-safe. Outlives the servers that listen with it, one after the other; each begins with the set in use,
-// whatever the files hold by then.
+// Thread-safe. Outlives the servers that listen with it, one after the other; each begins with the set in
+// use, whatever the files hold by then.
 #pragma once
 
 #include <absl/status/statusor.h>

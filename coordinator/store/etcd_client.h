@@ -4,10 +4,9 @@
 // read is asked again until it is known; a transaction is sent once, since one whose answer was lost may have
 // been made: who writes has to find out (etcd_store.h).
 //
-// Errors: UNAVAILABLE (nobody answered, or nobody of a quorum, or etcd has too much to do), RESOURCE_EXHAUSTED
-// (etcd's space or the size of a request: nothing was written), FAILED_PRECONDITION (etcd does not let us),
-// OUT_OF_RANGE (a revision that it has no more), with the member's address.
-// Thread-safe.
+// Errors: UNAVAILABLE (nobody answered, or nobody of a quorum, or etcd has too much to do),
+// RESOURCE_EXHAUSTED (etcd's space or the size of a request: nothing was written), FAILED_PRECONDITION (etcd
+// does not let us), OUT_OF_RANGE (a revision that it has no more), with the member's address. Thread-safe.
 #pragma once
 
 #include <absl/status/statusor.h>

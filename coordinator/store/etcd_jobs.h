@@ -47,8 +47,8 @@ class EtcdJobs {
   absl::StatusOr<int64_t> ReadSchema();
   // As of `*revision`, which is set.
   absl::StatusOr<EtcdIndex> Load(int64_t* revision);
-  // Of `revision`; 0: the newest. Those that are there, in the order of `ids`, up to the limits. UNAVAILABLE also
-  // where etcd has the revision no more.
+  // Of `revision`; 0: the newest. Those that are there, in the order of `ids`, up to the limits. UNAVAILABLE
+  // also where etcd has the revision no more.
   absl::StatusOr<JobPage> Read(const std::vector<std::string>& ids, size_t limit, size_t max_bytes,
                                int64_t revision = 0);
   // The newest, and when: NOT_FOUND.

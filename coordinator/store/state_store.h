@@ -76,8 +76,8 @@ class StateStore {
   // Of jobs that are stored, together: few transactions, so that its cost does not grow by an fsync a job.
   virtual absl::Status UpdateAll(const std::vector<const v1::Job*>& jobs) = 0;
   virtual absl::Status Delete(const std::string& id) = 0;
-  // Deletes ended jobs that are not to be kept, the first `limit` by their ends; the ids of those that are gone,
-  // which may be fewer. `now`: the date.
+  // Deletes ended jobs that are not to be kept, the first `limit` by their ends; the ids of those that are
+  // gone, which may be fewer. `now`: the date.
   virtual absl::StatusOr<std::vector<std::string>> ForgetEnded(const Retention& retention, absl::Time now,
                                                                int limit) = 0;
   virtual absl::StatusOr<v1::Job> Get(const std::string& id) = 0;
