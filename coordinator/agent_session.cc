@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "coordinator/preflights.h"
 
 namespace fsdpd {
 
@@ -52,7 +53,7 @@ absl::Status AgentSession::Take(v1::AgentMessage* message) {
       parts_.reconciler->Told(node_, message->stopped());
       break;
     case v1::AgentMessage::kPreflight:
-      parts_.reconciler->Told(node_, message->preflight());
+      parts_.reconciler->Told(node_, CutToBounds(std::move(*message->mutable_preflight())));
       break;
     case v1::AgentMessage::kLogs:
       parts_.logs->Take(node_, message->logs());

@@ -2,7 +2,16 @@
 
 #include <utility>
 
+#include "base/text.h"
+
 namespace fsdpd {
+namespace {
+
+constexpr size_t kMaxWordsBytes = 4096;
+// Of a node of 8 devices some 2,000; of 128, with the pairs of each, some 220,000.
+constexpr size_t kMaxResultBytes = 256 << 10;
+
+}  // namespace
 
 void Preflights::Load(const v1::ListNodesResponse& nodes) {
   MutexLock lock(&mutex_);
@@ -43,6 +52,17 @@ void Preflights::MarkIn(v1::Node* node) const {
   const auto it = results_.find(node->name());
   if (it != results_.end()) *node->mutable_preflight() = it->second;
   node->set_in_preflight(running_.count(node->name()) != 0);
+}
+
+v1::PreflightResult CutToBounds(v1::PreflightResult result) {
+  result.set_error(CutText(result.error(), kMaxWordsBytes));
+  result.set_refused(CutText(result.refused(), kMaxWordsBytes));
+  if (result.ByteSizeLong() <= kMaxResultBytes) return result;
+  for (v1::PreflightDevice& device : *result.mutable_devices()) device.clear_pairs();
+  if (result.ByteSizeLong() <= kMaxResultBytes) return result;
+  result.clear_devices();
+  result.set_error("what was measured is more than a coordinator keeps of a node");
+  return result;
 }
 
 bool Passed(const std::optional<v1::NodePreflight>& preflight, const v1::Register& info) {

@@ -40,6 +40,9 @@ class Preflights {
   std::set<std::string> running_ ABSL_GUARDED_BY(mutex_);
 };
 
+// As it is kept: an agent may send what it likes, and a coordinator's disk has bounds.
+v1::PreflightResult CutToBounds(v1::PreflightResult result);
+
 // Whether jobs may have the node that `info` registers without that it is measured again. `now`: the date.
 bool Passes(const std::optional<v1::NodePreflight>& preflight, const v1::Register& info, absl::Time now);
 // Whether it may, were the result not too old.

@@ -23,6 +23,28 @@ v1::NodePreflight ResultAt(absl::Time time) {
 
 const absl::Time kNow = absl::FromUnixSeconds(1'790'000'000);
 
+TEST(Preflights, AResultIsKeptWithinBoundsWhateverAnAgentSends) {
+  v1::PreflightResult result;
+  result.set_error(std::string(100'000, 'e'));
+  for (int i = 0; i < 8; ++i) {
+    v1::PreflightDevice* const device = result.add_devices();
+    device->set_device(i);
+    for (int pair = 0; pair < 7; ++pair) device->add_pairs()->set_bytes_per_second(1e9);
+  }
+  const v1::PreflightResult usual = CutToBounds(result);
+  EXPECT_LE(usual.error().size(), 4096u);
+  EXPECT_EQ(usual.devices(7).pairs_size(), 7);
+  for (int pair = 0; pair < 100'000; ++pair)
+    result.mutable_devices(0)->add_pairs()->set_bytes_per_second(1e9);
+  const v1::PreflightResult many_pairs = CutToBounds(result);
+  EXPECT_EQ(many_pairs.devices_size(), 8);
+  EXPECT_EQ(many_pairs.devices(0).pairs_size(), 0);
+  result.mutable_devices(0)->set_name(std::string(1'000'000, 'n'));
+  const v1::PreflightResult long_name = CutToBounds(result);
+  EXPECT_LE(long_name.ByteSizeLong(), 256u << 10);
+  EXPECT_FALSE(long_name.error().empty());
+}
+
 TEST(Preflights, AResultCountsForADayAndForTheNodeThatWasMeasured) {
   EXPECT_FALSE(Passes(std::nullopt, Node(), kNow));
   EXPECT_TRUE(Passes(ResultAt(kNow - absl::Hours(23)), Node(), kNow));

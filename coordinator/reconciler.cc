@@ -64,7 +64,10 @@ Reconciler::~Reconciler() { Stop(); }
 absl::Status Reconciler::Load() {
   FSDPD_RETURN_IF_ERROR(cordons_.Load());
   // What cannot be read is measured again.
-  if (const auto nodes = parts_.store->Nodes(); nodes.ok()) preflights_.Load(*nodes);
+  if (const auto nodes = parts_.store->Nodes(); nodes.ok()) {
+    preflights_.Load(*nodes);
+    for (const v1::Node& node : nodes->nodes()) nodes_remembered_[node.name()] = kNoMark;
+  }
   FSDPD_ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, parts_.store->LiveJobs());
   old_forgotten_ = lease_.now();  // Agents that are to forget them too have to come back first.
   for (v1::Job& job : jobs) {
@@ -125,7 +128,7 @@ void Reconciler::Stop() {
   thread_.join();
   if (!Leads()) return;
   ReadPresence();
-  nodes_remembered_at_ = absl::InfinitePast();
+  nodes_remembered_at_ = nodes_dated_at_ = absl::InfinitePast();
   RememberNodes();
 }
 

@@ -314,9 +314,12 @@ class Reconciler {
   std::map<std::string, Measurement> measurements_;  // By node, while they run.
   int64_t newest_measurement_ = 0;                   // Its number.
   NodeStrikes strikes_;
-  AgentLease lease_;                                  // And the tick's time.
-  std::map<std::string, NodeMark> nodes_remembered_;  // As they are stored.
+  AgentLease lease_;                                                 // And the tick's time.
+  static constexpr NodeMark kNoMark = {-1, false, false, 0, false};  // Unlike all that there are.
+  std::map<std::string, NodeMark> nodes_remembered_;                 // As they are stored.
   absl::Time nodes_remembered_at_ = absl::InfinitePast();
+  absl::Time nodes_dated_at_ = absl::InfinitePast();  // When all of them were.
+  bool nodes_stored_ = true;
   absl::Time rest_saved_ = absl::InfinitePast();
   absl::Time old_forgotten_ = absl::InfinitePast();
   absl::Time store_told_ = absl::InfinitePast();  // That something could not be stored.

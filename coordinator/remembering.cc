@@ -1,6 +1,9 @@
 // Reconciler: which nodes are known is stored, so that the next life of the coordinator knows who is not
 // there, and what they were measured to be.
+#include <utility>
+
 #include "base/check.h"
+#include "base/log.h"
 #include "coordinator/known_node.h"
 #include "coordinator/reconciler.h"
 
@@ -22,23 +25,36 @@ std::map<std::string, Reconciler::NodeMark> Reconciler::NodeMarks() const {
 }
 
 void Reconciler::RememberNodes() {
-  const absl::Duration since = lease_.now() - nodes_remembered_at_;
-  if (since < kAtMostEvery) return;
-  if (since < kAtLeastEvery && NodeMarks() == nodes_remembered_) return;
-  // What cannot be stored now is tried again: of what it is about nobody has to hear.
-  StoreNodes().IgnoreError();
+  if (lease_.now() - nodes_remembered_at_ < kAtMostEvery) return;
+  if (lease_.now() - nodes_dated_at_ >= kAtLeastEvery) {
+    for (auto& [name, mark] : nodes_remembered_) mark = kNoMark;
+    nodes_dated_at_ = lease_.now();
+  }
+  const absl::Status stored = StoreNodes();
+  // What cannot be stored now is tried again.
+  if (std::exchange(nodes_stored_, stored.ok()) && !stored.ok())
+    LogWarning("what nodes are known to be is not stored: %s", stored.message());
 }
 
+// Those that have changed alone: thousands of them have some megabytes.
 absl::Status Reconciler::StoreNodes() {
-  v1::ListNodesResponse nodes;
-  for (const auto& [name, view] : views_) {
-    v1::Node* const node = nodes.add_nodes();
-    *node = NodeOf(view, *parts_.clock);
+  std::map<std::string, NodeMark> marks = NodeMarks();
+  v1::ListNodesResponse changed;
+  for (const auto& [name, mark] : marks) {
+    const auto it = nodes_remembered_.find(name);
+    if (it != nodes_remembered_.end() && it->second == mark) continue;
+    v1::Node* const node = changed.add_nodes();
+    *node = NodeOf(views_.at(name), *parts_.clock);
     preflights_.MarkIn(node);
   }
+  std::vector<std::string> gone;
+  for (const auto& [name, mark] : nodes_remembered_) {
+    if (marks.count(name) == 0) gone.push_back(name);
+  }
+  if (changed.nodes().empty() && gone.empty()) return absl::OkStatus();
   nodes_remembered_at_ = lease_.now();
-  FSDPD_RETURN_IF_ERROR(parts_.store->SetNodes(nodes));
-  nodes_remembered_ = NodeMarks();
+  FSDPD_RETURN_IF_ERROR(parts_.store->UpdateNodes(changed, gone));
+  nodes_remembered_ = std::move(marks);
   return absl::OkStatus();
 }
 

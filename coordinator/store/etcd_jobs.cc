@@ -16,7 +16,7 @@ namespace {
 
 namespace etcd = etcdserverpb;
 
-constexpr int64_t kKeysPerPage = 2000;  // Of entries: some 200 bytes each.
+constexpr int64_t kKeysPerPage = 2000;  // Entries have some 200 bytes each, nodes some 2,000.
 constexpr size_t kJobsPerRead = 16;     // Of up to a megabyte; a transaction may have 128.
 constexpr int kTries = 3;
 
@@ -170,11 +170,13 @@ absl::StatusOr<v1::Job> EtcdJobs::Get(const std::string& id, int64_t* revision) 
 
 absl::StatusOr<v1::ListNodesResponse> EtcdJobs::Nodes(int64_t* revision) {
   v1::ListNodesResponse nodes;
-  const absl::StatusOr<std::string> bytes = Value("nodes", revision);
-  if (absl::IsNotFound(bytes.status())) return nodes;
-  FSDPD_RETURN_IF_ERROR(bytes.status());
-  if (!nodes.ParseFromString(*bytes))
-    return absl::DataLossError("state store: the stored nodes cannot be read");
+  std::map<std::string, std::string> values;
+  FSDPD_ASSIGN_OR_RETURN(values, Below("node/", revision));
+  for (const auto& [name, bytes] : values) {
+    if (!nodes.add_nodes()->ParseFromString(bytes))
+      return absl::DataLossError(
+          absl::StrCat("state store: what is stored of node ", name, " cannot be read"));
+  }
   return nodes;
 }
 

@@ -1,6 +1,7 @@
 // How jobs lie in etcd, below a prefix: "job/ID" has a job whole, "entry/ID" what the questions about many of
 // them need (a v1::Job with those fields alone), so that an answer reads entries and the few jobs in it. They
-// are written together. "schema" counts the forms of all this.
+// are written together. "node/NAME" has a node, "cordon/NAME" its cordon. "schema" counts the forms of all
+// this.
 //
 // A coordinator that leads reads entries once, as nobody else writes them; one that stands by reads them for
 // each list, all as of one revision.
@@ -42,6 +43,7 @@ class EtcdJobs {
   std::string Key(const std::string& name) const { return prefix_ + name; }
   std::string JobKey(const std::string& id) const { return Key("job/" + id); }
   std::string EntryKey(const std::string& id) const { return Key("entry/" + id); }
+  std::string NodeKey(const std::string& name) const { return Key("node/" + name); }
 
   // 0 where nothing is stored. FAILED_PRECONDITION where it is newer than kSchema.
   absl::StatusOr<int64_t> ReadSchema();

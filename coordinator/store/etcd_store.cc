@@ -344,8 +344,25 @@ absl::Status EtcdStore::RemoveCordon(const std::string& node) {
 
 absl::StatusOr<std::map<std::string, v1::Cordon>> EtcdStore::Cordons() { return jobs_.Cordons(); }
 
-absl::Status EtcdStore::SetNodes(const v1::ListNodesResponse& nodes) {
-  return Put("nodes", nodes.SerializeAsString(), "store the nodes");
+absl::Status EtcdStore::UpdateNodes(const v1::ListNodesResponse& changed,
+                                    const std::vector<std::string>& gone) {
+  const Turn turn(this);
+  Batch batch(&jobs_);
+  const auto make_room = [&](size_t bytes) -> absl::Status {
+    if (batch.HasRoomFor(bytes)) return absl::OkStatus();
+    FSDPD_RETURN_IF_ERROR(Write(&batch, "store the nodes"));
+    batch = Batch(&jobs_);
+    return absl::OkStatus();
+  };
+  for (const v1::Node& node : changed.nodes()) {
+    FSDPD_RETURN_IF_ERROR(make_room(node.ByteSizeLong()));
+    batch.Put(jobs_.NodeKey(node.name()), node.SerializeAsString());
+  }
+  for (const std::string& name : gone) {
+    FSDPD_RETURN_IF_ERROR(make_room(0));
+    batch.Delete(jobs_.NodeKey(name));
+  }
+  return batch.ops.empty() ? absl::OkStatus() : Write(&batch, "store the nodes");
 }
 
 absl::StatusOr<v1::ListNodesResponse> EtcdStore::Nodes() { return jobs_.Nodes(); }

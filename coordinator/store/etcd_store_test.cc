@@ -88,7 +88,7 @@ TEST_F(EtcdStoreTest, WhoLeadsNoMoreChangesNothing) {
   EXPECT_TRUE(absl::IsUnavailable(old_store->UpdateAll({&a})));
   EXPECT_TRUE(absl::IsUnavailable(old_store->Delete("a")));
   EXPECT_TRUE(absl::IsUnavailable(old_store->SetCordon("n", {})));
-  EXPECT_TRUE(absl::IsUnavailable(old_store->SetNodes({})));
+  EXPECT_TRUE(absl::IsUnavailable(old_store->UpdateNodes({}, {"a"})));
   EXPECT_EQ(new_store->Get("a")->reason(), "of the first");
   EXPECT_TRUE(new_store->Update(MakeJob("a", "of the second")).ok());
 }

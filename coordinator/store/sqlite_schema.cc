@@ -54,11 +54,18 @@ constexpr const char* kSchemas[] = {
     row INTEGER PRIMARY KEY CHECK (row = 1),
     nodes BLOB NOT NULL       -- fsdpd.v1.ListNodesResponse
   );
+)sql",
+    R"sql(
+  CREATE TABLE nodes (        -- In place of known_nodes, which had them all in one row.
+    name TEXT PRIMARY KEY NOT NULL,
+    node BLOB NOT NULL        -- fsdpd.v1.Node
+  );
 )sql"};
 constexpr int64_t kSchemaVersion = std::size(kSchemas);
 // Of jobs that were stored before:
 constexpr int64_t kSchemaOfEnds = 3;
 constexpr int64_t kSchemaOfFolders = 4;
+constexpr int64_t kSchemaOfNodes = 7;
 
 // REQUIRES: within a transaction.
 absl::Status AddEnds(sqlite3* db) {
@@ -107,11 +114,33 @@ absl::Status AddFolders(sqlite3* db) {
 }
 
 // REQUIRES: within a transaction.
+absl::Status SplitNodes(sqlite3* db) {
+  v1::ListNodesResponse nodes;
+  {
+    Statement select(db, "SELECT nodes FROM known_nodes");
+    const int rc = select.Step();
+    if (rc != SQLITE_ROW && rc != SQLITE_DONE) return StatusOf(db, rc, "read the nodes");
+    // Damaged, they are no reason not to start: agents come back by themselves.
+    if (rc == SQLITE_ROW && !nodes.ParseFromString(select.Blob(0)))
+      LogWarning("the stored nodes cannot be read, and are forgotten");
+  }
+  for (const v1::Node& node : nodes.nodes()) {
+    Statement insert(db, "INSERT OR REPLACE INTO nodes (name, node) VALUES (?,?)");
+    insert.BindText(node.name());
+    insert.BindBlob(node.SerializeAsString());
+    const int rc = insert.Step();
+    if (rc != SQLITE_DONE) return StatusOf(db, rc, absl::StrCat("store node ", node.name()));
+  }
+  return Execute(db, "DROP TABLE known_nodes", "drop what nodes were in");
+}
+
+// REQUIRES: within a transaction.
 absl::Status MakeSchemas(sqlite3* db, int64_t version, const std::string& doing) {
   for (int64_t from = version; from < kSchemaVersion; ++from)
     FSDPD_RETURN_IF_ERROR(Execute(db, kSchemas[from], doing));
   if (version < kSchemaOfEnds) FSDPD_RETURN_IF_ERROR(AddEnds(db));
-  return version < kSchemaOfFolders ? AddFolders(db) : absl::OkStatus();
+  if (version < kSchemaOfFolders) FSDPD_RETURN_IF_ERROR(AddFolders(db));
+  return version < kSchemaOfNodes ? SplitNodes(db) : absl::OkStatus();
 }
 
 }  // namespace

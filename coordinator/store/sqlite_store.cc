@@ -23,8 +23,9 @@
 namespace fsdpd {
 namespace {
 
-// Four values each; a statement may bind 32,766.
+// Four values each, and two of a node; a statement may bind 32,766.
 constexpr size_t kJobsPerUpdate = 4096;
+constexpr int kNodesPerUpdate = 4096;
 
 // At most `limit` of them, and none more once they have `max_bytes`: what is not wanted is not read.
 absl::StatusOr<JobPage> ReadJobs(Statement* statement, size_t limit, size_t max_bytes,
@@ -324,22 +325,39 @@ absl::StatusOr<std::map<std::string, v1::Cordon>> SqliteStore::Cordons() {
   return cordons;
 }
 
-absl::Status SqliteStore::SetNodes(const v1::ListNodesResponse& nodes) {
+absl::Status SqliteStore::UpdateNodes(const v1::ListNodesResponse& changed,
+                                      const std::vector<std::string>& gone) {
   FSDPD_RETURN_IF_ERROR(CountThisLife());
-  Statement insert(handle_->db, "INSERT OR REPLACE INTO known_nodes (row, nodes) VALUES (1, ?)");
-  insert.BindBlob(nodes.SerializeAsString());
-  const int rc = insert.Step();
-  return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(handle_->db, rc, "store the nodes");
+  for (int begin = 0; begin < changed.nodes_size(); begin += kNodesPerUpdate) {
+    const int end = std::min(changed.nodes_size(), begin + kNodesPerUpdate);
+    std::string rows = "(?,?)";
+    for (int i = begin + 1; i < end; ++i) rows += ",(?,?)";
+    Statement insert(handle_->db, absl::StrCat("INSERT OR REPLACE INTO nodes (name, node) VALUES ", rows));
+    for (int i = begin; i < end; ++i) {
+      insert.BindText(changed.nodes(i).name());
+      insert.BindBlob(changed.nodes(i).SerializeAsString());
+    }
+    const int rc = insert.Step();
+    if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, "store the nodes");
+  }
+  for (const std::string& name : gone) {
+    Statement remove(handle_->db, "DELETE FROM nodes WHERE name = ?");
+    remove.BindText(name);
+    const int rc = remove.Step();
+    if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, absl::StrCat("forget node ", name));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<v1::ListNodesResponse> SqliteStore::Nodes() {
   v1::ListNodesResponse nodes;
-  Statement select(handle_->db, "SELECT nodes FROM known_nodes");
-  const int rc = select.Step();
-  if (rc == SQLITE_DONE) return nodes;
-  if (rc != SQLITE_ROW) return StatusOf(handle_->db, rc, "read the nodes");
-  if (!nodes.ParseFromString(select.Blob(0)))
-    return absl::DataLossError("state store: the stored nodes cannot be read");
+  Statement select(handle_->db, "SELECT node FROM nodes ORDER BY name");
+  int rc;
+  while ((rc = select.Step()) == SQLITE_ROW) {
+    if (!nodes.add_nodes()->ParseFromString(select.Blob(0)))
+      return absl::DataLossError("state store: a stored node cannot be read");
+  }
+  if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, "read the nodes");
   return nodes;
 }
 

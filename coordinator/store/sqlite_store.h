@@ -48,7 +48,8 @@ class SqliteStore : public StateStore {
   absl::Status SetCordon(const std::string& node, const v1::Cordon& cordon) override;
   absl::Status RemoveCordon(const std::string& node) override;
   absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons() override;
-  absl::Status SetNodes(const v1::ListNodesResponse& nodes) override;
+  absl::Status UpdateNodes(const v1::ListNodesResponse& changed,
+                           const std::vector<std::string>& gone) override;
   absl::StatusOr<v1::ListNodesResponse> Nodes() override;
 
  private:

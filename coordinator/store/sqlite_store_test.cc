@@ -212,6 +212,28 @@ v1::Job Ended(const std::string& id, int64_t create, int64_t end) {
   return job;
 }
 
+TEST(SqliteStore, NodesOfASchemaThatHadThemInOneRowAreKept) {
+  const TempDir dir;
+  OpenOrDie(dir.path()).reset();
+  v1::ListNodesResponse nodes;
+  for (const char* name : {"a", "b"}) nodes.add_nodes()->set_name(name);
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(dir.File("fsdpd.db").c_str(), &db), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(db,
+                         "DROP TABLE nodes; PRAGMA user_version=6; CREATE TABLE known_nodes "
+                         "(row INTEGER PRIMARY KEY CHECK (row = 1), nodes BLOB NOT NULL);",
+                         nullptr, nullptr, nullptr),
+            SQLITE_OK);
+  sqlite3_stmt* insert = nullptr;
+  ASSERT_EQ(sqlite3_prepare_v2(db, "INSERT INTO known_nodes VALUES (1, ?)", -1, &insert, nullptr), SQLITE_OK);
+  const std::string bytes = nodes.SerializeAsString();
+  sqlite3_bind_blob(insert, 1, bytes.data(), static_cast<int>(bytes.size()), SQLITE_TRANSIENT);
+  ASSERT_EQ(sqlite3_step(insert), SQLITE_DONE);
+  sqlite3_finalize(insert);
+  sqlite3_close(db);
+  EXPECT_EQ(OpenOrDie(dir.path())->Nodes()->SerializeAsString(), bytes);
+}
+
 // As the releases before this one made it.
 constexpr char kFirstSchema[] = R"sql(
   CREATE TABLE jobs (id TEXT PRIMARY KEY NOT NULL, state INTEGER NOT NULL, create_nanos INTEGER NOT NULL,

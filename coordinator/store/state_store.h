@@ -90,8 +90,10 @@ class StateStore {
   virtual absl::Status RemoveCordon(const std::string& node) = 0;
   virtual absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons() = 0;
 
-  // Those that are known, in place of the ones before.
-  virtual absl::Status SetNodes(const v1::ListNodesResponse& nodes) = 0;
+  // Of the nodes that are known: those of `changed` are stored, those of `gone` are no more, others stay as
+  // they are.
+  virtual absl::Status UpdateNodes(const v1::ListNodesResponse& changed,
+                                   const std::vector<std::string>& gone) = 0;
   virtual absl::StatusOr<v1::ListNodesResponse> Nodes() = 0;
 };
 

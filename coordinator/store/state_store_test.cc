@@ -118,20 +118,41 @@ TEST_P(StateStoreTest, KeepsJobsOverReopenAndGrowsItsGeneration) {
   EXPECT_EQ(store->LiveJobs()->size(), 1u);
 }
 
-TEST_P(StateStoreTest, TheNodesThatAreKnownAreReplacedTogetherAndOutliveTheProcess) {
+TEST_P(StateStoreTest, NodesAreChangedAndForgottenOneByOneAndOutliveTheProcess) {
   v1::ListNodesResponse nodes;
   {
     auto store = Open();
     EXPECT_EQ(store->Nodes()->nodes_size(), 0);
-    for (const char* name : {"a", "b"}) nodes.add_nodes()->set_name(name);
-    ASSERT_TRUE(store->SetNodes(nodes).ok());
-    nodes.mutable_nodes()->RemoveLast();
-    ASSERT_TRUE(store->SetNodes(nodes).ok());
+    for (const char* name : {"a", "b", "c"}) nodes.add_nodes()->set_name(name);
+    ASSERT_TRUE(store->UpdateNodes(nodes, {}).ok());
+    v1::ListNodesResponse changed;
+    *changed.add_nodes() = nodes.nodes(2);
+    changed.mutable_nodes(0)->set_slots(8);
+    ASSERT_TRUE(store->UpdateNodes(changed, {"b", "never"}).ok());
+    ASSERT_TRUE(store->UpdateNodes({}, {}).ok());
   }
   const auto stored = Open()->Nodes();
   ASSERT_TRUE(stored.ok()) << stored.status();
-  ASSERT_EQ(stored->nodes_size(), 1);
+  ASSERT_EQ(stored->nodes_size(), 2);
   EXPECT_EQ(stored->nodes(0).name(), "a");
+  EXPECT_EQ(stored->nodes(1).name(), "c");
+  EXPECT_EQ(stored->nodes(1).slots(), 8);
+}
+
+TEST_P(StateStoreTest, StoresMoreOfNodesThanOneTransactionTakes) {
+  v1::ListNodesResponse nodes;
+  std::vector<std::string> names;
+  for (int i = 0; i < 1000; ++i) {
+    names.push_back(absl::StrCat("node-", 1000 + i));
+    nodes.add_nodes()->set_name(names.back());
+    nodes.mutable_nodes(i)->mutable_preflight()->add_faults(std::string(4000, 'x'));
+  }
+  auto store = Open();
+  ASSERT_TRUE(store->UpdateNodes(nodes, {}).ok());
+  EXPECT_EQ(store->Nodes()->SerializeAsString(), nodes.SerializeAsString());
+  names.pop_back();
+  ASSERT_TRUE(store->UpdateNodes({}, names).ok());
+  EXPECT_EQ(store->Nodes()->nodes_size(), 1);
 }
 
 TEST_P(StateStoreTest, ACordonIsReplacedAndRemovedAndOutlivesTheProcess) {

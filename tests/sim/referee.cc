@@ -310,8 +310,9 @@ absl::Status JudgedStore::SetCordon(const std::string& node, const v1::Cordon& c
   return status;
 }
 
-absl::Status JudgedStore::SetNodes(const v1::ListNodesResponse& nodes) {
-  const absl::Status status = store_->SetNodes(nodes);
+absl::Status JudgedStore::UpdateNodes(const v1::ListNodesResponse& changed,
+                                      const std::vector<std::string>& gone) {
+  const absl::Status status = store_->UpdateNodes(changed, gone);
   if (status.ok() && !dead_()) referee_->Wrote();
   return status;
 }

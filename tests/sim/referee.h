@@ -110,7 +110,8 @@ class JudgedStore : public StateStore {
   absl::Status SetCordon(const std::string& node, const v1::Cordon& cordon) override;
   absl::Status RemoveCordon(const std::string& node) override;
   absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons() override { return store_->Cordons(); }
-  absl::Status SetNodes(const v1::ListNodesResponse& nodes) override;
+  absl::Status UpdateNodes(const v1::ListNodesResponse& changed,
+                           const std::vector<std::string>& gone) override;
   absl::StatusOr<v1::ListNodesResponse> Nodes() override { return store_->Nodes(); }
 
  private:
