@@ -46,7 +46,7 @@ class Replica::Standby {
   static absl::StatusOr<std::unique_ptr<Standby>> Open(EtcdClient* etcd, const std::string& prefix,
                                                        const FrontOptions& options,
                                                        const FrontSecurity& security) {
-    std::unique_ptr<Standby> standby(new Standby(etcd, prefix, security));
+    std::unique_ptr<Standby> standby(new Standby(etcd, prefix, security, options.clock));
     FSDPD_ASSIGN_OR_RETURN(standby->front_,
                            OpenFront(options, security,
                                      {{&standby->api_, v1::Coordinator::service_full_name(), true},
@@ -63,11 +63,11 @@ class Replica::Standby {
   }
 
  private:
-  Standby(EtcdClient* etcd, const std::string& prefix, const FrontSecurity& security)
+  Standby(EtcdClient* etcd, const std::string& prefix, const FrontSecurity& security, Clock* clock)
       : jobs_(etcd, prefix),
         gate_(security.people.get(), [](const std::string&) { return std::nullopt; }),
-        api_(&jobs_, &gate_, [this] { return leader(); }),
-        agents_([this] { return leader(); }) {}
+        api_(&jobs_, &gate_, security.audit.get(), clock, [this] { return leader(); }),
+        agents_(&gate_, [this] { return leader(); }) {}
   std::string leader() {
     MutexLock lock(&mutex_);
     return leader_;

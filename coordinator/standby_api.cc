@@ -2,7 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 
-#include <map>
+#include <utility>
 
 #include "base/check.h"
 #include "base/version.h"
@@ -29,17 +29,34 @@ absl::Status NotLeader(const std::string& leader) {
                  {{"leader", leader}});
 }
 
-grpc::Status StandbyApi::Redirect(Context* context) {
+grpc::Status StandbyApi::Refused(const char* method, const Context& context,
+                                 const absl::StatusOr<Caller>& caller, const absl::Status& why) {
+  const grpc::Status status = ToGrpc(why);
+  if (audit_ == nullptr) return status;
+  AuditRecord record;
+  record.time = clock_->Wall();
+  record.nobody = !caller.ok();
+  if (caller.ok() && !caller->name.empty()) {
+    record.who = caller->name;
+    record.role = NameOf(caller->role);
+  }
+  record.from = context.peer();
+  record.method = method;
+  record.outcome = absl::StatusCodeToString(why.code());
+  audit_->Write(std::move(record));
+  return status;
+}
+
+grpc::Status StandbyApi::Redirect(const char* method, Context* context) {
   const absl::StatusOr<Caller> caller = gate_->Identify(*context);
-  return ToGrpc(caller.ok() ? NotLeader(leader_()) : caller.status());
+  return caller.ok() ? ToGrpc(NotLeader(leader_())) : Refused(method, *context, caller, caller.status());
 }
 
 grpc::Status StandbyApi::Read(const char* method, Context* context,
                               const std::function<absl::Status(const Caller&)>& read) {
   const absl::StatusOr<Caller> caller = gate_->Identify(*context);
-  if (!caller.ok()) return ToGrpc(caller.status());
-  const absl::Status permitted = gate_->Permit(*caller, method, "");
-  return ToGrpc(permitted.ok() ? read(*caller) : permitted);
+  const absl::Status permitted = caller.ok() ? gate_->Permit(*caller, method, "") : caller.status();
+  return permitted.ok() ? ToGrpc(read(*caller)) : Refused(method, *context, caller, permitted);
 }
 
 grpc::Status StandbyApi::GetJob(Context* c, const v1::GetJobRequest* q, v1::GetJobResponse* a) {
@@ -72,21 +89,6 @@ grpc::Status StandbyApi::ListJobs(Context* c, const v1::ListJobsRequest* q, v1::
   });
 }
 
-grpc::Status StandbyApi::ListNodes(Context* c, const v1::ListNodesRequest*, v1::ListNodesResponse* a) {
-  return Read("ListNodes", c, [&](const Caller&) {
-    int64_t revision = 0;
-    FSDPD_ASSIGN_OR_RETURN(*a, jobs_->Nodes(&revision));
-    std::map<std::string, v1::Cordon> cordons;
-    FSDPD_ASSIGN_OR_RETURN(cordons, jobs_->Cordons());
-    for (v1::Node& node : *a->mutable_nodes()) {
-      const auto cordon = cordons.find(node.name());
-      if (cordon != cordons.end()) *node.mutable_cordon() = cordon->second;
-    }
-    TellRevision(revision, c);
-    return absl::OkStatus();
-  });
-}
-
 grpc::Status StandbyApi::GetVersion(Context* c, const v1::GetVersionRequest*, v1::GetVersionResponse* a) {
   return Read("GetVersion", c, [&](const Caller&) {
     a->set_version(kVersion);
@@ -94,59 +96,63 @@ grpc::Status StandbyApi::GetVersion(Context* c, const v1::GetVersionRequest*, v1
   });
 }
 
+grpc::Status StandbyApi::ListNodes(Context* c, const v1::ListNodesRequest*, v1::ListNodesResponse*) {
+  return Redirect("ListNodes", c);
+}
 grpc::Status StandbyApi::SubmitJob(Context* c, const v1::SubmitJobRequest*, v1::SubmitJobResponse*) {
-  return Redirect(c);
+  return Redirect("SubmitJob", c);
 }
 grpc::Status StandbyApi::ValidateJob(Context* c, const v1::ValidateJobRequest*, v1::ValidateJobResponse*) {
-  return Redirect(c);
+  return Redirect("ValidateJob", c);
 }
 grpc::Status StandbyApi::PlanJob(Context* c, const v1::PlanJobRequest*, v1::PlanJobResponse*) {
-  return Redirect(c);
+  return Redirect("PlanJob", c);
 }
 grpc::Status StandbyApi::SearchPlans(Context* c, const v1::SearchPlansRequest*, v1::SearchPlansResponse*) {
-  return Redirect(c);
+  return Redirect("SearchPlans", c);
 }
 grpc::Status StandbyApi::WatchJob(Context* c, const v1::WatchJobRequest*,
                                   grpc::ServerWriter<v1::WatchJobResponse>*) {
-  return Redirect(c);
+  return Redirect("WatchJob", c);
 }
 grpc::Status StandbyApi::CancelJob(Context* c, const v1::CancelJobRequest*, v1::CancelJobResponse*) {
-  return Redirect(c);
+  return Redirect("CancelJob", c);
 }
 grpc::Status StandbyApi::PauseJob(Context* c, const v1::PauseJobRequest*, v1::PauseJobResponse*) {
-  return Redirect(c);
+  return Redirect("PauseJob", c);
 }
 grpc::Status StandbyApi::ResumeJob(Context* c, const v1::ResumeJobRequest*, v1::ResumeJobResponse*) {
-  return Redirect(c);
+  return Redirect("ResumeJob", c);
 }
 grpc::Status StandbyApi::RetryJob(Context* c, const v1::RetryJobRequest*, v1::RetryJobResponse*) {
-  return Redirect(c);
+  return Redirect("RetryJob", c);
 }
 grpc::Status StandbyApi::DeleteJob(Context* c, const v1::DeleteJobRequest*, v1::DeleteJobResponse*) {
-  return Redirect(c);
+  return Redirect("DeleteJob", c);
 }
 grpc::Status StandbyApi::TailLogs(Context* c, const v1::TailLogsRequest*,
                                   grpc::ServerWriter<v1::TailLogsResponse>*) {
-  return Redirect(c);
+  return Redirect("TailLogs", c);
 }
 grpc::Status StandbyApi::TraceJob(Context* c, const v1::TraceJobRequest*,
                                   grpc::ServerWriter<v1::TraceJobResponse>*) {
-  return Redirect(c);
+  return Redirect("TraceJob", c);
 }
 grpc::Status StandbyApi::CordonNode(Context* c, const v1::CordonNodeRequest*, v1::CordonNodeResponse*) {
-  return Redirect(c);
+  return Redirect("CordonNode", c);
 }
 grpc::Status StandbyApi::UncordonNode(Context* c, const v1::UncordonNodeRequest*, v1::UncordonNodeResponse*) {
-  return Redirect(c);
+  return Redirect("UncordonNode", c);
 }
 grpc::Status StandbyApi::PreflightNode(Context* c, const v1::PreflightNodeRequest*,
                                        v1::PreflightNodeResponse*) {
-  return Redirect(c);
+  return Redirect("PreflightNode", c);
 }
 
-grpc::Status StandbyAgents::Attach(grpc::ServerContext*,
+grpc::Status StandbyAgents::Attach(grpc::ServerContext* context,
                                    grpc::ServerReaderWriter<v1::CoordinatorMessage, v1::AgentMessage>*) {
-  return ToGrpc(NotLeader(leader_()));
+  const absl::Status shown = gate_->AskForCertificate(*context);
+  return ToGrpc(shown.ok() ? NotLeader(leader_()) : shown);
 }
 
 }  // namespace fsdpd

@@ -1,9 +1,11 @@
 // The public API of a coordinator that stands by: reads are answered from the store, with the revision as of
 // which in the trailing metadata; everything else is refused with UNAVAILABLE, NOT_LEADER and the leader's
-// address, and is not done. Who calls, and may it, is asked as where it leads (guarded_api.h). What a leader
-// knows beside the store (steps since it was written last, which nodes are connected) is not told here.
+// address, and is not done. Who calls is asked as where it leads (guarded_api.h), and who is refused for that
+// goes on record likewise; for what is not done here, whether he may is asked by the leader. What a leader
+// knows beside the store (steps since it was written last, what a job waits for) is not told here. Nodes are
+// not told at all: whether they are connected, and what of them is free, is most of what is asked.
 //
-// Agents' streams are refused likewise.
+// Agents' streams are refused likewise; who shows no certificate where one is asked for hears of that alone.
 //
 // Thread-safe. Borrows what it is made of.
 #pragma once
@@ -13,6 +15,8 @@
 #include <functional>
 #include <string>
 
+#include "base/clock.h"
+#include "coordinator/audit_log.h"
 #include "coordinator/gate.h"
 #include "coordinator/store/etcd_jobs.h"
 #include "proto/fsdpd/v1/agent.grpc.pb.h"
@@ -29,8 +33,9 @@ absl::Status NotLeader(const std::string& leader);
 
 class StandbyApi final : public v1::Coordinator::Service {
  public:
-  StandbyApi(EtcdJobs* jobs, const Gate* gate, LeaderAddress leader)
-      : jobs_(jobs), gate_(gate), leader_(std::move(leader)) {}
+  // `audit` may be null.
+  StandbyApi(EtcdJobs* jobs, const Gate* gate, AuditLog* audit, Clock* clock, LeaderAddress leader)
+      : jobs_(jobs), gate_(gate), audit_(audit), clock_(clock), leader_(std::move(leader)) {}
 
   using Context = grpc::ServerContext;
   grpc::Status GetJob(Context* c, const v1::GetJobRequest* q, v1::GetJobResponse* a) override;
@@ -60,22 +65,28 @@ class StandbyApi final : public v1::Coordinator::Service {
                              v1::PreflightNodeResponse* a) override;
 
  private:
-  grpc::Status Redirect(Context* context);
+  grpc::Status Redirect(const char* method, Context* context);
+  // For who called. Goes on record.
+  grpc::Status Refused(const char* method, const Context& context, const absl::StatusOr<Caller>& caller,
+                       const absl::Status& why);
   grpc::Status Read(const char* method, Context* context,
                     const std::function<absl::Status(const Caller&)>& read);
 
   EtcdJobs* const jobs_;
   const Gate* const gate_;
+  AuditLog* const audit_;
+  Clock* const clock_;
   const LeaderAddress leader_;
 };
 
 class StandbyAgents final : public v1::AgentLink::Service {
  public:
-  explicit StandbyAgents(LeaderAddress leader) : leader_(std::move(leader)) {}
+  StandbyAgents(const Gate* gate, LeaderAddress leader) : gate_(gate), leader_(std::move(leader)) {}
   grpc::Status Attach(grpc::ServerContext*,
                       grpc::ServerReaderWriter<v1::CoordinatorMessage, v1::AgentMessage>*) override;
 
  private:
+  const Gate* const gate_;
   const LeaderAddress leader_;
 };
 

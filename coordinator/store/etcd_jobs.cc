@@ -168,10 +168,10 @@ absl::StatusOr<v1::Job> EtcdJobs::Get(const std::string& id, int64_t* revision) 
   return ParseJob(*bytes);
 }
 
-absl::StatusOr<v1::ListNodesResponse> EtcdJobs::Nodes(int64_t* revision) {
+absl::StatusOr<v1::ListNodesResponse> EtcdJobs::Nodes() {
   v1::ListNodesResponse nodes;
   std::map<std::string, std::string> values;
-  FSDPD_ASSIGN_OR_RETURN(values, Below("node/", revision));
+  FSDPD_ASSIGN_OR_RETURN(values, Below("node/", nullptr));
   for (const auto& [name, bytes] : values) {
     if (!nodes.add_nodes()->ParseFromString(bytes))
       return absl::DataLossError(

@@ -55,7 +55,7 @@ class EtcdJobs {
                                int64_t revision = 0);
   // The newest, and when: NOT_FOUND.
   absl::StatusOr<v1::Job> Get(const std::string& id, int64_t* revision = nullptr);
-  absl::StatusOr<v1::ListNodesResponse> Nodes(int64_t* revision = nullptr);
+  absl::StatusOr<v1::ListNodesResponse> Nodes();
   absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons();
 
  private:
