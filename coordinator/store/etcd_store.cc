@@ -25,6 +25,12 @@ absl::Status Over() {
       "state store: this coordinator leads no more; another one does, or will soon");
 }
 
+// One that may go on with fewer ranks keeps what it was resolved to beside (Job.shrunk).
+size_t BytesWithRoom(const v1::Job& job) {
+  const size_t kept = job.resolved().ByteSizeLong() + job.memory_plan().ByteSizeLong();
+  return job.ByteSizeLong() + (job.spec().restart().has_elastic() ? kept : 0);
+}
+
 }  // namespace
 
 class EtcdStore::Turn {
@@ -203,9 +209,10 @@ absl::StatusOr<std::optional<v1::Job>> EtcdStore::FindRequest(const std::string&
 }
 
 absl::StatusOr<Inserted> EtcdStore::Insert(const v1::Job& job) {
-  if (const size_t bytes = job.ByteSizeLong(); bytes > kMaxJobBytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("state store: insert job ", job.id(), ": it has ", bytes,
-                                                     " bytes, and etcd has room for ", kMaxJobBytes));
+  if (const size_t bytes = BytesWithRoom(job); bytes > kMaxJobBytes) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("state store: insert job ", job.id(), ": it has ", bytes,
+                     " bytes with what it may come to, and etcd has room for ", kMaxJobBytes));
   }
   const Turn turn(this);
   bool asked_before = false;
@@ -242,18 +249,23 @@ absl::Status EtcdStore::Update(const v1::Job& job) {
 
 absl::Status EtcdStore::UpdateAll(const std::vector<const v1::Job*>& jobs) {
   const Turn turn(this);
-  const std::string doing = absl::StrCat("update ", jobs.size(), " jobs");
   Batch batch(&jobs_);
+  absl::Status first_fault;
+  // One that etcd finds too large, which is alone in its batch, keeps no other from being stored.
+  const auto write = [&] {
+    const absl::Status written = WriteAndAdopt(&batch, absl::StrCat("update ", jobs.size(), " jobs"));
+    batch = Batch(&jobs_);
+    first_fault.Update(written);
+    return written.ok() || absl::IsResourceExhausted(written);
+  };
   for (const v1::Job* job : jobs) {
-    if (!batch.HasRoomFor(job->ByteSizeLong())) {
-      FSDPD_RETURN_IF_ERROR(WriteAndAdopt(&batch, doing));
-      batch = Batch(&jobs_);
-    }
+    if (!batch.HasRoomFor(job->ByteSizeLong()) && !write()) return first_fault;
     MutexLock lock(&mutex_);
     const auto it = index_.find(job->id());
     if (it != index_.end()) batch.PutJob(*job, &it->second);
   }
-  return WriteAndAdopt(&batch, doing);
+  write();
+  return first_fault;
 }
 
 absl::Status EtcdStore::Delete(const std::string& id) {

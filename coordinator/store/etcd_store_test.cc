@@ -144,6 +144,29 @@ TEST_F(EtcdStoreTest, AJobThatEtcdHasNoRoomForIsRefusedWithItsSize) {
   EXPECT_TRUE(store->Update(MakeJob("a", "small")).ok()) << "and goes on";
 }
 
+TEST_F(EtcdStoreTest, AJobThatHasGrownTooLargeKeepsNoOtherFromBeingStored) {
+  const auto leadership = Take();
+  const auto store = OpenOrDie(leadership.get());
+  for (const char* id : {"a", "b", "c"}) ASSERT_TRUE(store->Insert(MakeJob(id)).ok());
+  const v1::Job a = MakeJob("a", "newer"), b = MakeJob("b", std::string(2'000'000, 'x')),
+                c = MakeJob("c", "newer");
+  EXPECT_TRUE(absl::IsResourceExhausted(store->UpdateAll({&a, &b, &c})));
+  EXPECT_EQ(store->Get("a")->reason(), "newer");
+  EXPECT_EQ(store->Get("b")->reason(), "");
+  EXPECT_EQ(store->Get("c")->reason(), "newer");
+}
+
+TEST_F(EtcdStoreTest, AJobThatMayGoOnWithFewerRanksNeedsRoomForWhatItKeepsThen) {
+  const auto leadership = Take();
+  const auto store = OpenOrDie(leadership.get());
+  v1::Job job = MakeJob("a");
+  job.mutable_resolved()->set_name(std::string(700'000, 'x'));
+  job.mutable_spec()->mutable_restart()->mutable_elastic();
+  EXPECT_TRUE(absl::IsResourceExhausted(store->Insert(job).status()));
+  job.mutable_spec()->clear_restart();
+  EXPECT_TRUE(store->Insert(job).ok());
+}
+
 TEST_F(EtcdStoreTest, AListOfARevisionThatEtcdHasNotIsToBeAskedAgain) {
   const auto leadership = Take();
   const auto store = OpenOrDie(leadership.get());
