@@ -97,7 +97,8 @@ void Server::Stop() {
   std::call_once(parts_->stopped, [this] {
     parts_->jobs.Close();
     parts_->board.Close();
-    // First: it would take the agents for lost whose streams end below. What they say meanwhile they say again.
+    // First: it would take the agents for lost whose streams end below. What they say meanwhile they say
+    // again.
     parts_->reconciler.Stop();
     parts_->front.Stop();  // After its grace agents' streams are cancelled, which ends the reads.
   });
