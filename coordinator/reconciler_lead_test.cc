@@ -42,7 +42,10 @@ class LeadersStore : public StateStore {
   }
   absl::Status RemoveCordon(const std::string& node) override { return store_->RemoveCordon(node); }
   absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons() override { return store_->Cordons(); }
-  absl::Status SetNodes(const v1::ListNodesResponse& nodes) override { return store_->SetNodes(nodes); }
+  absl::Status UpdateNodes(const v1::ListNodesResponse& changed,
+                           const std::vector<std::string>& gone) override {
+    return store_->UpdateNodes(changed, gone);
+  }
   absl::StatusOr<v1::ListNodesResponse> Nodes() override { return store_->Nodes(); }
 
  private:

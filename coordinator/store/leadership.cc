@@ -21,8 +21,6 @@ constexpr int kRenewalsPerLease = 4;
 std::string KeyOf(const std::string& prefix) { return prefix + "leader"; }
 std::string CounterOf(const std::string& prefix) { return prefix + "generation"; }
 
-void AddRange(const std::string& key, etcd::RequestOp* op) { op->mutable_request_range()->set_key(key); }
-
 void AddPut(const std::string& key, const std::string& value, int64_t lease, etcd::RequestOp* op) {
   op->mutable_request_put()->set_key(key);
   op->mutable_request_put()->set_value(value);
