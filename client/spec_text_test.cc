@@ -111,8 +111,8 @@ TEST(SpecText, SuggestsTheNearestField) {
   EXPECT_EQ(FaultsOf("optimizer: {lr: 1}"),
             "f:1:13: error: unknown field optimizer.lr; did you mean optimizer.adamw.lr? [unknown_field]\n");
   EXPECT_EQ(FaultsOf("restart: {zzzzzzzzz: 1}"),
-            "f:1:11: error: unknown field restart.zzzzzzzzz; fields here: max_attempts, hang_seconds "
-            "[unknown_field]\n");
+            "f:1:11: error: unknown field restart.zzzzzzzzz; fields here: max_attempts, hang_seconds, "
+            "elastic [unknown_field]\n");
 }
 
 TEST(SpecText, SuggestsTheNearestValue) {
