@@ -67,7 +67,7 @@ def _port(address):
 class Cluster:
     def __init__(self, folder, agents=2, slots=2, start=True, security=None, coordinator_flags=()):
         """`security` (harness.security): who asks and answers by TLS and tokens; without it nobody asks."""
-        self.coordinator_flags = coordinator_flags
+        self.coordinator_flags = list(coordinator_flags)  # Beside those that every one of a test has.
         self.folder = pathlib.Path(folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.mark = uuid.uuid4().hex
@@ -78,7 +78,6 @@ class Cluster:
         self.metrics = {}  # By node name: host:port.
         self._want = (agents, slots) if start else (0, 0)
         self.security = security
-        self.coordinator_flags = []  # Beside those that every one of a test has.
         self.coordinator_prefix = []  # In front of its command.
         self.agent_prefixes = {}  # Likewise, by node name.
         self._started = start
