@@ -104,7 +104,7 @@ def test_a_job_starts_after_those_that_it_waits_for_have_succeeded(cluster):
     wait_until("the reason says what helps", lambda: f"fsdpctl retry {first}" in cluster.job(second).reason)
     assert "(after_failed) job " in cluster.ctl("get", second).expect(0).out
     refused = cluster.ctl("delete", first).expect(7)
-    assert "waits for its success" in refused.err and "[JOB_AWAITED]" in refused.err
+    assert "wait for its success" in refused.err and "[JOB_AWAITED]" in refused.err
     late = cluster.ctl("submit", "-f", cluster.write_spec(one_rank()), "--after", first).expect(7)
     assert "has been cancelled, and nothing would start this one" in late.err, late.err
     assert cluster.ctl("submit", "-f", cluster.write_spec(one_rank()), "--after", "none-1").expect(4)
