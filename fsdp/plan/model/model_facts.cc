@@ -101,8 +101,8 @@ int64_t ExpertsMatrixBytes(const Shape& s) {
 }
 
 // Of experts, the peak of backward. On CUDA by row the gradient that came in, that of SwiGLU's product, and
-// beside both a gradient of matrices in the compute type where the buffer has another; or the two parts of the inputs' gradient and their
-// sum.
+// beside both a gradient of matrices in the compute type where the buffer has another; or the two parts of
+// the inputs' gradient and their sum.
 int64_t ExpertsWorkspace(const Shape& s, int64_t cast) {
   const int64_t received = s.expert > 1 ? s.hidden : 0;
   // On the CPU beside SwiGLU's two results between the gradient of the product before it is weighed.
