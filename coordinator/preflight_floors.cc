@@ -60,7 +60,9 @@ std::optional<double> FloorOf(const std::string& device, const Measure& measure,
   return std::nullopt;
 }
 
-std::string Number(double value) { return absl::StrFormat(value < 10 ? "%.3g" : "%.0f", value); }
+std::string Number(double value) {
+  return value < 10 ? absl::StrFormat("%.3g", value) : absl::StrFormat("%.0f", value);
+}
 
 class Judge {
  public:
