@@ -19,7 +19,8 @@ std::string RateText(double rate, const char* unit) {
   constexpr const char* kPrefixes[] = {"", "k", "M", "G", "T", "P"};
   int prefix = 0;
   for (; rate >= 1000 && prefix < 5; ++prefix) rate /= 1000;
-  return absl::StrFormat(rate < 100 ? "%.3g %s%s" : "%.0f %s%s", rate, kPrefixes[prefix], unit);
+  if (rate < 100) return absl::StrFormat("%.3g %s%s", rate, kPrefixes[prefix], unit);
+  return absl::StrFormat("%.0f %s%s", rate, kPrefixes[prefix], unit);
 }
 
 std::string SlowestPair(const v1::PreflightDevice& device) {
