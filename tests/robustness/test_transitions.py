@@ -3,7 +3,8 @@ disk, and when it is on disk and nothing was done about it. What was answered ho
 job goes where it would have gone.
 
 Not here, as no fault brings them about at will: a job that ends before all its ranks said that they run, one that ends while
-it is paused, and one that is refused when it is launched. tests/sim has these."""
+it is paused, and one that is refused when it is launched. Nor is a cancelled job that is queued again, and of one that ends as
+failed after its ranks were stopped only the moment after it is on disk."""
 
 import os
 import signal
