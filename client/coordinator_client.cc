@@ -212,7 +212,7 @@ template <typename Request, typename Response, typename Method>
 absl::StatusOr<Response> CoordinatorClient::Call(Method method, const Request& request, bool idempotent) {
   const absl::Time deadline = absl::Now() + options_.call_timeout;
   absl::Duration pause = kFirstPause;
-  for (int moves = 0;; ++moves) {
+  for (int moves = 0;;) {
     const std::shared_ptr<Place> place = Asked();
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(deadline));
@@ -222,11 +222,13 @@ absl::StatusOr<Response> CoordinatorClient::Call(Method method, const Request& r
     const bool not_done = ReasonOf(status) == "NOT_LEADER";
     const bool again = absl::IsUnavailable(status) && (idempotent || not_done);
     const bool elsewhere = Move(*place, status);
-    const absl::Duration wait =
-        elsewhere && moves < kMovesAtOnce ? absl::ZeroDuration() : PauseAfter(status, pause);
+    const bool at_once = elsewhere && moves < kMovesAtOnce;
+    const absl::Duration wait = at_once ? absl::ZeroDuration() : PauseAfter(status, pause);
     if (!again || absl::Now() + wait >= deadline) return Silence(status);
+    moves = at_once ? moves + 1 : 0;
+    if (at_once) continue;
     absl::SleepFor(wait);
-    if (wait > absl::ZeroDuration()) pause = std::min(2 * pause, kLongestPause);
+    pause = std::min(2 * pause, kLongestPause);
   }
 }
 

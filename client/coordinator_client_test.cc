@@ -107,6 +107,30 @@ TEST_F(CoordinatorClientTest, AsksTheOneThatLeadsWhereverItIsInTheList) {
   EXPECT_EQ(*submits, 1);
 }
 
+TEST_F(CoordinatorClientTest, GoesToTheLeaderAtOnceWhenOneIsNamedAfterLongHavingNone) {
+  ScriptedApi standby;
+  standby.Start();
+  const auto asked = std::make_shared<std::atomic<int>>(0);
+  // None leads for eleven calls, each with its pause; who is named by the last is asked before the next
+  // pause, of a minute, would have been over.
+  constexpr int kWithoutOne = 11;
+  standby.on_submit = [this, asked](const auto&, auto*) {
+    if (++*asked <= kWithoutOne)
+      return RefusalWithDetails(grpc::StatusCode::UNAVAILABLE, "none leads", "NOT_LEADER", {}, {},
+                                absl::Milliseconds(1));
+    return RefusalWithDetails(grpc::StatusCode::UNAVAILABLE, "stands by", "NOT_LEADER", {},
+                              {{"leader", server_.address()}}, absl::Minutes(1));
+  };
+  server_.on_submit = [](const auto&, auto* answer) {
+    answer->mutable_job()->set_id("j");
+    return grpc::Status::OK;
+  };
+  CoordinatorClient client(standby.address(), {});
+  const auto submitted = client.SubmitJob({});
+  ASSERT_TRUE(submitted.ok()) << submitted.status();
+  EXPECT_EQ(*asked, kWithoutOne + 1);
+}
+
 TEST_F(CoordinatorClientTest, GoesOnWithAnotherWhenTheOneThatAnsweredIsGone) {
   auto first = std::make_unique<ScriptedApi>();
   first->Start();

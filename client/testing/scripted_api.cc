@@ -20,7 +20,8 @@ void AddDetail(const Detail& detail, google::rpc::Status* status) {
 
 grpc::Status RefusalWithDetails(grpc::StatusCode code, const std::string& message, const std::string& reason,
                                 const std::vector<FieldText>& fields,
-                                const std::map<std::string, std::string>& metadata) {
+                                const std::map<std::string, std::string>& metadata,
+                                absl::Duration retry_after) {
   google::rpc::Status status;
   status.set_code(code);
   status.set_message(message);
@@ -36,6 +37,13 @@ grpc::Status RefusalWithDetails(grpc::StatusCode code, const std::string& messag
     violation->set_description(field.description);
   }
   if (!fields.empty()) AddDetail(bad, &status);
+  if (retry_after > absl::ZeroDuration()) {
+    google::rpc::RetryInfo retry;
+    retry.mutable_retry_delay()->set_seconds(absl::ToInt64Seconds(retry_after));
+    retry.mutable_retry_delay()->set_nanos(
+        static_cast<int>(absl::ToInt64Nanoseconds(retry_after % absl::Seconds(1))));
+    AddDetail(retry, &status);
+  }
   return grpc::Status(code, message, status.SerializeAsString());
 }
 

@@ -4,6 +4,7 @@
 // Each rpc calls its hook; an rpc without one answers UNIMPLEMENTED. Set hooks before the first call.
 #pragma once
 
+#include <absl/time/time.h>
 #include <grpcpp/grpcpp.h>
 
 #include <functional>
@@ -24,7 +25,8 @@ struct FieldText {
 };
 grpc::Status RefusalWithDetails(grpc::StatusCode code, const std::string& message, const std::string& reason,
                                 const std::vector<FieldText>& fields = {},
-                                const std::map<std::string, std::string>& metadata = {});
+                                const std::map<std::string, std::string>& metadata = {},
+                                absl::Duration retry_after = absl::ZeroDuration());
 
 // An answer that the test sets and gRPC's threads call. Locked, since gRPC is not instrumented: without it
 // ThreadSanitizer sees no order between the two.
