@@ -39,7 +39,7 @@ def metrics(expression):
 
 
 def substitute(expression, variables):
-    """As Grafana does before it asks: $job, ${job}, $__rate_interval."""
-    for name, value in variables.items():
+    """As Grafana does before it asks: $job, ${job}, $__rate_interval. What scrapes set is `All`, unless it is given."""
+    for name, value in {"cluster": ".*", "namespace": ".*", **variables}.items():
         expression = re.sub(r"\$\{%s\}|\$%s\b" % (name, name), lambda match: value, expression)
     return expression

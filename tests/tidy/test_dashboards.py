@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import sys
 
 import pytest
 import yaml
@@ -18,8 +19,9 @@ def exported():
     return {name for path in sources for name in re.findall(r'"(fsdpd_[a-z0-9_]+)"', repository.text(path))}
 
 
-def test_there_is_a_dashboard():
-    assert BOARDS
+def test_dashboards_are_what_their_descriptions_say():
+    done = subprocess.run([sys.executable, dashboards.FOLDER / "generate", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0 and BOARDS, done.stderr
 
 
 def test_uids_are_stable_and_unique():
@@ -62,6 +64,15 @@ def test_rates_follow_the_scrape_interval(name):
         assert all(each == "$__rate_interval" for each in ranges), f"{title}: {expression}"
 
 
+@pytest.mark.parametrize("name", BOARDS)
+def test_links_lead_to_dashboards_that_there_are(name):
+    links = [link["url"] for panel in dashboards.panels(BOARDS[name]) if panel["type"] != "row"
+             for link in panel["fieldConfig"]["defaults"].get("links", [])]
+    uids = {board["uid"] for board in BOARDS.values()}
+    assert {re.match(r"/d/([a-z-]+)\?", url)[1] for url in links} <= uids
+    assert all(tag in board["tags"] for board in BOARDS.values() for tag in BOARDS[name]["links"][0]["tags"])
+
+
 def test_every_metric_asked_for_is_exported():
     recorded = {rule["record"] for rule in dashboards.rules() if "record" in rule}
     known = exported() | recorded
@@ -82,10 +93,14 @@ def test_a_card_is_its_running_ranks_while_the_series_of_the_job_before_linger(t
     # The one that has ended runs on elsewhere.
     series += [(f'fsdpd_rank_up{{instance="{instance}", fsdpd_job="{job}", rank="0"}}', up)
                for instance, job, up in (("n1:7778", "ended", 0), ("n2:7778", "ended", 1), ("n1:7778", "runs", 1))]
-    series += [(f'{expression.split()[0]}{{instance="n1:7778", fsdpd_node="n1", device="cuda:0"}}', 7) for expression in asked]
-    labels = '{instance="n1:7778", fsdpd_job="runs", rank="0", fsdpd_node="n1", device="cuda:0"}'
+    series += [(f'{metric}{{instance="n1:7778", fsdpd_node="n1", device="cuda:0"}}', 7)
+               for metric in sorted({re.search(r"fsdpd_gpu_\w+", expression)[0] for expression in asked})]
+
+    def labels(expression):
+        return '{fsdpd_job="runs"}' if expression.startswith("sum by (fsdpd_job)") else \
+            '{instance="n1:7778", fsdpd_job="runs", rank="0", fsdpd_node="n1", device="cuda:0"}'
     test = {"interval": "15s", "input_series": [{"series": name, "values": f"{value}x4"} for name, value in series],
-            "promql_expr_test": [{"expr": expression, "eval_time": "30s", "exp_samples": [{"labels": labels, "value": 7}]}
+            "promql_expr_test": [{"expr": expression, "eval_time": "30s", "exp_samples": [{"labels": labels(expression), "value": 7}]}
                                  for expression in asked]}
     path = tmp_path / "test.yml"
     path.write_text(yaml.safe_dump({"evaluation_interval": "15s", "tests": [test]}))
