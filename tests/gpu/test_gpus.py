@@ -22,6 +22,10 @@ def test_a_rank_leaves_when_its_peer_dies_or_stands_still_inside_a_collective():
     run("tests/gpu/peer_loss.py", "docs/bench/specs/llama3-1b-s2048.yaml")
 
 
+def test_a_job_goes_on_after_a_hang_a_kill_and_a_coordinators_death():
+    run("tests/gpu/failures.py", "docs/bench/specs/llama3-1b-s2048.yaml")
+
+
 def test_parameters_and_narrow_gradients_move_by_copy_engines():
     run("tests/gpu/copy_engines.py")
 
