@@ -217,8 +217,11 @@ absl::StatusOr<Response> CoordinatorClient::Call(Method method, const Request& r
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(deadline));
     Response response;
-    const absl::Status status = FromGrpc((place->stub.get()->*method)(&context, request, &response));
+    absl::Status status = FromGrpc((place->stub.get()->*method)(&context, request, &response));
     if (status.ok()) return response;
+    // Nobody here cancels a call that has one answer.
+    if (absl::IsCancelled(status))
+      status = absl::UnavailableError("the coordinator stopped before it answered");
     const bool not_done = ReasonOf(status) == "NOT_LEADER";
     const bool again = absl::IsUnavailable(status) && (idempotent || not_done);
     const bool elsewhere = Move(*place, status);

@@ -148,6 +148,22 @@ TEST_F(CoordinatorClientTest, GoesOnWithAnotherWhenTheOneThatAnsweredIsGone) {
   EXPECT_EQ(answered->version(), "second");
 }
 
+TEST_F(CoordinatorClientTest, AsksAgainWhereTheCoordinatorEndedBeforeItsAnswer) {
+  const auto calls = std::make_shared<std::atomic<int>>(0);
+  const auto ends_the_first = [calls](const auto&, auto*) {
+    return ++*calls == 1 ? grpc::Status(grpc::StatusCode::CANCELLED, "") : grpc::Status::OK;
+  };
+  server_.on_get = ends_the_first;
+  server_.on_submit = ends_the_first;
+  CoordinatorClient client(server_.address(), {});
+  EXPECT_TRUE(client.GetJob({}).ok());
+  EXPECT_EQ(*calls, 2);
+  *calls = 0;
+  const absl::Status twice = client.SubmitJob({}).status();  // Without a request id there would be two jobs.
+  EXPECT_TRUE(absl::IsUnavailable(twice)) << twice;
+  EXPECT_EQ(twice.message(), "the coordinator stopped before it answered");
+}
+
 TEST_F(CoordinatorClientTest, DoesNotRepeatWhatWillNotChange) {
   const auto calls = std::make_shared<std::atomic<int>>(0);
   server_.on_get = [calls](const auto&, auto*) {
