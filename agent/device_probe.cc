@@ -1,6 +1,7 @@
 #include "agent/device_probe.h"
 
 #include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
@@ -8,6 +9,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <sstream>
@@ -20,7 +22,7 @@ namespace {
 constexpr int kMaxSlots = 1024;  // Above any node; a typing mistake.
 constexpr int64_t kMostReserved = int64_t{4} << 30;
 
-std::string ReadText(const char* path) {
+std::string ReadText(const std::string& path) {
   std::ifstream file(path);
   std::ostringstream text;
   text << file.rdbuf();
@@ -34,10 +36,18 @@ int UsableCores() {
   return std::max(1, CPU_COUNT(&cores));
 }
 
+std::string WhyNoGpu(const MachineFacts& machine) {
+  return machine.gpus.ok() ? "the NVIDIA driver lists no GPU" : std::string(machine.gpus.status().message());
+}
+
 absl::StatusOr<DeviceOffer> OfferGpus(int slots, const MachineFacts& machine) {
-  if (!machine.gpus.ok()) return machine.gpus.status();
-  const int count = static_cast<int>(machine.gpus->size());
-  if (count == 0) return absl::UnavailableError("the NVIDIA driver lists no GPU");
+  const int count = machine.gpus.ok() ? static_cast<int>(machine.gpus->size()) : 0;
+  if (count == 0) return absl::UnavailableError(WhyNoGpu(machine));
+  if (slots == 0 && count < machine.gpus_offered) {
+    return absl::UnavailableError(absl::StrCat("this node offered ", machine.gpus_offered,
+                                               " GPUs when its agent started last, and the ", "driver lists ",
+                                               count, "; --slots ", count, " goes on without the others"));
+  }
   if (slots > count) {
     return absl::InvalidArgumentError(
         absl::StrCat("--slots ", slots, " is more than the ", count, " GPUs of this node"));
@@ -71,7 +81,28 @@ MachineFacts ProbeMachine() {
   machine.memory_bytes = ParseMemTotal(ReadText("/proc/meminfo"));
   machine.memory_bytes = std::min(machine.memory_bytes, CgroupMemoryLimit().value_or(machine.memory_bytes));
   machine.gpus = ReadGpus();
+  machine.gpus_on_bus = CountGpusOnBus("/sys/bus/pci/devices");
   return machine;
+}
+
+std::string GpusOfferedPath(absl::string_view work_dir) { return absl::StrCat(work_dir, "/gpus"); }
+
+int ReadGpusOffered(absl::string_view work_dir) {
+  int gpus = 0;
+  const std::string text = ReadText(GpusOfferedPath(work_dir));
+  return absl::SimpleAtoi(absl::StripAsciiWhitespace(text), &gpus) ? std::max(0, gpus) : 0;
+}
+
+int CountGpusOnBus(const std::string& devices) {
+  int gpus = 0;
+  std::error_code none;  // Machines without PCI have no such folder.
+  for (const auto& device : std::filesystem::directory_iterator(devices, none)) {
+    const std::string folder = device.path().string();
+    // PCI class 03 is of what draws or computes; a bridge between cards (NVSwitch) has another.
+    gpus += absl::StartsWith(ReadText(folder + "/vendor"), "0x10de") &&
+            absl::StartsWith(ReadText(folder + "/class"), "0x03");
+  }
+  return gpus;
 }
 
 absl::StatusOr<DeviceOffer> DecideOffer(absl::string_view asked, int slots, const MachineFacts& machine) {
@@ -83,6 +114,11 @@ absl::StatusOr<DeviceOffer> DecideOffer(absl::string_view asked, int slots, cons
   }
   const bool has_gpu = machine.gpus.ok() && !machine.gpus->empty();
   if (asked == "cuda" || (asked == "auto" && has_gpu)) return OfferGpus(slots, machine);
+  if (asked == "auto" && machine.gpus_offered > 0) {
+    return absl::UnavailableError(absl::StrCat("this node offered ", machine.gpus_offered,
+                                               " GPUs when its agent started last, and now: ",
+                                               WhyNoGpu(machine), "; --device cpu goes on without them"));
+  }
   DeviceOffer offer;
   offer.slots = slots == 0 ? machine.cores : slots;
   const int64_t reserve = std::min(machine.memory_bytes / 10, kMostReserved);

@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+
+#include "base/temp_dir.h"
+
 namespace fsdpd {
 namespace {
 
@@ -42,6 +47,61 @@ TEST(DecideOffer, RefusesWhatTheMachineCannotOffer) {
   EXPECT_EQ(DecideOffer("cuda", 2, Machine({{100, 90}})).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(DecideOffer("gpu", 0, Machine({})).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(DecideOffer("cpu", -1, Machine({})).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(DecideOffer, ANodeThatHadGpusIsNotOfferedWithoutThem) {
+  MachineFacts booted = Machine({});
+  booted.gpus = absl::UnavailableError("no NVIDIA driver");
+  booted.gpus_offered = 8;
+  const absl::Status without = DecideOffer("auto", 0, booted).status();
+  EXPECT_EQ(without.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(
+      without.message(),
+      "this node offered 8 GPUs when its agent started last, and now: no NVIDIA driver; --device cpu goes "
+      "on without them");
+  EXPECT_EQ(DecideOffer("cpu", 0, booted)->slots, 8) << "somebody said so";
+  booted.gpus_offered = 0;
+  EXPECT_EQ(DecideOffer("auto", 0, booted)->device, v1::DEVICE_CPU) << "it never had any";
+}
+
+TEST(DecideOffer, ANodeThatLostAGpuIsOfferedWithFewerOnlyWhereSomebodySaysHowMany) {
+  MachineFacts fewer = Machine({{100, 10}, {100, 10}});
+  fewer.gpus_offered = 3;
+  for (const char* asked : {"auto", "cuda"}) {
+    EXPECT_EQ(
+        DecideOffer(asked, 0, fewer).status().message(),
+        "this node offered 3 GPUs when its agent started last, and the driver lists 2; --slots 2 goes on "
+        "without the others");
+    EXPECT_EQ(DecideOffer(asked, 2, fewer)->slots, 2);
+  }
+  fewer.gpus_offered = 1;
+  EXPECT_EQ(DecideOffer("auto", 0, fewer)->slots, 2) << "a GPU more is no fault";
+}
+
+TEST(GpusOffered, AreReadAsWrittenAndNoneWhereTheFileSaysNothing) {
+  const TempDir dir;
+  EXPECT_EQ(ReadGpusOffered(dir.path()), 0);
+  for (const auto& [text, gpus] :
+       {std::pair("8\n", 8), std::pair("", 0), std::pair("many", 0), std::pair("-1", 0)}) {
+    std::ofstream(GpusOfferedPath(dir.path())) << text;
+    EXPECT_EQ(ReadGpusOffered(dir.path()), gpus) << text;
+  }
+}
+
+TEST(GpusOnBus, AreCardsOfNvidiaAndNeitherItsBridgesNorOthersCards) {
+  const TempDir dir;
+  EXPECT_EQ(CountGpusOnBus(dir.File("none")), 0);
+  const auto device = [&](const std::string& name, const char* vendor, const char* kind) {
+    const std::string folder = dir.File(name);
+    std::filesystem::create_directory(folder);
+    std::ofstream(folder + "/vendor") << vendor << "\n";
+    std::ofstream(folder + "/class") << kind << "\n";
+  };
+  device("0000:01:00.0", "0x10de", "0x030200");
+  device("0000:02:00.0", "0x10de", "0x030000");
+  device("0000:03:00.0", "0x10de", "0x068000");
+  device("0000:04:00.0", "0x1a03", "0x030000");
+  EXPECT_EQ(CountGpusOnBus(dir.path()), 2);
 }
 
 TEST(ParseMemTotal, ReadsTheKernelsText) {

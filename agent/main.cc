@@ -150,7 +150,10 @@ void Declare(CLI::App* app, Flags* flags) {
       ->default_str("the host's name")
       ->transform([](const std::string& name) { return NodeNameOf(name); })
       ->check(CheckNode);
-  app->add_option("--device", flags->device, "What ranks run on; auto is cuda when there is a GPU")
+  app->add_option(
+         "--device", flags->device,
+         "What ranks run on; auto is cuda when there is a GPU, and an error when those are gone that the "
+         "last start had")
       ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
       ->capture_default_str();
   app->add_option("--slots", flags->slots, "Ranks at once; 0 is one per GPU, or per core on cpu")
@@ -216,6 +219,19 @@ absl::Status WriteWhole(const std::string& path, const std::string& text) {
   return absl::OkStatus();
 }
 
+// For the next start. Called once the work dir is this agent's alone; a disk that takes nothing costs that
+// start its check, and no rank.
+void RememberGpus(const Flags& flags, const DeviceOffer& offer, const MachineFacts& machine) {
+  const int gpus = offer.device == v1::DEVICE_CUDA ? offer.slots : 0;
+  if (gpus == 0 && machine.gpus_on_bus > 0 && flags.device == "auto") {
+    LogWarning("ranks run on CPU cores, though the bus has GPUs: %s",
+               machine.gpus.ok() ? "the NVIDIA driver lists none" : machine.gpus.status().message());
+  }
+  if (gpus == machine.gpus_offered) return;
+  const absl::Status written = WriteWhole(GpusOfferedPath(flags.agent.work_dir), absl::StrCat(gpus, "\n"));
+  if (!written.ok()) LogWarning("%s: the next start will not miss GPUs", written.message());
+}
+
 int Fail(const absl::Status& status) {
   LogError("%s", status.message());
   return kRuntimeError;
@@ -275,7 +291,9 @@ int Serve(Flags flags, int signals) {
     LogError("%s", WithFlag(files, certificate));
     return IsWrongPath(files, certificate) ? kUsageError : kRuntimeError;
   }
-  const absl::StatusOr<DeviceOffer> offer = DecideOffer(flags.device, flags.slots, ProbeMachine());
+  MachineFacts machine = ProbeMachine();
+  machine.gpus_offered = ReadGpusOffered(flags.agent.work_dir);
+  const absl::StatusOr<DeviceOffer> offer = DecideOffer(flags.device, flags.slots, machine);
   if (!offer.ok()) return Fail(offer.status());
   flags.agent.offer = *offer;
   flags.agent.probe = [device = offer->device == v1::DEVICE_CUDA ? "cuda" : "cpu", slots = offer->slots] {
@@ -298,6 +316,7 @@ int Serve(Flags flags, int signals) {
       flags.agent.node, flags.agent.coordinator, offer->device == v1::DEVICE_CUDA ? "cuda" : "cpu",
       offer->slots, offer->memory_bytes_per_slot, (*agent)->metrics_endpoint(), flags.agent.work_dir,
       flags.agent.rank_binary);
+  RememberGpus(flags, *offer, machine);
   if (!flags.port_file.empty()) {
     const absl::Status written = WriteWhole(flags.port_file, (*agent)->metrics_endpoint() + "\n");
     if (!written.ok()) return Fail(written);

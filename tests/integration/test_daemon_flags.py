@@ -54,6 +54,15 @@ def test_an_agent_whose_ranks_nobody_could_reach_does_not_register(tmp_path):
     assert "--bind-address: '203.0.113.9' is no address of this machine" in said
 
 
+def test_a_node_whose_gpus_are_gone_does_not_register_for_cpu_ranks(tmp_path):
+    """After a boot at which the driver failed it registered as one, without a word."""
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "gpus").write_text("1024\n")
+    said = agent(tmp_path, "--node", "n", "--rank-binary", "/bin/true", code=1)
+    assert "this node offered 1024 GPUs when its agent started last" in said, said
+
+
 @pytest.mark.parametrize("node", ["a_b", "a..b", "-a", "a" * 64])
 def test_a_node_name_that_the_coordinator_would_refuse_is_refused_here(tmp_path, node):
     assert node in agent(tmp_path, "--node", node, code=2)
