@@ -296,6 +296,27 @@ def test_units_are_confined(name, tmp_path):
     assert code == 0, said
 
 
+STOP_LIMIT_MS = 30000  # kStopLimit of agent/main.cc: how long the agent goes on ending ranks after their grace.
+
+
+def test_who_ends_an_agent_waits_until_its_ranks_have_saved():
+    """Ranks had 5 s of the 120 s that their pod had."""
+    def leave_time(arguments):
+        return int(re.search(r"--grace-ms[= ](\d+)", arguments)[1]) + STOP_LIMIT_MS
+    unit, settings = (DEPLOY / f"systemd/{name}" for name in ("fsdpd-agent.service", "agent.env"))
+    assert int(re.search(r"TimeoutStopSec=(\d+)", unit.read_text())[1]) * 1000 > leave_time(settings.read_text())
+    started = re.search(r"docker run .*fsdpd-agent(.|\n)*?--grace-ms \d+", (ROOT / "docs/deploy.md").read_text())[0]
+    assert int(re.search(r"--stop-timeout (\d+)", started)[1]) * 1000 > leave_time(started)
+    assert "kStopLimit = absl::Seconds(30)" in (ROOT / "agent/main.cc").read_text()
+
+
+def test_an_agent_starts_after_the_devices_that_it_may_see():
+    unit = (DEPLOY / "systemd/fsdpd-agent.service").read_text()
+    assert all(re.search(rf"^{key}=.*\bfsdpd-devices.service", unit, re.MULTILINE) for key in ("Wants", "After"))
+    devices = (DEPLOY / "systemd/fsdpd-devices.service").read_text()
+    assert "Type=oneshot" in devices and "ExecStart=-/usr/bin/nvidia-modprobe" in devices
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_variable_of_a_unit_has_a_default(name):
     unit = (DEPLOY / f"systemd/{name}.service").read_text()
@@ -355,7 +376,7 @@ def test_stages_are_defined_before_use():
     for line in (DEPLOY / "container/Dockerfile").read_text().splitlines():
         words = line.split()
         if line.startswith("FROM "):
-            assert words[1] in known or ":" in words[1], line
+            assert words[1] in known or words[1] == "scratch" or ":" in words[1], line
             known.add(words[3])
         for stage in re.findall(r"--from=(\w+)", line):
             assert stage in known, line
@@ -363,42 +384,73 @@ def test_stages_are_defined_before_use():
 
 
 def stages():
-    """{name: (name of the stage below or None, its lines)}; a continued line is one."""
+    """{name: its lines}; a continued line is one."""
     found = {}
     for line in (DEPLOY / "container/Dockerfile").read_text().replace("\\\n", " ").splitlines():
-        words = line.split()
         if line.startswith("FROM "):
-            name = words[3]
-            found[name] = (words[1] if words[1] in found else None, [])
+            found[line.split()[3]] = lines = []
         elif found and not line.startswith("#"):
-            found[name][1].append(line)
+            lines.append(line)
     return found
 
 
 @pytest.mark.parametrize("stage", ["coordinator", "agent"])
 def test_a_new_volume_belongs_to_the_user_that_writes_it(stage):
     """It gets the owner of the image's folder, which must be there before VOLUME is said; else it is root's."""
-    below, lines = stages()[stage]
-    if below:
-        lines = stages()[below][1] + lines
-    user = [line.split()[1] for line in lines if line.startswith("USER ")][-1]
-    volume = next(number for number, line in enumerate(lines) if line.startswith("VOLUME "))
-    owner, group = user.split(":")
-    made = rf"install -d -o {owner} -g {group} -m 700 {lines[volume].split()[1]}$"
-    assert any(line.startswith("RUN ") and re.search(made, line) for line in lines[:volume]), lines
+    lines = stages()[stage]
+    user = next(line.split()[1] for line in lines if line.startswith("USER "))
+    volume = next(line.split()[1] for line in lines if line.startswith("VOLUME "))
+    copied = f"COPY --from=build --chown={user} /out/state {volume}"
+    assert lines.index(copied) < lines.index(f"VOLUME {volume}"), lines
+    assert any("install -d -m 700 /out/state" in line for line in stages()["build"])
 
 
-def test_libtorch_is_collected_into_a_relative_folder_of_the_caller(tmp_path):
-    """It once changed folder first, and put 3.6 GB into the environment that all clones share."""
-    site = tmp_path / "environment/lib/python3.11/site-packages"
-    shipped = ["torch/lib/libtorch_cpu.so", "nvidia/cu13/lib/libcudart.so.13"]
-    for name in [*shipped, "torch/lib/libtorch_cpu.a", "torch/include/torch.h"]:
+def test_no_image_asks_for_gpus_by_itself():
+    """It once had all of its node's, whatever the container was given."""
+    assert not [line for lines in stages().values() for line in lines if "NVIDIA_VISIBLE_DEVICES" in line]
+
+
+SITE = "environment/lib/python3.11/site-packages"
+
+
+def shared_object(path, *needs):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kind = ["-shared", "-fPIC"] if ".so" in path.name else ["-Wl,-e,0", "-nostartfiles"]
+    subprocess.run(["gcc", "-x", "c", *kind, "-nodefaultlibs", "-Wl,--no-as-needed", f"-Wl,-soname,{path.name}", "-o", path, "/dev/null", "-x", "none",
+                    *[part for each in needs for part in (each, f"-Wl,-rpath,{each.parent}")]], check=True)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_what_a_rank_needs_of_libtorch_is_collected_into_a_relative_folder_of_the_caller(tmp_path, device):
+    """It once changed folder first, and put 3.6 GB into the environment that all clones share; and the image for CPU
+    ranks once had all of it."""
+    site = tmp_path / SITE
+    torch = {name: site / f"torch/lib/libtorch_{name}.so" for name in ("cpu", "cuda")}
+    by_name = site / "nvidia/cudnn/lib/libcudnn_ops.so.9"  # Opened at run time, linked by nobody.
+    for library in [*torch.values(), by_name]:
+        shared_object(library)
+    for name in ("torch/lib/libtorch_cpu.a", "torch/include/torch.h"):
         (site / name).parent.mkdir(parents=True, exist_ok=True)
         (site / name).write_text(name)
+    rank = tmp_path / "rank"
+    shared_object(rank, *{"cpu": [torch["cpu"]], "cuda": torch.values()}[device])
     before = sorted(site.rglob("*"))
     (tmp_path / "caller").mkdir()
-    subprocess.run([DEPLOY / "container/collect_libtorch", "../environment", "out/here"], cwd=tmp_path / "caller",
+    subprocess.run([DEPLOY / "container/collect_libtorch", "../environment", "out/here", rank], cwd=tmp_path / "caller",
                    check=True)
     assert sorted(site.rglob("*")) == before
     found = tmp_path / f"caller/out/here{site}"
-    assert sorted(str(each.relative_to(found)) for each in found.rglob("*") if each.is_file()) == sorted(shipped)
+    shipped = {found / each.relative_to(site) for each in ([torch["cpu"]] if device == "cpu" else [*torch.values(), by_name])}
+    assert {each for each in found.rglob("*") if each.is_file()} == shipped
+
+
+@pytest.mark.parametrize("name", ["coordinator/fsdpd-coordinator", "client/fsdpctl"])
+def test_a_program_that_was_collected_is_a_root_file_system(name, tmp_path):
+    """Of the images that have nothing else; 60 MB is what such an image may have."""
+    subprocess.run([DEPLOY / "container/collect_program", program(name), tmp_path], check=True)
+    assert sum(each.stat().st_size for each in tmp_path.rglob("*") if each.is_file()) < 60e6
+    if os.geteuid() != 0:
+        pytest.skip("another root folder takes root")
+    said = subprocess.run(["chroot", tmp_path, f"/usr/local/bin/{name.split('/')[1]}", "--help"], capture_output=True,
+                          text=True)
+    assert said.returncode == 0 and said.stdout, said.stderr
