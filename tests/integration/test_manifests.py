@@ -1,232 +1,29 @@
-"""What deploy/ ships for Kubernetes, systemd and containers is well formed, and names flags that the programs have;
-its example job specs are accepted.
-
-The schemas are Kubernetes' own, applied strictly: an unknown field is an error, as it is for an API server.
+"""What deploy/ ships for systemd and containers is well formed, and names flags that the programs have, as what it ships
+for Kubernetes does (test_kubernetes.py); its example job specs are accepted.
 """
 
 import configparser
-import copy
-import functools
-import hashlib
-import itertools
 import json
 import os
-import pathlib
 import re
 import shutil
 import subprocess
-import sys
 
 import pytest
-import yaml
 
+from harness.manifests import DEPLOY, named, of_overlay, pod_specs
 from harness.programs import ROOT, program
 
-DEPLOY = ROOT / "deploy"
-KUBERNETES_VERSION = "1.32"
-OVERLAYS = ["cpu-test", "gpu"]
 PROGRAMS = {"fsdpd-coordinator": "coordinator/fsdpd-coordinator", "fsdpd-agent": "agent/fsdpd-agent"}
 SYSTEMD_EXPOSURE_LIMIT = {"fsdpd-coordinator": 20, "fsdpd-agent": 45}  # Tenths of systemd-analyze's scale, 0 to 10.
-
-
-# Kubernetes ----------------------------------------------------------------------------------------------------------
-
-
-@functools.lru_cache(maxsize=None)
-def validator():
-    """The folder with kubernetes-validate; installed once per version into the user's cache."""
-    pins = DEPLOY / "kubernetes/validator.txt"
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "fsdpd"
-    folder = cache / f"kubernetes-validate-{hashlib.sha256(pins.read_bytes()).hexdigest()[:12]}"
-    if not folder.exists():
-        partial = folder.with_name(f"{folder.name}.{os.getpid()}")
-        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
-                        "--target", partial, "-r", pins], check=True)
-        try:
-            partial.rename(folder)
-        except OSError:  # Another test run was first.
-            shutil.rmtree(partial)
-    return folder
-
-
-def faults(objects, tmp_path):
-    """What the schemas say against the objects; empty when they are right. An unknown kind is a fault too."""
-    stream = tmp_path / "objects.yaml"
-    stream.write_text(yaml.safe_dump_all(objects))
-    done = subprocess.run([sys.executable, "-m", "kubernetes_validate", "--strict", "-k", KUBERNETES_VERSION, stream],
-                          env={**os.environ, "PYTHONPATH": str(validator())}, capture_output=True, text=True)
-    lines = (done.stdout + done.stderr).splitlines()
-    assert len(lines) >= len(objects), f"the validator judged {len(lines)} of {len(objects)} objects"
-    return [line for line in lines if not line.startswith("INFO")]
-
-
-def merged(base, patch):
-    """The part of a strategic merge that the overlays use: mappings by key, lists of named objects by name."""
-    if isinstance(base, dict) and isinstance(patch, dict):
-        return {**base, **{key: merged(base.get(key), value) for key, value in patch.items()}}
-    if isinstance(base, list) and isinstance(patch, list) and all("name" in each for each in base + patch):
-        by_name = {each["name"]: each for each in base}
-        return list({**by_name, **{each["name"]: merged(by_name.get(each["name"]), each) for each in patch}}.values())
-    return patch
-
-
-def labelled(each, label):
-    """As kustomize does: on the object, and with includeTemplates on the pods and the volume claims that it makes."""
-    places = [each["metadata"]]
-    if label.get("includeTemplates") and "template" in each.get("spec", {}):
-        makes = [each["spec"]["template"], *each["spec"].get("volumeClaimTemplates", [])]
-        places += [made["metadata"] for made in makes]
-    for metadata in places:
-        metadata["labels"] = {**metadata.get("labels", {}), **label["pairs"]}
-
-
-def rendered_by_kubectl(overlay, folder=DEPLOY / "kubernetes"):
-    done = subprocess.run(["kubectl", "kustomize", folder / "overlays" / overlay], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return list(yaml.safe_load_all(done.stdout))
-
-
-def rendered_by_hand(overlay, folder=DEPLOY / "kubernetes"):
-    base = folder / "base"
-    kustomization = yaml.safe_load((base / "kustomization.yaml").read_text())
-    objects = [each for name in kustomization["resources"] for each in yaml.safe_load_all((base / name).read_text())]
-    for each, label in itertools.product(objects, kustomization["labels"]):
-        labelled(each, label)
-    for entry in yaml.safe_load((folder / "overlays" / overlay / "kustomization.yaml").read_text())["patches"]:
-        patch = yaml.safe_load((folder / "overlays" / overlay / entry["path"]).read_text())
-        target = [(each["kind"], each["metadata"]["name"]) for each in objects].index(
-            (patch["kind"], patch["metadata"]["name"]))
-        objects[target] = merged(objects[target], patch)
-    return objects
-
-
-# A machine without kubectl still checks every line.
-RENDERERS = [rendered_by_hand] + ([rendered_by_kubectl] if shutil.which("kubectl") else [])
-each_rendering = pytest.mark.parametrize("render, overlay", list(itertools.product(RENDERERS, OVERLAYS)))
-
-
-def named(objects, kind, name):
-    return next(each for each in objects if each["kind"] == kind and each["metadata"]["name"] == name)
-
-
-def pod_templates(objects):
-    return {each["metadata"]["name"]: each["spec"]["template"] for each in objects
-            if each["kind"] in ("StatefulSet", "DaemonSet")}
-
-
-def pod_specs(objects):
-    return {name: template["spec"] for name, template in pod_templates(objects).items()}
-
-
-@each_rendering
-def test_an_overlay_satisfies_the_schemas(render, overlay, tmp_path):
-    assert not faults(render(overlay), tmp_path)
-
-
-@pytest.mark.parametrize("path, value, said", [
-    (("spec", "replica"), 2, "replica"),
-    (("spec", "template", "spec", "terminationGracePeriod"), 30, "terminationGracePeriod"),
-    (("spec", "template", "spec", "containers", 0, "readinesProbe"), {}, "readinesProbe"),
-    (("spec", "replicas"), "one", "one"),
-    (("apiVersion",), "apps/v2", "apps/v2"),
-])
-def test_a_typo_is_caught(path, value, said, tmp_path):
-    coordinator = copy.deepcopy(named(rendered_by_hand("cpu-test"), "StatefulSet", "fsdpd-coordinator"))
-    place = coordinator
-    for key in path[:-1]:
-        place = place[key]
-    place[path[-1]] = value
-    assert said in "\n".join(faults([coordinator], tmp_path))
-
-
-@each_rendering
-def test_pods_are_restricted(render, overlay):
-    """Pod Security "restricted", which the namespace enforces, and no token for an API that nobody calls."""
-    objects = render(overlay)
-    namespace = named(objects, "Namespace", "fsdpd")["metadata"]["labels"]
-    assert namespace["pod-security.kubernetes.io/enforce"] == "restricted"
-    specs = pod_specs(objects)
-    assert set(specs) == {"fsdpd-coordinator", "fsdpd-agent"}
-    for spec in specs.values():
-        assert spec["automountServiceAccountToken"] is False
-        assert spec["securityContext"]["runAsNonRoot"] is True
-        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        for container in spec["containers"]:
-            context = container["securityContext"]
-            assert context["allowPrivilegeEscalation"] is False and context["readOnlyRootFilesystem"] is True
-            assert context["capabilities"] == {"drop": ["ALL"]}
-
-
-@each_rendering
-def test_selectors_find_the_pods(render, overlay):
-    objects = render(overlay)
-    labels = [template["metadata"]["labels"] for template in pod_templates(objects).values()]
-    services = [each["spec"]["selector"] for each in objects if each["kind"] == "Service"]
-    budgets = [each["spec"]["selector"]["matchLabels"] for each in objects if each["kind"] == "PodDisruptionBudget"]
-    assert len(services) == 2 and len(budgets) == 1
-    for selector in services + budgets:
-        assert any(selector.items() <= pod.items() for pod in labels), selector
-    assert named(objects, "StatefulSet", "fsdpd-coordinator")["spec"]["serviceName"] in [
-        each["metadata"]["name"] for each in objects if each["kind"] == "Service"]
-
-
-@each_rendering
-def test_every_secret_that_is_mounted_is_made_as_documented(render, overlay):
-    documented = (ROOT / "docs/deploy.md").read_text()
-    made = re.findall(r"^kubectl -n fsdpd create secret generic (\S+)", documented, re.MULTILINE)
-    mounted = {volume["secret"]["secretName"]: volume["secret"] for spec in pod_specs(render(overlay)).values()
-               for volume in spec["volumes"] if "secret" in volume}
-    assert set(mounted) == set(made) and len(made) == 3
-    # The daemons refuse keys that every user may read.
-    assert all(secret["defaultMode"] & 0o007 == 0 for secret in mounted.values())
-
-
-@each_rendering
-def test_variables_in_arguments_are_defined(render, overlay):
-    for spec in pod_specs(render(overlay)).values():
-        for container in spec["containers"]:
-            used = set(re.findall(r"\$\((\w+)\)", " ".join(container["args"])))
-            assert used <= {each["name"] for each in container.get("env", [])}
-
-
-# What an API server lets change in place, of a StatefulSet's spec; elsewhere it is the selector that may not change.
-MUTABLE = {"replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit",
-           "persistentVolumeClaimRetentionPolicy", "minReadySeconds"}
-
-
-def immutable(objects):
-    """{(kind, name): what a later apply may not change}."""
-    fixed = {(each["kind"], each["metadata"]["name"]): each["spec"] for each in objects
-             if each["kind"] in ("StatefulSet", "DaemonSet", "Deployment")}
-    return {key: {name: value for name, value in spec.items()
-                  if name == "selector" or key[0] == "StatefulSet" and name not in MUTABLE}
-            for key, spec in fixed.items()}
-
-
-@each_rendering
-def test_the_next_release_changes_nothing_that_may_not_change(render, overlay, tmp_path):
-    folder = shutil.copytree(DEPLOY / "kubernetes", tmp_path / "next")
-    kustomization = folder / "base/kustomization.yaml"
-    version = yaml.safe_load(kustomization.read_text())["images"][0]["newTag"]
-    kustomization.write_text(kustomization.read_text().replace(version, "99.0.0"))
-    now, later = render(overlay), render(overlay, folder)
-    assert now != later, "the release has another version"
-    assert immutable(now) == immutable(later)
-    assert set(immutable(now)) == {("StatefulSet", "fsdpd-coordinator"), ("DaemonSet", "fsdpd-agent")}
-
-
-def test_a_node_offers_as_many_slots_as_gpus():
-    container = pod_specs(rendered_by_hand("gpu"))["fsdpd-agent"]["containers"][0]
-    slots = next(each["value"] for each in container["env"] if each["name"] == "FSDPD_SLOTS")
-    assert {slots} == {container["resources"][bound]["nvidia.com/gpu"] for bound in ("requests", "limits")}
 
 
 # Flags ---------------------------------------------------------------------------------------------------------------
 
 
 def flags_in_manifests(name):
-    specs = pod_specs(rendered_by_hand("gpu"))
-    yield from (arg for arg in specs[name]["containers"][0]["args"])
+    for overlay in ("gpu", "ha-etcd"):
+        yield from pod_specs(of_overlay(overlay))[name]["containers"][0]["args"]
     unit = (DEPLOY / f"systemd/{name}.service").read_text()
     yield from re.search(r"^ExecStart=((?:.*\\\n)*.*)$", unit, re.MULTILINE)[1].split()
     dockerfile = (DEPLOY / "container/Dockerfile").read_text()
@@ -236,12 +33,12 @@ def flags_in_manifests(name):
 
 def test_metrics_are_at_one_port_and_not_at_that_of_the_dcgm_exporter():
     """DCGM's exporter, which GPU nodes usually run, listens on 9400."""
-    agent = named(rendered_by_hand("gpu"), "DaemonSet", "fsdpd-agent")["spec"]["template"]
+    agent = named(of_overlay("gpu"), "DaemonSet", "fsdpd-agent")["spec"]["template"]
     port = agent["metadata"]["annotations"]["prometheus.io/port"]
     assert port != "9400"
     assert f"--metrics-listen=0.0.0.0:{port}" in agent["spec"]["containers"][0]["args"]
     assert {"name": "metrics", "containerPort": int(port)} in agent["spec"]["containers"][0]["ports"]
-    policy = named(rendered_by_hand("gpu"), "NetworkPolicy", "fsdpd-agent")["spec"]["ingress"]
+    policy = named(of_overlay("gpu"), "NetworkPolicy", "fsdpd-agent")["spec"]["ingress"]
     assert [{"port": int(port)}] in [rule.get("ports") for rule in policy]
     for place, said in [("deploy/systemd/agent.env", f"FSDPD_METRICS_LISTEN=0.0.0.0:{port}\n"),
                         ("deploy/container/Dockerfile", f"\nEXPOSE {port}\n"),

@@ -1,0 +1,123 @@
+{{- /* The objects are maps, which `set` changes in place: each of these gives no text. */}}
+
+{{- define "fsdpd.changed" }}
+{{- $object := .object }}
+{{- $values := .root.Values }}
+{{- $labels := dict "app.kubernetes.io/name" "fsdpd" }}
+{{- if .versioned }}{{- $labels = set $labels "app.kubernetes.io/version" .root.Chart.AppVersion }}{{- end }}
+{{- $_ := set $object.metadata "labels" (merge $labels (default dict $object.metadata.labels)) }}
+{{- if ne $object.kind "PriorityClass" }}{{- $_ := set $object.metadata "namespace" .root.Release.Namespace }}{{- end }}
+{{- $key := printf "%s/%s" $object.kind $object.metadata.name }}
+{{- if eq $key "StatefulSet/fsdpd-coordinator" }}{{- include "fsdpd.coordinator" . }}{{- end }}
+{{- if eq $key "DaemonSet/fsdpd-agent" }}{{- include "fsdpd.agent" . }}{{- end }}
+{{- if eq $object.kind "PersistentVolumeClaim" }}
+{{- $size := ternary $values.claims.dataSize $values.claims.checkpointsSize (eq $object.metadata.name "fsdpd-data") }}
+{{- include "fsdpd.claim" (dict "spec" $object.spec "size" $size "class" $values.claims.storageClass) }}
+{{- end }}
+{{- if eq $object.kind "NetworkPolicy" }}{{- include "fsdpd.policy" . }}{{- end }}
+{{- end }}
+
+{{- define "fsdpd.claim" }}
+{{- $_ := set .spec.resources.requests "storage" .size }}
+{{- if .class }}{{- $_ := set .spec "storageClassName" .class }}{{- end }}
+{{- end }}
+
+{{- /* pod, image of the values, root */}}
+{{- define "fsdpd.pod" }}
+{{- $container := index .template.spec.containers 0 }}
+{{- $_ := set .template.metadata.labels "app.kubernetes.io/name" "fsdpd" }}
+{{- $_ := set $container "image" (default (printf "%s:%s" $container.image .root.Chart.AppVersion) .image) }}
+{{- with .root.Values.images.pullSecrets }}{{- $_ := set $.template.spec "imagePullSecrets" . }}{{- end }}
+{{- end }}
+
+{{- define "fsdpd.coordinator" }}
+{{- $values := .root.Values }}
+{{- $spec := .object.spec }}
+{{- $pod := $spec.template.spec }}
+{{- $container := index $pod.containers 0 }}
+{{- include "fsdpd.pod" (dict "template" $spec.template "image" $values.images.coordinator "root" .root) }}
+{{- $_ := set $container "resources" $values.coordinator.resources }}
+{{- $claim := index $spec.volumeClaimTemplates 0 }}
+{{- $_ := set $claim.metadata "labels" (dict "app.kubernetes.io/name" "fsdpd") }}
+{{- include "fsdpd.claim" (dict "spec" $claim.spec "size" $values.coordinator.storage "class" $values.coordinator.storageClass) }}
+{{- if $values.etcd.members }}
+{{- $_ := set $spec "replicas" 3 }}
+{{- $_ := set $spec "podManagementPolicy" "Parallel" }}
+{{- $args := without $container.args "--state-dir=/var/lib/fsdpd" }}
+{{- $args = concat $args (list "--store=$(FSDPD_STORE)" "--advertise=$(POD_NAME).fsdpd-coordinator-peers:7777") }}
+{{- $args = concat $args (list "--etcd-ca=/etc/fsdpd/etcd/ca.crt" "--etcd-cert=/etc/fsdpd/etcd/tls.crt" "--etcd-key=/etc/fsdpd/etcd/tls.key") }}
+{{- $_ := set $container "args" $args }}
+{{- $store := dict "name" "FSDPD_STORE" "value" (printf "etcd://%s/%s" $values.etcd.members $values.etcd.prefix) }}
+{{- $name := dict "name" "POD_NAME" "valueFrom" (dict "fieldRef" (dict "fieldPath" "metadata.name")) }}
+{{- $_ := set $container "env" (list $store $name) }}
+{{- $_ := set $container "volumeMounts" (append $container.volumeMounts (dict "name" "etcd-tls" "mountPath" "/etc/fsdpd/etcd" "readOnly" true)) }}
+{{- $_ := set $pod "volumes" (append $pod.volumes (dict "name" "etcd-tls" "secret" (dict "secretName" "fsdpd-etcd-tls" "defaultMode" 288))) }}
+{{- $_ := set $container "lifecycle" (dict "preStop" (dict "sleep" (dict "seconds" 3))) }}
+{{- $term := dict "topologyKey" "kubernetes.io/hostname" "labelSelector" $spec.selector }}
+{{- $apart := list (dict "weight" 100 "podAffinityTerm" $term) }}
+{{- $_ := set $pod "affinity" (dict "podAntiAffinity" (dict "preferredDuringSchedulingIgnoredDuringExecution" $apart)) }}
+{{- end }}
+{{- if $values.monitoring.enabled }}
+{{- $_ := set $container "args" (append $container.args "--metrics-listen=0.0.0.0:7780") }}
+{{- $_ := set $container "ports" (append $container.ports (dict "name" "metrics" "containerPort" 7780)) }}
+{{- end }}
+{{- end }}
+
+{{- define "fsdpd.agent" }}
+{{- $values := .root.Values }}
+{{- $agent := $values.agent }}
+{{- $pod := .object.spec.template.spec }}
+{{- $container := index $pod.containers 0 }}
+{{- include "fsdpd.pod" (dict "template" .object.spec.template "image" $values.images.agent "root" .root) }}
+{{- $resources := deepCopy $agent.resources }}
+{{- if eq $agent.device "cuda" }}
+{{- range $bound := list "requests" "limits" }}
+{{- $_ := set $resources $bound (set (default dict (get $resources $bound)) "nvidia.com/gpu" (toString $agent.slots)) }}
+{{- end }}
+{{- end }}
+{{- $_ := set $container "resources" $resources }}
+{{- $said := dict "FSDPD_DEVICE" $agent.device "FSDPD_SLOTS" (toString $agent.slots) "FSDPD_GRACE_MS" (mul $agent.graceSeconds 1000 | toString) }}
+{{- range $variable := $container.env }}
+{{- if hasKey $said $variable.name }}{{- $_ := set $variable "value" (get $said $variable.name) }}{{- end }}
+{{- end }}
+{{- range $name, $value := $agent.env }}
+{{- $_ := set $container "env" (append $container.env (dict "name" $name "value" $value)) }}
+{{- end }}
+{{- $_ := set $pod "terminationGracePeriodSeconds" (add $agent.graceSeconds 40) }}
+{{- with $agent.nodeSelector }}{{- $_ := set $pod "nodeSelector" . }}{{- end }}
+{{- with $agent.tolerations }}{{- $_ := set $pod "tolerations" . }}{{- end }}
+{{- range $volume := $pod.volumes }}
+{{- if eq $volume.name "shm" }}{{- $_ := set $volume.emptyDir "sizeLimit" $agent.shm }}{{- end }}
+{{- end }}
+{{- if $values.etcd.members }}
+{{- $peers := list }}
+{{- range $each := until 3 }}{{- $peers = append $peers (printf "fsdpd-coordinator-%d.fsdpd-coordinator-peers:7777" $each) }}{{- end }}
+{{- $args := without $container.args "--coordinator=fsdpd-coordinator:7777" }}
+{{- $_ := set $container "args" (prepend $args (printf "--coordinator=%s" (join "," $peers))) }}
+{{- end }}
+{{- if $values.claims.enabled }}
+{{- $patch := (fromYaml (.root.Files.Get "files/components/claims/agent.yaml")).spec.template.spec }}
+{{- $_ := set $container "volumeMounts" (concat $container.volumeMounts (index $patch.containers 0).volumeMounts) }}
+{{- $_ := set $pod "volumes" (concat $pod.volumes $patch.volumes) }}
+{{- end }}
+{{- end }}
+
+{{- define "fsdpd.policy" }}
+{{- $values := .root.Values }}
+{{- $spec := .object.spec }}
+{{- $prometheus := list (dict "namespaceSelector" (dict "matchLabels" (dict "kubernetes.io/metadata.name" $values.monitoring.namespace))) }}
+{{- if eq .object.metadata.name "fsdpd-coordinator" }}
+{{- if $values.etcd.members }}
+{{- $dns := list (dict "port" 53 "protocol" "UDP") (dict "port" 53 "protocol" "TCP") }}
+{{- $_ := set $spec "egress" (list (dict "ports" (list (dict "port" 2379))) (dict "ports" $dns)) }}
+{{- end }}
+{{- if $values.monitoring.enabled }}
+{{- $_ := set $spec "ingress" (append $spec.ingress (dict "from" $prometheus "ports" (list (dict "port" 7780)))) }}
+{{- end }}
+{{- end }}
+{{- if eq .object.metadata.name "fsdpd-agent" }}
+{{- range $rule := $spec.ingress }}
+{{- if hasKey (index $rule.from 0) "namespaceSelector" }}{{- $_ := set $rule "from" $prometheus }}{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,73 @@
+"""What deploy/ has for Kubernetes, as objects: by overlay, and by the chart with the values that say the same."""
+
+import functools
+import pathlib
+import subprocess
+
+import yaml
+
+from harness.programs import ROOT
+
+DEPLOY = ROOT / "deploy"
+CHART = DEPLOY / "helm/fsdpd"
+OVERLAYS = ["cpu-test", "gpu", "ha-etcd", "monitoring"]
+# The chart makes neither: secrets are in the namespace before the chart is, and a pod that may all is nobody's default.
+NOT_OF_THE_CHART = {"Namespace"}
+
+
+def tool(name):
+    """Of deploy/setup --tools, as tests/run calls it."""
+    found = ROOT / ".tools/bin" / name
+    assert found.exists(), f"{found} is not there: run deploy/setup --tools"
+    return found
+
+
+def rendered(folder):
+    """A kustomization's objects, as text."""
+    done = subprocess.run([tool("kustomize"), "build", folder], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@functools.lru_cache(maxsize=None)
+def overlay_text(overlay, folder=DEPLOY / "kubernetes"):
+    return rendered(pathlib.Path(folder) / "overlays" / overlay)
+
+
+def values_of(overlay):
+    """What helm is told for an overlay; the chart's own values are those of gpu."""
+    return [] if overlay == "gpu" else ["--values", CHART / f"values-{overlay}.yaml"]
+
+
+def helm(verb, *arguments):
+    """Ended, with what it said. Without a cluster to ask it would take Kubernetes for 1.20."""
+    version = ["--kube-version", "1.36"]
+    return subprocess.run([str(each) for each in (tool("helm"), verb, *version, *arguments)], capture_output=True, text=True)
+
+
+@functools.lru_cache(maxsize=None)
+def chart_text(overlay):
+    done = helm("template", "fsdpd", CHART, "--namespace", "fsdpd", *values_of(overlay))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def objects(text):
+    return [each for each in yaml.load_all(text, yaml.CSafeLoader) if each]
+
+
+def of_overlay(overlay):
+    return objects(overlay_text(overlay))
+
+
+def named(among, kind, name):
+    return next(each for each in among if each["kind"] == kind and each["metadata"]["name"] == name)
+
+
+def pod_templates(among):
+    return {each["metadata"]["name"]: each["spec"]["template"] for each in among
+            if each["kind"] in ("StatefulSet", "DaemonSet")}
+
+
+def pod_specs(among):
+    return {name: template["spec"] for name, template in pod_templates(among).items()}

@@ -1,0 +1,340 @@
+"""What deploy/ has for Kubernetes is well formed, and the Helm chart says the same as the overlays.
+
+The schemas are Kubernetes' own, applied strictly: an unknown field is an error, as it is for an API server.
+"""
+
+import copy
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from harness.manifests import (CHART, DEPLOY, NOT_OF_THE_CHART, OVERLAYS, chart_text, helm, named, objects, of_overlay,
+                               overlay_text, pod_specs, pod_templates, rendered, values_of)
+from harness.programs import ROOT, program
+
+KUBERNETES_VERSION = "1.32"
+# Of the Prometheus Operator: their schemas are no part of Kubernetes'.
+OPERATOR = {"PodMonitor", "PrometheusRule"}
+# What the agent adds to the grace of its ranks: 30 s in which it ends them, and some to come and go.
+LEAVE_SECONDS = 40
+
+each_overlay = pytest.mark.parametrize("overlay", OVERLAYS)
+
+
+@functools.lru_cache(maxsize=None)
+def validator():
+    """The folder with kubernetes-validate; installed once per version into the user's cache."""
+    pins = DEPLOY / "kubernetes/validator.txt"
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "fsdpd"
+    folder = cache / f"kubernetes-validate-{hashlib.sha256(pins.read_bytes()).hexdigest()[:12]}"
+    if not folder.exists():
+        partial = folder.with_name(f"{folder.name}.{os.getpid()}")
+        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
+                        "--target", partial, "-r", pins], check=True)
+        try:
+            partial.rename(folder)
+        except OSError:  # Another test run was first.
+            shutil.rmtree(partial)
+    return folder
+
+
+def faults(among, tmp_path):
+    """What the schemas say against the objects; empty when they are right. An unknown kind is a fault too."""
+    stream = tmp_path / "objects.yaml"
+    stream.write_text(yaml.safe_dump_all(among))
+    done = subprocess.run([sys.executable, "-m", "kubernetes_validate", "--strict", "-k", KUBERNETES_VERSION, stream],
+                          env={**os.environ, "PYTHONPATH": str(validator())}, capture_output=True, text=True)
+    lines = (done.stdout + done.stderr).splitlines()
+    assert len(lines) >= len(among), f"the validator judged {len(lines)} of {len(among)} objects"
+    return [line for line in lines if not line.startswith("INFO")]
+
+
+def test_what_overlays_make_satisfies_the_schemas(tmp_path):
+    made = [each for overlay in OVERLAYS for each in of_overlay(overlay) if each["kind"] not in OPERATOR]
+    made += [each for example in (DEPLOY / "kubernetes/examples").glob("*.yaml") for each in objects(example.read_text())]
+    assert not faults(made, tmp_path)
+
+
+def test_typos_are_caught(tmp_path):
+    coordinator = named(of_overlay("cpu-test"), "StatefulSet", "fsdpd-coordinator")
+    typos = [
+        (("spec", "replica"), 2, "replica"),
+        (("spec", "template", "spec", "terminationGracePeriod"), 30, "terminationGracePeriod"),
+        (("spec", "template", "spec", "containers", 0, "readinesProbe"), {}, "readinesProbe"),
+        (("spec", "replicas"), "one", "one"),
+        (("apiVersion",), "apps/v2", "apps/v2"),
+    ]
+    for path, value, said in typos:
+        wrong = copy.deepcopy(coordinator)
+        place = wrong
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = value
+        assert said in "\n".join(faults([wrong], tmp_path)), path
+
+
+# The chart -----------------------------------------------------------------------------------------------------------
+
+
+def in_one_order(value):
+    """Lists whose order says nothing: of named things, and of flags."""
+    if isinstance(value, dict):
+        return {key: sorted(each) if key == "args" else in_one_order(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return sorted(map(in_one_order, value), key=lambda each: (
+            each.get("name", "") if isinstance(each, dict) else "", json.dumps(each, sort_keys=True)))
+    return value
+
+
+def by_name(among):
+    return {(each["kind"], each["metadata"]["name"]): in_one_order(each) for each in among
+            if each["kind"] not in NOT_OF_THE_CHART}
+
+
+@each_overlay
+def test_the_chart_makes_the_objects_of_the_overlay(overlay):
+    chart, kustomized = by_name(objects(chart_text(overlay))), by_name(of_overlay(overlay))
+    assert set(chart) == set(kustomized)
+    for key, made in chart.items():
+        assert made == kustomized[key], key
+
+
+def test_the_chart_is_of_this_release():
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    tags = {image["newTag"] for image in
+            yaml.safe_load((DEPLOY / "kubernetes/base/kustomization.yaml").read_text())["images"]}
+    version = re.search(r'kVersion\[?\]? = "([^"]+)"', (ROOT / "base/version.h").read_text())[1]
+    assert {chart["version"], chart["appVersion"], *tags} == {version}
+
+
+def test_helm_finds_no_fault_with_the_chart():
+    for overlay in OVERLAYS:
+        done = helm("lint", "--strict", CHART, *values_of(overlay))
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("value, said", [
+    ("agent.device=tpu", "agent.device|/agent/device"),
+    ("agent.slots=0", "agent.slots|/agent/slots"),
+    ("agent.slot=2", "slot"),
+    ("etcd.members=http://etcd-0:2379", "etcd.members|/etcd/members"),
+])
+def test_a_wrong_value_is_refused_by_its_name(value, said):
+    done = helm("template", "fsdpd", CHART, "--set", value)
+    assert done.returncode != 0 and re.search(said, done.stderr), done.stderr
+
+
+def test_values_reach_what_they_are_for():
+    done = helm("template", "fsdpd", CHART, "--namespace", "train", "--set", ",".join([
+        "images.agent=registry.example/agent@sha256:abc", "images.pullSecrets[0].name=pull", "agent.graceSeconds=600",
+        "agent.slots=4", "agent.shm=2Gi", "coordinator.storage=20Gi", "coordinator.storageClass=fast",
+        "claims.enabled=true", "claims.storageClass=shared", "claims.dataSize=5Ti"]))
+    assert done.returncode == 0, done.stderr
+    made = objects(done.stdout)
+    agent = pod_specs(made)["fsdpd-agent"]
+    container = agent["containers"][0]
+    assert container["image"] == "registry.example/agent@sha256:abc"
+    assert agent["imagePullSecrets"] == [{"name": "pull"}]
+    assert agent["terminationGracePeriodSeconds"] == 640
+    env = {each["name"]: each.get("value") for each in container["env"]}
+    assert (env["FSDPD_GRACE_MS"], env["FSDPD_SLOTS"]) == ("600000", "4")
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "4"
+    assert {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}} in agent["volumes"]
+    state = named(made, "StatefulSet", "fsdpd-coordinator")["spec"]["volumeClaimTemplates"][0]["spec"]
+    assert (state["storageClassName"], state["resources"]["requests"]["storage"]) == ("fast", "20Gi")
+    data = named(made, "PersistentVolumeClaim", "fsdpd-data")["spec"]
+    assert (data["storageClassName"], data["resources"]["requests"]["storage"]) == ("shared", "5Ti")
+    assert {each["metadata"].get("namespace") for each in made} == {"train", None}  # None: of the whole cluster.
+
+
+# The objects ---------------------------------------------------------------------------------------------------------
+
+
+@each_overlay
+def test_pods_are_restricted(overlay):
+    """Pod Security "restricted", which the namespace enforces, and no token for an API that nobody calls."""
+    made = of_overlay(overlay)
+    namespace = named(made, "Namespace", "fsdpd")["metadata"]["labels"]
+    assert namespace["pod-security.kubernetes.io/enforce"] == "restricted"
+    specs = pod_specs(made)
+    assert set(specs) == {"fsdpd-coordinator", "fsdpd-agent"}
+    for spec in specs.values():
+        assert spec["automountServiceAccountToken"] is False
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in spec["containers"]:
+            context = container["securityContext"]
+            assert context["allowPrivilegeEscalation"] is False and context["readOnlyRootFilesystem"] is True
+            assert context["capabilities"] == {"drop": ["ALL"]}
+
+
+def with_component(name, tmp_path, overlay="gpu"):
+    """An overlay of a user's own: one of ours with a component."""
+    copied = shutil.copytree(DEPLOY / "kubernetes", tmp_path / "deploy/kubernetes")
+    shutil.copytree(ROOT / "dashboards", tmp_path / "dashboards")
+    (copied / "overlays/own").mkdir()
+    (copied / "overlays/own/kustomization.yaml").write_text(yaml.safe_dump({
+        "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "namespace": "fsdpd",
+        "resources": [f"../{overlay}"], "components": [f"../../components/{name}"]}))
+    return objects(rendered(copied / "overlays/own"))
+
+
+def test_rdma_takes_one_capability_and_a_namespace_that_lets_it_be(tmp_path):
+    made = with_component("rdma", tmp_path)
+    container = pod_specs(made)["fsdpd-agent"]["containers"][0]
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["IPC_LOCK"]}
+    assert {"name": "NCCL_IB_DISABLE", "value": "0"} in container["env"]
+    assert set(container["resources"]["limits"]) == {"memory", "nvidia.com/gpu", "rdma/hca"}
+    namespace = named(made, "Namespace", "fsdpd")["metadata"]["labels"]
+    assert namespace["pod-security.kubernetes.io/enforce"] == "privileged"
+
+
+@each_overlay
+def test_selectors_find_the_pods(overlay):
+    made = of_overlay(overlay)
+    labels = [template["metadata"]["labels"] for template in pod_templates(made).values()]
+    services = [each["spec"]["selector"] for each in made if each["kind"] == "Service"]
+    budgets = [each["spec"]["selector"]["matchLabels"] for each in made if each["kind"] == "PodDisruptionBudget"]
+    monitors = [each["spec"]["selector"]["matchLabels"] for each in made if each["kind"] == "PodMonitor"]
+    assert len(services) == 2 and len(budgets) == 1 and len(monitors) == (2 if overlay == "monitoring" else 0)
+    for selector in services + budgets + monitors:
+        assert any(selector.items() <= pod.items() for pod in labels), selector
+    assert budgets == [{"app.kubernetes.io/component": "coordinator"}], "a drain waits for no agent"
+    assert named(made, "StatefulSet", "fsdpd-coordinator")["spec"]["serviceName"] in [
+        each["metadata"]["name"] for each in made if each["kind"] == "Service"]
+
+
+@each_overlay
+def test_every_secret_that_is_mounted_is_made_as_documented(overlay):
+    documented = (ROOT / "docs/deploy.md").read_text()
+    made = set(re.findall(r"^kubectl -n fsdpd create secret generic (\S+)", documented, re.MULTILINE))
+    mounted = {volume["secret"]["secretName"]: volume["secret"] for spec in pod_specs(of_overlay(overlay)).values()
+               for volume in spec["volumes"] if "secret" in volume}
+    assert set(mounted) <= made and len(mounted) == (4 if overlay == "ha-etcd" else 3)
+    # The daemons refuse keys that every user may read.
+    assert all(secret["defaultMode"] & 0o007 == 0 for secret in mounted.values())
+
+
+def test_variables_in_arguments_are_defined():
+    """With the base alone an agent once was told --device=$(FSDPD_DEVICE), and ended."""
+    for made in [objects(rendered(DEPLOY / "kubernetes/base"))] + [of_overlay(overlay) for overlay in OVERLAYS]:
+        for spec in pod_specs(made).values():
+            for container in spec["containers"]:
+                used = set(re.findall(r"\$\((\w+)\)", " ".join(container["args"])))
+                assert used <= {each["name"] for each in container.get("env", [])}
+
+
+@each_overlay
+def test_a_pod_is_given_the_time_that_its_ranks_have_to_save(overlay):
+    agent = pod_specs(of_overlay(overlay))["fsdpd-agent"]
+    env = {each["name"]: each.get("value") for each in agent["containers"][0]["env"]}
+    assert agent["terminationGracePeriodSeconds"] == int(env["FSDPD_GRACE_MS"]) / 1000 + LEAVE_SECONDS
+
+
+@each_overlay
+def test_probes_ask_for_the_process_and_not_for_training(overlay):
+    """A liveness probe that fails ends the ranks: none asks for what a coordinator or a job that is away takes along."""
+    containers = {name: spec["containers"][0] for name, spec in pod_specs(of_overlay(overlay)).items()}
+    for probe in ("startupProbe", "livenessProbe"):
+        assert containers["fsdpd-coordinator"][probe]["grpc"] == {"port": 7779}, "no service: the process itself"
+        assert containers["fsdpd-agent"][probe]["httpGet"] == {"path": "/metrics", "port": "metrics"}
+    assert "readinessProbe" not in containers["fsdpd-agent"]
+
+
+# What an API server lets change in place, of a StatefulSet's spec; elsewhere it is the selector that may not change.
+MUTABLE = {"replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit",
+           "persistentVolumeClaimRetentionPolicy", "minReadySeconds"}
+
+
+def immutable(among):
+    """{(kind, name): what a later apply may not change}."""
+    fixed = {(each["kind"], each["metadata"]["name"]): each["spec"] for each in among
+             if each["kind"] in ("StatefulSet", "DaemonSet", "Deployment")}
+    return {key: {name: value for name, value in spec.items()
+                  if name == "selector" or key[0] == "StatefulSet" and name not in MUTABLE}
+            for key, spec in fixed.items()}
+
+
+def test_the_next_release_changes_nothing_that_may_not_change(tmp_path):
+    folder = shutil.copytree(DEPLOY / "kubernetes", tmp_path / "deploy/kubernetes")
+    shutil.copytree(ROOT / "dashboards", tmp_path / "dashboards")
+    kustomization = folder / "base/kustomization.yaml"
+    version = yaml.safe_load(kustomization.read_text())["images"][0]["newTag"]
+    kustomization.write_text(kustomization.read_text().replace(version, "99.0.0"))
+    for overlay in OVERLAYS:
+        now, later = of_overlay(overlay), objects(overlay_text(overlay, folder))
+        assert now != later, "the release has another version"
+        assert immutable(now) == immutable(later)
+        assert set(immutable(now)) == {("StatefulSet", "fsdpd-coordinator"), ("DaemonSet", "fsdpd-agent")}
+
+
+def test_a_node_offers_as_many_slots_as_gpus():
+    container = pod_specs(of_overlay("gpu"))["fsdpd-agent"]["containers"][0]
+    slots = next(each["value"] for each in container["env"] if each["name"] == "FSDPD_SLOTS")
+    assert {slots} == {container["resources"][bound]["nvidia.com/gpu"] for bound in ("requests", "limits")}
+
+
+def test_agents_know_each_coordinator_by_the_name_that_it_has_itself():
+    made = of_overlay("ha-etcd")
+    coordinators = named(made, "StatefulSet", "fsdpd-coordinator")["spec"]
+    asked = pod_specs(made)["fsdpd-agent"]["containers"][0]["args"]
+    known = next(arg.split("=")[1].split(",") for arg in asked if arg.startswith("--coordinator="))
+    advertised = next(arg.split("=")[1] for arg in coordinators["template"]["spec"]["containers"][0]["args"]
+                      if arg.startswith("--advertise="))
+    assert known == [advertised.replace("$(POD_NAME)", f"fsdpd-coordinator-{index}")
+                     for index in range(coordinators["replicas"])]
+    # And their certificate has it, as documented.
+    assert f" '*.{coordinators['serviceName']}'" in (ROOT / "docs/deploy.md").read_text()
+
+
+# What Prometheus and Grafana take --------------------------------------------------------------------------------------
+
+
+def test_every_dashboard_is_in_a_config_map():
+    maps = [each for each in of_overlay("monitoring") if each["kind"] == "ConfigMap"]
+    assert all(each["metadata"]["labels"]["grafana_dashboard"] == "1" for each in maps)
+    assert {name: text for each in maps for name, text in each["data"].items()} == {
+        path.name: path.read_text() for path in (ROOT / "dashboards").glob("*.json")}, "list it in kustomization.yaml"
+    # What an object may have in etcd, and half of it for what else is in it.
+    assert all(len(json.dumps(each)) < 512 << 10 for each in maps)
+
+
+def test_the_rules_of_the_operator_are_those_of_prometheus():
+    rule = named(of_overlay("monitoring"), "PrometheusRule", "fsdpd")
+    rules = yaml.safe_load((ROOT / "dashboards/rules.yml").read_text())
+    assert rule["spec"] == rules, "run deploy/kubernetes/components/monitoring/remake_rules"
+
+
+def test_prometheus_gets_through_to_what_it_is_told_to_scrape():
+    made = of_overlay("monitoring")
+    for name in ("coordinator", "agent"):
+        port = named(made, "PodMonitor", f"fsdpd-{name}")["spec"]["podMetricsEndpoints"][0]["port"]
+        ports = pod_specs(made)[f"fsdpd-{name}"]["containers"][0]["ports"]
+        number = next(each["containerPort"] for each in ports if each["name"] == port)
+        rules = named(made, "NetworkPolicy", f"fsdpd-{name}")["spec"]["ingress"]
+        open_to = [rule["from"] for rule in rules if rule.get("ports") == [{"port": number}]]
+        assert open_to == [[{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]]
+
+
+# A first job ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_job_is_accepted_and_its_pod_may_reach_the_coordinator(tmp_path):
+    shipped = objects((DEPLOY / "kubernetes/examples/first-job.yaml").read_text())
+    spec = tmp_path / "job.yaml"
+    spec.write_text(named(shipped, "ConfigMap", "fsdpd-first-job")["data"]["job.yaml"])
+    done = subprocess.run([program("client/fsdpctl"), "validate", "--offline", "-f", spec], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    pod = named(shipped, "Job", "fsdpd-first-job")["spec"]["template"]
+    rules = named(of_overlay("cpu-test"), "NetworkPolicy", "fsdpd-coordinator")["spec"]["ingress"]
+    assert {"podSelector": {"matchLabels": {"app.kubernetes.io/component": "client"}}} in rules[0]["from"]
+    assert pod["metadata"]["labels"]["app.kubernetes.io/component"] == "client"
