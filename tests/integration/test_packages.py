@@ -1,0 +1,120 @@
+"""The packages of deploy/packages: what is in them, and that it runs where they put it."""
+
+import shutil
+import subprocess
+import tarfile
+
+import pytest
+
+from harness.manifests import DEPLOY
+from harness.programs import BIN, ROOT, program
+
+MAKE = DEPLOY / "packages/make"
+
+
+def made(*arguments):
+    done = subprocess.run([MAKE, *arguments], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.fixture(scope="module")
+def control(tmp_path_factory):
+    for each in ("coordinator/fsdpd-coordinator", "client/fsdpctl"):
+        program(each)
+    return made("control", tmp_path_factory.mktemp("control"), "--bin", BIN)
+
+
+def test_the_control_plane_is_a_debian_package_whose_programs_run(control, tmp_path):
+    fields = subprocess.run(["dpkg-deb", "--field", control, "Package", "Depends", "Architecture"], capture_output=True,
+                            text=True, check=True).stdout
+    assert "Package: fsdpd-control" in fields and "Architecture: amd64" in fields
+    subprocess.run(["dpkg-deb", "--extract", control, tmp_path], check=True)
+    for name in ("fsdpd-coordinator", "fsdpctl", "fsdpd-certificates"):
+        assert (tmp_path / "usr/bin" / name).stat().st_mode & 0o777 == 0o755
+    version = subprocess.run([tmp_path / "usr/bin/fsdpd-coordinator", "--version"], capture_output=True, text=True)
+    assert version.stdout.split() == ["fsdpd-coordinator", control.split("_")[1]]
+    unit = (tmp_path / "lib/systemd/system/fsdpd-coordinator.service").read_text()
+    assert "ExecStart=/usr/bin/fsdpd-coordinator " in unit and "/usr/local" not in unit
+    # Of all libraries that the programs are linked with, a package is asked for.
+    linked = {line.split()[2] for name in ("fsdpd-coordinator", "fsdpctl") for line in subprocess.run(
+        ["ldd", tmp_path / "usr/bin" / name], capture_output=True, text=True, check=True).stdout.splitlines() if "=>" in line}
+    owners = {subprocess.run(["dpkg", "--search", f"*{path.removeprefix('/lib')}"], capture_output=True, text=True,
+                             check=True).stdout.split(":")[0] for path in linked}
+    # The compiler's own comes with the C++ library.
+    assert all(owner in fields for owner in owners - {"libgcc-s1"}), owners
+
+
+def test_what_an_administrator_changed_stays_over_an_upgrade(control, tmp_path):
+    subprocess.run(["dpkg-deb", "--control", control, tmp_path], check=True)
+    assert (tmp_path / "conffiles").read_text() == "/etc/fsdpd/coordinator.env\n"
+    for script in ("postinst", "prerm"):
+        subprocess.run(["sh", "-n", tmp_path / script], check=True)
+
+
+def test_the_same_files_make_the_same_package(control, tmp_path):
+    again = made("control", tmp_path, "--bin", BIN)
+    assert open(again, "rb").read() == open(control, "rb").read()
+
+
+def compiled(path, text, *flags):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["gcc", "-x", "c", "-", "-x", "none", "-o", path, *flags], input=text, text=True, check=True)
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    """Of a rank and a LibTorch of one function, in the places of the real ones."""
+    folder = tmp_path_factory.mktemp("node")
+    library = folder / "environment/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so"
+    compiled(library, "int answer(void) { return 42; }", "-shared", "-fPIC", f"-Wl,-soname,{library.name}")
+    compiled(folder / "bin/fsdp/fsdpd-rank", "int answer(void); int main(void) { return answer(); }", library,
+             f"-Wl,-rpath,{library.parent}:{library.parents[2]}/nvidia/cu13/lib:/elsewhere/site-packages/torch/lib")
+    (folder / "bin/agent").mkdir()
+    shutil.copy(program("agent/fsdpd-agent"), folder / "bin/agent/fsdpd-agent")
+    archive = made("node", folder / "out", "--bin", folder / "bin", "--environment", folder / "environment")
+    # The rank is to find its libraries where the package puts them, and not where they were.
+    shutil.rmtree(folder / "environment")
+    tarfile.open(archive).extractall(folder)
+    return folder / archive.rsplit("/", 1)[1].removesuffix(".tar.gz")
+
+
+def installed(node, root):
+    done = subprocess.run([node / "install", "--root", root], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_rank_finds_its_libraries_where_the_archive_is_installed(node, tmp_path):
+    installed(node, tmp_path)
+    assert subprocess.run([tmp_path / "usr/local/bin/fsdpd-rank"]).returncode == 42
+    assert subprocess.run([tmp_path / "usr/local/bin/fsdpd-agent", "--version"]).returncode == 0
+    for name in ("fsdpd-agent.service", "fsdpd-devices.service"):
+        assert (tmp_path / "etc/systemd/system" / name).read_text() == (DEPLOY / "systemd" / name).read_text()
+    assert (tmp_path / "etc/sysusers.d/fsdpd.conf").exists()
+
+
+def test_installing_again_replaces_programs_and_leaves_settings(node, tmp_path):
+    installed(node, tmp_path)
+    settings, stale = tmp_path / "etc/fsdpd/agent.env", tmp_path / "usr/local/lib/fsdpd/torch/lib/libof_before.so"
+    settings.write_text("FSDPD_DEVICE=cpu\n")
+    stale.write_text("")
+    installed(node, tmp_path)
+    assert settings.read_text() == "FSDPD_DEVICE=cpu\n" and not stale.exists()
+    assert subprocess.run([tmp_path / "usr/local/bin/fsdpd-rank"]).returncode == 42
+
+
+def test_a_rank_of_another_environment_is_no_package(node, tmp_path):
+    compiled(tmp_path / "bin/fsdp/fsdpd-rank", "int main(void) { return 0; }", "-Wl,-rpath,/elsewhere/torch/lib")
+    (tmp_path / "bin/agent").mkdir()
+    shutil.copy(program("agent/fsdpd-agent"), tmp_path / "bin/agent/fsdpd-agent")
+    (tmp_path / "environment/lib/python3.11/site-packages").mkdir(parents=True)
+    done = subprocess.run([MAKE, "node", tmp_path / "out", "--bin", tmp_path / "bin", "--environment",
+                           tmp_path / "environment"], capture_output=True, text=True)
+    assert done.returncode == 1 and "/elsewhere/torch/lib" in done.stderr and "Traceback" not in done.stderr
+    assert not list((tmp_path / "out").iterdir())
+
+
+def test_the_docs_name_the_packages_as_they_are_made():
+    documented = (ROOT / "docs/deploy.md").read_text()
+    for command in ("deploy/packages/make control OUT", "deploy/packages/make node OUT", "sudo ./install"):
+        assert command in documented
