@@ -1,5 +1,7 @@
 """The packages of deploy/packages: what is in them, and that it runs where they put it."""
 
+import json
+import re
 import shutil
 import subprocess
 import tarfile
@@ -114,7 +116,21 @@ def test_a_rank_of_another_environment_is_no_package(node, tmp_path):
     assert not list((tmp_path / "out").iterdir())
 
 
+def test_the_bill_of_materials_has_what_is_linked_and_loaded():
+    text = subprocess.run([DEPLOY / "packages/sbom"], capture_output=True, text=True, check=True).stdout
+    assert subprocess.run([DEPLOY / "packages/sbom"], capture_output=True, text=True, check=True).stdout == text
+    bill = json.loads(text)
+    assert (bill["spdxVersion"], bill["SPDXID"], bill["dataLicense"]) == ("SPDX-2.3", "SPDXRef-DOCUMENT", "CC0-1.0")
+    versions = {each["name"]: each["versionInfo"] for each in bill["packages"]}
+    assert {"grpc", "abseil", "protobuf", "openssl", "sqlite3", "yaml-cpp", "torch", "nvidia-nccl-cu13"} <= set(versions)
+    pinned = re.search(r"^torch==(\S+)", (ROOT / "third_party/python.txt").read_text(), re.MULTILINE)[1]
+    assert versions["torch"] == pinned and "googletest" not in versions
+    known = {each["SPDXID"] for each in bill["packages"]} | {bill["SPDXID"]}
+    assert len(known) == len(bill["packages"]) + 1
+    assert {each[end] for each in bill["relationships"] for end in ("spdxElementId", "relatedSpdxElement")} == known
+
+
 def test_the_docs_name_the_packages_as_they_are_made():
     documented = (ROOT / "docs/deploy.md").read_text()
-    for command in ("deploy/packages/make control OUT", "deploy/packages/make node OUT", "sudo ./install"):
+    for command in ("deploy/packages/make control OUT", "deploy/packages/make node OUT", "deploy/packages/sbom", "sudo ./install"):
         assert command in documented
