@@ -26,8 +26,8 @@
 #include "agent/job_folders.h"
 #include "agent/log_keeper.h"
 #include "agent/metrics_exporter.h"
-#include "agent/metrics_server.h"
 #include "agent/rank_supervisor.h"
+#include "base/metrics_server.h"
 
 namespace fsdpd {
 

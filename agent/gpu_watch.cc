@@ -8,15 +8,15 @@
 #include <thread>
 #include <utility>
 
+#include "agent/metrics.h"
 #include "agent/rank_series.h"
 #include "base/log.h"
+#include "base/metric.h"
 
 namespace fsdpd {
 namespace {
 
-using prometheus::ClientMetric;
 using prometheus::MetricFamily;
-using prometheus::MetricType;
 
 // For which a card is taken to go on as it did: a step is told of before the next reading.
 constexpr absl::Duration kAhead = absl::Seconds(1);
@@ -208,42 +208,29 @@ class GpuTable {
  private:
   using Value = std::optional<double> (*)(const Gpu&);
 
-  void Add(MetricFamily* family, size_t device, std::optional<double> value,
-           std::vector<ClientMetric::Label> more = {}) const {
+  void Add(MetricFamily* family, size_t device, std::optional<double> value, MetricLabels more = {}) const {
     if (!value.has_value() || now_ - gpus_[device].read_at > kLongestGap) return;
-    ClientMetric metric;
-    metric.label = {{kNodeLabel, node_}, {"device", absl::StrCat("cuda:", device)}};
-    metric.label.insert(metric.label.end(), more.begin(), more.end());
-    (family->type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = *value;
-    family->metric.push_back(std::move(metric));
+    MetricLabels labels = {{kNodeLabel, node_}, {"device", absl::StrCat("cuda:", device)}};
+    labels.insert(labels.end(), more.begin(), more.end());
+    AddSample(family, std::move(labels), *value);
   }
 
-  void Each(const char* name, const char* help, MetricType type, Value value) {
-    MetricFamily family{name, help, type, {}};
+  static MetricFamily Family(const char* name) { return FamilyOf(AgentMetrics(), name); }
+  void Each(const char* name, Value value) {
+    MetricFamily family = Family(name);
     for (size_t i = 0; i < gpus_.size(); ++i) Add(&family, i, value(gpus_[i]));
     Keep(std::move(family));
   }
-  void Gauge(const char* name, const char* help, Value value) { Each(name, help, MetricType::Gauge, value); }
-  void Counter(const char* name, const char* help, Value value) {
-    Each(name, help, MetricType::Counter, value);
-  }
 
   void Readings() {
-    Gauge("fsdpd_gpu_power_watts", "Power of the whole card, over the last second or less.",
-          [](const Gpu& gpu) { return gpu.last.power_watts; });
-    Counter("fsdpd_gpu_energy_joules_total", "Energy of the whole card since its driver was loaded.",
-            [](const Gpu& gpu) { return gpu.last.energy_joules; });
-    Gauge("fsdpd_gpu_sm_clock_hertz", "Clock of the multiprocessors now.",
-          [](const Gpu& gpu) { return gpu.last.sm_clock_hertz; });
-    Gauge("fsdpd_gpu_temperature_celsius", "Temperature of the chip.",
-          [](const Gpu& gpu) { return gpu.last.temperature_celsius; });
+    Each("fsdpd_gpu_power_watts", [](const Gpu& gpu) { return gpu.last.power_watts; });
+    Each("fsdpd_gpu_energy_joules_total", [](const Gpu& gpu) { return gpu.last.energy_joules; });
+    Each("fsdpd_gpu_sm_clock_hertz", [](const Gpu& gpu) { return gpu.last.sm_clock_hertz; });
+    Each("fsdpd_gpu_temperature_celsius", [](const Gpu& gpu) { return gpu.last.temperature_celsius; });
   }
 
   void Slowdowns() {
-    MetricFamily family{"fsdpd_gpu_slowdown_seconds_total",
-                        "Time that the clock was held down since the agent's start, by what held it.",
-                        MetricType::Counter,
-                        {}};
+    MetricFamily family = Family("fsdpd_gpu_slowdown_seconds_total");
     for (size_t i = 0; i < gpus_.size(); ++i) {
       for (int reason = 0; reason < kGpuSlowdowns && gpus_[i].last.slowdowns.has_value(); ++reason) {
         Add(&family, i, gpus_[i].slow_seconds[reason],
@@ -254,53 +241,41 @@ class GpuTable {
   }
 
   void Errors() {
-    MetricFamily family{"fsdpd_gpu_ecc_errors_total",
-                        "Errors of the card's memories since its driver was loaded, by kind.",
-                        MetricType::Counter,
-                        {}};
+    MetricFamily family = Family("fsdpd_gpu_ecc_errors_total");
     for (size_t i = 0; i < gpus_.size(); ++i) {
       Add(&family, i, gpus_[i].last.corrected_ecc_errors, {{"kind", "corrected"}});
       Add(&family, i, gpus_[i].last.uncorrected_ecc_errors, {{"kind", "uncorrected"}});
     }
     Keep(std::move(family));
-    Counter("fsdpd_gpu_xid_errors_total",
-            "Errors that the driver told of (XID) since the agent's start, but for those that programs make.",
-            [](const Gpu& gpu) { return Double(gpu.xids); });
+    Each("fsdpd_gpu_xid_errors_total", [](const Gpu& gpu) { return Double(gpu.xids); });
   }
 
   void Memory() {
-    Gauge("fsdpd_gpu_memory_used_bytes", "Memory of the card in use, by all processes and the driver.",
-          [](const Gpu& gpu) { return Double(gpu.last.used_bytes); });
-    Gauge("fsdpd_gpu_memory_outside_bytes",
-          "Memory in use beside what its rank's allocator and arena hold: CUDA, NCCL, the driver, others.",
-          [](const Gpu& gpu) -> std::optional<double> {
-            if (!gpu.last.used_bytes.has_value() || !gpu.memory.has_value()) return std::nullopt;
-            return static_cast<double>(*gpu.last.used_bytes - gpu.memory->reserved_bytes());
-          });
-    Counter("fsdpd_gpu_allocator_retries_total",
-            "Times that its rank's allocator gave all it had back to the card and asked again.",
-            [](const Gpu& gpu) -> std::optional<double> {
-              if (!gpu.memory.has_value()) return std::nullopt;
-              return static_cast<double>(gpu.memory->allocator_retries());
-            });
-    Counter("fsdpd_gpu_out_of_memory_total", "Requests of its rank that failed for lack of memory.",
-            [](const Gpu& gpu) -> std::optional<double> {
-              if (!gpu.memory.has_value()) return std::nullopt;
-              return static_cast<double>(gpu.memory->out_of_memory());
-            });
+    Each("fsdpd_gpu_memory_bytes", [](const Gpu& gpu) { return Double(gpu.memory_bytes); });
+    Each("fsdpd_gpu_memory_used_bytes", [](const Gpu& gpu) { return Double(gpu.last.used_bytes); });
+    Each("fsdpd_gpu_memory_outside_bytes", [](const Gpu& gpu) -> std::optional<double> {
+      if (!gpu.last.used_bytes.has_value() || !gpu.memory.has_value()) return std::nullopt;
+      return static_cast<double>(*gpu.last.used_bytes - gpu.memory->reserved_bytes());
+    });
+    Each("fsdpd_gpu_allocator_retries_total", [](const Gpu& gpu) -> std::optional<double> {
+      if (!gpu.memory.has_value()) return std::nullopt;
+      return static_cast<double>(gpu.memory->allocator_retries());
+    });
+    Each("fsdpd_gpu_out_of_memory_total", [](const Gpu& gpu) -> std::optional<double> {
+      if (!gpu.memory.has_value()) return std::nullopt;
+      return static_cast<double>(gpu.memory->out_of_memory());
+    });
   }
 
   void Steps() {
-    Gauge("fsdpd_gpu_step_energy_joules", "Energy of the whole card in its rank's last step.",
-          [](const Gpu& gpu) -> std::optional<double> {
-            if (!gpu.step.has_value()) return std::nullopt;
-            return gpu.step->energy_joules();
-          });
-    Gauge("fsdpd_gpu_step_sm_clock_hertz", "Mean clock of the multiprocessors in its rank's last step.",
-          [](const Gpu& gpu) -> std::optional<double> {
-            if (!gpu.step.has_value() || gpu.step->sm_clock_hertz() <= 0) return std::nullopt;
-            return gpu.step->sm_clock_hertz();
-          });
+    Each("fsdpd_gpu_step_energy_joules", [](const Gpu& gpu) -> std::optional<double> {
+      if (!gpu.step.has_value()) return std::nullopt;
+      return gpu.step->energy_joules();
+    });
+    Each("fsdpd_gpu_step_sm_clock_hertz", [](const Gpu& gpu) -> std::optional<double> {
+      if (!gpu.step.has_value() || gpu.step->sm_clock_hertz() <= 0) return std::nullopt;
+      return gpu.step->sm_clock_hertz();
+    });
   }
 
   static std::optional<double> Double(const std::optional<int64_t>& value) {

@@ -134,6 +134,7 @@ TEST_F(GpuWatchTest, ACounterThatMovesNowAndThenIsTakenToBeEven) {
 TEST_F(GpuWatchTest, MemoryOfOthersIsWhatTheRankDoesNotHold) {
   watch_->Sample();
   EXPECT_TRUE(Mentions("fsdpd_gpu_memory_used_bytes{fsdpd_node=\"node-0\",device=\"cuda:0\"} 4294967296"));
+  EXPECT_TRUE(Mentions("fsdpd_gpu_memory_bytes{fsdpd_node=\"node-0\",device=\"cuda:0\"} "));
   EXPECT_FALSE(Mentions("fsdpd_gpu_memory_outside_bytes")) << "no rank has said what it holds";
   v1::StepReport report = StepOf(0.1);
   report.mutable_memory()->set_reserved_bytes(int64_t{3} << 30);

@@ -20,7 +20,7 @@
 #include "agent/rank_body.h"
 #include "agent/rank_link.h"
 #include "agent/rank_stillness.h"
-#include "agent/unique_fd.h"
+#include "base/unique_fd.h"
 #include "proto/fsdpd/v1/agent.pb.h"
 #include "proto/fsdpd/v1/rank.pb.h"
 

@@ -34,8 +34,8 @@
 #include "agent/attempt.h"
 #include "agent/log_loss.h"
 #include "agent/rank_logs.h"
-#include "agent/unique_fd.h"
 #include "base/mutex.h"
+#include "base/unique_fd.h"
 #include "proto/fsdpd/v1/agent.pb.h"
 
 namespace fsdpd {

@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "agent/unique_fd.h"
 #include "base/errno_status.h"
 #include "base/limits.h"
+#include "base/unique_fd.h"
 
 namespace fsdpd {
 namespace {

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "agent/log_lines.h"
-#include "agent/unique_fd.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/unique_fd.h"
 
 namespace fsdpd {
 namespace {

@@ -23,7 +23,6 @@
 
 #include "agent/agent.h"
 #include "agent/plugin_check.h"
-#include "agent/unique_fd.h"
 #include "base/address.h"
 #include "base/check.h"
 #include "base/clock.h"
@@ -33,6 +32,7 @@
 #include "base/quiet_grpc.h"
 #include "base/rank_cores.h"
 #include "base/rank_env.h"
+#include "base/unique_fd.h"
 #include "base/version.h"
 
 namespace fsdpd {

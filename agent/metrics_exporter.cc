@@ -1,29 +1,24 @@
 #include "agent/metrics_exporter.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
+#include "agent/metrics.h"
+#include "base/metric.h"
 #include "base/version.h"
 
 namespace fsdpd {
 namespace {
 
-using prometheus::ClientMetric;
 using prometheus::MetricFamily;
-using prometheus::MetricType;
 
-MetricFamily Single(const char* name, const char* help, double value,
-                    std::vector<ClientMetric::Label> labels = {}) {
-  ClientMetric metric;
-  metric.label = std::move(labels);
-  metric.gauge.value = value;
-  return {name, help, MetricType::Gauge, {std::move(metric)}};
-}
+MetricFamily Family(const char* name) { return FamilyOf(AgentMetrics(), name); }
 
-MetricFamily SingleCounter(const char* name, const char* help, double value) {
-  ClientMetric metric;
-  metric.counter.value = value;
-  return {name, help, MetricType::Counter, {std::move(metric)}};
+MetricFamily Single(const char* name, double value, MetricLabels labels = {}) {
+  MetricFamily family = Family(name);
+  AddSample(&family, std::move(labels), value);
+  return family;
 }
 
 // As the coordinator calls what follows from it (FailureCause). What a newer rank knows is not told apart.
@@ -60,6 +55,7 @@ void MetricsExporter::RankLaunched(const RankId& id, const std::string& device) 
   }
   job.ranks.insert_or_assign(id.rank, RankSeries(id, node_, device));
   ++job.live_ranks;
+  DropEnded();
 }
 
 RankSeries* MetricsExporter::Find(const RankId& id) {
@@ -123,10 +119,18 @@ void MetricsExporter::AddFailure(v1::RankFault::Kind fault) {
 }
 
 void MetricsExporter::DropEnded() const {
-  const absl::Time now = clock_->Now();
+  absl::Time drop_before = clock_->Now() - kSeriesLinger;
+  std::vector<absl::Time> ended;
+  for (const auto& [id, job] : jobs_) {
+    if (job.live_ranks == 0) ended.push_back(job.ended);
+  }
+  if (ended.size() > kMaxEndedJobs) {
+    std::nth_element(ended.begin(), ended.begin() + kMaxEndedJobs, ended.end(), std::greater<>());
+    drop_before = std::max(drop_before, ended[kMaxEndedJobs]);
+  }
   for (auto it = jobs_.begin(); it != jobs_.end();) {
     const Job& job = it->second;
-    it = job.live_ranks == 0 && now - job.ended >= kSeriesLinger ? jobs_.erase(it) : std::next(it);
+    it = job.live_ranks == 0 && job.ended <= drop_before ? jobs_.erase(it) : std::next(it);
   }
 }
 
@@ -139,53 +143,29 @@ std::vector<MetricFamily> MetricsExporter::Collect() const {
   DropEnded();
   std::vector<const RankSeries*> series;
   int live_ranks = 0;
-  MetricFamily restarts{"fsdpd_restarts_total",
-                        "Launches of the job after its first: its attempt number less one.",
-                        MetricType::Counter,
-                        {}};
+  MetricFamily restarts = Family("fsdpd_restarts_total");
   for (const auto& [id, job] : jobs_) {
     for (const auto& [number, rank] : job.ranks) series.push_back(&rank);
     live_ranks += job.live_ranks;
-    ClientMetric metric;
-    metric.label = {{kJobLabel, id}};
-    metric.counter.value = std::max(0, job.attempt - 1);
-    restarts.metric.push_back(std::move(metric));
+    AddSample(&restarts, {{kJobLabel, id}}, std::max(0, job.attempt - 1));
   }
   std::vector<MetricFamily> families = CollectSeries(series);
   if (!restarts.metric.empty()) families.push_back(std::move(restarts));
-  families.push_back(Single("fsdpd_agent_slots", "Ranks that this node can run at once.", slots_));
-  families.push_back(Single("fsdpd_agent_ranks", "Rank processes that run on this node.", live_ranks));
-  families.push_back(
-      Single("fsdpd_agent_connected", "1 while the agent is attached to its coordinator.", connected_));
+  families.push_back(Single("fsdpd_agent_slots", slots_));
+  families.push_back(Single("fsdpd_agent_ranks", live_ranks));
+  families.push_back(Single("fsdpd_agent_connected", connected_));
   if (expiry_.has_value()) {
     families.push_back(Single("fsdpd_agent_certificate_expiry_timestamp_seconds",
-                              "When the certificate that the agent shows its coordinator expires.",
                               static_cast<double>(absl::ToUnixSeconds(*expiry_))));
   }
-  families.push_back(
-      SingleCounter("fsdpd_log_loss_seconds_total",
-                    "Time in which the work folder's disk took nothing while ranks ran, so that "
-                    "what they logged is lost.",
-                    absl::ToDoubleSeconds(log_loss_)));
-  families.push_back(
-      SingleCounter("fsdpd_hangs_total",
-                    "Attempts that were ended since nothing moved any more, with a rank of this "
-                    "node as the cause (rank 0, where no rank was).",
-                    static_cast<double>(hangs_)));
-  MetricFamily failures{"fsdpd_rank_failures_total",
-                        "Ranks that failed here, none of their attempt's here before them, by what they or "
-                        "the agent say of it: process where neither knows more.",
-                        MetricType::Counter,
-                        {}};
+  families.push_back(Single("fsdpd_log_loss_seconds_total", absl::ToDoubleSeconds(log_loss_)));
+  families.push_back(Single("fsdpd_hangs_total", static_cast<double>(hangs_)));
+  MetricFamily failures = Family("fsdpd_rank_failures_total");
   for (const auto& [cause, count] : failures_) {
-    ClientMetric metric;
-    metric.label = {{"cause", cause}};
-    metric.counter.value = static_cast<double>(count);
-    failures.metric.push_back(std::move(metric));
+    AddSample(&failures, {{"cause", cause}}, static_cast<double>(count));
   }
   families.push_back(std::move(failures));
-  families.push_back(
-      Single("fsdpd_build_info", "The agent's version; always 1.", 1, {{"version", kVersion}}));
+  families.push_back(Single("fsdpd_build_info", 1, {{"version", kVersion}}));
   return families;
 }
 

@@ -1,6 +1,7 @@
 // This agent's /metrics: the series of its ranks and of itself. It owns the life of a series: it appears with
 // the rank, stays for kSeriesLinger after the job's last rank on this node has ended, so that the last values
-// are scraped, and goes then, so that a node that runs a thousand jobs does not export a thousand jobs.
+// are scraped, and goes then, whether anybody scrapes or not; of more than kMaxEndedJobs that are to stay the
+// oldest go before. So a node that runs a thousand jobs exports and keeps no thousand jobs.
 //
 // Thread safety: all methods; scrapes come on the server's thread (metrics_server.h).
 #pragma once
@@ -24,6 +25,8 @@
 namespace fsdpd {
 
 constexpr absl::Duration kSeriesLinger = absl::Minutes(5);
+constexpr size_t kMaxEndedJobs =
+    16;  // Jobs of a few seconds, one after the other, are mostly of one program.
 
 class MetricsExporter {
  public:
@@ -63,7 +66,7 @@ class MetricsExporter {
   const int slots_;
   Clock* const clock_;
   mutable Mutex mutex_;
-  mutable std::map<std::string, Job> jobs_ ABSL_GUARDED_BY(mutex_);  // Scrapes drop what is over.
+  mutable std::map<std::string, Job> jobs_ ABSL_GUARDED_BY(mutex_);  // Scrapes too drop what is over.
   bool connected_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Duration log_loss_ ABSL_GUARDED_BY(mutex_);
   int64_t hangs_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -4,6 +4,9 @@
 #include <prometheus/text_serializer.h>
 
 #include <set>
+#include <string>
+
+#include "agent/metrics.h"
 
 namespace fsdpd {
 namespace {
@@ -230,6 +233,37 @@ TEST_F(MetricsExporterTest, RemovesAJobsSeriesFiveMinutesAfterItsLastRankHere) {
   clock_.Advance(absl::Seconds(1));
   EXPECT_FALSE(Mentions("job=\"job\""));
   EXPECT_TRUE(Has("fsdpd_agent_ranks 0"));
+}
+
+TEST_F(MetricsExporterTest, TwoThousandJobsLeaveFewSeriesAlsoWhereNobodyScrapes) {
+  for (int i = 0; i < 2000; ++i) {
+    const RankId id{{"job-" + std::to_string(i), 1}, 0};
+    exporter_.RankLaunched(id, "cpu");
+    exporter_.RankStepped(id, 1, Step(1));
+    exporter_.RankEnded(id, false);
+    clock_.Advance(absl::Milliseconds(10));
+  }
+  exporter_.RankLaunched(kFirst, "cpu");
+  std::set<std::string> jobs;
+  for (const std::string& line : Scrape()) {
+    const std::string label = "fsdpd_job=\"";
+    const size_t at = line.find(label);
+    if (at == std::string::npos) continue;
+    const size_t begin = at + label.size();
+    jobs.insert(line.substr(begin, line.find('"', begin) - begin));
+  }
+  EXPECT_EQ(jobs.size(), kMaxEndedJobs + 1);
+  EXPECT_EQ(jobs.count("job-1999"), 1u) << "the newest";
+  EXPECT_LE(Scrape().size(), (kMaxEndedJobs + 1) * 40 + 20);
+}
+
+TEST_F(MetricsExporterTest, WhatIsExportedIsInTheTable) {
+  std::set<std::string> rows;
+  for (const Metric& row : AgentMetrics()) EXPECT_TRUE(rows.insert(row.name).second) << row.name;
+  exporter_.RankLaunched(kFirst, "cpu");
+  exporter_.RankStepped(kFirst, 1, Step(1));
+  for (const prometheus::MetricFamily& family : exporter_.Collect())
+    EXPECT_EQ(rows.count(family.name), 1u) << family.name;
 }
 
 TEST_F(MetricsExporterTest, ANewAttemptStartsCountersAgainAndCountsARestart) {

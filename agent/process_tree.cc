@@ -19,9 +19,9 @@
 #include <sstream>
 
 #include "agent/pidfd.h"
-#include "agent/unique_fd.h"
 #include "base/clock.h"
 #include "base/errno_status.h"
+#include "base/unique_fd.h"
 
 namespace fsdpd {
 namespace {

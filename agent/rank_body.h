@@ -13,7 +13,7 @@
 #include <optional>
 #include <string>
 
-#include "agent/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace fsdpd {
 

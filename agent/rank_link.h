@@ -14,8 +14,8 @@
 #include <string>
 #include <vector>
 
-#include "agent/unique_fd.h"
 #include "base/frame.h"
+#include "base/unique_fd.h"
 #include "proto/fsdpd/v1/rank.pb.h"
 
 namespace fsdpd {

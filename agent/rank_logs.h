@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "agent/attempt.h"
-#include "agent/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace fsdpd {
 

@@ -27,7 +27,7 @@
 
 #include "agent/process_tree.h"
 #include "agent/rank_body.h"
-#include "agent/unique_fd.h"
+#include "base/unique_fd.h"
 
 namespace fsdpd {
 

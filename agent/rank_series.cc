@@ -6,12 +6,13 @@
 #include <functional>
 #include <utility>
 
+#include "agent/metrics.h"
+#include "base/metric.h"
+
 namespace fsdpd {
 namespace {
 
-using prometheus::ClientMetric;
 using prometheus::MetricFamily;
-using prometheus::MetricType;
 
 struct OpName {
   v1::CommOp op;
@@ -25,15 +26,8 @@ constexpr OpName kOps[] = {
     {v1::COMM_OP_OUTER_GATHER, "outer_gather", false},
 };
 
-std::vector<ClientMetric::Label> Labels(const RankId& id) {
+MetricLabels Labels(const RankId& id) {
   return {{kJobLabel, id.of.job_id}, {"rank", std::to_string(id.rank)}};
-}
-
-void AddSample(MetricFamily* family, std::vector<ClientMetric::Label> labels, double value) {
-  ClientMetric metric;
-  metric.label = std::move(labels);
-  (family->type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
-  family->metric.push_back(std::move(metric));
 }
 
 double ExcessOf(const v1::MemoryReport& report) {
@@ -44,7 +38,7 @@ double ExcessOf(const v1::MemoryReport& report) {
   return static_cast<double>(excess);
 }
 
-MetricFamily Family(const char* name, const char* help, MetricType type) { return {name, help, type, {}}; }
+MetricFamily Family(const char* name) { return FamilyOf(AgentMetrics(), name); }
 
 }  // namespace
 
@@ -109,18 +103,18 @@ class SeriesTable {
   using CheckpointValue = double (*)(const v1::SavedCheckpoint&);
   using OpValue = double (*)(const RankSeries::OpTotals&);
 
-  void Counter(const char* name, const char* help, Value value) {
-    MetricFamily family = Family(name, help, MetricType::Counter);
+  void Counter(const char* name, Value value) {
+    MetricFamily family = Family(name);
     for (const RankSeries* rank : ranks_) AddSample(&family, Labels(rank->id_), value(*rank));
     Keep(std::move(family));
   }
 
-  void Operation(const char* name, const char* help, OpValue value) {
-    MetricFamily family = Family(name, help, MetricType::Counter);
+  void Operation(const char* name, OpValue value) {
+    MetricFamily family = Family(name);
     for (const RankSeries* rank : ranks_) {
       for (const OpName& op : kOps) {
         if (!op.always && rank->ops_[op.op].bytes == 0) continue;
-        std::vector<ClientMetric::Label> labels = Labels(rank->id_);
+        MetricLabels labels = Labels(rank->id_);
         labels.push_back({"op", op.name});
         AddSample(&family, std::move(labels), value(rank->ops_[op.op]));
       }
@@ -129,8 +123,8 @@ class SeriesTable {
   }
 
   // For what only some jobs have.
-  void MaybeGauge(const char* name, const char* help, MaybeValue value) {
-    MetricFamily family = Family(name, help, MetricType::Gauge);
+  void MaybeGauge(const char* name, MaybeValue value) {
+    MetricFamily family = Family(name);
     for (const RankSeries* rank : ranks_) {
       if (const auto known = value(*rank)) AddSample(&family, Labels(rank->id_), *known);
     }
@@ -138,24 +132,24 @@ class SeriesTable {
   }
 
   // Only of ranks that save. From the start on, so that the first failure is an increase.
-  void CheckpointCounter(const char* name, const char* help, Value value) {
-    MetricFamily family = Family(name, help, MetricType::Counter);
+  void CheckpointCounter(const char* name, Value value) {
+    MetricFamily family = Family(name);
     for (const RankSeries* rank : ranks_) {
       if (rank->saves_) AddSample(&family, Labels(rank->id_), value(*rank));
     }
     Keep(std::move(family));
   }
 
-  void CheckpointGauge(const char* name, const char* help, CheckpointValue value) {
-    MetricFamily family = Family(name, help, MetricType::Gauge);
+  void CheckpointGauge(const char* name, CheckpointValue value) {
+    MetricFamily family = Family(name);
     for (const RankSeries* rank : ranks_) {
       if (rank->last_checkpoint_) AddSample(&family, Labels(rank->id_), value(*rank->last_checkpoint_));
     }
     Keep(std::move(family));
   }
 
-  void StepGauge(const char* name, const char* help, Value value) {
-    MetricFamily family = Family(name, help, MetricType::Gauge);
+  void StepGauge(const char* name, Value value) {
+    MetricFamily family = Family(name);
     for (const RankSeries* rank : ranks_) {
       if (rank->steps_ > 0) AddSample(&family, Labels(rank->id_), value(*rank));
     }
@@ -163,49 +157,32 @@ class SeriesTable {
   }
 
   void Counters() {
-    Counter("fsdpd_steps_total", "Optimizer steps done in this attempt.",
-            [](const RankSeries& r) { return r.steps_; });
-    Counter("fsdpd_step_seconds_total", "Wall time of all steps of this attempt.",
-            [](const RankSeries& r) { return r.step_seconds_; });
-    Counter("fsdpd_tokens_total", "This rank's share of the tokens trained on.",
-            [](const RankSeries& r) { return r.tokens_; });
-    Counter("fsdpd_compute_seconds_total", "Time that the compute lane was busy.",
-            [](const RankSeries& r) { return r.compute_seconds_; });
-    Counter("fsdpd_exposed_seconds_total", "Time with the compute lane idle and any communication under way.",
-            [](const RankSeries& r) { return r.exposed_seconds_; });
-    Counter("fsdpd_data_wait_seconds_total",
-            "Time that the rank's host waited for the tokens of steps before it submitted them.",
-            [](const RankSeries& r) { return r.data_wait_seconds_; });
-    Counter("fsdpd_skipped_steps_total", "Steps without an update: a gradient was not finite, or a spike.",
-            [](const RankSeries& r) { return r.skipped_steps_; });
+    Counter("fsdpd_steps_total", [](const RankSeries& r) { return r.steps_; });
+    Counter("fsdpd_step_seconds_total", [](const RankSeries& r) { return r.step_seconds_; });
+    Counter("fsdpd_tokens_total", [](const RankSeries& r) { return r.tokens_; });
+    Counter("fsdpd_compute_seconds_total", [](const RankSeries& r) { return r.compute_seconds_; });
+    Counter("fsdpd_exposed_seconds_total", [](const RankSeries& r) { return r.exposed_seconds_; });
+    Counter("fsdpd_data_wait_seconds_total", [](const RankSeries& r) { return r.data_wait_seconds_; });
+    Counter("fsdpd_skipped_steps_total", [](const RankSeries& r) { return r.skipped_steps_; });
     BadSteps();
-    Counter(
-        "fsdpd_memory_spikes_total",
-        "Steps whose peak was over 1.1 times the median of those before, or the plan and any step before.",
-        [](const RankSeries& r) { return static_cast<double>(r.last_.memory().spikes()); });
+    Counter("fsdpd_memory_spikes_total",
+            [](const RankSeries& r) { return static_cast<double>(r.last_.memory().spikes()); });
     Counter("fsdpd_device_mallocs_total",
-            "Times that the rank's process asked its GPU for memory, whichever library did; malloc by the "
-            "allocator on "
-            "CPU ranks.",
             [](const RankSeries& r) { return static_cast<double>(r.last_.memory().device_mallocs()); });
     Counter("fsdpd_device_frees_total",
-            "Times that the rank's process gave its GPU memory back; free by the allocator on CPU ranks.",
             [](const RankSeries& r) { return static_cast<double>(r.last_.memory().device_frees()); });
-    Counter("fsdpd_allocations_total", "Allocator requests, served from the cache or not.",
+    Counter("fsdpd_allocations_total",
             [](const RankSeries& r) { return static_cast<double>(r.last_.memory().allocations()); });
   }
 
   // What the loss scale of fp16 skips is none of these. All ranks judge a step alike: rank 0's are enough.
   void BadSteps() {
-    MetricFamily family = Family(
-        "fsdpd_bad_steps_total",
-        "Steps that train.on_nonfinite or train.on_spike skipped, or that the attempt ended by, by kind.",
-        MetricType::Counter);
+    MetricFamily family = Family("fsdpd_bad_steps_total");
     for (const RankSeries* rank : ranks_) {
       if (rank->id_.rank != 0) continue;
       for (const auto& [kind, name] : {std::pair(v1::BAD_STEP_KIND_NONFINITE, "nonfinite"),
                                        std::pair(v1::BAD_STEP_KIND_SPIKE, "spike")}) {
-        std::vector<ClientMetric::Label> labels = Labels(rank->id_);
+        MetricLabels labels = Labels(rank->id_);
         labels.push_back({"kind", name});
         AddSample(&family, std::move(labels), rank->bad_steps_[static_cast<size_t>(kind)]);
       }
@@ -214,60 +191,47 @@ class SeriesTable {
   }
 
   void Operations() {
-    Operation("fsdpd_comm_seconds_total", "Time that communication lanes were busy, by operation.",
-              [](const RankSeries::OpTotals& t) { return t.seconds; });
+    Operation("fsdpd_comm_seconds_total", [](const RankSeries::OpTotals& t) { return t.seconds; });
     Operation("fsdpd_comm_exposed_seconds_total",
-              "Communication time with the compute lane idle, by operation; what is exposed at the same time "
-              "counts for each.",
               [](const RankSeries::OpTotals& t) { return t.exposed_seconds; });
-    Operation("fsdpd_comm_bytes_total", "Bytes that this rank received, by operation.",
-              [](const RankSeries::OpTotals& t) { return t.bytes; });
+    Operation("fsdpd_comm_bytes_total", [](const RankSeries::OpTotals& t) { return t.bytes; });
   }
 
   void Gauges() {
-    StepGauge("fsdpd_step_seconds", "Wall time of the last step.",
-              [](const RankSeries& r) { return r.last_.step_seconds(); });
-    StepGauge("fsdpd_loss", "Mean loss of the last step's global batch.",
-              [](const RankSeries& r) { return r.last_.loss(); });
-    StepGauge("fsdpd_grad_norm", "Global gradient norm of the last step, before clipping.",
-              [](const RankSeries& r) { return r.last_.grad_norm(); });
+    StepGauge("fsdpd_step_seconds", [](const RankSeries& r) { return r.last_.step_seconds(); });
+    StepGauge("fsdpd_loss", [](const RankSeries& r) { return r.last_.loss(); });
+    StepGauge("fsdpd_grad_norm", [](const RankSeries& r) { return r.last_.grad_norm(); });
     // The same on all ranks, by the job's spec: rank 0's is enough, as a rank has few series.
-    MaybeGauge("fsdpd_learning_rate", "Learning rate of the last step.", [](const RankSeries& r) {
+    MaybeGauge("fsdpd_learning_rate", [](const RankSeries& r) {
       return r.id_.rank == 0 && r.steps_ > 0 ? std::optional(r.last_.learning_rate()) : std::nullopt;
     });
-    MaybeGauge("fsdpd_loss_scale", "Loss scale of the last step; fp16 only.", [](const RankSeries& r) {
+    MaybeGauge("fsdpd_loss_scale", [](const RankSeries& r) {
       return r.last_.has_loss_scale() ? std::optional(r.last_.loss_scale()) : std::nullopt;
     });
     // Likewise.
-    MaybeGauge("fsdpd_validation_loss", "Mean loss over the validation data, of the last evaluation.",
+    MaybeGauge("fsdpd_validation_loss",
                [](const RankSeries& r) { return r.id_.rank == 0 ? r.validation_loss_ : std::nullopt; });
-    StepGauge("fsdpd_last_step_timestamp_seconds", "When the last step ended, as Unix time.",
+    StepGauge("fsdpd_last_step_timestamp_seconds",
               [](const RankSeries& r) { return static_cast<double>(r.last_.unix_nanos()) * 1e-9; });
     // Not before the end: a rank has few series.
-    MaybeGauge("fsdpd_steps_left",
-               "0, once the job has made its last step and its results are being written.",
-               [](const RankSeries& r) {
-                 const double left = r.goal_steps_ - static_cast<double>(r.last_.step());
-                 return r.last_.step() > 0 && left == 0 ? std::optional(left) : std::nullopt;
-               });
-    StepGauge("fsdpd_memory_allocated_bytes", "Live tensors and arena at the end of the last step.",
+    MaybeGauge("fsdpd_steps_left", [](const RankSeries& r) {
+      const double left = r.goal_steps_ - static_cast<double>(r.last_.step());
+      return r.last_.step() > 0 && left == 0 ? std::optional(left) : std::nullopt;
+    });
+    StepGauge("fsdpd_memory_allocated_bytes",
               [](const RankSeries& r) { return static_cast<double>(r.last_.memory().allocated_bytes()); });
-    StepGauge("fsdpd_memory_reserved_bytes", "Memory held from the device at the end of the last step.",
+    StepGauge("fsdpd_memory_reserved_bytes",
               [](const RankSeries& r) { return static_cast<double>(r.last_.memory().reserved_bytes()); });
-    StepGauge("fsdpd_memory_peak_bytes", "Highest allocated memory within the last step.",
+    StepGauge("fsdpd_memory_peak_bytes",
               [](const RankSeries& r) { return static_cast<double>(r.last_.memory().peak_bytes()); });
   }
 
   // One series at most: the newest takes the place of the one before.
   void Spikes() {
-    MetricFamily family =
-        Family("fsdpd_memory_spike_excess_bytes",
-               "How far the peak of the last memory spike was above the median of the steps before, or "
-               "above the plan where that is more, by the instruction that it was reached in.",
-               MetricType::Gauge);
+    MetricFamily family = Family("fsdpd_memory_spike_excess_bytes");
     for (const RankSeries* rank : ranks_) {
       if (!rank->spike_.has_value()) continue;
-      std::vector<ClientMetric::Label> labels = Labels(rank->id_);
+      MetricLabels labels = Labels(rank->id_);
       labels.push_back({"instruction", rank->spike_->spike().instruction()});
       AddSample(&family, std::move(labels), ExcessOf(*rank->spike_));
     }
@@ -275,32 +239,25 @@ class SeriesTable {
   }
 
   void Checkpoints() {
-    CheckpointCounter("fsdpd_checkpoints_total", "Checkpoints that were committed in this attempt.",
-                      [](const RankSeries& r) { return r.checkpoints_; });
+    CheckpointCounter("fsdpd_checkpoints_total", [](const RankSeries& r) { return r.checkpoints_; });
     CheckpointCounter("fsdpd_checkpoint_failures_total",
-                      "Checkpoints of this attempt that could not be written.",
                       [](const RankSeries& r) { return r.failed_checkpoints_; });
     CheckpointCounter("fsdpd_checkpoint_stall_seconds_total",
-                      "Time that training waited for checkpoints, failed ones too.",
                       [](const RankSeries& r) { return r.checkpoint_stall_seconds_; });
-    CheckpointGauge("fsdpd_checkpoint_last_step", "Step of the newest committed checkpoint.",
+    CheckpointGauge("fsdpd_checkpoint_last_step",
                     [](const v1::SavedCheckpoint& c) { return static_cast<double>(c.step()); });
     CheckpointGauge("fsdpd_checkpoint_last_success_timestamp_seconds",
-                    "When the newest checkpoint was committed, as Unix time.",
                     [](const v1::SavedCheckpoint& c) { return static_cast<double>(c.unix_nanos()) * 1e-9; });
-    CheckpointGauge("fsdpd_checkpoint_seconds",
-                    "From snapshot to commit, of the newest committed checkpoint.",
-                    [](const v1::SavedCheckpoint& c) { return c.seconds(); });
-    CheckpointGauge("fsdpd_checkpoint_bytes", "Size of the newest committed checkpoint's files.",
+    CheckpointGauge("fsdpd_checkpoint_seconds", [](const v1::SavedCheckpoint& c) { return c.seconds(); });
+    CheckpointGauge("fsdpd_checkpoint_bytes",
                     [](const v1::SavedCheckpoint& c) { return static_cast<double>(c.bytes()); });
   }
 
   void Plans() {
-    MetricFamily family = Family("fsdpd_memory_plan_bytes",
-                                 "Planned memory at the step's peak, by component.", MetricType::Gauge);
+    MetricFamily family = Family("fsdpd_memory_plan_bytes");
     for (const RankSeries* rank : ranks_) {
       for (const v1::MemoryPlan::Component& component : rank->plan_.components()) {
-        std::vector<ClientMetric::Label> labels = Labels(rank->id_);
+        MetricLabels labels = Labels(rank->id_);
         labels.push_back({"component", component.name()});
         AddSample(&family, std::move(labels), static_cast<double>(component.bytes()));
       }
@@ -309,19 +266,18 @@ class SeriesTable {
   }
 
   void Identities() {
-    MetricFamily up = Family("fsdpd_rank_up", "1 while the rank's process runs, then 0.", MetricType::Gauge);
-    MetricFamily info =
-        Family("fsdpd_rank_info", "Where a rank runs, and in which attempt; always 1.", MetricType::Gauge);
+    MetricFamily up = Family("fsdpd_rank_up");
+    MetricFamily info = Family("fsdpd_rank_info");
     for (const RankSeries* rank : ranks_) {
       AddSample(&up, Labels(rank->id_), rank->up_ ? 1 : 0);
-      std::vector<ClientMetric::Label> labels = Labels(rank->id_);
+      MetricLabels labels = Labels(rank->id_);
       labels.push_back({"attempt", std::to_string(rank->id_.of.attempt)});
       labels.push_back({kNodeLabel, rank->node_});
       labels.push_back({"device", rank->device_});
       AddSample(&info, std::move(labels), 1);
     }
     Keep(std::move(up));
-    MaybeGauge("fsdpd_rank_failed", "1 once the rank's process has ended with an error or a signal, unasked.",
+    MaybeGauge("fsdpd_rank_failed",
                [](const RankSeries& r) { return r.failed_ ? std::optional(1.0) : std::nullopt; });
     Keep(std::move(info));
   }

@@ -9,11 +9,11 @@
 #include <iterator>
 #include <utility>
 
-#include "agent/unique_fd.h"
 #include "base/check.h"
 #include "base/errno_status.h"
 #include "base/frame.h"
 #include "base/log.h"
+#include "base/unique_fd.h"
 
 namespace fsdpd {
 namespace {

@@ -16,8 +16,8 @@
 
 #include "agent/attempt.h"
 #include "agent/rank_body.h"
-#include "agent/unique_fd.h"
 #include "base/frame.h"
+#include "base/unique_fd.h"
 #include "proto/fsdpd/v1/rank.pb.h"
 #include "tests/sim/world.h"
 

@@ -1,4 +1,4 @@
-#include "agent/metrics_server.h"
+#include "base/metrics_server.h"
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>

@@ -15,8 +15,8 @@
 #include <string>
 #include <thread>
 
-#include "agent/unique_fd.h"
 #include "base/address.h"
+#include "base/unique_fd.h"
 
 namespace fsdpd {
 
