@@ -263,6 +263,17 @@ TEST(JobText, ATableHasProjectsWhereAJobHasOne) {
   EXPECT_THAT(DescribeJob(vision, Now()), HasSubstr("\nproject:   vision\n"));
 }
 
+TEST(JobText, DescribeSaysWhereTheTimeWent) {
+  v1::Job job;
+  EXPECT_EQ(DescribeJob(job, absl::Now()).find("time:"), std::string::npos) << "of an older coordinator";
+  job.mutable_ledger()->set_queue_seconds(10);
+  job.mutable_ledger()->set_step_seconds(69.9);
+  job.mutable_ledger()->set_exposed_seconds(20);
+  job.mutable_ledger()->set_other_seconds(0.1);
+  EXPECT_NE(DescribeJob(job, absl::Now()).find(": step 70%, exposed 20%, queue 10%\n"), std::string::npos)
+      << DescribeJob(job, absl::Now());
+}
+
 TEST(JobText, DescribeNamesTheJobsThatHaveToSucceedFirst) {
   v1::Job job = EndedJob(v1::JOB_STATE_QUEUED);
   EXPECT_THAT(DescribeJob(job, Now()), Not(HasSubstr("after:")));

@@ -42,4 +42,9 @@ bool EventQueue::closed() const {
   return closed_;
 }
 
+size_t EventQueue::size() const {
+  MutexLock lock(&mutex_);
+  return events_.size();
+}
+
 }  // namespace fsdpd

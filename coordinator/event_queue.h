@@ -52,6 +52,7 @@ class EventQueue {
   std::deque<Event> Take(absl::Duration timeout);
   void Close();  // Drops those that nobody has taken.
   bool closed() const;
+  size_t size() const;
 
  private:
   bool Add(Event event, bool hurried);

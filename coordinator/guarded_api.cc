@@ -4,6 +4,7 @@
 
 #include <absl/status/status.h>
 
+#include "coordinator/call_meter.h"
 #include "coordinator/errors.h"
 
 namespace fsdpd {
@@ -26,9 +27,11 @@ std::string Named(const google::protobuf::Message& request, const char* field_na
 grpc::Status GuardedApi::Guarded(const char* method, Context* context, const std::string& job_id,
                                  const std::string* object,
                                  const std::function<grpc::Status(const Caller&)>& handle) {
+  CallMeter meter(meters_, method);
   const absl::StatusOr<Caller> caller = gate_->Identify(*context);
   const absl::Status permitted = caller.ok() ? gate_->Permit(*caller, method, job_id) : caller.status();
   const grpc::Status status = permitted.ok() ? handle(*caller) : ToGrpc(permitted);
+  meter.End(status);
   if (audit_ == nullptr || (permitted.ok() && !PermissionOf(method).changes)) return status;
   AuditRecord record;
   record.time = clock_->Wall();

@@ -18,11 +18,13 @@
 
 namespace fsdpd {
 
+class Meters;
+
 class GuardedApi final : public v1::Coordinator::Service {
  public:
   // `audit`: null where no record is kept.
-  GuardedApi(JobService* jobs, const Gate* gate, AuditLog* audit, const Clock* clock)
-      : jobs_(jobs), gate_(gate), audit_(audit), clock_(clock) {}
+  GuardedApi(JobService* jobs, const Gate* gate, AuditLog* audit, const Clock* clock, Meters* meters)
+      : jobs_(jobs), gate_(gate), audit_(audit), clock_(clock), meters_(meters) {}
 
   using Context = grpc::ServerContext;
   grpc::Status SubmitJob(Context* c, const v1::SubmitJobRequest* q, v1::SubmitJobResponse* a) override;
@@ -65,6 +67,7 @@ class GuardedApi final : public v1::Coordinator::Service {
   const Gate* const gate_;
   AuditLog* const audit_;
   const Clock* const clock_;
+  Meters* const meters_;
 };
 
 }  // namespace fsdpd

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "coordinator/bad_steps.h"
 #include "coordinator/job_checkpoints.h"
+#include "coordinator/job_ledger.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/job_pause.h"
 #include "coordinator/job_plan.h"
@@ -231,6 +232,7 @@ void Reconciler::TakeStepReport(const std::string& node, AttemptFacts* facts, co
   const v1::StepReport before = live.job.last_step();
   if (!TakeStep(step, &live.job)) return;
   facts->pace.Take(before, step, lease_.now());
+  MoveStep(before, step, parts_.clock->Wall(), &live.job);
   TakeCounted(step, &live.job);
   live.unsaved = true;
   if (TakeSkipped(step, parts_.clock->Wall(), &live.job)) {
@@ -261,6 +263,7 @@ void Reconciler::TakeCheckpoint(const std::string& node, const AttemptFacts& fac
   if (!TakeSaved(saved, parts_.clock->Wall(), &live.job)) return;
   LogInfo("checkpoint job=%s attempt=%d step=%d seconds=%.1f error=%s", facts.ref.job, facts.ref.attempt,
           saved.step(), saved.seconds(), saved.error());
+  MoveSave(saved, parts_.clock->Wall(), &live.job);
   live.unsaved = true;
   parts_.board->Publish(Shown(live));
 }
@@ -271,6 +274,7 @@ void Reconciler::TakeRankZeroReady(const AttemptFacts& facts, const v1::RankRead
   if (!TakeStart(ready.has_restored() ? &ready.restored() : nullptr, parts_.clock->Wall(), &live.job)) return;
   LogInfo("start job=%s attempt=%d after_step=%d path=%s", facts.ref.job, facts.ref.attempt,
           live.job.restored().step(), live.job.restored().path());
+  MoveLoad(ready.restored(), parts_.clock->Wall(), &live.job);
   live.unsaved = true;
   parts_.board->Publish(Shown(live));
 }
@@ -280,7 +284,9 @@ void Reconciler::TakeRankZeroExit(const AttemptFacts& facts, const v1::RankExit&
   LiveJob& live = jobs_.at(facts.ref.job);
   // Its last steps may have come to a coordinator that died before it had stored them.
   if (exit.has_last_report()) {
-    TakeStep(exit.last_report(), &live.job);
+    const v1::StepReport before = live.job.last_step();
+    if (TakeStep(exit.last_report(), &live.job))
+      MoveStep(before, exit.last_report(), parts_.clock->Wall(), &live.job);
     TakeWarnings(exit.last_report(), parts_.clock->Wall(), &live.job);
   }
   TakeCounted(exit, &live.job);

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "coordinator/job_ledger.h"
+
 namespace fsdpd {
 namespace {
 
@@ -100,6 +102,7 @@ absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, v1:
   const absl::StatusOr<JobState> next = NextState(job->state(), event);
   if (!next.ok()) return next.status();
   const int64_t unix_nanos = absl::ToUnixNanos(now);
+  PassTime(now, *next, event == JobEvent::kRetry, job);
   job->set_state(*next);
   job->set_reason(std::string(reason));
   job->set_revision(job->revision() + 1);

@@ -12,10 +12,12 @@
 #include "base/version.h"
 #include "coordinator/errors.h"
 #include "coordinator/job_folder.h"
+#include "coordinator/job_ledger.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/job_page.h"
 #include "coordinator/job_plan.h"
 #include "coordinator/job_query.h"
+#include "coordinator/meters.h"
 #include "coordinator/page_token.h"
 #include "coordinator/placer.h"
 #include "coordinator/slot_count.h"
@@ -119,20 +121,39 @@ Violations NobodyToTakeIt(const v1::Job& job, const std::vector<NodeView>& nodes
 
 absl::Status JobService::Submit(const Caller& caller, const v1::SubmitJobRequest& request,
                                 v1::SubmitJobResponse* response) {
+  bool repeated = false;
+  const absl::Status status = Admit(caller, request, &repeated, response);
+  Meters::Submit outcome = repeated ? Meters::Submit::kRepeated : Meters::Submit::kAccepted;
+  if (!status.ok())
+    outcome = absl::IsInvalidArgument(status) ? Meters::Submit::kRefused : Meters::Submit::kFailed;
+  if (parts_.meters != nullptr) parts_.meters->Submitted(outcome);
+  return status;
+}
+
+absl::Status JobService::Refuse(const Violations& faults) {
+  for (const Violation& fault : faults) {
+    if (fault.level == FaultLevel::kError && parts_.meters != nullptr) parts_.meters->Refused(fault.rule);
+  }
+  return BadSpec(faults);
+}
+
+absl::Status JobService::Admit(const Caller& caller, const v1::SubmitJobRequest& request, bool* repeated,
+                               v1::SubmitJobResponse* response) {
   FSDPD_RETURN_IF_ERROR(CheckSize(request.spec()));
   FSDPD_ASSIGN_OR_RETURN(const std::string project, ProjectOf(caller, request));
   FSDPD_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
   if (!request.request_id().empty()) {
     // Before admission: what was accepted stays accepted, whatever nodes offer now.
     FSDPD_ASSIGN_OR_RETURN(auto earlier, parts_.store->FindRequest(request.request_id(), request.spec()));
-    if (earlier.has_value()) return AnswerAgain(request, std::move(*earlier), response);
+    *repeated = earlier.has_value();
+    if (*repeated) return AnswerAgain(request, std::move(*earlier), response);
   }
   FSDPD_ASSIGN_OR_RETURN(const std::vector<v1::Job::After> after, AfterOf(request));
   const Examined examined = parts_.admission->Examine(request.spec());
   Violations faults = examined.plan.faults;
   FSDPD_ASSIGN_OR_RETURN(const Violations taken, FolderFaults(request.spec(), request.request_id()));
   faults.insert(faults.end(), taken.begin(), taken.end());
-  if (HasErrors(faults)) return BadSpec(faults);
+  if (HasErrors(faults)) return Refuse(faults);
   if (request.preemptible() && examined.plan.resolved.checkpoint().dir().empty()) {
     return BadField(
         "preemptible",
@@ -146,14 +167,15 @@ absl::Status JobService::Submit(const Caller& caller, const v1::SubmitJobRequest
     stored = parts_.store->Insert(job);
     if (absl::IsFailedPrecondition(stored.status())) {  // Another was faster, and may have ended since.
       FSDPD_ASSIGN_OR_RETURN(const Violations since, FolderFaults(request.spec(), request.request_id()));
-      if (!since.empty()) return BadSpec(since);
+      if (!since.empty()) return Refuse(since);
     } else if (!absl::IsAlreadyExists(stored.status())) {
       break;
     }
   }
   FSDPD_RETURN_IF_ERROR(stored.status());
   Inserted inserted = *std::move(stored);
-  if (!inserted.created) return AnswerAgain(request, std::move(inserted.job), response);
+  *repeated = !inserted.created;
+  if (*repeated) return AnswerAgain(request, std::move(inserted.job), response);
   parts_.board->Publish(inserted.job);  // Before the reconciler may publish its next revision.
   parts_.reconciler->Submitted(inserted.job);
   *response->mutable_job() = std::move(inserted.job);
@@ -250,6 +272,7 @@ grpc::Status JobService::GetJob(grpc::ServerContext*, const v1::GetJobRequest* r
   if (!job.ok()) return ToGrpc(job.status());
   *response->mutable_job() = *std::move(job);
   parts_.board->AddWaiting(response->mutable_job());
+  PassTime(parts_.clock->Wall(), response->mutable_job());
   return grpc::Status::OK;
 }
 

@@ -32,6 +32,8 @@
 
 namespace fsdpd {
 
+class Meters;
+
 constexpr int kMaxReaderStreams = 512;
 constexpr absl::Duration kStreamPoll = absl::Milliseconds(200);
 
@@ -46,6 +48,7 @@ class JobService final : public v1::Coordinator::Service {
     LogRelay* logs;
     TraceRelay* traces;
     Clock* clock;
+    Meters* meters = nullptr;  // Null where nobody scrapes.
     std::function<std::string(absl::string_view job_name)> new_id = NewJobId;
   };
   explicit JobService(Parts parts) : parts_(parts) {}
@@ -94,6 +97,10 @@ class JobService final : public v1::Coordinator::Service {
   absl::Status Search(grpc::ServerContext* context, const v1::SearchPlansRequest& request,
                       v1::PlanSearch* search);
 
+  // Submit() without its meters. `repeated`: the answer is a job that was there.
+  absl::Status Admit(const Caller& caller, const v1::SubmitJobRequest& request, bool* repeated,
+                     v1::SubmitJobResponse* response);
+  absl::Status Refuse(const Violations& faults);
   // The fault of a spec whose folder a job has that has not ended; empty where none has, or the one that the
   // same request has made since: inserting finds it.
   absl::StatusOr<Violations> FolderFaults(const v1::JobSpec& spec, const std::string& request_id = "");

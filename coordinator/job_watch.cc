@@ -18,15 +18,17 @@ JobWatch::Got JobWatch::Next(absl::Duration timeout, v1::WatchJobResponse* updat
   return ended_ ? Got::kEnd : Got::kNothingYet;
 }
 
-void JobWatch::Push(v1::WatchJobResponse update) {
+bool JobWatch::Push(v1::WatchJobResponse update) {
   MutexLock lock(&mutex_);
-  if (updates_.size() >= kMaxWatchUpdates) {
+  const bool full = updates_.size() >= kMaxWatchUpdates;
+  if (full) {
     const auto step = std::find_if(updates_.begin(), updates_.end(),
                                    [](const v1::WatchJobResponse& u) { return u.has_step(); });
     updates_.erase(step == updates_.end() ? updates_.begin() : step);
   }
   updates_.push_back(std::move(update));
   changed_.Signal();
+  return full;
 }
 
 void JobWatch::End() {
@@ -54,7 +56,7 @@ void JobBoard::Publish(const v1::Job& job) {
   entry.job = std::make_shared<const v1::Job>(job);
   const bool ended = IsEnded(job.state());
   for (const auto& watch : LiveWatches(&entry)) {
-    watch->Push(update);
+    dropped_ += watch->Push(update) ? 1 : 0;
     if (ended) watch->End();
   }
   if (ended) entries_.erase(job.id());
@@ -69,7 +71,7 @@ void JobBoard::PublishStep(v1::Job job) {
   for (const auto& watch : LiveWatches(&it->second)) {
     v1::WatchJobResponse update;
     *update.mutable_step() = shown->last_step();
-    watch->Push(std::move(update));
+    dropped_ += watch->Push(std::move(update)) ? 1 : 0;
   }
 }
 
@@ -129,6 +131,11 @@ std::shared_ptr<JobWatch> JobBoard::Watch(const std::string& id, int64_t after_r
   if (closed_) watch->End();
   it->second.watches.push_back(watch);
   return watch;
+}
+
+int64_t JobBoard::dropped_updates() const {
+  MutexLock lock(&mutex_);
+  return dropped_;
 }
 
 void JobBoard::Close() {

@@ -35,7 +35,7 @@ class JobWatch {
 
  private:
   friend class JobBoard;
-  void Push(v1::WatchJobResponse update);
+  bool Push(v1::WatchJobResponse update);  // Whether one that nobody has taken went for it.
   void End();
 
   Mutex mutex_;
@@ -62,6 +62,7 @@ class JobBoard {
   // Starts with the job as it is unless `after_revision` is its own: a higher one is of before the state was
   // restored from a backup. Null when the job is not live.
   std::shared_ptr<JobWatch> Watch(const std::string& id, int64_t after_revision);
+  int64_t dropped_updates() const;  // By all watches.
   // Ends all watches, now and later: the coordinator stops.
   void Close();
 
@@ -76,6 +77,7 @@ class JobBoard {
   std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, v1::Job::Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace fsdpd

@@ -34,6 +34,7 @@ struct Flags {
   std::string store;
   int64_t lease_s = 5;
   std::string port_file;
+  std::string metrics_port_file;
   int64_t tick_ms = 100;
   int64_t reattach_grace_ms = 15000;
   bool insecure = false;
@@ -141,6 +142,12 @@ void DescribeStore(CLI::App* app, Flags* flags) {
 }
 
 // What the flags lack together, or "".
+std::string WhyNoMetrics(const Flags& flags) {
+  const bool nowhere = flags.server.metrics_listen.empty() && !flags.metrics_port_file.empty();
+  return nowhere ? "--metrics-port-file needs --metrics-listen" : "";
+}
+
+// What the flags lack together, or "".
 std::string WhyNoState(const Flags& flags) {
   if (flags.store.empty()) {
     return flags.server.state_dir.empty() ? "--state-dir is required, or --store for several coordinators"
@@ -171,6 +178,11 @@ void Describe(CLI::App* app, Flags* flags) {
                   "Directory for the durable state; made where missing. This, or --store");
   DescribeStore(app, flags);
   app->add_option("--port-file", flags->port_file, "File that gets HOST:PORT once calls are served");
+  app->add_option("--metrics-listen", flags->server.metrics_listen,
+                  "HOST:PORT of /metrics, in plaintext; port 0 picks one. Default: it is not served")
+      ->check(CheckListen);
+  app->add_option("--metrics-port-file", flags->metrics_port_file,
+                  "File that gets HOST:PORT of /metrics once it is served");
   app->add_option("--tick-ms", flags->tick_ms, "How often jobs are reconciled without an event")
       ->capture_default_str()
       ->check(CLI::Range(1, 10000));
@@ -245,13 +257,17 @@ int CannotStart(const Flags& flags, const absl::Status& status) {
 }
 
 // False where it does not.
-bool Serving(const Flags& flags, const std::string& address) {
-  if (!flags.port_file.empty() && !WritePortFile(flags.port_file, address)) {
-    LogError("cannot write the port file path=%s error=%s", flags.port_file, strerror(errno));
+bool Serving(const Flags& flags, const std::string& address, const std::string& metrics) {
+  // Who reads the first finds the second.
+  for (const auto& [path, text] :
+       {std::pair(&flags.metrics_port_file, &metrics), std::pair(&flags.port_file, &address)}) {
+    if (path->empty() || WritePortFile(*path, *text)) continue;
+    LogError("cannot write the port file path=%s error=%s", *path, strerror(errno));
     return false;
   }
-  LogInfo("serving address=%s state=%s version=%s", address,
-          flags.store.empty() ? flags.server.state_dir : flags.store, kVersion);
+  LogInfo("serving address=%s state=%s metrics=%s version=%s", address,
+          flags.store.empty() ? flags.server.state_dir : flags.store, metrics.empty() ? "off" : metrics,
+          kVersion);
   if (flags.insecure) LogWarning("--insecure: plaintext, and whoever is on this machine may do everything");
   return true;
 }
@@ -259,7 +275,7 @@ bool Serving(const Flags& flags, const std::string& address) {
 int RunAlone(const Flags& flags, const sigset_t& signals) {
   auto server = Server::Start(flags.server);
   if (!server.ok()) return CannotStart(flags, server.status());
-  if (!Serving(flags, (*server)->address())) return 1;
+  if (!Serving(flags, (*server)->address(), (*server)->metrics_endpoint())) return 1;
   int signal = 0;
   sigwait(&signals, &signal);
   LogInfo("stopping signal=%d", signal);
@@ -273,7 +289,7 @@ int RunReplica(const Flags& flags, const sigset_t& signals) {
   options.lease = absl::Seconds(flags.lease_s);
   const auto replica = Replica::Start(options);
   if (!replica.ok()) return CannotStart(flags, replica.status());
-  if (!Serving(flags, (*replica)->address())) return 1;
+  if (!Serving(flags, (*replica)->address(), (*replica)->metrics_endpoint())) return 1;
   bool stopped = false;
   (*replica)->Run([&](absl::Duration wait) {
     const timespec limit = absl::ToTimespec(wait);
@@ -297,7 +313,7 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  for (const std::string& wrong : {WhyNoState(flags), WhyNotSecure(flags)}) {
+  for (const std::string& wrong : {WhyNoState(flags), WhyNotSecure(flags), WhyNoMetrics(flags)}) {
     if (wrong.empty()) continue;
     fprintf(stderr, "%s\n", wrong.c_str());
     return 2;

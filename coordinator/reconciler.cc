@@ -17,9 +17,11 @@
 #include "coordinator/bad_steps.h"
 #include "coordinator/failure_policy.h"
 #include "coordinator/job_checkpoints.h"
+#include "coordinator/job_ledger.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/job_pause.h"
 #include "coordinator/job_plan.h"
+#include "coordinator/meters.h"
 
 namespace fsdpd {
 namespace {
@@ -117,6 +119,7 @@ void Reconciler::Start() {
       // When thousands of nodes come back at once, a tick takes all that came meanwhile, and others get a
       // core.
       const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - begin;
+      if (parts_.meters != nullptr) parts_.meters->Ticked(absl::FromChrono(took));
       std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(took, kLongestRest));
     }
   });
@@ -229,6 +232,7 @@ void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* told) {
   const Edit edit = [&](v1::Job* job) {
     if (verdict.failure.has_value()) *job->mutable_failure() = *verdict.failure;
     if (verdict.failure.has_value() && verdict.failure->has_hang()) job->clear_stands();  // Those are newer.
+    if (verdict.failure.has_value() && verdict.failure->has_hang()) MoveHang(verdict.failure->hang(), job);
     if (verdict.goes_back) NoteExcused(job);
     if (verdict.goes_back) GoBack(job);
     if (verdict.drained) ExcuseAttempt(job);
@@ -239,7 +243,9 @@ void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* told) {
     if (verdict.refused) job->set_refused_launches(job->refused_launches() + 1);
     if (verdict.failure.has_value()) KeepFailedAttempt(job);
     NumberAfter(verdict.number_after, job);
-    if (IsEnded(job->state())) job->set_end_unix_nanos(EndOf(*job, *facts));
+    if (!IsEnded(job->state())) return;
+    job->set_end_unix_nanos(EndOf(*job, *facts));
+    EndTime(job);
   };
   if (*verdict.event == JobEvent::kNote || *verdict.event == JobEvent::kReady) {
     absl::StatusOr<v1::Job> next = After(live, *verdict.event, verdict.reason, edit);
@@ -407,6 +413,7 @@ void Reconciler::Adopt(LiveJob* live, v1::Job next, const std::string& not_on_di
   const std::string from = ShortName(live->job.state()), to = ShortName(next.state());
   LogInfo("job %s job=%s attempt=%d reason=%s", from == to ? to : absl::StrCat(from, " -> ", to), next.id(),
           next.attempt(), next.reason());
+  if (parts_.meters != nullptr) parts_.meters->Changed(live->job, next);
   live->job = std::move(next);
   live->unsaved = !not_on_disk.empty();
   live->not_on_disk = not_on_disk;

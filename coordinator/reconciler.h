@@ -47,6 +47,8 @@
 
 namespace fsdpd {
 
+class Meters;
+
 // Which nodes are measured before a job meets them, and what of them is enough (preflighting.cc).
 struct PreflightPolicy {
   std::set<v1::Device> devices;  // Kinds of nodes; none: no job waits for that.
@@ -81,6 +83,7 @@ class Reconciler {
     Clock* clock;
     Planner plan;
     std::function<RanksByProject()> quotas = nullptr;  // Null where there are none.
+    Meters* meters = nullptr;                          // Null where nobody scrapes.
   };
 
   Reconciler(ReconcilerOptions options, Parts parts);
@@ -103,6 +106,7 @@ class Reconciler {
   // Likewise: has the node measured. FAILED_PRECONDITION where it cannot be now.
   absl::Status Preflight(const std::string& node);
   const Preflights& preflights() const { return preflights_; }
+  size_t waiting_events() const { return events_.size(); }
   // A stream of `node` is up. REQUIRES: pushed before anything else that this stream says.
   void Attached(const v1::Register& info, int64_t epoch);
   // `sent_unix_nanos`: by the agent's clock, which is compared with itself alone; 0 when not known.

@@ -45,10 +45,10 @@ class Replica::Standby {
  public:
   static absl::StatusOr<std::unique_ptr<Standby>> Open(EtcdClient* etcd, const std::string& prefix,
                                                        const FrontOptions& options,
-                                                       const FrontSecurity& security) {
-    std::unique_ptr<Standby> standby(new Standby(etcd, prefix, security, options.clock));
+                                                       const ServerFiles& files) {
+    std::unique_ptr<Standby> standby(new Standby(etcd, prefix, files, options.clock));
     FSDPD_ASSIGN_OR_RETURN(standby->front_,
-                           OpenFront(options, security,
+                           OpenFront(options, files.security,
                                      {{&standby->api_, v1::Coordinator::service_full_name(), true},
                                       {&standby->agents_, v1::AgentLink::service_full_name(), false}}));
     return standby;
@@ -63,10 +63,11 @@ class Replica::Standby {
   }
 
  private:
-  Standby(EtcdClient* etcd, const std::string& prefix, const FrontSecurity& security, Clock* clock)
+  Standby(EtcdClient* etcd, const std::string& prefix, const ServerFiles& files, Clock* clock)
       : jobs_(etcd, prefix),
-        gate_(security.people.get(), [](const std::string&) { return std::nullopt; }),
-        api_(&jobs_, &gate_, security.audit.get(), clock, [this] { return leader(); }),
+        gate_(files.security.people.get(), [](const std::string&) { return std::nullopt; }),
+        api_(&jobs_, &gate_, files.security.audit.get(), clock, files.page->meters(),
+             [this] { return leader(); }),
         agents_(&gate_, [this] { return leader(); }) {}
   std::string leader() {
     MutexLock lock(&mutex_);
@@ -100,10 +101,10 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Start(const ReplicaOptions& op
 }
 
 const std::string& Replica::address() const { return options_.server.listen; }
+std::string Replica::metrics_endpoint() const { return files_.page->endpoint(); }
 
 absl::Status Replica::StandBy() {
-  FSDPD_ASSIGN_OR_RETURN(standby_,
-                         Standby::Open(etcd_.get(), options_.prefix, options_.server, files_.security));
+  FSDPD_ASSIGN_OR_RETURN(standby_, Standby::Open(etcd_.get(), options_.prefix, options_.server, files_));
   return absl::OkStatus();
 }
 

@@ -41,7 +41,8 @@ class Replica {
   static absl::StatusOr<std::unique_ptr<Replica>> Start(const ReplicaOptions& options);
   ~Replica();
 
-  const std::string& address() const;  // "host:port", with the port that was picked.
+  const std::string& address() const;    // "host:port", with the port that was picked.
+  std::string metrics_endpoint() const;  // Likewise; "" where it is served nowhere.
   void Run(const StopWaiter& stops);
 
  private:

@@ -11,6 +11,7 @@
 #include "coordinator/job_service.h"
 #include "coordinator/known_node.h"
 #include "coordinator/slot_count.h"
+#include "coordinator/store/measured_store.h"
 #include "coordinator/store/sqlite_store.h"
 #include "fsdp/plan/plan.h"
 
@@ -19,18 +20,19 @@ namespace fsdpd {
 struct Server::Parts {
   Parts(const ServerOptions& options, const ServerFiles& given, std::unique_ptr<StateStore> opened)
       : files(given),
-        store(std::move(opened)),
+        store(Measured(std::move(opened), given.page->meters())),
         nodes(store->generation(), options.clock),
         logs(&nodes),
         admission([this] { return IdleSlots(nodes.Snapshot()); }),
-        reconciler(
-            options.reconciler,
-            {store.get(), &nodes, &rendezvous, &board, options.clock,
-             [](const v1::JobSpec& spec, int64_t budget) { return MakePlan(spec, budget); },
-             [file = files.quotas.get()] { return file == nullptr ? RanksByProject() : file->Read(); }}),
-        jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, &traces, options.clock}),
+        reconciler(options.reconciler,
+                   {store.get(), &nodes, &rendezvous, &board, options.clock,
+                    [](const v1::JobSpec& spec, int64_t budget) { return MakePlan(spec, budget); },
+                    [file = files.quotas.get()] { return file == nullptr ? RanksByProject() : file->Read(); },
+                    given.page->meters()}),
+        jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, &traces, options.clock,
+              given.page->meters()}),
         gate(files.security.people.get(), [this](const std::string& id) { return jobs.SubmitterOf(id); }),
-        api(&jobs, &gate, files.security.audit.get(), options.clock),
+        api(&jobs, &gate, files.security.audit.get(), options.clock, files.page->meters()),
         agents({{&nodes, &reconciler, &rendezvous, &logs, &traces},
                 &gate,
                 files.security.audit.get(),
@@ -72,6 +74,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 absl::StatusOr<ServerFiles> Server::OpenFiles(const ServerOptions& options) {
   ServerFiles files;
   FSDPD_ASSIGN_OR_RETURN(files.security, SecureFront(options));
+  files.page = std::make_shared<MetricsPage>(options.clock);
+  if (!options.metrics_listen.empty()) FSDPD_RETURN_IF_ERROR(files.page->Serve(options.metrics_listen));
   if (options.quotas.empty()) return files;
   FSDPD_ASSIGN_OR_RETURN(files.quotas, QuotaFile::Open(options.quotas, options.clock));
   return files;
@@ -88,13 +92,16 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
                                    {{&parts->api, v1::Coordinator::service_full_name(), true},
                                     {&parts->agents, v1::AgentLink::service_full_name(), true}}));
   parts->reconciler.Start();
+  parts->files.page->Show({&parts->board, &parts->nodes, &parts->reconciler, parts->store->generation()});
   return std::unique_ptr<Server>(new Server(std::move(parts)));
 }
 
 std::string Server::address() const { return parts_->front.address; }
+std::string Server::metrics_endpoint() const { return parts_->files.page->endpoint(); }
 
 void Server::Stop() {
   std::call_once(parts_->stopped, [this] {
+    parts_->files.page->Hide();
     parts_->jobs.Close();
     parts_->board.Close();
     // First: it would take the agents for lost whose streams end below. What they say meanwhile they say

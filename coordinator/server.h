@@ -17,6 +17,7 @@
 #include <string>
 
 #include "coordinator/front.h"
+#include "coordinator/metrics_page.h"
 #include "coordinator/quota.h"
 #include "coordinator/reconciler.h"
 #include "coordinator/store/state_store.h"
@@ -26,6 +27,7 @@ namespace fsdpd {
 struct ServerOptions : FrontOptions {
   std::string state_dir;
   std::string quotas;  // File of how many ranks projects may have (quota.h); empty: as many as there are.
+  std::string metrics_listen;  // HOST:PORT of /metrics, in plaintext; empty: nowhere.
   ReconcilerOptions reconciler;
 };
 
@@ -34,6 +36,7 @@ struct ServerOptions : FrontOptions {
 struct ServerFiles {
   FrontSecurity security;
   std::shared_ptr<QuotaFile> quotas;  // Null where there are none.
+  std::shared_ptr<MetricsPage> page;  // Also where it is served nowhere.
 };
 
 class Server {
@@ -45,8 +48,9 @@ class Server {
                                                        const OpenStore& open);
   ~Server();
 
-  std::string address() const;  // "host:port", with the port that was picked.
-  void Stop();                  // Idempotent.
+  std::string address() const;           // "host:port", with the port that was picked.
+  std::string metrics_endpoint() const;  // Likewise; "" where it is served nowhere.
+  void Stop();                           // Idempotent.
 
  private:
   struct Parts;

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/version.h"
+#include "coordinator/call_meter.h"
 #include "coordinator/errors.h"
 #include "coordinator/job_query.h"
 #include "coordinator/page_token.h"
@@ -48,15 +49,23 @@ grpc::Status StandbyApi::Refused(const char* method, const Context& context,
 }
 
 grpc::Status StandbyApi::Redirect(const char* method, Context* context) {
+  CallMeter meter(meters_, method);
   const absl::StatusOr<Caller> caller = gate_->Identify(*context);
-  return caller.ok() ? ToGrpc(NotLeader(leader_())) : Refused(method, *context, caller, caller.status());
+  const grpc::Status status =
+      caller.ok() ? ToGrpc(NotLeader(leader_())) : Refused(method, *context, caller, caller.status());
+  meter.End(status);
+  return status;
 }
 
 grpc::Status StandbyApi::Read(const char* method, Context* context,
                               const std::function<absl::Status(const Caller&)>& read) {
+  CallMeter meter(meters_, method);
   const absl::StatusOr<Caller> caller = gate_->Identify(*context);
   const absl::Status permitted = caller.ok() ? gate_->Permit(*caller, method, "") : caller.status();
-  return permitted.ok() ? ToGrpc(read(*caller)) : Refused(method, *context, caller, permitted);
+  const grpc::Status status =
+      permitted.ok() ? ToGrpc(read(*caller)) : Refused(method, *context, caller, permitted);
+  meter.End(status);
+  return status;
 }
 
 grpc::Status StandbyApi::GetJob(Context* c, const v1::GetJobRequest* q, v1::GetJobResponse* a) {

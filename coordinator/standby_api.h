@@ -24,6 +24,8 @@
 
 namespace fsdpd {
 
+class Meters;
+
 constexpr char kRevisionMetadata[] = "fsdpd-store-revision";
 
 // Who leads, as far as is known; "" where nobody does.
@@ -34,8 +36,9 @@ absl::Status NotLeader(const std::string& leader);
 class StandbyApi final : public v1::Coordinator::Service {
  public:
   // `audit` may be null.
-  StandbyApi(EtcdJobs* jobs, const Gate* gate, AuditLog* audit, Clock* clock, LeaderAddress leader)
-      : jobs_(jobs), gate_(gate), audit_(audit), clock_(clock), leader_(std::move(leader)) {}
+  StandbyApi(EtcdJobs* jobs, const Gate* gate, AuditLog* audit, Clock* clock, Meters* meters,
+             LeaderAddress leader)
+      : jobs_(jobs), gate_(gate), audit_(audit), clock_(clock), meters_(meters), leader_(std::move(leader)) {}
 
   using Context = grpc::ServerContext;
   grpc::Status GetJob(Context* c, const v1::GetJobRequest* q, v1::GetJobResponse* a) override;
@@ -76,6 +79,7 @@ class StandbyApi final : public v1::Coordinator::Service {
   const Gate* const gate_;
   AuditLog* const audit_;
   Clock* const clock_;
+  Meters* const meters_;
   const LeaderAddress leader_;
 };
 

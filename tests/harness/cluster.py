@@ -76,6 +76,7 @@ class Cluster:
         self.address = None
         self.agents = {}   # By node name.
         self.metrics = {}  # By node name: host:port.
+        self.coordinator_metrics = None  # Likewise.
         self._want = (agents, slots) if start else (0, 0)
         self.security = security
         self.coordinator_prefix = []  # In front of its command.
@@ -157,14 +158,18 @@ class Cluster:
             self._channel.close()
             self._channel = None
         port_file = self.folder / "coordinator.port"
-        port_file.unlink(missing_ok=True)
+        metrics_port_file = self.folder / "coordinator-metrics.port"
+        for file in (port_file, metrics_port_file):
+            file.unlink(missing_ok=True)
         self.coordinator = Daemon("coordinator", [
             *self.coordinator_prefix, program("coordinator/fsdpd-coordinator"), "--listen", listen or "127.0.0.1:0",
             "--state-dir", self.state_dir, "--port-file", port_file,
+            "--metrics-listen", "127.0.0.1:0", "--metrics-port-file", metrics_port_file,
             *(self.security.coordinator_flags() if self.security else ["--insecure"]), *self.coordinator_flags],
             self.folder / "coordinator.log", self.mark)
         if expect_serving:
             self.address = self._read_port_file(self.coordinator, port_file)
+            self.coordinator_metrics = self._read_port_file(self.coordinator, metrics_port_file)
         return self.coordinator
 
     @staticmethod
@@ -289,5 +294,12 @@ class Cluster:
     # --- metrics
 
     def scrape(self, node):
-        with urllib.request.urlopen(f"http://{self.metrics[node]}/metrics", timeout=60) as answer:
+        return self._scrape(self.metrics[node])
+
+    def scrape_coordinator(self):
+        return self._scrape(self.coordinator_metrics)
+
+    @staticmethod
+    def _scrape(address):
+        with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
             return answer.read().decode()

@@ -1,0 +1,167 @@
+#include "coordinator/meters.h"
+
+#include <absl/strings/ascii.h>
+
+#include <optional>
+
+#include "coordinator/job_machine.h"
+
+namespace fsdpd {
+namespace {
+
+using prometheus::MetricFamily;
+
+const char* NameOf(Meters::Submit outcome) {
+  switch (outcome) {
+    case Meters::Submit::kAccepted:
+      return "accepted";
+    case Meters::Submit::kRepeated:
+      return "repeated";
+    case Meters::Submit::kRefused:
+      return "refused";
+    case Meters::Submit::kFailed:
+      return "failed";
+  }
+  return "?";
+}
+
+std::string NameOf(v1::FailureCause cause) {
+  constexpr size_t kPrefix = sizeof("FAILURE_CAUSE_") - 1;
+  const std::string name = v1::FailureCause_Name(cause);
+  return name.size() > kPrefix ? absl::AsciiStrToLower(name.substr(kPrefix)) : "unspecified";
+}
+
+// What is no answer of the state's own, as that there is no such job.
+bool IsStoreError(absl::StatusCode code) {
+  return code == absl::StatusCode::kResourceExhausted || code == absl::StatusCode::kDataLoss ||
+         code == absl::StatusCode::kUnavailable;
+}
+
+// When the stretch of events began that ends now and is of none but these states.
+template <typename InStretch>
+std::optional<int64_t> BeginOf(const v1::Job& job, InStretch in_stretch) {
+  std::optional<int64_t> begin;
+  for (int i = job.events_size() - 1; i >= 0 && in_stretch(job.events(i).state()); --i)
+    begin = job.events(i).unix_nanos();
+  return begin;
+}
+
+bool IsQueued(v1::JobState state) {
+  return state == v1::JOB_STATE_QUEUED || state == v1::JOB_STATE_PREFLIGHT;
+}
+
+bool IsRecovering(v1::JobState state) {
+  return IsQueued(state) || state == v1::JOB_STATE_STOPPING || state == v1::JOB_STATE_STARTING;
+}
+
+double SecondsBetween(int64_t begin_unix_nanos, int64_t end_unix_nanos) {
+  return end_unix_nanos <= begin_unix_nanos ? 0
+                                            : static_cast<double>(end_unix_nanos - begin_unix_nanos) / 1e9;
+}
+
+MetricFamily CountsAs(const char* name, const char* label, const std::map<std::string, double>& counts) {
+  MetricFamily family = FamilyOf(CoordinatorMetrics(), name);
+  for (const auto& [value, count] : counts) AddSample(&family, {{label, value}}, count);
+  return family;
+}
+
+}  // namespace
+
+// What is known to come begins at zero, so that its first is an increase.
+Meters::Meters() {
+  for (const Submit each : {Submit::kAccepted, Submit::kRepeated, Submit::kRefused, Submit::kFailed})
+    submits_[NameOf(each)] = 0;
+  for (const v1::JobState state : AllJobStates()) transitions_[ShortName(state)] = 0;
+  for (int cause = v1::FailureCause_MIN + 1; cause <= v1::FailureCause_MAX; ++cause)
+    failures_[NameOf(static_cast<v1::FailureCause>(cause))] = 0;
+}
+
+void Meters::Called(const std::string& method, absl::StatusCode code, absl::Duration took) {
+  MutexLock lock(&mutex_);
+  calls_.try_emplace({method, code}, kCallBounds).first->second.Add(absl::ToDoubleSeconds(took));
+}
+
+void Meters::Opened(const std::string& method) {
+  MutexLock lock(&mutex_);
+  ++open_streams_[method];
+}
+
+void Meters::Closed(const std::string& method, absl::StatusCode code) {
+  MutexLock lock(&mutex_);
+  --open_streams_[method];
+  ++streams_[{method, code}];
+}
+
+void Meters::Submitted(Submit outcome) {
+  MutexLock lock(&mutex_);
+  ++submits_[NameOf(outcome)];
+}
+
+void Meters::Refused(const std::string& rule) {
+  MutexLock lock(&mutex_);
+  ++refusals_[rule];
+}
+
+void Meters::Stored(const std::string& operation, absl::StatusCode code, absl::Duration took) {
+  MutexLock lock(&mutex_);
+  store_.try_emplace(operation, kStoreBounds).first->second.Add(absl::ToDoubleSeconds(took));
+  store_errors_[operation] += IsStoreError(code) ? 1 : 0;
+}
+
+void Meters::Ticked(absl::Duration took) {
+  MutexLock lock(&mutex_);
+  ticks_.Add(absl::ToDoubleSeconds(took));
+}
+
+void Meters::Changed(const v1::Job& before, const v1::Job& after) {
+  if (before.state() == after.state()) return;
+  const bool launched = after.state() == v1::JOB_STATE_STARTING;
+  const bool failed = after.state() == v1::JOB_STATE_STOPPING;
+  const bool recovered = after.state() == v1::JOB_STATE_RUNNING && after.attempt() > 1;
+  MutexLock lock(&mutex_);
+  ++transitions_[ShortName(after.state())];
+  if (failed) ++failures_[NameOf(after.failure().cause())];
+  if (launched) {
+    if (const auto queued = BeginOf(before, IsQueued))
+      queue_waits_.Add(SecondsBetween(*queued, after.start_unix_nanos()));
+  }
+  // Not of an attempt that somebody asked for: before it the job was paused, or had ended.
+  const auto begin = recovered ? BeginOf(before, IsRecovering) : std::nullopt;
+  if (!begin.has_value() || after.events().empty()) return;
+  for (const v1::Job::Event& event : before.events()) {
+    if (event.unix_nanos() < *begin || event.state() != v1::JOB_STATE_STOPPING) continue;
+    recoveries_.Add(SecondsBetween(event.unix_nanos(), after.events().rbegin()->unix_nanos()));
+    return;
+  }
+}
+
+std::vector<MetricFamily> Meters::Collect() const {
+  const auto family_of = [](const char* name) { return FamilyOf(CoordinatorMetrics(), name); };
+  MutexLock lock(&mutex_);
+  std::vector<MetricFamily> families;
+  MetricFamily calls = family_of("fsdpd_rpc_seconds");
+  for (const auto& [key, histogram] : calls_)
+    histogram.AddTo(&calls, {{"method", key.first}, {"code", absl::StatusCodeToString(key.second)}});
+  MetricFamily streams = family_of("fsdpd_stream_calls_total");
+  for (const auto& [key, count] : streams_)
+    AddSample(&streams, {{"method", key.first}, {"code", absl::StatusCodeToString(key.second)}}, count);
+  MetricFamily store = family_of("fsdpd_store_seconds");
+  for (const auto& [operation, histogram] : store_) histogram.AddTo(&store, {{"operation", operation}});
+  for (MetricFamily* each : {&calls, &streams, &store}) families.push_back(std::move(*each));
+  families.push_back(CountsAs("fsdpd_open_streams", "method", open_streams_));
+  families.push_back(CountsAs("fsdpd_submits_total", "outcome", submits_));
+  families.push_back(CountsAs("fsdpd_refusals_total", "rule", refusals_));
+  families.push_back(CountsAs("fsdpd_job_transitions_total", "to", transitions_));
+  families.push_back(CountsAs("fsdpd_job_failures_total", "cause", failures_));
+  families.push_back(CountsAs("fsdpd_store_errors_total", "operation", store_errors_));
+  for (const auto& [name, histogram] :
+       {std::pair("fsdpd_tick_seconds", &ticks_), std::pair("fsdpd_queue_wait_seconds", &queue_waits_),
+        std::pair("fsdpd_recovery_seconds", &recoveries_)}) {
+    MetricFamily family = family_of(name);
+    histogram->AddTo(&family, {});
+    families.push_back(std::move(family));
+  }
+  return families;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,62 @@
+// What the coordinator counts while it works, for its /metrics: calls, the store, ticks, and what became of
+// jobs. It outlives a lead (replica.h), so that counters go on. Labels are bounded: methods, codes, rules,
+// states and causes of the code, whatever clients ask.
+//
+// Thread-safe, and a lock is held for a few additions.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/time/time.h>
+#include <prometheus/metric_family.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/metric.h"
+#include "base/mutex.h"
+#include "coordinator/metrics.h"
+#include "proto/fsdpd/v1/coordinator.pb.h"
+
+namespace fsdpd {
+
+class Meters {
+ public:
+  enum class Submit { kAccepted, kRepeated, kRefused, kFailed };
+
+  Meters();
+
+  // A method of the public API. Streams: from Opened() to Closed().
+  void Called(const std::string& method, absl::StatusCode code, absl::Duration took);
+  void Opened(const std::string& method);
+  void Closed(const std::string& method, absl::StatusCode code);
+  void Submitted(Submit outcome);
+  void Refused(const std::string& rule);
+  void Stored(const std::string& operation, absl::StatusCode code, absl::Duration took);
+  void Ticked(absl::Duration took);
+  // The same state: no effect.
+  void Changed(const v1::Job& before, const v1::Job& after);
+
+  std::vector<prometheus::MetricFamily> Collect() const;
+
+ private:
+  using CallKey = std::pair<std::string, absl::StatusCode>;
+  using Counts = std::map<std::string, double>;
+
+  mutable Mutex mutex_;
+  std::map<CallKey, Histogram> calls_ ABSL_GUARDED_BY(mutex_);
+  std::map<CallKey, double> streams_ ABSL_GUARDED_BY(mutex_);
+  Counts open_streams_ ABSL_GUARDED_BY(mutex_);
+  Counts submits_ ABSL_GUARDED_BY(mutex_);
+  Counts refusals_ ABSL_GUARDED_BY(mutex_);
+  Counts transitions_ ABSL_GUARDED_BY(mutex_);
+  Counts failures_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, Histogram> store_ ABSL_GUARDED_BY(mutex_);
+  Counts store_errors_ ABSL_GUARDED_BY(mutex_);
+  Histogram ticks_ ABSL_GUARDED_BY(mutex_){kTickBounds};
+  Histogram queue_waits_ ABSL_GUARDED_BY(mutex_){kQueueBounds};
+  Histogram recoveries_ ABSL_GUARDED_BY(mutex_){kRecoveryBounds};
+};
+
+}  // namespace fsdpd

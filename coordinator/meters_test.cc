@@ -1,0 +1,99 @@
+#include "coordinator/meters.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <gtest/gtest.h>
+#include <prometheus/text_serializer.h>
+
+#include "coordinator/job_machine.h"
+
+namespace fsdpd {
+namespace {
+
+class MetersTest : public ::testing::Test {
+ protected:
+  MetersTest() {
+    job_.set_id("a-1");
+    job_.set_state(v1::JOB_STATE_QUEUED);
+    AddEvent("admitted", now_, &job_);
+  }
+  void Advance(JobEvent event, double seconds) {
+    now_ += absl::Seconds(seconds);
+    const v1::Job before = job_;
+    ASSERT_TRUE(Apply(event, "", now_, &job_).ok());
+    meters_.Changed(before, job_);
+  }
+  void ExpectLine(const std::string& line) const {
+    const std::string text = prometheus::TextSerializer().Serialize(meters_.Collect());
+    EXPECT_TRUE(absl::StrContains(text, absl::StrCat("\n", line, "\n"))) << line << " in\n" << text;
+  }
+
+  absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
+  v1::Job job_;
+  Meters meters_;
+};
+
+TEST_F(MetersTest, ALaunchSaysHowLongTheJobWasQueued) {
+  Advance(JobEvent::kNote, 5);
+  Advance(JobEvent::kPreflight, 2);
+  Advance(JobEvent::kLaunch, 13);
+  ExpectLine("fsdpd_queue_wait_seconds_sum 20");
+  ExpectLine("fsdpd_queue_wait_seconds_bucket{le=\"10\"} 0");
+  ExpectLine("fsdpd_queue_wait_seconds_bucket{le=\"60\"} 1");
+  ExpectLine("fsdpd_job_transitions_total{to=\"STARTING\"} 1");
+  ExpectLine("fsdpd_job_transitions_total{to=\"QUEUED\"} 0");
+}
+
+TEST_F(MetersTest, ARecoveryIsFromTheFailureUntilAllRanksAreUpAgain) {
+  Advance(JobEvent::kLaunch, 1);
+  Advance(JobEvent::kReady, 1);
+  ExpectLine("fsdpd_recovery_seconds_count 0");
+  job_.mutable_failure()->set_cause(v1::FAILURE_CAUSE_NODE);
+  Advance(JobEvent::kFail, 100);
+  Advance(JobEvent::kRetry, 2);
+  Advance(JobEvent::kLaunch, 3);
+  Advance(JobEvent::kReady, 4);
+  ExpectLine("fsdpd_recovery_seconds_count 1");
+  ExpectLine("fsdpd_recovery_seconds_sum 9");
+  ExpectLine("fsdpd_job_failures_total{cause=\"node\"} 1");
+  ExpectLine("fsdpd_job_failures_total{cause=\"hang\"} 0");
+}
+
+TEST_F(MetersTest, WhatSomebodyPausedIsNoRecovery) {
+  for (const JobEvent event : {JobEvent::kLaunch, JobEvent::kReady, JobEvent::kFail, JobEvent::kPause,
+                               JobEvent::kGone, JobEvent::kResume, JobEvent::kLaunch, JobEvent::kReady})
+    Advance(event, 1);
+  ExpectLine("fsdpd_recovery_seconds_count 0");
+}
+
+TEST_F(MetersTest, CallsAreToldByMethodAndCode) {
+  meters_.Called("GetJob", absl::StatusCode::kOk, absl::Milliseconds(3));
+  meters_.Called("GetJob", absl::StatusCode::kNotFound, absl::Milliseconds(1));
+  meters_.Opened("WatchJob");
+  meters_.Opened("WatchJob");
+  meters_.Closed("WatchJob", absl::StatusCode::kCancelled);
+  ExpectLine("fsdpd_rpc_seconds_bucket{method=\"GetJob\",code=\"OK\",le=\"0.005\"} 1");
+  ExpectLine("fsdpd_rpc_seconds_bucket{method=\"GetJob\",code=\"OK\",le=\"0.001\"} 0");
+  ExpectLine("fsdpd_rpc_seconds_count{method=\"GetJob\",code=\"NOT_FOUND\"} 1");
+  ExpectLine("fsdpd_open_streams{method=\"WatchJob\"} 1");
+  ExpectLine("fsdpd_stream_calls_total{method=\"WatchJob\",code=\"CANCELLED\"} 1");
+}
+
+TEST_F(MetersTest, AnAnswerOfTheStoreIsNoError) {
+  meters_.Stored("Get", absl::StatusCode::kNotFound, absl::Milliseconds(1));
+  ExpectLine("fsdpd_store_errors_total{operation=\"Get\"} 0");
+  meters_.Stored("Get", absl::StatusCode::kResourceExhausted, absl::Milliseconds(1));
+  ExpectLine("fsdpd_store_errors_total{operation=\"Get\"} 1");
+  ExpectLine("fsdpd_store_seconds_count{operation=\"Get\"} 2");
+}
+
+TEST_F(MetersTest, SubmitsBeginAtZeroAndRulesAreCounted) {
+  ExpectLine("fsdpd_submits_total{outcome=\"refused\"} 0");
+  meters_.Submitted(Meters::Submit::kRefused);
+  meters_.Refused("world_divides_batch");
+  ExpectLine("fsdpd_submits_total{outcome=\"refused\"} 1");
+  ExpectLine("fsdpd_refusals_total{rule=\"world_divides_batch\"} 1");
+}
+
+}  // namespace
+}  // namespace fsdpd

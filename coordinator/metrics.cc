@@ -1,0 +1,63 @@
+#include "coordinator/metrics.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr MetricKind kCounter = MetricKind::kCounter, kGauge = MetricKind::kGauge,
+                     kHistogram = MetricKind::kHistogram;
+
+constexpr Metric kTable[] = {
+    // Of every coordinator, whether it leads or stands by.
+    {"fsdpd_coordinator_build_info", kGauge, "", "version", "The coordinator's version; always 1."},
+    {"fsdpd_coordinator_leader", kGauge, "", "", "1 while this coordinator leads; 0 while it stands by."},
+    {"fsdpd_rpc_seconds", kHistogram, "seconds", "method, code",
+     "Time that calls of the public API took, streams left out, by what they were answered."},
+    {"fsdpd_stream_calls_total", kCounter, "", "method, code",
+     "Streams of the public API that have ended, by what they ended with."},
+    {"fsdpd_open_streams", kGauge, "", "method", "Streams of the public API that are open."},
+
+    // Of what it did since it started.
+    {"fsdpd_submits_total", kCounter, "", "outcome",
+     "Jobs that were submitted: accepted, the same request again, refused for their spec, or failed."},
+    {"fsdpd_refusals_total", kCounter, "", "rule", "Faults for which submits were refused, by rule."},
+    {"fsdpd_job_transitions_total", kCounter, "", "to", "Changes of jobs' states, by the new one."},
+    {"fsdpd_job_failures_total", kCounter, "", "cause", "Attempts that failed, by cause."},
+    {"fsdpd_queue_wait_seconds", kHistogram, "seconds", "",
+     "How long jobs that were launched had been queued, nodes' measurements with it."},
+    {"fsdpd_recovery_seconds", kHistogram, "seconds", "",
+     "From an attempt's failure until all ranks of the next were up."},
+    {"fsdpd_store_seconds", kHistogram, "seconds", "operation",
+     "Time that the state's store took, disk or etcd with it."},
+    {"fsdpd_store_errors_total", kCounter, "", "operation",
+     "Operations of the store that failed for the disk or etcd."},
+    {"fsdpd_tick_seconds", kHistogram, "seconds", "",
+     "Time that the one thread that changes jobs took for a turn."},
+
+    // Of what it knows now, while it leads.
+    {"fsdpd_coordinator_generation", kGauge, "", "",
+     "Which life of the coordinator this is, over all that share its state; grows."},
+    {"fsdpd_jobs", kGauge, "", "state", "Jobs that have not ended."},
+    {"fsdpd_job_seconds", kGauge, "seconds", "fsdpd_job, cause",
+     "Where the time of a launched job that has not ended went since its admission: all causes together are "
+     "that time. A gauge, as reports move time from one cause to another."},
+    {"fsdpd_unlisted_jobs", kGauge, "", "",
+     "Launched jobs without fsdpd_job_seconds of their own, as there are so many."},
+    {"fsdpd_all_jobs_seconds", kGauge, "seconds", "cause",
+     "fsdpd_job_seconds of all jobs that have not ended, launched or not, together."},
+    {"fsdpd_agents", kGauge, "", "state",
+     "Agents that are known: connected, away without a word, or left in order."},
+    {"fsdpd_agents_cordoned", kGauge, "", "", "Nodes that take no new jobs, connected or not."},
+    {"fsdpd_agent_heartbeat_age_seconds", kGauge, "seconds", "",
+     "How long ago the connected agent was heard that was silent for longest."},
+    {"fsdpd_slots", kGauge, "", "state", "Slots of connected agents: free or held."},
+    {"fsdpd_waiting_events", kGauge, "", "",
+     "What clients and agents said that the one thread that changes jobs has not taken yet."},
+    {"fsdpd_watch_updates_dropped_total", kCounter, "", "",
+     "Updates that watchers did not get, as they read too slowly."},
+};
+
+}  // namespace
+
+absl::Span<const Metric> CoordinatorMetrics() { return kTable; }
+
+}  // namespace fsdpd

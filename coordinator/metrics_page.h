@@ -1,0 +1,66 @@
+// The coordinator's /metrics, for as long as its process lives: what meters have counted, and, while it
+// leads, what is there now: jobs, agents, slots. What is there is read from the board and the registry, as
+// readers of the API do: the thread that changes jobs waits for a scrape as long as for one of these, some
+// milliseconds with ten thousand jobs and two thousand agents.
+//
+// Series are bounded: of jobs alone those have their own that are launched and have not ended, the oldest
+// kMaxListedJobs.
+//
+// Thread-safe. Show() ... Hide() by who leads; what Show() was given is not read after Hide() has returned.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <prometheus/metric_family.h>
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/metrics_server.h"
+#include "base/mutex.h"
+#include "coordinator/job_watch.h"
+#include "coordinator/meters.h"
+#include "coordinator/node_registry.h"
+#include "coordinator/reconciler.h"
+
+namespace fsdpd {
+
+constexpr size_t kMaxListedJobs = 256;  // With 13 causes each.
+
+class MetricsPage {
+ public:
+  struct Lead {
+    const JobBoard* board;
+    const NodeRegistry* nodes;
+    const Reconciler* reconciler;
+    int64_t generation;
+  };
+
+  explicit MetricsPage(Clock* clock) : clock_(clock) {}
+
+  // `listen` is HOST:PORT; errors of MetricsServer::Start. Once at most.
+  absl::Status Serve(const std::string& listen);
+  std::string endpoint() const { return server_ == nullptr ? "" : server_->endpoint(); }
+  Meters* meters() { return &meters_; }
+
+  void Show(const Lead& lead);
+  void Hide();
+
+  std::vector<prometheus::MetricFamily> Collect();
+
+ private:
+  void AddJobs(std::vector<prometheus::MetricFamily>* families) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddNodes(std::vector<prometheus::MetricFamily>* families) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  Clock* const clock_;
+  Meters meters_;
+  Mutex mutex_;
+  std::optional<Lead> lead_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, NodeView> views_ ABSL_GUARDED_BY(mutex_);  // As of the last scrape.
+  std::unique_ptr<MetricsServer> server_;                          // Last: its thread uses the rest.
+};
+
+}  // namespace fsdpd

@@ -1,0 +1,135 @@
+#include "coordinator/metrics_page.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <gtest/gtest.h>
+#include <prometheus/text_serializer.h>
+
+#include <set>
+
+#include "coordinator/testing/reconciler_case.h"
+
+namespace fsdpd {
+namespace {
+
+class MetricsPageTest : public ReconcilerCase {
+ protected:
+  void Show(MetricsPage* page) { page->Show({board_.get(), nodes_.get(), reconciler_.get(), 7}); }
+  static std::string TextOf(MetricsPage* page) {
+    return prometheus::TextSerializer().Serialize(page->Collect());
+  }
+  void ExpectLine(const std::string& line) {
+    const std::string text = TextOf(&page_);
+    EXPECT_TRUE(absl::StrContains(text, absl::StrCat("\n", line, "\n"))) << line << " in\n" << text;
+  }
+
+  MetricsPage page_{&clock_};
+};
+
+TEST_F(MetricsPageTest, OneThatStandsBySaysSoAndNothingOfJobsAndAgents) {
+  ExpectLine("fsdpd_coordinator_leader 0");
+  EXPECT_FALSE(absl::StrContains(TextOf(&page_), "fsdpd_jobs{"));
+  Show(&page_);
+  ExpectLine("fsdpd_coordinator_leader 1");
+  ExpectLine("fsdpd_coordinator_generation 7");
+  page_.Hide();
+  ExpectLine("fsdpd_coordinator_leader 0");
+  EXPECT_FALSE(absl::StrContains(TextOf(&page_), "fsdpd_agents{"));
+}
+
+TEST_F(MetricsPageTest, JobsThatHaveNotEndedAreCountedByState) {
+  Show(&page_);
+  v1::Job job;
+  for (int i = 0; i < 3; ++i) {
+    job.set_id(absl::StrCat("a-", i));
+    job.set_state(i == 0 ? v1::JOB_STATE_RUNNING : v1::JOB_STATE_QUEUED);
+    board_->Publish(job);
+  }
+  ExpectLine("fsdpd_jobs{state=\"QUEUED\"} 2");
+  ExpectLine("fsdpd_jobs{state=\"RUNNING\"} 1");
+  ExpectLine("fsdpd_jobs{state=\"PAUSED\"} 0");
+  job.set_state(v1::JOB_STATE_CANCELLED);
+  board_->Publish(job);
+  ExpectLine("fsdpd_jobs{state=\"QUEUED\"} 1");
+}
+
+TEST_F(MetricsPageTest, AgentsAndTheirSlotsAreCounted) {
+  Show(&page_);
+  Attach("n0", 4);
+  Attach("n1", 2);
+  reconciler_->RunOnce();
+  ExpectLine("fsdpd_agents{state=\"connected\"} 2");
+  ExpectLine("fsdpd_slots{state=\"free\"} 6");
+  clock_.Advance(absl::Seconds(4));
+  ExpectLine("fsdpd_agent_heartbeat_age_seconds 4");
+  ExpectLine("fsdpd_agents_cordoned 0");
+}
+
+TEST_F(MetricsPageTest, ALaunchedJobHasItsTimeByCauseUntilItHasEnded) {
+  Show(&page_);
+  v1::Job job;
+  job.set_id("a-1");
+  job.set_state(v1::JOB_STATE_RUNNING);
+  job.set_attempt(1);
+  job.set_create_unix_nanos(absl::ToUnixNanos(clock_.Wall() - absl::Seconds(60)));
+  job.mutable_ledger()->set_queue_seconds(10);
+  job.mutable_ledger()->set_step_seconds(30);
+  job.mutable_ledger()->set_cause(v1::Job::Ledger::CAUSE_OTHER);
+  job.mutable_ledger()->set_until_unix_nanos(absl::ToUnixNanos(clock_.Wall() - absl::Seconds(20)));
+  board_->Publish(job);
+  ExpectLine("fsdpd_job_seconds{fsdpd_job=\"a-1\",cause=\"step\"} 30");
+  ExpectLine("fsdpd_job_seconds{fsdpd_job=\"a-1\",cause=\"other\"} 20");
+  ExpectLine("fsdpd_all_jobs_seconds{cause=\"queue\"} 10");
+  job.set_state(v1::JOB_STATE_SUCCEEDED);
+  board_->Publish(job);
+  EXPECT_FALSE(absl::StrContains(TextOf(&page_), "a-1"));
+}
+
+TEST_F(MetricsPageTest, SeriesAreBoundedWithTenThousandJobs) {
+  Show(&page_);
+  v1::Job job;
+  for (int i = 0; i < 10'000; ++i) {
+    job.set_id(absl::StrCat("a-", i));
+    job.set_state(i < 2'000 ? v1::JOB_STATE_RUNNING : v1::JOB_STATE_QUEUED);
+    job.set_attempt(i < 2'000 ? 1 : 0);
+    job.set_create_unix_nanos(i + 1);
+    board_->Publish(job);
+  }
+  size_t series = 0;
+  std::set<std::string> listed;
+  for (const prometheus::MetricFamily& family : page_.Collect()) {
+    series += family.metric.size();
+    for (const prometheus::ClientMetric& metric : family.metric) {
+      for (const auto& label : metric.label) {
+        if (label.name == "fsdpd_job") listed.insert(label.value);
+      }
+    }
+  }
+  EXPECT_LT(series, kMaxListedJobs * 13 + 100);
+  EXPECT_EQ(listed.size(), kMaxListedJobs);
+  EXPECT_EQ(listed.count("a-0"), 1u) << "the oldest";
+  ExpectLine(absl::StrCat("fsdpd_unlisted_jobs ", 2'000 - kMaxListedJobs));
+}
+
+TEST_F(MetricsPageTest, EveryRowOfTheTableIsExportedAndNothingElse) {
+  Show(&page_);
+  page_.meters()->Called("GetJob", absl::StatusCode::kOk, absl::Milliseconds(1));
+  page_.meters()->Opened("WatchJob");
+  page_.meters()->Closed("WatchJob", absl::StatusCode::kOk);
+  page_.meters()->Refused("world_divides_batch");
+  page_.meters()->Stored("Get", absl::StatusCode::kOk, absl::Milliseconds(1));
+  v1::Job job;
+  job.set_id("a-1");
+  job.set_state(v1::JOB_STATE_RUNNING);
+  job.set_attempt(1);
+  board_->Publish(job);
+  std::multiset<std::string> exported, rows;
+  for (const prometheus::MetricFamily& family : page_.Collect()) {
+    if (!family.metric.empty()) exported.insert(family.name);
+  }
+  for (const Metric& metric : CoordinatorMetrics()) rows.insert(metric.name);
+  EXPECT_EQ(exported, rows);
+}
+
+}  // namespace
+}  // namespace fsdpd

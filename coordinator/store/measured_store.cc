@@ -1,0 +1,85 @@
+#include "coordinator/store/measured_store.h"
+
+#include <chrono>
+
+namespace fsdpd {
+namespace {
+
+absl::StatusCode CodeOf(const absl::Status& status) { return status.code(); }
+template <typename T>
+absl::StatusCode CodeOf(const absl::StatusOr<T>& result) {
+  return result.status().code();
+}
+
+class MeasuredStore final : public StateStore {
+ public:
+  MeasuredStore(std::unique_ptr<StateStore> store, Meters* meters)
+      : store_(std::move(store)), meters_(meters) {}
+
+  int64_t generation() const override { return store_->generation(); }
+  absl::StatusOr<std::optional<v1::Job>> FindRequest(const std::string& request_id,
+                                                     const v1::JobSpec& spec) override {
+    return Timed("FindRequest", [&] { return store_->FindRequest(request_id, spec); });
+  }
+  absl::StatusOr<Inserted> Insert(const v1::Job& job) override {
+    return Timed("Insert", [&] { return store_->Insert(job); });
+  }
+  absl::Status Update(const v1::Job& job) override {
+    return Timed("Update", [&] { return store_->Update(job); });
+  }
+  absl::Status UpdateAll(const std::vector<const v1::Job*>& jobs) override {
+    return Timed("UpdateAll", [&] { return store_->UpdateAll(jobs); });
+  }
+  absl::Status Delete(const std::string& id) override {
+    return Timed("Delete", [&] { return store_->Delete(id); });
+  }
+  absl::StatusOr<std::vector<std::string>> ForgetEnded(const Retention& retention, absl::Time now,
+                                                       int limit) override {
+    return Timed("ForgetEnded", [&] { return store_->ForgetEnded(retention, now, limit); });
+  }
+  absl::StatusOr<v1::Job> Get(const std::string& id) override {
+    return Timed("Get", [&] { return store_->Get(id); });
+  }
+  absl::StatusOr<JobPage> List(const JobQuery& query) override {
+    return Timed("List", [&] { return store_->List(query); });
+  }
+  absl::StatusOr<std::vector<v1::Job>> LiveJobs() override {
+    return Timed("LiveJobs", [&] { return store_->LiveJobs(); });
+  }
+  absl::Status SetCordon(const std::string& node, const v1::Cordon& cordon) override {
+    return Timed("SetCordon", [&] { return store_->SetCordon(node, cordon); });
+  }
+  absl::Status RemoveCordon(const std::string& node) override {
+    return Timed("RemoveCordon", [&] { return store_->RemoveCordon(node); });
+  }
+  absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons() override {
+    return Timed("Cordons", [&] { return store_->Cordons(); });
+  }
+  absl::Status UpdateNodes(const v1::ListNodesResponse& changed,
+                           const std::vector<std::string>& gone) override {
+    return Timed("UpdateNodes", [&] { return store_->UpdateNodes(changed, gone); });
+  }
+  absl::StatusOr<v1::ListNodesResponse> Nodes() override {
+    return Timed("Nodes", [&] { return store_->Nodes(); });
+  }
+
+ private:
+  template <typename Operation>
+  auto Timed(const char* name, Operation operation) -> decltype(operation()) {
+    const auto begin = std::chrono::steady_clock::now();
+    auto result = operation();
+    meters_->Stored(name, CodeOf(result), absl::FromChrono(std::chrono::steady_clock::now() - begin));
+    return result;
+  }
+
+  const std::unique_ptr<StateStore> store_;
+  Meters* const meters_;
+};
+
+}  // namespace
+
+std::unique_ptr<StateStore> Measured(std::unique_ptr<StateStore> store, Meters* meters) {
+  return std::make_unique<MeasuredStore>(std::move(store), meters);
+}
+
+}  // namespace fsdpd
