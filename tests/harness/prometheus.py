@@ -1,4 +1,4 @@
-"""A real Prometheus (Debian's package) that scrapes agents each second, with the project's own configuration."""
+"""A real Prometheus (Debian's package) that scrapes agents and coordinators each second, with the project's own configuration."""
 
 import json
 import urllib.error
@@ -13,7 +13,7 @@ from harness.wait import wait_until
 
 
 class Prometheus:
-    def __init__(self, folder, targets, mark):
+    def __init__(self, folder, targets, mark, coordinators=()):
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         config = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
@@ -22,6 +22,7 @@ class Prometheus:
         config["rule_files"] = [str(FOLDER / "rules.yml")]
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
         (folder / "agents.json").write_text(json.dumps([{"targets": targets}]))
+        (folder / "coordinators.json").write_text(json.dumps([{"targets": list(coordinators)}]))
         self._mark = mark
         self.daemon = None
         self.address = None

@@ -49,10 +49,11 @@ def job(shared, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def prometheus(shared, job, tmp_path_factory):
-    with Prometheus(tmp_path_factory.mktemp("prometheus"), list(shared.metrics.values()), shared.mark) as server:
+    with Prometheus(tmp_path_factory.mktemp("prometheus"), list(shared.metrics.values()), shared.mark,
+                    [shared.coordinator_metrics]) as server:
         # Rates need several scrapes.
-        wait_until("both agents were scraped five times",
-                   lambda: len(server.query("count_over_time(up[5m]) >= 5")) == 2)
+        wait_until("agents and coordinator were scraped five times",
+                   lambda: len(server.query("count_over_time(up[5m]) >= 5")) == 3)
         yield server
 
 
@@ -156,7 +157,7 @@ def test_labels_are_those_of_the_scraped(prometheus, shared, job):
             for label in re.findall(r'(\w+)="', line)}
     assert "fsdpd_job" in ours and not ours & SCRAPERS_LABELS
     scraped = prometheus.query(f'{{__name__=~"fsdpd_.+", fsdpd_job="{job}"}}')
-    assert {labels["job"] for labels, _ in scraped if ":" not in labels["__name__"]} == {"fsdpd-agent"}
+    assert {labels["job"] for labels, _ in scraped if ":" not in labels["__name__"]} == {"fsdpd-agent", "fsdpd-coordinator"}
     assert not [label for labels, _ in scraped for label in labels if label.startswith("exported_")]
 
 
@@ -213,7 +214,7 @@ def test_no_alert_fires_for_a_healthy_job(prometheus, job):
 
 
 # Fields of a spec that alerts name, each with a value as their advice would set it.
-ADVICE = {"fsdp.prefetch_bytes": "2GiB", "train.micro_batch": "2", "fsdp.recompute": "full"}
+ADVICE = {"checkpoint.every_steps": "5", "fsdp.prefetch_bytes": "2GiB", "train.micro_batch": "2", "fsdp.recompute": "full"}
 
 
 def test_alerts_advise_only_what_a_spec_may_say(tmp_path):

@@ -16,7 +16,9 @@ BOARDS = dashboards.boards()
 def exported():
     """Every metric name that the agent's and the coordinator's sources spell out."""
     sources = [path for path in repository.with_suffix(".cc", ".h") if path.parts[0] in ("agent", "coordinator")]
-    return {name for path in sources for name in re.findall(r'"(fsdpd_[a-z0-9_]+)"', repository.text(path))}
+    names = {name for path in sources for name in re.findall(r'"(fsdpd_[a-z0-9_]+)"', repository.text(path))}
+    histograms = {name for path in sources for name in re.findall(r'"(fsdpd_[a-z0-9_]+)", kHistogram', repository.text(path))}
+    return names | {name + part for name in histograms for part in ("_bucket", "_sum", "_count")}
 
 
 def test_dashboards_are_what_their_descriptions_say():
