@@ -221,7 +221,8 @@ def test_alerts_advise_only_what_a_spec_may_say(tmp_path):
     """One named telemetry.memory_snapshot, which is refused."""
     actions = " ".join(rule["annotations"]["action"] for rule in dashboards.rules() if "alert" in rule)
     assert set(re.findall(r"(?<![$.])\b[a-z]+\.[a-z_]+\b", actions)) == set(ADVICE)
-    (tmp_path / "job.yaml").write_text(json.dumps(spec(steps=5, train={"global_batch": 8})))
+    saves = {"dir": str(tmp_path / "run")}
+    (tmp_path / "job.yaml").write_text(json.dumps(spec(steps=5, train={"global_batch": 8}, checkpoint=saves)))
     changes = [word for field, value in ADVICE.items() for word in ("--set", f"{field}={value}")]
     done = subprocess.run([program("client/fsdpctl"), "validate", "--offline", "-f", tmp_path / "job.yaml", *changes],
                           capture_output=True, text=True)

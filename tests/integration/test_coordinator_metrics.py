@@ -1,0 +1,133 @@
+"""The coordinator's /metrics, as a real Prometheus reads it beside the agents', and alerts of what was broken on purpose."""
+
+import json
+import os
+import re
+import runpy
+import signal
+
+import grpc
+import pytest
+
+from harness.cluster import Cluster
+from harness.programs import ROOT
+from harness.prometheus import Prometheus
+from harness.small_disk import fill, small_disk
+from harness.specs import ENDLESS, spec, to_message
+from harness.stubs import coordinator
+from harness.wait import wait_until
+
+TABLES = runpy.run_path(ROOT / "docs/metrics.py")
+CAUSES = {"queue", "preflight", "start", "load", "step", "exposed", "save", "replay", "restart", "hang", "pause", "stop", "other"}
+
+
+def exported(text):
+    """{name: (kind, help)}"""
+    kinds = dict(re.findall(r"^# TYPE (fsdpd_\w+) (\w+)$", text, re.MULTILINE))
+    return {name: (kinds[name], text_of) for name, text_of in re.findall(r"^# HELP (fsdpd_\w+) (.*)$", text, re.MULTILINE)}
+
+
+def value(text, line):
+    found = re.search(rf"^{re.escape(line)} (\S+)$", text, re.MULTILINE)
+    return float(found[1]) if found else None
+
+
+@pytest.fixture(scope="module")
+def job(shared):
+    shared.wait_idle()
+    job_id = shared.submit(spec(steps=ENDLESS, name="told"))
+    shared.wait_step(job_id, 3)
+    yield job_id
+    shared.cancel(job_id)
+
+
+def test_daemons_export_what_the_tables_say(shared, job):
+    for daemon, text in (("coordinator", shared.scrape_coordinator()), ("agent", shared.scrape("node-0"))):
+        rows = TABLES["rows"](daemon)
+        told = exported(text)
+        assert told and {name: (rows[name]["kind"], rows[name]["help"]) for name in told} == told
+        for name, labels in re.findall(r"^(fsdpd_\w+?)(?:_bucket|_sum|_count)?\{([^}]*)\}", text, re.MULTILINE):
+            said = set(filter(None, rows[name]["labels"].split(", ")))
+            assert set(re.findall(r'(\w+)="', labels)) - {"le"} == said, name
+
+
+def test_the_coordinator_tells_of_jobs_agents_and_calls(shared, job):
+    text = shared.scrape_coordinator()
+    assert value(text, "fsdpd_coordinator_leader") == 1
+    assert value(text, 'fsdpd_jobs{state="RUNNING"}') == 1 and value(text, 'fsdpd_jobs{state="PAUSED"}') == 0
+    assert value(text, 'fsdpd_agents{state="connected"}') == 2
+    assert value(text, 'fsdpd_slots{state="held"}') == 4 and value(text, 'fsdpd_slots{state="free"}') == 0
+    assert value(text, 'fsdpd_rpc_seconds_count{method="SubmitJob",code="OK"}') >= 1
+    assert value(text, 'fsdpd_store_seconds_count{operation="Insert"}') >= 1
+    assert value(text, "fsdpd_queue_wait_seconds_count") >= 1 and value(text, "fsdpd_tick_seconds_count") > 0
+    refused = value(text, 'fsdpd_submits_total{outcome="refused"}')
+    with pytest.raises(grpc.RpcError):
+        shared.api().SubmitJob(coordinator.SubmitJobRequest(spec=to_message(spec(train={"global_batch": 3}))), timeout=60)
+    text = shared.scrape_coordinator()
+    assert value(text, 'fsdpd_submits_total{outcome="refused"}') == refused + 1
+    assert re.search(r'^fsdpd_refusals_total\{rule="\w+"\} [1-9]', text, re.MULTILINE)
+
+
+def test_a_job_s_time_by_cause_is_the_time_since_its_admission(shared, job):
+    text = shared.scrape_coordinator()
+    told = dict(re.findall(rf'^fsdpd_job_seconds\{{fsdpd_job="{job}",cause="(\w+)"\}} (\S+)$', text, re.MULTILINE))
+    assert set(told) == CAUSES and float(told["step"]) + float(told["exposed"]) > 0
+    described = shared.job(job)
+    ledger = described.ledger
+    shares = {field.name: seconds for field, seconds in ledger.ListFields() if field.name.endswith("_seconds")}
+    wall = (ledger.until_unix_nanos - described.create_unix_nanos) * 1e-9
+    assert sum(shares.values()) == pytest.approx(wall, abs=1e-3), shares
+    assert re.search(r"^time: .*: .*step \d+%", shared.ctl("describe", job).expect(0).out, re.MULTILINE)
+
+
+def test_an_ended_job_s_time_stays_with_it_and_leaves_the_page(shared):
+    job_id = shared.submit(spec(steps=5, name="short"))
+    shared.cancel(job_id)
+    shared.wait_state(job_id, "CANCELLED")
+    ended = shared.job(job_id)
+    shares = [seconds for field, seconds in ended.ledger.ListFields() if field.name.endswith("_seconds")]
+    assert sum(shares) == pytest.approx((ended.end_unix_nanos - ended.create_unix_nanos) * 1e-9, abs=1e-3)
+    assert job_id not in shared.scrape_coordinator()
+
+
+def submit_until_refused(cluster):
+    for number in range(200):  # What the database has of the disk already may take some.
+        wants_more_nodes = spec(steps=5, name=f"more-{number}", resources={"nodes": 9}, train={"global_batch": 18})
+        if cluster.ctl("submit", "-f", "-", stdin=json.dumps(wants_more_nodes)).code:
+            return
+    pytest.fail("a full disk took 200 jobs")
+
+
+def test_what_was_broken_on_purpose_raises_alerts(tmp_path):
+    """A rank that is killed, an agent that is stopped, and a full disk of the coordinator's: the last fires at once, for
+    others that they do after half a minute and more is dashboards/rules_test.yml's."""
+    cluster = Cluster(tmp_path / "cluster")
+    cluster.state_dir = tmp_path / "disk/state"
+    with small_disk(tmp_path / "disk") as disk, cluster:
+        killed = cluster.submit(spec(steps=ENDLESS, resources={"ranks_per_node": 1}))
+        cluster.wait_step(killed, 2)
+        with Prometheus(tmp_path / "prometheus", list(cluster.metrics.values()), cluster.mark,
+                        [cluster.coordinator_metrics]) as server:
+            def raised(alert, **labels):
+                wanted = "".join(f', {label}="{text}"' for label, text in labels.items())
+                return server.query(f'ALERTS{{alertname="{alert}"{wanted}}}')
+
+            wait_until("all were scraped", lambda: len(server.query("up == 1")) == 3 and len(server.query(
+                f'fsdpd_rank_up{{fsdpd_job="{killed}"}} == 1')) == 2 and server.query("fsdpd_coordinator_leader == 1"))
+            assert not server.query("ALERTS")
+            os.kill(cluster.all_ranks()[0].pid, signal.SIGKILL)
+            wait_until("its job has failed", lambda: raised("FsdpdJobFailed", fsdpd_job=killed))
+            wait_until("the coordinator counts it", lambda: server.query(
+                'fsdpd_job_failures_total{cause="process"} == 1'))
+            filler = fill(disk)
+            submit_until_refused(cluster)
+            wait_until("what cannot be stored is told", lambda: raised("FsdpdStoreFails", alertstate="firing"))
+            filler.unlink()
+            stopped = cluster.agents["node-1"].process
+            stopped.send_signal(signal.SIGSTOP)
+            try:
+                wait_until("the stopped agent is missed", lambda: raised("FsdpdAgentsAway", state="away"))
+            finally:
+                stopped.send_signal(signal.SIGCONT)
+            cluster.wait_nodes(2)
+        cluster.cancel_all()
