@@ -90,7 +90,8 @@ Operations::Operations(const OperationParts& parts)
       buffers_(layout().buckets.size()),
       aside_(MakeAside(parts.device.is_cuda() ? std::optional<int>(parts.device.index()) : std::nullopt)),
       param_grads_(layout().units.size()),
-      micro_batches_(spec().micro_batches_per_step()) {
+      micro_batches_(spec().micro_batches_per_step()),
+      crossing_(*parts.plan, [this] { return MakeHidden(); }) {
   const at::NoGradGuard no_grad;
   MakeScalars();
   MakeInputs();
@@ -289,6 +290,8 @@ absl::Status Operations::Run(const Instruction& instruction, bool saves) {
       return absl::OkStatus();  // A place in the order, which the plan's lifetimes refer to.
     case Op::kBackward:
       return Backward(instruction);
+    case Op::kBackwardWeights:
+      return BackwardWeights(instruction);
     case Op::kForwardBackward:
       return ForwardBackward(instruction);
     case Op::kReduce:
@@ -341,21 +344,14 @@ absl::Status Operations::Gather(const Instruction& instruction) {
 
 // To one of the two neighbours, or from it; the first stage's run comes behind the last one's.
 absl::Status Operations::Cross(const Instruction& instruction) {
-  MicroBatch& current = micro_batches_[instruction.micro_batch];
   Communicator* const stages = GroupOf(instruction);
   const int other = (stages->rank() + CrossesTo(instruction.op) + stages->size()) % stages->size();
-  const bool hidden = instruction.op == Op::kSend || instruction.op == Op::kReceive;
   const int64_t count = layout().stage.hidden_elements;
   const DType type = layout().stage.hidden_type;
-  if (CrossingOf(instruction.op) == Crossing::kReceives) {
-    const at::Tensor into = MakeHidden();
-    FSDPD_RETURN_IF_ERROR(stages->Receive(into.mutable_data_ptr(), count, type, other));
-    (hidden ? current.received : current.received_grad) = into;
-    return absl::OkStatus();
-  }
-  const at::Tensor from = std::move(hidden ? current.sent : current.sent_grad).contiguous();
-  FSDPD_RETURN_IF_ERROR(CheckHidden(from));
-  return stages->Send(from.const_data_ptr(), count, type, other);
+  const HiddenPlaces::Places& places = crossing_.Of(instruction);
+  return CrossingOf(instruction.op) == Crossing::kReceives
+             ? stages->Receive(places.in.mutable_data_ptr(), count, type, other)
+             : stages->Send(places.out.const_data_ptr(), count, type, other);
 }
 
 // Between the first stage and the last. What they sum is the same numbers in both, so it stays the same bits.
@@ -384,32 +380,29 @@ at::Tensor Operations::MakeHidden() const {
   return at::empty({spec().micro_batch, tokens, width}, options);
 }
 
-// What the plan has counted is what units hand on.
-absl::Status Operations::CheckHidden(const at::Tensor& hidden) const {
-  const StagePlace& stage = layout().stage;
-  if (hidden.numel() == stage.hidden_elements && hidden.scalar_type() == ScalarTypeOf(stage.hidden_type))
-    return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("a stage hands on ", hidden.numel(), " ",
-                                          at::toString(hidden.scalar_type()), ", and the plan says ",
-                                          stage.hidden_elements, " ", NameOf(stage.hidden_type)));
-}
-
-// Of a pass at an edge of a run: what came is taken before it, and what it made goes to where a Send finds
-// it. A micro-batch is in one run of a stage at a time, for it comes to the next by way of the others.
+// Of a pass at an edge of a run, what came. A copy: units keep it until their backward.
 void Operations::TakeReceived(const Instruction& instruction) {
-  const StagePlace& stage = layout().stage;
+  const at::Tensor& place = crossing_.Of(instruction).in;
+  if (!place.defined()) return;
   MicroBatch& current = micro_batches_[instruction.micro_batch];
-  const bool back = instruction.op == Op::kBackward;
-  if (!back && stage.Enters(instruction.unit)) current.input.hidden = std::move(current.received);
-  if (back && stage.Leaves(instruction.unit)) current.grad_hidden = std::move(current.received_grad);
+  (instruction.op == Op::kBackward ? current.grad_hidden : current.input.hidden) = place.clone();
 }
 
-void Operations::HandOver(const Instruction& instruction) {
-  const StagePlace& stage = layout().stage;
+// What the plan has counted is what units hand on. A micro-batch is in one run of a stage at a time, for it
+// comes to the next by way of the others.
+absl::Status Operations::HandOver(const Instruction& instruction) {
+  FSDPD_RETURN_IF_ERROR(contexts_[instruction.unit]->TakeStatus());
+  const at::Tensor& place = crossing_.Of(instruction).out;
+  if (!place.defined()) return absl::OkStatus();
   MicroBatch& current = micro_batches_[instruction.micro_batch];
-  const bool forward = instruction.op == Op::kForward;
-  if (forward && stage.Leaves(instruction.unit)) current.sent = std::move(current.input.hidden);
-  if (!forward && stage.Enters(instruction.unit)) current.sent_grad = std::move(current.grad_hidden);
+  const at::Tensor made =
+      std::move(instruction.op == Op::kForward ? current.input.hidden : current.grad_hidden);
+  if (made.numel() != place.numel() || made.scalar_type() != place.scalar_type())
+    return absl::InternalError(absl::StrCat("a stage hands on ", made.numel(), " ",
+                                            at::toString(made.scalar_type()), ", and the plan says ",
+                                            place.numel(), " ", at::toString(place.scalar_type())));
+  place.copy_(made.view_as(place));
+  return absl::OkStatus();
 }
 
 absl::Status Operations::Forward(const Instruction& instruction) {
@@ -419,8 +412,7 @@ absl::Status Operations::Forward(const Instruction& instruction) {
       instruction.micro_batch, current.input, evaluating_ ? Keep::kNothing : KeepOf(instruction.recompute));
   current.input.hidden = std::move(output.hidden);
   if (output.loss.defined()) sums_.select(0, kLossSum).add_(output.loss);
-  HandOver(instruction);
-  return contexts_[instruction.unit]->TakeStatus();
+  return HandOver(instruction);
 }
 
 // A shard is reduced, measured and updated as a whole, padding included.
@@ -440,8 +432,13 @@ absl::Status Operations::Backward(const Instruction& instruction) {
   const at::Tensor grad_out = std::move(current.grad_hidden);
   current.grad_hidden = (*parts_.units)[instruction.unit]->Backward(
       instruction.micro_batch, grad_out, {param_grads_[instruction.unit], instruction.accumulate},
-      WeightGrads::kNow);
-  HandOver(instruction);
+      instruction.puts_off ? WeightGrads::kLater : WeightGrads::kNow);
+  return HandOver(instruction);
+}
+
+absl::Status Operations::BackwardWeights(const Instruction& instruction) {
+  (*parts_.units)[instruction.unit]->BackwardWeights(
+      instruction.micro_batch, {param_grads_[instruction.unit], instruction.accumulate});
   return contexts_[instruction.unit]->TakeStatus();
 }
 
@@ -455,8 +452,7 @@ absl::Status Operations::ForwardBackward(const Instruction& instruction) {
       instruction.micro_batch, input, grad_loss_, {param_grads_[instruction.unit], instruction.accumulate});
   sums_.select(0, kLossSum).add_(result.loss);
   current.grad_hidden = std::move(result.grad_hidden);
-  HandOver(instruction);
-  return contexts_[instruction.unit]->TakeStatus();
+  return HandOver(instruction);
 }
 
 absl::Status Operations::Reduce(const Instruction& instruction) {
@@ -592,6 +588,8 @@ void Operations::PublishResult(const at::Tensor& norm, const at::Tensor& loss_sc
 }
 
 absl::Status Operations::Recordable() const {
+  if (layout().stage.count > 1)
+    return absl::FailedPreconditionError("what stages send each other is not recorded");
   if (spec().data.document_end_token.has_value())
     return absl::FailedPreconditionError("each step's documents are others (data.document_end_token)");
   if (!std::all_of(parts_.units->begin(), parts_.units->end(),

@@ -32,6 +32,7 @@
 #include "fsdp/checkpoint/training_state.h"
 #include "fsdp/comm/mesh.h"
 #include "fsdp/data/batches.h"
+#include "fsdp/engine/hidden_places.h"
 #include "fsdp/engine/mesh_context.h"
 #include "fsdp/engine/snapshot.h"
 #include "fsdp/memory/arena.h"
@@ -125,11 +126,6 @@ class Operations {
     UnitInput input;         // Hidden states move through it from unit to unit.
     at::Tensor bounds_room;  // Where input.documents.bounds is, of which there may be more or fewer.
     at::Tensor grad_hidden;  // Moves back.
-    // Between stages: each lane has places of its own, of which the next lane moves what is there.
-    at::Tensor received;
-    at::Tensor received_grad;
-    at::Tensor sent;
-    at::Tensor sent_grad;
   };
 
   void MakeBuffers();
@@ -144,13 +140,14 @@ class Operations {
   absl::Status Gather(const Instruction& instruction);
   absl::Status Forward(const Instruction& instruction);
   absl::Status Backward(const Instruction& instruction);
+  absl::Status BackwardWeights(const Instruction& instruction);
   absl::Status ForwardBackward(const Instruction& instruction);
   absl::Status Cross(const Instruction& instruction);
   absl::Status CrossTwin(const Instruction& instruction);
   at::Tensor MakeHidden() const;
-  absl::Status CheckHidden(const at::Tensor& hidden) const;
   void TakeReceived(const Instruction& instruction);
-  void HandOver(const Instruction& instruction);
+  // After a pass, whose unit's exchanges may have failed.
+  absl::Status HandOver(const Instruction& instruction);
   void ZeroPadding(const Instruction& instruction);
   absl::Status Reduce(const Instruction& instruction);
   absl::Status ReduceInOneKernel(const Instruction& instruction);
@@ -178,6 +175,7 @@ class Operations {
   std::vector<std::vector<at::Tensor>> param_grads_;    // By unit, as ParamGrads wants them.
   GradSquares squares_;                                 // What the norm is made of.
   std::vector<MicroBatch> micro_batches_;
+  const HiddenPlaces crossing_;
   bool evaluating_ = false;
   int result_slot_ = 0;
 

@@ -22,6 +22,7 @@ struct Case {
   int context = 1;
   std::vector<int64_t> stage_units = {};
   int chunks = 1;
+  bool zero_bubble = false;
 };
 
 // Embedding, four layers, head. What is clipped is the norm over all stages.
@@ -43,6 +44,7 @@ v1::JobSpec Staged(const v1::JobSpec& job, const Case& c) {
   v1::JobSpec staged = Over(job, c.mesh, c.world, c.micro_batches);
   staged.mutable_parallel()->set_pipeline(c.pipeline);
   if (c.chunks > 1) staged.mutable_parallel()->set_pipeline_chunks(c.chunks);
+  if (c.zero_bubble) staged.mutable_parallel()->set_pipeline_schedule(v1::PIPELINE_SCHEDULE_ZERO_BUBBLE);
   staged.mutable_parallel()->set_tensor(c.tensor);
   staged.mutable_parallel()->set_context(c.context);
   for (const int64_t units : c.stage_units) staged.mutable_parallel()->add_stage_units(units);
@@ -88,6 +90,12 @@ std::vector<Case> Cases() {
   cases.push_back({kParams, 2, 2, 4, 1, 1, {2, 1, 1, 2}, 2});
   cases.push_back({kParams, 4, 2, 2, 2, 1, {}, 2});
   cases.push_back({kParams, 4, 2, 2, 1, 2, {}, 2});
+  for (const TestMesh& mesh : {kNoShard, kOptim}) {
+    cases.push_back({mesh, 4, 2, 3, 1, 1, {}, 1, true});
+    cases.push_back({mesh, 4, 4, 2, 1, 1, {}, 1, true});
+    cases.push_back({mesh, 4, 2, 3, 2, 1, {}, 1, true});
+  }
+  cases.push_back({kOptim, 6, 6, 12, 1, 1, {1, 1, 1, 1, 1, 1}, 1, true});
   return cases;
 }
 
@@ -110,13 +118,15 @@ std::string NameOfCase(const ::testing::TestParamInfo<Case>& info) {
                      std::to_string(c.pipeline) + "_mb" + std::to_string(c.micro_batches) + "_tensor" +
                      std::to_string(c.tensor) + "_context" + std::to_string(c.context);
   if (c.chunks > 1) name += "_chunks" + std::to_string(c.chunks);
+  if (c.zero_bubble) name += "_zero_bubble";
   for (const int64_t units : c.stage_units) name += "_" + std::to_string(units);
   return name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, Pipeline, ::testing::ValuesIn(Cases()), NameOfCase);
 
-const Case kTwo{kParams, 4, 2, 3}, kFour{kOptim, 4, 4, 6}, kTurns{kParams, 4, 2, 6, 1, 1, {}, 3};
+const Case kTwo{kParams, 4, 2, 3}, kFour{kOptim, 4, 4, 6}, kTurns{kParams, 4, 2, 6, 1, 1, {}, 3},
+    kPutOff{kOptim, 4, 4, 6, 1, 1, {}, 1, true};
 
 // Without a norm over shards, and with as many micro-batches, sums are in the same order.
 TEST(Pipeline, IsTheSameBitsWhereNothingIsSummedInAnotherOrder) {
@@ -129,6 +139,9 @@ TEST(Pipeline, IsTheSameBitsWhereNothingIsSummedInAnotherOrder) {
     staged.mutable_resources()->set_ranks_per_node(stages);
     staged.mutable_parallel()->set_pipeline(stages);
     EXPECT_EQ(Train(staged).weights, alone.weights) << stages << " stages";
+    staged.mutable_fsdp()->set_strategy(v1::STRATEGY_OPTIM);
+    staged.mutable_parallel()->set_pipeline_schedule(v1::PIPELINE_SCHEDULE_ZERO_BUBBLE);
+    EXPECT_EQ(Train(staged).weights, alone.weights) << stages << " stages that put off";
   }
 }
 
@@ -148,7 +161,7 @@ TEST(Pipeline, StartsFromTheValuesOfOneRankAndFromGivenOnes) {
 }
 
 TEST(Pipeline, RecomputeIsTheSameBits) {
-  for (const Case& c : {kTwo, kFour, kTurns}) {
+  for (const Case& c : {kTwo, kFour, kTurns, kPutOff}) {
     const LocalJobResult kept = Train(Staged(StagedJob(), c));
     for (const v1::Recompute recompute : {v1::RECOMPUTE_FULL, v1::RECOMPUTE_SELECTIVE}) {
       for (const int layers : {2, 4}) {
@@ -162,7 +175,7 @@ TEST(Pipeline, RecomputeIsTheSameBits) {
 }
 
 TEST(Pipeline, StepsThatAreSubmittedAheadAreTheSame) {
-  for (const Case& c : {kTwo, kFour, kTurns, Case{kNoShard, 2, 2, 1}}) {
+  for (const Case& c : {kTwo, kFour, kTurns, kPutOff, Case{kNoShard, 2, 2, 1}}) {
     const v1::JobSpec job = Staged(StagedJob(), c);
     LocalJobOptions ahead;
     ahead.run_ahead_on_cpu = true;
@@ -189,6 +202,7 @@ TEST(Pipeline, TiedEmbeddingsAreOneParameterOfTwoStages) {
     for (const Case& c : {Case{mesh, 4, 2, 3}, Case{mesh, 3, 3, 4}, Case{mesh, 4, 2, 2, 1, 1, {}, 2}})
       ExpectSame(alone, Train(Staged(job, c)), kRoundOff);
   }
+  ExpectSame(alone, Train(Staged(job, kPutOff)), kRoundOff);
   for (const Case& c : {Case{kHsdp, 8, 2, 3}, Case{kHfsdp, 8, 2, 3}, Case{kParams, 4, 2, 3, 2, 1}})
     ExpectSame(alone, Train(Staged(job, c)), kRoundOff);
 }
@@ -232,7 +246,7 @@ TEST(Pipeline, HalfPrecisionIsNearOneRanks) {
   v1::JobSpec job = StagedJob();
   job.mutable_precision()->set_compute(v1::DTYPE_BF16);
   const LocalJobResult alone = Train(job);
-  for (const Case& c : {kTwo, kFour, kTurns}) ExpectSame(alone, Train(Staged(job, c)), 0.02);
+  for (const Case& c : {kTwo, kFour, kTurns, kPutOff}) ExpectSame(alone, Train(Staged(job, c)), 0.02);
 }
 
 TEST(Pipeline, LossScaleSkipsTheSameStepsOnAllStages) {
@@ -241,7 +255,7 @@ TEST(Pipeline, LossScaleSkipsTheSameStepsOnAllStages) {
   job.mutable_precision()->mutable_loss_scale()->set_initial(1 << 30);
   const LocalJobResult alone = Train(job);
   EXPECT_TRUE(alone.reports[0][0].skipped());
-  for (const Case& c : {kTwo, kFour, kTurns}) {
+  for (const Case& c : {kTwo, kFour, kTurns, kPutOff}) {
     const LocalJobResult staged = Train(Staged(job, c));
     for (const auto& reports : staged.reports) {
       for (size_t s = 0; s < reports.size(); ++s) {
@@ -312,7 +326,7 @@ TEST(Pipeline, RoutersTellWhatOneRanksDo) {
   const LocalJobResult alone = Train(job);
   v1::JobSpec among = Staged(job, {kParams, 4, 2, 3});
   among.mutable_parallel()->set_expert(2);
-  for (const v1::JobSpec& staged : {Staged(job, kTwo), Staged(job, kTurns), among}) {
+  for (const v1::JobSpec& staged : {Staged(job, kTwo), Staged(job, kTurns), Staged(job, kPutOff), among}) {
     const LocalJobResult result = Train(staged);
     ExpectSame(alone, result, kRoundOff);
     for (size_t s = 0; s < alone.reports[0].size(); ++s) {
@@ -329,7 +343,7 @@ TEST(Pipeline, SamplesMadeOfDocuments) {
   v1::JobSpec job = StagedJob();
   job.mutable_data()->set_document_end_token(3);
   const LocalJobResult alone = Train(job);
-  for (const Case& c : {kTwo, kFour, kTurns}) ExpectSame(alone, Train(Staged(job, c)), kRoundOff);
+  for (const Case& c : {kTwo, kFour, kTurns, kPutOff}) ExpectSame(alone, Train(Staged(job, c)), kRoundOff);
 }
 
 TEST(Pipeline, ARankThatFailsEndsAllStages) {

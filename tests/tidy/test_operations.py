@@ -15,6 +15,7 @@ KNOWS = {
     "fsdp/plan/predict/cost.cc": "its time",
     "fsdp/engine/operations.cc": "what it does",
     "fsdp/plan/verify/verify_flow.cc": "the proof: what it needs and gives",
+    "fsdp/plan/verify/verify_shape.cc": "the proof: where it runs",
     "fsdp/plan/verify/verify_memory.cc": "the proof: what it reads and writes",
     "fsdp/plan/verify/testing/rehearsal.cc": "the rehearsal",
 }
@@ -29,7 +30,8 @@ EMITTERS = {
 # Of one operation each, by what it means to them: kept activations; pictures leave out what takes no time. What
 # crosses between stages has its counterpart in another program.
 ONE_OF_THEM = {
-    "fsdp/plan/predict/simulate.cc": {"kForward", "kBackward", "kForwardBackward"},
+    "fsdp/engine/hidden_places.cc": {"kForward", "kForwardBackward", "kSend", "kReceive", "kSendGrad", "kReceiveGrad"},
+    "fsdp/plan/predict/simulate.cc": {"kForward", "kBackward", "kForwardBackward", "kBackwardWeights"},
     "fsdp/plan/predict/simulate.h": {"kForward"},
     "fsdp/plan/program/program.h": {"kForward"},
     "fsdp/plan/program/schedule.h": {"kForward"},

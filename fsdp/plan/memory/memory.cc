@@ -178,17 +178,27 @@ int64_t KeptBy(const Spec& spec, const ModelFacts& model, int begin, int end) {
   return kept;
 }
 
-// By run of a stage's units, the most that turns through any of them have kept when one through it begins.
+int64_t PutOffBy(const ModelFacts& model, int begin, int end) {
+  int64_t bytes = 0;
+  for (int u = begin; model.stage.puts_off && u < end; ++u) bytes += model.units[u].put_off_bytes;
+  return bytes;
+}
+
+// By run of a stage's units, the most that turns through any of them have kept when one through it begins,
+// or put off.
 std::vector<int64_t> KeptBeside(const Spec& spec, const ModelFacts& model) {
   const StagePlace& stage = model.stage;
   if (stage.count == 1) return {0};
   std::vector<int64_t> by_run, beside(stage.runs.size(), 0);
   for (const UnitRun& run : stage.runs) by_run.push_back(KeptBy(spec, model, run.begin, run.end));
   int64_t kept = kCrossingHidden * stage.hidden_elements * BytesOf(stage.hidden_type);
+  const int64_t put_off = PutOffBy(model, stage.runs[0].begin, stage.runs[0].end);
   for (const Turn& turn : TrainingTurns(static_cast<int>(spec.micro_batches_per_step()), stage)) {
-    if (!turn.forward) kept -= by_run[turn.run];
-    beside[turn.run] = std::max(beside[turn.run], kept);
-    if (turn.forward) kept += by_run[turn.run];
+    if (turn.leg == Leg::kBackward) kept -= by_run[turn.run];
+    if (turn.leg == Leg::kWeights) kept -= put_off;
+    if (turn.leg != Leg::kWeights) beside[turn.run] = std::max(beside[turn.run], kept);
+    if (turn.leg == Leg::kForward) kept += by_run[turn.run];
+    if (turn.leg == Leg::kBackward) kept += put_off;
   }
   return beside;
 }
@@ -200,14 +210,15 @@ ComputePeak PeakOfCompute(const Spec& spec, const ModelFacts& model) {
   const std::vector<int64_t> beside = KeptBeside(spec, model);
   for (size_t r = 0; r < beside.size(); ++r) {
     const auto end = r + 1 < beside.size() ? model.stage.runs[r].end : static_cast<int>(model.units.size());
-    int64_t kept = beside[r];  // By the units before, too.
+    // By the units before, too, and put off by this one and those behind it.
+    int64_t kept = beside[r] + PutOffBy(model, model.stage.runs[r].begin, end);
     for (int u = model.stage.runs[r].begin; u < end; ++u) {
       const UnitFacts& unit = model.units[u];
       const UnitPeak own = BackwardPeak(unit);
       if (kept + own.activations + own.workspace > peak.activations + peak.workspace) {
         peak = {kept + own.activations, own.workspace, unit.name};
       }
-      kept += KeptBy(spec, model, u, u + 1);
+      kept += KeptBy(spec, model, u, u + 1) - PutOffBy(model, u, u + 1);
     }
   }
   return peak;
@@ -367,8 +378,8 @@ std::optional<RecomputeChoice> CheapestRecompute(const Spec& spec, const ModelFa
 }
 
 std::optional<RecomputeChoice> EstimateRecompute(const Spec& spec, const ModelFacts& model,
-                                                 const Layout& layout) {
-  return CheapestWith(EstimateShares(spec, layout), spec, model, layout, std::nullopt);
+                                                 const Layout& layout, std::optional<int64_t> only_layers) {
+  return CheapestWith(EstimateShares(spec, layout), spec, model, layout, only_layers);
 }
 
 }  // namespace fsdpd

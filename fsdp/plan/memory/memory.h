@@ -67,7 +67,8 @@ std::optional<RecomputeChoice> CheapestRecompute(const Spec& spec, const ModelFa
 
 // Likewise by EstimateMemory().
 std::optional<RecomputeChoice> EstimateRecompute(const Spec& spec, const ModelFacts& model,
-                                                 const Layout& layout);
+                                                 const Layout& layout,
+                                                 std::optional<int64_t> only_layers = std::nullopt);
 
 // The unit with the most gathered bytes: what prefetch is by default.
 struct LargestUnit {

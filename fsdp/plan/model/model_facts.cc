@@ -82,6 +82,13 @@ KeptBytes LlamaBlockKept(const Shape& s, bool qk_norm) {
           s.HiddenBytes()};
 }
 
+// What products with a matrix's gradient read: the gradients of outputs and the inputs, of which those of
+// norms are made again. Experts' products are not put off.
+int64_t LlamaBlockPutOff(const Shape& s) {
+  const int64_t attention = 2 * s.hidden + 2 * s.query + 2 * s.key;
+  return s.Bytes(s.experts > 0 ? attention : attention + 2 * s.hidden + 3 * s.intermediate);
+}
+
 // CUDA's backward of attention to a sample's documents (native_attention.h): fp32 gradients of queries with
 // their sums, keys and values and their gradients once for each query head, and the gradients of some
 // documents beside those of all; of the rest as with parts of a sequence, below.
@@ -359,6 +366,10 @@ UnitFacts LlamaBlock(const LlamaConfig& model, int64_t layer, const Shape& s, DT
   }
   unit.kept_bytes = LlamaBlockKept(s, model.qk_norm);
   unit.workspace_bytes = LlamaBlockWorkspace(s, params);
+  unit.put_off_bytes = LlamaBlockPutOff(s);
+  unit.put_off_flops = s.experts > 0 ? 2.0 * static_cast<double>(s.tokens) * hidden *
+                                           static_cast<double>(2 * s.query + 2 * s.key)
+                                     : unit.forward_flops - unit.attention_flops;
   // Gates and ups.
   unit.selective_flops =
       2.0 * hidden *

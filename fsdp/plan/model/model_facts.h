@@ -36,6 +36,11 @@ enum class UnitKind { kEmbedding, kBlock, kHead };
 // it, or the borrower's.
 enum class Twin { kNone, kOriginal, kCopy };
 
+// The unit under whose name a parameter is known: `owner`, which only a copy has, or its own.
+inline const std::string& OwnerOf(const std::string& unit, const std::string& owner) {
+  return owner.empty() ? unit : owner;
+}
+
 struct ParamFacts {
   std::string name;            // Within the unit: "attention.wq".
   std::vector<int64_t> shape;  // What a rank has at a time: of one that is cut its slice.
@@ -48,7 +53,7 @@ struct ParamFacts {
   TensorCut cut = {};
   bool fixed = false;  // Never trained.
   Twin twin = Twin::kNone;
-  std::string owner = {};  // Of a copy, the unit whose parameter it is, under whose name it is known.
+  std::string owner = {};  // Of a copy, the unit whose parameter it is (OwnerOf).
 
   // Inline: plug-ins have units, and link nothing of the plan.
   int64_t elements() const {
@@ -103,6 +108,10 @@ struct UnitFacts {
   double forward_flops = 0;     // Of matrix products and attention; causal attention counted half.
   double attention_flops = 0;   // The part of forward_flops that is attention.
   double selective_flops = 0;   // Of the products that run again in backward with selective recompute.
+  // Of what Unit::BackwardWeights can be left: what it reads, kept from Backward on, and the part of
+  // forward_flops whose matrices' gradients it computes.
+  int64_t put_off_bytes = 0;
+  double put_off_flops = 0;
   // Moved by everything else.
   int64_t forward_bytes = 0;
   int64_t backward_bytes = 0;
@@ -128,6 +137,7 @@ struct StagePlace {
   std::vector<UnitRun> runs = {{}};  // Of one stage that is all: it has no bounds.
   int64_t hidden_elements = 0;       // Of a micro-batch, that a rank hands on to the next stage.
   DType hidden_type = DType::kFp32;
+  bool puts_off = false;  // Gradients of matrices, to where it would wait (zero-bubble). One run alone.
 
   bool first() const { return number == 0; }
   bool last() const { return number + 1 == count; }
@@ -157,6 +167,8 @@ struct StagePlace {
     const int ahead = others == 0 ? behind : 2 * behind + others * count;
     return std::min(micro_batches * (others + 1), ahead + 1);
   }
+  // Where it puts off: so many micro-batches' gradients of matrices at most while backwards go on.
+  int PutOff() const { return puts_off ? number : 0; }
 };
 
 struct ModelFacts {

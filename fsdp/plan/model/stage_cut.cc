@@ -144,7 +144,9 @@ std::vector<ModelFacts> StagesOf(const Spec& spec) {
   ModelFacts model = DescribeSpec(spec);
   const int64_t stages = spec.mesh.size(Axis::kPipeline);
   if (stages == 1) return {std::move(model)};
-  return CutIntoStages(model, spec.stage_units, stages, spec.precision.compute);
+  std::vector<ModelFacts> cut = CutIntoStages(model, spec.stage_units, stages, spec.precision.compute);
+  for (ModelFacts& stage : cut) stage.stage.puts_off = spec.zero_bubble;
+  return cut;
 }
 
 }  // namespace fsdpd

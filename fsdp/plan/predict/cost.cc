@@ -40,6 +40,8 @@ class Costs {
         return 0;
       case Op::kBackward:
         return Backward(i);
+      case Op::kBackwardWeights:
+        return PutOff(i.unit);
       case Op::kForwardBackward:
         return ForwardAndExchange(i) + Backward(i);
       case Op::kReduce:
@@ -103,6 +105,14 @@ class Costs {
     norm.op = Op::kNorm;
     norm.group = GroupOf(norm.op, nullptr);
     return Of(norm);
+  }
+
+  double OfCrossing() const {
+    if (layout_.stage.count == 1) return 0;
+    Instruction send;
+    send.op = Op::kSend;
+    send.group = GroupOf(send.op, nullptr);
+    return Of(send);
   }
 
  private:
@@ -203,7 +213,8 @@ class Costs {
     const UnitFacts& unit = model_.units[i.unit];
     const double matmul = unit.forward_flops - unit.attention_flops;
     const double products = (1 + TrainableShare(i.unit)) * matmul;
-    double seconds = products / profile_.matmul_flops(spec_.precision.compute) +
+    double seconds = (i.puts_off ? -PutOff(i.unit) : 0) +
+                     products / profile_.matmul_flops(spec_.precision.compute) +
                      kAttentionBackwardWork * AttentionWork(unit) / profile_.attention_backward_flops +
                      Memory(unit.backward_bytes);
     seconds += Exchanges(unit, &UnitExchange::backward_elements);
@@ -215,6 +226,11 @@ class Costs {
           unit.selective_flops / profile_.matmul_flops(spec_.precision.compute) + Memory(unit.forward_bytes);
     }
     return seconds;
+  }
+
+  double PutOff(int unit) const {
+    return TrainableShare(unit) * model_.units[unit].put_off_flops /
+           profile_.matmul_flops(spec_.precision.compute);
   }
 
   double TrainableShare(int unit) const {
@@ -309,6 +325,7 @@ StepSeconds SecondsWithoutProgram(const Spec& spec, const ModelFacts& model, con
   StepSeconds seconds;
   for (size_t u = 0; u < model.units.size(); ++u) seconds.units.push_back(costs.OfUnit(static_cast<int>(u)));
   seconds.norm = costs.OfNorm();
+  seconds.crossing = costs.OfCrossing();
   return seconds;
 }
 

@@ -177,14 +177,19 @@ void AddBuffers(const Spec& spec, const Program& program, Report* report) {
   }
 }
 
-// What a unit keeps lives from its forward to its backward of the same micro-batch.
+// What a unit keeps lives from its forward to its backward of the same micro-batch, and what that puts off
+// until it is made up.
 void AddActivations(const Spec& spec, const ModelFacts& model, const Program& program, Report* report) {
-  std::map<std::pair<int, int>, int> forward;
+  std::map<std::pair<int, int>, int> forward, back;
   for (size_t n = 0; n < program.instructions.size(); ++n) {
     const Instruction& i = program.instructions[n];
     const int at = static_cast<int>(n);
     const bool both = i.op == Op::kForwardBackward;
     if (both || i.op == Op::kForward) forward[{i.unit, i.micro_batch}] = at;
+    if (i.op == Op::kBackwardWeights)
+      report->AddMemory(kActivations, model.units[i.unit].put_off_bytes, back.at({i.unit, i.micro_batch}),
+                        at);
+    if (i.puts_off) back[{i.unit, i.micro_batch}] = at;
     if (!both && i.op != Op::kBackward) continue;
     const UnitFacts& unit = model.units[i.unit];
     const int64_t kept = unit.kept_bytes.With(RecomputeOf(spec, model, i.unit));

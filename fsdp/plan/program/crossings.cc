@@ -20,6 +20,7 @@ int RoomAfter(const std::vector<int>& in_order) {
 Crossings::Crossings(const Layout& layout, const Schedule& passes, ProgramWriter* writer)
     : layout_(layout), passes_(passes), writer_(writer), received_(passes.size(), -1) {
   for (size_t i = 0; i < passes.size(); ++i) {
+    if (passes[i].op == Op::kBackwardWeights) continue;
     const bool back = passes[i].op == Op::kBackward;
     if (back ? layout.stage.Leaves(passes[i].unit) : layout.stage.Enters(passes[i].unit))
       begins_.push_back(static_cast<int>(i));
@@ -41,7 +42,7 @@ std::vector<int> Crossings::WaitsFor(int pass) const {
   std::vector<int> waits = {received_[pass]};
   const Pass& runs = passes_[pass];
   if (runs.op == Op::kForward && layout_.stage.Leaves(runs.unit)) waits.push_back(RoomAfter(sends_));
-  if (runs.op != Op::kForward && layout_.stage.Enters(runs.unit)) waits.push_back(RoomAfter(sends_grads_));
+  if (GivesInputGrad(runs.op) && layout_.stage.Enters(runs.unit)) waits.push_back(RoomAfter(sends_grads_));
   return waits;
 }
 
@@ -51,7 +52,7 @@ void Crossings::SendAfter(int pass) {
   if (received_[pass] >= 0) begun_.push_back(run);
   if (ended.op == Op::kForward && layout_.stage.Leaves(ended.unit))
     sends_.push_back(Append(Op::kSend, ended, run));
-  if (ended.op != Op::kForward && layout_.stage.Enters(ended.unit))
+  if (GivesInputGrad(ended.op) && layout_.stage.Enters(ended.unit))
     sends_grads_.push_back(Append(Op::kSendGrad, ended, run));
 }
 

@@ -250,6 +250,7 @@ void Add(const Spec& spec, Lines* lines) {
     to.Int(absl::StrCat("mesh.", NameOf(axis)).c_str(), spec.mesh.size(axis));
   }
   if (!spec.stage_units.empty()) to.Text("stage_units", absl::StrJoin(spec.stage_units, " "));
+  if (spec.zero_bubble) to.Int("zero_bubble", 1);
   to.Text("outer_strategy", NameOf(spec.outer_strategy));
   to.Text("graphs", !spec.graphs.has_value() ? "auto" : *spec.graphs ? "yes" : "no");
   std::visit([lines](const auto& model) { Add(model, lines); }, spec.model);
@@ -325,6 +326,7 @@ std::string LineOf(const Program& program, const Layout& layout, int index) {
   absl::StrAppend(&line, " on ", NameOf(at.lane));
   if (at.group != Group::kSelf) absl::StrAppend(&line, ", ", NameOf(at.role), " over ", NameOf(at.group));
   if (at.accumulate) line += ", adds";
+  if (at.puts_off) line += ", puts off";
   if (at.recompute != Recompute::kNone) absl::StrAppend(&line, ", recomputes ", NameOf(at.recompute));
   if (!at.after.empty()) absl::StrAppend(&line, ", after #", absl::StrJoin(at.after, " #"));
   if (!at.after_previous.empty()) {

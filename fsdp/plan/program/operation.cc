@@ -38,6 +38,8 @@ constexpr Operation kOperations[] = {
      Group::kPipeline},
     {Op::kReceiveTwin, "ReceiveTwin", ActsOn::kBucket, false, LaneId::kReceive, Role::kStage, nullptr,
      Group::kPipeline},
+    {Op::kBackwardWeights, "BackwardWeights", ActsOn::kUnit, true, kOnCompute, Role::kGather, nullptr,
+     kNobody},
 };
 
 // By the enum's number.
@@ -58,6 +60,8 @@ const Operation& OperationOf(Op op) {
 }
 
 bool FollowsNorm(Op op) { return op == Op::kUpdate || op == Op::kSnapshot; }
+
+bool GivesInputGrad(Op op) { return op == Op::kBackward || op == Op::kForwardBackward; }
 
 Crossing CrossingOf(Op op) {
   if (op == Op::kSend || op == Op::kSendGrad || op == Op::kSendTwin) return Crossing::kSends;

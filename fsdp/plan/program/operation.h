@@ -26,8 +26,9 @@ enum class Op {
   kReceiveGrad,
   kSendTwin,
   kReceiveTwin,
+  kBackwardWeights,
 };
-constexpr int kOps = 18;
+constexpr int kOps = 19;
 
 enum class LaneId { kCompute, kGather, kReduce, kOuter, kCopy, kSend, kReceive };
 constexpr int kLanes = 7;
@@ -58,6 +59,9 @@ Group GroupOf(Op op, const Bucket* bucket);
 // Of a training step, whether it comes after the norm: it changes parameters by the step's gradients, or
 // copies what came of that. All others come before it or are the norm.
 bool FollowsNorm(Op op);
+
+// Whether it gives the gradient of a unit's input, and so a backward is done as far as others wait for it.
+bool GivesInputGrad(Op op);
 
 const char* NameOf(Op op);
 const char* NameOf(LaneId lane);

@@ -7,6 +7,7 @@
 //   Forward u m    compute  run unit u on micro-batch m
 //   Release u      compute  the bytes of u's buckets may be used again
 //   Backward u m   compute  gradients of unit u into its buckets' reduce buffers
+//   BackwardWeights u m  compute  gradients of matrices that Backward u m has put off
 //   ForwardBackward u m  compute  both, of the last unit in training
 //   Reduce b m     reduce   reduce over the shard group into the gradient shard, setting or adding
 //   ReduceOuter b  outer    reduce the gradient shard between replicas
@@ -68,6 +69,11 @@
 // Receive of a step for the Norm of the step before, so what is on its way is of one step. That all stages'
 // programs fit together is verify_stages.h.
 //
+// With zero-bubble (ZB-H1) a Backward puts gradients of matrices off, and BackwardWeights of the oldest
+// micro-batch follows as soon as stage s has put off more than s: behind the last forwards, where a stage
+// waits for gradients, it has these to do. Gradients are whole there, so both write one buffer, which is
+// reduced behind the last of either.
+//
 // What two stages have (tied embeddings: the first and the last) is reduced in each, and then summed: the
 // borrower's stage sends its gradient, the lender's adds it to its own and sends the sum back. Both update by
 // the same numbers, so what they have stays the same.
@@ -105,6 +111,7 @@ struct Instruction {
   Role role = Role::kGather;
   bool accumulate = false;                 // Backward(s), Reduce: add to what is there instead of setting it.
   Recompute recompute = Recompute::kNone;  // Forward, Backward: what is kept between the two.
+  bool puts_off = false;                   // Backward: BackwardWeights follows.
   std::vector<int> after;                  // Earlier instructions on other lanes; a lane itself is in order.
   std::vector<int> after_previous;         // Instructions of the previous step on other lanes.
   std::vector<BufferUse> uses;

@@ -54,17 +54,19 @@ std::vector<int> ReducedGrads::WrittenBy(int unit) const {
 
 void ReducedGrads::Backward(Instruction backward, std::vector<int> after) {
   const std::vector<int> buckets = WrittenBy(backward.unit);
+  const bool puts_off = !GivesInputGrad(backward.op);
   backward.accumulate = lends_[backward.unit] || (whole_ && backward.micro_batch > 0);
   for (const int b : buckets) {
     const int buffer = writer_->Find(BufferKind::kReduce, b);
-    if (backward.accumulate) backward.uses.push_back({buffer, Access::kRead});
+    // What was put off writes other parameters of buffers that are filled already.
+    if (backward.accumulate || puts_off) backward.uses.push_back({buffer, Access::kRead});
     backward.uses.push_back({buffer, Access::kWrite});
     after.push_back(reduced_[b]);
   }
   if (!whole_ && !buckets.empty() && groups_.size() >= kReducesInFlight) {
     after.push_back(groups_[groups_.size() - kReducesInFlight].last_reduce);
   }
-  const bool sets = !backward.accumulate;
+  const bool sets = !backward.accumulate && !puts_off;
   last_backward_ = writer_->Append(std::move(backward), std::move(after));
   if (!sets) return;
   for (const int b : buckets) set_by_[b] = last_backward_;

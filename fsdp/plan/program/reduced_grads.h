@@ -1,7 +1,8 @@
 // The gradient side of a training program: which reduce buffers a Backward fills, setting or adding, what it
 // waits for before it may, and the Reduces that follow.
 //
-// Call order: per Backward pass Backward, then Reduce; after the last one NormAndUpdates once.
+// Call order: per pass back (of what was put off, too) Backward, then Reduce where it ends the unit's
+// gradient; after the last one NormAndUpdates once.
 #pragma once
 
 #include <vector>
@@ -17,7 +18,7 @@ class ReducedGrads {
 
   // Appends the unit's Backward with what it writes and must wait for beside what is in the arguments.
   void Backward(Instruction backward, std::vector<int> after);
-  // The Reduces that follow the Backward of that unit and micro-batch.
+  // The Reduces that follow the last instruction that adds to gradients of that unit and micro-batch.
   void Reduce(int unit, int micro_batch);
   void NormAndUpdates();
 

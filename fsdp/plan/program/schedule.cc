@@ -1,5 +1,7 @@
 #include "fsdp/plan/program/schedule.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace fsdpd {
@@ -10,21 +12,23 @@ Turn TurnAt(int n, bool back, const StagePlace& stage) {
   const auto runs = static_cast<int>(stage.runs.size());
   const int within = n % (runs * stage.count), run = within / stage.count;
   const int micro_batch = n / (runs * stage.count) * stage.count + n % stage.count;
-  return {back ? runs - 1 - run : run, micro_batch, !back};
+  return {back ? runs - 1 - run : run, micro_batch, back ? Leg::kBackward : Leg::kForward};
 }
 
 }  // namespace
 
 std::vector<Turn> TrainingTurns(int micro_batches, const StagePlace& stage) {
   const int count = micro_batches * static_cast<int>(stage.runs.size());
-  FSDPD_CHECK(stage.runs.size() == 1 || micro_batches % stage.count == 0);
+  FSDPD_CHECK(stage.runs.size() == 1 || (micro_batches % stage.count == 0 && !stage.puts_off));
   const int ahead = stage.InFlight(micro_batches) - 1;
   std::vector<Turn> turns;
   for (int n = 0; n < ahead; ++n) turns.push_back(TurnAt(n, false, stage));
   for (int n = 0; n < count; ++n) {
     if (n + ahead < count) turns.push_back(TurnAt(n + ahead, false, stage));
     turns.push_back(TurnAt(n, true, stage));
+    if (stage.puts_off && n >= stage.PutOff()) turns.push_back({0, n - stage.PutOff(), Leg::kWeights});
   }
+  for (int n = std::max(0, count - stage.PutOff()); n < count; ++n) turns.push_back({0, n, Leg::kWeights});
   return turns;
 }
 
@@ -35,11 +39,14 @@ Schedule TrainingSchedule(int units, int micro_batches, const StagePlace& stage)
     const int end = stage.count > 1 ? run.end : units;
     const bool fuses = stage.last() && end == units;
     const int apart = fuses ? end - 1 : end;  // Units that go forward by themselves.
-    for (int u = run.begin; turn.forward && u < apart; ++u)
-      passes.push_back({u, turn.micro_batch, Op::kForward});
-    if (turn.forward) continue;
-    if (fuses) passes.push_back({end - 1, turn.micro_batch, Op::kForwardBackward});
-    for (int u = apart - 1; u >= run.begin; --u) passes.push_back({u, turn.micro_batch, Op::kBackward});
+    if (turn.leg == Leg::kForward) {
+      for (int u = run.begin; u < apart; ++u) passes.push_back({u, turn.micro_batch, Op::kForward});
+      continue;
+    }
+    const bool back = turn.leg == Leg::kBackward;
+    if (back && fuses) passes.push_back({end - 1, turn.micro_batch, Op::kForwardBackward});
+    for (int u = apart - 1; u >= run.begin; --u)
+      passes.push_back({u, turn.micro_batch, back ? Op::kBackward : Op::kBackwardWeights});
   }
   return passes;
 }

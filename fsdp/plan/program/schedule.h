@@ -17,18 +17,21 @@ struct Pass {
 
 using Schedule = std::vector<Pass>;
 
-// A micro-batch forward through one of the stage's runs of units, or back.
+// A micro-batch forward through one of the stage's runs of units, back, or through what that put off.
+enum class Leg { kForward, kBackward, kWeights };
+
 struct Turn {
   int run = 0;
   int micro_batch = 0;
-  bool forward = true;
+  Leg leg = Leg::kForward;
 };
 
 // Where there is one stage, each micro-batch goes forward and back before the next one starts. Of more
 // stages, 1F1B: each begins with a forward for every stage behind it, and goes on with a forward and the
 // backward of the oldest that is left. Stages with several runs (interleaved) take as many micro-batches as
 // there are stages through one of them and then through the next, and back from the last to the first; they
-// begin with as many forwards as let the last stage begin with its last run.
+// begin with as many forwards as let the last stage begin with its last run. Stages that put off gradients of
+// matrices (ZB-H1) compute them behind the backward of a later micro-batch: the s-th stage of the s-th later.
 // REQUIRES, where there are several runs: micro-batches are a multiple of the stages.
 std::vector<Turn> TrainingTurns(int micro_batches, const StagePlace& stage);
 

@@ -84,6 +84,7 @@ Traffic Of(const Layout& layout, const Instruction& instruction) {
     case Op::kForward:
     case Op::kRelease:
     case Op::kBackward:
+    case Op::kBackwardWeights:
     case Op::kForwardBackward:
     case Op::kUpdate:
     case Op::kSnapshot:

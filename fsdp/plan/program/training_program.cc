@@ -17,9 +17,13 @@ Instruction RunPass(const Pass& pass, const Spec& spec, const ModelFacts& model)
   run.op = pass.op;
   run.unit = pass.unit;
   run.micro_batch = pass.micro_batch;
-  run.recompute = RecomputeOf(spec, model, pass.unit);
+  run.puts_off = pass.op == Op::kBackward && model.stage.puts_off;
+  if (pass.op != Op::kBackwardWeights) run.recompute = RecomputeOf(spec, model, pass.unit);
   return run;
 }
+
+// Behind it the unit's gradient of the micro-batch is whole.
+bool EndsGradient(const Instruction& run) { return run.op != Op::kForward && !run.puts_off; }
 
 // A Snapshot of each bucket, by bucket. What is trained comes in the order of the Updates; the rest last, for
 // it waits for nothing.
@@ -80,6 +84,7 @@ Program CompileProgram(const Spec& spec, const ModelFacts& model, const Layout& 
     std::vector<int> after = params.Gathers(pass.unit);
     for (const int other : crossings.WaitsFor(at)) after.push_back(other);
     Instruction run = RunPass(pass, spec, model);
+    const bool ends_gradient = EndsGradient(run);
     run.uses = params.Reads(pass.unit);
     if (pass.op == Op::kForward) {
       writer.Append(std::move(run), std::move(after));
@@ -88,7 +93,7 @@ Program CompileProgram(const Spec& spec, const ModelFacts& model, const Layout& 
     }
     crossings.SendAfter(at);
     params.ReleaseAfter(at);
-    if (pass.op != Op::kForward) grads.Reduce(pass.unit, pass.micro_batch);
+    if (ends_gradient) grads.Reduce(pass.unit, pass.micro_batch);
   }
   grads.NormAndUpdates();
   params.Finish();

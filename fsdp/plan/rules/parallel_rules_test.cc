@@ -206,6 +206,21 @@ std::vector<BadCase> BadPipelineCases() {
          Staged(j, 2)->set_pipeline_chunks(2);
          j->mutable_train()->set_global_batch(24);
        }},
+      {"parallel_pipeline_schedule_known", "parallel.pipeline_schedule",
+       [](J* j) { Staged(j, 2)->set_pipeline_schedule(static_cast<v1::PipelineSchedule>(9)); }},
+      {"parallel_zero_bubble_has_stages", "parallel.pipeline_schedule",
+       [](J* j) { Staged(j, 1)->set_pipeline_schedule(v1::PIPELINE_SCHEDULE_ZERO_BUBBLE); }},
+      {"parallel_zero_bubble_has_stages", "parallel.pipeline_schedule",
+       [](J* j) {
+         Staged(j, 2)->set_pipeline_schedule(v1::PIPELINE_SCHEDULE_ZERO_BUBBLE);
+         j->mutable_parallel()->set_pipeline_chunks(2);
+         j->mutable_fsdp()->set_strategy(v1::STRATEGY_OPTIM);
+       }},
+      {"parallel_zero_bubble_whole_gradients", "parallel.pipeline_schedule",
+       [](J* j) {
+         Staged(j, 2)->set_pipeline_schedule(v1::PIPELINE_SCHEDULE_ZERO_BUBBLE);
+         j->mutable_fsdp()->set_strategy(v1::STRATEGY_OPTIM_GRADS);
+       }},
       {"parallel_pipeline_trains", "train.frozen",
        [](J* j) { Staged(j, 2), j->mutable_train()->add_frozen("embedding.*"); }},
       {"parallel_pipeline_trains", "train.frozen",

@@ -1,4 +1,4 @@
-// parallel.pipeline, parallel.pipeline_chunks, parallel.stage_units.
+// parallel.pipeline, parallel.pipeline_chunks, parallel.pipeline_schedule, parallel.stage_units.
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -136,6 +136,21 @@ Findings HaveMicroBatches(const Facts& f) {
                         ", or leave parallel.pipeline_chunks out")}};
 }
 
+bool IsZeroBubble(const Facts& f) {
+  return f.job.parallel().pipeline_schedule() == v1::PIPELINE_SCHEDULE_ZERO_BUBBLE;
+}
+
+// Sharded gradients have a buffer that the next unit's backward takes; what is put off would keep it.
+Findings WholeGradients(const Facts& f) {
+  if (!HasStages(f) || !IsZeroBubble(f) || !f.Sound({"fsdp.strategy"})) return {};
+  const v1::Strategy strategy = f.job.fsdp().strategy();
+  if (strategy == v1::STRATEGY_NO_SHARD || strategy == v1::STRATEGY_OPTIM) return {};
+  return {
+      {"gradients of matrices that are put off need a place of their own, and sharded ones have it for a "
+       "unit at a time",
+       "write fsdp.strategy: optim, or pipeline_schedule: 1f1b"}};
+}
+
 const Rule kRules[] = {
     {"parallel_pipeline_range", kError, "parallel.pipeline",
      "parallel.pipeline is positive and at most 16384",
@@ -184,6 +199,27 @@ const Rule kRules[] = {
     {"parallel_pipeline_chunks_micro_batches", kError, "train.global_batch",
      "stages of several chunks have a multiple of as many micro-batches as there are stages",
      HaveMicroBatches},
+    {"parallel_pipeline_schedule_known", kError, "parallel.pipeline_schedule",
+     "pipeline_schedule is 1f1b or zero_bubble",
+     [](const Facts& f) -> Findings {
+       if (v1::PipelineSchedule_IsValid(f.job.parallel().pipeline_schedule())) return {};
+       return {{absl::StrCat("pipeline_schedule number ",
+                             static_cast<int>(f.job.parallel().pipeline_schedule()), " is not known"),
+                "write pipeline_schedule: 1f1b or zero_bubble"}};
+     }},
+    {"parallel_zero_bubble_has_stages", kError, "parallel.pipeline_schedule",
+     "zero_bubble is for stages that have one chunk each",
+     [](const Facts& f) -> Findings {
+       if (!IsZeroBubble(f) || !f.Sound({"parallel.pipeline", "parallel.pipeline_chunks"})) return {};
+       if (f.job.parallel().pipeline() == 1)
+         return {{"there are no stages that wait for each other", "leave it out, or write pipeline"}};
+       if (Chunks(f) == 1) return {};
+       return {{absl::StrCat("stages have ", Chunks(f),
+                             " chunks each, which are taken by turns (interleaved 1F1B)"),
+                "leave out one of pipeline_schedule and pipeline_chunks"}};
+     }},
+    {"parallel_zero_bubble_whole_gradients", kError, "parallel.pipeline_schedule",
+     "zero_bubble is for gradients that are not sharded", WholeGradients},
     {"parallel_stage_units_sum", kError, "parallel.stage_units",
      "stage_units has a positive number for each stage or chunk, and they sum up to the model's units",
      SumsUp},

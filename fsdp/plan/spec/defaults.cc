@@ -311,6 +311,8 @@ class Filler {
     if (!parallel->has_expert()) parallel->set_expert(1);
     if (!parallel->has_pipeline()) parallel->set_pipeline(1);
     if (parallel->pipeline() > 1 && !parallel->has_pipeline_chunks()) parallel->set_pipeline_chunks(1);
+    if (parallel->pipeline() > 1 && parallel->pipeline_schedule() == v1::PIPELINE_SCHEDULE_UNSPECIFIED)
+      parallel->set_pipeline_schedule(v1::PIPELINE_SCHEDULE_1F1B);
     if (job_.checkpoint().format().empty()) job_.mutable_checkpoint()->set_format("fsdp_dtensor");
   }
 

@@ -486,6 +486,8 @@ Spec ToSpec(const v1::JobSpec& resolved) {
                   .WithContext(resolved.parallel().context())
                   .WithTensor(resolved.parallel().tensor());
   spec.stage_units.assign(resolved.parallel().stage_units().begin(), resolved.parallel().stage_units().end());
+  spec.zero_bubble = resolved.parallel().pipeline() > 1 &&
+                     resolved.parallel().pipeline_schedule() == v1::PIPELINE_SCHEDULE_ZERO_BUBBLE;
   spec.memory_budget_bytes = resources.memory_budget_bytes();
   FSDPD_CHECK(spec.micro_batch > 0 && spec.micro_batches_per_step() > 0);
   return spec;

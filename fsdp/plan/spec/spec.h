@@ -254,6 +254,7 @@ struct Spec {
   CheckpointConfig checkpoint;
   Mesh mesh;
   std::vector<int64_t> stage_units;  // Of each run that stages get by turns; empty: there is one stage.
+  bool zero_bubble = false;          // Stages put gradients of matrices off.
   Strategy outer_strategy = Strategy::kNoShard;  // Over the replicate axis. Or kOptim.
   int64_t memory_budget_bytes = 0;               // 0: no budget known.
 

@@ -5,6 +5,7 @@
 #include "fsdp/plan/verify/verify_flow.h"
 #include "fsdp/plan/verify/verify_memory.h"
 #include "fsdp/plan/verify/verify_order.h"
+#include "fsdp/plan/verify/verify_shape.h"
 
 namespace fsdpd {
 

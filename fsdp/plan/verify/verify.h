@@ -4,7 +4,9 @@
 //   3. no two live buffers overlap in the arena, and none leaves it, within a step and from one to the next;
 //   4. each unit runs forward and backward once per micro-batch, the last one of all both at once, in chain
 //      order, with no more micro-batches in flight than the schedule of stages needs, on the lane of its
-//      operation, and a borrowing unit has its lender's parameters there;
+//      operation, and a borrowing unit has its lender's parameters there; gradients of matrices that
+//      backwards put off come behind them, of no more micro-batches at a time than there are stages before
+//      and one;
 //   5. each gradient is reduced exactly as strategy and mesh say, the first time setting and then adding, and
 //      what two stages have is summed over both before it is used;
 //   6. Norm follows every reduction, each Update follows Norm, every trainable bucket is updated once, and

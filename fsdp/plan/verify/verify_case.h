@@ -26,6 +26,8 @@ struct VerifyCase {
   bool whole_grads() const { return !spec.shards_grads(); }
   // What units write gradients in.
   DType grad_type() const { return whole_grads() ? DType::kFp32 : spec.precision.grad_comm; }
+  // Gradients of matrices come in instructions of their own.
+  bool puts_off() const { return training() && spec.zero_bubble; }
   bool has_replicas() const { return spec.mesh.size(Axis::kReplicate) > 1; }
   // Replicas keep pieces of a shard, and publish them to each other.
   bool publishes() const { return has_replicas() && spec.outer_strategy == Strategy::kOptim; }

@@ -9,105 +9,15 @@
 namespace fsdpd {
 namespace {
 
-LaneId LaneFor(const VerifyCase& verified, Op op) {
-  switch (op) {
-    case Op::kGather:
-      return verified.spec.shards_optimizer() ? LaneId::kGather : LaneId::kCompute;
-    case Op::kReduce:
-    case Op::kNorm:
-    case Op::kLoss:
-      return LaneId::kReduce;
-    case Op::kPublish:
-    case Op::kReduceOuter:
-      return LaneId::kOuter;
-    case Op::kSnapshot:
-      return LaneId::kCopy;
-    case Op::kSend:
-    case Op::kSendGrad:
-    case Op::kSendTwin:
-      return LaneId::kSend;
-    case Op::kReceive:
-    case Op::kReceiveGrad:
-    case Op::kReceiveTwin:
-      return LaneId::kReceive;
-    default:
-      return LaneId::kCompute;
-  }
-}
-
-// Who works on a bucket's gradient with this rank: where ranks have slices of matrices, those with the same
-// slice, and of what no slice is cut from, all of a replica; where they have experts among them, those with
-// the same.
-Group SummersOf(const VerifyCase& verified, int bucket) {
-  if (bucket < 0 || bucket >= verified.buckets()) return Group::kShard;
-  const std::vector<ParamSlot>& params = verified.layout.buckets[bucket].params;
-  const auto cut_over = [&params](Group group) {
-    return std::any_of(params.begin(), params.end(),
-                       [group](const ParamSlot& p) { return p.cut.over() == group; });
-  };
-  if (cut_over(Group::kExpert)) return Group::kExpertShard;
-  const bool shares = verified.spec.mesh.size(Axis::kTensor) > 1;
-  return shares && !cut_over(Group::kTensor) ? Group::kReplica : Group::kShard;
-}
-
-// Of the ranks that hold the other parts; a gather of what is whole communicates with nobody.
-Group GroupFor(const VerifyCase& verified, const Instruction& at) {
-  switch (at.op) {
-    case Op::kGather:
-      return verified.spec.shards_optimizer() ? SummersOf(verified, at.bucket) : Group::kSelf;
-    case Op::kReduce:
-      return SummersOf(verified, at.bucket);
-    case Op::kPublish:
-    case Op::kReduceOuter:
-      return Group::kReplicate;
-    case Op::kNorm:
-    case Op::kLoss:
-      return Group::kWorld;
-    case Op::kSend:
-    case Op::kSendGrad:
-    case Op::kReceive:
-    case Op::kReceiveGrad:
-    case Op::kSendTwin:
-    case Op::kReceiveTwin:
-      return Group::kPipeline;
-    default:
-      return Group::kSelf;
-  }
-}
-
-// Each lane that communicates has communicators of its own.
-Role RoleFor(LaneId lane) {
-  if (lane == LaneId::kReduce) return Role::kReduce;
-  if (lane == LaneId::kSend || lane == LaneId::kReceive) return Role::kStage;
-  return lane == LaneId::kOuter ? Role::kOuter : Role::kGather;
-}
-
-bool OfBucket(Op op) {
-  return op == Op::kPublish || op == Op::kGather || op == Op::kReduce || op == Op::kReduceOuter ||
-         op == Op::kUpdate || op == Op::kSnapshot || op == Op::kSendTwin || op == Op::kReceiveTwin;
-}
-
-bool Crosses(Op op) {
-  return op == Op::kSend || op == Op::kReceive || op == Op::kSendGrad || op == Op::kReceiveGrad;
-}
-
-bool OfMicroBatch(Op op) {
-  return Crosses(op) || op == Op::kForward || op == Op::kBackward || op == Op::kForwardBackward ||
-         op == Op::kReduce;
-}
-
-bool Belongs(const VerifyCase& verified, Op op) {
-  if (verified.training()) return op != Op::kLoss;
-  return op == Op::kPublish || op == Op::kGather || op == Op::kForward || op == Op::kRelease ||
-         op == Op::kLoss || op == Op::kSend || op == Op::kReceive;
-}
-
-// What one Backward or ForwardBackward gives to a bucket's gradient.
+// What one instruction gives to a bucket's gradient.
 struct Part {
   int micro_batch = 0;
   int unit = 0;
+  Op op = Op::kBackward;
 
-  bool operator==(const Part& other) const { return micro_batch == other.micro_batch && unit == other.unit; }
+  bool operator==(const Part& other) const {
+    return micro_batch == other.micro_batch && unit == other.unit && op == other.op;
+  }
 };
 
 // The stand-ins of one bucket. -1: nothing there.
@@ -141,26 +51,16 @@ struct Crossed {
 
 // Of one of the stage's runs of units.
 struct RunState {
-  explicit RunState(int micro_batches) : passed(micro_batches, 0), crossed(micro_batches) {}
+  explicit RunState(int micro_batches)
+      : passed(micro_batches, 0), made_up(micro_batches, 0), crossed(micro_batches) {}
 
   std::vector<int> passed;       // By micro-batch: its passes so far.
+  std::vector<int> made_up;      // Likewise: units whose put off gradients have come.
   std::vector<Crossed> crossed;  // By micro-batch.
   int begun = 0;                 // Micro-batches, as the next.
   int done = 0;
+  int whole = 0;  // Micro-batches of which nothing is put off any more, as the next.
 };
-
-absl::Status CheckGroup(const VerifyCase& verified, int i) {
-  const Instruction& at = verified.At(i);
-  const Group group = GroupFor(verified, at);
-  if (at.group != group) {
-    return Broken(
-        4, absl::StrCat(verified.Name(i), " runs over ", NameOf(at.group), " instead of ", NameOf(group)));
-  }
-  const Role role = RoleFor(at.lane);
-  if (group == Group::kSelf || at.role == role) return absl::OkStatus();
-  return Broken(4, absl::StrCat(verified.Name(i), " uses the communicator for ", NameOf(at.role),
-                                " instead of ", NameOf(role)));
-}
 
 class Flow {
  public:
@@ -193,6 +93,8 @@ class Flow {
         return Release(i);
       case Op::kBackward:
         return Backward(i);
+      case Op::kBackwardWeights:
+        return BackwardWeights(i);
       case Op::kForwardBackward:
         return ForwardBackward(i);
       case Op::kReduce:
@@ -268,6 +170,14 @@ class Flow {
   int ForwardPasses(int run) const { return Units(run) - (Fuses(case_.RunEnd(run) - 1) ? 1 : 0); }
 
   Op GivesGradient(int unit) const { return Fuses(unit) ? Op::kForwardBackward : Op::kBackward; }
+  // All that a micro-batch adds to the gradient of what the unit uses.
+  std::vector<Part> PartsOf(int unit, int m) const {
+    std::vector<Part> parts = {{m, unit, GivesGradient(unit)}};
+    if (case_.puts_off() && !Fuses(unit)) parts.push_back({m, unit, Op::kBackwardWeights});
+    return parts;
+  }
+  // Units of a run that put something off.
+  int PuttingOff(int run) const { return case_.puts_off() ? ForwardPasses(run) : 0; }
 
   // Micro-batches that have begun a run and are not through it: the more there are, the more is kept. As many
   // as come to the last stage's last run while the first of them goes there and back.
@@ -315,6 +225,7 @@ class Flow {
       return Broken(4, absl::StrCat(case_.Name(i), " runs where ", name, " is due"));
     }
     FSDPD_RETURN_IF_ERROR(CheckReceived(i, place));
+    FSDPD_RETURN_IF_ERROR(CheckPutOff(i, place));
     state.begun += place == 0 ? 1 : 0;
     state.done += ++state.passed[m] == Passes(run) ? 1 : 0;
     for (const int b : case_.BucketsOf(unit)) {
@@ -326,8 +237,38 @@ class Flow {
   }
 
   bool ChainDone() const {
-    return std::all_of(runs_.begin(), runs_.end(),
-                       [this](const RunState& state) { return state.done == case_.micro_batches(); });
+    for (int run = 0; run < case_.runs(); ++run) {
+      if (runs_[run].done < case_.micro_batches()) return false;
+      if (PuttingOff(run) > 0 && runs_[run].whole < case_.micro_batches()) return false;
+    }
+    return true;
+  }
+
+  // Rule 4. A backward says whether it puts off, and begins with no more micro-batches put off than there are
+  // stages before: each keeps what its gradients are made of.
+  absl::Status CheckPutOff(int i, int place) const {
+    const Instruction& at = case_.At(i);
+    const RunState& state = runs_[RunOf(i)];
+    if (at.puts_off != (case_.puts_off() && at.op == Op::kBackward))
+      return Broken(4, absl::StrCat(case_.Name(i), at.puts_off ? " puts off" : " does not put off",
+                                    " gradients of matrices"));
+    if (PuttingOff(RunOf(i)) == 0 || place != ForwardPasses(RunOf(i)) ||
+        state.done - state.whole <= case_.layout.stage.number)
+      return absl::OkStatus();
+    return Broken(
+        4, absl::StrCat(case_.Name(i), " begins with ", state.done - state.whole, " micro-batches put off"));
+  }
+
+  // Rule 4. What a micro-batch has put off comes once it is back, in its backward's order.
+  absl::Status BackwardWeights(int i) {
+    const Instruction& at = case_.At(i);
+    const int run = RunOf(i);
+    RunState& state = runs_[run];
+    const int due = case_.RunBegin(run) + PuttingOff(run) - 1 - state.made_up[at.micro_batch];
+    if (at.micro_batch != state.whole || at.micro_batch >= state.done || at.unit != due)
+      return Broken(4, absl::StrCat(case_.Name(i), " comes where nothing of it is put off"));
+    state.whole += ++state.made_up[at.micro_batch] == PuttingOff(run) ? 1 : 0;
+    return AddToGradients(i);
   }
 
   // Rule 10. What a pass takes from another stage has come, and nothing was sent before it was made.
@@ -419,8 +360,11 @@ class Flow {
     for (const int b : case_.BucketsOf(at.unit)) {
       if (!Trainable(b)) continue;
       BucketState& state = buckets_[b];
-      if (at.accumulate != !state.summed.empty()) return WrongAccumulate(i, case_.BucketName(b));
-      state.summed.push_back({at.micro_batch, at.unit});
+      const bool put_off = at.op == Op::kBackwardWeights;  // These are gradients of other parameters.
+      const auto alike = [put_off](const Part& part) { return (part.op == Op::kBackwardWeights) == put_off; };
+      if (at.accumulate != std::any_of(state.summed.begin(), state.summed.end(), alike))
+        return WrongAccumulate(i, case_.BucketName(b));
+      state.summed.push_back({at.micro_batch, at.unit, at.op});
     }
     return absl::OkStatus();
   }
@@ -443,9 +387,11 @@ class Flow {
     size_t due = 0;
     for (int m = case_.whole_grads() ? 0 : at.micro_batch; m <= at.micro_batch; ++m) {
       for (const int unit : users_[at.bucket]) {
-        ++due;
-        if (std::count(state.summed.begin(), state.summed.end(), Part{m, unit}) == 1) continue;
-        return Broken(5, absl::StrCat(case_.Name(i), " lacks ", NameOf(case_, GivesGradient(unit), unit, m)));
+        for (const Part& part : PartsOf(unit, m)) {
+          ++due;
+          if (std::count(state.summed.begin(), state.summed.end(), part) == 1) continue;
+          return Broken(5, absl::StrCat(case_.Name(i), " lacks ", NameOf(case_, part.op, unit, m)));
+        }
       }
     }
     if (state.summed.size() != due) {
@@ -461,7 +407,11 @@ class Flow {
     const BucketState& state = buckets_[bucket];
     for (int m = 0; m < case_.micro_batches(); ++m) {
       for (const int unit : users_[bucket]) {
-        if (std::count(state.reduced.begin(), state.reduced.end(), Part{m, unit}) == 1) continue;
+        const std::vector<Part> parts = PartsOf(unit, m);
+        if (std::all_of(parts.begin(), parts.end(), [&state](const Part& part) {
+              return std::count(state.reduced.begin(), state.reduced.end(), part) == 1;
+            }))
+          continue;
         const int at = case_.whole_grads() ? case_.micro_batches() - 1 : m;
         return Broken(5, absl::StrCat(case_.Name(i), " comes without ",
                                       NameOf(case_, Op::kReduce, case_.layout.buckets[bucket].unit, at)));
@@ -584,65 +534,6 @@ class Flow {
 };
 
 }  // namespace
-
-namespace {
-
-// A stage's units are its runs', one after the other.
-absl::Status CheckRuns(const VerifyCase& verified) {
-  int next = 0;
-  for (int run = 0; run < verified.runs(); ++run) {
-    if (verified.RunBegin(run) != next || verified.RunEnd(run) <= next)
-      return Broken(4, absl::StrCat("run ", run, " of the stage has units ", verified.RunBegin(run), " to ",
-                                    verified.RunEnd(run), ", behind ", next));
-    next = verified.RunEnd(run);
-  }
-  if (next == verified.units()) return absl::OkStatus();
-  return Broken(4, absl::StrCat("the stage's runs have ", next, " units of ", verified.units()));
-}
-
-// Gradients of what is whole are summed over other ranks than those of slices.
-absl::Status CheckSlices(const VerifyCase& verified) {
-  for (int b = 0; b < verified.buckets(); ++b) {
-    const std::vector<ParamSlot>& params = verified.layout.buckets[b].params;
-    const auto alike = [&params](const ParamSlot& p) { return p.cut.over() == params[0].cut.over(); };
-    if (!std::all_of(params.begin(), params.end(), alike))
-      return Broken(4, absl::StrCat("bucket ", b, " has slices of parameters beside whole ones"));
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
-
-absl::Status CheckShape(const VerifyCase& verified) {
-  FSDPD_RETURN_IF_ERROR(CheckRuns(verified));
-  FSDPD_RETURN_IF_ERROR(CheckSlices(verified));
-  for (int i = 0; i < verified.count(); ++i) {
-    const Instruction& at = verified.At(i);
-    if (!Belongs(verified, at.op)) {
-      return Broken(8, absl::StrCat(verified.Name(i), " does not belong into ",
-                                    verified.training() ? "training" : "evaluation"));
-    }
-    const bool global = at.op == Op::kNorm || at.op == Op::kLoss;
-    if (!global && (at.unit < 0 || at.unit >= verified.units())) {
-      return Broken(4, absl::StrCat(verified.Name(i), " names unit ", at.unit, " of ", verified.units()));
-    }
-    if (OfBucket(at.op) && (at.bucket < 0 || at.bucket >= verified.buckets() ||
-                            verified.layout.buckets[at.bucket].unit != at.unit)) {
-      return Broken(4,
-                    absl::StrCat(verified.Name(i), " names bucket ", at.bucket, ", which is not its unit's"));
-    }
-    if (OfMicroBatch(at.op) && (at.micro_batch < 0 || at.micro_batch >= verified.micro_batches())) {
-      return Broken(4, absl::StrCat(verified.Name(i), " names micro-batch ", at.micro_batch, " of ",
-                                    verified.micro_batches()));
-    }
-    if (at.lane != LaneFor(verified, at.op)) {
-      return Broken(
-          4, absl::StrCat(verified.Name(i), " belongs on the ", NameOf(LaneFor(verified, at.op)), " lane"));
-    }
-    FSDPD_RETURN_IF_ERROR(CheckGroup(verified, i));
-  }
-  return absl::OkStatus();
-}
 
 absl::Status CheckFlow(const VerifyCase& verified) { return Flow(verified).Run(); }
 

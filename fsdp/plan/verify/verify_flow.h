@@ -8,10 +8,8 @@
 
 namespace fsdpd {
 
-// Lanes, units, buckets and micro-batches that exist and belong to the operation.
-absl::Status CheckShape(const VerifyCase& verified);
-
-// REQUIRES: CheckShape, and CheckMemory: without races, the list's order is the order of execution.
+// REQUIRES: CheckShape (verify_shape.h), and CheckMemory: without races, the list's order is the order of
+// execution.
 absl::Status CheckFlow(const VerifyCase& verified);
 
 }  // namespace fsdpd

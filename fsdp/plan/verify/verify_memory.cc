@@ -239,6 +239,8 @@ class MemoryCheck {
       case Op::kBackward:
         AddBackward(i);
         return AddCrossings(i);
+      case Op::kBackwardWeights:
+        return AddBackward(i);
       case Op::kForwardBackward:
         AddBackward(i);
         Writes(i, LossSum());
@@ -291,7 +293,9 @@ class MemoryCheck {
     const Instruction& at = case_.At(i);
     for (const int b : case_.BucketsOf(at.unit)) {
       ReadsParams(i, b);
-      if (case_.layout.buckets[b].trainable) Add(i, BufferOf(BufferKind::kReduce, b), at.accumulate, true);
+      // What was put off leaves the other parameters' gradients there as they are.
+      const bool reads = at.accumulate || at.op == Op::kBackwardWeights;
+      if (case_.layout.buckets[b].trainable) Add(i, BufferOf(BufferKind::kReduce, b), reads, true);
     }
   }
 

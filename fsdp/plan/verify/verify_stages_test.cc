@@ -110,6 +110,43 @@ TEST(VerifyStages, ProvesStagesOfSeveralRuns) {
   }
 }
 
+void PutOff(Spec* spec) { spec->zero_bubble = true; }
+
+constexpr Strategy kWholeGrads[] = {Strategy::kNoShard, Strategy::kOptim};
+
+TEST(VerifyStages, ProvesStagesThatPutOffGradientsOfMatrices) {
+  for (const Strategy strategy : kWholeGrads) {
+    for (const int stages : {2, 3, 4, 6}) {
+      for (const int micro_batches : {1, 2, 3, 4, 7}) {
+        const Staged staged = Compile(strategy, stages, micro_batches, PutOff);
+        for (int s = 0; s < stages; ++s) {
+          EXPECT_EQ(Verify(staged.programs[s], staged.layouts[s], staged.spec), absl::OkStatus());
+          EXPECT_EQ(Verify(staged.evaluations[s], staged.layouts[s], staged.spec), absl::OkStatus());
+        }
+        EXPECT_EQ(staged.Verify(), absl::OkStatus())
+            << NameOf(strategy) << " " << stages << " " << micro_batches;
+        if (stages == 3) ExpectSameAtAnySpeed(staged);
+      }
+    }
+  }
+}
+
+// The first stage computes them at once, and each behind it a micro-batch later than the one before.
+TEST(VerifyStages, AStagePutsOffAsManyMicroBatchesAsThereAreStagesBeforeIt) {
+  const Staged staged = Compile(Strategy::kOptim, 4, 8, PutOff);
+  for (int s = 0; s < 3; ++s) {
+    int back = 0, whole = 0, most = 0;
+    for (const Instruction& i : staged.programs[s].instructions) {
+      if (i.unit != 0) continue;
+      back += i.op == Op::kBackward;
+      whole += i.op == Op::kBackwardWeights;
+      most = std::max(most, back - whole);
+    }
+    EXPECT_EQ(most, s + 1);
+    EXPECT_EQ(whole, 8);
+  }
+}
+
 TEST(VerifyStages, AStageComputesTheSameAtAnySpeedOfItsLanes) {
   for (const Strategy strategy : {Strategy::kNoShard, Strategy::kOptimGradsParams}) {
     for (const int runs : {1, 2}) ExpectSameAtAnySpeed(Compile(strategy, 3, 6, nullptr, runs));
@@ -189,6 +226,32 @@ TEST(VerifyStages, CatchesWhatNotAllTakePartIn) {
   Staged staged = Compile(Strategy::kOptimGrads, 2, 2);
   RemoveInstruction(&staged.programs[1], staged.Find(1, Op::kNorm, -1));
   ExpectBroken(staged.Verify(), "11", "goes over all ranks");
+}
+
+TEST(VerifyStages, CatchesWhatIsPutOffAndNeverMadeUp) {
+  Staged staged = Compile(Strategy::kOptim, 3, 3, PutOff);
+  for (const int micro_batch : {0, 2}) {
+    Staged broken = staged;
+    RemoveInstruction(&broken.programs[1], broken.Find(1, Op::kBackwardWeights, micro_batch));
+    EXPECT_FALSE(Verify(broken.programs[1], broken.layouts[1], broken.spec).ok()) << micro_batch;
+  }
+  Staged early = staged;
+  early.At(1, Op::kBackwardWeights, 0).micro_batch = 2;
+  ExpectBroken(Verify(early.programs[1], early.layouts[1], early.spec), "4", "nothing of it is put off");
+  Staged sets = staged;
+  sets.At(1, Op::kBackwardWeights, 1).accumulate = false;
+  ExpectBroken(Verify(sets.programs[1], sets.layouts[1], sets.spec), "5", "overwrites what it must add to");
+  Staged now = staged;
+  now.At(1, Op::kBackward, 1).puts_off = false;
+  ExpectBroken(Verify(now.programs[1], now.layouts[1], now.spec), "4", "does not put off");
+}
+
+// Each keeps what its gradients are made of.
+TEST(VerifyStages, CatchesMoreThatIsPutOffThanThereAreStagesBefore) {
+  const Staged staged = Compile(Strategy::kOptim, 4, 6, PutOff);
+  Layout layout = staged.layouts[2];
+  layout.stage.number = 1;
+  ExpectBroken(Verify(staged.programs[2], layout, staged.spec), "4", "begins with 2 micro-batches put off");
 }
 
 // Each program by itself is in order.

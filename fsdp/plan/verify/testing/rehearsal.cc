@@ -37,7 +37,8 @@ enum Tag : Value {
   kBeforeTag,
   kBehindTag,
   kUpdateTag,
-  kTwinTag
+  kTwinTag,
+  kPutOffTag
 };
 
 // What operations compute. Both runs below use these, so that equal inputs give equal numbers.
@@ -48,6 +49,8 @@ Value HiddenGrad(int unit, Value output_grad, Value hidden, Value params) {
   return Mix({kBackwardTag, Value(unit), output_grad, hidden, params});
 }
 Value Part(int bucket, Value hidden_grad) { return Mix({kPartTag, Value(bucket), hidden_grad}); }
+// Of what a backward with this gradient has put off.
+Value PutOff(Value hidden_grad) { return Mix({kPutOffTag, hidden_grad}); }
 Value Updated(Value main, Value grad, Value norm) { return Mix({kUpdateTag, main, grad, norm}); }
 Value Gathered(const Bucket& bucket, Value main) {
   return Mix({kGatherTag, bucket.pieces > 1 ? Mix({kReplicaTag, main}) : main});
@@ -233,11 +236,12 @@ class Run {
         return Touch(BufferKind::kGathered, at.bucket, false, true, running);
       case Op::kForward:
       case Op::kBackward:
+      case Op::kBackwardWeights:
       case Op::kForwardBackward:
         for (const int b : BucketsOf(layout_, at.unit)) {
           Touch(BufferKind::kGathered, b, true, false, running);
           if (at.op == Op::kForward || !layout_.buckets[b].trainable) continue;
-          Touch(BufferKind::kReduce, b, at.accumulate, true, running);
+          Touch(BufferKind::kReduce, b, at.accumulate || at.op == Op::kBackwardWeights, true, running);
         }
         return;
       case Op::kRelease:  // As if somebody else had the bytes at once.
@@ -342,6 +346,8 @@ class Run {
         return EndForward(at, *running);
       case Op::kBackward:
         return EndBackward(at, *running);
+      case Op::kBackwardWeights:
+        return AddToGrads(at, *running, PutOff(hidden_grad_[{at.unit, at.micro_batch}]), true);
       case Op::kForwardBackward:
         EndForward(at, *running);
         return EndBackward(at, *running);
@@ -415,8 +421,12 @@ class Run {
         HiddenGrad(at.unit, output_grad, hidden_[{at.unit, at.micro_batch}], Params(running, at.unit));
     hidden_grad_[{at.unit, at.micro_batch}] = grad;
     if (layout_.stage.Enters(at.unit)) places_.At(Op::kSendGrad, at) = grad;
+    AddToGrads(at, running, grad, at.accumulate);
+  }
+
+  void AddToGrads(const Instruction& at, const Running& running, Value grad, bool adds) {
     for (const int b : BucketsOf(layout_, at.unit)) {
-      const Value before = at.accumulate ? Input(running, BufferKind::kReduce, b) : 0;
+      const Value before = adds ? Input(running, BufferKind::kReduce, b) : 0;
       Output(running, BufferKind::kReduce, b, before + Part(b, grad));
     }
   }
@@ -470,7 +480,11 @@ Value MicroBatch(const Layout& layout, const std::vector<Value>& main, int micro
   for (int u = units - 1; trains && u >= 0; --u) {
     if (layout.stage.Leaves(u)) output_grad = FromBehind(layout, u, micro_batch);
     output_grad = HiddenGrad(u, output_grad, hidden[u], params[u]);
-    for (const int b : BucketsOf(layout, u)) (*grad)[b] += kInnerFactor * Part(b, output_grad);
+    const bool puts_off = layout.stage.puts_off && !(layout.stage.last() && u + 1 == units);
+    for (const int b : BucketsOf(layout, u)) {
+      (*grad)[b] += kInnerFactor * Part(b, output_grad);
+      if (puts_off) (*grad)[b] += kInnerFactor * Part(b, PutOff(output_grad));
+    }
     if (layout.stage.Enters(u)) counted += output_grad;
   }
   return counted;

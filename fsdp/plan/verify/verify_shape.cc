@@ -1,0 +1,175 @@
+#include "fsdp/plan/verify/verify_shape.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace fsdpd {
+namespace {
+
+LaneId LaneFor(const VerifyCase& verified, Op op) {
+  switch (op) {
+    case Op::kGather:
+      return verified.spec.shards_optimizer() ? LaneId::kGather : LaneId::kCompute;
+    case Op::kReduce:
+    case Op::kNorm:
+    case Op::kLoss:
+      return LaneId::kReduce;
+    case Op::kPublish:
+    case Op::kReduceOuter:
+      return LaneId::kOuter;
+    case Op::kSnapshot:
+      return LaneId::kCopy;
+    case Op::kSend:
+    case Op::kSendGrad:
+    case Op::kSendTwin:
+      return LaneId::kSend;
+    case Op::kReceive:
+    case Op::kReceiveGrad:
+    case Op::kReceiveTwin:
+      return LaneId::kReceive;
+    default:
+      return LaneId::kCompute;
+  }
+}
+
+// Who works on a bucket's gradient with this rank: where ranks have slices of matrices, those with the same
+// slice, and of what no slice is cut from, all of a replica; where they have experts among them, those with
+// the same.
+Group SummersOf(const VerifyCase& verified, int bucket) {
+  if (bucket < 0 || bucket >= verified.buckets()) return Group::kShard;
+  const std::vector<ParamSlot>& params = verified.layout.buckets[bucket].params;
+  const auto cut_over = [&params](Group group) {
+    return std::any_of(params.begin(), params.end(),
+                       [group](const ParamSlot& p) { return p.cut.over() == group; });
+  };
+  if (cut_over(Group::kExpert)) return Group::kExpertShard;
+  const bool shares = verified.spec.mesh.size(Axis::kTensor) > 1;
+  return shares && !cut_over(Group::kTensor) ? Group::kReplica : Group::kShard;
+}
+
+// Of the ranks that hold the other parts; a gather of what is whole communicates with nobody.
+Group GroupFor(const VerifyCase& verified, const Instruction& at) {
+  switch (at.op) {
+    case Op::kGather:
+      return verified.spec.shards_optimizer() ? SummersOf(verified, at.bucket) : Group::kSelf;
+    case Op::kReduce:
+      return SummersOf(verified, at.bucket);
+    case Op::kPublish:
+    case Op::kReduceOuter:
+      return Group::kReplicate;
+    case Op::kNorm:
+    case Op::kLoss:
+      return Group::kWorld;
+    case Op::kSend:
+    case Op::kSendGrad:
+    case Op::kReceive:
+    case Op::kReceiveGrad:
+    case Op::kSendTwin:
+    case Op::kReceiveTwin:
+      return Group::kPipeline;
+    default:
+      return Group::kSelf;
+  }
+}
+
+// Each lane that communicates has communicators of its own.
+Role RoleFor(LaneId lane) {
+  if (lane == LaneId::kReduce) return Role::kReduce;
+  if (lane == LaneId::kSend || lane == LaneId::kReceive) return Role::kStage;
+  return lane == LaneId::kOuter ? Role::kOuter : Role::kGather;
+}
+
+bool OfBucket(Op op) {
+  return op == Op::kPublish || op == Op::kGather || op == Op::kReduce || op == Op::kReduceOuter ||
+         op == Op::kUpdate || op == Op::kSnapshot || op == Op::kSendTwin || op == Op::kReceiveTwin;
+}
+
+bool Crosses(Op op) {
+  return op == Op::kSend || op == Op::kReceive || op == Op::kSendGrad || op == Op::kReceiveGrad;
+}
+
+bool OfMicroBatch(Op op) {
+  return Crosses(op) || op == Op::kForward || op == Op::kBackward || op == Op::kForwardBackward ||
+         op == Op::kBackwardWeights || op == Op::kReduce;
+}
+
+bool Belongs(const VerifyCase& verified, Op op) {
+  if (verified.training()) return op != Op::kLoss;
+  return op == Op::kPublish || op == Op::kGather || op == Op::kForward || op == Op::kRelease ||
+         op == Op::kLoss || op == Op::kSend || op == Op::kReceive;
+}
+
+absl::Status CheckGroup(const VerifyCase& verified, int i) {
+  const Instruction& at = verified.At(i);
+  const Group group = GroupFor(verified, at);
+  if (at.group != group) {
+    return Broken(
+        4, absl::StrCat(verified.Name(i), " runs over ", NameOf(at.group), " instead of ", NameOf(group)));
+  }
+  const Role role = RoleFor(at.lane);
+  if (group == Group::kSelf || at.role == role) return absl::OkStatus();
+  return Broken(4, absl::StrCat(verified.Name(i), " uses the communicator for ", NameOf(at.role),
+                                " instead of ", NameOf(role)));
+}
+
+// A stage's units are its runs', one after the other.
+absl::Status CheckRuns(const VerifyCase& verified) {
+  int next = 0;
+  for (int run = 0; run < verified.runs(); ++run) {
+    if (verified.RunBegin(run) != next || verified.RunEnd(run) <= next)
+      return Broken(4, absl::StrCat("run ", run, " of the stage has units ", verified.RunBegin(run), " to ",
+                                    verified.RunEnd(run), ", behind ", next));
+    next = verified.RunEnd(run);
+  }
+  if (next == verified.units()) return absl::OkStatus();
+  return Broken(4, absl::StrCat("the stage's runs have ", next, " units of ", verified.units()));
+}
+
+// Gradients of what is whole are summed over other ranks than those of slices.
+absl::Status CheckSlices(const VerifyCase& verified) {
+  for (int b = 0; b < verified.buckets(); ++b) {
+    const std::vector<ParamSlot>& params = verified.layout.buckets[b].params;
+    const auto alike = [&params](const ParamSlot& p) { return p.cut.over() == params[0].cut.over(); };
+    if (!std::all_of(params.begin(), params.end(), alike))
+      return Broken(4, absl::StrCat("bucket ", b, " has slices of parameters beside whole ones"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckShape(const VerifyCase& verified) {
+  FSDPD_RETURN_IF_ERROR(CheckRuns(verified));
+  FSDPD_RETURN_IF_ERROR(CheckSlices(verified));
+  for (int i = 0; i < verified.count(); ++i) {
+    const Instruction& at = verified.At(i);
+    if (!Belongs(verified, at.op)) {
+      return Broken(8, absl::StrCat(verified.Name(i), " does not belong into ",
+                                    verified.training() ? "training" : "evaluation"));
+    }
+    const bool global = at.op == Op::kNorm || at.op == Op::kLoss;
+    if (!global && (at.unit < 0 || at.unit >= verified.units())) {
+      return Broken(4, absl::StrCat(verified.Name(i), " names unit ", at.unit, " of ", verified.units()));
+    }
+    if (OfBucket(at.op) && (at.bucket < 0 || at.bucket >= verified.buckets() ||
+                            verified.layout.buckets[at.bucket].unit != at.unit)) {
+      return Broken(4,
+                    absl::StrCat(verified.Name(i), " names bucket ", at.bucket, ", which is not its unit's"));
+    }
+    if (OfMicroBatch(at.op) && (at.micro_batch < 0 || at.micro_batch >= verified.micro_batches())) {
+      return Broken(4, absl::StrCat(verified.Name(i), " names micro-batch ", at.micro_batch, " of ",
+                                    verified.micro_batches()));
+    }
+    if (at.lane != LaneFor(verified, at.op)) {
+      return Broken(
+          4, absl::StrCat(verified.Name(i), " belongs on the ", NameOf(LaneFor(verified, at.op)), " lane"));
+    }
+    FSDPD_RETURN_IF_ERROR(CheckGroup(verified, i));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace fsdpd
