@@ -84,12 +84,12 @@ std::string CountText(const v1::PlanSearch& search) {
                       search.complete() ? "" : "; NOT ALL OF THEM: there are too many for the time", "\n");
 }
 
-std::string RefusedText(const v1::PlanSearch& search) {
+std::string FaultsText(const google::protobuf::RepeatedPtrField<v1::Fault>& faults, const char* head) {
   std::string text;
-  for (const v1::Fault& fault : search.refused_as_written())
+  for (const v1::Fault& fault : faults)
     absl::StrAppend(&text, "  ", fault.field(), ": ", fault.reason(), fault.fix().empty() ? "" : "; ",
                     fault.fix(), " [", fault.rule(), "]\n");
-  return text.empty() ? "" : absl::StrCat("\nas it is written the spec is refused:\n", text);
+  return text.empty() ? "" : absl::StrCat("\n", head, ":\n", text);
 }
 
 }  // namespace
@@ -118,7 +118,9 @@ std::string SearchText(const v1::PlanSearch& search, const std::string& name) {
     AddRow(search, search.as_written().fits() ? "as written" : "as written, too large", search.as_written(),
            &table);
   }
-  return absl::StrCat(text, "\n", table.Render(2), RefusedText(search));
+  return absl::StrCat(text, "\n", table.Render(2),
+                      FaultsText(search.refused_as_written(), "as it is written the spec is refused"),
+                      FaultsText(search.not_tried(), "not tried"));
 }
 
 }  // namespace fsdpd

@@ -38,6 +38,12 @@ class Estimate {
     return seconds + Seconds(LastBackward(/*first=*/micro_batches_ == 1));
   }
 
+  // Of a micro-batch there and back.
+  double MicroBatch() const {
+    const bool first = micro_batches_ == 1;
+    return Seconds(Forward(first)) + Seconds(BackwardBetween(first));
+  }
+
  private:
   // Of two lanes that start together, until both are done. Both are slower while the other runs too.
   double Beside(double compute, double communication) const {
@@ -133,10 +139,25 @@ class Estimate {
 
 }  // namespace
 
-double EstimateStepSeconds(const Spec& spec, const ModelFacts& model, const Layout& layout,
-                           const DeviceProfile& profile, Placement placement) {
-  const StepSeconds seconds = SecondsWithoutProgram(spec, model, layout, profile, placement);
-  return Estimate(spec, layout, seconds, profile).Run();
+double EstimateStepSeconds(const Spec& spec, const std::vector<ModelFacts>& stages,
+                           const std::vector<Layout>& layouts, const DeviceProfile& profile,
+                           Placement placement) {
+  double step = 0, micro_batch = 0, crossing = 0;
+  for (size_t s = 0; s < stages.size(); ++s) {
+    const StepSeconds seconds = SecondsWithoutProgram(spec, stages[s], layouts[s], profile, placement);
+    const Estimate estimate(spec, layouts[s], seconds, profile);
+    step = std::max(step, estimate.Run());
+    micro_batch = std::max(micro_batch, estimate.MicroBatch());
+    crossing = seconds.crossing;
+  }
+  if (stages.size() == 1) return step;
+  const auto others = static_cast<double>(stages.size()) - 1;
+  const auto chunks = static_cast<double>(stages[0].stage.runs.size());
+  const auto micro_batches = static_cast<double>(spec.micro_batches_per_step());
+  // A stage has as many micro-batches under way as let the last one begin: what crosses, there and back, is
+  // waited for by each of these in turn.
+  const double round = 2 * crossing * others / (others + 1);
+  return step + others / chunks * micro_batch + 2 * others * crossing + micro_batches * chunks * round;
 }
 
 }  // namespace fsdpd

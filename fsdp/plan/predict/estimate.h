@@ -8,7 +8,10 @@
 
 namespace fsdpd {
 
-double EstimateStepSeconds(const Spec& spec, const ModelFacts& model, const Layout& layout,
-                           const DeviceProfile& profile, Placement placement);
+// By stage, or of the one that there is. Of several the step is as long as that of the one with most to do,
+// with what it waits for: the turns of the stages before and behind it, and what crosses between them.
+double EstimateStepSeconds(const Spec& spec, const std::vector<ModelFacts>& stages,
+                           const std::vector<Layout>& layouts, const DeviceProfile& profile,
+                           Placement placement);
 
 }  // namespace fsdpd

@@ -2,7 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+#include <vector>
+
+#include "fsdp/plan/model/stage_cut.h"
 #include "fsdp/plan/predict/simulate.h"
+#include "fsdp/plan/predict/stage_times.h"
 
 namespace fsdpd {
 namespace {
@@ -30,8 +35,25 @@ Both SecondsOf(const Spec& spec, const DeviceProfile& profile) {
   const ModelFacts model = DescribeSpec(spec);
   const Layout layout = MakeLayout(model, LayoutOptionsOf(spec));
   const Program program = CompileProgram(spec, model, layout);
-  return {EstimateStepSeconds(spec, model, layout, profile, {8}),
+  return {EstimateStepSeconds(spec, {model}, {layout}, profile, {8}),
           Simulate(spec, model, layout, program, profile, {8}).step_seconds};
+}
+
+Both SecondsOfStages(Spec spec, int64_t stages, int64_t chunks, const DeviceProfile& profile) {
+  spec.device = DeviceKind::kCpu;
+  spec.mesh = spec.mesh.WithPipeline(stages);
+  spec.stage_units = BalancedRuns(DescribeSpec(spec), stages * chunks);
+  const std::vector<ModelFacts> models = StagesOf(spec);
+  std::vector<Layout> layouts;
+  std::vector<Program> programs;
+  std::vector<TimedStage> timed;
+  for (const ModelFacts& model : models) layouts.push_back(MakeLayout(model, LayoutOptionsOf(spec)));
+  for (size_t s = 0; s < models.size(); ++s) programs.push_back(CompileProgram(spec, models[s], layouts[s]));
+  for (size_t s = 0; s < models.size(); ++s)
+    timed.push_back({&programs[s], models[s].stage,
+                     InstructionSeconds(spec, models[s], layouts[s], programs[s], profile, {8})});
+  return {EstimateStepSeconds(spec, models, layouts, profile, {8}),
+          BusyOf(timed, RunStages(timed, 3)).step_seconds};
 }
 
 constexpr Strategy kStrategies[] = {Strategy::kNoShard, Strategy::kOptim, Strategy::kOptimGrads,
@@ -42,6 +64,21 @@ TEST(Estimate, IsNearTheSimulationOfEachStrategyAndAccumulation) {
     for (const int64_t micro_batches : {1, 2, 5}) {
       const Both both = SecondsOf(Small(strategy, micro_batches), *FindProfile("h200"));
       EXPECT_NEAR(both.estimated / both.simulated, 1, 0.05) << NameOf(strategy) << " x " << micro_batches;
+    }
+  }
+}
+
+TEST(Estimate, IsNearTheSimulationOfStagesAndChunks) {
+  for (const Strategy strategy : kStrategies) {
+    for (const auto& [stages, chunks] :
+         {std::pair(2, 1), std::pair(4, 1), std::pair(4, 2), std::pair(2, 4)}) {
+      for (const int64_t micro_batches : {4, 12}) {
+        Spec spec = Small(strategy, micro_batches);
+        spec.global_batch = micro_batches * 8 / stages;
+        const Both both = SecondsOfStages(spec, stages, chunks, *FindProfile("h200"));
+        EXPECT_NEAR(both.estimated / both.simulated, 1, 0.15)
+            << NameOf(strategy) << " x " << micro_batches << ", " << stages << " stages of " << chunks;
+      }
     }
   }
 }

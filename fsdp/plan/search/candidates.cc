@@ -54,9 +54,66 @@ bool FitsNodes(const Fixed& fixed, int64_t ranks) {
   return fixed.ranks_per_node % ranks == 0 || ranks % fixed.ranks_per_node == 0;
 }
 
+// Units that are written are of the stages that are written.
+v1::JobSpec InStages(v1::JobSpec job, int64_t stages, int64_t chunks) {
+  v1::Parallel* parallel = job.mutable_parallel();
+  if (parallel->stage_units_size() != stages * chunks) parallel->clear_stage_units();
+  parallel->clear_pipeline();
+  parallel->clear_pipeline_chunks();
+  if (stages == 1) parallel->clear_pipeline_schedule();
+  if (stages > 1) parallel->set_pipeline(stages);
+  if (chunks > 1) parallel->set_pipeline_chunks(chunks);
+  return job;
+}
+
+// What the rules say of that number of stages, whatever else is chosen.
+const Violation* RefusalOf(const Violations& faults) {
+  const auto refuses = [](const Violation& fault) {
+    return fault.level == FaultLevel::kError && fault.field == "parallel.pipeline";
+  };
+  const auto found = std::find_if(faults.begin(), faults.end(), refuses);
+  return found == faults.end() ? nullptr : &*found;
+}
+
+Violations FaultsOfStages(const v1::JobSpec& job, int64_t stages) {
+  v1::JobSpec bare = InStages(job, stages, 1);
+  bare.mutable_fsdp()->clear_outer();
+  return CheckJob(bare);
+}
+
+Jobs Pipelines(const Fixed& fixed, const v1::JobSpec& job) {
+  Jobs jobs = {InStages(job, 1, 1)};
+  const int64_t chunks = std::max<int64_t>(job.parallel().pipeline_chunks(), 1);
+  for (const int64_t stages : DivisorsOf(fixed.world)) {
+    if (stages == 1 || !FitsNodes(fixed, fixed.world / stages)) continue;
+    if (RefusalOf(FaultsOfStages(job, stages)) != nullptr) break;  // And of more of them.
+    jobs.push_back(InStages(job, stages, chunks));
+  }
+  return jobs;
+}
+
+// Twice as many each time: between them little changes.
+Jobs Chunks(const Fixed&, const v1::JobSpec& job) {
+  const int64_t stages = PipelineOf(job);
+  Jobs jobs = {InStages(job, stages, 1)};
+  const bool in_turns = job.parallel().pipeline_schedule() != v1::PIPELINE_SCHEDULE_ZERO_BUBBLE;
+  for (int64_t chunks = 2; stages > 1 && in_turns; chunks *= 2) {
+    jobs.push_back(InStages(job, stages, chunks));
+    const auto is_of_chunks = [](const Violation& fault) {
+      return fault.level == FaultLevel::kError && fault.field == "parallel.pipeline_chunks";
+    };
+    const Violations faults = CheckJob(jobs.back());
+    if (std::none_of(faults.begin(), faults.end(), is_of_chunks)) continue;
+    jobs.pop_back();
+    break;
+  }
+  return jobs;
+}
+
 Jobs Tensors(const Fixed& fixed, const v1::JobSpec& job) {
   Jobs jobs;
   for (const int64_t tensor : DivisorsOf(fixed.ranks_per_node)) {
+    if (fixed.world / PipelineOf(job) % tensor != 0) continue;
     jobs.push_back(job);
     jobs.back().mutable_parallel()->clear_tensor();
     if (tensor > 1) jobs.back().mutable_parallel()->set_tensor(tensor);
@@ -66,8 +123,9 @@ Jobs Tensors(const Fixed& fixed, const v1::JobSpec& job) {
 
 Jobs Contexts(const Fixed& fixed, const v1::JobSpec& job) {
   Jobs jobs;
-  if (fixed.world % TensorOf(job) != 0) return jobs;
-  for (const int64_t context : DivisorsOf(fixed.world / TensorOf(job))) {
+  const int64_t apart = TensorOf(job) * PipelineOf(job);
+  if (fixed.world % apart != 0) return jobs;
+  for (const int64_t context : DivisorsOf(fixed.world / apart)) {
     if (!FitsNodes(fixed, context * TensorOf(job))) continue;
     jobs.push_back(job);
     jobs.back().mutable_parallel()->clear_context();
@@ -90,14 +148,14 @@ Jobs Strategies(const Fixed&, const v1::JobSpec& job) {
   return jobs;
 }
 
-// Replicas of what ranks that do not share samples would shard.
+// Replicas of what ranks of a stage that do not share samples would shard.
 Jobs Outers(const Fixed& fixed, const v1::JobSpec& job) {
   Jobs jobs = {job};
   jobs.back().mutable_fsdp()->clear_outer();
   if (fixed.world % Sharing(job) != 0) return jobs;
   const int64_t most = fixed.world / Sharing(job);
   for (const int64_t size : DivisorsOf(most)) {
-    if (size == 1 || !FitsNodes(fixed, fixed.world / size)) continue;
+    if (size == 1 || !FitsNodes(fixed, fixed.world / PipelineOf(job) / size)) continue;
     for (const v1::Strategy strategy : {v1::STRATEGY_NO_SHARD, v1::STRATEGY_OPTIM}) {
       jobs.push_back(job);
       jobs.back().mutable_fsdp()->mutable_outer()->set_size(size);
@@ -112,6 +170,9 @@ Jobs MicroBatches(const Fixed& fixed, const v1::JobSpec& job) {
   const int64_t readers = fixed.world / std::min(Sharing(job), fixed.world);
   if (fixed.global_batch % readers != 0) return jobs;
   for (const int64_t size : DivisorsOf(fixed.global_batch / readers)) {
+    const int64_t count = fixed.global_batch / readers / size;
+    if (size > 1 && count < PipelineOf(job)) break;  // Stages would wait for more than they compute.
+    if (job.parallel().pipeline_chunks() > 1 && count % PipelineOf(job) != 0) continue;
     jobs.push_back(job);
     jobs.back().mutable_train()->set_micro_batch(size);
   }
@@ -120,8 +181,9 @@ Jobs MicroBatches(const Fixed& fixed, const v1::JobSpec& job) {
 
 // The last one's values of an otherwise equal job follow each other.
 constexpr Dimension kDimensions[] = {
-    {"parallel.tensor", Tensors}, {"parallel.context", Contexts},      {"fsdp.strategy", Strategies},
-    {"fsdp.outer", Outers},       {"train.micro_batch", MicroBatches},
+    {"parallel.pipeline", Pipelines},    {"parallel.pipeline_chunks", Chunks}, {"parallel.tensor", Tensors},
+    {"parallel.context", Contexts},      {"fsdp.strategy", Strategies},        {"fsdp.outer", Outers},
+    {"train.micro_batch", MicroBatches},
 };
 constexpr size_t kLast = std::size(kDimensions) - 1;
 constexpr char kRecompute[] = "fsdp.recompute";
@@ -183,6 +245,19 @@ Violations CheckHeld(const std::vector<std::string>& held) {
 bool IsHeld(const std::string& field, const std::vector<std::string>& held) {
   return std::any_of(held.begin(), held.end(),
                      [&](const std::string& each) { return IsWithin(field, each); });
+}
+
+std::optional<Violation> WhyNoStages(const v1::JobSpec& job) {
+  const v1::Resources resources = WithDefaults(job, nullptr).resources();
+  const int64_t world = resources.nodes() * resources.ranks_per_node();
+  const Fixed fixed{world, resources.ranks_per_node(), 1};
+  for (const int64_t stages : DivisorsOf(world)) {
+    if (stages == 1 || !FitsNodes(fixed, world / stages)) continue;
+    const Violations faults = FaultsOfStages(job, stages);
+    const Violation* refusal = RefusalOf(faults);
+    return refusal == nullptr ? std::nullopt : std::optional<Violation>(*refusal);
+  }
+  return std::nullopt;
 }
 
 int64_t GlobalBatchOf(const v1::JobSpec& job) {

@@ -32,6 +32,10 @@ bool IsHeld(const std::string& field, const std::vector<std::string>& held);
 // Samples of a step, as the job is written. REQUIRES: its resources and parallel are positive.
 int64_t GlobalBatchOf(const v1::JobSpec& job);
 
+// Why no number of stages is among the ways: what the rules say of the fewest. Empty where there are some, or
+// the ranks have no divisor. REQUIRES: as GlobalBatchOf.
+std::optional<Violation> WhyNoStages(const v1::JobSpec& job);
+
 enum class Visit {
   kGoOn,
   kNoMore,  // Of this way, with larger micro-batches.

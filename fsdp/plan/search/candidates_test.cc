@@ -48,6 +48,55 @@ TEST(Candidates, HaveEveryAxisOnceAndNoWayTwice) {
   EXPECT_EQ(strategies.size(), 4u);
 }
 
+TEST(Candidates, HaveStagesAndChunksWhereTheRulesAllowThem) {
+  v1::JobSpec job = Job(2, 4, 32);
+  EXPECT_EQ(WhyNoStages(job)->rule, "parallel_pipeline_on_cpu");
+  job.mutable_resources()->set_device(v1::DEVICE_CPU);
+  EXPECT_FALSE(WhyNoStages(job).has_value());
+  std::set<std::string> seen;
+  std::set<std::pair<int64_t, int64_t>> stages;
+  for (const v1::JobSpec& way : All(job)) {
+    EXPECT_TRUE(seen.insert(way.SerializeAsString()).second) << way.ShortDebugString();
+    const v1::Parallel& parallel = way.parallel();
+    stages.emplace(parallel.pipeline(), parallel.pipeline_chunks());
+    for (const Violation& fault : CheckJob(way)) {
+      EXPECT_NE(fault.field, "parallel.pipeline") << fault.reason;
+      EXPECT_NE(fault.field, "parallel.pipeline_chunks") << fault.reason;
+      EXPECT_NE(fault.rule, "parallel_pipeline_chunks_micro_batches") << fault.reason;
+    }
+  }
+  // Of 34 units; 0 is left out.
+  EXPECT_EQ(stages, (std::set<std::pair<int64_t, int64_t>>{{0, 0},
+                                                           {2, 0},
+                                                           {2, 2},
+                                                           {2, 4},
+                                                           {2, 8},
+                                                           {2, 16},
+                                                           {4, 0},
+                                                           {4, 2},
+                                                           {4, 4},
+                                                           {4, 8},
+                                                           {8, 0},
+                                                           {8, 2},
+                                                           {8, 4}}));
+}
+
+TEST(Candidates, UnitsThatAreWrittenAreOfTheStagesThatAreWritten) {
+  v1::JobSpec job = Job(1, 8, 32);
+  job.mutable_resources()->set_device(v1::DEVICE_CPU);
+  job.mutable_parallel()->set_pipeline(2);
+  for (const int units : {16, 18}) job.mutable_parallel()->add_stage_units(units);
+  int as_written = 0;
+  for (const v1::JobSpec& way : All(job)) {
+    const bool same = way.parallel().pipeline() == 2 && way.parallel().pipeline_chunks() <= 1;
+    EXPECT_EQ(way.parallel().stage_units_size(), same ? 2 : 0) << way.ShortDebugString();
+    as_written += same;
+  }
+  EXPECT_GT(as_written, 0);
+  for (const v1::JobSpec& way : All(job, {"parallel"}))
+    EXPECT_EQ(way.parallel().SerializeAsString(), job.parallel().SerializeAsString());
+}
+
 TEST(Candidates, OfOneShapeDifferInTheirMicroBatchAloneAndItGrows) {
   v1::JobSpec before;
   for (const v1::JobSpec& way : All(Job(1, 8, 64))) {

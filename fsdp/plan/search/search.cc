@@ -10,6 +10,7 @@
 #include "base/check_guard.h"
 #include "base/limits.h"
 #include "fsdp/plan/memory/memory.h"
+#include "fsdp/plan/model/stage_cut.h"
 #include "fsdp/plan/plan.h"
 #include "fsdp/plan/predict/estimate.h"
 #include "fsdp/plan/prediction.h"
@@ -51,11 +52,6 @@ class Search {
 
   Searched Run() {
     Violations written = CheckJob(job_);
-    if (job_.parallel().pipeline() > 1) {
-      if (!HasErrors(written)) written = {NotOfStages()};
-      searched_.faults = std::move(written);
-      return std::move(searched_);
-    }
     if (IsCountable()) {
       Describe();
       Visit();
@@ -87,21 +83,12 @@ class Search {
     return sound(filled.resources().nodes()) && sound(filled.resources().ranks_per_node()) &&
            filled.resources().nodes() * filled.resources().ranks_per_node() <= kMaxWorld &&
            sound(filled.parallel().tensor()) && sound(filled.parallel().context()) &&
+           sound(filled.parallel().pipeline()) && filled.parallel().pipeline() <= kMaxWorld &&
            sound(filled.train().micro_batch()) && sound(GlobalBatchOf(job_)) && IsWithinRanks(filled);
   }
   static bool IsWithinRanks(const v1::JobSpec& filled) {
-    return filled.parallel().tensor() * filled.parallel().context() <=
+    return filled.parallel().pipeline() * filled.parallel().tensor() * filled.parallel().context() <=
            filled.resources().nodes() * filled.resources().ranks_per_node();
-  }
-
-  // What is tried is judged by a closed form that knows one stage.
-  static Violation NotOfStages() {
-    Violation fault;
-    fault.rule = "search_without_stages";
-    fault.field = "parallel.pipeline";
-    fault.reason = "ways to run a job with stages are not searched yet";
-    fault.fix = "leave it out to search without stages; plan says what the spec as it is would do";
-    return fault;
   }
 
   double Spent() const { return options_.spent == nullptr ? 0 : options_.spent(); }
@@ -177,22 +164,39 @@ class Search {
     if (chooses) open.mutable_fsdp()->set_recompute(v1::RECOMPUTE_NONE);
     const v1::JobSpec resolved = Resolve(open, budget_bytes_, nullptr);
     Spec spec = ToSpec(resolved);
-    const ModelFacts model = DescribeSpec(spec);
-    const Layout layout = MakeLayout(model, LayoutOptionsOf(spec));
+    const std::vector<ModelFacts> stages = StagesOf(spec);
+    std::vector<Layout> layouts;
+    for (const ModelFacts& stage : stages) layouts.push_back(MakeLayout(stage, LayoutOptionsOf(spec)));
     Estimated estimated;
     const int64_t budget = spec.memory_budget_bytes;
     if (chooses && budget > 0) {
-      const RecomputeChoice most{Recompute::kFull, BlocksOf(model)};
-      const RecomputeChoice chosen = EstimateRecompute(spec, model, layout).value_or(most);
+      const RecomputeChoice chosen = RecomputeFor(spec, stages, layouts);
       spec.recompute = chosen.recompute;
       spec.recompute_layers = chosen.layers;
     }
-    estimated.peak_bytes = EstimateMemory(spec, model, layout).peak_bytes;
+    for (size_t s = 0; s < stages.size(); ++s)
+      estimated.peak_bytes =
+          std::max(estimated.peak_bytes, EstimateMemory(spec, stages[s], layouts[s]).peak_bytes);
     estimated.fits = budget <= 0 || estimated.peak_bytes <= budget + budget / kEstimateSlackDivisor;
-    if (estimated.fits) {
-      estimated.seconds = EstimateStepSeconds(spec, model, layout, profile_, PlacementOf(resolved));
-    }
+    if (estimated.fits)
+      estimated.seconds = EstimateStepSeconds(spec, stages, layouts, profile_, PlacementOf(resolved));
     return estimated;
+  }
+
+  // As Resolve() chooses: the most that a stage needs, of several on all layers.
+  static RecomputeChoice RecomputeFor(const Spec& spec, const std::vector<ModelFacts>& stages,
+                                      const std::vector<Layout>& layouts) {
+    int64_t blocks = 0;
+    for (const ModelFacts& stage : stages) blocks += BlocksOf(stage);
+    const RecomputeChoice all{Recompute::kFull, blocks};
+    RecomputeChoice most;
+    for (size_t s = 0; s < stages.size(); ++s) {
+      const auto needs = EstimateRecompute(spec, stages[s], layouts[s],
+                                           stages.size() > 1 ? std::optional<int64_t>(blocks) : std::nullopt);
+      if (!needs.has_value()) return all;
+      if (needs->recompute >= most.recompute) most = *needs;
+    }
+    return most;
   }
 
   static Placement PlacementOf(const v1::JobSpec& resolved) {
@@ -208,6 +212,8 @@ class Search {
     search.set_sequence_length(job_.data().sequence_length());
     *search.mutable_profile() = ToProto(profile_);
     for (const std::string& field : options_.held) search.add_held(field);
+    if (IsHeld("parallel.pipeline", options_.held)) return;
+    if (const std::optional<Violation> why = WhyNoStages(job_)) *search.add_not_tried() = ToProto(*why);
   }
 
   void SimulateBest() {

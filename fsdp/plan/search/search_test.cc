@@ -124,6 +124,37 @@ TEST(Search, WhatIsHeldStays) {
   }
 }
 
+// CPU ranks that share little memory, on links that cost more than a bubble.
+TEST(Search, FindsStagesWhereTheyAreAllowedAndFaster) {
+  v1::JobSpec job = Preset("llama3-8b", 8, 512);
+  job.mutable_resources()->set_device(v1::DEVICE_CPU);
+  DeviceProfile slow = *FindProfile("h200");
+  slow.network_gather_bytes_per_second /= 40;
+  slow.network_reduce_bytes_per_second /= 40;
+  SearchOptions options;
+  options.held = {"parallel.tensor", "parallel.context", "fsdp.outer"};
+  options.budget_bytes_per_rank = slow.budget_bytes();
+  const v1::PlanSearch search = SearchPlans(job, slow, options).search;
+  ASSERT_GT(search.found_size(), 0);
+  EXPECT_EQ(search.not_tried_size(), 0);
+  const v1::PlanSearch::Way& fastest = search.found(0);
+  EXPECT_GT(fastest.mesh().pipeline(), 1);
+  EXPECT_GT(fastest.prediction().bubble_seconds(), 0);
+  EXPECT_LT(fastest.prediction().step_seconds(), search.as_written().prediction().step_seconds());
+  const Plan plan = MakePlan(fastest.spec(), slow.budget_bytes());
+  ASSERT_TRUE(plan.accepted());
+  EXPECT_EQ(HashText(plan), fastest.program_hash());
+}
+
+TEST(Search, SaysWhyNoStagesAreTried) {
+  const v1::PlanSearch search = SearchedOf(Preset("llama3-8b", 1, 32)).search;
+  ASSERT_EQ(search.not_tried_size(), 1);
+  EXPECT_EQ(search.not_tried(0).rule(), "parallel_pipeline_on_cpu");
+  SearchOptions held;
+  held.held = {"parallel"};
+  EXPECT_EQ(SearchedOf(Preset("llama3-8b", 1, 32), held).search.not_tried_size(), 0);
+}
+
 TEST(Search, WhereNothingFitsTheClosestIsShown) {
   SearchOptions options;
   options.budget_bytes_per_rank = 40 * kGiB;
