@@ -176,7 +176,7 @@ InitialValues Restore::Initial() const {
   return [this](int unit, int param, int64_t begin, int64_t elements) {
     const UnitFacts& facts = plan_.model.units[unit];
     const ParamFacts& of = facts.params[param];
-    const std::string name = absl::StrCat(of.owner.empty() ? facts.name : of.owner, ".", of.name);
+    const std::string name = absl::StrCat(OwnerOf(facts.name, of.owner), ".", of.name);
     return foreign_ != nullptr ? ReadForeign(name, begin, elements)
                                : ReadNative(MainKey(name), begin, elements);
   };

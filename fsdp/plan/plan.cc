@@ -36,6 +36,11 @@ v1::Severity ToProto(FaultLevel level) {
   return v1::SEVERITY_UNSPECIFIED;
 }
 
+// What another stage has too counts there, where it is saved.
+int64_t ParametersOf(const Bucket& bucket) {
+  return bucket.twin == Twin::kCopy ? 0 : bucket.elements * bucket.slices;
+}
+
 void AddUnits(const Plan& plan, const StagePlan& from, int begin, int end, v1::Plan* proto) {
   for (int u = begin; u < end; ++u) {
     const UnitLayout& layout = from.layout.units[u];
@@ -43,7 +48,7 @@ void AddUnits(const Plan& plan, const StagePlan& from, int begin, int end, v1::P
     unit->set_name(layout.name);
     for (const int b : layout.buckets) {
       const Bucket& bucket = from.layout.buckets[b];
-      unit->set_parameters(unit->parameters() + bucket.elements * bucket.slices);
+      unit->set_parameters(unit->parameters() + ParametersOf(bucket));
       unit->set_gathered_bytes(unit->gathered_bytes() + bucket.gather_buffer_bytes());
       unit->set_shard_bytes(unit->shard_bytes() + bucket.main_elements * BytesOf(bucket.types.main));
     }
@@ -86,7 +91,8 @@ void AddStages(const Plan& plan, v1::Plan* proto) {
       chunk->set_first_unit(stage.layout.units[run.begin].name);
       chunk->set_last_unit(stage.layout.units[run.end - 1].name);
     }
-    to->set_parameters(stage.layout.elements());
+    for (const Bucket& bucket : stage.layout.buckets)
+      to->set_parameters(to->parameters() + ParametersOf(bucket));
     to->set_peak_bytes(stage.memory.peak_bytes);
     to->set_work_ratio(WorkOf(stage) * static_cast<double>(plan.stages->size()) / all);
   }
@@ -309,7 +315,7 @@ std::vector<std::vector<int64_t>> FirstElements(const Plan& plan, int64_t rank) 
   for (size_t u = 0; u < own.units.size(); ++u) {
     for (const ParamPlace& place : own.units[u].params) {
       const ParamSlot& slot = own.buckets[place.bucket].params[place.slot];
-      first[u].push_back(begins.at({slot.owner.empty() ? own.units[u].name : slot.owner, slot.name}));
+      first[u].push_back(begins.at({OwnerOf(own.units[u].name, slot.owner), slot.name}));
     }
   }
   return first;

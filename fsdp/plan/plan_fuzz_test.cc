@@ -51,6 +51,7 @@ void RandomModel(Dice* dice, v1::Model* model) {
   llama->set_layers(dice->Size({1, 2, 3, 9}));
   llama->set_heads(dice->Size({2, 4}));
   llama->set_kv_heads(dice->Size({1, 2}));
+  llama->set_tied_embeddings(dice->OneIn(4));
   if (!dice->OneIn(3)) return;
   v1::Llama::Experts* experts = llama->mutable_experts();
   experts->set_count(dice->Size({1, 4, 6}));
@@ -96,10 +97,17 @@ void RandomCheckpoint(Dice* dice, v1::Checkpoint* checkpoint) {
 }
 
 void RandomStages(Dice* dice, v1::JobSpec* job) {
-  job->mutable_parallel()->set_pipeline(dice->Size({1, 2, 4}));
+  v1::Parallel* parallel = job->mutable_parallel();
+  parallel->set_pipeline(dice->Size({1, 2, 4}));
+  if (dice->OneIn(3)) parallel->set_pipeline_chunks(dice->Size({1, 2, 3}));
+  if (dice->OneIn(3)) {
+    parallel->set_pipeline_schedule(
+        dice->Of({v1::PIPELINE_SCHEDULE_1F1B, v1::PIPELINE_SCHEDULE_ZERO_BUBBLE}));
+    if (dice->OneIn(2)) job->mutable_fsdp()->set_strategy(v1::STRATEGY_OPTIM);
+  }
   if (!dice->OneIn(4)) job->mutable_resources()->set_device(v1::DEVICE_CPU);
   for (int stage = 0; dice->OneIn(2) && stage < 4; ++stage)
-    job->mutable_parallel()->add_stage_units(dice->Size({0, 1, 2, 3}));
+    parallel->add_stage_units(dice->Size({0, 1, 2, 3}));
 }
 
 v1::JobSpec RandomJob(Dice* dice) {

@@ -143,6 +143,45 @@ TEST(Plan, OfStagesIsThatOfTheOneThatNeedsMost) {
   EXPECT_TRUE(again.choices.empty());
 }
 
+// What two stages have counts where it is saved.
+TEST(Plan, TiedEmbeddingsCountOnceAmongStages) {
+  v1::JobSpec job = Staged(2);
+  v1::Llama* llama = job.mutable_model()->mutable_llama();
+  llama->set_vocab_size(256);
+  llama->set_hidden_size(32);
+  llama->set_intermediate_size(64);
+  llama->set_layers(2);
+  llama->set_heads(2);
+  llama->set_tied_embeddings(true);
+  const Plan plan = MakePlan(job, 0);
+  ASSERT_TRUE(plan.accepted()) << Text(plan.faults);
+  const v1::Plan proto = ToProto(plan);
+  int64_t of_stages = 0, of_units = 0;
+  for (const v1::Plan::Stage& stage : proto.stages()) of_stages += stage.parameters();
+  for (const v1::Plan::Unit& unit : proto.units()) of_units += unit.parameters();
+  EXPECT_EQ(of_stages, proto.parameters());
+  EXPECT_EQ(of_units, proto.parameters());
+}
+
+// The last stage has what all others' micro-batches are put off with.
+TEST(Plan, WhatIsPutOffIsMemory) {
+  v1::JobSpec job = Staged(2);
+  job.mutable_fsdp()->set_strategy(v1::STRATEGY_OPTIM);
+  job.mutable_train()->set_global_batch(4 * job.resources().nodes() * job.resources().ranks_per_node());
+  const Plan plain = MakePlan(job, 0);
+  job.mutable_parallel()->set_pipeline_schedule(v1::PIPELINE_SCHEDULE_ZERO_BUBBLE);
+  const Plan plan = MakePlan(job, 0);
+  ASSERT_TRUE(plan.accepted()) << Text(plan.faults);
+  ASSERT_TRUE(plain.accepted()) << Text(plain.faults);
+  EXPECT_NE(HashText(plan), HashText(plain));
+  const ModelFacts& last = (*plan.stages)[1].model;
+  int64_t put_off = 0;
+  for (const UnitFacts& unit : last.units) put_off += unit.put_off_bytes;
+  EXPECT_GE((*plan.stages)[1].memory.Of("activations"),
+            (*plain.stages)[1].memory.Of("activations") + put_off);
+  EXPECT_EQ((*plan.stages)[0].memory.Of("optimizer"), (*plain.stages)[0].memory.Of("optimizer"));
+}
+
 TEST(Plan, OfStagesWithChunksHasUnitsInTheModelsOrder) {
   v1::JobSpec job = Staged(2);
   const int64_t ranks = job.resources().nodes() * job.resources().ranks_per_node();

@@ -22,8 +22,8 @@ void NativeUnit::Bind(const std::vector<BoundParam>& params, UnitContext* contex
 
 at::Tensor NativeUnit::InitialValue(int index, uint64_t seed, int64_t begin, int64_t elements) const {
   const ParamFacts& param = facts_.params.at(index);
-  return DrawInitialValue(param.owner.empty() ? facts_.name : param.owner, param.name, DefaultInit(param),
-                          seed, begin, elements);
+  return DrawInitialValue(OwnerOf(facts_.name, param.owner), param.name, DefaultInit(param), seed, begin,
+                          elements);
 }
 
 int NativeUnit::IndexOf(const std::string& name) const {
