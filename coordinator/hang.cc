@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 #include <tuple>
+#include <utility>
 
 #include "base/check.h"
 #include "base/text.h"
@@ -31,31 +33,62 @@ bool IsAbsent(const StillRank& rank) {
          rank.still.process() == v1::PROCESS_STATE_GONE;
 }
 
+// What stages send and receive: others of the same stage do so with other ranks.
+bool Crosses(const v1::LaneStand& lane) { return lane.lane() == "send" || lane.lane() == "receive"; }
+
+// The exchange that it is inside of while it trains and computes nothing; null where it is not.
+const v1::LaneStand* IdleIn(const StillRank& rank) {
+  if (rank.ended || rank.still.phase() != v1::RANK_PHASE_TRAINING) return nullptr;
+  const v1::LaneStand* exchange = nullptr;
+  for (const v1::LaneStand& lane : rank.still.lanes()) {
+    if (!lane.inside()) continue;
+    if (!lane.exchanges()) return nullptr;
+    if (exchange == nullptr) exchange = &lane;
+  }
+  return exchange;
+}
+
 // The exchange in which `rank` waits for `other`; null where it does not.
 const v1::LaneStand* WaitOf(const StillRank& rank, const StillRank& other) {
   if (rank.ended || other.rank == rank.rank) return nullptr;
+  if (rank.stage != other.stage) return IdleIn(other) == nullptr ? IdleIn(rank) : nullptr;
   for (const v1::LaneStand& lane : rank.still.lanes()) {
-    if (lane.exchanges() && lane.inside() && Reached(other, lane.lane()) < PlaceOf(lane)) return &lane;
+    if (lane.exchanges() && lane.inside() && !Crosses(lane) && Reached(other, lane.lane()) < PlaceOf(lane))
+      return &lane;
   }
   return nullptr;
 }
 
-// By lane, how far the one has come that is furthest behind there.
-using Lowest = std::map<std::string, Place>;
+// By stage and lane, how far the one has come that is furthest behind there; and whether in some stage one is
+// not idle.
+struct Lowest {
+  std::map<std::pair<int, std::string>, Place> places;
+  std::map<int, bool> busy;
+};
 Lowest LowestOf(const std::vector<StillRank>& ranks) {
   Lowest lowest;
   for (const StillRank& rank : ranks) {
-    for (const v1::LaneStand& lane : rank.still.lanes()) lowest.emplace(lane.lane(), PlaceOf(lane));
+    lowest.busy[rank.stage] |= IdleIn(rank) == nullptr;
+    for (const v1::LaneStand& lane : rank.still.lanes())
+      lowest.places.emplace(std::pair(rank.stage, lane.lane()), PlaceOf(lane));
   }
-  for (auto& [lane, place] : lowest) {
-    for (const StillRank& rank : ranks) place = std::min(place, Reached(rank, lane));
+  for (auto& [of, place] : lowest.places) {
+    for (const StillRank& rank : ranks) {
+      if (rank.stage == of.first) place = std::min(place, Reached(rank, of.second));
+    }
   }
   return lowest;
 }
 
+// For any other.
 bool Waits(const StillRank& rank, const Lowest& lowest) {
+  const bool others_busy = std::any_of(lowest.busy.begin(), lowest.busy.end(), [&](const auto& stage) {
+    return stage.first != rank.stage && stage.second;
+  });
+  if (others_busy && IdleIn(rank) != nullptr) return true;
   return std::any_of(rank.still.lanes().begin(), rank.still.lanes().end(), [&](const v1::LaneStand& lane) {
-    return lane.exchanges() && lane.inside() && lowest.at(lane.lane()) < PlaceOf(lane);
+    return lane.exchanges() && lane.inside() && !Crosses(lane) &&
+           lowest.places.at({rank.stage, lane.lane()}) < PlaceOf(lane);
   });
 }
 

@@ -10,6 +10,10 @@
 // (all are inside the same exchange, or each alone in the same place: a network, a file system), and where
 // all wait (they began exchanges in different orders). The only rank of a job is its own cause.
 //
+// Instructions have the same numbers on ranks of one pipeline stage. Of two stages the one that computes
+// nothing, and is inside an exchange while it trains, waits for one of which that is not so: what a stage
+// receives ahead of its need keeps nobody who computes.
+//
 // Groups of a mesh are not known here: a rank whose own group is complete may be taken to wait for one of
 // another group. It is then no cause, which the one behind is all the same.
 #pragma once
@@ -26,6 +30,7 @@ struct StillRank {
   int rank = 0;
   bool ended = false;   // It left with success, and `still` is empty.
   v1::RankStill still;  // With still_ms above 0.
+  int stage = 0;
 };
 
 struct HangCause {

@@ -211,6 +211,53 @@ TEST_F(HangTest, TheOnlyRankOfAJobIsTheCause) {
   EXPECT_EQ(cause.words, "nothing of it has moved for 31 s, in step 5: compute in #3");
 }
 
+// Two stages of two ranks. Instructions of the second have lower numbers: its program is another one.
+class StagesHangTest : public HangTest {
+ protected:
+  StagesHangTest() {
+    for (StillRank& rank : ranks_) rank.stage = rank.rank / 2;
+  }
+};
+
+TEST_F(StagesHangTest, AStageThatWaitsForItsNeighbourIsNotToBlame) {
+  Put(0, "compute", 22, 40, /*inside=*/true);
+  Put(0, "receive", 22, 45, /*inside=*/true);  // One turn ahead.
+  Put(1, "compute", 22, 39, /*inside=*/false);
+  Put(1, "gather", 22, 41, /*inside=*/true);
+  Put(0, "gather", 22, 38, /*inside=*/false);
+  for (const int rank : {2, 3}) {
+    Put(rank, "compute", 22, 9, /*inside=*/false);
+    Put(rank, "receive", 22, 10, /*inside=*/true);
+    Put(rank, "gather", 22, 8, /*inside=*/false);
+  }
+  const HangCause cause = FindHang(ranks_);
+  EXPECT_EQ(cause.rank, 0);
+  EXPECT_EQ(cause.hang.kind(), v1::Job::Hang::KIND_BEHIND);
+  EXPECT_THAT(cause.words, HasSubstr("3 ranks wait for it, rank 1 in gather #41"));
+}
+
+TEST_F(StagesHangTest, NeitherIsOneThatHasNobodyToSendTo) {
+  for (const int rank : {0, 1}) {
+    Put(rank, "compute", 22, 40, /*inside=*/false);
+    Put(rank, "send", 22, 39, /*inside=*/true);
+  }
+  ranks_[2].still.set_phase(v1::RANK_PHASE_READING);
+  Put(2, "receive", 22, 10, /*inside=*/true);
+  Put(3, "compute", 22, 9, /*inside=*/false);
+  Put(3, "receive", 22, 10, /*inside=*/true);
+  const HangCause cause = FindHang(ranks_);
+  EXPECT_EQ(cause.rank, 2);
+  EXPECT_THAT(cause.words, HasSubstr("2 ranks wait for it, rank 0 in send #39 of step 22"));
+}
+
+TEST_F(StagesHangTest, WhereAllStagesWaitNobodyIsToBlame) {
+  for (const int rank : {0, 1, 2, 3}) {
+    Put(rank, "compute", 22, 9 - rank, /*inside=*/false);
+    Put(rank, rank < 2 ? "send" : "receive", 22, 10 + rank / 2, /*inside=*/true);
+  }
+  EXPECT_EQ(FindHang(ranks_).rank, -1);
+}
+
 class LargeHangTest : public HangTest {
  protected:
   LargeHangTest() : HangTest(4096) {}

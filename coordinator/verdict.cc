@@ -235,7 +235,7 @@ bool IsStoppedForLong(const RankFacts& rank, absl::Time now) {
 
 // Nothing moves on any rank, as all agents say, and none of them is away. A rank that is stopped is enough,
 // after a while: others may wait for it where a wait may be long.
-std::optional<v1::Job::Failure> HangIn(const AttemptFacts& facts, const PresenceOf& presence,
+std::optional<v1::Job::Failure> HangIn(const AttemptFacts& facts, int64_t stages, const PresenceOf& presence,
                                        absl::Time now) {
   bool all = true, any = false, stopped = false;
   for (const RankFacts& rank : facts.ranks()) {
@@ -253,7 +253,8 @@ std::optional<v1::Job::Failure> HangIn(const AttemptFacts& facts, const Presence
     const RankFacts& each = facts.ranks()[rank];
     const bool ended = each.exit.has_value();
     if (ended || IsStill(each, now))
-      ranks.push_back({static_cast<int>(rank), ended, ended ? v1::RankStill() : *each.still});
+      ranks.push_back({static_cast<int>(rank), ended, ended ? v1::RankStill() : *each.still,
+                       static_cast<int>(rank * stages / facts.ranks().size())});
   }
   const HangCause cause = FindHang(ranks);
   v1::Job::Failure failure =
@@ -295,7 +296,7 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
   }
   verdict.failure = FailureIn(facts, presence, now, options);
   if (!verdict.failure.has_value() && facts.FirstFailure() == nullptr)
-    verdict.failure = HangIn(facts, presence, now);
+    verdict.failure = HangIn(facts, std::max<int64_t>(job.spec().parallel().pipeline(), 1), presence, now);
   if (verdict.failure.has_value()) {
     verdict.event = JobEvent::kFail;
     verdict.reason = Then(ReasonOf(*verdict.failure), "stopping the attempt");
