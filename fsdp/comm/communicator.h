@@ -50,8 +50,8 @@ class Communicator {
                                       DType dtype) = 0;
 
   // To one other rank, and from it; of each two ranks as many elements of the same type as are sent are
-  // received, in the order in which they are sent. One thread may send while another receives. UNIMPLEMENTED
-  // where the transport has neither, as NCCL's.
+  // received, in the order in which they are sent. One thread may send while another receives; NCCL's
+  // communicators do one thing at a time, so there each direction has its own (neighbours.h).
   virtual absl::Status Send(const void* /*buffer*/, int64_t /*count*/, DType /*dtype*/, int /*to*/) {
     return absl::UnimplementedError("this transport sends to no single rank");
   }

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "fsdp/comm/local_communicator.h"
+#include "fsdp/comm/neighbours.h"
 
 namespace fsdpd {
 namespace {
@@ -51,7 +52,9 @@ absl::Status ConnectLinks(const CommunicatorOptions& world, const std::vector<Gr
                                    at.mesh.NumberOf(link.group, at.rank));
     options.rank = static_cast<int>(at.IndexIn(link.group));
     options.size = static_cast<int>(at.SizeOf(link.group));
-    FSDPD_ASSIGN_OR_RETURN(auto communicator, MakeCommunicator(options, store));
+    const auto make = [store](const CommunicatorOptions& of) { return MakeCommunicator(of, store); };
+    const bool by_pairs = link.role == Role::kStage && options.device == DeviceKind::kCuda;
+    FSDPD_ASSIGN_OR_RETURN(auto communicator, by_pairs ? Neighbours::Make(options, make) : make(options));
     mesh->Add(link.group, link.role, std::move(communicator));
   }
   return absl::OkStatus();

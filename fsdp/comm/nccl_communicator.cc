@@ -120,6 +120,16 @@ class NcclCommunicator : public Communicator {
     return Enqueued(kOperation, result == ncclSuccess ? ended : result);
   }
 
+  absl::Status Send(const void* buffer, int64_t count, DType dtype, int to) override {
+    FSDPD_RETURN_IF_ERROR(CheckUsable("send"));
+    return Enqueued("send", ncclSend(buffer, count, TypeOf(dtype), to, communicator_, Stream()));
+  }
+
+  absl::Status Receive(void* buffer, int64_t count, DType dtype, int from) override {
+    FSDPD_RETURN_IF_ERROR(CheckUsable("receive"));
+    return Enqueued("receive", ncclRecv(buffer, count, TypeOf(dtype), from, communicator_, Stream()));
+  }
+
   absl::Status Broadcast(void* buffer, int64_t count, DType dtype, int root) override {
     FSDPD_CHECK(root >= 0 && root < size());
     FSDPD_RETURN_IF_ERROR(CheckUsable("broadcast"));

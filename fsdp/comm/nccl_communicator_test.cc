@@ -48,6 +48,23 @@ INSTANTIATE_TEST_SUITE_P(Cuda, CommunicatorSuite,
                          testing::Combine(testing::Values(Nccl()), testing::Values(1, 2, 3, 4, 8)),
                          NameOfCase);
 
+// What one sends is there before the other has sent anything.
+TEST(NcclCommunicator, SendsToOneRankAndReceivesFromIt) {
+  if (CudaDeviceCount() < 2) GTEST_SKIP() << "needs 2 devices";
+  const Members group = MakeNcclGroup(2);
+  OnEveryRank(2, [&](int rank) {
+    const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(rank));
+    FSDPD_CHECK_OK(SetCudaDevice(rank));
+    for (const int64_t count : kSuiteCounts) {
+      const at::Tensor values = OnDevice(Values(rank, count), device);
+      ASSERT_EQ(rank == 0 ? group[0]->Send(values.const_data_ptr(), count, DType::kFp32, 1)
+                          : group[1]->Receive(values.mutable_data_ptr(), count, DType::kFp32, 0),
+                absl::OkStatus());
+      EXPECT_EQ(OnHost(values), Values(0, count));
+    }
+  });
+}
+
 TEST(NcclCommunicator, AbortEndsAKernelThatWaitsForAPeer) {
   if (CudaDeviceCount() < 2) GTEST_SKIP() << "needs 2 devices";
   Members group = MakeNcclGroup(2);

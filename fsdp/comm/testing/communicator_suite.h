@@ -103,7 +103,7 @@ constexpr DType kSuiteTypes[] = {DType::kFp32, DType::kBf16, DType::kFp16};
 
 // Up and down a chain at once, as pipeline stages do: one thread of a rank sends while another receives.
 TEST_P(CommunicatorSuite, SendsComeInOrderToTheRankThatReceivesThem) {
-  if (device_(0).is_cuda()) GTEST_SKIP() << "NCCL's communicators send to no single rank";
+  if (device_(0).is_cuda()) GTEST_SKIP() << "NCCL's communicators do one thing at a time";
   constexpr int kMessages = 3;
   for (const int64_t count : kSuiteCounts) {
     OnEveryRank(size_, [&](int rank) {

@@ -1,0 +1,85 @@
+#include "fsdp/comm/neighbours.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
+#include <absl/strings/str_cat.h>
+
+#include <utility>
+
+#include "base/check.h"
+#include "fsdp/torch/torch_status.h"
+
+namespace fsdpd {
+
+absl::StatusOr<std::unique_ptr<Communicator>> Neighbours::Make(const CommunicatorOptions& options,
+                                                               const MakePair& make) {
+  FSDPD_CHECK(options.size > 1);
+  std::unique_ptr<Neighbours> ring(new Neighbours(options.rank, options.size));
+  const absl::Status status = ring->Connect(options, make);
+  if (status.ok()) return ring;
+  ring->Abort();  // None that is destroyed waits for ranks that did not come to the next.
+  return status;
+}
+
+// Pair by pair in one order on all ranks, so that of those that wait for each other the first always goes on.
+absl::Status Neighbours::Connect(const CommunicatorOptions& options, const MakePair& make) {
+  const int edges = size_ == 2 ? 1 : size_;
+  for (int edge = 0; edge < edges; ++edge) {
+    const int next = (edge + 1) % size_;
+    FSDPD_RETURN_IF_ERROR(ConnectPair(edge, next, options, make));
+    FSDPD_RETURN_IF_ERROR(ConnectPair(next, edge, options, make));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Neighbours::ConnectPair(int from, int to, const CommunicatorOptions& options,
+                                     const MakePair& make) {
+  if (rank_ != from && rank_ != to) return absl::OkStatus();
+  CommunicatorOptions pair = options;
+  pair.name = absl::StrCat(options.name, "/", from, "-", to);
+  pair.rank = rank_ == from ? 0 : 1;
+  pair.size = 2;
+  FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<Communicator> made, make(pair));
+  FSDPD_RETURN_IF_ERROR(CatchTorch([&] {
+    const bool cuda = options.device == DeviceKind::kCuda;
+    const at::Device device = cuda ? at::Device(at::kCUDA, static_cast<at::DeviceIndex>(options.device_index))
+                                   : at::Device(at::kCPU);
+    const at::Tensor sent = at::zeros({2}, at::TensorOptions(at::kFloat).device(device));
+    const at::Tensor received = at::zeros({2}, sent.options());
+    FSDPD_RETURN_IF_ERROR(
+        made->AllToAll(sent.const_data_ptr(), received.mutable_data_ptr(), 1, DType::kFp32));
+    return made->Await();
+  }));
+  (rank_ == from ? sends_[to] : receives_[from]) = std::move(made);
+  return absl::OkStatus();
+}
+
+absl::Status Neighbours::Send(const void* buffer, int64_t count, DType dtype, int to) {
+  const auto pair = sends_.find(to);
+  FSDPD_CHECK(pair != sends_.end());
+  return pair->second->Send(buffer, count, dtype, 1);
+}
+
+absl::Status Neighbours::Receive(void* buffer, int64_t count, DType dtype, int from) {
+  const auto pair = receives_.find(from);
+  FSDPD_CHECK(pair != receives_.end());
+  return pair->second->Receive(buffer, count, dtype, 0);
+}
+
+absl::Status Neighbours::Await() { return sends_.begin()->second->Await(); }
+
+absl::Status Neighbours::Health() const {
+  absl::Status status;
+  for (const Pairs* pairs : {&sends_, &receives_}) {
+    for (const auto& [other, pair] : *pairs) status.Update(pair->Health());
+  }
+  return status;
+}
+
+void Neighbours::Abort() {
+  for (const Pairs* pairs : {&sends_, &receives_}) {
+    for (const auto& [other, pair] : *pairs) pair->Abort();
+  }
+}
+
+}  // namespace fsdpd
