@@ -1,0 +1,184 @@
+"""A real Kubernetes takes what deploy/ has for it: etcd, the API server, the controller manager and the scheduler, at the
+version of tests/kubernetes/build, on this machine. No containers are run here."""
+
+import copy
+
+import pytest
+import yaml
+
+from harness.apiserver import BUILD, ApiServer, Refused, image_of, is_ready, path_of, programs
+from harness.manifests import (DEPLOY, NOT_OF_THE_CHART, OVERLAYS, chart_text, named, objects, of_overlay, pod_specs)
+from harness.processes import marked
+from harness.programs import ROOT
+from harness.wait import wait_until
+
+NODES = 3
+REPLICAS = 3
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    if not programs():
+        pytest.skip(f"Kubernetes is not built: {BUILD.relative_to(ROOT)}, once, some 6 minutes")
+    folder = tmp_path_factory.mktemp("apiserver")
+    mark = f"apiserver-{folder}"
+    started = ApiServer(folder, mark)
+    try:
+        for schema in sorted((programs() / "crds").glob("*.yaml")):
+            definition = yaml.safe_load(schema.read_text())
+            started.apply(definition)
+            path = f"{path_of(definition)}/{definition['metadata']['name']}"
+            wait_until(f"{path} is established", lambda: any(
+                each["type"] == "Established" and each["status"] == "True"
+                for each in started.ask("GET", path).get("status", {}).get("conditions") or []))
+        started.apply(named(of_overlay("gpu"), "Namespace", "fsdpd"))
+        yield started
+    finally:
+        started.stop()
+        assert not marked(mark)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_an_overlay_and_the_chart_are_taken_without_a_warning(server, overlay):
+    """Warned of is what Pod Security "restricted" will refuse when a pod of it is made."""
+    for among in (of_overlay(overlay), objects(chart_text(overlay))):
+        assert not [warning for each in among for warning in server.apply(each, dry=True)]
+
+
+def test_what_is_wrong_is_refused(server):
+    """So that what is taken says something."""
+    agent = named(of_overlay("gpu"), "DaemonSet", "fsdpd-agent")
+    typo = copy.deepcopy(agent)
+    typo["spec"]["template"]["spec"]["terminationGracePeriod"] = 30
+    with pytest.raises(Refused, match="terminationGracePeriod"):
+        server.apply(typo, dry=True)
+    monitor = copy.deepcopy(named(of_overlay("monitoring"), "PodMonitor", "fsdpd-agent"))
+    monitor["spec"]["podMetricsEndpoints"][0]["prot"] = "metrics"
+    with pytest.raises(Refused, match="prot"):
+        server.apply(monitor, dry=True)
+    hosts = copy.deepcopy(agent)
+    hosts["spec"]["template"]["spec"]["volumes"].append({"name": "data", "hostPath": {"path": "/data"}})
+    assert any("hostPath" in warning for warning in server.apply(hosts, dry=True))
+
+
+def test_the_daemons_may_do_nothing_and_people_no_more_than_a_port_forward(server):
+    for each in of_overlay("gpu"):
+        if each["kind"] in ("ServiceAccount", "Role"):
+            server.apply(each)
+    for name in ("fsdpd-coordinator", "fsdpd-agent"):
+        user, groups = f"system:serviceaccount:fsdpd:{name}", ["system:serviceaccounts", "system:serviceaccounts:fsdpd"]
+        assert not [(verb, resource) for verb in ("get", "list", "create", "delete") for resource in
+                    ("pods", "secrets", "configmaps", "apps/daemonsets") if server.may(user, verb, resource, groups=groups)]
+    server.apply({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+                  "metadata": {"name": "clients", "namespace": "fsdpd"},
+                  "subjects": [{"kind": "User", "name": "alice", "apiGroup": "rbac.authorization.k8s.io"}],
+                  "roleRef": {"kind": "Role", "name": "fsdpd-client", "apiGroup": "rbac.authorization.k8s.io"}})
+    # What `kubectl port-forward svc/fsdpd-coordinator` asks for.
+    wait_until("alice may", lambda: server.may("alice", "get", "services", "fsdpd-coordinator"))
+    assert server.may("alice", "list", "pods") and server.may("alice", "get", "pods", "fsdpd-coordinator-0")
+    assert server.may("alice", "create", "pods", "fsdpd-coordinator-0", "portforward")
+    assert not server.may("alice", "create", "pods", "fsdpd-agent-x7k2p", "portforward")
+    assert not server.may("alice", "create", "pods", "fsdpd-coordinator-0", "exec")
+    assert not server.may("alice", "get", "secrets", "fsdpd-nodes-tls")
+    assert not server.may("alice", "list", "pods", namespace="default")
+
+
+@pytest.fixture(scope="module")
+def installed(server):
+    """overlays/ha-etcd on three nodes of eight GPUs, with all of its pods running."""
+    for index in range(NODES):
+        server.add_node(f"ip-10-0-0-{index}.eu.compute.internal", {"nvidia.com/gpu.present": "true",
+                                                                     "kubernetes.io/os": "linux"},
+                        {"cpu": "64", "memory": "1Ti", "pods": "110", "ephemeral-storage": "1Ti", "nvidia.com/gpu": "8"})
+        server.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"volume-{index}"},
+                      "spec": {"capacity": {"storage": "1Ti"}, "accessModes": ["ReadWriteOnce"],
+                               "hostPath": {"path": f"/volumes/{index}"}}})
+    # Until then agents alone are placed there.
+    wait_until("nodes are taken for ready", lambda: not any(
+        each["spec"].get("taints") for each in server.ask("GET", "/api/v1/nodes")["items"]))
+    for each in of_overlay("ha-etcd"):
+        server.apply(each)
+
+    def running():
+        server.run_pods()
+        found = [*server.pods("coordinator").values(), *server.pods("agent").values()]
+        assert sum(map(is_ready, found)) == REPLICAS + NODES, [(each["metadata"]["name"], each["status"]) for each in found]
+        return True
+    wait_until("coordinators and agents run", running)
+    return server
+
+
+def test_pods_are_made_under_restricted_and_an_agent_on_each_node(installed):
+    agents, coordinators = installed.pods("agent"), installed.pods("coordinator")
+    assert set(coordinators) == {f"fsdpd-coordinator-{index}" for index in range(REPLICAS)}
+    assert len({each["spec"]["nodeName"] for each in agents.values()}) == NODES
+    assert {each["spec"]["priority"] for each in agents.values()} == {90000}
+    namespace = installed.ask("GET", "/api/v1/namespaces/fsdpd")["metadata"]["labels"]
+    assert namespace["pod-security.kubernetes.io/enforce"] == "restricted"
+    # As a patch by hand would have it.
+    on_host = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "on-host", "namespace": "fsdpd"},
+               "spec": copy.deepcopy(pod_specs(of_overlay("gpu"))["fsdpd-agent"])}
+    on_host["spec"]["volumes"].append({"name": "data", "hostPath": {"path": "/data"}})
+    with pytest.raises(Refused, match="restricted.*hostPath"):
+        installed.ask("POST", "/api/v1/namespaces/fsdpd/pods?dryRun=All", on_host)
+
+
+def evict(server, name):
+    server.ask("POST", f"/api/v1/namespaces/fsdpd/pods/{name}/eviction", {
+        "apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": "fsdpd"}})
+
+
+def test_a_drain_takes_one_coordinator_at_a_time(installed):
+    budget = "/apis/policy/v1/namespaces/fsdpd/poddisruptionbudgets/fsdpd-coordinator"
+    wait_until("the budget allows one", lambda: installed.ask("GET", budget)["status"]["disruptionsAllowed"] == 1)
+    evict(installed, "fsdpd-coordinator-0")
+    with pytest.raises(Refused) as refused:
+        evict(installed, "fsdpd-coordinator-1")
+    assert refused.value.code == 429, refused.value
+
+    def back():
+        installed.run_pods()
+        return sum(map(is_ready, installed.pods("coordinator").values())) == REPLICAS
+    wait_until("the coordinator is back", back)
+    wait_until("the budget allows one", lambda: installed.ask("GET", budget)["status"]["disruptionsAllowed"] == 1)
+
+
+def test_an_upgrade_takes_coordinators_one_by_one_and_no_agent(installed):
+    agents = {name: each["metadata"]["uid"] for name, each in installed.pods("agent").items()}
+    release = [each for each in of_overlay("ha-etcd") if each["kind"] not in NOT_OF_THE_CHART]
+    for each in copy.deepcopy(release):
+        if each["kind"] in ("StatefulSet", "DaemonSet"):
+            container = each["spec"]["template"]["spec"]["containers"][0]
+            container["image"] = container["image"].split(":")[0] + ":99.0.0"
+        installed.apply(each)
+    fewest = REPLICAS
+
+    def upgraded():
+        nonlocal fewest
+        coordinators = installed.pods("coordinator").values()
+        fewest = min(fewest, sum(map(is_ready, coordinators)))
+        installed.run_pods()
+        return [image_of(each) for each in coordinators if is_ready(each)] == ["fsdpd-coordinator:99.0.0"] * REPLICAS
+    wait_until("all coordinators are of the next release", upgraded)
+    assert fewest == REPLICAS - 1
+    assert {name: each["metadata"]["uid"] for name, each in installed.pods("agent").items()} == agents
+    # When its node is free: whoever deletes the pod gets the next release.
+    name = sorted(agents)[0]
+    installed.ask("DELETE", f"/api/v1/namespaces/fsdpd/pods/{name}")
+
+    def replaced():
+        installed.run_pods()
+        images = [image_of(each) for each in installed.pods("agent").values() if is_ready(each)]
+        return sorted(images) == ["fsdpd-agent:0.1.0"] * (NODES - 1) + ["fsdpd-agent:99.0.0"]
+    wait_until("the agent is of the next release", replaced)
+
+
+def test_rdma_is_taken_where_the_namespace_lets_it_be(installed):
+    component = DEPLOY / "kubernetes/components/rdma"
+    agent = copy.deepcopy(named(of_overlay("gpu"), "DaemonSet", "fsdpd-agent"))
+    patch = yaml.safe_load((component / "agent.yaml").read_text())["spec"]["template"]["spec"]["containers"][0]
+    context = agent["spec"]["template"]["spec"]["containers"][0]["securityContext"]
+    context["capabilities"]["add"] = patch["securityContext"]["capabilities"]["add"]
+    assert any("IPC_LOCK" in warning for warning in installed.apply(agent, dry=True))
+    installed.apply(yaml.safe_load((component / "namespace.yaml").read_text()))
+    assert not installed.apply(agent, dry=True)
