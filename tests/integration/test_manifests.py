@@ -48,10 +48,10 @@ def test_metrics_are_at_one_port_and_not_at_that_of_the_dcgm_exporter():
 
 
 def test_a_coordinator_s_metrics_are_at_one_port():
-    coordinator = named(rendered_by_hand("gpu"), "StatefulSet", "fsdpd-coordinator")["spec"]["template"]
+    coordinator = named(of_overlay("gpu"), "StatefulSet", "fsdpd-coordinator")["spec"]["template"]
     port = coordinator["metadata"]["annotations"]["prometheus.io/port"]
     assert f"--metrics-listen=0.0.0.0:{port}" in coordinator["spec"]["containers"][0]["args"]
-    policy = named(rendered_by_hand("gpu"), "NetworkPolicy", "fsdpd-coordinator")["spec"]["ingress"]
+    policy = named(of_overlay("gpu"), "NetworkPolicy", "fsdpd-coordinator")["spec"]["ingress"]
     assert [{"port": int(port)}] in [rule.get("ports") for rule in policy]
     for place, said in [("deploy/systemd/coordinator.env", f"--metrics-listen 0.0.0.0:{port}\n"),
                         ("docs/deploy.md", f"`--metrics-listen`, {port} in what is shipped"),

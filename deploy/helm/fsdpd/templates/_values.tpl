@@ -57,10 +57,6 @@
 {{- $apart := list (dict "weight" 100 "podAffinityTerm" $term) }}
 {{- $_ := set $pod "affinity" (dict "podAntiAffinity" (dict "preferredDuringSchedulingIgnoredDuringExecution" $apart)) }}
 {{- end }}
-{{- if $values.monitoring.enabled }}
-{{- $_ := set $container "args" (append $container.args "--metrics-listen=0.0.0.0:7780") }}
-{{- $_ := set $container "ports" (append $container.ports (dict "name" "metrics" "containerPort" 7780)) }}
-{{- end }}
 {{- end }}
 
 {{- define "fsdpd.agent" }}
@@ -111,13 +107,8 @@
 {{- $dns := list (dict "port" 53 "protocol" "UDP") (dict "port" 53 "protocol" "TCP") }}
 {{- $_ := set $spec "egress" (list (dict "ports" (list (dict "port" 2379))) (dict "ports" $dns)) }}
 {{- end }}
-{{- if $values.monitoring.enabled }}
-{{- $_ := set $spec "ingress" (append $spec.ingress (dict "from" $prometheus "ports" (list (dict "port" 7780)))) }}
 {{- end }}
-{{- end }}
-{{- if eq .object.metadata.name "fsdpd-agent" }}
 {{- range $rule := $spec.ingress }}
-{{- if hasKey (index $rule.from 0) "namespaceSelector" }}{{- $_ := set $rule "from" $prometheus }}{{- end }}
-{{- end }}
+{{- if and $rule.from (hasKey (index $rule.from 0) "namespaceSelector") }}{{- $_ := set $rule "from" $prometheus }}{{- end }}
 {{- end }}
 {{- end }}
