@@ -14,17 +14,16 @@ import (
 
 const pageSize = 100
 
-// Client calls one coordinator. Safe for several goroutines. A call without a deadline gets that of calls.json; one
-// that finds no coordinator is tried again for some seconds, where it may be repeated.
+// Client calls the coordinator, of several the one that leads. Safe for several goroutines. A call without a deadline
+// gets that of calls.json; one that finds no coordinator is tried again for so long, where it may be repeated.
 type Client struct {
-	connection   *grpc.ClientConn
-	stub         api.CoordinatorClient
+	places       *places
 	reconnectFor time.Duration
 }
 
 // New connects when it is first called, so an error here is of the options.
 func New(options Options) (*Client, error) {
-	address, err := options.address()
+	addresses, err := options.addresses()
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +31,7 @@ func New(options Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	connection, err := grpc.NewClient(address, dial...)
+	places, err := newPlaces(addresses, dial)
 	if err != nil {
 		return nil, err
 	}
@@ -40,25 +39,32 @@ func New(options Options) (*Client, error) {
 	if reconnectFor == 0 {
 		reconnectFor = time.Duration(calls.FollowReconnectSeconds) * time.Second
 	}
-	return &Client{connection, api.NewCoordinatorClient(connection), reconnectFor}, nil
+	return &Client{places, reconnectFor}, nil
 }
 
 // Close ends every stream too.
-func (c *Client) Close() error { return c.connection.Close() }
+func (c *Client) Close() error { return c.places.close() }
 
-type method[Q, R any] func(context.Context, *Q, ...grpc.CallOption) (*R, error)
+type method[Q, R any] func(api.CoordinatorClient, context.Context, *Q, ...grpc.CallOption) (*R, error)
 
-func call[Q, R any](ctx context.Context, name string, method method[Q, R], request *Q) (*R, error) {
+func call[Q, R any](ctx context.Context, c *Client, name string, method method[Q, R], request *Q) (*R, error) {
 	if _, has := ctx.Deadline(); !has {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, calls.deadline(name))
 		defer cancel()
 	}
-	response, err := method(ctx, request)
-	if err != nil {
-		return nil, fromRPC(err)
+	tries := newTries(name)
+	for {
+		place := c.places.now()
+		response, err := method(place.stub, ctx, request)
+		if err == nil {
+			return response, nil
+		}
+		failed := fromRPC(err)
+		if !tries.again(ctx, failed, c.places.move(place, failed)) {
+			return nil, failed
+		}
 	}
-	return response, nil
 }
 
 // Submission is what became of a Submit.
@@ -90,7 +96,7 @@ func (c *Client) SubmitWith(
 		rand.Read(random[:]) // Never fails.
 		requestID = hex.EncodeToString(random[:])
 	}
-	response, err := call(ctx, "SubmitJob", c.stub.SubmitJob, &api.SubmitJobRequest{
+	response, err := call(ctx, c, "SubmitJob", api.CoordinatorClient.SubmitJob, &api.SubmitJobRequest{
 		Spec:        spec,
 		RequestId:   requestID,
 		After:       options.After,
@@ -105,19 +111,19 @@ func (c *Client) SubmitWith(
 
 // Validate has all faults of a spec.
 func (c *Client) Validate(ctx context.Context, spec *api.JobSpec) ([]*api.Fault, error) {
-	response, err := call(ctx, "ValidateJob", c.stub.ValidateJob, &api.ValidateJobRequest{Spec: spec})
+	response, err := call(ctx, c, "ValidateJob", api.CoordinatorClient.ValidateJob, &api.ValidateJobRequest{Spec: spec})
 	return response.GetFaults(), err
 }
 
 // Plan says what a spec would do.
 func (c *Client) Plan(ctx context.Context, spec *api.JobSpec) (*api.Plan, error) {
-	response, err := call(ctx, "PlanJob", c.stub.PlanJob, &api.PlanJobRequest{Spec: spec})
+	response, err := call(ctx, c, "PlanJob", api.CoordinatorClient.PlanJob, &api.PlanJobRequest{Spec: spec})
 	return response.GetPlan(), err
 }
 
 // Get is the job as it is now.
 func (c *Client) Get(ctx context.Context, id string) (*api.Job, error) {
-	response, err := call(ctx, "GetJob", c.stub.GetJob, &api.GetJobRequest{Id: id})
+	response, err := call(ctx, c, "GetJob", api.CoordinatorClient.GetJob, &api.GetJobRequest{Id: id})
 	return response.GetJob(), err
 }
 
@@ -137,7 +143,7 @@ func (c *Client) list(ctx context.Context, request *api.ListJobsRequest) iter.Se
 		request.PageSize = pageSize
 		request.PageToken = ""
 		for {
-			page, err := call(ctx, "ListJobs", c.stub.ListJobs, request)
+			page, err := call(ctx, c, "ListJobs", api.CoordinatorClient.ListJobs, request)
 			if err != nil {
 				yield(nil, err)
 				return
@@ -157,61 +163,61 @@ func (c *Client) list(ctx context.Context, request *api.ListJobsRequest) iter.Se
 // Cancel ends a job. Ranks have `grace` seconds; nil: the coordinator's default.
 func (c *Client) Cancel(ctx context.Context, id, reason string, grace *int64) (*api.Job, error) {
 	request := &api.CancelJobRequest{Id: id, Reason: reason, GraceSeconds: grace}
-	response, err := call(ctx, "CancelJob", c.stub.CancelJob, request)
+	response, err := call(ctx, c, "CancelJob", api.CoordinatorClient.CancelJob, request)
 	return response.GetJob(), err
 }
 
 // Pause has a job's ranks save and leave, within `grace` seconds; nil: the coordinator's default.
 func (c *Client) Pause(ctx context.Context, id, reason string, grace *int64) (*api.Job, error) {
 	request := &api.PauseJobRequest{Id: id, Reason: reason, GraceSeconds: grace}
-	response, err := call(ctx, "PauseJob", c.stub.PauseJob, request)
+	response, err := call(ctx, c, "PauseJob", api.CoordinatorClient.PauseJob, request)
 	return response.GetJob(), err
 }
 
 // Resume queues a paused job again.
 func (c *Client) Resume(ctx context.Context, id, reason string) (*api.Job, error) {
-	response, err := call(ctx, "ResumeJob", c.stub.ResumeJob, &api.ResumeJobRequest{Id: id, Reason: reason})
+	response, err := call(ctx, c, "ResumeJob", api.CoordinatorClient.ResumeJob, &api.ResumeJobRequest{Id: id, Reason: reason})
 	return response.GetJob(), err
 }
 
 // Retry queues a failed or cancelled job again, under its id.
 func (c *Client) Retry(ctx context.Context, id, reason string) (*api.Job, error) {
-	response, err := call(ctx, "RetryJob", c.stub.RetryJob, &api.RetryJobRequest{Id: id, Reason: reason})
+	response, err := call(ctx, c, "RetryJob", api.CoordinatorClient.RetryJob, &api.RetryJobRequest{Id: id, Reason: reason})
 	return response.GetJob(), err
 }
 
 // Delete forgets an ended job. Not tried again: of a repeated call nobody could say whether the first one was heard.
 func (c *Client) Delete(ctx context.Context, id string) (*api.Job, error) {
-	response, err := call(ctx, "DeleteJob", c.stub.DeleteJob, &api.DeleteJobRequest{Id: id})
+	response, err := call(ctx, c, "DeleteJob", api.CoordinatorClient.DeleteJob, &api.DeleteJobRequest{Id: id})
 	return response.GetJob(), err
 }
 
 // Nodes are the agents that the coordinator knows.
 func (c *Client) Nodes(ctx context.Context) ([]*api.Node, error) {
-	response, err := call(ctx, "ListNodes", c.stub.ListNodes, &api.ListNodesRequest{})
+	response, err := call(ctx, c, "ListNodes", api.CoordinatorClient.ListNodes, &api.ListNodesRequest{})
 	return response.GetNodes(), err
 }
 
 // Cordon has no job placed on a node any more.
 func (c *Client) Cordon(ctx context.Context, node, reason string) (*api.Node, error) {
-	response, err := call(ctx, "CordonNode", c.stub.CordonNode, &api.CordonNodeRequest{Node: node, Reason: reason})
+	response, err := call(ctx, c, "CordonNode", api.CoordinatorClient.CordonNode, &api.CordonNodeRequest{Node: node, Reason: reason})
 	return response.GetNode(), err
 }
 
 // Uncordon opens a node again.
 func (c *Client) Uncordon(ctx context.Context, node string) (*api.Node, error) {
-	response, err := call(ctx, "UncordonNode", c.stub.UncordonNode, &api.UncordonNodeRequest{Node: node})
+	response, err := call(ctx, c, "UncordonNode", api.CoordinatorClient.UncordonNode, &api.UncordonNodeRequest{Node: node})
 	return response.GetNode(), err
 }
 
 // Preflight begins to measure a node; Node.preflight of Nodes has the result once in_preflight is false there.
 func (c *Client) Preflight(ctx context.Context, node string) (*api.Node, error) {
-	response, err := call(ctx, "PreflightNode", c.stub.PreflightNode, &api.PreflightNodeRequest{Node: node})
+	response, err := call(ctx, c, "PreflightNode", api.CoordinatorClient.PreflightNode, &api.PreflightNodeRequest{Node: node})
 	return response.GetNode(), err
 }
 
 // Version is the coordinator's.
 func (c *Client) Version(ctx context.Context) (string, error) {
-	response, err := call(ctx, "GetVersion", c.stub.GetVersion, &api.GetVersionRequest{})
+	response, err := call(ctx, c, "GetVersion", api.CoordinatorClient.GetVersion, &api.GetVersionRequest{})
 	return response.GetVersion(), err
 }

@@ -39,13 +39,29 @@ type callsFile struct {
 	ReconnectLongestMs     int             `json:"reconnect_longest_ms"`
 	FollowReconnectSeconds int             `json:"follow_reconnect_for_seconds"`
 	FollowPauseMs          int             `json:"follow_pause_ms"`
-	ServiceConfig          json.RawMessage `json:"service_config"`
+	ServiceConfig          serviceConfig   `json:"service_config"`
+	repeated               map[string]bool // By method.
+	retry                  retryPolicy
+}
+
+type serviceConfig struct {
+	MethodConfig []struct {
+		Name        []struct{ Method string }
+		RetryPolicy retryPolicy
+	}
 }
 
 func readCalls(text []byte) callsFile {
 	var read callsFile
 	if err := json.Unmarshal(text, &read); err != nil {
 		panic(fmt.Sprintf("calls.json: %v; run ./generate", err))
+	}
+	read.repeated = map[string]bool{}
+	for _, each := range read.ServiceConfig.MethodConfig {
+		read.retry = each.RetryPolicy
+		for _, name := range each.Name {
+			read.repeated[name.Method] = true
+		}
 	}
 	return read
 }
@@ -61,7 +77,7 @@ func (c callsFile) deadline(method string) time.Duration {
 // Options say whom to call, whom to trust and who calls. Without an authority the connection is plaintext, and no token
 // is sent.
 type Options struct {
-	Address   string // HOST:PORT; empty: DefaultAddress.
+	Address   string // HOST:PORT, or several with commas, of which one leads; empty: DefaultAddress.
 	CAFile    string // Authorities of the coordinator's certificate, in PEM.
 	TokenFile string // Read with each call, so that a token that is replaced counts at once.
 	Token     string // The token itself, where no file is named.
@@ -117,7 +133,7 @@ func (b bearer) RequireTransportSecurity() bool { return true }
 
 func (o Options) dialOptions() ([]grpc.DialOption, error) {
 	options := []grpc.DialOption{
-		grpc.WithDefaultServiceConfig(string(calls.ServiceConfig)),
+		grpc.WithDisableRetry(),         // places.go knows whom to ask next.
 		grpc.WithDisableServiceConfig(), // None from DNS.
 		grpc.WithNoProxy(),              // None stands between the parts of one cluster.
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(calls.MaxMessageBytes)),
@@ -158,12 +174,17 @@ func (o Options) dialOptions() ([]grpc.DialOption, error) {
 	return append(options, grpc.WithPerRPCCredentials(caller)), nil
 }
 
-func (o Options) address() (string, error) {
+func (o Options) addresses() ([]string, error) {
 	if o.Address == "" {
-		return DefaultAddress, nil
+		return []string{DefaultAddress}, nil
 	}
-	if host, port, err := net.SplitHostPort(o.Address); err != nil || host == "" || port == "" {
-		return "", fmt.Errorf("%q is not HOST:PORT", o.Address)
+	var addresses []string
+	for _, each := range strings.Split(o.Address, ",") {
+		each = strings.TrimSpace(each)
+		if host, port, err := net.SplitHostPort(each); err != nil || host == "" || port == "" {
+			return nil, fmt.Errorf("%q is not HOST:PORT", each)
+		}
+		addresses = append(addresses, each)
 	}
-	return o.Address, nil
+	return addresses, nil
 }

@@ -58,7 +58,7 @@ func ReasonOf(err error) string {
 	return ""
 }
 
-func fromRPC(err error) error {
+func fromRPC(err error) *Error {
 	told := status.Convert(err)
 	own := &Error{Code: told.Code(), Message: told.Message()}
 	var fields []*api.Fault

@@ -9,9 +9,7 @@ import (
 
 	"fsdpd/clients/go/api"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -132,27 +130,32 @@ func (c *logCursor) take(line *Line) bool {
 
 // Since when nothing is heard, and for how long that may go on.
 type outage struct {
-	limit      time.Duration
-	since      time.Time
-	connection *grpc.ClientConn
+	limit  time.Duration
+	since  time.Time
+	moves  int
+	places *places
 }
 
-func (o *outage) over() { o.since = time.Time{} }
+func (o *outage) over() { o.since, o.moves = time.Time{}, 0 }
 
-// Waits for another try; false when there is to be none.
-func (o *outage) goesOn(ctx context.Context, lost error) bool {
-	var own *Error
-	if !errors.As(lost, &own) || (own.Code != codes.Unavailable && own.Code != codes.Canceled) || ctx.Err() != nil {
+// Waits for another try, where it is of another coordinator for none; false when there is to be none.
+func (o *outage) goesOn(ctx context.Context, asked *place, lost *Error) bool {
+	if (lost.Code != codes.Unavailable && lost.Code != codes.Canceled) || ctx.Err() != nil || o.places.isClosed() {
 		return false
 	}
-	if o.connection.GetState() == connectivity.Shutdown { // By Close.
-		return false
+	o.moves++
+	atOnce := o.places.move(asked, lost) && o.moves <= movesAtOnce
+	if atOnce && standsBy(lost) { // It has lost nothing: however short an outage may be.
+		return true
 	}
 	if o.since.IsZero() {
 		o.since = time.Now()
 	}
 	if time.Since(o.since) >= o.limit {
 		return false
+	}
+	if atOnce {
+		return true
 	}
 	select {
 	case <-ctx.Done():
@@ -165,7 +168,7 @@ func (o *outage) goesOn(ctx context.Context, lost error) bool {
 type stream[R any] interface{ Recv() (*R, error) }
 
 // Reads a stream to its end, nil, or an error of the coordinator's. False: the reader wants no more.
-func read[R any](open func() (stream[R], error), take func(*R) bool) (bool, error) {
+func read[R any](open func() (stream[R], error), take func(*R) bool) (bool, *Error) {
 	opened, err := open()
 	for err == nil {
 		var message *R
@@ -185,10 +188,11 @@ func (c *Client) Watch(ctx context.Context, id string) iter.Seq2[Update, error] 
 	return func(yield func(Update, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		cursor, outage := watchCursor{}, outage{limit: c.reconnectFor, connection: c.connection}
+		cursor, outage := watchCursor{}, outage{limit: c.reconnectFor, places: c.places}
 		for {
+			place := c.places.now()
 			open := func() (stream[api.WatchJobResponse], error) {
-				return c.stub.WatchJob(ctx, &api.WatchJobRequest{Id: id, AfterRevision: cursor.job.GetRevision()})
+				return place.stub.WatchJob(ctx, &api.WatchJobRequest{Id: id, AfterRevision: cursor.job.GetRevision()})
 			}
 			wanted, lost := read(open, func(response *api.WatchJobResponse) bool {
 				outage.over()
@@ -201,7 +205,7 @@ func (c *Client) Watch(ctx context.Context, id string) iter.Seq2[Update, error] 
 			if lost == nil { // A coordinator that stops may close the stream in an orderly way.
 				lost = &Error{Code: codes.Unavailable, Message: "the coordinator closed the stream"}
 			}
-			if !outage.goesOn(ctx, lost) {
+			if !outage.goesOn(ctx, place, lost) {
 				yield(Update{}, lost)
 				return
 			}
@@ -228,12 +232,13 @@ func (c *Client) Logs(ctx context.Context, request *api.TailLogsRequest) iter.Se
 	return func(yield func(*Line, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		cursor, outage := newLogCursor(request), outage{connection: c.connection}
+		cursor, outage := newLogCursor(request), outage{places: c.places}
 		if request.GetFollow() {
 			outage.limit = c.reconnectFor
 		}
 		for {
-			open := func() (stream[Line], error) { return c.stub.TailLogs(ctx, cursor.next()) }
+			place := c.places.now()
+			open := func() (stream[Line], error) { return place.stub.TailLogs(ctx, cursor.next()) }
 			wanted, lost := read(open, func(line *Line) bool {
 				if !cursor.take(line) {
 					return true
@@ -244,7 +249,7 @@ func (c *Client) Logs(ctx context.Context, request *api.TailLogsRequest) iter.Se
 			if !wanted || lost == nil {
 				return
 			}
-			if !outage.goesOn(ctx, lost) {
+			if !outage.goesOn(ctx, place, lost) {
 				yield(nil, lost)
 				return
 			}

@@ -1,6 +1,5 @@
 """Several coordinators of one state in etcd: one leads, and when it is gone another one does, while ranks train on."""
 
-import contextlib
 import json
 import re
 import uuid
@@ -11,91 +10,13 @@ import grpc
 import pytest
 
 from harness import stubs
-from harness.cluster import Cluster
+from harness.coordinators import NAMES, Coordinators
 from harness.etcd import Etcd, free_ports
 from harness.processes import Daemon
 from harness.programs import program
 from harness.security import Security
 from harness.specs import ENDLESS, one_rank, spec, to_message
 from harness.wait import wait_until
-
-NAMES = ("a", "b", "c")
-
-
-class Coordinators(Cluster):
-    """Three of them; `coordinator` is the one that led when it was asked for last."""
-
-    def __init__(self, folder, members=1, lease_s=4):
-        super().__init__(folder, start=False)
-        self._lease_s = lease_s
-        self.etcd = Etcd(self.folder, self.mark, members)
-        self.addresses = dict(zip(NAMES, (f"127.0.0.1:{port}" for port in free_ports(len(NAMES)))))
-        self.address = ",".join(self.addresses.values())
-        self.daemons = {}
-        self._channels = {}
-
-    def __enter__(self):
-        try:
-            for name in NAMES:
-                self.start_one(name)
-            self.leader()
-            for index in range(2):
-                self.start_agent(f"node-{index}", wait=False)
-            self.wait_nodes(2)
-            return self
-        except BaseException:
-            self._kill_all()
-            raise
-
-    def __exit__(self, kind, error, trace):
-        with contextlib.ExitStack() as stack:
-            stack.callback(self.etcd.stop)
-            if kind is None:
-                for agent in self.agents.values():
-                    assert agent.stop() == 0, agent.text()[-2000:]
-                codes = {name: each.stop() for name, each in self.daemons.items() if each.running()}
-                assert not any(codes.values()), codes
-                self.etcd.stop()
-            super().__exit__(kind, error, trace)
-
-    def _kill_all(self):
-        for each in (*self.daemons.values(), *self.etcd.members):
-            if each and each.running():
-                each.process.send_signal(signal.SIGCONT)
-                each.kill()
-        super()._kill_all()
-
-    def start_one(self, name):
-        port_file = self.folder / f"{name}.port"
-        port_file.unlink(missing_ok=True)
-        self.daemons[name] = Daemon(name, [
-            program("coordinator/fsdpd-coordinator"), "--listen", self.addresses[name], "--store", self.etcd.store,
-            "--leader-lease-s", str(self._lease_s), "--insecure", "--port-file", port_file], self.folder / f"{name}.log", self.mark)
-        self._read_port_file(self.daemons[name], port_file)
-
-    def stub(self, name):
-        if name not in self._channels:
-            options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 300)]
-            self._channels[name] = grpc.insecure_channel(self.addresses[name], options)
-        return stubs.coordinator_grpc.CoordinatorStub(self._channels[name])
-
-    def leads(self, name):
-        """By what it answers to a write, of a node that is not there: a standby does not look."""
-        try:
-            self.stub(name).UncordonNode(stubs.coordinator.UncordonNodeRequest(node="none"), timeout=5)
-        except grpc.RpcError as error:
-            return error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
-        return True
-
-    def leader(self, *but):
-        return wait_until("a coordinator leads", lambda: next(
-            (name for name in NAMES if name not in but and self.daemons[name].running() and self.leads(name)), None))
-
-    def api(self):
-        return self.stub(self.leader(*self.gone()))
-
-    def gone(self):
-        return [name for name in NAMES if not self.daemons[name].running()]
 
 
 @pytest.fixture

@@ -15,8 +15,9 @@ from fsdpd import calls, connection
 from fsdpd.calls import Call, Submission
 from fsdpd.client import LOST, closed_stream
 from fsdpd.errors import Error, SpecError, from_rpc
-from fsdpd.follow import (PAUSE_S, RECONNECT_FOR_S, JobChanged, LogCursor, LogLine, Outage, Update, WatchCursor,
+from fsdpd.follow import (RECONNECT_FOR_S, JobChanged, LogCursor, LogLine, Outage, Update, WatchCursor,
                           is_ended)
+from fsdpd.places import Places, Tries
 from fsdpd.spec import SpecSource, SpecText, load_spec
 from fsdpd.v1.coordinator_pb2 import Job, JobState, Node
 from fsdpd.v1.coordinator_pb2_grpc import CoordinatorStub
@@ -24,6 +25,7 @@ from fsdpd.v1.job_pb2 import JobSpec
 from fsdpd.v1.plan_pb2 import Fault, Plan, PlanSearch
 
 A = TypeVar("A")
+_Place = tuple[grpc.aio.Channel, Any]  # With its stub.
 
 
 class AsyncClient:
@@ -35,9 +37,12 @@ class AsyncClient:
         self._connection = connection.Connection(
             address, ca_file=ca_file, token_file=token_file, token=token, environ=environ)
         self.address = self._connection.address
-        self._channel = self._connection.async_channel()
-        self._stub: Any = CoordinatorStub(self._channel)  # type: ignore[no-untyped-call]
+        self._places: Places[_Place] = Places(self._connection.addresses, self._open)
         self._closed = False
+
+    def _open(self, address: str) -> _Place:
+        channel = self._connection.async_channel(address)
+        return channel, CoordinatorStub(channel)  # type: ignore[no-untyped-call]
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -49,20 +54,26 @@ class AsyncClient:
     async def close(self) -> None:
         """Ends every stream too."""
         self._closed = True
-        await self._channel.close()
+        for channel, _ in self._places.opened():
+            await channel.close()
 
     def _check_open(self) -> None:
         if self._closed:
             raise Error("the client is closed", code=grpc.StatusCode.CANCELLED)
 
     async def _run(self, call: Call[A], timeout_s: float | None) -> A:
-        self._check_open()
-        try:
-            response = await getattr(self._stub, call.method)(
-                call.request, timeout=connection.deadline_s(call.method) if timeout_s is None else timeout_s)
-        except grpc.RpcError as error:
-            raise await asyncio.to_thread(self._connection.explained, from_rpc(error)) from None
-        return call.answer(response)
+        tries = Tries(call.method, timeout_s)
+        while True:
+            self._check_open()
+            address, (_, stub) = self._places.asked()
+            try:
+                return call.answer(await getattr(stub, call.method)(call.request, timeout=tries.left_s()))
+            except grpc.RpcError as error:
+                failed = from_rpc(error)
+            pause_s = tries.pause_s(failed, self._places.move(address, failed))
+            if pause_s is None:
+                raise await asyncio.to_thread(self._connection.explained, failed, address)
+            await asyncio.sleep(pause_s)
 
     async def _run_spec(self, source: SpecSource, make: Callable[[JobSpec], Call[A]], timeout_s: float | None) -> A:
         """Where a spec is refused, every fault of it is told, with its place."""
@@ -156,7 +167,8 @@ class AsyncClient:
         outage = Outage(reconnect_for_s)
         while True:
             self._check_open()
-            stream = self._stub.WatchJob(cursor.request())
+            address, (_, stub) = self._places.asked()
+            stream = stub.WatchJob(cursor.request())
             try:
                 async for response in stream:
                     outage.over()
@@ -169,7 +181,7 @@ class AsyncClient:
                 stream.cancel()
             if cursor.ended:
                 return
-            await self._reconnect(outage, lost)
+            await self._reconnect(outage, lost, address)
 
     async def wait(self, job_id: str, *, until: Callable[[Job], bool] = is_ended,
              reconnect_for_s: float = RECONNECT_FOR_S) -> Job:
@@ -188,7 +200,8 @@ class AsyncClient:
         outage = Outage(reconnect_for_s if follow else 0)
         while True:
             self._check_open()
-            stream = self._stub.TailLogs(cursor.request())
+            address, (_, stub) = self._places.asked()
+            stream = stub.TailLogs(cursor.request())
             try:
                 async for response in stream:
                     for line in cursor.take(response):
@@ -199,13 +212,12 @@ class AsyncClient:
                 lost = from_rpc(error)
             finally:
                 stream.cancel()
-            await self._reconnect(outage, lost)
+            await self._reconnect(outage, lost, address)
 
-    async def _reconnect(self, outage: Outage, lost: Error) -> None:
+    async def _reconnect(self, outage: Outage, lost: Error, address: str) -> None:
         if lost.code not in LOST or self._closed:
             raise lost
-        outage.goes_on(lost)
-        await asyncio.sleep(PAUSE_S)
+        await asyncio.sleep(outage.goes_on(lost, self._places.move(address, lost)))
 
     # --- nodes
 

@@ -14,8 +14,9 @@ import grpc
 from fsdpd import calls, connection
 from fsdpd.calls import Call, Submission
 from fsdpd.errors import Error, SpecError, Unavailable, from_rpc
-from fsdpd.follow import (PAUSE_S, RECONNECT_FOR_S, JobChanged, LogCursor, LogLine, Outage, Update, WatchCursor,
+from fsdpd.follow import (RECONNECT_FOR_S, JobChanged, LogCursor, LogLine, Outage, Update, WatchCursor,
                           is_ended)
+from fsdpd.places import Places, Tries
 from fsdpd.spec import SpecSource, SpecText, load_spec
 from fsdpd.v1.coordinator_pb2 import Job, JobState, Node
 from fsdpd.v1.coordinator_pb2_grpc import CoordinatorStub
@@ -23,6 +24,7 @@ from fsdpd.v1.job_pb2 import JobSpec
 from fsdpd.v1.plan_pb2 import Fault, Plan, PlanSearch
 
 A = TypeVar("A")
+_Place = tuple[grpc.Channel, Any]  # With its stub.
 # A coordinator that stops may cancel a stream; another one goes on with it.
 LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
@@ -32,9 +34,9 @@ def closed_stream() -> Unavailable:
 
 
 class Client:
-    """`timeout_s` of a call is its deadline; without one it is that of clients/calls.json. A call that finds no
-    coordinator is tried again for some seconds, where it may be repeated. Every method raises fsdpd.Error; a spec's
-    file that cannot be read, an OSError."""
+    """`address` is HOST:PORT, or several with commas, of which the one that leads is asked. `timeout_s` of a call is its
+    deadline; without one it is that of clients/calls.json. A call that finds no coordinator is tried again for so long,
+    where it may be repeated. Every method raises fsdpd.Error; a spec's file that cannot be read, an OSError."""
 
     def __init__(self, address: str | None = None, *, ca_file: str | os.PathLike[str] | None = None,
                  token_file: str | os.PathLike[str] | None = None, token: str | None = None,
@@ -42,9 +44,12 @@ class Client:
         self._connection = connection.Connection(
             address, ca_file=ca_file, token_file=token_file, token=token, environ=environ)
         self.address = self._connection.address
-        self._channel = self._connection.channel()
-        self._stub: Any = CoordinatorStub(self._channel)  # type: ignore[no-untyped-call]
+        self._places: Places[_Place] = Places(self._connection.addresses, self._open)
         self._closed = threading.Event()
+
+    def _open(self, address: str) -> _Place:
+        channel = self._connection.channel(address)
+        return channel, CoordinatorStub(channel)  # type: ignore[no-untyped-call]
 
     def __enter__(self) -> Client:
         return self
@@ -56,20 +61,25 @@ class Client:
     def close(self) -> None:
         """Ends every stream too."""
         self._closed.set()
-        self._channel.close()
+        for channel, _ in self._places.opened():
+            channel.close()
 
     def _check_open(self) -> None:
         if self._closed.is_set():
             raise Error("the client is closed", code=grpc.StatusCode.CANCELLED)
 
     def _run(self, call: Call[A], timeout_s: float | None) -> A:
-        self._check_open()
-        try:
-            response = getattr(self._stub, call.method)(
-                call.request, timeout=connection.deadline_s(call.method) if timeout_s is None else timeout_s)
-        except grpc.RpcError as error:
-            raise self._connection.explained(from_rpc(error)) from None
-        return call.answer(response)
+        tries = Tries(call.method, timeout_s)
+        while True:
+            self._check_open()
+            address, (_, stub) = self._places.asked()
+            try:
+                return call.answer(getattr(stub, call.method)(call.request, timeout=tries.left_s()))
+            except grpc.RpcError as error:
+                failed = from_rpc(error)
+            pause_s = tries.pause_s(failed, self._places.move(address, failed))
+            if pause_s is None or self._closed.wait(pause_s):
+                raise self._connection.explained(failed, address)
 
     def _run_spec(self, source: SpecSource, make: Callable[[JobSpec], Call[A]], timeout_s: float | None) -> A:
         """Where a spec is refused, every fault of it is told, with its place."""
@@ -162,7 +172,8 @@ class Client:
         outage = Outage(reconnect_for_s)
         while True:
             self._check_open()
-            stream = self._stub.WatchJob(cursor.request())
+            address, (_, stub) = self._places.asked()
+            stream = stub.WatchJob(cursor.request())
             try:
                 for response in stream:
                     outage.over()
@@ -174,7 +185,7 @@ class Client:
                 stream.cancel()
             if cursor.ended:
                 return
-            self._reconnect(outage, lost)
+            self._reconnect(outage, lost, address)
 
     def wait(self, job_id: str, *, until: Callable[[Job], bool] = is_ended,
              reconnect_for_s: float = RECONNECT_FOR_S) -> Job:
@@ -193,7 +204,8 @@ class Client:
         outage = Outage(reconnect_for_s if follow else 0)
         while True:
             self._check_open()
-            stream = self._stub.TailLogs(cursor.request())
+            address, (_, stub) = self._places.asked()
+            stream = stub.TailLogs(cursor.request())
             try:
                 for response in stream:
                     for line in cursor.take(response):
@@ -204,13 +216,12 @@ class Client:
                 lost = from_rpc(error)
             finally:
                 stream.cancel()
-            self._reconnect(outage, lost)
+            self._reconnect(outage, lost, address)
 
-    def _reconnect(self, outage: Outage, lost: Error) -> None:
+    def _reconnect(self, outage: Outage, lost: Error, address: str) -> None:
         if lost.code not in LOST or self._closed.is_set():
             raise lost
-        outage.goes_on(lost)
-        if self._closed.wait(PAUSE_S):
+        if self._closed.wait(outage.goes_on(lost, self._places.move(address, lost))):
             raise lost
 
     # --- nodes

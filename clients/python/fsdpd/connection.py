@@ -55,7 +55,7 @@ class _FileToken(grpc.AuthMetadataPlugin):
 
 
 class Connection:
-    """How a channel is made. An argument that is None is taken from its variable: `address` from FSDPD_SERVER,
+    """How channels are made. An argument that is None is taken from its variable: `address` from FSDPD_SERVER,
     `ca_file` from FSDPD_COORDINATOR_CA, `token_file` from FSDPD_TOKEN_FILE, `token` from FSDPD_TOKEN, which counts
     where no file is named. Without an authority the connection is plaintext, and no token is sent."""
 
@@ -65,9 +65,11 @@ class Connection:
         # Not a default value: those are printed by help(), with every secret that the environment has.
         environ = os.environ if environ is None else environ
         self.address = address or environ.get("FSDPD_SERVER") or DEFAULT_ADDRESS
-        host, colon, port = self.address.rpartition(":")
-        if not colon or not host or not port.isdigit():
-            raise ValueError(f"{self.address!r} is not HOST:PORT")
+        self.addresses = [each.strip() for each in self.address.split(",")]
+        for each in self.addresses:
+            host, colon, port = each.rpartition(":")
+            if not colon or not host or not port.isdigit():
+                raise ValueError(f"{each!r} is not HOST:PORT")
         if ca_file is None:
             ca_file = environ.get("FSDPD_COORDINATOR_CA")
         # A token that was given goes before a file that the environment names.
@@ -98,8 +100,7 @@ class Connection:
     @property
     def options(self) -> list[tuple[str, Any]]:
         return [
-            ("grpc.service_config", json.dumps(CALLS["service_config"])),
-            ("grpc.enable_retries", 1),
+            ("grpc.enable_retries", 0),  # places.py knows whom to ask next.
             ("grpc.max_receive_message_length", CALLS["max_message_bytes"]),
             ("grpc.max_metadata_size", CALLS["max_metadata_bytes"]),
             ("grpc.keepalive_time_ms", CALLS["keepalive_seconds"] * 1000),
@@ -109,17 +110,18 @@ class Connection:
             ("grpc.enable_http_proxy", 0),  # No proxy stands between the parts of one cluster.
         ]
 
-    def explained(self, error: Error) -> Error:
+    def explained(self, error: Error, address: str) -> Error:
         """`error`, or what is known of its cause: gRPC says only that nobody answered where it spoke plaintext and the
         coordinator TLS. Looks once, for two seconds at most."""
         unheard = error.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED) and not error.reason
-        if not unheard or self.credentials is not None or not self._takes_tls():
+        if not unheard or self.credentials is not None or not self._takes_tls(address):
             return error
-        return Unavailable(f"the coordinator at {self.address} takes TLS only: give ca_file, or set "
+        return Unavailable(f"the coordinator at {address} takes TLS only: give ca_file, or set "
                            "FSDPD_COORDINATOR_CA", code=grpc.StatusCode.UNAVAILABLE)
 
-    def _takes_tls(self) -> bool:
-        host, _, port = self.address.rpartition(":")
+    @staticmethod
+    def _takes_tls(address: str) -> bool:
+        host, _, port = address.rpartition(":")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # Nothing is told to whoever it is.
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -131,12 +133,12 @@ class Connection:
         except OSError:
             return False
 
-    def channel(self) -> grpc.Channel:
+    def channel(self, address: str) -> grpc.Channel:
         if self.credentials is None:
-            return grpc.insecure_channel(self.address, self.options)
-        return grpc.secure_channel(self.address, self.credentials, self.options)
+            return grpc.insecure_channel(address, self.options)
+        return grpc.secure_channel(address, self.credentials, self.options)
 
-    def async_channel(self) -> grpc.aio.Channel:
+    def async_channel(self, address: str) -> grpc.aio.Channel:
         if self.credentials is None:
-            return grpc.aio.insecure_channel(self.address, self.options)
-        return grpc.aio.secure_channel(self.address, self.credentials, self.options)
+            return grpc.aio.insecure_channel(address, self.options)
+        return grpc.aio.secure_channel(address, self.credentials, self.options)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from fsdpd import connection
 from fsdpd.errors import Error
+from fsdpd.places import MOVES_AT_ONCE, stands_by
 from fsdpd.v1 import coordinator_pb2 as api
 from fsdpd.v1.telemetry_pb2 import StepReport
 
@@ -59,16 +60,24 @@ class Outage:
     def __init__(self, reconnect_for_s: float) -> None:
         self._reconnect_for_s = reconnect_for_s
         self._since: float | None = None
+        self._moves = 0
 
     def over(self) -> None:
         self._since = None
+        self._moves = 0
 
-    def goes_on(self, why: Error) -> None:
-        """Raises `why` when it has gone on for too long."""
+    def goes_on(self, why: Error, elsewhere: bool) -> float:
+        """For how long to wait before the next try. Raises `why` when it has gone on for too long. `elsewhere`: another
+        coordinator is asked then; one that stands by has lost nothing, and is left however short an outage may be."""
+        self._moves += 1
+        at_once = elsewhere and self._moves <= MOVES_AT_ONCE
+        if at_once and stands_by(why):
+            return 0.0
         if self._since is None:
             self._since = time.monotonic()
         if time.monotonic() - self._since >= self._reconnect_for_s:
             raise why
+        return 0.0 if at_once else PAUSE_S
 
 
 class WatchCursor:
