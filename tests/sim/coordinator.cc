@@ -45,6 +45,7 @@ struct CoordinatorLife {
                    {store.get(), &nodes, &rendezvous, &board, &owner->clock_,
                     [](const v1::JobSpec& spec, int64_t budget) { return PlanOnce(spec, budget, {}); }}),
         jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, &traces, &owner->clock_,
+              /*meters=*/nullptr,
               [owner](absl::string_view name) { return absl::StrCat(name, "-", ++owner->jobs_); }}) {}
 
   std::unique_ptr<StateStore> store;
