@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "coordinator/admission.h"
+#include "coordinator/known_node.h"
 #include "coordinator/slot_count.h"
 #include "coordinator/store/sqlite_store.h"
 #include "fsdp/plan/plan.h"
@@ -32,6 +33,11 @@ ReconcilerOptions OptionsWith(absl::Duration tick, bool measures) {
   return options;
 }
 
+RanksByProject QuotasOf(World* world) {
+  if (!world->shared()) return {};
+  return {{"red", 1 + world->dice.Below(2)}, {"blue", 2}};
+}
+
 }  // namespace
 
 // One process of the coordinator, as Server::Parts has it.
@@ -43,7 +49,8 @@ struct CoordinatorLife {
         admission([this] { return IdleSlots(nodes.Snapshot()); }, PlanOnce),
         reconciler(OptionsWith(owner->tick_, owner->measures_),
                    {store.get(), &nodes, &rendezvous, &board, &owner->clock_,
-                    [](const v1::JobSpec& spec, int64_t budget) { return PlanOnce(spec, budget, {}); }}),
+                    [](const v1::JobSpec& spec, int64_t budget) { return PlanOnce(spec, budget, {}); },
+                    [owner] { return owner->quotas_; }}),
         jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, &traces, &owner->clock_,
               /*meters=*/nullptr,
               [owner](absl::string_view name) { return absl::StrCat(name, "-", ++owner->jobs_); }}) {}
@@ -66,6 +73,7 @@ Coordinator::Coordinator(World* world, Referee* referee, std::string state_dir)
       state_dir_(std::move(state_dir)),
       tick_(absl::Milliseconds(100 * (1 + world->dice.Below(3)))),
       measures_(world->dice.OneIn(2)),
+      quotas_(QuotasOf(world)),
       clock_(world),
       disk_(world) {}
 
@@ -80,8 +88,10 @@ void Coordinator::Start() {
     auto store = std::make_unique<JudgedStore>(*std::move(opened), referee_, [this] { return disk_.dead(); });
     StateStore* const stored = store.get();
     life_ = std::make_shared<CoordinatorLife>(this, std::move(store));
-    referee_->CoordinatorBegins(stored, /*counted=*/!disk_.full());
-    status = life_->reconciler.Load();
+    referee_->CoordinatorBegins(stored, /*counted=*/!disk_.full(), quotas_);
+    status = RememberNodes();
+    if (status.ok()) status = life_->reconciler.Load();
+    if (status.ok() && world_->shared()) referee_->CheckNodes(life_->nodes.Snapshot());
     if (!status.ok()) life_ = nullptr;
   }
   if (life_ != nullptr && disk_.dead()) return Bury();
@@ -93,6 +103,15 @@ void Coordinator::Start() {
   }
   world_->Tell("the coordinator starts");
   TickSoon(tick_);
+}
+
+// As Server has it; not in every seed, since a life that begins without its past is one too.
+absl::Status Coordinator::RememberNodes() {
+  if (!world_->shared()) return absl::OkStatus();
+  const absl::StatusOr<v1::ListNodesResponse> known = life_->store->Nodes();
+  if (!known.ok()) return known.status();
+  for (const v1::Node& node : known->nodes()) life_->nodes.Restore(ViewOf(node, clock_));
+  return absl::OkStatus();
 }
 
 void Coordinator::Accept(const std::shared_ptr<Stream>& stream) {

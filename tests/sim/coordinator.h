@@ -39,10 +39,12 @@ class Coordinator {
   bool Call(const std::function<void(JobService* service)>& call);
   JobBoard* board();
   std::vector<std::string> CordonedNodes() const;
+  const RanksByProject& quotas() const { return quotas_; }
   MachineClock* clock() { return &clock_; }
 
  private:
   friend struct CoordinatorLife;
+  absl::Status RememberNodes();
   void AfterUse();
   void Bury();
   void TickSoon(absl::Duration wait);
@@ -53,6 +55,7 @@ class Coordinator {
   const std::string state_dir_;
   const absl::Duration tick_;
   const bool measures_;  // Nodes, before a job meets them.
+  const RanksByProject quotas_;
   MachineClock clock_;
   FaultyDisk disk_;
   absl::Time still_until_ = absl::InfinitePast();

@@ -1,6 +1,8 @@
 #include "tests/sim/people.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 namespace fsdpd::sim {
 namespace {
@@ -45,11 +47,26 @@ v1::JobSpec People::NewSpec(int number) {
   return spec;
 }
 
+void People::Share(Wish* wish) {
+  Dice& dice = world_->dice;
+  v1::SubmitJobRequest& request = wish->request;
+  v1::JobSpec* const spec = request.mutable_spec();
+  if (dice.OneIn(2)) spec->set_priority(dice.Below(3));
+  if (dice.OneIn(2)) request.set_project(dice.OneIn(2) ? "red" : "blue");
+  wish->waits = dice.OneIn(4);
+  if (spec->checkpoint().dir().empty()) return;
+  request.set_preemptible(dice.OneIn(2));
+  if (spec->resources().nodes() != 2 || !dice.OneIn(3)) return;
+  spec->mutable_restart()->mutable_elastic()->set_min_ranks(1);
+  spec->mutable_restart()->mutable_elastic()->set_wait_seconds(5);
+}
+
 void People::SubmitSome(int jobs, absl::Duration within) {
   for (int i = 0; i < jobs; ++i) {
     Wish wish;
     wish.request.set_request_id(absl::StrCat("request-", i));
     *wish.request.mutable_spec() = NewSpec(i + 1);
+    if (world_->shared()) Share(&wish);
     wishes_.push_back(std::move(wish));
     ++open_;
     world_->After(world_->dice.Between(absl::ZeroDuration(), within),
@@ -63,6 +80,10 @@ void People::Submit(size_t number) {
     world_->After(world_->dice.Between(absl::Milliseconds(200), most), [this, number] { Submit(number); });
   };
   if (!wish.id.empty() && referee_->IsDeleted(wish.id)) return;
+  // Chosen once: what is repeated is the same request.
+  if (std::exchange(wish.waits, false)) {
+    if (const std::string before = SomeJob(); !before.empty()) wish.request.add_after(before);
+  }
   if (Lost()) return again(absl::Seconds(3));
   v1::SubmitJobResponse response;
   absl::Status status;
@@ -81,7 +102,10 @@ void People::Submit(size_t number) {
   }
   world_->Tell("submitted ", wish.request.request_id(), " is job ", response.job().id());
   wish.id = response.job().id();
-  if (wish.request.spec().resources().nodes() == kTooManyNodes) too_large_.insert(wish.id);
+  const int64_t nodes = wish.request.spec().resources().nodes();
+  const auto quota = coordinator_->quotas().find(wish.request.project());
+  if (nodes == kTooManyNodes || (quota != coordinator_->quotas().end() && nodes > quota->second))
+    too_large_.insert(wish.id);
   referee_->Submitted(wish.request.request_id(), response.job());
   if (!known) --open_;
   if (world_->dice.OneIn(3)) again(absl::Seconds(40));
@@ -176,9 +200,28 @@ void People::LetAllGoOn() {
   world_->After(absl::Seconds(5), [this] { LetAllGoOn(); });
 }
 
+bool People::WaitsForGood(const v1::Job& job, const std::set<std::string>& others) const {
+  using Waiting = v1::Job::Waiting;
+  if (job.state() != v1::JOB_STATE_QUEUED) return false;
+  switch (job.waiting().code()) {
+    case Waiting::CODE_AFTER_FAILED:
+      return true;
+    case Waiting::CODE_AFTER:
+      return std::any_of(job.after().begin(), job.after().end(),
+                         [&](const v1::Job::After& after) { return others.count(after.job()) != 0; });
+    case Waiting::CODE_NODES:
+    case Waiting::CODE_BEHIND:
+    case Waiting::CODE_QUOTA:
+      return too_large_.count(job.id()) != 0;
+    default:
+      return false;
+  }
+}
+
 std::string People::WhyNotOver() {
   std::string why = open_ > 0 ? "a submit is not answered" : "";
   const std::vector<std::string> accepted = referee_->Accepted();
+  std::map<std::string, v1::Job> open;
   const bool there = coordinator_->Call([&](JobService* service) {
     for (const std::string& id : accepted) {
       const auto request = Of<v1::GetJobRequest>(id);
@@ -190,14 +233,23 @@ std::string People::WhyNotOver() {
           world_->Violate(absl::StrCat("job ", id, " is lost: ", status.error_message()));
         continue;
       }
-      const auto code = job.waiting().code();
-      const bool waits = too_large_.count(id) != 0 && job.state() == v1::JOB_STATE_QUEUED &&
-                         (code == v1::Job::Waiting::CODE_NODES || code == v1::Job::Waiting::CODE_BEHIND);
-      if (Ended(job.state()) || waits || !why.empty()) continue;
-      why = absl::StrCat("job ", id, " is ", v1::JobState_Name(job.state()), ": ", job.reason(),
-                         "; it waits for ", v1::Job::Waiting::Code_Name(code));
+      if (!Ended(job.state())) open[id] = job;
     }
   });
+  // Those that wait for good, and those that come after them.
+  std::set<std::string> wait;
+  for (size_t before = 1; before != wait.size();) {
+    before = wait.size();
+    for (const auto& [id, job] : open) {
+      if (WaitsForGood(job, wait)) wait.insert(id);
+    }
+    if (wait.empty()) break;
+  }
+  for (const auto& [id, job] : open) {
+    if (wait.count(id) != 0 || !why.empty()) continue;
+    why = absl::StrCat("job ", id, " is ", v1::JobState_Name(job.state()), ": ", job.reason(),
+                       "; it waits for ", v1::Job::Waiting::Code_Name(job.waiting().code()));
+  }
   return there ? why : "the coordinator is away";
 }
 

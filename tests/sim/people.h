@@ -31,10 +31,15 @@ class People {
  private:
   struct Wish {
     v1::SubmitJobRequest request;
-    std::string id;  // Of its job, once that is known.
+    std::string id;      // Of its job, once that is known.
+    bool waits = false;  // It is to come after another job, which is chosen when it is submitted.
   };
   v1::JobSpec NewSpec(int number);
+  // What people ask for who share a cluster (World::shared).
+  void Share(Wish* wish);
   void Submit(size_t wish);
+  // In `others` are jobs that do, as far as is known.
+  bool WaitsForGood(const v1::Job& job, const std::set<std::string>& others) const;
   bool Lost() { return world_->dice.OneIn(8); }
   std::string SomeJob();
   void Ask(const std::string& what, const std::string& id);
@@ -45,7 +50,8 @@ class People {
   Referee* const referee_;
   const std::vector<std::string> nodes_;
   std::vector<Wish> wishes_;
-  std::set<std::string> too_large_;  // Jobs for which there never are nodes enough.
+  std::set<std::string>
+      too_large_;  // Jobs for which there never are nodes enough, or ranks of their project.
   int open_ = 0;
 };
 

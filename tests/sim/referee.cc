@@ -2,6 +2,7 @@
 
 #include <absl/strings/match.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/limits.h"
@@ -44,6 +45,12 @@ const std::map<v1::JobState, std::set<v1::JobState>>& Edges() {
   return edges;
 }
 
+// Those that count against restart.max_attempts, as coordinator.proto says.
+int CountedAttempts(const v1::Job& job) {
+  return job.attempt() - job.refused_launches() - job.attempts_before_checkpoint() -
+         job.rewinds_since_checkpoint() - job.drains_since_checkpoint();
+}
+
 }  // namespace
 
 bool Referee::Has(const Asked& asked, const std::string& id, const std::string& what) {
@@ -51,8 +58,11 @@ bool Referee::Has(const Asked& asked, const std::string& id, const std::string& 
   return it != asked.end() && it->second.count(what) != 0;
 }
 
-void Referee::CoordinatorBegins(StateStore* store, bool counted) {
+void Referee::CoordinatorBegins(StateStore* store, bool counted, const RanksByProject& quotas) {
   life_began_ = world_->now();
+  quotas_ = quotas;
+  giving_way_.clear();
+  all_written_ = true;
   // A life that could write nothing has left no trace, and its epochs may come again.
   if (!counted_) newest_epoch_ = epoch_before_;
   epoch_before_ = newest_epoch_;
@@ -82,7 +92,45 @@ void Referee::CheckStore(StateStore* store) {
                        ", which is not what was stored"));
     copy.known = bytes;
     copy.perhaps.clear();
+    job.ok() ? Know(*job) : Forget(id);
   }
+  const absl::StatusOr<v1::ListNodesResponse> nodes = store->Nodes();
+  if (!nodes.ok()) return world_->Violate(absl::StrCat("nodes cannot be read: ", nodes.status().ToString()));
+  // Of one call that the machine died in, a part may be there.
+  nodes_.clear();
+  for (const v1::Node& node : nodes->nodes()) nodes_.insert(node.name());
+}
+
+void Referee::CheckNodes(const std::vector<NodeView>& known) {
+  std::set<std::string> names;
+  for (const NodeView& node : known) names.insert(node.info.node());
+  for (const std::string& name : nodes_) {
+    if (names.count(name) == 0)
+      world_->Violate(absl::StrCat("after a restart nothing is known of ", name, ", which was stored"));
+  }
+}
+
+void Referee::StoredNodes(const v1::ListNodesResponse& changed, const std::vector<std::string>& gone) {
+  for (const v1::Node& node : changed.nodes()) nodes_.insert(node.name());
+  for (const std::string& name : gone) nodes_.erase(name);
+}
+
+// That it has succeeded counts for ever.
+void Referee::Forget(const std::string& id) {
+  const auto it = known_.find(id);
+  if (it != known_.end() && it->second.state != v1::JOB_STATE_SUCCEEDED) known_.erase(it);
+}
+
+void Referee::Know(const v1::Job& job) {
+  Known known;
+  known.state = job.state();
+  known.project = job.project();
+  known.priority = job.spec().priority();
+  for (const v1::Job::Placement& placement : job.placements()) {
+    known.ranks += placement.ranks();
+    known.nodes.push_back(placement.node());
+  }
+  known_[job.id()] = std::move(known);
 }
 
 void Referee::StreamOpened(const std::string& node, int64_t epoch) {
@@ -141,15 +189,74 @@ void Referee::CheckShown(const v1::Job& job) {
                                  job.revision()));
   revisions_[job.id()] = job.revision();
   shown_[job.id()] = job.state();
+  CheckGivingWay(job);
   if (job.state() == v1::JOB_STATE_CANCELLING && !Has(asked_, job.id(), "cancel"))
     world_->Violate(absl::StrCat("job ", job.id(), " is cancelled, which nobody asked for"));
-  if (job.state() == v1::JOB_STATE_PAUSED && !Has(asked_, job.id(), "pause"))
+  const bool pauses = job.state() == v1::JOB_STATE_PAUSED || job.state() == v1::JOB_STATE_PAUSING;
+  if (pauses && job.pause().preempted_by().empty() && !Has(asked_, job.id(), "pause"))
     world_->Violate(absl::StrCat("job ", job.id(), " is paused, which nobody asked for"));
   for (const v1::SavedCheckpoint& saved : job.checkpoints()) {
     if (ranks_->Saved(job.spec().checkpoint().dir()).count(saved.step()) == 0)
       world_->Violate(
           absl::StrCat("job ", job.id(), " has a checkpoint of step ", saved.step(), ", which is not"));
   }
+}
+
+// Who gives way has offered to, to one that goes first; it is not counted as an attempt, unless it failed
+// before it had left.
+void Referee::CheckGivingWay(const v1::Job& job) {
+  const auto before = giving_way_.find(job.id());
+  const bool gives_way =
+      job.state() == v1::JOB_STATE_PAUSING && !job.pause().preempted_by().empty() && !job.preemptible();
+  if (gives_way) world_->Violate(absl::StrCat("job ", job.id(), " gives way, which nobody offered"));
+  if (job.state() == v1::JOB_STATE_PAUSING && !job.pause().preempted_by().empty()) {
+    const auto head = known_.find(job.pause().preempted_by());
+    if (head == known_.end()) return world_->Violate(absl::StrCat("job ", job.id(), " gives way to nobody"));
+    if (!job.lent() && head->second.priority <= job.spec().priority())
+      world_->Violate(absl::StrCat("job ", job.id(), " gives way to ", head->first, " of priority ",
+                                   head->second.priority));
+    giving_way_[job.id()] = {job.attempt(), CountedAttempts(job)};
+    return;
+  }
+  if (before == giving_way_.end()) return;
+  const GivingWay was = before->second;
+  giving_way_.erase(before);
+  if (job.state() != v1::JOB_STATE_PAUSED && job.state() != v1::JOB_STATE_QUEUED) return;
+  const bool failed = std::any_of(job.failed_attempts().begin(), job.failed_attempts().end(),
+                                  [&](const auto& each) { return each.attempt() == was.attempt; });
+  if (!failed && CountedAttempts(job) >= was.counted)
+    world_->Violate(absl::StrCat("attempt ", was.attempt, " of job ", job.id(), " gave way, and counts"));
+}
+
+// What people who share the cluster were promised of each launch.
+void Referee::CheckShare(const v1::Job& job) {
+  const v1::Resources& resources = job.spec().resources();
+  const int64_t all = resources.nodes() * resources.ranks_per_node(), ranks = known_[job.id()].ranks;
+  const bool shrunk = job.spec().restart().has_elastic() && job.attempt() > 1 &&
+                      ranks >= job.spec().restart().elastic().min_ranks() && ranks < all;
+  if (ranks != all && !shrunk)
+    world_->Violate(absl::StrCat("job ", job.id(), " is launched with ", ranks, " of ", all, " ranks"));
+  if (!all_written_) return;
+  for (const v1::Job::After& after : job.after()) {
+    const auto other = known_.find(after.job());
+    if (other == known_.end() || other->second.state != v1::JOB_STATE_SUCCEEDED)
+      world_->Violate(absl::StrCat("job ", job.id(), " is launched before ", after.job(), " has succeeded"));
+  }
+  const auto quota = quotas_.find(job.project());
+  if (quota == quotas_.end()) return;
+  int64_t taken = 0;
+  for (const auto& [id, known] : known_) {
+    const bool has_ranks = known.state == v1::JOB_STATE_STARTING || known.state == v1::JOB_STATE_RUNNING ||
+                           known.state == v1::JOB_STATE_STOPPING || known.state == v1::JOB_STATE_CANCELLING ||
+                           known.state == v1::JOB_STATE_PAUSING;
+    // What a lost node has holds no slot that could be had.
+    const bool lost = std::any_of(known.nodes.begin(), known.nodes.end(),
+                                  [this](const std::string& node) { return Silent(node); });
+    if (has_ranks && !lost && known.project == job.project()) taken += known.ranks;
+  }
+  if (taken > quota->second)
+    world_->Violate(absl::StrCat("job ", job.id(), " is launched, and project ", job.project(), " has ",
+                                 taken, " ranks of ", quota->second));
 }
 
 void Referee::Stored(const v1::Job& job, bool sure) {
@@ -162,9 +269,11 @@ void Referee::Stored(const v1::Job& job, bool sure) {
   } else {
     copy.perhaps.push_back(bytes);
   }
+  Know(job);
   if (job.state() == v1::JOB_STATE_STARTING && job.attempt() > copy.launched) {
     copy.launched = job.attempt();
     CheckLaunch(job);
+    CheckShare(job);
   }
   if (Ended(job.state()) && sure) CheckEnd(job);
 }
@@ -173,6 +282,7 @@ void Referee::Deleted(const std::string& id, bool sure) {
   counted_ |= sure;
   Copy& copy = copies_[id];
   if (!sure) return copy.perhaps.push_back(std::nullopt);
+  Forget(id);
   if (!Has(asked_, id, "delete"))
     world_->Violate(absl::StrCat("job ", id, " is deleted, which nobody asked for"));
   copy.known = std::nullopt;
@@ -275,26 +385,27 @@ std::vector<std::string> Referee::Accepted() const {
 
 // --- The store ---------------------------------------------------------------------------------------------
 
-void JudgedStore::Tell(const v1::Job& job, bool ok) {
+void JudgedStore::Tell(const v1::Job& job, const absl::Status& stored) {
   if (dead_()) return referee_->Stored(job, /*sure=*/false);
-  if (ok) referee_->Stored(job, /*sure=*/true);
+  if (stored.ok()) return referee_->Stored(job, /*sure=*/true);
+  if (absl::IsResourceExhausted(stored) || absl::IsUnavailable(stored)) referee_->NotWritten();
 }
 
 absl::StatusOr<Inserted> JudgedStore::Insert(const v1::Job& job) {
   absl::StatusOr<Inserted> inserted = store_->Insert(job);
-  Tell(job, inserted.ok() && inserted->created);
+  if (!inserted.ok() || inserted->created) Tell(job, inserted.status());
   return inserted;
 }
 
 absl::Status JudgedStore::Update(const v1::Job& job) {
   const absl::Status status = store_->Update(job);
-  Tell(job, status.ok());
+  Tell(job, status);
   return status;
 }
 
 absl::Status JudgedStore::UpdateAll(const std::vector<const v1::Job*>& jobs) {
   const absl::Status status = store_->UpdateAll(jobs);
-  for (const v1::Job* job : jobs) Tell(*job, status.ok());
+  for (const v1::Job* job : jobs) Tell(*job, status);
   return status;
 }
 
@@ -313,7 +424,10 @@ absl::Status JudgedStore::SetCordon(const std::string& node, const v1::Cordon& c
 absl::Status JudgedStore::UpdateNodes(const v1::ListNodesResponse& changed,
                                       const std::vector<std::string>& gone) {
   const absl::Status status = store_->UpdateNodes(changed, gone);
-  if (status.ok() && !dead_()) referee_->Wrote();
+  if (status.ok() && !dead_()) {
+    referee_->Wrote();
+    referee_->StoredNodes(changed, gone);
+  }
   return status;
 }
 

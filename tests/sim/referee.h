@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "coordinator/job_watch.h"
+#include "coordinator/node_registry.h"
+#include "coordinator/quota.h"
 #include "coordinator/store/state_store.h"
 #include "tests/sim/ranks.h"
 #include "tests/sim/world.h"
@@ -25,7 +27,8 @@ class Referee {
   void Watch(const Ranks* ranks) { ranks_ = ranks; }
 
   // --- Coordinator ---
-  void CoordinatorBegins(StateStore* store, bool counted);
+  void CoordinatorBegins(StateStore* store, bool counted, const RanksByProject& quotas);
+  void CheckNodes(const std::vector<NodeView>& known);  // Once it has read what is stored.
   void CoordinatorEnds();
   void StreamOpened(const std::string& node, int64_t epoch);
   void Heard(const std::string& node);
@@ -35,6 +38,8 @@ class Referee {
   void Stored(const v1::Job& job, bool sure);
   void Deleted(const std::string& id, bool sure);
   void Wrote() { counted_ = true; }  // Something else.
+  void NotWritten() { all_written_ = false; }
+  void StoredNodes(const v1::ListNodesResponse& changed, const std::vector<std::string>& gone);
 
   // --- Ranks ---
   void Begun(const RankLife& rank);
@@ -60,7 +65,24 @@ class Referee {
   using Asked = std::map<std::string, std::set<std::string>>;
   static bool Has(const Asked& asked, const std::string& id, const std::string& what);
 
+  // What is stored of a job that others depend on.
+  struct Known {
+    v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
+    std::string project;
+    int64_t priority = 0, ranks = 0;
+    std::vector<std::string> nodes;
+  };
+  // Of a job that saves and leaves for another.
+  struct GivingWay {
+    int attempt = 0;
+    int counted = 0;  // Attempts, this one among them.
+  };
+
   void CheckStore(StateStore* store);
+  void Know(const v1::Job& job);
+  void Forget(const std::string& id);
+  void CheckGivingWay(const v1::Job& job);
+  void CheckShare(const v1::Job& job);
   void CheckShown(const v1::Job& job);
   void CheckLaunch(const v1::Job& job);
   void CheckEnd(const v1::Job& job);
@@ -84,6 +106,13 @@ class Referee {
   int64_t newest_epoch_ = 0;
   int64_t epoch_before_ = 0;  // This life.
   bool counted_ = true;       // Its generation is on disk.
+
+  RanksByProject quotas_;
+  std::map<std::string, Known> known_;
+  std::map<std::string, GivingWay> giving_way_;
+  std::set<std::string> nodes_;  // As they were stored.
+  // False once a change could not be stored: what the coordinator goes by may be newer than what is stored.
+  bool all_written_ = true;
 };
 
 // The store of a run: what it answers is what the referee goes by.
@@ -115,7 +144,7 @@ class JudgedStore : public StateStore {
   absl::StatusOr<v1::ListNodesResponse> Nodes() override { return store_->Nodes(); }
 
  private:
-  void Tell(const v1::Job& job, bool ok);
+  void Tell(const v1::Job& job, const absl::Status& stored);
 
   const std::unique_ptr<StateStore> store_;
   Referee* const referee_;

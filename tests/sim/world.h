@@ -39,9 +39,13 @@ class Dice {
 
 class World {
  public:
-  explicit World(uint64_t seed) : dice(seed) {}
+  explicit World(uint64_t seed) : dice(seed), shared_(seed % 2 == 0) {}
 
   Dice dice;
+
+  // Whether people share the cluster by priorities, projects and the like. Not so in every other seed, where
+  // faults alone meet each other.
+  bool shared() const { return shared_; }
 
   absl::Time now() const { return now_; }
   absl::Duration age() const { return now_ - Start(); }
@@ -76,6 +80,7 @@ class World {
 
  private:
   static constexpr size_t kLinesKept = 300;
+  const bool shared_;
   void Keep(const std::string& line);
 
   absl::Time now_ = Start();
