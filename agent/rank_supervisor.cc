@@ -27,6 +27,9 @@ constexpr absl::Duration kAloneTime = absl::Seconds(30);
 constexpr int kTickMs = 1000;        // With nothing to hurry for: collects orphans.
 constexpr int kStoppingTickMs = 20;  // While a tree is on its way out; each looks through /proc once.
 constexpr size_t kMaxKnownJobs = 10000;
+// Ranks of a launch of which each is told that it is refused: as many as a coordinator believes of a node.
+// More of them would hold up what else there is to tell.
+constexpr int kMostRefused = 1024;
 // Of a grace, for what a rank does after SIGTERM: half a second, and some more for a machine that is busy.
 constexpr absl::Duration kWayOut = absl::Milliseconds(800);
 // When one rank has saved and left, the others know as much as it, or will never leave by themselves.
@@ -370,11 +373,11 @@ void RankSupervisor::Accept(const v1::Launch& launch, absl::Duration limit) {
 void RankSupervisor::Refuse(const v1::Launch& launch, const Refusal& refusal) {
   const AttemptId id{launch.job_id(), launch.attempt()};
   LogWarning("launch refused %s: %s", ToString(id), refusal.why);
-  const int ranks = std::min(launch.ranks(), kMaxWorld);
+  const int ranks = std::min(launch.ranks(), kMostRefused);
   const int newest = history_.Newest(launch.job_id()).value_or(0);
   for (int i = 0; i < ranks; ++i) {
     v1::RankExit exit;
-    exit.set_rank(launch.first_rank() + i);
+    exit.set_rank(static_cast<int>(int64_t{launch.first_rank()} + i));
     exit.set_exit_code(kRefusedExitCode);
     exit.set_error(absl::StrCat("launch refused: ", refusal.why));
     if (refusal.fault != v1::RankFault::KIND_UNSPECIFIED) exit.mutable_fault()->set_kind(refusal.fault);

@@ -1,10 +1,17 @@
-"""Runs fuzzers, as many at a time as there are cores: fuzz.py SECONDS RESULT.json PROGRAM...
+"""Runs fuzzers, as many at a time as there are cores.
 
-Each starts from files that PyTorch and safetensors write, and from what it has found before, which is kept in
-~/.cache/fsdpd/corpus/NAME; what makes it fail is kept there too, as crash-* and so on, and named. RESULT.json has the
-names of those that passed and of those that failed. Exit code 0 when all ran.
+  fuzz.py replay SECONDS RESULT.json PROGRAM...  every case that the repository keeps, then new ones for so long
+  fuzz.py search SECONDS RESULT.json PROGRAM...  the same, and from what other searches of this user have found
+  fuzz.py keep PROGRAM...                        what searches have found becomes the repository's: as few cases
+                                                 as reach all that was reached, to be committed
+
+The repository keeps a fuzzer's cases in tests/fuzzers/corpora/NAME, one a line in base64; PyTorch and safetensors
+write some more. A search keeps what it finds in ~/.cache/fsdpd/corpus/NAME. What makes a fuzzer fail is kept there
+too, as NAME.crash-* and so on, and named. RESULT.json has the names of those that passed and of those that failed.
+Exit code 0 when all ran.
 """
 
+import base64
 import concurrent.futures
 import io
 import json
@@ -19,9 +26,12 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import save as save_safetensors
 
+CORPORA = pathlib.Path(__file__).resolve().parent / "fuzzers/corpora"
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "fsdpd/corpus"
 # A case that takes longer, or more memory, is a fault.
 CASE_S, MEMORY_MB, LARGEST = 20, 2048, 65536
+# What the repository keeps of each fuzzer: cases, and bytes of a case.
+MOST_KEPT, LARGEST_KEPT = 400, 1024
 STATE = {"a.weight": torch.arange(6.0).view(2, 3), "b": torch.ones(3, dtype=torch.bfloat16), "step": 7,
          "list": [1, 2.5, None, "text", (True,)]}
 
@@ -44,34 +54,70 @@ def seeds():
         "record_fuzzer": [saved(each) for each in STATE.values()] + files,
         "safetensors_fuzzer": [save_safetensors({name: each for name, each in STATE.items() if torch.is_tensor(each)})],
         "json_fuzzer": [b'{"weight_map": {"a": "b.safetensors"}, "n": [1, -2.5e3, true, null, "\\ud83d\\ude00"]}'],
+        "page_token_fuzzer": [base64.urlsafe_b64encode(b"1/1700000000000000000/job-1")],
+        "untold_fuzzer": [b"n\n", b"n\n\x02\x00\x00\x00\x08\x07"],
+        "frame_fuzzer": [b"\x02\x00\x00\x00ab\x00\x00\x00\x00", b"\xff\xff\xff\xff"],
         "sums_fuzzer": [b".metadata 100 12345678\n__0_0.distcp 5000000000 00000007\n"],
     }
 
 
-def run(program, seconds, start):
+def begin(program, folder, start):
+    """Cases that a fuzzer starts from, as files."""
     name = pathlib.Path(program).name
-    kept = CACHE / name
-    kept.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        for number, content in enumerate(start.get(name, [])):
-            pathlib.Path(folder, str(number)).write_bytes(content)
-        done = subprocess.run(
-            [program, f"-max_total_time={seconds}", f"-timeout={CASE_S}", f"-rss_limit_mb={MEMORY_MB}",
-             f"-max_len={LARGEST}", f"-artifact_prefix={CACHE}/{name}.", "-print_final_stats=1", kept, folder],
-            capture_output=True, text=True, errors="replace")
+    kept = CORPORA / name
+    lines = kept.read_text().split() if kept.exists() else []
+    for number, content in enumerate([base64.b64decode(line) for line in lines] + start.get(name, [])):
+        pathlib.Path(folder, str(number)).write_bytes(content)
+
+
+def flags(name):
+    return [f"-timeout={CASE_S}", f"-rss_limit_mb={MEMORY_MB}", f"-max_len={LARGEST}",
+            f"-artifact_prefix={CACHE}/{name}."]
+
+
+def run(program, seconds, start, search):
+    name = pathlib.Path(program).name
+    found = CACHE / name
+    found.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as new:
+        begin(program, folder, start)
+        # The first folder takes what is new.
+        folders = [found, folder] if search else [new, folder]
+        done = subprocess.run([program, f"-max_total_time={seconds}", *flags(name), "-print_final_stats=1", *folders],
+                              capture_output=True, text=True, errors="replace")
+        kept = len(list(pathlib.Path(folder).iterdir()))
     stats = dict(line[len("stat::"):].split(":", 1) for line in done.stderr.splitlines() if line.startswith("stat::"))
     cases = stats.get("number_of_executed_units", "?").strip()
-    print(f"{name}: {cases} cases, {len(list(kept.iterdir()))} kept in {kept}", flush=True)
+    print(f"{name}: {cases} cases, {kept} of them kept", flush=True)
     if done.returncode != 0:
         print(done.stderr[-6000:], flush=True)
     return name, done.returncode == 0
 
 
+def keep(program, start):
+    """Longer cases than most are left out: they say little more, and are read by nobody."""
+    name = pathlib.Path(program).name
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as least:
+        begin(program, folder, start)
+        subprocess.run([program, "-merge=1", *flags(name), f"-max_len={LARGEST_KEPT}", least, folder, CACHE / name],
+                       check=True, capture_output=True)
+        cases = sorted((path.read_bytes() for path in pathlib.Path(least).iterdir()), key=lambda case: (len(case), case))
+    cases = [case for case in cases if case][:MOST_KEPT]
+    CORPORA.mkdir(exist_ok=True)
+    (CORPORA / name).write_text("".join(base64.b64encode(case).decode() + "\n" for case in cases))
+    print(f"{name}: {len(cases)} cases kept", flush=True)
+
+
 def main():
-    seconds, result, *programs = sys.argv[1:]
+    what, *rest = sys.argv[1:]
     start = seeds()
+    if what == "keep":
+        for program in rest:
+            keep(program, start)
+        return
+    seconds, result, *programs = rest
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        ended = list(pool.map(lambda program: run(program, seconds, start), programs))
+        ended = list(pool.map(lambda program: run(program, seconds, start, what == "search"), programs))
     names = {True: [], False: []}
     for name, passed in ended:
         names[passed].append(name)

@@ -7,7 +7,8 @@ The last line is `N passed, N failed` (and `, N skipped` when there are any). Ex
 anything failed or nothing ran, 2 for a wrong argument, 130 after Ctrl-C, which stops everything started from here.
 
 Where a test's tier is written: the tags of its Bazel target (`gpu` with `manual`; `seeds` for one that also runs in the
-commit tier, with fewer cases), or its pytest mark (`nightly`, `gpu`); without any it is of the commit tier.
+commit tier, with fewer cases; `threads` for one that the commit tier runs under ThreadSanitizer too), or its pytest mark
+(`nightly`, `gpu`); without any it is of the commit tier.
 """
 
 import contextlib
@@ -36,8 +37,8 @@ BAZEL_TESTS_FAILED = 3
 LOCKED = ["//base/...", "//coordinator/...", "//agent/...", "//client/..."]
 # How often a night rolls the dice for each time that a commit does, and how often under a sanitizer, which is slow.
 NIGHT_SEEDS, SANITIZER_SEEDS = 100, 0.2
-# Seconds that a night gives each parser of a checkpoint.
-FUZZ_SECONDS = 600
+# Seconds of new cases for each fuzzer, of a commit and of a night.
+REPLAY_SECONDS, FUZZ_SECONDS = 2, 300
 # Seconds for a small, medium, large and enormous test where much more is asked of each.
 LONGER = "--test_timeout=600,1800,1800,3600"
 
@@ -149,26 +150,28 @@ def run_seeds(scratch, labels):
                        f"--test_env=FSDPD_SEED_FACTOR={NIGHT_SEEDS}")
 
 
-def run_sanitizer(name):
+def run_sanitizer(name, *flags):
     return lambda scratch, labels: bazel_tests(
         scratch, name, labels or ["//..."], f"--config={name}", "--build_tests_only", LONGER,
-        f"--test_env=FSDPD_SEED_FACTOR={SANITIZER_SEEDS}")
+        f"--test_env=FSDPD_SEED_FACTOR={SANITIZER_SEEDS}", *flags)
 
 
-def run_fuzz(scratch, labels):
-    """Each fuzzer is one case; what it found stays in the cache folder of fuzz.py, for the next night."""
-    # They are `manual`, so no wildcard finds them.
-    targets = query(f"attr(tags, '\\bfuzz\\b', set({' '.join(labels or ['//...'])}))")
-    counts = build(targets, "--config=fuzz") if targets else Counts(failed=1)
-    if counts.failed:
-        return counts
-    outputs, result = bazel_bin("--config=fuzz"), scratch / "fuzz.json"
-    programs = [outputs / path_of(label) for label in targets]
-    CHILDREN.run([ROOT / ".python/bin/python", ROOT / "tests/fuzz.py", str(FUZZ_SECONDS), result, *programs])
-    if not result.exists():
-        return Counts(failed=1)
-    ended = json.loads(result.read_text())
-    return Counts(passed=len(ended["passed"]), failed=len(ended["failed"]))
+def run_fuzzers(what, seconds):
+    """Each fuzzer is one case; tests/fuzz.py says what becomes of what it finds."""
+    def part(scratch, labels):
+        # They are `manual`, so no wildcard finds them.
+        targets = query(f"attr(tags, '\\bfuzz\\b', set({' '.join(labels or ['//...'])}))")
+        counts = build(targets, "--config=fuzz") if targets else Counts(failed=1)
+        if counts.failed:
+            return counts
+        outputs, result = bazel_bin("--config=fuzz"), scratch / f"{what}.json"
+        programs = [outputs / path_of(label) for label in targets]
+        CHILDREN.run([ROOT / ".python/bin/python", ROOT / "tests/fuzz.py", what, str(seconds), result, *programs])
+        if not result.exists():
+            return Counts(failed=1)
+        ended = json.loads(result.read_text())
+        return Counts(passed=len(ended["passed"]), failed=len(ended["failed"]))
+    return part
 
 
 def run_gpu_unit(scratch, labels):
@@ -264,6 +267,9 @@ PARTS = {
     "tidy": Part("how the repository is written", lambda scratch, labels: run_pytest(scratch, "tidy")),
     "locks": Part("clang's check of what each mutex guards, in base, coordinator, agent and client", run_locks, True),
     "unit": Part("the tests beside the code, and the CUDA rank compiles", run_unit, True),
+    "corpora": Part("every case that the fuzzers keep, and new ones for seconds, with AddressSanitizer and UBSan",
+                    run_fuzzers("replay", REPLAY_SECONDS), True),
+    "threads": Part("those tagged so, with ThreadSanitizer", run_sanitizer("tsan", "--test_tag_filters=threads"), True),
     "integration": Part("real processes", run_with(PROGRAMS, "integration", "not nightly")),
     "robustness": Part("real processes that are killed, stopped and cut off",
                        run_with(CLIENT_PROGRAMS, "robustness", "not nightly")),
@@ -272,7 +278,7 @@ PARTS = {
     "parity": Part("the engine against PyTorch FSDP2 and transformers, and checkpoints against PyTorch's",
                    run_with(PARITY_PROGRAMS, "parity", "not nightly")),
     "seeds": Part(f"property tests and fuzzing with {NIGHT_SEEDS} times the cases", run_seeds, True),
-    "fuzz": Part(f"libFuzzer on each parser of a checkpoint, {FUZZ_SECONDS // 60} minutes each", run_fuzz, True),
+    "fuzz": Part(f"libFuzzer on the same for {FUZZ_SECONDS // 60} minutes each", run_fuzzers("search", FUZZ_SECONDS), True),
     "asan": Part("the tests beside the code, with AddressSanitizer and UBSan", run_sanitizer("asan"), True),
     "tsan": Part("the same with ThreadSanitizer", run_sanitizer("tsan"), True),
     "long": Part("real processes, the tests marked nightly", run_with(PROGRAMS, "integration", "nightly")),
@@ -282,7 +288,7 @@ PARTS = {
 }
 
 TIERS = {
-    "commit": ("what CI runs; the default", ["tidy", "locks", "unit", "integration", "robustness", "clients", "parity"]),
+    "commit": ("what CI runs; the default", ["tidy", "locks", "unit", "corpora", "threads", "integration", "robustness", "clients", "parity"]),
     "nightly": ("besides, from a warm cache within two hours", ["seeds", "fuzz", "asan", "tsan", "long"]),
     "gpu": ("on a machine with GPUs", ["gpu-unit", "gpu-jobs"]),
 }

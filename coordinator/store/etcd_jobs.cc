@@ -1,5 +1,6 @@
 #include "coordinator/store/etcd_jobs.h"
 
+#include <absl/strings/match.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 
@@ -90,7 +91,12 @@ absl::StatusOr<std::map<std::string, std::string>> EtcdJobs::BelowOnce(const std
   while (true) {
     FSDPD_ASSIGN_OR_RETURN(const etcd::RangeResponse page, etcd_->Range(request));
     if (request.revision() == 0) request.set_revision(page.header().revision());
-    for (const etcd::KeyValue& kv : page.kvs()) values[kv.key().substr(prefix.size())] = kv.value();
+    // Whoever answers with something else, or again with what was read, is no etcd.
+    for (const etcd::KeyValue& kv : page.kvs()) {
+      if (kv.key() < request.key() || !absl::StartsWith(kv.key(), prefix))
+        return absl::DataLossError(absl::StrCat("etcd answers with a key that is not below ", prefix));
+      values[kv.key().substr(prefix.size())] = kv.value();
+    }
     if (!page.more() || page.kvs().empty()) break;
     request.set_key(page.kvs(page.kvs_size() - 1).key() + '\0');
   }

@@ -153,6 +153,10 @@ absl::Status EtcdStore::Write(Batch* batch, const std::string& doing) {
       last_write_ = answer->header().revision();
       return absl::OkStatus();
     }
+    if (answer->responses_size() < 2) {
+      leadership_->Lose("etcd answers with something else than was asked");
+      break;
+    }
     const auto& leader = answer->responses(0).response_range().kvs();
     const auto& found = answer->responses(1).response_range().kvs();
     if (leader.empty() || leader[0].create_revision() != fence.create_revision()) {

@@ -53,11 +53,12 @@ def test_a_crashed_target_is_a_failure(run, tmp_path, status, cases, expected):
 
 def test_an_unknown_part_is_refused_with_the_names_there_are():
     done = subprocess.run([RUN, "unti"], capture_output=True, text=True)
-    assert done.returncode == 2 and "unti" in done.stderr and "unit integration robustness clients parity" in done.stderr
+    assert done.returncode == 2 and "unti" in done.stderr and "unit corpora threads integration" in done.stderr
 
 
 def test_a_tier_is_its_parts_and_commit_is_the_default(run):
-    assert run.parse([]) == run.parse(["commit"]) == (["tidy", "locks", "unit", "integration", "robustness", "clients", "parity"], [])
+    commit = ["tidy", "locks", "unit", "corpora", "threads", "integration", "robustness", "clients", "parity"]
+    assert run.parse([]) == run.parse(["commit"]) == (commit, [])
     assert run.parse(["nightly"])[0] == ["seeds", "fuzz", "asan", "tsan", "long"]
     assert run.parse(["gpu", "tidy"])[0] == ["tidy", "gpu-unit", "gpu-jobs"]
     assert run.parse(["coverage", "//agent/..."]) == (["coverage"], ["//agent/..."])

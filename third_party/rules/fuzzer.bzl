@@ -1,11 +1,12 @@
-"""Programs that libFuzzer drives: built with `--config=fuzz`, by clang, and run by `tests/run fuzz`."""
+"""Programs that libFuzzer drives: built with `--config=fuzz`, by clang, and run by `tests/run corpora` and `fuzz`."""
 
 def fuzzer(name, srcs, deps):
+    """Cases that it found before are in //tests/fuzzers/corpora/`name`."""
     native.cc_binary(
         name = name,
         testonly = True,
         srcs = srcs,
         linkopts = ["-fsanitize=fuzzer"],
         tags = ["fuzz", "manual"],  # Other compilers know no such sanitizer.
-        deps = deps + ["//base:check", "//fsdp/checkpoint:pickle", "//fsdp/checkpoint:zip"],
+        deps = deps,
     )

@@ -1,0 +1,65 @@
+// What a rank may say on the socket to its agent, of an attempt of two that are both here. A part that is no
+// message goes into the socket as it is, without a frame.
+#include <unistd.h>
+
+#include "base/frame.h"
+#include "tests/fuzzers/agent_case.h"
+#include "tests/fuzzers/cases.h"
+
+namespace fsdpd::fuzz {
+namespace {
+
+void Launch(AgentCase* agent) {
+  v1::CoordinatorMessage welcome;
+  welcome.set_epoch(7);
+  welcome.mutable_welcome();
+  agent->handler().Connected(true);
+  agent->attachment.Welcome(welcome);
+  v1::CoordinatorMessage order;
+  v1::Launch* const launch = order.mutable_launch();
+  launch->set_job_id("j");
+  launch->set_attempt(1);
+  launch->set_world(2);
+  launch->set_ranks(2);
+  launch->add_devices(0);
+  launch->add_devices(1);
+  launch->mutable_spec()->mutable_checkpoint()->set_dir("/tmp/j");
+  launch->mutable_spec()->mutable_restart()->set_hang_seconds(5);
+  agent->handler().Received(order);
+  agent->Turn();
+  FSDPD_CHECK(agent->peers.size() == 2);
+}
+
+void Say(const std::string& part, Peer* peer) {
+  if (!peer->socket.valid()) return;
+  std::string bytes = part;
+  v1::RankToAgent message;
+  if (message.ParseFromString(part)) {
+    bytes.clear();
+    FSDPD_CHECK(AppendFrame(message, &bytes).ok());
+  }
+  // What the socket does not take at once is lost with the rank: a frame is torn.
+  if (send(peer->socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+    peer->End({1, 0});
+}
+
+}  // namespace
+}  // namespace fsdpd::fuzz
+
+extern "C" size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t size, size_t most, unsigned int seed) {
+  return fsdpd::fuzz::Mutate(fsdpd::v1::RankToAgent::default_instance(), data, size, most, seed);
+}
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::vector<std::string> parts = fsdpd::fuzz::Parted(data, size);
+  if (parts.size() > 50) return 0;
+  fsdpd::fuzz::AgentCase agent;
+  fsdpd::fuzz::Launch(&agent);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    fsdpd::fuzz::Say(parts[i], agent.peers[i % 4 == 3 ? 1 : 0].get());
+    agent.Turn(absl::Seconds(1));
+  }
+  agent.peers[0]->End({parts.size() % 2 == 0 ? 0 : 3, 0});
+  agent.End();
+  return 0;
+}
