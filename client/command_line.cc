@@ -9,7 +9,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <limits>
 
 #include "base/call_limits.h"
 #include "base/person.h"
@@ -17,8 +16,10 @@
 #include "base/text.h"
 #include "base/trace_file.h"
 #include "client/checkpoint_choice.h"
+#include "client/flag_checks.h"
 #include "client/outcome.h"
 #include "client/spec_array.h"
+#include "client/verb_flags.h"
 
 namespace fsdpd {
 namespace {
@@ -36,7 +37,7 @@ Examples:
   fsdpctl get --state running -o json
 
 Exit codes:
-  0 ok   1 the followed job failed or was cancelled   2 wrong usage   3 spec refused   4 not found
+  0 ok   1 the job did not do what was waited for, or specs differ   2 wrong usage   3 spec refused   4 not found
   5 server or node unavailable   6 timeout   7 any other refusal or failure   8 output not written
   9 damaged checkpoint   10 checkpoints differ   130 interrupted
 
@@ -44,12 +45,13 @@ Environment:
   FSDPD_SERVER          the coordinator's HOST:PORT, where --server is not given
   FSDPD_COORDINATOR_CA  as --coordinator-ca
   FSDPD_TOKEN_FILE      as --token-file
+  FSDPD_CONTEXT         as --context
+  FSDPD_CONFIG          the contexts file, in the place of ~/.config/fsdpd/contexts.yaml
   FSDPD_TOKEN           the token itself, where no file is named; it is sent over TLS only
   NO_COLOR              any value: no colors
   COLUMNS               width of the screen, where the terminal does not say)";
 
 constexpr int kMostProfiled = 1024;  // Ranks are threads that all measure at once.
-constexpr int kMostSeconds = 24 * 60 * 60;
 
 std::string CheckServer(std::string& server) {
   if (absl::StrContains(server, "://")) {
@@ -64,46 +66,14 @@ std::string CheckServer(std::string& server) {
   return absl::StrCat("'", server, "' is not HOST:PORT");
 }
 
-// `--file ""`, which a script with an unset variable says, is no file.
-CLI::Validator NotEmpty() {
-  return CLI::Validator(
-      [](std::string& text) -> std::string { return text.empty() ? "is empty; write a value after it" : ""; },
-      "");
-}
-
-std::string CheckSeconds(std::string& text) {
-  double seconds = 0;
-  if (absl::SimpleAtod(text, &seconds) && seconds > 0 && seconds <= kMostSeconds) return "";
-  return absl::StrCat("'", text, "' is not a number of seconds above 0, at most ", kMostSeconds, " (a day)");
-}
-
 std::string CheckFrom(std::string& text) {
   const absl::StatusOr<CheckpointChoice> choice = ParseCheckpointChoice(text);
   return choice.ok() ? "" : absl::StrCat(std::string(choice.status().message()), "; write JOB or JOB@STEP");
 }
 
-// A whole number from `least`; in words, where CLI11's own check prints the largest double.
-CLI::Validator WholeNumber(int least, int most = std::numeric_limits<int>::max()) {
-  return CLI::Validator(
-      [least, most](std::string& text) -> std::string {
-        int value = 0;
-        if (absl::SimpleAtoi(text, &value) && value >= least && value <= most) return "";
-        return absl::StrCat("'", text, "' is not a whole number from ", least, " to ", most);
-      },
-      "");
-}
-
 std::string CheckArray(std::string& array) { return std::string(ArrayOverrides({array}).status().message()); }
 
 std::string CheckProject(std::string& name) { return std::string(CheckProjectName(name).message()); }
-
-CLI::App* AddCommand(CLI::App* app, const std::string& name, const std::string& about,
-                     const std::string& examples) {
-  CLI::App* command = app->add_subcommand(name, about);
-  command->fallthrough();
-  command->footer("\nExamples:\n" + examples);
-  return command;
-}
 
 void AddSpecFlags(CLI::App* command, CommandLine* line) {
   command->add_option("-f,--file", line->file, "The spec, YAML or JSON; - reads stdin")
@@ -363,7 +333,10 @@ void AddCkptCommand(CLI::App* app, CommandLine* line) {
 }
 
 void AddJobArgument(CLI::App* command, CommandLine* line) {
-  command->add_option("JOB", line->job, "The job's id")->required()->check(NotEmpty())->type_name("");
+  command->add_option("JOB", line->job, "The job's id, or its beginning where no other's begins so")
+      ->required()
+      ->check(NotEmpty())
+      ->type_name("");
 }
 
 void AddWatchCommands(CLI::App* app, CommandLine* line) {
@@ -386,6 +359,7 @@ void AddWatchCommands(CLI::App* app, CommandLine* line) {
   get->add_flag("--all-projects", line->all_projects,
                 "Jobs of all projects; without it those of your token's, where it has one and is no admin's")
       ->excludes(project);
+  AddGetFlags(get, line);
   CLI::App* describe =
       AddCommand(app, "describe",
                  "Show everything about a job: state and reason, placement, memory planned and "
@@ -444,12 +418,14 @@ void AddOtherCommands(CLI::App* app, CommandLine* line) {
   AddJobArgument(logs, line);
   logs->add_flag("-f,--follow", line->follow, "Go on until the job has ended");
   logs->add_option("--rank", line->rank, "Only this rank")->check(WholeNumber(0))->type_name("N");
-  logs->add_option("--attempt", line->attempt, "Of this attempt; default: the newest")
-      ->check(WholeNumber(1))
-      ->type_name("N");
+  CLI::Option* attempt = logs->add_option("--attempt", line->attempt, "Of this attempt; default: the newest")
+                             ->check(WholeNumber(1))
+                             ->type_name("N");
   logs->add_option("--tail", line->tail, "Only the last N lines of each rank")
       ->check(WholeNumber(1))
       ->type_name("N");
+  AddLogFlags(logs, line);
+  logs->get_option("--previous")->excludes(attempt);
   CLI::App* trace = AddCommand(
       app, "trace",
       "Have all ranks of a running job trace its next steps: what each lane ran when, by unit, with what it "
@@ -489,13 +465,17 @@ void AddReason(CLI::App* command, CommandLine* line) {
   command->add_option("--reason", line->reason, "Kept in the job's events")->type_name("TEXT");
 }
 
+CLI::Option* AddJobsArgument(CLI::App* command, CommandLine* line) {
+  return command->add_option("JOB", line->jobs, "Ids of jobs")->check(NotEmpty())->type_name("");
+}
+
 void AddLifeCommands(CLI::App* app, CommandLine* line) {
   CLI::App* cancel = AddCommand(
       app, "cancel", "End a job: its ranks save within the grace, where it has checkpoints, and leave.",
       "  fsdpctl cancel tiny-llama-k3x9q2 --reason \"wrong data\"\n"
       "  fsdpctl cancel --array sweep-4dfz2k\n"
       "  fsdpctl cancel tiny-llama-k3x9q2 --grace 60 --wait");
-  CLI::Option* job = cancel->add_option("JOB", line->job, "The job's id")->check(NotEmpty())->type_name("");
+  CLI::Option* job = AddJobsArgument(cancel, line);
   cancel->add_option("--array", line->array, "All jobs of a `submit --array` that have not ended")
       ->check(NotEmpty())
       ->type_name("ARRAY")
@@ -512,7 +492,7 @@ void AddLifeCommands(CLI::App* app, CommandLine* line) {
       "Have a job save, leave its slots to others, and wait for `resume`. One that is queued is held.",
       "  fsdpctl pause tiny-llama-k3x9q2 --wait\n"
       "  fsdpctl pause tiny-llama-k3x9q2 --reason \"node-3 gets a new disk\"");
-  AddJobArgument(pause, line);
+  AddJobsArgument(pause, line)->required();
   AddReason(pause, line);
   pause
       ->add_option(
@@ -525,18 +505,18 @@ void AddLifeCommands(CLI::App* app, CommandLine* line) {
                   "Return when it is paused, with the step; the exit code is 7 where steps were lost");
   CLI::App* resume = AddCommand(app, "resume", "Have a paused job go on where it was paused.",
                                 "  fsdpctl resume tiny-llama-k3x9q2");
-  AddJobArgument(resume, line);
+  AddJobsArgument(resume, line)->required();
   AddReason(resume, line);
   CLI::App* retry =
       AddCommand(app, "retry",
                  "Have a failed or cancelled job go on, as the same job: from its newest checkpoint "
                  "where it has one, with as many attempts as at first.",
                  "  fsdpctl retry tiny-llama-k3x9q2");
-  AddJobArgument(retry, line);
+  AddJobsArgument(retry, line)->required();
   AddReason(retry, line);
   CLI::App* remove = AddCommand(app, "delete", "Forget ended jobs and their logs. Checkpoints stay on disk.",
                                 "  fsdpctl delete tiny-llama-k3x9q2 tiny-llama-x1y2z3");
-  remove->add_option("JOB", line->jobs, "Ids of jobs")->required()->check(NotEmpty())->type_name("");
+  AddJobsArgument(remove, line)->required();
 }
 
 void AddNodeCommands(CLI::App* app, CommandLine* line) {
@@ -564,8 +544,12 @@ void AddGlobalFlags(CLI::App* app, CommandLine* line) {
   app->add_option("--server", line->server, "The coordinator")
       ->envname("FSDPD_SERVER")
       ->type_name("HOST:PORT")
-      ->capture_default_str()
+      ->default_str(kDefaultServer)
       ->check(CLI::Validator(CheckServer, ""));
+  app->add_option("--context", line->context, "A coordinator by its name in the contexts file")
+      ->envname("FSDPD_CONTEXT")
+      ->check(NotEmpty())
+      ->type_name("NAME");
   app->add_option(
          "--coordinator-ca", line->coordinator_ca,
          "Authorities of the coordinator's certificate, in PEM; without it the connection is plaintext")
@@ -576,10 +560,7 @@ void AddGlobalFlags(CLI::App* app, CommandLine* line) {
       ->envname("FSDPD_TOKEN_FILE")
       ->check(NotEmpty())
       ->type_name("FILE");
-  app->add_option("-o,--output", line->output, "Form of the data: table, json or yaml")
-      ->check(CLI::IsMember({"table", "json", "yaml"}))
-      ->type_name("FORM")
-      ->capture_default_str();
+  AddOutputFlag(app, line);
   app->add_option("--timeout", line->timeout_seconds, "For calls that do not stream")
       ->check(CLI::Validator(CheckSeconds, ""))
       ->type_name("SECONDS")
@@ -643,21 +624,26 @@ int ExplainUsage(const CLI::App& app, const CLI::ParseError& error, Console* con
 
 }  // namespace
 
+void BuildApp(CLI::App* app, CommandLine* line) {
+  app->footer(kFooter);
+  app->require_subcommand(1);
+  app->get_formatter()->column_width(34);
+  AddGlobalFlags(app, line);
+  AddSpecCommands(app, line);
+  AddMigrateCommand(app, line);
+  AddProfileCommand(app, line);
+  AddCkptCommand(app, line);
+  AddWatchCommands(app, line);
+  AddVerbs(app, line);
+  AddOtherCommands(app, line);
+  AddNodeCommands(app, line);
+  AddLifeCommands(app, line);
+}
+
 std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, CommandLine* line,
                                     Console* console) {
   CLI::App app(kAbout, "fsdpctl");
-  app.footer(kFooter);
-  app.require_subcommand(1);
-  app.get_formatter()->column_width(34);
-  AddGlobalFlags(&app, line);
-  AddSpecCommands(&app, line);
-  AddMigrateCommand(&app, line);
-  AddProfileCommand(&app, line);
-  AddCkptCommand(&app, line);
-  AddWatchCommands(&app, line);
-  AddOtherCommands(&app, line);
-  AddNodeCommands(&app, line);
-  AddLifeCommands(&app, line);
+  BuildApp(&app, line);
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::CallForHelp&) {
@@ -668,8 +654,10 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, C
   }
   const CLI::App* command = app.get_subcommands().front();
   line->command = command->get_name();
-  if (line->command == "cancel" && line->job.empty() && line->array.empty()) {
-    console->err << "fsdpctl: JOB is required, or --array\n";
+  const bool nothing = line->command == "cancel" && line->jobs.empty() && line->array.empty();
+  if (const std::string fault = nothing ? "JOB is required, or --array" : OutputFault(*line);
+      !fault.empty()) {
+    console->err << "fsdpctl: " << fault << "\n";
     return kExitUsage;
   }
   if (!command->get_subcommands().empty()) line->action = command->get_subcommands().front()->get_name();

@@ -8,13 +8,22 @@
 
 #include "client/console.h"
 
+namespace CLI {
+class App;
+}
+
 namespace fsdpd {
+
+constexpr char kDefaultServer[] = "127.0.0.1:7777";
+constexpr char kJsonPathForm[] = "jsonpath=";  // What -o takes before a template.
 
 struct CommandLine {
   std::string command;  // "submit", "get", ...
-  std::string action;   // ckpt; "inspect", "verify", "convert", "diff". token; "new"
-  std::string server = "127.0.0.1:7777";
-  std::string output = "table";  // table, json, yaml
+  std::string
+      action;  // ckpt; "inspect", "verify", "convert", "diff". token; "new". context; "use", "list", "show"
+  std::string server;            // Empty: by the context, or kDefaultServer.
+  std::string context;           // A name in the contexts file; empty: its current one.
+  std::string output = "table";  // table, json, yaml, wide, name, spec, jsonpath=TEMPLATE
   double timeout_seconds = 10;   // Of a unary call.
   std::string coordinator_ca;    // A file; empty: plaintext.
   std::string token_file;        // Empty: by the environment, or none.
@@ -54,13 +63,29 @@ struct CommandLine {
   std::string record;                     // submit, watch; empty: none.
   bool follow = false;                    // submit, logs
 
-  std::vector<std::string> jobs;    // get, delete
+  std::vector<std::string> jobs;    // get, wait, cancel, pause, resume, retry, delete
   std::vector<std::string> states;  // get; short names
-  std::string job;                  // describe, watch, logs, trace, cancel, pause, resume, retry
+  std::string job;                  // describe, watch, logs, trace
+
+  bool watch = false;        // get
+  std::optional<int> limit;  // get; empty: all.
+  std::string sort_by;       // get; a path, after a '-' for the largest first, or empty.
+
+  std::string wait_for = "ended";          // wait; client/wait_condition.h
+  std::optional<double> patience_seconds;  // wait; empty: for ever.
+  double every_seconds = 2;                // top
+  bool once = false;                       // top
+  std::string first;                       // diff; a file, or a job's id. The second: `target`, or `file`.
+  std::string field;                       // explain; a path, or empty.
+  std::string name_of_context;             // context
+  std::string shell;                       // completion; "bash", "zsh", "fish"
 
   std::optional<int> rank;     // logs, trace
   std::optional<int> attempt;  // logs, trace
   int tail = 0;                // logs; 0: from the beginning
+  bool previous = false;       // logs; the attempt before the newest.
+  std::string since;           // logs; client/log_choice.h, or empty.
+  std::string grep;            // logs; a pattern, or empty.
 
   int steps = 1;         // trace
   bool written = false;  // trace; what was written before.
@@ -78,6 +103,9 @@ struct CommandLine {
   std::string person;  // token new
   std::string role;    // token new
 };
+
+// All commands and flags, which write to `line` when `app` parses.
+void BuildApp(CLI::App* app, CommandLine* line);
 
 // An exit code when the program ends here (help, or wrong usage, which is explained on console->err).
 std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, CommandLine* line,

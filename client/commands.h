@@ -29,6 +29,25 @@ int RunCkptCommand(const CommandLine& line, Console* console);
 // Makes a token, without a coordinator: token.
 int RunTokenCommand(const CommandLine& line, Console* console);
 
+// What a field means, without a coordinator: explain.
+int RunExplain(const CommandLine& line, Console* console);
+
+// Named coordinators: context.
+int RunContextCommand(const CommandLine& line, Console* console);
+
+// How two specs differ: diff. A coordinator is asked for jobs alone.
+int RunDiff(const CommandLine& line, Console* console);
+
+// A shell's script: completion. What it calls, with the words so far.
+int RunCompletion(const CommandLine& line, Console* console);
+int RunComplete(const std::vector<std::string>& words, Console* console);
+
+// What runs now: top.
+int RunTop(Session* session);
+
+// What ranks wrote: logs.
+int RunLogs(Session* session);
+
 // Has a job's steps traced, and writes the traces as one: trace.
 int RunTrace(Session* session);
 
@@ -37,6 +56,12 @@ std::optional<int> RunLifeCommand(Session* session);
 
 // About one node: describe node, cordon, uncordon, preflight. Empty for another command.
 std::optional<int> RunNodeCommand(Session* session);
+
+// Jobs as a table, as data, or as they change: get.
+int RunGet(Session* session);
+
+// Until jobs are as somebody wants them: wait.
+int RunWait(Session* session);
 
 // The jobs that the flags of `get` and `cancel` ask for, of all pages.
 absl::StatusOr<v1::ListJobsResponse> ListAsked(Session* session);

@@ -1,140 +1,44 @@
-#include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "base/check.h"
 #include "base/version.h"
 #include "client/commands.h"
 #include "client/coordinator_client.h"
 #include "client/follow_screen.h"
+#include "client/job_choice.h"
 #include "client/job_text.h"
-#include "client/log_follow.h"
 #include "client/message_output.h"
 #include "client/outcome.h"
 #include "client/session.h"
-#include "client/spec_array.h"
-#include "client/spec_print.h"
 
 namespace fsdpd {
 namespace {
 
-constexpr int kPageSize = 500;  // The largest that the coordinator gives.
-
-absl::StatusOr<v1::Job> GetJob(Session* session, const std::string& id) {
-  v1::GetJobRequest request;
-  request.set_id(id);
-  FSDPD_ASSIGN_OR_RETURN(v1::GetJobResponse response, session->client().GetJob(request));
-  return response.job();
-}
-
-}  // namespace
-
-absl::StatusOr<v1::ListJobsResponse> ListAsked(Session* session) {
-  const CommandLine& line = session->line();
-  v1::ListJobsRequest request;
-  request.set_page_size(kPageSize);
-  request.set_project(line.project);
-  // An array is asked for by its name, whose ever it is.
-  request.set_all_projects(line.all_projects || (line.project.empty() && !line.array.empty()));
-  for (const std::string& name : line.states) {
-    v1::JobState state;
-    FSDPD_CHECK(v1::JobState_Parse("JOB_STATE_" + absl::AsciiStrToUpper(name), &state));
-    request.add_states(state);
-  }
-  v1::ListJobsResponse all;
-  do {
-    FSDPD_ASSIGN_OR_RETURN(v1::ListJobsResponse page, session->client().ListJobs(request));
-    for (const v1::Job& job : page.jobs()) {
-      if (IsOfArray(job.request_id(), line.array)) *all.add_jobs() = job;
-    }
-    request.set_page_token(page.next_page_token());
-  } while (!request.page_token().empty());
-  return all;
-}
-
-int NoSuchArray(Session* session) {
-  session->console().err << "fsdpctl: no job of an array '" << session->line().array << "'\n";
-  return kExitNotFound;
-}
-
-namespace {
-
-int RunGet(Session* session) {
-  const CommandLine& line = session->line();
-  v1::ListJobsResponse list;
-  if (line.jobs.empty()) {
-    absl::StatusOr<v1::ListJobsResponse> all = ListAsked(session);
-    if (!all.ok()) return session->Fail(all.status());
-    list = *std::move(all);
-    // With states, there may be such an array all the same.
-    if (list.jobs().empty() && !line.array.empty() && line.states.empty()) return NoSuchArray(session);
-  }
-  // Those that are there are shown beside the word about those that are not.
-  int code = kExitOk;
-  for (const std::string& id : line.jobs) {
-    const absl::StatusOr<v1::Job> job = GetJob(session, id);
-    if (job.ok()) *list.add_jobs() = *job;
-    if (!job.ok()) code = session->Fail(job.status());
-    if (!job.ok() && !absl::IsNotFound(job.status())) break;
-  }
-  if (code != kExitOk && list.jobs().empty()) return code;
-  if (line.output == "table") {
-    session->console().out << JobTable({list.jobs().begin(), list.jobs().end()},
-                                       session->console().clock->Wall(), session->console().width());
-  } else if (line.jobs.size() == 1) {
-    session->console().out << Rendered(list.jobs(0), line.output);
-  } else {
-    session->console().out << Rendered(list, line.output);
-  }
-  return code;
-}
-
 int RunDescribe(Session* session) {
-  const absl::StatusOr<v1::Job> job = GetJob(session, session->line().job);
+  const absl::StatusOr<v1::Job> job = FindJob(&session->client(), session->line().job);
   if (!job.ok()) return session->Fail(job.status());
-  const std::string& output = session->line().output;
-  session->console().out << (output == "table" ? DescribeJob(*job, session->console().clock->Wall())
-                                               : Rendered(*job, output));
+  if (session->line().output != "table") return session->Show(*job);
+  session->console().out << DescribeJob(*job, session->console().clock->Wall());
   return kExitOk;
-}
-
-int RunLogs(Session* session) {
-  const CommandLine& line = session->line();
-  const absl::StatusOr<v1::Job> job = GetJob(session, line.job);
-  if (!job.ok()) return session->Fail(job.status());
-  v1::TailLogsRequest request;
-  request.set_id(line.job);
-  if (line.rank.has_value()) request.set_rank(*line.rank);
-  if (line.attempt.has_value()) request.set_attempt(*line.attempt);
-  request.set_follow(line.follow);
-  request.set_tail_lines(line.tail);
-  const bool name_ranks = !line.rank.has_value() && WorldOf(*job) > 1;
-  std::ostream& out = session->console().out;
-  const auto print = [&](const v1::TailLogsResponse& log) {
-    if (line.output == "json") {
-      out << ToJsonLine(log) << "\n";
-    } else if (line.output == "yaml") {
-      out << "---\n" << Rendered(log, line.output);
-    } else {
-      if (name_ranks) out << "[rank " << log.rank() << "] ";
-      out << log.line() << "\n";
-    }
-    if (line.follow) out << std::flush;
-  };
-  const auto tell = [&](const std::string& words) { session->console().err << words << "\n" << std::flush; };
-  const absl::Status status =
-      line.follow ? FollowLogs(&session->client(), request, {}, session->console().interrupt, print, tell)
-                  : session->client().TailLogs(request, session->console().interrupt, print);
-  return status.ok() ? kExitOk : session->Fail(status);
 }
 
 int RunNodes(Session* session) {
   const absl::StatusOr<v1::ListNodesResponse> response = session->client().ListNodes({});
   if (!response.ok()) return session->Fail(response.status());
   const std::string& output = session->line().output;
-  session->console().out << (output == "table"
-                                 ? NodeTable({response->nodes().begin(), response->nodes().end()},
-                                             session->console().clock->Wall(), session->console().width())
-                                 : Rendered(*response, output));
+  Console& console = session->console();
+  if (output == "name") {
+    for (const v1::Node& node : response->nodes()) console.out << node.name() << "\n";
+    return kExitOk;
+  }
+  if (output != "table" && output != "wide") return session->Show(*response);
+  console.out << NodeTable({response->nodes().begin(), response->nodes().end()}, console.clock->Wall(),
+                           console.width(), output == "wide");
   return kExitOk;
 }
 
@@ -157,15 +61,37 @@ int RunVersion(Session* session) {
   return kExitOk;
 }
 
+// The ids that are meant, for commands that ask for no job before they act, as `get` does. An exit code where
+// several jobs could be meant, which is told.
+std::optional<int> CompleteIds(Session* session, CommandLine* line) {
+  static const auto* const kCommands =
+      new std::set<std::string>{"watch", "trace", "cancel", "pause", "resume", "retry", "delete", "wait"};
+  if (kCommands->count(line->command) == 0) return std::nullopt;
+  std::vector<std::string*> ids;
+  if (!line->job.empty()) ids.push_back(&line->job);
+  for (std::string& id : line->jobs) ids.push_back(&id);
+  for (std::string* id : ids) {
+    const absl::StatusOr<v1::Job> job = FindJob(&session->client(), *id);
+    if (job.ok() && !job->id().empty()) *id = job->id();
+    // What is not there is for the command's own call to say.
+    if (absl::IsNotFound(job.status()) && ReasonOf(job.status()).empty()) return session->Fail(job.status());
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
-int RunJobCommand(const CommandLine& line, Console* console) {
+int RunJobCommand(const CommandLine& given, Console* console) {
+  CommandLine line = given;
   Session session(line, console);
   if (const absl::Status status = session.client().Connect(); !status.ok()) {
     if (line.command == "version" && line.output == "table") console->out << "client  " << kVersion << "\n";
     return session.Fail(status);
   }
   if (const std::optional<int> code = RunNodeCommand(&session)) return *code;
+  if (const std::optional<int> code = CompleteIds(&session, &line)) return *code;
+  if (line.command == "wait") return RunWait(&session);
+  if (line.command == "top") return RunTop(&session);
   if (line.command == "get") return RunGet(&session);
   if (line.command == "describe") return RunDescribe(&session);
   if (line.command == "watch") return session.Follow(line.job, /*submitted_now=*/false);

@@ -357,6 +357,26 @@ std::string LedgerText(const v1::Job::Ledger& ledger) {
   return absl::StrCat("time:      ", HumanSeconds(all), ": ", absl::StrJoin(words, ", "), "\n");
 }
 
+const std::vector<std::string> kWide = {"ATTEMPT", "TOKENS/S", "PEAK", "NODES", "SUBMITTER"};
+
+std::vector<std::string> WideCells(const v1::Job& job) {
+  const bool stepped = job.has_last_step();
+  const std::string nodes =
+      absl::StrJoin(job.placements(), ",",
+                    [](std::string* out, const v1::Job::Placement& place) { *out += OneLine(place.node()); });
+  const Progress last = ProgressOf(job.last_step(), job.spec().train().steps(), 0);
+  return {absl::StrCat(job.attempt()), stepped ? HumanCount(last.tokens_per_second) : "-",
+          job.peak_bytes() > 0 ? HumanBytes(job.peak_bytes()) : "-", OrDash(nodes),
+          OrDash(OneLine(job.submitter()))};
+}
+
+std::string VerdictText(const v1::Node& node) {
+  if (node.in_preflight()) return "running";
+  if (!node.has_preflight()) return "-";
+  if (node.preflight().faults().empty()) return "passed";
+  return node.preflight().accepted() ? "accepted" : "not passed";
+}
+
 std::string Indented(const std::string& text) {
   std::string out;
   for (size_t start = 0; start < text.size();) {
@@ -383,12 +403,17 @@ int64_t WorldOf(const v1::Job& job) {
   return filled.resources().nodes() * filled.resources().ranks_per_node();
 }
 
-std::string JobTable(const std::vector<v1::Job>& jobs, absl::Time now, int width) {
+std::string JobTable(const std::vector<v1::Job>& jobs, absl::Time now, int width, bool wide) {
+  return absl::StrJoin(JobRows(jobs, now, width, wide), "");
+}
+
+std::vector<std::string> JobRows(const std::vector<v1::Job>& jobs, absl::Time now, int width, bool wide) {
   // Where there are no projects nobody misses them.
   const bool projects =
       std::any_of(jobs.begin(), jobs.end(), [](const v1::Job& job) { return !job.project().empty(); });
   std::vector<std::string> head = {"ID", "STATE", "STEP", "LOSS", "RANKS", "AGE", "REASON"};
   if (projects) head.insert(head.begin() + 1, "PROJECT");
+  if (wide) head.insert(head.end() - 1, kWide.begin(), kWide.end());
   TextTable table(head);
   for (const v1::Job& job : jobs) {
     const bool stepped = job.has_last_step();
@@ -400,19 +425,31 @@ std::string JobTable(const std::vector<v1::Job>& jobs, absl::Time now, int width
                                     Since(job.create_unix_nanos(), now),
                                     Shortened(ReasonText(job, now), job.id())};
     if (projects) row.insert(row.begin() + 1, OrDash(job.project()));
+    const std::vector<std::string> more = wide ? WideCells(job) : std::vector<std::string>();
+    row.insert(row.end() - 1, more.begin(), more.end());
     table.Add(row);
   }
-  return table.Render(0, width);
+  return table.Rows(0, width);
 }
 
-std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int width) {
-  TextTable table({"NAME", "STATUS", "DEVICE", "FREE", "MEMORY/SLOT", "SEEN", "METRICS", "VERSION"});
+std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int width, bool wide) {
+  std::vector<std::string> head = {"NAME",        "STATUS", "DEVICE",  "FREE",
+                                   "MEMORY/SLOT", "SEEN",   "METRICS", "VERSION"};
+  if (wide) head.insert(head.end(), {"ADDRESS", "PREFLIGHT"});
+  TextTable table(head);
   for (const v1::Node& node : nodes) {
     const bool known = v1::Device_IsValid(node.device()) && node.device() != v1::DEVICE_UNSPECIFIED;
-    table.Add({node.name(), StatusText(node), known ? ShortEnumName(node.device()) : "-",
-               absl::StrCat(node.free_slots(), "/", node.slots()), HumanBytes(node.memory_bytes_per_slot()),
-               node.last_seen_unix_nanos() == 0 ? "-" : Since(node.last_seen_unix_nanos(), now) + " ago",
-               OrDash(node.metrics_endpoint()), OrDash(node.version())});
+    std::vector<std::string> row = {
+        node.name(),
+        StatusText(node),
+        known ? ShortEnumName(node.device()) : "-",
+        absl::StrCat(node.free_slots(), "/", node.slots()),
+        HumanBytes(node.memory_bytes_per_slot()),
+        node.last_seen_unix_nanos() == 0 ? "-" : Since(node.last_seen_unix_nanos(), now) + " ago",
+        OrDash(node.metrics_endpoint()),
+        OrDash(node.version())};
+    if (wide) row.insert(row.end(), {OrDash(node.address()), VerdictText(node)});
+    table.Add(row);
   }
   std::string text = table.Render(0, width);
   for (const v1::Node& node : nodes) {

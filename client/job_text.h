@@ -15,10 +15,15 @@ bool IsEnded(v1::JobState state);
 std::string StateName(v1::JobState state);  // "running"
 int64_t WorldOf(const v1::Job& job);        // Ranks that it asks for.
 
-// One line per job: "ID STATE STEP LOSS RANKS AGE REASON". `width` 0: never cut. Until an attempt has
-// reported a step, STEP is the one that it goes on after.
-std::string JobTable(const std::vector<v1::Job>& jobs, absl::Time now, int width = 0);
-std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int width = 0);
+// One line per job: "ID STATE STEP LOSS RANKS AGE REASON"; `wide`: ATTEMPT, TOKENS/S, PEAK, NODES and
+// SUBMITTER too. `width` 0: never cut. Until an attempt has reported a step, STEP is the one that it goes on
+// after.
+std::string JobTable(const std::vector<v1::Job>& jobs, absl::Time now, int width = 0, bool wide = false);
+// The same, the header and each job by itself.
+std::vector<std::string> JobRows(const std::vector<v1::Job>& jobs, absl::Time now, int width = 0,
+                                 bool wide = false);
+// `wide`: ADDRESS and PREFLIGHT too.
+std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int width = 0, bool wide = false);
 
 // Everything that is known of a job.
 std::string DescribeJob(const v1::Job& job, absl::Time now);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "client/commands.h"
 #include "client/coordinator_client.h"
 #include "client/job_follow.h"
@@ -71,23 +72,37 @@ int CancelOne(Session* session, const std::string& id, std::vector<v1::Job>* lea
   return Print(session, job, StateName(job.state()));
 }
 
+// Of several jobs, what the last that is wrong says.
+void Keep(int one, int* code) {
+  if (one != kExitOk) *code = one;
+}
+
+// Those of an array that have not ended.
+absl::StatusOr<std::vector<std::string>> IdsOfArray(Session* session) {
+  FSDPD_ASSIGN_OR_RETURN(const v1::ListJobsResponse all, ListAsked(session));
+  std::vector<std::string> ids;
+  for (const v1::Job& job : all.jobs()) {
+    if (!IsEnded(job.state())) ids.push_back(job.id());
+  }
+  if (all.jobs().empty()) return absl::NotFoundError("");
+  if (ids.empty())
+    session->console().err << "every job of array " << session->line().array << " has ended already\n";
+  return ids;
+}
+
 // Each by itself: one that cannot be cancelled does not keep the others, and all are told to leave before one
 // is waited for.
 int RunCancel(Session* session) {
-  const std::string& array = session->line().array;
-  if (array.empty()) return CancelOne(session, session->line().job, nullptr);
-  const absl::StatusOr<v1::ListJobsResponse> all = ListAsked(session);
-  if (!all.ok()) return session->Fail(all.status());
-  if (all->jobs().empty()) return NoSuchArray(session);
+  std::vector<std::string> ids = session->line().jobs;
+  if (!session->line().array.empty()) {
+    absl::StatusOr<std::vector<std::string>> listed = IdsOfArray(session);
+    if (!listed.ok())
+      return listed.status().message().empty() ? NoSuchArray(session) : session->Fail(listed.status());
+    ids = *std::move(listed);
+  }
   int code = kExitOk;
   std::vector<v1::Job> leaving;
-  const bool is_over = std::all_of(all->jobs().begin(), all->jobs().end(),
-                                   [](const v1::Job& job) { return IsEnded(job.state()); });
-  if (is_over) session->console().err << "every job of array " << array << " has ended already\n";
-  for (const v1::Job& job : all->jobs()) {
-    const int one = IsEnded(job.state()) ? kExitOk : CancelOne(session, job.id(), &leaving);
-    if (one != kExitOk) code = one;
-  }
+  for (const std::string& id : ids) Keep(CancelOne(session, id, ids.size() > 1 ? &leaving : nullptr), &code);
   for (const v1::Job& job : leaving) {
     const absl::StatusOr<v1::Job> ended = AwaitJob(session, job, nullptr);
     if (!ended.ok()) return session->Fail(ended.status());
@@ -128,39 +143,60 @@ void WarnOfLoss(const v1::Job& job, Session* session) {
                                        : std::string(" are lost, and it will begin anew\n"));
 }
 
-int RunPause(Session* session) {
-  const CommandLine& line = session->line();
-  v1::PauseJobRequest request;
-  request.set_id(line.job);
-  request.set_reason(line.reason);
-  if (line.grace_seconds.has_value()) request.set_grace_seconds(*line.grace_seconds);
-  const absl::StatusOr<v1::PauseJobResponse> response = session->client().PauseJob(request);
-  if (!response.ok()) return session->Fail(response.status());
-  WarnOfLoss(response->job(), session);
-  if (!line.wait) return Print(session, response->job(), StateName(response->job().state()));
+int AwaitPause(Session* session, const v1::Job& job) {
   // A node that is lost may be so for ever.
-  const absl::StatusOr<v1::Job> left = AwaitJob(session, response->job(), [](const v1::Job& job) {
-    return job.state() != v1::JOB_STATE_PAUSING || job.pause().unconfirmed_size() > 0;
+  const absl::StatusOr<v1::Job> left = AwaitJob(session, job, [](const v1::Job& now) {
+    return now.state() != v1::JOB_STATE_PAUSING || now.pause().unconfirmed_size() > 0;
   });
   return left.ok() ? PrintPaused(session, *left) : session->Fail(left.status());
 }
 
-int RunResume(Session* session) {
+// All are told to leave before one is waited for.
+int RunPause(Session* session) {
+  const CommandLine& line = session->line();
+  int code = kExitOk;
+  std::vector<v1::Job> leaving;
+  for (const std::string& id : line.jobs) {
+    v1::PauseJobRequest request;
+    request.set_id(id);
+    request.set_reason(line.reason);
+    if (line.grace_seconds.has_value()) request.set_grace_seconds(*line.grace_seconds);
+    const absl::StatusOr<v1::PauseJobResponse> response = session->client().PauseJob(request);
+    if (!response.ok()) {
+      Keep(session->Fail(response.status()), &code);
+      continue;
+    }
+    WarnOfLoss(response->job(), session);
+    if (line.wait) leaving.push_back(response->job());
+    if (!line.wait) Print(session, response->job(), StateName(response->job().state()));
+  }
+  for (const v1::Job& job : leaving) Keep(AwaitPause(session, job), &code);
+  return code;
+}
+
+int ResumeOne(Session* session, const std::string& id) {
   v1::ResumeJobRequest request;
-  request.set_id(session->line().job);
+  request.set_id(id);
   request.set_reason(session->line().reason);
   const absl::StatusOr<v1::ResumeJobResponse> response = session->client().ResumeJob(request);
   if (!response.ok()) return session->Fail(response.status());
   return Print(session, response->job(), StateName(response->job().state()));
 }
 
-int RunRetry(Session* session) {
+int RetryOne(Session* session, const std::string& id) {
   v1::RetryJobRequest request;
-  request.set_id(session->line().job);
+  request.set_id(id);
   request.set_reason(session->line().reason);
   const absl::StatusOr<v1::RetryJobResponse> response = session->client().RetryJob(request);
   if (!response.ok()) return session->Fail(response.status());
   return Print(session, response->job(), StateName(response->job().state()));
+}
+
+// Each by itself.
+int RunEach(Session* session, int (*run)(Session*, const std::string&)) {
+  int code = kExitOk;
+  for (const std::string& id : session->line().jobs) Keep(run(session, id), &code);
+  return code;
 }
 
 // Each by itself: those that are not there, or have not ended, do not keep the others.
@@ -189,8 +225,8 @@ std::optional<int> RunLifeCommand(Session* session) {
   const std::string& command = session->line().command;
   if (command == "cancel") return RunCancel(session);
   if (command == "pause") return RunPause(session);
-  if (command == "resume") return RunResume(session);
-  if (command == "retry") return RunRetry(session);
+  if (command == "resume") return RunEach(session, ResumeOne);
+  if (command == "retry") return RunEach(session, RetryOne);
   if (command == "delete") return RunDelete(session);
   return std::nullopt;
 }

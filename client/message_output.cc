@@ -4,6 +4,8 @@
 
 namespace fsdpd {
 
+bool IsData(const std::string& output) { return output == "json" || output == "yaml"; }
+
 std::string Rendered(const google::protobuf::Message& message, const std::string& output) {
   return output == "json" ? ToJsonData(message) : ToYamlData(message);
 }

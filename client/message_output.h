@@ -8,7 +8,10 @@
 
 namespace fsdpd {
 
-// `output`: "json" or "yaml".
+// Of -o: "json" or "yaml", which every command has.
+bool IsData(const std::string& output);
+
+// `output`: one of those.
 std::string Rendered(const google::protobuf::Message& message, const std::string& output);
 
 }  // namespace fsdpd

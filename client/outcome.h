@@ -14,8 +14,9 @@ namespace fsdpd {
 // docs/fsdpctl.md has them for people; a code means one thing.
 enum ExitCode {
   kExitOk = 0,
-  kExitJobFailed = 1,  // The job that was followed failed or was cancelled.
-  kExitUsage = 2,      // Or a file of the command line that cannot be read or written.
+  kExitJobFailed = 1,    // The job that was followed failed or was cancelled, or will not be as `wait` asks.
+  kExitSpecsDiffer = 1,  // As `diff` says it everywhere.
+  kExitUsage = 2,        // Or a file of the command line that cannot be read or written.
   kExitSpecRefused = 3,
   kExitNotFound = 4,
   kExitUnavailable = 5,  // No coordinator, or it cannot answer now: a node is away.

@@ -1,6 +1,8 @@
 #include "client/session.h"
 
 #include <absl/strings/ascii.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -8,11 +10,16 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/tls_files.h"
+#include "client/contexts.h"
 #include "client/job_follow.h"
+#include "client/json_path.h"
+#include "client/message_output.h"
 #include "client/outcome.h"
 
 namespace fsdpd {
 namespace {
+
+constexpr size_t kMaxTokenBytes = 4096;  // Metadata of a call has 8 KiB.
 
 CoordinatorClient::Options OptionsOf(const CommandLine& line) {
   CoordinatorClient::Options options;
@@ -24,7 +31,8 @@ CoordinatorClient::Options OptionsOf(const CommandLine& line) {
 
 }  // namespace
 
-absl::Status ReadCredentials(CommandLine* line) {
+absl::Status ReadAccess(CommandLine* line) {
+  FSDPD_RETURN_IF_ERROR(TakeContext(line));
   if (line->coordinator_ca.empty()) return absl::OkStatus();  // A token is sent over TLS only.
   FSDPD_ASSIGN_OR_RETURN(const TlsIdentity read,
                          ReadTlsFiles({line->coordinator_ca, "", ""}, Clock::Real()->Wall()));
@@ -37,13 +45,33 @@ absl::Status ReadCredentials(CommandLine* line) {
       return absl::InvalidArgumentError("FSDPD_TOKEN is to be one word, without spaces or line ends");
     }
   }
-  return absl::OkStatus();
+  // gRPC would say of it that some metadata is too large.
+  if (line->token.size() <= kMaxTokenBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "the token has ", line->token.size(), " bytes, and a token has ", kMaxTokenBytes, " at most: is ",
+      line->token_file.empty() ? "FSDPD_TOKEN" : line->token_file, " what `fsdpctl token new` wrote?"));
 }
 
 Session::Session(const CommandLine& line, Console* console)
     : line_(line), console_(*console), client_(line.server, OptionsOf(line)), screen_(console, line.output) {}
 
 int Session::Fail(const absl::Status& status) { return ReportError(status, line_.server, &console_); }
+
+absl::StatusOr<std::string> Session::DataOf(const google::protobuf::Message& message) const {
+  absl::string_view form = line_.output;
+  if (!absl::ConsumePrefix(&form, kJsonPathForm)) return Rendered(message, line_.output);
+  FSDPD_ASSIGN_OR_RETURN(const JsonPath path, JsonPath::Parse(form));
+  FSDPD_ASSIGN_OR_RETURN(std::string text, path.Render(message));
+  if (!text.empty() && text.back() != '\n') text += '\n';
+  return text;
+}
+
+int Session::Show(const google::protobuf::Message& message) {
+  const absl::StatusOr<std::string> text = DataOf(message);
+  if (!text.ok()) return Fail(text.status());
+  console_.out << *text;
+  return kExitOk;
+}
 
 // Not to be opened again: a pipe's reader takes the first close for the end.
 absl::Status Session::OpenRecord() {

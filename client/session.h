@@ -2,6 +2,8 @@
 #pragma once
 
 #include <absl/status/status.h>
+#include <absl/status/statusor.h>
+#include <google/protobuf/message.h>
 
 #include <string>
 
@@ -12,8 +14,9 @@
 
 namespace fsdpd {
 
-// Reads what says who calls and whom to trust, from the files and the environment that `line` names.
-absl::Status ReadCredentials(CommandLine* line);
+// Reads whom to call, who calls and whom to trust, from the context, the files and the environment that
+// `line` names.
+absl::Status ReadAccess(CommandLine* line);
 
 class Session {
  public:
@@ -25,6 +28,12 @@ class Session {
 
   // Tells the error; the exit code.
   int Fail(const absl::Status& status);
+
+  // `message` as -o json, yaml or jsonpath has it. INVALID_ARGUMENT where the jsonpath asks for what it has
+  // not.
+  absl::StatusOr<std::string> DataOf(const google::protobuf::Message& message) const;
+  // Prints that; the exit code.
+  int Show(const google::protobuf::Message& message);
 
   // Opens --record's file, once, for Follow(): before a job is submitted whose steps it is to hold. An error
   // says why it cannot be written.

@@ -21,6 +21,7 @@
 #include "base/ids.h"
 #include "client/checkpoint_choice.h"
 #include "client/commands.h"
+#include "client/completion.h"
 #include "client/message_output.h"
 #include "client/outcome.h"
 #include "client/output_file.h"
@@ -72,7 +73,7 @@ int Tell(Session* session, const SpecText& spec, SpecFaults faults, bool as_data
   }
   const int code = ReportFaults(faults, &session->console());
   const CommandLine& line = session->line();
-  if (line.output == "table" || !as_data || (code == kExitOk && line.command != "validate")) return code;
+  if (!IsData(line.output) || !as_data || (code == kExitOk && line.command != "validate")) return code;
   session->console().out << Rendered(ToProto(faults), line.output);
   return code;
 }
@@ -163,9 +164,9 @@ int RunSubmit(Session* session, SpecText spec) {
   Tell(session, spec, Located(response->faults(), spec));
   const std::string& id = response->job().id();
   if (line.follow) return session->Follow(id, /*submitted_now=*/true);
-  if (line.output == "table") {
+  if (!IsData(line.output)) {
     console.out << id << "\n";
-    console.err << "submitted; `fsdpctl watch " << id << "` follows it\n";
+    if (line.output == "table") console.err << "submitted; `fsdpctl watch " << id << "` follows it\n";
   } else {
     console.out << Rendered(response->job(), line.output);
   }
@@ -284,9 +285,9 @@ int SubmitAll(Session* session, const std::string& array, const std::vector<Arra
       continue;
     }
     *submitted.add_jobs() = response->job();
-    if (line.output == "table") console.out << response->job().id() << "\n" << std::flush;
+    if (!IsData(line.output)) console.out << response->job().id() << "\n" << std::flush;
   }
-  if (line.output != "table") console.out << Rendered(submitted, line.output);
+  if (IsData(line.output)) console.out << Rendered(submitted, line.output);
   const bool may_go_on =
       absl::IsCancelled(status) || absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
   TellArray(array, submitted.jobs_size(), jobs.size(), may_go_on, &console.err);
@@ -495,16 +496,22 @@ int RunSpecCommand(const CommandLine& line, Console* console) {
 }
 
 int RunFsdpctl(const std::vector<std::string>& arguments, Console* console) {
+  if (!arguments.empty() && arguments[0] == kCompleteCommand)
+    return RunComplete({arguments.begin() + 1, arguments.end()}, console);
   CommandLine line;
   if (const std::optional<int> code = ParseCommandLine(arguments, &line, console)) return *code;
   if (line.command == "migrate") return RunMigrateCommand(line, console);
   if (line.command == "profile-device") return RunProfileCommand(line, console);
   if (line.command == "ckpt") return RunCkptCommand(line, console);
   if (line.command == "token") return RunTokenCommand(line, console);
-  if (const absl::Status read = line.offline ? absl::OkStatus() : ReadCredentials(&line); !read.ok()) {
+  if (line.command == "explain") return RunExplain(line, console);
+  if (line.command == "completion") return RunCompletion(line, console);
+  if (line.command == "context") return RunContextCommand(line, console);
+  if (const absl::Status read = line.offline ? absl::OkStatus() : ReadAccess(&line); !read.ok()) {
     console->err << "fsdpctl: " << read.message() << "\n";
     return kExitUsage;
   }
+  if (line.command == "diff") return RunDiff(line, console);
   for (const char* command : {"submit", "validate", "plan"}) {
     if (line.command == command) return RunSpecCommand(line, console);
   }

@@ -71,6 +71,15 @@ class Printer {
 
   std::string Take() { return std::move(out_); }
 
+  // REQUIRES: `field` is of no message.
+  std::string One(const Message& message, const FieldDescriptor& field, int index) const {
+    return Scalar(message, field, index);
+  }
+  std::string List(const Message& message, const FieldDescriptor& field) {
+    JsonField(message, field, 0);
+    return Take();
+  }
+
   void YamlMessage(const Message& message, int indent) {
     for (const FieldDescriptor* field : Fields(message)) {
       absl::StrAppend(&out_, std::string(indent, ' '), field->name(), ":");
@@ -222,5 +231,20 @@ std::string ToJson(const Message& message) { return Json(message, false, /*one_l
 std::string ToYamlData(const Message& message) { return Yaml(message, /*complete=*/true); }
 std::string ToJsonData(const Message& message) { return Json(message, true, /*one_line=*/false) + "\n"; }
 std::string ToJsonLine(const Message& message) { return Json(message, true, /*one_line=*/true); }
+
+std::string ScalarText(const Message& message, const FieldDescriptor& field, int index) {
+  const Reflection& reflection = *message.GetReflection();
+  if (field.cpp_type() == FieldDescriptor::CPPTYPE_STRING) {
+    return index == kSingular ? reflection.GetString(message, &field)
+                              : reflection.GetRepeatedString(message, &field, index);
+  }
+  const std::string text =
+      Printer({/*json=*/true, /*complete=*/true, /*one_line=*/true}).One(message, field, index);
+  return text.size() >= 2 && text.front() == '"' ? text.substr(1, text.size() - 2) : text;
+}
+
+std::string ListLine(const Message& message, const FieldDescriptor& field) {
+  return Printer({/*json=*/true, /*complete=*/true, /*one_line=*/true}).List(message, field);
+}
 
 }  // namespace fsdpd

@@ -4,6 +4,7 @@
 // that they read back as something else, and writes 0.1 as 0.10000000000000001.
 #pragma once
 
+#include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
 #include <string>
@@ -20,5 +21,12 @@ std::string ToJson(const google::protobuf::Message& message);  // Indented by tw
 std::string ToYamlData(const google::protobuf::Message& message);
 std::string ToJsonData(const google::protobuf::Message& message);
 std::string ToJsonLine(const google::protobuf::Message& message);  // On one line, without a newline.
+
+// One value of ToJsonData's, without the quotes of text; `index` -1 where the field is no list.
+std::string ScalarText(const google::protobuf::Message& message,
+                       const google::protobuf::FieldDescriptor& field, int index);
+// A list of it, on one line.
+std::string ListLine(const google::protobuf::Message& message,
+                     const google::protobuf::FieldDescriptor& field);
 
 }  // namespace fsdpd

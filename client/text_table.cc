@@ -29,26 +29,31 @@ std::vector<Row> RowsOf(const Row& cells) {
 
 }  // namespace
 
-std::string TextTable::Render(int indent, int width) const {
+std::string TextTable::Render(int indent, int width) const { return absl::StrJoin(Rows(indent, width), ""); }
+
+std::vector<std::string> TextTable::Rows(int indent, int width) const {
   std::vector<int> widths(rows_.front().size());
-  std::vector<Row> rows;
+  std::vector<std::vector<Row>> rows;
   for (const Row& cells : rows_) {
     FSDPD_CHECK(cells.size() == widths.size());
-    for (Row& row : RowsOf(cells)) rows.push_back(std::move(row));
-  }
-  for (const Row& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], WidthOf(row[i]));
-  }
-  std::string text;
-  for (const Row& row : rows) {
-    std::string line(indent, ' ');
-    for (size_t i = 0; i < row.size(); ++i) {
-      absl::StrAppend(&line, row[i], std::string(widths[i] - WidthOf(row[i]) + 2, ' '));
+    rows.push_back(RowsOf(cells));
+    for (const Row& row : rows.back()) {
+      for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], WidthOf(row[i]));
     }
-    line.erase(line.find_last_not_of(' ') + 1);
-    absl::StrAppend(&text, width > 0 ? Cut(line, width) : line, "\n");
   }
-  return text;
+  std::vector<std::string> texts;
+  for (const std::vector<Row>& lines : rows) {
+    std::string& text = texts.emplace_back();
+    for (const Row& row : lines) {
+      std::string line(indent, ' ');
+      for (size_t i = 0; i < row.size(); ++i) {
+        absl::StrAppend(&line, row[i], std::string(widths[i] - WidthOf(row[i]) + 2, ' '));
+      }
+      line.erase(line.find_last_not_of(' ') + 1);
+      absl::StrAppend(&text, width > 0 ? Cut(line, width) : line, "\n");
+    }
+  }
+  return texts;
 }
 
 int WidthOf(absl::string_view text) {

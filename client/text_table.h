@@ -19,6 +19,8 @@ class TextTable {
 
   // Lines that end with newlines; each starts with `indent` blanks and, where `width` > 0, is cut to it.
   std::string Render(int indent = 0, int width = 0) const;
+  // The same, each row by itself, the header first.
+  std::vector<std::string> Rows(int indent = 0, int width = 0) const;
 
  private:
   std::vector<std::vector<std::string>> rows_;

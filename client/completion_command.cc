@@ -1,0 +1,103 @@
+// `completion`, and what the scripts that it prints call.
+#include <absl/strings/ascii.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "client/command_line.h"
+#include "client/commands.h"
+#include "client/completion.h"
+#include "client/contexts.h"
+#include "client/coordinator_client.h"
+#include "client/job_choice.h"
+#include "client/job_text.h"
+#include "client/outcome.h"
+#include "client/session.h"
+
+namespace fsdpd {
+namespace {
+
+// A person waits for each.
+constexpr absl::Duration kConnectWithin = absl::Milliseconds(500);
+constexpr absl::Duration kAnswerWithin = absl::Milliseconds(500);
+constexpr int kMostJobs = 200;  // Nobody reads more; a page of them.
+
+// What the words before the cursor say of whom to call: they need not be a command line yet.
+void TakeAccess(const std::vector<std::string>& words, CommandLine* line) {
+  CLI::App app;
+  app.allow_extras();
+  app.set_help_flag();
+  app.add_option("--server", line->server)->envname("FSDPD_SERVER");
+  app.add_option("--context", line->context)->envname("FSDPD_CONTEXT");
+  app.add_option("--coordinator-ca", line->coordinator_ca)->envname("FSDPD_COORDINATOR_CA");
+  app.add_option("--token-file", line->token_file)->envname("FSDPD_TOKEN_FILE");
+  try {
+    // The last one may be half a word.
+    app.parse(std::vector<std::string>(words.rbegin() + (words.empty() ? 0 : 1), words.rend()));
+  } catch (const CLI::ParseError&) {  // A flag without its value: what was read until then counts.
+  }
+}
+
+bool IsMeant(const std::string& command, const v1::Job& job) {
+  static const auto* const kOfRunning = new std::set<std::string>{"cancel", "pause", "trace"};
+  static const auto* const kOfEnded = new std::set<std::string>{"retry", "delete"};
+  if (kOfRunning->count(command) > 0) return !IsEnded(job.state());
+  if (kOfEnded->count(command) > 0) return IsEnded(job.state());
+  return command != "resume" || job.state() == v1::JOB_STATE_PAUSED || job.state() == v1::JOB_STATE_PAUSING;
+}
+
+class Names {
+ public:
+  explicit Names(CommandLine line) : line_(std::move(line)) {}
+
+  // None where nobody answers soon.
+  std::vector<std::string> Of(NameKind kind, const std::string& command) {
+    std::vector<std::string> names;
+    if (kind == NameKind::kContexts) {
+      const absl::StatusOr<Contexts> contexts = ReadContexts(ContextsPath());
+      for (const Context& context : contexts.ok() ? contexts->all : std::vector<Context>())
+        names.push_back(context.name);
+      return names;
+    }
+    if (!ReadAccess(&line_).ok()) return names;
+    CoordinatorClient client(line_.server, {kAnswerWithin, kConnectWithin, line_.trusted, line_.token});
+    if (!client.Connect().ok()) return names;
+    if (kind == NameKind::kNodes) {
+      const absl::StatusOr<v1::ListNodesResponse> nodes = client.ListNodes({});
+      if (!nodes.ok()) return names;
+      for (const v1::Node& node : nodes->nodes()) names.push_back(node.name());
+      return names;
+    }
+    const absl::StatusOr<v1::ListJobsResponse> jobs = ListAllJobs(&client, {}, kMostJobs);
+    if (!jobs.ok()) return names;
+    for (const v1::Job& job : jobs->jobs()) {
+      if (IsMeant(command, job)) names.push_back(job.id());
+    }
+    return names;
+  }
+
+ private:
+  CommandLine line_;
+};
+
+}  // namespace
+
+int RunCompletion(const CommandLine& line, Console* console) {
+  console->out << CompletionScript(line.shell);
+  return kExitOk;
+}
+
+int RunComplete(const std::vector<std::string>& words, Console* console) {
+  CommandLine unused;
+  CLI::App app("", "fsdpctl");
+  BuildApp(&app, &unused);
+  CommandLine access;
+  TakeAccess(words, &access);
+  Names names(std::move(access));
+  const auto source = [&](NameKind kind, const std::string& command) { return names.Of(kind, command); };
+  for (const std::string& each : Candidates(app, words, source)) console->out << each << "\n";
+  return kExitOk;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,55 @@
+#include "client/completion.h"
+
+#include <gtest/gtest.h>
+
+#include "client/command_line.h"
+
+namespace fsdpd {
+namespace {
+
+using Strings = std::vector<std::string>;
+
+Strings Of(const Strings& words) {
+  CommandLine line;
+  CLI::App app;
+  BuildApp(&app, &line);
+  return Candidates(app, words, [](NameKind kind, const std::string& command) -> Strings {
+    if (kind == NameKind::kContexts) return {"lab", "here"};
+    return kind == NameKind::kNodes ? Strings{"node-0", "node-1"} : Strings{"tiny-1", "tiny-2", command};
+  });
+}
+
+TEST(Completion, CommandsAndFlagsByTheirBeginning) {
+  EXPECT_EQ(Of({"expl"}), Strings({"explain"}));
+  EXPECT_EQ(Of({"ckpt", "ver"}), Strings({"verify"}));
+  EXPECT_EQ(Of({"get", "--sort"}), Strings({"--sort-by"}));
+  EXPECT_EQ(Of({"get", "--timeo"}), Strings({"--timeout"})) << "of the program too";
+  EXPECT_EQ(Of({"--timeout", "9", "unco"}), Strings({"uncordon"})) << "a flag's value is no command";
+}
+
+TEST(Completion, NamesOfJobsNodesAndContexts) {
+  EXPECT_EQ(Of({"cancel", ""}), Strings({"tiny-1", "tiny-2", "cancel"}));
+  EXPECT_EQ(Of({"delete", "tiny-1", "tiny-"}), Strings({"tiny-1", "tiny-2"}));
+  EXPECT_EQ(Of({"cordon", ""}), Strings({"node-0", "node-1"}));
+  EXPECT_EQ(Of({"describe", "no"}), Strings({"node"}));
+  EXPECT_EQ(Of({"describe", "node", "node-1"}), Strings({"node-1"}));
+  EXPECT_EQ(Of({"describe", "tiny-1", ""}), Strings());
+  EXPECT_EQ(Of({"--context", ""}), Strings({"lab", "here"}));
+  EXPECT_EQ(Of({"context", "use", "l"}), Strings({"lab"}));
+}
+
+TEST(Completion, ValuesOfFlags) {
+  EXPECT_EQ(Of({"get", "-o", "j"}), Strings({"json", "jsonpath="}));
+  EXPECT_EQ(Of({"get", "--output=y"}), Strings({"--output=yaml"}));
+  EXPECT_EQ(Of({"get", "--state", "r"}), Strings({"running"}));
+  EXPECT_EQ(Of({"wait", "tiny-1", "--for", "state=r"}), Strings({"state=running"}));
+}
+
+TEST(Completion, PathsAreTheShells) {
+  EXPECT_EQ(Of({"submit", "-f", "x"}), Strings({kPathsInstead}));
+  EXPECT_EQ(Of({"ckpt", "verify", ""}), Strings({kPathsInstead}));
+  EXPECT_EQ(Of({"diff", "a"}), Strings({kPathsInstead}));
+}
+
+}  // namespace
+}  // namespace fsdpd

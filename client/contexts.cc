@@ -1,0 +1,188 @@
+#include "client/contexts.h"
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "base/address.h"
+#include "base/check.h"
+#include "base/json_quote.h"
+#include "base/spec_fault.h"
+#include "base/text.h"
+#include "base/yaml_tree.h"
+#include "client/output_file.h"
+
+namespace fsdpd {
+namespace {
+
+std::string Variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+absl::Status Wrong(const Place& place, const std::string& words) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(place.file, ":", place.line, ":", place.column, ": ", Escaped(words)));
+}
+
+absl::Status UnknownKey(const TextNode& node, const std::vector<std::string>& known) {
+  const std::string nearest = Nearest(node.key, known);
+  return Wrong(node.key_place,
+               absl::StrCat("unknown field ", node.key,
+                            nearest.empty() ? absl::StrCat("; they are ", absl::StrJoin(known, ", "))
+                                            : absl::StrCat("; did you mean ", nearest, "?")));
+}
+
+absl::Status TakeText(const TextNode& node, std::string* text) {
+  if (node.kind != TextNode::Kind::kScalar || node.text.empty())
+    return Wrong(node.place, absl::StrCat(node.key, " is to be a text"));
+  *text = node.text;
+  return absl::OkStatus();
+}
+
+// Of the file's own folder.
+std::string PathIn(const std::string& file, const std::string& path) {
+  if (path.empty()) return path;
+  return (std::filesystem::path(file).parent_path() / path).lexically_normal().string();
+}
+
+absl::StatusOr<Context> ReadContext(const std::string& file, const TextNode& node) {
+  if (node.kind != TextNode::Kind::kMap)
+    return Wrong(node.key_place,
+                 absl::StrCat(node.key, " is to have fields: server, coordinator_ca, token_file"));
+  Context context;
+  context.name = node.key;
+  for (const TextNode& field : node.children) {
+    std::string* const to = field.key == "server"           ? &context.server
+                            : field.key == "coordinator_ca" ? &context.coordinator_ca
+                            : field.key == "token_file"     ? &context.token_file
+                                                            : nullptr;
+    if (to == nullptr) return UnknownKey(field, {"server", "coordinator_ca", "token_file"});
+    FSDPD_RETURN_IF_ERROR(TakeText(field, to));
+  }
+  if (context.server.empty()) return Wrong(node.key_place, absl::StrCat(node.key, " has no server"));
+  if (const auto addresses = ParseAddresses(context.server); !addresses.ok())
+    return Wrong(node.Find("server")->place, std::string(addresses.status().message()));
+  context.coordinator_ca = PathIn(file, context.coordinator_ca);
+  context.token_file = PathIn(file, context.token_file);
+  return context;
+}
+
+absl::StatusOr<std::string> TextOf(const std::string& path) {
+  std::ifstream in(path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (in.is_open() && !in.bad()) return text.str();
+  return absl::InvalidArgumentError(absl::StrCat("cannot read ", path, ": ", std::strerror(errno)));
+}
+
+bool IsCurrentLine(const std::string& line) { return absl::StartsWith(line, "current:"); }
+
+}  // namespace
+
+absl::StatusOr<Context> Contexts::Find(const std::string& name) const {
+  std::vector<std::string> names;
+  for (const Context& context : all) {
+    if (context.name == name) return context;
+    names.push_back(context.name);
+  }
+  const std::string nearest = Nearest(name, names);
+  return absl::InvalidArgumentError(absl::StrCat(
+      "there is no context '", Escaped(name), "' in ", path,
+      nearest.empty() ? (names.empty() ? "" : absl::StrCat("; they are ", absl::StrJoin(names, ", ")))
+                      : absl::StrCat("; did you mean ", nearest, "?")));
+}
+
+std::string ContextsPath() {
+  if (const std::string named = Variable("FSDPD_CONFIG"); !named.empty()) return named;
+  if (const std::string config = Variable("XDG_CONFIG_HOME"); !config.empty())
+    return config + "/fsdpd/contexts.yaml";
+  const std::string home = Variable("HOME");
+  return home.empty() ? "" : home + "/.config/fsdpd/contexts.yaml";
+}
+
+absl::StatusOr<Contexts> ReadContexts(const std::string& path) {
+  Contexts contexts;
+  contexts.path = path;
+  std::error_code error;
+  if (path.empty() || !std::filesystem::exists(path, error)) return contexts;
+  FSDPD_ASSIGN_OR_RETURN(const std::string text, TextOf(path));
+  TextNode root;
+  if (const SpecFaults faults = ParseYaml(text, path, &root); !faults.empty())
+    return absl::InvalidArgumentError(Render(faults.front()));
+  if (root.kind == TextNode::Kind::kNull) return contexts;
+  if (root.kind != TextNode::Kind::kMap)
+    return Wrong(root.place, "is to have the fields current and contexts");
+  const TextNode* current = nullptr;
+  for (const TextNode& field : root.children) {
+    if (field.key == "current") {
+      current = &field;
+      FSDPD_RETURN_IF_ERROR(TakeText(field, &contexts.current));
+    } else if (field.key == "contexts" && field.kind == TextNode::Kind::kMap) {
+      for (const TextNode& one : field.children) {
+        FSDPD_ASSIGN_OR_RETURN(Context context, ReadContext(path, one));
+        contexts.all.push_back(std::move(context));
+      }
+    } else if (field.key == "contexts") {
+      return Wrong(field.key_place, "contexts is to have a field for each, by its name");
+    } else {
+      return UnknownKey(field, {"current", "contexts"});
+    }
+  }
+  if (current != nullptr && !contexts.Find(contexts.current).ok())
+    return Wrong(current->place, std::string(contexts.Find(contexts.current).status().message()));
+  return contexts;
+}
+
+absl::Status UseContext(const std::string& path, const std::string& name) {
+  FSDPD_ASSIGN_OR_RETURN(const std::string text, TextOf(path));
+  const bool is_plain = std::all_of(name.begin(), name.end(), [](char c) {
+    return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.';
+  });
+  std::vector<std::string> lines = absl::StrSplit(text, '\n');
+  const std::string line = absl::StrCat("current: ", is_plain ? name : JsonQuoted(name));
+  const auto at = std::find_if(lines.begin(), lines.end(), IsCurrentLine);
+  if (at == lines.end()) {
+    lines.insert(lines.begin(), line);
+  } else {
+    *at = line;
+  }
+  // Whoever reads meanwhile reads one or the other.
+  const std::string written = path + ".new";
+  FSDPD_RETURN_IF_ERROR(WriteOutput("context use", written, absl::StrJoin(lines, "\n")));
+  std::error_code error;
+  std::filesystem::permissions(written, std::filesystem::status(path, error).permissions(), error);
+  std::filesystem::rename(written, path, error);
+  if (!error) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("cannot write ", path, ": ", error.message()));
+}
+
+absl::Status TakeContext(CommandLine* line) {
+  const bool left = line->context.empty() && !line->server.empty();
+  if (!left) {
+    FSDPD_ASSIGN_OR_RETURN(const Contexts contexts, ReadContexts(ContextsPath()));
+    const std::string& name = line->context.empty() ? contexts.current : line->context;
+    if (!name.empty()) {
+      FSDPD_ASSIGN_OR_RETURN(const Context context, contexts.Find(name));
+      if (line->server.empty()) line->server = context.server;
+      if (line->coordinator_ca.empty()) line->coordinator_ca = context.coordinator_ca;
+      const bool has_token = !line->token_file.empty() || std::getenv("FSDPD_TOKEN") != nullptr;
+      if (!has_token) line->token_file = context.token_file;
+    }
+  }
+  if (line->server.empty()) line->server = kDefaultServer;
+  return absl::OkStatus();
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,118 @@
+// `diff`: what two specs would do otherwise, once each is filled in.
+#include <absl/strings/str_cat.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json_quote.h"
+#include "client/commands.h"
+#include "client/job_choice.h"
+#include "client/message_output.h"
+#include "client/outcome.h"
+#include "client/session.h"
+#include "client/spec_diff.h"
+#include "client/spec_file.h"
+#include "client/text_table.h"
+#include "fsdp/plan/plan.h"
+#include "fsdp/plan/spec/defaults.h"
+
+namespace fsdpd {
+namespace {
+
+// One of the two: a file's, or a job's. An exit code where it cannot be had, which is told.
+class Sides {
+ public:
+  Sides(const CommandLine& line, Console* console) : line_(line), console_(*console) {}
+
+  std::optional<int> Read(const std::string& name, bool is_file, v1::JobSpec* spec) {
+    std::error_code error;
+    if (is_file || name == "-" || std::filesystem::exists(name, error)) return ReadFile(name, spec);
+    if (session_ == nullptr) {
+      session_ = std::make_unique<Session>(line_, &console_);
+      if (const absl::Status status = session_->client().Connect(); !status.ok()) {
+        console_.err << "there is no file " << Escaped(name) << ", so it is taken for a job's id\n";
+        return session_->Fail(status);
+      }
+    }
+    const absl::StatusOr<v1::Job> job = FindJob(&session_->client(), name);
+    if (!job.ok()) return session_->Fail(job.status());
+    *spec = job->spec();
+    return std::nullopt;
+  }
+
+  // With all that a spec leaves open, as far as it can be known without nodes.
+  v1::JobSpec Filled(const std::string& name, const v1::JobSpec& spec) {
+    Plan plan = MakePlan(spec, /*budget_bytes_per_rank=*/0);
+    if (plan.accepted()) return plan.resolved;
+    console_.err << Escaped(name)
+                 << " would be refused (`fsdpctl validate` says why): what follows from other "
+                 << "fields is not filled in\n";
+    return WithDefaults(spec, nullptr);
+  }
+
+ private:
+  std::optional<int> ReadFile(const std::string& name, v1::JobSpec* spec) {
+    const absl::StatusOr<SpecText> text = LoadSpec(name, {}, console_.in);
+    if (!text.ok()) {
+      console_.err << "fsdpctl: " << text.status().message() << "\n";
+      return kExitUsage;
+    }
+    if (HasErrors(text->faults)) return ReportFaults(text->faults, &console_);
+    *spec = text->spec;
+    return std::nullopt;
+  }
+
+  const CommandLine& line_;
+  Console& console_;
+  std::unique_ptr<Session> session_;
+};
+
+std::string Json(const std::optional<std::string>& text) {
+  return text.has_value() ? JsonQuoted(*text) : "null";
+}
+
+// A list, in JSON, which is YAML too.
+std::string DataOf(const std::vector<FieldDifference>& differences) {
+  std::string text = "[";
+  for (const FieldDifference& each : differences) {
+    absl::StrAppend(&text, text.size() > 1 ? ",\n " : "", "{\"field\": ", JsonQuoted(each.field),
+                    ", \"first\": ", Json(each.first), ", \"second\": ", Json(each.second), "}");
+  }
+  return text + "]\n";
+}
+
+std::string TableOf(const std::vector<FieldDifference>& differences, const std::string& first,
+                    const std::string& second, int width) {
+  TextTable table({"FIELD", OneLine(first), OneLine(second)});
+  for (const FieldDifference& each : differences)
+    table.Add({each.field, OneLine(each.first.value_or("-")), OneLine(each.second.value_or("-"))});
+  return table.Render(0, width);
+}
+
+}  // namespace
+
+int RunDiff(const CommandLine& line, Console* console) {
+  const bool is_file = !line.file.empty();
+  const std::string& second_name = is_file ? line.file : line.target;
+  if (second_name.empty()) {
+    console->err << "fsdpctl: diff needs two: FIRST and SECOND, or FIRST and -f FILE\n";
+    return kExitUsage;
+  }
+  Sides sides(line, console);
+  v1::JobSpec first, second;
+  if (const std::optional<int> code = sides.Read(line.first, /*is_file=*/false, &first)) return *code;
+  if (const std::optional<int> code = sides.Read(second_name, is_file, &second)) return *code;
+  const std::vector<FieldDifference> differences =
+      DifferencesOf(sides.Filled(line.first, first), sides.Filled(second_name, second));
+  if (IsData(line.output)) {
+    console->out << DataOf(differences);
+  } else if (!differences.empty()) {
+    console->out << TableOf(differences, line.first, second_name, console->width());
+  }
+  return differences.empty() ? kExitOk : kExitSpecsDiffer;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,64 @@
+// `explain`: a field of a spec, or of what -o json prints, in the words of the protos.
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+
+#include <algorithm>
+
+#include "base/spec_fault.h"
+#include "client/commands.h"
+#include "client/field_docs.h"
+#include "client/outcome.h"
+#include "client/text_table.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int kWidest = 100;  // Longer lines are hard to read.
+
+// Each paragraph in lines of `width`, after `indent` blanks.
+std::string Wrapped(const std::string& text, int indent, int width) {
+  const std::string blanks(static_cast<size_t>(indent), ' ');
+  std::string wrapped;
+  for (const absl::string_view paragraph : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    std::string line = blanks;
+    for (const absl::string_view word : absl::StrSplit(paragraph, ' ', absl::SkipEmpty())) {
+      const bool first = line.size() == blanks.size();
+      if (!first && WidthOf(line) + 1 + WidthOf(word) > width) {
+        absl::StrAppend(&wrapped, line, "\n");
+        line = absl::StrCat(blanks, word);
+      } else {
+        absl::StrAppend(&line, first ? "" : " ", word);
+      }
+    }
+    absl::StrAppend(&wrapped, line, "\n");
+  }
+  return wrapped;
+}
+
+std::string List(const char* title, const std::vector<FieldDoc>& docs, int width) {
+  if (docs.empty()) return "";
+  std::string text = absl::StrCat("\n", title, ":\n");
+  for (const FieldDoc& doc : docs) {
+    absl::StrAppend(&text, "  ", doc.name, doc.type.empty() ? "" : absl::StrCat("  <", doc.type, ">"), "\n",
+                    Wrapped(doc.comment, 4, width));
+  }
+  return text;
+}
+
+}  // namespace
+
+int RunExplain(const CommandLine& line, Console* console) {
+  const absl::StatusOr<Explained> found = ExplainField(line.field);
+  if (!found.ok()) {
+    console->err << "fsdpctl: " << Escaped(std::string(found.status().message())) << "\n";
+    return kExitUsage;
+  }
+  const int terminal = console->width();
+  const int width = terminal > 0 ? std::min(terminal, kWidest) : kWidest;
+  console->out << found->field.name << "  <" << found->field.type << ">\n"
+               << Wrapped(found->field.comment, 2, width) << Wrapped(found->message, 2, width)
+               << List("fields", found->fields, width) << List("values", found->values, width);
+  return kExitOk;
+}
+
+}  // namespace fsdpd

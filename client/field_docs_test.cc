@@ -1,0 +1,61 @@
+#include "client/field_docs.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace fsdpd {
+namespace {
+
+bool Has(const std::vector<FieldDoc>& docs, const std::string& name) {
+  return std::any_of(docs.begin(), docs.end(), [&](const FieldDoc& doc) { return doc.name == name; });
+}
+
+TEST(FieldDocs, TheSpecItselfHasItsFields) {
+  const absl::StatusOr<Explained> spec = ExplainField("");
+  ASSERT_TRUE(spec.ok());
+  EXPECT_TRUE(Has(spec->fields, "train") && Has(spec->fields, "parallel"));
+}
+
+TEST(FieldDocs, AFieldHasItsTypeAndItsComment) {
+  const absl::StatusOr<Explained> name = ExplainField("name");
+  ASSERT_TRUE(name.ok());
+  EXPECT_EQ(name->field.type, "string");
+  EXPECT_EQ(name->field.comment,
+            "Required. A DNS label of at most 40 characters; the job's id is made from it.");
+  EXPECT_EQ(ExplainField("train.steps")->field.type, "integer");
+  EXPECT_EQ(ExplainField("data.tokens[0].path")->field.name, "data.tokens.path");
+  EXPECT_EQ(ExplainField("train.microBatch")->field.name, "train.micro_batch");
+}
+
+TEST(FieldDocs, ACommentOfSeveralLinesIsOneParagraph) {
+  const std::string comment = ExplainField("priority")->field.comment;
+  EXPECT_EQ(comment.find('\n'), std::string::npos) << comment;
+  EXPECT_NE(comment.find("equal ones go in the order of their submits"), std::string::npos) << comment;
+}
+
+TEST(FieldDocs, AMessageHasFieldsAndAnEnumValues) {
+  const absl::StatusOr<Explained> model = ExplainField("model");
+  ASSERT_TRUE(model.ok());
+  EXPECT_TRUE(Has(model->fields, "preset"));
+  const absl::StatusOr<Explained> strategy = ExplainField("fsdp.strategy");
+  ASSERT_TRUE(strategy.ok());
+  EXPECT_TRUE(Has(strategy->values, "optim_grads_params"));
+  EXPECT_FALSE(Has(strategy->values, "unspecified"));
+}
+
+TEST(FieldDocs, OfWhatIsPrintedToo) {
+  EXPECT_TRUE(Has(ExplainField("job")->fields, "last_step"));
+  EXPECT_TRUE(Has(ExplainField("job.waiting.code")->values, "behind"));
+  EXPECT_TRUE(ExplainField("node.cordon.reason").ok());
+}
+
+TEST(FieldDocs, AMisspeltFieldIsToldWithTheNearest) {
+  EXPECT_EQ(ExplainField("train.micro_bach").status().message(),
+            "there is no field train.micro_bach; did you mean train.micro_batch?");
+  EXPECT_EQ(ExplainField("name.x").status().message(), "there is no field name.x; name has none");
+  EXPECT_FALSE(ExplainField("zzzzzzzz").ok());
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,43 @@
+#include "client/flag_checks.h"
+
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+
+namespace fsdpd {
+namespace {
+
+constexpr int kMostSeconds = 24 * 60 * 60;
+
+}  // namespace
+
+CLI::App* AddCommand(CLI::App* app, const std::string& name, const std::string& about,
+                     const std::string& examples) {
+  CLI::App* command = app->add_subcommand(name, about);
+  command->fallthrough();
+  command->footer("\nExamples:\n" + examples);
+  return command;
+}
+
+CLI::Validator NotEmpty() {
+  return CLI::Validator(
+      [](std::string& text) -> std::string { return text.empty() ? "is empty; write a value after it" : ""; },
+      "");
+}
+
+CLI::Validator WholeNumber(int least, int most) {
+  return CLI::Validator(
+      [least, most](std::string& text) -> std::string {
+        int value = 0;
+        if (absl::SimpleAtoi(text, &value) && value >= least && value <= most) return "";
+        return absl::StrCat("'", text, "' is not a whole number from ", least, " to ", most);
+      },
+      "");
+}
+
+std::string CheckSeconds(std::string& text) {
+  double seconds = 0;
+  if (absl::SimpleAtod(text, &seconds) && seconds > 0 && seconds <= kMostSeconds) return "";
+  return absl::StrCat("'", text, "' is not a number of seconds above 0, at most ", kMostSeconds, " (a day)");
+}
+
+}  // namespace fsdpd

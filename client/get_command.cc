@@ -1,0 +1,232 @@
+// `get`: jobs as a table, as data, or as the spec that `submit -f -` takes again; once, or as they change.
+#include <absl/strings/ascii.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/time/clock.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "client/commands.h"
+#include "client/job_choice.h"
+#include "client/job_follow.h"
+#include "client/job_text.h"
+#include "client/json_path.h"
+#include "client/message_output.h"
+#include "client/outcome.h"
+#include "client/session.h"
+#include "client/spec_array.h"
+#include "client/spec_print.h"
+
+namespace fsdpd {
+
+absl::StatusOr<v1::ListJobsResponse> ListAsked(Session* session) {
+  const CommandLine& line = session->line();
+  v1::ListJobsRequest request;
+  request.set_project(line.project);
+  // An array is asked for by its name, whose ever it is.
+  request.set_all_projects(line.all_projects || (line.project.empty() && !line.array.empty()));
+  for (const std::string& name : line.states) {
+    v1::JobState state;
+    FSDPD_CHECK(v1::JobState_Parse("JOB_STATE_" + absl::AsciiStrToUpper(name), &state));
+    request.add_states(state);
+  }
+  // What is sorted or left out here has to be known whole.
+  const bool as_it_comes = line.sort_by.empty() && line.array.empty();
+  FSDPD_ASSIGN_OR_RETURN(v1::ListJobsResponse all,
+                         ListAllJobs(&session->client(), request, as_it_comes ? line.limit.value_or(0) : 0));
+  v1::ListJobsResponse asked;
+  for (v1::Job& job : *all.mutable_jobs()) {
+    if (IsOfArray(job.request_id(), line.array)) *asked.add_jobs() = std::move(job);
+  }
+  return asked;
+}
+
+int NoSuchArray(Session* session) {
+  session->console().err << "fsdpctl: no job of an array '" << session->line().array << "'\n";
+  return kExitNotFound;
+}
+
+namespace {
+
+constexpr absl::Duration kLookEvery = absl::Seconds(1);
+constexpr int kRestFactor = 10;  // A tenth of the time at most is spent on asking.
+
+// Those that have no such value last, numbers by size.
+absl::Status SortJobs(std::string by, v1::ListJobsResponse* list) {
+  if (by.empty()) return absl::OkStatus();
+  const bool falling = by[0] == '-';
+  if (falling) by.erase(0, 1);
+  FSDPD_ASSIGN_OR_RETURN(const JsonPath path, JsonPath::ParsePath(by));
+  struct Keyed {
+    std::string text;
+    bool is_number = false;
+    double number = 0;
+    v1::Job job;
+  };
+  std::vector<Keyed> all;
+  for (v1::Job& job : *list->mutable_jobs()) {
+    Keyed keyed;
+    FSDPD_ASSIGN_OR_RETURN(keyed.text, path.Render(job));
+    keyed.is_number = absl::SimpleAtod(keyed.text, &keyed.number);
+    keyed.job = std::move(job);
+    all.push_back(std::move(keyed));
+  }
+  std::stable_sort(all.begin(), all.end(), [falling](const Keyed& a, const Keyed& b) {
+    if (a.text.empty() != b.text.empty()) return b.text.empty();
+    const Keyed &first = falling ? b : a, &second = falling ? a : b;
+    if (a.is_number != b.is_number) return first.is_number;
+    return a.is_number ? first.number < second.number : first.text < second.text;
+  });
+  list->clear_jobs();
+  for (Keyed& keyed : all) *list->add_jobs() = std::move(keyed.job);
+  return absl::OkStatus();
+}
+
+struct Asked {
+  v1::ListJobsResponse list;
+  absl::Status missing;  // Of the last of those that are named and not there.
+};
+
+// `tell`: says of each that is named and not there that it is not.
+absl::StatusOr<Asked> Fetch(Session* session, bool tell) {
+  const CommandLine& line = session->line();
+  Asked asked;
+  if (line.jobs.empty()) {
+    FSDPD_ASSIGN_OR_RETURN(asked.list, ListAsked(session));
+  }
+  // Those that are there are shown beside the word about those that are not.
+  for (const std::string& id : line.jobs) {
+    const absl::StatusOr<v1::Job> job = FindJob(&session->client(), id);
+    if (!job.ok() && !absl::IsNotFound(job.status())) return job.status();
+    if (job.ok()) *asked.list.add_jobs() = *job;
+    if (!job.ok()) asked.missing = job.status();
+    if (!job.ok() && tell) session->Fail(job.status());
+  }
+  FSDPD_RETURN_IF_ERROR(SortJobs(line.sort_by, &asked.list));
+  const int most = line.limit.value_or(asked.list.jobs_size());
+  if (most < asked.list.jobs_size())
+    asked.list.mutable_jobs()->DeleteSubrange(most, asked.list.jobs_size() - most);
+  return asked;
+}
+
+int PrintSpec(Session* session, const v1::ListJobsResponse& list) {
+  if (list.jobs_size() != 1) {
+    session->console().err << "fsdpctl: -o spec is of one job; name it, as in `fsdpctl get JOB -o spec`\n";
+    return kExitUsage;
+  }
+  session->console().out << ToYaml(list.jobs(0).spec());
+  return kExitOk;
+}
+
+// What has changed since it was shown last, in the form that was asked for: a row or a piece of data.
+class ChangeScreen {
+ public:
+  explicit ChangeScreen(Session* session) : session_(*session) {}
+
+  absl::Status Show(const v1::ListJobsResponse& list) {
+    const std::string& output = session_.line().output;
+    Console& console = session_.console();
+    const bool table = output == "table" || output == "wide";
+    std::vector<std::string> rows;
+    if (table) {
+      rows = JobRows({list.jobs().begin(), list.jobs().end()}, console.clock->Wall(), console.width(),
+                     output == "wide");
+      if (std::exchange(first_, false)) console.out << rows.front();
+    }
+    std::map<std::string, int64_t> now;
+    for (int i = 0; i < list.jobs_size(); ++i) {
+      const v1::Job& job = list.jobs(i);
+      now[job.id()] = job.revision();
+      const auto known = shown_.find(job.id());
+      if (known != shown_.end() && known->second == job.revision()) continue;
+      if (table) {
+        console.out << rows[static_cast<size_t>(i) + 1];
+      } else {
+        FSDPD_RETURN_IF_ERROR(ShowPiece(job));
+      }
+    }
+    for (const auto& [id, revision] : shown_) {
+      if (now.count(id) == 0) console.err << id << " is not listed any more\n" << std::flush;
+    }
+    shown_ = std::move(now);
+    console.out << std::flush;
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status ShowPiece(const v1::Job& job) {
+    const std::string& output = session_.line().output;
+    std::ostream& out = session_.console().out;
+    if (output == "name") {
+      out << job.id() << "\n";
+    } else if (output == "json") {
+      out << ToJsonLine(job) << "\n";
+    } else {
+      FSDPD_ASSIGN_OR_RETURN(const std::string text, session_.DataOf(job));
+      out << (output == "yaml" ? "---\n" : "") << text;
+    }
+    return absl::OkStatus();
+  }
+
+  Session& session_;
+  bool first_ = true;
+  std::map<std::string, int64_t> shown_;  // Revision by id.
+};
+
+// Until somebody interrupts it. A coordinator that is away is waited for as long as FollowJob() does.
+int WatchJobs(Session* session) {
+  Console& console = session->console();
+  ChangeScreen screen(session);
+  absl::Time heard = absl::Now();
+  bool lost = false, first = true;
+  while (true) {
+    const absl::Time asked_at = absl::Now();
+    const absl::StatusOr<Asked> asked = Fetch(session, std::exchange(first, false));
+    const bool away = absl::IsUnavailable(asked.status()) || absl::IsDeadlineExceeded(asked.status());
+    if (!asked.ok() && (!away || absl::Now() - heard >= FollowOptions().reconnect_for))
+      return session->Fail(asked.status());
+    if (asked.ok()) {
+      heard = absl::Now();
+      if (std::exchange(lost, false)) console.err << "connected again\n" << std::flush;
+      if (asked->list.jobs().empty() && !asked->missing.ok()) return kExitNotFound;
+      if (const absl::Status shown = screen.Show(asked->list); !shown.ok()) return session->Fail(shown);
+    } else if (!std::exchange(lost, true)) {
+      console.err << "connection lost (" << asked.status().message() << "); reconnecting\n" << std::flush;
+    }
+    const absl::Duration pause = std::max(kLookEvery, kRestFactor * (absl::Now() - asked_at));
+    if (console.interrupt->WaitFor(absl::ToChronoNanoseconds(pause))) return kExitInterrupted;
+  }
+}
+
+}  // namespace
+
+int RunGet(Session* session) {
+  const CommandLine& line = session->line();
+  Console& console = session->console();
+  if (line.watch) return WatchJobs(session);
+  const absl::StatusOr<Asked> asked = Fetch(session, /*tell=*/true);
+  if (!asked.ok()) return session->Fail(asked.status());
+  const v1::ListJobsResponse& list = asked->list;
+  const int code = asked->missing.ok() ? kExitOk : kExitNotFound;
+  if (code != kExitOk && list.jobs().empty()) return code;
+  // With states, there may be such an array all the same.
+  if (list.jobs().empty() && !line.array.empty() && line.states.empty()) return NoSuchArray(session);
+  if (line.output == "spec") return PrintSpec(session, list);
+  if (line.output == "name") {
+    for (const v1::Job& job : list.jobs()) console.out << job.id() << "\n";
+  } else if (line.output == "table" || line.output == "wide") {
+    console.out << JobTable({list.jobs().begin(), list.jobs().end()}, console.clock->Wall(), console.width(),
+                            line.output == "wide");
+  } else {
+    const int shown = line.jobs.size() == 1 ? session->Show(list.jobs(0)) : session->Show(list);
+    if (shown != kExitOk) return shown;
+  }
+  return code;
+}
+
+}  // namespace fsdpd

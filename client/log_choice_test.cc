@@ -1,0 +1,85 @@
+#include "client/log_choice.h"
+
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+v1::TailLogsResponse Line(int rank, const std::string& text) {
+  v1::TailLogsResponse log;
+  log.set_attempt(1);
+  log.set_rank(rank);
+  log.set_line(text);
+  return log;
+}
+
+class LogChoiceTest : public ::testing::Test {
+ protected:
+  LogChoice::Taker Taker() {
+    return [this](const v1::TailLogsResponse& log) {
+      taken_ += std::to_string(log.rank()) + log.line().substr(0, 26) + "\n";
+    };
+  }
+  static absl::Time At(const char* text) {
+    absl::Time time;
+    std::string error;
+    EXPECT_TRUE(absl::ParseTime(absl::RFC3339_full, text, &time, &error)) << error;
+    return time;
+  }
+  std::string taken_;
+};
+
+TEST_F(LogChoiceTest, LinesOfSeveralRanksComeByTimeAndThoseWithoutOneStayWithTheirOwn) {
+  LogChoice choice(absl::InfinitePast(), nullptr, Taker());
+  choice.Sort(1 << 20);
+  choice.Take(Line(0, "2026-11-23T10:00:01.000Z a"));
+  choice.Take(Line(0, "2026-11-23T10:00:03.000Z c"));
+  choice.Take(Line(0, "Traceback"));
+  choice.Take(Line(1, "2026-11-23T10:00:02.000Z b"));
+  choice.Take(Line(1, "2026-11-23T10:00:04.000Z d"));
+  EXPECT_EQ(taken_, "");
+  choice.End();
+  EXPECT_EQ(taken_,
+            "02026-11-23T10:00:01.000Z a\n12026-11-23T10:00:02.000Z b\n02026-11-23T10:00:03.000Z c\n"
+            "0Traceback\n12026-11-23T10:00:04.000Z d\n");
+  EXPECT_FALSE(choice.overflowed());
+}
+
+TEST_F(LogChoiceTest, MoreThanIsHeldIsHandedOnAsItComes) {
+  LogChoice choice(absl::InfinitePast(), nullptr, Taker());
+  choice.Sort(1);
+  choice.Take(Line(0, "2026-11-23T10:00:03.000Z a"));
+  choice.Take(Line(1, "2026-11-23T10:00:01.000Z b"));
+  EXPECT_EQ(taken_, "02026-11-23T10:00:03.000Z a\n12026-11-23T10:00:01.000Z b\n");
+  EXPECT_TRUE(choice.overflowed());
+}
+
+TEST_F(LogChoiceTest, SinceKeepsWhatWasWrittenSince) {
+  LogChoice choice(At("2026-11-23T10:00:02.000Z"), nullptr, Taker());
+  choice.Take(Line(0, "before any time"));
+  choice.Take(Line(0, "2026-11-23T10:00:01.999Z a"));
+  choice.Take(Line(0, "its second line"));
+  choice.Take(Line(0, "2026-11-23T10:00:02.000Z b"));
+  choice.Take(Line(0, "its second line"));
+  EXPECT_EQ(taken_, "02026-11-23T10:00:02.000Z b\n0its second line\n");
+}
+
+TEST_F(LogChoiceTest, APatternIsFoundAnywhereInALine) {
+  const absl::StatusOr<LogPattern> pattern = LogPattern::Parse("step [0-9]+|NCCL");
+  ASSERT_TRUE(pattern.ok());
+  LogChoice choice(absl::InfinitePast(), &*pattern, Taker());
+  for (const char* line : {"a step 12", "a step", "NCCL WARN"}) choice.Take(Line(0, line));
+  EXPECT_EQ(taken_, "0a step 12\n0NCCL WARN\n");
+  EXPECT_FALSE(LogPattern::Parse("a(b").ok());
+}
+
+TEST(Since, IsReadInItsUnits) {
+  EXPECT_EQ(*ParseSince("90"), absl::Seconds(90));
+  EXPECT_EQ(*ParseSince("1.5m"), absl::Seconds(90));
+  EXPECT_EQ(*ParseSince("2h"), absl::Hours(2));
+  EXPECT_EQ(*ParseSince("1d"), absl::Hours(24));
+  for (const char* bad : {"", "m", "-5m", "5w", "0", "nan", "inf"}) EXPECT_FALSE(ParseSince(bad).ok()) << bad;
+}
+
+}  // namespace
+}  // namespace fsdpd

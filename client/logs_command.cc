@@ -1,0 +1,91 @@
+// `logs`: what a job's ranks wrote, by time where it is read to its end.
+#include <absl/strings/str_cat.h>
+#include <absl/time/clock.h>
+
+#include <optional>
+#include <string>
+
+#include "base/check.h"
+#include "client/commands.h"
+#include "client/job_choice.h"
+#include "client/job_text.h"
+#include "client/log_choice.h"
+#include "client/log_follow.h"
+#include "client/message_output.h"
+#include "client/outcome.h"
+#include "client/session.h"
+#include "client/spec_print.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr size_t kMaxSortedBytes = 256 << 20;  // A laptop has that to spare.
+
+std::optional<int> NoPrevious(const v1::Job& job, Session* session) {
+  if (!session->line().previous || job.attempt() > 1) return std::nullopt;
+  session->console().err << "fsdpctl: " << job.id() << " has had "
+                         << (job.attempt() == 0 ? "no attempt" : "one attempt") << ", and none before it\n";
+  return kExitNotFound;
+}
+
+v1::TailLogsRequest RequestOf(const CommandLine& line, const v1::Job& job) {
+  v1::TailLogsRequest request;
+  request.set_id(job.id());
+  if (line.rank.has_value()) request.set_rank(*line.rank);
+  if (line.attempt.has_value()) request.set_attempt(*line.attempt);
+  if (line.previous) request.set_attempt(job.attempt() - 1);
+  request.set_follow(line.follow);
+  request.set_tail_lines(line.tail);
+  return request;
+}
+
+}  // namespace
+
+int RunLogs(Session* session) {
+  const CommandLine& line = session->line();
+  const absl::StatusOr<v1::Job> job = FindJob(&session->client(), line.job);
+  if (!job.ok()) return session->Fail(job.status());
+  if (const std::optional<int> code = NoPrevious(*job, session)) return *code;
+  const bool name_ranks = !line.rank.has_value() && WorldOf(*job) > 1;
+  Console& console = session->console();
+  std::ostream& out = console.out;
+  const auto print = [&](const v1::TailLogsResponse& log) {
+    if (line.output == "json") {
+      out << ToJsonLine(log) << "\n";
+    } else if (line.output == "yaml") {
+      out << "---\n" << Rendered(log, line.output);
+    } else {
+      if (name_ranks) out << "[rank " << log.rank() << "] ";
+      out << log.line() << "\n";
+    }
+    if (line.follow) out << std::flush;
+  };
+  absl::Time since = absl::InfinitePast();
+  if (!line.since.empty()) {
+    const absl::StatusOr<absl::Duration> before = ParseSince(line.since);
+    FSDPD_CHECK(before.ok());
+    since = console.clock->Wall() - *before;
+  }
+  std::optional<LogPattern> pattern;
+  if (!line.grep.empty()) {
+    absl::StatusOr<LogPattern> parsed = LogPattern::Parse(line.grep);
+    FSDPD_CHECK(parsed.ok());
+    pattern = *parsed;
+  }
+  LogChoice choice(since, pattern.has_value() ? &*pattern : nullptr, print);
+  const auto take = [&](const v1::TailLogsResponse& log) { choice.Take(log); };
+  const auto tell = [&](const std::string& words) { console.err << words << "\n" << std::flush; };
+  const v1::TailLogsRequest request = RequestOf(line, *job);
+  if (name_ranks && !line.follow) choice.Sort(kMaxSortedBytes);
+  const absl::Status status = line.follow
+                                  ? FollowLogs(&session->client(), request, {}, console.interrupt, take, tell)
+                                  : session->client().TailLogs(request, console.interrupt, take);
+  choice.End();
+  if (choice.overflowed())
+    console.err
+        << "more lines than can be sorted here: after the first " << (kMaxSortedBytes >> 20)
+        << " MiB they are in the order in which they came; --since, --tail or --rank asks for fewer\n";
+  return status.ok() ? kExitOk : session->Fail(status);
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,326 @@
+// get, wait, diff, explain, context, completion, top and logs, by exit code, stdout and stderr.
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "base/temp_dir.h"
+#include "client/outcome.h"
+#include "client/testing/command_case.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr char kSpec[] =
+    "name: a\nmodel: {preset: tiny}\ndata: {synthetic: {}, sequence_length: 8}\ntrain: {steps: 3}\n";
+
+class LookCommandsTest : public ServedCommandCase {
+ protected:
+  void SetUp() override {
+    ServedCommandCase::SetUp();
+    setenv("FSDPD_CONFIG", config_.c_str(), 1);
+    server_.on_list = [](const v1::ListJobsRequest& request, v1::ListJobsResponse* response) {
+      const auto add = [&](const char* id, v1::JobState state, double loss) {
+        v1::Job* job = response->add_jobs();
+        job->set_id(id);
+        job->set_state(state);
+        if (loss > 0) job->mutable_last_step()->set_loss(loss);
+      };
+      add("tiny-b2", v1::JOB_STATE_RUNNING, 2);
+      add("tiny-a1", v1::JOB_STATE_QUEUED, 0);
+      if (request.page_size() != 2) add("big-c3", v1::JOB_STATE_RUNNING, 12);
+      return grpc::Status::OK;
+    };
+    server_.on_get = [](const v1::GetJobRequest& request, v1::GetJobResponse* response) {
+      if (request.id() != "tiny-b2" && request.id() != "big-c3")
+        return RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "no such job", "JOB_NOT_FOUND");
+      response->mutable_job()->set_id(request.id());
+      response->mutable_job()->set_state(v1::JOB_STATE_RUNNING);
+      response->mutable_job()->mutable_spec()->set_name("a");
+      response->mutable_job()->mutable_spec()->mutable_model()->set_preset("tiny");
+      return grpc::Status::OK;
+    };
+  }
+  void TearDown() override {
+    unsetenv("FSDPD_CONFIG");
+    ServedCommandCase::TearDown();
+  }
+
+  std::string Write(const std::string& name, const std::string& text) {
+    std::ofstream(dir_.File(name)) << text;
+    return dir_.File(name);
+  }
+  std::string ReadConfig() {
+    std::ostringstream text;
+    text << std::ifstream(config_).rdbuf();
+    return text.str();
+  }
+
+  // A watch of it: running, step 20 of 30, then succeeded.
+  void ServeWatch() {
+    server_.on_watch = [](const v1::WatchJobRequest&, grpc::ServerContext*,
+                          grpc::ServerWriter<v1::WatchJobResponse>* writer) {
+      v1::WatchJobResponse update;
+      v1::Job* job = update.mutable_job();
+      job->set_id("tiny-b2");
+      job->set_revision(1);
+      job->set_state(v1::JOB_STATE_RUNNING);
+      job->mutable_spec()->mutable_train()->set_steps(30);
+      const v1::Job running = *job;
+      writer->Write(update);
+      update.mutable_step()->set_step(20);
+      writer->Write(update);
+      *update.mutable_job() = running;
+      update.mutable_job()->set_revision(2);
+      update.mutable_job()->set_state(v1::JOB_STATE_SUCCEEDED);
+      update.mutable_job()->set_reason("all ranks finished");
+      writer->Write(update);
+      return grpc::Status::OK;
+    };
+  }
+
+  TempDir dir_;
+  const std::string config_ = dir_.File("contexts.yaml");
+};
+
+// --- get ---------------------------------------------------------------------------------------------------
+
+TEST_F(LookCommandsTest, GetPrintsNamesPathsAndSpecs) {
+  EXPECT_EQ(Run({"get", "-o", "name"}), kExitOk);
+  EXPECT_EQ(out_, "tiny-b2\ntiny-a1\nbig-c3\n");
+  EXPECT_EQ(
+      Run({"get", "-o", "jsonpath={range .jobs[?(@.state==\"running\")]}{.id}={.last_step.loss} {end}"}),
+      kExitOk);
+  EXPECT_EQ(out_, "tiny-b2=2 big-c3=12 \n");
+  EXPECT_EQ(Run({"get", "tiny-b2", "-o", "jsonpath={.state}"}), kExitOk);
+  EXPECT_EQ(out_, "running\n");
+  EXPECT_EQ(Run({"get", "tiny-b2", "-o", "spec"}), kExitOk);
+  EXPECT_EQ(out_, "name: a\nmodel:\n  preset: tiny\n");
+  EXPECT_EQ(Run({"get", "-o", "wide"}), kExitOk);
+  EXPECT_NE(out_.find("TOKENS/S"), std::string::npos) << out_;
+}
+
+TEST_F(LookCommandsTest, WrongFormsAreWrongUsageBeforeAnybodyIsAsked) {
+  server_.Stop();
+  for (const std::vector<std::string>& wrong :
+       std::vector<std::vector<std::string>>{{"get", "-o", "jsonpath={.id"},
+                                             {"get", "-o", "tabel"},
+                                             {"cancel", "x", "-o", "wide"},
+                                             {"plan", "-f", "x", "-o", "spec"},
+                                             {"get", "--sort-by", "{.x"},
+                                             {"wait", "x", "--for", "done"},
+                                             {"logs", "x", "--since", "soon"},
+                                             {"logs", "x", "--grep", "("}})
+    EXPECT_EQ(Run(wrong), kExitUsage) << wrong[0] << err_;
+}
+
+TEST_F(LookCommandsTest, AMisspeltFieldOfAPathIsWrongUsage) {
+  EXPECT_EQ(Run({"get", "-o", "jsonpath={.jobs[*].sate}"}), kExitUsage);
+  EXPECT_NE(err_.find("did you mean state?"), std::string::npos) << err_;
+}
+
+TEST_F(LookCommandsTest, GetSortsAndLimits) {
+  EXPECT_EQ(Run({"get", "-o", "name", "--sort-by", "last_step.loss"}), kExitOk);
+  EXPECT_EQ(out_, "tiny-b2\nbig-c3\ntiny-a1\n") << "numbers by size, those without one last";
+  EXPECT_EQ(Run({"get", "-o", "name", "--sort-by=-last_step.loss", "--limit", "1"}), kExitOk);
+  EXPECT_EQ(out_, "big-c3\n");
+  EXPECT_EQ(Run({"get", "-o", "name", "--limit", "2"}), kExitOk);
+  EXPECT_EQ(out_, "tiny-b2\ntiny-a1\n");
+}
+
+TEST_F(LookCommandsTest, TheBeginningOfAnIdIsEnoughWhereItIsOfOneJob) {
+  EXPECT_EQ(Run({"get", "big", "-o", "name"}), kExitOk);
+  EXPECT_EQ(out_, "big-c3\n");
+  EXPECT_EQ(Run({"get", "tiny", "-o", "name"}), kExitNotFound);
+  EXPECT_NE(err_.find("the ids of 2 jobs begin with 'tiny': tiny-b2, tiny-a1"), std::string::npos) << err_;
+  EXPECT_EQ(Run({"get", "huge"}), kExitNotFound);
+  server_.on_cancel = [](const v1::CancelJobRequest& request, v1::CancelJobResponse* response) {
+    response->mutable_job()->set_id(request.id());
+    response->mutable_job()->set_state(v1::JOB_STATE_CANCELLING);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"cancel", "big", "tiny-b2"}), kExitOk) << err_;
+  EXPECT_EQ(out_, "big-c3 cancelling\ntiny-b2 cancelling\n");
+  EXPECT_EQ(Run({"cancel", "tiny"}), kExitNotFound);
+}
+
+TEST_F(LookCommandsTest, WatchPrintsARowOfEachJobThatChanges) {
+  std::atomic<int> calls{0};
+  server_.on_list = [&](const auto&, v1::ListJobsResponse* response) {
+    const int asked = ++calls;
+    v1::Job* job = response->add_jobs();
+    job->set_id("stays-1");
+    job->set_revision(1);
+    job = response->add_jobs();
+    job->set_id("moves-1");
+    job->set_revision(asked == 1 ? 1 : 2);
+    job->set_state(asked == 1 ? v1::JOB_STATE_QUEUED : v1::JOB_STATE_RUNNING);
+    if (asked == 3) interrupt_.Fire();
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"get", "-w"}), kExitInterrupted);
+  EXPECT_EQ(out_.find("ID "), out_.rfind("ID ")) << "one header\n" << out_;
+  EXPECT_EQ(out_.find("stays-1"), out_.rfind("stays-1")) << out_;
+  EXPECT_LT(out_.find("moves-1  queued"), out_.find("moves-1  running")) << out_;
+  server_.Stop();  // Before `calls` goes.
+}
+
+// --- wait --------------------------------------------------------------------------------------------------
+
+TEST_F(LookCommandsTest, WaitReturnsWhenTheJobIsAsAsked) {
+  ServeWatch();
+  EXPECT_EQ(Run({"wait", "tiny-b2", "--for", "state=running"}), kExitOk) << err_;
+  EXPECT_EQ(out_, "tiny-b2 running\n");
+  EXPECT_EQ(Run({"wait", "tiny-b2", "--for", "step=20"}), kExitOk) << err_;
+  EXPECT_EQ(out_, "tiny-b2 running at step 20\n");
+  EXPECT_EQ(Run({"wait", "tiny-b2", "--for", "ended"}), kExitOk) << err_;
+  EXPECT_EQ(Run({"wait", "tiny-b2", "--for", "state=succeeded", "-o", "json"}), kExitOk) << err_;
+  EXPECT_EQ(out_.find("{\n  \"id\": \"tiny-b2\""), 0u) << out_;
+}
+
+TEST_F(LookCommandsTest, WaitEndsWithOneOnceTheJobCannotBeSoAnyMore) {
+  ServeWatch();
+  EXPECT_EQ(Run({"wait", "tiny-b2", "--for", "state=failed"}), kExitJobFailed);
+  EXPECT_NE(err_.find("tiny-b2 will not be there (state=failed): it is succeeded: all ranks finished"),
+            std::string::npos)
+      << err_;
+  EXPECT_EQ(Run({"wait", "tiny-b2", "--for", "step=31"}), kExitJobFailed);
+  EXPECT_NE(err_.find("it makes 30 steps"), std::string::npos) << err_;
+}
+
+TEST_F(LookCommandsTest, WaitEndsWithSixAfterItsTimeout) {
+  server_.on_watch = [](const v1::WatchJobRequest&, grpc::ServerContext* context,
+                        grpc::ServerWriter<v1::WatchJobResponse>* writer) {
+    v1::WatchJobResponse update;
+    update.mutable_job()->set_id("tiny-b2");
+    update.mutable_job()->set_revision(1);
+    update.mutable_job()->set_state(v1::JOB_STATE_QUEUED);
+    writer->Write(update);
+    while (!context->IsCancelled()) absl::SleepFor(absl::Milliseconds(5));
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"wait", "tiny-b2", "big-c3", "--for", "ended", "--timeout", "0.5"}), kExitTimeout);
+  EXPECT_NE(err_.find("tiny-b2 is not there (ended) after the --timeout; it is queued"), std::string::npos)
+      << err_;
+}
+
+TEST_F(LookCommandsTest, WhatIsNotThereIsDeleted) {
+  EXPECT_EQ(Run({"wait", "gone-1", "--for", "deleted"}), kExitOk) << err_;
+  EXPECT_EQ(out_, "gone-1 deleted\n");
+  EXPECT_EQ(Run({"wait", "tiny-b2", "--for", "deleted", "--timeout", "0.2"}), kExitTimeout);
+}
+
+// --- diff and explain --------------------------------------------------------------------------------------
+
+TEST_F(LookCommandsTest, DiffFillsInAndNamesWhatDiffers) {
+  const std::string first = Write("a.yaml", kSpec);
+  const std::string same = Write("b.yaml", absl::StrCat(kSpec, "resources: {nodes: 1}\n"));
+  EXPECT_EQ(Run({"diff", first, same}), kExitOk) << out_ << err_;
+  EXPECT_EQ(out_, "");
+  const std::string other = Write("c.yaml", absl::StrCat(kSpec, "optimizer: {adamw: {lr: 0.5}}\n"));
+  EXPECT_EQ(Run({"diff", first, "-f", other}), kExitSpecsDiffer);
+  EXPECT_NE(out_.find("optimizer.adamw.lr"), std::string::npos) << out_;
+  EXPECT_EQ(Run({"diff", first, other, "-o", "json"}), kExitSpecsDiffer);
+  EXPECT_EQ(out_.find("[{\"field\": \"optimizer.adamw.lr\", \"first\": "), 0u) << out_;
+  EXPECT_EQ(Run({"diff", "tiny-b2", first}), kExitSpecsDiffer) << "a job's";
+  EXPECT_NE(out_.find("train.steps"), std::string::npos) << out_;
+  EXPECT_EQ(Run({"diff", "nothere", first}), kExitNotFound);
+  EXPECT_EQ(Run({"diff", first}), kExitUsage);
+}
+
+TEST_F(LookCommandsTest, ExplainNeedsNobody) {
+  server_.Stop();
+  EXPECT_EQ(Run({"explain", "train.micro_batch"}), kExitOk);
+  EXPECT_EQ(out_.find("train.micro_batch  <integer>\n  "), 0u) << out_;
+  EXPECT_EQ(Run({"explain", "parallel"}), kExitOk);
+  EXPECT_NE(out_.find("\n  tensor  <integer>\n"), std::string::npos) << out_;
+  EXPECT_EQ(Run({"explain", "trian"}), kExitUsage);
+  EXPECT_NE(err_.find("did you mean train?"), std::string::npos) << err_;
+}
+
+// --- context and completion --------------------------------------------------------------------------------
+
+TEST_F(LookCommandsTest, AContextSaysWhomToCall) {
+  Write("contexts.yaml", absl::StrCat("# mine\ncontexts:\n  lab: {server: '", server_.address(),
+                                      "'}\n  far: {server: 'far.example:7777', token_file: t}\n"));
+  EXPECT_EQ(RunCommand({"--context", "lab", "get", "-o", "name"}), kExitOk) << err_;
+  EXPECT_EQ(RunCommand({"context", "show"}), kExitUsage);
+  EXPECT_EQ(RunCommand({"context", "use", "lab"}), kExitOk) << err_;
+  EXPECT_EQ(ReadConfig().find("current: lab\n# mine\ncontexts:"), 0u) << ReadConfig();
+  EXPECT_EQ(RunCommand({"get", "-o", "name"}), kExitOk) << "the current one: " << err_;
+  EXPECT_EQ(RunCommand({"context", "use", "far"}), kExitOk) << err_;
+  EXPECT_EQ(ReadConfig().find("current: far\n# mine\n"), 0u) << ReadConfig();
+  EXPECT_EQ(Run({"get", "-o", "name"}), kExitOk) << "--server counts before it: " << err_;
+  EXPECT_EQ(RunCommand({"context", "list"}), kExitOk);
+  EXPECT_TRUE(absl::StrContains(out_, "*        far")) << out_;
+  EXPECT_TRUE(absl::StrContains(out_, dir_.File("t"))) << "of the file's folder: " << out_;
+  EXPECT_EQ(RunCommand({"--context", "lba", "get"}), kExitUsage);
+  EXPECT_NE(err_.find("did you mean lab?"), std::string::npos) << err_;
+}
+
+TEST_F(LookCommandsTest, ABadContextsFileIsToldAtItsLine) {
+  Write("contexts.yaml", "contexts:\n  lab: {sever: here:1}\n");
+  EXPECT_EQ(RunCommand({"get"}), kExitUsage);
+  EXPECT_NE(err_.find("contexts.yaml:2:9: unknown field sever; did you mean server?"), std::string::npos)
+      << err_;
+  EXPECT_EQ(RunCommand({"explain"}), kExitOk) << "who calls nobody does not read it";
+}
+
+TEST_F(LookCommandsTest, CompletionAsksForNamesThatTheCommandTakes) {
+  server_.on_nodes = [](const auto&, v1::ListNodesResponse* response) {
+    response->add_nodes()->set_name("node-0");
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(RunCommand({"__complete", "--server", server_.address(), "cancel", "t"}), kExitOk);
+  EXPECT_EQ(out_, "tiny-b2\ntiny-a1\n");
+  EXPECT_EQ(RunCommand({"__complete", "--server", server_.address(), "delete", ""}), kExitOk);
+  EXPECT_EQ(out_, "") << "none has ended";
+  EXPECT_EQ(RunCommand({"__complete", "--server", server_.address(), "cordon", ""}), kExitOk);
+  EXPECT_EQ(out_, "node-0\n");
+  server_.Stop();
+  EXPECT_EQ(RunCommand({"__complete", "--server", server_.address(), "cordon", ""}), kExitOk);
+  EXPECT_EQ(out_ + err_, "") << "nobody answers";
+}
+
+// --- top and logs ------------------------------------------------------------------------------------------
+
+TEST_F(LookCommandsTest, TopIsOneTableWhereThereIsNoTerminal) {
+  server_.on_nodes = [](const auto&, auto*) { return grpc::Status::OK; };
+  EXPECT_EQ(Run({"top"}), kExitOk) << err_;
+  EXPECT_NE(out_.find("big-c3"), std::string::npos) << out_;
+  EXPECT_EQ(out_.find("tiny-a1"), std::string::npos) << "it waits\n" << out_;
+  EXPECT_EQ(out_.find('\x1b'), std::string::npos);
+}
+
+TEST_F(LookCommandsTest, LogsOfTheAttemptBefore) {
+  server_.on_get = [](const auto&, v1::GetJobResponse* response) {
+    response->mutable_job()->set_id("j");
+    response->mutable_job()->set_attempt(3);
+    return grpc::Status::OK;
+  };
+  server_.on_logs = [](const v1::TailLogsRequest& request, grpc::ServerContext*,
+                       grpc::ServerWriter<v1::TailLogsResponse>* writer) {
+    v1::TailLogsResponse log;
+    log.set_line(absl::StrCat("attempt ", request.attempt()));
+    writer->Write(log);
+    log.set_line("other");
+    writer->Write(log);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"logs", "j", "--previous", "--grep", "^attempt"}), kExitOk) << err_;
+  EXPECT_EQ(out_, "attempt 2\n");
+  EXPECT_EQ(Run({"logs", "j", "-p", "--attempt", "1"}), kExitUsage);
+  server_.on_get = [](const auto&, v1::GetJobResponse* response) {
+    response->mutable_job()->set_id("j");
+    response->mutable_job()->set_attempt(1);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"logs", "j", "--previous"}), kExitNotFound);
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,101 @@
+#include "client/spec_diff.h"
+
+#include <absl/strings/str_cat.h>
+#include <google/protobuf/descriptor.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "client/spec_print.h"
+
+namespace fsdpd {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+class Comparison {
+ public:
+  std::vector<FieldDifference> Take() { return std::move(differences_); }
+
+  // Null: it is not set.
+  void Messages(const Message* first, const Message* second, const std::string& path) {
+    const Message& any = first != nullptr ? *first : *second;
+    std::vector<const FieldDescriptor*> fields;
+    for (int i = 0; i < any.GetDescriptor()->field_count(); ++i)
+      fields.push_back(any.GetDescriptor()->field(i));
+    std::sort(fields.begin(), fields.end(),
+              [](const auto* a, const auto* b) { return a->number() < b->number(); });
+    const size_t before = differences_.size();
+    for (const FieldDescriptor* field : fields)
+      Field(first, second, *field, path.empty() ? field->name() : absl::StrCat(path, ".", field->name()));
+    // One that is set and empty says something too.
+    const bool one_is_set = (first == nullptr) != (second == nullptr);
+    if (one_is_set && differences_.size() == before) Add(path, Whole(first), Whole(second));
+  }
+
+ private:
+  using Text = std::optional<std::string>;
+
+  static Text Whole(const Message* message) { return message == nullptr ? Text() : Text("{}"); }
+
+  void Add(const std::string& path, Text first, Text second) {
+    if (first != second) differences_.push_back({path, std::move(first), std::move(second)});
+  }
+
+  void Field(const Message* first, const Message* second, const FieldDescriptor& field,
+             const std::string& path) {
+    if (field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE)
+      return Add(path, TextOf(first, field), TextOf(second, field));
+    if (!field.is_repeated()) {
+      const Message* const a = Child(first, field);
+      const Message* const b = Child(second, field);
+      if (a != nullptr || b != nullptr) Messages(a, b, path);
+      return;
+    }
+    const int size = std::max(SizeOf(first, field), SizeOf(second, field));
+    for (int i = 0; i < size; ++i)
+      Messages(Child(first, field, i), Child(second, field, i), absl::StrCat(path, "[", i, "]"));
+  }
+
+  static int SizeOf(const Message* message, const FieldDescriptor& field) {
+    return message == nullptr ? 0 : message->GetReflection()->FieldSize(*message, &field);
+  }
+
+  static const Message* Child(const Message* message, const FieldDescriptor& field) {
+    if (message == nullptr || !message->GetReflection()->HasField(*message, &field)) return nullptr;
+    return &message->GetReflection()->GetMessage(*message, &field);
+  }
+  static const Message* Child(const Message* message, const FieldDescriptor& field, int index) {
+    if (index >= SizeOf(message, field)) return nullptr;
+    return &message->GetReflection()->GetRepeatedMessage(*message, &field, index);
+  }
+
+  // What has no presence has its zero: where the message around it is not set it is not there either.
+  static Text TextOf(const Message* message, const FieldDescriptor& field) {
+    if (message == nullptr) return std::nullopt;
+    if (field.is_repeated()) {
+      if (SizeOf(message, field) == 0) return std::nullopt;
+      return ListLine(*message, field);
+    }
+    // A text, a list or an enum of zero is what nobody wrote.
+    const bool is_set = message->GetReflection()->HasField(*message, &field);
+    const bool has_zero = !field.has_presence() && field.cpp_type() != FieldDescriptor::CPPTYPE_STRING &&
+                          field.cpp_type() != FieldDescriptor::CPPTYPE_ENUM;
+    if (!is_set && !has_zero) return std::nullopt;
+    return ScalarText(*message, field, -1);
+  }
+
+  std::vector<FieldDifference> differences_;
+};
+
+}  // namespace
+
+std::vector<FieldDifference> DifferencesOf(const Message& first, const Message& second) {
+  FSDPD_CHECK(first.GetDescriptor() == second.GetDescriptor());
+  Comparison comparison;
+  comparison.Messages(&first, &second, "");
+  return comparison.Take();
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,24 @@
+// Two messages of one type, compared field by field.
+//
+// Pure.
+#pragma once
+
+#include <google/protobuf/message.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace fsdpd {
+
+struct FieldDifference {
+  std::string field;                 // Its path: "data.tokens[0].path".
+  std::optional<std::string> first;  // As -o json has it, without quotes; empty: it is not set.
+  std::optional<std::string> second;
+};
+
+// In the order of the fields' numbers. REQUIRES: of one type.
+std::vector<FieldDifference> DifferencesOf(const google::protobuf::Message& first,
+                                           const google::protobuf::Message& second);
+
+}  // namespace fsdpd

@@ -1,0 +1,71 @@
+// `top`: what runs, drawn anew on a terminal until somebody interrupts it, and once elsewhere.
+#include <absl/strings/str_cat.h>
+#include <absl/time/clock.h>
+
+#include <algorithm>
+
+#include "client/commands.h"
+#include "client/job_choice.h"
+#include "client/job_follow.h"
+#include "client/outcome.h"
+#include "client/session.h"
+#include "client/top_text.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr char kHome[] = "\x1b[H";
+constexpr char kClearLine[] = "\x1b[K";
+constexpr char kClearBelow[] = "\x1b[J";
+
+absl::StatusOr<std::string> Look(Session* session) {
+  const CommandLine& line = session->line();
+  v1::ListJobsRequest request;
+  request.set_project(line.project);
+  request.set_all_projects(line.all_projects);
+  for (const v1::JobState state :
+       {v1::JOB_STATE_QUEUED, v1::JOB_STATE_STARTING, v1::JOB_STATE_RUNNING, v1::JOB_STATE_CANCELLING,
+        v1::JOB_STATE_STOPPING, v1::JOB_STATE_PAUSING, v1::JOB_STATE_PREFLIGHT})
+    request.add_states(state);
+  const absl::StatusOr<v1::ListJobsResponse> jobs = ListAllJobs(&session->client(), request);
+  if (!jobs.ok()) return jobs.status();
+  const absl::StatusOr<v1::ListNodesResponse> nodes = session->client().ListNodes({});
+  if (!nodes.ok()) return nodes.status();
+  return TopText({jobs->jobs().begin(), jobs->jobs().end()}, {nodes->nodes().begin(), nodes->nodes().end()},
+                 session->console().clock->Wall(), session->console().width());
+}
+
+// Over what stands there, line by line, so that nothing flickers.
+std::string Drawn(const std::string& text) {
+  std::string drawn = kHome;
+  for (const char c : text) absl::StrAppend(&drawn, c == '\n' ? kClearLine : "", std::string(1, c));
+  return drawn + kClearBelow;
+}
+
+}  // namespace
+
+int RunTop(Session* session) {
+  Console& console = session->console();
+  absl::Time heard = absl::Now();
+  std::string shown;
+  while (true) {
+    const absl::StatusOr<std::string> text = Look(session);
+    const bool away = absl::IsUnavailable(text.status()) || absl::IsDeadlineExceeded(text.status());
+    const bool waits = away && !shown.empty() && absl::Now() - heard < FollowOptions().reconnect_for;
+    if (!text.ok() && !waits) return session->Fail(text.status());
+    if (text.ok()) {
+      shown = *text;
+      heard = absl::Now();
+    }
+    if (!console.terminal || session->line().once) {
+      console.out << shown;
+      return kExitOk;
+    }
+    console.out << Drawn(text.ok() ? shown : absl::StrCat(shown, "connection lost; reconnecting\n"))
+                << std::flush;
+    const absl::Duration pause = absl::Seconds(session->line().every_seconds);
+    if (console.interrupt->WaitFor(absl::ToChronoNanoseconds(pause))) return kExitInterrupted;
+  }
+}
+
+}  // namespace fsdpd

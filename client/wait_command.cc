@@ -1,0 +1,176 @@
+// `wait`: until each of several jobs is as somebody wants it, all of them watched at once.
+#include <absl/strings/str_cat.h>
+#include <absl/time/clock.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+#include "base/mutex.h"
+#include "client/commands.h"
+#include "client/job_choice.h"
+#include "client/job_follow.h"
+#include "client/job_text.h"
+#include "client/message_output.h"
+#include "client/outcome.h"
+#include "client/session.h"
+#include "client/text_table.h"
+#include "client/wait_condition.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr auto kLookEvery = std::chrono::milliseconds(500);  // Whether a job is forgotten.
+
+// One job, on a thread of its own.
+class Waiter : public JobObserver {
+ public:
+  Waiter(CoordinatorClient* client, std::string id, const WaitCondition& condition)
+      : client_(*client), id_(std::move(id)), condition_(condition) {}
+
+  void Run() {
+    status_ = condition_.is_deletion ? AwaitDeletion() : Follow();
+    if (verdict_ != WaitVerdict::kNotYet) status_ = absl::OkStatus();
+  }
+  void Stop() { stop_.Fire(); }
+
+  // After Run().
+  const std::string& id() const { return id_; }
+  const v1::Job& job() const { return job_; }
+  WaitVerdict verdict() const { return verdict_; }
+  const absl::Status& status() const { return status_; }
+
+  void OnJob(const v1::Job& job) override { job_ = job; }
+  // A step is no change of the job.
+  void OnStep(const v1::StepReport& report) override {
+    *job_.mutable_last_step() = report;
+    if (IsDecided(job_)) stop_.Fire();
+  }
+  void OnConnectionLost(const absl::Status&) override {}
+  void OnConnectionBack() override {}
+
+ private:
+  absl::Status Follow() {
+    FollowOptions options;
+    options.until = [&](const v1::Job& job) { return IsDecided(job); };
+    const absl::StatusOr<v1::Job> job = FollowJob(&client_, id_, options, &stop_, this);
+    if (job.ok()) IsDecided(*job);
+    return job.status();
+  }
+
+  // What is decided stays so: the job that is followed knows less of steps than `job_`, and nothing before
+  // the first answer.
+  bool IsDecided(const v1::Job& job) {
+    if (verdict_ == WaitVerdict::kNotYet && !job.id().empty()) verdict_ = Judge(condition_, job);
+    return verdict_ != WaitVerdict::kNotYet;
+  }
+
+  absl::Status AwaitDeletion() {
+    v1::GetJobRequest request;
+    request.set_id(id_);
+    do {
+      const absl::StatusOr<v1::GetJobResponse> response = client_.GetJob(request);
+      if (absl::IsNotFound(response.status())) {
+        verdict_ = WaitVerdict::kMet;
+        return absl::OkStatus();
+      }
+      if (!response.ok()) return response.status();
+      job_ = response->job();
+    } while (!stop_.WaitFor(kLookEvery));
+    return absl::CancelledError("interrupted");
+  }
+
+  CoordinatorClient& client_;
+  const std::string id_;
+  const WaitCondition& condition_;
+  Interrupt stop_;
+  v1::Job job_;
+  WaitVerdict verdict_ = WaitVerdict::kNotYet;
+  absl::Status status_;
+};
+
+// Runs all of them until they are done, `deadline` has come or somebody interrupts.
+void RunAll(std::vector<std::unique_ptr<Waiter>>* waiters, absl::Time deadline, Interrupt* interrupt) {
+  Mutex mutex;
+  size_t running = waiters->size();
+  Interrupt over;  // Of the wait here.
+  const Interrupt::Scope scope(interrupt, [&] { over.Fire(); });
+  std::vector<std::thread> threads;
+  for (const std::unique_ptr<Waiter>& waiter : *waiters) {
+    threads.emplace_back([&, one = waiter.get()] {
+      one->Run();
+      MutexLock lock(&mutex);
+      if (--running == 0) over.Fire();
+    });
+  }
+  // WaitFor takes no infinity.
+  const absl::Duration left = std::min(deadline - absl::Now(), absl::Hours(24) * 365);
+  over.WaitFor(absl::ToChronoNanoseconds(left));
+  for (const std::unique_ptr<Waiter>& waiter : *waiters) waiter->Stop();
+  for (std::thread& thread : threads) thread.join();
+}
+
+int Tell(Session* session, const Waiter& waiter, v1::ListJobsResponse* there) {
+  const CommandLine& line = session->line();
+  Console& console = session->console();
+  if (!waiter.status().ok() && !absl::IsCancelled(waiter.status())) return session->Fail(waiter.status());
+  const std::string state = StateName(waiter.job().state());
+  if (waiter.verdict() == WaitVerdict::kMet) {
+    const bool deleted = waiter.job().id().empty() || line.wait_for == "deleted";
+    if (line.output != "table") {
+      if (!deleted) *there->add_jobs() = waiter.job();
+      return kExitOk;
+    }
+    console.out << waiter.id() << " " << (deleted ? "deleted" : state);
+    if (waiter.job().has_last_step() && !deleted)
+      console.out << " at step " << waiter.job().last_step().step();
+    console.out << "\n";
+    return kExitOk;
+  }
+  if (waiter.verdict() == WaitVerdict::kNever) {
+    console.err << "fsdpctl: " << waiter.id() << " will not be there (" << line.wait_for << "): it "
+                << (IsEnded(waiter.job().state())
+                        ? absl::StrCat("is ", state, ": ", OneLine(waiter.job().reason()))
+                        : absl::StrCat("makes ", waiter.job().spec().train().steps(), " steps"))
+                << "\n";
+    return kExitJobFailed;
+  }
+  if (console.interrupt->fired()) return kExitInterrupted;
+  console.err << "fsdpctl: " << waiter.id() << " is not there (" << line.wait_for << ") after the --timeout";
+  if (!waiter.job().id().empty())
+    console.err << "; it is " << state << ": " << OneLine(waiter.job().reason());
+  console.err << "\n";
+  return kExitTimeout;
+}
+
+}  // namespace
+
+int RunWait(Session* session) {
+  const CommandLine& line = session->line();
+  const absl::StatusOr<WaitCondition> condition = ParseWaitCondition(line.wait_for);
+  FSDPD_CHECK(condition.ok());
+  std::vector<std::unique_ptr<Waiter>> waiters;
+  for (const std::string& id : line.jobs)
+    waiters.push_back(std::make_unique<Waiter>(&session->client(), id, *condition));
+  const absl::Time deadline = line.patience_seconds.has_value()
+                                  ? absl::Now() + absl::Seconds(*line.patience_seconds)
+                                  : absl::InfiniteFuture();
+  RunAll(&waiters, deadline, session->console().interrupt);
+  // The first that is wrong decides.
+  int code = kExitOk;
+  v1::ListJobsResponse there;
+  for (const std::unique_ptr<Waiter>& waiter : waiters) {
+    const int one = Tell(session, *waiter, &there);
+    if (code == kExitOk) code = one;
+  }
+  if (line.output == "table") return code;
+  session->console().out << (line.jobs.size() == 1 && there.jobs_size() == 1
+                                 ? Rendered(there.jobs(0), line.output)
+                                 : Rendered(there, line.output));
+  return code;
+}
+
+}  // namespace fsdpd
