@@ -8,6 +8,8 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/version.h"
+#include "coordinator/agent_version.h"
 #include "coordinator/preflights.h"
 
 namespace fsdpd {
@@ -19,6 +21,7 @@ absl::StatusOr<std::unique_ptr<AgentSession>> AgentSession::Open(const Parts& pa
   if (!first.has_register_())
     return absl::InvalidArgumentError("the first message of a stream must be Register");
   const v1::Register& info = first.register_();
+  FSDPD_RETURN_IF_ERROR(CheckAgentVersion(info.version(), kVersion));
   FSDPD_ASSIGN_OR_RETURN(std::shared_ptr<StreamOutbox> outbox,
                          parts.nodes->Attach(info, address, std::move(end_stream)));
   parts.logs->NodeGone(info.node());  // What the stream before was asked for is lost.
