@@ -1,5 +1,6 @@
 // fsdpctl plan --search, here and by a coordinator: what is shown, what is written, and what is told when
 // nothing fits.
+#include <atomic>
 #include <fstream>
 
 #include "base/temp_dir.h"
@@ -144,6 +145,20 @@ TEST_F(SearchCommandTest, SaysWhyTheSpecAsItIsIsRefused) {
   EXPECT_NE(out_.find(" [global_batch_divisible]\n", refused), std::string::npos) << out_;
   EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--search", "--profile", "h200"}), kExitOk) << err_;
   EXPECT_EQ(out_.find("is refused"), std::string::npos) << out_;
+}
+
+// A coordinator that was told to stop answered with what it had, and the spec counted as refused.
+TEST_F(SearchCommandTest, ASearchThatWasCutOffIsNoVerdict) {
+  std::atomic<bool> complete{false};
+  server_.on_search = [&](const auto&, v1::SearchPlansResponse* response) {
+    response->mutable_search()->set_complete(complete);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"plan", "-f", file_, "--search"}), kExitTimeout);
+  EXPECT_NE(err_.find("of the rest it says nothing"), std::string::npos) << err_;
+  complete = true;
+  EXPECT_EQ(Run({"plan", "-f", file_, "--search"}), kExitSpecRefused);
+  server_.Stop();  // Before `complete` goes.
 }
 
 TEST_F(SearchCommandTest, RefusesFlagsThatMeanNothing) {

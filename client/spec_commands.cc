@@ -449,11 +449,14 @@ int RunSearch(Session* session, const SpecText& spec, const ProfileText* profile
     const absl::Status written = WriteOutput("--write", line.write, ToYaml(search.found(0).spec()));
     if (!written.ok()) return Usage(session, written);
   }
-  if (!found) {
-    session->console().err << "fsdpctl: no way to run " << line.file << " fits"
-                           << (search.complete() ? "" : ", of those that there was time for") << "\n";
-  }
-  return found ? kExitOk : kExitSpecRefused;
+  if (found) return kExitOk;
+  session->console().err << "fsdpctl: no way to run " << line.file << " fits"
+                         << (search.complete()
+                                 ? "\n"
+                                 : ", of those that were tried before the search was over; of the "
+                                   "rest it says nothing: search again, or with a longer --timeout\n");
+  // One that was cut off, as by a coordinator that stops, is no verdict on the spec.
+  return search.complete() ? kExitSpecRefused : kExitTimeout;
 }
 
 int RunPlan(Session* session, const SpecText& spec) {
