@@ -208,6 +208,13 @@ TEST_F(LookCommandsTest, WaitEndsWithSixAfterItsTimeout) {
       << err_;
 }
 
+TEST_F(LookCommandsTest, WaitRefusesMoreJobsThanItMayWatch) {
+  std::vector<std::string> arguments(65, "tiny-b2");
+  arguments.insert(arguments.begin(), "wait");
+  EXPECT_EQ(Run(arguments), kExitUsage);
+  EXPECT_NE(err_.find("64 jobs at most, and 65 are named"), std::string::npos) << err_;
+}
+
 TEST_F(LookCommandsTest, WhatIsNotThereIsDeleted) {
   EXPECT_EQ(Run({"wait", "gone-1", "--for", "deleted"}), kExitOk) << err_;
   EXPECT_EQ(out_, "gone-1 deleted\n");

@@ -55,7 +55,6 @@ void AddWait(CLI::App* app, CommandLine* line) {
                  "  fsdpctl wait tiny-llama-k3x9q2 --for step=200");
   wait->add_option("JOB", line->jobs, "Ids of jobs, at most 64")
       ->required()
-      ->expected(1, 64)
       ->check(NotEmpty())
       ->type_name("");
   wait->add_option("--for", line->wait_for, "state=NAME[,NAME], ended, step=N or deleted")

@@ -23,6 +23,7 @@
 namespace fsdpd {
 namespace {
 
+constexpr size_t kMaxJobs = 64;  // Each is a stream, of which a coordinator has a bounded number.
 constexpr auto kLookEvery = std::chrono::milliseconds(500);  // Whether a job is forgotten.
 
 // One job, on a thread of its own.
@@ -150,6 +151,11 @@ int Tell(Session* session, const Waiter& waiter, v1::ListJobsResponse* there) {
 
 int RunWait(Session* session) {
   const CommandLine& line = session->line();
+  if (line.jobs.size() > kMaxJobs) {
+    session->console().err << "fsdpctl: wait takes " << kMaxJobs << " jobs at most, and " << line.jobs.size()
+                           << " are named\n";
+    return kExitUsage;
+  }
   const absl::StatusOr<WaitCondition> condition = ParseWaitCondition(line.wait_for);
   FSDPD_CHECK(condition.ok());
   std::vector<std::unique_ptr<Waiter>> waiters;
