@@ -65,7 +65,8 @@ bool TakeSkipped(const v1::StepReport& report, absl::Time now, v1::Job* job) {
   Keep(report.bad_step(), job);
   job->set_skipped_steps(job->skipped_steps() + 1);
   job->set_revision(job->revision() + 1);
-  if (job->skipped_steps() <= kMaxBadSteps) AddEvent(EventOf(report.bad_step()), now, job);
+  if (job->skipped_steps() <= kMaxBadSteps)
+    AddEvent(v1::EVENT_KIND_BAD_STEP, EventOf(report.bad_step()), now, job);
   return true;
 }
 

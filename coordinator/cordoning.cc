@@ -37,6 +37,9 @@ absl::Status Reconciler::Cordon(const std::string& node, const std::string& reas
     v1::Cordon cordon;
     cordon.set_reason(reason);
     cordon.set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
+    // Another reason ends no drain.
+    if (const auto known = cordons_.Find(node); known.has_value() && known->has_drain())
+      *cordon.mutable_drain() = known->drain();
     const absl::Status set = cordons_.Set(node, cordon);
     if (set.ok()) LogInfo("a node is cordoned node=%s reason=%s", node, reason);
     return set;
@@ -49,7 +52,7 @@ absl::Status Reconciler::Uncordon(const std::string& node) {
       return IsKnown(node) ? absl::OkStatus() : absl::NotFoundError(absl::StrCat("no node '", node, "'"));
     const std::optional<v1::NodePreflight> measured = preflights_.Find(node);
     absl::Status lifted = AcceptMeasured(node);
-    if (lifted.ok()) lifted = cordons_.Lift(node);
+    if (lifted.ok()) lifted = cordons_.Lift(node, parts_.clock->Wall());
     if (!lifted.ok()) {
       if (measured.has_value()) preflights_.Set(node, *measured);
       return lifted;

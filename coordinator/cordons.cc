@@ -8,6 +8,34 @@
 
 namespace fsdpd {
 
+namespace {
+
+v1::Event NodeEvent(const std::string& node, v1::EventKind kind, int64_t unix_nanos,
+                    const std::string& message) {
+  v1::Event event;
+  event.set_node(node);
+  event.set_kind(kind);
+  event.set_unix_nanos(unix_nanos);
+  event.set_message(message);
+  return event;
+}
+
+v1::Event NewsOf(const std::string& node, const v1::Cordon& cordon, const v1::Cordon& before) {
+  const v1::Cordon::Drain& drain = cordon.drain();
+  const bool same = drain.SerializeAsString() == before.drain().SerializeAsString();
+  if (same) return NodeEvent(node, v1::EVENT_KIND_CORDONED, cordon.unix_nanos(), cordon.reason());
+  if (drain.empty_unix_nanos() > 0)
+    return NodeEvent(node, v1::EVENT_KIND_EMPTY, drain.empty_unix_nanos(),
+                     "nothing of any job is left there");
+  return NodeEvent(node, v1::EVENT_KIND_DRAINING, drain.unix_nanos(), cordon.reason());
+}
+
+}  // namespace
+
+absl::Status Cordons::Store(const std::string& node, const v1::Cordon& cordon) {
+  return store_->SetCordon(node, cordon, {NewsOf(node, cordon, Find(node).value_or(v1::Cordon()))});
+}
+
 absl::Status Cordons::Load() {
   FSDPD_ASSIGN_OR_RETURN(auto stored, store_->Cordons());
   MutexLock lock(&mutex_);
@@ -24,15 +52,16 @@ absl::Status Cordons::CheckRoom(const std::string& node) const {
 
 absl::Status Cordons::Set(const std::string& node, const v1::Cordon& cordon) {
   FSDPD_RETURN_IF_ERROR(CheckRoom(node));
-  FSDPD_RETURN_IF_ERROR(store_->SetCordon(node, cordon));
+  FSDPD_RETURN_IF_ERROR(Store(node, cordon));
   unsaved_.erase(node);
   MutexLock lock(&mutex_);
   cordons_[node] = cordon;
   return absl::OkStatus();
 }
 
-absl::Status Cordons::Lift(const std::string& node) {
-  FSDPD_RETURN_IF_ERROR(store_->RemoveCordon(node));
+absl::Status Cordons::Lift(const std::string& node, absl::Time now) {
+  const v1::Event news = NodeEvent(node, v1::EVENT_KIND_UNCORDONED, absl::ToUnixNanos(now), "");
+  FSDPD_RETURN_IF_ERROR(store_->RemoveCordon(node, {news}));
   unsaved_.erase(node);
   MutexLock lock(&mutex_);
   cordons_.erase(node);
@@ -47,7 +76,7 @@ void Cordons::SetAnyway(const std::string& node, const v1::Cordon& cordon) {
 }
 
 void Cordons::SaveRest() {
-  while (!unsaved_.empty() && store_->SetCordon(unsaved_.begin()->first, unsaved_.begin()->second).ok())
+  while (!unsaved_.empty() && Store(unsaved_.begin()->first, unsaved_.begin()->second).ok())
     unsaved_.erase(unsaved_.begin());
 }
 

@@ -2,6 +2,8 @@
 // stays until somebody takes it away, whatever becomes of the node's agent and of the coordinator. One that
 // the coordinator makes by itself holds at once though the disk takes nothing, and is stored once it does.
 //
+// Each change is stored with an event that tells of it.
+//
 // Thread-safe: the reconciler's thread changes them, anybody reads.
 #pragma once
 
@@ -29,7 +31,7 @@ class Cordons {
   absl::Status Load();
   // An error is the store's, or RESOURCE_EXHAUSTED over kMaxCordons, and changes nothing.
   absl::Status Set(const std::string& node, const v1::Cordon& cordon);
-  absl::Status Lift(const std::string& node);
+  absl::Status Lift(const std::string& node, absl::Time now);
   void SetAnyway(const std::string& node, const v1::Cordon& cordon);
   void SaveRest();  // What could not be stored.
 
@@ -40,6 +42,7 @@ class Cordons {
 
  private:
   absl::Status CheckRoom(const std::string& node) const;
+  absl::Status Store(const std::string& node, const v1::Cordon& cordon);
 
   StateStore* const store_;
   std::map<std::string, v1::Cordon> unsaved_;  // The reconciler's thread alone.

@@ -40,7 +40,7 @@ TEST_F(CordonsTest, ACordonOutlivesTheProcessUntilItIsLifted) {
   Open();
   EXPECT_EQ(cordons_->Find("a")->reason(), "a fan");
   EXPECT_EQ(cordons_->All().size(), 2u);
-  ASSERT_TRUE(cordons_->Lift("a").ok());
+  ASSERT_TRUE(cordons_->Lift("a", absl::UnixEpoch()).ok());
   EXPECT_FALSE(cordons_->Find("a").has_value());
   Open();
   EXPECT_FALSE(cordons_->Find("a").has_value());

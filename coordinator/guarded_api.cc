@@ -121,6 +121,16 @@ grpc::Status GuardedApi::UncordonNode(Context* c, const v1::UncordonNodeRequest*
                                       v1::UncordonNodeResponse* a) {
   return Call("UncordonNode", &JobService::UncordonNode, c, q, a);
 }
+grpc::Status GuardedApi::ListEvents(Context* c, const v1::ListEventsRequest* q, v1::ListEventsResponse* a) {
+  return Call("ListEvents", &JobService::ListEvents, c, q, a);
+}
+grpc::Status GuardedApi::WatchEvents(Context* c, const v1::WatchEventsRequest* q,
+                                     grpc::ServerWriter<v1::WatchEventsResponse>* a) {
+  return Call("WatchEvents", &JobService::WatchEvents, c, q, a);
+}
+grpc::Status GuardedApi::DrainNode(Context* c, const v1::DrainNodeRequest* q, v1::DrainNodeResponse* a) {
+  return Call("DrainNode", &JobService::DrainNode, c, q, a);
+}
 grpc::Status GuardedApi::PreflightNode(Context* c, const v1::PreflightNodeRequest* q,
                                        v1::PreflightNodeResponse* a) {
   return Call("PreflightNode", &JobService::PreflightNode, c, q, a);

@@ -48,6 +48,10 @@ class GuardedApi final : public v1::Coordinator::Service {
   grpc::Status CordonNode(Context* c, const v1::CordonNodeRequest* q, v1::CordonNodeResponse* a) override;
   grpc::Status UncordonNode(Context* c, const v1::UncordonNodeRequest* q,
                             v1::UncordonNodeResponse* a) override;
+  grpc::Status ListEvents(Context* c, const v1::ListEventsRequest* q, v1::ListEventsResponse* a) override;
+  grpc::Status WatchEvents(Context* c, const v1::WatchEventsRequest* q,
+                           grpc::ServerWriter<v1::WatchEventsResponse>* a) override;
+  grpc::Status DrainNode(Context* c, const v1::DrainNodeRequest* q, v1::DrainNodeResponse* a) override;
   grpc::Status PreflightNode(Context* c, const v1::PreflightNodeRequest* q,
                              v1::PreflightNodeResponse* a) override;
   grpc::Status GetVersion(Context* c, const v1::GetVersionRequest* q, v1::GetVersionResponse* a) override;

@@ -49,7 +49,8 @@ void TakeFailed(const v1::SavedCheckpoint& failed, absl::Time now, v1::Job* job)
   if (!first) return;
   const bool goes_on = (job->state() == v1::JOB_STATE_STARTING || job->state() == v1::JOB_STATE_RUNNING) &&
                        failed.step() < job->spec().train().steps();
-  AddEvent(absl::StrCat("checkpoint of step ", failed.step(), " could not be written: ", failed.error(),
+  AddEvent(v1::EVENT_KIND_CHECKPOINT,
+           absl::StrCat("checkpoint of step ", failed.step(), " could not be written: ", failed.error(),
                         goes_on ? "; training goes on" : ""),
            now, job);
 }
@@ -68,7 +69,8 @@ void TakeCommitted(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* jo
   job->clear_failed_checkpoint();
   job->set_revision(job->revision() + 1);
   if (!news) return;
-  AddEvent(absl::StrCat("checkpoint of step ", saved.step(), " committed (", HumanBytes(saved.bytes()),
+  AddEvent(v1::EVENT_KIND_CHECKPOINT,
+           absl::StrCat("checkpoint of step ", saved.step(), " committed (", HumanBytes(saved.bytes()),
                         " in ", HumanSeconds(saved.seconds()), ")"),
            now, job);
 }
@@ -78,7 +80,8 @@ bool TakeExported(const v1::SavedCheckpoint& exported, absl::Time now, v1::Job* 
   *job->mutable_exported() = exported;
   job->set_revision(job->revision() + 1);
   const std::string what = absl::StrCat("Hugging Face folder ", exported.path());
-  AddEvent(exported.error().empty() ? absl::StrCat(what, " written (", HumanBytes(exported.bytes()), " in ",
+  AddEvent(v1::EVENT_KIND_CHECKPOINT,
+           exported.error().empty() ? absl::StrCat(what, " written (", HumanBytes(exported.bytes()), " in ",
                                                    HumanSeconds(exported.seconds()), ")")
                                     : absl::StrCat(what, " could not be written: ", exported.error(),
                                                    "; fsdpctl ckpt convert makes it of the checkpoint"),
@@ -152,7 +155,7 @@ bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* 
     BeginCounting(kept->step(), IsOwn(*kept, *job), job);
   }
   job->set_revision(job->revision() + 1);
-  AddEvent(words, now, job);
+  AddEvent(v1::EVENT_KIND_STARTED_FROM, words, now, job);
   return true;
 }
 

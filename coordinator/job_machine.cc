@@ -115,17 +115,25 @@ absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, v1:
   if (*next != v1::JOB_STATE_PREFLIGHT) job->clear_held();
   if (*next != v1::JOB_STATE_PREFLIGHT && !HasAttempt(*next)) job->clear_lent();  // It has no slots.
   if (IsEnded(*next)) job->set_end_unix_nanos(unix_nanos);
-  AddEvent(reason, now, job);
+  AddEvent(KindOf(event), reason, now, job);
   return absl::OkStatus();
 }
 
-void AddEvent(absl::string_view message, absl::Time now, v1::Job* job) {
-  auto* events = job->mutable_events();
-  if (events->size() >= kMaxJobEvents) events->DeleteSubrange(1, events->size() - kMaxJobEvents + 1);
-  v1::Job::Event* event = events->Add();
+void AddEvent(v1::EventKind kind, absl::string_view message, absl::Time now, v1::Job* job) {
+  v1::Job::Event* event = job->add_events();
+  job->set_event_count(job->event_count() + 1);
+  event->set_kind(kind);
+  event->set_number(job->event_count());
+  event->set_attempt(job->attempt());
   event->set_unix_nanos(absl::ToUnixNanos(now));
   event->set_state(job->state());
   event->set_message(std::string(message));
+  BoundEvents(job);
+}
+
+void BoundEvents(v1::Job* job) {
+  auto* events = job->mutable_events();
+  if (events->size() > kMaxJobEvents) events->DeleteSubrange(1, events->size() - kMaxJobEvents);
 }
 
 bool IsEnded(JobState state) {
@@ -188,6 +196,40 @@ const char* NameOf(JobEvent event) {
       return "unplace";
   }
   return "?";
+}
+
+v1::EventKind KindOf(JobEvent event) {
+  switch (event) {
+    case JobEvent::kLaunch:
+      return v1::EVENT_KIND_LAUNCHED;
+    case JobEvent::kReady:
+      return v1::EVENT_KIND_READY;
+    case JobEvent::kFinish:
+      return v1::EVENT_KIND_SUCCEEDED;
+    case JobEvent::kFail:
+      return v1::EVENT_KIND_ATTEMPT_FAILED;
+    case JobEvent::kRetry:
+      return v1::EVENT_KIND_RETRIED;
+    case JobEvent::kGiveUp:
+      return v1::EVENT_KIND_FAILED;
+    case JobEvent::kCancel:
+      return v1::EVENT_KIND_CANCELLED;
+    case JobEvent::kGone:
+      return v1::EVENT_KIND_LEFT;
+    case JobEvent::kNote:
+      return v1::EVENT_KIND_NOTE;
+    case JobEvent::kPause:
+      return v1::EVENT_KIND_PAUSED;
+    case JobEvent::kResume:
+      return v1::EVENT_KIND_RESUMED;
+    case JobEvent::kAgain:
+      return v1::EVENT_KIND_REVIVED;
+    case JobEvent::kPreflight:
+      return v1::EVENT_KIND_PREFLIGHT;
+    case JobEvent::kUnplace:
+      return v1::EVENT_KIND_UNPLACED;
+  }
+  return v1::EVENT_KIND_UNSPECIFIED;
 }
 
 bool TakeStep(const v1::StepReport& step, v1::Job* job) {

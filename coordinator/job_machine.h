@@ -59,8 +59,10 @@ absl::StatusOr<v1::JobState> NextState(v1::JobState state, JobEvent event);
 // what it started from. Placements are the caller's to set.
 absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, v1::Job* job);
 
-// What happened without a change of state, among the job's events. No revision.
-void AddEvent(absl::string_view message, absl::Time now, v1::Job* job);
+// Among the job's events, numbered. No revision.
+void AddEvent(v1::EventKind kind, absl::string_view message, absl::Time now, v1::Job* job);
+// Drops the middle where there are more than kMaxJobEvents.
+void BoundEvents(v1::Job* job);
 
 bool IsEnded(v1::JobState state);
 bool HasAttempt(v1::JobState state);        // Some of its ranks may be there, or are about to be.
@@ -68,6 +70,7 @@ std::vector<v1::JobState> AllJobStates();   // Without UNSPECIFIED.
 std::vector<v1::JobState> LiveJobStates();  // Those that have not ended.
 std::string ShortName(v1::JobState state);  // "RUNNING"
 const char* NameOf(JobEvent event);
+v1::EventKind KindOf(JobEvent event);
 
 // Takes rank 0's report into the job: newest step, first loss, steady mallocs, peak. No revision. False (and
 // no change) for a report that is not newer than the last one.

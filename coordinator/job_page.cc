@@ -17,6 +17,7 @@ bool Before(const JobCursor& a, const JobCursor& b) {
 
 bool Wants(const JobQuery& query, const v1::Job& job) {
   if (!query.project.empty() && query.project != job.project()) return false;
+  if (!Matches(query.selector, job.labels())) return false;
   return query.states.empty() ||
          std::find(query.states.begin(), query.states.end(), job.state()) != query.states.end();
 }

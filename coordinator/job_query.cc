@@ -42,6 +42,9 @@ absl::StatusOr<JobQuery> QueryOf(const Caller& caller, const v1::ListJobsRequest
     }
     query.states.push_back(state);
   }
+  absl::StatusOr<Selector> selector = ParseSelector(request.selector());
+  if (!selector.ok()) return BadField("selector", selector.status().message());
+  query.selector = *std::move(selector);
   if (request.page_token().empty()) return query;
   const absl::StatusOr<JobCursor> cursor = DecodePageToken(request.page_token());
   if (!cursor.ok()) return BadField("page_token", cursor.status().message());

@@ -40,7 +40,12 @@ absl::Status CheckRequestId(const std::string& id) {
 
 // `request_id` is that of `job` already: whether the two ask for the same. (The store compares the specs.)
 bool AsksForThe(const v1::Job& job, const v1::SubmitJobRequest& request) {
-  return request.preemptible() == job.preemptible() &&
+  const absl::StatusOr<Labels> labels = CheckedLabels(request.labels());
+  const auto same = [](const v1::Label& a, const v1::Label& b) {
+    return a.key() == b.key() && a.value() == b.value();
+  };
+  return request.preemptible() == job.preemptible() && labels.ok() &&
+         std::equal(labels->begin(), labels->end(), job.labels().begin(), job.labels().end(), same) &&
          (request.project().empty() || request.project() == job.project()) &&
          std::equal(request.after().begin(), request.after().end(), job.after().begin(), job.after().end(),
                     [](const std::string& id, const v1::Job::After& after) { return id == after.job(); });
@@ -74,10 +79,7 @@ v1::Job NewJob(const std::string& id, const Caller& caller, const std::string& p
   job.set_submitter(caller.name);
   job.set_project(project);
   job.set_preemptible(request.preemptible());
-  auto* event = job.add_events();
-  event->set_unix_nanos(job.create_unix_nanos());
-  event->set_state(job.state());
-  event->set_message(kReason);
+  AddEvent(v1::EVENT_KIND_SUBMITTED, kReason, now, &job);
   return job;
 }
 
@@ -142,6 +144,8 @@ absl::Status JobService::Admit(const Caller& caller, const v1::SubmitJobRequest&
   FSDPD_RETURN_IF_ERROR(CheckSize(request.spec()));
   FSDPD_ASSIGN_OR_RETURN(const std::string project, ProjectOf(caller, request));
   FSDPD_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
+  const absl::StatusOr<Labels> labels = CheckedLabels(request.labels());
+  if (!labels.ok()) return BadField("labels", labels.status().message());
   if (!request.request_id().empty()) {
     // Before admission: what was accepted stays accepted, whatever nodes offer now.
     FSDPD_ASSIGN_OR_RETURN(auto earlier, parts_.store->FindRequest(request.request_id(), request.spec()));
@@ -164,6 +168,7 @@ absl::Status JobService::Admit(const Caller& caller, const v1::SubmitJobRequest&
     const std::string id = parts_.new_id(request.spec().name());
     v1::Job job = NewJob(id, caller, project, request, examined, parts_.clock->Wall());
     job.mutable_after()->Assign(after.begin(), after.end());
+    *job.mutable_labels() = *labels;
     stored = parts_.store->Insert(job);
     if (absl::IsFailedPrecondition(stored.status())) {  // Another was faster, and may have ended since.
       FSDPD_ASSIGN_OR_RETURN(const Violations since, FolderFaults(request.spec(), request.request_id()));

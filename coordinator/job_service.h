@@ -3,9 +3,9 @@
 // wire by errors.h.
 //
 // Unary handlers return within one tick of the reconciler plus one write; SearchPlans before its client stops
-// waiting, and one at a time. Streams (WatchJob, TailLogs, TraceJob) hold a thread each and are bounded by
-// kMaxReaderStreams; they look at their client and at the coordinator's stop every kStreamPoll, because the
-// synchronous API cannot wake a handler.
+// waiting, and one at a time. Streams (WatchJob, WatchEvents, TailLogs, TraceJob) hold a thread each and are
+// bounded by kMaxReaderStreams; they look at their client and at the coordinator's stop every kStreamPoll,
+// because the synchronous API cannot wake a handler.
 //
 // Thread-safe. Ownership: borrows everything in Parts.
 #pragma once
@@ -85,6 +85,11 @@ class JobService final : public v1::Coordinator::Service {
                           v1::CordonNodeResponse*) override;
   grpc::Status UncordonNode(grpc::ServerContext*, const v1::UncordonNodeRequest*,
                             v1::UncordonNodeResponse*) override;
+  grpc::Status ListEvents(grpc::ServerContext*, const v1::ListEventsRequest*,
+                          v1::ListEventsResponse*) override;
+  grpc::Status WatchEvents(grpc::ServerContext*, const v1::WatchEventsRequest*,
+                           grpc::ServerWriter<v1::WatchEventsResponse>*) override;
+  grpc::Status DrainNode(grpc::ServerContext*, const v1::DrainNodeRequest*, v1::DrainNodeResponse*) override;
   grpc::Status PreflightNode(grpc::ServerContext*, const v1::PreflightNodeRequest*,
                              v1::PreflightNodeResponse*) override;
   grpc::Status GetVersion(grpc::ServerContext*, const v1::GetVersionRequest*,
@@ -111,6 +116,9 @@ class JobService final : public v1::Coordinator::Service {
   absl::StatusOr<std::vector<v1::Job::After>> AfterOf(const v1::SubmitJobRequest& request);
   absl::Status Watch(grpc::ServerContext* context, const v1::WatchJobRequest& request,
                      grpc::ServerWriter<v1::WatchJobResponse>* writer);
+  absl::Status WatchFrom(grpc::ServerContext* context, const v1::WatchEventsRequest& request,
+                         grpc::ServerWriter<v1::WatchEventsResponse>* writer);
+  absl::StatusOr<EventPage> ReadEvents(const EventQuery& query) const;
   absl::StatusOr<v1::Job> Find(const std::string& id);
   std::vector<v1::Node> Nodes() const;  // By name.
   v1::Node NodeNamed(const std::string& name) const;

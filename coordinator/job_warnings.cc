@@ -18,7 +18,7 @@ bool TakeWarnings(const v1::StepReport& report, absl::Time now, v1::Job* job) {
     if (known.size() >= kMaxJobWarnings || std::count(known.begin(), known.end(), warning) > 0) continue;
     job->add_warnings(warning);
     job->set_revision(job->revision() + 1);
-    AddEvent(absl::StrCat("warning: ", warning), now, job);
+    AddEvent(v1::EVENT_KIND_WARNING, absl::StrCat("warning: ", warning), now, job);
     any = true;
   }
   return any;

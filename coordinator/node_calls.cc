@@ -19,6 +19,8 @@ v1::Node UnseenNode(const std::string& name) {
   return node;
 }
 
+constexpr int64_t kDrainSeconds = 600;  // As a pause.
+
 absl::Status CheckNode(const std::string& name) {
   if (name.empty()) return BadField("node", "is required: a name that ListNodes answered");
   const absl::Status status = CheckNodeName(name);
@@ -38,10 +40,13 @@ std::vector<v1::Node> JobService::Nodes() const {
   for (const auto& [name, cordon] : parts_.reconciler->cordons().All())
     *nodes.try_emplace(name, UnseenNode(name)).first->second.mutable_cordon() = cordon;
   for (const auto& job : parts_.board->Live()) {
-    if (job->stalled_since_unix_nanos() == 0) continue;
+    if (!HasAttempt(job->state())) continue;
     for (const v1::Job::Placement& placement : job->placements()) {
       const auto node = nodes.find(placement.node());
-      if (node != nodes.end()) node->second.add_stalled_jobs(job->id());
+      if (node == nodes.end()) continue;
+      if (job->stalled_since_unix_nanos() != 0) node->second.add_stalled_jobs(job->id());
+      if (node->second.cordon().has_drain())
+        node->second.mutable_cordon()->mutable_drain()->add_jobs(job->id());
     }
   }
   std::vector<v1::Node> by_name;
@@ -80,6 +85,23 @@ grpc::Status JobService::UncordonNode(grpc::ServerContext*, const v1::UncordonNo
   const absl::Status lifted = parts_.reconciler->Uncordon(request->node());
   if (absl::IsNotFound(lifted)) return ToGrpc(NodeNotFound(request->node()));
   if (!lifted.ok()) return ToGrpc(lifted);
+  *response->mutable_node() = NodeNamed(request->node());
+  return grpc::Status::OK;
+}
+
+grpc::Status JobService::DrainNode(grpc::ServerContext*, const v1::DrainNodeRequest* request,
+                                   v1::DrainNodeResponse* response) {
+  if (const absl::Status name = CheckNode(request->node()); !name.ok()) return ToGrpc(name);
+  if (request->reason().size() > kMaxReasonBytes)
+    return ToGrpc(BadField("reason", absl::StrCat("has more than ", kMaxReasonBytes, " characters")));
+  const int64_t seconds = request->has_grace_seconds() ? request->grace_seconds() : kDrainSeconds;
+  if (seconds < 1 || seconds > kMaxGraceSeconds)
+    return ToGrpc(
+        BadField("grace_seconds", absl::StrCat("must be 1 to ", kMaxGraceSeconds, ", is ", seconds)));
+  const absl::Status drained =
+      parts_.reconciler->Drain(request->node(), request->reason(), 1000 * seconds, request->force());
+  if (absl::IsNotFound(drained)) return ToGrpc(NodeNotFound(request->node()));
+  if (!drained.ok()) return ToGrpc(drained);
   *response->mutable_node() = NodeNamed(request->node());
   return grpc::Status::OK;
 }

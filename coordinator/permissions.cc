@@ -13,6 +13,8 @@ constexpr Permission kTable[] = {
     {"WatchJob", kViewer, kViewer, false},
     {"TailLogs", kViewer, kViewer, false},
     {"ListNodes", kViewer, kViewer, false},
+    {"ListEvents", kViewer, kViewer, false},
+    {"WatchEvents", kViewer, kViewer, false},
     // They change nothing, and a large plan takes seconds of the coordinator's time.
     {"ValidateJob", kSubmitter, kSubmitter, false},
     {"PlanJob", kSubmitter, kSubmitter, false},
@@ -27,6 +29,7 @@ constexpr Permission kTable[] = {
     {"TraceJob", kOperator, kSubmitter, true},
     {"CordonNode", kOperator, kOperator, true},
     {"UncordonNode", kOperator, kOperator, true},
+    {"DrainNode", kOperator, kOperator, true},
     // No job is placed there meanwhile, and a node that is too slow is cordoned.
     {"PreflightNode", kOperator, kOperator, true},
 };

@@ -28,7 +28,7 @@ namespace {
 
 // A step report of 16 jobs of 2,000 agents each fits many times; one agent's burst after a reconnect does
 // too.
-constexpr size_t kMaxEvents = 1 << 16;
+constexpr size_t kMaxQueued = 1 << 16;
 // A stop is sent again while its node has not answered.
 constexpr absl::Duration kStopRepeat = absl::Seconds(5);
 // How long an ended job's slots wait for an agent that never says "stopped".
@@ -52,13 +52,27 @@ int64_t GraceLeftMs(int64_t given_ms, int64_t at_unix_nanos, absl::Time wall) {
   return std::max<int64_t>(0, given_ms - std::max<int64_t>(0, passed_ms));
 }
 
+// What the change's event says beside its reason.
+void SayWhy(v1::Job* changed) {
+  v1::Job::Event* event = changed->mutable_events(changed->events_size() - 1);
+  const v1::EventKind kind = event->kind();
+  if (kind == v1::EVENT_KIND_ATTEMPT_FAILED || kind == v1::EVENT_KIND_FAILED) {
+    event->set_node(changed->failure().node());
+    event->set_cause(changed->failure().cause());
+  }
+  if (kind == v1::EVENT_KIND_PAUSED && !changed->pause().preempted_by().empty())
+    event->set_kind(v1::EVENT_KIND_PREEMPTED);
+  if (kind == v1::EVENT_KIND_PAUSED && !changed->pause().drained_from().empty())
+    event->set_kind(v1::EVENT_KIND_DRAINED);
+}
+
 }  // namespace
 
 Reconciler::Reconciler(ReconcilerOptions options, Parts parts)
     : options_(options),
       parts_(std::move(parts)),
       cordons_(parts_.store),
-      events_(kMaxEvents),
+      events_(kMaxQueued),
       lease_(options_.reattach_grace, options_.tick, parts_.clock->Now()) {}
 
 Reconciler::~Reconciler() { Stop(); }
@@ -68,7 +82,10 @@ absl::Status Reconciler::Load() {
   // What cannot be read is measured again.
   if (const auto nodes = parts_.store->Nodes(); nodes.ok()) {
     preflights_.Load(*nodes);
-    for (const v1::Node& node : nodes->nodes()) nodes_remembered_[node.name()] = kNoMark;
+    for (const v1::Node& node : nodes->nodes()) {
+      nodes_remembered_[node.name()] = {-1, false, false, node.preflight().unix_nanos(),
+                                        node.preflight().accepted()};
+    }
   }
   FSDPD_ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, parts_.store->LiveJobs());
   old_forgotten_ = lease_.now();  // Agents that are to forget them too have to come back first.
@@ -152,6 +169,7 @@ void Reconciler::RunTick(const std::deque<EventQueue::Event>& events) {
   TendStops();
   const bool all_noted = TendAwaiting();
   TendPreflights();
+  TendDrains();
   PlaceQueued();
   SaveRest();
   RememberNodes();
@@ -365,6 +383,7 @@ absl::StatusOr<v1::Job> Reconciler::After(const LiveJob& live, JobEvent event, c
   v1::Job next = live.job;
   FSDPD_RETURN_IF_ERROR(Apply(event, reason, parts_.clock->Wall(), &next));
   if (edit) edit(&next);
+  SayWhy(&next);
   return next;
 }
 

@@ -102,6 +102,9 @@ class Reconciler {
   // Likewise. NOT_FOUND for a node of which nothing is known.
   absl::Status Cordon(const std::string& node, const std::string& reason);
   absl::Status Uncordon(const std::string& node);
+  // Likewise; it goes on by itself (draining.cc). FAILED_PRECONDITION where a job there would lose all that
+  // it has trained.
+  absl::Status Drain(const std::string& node, const std::string& reason, int64_t grace_ms, bool force);
   const Cordons& cordons() const { return cordons_; }
   // Likewise: has the node measured. FAILED_PRECONDITION where it cannot be now.
   absl::Status Preflight(const std::string& node);
@@ -222,7 +225,8 @@ class Reconciler {
   using NodeMark = std::tuple<int64_t, bool, bool, int64_t, bool>;
   std::map<std::string, NodeMark> NodeMarks() const;
   void RememberNodes();
-  absl::Status StoreNodes();
+  // `all`: also those that are stored as they are, for the date.
+  absl::Status StoreNodes(bool all = false);
 
   // The job after `event` (and `edit`).
   absl::StatusOr<v1::Job> After(const LiveJob& live, JobEvent event, const std::string& reason,
@@ -292,6 +296,12 @@ class Reconciler {
   bool MayBeCordoned(const std::string& node) const;
   bool OthersFellSilentWith(const std::string& node) const;
 
+  // Draining (draining.cc).
+  std::vector<std::string> LosingBy(const std::string& node) const;
+  void TendDrains();
+  void HaveMove(LiveJob* live, const std::string& node, const v1::Cordon::Drain& drain);
+  bool IsEmpty(const std::string& node) const;
+
   AttemptFacts* FactsOf(const AttemptRef& ref);
   AttemptFacts* FactsOf(const v1::Job& job) { return FactsOf(AttemptRef{job.id(), job.attempt()}); }
   int64_t EndOf(const v1::Job& job, const AttemptFacts& facts) const;
@@ -318,9 +328,8 @@ class Reconciler {
   std::map<std::string, Measurement> measurements_;  // By node, while they run.
   int64_t newest_measurement_ = 0;                   // Its number.
   NodeStrikes strikes_;
-  AgentLease lease_;                                                 // And the tick's time.
-  static constexpr NodeMark kNoMark = {-1, false, false, 0, false};  // Unlike all that there are.
-  std::map<std::string, NodeMark> nodes_remembered_;                 // As they are stored.
+  AgentLease lease_;                                  // And the tick's time.
+  std::map<std::string, NodeMark> nodes_remembered_;  // As they are stored.
   absl::Time nodes_remembered_at_ = absl::InfinitePast();
   absl::Time nodes_dated_at_ = absl::InfinitePast();  // When all of them were.
   bool nodes_stored_ = true;

@@ -16,6 +16,7 @@ class LeadersStore : public StateStore {
   bool leads = true;
 
   int64_t generation() const override { return store_->generation(); }
+  const EventLog& events() const override { return store_->events(); }
   absl::StatusOr<std::optional<v1::Job>> FindRequest(const std::string& id,
                                                      const v1::JobSpec& spec) override {
     return store_->FindRequest(id, spec);
@@ -29,7 +30,7 @@ class LeadersStore : public StateStore {
     const absl::Status taken = Take();
     return taken.ok() ? store_->UpdateAll(jobs) : taken;
   }
-  absl::Status Delete(const std::string& id) override { return store_->Delete(id); }
+  absl::Status Delete(const std::string& id, const Events& news) override { return store_->Delete(id, news); }
   absl::StatusOr<std::vector<std::string>> ForgetEnded(const Retention& retention, absl::Time now,
                                                        int limit) override {
     return store_->ForgetEnded(retention, now, limit);
@@ -37,14 +38,16 @@ class LeadersStore : public StateStore {
   absl::StatusOr<v1::Job> Get(const std::string& id) override { return store_->Get(id); }
   absl::StatusOr<JobPage> List(const JobQuery& query) override { return store_->List(query); }
   absl::StatusOr<std::vector<v1::Job>> LiveJobs() override { return store_->LiveJobs(); }
-  absl::Status SetCordon(const std::string& node, const v1::Cordon& cordon) override {
-    return store_->SetCordon(node, cordon);
+  absl::Status SetCordon(const std::string& node, const v1::Cordon& cordon, const Events& news) override {
+    return store_->SetCordon(node, cordon, news);
   }
-  absl::Status RemoveCordon(const std::string& node) override { return store_->RemoveCordon(node); }
+  absl::Status RemoveCordon(const std::string& node, const Events& news) override {
+    return store_->RemoveCordon(node, news);
+  }
   absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons() override { return store_->Cordons(); }
-  absl::Status UpdateNodes(const v1::ListNodesResponse& changed,
-                           const std::vector<std::string>& gone) override {
-    return store_->UpdateNodes(changed, gone);
+  absl::Status UpdateNodes(const v1::ListNodesResponse& changed, const std::vector<std::string>& gone,
+                           const Events& news) override {
+    return store_->UpdateNodes(changed, gone, news);
   }
   absl::StatusOr<v1::ListNodesResponse> Nodes() override { return store_->Nodes(); }
 

@@ -153,6 +153,16 @@ grpc::Status StandbyApi::CordonNode(Context* c, const v1::CordonNodeRequest*, v1
 grpc::Status StandbyApi::UncordonNode(Context* c, const v1::UncordonNodeRequest*, v1::UncordonNodeResponse*) {
   return Redirect("UncordonNode", c);
 }
+grpc::Status StandbyApi::ListEvents(Context* c, const v1::ListEventsRequest*, v1::ListEventsResponse*) {
+  return Redirect("ListEvents", c);
+}
+grpc::Status StandbyApi::WatchEvents(Context* c, const v1::WatchEventsRequest*,
+                                     grpc::ServerWriter<v1::WatchEventsResponse>*) {
+  return Redirect("WatchEvents", c);
+}
+grpc::Status StandbyApi::DrainNode(Context* c, const v1::DrainNodeRequest*, v1::DrainNodeResponse*) {
+  return Redirect("DrainNode", c);
+}
 grpc::Status StandbyApi::PreflightNode(Context* c, const v1::PreflightNodeRequest*,
                                        v1::PreflightNodeResponse*) {
   return Redirect("PreflightNode", c);

@@ -76,6 +76,7 @@ void Reconciler::TakePause(const std::string& id, const std::string& reason, int
       held = Commit(&live, JobEvent::kNote, With("stays paused", reason), [](v1::Job* job) {
         job->mutable_pause()->set_resumes(false);
         job->mutable_pause()->clear_preempted_by();
+        job->mutable_pause()->clear_drained_from();
       });
     if (!held.ok()) return answer(held);
     return answer(Shown(live));
@@ -99,6 +100,7 @@ void Reconciler::TakePause(const std::string& id, const std::string& reason, int
       Commit(&live, again ? JobEvent::kNote : JobEvent::kPause, words, [&](v1::Job* job) {
         job->mutable_pause()->set_resumes(false);
         job->mutable_pause()->clear_preempted_by();
+        job->mutable_pause()->clear_drained_from();
         job->mutable_pause()->clear_unconfirmed();  // The next tick says anew why it waits, in place of this.
         if (again && !shorter) return;
         job->mutable_pause()->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
@@ -132,7 +134,9 @@ void Reconciler::TakeResume(const std::string& id, const std::string& reason, co
 // REQUIRES: PAUSED.
 absl::Status Reconciler::GoOn(LiveJob* live, const std::string& reason) {
   const int64_t step = live->job.pause().step();
-  const char* how = live->job.pause().preempted_by().empty() ? "resumed" : "waits for slots again";
+  const v1::Job::Pause& pause = live->job.pause();
+  const bool by_itself = !pause.preempted_by().empty() || !pause.drained_from().empty();
+  const char* how = by_itself ? "waits for slots again" : "resumed";
   const std::string from = step > 0 ? absl::StrCat(how, ", to go on after step ", step) : std::string(how);
   live->not_before = absl::InfinitePast();
   return Commit(live, JobEvent::kResume, With(from, reason));
@@ -202,7 +206,13 @@ absl::StatusOr<v1::Job> Reconciler::TakeDelete(const std::string& id) {
   // Stored, and not heard of here yet: it is being submitted.
   if (!IsEnded(job.state())) return Refused("JOB_NOT_ENDED", job, "deleted", "it has not ended");
   FSDPD_RETURN_IF_ERROR(ReleaseAwaiting(job));
-  FSDPD_RETURN_IF_ERROR(parts_.store->Delete(id));
+  v1::Event deleted;
+  deleted.set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
+  deleted.set_kind(v1::EVENT_KIND_DELETED);
+  deleted.set_job(id);
+  deleted.set_attempt(job.attempt());
+  deleted.set_message("deleted");
+  FSDPD_RETURN_IF_ERROR(parts_.store->Delete(id, {deleted}));
   LogInfo("job deleted job=%s", id);
   SendForget(id);
   return job;

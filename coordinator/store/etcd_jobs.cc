@@ -28,6 +28,7 @@ bool Wants(const JobQuery& query, const EtcdEntry& entry, const Place& place) {
   if (!states.empty() && std::find(states.begin(), states.end(), entry.state) == states.end()) return false;
   if (!query.folder.empty() && entry.folder != query.folder) return false;
   if (!query.project.empty() && entry.project != query.project) return false;
+  if (!Matches(query.selector, entry.labels)) return false;
   return !query.after_cursor || place < Place(query.cursor.create_unix_nanos, query.cursor.id);
 }
 
@@ -47,12 +48,14 @@ EtcdEntry EntryOf(const v1::Job& job) {
   entry.request_id = job.request_id();
   entry.folder = FolderOf(job.spec());
   entry.project = job.project();
+  entry.labels = job.labels();
   v1::Job kept;
   kept.set_state(job.state());
   kept.set_create_unix_nanos(job.create_unix_nanos());
   kept.set_end_unix_nanos(job.end_unix_nanos());
   kept.set_request_id(job.request_id());
   kept.set_project(job.project());
+  *kept.mutable_labels() = job.labels();
   if (!entry.folder.empty()) kept.mutable_spec()->mutable_checkpoint()->set_dir(entry.folder);
   entry.bytes = kept.SerializeAsString();
   return entry;
@@ -184,6 +187,21 @@ absl::StatusOr<v1::ListNodesResponse> EtcdJobs::Nodes() {
           absl::StrCat("state store: what is stored of node ", name, " cannot be read"));
   }
   return nodes;
+}
+
+std::string EtcdJobs::EventKey(int64_t sequence) const {
+  return absl::StrCat(Key("event/"), absl::Dec(sequence, absl::kZeroPad19));
+}
+
+absl::StatusOr<Events> EtcdJobs::AllEvents() {
+  std::map<std::string, std::string> values;
+  FSDPD_ASSIGN_OR_RETURN(values, Below("event/", nullptr));
+  Events events;
+  for (const auto& [sequence, bytes] : values) {
+    if (!events.emplace_back().ParseFromString(bytes))
+      return absl::DataLossError("state store: a stored event cannot be read");
+  }
+  return events;
 }
 
 absl::StatusOr<std::map<std::string, v1::Cordon>> EtcdJobs::Cordons() {

@@ -1,7 +1,7 @@
 // How jobs lie in etcd, below a prefix: "job/ID" has a job whole, "entry/ID" what the questions about many of
 // them need (a v1::Job with those fields alone), so that an answer reads entries and the few jobs in it. They
-// are written together. "node/NAME" has a node, "cordon/NAME" its cordon. "schema" counts the forms of all
-// this.
+// are written together. "node/NAME" has a node, "cordon/NAME" its cordon. "event/SEQUENCE" has an
+// event (event_log.h), with as many digits as all others. "schema" counts the forms of all this.
 //
 // A coordinator that leads reads entries once, as nobody else writes them; one that stands by reads them for
 // each list, all as of one revision.
@@ -26,6 +26,7 @@ struct EtcdEntry {
   int64_t create_unix_nanos = 0;
   int64_t end_nanos = 0;  // EndOf().
   std::string request_id, folder, project;
+  Labels labels;
   std::string bytes;  // As it is stored.
 };
 using EtcdIndex = std::map<std::string, EtcdEntry>;  // By id.
@@ -36,7 +37,7 @@ std::vector<std::string> IdsFor(const EtcdIndex& index, const JobQuery& query);
 
 class EtcdJobs {
  public:
-  static constexpr int64_t kSchema = 1;
+  static constexpr int64_t kSchema = 2;
 
   EtcdJobs(EtcdClient* etcd, std::string prefix) : etcd_(etcd), prefix_(std::move(prefix)) {}
 
@@ -44,6 +45,8 @@ class EtcdJobs {
   std::string JobKey(const std::string& id) const { return Key("job/" + id); }
   std::string EntryKey(const std::string& id) const { return Key("entry/" + id); }
   std::string NodeKey(const std::string& name) const { return Key("node/" + name); }
+
+  std::string EventKey(int64_t sequence) const;
 
   // 0 where nothing is stored. FAILED_PRECONDITION where it is newer than kSchema.
   absl::StatusOr<int64_t> ReadSchema();
@@ -57,6 +60,7 @@ class EtcdJobs {
   absl::StatusOr<v1::Job> Get(const std::string& id, int64_t* revision = nullptr);
   absl::StatusOr<v1::ListNodesResponse> Nodes();
   absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons();
+  absl::StatusOr<Events> AllEvents();  // In order.
 
  private:
   // All whose keys begin so, by what follows.

@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 #include <absl/time/clock.h>
+#include <absl/time/time.h>
 
 #include <algorithm>
 #include <set>
@@ -33,34 +34,13 @@ size_t BytesWithRoom(const v1::Job& job) {
 
 }  // namespace
 
-class EtcdStore::Turn {
- public:
-  explicit Turn(EtcdStore* store) : store_(store) {
-    MutexLock lock(&store_->mutex_);
-    while (store_->turn_taken_) store_->turn_over_.Wait(&store_->mutex_);
-    store_->turn_taken_ = true;
-  }
-  ~Turn() {
-    {
-      MutexLock lock(&store_->mutex_);
-      store_->turn_taken_ = false;
-    }
-    store_->turn_over_.Signal();
-  }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
-
- private:
-  EtcdStore* const store_;
-};
-
 class EtcdStore::Batch {
  public:
   explicit Batch(const EtcdJobs* keys) : keys_(keys) {}
 
   void PutJob(const v1::Job& job, const EtcdEntry* stored) {
     EtcdEntry entry = EntryOf(job);
-    Put(keys_->JobKey(job.id()), job.SerializeAsString());
+    Put(keys_->JobKey(job.id()), StoredBytes(job));
     if (stored != nullptr && stored->bytes == entry.bytes) return;
     Put(keys_->EntryKey(job.id()), entry.bytes);
     entries[job.id()] = std::move(entry);
@@ -78,13 +58,27 @@ class EtcdStore::Batch {
   }
   void Delete(const std::string& key) { ops.emplace_back().mutable_request_delete_range()->set_key(key); }
 
-  bool HasRoomFor(size_t bytes) const {
-    return ops.empty() || (ops.size() + 2 <= kBatchOps && bytes_ + bytes <= kBatchBytes);
+  void PutEvents(Events numbered, int64_t through) {
+    for (const v1::Event& event : numbered) Put(keys_->EventKey(event.sequence()), event.SerializeAsString());
+    events.insert(events.end(), numbered.begin(), numbered.end());
+    forget_through = through;
+  }
+  // Below the key, which is not deleted.
+  void DeleteBelow(const std::string& first, const std::string& end) {
+    etcd::DeleteRangeRequest* range = ops.emplace_back().mutable_request_delete_range();
+    range->set_key(first);
+    range->set_range_end(end);
+  }
+
+  bool HasRoomFor(size_t bytes, size_t events = 0) const {
+    return ops.empty() || (ops.size() + 2 + events <= kBatchOps && bytes_ + bytes <= kBatchBytes);
   }
 
   std::vector<etcd::RequestOp> ops;
   EtcdIndex entries;              // What the index has once it is written,
   std::set<std::string> deleted;  // and has no more.
+  Events events;                  // What the log has then,
+  int64_t forget_through = 0;     // and has no more.
 
  private:
   const EtcdJobs* keys_;
@@ -102,7 +96,7 @@ absl::StatusOr<std::unique_ptr<EtcdStore>> EtcdStore::Open(EtcdClient* etcd, con
 }
 
 absl::Status EtcdStore::Prepare() {
-  const Turn turn(this);
+  const Turns::Turn turn(&turns_);
   FSDPD_ASSIGN_OR_RETURN(const int64_t schema, jobs_.ReadSchema());
   etcd::RangeRequest request;
   request.set_key(jobs_.Key("written"));
@@ -112,6 +106,8 @@ absl::Status EtcdStore::Prepare() {
   Batch first(&jobs_);
   if (schema < EtcdJobs::kSchema) first.Put(jobs_.Key("schema"), absl::StrCat(EtcdJobs::kSchema));
   FSDPD_RETURN_IF_ERROR(Write(&first, "begin"));
+  FSDPD_ASSIGN_OR_RETURN(Events events, jobs_.AllEvents());
+  log_.Load(std::move(events), generation());
   int64_t revision = 0;
   EtcdIndex index;
   FSDPD_ASSIGN_OR_RETURN(index, jobs_.Load(&revision));
@@ -178,8 +174,20 @@ absl::Status EtcdStore::WriteAndAdopt(Batch* batch, const std::string& doing) {
   FSDPD_RETURN_IF_ERROR(Write(batch, doing));
   MutexLock lock(&mutex_);
   for (auto& [id, entry] : batch->entries) index_[id] = std::move(entry);
-  for (const std::string& id : batch->deleted) index_.erase(id);
+  for (const std::string& id : batch->deleted) {
+    index_.erase(id);
+    log_.ForgetJob(id);
+  }
+  if (!batch->events.empty()) log_.Append(std::move(batch->events), batch->forget_through);
   return absl::OkStatus();
+}
+
+void EtcdStore::AddEvents(const std::vector<const v1::Job*>& jobs, const Events& news, Batch* batch) const {
+  Events events = log_.Number(jobs, news);
+  if (events.empty()) return;
+  const int64_t through = log_.ForgetThrough(events, absl::FromUnixNanos(events.back().unix_nanos()));
+  if (through > 0) batch->DeleteBelow(jobs_.EventKey(0), jobs_.EventKey(through + 1));
+  batch->PutEvents(std::move(events), through);
 }
 
 bool EtcdStore::FolderHasAnother(const v1::Job& job) const {
@@ -205,7 +213,7 @@ absl::StatusOr<std::optional<v1::Job>> EtcdStore::FindRequest(const std::string&
     id = IdOfRequest(request_id);
   }
   if (id.empty()) return std::nullopt;
-  absl::StatusOr<v1::Job> stored = jobs_.Get(id);
+  absl::StatusOr<v1::Job> stored = Get(id);
   if (absl::IsNotFound(stored.status())) return std::nullopt;  // Deleted since.
   FSDPD_RETURN_IF_ERROR(stored.status());
   FSDPD_ASSIGN_OR_RETURN(v1::Job same, SameRequest(*std::move(stored), spec));
@@ -218,7 +226,7 @@ absl::StatusOr<Inserted> EtcdStore::Insert(const v1::Job& job) {
         absl::StrCat("state store: insert job ", job.id(), ": it has ", bytes,
                      " bytes with what it may come to, and etcd has room for ", kMaxJobBytes));
   }
-  const Turn turn(this);
+  const Turns::Turn turn(&turns_);
   bool asked_before = false;
   {
     MutexLock lock(&mutex_);
@@ -234,12 +242,13 @@ absl::StatusOr<Inserted> EtcdStore::Insert(const v1::Job& job) {
   }
   Batch batch(&jobs_);
   batch.PutJob(job, nullptr);
+  AddEvents({&job}, {}, &batch);
   FSDPD_RETURN_IF_ERROR(WriteAndAdopt(&batch, absl::StrCat("insert job ", job.id())));
   return Inserted{job, true};
 }
 
 absl::Status EtcdStore::Update(const v1::Job& job) {
-  const Turn turn(this);
+  const Turns::Turn turn(&turns_);
   Batch batch(&jobs_);
   {
     MutexLock lock(&mutex_);
@@ -248,38 +257,49 @@ absl::Status EtcdStore::Update(const v1::Job& job) {
     if (it->second.end_nanos > 0 && EndOf(job) == 0 && FolderHasAnother(job)) return FolderTaken(job);
     batch.PutJob(job, &it->second);
   }
+  AddEvents({&job}, {}, &batch);
   return WriteAndAdopt(&batch, absl::StrCat("update job ", job.id()));
 }
 
 absl::Status EtcdStore::UpdateAll(const std::vector<const v1::Job*>& jobs) {
-  const Turn turn(this);
+  const Turns::Turn turn(&turns_);
   Batch batch(&jobs_);
+  std::vector<const v1::Job*> in_batch;
+  size_t events = 0;  // At most, as some may be stored.
   absl::Status first_fault;
   // One that etcd finds too large, which is alone in its batch, keeps no other from being stored.
   const auto write = [&] {
+    AddEvents(in_batch, {}, &batch);
     const absl::Status written = WriteAndAdopt(&batch, absl::StrCat("update ", jobs.size(), " jobs"));
     batch = Batch(&jobs_);
+    in_batch.clear();
+    events = 0;
     first_fault.Update(written);
     return written.ok() || absl::IsResourceExhausted(written);
   };
   for (const v1::Job* job : jobs) {
-    if (!batch.HasRoomFor(job->ByteSizeLong()) && !write()) return first_fault;
+    const size_t with_it = events + log_.Number({job}, {}).size();
+    if (!batch.HasRoomFor(job->ByteSizeLong(), with_it + 1) && !write()) return first_fault;
     MutexLock lock(&mutex_);
     const auto it = index_.find(job->id());
-    if (it != index_.end()) batch.PutJob(*job, &it->second);
+    if (it == index_.end()) continue;
+    batch.PutJob(*job, &it->second);
+    in_batch.push_back(job);
+    events = in_batch.size() == 1 ? log_.Number({job}, {}).size() : with_it;
   }
   write();
   return first_fault;
 }
 
-absl::Status EtcdStore::Delete(const std::string& id) {
-  const Turn turn(this);
+absl::Status EtcdStore::Delete(const std::string& id, const Events& news) {
+  const Turns::Turn turn(&turns_);
   {
     MutexLock lock(&mutex_);
     if (index_.count(id) == 0) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
   }
   Batch batch(&jobs_);
   batch.DeleteJob(id);
+  AddEvents({}, news, &batch);
   return WriteAndAdopt(&batch, absl::StrCat("delete job ", id));
 }
 
@@ -287,7 +307,7 @@ absl::StatusOr<std::vector<std::string>> EtcdStore::ForgetEnded(const Retention&
                                                                 int limit) {
   const int64_t before =
       retention.time == absl::InfiniteDuration() ? 0 : absl::ToUnixNanos(now - retention.time);
-  const Turn turn(this);
+  const Turns::Turn turn(&turns_);
   std::vector<std::pair<int64_t, std::string>> ended;
   {
     MutexLock lock(&mutex_);
@@ -316,7 +336,11 @@ absl::StatusOr<std::vector<std::string>> EtcdStore::ForgetEnded(const Retention&
   return gone;
 }
 
-absl::StatusOr<v1::Job> EtcdStore::Get(const std::string& id) { return jobs_.Get(id); }
+absl::StatusOr<v1::Job> EtcdStore::Get(const std::string& id) {
+  FSDPD_ASSIGN_OR_RETURN(v1::Job job, jobs_.Get(id));
+  log_.AddTo(&job);
+  return job;
+}
 
 absl::StatusOr<JobPage> EtcdStore::List(const JobQuery& query) {
   std::vector<std::string> ids;
@@ -324,7 +348,9 @@ absl::StatusOr<JobPage> EtcdStore::List(const JobQuery& query) {
     MutexLock lock(&mutex_);
     ids = IdsFor(index_, query);
   }
-  return jobs_.Read(ids, query.limit, query.max_bytes);
+  FSDPD_ASSIGN_OR_RETURN(JobPage page, jobs_.Read(ids, query.limit, query.max_bytes));
+  for (v1::Job& job : page.jobs) log_.AddTo(&job);
+  return page;
 }
 
 absl::StatusOr<std::vector<v1::Job>> EtcdStore::LiveJobs() {
@@ -337,48 +363,57 @@ absl::StatusOr<std::vector<v1::Job>> EtcdStore::LiveJobs() {
   }
   std::reverse(ids.begin(), ids.end());
   FSDPD_ASSIGN_OR_RETURN(JobPage all, jobs_.Read(ids, SIZE_MAX, SIZE_MAX));
+  for (v1::Job& job : all.jobs) log_.AddTo(&job);
   return std::move(all.jobs);
 }
 
-absl::Status EtcdStore::Put(const std::string& name, const std::string& value, const std::string& doing) {
-  const Turn turn(this);
+absl::Status EtcdStore::SetCordon(const std::string& node, const v1::Cordon& cordon, const Events& news) {
+  const Turns::Turn turn(&turns_);
   Batch batch(&jobs_);
-  batch.Put(jobs_.Key(name), value);
-  return Write(&batch, doing);
+  batch.Put(jobs_.Key("cordon/" + node), cordon.SerializeAsString());
+  AddEvents({}, news, &batch);
+  return WriteAndAdopt(&batch, "cordon " + node);
 }
 
-absl::Status EtcdStore::SetCordon(const std::string& node, const v1::Cordon& cordon) {
-  return Put("cordon/" + node, cordon.SerializeAsString(), "cordon " + node);
-}
-
-absl::Status EtcdStore::RemoveCordon(const std::string& node) {
-  const Turn turn(this);
+absl::Status EtcdStore::RemoveCordon(const std::string& node, const Events& news) {
+  const Turns::Turn turn(&turns_);
   Batch batch(&jobs_);
   batch.Delete(jobs_.Key("cordon/" + node));
-  return Write(&batch, "uncordon " + node);
+  AddEvents({}, news, &batch);
+  return WriteAndAdopt(&batch, "uncordon " + node);
 }
 
 absl::StatusOr<std::map<std::string, v1::Cordon>> EtcdStore::Cordons() { return jobs_.Cordons(); }
 
+// Each node's event goes with it, so that a part of many is whole too.
 absl::Status EtcdStore::UpdateNodes(const v1::ListNodesResponse& changed,
-                                    const std::vector<std::string>& gone) {
-  const Turn turn(this);
+                                    const std::vector<std::string>& gone, const Events& news) {
+  std::map<std::string, Events> of_node;
+  for (const v1::Event& event : news) of_node[event.node()].push_back(event);
+  const Turns::Turn turn(&turns_);
   Batch batch(&jobs_);
-  const auto make_room = [&](size_t bytes) -> absl::Status {
-    if (batch.HasRoomFor(bytes)) return absl::OkStatus();
-    FSDPD_RETURN_IF_ERROR(Write(&batch, "store the nodes"));
+  Events told;
+  const auto write = [&] {
+    AddEvents({}, std::exchange(told, {}), &batch);
+    const absl::Status written = WriteAndAdopt(&batch, "store the nodes");
     batch = Batch(&jobs_);
+    return written;
+  };
+  const auto make_room = [&](const std::string& node, size_t bytes) -> absl::Status {
+    const Events& its = of_node[node];
+    if (!batch.HasRoomFor(bytes, told.size() + its.size() + 1)) FSDPD_RETURN_IF_ERROR(write());
+    told.insert(told.end(), its.begin(), its.end());
     return absl::OkStatus();
   };
   for (const v1::Node& node : changed.nodes()) {
-    FSDPD_RETURN_IF_ERROR(make_room(node.ByteSizeLong()));
+    FSDPD_RETURN_IF_ERROR(make_room(node.name(), node.ByteSizeLong()));
     batch.Put(jobs_.NodeKey(node.name()), node.SerializeAsString());
   }
   for (const std::string& name : gone) {
-    FSDPD_RETURN_IF_ERROR(make_room(0));
+    FSDPD_RETURN_IF_ERROR(make_room(name, 0));
     batch.Delete(jobs_.NodeKey(name));
   }
-  return batch.ops.empty() ? absl::OkStatus() : Write(&batch, "store the nodes");
+  return write();
 }
 
 absl::StatusOr<v1::ListNodesResponse> EtcdStore::Nodes() { return jobs_.Nodes(); }

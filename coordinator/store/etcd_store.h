@@ -18,6 +18,7 @@
 #include "coordinator/store/etcd_jobs.h"
 #include "coordinator/store/leadership.h"
 #include "coordinator/store/state_store.h"
+#include "coordinator/store/turns.h"
 
 namespace fsdpd {
 
@@ -30,26 +31,26 @@ class EtcdStore : public StateStore {
                                                          Leadership* leadership);
 
   int64_t generation() const override { return leadership_->generation(); }
+  const EventLog& events() const override { return log_; }
   absl::StatusOr<std::optional<v1::Job>> FindRequest(const std::string& request_id,
                                                      const v1::JobSpec& spec) override;
   absl::StatusOr<Inserted> Insert(const v1::Job& job) override;
   absl::Status Update(const v1::Job& job) override;
   absl::Status UpdateAll(const std::vector<const v1::Job*>& jobs) override;
-  absl::Status Delete(const std::string& id) override;
+  absl::Status Delete(const std::string& id, const Events& news = {}) override;
   absl::StatusOr<std::vector<std::string>> ForgetEnded(const Retention& retention, absl::Time now,
                                                        int limit) override;
   absl::StatusOr<v1::Job> Get(const std::string& id) override;
   absl::StatusOr<JobPage> List(const JobQuery& query) override;
   absl::StatusOr<std::vector<v1::Job>> LiveJobs() override;
-  absl::Status SetCordon(const std::string& node, const v1::Cordon& cordon) override;
-  absl::Status RemoveCordon(const std::string& node) override;
+  absl::Status SetCordon(const std::string& node, const v1::Cordon& cordon, const Events& news = {}) override;
+  absl::Status RemoveCordon(const std::string& node, const Events& news = {}) override;
   absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons() override;
-  absl::Status UpdateNodes(const v1::ListNodesResponse& changed,
-                           const std::vector<std::string>& gone) override;
+  absl::Status UpdateNodes(const v1::ListNodesResponse& changed, const std::vector<std::string>& gone,
+                           const Events& news = {}) override;
   absl::StatusOr<v1::ListNodesResponse> Nodes() override;
 
  private:
-  class Turn;   // One writes at a time.
   class Batch;  // Of a transaction.
 
   EtcdStore(EtcdClient* etcd, const std::string& prefix, Leadership* leadership);
@@ -57,7 +58,7 @@ class EtcdStore : public StateStore {
   // REQUIRES: the turn.
   absl::Status Write(Batch* batch, const std::string& doing);
   absl::Status WriteAndAdopt(Batch* batch, const std::string& doing);
-  absl::Status Put(const std::string& name, const std::string& value, const std::string& doing);
+  void AddEvents(const std::vector<const v1::Job*>& jobs, const Events& news, Batch* batch) const;
   // Why `job` cannot be there beside the others; of those that have not ended.
   bool FolderHasAnother(const v1::Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string IdOfRequest(const std::string& request_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -66,9 +67,9 @@ class EtcdStore : public StateStore {
   EtcdJobs jobs_;
   Leadership* const leadership_;
 
+  Turns turns_;
+  EventLog log_;
   Mutex mutex_;
-  CondVar turn_over_;
-  bool turn_taken_ ABSL_GUARDED_BY(mutex_) = false;
   EtcdIndex index_ ABSL_GUARDED_BY(mutex_);
   // Of who has the turn.
   int64_t writes_ = 0;

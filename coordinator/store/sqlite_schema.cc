@@ -60,6 +60,12 @@ constexpr const char* kSchemas[] = {
     name TEXT PRIMARY KEY NOT NULL,
     node BLOB NOT NULL        -- fsdpd.v1.Node
   );
+)sql",
+    R"sql(
+  CREATE TABLE events (       -- Those of jobs that are stored with them move here when the job changes.
+    sequence INTEGER PRIMARY KEY NOT NULL,
+    event BLOB NOT NULL       -- fsdpd.v1.Event
+  );
 )sql"};
 constexpr int64_t kSchemaVersion = std::size(kSchemas);
 // Of jobs that were stored before:

@@ -26,23 +26,7 @@ namespace {
 // Four values each, and two of a node; a statement may bind 32,766.
 constexpr size_t kJobsPerUpdate = 4096;
 constexpr int kNodesPerUpdate = 4096;
-
-// At most `limit` of them, and none more once they have `max_bytes`: what is not wanted is not read.
-absl::StatusOr<JobPage> ReadJobs(Statement* statement, size_t limit, size_t max_bytes,
-                                 absl::string_view doing) {
-  JobPage page;
-  size_t bytes = 0;
-  int rc;
-  while ((rc = statement->Step()) == SQLITE_ROW) {
-    page.more = page.jobs.size() >= limit || bytes >= max_bytes;
-    if (page.more) return page;
-    const std::string blob = statement->Blob(0);
-    bytes += blob.size();
-    FSDPD_ASSIGN_OR_RETURN(page.jobs.emplace_back(), ParseJob(blob));
-  }
-  if (rc != SQLITE_DONE) return StatusOf(statement->db(), rc, doing);
-  return page;
-}
+constexpr size_t kEventsPerInsert = 4096;
 
 absl::StatusOr<int> TakeLock(const std::string& path) {
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
@@ -101,6 +85,7 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string
                          QueryInt(store->handle_->db, "SELECT value FROM counters WHERE name = 'generation'",
                                   "read the generation"));
   store->generation_ = last + 1;
+  FSDPD_RETURN_IF_ERROR(store->LoadEvents());
   const absl::Status counted = store->CountThisLife();
   if (counted.ok()) return store;
   if (!absl::IsResourceExhausted(counted) && !absl::IsUnavailable(counted)) return counted;
@@ -131,6 +116,89 @@ absl::Status SqliteStore::CountThisLife() {
   return absl::OkStatus();
 }
 
+// At most `limit` of them, and none more once they have `max_bytes`: what is not wanted is not read.
+absl::StatusOr<JobPage> SqliteStore::ReadJobs(Statement* statement, size_t limit, size_t max_bytes,
+                                              absl::string_view doing, const Selector& selector) const {
+  JobPage page;
+  size_t bytes = 0;
+  int rc;
+  while ((rc = statement->Step()) == SQLITE_ROW) {
+    const std::string blob = statement->Blob(0);
+    FSDPD_ASSIGN_OR_RETURN(v1::Job job, ReadJob(blob));
+    if (!Matches(selector, job.labels())) continue;
+    page.more = page.jobs.size() >= limit || bytes >= max_bytes;
+    if (page.more) return page;
+    bytes += blob.size();
+    page.jobs.push_back(std::move(job));
+  }
+  if (rc != SQLITE_DONE) return StatusOf(statement->db(), rc, doing);
+  return page;
+}
+
+absl::StatusOr<v1::Job> SqliteStore::ReadJob(const std::string& blob) const {
+  FSDPD_ASSIGN_OR_RETURN(v1::Job job, ParseJob(blob));
+  log_.AddTo(&job);
+  return job;
+}
+
+absl::Status SqliteStore::LoadEvents() {
+  Events events;
+  Statement select(handle_->db, "SELECT event FROM events ORDER BY sequence");
+  int rc;
+  while ((rc = select.Step()) == SQLITE_ROW) {
+    if (!events.emplace_back().ParseFromString(select.Blob(0)))
+      return absl::DataLossError("state store: a stored event cannot be read");
+  }
+  if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, "read the events");
+  log_.Load(std::move(events), generation_);
+  return absl::OkStatus();
+}
+
+// Readers of jobs may see for a moment what cannot be committed, those of events never: the log gets them
+// last.
+absl::Status SqliteStore::Write(const std::vector<const v1::Job*>& jobs, const Events& news,
+                                const std::string& doing, const std::function<absl::Status()>& write) {
+  const Turns::Turn turn(&turns_);
+  // One that could not even be taken back: what is written now would go with it.
+  if (sqlite3_get_autocommit(handle_->db) == 0)
+    FSDPD_RETURN_IF_ERROR(Execute(handle_->db, "ROLLBACK", doing));
+  FSDPD_RETURN_IF_ERROR(CountThisLife());
+  Events events = log_.Number(jobs, news);
+  if (events.empty()) return write();  // One statement is one transaction.
+  const int64_t forget_through = log_.ForgetThrough(events, absl::FromUnixNanos(events.back().unix_nanos()));
+  FSDPD_RETURN_IF_ERROR(Execute(handle_->db, "BEGIN IMMEDIATE", doing));
+  absl::Status done = write();
+  if (done.ok()) done = StoreEvents(events, forget_through);
+  if (done.ok()) done = Execute(handle_->db, "COMMIT", doing);
+  if (!done.ok()) {
+    // Of some errors SQLite has done so itself.
+    Execute(handle_->db, "ROLLBACK", doing).IgnoreError();
+    return done;
+  }
+  log_.Append(std::move(events), forget_through);
+  return absl::OkStatus();
+}
+
+absl::Status SqliteStore::StoreEvents(const Events& events, int64_t forget_through) {
+  for (size_t begin = 0; begin < events.size(); begin += kEventsPerInsert) {
+    const size_t end = std::min(events.size(), begin + kEventsPerInsert);
+    std::string rows = "(?,?)";
+    for (size_t i = begin + 1; i < end; ++i) rows += ",(?,?)";
+    Statement insert(handle_->db, absl::StrCat("INSERT INTO events (sequence, event) VALUES ", rows));
+    for (size_t i = begin; i < end; ++i) {
+      insert.BindInt(events[i].sequence());
+      insert.BindBlob(events[i].SerializeAsString());
+    }
+    const int rc = insert.Step();
+    if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, "store events");
+  }
+  if (forget_through == 0) return absl::OkStatus();
+  Statement forget(handle_->db, "DELETE FROM events WHERE sequence <= ?");
+  forget.BindInt(forget_through);
+  const int rc = forget.Step();
+  return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(handle_->db, rc, "forget old events");
+}
+
 absl::StatusOr<std::optional<v1::Job>> SqliteStore::FindRequest(const std::string& request_id,
                                                                 const v1::JobSpec& spec) {
   Statement select(handle_->db, "SELECT job FROM jobs WHERE request_id = ?");
@@ -138,15 +206,15 @@ absl::StatusOr<std::optional<v1::Job>> SqliteStore::FindRequest(const std::strin
   const int rc = select.Step();
   if (rc == SQLITE_DONE) return std::nullopt;
   if (rc != SQLITE_ROW) return StatusOf(handle_->db, rc, absl::StrCat("read request ", request_id));
-  FSDPD_ASSIGN_OR_RETURN(v1::Job stored, ParseJob(select.Blob(0)));
+  FSDPD_ASSIGN_OR_RETURN(v1::Job stored, ReadJob(select.Blob(0)));
   FSDPD_ASSIGN_OR_RETURN(stored, SameRequest(std::move(stored), spec));
   return std::optional<v1::Job>(std::move(stored));
 }
 
 absl::StatusOr<Inserted> SqliteStore::Insert(const v1::Job& job) {
-  FSDPD_RETURN_IF_ERROR(CountThisLife());
-  bool folder_taken = false;
-  {
+  bool folder_taken = false, known_request = false;
+  const std::string doing = absl::StrCat("insert job ", job.id());
+  const absl::Status stored = Write({&job}, {}, doing, [&]() -> absl::Status {
     Statement insert(
         handle_->db,
         "INSERT INTO jobs (id, state, create_nanos, request_id, job, end_nanos, folder, project) SELECT "
@@ -156,82 +224,88 @@ absl::StatusOr<Inserted> SqliteStore::Insert(const v1::Job& job) {
     insert.BindInt(job.state());
     insert.BindInt(job.create_unix_nanos());
     insert.BindTextOrNull(job.request_id());
-    insert.BindBlob(job.SerializeAsString());
+    insert.BindBlob(StoredBytes(job));
     insert.BindInt(EndOf(job));
     insert.BindTextOrNull(FolderOf(job.spec()));
     insert.BindTextOrNull(job.project());
     int rc = insert.Step();
     const bool inserted = rc == SQLITE_ROW;
-    if (inserted) rc = insert.Step();  // The commit happens in the last step.
-    if (inserted && rc == SQLITE_DONE) return Inserted{job, true};
+    if (inserted) rc = insert.Step();  // Without events, the commit happens in the last step.
+    if (inserted && rc == SQLITE_DONE) return absl::OkStatus();
     folder_taken = rc == SQLITE_DONE;
-    if (!folder_taken && (rc != SQLITE_CONSTRAINT_UNIQUE || job.request_id().empty())) {
-      return StatusOf(handle_->db, rc, absl::StrCat("insert job ", job.id()));
-    }
-  }
-  if (folder_taken && job.request_id().empty()) return FolderTaken(job);
+    known_request = rc == SQLITE_CONSTRAINT_UNIQUE && !job.request_id().empty();
+    return folder_taken ? FolderTaken(job) : StatusOf(handle_->db, rc, doing);
+  });
+  if (stored.ok()) return Inserted{job, true};
+  if (!known_request && (!folder_taken || job.request_id().empty())) return stored;
   // The unique request id decided, in the insert's own transaction. Where its job was deleted since, the
   // caller's next try finds nobody in its way.
-  FSDPD_ASSIGN_OR_RETURN(std::optional<v1::Job> stored, FindRequest(job.request_id(), job.spec()));
-  if (!stored.has_value() && folder_taken) return FolderTaken(job);
-  if (!stored.has_value()) return absl::AlreadyExistsError(absl::StrCat("job id ", job.id(), " is in use"));
-  return Inserted{std::move(*stored), false};
+  FSDPD_ASSIGN_OR_RETURN(std::optional<v1::Job> earlier, FindRequest(job.request_id(), job.spec()));
+  if (!earlier.has_value() && folder_taken) return FolderTaken(job);
+  if (!earlier.has_value()) return absl::AlreadyExistsError(absl::StrCat("job id ", job.id(), " is in use"));
+  return Inserted{std::move(*earlier), false};
 }
 
 absl::Status SqliteStore::Update(const v1::Job& job) {
-  FSDPD_RETURN_IF_ERROR(CountThisLife());
-  // RETURNING instead of sqlite3_changes(), which another thread's statement may have set meanwhile.
-  Statement update(
-      handle_->db,
-      "UPDATE jobs SET state = ?1, job = ?2, end_nanos = ?3 WHERE id = ?4 AND (?3 > 0 OR end_nanos "
-      "= 0 OR NOT EXISTS (SELECT 1 FROM jobs AS other WHERE other.folder = jobs.folder AND "
-      "other.end_nanos = 0)) RETURNING 1");
-  update.BindInt(job.state());
-  update.BindBlob(job.SerializeAsString());
-  update.BindInt(EndOf(job));
-  update.BindText(job.id());
-  int rc = update.Step();
-  if (rc == SQLITE_DONE) {
-    FSDPD_RETURN_IF_ERROR(Get(job.id()).status());
-    return FolderTaken(job);
-  }
-  if (rc == SQLITE_ROW) rc = update.Step();  // The commit happens in the last step.
-  return rc == SQLITE_DONE ? absl::OkStatus()
-                           : StatusOf(handle_->db, rc, absl::StrCat("update job ", job.id()));
-}
-
-// One statement is one transaction; BEGIN and COMMIT would take in what other threads store meanwhile.
-absl::Status SqliteStore::UpdateAll(const std::vector<const v1::Job*>& jobs) {
-  FSDPD_RETURN_IF_ERROR(CountThisLife());
-  for (size_t begin = 0; begin < jobs.size(); begin += kJobsPerUpdate) {
-    const size_t end = std::min(jobs.size(), begin + kJobsPerUpdate);
-    std::string rows = "(?,?,?,?)";
-    for (size_t i = begin + 1; i < end; ++i) rows += ",(?,?,?,?)";
+  bool not_there = false;
+  const std::string doing = absl::StrCat("update job ", job.id());
+  const absl::Status stored = Write({&job}, {}, doing, [&] {
+    // RETURNING instead of sqlite3_changes(), which another thread's statement may have set meanwhile.
     Statement update(
         handle_->db,
-        absl::StrCat("UPDATE jobs SET state = new.column2, job = new.column3, end_nanos = new.column4 "
-                     "FROM (VALUES ",
-                     rows, ") AS new WHERE jobs.id = new.column1"));
-    for (size_t i = begin; i < end; ++i) {
-      update.BindText(jobs[i]->id());
-      update.BindInt(jobs[i]->state());
-      update.BindBlob(jobs[i]->SerializeAsString());
-      update.BindInt(EndOf(*jobs[i]));
-    }
-    const int rc = update.Step();
-    if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, absl::StrCat("update ", end - begin, " jobs"));
-  }
-  return absl::OkStatus();
+        "UPDATE jobs SET state = ?1, job = ?2, end_nanos = ?3 WHERE id = ?4 AND (?3 > 0 OR end_nanos "
+        "= 0 OR NOT EXISTS (SELECT 1 FROM jobs AS other WHERE other.folder = jobs.folder AND "
+        "other.end_nanos = 0)) RETURNING 1");
+    update.BindInt(job.state());
+    update.BindBlob(StoredBytes(job));
+    update.BindInt(EndOf(job));
+    update.BindText(job.id());
+    int rc = update.Step();
+    not_there = rc == SQLITE_DONE;
+    if (not_there) return FolderTaken(job);
+    if (rc == SQLITE_ROW) rc = update.Step();  // Without events, the commit happens in the last step.
+    return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(handle_->db, rc, doing);
+  });
+  if (not_there) FSDPD_RETURN_IF_ERROR(Get(job.id()).status());
+  return stored;
 }
 
-absl::Status SqliteStore::Delete(const std::string& id) {
-  FSDPD_RETURN_IF_ERROR(CountThisLife());
-  Statement remove(handle_->db, "DELETE FROM jobs WHERE id = ? RETURNING 1");
-  remove.BindText(id);
-  int rc = remove.Step();
-  if (rc == SQLITE_DONE) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
-  if (rc == SQLITE_ROW) rc = remove.Step();
-  return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(handle_->db, rc, absl::StrCat("delete job ", id));
+absl::Status SqliteStore::UpdateAll(const std::vector<const v1::Job*>& jobs) {
+  return Write(jobs, {}, absl::StrCat("update ", jobs.size(), " jobs"), [&]() -> absl::Status {
+    for (size_t begin = 0; begin < jobs.size(); begin += kJobsPerUpdate) {
+      const size_t end = std::min(jobs.size(), begin + kJobsPerUpdate);
+      std::string rows = "(?,?,?,?)";
+      for (size_t i = begin + 1; i < end; ++i) rows += ",(?,?,?,?)";
+      Statement update(
+          handle_->db,
+          absl::StrCat("UPDATE jobs SET state = new.column2, job = new.column3, end_nanos = new.column4 "
+                       "FROM (VALUES ",
+                       rows, ") AS new WHERE jobs.id = new.column1"));
+      for (size_t i = begin; i < end; ++i) {
+        update.BindText(jobs[i]->id());
+        update.BindInt(jobs[i]->state());
+        update.BindBlob(StoredBytes(*jobs[i]));
+        update.BindInt(EndOf(*jobs[i]));
+      }
+      const int rc = update.Step();
+      if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, absl::StrCat("update ", end - begin, " jobs"));
+    }
+    return absl::OkStatus();
+  });
+}
+
+absl::Status SqliteStore::Delete(const std::string& id, const Events& news) {
+  const std::string doing = absl::StrCat("delete job ", id);
+  FSDPD_RETURN_IF_ERROR(Write({}, news, doing, [&]() -> absl::Status {
+    Statement remove(handle_->db, "DELETE FROM jobs WHERE id = ? RETURNING 1");
+    remove.BindText(id);
+    int rc = remove.Step();
+    if (rc == SQLITE_DONE) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
+    if (rc == SQLITE_ROW) rc = remove.Step();
+    return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(handle_->db, rc, doing);
+  }));
+  log_.ForgetJob(id);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<std::string>> SqliteStore::ForgetEnded(const Retention& retention, absl::Time now,
@@ -253,6 +327,7 @@ absl::StatusOr<std::vector<std::string>> SqliteStore::ForgetEnded(const Retentio
     if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, "look for old jobs");
   }
   if (ids.empty()) return ids;
+  const Turns::Turn turn(&turns_);
   FSDPD_RETURN_IF_ERROR(CountThisLife());
   std::string places = "?";
   for (size_t i = 1; i < ids.size(); ++i) places += ",?";
@@ -260,6 +335,7 @@ absl::StatusOr<std::vector<std::string>> SqliteStore::ForgetEnded(const Retentio
   for (const std::string& id : ids) remove.BindText(id);
   const int rc = remove.Step();
   if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, "forget old jobs");
+  for (const std::string& id : ids) log_.ForgetJob(id);
   return ids;
 }
 
@@ -269,7 +345,7 @@ absl::StatusOr<v1::Job> SqliteStore::Get(const std::string& id) {
   const int rc = select.Step();
   if (rc == SQLITE_DONE) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
   if (rc != SQLITE_ROW) return StatusOf(handle_->db, rc, absl::StrCat("read job ", id));
-  return ParseJob(select.Blob(0));
+  return ReadJob(select.Blob(0));
 }
 
 absl::StatusOr<JobPage> SqliteStore::List(const JobQuery& query) {
@@ -278,15 +354,17 @@ absl::StatusOr<JobPage> SqliteStore::List(const JobQuery& query) {
   if (!query.folder.empty()) absl::StrAppend(&where, " AND folder = ?");
   if (!query.project.empty()) absl::StrAppend(&where, " AND project = ?");
   if (query.after_cursor) absl::StrAppend(&where, " AND (create_nanos, id) < (?, ?)");
+  // What labels leave of them is known once they are read.
+  const std::string limit = query.selector.empty() ? absl::StrCat(" LIMIT ", query.limit + 1) : "";
   Statement select(handle_->db, absl::StrCat("SELECT job FROM jobs WHERE ", where,
-                                             " ORDER BY create_nanos DESC, id DESC LIMIT ", query.limit + 1));
+                                             " ORDER BY create_nanos DESC, id DESC", limit));
   if (!query.folder.empty()) select.BindText(query.folder);
   if (!query.project.empty()) select.BindText(query.project);
   if (query.after_cursor) {
     select.BindInt(query.cursor.create_unix_nanos);
     select.BindText(query.cursor.id);
   }
-  return ReadJobs(&select, query.limit, query.max_bytes, "list jobs");
+  return ReadJobs(&select, query.limit, query.max_bytes, "list jobs", query.selector);
 }
 
 absl::StatusOr<std::vector<v1::Job>> SqliteStore::LiveJobs() {
@@ -296,21 +374,25 @@ absl::StatusOr<std::vector<v1::Job>> SqliteStore::LiveJobs() {
   return std::move(all.jobs);
 }
 
-absl::Status SqliteStore::SetCordon(const std::string& node, const v1::Cordon& cordon) {
-  FSDPD_RETURN_IF_ERROR(CountThisLife());
-  Statement insert(handle_->db, "INSERT OR REPLACE INTO cordons (node, cordon) VALUES (?,?)");
-  insert.BindText(node);
-  insert.BindBlob(cordon.SerializeAsString());
-  const int rc = insert.Step();
-  return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(handle_->db, rc, absl::StrCat("cordon ", node));
+absl::Status SqliteStore::SetCordon(const std::string& node, const v1::Cordon& cordon, const Events& news) {
+  const std::string doing = absl::StrCat("cordon ", node);
+  return Write({}, news, doing, [&] {
+    Statement insert(handle_->db, "INSERT OR REPLACE INTO cordons (node, cordon) VALUES (?,?)");
+    insert.BindText(node);
+    insert.BindBlob(cordon.SerializeAsString());
+    const int rc = insert.Step();
+    return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(handle_->db, rc, doing);
+  });
 }
 
-absl::Status SqliteStore::RemoveCordon(const std::string& node) {
-  FSDPD_RETURN_IF_ERROR(CountThisLife());
-  Statement remove(handle_->db, "DELETE FROM cordons WHERE node = ?");
-  remove.BindText(node);
-  const int rc = remove.Step();
-  return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(handle_->db, rc, absl::StrCat("uncordon ", node));
+absl::Status SqliteStore::RemoveCordon(const std::string& node, const Events& news) {
+  const std::string doing = absl::StrCat("uncordon ", node);
+  return Write({}, news, doing, [&] {
+    Statement remove(handle_->db, "DELETE FROM cordons WHERE node = ?");
+    remove.BindText(node);
+    const int rc = remove.Step();
+    return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(handle_->db, rc, doing);
+  });
 }
 
 absl::StatusOr<std::map<std::string, v1::Cordon>> SqliteStore::Cordons() {
@@ -326,8 +408,12 @@ absl::StatusOr<std::map<std::string, v1::Cordon>> SqliteStore::Cordons() {
 }
 
 absl::Status SqliteStore::UpdateNodes(const v1::ListNodesResponse& changed,
-                                      const std::vector<std::string>& gone) {
-  FSDPD_RETURN_IF_ERROR(CountThisLife());
+                                      const std::vector<std::string>& gone, const Events& news) {
+  return Write({}, news, "store the nodes", [&] { return WriteNodes(changed, gone); });
+}
+
+absl::Status SqliteStore::WriteNodes(const v1::ListNodesResponse& changed,
+                                     const std::vector<std::string>& gone) {
   for (int begin = 0; begin < changed.nodes_size(); begin += kNodesPerUpdate) {
     const int end = std::min(changed.nodes_size(), begin + kNodesPerUpdate);
     std::string rows = "(?,?)";

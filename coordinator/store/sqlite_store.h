@@ -17,15 +17,20 @@
 // nothing either: there is nothing of it that could be taken for this one's, as streams end with their
 // process. A new state needs room, and so does one of an older schema, which is brought to this one.
 //
-// Thread-safe without a lock of its own: every call is one statement, and SQLite serializes them (FULLMUTEX).
+// Thread-safe: SQLite serializes statements (FULLMUTEX), and writes take turns, since one that has events is
+// several statements in one transaction.
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 
 #include "coordinator/store/state_store.h"
+#include "coordinator/store/turns.h"
 
 namespace fsdpd {
+
+class Statement;
 
 class SqliteStore : public StateStore {
  public:
@@ -34,22 +39,23 @@ class SqliteStore : public StateStore {
   ~SqliteStore() override;
 
   int64_t generation() const override { return generation_; }
+  const EventLog& events() const override { return log_; }
   absl::StatusOr<std::optional<v1::Job>> FindRequest(const std::string& request_id,
                                                      const v1::JobSpec& spec) override;
   absl::StatusOr<Inserted> Insert(const v1::Job& job) override;
   absl::Status Update(const v1::Job& job) override;
   absl::Status UpdateAll(const std::vector<const v1::Job*>& jobs) override;
-  absl::Status Delete(const std::string& id) override;
+  absl::Status Delete(const std::string& id, const Events& news = {}) override;
   absl::StatusOr<std::vector<std::string>> ForgetEnded(const Retention& retention, absl::Time now,
                                                        int limit) override;
   absl::StatusOr<v1::Job> Get(const std::string& id) override;
   absl::StatusOr<JobPage> List(const JobQuery& query) override;
   absl::StatusOr<std::vector<v1::Job>> LiveJobs() override;
-  absl::Status SetCordon(const std::string& node, const v1::Cordon& cordon) override;
-  absl::Status RemoveCordon(const std::string& node) override;
+  absl::Status SetCordon(const std::string& node, const v1::Cordon& cordon, const Events& news = {}) override;
+  absl::Status RemoveCordon(const std::string& node, const Events& news = {}) override;
   absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons() override;
-  absl::Status UpdateNodes(const v1::ListNodesResponse& changed,
-                           const std::vector<std::string>& gone) override;
+  absl::Status UpdateNodes(const v1::ListNodesResponse& changed, const std::vector<std::string>& gone,
+                           const Events& news = {}) override;
   absl::StatusOr<v1::ListNodesResponse> Nodes() override;
 
  private:
@@ -57,8 +63,19 @@ class SqliteStore : public StateStore {
   explicit SqliteStore(std::unique_ptr<Handle> handle);
   absl::Status CheckIsThere() const;
   absl::Status CountThisLife();
+  absl::Status LoadEvents();
+  // `write`, and what of the events of `jobs` is new, and `news`: all of it or nothing.
+  absl::Status Write(const std::vector<const v1::Job*>& jobs, const Events& news, const std::string& doing,
+                     const std::function<absl::Status()>& write);
+  absl::Status WriteNodes(const v1::ListNodesResponse& changed, const std::vector<std::string>& gone);
+  absl::Status StoreEvents(const Events& events, int64_t forget_through);
+  absl::StatusOr<v1::Job> ReadJob(const std::string& blob) const;
+  absl::StatusOr<JobPage> ReadJobs(Statement* statement, size_t limit, size_t max_bytes,
+                                   absl::string_view doing, const Selector& selector = {}) const;
 
   std::unique_ptr<Handle> handle_;
+  Turns turns_;
+  EventLog log_;
   int64_t generation_ = 0;
   std::atomic<bool> counted_{
       false};  // The generation is on disk. Two may count it at once: it is one number.

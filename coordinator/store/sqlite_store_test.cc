@@ -219,11 +219,12 @@ TEST(SqliteStore, NodesOfASchemaThatHadThemInOneRowAreKept) {
   for (const char* name : {"a", "b"}) nodes.add_nodes()->set_name(name);
   sqlite3* db = nullptr;
   ASSERT_EQ(sqlite3_open(dir.File("fsdpd.db").c_str(), &db), SQLITE_OK);
-  ASSERT_EQ(sqlite3_exec(db,
-                         "DROP TABLE nodes; PRAGMA user_version=6; CREATE TABLE known_nodes "
-                         "(row INTEGER PRIMARY KEY CHECK (row = 1), nodes BLOB NOT NULL);",
-                         nullptr, nullptr, nullptr),
-            SQLITE_OK);
+  ASSERT_EQ(
+      sqlite3_exec(db,
+                   "DROP TABLE events; DROP TABLE nodes; PRAGMA user_version=6; CREATE TABLE known_nodes "
+                   "(row INTEGER PRIMARY KEY CHECK (row = 1), nodes BLOB NOT NULL);",
+                   nullptr, nullptr, nullptr),
+      SQLITE_OK);
   sqlite3_stmt* insert = nullptr;
   ASSERT_EQ(sqlite3_prepare_v2(db, "INSERT INTO known_nodes VALUES (1, ?)", -1, &insert, nullptr), SQLITE_OK);
   const std::string bytes = nodes.SerializeAsString();

@@ -12,6 +12,7 @@ namespace fsdpd {
 absl::StatusOr<v1::Job> ParseJob(const std::string& bytes) {
   v1::Job job;
   if (!job.ParseFromString(bytes)) return absl::DataLossError("state store: a stored job cannot be read");
+  NumberOldEvents(&job);
   return job;
 }
 

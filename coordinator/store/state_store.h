@@ -1,11 +1,14 @@
-// Where jobs, and cordons of nodes, live across restarts. An implementation owns durability and uniqueness,
-// nothing else: it does not know what a job's states mean, except which have ended.
+// Where jobs, cordons of nodes, and what has happened to both live across restarts. An implementation owns
+// durability and uniqueness, nothing else: it does not know what a job's states mean, except which have
+// ended.
 //
 // Contract for every implementation:
 //   * What changes something is on stable storage when it returns OK.
 //   * A request id names at most one job, for as long as that is stored; check and insert are one step.
 //   * A checkpoint folder (job_folder.h) has at most one job that has not ended, but for those that an
 //     earlier release stored; check and change are one step.
+//   * Events are stored with the change that they tell of, or not at all: those of a job that it is given are
+//     in it (Job.events, event_log.h), those of others beside it.
 //   * generation() is larger than in every earlier life that stored anything: it fences agents' streams.
 // Thread-safe. Errors: RESOURCE_EXHAUSTED when the disk is full, DATA_LOSS when what is stored cannot be
 // read, UNAVAILABLE for an I/O error, NOT_FOUND, ALREADY_EXISTS. After an error nothing of the call was
@@ -21,6 +24,8 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/job_labels.h"
+#include "coordinator/store/event_log.h"
 #include "proto/fsdpd/v1/coordinator.pb.h"
 
 namespace fsdpd {
@@ -38,6 +43,7 @@ struct JobQuery {
   std::vector<v1::JobState> states;  // Empty: all.
   std::string folder;                // As FolderOf() has it; empty: all.
   std::string project;               // Empty: all.
+  Selector selector;                 // Empty: all.
   bool after_cursor = false;         // False: from the newest job.
   JobCursor cursor;
 };
@@ -63,6 +69,8 @@ class StateStore {
   virtual ~StateStore() = default;
 
   virtual int64_t generation() const = 0;
+  // All that are stored, up to kMaxEvents. Who reads them changes nothing.
+  virtual const EventLog& events() const = 0;
 
   // The job that a request made, empty when there is none. ALREADY_EXISTS when its spec was another one.
   virtual absl::StatusOr<std::optional<v1::Job>> FindRequest(const std::string& request_id,
@@ -75,7 +83,8 @@ class StateStore {
   virtual absl::Status Update(const v1::Job& job) = 0;
   // Of jobs that are stored, together: few transactions, so that its cost does not grow by an fsync a job.
   virtual absl::Status UpdateAll(const std::vector<const v1::Job*>& jobs) = 0;
-  virtual absl::Status Delete(const std::string& id) = 0;
+  // `news`: what tells of it, here and below.
+  virtual absl::Status Delete(const std::string& id, const Events& news = {}) = 0;
   // Deletes ended jobs that are not to be kept, the first `limit` by their ends; the ids of those that are
   // gone, which may be fewer. `now`: the date.
   virtual absl::StatusOr<std::vector<std::string>> ForgetEnded(const Retention& retention, absl::Time now,
@@ -86,20 +95,21 @@ class StateStore {
   virtual absl::StatusOr<std::vector<v1::Job>> LiveJobs() = 0;
 
   // By node. One replaces another; to remove one that is not there changes nothing.
-  virtual absl::Status SetCordon(const std::string& node, const v1::Cordon& cordon) = 0;
-  virtual absl::Status RemoveCordon(const std::string& node) = 0;
+  virtual absl::Status SetCordon(const std::string& node, const v1::Cordon& cordon,
+                                 const Events& news = {}) = 0;
+  virtual absl::Status RemoveCordon(const std::string& node, const Events& news = {}) = 0;
   virtual absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons() = 0;
 
   // Of the nodes that are known: those of `changed` are stored, those of `gone` are no more, others stay as
   // they are.
-  virtual absl::Status UpdateNodes(const v1::ListNodesResponse& changed,
-                                   const std::vector<std::string>& gone) = 0;
+  virtual absl::Status UpdateNodes(const v1::ListNodesResponse& changed, const std::vector<std::string>& gone,
+                                   const Events& news = {}) = 0;
   virtual absl::StatusOr<v1::ListNodesResponse> Nodes() = 0;
 };
 
 // What implementations share.
 
-// DATA_LOSS.
+// DATA_LOSS. Without the events that the log has.
 absl::StatusOr<v1::Job> ParseJob(const std::string& bytes);
 // When it ended, as it is stored: 0 while it has not, and what says nothing of it has ended long ago.
 int64_t EndOf(const v1::Job& job);

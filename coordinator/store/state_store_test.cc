@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "base/temp_dir.h"
+#include "coordinator/job_machine.h"
 #include "coordinator/store/etcd_store.h"
 #include "coordinator/store/sqlite_store.h"
 #include "coordinator/testing/etcd_server.h"
@@ -116,6 +117,94 @@ TEST_P(StateStoreTest, KeepsJobsOverReopenAndGrowsItsGeneration) {
   ASSERT_TRUE(job.ok());
   EXPECT_EQ(job->reason(), "all ranks reported");
   EXPECT_EQ(store->LiveJobs()->size(), 1u);
+}
+
+v1::Event OfNode(const std::string& node) {
+  v1::Event event;
+  event.set_node(node);
+  event.set_kind(v1::EVENT_KIND_CORDONED);
+  return event;
+}
+
+// "job/number" or "node", in order.
+std::vector<std::string> EventsIn(const StateStore& store) {
+  std::vector<std::string> told;
+  const auto page = store.events().Read({});
+  EXPECT_TRUE(page.ok()) << page.status();
+  int64_t last = 0;
+  for (const v1::Event& event : page->events) {
+    EXPECT_GT(event.sequence(), last);
+    last = event.sequence();
+    told.push_back(event.number() > 0 ? absl::StrCat(event.job(), "/", event.number()) : event.node());
+  }
+  return told;
+}
+
+TEST_P(StateStoreTest, EventsAreStoredWithWhatTheyTellOfAndOutliveTheProcess) {
+  v1::Job job = MakeJob("a", 1), other = MakeJob("b", 2);
+  AddEvent(v1::EVENT_KIND_SUBMITTED, "admitted", absl::Now(), &job);
+  AddEvent(v1::EVENT_KIND_SUBMITTED, "admitted", absl::Now(), &other);
+  std::vector<std::string> told;
+  int64_t newest = 0;
+  {
+    auto store = Open();
+    ASSERT_TRUE(store->Insert(job).ok());
+    ASSERT_TRUE(store->Insert(other).ok());
+    AddEvent(v1::EVENT_KIND_NOTE, "waits", absl::Now(), &job);
+    ASSERT_TRUE(store->Update(job).ok());
+    ASSERT_TRUE(store->Update(job).ok());
+    AddEvent(v1::EVENT_KIND_NOTE, "waits", absl::Now(), &other);
+    ASSERT_TRUE(store->UpdateAll({&job, &other}).ok());
+    ASSERT_TRUE(store->SetCordon("n", {}, {OfNode("n")}).ok());
+    v1::ListNodesResponse nodes;
+    nodes.add_nodes()->set_name("m");
+    ASSERT_TRUE(store->UpdateNodes(nodes, {}, {OfNode("m")}).ok());
+    ASSERT_TRUE(store->RemoveCordon("n", {OfNode("n")}).ok());
+    EXPECT_TRUE(absl::IsNotFound(store->Delete("never", {OfNode("deleted")})));
+    ASSERT_TRUE(store->Delete("b", {OfNode("deleted")}).ok());
+    told = EventsIn(*store);
+    newest = store->events().newest();
+  }
+  EXPECT_EQ(told, (std::vector<std::string>{"a/1", "b/1", "a/2", "b/2", "n", "m", "n", "deleted"}));
+  auto store = Open();
+  EXPECT_EQ(EventsIn(*store), told);
+  EXPECT_EQ(store->events().newest(), newest);
+  EXPECT_EQ(store->Get("a")->SerializeAsString(), job.SerializeAsString());
+  EXPECT_EQ(store->LiveJobs()->at(0).events_size(), 2);
+  EXPECT_EQ(store->List({})->jobs[0].events_size(), 2);
+  AddEvent(v1::EVENT_KIND_NOTE, "goes on", absl::Now(), &job);
+  ASSERT_TRUE(store->Update(job).ok());
+  EXPECT_EQ(EventsIn(*store).back(), "a/3");
+}
+
+TEST_P(StateStoreTest, WhatIsNotStoredIsNotTold) {
+  auto store = Open();
+  v1::Job job = SavingJob("a", 1, v1::JOB_STATE_QUEUED, "/d");
+  AddEvent(v1::EVENT_KIND_SUBMITTED, "admitted", absl::Now(), &job);
+  ASSERT_TRUE(store->Insert(job).ok());
+  v1::Job taken = SavingJob("b", 2, v1::JOB_STATE_QUEUED, "/d");
+  AddEvent(v1::EVENT_KIND_SUBMITTED, "admitted", absl::Now(), &taken);
+  EXPECT_FALSE(store->Insert(taken).ok());
+  v1::Job never = MakeJob("c", 3);
+  AddEvent(v1::EVENT_KIND_NOTE, "waits", absl::Now(), &never);
+  EXPECT_FALSE(store->Update(never).ok());
+  EXPECT_EQ(EventsIn(*store), std::vector<std::string>{"a/1"});
+}
+
+TEST_P(StateStoreTest, ManyEventsOfManyJobsAreStoredTogetherAndOnce) {
+  auto store = Open();
+  std::vector<v1::Job> jobs;
+  for (int i = 0; i < 40; ++i) jobs.push_back(MakeJob(absl::StrCat("j", i), i));
+  std::vector<const v1::Job*> all;
+  for (v1::Job& job : jobs) {
+    ASSERT_TRUE(store->Insert(job).ok());
+    for (int i = 0; i < 7; ++i) AddEvent(v1::EVENT_KIND_NOTE, "a word", absl::Now(), &job);
+    all.push_back(&job);
+  }
+  ASSERT_TRUE(store->UpdateAll(all).ok());
+  ASSERT_TRUE(store->UpdateAll(all).ok());
+  EXPECT_EQ(EventsIn(*store).size(), 280u);
+  EXPECT_EQ(store->Get("j39")->events_size(), 7);
 }
 
 TEST_P(StateStoreTest, NodesAreChangedAndForgottenOneByOneAndOutliveTheProcess) {
@@ -380,7 +469,9 @@ TEST_P(StateStoreTest, WhatIsStoredIsWhatWasGiven) {
   v1::Job job = SavingJob("a", 1, v1::JOB_STATE_RUNNING, "/runs/7");
   job.set_project("vision");
   job.set_request_id("r");
-  for (int i = 0; i < 400; ++i) job.add_events()->set_message(std::string(1000, 'x'));
+  for (int i = 0; i < 400; ++i) job.add_warnings(std::string(1000, 'x'));
+  for (int i = 0; i < 70; ++i)
+    AddEvent(v1::EVENT_KIND_NOTE, std::string(1000, 'x'), absl::FromUnixSeconds(i), &job);
   Open()->Insert(job).IgnoreError();
   const auto store = Open();
   EXPECT_EQ(store->Get("a")->SerializeAsString(), job.SerializeAsString());

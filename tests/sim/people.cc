@@ -122,8 +122,9 @@ std::string People::SomeJob() {
 void People::AskSomething() {
   static constexpr const char* kAsked[] = {"cancel", "pause", "pause", "resume", "resume", "retry", "delete"};
   if (world_->dice.OneIn(5)) {
-    const int node = world_->dice.Below(static_cast<int>(nodes_.size()));
-    return Cordon(nodes_[static_cast<size_t>(node)], world_->dice.OneIn(2));
+    const std::string& node =
+        nodes_[static_cast<size_t>(world_->dice.Below(static_cast<int>(nodes_.size())))];
+    return world_->dice.OneIn(3) ? Drain(node) : Cordon(node, world_->dice.OneIn(2));
   }
   const std::string id = SomeJob();
   if (!id.empty()) Ask(kAsked[world_->dice.Below(7)], id);
@@ -187,6 +188,22 @@ void People::Cordon(const std::string& node, bool on) {
     world_->Tell(on ? "cordon " : "uncordon ", node, ": ", status.ok() ? "yes" : status.error_message());
   });
   if (answered && status.ok() && on) referee_->Cordoned(node, true);
+}
+
+void People::Drain(const std::string& node) {
+  v1::DrainNodeRequest request;
+  request.set_node(node);
+  request.set_grace_seconds(8);
+  request.set_force(world_->dice.OneIn(3));
+  grpc::Status status;
+  const bool answered = coordinator_->Call([&](JobService* service) {
+    referee_->AsksToDrain(node);
+    v1::DrainNodeResponse response;
+    status = service->DrainNode(nullptr, &request, &response);
+    world_->Tell("drain ", node, request.force() ? " with force: " : ": ",
+                 status.ok() ? "yes" : status.error_message());
+  });
+  if (answered && status.ok()) referee_->Cordoned(node, true);
 }
 
 void People::LetAllGoOn() {

@@ -44,6 +44,7 @@ class People {
   std::string SomeJob();
   void Ask(const std::string& what, const std::string& id);
   void Cordon(const std::string& node, bool on);
+  void Drain(const std::string& node);
 
   World* const world_;
   Coordinator* const coordinator_;

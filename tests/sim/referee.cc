@@ -193,7 +193,8 @@ void Referee::CheckShown(const v1::Job& job) {
   if (job.state() == v1::JOB_STATE_CANCELLING && !Has(asked_, job.id(), "cancel"))
     world_->Violate(absl::StrCat("job ", job.id(), " is cancelled, which nobody asked for"));
   const bool pauses = job.state() == v1::JOB_STATE_PAUSED || job.state() == v1::JOB_STATE_PAUSING;
-  if (pauses && job.pause().preempted_by().empty() && !Has(asked_, job.id(), "pause"))
+  const bool moves = drained_.count(job.pause().drained_from()) != 0;
+  if (pauses && !moves && job.pause().preempted_by().empty() && !Has(asked_, job.id(), "pause"))
     world_->Violate(absl::StrCat("job ", job.id(), " is paused, which nobody asked for"));
   for (const v1::SavedCheckpoint& saved : job.checkpoints()) {
     if (ranks_->Saved(job.spec().checkpoint().dir()).count(saved.step()) == 0)
@@ -305,6 +306,15 @@ void Referee::CheckLaunch(const v1::Job& job) {
   }
 }
 
+// Who takes the machine away then loses nothing.
+void Referee::SaidEmpty(const std::string& node) {
+  for (const auto& rank : ranks_->Alive()) {
+    if (rank->node() == node && !Silent(node))
+      world_->Violate(
+          absl::StrCat("node ", node, " is said to be empty, and ", ToString(rank->id()), " lives there"));
+  }
+}
+
 void Referee::CheckEnd(const v1::Job& job) {
   const std::set<std::string>& unknown = silent_at_launch_[{job.id(), job.attempt()}];
   for (const auto& rank : ranks_->Alive()) {
@@ -409,21 +419,22 @@ absl::Status JudgedStore::UpdateAll(const std::vector<const v1::Job*>& jobs) {
   return status;
 }
 
-absl::Status JudgedStore::Delete(const std::string& id) {
-  const absl::Status status = store_->Delete(id);
+absl::Status JudgedStore::Delete(const std::string& id, const Events& news) {
+  const absl::Status status = store_->Delete(id, news);
   if (dead_() || status.ok()) referee_->Deleted(id, !dead_());
   return status;
 }
 
-absl::Status JudgedStore::SetCordon(const std::string& node, const v1::Cordon& cordon) {
-  const absl::Status status = store_->SetCordon(node, cordon);
+absl::Status JudgedStore::SetCordon(const std::string& node, const v1::Cordon& cordon, const Events& news) {
+  const absl::Status status = store_->SetCordon(node, cordon, news);
+  if (status.ok() && cordon.drain().empty_unix_nanos() > 0) referee_->SaidEmpty(node);
   if (status.ok() && !dead_()) referee_->Wrote();
   return status;
 }
 
 absl::Status JudgedStore::UpdateNodes(const v1::ListNodesResponse& changed,
-                                      const std::vector<std::string>& gone) {
-  const absl::Status status = store_->UpdateNodes(changed, gone);
+                                      const std::vector<std::string>& gone, const Events& news) {
+  const absl::Status status = store_->UpdateNodes(changed, gone, news);
   if (status.ok() && !dead_()) {
     referee_->Wrote();
     referee_->StoredNodes(changed, gone);
@@ -431,8 +442,8 @@ absl::Status JudgedStore::UpdateNodes(const v1::ListNodesResponse& changed,
   return status;
 }
 
-absl::Status JudgedStore::RemoveCordon(const std::string& node) {
-  const absl::Status status = store_->RemoveCordon(node);
+absl::Status JudgedStore::RemoveCordon(const std::string& node, const Events& news) {
+  const absl::Status status = store_->RemoveCordon(node, news);
   if (status.ok() && !dead_()) referee_->Wrote();
   return status;
 }

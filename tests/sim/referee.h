@@ -53,6 +53,10 @@ class Referee {
     if (on) cordoned_.insert(node);
   }
 
+  // Jobs there may be told to leave from now on.
+  void AsksToDrain(const std::string& node) { drained_.insert(node); }
+  void SaidEmpty(const std::string& node);
+
   bool IsDeleted(const std::string& id) const { return Has(asked_, id, "delete"); }
   std::vector<std::string> Accepted() const;
 
@@ -99,6 +103,7 @@ class Referee {
   std::set<std::string> cancelled_, held_;       // Answered so, and nobody has asked for more since.
   std::map<std::string, std::string> requests_;  // Request id -> job.
   std::set<std::string> cordoned_;
+  std::set<std::string> drained_;  // Ever asked for.
   std::set<std::pair<AttemptId, int>> begun_;
   std::map<AttemptId, std::set<std::string>> silent_at_launch_;
   std::map<std::string, absl::Time> heard_;  // In this life of the coordinator.
@@ -123,6 +128,7 @@ class JudgedStore : public StateStore {
       : store_(std::move(store)), referee_(referee), dead_(std::move(dead)) {}
 
   int64_t generation() const override { return store_->generation(); }
+  const EventLog& events() const override { return store_->events(); }
   absl::StatusOr<std::optional<v1::Job>> FindRequest(const std::string& id,
                                                      const v1::JobSpec& spec) override {
     return store_->FindRequest(id, spec);
@@ -130,17 +136,17 @@ class JudgedStore : public StateStore {
   absl::StatusOr<Inserted> Insert(const v1::Job& job) override;
   absl::Status Update(const v1::Job& job) override;
   absl::Status UpdateAll(const std::vector<const v1::Job*>& jobs) override;
-  absl::Status Delete(const std::string& id) override;
+  absl::Status Delete(const std::string& id, const Events& news) override;
   absl::StatusOr<std::vector<std::string>> ForgetEnded(const Retention& retention, absl::Time now,
                                                        int limit) override;
   absl::StatusOr<v1::Job> Get(const std::string& id) override { return store_->Get(id); }
   absl::StatusOr<JobPage> List(const JobQuery& query) override { return store_->List(query); }
   absl::StatusOr<std::vector<v1::Job>> LiveJobs() override { return store_->LiveJobs(); }
-  absl::Status SetCordon(const std::string& node, const v1::Cordon& cordon) override;
-  absl::Status RemoveCordon(const std::string& node) override;
+  absl::Status SetCordon(const std::string& node, const v1::Cordon& cordon, const Events& news) override;
+  absl::Status RemoveCordon(const std::string& node, const Events& news) override;
   absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons() override { return store_->Cordons(); }
-  absl::Status UpdateNodes(const v1::ListNodesResponse& changed,
-                           const std::vector<std::string>& gone) override;
+  absl::Status UpdateNodes(const v1::ListNodesResponse& changed, const std::vector<std::string>& gone,
+                           const Events& news) override;
   absl::StatusOr<v1::ListNodesResponse> Nodes() override { return store_->Nodes(); }
 
  private:

@@ -1,0 +1,130 @@
+// Reconciler: a node that is drained. Its cordon says so, and is on disk: jobs there are told to save and
+// leave, and go on elsewhere, as those that give way to another one (preempting.cc), until nothing of any is
+// left.
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "coordinator/errors.h"
+#include "coordinator/job_machine.h"
+#include "coordinator/job_pause.h"
+#include "coordinator/job_plan.h"
+#include "coordinator/reconciler.h"
+
+namespace fsdpd {
+namespace {
+
+bool IsOn(const google::protobuf::RepeatedPtrField<v1::Job::Placement>& places, const std::string& node) {
+  return std::any_of(places.begin(), places.end(),
+                     [&](const v1::Job::Placement& each) { return each.node() == node; });
+}
+
+bool Trains(const v1::Job& job) {
+  return job.state() == v1::JOB_STATE_STARTING || job.state() == v1::JOB_STATE_RUNNING;
+}
+
+bool IsDraining(const v1::Cordon& cordon) {
+  return cordon.has_drain() && cordon.drain().empty_unix_nanos() == 0;
+}
+
+}  // namespace
+
+absl::Status Reconciler::Drain(const std::string& node, const std::string& reason, int64_t grace_ms,
+                               bool force) {
+  return Decided([this, node, reason, grace_ms, force] {
+    const std::optional<v1::Cordon> known = cordons_.Find(node);
+    if (!IsKnown(node) && !known.has_value())
+      return absl::NotFoundError(absl::StrCat("no node '", node, "'"));
+    const std::vector<std::string> losing = force ? std::vector<std::string>() : LosingBy(node);
+    if (!losing.empty()) {
+      const std::string names = absl::StrJoin(losing, ", ");
+      return Refusal(
+          absl::StatusCode::kFailedPrecondition, "DRAIN_LOSES_STEPS",
+          absl::StrCat("node ", node, " is not drained: ", names, losing.size() == 1 ? " writes" : " write",
+                       " no checkpoints, and would begin anew elsewhere; cancel ",
+                       losing.size() == 1 ? "it" : "them", ", or drain with force"),
+          {{"jobs", absl::StrJoin(losing, ",")}});
+    }
+    v1::Cordon cordon = known.value_or(v1::Cordon());
+    if (IsDraining(cordon) && cordon.drain().force() == force && cordon.drain().grace_ms() == grace_ms)
+      return absl::OkStatus();
+    const int64_t now = absl::ToUnixNanos(parts_.clock->Wall());
+    if (!known.has_value()) cordon.set_unix_nanos(now);
+    if (!reason.empty()) cordon.set_reason(reason);
+    if (cordon.reason().empty()) cordon.set_reason("it is drained");
+    cordon.mutable_drain()->Clear();
+    cordon.mutable_drain()->set_unix_nanos(now);
+    cordon.mutable_drain()->set_grace_ms(grace_ms);
+    cordon.mutable_drain()->set_force(force);
+    const absl::Status set = cordons_.Set(node, cordon);
+    if (set.ok()) LogInfo("a node is drained node=%s reason=%s", node, cordon.reason());
+    return set;
+  });
+}
+
+// Jobs that train there and could not go on from anything.
+std::vector<std::string> Reconciler::LosingBy(const std::string& node) const {
+  std::vector<std::string> losing;
+  for (const auto& [id, live] : jobs_) {
+    if (Trains(live.job) && IsOn(live.job.placements(), node) &&
+        FilledSpec(live.job).checkpoint().dir().empty())
+      losing.push_back(id);
+  }
+  return losing;
+}
+
+// What cannot be stored is tried again in the next tick.
+void Reconciler::TendDrains() {
+  for (const auto& [node, cordon] : cordons_.All()) {
+    if (!IsDraining(cordon)) continue;
+    for (auto& [id, live] : jobs_) {
+      if (live.job.state() == v1::JOB_STATE_PREFLIGHT && IsOn(live.job.held(), node)) {
+        Commit(
+            &live, JobEvent::kUnplace,
+            absl::StrCat("node ", node, " is drained before it was launched; it goes on when there is room"))
+            .IgnoreError();
+      }
+      if (Trains(live.job) && IsOn(live.job.placements(), node)) HaveMove(&live, node, cordon.drain());
+    }
+    if (!IsEmpty(node)) continue;
+    v1::Cordon empty = cordon;
+    empty.mutable_drain()->set_empty_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
+    if (cordons_.Set(node, empty).ok()) LogInfo("a drained node is empty node=%s", node);
+  }
+}
+
+// One whose newest checkpoint could not be written stays, and loses nothing, until that is mended.
+void Reconciler::HaveMove(LiveJob* live, const std::string& node, const v1::Cordon::Drain& drain) {
+  AttemptFacts* facts = FactsOf(live->job);
+  if (facts == nullptr) return;
+  const bool saves = WhyNotPaused(live->job, drain.grace_ms()).empty();
+  if (!saves && !drain.force()) return;
+  const int64_t grace_ms = saves ? drain.grace_ms() : 0;
+  const std::string why = absl::StrCat("node ", node, " is drained: the ranks ",
+                                       saves ? "save and leave" : "leave without a save",
+                                       ", and it goes on elsewhere when there is room");
+  const absl::Status stored = Commit(live, JobEvent::kPause, why, [&](v1::Job* job) {
+    v1::Job::Pause* pause = job->mutable_pause();
+    pause->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
+    pause->set_grace_ms(grace_ms);
+    pause->set_resumes(true);
+    pause->set_drained_from(node);
+  });
+  if (stored.ok()) BeginStop(facts, grace_ms, absl::StrCat("node ", node, " is drained"), /*save=*/saves);
+}
+
+bool Reconciler::IsEmpty(const std::string& node) const {
+  for (const auto& [id, live] : jobs_) {
+    if (live.job.state() == v1::JOB_STATE_PREFLIGHT && IsOn(live.job.held(), node)) return false;
+    if (Trains(live.job) && IsOn(live.job.placements(), node)) return false;
+  }
+  return std::none_of(attempts_.begin(), attempts_.end(), [&](const auto& attempt) {
+    const auto& parts = attempt.second.parts;
+    return std::any_of(parts.begin(), parts.end(),
+                       [&](const NodePart& part) { return part.node == node && !part.stopped; });
+  });
+}
+
+}  // namespace fsdpd

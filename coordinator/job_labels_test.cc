@@ -1,0 +1,64 @@
+#include "coordinator/job_labels.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+Labels Of(const std::vector<std::pair<std::string, std::string>>& pairs) {
+  Labels labels;
+  for (const auto& [key, value] : pairs) {
+    v1::Label* label = labels.Add();
+    label->set_key(key);
+    label->set_value(value);
+  }
+  return labels;
+}
+
+bool Finds(const std::string& selector, const Labels& labels) {
+  const auto parsed = ParseSelector(selector);
+  EXPECT_TRUE(parsed.ok()) << selector << ": " << parsed.status();
+  return parsed.ok() && Matches(*parsed, labels);
+}
+
+TEST(JobLabels, AreSortedAndCheckedAsKubernetesDoes) {
+  const auto sorted = CheckedLabels(Of({{"team", "a"}, {"example.com/stage", "test"}, {"empty", ""}}));
+  ASSERT_TRUE(sorted.ok()) << sorted.status();
+  EXPECT_EQ((*sorted)[0].key(), "empty");
+  EXPECT_EQ((*sorted)[2].key(), "team");
+  for (const char* key : {"", "-a", "a-", "a b", "Example.com/x", "a/b/c", "/a", "a/"})
+    EXPECT_TRUE(absl::IsInvalidArgument(CheckedLabels(Of({{key, "x"}})).status())) << key;
+  for (const char* value : {"-a", "a b", "a,b", "a=b"})
+    EXPECT_TRUE(absl::IsInvalidArgument(CheckedLabels(Of({{"k", value}})).status())) << value;
+  EXPECT_FALSE(CheckedLabels(Of({{std::string(64, 'k'), "x"}})).ok());
+  EXPECT_FALSE(CheckedLabels(Of({{"k", std::string(64, 'v')}})).ok());
+  EXPECT_THAT(CheckedLabels(Of({{"k", "a"}, {"k", "b"}})).status().message(), HasSubstr("'k' twice"));
+  Labels many;
+  for (int i = 0; i <= kMaxLabels; ++i) many.Add()->set_key("k" + std::to_string(i));
+  EXPECT_THAT(CheckedLabels(many).status().message(), HasSubstr("at most 64"));
+}
+
+TEST(JobLabels, ASelectorHoldsWhereAllOfItsRulesDo) {
+  const Labels labels = Of({{"team", "a"}, {"example.com/stage", "test"}});
+  EXPECT_TRUE(Finds("", labels));
+  EXPECT_TRUE(Finds("team=a", labels));
+  EXPECT_TRUE(Finds("team==a, example.com/stage", labels));
+  EXPECT_TRUE(Finds("team!=b,!owner", labels));
+  EXPECT_TRUE(Finds("owner!=me", labels)) << "what is not there is not that";
+  EXPECT_FALSE(Finds("team=b", labels));
+  EXPECT_FALSE(Finds("team=a,owner", labels));
+  EXPECT_FALSE(Finds("!team", labels));
+  EXPECT_FALSE(Finds("team!=a", labels));
+  EXPECT_FALSE(Finds("owner=", labels));
+}
+
+TEST(JobLabels, ASelectorThatMeansNothingIsRefused) {
+  for (const char* text : {",", "team=a,", "=a", "!", "team in (a)", "a=b=c", "team=a;b"})
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseSelector(text).status())) << text;
+}
+
+}  // namespace
+}  // namespace fsdpd

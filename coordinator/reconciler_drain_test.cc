@@ -1,0 +1,138 @@
+// A node that is drained: who leaves it, what goes on elsewhere, and what outlives the coordinator.
+#include "coordinator/testing/reconciler_case.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+class ReconcilerDrainTest : public ReconcilerCase {
+ protected:
+  absl::Status Drain(const std::string& node, bool force = false) {
+    return reconciler_->Drain(node, "gets a new disk", 60'000, force);
+  }
+  bool SaidEmpty(const std::string& node) {
+    return reconciler_->cordons().Find(node).value_or(v1::Cordon()).drain().empty_unix_nanos() > 0;
+  }
+  void RunSaving(const std::string& id, const std::string& node) {
+    Submit(id, 1, 1, /*max_attempts=*/1, "/runs/" + id);
+    Ready(node, id, 0);
+    v1::RankUpdate update = Update(id, 0);
+    update.mutable_step()->set_step(9);
+    reconciler_->Told(node, update, 0);
+    reconciler_->RunOnce();
+  }
+  void Saved(const std::string& node, const std::string& id, int64_t step) {
+    v1::RankUpdate update = Update(id, 0);
+    update.mutable_saved()->set_step(step);
+    update.mutable_saved()->set_path("/runs/" + id);
+    reconciler_->Told(node, update, 0);
+    reconciler_->RunOnce();
+  }
+  void Left(const std::string& node, const std::string& id) {
+    v1::RankExit exit;
+    exit.set_exit_code(143);
+    exit.set_cancelled(true);
+    ExitWith(node, id, 0, exit);
+    Stopped(node, id);
+  }
+  std::vector<v1::EventKind> KindsOf(const EventQuery& query) {
+    std::vector<v1::EventKind> kinds;
+    const absl::StatusOr<EventPage> page = store_->events().Read(query);
+    EXPECT_TRUE(page.ok()) << page.status();
+    for (const v1::Event& event : page->events) kinds.push_back(event.kind());
+    return kinds;
+  }
+};
+
+TEST_F(ReconcilerDrainTest, JobsSaveAndGoOnElsewhereWithoutAnAttemptThatCounts) {
+  Attach("a", 1);
+  RunSaving("j", "a");
+  Attach("b", 1);
+  Sent("a");
+  ASSERT_TRUE(Drain("a").ok());
+  reconciler_->RunOnce();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING);
+  EXPECT_THAT(Job("j").reason(), HasSubstr("node a is drained: the ranks save and leave"));
+  const std::vector<v1::Stop> stops = StopsSent("a");
+  ASSERT_THAT(stops, SizeIs(1));
+  EXPECT_TRUE(stops[0].save());
+  EXPECT_EQ(stops[0].grace_ms(), 60'000);
+  EXPECT_FALSE(SaidEmpty("a"));
+  Saved("a", "j", 9);
+  Left("a", "j");
+  Advance(absl::Seconds(2));
+  EXPECT_TRUE(SaidEmpty("a"));
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job("j").placements(0).node(), "b");
+  EXPECT_EQ(Job("j").attempt(), 2);
+  EXPECT_EQ(Job("j").drains_since_checkpoint() + Job("j").attempts_before_checkpoint(), 1)
+      << "of one attempt that the job may have, none is used";
+  EventQuery of_a;
+  of_a.node = "a";
+  EXPECT_THAT(KindsOf(of_a), ElementsAre(v1::EVENT_KIND_DRAINING, v1::EVENT_KIND_EMPTY));
+  EventQuery of_j;
+  of_j.job = "j";
+  EXPECT_THAT(KindsOf(of_j), Contains(v1::EVENT_KIND_DRAINED));
+}
+
+TEST_F(ReconcilerDrainTest, WithoutRoomTheJobWaitsAndUncordonHasItGoOnThere) {
+  Attach("a", 1);
+  RunSaving("j", "a");
+  ASSERT_TRUE(Drain("a").ok());
+  reconciler_->RunOnce();
+  Saved("a", "j", 9);
+  Left("a", "j");
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  EXPECT_TRUE(SaidEmpty("a"));
+  ASSERT_TRUE(reconciler_->Uncordon("a").ok());
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+}
+
+TEST_F(ReconcilerDrainTest, WhatWouldLoseAllItsStepsIsNamedAndLeavesByForceAlone) {
+  RunOn({"a"});
+  const absl::Status refused = Drain("a");
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused));
+  EXPECT_THAT(refused.message(), HasSubstr("j writes no checkpoints"));
+  EXPECT_FALSE(reconciler_->cordons().Find("a").has_value()) << "nothing was changed";
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  ASSERT_TRUE(Drain("a", /*force=*/true).ok());
+  reconciler_->RunOnce();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING);
+  Left("a", "j");
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+}
+
+TEST_F(ReconcilerDrainTest, ADrainGoesOnAfterARestartOfTheCoordinator) {
+  Attach("a", 2);
+  RunSaving("j", "a");
+  ASSERT_TRUE(Drain("a").ok());
+  Restart();
+  Attach("a", 2, {{"j", 1}});
+  reconciler_->RunOnce();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING);
+  EXPECT_FALSE(SaidEmpty("a"));
+  Left("a", "j");
+  Advance(absl::Seconds(2));
+  EXPECT_TRUE(SaidEmpty("a"));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+}
+
+TEST_F(ReconcilerDrainTest, AnIdleNodeIsEmptyAtOnceAndOneThatNobodyKnowsIsNotFound) {
+  Attach("a", 1);
+  EXPECT_TRUE(absl::IsNotFound(Drain("nobody")));
+  ASSERT_TRUE(Drain("a").ok());
+  reconciler_->RunOnce();
+  EXPECT_TRUE(SaidEmpty("a"));
+  ASSERT_TRUE(reconciler_->Cordon("a", "another word").ok());
+  EXPECT_TRUE(SaidEmpty("a"));
+}
+
+}  // namespace
+}  // namespace fsdpd
