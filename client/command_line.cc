@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "base/trace_file.h"
 #include "client/checkpoint_choice.h"
+#include "client/event_flags.h"
 #include "client/flag_checks.h"
 #include "client/outcome.h"
 #include "client/spec_array.h"
@@ -637,7 +638,9 @@ void BuildApp(CLI::App* app, CommandLine* line) {
   AddVerbs(app, line);
   AddOtherCommands(app, line);
   AddNodeCommands(app, line);
+  AddEventCommands(app, line);
   AddLifeCommands(app, line);
+  AddLabelFlags(app, line);
 }
 
 std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, CommandLine* line,
@@ -654,9 +657,8 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, C
   }
   const CLI::App* command = app.get_subcommands().front();
   line->command = command->get_name();
-  const bool nothing = line->command == "cancel" && line->jobs.empty() && line->array.empty();
-  if (const std::string fault = nothing ? "JOB is required, or --array" : OutputFault(*line);
-      !fault.empty()) {
+  const std::string missing = MissingJob(*line);
+  if (const std::string fault = missing.empty() ? OutputFault(*line) : missing; !fault.empty()) {
     console->err << "fsdpctl: " << fault << "\n";
     return kExitUsage;
   }

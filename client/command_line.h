@@ -57,11 +57,13 @@ struct CommandLine {
   std::string request_id;                 // submit; empty: one is made.
   std::string from;                       // submit; JOB or JOB@STEP, or empty.
   std::vector<std::string> after;         // submit; ids
+  std::vector<std::string> labels;        // submit; KEY=VALUE
+  std::string selector;                   // get, cancel, pause, delete; empty: none is named.
   bool preemptible = false;               // submit
   std::vector<std::string> arrays;        // submit; PATH=VALUE,VALUE
   std::string array;                      // get, cancel; an array's id, or empty.
   std::string record;                     // submit, watch; empty: none.
-  bool follow = false;                    // submit, logs
+  bool follow = false;                    // submit, logs, events
 
   std::vector<std::string> jobs;    // get, wait, cancel, pause, resume, retry, delete
   std::vector<std::string> states;  // get; short names
@@ -84,7 +86,7 @@ struct CommandLine {
   std::optional<int> attempt;  // logs, trace
   int tail = 0;                // logs; 0: from the beginning
   bool previous = false;       // logs; the attempt before the newest.
-  std::string since;           // logs; client/log_choice.h, or empty.
+  std::string since;           // logs, events; client/log_choice.h, or empty.
   std::string grep;            // logs; a pattern, or empty.
 
   int steps = 1;         // trace
@@ -92,10 +94,13 @@ struct CommandLine {
   bool memory = false;   // trace; memory snapshots too.
   std::string out;       // trace; a file, or empty: by the job. token new
 
-  std::string node;                      // cordon, uncordon
-  std::string reason;                    // cancel, pause, resume, retry, cordon
-  std::optional<int64_t> grace_seconds;  // cancel, pause
-  bool wait = false;                     // cancel, pause
+  int64_t after_event = 0;  // events; a sequence.
+  bool force = false;       // drain
+
+  std::string node;                      // cordon, uncordon, drain, events
+  std::string reason;                    // cancel, pause, resume, retry, cordon, drain
+  std::optional<int64_t> grace_seconds;  // cancel, pause, drain
+  bool wait = false;                     // cancel, pause, drain
 
   std::string project;        // submit, get, token new; empty: none is named.
   bool all_projects = false;  // get

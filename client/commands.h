@@ -63,6 +63,9 @@ int RunGet(Session* session);
 // Until jobs are as somebody wants them: wait.
 int RunWait(Session* session);
 
+// What has happened, and a node that is emptied: events, drain. Empty for another command.
+std::optional<int> RunEventCommand(Session* session);
+
 // The jobs that the flags of `get` and `cancel` ask for, of all pages.
 absl::StatusOr<v1::ListJobsResponse> ListAsked(Session* session);
 // Says that --array names none; the exit code.

@@ -320,6 +320,14 @@ absl::StatusOr<v1::UncordonNodeResponse> CoordinatorClient::UncordonNode(
                                                                  request);
 }
 
+absl::StatusOr<v1::DrainNodeResponse> CoordinatorClient::DrainNode(const v1::DrainNodeRequest& request) {
+  return Call<v1::DrainNodeRequest, v1::DrainNodeResponse>(&v1::Coordinator::Stub::DrainNode, request);
+}
+
+absl::StatusOr<v1::ListEventsResponse> CoordinatorClient::ListEvents(const v1::ListEventsRequest& request) {
+  return Call<v1::ListEventsRequest, v1::ListEventsResponse>(&v1::Coordinator::Stub::ListEvents, request);
+}
+
 absl::StatusOr<v1::GetVersionResponse> CoordinatorClient::GetVersion(const v1::GetVersionRequest& request) {
   return Call<v1::GetVersionRequest, v1::GetVersionResponse>(&v1::Coordinator::Stub::GetVersion, request);
 }
@@ -330,6 +338,15 @@ absl::Status CoordinatorClient::WatchJob(const v1::WatchJobRequest& request, Int
     return stub->WatchJob(context, request);
   };
   return ReadStream<v1::WatchJobResponse>(open, interrupt, on_update);
+}
+
+absl::Status CoordinatorClient::WatchEvents(
+    const v1::WatchEventsRequest& request, Interrupt* interrupt,
+    const std::function<void(const v1::WatchEventsResponse&)>& on_update) {
+  const auto open = [&](v1::Coordinator::Stub* stub, grpc::ClientContext* context) {
+    return stub->WatchEvents(context, request);
+  };
+  return ReadStream<v1::WatchEventsResponse>(open, interrupt, on_update);
 }
 
 absl::Status CoordinatorClient::TailLogs(const v1::TailLogsRequest& request, Interrupt* interrupt,

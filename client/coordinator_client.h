@@ -75,11 +75,15 @@ class CoordinatorClient {
   absl::StatusOr<v1::CordonNodeResponse> CordonNode(const v1::CordonNodeRequest& request);
   absl::StatusOr<v1::UncordonNodeResponse> UncordonNode(const v1::UncordonNodeRequest& request);
   absl::StatusOr<v1::PreflightNodeResponse> PreflightNode(const v1::PreflightNodeRequest& request);
+  absl::StatusOr<v1::DrainNodeResponse> DrainNode(const v1::DrainNodeRequest& request);
+  absl::StatusOr<v1::ListEventsResponse> ListEvents(const v1::ListEventsRequest& request);
   absl::StatusOr<v1::GetVersionResponse> GetVersion(const v1::GetVersionRequest& request);
 
   // All return when the server ends the stream, with its status; CANCELLED when `interrupt` fired.
   absl::Status WatchJob(const v1::WatchJobRequest& request, Interrupt* interrupt,
                         const std::function<void(const v1::WatchJobResponse&)>& on_update);
+  absl::Status WatchEvents(const v1::WatchEventsRequest& request, Interrupt* interrupt,
+                           const std::function<void(const v1::WatchEventsResponse&)>& on_update);
   absl::Status TailLogs(const v1::TailLogsRequest& request, Interrupt* interrupt,
                         const std::function<void(const v1::TailLogsResponse&)>& on_line);
   absl::Status TraceJob(const v1::TraceJobRequest& request, Interrupt* interrupt,

@@ -3,6 +3,8 @@
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 
+#include "client/log_choice.h"
+
 namespace fsdpd {
 namespace {
 
@@ -38,6 +40,10 @@ std::string CheckSeconds(std::string& text) {
   double seconds = 0;
   if (absl::SimpleAtod(text, &seconds) && seconds > 0 && seconds <= kMostSeconds) return "";
   return absl::StrCat("'", text, "' is not a number of seconds above 0, at most ", kMostSeconds, " (a day)");
+}
+
+std::string CheckSince(std::string& text) {
+  return std::string(ParseSince(text, absl::UnixEpoch()).status().message());
 }
 
 }  // namespace fsdpd

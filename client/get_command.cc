@@ -28,6 +28,7 @@ absl::StatusOr<v1::ListJobsResponse> ListAsked(Session* session) {
   const CommandLine& line = session->line();
   v1::ListJobsRequest request;
   request.set_project(line.project);
+  request.set_selector(line.selector);
   // An array is asked for by its name, whose ever it is.
   request.set_all_projects(line.all_projects || (line.project.empty() && !line.array.empty()));
   for (const std::string& name : line.states) {

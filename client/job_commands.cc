@@ -89,6 +89,7 @@ int RunJobCommand(const CommandLine& given, Console* console) {
     return session.Fail(status);
   }
   if (const std::optional<int> code = RunNodeCommand(&session)) return *code;
+  if (const std::optional<int> code = RunEventCommand(&session)) return *code;
   if (const std::optional<int> code = CompleteIds(&session, &line)) return *code;
   if (line.command == "wait") return RunWait(&session);
   if (line.command == "top") return RunTop(&session);

@@ -323,6 +323,12 @@ std::string EventText(const v1::Job& job) {
   return absl::StrCat("events (UTC):\n", table.Render(2));
 }
 
+std::string LabelText(const v1::Job& job) {
+  return absl::StrJoin(job.labels(), ", ", [](std::string* out, const v1::Label& label) {
+    absl::StrAppend(out, label.key(), "=", label.value());
+  });
+}
+
 std::string AfterText(const v1::Job& job) {
   return absl::StrJoin(job.after(), ", ", [](std::string* out, const v1::Job::After& after) {
     absl::StrAppend(out, OneLine(after.job()), after.succeeded() ? " (succeeded)" : "");
@@ -473,6 +479,7 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
   if (!job.submitter().empty()) absl::StrAppend(&text, "submitter: ", OneLine(job.submitter()), "\n");
   if (job.spec().priority() != 0) absl::StrAppend(&text, "priority:  ", job.spec().priority(), "\n");
   if (!job.project().empty()) absl::StrAppend(&text, "project:   ", OneLine(job.project()), "\n");
+  if (!job.labels().empty()) absl::StrAppend(&text, "labels:    ", OneLine(LabelText(job)), "\n");
   if (job.preemptible()) text += "preemptible: by jobs of a higher priority\n";
   if (job.lent()) text += "its slots are lent: it leaves when a job before it can start with them\n";
   if (job.has_shrunk()) {

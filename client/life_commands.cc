@@ -77,30 +77,36 @@ void Keep(int one, int* code) {
   if (one != kExitOk) *code = one;
 }
 
-// Those of an array that have not ended.
-absl::StatusOr<std::vector<std::string>> IdsOfArray(Session* session) {
-  FSDPD_ASSIGN_OR_RETURN(const v1::ListJobsResponse all, ListAsked(session));
+// Those that are named, or of the array or with the labels that are: of them the ones that have ended, or have
+// not. Empty where that is told, and `code` set.
+std::vector<std::string> ChosenIds(Session* session, bool ended, int* code) {
+  const CommandLine& line = session->line();
+  if (line.array.empty() && line.selector.empty()) return line.jobs;
+  const absl::StatusOr<v1::ListJobsResponse> all = ListAsked(session);
+  if (!all.ok()) *code = session->Fail(all.status());
+  if (!all.ok()) return {};
+  if (all->jobs().empty() && line.selector.empty()) *code = NoSuchArray(session);
   std::vector<std::string> ids;
-  for (const v1::Job& job : all.jobs()) {
-    if (!IsEnded(job.state())) ids.push_back(job.id());
+  for (const v1::Job& job : all->jobs()) {
+    if (IsEnded(job.state()) == ended) ids.push_back(job.id());
   }
-  if (all.jobs().empty()) return absl::NotFoundError("");
-  if (ids.empty())
-    session->console().err << "every job of array " << session->line().array << " has ended already\n";
+  std::ostream& err = session->console().err;
+  const std::string named = line.selector.empty() ? absl::StrCat("of array ", line.array)
+                                                  : absl::StrCat("with ", OneLine(line.selector));
+  if (all->jobs().empty() && !line.selector.empty()) {
+    err << "fsdpctl: no job has the labels " << OneLine(line.selector) << "\n";
+    *code = kExitNotFound;
+  } else if (ids.empty() && !all->jobs().empty()) {
+    err << (ended ? "no job " : "every job ") << named << " has ended" << (ended ? "" : " already") << "\n";
+  }
   return ids;
 }
 
 // Each by itself: one that cannot be cancelled does not keep the others, and all are told to leave before one
 // is waited for.
 int RunCancel(Session* session) {
-  std::vector<std::string> ids = session->line().jobs;
-  if (!session->line().array.empty()) {
-    absl::StatusOr<std::vector<std::string>> listed = IdsOfArray(session);
-    if (!listed.ok())
-      return listed.status().message().empty() ? NoSuchArray(session) : session->Fail(listed.status());
-    ids = *std::move(listed);
-  }
   int code = kExitOk;
+  const std::vector<std::string> ids = ChosenIds(session, /*ended=*/false, &code);
   std::vector<v1::Job> leaving;
   for (const std::string& id : ids) Keep(CancelOne(session, id, ids.size() > 1 ? &leaving : nullptr), &code);
   for (const v1::Job& job : leaving) {
@@ -156,7 +162,7 @@ int RunPause(Session* session) {
   const CommandLine& line = session->line();
   int code = kExitOk;
   std::vector<v1::Job> leaving;
-  for (const std::string& id : line.jobs) {
+  for (const std::string& id : ChosenIds(session, /*ended=*/false, &code)) {
     v1::PauseJobRequest request;
     request.set_id(id);
     request.set_reason(line.reason);
@@ -202,7 +208,7 @@ int RunEach(Session* session, int (*run)(Session*, const std::string&)) {
 // Each by itself: those that are not there, or have not ended, do not keep the others.
 int RunDelete(Session* session) {
   int code = kExitOk;
-  for (const std::string& id : session->line().jobs) {
+  for (const std::string& id : ChosenIds(session, /*ended=*/true, &code)) {
     v1::DeleteJobRequest request;
     request.set_id(id);
     const absl::StatusOr<v1::DeleteJobResponse> response = session->client().DeleteJob(request);

@@ -24,7 +24,10 @@ bool ReadTime(const std::string& line, absl::Time* time) {
 
 }  // namespace
 
-absl::StatusOr<absl::Duration> ParseSince(absl::string_view text) {
+absl::StatusOr<absl::Time> ParseSince(absl::string_view text, absl::Time now) {
+  absl::Time at;
+  std::string error;
+  if (absl::ParseTime(absl::RFC3339_full, text, &at, &error)) return at;
   absl::string_view number = text;
   absl::Duration unit = absl::Seconds(1);
   constexpr std::array<std::pair<const char*, int>, 4> kUnits = {
@@ -35,9 +38,9 @@ absl::StatusOr<absl::Duration> ParseSince(absl::string_view text) {
     break;
   }
   double count = 0;
-  if (absl::SimpleAtod(number, &count) && count > 0 && count < 1e9) return count * unit;
+  if (absl::SimpleAtod(number, &count) && count > 0 && count < 1e9) return now - count * unit;
   return absl::InvalidArgumentError(
-      absl::StrCat("'", text, "' is no time; write seconds, or 90s, 5m, 2h, 1d"));
+      absl::StrCat("'", text, "' is no time; write seconds, or 90s, 5m, 2h, 1d, or 2026-11-23T17:00:00Z"));
 }
 
 absl::StatusOr<LogPattern> LogPattern::Parse(const std::string& text) {

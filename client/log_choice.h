@@ -19,8 +19,8 @@
 
 namespace fsdpd {
 
-// "90", "90s", "5m", "2h", "1d": a time before now.
-absl::StatusOr<absl::Duration> ParseSince(absl::string_view text);
+// A moment: "90", "90s", "5m", "2h" or "1d" before `now`, or a time as lines begin with it.
+absl::StatusOr<absl::Time> ParseSince(absl::string_view text, absl::Time now);
 
 // An extended regular expression, as `grep -E` reads it. One that holds, or may hold, is found anywhere in a
 // line.

@@ -74,11 +74,14 @@ TEST_F(LogChoiceTest, APatternIsFoundAnywhereInALine) {
 }
 
 TEST(Since, IsReadInItsUnits) {
-  EXPECT_EQ(*ParseSince("90"), absl::Seconds(90));
-  EXPECT_EQ(*ParseSince("1.5m"), absl::Seconds(90));
-  EXPECT_EQ(*ParseSince("2h"), absl::Hours(2));
-  EXPECT_EQ(*ParseSince("1d"), absl::Hours(24));
-  for (const char* bad : {"", "m", "-5m", "5w", "0", "nan", "inf"}) EXPECT_FALSE(ParseSince(bad).ok()) << bad;
+  const absl::Time now = absl::FromUnixSeconds(1'800'000'000);
+  EXPECT_EQ(*ParseSince("90", now), now - absl::Seconds(90));
+  EXPECT_EQ(*ParseSince("1.5m", now), now - absl::Seconds(90));
+  EXPECT_EQ(*ParseSince("2h", now), now - absl::Hours(2));
+  EXPECT_EQ(*ParseSince("1d", now), now - absl::Hours(24));
+  EXPECT_EQ(*ParseSince("2027-01-15T08:00:00Z", now), now);
+  for (const char* bad : {"", "m", "-5m", "5w", "0", "nan", "inf"})
+    EXPECT_FALSE(ParseSince(bad, now).ok()) << bad;
 }
 
 }  // namespace

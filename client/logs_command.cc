@@ -62,9 +62,9 @@ int RunLogs(Session* session) {
   };
   absl::Time since = absl::InfinitePast();
   if (!line.since.empty()) {
-    const absl::StatusOr<absl::Duration> before = ParseSince(line.since);
-    FSDPD_CHECK(before.ok());
-    since = console.clock->Wall() - *before;
+    const absl::StatusOr<absl::Time> asked = ParseSince(line.since, console.clock->Wall());
+    FSDPD_CHECK(asked.ok());
+    since = *asked;
   }
   std::optional<LogPattern> pattern;
   if (!line.grep.empty()) {

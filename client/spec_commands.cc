@@ -149,6 +149,11 @@ v1::SubmitJobRequest RequestOf(const CommandLine& line, const SpecText& spec) {
   request.set_preemptible(line.preemptible);
   request.set_project(line.project);
   request.mutable_after()->Assign(line.after.begin(), line.after.end());
+  for (const std::string& each : line.labels) {
+    v1::Label* label = request.add_labels();
+    label->set_key(each.substr(0, each.find('=')));
+    label->set_value(each.substr(each.find('=') + 1));
+  }
   return request;
 }
 

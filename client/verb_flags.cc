@@ -36,8 +36,6 @@ std::string CheckSortBy(std::string& path) {
 
 std::string CheckCondition(std::string& text) { return Words(ParseWaitCondition(text).status()); }
 
-std::string CheckSince(std::string& text) { return Words(ParseSince(text).status()); }
-
 std::string CheckPattern(std::string& text) { return Words(LogPattern::Parse(text).status()); }
 
 bool IsOneOf(const std::string& word, const std::vector<std::string>& words) {
@@ -190,7 +188,7 @@ void AddGetFlags(CLI::App* get, CommandLine* line) {
 }
 
 void AddLogFlags(CLI::App* logs, CommandLine* line) {
-  logs->add_option("--since", line->since, "Only lines of the last so many seconds, or 90s, 5m, 2h, 1d")
+  logs->add_option("--since", line->since, "Only lines since then: how long ago (90s, 5m, 2h, 1d), or a time")
       ->check(CLI::Validator(CheckSince, ""))
       ->type_name("TIME");
   logs->add_option("--grep", line->grep, "Only lines that this extended regular expression matches")

@@ -111,6 +111,16 @@ grpc::Status ScriptedApi::PreflightNode(Context*, const v1::PreflightNodeRequest
 grpc::Status ScriptedApi::ListNodes(Context*, const v1::ListNodesRequest* q, v1::ListNodesResponse* a) {
   return on_nodes(*q, a);
 }
+grpc::Status ScriptedApi::DrainNode(Context*, const v1::DrainNodeRequest* q, v1::DrainNodeResponse* a) {
+  return on_drain(*q, a);
+}
+grpc::Status ScriptedApi::ListEvents(Context*, const v1::ListEventsRequest* q, v1::ListEventsResponse* a) {
+  return on_events(*q, a);
+}
+grpc::Status ScriptedApi::WatchEvents(Context* c, const v1::WatchEventsRequest* q,
+                                      grpc::ServerWriter<v1::WatchEventsResponse>* w) {
+  return on_watch_events(*q, c, w);
+}
 grpc::Status ScriptedApi::GetVersion(Context*, const v1::GetVersionRequest* q, v1::GetVersionResponse* a) {
   return on_version(*q, a);
 }

@@ -80,6 +80,9 @@ class ScriptedApi : public v1::Coordinator::Service {
   Hook<v1::CordonNodeRequest, v1::CordonNodeResponse> on_cordon;
   Hook<v1::UncordonNodeRequest, v1::UncordonNodeResponse> on_uncordon;
   Hook<v1::PreflightNodeRequest, v1::PreflightNodeResponse> on_preflight;
+  Hook<v1::DrainNodeRequest, v1::DrainNodeResponse> on_drain;
+  Hook<v1::ListEventsRequest, v1::ListEventsResponse> on_events;
+  StreamHook<v1::WatchEventsRequest, v1::WatchEventsResponse> on_watch_events;
   Hook<v1::GetVersionRequest, v1::GetVersionResponse> on_version;
   StreamHook<v1::WatchJobRequest, v1::WatchJobResponse> on_watch;
   StreamHook<v1::TailLogsRequest, v1::TailLogsResponse> on_logs;
@@ -111,6 +114,10 @@ class ScriptedApi : public v1::Coordinator::Service {
   grpc::Status UncordonNode(Context*, const v1::UncordonNodeRequest* q, v1::UncordonNodeResponse* a) override;
   grpc::Status PreflightNode(Context*, const v1::PreflightNodeRequest* q,
                              v1::PreflightNodeResponse* a) override;
+  grpc::Status DrainNode(Context*, const v1::DrainNodeRequest* q, v1::DrainNodeResponse* a) override;
+  grpc::Status ListEvents(Context*, const v1::ListEventsRequest* q, v1::ListEventsResponse* a) override;
+  grpc::Status WatchEvents(Context* c, const v1::WatchEventsRequest* q,
+                           grpc::ServerWriter<v1::WatchEventsResponse>* w) override;
   grpc::Status GetVersion(Context*, const v1::GetVersionRequest* q, v1::GetVersionResponse* a) override;
   grpc::Status WatchJob(Context* c, const v1::WatchJobRequest* q,
                         grpc::ServerWriter<v1::WatchJobResponse>* w) override;

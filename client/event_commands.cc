@@ -1,0 +1,167 @@
+// What has happened: events. And drain, whose progress is the jobs that are still on the node.
+#include <absl/strings/ascii.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/strip.h>
+#include <absl/time/clock.h>
+
+#include <algorithm>
+
+#include "client/commands.h"
+#include "client/coordinator_client.h"
+#include "client/job_follow.h"
+#include "client/log_choice.h"
+#include "client/message_output.h"
+#include "client/outcome.h"
+#include "client/session.h"
+#include "client/text_table.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr auto kLookEvery = std::chrono::seconds(1);
+
+// "attempt-failed"
+std::string KindName(v1::EventKind kind) {
+  std::string name = absl::AsciiStrToLower(v1::EventKind_Name(kind));
+  name = std::string(absl::StripPrefix(name, "event_kind_"));
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name.empty() ? absl::StrCat("#", static_cast<int>(kind)) : name;
+}
+
+// One line each, as they come: no column waits for another row.
+std::string EventLine(const v1::Event& event) {
+  std::string of = event.job();
+  if (event.attempt() > 0) absl::StrAppend(&of, " attempt ", event.attempt());
+  if (!event.node().empty()) absl::StrAppend(&of, of.empty() ? "" : " on ", event.node());
+  std::string cause = absl::AsciiStrToLower(v1::FailureCause_Name(event.cause()));
+  cause = std::string(absl::StripPrefix(cause, "failure_cause_"));
+  const bool has_cause = event.cause() != v1::FAILURE_CAUSE_UNSPECIFIED;
+  return absl::StrFormat(
+      "%d  %s  %-16s  %s%s%s%s\n", event.sequence(),
+      absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixNanos(event.unix_nanos()), absl::UTCTimeZone()),
+      KindName(event.kind()), OneLine(of), event.message().empty() ? "" : ": ",
+      has_cause ? absl::StrCat("(", cause, ") ") : std::string(), OneLine(event.message()));
+}
+
+void PrintEvent(Session* session, const v1::Event& event) {
+  const std::string& output = session->line().output;
+  session->console().out << (output == "table" ? EventLine(event) : Rendered(event, output));
+}
+
+// From one page to the next: the cursor after them all.
+absl::StatusOr<int64_t> PrintKept(Session* session) {
+  const CommandLine& line = session->line();
+  v1::ListEventsRequest request;
+  request.set_job(line.job);
+  request.set_node(line.node);
+  request.set_after(line.after_event);
+  if (!line.since.empty())
+    request.set_since_unix_nanos(
+        absl::ToUnixNanos(*ParseSince(line.since, session->console().clock->Wall())));
+  for (;;) {
+    const absl::StatusOr<v1::ListEventsResponse> page = session->client().ListEvents(request);
+    if (!page.ok()) return page.status();
+    for (const v1::Event& event : page->events()) PrintEvent(session, event);
+    if (page->next_page_token().empty()) return page->cursor();
+    request.set_page_token(page->next_page_token());
+    request.clear_after();
+  }
+}
+
+// Goes on after the newest cursor that came, so that nothing is missed or shown twice.
+absl::Status FollowEvents(Session* session, int64_t cursor) {
+  Console& console = session->console();
+  const FollowOptions options;
+  v1::WatchEventsRequest request;
+  request.set_job(session->line().job);
+  request.set_node(session->line().node);
+  request.set_after(cursor);
+  absl::Time lost_since = absl::InfiniteFuture();
+  for (;;) {
+    const absl::Status status =
+        session->client().WatchEvents(request, console.interrupt, [&](const v1::WatchEventsResponse& update) {
+          if (lost_since != absl::InfiniteFuture()) console.err << "connected again\n";
+          lost_since = absl::InfiniteFuture();
+          request.set_after(update.cursor());
+          if (!update.has_event()) return;
+          PrintEvent(session, update.event());
+          console.out.flush();
+        });
+    if (console.interrupt->fired()) return absl::CancelledError("interrupted");
+    // A coordinator that stops may cancel the stream.
+    if (!absl::IsUnavailable(status) && !absl::IsCancelled(status)) return status;
+    if (lost_since == absl::InfiniteFuture()) {
+      lost_since = absl::Now();
+      console.err << "connection lost (" << OneLine(status.message()) << "); reconnecting\n";
+    }
+    if (absl::Now() - lost_since >= options.reconnect_for) return status;
+    if (console.interrupt->WaitFor(absl::ToChronoNanoseconds(options.pause)))
+      return absl::CancelledError("interrupted");
+  }
+}
+
+int RunEvents(Session* session) {
+  const absl::StatusOr<int64_t> cursor = PrintKept(session);
+  if (!cursor.ok()) return session->Fail(cursor.status());
+  if (!session->line().follow) return kExitOk;
+  session->console().out.flush();
+  const absl::Status ended = FollowEvents(session, *cursor);
+  return absl::IsCancelled(ended) ? kExitInterrupted : session->Fail(ended);
+}
+
+absl::StatusOr<v1::Node> LookAt(Session* session, const std::string& name) {
+  absl::StatusOr<v1::ListNodesResponse> response = session->client().ListNodes({});
+  if (!response.ok()) return response.status();
+  for (v1::Node& node : *response->mutable_nodes()) {
+    if (node.name() == name) return std::move(node);
+  }
+  return absl::NotFoundError(absl::StrCat("no node '", name, "'"));
+}
+
+int PrintDrained(Session* session, const v1::Node& node) {
+  const v1::Cordon::Drain& drain = node.cordon().drain();
+  std::string text = absl::StrCat(node.name(), drain.empty_unix_nanos() > 0 ? " is empty" : " is drained");
+  if (drain.empty_unix_nanos() == 0 && !drain.jobs().empty())
+    absl::StrAppend(&text, "; still there: ", absl::StrJoin(drain.jobs(), ", "));
+  const std::string& output = session->line().output;
+  session->console().out << (output == "table" ? absl::StrCat(OneLine(text), "\n") : Rendered(node, output));
+  return kExitOk;
+}
+
+int RunDrain(Session* session) {
+  const CommandLine& line = session->line();
+  Console& console = session->console();
+  v1::DrainNodeRequest request;
+  request.set_node(line.node);
+  request.set_reason(line.reason);
+  request.set_force(line.force);
+  if (line.grace_seconds.has_value()) request.set_grace_seconds(*line.grace_seconds);
+  const absl::StatusOr<v1::DrainNodeResponse> response = session->client().DrainNode(request);
+  if (!response.ok()) return session->Fail(response.status());
+  v1::Node node = response->node();
+  std::string told;
+  while (line.wait && node.cordon().has_drain() && node.cordon().drain().empty_unix_nanos() == 0) {
+    const std::string jobs = absl::StrJoin(node.cordon().drain().jobs(), ", ");
+    if (!jobs.empty() && jobs != told) console.err << "still there: " << OneLine(jobs) << "\n";
+    told = jobs;
+    if (console.interrupt->WaitFor(kLookEvery)) return kExitInterrupted;
+    absl::StatusOr<v1::Node> now = LookAt(session, line.node);
+    if (!now.ok()) return session->Fail(now.status());
+    node = *std::move(now);
+  }
+  if (!line.wait || node.cordon().has_drain()) return PrintDrained(session, node);
+  console.err << "fsdpctl: " << OneLine(node.name()) << " is drained no more: somebody has opened it\n";
+  return kExitFailed;
+}
+
+}  // namespace
+
+std::optional<int> RunEventCommand(Session* session) {
+  if (session->line().command == "events") return RunEvents(session);
+  if (session->line().command == "drain") return RunDrain(session);
+  return std::nullopt;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,105 @@
+// fsdpctl events and drain against a coordinator whose answers are written beforehand.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "client/outcome.h"
+#include "client/testing/command_case.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+v1::Event Failed(int64_t sequence) {
+  v1::Event event;
+  event.set_sequence(sequence);
+  event.set_unix_nanos(1'800'000'000'000'000'000);
+  event.set_kind(v1::EVENT_KIND_ATTEMPT_FAILED);
+  event.set_job("tiny-k3x9q2");
+  event.set_attempt(2);
+  event.set_node("node-7");
+  event.set_cause(v1::FAILURE_CAUSE_HANG);
+  event.set_message("nothing moved");
+  return event;
+}
+
+using EventCommandsTest = ServedCommandCase;
+
+TEST_F(EventCommandsTest, EventsArePrintedAcrossPages) {
+  std::vector<std::string> tokens;
+  server_.on_events = [&](const v1::ListEventsRequest& request, v1::ListEventsResponse* response) {
+    EXPECT_EQ(request.job(), "tiny-k3x9q2");
+    EXPECT_GT(request.since_unix_nanos(), 0);
+    tokens.push_back(request.page_token());
+    *response->add_events() = Failed(static_cast<int64_t>(tokens.size()));
+    if (tokens.size() == 1) response->set_next_page_token("more");
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"events", "--job", "tiny-k3x9q2", "--since", "15m"}), kExitOk) << err_;
+  EXPECT_THAT(tokens, ElementsAre("", "more"));
+  EXPECT_EQ(
+      out_,
+      "1  2027-01-15 08:00:00  attempt-failed    tiny-k3x9q2 attempt 2 on node-7: (hang) nothing moved\n"
+      "2  2027-01-15 08:00:00  attempt-failed    tiny-k3x9q2 attempt 2 on node-7: (hang) nothing moved\n");
+}
+
+TEST_F(EventCommandsTest, AWatchGoesOnAfterTheNewestCursorWhenItsStreamEnds) {
+  server_.on_events = [&](const v1::ListEventsRequest&, v1::ListEventsResponse* response) {
+    *response->add_events() = Failed(3);
+    response->set_cursor(5);
+    return grpc::Status::OK;
+  };
+  std::vector<int64_t> cursors;
+  server_.on_watch_events = [&](const v1::WatchEventsRequest& request, grpc::ServerContext*,
+                                grpc::ServerWriter<v1::WatchEventsResponse>* writer) {
+    cursors.push_back(request.after());
+    if (cursors.size() == 3) return grpc::Status(grpc::StatusCode::OUT_OF_RANGE, "the oldest is 900");
+    v1::WatchEventsResponse update;
+    *update.mutable_event() = Failed(request.after() + 1);
+    update.set_cursor(request.after() + 1);
+    writer->Write(update);
+    update.clear_event();
+    update.set_cursor(request.after() + 10);
+    writer->Write(update);
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "the coordinator is stopping");
+  };
+  EXPECT_EQ(Run({"events", "-w"}), kExitFailed);
+  EXPECT_THAT(cursors, ElementsAre(5, 15, 25));
+  EXPECT_THAT(out_, HasSubstr("\n6  "));
+  EXPECT_THAT(out_, HasSubstr("\n16  "));
+  EXPECT_THAT(err_, HasSubstr("the oldest is 900"));
+}
+
+TEST_F(EventCommandsTest, DrainWaitsUntilNothingIsLeft) {
+  bool forced = false;
+  server_.on_drain = [&](const v1::DrainNodeRequest& request, v1::DrainNodeResponse* response) {
+    forced = request.force();
+    response->mutable_node()->set_name(request.node());
+    response->mutable_node()->mutable_cordon()->mutable_drain()->add_jobs("tiny-k3x9q2");
+    return grpc::Status::OK;
+  };
+  server_.on_nodes = [&](const v1::ListNodesRequest&, v1::ListNodesResponse* response) {
+    response->add_nodes()->set_name("node-7");
+    response->mutable_nodes(0)->mutable_cordon()->mutable_drain()->set_empty_unix_nanos(1);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"drain", "node-7"}), kExitOk) << err_;
+  EXPECT_EQ(out_, "node-7 is drained; still there: tiny-k3x9q2\n");
+  EXPECT_FALSE(forced);
+  EXPECT_EQ(Run({"drain", "node-7", "--force", "--wait"}), kExitOk) << err_;
+  EXPECT_EQ(out_, "node-7 is empty\n");
+  EXPECT_THAT(err_, HasSubstr("still there: tiny-k3x9q2"));
+  EXPECT_TRUE(forced);
+}
+
+TEST_F(EventCommandsTest, FlagsThatMeanNothingAreRefused) {
+  EXPECT_EQ(Run({"events", "--since", "yesterday"}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("'yesterday' is no time"));
+  EXPECT_EQ(Run({"events", "--after", "x"}), kExitUsage);
+  EXPECT_EQ(Run({"drain", "node-7", "--grace", "0"}), kExitUsage);
+  EXPECT_EQ(Run({"drain"}), kExitUsage);
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,114 @@
+#include "client/event_flags.h"
+
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+
+#include "base/call_limits.h"
+#include "client/flag_checks.h"
+
+namespace fsdpd {
+namespace {
+
+std::string CheckCursor(std::string& text) {
+  int64_t cursor = 0;
+  if (absl::SimpleAtoi(text, &cursor) && cursor >= 0) return "";
+  return absl::StrCat("'", text, "' is no cursor: it is a SEQUENCE that was shown before");
+}
+
+// Who acts on what he has not named says what the jobs have, not only what they have not: most jobs have no
+// label of any kind.
+std::string CheckActed(std::string& text) {
+  for (const absl::string_view rule : absl::StrSplit(text, ',')) {
+    if (!rule.empty() && rule.find('!') == absl::string_view::npos) return "";
+  }
+  return absl::StrCat("'", text, "' says only what jobs have not: add a label that they have, as in team=a");
+}
+
+std::string CheckLabel(std::string& text) {
+  const size_t equals = text.find('=');
+  return equals == 0 || equals == std::string::npos ? absl::StrCat("'", text, "' is not KEY=VALUE") : "";
+}
+
+void AddDrain(CLI::App* app, CommandLine* line) {
+  CLI::App* drain = AddCommand(app, "drain",
+                               "Empty a node: no job is placed there, and those that are there save, leave "
+                               "and go on elsewhere, without "
+                               "an attempt that counts. `uncordon` opens it again.",
+                               "  fsdpctl drain node-7 --reason \"gets a new disk\" --wait\n"
+                               "  fsdpctl drain node-7 --force");
+  drain->add_option("NODE", line->node, "The node's name")->required()->check(NotEmpty())->type_name("");
+  drain->add_option("--reason", line->reason, "Shown with the node, and to jobs that wait for it")
+      ->type_name("TEXT");
+  drain
+      ->add_option("--grace", line->grace_seconds,
+                   "Until SIGKILL of ranks that have not saved; default 600, at most 3600")
+      ->check(WholeNumber(1, kMaxGraceSeconds))
+      ->type_name("SECONDS");
+  drain->add_flag("--force", line->force, "Jobs that write no checkpoints leave too, and begin anew");
+  drain->add_flag("--wait", line->wait, "Return when nothing of any job is left there");
+}
+
+}  // namespace
+
+void AddLabelFlags(CLI::App* app, CommandLine* line) {
+  app->get_subcommand("submit")
+      ->add_option("--label", line->labels,
+                   "What the job is found by (get -l); may be repeated, or KEY=VALUE,KEY=VALUE")
+      ->delimiter(',')
+      ->check(CLI::Validator(CheckLabel, ""))
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  app->get_subcommand("get")
+      ->add_option("-l,--selector", line->selector,
+                   "Only jobs with these labels: team=a,stage!=test,owner,!old")
+      ->check(NotEmpty())
+      ->type_name("SELECTOR");
+  for (const char* name : {"cancel", "pause", "delete"}) {
+    CLI::App* command = app->get_subcommand(name);
+    command
+        ->add_option("-l,--selector", line->selector,
+                     std::string(name) == "delete"
+                         ? "Ended jobs with these labels, as of `get -l`"
+                         : "Jobs with these labels that have not ended, as of `get -l`")
+        ->check(CLI::Validator(CheckActed, ""))
+        ->type_name("SELECTOR")
+        ->excludes(command->get_option("JOB")->required(false));
+  }
+}
+
+std::string MissingJob(const CommandLine& line) {
+  if (!line.job.empty() || !line.jobs.empty() || !line.selector.empty()) return "";
+  if (line.command == "cancel" && line.array.empty()) return "JOB is required, or --array, or --selector";
+  if (line.command == "pause" || line.command == "delete") return "JOB is required, or --selector";
+  return "";
+}
+
+void AddEventCommands(CLI::App* app, CommandLine* line) {
+  CLI::App* events = AddCommand(
+      app, "events",
+      "List what has happened to jobs and nodes, oldest first: submits, launches, failures with their cause, "
+      "checkpoints, pauses, cordons, preflights, drains. With -w, go on with each new one.",
+      "  fsdpctl events --since 1h\n"
+      "  fsdpctl events --job tiny-llama-k3x9q2\n"
+      "  fsdpctl events --node node-7 -w\n"
+      "  fsdpctl events -w --after 4711 -o json");
+  events->add_option("--job", line->job, "Only this job's; a deleted one has them too")
+      ->check(NotEmpty())
+      ->type_name("JOB");
+  events->add_option("--node", line->node, "Only those that name this node")
+      ->check(NotEmpty())
+      ->type_name("NODE");
+  CLI::Option* since =
+      events->add_option("--since", line->since, "Only those since then: how long ago, or a time")
+          ->check(CLI::Validator(CheckSince, ""))
+          ->type_name("TIME");
+  events->add_option("--after", line->after_event, "Only those after this SEQUENCE; none between is missed")
+      ->check(CLI::Validator(CheckCursor, ""))
+      ->type_name("SEQUENCE")
+      ->excludes(since);
+  events->add_flag("-w,--watch", line->follow, "Go on with each new one, over restarts of the coordinator");
+  AddDrain(app, line);
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,18 @@
+// The flags of what has happened (events), of a node that is emptied (drain), and of labels.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "client/command_line.h"
+
+namespace fsdpd {
+
+// --label of submit, and --selector of the commands that act on jobs. REQUIRES: those are there.
+void AddLabelFlags(CLI::App* app, CommandLine* line);
+
+// What to say where a command that acts on a job names none; "" where it does, or acts on none.
+std::string MissingJob(const CommandLine& line);
+
+void AddEventCommands(CLI::App* app, CommandLine* line);
+
+}  // namespace fsdpd
