@@ -265,13 +265,13 @@ TEST(JobText, ATableHasProjectsWhereAJobHasOne) {
 
 TEST(JobText, DescribeSaysWhereTheTimeWent) {
   v1::Job job;
-  EXPECT_EQ(DescribeJob(job, absl::Now()).find("time:"), std::string::npos) << "of an older coordinator";
+  EXPECT_EQ(DescribeJob(job, Now()).find("time:"), std::string::npos) << "of an older coordinator";
   job.mutable_ledger()->set_queue_seconds(10);
   job.mutable_ledger()->set_step_seconds(69.9);
   job.mutable_ledger()->set_exposed_seconds(20);
   job.mutable_ledger()->set_other_seconds(0.1);
-  EXPECT_NE(DescribeJob(job, absl::Now()).find(": step 70%, exposed 20%, queue 10%\n"), std::string::npos)
-      << DescribeJob(job, absl::Now());
+  EXPECT_NE(DescribeJob(job, Now()).find(": step 70%, exposed 20%, queue 10%\n"), std::string::npos)
+      << DescribeJob(job, Now());
 }
 
 TEST(JobText, DescribeNamesTheJobsThatHaveToSucceedFirst) {

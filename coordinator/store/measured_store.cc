@@ -17,6 +17,7 @@ class MeasuredStore final : public StateStore {
       : store_(std::move(store)), meters_(meters) {}
 
   int64_t generation() const override { return store_->generation(); }
+  const EventLog& events() const override { return store_->events(); }
   absl::StatusOr<std::optional<v1::Job>> FindRequest(const std::string& request_id,
                                                      const v1::JobSpec& spec) override {
     return Timed("FindRequest", [&] { return store_->FindRequest(request_id, spec); });
@@ -30,8 +31,8 @@ class MeasuredStore final : public StateStore {
   absl::Status UpdateAll(const std::vector<const v1::Job*>& jobs) override {
     return Timed("UpdateAll", [&] { return store_->UpdateAll(jobs); });
   }
-  absl::Status Delete(const std::string& id) override {
-    return Timed("Delete", [&] { return store_->Delete(id); });
+  absl::Status Delete(const std::string& id, const Events& news) override {
+    return Timed("Delete", [&] { return store_->Delete(id, news); });
   }
   absl::StatusOr<std::vector<std::string>> ForgetEnded(const Retention& retention, absl::Time now,
                                                        int limit) override {
@@ -46,18 +47,18 @@ class MeasuredStore final : public StateStore {
   absl::StatusOr<std::vector<v1::Job>> LiveJobs() override {
     return Timed("LiveJobs", [&] { return store_->LiveJobs(); });
   }
-  absl::Status SetCordon(const std::string& node, const v1::Cordon& cordon) override {
-    return Timed("SetCordon", [&] { return store_->SetCordon(node, cordon); });
+  absl::Status SetCordon(const std::string& node, const v1::Cordon& cordon, const Events& news) override {
+    return Timed("SetCordon", [&] { return store_->SetCordon(node, cordon, news); });
   }
-  absl::Status RemoveCordon(const std::string& node) override {
-    return Timed("RemoveCordon", [&] { return store_->RemoveCordon(node); });
+  absl::Status RemoveCordon(const std::string& node, const Events& news) override {
+    return Timed("RemoveCordon", [&] { return store_->RemoveCordon(node, news); });
   }
   absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons() override {
     return Timed("Cordons", [&] { return store_->Cordons(); });
   }
   absl::Status UpdateNodes(const v1::ListNodesResponse& changed,
-                           const std::vector<std::string>& gone) override {
-    return Timed("UpdateNodes", [&] { return store_->UpdateNodes(changed, gone); });
+                           const std::vector<std::string>& gone, const Events& news) override {
+    return Timed("UpdateNodes", [&] { return store_->UpdateNodes(changed, gone, news); });
   }
   absl::StatusOr<v1::ListNodesResponse> Nodes() override {
     return Timed("Nodes", [&] { return store_->Nodes(); });

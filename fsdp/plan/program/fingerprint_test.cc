@@ -34,32 +34,15 @@ Job SmallJob() {
     job.layout.buckets.push_back(bucket);
     job.layout.units.push_back({u == 0 ? "embedding" : "head", {u}, {{u, 0}}, u - 1});
   }
-  const Instruction gather{Op::kGather,
-                           0,
-                           0,
-                           -1,
-                           LaneId::kGather,
-                           Group::kShard,
-                           Role::kGather,
-                           false,
-                           Recompute::kNone,
-                           {},
-                           {2},
-                           {{0, Access::kWrite}}};
-  const Instruction forward{Op::kForward,
-                            0,
-                            -1,
-                            0,
-                            LaneId::kCompute,
-                            Group::kSelf,
-                            Role::kGather,
-                            false,
-                            Recompute::kNone,
-                            {0},
-                            {},
-                            {{0, Access::kRead}}};
-  const Instruction update{Op::kUpdate,      0,  0,  -1, LaneId::kCompute, Group::kSelf, Role::kGather, false,
-                           Recompute::kNone, {}, {}, {}};
+  const Instruction gather{
+      Op::kGather,      0,     0,  -1,  LaneId::kGather,      Group::kShard, Role::kGather, false,
+      Recompute::kNone, false, {}, {2}, {{0, Access::kWrite}}};
+  const Instruction forward{
+      Op::kForward,     0,     -1,  0,  LaneId::kCompute,    Group::kSelf, Role::kGather, false,
+      Recompute::kNone, false, {0}, {}, {{0, Access::kRead}}};
+  const Instruction update{
+      Op::kUpdate, 0,  0,  -1, LaneId::kCompute, Group::kSelf, Role::kGather, false, Recompute::kNone,
+      false,       {}, {}, {}};
   job.program.instructions = {gather, forward, update};
   job.program.buffers = {{BufferKind::kGathered, 0, 512, 256, {{0, 1}}}};
   job.program.arena_bytes = 768;
@@ -227,6 +210,7 @@ Changes PlanChanges() {
       [](Job* j) { j->program.instructions[0].group = Group::kWorld; },
       [](Job* j) { j->program.instructions[0].role = Role::kReduce; },
       [](Job* j) { j->program.instructions[1].accumulate = true; },
+      [](Job* j) { j->program.instructions[1].puts_off = true; },
       [](Job* j) { j->program.instructions[1].recompute = Recompute::kSelective; },
       [](Job* j) { j->program.instructions[1].after.clear(); },
       [](Job* j) { j->program.instructions[0].after_previous.clear(); },

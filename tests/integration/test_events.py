@@ -1,0 +1,73 @@
+"""What has happened: told once and in order over a restart, of jobs that are found by their labels, and of a node that is
+drained meanwhile."""
+
+import grpc
+import pytest
+
+from harness import stubs
+from harness.processes import Daemon
+from harness.programs import program
+from harness.specs import ENDLESS
+from harness.training import saving
+from harness.wait import wait_until
+
+LONE = {"nodes": 1, "ranks_per_node": 1}
+
+
+def kinds(events):
+    return [stubs.coordinator.EventKind.Name(event.kind)[len("EVENT_KIND_"):] for event in events]
+
+
+def listed(cluster, **filters):
+    """Of all pages, of two events each."""
+    events, token = [], ""
+    while True:
+        request = stubs.coordinator.ListEventsRequest(page_size=2, page_token=token, **filters)
+        page = cluster.api().ListEvents(request, timeout=60, wait_for_ready=True)
+        events += page.events
+        token = page.next_page_token
+        if not token:
+            return events
+
+
+def test_events_are_told_once_over_a_restart_and_a_drained_node_is_emptied(own, tmp_path):
+    with own(slots=1) as cluster:
+        path = cluster.write_spec(saving(tmp_path / "job", name="moved", steps=ENDLESS, resources=LONE,
+                                         restart={"max_attempts": 1}))
+        job_id = cluster.ctl("submit", "-f", path, "--label", "team=vision").expect(0).out.split()[0]
+        cluster.wait_step(job_id, 7)
+        watch = Daemon("events", [program("client/fsdpctl"), "--server", cluster.address, "events", "-w"],
+                       cluster.folder / "events.txt", cluster.mark)
+        wait_until("the first event is shown", lambda: "submitted" in watch.text())
+        node, = [placement.node for placement in cluster.job(job_id).placements]
+        cluster.ctl("drain", node, "--reason", "gets a new disk").expect(0)
+        cluster.coordinator.kill()
+        cluster.start_coordinator(listen=cluster.address)
+        assert "is empty" in cluster.ctl("drain", node, "--reason", "gets a new disk", "--wait").expect(0).out
+        wait_until("it runs elsewhere", lambda: cluster.state(job_id) == "RUNNING" and cluster.job(job_id).attempt == 2)
+        job = cluster.job(job_id)
+        assert [placement.node for placement in job.placements] != [node]
+        assert job.restored.step >= 7, "nothing that it had trained is lost"
+        assert not cluster.ranks(node)
+        assert job_id in cluster.ctl("get", "-l", "team=vision,stage!=test").expect(0).out
+        assert job_id not in cluster.ctl("get", "-l", "team!=vision").expect(0).out
+        assert "no job has the labels" in cluster.ctl("cancel", "-l", "team=speech").expect(4).err
+        cluster.ctl("cancel", "-l", "team!=speech").expect(2)
+        cluster.ctl("cancel", "-l", "team=vision", "--wait").expect(0)
+        cluster.ctl("uncordon", node).expect(0)
+
+        events = listed(cluster)
+        sequences = [event.sequence for event in events]
+        assert sequences == sorted(set(sequences))
+        of_job = kinds(listed(cluster, job=job_id))
+        assert of_job[:3] == ["SUBMITTED", "LAUNCHED", "READY"] and of_job.count("DRAINED") == 1, of_job
+        assert kinds(listed(cluster, node=node)) == ["DRAINING", "EMPTY", "UNCORDONED"]
+        assert [event.message for event in cluster.job(job_id).events] == [
+            event.message for event in listed(cluster, job=job_id)], "one history, told in two places"
+        wait_until("the last event is shown", lambda: "uncordoned" in watch.text())
+        watch.stop()
+        shown = [int(line.split()[0]) for line in watch.text().splitlines() if line.split()[0].isdigit()]
+        assert shown == sequences, "the watch missed none and told none twice"
+        with pytest.raises(grpc.RpcError) as refused:
+            cluster.api().ListEvents(stubs.coordinator.ListEventsRequest(page_token="x"), timeout=60)
+        assert refused.value.code() == grpc.StatusCode.INVALID_ARGUMENT
