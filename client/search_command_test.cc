@@ -163,7 +163,7 @@ TEST_F(SearchCommandTest, ASearchThatWasCutOffIsNoVerdict) {
 
 TEST_F(SearchCommandTest, RefusesFlagsThatMeanNothing) {
   EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--search", "--hold", "train.steps"}), kExitUsage);
-  EXPECT_NE(err_.find("--hold: 'train.steps' is nothing that is searched; hold parallel.tensor, "),
+  EXPECT_NE(err_.find("--hold: 'train.steps' is nothing that is searched; hold parallel.pipeline, "),
             std::string::npos)
       << err_;
   EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--hold", "fsdp"}), kExitUsage);

@@ -120,11 +120,8 @@ bool Reconciler::IsEmpty(const std::string& node) const {
     if (live.job.state() == v1::JOB_STATE_PREFLIGHT && IsOn(live.job.held(), node)) return false;
     if (Trains(live.job) && IsOn(live.job.placements(), node)) return false;
   }
-  return std::none_of(attempts_.begin(), attempts_.end(), [&](const auto& attempt) {
-    const auto& parts = attempt.second.parts;
-    return std::any_of(parts.begin(), parts.end(),
-                       [&](const NodePart& part) { return part.node == node && !part.stopped; });
-  });
+  // Ranks that measure a node are of no job, and on its devices all the same.
+  return IsIdle(node) && measurements_.count(node) == 0;
 }
 
 }  // namespace fsdpd

@@ -15,7 +15,7 @@ class MetersTest : public ::testing::Test {
   MetersTest() {
     job_.set_id("a-1");
     job_.set_state(v1::JOB_STATE_QUEUED);
-    AddEvent("admitted", now_, &job_);
+    AddEvent(v1::EVENT_KIND_SUBMITTED, "admitted", now_, &job_);
   }
   void Advance(JobEvent event, double seconds) {
     now_ += absl::Seconds(seconds);

@@ -121,7 +121,7 @@ def test_a_fault_that_files_get_later_and_a_probe_that_watches_keep_nobody_from_
 
     def start(name, *flags):
         started.append(Daemon(name, [program("coordinator/fsdpd-coordinator"), "--store", etcd.store, "--quotas", quotas,
-                                     "--leader-lease-s", str(self._lease_s), *flags], tmp_path / f"{name}.log", name))
+                                     "--leader-lease-s", "4", *flags], tmp_path / f"{name}.log", name))
         return started[-1]
 
     def secure(name, port, *flags):

@@ -77,7 +77,8 @@ Coordinator::Coordinator(World* world, Referee* referee, std::string state_dir)
       clock_(world),
       disk_(world) {}
 
-Coordinator::~Coordinator() = default;
+// The run is over: what its store does when it is closed is no write that anybody dies in.
+Coordinator::~Coordinator() { disk_.DieAfter(-1, nullptr); }
 
 void Coordinator::Start() {
   if (life_ != nullptr) return;
