@@ -7,8 +7,10 @@
 #include "base/address.h"
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/log.h"
 #include "coordinator/agent_service.h"
 #include "coordinator/job_service.h"
+#include "coordinator/web/site.h"
 
 namespace fsdpd {
 namespace {
@@ -34,6 +36,22 @@ absl::Status ServeHealth(const std::string& listen, Front* front) {
   builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
   front->health = builder.BuildAndStart();
   return front->health != nullptr && port != 0 ? absl::OkStatus() : CannotListen(listen);
+}
+
+// Its calls go through the server that has just begun to serve.
+absl::Status ServePage(const FrontOptions& options, const FrontSecurity& security, Front* front) {
+  if (options.web_listen.empty()) return absl::OkStatus();
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxRpcBytes);
+  const auto site = std::make_shared<const Site>(front->server->InProcessChannel(arguments),
+                                                 /*open=*/security.people == nullptr);
+  FSDPD_ASSIGN_OR_RETURN(front->web,
+                         WebServer::Start({options.web_listen, security.port},
+                                          [site](const HttpRequest& request, const std::string& from) {
+                                            return site->Answer(request, from);
+                                          }));
+  LogInfo("page at %s", front->web->url());
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -78,9 +96,11 @@ absl::StatusOr<Front> OpenFront(const FrontOptions& options, const FrontSecurity
   Front front;
   front.server = builder.BuildAndStart();
   if (front.server == nullptr || port == 0) return CannotListen(options.listen);
-  if (const absl::Status health = ServeHealth(options.health_listen, &front); !health.ok()) {
+  absl::Status beside = ServeHealth(options.health_listen, &front);
+  if (beside.ok()) beside = ServePage(options, security, &front);
+  if (!beside.ok()) {
     front.Stop();
-    return health;
+    return beside;
   }
   // Health answers by service too, as gRPC's probes and load balancers ask.
   for (const ServedService& each : services)
@@ -91,6 +111,7 @@ absl::StatusOr<Front> OpenFront(const FrontOptions& options, const FrontSecurity
 
 void Front::Stop() {
   if (server == nullptr) return;
+  web.reset();
   const auto until = std::chrono::system_clock::now() + kShutdownGrace;
   server->Shutdown(until);
   server->Wait();

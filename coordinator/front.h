@@ -16,6 +16,7 @@
 #include "coordinator/audit_log.h"
 #include "coordinator/people.h"
 #include "coordinator/tls_port.h"
+#include "coordinator/web/web_server.h"
 
 namespace fsdpd {
 
@@ -27,6 +28,7 @@ struct FrontOptions {
   std::string audit_log;  // File that says who did what; empty: none.
   int64_t audit_log_bytes = 64 << 20;
   std::string health_listen;  // Health alone, in plaintext, for probes that know no TLS; empty: nowhere.
+  std::string web_listen;     // The page for browsers (web/site.h), over `tls` as well; empty: nowhere.
   Clock* clock = Clock::Real();
 };
 
@@ -45,6 +47,7 @@ absl::StatusOr<FrontSecurity> SecureFront(const FrontOptions& options);
 struct Front {
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<grpc::Server> health;  // Null where the options ask for none.
+  std::unique_ptr<WebServer> web;        // Likewise.
   std::string address;                   // "host:port", with the port that was picked.
 
   // Cancels calls after half a second, and waits for the handlers that are under way then. Idempotent.

@@ -6,6 +6,7 @@
 
 #include "coordinator/call_meter.h"
 #include "coordinator/errors.h"
+#include "coordinator/peer.h"
 
 namespace fsdpd {
 namespace {
@@ -40,7 +41,7 @@ grpc::Status GuardedApi::Guarded(const char* method, Context* context, const std
     record.who = caller->name;
     record.role = NameOf(caller->role);
   }
-  record.from = context->peer();
+  record.from = PeerOf(*context);
   record.method = method;
   record.object = object->size() <= kMaxObject ? *object : "(too long)";
   record.outcome = absl::StatusCodeToString(static_cast<absl::StatusCode>(status.error_code()));

@@ -67,6 +67,9 @@ void DescribeSecurity(CLI::App* app, Flags* flags) {
   app->add_option("--health-listen", server.health_listen,
                   "HOST:PORT for health checks alone, in plaintext, for probes that know no TLS")
       ->check(CheckListen);
+  app->add_option("--web-listen", server.web_listen,
+                  "HOST:PORT for the page that browsers show; HTTPS, with --insecure plaintext on loopback")
+      ->check(CheckListen);
   app->add_option("--audit-log", server.audit_log,
                   "File that gets a line of JSON for each call that changes something")
       ->type_name("FILE");
@@ -81,10 +84,13 @@ void DescribeSecurity(CLI::App* app, Flags* flags) {
 std::string WhyNotSecure(const Flags& flags) {
   const ServerOptions& server = flags.server;
   if (flags.insecure) {
-    const absl::StatusOr<HostPort> listen = ParseHostPort(server.listen);
-    if (listen.ok() && IsLoopback(*listen)) return "";
-    return absl::StrCat("--insecure: ", server.listen,
-                        " is reached from other machines; listen on 127.0.0.1, or use TLS");
+    for (const std::string& address : {server.listen, server.web_listen}) {
+      const absl::StatusOr<HostPort> listen = ParseHostPort(address);
+      if (address.empty() || (listen.ok() && IsLoopback(*listen))) continue;
+      return absl::StrCat("--insecure: ", address,
+                          " is reached from other machines; listen on 127.0.0.1, or use TLS");
+    }
+    return "";
   }
   for (const auto& [flag, value] :
        {std::pair("--tls-cert", &server.tls.certificate), std::pair("--tls-key", &server.tls.key),

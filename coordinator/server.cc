@@ -98,6 +98,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 
 std::string Server::address() const { return parts_->front.address; }
 std::string Server::metrics_endpoint() const { return parts_->files.page->endpoint(); }
+std::string Server::page_url() const { return parts_->front.web == nullptr ? "" : parts_->front.web->url(); }
 
 void Server::Stop() {
   std::call_once(parts_->stopped, [this] {

@@ -50,6 +50,7 @@ class Server {
 
   std::string address() const;           // "host:port", with the port that was picked.
   std::string metrics_endpoint() const;  // Likewise; "" where it is served nowhere.
+  std::string page_url() const;          // Of the page, likewise; empty where there is none.
   void Stop();                           // Idempotent.
 
  private:

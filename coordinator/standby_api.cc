@@ -10,6 +10,7 @@
 #include "coordinator/errors.h"
 #include "coordinator/job_query.h"
 #include "coordinator/page_token.h"
+#include "coordinator/peer.h"
 
 namespace fsdpd {
 namespace {
@@ -41,7 +42,7 @@ grpc::Status StandbyApi::Refused(const char* method, const Context& context,
     record.who = caller->name;
     record.role = NameOf(caller->role);
   }
-  record.from = context.peer();
+  record.from = PeerOf(context);
   record.method = method;
   record.outcome = absl::StatusCodeToString(why.code());
   audit_->Write(std::move(record));

@@ -52,6 +52,18 @@ absl::StatusOr<TlsIdentity> TlsPort::Read(const TlsFiles& files, absl::Time now)
 }
 
 std::optional<TlsIdentity> TlsPort::Another() {
+  Reread();
+  MutexLock lock(&mutex_);
+  return std::exchange(given_, true) ? std::nullopt : used_;
+}
+
+std::optional<TlsIdentity> TlsPort::Newest() {
+  Reread();
+  MutexLock lock(&mutex_);
+  return used_;
+}
+
+void TlsPort::Reread() {
   absl::StatusOr<TlsIdentity> read = Read(files_, clock_->Wall());
   MutexLock lock(&mutex_);
   if (!read.ok()) {
@@ -59,17 +71,16 @@ std::optional<TlsIdentity> TlsPort::Another() {
     if (std::exchange(last_fault_, fault) != fault) {
       LogError("TLS files cannot be used, those before stay in use: %s", fault);
     }
-    return std::exchange(given_, true) ? std::nullopt : used_;
+    return;
   }
   last_fault_.clear();
-  if (used_.has_value() && used_->SameAs(*read)) return std::exchange(given_, true) ? std::nullopt : used_;
-  given_ = true;
+  if (used_.has_value() && used_->SameAs(*read)) return;
+  given_ = false;
   std::vector<std::string> names = read->names;
   names.insert(names.end(), read->addresses.begin(), read->addresses.end());
   LogInfo("TLS certificate=%s names=%s expires=%s", files_.certificate, absl::StrJoin(names, ","),
           absl::FormatTime(read->not_after, absl::UTCTimeZone()));
   used_ = *std::move(read);
-  return used_;
 }
 
 }  // namespace fsdpd

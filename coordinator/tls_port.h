@@ -30,6 +30,9 @@ class TlsPort final : public grpc::ServerCredentials {
   static absl::StatusOr<std::shared_ptr<TlsPort>> Make(const TlsFiles& files, Clock* clock);
   ~TlsPort() override;
 
+  // The set to show from now on, for who listens beside gRPC; nothing where none could be used yet.
+  std::optional<TlsIdentity> Newest();
+
   void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {}
 
  private:
@@ -40,6 +43,7 @@ class TlsPort final : public grpc::ServerCredentials {
                                                          grpc_ssl_server_certificate_config** config);
   // The set to use from now on; nothing while the one in use stays.
   std::optional<TlsIdentity> Another();
+  void Reread();
   static absl::StatusOr<TlsIdentity> Read(const TlsFiles& files, absl::Time now);
 
   const TlsFiles files_;
@@ -47,7 +51,7 @@ class TlsPort final : public grpc::ServerCredentials {
   grpc_server_credentials* const credentials_;
   Mutex mutex_;
   std::optional<TlsIdentity> used_ ABSL_GUARDED_BY(mutex_);
-  bool given_ ABSL_GUARDED_BY(mutex_) = false;  // To the server that listens now.
+  bool given_ ABSL_GUARDED_BY(mutex_) = false;  // `used_`, to gRPC's server that listens now.
   std::string last_fault_ ABSL_GUARDED_BY(mutex_);
 };
 

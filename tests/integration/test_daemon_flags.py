@@ -31,6 +31,7 @@ def agent(folder, *arguments, code):
 @pytest.mark.parametrize("address", ["127.0.0.1:99999", "nonsense", "::1:7777", ":7777", "127.0.0.1:-1"])
 def test_an_address_that_is_none_is_a_usage_error(tmp_path, address):
     assert address in coordinator(tmp_path, "--listen", address, code=2)
+    assert address in coordinator(tmp_path, "--web-listen", address, code=2)
     assert address in agent(tmp_path, "--metrics-listen", address, code=2)
     assert not (tmp_path / "state").exists(), "nothing is made for a wrong command line"
 
@@ -39,6 +40,7 @@ def test_a_port_that_is_taken_is_one_line(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = "127.0.0.1:%d" % taken.getsockname()[1]
         for said in (coordinator(tmp_path, "--listen", address, code=1),
+                     coordinator(tmp_path, "--listen", "127.0.0.1:0", "--web-listen", address, code=1),
                      agent(tmp_path, "--node", "n", "--metrics-listen", address, "--rank-binary", "/bin/true", code=1)):
             lines = said.splitlines()
             assert len(lines) == 1 and address in lines[0] and "in use" in lines[0], said

@@ -1,0 +1,119 @@
+// Curves and bars. A curve is read with the pointer, or with the arrow keys once it has the focus.
+import { el, svg } from "./dom.js";
+
+const WIDTH = 520, HEIGHT = 200, LEFT = 62, RIGHT = 10, TOP = 10, BOTTOM = 24;
+const cursors = new Map();  // By chart: which point is read.
+
+// Round values that cover low .. high; round in numbers of that base.
+function ticks(low, high, base) {
+  const span = high - low || Math.abs(high) || 1;
+  const rough = span / 3, power = base ** Math.floor(Math.log(rough) / Math.log(base));
+  const step = [1, 2, 5, 10].map(each => each * power).find(each => each >= rough);
+  const found = [];
+  for (let at = Math.floor(low / step); at <= Math.ceil(high / step); ++at) found.push(at * step);
+  return found.length > 1 ? found : [found[0], found[0] + step];
+}
+
+function key(name, color, dashed) {
+  return el("span", { class: "key" },
+    svg("svg", { viewBox: "0 0 16 10", "aria-hidden": "true" },
+      svg("line", { x1: 0, x2: 16, y1: 5, y2: 5, class: `line ${color}${dashed ? " dashed" : ""}` })), name);
+}
+
+function frame(values, x, y, format, points) {
+  return [
+    values.map(value => [
+      svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value) }),
+      svg("text", { class: "tick", x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, format(value))]),
+    svg("text", { class: "tick", x: LEFT, y: HEIGHT - 6 }, `step ${points[0].step}`),
+    svg("text", { class: "tick", x: WIDTH - RIGHT, y: HEIGHT - 6, "text-anchor": "end" }, `step ${points.at(-1).step}`)];
+}
+
+// What is not a number, as the loss of a bad step, parts the line.
+function lines(points, series, x, y) {
+  return series.map(({ value, color, dashed }) => {
+    const runs = [[]];
+    for (const point of points) {
+      const at = value(point);
+      if (Number.isFinite(at)) runs.at(-1).push(`${x(point.step).toFixed(1)},${y(at).toFixed(1)}`);
+      else if (runs.at(-1).length) runs.push([]);
+    }
+    return runs.filter(run => run.length).map(run =>
+      svg("polyline", { class: `line ${color}${dashed ? " dashed" : ""}`, points: (run.length > 1 ? run : [run[0], run[0]]).join(" "),
+        "stroke-linecap": "round" }));
+  });
+}
+
+function reading(point, series, format) {
+  return `step ${point.step}: ` + series.map(each => `${each.name} ${format(each.value(point))}`).join(", ");
+}
+
+// `points`: by step; `series`: {name, color, dashed, value(point)}. `base`: of round numbers. `zero`: whether the axis begins
+// there.
+export function chart(title, points, series, format, base = 10, zero = true) {
+  const legend = el("span", { class: "legend" }, series.map(each => key(each.name, each.color, each.dashed)));
+  const caption = el("figcaption", null, title, legend);
+  if (!points.length) return el("figure", null, caption, el("p", { class: "note" }, "No step yet."));
+  const all = points.flatMap(point => series.map(each => each.value(point))).filter(Number.isFinite);
+  const values = ticks(zero ? 0 : Math.min(...all, Infinity) || 0, all.length ? Math.max(...all) : 1, base);
+  const first = points[0].step, steps = Math.max(1, points.at(-1).step - first);
+  const x = step => LEFT + (step - first) * (WIDTH - LEFT - RIGHT) / steps;
+  const y = value => TOP + (values.at(-1) - value) * (HEIGHT - TOP - BOTTOM) / (values.at(-1) - values[0]);
+  const cursor = cursors.get(title);
+  const read = cursor === undefined ? null : points[Math.min(cursor, points.length - 1)];
+  const label = `${title}: ${reading(points.at(-1), series, format)}; arrow keys read other steps`;
+  return el("figure", null, caption,
+    svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, tabindex: 0, role: "img", "aria-label": label, "data-chart": title,
+      "data-steps": points.map(point => point.step).join(" ") },
+      frame(values, x, y, format, points), lines(points, series, x, y),
+      read && svg("line", { class: "cross", x1: x(read.step), x2: x(read.step), y1: TOP, y2: HEIGHT - BOTTOM })),
+    el("p", { class: "reading", "aria-live": "polite" }, read ? reading(read, series, format) : ""));
+}
+
+function move(figure, cursor) {
+  const points = figure.dataset.steps.split(" ").length;
+  if (cursor === null) cursors.delete(figure.dataset.chart);
+  else cursors.set(figure.dataset.chart, Math.max(0, Math.min(points - 1, cursor)));
+  document.dispatchEvent(new Event("redraw"));
+}
+
+document.addEventListener("keydown", event => {
+  const figure = event.target.closest?.("[data-chart]");
+  if (!figure) return;
+  const points = figure.dataset.steps.split(" ").length, at = cursors.get(figure.dataset.chart) ?? points;
+  const keys = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: points - 1, Escape: null };
+  if (!(event.key in keys)) return;
+  event.preventDefault();
+  move(figure, keys[event.key]);
+});
+
+document.addEventListener("pointermove", event => {
+  const figure = event.target.closest?.("[data-chart]");
+  if (!figure) return;
+  const steps = figure.dataset.steps.split(" ").map(Number), box = figure.getBoundingClientRect();
+  const part = ((event.clientX - box.left) * WIDTH / box.width - LEFT) / (WIDTH - LEFT - RIGHT);
+  const wanted = steps[0] + part * (steps.at(-1) - steps[0]);
+  const near = steps.reduce((best, step, at) => Math.abs(step - wanted) < Math.abs(steps[best] - wanted) ? at : best, 0);
+  if (near !== cursors.get(figure.dataset.chart)) move(figure, near);
+});
+
+export function swatch(color) {
+  return svg("svg", { class: "swatch", viewBox: "0 0 10 10", "aria-hidden": "true" },
+    svg("rect", { width: 10, height: 10, rx: 3, class: `fill ${color}` }));
+}
+
+// Parts of a whole, side by side: {name, value, color}. `marks`: {name, value} as lines across.
+export function bar(label, parts, whole, marks = []) {
+  const scale = value => whole > 0 ? value * 1000 / whole : 0;
+  let from = 0;
+  return svg("svg", { viewBox: "0 0 1000 28", role: "img", "aria-label": label },
+    svg("rect", { x: 0, y: 5, width: 1000, height: 18, class: "grid", fill: "none" }),
+    parts.map(part => {
+      const x = scale(from);
+      from += part.value;
+      return svg("rect", { x, y: 5, width: Math.max(0, scale(part.value)), height: 18, class: `fill ${part.color}` },
+        svg("title", null, part.name));
+    }),
+    marks.map(mark => svg("line", { class: "mark", x1: scale(mark.value), x2: scale(mark.value), y1: 0, y2: 28 },
+      svg("title", null, mark.name))));
+}

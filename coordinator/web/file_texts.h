@@ -1,0 +1,17 @@
+// The files of the page, as BUILD makes constants of them: a coordinator is one file.
+#pragma once
+
+namespace fsdpd {
+
+extern const char kChartJs[];
+extern const char kDomJs[];
+extern const char kIconSvg[];
+extern const char kJobJs[];
+extern const char kJobsJs[];
+extern const char kNodesJs[];
+extern const char kNumbersJs[];
+extern const char kPageCss[];
+extern const char kPageHtml[];
+extern const char kPageJs[];
+
+}  // namespace fsdpd

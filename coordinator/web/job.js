@@ -1,0 +1,152 @@
+// #/jobs/ID: one job. Its curves begin when its page was opened: the coordinator keeps a job's newest report alone.
+import { bar, chart, swatch } from "./chart.js";
+import { el, section, table } from "./dom.js";
+import { badge, rate, stateOf, stepsOf, whyOf } from "./jobs.js";
+import { between, bytes, count, date, large, loss, number, seconds, short } from "./numbers.js";
+
+const KEPT = 2000;  // Points of a job; then every other one goes, and curves get coarser instead of shorter.
+const COLORS = ["c1", "c2", "c3", "c4", "c5", "c6", "c7", "c0"];
+const histories = new Map();  // By job: {attempt, points}.
+
+export const title = (_, id) => id;
+
+function pointOf(step) {
+  const memory = step.memory || {};
+  return {
+    step: number(step.step), loss: number(step.loss), rate: rate(step), seconds: number(step.step_seconds),
+    exposed: number(step.exposed_seconds), peak: number(memory.peak_bytes), reserved: number(memory.reserved_bytes),
+  };
+}
+
+function remember(job) {
+  const history = histories.get(job.id) || { points: [] };
+  histories.set(job.id, history);
+  if (!number(job.last_step?.step)) return history.points;
+  const point = pointOf(job.last_step);
+  // A job that went back to a checkpoint makes steps again.
+  history.points = [...history.points.filter(each => each.step < point.step), point];
+  if (history.points.length > KEPT) history.points = history.points.filter((_, at) => at % 2 === 0 || at === KEPT);
+  return history.points;
+}
+
+export async function load(ask, _, id) {
+  const { job } = await ask("GetJob", { id });
+  return { job, points: remember(job) };
+}
+
+function tile(value, name, note) {
+  return el("div", { class: "tile" }, el("b", null, value), el("span", null, name), note && el("small", null, note));
+}
+
+function tiles(job) {
+  const step = job.last_step || {}, made = number(step.step), planned = number(job.memory_plan?.peak_bytes);
+  const exposed = number(step.step_seconds) ? 100 * number(step.exposed_seconds) / step.step_seconds : 0;
+  return el("div", { class: "tiles" },
+    tile(count(made), `of ${count(stepsOf(job))} steps`, number(job.skipped_steps) > 0 && `${count(job.skipped_steps)} skipped`),
+    tile(made ? loss(step.loss) : "–", "loss", made && `first ${loss(job.first_loss)}`),
+    tile(made ? large(rate(step)) : "–", "tokens/s"),
+    tile(made ? seconds(step.step_seconds) : "–", "a step", made && `${exposed.toFixed(1)}% waits for communication`),
+    tile(number(job.peak_bytes) ? bytes(job.peak_bytes) : "–", "peak memory of rank 0", planned && `planned ${bytes(planned)}`),
+    tile(number(job.start_unix_nanos) ? between(job.start_unix_nanos, job.end_unix_nanos) : "–",
+      `attempt ${number(job.attempt)}`, `submitted ${date(job.create_unix_nanos)}`));
+}
+
+function charts(job, points) {
+  const planned = number(job.memory_plan?.peak_bytes);
+  return el("div", { class: "charts" },
+    chart("Loss", points, [{ name: "loss", color: "c1", value: point => point.loss }], loss, 10, false),
+    chart("Tokens per second", points, [{ name: "tokens/s", color: "c3", value: point => point.rate }], large),
+    chart("Time of a step", points, [
+      { name: "step", color: "c1", value: point => point.seconds },
+      { name: "exposed communication", color: "c2", value: point => point.exposed }], seconds),
+    chart("Memory of rank 0", points, [
+      { name: "peak", color: "c1", value: point => point.peak },
+      { name: "held from the device", color: "c3", value: point => point.reserved },
+      { name: "planned peak", color: "c4", dashed: true, value: () => planned }], bytes, 2));
+}
+
+function memory(job) {
+  const plan = job.memory_plan || {}, planned = number(plan.peak_bytes), measured = number(job.peak_bytes);
+  const parts = (plan.components || []).filter(part => number(part.bytes) > 0).map((part, at) =>
+    ({ name: part.name, value: number(part.bytes), color: COLORS[at % COLORS.length], note: part.note }));
+  if (!parts.length) return section("Memory plan of a rank", el("p", null, "The plan is not made yet."));
+  const said = measured ? `Rank 0 measured ${bytes(measured)}, ${(100 * measured / planned).toFixed(0)}% of the plan's ` +
+    `${bytes(planned)}: the line across.` : `Planned ${bytes(planned)}; nothing is measured yet.`;
+  return section("Memory plan of a rank", el("p", null, said),
+    bar(said, parts, Math.max(planned, measured) * 1.02, measured ? [{ name: `measured ${bytes(measured)}`, value: measured }] : []),
+    table(null, [["Component"], ["Bytes", "number"], ["How it was found"]],
+      parts.map(part => [[swatch(part.color), part.name], bytes(part.value), part.note || ""])));
+}
+
+// What hides under compute costs nothing; what is exposed is time that the device waits.
+function lanes(job) {
+  const step = job.last_step;
+  if (!number(step?.step)) return null;
+  const whole = number(step.step_seconds);
+  const rows = [{ name: "compute", busy: number(step.compute_seconds), exposed: 0, color: "c3" },
+    ...(step.ops || []).map(op => ({
+      name: short(op.op, "COMM_OP_").toLowerCase().replaceAll("_", " "), busy: number(op.seconds), exposed: number(op.exposed_seconds),
+      bytes: number(op.bytes), count: number(op.count), color: "c1" }))];
+  const longest = Math.max(whole, ...rows.map(each => each.busy));
+  return section(`Lanes of step ${step.step}, rank 0`,
+    el("p", { class: "soft" }, swatch("c3"), "compute ", swatch("c1"), "hidden under compute ", swatch("c2"),
+      `exposed. Bars are of the step's ${seconds(whole)}.`),
+    table(null, [["Lane"], ["", "wide"], ["Busy", "number"], ["Hidden", "number"], ["Exposed", "number"], ["Bytes", "number"],
+      ["Operations", "number"]], rows.map(each => {
+      const hidden = Math.max(0, each.busy - each.exposed);
+      return [each.name, bar(`${each.name}: ${seconds(hidden)} hidden, ${seconds(each.exposed)} exposed`, [
+        { name: each.name, value: hidden, color: each.color }, { name: "exposed", value: each.exposed, color: "c2" }], longest),
+      seconds(each.busy), each.bytes === undefined ? "" : seconds(hidden), each.bytes === undefined ? "" : seconds(each.exposed),
+      each.bytes === undefined ? "" : bytes(each.bytes), each.bytes === undefined ? "" : count(each.count)];
+    })));
+}
+
+function failure(job) {
+  const { failure: last } = job;
+  const before = job.failed_attempts || [];
+  if (!last && !before.length) return null;
+  return section("Failures",
+    last && el("p", null, `${last.rank >= 0 || last.rank === undefined ? `Rank ${number(last.rank)}` : "No rank is to blame"}` +
+      `${last.node ? ` on ${last.node}` : ""}: `, el("span", { class: "bad" }, last.error || "")),
+    last?.log_tail?.length && el("pre", { tabindex: 0 }, last.log_tail.join("\n")),
+    before.length && table("Attempts that failed", [["Attempt", "number"], ["Cause"], ["Node"], ["After step", "number"]],
+      before.map(each => [String(each.attempt), short(each.cause, "FAILURE_CAUSE_").toLowerCase().replaceAll("_", " "),
+        each.node || "", count(each.step)])));
+}
+
+function checkpoints(job) {
+  const saved = [...(job.checkpoints || [])].reverse();
+  if (!saved.length && !job.failed_checkpoint) return null;
+  return section("Checkpoints",
+    job.failed_checkpoint && el("p", { class: "bad" },
+      `That of step ${number(job.failed_checkpoint.step)} could not be written: ${job.failed_checkpoint.error}`),
+    saved.length && table(null, [["After step", "number"], ["Committed", "when"], ["Size", "number"], ["Took", "number"],
+      ["Training waited", "number"], ["Folder"]],
+      saved.map(each => [count(each.step), date(each.unix_nanos), bytes(each.bytes), seconds(each.seconds),
+        seconds(each.stall_seconds), each.path])));
+}
+
+function places(job) {
+  const rows = job.placements || [];
+  if (!rows.length) return null;
+  return section("Where it runs", table(null, [["Node"], ["Ranks"], ["Devices"]], rows.map(each => {
+    const first = number(each.first_rank);
+    return [each.node, `${first} to ${first + number(each.ranks) - 1}`, (each.devices || []).join(", ")];
+  })));
+}
+
+function events(job) {
+  const rows = [...(job.events || [])].reverse();
+  return section("Events", table(null, [["When", "when"], ["State"], ["What happened"]],
+    rows.map(event => [date(event.unix_nanos), badge(stateOf(event)), event.message || ""])));
+}
+
+export function draw({ job, points }) {
+  const since = job.stalled_since_unix_nanos;
+  return [
+    el("h1", null, job.id, el("span", { class: `badge state ${stateOf(job)}` }, stateOf(job).toLowerCase())),
+    el("p", { class: "soft" }, whyOf(job)),
+    number(since) > 0 && el("p", { class: "bad" }, `No step has come since ${date(since)}.`),
+    (job.warnings || []).map(warning => el("p", { class: "wait" }, warning)),
+    tiles(job), charts(job, points), lanes(job), memory(job), failure(job), checkpoints(job), places(job), events(job)];
+}

@@ -1,0 +1,57 @@
+// #/nodes: what agents offer, what keeps jobs from them, and what preflight measured.
+import { el, section, table } from "./dom.js";
+import { bytes, count, date, large, number, short } from "./numbers.js";
+
+export const title = () => "Nodes";
+
+export const load = ask => ask("ListNodes", {});
+
+function state(node) {
+  if (node.cordon) return el("span", { class: "wait" }, "cordoned");
+  if (node.in_preflight) return el("span", { class: "wait" }, "in preflight");
+  if (node.connected) return el("span", { class: "good" }, "connected");
+  return el("span", { class: "bad" }, node.left ? "left in order" : "away");
+}
+
+function why(node) {
+  const said = [];
+  if (node.cordon) {
+    said.push(`Since ${date(node.cordon.unix_nanos)}, by ${node.cordon.automatic ? "the coordinator" : "a person"}: ` +
+      (node.cordon.reason || "no reason was given"));
+  }
+  for (const job of node.stalled_jobs || []) said.push(`${job} makes no step`);
+  return said.join("; ");
+}
+
+function nodes(all) {
+  return section("Agents", table(null, [["Node"], ["State"], ["Device"], ["Slots free", "number"], ["Memory of a slot", "number"],
+    ["Agent"], ["Last heard", "when"], ["Why", "wide"]], all.map(node => [
+    node.name, state(node), short(node.device, "DEVICE_").toLowerCase(), `${number(node.free_slots)} of ${number(node.slots)}`,
+    number(node.memory_bytes_per_slot) ? bytes(node.memory_bytes_per_slot) : "", node.version || "",
+    date(node.last_seen_unix_nanos), why(node)])));
+}
+
+function per(value, unit) {
+  return number(value) ? `${large(value)}${unit}` : "";
+}
+
+function preflight(all) {
+  const measured = all.filter(node => node.preflight);
+  if (!measured.length) return section("Preflight", el("p", null, "No node has been measured."));
+  const faults = measured.flatMap(node => (node.preflight.faults || []).map(fault =>
+    el("li", { class: node.preflight.accepted ? "wait" : "bad" }, `${node.name}: ${fault}`)));
+  const errors = measured.filter(node => node.preflight.result?.error).map(node =>
+    el("li", { class: "bad" }, `${node.name}: ${node.preflight.result.error}`));
+  const rows = measured.flatMap(node => (node.preflight.result?.devices || []).map(device => [
+    node.name, String(number(device.device)), device.name || "", per(device.product_flops, "FLOP/s"),
+    per(device.memory_bytes_per_second, "B/s"), per(device.ring_bytes_per_second, "B/s"),
+    device.uncorrected_ecc_errors === undefined ? "" : count(device.uncorrected_ecc_errors), date(node.preflight.unix_nanos)]));
+  return section("Preflight", (faults.length > 0 || errors.length > 0) && el("ul", null, faults, errors),
+    table("What each device reached", [["Node"], ["Device", "number"], ["Name"], ["Products", "number"], ["Memory", "number"],
+      ["Ring", "number"], ["ECC errors", "number"], ["Measured", "when"]], rows));
+}
+
+export function draw(answer) {
+  const all = answer.nodes || [];
+  return [el("h1", null, "Nodes"), all.length ? [nodes(all), preflight(all)] : el("p", null, "No agent is known.")];
+}

@@ -1,0 +1,128 @@
+// Which page the address asks for, its refresh, and who is asking.
+import { el, patch } from "./dom.js";
+import * as job from "./job.js";
+import * as jobs from "./jobs.js";
+import * as nodes from "./nodes.js";
+
+const EVERY_MS = 2000, LIMIT_MS = 8000;
+const TOKEN = "fsdpd-token";  // Of this tab alone, until it is closed.
+const main = document.getElementById("main"), connection = document.getElementById("connection");
+const forget = document.getElementById("forget");
+let turn = 0, timer = 0, lostSince = "", last = null;
+
+class Refused extends Error {
+  constructor(status, { reason, message }) {
+    super(message);
+    this.status = status;
+    this.reason = reason;
+  }
+}
+
+async function ask(method, request) {
+  const token = sessionStorage.getItem(TOKEN);
+  const answer = await fetch(`api/${method}?q=${encodeURIComponent(JSON.stringify(request))}`, {
+    headers: token ? { Authorization: `Bearer ${token}` } : {}, signal: AbortSignal.timeout(LIMIT_MS), cache: "no-store",
+  });
+  const told = await answer.json();
+  if (!answer.ok) throw new Refused(answer.status, told);
+  return told;
+}
+
+function route() {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const parameters = Object.fromEntries(new URLSearchParams(query || ""));
+  const [page, id] = path.split("/");
+  if (page === "jobs" && id) return { view: job, id: decodeURIComponent(id), parameters, at: "#/" };
+  return page === "nodes" ? { view: nodes, parameters, at: "#/nodes" } : { view: jobs, parameters, at: "#/" };
+}
+
+function show(...children) {
+  patch(main, el("main", { id: "main", tabindex: -1 }, children));
+}
+
+function draw() {
+  if (last) show(last.view.draw(last.data, last.parameters));
+}
+
+function askForToken(why) {
+  last = null;
+  // A form that is there keeps what is typed into it.
+  const wrong = why.reason === "NO_TOKEN" ? null : el("p", { class: "bad", role: "alert" }, why.message);
+  show(el("h1", null, "Who is asking?"),
+    el("p", null, "This coordinator asks for a token, as fsdpctl's --token-file has it. It stays in this tab."), wrong,
+    el("form", { id: "sign-in" },
+      el("label", null, "Token", el("input", { id: "token", type: "password", autocomplete: "off", required: true, size: 40 })),
+      el("button", { type: "submit" }, "Show")));
+  document.getElementById("token").focus();
+}
+
+function told(error) {
+  if (error.status === 401) return askForToken(error);
+  last = null;
+  show(el("h1", null, error.status === 404 ? "Not found" : "Refused"), el("p", { class: "bad", role: "alert" }, error.message));
+}
+
+function say(text) {
+  connection.className = text ? "lost" : "";
+  if (connection.textContent !== text) connection.textContent = text;
+}
+
+function lost(error) {
+  lostSince ||= new Date().toLocaleTimeString("sv");
+  const why = error instanceof Refused ? `: ${error.message}` : "";
+  say(`Connection lost since ${lostSince}${why}; what is below is as of then. Trying again.`);
+}
+
+async function refresh() {
+  clearTimeout(timer);
+  const mine = ++turn, { view, id, parameters } = route();
+  let goesOn = true;
+  try {
+    const data = await view.load(ask, parameters, id);
+    if (mine !== turn) return;
+    lostSince = "";
+    say("");
+    last = { view, data, parameters };
+    draw();
+  } catch (error) {
+    if (mine !== turn) return;
+    if (error instanceof Refused && ![429, 500, 503, 504].includes(error.status)) {
+      lostSince = "";
+      say("");
+      told(error);
+      goesOn = error.status !== 401;  // Each would be on the coordinator's record.
+    } else lost(error);
+  }
+  forget.hidden = !sessionStorage.getItem(TOKEN);
+  if (goesOn) timer = setTimeout(refresh, EVERY_MS);
+}
+
+function turnTo() {
+  const { view, id, at } = route();
+  document.title = `${view.title(null, id)} – fsdpd`;
+  for (const link of document.querySelectorAll("header nav a")) {
+    if (link.getAttribute("href") === at) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  refresh();
+}
+
+document.addEventListener("redraw", draw);
+document.addEventListener("submit", event => {
+  event.preventDefault();
+  if (event.target.id !== "sign-in") return;
+  const field = document.getElementById("token");
+  sessionStorage.setItem(TOKEN, field.value.trim());
+  field.value = "";
+  refresh();
+});
+forget.addEventListener("click", () => {
+  sessionStorage.removeItem(TOKEN);
+  refresh();
+});
+document.querySelector(".skip").addEventListener("click", event => {
+  event.preventDefault();
+  main.focus();
+});
+addEventListener("hashchange", turnTo);
+turnTo();

@@ -1,0 +1,178 @@
+// The page's server in front of a whole coordinator in one process: what it answers to whom.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "base/bearer_token.h"
+#include "base/temp_dir.h"
+#include "coordinator/peer.h"
+#include "coordinator/permissions.h"
+#include "coordinator/server.h"
+#include "coordinator/store/sqlite_store.h"
+#include "coordinator/testing/http_client.h"
+#include "coordinator/testing/tiny_spec.h"
+#include "coordinator/web/site.h"
+#include "coordinator/web/web_api.h"
+#include "proto/fsdpd/v1/coordinator.grpc.pb.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr char kHost[] = "Host: localhost\r\n";
+
+// `people`: lines of a token file; empty where nobody is asked.
+class Page {
+ public:
+  explicit Page(const std::string& people = "") {
+    options_.listen = options_.web_listen = "127.0.0.1:0";
+    std::ofstream(dir_.File("tokens")) << people;
+    ServerFiles files;
+    if (!people.empty()) files.security.people = *People::Open(dir_.File("tokens"), options_.clock);
+    files.security.audit = *AuditLog::Open(audit(), 1 << 20);
+    auto server = Server::Start(options_, files, [this] { return SqliteStore::Open(dir_.File("state")); });
+    EXPECT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+  }
+  // The record is whole after the end.
+  std::string AuditAfterEnd() {
+    server_.reset();
+    std::ifstream file(audit());
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+  std::string Get(const std::string& target, const std::string& headers = kHost) {
+    return HttpClient::Get(HttpClient::PortOf(server_->page_url()), target, headers);
+  }
+  std::string GetAs(const std::string& token, const std::string& target) {
+    return Get(target, absl::StrCat(kHost, "Authorization: Bearer ", token, "\r\n"));
+  }
+  void AskThroughGrpc(const std::map<std::string, std::string>& metadata) {
+    grpc::ClientContext context;
+    for (const auto& [name, value] : metadata) context.AddMetadata(name, value);
+    v1::ListJobsResponse response;
+    EXPECT_FALSE(Stub()->ListJobs(&context, {}, &response).ok());
+  }
+  v1::Job Submit() {
+    grpc::ClientContext context;
+    v1::SubmitJobRequest request;
+    *request.mutable_spec() = TinySpec();
+    v1::SubmitJobResponse response;
+    const grpc::Status status = Stub()->SubmitJob(&context, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return response.job();
+  }
+
+ private:
+  std::unique_ptr<v1::Coordinator::Stub> Stub() {
+    return v1::Coordinator::NewStub(
+        grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
+  }
+  std::string audit() const { return dir_.File("audit.jsonl"); }
+
+  const TempDir dir_;
+  ServerOptions options_;
+  std::unique_ptr<Server> server_;
+};
+
+TEST(Page, ShowsJobsAndWhyTheyWait) {
+  Page page;
+  const v1::Job job = page.Submit();
+  const std::string list = page.Get("/api/ListJobs?q=%7B%22page_size%22%3A1%7D");
+  EXPECT_THAT(list, AllOf(StartsWith("HTTP/1.1 200 OK"), HasSubstr("Content-Type: application/json")));
+  EXPECT_THAT(list, AllOf(HasSubstr(job.id()), HasSubstr("JOB_STATE_QUEUED"), HasSubstr("\"waiting\"")));
+  EXPECT_THAT(page.Get("/api/GetJob?q=%7B%22id%22%3A%22" + job.id() + "%22%7D"),
+              AllOf(StartsWith("HTTP/1.1 200 OK"), HasSubstr("\"memory_plan\"")));
+  EXPECT_THAT(page.Get("/api/ListNodes"), StartsWith("HTTP/1.1 200 OK"));
+  EXPECT_THAT(page.Get("/api/GetVersion"), HasSubstr("\"version\""));
+}
+
+TEST(Page, ARefusalHasItsCodeReasonAndWords) {
+  Page page;
+  EXPECT_THAT(page.Get("/api/GetJob?q=%7B%22id%22%3A%22no-000000%22%7D"),
+              AllOf(StartsWith("HTTP/1.1 404 "), HasSubstr(R"("code":"NOT_FOUND")"),
+                    HasSubstr(R"("reason":"JOB_NOT_FOUND")"), HasSubstr("no-000000")));
+  for (const char* query :
+       {"%7B", "%5B%5D", "%7B%22none%22%3A1%7D", "%7B%22page_size%22%3A%22x%22%7D", "%FF"}) {
+    EXPECT_THAT(page.Get(absl::StrCat("/api/ListJobs?q=", query)),
+                AllOf(StartsWith("HTTP/1.1 400 "), HasSubstr(R"("reason":"BAD_REQUEST")")))
+        << query;
+  }
+  EXPECT_THAT(page.Get("/api/ListJobs?q=" + std::string(kMaxWebQueryBytes + 1, '1')),
+              AllOf(StartsWith("HTTP/1.1 400 "), HasSubstr("8 KiB")));
+  EXPECT_THAT(page.Get("/api/ListJobs?q=" + std::string(kMaxHeadBytes, '1')), StartsWith("HTTP/1.1 431 "));
+}
+
+TEST(Page, ServesNoMethodThatChangesSomething) {
+  for (const std::string& method : WebApi::Methods()) {
+    EXPECT_TRUE(IsListed(method)) << method;
+    EXPECT_FALSE(PermissionOf(method).changes) << method;
+    EXPECT_EQ(PermissionOf(method).role, PersonRole::kViewer) << method;
+  }
+  Page page;
+  for (const char* method : {"CancelJob", "SubmitJob", "WatchJob", "TailLogs", "", "getjob", "GetJob/x"}) {
+    EXPECT_THAT(page.Get(absl::StrCat("/api/", method)),
+                AllOf(StartsWith("HTTP/1.1 404 "), HasSubstr("UNIMPLEMENTED")))
+        << method;
+  }
+}
+
+TEST(Page, ItsFilesAreThereAndNeedNobodyElse) {
+  Page page;
+  for (const char* path : {"/", "/page.js", "/page.css", "/icon.svg", "/dom.js", "/chart.js", "/job.js",
+                           "/jobs.js", "/nodes.js", "/numbers.js"}) {
+    const std::string answer = page.Get(path);
+    EXPECT_THAT(answer, AllOf(StartsWith("HTTP/1.1 200 OK"), HasSubstr("Content-Security-Policy"))) << path;
+    EXPECT_THAT(answer, AllOf(Not(HasSubstr("https:")), Not(HasSubstr("innerHTML")))) << path;
+  }
+  for (const char* path : {"/index.html", "//", "/../etc/passwd", "/page.js/"})
+    EXPECT_THAT(page.Get(path), StartsWith("HTTP/1.1 404 ")) << path;
+}
+
+TEST(Page, WithoutTokensAnswersOnlyUnderThisMachinesNames) {
+  Page page;
+  for (const char* host : {"localhost", "localhost:7780", "127.0.0.1:1", "[::1]:80", "[::1]"})
+    EXPECT_THAT(page.Get("/api/ListJobs", absl::StrCat("Host: ", host, "\r\n")), StartsWith("HTTP/1.1 200 "))
+        << host;
+  for (const char* host : {"evil.example", "127.0.0.1.evil.example:7780", "localhost.evil.example", ""})
+    EXPECT_THAT(page.Get("/api/ListJobs", absl::StrCat("Host: ", host, "\r\n")), StartsWith("HTTP/1.1 421 "))
+        << host;
+}
+
+TEST(Page, AsksForATokenAsTheApiDoesAndPutsRefusalsOnRecord) {
+  const std::string token = NewBearerToken();
+  Page page("vera viewer " + HashOfToken(token) + "\n");
+  EXPECT_THAT(page.Get("/"), StartsWith("HTTP/1.1 200 OK")) << "the page itself is nobody's secret";
+  EXPECT_THAT(page.Get("/api/ListJobs"), AllOf(StartsWith("HTTP/1.1 401 "),
+                                               HasSubstr("WWW-Authenticate: Bearer"), HasSubstr("NO_TOKEN")));
+  EXPECT_THAT(page.GetAs("fsdpd_0", "/api/ListNodes"),
+              AllOf(StartsWith("HTTP/1.1 401 "), HasSubstr("UNKNOWN_TOKEN"), Not(HasSubstr("fsdpd_0"))));
+  EXPECT_THAT(page.GetAs(token, "/api/ListJobs"), StartsWith("HTTP/1.1 200 OK"));
+  for (const char* wrong : {"t\x01", "t\xff", "t\x7f"}) {
+    EXPECT_THAT(page.GetAs(wrong, "/api/ListJobs"), StartsWith("HTTP/1.1 400 "))
+        << "gRPC once ended the process for it";
+  }
+  const std::string audit = page.AuditAfterEnd();
+  EXPECT_THAT(audit, AllOf(HasSubstr(R"("method":"ListJobs")"), HasSubstr(R"("method":"ListNodes")"),
+                           HasSubstr(R"("from":"ipv4:127.0.0.1:)")));
+}
+
+TEST(Page, NobodyElseSaysWhereHeIs) {
+  Page page("vera viewer " + HashOfToken(NewBearerToken()) + "\n");
+  page.AskThroughGrpc({{kForwardedPeer, "mars"}});
+  page.Get("/api/ListNodes", absl::StrCat(kHost, kForwardedPeer, ": mars\r\n"));
+  EXPECT_THAT(page.AuditAfterEnd(),
+              AllOf(HasSubstr("ListJobs"), HasSubstr("ListNodes"), Not(HasSubstr("mars"))));
+}
+
+}  // namespace
+}  // namespace fsdpd

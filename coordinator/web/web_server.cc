@@ -1,0 +1,190 @@
+#include "coordinator/web/web_server.h"
+
+#include <absl/cleanup/cleanup.h>
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "coordinator/web/pipe.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int kStarvedMs = 100;  // Until the listener is asked again after that.
+
+absl::Status CannotListen(const std::string& listen, const char* why) {
+  return absl::UnavailableError(absl::StrCat("cannot serve the page at ", listen, ": ", why));
+}
+
+absl::StatusOr<int> Listen(const std::string& listen, const HostPort& address) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
+  if (error != 0) return CannotListen(listen, gai_strerror(error));
+  const auto free_found = absl::MakeCleanup([found] { freeaddrinfo(found); });
+  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, found->ai_protocol);
+  const int on = 1;
+  if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+      bind(fd, found->ai_addr, found->ai_addrlen) == 0 && ::listen(fd, SOMAXCONN) == 0) {
+    return fd;
+  }
+  const absl::Status why = CannotListen(listen, strerror(errno));
+  if (fd >= 0) close(fd);
+  return why;
+}
+
+int PortOf(int fd) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof address;
+  FSDPD_CHECK(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+  // At the same place in both families.
+  return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+}
+
+// As gRPC writes its peers: "ipv4:127.0.0.1:41234".
+std::string PeerText(const sockaddr_storage& peer) {
+  char text[INET6_ADDRSTRLEN] = "";
+  if (peer.ss_family == AF_INET6) {
+    const auto& six = reinterpret_cast<const sockaddr_in6&>(peer);
+    inet_ntop(AF_INET6, &six.sin6_addr, text, sizeof text);
+    return absl::StrCat("ipv6:[", text, "]:", ntohs(six.sin6_port));
+  }
+  const auto& four = reinterpret_cast<const sockaddr_in&>(peer);
+  inet_ntop(AF_INET, &four.sin_addr, text, sizeof text);
+  return absl::StrCat("ipv4:", text, ":", ntohs(four.sin_port));
+}
+
+bool IsWhole(const std::string& head) {
+  return absl::StrContains(head, "\r\n\r\n") || absl::StrContains(head, "\n\n");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WebServer>> WebServer::Start(const WebOptions& options, Answer answer) {
+  FSDPD_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(options.listen));
+  if (options.port == nullptr && !IsLoopback(address)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.listen, " is reached from other machines: that needs TLS"));
+  }
+  FSDPD_ASSIGN_OR_RETURN(const int listener, Listen(options.listen, address));
+  address.port = PortOf(listener);
+  return std::unique_ptr<WebServer>(new WebServer(options, address, listener, std::move(answer)));
+}
+
+WebServer::WebServer(const WebOptions& options, const HostPort& address, int listener, Answer answer)
+    : options_(options),
+      address_(address),
+      listener_(listener),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      answer_(std::move(answer)),
+      tls_(options.port == nullptr ? nullptr : std::make_unique<ServerTls>(options.port)) {
+  FSDPD_CHECK(wake_ >= 0);
+  thread_ = std::thread([this] { Run(); });
+}
+
+WebServer::~WebServer() {
+  stopping_ = true;
+  FSDPD_CHECK(eventfd_write(wake_, 1) == 0);
+  thread_.join();
+  close(listener_);
+  close(wake_);
+}
+
+std::string WebServer::url() const {
+  return absl::StrCat(tls_ == nullptr ? "http://" : "https://", ToString(address_), "/");
+}
+
+void WebServer::Run() {
+  // OpenSSL writes without MSG_NOSIGNAL. Exchanges' threads inherit it.
+  sigset_t broken_pipe;
+  sigemptyset(&broken_pipe);
+  sigaddset(&broken_pipe, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &broken_pipe, nullptr);
+  while (!stopping_) {
+    // A listener that cannot give a connection would be ready at every turn.
+    const short accepts = starved_ ? 0 : POLLIN;
+    pollfd fds[] = {{wake_, POLLIN, 0}, {listener_, accepts, 0}};
+    const int found = poll(fds, 2, starved_ ? kStarvedMs : -1);
+    starved_ = false;
+    eventfd_t ignored;
+    if (fds[0].revents != 0) eventfd_read(wake_, &ignored);
+    Reap();
+    if (found > 0 && fds[1].revents != 0) Accept();
+  }
+  while (!exchanges_.empty()) End(exchanges_.begin());
+}
+
+void WebServer::End(std::list<Exchange>::iterator exchange) {
+  shutdown(exchange->fd, SHUT_RDWR);
+  exchange->thread.join();
+  close(exchange->fd);
+  exchanges_.erase(exchange);
+}
+
+void WebServer::Reap() {
+  for (auto it = exchanges_.begin(); it != exchanges_.end();) {
+    const auto each = it++;
+    if (each->done) End(each);
+  }
+}
+
+void WebServer::Accept() {
+  sockaddr_storage peer = {};
+  socklen_t size = sizeof peer;
+  const int fd = accept4(listener_, reinterpret_cast<sockaddr*>(&peer), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  if (fd < 0) {
+    starved_ = errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
+    // Out of descriptors: the oldest gives up its own.
+    if (errno == EMFILE && !exchanges_.empty()) End(exchanges_.begin());
+    return;
+  }
+  if (exchanges_.size() >= options_.max_exchanges) End(exchanges_.begin());
+  Exchange& exchange = exchanges_.emplace_back();
+  exchange.fd = fd;
+  exchange.from = PeerText(peer);
+  exchange.thread = std::thread([this, &exchange] {
+    Serve(&exchange);
+    exchange.done = true;
+    eventfd_write(wake_, 1);
+  });
+}
+
+void WebServer::Serve(Exchange* exchange) const {
+  const absl::Time begin = Clock::Real()->Now();
+  std::shared_ptr<SSL_CTX> context = tls_ == nullptr ? nullptr : tls_->Context();
+  if (tls_ != nullptr && context == nullptr) return;
+  Pipe pipe(exchange->fd, std::move(context), begin + options_.head_time);
+  if (!pipe.Handshake()) return;
+  std::string head;
+  while (!IsWhole(head) && head.size() <= kMaxHeadBytes) {
+    // Also where it comes byte by byte.
+    if (!pipe.Read(&head) || Clock::Real()->Now() > begin + options_.head_time) return;
+  }
+  const std::string answer = AnswerTo(head, exchange->from);
+  pipe.ExtendTo(begin + options_.exchange_time);
+  if (pipe.Write(answer)) pipe.Close();
+}
+
+std::string WebServer::AnswerTo(const std::string& head, const std::string& from) const {
+  if (head.size() > kMaxHeadBytes) return RenderHttp({}, {431, "text/plain", "more than 16 KiB\n"});
+  const absl::StatusOr<HttpRequest> request = ParseHttpRequest(head);
+  if (request.ok()) return RenderHttp(*request, answer_(*request, from));
+  const int status = absl::IsUnimplemented(request.status()) ? 405 : 400;
+  return RenderHttp({}, {status, "text/plain", absl::StrCat(request.status().message(), "\n")});
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,74 @@
+// Listens for browsers, and serves each request by a thread of its own: HTTPS with the certificate that the
+// coordinator shows to everybody (tls_port.h), read again at each connection; plaintext for this machine
+// alone. It owns who is served how long: a request has kHeadTime to come whole, and kExchangeTime with its
+// answer; when kMaxExchanges are under way the oldest is ended.
+//
+// Thread-safe. `answer` is called on many threads.
+#pragma once
+
+#include <absl/status/statusor.h>
+#include <absl/time/time.h>
+
+#include <atomic>
+#include <functional>
+#include <list>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "base/address.h"
+#include "coordinator/tls_port.h"
+#include "coordinator/web/http_message.h"
+#include "coordinator/web/server_tls.h"
+
+namespace fsdpd {
+
+struct WebOptions {
+  std::string listen;             // HOST:PORT; port 0 picks one.
+  std::shared_ptr<TlsPort> port;  // Null for plaintext.
+  // Shorter in tests.
+  absl::Duration head_time = absl::Seconds(10);
+  absl::Duration exchange_time = absl::Seconds(60);
+  size_t max_exchanges = 64;
+};
+
+class WebServer {
+ public:
+  using Answer = std::function<HttpAnswer(const HttpRequest& request, const std::string& from)>;
+
+  // INVALID_ARGUMENT for plaintext on an address that others reach, UNAVAILABLE for one that cannot be had.
+  static absl::StatusOr<std::unique_ptr<WebServer>> Start(const WebOptions& options, Answer answer);
+  ~WebServer();  // Ends what is under way.
+
+  std::string url() const;  // "https://HOST:PORT/", with the port that was picked.
+  int port() const { return address_.port; }
+
+ private:
+  struct Exchange {
+    int fd = -1;
+    std::string from;
+    std::atomic<bool> done{false};
+    std::thread thread;
+  };
+
+  WebServer(const WebOptions& options, const HostPort& address, int listener, Answer answer);
+  void Run();
+  void Accept();
+  void Serve(Exchange* exchange) const;
+  void Reap();
+  void End(std::list<Exchange>::iterator exchange);
+  std::string AnswerTo(const std::string& head, const std::string& from) const;
+
+  const WebOptions options_;
+  const HostPort address_;
+  const int listener_;
+  const int wake_;
+  const Answer answer_;
+  const std::unique_ptr<ServerTls> tls_;
+  std::atomic<bool> stopping_{false};
+  std::list<Exchange> exchanges_;  // The oldest first; the thread's own.
+  bool starved_ = false;           // The last accept failed for want of descriptors; the thread's own.
+  std::thread thread_;             // Last: it uses all of the above.
+};
+
+}  // namespace fsdpd

@@ -1,0 +1,110 @@
+#include "coordinator/web/web_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "coordinator/testing/http_client.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// Answers with path and query.
+HttpAnswer Echo(const HttpRequest& request, const std::string&) {
+  return {200, "text/plain", absl::StrCat(request.path, " ", request.query)};
+}
+
+std::unique_ptr<WebServer> Started(WebOptions options, WebServer::Answer answer = Echo) {
+  options.listen = "127.0.0.1:0";
+  auto server = WebServer::Start(options, std::move(answer));
+  EXPECT_TRUE(server.ok()) << server.status();
+  return *std::move(server);
+}
+
+TEST(WebServer, ServesAtThePortThatItPicked) {
+  const auto server = Started({});
+  EXPECT_EQ(server->url(), absl::StrCat("http://127.0.0.1:", server->port(), "/"));
+  EXPECT_THAT(HttpClient::Get(server->port(), "/x?q=%3C"), EndsWith("\r\n\r\n/x <"));
+  // Head and answer may come in parts.
+  HttpClient client(server->port());
+  client.Send("GET /y HT");
+  client.Send("TP/1.1\r\n\r");
+  client.Send("\n");
+  EXPECT_THAT(client.ReadAll(), EndsWith("\r\n\r\n/y "));
+}
+
+TEST(WebServer, PlaintextIsForThisMachineAlone) {
+  WebOptions options;
+  options.listen = "0.0.0.0:0";
+  const auto refused = WebServer::Start(options, Echo);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("needs TLS"));
+}
+
+TEST(WebServer, AnAddressThatIsTakenIsTold) {
+  const auto server = Started({});
+  WebOptions options;
+  options.listen = absl::StrCat("127.0.0.1:", server->port());
+  const auto refused = WebServer::Start(options, Echo);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("cannot serve the page at 127.0.0.1:"));
+}
+
+TEST(WebServer, AHeadWithoutEndIsRefused) {
+  const auto server = Started({});
+  HttpClient client(server->port());
+  client.Send("GET / HTTP/1.1\r\nX: " + std::string(kMaxHeadBytes, 'x'));
+  EXPECT_THAT(client.ReadAll(), StartsWith("HTTP/1.1 431 "));
+  EXPECT_THAT(HttpClient::Get(server->port(), "nothing"), StartsWith("HTTP/1.1 400 "));
+  HttpClient poster(server->port());
+  poster.Send("POST / HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(poster.ReadAll(), AllOf(StartsWith("HTTP/1.1 405 "), HasSubstr("Allow: GET, HEAD\r\n")));
+}
+
+TEST(WebServer, WhoSaysNothingIsLeftAfterAWhile) {
+  WebOptions options;
+  options.head_time = absl::Milliseconds(50);
+  const auto server = Started(options);
+  HttpClient silent(server->port()), slow(server->port());
+  slow.Send("GET / HTTP/1.1\r\n");
+  EXPECT_EQ(silent.ReadAll(), "");
+  EXPECT_EQ(slow.ReadAll(), "");
+}
+
+TEST(WebServer, AnAnswerThatTakesTooLongIsCutOff) {
+  WebOptions options;
+  options.exchange_time = absl::Nanoseconds(1);
+  const std::string large(16 << 20, 'x');
+  const auto server = Started(options, [&](const HttpRequest&, const std::string&) {
+    return HttpAnswer{200, "text/plain", large};
+  });
+  const std::string answer = HttpClient::Get(server->port(), "/");
+  EXPECT_THAT(answer, StartsWith("HTTP/1.1 200 "));
+  EXPECT_LT(answer.size(), large.size());
+}
+
+TEST(WebServer, ManyWhoSayNothingMakeRoomForWhoAsks) {
+  WebOptions options;
+  options.head_time = absl::Minutes(10);
+  options.max_exchanges = 2;
+  const auto server = Started(options);
+  HttpClient first(server->port()), second(server->port());
+  EXPECT_THAT(HttpClient::Get(server->port(), "/x"), EndsWith("/x "));
+  EXPECT_EQ(first.ReadAll(), "");
+}
+
+TEST(WebServer, ItsEndEndsWhatIsUnderWay) {
+  WebOptions options;
+  options.head_time = absl::Minutes(10);
+  auto server = Started(options);
+  HttpClient client(server->port());
+  EXPECT_THAT(HttpClient::Get(server->port(), "/x"), EndsWith("/x "));
+  server.reset();
+  EXPECT_EQ(client.ReadAll(), "");
+}
+
+}  // namespace
+}  // namespace fsdpd

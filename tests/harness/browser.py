@@ -1,0 +1,136 @@
+"""A headless Chromium, driven through its DevTools over a pair of pipes.
+
+    with Browser(folder) as browser:
+        browser.open("http://127.0.0.1:7780/")
+        browser.wait("document.querySelector('table')")
+        browser.press("Tab")
+
+Whatever the page does is kept: the addresses that it asks for in `requests`, what it does wrong in `faults`."""
+
+import base64
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import time
+
+PROGRAM = shutil.which("chromium")
+_FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--remote-debugging-pipe",
+          "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"]
+_KEYS = {"Tab": 9, "Enter": 13, "ArrowLeft": 37, "ArrowRight": 39}
+
+
+class Browser:
+    def __init__(self, folder, width=1240, height=1000):
+        self.requests, self.faults = [], []
+        self._last, self._unread = 0, b""
+        (commands, self._in), (self._out, answers) = os.pipe(), os.pipe()
+        # It wants them as descriptors 3 and 4. A group of its own: it has children.
+        command = ["bash", "-c", f'exec "$@" 3<&{commands} 4>&{answers}', "bash", PROGRAM, *_FLAGS,
+                   f"--window-size={width},{height}", f"--user-data-dir={folder}", "about:blank"]
+        self._log = open(f"{folder}.log", "wb")
+        self._process = subprocess.Popen(command, pass_fds=(commands, answers), stdin=subprocess.DEVNULL,
+                                         stdout=self._log, stderr=self._log, start_new_session=True)
+        os.close(commands)
+        os.close(answers)
+        self._session = None
+        target = self._call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self._call(f"{domain}.enable")
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for descriptor in (self._in, self._out):
+            os.close(descriptor)
+        self._log.close()
+
+    # --- what a person does
+
+    def open(self, url):
+        self._call("Page.navigate", url=url)
+
+    def press(self, key, times=1):
+        code = _KEYS[key]
+        for _ in range(times):
+            more = {"text": "\r"} if key == "Enter" else {}
+            self._call("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, windowsVirtualKeyCode=code, **more)
+            self._call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, windowsVirtualKeyCode=code)
+
+    def type(self, text):
+        self._call("Input.insertText", text=text)
+
+    def prefer(self, scheme):
+        """`light` or `dark`, as a person's system has it."""
+        self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
+
+    def trust_any_certificate(self):
+        self._call("Security.setIgnoreCertificateErrors", ignore=True)
+
+    # --- what a person sees
+
+    def ask(self, expression):
+        """What it is in the page."""
+        told = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in told, told["exceptionDetails"]
+        return told["result"].get("value")
+
+    def wait(self, expression, timeout_s=60):
+        """Until it is true in the page, an element for instance; what it is then. What throws is not true yet: a document
+        that comes in has parts missing."""
+        expression = f"(() => {{ try {{ const found = {expression}; return found instanceof Node || found; }} catch {{}} }})()"
+        until = time.monotonic() + timeout_s
+        while time.monotonic() < until:
+            found = self.ask(expression)
+            if found:
+                return found
+            time.sleep(0.05)
+        raise AssertionError(f"never true within {timeout_s} s: {expression}\n{self.text()}\n{self.faults}")
+
+    def text(self):
+        return self.ask("document.body.innerText")
+
+    def picture(self, path):
+        told = self._call("Page.captureScreenshot", format="png", captureBeyondViewport=False)
+        path.write_bytes(base64.b64decode(told["data"]))
+
+    # --- the wire: messages of JSON, with a zero byte after each
+
+    def _call(self, method, **parameters):
+        self._last += 1
+        message = {"id": self._last, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._in, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._message()
+            if answer.get("id") == self._last:
+                assert "error" not in answer, (method, answer["error"])
+                return answer["result"]
+            self._keep(answer)
+
+    def _message(self):
+        while b"\0" not in self._unread:
+            ready, _, _ = select.select([self._out], [], [], 60)
+            more = os.read(self._out, 1 << 20) if ready else b""
+            assert more, "Chromium has ended, or says nothing"
+            self._unread += more
+        message, self._unread = self._unread.split(b"\0", 1)
+        return json.loads(message)
+
+    def _keep(self, event):
+        parameters = event.get("params", {})
+        if event.get("method") == "Network.requestWillBeSent":
+            self.requests.append(parameters["request"]["url"])
+        elif event.get("method") == "Runtime.exceptionThrown":
+            self.faults.append(parameters["exceptionDetails"])
+        elif event.get("method") == "Log.entryAdded" and parameters["entry"]["source"] != "network":
+            self.faults.append(parameters["entry"])

@@ -1,0 +1,192 @@
+"""The page of --web-listen in a real browser: docs/deploy.md, "Watching it", says what is promised."""
+
+import json
+import re
+import ssl
+import urllib.request
+
+import pytest
+
+from harness.browser import PROGRAM, Browser
+from harness.cluster import Cluster
+from harness.etcd import free_ports
+from harness.security import Security, certificates
+from harness.specs import ENDLESS, one_rank
+from harness.stubs import coordinator as api
+
+pytestmark = pytest.mark.skipif(not PROGRAM, reason="chromium is not installed: deploy/setup does")
+
+HOSTILE = """<img src=x onerror="document.title='owned'"><script>document.title='owned'</script>"""
+LINK = "main tbody a"
+# Of each text on the page that has too little contrast: what it is, its colour and what is behind it.
+PALE = """(() => {
+  const numbers = color => color.match(/[\\d.]+/g).map(Number);
+  const light = color => numbers(color).slice(0, 3).map(part => part / 255)
+    .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0);
+  const behind = element => {
+    for (; element; element = element.parentElement) {
+      const color = getComputedStyle(element).backgroundColor;
+      if (numbers(color)[3] !== 0) return color;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  return [...document.querySelectorAll("body *")].filter(element => element.checkVisibility() &&
+    [...element.childNodes].some(child => child.nodeType === Node.TEXT_NODE && child.nodeValue.trim())).map(element => {
+    const style = getComputedStyle(element), color = element instanceof SVGElement ? style.fill : style.color;
+    const [low, high] = [light(color), light(behind(element))].sort((a, b) => a - b);
+    return [element.textContent.slice(0, 40), color, behind(element), (high + 0.05) / (low + 0.05)];
+  }).filter(each => each[3] < 4.5);
+})()"""
+
+
+def page_of(cluster):
+    return re.findall(r"page at (\S+)", cluster.coordinator.text())[-1]
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    """A job that runs, one that waits for it, and one that was cancelled for a reason with HTML in it; a cordoned node."""
+    with Cluster(tmp_path_factory.mktemp("watched"), agents=1, slots=1,
+                 coordinator_flags=["--web-listen", "127.0.0.1:0"]) as cluster:
+        running = cluster.submit(one_rank(name="runs", steps=ENDLESS))
+        waiting = cluster.submit(one_rank(name="waits"))
+        gone = cluster.submit(one_rank(name="gone"))
+        cluster.api().CancelJob(api.CancelJobRequest(id=gone, reason=HOSTILE), timeout=60)
+        cluster.wait_state(gone, "CANCELLED")
+        cluster.wait_step(running, 2)
+        cluster.api().CordonNode(api.CordonNodeRequest(node="node-0", reason=HOSTILE), timeout=60)
+        cluster.running, cluster.waiting, cluster.gone = running, waiting, gone
+        yield cluster
+        cluster.cancel_all()
+
+
+@pytest.fixture
+def browser(tmp_path):
+    with Browser(tmp_path / "browser") as driven:
+        yield driven
+
+
+def test_the_keyboard_leads_from_a_jobs_row_to_its_curves(watched, browser):
+    url = page_of(watched)
+    browser.open(url)
+    row = browser.wait(f"[...document.querySelectorAll('{LINK}')].find(a => a.textContent === '{watched.running}')"
+                       "?.closest('tr').innerText")
+    first, now = watched.job(watched.running).first_loss, float(row.split("\t")[3])
+    assert "running" in row and re.search(r"\d+ of 10,000,000", row) and abs(now - first) < 2, row
+    waiting = browser.ask(f"document.querySelector('{LINK}[href*=waits]').closest('tr').innerText")
+    assert "queued" in waiting and "Place 1 in the queue" in waiting and "uncordon" in waiting, waiting
+
+    for _ in range(30):
+        browser.press("Tab")
+        if browser.ask("document.activeElement.textContent") == watched.running:
+            break
+    assert browser.ask("document.activeElement.matches(':focus-visible')"), "the job cannot be reached, or not seen to be"
+    browser.press("Enter")
+    browser.wait("document.querySelectorAll('figure svg[tabindex]').length === 4")
+    assert browser.ask("document.title").startswith(watched.running)
+    browser.ask("document.querySelector('[data-chart=Loss]').focus()")
+    # It is refreshed meanwhile, and keeps the focus.
+    browser.wait("document.querySelector('[data-chart=Loss] polyline').points.length >= 3")
+    steps = browser.ask("document.querySelector('[data-chart=Loss]').dataset.steps").split()
+    browser.press("ArrowLeft", 2)
+    read = browser.wait("document.activeElement.closest('figure')?.querySelector('.reading').textContent")
+    assert re.fullmatch(r"step \d+: loss \d\.\d+", read) and int(read.split(":")[0][5:]) >= int(steps[0]), read
+
+    said = browser.text()
+    for part in ("planned peak", "Lanes of step", "main_params", "Rank 0 measured", "all 1 ranks run", "admitted"):
+        assert part in said, (part, said)
+    assert not browser.faults, browser.faults
+    assert browser.requests and all(request.startswith(url) for request in browser.requests), browser.requests
+
+
+def test_what_people_write_stays_text(watched, browser):
+    url = page_of(watched)
+    browser.open(f"{url}#/jobs/{watched.gone}")
+    browser.wait("document.body.innerText.includes('<img src=x onerror=')")
+    browser.open(f"{url}#/nodes")
+    browser.wait("document.querySelector('h1').textContent === 'Nodes' && document.body.innerText.includes('<img src=x ')")
+    assert browser.ask("document.querySelectorAll('img, main script').length") == 0
+    assert "owned" not in browser.ask("document.title") and not browser.faults
+    # In an address too.
+    browser.open(f"{url}#/jobs/%3Cimg%20src=x%20onerror=alert(1)%3E")
+    browser.wait("document.querySelector('[role=alert]')?.textContent.includes('<img')")
+    assert browser.ask("document.querySelectorAll('img').length") == 0
+
+
+def test_light_and_dark_can_be_read(watched, browser, tmp_path):
+    pictures = {}
+    for page, title in (("", "Jobs"), (f"#/jobs/{watched.running}", watched.running), ("#/nodes", "Nodes")):
+        browser.open(page_of(watched) + page)
+        browser.wait(f"document.querySelector('h1').textContent.startsWith('{title}')")
+        for scheme in ("light", "dark"):
+            browser.prefer(scheme)
+            assert browser.ask(PALE) == [], (page, scheme)
+            browser.picture(tmp_path / "page.png")
+            pictures[page, scheme] = (tmp_path / "page.png").read_bytes()
+    browser.ask("document.documentElement.style.setProperty('--soft', '#777')")
+    assert browser.ask(PALE), "the measure finds what is pale"
+    assert len(set(pictures.values())) == len(pictures)
+    assert all(len(picture) > 15_000 for picture in pictures.values()), "an almost empty picture"
+
+
+def test_jobs_are_filtered_and_an_address_keeps_it(watched, browser):
+    url = page_of(watched)
+    browser.open(url)
+    browser.wait(f"document.querySelectorAll('{LINK}').length === 3")
+    browser.ask("document.querySelector('[data-parameter=name]').focus()")
+    browser.type("wai")
+    assert browser.wait(f"document.querySelectorAll('{LINK}').length === 1 && location.hash") == "#/?name=wai"
+    assert browser.ask("document.activeElement.value") == "wai", "what is typed stays, and so does the focus"
+    browser.open(f"{url}#/?show=ended")
+    browser.wait(f"document.querySelectorAll('{LINK}').length === 1 && document.querySelector('{LINK}[href*=gone]')")
+    assert browser.ask("document.querySelector('select').selectedOptions[0].text") == "ended"
+
+
+def test_a_lost_connection_is_told_until_it_is_back(own, browser):
+    port, = free_ports(1)
+    with own(agents=0, coordinator_flags=["--web-listen", f"127.0.0.1:{port}"]) as cluster:
+        cluster.submit(one_rank(name="kept"))
+        browser.open(page_of(cluster))
+        browser.wait(f"document.querySelector('{LINK}')")
+        address = cluster.address
+        cluster.coordinator.kill()
+        browser.wait("/Connection lost since [\\d:]+/.test(document.getElementById('connection').textContent)")
+        assert "kept" in browser.text(), "what was known stays"
+        cluster.start_coordinator(listen=address)
+        browser.wait("document.getElementById('connection').textContent === ''")
+
+
+def test_it_asks_for_a_token_over_tls(own, browser, tmp_path):
+    security = Security(tmp_path / "security")
+    security.more_flags = ["--web-listen", "127.0.0.1:0"]
+    with own(agents=0, security=security) as cluster:
+        url = page_of(cluster)
+        assert url.startswith("https://")
+        browser.trust_any_certificate()
+        browser.open(url)
+        browser.wait("document.activeElement.id === 'token'")
+        assert not browser.ask("document.querySelector('[role=alert]')"), "nobody has shown a wrong one yet"
+        browser.type("fsdpd_wrong")
+        browser.press("Enter")
+        assert "none that this coordinator knows" in browser.wait("document.querySelector('[role=alert]')?.textContent")
+        browser.type(security.token("vera"))
+        browser.press("Enter")
+        browser.wait("document.body.innerText.includes('No such job')")
+        assert browser.ask("localStorage.length + document.cookie") == "0"
+        assert security.token("vera") not in " ".join(browser.requests)
+        browser.ask("document.getElementById('forget').click()")
+        browser.wait("document.getElementById('token')")
+        record, = [each for each in map(json.loads, security.audit.read_text().splitlines())
+                   if each["outcome"] == "UNAUTHENTICATED"]
+        assert record["method"] == "ListJobs" and record["from"].startswith("ipv4:127.0.0.1:"), record
+
+        # A new certificate is shown to who connects next.
+        port = int(url.rstrip("/").rsplit(":", 1)[1])
+        before = ssl.get_server_certificate(("127.0.0.1", port))
+        certificates(security.pki, "coordinator", "localhost", "127.0.0.1")
+        assert ssl.get_server_certificate(("127.0.0.1", port)) != before
+        trust = ssl.create_default_context(cafile=security.pki / "ca.crt")
+        request = urllib.request.Request(f"{url}api/ListNodes", headers={"Authorization": f"Bearer {security.token('ada')}"})
+        with urllib.request.urlopen(request, timeout=60, context=trust) as answer:
+            assert json.load(answer) == {}
