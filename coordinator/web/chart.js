@@ -38,9 +38,9 @@ function lines(points, series, x, y) {
       if (Number.isFinite(at)) runs.at(-1).push(`${x(point.step).toFixed(1)},${y(at).toFixed(1)}`);
       else if (runs.at(-1).length) runs.push([]);
     }
-    return runs.filter(run => run.length).map(run =>
-      svg("polyline", { class: `line ${color}${dashed ? " dashed" : ""}`, points: (run.length > 1 ? run : [run[0], run[0]]).join(" "),
-        "stroke-linecap": "round" }));
+    return runs.filter(run => run.length).map(run => run.length > 1
+      ? svg("polyline", { class: `line ${color}${dashed ? " dashed" : ""}`, points: run.join(" ") })
+      : svg("circle", { class: `fill ${color}`, cx: run[0].split(",")[0], cy: run[0].split(",")[1], r: 3.5 }));
   });
 }
 

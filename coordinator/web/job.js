@@ -148,5 +148,6 @@ export function draw({ job, points }) {
     el("p", { class: "soft" }, whyOf(job)),
     number(since) > 0 && el("p", { class: "bad" }, `No step has come since ${date(since)}.`),
     (job.warnings || []).map(warning => el("p", { class: "wait" }, warning)),
-    tiles(job), charts(job, points), lanes(job), memory(job), failure(job), checkpoints(job), places(job), events(job)];
+    tiles(job), charts(job, points),
+    el("p", { class: "note" }, "Curves begin when this page was opened; what came before is in Prometheus."), lanes(job), memory(job), failure(job), checkpoints(job), places(job), events(job)];
 }

@@ -8,7 +8,7 @@ const EVERY_MS = 2000, LIMIT_MS = 8000;
 const TOKEN = "fsdpd-token";  // Of this tab alone, until it is closed.
 const main = document.getElementById("main"), connection = document.getElementById("connection");
 const forget = document.getElementById("forget");
-let turn = 0, timer = 0, lostSince = "", last = null;
+let turn = 0, timer = 0, lostSince = "", last = null, versionTold = false;
 
 class Refused extends Error {
   constructor(status, { reason, message }) {
@@ -59,7 +59,20 @@ function askForToken(why) {
 function told(error) {
   if (error.status === 401) return askForToken(error);
   last = null;
-  show(el("h1", null, error.status === 404 ? "Not found" : "Refused"), el("p", { class: "bad", role: "alert" }, error.message));
+  const title = { NOT_LEADER: "Stands by", JOB_NOT_FOUND: "Not found" }[error.reason] || "Refused";
+  show(el("h1", null, title), el("p", { class: "bad", role: "alert" }, error.message));
+}
+
+// What a program that is busy, or about to stop or to begin, says too.
+function passes(error) {
+  return !(error instanceof Refused) || (error.status === 429 || error.status >= 500) && error.reason !== "NOT_LEADER";
+}
+
+// Another one may answer once it was away.
+async function tellVersion() {
+  versionTold = true;
+  const { version } = await ask("GetVersion", {}).catch(() => ({ version: "" }));
+  document.getElementById("version").textContent = `fsdpd ${version}`.trim();
 }
 
 function say(text) {
@@ -68,6 +81,7 @@ function say(text) {
 }
 
 function lost(error) {
+  versionTold = false;
   lostSince ||= new Date().toLocaleTimeString("sv");
   const why = error instanceof Refused ? `: ${error.message}` : "";
   say(`Connection lost since ${lostSince}${why}; what is below is as of then. Trying again.`);
@@ -84,14 +98,16 @@ async function refresh() {
     say("");
     last = { view, data, parameters };
     draw();
+    if (!versionTold) tellVersion();
   } catch (error) {
     if (mine !== turn) return;
-    if (error instanceof Refused && ![429, 500, 503, 504].includes(error.status)) {
+    if (passes(error)) lost(error);
+    else {
       lostSince = "";
       say("");
       told(error);
       goesOn = error.status !== 401;  // Each would be on the coordinator's record.
-    } else lost(error);
+    }
   }
   forget.hidden = !sessionStorage.getItem(TOKEN);
   if (goesOn) timer = setTimeout(refresh, EVERY_MS);
