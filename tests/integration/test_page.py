@@ -143,6 +143,21 @@ def test_jobs_are_filtered_and_an_address_keeps_it(watched, browser):
     assert browser.ask("document.querySelector('select').selectedOptions[0].text") == "ended"
 
 
+def test_older_jobs_are_a_page_away(own, browser):
+    with own(agents=0, coordinator_flags=["--web-listen", "127.0.0.1:0"]) as cluster:
+        oldest = cluster.submit(one_rank(name="oldest"))
+        for number in range(50):
+            cluster.submit(one_rank(name=f"job-{number}"))
+        browser.open(page_of(cluster))
+        browser.wait(f"document.querySelectorAll('{LINK}').length === 50")
+        browser.ask("document.querySelector('.pages a').click()")
+        assert browser.wait(f"document.querySelectorAll('{LINK}').length === 1 && "
+                            f"document.querySelector('{LINK}').textContent") == oldest
+        assert browser.ask("document.querySelector('.pages').innerText.trim()") == "Newest"
+        browser.ask("document.querySelector('.pages a').click()")
+        browser.wait(f"document.querySelectorAll('{LINK}').length === 50")
+
+
 def test_a_lost_connection_is_told_until_it_is_back(own, browser):
     port, = free_ports(1)
     with own(agents=0, coordinator_flags=["--web-listen", f"127.0.0.1:{port}"]) as cluster:
@@ -177,7 +192,7 @@ def test_it_asks_for_a_token_over_tls(own, browser, tmp_path):
         assert security.token("vera") not in " ".join(browser.requests)
         browser.ask("document.getElementById('forget').click()")
         browser.wait("document.getElementById('token')")
-        record, = [each for each in map(json.loads, security.audit.read_text().splitlines())
+        record, *_ = [each for each in map(json.loads, security.audit.read_text().splitlines())
                    if each["outcome"] == "UNAUTHENTICATED"]
         assert record["method"] == "ListJobs" and record["from"].startswith("ipv4:127.0.0.1:"), record
 
