@@ -35,7 +35,7 @@ class Page {
   explicit Page(const std::string& people = "") {
     options_.listen = options_.web_listen = "127.0.0.1:0";
     std::ofstream(dir_.File("tokens")) << people;
-    ServerFiles files;
+    ServerFiles files = *Server::OpenFiles(options_);
     if (!people.empty()) files.security.people = *People::Open(dir_.File("tokens"), options_.clock);
     files.security.audit = *AuditLog::Open(audit(), 1 << 20);
     auto server = Server::Start(options_, files, [this] { return SqliteStore::Open(dir_.File("state")); });
