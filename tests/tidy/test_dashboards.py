@@ -133,6 +133,14 @@ def test_time_that_counts_two_lanes_once_is_not_divided_by_time_that_counts_both
     assert not [title for title, expression in asked if mixed <= dashboards.metrics(expression)]
 
 
+def test_a_plan_is_added_up_by_component_first():
+    """The attempt before is exported by its node for a while: its plan counted beside the one of now, and the ratio halved."""
+    asked = [query for board in BOARDS.values() for query in dashboards.queries(board)]
+    asked += [(rule.get("alert") or rule["record"], rule["expr"]) for rule in dashboards.rules()]
+    sums = [title for title, expression in asked if re.search(r"sum by \([^)]*\) \(fsdpd_memory_plan_bytes", expression)]
+    assert not sums and any("component) (fsdpd_memory_plan_bytes" in expression for _, expression in asked)
+
+
 def test_only_compute_tells_ranks_apart_by_time():
     """Ranks wait for each other: by wall time they are alike, and by exposed time the healthy ones look worst."""
     by_rank = [(panel["title"], target["expr"]) for board in BOARDS.values() for panel in dashboards.panels(board)
