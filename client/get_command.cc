@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/label_selector.h"
 #include "client/commands.h"
 #include "client/job_choice.h"
 #include "client/job_follow.h"
@@ -40,9 +41,14 @@ absl::StatusOr<v1::ListJobsResponse> ListAsked(Session* session) {
   const bool as_it_comes = line.sort_by.empty() && line.array.empty();
   FSDPD_ASSIGN_OR_RETURN(v1::ListJobsResponse all,
                          ListAllJobs(&session->client(), request, as_it_comes ? line.limit.value_or(0) : 0));
+  // A coordinator from before there were labels lists every job, and what is listed may be cancelled next.
+  const absl::StatusOr<Selector> selector = ParseSelector(line.selector);
+  if (!selector.ok())
+    return absl::InvalidArgumentError(absl::StrCat("--selector: ", selector.status().message()));
   v1::ListJobsResponse asked;
   for (v1::Job& job : *all.mutable_jobs()) {
-    if (IsOfArray(job.request_id(), line.array)) *asked.add_jobs() = std::move(job);
+    if (IsOfArray(job.request_id(), line.array) && Matches(*selector, job.labels()))
+      *asked.add_jobs() = std::move(job);
   }
   return asked;
 }

@@ -77,9 +77,23 @@ void Keep(int one, int* code) {
   if (one != kExitOk) *code = one;
 }
 
-// Those that are named, or of the array or with the labels that are: of them the ones that have ended, or have
-// not. Empty where that is told, and `code` set.
-std::vector<std::string> ChosenIds(Session* session, bool ended, int* code) {
+// Which of an array, or of those with a label, a command is for.
+struct Choice {
+  bool (*takes)(const v1::Job& job);
+  const char *before, *after;  // Around the words for all of them, where it is for none.
+};
+
+constexpr Choice kNotEnded = {[](const v1::Job& job) { return !IsEnded(job.state()); }, "every job ",
+                              " has ended already"};
+constexpr Choice kEnded = {[](const v1::Job& job) { return IsEnded(job.state()); }, "no job ", " has ended"};
+// One that is paused, or about to be, may go on by itself: by a person's word it stays so.
+constexpr Choice kPausable = {
+    [](const v1::Job& job) { return !IsEnded(job.state()) && job.state() != v1::JOB_STATE_CANCELLING; },
+    "every job ", " has ended already, or is being cancelled"};
+
+// Those that are named, or of the array or with the labels that are: of them the ones that `choice` takes.
+// Empty where that is told, and `code` set.
+std::vector<std::string> ChosenIds(Session* session, const Choice& choice, int* code) {
   const CommandLine& line = session->line();
   if (line.array.empty() && line.selector.empty()) return line.jobs;
   const absl::StatusOr<v1::ListJobsResponse> all = ListAsked(session);
@@ -88,7 +102,7 @@ std::vector<std::string> ChosenIds(Session* session, bool ended, int* code) {
   if (all->jobs().empty() && line.selector.empty()) *code = NoSuchArray(session);
   std::vector<std::string> ids;
   for (const v1::Job& job : all->jobs()) {
-    if (IsEnded(job.state()) == ended) ids.push_back(job.id());
+    if (choice.takes(job)) ids.push_back(job.id());
   }
   std::ostream& err = session->console().err;
   const std::string named = line.selector.empty() ? absl::StrCat("of array ", line.array)
@@ -97,7 +111,7 @@ std::vector<std::string> ChosenIds(Session* session, bool ended, int* code) {
     err << "fsdpctl: no job has the labels " << OneLine(line.selector) << "\n";
     *code = kExitNotFound;
   } else if (ids.empty() && !all->jobs().empty()) {
-    err << (ended ? "no job " : "every job ") << named << " has ended" << (ended ? "" : " already") << "\n";
+    err << choice.before << named << choice.after << "\n";
   }
   return ids;
 }
@@ -106,7 +120,7 @@ std::vector<std::string> ChosenIds(Session* session, bool ended, int* code) {
 // is waited for.
 int RunCancel(Session* session) {
   int code = kExitOk;
-  const std::vector<std::string> ids = ChosenIds(session, /*ended=*/false, &code);
+  const std::vector<std::string> ids = ChosenIds(session, kNotEnded, &code);
   std::vector<v1::Job> leaving;
   for (const std::string& id : ids) Keep(CancelOne(session, id, ids.size() > 1 ? &leaving : nullptr), &code);
   for (const v1::Job& job : leaving) {
@@ -162,7 +176,7 @@ int RunPause(Session* session) {
   const CommandLine& line = session->line();
   int code = kExitOk;
   std::vector<v1::Job> leaving;
-  for (const std::string& id : ChosenIds(session, /*ended=*/false, &code)) {
+  for (const std::string& id : ChosenIds(session, kPausable, &code)) {
     v1::PauseJobRequest request;
     request.set_id(id);
     request.set_reason(line.reason);
@@ -208,7 +222,7 @@ int RunEach(Session* session, int (*run)(Session*, const std::string&)) {
 // Each by itself: those that are not there, or have not ended, do not keep the others.
 int RunDelete(Session* session) {
   int code = kExitOk;
-  for (const std::string& id : ChosenIds(session, /*ended=*/true, &code)) {
+  for (const std::string& id : ChosenIds(session, kEnded, &code)) {
     v1::DeleteJobRequest request;
     request.set_id(id);
     const absl::StatusOr<v1::DeleteJobResponse> response = session->client().DeleteJob(request);

@@ -1,4 +1,5 @@
 // What becomes of a job, by fsdpctl against a real server on loopback.
+#include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
 #include "client/outcome.h"
@@ -118,6 +119,62 @@ TEST_F(LifeCommandsTest, PauseAndResumePassOnWhatTheyAreGiven) {
   };
   EXPECT_EQ(Run({"resume", "j", "--reason", "it is there"}), kExitOk);
   EXPECT_EQ(out_, "j queued\n");
+}
+
+// A coordinator from before there were labels lists every job, whatever is asked for.
+TEST_F(LifeCommandsTest, OnlyJobsWithTheLabelsAreActedOnWhateverIsListed) {
+  server_.on_list = [](const v1::ListJobsRequest&, v1::ListJobsResponse* response) {
+    for (const char* team : {"a", "b", ""}) {
+      v1::Job* job = response->add_jobs();
+      job->set_id(absl::StrCat("of-", team));
+      job->set_state(v1::JOB_STATE_RUNNING);
+      v1::Label* label = *team == '\0' ? nullptr : job->add_labels();
+      if (label != nullptr) label->set_key("team");
+      if (label != nullptr) label->set_value(team);
+    }
+    return grpc::Status::OK;
+  };
+  server_.on_cancel = [](const v1::CancelJobRequest& request, v1::CancelJobResponse* response) {
+    response->mutable_job()->set_id(request.id());
+    response->mutable_job()->set_state(v1::JOB_STATE_CANCELLING);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"cancel", "-l", "team=a"}), kExitOk) << err_;
+  EXPECT_EQ(out_, "of-a cancelling\n");
+  EXPECT_EQ(Run({"cancel", "-l", "team=c"}), kExitNotFound);
+  EXPECT_EQ(out_, "");
+  EXPECT_EQ(Run({"get", "-l", "!team", "-o", "name"}), kExitOk) << err_;
+  EXPECT_EQ(out_, "of-\n");
+}
+
+TEST_F(LifeCommandsTest, PauseByLabelsLeavesOutWhatIsBeingCancelled) {
+  std::vector<std::pair<std::string, v1::JobState>> listed = {{"leaves", v1::JOB_STATE_CANCELLING},
+                                                              {"runs", v1::JOB_STATE_RUNNING},
+                                                              {"waits", v1::JOB_STATE_PAUSED},
+                                                              {"done", v1::JOB_STATE_SUCCEEDED}};
+  const auto list = [](const auto& jobs) {
+    return [jobs](const v1::ListJobsRequest&, v1::ListJobsResponse* response) {
+      for (const auto& [id, state] : jobs) {
+        v1::Job* job = response->add_jobs();
+        job->set_id(id);
+        job->set_state(state);
+        job->add_labels()->set_key("team");
+      }
+      return grpc::Status::OK;
+    };
+  };
+  server_.on_list = list(listed);
+  server_.on_pause = [](const v1::PauseJobRequest& request, v1::PauseJobResponse* response) {
+    response->mutable_job()->set_id(request.id());
+    response->mutable_job()->set_state(v1::JOB_STATE_PAUSED);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"pause", "-l", "team"}), kExitOk) << err_;
+  EXPECT_EQ(out_, "runs paused\nwaits paused\n");
+  listed.resize(1);
+  server_.on_list = list(listed);
+  EXPECT_EQ(Run({"pause", "-l", "team"}), kExitOk);
+  EXPECT_EQ(err_, "every job with team has ended already, or is being cancelled\n");
 }
 
 TEST_F(LifeCommandsTest, DeleteSaysWhatStaysAndGoesOnToTheNext) {

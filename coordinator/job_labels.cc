@@ -1,96 +1,12 @@
 #include "coordinator/job_labels.h"
 
-#include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_split.h>
-#include <absl/strings/strip.h>
 
 #include <algorithm>
 
 #include "base/check.h"
 
 namespace fsdpd {
-namespace {
-
-constexpr size_t kMaxName = 63;     // Of a value, and of a key without its prefix.
-constexpr size_t kMaxPrefix = 253;  // As a DNS name's.
-
-bool IsName(absl::string_view text) {
-  if (text.empty() || text.size() > kMaxName) return false;
-  const auto inner = [](unsigned char c) {
-    return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.';
-  };
-  return absl::ascii_isalnum(static_cast<unsigned char>(text.front())) &&
-         absl::ascii_isalnum(static_cast<unsigned char>(text.back())) &&
-         std::all_of(text.begin(), text.end(), inner);
-}
-
-bool IsDnsName(absl::string_view text) {
-  if (text.empty() || text.size() > kMaxPrefix) return false;
-  for (const absl::string_view part : absl::StrSplit(text, '.')) {
-    const auto lower = [](unsigned char c) {
-      return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '-';
-    };
-    if (part.empty() || part.size() > kMaxName || part.front() == '-' || part.back() == '-' ||
-        !std::all_of(part.begin(), part.end(), lower))
-      return false;
-  }
-  return true;
-}
-
-absl::Status CheckKey(absl::string_view key) {
-  const std::pair<absl::string_view, absl::string_view> cut = absl::StrSplit(key, absl::MaxSplits('/', 1));
-  const bool has_prefix = key.find('/') != absl::string_view::npos;
-  if (has_prefix ? IsDnsName(cut.first) && IsName(cut.second) : IsName(key)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      "'", key.substr(0, 80), "' is no key: write at most ", kMaxName,
-      " letters, digits, '-', '_' and '.', the first and last a letter or digit, after a DNS name "
-      "and '/' where it needs one"));
-}
-
-absl::Status CheckValue(absl::string_view value) {
-  if (value.empty() || IsName(value)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("'", value.substr(0, 80), "' is no value: write at most ", kMaxName,
-                   " letters, digits, '-', '_' and '.', the first and last a letter or digit"));
-}
-
-absl::StatusOr<LabelRule> ParseRule(absl::string_view text) {
-  LabelRule rule;
-  const size_t equals = text.find('=');
-  absl::string_view key = text.substr(0, equals);
-  if (equals == absl::string_view::npos) {
-    rule.kind = absl::ConsumePrefix(&key, "!") ? LabelRule::Kind::kNotThere : LabelRule::Kind::kThere;
-  } else {
-    rule.kind = absl::ConsumeSuffix(&key, "!") ? LabelRule::Kind::kIsNot : LabelRule::Kind::kIs;
-    absl::string_view value = text.substr(equals + 1);
-    absl::ConsumePrefix(&value, "=");  // "==" is Kubernetes' too.
-    rule.value = std::string(absl::StripAsciiWhitespace(value));
-  }
-  rule.key = std::string(absl::StripAsciiWhitespace(key));
-  FSDPD_RETURN_IF_ERROR(CheckKey(rule.key));
-  FSDPD_RETURN_IF_ERROR(CheckValue(rule.value));
-  return rule;
-}
-
-bool Holds(const LabelRule& rule, const Labels& labels) {
-  const auto found = std::find_if(labels.begin(), labels.end(),
-                                  [&](const v1::Label& label) { return label.key() == rule.key; });
-  const bool there = found != labels.end();
-  switch (rule.kind) {
-    case LabelRule::Kind::kIs:
-      return there && found->value() == rule.value;
-    case LabelRule::Kind::kIsNot:
-      return !there || found->value() != rule.value;
-    case LabelRule::Kind::kThere:
-      return there;
-    case LabelRule::Kind::kNotThere:
-      return !there;
-  }
-  return false;
-}
-
-}  // namespace
 
 absl::StatusOr<Labels> CheckedLabels(const Labels& labels) {
   if (labels.size() > kMaxLabels)
@@ -100,29 +16,12 @@ absl::StatusOr<Labels> CheckedLabels(const Labels& labels) {
   std::sort(sorted.begin(), sorted.end(),
             [](const v1::Label& a, const v1::Label& b) { return a.key() < b.key(); });
   for (int i = 0; i < sorted.size(); ++i) {
-    FSDPD_RETURN_IF_ERROR(CheckKey(sorted[i].key()));
-    FSDPD_RETURN_IF_ERROR(CheckValue(sorted[i].value()));
+    FSDPD_RETURN_IF_ERROR(CheckLabelKey(sorted[i].key()));
+    FSDPD_RETURN_IF_ERROR(CheckLabelValue(sorted[i].value()));
     if (i > 0 && sorted[i].key() == sorted[i - 1].key())
       return absl::InvalidArgumentError(absl::StrCat("has the key '", sorted[i].key(), "' twice"));
   }
   return sorted;
-}
-
-absl::StatusOr<Selector> ParseSelector(const std::string& text) {
-  Selector selector;
-  if (text.empty()) return selector;
-  for (const absl::string_view part : absl::StrSplit(text, ',')) {
-    if (selector.size() == kMaxLabelRules)
-      return absl::InvalidArgumentError(absl::StrCat("has more than ", kMaxLabelRules, " rules"));
-    FSDPD_ASSIGN_OR_RETURN(LabelRule rule, ParseRule(absl::StripAsciiWhitespace(part)));
-    selector.push_back(std::move(rule));
-  }
-  return selector;
-}
-
-bool Matches(const Selector& selector, const Labels& labels) {
-  return std::all_of(selector.begin(), selector.end(),
-                     [&](const LabelRule& rule) { return Holds(rule, labels); });
 }
 
 }  // namespace fsdpd

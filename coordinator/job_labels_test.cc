@@ -18,12 +18,6 @@ Labels Of(const std::vector<std::pair<std::string, std::string>>& pairs) {
   return labels;
 }
 
-bool Finds(const std::string& selector, const Labels& labels) {
-  const auto parsed = ParseSelector(selector);
-  EXPECT_TRUE(parsed.ok()) << selector << ": " << parsed.status();
-  return parsed.ok() && Matches(*parsed, labels);
-}
-
 TEST(JobLabels, AreSortedAndCheckedAsKubernetesDoes) {
   const auto sorted = CheckedLabels(Of({{"team", "a"}, {"example.com/stage", "test"}, {"empty", ""}}));
   ASSERT_TRUE(sorted.ok()) << sorted.status();
@@ -39,25 +33,6 @@ TEST(JobLabels, AreSortedAndCheckedAsKubernetesDoes) {
   Labels many;
   for (int i = 0; i <= kMaxLabels; ++i) many.Add()->set_key("k" + std::to_string(i));
   EXPECT_THAT(CheckedLabels(many).status().message(), HasSubstr("at most 64"));
-}
-
-TEST(JobLabels, ASelectorHoldsWhereAllOfItsRulesDo) {
-  const Labels labels = Of({{"team", "a"}, {"example.com/stage", "test"}});
-  EXPECT_TRUE(Finds("", labels));
-  EXPECT_TRUE(Finds("team=a", labels));
-  EXPECT_TRUE(Finds("team==a, example.com/stage", labels));
-  EXPECT_TRUE(Finds("team!=b,!owner", labels));
-  EXPECT_TRUE(Finds("owner!=me", labels)) << "what is not there is not that";
-  EXPECT_FALSE(Finds("team=b", labels));
-  EXPECT_FALSE(Finds("team=a,owner", labels));
-  EXPECT_FALSE(Finds("!team", labels));
-  EXPECT_FALSE(Finds("team!=a", labels));
-  EXPECT_FALSE(Finds("owner=", labels));
-}
-
-TEST(JobLabels, ASelectorThatMeansNothingIsRefused) {
-  for (const char* text : {",", "team=a,", "=a", "!", "team in (a)", "a=b=c", "team=a;b"})
-    EXPECT_TRUE(absl::IsInvalidArgument(ParseSelector(text).status())) << text;
 }
 
 }  // namespace

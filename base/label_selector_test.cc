@@ -1,0 +1,41 @@
+#include "base/label_selector.h"
+
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+// As a message of the API has them.
+struct Label {
+  std::string the_key, the_value;
+  const std::string& key() const { return the_key; }
+  const std::string& value() const { return the_value; }
+};
+
+bool Finds(const std::string& selector, const std::vector<Label>& labels) {
+  const auto parsed = ParseSelector(selector);
+  EXPECT_TRUE(parsed.ok()) << selector << ": " << parsed.status();
+  return parsed.ok() && Matches(*parsed, labels);
+}
+
+TEST(LabelSelector, HoldsWhereAllOfItsRulesDo) {
+  const std::vector<Label> labels = {{"team", "a"}, {"example.com/stage", "test"}};
+  EXPECT_TRUE(Finds("", labels));
+  EXPECT_TRUE(Finds("team=a", labels));
+  EXPECT_TRUE(Finds("team==a, example.com/stage", labels));
+  EXPECT_TRUE(Finds("team!=b,!owner", labels));
+  EXPECT_TRUE(Finds("owner!=me", labels)) << "what is not there is not that";
+  EXPECT_FALSE(Finds("team=b", labels));
+  EXPECT_FALSE(Finds("team=a,owner", labels));
+  EXPECT_FALSE(Finds("!team", labels));
+  EXPECT_FALSE(Finds("team!=a", labels));
+  EXPECT_FALSE(Finds("owner=", labels));
+}
+
+TEST(LabelSelector, OneThatMeansNothingIsRefused) {
+  for (const char* text : {",", "team=a,", "=a", "!", "team in (a)", "a=b=c", "team=a;b"})
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseSelector(text).status())) << text;
+}
+
+}  // namespace
+}  // namespace fsdpd
