@@ -26,6 +26,8 @@ int List(const Contexts& contexts, Console* console) {
   }
   console->out << table.Render(0, console->width());
   if (contexts.all.empty()) console->err << "no contexts in " << contexts.path << "\n";
+  if (!contexts.current.empty() && !contexts.Find(contexts.current).ok())
+    console->err << "the current one, " << OneLine(contexts.current) << ", is not among them\n";
   return kExitOk;
 }
 

@@ -5,6 +5,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 #include <absl/strings/str_split.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -89,6 +90,80 @@ absl::StatusOr<std::string> TextOf(const std::string& path) {
 
 bool IsCurrentLine(const std::string& line) { return absl::StartsWith(line, "current:"); }
 
+// Where a document may begin: behind its "---", if it has one.
+std::vector<std::string>::iterator FirstLine(std::vector<std::string>* lines) {
+  const auto first = std::find_if(lines->begin(), lines->end(), [](const std::string& line) {
+    return !line.empty() && line[0] != '#' && line[0] != '%' && !absl::StripAsciiWhitespace(line).empty();
+  });
+  return first != lines->end() && absl::StripTrailingAsciiWhitespace(*first) == "---" ? first + 1
+                                                                                      : lines->begin();
+}
+
+std::string WithCurrent(const std::string& text, const std::string& name) {
+  const bool is_plain = std::all_of(name.begin(), name.end(), [](char c) {
+    return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.';
+  });
+  std::vector<std::string> lines = absl::StrSplit(text, '\n');
+  const std::string line = absl::StrCat("current: ", is_plain ? name : JsonQuoted(name));
+  const auto at = std::find_if(lines.begin(), lines.end(), IsCurrentLine);
+  if (at == lines.end()) {
+    lines.insert(FirstLine(&lines), line);
+  } else {
+    *at = line;
+  }
+  return absl::StrJoin(lines, "\n");
+}
+
+// Whoever reads meanwhile reads one or the other. Where `path` is a link, what it leads to is replaced.
+absl::Status Replace(const std::string& path, const std::string& text) {
+  std::error_code error;
+  const std::filesystem::path file = std::filesystem::canonical(path, error);
+  if (error) return absl::InvalidArgumentError(absl::StrCat("cannot write ", path, ": ", error.message()));
+  std::string written = absl::StrCat(file.string(), ".XXXXXX");  // Two at once write one each.
+  const int fd = mkstemp(written.data());
+  if (fd < 0)
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot write beside ", file.string(), ": ", std::strerror(errno)));
+  close(fd);
+  const absl::Status output = WriteOutput("context use", written, text);
+  if (output.ok()) {
+    std::filesystem::permissions(written, std::filesystem::status(file, error).permissions(), error);
+    std::filesystem::rename(written, file, error);
+  }
+  if (output.ok() && !error) return absl::OkStatus();
+  std::error_code unused;
+  std::filesystem::remove(written, unused);
+  if (!output.ok()) return output;
+  return absl::InvalidArgumentError(absl::StrCat("cannot write ", file.string(), ": ", error.message()));
+}
+
+// `current` may name a context that is gone: who uses it is told.
+absl::StatusOr<Contexts> Parsed(const std::string& path, const std::string& text) {
+  Contexts contexts;
+  contexts.path = path;
+  TextNode root;
+  if (const SpecFaults faults = ParseYaml(text, path, &root); !faults.empty())
+    return absl::InvalidArgumentError(Render(faults.front()));
+  if (root.kind == TextNode::Kind::kNull) return contexts;
+  if (root.kind != TextNode::Kind::kMap)
+    return Wrong(root.place, "is to have the fields current and contexts");
+  for (const TextNode& field : root.children) {
+    if (field.key == "current") {
+      FSDPD_RETURN_IF_ERROR(TakeText(field, &contexts.current));
+    } else if (field.key == "contexts" && field.kind == TextNode::Kind::kMap) {
+      for (const TextNode& one : field.children) {
+        FSDPD_ASSIGN_OR_RETURN(Context context, ReadContext(path, one));
+        contexts.all.push_back(std::move(context));
+      }
+    } else if (field.key == "contexts") {
+      return Wrong(field.key_place, "contexts is to have a field for each, by its name");
+    } else {
+      return UnknownKey(field, {"current", "contexts"});
+    }
+  }
+  return contexts;
+}
+
 }  // namespace
 
 absl::StatusOr<Context> Contexts::Find(const std::string& name) const {
@@ -113,59 +188,22 @@ std::string ContextsPath() {
 }
 
 absl::StatusOr<Contexts> ReadContexts(const std::string& path) {
-  Contexts contexts;
-  contexts.path = path;
   std::error_code error;
-  if (path.empty() || !std::filesystem::exists(path, error)) return contexts;
+  if (path.empty() || !std::filesystem::exists(path, error)) return Contexts{path, "", {}};
   FSDPD_ASSIGN_OR_RETURN(const std::string text, TextOf(path));
-  TextNode root;
-  if (const SpecFaults faults = ParseYaml(text, path, &root); !faults.empty())
-    return absl::InvalidArgumentError(Render(faults.front()));
-  if (root.kind == TextNode::Kind::kNull) return contexts;
-  if (root.kind != TextNode::Kind::kMap)
-    return Wrong(root.place, "is to have the fields current and contexts");
-  const TextNode* current = nullptr;
-  for (const TextNode& field : root.children) {
-    if (field.key == "current") {
-      current = &field;
-      FSDPD_RETURN_IF_ERROR(TakeText(field, &contexts.current));
-    } else if (field.key == "contexts" && field.kind == TextNode::Kind::kMap) {
-      for (const TextNode& one : field.children) {
-        FSDPD_ASSIGN_OR_RETURN(Context context, ReadContext(path, one));
-        contexts.all.push_back(std::move(context));
-      }
-    } else if (field.key == "contexts") {
-      return Wrong(field.key_place, "contexts is to have a field for each, by its name");
-    } else {
-      return UnknownKey(field, {"current", "contexts"});
-    }
-  }
-  if (current != nullptr && !contexts.Find(contexts.current).ok())
-    return Wrong(current->place, std::string(contexts.Find(contexts.current).status().message()));
-  return contexts;
+  return Parsed(path, text);
 }
 
 absl::Status UseContext(const std::string& path, const std::string& name) {
   FSDPD_ASSIGN_OR_RETURN(const std::string text, TextOf(path));
-  const bool is_plain = std::all_of(name.begin(), name.end(), [](char c) {
-    return absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.';
-  });
-  std::vector<std::string> lines = absl::StrSplit(text, '\n');
-  const std::string line = absl::StrCat("current: ", is_plain ? name : JsonQuoted(name));
-  const auto at = std::find_if(lines.begin(), lines.end(), IsCurrentLine);
-  if (at == lines.end()) {
-    lines.insert(lines.begin(), line);
-  } else {
-    *at = line;
-  }
-  // Whoever reads meanwhile reads one or the other.
-  const std::string written = path + ".new";
-  FSDPD_RETURN_IF_ERROR(WriteOutput("context use", written, absl::StrJoin(lines, "\n")));
-  std::error_code error;
-  std::filesystem::permissions(written, std::filesystem::status(path, error).permissions(), error);
-  std::filesystem::rename(written, path, error);
-  if (!error) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("cannot write ", path, ": ", error.message()));
+  const std::string changed = WithCurrent(text, name);
+  // A file in one line, or of several documents, has no place for a line of its own.
+  const absl::StatusOr<Contexts> read = Parsed(path, changed);
+  if (!read.ok() || read->current != name || !read->Find(name).ok())
+    return absl::InvalidArgumentError(absl::StrCat("cannot set current in ", path,
+                                                   " as it is written; put 'current: ", Escaped(name),
+                                                   "' there by hand"));
+  return Replace(path, changed);
 }
 
 absl::Status TakeContext(CommandLine* line) {
@@ -174,7 +212,12 @@ absl::Status TakeContext(CommandLine* line) {
     FSDPD_ASSIGN_OR_RETURN(const Contexts contexts, ReadContexts(ContextsPath()));
     const std::string& name = line->context.empty() ? contexts.current : line->context;
     if (!name.empty()) {
-      FSDPD_ASSIGN_OR_RETURN(const Context context, contexts.Find(name));
+      const absl::StatusOr<Context> found = contexts.Find(name);
+      if (!found.ok() && line->context.empty())
+        return absl::InvalidArgumentError(
+            absl::StrCat("the current context is gone: ", found.status().message(),
+                         "; `fsdpctl context use NAME` chooses another"));
+      FSDPD_ASSIGN_OR_RETURN(const Context context, found);
       if (line->server.empty()) line->server = context.server;
       if (line->coordinator_ca.empty()) line->coordinator_ca = context.coordinator_ca;
       const bool has_token = !line->token_file.empty() || std::getenv("FSDPD_TOKEN") != nullptr;

@@ -31,7 +31,7 @@ struct Context {
 
 struct Contexts {
   std::string path;     // Of the file, which may not be there.
-  std::string current;  // A name of `all`, or empty.
+  std::string current;  // Empty where none is; may name one that is not there.
   std::vector<Context> all;
 
   // INVALID_ARGUMENT with the nearest name.

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -267,6 +268,37 @@ TEST_F(LookCommandsTest, AContextSaysWhomToCall) {
   EXPECT_TRUE(absl::StrContains(out_, dir_.File("t"))) << "of the file's folder: " << out_;
   EXPECT_EQ(RunCommand({"--context", "lba", "get"}), kExitUsage);
   EXPECT_NE(err_.find("did you mean lab?"), std::string::npos) << err_;
+}
+
+TEST_F(LookCommandsTest, ACurrentContextThatIsGoneIsLeftAndBypassed) {
+  Write("contexts.yaml",
+        absl::StrCat("current: gone\ncontexts:\n  lab: {server: '", server_.address(), "'}\n"));
+  EXPECT_EQ(RunCommand({"get"}), kExitUsage);
+  EXPECT_NE(err_.find("the current context is gone: there is no context 'gone'"), std::string::npos) << err_;
+  EXPECT_EQ(RunCommand({"--context", "lab", "get", "-o", "name"}), kExitOk) << err_;
+  EXPECT_EQ(RunCommand({"context", "list"}), kExitOk);
+  EXPECT_NE(err_.find("the current one, gone, is not among them"), std::string::npos) << err_;
+  EXPECT_EQ(RunCommand({"context", "use", "lab"}), kExitOk) << err_;
+  EXPECT_EQ(RunCommand({"get", "-o", "name"}), kExitOk) << err_;
+}
+
+TEST_F(LookCommandsTest, ContextUseChangesWhatALinkLeadsToAndKeepsTheDocument) {
+  const std::string real =
+      Write("dotfiles.yaml", "# mine\n---\ncontexts:\n  lab: {server: 'lab.example:7777'}\n");
+  std::filesystem::permissions(real,
+                               std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  std::filesystem::create_symlink("dotfiles.yaml", config_);
+  EXPECT_EQ(RunCommand({"context", "use", "lab"}), kExitOk) << err_;
+  EXPECT_TRUE(std::filesystem::is_symlink(config_));
+  EXPECT_EQ(ReadConfig(), "# mine\n---\ncurrent: lab\ncontexts:\n  lab: {server: 'lab.example:7777'}\n");
+  EXPECT_EQ(std::filesystem::status(real).permissions(),
+            std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  const std::filesystem::directory_iterator left(std::filesystem::path(real).parent_path());
+  EXPECT_EQ(std::distance(begin(left), end(left)), 2) << "the file and the link; nothing is left beside them";
+  Write("dotfiles.yaml", "{contexts: {lab: {server: 'lab.example:7777'}}}\n");
+  EXPECT_EQ(RunCommand({"context", "use", "lab"}), kExitUsage);
+  EXPECT_NE(err_.find("put 'current: lab' there by hand"), std::string::npos) << err_;
+  EXPECT_EQ(ReadConfig(), "{contexts: {lab: {server: 'lab.example:7777'}}}\n");
 }
 
 TEST_F(LookCommandsTest, ABadContextsFileIsToldAtItsLine) {
