@@ -145,9 +145,11 @@ class Offer {
     const std::string name = names.empty() ? "" : names.front();
     if (name == "for") return Conditions();
     if (name == "context") return names_(NameKind::kContexts, Command());
-    if (name == "after" || name == "from") return names_(NameKind::kJobs, Command());
-    if (const auto known = ValuesOf().find(name); known != ValuesOf().end()) return known->second;
+    // What it takes its type says: `submit --after` takes jobs, `events --after` a number.
     const std::string type = flag.get_type_name();
+    if (absl::StartsWith(type, "JOB")) return names_(NameKind::kJobs, Command());
+    if (type == "NODE") return names_(NameKind::kNodes, Command());
+    if (const auto known = ValuesOf().find(name); known != ValuesOf().end()) return known->second;
     const bool is_path = absl::StrContains(type, "FILE") || absl::StrContains(type, "PATH") || name == "out";
     return is_path ? std::vector<std::string>{kPathsInstead} : std::vector<std::string>();
   }

@@ -38,6 +38,14 @@ TEST(Completion, NamesOfJobsNodesAndContexts) {
   EXPECT_EQ(Of({"context", "use", "l"}), Strings({"lab"}));
 }
 
+TEST(Completion, AFlagOffersWhatItsTypeSays) {
+  EXPECT_EQ(Of({"events", "--job", "t"}), Strings({"tiny-1", "tiny-2"}));
+  EXPECT_EQ(Of({"events", "--node", ""}), Strings({"node-0", "node-1"}));
+  EXPECT_EQ(Of({"events", "--after", ""}), Strings()) << "a sequence, and no job";
+  EXPECT_EQ(Of({"submit", "--after", "t"}), Strings({"tiny-1", "tiny-2"}));
+  EXPECT_EQ(Of({"submit", "--from", "t"}), Strings({"tiny-1", "tiny-2"}));
+}
+
 TEST(Completion, ValuesOfFlags) {
   EXPECT_EQ(Of({"get", "-o", "j"}), Strings({"json", "jsonpath="}));
   EXPECT_EQ(Of({"get", "--output=y"}), Strings({"--output=yaml"}));
