@@ -10,12 +10,13 @@ import pytest
 
 from harness.manifests import DEPLOY
 from harness.programs import BIN, ROOT, program
+from harness.wait import wait_until
 
 MAKE = DEPLOY / "packages/make"
 
 
-def made(*arguments):
-    done = subprocess.run([MAKE, *arguments], capture_output=True, text=True)
+def made(*arguments, umask=-1):
+    done = subprocess.run([MAKE, *arguments], capture_output=True, text=True, umask=umask)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -55,7 +56,8 @@ def test_what_an_administrator_changed_stays_over_an_upgrade(control, tmp_path):
 
 
 def test_the_same_files_make_the_same_package(control, tmp_path):
-    again = made("control", tmp_path, "--bin", BIN)
+    """Whoever makes it: with folders that only their maker may read, dpkg-deb refused it."""
+    again = made("control", tmp_path, "--bin", BIN, umask=0o077)
     assert open(again, "rb").read() == open(control, "rb").read()
 
 
@@ -64,21 +66,29 @@ def compiled(path, text, *flags):
     subprocess.run(["gcc", "-x", "c", "-", "-x", "none", "-o", path, *flags], input=text, text=True, check=True)
 
 
-@pytest.fixture(scope="module")
-def node(tmp_path_factory):
-    """Of a rank and a LibTorch of one function, in the places of the real ones."""
-    folder = tmp_path_factory.mktemp("node")
+# Ends when its input does, as one that trains for a while.
+RANK = "#include <stdio.h>\nint answer(void); int main(void) { getchar(); return answer(); }"
+
+
+def node_of(folder, answer):
+    """An archive, unpacked, of a rank and a LibTorch of one function, in the places of the real ones."""
     library = folder / "environment/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so"
-    compiled(library, "int answer(void) { return 42; }", "-shared", "-fPIC", f"-Wl,-soname,{library.name}")
-    compiled(folder / "bin/fsdp/fsdpd-rank", "int answer(void); int main(void) { return answer(); }", library,
+    compiled(library, f"int answer(void) {{ return {answer}; }}", "-shared", "-fPIC", f"-Wl,-soname,{library.name}")
+    library.parent.chmod(0o700)  # An environment may be its owner's alone.
+    compiled(folder / "bin/fsdp/fsdpd-rank", RANK, library,
              f"-Wl,-rpath,{library.parent}:{library.parents[2]}/nvidia/cu13/lib:/elsewhere/site-packages/torch/lib")
     (folder / "bin/agent").mkdir()
     shutil.copy(program("agent/fsdpd-agent"), folder / "bin/agent/fsdpd-agent")
-    archive = made("node", folder / "out", "--bin", folder / "bin", "--environment", folder / "environment")
+    archive = made("node", folder / "out", "--bin", folder / "bin", "--environment", folder / "environment", umask=0o077)
     # The rank is to find its libraries where the package puts them, and not where they were.
     shutil.rmtree(folder / "environment")
     tarfile.open(archive).extractall(folder)
     return folder / archive.rsplit("/", 1)[1].removesuffix(".tar.gz")
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory):
+    return node_of(tmp_path_factory.mktemp("node"), 42)
 
 
 def installed(node, root):
@@ -86,23 +96,47 @@ def installed(node, root):
     assert done.returncode == 0, done.stderr
 
 
+def answer_of(root):
+    return subprocess.run([root / "usr/local/bin/fsdpd-rank"], stdin=subprocess.DEVNULL).returncode
+
+
 def test_a_rank_finds_its_libraries_where_the_archive_is_installed(node, tmp_path):
     installed(node, tmp_path)
-    assert subprocess.run([tmp_path / "usr/local/bin/fsdpd-rank"]).returncode == 42
+    assert answer_of(tmp_path) == 42
     assert subprocess.run([tmp_path / "usr/local/bin/fsdpd-agent", "--version"]).returncode == 0
     for name in ("fsdpd-agent.service", "fsdpd-devices.service"):
         assert (tmp_path / "etc/systemd/system" / name).read_text() == (DEPLOY / "systemd" / name).read_text()
     assert (tmp_path / "etc/sysusers.d/fsdpd.conf").exists()
 
 
-def test_installing_again_replaces_programs_and_leaves_settings(node, tmp_path):
-    installed(node, tmp_path)
-    settings, stale = tmp_path / "etc/fsdpd/agent.env", tmp_path / "usr/local/lib/fsdpd/torch/lib/libof_before.so"
+def test_what_the_archive_holds_may_be_read_by_the_agents_user(node):
+    archive, = node.parent.glob("out/*.tar.gz")
+    entries = tarfile.open(archive).getmembers()
+    assert {entry.mode for entry in entries if entry.isdir()} == {0o755}
+    assert {entry.mode for entry in entries if entry.isfile()} == {0o755, 0o644}
+
+
+def test_installing_again_replaces_programs_and_leaves_settings_and_what_runs(node, tmp_path):
+    """A rank opens some of its libraries late: it met those of the build after, or none."""
+    root, lib = tmp_path / "root", tmp_path / "root/usr/local/lib"
+    (lib / "fsdpd").mkdir(parents=True)  # As installations had it before builds had folders of their own.
+    installed(node, root)
+    first, = lib.iterdir()
+    settings = root / "etc/fsdpd/agent.env"
     settings.write_text("FSDPD_DEVICE=cpu\n")
-    stale.write_text("")
-    installed(node, tmp_path)
-    assert settings.read_text() == "FSDPD_DEVICE=cpu\n" and not stale.exists()
-    assert subprocess.run([tmp_path / "usr/local/bin/fsdpd-rank"]).returncode == 42
+    newer = node_of(tmp_path / "newer", 43)
+    rank = subprocess.Popen([root / "usr/local/bin/fsdpd-rank"], stdin=subprocess.PIPE)
+    try:
+        # Its libraries are open from its first system calls on.
+        wait_until("the rank runs", lambda: str(first) in open(f"/proc/{rank.pid}/maps").read())
+        installed(newer, root)
+        assert answer_of(root) == 43 and (first / "torch/lib/libtorch_cpu.so").exists() and len(list(lib.iterdir())) == 2
+    finally:
+        rank.communicate()
+    assert rank.returncode == 42
+    installed(newer, root)
+    assert answer_of(root) == 43 and not first.exists() and len(list(lib.iterdir())) == 1
+    assert settings.read_text() == "FSDPD_DEVICE=cpu\n"
 
 
 def test_a_rank_of_another_environment_is_no_package(node, tmp_path):
