@@ -173,12 +173,12 @@ def test_an_upgrade_takes_coordinators_one_by_one_and_no_agent(installed):
     wait_until("the agent is of the next release", replaced)
 
 
-def test_rdma_is_taken_where_the_namespace_lets_it_be(installed):
-    component = DEPLOY / "kubernetes/components/rdma"
+def test_rdma_is_taken_in_a_restricted_namespace(installed):
+    patch = yaml.safe_load((DEPLOY / "kubernetes/components/rdma/agent.yaml").read_text())
+    container = patch["spec"]["template"]["spec"]["containers"][0]
     agent = copy.deepcopy(named(of_overlay("gpu"), "DaemonSet", "fsdpd-agent"))
-    patch = yaml.safe_load((component / "agent.yaml").read_text())["spec"]["template"]["spec"]["containers"][0]
-    context = agent["spec"]["template"]["spec"]["containers"][0]["securityContext"]
-    context["capabilities"]["add"] = patch["securityContext"]["capabilities"]["add"]
-    assert any("IPC_LOCK" in warning for warning in installed.apply(agent, dry=True))
-    installed.apply(yaml.safe_load((component / "namespace.yaml").read_text()))
-    assert not installed.apply(agent, dry=True)
+    whole = agent["spec"]["template"]["spec"]["containers"][0]
+    whole["env"] = [each for each in whole["env"] if each["name"] != container["env"][0]["name"]] + container["env"]
+    for kind, resources in container["resources"].items():
+        whole["resources"].setdefault(kind, {}).update(resources)
+    assert set(container) == {"name", "env", "resources"} and not installed.apply(agent, dry=True)

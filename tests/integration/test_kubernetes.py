@@ -122,6 +122,20 @@ def test_helm_finds_no_fault_with_the_chart():
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("overlay, told", [("gpu", "port-forward svc/fsdpd-coordinator 7777"),
+                                           ("ha-etcd", "FSDPD_SERVER=fsdpd-coordinator-0.fsdpd-coordinator-peers:7777,")])
+def test_an_installation_says_how_its_coordinator_is_reached(tmp_path, overlay, told):
+    """With several, who does not lead names the one that does, which a port-forward does not reach."""
+    chart = shutil.copytree(CHART, tmp_path / "chart")
+    shutil.copy(chart / "templates/NOTES.txt", chart)
+    # `helm template` leaves notes out.
+    (chart / "templates/notes.yaml").write_text('notes: {{ tpl (.Files.Get "NOTES.txt") . | quote }}\n')
+    done = helm("template", "fsdpd", chart, "--show-only", "templates/notes.yaml", *values_of(overlay))
+    assert done.returncode == 0, done.stderr
+    notes = yaml.safe_load(done.stdout)["notes"]
+    assert told in notes and ("port-forward" in notes) == (overlay == "gpu"), notes
+
+
 @pytest.mark.parametrize("value, said", [
     ("agent.device=tpu", "agent.device|/agent/device"),
     ("agent.slots=0", "agent.slots|/agent/slots"),
@@ -188,14 +202,15 @@ def with_component(name, tmp_path, overlay="gpu"):
     return objects(rendered(copied / "overlays/own"))
 
 
-def test_rdma_takes_one_capability_and_a_namespace_that_lets_it_be(tmp_path):
+def test_rdma_takes_a_card_and_no_capability(tmp_path):
+    """IPC_LOCK was added, which a process that is not root's does not get, and the namespace opened for it."""
     made = with_component("rdma", tmp_path)
     container = pod_specs(made)["fsdpd-agent"]["containers"][0]
-    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["IPC_LOCK"]}
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert {"name": "NCCL_IB_DISABLE", "value": "0"} in container["env"]
     assert set(container["resources"]["limits"]) == {"memory", "nvidia.com/gpu", "rdma/hca"}
     namespace = named(made, "Namespace", "fsdpd")["metadata"]["labels"]
-    assert namespace["pod-security.kubernetes.io/enforce"] == "privileged"
+    assert namespace["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
 @each_overlay
