@@ -154,14 +154,18 @@ absl::Status SqliteStore::LoadEvents() {
   return absl::OkStatus();
 }
 
-// Readers of jobs may see for a moment what cannot be committed, those of events never: the log gets them
-// last.
+// A transaction that could not even be taken back: what is written now would go with it.
+absl::Status SqliteStore::TakeBackWhatIsOpen(const std::string& doing) {
+  if (sqlite3_get_autocommit(handle_->db) != 0) return absl::OkStatus();
+  return Execute(handle_->db, "ROLLBACK", doing);
+}
+
+// Readers of jobs may see for a moment what cannot be committed. Those of events never do: the log gets them
+// last. Nor does FindRequest(), by which somebody is told that a job is accepted.
 absl::Status SqliteStore::Write(const std::vector<const v1::Job*>& jobs, const Events& news,
                                 const std::string& doing, const std::function<absl::Status()>& write) {
   const Turns::Turn turn(&turns_);
-  // One that could not even be taken back: what is written now would go with it.
-  if (sqlite3_get_autocommit(handle_->db) == 0)
-    FSDPD_RETURN_IF_ERROR(Execute(handle_->db, "ROLLBACK", doing));
+  FSDPD_RETURN_IF_ERROR(TakeBackWhatIsOpen(doing));
   FSDPD_RETURN_IF_ERROR(CountThisLife());
   Events events = log_.Number(jobs, news);
   if (events.empty()) return write();  // One statement is one transaction.
@@ -201,11 +205,14 @@ absl::Status SqliteStore::StoreEvents(const Events& events, int64_t forget_throu
 
 absl::StatusOr<std::optional<v1::Job>> SqliteStore::FindRequest(const std::string& request_id,
                                                                 const v1::JobSpec& spec) {
+  const std::string doing = absl::StrCat("read request ", request_id);
+  const Turns::Turn turn(&turns_);
+  FSDPD_RETURN_IF_ERROR(TakeBackWhatIsOpen(doing));
   Statement select(handle_->db, "SELECT job FROM jobs WHERE request_id = ?");
   select.BindText(request_id);
   const int rc = select.Step();
   if (rc == SQLITE_DONE) return std::nullopt;
-  if (rc != SQLITE_ROW) return StatusOf(handle_->db, rc, absl::StrCat("read request ", request_id));
+  if (rc != SQLITE_ROW) return StatusOf(handle_->db, rc, doing);
   FSDPD_ASSIGN_OR_RETURN(v1::Job stored, ReadJob(select.Blob(0)));
   FSDPD_ASSIGN_OR_RETURN(stored, SameRequest(std::move(stored), spec));
   return std::optional<v1::Job>(std::move(stored));
@@ -327,14 +334,15 @@ absl::StatusOr<std::vector<std::string>> SqliteStore::ForgetEnded(const Retentio
     if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, "look for old jobs");
   }
   if (ids.empty()) return ids;
-  const Turns::Turn turn(&turns_);
-  FSDPD_RETURN_IF_ERROR(CountThisLife());
-  std::string places = "?";
-  for (size_t i = 1; i < ids.size(); ++i) places += ",?";
-  Statement remove(handle_->db, absl::StrCat("DELETE FROM jobs WHERE id IN (", places, ")"));
-  for (const std::string& id : ids) remove.BindText(id);
-  const int rc = remove.Step();
-  if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, "forget old jobs");
+  const std::string doing = "forget old jobs";
+  FSDPD_RETURN_IF_ERROR(Write({}, {}, doing, [&] {
+    std::string places = "?";
+    for (size_t i = 1; i < ids.size(); ++i) places += ",?";
+    Statement remove(handle_->db, absl::StrCat("DELETE FROM jobs WHERE id IN (", places, ")"));
+    for (const std::string& id : ids) remove.BindText(id);
+    const int rc = remove.Step();
+    return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(handle_->db, rc, doing);
+  }));
   for (const std::string& id : ids) log_.ForgetJob(id);
   return ids;
 }

@@ -18,7 +18,7 @@
 // process. A new state needs room, and so does one of an older schema, which is brought to this one.
 //
 // Thread-safe: SQLite serializes statements (FULLMUTEX), and writes take turns, since one that has events is
-// several statements in one transaction.
+// several statements in one transaction. FindRequest() takes one too, so that it sees what is stored.
 #pragma once
 
 #include <atomic>
@@ -63,6 +63,7 @@ class SqliteStore : public StateStore {
   explicit SqliteStore(std::unique_ptr<Handle> handle);
   absl::Status CheckIsThere() const;
   absl::Status CountThisLife();
+  absl::Status TakeBackWhatIsOpen(const std::string& doing);
   absl::Status LoadEvents();
   // `write`, and what of the events of `jobs` is new, and `news`: all of it or nothing.
   absl::Status Write(const std::vector<const v1::Job*>& jobs, const Events& news, const std::string& doing,

@@ -1,16 +1,19 @@
 #include "coordinator/store/sqlite_store.h"
 
+#include <absl/time/clock.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <fstream>
 #include <optional>
 #include <thread>
 
 #include "base/temp_dir.h"
+#include "coordinator/job_machine.h"
 #include "coordinator/testing/full_disk.h"
 
 namespace fsdpd {
@@ -64,6 +67,33 @@ TEST(SqliteStore, OpensOnAFullDiskToReadAndWritesOnceThereIsRoom) {
   const auto store = OpenOrDie(dir.path());
   EXPECT_GT(store->generation(), second_generation);
   EXPECT_TRUE(store->Get("after").ok());
+}
+
+// A client's second try, whose first one is about to find the disk full, was told that its job is accepted.
+TEST(SqliteStore, ARequestIsKnownOnceItsJobIsStoredAndNotBefore) {
+  const TempDir dir;
+  const auto store = OpenOrDie(dir.path());
+  v1::Job job = MakeJob("a", 1);
+  job.set_request_id("r");
+  AddEvent(v1::EVENT_KIND_SUBMITTED, "admitted", absl::Now(), &job);
+  int inserted = 0, known = 0;
+  {
+    const FullDisk full;
+    std::atomic<bool> over{false};
+    std::thread submits([&] {
+      for (int i = 0; i < 500; ++i) inserted += store->Insert(job).ok() ? 1 : 0;
+      over = true;
+    });
+    while (!over) {
+      const auto found = store->FindRequest("r", job.spec());
+      known += found.ok() && found->has_value() ? 1 : 0;
+    }
+    submits.join();
+  }
+  EXPECT_EQ(inserted, 0);
+  EXPECT_EQ(known, 0);
+  ASSERT_TRUE(store->Insert(job).ok());
+  EXPECT_TRUE(store->FindRequest("r", job.spec())->has_value());
 }
 
 TEST(SqliteStore, SaysThatANewStateNeedsRoom) {
