@@ -10,6 +10,10 @@
 namespace fsdpd {
 namespace {
 
+// For each that comes. A clock that is wrong for a moment, as before a machine has heard the date, takes away
+// no more than that.
+constexpr size_t kForgottenByAge = 2;
+
 v1::Event LoggedEvent(const std::string& job, const v1::Job::Event& of_job) {
   v1::Event event;
   event.set_job(job);
@@ -79,12 +83,16 @@ Events EventLog::Number(const std::vector<const v1::Job*>& jobs, Events others) 
 }
 
 int64_t EventLog::ForgetThrough(const Events& numbered, absl::Time now) const {
-  const int64_t old = absl::ToUnixNanos(now - kMaxEventAge);
   MutexLock lock(&mutex_);
+  if (events_.empty()) return 0;
+  const int64_t date = std::min(absl::ToUnixNanos(now), events_.back()->unix_nanos());
+  const int64_t old = date - absl::ToInt64Nanoseconds(kMaxEventAge);
   size_t keeps = events_.size() + numbered.size();
+  size_t by_age = kForgottenByAge * numbered.size();
   int64_t through = 0;
   for (const Kept& event : events_) {
-    if (keeps <= max_events_ && event->unix_nanos() >= old) break;
+    if (keeps <= max_events_ && (by_age == 0 || event->unix_nanos() >= old)) break;
+    if (keeps <= max_events_) --by_age;
     through = event->sequence();
     --keeps;
   }
@@ -112,15 +120,24 @@ void EventLog::ForgetJob(const std::string& job) {
 }
 
 void EventLog::AddTo(v1::Job* job) const {
-  MutexLock lock(&mutex_);
-  const auto found = jobs_.find(job->id());
-  if (found == jobs_.end()) return;
-  for (const Kept& event : found->second.events) {
-    // Those that the job was stored with are in the log too, once it has changed since.
-    if (job->events().empty() || job->events().rbegin()->number() < event->number())
-      *job->add_events() = EventOfJob(*event);
+  // Those that the job was stored with are in the log too, once it has changed since.
+  const int64_t last = job->events().empty() ? 0 : job->events().rbegin()->number();
+  for (const Kept& event : NewestOf(job->id())) {
+    if (last < event->number()) *job->add_events() = EventOfJob(*event);
   }
   BoundEvents(job);
+}
+
+// As many as a job has at most, the first among them: who adds to the log waits for no more than that.
+std::vector<EventLog::Kept> EventLog::NewestOf(const std::string& job) const {
+  MutexLock lock(&mutex_);
+  const auto found = jobs_.find(job);
+  if (found == jobs_.end()) return {};
+  const std::deque<Kept>& all = found->second.events;
+  if (all.size() <= kMaxJobEvents) return {all.begin(), all.end()};
+  std::vector<Kept> kept = {all.front()};
+  kept.insert(kept.end(), all.end() - (kMaxJobEvents - 1), all.end());
+  return kept;
 }
 
 absl::StatusOr<EventPage> EventLog::Read(const EventQuery& query) const {

@@ -6,8 +6,9 @@
 // it is read. A change is written with all events that its job has in memory; the log knows which of them are
 // new by their numbers, so that a write that is made again adds none twice.
 //
-// Bounds: kMaxEvents, of which the oldest go first, and those older than kMaxEventAge when one is added. Who
-// wants to go on after events that are gone is told so.
+// Bounds: kMaxEvents, of which the oldest go first, and those older than kMaxEventAge, two when one is added:
+// by the newest date that is stored, if that is earlier than the present one, so that a wrong date removes
+// nothing. Who wants to go on after events that are gone is told so.
 //
 // Thread-safe. Number(), and then Append() of what came of it, by one writer at a time.
 #pragma once
@@ -79,6 +80,7 @@ class EventLog {
     int64_t last_number = 0;
     std::deque<Kept> events;
   };
+  std::vector<Kept> NewestOf(const std::string& job) const;
   void Add(v1::Event event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const size_t max_events_;

@@ -131,6 +131,18 @@ TEST(EventLog, WhatIsTooOldGoesWhenAnotherComes) {
   EXPECT_EQ(log.oldest(), 2);
 }
 
+TEST(EventLog, AWrongDateRemovesNothingAndOneThatStaysWrongOnlyALittle) {
+  EventLog log;
+  const absl::Time wrong = kNow + 2 * kMaxEventAge;
+  for (int i = 0; i < 10; ++i) Store(&log, {}, {OfNode("a")});
+  Store(&log, {}, {OfNode("b", wrong)}, wrong);
+  EXPECT_EQ(log.oldest(), 1);
+  Store(&log, {}, {OfNode("b", wrong)}, wrong);
+  EXPECT_EQ(log.oldest(), 3);
+  Store(&log, {}, {OfNode("c")});
+  EXPECT_EQ(log.oldest(), 3);
+}
+
 TEST(EventLog, PagesOfAFilterNeitherSkipNorRepeat) {
   EventLog log;
   for (int i = 0; i < 10; ++i) Store(&log, {}, {OfNode(i % 3 == 0 ? "a" : "b")});
