@@ -115,9 +115,10 @@ bool AttemptFacts::TakeAttached(const std::string& node, const std::set<int>& ho
   if (!part->launched) return true;
   // An agent that hosts nothing of an attempt that is to end has nothing left of it.
   if (hosted.empty() && stop.has_value()) part->stopped = true;
-  part->missing_since = absl::InfiniteFuture();
+  part->missing_since = part->back_since = absl::InfiniteFuture();
   for (int rank = part->first_rank; rank < part->first_rank + part->ranks; ++rank) {
-    if (hosted.count(rank) == 0 && !ranks_[rank].exit.has_value()) part->missing_since = now;
+    if (!ranks_[rank].exit.has_value())
+      (hosted.count(rank) == 0 ? part->missing_since : part->back_since) = now;
   }
   return true;
 }
@@ -128,7 +129,10 @@ void AttemptFacts::WaitAgain(absl::Time now) {
   };
   again(&first_failure_seen_);
   again(&stop_since);
-  for (NodePart& part : parts) again(&part.missing_since);
+  for (NodePart& part : parts) {
+    again(&part.missing_since);
+    again(&part.back_since);
+  }
   // What has moved meanwhile may not have been read yet.
   for (RankFacts& rank : ranks_) rank.still.reset();
   pace.WaitFrom(now);

@@ -113,6 +113,53 @@ TEST_F(ReconcilerLeavingTest, ThatANodeLeftOutlivesTheCoordinator) {
   EXPECT_EQ(Job("j").drains_since_checkpoint(), 1);
 }
 
+// Both nodes' agents kept how their ranks ended, and tell it when they are back: in either order.
+TEST_F(ReconcilerLeavingTest, ANodeThatLeftWhileTheCoordinatorWasAwayCostsNoAttemptWhoeverIsBackFirst) {
+  for (const bool leaver_first : {true, false}) {
+    SCOPED_TRACE(leaver_first);
+    const std::string id = leaver_first ? "j" : "k";
+    Attach("a", 1);
+    Attach("b", 1);
+    Submit(id, 2, 1);
+    Ready("a", id, 0);
+    Ready("b", id, 1);
+    Restart();
+    v1::RankExit of_peer;
+    of_peer.set_exit_code(1);
+    of_peer.set_error("step 85: Connection closed by peer");
+    const int64_t then = absl::ToUnixNanos(clock_.Wall());
+    const auto told = [&](const char* node, int rank, const v1::RankExit& exit) {
+      v1::RankUpdate update = Update(id, rank);
+      *update.mutable_exit() = exit;
+      update.mutable_exit()->set_unix_nanos(then);
+      reconciler_->Told(node, update, absl::ToUnixNanos(clock_.Wall()));
+      reconciler_->RunOnce();
+    };
+    const auto peer_is_back = [&] {
+      Attach("a", 1, {{id, 1}});
+      told("a", 0, of_peer);
+    };
+    if (!leaver_first) peer_is_back();
+    Advance(absl::Seconds(3));
+    EXPECT_EQ(StateOf(id), v1::JOB_STATE_RUNNING);
+    Attach("b", 1, {{id, 1}});  // By an exit that is on its way.
+    Advance(absl::Milliseconds(100));
+    told("b", 1, Drained());
+    if (leaver_first) peer_is_back();
+    Advance(absl::Seconds(1));
+    EXPECT_EQ(StateOf(id), v1::JOB_STATE_STOPPING);
+    Stopped("a", id);
+    Stopped("b", id);
+    EXPECT_EQ(Job(id).drains_since_checkpoint(), 1) << Job(id).reason();
+    EXPECT_NE(StateOf(id), v1::JOB_STATE_FAILED);
+    EXPECT_TRUE(Cancel(id).ok());
+    for (const char* node : {"a", "b"}) {
+      Stopped(node, id, 2);
+      Detach(node);
+    }
+  }
+}
+
 // The agent stops ranks that save in vain when one of them has died.
 TEST_F(ReconcilerLeavingTest, ARankThatCrashesWhileItsNodeLeavesIsAFailure) {
   for (const int signal : {SIGSEGV, SIGKILL}) {

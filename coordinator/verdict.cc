@@ -199,8 +199,9 @@ const v1::RankExit* EndedByBadStep(const AttemptFacts& facts) {
 bool CauseMayBeOnItsWay(const AttemptFacts& facts, const PresenceOf& presence, absl::Time now,
                         const VerdictOptions& options) {
   return std::any_of(facts.parts.begin(), facts.parts.end(), [&](const NodePart& part) {
-    const bool asked = part.missing_since <= now && now - part.missing_since < options.missing_settle;
-    return HasUnfinishedRank(facts, part) && (presence(part.node) == Presence::kAway || asked);
+    const auto just = [&](absl::Time since) { return since <= now && now - since < options.missing_settle; };
+    return HasUnfinishedRank(facts, part) &&
+           (presence(part.node) == Presence::kAway || just(part.missing_since) || just(part.back_since));
   });
 }
 

@@ -4,7 +4,8 @@
 //   * The failure that came first is the cause. Ranks that lose a peer fail too, and their exits may arrive
 //     earlier, so a failure is judged `settle` after the first one was seen.
 //   * A node that is lost, or is back without its ranks, fails the attempt; no rank is to blame. The peers of
-//     its ranks see it first, by broken connections: while a node is away, their failures are not judged.
+//     its ranks see it first, by broken connections: while a node is away, and until it has told what it kept
+//     meanwhile, their failures are not judged.
 //   * Ranks that their agent stopped, though nobody asked for the end, are the cause of their peers'
 //     failures, unless those came long before: an agent without its coordinator stops what a failure left.
 //     Nor are they the cause of what was killed before, or ended before on the same node.

@@ -501,6 +501,7 @@ TEST_F(VerdictTest, AFailureIsJudgedOnceTheAwayNodeIsBack) {
   EXPECT_NE(JudgeNow().event, JobEvent::kFail);
   presence_["node-1"] = Presence::kConnected;
   facts_.TakeAttached("node-1", {2, 3}, now_);
+  now_ += options_.missing_settle;
   EXPECT_EQ(JudgeNow().failure->rank(), 1);
 }
 
