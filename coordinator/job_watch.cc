@@ -88,10 +88,14 @@ void JobBoard::SetWaiting(std::map<std::string, v1::Job::Waiting> waiting) {
 
 // Whoever was launched since, or has ended, waits no more.
 void JobBoard::AddWaiting(v1::Job* job) const {
-  if (job->state() != v1::JOB_STATE_QUEUED && job->state() != v1::JOB_STATE_PAUSED) return;
+  const bool measured = job->state() == v1::JOB_STATE_PREFLIGHT;
+  if (job->state() != v1::JOB_STATE_QUEUED && job->state() != v1::JOB_STATE_PAUSED && !measured) return;
   MutexLock lock(&mutex_);
   const auto it = waiting_.find(job->id());
-  if (it != waiting_.end()) {
+  if (measured) {  // What it waits for is its reason; only a disk that is full is more.
+    if (it != waiting_.end() && it->second.code() == v1::Job::Waiting::CODE_DISK)
+      *job->mutable_waiting() = it->second;
+  } else if (it != waiting_.end()) {
     *job->mutable_waiting() = it->second;
   } else if (job->state() == v1::JOB_STATE_QUEUED) {
     job->mutable_waiting()->set_code(v1::Job::Waiting::CODE_ADMITTED);

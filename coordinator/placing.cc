@@ -220,6 +220,8 @@ QuotaRoom Reconciler::QuotasNow() const {
 void Reconciler::ShowWaiting(std::map<std::string, v1::Job::Waiting> waiting) {
   for (const auto& [id, live] : jobs_) {
     if (live.job.state() == v1::JOB_STATE_PAUSED) waiting[id] = WaitingToBeResumed(id);
+    if (live.job.state() == v1::JOB_STATE_PREFLIGHT && !live.not_on_disk.empty())
+      waiting[id] = WaitingForDisk();
   }
   parts_.board->SetWaiting(std::move(waiting));
 }

@@ -238,8 +238,11 @@ void Reconciler::TendPreflights() {
     PlaceDecision decision;
     decision.placements.assign(live.job.held().begin(), live.job.held().end());
     decision.reason = "its nodes have passed their preflight";
-    // What cannot be stored is tried again in the next tick.
-    Launch(&live, decision, live.job.lent()).IgnoreError();
+    const absl::Status launched = Launch(&live, decision, live.job.lent());
+    if (launched.ok()) continue;
+    // It is tried again in the next tick. Meanwhile nobody is to take its nodes for those who keep it waiting.
+    const std::string words = absl::StrCat(decision.reason, "; its launch cannot be stored");
+    if (words != live.job.reason()) CommitUnstored(&live, JobEvent::kNote, words, launched).IgnoreError();
   }
 }
 

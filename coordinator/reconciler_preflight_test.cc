@@ -68,6 +68,24 @@ class ReconcilerPreflightTest : public ReconcilerCase {
   std::map<std::string, int64_t> numbers_;
 };
 
+TEST_F(ReconcilerPreflightTest, AJobWhoseNodesHavePassedSaysThatTheFullDiskKeepsItFromItsLaunch) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_PREFLIGHT);
+  std::optional<FullDisk> full(std::in_place);
+  Answer("a", 0.9);
+  Advance(absl::Seconds(2));
+  v1::Job waits = Job("j");
+  board_->AddWaiting(&waits);
+  full.reset();
+  EXPECT_EQ(waits.state(), v1::JOB_STATE_PREFLIGHT);
+  EXPECT_EQ(waits.waiting().code(), v1::Job::Waiting::CODE_DISK);
+  EXPECT_THAT(waits.reason(), HasSubstr("its launch cannot be stored; not on disk yet: "));
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job("j").not_on_disk(), "");
+}
+
 TEST_F(ReconcilerPreflightTest, AJobIsLaunchedOnceAllItsNodesHavePassed) {
   Attach("a", 1);
   Attach("b", 1);
