@@ -113,7 +113,7 @@ std::string FirstLine(const std::string& text) {
 }
 
 std::string StatusText(const v1::Node& node) {
-  const std::string gone = node.left() ? "left" : "lost";
+  const std::string gone = node.left() ? "left" : node.awaited() ? "awaited" : "lost";
   std::string text = node.connected() ? "ready" : gone;
   if (node.has_cordon()) text = node.connected() ? "cordoned" : gone + ", cordoned";
   if (!node.connected() || node.stalled_jobs().empty()) return text;

@@ -114,6 +114,9 @@ TEST(JobText, NodeTableSaysWhoIsLost) {
             "node-0  lost    cpu     1/2   4.00 GiB     2 s ago  -        -\n");
   node.set_left(true);  // It ended in order: nobody has to look after it.
   EXPECT_THAT(NodeTable({node}, Now()), HasSubstr("\nnode-0  left    cpu "));
+  node.set_left(false);
+  node.set_awaited(true);
+  EXPECT_THAT(NodeTable({node}, Now()), HasSubstr("\nnode-0  awaited  cpu "));
 }
 
 TEST(JobText, NodeTableSaysWhyANodeIsCordonedAndSinceWhen) {

@@ -78,7 +78,7 @@ absl::StatusOr<std::shared_ptr<StreamOutbox>> NodeRegistry::Attach(const v1::Reg
     outbox = std::make_shared<StreamOutbox>((generation_ << kStreamBits) + ++streams_, std::move(end_stream));
     outbox->Push(WelcomeMessage());
     node.outbox = outbox;
-    node.view = {info, address, true, outbox->epoch(), clock_->Now(), 0, false};
+    node.view = {info, address, true, outbox->epoch(), clock_->Now(), 0, false, false};
   }
   if (replaced != nullptr) replaced->Close();
   return outbox;
@@ -90,13 +90,16 @@ bool NodeRegistry::Detach(const std::string& node, int64_t epoch, bool left) {
   if (it == nodes_.end() || it->second.view.epoch != epoch) return false;
   it->second.view.connected = false;
   it->second.view.left = left;
+  it->second.view.awaited = !left;
   it->second.outbox = nullptr;
   return true;
 }
 
 void NodeRegistry::Restore(const NodeView& view) {
   MutexLock lock(&mutex_);
-  if (nodes_.size() < kMaxNodes) nodes_.try_emplace(view.info.node(), Node{view, nullptr});
+  if (nodes_.size() >= kMaxNodes) return;
+  const auto [it, added] = nodes_.try_emplace(view.info.node(), Node{view, nullptr});
+  if (added) it->second.view.awaited = !view.left;
 }
 
 void NodeRegistry::Touch(const std::string& node, int64_t epoch) {
@@ -110,7 +113,9 @@ void NodeRegistry::EndSilentStreams(const AgentLease& lease) {
   {
     MutexLock lock(&mutex_);
     for (auto& [name, node] : nodes_) {
-      if (node.outbox == nullptr || !lease.Expired(node.view.last_seen)) continue;
+      if (!lease.Expired(node.view.last_seen)) continue;
+      node.view.awaited = false;
+      if (node.outbox == nullptr) continue;
       node.view.connected = false;
       silent.push_back(std::move(node.outbox));
       node.outbox = nullptr;
@@ -178,6 +183,7 @@ void NodeRegistry::ReadInto(std::map<std::string, NodeView>* views) const {
       view.last_seen = node.view.last_seen;
       view.free_slots = node.view.free_slots;
       view.left = node.view.left;
+      view.awaited = node.view.awaited;
     }
     ++it;
   }

@@ -42,7 +42,8 @@ struct NodeView {
   int64_t epoch = 0;
   absl::Time last_seen;  // By Clock::Now().
   int free_slots = 0;
-  bool left = false;  // It ended its stream in order, and has no other.
+  bool left = false;     // It ended its stream in order, and has no other.
+  bool awaited = false;  // It has none, did not leave, and is not lost yet.
 };
 
 class NodeRegistry {
@@ -61,7 +62,7 @@ class NodeRegistry {
   // One that an earlier life of the coordinator knew; no effect where it has registered since.
   void Restore(const NodeView& view);
   void Touch(const std::string& node, int64_t epoch);
-  // Ends streams whose lease has expired.
+  // Ends streams whose lease has expired. Nobody is awaited for longer.
   void EndSilentStreams(const AgentLease& lease);
   // The names of those that are not known any more.
   std::vector<std::string> ForgetLost(const AgentLease& lease);

@@ -76,6 +76,7 @@ TEST_F(NodeRegistryTest, WhatIsReadIntoWhatWasReadBeforeIsWhatIsKnownNow) {
       EXPECT_EQ(read.epoch, view.epoch);
       EXPECT_EQ(read.connected, view.connected);
       EXPECT_EQ(read.left, view.left);
+      EXPECT_EQ(read.awaited, view.awaited);
       EXPECT_EQ(read.last_seen, view.last_seen);
       EXPECT_EQ(read.free_slots, view.free_slots);
     }
@@ -103,6 +104,37 @@ TEST_F(NodeRegistryTest, WhatIsReadIntoWhatWasReadBeforeIsWhatIsKnownNow) {
   EXPECT_EQ(registry_.ForgetLost(lease_).size(), 4u);
   expect_known();
   EXPECT_EQ(views.size(), 1u);
+}
+
+TEST_F(NodeRegistryTest, WhoIsAwayIsAwaitedUntilItIsLostAndWhoHasLeftIsNot) {
+  const auto known = [&](const std::string& name) {
+    for (const NodeView& view : registry_.Snapshot()) {
+      if (view.info.node() == name) return view.awaited;
+    }
+    ADD_FAILURE() << name;
+    return false;
+  };
+  const auto away = Attach(Info("away", "i1")), leaves = Attach(Info("leaves", "i1"));
+  NodeView before;
+  before.info = Info("before", "i1");
+  before.last_seen = clock_.Now() - absl::Hours(1);
+  registry_.Restore(before);
+  EXPECT_FALSE(known("away"));
+  registry_.Detach("away", (*away)->epoch());
+  registry_.Detach("leaves", (*leaves)->epoch(), /*left=*/true);
+  registry_.EndSilentStreams(lease_);
+  EXPECT_TRUE(known("away"));
+  EXPECT_TRUE(known("before")) << "of a life before: it has its time to come back";
+  EXPECT_FALSE(known("leaves"));
+  for (int seconds = 0; seconds < 60; ++seconds) {
+    clock_.Advance(absl::Seconds(1));
+    lease_.BeginTick(clock_.Now());
+  }
+  registry_.EndSilentStreams(lease_);
+  EXPECT_FALSE(known("away"));
+  EXPECT_FALSE(known("before"));
+  ASSERT_TRUE(Attach(Info("away", "i1")).ok());
+  EXPECT_FALSE(known("away"));
 }
 
 TEST_F(NodeRegistryTest, AReconnectReplacesItsOwnStream) {
