@@ -22,6 +22,11 @@ int Tell(const absl::StatusOr<CopiedState>& copied, const std::string& done) {
   return 0;
 }
 
+// Says what is wrong, or "".
+std::string CheckNotEmpty(const std::string& path) {
+  return path.empty() ? "is empty; write a path after it" : "";
+}
+
 }  // namespace
 
 bool IsBackupCommand(int argc, char** argv) {
@@ -36,9 +41,11 @@ int RunBackupCommand(int argc, char** argv) {
                absl::StrCat("fsdpd-coordinator ", argv[1]));
   app.add_option("--state-dir", state_dir, backs_up ? "The coordinator's" : "To be made, or empty")
       ->required()
+      ->check(CheckNotEmpty)
       ->type_name("DIR");
   app.add_option(backs_up ? "--to" : "--from", file, backs_up ? "To be made" : "What backup made")
       ->required()
+      ->check(CheckNotEmpty)
       ->type_name("FILE");
   try {
     app.parse(argc - 1, argv + 1);

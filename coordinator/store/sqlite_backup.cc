@@ -4,15 +4,19 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <functional>
 #include <memory>
+#include <vector>
 
 #include "base/check.h"
 #include "base/errno_status.h"
 #include "coordinator/store/sqlite_query.h"
 #include "coordinator/store/sqlite_schema.h"
+#include "coordinator/store/state_digest.h"
 #include "coordinator/store/state_store.h"
 
 namespace fsdpd {
@@ -78,6 +82,10 @@ absl::Status SyncPath(const std::string& path, int flags) {
   return synced;
 }
 
+std::string FolderOf(const std::string& file) {
+  return fs::path(file).has_parent_path() ? fs::path(file).parent_path().string() : ".";
+}
+
 // A link fails where somebody made the file meanwhile; a rename would replace it.
 absl::Status GiveName(const std::string& made, const std::string& name) {
   FSDPD_RETURN_IF_ERROR(SyncPath(made, O_RDONLY));
@@ -85,14 +93,42 @@ absl::Status GiveName(const std::string& made, const std::string& name) {
     return errno == EEXIST ? absl::AlreadyExistsError(absl::StrCat(name, " exists; it is not overwritten"))
                            : ErrnoStatus(absl::StrCat("name the copy ", name));
   }
-  return SyncPath(fs::path(name).has_parent_path() ? fs::path(name).parent_path().string() : ".",
-                  O_RDONLY | O_DIRECTORY);
+  return SyncPath(FolderOf(name), O_RDONLY | O_DIRECTORY);
 }
 
-// `edit`: changes the copy before it has its name.
-absl::StatusOr<CopiedState> CopyState(const std::string& from, const std::string& to,
-                                      const std::string& edit) {
-  if (!fs::is_regular_file(from)) return absl::NotFoundError(absl::StrCat("there is no file ", from));
+absl::Status CheckSource(const std::string& path) {
+  struct stat file = {};
+  if (stat(path.c_str(), &file) != 0) {
+    return errno == ENOENT ? absl::NotFoundError(absl::StrCat("there is no file ", path))
+                           : ErrnoStatus(absl::StrCat("open ", path));
+  }
+  if (S_ISDIR(file.st_mode)) return absl::NotFoundError(absl::StrCat(path, " is a folder, and no file"));
+  if (!S_ISREG(file.st_mode)) return absl::NotFoundError(absl::StrCat(path, " is no file"));
+  return access(path.c_str(), R_OK) == 0 ? absl::OkStatus() : ErrnoStatus(absl::StrCat("open ", path));
+}
+
+// SQLite says of a folder that is missing, or others', no more than that it could not open a file.
+absl::Status CheckTarget(const std::string& path) {
+  const std::string folder = FolderOf(path);
+  struct stat there = {};
+  if (stat(folder.c_str(), &there) != 0) {
+    return errno == ENOENT
+               ? absl::NotFoundError(absl::StrCat("there is no folder ", folder, "; make it first"))
+               : ErrnoStatus(absl::StrCat("open ", folder));
+  }
+  if (!S_ISDIR(there.st_mode)) return absl::NotFoundError(absl::StrCat(folder, " is no folder"));
+  if (lstat(path.c_str(), &there) == 0)
+    return absl::AlreadyExistsError(absl::StrCat(path, " exists; it is not overwritten"));
+  if (access(folder.c_str(), W_OK | X_OK) != 0) return ErrnoStatus(absl::StrCat("write in ", folder));
+  return absl::OkStatus();
+}
+
+// What is done to the copy before it has its name.
+using Edit = std::function<absl::Status(sqlite3*)>;
+
+absl::StatusOr<CopiedState> CopyState(const std::string& from, const std::string& to, const Edit& edit) {
+  FSDPD_RETURN_IF_ERROR(CheckSource(from));
+  FSDPD_RETURN_IF_ERROR(CheckTarget(to));
   FSDPD_ASSIGN_OR_RETURN(const Database source, OpenFile(from, SQLITE_OPEN_READONLY));
   FSDPD_RETURN_IF_ERROR(ReadSchemaVersion(source.get(), from).status());
   const std::string made = to + kNewSuffix;
@@ -101,15 +137,14 @@ absl::StatusOr<CopiedState> CopyState(const std::string& from, const std::string
   // One file: the copy of a WAL database says that it is one, and would be two or three from the first read.
   FSDPD_RETURN_IF_ERROR(Execute(copy.get(), "PRAGMA journal_mode=DELETE", absl::StrCat("set up ", to)));
   FSDPD_ASSIGN_OR_RETURN(CopiedState state, CheckState(copy.get(), from));
-  if (!edit.empty()) FSDPD_RETURN_IF_ERROR(Execute(copy.get(), edit, absl::StrCat("number ", to)));
+  FSDPD_RETURN_IF_ERROR(edit(copy.get()));
   FSDPD_RETURN_IF_ERROR(GiveName(made, to));
   std::error_code unknown;
   state.bytes = static_cast<int64_t>(fs::file_size(to, unknown));
   return state;
 }
 
-absl::StatusOr<CopiedState> CopyAndTidy(const std::string& from, const std::string& to,
-                                        const std::string& edit) {
+absl::StatusOr<CopiedState> CopyAndTidy(const std::string& from, const std::string& to, const Edit& edit) {
   std::error_code ignored;
   fs::remove(to + kNewSuffix, ignored);  // Of a run that was killed.
   const absl::StatusOr<CopiedState> state = CopyState(from, to, edit);
@@ -117,30 +152,58 @@ absl::StatusOr<CopiedState> CopyAndTidy(const std::string& from, const std::stri
   return state;
 }
 
+// What of it and above it is not there yet, the innermost first.
+std::vector<fs::path> MissingFolders(const std::string& dir) {
+  std::vector<fs::path> missing;
+  std::error_code error;
+  for (fs::path each = dir; !each.empty() && !fs::exists(each, error) && !error; each = each.parent_path())
+    missing.push_back(each);
+  return missing;
+}
+
+// A file system's own lost+found is no state.
 absl::Status MakeEmpty(const std::string& dir) {
   std::error_code error;
   fs::create_directories(dir, error);
   if (error) return absl::FailedPreconditionError(absl::StrCat("cannot create ", dir, ": ", error.message()));
-  const fs::directory_iterator first(dir, error);
+  fs::directory_iterator each(dir, error);
+  for (; !error && each != fs::directory_iterator(); each.increment(error)) {
+    const std::string name = each->path().filename().string();
+    if (name == "lost+found") continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        dir, " is not empty, it has ", name,
+        ": stop the coordinator that it belongs to and move it away, or restore to another directory"));
+  }
   if (error) return absl::FailedPreconditionError(absl::StrCat("cannot read ", dir, ": ", error.message()));
-  if (first == fs::directory_iterator()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      dir, " is not empty, it has ", first->path().filename().string(),
-      ": stop the coordinator that it belongs to and move it away, or restore to another directory"));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<CopiedState> RestoreInto(const std::string& from, const std::string& dir, absl::Time now) {
+  FSDPD_RETURN_IF_ERROR(MakeEmpty(dir));
+  return CopyAndTidy(from, StateFileIn(dir), [&](sqlite3* copy) -> absl::Status {
+    FSDPD_RETURN_IF_ERROR(CheckDigest(copy, from));
+    FSDPD_RETURN_IF_ERROR(RemoveDigest(copy, dir));
+    return Execute(copy,
+                   absl::StrCat("UPDATE counters SET value = MAX(value, ", GenerationByDate(now),
+                                ") WHERE name = 'generation'"),
+                   absl::StrCat("number ", dir));
+  });
 }
 
 }  // namespace
 
 absl::StatusOr<CopiedState> BackUp(const std::string& dir, const std::string& to) {
-  if (fs::exists(to)) return absl::AlreadyExistsError(absl::StrCat(to, " exists; it is not overwritten"));
-  return CopyAndTidy(StateFileIn(dir), to, "");
+  return CopyAndTidy(StateFileIn(dir), to, [&](sqlite3* copy) { return WriteDigest(copy, to); });
 }
 
 absl::StatusOr<CopiedState> Restore(const std::string& from, const std::string& dir, absl::Time now) {
-  FSDPD_RETURN_IF_ERROR(MakeEmpty(dir));
-  return CopyAndTidy(from, StateFileIn(dir),
-                     absl::StrCat("UPDATE counters SET value = MAX(value, ", GenerationByDate(now),
-                                  ") WHERE name = 'generation'"));
+  const std::vector<fs::path> made = MissingFolders(dir);
+  absl::StatusOr<CopiedState> state = RestoreInto(from, dir, now);
+  std::error_code ignored;
+  for (const fs::path& each : made) {
+    if (!state.ok()) fs::remove(each, ignored);
+  }
+  return state;
 }
 
 }  // namespace fsdpd

@@ -3,11 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sqlite3.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <sstream>
 #include <thread>
 
 #include "base/temp_dir.h"
@@ -114,7 +116,69 @@ TEST(SqliteBackup, SaysWhatIsNotThere) {
   const TempDir dir;
   EXPECT_TRUE(absl::IsNotFound(BackUp(dir.path(), dir.File("to")).status()));
   EXPECT_TRUE(absl::IsNotFound(Restore(dir.File("no"), dir.File("state"), kNow).status()));
-  EXPECT_EQ(Files(dir.path()), "state ");
+  EXPECT_THAT(std::string(BackUp(dir.path(), dir.File("no/to")).status().message()),
+              HasSubstr("there is no f"));
+  OpenOrDie(dir.File("state")).reset();
+  EXPECT_EQ(BackUp(dir.File("state"), dir.File("no/to")).status().message(),
+            "there is no folder " + dir.File("no") + "; make it first");
+  EXPECT_EQ(Restore(dir.File("state"), dir.File("a/b"), kNow).status().message(),
+            dir.File("state") + " is a folder, and no file");
+  EXPECT_EQ(Files(dir.path()), "state ") << "and a restore that is refused leaves no folder";
+}
+
+// An exception ended the program. Root may enter what others may not: of it a path through a file is told.
+TEST(SqliteBackup, AFolderThatMayNotBeEnteredIsAnErrorAndNoException) {
+  const TempDir dir;
+  OpenOrDie(dir.File("state")).reset();
+  std::filesystem::create_directory(dir.File("locked"));
+  std::ofstream(dir.File("file")) << "x";
+  std::filesystem::permissions(dir.File("locked"), std::filesystem::perms::none);
+  const bool root = geteuid() == 0;
+  const std::string closed = root ? dir.File("file") : dir.File("locked");
+  const std::string why = root ? "Not a directory" : "Permission denied";
+  const auto backup = BackUp(closed + "/state", dir.File("to"));
+  EXPECT_THAT(std::string(backup.status().message()), HasSubstr(why));
+  EXPECT_THAT(std::string(BackUp(dir.File("state"), closed + "/to").status().message()),
+              HasSubstr(root ? "is no folder" : why));
+  EXPECT_THAT(std::string(Restore(closed + "/from", dir.File("made"), kNow).status().message()),
+              HasSubstr(why));
+  EXPECT_FALSE(Restore(dir.File("state") + "/fsdpd.db", closed + "/made", kNow).ok());
+  std::filesystem::permissions(dir.File("locked"), std::filesystem::perms::all);
+  EXPECT_FALSE(std::filesystem::exists(dir.File("made")));
+}
+
+TEST(SqliteBackup, AFreshFileSystemsLostAndFoundIsNoState) {
+  const TempDir dir;
+  OpenOrDie(dir.File("state")).reset();
+  ASSERT_TRUE(BackUp(dir.File("state"), dir.File("copy")).ok());
+  std::filesystem::create_directories(dir.File("volume/lost+found"));
+  const auto restored = Restore(dir.File("copy"), dir.File("volume"), kNow);
+  EXPECT_TRUE(restored.ok()) << restored.status();
+}
+
+// A job whose data was another file's after it was accepted.
+TEST(SqliteBackup, AByteThatChangedInAJobsTextIsFound) {
+  const TempDir dir;
+  v1::Job job = MakeJob("j");
+  job.set_reason("reads corpus.txt");
+  ASSERT_TRUE(OpenOrDie(dir.File("state"))->Insert(job).ok());
+  ASSERT_TRUE(BackUp(dir.File("state"), dir.File("copy")).ok());
+  std::stringstream text;
+  text << std::ifstream(dir.File("copy"), std::ios::binary).rdbuf();
+  std::string bytes = text.str();
+  const size_t at = bytes.find("corpus.txt");
+  ASSERT_NE(at, std::string::npos);
+  bytes[at + 5] = 'S';
+  std::ofstream(dir.File("changed"), std::ios::binary) << bytes;
+  const absl::Status refused = Restore(dir.File("changed"), dir.File("made"), kNow).status();
+  EXPECT_TRUE(absl::IsDataLoss(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("is damaged: what it holds is not"));
+  EXPECT_FALSE(std::filesystem::exists(dir.File("made")));
+  ASSERT_TRUE(Restore(dir.File("copy"), dir.File("made"), kNow).ok());
+  ASSERT_TRUE(OpenOrDie(dir.File("made"))->Insert(MakeJob("later")).ok());
+  ASSERT_TRUE(BackUp(dir.File("made"), dir.File("again")).ok());
+  EXPECT_TRUE(Restore(dir.File("again"), dir.File("twice"), kNow).ok()) << "of its own checksum";
+  EXPECT_TRUE(Restore(dir.File("made/fsdpd.db"), dir.File("plain"), kNow).ok()) << "one without";
 }
 
 TEST(SqliteBackup, RefusesWhatIsDamagedWhereverThatIs) {
@@ -140,7 +204,7 @@ TEST(SqliteBackup, RefusesWhatIsDamagedWhereverThatIs) {
     if (restored.ok()) continue;  // A page that nothing is on.
     ++refused;
     EXPECT_TRUE(absl::IsDataLoss(restored.status())) << restored.status();
-    EXPECT_EQ(Files(made), "");
+    EXPECT_FALSE(std::filesystem::exists(made));
   }
   EXPECT_GE(refused, 5);
   std::filesystem::resize_file(file, 4096 + 100);

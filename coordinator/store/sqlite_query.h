@@ -43,6 +43,8 @@ class Statement {
   int Step() { return rc_ == SQLITE_OK ? sqlite3_step(statement_) : rc_; }
 
   sqlite3* db() const { return db_; }
+  int columns() const { return sqlite3_column_count(statement_); }
+  int type(int column) { return sqlite3_column_type(statement_, column); }
   int64_t Int(int column) { return sqlite3_column_int64(statement_, column); }
   std::string Blob(int column) {
     const void* data = sqlite3_column_blob(statement_, column);
