@@ -72,7 +72,9 @@ int64_t StepOf(const v1::Job& job) {
 // In some attempt, as far as is known still.
 bool HasTrained(const v1::Job& job) {
   const auto& failed = job.failed_attempts();
-  const auto stepped = [](const v1::Job::FailedAttempt& each) { return each.step() > 0; };
+  const auto stepped = [&](const v1::Job::FailedAttempt& each) {
+    return each.step() > job.restored().step();
+  };
   return job.attempts_before_checkpoint() > 0 || !job.checkpoints().empty() || job.has_last_step() ||
          std::any_of(failed.begin(), failed.end(), stepped);
 }
@@ -133,7 +135,7 @@ void KeepFailedAttempt(v1::Job* job) {
   entry->set_ranks(ranks);
   entry->set_node(failure.node());
   entry->set_blames_node(failure.blames_node());
-  entry->set_step(std::max(entry->step(), job->last_step().step()));
+  entry->set_step(std::max({entry->step(), job->restored().step(), job->last_step().step()}));
 }
 
 std::string WhyNoOther(const v1::Job& job, v1::Job::Failure* failure) {

@@ -150,6 +150,21 @@ TEST_F(NoOtherTest, ThreeAttemptsThatComeNoFurtherEndAJobWithCheckpoints) {
   EXPECT_EQ(job_.failed_attempts(2).cause(), v1::FAILURE_CAUSE_PROCESS) << "what this one was stays known";
 }
 
+// It was told as step 0, while the list of jobs had 10.
+TEST_F(NoOtherTest, AnAttemptThatEndedBeforeItsFirstReportIsAtTheStepThatItWentOnAfter) {
+  job_.mutable_restored()->set_step(10);
+  EXPECT_EQ(Fail(OfRank(0)), "");
+  EXPECT_EQ(job_.failed_attempts(0).step(), 10);
+  EXPECT_EQ(Fail(OfRank(0), 12), "");
+  EXPECT_EQ(job_.failed_attempts(1).step(), 12);
+}
+
+TEST_F(NoOtherTest, WhatAnAttemptWasGivenToStartFromIsNoStepOfIts) {
+  job_.mutable_restored()->set_step(10);  // Of checkpoint.load.
+  EXPECT_EQ(Fail(Said(v1::RankFault::KIND_DATA)), "");
+  EXPECT_EQ(Fail(Said(v1::RankFault::KIND_DATA)), "so did the attempt before, and none has made a step");
+}
+
 TEST_F(NoOtherTest, AnAttemptThatComesFurtherIsProgress) {
   for (int64_t step = 10; step < 100; step += 10) EXPECT_EQ(Fail(OfRank(0), step), "");
 }

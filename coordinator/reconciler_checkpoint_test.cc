@@ -191,7 +191,7 @@ TEST_F(ReconcilerCheckpointTest, AttemptsThatCommitNothingNewEndTheJobAndItSaysS
   EXPECT_FALSE(Job("j").has_restored());
   ReadyAfter("a", 200, 2);
   EXPECT_EQ(Job("j").restored().step(), 200);
-  EXPECT_EQ(Job("j").reason(), "all 1 ranks run");
+  EXPECT_EQ(Job("j").reason(), "its rank runs");
   Saved("a", 300, /*attempt=*/1);  // Late, of the attempt before.
   EXPECT_EQ(Job("j").checkpoints_size(), 1);
   FailAttempt(2);

@@ -316,6 +316,9 @@ TEST_F(ReconcilerOutageTest, AStateFromABackupLetsTheNewerAttemptSaveAndNumbersT
       << "its ranks tell each other what they saved";
   for (const char* node : {"a", "b"}) Stopped(node, "j", 1);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(Job("j").reason(),
+              HasSubstr("attempt 1 does not count, as node a hosts attempt 5 of the job: "))
+      << "no node has refused it";
   EXPECT_THAT(Job("j").reason(), HasSubstr("the next one, 6,"));
   Advance(absl::Seconds(5));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED) << "attempt 5 still has the slots";

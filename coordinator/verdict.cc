@@ -283,7 +283,8 @@ std::string WithLost(const std::string& why, const std::vector<std::string>& los
 }
 
 std::string AllRun(const AttemptFacts& facts) {
-  return absl::StrCat("all ", facts.ranks().size(), " ranks run");
+  return facts.ranks().size() == 1 ? "its rank runs"
+                                   : absl::StrCat("all ", facts.ranks().size(), " ranks run");
 }
 
 Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence,
@@ -341,9 +342,11 @@ Verdict AgainSinceRefused(const v1::Job& job) {
   verdict.number_after = job.failure().newer_attempt();
   verdict.drained = !job.failure().refused();  // It was there, and may have saved.
   verdict.retry_after = RetryDelay(job);
+  const std::string why = job.failure().refused() ? absl::StrCat(job.failure().node(),
+                                                                 " did not take it: ", job.failure().error())
+                                                  : job.failure().error();
   verdict.reason =
-      absl::StrCat("attempt ", job.attempt(), " does not count, as ", job.failure().node(),
-                   " did not take it: ", job.failure().error(), "; the next one",
+      absl::StrCat("attempt ", job.attempt(), " does not count, as ", why, "; the next one",
                    verdict.number_after > 0 ? absl::StrCat(", ", verdict.number_after + 1, ",") : "",
                    " starts after ", absl::FormatDuration(verdict.retry_after));
   return verdict;
