@@ -10,22 +10,22 @@
 #include "base/check.h"
 #include "fsdp/data/permutation.h"
 #include "fsdp/model/unit/unit.h"
+#include "fsdp/plan/spec/token_files_limit.h"
 
 namespace fsdpd {
 namespace {
 
 constexpr int64_t kBlock = 4096;
-constexpr size_t kMaxFiles = 1024;  // Every file has a place in a block, and as its mask a descriptor open.
 
 int64_t CeilDivide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 absl::Status CheckFileCount(const char* field, const std::vector<TokenSource>& sources) {
   const auto has_mask = [](const TokenSource& source) { return !source.mask.empty(); };
   const size_t masks = std::count_if(sources.begin(), sources.end(), has_mask);
-  if (sources.size() + masks <= kMaxFiles) return absl::OkStatus();
+  if (sources.size() + masks <= kMaxTokenFiles) return absl::OkStatus();
   const std::string with_masks = masks > 0 ? absl::StrFormat(" and %d masks", masks) : "";
   return absl::InvalidArgumentError(
-      absl::StrFormat("%s names %d files%s; at most %d", field, sources.size(), with_masks, kMaxFiles));
+      absl::StrFormat("%s names %d files%s; at most %d", field, sources.size(), with_masks, kMaxTokenFiles));
 }
 
 // Names the field of the spec: whoever wrote it reads this in the job's failure.

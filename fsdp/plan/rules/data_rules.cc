@@ -1,12 +1,14 @@
 // data.
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <string>
 
 #include "fsdp/plan/rules/rule_table.h"
+#include "fsdp/plan/spec/token_files_limit.h"
 
 namespace fsdpd {
 namespace {
@@ -29,6 +31,25 @@ Findings EachFile(const Facts& f, const char* name, Check check) {
         findings.push_back(std::move(finding));
       }
     }
+  }
+  return findings;
+}
+
+// Of each list by itself, as ranks have them open.
+Findings FewFiles(const Facts& f) {
+  Findings findings;
+  const auto& data = f.job.data();
+  const auto has_mask = [](const v1::TokenFile& file) { return !file.mask().empty(); };
+  for (const auto& [field, files] :
+       {std::pair("data.tokens", &data.tokens()), std::pair("data.validation", &data.validation())}) {
+    const int64_t masks = std::count_if(files->begin(), files->end(), has_mask);
+    if (files->size() + masks <= static_cast<int64_t>(kMaxTokenFiles)) continue;
+    const std::string with_masks = masks > 0 ? absl::StrCat(" and ", masks, " masks") : "";
+    Finding finding = {absl::StrCat("it names ", files->size(), " files", with_masks,
+                                    ", and a rank holds at most ", kMaxTokenFiles, " open"),
+                       "join files: one may hold any number of documents"};
+    finding.field = field;
+    findings.push_back(std::move(finding));
   }
   return findings;
 }
@@ -73,6 +94,8 @@ const Rule kRules[] = {
        if (!f.job.data().has_sequence_length()) return Missing("sequence_length", fix);
        return Between(f.job.data().sequence_length(), kMaxSequence, "sequence_length", fix);
      }},
+    {"token_files_few", kError, "data.tokens", "a list of token files names 1024 at most, masks among them",
+     FewFiles},
     {"token_path_required", kError, "data.tokens", "each token file has a path",
      [](const Facts& f) {
        return EachFile(f, "path", [](const v1::TokenFile& file) -> Findings {

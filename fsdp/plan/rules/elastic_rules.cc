@@ -1,7 +1,7 @@
 // restart.elastic.
 #include <absl/strings/str_cat.h>
 
-#include <algorithm>
+#include <string>
 
 #include "fsdp/plan/rules/rule_table.h"
 #include "fsdp/plan/rules/rules.h"
@@ -16,7 +16,33 @@ constexpr int64_t kLongestWaitSeconds = 86400;
 const v1::Elastic& ElasticOf(const Facts& f) { return f.job.restart().elastic(); }
 bool IsElastic(const Facts& f) { return f.job.restart().has_elastic(); }
 
+int64_t RanksTogether(const Facts& f) {
+  const v1::Parallel& parallel = f.job.parallel();
+  return parallel.pipeline() * parallel.context() * parallel.tensor();
+}
+
 bool IsAccepted(const Facts& f, const World& world) { return !HasErrors(CheckJob(InWorld(f.job, world))); }
+
+// 0: none takes the job.
+int64_t RanksOfSmaller(const Facts& f, const v1::JobSpec& job) {
+  for (const World& world : SmallerWorlds(job)) {
+    if (IsAccepted(f, world)) return world.ranks();
+  }
+  return 0;
+}
+
+// What of min_ranks, parallel and the batch keeps all smaller worlds from the job.
+std::string HowToShrink(const Facts& f) {
+  v1::JobSpec any = f.job;
+  any.mutable_restart()->mutable_elastic()->set_min_ranks(1);
+  if (const int64_t ranks = RanksOfSmaller(f, any); ranks > 0)
+    return absl::StrCat("write min_ranks: ", ranks, " or fewer, or leave elastic out");
+  if (const int64_t together = RanksTogether(f); together >= f.world()) {
+    return absl::StrCat("the axes of parallel take all ", together,
+                        " ranks: write smaller ones, or leave elastic out");
+  }
+  return "write a global_batch that fewer ranks divide, or leave elastic out";
+}
 
 const Rule kRules[] = {
     {"elastic_min_ranks_range", kError, "restart.elastic.min_ranks",
@@ -29,7 +55,8 @@ const Rule kRules[] = {
        if (least < 1) return {{absl::StrCat("min_ranks is ", least, " and must be 1 or more"), fix}};
        if (!f.Sound({"resources"}) || least < f.world()) return {};
        return {{absl::StrCat("min_ranks is ", least, ", and the job has ", f.world(), " ranks in all"),
-                "write fewer, or leave elastic out"}};
+                f.world() > 1 ? "write fewer, or leave elastic out"
+                              : "leave elastic out: a job of one rank has none to go on without"}};
      }},
     {"elastic_wait_range", kError, "restart.elastic.wait_seconds", "wait_seconds is between 0 and 86400",
      [](const Facts& f) -> Findings {
@@ -54,13 +81,11 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        // Of no world can be said that it would do while something else is wrong.
        if (!IsElastic(f) || !f.ModelIsKnown() || !f.AllSound()) return {};
-       const std::vector<World> worlds = SmallerWorlds(f.job);
-       const auto accepted = [&](const World& world) { return IsAccepted(f, world); };
-       if (std::any_of(worlds.begin(), worlds.end(), accepted)) return {};
+       if (RanksOfSmaller(f, f.job) > 0) return {};
        return {{absl::StrCat("the same samples a step (", f.global_batch(), ", ", f.job.train().micro_batch(),
                              " at once) and the axes of parallel divide over no world of ",
                              ElasticOf(f).min_ranks(), " to ", f.world() - 1, " ranks"),
-                "write a smaller min_ranks, or a global_batch that fewer ranks divide"}};
+                HowToShrink(f)}};
      }},
 };
 

@@ -42,6 +42,26 @@ TEST(ElasticRules, AJobMayShrinkToWhatItsBatchAndAxesDivideOver) {
   EXPECT_EQ(Broken(job), "elastic_nothing_smaller") << "four ranks share each sample";
 }
 
+std::string FixOf(const v1::JobSpec& job) {
+  for (const Violation& fault : CheckJob(job)) {
+    if (fault.level == FaultLevel::kError) return fault.fix;
+  }
+  return "";
+}
+
+// It told to write a smaller min_ranks where there was none.
+TEST(ElasticRules, WhatIsToBeWrittenInsteadIsWhatKeepsTheJobFromFewerRanks) {
+  EXPECT_EQ(FixOf(Job(3)), "write min_ranks: 2 or fewer, or leave elastic out");
+  v1::JobSpec job = Job(1);
+  job.mutable_parallel()->set_tensor(2);
+  job.mutable_parallel()->set_context(2);
+  EXPECT_EQ(FixOf(job), "the axes of parallel take all 4 ranks: write smaller ones, or leave elastic out");
+  job = Job(2);
+  job.mutable_resources()->set_nodes(1);
+  job.mutable_resources()->set_ranks_per_node(1);
+  EXPECT_EQ(FixOf(job), "leave elastic out: a job of one rank has none to go on without");
+}
+
 TEST(ElasticRules, RanksAndSecondsAreWithinTheirBounds) {
   EXPECT_EQ(Broken(Job(0)), "elastic_min_ranks_range");
   v1::JobSpec job = Job(1);

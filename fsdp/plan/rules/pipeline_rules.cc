@@ -194,7 +194,8 @@ const Rule kRules[] = {
        if (most == 0 || Chunks(f) <= most) return {};
        return {{absl::StrCat("the model has ", UnitsOf(f), " units (embedding, layers and head) for ",
                              f.job.parallel().pipeline(), " stages of ", Chunks(f), " chunks"),
-                absl::StrCat("write pipeline_chunks: ", most, " or less")}};
+                most == 1 ? "leave pipeline_chunks out"
+                          : absl::StrCat("write pipeline_chunks: ", most, " or less")}};
      }},
     {"parallel_pipeline_chunks_micro_batches", kError, "train.global_batch",
      "stages of several chunks have a multiple of as many micro-batches as there are stages",

@@ -91,8 +91,7 @@ v1::Train* Evaluated(v1::JobSpec* job) {
 
 v1::TokenFile* TextFile(v1::JobSpec* job) {
   job->mutable_data()->clear_synthetic();
-  v1::TokenFile* good = job->mutable_data()->add_tokens();
-  good->set_path("/data/a.bin");
+  job->mutable_data()->add_tokens()->set_path("/data/a.bin");
   v1::TokenFile* bad = job->mutable_data()->add_tokens();
   bad->set_path("/data/b.bin");
   return bad;  // tokens[1]
@@ -235,6 +234,10 @@ std::vector<BadCase> DataCases() {
       {"data_required", "data", [](v1::JobSpec* j) { TextFile(j), j->mutable_data()->mutable_synthetic(); }},
       {"sequence_length_range", "data.sequence_length",
        [](v1::JobSpec* j) { j->mutable_data()->set_sequence_length(0); }},
+      {"token_files_few", "data.tokens",
+       [](v1::JobSpec* j) {
+         for (int i = 0; i < 513; ++i) TextFile(j);
+       }},
       {"token_path_required", "data.tokens[1].path", [](v1::JobSpec* j) { TextFile(j)->set_path(""); }},
       {"token_path_absolute", "data.tokens[1].path",
        [](v1::JobSpec* j) { TextFile(j)->set_path("corpus.txt"); }},
@@ -644,9 +647,8 @@ TEST(Rules, IdsAreUnique) {
 }
 
 TEST(Rules, ReportsEverythingAtOnce) {
-  const Violations found = CheckJob(v1::JobSpec());
   std::set<std::string> ids;
-  for (const Violation& v : found) ids.insert(v.rule);
+  for (const Violation& v : CheckJob(v1::JobSpec())) ids.insert(v.rule);
   EXPECT_EQ(ids, (std::set<std::string>{"name_is_label", "model_required", "data_required",
                                         "sequence_length_range", "steps_range"}));
 }
@@ -682,11 +684,9 @@ TEST(Rules, ASeedOfZeroIsASeed) {
 
 // Every field of the least job, unread: what would be missing without it is not told as missing.
 TEST(Rules, SayNothingOfWhatCouldNotBeRead) {
-  EXPECT_TRUE(
-      CheckJob(v1::JobSpec(), {"name", "model.presett", "data.tokens", "data.sequence_length", "train.steps"})
-          .empty())
-      << Ids(CheckJob(v1::JobSpec(),
-                      {"name", "model.presett", "data.tokens", "data.sequence_length", "train.steps"}));
+  const Violations none = CheckJob(
+      v1::JobSpec(), {"name", "model.presett", "data.tokens", "data.sequence_length", "train.steps"});
+  EXPECT_TRUE(none.empty()) << Ids(none);
   v1::JobSpec job = GoodJob();
   job.mutable_train()->clear_micro_batch();
   job.mutable_train()->set_global_batch(18);  // Cannot be judged without micro_batch.
