@@ -4,12 +4,14 @@
 #include <absl/strings/match.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
 #include <absl/strings/string_view.h>
 #include <absl/strings/strip.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "base/address.h"
 #include "base/call_limits.h"
 #include "base/person.h"
 #include "base/spec_fault.h"
@@ -54,17 +56,18 @@ Environment:
 
 constexpr int kMostProfiled = 1024;  // Ranks are threads that all measure at once.
 
-std::string CheckServer(std::string& server) {
-  if (absl::StrContains(server, "://")) {
-    return absl::StrCat("'", server, "' is an URL; write HOST:PORT alone, as in 127.0.0.1:7777");
+// One bad entry of a list is told here, before a call goes to the others.
+std::string CheckServer(std::string& servers) {
+  for (const absl::string_view entry : absl::StrSplit(servers, ',')) {
+    const absl::string_view server = absl::StripAsciiWhitespace(entry);
+    if (absl::StrContains(server, "://"))
+      return absl::StrCat("'", server, "' is an URL; write HOST:PORT alone, as in 127.0.0.1:7777");
+    const absl::StatusOr<HostPort> address = ParseHostPort(server);
+    if (address.ok() && address->port > 0) continue;
+    const bool one = server.size() == servers.size();
+    return absl::StrCat("'", server, "' is not HOST:PORT", one ? "" : absl::StrCat(", in '", servers, "'"));
   }
-  const size_t colon = server.rfind(':');
-  int port = 0;
-  if (colon != std::string::npos && colon > 0 &&
-      absl::SimpleAtoi(absl::string_view(server).substr(colon + 1), &port) && port > 0 && port < 65536) {
-    return "";
-  }
-  return absl::StrCat("'", server, "' is not HOST:PORT");
+  return "";
 }
 
 std::string CheckFrom(std::string& text) {

@@ -143,8 +143,14 @@ std::string PeakText(const v1::Job& job) {
   return absl::StrCat(text, ", ", HumanBytes(planned), " planned (", absl::StrFormat("%+.0f%%", drift), ")");
 }
 
+// In order, as its node left or a newer attempt of the job was found.
+bool EndedWell(const v1::Job::Failure& failure) {
+  return failure.drained() || (failure.newer_attempt() > 0 && !failure.refused());
+}
+
 // "rank 3 on node-1 was killed by signal 9 (Killed): out of memory"
 std::string CauseText(const v1::Job::Failure& failure) {
+  if (failure.newer_attempt() > 0 && !failure.refused()) return OneLine(failure.error());  // Nothing failed.
   std::string text = failure.rank() >= 0 ? absl::StrCat("rank ", failure.rank()) : "the job";
   if (!failure.node().empty()) absl::StrAppend(&text, " on ", failure.node());
   if (failure.has_hang()) return absl::StrCat(text, " hangs: ", OneLine(failure.error()));
@@ -483,8 +489,10 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
   if (job.preemptible()) text += "preemptible: by jobs of a higher priority\n";
   if (job.lent()) text += "its slots are lent: it leaves when a job before it can start with them\n";
   if (job.has_shrunk()) {
-    absl::StrAppend(&text, "fewer ranks, since it ", FirstLine(job.shrunk().reason()),
-                    "; its next launch has all where they are there (pause and resume it)\n");
+    const char* const next = job.end_unix_nanos() != 0
+                                 ? "\n"
+                                 : "; its next launch has all where they are there (pause and resume it)\n";
+    absl::StrAppend(&text, "fewer ranks, since it ", FirstLine(job.shrunk().reason()), next);
   }
   if (!job.after().empty()) absl::StrAppend(&text, "after:     ", AfterText(job), "\n");
   if (!job.waiting().remedy().empty()) absl::StrAppend(&text, "waits for: ", job.waiting().remedy(), "\n");
@@ -500,7 +508,7 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
   }
   if (job.has_failure()) {
     const std::string cause = CauseName(job.failure().cause());
-    absl::StrAppend(&text, job.failure().drained() ? "end" : "failure", " of attempt ",
+    absl::StrAppend(&text, EndedWell(job.failure()) ? "end" : "failure", " of attempt ",
                     job.failure().attempt(), cause.empty() ? "" : absl::StrCat(" (", cause, ")"), ":\n",
                     FailureText(job));
   }

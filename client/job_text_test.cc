@@ -101,6 +101,28 @@ TEST(JobText, AnAttemptWhoseNodeLeftHasAnEndAndNoFailureAndDoesNotCount) {
   EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\nend of attempt 1:\n"));
 }
 
+// It read as a failure of the job on a node that had refused nothing.
+TEST(JobText, AnAttemptThatABackupWasBehindHasAnEndAndNoFailure) {
+  v1::Job job = EndedJob(v1::JOB_STATE_QUEUED);
+  job.mutable_failure()->set_attempt(1);
+  job.mutable_failure()->set_rank(-1);
+  job.mutable_failure()->set_node("node-0");
+  job.mutable_failure()->set_newer_attempt(2);
+  job.mutable_failure()->set_error("node node-0 hosts attempt 2 of the job");
+  EXPECT_THAT(DescribeJob(job, Now()),
+              HasSubstr("\nend of attempt 1:\n  node node-0 hosts attempt 2 of the job\n"));
+}
+
+TEST(JobText, AJobThatHasEndedIsToldOfNoNextLaunch) {
+  v1::Job job = EndedJob(v1::JOB_STATE_QUEUED);
+  job.clear_end_unix_nanos();
+  job.mutable_shrunk()->set_reason("lost node-1");
+  EXPECT_THAT(DescribeJob(job, Now()),
+              HasSubstr("fewer ranks, since it lost node-1; its next launch has all"));
+  job.set_end_unix_nanos(1);
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("fewer ranks, since it lost node-1\n"));
+}
+
 TEST(JobText, NodeTableSaysWhoIsLost) {
   v1::Node node;
   node.set_name("node-0");

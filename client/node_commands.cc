@@ -77,7 +77,11 @@ int RunPreflight(Session* session) {
                 << " could not be measured: it went away, or a slot was in use; its agent's log says more\n";
     return kExitFailed;
   }
-  PrintNode(session, node, PreflightText(node, console.clock->Wall()));
+  std::string text = PreflightText(node, console.clock->Wall());
+  if (node.preflight().faults().empty() && node.has_cordon())
+    absl::StrAppend(&text, node.name(), " stays cordoned all the same, until fsdpctl uncordon ", node.name(),
+                    "\n");
+  PrintNode(session, node, text);
   return node.preflight().faults().empty() ? kExitOk : kExitFailed;
 }
 

@@ -9,6 +9,7 @@ namespace fsdpd {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 using NodeCommandsTest = ServedCommandCase;
 
@@ -42,10 +43,11 @@ TEST_F(NodeCommandsTest, PreflightWaitsForTheResultAndSaysWhetherItIsEnough) {
     return grpc::Status::OK;
   };
   std::string fault;
-  bool measures = true;
+  bool measures = true, cordoned = false;
   server_.on_nodes = [&](const v1::ListNodesRequest&, v1::ListNodesResponse* response) {
     v1::Node* node = response->add_nodes();
     node->set_name("node-7");
+    if (cordoned) node->mutable_cordon()->set_reason("a fan");
     node->set_in_preflight(++looks < 3);
     if (looks < 3 || !measures) return grpc::Status::OK;
     node->mutable_preflight()->set_unix_nanos(1);
@@ -56,6 +58,10 @@ TEST_F(NodeCommandsTest, PreflightWaitsForTheResultAndSaysWhetherItIsEnough) {
   EXPECT_EQ(Run({"preflight", "node-7"}), kExitOk) << err_;
   EXPECT_EQ(looks, 3);
   EXPECT_THAT(out_, HasSubstr("node-7 has passed its preflight"));
+  EXPECT_THAT(out_, Not(HasSubstr("cordoned")));
+  cordoned = true;
+  EXPECT_EQ(Run({"preflight", "node-7"}), kExitOk) << err_;
+  EXPECT_THAT(out_, HasSubstr("node-7 stays cordoned all the same, until fsdpctl uncordon node-7\n"));
   fault = "device 0: product rate 402 TFLOP/s, floor 540";
   EXPECT_EQ(Run({"preflight", "node-7"}), kExitFailed);
   EXPECT_THAT(out_, HasSubstr(fault));

@@ -145,7 +145,9 @@ std::string FaultOfFile(const std::filesystem::path& path) {
   std::error_code error;
   const std::filesystem::path folder = path.parent_path();
   if (folder == folder.root_path() || !std::filesystem::is_directory(folder, error)) return "";
-  if (!std::filesystem::exists(path, error)) return "is not on this machine, though its folder is";
+  const bool there = std::filesystem::exists(path, error);
+  if (error) return absl::StrCat("cannot be read here: ", error.message());
+  if (!there) return "is not on this machine, though its folder is";
   if (std::filesystem::is_directory(path, error)) return "is a folder";
   if (access(path.c_str(), R_OK) != 0) return absl::StrCat("cannot be read here: ", std::strerror(errno));
   if (std::filesystem::file_size(path, error) == 0 && !error) return "is empty";

@@ -172,5 +172,18 @@ TEST(SpecFile, WarnsOfTokenFilesThatItCanSeeAndThatHoldNothing) {
   EXPECT_NE(said[5].find("data.validation[0].mask: " + dir.File("gone.mask")), std::string::npos) << said[5];
 }
 
+// It was told as missing; a path that leads to itself is another that nobody, root neither, can look behind.
+TEST(SpecFile, ATokenFileThatMayNotBeLookedAtIsNotToldAsMissing) {
+  TempDir dir;
+  std::filesystem::create_symlink("loop", dir.File("loop"));
+  Write(dir.File("job.yaml"), "data:\n  tokens:\n  - path: loop\n");
+  std::istringstream input;
+  const absl::StatusOr<SpecText> spec = LoadSpec(dir.File("job.yaml"), {}, input);
+  ASSERT_TRUE(spec.ok());
+  ASSERT_EQ(spec->faults.size(), 1u);
+  EXPECT_NE(Render(spec->faults[0]).find("loop cannot be read here: Too many levels"), std::string::npos)
+      << Render(spec->faults[0]);
+}
+
 }  // namespace
 }  // namespace fsdpd
