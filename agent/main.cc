@@ -23,9 +23,11 @@
 
 #include "agent/agent.h"
 #include "agent/plugin_check.h"
+#include "agent/rank_process.h"
 #include "base/address.h"
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/errno_status.h"
 #include "base/file_flags.h"
 #include "base/ids.h"
 #include "base/log.h"
@@ -73,6 +75,10 @@ std::string CheckAddresses(const std::string& text) {
     if (const std::string wrong = CheckAddress(address); !wrong.empty()) return wrong;
   }
   return "";
+}
+
+std::string CheckNotEmpty(const std::string& path) {
+  return path.empty() ? "is empty; write a path after it" : "";
 }
 
 std::string CheckNode(const std::string& node) {
@@ -163,7 +169,9 @@ void Declare(CLI::App* app, Flags* flags) {
       ->check(CheckListen)
       ->capture_default_str();
   app->add_option("--port-file", flags->port_file, "Gets the HOST:PORT of /metrics once it is served");
-  app->add_option("--work-dir", flags->agent.work_dir, "Folder for rank logs")->required();
+  app->add_option("--work-dir", flags->agent.work_dir, "Folder for rank logs")
+      ->required()
+      ->check(CheckNotEmpty);
   app->add_option("--rank-binary", flags->agent.rank_binary,
                   "Default: fsdpd-rank beside this program, else ../fsdp/fsdpd-rank");
   app->add_option("--bind-address", flags->agent.bind_address,
@@ -213,10 +221,10 @@ absl::Status WriteWhole(const std::string& path, const std::string& text) {
   std::ofstream file(half);
   file << text;
   file.close();
-  if (!file.good() || rename(half.c_str(), path.c_str()) != 0) {
-    return absl::UnavailableError(absl::StrFormat("cannot write %s", path));
-  }
-  return absl::OkStatus();
+  if (file.good() && rename(half.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  const absl::Status failed = ErrnoStatus(path);
+  unlink(half.c_str());
+  return failed;
 }
 
 // For the next start. Called once the work dir is this agent's alone; a disk that takes nothing costs that
@@ -229,12 +237,17 @@ void RememberGpus(const Flags& flags, const DeviceOffer& offer, const MachineFac
   }
   if (gpus == machine.gpus_offered) return;
   const absl::Status written = WriteWhole(GpusOfferedPath(flags.agent.work_dir), absl::StrCat(gpus, "\n"));
-  if (!written.ok()) LogWarning("%s: the next start will not miss GPUs", written.message());
+  if (!written.ok()) LogWarning("cannot write %s: the next start will not miss GPUs", written.message());
 }
 
 int Fail(const absl::Status& status) {
   LogError("%s", status.message());
   return kRuntimeError;
+}
+
+int FailOfFile(const std::vector<FileFlag>& files, const absl::Status& status) {
+  LogError("%s", WithFlag(files, status));
+  return IsWrongPath(files, status) ? kUsageError : kRuntimeError;
 }
 
 // Waits for a signal, or for a refusal. The signal; 0 for a refusal, and when the time is over.
@@ -286,10 +299,9 @@ int Serve(Flags flags, int signals) {
   }
   if (const absl::Status certificate = CheckCertificate(flags.agent); !certificate.ok()) {
     const TlsFiles& tls = flags.agent.tls;
-    const std::vector<FileFlag> files = {
-        {"--coordinator-ca", tls.trusted}, {"--tls-cert", tls.certificate}, {"--tls-key", tls.key}};
-    LogError("%s", WithFlag(files, certificate));
-    return IsWrongPath(files, certificate) ? kUsageError : kRuntimeError;
+    return FailOfFile(
+        {{"--coordinator-ca", tls.trusted}, {"--tls-cert", tls.certificate}, {"--tls-key", tls.key}},
+        certificate);
   }
   MachineFacts machine = ProbeMachine();
   machine.gpus_offered = ReadGpusOffered(flags.agent.work_dir);
@@ -301,7 +313,12 @@ int Serve(Flags flags, int signals) {
   };
   flags.agent.grace = absl::Milliseconds(flags.grace_ms);
   if (flags.keep_days > 0) flags.agent.folders.keep_for = absl::Hours(24 * flags.keep_days);
-  if (flags.agent.rank_binary.empty()) flags.agent.rank_binary = DefaultRankBinary();
+  if (flags.agent.rank_binary.empty()) {
+    flags.agent.rank_binary = DefaultRankBinary();
+  } else if (const absl::Status usable = CheckRankBinary(flags.agent.rank_binary); !usable.ok()) {
+    LogError("--rank-binary: %s", usable.message());
+    return kUsageError;
+  }
   const UniqueFd refusal(eventfd(0, EFD_CLOEXEC));
   FSDPD_CHECK(refusal.valid());
   absl::StatusOr<std::unique_ptr<Agent>> agent = Agent::Start(flags.agent, [&refusal,
@@ -319,7 +336,7 @@ int Serve(Flags flags, int signals) {
   RememberGpus(flags, *offer, machine);
   if (!flags.port_file.empty()) {
     const absl::Status written = WriteWhole(flags.port_file, (*agent)->metrics_endpoint() + "\n");
-    if (!written.ok()) return Fail(written);
+    if (!written.ok()) return FailOfFile({{"--port-file", flags.port_file}}, written);
   }
   if (AwaitSignal(signals, refusal.get(), /*timeout_ms=*/-1) == 0) return kRuntimeError;
   return StopCleanly(agent->get(), flags.agent.grace, signals);
