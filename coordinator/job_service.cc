@@ -17,6 +17,7 @@
 #include "coordinator/job_page.h"
 #include "coordinator/job_plan.h"
 #include "coordinator/job_query.h"
+#include "coordinator/job_size.h"
 #include "coordinator/meters.h"
 #include "coordinator/page_token.h"
 #include "coordinator/placer.h"
@@ -112,8 +113,7 @@ Violations NobodyToTakeIt(const v1::Job& job, const std::vector<NodeView>& nodes
   warning.field = "resources";
   warning.reason =
       absl::StrCat("is more than the nodes that are there could give, were they idle: ", decision.reason);
-  warning.fix =
-      "Start the agents that it needs, or ask for what there is; the job waits, and others pass it.";
+  warning.fix = "the job waits until then, and others pass it; or ask for what there is";
   return {warning};
 }
 
@@ -170,6 +170,8 @@ absl::Status JobService::Admit(const Caller& caller, const v1::SubmitJobRequest&
     job.mutable_after()->Assign(after.begin(), after.end());
     *job.mutable_labels() = *labels;
     stored = parts_.store->Insert(job);
+    if (absl::IsOutOfRange(stored.status()))
+      return Refuse({TooLarge(request.spec(), stored.status().message())});
     if (absl::IsFailedPrecondition(stored.status())) {  // Another was faster, and may have ended since.
       FSDPD_ASSIGN_OR_RETURN(const Violations since, FolderFaults(request.spec(), request.request_id()));
       if (!since.empty()) return Refuse(since);

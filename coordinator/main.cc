@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/address.h"
+#include "base/errno_status.h"
 #include "base/file_flags.h"
 #include "base/log.h"
 #include "base/version.h"
@@ -224,12 +225,15 @@ PreflightPolicy PolicyOf(const Flags& flags) {
 }
 
 // Readers see the whole line or no file.
-bool WritePortFile(const std::string& path, const std::string& address) {
+absl::Status WritePortFile(const std::string& path, const std::string& address) {
   const std::string temporary = path + ".tmp";
   FILE* file = fopen(temporary.c_str(), "w");
-  if (file == nullptr) return false;
+  if (file == nullptr) return ErrnoStatus(path);
   const bool written = fprintf(file, "%s\n", address.c_str()) > 0;
-  return fclose(file) == 0 && written && rename(temporary.c_str(), path.c_str()) == 0;
+  if (fclose(file) == 0 && written && rename(temporary.c_str(), path.c_str()) == 0) return absl::OkStatus();
+  const absl::Status failed = ErrnoStatus(path);
+  unlink(temporary.c_str());
+  return failed;
 }
 
 // Blocked before any thread exists, so that every thread inherits it and only sigwait() sees the signals.
@@ -253,7 +257,9 @@ std::vector<FileFlag> FilesOf(const Flags& flags) {
           {"--audit-log", server.audit_log},
           {"--etcd-ca", etcd.trusted},
           {"--etcd-cert", etcd.certificate},
-          {"--etcd-key", etcd.key}};
+          {"--etcd-key", etcd.key},
+          {"--port-file", flags.port_file},
+          {"--metrics-port-file", flags.metrics_port_file}};
 }
 
 int CannotStart(const Flags& flags, const absl::Status& status) {
@@ -262,26 +268,27 @@ int CannotStart(const Flags& flags, const absl::Status& status) {
   return IsWrongPath(files, status) ? 2 : 1;
 }
 
-// False where it does not.
-bool Serving(const Flags& flags, const std::string& address, const std::string& metrics) {
+// 0, or the exit code where it does not.
+int Serving(const Flags& flags, const std::string& address, const std::string& metrics) {
   // Who reads the first finds the second.
   for (const auto& [path, text] :
        {std::pair(&flags.metrics_port_file, &metrics), std::pair(&flags.port_file, &address)}) {
-    if (path->empty() || WritePortFile(*path, *text)) continue;
-    LogError("cannot write the port file path=%s error=%s", *path, strerror(errno));
-    return false;
+    if (path->empty()) continue;
+    if (const absl::Status written = WritePortFile(*path, *text); !written.ok())
+      return CannotStart(flags, written);
   }
   LogInfo("serving address=%s state=%s metrics=%s version=%s", address,
           flags.store.empty() ? flags.server.state_dir : flags.store, metrics.empty() ? "off" : metrics,
           kVersion);
   if (flags.insecure) LogWarning("--insecure: plaintext, and whoever is on this machine may do everything");
-  return true;
+  return 0;
 }
 
 int RunAlone(const Flags& flags, const sigset_t& signals) {
   auto server = Server::Start(flags.server);
   if (!server.ok()) return CannotStart(flags, server.status());
-  if (!Serving(flags, (*server)->address(), (*server)->metrics_endpoint())) return 1;
+  if (const int code = Serving(flags, (*server)->address(), (*server)->metrics_endpoint()); code != 0)
+    return code;
   int signal = 0;
   sigwait(&signals, &signal);
   LogInfo("stopping signal=%d", signal);
@@ -295,7 +302,8 @@ int RunReplica(const Flags& flags, const sigset_t& signals) {
   options.lease = absl::Seconds(flags.lease_s);
   const auto replica = Replica::Start(options);
   if (!replica.ok()) return CannotStart(flags, replica.status());
-  if (!Serving(flags, (*replica)->address(), (*replica)->metrics_endpoint())) return 1;
+  if (const int code = Serving(flags, (*replica)->address(), (*replica)->metrics_endpoint()); code != 0)
+    return code;
   bool stopped = false;
   (*replica)->Run([&](absl::Duration wait) {
     const timespec limit = absl::ToTimespec(wait);

@@ -222,9 +222,8 @@ absl::StatusOr<std::optional<v1::Job>> EtcdStore::FindRequest(const std::string&
 
 absl::StatusOr<Inserted> EtcdStore::Insert(const v1::Job& job) {
   if (const size_t bytes = BytesWithRoom(job); bytes > kMaxJobBytes) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("state store: insert job ", job.id(), ": it has ", bytes,
-                     " bytes with what it may come to, and etcd has room for ", kMaxJobBytes));
+    return absl::OutOfRangeError(absl::StrCat(
+        "it has ", bytes, " bytes with what it may come to, and etcd has room for ", kMaxJobBytes));
   }
   const Turns::Turn turn(&turns_);
   bool asked_before = false;

@@ -7,7 +7,8 @@
 // is. What etcd refuses (its space, the size of a request) was not written.
 //
 // The index of entries is in memory: nobody else changes what it is of. A job may have kMaxJobBytes when it
-// is inserted; etcd's own limit of a request, 1.5 MiB unless it was told otherwise, leaves it room to grow.
+// is inserted, and is OUT_OF_RANGE with more; etcd's own limit of a request, 1.5 MiB unless it was told
+// otherwise, leaves it room to grow.
 //
 // Thread-safe: writes take turns, and no lock is held while etcd is asked.
 #pragma once

@@ -48,7 +48,7 @@ def test_a_port_that_is_taken_is_one_line(tmp_path):
 
 @pytest.mark.parametrize("binary, said", [("/no/such/rank", "/no/such/rank: No such file"), ("/etc", "/etc is not")])
 def test_an_agent_without_a_rank_binary_does_not_register(tmp_path, binary, said):
-    assert said in agent(tmp_path, "--node", "n", "--rank-binary", binary, code=1)
+    assert f"--rank-binary: rank binary {said}" in agent(tmp_path, "--node", "n", "--rank-binary", binary, code=2)
 
 
 def test_an_agent_whose_ranks_nobody_could_reach_does_not_register(tmp_path):
@@ -73,8 +73,8 @@ def test_a_node_name_that_the_coordinator_would_refuse_is_refused_here(tmp_path,
 def test_an_agent_is_named_after_its_host_and_in_lower_case(tmp_path):
     # Each ends at once, as its rank binary is missing; its log says its name.
     host = re.escape(socket.gethostname().lower())
-    assert re.search(rf" agent {host}: ", agent(tmp_path, "--rank-binary", "/no", code=1))
-    assert " agent dgx-01.lab.example: " in agent(tmp_path, "--node", "DGX-01.Lab.example", "--rank-binary", "/no", code=1)
+    assert re.search(rf" agent {host}: ", agent(tmp_path, "--rank-binary", "/no", code=2))
+    assert " agent dgx-01.lab.example: " in agent(tmp_path, "--node", "DGX-01.Lab.example", "--rank-binary", "/no", code=2)
 
 
 def test_a_work_dir_is_told_absolutely(tmp_path):
@@ -126,7 +126,29 @@ def test_a_file_of_the_command_line_that_cannot_be_opened_is_a_usage_error_of_it
     for path, why in [(tmp_path / "none" / "log", "No such file"), (tmp_path, "Is a directory")]:
         said = coordinator(tmp_path, "--audit-log", path, code=2)
         assert f"--audit-log {path}: {why}" in said, said
+    port = tmp_path / "none" / "port"
+    assert f"--port-file {port}: No such file" in coordinator(tmp_path, "--port-file", port, "--listen", "127.0.0.1:0", code=2)
+    assert f"--port-file {port}: No such file" in agent(
+        tmp_path, "--node", "n", "--rank-binary", "/bin/true", "--metrics-listen", "127.0.0.1:0", "--port-file", port, code=2)
+    assert "--work-dir: is empty" in run("agent/fsdpd-agent", "--coordinator", "127.0.0.1:1", "--insecure", "--work-dir", "",
+                                         code=2)
     files = ["--tls-cert", tmp_path / "c", "--tls-key", tmp_path / "k", "--coordinator-ca", tmp_path / "none"]
     said = run("agent/fsdpd-agent", "--coordinator", "h:1", "--work-dir", tmp_path / "work", "--node", "n", *files,
                code=2)
     assert re.search(r"--(tls-cert|tls-key|coordinator-ca) \S+: No such file", said), said
+
+
+def test_backup_and_restore_say_in_a_line_what_is_wrong(tmp_path):
+    """A folder that may not be entered ended them by an exception, and an empty path was looked for in /."""
+    def said(command, source, target, code):
+        flags = ("--state-dir", "--to") if command == "backup" else ("--from", "--state-dir")
+        lines = run("coordinator/fsdpd-coordinator", command, flags[0], source, flags[1], target, code=code).splitlines()
+        return lines if code == 2 else lines[0] if len(lines) == 1 else pytest.fail(str(lines))
+
+    for command, source, target in [("backup", "", "x"), ("backup", "x", ""), ("restore", "", "x"), ("restore", "x", "")]:
+        assert any("is empty" in line for line in said(command, source, target, 2))
+    (tmp_path / "file").write_text("x")
+    assert "Not a directory" in said("backup", tmp_path / "file", tmp_path / "copy", 1)
+    assert "Not a directory" in said("restore", tmp_path / "file" / "copy", tmp_path / "state", 1)
+    assert f"there is no file {tmp_path}/none" in said("restore", tmp_path / "none", tmp_path / "state", 1)
+    assert not (tmp_path / "state").exists(), "what is refused leaves nothing"
