@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <set>
 
 namespace fsdpd {
 namespace {
@@ -159,6 +160,20 @@ absl::StatusOr<PreflightFloor> ParsePreflightFloor(absl::string_view text) {
 std::vector<std::string> MissedFloors(const v1::PreflightResult& result,
                                       const std::vector<PreflightFloor>& floors) {
   return Judge(result, floors).Faults();
+}
+
+std::string FloorsOfOthers(const v1::PreflightResult& result, const std::vector<PreflightFloor>& floors) {
+  std::set<std::string> others, names;
+  for (const v1::PreflightDevice& device : result.devices()) names.insert(device.name());
+  for (const PreflightFloor& floor : floors) {
+    const bool its = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      return absl::EqualsIgnoreCase(floor.device, name);
+    });
+    if (!its) others.insert(floor.device);
+  }
+  if (others.empty() || names.empty()) return "";
+  return absl::StrCat("--preflight-floor names '", absl::StrJoin(others, "', '"),
+                      "', which no device of the node is: they are '", absl::StrJoin(names, "', '"), "'");
 }
 
 }  // namespace fsdpd

@@ -33,4 +33,8 @@ absl::StatusOr<PreflightFloor> ParsePreflightFloor(absl::string_view text);
 std::vector<std::string> MissedFloors(const v1::PreflightResult& result,
                                       const std::vector<PreflightFloor>& floors);
 
+// What somebody has to hear who gave floors of devices that the node has not, by a wrong name as a rule, so
+// that nothing is judged by them; "" where each is of a device that was measured.
+std::string FloorsOfOthers(const v1::PreflightResult& result, const std::vector<PreflightFloor>& floors);
+
 }  // namespace fsdpd

@@ -34,6 +34,15 @@ v1::PreflightResult Sound(const std::string& name, int devices = 2) {
   return result;
 }
 
+TEST(PreflightFloors, AFloorOfADeviceThatTheNodeHasNotIsNamedWithThoseThatItHas) {
+  const std::vector<PreflightFloor> floors = {{"h200", "product_tflops", 900},
+                                              {"nvidia h200", "ring_gb_per_s", 1}};
+  EXPECT_EQ(FloorsOfOthers(Sound("NVIDIA H200"), floors),
+            "--preflight-floor names 'h200', which no device of the node is: they are 'NVIDIA H200'");
+  EXPECT_EQ(FloorsOfOthers(Sound("h200"), {floors[0]}), "");
+  EXPECT_EQ(FloorsOfOthers({}, floors), "") << "nothing was measured";
+}
+
 TEST(PreflightFloors, ASoundCardMissesNone) {
   EXPECT_THAT(MissedFloors(Sound("NVIDIA H200"), {}), IsEmpty());
   EXPECT_THAT(MissedFloors(Sound("NVIDIA H100 80GB HBM3"), {}), IsEmpty());

@@ -154,6 +154,8 @@ void Reconciler::TakePreflight(const std::string& node, const v1::PreflightResul
   preflights_.Set(node, preflight);
   LogInfo("a node was measured node=%s seconds=%.1f faults=%d", node, result.seconds(),
           preflight.faults_size());
+  if (const std::string others = FloorsOfOthers(result, options_.preflight.floors); !others.empty())
+    LogWarning("floors are not judged node=%s: %s", node, others);
   if (preflight.faults().empty() || cordons_.Find(node).has_value()) return;
   v1::Cordon cordon;
   cordon.set_reason(absl::StrCat("preflight: ", FaultsText(preflight)));
@@ -240,7 +242,7 @@ void Reconciler::TendPreflights() {
     decision.reason = "its nodes have passed their preflight";
     const absl::Status launched = Launch(&live, decision, live.job.lent());
     if (launched.ok()) continue;
-    // It is tried again in the next tick. Meanwhile nobody is to take its nodes for those who keep it waiting.
+    // It is tried again in the next tick. Its nodes are not what keeps it waiting.
     const std::string words = absl::StrCat(decision.reason, "; its launch cannot be stored");
     if (words != live.job.reason()) CommitUnstored(&live, JobEvent::kNote, words, launched).IgnoreError();
   }
