@@ -1,5 +1,6 @@
 #include "agent/coordinator_link.h"
 
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -154,8 +155,10 @@ void CoordinatorLink::Run() {
 
 // Once per reason: a coordinator that is away for an hour is one line.
 void CoordinatorLink::SayWhy(const absl::Status& status, bool attached) {
-  const std::string words =
+  std::string words =
       absl::IsUnavailable(status) ? WordsOfConnectFault(status.message(), own_tls_) : status.ToString();
+  if (places_.size() == 1 && absl::StrContains(words, "stands by"))
+    absl::StrAppend(&words, "; --coordinator is to name all of them, HOST:PORT,HOST:PORT: it asks no other");
   Place& place = places_[asked_];
   if (std::exchange(place.last_reason, words) == words) return;
   // One that is there and does not fit stays so until somebody does something.

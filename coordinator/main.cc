@@ -127,25 +127,46 @@ void DescribePreflight(CLI::App* app, Flags* flags) {
 
 void DescribeStore(CLI::App* app, Flags* flags) {
   ReplicaOptions& replica = flags->replica;
-  app->add_option("--store", flags->store,
-                  "etcd://HOST:PORT,HOST:PORT/PREFIX: the state of several coordinators, of which one leads")
-      ->check([flags](const std::string& store) {
-        return std::string(ParseStore(store, &flags->replica).message());
-      });
+  CLI::Option* const store =
+      app->add_option(
+             "--store", flags->store,
+             "etcd://HOST:PORT,HOST:PORT/PREFIX: the state of several coordinators, of which one leads; "
+             "PREFIX, under which it lies, is fsdpd where it is not given")
+          ->check([flags](const std::string& text) {
+            return std::string(ParseStore(text, &flags->replica).message());
+          });
   app->add_option(
          "--advertise", replica.advertise,
          "HOST:PORT at which agents, clients and other coordinators reach this one; default: --listen")
-      ->check(CheckListen);
+      ->check(CheckListen)
+      ->needs(store);
   app->add_option("--leader-lease-s", flags->lease_s,
                   "For how long it leads without a word from etcd; others take over within a second after it")
       ->capture_default_str()
-      ->check(CLI::Range(2, 60));
+      ->check(CLI::Range(2, 60))
+      ->needs(store);
   const auto file = [&](const char* name, std::string* path, const char* about) {
-    app->add_option(name, *path, about)->type_name("FILE");
+    app->add_option(name, *path, about)->type_name("FILE")->needs(store);
   };
   file("--etcd-ca", &replica.etcd.tls.trusted, "Authorities of etcd's certificates; without it, plaintext");
   file("--etcd-cert", &replica.etcd.tls.certificate, "This coordinator's certificate for etcd, in PEM");
   file("--etcd-key", &replica.etcd.tls.key, "Key of --etcd-cert; these three are read at the start");
+}
+
+// Says what is wrong, or "". Of two coordinators that both advertise all addresses agents would know none.
+std::string WhyUnreachable(const Flags& flags) {
+  const std::string& given = flags.replica.advertise;
+  const absl::StatusOr<HostPort> address = ParseHostPort(given.empty() ? flags.server.listen : given);
+  if (!address.ok()) return "";
+  const bool all = address->host == "0.0.0.0" || address->host == "::";
+  if (given.empty())
+    return all ? "--advertise is required with --store where --listen names all addresses of a machine" : "";
+  if (all)
+    return absl::StrCat("--advertise: ", given,
+                        " is each machine's own: name a host that others reach it by");
+  return address->port == 0
+             ? absl::StrCat("--advertise: ", given, " has no port that others could connect to")
+             : "";
 }
 
 // What the flags lack together, or "".
@@ -169,11 +190,7 @@ std::string WhyNoState(const Flags& flags) {
     if (tls.given() || (address.ok() && IsLoopback(*address))) continue;
     return absl::StrCat("--store: etcd at ", member, " is on another machine; that needs TLS: --etcd-ca");
   }
-  if (!flags.replica.advertise.empty()) return "";
-  const absl::StatusOr<HostPort> listen = ParseHostPort(flags.server.listen);
-  if (listen.ok() && (listen->host == "0.0.0.0" || listen->host == "::"))
-    return "--advertise is required with --store where --listen names all addresses of a machine";
-  return "";
+  return WhyUnreachable(flags);
 }
 
 void Describe(CLI::App* app, Flags* flags) {
@@ -278,8 +295,9 @@ int Serving(const Flags& flags, const std::string& address, const std::string& m
       return CannotStart(flags, written);
   }
   LogInfo("serving address=%s state=%s metrics=%s version=%s", address,
-          flags.store.empty() ? flags.server.state_dir : flags.store, metrics.empty() ? "off" : metrics,
-          kVersion);
+          flags.store.empty() ? flags.server.state_dir
+                              : absl::StrCat(flags.store, " below ", flags.replica.prefix),
+          metrics.empty() ? "off" : metrics, kVersion);
   if (flags.insecure) LogWarning("--insecure: plaintext, and whoever is on this machine may do everything");
   return 0;
 }

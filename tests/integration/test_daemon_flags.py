@@ -28,6 +28,22 @@ def agent(folder, *arguments, code):
                *arguments, code=code)
 
 
+@pytest.mark.parametrize("flag, value", [("--advertise", "c1:7777"), ("--leader-lease-s", "9"), ("--etcd-ca", "ca.crt"),
+                                         ("--etcd-cert", "c.crt"), ("--etcd-key", "c.key")])
+def test_what_is_of_several_coordinators_is_refused_beside_a_state_dir(tmp_path, flag, value):
+    said = coordinator(tmp_path, flag, value, code=2)
+    assert flag in said and "requires --store" in said, said
+    assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize("address, why", [("0.0.0.0:7777", "each machine's own"), ("[::]:7777", "each machine's own"),
+                                          ("c1:0", "no port")])
+def test_an_address_that_nobody_could_reach_is_not_advertised(address, why):
+    said = run("coordinator/fsdpd-coordinator", "--insecure", "--store", "etcd://127.0.0.1:1", "--advertise", address,
+               code=2)
+    assert f"--advertise: {address}" in said and why in said, said
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1:99999", "nonsense", "::1:7777", ":7777", "127.0.0.1:-1"])
 def test_an_address_that_is_none_is_a_usage_error(tmp_path, address):
     assert address in coordinator(tmp_path, "--listen", address, code=2)
