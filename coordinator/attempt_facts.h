@@ -43,8 +43,8 @@ struct NodePart {
   bool stopped = false;   // No process is left there.
   // Since when the agent is back without some ranks whose end nobody reported.
   absl::Time missing_since = absl::InfiniteFuture();
-  // Since when it is back with ranks whose end nobody reported: one that has ended is told of next, and counts
-  // as hosted until then.
+  // Since when it is back with ranks whose end nobody reported: one that has ended counts as hosted until
+  // that is told, which comes next.
   absl::Time back_since = absl::InfiniteFuture();
   absl::Time last_ended = absl::InfinitePast();  // Of its ranks; an agent tells their ends in order.
 };

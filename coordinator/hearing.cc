@@ -234,8 +234,9 @@ void Reconciler::TakeStepReport(const std::string& node, AttemptFacts* facts, co
   facts->pace.Take(before, step, lease_.now());
   MoveStep(before, step, parts_.clock->Wall(), &live.job);
   TakeCounted(step, &live.job);
-  live.unsaved = true;
+  live.progressed = true;
   if (TakeSkipped(step, parts_.clock->Wall(), &live.job)) {
+    live.unsaved = true;
     LogInfo("skipped job=%s attempt=%d step=%d first_sample=%d end_sample=%d", facts->ref.job,
             facts->ref.attempt, step.step(), step.bad_step().first_sample(), step.bad_step().end_sample());
     parts_.board->Publish(Shown(live));

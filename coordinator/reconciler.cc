@@ -148,7 +148,8 @@ void Reconciler::Stop() {
   thread_.join();
   if (!Leads()) return;
   ReadPresence();
-  nodes_remembered_at_ = nodes_dated_at_ = absl::InfinitePast();
+  nodes_remembered_at_ = nodes_dated_at_ = rest_saved_ = progress_saved_ = absl::InfinitePast();
+  SaveRest();
   RememberNodes();
 }
 
@@ -359,13 +360,17 @@ void Reconciler::SaveRest() {
   const absl::Time now = lease_.now();
   if (now - rest_saved_ < kSaveRestEvery) return;
   rest_saved_ = now;
+  const bool progress = now - progress_saved_ >= options_.progress_every;
+  if (progress) progress_saved_ = now;
   cordons_.SaveRest();
   std::vector<const v1::Job*> unsaved;
-  for (const auto& [id, live] : jobs_) {
+  for (auto& [id, live] : jobs_) {
+    live.unsaved |= progress && live.progressed;
     if (live.unsaved) unsaved.push_back(&live.job);
   }
   if (unsaved.empty() || !parts_.store->UpdateAll(unsaved).ok()) return;
   for (auto& [id, live] : jobs_) {
+    if (live.unsaved) live.progressed = false;
     live.unsaved = false;
     if (live.not_on_disk.empty()) continue;
     // Watchers are told that it is, which is a change of what they see.
@@ -435,6 +440,7 @@ void Reconciler::Adopt(LiveJob* live, v1::Job next, const std::string& not_on_di
   if (parts_.meters != nullptr) parts_.meters->Changed(live->job, next);
   live->job = std::move(next);
   live->unsaved = !not_on_disk.empty();
+  if (!live->unsaved) live->progressed = false;
   live->not_on_disk = not_on_disk;
   parts_.board->Publish(Shown(*live));
 }

@@ -61,6 +61,8 @@ struct ReconcilerOptions {
   absl::Duration reattach_grace =
       absl::Seconds(15);  // For agents to come back after a restart of ours, or after we stood still.
   VerdictOptions verdict;
+  // How often steps alone are stored. Agents go on telling them to a coordinator that begins from older ones.
+  absl::Duration progress_every = absl::Seconds(1);
   Retention retention;  // Of ended jobs.
   PreflightPolicy preflight;
   // Not so where all runs in one thread (tests): who asks for something gets a tick of its own.
@@ -128,7 +130,8 @@ class Reconciler {
  private:
   struct LiveJob {
     v1::Job job;
-    bool unsaved = false;     // Steps, checkpoints, a plan, or a cancel that could not be stored.
+    bool unsaved = false;     // Checkpoints, a plan, or a cancel that could not be stored.
+    bool progressed = false;  // Steps that are not stored.
     bool new_stands = false;  // Which readers do not see yet.
     absl::Time not_before = absl::InfinitePast();  // Of the next attempt's launch.
     // Loaded without an attempt: where the state was restored from a backup, some agent may know one.
@@ -334,6 +337,7 @@ class Reconciler {
   absl::Time nodes_dated_at_ = absl::InfinitePast();  // When all of them were.
   bool nodes_stored_ = true;
   absl::Time rest_saved_ = absl::InfinitePast();
+  absl::Time progress_saved_ = absl::InfinitePast();
   absl::Time old_forgotten_ = absl::InfinitePast();
   absl::Time store_told_ = absl::InfinitePast();  // That something could not be stored.
 };

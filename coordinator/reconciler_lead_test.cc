@@ -64,6 +64,7 @@ class ReconcilerLeadTest : public ReconcilerCase {
  protected:
   void SetUp() override {
     options_.leads = [this] { return kept_->leads; };
+    options_.progress_every = absl::Seconds(30);
     ReconcilerCase::SetUp();
   }
   StateStore* Kept() override {
@@ -91,6 +92,34 @@ TEST_F(ReconcilerLeadTest, AFailureByWhichTheLeadIsLostIsLeftToTheNextLeader) {
   EXPECT_FALSE(kept_->leads);
   EXPECT_THAT(StopsSent("b"), IsEmpty());
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+}
+
+// A store whose history costs room, as etcd's.
+TEST_F(ReconcilerLeadTest, StepsAloneAreStoredAsSeldomAsIsAskedAndCheckpointsWithinASecond) {
+  RunOn({"a"});
+  Advance(absl::Seconds(40));
+  const auto step = [this](int64_t number) {
+    v1::RankUpdate update = Update("j", 0);
+    update.mutable_step()->set_step(number);
+    reconciler_->Told("a", update, 0);
+    Advance(absl::Seconds(1));
+  };
+  int64_t stored = 0, writes = 0;
+  for (int64_t number = 1; number <= 90; ++number) {
+    step(number);
+    EXPECT_EQ(Job("j").last_step().step(), number) << "readers see each";
+    const int64_t now = store_->Get("j")->last_step().step();
+    writes += now != stored;
+    stored = now;
+  }
+  EXPECT_EQ(writes, 3);
+  v1::RankUpdate saved = Update("j", 0);
+  saved.mutable_saved()->set_step(90);
+  saved.mutable_saved()->set_path("/runs/j");
+  reconciler_->Told("a", saved, 0);
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(store_->Get("j")->checkpoints_size(), 1);
+  EXPECT_EQ(store_->Get("j")->last_step().step(), 90);
 }
 
 TEST_F(ReconcilerLeadTest, ASaveInVainIsEndedByWhoLeadsAlone) {

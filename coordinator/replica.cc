@@ -23,6 +23,9 @@ constexpr absl::Duration kAskEvery = absl::Milliseconds(500);  // Whether anybod
 constexpr absl::Duration kLookEvery = absl::Milliseconds(100);
 // Without the lead after it could not do anything with it: others may.
 constexpr absl::Duration kAfterFailure = absl::Seconds(10);
+constexpr absl::Duration kSayEvery = absl::Minutes(1);  // What keeps it from the lead, while that lasts.
+// Each write of a running job's record stays in etcd's history: that of a thousand files has a megabyte.
+constexpr absl::Duration kProgressEvery = absl::Seconds(30);
 
 }  // namespace
 
@@ -56,10 +59,11 @@ class Replica::Standby {
   ~Standby() { front_.Stop(); }
 
   const std::string& address() const { return front_.address; }
-  void Tell(const std::string& leader) {
+  void Tell(LeaderSeen leader) {
     MutexLock lock(&mutex_);
-    if (leader != leader_) LogInfo("standing by leader=%s", leader.empty() ? "nobody" : leader);
-    leader_ = leader;
+    if (leader.address != leader_.address)
+      LogInfo("standing by leader=%s", leader.address.empty() ? "nobody" : leader.address);
+    leader_ = std::move(leader);
   }
 
  private:
@@ -69,7 +73,7 @@ class Replica::Standby {
         api_(&jobs_, &gate_, files.security.audit.get(), clock, files.page->meters(),
              [this] { return leader(); }),
         agents_(&gate_, [this] { return leader(); }) {}
-  std::string leader() {
+  LeaderSeen leader() {
     MutexLock lock(&mutex_);
     return leader_;
   }
@@ -77,7 +81,7 @@ class Replica::Standby {
   EtcdJobs jobs_;
   Gate gate_;
   Mutex mutex_;
-  std::string leader_ ABSL_GUARDED_BY(mutex_);
+  LeaderSeen leader_ ABSL_GUARDED_BY(mutex_);
   StandbyApi api_;
   StandbyAgents agents_;
   Front front_;
@@ -93,6 +97,7 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Start(const ReplicaOptions& op
   FSDPD_ASSIGN_OR_RETURN(replica->etcd_, EtcdClient::Make(options.etcd, options.server.clock->Wall()));
   // At the start alone: afterwards etcd may be away, and one that leads looks at it again.
   FSDPD_RETURN_IF_ERROR(EtcdJobs(replica->etcd_.get(), options.prefix).ReadSchema().status());
+  replica->etcd_read_ = replica->Now();
   FSDPD_RETURN_IF_ERROR(replica->StandBy());
   // The port that was picked is kept from now on.
   replica->options_.server.listen = replica->standby_->address();
@@ -125,16 +130,33 @@ std::unique_ptr<Leadership> Replica::TryLead(std::atomic<bool>* lost) {
   if (!leader.ok()) {
     // Once per reason: members have words of their own.
     if (!std::exchange(etcd_away_, true)) LogWarning("%s", leader.status().message());
+    // Whoever led has lost its lease meanwhile, or is to lose it now.
+    if (Now() - etcd_read_ >= options_.lease)
+      standby_->Tell({"", absl::StrCat("etcd does not answer: ", leader.status().message()), true});
     return nullptr;
   }
+  etcd_read_ = Now();
   if (std::exchange(etcd_away_, false)) LogInfo("etcd answers again");
-  standby_->Tell(*leader);
-  if (!leader->empty() || options_.server.clock->Now() < not_before_) return nullptr;
+  if (!leader->empty()) why_none_.clear();
+  standby_->Tell({*leader, why_none_, false});
+  if (!leader->empty() || Now() < not_before_) return nullptr;
   absl::StatusOr<std::unique_ptr<Leadership>> taken = Leadership::TryTake(
       etcd_.get(), {options_.prefix, options_.advertise, options_.lease}, [lost] { *lost = true; });
-  if (taken.ok()) return *std::move(taken);
-  LogWarning("cannot take the lead: %s", taken.status().message());
+  if (taken.ok()) {
+    no_lead_ = absl::StatusCode::kOk;
+    return *std::move(taken);
+  }
+  SayNoLead(taken.status());
   return nullptr;
+}
+
+// Members have words of their own for one reason.
+void Replica::SayNoLead(const absl::Status& why) {
+  why_none_ = std::string(why.message());
+  const bool known = std::exchange(no_lead_, why.code()) == why.code();
+  if (known && Now() < no_lead_said_ + kSayEvery) return;
+  no_lead_said_ = Now();
+  LogWarning("cannot take the lead, and tries again: %s", why_none_);
 }
 
 void Replica::Run(const StopWaiter& stops) {
@@ -147,7 +169,9 @@ void Replica::Run(const StopWaiter& stops) {
     const absl::Status led = Lead(stops, leadership.get(), lost);
     const std::string why(led.message());
     if (std::exchange(said, why) != why && !led.ok()) LogError("cannot lead, and stands by: %s", why);
-    if (!led.ok()) not_before_ = options_.server.clock->Now() + kAfterFailure;
+    etcd_read_ = Now();
+    why_none_ = why;
+    if (!led.ok()) not_before_ = Now() + kAfterFailure;
     leadership.reset();
     if (!StandByAgain(stops)) return;
   }
@@ -155,6 +179,7 @@ void Replica::Run(const StopWaiter& stops) {
 
 absl::Status Replica::Lead(const StopWaiter& stops, Leadership* leadership, const std::atomic<bool>& lost) {
   ServerOptions options = options_.server;
+  options.reconciler.progress_every = kProgressEvery;
   options.reconciler.leads = [leadership] { return leadership->held(); };
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::Start(options, files_, [&] {
                            return EtcdStore::Open(etcd_.get(), options_.prefix, leadership);

@@ -53,14 +53,20 @@ class Replica {
   bool StandByAgain(const StopWaiter& stops);
   // The lead, where nobody has it; null where somebody does.
   std::unique_ptr<Leadership> TryLead(std::atomic<bool>* lost);
+  void SayNoLead(const absl::Status& why);
+  absl::Time Now() const { return options_.server.clock->Now(); }
   absl::Status Lead(const StopWaiter& stops, Leadership* leadership, const std::atomic<bool>& lost);
 
   ReplicaOptions options_;
   const ServerFiles files_;
   std::unique_ptr<EtcdClient> etcd_;
-  std::unique_ptr<Standby> standby_;              // Null while it leads.
-  bool etcd_away_ = false;                        // As it was said.
-  absl::Time not_before_ = absl::InfinitePast();  // Does it try for the lead.
+  std::unique_ptr<Standby> standby_;                  // Null while it leads.
+  bool etcd_away_ = false;                            // As it was said.
+  absl::Time etcd_read_;                              // When it has answered last.
+  std::string why_none_;                              // As LeaderSeen has it.
+  absl::StatusCode no_lead_ = absl::StatusCode::kOk;  // Why it could not take it, as it was said,
+  absl::Time no_lead_said_ = absl::InfinitePast();    // and when.
+  absl::Time not_before_ = absl::InfinitePast();      // Does it try for the lead.
 };
 
 }  // namespace fsdpd

@@ -21,14 +21,21 @@ void TellRevision(int64_t revision, grpc::ServerContext* context) {
 
 }  // namespace
 
-absl::Status NotLeader(const std::string& leader) {
-  if (leader.empty()) {
+absl::Status NotLeader(const LeaderSeen& leader) {
+  if (!leader.address.empty()) {
     return Refusal(absl::StatusCode::kUnavailable, "NOT_LEADER",
-                   "this coordinator stands by, and none leads at the moment; ask again");
+                   absl::StrCat("this coordinator stands by; the one that leads is ", leader.address),
+                   {{"leader", leader.address}});
   }
+  const std::string none = leader.why_none.empty() ? " at the moment; ask again"
+                                                   : absl::StrCat(", as far as it knows: ", leader.why_none);
   return Refusal(absl::StatusCode::kUnavailable, "NOT_LEADER",
-                 absl::StrCat("this coordinator stands by; the one that leads is ", leader),
-                 {{"leader", leader}});
+                 absl::StrCat("this coordinator stands by, and none leads", none));
+}
+
+absl::Status StandbyApi::Readable() const {
+  const LeaderSeen leader = leader_();
+  return leader.etcd_silent ? NotLeader(leader) : absl::OkStatus();
 }
 
 grpc::Status StandbyApi::Refused(const char* method, const Context& context,
@@ -72,6 +79,7 @@ grpc::Status StandbyApi::Read(const char* method, Context* context,
 grpc::Status StandbyApi::GetJob(Context* c, const v1::GetJobRequest* q, v1::GetJobResponse* a) {
   return Read("GetJob", c, [&](const Caller&) {
     FSDPD_RETURN_IF_ERROR(CheckJobId(q->id()));
+    FSDPD_RETURN_IF_ERROR(Readable());
     int64_t revision = 0;
     absl::StatusOr<v1::Job> job = jobs_->Get(q->id(), &revision);
     if (absl::IsNotFound(job.status())) return JobNotFound(q->id());
@@ -85,6 +93,7 @@ grpc::Status StandbyApi::GetJob(Context* c, const v1::GetJobRequest* q, v1::GetJ
 grpc::Status StandbyApi::ListJobs(Context* c, const v1::ListJobsRequest* q, v1::ListJobsResponse* a) {
   return Read("ListJobs", c, [&](const Caller& caller) {
     FSDPD_ASSIGN_OR_RETURN(const JobQuery query, QueryOf(caller, *q));
+    FSDPD_RETURN_IF_ERROR(Readable());
     int64_t revision = 0;
     FSDPD_ASSIGN_OR_RETURN(const EtcdIndex index, jobs_->Load(&revision));
     FSDPD_ASSIGN_OR_RETURN(JobPage page,

@@ -1,9 +1,10 @@
 // The public API of a coordinator that stands by: reads are answered from the store, with the revision as of
 // which in the trailing metadata; everything else is refused with UNAVAILABLE, NOT_LEADER and the leader's
-// address, and is not done. Who calls is asked as where it leads (guarded_api.h), and who is refused for that
-// goes on record likewise; for what is not done here, whether he may is asked by the leader. What a leader
-// knows beside the store (steps since it was written last, what a job waits for) is not told here. Nodes are
-// not told at all: whether they are connected, and what of them is free, is most of what is asked.
+// address, and is not done; so are reads while etcd is silent. Who calls is asked as where it leads
+// (guarded_api.h), and who is refused for that goes on record likewise; for what is not done here, whether he
+// may is asked by the leader. What a leader knows beside the store (steps since it was written last, what a
+// job waits for) is not told here. Nodes are not told at all: whether they are connected, and what of them is
+// free, is most of what is asked.
 //
 // Agents' streams are refused likewise; who shows no certificate where one is asked for hears of that alone.
 //
@@ -28,16 +29,21 @@ class Meters;
 
 constexpr char kRevisionMetadata[] = "fsdpd-store-revision";
 
-// Who leads, as far as is known; "" where nobody does.
-using LeaderAddress = std::function<std::string()>;
+// Who leads, as far as is known.
+struct LeaderSeen {
+  std::string address;       // "" where nobody does.
+  std::string why_none;      // What keeps everybody from it; "" where nothing is known to.
+  bool etcd_silent = false;  // It is not known: reads would wait in vain.
+};
+using LeaderNow = std::function<LeaderSeen()>;
 
-absl::Status NotLeader(const std::string& leader);
+absl::Status NotLeader(const LeaderSeen& leader);
 
 class StandbyApi final : public v1::Coordinator::Service {
  public:
   // `audit` may be null.
   StandbyApi(EtcdJobs* jobs, const Gate* gate, AuditLog* audit, Clock* clock, Meters* meters,
-             LeaderAddress leader)
+             LeaderNow leader)
       : jobs_(jobs), gate_(gate), audit_(audit), clock_(clock), meters_(meters), leader_(std::move(leader)) {}
 
   using Context = grpc::ServerContext;
@@ -76,6 +82,7 @@ class StandbyApi final : public v1::Coordinator::Service {
   // For who called. Goes on record.
   grpc::Status Refused(const char* method, const Context& context, const absl::StatusOr<Caller>& caller,
                        const absl::Status& why);
+  absl::Status Readable() const;
   grpc::Status Read(const char* method, Context* context,
                     const std::function<absl::Status(const Caller&)>& read);
 
@@ -84,18 +91,18 @@ class StandbyApi final : public v1::Coordinator::Service {
   AuditLog* const audit_;
   Clock* const clock_;
   Meters* const meters_;
-  const LeaderAddress leader_;
+  const LeaderNow leader_;
 };
 
 class StandbyAgents final : public v1::AgentLink::Service {
  public:
-  StandbyAgents(const Gate* gate, LeaderAddress leader) : gate_(gate), leader_(std::move(leader)) {}
+  StandbyAgents(const Gate* gate, LeaderNow leader) : gate_(gate), leader_(std::move(leader)) {}
   grpc::Status Attach(grpc::ServerContext*,
                       grpc::ServerReaderWriter<v1::CoordinatorMessage, v1::AgentMessage>*) override;
 
  private:
   const Gate* const gate_;
-  const LeaderAddress leader_;
+  const LeaderNow leader_;
 };
 
 }  // namespace fsdpd

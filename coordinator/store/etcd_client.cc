@@ -22,6 +22,11 @@ absl::Status StatusOf(const grpc::Status& status, const std::string& member) {
   switch (status.error_code()) {
     case grpc::StatusCode::RESOURCE_EXHAUSTED:
       if (absl::StrContains(words, "too many requests")) return absl::UnavailableError(words);
+      if (absl::StrContains(words, "database space exceeded"))
+        return absl::ResourceExhaustedError(absl::StrCat(
+            "etcd is at its quota, and stores nothing until it was compacted, defragmented and its "
+            "alarm disarmed (docs/deploy.md, \"An etcd that is full\"): ",
+            words));
       return absl::ResourceExhaustedError(words);
     case grpc::StatusCode::INVALID_ARGUMENT:
       if (absl::StrContains(words, "too large"))

@@ -28,7 +28,7 @@ v1::Job MakeJob(const std::string& id, const std::string& reason = "") {
 
 class EtcdStoreTest : public ::testing::Test {
  protected:
-  EtcdStoreTest() : client_(NewClient()) {}
+  explicit EtcdStoreTest(int64_t quota_bytes = 0) : server_(quota_bytes), client_(NewClient()) {}
 
   std::unique_ptr<EtcdClient> NewClient() {
     EtcdOptions options;
@@ -142,6 +142,29 @@ TEST_F(EtcdStoreTest, AJobThatEtcdHasNoRoomForIsRefusedWithItsSize) {
   EXPECT_TRUE(absl::IsResourceExhausted(grown)) << grown;
   EXPECT_THAT(std::string(grown.message()), HasSubstr("--max-request-bytes"));
   EXPECT_TRUE(store->Update(MakeJob("a", "small")).ok()) << "and goes on";
+}
+
+class FullEtcdTest : public EtcdStoreTest {
+ protected:
+  FullEtcdTest() : EtcdStoreTest(/*quota_bytes=*/2'000'000) {}
+};
+
+TEST_F(FullEtcdTest, OneAtItsQuotaIsNamedToWhoWritesAndToWhoWouldLeadWithWhatToDo) {
+  auto leadership = Take();
+  absl::Status written;
+  {
+    const auto store = OpenOrDie(leadership.get());
+    // etcd looks at its size now and then.
+    for (int i = 0; i < 200 && written.ok(); ++i)
+      written = store->Insert(MakeJob("job-" + std::to_string(i), std::string(600'000, 'x'))).status();
+  }
+  leadership.reset();
+  const absl::Status leads = TryTake(client_.get()).status();
+  for (const absl::Status& status : {written, leads}) {
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("etcd is at its quota"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("alarm disarmed (docs/deploy.md"));
+  }
 }
 
 TEST_F(EtcdStoreTest, AJobThatHasGrownTooLargeKeepsNoOtherFromBeingStored) {

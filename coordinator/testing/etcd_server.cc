@@ -37,7 +37,10 @@ int FreePort() {
 
 }  // namespace
 
-EtcdServer::EtcdServer() : port_(FreePort()), peer_port_(FreePort()) { Start(); }
+EtcdServer::EtcdServer(int64_t quota_bytes)
+    : quota_bytes_(quota_bytes), port_(FreePort()), peer_port_(FreePort()) {
+  Start();
+}
 
 EtcdServer::~EtcdServer() { Kill(); }
 
@@ -56,6 +59,7 @@ void EtcdServer::Start() {
                                     "--initial-cluster=default=" + peer,
                                     "--logger=zap",
                                     "--log-outputs=" + log};
+  if (quota_bytes_ > 0) words.push_back(absl::StrCat("--quota-backend-bytes=", quota_bytes_));
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);

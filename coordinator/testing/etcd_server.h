@@ -7,6 +7,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 
 #include "base/temp_dir.h"
@@ -15,7 +16,8 @@ namespace fsdpd {
 
 class EtcdServer {
  public:
-  EtcdServer();  // Started; the test fails where it does not answer.
+  // Started; the test fails where it does not answer. `quota_bytes`: of its data; 0: etcd's own.
+  explicit EtcdServer(int64_t quota_bytes = 0);
   ~EtcdServer();
   EtcdServer(const EtcdServer&) = delete;
   EtcdServer& operator=(const EtcdServer&) = delete;
@@ -28,6 +30,7 @@ class EtcdServer {
 
  private:
   const TempDir dir_;
+  const int64_t quota_bytes_;
   const int port_, peer_port_;
   pid_t pid_ = -1;
 };
