@@ -1,5 +1,5 @@
-// Selectors of labels, as Kubernetes has them: "team=a,stage!=test,owner,!old". The coordinator lists by them,
-// and fsdpctl matches again before it acts on what is listed.
+// Selectors of labels, as Kubernetes has them: "team=a,stage!=test,owner,!old". The coordinator lists by
+// them, and fsdpctl matches again before it acts on what is listed.
 //
 // Pure functions. Errors: INVALID_ARGUMENT, with words that go on after a field's name.
 #pragma once
