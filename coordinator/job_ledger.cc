@@ -178,7 +178,12 @@ void MoveLoad(const v1::RestoredCheckpoint& restored, absl::Time now, Job* job) 
 }
 
 void MoveHang(const Job::Hang& hang, Job* job) {
-  Move(Ledger::CAUSE_HANG, static_cast<double>(hang.still_ms()) / 1e3, job->mutable_ledger());
+  // The attempt's end is in the ledger already. One that hung before all were ready has nothing but its start.
+  Ledger* ledger = job->mutable_ledger();
+  const double seconds = static_cast<double>(hang.still_ms()) / 1e3;
+  double moved = Take(Ledger::CAUSE_OTHER, seconds, ledger);
+  moved += Take(Ledger::CAUSE_START, seconds - moved, ledger);
+  Add(Ledger::CAUSE_HANG, moved, ledger);
 }
 
 }  // namespace fsdpd

@@ -129,6 +129,17 @@ TEST_F(JobLedgerTest, WhatWasLostIsReplayedUntilTheStepsAreNew) {
               ElementsAre(Is("load", 3), Is("replay", 2), Is("restart", 7), Is("start", 6), Is("step", 8)));
 }
 
+TEST_F(JobLedgerTest, AHangBeforeAllWereReadyIsTakenOutOfTheStart) {
+  On(JobEvent::kLaunch);
+  Wait(60);
+  On(JobEvent::kFail);
+  v1::Job::Hang hang;
+  hang.set_still_ms(55'000);
+  MoveHang(hang, &job_);
+  Wait(3);
+  EXPECT_THAT(Now(), ElementsAre(Is("hang", 55), Is("restart", 3), Is("start", 5)));
+}
+
 TEST_F(JobLedgerTest, AHangIsWhatItWasKnownToBeWhenTheAttemptWasEnded) {
   Run();
   Step(1, 1, 1);
