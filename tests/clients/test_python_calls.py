@@ -1,7 +1,9 @@
 """How the Python client calls, against a server that fails as it is told: what is repeated, and how much it takes."""
 
 import asyncio
+import contextlib
 import inspect
+import socket
 from concurrent import futures
 
 import fsdpd
@@ -80,6 +82,20 @@ def test_what_is_said_beside_the_spec_is_asked_for(server):
     submit, *lists = server.heard
     assert (list(submit.after), submit.preemptible, submit.project) == (["one", "two"], True, "vision")
     assert [(each.project, each.all_projects) for each in lists] == [("", False), ("vision", False), ("", True)]
+
+
+def test_a_machine_that_swallows_what_is_sent_is_passed_over(server):
+    with socket.socket() as off, contextlib.ExitStack() as waiting:
+        off.bind(("127.0.0.1", 0))
+        off.listen(0)
+        for _ in range(3):  # Who comes after them gets no answer.
+            each = waiting.enter_context(socket.socket())
+            each.setblocking(False)
+            each.connect_ex(off.getsockname())
+        addresses = f"127.0.0.1:{off.getsockname()[1]},{server.client.address}"
+        with fsdpd.Client(addresses, environ={}) as client:
+            assert not list(client.jobs())
+    assert len(server.heard) == 1
 
 
 def test_a_delete_is_not_repeated(server):

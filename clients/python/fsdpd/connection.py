@@ -105,6 +105,8 @@ class Connection:
             ("grpc.max_metadata_size", CALLS["max_metadata_bytes"]),
             ("grpc.keepalive_time_ms", CALLS["keepalive_seconds"] * 1000),
             ("grpc.keepalive_timeout_ms", CALLS["keepalive_timeout_seconds"] * 1000),
+            # How long a connect may take: of a machine that is off nothing comes back, and the call asks others too.
+            ("grpc.min_reconnect_backoff_ms", CALLS["deadline_seconds"]["default"] * 1000 // 3),
             ("grpc.initial_reconnect_backoff_ms", CALLS["reconnect_first_ms"]),
             ("grpc.max_reconnect_backoff_ms", CALLS["reconnect_longest_ms"]),
             ("grpc.enable_http_proxy", 0),  # No proxy stands between the parts of one cluster.
