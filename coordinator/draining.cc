@@ -48,7 +48,9 @@ absl::Status Reconciler::Drain(const std::string& node, const std::string& reaso
           {{"jobs", absl::StrJoin(losing, ",")}});
     }
     v1::Cordon cordon = known.value_or(v1::Cordon());
-    if (IsDraining(cordon) && cordon.drain().force() == force && cordon.drain().grace_ms() == grace_ms)
+    const bool same_reason = reason.empty() || reason == cordon.reason();
+    if (IsDraining(cordon) && same_reason && cordon.drain().force() == force &&
+        cordon.drain().grace_ms() == grace_ms)
       return absl::OkStatus();
     const int64_t now = absl::ToUnixNanos(parts_.clock->Wall());
     if (!known.has_value()) cordon.set_unix_nanos(now);
@@ -115,13 +117,28 @@ void Reconciler::HaveMove(LiveJob* live, const std::string& node, const v1::Cord
   if (stored.ok()) BeginStop(facts, grace_ms, absl::StrCat("node ", node, " is drained"), /*save=*/saves);
 }
 
-bool Reconciler::IsEmpty(const std::string& node) const {
+bool Reconciler::HasNothing(const std::string& node) const {
   for (const auto& [id, live] : jobs_) {
     if (live.job.state() == v1::JOB_STATE_PREFLIGHT && IsOn(live.job.held(), node)) return false;
     if (Trains(live.job) && IsOn(live.job.placements(), node)) return false;
   }
   // Ranks that measure a node are of no job, and on its devices all the same.
   return IsIdle(node) && measurements_.count(node) == 0;
+}
+
+// Of a node that is lost nobody knows: its jobs go on elsewhere, and their ranks may live there. One that
+// ended in order has none.
+bool Reconciler::IsEmpty(const std::string& node) const {
+  const auto it = views_.find(node);
+  return it != views_.end() && (IsHeard(it->second) || it->second.left) && HasNothing(node);
+}
+
+// Its agent hosts what was not known when the node was found to be empty, as with a state that was put back.
+void Reconciler::TakeBackEmpty(const std::string& node) {
+  std::optional<v1::Cordon> cordon = cordons_.Find(node);
+  if (!cordon.has_value() || cordon->drain().empty_unix_nanos() == 0 || HasNothing(node)) return;
+  cordon->mutable_drain()->clear_empty_unix_nanos();
+  if (cordons_.Set(node, *cordon).ok()) LogWarning("a drained node is not empty node=%s", node);
 }
 
 }  // namespace fsdpd

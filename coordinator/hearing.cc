@@ -121,6 +121,7 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
     const bool newer = TakeNewerAttempt(node, ref);
     StopUnknown(info, ref, newer);
   }
+  TakeBackEmpty(node);
 }
 
 // An attempt that is newer than the job is known to be, or of a job that is not known: the state was restored

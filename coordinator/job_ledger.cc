@@ -178,7 +178,7 @@ void MoveLoad(const v1::RestoredCheckpoint& restored, absl::Time now, Job* job) 
 }
 
 void MoveHang(const Job::Hang& hang, Job* job) {
-  // The attempt's end is in the ledger already. One that hung before all were ready has nothing but its start.
+  // The attempt's end is in the ledger already. One that hung before all were ready has its start alone.
   Ledger* ledger = job->mutable_ledger();
   const double seconds = static_cast<double>(hang.still_ms()) / 1e3;
   double moved = Take(Ledger::CAUSE_OTHER, seconds, ledger);

@@ -307,9 +307,7 @@ std::vector<NodeSlots> Reconciler::SlotsNow() const {
   std::vector<const NodeView*> usable;
   std::vector<NodeSlots> away;
   for (const auto& [name, view] : views_) {
-    // A stream whose hosted attempts were not taken yet offers nothing: its slots may be in use.
-    const auto it = attached_.find(name);
-    if (view.connected && it != attached_.end() && it->second == view.epoch) {
+    if (IsHeard(view)) {
       usable.push_back(&view);
     } else if (PresenceAt(name) != Presence::kLost) {
       away.push_back(IdleSlots(view));

@@ -204,6 +204,11 @@ void Reconciler::ForgetLostNodes() {
 
 void Reconciler::ReadPresence() { parts_.nodes->ReadInto(&views_); }
 
+bool Reconciler::IsHeard(const NodeView& view) const {
+  const auto it = attached_.find(view.info.node());
+  return view.connected && it != attached_.end() && it->second == view.epoch;
+}
+
 Presence Reconciler::PresenceAt(const std::string& node) const {
   const auto it = views_.find(node);
   if (it != views_.end() && it->second.connected) return Presence::kConnected;

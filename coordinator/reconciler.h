@@ -303,7 +303,9 @@ class Reconciler {
   std::vector<std::string> LosingBy(const std::string& node) const;
   void TendDrains();
   void HaveMove(LiveJob* live, const std::string& node, const v1::Cordon::Drain& drain);
+  bool HasNothing(const std::string& node) const;
   bool IsEmpty(const std::string& node) const;
+  void TakeBackEmpty(const std::string& node);
 
   AttemptFacts* FactsOf(const AttemptRef& ref);
   AttemptFacts* FactsOf(const v1::Job& job) { return FactsOf(AttemptRef{job.id(), job.attempt()}); }
@@ -313,6 +315,8 @@ class Reconciler {
   void ForgetLostNodes();
   void ReadPresence();
   Presence PresenceAt(const std::string& node) const;
+  // What it hosts is known too. Before that its slots may be in use.
+  bool IsHeard(const NodeView& view) const;
   std::vector<NodeSlots> SlotsNow() const;
 
   const ReconcilerOptions options_;

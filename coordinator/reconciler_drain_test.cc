@@ -124,6 +124,48 @@ TEST_F(ReconcilerDrainTest, ADrainGoesOnAfterARestartOfTheCoordinator) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
 }
 
+TEST_F(ReconcilerDrainTest, ANodeThatIsLostIsNotEmptyUntilItsAgentHasSaidWhatIsLeft) {
+  Attach("a", 1);
+  RunSaving("j", "a");
+  Attach("b", 1);
+  ASSERT_TRUE(Drain("a").ok());
+  Detach("a");
+  for (int second = 0; second < 120; ++second) {
+    clock_.Advance(absl::Seconds(1));
+    nodes_->Touch("b", outboxes_.at("b")->epoch());
+    reconciler_->RunOnce();
+  }
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job("j").placements(0).node(), "b");
+  EXPECT_FALSE(SaidEmpty("a")) << "its ranks may live there";
+  Attach("a", 1, {{"j", 1}});
+  reconciler_->RunOnce();
+  EXPECT_FALSE(SaidEmpty("a"));
+  Stopped("a", "j");
+  Advance(absl::Seconds(1));
+  EXPECT_TRUE(SaidEmpty("a"));
+}
+
+TEST_F(ReconcilerDrainTest, ANodeIsNotEmptyAnyMoreWhenItsAgentHostsWhatNobodyKnew) {
+  Attach("a", 1);
+  ASSERT_TRUE(Drain("a").ok());
+  reconciler_->RunOnce();
+  ASSERT_TRUE(SaidEmpty("a"));
+  Detach("a");
+  Attach("a", 1, {{"unknown", 1}});
+  EXPECT_FALSE(SaidEmpty("a"));
+  Stopped("a", "unknown");
+  Advance(absl::Seconds(1));
+  EXPECT_TRUE(SaidEmpty("a"));
+}
+
+TEST_F(ReconcilerDrainTest, ASecondDrainMayHaveAnotherReason) {
+  RunOn({"a"});
+  ASSERT_TRUE(Drain("a", /*force=*/true).ok());
+  ASSERT_TRUE(reconciler_->Drain("a", "gets a new fan", 60'000, /*force=*/true).ok());
+  EXPECT_EQ(reconciler_->cordons().Find("a")->reason(), "gets a new fan");
+}
+
 TEST_F(ReconcilerDrainTest, AnIdleNodeIsEmptyAtOnceAndOneThatNobodyKnowsIsNotFound) {
   Attach("a", 1);
   EXPECT_TRUE(absl::IsNotFound(Drain("nobody")));
