@@ -8,6 +8,7 @@
 #include "base/version.h"
 #include "coordinator/call_meter.h"
 #include "coordinator/errors.h"
+#include "coordinator/job_ledger.h"
 #include "coordinator/job_query.h"
 #include "coordinator/page_token.h"
 #include "coordinator/peer.h"
@@ -84,6 +85,8 @@ grpc::Status StandbyApi::GetJob(Context* c, const v1::GetJobRequest* q, v1::GetJ
     absl::StatusOr<v1::Job> job = jobs_->Get(q->id(), &revision);
     if (absl::IsNotFound(job.status())) return JobNotFound(q->id());
     FSDPD_RETURN_IF_ERROR(job.status());
+    FSDPD_RETURN_IF_ERROR(events_.AddTo({&*job}));
+    PassTime(clock_->Wall(), &*job);
     *a->mutable_job() = *std::move(job);
     TellRevision(revision, c);
     return absl::OkStatus();
@@ -102,7 +105,9 @@ grpc::Status StandbyApi::ListJobs(Context* c, const v1::ListJobsRequest* q, v1::
       const v1::Job& last = page.jobs.back();
       a->set_next_page_token(EncodePageToken({last.create_unix_nanos(), last.id()}));
     }
-    for (v1::Job& job : page.jobs) *a->add_jobs() = std::move(job);
+    std::vector<v1::Job*> jobs;
+    for (v1::Job& job : page.jobs) *jobs.emplace_back(a->add_jobs()) = std::move(job);
+    FSDPD_RETURN_IF_ERROR(events_.AddTo(jobs));
     TellRevision(revision, c);
     return absl::OkStatus();
   });

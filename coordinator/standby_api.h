@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "coordinator/audit_log.h"
 #include "coordinator/gate.h"
+#include "coordinator/store/etcd_events.h"
 #include "coordinator/store/etcd_jobs.h"
 #include "proto/fsdpd/v1/agent.grpc.pb.h"
 #include "proto/fsdpd/v1/coordinator.grpc.pb.h"
@@ -44,7 +45,13 @@ class StandbyApi final : public v1::Coordinator::Service {
   // `audit` may be null.
   StandbyApi(EtcdJobs* jobs, const Gate* gate, AuditLog* audit, Clock* clock, Meters* meters,
              LeaderNow leader)
-      : jobs_(jobs), gate_(gate), audit_(audit), clock_(clock), meters_(meters), leader_(std::move(leader)) {}
+      : jobs_(jobs),
+        events_(jobs),
+        gate_(gate),
+        audit_(audit),
+        clock_(clock),
+        meters_(meters),
+        leader_(std::move(leader)) {}
 
   using Context = grpc::ServerContext;
   grpc::Status GetJob(Context* c, const v1::GetJobRequest* q, v1::GetJobResponse* a) override;
@@ -87,6 +94,7 @@ class StandbyApi final : public v1::Coordinator::Service {
                     const std::function<absl::Status(const Caller&)>& read);
 
   EtcdJobs* const jobs_;
+  EtcdEvents events_;
   const Gate* const gate_;
   AuditLog* const audit_;
   Clock* const clock_;

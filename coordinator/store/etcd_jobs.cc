@@ -73,10 +73,10 @@ std::vector<std::string> IdsFor(const EtcdIndex& index, const JobQuery& query) {
   return ids;
 }
 
-absl::StatusOr<std::map<std::string, std::string>> EtcdJobs::Below(const std::string& name,
-                                                                   int64_t* revision) {
+absl::StatusOr<std::map<std::string, std::string>> EtcdJobs::Below(const std::string& name, int64_t* revision,
+                                                                   const std::string& first) {
   for (int tries = 1;; ++tries) {
-    absl::StatusOr<std::map<std::string, std::string>> values = BelowOnce(name, revision);
+    absl::StatusOr<std::map<std::string, std::string>> values = BelowOnce(name, revision, first);
     if (!absl::IsOutOfRange(values.status())) return values;
     // etcd has compacted the revision of the first page before the last one was read.
     if (tries == kTries) return absl::UnavailableError(values.status().message());
@@ -84,11 +84,12 @@ absl::StatusOr<std::map<std::string, std::string>> EtcdJobs::Below(const std::st
 }
 
 absl::StatusOr<std::map<std::string, std::string>> EtcdJobs::BelowOnce(const std::string& name,
-                                                                       int64_t* revision) {
+                                                                       int64_t* revision,
+                                                                       const std::string& first) {
   const std::string prefix = Key(name);
   std::map<std::string, std::string> values;
   etcd::RangeRequest request;
-  request.set_key(prefix);
+  request.set_key(first.empty() ? prefix : first);
   request.set_range_end(EndOfPrefix(prefix));
   request.set_limit(kKeysPerPage);
   while (true) {
@@ -193,9 +194,9 @@ std::string EtcdJobs::EventKey(int64_t sequence) const {
   return absl::StrCat(Key("event/"), absl::Dec(sequence, absl::kZeroPad19));
 }
 
-absl::StatusOr<Events> EtcdJobs::AllEvents() {
+absl::StatusOr<Events> EtcdJobs::EventsAfter(int64_t sequence) {
   std::map<std::string, std::string> values;
-  FSDPD_ASSIGN_OR_RETURN(values, Below("event/", nullptr));
+  FSDPD_ASSIGN_OR_RETURN(values, Below("event/", nullptr, EventKey(sequence + 1)));
   Events events;
   for (const auto& [sequence, bytes] : values) {
     if (!events.emplace_back().ParseFromString(bytes))

@@ -60,13 +60,15 @@ class EtcdJobs {
   absl::StatusOr<v1::Job> Get(const std::string& id, int64_t* revision = nullptr);
   absl::StatusOr<v1::ListNodesResponse> Nodes();
   absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons();
-  absl::StatusOr<Events> AllEvents();  // In order.
+  absl::StatusOr<Events> EventsAfter(int64_t sequence);  // In order; 0: all.
 
  private:
-  // All whose keys begin so, by what follows.
-  absl::StatusOr<std::map<std::string, std::string>> Below(const std::string& name, int64_t* revision);
+  // All whose keys begin so, by what follows; from the key `first` on, where it is not "".
+  absl::StatusOr<std::map<std::string, std::string>> Below(const std::string& name, int64_t* revision,
+                                                           const std::string& first = "");
   // OUT_OF_RANGE: the revision is gone meanwhile.
-  absl::StatusOr<std::map<std::string, std::string>> BelowOnce(const std::string& name, int64_t* revision);
+  absl::StatusOr<std::map<std::string, std::string>> BelowOnce(const std::string& name, int64_t* revision,
+                                                               const std::string& first);
   absl::StatusOr<std::string> Value(const std::string& name, int64_t* revision);
 
   EtcdClient* const etcd_;

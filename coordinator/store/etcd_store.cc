@@ -106,7 +106,7 @@ absl::Status EtcdStore::Prepare() {
   Batch first(&jobs_);
   if (schema < EtcdJobs::kSchema) first.Put(jobs_.Key("schema"), absl::StrCat(EtcdJobs::kSchema));
   FSDPD_RETURN_IF_ERROR(Write(&first, "begin"));
-  FSDPD_ASSIGN_OR_RETURN(Events events, jobs_.AllEvents());
+  FSDPD_ASSIGN_OR_RETURN(Events events, jobs_.EventsAfter(0));
   log_.Load(std::move(events), generation());
   int64_t revision = 0;
   EtcdIndex index;

@@ -9,6 +9,8 @@
 #include <atomic>
 #include <thread>
 
+#include "coordinator/job_machine.h"
+#include "coordinator/store/etcd_events.h"
 #include "coordinator/testing/etcd_server.h"
 
 namespace fsdpd {
@@ -69,6 +71,28 @@ class EtcdStoreTest : public ::testing::Test {
   EtcdServer server_;
   std::unique_ptr<EtcdClient> client_;
 };
+
+TEST_F(EtcdStoreTest, WhoStandsByHasTheEventsOfAJobUntilItWasStored) {
+  const auto leadership = Take();
+  const auto store = OpenOrDie(leadership.get());
+  EtcdJobs jobs(client_.get(), kPrefix);
+  EtcdEvents events(&jobs);
+  v1::Job job = MakeJob("a");
+  for (const char* message : {"one", "two"}) {
+    AddEvent(v1::EVENT_KIND_NOTE, message, absl::Now(), &job);
+    ASSERT_TRUE((message == std::string("one") ? store->Insert(job).status() : store->Update(job)).ok());
+    auto read = jobs.Get("a");
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(read->events_size(), 0);
+    ASSERT_TRUE(events.AddTo({&*read}).ok());
+    EXPECT_EQ(read->SerializeAsString(), job.SerializeAsString());
+  }
+  auto before = jobs.Get("a");
+  AddEvent(v1::EVENT_KIND_NOTE, "three", absl::Now(), &job);
+  ASSERT_TRUE(store->Update(job).ok());
+  ASSERT_TRUE(events.AddTo({&*before}).ok());
+  EXPECT_EQ(before->events_size(), 2) << "which goes with the rest of what was read";
+}
 
 TEST_F(EtcdStoreTest, WhoLeadsNoMoreChangesNothing) {
   std::atomic<bool> lost{false};

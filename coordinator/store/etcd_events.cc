@@ -1,0 +1,39 @@
+#include "coordinator/store/etcd_events.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace fsdpd {
+namespace {
+
+// Then all are read anew: of jobs that were deleted meanwhile nothing is known here but by that.
+constexpr size_t kReadAnewAfter = 2 * kMaxEvents;
+
+}  // namespace
+
+absl::Status EtcdEvents::AddTo(const std::vector<v1::Job*>& jobs) {
+  const Turns::Turn turn(&turns_);
+  FSDPD_RETURN_IF_ERROR(ReadNew());
+  for (v1::Job* job : jobs) {
+    log_->AddTo(job);
+    auto* events = job->mutable_events();
+    while (!events->empty() && events->rbegin()->number() > job->event_count()) events->RemoveLast();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status EtcdEvents::ReadNew() {
+  if (read_ > kReadAnewAfter) {
+    log_ = std::make_unique<EventLog>();
+    read_ = 0;
+  }
+  FSDPD_ASSIGN_OR_RETURN(Events events, jobs_->EventsAfter(log_->newest()));
+  if (events.empty()) return absl::OkStatus();
+  read_ += events.size();
+  const int64_t through = log_->ForgetThrough(events, absl::FromUnixNanos(events.back().unix_nanos()));
+  log_->Append(std::move(events), through);
+  return absl::OkStatus();
+}
+
+}  // namespace fsdpd
