@@ -152,9 +152,15 @@ absl::StatusOr<EventPage> EventLog::Read(const EventQuery& query) const {
       std::upper_bound(events_.begin(), events_.end(), query.after,
                        [](int64_t sequence, const Kept& event) { return sequence < event->sequence(); });
   page.cursor = std::max(query.after, gone_through_);
-  for (; it != events_.end() && static_cast<int>(page.events.size()) < query.limit; ++it) {
+  size_t bytes = 0;
+  const auto full = [&] {
+    return static_cast<int>(page.events.size()) >= query.limit || bytes >= query.max_bytes;
+  };
+  for (; it != events_.end() && !full(); ++it) {
     page.cursor = (*it)->sequence();
-    if (Wants(query, **it)) page.events.push_back(**it);
+    if (!Wants(query, **it)) continue;
+    bytes += (*it)->ByteSizeLong();
+    page.events.push_back(**it);
   }
   page.more = it != events_.end();
   return page;

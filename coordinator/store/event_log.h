@@ -35,8 +35,10 @@ constexpr absl::Duration kMaxEventAge = absl::Hours(24 * 90);
 using Events = std::vector<v1::Event>;
 
 struct EventQuery {
-  int64_t after = 0;        // A sequence; 0: from the oldest that is kept.
-  int limit = 500;          // Of events.
+  int64_t after = 0;  // A sequence; 0: from the oldest that is kept.
+  int limit = 500;    // Of events.
+  // A page ends early, after the event with which it has as many bytes.
+  size_t max_bytes = SIZE_MAX;
   std::string job, node;    // Empty: all.
   int64_t since_nanos = 0;  // Unix; 0: all.
 };

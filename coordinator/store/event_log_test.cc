@@ -161,6 +161,20 @@ TEST(EventLog, PagesOfAFilterNeitherSkipNorRepeat) {
   EXPECT_EQ(query.after, 10);
 }
 
+TEST(EventLog, APageEndsEarlyWhereItsEventsAreLargeAndTheNextGoesOn) {
+  EventLog log;
+  for (int i = 0; i < 3; ++i) Store(&log, {}, {OfNode(std::string(1000, 'a'))});
+  EventQuery query;
+  query.max_bytes = 1500;
+  EXPECT_THAT(SequencesOf(log.Read(query)->events), ElementsAre(1, 2));
+  EXPECT_TRUE(log.Read(query)->more);
+  query.after = log.Read(query)->cursor;
+  EXPECT_THAT(SequencesOf(log.Read(query)->events), ElementsAre(3));
+  query.after = 0;
+  query.max_bytes = 1;
+  EXPECT_THAT(SequencesOf(log.Read(query)->events), ElementsAre(1)) << "one at least";
+}
+
 TEST(EventLog, SequencesGrowOverLivesAndAboveThoseOfAStateThatWasPutBack) {
   EventLog first, second, restored;
   Store(&first, {}, {OfNode("a"), OfNode("b")});

@@ -124,10 +124,11 @@ absl::StatusOr<JobPage> SqliteStore::ReadJobs(Statement* statement, size_t limit
   int rc;
   while ((rc = statement->Step()) == SQLITE_ROW) {
     const std::string blob = statement->Blob(0);
-    FSDPD_ASSIGN_OR_RETURN(v1::Job job, ReadJob(blob));
+    FSDPD_ASSIGN_OR_RETURN(v1::Job job, ParseJob(blob));
     if (!Matches(selector, job.labels())) continue;
     page.more = page.jobs.size() >= limit || bytes >= max_bytes;
     if (page.more) return page;
+    log_.AddTo(&job);
     bytes += blob.size();
     page.jobs.push_back(std::move(job));
   }
