@@ -67,9 +67,11 @@ absl::Status Reconciler::TakeNews(LiveJob* live, const AfterNews& news) {
     const std::string words = absl::StrCat("waited for the success of job ", news.gone,
                                            ", which has not succeeded and is forgotten");
     return Commit(live, JobEvent::kGiveUp, words, [&](v1::Job* job) {
-      job->mutable_failure()->set_rank(-1);
-      job->mutable_failure()->set_error(words);
-      job->mutable_failure()->set_cause(v1::FAILURE_CAUSE_CONFIGURATION);
+      v1::Job::Failure failure;  // Nothing of an attempt that failed before.
+      failure.set_rank(-1);
+      failure.set_error(words);
+      failure.set_cause(v1::FAILURE_CAUSE_CONFIGURATION);
+      *job->mutable_failure() = failure;
     });
   }
   v1::Job after = live->job;
