@@ -15,6 +15,8 @@ namespace fsdpd {
 namespace {
 
 constexpr int kDefaultPage = 500, kMaxPage = 5000;  // An event has some 300 bytes, at most some 20,000.
+// Clients take 16 MiB.
+constexpr size_t kPageBytes = 4 << 20;
 constexpr int kWatchPage = 500;
 constexpr size_t kMaxName = 253;  // A node's; an id is shorter.
 // Watchers of what seldom happens go on after a cursor that is not gone.
@@ -65,6 +67,7 @@ grpc::Status JobService::ListEvents(grpc::ServerContext*, const v1::ListEventsRe
   if (!query.ok()) return ToGrpc(query.status());
   if (request->page_size() < 0) return ToGrpc(BadField("page_size", "must not be negative"));
   query->limit = request->page_size() == 0 ? kDefaultPage : std::min(request->page_size(), kMaxPage);
+  query->max_bytes = kPageBytes;
   query->since_nanos = request->since_unix_nanos();
   if (!request->page_token().empty()) {
     if (request->after() != 0)
