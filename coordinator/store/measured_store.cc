@@ -56,8 +56,8 @@ class MeasuredStore final : public StateStore {
   absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons() override {
     return Timed("Cordons", [&] { return store_->Cordons(); });
   }
-  absl::Status UpdateNodes(const v1::ListNodesResponse& changed,
-                           const std::vector<std::string>& gone, const Events& news) override {
+  absl::Status UpdateNodes(const v1::ListNodesResponse& changed, const std::vector<std::string>& gone,
+                           const Events& news) override {
     return Timed("UpdateNodes", [&] { return store_->UpdateNodes(changed, gone, news); });
   }
   absl::StatusOr<v1::ListNodesResponse> Nodes() override {

@@ -6,16 +6,16 @@ import grpc
 import pytest
 
 from harness.specs import ENDLESS, corpus, one_rank, spec
-from harness.stubs import coordinator
+from harness.stubs import coordinator, event
 from harness.wait import wait_until
 
 
 def cause_of(job):
-    return coordinator.FailureCause.Name(job.failure.cause).removeprefix("FAILURE_CAUSE_")
+    return event.FailureCause.Name(job.failure.cause).removeprefix("FAILURE_CAUSE_")
 
 
 def attempts_of(job):
-    names = [coordinator.FailureCause.Name(each.cause) for each in job.failed_attempts]
+    names = [event.FailureCause.Name(each.cause) for each in job.failed_attempts]
     return [(each.attempt, name.removeprefix("FAILURE_CAUSE_")) for each, name in zip(job.failed_attempts, names)]
 
 

@@ -15,7 +15,7 @@ LONE = {"nodes": 1, "ranks_per_node": 1}
 
 
 def kinds(events):
-    return [stubs.coordinator.EventKind.Name(event.kind)[len("EVENT_KIND_"):] for event in events]
+    return [stubs.event.EventKind.Name(event.kind)[len("EVENT_KIND_"):] for event in events]
 
 
 def listed(cluster, **filters):
