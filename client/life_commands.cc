@@ -91,8 +91,8 @@ constexpr Choice kPausable = {
     [](const v1::Job& job) { return !IsEnded(job.state()) && job.state() != v1::JOB_STATE_CANCELLING; },
     "every job ", " has ended already, or is being cancelled"};
 
-// Those that are named, or of the array or with the labels that are: of them the ones that have ended, or
-// have not. Empty where that is told, and `code` set.
+// Those that are named, or of the array or with the labels that are: of them the ones that `choice` takes.
+// Empty where that is told, and `code` set.
 std::vector<std::string> ChosenIds(Session* session, const Choice& choice, int* code) {
   const CommandLine& line = session->line();
   if (line.array.empty() && line.selector.empty()) return line.jobs;

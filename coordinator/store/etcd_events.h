@@ -1,5 +1,6 @@
-// The events of jobs, for a coordinator that stands by: what whoever leads has stored of them, in memory. What
-// is new is read when somebody asks, so that an answer costs one small read of etcd, and the first one all.
+// The events of jobs, for a coordinator that stands by: what whoever leads has stored of them, in memory.
+// What is new is read when somebody asks, so that an answer costs one small read of etcd, and the first one
+// all.
 //
 // Errors: those of etcd_jobs.h. Thread-safe; who asks takes turns.
 #pragma once
