@@ -121,7 +121,11 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
     const bool newer = TakeNewerAttempt(node, ref);
     StopUnknown(info, ref, newer);
   }
-  TakeBackEmpty(node);
+  // It names attempts for a while after their end, with no ranks.
+  const bool has_ranks =
+      std::any_of(info.hosted().begin(), info.hosted().end(),
+                  [](const v1::HostedAttempt& attempt) { return !attempt.ranks().empty(); });
+  if (has_ranks) TakeBackEmpty(node);
 }
 
 // An attempt that is newer than the job is known to be, or of a job that is not known: the state was restored
