@@ -67,7 +67,7 @@ def test_ranks_that_never_answer_have_failed_when_the_time_is_over(own, tmp_path
         cluster.start_agent("node-0", rank_binary=never_done(tmp_path))
         job_id = cluster.submit(spec(steps=3, resources={"nodes": 1}))
         wait_until("the job says why it waits",
-                   lambda: "node-0 is cordoned (preflight: device 0, 1 was not done after" in cluster.job(job_id).reason)
+                   lambda: "node-0 is cordoned (preflight: devices 0, 1 were not done after" in cluster.job(job_id).reason)
         cluster.cancel(job_id)
 
 
