@@ -87,7 +87,7 @@ void Preflight::Finish() {
     if (measured_.count(rank) == 0) missing.push_back(rank);
   }
   if (!missing.empty() && result_.error().empty() && result_.refused().empty())
-    result_.set_error(absl::StrCat("device ", absl::StrJoin(missing, ", "),
+    result_.set_error(absl::StrCat(missing.size() == 1 ? "device " : "devices ", absl::StrJoin(missing, ", "),
                                    missing.size() == 1 ? " was" : " were", " not done after ",
                                    HumanSeconds(absl::ToDoubleSeconds(took))));
   for (auto& [rank, device] : measured_) *result_.add_devices() = std::move(device);
