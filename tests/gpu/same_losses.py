@@ -1,0 +1,56 @@
+"""Jobs of one model, on CPU ranks and on GPUs, must all have the losses and gradient norms of one CPU rank in fp32.
+
+In fp32 to the room for other orders of summation; in bf16 one GPU is held to a bound of rounding, and several to twice the
+distance that one has. A job's name says what it is: "cpu-fp32" is what the others are compared with, "gpu-bf16" the one GPU.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+import yaml
+
+RUN_JOBS = pathlib.Path(__file__).resolve().parents[1] / "perf/run_jobs.py"
+FP32_BOUND, BF16_BOUND = 5e-5, 2e-2
+WHAT = ("losses", "grad_norms")
+
+
+def train(folder, device, specs):
+    """What run_jobs.py says of each, by name. All are done by one agent."""
+    paths = []
+    for name, spec in specs.items():
+        paths.append(folder / f"{name}.yaml")
+        paths[-1].write_text(yaml.safe_dump({"name": name, **spec}))
+    slots = max(spec["resources"]["ranks_per_node"] for spec in specs.values())
+    out = subprocess.run([sys.executable, RUN_JOBS, "--device", device, "--slots", str(slots), *paths], check=True,
+                         stdout=subprocess.PIPE, text=True).stdout
+    return {pathlib.Path(line["spec"]).stem: line for line in map(json.loads, out.splitlines())}
+
+
+def furthest(line, other, what):
+    return max(abs(a - b) / abs(b) for a, b in zip(line[what], other[what], strict=True))
+
+
+def compare(specs):
+    """Runs them and prints one line of JSON a job; what is known of each, by name, and whether all are within bounds and learn."""
+    found = {}
+    with tempfile.TemporaryDirectory(prefix="fsdpd-same-losses-") as folder:
+        for device in ("cpu", "cuda"):
+            found |= train(pathlib.Path(folder), device,
+                           {name: spec for name, spec in specs.items() if spec["resources"]["device"] == device})
+    alone, within = found["cpu-fp32"], True
+    rounding = {what: furthest(found["gpu-bf16"], alone, what) for what in WHAT}
+    for name, line in found.items():
+        far = {what: furthest(line, alone, what) for what in WHAT}
+        bound = dict.fromkeys(far, FP32_BOUND)
+        if "bf16" in name:
+            bound = {"losses": BF16_BOUND, "grad_norms": 10 * BF16_BOUND}
+            if name != "gpu-bf16":
+                bound = {what: max(bound[what], 2 * rounding[what]) for what in far}
+        print(json.dumps({"job": name, **far, "bounds": bound, "losses_of": [line["losses"][0], line["losses"][-1]],
+                          "step_ms": line["step_ms_median"], "planned_bytes": line["planned_bytes"], "peak_bytes": line["peak_bytes"],
+                          "device_mallocs": line["steady_device_mallocs"]}), flush=True)
+        within = within and all(far[what] <= bound[what] for what in far)
+    return found, within and alone["losses"][-1] < alone["losses"][0]
