@@ -1,14 +1,10 @@
 #include "base/metrics_server.h"
 
-#include <absl/cleanup/cleanup.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
-#include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
 #include <poll.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 
@@ -18,6 +14,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/listener.h"
 
 namespace fsdpd {
 namespace {
@@ -26,35 +23,6 @@ constexpr absl::Duration kExchangeTime = absl::Seconds(10);  // Prometheus' own 
 constexpr int kStarvedMs = 100;                              // Until the listener is asked again after that.
 constexpr size_t kMaxConnections = 64;                       // A few scrapers and their retries.
 constexpr size_t kMaxRequestBytes = 8 << 10;                 // A scrape's head has some hundred.
-
-absl::Status CannotListen(const std::string& listen, const char* why) {
-  return absl::UnavailableError(absl::StrCat("cannot serve metrics at ", listen, ": ", why));
-}
-
-absl::StatusOr<UniqueFd> Listen(const std::string& listen, const HostPort& address) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
-  if (error != 0) return CannotListen(listen, gai_strerror(error));
-  const auto free_found = absl::MakeCleanup([found] { freeaddrinfo(found); });
-  UniqueFd fd(socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, found->ai_protocol));
-  const int on = 1;
-  if (!fd.valid() || setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-      bind(fd.get(), found->ai_addr, found->ai_addrlen) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
-    return CannotListen(listen, strerror(errno));
-  }
-  return fd;
-}
-
-int PortOf(int fd) {
-  sockaddr_storage address = {};
-  socklen_t size = sizeof address;
-  FSDPD_CHECK(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0);
-  // At the same place in both families.
-  return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
-}
 
 std::string Response(absl::string_view status, absl::string_view body, bool with_body) {
   return absl::StrCat("HTTP/1.1 ", status,
@@ -79,11 +47,10 @@ std::string Answer(absl::string_view request, const MetricsServer::Page& page) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<MetricsServer>> MetricsServer::Start(const std::string& listen, Page page) {
-  FSDPD_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(listen));
-  FSDPD_ASSIGN_OR_RETURN(UniqueFd listener, Listen(listen, address));
-  address.port = PortOf(listener.get());
+  FSDPD_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(listen));
+  FSDPD_ASSIGN_OR_RETURN(Listener listener, Listen(address, "metrics"));
   return std::unique_ptr<MetricsServer>(
-      new MetricsServer(std::move(listener), ToString(address), std::move(page)));
+      new MetricsServer(std::move(listener.fd), ToString(listener.address), std::move(page)));
 }
 
 MetricsServer::MetricsServer(UniqueFd listener, std::string endpoint, Page page)

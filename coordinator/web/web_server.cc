@@ -1,14 +1,11 @@
 #include "coordinator/web/web_server.h"
 
-#include <absl/cleanup/cleanup.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <arpa/inet.h>
 #include <errno.h>
-#include <netdb.h>
 #include <poll.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -23,37 +20,6 @@ namespace fsdpd {
 namespace {
 
 constexpr int kStarvedMs = 100;  // Until the listener is asked again after that.
-
-absl::Status CannotListen(const std::string& listen, const char* why) {
-  return absl::UnavailableError(absl::StrCat("cannot serve the page at ", listen, ": ", why));
-}
-
-absl::StatusOr<int> Listen(const std::string& listen, const HostPort& address) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
-  if (error != 0) return CannotListen(listen, gai_strerror(error));
-  const auto free_found = absl::MakeCleanup([found] { freeaddrinfo(found); });
-  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, found->ai_protocol);
-  const int on = 1;
-  if (fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
-      bind(fd, found->ai_addr, found->ai_addrlen) == 0 && ::listen(fd, SOMAXCONN) == 0) {
-    return fd;
-  }
-  const absl::Status why = CannotListen(listen, strerror(errno));
-  if (fd >= 0) close(fd);
-  return why;
-}
-
-int PortOf(int fd) {
-  sockaddr_storage address = {};
-  socklen_t size = sizeof address;
-  FSDPD_CHECK(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0);
-  // At the same place in both families.
-  return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
-}
 
 // As gRPC writes its peers: "ipv4:127.0.0.1:41234".
 std::string PeerText(const sockaddr_storage& peer) {
@@ -75,20 +41,18 @@ bool IsWhole(const std::string& head) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WebServer>> WebServer::Start(const WebOptions& options, Answer answer) {
-  FSDPD_ASSIGN_OR_RETURN(HostPort address, ParseHostPort(options.listen));
+  FSDPD_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(options.listen));
   if (options.port == nullptr && !IsLoopback(address)) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.listen, " is reached from other machines: that needs TLS"));
   }
-  FSDPD_ASSIGN_OR_RETURN(const int listener, Listen(options.listen, address));
-  address.port = PortOf(listener);
-  return std::unique_ptr<WebServer>(new WebServer(options, address, listener, std::move(answer)));
+  FSDPD_ASSIGN_OR_RETURN(Listener listener, Listen(address, "the page"));
+  return std::unique_ptr<WebServer>(new WebServer(options, std::move(listener), std::move(answer)));
 }
 
-WebServer::WebServer(const WebOptions& options, const HostPort& address, int listener, Answer answer)
+WebServer::WebServer(const WebOptions& options, Listener listener, Answer answer)
     : options_(options),
-      address_(address),
-      listener_(listener),
+      listener_(std::move(listener)),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       answer_(std::move(answer)),
       tls_(options.port == nullptr ? nullptr : std::make_unique<ServerTls>(options.port)) {
@@ -100,12 +64,11 @@ WebServer::~WebServer() {
   stopping_ = true;
   FSDPD_CHECK(eventfd_write(wake_, 1) == 0);
   thread_.join();
-  close(listener_);
   close(wake_);
 }
 
 std::string WebServer::url() const {
-  return absl::StrCat(tls_ == nullptr ? "http://" : "https://", ToString(address_), "/");
+  return absl::StrCat(tls_ == nullptr ? "http://" : "https://", ToString(listener_.address), "/");
 }
 
 void WebServer::Run() {
@@ -117,7 +80,7 @@ void WebServer::Run() {
   while (!stopping_) {
     // A listener that cannot give a connection would be ready at every turn.
     const short accepts = starved_ ? 0 : POLLIN;
-    pollfd fds[] = {{wake_, POLLIN, 0}, {listener_, accepts, 0}};
+    pollfd fds[] = {{wake_, POLLIN, 0}, {listener_.fd.get(), accepts, 0}};
     const int found = poll(fds, 2, starved_ ? kStarvedMs : -1);
     starved_ = false;
     eventfd_t ignored;
@@ -145,7 +108,8 @@ void WebServer::Reap() {
 void WebServer::Accept() {
   sockaddr_storage peer = {};
   socklen_t size = sizeof peer;
-  const int fd = accept4(listener_, reinterpret_cast<sockaddr*>(&peer), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+  const int fd =
+      accept4(listener_.fd.get(), reinterpret_cast<sockaddr*>(&peer), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (fd < 0) {
     starved_ = errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
     // Out of descriptors: the oldest gives up its own.

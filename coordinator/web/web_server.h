@@ -16,7 +16,7 @@
 #include <string>
 #include <thread>
 
-#include "base/address.h"
+#include "base/listener.h"
 #include "coordinator/tls_port.h"
 #include "coordinator/web/http_message.h"
 #include "coordinator/web/server_tls.h"
@@ -41,7 +41,7 @@ class WebServer {
   ~WebServer();  // Ends what is under way.
 
   std::string url() const;  // "https://HOST:PORT/", with the port that was picked.
-  int port() const { return address_.port; }
+  int port() const { return listener_.address.port; }
 
  private:
   struct Exchange {
@@ -51,7 +51,7 @@ class WebServer {
     std::thread thread;
   };
 
-  WebServer(const WebOptions& options, const HostPort& address, int listener, Answer answer);
+  WebServer(const WebOptions& options, Listener listener, Answer answer);
   void Run();
   void Accept();
   void Serve(Exchange* exchange) const;
@@ -60,8 +60,7 @@ class WebServer {
   std::string AnswerTo(const std::string& head, const std::string& from) const;
 
   const WebOptions options_;
-  const HostPort address_;
-  const int listener_;
+  const Listener listener_;
   const int wake_;
   const Answer answer_;
   const std::unique_ptr<ServerTls> tls_;
