@@ -14,7 +14,8 @@ struct Listener {
   HostPort address;
 };
 
-// Port 0 picks one, which the result has. UNAVAILABLE, with `what` ("metrics") as what cannot be served there.
+// Port 0 picks one, which the result has. UNAVAILABLE, with `what` ("metrics") as what cannot be served
+// there.
 absl::StatusOr<Listener> Listen(const HostPort& address, absl::string_view what);
 
 }  // namespace fsdpd
