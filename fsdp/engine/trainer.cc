@@ -274,14 +274,16 @@ void Trainer::WriteDown(const OpenStep& step) {
   }
 }
 
-// Steps in a row are as far apart as they were measured; the first of them ended when the host saw it end.
+// Steps in a row are as far apart as they were measured; the first of them ended when the host saw it end,
+// which may be late: but a step does not begin before the end of one that was traced before it.
 Timeline Trainer::TraceOf(const OpenStep& step) {
   const std::vector<Span>& spans = executor_->spans();
   double last_seconds = 0;
   for (const Span& span : spans) last_seconds = std::max(last_seconds, span.end_seconds);
   const bool follows = traced_step_ != 0 && traced_step_ == step.order.step - 1;
   traced_begin_ = follows ? traced_begin_ + absl::Seconds(executor_->SecondsSinceStepBefore())
-                          : executor_->collected_at() - absl::Seconds(last_seconds);
+                          : std::max(executor_->collected_at() - absl::Seconds(last_seconds), traced_end_);
+  traced_end_ = traced_begin_ + absl::Seconds(last_seconds);
   traced_step_ = step.order.step;
   Timeline timeline = LastTimeline();
   AddStep(options_.plan->program, spans, step.memory, &timeline);

@@ -167,6 +167,7 @@ class Trainer {
   std::shared_ptr<DeviceRecorder> recorder_;               // On GPUs, where steps can be traced.
   int64_t traced_step_ = 0;                                // The last one; 0: none.
   absl::Time traced_begin_;                                // When that began, by the host's clock.
+  absl::Time traced_end_ = absl::InfinitePast();           // Likewise.
 };
 
 }  // namespace fsdpd
