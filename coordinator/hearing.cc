@@ -260,12 +260,19 @@ void Reconciler::KeepWarnings(const v1::StepReport& step, LiveJob* live) {
   Adopt(live, std::move(told), std::string(stored.message()));
 }
 
+// Ahead of the tick's verdict: where one saves all ranks run, and a job's history has the one before the other.
+void Reconciler::TellReady(const AttemptFacts& facts, const LiveJob& live) {
+  absl::StatusOr<v1::Job> next = After(live, JobEvent::kReady, AllRun(facts));
+  if (next.ok()) StoreTold({*std::move(next)});
+}
+
 // Like steps, it is on disk within a second; the agent tells it again to a coordinator that died before.
 void Reconciler::TakeCheckpoint(const std::string& node, const AttemptFacts& facts,
                                 const v1::SavedCheckpoint& saved) {
   const NodePart* part = facts.PartOfRank(0);
   if (part == nullptr || part->node != node || !IsCurrent(facts.ref)) return;
   LiveJob& live = jobs_.at(facts.ref.job);
+  if (live.job.state() == v1::JOB_STATE_STARTING) TellReady(facts, live);
   if (!TakeSaved(saved, parts_.clock->Wall(), &live.job)) return;
   LogInfo("checkpoint job=%s attempt=%d step=%d seconds=%.1f error=%s", facts.ref.job, facts.ref.attempt,
           saved.step(), saved.seconds(), saved.error());

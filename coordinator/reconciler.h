@@ -175,6 +175,7 @@ class Reconciler {
                   absl::Duration age);
   void TakeStepReport(const std::string& node, AttemptFacts* facts, const v1::StepReport& step);
   void KeepWarnings(const v1::StepReport& step, LiveJob* live);
+  void TellReady(const AttemptFacts& facts, const LiveJob& live);
   void TakeCheckpoint(const std::string& node, const AttemptFacts& facts, const v1::SavedCheckpoint& saved);
   void TakeRankZeroReady(const AttemptFacts& facts, const v1::RankReady& ready);
   void TakeRankZeroExit(const AttemptFacts& facts, const v1::RankExit& exit);
@@ -233,7 +234,7 @@ class Reconciler {
 
   // The job after `event` (and `edit`).
   absl::StatusOr<v1::Job> After(const LiveJob& live, JobEvent event, const std::string& reason,
-                                const Edit& edit) const;
+                                const Edit& edit = nullptr) const;
   // Stores it, then shows it to readers. An error changes nothing.
   absl::Status Commit(LiveJob* live, JobEvent event, const std::string& reason, const Edit& edit = nullptr);
   // Acts though it could not be stored for the reason `why`, which readers see until SaveRest() has stored

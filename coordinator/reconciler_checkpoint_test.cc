@@ -63,6 +63,23 @@ class ReconcilerCheckpointTest : public ReconcilerCase {
   }
 };
 
+// One batch of an agent may tell of both: a tick judges after it has heard all of them.
+TEST_F(ReconcilerCheckpointTest, AJobThatSavesRunsBeforeItHasSaved) {
+  StartSavingOn("a", 3);
+  FailAttempt(1);
+  Advance(absl::Minutes(1));
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  v1::RankUpdate ready = Update("j", 0, 2);
+  ready.mutable_ready();
+  reconciler_->Told("a", ready, 0);
+  Saved("a", 12, 2);
+  const v1::Job job = Job("j");
+  EXPECT_EQ(job.state(), v1::JOB_STATE_RUNNING);
+  const int last = job.events_size() - 1;
+  EXPECT_EQ(job.events(last).kind(), v1::EVENT_KIND_CHECKPOINT);
+  EXPECT_EQ(job.events(last - 1).kind(), v1::EVENT_KIND_READY);
+}
+
 // Ranks tell each other through the rendezvous what they have written.
 TEST_F(ReconcilerCheckpointTest, ACancelledJobSavesBeforeItLeaves) {
   StartSavingOn("a", 3);

@@ -282,11 +282,6 @@ std::string WithLost(const std::string& why, const std::vector<std::string>& los
                       "what ran there could not be confirmed gone)");
 }
 
-std::string AllRun(const AttemptFacts& facts) {
-  return facts.ranks().size() == 1 ? "its rank runs"
-                                   : absl::StrCat("all ", facts.ranks().size(), " ranks run");
-}
-
 Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence,
                      absl::Time now, const VerdictOptions& options) {
   Verdict verdict;
@@ -512,6 +507,11 @@ Verdict JudgePausing(const v1::Job& job, const AttemptFacts& facts, const Presen
 }
 
 }  // namespace
+
+std::string AllRun(const AttemptFacts& facts) {
+  return facts.ranks().size() == 1 ? "its rank runs"
+                                   : absl::StrCat("all ", facts.ranks().size(), " ranks run");
+}
 
 bool IsGone(const AttemptFacts& facts, const PresenceOf& presence) {
   return std::all_of(facts.parts.begin(), facts.parts.end(), [&](const NodePart& part) {

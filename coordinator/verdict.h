@@ -69,6 +69,9 @@ struct Verdict {
   absl::Duration retry_after = absl::ZeroDuration();  // kRetry: how long the next attempt waits.
 };
 
+// Why a job is RUNNING.
+std::string AllRun(const AttemptFacts& facts);
+
 // REQUIRES: HasAttempt(job.state()), and `facts` are of its attempt.
 Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence, absl::Time now,
               const VerdictOptions& options);

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 
+from harness import stubs
 from harness.programs import program
 from peer import cosine_rate
 
@@ -13,8 +14,6 @@ _UNKNOWN_TO_PEER = ("model.llama.rope_scaling", "optimizer.sgd", "optimizer.grou
                     "train.frozen", "train.on_spike", "train.on_nonfinite", "data.ignored_token",
                     "data.document_end_token", "checkpoint.load")
 _NEARLY_ZERO = 1e-30  # A rate that leaves weights as they were.
-_ENUMS = {"type": "TOKEN_TYPE", "device": "DEVICE", "strategy": "STRATEGY", "recompute": "RECOMPUTE", "compute": "DTYPE",
-          "main_params": "DTYPE", "main_grads": "DTYPE", "grad_comm": "DTYPE", "moments": "DTYPE"}
 
 
 def field(spec, path):
@@ -72,13 +71,21 @@ def peer_job(spec):
                                for step in range(1, train["steps"] + 1)]}
 
 
-def _as_proto(value, name=""):
+def _as_proto(value, message=stubs.job.JobSpec.DESCRIPTOR):
     """Enums by their whole names, as JSON of protobuf has them, and short ones in YAML and in fsdpctl's."""
-    if isinstance(value, dict):
-        return {key: _as_proto(each, key) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_as_proto(each, name) for each in value]
-    return f"{_ENUMS[name]}_{value.upper()}" if name in _ENUMS else value
+    whole = {}
+    for name, each in value.items():
+        field_of = message.fields_by_name[name]
+        if field_of.enum_type:
+            unspecified = field_of.enum_type.values[0].name
+            whole[name] = unspecified if each == "auto" else unspecified.removesuffix("UNSPECIFIED") + each.upper()
+        elif field_of.message_type and not field_of.message_type.GetOptions().map_entry:
+            many = isinstance(each, list)
+            told = [_as_proto(one, field_of.message_type) for one in (each if many else [each])]
+            whole[name] = told if many else told[0]
+        else:
+            whole[name] = each
+    return whole
 
 
 def write_start(spec, device, folder):
