@@ -260,7 +260,7 @@ void Reconciler::KeepWarnings(const v1::StepReport& step, LiveJob* live) {
   Adopt(live, std::move(told), std::string(stored.message()));
 }
 
-// Ahead of the tick's verdict: where one saves all ranks run, and a job's history has the one before the other.
+// Ahead of the tick's verdict: where one saves all ranks run, and a job's history has it so.
 void Reconciler::TellReady(const AttemptFacts& facts, const LiveJob& live) {
   absl::StatusOr<v1::Job> next = After(live, JobEvent::kReady, AllRun(facts));
   if (next.ok()) StoreTold({*std::move(next)});
