@@ -1,16 +1,13 @@
-#!/usr/bin/env python3
-"""Makes docs/metrics.md of the tables that the daemons export by: docs/metrics.py. With --check, says whether it is so."""
+"""docs/metrics.md: the tables that the daemons export by."""
 
 import pathlib
 import re
-import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs/metrics.md"
 HEAD = """# Metrics
 
 What Prometheus finds at `/metrics` of an agent (`--metrics-listen`) and of a coordinator (`--metrics-listen`), made by
-`docs/metrics.py` of [agent/metrics.cc](../agent/metrics.cc) and [coordinator/metrics.cc](../coordinator/metrics.cc).
+`docs/references.py` of [agent/metrics.cc](../agent/metrics.cc) and [coordinator/metrics.cc](../coordinator/metrics.cc).
 Times are seconds, sizes bytes, dates Unix time; counters end in `_total` and begin at zero. The training job is the label
 `fsdpd_job`, a rank's node `fsdpd_node`: scrape configurations set neither. What is asked of a job needs no join.
 """
@@ -68,14 +65,3 @@ def page():
     for name, (numbers, why) in bounds().items():
         text += f"| `{name}` | {' '.join(numbers.split())} | {why} |\n"
     return text
-
-
-def main():
-    if sys.argv[1:] == ["--check"]:
-        return 0 if PAGE.read_text() == page() else "docs/metrics.md is not what docs/metrics.py makes: run it"
-    PAGE.write_text(page())
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

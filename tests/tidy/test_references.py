@@ -1,0 +1,38 @@
+"""docs/spec.md, rules.md and metrics.md are what they are made of. cli.md, for which programs are asked, is
+tests/integration/test_references.py."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from harness.programs import ROOT
+
+sys.path.append(str(ROOT / "docs"))
+import spec  # noqa: E402
+
+
+@pytest.mark.parametrize("page", ["spec", "rules", "metrics"])
+def test_a_page_is_what_it_is_made_of(page):
+    done = subprocess.run([sys.executable, ROOT / "docs/references.py", "--check", page], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_rule_is_on_the_page_once_and_at_its_field():
+    written = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/rules.md").read_text(), re.MULTILINE)
+    beside = {rule for line in re.findall(r"^\| `[\w.\[\]]+` \|.*\| ([^|]*) \|$", (ROOT / "docs/spec.md").read_text(), re.MULTILINE)
+              for rule in re.findall(r"`(\w+)`", line)}
+    assert len(written) > 150 and len(set(written)) == len(written) and beside == set(written)
+
+
+@pytest.mark.parametrize("comment, default, rest", [
+    ("Decay. Auto: 0.1.", "auto: 0.1", "Decay."),
+    ("Width of one head, even. Default hidden_size / heads.", "hidden_size / heads", "Width of one head, even."),
+    ("Fewest ranks. Required. Below nodes.", "required", "Fewest ranks. Below nodes."),
+    ("Largest norm; 0 (default) does not clip.", "0", "Largest norm; 0 (default) does not clip."),
+    ("Default 1e-5.", "1e-5", ""),
+    ("Nothing is said of it.", "", "Nothing is said of it."),
+])
+def test_a_default_is_read_from_its_comment(comment, default, rest):
+    assert spec.parted(comment) == (default, rest)
