@@ -1,0 +1,121 @@
+"""The project's pages as a reader runs them: blocks of commands (```sh), files that a page shows, and who runs what the
+page's own test does not.
+
+A block runs with the others of its page, in order, in one shell. One that cannot be has its reason in the line before:
+`<!-- not run: it needs GPUs -->`, or `<!-- run by: tests/integration/test_x.py -->` where a test of that file does the same. A
+block of yaml or Python whose first line is `# NAME` is the file NAME.
+"""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import uuid
+from dataclasses import dataclass
+
+from harness.processes import MARK, marked
+from harness.programs import BIN, ROOT
+from tidy import repository
+
+FENCE = re.compile(r"(?:<!-- (?P<why>not run|run by): (?P<said>[^\n]*?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$",
+                   re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"# ([\w./-]+\.\w+)\b")
+PROGRAMS = ["fsdpctl", "fsdpd-agent", "fsdpd-coordinator", "fsdpd-rank", "sudo", "kubectl", "docker", "helm", "bazel", "etcdctl",
+            "export", "deploy/", "tests/", "pip", "srun", "torchrun", "prometheus", "promtool"]
+
+
+@dataclass(frozen=True)
+class Block:
+    page: str
+    line: int
+    language: str
+    text: str
+    why: str   # "not run", "run by" or nothing.
+    said: str  # The reason, or the test.
+
+    @property
+    def place(self):
+        return f"{self.page}:{self.line}"
+
+    @property
+    def commands(self):
+        return self.language == "sh"
+
+    @property
+    def file(self):
+        """The name of the file that it is, or nothing."""
+        named = FILE.match(self.text) if self.language in ("yaml", "py", "python") else None
+        return named[1] if named else None
+
+
+def pages():
+    """All but measurements, which say themselves what they were made with."""
+    return [str(path) for path in repository.with_suffix(".md") if not str(path).startswith("docs/bench/")]
+
+
+def blocks(page):
+    text = (ROOT / page).read_text()
+    return [Block(page, text[:found.start("text")].count("\n"), found["language"], found["text"], found["why"] or "",
+                  found["said"] or "") for found in FENCE.finditer(text)]
+
+
+def mentions(page):
+    """[(line, command)] of every `fsdpctl ...` in a page: in its blocks, on its screens and within its sentences."""
+    text = re.sub(r" *\\\n *", " ", (ROOT / page).read_text())
+    found = re.finditer(r"(?:^(?:\$ | *)|`|\$\(|[|;] )(fsdpctl [^`\n#|;)>$]*)", text, re.MULTILINE)
+    return [(text[:each.start()].count("\n") + 1, each[1].strip()) for each in found]
+
+
+def _free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+class Reader:
+    """Runs one page in a folder that looks like a clone. Nothing that it starts outlives `with`."""
+
+    def __init__(self, page, folder):
+        self.page, self.folder, self.mark = page, folder, uuid.uuid4().hex
+        self.said = folder.parent / f"{folder.name}.txt"
+        self.port = str(_free_port())
+        folder.mkdir()
+        for name in ("clients", "dashboards", "deploy", "docs", "examples", "proto"):
+            (folder / name).symlink_to(ROOT / name)
+        (folder / ".build").mkdir()
+        (folder / ".build/bin").symlink_to(BIN)
+        places = [str(BIN / name) for name in ("client", "coordinator", "agent", "fsdp")]
+        self.environment = {**os.environ, MARK: self.mark, "FSDPD_SERVER": f"127.0.0.1:{self.port}", "HOME": str(folder)}
+        self.environment["PATH"] = ":".join([*places, self.environment["PATH"]])
+
+    def _write(self, name, text):
+        (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.folder / name).write_text(text)
+
+    def run(self, timeout_s=110):
+        """Runs its blocks; the whole output. A command that fails ends it, with the block and what was said so far."""
+        script = "set -euo pipefail\n"
+        for block in blocks(self.page):
+            if block.file:
+                self._write(block.file, block.text)
+            elif block.commands and not block.why:
+                # A page's coordinator listens where nobody else does.
+                script += f"echo '--- {block.place}'\n" + block.text.replace("7777", self.port)
+        with open(self.said, "wb") as output:
+            done = subprocess.run(["bash", "-c", script], cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL,
+                                  stdout=output, stderr=output, timeout=timeout_s, check=False)
+        text = self.said.read_text(errors="replace")
+        assert done.returncode == 0, f"{self.page}: its commands ended with {done.returncode}:\n{text[-6000:]}"
+        return text
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        left = marked(self.mark)
+        for process in left:
+            os.kill(process.pid, signal.SIGKILL)
+        shutil.rmtree(self.folder)
+        assert kind is not None or not left, f"{self.page} leaves running: {left}"

@@ -1,0 +1,84 @@
+"""Commands in the pages: each block of them is run by a test or says why not, and each fsdpctl command that is mentioned is
+one that there is. tests/integration/test_pages.py runs them."""
+
+import re
+import shlex
+
+from harness import pages
+from harness.programs import ROOT
+
+# Blocks that no test runs, by page: one more is to be put here, where it is seen.
+NOT_RUN = {"README.md": 2, "docs/deploy.md": 8, "docs/fsdpctl.md": 1, "docs/library.md": 2, "docs/migrate.md": 1, "docs/slurm.md": 1,
+           "docs/tutorials/laptop.md": 1}
+
+
+def test_blocks_that_no_test_runs_are_these_and_say_why():
+    counted, faults = {}, []
+    for page in pages.pages():
+        for block in pages.blocks(page):
+            if block.why == "not run":
+                counted[page] = counted.get(page, 0) + 1
+                print(f"{block.place} is not run: {block.said}")
+            elif block.why == "run by" and not (ROOT / block.said).exists():
+                faults.append(f"{block.place}: there is no {block.said}")
+            if block.why and not block.commands:
+                faults.append(f"{block.place}: has no commands (```sh) that could be run")
+    assert not faults, "\n".join(faults)
+    assert counted == NOT_RUN
+
+
+def test_commands_are_marked_as_such():
+    faults = []
+    for page in pages.pages():
+        for block in pages.blocks(page):
+            begins = block.text.lstrip().split("\n")[0]
+            if not block.language and begins.startswith(tuple(pages.PROGRAMS)) and page != "docs/cli.md":
+                faults.append(f"{block.place}: commands; begin it with ```sh, so that they are run")
+    assert not faults, "\n".join(faults)
+
+
+def known():
+    """{command: its flags}, of docs/cli.md; "" has those of every command."""
+    found, text = {}, (ROOT / "docs/cli.md").read_text()
+    for name, body in re.findall(r"^##+ fsdpctl ?([\w -]*)\n(.*?)(?=^##)", text, re.MULTILINE | re.DOTALL):
+        flags = re.findall(r"^\| `(-[^`]*)`", body, re.MULTILINE)
+        found[name] = {name for flag in flags for name in flag.split()[0].split(",")} | {"-h", "--help"}
+    return found
+
+
+def fault_of(command, commands):
+    """What is wrong with a command line, or nothing."""
+    words = shlex.split(command.replace("'", ""))[1:]
+    named = [word for word in words if not word.startswith("-") and word != "COMMAND"]
+    path = next((" ".join(named[:depth]) for depth in (2, 1) if " ".join(named[:depth]) in commands and named), None)
+    if path is None:
+        # A server's address or the like may come first.
+        path = next((word for word in named if word in commands), None)
+    if path is None:
+        return f"there is no such command: {command}" if named else ""
+    allowed = commands[path] | commands[""] | {flag for name, flags in commands.items() if name.startswith(f"{path} ")
+                                               for flag in flags}
+    flags = [word.split("=")[0] for word in words if re.match(r"--?[a-z]", word)]
+    wrong = [flag for flag in flags if flag not in allowed and flag[:2] not in allowed]
+    return f"{path} has no flag {wrong[0]}: {command}" if wrong else ""
+
+
+def test_commands_that_pages_mention_are_there():
+    commands, faults, seen = known(), [], 0
+    assert "--search" in commands["plan"] and "ckpt diff" in commands
+    for page in pages.pages():
+        if page in ("docs/cli.md", "docs/spec.md"):  # Made of what the programs and the protos say.
+            continue
+        for line, command in pages.mentions(page):
+            seen += 1
+            fault = fault_of(command, commands)
+            faults += [f"{page}:{line}: {fault}"] if fault else []
+    assert not faults, "\n".join(faults)
+    assert seen > 150
+
+
+def test_a_misspelt_command_or_flag_is_found():
+    commands = known()
+    assert "no flag --folow" in fault_of("fsdpctl submit -f job.yaml --folow", commands)
+    assert "no such command" in fault_of("fsdpctl sumbit -f job.yaml", commands)
+    assert not fault_of("fsdpctl --context lab get -l team=vision -o json", commands)
