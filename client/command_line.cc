@@ -10,6 +10,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/address.h"
 #include "base/call_limits.h"
@@ -21,6 +22,7 @@
 #include "client/event_flags.h"
 #include "client/flag_checks.h"
 #include "client/outcome.h"
+#include "client/plugin_verbs.h"
 #include "client/spec_array.h"
 #include "client/verb_flags.h"
 
@@ -571,6 +573,11 @@ void AddGlobalFlags(CLI::App* app, CommandLine* line) {
       ->capture_default_str();
 }
 
+const char* PathVariable() {
+  const char* path = std::getenv("PATH");
+  return path == nullptr ? "" : path;
+}
+
 // The command or flag that the first unknown word was meant to be, as "; did you mean X?", or "".
 std::string Suggestion(const CLI::App& app, const std::string& word) {
   const bool has_command = !app.get_subcommands().empty();
@@ -597,6 +604,10 @@ std::string Suggestion(const CLI::App& app, const std::string& word) {
     const CLI::Option* file = command->get_option_no_throw("--file");
     return file == nullptr ? "" : absl::StrCat("; did you mean -f ", word, "?");
   }
+  if (!has_command && !PluginProgram(word, PathVariable()).empty())
+    return absl::StrCat("; it is a program of its own: write `fsdpctl ", word, " ...`, flags after it");
+  if (const std::string hint = InstallHint(word); !has_command && !hint.empty())
+    return absl::StrCat("; it is installed apart (", hint, ")");
   const std::string nearest = Nearest(word.substr(0, word.find('=')), candidates);
   return nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?");
 }
@@ -628,6 +639,15 @@ int ExplainUsage(const CLI::App& app, const CLI::ParseError& error, Console* con
 
 }  // namespace
 
+std::vector<std::string> CommandNames() {
+  CommandLine unused;
+  CLI::App app;
+  BuildApp(&app, &unused);
+  std::vector<std::string> names;
+  for (const CLI::App* command : app.get_subcommands(nullptr)) names.push_back(command->get_name());
+  return names;
+}
+
 void BuildApp(CLI::App* app, CommandLine* line) {
   app->footer(kFooter);
   app->require_subcommand(1);
@@ -653,6 +673,8 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, C
   try {
     app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::CallForHelp&) {
+    if (app.get_subcommands().empty())
+      app.footer(PluginHelp(PluginVerbs(CommandNames(), PathVariable())) + kFooter);
     console->out << app.help();
     return kExitOk;
   } catch (const CLI::ParseError& error) {

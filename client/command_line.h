@@ -109,6 +109,9 @@ struct CommandLine {
   std::string role;    // token new
 };
 
+// Names of fsdpctl's own commands, which no program of PATH replaces.
+std::vector<std::string> CommandNames();
+
 // All commands and flags, which write to `line` when `app` parses.
 void BuildApp(CLI::App* app, CommandLine* line);
 

@@ -14,6 +14,12 @@ namespace fsdpd {
 // Parses and runs one command line (without the program's name). Returns the exit code (client/outcome.h).
 int RunFsdpctl(const std::vector<std::string>& arguments, Console* console);
 
+// The program of PATH (client/plugin_verbs.h) that a command line is for; empty: fsdpctl itself.
+std::string ProgramOf(const std::vector<std::string>& arguments);
+
+// Becomes that program. Returns, with an exit code, only where that cannot be done.
+int RunInstead(const std::string& program, const std::vector<std::string>& arguments);
+
 // Those that read a spec: submit, validate, plan.
 int RunSpecCommand(const CommandLine& line, Console* console);
 

@@ -118,6 +118,7 @@ class Offer {
         positionals_.push_back(words[i]);
       }
     }
+    if (IsOfPlugin()) return {kPathsInstead};
     const size_t equals = word.find('=');
     if (flag != nullptr) return Beginning(ValuesOfFlag(*flag), word);
     if (absl::StartsWith(word, "--") && equals != std::string::npos) {
@@ -164,6 +165,13 @@ class Offer {
     return flags;
   }
 
+  // What other programs take they alone know; mostly paths.
+  bool IsOfPlugin() const {
+    if (apps_.size() > 1 || positionals_.empty()) return false;
+    const std::vector<std::string> plugins = names_(NameKind::kPlugins, "");
+    return std::find(plugins.begin(), plugins.end(), positionals_.front()) != plugins.end();
+  }
+
   // Commands where there are some, or what stands at this place.
   std::vector<std::string> Arguments() const {
     const std::vector<const CLI::App*> commands =
@@ -171,6 +179,9 @@ class Offer {
     if (!commands.empty()) {
       std::vector<std::string> names;
       for (const CLI::App* command : commands) names.push_back(command->get_name());
+      if (apps_.size() == 1) {
+        for (std::string& each : names_(NameKind::kPlugins, "")) names.push_back(std::move(each));
+      }
       return names;
     }
     std::vector<std::string> all;

@@ -13,7 +13,7 @@ constexpr char kCompleteCommand[] = "__complete";
 // Printed alone where a path stands: the shell knows those.
 constexpr char kPathsInstead[] = ":files";
 
-enum class NameKind { kJobs, kNodes, kContexts };
+enum class NameKind { kJobs, kNodes, kContexts, kPlugins };
 // Names that `command` takes; asked once at most.
 using NameSource = std::function<std::vector<std::string>(NameKind kind, const std::string& command)>;
 

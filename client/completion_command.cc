@@ -1,6 +1,7 @@
 // `completion`, and what the scripts that it prints call.
 #include <absl/strings/ascii.h>
 
+#include <cstdlib>
 #include <set>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "client/job_choice.h"
 #include "client/job_text.h"
 #include "client/outcome.h"
+#include "client/plugin_verbs.h"
 #include "client/session.h"
 
 namespace fsdpd {
@@ -54,6 +56,12 @@ class Names {
   // None where nobody answers soon.
   std::vector<std::string> Of(NameKind kind, const std::string& command) {
     std::vector<std::string> names;
+    if (kind == NameKind::kPlugins) {
+      const char* path = std::getenv("PATH");
+      for (const PluginVerb& verb : PluginVerbs(CommandNames(), path == nullptr ? "" : path))
+        names.push_back(verb.name);
+      return names;
+    }
     if (kind == NameKind::kContexts) {
       const absl::StatusOr<Contexts> contexts = ReadContexts(ContextsPath());
       for (const Context& context : contexts.ok() ? contexts->all : std::vector<Context>())

@@ -15,6 +15,7 @@ Strings Of(const Strings& words) {
   BuildApp(&app, &line);
   return Candidates(app, words, [](NameKind kind, const std::string& command) -> Strings {
     if (kind == NameKind::kContexts) return {"lab", "here"};
+    if (kind == NameKind::kPlugins) return {"data"};
     return kind == NameKind::kNodes ? Strings{"node-0", "node-1"} : Strings{"tiny-1", "tiny-2", command};
   });
 }
@@ -51,6 +52,13 @@ TEST(Completion, ValuesOfFlags) {
   EXPECT_EQ(Of({"get", "--output=y"}), Strings({"--output=yaml"}));
   EXPECT_EQ(Of({"get", "--state", "r"}), Strings({"running"}));
   EXPECT_EQ(Of({"wait", "tiny-1", "--for", "state=r"}), Strings({"state=running"}));
+}
+
+TEST(Completion, ProgramsThatAreCommandsAreOfferedAndTakePaths) {
+  EXPECT_EQ(Of({"dat"}), Strings({"data"}));
+  EXPECT_EQ(Of({"data", "inspect", ""}), Strings({kPathsInstead}));
+  EXPECT_EQ(Of({"data", "tokenize", "--out", "x"}), Strings({kPathsInstead}));
+  EXPECT_EQ(Of({"ckpt", "dat"}), Strings()) << "a command's own commands are fsdpctl's";
 }
 
 TEST(Completion, PathsAreTheShells) {

@@ -70,6 +70,10 @@ void WatchSignals(fsdpd::Interrupt* interrupt, bool terminal) {
 
 int main(int argc, char** argv) {
   KeepStandardStreams();
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  // Before signals are blocked and threads begin: the program gets the process as its caller made it.
+  if (const std::string program = fsdpd::ProgramOf(arguments); !program.empty())
+    return fsdpd::RunInstead(program, arguments);
   fsdpd::QuietGrpc();
   const bool terminal = CanDraw(STDOUT_FILENO);
   static fsdpd::Interrupt interrupt;  // Outlives the detached thread's use.
@@ -81,7 +85,7 @@ int main(int argc, char** argv) {
   console.err_terminal = CanDraw(STDERR_FILENO);
   console.err_width = [] { return WidthOf(STDERR_FILENO); };
   console.interrupt = &interrupt;
-  const int code = fsdpd::RunFsdpctl(std::vector<std::string>(argv + 1, argv + argc), &console);
+  const int code = fsdpd::RunFsdpctl(arguments, &console);
   errno = 0;
   std::cout.flush();
   if (std::cout) return code;

@@ -1,0 +1,90 @@
+#include "client/plugin_verbs.h"
+
+#include <absl/strings/str_cat.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/temp_dir.h"
+
+namespace fsdpd {
+namespace {
+
+class PluginVerbsTest : public testing::Test {
+ protected:
+  std::string Folder(const std::string& name) {
+    std::filesystem::create_directory(dir_.File(name));
+    return dir_.File(name);
+  }
+  std::string Program(const std::string& folder, const std::string& name, mode_t mode = 0755) {
+    const std::string path = absl::StrCat(folder, "/", name);
+    std::ofstream(path) << "#!/bin/sh\n";
+    chmod(path.c_str(), mode);
+    return path;
+  }
+
+  TempDir dir_;
+};
+
+TEST_F(PluginVerbsTest, TheFirstOnPathCounts) {
+  const std::string first = Folder("first"), second = Folder("second");
+  Program(second, "fsdpctl-data");
+  const std::string path = absl::StrCat("/nowhere-at-all::", first, ":", second);
+  EXPECT_EQ(PluginProgram("data", path), second + "/fsdpctl-data");
+  Program(first, "fsdpctl-data");
+  EXPECT_EQ(PluginProgram("data", path), first + "/fsdpctl-data");
+  ASSERT_EQ(PluginVerbs({}, path).size(), 1u);
+  EXPECT_EQ(PluginVerbs({}, path)[0].program, first + "/fsdpctl-data");
+}
+
+TEST_F(PluginVerbsTest, WhatCannotBeRunIsNoVerb) {
+  const std::string folder = Folder("bin");
+  std::filesystem::create_directory(folder + "/fsdpctl-folder");
+  Program(folder, "fsdpctl-text", 0644);
+  Program(folder, "fsdpctl-");
+  Program(folder, "fsdpctl-Upper");
+  Program(folder, "fsdpctl");
+  EXPECT_TRUE(PluginVerbs({}, folder).empty());
+  for (const char* name : {"folder", "text", "", "Upper"}) EXPECT_EQ(PluginProgram(name, folder), "") << name;
+}
+
+TEST_F(PluginVerbsTest, ANameCannotLeadToAnotherFolder) {
+  const std::string folder = Folder("bin");
+  Folder("bin/fsdpctl-x");
+  Program(folder, "evil");
+  EXPECT_EQ(PluginProgram("x/../evil", folder), "");
+}
+
+TEST_F(PluginVerbsTest, ARelativeFolderOfPathIsPassedOver) {
+  const std::string folder = Folder("bin");
+  Program(folder, "fsdpctl-data");
+  const std::string relative = std::filesystem::relative(folder).string();
+  ASSERT_TRUE(std::filesystem::exists(relative + "/fsdpctl-data"));
+  EXPECT_EQ(PluginProgram("data", relative), "");
+  EXPECT_TRUE(PluginVerbs({}, relative).empty());
+}
+
+TEST_F(PluginVerbsTest, CommandsOfFsdpctlAreNotListed) {
+  const std::string folder = Folder("bin");
+  for (const char* name : {"fsdpctl-get", "fsdpctl-b", "fsdpctl-a"}) Program(folder, name);
+  const std::vector<PluginVerb> verbs = PluginVerbs({"get", "submit"}, folder);
+  ASSERT_EQ(verbs.size(), 2u);
+  EXPECT_EQ(verbs[0].name, "a");
+  EXPECT_EQ(verbs[1].name, "b");
+}
+
+TEST_F(PluginVerbsTest, HelpSaysWhatIsThereAndHowToInstallWhatIsNot) {
+  const std::string none = PluginHelp({});
+  EXPECT_NE(none.find("not installed"), std::string::npos) << none;
+  EXPECT_NE(none.find("pip install"), std::string::npos) << none;
+  const std::string there = PluginHelp({{"data", "/bin/fsdpctl-data"}, {"x", "/bin/fsdpctl-x\x1b[31m"}});
+  EXPECT_EQ(there.find("not installed"), std::string::npos) << there;
+  EXPECT_NE(there.find("/bin/fsdpctl-data\n"), std::string::npos) << there;
+  EXPECT_EQ(there.find('\x1b'), std::string::npos) << there;
+  EXPECT_EQ(InstallHint("sumbit"), "");
+}
+
+}  // namespace
+}  // namespace fsdpd

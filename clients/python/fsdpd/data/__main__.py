@@ -1,0 +1,3 @@
+from fsdpd.data.command import main
+
+main()

@@ -1,0 +1,131 @@
+"""Token files merged into one, their documents shuffled. Nothing is fitted into samples here: ranks string documents
+together when they read, and begin their cuts at another place in each epoch, so no layout of a file would last."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+from typing import Any
+
+import numpy
+
+from fsdpd.data.faults import Fault
+from fsdpd.data.output_file import OutputFile, Outputs
+from fsdpd.data.progress import Progress, of_count
+from fsdpd.data.token_files import DTYPES, FORMAT, TokenFile, description_of
+
+WRITTEN_AT_ONCE = 1 << 22  # Tokens.
+SCANNED_AT_ONCE = 1 << 22
+
+
+def document_bounds(file: TokenFile, end: int) -> Any:
+    """(begin, end) of each document, in file order."""
+    found = [numpy.flatnonzero(file.ids[begin:begin + SCANNED_AT_ONCE] == end) + begin + 1
+             for begin in range(0, file.tokens, SCANNED_AT_ONCE)]
+    ends = numpy.concatenate(found)
+    if len(ends) == 0:
+        raise Fault(f"{file.path}: the token {end}, with which documents end, is not in it")
+    if ends[-1] != file.tokens:
+        ends = numpy.append(ends, file.tokens)
+    return numpy.stack([numpy.append(0, ends[:-1]), ends], axis=1)
+
+
+def order_of(documents: int, seed: int) -> Any:
+    """By hashes of seed and number (splitmix64): the same with every version of numpy."""
+    with numpy.errstate(over="ignore"):
+        state = numpy.arange(1, documents + 1, dtype="u8") * numpy.uint64(0x9E3779B97F4A7C15)
+        state += numpy.uint64((seed * 0xD1342543DE82EF95 + 0x632BE59BD9B4E019) % 2**64)
+        state = (state ^ (state >> numpy.uint64(30))) * numpy.uint64(0xBF58476D1CE4E5B9)
+        state = (state ^ (state >> numpy.uint64(27))) * numpy.uint64(0x94D049BB133111EB)
+        state ^= state >> numpy.uint64(31)
+    return numpy.argsort(state, kind="stable")
+
+
+class Packing:
+    def __init__(self, files: list[TokenFile], prefix: pathlib.Path, end: int, seed: int | None) -> None:
+        """Without a seed documents stay in order."""
+        self._files, self._prefix, self._end, self._seed = files, prefix, end, seed
+        masked = [file.mask is not None for file in files]
+        if any(masked) and not all(masked):
+            raise Fault(f"{files[masked.index(False)].path} has no mask, and {files[masked.index(True)].path} has one")
+        self.masked = all(masked)
+        made_with: dict[str, TokenFile] = {
+            file.description["tokenizer"]["sha256"]: file for file in files
+            if file.description.get("tokenizer", {}).get("sha256")}
+        if len(made_with) > 1:
+            first, second, *_ = made_with.values()
+            raise Fault(f"{first.path} and {second.path} were made with different tokenizers: their ids mean different "
+                        "words")
+        self.tokenizer: dict[str, Any] = next(iter(made_with.values())).description["tokenizer"] if made_with else {}
+        self._highest = max(int(file.ids.max()) for file in files)
+        if min(int(file.ids.min()) for file in files) < 0:
+            raise Fault("a file has negative ids; fsdpctl data inspect says where")
+        widths = [numpy.dtype(file.ids.dtype).itemsize for file in files]
+        self.kind = "u8" if max(widths) == 1 else "u16" if self._highest < 1 << 16 and end < 1 << 16 else "u32"
+
+    def run(self, overwrite: bool) -> dict[str, Any]:
+        bounds = [document_bounds(file, self._end) for file in self._files]
+        of_file = numpy.repeat(numpy.arange(len(bounds)), [len(each) for each in bounds])
+        every = numpy.concatenate(bounds)
+        order = numpy.arange(len(every)) if self._seed is None else order_of(len(every), self._seed)
+        with Outputs(overwrite) as outputs:
+            path = self._prefix.with_name(f"{self._prefix.name}.{self.kind}")
+            tokens = outputs.open(path)
+            mask = outputs.open(self._prefix.with_name(f"{self._prefix.name}.mask")) if self.masked else None
+            ended = self._write(every[order], of_file[order], tokens, mask)
+            described = self._described(tokens, mask, every)
+            outputs.open(description_of(path)).write((json.dumps(described, indent=1) + "\n").encode())
+            outputs.finish()
+        if ended:
+            print(f"pack: {of_count(ended)} documents at a file's end had no end, and got {self._end}", file=sys.stderr)
+        return described
+
+    def _write(self, bounds: Any, of_file: Any, tokens: OutputFile, mask: OutputFile | None) -> int:
+        """How many documents got an end."""
+        dtype, progress = numpy.dtype(DTYPES[self.kind]), Progress("pack")
+        ids: list[Any] = []
+        masks: list[Any] = []
+        held = ended = 0
+
+        def flush() -> None:
+            tokens.write(numpy.concatenate(ids).tobytes())
+            if mask:
+                mask.write(numpy.concatenate(masks).tobytes())
+            ids.clear()
+            masks.clear()
+
+        for number, ((begin, end), at) in enumerate(zip(bounds.tolist(), of_file.tolist())):
+            file = self._files[at]
+            document = file.ids[begin:end].astype(dtype)
+            counted: Any = file.mask[begin:end] if mask else None
+            if document[-1] != self._end:
+                document, ended = numpy.append(document, dtype.type(self._end)), ended + 1
+                counted = numpy.append(counted, counted[-1]) if mask else None
+            ids.append(document)
+            masks.append(counted)
+            held += len(document)
+            if held >= WRITTEN_AT_ONCE:
+                flush()
+                held = 0
+            progress.show(tokens.bytes // dtype.itemsize, number, number / len(bounds))
+        if ids:
+            flush()
+        progress.end(tokens.bytes // dtype.itemsize, len(bounds))
+        return ended
+
+    def _described(self, tokens: OutputFile, mask: OutputFile | None, bounds: Any) -> dict[str, Any]:
+        made: dict[str, Any] = {
+            "fsdpd_tokens": FORMAT, "part": "packed", "type": self.kind,
+            "tokens": tokens.bytes // numpy.dtype(DTYPES[self.kind]).itemsize, "documents": len(bounds),
+            "sha256": tokens.sha256, "document_end_token": self._end, "seed": self._seed,
+            "sources": [{"path": str(file.path), "tokens": file.tokens, "sha256": file.description.get("sha256")}
+                        for file in self._files]}
+        if self.tokenizer:
+            made["tokenizer"] = self.tokenizer
+        if mask:
+            made |= {"mask": mask.path.name, "mask_sha256": mask.sha256}
+        return made
+
+    def vocabulary(self) -> int:
+        return int(self.tokenizer.get("vocabulary") or max(self._highest, self._end) + 1)

@@ -1,0 +1,208 @@
+"""Documents from text and JSONL, plain or gzipped, of files and of stdin, in the order they are named.
+
+What cannot be read is a Fault that names file, line and byte. With `skip` it is counted, told, and the next document is
+read; a file that ends too early, or is no gzip, ends the work all the same.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pathlib
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import IO, Any, cast
+
+from fsdpd.data.faults import Fault
+
+# Of one document: a tokenizer's memory for it is some hundred times as much.
+MOST_BYTES = 64 << 20
+MOST_TOLD = 10
+BOM = b"\xef\xbb\xbf"
+FORMATS = {".txt": "txt", ".text": "txt", ".md": "txt", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+PACKED_ELSEWHERE = {".zst": "zstd", ".zstd": "zstd", ".bz2": "bzip2", ".xz": "xz"}
+
+
+@dataclass(frozen=True)
+class Document:
+    text: str
+    place: str  # "chats.jsonl:17"
+    # Where the text counts as a target, as (begin, end) in characters; None: all of it does.
+    counted: list[tuple[int, int]] | None = None
+
+
+# What becomes of a line of JSON: its object, and the place.
+Reading = Callable[[dict[str, Any], str], Document]
+
+
+@dataclass
+class SourceCounts:
+    path: str
+    documents: int = 0
+    empty: int = 0
+    skipped: int = 0
+
+
+@dataclass
+class Sources:
+    """What is read, and how far."""
+
+    paths: list[str]
+    form: str  # "auto", "txt", "jsonl"
+    per_line: bool  # Of a text: each line is a document.
+    read: Reading
+    skip: bool
+    counts: list[SourceCounts] = field(default_factory=list)
+    _sizes: list[int] = field(default_factory=list)
+    _raw: IO[bytes] | None = None
+
+    def check(self) -> None:
+        """Before hours of work: every file is there, and its form is known."""
+        for path in self.paths:
+            self._form_of(path)
+            if path == "-":
+                continue
+            if pathlib.Path(path).is_dir():
+                raise Fault(f"{path}: is a folder; name its files, as in {path}/*.jsonl")
+            with open(path, "rb") as file:
+                self._sizes.append(os.fstat(file.fileno()).st_size)
+
+    def share(self) -> float | None:
+        """How much of the bytes is read; None where a stream's length is not known."""
+        if "-" in self.paths or sum(self._sizes) == 0:
+            return None
+        done = sum(self._sizes[:max(len(self.counts) - 1, 0)])
+        return min((done + (self._raw.tell() if self._raw and not self._raw.closed else 0)) / sum(self._sizes), 1.0)
+
+    def documents(self) -> Iterator[Document]:
+        for path in self.paths:
+            self.counts.append(SourceCounts("stdin" if path == "-" else path))
+            yield from self._of(path, self.counts[-1])
+
+    def _form_of(self, path: str) -> str:
+        if self.form != "auto":
+            return self.form
+        if path == "-":
+            raise Fault("stdin: say what comes: --format jsonl or --format txt")
+        suffixes = [each.lower() for each in pathlib.Path(path).suffixes]
+        if suffixes and suffixes[-1] in PACKED_ELSEWHERE:
+            raise Fault(f"{path}: {PACKED_ELSEWHERE[suffixes[-1]]} is not read; unpack it on the way: "
+                        f"{PACKED_ELSEWHERE[suffixes[-1]]} -dc {path} | fsdpctl data tokenize - --format jsonl ...")
+        if suffixes and suffixes[-1] == ".gz":
+            suffixes.pop()
+        form = FORMATS.get(suffixes[-1]) if suffixes else None
+        if form is None:
+            raise Fault(f"{path}: its name does not end in {', '.join(FORMATS)} or these with .gz; say what it is: "
+                        "--format jsonl or --format txt")
+        return form
+
+    def _of(self, path: str, counts: SourceCounts) -> Iterator[Document]:
+        name, form = counts.path, self._form_of(path)
+        with (os.fdopen(os.dup(0), "rb") if path == "-" else open(path, "rb")) as raw:
+            self._raw = raw
+            file: IO[bytes] = raw
+            if path.endswith(".gz") or raw.peek(2)[:2] == b"\x1f\x8b":
+                file = cast(IO[bytes], gzip.GzipFile(fileobj=raw, mode="rb"))
+            try:
+                yield from self._whole(file, name, counts) if form == "txt" and not self.per_line else \
+                    self._lines(file, name, form, counts)
+            except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+                raise Fault(f"{name}: as gzip it is damaged or cut off: {error}") from None
+
+    def _whole(self, file: IO[bytes], name: str, counts: SourceCounts) -> Iterator[Document]:
+        data = file.read(MOST_BYTES + 1)
+        if len(data) > MOST_BYTES:
+            raise Fault(f"{name}: as one document it is larger than {MOST_BYTES >> 20} MiB; "
+                        "with --documents line each line is one")
+        yield from self._kept(lambda: Document(decoded(data.removeprefix(BOM), name, data), name), counts)
+
+    def _lines(self, file: IO[bytes], name: str, form: str, counts: SourceCounts) -> Iterator[Document]:
+        number = 0
+        while line := file.readline(MOST_BYTES + 1):
+            number += 1
+            place = f"{name}:{number}"
+            if len(line) > MOST_BYTES:
+                raise Fault(f"{place}: the line is longer than {MOST_BYTES >> 20} MiB")
+            whole = line
+            if number == 1:
+                line = line.removeprefix(BOM)
+            line = line.rstrip(b"\r\n")
+            if not line.strip():
+                counts.empty += 1
+            elif form == "txt":
+                yield from self._kept(lambda: Document(decoded(line, place, whole), place), counts)
+            else:
+                yield from self._kept(lambda: self.read(parsed(line, place, whole), place), counts)
+
+    def _kept(self, make: Callable[[], Document], counts: SourceCounts) -> Iterator[Document]:
+        try:
+            document = make()
+            check_text(document)
+        except Fault as fault:
+            if not self.skip:
+                raise Fault(f"{fault}; --skip-faulty leaves such documents out") from None
+            counts.skipped += 1
+            if counts.skipped <= MOST_TOLD:
+                print(f"fsdpctl data: skipped: {fault}", file=sys.stderr)
+            return
+        if not document.text:
+            counts.empty += 1
+            return
+        counts.documents += 1
+        yield document
+
+
+def decoded(data: bytes, place: str, whole: bytes) -> str:
+    """`data` is the end or the middle of `whole`, in which bytes count from 0."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        byte = whole.find(data) + error.start
+        raise Fault(f"{place}: byte {byte} is 0x{data[error.start]:02x}, and no UTF-8 has it there") from None
+
+
+def parsed(line: bytes, place: str, whole: bytes) -> dict[str, Any]:
+    text = decoded(line, place, whole)
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise Fault(f"{place}:{error.colno}: no JSON: {error.msg}") from None
+    except RecursionError:
+        raise Fault(f"{place}: JSON that is nested too deeply") from None
+    except ValueError as error:  # A number of thousands of digits.
+        raise Fault(f"{place}: no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise Fault(f"{place}: is {kind(value)}, and each line of JSONL is an object, as in {{\"text\": \"...\"}}")
+    return value
+
+
+def check_text(document: Document) -> None:
+    """JSON can write half of a surrogate pair, which is no character."""
+    try:
+        document.text.encode()
+    except UnicodeEncodeError as error:
+        raise Fault(f"{document.place}: character {error.start} of the text is half of a surrogate pair "
+                    f"(\\u{ord(document.text[error.start]):04x})") from None
+
+
+def kind(value: object) -> str:
+    names = {dict: "an object", list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number",
+             type(None): "null"}
+    return names.get(type(value), type(value).__name__)
+
+
+def field_of(line: dict[str, Any], name: str, place: str, flag: str) -> object:
+    if name not in line:
+        there = ", ".join(sorted(line)[:8]) or "none"
+        raise Fault(f"{place}: has no field {name!r}; its fields: {there}. {flag} names another")
+    return line[name]
+
+
+def text_of(line: dict[str, Any], name: str, place: str, flag: str) -> str:
+    value = field_of(line, name, place, flag)
+    if not isinstance(value, str):
+        raise Fault(f"{place}: field {name!r} is {kind(value)}, and a text is needed")
+    return value

@@ -1,0 +1,155 @@
+"""Token files as data.tokens of a spec takes them, and FILE.json beside one, which says how it was made."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pathlib
+import re
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy
+
+from fsdpd.data.faults import Fault
+
+DTYPES = {"u8": "<u1", "u16": "<u2", "u32": "<u4"}
+MEGATRON = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
+FORMAT = 1  # Of the description.
+# Guessing reads so many tokens, from the file's begin.
+GUESSED_FROM = 1 << 20
+
+
+@dataclass
+class TokenFile:
+    path: pathlib.Path  # As a spec names it: of type megatron without .bin and .idx.
+    type: str
+    known_by: str  # How the type came to be known: a flag, a description, a name, a guess.
+    ids: Any
+    mask: Any = None
+    mask_path: pathlib.Path | None = None
+    description: dict[str, Any] = field(default_factory=dict)  # Empty where there is none.
+    faults: list[str] = field(default_factory=list)
+
+    @property
+    def tokens(self) -> int:
+        return len(self.ids)
+
+
+def description_of(path: pathlib.Path) -> pathlib.Path:
+    return path.with_name(path.name + ".json")
+
+
+def open_tokens(path: pathlib.Path, asked_type: str | None, asked_mask: pathlib.Path | None) -> TokenFile:
+    """What can still be read of a damaged file is, with its faults."""
+    stem = path.with_suffix("") if path.suffix in (".bin", ".idx") else path
+    pair = stem.with_name(stem.name + ".bin"), stem.with_name(stem.name + ".idx")
+    if asked_type == "megatron" or (asked_type is None and pair[1].is_file() and pair[0].is_file()):
+        file = TokenFile(stem, "megatron", "its index", *megatron_ids(*pair))
+    else:
+        description = read_description(path)
+        kind, known_by = (asked_type, "--type") if asked_type else type_of(path, description)
+        file = TokenFile(path, kind, known_by, mapped(path, kind), description=description)
+        torn = path.stat().st_size % numpy.dtype(DTYPES[kind]).itemsize
+        if torn:
+            file.faults.append(f"{path}: {path.stat().st_size} bytes are not a whole number of "
+                               f"{numpy.dtype(DTYPES[kind]).itemsize}-byte tokens (byte {path.stat().st_size - torn} "
+                               "starts a torn one)")
+    if not file.tokens:
+        raise Fault(f"{path}: holds no token")
+    beside = file.description.get("mask")
+    file.mask_path = asked_mask or (path.parent / beside if beside else None)
+    if file.mask_path:
+        file.mask = mapped(file.mask_path, "u8")
+        if len(file.mask) != file.tokens:
+            file.faults.append(f"{file.mask_path}: has {len(file.mask)} bytes, and a mask has one for each token, of "
+                               f"which {path} has {file.tokens}")
+            file.mask = None
+    return file
+
+
+def mapped(path: pathlib.Path, kind: str) -> Any:
+    with open(path, "rb") as file:
+        if file.read(6) == b"\x93NUMPY":
+            raise Fault(f"{path}: is an .npy file of numpy, which begins with a header; write it without: "
+                        "tokens.tofile(PATH)")
+    dtype = numpy.dtype(DTYPES[kind])
+    count = path.stat().st_size // dtype.itemsize
+    return numpy.memmap(path, dtype, "r", shape=(count,)) if count else numpy.zeros(0, dtype)
+
+
+def type_of(path: pathlib.Path, description: dict[str, Any]) -> tuple[str, str]:
+    if description:
+        return description["type"], description_of(path).name
+    if path.suffix[1:] in DTYPES:
+        return path.suffix[1:], "its name"
+    size = path.stat().st_size
+    if size % 2:
+        return "u8", "a guess: an odd number of bytes"
+    halves = mapped(path, "u16")[:GUESSED_FROM]
+    # The upper halves of 32-bit ids are the same few numbers; of a vocabulary of 16 bits nearly none is so small.
+    if size % 4 == 0 and (halves[1::2] < 16).mean() > 0.99 and halves[0::2].max(initial=0) > 15:
+        return "u32", "a guess: every other 16 bits are small"
+    return "u16", "a guess"
+
+
+def read_description(path: pathlib.Path) -> dict[str, Any]:
+    beside = description_of(path)
+    if not beside.is_file():
+        return {}
+    try:
+        found = json.loads(beside.read_text())
+    except ValueError:
+        return {}
+    # Anybody may call a file so.
+    if not isinstance(found, dict) or found.get("fsdpd_tokens") != FORMAT or found.get("type") not in DTYPES:
+        return {}
+    return found
+
+
+def megatron_ids(bin_path: pathlib.Path, idx_path: pathlib.Path) -> tuple[Any]:
+    """Sequences follow each other without gaps, as every writer puts them: fsdp/data/megatron_index.h, which checks it."""
+    with open(idx_path, "rb") as index:
+        head = index.read(34)
+        if len(head) < 34 or head[:9] != b"MMIDIDX\0\0":
+            raise Fault(f"{idx_path}: does not begin as an index of Megatron's does")
+        version, code, sequences, _ = struct.unpack("<QBQQ", head[9:])
+        if version != 1 or code not in MEGATRON:
+            raise Fault(f"{idx_path}: version {version} with ids of type {code}, of which version 1 and the types "
+                        f"{', '.join(map(str, MEGATRON))} are read")
+        if idx_path.stat().st_size < 34 + 12 * sequences:
+            raise Fault(f"{idx_path}: ends before the lengths and places of its {sequences} sequences")
+        lengths = numpy.fromfile(index, "<i4", sequences)
+    tokens, dtype = int(lengths.sum(dtype="i8")), numpy.dtype(MEGATRON[code])
+    if bin_path.stat().st_size < tokens * dtype.itemsize:
+        raise Fault(f"{bin_path}: has {bin_path.stat().st_size} bytes, and its index tells of {tokens} tokens of "
+                    f"{dtype.itemsize}")
+    return (numpy.memmap(bin_path, dtype, "r", shape=(tokens,)) if tokens else numpy.zeros(0, dtype),)
+
+
+def sha256_of(ids: Any) -> str:
+    done = hashlib.sha256()
+    for begin in range(0, len(ids), 1 << 22):
+        done.update(ids[begin:begin + (1 << 22)].tobytes())
+    return done.hexdigest()
+
+
+def quoted(path: object) -> str:
+    text = str(path)
+    return text if re.fullmatch(r"[\w./-]*[A-Za-z/][\w./-]*", text) else json.dumps(text)
+
+
+def entry(path: object, kind: str, mask: object) -> str:
+    beside = f", mask: {quoted(mask)}" if mask else ""
+    return f"{{path: {quoted(path)}{beside}, type: {kind}}}"
+
+
+def spec_lines(train: str, validation: str | None, end: int | None, vocabulary: int) -> str:
+    """What a job's spec is to have; `vocabulary`: ids are below it."""
+    lines = [f"# model: vocab_size at least {vocabulary}", "data:", f"  tokens: [{train}]"]
+    if validation:
+        lines.append(f"  validation: [{validation}]")
+    if end is not None:
+        lines.append(f"  document_end_token: {end}")
+    return "\n".join(lines) + "\n"

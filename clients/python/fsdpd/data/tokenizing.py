@@ -1,0 +1,207 @@
+"""Documents to token files: encoded by the library's threads while the next are read and the last are written, in the
+order they came, so that the bytes are the same on any number of threads."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import hashlib
+import json
+import pathlib
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy
+
+from fsdpd.data.faults import Fault
+from fsdpd.data.output_file import OutputFile, Outputs
+from fsdpd.data.progress import Progress, of_count
+from fsdpd.data.sources import Document, Sources
+from fsdpd.data.token_files import DTYPES, FORMAT, description_of, entry, spec_lines
+from fsdpd.data.vocabulary import Vocabulary
+
+# Of a batch: enough for every thread, and some tens of MiB of encodings.
+BATCH_DOCUMENTS, BATCH_CHARACTERS = 2048, 2 << 20
+BATCHES_AHEAD = 2
+
+
+@dataclass(frozen=True)
+class Settings:
+    prefix: pathlib.Path
+    type: str  # "auto" or of DTYPES
+    end: int | None
+    validation_share: float
+    seed: int
+    masks: bool
+    add_special_tokens: bool
+    overwrite: bool
+
+
+class Part:
+    """Training or validation: a token file, perhaps its mask, and what is counted."""
+
+    def __init__(self, name: str, kind: str, settings: Settings, outputs: Outputs) -> None:
+        suffix = "" if name == "train" else f".{name}"
+        base = settings.prefix.with_name(settings.prefix.name + suffix)
+        self.name, self._dtype = name, numpy.dtype(DTYPES[kind])
+        self.file = outputs.open(base.with_name(f"{base.name}.{kind}"))
+        self.mask: OutputFile | None = outputs.open(base.with_name(f"{base.name}.mask")) if settings.masks else None
+        self.documents = self.counted = self.longest = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.file.bytes // int(self._dtype.itemsize)
+
+    def write(self, documents: list[tuple[Any, Any]]) -> None:
+        if not documents:
+            return
+        self.documents += len(documents)
+        self.longest = max(self.longest, *(len(ids) for ids, _ in documents))
+        self.file.write(numpy.concatenate([ids for ids, _ in documents]).astype(self._dtype).tobytes())
+        if self.mask:
+            mask = numpy.concatenate([mask for _, mask in documents])
+            self.counted += int(mask.sum())
+            self.mask.write(mask.tobytes())
+
+
+class Tokenizing:
+    def __init__(self, vocabulary: Vocabulary, settings: Settings) -> None:
+        self._vocabulary, self._settings = vocabulary, settings
+        self.kind = settings.type if settings.type != "auto" else "u16" if vocabulary.size <= 1 << 16 else "u32"
+        if vocabulary.size > 1 << (8 * numpy.dtype(DTYPES[self.kind]).itemsize):
+            raise Fault(f"--type {self.kind}: does not hold the {vocabulary.size} ids of {vocabulary.path}")
+        self._end_within = self._begun_early = self._nothing_counts = 0
+
+    def run(self, sources: Sources) -> list[dict[str, Any]]:
+        """Descriptions of what was written: of training, and of validation where there is a share for it."""
+        with Outputs(self._settings.overwrite) as outputs:
+            names = ["train", "validation"] if self._settings.validation_share > 0 else ["train"]
+            parts = [Part(name, self.kind, self._settings, outputs) for name in names]
+            progress = Progress("tokenize")
+            for batch, encoded in self._encoded(sources.documents()):
+                self._write(batch, encoded, parts)
+                progress.show(sum(part.tokens for part in parts), sum(part.documents for part in parts), sources.share())
+            for part in parts:
+                if part.documents == 0:
+                    raise Fault(f"{sum(each.documents for each in parts)} documents were read, and the {part.name} part "
+                                "has none of them")
+            described = [self._described(part, sources) for part in parts]
+            for part, description in zip(parts, described):
+                outputs.open(description_of(part.file.path)).write((json.dumps(description, indent=1) + "\n").encode())
+            outputs.finish()
+        progress.end(sum(part.tokens for part in parts), sum(part.documents for part in parts))
+        self._tell(sources, parts)
+        return described
+
+    def spec(self) -> str:
+        prefix, mask = self._settings.prefix, self._settings.masks
+        names = [f"{prefix}{part}" for part in ("", ".validation")]
+        entries = [entry(f"{name}.{self.kind}", self.kind, f"{name}.mask" if mask else None) for name in names]
+        return spec_lines(entries[0], entries[1] if self._settings.validation_share > 0 else None, self._settings.end,
+                          self._vocabulary.size)
+
+    def _encoded(self, documents: Iterator[Document]) -> Iterator[tuple[list[Document], list[tuple[Any, Any]]]]:
+        executor = concurrent.futures.ThreadPoolExecutor(1)
+        try:
+            waiting: list[tuple[list[Document], concurrent.futures.Future[list[tuple[Any, Any]]]]] = []
+            for batch in batches(documents):
+                waiting.append((batch, executor.submit(self._encode, batch)))
+                if len(waiting) > BATCHES_AHEAD:
+                    first, future = waiting.pop(0)
+                    yield first, future.result()
+            for first, future in waiting:
+                yield first, future.result()
+        finally:
+            executor.shutdown(wait=False, cancel_futures=True)
+
+    def _encode(self, batch: list[Document]) -> list[tuple[Any, Any]]:
+        tokenizer, special = self._vocabulary.tokenizer, self._settings.add_special_tokens
+        texts = [document.text for document in batch]
+        if not self._settings.masks:
+            fast = tokenizer.encode_batch_fast(texts, add_special_tokens=special)
+            return [(numpy.array(each.ids, "<u4"), None) for each in fast]
+        # The fast ones do not know which characters a token is of.
+        encodings = tokenizer.encode_batch(texts, add_special_tokens=special)
+        return [(numpy.array(each.ids, "<u4"), numpy.array(each.offsets, "<i8").reshape(-1, 2)) for each in encodings]
+
+    def _write(self, batch: list[Document], encoded: list[tuple[Any, Any]], parts: list[Part]) -> None:
+        written: list[list[tuple[Any, Any]]] = [[] for _ in parts]
+        for document, (ids, offsets) in zip(batch, encoded):
+            mask = None if offsets is None else self._mask(document, offsets)
+            written[self._part_of(document)].append(self._ended(ids, mask))
+        for part, documents in zip(parts, written):
+            part.write(documents)
+
+    def _mask(self, document: Document, offsets: Any) -> Any:
+        """A token counts that ends within what counts: what an answer begins with may be one token with the space before."""
+        if document.counted is None:
+            return numpy.ones(len(offsets), "u1")
+        mask = numpy.zeros(len(offsets), "u1")
+        for begin, end in document.counted:
+            mask[(offsets[:, 1] > begin) & (offsets[:, 1] <= end)] = 1
+            self._begun_early += int(((offsets[:, 0] < begin) & (offsets[:, 1] > begin)).any())
+        self._nothing_counts += int(not mask.any())
+        return mask
+
+    def _ended(self, ids: Any, mask: Any) -> tuple[Any, Any]:
+        end = self._settings.end
+        if end is None:
+            return ids, mask
+        # --add-special-tokens may have written it.
+        ended = len(ids) > 0 and ids[-1] == end
+        self._end_within += int((ids[:-1] == end).any() if ended else (ids == end).any())
+        if ended:
+            return ids, mask
+        if mask is not None:
+            mask = numpy.append(mask, mask[-1:] if len(mask) else numpy.ones(1, "u1"))
+        return numpy.append(ids, numpy.uint32(end)), mask
+
+    def _part_of(self, document: Document) -> int:
+        """By the text and the seed alone: the same text is never in both parts, whatever is read beside it."""
+        if self._settings.validation_share <= 0:
+            return 0
+        key = self._settings.seed.to_bytes(8, "little")
+        digest = hashlib.blake2b(document.text.encode(), digest_size=8, key=key).digest()
+        return int(int.from_bytes(digest, "big") / 2**64 < self._settings.validation_share)
+
+    def _described(self, part: Part, sources: Sources) -> dict[str, Any]:
+        end, vocabulary = self._settings.end, self._vocabulary
+        made: dict[str, Any] = {
+            "fsdpd_tokens": FORMAT, "part": part.name, "type": self.kind, "tokens": part.tokens,
+            "documents": part.documents, "longest_document": part.longest, "sha256": part.file.sha256,
+            "document_end_token": end, "document_end": None if end is None else vocabulary.tokenizer.id_to_token(end),
+            "tokenizer": vocabulary.description(), "validation_share": self._settings.validation_share,
+            "seed": self._settings.seed,
+            "sources": [{"path": each.path, "documents": each.documents, "empty": each.empty, "skipped": each.skipped}
+                        for each in sources.counts]}
+        if part.mask:
+            made |= {"mask": part.mask.path.name, "mask_sha256": part.mask.sha256, "counted": part.counted}
+        return made
+
+    def _tell(self, sources: Sources, parts: list[Part]) -> None:
+        def tell(count: int, words: str) -> None:
+            if count:
+                print(f"tokenize: {of_count(count)} {words}", file=sys.stderr)
+
+        tell(sum(each.empty for each in sources.counts), "empty documents were left out")
+        tell(sum(each.skipped for each in sources.counts), "faulty documents were skipped")
+        tell(self._end_within, "documents have the end-of-document token within: training takes each for several")
+        tell(self._begun_early, "answers begin within a token of what was before them; that token counts")
+        tell(self._nothing_counts, "documents have no token that counts as a target")
+        for part in parts:
+            if part.mask:
+                tell(part.counted, f"tokens of {part.name} count as targets, {part.counted / part.tokens:.1%}")
+
+
+def batches(documents: Iterator[Document]) -> Iterator[list[Document]]:
+    batch: list[Document] = []
+    characters = 0
+    for document in documents:
+        batch.append(document)
+        characters += len(document.text)
+        if len(batch) >= BATCH_DOCUMENTS or characters >= BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
+        yield batch

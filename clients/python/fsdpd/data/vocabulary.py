@@ -1,0 +1,77 @@
+"""A Hugging Face tokenizer.json, read by the library `tokenizers`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from fsdpd.data.faults import Fault
+
+# What tokenizers of our time end a document with, where they have several special tokens. A turn's end is none of them.
+KNOWN_ENDS = ("<|end_of_text|>", "<|endoftext|>", "</s>", "<eos>", "<|eos|>", "[EOS]")
+
+
+class Vocabulary:
+    def __init__(self, path: pathlib.Path, threads: int | None = None) -> None:
+        """`threads` of the process, for all of its vocabularies; None: one a core."""
+        self.path = path / "tokenizer.json" if path.is_dir() else path
+        data = self.path.read_bytes()
+        self.sha256 = hashlib.sha256(data).hexdigest()
+        # The library reads these when it is imported, and when it first has much to do.
+        os.environ["TOKENIZERS_PARALLELISM"] = "true"
+        if threads is not None:
+            os.environ["RAYON_NUM_THREADS"] = str(threads)
+        import tokenizers
+        self.library = f"tokenizers {tokenizers.__version__}"
+        try:
+            self.tokenizer = tokenizers.Tokenizer.from_buffer(data)
+        except Exception as error:  # The library has no type for it.
+            raise Fault(f"{self.path}: {self.library} cannot read it as a tokenizer.json: {error}") from None
+        # Either would cut or fill up documents.
+        self.tokenizer.no_truncation()
+        self.tokenizer.no_padding()
+        self.size = max(self.tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+        if self.size == 0:
+            raise Fault(f"{self.path}: has no tokens")
+
+    def end_of_document(self, asked: str | None) -> int | None:
+        """By name or id, or "none"; None asks for what the special tokens say."""
+        if asked == "none":
+            return None
+        if asked is not None and asked.isdecimal():
+            if int(asked) >= self.size:
+                raise Fault(f"--end-of-document {asked}: the ids of {self.path} end at {self.size - 1}")
+            return int(asked)
+        special = {token.content: number for number, token in self.tokenizer.get_added_tokens_decoder().items()
+                   if token.special}
+        if asked is not None:
+            found: int | None = self.tokenizer.token_to_id(asked)
+            if found is None:
+                raise Fault(f"--end-of-document {asked}: {self.path} has no such token; special ones: {listed(special)}")
+            return found
+        candidates = [name for name in special if name in KNOWN_ENDS] or (list(special) if len(special) == 1 else [])
+        if len(candidates) != 1:
+            raise Fault(f"which token ends a document? {self.path} has the special tokens {listed(special)}; say "
+                        "--end-of-document TOKEN, or none")
+        return int(special[candidates[0]])
+
+    def name(self, token: int) -> str:
+        name: str | None = self.tokenizer.id_to_token(token)
+        return f"{token}" if name is None else f"{token} {json.dumps(name, ensure_ascii=False)}"
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        known = [each for each in tokens if 0 <= each < self.size]
+        text: str = self.tokenizer.decode(known, skip_special_tokens=False)
+        return text
+
+    def description(self) -> dict[str, Any]:
+        return {"path": str(self.path), "sha256": self.sha256, "vocabulary": self.size, "library": self.library}
+
+
+def listed(names: dict[str, int]) -> str:
+    shown = ", ".join(sorted(names, key=lambda name: names[name])[:12])
+    return (shown + (", ..." if len(names) > 12 else "")) or "(none)"

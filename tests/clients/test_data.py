@@ -1,0 +1,465 @@
+"""`fsdpctl data`: token files against what the library itself makes of the same texts, and a job that trains on them."""
+
+import collections
+import gzip
+import hashlib
+import itertools
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+
+import fsdpd
+import numpy
+import pytest
+import tokenizers
+import transformers
+import yaml
+from fsdpd.data import command
+from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from clients.conftest import TOOLS
+from clients.jobs import environment, small, written
+from harness.cluster import fsdpctl
+from harness.programs import ROOT
+from harness.small_disk import fill, small_disk
+from harness.wait import wait_until
+
+END = "<|end_of_text|>"
+MARKED = ("{% for m in messages %}<|turn|>{{ m.role }}\n{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
+          "<|turn_end|>\n{% endgeneration %}{% else %}{{ m.content }}<|turn_end|>\n{% endif %}{% endfor %}"
+          "{% if add_generation_prompt %}<|turn|>assistant\n{% endif %}")
+UNMARKED = re.sub(r"{% (end)?generation %}", "", MARKED)
+TEXTS = [f"Line {number}: the quick brown fox, naïve café 🦊, jumps {'over ' * (number % 7)}the lazy dog.\n"
+         for number in range(300)] + [f"a text that speaks of {END} ends no document"]
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory):
+    """A folder as Hugging Face's are: tokenizer.json, and a chat template beside it."""
+    folder = tmp_path_factory.mktemp("model")
+    made = tokenizers.Tokenizer(models.BPE())
+    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    made.train_from_iterator(TEXTS, trainers.BpeTrainer(
+        vocab_size=400, special_tokens=["<|turn|>", "<|turn_end|>", END], show_progress=False,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    # Neither is to cut or to fill up a document.
+    made.enable_truncation(8)
+    made.enable_padding(length=64)
+    made.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": MARKED, "eos_token": "<|turn_end|>"}))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def library(model):
+    """The same tokenizer, by the library alone."""
+    made = tokenizers.Tokenizer.from_file(str(model / "tokenizer.json"))
+    made.no_truncation()
+    made.no_padding()
+    return made
+
+
+@pytest.fixture
+def run(capfd, tmp_path, monkeypatch):
+    """Runs a command in the test's folder: (exit code, stdout, stderr)."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words):
+        code = command.run(command.arguments_parser().parse_args([str(word) for word in words]))
+        return (code, *capfd.readouterr())
+    return call
+
+
+def process(site, *words, **kwargs):
+    return subprocess.Popen([sys.executable, "-m", "fsdpd.data", *map(str, words)], stdin=subprocess.PIPE,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(site)},
+                            **kwargs)
+
+
+def jsonl(path, lines):
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def ids_of(library, text):
+    library.encode_special_tokens = True
+    return library.encode(text, add_special_tokens=False).ids
+
+
+def documents_of(path, end, dtype="<u2"):
+    ids = numpy.fromfile(path, dtype).tolist()
+    assert ids[-1] == end
+    return [tuple(each) for ended, each in itertools.groupby(ids, lambda token: token == end) if not ended]
+
+
+def test_tokens_are_the_librarys_with_an_end_behind_each_document(run, library, model, tmp_path):
+    jsonl(tmp_path / "a.jsonl", [{"text": text} for text in TEXTS[:200]] + [{"text": ""}])
+    with gzip.open(tmp_path / "b.jsonl.gz", "wt") as file:
+        file.write("\ufeff" + "\n".join(json.dumps({"text": text, "more": 1}) for text in TEXTS[200:]))
+    (tmp_path / "c.txt").write_text("two lines\r\nand one document\n")
+    code, out, err = run("tokenize", "a.jsonl", "b.jsonl.gz", "c.txt", "--tokenizer", model, "--out", "all")
+    assert code == 0, err
+    end = library.token_to_id(END)
+    texts = TEXTS + ["two lines\r\nand one document\n"]
+    expected = [token for text in texts for token in ids_of(library, text) + [end]]
+    assert numpy.fromfile("all.u16", "<u2").tolist() == expected
+    assert yaml.safe_load(out) == {"data": {"tokens": [{"path": "all.u16", "type": "u16"}], "document_end_token": end}}
+    described = json.loads((tmp_path / "all.u16.json").read_text())
+    assert (described["tokens"], described["documents"]) == (len(expected), len(texts))
+    assert described["sha256"] == hashlib.sha256((tmp_path / "all.u16").read_bytes()).hexdigest()
+    assert described["tokenizer"]["vocabulary"] == library.get_vocab_size()
+    assert [each["empty"] for each in described["sources"]] == [1, 0, 0]
+    assert "tokens/s" in err and "1 empty" in err
+    assert {path.name for path in tmp_path.iterdir()} == {"a.jsonl", "b.jsonl.gz", "c.txt", "all.u16", "all.u16.json"}
+    # Nothing is replaced unless it is said.
+    code, _, err = run("tokenize", "c.txt", "--tokenizer", model, "--out", "all")
+    assert code == 2 and "all.u16: is there already" in err
+    code, _, _ = run("tokenize", "c.txt", "--tokenizer", model, "--out", "all", "--type", "u32", "--documents", "line")
+    assert code == 0 and len(documents_of("all.u32", end, "<u4")) == 2
+
+
+def test_the_bytes_do_not_depend_on_threads_or_on_where_they_come_from(site, model, tmp_path):
+    # Enough for several batches.
+    source = jsonl(tmp_path / "in.jsonl", [{"text": f"{number} {TEXTS[number % 300]}"} for number in range(5000)])
+    flags = ["--tokenizer", model, "--validation-share", "0.1"]
+    for name, more in {"one": ["--workers", "1"], "three": ["--workers", "3"]}.items():
+        done = process(site, "tokenize", source, "--out", tmp_path / name, *flags, *more)
+        assert done.wait(120) == 0, done.stderr.read()
+    piped = process(site, "tokenize", "-", "--format", "jsonl", "--out", tmp_path / "piped", *flags)
+    piped.communicate(source.read_bytes(), timeout=120)
+    for part in ("u16", "validation.u16"):
+        contents = {(tmp_path / f"{name}.{part}").read_bytes() for name in ("one", "three", "piped")}
+        assert len(contents) == 1 and len(contents.pop()) > 1000
+
+
+def test_a_text_is_held_out_or_not_whatever_stands_around_it(run, library, model, tmp_path):
+    end = library.token_to_id(END)
+    jsonl(tmp_path / "a.jsonl", [{"text": text} for text in TEXTS])
+    jsonl(tmp_path / "b.jsonl", [{"text": text} for text in (TEXTS + TEXTS[:50])[::-1]])
+    parts = {}
+    for name in ("a", "b"):
+        code, out, err = run("tokenize", f"{name}.jsonl", "--tokenizer", model, "--out", name, "--validation-share", 0.2,
+                             "--seed", 7)
+        assert code == 0, err
+        assert yaml.safe_load(out)["data"]["validation"] == [{"path": f"{name}.validation.u16", "type": "u16"}]
+        parts[name] = [set(documents_of(f"{name}{part}.u16", end)) for part in ("", ".validation")]
+    assert parts["a"] == parts["b"]
+    train, validation = parts["a"]
+    assert not train & validation and train | validation == {tuple(ids_of(library, text)) for text in TEXTS}
+    assert 30 < len(validation) < 90
+    run("tokenize", "a.jsonl", "--tokenizer", model, "--out", "other", "--validation-share", 0.2, "--seed", 8)
+    assert set(documents_of("other.validation.u16", end)) != validation
+
+
+CHATS = [[{"role": "user", "content": f"what is {number}?"}, {"role": "assistant", "content": f"it is naïve 🦊 {number}"},
+          {"role": "user", "content": "and then?"}, {"role": "assistant", "content": "the lazy dog"}]
+         for number in range(20)]
+
+
+@pytest.mark.parametrize("template", [None, UNMARKED], ids=["marked", "unmarked"])
+def test_masks_of_chats_are_those_of_transformers(run, model, library, tmp_path, template):
+    jsonl(tmp_path / "chats.jsonl", [{"messages": messages} for messages in CHATS])
+    (tmp_path / "template.jinja").write_text(template or "")
+    flags = ["--chat-template", "template.jinja"] if template else []
+    code, out, err = run("tokenize", "chats.jsonl", "--as", "chat", "--tokenizer", model, "--out", "chats", *flags)
+    assert code == 0, err
+    theirs = transformers.PreTrainedTokenizerFast(tokenizer_file=str(model / "tokenizer.json"), chat_template=MARKED)
+    ids, mask = [], []
+    for messages in CHATS:
+        made = theirs.apply_chat_template(messages, tokenize=True, return_dict=True, return_assistant_tokens_mask=True,
+                                          padding=False, truncation=False)
+        ids += made["input_ids"] + [library.token_to_id(END)]
+        mask += made["assistant_masks"] + [made["assistant_masks"][-1]]
+    assert numpy.fromfile("chats.u16", "<u2").tolist() == ids
+    assert numpy.fromfile("chats.mask", "u1").tolist() == mask
+    assert yaml.safe_load(out)["data"]["tokens"] == [{"path": "chats.u16", "mask": "chats.mask", "type": "u16"}]
+    code, out, _ = run("inspect", "chats.u16", "--tokenizer", model, "--sample-tokens", 400)
+    assert code == 0 and "it is naïve 🦊 0<|turn_end|>" in out and f"{sum(mask) / len(mask):.1%} of the tokens" in out
+
+
+def test_of_a_prompt_with_a_completion_the_completion_counts(run, model, library, tmp_path):
+    jsonl(tmp_path / "in.jsonl", [{"prompt": "the quick", "completion": " brown fox"},
+                                  {"prompt": CHATS[0][:3], "completion": CHATS[0][3:]}])
+    code, _, err = run("tokenize", "in.jsonl", "--as", "completion", "--tokenizer", model, "--out", "out")
+    assert code == 0, err
+    ids, mask = numpy.fromfile("out.u16", "<u2"), numpy.fromfile("out.mask", "u1")
+    library.encode_special_tokens = True
+    assert library.decode(ids[mask == 1].tolist(), skip_special_tokens=False) == \
+        f" brown fox{END}the lazy dog<|turn_end|>\n{END}"
+
+
+@pytest.mark.parametrize("name, content, words, said", [
+    ("a.jsonl", b'{"text": "x"}\n{"text": \n', [], "a.jsonl:2:10: no JSON: "),
+    ("a.jsonl", b'{"text": "x"}\n\n["y"]\n', [], "a.jsonl:3: is a list, and each line of JSONL is an object"),
+    ("a.jsonl", b'{"body": "x"}\n', [], "a.jsonl:1: has no field 'text'; its fields: body. --field names another"),
+    ("a.jsonl", b'{"text": 7}\n', [], "a.jsonl:1: field 'text' is a number, and a text is needed"),
+    ("a.jsonl", b'{"text": "a\xff"}\n', [], "a.jsonl:1: byte 11 is 0xff, and no UTF-8 has it there"),
+    ("a.jsonl", b'{"text": "ab\\ud83e"}\n', [], "a.jsonl:1: character 2 of the text is half of a surrogate pair"),
+    ("a.txt", b"caf\xe9", [], "a.txt: byte 3 is 0xe9, and no UTF-8 has it there"),
+    ("a.jsonl.gz", gzip.compress(b'{"text": "x"}\n' * 1000)[:-20], [], "a.jsonl.gz: as gzip it is damaged or cut off"),
+    ("a.jsonl.zst", b"", [], "zstd is not read; unpack it on the way: zstd -dc a.jsonl.zst | fsdpctl data tokenize -"),
+    ("a.parquet", b"", [], "its name does not end in .txt, "),
+    ("a.txt", b"", [], "0 documents were read, and the train part has none of them"),
+    ("a.txt", b"x", ["--end-of-document", "<eot>"], "has no such token; special ones: <|turn|>, <|turn_end|>"),
+    ("a.txt", b"x", ["--end-of-document", "99999"], "the ids of "),
+    ("a.txt", b"x", ["--type", "u8"], "--type u8: does not hold the "),
+    ("a.txt", b"x", ["--tokenizer", "a.txt"], "a.txt: tokenizers 0."),
+    ("a.txt", b"x", ["--tokenizer", "absent.json"], "absent.json: No such file"),
+    ("a.txt", b"x", ["--out", "no/where"], "there is no folder no"),
+    ("a.jsonl", b'{"messages": []}\n', ["--as", "chat"], "a.jsonl:1: field 'messages' is empty, and a list of messages"),
+    ("a.jsonl", b'{"messages": [{"content": "x"}]}\n', ["--as", "chat"], "message 0 of 'messages' is no object with a role"),
+    ("a.jsonl", b'{"prompt": "x", "completion": []}\n', ["--as", "completion"], "'prompt' is a text and 'completion' is a "
+     "list"),
+])
+def test_what_cannot_be_read_is_told_with_its_place_and_nothing_is_left(run, model, tmp_path, name, content, words, said):
+    (tmp_path / name).write_bytes(content)
+    code, out, err = run("tokenize", name, "--tokenizer", model, "--out", "out", *words)
+    assert code == 2 and said in err and not out, err
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_faulty_documents_can_be_skipped_and_are_counted(run, model, library, tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "one"}\n{"text": \n{"text": "\xff"}\n{"text": "two"}\n')
+    code, _, err = run("tokenize", "a.jsonl", "--tokenizer", model, "--out", "out", "--skip-faulty")
+    assert code == 0 and "a.jsonl:2:" in err and "a.jsonl:3:" in err and "2 faulty documents were skipped" in err
+    assert documents_of("out.u16", library.token_to_id(END)) == [tuple(ids_of(library, text)) for text in ("one", "two")]
+
+
+def test_an_answer_that_a_template_rewrites_is_refused(run, model, tmp_path):
+    """As some do that drop the reasoning of earlier turns: which tokens are the answer's cannot be told then."""
+    jsonl(tmp_path / "a.jsonl", [{"messages": CHATS[0]}])
+    (tmp_path / "t.jinja").write_text(
+        "{% for m in messages %}{{ m.role }}: {{ m.content if loop.last else m.content | upper }}\n{% endfor %}")
+    code, _, err = run("tokenize", "a.jsonl", "--as", "chat", "--tokenizer", model, "--chat-template", "t.jinja", "--out", "o")
+    assert code == 2 and "a.jsonl:1: message 1 cannot be found in the conversation" in err and "generation" in err
+
+
+def test_ctrl_c_leaves_no_file_and_a_second_run_at_once_is_refused(site, model, tmp_path):
+    out = tmp_path / "out"
+    first = process(site, "tokenize", "-", "--format", "txt", "--documents", "line", "--tokenizer", model, "--out", out)
+    part = tmp_path / ".out.u16.part"
+    wait_until("it has begun to write", part.exists)
+    second = process(site, "tokenize", "-", "--format", "txt", "--tokenizer", model, "--out", out)
+    _, err = second.communicate(b"text", timeout=60)
+    assert second.returncode == 2 and b"out.u16: another run is writing it" in err
+    first.send_signal(signal.SIGINT)
+    assert first.wait(60) == 130
+    assert first.stderr.read() == b"fsdpctl data: interrupted\n"
+    first.stdin.close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_leaves_no_file(site, run, model, tmp_path):
+    source = jsonl(tmp_path / "in.jsonl", [{"text": TEXTS[number % 300]} for number in range(3000)])
+    folder = tmp_path / "limited"
+    folder.mkdir()
+    limited = process(site, "tokenize", source, "--tokenizer", model, "--out", folder / "out",
+                      preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)))
+    _, err = limited.communicate(timeout=120)
+    assert limited.returncode == 2 and b"out: File too large" in err and not list(folder.iterdir())
+    with small_disk(tmp_path / "disk") as disk:
+        filler = fill(disk)
+        code, _, err = run("tokenize", source, "--tokenizer", model, "--out", disk / "out")
+        assert code == 2 and "No space left on device" in err and list(disk.iterdir()) == [filler]
+
+
+@pytest.fixture
+def files(run, model, tmp_path, library):
+    """Two token files, and what ends a document."""
+    jsonl(tmp_path / "a.jsonl", [{"text": text} for text in TEXTS[:200]])
+    jsonl(tmp_path / "b.jsonl", [{"text": text} for text in TEXTS[200:]])
+    for name in ("a", "b"):
+        assert run("tokenize", f"{name}.jsonl", "--tokenizer", model, "--out", name)[0] == 0
+    return library.token_to_id(END)
+
+
+def test_inspect_counts_what_is_there(run, files, model, tmp_path):
+    ids = numpy.fromfile("a.u16", "<u2")
+    lengths = numpy.array([len(each) + 1 for each in documents_of("a.u16", files)])
+    code, out, err = run("inspect", "a.u16", "--tokenizer", model, "-o", "json", "--sequence-length", 31, "--offset", 5,
+                         "--samples", 2, "--sample-tokens", 4)
+    assert code == 0, err
+    told = json.loads(out)
+    assert (told["tokens"], told["type"], told["document_end_token"]) == (len(ids), "u16", files)
+    assert told["ids"] == {"lowest": ids.min(), "highest": ids.max(), "different": len(set(ids.tolist()))}
+    documents = told["documents"]
+    assert (documents["count"], documents["shortest"], documents["longest"]) == (200, lengths.min(), lengths.max())
+    assert documents["percentiles"]["50"] == sorted(lengths)[99]
+    # Over all places where cuts can begin.
+    ends = numpy.cumsum(lengths)
+    cut = [sum((numpy.arange(begin + 1, end) % 32 == at).any() for begin, end in zip(ends - lengths, ends))
+           for at in range(32)]
+    assert documents["cut"]["share_an_epoch"] == pytest.approx(numpy.mean(cut) / 200, abs=1e-4)
+    (token, count), = collections.Counter(ids.tolist()).most_common(1)
+    assert (told["most_frequent"][0]["token"], told["most_frequent"][0]["count"]) == (token, count)
+    assert [sample["ids"] for sample in told["samples"]] == [ids[5:9].tolist(), ids[9:13].tolist()]
+
+
+def test_inspect_reads_what_others_made(run, tmp_path):
+    tokens = numpy.arange(70000) % 50000
+    tokens[99::100] = 3
+    for name, dtype in {"plain": "<u2", "wide": "<u4"}.items():
+        tokens.astype(dtype).tofile(name)
+    tokens.astype("<i4").tofile("m.bin")
+    (tmp_path / "m.idx").write_bytes(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 4, 2, 3) + struct.pack("<2i", 30000, 40000)
+                                     + struct.pack("<2q", 0, 120000) + struct.pack("<3q", 0, 1, 2))
+    for name, kind in {"plain": "u16", "wide": "u32", "m": "megatron", "m.bin": "megatron", "m.idx": "megatron"}.items():
+        code, out, err = run("inspect", name, "--end-of-document", 3, "-o", "json")
+        told = json.loads(out)
+        assert code == 0 and (told["type"], told["tokens"], told["documents"]["count"]) == (kind, 70000, 702), (name, err)
+        assert yaml.safe_load(told["spec"])["data"]["tokens"][0]["type"] == kind
+
+
+@pytest.mark.parametrize("content, mask, words, said", [
+    (b"\1\0\2", None, ["--type", "u16"], "x: 3 bytes are not a whole number of 2-byte tokens (byte 2 starts a torn one)"),
+    (b"\1\0\2\1\7\0", None, ["--type", "u16", "--vocab-size", "256"], "x: token 258 at byte 2 is not below the vocabulary's "
+     "size 256"),
+    (b"\1\0\2\0", b"\1", ["--type", "u16", "--mask", "mask"], "mask: has 1 bytes, and a mask has one for each token, of "
+     "which x has 2"),
+    (b"\1\0\2\0", b"\1" + b"1", ["--type", "u16", "--mask", "mask"], "mask: byte 1 is 49, and a mask has 1 where"),
+])
+def test_inspect_names_the_byte_of_a_fault(run, tmp_path, content, mask, words, said):
+    (tmp_path / "x").write_bytes(content)
+    (tmp_path / "mask").write_bytes(mask or b"")
+    code, out, err = run("inspect", "x", *words)
+    assert code == 9 and said in err and "data:" in out
+
+
+def test_inspect_knows_a_file_that_was_changed_and_another_tokenizer(run, files, model, tmp_path):
+    other = tokenizers.Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a"))
+    other.save("other.json")
+    code, _, err = run("inspect", "a.u16", "--tokenizer", "other.json", "--vocab-size", 400)
+    assert code == 9 and "was made with another tokenizer" in err
+    with open("a.u16", "r+b") as file:
+        file.write(b"\1\0")
+    code, _, err = run("inspect", "a.u16")
+    assert code == 9 and "is not what its .json describes" in err
+    numpy.save("x.npy", numpy.arange(9))
+    code, _, err = run("inspect", "x.npy")
+    assert code == 2 and "is an .npy file of numpy" in err
+    code, _, err = run("inspect", "b.u16", "--offset", 10**9)
+    assert code == 2 and "--offset 1000000000" in err
+
+
+def test_pack_merges_and_shuffles_documents_with_their_masks(run, files, tmp_path):
+    before = documents_of("a.u16", files) + documents_of("b.u16", files)
+    for name in ("a", "b"):
+        # Of each token whether it is odd, so that a mask that went elsewhere is seen.
+        (numpy.fromfile(f"{name}.u16", "<u2") % 2).astype("u1").tofile(f"{name}.mask")
+        described = json.loads((tmp_path / f"{name}.u16.json").read_text())
+        (tmp_path / f"{name}.u16.json").write_text(json.dumps({**described, "mask": f"{name}.mask"}))
+    code, out, err = run("pack", "a.u16", "b.u16", "--out", "p", "--seed", 3)
+    assert code == 0, err
+    after = documents_of("p.u16", files)
+    assert sorted(after) == sorted(before) and after != before
+    # Shuffled, and not only the files' order: neighbours of before are no neighbours now.
+    pairs = set(zip(before, before[1:]))
+    assert sum(pair in pairs for pair in zip(after, after[1:])) < 20
+    ids = numpy.fromfile("p.u16", "<u2")
+    assert (numpy.fromfile("p.mask", "u1") == ids % 2).all()
+    assert yaml.safe_load(out)["data"]["document_end_token"] == files
+    assert run("inspect", "p.u16")[0] == 0
+    for name, flags in {"again": ["--seed", 3], "other": ["--seed", 4], "plain": ["--no-shuffle"]}.items():
+        assert run("pack", "a.u16", "b.u16", "--out", name, *flags)[0] == 0
+    assert (tmp_path / "again.u16").read_bytes() == (tmp_path / "p.u16").read_bytes() != (tmp_path / "other.u16").read_bytes()
+    assert documents_of("plain.u16", files) == before
+
+
+def test_pack_ends_a_document_that_a_file_ends_and_refuses_what_does_not_belong_together(run, files, model, tmp_path):
+    numpy.array([5, 6, files, 7, 8], "<u2").tofile("open.u16")
+    code, _, err = run("pack", "open.u16", "a.u16", "--out", "p", "--end-of-document", files)
+    assert code == 0 and "1 documents at a file's end had no end" in err
+    assert {(5, 6), (7, 8)} <= set(documents_of("p.u16", files))
+    described = json.loads((tmp_path / "b.u16.json").read_text())
+    described["tokenizer"]["sha256"] = "0" * 64
+    (tmp_path / "b.u16.json").write_text(json.dumps(described))
+    code, _, err = run("pack", "a.u16", "b.u16", "--out", "q")
+    assert code == 2 and "different tokenizers" in err
+    code, _, err = run("pack", "a.u16", "open.u16", "--out", "q")
+    assert code == 2 and "--end-of-document ID" in err
+    assert not list(tmp_path.glob("*q.u16*"))
+
+
+@pytest.fixture
+def path(site, tmp_path):
+    """A PATH with fsdpctl-data as `pip install` puts it there."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / "fsdpctl-data"
+    program.write_text(f"#!/bin/sh\nPYTHONPATH={site} exec {sys.executable} -m fsdpd.data \"$@\"\n")
+    program.chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+def test_a_job_trains_on_what_fsdpctl_data_wrote(shared, path, model, library, tmp_path):
+    jsonl(tmp_path / "chats.jsonl", [{"messages": messages} for messages in CHATS * 5 + [
+        [{"role": "user", "content": text}, {"role": "assistant", "content": text[:40]}] for text in TEXTS]])
+    made = fsdpctl("data", "tokenize", "chats.jsonl", "--as", "chat", "--tokenizer", model, "--out", "chats",
+                   "--validation-share", "0.2", cwd=tmp_path, env={"PATH": path})
+    assert made.code == 0, made.err
+    data = {**yaml.safe_load(made.out)["data"], "synthetic": None, "sequence_length": 32}
+    job = small(steps=8, data=data, train={"micro_batch": 2, "global_batch": 8, "evaluation": {"every_steps": 8}})
+    job["model"]["llama"]["vocab_size"] = library.get_vocab_size()
+    with fsdpd.Client(environ=environment(shared)) as client:
+        job_id = client.submit(written(tmp_path, job)).job.id
+        ended = client.wait(job_id)
+    assert ended.state == fsdpd.JobState.JOB_STATE_SUCCEEDED, ended.reason
+    assert not ended.warnings
+    ids = numpy.fromfile(tmp_path / "chats.validation.u16", "<u2")
+    mask = numpy.fromfile(tmp_path / "chats.validation.mask", "u1")
+    # Each token is a target once, where it counts and does not follow a document's end.
+    assert ended.last_step.evaluation.tokens == int((mask[1:] * (ids[:-1] != data["document_end_token"])).sum())
+    told = fsdpctl("data", "inspect", tmp_path / "chats.u16", env={"PATH": path})
+    assert told.code == 0 and "validation: [{path: " in told.out
+
+
+def test_a_program_of_path_is_a_command(path, tmp_path):
+    code, out, err = run_fsdpctl(path, "data", "inspect", "no-such-file")
+    assert (code, out) == (2, "") and "fsdpctl data: no-such-file: No such file" in err
+    own = tmp_path / "bin/fsdpctl-own"
+    own.write_text('#!/bin/sh\necho "$# $1 $2"; cat; test "$3" != dies || kill -USR1 $$; exit 77\n')
+    own.chmod(0o755)
+    assert run_fsdpctl(path, "own", "a b", "--help", stdin="words") == (77, "2 a b --help\nwords", "")
+    assert run_fsdpctl(path, "own", "-", "-", "dies")[0] == -signal.SIGUSR1
+    shutil.copy(own, tmp_path / "bin/fsdpctl-version")
+    help_text = run_fsdpctl(path, "--help")[1]
+    assert re.search(rf"\n  own +{re.escape(str(own))}\n", help_text) and "not installed" not in help_text
+    assert "fsdpctl-version" not in help_text
+    assert run_fsdpctl(path, "version")[0] != 77, "fsdpctl's own commands stay its own"
+    assert run_fsdpctl(path, "__complete", "da")[1] == "data\n"
+    assert run_fsdpctl(path, "__complete", "data", "")[1] == ":files\n"
+    code, _, err = run_fsdpctl(path, "--timeout", "3", "own")
+    assert code == 2 and "write `fsdpctl own ...`, flags after it" in err
+    code, _, err = run_fsdpctl("/nowhere-at-all", "data")
+    assert code == 2 and "unknown command 'data'; it is installed apart" in err and "pip install" in err
+
+
+def run_fsdpctl(path, *words, stdin=None):
+    done = fsdpctl(*words, stdin=stdin, env={"PATH": path, "FSDPD_SERVER": "127.0.0.1:1"})
+    return done.code, done.out, done.err
+
+
+def test_without_its_libraries_it_says_what_to_install(site, model, tmp_path):
+    (tmp_path / "a.txt").write_text("x")
+    # The Python of the tools has none of them.
+    done = subprocess.run([TOOLS / "python", "-m", "fsdpd.data", "tokenize", "a.txt", "--tokenizer", model, "--out", "a"],
+                          cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True)
+    assert done.returncode == 2 and "pip install 'CLONE/clients/python[data]'" in done.stderr, done.stderr
+    assert "fsdpctl-data = fsdpd.data.command:main" in next(site.glob("*.dist-info/entry_points.txt")).read_text()
+
+
+def test_the_documented_commands_are_taken():
+    """With every flag that docs and help name."""
+    pages = (ROOT / "docs/data.md").read_text().replace("\\\n", " ")
+    parser = command.arguments_parser()
+    helps = [sub.epilog for action in parser._subparsers._group_actions for sub in action.choices.values()]
+    lines = re.findall(r"^(?:.*\| )?(?:\$ | +)?fsdpctl data (.+)$", pages + "\n" + "\n".join(helps), re.MULTILINE)
+    assert len(lines) >= 8
+    for line in lines:
+        parser.parse_args(re.split(r"\s+#\s", line)[0].split())
