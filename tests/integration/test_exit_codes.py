@@ -1,0 +1,96 @@
+"""Every command of fsdpctl against the table of exit codes in docs/fsdpctl.md: what it says that one ends with is provoked."""
+
+import re
+
+import pytest
+
+from harness.cluster import fsdpctl
+from harness.programs import ROOT
+from harness.specs import ENDLESS, spec
+
+ANY = {0, 2, 8, 130}
+NOBODY = "127.0.0.1:1"  # Port 1 is reserved and nothing listens there.
+# A job or node of that name, where the command is about one. SPEC is a good one.
+ABOUT = {
+    "get": ["x-000000"], "describe": ["x-000000"], "logs": ["x-000000"], "trace": ["x-000000"], "cancel": ["x-000000"],
+    "pause": ["x-000000"], "resume": ["x-000000"], "retry": ["x-000000"], "delete": ["x-000000"], "watch": ["x-000000"],
+    "wait": ["x-000000", "--for", "ended"], "cordon": ["x"], "uncordon": ["x"], "preflight": ["x"], "drain": ["x"],
+    "top": ["--once"], "nodes": [], "events": [], "version": [], "diff": ["x-000000", "-f", "SPEC"],
+    "submit": ["-f", "SPEC", "--after", "x-000000"], "validate": ["-f", "SPEC"], "plan": ["-f", "SPEC"],
+}
+
+
+def documented():
+    """{command: codes beside ANY}"""
+    text = (ROOT / "docs/fsdpctl.md").read_text()
+    table = text[text.index("Any command can end with"):text.index("## Who you are")]
+    assert {int(code) for code in re.findall(r"\d+", table[:table.index("Beside")])} == ANY
+    rows = re.findall(r"^\| (`.*`) \| ([^|;]*)[|;]", table, re.MULTILINE)
+    return {command: {int(code) for code in re.findall(r"\d+", codes)}
+            for commands, codes in rows for command in re.findall(r"`([\w-]+)`", commands)}
+
+
+CODES = documented()
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
+    """What stands for SPEC, BAD, and checkpoints that are none: EMPTY and BROKEN."""
+    folder = tmp_path_factory.mktemp("specs")
+    made = {"SPEC": folder / "good.json", "BAD": folder / "bad.json", "EMPTY": folder / "empty", "BROKEN": folder / "broken"}
+    made["EMPTY"].mkdir()
+    made["BROKEN"].mkdir()
+    (made["BROKEN"] / ".metadata").write_bytes(b"no pickle")
+    made["SPEC"].write_text(str(spec(steps=ENDLESS)).replace("'", '"'))
+    made["BAD"].write_text(str(spec(train={"global_batch": 3})).replace("'", '"'))
+    return made
+
+
+def run(paths, command, arguments, server):
+    return fsdpctl("--timeout", 60, command, *(paths.get(each, each) for each in arguments), server=server)
+
+
+def test_the_table_has_every_command_of_the_help_and_no_other():
+    text = fsdpctl("--help").expect(0).out
+    commands = re.findall(r"^  ([a-z-]+)  ", text[text.index("Subcommands:"):text.index("Examples:")], re.MULTILINE)
+    assert sorted(commands) == sorted(CODES)
+    asks = {command for command, codes in CODES.items() if 5 in codes}
+    assert asks == set(ABOUT), "what asks a coordinator is called below"
+
+
+@pytest.mark.parametrize("command", CODES)
+def test_a_flag_that_there_is_not_is_exit_2(command):
+    fsdpctl(command, "--no-such-flag", server=NOBODY).expect(2)
+
+
+@pytest.mark.parametrize("command", ABOUT)
+def test_who_asks_a_coordinator_that_is_not_there_ends_with_5(paths, command):
+    run(paths, command, ABOUT[command], NOBODY).expect(5)
+
+
+@pytest.mark.parametrize("command", ABOUT)
+def test_what_is_not_there_is_4_for_who_is_about_one_and_0_for_the_rest(shared, paths, command):
+    run(paths, command, ABOUT[command], shared.address).expect(4 if 4 in CODES[command] else 0)
+
+
+@pytest.mark.parametrize("command, arguments, code", [
+    ("submit", ["-f", "BAD"], 3), ("validate", ["-f", "BAD"], 3), ("validate", ["-f", "BAD", "--offline"], 3),
+    ("plan", ["-f", "BAD", "--offline"], 3), ("diff", ["SPEC", "BAD"], 1), ("diff", ["SPEC", "SPEC"], 0),
+    ("ckpt", ["inspect", "EMPTY"], 2), ("ckpt", ["inspect", "BROKEN"], 9), ("explain", ["nothing"], 2), ("context", ["use", "nothing"], 2),
+    ("completion", ["bash"], 0), ("completion", ["nosh"], 2), ("token", ["new", "ada"], 2), ("migrate", ["-f", "SPEC"], 3),
+    ("profile-device", ["--rank-binary", "/bin/false", "--ranks", "1"], 7),
+], ids=lambda value: " ".join(value) if isinstance(value, list) else None)
+def test_what_needs_no_job_ends_as_the_table_says(shared, paths, command, arguments, code):
+    assert code in ANY | CODES[command]
+    run(paths, command, arguments, shared.address).expect(code)
+
+
+def test_a_job_that_was_cancelled_is_1_for_who_waits_and_7_for_who_wants_it_paused(shared):
+    job_id = shared.submit(spec(steps=ENDLESS, resources={"nodes": 9}, train={"global_batch": 18}))
+    shared.ctl("wait", job_id, "--for", "state=running", "--timeout", 0.3).expect(6)
+    shared.ctl("cancel", job_id).expect(0)
+    shared.ctl("watch", job_id).expect(1)
+    shared.ctl("wait", job_id, "--for", "state=running").expect(1)
+    shared.ctl("pause", job_id).expect(7)
+    shared.ctl("resume", job_id).expect(7)
+    shared.ctl("delete", job_id).expect(0)
