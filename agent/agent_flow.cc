@@ -5,6 +5,7 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <optional>
 #include <utility>
 
 #include "agent/untold.h"
@@ -87,10 +88,21 @@ void AgentFlow::RankStepped(const RankId& id, int world, const v1::StepReport& t
   const auto device = rank_devices_.find(id);
   if (parts_.gpus != nullptr && device != rank_devices_.end()) parts_.gpus->Stepped(device->second, &report);
   parts_.metrics->RankStepped(id, world, report);
+  TellComputeTimes(id, world, report);
   if (id.rank != 0) return;
   v1::AgentMessage message = UpdateOf(id);
   *message.mutable_rank()->mutable_step() = std::move(report);
   parts_.link->SendStep(std::move(message));
+}
+
+// A rank that is alone is not slower than another.
+void AgentFlow::TellComputeTimes(const RankId& id, int world, const v1::StepReport& report) {
+  if (world < 2) return;
+  std::optional<v1::ComputeTimes> times = compute_times_.Take(id, report, options_.clock->Now());
+  if (!times.has_value()) return;
+  v1::AgentMessage message;
+  *message.mutable_heartbeat()->add_compute_times() = *std::move(times);
+  parts_.link->SendStep(std::move(message));  // Like one, it is worth nothing later.
 }
 
 void AgentFlow::CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) {
@@ -159,6 +171,7 @@ void AgentFlow::RankExited(const RankId& id, const v1::RankExit& exit) {
 void AgentFlow::AttemptGone(const AttemptId& id, bool stopped) {
   if (IsPreflight(id) && parts_.preflight != nullptr) parts_.preflight->Gone(id, stopped);
   parts_.link->ForgetRendezvous(id);
+  compute_times_.Forget(id);
   if (!stopped) return;
   v1::AgentMessage message;
   message.mutable_stopped()->set_job_id(id.job_id);

@@ -12,6 +12,7 @@
 #include <map>
 #include <string>
 
+#include "agent/compute_times.h"
 #include "agent/gpu_watch.h"
 #include "agent/job_folders.h"
 #include "agent/log_keeper.h"
@@ -19,6 +20,7 @@
 #include "agent/preflight.h"
 #include "agent/rank_supervisor.h"
 #include "agent/uplink.h"
+#include "base/clock.h"
 
 namespace fsdpd {
 
@@ -30,6 +32,7 @@ class AgentFlow : public RankEvents, public UplinkHandler {
     v1::Device device = v1::DEVICE_CPU;
     std::function<v1::Register()> about;  // The node as it is now, without what it hosts.
     std::function<void(const absl::Status&)> refused;
+    Clock* clock = Clock::Real();
   };
   // All but the link, the supervisor and the metrics may be null: then there is nothing of the kind.
   struct Parts {
@@ -57,6 +60,7 @@ class AgentFlow : public RankEvents, public UplinkHandler {
 
  private:
   void Keep(const std::vector<v1::AgentMessage>& untold);
+  void TellComputeTimes(const RankId& id, int world, const v1::StepReport& report);
 
   // RankEvents, on the supervisor's thread.
   void RankLaunched(const RankId& id, const v1::RankLaunch& launch, const v1::MemoryPlan& planned) override;
@@ -81,8 +85,10 @@ class AgentFlow : public RankEvents, public UplinkHandler {
 
   const Options options_;
   Parts parts_;
-  bool kept_ = false;                   // In the work dir: what is untold.
-  std::map<RankId, int> rank_devices_;  // Of those that run; the supervisor's thread's.
+  bool kept_ = false;  // In the work dir: what is untold.
+  // The supervisor's thread's.
+  std::map<RankId, int> rank_devices_;  // Of those that run.
+  ComputeTimes compute_times_;
 };
 
 }  // namespace fsdpd

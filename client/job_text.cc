@@ -225,6 +225,16 @@ std::string StandText(const v1::Job& job) {
   return absl::StrCat("where ranks stood when no step came:\n", StandTable(job.stands()));
 }
 
+std::string SlowRankText(const v1::Job& job) {
+  TextTable table({"RANK", "NODE", "COMPUTES", "OF OTHERS"});
+  for (const v1::SlowRank& slow : job.slowest_ranks()) {
+    table.Add({absl::StrCat(slow.rank()), OneLine(slow.node()),
+               absl::StrCat(HumanSeconds(slow.seconds()), " a step"),
+               absl::StrFormat("%.2fx", slow.score())});
+  }
+  return absl::StrCat("slowest ranks:\n", table.Render(2));
+}
+
 std::string PlacementText(const v1::Job& job) {
   TextTable table({"NODE", "RANKS", "DEVICES"});
   for (const v1::Job::Placement& p : job.placements()) {
@@ -369,7 +379,7 @@ std::string LedgerText(const v1::Job::Ledger& ledger) {
   return absl::StrCat("time:      ", HumanSeconds(all), ": ", absl::StrJoin(words, ", "), "\n");
 }
 
-const std::vector<std::string> kWide = {"ATTEMPT", "TOKENS/S", "PEAK", "NODES", "SUBMITTER"};
+const std::vector<std::string> kWide = {"ATTEMPT", "TOKENS/S", "PEAK", "NODES", "SLOWEST", "SUBMITTER"};
 
 std::vector<std::string> WideCells(const v1::Job& job) {
   const bool stepped = job.has_last_step();
@@ -377,8 +387,11 @@ std::vector<std::string> WideCells(const v1::Job& job) {
       absl::StrJoin(job.placements(), ",",
                     [](std::string* out, const v1::Job::Placement& place) { *out += OneLine(place.node()); });
   const Progress last = ProgressOf(job.last_step(), job.spec().train().steps(), 0);
-  return {absl::StrCat(job.attempt()), stepped ? HumanCount(last.tokens_per_second) : "-",
-          job.peak_bytes() > 0 ? HumanBytes(job.peak_bytes()) : "-", OrDash(nodes),
+  return {absl::StrCat(job.attempt()),
+          stepped ? HumanCount(last.tokens_per_second) : "-",
+          job.peak_bytes() > 0 ? HumanBytes(job.peak_bytes()) : "-",
+          OrDash(nodes),
+          SlowestText(job),
           OrDash(OneLine(job.submitter()))};
 }
 
@@ -413,6 +426,14 @@ std::string StateName(v1::JobState state) {
 int64_t WorldOf(const v1::Job& job) {
   const v1::JobSpec filled = Filled(job);
   return filled.resources().nodes() * filled.resources().ranks_per_node();
+}
+
+std::string SlowestText(const v1::Job& job) {
+  constexpr double kNotable = 1.05;  // As on the dashboard: less is what any two devices differ by.
+  if (job.state() != v1::JOB_STATE_RUNNING || job.slowest_ranks().empty()) return "-";
+  const v1::SlowRank& slowest = job.slowest_ranks(0);
+  if (slowest.score() < kNotable) return "-";
+  return absl::StrFormat("%d on %s, %.2fx", slowest.rank(), OneLine(slowest.node()), slowest.score());
 }
 
 std::string JobTable(const std::vector<v1::Job>& jobs, absl::Time now, int width, bool wide) {
@@ -514,6 +535,7 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
   }
   text += FailedAttemptText(job);
   if (!job.stands().empty()) text += StandText(job);
+  if (!job.slowest_ranks().empty()) text += SlowRankText(job);
   text += CheckpointText(job, now);
   text += BadStepText(job);
   if (!job.placements().empty()) text += PlacementText(job);

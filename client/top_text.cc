@@ -62,7 +62,7 @@ std::vector<std::string> RowOf(const v1::Job& job, absl::Time now) {
   const v1::StepReport& step = job.last_step();
   const std::string steps = absl::StrCat(step.step(), "/", job.spec().train().steps());
   if (!job.has_last_step())
-    return {job.id(),        state, steps, "-", "-", "-", "-", "-", absl::StrCat(WorldOf(job)),
+    return {job.id(),        state, steps, "-", "-", "-", "-", "-", "-", absl::StrCat(WorldOf(job)),
             MemoryText(job), "-"};
   const Progress progress = ProgressOf(step, job.spec().train().steps(), 0);
   return {job.id(),
@@ -73,6 +73,7 @@ std::vector<std::string> RowOf(const v1::Job& job, absl::Time now) {
           HumanSeconds(progress.step_seconds),
           OverlapText(progress.overlap),
           LostText(step),
+          SlowestText(job),
           absl::StrCat(WorldOf(job)),
           MemoryText(job),
           PowerText(step)};
@@ -96,7 +97,7 @@ std::string TopText(const std::vector<v1::Job>& jobs, const std::vector<v1::Node
   }
   std::stable_sort(there.begin(), there.end(),
                    [](const v1::Job& a, const v1::Job& b) { return WorldOf(a) > WorldOf(b); });
-  TextTable table({"ID", "STATE", "STEP", "LOSS", "TOKENS/S", "TOOK", "OVERLAP", "LOST", "RANKS",
+  TextTable table({"ID", "STATE", "STEP", "LOSS", "TOKENS/S", "TOOK", "OVERLAP", "LOST", "SLOWEST", "RANKS",
                    "PEAK (PLAN)", "POWER"});
   for (const v1::Job& job : there) table.Add(RowOf(job, now));
   const std::string head =

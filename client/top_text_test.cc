@@ -33,6 +33,10 @@ TEST(TopText, CountsWhatIsThereAndShowsWhatHasSlots) {
   step->set_exposed_seconds(0.06);
   step->mutable_power()->set_energy_joules(200);
   running.set_peak_bytes(103 << 20);
+  v1::SlowRank* slow = running.add_slowest_ranks();
+  slow->set_rank(1);
+  slow->set_node("node-7");
+  slow->set_score(1.524);
   running.mutable_memory_plan()->set_peak_bytes(100 << 20);
   const std::string text =
       TopText({Job("waits-1", v1::JOB_STATE_QUEUED, 4), running, Job("big-1", v1::JOB_STATE_STARTING, 8),
@@ -41,10 +45,24 @@ TEST(TopText, CountsWhatIsThereAndShowsWhatHasSlots) {
   EXPECT_EQ(text.find("2 of 3 nodes connected, 10 of 12 slots in use, 2 jobs have slots, 1 wait\n"), 0u)
       << text;
   EXPECT_LT(text.find("big-1 "), text.find("runs-1 ")) << "the largest first\n" << text;
-  for (const char* part : {"164/300", "2.5000", "2000", "500 ms", "exposed 12%", "103.0 MiB (+3%)", "400 W"})
+  for (const char* part : {"164/300", "2.5000", "2000", "500 ms", "exposed 12%", "1 on node-7, 1.52x",
+                           "103.0 MiB (+3%)", "400 W"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in\n" << text;
   EXPECT_EQ(text.find("waits-1"), std::string::npos);
   EXPECT_EQ(text.find("ended-1"), std::string::npos);
+}
+
+TEST(TopText, ARankIsNamedOnlyWhereOthersWaitForIt) {
+  v1::Job job = Job("runs-1", v1::JOB_STATE_RUNNING, 2);
+  job.mutable_last_step()->set_step(1);
+  job.add_slowest_ranks()->set_node("node-7");
+  job.mutable_slowest_ranks(0)->set_score(1.04);
+  EXPECT_EQ(TopText({job}, {}, absl::UnixEpoch(), 0).find("node-7"), std::string::npos);
+  job.mutable_slowest_ranks(0)->set_score(1.05);
+  EXPECT_NE(TopText({job}, {}, absl::UnixEpoch(), 0).find("0 on node-7, 1.05x"), std::string::npos);
+  job.set_state(v1::JOB_STATE_STOPPING);
+  EXPECT_EQ(TopText({job}, {}, absl::UnixEpoch(), 0).find("node-7"), std::string::npos)
+      << "of steps that are over";
 }
 
 TEST(TopText, AJobThatMakesNoStepSaysSo) {

@@ -48,6 +48,8 @@ absl::Status AgentSession::Take(v1::AgentMessage* message) {
   parts_.nodes->Touch(node_, outbox_->epoch());
   switch (message->body_case()) {
     case v1::AgentMessage::kHeartbeat:
+      for (const v1::ComputeTimes& times : message->heartbeat().compute_times())
+        parts_.reconciler->Told(node_, times);
       break;  // Touched already.
     case v1::AgentMessage::kRank:
       parts_.reconciler->Told(node_, std::move(*message->mutable_rank()), message->sent_unix_nanos());

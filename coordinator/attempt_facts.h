@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "coordinator/attempt_ref.h"
+#include "coordinator/compute_scores.h"
 #include "coordinator/step_pace.h"
 #include "proto/fsdpd/v1/agent.pb.h"
 #include "proto/fsdpd/v1/coordinator.pb.h"
@@ -98,6 +99,8 @@ class AttemptFacts {
   bool stepped = false;                 // Rank 0 has reported a step: every rank is through rendezvous.
   bool stepped_since_attached = false;  // After the last registration of one of its agents.
   StepPace pace;
+  ComputeScores compute;
+  absl::Time scored = absl::InfinitePast();  // When its job was shown them last.
   // The newest that an agent hosts of the job, where that is newer than this one.
   int newer_attempt = 0;
   std::string newer_on;           // Its node.

@@ -21,6 +21,8 @@ namespace fsdpd {
 namespace {
 
 constexpr char kMeasuring[] = "preflight";  // HostedAttempt.job_id of no job.
+// Agents of an attempt speak one after the other within such a time (agent/compute_times.h).
+constexpr absl::Duration kScoreEvery = absl::Seconds(5);
 
 }  // namespace
 
@@ -322,6 +324,39 @@ void Reconciler::Told(const std::string& node, const v1::Stopped& stopped) {
   events_.Push([this, node, ref = AttemptRef{stopped.job_id(), stopped.attempt()}] {
     if (AttemptFacts* facts = FactsOf(ref)) facts->TakeStopped(node);
   });
+}
+
+void Reconciler::Told(const std::string& node, const v1::ComputeTimes& times) {
+  events_.PushUnhurried([this, node, times] { TakeComputeTimes(node, times); });
+}
+
+void Reconciler::TakeComputeTimes(const std::string& node, const v1::ComputeTimes& times) {
+  AttemptFacts* facts = FactsOf(AttemptRef{times.job_id(), times.attempt()});
+  if (facts == nullptr || !IsCurrent(facts->ref)) return;
+  for (const v1::ComputeTimes::Rank& rank : times.ranks()) {
+    const NodePart* part = facts->PartOfRank(rank.rank());
+    const bool hosted = part != nullptr && part->node == node;
+    if (!hosted || !facts->compute.Take(rank, static_cast<int>(facts->ranks().size())))
+      LogWarning("agent tells of compute times that cannot be node=%s job=%s rank=%d", node, times.job_id(),
+                 rank.rank());
+  }
+}
+
+// For readers: nothing is decided by them, and they come again.
+void Reconciler::ShowSlowRanks() {
+  for (auto& [ref, facts] : attempts_) {
+    if (!IsCurrent(ref) || lease_.now() - facts.scored < kScoreEvery || !facts.compute.TakeNews()) continue;
+    facts.scored = lease_.now();
+    LiveJob& live = jobs_.at(ref.job);
+    const int64_t stages = std::max<int64_t>(live.job.spec().parallel().pipeline(), 1);
+    live.job.clear_slowest_ranks();
+    for (v1::SlowRank& slow : facts.compute.Slowest(stages)) {
+      slow.set_node(facts.PartOfRank(slow.rank())->node);
+      *live.job.add_slowest_ranks() = std::move(slow);
+    }
+    live.progressed = true;
+    parts_.board->Replace(Shown(live));
+  }
 }
 
 void Reconciler::Fault(const AttemptRef& ref, const std::string& what) {

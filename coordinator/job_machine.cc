@@ -70,14 +70,15 @@ constexpr Transition kTransitions[] = {
     {v1::JOB_STATE_CANCELLED, JobEvent::kAgain, v1::JOB_STATE_QUEUED},
 };
 
-// Steps, and where ranks stood, belong to an attempt. The first loss stays where the next one may go on from
-// a checkpoint: its losses are compared with it.
+// Steps, how fast ranks were and where they stood belong to an attempt. The first loss stays where the next
+// one may go on from a checkpoint: its losses are compared with it.
 void ForgetSteps(v1::Job* job) {
   job->clear_last_step();
   if (job->checkpoints().empty()) job->clear_first_loss();
   job->clear_steady_device_mallocs();
   job->clear_peak_bytes();
   job->clear_stands();
+  job->clear_slowest_ranks();
 }
 
 void StartAttempt(int64_t unix_nanos, v1::Job* job) {

@@ -42,6 +42,11 @@ constexpr Metric kTable[] = {
      "that time. A gauge, as reports move time from one cause to another."},
     {"fsdpd_unlisted_jobs", kGauge, "", "",
      "Launched jobs without fsdpd_job_seconds of their own, as there are so many."},
+    {"fsdpd_job_slowest_rank_score", kGauge, "", "fsdpd_job, rank, fsdpd_node",
+     "Of a running job the rank whose compute lane is busy for longest in a step: for how many times as long "
+     "as "
+     "that of the median of the others of its pipeline stage, over half a minute or so. Only where it is "
+     "longer."},
     {"fsdpd_all_jobs_seconds", kGauge, "seconds", "cause",
      "fsdpd_job_seconds of all jobs that have not ended, launched or not, together."},
     {"fsdpd_agents", kGauge, "", "state",

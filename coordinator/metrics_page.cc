@@ -1,5 +1,6 @@
 #include "coordinator/metrics_page.h"
 
+#include <absl/strings/str_cat.h>
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
@@ -94,12 +95,19 @@ void MetricsPage::AddJobs(std::vector<MetricFamily>* families) {
   std::sort(launched.begin(), launched.end());
   const size_t listed = std::min(launched.size(), kMaxListedJobs);
   MetricFamily seconds = FamilyNamed("fsdpd_job_seconds");
+  MetricFamily slow = FamilyNamed("fsdpd_job_slowest_rank_score");
   for (size_t i = 0; i < listed; ++i) {
     const v1::Job& job = *launched[i].second;
     for (const LedgerShare& share : SharesOf(LedgerAt(now, job)))
       AddSample(&seconds, {{"fsdpd_job", job.id()}, {"cause", std::string(share.name)}}, share.seconds);
+    if (job.state() != v1::JOB_STATE_RUNNING || job.slowest_ranks().empty()) continue;
+    const v1::SlowRank& slowest = job.slowest_ranks(0);
+    AddSample(
+        &slow,
+        {{"fsdpd_job", job.id()}, {"rank", absl::StrCat(slowest.rank())}, {"fsdpd_node", slowest.node()}},
+        slowest.score());
   }
-  for (MetricFamily* family : {&states, &all, &seconds}) families->push_back(std::move(*family));
+  for (MetricFamily* family : {&states, &all, &seconds, &slow}) families->push_back(std::move(*family));
   families->push_back(Single("fsdpd_unlisted_jobs", static_cast<double>(launched.size() - listed)));
 }
 

@@ -28,7 +28,7 @@
 
 namespace fsdpd {
 
-constexpr size_t kMaxListedJobs = 256;  // With 13 causes each.
+constexpr size_t kMaxListedJobs = 256;  // With 13 causes and a rank each.
 
 class MetricsPage {
  public:

@@ -65,6 +65,26 @@ TEST_F(MetricsPageTest, AgentsAndTheirSlotsAreCounted) {
   ExpectLine("fsdpd_agents_cordoned 0");
 }
 
+TEST_F(MetricsPageTest, ARunningJobNamesItsSlowestRankAndNoOther) {
+  Show(&page_);
+  v1::Job job;
+  job.set_id("a-1");
+  job.set_state(v1::JOB_STATE_RUNNING);
+  job.set_attempt(1);
+  for (const auto& [rank, score] : {std::pair(3, 1.5), std::pair(2, 1.25)}) {
+    v1::SlowRank* slow = job.add_slowest_ranks();
+    slow->set_rank(rank);
+    slow->set_node("n1");
+    slow->set_score(score);
+  }
+  board_->Publish(job);
+  ExpectLine("fsdpd_job_slowest_rank_score{fsdpd_job=\"a-1\",rank=\"3\",fsdpd_node=\"n1\"} 1.5");
+  EXPECT_FALSE(absl::StrContains(TextOf(&page_), "rank=\"2\""));
+  job.set_state(v1::JOB_STATE_STOPPING);
+  board_->Publish(job);
+  EXPECT_FALSE(absl::StrContains(TextOf(&page_), "rank=\"3\"")) << "of an attempt that is over";
+}
+
 TEST_F(MetricsPageTest, ALaunchedJobHasItsTimeByCauseUntilItHasEnded) {
   Show(&page_);
   v1::Job job;
@@ -122,6 +142,7 @@ TEST_F(MetricsPageTest, EveryRowOfTheTableIsExportedAndNothingElse) {
   job.set_id("a-1");
   job.set_state(v1::JOB_STATE_RUNNING);
   job.set_attempt(1);
+  job.add_slowest_ranks()->set_score(1.5);
   board_->Publish(job);
   std::multiset<std::string> exported, rows;
   for (const prometheus::MetricFamily& family : page_.Collect()) {

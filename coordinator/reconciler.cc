@@ -162,6 +162,7 @@ void Reconciler::RunTick(const std::deque<EventQueue::Event>& events) {
     if (Leads()) event();
   }
   ShowStands();
+  ShowSlowRanks();
   parts_.nodes->EndSilentStreams(lease_);
   ForgetLostNodes();
   ReadPresence();

@@ -117,6 +117,7 @@ class Reconciler {
   // `sent_unix_nanos`: by the agent's clock, which is compared with itself alone; 0 when not known.
   void Told(const std::string& node, v1::RankUpdate update, int64_t sent_unix_nanos);
   void Told(const std::string& node, const v1::Stopped& stopped);
+  void Told(const std::string& node, const v1::ComputeTimes& times);
   void Told(const std::string& node, const v1::PreflightResult& result);
   // The attempt cannot go on for a reason that is no rank's exit.
   void Fault(const AttemptRef& ref, const std::string& what);
@@ -179,6 +180,7 @@ class Reconciler {
   void TakeCheckpoint(const std::string& node, const AttemptFacts& facts, const v1::SavedCheckpoint& saved);
   void TakeRankZeroReady(const AttemptFacts& facts, const v1::RankReady& ready);
   void TakeRankZeroExit(const AttemptFacts& facts, const v1::RankExit& exit);
+  void TakeComputeTimes(const std::string& node, const v1::ComputeTimes& times);
   bool TakeRankStand(const std::string& node, const v1::RankUpdate& update, const AttemptFacts& facts);
   bool TakeNewerAttempt(const std::string& node, const AttemptRef& ref);
   void StopUnknown(const v1::Register& info, const AttemptRef& ref, bool saves);
@@ -220,6 +222,7 @@ class Reconciler {
   void SayWhetherItSteps(LiveJob* live, AttemptFacts* facts);
   void EndSaveInVain(LiveJob* live, AttemptFacts* facts);
   void ShowStands();
+  void ShowSlowRanks();
   void TendStops();
   void PlaceQueued();
   void SaveRest();

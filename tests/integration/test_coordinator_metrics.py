@@ -5,11 +5,12 @@ import os
 import re
 import runpy
 import signal
+import threading
 
 import grpc
 import pytest
 
-from harness.cluster import Cluster
+from harness.cluster import Cluster, rank_of
 from harness.programs import ROOT
 from harness.prometheus import Prometheus
 from harness.small_disk import fill, small_disk
@@ -78,6 +79,40 @@ def test_a_job_s_time_by_cause_is_the_time_since_its_admission(shared, job):
     wall = (ledger.until_unix_nanos - described.create_unix_nanos) * 1e-9
     assert sum(shares.values()) == pytest.approx(wall, abs=1e-3), shares
     assert re.search(r"^time: .*: .*step \d+%", shared.ctl("describe", job).expect(0).out, re.MULTILINE)
+
+
+def test_a_rank_that_is_slower_than_the_others_is_named_with_its_node(shared, job):
+    victim = next(each for each in shared.all_ranks() if rank_of(each) == 2)
+    over = threading.Event()
+
+    def slow_down():  # It runs for a fifth of the time; a hang it is not.
+        try:
+            while not over.wait(0.05):
+                os.kill(victim.pid, signal.SIGSTOP)
+                over.wait(0.2)
+                os.kill(victim.pid, signal.SIGCONT)
+        finally:
+            os.kill(victim.pid, signal.SIGCONT)
+
+    def slowest():
+        ranks = shared.job(job).slowest_ranks
+        return ranks[0] if ranks and ranks[0].rank == 2 and ranks[0].score > 1.3 else None
+
+    slowed = threading.Thread(target=slow_down)
+    slowed.start()
+    try:
+        found = wait_until("the slow rank is named", slowest)
+        assert found.node == "node-1" and found.seconds > 0, found
+        line = f'fsdpd_job_slowest_rank_score{{fsdpd_job="{job}",rank="2",fsdpd_node="node-1"}}'
+        assert wait_until("the page has it", lambda: value(shared.scrape_coordinator(), line)) > 1
+        for screen in (["top", "--once"], ["get", "-o", "wide"]):
+            wait_until(f"{screen[0]} shows it",
+                       lambda asked=screen: re.search(r" 2 on node-1, \d+\.\d\dx ", shared.ctl(*asked).expect(0).out))
+        assert re.search(r"^slowest ranks:\n.*\n  2 +node-1 ", shared.ctl("describe", job).expect(0).out, re.MULTILINE)
+    finally:
+        over.set()
+        slowed.join()
+    assert shared.job(job).attempt == 1
 
 
 def test_an_ended_job_s_time_stays_with_it_and_leaves_the_page(shared):

@@ -101,7 +101,7 @@ struct AgentLife : public Uplink, public std::enable_shared_from_this<AgentLife>
 namespace {
 
 AgentFlow::Options FlowOptions(AgentLife* life, const std::string& node, const std::string& work_dir,
-                               int slots, int number) {
+                               int slots, int number, Clock* clock) {
   AgentFlow::Options options;
   options.node = node;
   options.work_dir = work_dir;
@@ -116,6 +116,7 @@ AgentFlow::Options FlowOptions(AgentLife* life, const std::string& node, const s
     return info;
   };
   options.refused = [life](const absl::Status&) { life->leaves = true; };
+  options.clock = clock;
   return options;
 }
 
@@ -124,7 +125,7 @@ AgentFlow::Options FlowOptions(AgentLife* life, const std::string& node, const s
 AgentLife::AgentLife(Node* owner, int number)
     : node(owner),
       metrics(owner->name_, owner->slots_, &owner->clock_),
-      flow(FlowOptions(this, owner->name_, owner->work_dir_, owner->slots_, number)),
+      flow(FlowOptions(this, owner->name_, owner->work_dir_, owner->slots_, number, &owner->clock_)),
       attachment(&owner->clock_),
       backoff(absl::Milliseconds(100), absl::Seconds(3),
               static_cast<uint32_t>(owner->world_->dice.Below(1 << 30))) {}
