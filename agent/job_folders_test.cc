@@ -96,7 +96,10 @@ TEST_F(JobFoldersTest, ADeletedJobGoesAtOnce) {
 TEST_F(JobFoldersTest, OneThatStillRunsWhenItIsDeletedGoesLater) {
   const auto folders = Keep(9);
   Write("stops", 1);
-  hosted_ = {"stops"};
+  {
+    const std::lock_guard<std::mutex> lock(hosting_);
+    hosted_ = {"stops"};
+  }
   folders->Forget("stops");
   folders->Prune(now_);
   EXPECT_TRUE(Has("stops"));
