@@ -8,6 +8,7 @@
 #include <google/protobuf/descriptor.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "base/check.h"
@@ -59,8 +60,14 @@ class JsonPathReader {
   }
   char Next() const { return at_ < text_.size() ? text_[at_] : '\0'; }
 
+  // Each is read by a call of its own, so the stack bounds how many there may be.
+  absl::Status Deeper() {
+    if (++depth_ <= kMaxDepth) return absl::OkStatus();
+    return Wrong("more than ", kMaxDepth, " ranges and conditions within each other");
+  }
+
   absl::Status Pieces(bool in_loop, std::vector<Piece>* pieces) {
-    if (++depth_ > kMaxDepth) return Wrong("more than ", kMaxDepth, " ranges within each other");
+    FSDPD_RETURN_IF_ERROR(Deeper());
     while (at_ < text_.size()) {
       if (Next() != '{') {
         const size_t end = std::min(text_.find('{', at_), text_.size());
@@ -190,12 +197,13 @@ class JsonPathReader {
       return absl::OkStatus();
     }
     if (!from) return Wrong("in brackets stand a number, a range as 1:3, *, a name in quotes or ?(...)");
-    step->end = step->first + 1;
+    step->end = step->first < INT64_MAX ? step->first + 1 : step->first;
     step->is_open = step->first == -1;  // The last one.
     return absl::OkStatus();
   }
 
   absl::Status Filter(std::vector<Step>* path) {
+    FSDPD_RETURN_IF_ERROR(Deeper());
     Step step;
     step.kind = Step::Kind::kFilter;
     SkipBlanks();
@@ -222,6 +230,7 @@ class JsonPathReader {
     SkipBlanks();
     if (!Take(")")) return Wrong("a '(' without its ')'");
     path->push_back(std::move(step));
+    --depth_;
     return absl::OkStatus();
   }
 

@@ -69,6 +69,17 @@ TEST(JsonPath, WhatCannotBeReadIsToldBeforeAnybodyIsAsked) {
     EXPECT_FALSE(JsonPath::Parse(bad).ok()) << bad;
 }
 
+TEST(JsonPath, AnElementThatNoListCanHaveIsNotThere) {
+  EXPECT_EQ(Of("<{.jobs[9223372036854775807].id}{.jobs[-9223372036854775808].id}>"), "<>");
+}
+
+TEST(JsonPath, ConditionsWithinEachOtherAreBounded) {
+  std::string text = "{.jobs";
+  for (int i = 0; i < 100'000; ++i) text += "[?(@.jobs";
+  EXPECT_NE(Of(text.c_str()).find("more than 8 ranges and conditions within each other"), std::string::npos);
+  EXPECT_EQ(Of("{.jobs[?(@.warnings[?(@=='two')])].id}"), "a-1");
+}
+
 TEST(JsonPath, APathAloneNeedsNoBraces) {
   for (const char* text : {"{.jobs[0].id}", ".jobs[0].id", "jobs[0].id"}) {
     const absl::StatusOr<JsonPath> path = JsonPath::ParsePath(text);
