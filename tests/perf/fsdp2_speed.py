@@ -1,6 +1,5 @@
 """One rank of PyTorch FSDP2, timed (rival_rank.py): bf16 compute, fp32 main weights, gradients reduced in fp32 or bf16,
-clipping on, AdamW fused, on the host with JOB's "offload" (CPUOffloadPolicy: parameters, gradients and the optimizer's state live
-there). Matrices are shared by DTensor's tensor parallelism with sequence parallelism and the loss by words
+clipping on, AdamW fused. Matrices are shared by DTensor's tensor parallelism with sequence parallelism and the loss by words
 (JOB's "tensor"); "async_tensor" lets the compiler send parts of its exchanges beside products."""
 
 import contextlib
@@ -9,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -59,12 +58,12 @@ def sharded(job, device):
         share_matrices(model, mesh["tensor"], job["async_tensor"])
     wire = {"fp32": torch.float32, "bf16": torch.bfloat16}[job["reduce"]]
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=wire)
-    options = {"mesh": mesh["shard"], "mp_policy": policy, **({"offload_policy": CPUOffloadPolicy()} if job["offload"] else {})}
+    options = {"mesh": mesh["shard"], "mp_policy": policy}
     for unit in (model.embedding, *model.layers):
         fully_shard(unit, **options, reshard_after_forward=not job["keep_gathered"])
     fully_shard([model.norm, model.output], **options, reshard_after_forward=False)
     fully_shard(model, **options)
-    return rival_rank.draw(model.to_empty(device="cpu" if job["offload"] else device))
+    return rival_rank.draw(model.to_empty(device=device))
 
 
 class Run:

@@ -46,7 +46,7 @@ def theirs(spec, world, options):
     job = {"model": spec["model"]["llama"], "micro_batch": train["micro_batch"],
            "sequence_length": spec["data"]["sequence_length"], "warmup": WARM_UP, "steps": train["steps"] - WARM_UP,
            "reduce": options.reduce, "keep_gathered": fsdp.get("keep_gathered", False),
-           "recompute": fsdp.get("recompute") == "full", "offload": fsdp.get("offload", {}).get("optimizer", False),
+           "recompute": fsdp.get("recompute") == "full",
            "context": context, "tensor": tensor, "async_tensor": options.async_tensor,
            "accumulation": train["global_batch"] * context * tensor // (train["micro_batch"] * world)}
     with tempfile.TemporaryDirectory() as folder:

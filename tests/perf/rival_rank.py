@@ -5,7 +5,7 @@ steps are timed. fsdp2_speed.py and megatron_fsdp_speed.py shard the model and s
 
 JOB.json: model (sizes as in model.llama of a JobSpec, of which experts have softmax scores and one group), micro_batch, sequence_length, accumulation, warmup, steps, reduce (fp32 or bf16),
 keep_gathered (do not reshard after forward), context (ranks that share a sample), tensor (ranks that share a sample and
-each matrix), recompute (each block's forward runs again in backward), offload (state of the optimizer on the host).
+each matrix), recompute (each block's forward runs again in backward).
 Rank 0 prints one line of JSON: steps in ms, tokens per second and GPU, peak memory, device mallocs while timed.
 """
 
@@ -220,8 +220,7 @@ def run(make_run, versions):
         job = json.load(file)
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
-    # What is on the host is summed there: the gradients' norm.
-    dist.init_process_group("cpu:gloo,cuda:nccl" if job["offload"] else "nccl", device_id=device)
+    dist.init_process_group("nccl", device_id=device)
     result = measure(make_run(job, device), job)
     if dist.get_rank() == 0:
         print(json.dumps({"torch": torch.__version__, **versions, **result}), flush=True)
