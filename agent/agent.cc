@@ -80,9 +80,10 @@ absl::Status Agent::StartParts() {
   flow.refused = refused_;
   flow_ = std::make_unique<AgentFlow>(std::move(flow));
   link_ = std::make_unique<CoordinatorLink>(options_.coordinator, flow_.get(), Clock::Real(), options_.tls);
+  steps_ = std::make_unique<StepRecords>(options_.work_dir);
   logs_ = std::make_unique<LogKeeper>(
       options_.work_dir, [this](v1::LogLines lines) { return link_->SendLogs(std::move(lines)); },
-      [this](absl::Duration lost) { metrics_->AddLogLoss(lost); });
+      [this](absl::Duration lost) { metrics_->AddLogLoss(lost); }, steps_.get());
   RankSupervisor::Options ranks;
   ranks.rank_binary = options_.rank_binary;
   ranks.slots = options_.offer.slots;
@@ -104,8 +105,8 @@ absl::Status Agent::StartParts() {
                                              *message.mutable_preflight() = std::move(result);
                                              link_->SendLifecycle(std::move(message));
                                            });
-  flow_->Connect({link_.get(), supervisor_.get(), metrics_.get(), logs_.get(), folders_.get(), gpus_.get(),
-                  preflight_.get()});
+  flow_->Connect({link_.get(), supervisor_.get(), metrics_.get(), logs_.get(), steps_.get(), folders_.get(),
+                  gpus_.get(), preflight_.get()});
   flow_->TellWhatWasKept();
   link_->Start();
   return absl::OkStatus();
@@ -135,6 +136,7 @@ v1::Register Agent::About() const {
   registration.set_log_windows(true);
   registration.set_traces(true);
   registration.set_preflights(true);
+  registration.set_step_records(true);
   for (const std::string& name : options_.allowed_env) registration.add_allowed_env(name);
   for (const PluginDir& dir : plugin_dirs_) registration.add_plugin_dirs(dir.resolved);
   return registration;

@@ -86,6 +86,7 @@ class Agent {
   std::unique_ptr<MetricsServer> metrics_server_;
   std::unique_ptr<AgentFlow> flow_;
   std::unique_ptr<CoordinatorLink> link_;
+  std::unique_ptr<StepRecords> steps_;
   std::unique_ptr<LogKeeper> logs_;
   std::unique_ptr<Preflight> preflight_;
   std::unique_ptr<RankSupervisor> supervisor_;

@@ -90,6 +90,7 @@ void AgentFlow::RankStepped(const RankId& id, int world, const v1::StepReport& t
   parts_.metrics->RankStepped(id, world, report);
   TellComputeTimes(id, world, report);
   if (id.rank != 0) return;
+  if (parts_.steps != nullptr) parts_.steps->Add(id.of, report);
   v1::AgentMessage message = UpdateOf(id);
   *message.mutable_rank()->mutable_step() = std::move(report);
   parts_.link->SendStep(std::move(message));
@@ -163,6 +164,7 @@ void AgentFlow::RankExited(const RankId& id, const v1::RankExit& exit) {
   if (const auto device = rank_devices_.extract(id); !device.empty() && parts_.gpus != nullptr)
     parts_.gpus->Ended(device.mapped());
   if (failed && !exit.agent_stopping()) parts_.metrics->AddFailure(exit.fault().kind());
+  if (id.rank == 0 && parts_.steps != nullptr) parts_.steps->Ended(id.of);
   v1::AgentMessage message = UpdateOf(id);
   *message.mutable_rank()->mutable_exit() = exit;
   parts_.link->SendLifecycle(std::move(message));

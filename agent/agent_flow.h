@@ -19,6 +19,7 @@
 #include "agent/metrics_exporter.h"
 #include "agent/preflight.h"
 #include "agent/rank_supervisor.h"
+#include "agent/step_records.h"
 #include "agent/uplink.h"
 #include "base/clock.h"
 
@@ -40,6 +41,7 @@ class AgentFlow : public RankEvents, public UplinkHandler {
     RankSupervisor* supervisor = nullptr;
     MetricsExporter* metrics = nullptr;
     LogKeeper* logs = nullptr;
+    StepRecords* steps = nullptr;
     JobFolders* folders = nullptr;
     GpuWatch* gpus = nullptr;
     Preflight* preflight = nullptr;

@@ -102,6 +102,7 @@ struct LogKeeper::LogFile {
   struct Waiting {
     std::string line;
     bool notice = false;
+    int64_t step = 0;  // Of a record of a step.
   };
   RankId id;
   int64_t step = 0;  // Of a trace; 0: it is a log.
@@ -131,9 +132,11 @@ struct LogKeeper::Request {
   }
 };
 
-LogKeeper::LogKeeper(std::string work_dir, Deliver deliver, std::function<void(absl::Duration)> lost)
+LogKeeper::LogKeeper(std::string work_dir, Deliver deliver, std::function<void(absl::Duration)> lost,
+                     StepRecords* steps)
     : work_dir_(std::move(work_dir)),
       deliver_(std::move(deliver)),
+      steps_(steps),
       loss_(work_dir_, std::move(lost)),
       thread_([this] { Serve(); }) {}
 
@@ -278,8 +281,8 @@ absl::StatusOr<std::shared_ptr<LogKeeper::Request>> LogKeeper::Open(const v1::Re
   auto request = std::make_shared<Request>();
   request->ask = ask;
   request->credit = ask.window_bytes();
-  if (ask.has_traces()) {
-    FSDPD_RETURN_IF_ERROR(FindTraces(request.get()));
+  if (ask.has_traces() || ask.has_steps()) {
+    FSDPD_RETURN_IF_ERROR(ask.has_traces() ? FindTraces(request.get()) : FindSteps(request.get()));
     return request;
   }
   std::vector<int> ranks = {ask.rank()};
@@ -323,6 +326,21 @@ absl::Status LogKeeper::FindTraces(Request* request) const {
   return absl::NotFoundError(absl::StrCat("this node has no such trace of ", ToString(attempt)));
 }
 
+// A page of them, read at once: it fits in memory.
+absl::Status LogKeeper::FindSteps(Request* request) const {
+  const v1::ReadLogs& ask = request->ask;
+  if (steps_ == nullptr) return absl::NotFoundError("this node keeps no steps");
+  FSDPD_ASSIGN_OR_RETURN(std::vector<StepRecords::Line> lines,
+                         steps_->Read(ask.job_id(), ask.attempt(), ask.steps()));
+  LogFile file;
+  file.id = {{ask.job_id(), ask.attempt()}, 0};
+  file.finished = true;
+  for (StepRecords::Line& line : lines)
+    file.lines.push_back({std::move(line.json), /*notice=*/false, line.step});
+  request->files.push_back(std::move(file));
+  return absl::OkStatus();
+}
+
 // Of a trace, the next bytes; its descriptor is held while there are more.
 absl::Status LogKeeper::ReadTrace(Request* request, LogFile* file) {
   if (file->finished || !file->lines.empty()) return absl::OkStatus();
@@ -338,7 +356,7 @@ absl::Status LogKeeper::ReadTrace(Request* request, LogFile* file) {
   if (file->finished) file->splitter.Finish(&lines);
   if (file->finished) file->fd = UniqueFd();
   request->progress = true;
-  for (std::string& line : lines) file->lines.push_back({std::move(line), /*notice=*/false});
+  for (std::string& line : lines) file->lines.push_back({std::move(line)});
   return absl::OkStatus();
 }
 
@@ -358,7 +376,7 @@ absl::Status LogKeeper::ReadMore(Request* request, LogFile* file) {
   file->finished = got == 0 && !(request->ask.follow() && live);
   if (file->finished) file->splitter.Finish(&lines);
   request->progress |= got > 0;
-  for (std::string& line : lines) file->lines.push_back({std::move(line), /*notice=*/false});
+  for (std::string& line : lines) file->lines.push_back({std::move(line)});
   if (got > 0 || !live) return absl::OkStatus();
   std::string notice = loss_.Notice();
   const bool told = std::exchange(file->told_of_loss, !notice.empty());
@@ -377,7 +395,7 @@ v1::LogLines LogKeeper::NextLines(Request* request, LogFile* file) {
     v1::LogLines::Line* entry = message.add_lines();
     entry->set_rank(file->id.rank);
     entry->set_attempt(file->id.of.attempt);
-    entry->set_step(file->step);
+    entry->set_step(std::max(file->step, next.step));
     entry->set_line(std::move(next.line));
     entry->set_notice(next.notice);
   }

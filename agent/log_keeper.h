@@ -1,7 +1,7 @@
 // Logs of the ranks of this node: WORK_DIR/JOB_ID/attempt-N/rank-R.log. It owns where they are, and reading
 // them back: a failure's tail, from the beginning, the last lines, and following what is still written.
 // Traces that ranks wrote beside them (base/trace_file.h) are read back in the same way, one file after the
-// other.
+// other, and so is what is kept of a job's steps (step_records.h).
 //
 // Ranks write to their files themselves, so that neither a slow reader nor a dead agent stands in their way
 // and no line is lost between them. A disk that is full or broken costs log lines, never a rank, and readers
@@ -34,6 +34,7 @@
 #include "agent/attempt.h"
 #include "agent/log_loss.h"
 #include "agent/rank_logs.h"
+#include "agent/step_records.h"
 #include "base/mutex.h"
 #include "base/unique_fd.h"
 #include "proto/fsdpd/v1/agent.pb.h"
@@ -44,8 +45,9 @@ class LogKeeper : public RankLogs {
  public:
   using Deliver = std::function<bool(v1::LogLines)>;
 
-  // `lost` gets the time in which logs were lost, as it passes.
-  LogKeeper(std::string work_dir, Deliver deliver, std::function<void(absl::Duration)> lost = nullptr);
+  // `lost` gets the time in which logs were lost, as it passes. `steps`: null where none are recorded.
+  LogKeeper(std::string work_dir, Deliver deliver, std::function<void(absl::Duration)> lost = nullptr,
+            StepRecords* steps = nullptr);
   ~LogKeeper() override;  // Ends all requests.
 
   // Creates the work folder, proves that it can be written, and takes it for this process for as long as what
@@ -74,6 +76,7 @@ class LogKeeper : public RankLogs {
   absl::StatusOr<std::shared_ptr<Request>> Open(const v1::ReadLogs& ask) const;
   bool ServeOnce(Request* request, bool* progress, bool* done);
   absl::Status FindTraces(Request* request) const;
+  absl::Status FindSteps(Request* request) const;
   absl::Status ReadTrace(Request* request, LogFile* file);
   absl::Status ReadMore(Request* request, LogFile* file);
   v1::LogLines NextLines(Request* request, LogFile* file);
@@ -82,6 +85,7 @@ class LogKeeper : public RankLogs {
 
   const std::string work_dir_;
   const Deliver deliver_;
+  StepRecords* const steps_;
   LogLoss loss_;
   mutable Mutex mutex_;
   CondVar changed_;

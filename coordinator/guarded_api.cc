@@ -112,6 +112,9 @@ grpc::Status GuardedApi::TraceJob(Context* c, const v1::TraceJobRequest* q,
                                   grpc::ServerWriter<v1::TraceJobResponse>* a) {
   return Call("TraceJob", &JobService::TraceJob, c, q, a);
 }
+grpc::Status GuardedApi::ListSteps(Context* c, const v1::ListStepsRequest* q, v1::ListStepsResponse* a) {
+  return Call("ListSteps", &JobService::ListSteps, c, q, a);
+}
 grpc::Status GuardedApi::ListNodes(Context* c, const v1::ListNodesRequest* q, v1::ListNodesResponse* a) {
   return Call("ListNodes", &JobService::ListNodes, c, q, a);
 }

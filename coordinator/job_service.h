@@ -3,7 +3,8 @@
 // wire by errors.h.
 //
 // Unary handlers return within one tick of the reconciler plus one write; SearchPlans before its client stops
-// waiting, and one at a time. Streams (WatchJob, WatchEvents, TailLogs, TraceJob) hold a thread each and are
+// waiting, and one at a time; ListSteps, which asks agents, within kStepsPatience (list_steps.cc), and
+// counted with the streams. Streams (WatchJob, WatchEvents, TailLogs, TraceJob) hold a thread each and are
 // bounded by kMaxReaderStreams; they look at their client and at the coordinator's stop every kStreamPoll,
 // because the synchronous API cannot wake a handler.
 //
@@ -80,6 +81,7 @@ class JobService final : public v1::Coordinator::Service {
                         grpc::ServerWriter<v1::TailLogsResponse>*) override;
   grpc::Status TraceJob(grpc::ServerContext*, const v1::TraceJobRequest*,
                         grpc::ServerWriter<v1::TraceJobResponse>*) override;
+  grpc::Status ListSteps(grpc::ServerContext*, const v1::ListStepsRequest*, v1::ListStepsResponse*) override;
   grpc::Status ListNodes(grpc::ServerContext*, const v1::ListNodesRequest*, v1::ListNodesResponse*) override;
   grpc::Status CordonNode(grpc::ServerContext*, const v1::CordonNodeRequest*,
                           v1::CordonNodeResponse*) override;
@@ -137,6 +139,9 @@ class JobService final : public v1::Coordinator::Service {
                            TraceWriter* writer);
   absl::Status SendTraces(grpc::ServerContext* context, const v1::Job& job, const LogRequest& read,
                           TraceWriter* writer);
+
+  absl::Status ReadSteps(grpc::ServerContext* context, const v1::ListStepsRequest& request,
+                         v1::ListStepsResponse* response);
 
   absl::Status CheckStream(grpc::ServerContext* context) const;
 

@@ -41,6 +41,7 @@ struct LogRequest {
   bool follow = false;
   int tail_lines = 0;
   std::optional<v1::StepRange> traces = {};  // Of these steps, instead of the logs; without follow and tail.
+  std::optional<v1::RecordedSteps> steps = {};  // Likewise; of attempt 0: of all attempts.
 };
 
 class LogRelay;

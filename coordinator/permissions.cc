@@ -12,6 +12,7 @@ constexpr Permission kTable[] = {
     {"ListJobs", kViewer, kViewer, false},
     {"WatchJob", kViewer, kViewer, false},
     {"TailLogs", kViewer, kViewer, false},
+    {"ListSteps", kViewer, kViewer, false},
     {"ListNodes", kViewer, kViewer, false},
     {"ListEvents", kViewer, kViewer, false},
     {"WatchEvents", kViewer, kViewer, false},

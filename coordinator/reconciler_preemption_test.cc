@@ -96,8 +96,8 @@ TEST_F(ReconcilerPreemptionTest, WhoDidNotAgreeOrWouldLoseSomethingOrIsEqualStay
   reconciler_->RunOnce();
   SubmitWith("high", {5});
   Advance(absl::Minutes(1));
-  for (const char* id : {"kept", "unsaved", "equal", "sick"})
-    EXPECT_EQ(StateOf(id), v1::JOB_STATE_STARTING) << id;
+  for (const char* id : {"kept", "unsaved", "equal"}) EXPECT_EQ(StateOf(id), v1::JOB_STATE_STARTING) << id;
+  EXPECT_EQ(StateOf("sick"), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(StateOf("high"), v1::JOB_STATE_QUEUED);
 }
 

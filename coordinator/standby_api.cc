@@ -162,6 +162,9 @@ grpc::Status StandbyApi::TraceJob(Context* c, const v1::TraceJobRequest*,
                                   grpc::ServerWriter<v1::TraceJobResponse>*) {
   return Redirect("TraceJob", c);
 }
+grpc::Status StandbyApi::ListSteps(Context* c, const v1::ListStepsRequest*, v1::ListStepsResponse*) {
+  return Redirect("ListSteps", c);
+}
 grpc::Status StandbyApi::CordonNode(Context* c, const v1::CordonNodeRequest*, v1::CordonNodeResponse*) {
   return Redirect("CordonNode", c);
 }

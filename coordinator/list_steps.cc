@@ -1,0 +1,156 @@
+// JobService::ListSteps: agents are asked for what they have kept of a job's steps, like for logs and with
+// the same bounds (log_relay.h), and what they answer is put together (step_history.h).
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <limits>
+#include <set>
+
+#include "base/check.h"
+#include "coordinator/attempt_nodes.h"
+#include "coordinator/errors.h"
+#include "coordinator/job_service.h"
+#include "coordinator/step_history.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int kDefaultPage = 1000, kMaxPage = 10000;  // A step has some 150 bytes.
+// Half of a call's deadline: what the other nodes have is worth having.
+constexpr absl::Duration kStepsPatience = absl::Seconds(5);
+
+absl::StatusOr<StepQuery> QueryOf(const v1::ListStepsRequest& request, const v1::Job& job) {
+  if (job.attempt() == 0) {
+    return WrongState(
+        "JOB_NOT_LAUNCHED", absl::StrCat("jobs/", job.id()),
+        absl::StrCat("job ", job.id(), " was not launched, so it has no steps: ", job.reason()));
+  }
+  StepQuery query;
+  if (request.has_attempt()) {
+    if (request.attempt() < 1 || request.attempt() > job.attempt())
+      return BadField("attempt", absl::StrCat("job ", job.id(), " has attempts 1..", job.attempt()));
+    query.attempt = request.attempt();
+  }
+  if (request.from_step() < 0) return BadField("from_step", "must not be negative");
+  if (request.to_step() < 0) return BadField("to_step", "must not be negative");
+  if (request.every() < 0) return BadField("every", "must not be negative");
+  if (request.page_size() < 0 || request.page_size() > kMaxPage)
+    return BadField("page_size", absl::StrCat("must be from 1 to ", kMaxPage, ", or 0 for ", kDefaultPage));
+  query.first = std::max<int64_t>(1, request.from_step());
+  // One less than the largest: there is a next one.
+  query.last = request.to_step() > 0 ? request.to_step() : std::numeric_limits<int64_t>::max() - 1;
+  query.every = std::max<int64_t>(1, request.every());
+  query.limit = request.page_size() == 0 ? kDefaultPage : request.page_size();
+  if (query.first <= query.last) return query;
+  return BadField("to_step", absl::StrCat("is ", query.last, ", before from_step, which is ", query.first));
+}
+
+// The nodes to ask. Where rank 0 of an older attempt was is no longer known: any node may have its steps.
+std::vector<std::string> NodesToAsk(const v1::Job& job, const StepQuery& query,
+                                    const std::vector<NodeView>& all) {
+  std::set<std::string> nodes;
+  if (!query.attempt.has_value() || *query.attempt == job.attempt()) {
+    for (const std::string& node : NodesOf(job, job.attempt(), /*rank=*/0, all)) nodes.insert(node);
+  }
+  const int32_t oldest = query.attempt.value_or(1);
+  if (oldest < job.attempt()) {
+    for (const NodeView& view : all) nodes.insert(view.info.node());
+  }
+  return {nodes.begin(), nodes.end()};
+}
+
+// Why a node cannot be asked, or "".
+std::string WhyNot(const std::string& node, const std::vector<NodeView>& all) {
+  const auto view =
+      std::find_if(all.begin(), all.end(), [&](const NodeView& each) { return each.info.node() == node; });
+  if (view == all.end() || !view->connected) return "its agent is not connected";
+  if (view->info.step_records()) return "";
+  return absl::StrCat("its agent is of release ", view->info.version(), ", which keeps no steps");
+}
+
+struct Asked {
+  std::string node;
+  std::shared_ptr<LogTail> tail;  // Null: it cannot be asked.
+  std::string fault;              // "": none.
+  NodeSteps steps;
+};
+
+}  // namespace
+
+absl::Status JobService::ReadSteps(grpc::ServerContext* context, const v1::ListStepsRequest& request,
+                                   v1::ListStepsResponse* response) {
+  FSDPD_ASSIGN_OR_RETURN(const v1::Job job, Find(request.id()));
+  FSDPD_ASSIGN_OR_RETURN(const StepQuery query, QueryOf(request, job));
+  LogRequest read;
+  read.attempt = {job.id(), query.attempt.value_or(0)};
+  read.steps.emplace();
+  read.steps->set_first(query.first);
+  read.steps->set_last(query.last);
+  read.steps->set_every(query.every);
+  read.steps->set_most(query.limit);
+  const std::vector<NodeView> all = parts_.nodes->Snapshot();
+  std::vector<Asked> asked;
+  const std::shared_ptr<void> close(nullptr, [&](void*) {
+    for (const Asked& each : asked) {
+      if (each.tail != nullptr) parts_.logs->Close(each.tail);
+    }
+  });
+  for (const std::string& node : NodesToAsk(job, query, all)) {
+    Asked each;
+    each.node = node;
+    each.fault = WhyNot(node, all);
+    if (each.fault.empty()) each.tail = parts_.logs->Open(read, {node});
+    asked.push_back(std::move(each));
+  }
+  const absl::Time deadline = parts_.clock->Now() + kStepsPatience;
+  for (Asked& each : asked) {
+    if (each.tail == nullptr) continue;
+    std::deque<v1::LogLines::Line> lines;
+    for (LogTail::Got got; (got = each.tail->Next(kStreamPoll, &lines)) != LogTail::Got::kEnd;) {
+      for (const v1::LogLines::Line& line : lines) {
+        if (const absl::Status taken = TakeStepLine(line, &each.steps); !taken.ok())
+          each.fault = std::string(taken.message());
+      }
+      FSDPD_RETURN_IF_ERROR(CheckStream(context));
+      if (got == LogTail::Got::kLines || parts_.clock->Now() < deadline) continue;
+      each.fault = "its agent did not answer in time";
+      break;
+    }
+    const absl::Status status = each.tail->status();
+    if (!status.ok() && !absl::IsNotFound(status)) each.fault = std::string(status.message());
+  }
+  std::vector<NodeSteps> nodes;
+  for (const Asked& each : asked) nodes.push_back(each.steps);
+  const bool newest_known = std::any_of(nodes.begin(), nodes.end(), [&](const NodeSteps& node) {
+    return std::any_of(node.segments.begin(), node.segments.end(),
+                       [&](const v1::StepSegment& segment) { return segment.attempt() == job.attempt(); });
+  });
+  StepsMade made;
+  // From another job's checkpoint the run begins anywhere.
+  made.begins = job.spec().checkpoint().load().empty() ? 1 : 0;
+  if (!newest_known && query.attempt.value_or(job.attempt()) == job.attempt())
+    made.reaches = job.last_step().step();
+  *response = JoinSteps(query, made, nodes);
+  if (response->missing().empty() && !LacksAttempt(query, job.attempt(), nodes)) return absl::OkStatus();
+  for (const Asked& each : asked) {
+    if (each.fault.empty()) continue;
+    v1::ListStepsResponse::UnreadNode* unread = response->add_unread();
+    unread->set_node(each.node);
+    unread->set_error(each.fault);
+  }
+  return absl::OkStatus();
+}
+
+grpc::Status JobService::ListSteps(grpc::ServerContext* context, const v1::ListStepsRequest* request,
+                                   v1::ListStepsResponse* response) {
+  // Counted with the watches: it waits for agents, and holds a thread meanwhile.
+  if (reader_streams_.fetch_add(1) >= kMaxReaderStreams) {
+    --reader_streams_;
+    return ToGrpc(absl::ResourceExhaustedError("too many watches, log tails, traces and lists of steps"));
+  }
+  const absl::Status status = ReadSteps(context, *request, response);
+  --reader_streams_;
+  return ToGrpc(status);
+}
+
+}  // namespace fsdpd
