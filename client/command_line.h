@@ -23,32 +23,32 @@ struct CommandLine {
       action;  // ckpt; "inspect", "verify", "convert", "diff". token; "new". context; "use", "list", "show"
   std::string server;            // Empty: by the context, or kDefaultServer.
   std::string context;           // A name in the contexts file; empty: its current one.
-  std::string output = "table";  // table, json, yaml, wide, name, spec, jsonpath=TEMPLATE
+  std::string output = "table";  // table, json, yaml, wide, name, spec, csv, jsonpath=TEMPLATE
   double timeout_seconds = 10;   // Of a unary call.
   std::string coordinator_ca;    // A file; empty: plaintext.
   std::string token_file;        // Empty: by the environment, or none.
   std::string trusted;           // What is in coordinator_ca: ReadCredentials().
   std::string token;             // What is in token_file: likewise.
 
-  std::string file;                       // submit, validate, plan, migrate; ckpt: the folder
-  std::string target;                     // ckpt convert; ckpt diff: the second folder
-  std::string to;                         // ckpt convert; fsdp_dtensor, hf, torch_dist
-  std::string config;                     // ckpt convert, diff; a config.json, or empty.
-  std::string spec;                       // ckpt convert, diff; a job's, or empty.
-  std::string dtype;                      // ckpt convert; empty: by `to`.
-  std::string shard_bytes = "5GB";        // ckpt convert
-  bool no_optimizer = false;              // ckpt convert
-  bool overwrite = false;                 // ckpt convert
-  std::vector<std::string> sets;          // submit, validate, plan
-  bool offline = false;                   // validate, plan
-  bool program = false;                   // plan
-  bool search = false;                    // plan
-  std::vector<std::string> hold;          // plan; fields that a search leaves as they are.
-  std::string write;                      // plan; a file, or empty.
-  std::string profile;                    // plan; empty: by the spec's device.
-  std::string trace;                      // plan; a file, or empty.
-  std::string picture;                    // plan; a file, or empty.
-  std::optional<int64_t> nodes;           // migrate; empty: the settings say it, or 1.
+  std::string file;                 // submit, validate, plan, migrate; ckpt: the folder
+  std::string target;               // ckpt convert; ckpt diff: the second folder
+  std::string to;                   // ckpt convert; fsdp_dtensor, hf, torch_dist. export; tensorboard, wandb
+  std::string config;               // ckpt convert, diff; a config.json, or empty.
+  std::string spec;                 // ckpt convert, diff; a job's, or empty.
+  std::string dtype;                // ckpt convert; empty: by `to`.
+  std::string shard_bytes = "5GB";  // ckpt convert
+  bool no_optimizer = false;        // ckpt convert
+  bool overwrite = false;           // ckpt convert
+  std::vector<std::string> sets;    // submit, validate, plan
+  bool offline = false;             // validate, plan
+  bool program = false;             // plan
+  bool search = false;              // plan
+  std::vector<std::string> hold;    // plan; fields that a search leaves as they are.
+  std::string write;                // plan; a file, or empty.
+  std::string profile;              // plan; empty: by the spec's device.
+  std::string trace;                // plan; a file, or empty.
+  std::string picture;              // plan; a file, or empty.
+  std::optional<int64_t> nodes;     // migrate; empty: the settings say it, or 1.
   std::optional<int64_t> ranks_per_node;  // migrate; empty: likewise, or 8.
   std::string name = "migrated";          // migrate
   std::string device = "cpu";             // profile-device
@@ -69,6 +69,10 @@ struct CommandLine {
   std::vector<std::string> states;  // get; short names
   std::string job;                  // describe, watch, logs, trace
 
+  bool of_steps = false;     // get
+  int first_step = 0;        // get, export; 0: the first.
+  int last_step = 0;         // get, export; 0: the newest.
+  int every_step = 0;        // get, export; 0: all.
   bool watch = false;        // get
   std::optional<int> limit;  // get; empty: all.
   std::string sort_by;       // get; a path, after a '-' for the largest first, or empty.
@@ -83,7 +87,7 @@ struct CommandLine {
   std::string shell;                       // completion; "bash", "zsh", "fish"
 
   std::optional<int> rank;     // logs, trace
-  std::optional<int> attempt;  // logs, trace
+  std::optional<int> attempt;  // logs, trace, get, export
   int tail = 0;                // logs; 0: from the beginning
   bool previous = false;       // logs; the attempt before the newest.
   std::string since;           // logs, events; client/log_choice.h, or empty.
@@ -92,7 +96,7 @@ struct CommandLine {
   int steps = 1;         // trace
   bool written = false;  // trace; what was written before.
   bool memory = false;   // trace; memory snapshots too.
-  std::string out;       // trace; a file, or empty: by the job. token new
+  std::string out;       // trace; a file, or empty: by the job. token new. export; a folder.
 
   int64_t after_event = 0;  // events; a sequence.
   bool force = false;       // drain

@@ -66,6 +66,10 @@ std::optional<int> RunNodeCommand(Session* session);
 // Jobs as a table, as data, or as they change: get.
 int RunGet(Session* session);
 
+// What is kept of a job's steps: get --steps. For other tools: export.
+int RunSteps(Session* session);
+int RunExport(Session* session);
+
 // Until jobs are as somebody wants them: wait.
 int RunWait(Session* session);
 

@@ -327,6 +327,9 @@ absl::StatusOr<v1::DrainNodeResponse> CoordinatorClient::DrainNode(const v1::Dra
 absl::StatusOr<v1::ListEventsResponse> CoordinatorClient::ListEvents(const v1::ListEventsRequest& request) {
   return Call<v1::ListEventsRequest, v1::ListEventsResponse>(&v1::Coordinator::Stub::ListEvents, request);
 }
+absl::StatusOr<v1::ListStepsResponse> CoordinatorClient::ListSteps(const v1::ListStepsRequest& request) {
+  return Call<v1::ListStepsRequest, v1::ListStepsResponse>(&v1::Coordinator::Stub::ListSteps, request);
+}
 
 absl::StatusOr<v1::GetVersionResponse> CoordinatorClient::GetVersion(const v1::GetVersionRequest& request) {
   return Call<v1::GetVersionRequest, v1::GetVersionResponse>(&v1::Coordinator::Stub::GetVersion, request);

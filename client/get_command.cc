@@ -215,6 +215,7 @@ int WatchJobs(Session* session) {
 int RunGet(Session* session) {
   const CommandLine& line = session->line();
   Console& console = session->console();
+  if (line.of_steps) return RunSteps(session);
   if (line.watch) return WatchJobs(session);
   const absl::StatusOr<Asked> asked = Fetch(session, /*tell=*/true);
   if (!asked.ok()) return session->Fail(asked.status());

@@ -98,6 +98,7 @@ int RunJobCommand(const CommandLine& given, Console* console) {
   if (line.command == "watch") return session.Follow(line.job, /*submitted_now=*/false);
   if (line.command == "logs") return RunLogs(&session);
   if (line.command == "trace") return RunTrace(&session);
+  if (line.command == "export") return RunExport(&session);
   if (const std::optional<int> code = RunLifeCommand(&session)) return *code;
   if (line.command == "nodes") return RunNodes(&session);
   FSDPD_CHECK(line.command == "version");

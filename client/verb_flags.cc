@@ -17,7 +17,7 @@
 namespace fsdpd {
 namespace {
 
-const std::vector<std::string> kForms = {"table", "json", "yaml", "wide", "name", "spec"};
+const std::vector<std::string> kForms = {"table", "json", "yaml", "wide", "name", "spec", "csv"};
 
 std::string Words(const absl::Status& status) { return std::string(status.message()); }
 
@@ -148,12 +148,46 @@ void AddCompletion(CLI::App* app, CommandLine* line) {
       ->type_name("");
 }
 
+// Which of a job's steps.
+std::vector<CLI::Option*> AddStepRange(CLI::App* app, CommandLine* line) {
+  return {
+      app->add_option("--from", line->first_step, "From this step on")->check(WholeNumber(1))->type_name("N"),
+      app->add_option("--to", line->last_step, "Up to this step")->check(WholeNumber(1))->type_name("N"),
+      app->add_option("--every", line->every_step, "Only steps that it divides")
+          ->check(WholeNumber(1))
+          ->type_name("N"),
+      app->add_option(
+             "--attempt", line->attempt,
+             "All that this attempt has made; default: the run's, each step once, as it was made last")
+          ->check(WholeNumber(1))
+          ->type_name("N")};
+}
+
+void AddExport(CLI::App* app, CommandLine* line) {
+  CLI::App* command = AddCommand(app, "export",
+                                 "Write what is kept of each step of a job as other tools read it: an event "
+                                 "file for TensorBoard, which `wandb "
+                                 "sync` takes too, or W&B's history as lines of JSON.",
+                                 "  fsdpctl export tiny-llama-k3x9q2 --as tensorboard --out runs/tiny\n"
+                                 "  fsdpctl export tiny-llama-k3x9q2 --as wandb --out runs/tiny");
+  command->add_option("JOB", line->job, "The job's id")->required()->check(NotEmpty())->type_name("");
+  command->add_option("--as", line->to, "tensorboard or wandb")
+      ->required()
+      ->check(CLI::IsMember({"tensorboard", "wandb"}))
+      ->type_name("TOOL");
+  command->add_option("--out", line->out, "The folder to write to; it is made where its parent is there")
+      ->required()
+      ->check(NotEmpty())
+      ->type_name("DIR");
+  AddStepRange(command, line);
+}
+
 }  // namespace
 
 void AddOutputFlag(CLI::App* app, CommandLine* line) {
   app->add_option(
          "-o,--output", line->output,
-         "Form of the data: table, json or yaml; for some also wide, name, spec or jsonpath=TEMPLATE")
+         "Form of the data: table, json or yaml; for some also wide, name, spec, csv or jsonpath=TEMPLATE")
       ->check(CLI::Validator(CheckForm, ""))
       ->type_name("FORM")
       ->capture_default_str();
@@ -166,6 +200,10 @@ std::string OutputFault(const CommandLine& line) {
   if (form == "wide") takers = {"get", "nodes"};
   if (form == "name") takers = {"get", "nodes", "submit"};
   if (form == "spec") takers = {"get"};
+  if (line.of_steps && !IsOneOf(form, {"table", "json", "yaml", "csv"}))
+    return "--steps takes -o table, json, yaml or csv";
+  if (form == "csv" && !line.of_steps) return "-o csv is for get --steps";
+  if (line.command == "export" && form != "table") return "export writes files, and takes no -o";
   if (is_path) takers = {"get", "nodes", "describe"};
   const bool prints_text = IsOneOf(line.command, {"explain", "context", "completion", "top"});
   if (prints_text && form != "table")
@@ -178,7 +216,12 @@ std::string OutputFault(const CommandLine& line) {
 }
 
 void AddGetFlags(CLI::App* get, CommandLine* line) {
-  get->add_flag("-w,--watch", line->watch, "Go on: a row of each job that changes, until Ctrl-C");
+  CLI::Option* watch =
+      get->add_flag("-w,--watch", line->watch, "Go on: a row of each job that changes, until Ctrl-C");
+  CLI::Option* steps =
+      get->add_flag("--steps", line->of_steps, "What is kept of each step of one job, instead of the job")
+          ->excludes(watch);
+  for (CLI::Option* option : AddStepRange(get, line)) option->needs(steps);
   get->add_option("--limit", line->limit, "At most so many jobs")->check(WholeNumber(1))->type_name("N");
   get->add_option("--sort-by", line->sort_by,
                   "By a field of -o json, as in last_step.loss; with a '-' before it the largest first")
@@ -205,6 +248,7 @@ void AddVerbs(CLI::App* app, CommandLine* line) {
   AddExplain(app, line);
   AddContext(app, line);
   AddCompletion(app, line);
+  AddExport(app, line);
 }
 
 }  // namespace fsdpd

@@ -117,6 +117,9 @@ grpc::Status ScriptedApi::DrainNode(Context*, const v1::DrainNodeRequest* q, v1:
 grpc::Status ScriptedApi::ListEvents(Context*, const v1::ListEventsRequest* q, v1::ListEventsResponse* a) {
   return on_events(*q, a);
 }
+grpc::Status ScriptedApi::ListSteps(Context*, const v1::ListStepsRequest* q, v1::ListStepsResponse* a) {
+  return on_steps(*q, a);
+}
 grpc::Status ScriptedApi::WatchEvents(Context* c, const v1::WatchEventsRequest* q,
                                       grpc::ServerWriter<v1::WatchEventsResponse>* w) {
   return on_watch_events(*q, c, w);

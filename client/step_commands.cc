@@ -1,0 +1,158 @@
+// `get JOB --steps` and `export`: what is kept of a job's steps, shown or written for other tools, page by
+// page.
+#include <absl/strings/str_cat.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <utility>
+
+#include "client/commands.h"
+#include "client/job_choice.h"
+#include "client/message_output.h"
+#include "client/outcome.h"
+#include "client/session.h"
+#include "client/spec_print.h"
+#include "client/step_export.h"
+#include "client/step_table.h"
+#include "client/text_table.h"
+
+namespace fsdpd {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kPage = 5000;
+
+// Calls `on_page` with each page; it says whether to go on. The exit code: of steps that are on a node that
+// is away it is that of an answer which has to be asked for again.
+int ReadSteps(Session* session, const std::string& job_id,
+              const std::function<bool(const v1::ListStepsResponse&)>& on_page) {
+  const CommandLine& line = session->line();
+  std::ostream& err = session->console().err;
+  v1::ListStepsRequest request;
+  request.set_id(job_id);
+  if (line.attempt.has_value()) request.set_attempt(*line.attempt);
+  request.set_from_step(line.first_step);
+  request.set_to_step(line.last_step);
+  request.set_every(line.every_step);
+  request.set_page_size(kPage);
+  bool unread = false;
+  for (;;) {
+    if (session->console().interrupt->fired()) return kExitInterrupted;
+    const absl::StatusOr<v1::ListStepsResponse> page = session->client().ListSteps(request);
+    if (!page.ok()) return session->Fail(page.status());
+    if (!on_page(*page)) return unread ? kExitUnavailable : kExitOk;
+    session->console().out << std::flush;
+    for (const auto& missing : page->missing()) {
+      err << "fsdpctl: steps " << missing.first() << " to " << missing.last()
+          << " are missing: no node that answers has them\n";
+    }
+    for (const auto& node : page->unread()) {
+      if (!std::exchange(unread, true)) err << "fsdpctl: more may be on nodes that cannot be read:\n";
+      err << "  " << OneLine(node.node()) << ": " << OneLine(node.error()) << "\n";
+    }
+    if (page->next_step() == 0) return unread ? kExitUnavailable : kExitOk;
+    request.set_from_step(page->next_step());
+  }
+}
+
+// A file that is there whole or, after a failure, as it was before.
+class NewFile {
+ public:
+  explicit NewFile(std::string path) : path_(std::move(path)), out_(path_ + ".tmp", std::ios::binary) {}
+  ~NewFile() {
+    if (!kept_) std::remove((path_ + ".tmp").c_str());
+  }
+  void Write(const std::string& text) { out_ << text; }
+  bool good() const { return out_.good(); }
+  // Why it is not there, or "".
+  std::string Keep() {
+    errno = 0;
+    out_.close();
+    kept_ = out_.good() && std::rename((path_ + ".tmp").c_str(), path_.c_str()) == 0;
+    return kept_ ? "" : absl::StrCat(path_, ": ", std::strerror(errno));
+  }
+
+ private:
+  const std::string path_;
+  std::ofstream out_;
+  bool kept_ = false;
+};
+
+// Why nothing can be written into --out, or "".
+std::string MakeFolder(const std::string& folder) {
+  std::error_code error;
+  if (fs::is_directory(folder, error)) return "";
+  if (fs::exists(folder, error)) return "is no folder";
+  fs::create_directory(folder, error);  // Its parent is to be there: a slip makes no tree.
+  return error ? error.message() : "";
+}
+
+}  // namespace
+
+int RunSteps(Session* session) {
+  const CommandLine& line = session->line();
+  if (line.jobs.size() != 1) {
+    session->console().err << "fsdpctl: --steps is of one job; name it, as in `fsdpctl get JOB --steps`\n";
+    return kExitUsage;
+  }
+  const absl::StatusOr<v1::Job> job = FindJob(&session->client(), line.jobs[0]);
+  if (!job.ok()) return session->Fail(job.status());
+  std::ostream& out = session->console().out;
+  bool first = true;
+  return ReadSteps(session, job->id(), [&](const v1::ListStepsResponse& page) {
+    if (line.output == "csv") {
+      if (std::exchange(first, false)) out << StepCsvHeader();
+      for (const v1::StepRecord& step : page.steps()) out << StepCsvRow(step);
+    } else if (line.output == "json") {
+      for (const v1::StepRecord& step : page.steps()) out << ToJsonLine(step) << "\n";
+    } else if (line.output == "yaml") {
+      for (const v1::StepRecord& step : page.steps()) out << "---\n" << Rendered(step, line.output);
+    } else {
+      TextTable table(StepTableHeader());
+      for (const v1::StepRecord& step : page.steps()) table.Add(StepTableRow(step));
+      const std::vector<std::string> rows = table.Rows(0, session->console().width());
+      for (size_t i = std::exchange(first, false) ? 0 : 1; i < rows.size(); ++i) out << rows[i];
+    }
+    return static_cast<bool>(out);
+  });
+}
+
+int RunExport(Session* session) {
+  const CommandLine& line = session->line();
+  Console& console = session->console();
+  const absl::StatusOr<v1::Job> job = FindJob(&session->client(), line.job);
+  if (!job.ok()) return session->Fail(job.status());
+  if (const std::string fault = MakeFolder(line.out); !fault.empty()) {
+    console.err << "fsdpctl: --out " << line.out << ": " << fault << "\n";
+    return kExitUsage;
+  }
+  const bool tensorboard = line.to == "tensorboard";
+  // The name is the job's: exported again it takes the place of what was there, and no step is drawn twice.
+  const int64_t begin_unix_nanos = job->create_unix_nanos();
+  const int64_t begin_seconds = begin_unix_nanos / 1'000'000'000;
+  const std::string name = tensorboard ? absl::StrCat("events.out.tfevents.", begin_seconds, ".", job->id())
+                                       : "wandb-history.jsonl";
+  NewFile file(absl::StrCat(line.out, "/", name));
+  if (tensorboard) file.Write(TensorBoardBegin(static_cast<double>(begin_seconds)));
+  int64_t steps = 0;
+  const int code = ReadSteps(session, job->id(), [&](const v1::ListStepsResponse& page) {
+    for (const v1::StepRecord& step : page.steps())
+      file.Write(tensorboard ? TensorBoardStep(step) : WandbStep(step, begin_unix_nanos));
+    steps += page.steps_size();
+    return file.good();
+  });
+  if (code != kExitOk && code != kExitUnavailable) return code;
+  if (const std::string fault = file.Keep(); !fault.empty()) {
+    console.err << "fsdpctl: --out " << fault << "\n";
+    return kExitUsage;
+  }
+  console.out << line.out << "/" << name << "  " << steps << (steps == 1 ? " step\n" : " steps\n");
+  return code;
+}
+
+}  // namespace fsdpd
