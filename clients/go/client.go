@@ -10,6 +10,7 @@ import (
 	"fsdpd/clients/go/api"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 )
 
 const pageSize = 100
@@ -154,6 +155,23 @@ func (c *Client) list(ctx context.Context, request *api.ListJobsRequest) iter.Se
 				}
 			}
 			if request.PageToken = page.GetNextPageToken(); request.PageToken == "" {
+				return
+			}
+		}
+	}
+}
+
+// Steps has what is kept of each step of a job, as the request says, by pages: with what is missing of each, and why.
+func (c *Client) Steps(ctx context.Context, request *api.ListStepsRequest) iter.Seq2[*api.ListStepsResponse, error] {
+	return func(yield func(*api.ListStepsResponse, error) bool) {
+		next := proto.Clone(request).(*api.ListStepsRequest)
+		for {
+			page, err := call(ctx, c, "ListSteps", api.CoordinatorClient.ListSteps, next)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if next.FromStep = page.GetNextStep(); !yield(page, nil) || next.FromStep == 0 {
 				return
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -85,6 +86,18 @@ func TestASpecIsValidatedPlannedSubmittedAndFollowed(t *testing.T) {
 			t.Fatal(line, err)
 		}
 		lines++
+	}
+	steps := []int64{}
+	for page, err := range client.Steps(ctx, &api.ListStepsRequest{Id: job.GetId(), PageSize: 3}) {
+		if err != nil || len(page.GetMissing()) > 0 {
+			t.Fatal(page, err)
+		}
+		for _, step := range page.GetSteps() {
+			steps = append(steps, step.GetStep())
+		}
+	}
+	if !slices.Equal(steps, []int64{1, 2, 3, 4}) {
+		t.Errorf("it has made steps %v", steps)
 	}
 	found := false
 	for each, err := range client.Jobs(ctx, api.JobState_JOB_STATE_SUCCEEDED) {

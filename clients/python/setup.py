@@ -24,7 +24,7 @@ class BuildWithStubs(build_py):
         from grpc_tools import protoc
 
         out = pathlib.Path(self.build_lib)
-        protos = [f"fsdpd/v1/{name}.proto" for name in ("job", "plan", "preflight", "telemetry", "event", "coordinator",
+        protos = [f"fsdpd/v1/{name}.proto" for name in ("job", "plan", "preflight", "telemetry", "event", "steps", "coordinator",
                                                          "reason")]
         command = ["protoc", f"-I{ROOT / 'proto'}", f"--python_out={out}", f"--pyi_out={out}", *protos]
         if protoc.main(command) != 0 or protoc.main([

@@ -1,26 +1,39 @@
-// #/jobs/ID: one job. Its curves begin when its page was opened: the coordinator keeps a job's newest report alone.
+// #/jobs/ID: one job. Its curves are what agents have kept of its steps, and then its newest report at each look.
 import { bar, chart, swatch } from "./chart.js";
 import { el, section, table } from "./dom.js";
 import { badge, rate, stateOf, stepsOf, whyOf } from "./jobs.js";
 import { between, bytes, count, date, large, loss, number, seconds, short } from "./numbers.js";
 
 const KEPT = 2000;  // Points of a job; then every other one goes, and curves get coarser instead of shorter.
+const RECORDED = 1000;  // Of those that are read at once.
 const COLORS = ["c1", "c2", "c3", "c4", "c5", "c6", "c7", "c0"];
 const histories = new Map();  // By job: {attempt, points}.
 
 export const title = (_, id) => id;
 
 function pointOf(step) {
-  const memory = step.memory || {};
+  const memory = step.memory || step;  // Of a report, or of a record.
   return {
     step: number(step.step), loss: number(step.loss), rate: rate(step), seconds: number(step.step_seconds),
     exposed: number(step.exposed_seconds), peak: number(memory.peak_bytes), reserved: number(memory.reserved_bytes),
   };
 }
 
-function remember(job) {
-  const history = histories.get(job.id) || { points: [] };
+// What was made before the page looked, once for each attempt: thinned where it is long.
+async function recorded(ask, job) {
+  const history = histories.get(job.id) || { points: [], missing: 0 };
   histories.set(job.id, history);
+  if (!number(job.attempt) || history.attempt === job.attempt) return;
+  const every = Math.max(1, Math.ceil(number(job.last_step?.step) / RECORDED));
+  const page = await ask("ListSteps", { id: job.id, every, page_size: 2 * RECORDED }).catch(() => null);
+  if (!page) return;  // A coordinator of an older release, or busy: the next look asks again.
+  history.attempt = job.attempt;
+  history.points = (page.steps || []).map(pointOf);
+  history.missing = (page.missing || []).reduce((sum, each) => sum + number(each.last) - number(each.first) + 1, 0);
+}
+
+function remember(job) {
+  const history = histories.get(job.id);
   if (!number(job.last_step?.step)) return history.points;
   const point = pointOf(job.last_step);
   // A job that went back to a checkpoint makes steps again.
@@ -31,7 +44,8 @@ function remember(job) {
 
 export async function load(ask, _, id) {
   const { job } = await ask("GetJob", { id });
-  return { job, points: remember(job) };
+  await recorded(ask, job);
+  return { job, points: remember(job), missing: histories.get(job.id).missing };
 }
 
 function tile(value, name, note) {
@@ -141,7 +155,7 @@ function events(job) {
     rows.map(event => [date(event.unix_nanos), badge(stateOf(event)), event.message || ""])));
 }
 
-export function draw({ job, points }) {
+export function draw({ job, points, missing }) {
   const since = job.stalled_since_unix_nanos;
   return [
     el("h1", null, job.id, el("span", { class: `badge state ${stateOf(job)}` }, stateOf(job).toLowerCase())),
@@ -149,5 +163,7 @@ export function draw({ job, points }) {
     number(since) > 0 && el("p", { class: "bad" }, `No step has come since ${date(since)}.`),
     (job.warnings || []).map(warning => el("p", { class: "wait" }, warning)),
     tiles(job), charts(job, points),
-    el("p", { class: "note" }, "Curves begin when this page was opened; what came before is in Prometheus."), lanes(job), memory(job), failure(job), checkpoints(job), places(job), events(job)];
+    missing > 0 && el("p", { class: "note" },
+      `${count(missing)} steps are missing: no node that answers has them. \`fsdpctl get ${job.id} --steps\` says which.`),
+    lanes(job), memory(job), failure(job), checkpoints(job), places(job), events(job)];
 }

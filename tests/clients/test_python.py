@@ -43,6 +43,9 @@ def test_a_spec_is_validated_planned_submitted_and_followed(client):
         [event.message for event in jobs[-1].events]
     lines = list(client.logs(submission.job.id, rank=1))
     assert lines and {line.rank for line in lines} == {1}
+    steps = list(client.steps(submission.job.id))
+    assert [step.step for step in steps] == [1, 2, 3, 4] and steps[-1].loss == jobs[-1].last_step.loss
+    assert [step.step for step in client.steps(submission.job.id, from_step=2, every=2)] == [2, 4]
     assert client.get(submission.job.id).id in {job.id for job in client.jobs(
         states=[fsdpd.JobState.JOB_STATE_SUCCEEDED])}
     client.delete(submission.job.id)

@@ -9,7 +9,7 @@ from concurrent import futures
 import fsdpd
 import grpc
 import pytest
-from fsdpd.v1 import coordinator_pb2 as api, coordinator_pb2_grpc
+from fsdpd.v1 import coordinator_pb2 as api, coordinator_pb2_grpc, steps_pb2
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
@@ -45,6 +45,15 @@ class Failing(coordinator_pb2_grpc.CoordinatorServicer):
 
     def ListJobs(self, request, context):
         return self._answer(request, context, api.ListJobsResponse())
+
+    def ListSteps(self, request, context):
+        """A page of two; nobody has steps 3 and 4, and the job has made 6."""
+        made = [step for step in (1, 2, 5, 6) if step >= request.from_step][:2]
+        page = steps_pb2.ListStepsResponse(steps=[{"step": step} for step in made], next_step=3 if made[0] == 1 else 0)
+        if made[0] == 5:
+            page.missing.add(first=3, last=4)
+            page.unread.add(node="node-1", error="is away")
+        return self._answer(request, context, page)
 
     def DeleteJob(self, request, context):
         return self._answer(request, context, api.DeleteJobResponse())
@@ -232,3 +241,14 @@ def test_a_watch_counts_the_steps_before_an_end_that_it_learns_of_later():
     assert [update.missed for each in heard for update in cursor.take(each)] == [0, 0, 281]
     # Who comes after the end has missed nothing.
     assert [update.missed for update in fsdpd.follow.WatchCursor("one").take(ended(300))] == [0]
+
+
+def test_steps_are_read_by_pages_and_what_is_missing_stands_in_its_place(server):
+    server.failures = 1
+
+    async def awaited():
+        async with fsdpd.AsyncClient(server.client.address, environ={}) as client:
+            return [each async for each in client.steps("one")]
+    for read in (list(server.client.steps("one")), asyncio.run(awaited())):
+        assert [each.first if isinstance(each, fsdpd.StepsMissing) else each.step for each in read] == [1, 2, 3, 5, 6]
+        assert read[2] == fsdpd.StepsMissing(3, 4, {"node-1": "is away"})

@@ -91,6 +91,7 @@ def test_the_keyboard_leads_from_a_jobs_row_to_its_curves(watched, browser):
     steps = browser.ask("document.querySelector('[data-chart=Loss]').dataset.steps").split()
     browser.press("ArrowLeft", 2)
     read = browser.wait("document.activeElement.closest('figure')?.querySelector('.reading').textContent")
+    assert int(steps[0]) <= 1 + int(steps[-1]) // 1000, "what was made before the page was opened is there"
     assert re.fullmatch(r"step \d+: loss \d\.\d+", read) and int(read.split(":")[0][5:]) >= int(steps[0]), read
 
     said = browser.text()

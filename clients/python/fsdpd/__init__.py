@@ -10,7 +10,7 @@
 """
 
 from fsdpd.aio import AsyncClient
-from fsdpd.calls import Submission
+from fsdpd.calls import StepsMissing, Submission
 from fsdpd.client import Client
 from fsdpd.errors import (AlreadyExists, DeadlineExceeded, Error, Exhausted, InvalidRequest, NotFound, NotPermitted,
                           SpecError, Unavailable, WrongState)
@@ -19,9 +19,10 @@ from fsdpd.spec import SpecSource, read_spec
 from fsdpd.v1.coordinator_pb2 import Job, JobState, Node
 from fsdpd.v1.job_pb2 import JobSpec
 from fsdpd.v1.plan_pb2 import Fault, Plan
+from fsdpd.v1.steps_pb2 import StepRecord
 
 __all__ = [
     "AlreadyExists", "AsyncClient", "Client", "DeadlineExceeded", "Error", "Exhausted", "Fault", "InvalidRequest",
     "Job", "JobChanged", "JobSpec", "JobState", "LogLine", "Node", "NotFound", "NotPermitted", "Plan", "SpecError",
-    "SpecSource", "StepDone", "Submission", "Unavailable", "Update", "WrongState", "is_ended", "read_spec",
+    "SpecSource", "StepDone", "StepRecord", "StepsMissing", "Submission", "Unavailable", "Update", "WrongState", "is_ended", "read_spec",
 ]

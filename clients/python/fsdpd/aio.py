@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import grpc
 
 from fsdpd import calls, connection
-from fsdpd.calls import Call, Submission
+from fsdpd.calls import Call, StepsMissing, Submission
 from fsdpd.client import LOST, closed_stream
 from fsdpd.errors import Error, SpecError, from_rpc
 from fsdpd.follow import (RECONNECT_FOR_S, JobChanged, LogCursor, LogLine, Outage, Update, WatchCursor,
@@ -23,6 +23,7 @@ from fsdpd.v1.coordinator_pb2 import Job, JobState, Node
 from fsdpd.v1.coordinator_pb2_grpc import CoordinatorStub
 from fsdpd.v1.job_pb2 import JobSpec
 from fsdpd.v1.plan_pb2 import Fault, Plan, PlanSearch
+from fsdpd.v1.steps_pb2 import StepRecord
 
 A = TypeVar("A")
 _Place = tuple[grpc.aio.Channel, Any]  # With its stub.
@@ -213,6 +214,16 @@ class AsyncClient:
             finally:
                 stream.cancel()
             await self._reconnect(outage, lost, address)
+
+    async def steps(self, job_id: str, *, attempt: int | None = None, from_step: int = 1, to_step: int = 0, every: int = 1,
+                    timeout_s: float | None = None) -> AsyncIterator[StepRecord | StepsMissing]:
+        """Every step that the job has made, from agents' records: of the run, each once, or all of an attempt; only those
+        that `every` divides. What cannot be read is a StepsMissing in its place. A page at a time."""
+        while from_step:
+            page = await self._run(calls.steps(job_id, attempt, from_step, to_step, every), timeout_s)
+            for each in calls.steps_and_holes(page):
+                yield each
+            from_step = page.next_step
 
     async def _reconnect(self, outage: Outage, lost: Error, address: str) -> None:
         if lost.code not in LOST or self._closed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 from fsdpd.v1 import coordinator_pb2 as api
 from fsdpd.v1.job_pb2 import JobSpec
 from fsdpd.v1.plan_pb2 import Fault, Plan, PlanSearch
+from fsdpd.v1.steps_pb2 import ListStepsRequest, ListStepsResponse, StepRecord
 
 A = TypeVar("A")
 PAGE = 100
@@ -112,6 +113,31 @@ def preflight(node: str) -> Call[api.Node]:
 
 def version() -> Call[str]:
     return Call("GetVersion", api.GetVersionRequest(), lambda response: response.version)
+
+
+@dataclass(frozen=True)
+class StepsMissing:
+    """Steps that the job has made, and that no node that answers has. `unread`: why of each node that may have them."""
+    first: int
+    last: int
+    unread: Mapping[str, str]
+
+
+def steps(job_id: str, attempt: int | None, from_step: int, to_step: int,
+          every: int) -> Call[ListStepsResponse]:
+    request = ListStepsRequest(id=job_id, attempt=attempt, from_step=from_step, to_step=to_step, every=every)
+    return Call("ListSteps", request, lambda response: response)
+
+
+def steps_and_holes(page: ListStepsResponse) -> Iterator[StepRecord | StepsMissing]:
+    """By step."""
+    unread = {node.node: node.error for node in page.unread}
+    holes = [StepsMissing(hole.first, hole.last, unread) for hole in page.missing]
+    for step in page.steps:
+        while holes and holes[0].last < step.step:
+            yield holes.pop(0)
+        yield step
+    yield from holes
 
 
 def logs(job_id: str, *, rank: int | None, attempt: int | None, follow: bool, tail_lines: int) -> api.TailLogsRequest:
