@@ -34,6 +34,14 @@ TEST(FieldDocs, ACommentOfSeveralLinesIsOneParagraph) {
   EXPECT_NE(comment.find("equal ones go in the order of their submits"), std::string::npos) << comment;
 }
 
+TEST(FieldDocs, ACommentThatGoesOnBelowItsFieldIsNotTheNextOnes) {
+  const std::string path = ExplainField("data.tokens[0].path")->field.comment;
+  EXPECT_NE(path.find("For type megatron the common part of PATH.bin and PATH.idx."), std::string::npos)
+      << path;
+  EXPECT_EQ(ExplainField("data.tokens.weight")->field.comment,
+            "Share of the samples relative to the other files. Default 1.");
+}
+
 TEST(FieldDocs, AMessageHasFieldsAndAnEnumValues) {
   const absl::StatusOr<Explained> model = ExplainField("model");
   ASSERT_TRUE(model.ok());

@@ -22,25 +22,41 @@ bool ReadTime(const std::string& line, absl::Time* time) {
   return absl::ParseTime(absl::RFC3339_full, line.substr(0, kTimeBytes), time, &error);
 }
 
+// "90", "1.5m", "1h30m": each unit once, from the largest to the smallest.
+bool ReadAgo(absl::string_view text, absl::Duration* ago) {
+  constexpr std::array<std::pair<char, int>, 4> kUnits = {{{'d', 86400}, {'h', 3600}, {'m', 60}, {'s', 1}}};
+  double seconds = 0, count = 0;
+  for (const auto& [name, of_unit] : kUnits) {
+    const size_t end = text.find(name);
+    if (end == absl::string_view::npos) continue;
+    if (!absl::SimpleAtod(text.substr(0, end), &count) || !(count > 0)) return false;
+    seconds += count * of_unit;
+    text.remove_prefix(end + 1);
+    if (text.empty()) break;
+  }
+  // Seconds alone need no unit.
+  if (!text.empty() && (seconds > 0 || !absl::SimpleAtod(text, &seconds))) return false;
+  *ago = absl::Seconds(seconds);
+  return seconds > 0 && seconds < 1e11;
+}
+
 }  // namespace
 
 absl::StatusOr<absl::Time> ParseSince(absl::string_view text, absl::Time now) {
   absl::Time at;
   std::string error;
   if (absl::ParseTime(absl::RFC3339_full, text, &at, &error)) return at;
-  absl::string_view number = text;
-  absl::Duration unit = absl::Seconds(1);
-  constexpr std::array<std::pair<const char*, int>, 4> kUnits = {
-      {{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}}};
-  for (const auto& [name, seconds] : kUnits) {
-    if (!absl::ConsumeSuffix(&number, name)) continue;
-    unit = absl::Seconds(seconds);
-    break;
+  absl::string_view time = text;
+  absl::ConsumeSuffix(&time, " UTC");
+  for (const char* form : {"%Y-%m-%d%ET%H:%M:%S", "%Y-%m-%d %H:%M:%E*S", "%Y-%m-%d %H:%M", "%Y-%m-%d"}) {
+    if (absl::ParseTime(form, time, absl::UTCTimeZone(), &at, &error)) return at;
   }
-  double count = 0;
-  if (absl::SimpleAtod(number, &count) && count > 0 && count < 1e9) return now - count * unit;
-  return absl::InvalidArgumentError(
-      absl::StrCat("'", text, "' is no time; write seconds, or 90s, 5m, 2h, 1d, or 2026-11-23T17:00:00Z"));
+  absl::Duration ago;
+  if (ReadAgo(text, &ago)) return now - ago;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "'", text,
+      "' is no time; write how long ago (seconds, or 90s, 5m, 1h30m, 1d), or a time, which is in "
+      "UTC: '2026-11-23 17:00:00', 2026-11-23 or 2026-11-23T17:00:00+01:00"));
 }
 
 absl::StatusOr<LogPattern> LogPattern::Parse(const std::string& text) {

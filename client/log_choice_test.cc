@@ -80,7 +80,13 @@ TEST(Since, IsReadInItsUnits) {
   EXPECT_EQ(*ParseSince("2h", now), now - absl::Hours(2));
   EXPECT_EQ(*ParseSince("1d", now), now - absl::Hours(24));
   EXPECT_EQ(*ParseSince("2027-01-15T08:00:00Z", now), now);
-  for (const char* bad : {"", "m", "-5m", "5w", "0", "nan", "inf"})
+  EXPECT_EQ(*ParseSince("1h30m", now), now - absl::Minutes(90));
+  EXPECT_EQ(*ParseSince("1d2h3m4s", now), now - absl::Seconds(86400 + 7200 + 180 + 4));
+  for (const char* printed : {"2027-01-15 08:00:00", "2027-01-15 08:00:00 UTC", "2027-01-15 08:00",
+                              "2027-01-15T08:00:00", "2027-01-15T09:00:00+01:00"})
+    EXPECT_EQ(*ParseSince(printed, now), now) << printed;
+  EXPECT_EQ(*ParseSince("2027-01-15", now), now - absl::Hours(8));
+  for (const char* bad : {"", "m", "-5m", "5w", "0", "nan", "inf", "30m1h", "1h30", "1h1h", "2027-13-01"})
     EXPECT_FALSE(ParseSince(bad, now).ok()) << bad;
 }
 
