@@ -511,14 +511,14 @@ void AddLifeCommands(CLI::App* app, CommandLine* line) {
                   "Return when it is paused, with the step; the exit code is 7 where steps were lost");
   CLI::App* resume = AddCommand(app, "resume", "Have a paused job go on where it was paused.",
                                 "  fsdpctl resume tiny-llama-k3x9q2");
-  AddJobsArgument(resume, line)->required();
+  AddJobsArgument(resume, line);
   AddReason(resume, line);
   CLI::App* retry =
       AddCommand(app, "retry",
                  "Have a failed or cancelled job go on, as the same job: from its newest checkpoint "
                  "where it has one, with as many attempts as at first.",
                  "  fsdpctl retry tiny-llama-k3x9q2");
-  AddJobsArgument(retry, line)->required();
+  AddJobsArgument(retry, line);
   AddReason(retry, line);
   CLI::App* remove = AddCommand(app, "delete", "Forget ended jobs and their logs. Checkpoints stay on disk.",
                                 "  fsdpctl delete tiny-llama-k3x9q2 tiny-llama-x1y2z3");
@@ -680,6 +680,7 @@ std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, C
   } catch (const CLI::ParseError& error) {
     return ExplainUsage(app, error, console);
   }
+  line->flags = AccessFlags(arguments);
   const CLI::App* command = app.get_subcommands().front();
   line->command = command->get_name();
   const std::string missing = MissingJob(*line);

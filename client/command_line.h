@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,14 +22,17 @@ struct CommandLine {
   std::string command;  // "submit", "get", ...
   std::string
       action;  // ckpt; "inspect", "verify", "convert", "diff". token; "new". context; "use", "list", "show"
-  std::string server;            // Empty: by the context, or kDefaultServer.
-  std::string context;           // A name in the contexts file; empty: its current one.
-  std::string output = "table";  // table, json, yaml, wide, name, spec, csv, jsonpath=TEMPLATE
-  double timeout_seconds = 10;   // Of a unary call.
-  std::string coordinator_ca;    // A file; empty: plaintext.
-  std::string token_file;        // Empty: by the environment, or none.
-  std::string trusted;           // What is in coordinator_ca: ReadCredentials().
-  std::string token;             // What is in token_file: likewise.
+  std::string server;   // Empty: by the context, or kDefaultServer.
+  std::string context;  // A name in the contexts file; empty: its current one.
+  std::set<std::string>
+      flags;  // Those of whom to call that were given as flags: "--server", "--context", ...
+  bool takes_token_variable = true;  // False where FSDPD_TOKEN is for another coordinator.
+  std::string output = "table";      // table, json, yaml, wide, name, spec, csv, jsonpath=TEMPLATE
+  double timeout_seconds = 10;       // Of a unary call.
+  std::string coordinator_ca;        // A file; empty: plaintext.
+  std::string token_file;            // Empty: by the environment, or none.
+  std::string trusted;               // What is in coordinator_ca: ReadCredentials().
+  std::string token;                 // What is in token_file: likewise.
 
   std::string file;                 // submit, validate, plan, migrate; ckpt: the folder
   std::string target;               // ckpt convert; ckpt diff: the second folder
@@ -58,7 +62,8 @@ struct CommandLine {
   std::string from;                       // submit; JOB or JOB@STEP, or empty.
   std::vector<std::string> after;         // submit; ids
   std::vector<std::string> labels;        // submit; KEY=VALUE
-  std::string selector;                   // get, cancel, pause, delete; empty: none is named.
+  bool show_labels = false;               // get
+  std::string selector;                   // get, cancel, pause, resume, retry, delete; empty: none is named.
   bool preemptible = false;               // submit
   std::vector<std::string> arrays;        // submit; PATH=VALUE,VALUE
   std::string array;                      // get, cancel; an array's id, or empty.
@@ -78,7 +83,7 @@ struct CommandLine {
   std::string sort_by;       // get; a path, after a '-' for the largest first, or empty.
 
   std::string wait_for = "ended";          // wait; client/wait_condition.h
-  std::optional<double> patience_seconds;  // wait; empty: for ever.
+  std::optional<double> patience_seconds;  // wait, drain; empty: for ever.
   double every_seconds = 2;                // top
   bool once = false;                       // top
   std::string first;                       // diff; a file, or a job's id. The second: `target`, or `file`.
@@ -118,6 +123,10 @@ std::vector<std::string> CommandNames();
 
 // All commands and flags, which write to `line` when `app` parses.
 void BuildApp(CLI::App* app, CommandLine* line);
+
+// Of --server, --context, --coordinator-ca and --token-file those that are given: CLI11 tells no variable
+// from a flag.
+std::set<std::string> AccessFlags(const std::vector<std::string>& words);
 
 // An exit code when the program ends here (help, or wrong usage, which is explained on console->err).
 std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, CommandLine* line,

@@ -27,6 +27,7 @@ constexpr int kMostJobs = 200;  // Nobody reads more; a page of them.
 
 // What the words before the cursor say of whom to call: they need not be a command line yet.
 void TakeAccess(const std::vector<std::string>& words, CommandLine* line) {
+  line->flags = AccessFlags(words);
   CLI::App app;
   app.allow_extras();
   app.set_help_flag();
@@ -69,7 +70,12 @@ class Names {
       return names;
     }
     if (!ReadAccess(&line_).ok()) return names;
-    CoordinatorClient client(line_.server, {kAnswerWithin, kConnectWithin, line_.trusted, line_.token});
+    CoordinatorClient::Options options;
+    options.call_timeout = kAnswerWithin;
+    options.connect_timeout = kConnectWithin;
+    options.trusted = line_.trusted;
+    options.token = line_.token;
+    CoordinatorClient client(line_.server, options);
     if (!client.Connect().ok()) return names;
     if (kind == NameKind::kNodes) {
       const absl::StatusOr<v1::ListNodesResponse> nodes = client.ListNodes({});

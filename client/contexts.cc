@@ -207,8 +207,23 @@ absl::Status UseContext(const std::string& path, const std::string& name) {
 }
 
 absl::Status TakeContext(CommandLine* line) {
-  const bool left = line->context.empty() && !line->server.empty();
-  if (!left) {
+  const auto is_flag = [&](const char* name) { return line->flags.count(name) > 0; };
+  const bool named = is_flag("--context");
+  if (named && is_flag("--server"))
+    return absl::InvalidArgumentError(
+        "--server and --context each name a coordinator; leave one of them out");
+  if (is_flag("--server")) line->context.clear();
+  if (!named && !line->context.empty() && !line->server.empty())
+    return absl::InvalidArgumentError(
+        "FSDPD_SERVER and FSDPD_CONTEXT each name a coordinator; unset one of them, or say --server or "
+        "--context");
+  if (named && !line->server.empty()) {
+    line->server.clear();
+    if (!is_flag("--coordinator-ca")) line->coordinator_ca.clear();
+    if (!is_flag("--token-file")) line->token_file.clear();
+    line->takes_token_variable = false;
+  }
+  if (line->server.empty()) {
     FSDPD_ASSIGN_OR_RETURN(const Contexts contexts, ReadContexts(ContextsPath()));
     const std::string& name = line->context.empty() ? contexts.current : line->context;
     if (!name.empty()) {
@@ -218,10 +233,13 @@ absl::Status TakeContext(CommandLine* line) {
             absl::StrCat("the current context is gone: ", found.status().message(),
                          "; `fsdpctl context use NAME` chooses another"));
       FSDPD_ASSIGN_OR_RETURN(const Context context, found);
-      if (line->server.empty()) line->server = context.server;
-      if (line->coordinator_ca.empty()) line->coordinator_ca = context.coordinator_ca;
-      const bool has_token = !line->token_file.empty() || std::getenv("FSDPD_TOKEN") != nullptr;
-      if (!has_token) line->token_file = context.token_file;
+      line->server = context.server;
+      // One that a flag names counts before variables too.
+      const bool has_ca = named ? is_flag("--coordinator-ca") : !line->coordinator_ca.empty();
+      if (!has_ca && !context.coordinator_ca.empty()) line->coordinator_ca = context.coordinator_ca;
+      const bool has_token = named ? is_flag("--token-file")
+                                   : !line->token_file.empty() || std::getenv("FSDPD_TOKEN") != nullptr;
+      if (!has_token && !context.token_file.empty()) line->token_file = context.token_file;
     }
   }
   if (line->server.empty()) line->server = kDefaultServer;

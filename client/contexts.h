@@ -8,8 +8,9 @@
 // A relative path is relative to the file's folder. The file is written by hand; this code changes `current`
 // alone, and leaves the rest of the text as it is.
 //
-// What a flag or a variable says counts before the context. Who names a server by one of them has left the
-// current context: nothing else of it is taken, since a token is for the coordinator that it was made for.
+// What a flag says counts before a variable, and a variable before the current context. A token is for the
+// coordinator that it was made for: who names a server gets nothing of a context, and who names a context by
+// a flag gets its server, and none of the variables that go with FSDPD_SERVER.
 #pragma once
 
 #include <absl/status/status.h>
@@ -47,7 +48,8 @@ absl::StatusOr<Contexts> ReadContexts(const std::string& path);
 // Makes `name` the current one, in the file.
 absl::Status UseContext(const std::string& path, const std::string& name);
 
-// Fills what `line` leaves open, from its context and from kDefaultServer.
+// Fills what `line` leaves open, from its context and from kDefaultServer. INVALID_ARGUMENT where a server
+// and a context are named by equal right.
 absl::Status TakeContext(CommandLine* line);
 
 }  // namespace fsdpd

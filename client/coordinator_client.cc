@@ -223,7 +223,7 @@ absl::StatusOr<Response> CoordinatorClient::Call(Method method, const Request& r
     if (absl::IsCancelled(status))
       status = absl::UnavailableError("the coordinator stopped before it answered");
     const bool not_done = ReasonOf(status) == "NOT_LEADER";
-    const bool again = absl::IsUnavailable(status) && (idempotent || not_done);
+    const bool again = absl::IsUnavailable(status) && ((idempotent && options_.repeats) || not_done);
     const bool elsewhere = Move(*place, status);
     const bool at_once = elsewhere && moves < kMovesAtOnce;
     const absl::Duration wait = at_once ? absl::ZeroDuration() : PauseAfter(status, pause);

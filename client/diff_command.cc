@@ -70,8 +70,9 @@ class Sides {
   std::unique_ptr<Session> session_;
 };
 
-std::string Json(const std::optional<std::string>& text) {
-  return text.has_value() ? JsonQuoted(*text) : "null";
+std::string Json(const std::optional<std::string>& text, bool is_literal) {
+  if (!text.has_value()) return "null";
+  return is_literal ? *text : JsonQuoted(*text);
 }
 
 // A list, in JSON, which is YAML too.
@@ -79,7 +80,8 @@ std::string DataOf(const std::vector<FieldDifference>& differences) {
   std::string text = "[";
   for (const FieldDifference& each : differences) {
     absl::StrAppend(&text, text.size() > 1 ? ",\n " : "", "{\"field\": ", JsonQuoted(each.field),
-                    ", \"first\": ", Json(each.first), ", \"second\": ", Json(each.second), "}");
+                    ", \"first\": ", Json(each.first, each.is_literal),
+                    ", \"second\": ", Json(each.second, each.is_literal), "}");
   }
   return text + "]\n";
 }

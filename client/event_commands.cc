@@ -7,10 +7,17 @@
 #include <absl/time/clock.h>
 
 #include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+#include <utility>
 
+#include "base/check.h"
 #include "client/commands.h"
 #include "client/coordinator_client.h"
+#include "client/job_choice.h"
 #include "client/job_follow.h"
+#include "client/job_text.h"
 #include "client/log_choice.h"
 #include "client/message_output.h"
 #include "client/outcome.h"
@@ -50,11 +57,62 @@ void PrintEvent(Session* session, const v1::Event& event) {
   session->console().out << (output == "table" ? EventLine(event) : Rendered(event, output));
 }
 
+absl::StatusOr<v1::Node> LookAt(Session* session, const std::string& name) {
+  absl::StatusOr<v1::ListNodesResponse> response = session->client().ListNodes({});
+  if (!response.ok()) return response.status();
+  for (v1::Node& node : *response->mutable_nodes()) {
+    if (node.name() == name) return std::move(node);
+  }
+  return absl::NotFoundError(absl::StrCat("no node '", name, "'"));
+}
+
+// Whether anything is told of a job that is deleted, or a node that is forgotten.
+absl::StatusOr<bool> HasEvents(Session* session, const std::string& job, const std::string& node) {
+  v1::ListEventsRequest request;
+  request.set_job(job);
+  request.set_node(node);
+  request.set_page_size(1);
+  for (;;) {
+    FSDPD_ASSIGN_OR_RETURN(const v1::ListEventsResponse page, session->client().ListEvents(request));
+    if (!page.events().empty()) return true;
+    if (page.next_page_token().empty()) return false;
+    request.set_page_token(page.next_page_token());
+  }
+}
+
+// What --job, --node and --after name is there. A job's id becomes whole.
+absl::Status CompleteChoice(Session* session, std::string* job) {
+  const CommandLine& line = session->line();
+  *job = line.job;
+  if (!line.job.empty()) {
+    const absl::StatusOr<v1::Job> found = FindJob(&session->client(), line.job);
+    if (found.ok() && !found->id().empty()) *job = found->id();
+    if (absl::IsNotFound(found.status())) {
+      FSDPD_ASSIGN_OR_RETURN(const bool is_told, HasEvents(session, line.job, ""));
+      if (!is_told) return found.status();
+    }
+  }
+  if (!line.node.empty()) {
+    const absl::Status found = LookAt(session, line.node).status();
+    if (absl::IsNotFound(found)) {
+      FSDPD_ASSIGN_OR_RETURN(const bool is_told, HasEvents(session, "", line.node));
+      if (!is_told) return found;
+    }
+  }
+  if (line.after_event == 0) return absl::OkStatus();
+  v1::ListEventsRequest newest;
+  newest.set_since_unix_nanos(std::numeric_limits<int64_t>::max());
+  FSDPD_ASSIGN_OR_RETURN(const v1::ListEventsResponse none, session->client().ListEvents(newest));
+  if (line.after_event <= none.cursor()) return absl::OkStatus();
+  return absl::NotFoundError(
+      absl::StrCat("--after: there is no event ", line.after_event, " yet; the newest is ", none.cursor()));
+}
+
 // From one page to the next: the cursor after them all.
-absl::StatusOr<int64_t> PrintKept(Session* session) {
+absl::StatusOr<int64_t> PrintKept(Session* session, const std::string& job) {
   const CommandLine& line = session->line();
   v1::ListEventsRequest request;
-  request.set_job(line.job);
+  request.set_job(job);
   request.set_node(line.node);
   request.set_after(line.after_event);
   if (!line.since.empty())
@@ -71,11 +129,11 @@ absl::StatusOr<int64_t> PrintKept(Session* session) {
 }
 
 // Goes on after the newest cursor that came, so that nothing is missed or shown twice.
-absl::Status FollowEvents(Session* session, int64_t cursor) {
+absl::Status FollowEvents(Session* session, const std::string& job, int64_t cursor) {
   Console& console = session->console();
   const FollowOptions options;
   v1::WatchEventsRequest request;
-  request.set_job(session->line().job);
+  request.set_job(job);
   request.set_node(session->line().node);
   request.set_after(cursor);
   absl::Time lost_since = absl::InfiniteFuture();
@@ -103,32 +161,71 @@ absl::Status FollowEvents(Session* session, int64_t cursor) {
 }
 
 int RunEvents(Session* session) {
-  const absl::StatusOr<int64_t> cursor = PrintKept(session);
+  std::string job;
+  if (const absl::Status there = CompleteChoice(session, &job); !there.ok()) return session->Fail(there);
+  const absl::StatusOr<int64_t> cursor = PrintKept(session, job);
   if (!cursor.ok()) return session->Fail(cursor.status());
   if (!session->line().follow) return kExitOk;
   session->console().out.flush();
-  const absl::Status ended = FollowEvents(session, *cursor);
+  const absl::Status ended = FollowEvents(session, job, *cursor);
   return absl::IsCancelled(ended) ? kExitInterrupted : session->Fail(ended);
-}
-
-absl::StatusOr<v1::Node> LookAt(Session* session, const std::string& name) {
-  absl::StatusOr<v1::ListNodesResponse> response = session->client().ListNodes({});
-  if (!response.ok()) return response.status();
-  for (v1::Node& node : *response->mutable_nodes()) {
-    if (node.name() == name) return std::move(node);
-  }
-  return absl::NotFoundError(absl::StrCat("no node '", name, "'"));
 }
 
 int PrintDrained(Session* session, const v1::Node& node) {
   const v1::Cordon::Drain& drain = node.cordon().drain();
-  std::string text = absl::StrCat(node.name(), drain.empty_unix_nanos() > 0 ? " is empty" : " is drained");
+  std::string text =
+      absl::StrCat(node.name(), drain.empty_unix_nanos() > 0 ? " is empty" : " is being drained");
   if (drain.empty_unix_nanos() == 0 && !drain.jobs().empty())
     absl::StrAppend(&text, "; still there: ", absl::StrJoin(drain.jobs(), ", "));
   const std::string& output = session->line().output;
   session->console().out << (output == "table" ? absl::StrCat(OneLine(text), "\n") : Rendered(node, output));
   return kExitOk;
 }
+
+// What becomes of a job that is still on the node, for the one who waits.
+std::string WhyThere(Session* session, const std::string& id) {
+  v1::GetJobRequest request;
+  request.set_id(id);
+  const absl::StatusOr<v1::GetJobResponse> response = session->client().GetJob(request);
+  if (!response.ok()) return "";
+  const v1::Job& job = response->job();
+  const bool trains = job.state() == v1::JOB_STATE_STARTING || job.state() == v1::JOB_STATE_RUNNING;
+  if (trains && job.has_failed_checkpoint())
+    return absl::StrCat(" stays: its checkpoint of step ", job.failed_checkpoint().step(),
+                        " could not be written: ", job.failed_checkpoint().error(),
+                        "; mend that, or say `fsdpctl drain ", session->line().node,
+                        " --force` to have it leave without a save");
+  return absl::StrCat(" (", StateName(job.state()), job.reason().empty() ? "" : ": ", job.reason(), ")");
+}
+
+// Says on stderr what holds a drain up, each thing when it changes.
+class DrainScreen {
+ public:
+  explicit DrainScreen(Session* session) : session_(*session) {}
+
+  void Show(const v1::Node& node) {
+    const std::string away = node.connected() || node.awaited() ? "" : node.left() ? " has left" : " is lost";
+    if (away != std::exchange(away_, away) && !away.empty())
+      Say(absl::StrCat(node.name(), away, ": nobody knows what is left there until its agent is back"));
+    std::map<std::string, std::string> there;
+    for (const std::string& job : node.cordon().drain().jobs()) {
+      if (there.size() == kMaxAsked) break;
+      const std::string why = there[job] = WhyThere(&session_, job);
+      const auto known = told_.find(job);
+      if (known == told_.end() || known->second != why) Say(absl::StrCat("still there: ", job, why));
+    }
+    told_ = std::move(there);
+  }
+
+ private:
+  static constexpr size_t kMaxAsked = 16;  // In each look; a node seldom has more.
+
+  void Say(const std::string& words) { session_.console().err << OneLine(words) << "\n" << std::flush; }
+
+  Session& session_;
+  std::string away_;
+  std::map<std::string, std::string> told_;
+};
 
 int RunDrain(Session* session) {
   const CommandLine& line = session->line();
@@ -141,11 +238,17 @@ int RunDrain(Session* session) {
   const absl::StatusOr<v1::DrainNodeResponse> response = session->client().DrainNode(request);
   if (!response.ok()) return session->Fail(response.status());
   v1::Node node = response->node();
-  std::string told;
+  DrainScreen screen(session);
+  const absl::Time until = line.patience_seconds.has_value()
+                               ? absl::Now() + absl::Seconds(*line.patience_seconds)
+                               : absl::InfiniteFuture();
   while (line.wait && node.cordon().has_drain() && node.cordon().drain().empty_unix_nanos() == 0) {
-    const std::string jobs = absl::StrJoin(node.cordon().drain().jobs(), ", ");
-    if (!jobs.empty() && jobs != told) console.err << "still there: " << OneLine(jobs) << "\n";
-    told = jobs;
+    screen.Show(node);
+    if (absl::Now() >= until) {
+      console.err << "fsdpctl: " << OneLine(node.name())
+                  << " is not empty after the --timeout; the drain goes on\n";
+      return kExitTimeout;
+    }
     if (console.interrupt->WaitFor(kLookEvery)) return kExitInterrupted;
     absl::StatusOr<v1::Node> now = LookAt(session, line.node);
     if (!now.ok()) return session->Fail(now.status());

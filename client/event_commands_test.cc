@@ -85,12 +85,72 @@ TEST_F(EventCommandsTest, DrainWaitsUntilNothingIsLeft) {
     return grpc::Status::OK;
   };
   EXPECT_EQ(Run({"drain", "node-7"}), kExitOk) << err_;
-  EXPECT_EQ(out_, "node-7 is drained; still there: tiny-k3x9q2\n");
+  EXPECT_EQ(out_, "node-7 is being drained; still there: tiny-k3x9q2\n");
   EXPECT_FALSE(forced);
   EXPECT_EQ(Run({"drain", "node-7", "--force", "--wait"}), kExitOk) << err_;
   EXPECT_EQ(out_, "node-7 is empty\n");
   EXPECT_THAT(err_, HasSubstr("still there: tiny-k3x9q2"));
   EXPECT_TRUE(forced);
+}
+
+TEST_F(EventCommandsTest, ADrainSaysWhatHoldsItUpWheneverThatChangesAndEndsAtItsTimeout) {
+  server_.on_drain = [&](const v1::DrainNodeRequest& request, v1::DrainNodeResponse* response) {
+    response->mutable_node()->set_name(request.node());
+    response->mutable_node()->set_connected(true);
+    response->mutable_node()->mutable_cordon()->mutable_drain()->add_jobs("tiny-k3x9q2");
+    return grpc::Status::OK;
+  };
+  int looks = 0;
+  server_.on_nodes = [&](const v1::ListNodesRequest&, v1::ListNodesResponse* response) {
+    response->add_nodes()->set_name("node-7");
+    response->mutable_nodes(0)->mutable_cordon()->mutable_drain()->add_jobs("tiny-k3x9q2");
+    if (looks == 2) response->mutable_nodes(0)->mutable_cordon()->mutable_drain()->set_empty_unix_nanos(1);
+    return grpc::Status::OK;
+  };
+  server_.on_get = [&](const v1::GetJobRequest&, v1::GetJobResponse* response) {
+    response->mutable_job()->set_state(v1::JOB_STATE_RUNNING);
+    response->mutable_job()->set_reason("all 2 ranks run");
+    if (++looks == 1) return grpc::Status::OK;
+    response->mutable_job()->mutable_failed_checkpoint()->set_step(40);
+    response->mutable_job()->mutable_failed_checkpoint()->set_error("the disk is full");
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"drain", "node-7", "--wait"}), kExitOk);
+  EXPECT_EQ(
+      err_,
+      "still there: tiny-k3x9q2 (running: all 2 ranks run)\n"
+      "node-7 is lost: nobody knows what is left there until its agent is back\n"
+      "still there: tiny-k3x9q2 stays: its checkpoint of step 40 could not be written: the disk is full; "
+      "mend that, or say `fsdpctl drain node-7 --force` to have it leave without a save\n");
+  EXPECT_EQ(Run({"drain", "node-7", "--wait", "--timeout", "0.000001"}), kExitTimeout);
+  EXPECT_THAT(err_, HasSubstr("node-7 is not empty after the --timeout; the drain goes on\n"));
+}
+
+TEST_F(EventCommandsTest, WhatIsNotThereIsSaidAndTheBeginningOfAnIdIsEnough) {
+  server_.on_get = [](const v1::GetJobRequest&, v1::GetJobResponse*) {
+    return RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "no such job", "JOB_NOT_FOUND");
+  };
+  server_.on_list = [](const v1::ListJobsRequest&, v1::ListJobsResponse* response) {
+    response->add_jobs()->set_id("tiny-k3x9q2");
+    return grpc::Status::OK;
+  };
+  server_.on_nodes = [](const v1::ListNodesRequest&, v1::ListNodesResponse*) { return grpc::Status::OK; };
+  server_.on_events = [](const v1::ListEventsRequest& request, v1::ListEventsResponse* response) {
+    if (request.job() == "tiny-k3x9q2" || request.job() == "deleted-1" || request.node() == "node-old")
+      *response->add_events() = Failed(3);
+    response->set_cursor(7);
+    return grpc::Status::OK;
+  };
+  for (const std::vector<std::string>& there : std::vector<std::vector<std::string>>{
+           {"events", "--job", "tiny"}, {"events", "--job", "deleted-1"}, {"events", "--node", "node-old"}}) {
+    EXPECT_EQ(Run(there), kExitOk) << err_;
+    EXPECT_THAT(out_, HasSubstr("nothing moved")) << there[2];
+  }
+  EXPECT_EQ(Run({"events", "--job", "nosuch"}), kExitNotFound);
+  EXPECT_EQ(Run({"events", "--node", "nosuch"}), kExitNotFound);
+  EXPECT_EQ(Run({"events", "--after", "7"}), kExitOk) << err_;
+  EXPECT_EQ(Run({"events", "--after", "8"}), kExitNotFound);
+  EXPECT_THAT(err_, HasSubstr("there is no event 8 yet; the newest is 7"));
 }
 
 TEST_F(EventCommandsTest, FlagsThatMeanNothingAreRefused) {

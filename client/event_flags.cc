@@ -4,6 +4,8 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 
+#include <map>
+
 #include "base/call_limits.h"
 #include "client/flag_checks.h"
 
@@ -23,6 +25,17 @@ std::string CheckActed(std::string& text) {
     if (!rule.empty() && rule.find('!') == absl::string_view::npos) return "";
   }
   return absl::StrCat("'", text, "' says only what jobs have not: add a label that they have, as in team=a");
+}
+
+// Kubernetes' sets.
+std::string CheckRules(std::string& text) {
+  for (const char* word : {" in ", " in(", " notin ", " notin("}) {
+    if (text.find(word) == std::string::npos) continue;
+    return absl::StrCat("'", text,
+                        "' is not taken: a selector has no sets (in, notin), but key=value, key!=value, "
+                        "key and !key, with commas between them");
+  }
+  return "";
 }
 
 std::string CheckLabel(std::string& text) {
@@ -46,7 +59,13 @@ void AddDrain(CLI::App* app, CommandLine* line) {
       ->check(WholeNumber(1, kMaxGraceSeconds))
       ->type_name("SECONDS");
   drain->add_flag("--force", line->force, "Jobs that write no checkpoints leave too, and begin anew");
-  drain->add_flag("--wait", line->wait, "Return when nothing of any job is left there");
+  CLI::Option* wait = drain->add_flag("--wait", line->wait, "Return when nothing of any job is left there");
+  drain
+      ->add_option("--timeout", line->patience_seconds,
+                   "With --wait: for how long at most; default: for ever")
+      ->needs(wait)
+      ->check(CLI::Validator(CheckPatience, ""))
+      ->type_name("SECONDS");
 }
 
 }  // namespace
@@ -63,14 +82,18 @@ void AddLabelFlags(CLI::App* app, CommandLine* line) {
       ->add_option("-l,--selector", line->selector,
                    "Only jobs with these labels: team=a,stage!=test,owner,!old")
       ->check(NotEmpty())
+      ->check(CLI::Validator(CheckRules, ""))
       ->type_name("SELECTOR");
-  for (const char* name : {"cancel", "pause", "delete"}) {
+  const std::map<std::string, const char*> whose = {
+      {"cancel", "Jobs with these labels that have not ended, as of `get -l`"},
+      {"pause", "Jobs with these labels that have not ended, as of `get -l`"},
+      {"resume", "Paused jobs with these labels, as of `get -l`"},
+      {"retry", "Failed and cancelled jobs with these labels, as of `get -l`"},
+      {"delete", "Ended jobs with these labels, as of `get -l`"}};
+  for (const auto& [name, about] : whose) {
     CLI::App* command = app->get_subcommand(name);
-    command
-        ->add_option("-l,--selector", line->selector,
-                     std::string(name) == "delete"
-                         ? "Ended jobs with these labels, as of `get -l`"
-                         : "Jobs with these labels that have not ended, as of `get -l`")
+    command->add_option("-l,--selector", line->selector, about)
+        ->check(CLI::Validator(CheckRules, ""))
         ->check(CLI::Validator(CheckActed, ""))
         ->type_name("SELECTOR")
         ->excludes(command->get_option("JOB")->required(false));
@@ -80,7 +103,9 @@ void AddLabelFlags(CLI::App* app, CommandLine* line) {
 std::string MissingJob(const CommandLine& line) {
   if (!line.job.empty() || !line.jobs.empty() || !line.selector.empty()) return "";
   if (line.command == "cancel" && line.array.empty()) return "JOB is required, or --array, or --selector";
-  if (line.command == "pause" || line.command == "delete") return "JOB is required, or --selector";
+  if (line.command == "pause" || line.command == "resume" || line.command == "retry" ||
+      line.command == "delete")
+    return "JOB is required, or --selector";
   return "";
 }
 
@@ -93,14 +118,16 @@ void AddEventCommands(CLI::App* app, CommandLine* line) {
       "  fsdpctl events --job tiny-llama-k3x9q2\n"
       "  fsdpctl events --node node-7 -w\n"
       "  fsdpctl events -w --after 4711 -o json");
-  events->add_option("--job", line->job, "Only this job's; a deleted one has them too")
+  events->add_option("--job", line->job, "Only this job's; a deleted one has them too, by its whole id")
       ->check(NotEmpty())
       ->type_name("JOB");
   events->add_option("--node", line->node, "Only those that name this node")
       ->check(NotEmpty())
       ->type_name("NODE");
   CLI::Option* since =
-      events->add_option("--since", line->since, "Only those since then: how long ago, or a time")
+      events
+          ->add_option("--since", line->since,
+                       "Only those since then: how long ago (90s, 1h30m, 1d), or a time in UTC")
           ->check(CLI::Validator(CheckSince, ""))
           ->type_name("TIME");
   events->add_option("--after", line->after_event, "Only those after this SEQUENCE; none between is missed")

@@ -9,6 +9,7 @@ namespace fsdpd {
 namespace {
 
 constexpr int kMostSeconds = 24 * 60 * 60;
+constexpr int kMostPatience = 365 * kMostSeconds;
 
 }  // namespace
 
@@ -42,8 +43,26 @@ std::string CheckSeconds(std::string& text) {
   return absl::StrCat("'", text, "' is not a number of seconds above 0, at most ", kMostSeconds, " (a day)");
 }
 
+std::string CheckPatience(std::string& text) {
+  double seconds = 0;
+  if (absl::SimpleAtod(text, &seconds) && seconds > 0 && seconds <= kMostPatience) return "";
+  return absl::StrCat("'", text, "' is not a number of seconds above 0, at most ", kMostPatience,
+                      " (a year)");
+}
+
 std::string CheckSince(std::string& text) {
   return std::string(ParseSince(text, absl::UnixEpoch()).status().message());
+}
+
+std::set<std::string> AccessFlags(const std::vector<std::string>& words) {
+  std::set<std::string> flags;
+  for (const std::string& word : words) {
+    if (word == "--") break;
+    const std::string flag = word.substr(0, word.find('='));
+    if (flag == "--server" || flag == "--context" || flag == "--coordinator-ca" || flag == "--token-file")
+      flags.insert(flag);
+  }
+  return flags;
 }
 
 }  // namespace fsdpd

@@ -21,6 +21,8 @@ CLI::Validator WholeNumber(int least, int most = std::numeric_limits<int>::max()
 std::string CheckSeconds(std::string& text);
 
 // As client/log_choice.h reads it.
+// As CheckSeconds, of what a person waits for.
+std::string CheckPatience(std::string& text);
 std::string CheckSince(std::string& text);
 
 }  // namespace fsdpd

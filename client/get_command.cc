@@ -94,6 +94,12 @@ absl::Status SortJobs(std::string by, v1::ListJobsResponse* list) {
   return absl::OkStatus();
 }
 
+JobColumns ColumnsOf(const CommandLine& line) {
+  return line.output == "wide" ? JobColumns::kWide
+         : line.show_labels    ? JobColumns::kLabels
+                               : JobColumns::kUsual;
+}
+
 struct Asked {
   v1::ListJobsResponse list;
   absl::Status missing;  // Of the last of those that are named and not there.
@@ -142,7 +148,7 @@ class ChangeScreen {
     std::vector<std::string> rows;
     if (table) {
       rows = JobRows({list.jobs().begin(), list.jobs().end()}, console.clock->Wall(), console.width(),
-                     output == "wide");
+                     ColumnsOf(session_.line()));
       if (std::exchange(first_, false)) console.out << rows.front();
     }
     std::map<std::string, int64_t> now;
@@ -205,7 +211,9 @@ int WatchJobs(Session* session) {
     } else if (!std::exchange(lost, true)) {
       console.err << "connection lost (" << asked.status().message() << "); reconnecting\n" << std::flush;
     }
-    const absl::Duration pause = std::max(kLookEvery, kRestFactor * (absl::Now() - asked_at));
+    // How long nobody answered says nothing about what an answer costs.
+    const absl::Duration pause =
+        asked.ok() ? std::max(kLookEvery, kRestFactor * (absl::Now() - asked_at)) : FollowOptions().pause;
     if (console.interrupt->WaitFor(absl::ToChronoNanoseconds(pause))) return kExitInterrupted;
   }
 }
@@ -229,7 +237,7 @@ int RunGet(Session* session) {
     for (const v1::Job& job : list.jobs()) console.out << job.id() << "\n";
   } else if (line.output == "table" || line.output == "wide") {
     console.out << JobTable({list.jobs().begin(), list.jobs().end()}, console.clock->Wall(), console.width(),
-                            line.output == "wide");
+                            ColumnsOf(line));
   } else {
     const int shown = line.jobs.size() == 1 ? session->Show(list.jobs(0)) : session->Show(list);
     if (shown != kExitOk) return shown;

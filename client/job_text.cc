@@ -115,7 +115,11 @@ std::string FirstLine(const std::string& text) {
 std::string StatusText(const v1::Node& node) {
   const std::string gone = node.left() ? "left" : node.awaited() ? "awaited" : "lost";
   std::string text = node.connected() ? "ready" : gone;
-  if (node.has_cordon()) text = node.connected() ? "cordoned" : gone + ", cordoned";
+  const v1::Cordon& cordon = node.cordon();
+  const char* const closed = !cordon.has_drain()                     ? "cordoned"
+                             : cordon.drain().empty_unix_nanos() > 0 ? "drained"
+                                                                     : "draining";
+  if (node.has_cordon()) text = node.connected() ? closed : absl::StrCat(gone, ", ", closed);
   if (!node.connected() || node.stalled_jobs().empty()) return text;
   return absl::StrCat(text, ", no step of ", absl::StrJoin(node.stalled_jobs(), ", "));
 }
@@ -339,8 +343,8 @@ std::string EventText(const v1::Job& job) {
   return absl::StrCat("events (UTC):\n", table.Render(2));
 }
 
-std::string LabelText(const v1::Job& job) {
-  return absl::StrJoin(job.labels(), ", ", [](std::string* out, const v1::Label& label) {
+std::string LabelText(const v1::Job& job, const char* between) {
+  return absl::StrJoin(job.labels(), between, [](std::string* out, const v1::Label& label) {
     absl::StrAppend(out, label.key(), "=", label.value());
   });
 }
@@ -379,7 +383,7 @@ std::string LedgerText(const v1::Job::Ledger& ledger) {
   return absl::StrCat("time:      ", HumanSeconds(all), ": ", absl::StrJoin(words, ", "), "\n");
 }
 
-const std::vector<std::string> kWide = {"ATTEMPT", "TOKENS/S", "PEAK", "NODES", "SLOWEST", "SUBMITTER"};
+const std::vector<std::string> kWideHead = {"ATTEMPT", "TOKENS/S", "PEAK", "NODES", "SLOWEST", "SUBMITTER"};
 
 std::vector<std::string> WideCells(const v1::Job& job) {
   const bool stepped = job.has_last_step();
@@ -436,17 +440,20 @@ std::string SlowestText(const v1::Job& job) {
   return absl::StrFormat("%d on %s, %.2fx", slowest.rank(), OneLine(slowest.node()), slowest.score());
 }
 
-std::string JobTable(const std::vector<v1::Job>& jobs, absl::Time now, int width, bool wide) {
-  return absl::StrJoin(JobRows(jobs, now, width, wide), "");
+std::string JobTable(const std::vector<v1::Job>& jobs, absl::Time now, int width, JobColumns columns) {
+  return absl::StrJoin(JobRows(jobs, now, width, columns), "");
 }
 
-std::vector<std::string> JobRows(const std::vector<v1::Job>& jobs, absl::Time now, int width, bool wide) {
+std::vector<std::string> JobRows(const std::vector<v1::Job>& jobs, absl::Time now, int width,
+                                 JobColumns columns) {
+  const bool wide = columns == JobColumns::kWide;
   // Where there are no projects nobody misses them.
   const bool projects =
       std::any_of(jobs.begin(), jobs.end(), [](const v1::Job& job) { return !job.project().empty(); });
   std::vector<std::string> head = {"ID", "STATE", "STEP", "LOSS", "RANKS", "AGE", "REASON"};
   if (projects) head.insert(head.begin() + 1, "PROJECT");
-  if (wide) head.insert(head.end() - 1, kWide.begin(), kWide.end());
+  if (wide) head.insert(head.end() - 1, kWideHead.begin(), kWideHead.end());
+  if (columns != JobColumns::kUsual) head.insert(head.end() - 1, "LABELS");
   TextTable table(head);
   for (const v1::Job& job : jobs) {
     const bool stepped = job.has_last_step();
@@ -460,6 +467,7 @@ std::vector<std::string> JobRows(const std::vector<v1::Job>& jobs, absl::Time no
     if (projects) row.insert(row.begin() + 1, OrDash(job.project()));
     const std::vector<std::string> more = wide ? WideCells(job) : std::vector<std::string>();
     row.insert(row.end() - 1, more.begin(), more.end());
+    if (columns != JobColumns::kUsual) row.insert(row.end() - 1, OrDash(OneLine(LabelText(job, ","))));
     table.Add(row);
   }
   return table.Rows(0, width);
@@ -506,7 +514,7 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
   if (!job.submitter().empty()) absl::StrAppend(&text, "submitter: ", OneLine(job.submitter()), "\n");
   if (job.spec().priority() != 0) absl::StrAppend(&text, "priority:  ", job.spec().priority(), "\n");
   if (!job.project().empty()) absl::StrAppend(&text, "project:   ", OneLine(job.project()), "\n");
-  if (!job.labels().empty()) absl::StrAppend(&text, "labels:    ", OneLine(LabelText(job)), "\n");
+  if (!job.labels().empty()) absl::StrAppend(&text, "labels:    ", OneLine(LabelText(job, ", ")), "\n");
   if (job.preemptible()) text += "preemptible: by jobs of a higher priority\n";
   if (job.lent()) text += "its slots are lent: it leaves when a job before it can start with them\n";
   if (job.has_shrunk()) {

@@ -15,13 +15,17 @@ bool IsEnded(v1::JobState state);
 std::string StateName(v1::JobState state);  // "running"
 int64_t WorldOf(const v1::Job& job);        // Ranks that it asks for.
 
-// One line per job: "ID STATE STEP LOSS RANKS AGE REASON"; `wide`: ATTEMPT, TOKENS/S, PEAK, NODES, SLOWEST
-// and SUBMITTER too. `width` 0: never cut. Until an attempt has reported a step, STEP is the one that it goes
-// on after.
-std::string JobTable(const std::vector<v1::Job>& jobs, absl::Time now, int width = 0, bool wide = false);
+// Which a table of jobs has beside the usual ones; kWide has LABELS too.
+enum class JobColumns { kUsual, kLabels, kWide };
+
+// One line per job: "ID STATE STEP LOSS RANKS AGE REASON"; kWide: ATTEMPT, TOKENS/S, PEAK, NODES, SLOWEST
+// and SUBMITTER too. `width` 0: never cut. Until an attempt has reported a step, STEP is the one that it goes on
+// after.
+std::string JobTable(const std::vector<v1::Job>& jobs, absl::Time now, int width = 0,
+                     JobColumns columns = JobColumns::kUsual);
 // The same, the header and each job by itself.
 std::vector<std::string> JobRows(const std::vector<v1::Job>& jobs, absl::Time now, int width = 0,
-                                 bool wide = false);
+                                 JobColumns columns = JobColumns::kUsual);
 // "3 on node-1, 1.52x": the rank that computes longest, where others notably wait for it; "-" otherwise.
 std::string SlowestText(const v1::Job& job);
 // `wide`: ADDRESS and PREFLIGHT too.

@@ -91,6 +91,17 @@ constexpr Choice kPausable = {
     [](const v1::Job& job) { return !IsEnded(job.state()) && job.state() != v1::JOB_STATE_CANCELLING; },
     "every job ", " has ended already, or is being cancelled"};
 
+constexpr Choice kPaused = {[](const v1::Job& job) {
+                              return job.state() == v1::JOB_STATE_PAUSED ||
+                                     job.state() == v1::JOB_STATE_PAUSING;
+                            },
+                            "no job ", " is paused"};
+constexpr Choice kRetryable = {[](const v1::Job& job) {
+                                 return job.state() == v1::JOB_STATE_FAILED ||
+                                        job.state() == v1::JOB_STATE_CANCELLED;
+                               },
+                               "no job ", " has failed or was cancelled"};
+
 // Those that are named, or of the array or with the labels that are: of them the ones that `choice` takes.
 // Empty where that is told, and `code` set.
 std::vector<std::string> ChosenIds(Session* session, const Choice& choice, int* code) {
@@ -159,8 +170,9 @@ void WarnOfLoss(const v1::Job& job, Session* session) {
   const int64_t lost = job.last_step().step() - std::max(saved, job.restored().step());
   if (session->line().grace_seconds != 0 || job.state() != v1::JOB_STATE_PAUSING || lost <= 0) return;
   session->console().err << "with --grace 0 nothing is saved: " << lost << (lost == 1 ? " step" : " steps")
-                         << (saved > 0 ? absl::StrCat(" after step ", saved, " are lost\n")
-                                       : std::string(" are lost, and it will begin anew\n"));
+                         << (saved > 0 ? absl::StrCat(" after step ", saved) : std::string())
+                         << (lost == 1 ? " is lost" : " are lost")
+                         << (saved > 0 ? "\n" : ", and it will begin anew\n");
 }
 
 int AwaitPause(Session* session, const v1::Job& job) {
@@ -204,6 +216,16 @@ int ResumeOne(Session* session, const std::string& id) {
 }
 
 int RetryOne(Session* session, const std::string& id) {
+  // The coordinator takes it for a call that is made again.
+  v1::GetJobRequest look;
+  look.set_id(id);
+  const absl::StatusOr<v1::GetJobResponse> now = session->client().GetJob(look);
+  const v1::JobState state = now.ok() ? now->job().state() : v1::JOB_STATE_UNSPECIFIED;
+  if (state == v1::JOB_STATE_RUNNING || state == v1::JOB_STATE_STARTING) {
+    session->console().err << "fsdpctl: job " << id << " cannot be retried: it is " << StateName(state)
+                           << "\n";
+    return kExitFailed;
+  }
   v1::RetryJobRequest request;
   request.set_id(id);
   request.set_reason(session->line().reason);
@@ -213,9 +235,9 @@ int RetryOne(Session* session, const std::string& id) {
 }
 
 // Each by itself.
-int RunEach(Session* session, int (*run)(Session*, const std::string&)) {
+int RunEach(Session* session, const Choice& choice, int (*run)(Session*, const std::string&)) {
   int code = kExitOk;
-  for (const std::string& id : session->line().jobs) Keep(run(session, id), &code);
+  for (const std::string& id : ChosenIds(session, choice, &code)) Keep(run(session, id), &code);
   return code;
 }
 
@@ -245,8 +267,8 @@ std::optional<int> RunLifeCommand(Session* session) {
   const std::string& command = session->line().command;
   if (command == "cancel") return RunCancel(session);
   if (command == "pause") return RunPause(session);
-  if (command == "resume") return RunEach(session, ResumeOne);
-  if (command == "retry") return RunEach(session, RetryOne);
+  if (command == "resume") return RunEach(session, kPaused, ResumeOne);
+  if (command == "retry") return RunEach(session, kRetryable, RetryOne);
   if (command == "delete") return RunDelete(session);
   return std::nullopt;
 }

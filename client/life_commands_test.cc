@@ -205,6 +205,47 @@ TEST_F(LifeCommandsTest, RetrySaysWhatBecomesOfIt) {
   EXPECT_EQ(out_, "j queued\n");
 }
 
+TEST_F(LifeCommandsTest, RetryOfAJobThatRunsIsRefused) {
+  server_.on_get = [](const v1::GetJobRequest& request, v1::GetJobResponse* response) {
+    response->mutable_job()->set_id(request.id());
+    response->mutable_job()->set_state(v1::JOB_STATE_RUNNING);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"retry", "j"}), kExitFailed);
+  EXPECT_EQ(err_, "fsdpctl: job j cannot be retried: it is running\n");
+}
+
+TEST_F(LifeCommandsTest, ResumeRetryAndDeleteActOnThoseWithTheLabelsThatTheyAreFor) {
+  server_.on_list = [](const v1::ListJobsRequest&, v1::ListJobsResponse* response) {
+    for (const auto& [id, state] :
+         {std::pair("waits", v1::JOB_STATE_PAUSED), std::pair("failed", v1::JOB_STATE_FAILED),
+          std::pair("runs", v1::JOB_STATE_RUNNING)}) {
+      v1::Job* job = response->add_jobs();
+      job->set_id(id);
+      job->set_state(state);
+      job->add_labels()->set_key("team");
+    }
+    return grpc::Status::OK;
+  };
+  const auto take = [](const auto& request, auto* response) {
+    response->mutable_job()->set_id(request.id());
+    response->mutable_job()->set_state(v1::JOB_STATE_QUEUED);
+    return grpc::Status::OK;
+  };
+  server_.on_resume = take;
+  server_.on_retry = take;
+  EXPECT_EQ(Run({"resume", "-l", "team"}), kExitOk) << err_;
+  EXPECT_EQ(out_, "waits queued\n");
+  EXPECT_EQ(Run({"retry", "-l", "team"}), kExitOk) << err_;
+  EXPECT_EQ(out_, "failed queued\n");
+  for (const char* command : {"resume", "retry", "delete"}) {
+    EXPECT_EQ(Run({command, "-l", "none"}), kExitNotFound) << command;
+    EXPECT_EQ(Run({command}), kExitUsage) << command;
+    EXPECT_EQ(Run({command, "-l", "team in (a, b)"}), kExitUsage) << command;
+    EXPECT_NE(err_.find("a selector has no sets (in, notin)"), std::string::npos) << err_;
+  }
+}
+
 TEST_F(LifeCommandsTest, RefusalsAreTold) {
   const auto refuses = [](const auto&, auto*) {
     return RefusalWithDetails(grpc::StatusCode::FAILED_PRECONDITION,

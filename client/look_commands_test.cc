@@ -10,6 +10,8 @@
 #include <sstream>
 
 #include "base/temp_dir.h"
+#include "client/command_line.h"
+#include "client/contexts.h"
 #include "client/outcome.h"
 #include "client/testing/command_case.h"
 
@@ -18,6 +20,23 @@ namespace {
 
 constexpr char kSpec[] =
     "name: a\nmodel: {preset: tiny}\ndata: {synthetic: {}, sequence_length: 8}\ntrain: {steps: 3}\n";
+
+// Set while it is there.
+class Variables {
+ public:
+  explicit Variables(const std::vector<std::pair<const char*, const char*>>& all) {
+    for (const auto& [name, value] : all) {
+      setenv(name, value, 1);
+      names_.push_back(name);
+    }
+  }
+  ~Variables() {
+    for (const char* name : names_) unsetenv(name);
+  }
+
+ private:
+  std::vector<const char*> names_;
+};
 
 class LookCommandsTest : public ServedCommandCase {
  protected:
@@ -84,6 +103,8 @@ class LookCommandsTest : public ServedCommandCase {
     };
   }
 
+  std::istringstream in_;
+  std::ostringstream printed_;
   TempDir dir_;
   const std::string config_ = dir_.File("contexts.yaml");
 };
@@ -268,6 +289,49 @@ TEST_F(LookCommandsTest, AContextSaysWhomToCall) {
   EXPECT_TRUE(absl::StrContains(out_, dir_.File("t"))) << "of the file's folder: " << out_;
   EXPECT_EQ(RunCommand({"--context", "lba", "get"}), kExitUsage);
   EXPECT_NE(err_.find("did you mean lab?"), std::string::npos) << err_;
+}
+
+TEST_F(LookCommandsTest, AFlagNamesTheCoordinatorBeforeAVariableAndATokenGoesToNoOther) {
+  Write("contexts.yaml", "contexts:\n  lab: {server: 'lab.example:7777', token_file: lab.token}\n");
+  Variables variables({{"FSDPD_SERVER", "other.example:7777"},
+                       {"FSDPD_TOKEN", "others"},
+                       {"FSDPD_COORDINATOR_CA", "other.crt"}});
+  CommandLine line;
+  Console console{in_, printed_, printed_};
+  const auto take = [&](const std::vector<std::string>& arguments) {
+    line = {};
+    EXPECT_EQ(ParseCommandLine(arguments, &line, &console), std::nullopt);
+    return TakeContext(&line);
+  };
+  EXPECT_TRUE(take({"get", "--context=lab"}).ok());
+  EXPECT_EQ(line.server, "lab.example:7777");
+  EXPECT_EQ(line.token_file, dir_.File("lab.token"));
+  EXPECT_EQ(line.coordinator_ca, "");
+  EXPECT_FALSE(line.takes_token_variable);
+  EXPECT_FALSE(take({"--server", "here:1", "get", "--context", "lab"}).ok());
+  EXPECT_TRUE(take({"get"}).ok());
+  EXPECT_EQ(line.server, "other.example:7777");
+  EXPECT_EQ(line.token_file, "");
+  const std::vector<std::pair<const char*, const char*>> context = {{"FSDPD_CONTEXT", "lab"}};
+  const Variables both(context);
+  EXPECT_FALSE(take({"get"}).ok());
+  EXPECT_TRUE(take({"--server", "here:1", "get"}).ok());
+  EXPECT_EQ(line.server, "here:1");
+  EXPECT_EQ(line.token_file, "");
+}
+
+TEST_F(LookCommandsTest, AWatchOfJobsSaysThatTheCoordinatorIsAwayAndLooksAgainSoon) {
+  int calls = 0;
+  server_.on_list = [&](const v1::ListJobsRequest&, v1::ListJobsResponse* response) {
+    if (++calls == 2) return grpc::Status(grpc::StatusCode::UNAVAILABLE, "it stops");
+    response->add_jobs()->set_id("tiny");
+    response->mutable_jobs(0)->set_revision(calls);
+    if (calls == 3) interrupt_.Fire();
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"get", "-w", "-o", "name"}), kExitInterrupted);
+  EXPECT_EQ(out_, "tiny\ntiny\n");
+  EXPECT_EQ(err_, "connection lost (it stops); reconnecting\nconnected again\n");
 }
 
 TEST_F(LookCommandsTest, ACurrentContextThatIsGoneIsLeftAndBypassed) {

@@ -26,6 +26,7 @@ CoordinatorClient::Options OptionsOf(const CommandLine& line) {
   options.call_timeout = absl::Seconds(line.timeout_seconds);
   options.trusted = line.trusted;
   options.token = line.token;
+  options.repeats = line.command != "get" || !line.watch;
   return options;
 }
 
@@ -39,7 +40,7 @@ absl::Status ReadAccess(CommandLine* line) {
   line->trusted = read.trusted;
   if (!line->token_file.empty()) {
     FSDPD_ASSIGN_OR_RETURN(line->token, ReadSecretLine(line->token_file));
-  } else if (const char* token = std::getenv("FSDPD_TOKEN"); token != nullptr) {
+  } else if (const char* token = std::getenv("FSDPD_TOKEN"); token != nullptr && line->takes_token_variable) {
     line->token = token;
     if (!std::all_of(line->token.begin(), line->token.end(), absl::ascii_isgraph)) {
       return absl::InvalidArgumentError("FSDPD_TOKEN is to be one word, without spaces or line ends");

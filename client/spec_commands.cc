@@ -22,6 +22,7 @@
 #include "client/checkpoint_choice.h"
 #include "client/commands.h"
 #include "client/completion.h"
+#include "client/job_choice.h"
 #include "client/message_output.h"
 #include "client/outcome.h"
 #include "client/output_file.h"
@@ -118,11 +119,9 @@ std::optional<int> TakeFrom(Session* session, SpecText* spec) {
   if (from.empty()) return std::nullopt;
   const absl::StatusOr<CheckpointChoice> choice = ParseCheckpointChoice(from);
   FSDPD_CHECK(choice.ok());
-  v1::GetJobRequest request;
-  request.set_id(choice->job);
-  const absl::StatusOr<v1::GetJobResponse> answer = session->client().GetJob(request);
-  if (!answer.ok()) return session->Fail(answer.status());
-  const absl::StatusOr<v1::SavedCheckpoint> chosen = Choose(*choice, answer->job());
+  const absl::StatusOr<v1::Job> job = FindJob(&session->client(), choice->job);
+  if (!job.ok()) return session->Fail(job.status());
+  const absl::StatusOr<v1::SavedCheckpoint> chosen = Choose(*choice, *job);
   if (!chosen.ok()) {
     session->console().err << "fsdpctl: --from: " << Escaped(std::string(chosen.status().message())) << "\n";
     return kExitNotFound;
@@ -142,13 +141,26 @@ std::optional<int> TakeFrom(Session* session, SpecText* spec) {
   return std::nullopt;
 }
 
-v1::SubmitJobRequest RequestOf(const CommandLine& line, const SpecText& spec) {
+// The ids that `--after` means. An exit code where several jobs could be meant, which is told; what is not
+// there is for the coordinator to say.
+std::optional<int> CompleteAfter(Session* session, std::vector<std::string>* after) {
+  *after = session->line().after;
+  for (std::string& id : *after) {
+    const absl::StatusOr<v1::Job> job = FindJob(&session->client(), id);
+    if (job.ok() && !job->id().empty()) id = job->id();
+    if (absl::IsNotFound(job.status()) && ReasonOf(job.status()).empty()) return session->Fail(job.status());
+  }
+  return std::nullopt;
+}
+
+v1::SubmitJobRequest RequestOf(const CommandLine& line, const std::vector<std::string>& after,
+                               const SpecText& spec) {
   v1::SubmitJobRequest request;
   *request.mutable_spec() = spec.spec;
   request.set_request_id(line.request_id.empty() ? NewToken() : line.request_id);
   request.set_preemptible(line.preemptible);
   request.set_project(line.project);
-  request.mutable_after()->Assign(line.after.begin(), line.after.end());
+  request.mutable_after()->Assign(after.begin(), after.end());
   for (const std::string& each : line.labels) {
     v1::Label* label = request.add_labels();
     label->set_key(each.substr(0, each.find('=')));
@@ -163,7 +175,9 @@ int RunSubmit(Session* session, SpecText spec) {
   if (const std::optional<int> code = TakeFrom(session, &spec)) return *code;
   const CommandLine& line = session->line();
   Console& console = session->console();
-  const v1::SubmitJobRequest request = RequestOf(line, spec);
+  std::vector<std::string> after;
+  if (const std::optional<int> code = CompleteAfter(session, &after)) return *code;
+  const v1::SubmitJobRequest request = RequestOf(line, after, spec);
   const absl::StatusOr<v1::SubmitJobResponse> response = session->client().SubmitJob(request);
   if (!response.ok()) return FailSpec(session, response.status(), spec);
   Tell(session, spec, Located(response->faults(), spec));
@@ -268,6 +282,8 @@ void TellArray(const std::string& array, int submitted, size_t all, bool may_go_
 int SubmitAll(Session* session, const std::string& array, const std::vector<ArrayJob>& jobs) {
   const CommandLine& line = session->line();
   Console& console = session->console();
+  std::vector<std::string> after;
+  if (const std::optional<int> ambiguous = CompleteAfter(session, &after)) return *ambiguous;
   console.err << "submitting " << jobs.size() << (jobs.size() == 1 ? " job" : " jobs") << " as array "
               << array << "\n"
               << std::flush;
@@ -280,7 +296,7 @@ int SubmitAll(Session* session, const std::string& array, const std::vector<Arra
       code = kExitInterrupted;
       break;
     }
-    v1::SubmitJobRequest request = RequestOf(line, jobs[i].spec);
+    v1::SubmitJobRequest request = RequestOf(line, after, jobs[i].spec);
     request.set_request_id(absl::StrCat(array, kArrayMark, i));
     const absl::StatusOr<v1::SubmitJobResponse> response = session->client().SubmitJob(request);
     status = response.status();

@@ -1,9 +1,11 @@
 #include "client/spec_diff.h"
 
+#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <google/protobuf/descriptor.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/check.h"
 #include "client/spec_print.h"
@@ -39,14 +41,27 @@ class Comparison {
 
   static Text Whole(const Message* message) { return message == nullptr ? Text() : Text("{}"); }
 
-  void Add(const std::string& path, Text first, Text second) {
-    if (first != second) differences_.push_back({path, std::move(first), std::move(second)});
+  void Add(const std::string& path, Text first, Text second, bool is_literal = false) {
+    if (first != second) differences_.push_back({path, std::move(first), std::move(second), is_literal});
+  }
+
+  // JSON has no nan and no infinity, which are texts there.
+  static bool IsLiteral(const FieldDescriptor& field, const Text& text) {
+    double number = 0;
+    if (!text.has_value() || field.is_repeated() || field.cpp_type() == FieldDescriptor::CPPTYPE_BOOL)
+      return true;
+    return field.cpp_type() != FieldDescriptor::CPPTYPE_STRING &&
+           field.cpp_type() != FieldDescriptor::CPPTYPE_ENUM && absl::SimpleAtod(*text, &number) &&
+           std::isfinite(number);
   }
 
   void Field(const Message* first, const Message* second, const FieldDescriptor& field,
              const std::string& path) {
-    if (field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE)
-      return Add(path, TextOf(first, field), TextOf(second, field));
+    if (field.cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) {
+      Text a = TextOf(first, field), b = TextOf(second, field);
+      const bool is_literal = IsLiteral(field, a) && IsLiteral(field, b);
+      return Add(path, std::move(a), std::move(b), is_literal);
+    }
     if (!field.is_repeated()) {
       const Message* const a = Child(first, field);
       const Message* const b = Child(second, field);

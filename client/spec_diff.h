@@ -15,6 +15,7 @@ struct FieldDifference {
   std::string field;                 // Its path: "data.tokens[0].path".
   std::optional<std::string> first;  // As -o json has it, without quotes; empty: it is not set.
   std::optional<std::string> second;
+  bool is_literal = false;  // Numbers, true or false, or a list of them: JSON as they stand.
 };
 
 // In the order of the fields' numbers. REQUIRES: of one type.

@@ -100,9 +100,10 @@ std::string TopText(const std::vector<v1::Job>& jobs, const std::vector<v1::Node
   TextTable table({"ID", "STATE", "STEP", "LOSS", "TOKENS/S", "TOOK", "OVERLAP", "LOST", "SLOWEST", "RANKS",
                    "PEAK (PLAN)", "POWER"});
   for (const v1::Job& job : there) table.Add(RowOf(job, now));
-  const std::string head =
-      absl::StrCat(connected, " of ", nodes.size(), " nodes connected, ", slots - free, " of ", slots,
-                   " slots in use, ", there.size(), " jobs have slots, ", queued, " wait");
+  const std::string head = absl::StrCat(connected, " of ", nodes.size(), " nodes connected, ", slots - free,
+                                        " of ", slots, " slots in use, ", there.size(),
+                                        there.size() == 1 ? " job has slots, " : " jobs have slots, ", queued,
+                                        queued == 1 ? " waits" : " wait");
   return absl::StrCat(width > 0 ? Cut(head, width) : head, "\n", table.Render(0, width));
 }
 

@@ -60,7 +60,7 @@ void AddWait(CLI::App* app, CommandLine* line) {
       ->type_name("CONDITION")
       ->capture_default_str();
   wait->add_option("--timeout", line->patience_seconds, "For how long to wait at most; default: for ever")
-      ->check(CLI::Validator(CheckSeconds, ""))
+      ->check(CLI::Validator(CheckPatience, ""))
       ->type_name("SECONDS");
 }
 
@@ -222,6 +222,8 @@ void AddGetFlags(CLI::App* get, CommandLine* line) {
       get->add_flag("--steps", line->of_steps, "What is kept of each step of one job, instead of the job")
           ->excludes(watch);
   for (CLI::Option* option : AddStepRange(get, line)) option->needs(steps);
+  get->add_flag("--show-labels", line->show_labels,
+                "In the table: the labels of each job, which -o wide has too");
   get->add_option("--limit", line->limit, "At most so many jobs")->check(WholeNumber(1))->type_name("N");
   get->add_option("--sort-by", line->sort_by,
                   "By a field of -o json, as in last_step.loss; with a '-' before it the largest first")
@@ -231,7 +233,8 @@ void AddGetFlags(CLI::App* get, CommandLine* line) {
 }
 
 void AddLogFlags(CLI::App* logs, CommandLine* line) {
-  logs->add_option("--since", line->since, "Only lines since then: how long ago (90s, 5m, 2h, 1d), or a time")
+  logs->add_option("--since", line->since,
+                   "Only lines since then: how long ago (90s, 1h30m, 1d), or a time in UTC")
       ->check(CLI::Validator(CheckSince, ""))
       ->type_name("TIME");
   logs->add_option("--grep", line->grep, "Only lines that this extended regular expression matches")
