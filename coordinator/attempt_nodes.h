@@ -14,6 +14,10 @@ namespace fsdpd {
 std::vector<std::string> NodesOf(const v1::Job& job, int32_t attempt, int32_t rank,
                                  const std::vector<NodeView>& all);
 
+// Nodes that are not connected and may have files of an older attempt: the one where it failed, as long as
+// that is known, or all that are away.
+std::vector<std::string> NodesAwayOf(const v1::Job& job, int32_t attempt, const std::vector<NodeView>& all);
+
 // Its ranks write no more.
 bool AttemptIsOver(const v1::Job& job, int32_t attempt);
 

@@ -1,5 +1,6 @@
 // JobService::TailLogs: one attempt's lines after the other's, until the job has ended.
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 
 #include <algorithm>
 
@@ -19,6 +20,8 @@ namespace {
 // than an agent may stand still without being lost, which ends its part with a word of its own.
 constexpr absl::Duration kSilence = absl::Milliseconds(2 * kAgentLostAfterMs);
 
+constexpr size_t kMaxNodesNamed = 4;  // In a sentence.
+
 absl::Status CheckRequest(const v1::TailLogsRequest& request, const v1::Job& job) {
   if (request.tail_lines() < 0) return BadField("tail_lines", "must not be negative");
   const PlaceRequest asked = RequestOf(job);
@@ -32,6 +35,18 @@ absl::Status CheckRequest(const v1::TailLogsRequest& request, const v1::Job& job
                                    : absl::StrCat("job ", job.id(), " has attempts 1..", job.attempt()));
   }
   return absl::OkStatus();
+}
+
+// No node that is connected has the attempt's log: those that are away may.
+absl::Status WhereItMayBe(const v1::Job& job, int32_t attempt, const std::vector<NodeView>& all,
+                          const absl::Status& not_found) {
+  const std::vector<std::string> away = NodesAwayOf(job, attempt, all);
+  if (away.empty()) return not_found;
+  const std::vector<std::string> named(away.begin(), away.begin() + std::min(away.size(), kMaxNodesNamed));
+  return absl::UnavailableError(
+      absl::StrCat("no node that is connected has the log of attempt ", attempt, " of job ", job.id(),
+                   "; not connected, and asked in vain: ", absl::StrJoin(named, ", "),
+                   away.size() > named.size() ? ", ..." : ""));
 }
 
 }  // namespace
@@ -75,7 +90,8 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
   }
   // Nodes that never had the older attempt say NOT_FOUND; that is a fault only when nobody had it.
   const absl::Status status = tail->status();
-  return absl::IsNotFound(status) && wrote && !current ? absl::OkStatus() : status;
+  if (!absl::IsNotFound(status) || current) return status;
+  return wrote ? absl::OkStatus() : WhereItMayBe(job, attempt, parts_.nodes->Snapshot(), status);
 }
 
 absl::StatusOr<v1::Job> JobService::AwaitAttempt(grpc::ServerContext* context, const std::string& id,
