@@ -194,14 +194,19 @@ std::string Reconciler::WhyHeld(LiveJob* live, const PlaceRequest& request, Quot
 
 // Of its earlier attempts, where an agent that was lost is back with their ranks: two of them would be alive.
 std::string Reconciler::WhatIsLeftOf(const std::string& id) const {
+  const NodePart* left = nullptr;
+  int attempt = 0;
   for (auto it = attempts_.lower_bound({id, 0}); it != attempts_.end() && it->first.job == id; ++it) {
     for (const NodePart& part : it->second.parts) {
       if (part.stopped || PresenceAt(part.node) == Presence::kLost) continue;
-      return absl::StrCat("waits until what is left of attempt ", it->first.attempt, " on ", part.node,
-                          " has ended");
+      // Of several, one that an agent says to have is named, and not one whose end has only not been said.
+      if (left != nullptr && left->hosted && !part.hosted) continue;
+      left = &part;
+      attempt = it->first.attempt;
     }
   }
-  return "";
+  if (left == nullptr) return "";
+  return absl::StrCat("waits until what is left of attempt ", attempt, " on ", left->node, " has ended");
 }
 
 // Slots of an attempt that leaves are its project's until it has left.

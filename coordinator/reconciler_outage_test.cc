@@ -43,6 +43,29 @@ TEST_F(ReconcilerOutageTest, AJobThatWaitedBeforeARestartIsLaunchedOnceAgentsHad
   EXPECT_EQ(Job("j").attempt(), 2);
 }
 
+// The first had ended long ago, and only nobody had said so.
+TEST_F(ReconcilerOutageTest, OfSeveralAttemptsThatMayBeLeftTheOneThatIsThereIsNamed) {
+  Attach("a", 1);
+  Submit("j", 1, 1, /*max_attempts=*/3);
+  Ready("a", "j", 0);
+  Detach("a");
+  outboxes_.clear();
+  Advance(absl::Seconds(20));
+  Attach("b", 1);
+  Advance(absl::Seconds(5));
+  ASSERT_EQ(Job("j").attempt(), 2);
+  Ready("b", "j", 0, 2);
+  Attach("a", 1, {{"j", 1}});
+  Detach("b");
+  outboxes_.erase("b");
+  Advance(absl::Seconds(20));
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(Job("j").reason(), HasSubstr("what is left of attempt 1 on a"));
+  Attach("b", 1, {{"j", 2}});
+  reconciler_->RunOnce();
+  EXPECT_THAT(Job("j").reason(), HasSubstr("what is left of attempt 2 on b"));
+}
+
 TEST_F(ReconcilerOutageTest, TheNextAttemptWaitsForWhatIsLeftOfOneWhoseNodeIsBack) {
   Attach("a", 1);
   Submit("j", 1, 1, /*max_attempts=*/2);
