@@ -171,6 +171,23 @@ int RunEvents(Session* session) {
   return absl::IsCancelled(ended) ? kExitInterrupted : session->Fail(ended);
 }
 
+// What became of each job as it left: a save that failed cost it steps, and an empty node does not show that.
+absl::Status PrintLeft(Session* session, const v1::Node& node) {
+  v1::ListEventsRequest request;
+  request.set_node(node.name());
+  request.set_since_unix_nanos(node.cordon().drain().unix_nanos());
+  for (;;) {
+    const absl::StatusOr<v1::ListEventsResponse> page = session->client().ListEvents(request);
+    if (!page.ok()) return page.status();
+    for (const v1::Event& event : page->events()) {
+      if (event.kind() == v1::EVENT_KIND_LEFT)
+        session->console().err << OneLine(absl::StrCat(event.job(), ": ", event.message())) << "\n";
+    }
+    if (page->next_page_token().empty()) return absl::OkStatus();
+    request.set_page_token(page->next_page_token());
+  }
+}
+
 int PrintDrained(Session* session, const v1::Node& node) {
   const v1::Cordon::Drain& drain = node.cordon().drain();
   std::string text =
@@ -253,6 +270,9 @@ int RunDrain(Session* session) {
     absl::StatusOr<v1::Node> now = LookAt(session, line.node);
     if (!now.ok()) return session->Fail(now.status());
     node = *std::move(now);
+  }
+  if (line.wait && node.cordon().has_drain()) {
+    if (const absl::Status left = PrintLeft(session, node); !left.ok()) return session->Fail(left);
   }
   if (!line.wait || node.cordon().has_drain()) return PrintDrained(session, node);
   console.err << "fsdpctl: " << OneLine(node.name()) << " is drained no more: somebody has opened it\n";

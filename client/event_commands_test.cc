@@ -84,12 +84,26 @@ TEST_F(EventCommandsTest, DrainWaitsUntilNothingIsLeft) {
     response->mutable_nodes(0)->mutable_cordon()->mutable_drain()->set_empty_unix_nanos(1);
     return grpc::Status::OK;
   };
+  server_.on_events = [&](const v1::ListEventsRequest& request, v1::ListEventsResponse* response) {
+    EXPECT_EQ(request.node(), "node-7");
+    v1::Event* paused = response->add_events();
+    paused->set_kind(v1::EVENT_KIND_DRAINED);
+    paused->set_job("tiny-k3x9q2");
+    paused->set_message("saves and leaves");
+    v1::Event* left = response->add_events();
+    left->set_kind(v1::EVENT_KIND_LEFT);
+    left->set_job("tiny-k3x9q2");
+    left->set_message("paused after step 4, which is saved; 5 steps after it are lost");
+    return grpc::Status::OK;
+  };
   EXPECT_EQ(Run({"drain", "node-7"}), kExitOk) << err_;
   EXPECT_EQ(out_, "node-7 is being drained; still there: tiny-k3x9q2\n");
   EXPECT_FALSE(forced);
   EXPECT_EQ(Run({"drain", "node-7", "--force", "--wait"}), kExitOk) << err_;
   EXPECT_EQ(out_, "node-7 is empty\n");
-  EXPECT_THAT(err_, HasSubstr("still there: tiny-k3x9q2"));
+  EXPECT_EQ(err_,
+            "still there: tiny-k3x9q2\n"
+            "tiny-k3x9q2: paused after step 4, which is saved; 5 steps after it are lost\n");
   EXPECT_TRUE(forced);
 }
 

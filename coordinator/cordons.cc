@@ -33,7 +33,11 @@ v1::Event NewsOf(const std::string& node, const v1::Cordon& cordon, const v1::Co
 }  // namespace
 
 absl::Status Cordons::Store(const std::string& node, const v1::Cordon& cordon) {
-  return store_->SetCordon(node, cordon, {NewsOf(node, cordon, Find(node).value_or(v1::Cordon()))});
+  const std::optional<v1::Cordon> behind = StoredBehind(node);
+  if (behind.has_value() && behind->SerializeAsString() == cordon.SerializeAsString())
+    return absl::OkStatus();
+  const v1::Cordon before = behind.has_value() ? *behind : Find(node).value_or(v1::Cordon());
+  return store_->SetCordon(node, cordon, {NewsOf(node, cordon, before)});
 }
 
 absl::Status Cordons::Load() {
@@ -54,6 +58,7 @@ absl::Status Cordons::Set(const std::string& node, const v1::Cordon& cordon) {
   FSDPD_RETURN_IF_ERROR(CheckRoom(node));
   FSDPD_RETURN_IF_ERROR(Store(node, cordon));
   unsaved_.erase(node);
+  stored_behind_.erase(node);
   MutexLock lock(&mutex_);
   cordons_[node] = cordon;
   return absl::OkStatus();
@@ -63,6 +68,7 @@ absl::Status Cordons::Lift(const std::string& node, absl::Time now) {
   const v1::Event news = NodeEvent(node, v1::EVENT_KIND_UNCORDONED, absl::ToUnixNanos(now), "");
   FSDPD_RETURN_IF_ERROR(store_->RemoveCordon(node, {news}));
   unsaved_.erase(node);
+  stored_behind_.erase(node);
   MutexLock lock(&mutex_);
   cordons_.erase(node);
   return absl::OkStatus();
@@ -73,6 +79,18 @@ void Cordons::SetAnyway(const std::string& node, const v1::Cordon& cordon) {
   unsaved_[node] = cordon;
   MutexLock lock(&mutex_);
   cordons_[node] = cordon;
+}
+
+void Cordons::HoldUnstored(const std::string& node, const v1::Cordon& cordon) {
+  if (const std::optional<v1::Cordon> known = Find(node); known.has_value())
+    stored_behind_.emplace(node, *known);
+  MutexLock lock(&mutex_);
+  cordons_[node] = cordon;
+}
+
+std::optional<v1::Cordon> Cordons::StoredBehind(const std::string& node) const {
+  const auto it = stored_behind_.find(node);
+  return it == stored_behind_.end() ? std::nullopt : std::optional(it->second);
 }
 
 void Cordons::SaveRest() {

@@ -33,6 +33,11 @@ class Cordons {
   absl::Status Set(const std::string& node, const v1::Cordon& cordon);
   absl::Status Lift(const std::string& node, absl::Time now);
   void SetAnyway(const std::string& node, const v1::Cordon& cordon);
+  // It holds, and is not stored: what is stored may be found to be true after all, and is then no news. Until
+  // the next Set() or Lift().
+  void HoldUnstored(const std::string& node, const v1::Cordon& cordon);
+  // What is stored, while another one is held.
+  std::optional<v1::Cordon> StoredBehind(const std::string& node) const;
   void SaveRest();  // What could not be stored.
 
   // --- Any thread -----------------------------------------------------------------------------------------
@@ -45,7 +50,9 @@ class Cordons {
   absl::Status Store(const std::string& node, const v1::Cordon& cordon);
 
   StateStore* const store_;
-  std::map<std::string, v1::Cordon> unsaved_;  // The reconciler's thread alone.
+  // The reconciler's thread alone.
+  std::map<std::string, v1::Cordon> unsaved_;
+  std::map<std::string, v1::Cordon> stored_behind_;
   mutable Mutex mutex_;
   std::map<std::string, v1::Cordon> cordons_ ABSL_GUARDED_BY(mutex_);
 };

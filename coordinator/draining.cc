@@ -16,6 +16,9 @@
 namespace fsdpd {
 namespace {
 
+// By an agent that has come back, of ranks that had ended before.
+constexpr absl::Duration kEndsAreTold = absl::Seconds(15);
+
 bool IsOn(const google::protobuf::RepeatedPtrField<v1::Job::Placement>& places, const std::string& node) {
   return std::any_of(places.begin(), places.end(),
                      [&](const v1::Job::Placement& each) { return each.node() == node; });
@@ -49,6 +52,11 @@ absl::Status Reconciler::Drain(const std::string& node, const std::string& reaso
     }
     v1::Cordon cordon = known.value_or(v1::Cordon());
     const bool same_reason = reason.empty() || reason == cordon.reason();
+    if (cordon.drain().empty_unix_nanos() > 0 && HasNothing(node)) {  // No other drain of it would differ.
+      if (same_reason) return absl::OkStatus();
+      cordon.set_reason(reason);
+      return cordons_.Set(node, cordon);
+    }
     if (IsDraining(cordon) && same_reason && cordon.drain().force() == force &&
         cordon.drain().grace_ms() == grace_ms)
       return absl::OkStatus();
@@ -90,11 +98,30 @@ void Reconciler::TendDrains() {
       }
       if (Trains(live.job) && IsOn(live.job.placements(), node)) HaveMove(&live, node, cordon.drain());
     }
-    if (!IsEmpty(node)) continue;
-    v1::Cordon empty = cordon;
-    empty.mutable_drain()->set_empty_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
-    if (cordons_.Set(node, empty).ok()) LogInfo("a drained node is empty node=%s", node);
+    if (IsEmpty(node)) {
+      SayEmpty(node, cordon);
+    } else {
+      SayNotEmpty(node, cordon);
+    }
   }
+}
+
+// Once for each drain, whatever agents name that were told to have ended before.
+void Reconciler::SayEmpty(const std::string& node, v1::Cordon cordon) {
+  const v1::Cordon::Drain before = cordons_.StoredBehind(node).value_or(v1::Cordon()).drain();
+  cordon.mutable_drain()->set_empty_unix_nanos(
+      before.empty_unix_nanos() > 0 ? before.empty_unix_nanos() : absl::ToUnixNanos(parts_.clock->Wall()));
+  not_empty_since_.erase(node);
+  if (cordons_.Set(node, cordon).ok()) LogInfo("a drained node is empty node=%s", node);
+}
+
+void Reconciler::SayNotEmpty(const std::string& node, v1::Cordon cordon) {
+  const auto since = not_empty_since_.find(node);
+  if (since == not_empty_since_.end() || lease_.now() - since->second < kEndsAreTold) return;
+  cordon.mutable_drain()->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
+  if (!cordons_.Set(node, cordon).ok()) return;
+  not_empty_since_.erase(since);
+  LogWarning("a drained node is not empty node=%s", node);
 }
 
 // One whose newest checkpoint could not be written stays, and loses nothing, until that is mended.
@@ -133,12 +160,15 @@ bool Reconciler::IsEmpty(const std::string& node) const {
   return it != views_.end() && (IsHeard(it->second) || it->second.left) && HasNothing(node);
 }
 
-// Its agent hosts what was not known when the node was found to be empty, as with a state that was put back.
+// Its agent hosts what was not known when the node was found to be empty, as with a state that was put back:
+// nobody is told any more that it is. It is news only once that stays so, since to a coordinator that begins
+// agents name ranks that have ended, too.
 void Reconciler::TakeBackEmpty(const std::string& node) {
   std::optional<v1::Cordon> cordon = cordons_.Find(node);
   if (!cordon.has_value() || cordon->drain().empty_unix_nanos() == 0 || HasNothing(node)) return;
   cordon->mutable_drain()->clear_empty_unix_nanos();
-  if (cordons_.Set(node, *cordon).ok()) LogWarning("a drained node is not empty node=%s", node);
+  cordons_.HoldUnstored(node, *cordon);
+  not_empty_since_[node] = lease_.now();
 }
 
 }  // namespace fsdpd

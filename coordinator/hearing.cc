@@ -29,7 +29,9 @@ constexpr absl::Duration kScoreEvery = absl::Seconds(5);
 void Reconciler::Submitted(v1::Job job) {
   events_.Push([this, job = std::move(job)] {
     queue_.insert(PlaceInQueue(job));
-    jobs_[job.id()].job = job;
+    LiveJob& live = jobs_[job.id()];
+    live.job = job;
+    BeginTime(ledger_date_.Now(), &live.job);
     LogInfo("job submitted job=%s name=%s", job.id(), job.spec().name());
   });
 }
@@ -158,7 +160,7 @@ bool Reconciler::TakeNewerAttempt(const std::string& node, const AttemptRef& ref
 void Reconciler::StopUnknown(const v1::Register& info, const AttemptRef& ref, bool saves) {
   NodePart part;
   part.node = info.node();
-  part.launched = part.attached = true;
+  part.launched = part.attached = part.hosted = true;
   if (IsCurrent(ref)) {  // Wanted, but on other nodes.
     AttemptFacts elsewhere;
     elsewhere.ref = ref;
@@ -239,7 +241,7 @@ void Reconciler::TakeStepReport(const std::string& node, AttemptFacts* facts, co
   const v1::StepReport before = live.job.last_step();
   if (!TakeStep(step, &live.job)) return;
   facts->pace.Take(before, step, lease_.now());
-  MoveStep(before, step, parts_.clock->Wall(), &live.job);
+  MoveStep(before, step, ledger_date_.Now(), &live.job);
   TakeCounted(step, &live.job);
   live.progressed = true;
   if (TakeSkipped(step, parts_.clock->Wall(), &live.job)) {
@@ -278,7 +280,7 @@ void Reconciler::TakeCheckpoint(const std::string& node, const AttemptFacts& fac
   if (!TakeSaved(saved, parts_.clock->Wall(), &live.job)) return;
   LogInfo("checkpoint job=%s attempt=%d step=%d seconds=%.1f error=%s", facts.ref.job, facts.ref.attempt,
           saved.step(), saved.seconds(), saved.error());
-  MoveSave(saved, parts_.clock->Wall(), &live.job);
+  MoveSave(saved, ledger_date_.Now(), &live.job);
   live.unsaved = true;
   parts_.board->Publish(Shown(live));
 }
@@ -289,7 +291,7 @@ void Reconciler::TakeRankZeroReady(const AttemptFacts& facts, const v1::RankRead
   if (!TakeStart(ready.has_restored() ? &ready.restored() : nullptr, parts_.clock->Wall(), &live.job)) return;
   LogInfo("start job=%s attempt=%d after_step=%d path=%s", facts.ref.job, facts.ref.attempt,
           live.job.restored().step(), live.job.restored().path());
-  MoveLoad(ready.restored(), parts_.clock->Wall(), &live.job);
+  MoveLoad(ready.restored(), ledger_date_.Now(), &live.job);
   live.unsaved = true;
   parts_.board->Publish(Shown(live));
 }
@@ -301,7 +303,7 @@ void Reconciler::TakeRankZeroExit(const AttemptFacts& facts, const v1::RankExit&
   if (exit.has_last_report()) {
     const v1::StepReport before = live.job.last_step();
     if (TakeStep(exit.last_report(), &live.job))
-      MoveStep(before, exit.last_report(), parts_.clock->Wall(), &live.job);
+      MoveStep(before, exit.last_report(), ledger_date_.Now(), &live.job);
     TakeWarnings(exit.last_report(), parts_.clock->Wall(), &live.job);
   }
   TakeCounted(exit, &live.job);

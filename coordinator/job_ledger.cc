@@ -127,6 +127,17 @@ double SecondsOf(const Ledger& ledger) {
   return all;
 }
 
+void BeginTime(absl::Time now, Job* job) {
+  if (job->has_ledger()) return;
+  job->mutable_ledger()->set_until_unix_nanos(absl::ToUnixNanos(now));
+  job->mutable_ledger()->set_cause(CauseIn(job->state(), /*retried=*/false));
+}
+
+void GoOnWithTime(absl::Time now, Job* job) {
+  if (job->ledger().until_unix_nanos() > absl::ToUnixNanos(now))
+    job->mutable_ledger()->set_until_unix_nanos(absl::ToUnixNanos(now));
+}
+
 void PassTime(absl::Time now, Job* job) {
   if (!Ended(job->state())) Flow(now, job);
 }
@@ -138,12 +149,13 @@ void PassTime(absl::Time now, v1::JobState next, bool retried, Job* job) {
   ledger->set_cause(CauseIn(next, retried));
 }
 
-void EndTime(Job* job) {
+void EndTime(absl::Time end, Job* job) {
   // Ended ranks may be learned of late: what came after their end goes back, from where it went last.
   Ledger* ledger = job->mutable_ledger();
-  const int64_t over_nanos = ledger->until_unix_nanos() - job->end_unix_nanos();
+  const int64_t end_unix_nanos = absl::ToUnixNanos(end);
+  const int64_t over_nanos = ledger->until_unix_nanos() - end_unix_nanos;
   if (over_nanos <= 0 || ledger->until_unix_nanos() == 0) {
-    Flow(job->end_unix_nanos(), job);
+    Flow(end_unix_nanos, job);
     return;
   }
   double over = static_cast<double>(over_nanos) / 1e9;
@@ -151,7 +163,7 @@ void EndTime(Job* job) {
                                        Ledger::CAUSE_START};
   for (const Account& account : kAccounts) newest.push_back(account.cause);
   for (const Ledger::Cause cause : newest) over -= Take(cause, over, ledger);
-  ledger->set_until_unix_nanos(job->end_unix_nanos());
+  ledger->set_until_unix_nanos(end_unix_nanos);
 }
 
 void MoveStep(const v1::StepReport& before, const v1::StepReport& step, absl::Time now, Job* job) {

@@ -172,7 +172,7 @@ TEST_F(JobLedgerTest, AnEndThatIsLearnedOfLateTakesBackWhatCameAfterIt) {
   Wait(20);
   On(JobEvent::kFinish);
   job_.set_end_unix_nanos(absl::ToUnixNanos(now_ - absl::Seconds(18)));
-  EndTime(&job_);
+  EndTime(absl::FromUnixNanos(job_.end_unix_nanos()), &job_);
   Wait(1000);
   EXPECT_THAT(Now(), ElementsAre(Is("other", 2), Is("step", 5)));
 }
@@ -182,7 +182,7 @@ TEST_F(JobLedgerTest, WhoIsRetriedPausedFromItsEndUntilThen) {
   Wait(5);
   On(JobEvent::kFail);
   On(JobEvent::kGiveUp);
-  EndTime(&job_);
+  EndTime(absl::FromUnixNanos(job_.end_unix_nanos()), &job_);
   Wait(40);
   On(JobEvent::kAgain);
   Wait(3);
@@ -241,7 +241,7 @@ TEST_F(JobLedgerTest, AllCausesTogetherAreTheTimeSinceTheAdmission) {
         if (IsEnded(next.state())) {
           const absl::Time ended = newest - absl::Seconds(draw(30));
           next.set_end_unix_nanos(std::max(job.create_unix_nanos(), absl::ToUnixNanos(ended)));
-          EndTime(&next);
+          EndTime(absl::FromUnixNanos(next.end_unix_nanos()), &next);
           newest = absl::FromUnixNanos(next.end_unix_nanos());
         }
       } else if (IsEnded(job.state())) {

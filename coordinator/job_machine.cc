@@ -100,10 +100,15 @@ absl::StatusOr<JobState> NextState(JobState state, JobEvent event) {
 }
 
 absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, v1::Job* job) {
+  return Apply(event, reason, now, now, job);
+}
+
+absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, absl::Time ledger_now,
+                   v1::Job* job) {
   const absl::StatusOr<JobState> next = NextState(job->state(), event);
   if (!next.ok()) return next.status();
   const int64_t unix_nanos = absl::ToUnixNanos(now);
-  PassTime(now, *next, event == JobEvent::kRetry, job);
+  PassTime(ledger_now, *next, event == JobEvent::kRetry, job);
   job->set_state(*next);
   job->set_reason(std::string(reason));
   job->set_revision(job->revision() + 1);

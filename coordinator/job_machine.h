@@ -56,7 +56,10 @@ absl::StatusOr<v1::JobState> NextState(v1::JobState state, JobEvent event);
 
 // Sets state, reason, revision, events and times (`now`: the date). A launch also starts attempt + 1; a
 // retry, a pause and a launch clear what the attempt before had reached (steps, mallocs, peak), and a launch
-// what it started from. Placements are the caller's to set.
+// what it started from. Placements are the caller's to set. `ledger_now`: as the job's ledger counts
+// (LedgerDate); the date where nobody sets it.
+absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, absl::Time ledger_now,
+                   v1::Job* job);
 absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, v1::Job* job);
 
 // Among the job's events, numbered. No revision.

@@ -52,6 +52,11 @@ int64_t GraceLeftMs(int64_t given_ms, int64_t at_unix_nanos, absl::Time wall) {
   return std::max<int64_t>(0, given_ms - std::max<int64_t>(0, passed_ms));
 }
 
+// Its begin, and what ends it.
+bool OfAnAttempt(v1::EventKind kind) {
+  return kind == v1::EVENT_KIND_LAUNCHED || kind == v1::EVENT_KIND_SUCCEEDED || kind == v1::EVENT_KIND_LEFT;
+}
+
 // What the change's event says beside its reason.
 void SayWhy(v1::Job* changed) {
   v1::Job::Event* event = changed->mutable_events(changed->events_size() - 1);
@@ -60,10 +65,15 @@ void SayWhy(v1::Job* changed) {
     event->set_node(changed->failure().node());
     event->set_cause(changed->failure().cause());
   }
+  const std::string& drained_from = changed->pause().drained_from();
+  if ((kind == v1::EVENT_KIND_PAUSED || kind == v1::EVENT_KIND_LEFT) && !drained_from.empty())
+    event->set_node(drained_from);
+  // Of an attempt on one node all is that node's history.
+  if (event->node().empty() && changed->placements_size() == 1 && OfAnAttempt(kind))
+    event->set_node(changed->placements(0).node());
   if (kind == v1::EVENT_KIND_PAUSED && !changed->pause().preempted_by().empty())
     event->set_kind(v1::EVENT_KIND_PREEMPTED);
-  if (kind == v1::EVENT_KIND_PAUSED && !changed->pause().drained_from().empty())
-    event->set_kind(v1::EVENT_KIND_DRAINED);
+  if (kind == v1::EVENT_KIND_PAUSED && !drained_from.empty()) event->set_kind(v1::EVENT_KIND_DRAINED);
 }
 
 }  // namespace
@@ -73,6 +83,7 @@ Reconciler::Reconciler(ReconcilerOptions options, Parts parts)
       parts_(std::move(parts)),
       cordons_(parts_.store),
       events_(kMaxQueued),
+      ledger_date_(parts_.clock),
       lease_(options_.reattach_grace, options_.tick, parts_.clock->Now()) {}
 
 Reconciler::~Reconciler() { Stop(); }
@@ -90,6 +101,7 @@ absl::Status Reconciler::Load() {
   FSDPD_ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, parts_.store->LiveJobs());
   old_forgotten_ = lease_.now();  // Agents that are to forget them too have to come back first.
   for (v1::Job& job : jobs) {
+    GoOnWithTime(ledger_date_.Now(), &job);
     parts_.board->Publish(job);
     if (job.state() == v1::JOB_STATE_QUEUED) queue_.insert(PlaceInQueue(job));
     if (HasAttempt(job.state())) LoadAttempt(job);
@@ -258,6 +270,7 @@ void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* told) {
     if (verdict.failure.has_value()) *job->mutable_failure() = *verdict.failure;
     if (verdict.failure.has_value() && verdict.failure->has_hang()) job->clear_stands();  // Those are newer.
     if (verdict.failure.has_value() && verdict.failure->has_hang()) MoveHang(verdict.failure->hang(), job);
+    if (!verdict.node.empty()) job->mutable_events()->rbegin()->set_node(verdict.node);
     if (verdict.goes_back) NoteExcused(job);
     if (verdict.goes_back) GoBack(job);
     if (verdict.drained) ExcuseAttempt(job);
@@ -270,7 +283,7 @@ void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* told) {
     NumberAfter(verdict.number_after, job);
     if (!IsEnded(job->state())) return;
     job->set_end_unix_nanos(EndOf(*job, *facts));
-    EndTime(job);
+    EndTime(ledger_date_.Of(std::min(facts->LastEnd(), parts_.clock->Now())), job);
   };
   if (*verdict.event == JobEvent::kNote || *verdict.event == JobEvent::kReady) {
     absl::StatusOr<v1::Job> next = After(live, *verdict.event, verdict.reason, edit);
@@ -392,7 +405,7 @@ void Reconciler::SaveRest() {
 absl::StatusOr<v1::Job> Reconciler::After(const LiveJob& live, JobEvent event, const std::string& reason,
                                           const Edit& edit) const {
   v1::Job next = live.job;
-  FSDPD_RETURN_IF_ERROR(Apply(event, reason, parts_.clock->Wall(), &next));
+  FSDPD_RETURN_IF_ERROR(Apply(event, reason, parts_.clock->Wall(), ledger_date_.Now(), &next));
   if (edit) edit(&next);
   SayWhy(&next);
   return next;

@@ -32,6 +32,7 @@
 #include "coordinator/cordons.h"
 #include "coordinator/event_queue.h"
 #include "coordinator/job_after.h"
+#include "coordinator/job_ledger.h"
 #include "coordinator/job_watch.h"
 #include "coordinator/node_registry.h"
 #include "coordinator/node_strikes.h"
@@ -309,6 +310,8 @@ class Reconciler {
   void HaveMove(LiveJob* live, const std::string& node, const v1::Cordon::Drain& drain);
   bool HasNothing(const std::string& node) const;
   bool IsEmpty(const std::string& node) const;
+  void SayEmpty(const std::string& node, v1::Cordon cordon);
+  void SayNotEmpty(const std::string& node, v1::Cordon cordon);
   void TakeBackEmpty(const std::string& node);
 
   AttemptFacts* FactsOf(const AttemptRef& ref);
@@ -339,6 +342,8 @@ class Reconciler {
   std::map<std::string, Measurement> measurements_;  // By node, while they run.
   int64_t newest_measurement_ = 0;                   // Its number.
   NodeStrikes strikes_;
+  std::map<std::string, absl::Time> not_empty_since_;  // Drained nodes, of which that is not stored.
+  LedgerDate ledger_date_;
   AgentLease lease_;                                  // And the tick's time.
   std::map<std::string, NodeMark> nodes_remembered_;  // As they are stored.
   absl::Time nodes_remembered_at_ = absl::InfinitePast();

@@ -73,7 +73,8 @@ TEST_F(ReconcilerDrainTest, JobsSaveAndGoOnElsewhereWithoutAnAttemptThatCounts) 
       << "of one attempt that the job may have, none is used";
   EventQuery of_a;
   of_a.node = "a";
-  EXPECT_THAT(KindsOf(of_a), ElementsAre(v1::EVENT_KIND_DRAINING, v1::EVENT_KIND_EMPTY));
+  EXPECT_THAT(KindsOf(of_a), ElementsAre(v1::EVENT_KIND_LAUNCHED, v1::EVENT_KIND_DRAINING,
+                                         v1::EVENT_KIND_DRAINED, v1::EVENT_KIND_LEFT, v1::EVENT_KIND_EMPTY));
   EventQuery of_j;
   of_j.job = "j";
   EXPECT_THAT(KindsOf(of_j), Contains(v1::EVENT_KIND_DRAINED));
@@ -157,6 +158,75 @@ TEST_F(ReconcilerDrainTest, ANodeIsNotEmptyAnyMoreWhenItsAgentHostsWhatNobodyKne
   Stopped("a", "unknown");
   Advance(absl::Seconds(1));
   EXPECT_TRUE(SaidEmpty("a"));
+}
+
+// The node was said to be empty, and nobody that the job had lost steps.
+TEST_F(ReconcilerDrainTest, WhatAFailedSaveLostIsInTheNodesHistoryBeforeItIsSaidToBeEmpty) {
+  Attach("a", 1);
+  RunSaving("j", "a");
+  Saved("a", "j", 4);
+  ASSERT_TRUE(Drain("a").ok());
+  reconciler_->RunOnce();
+  v1::RankUpdate failed = Update("j", 0);
+  failed.mutable_saved()->set_step(9);
+  failed.mutable_saved()->set_error("No space left on device");
+  reconciler_->Told("a", failed, 0);
+  Left("a", "j");
+  Advance(absl::Seconds(2));
+  EventQuery of_a;
+  of_a.node = "a";
+  const Events events = store_->events().Read(of_a)->events;
+  std::vector<v1::EventKind> kinds;
+  std::string left;
+  for (const v1::Event& event : events) {
+    kinds.push_back(event.kind());
+    if (event.kind() == v1::EVENT_KIND_LEFT) left = event.message();
+  }
+  EXPECT_THAT(kinds, ElementsAre(v1::EVENT_KIND_LAUNCHED, v1::EVENT_KIND_DRAINING, v1::EVENT_KIND_DRAINED,
+                                 v1::EVENT_KIND_LEFT, v1::EVENT_KIND_EMPTY));
+  EXPECT_THAT(left,
+              HasSubstr("paused after step 4, which is saved; 5 steps after it are lost: the checkpoint "
+                        "of step 9 could not be written: No space left on device"));
+}
+
+// An agent names ranks that have ended, too, to a coordinator that begins: each restart told the drain anew.
+TEST_F(ReconcilerDrainTest, AnEndedDrainIsNotToldAgainByARestartNorByAnotherDrain) {
+  Attach("a", 1);
+  RunSaving("j", "a");
+  ASSERT_TRUE(Drain("a").ok());
+  reconciler_->RunOnce();
+  Saved("a", "j", 9);
+  Left("a", "j");
+  Advance(absl::Seconds(2));
+  EventQuery of_a;
+  of_a.node = "a";
+  const size_t told = KindsOf(of_a).size();
+  const int64_t since = reconciler_->cordons().Find("a")->drain().empty_unix_nanos();
+  Restart();
+  Attach("a", 1, {{"j", 1}});
+  EXPECT_FALSE(SaidEmpty("a"));
+  Stopped("a", "j");
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(reconciler_->cordons().Find("a")->drain().empty_unix_nanos(), since);
+  ASSERT_TRUE(Drain("a").ok());
+  ASSERT_TRUE(Drain("a", /*force=*/true).ok());
+  reconciler_->RunOnce();
+  EXPECT_THAT(KindsOf(of_a), SizeIs(told));
+}
+
+TEST_F(ReconcilerDrainTest, ANodeThatStaysFullAfterItWasSaidToBeEmptyIsNewsWithItsTime) {
+  Attach("a", 1);
+  ASSERT_TRUE(Drain("a").ok());
+  reconciler_->RunOnce();
+  Detach("a");
+  Attach("a", 1, {{"unknown", 1}});
+  Advance(absl::Seconds(20));
+  EventQuery of_a;
+  of_a.node = "a";
+  EXPECT_THAT(KindsOf(of_a),
+              ElementsAre(v1::EVENT_KIND_DRAINING, v1::EVENT_KIND_EMPTY, v1::EVENT_KIND_DRAINING));
+  const v1::Event again = store_->events().Read(of_a)->events.back();
+  EXPECT_GT(again.unix_nanos(), absl::ToUnixNanos(clock_.Wall() - absl::Seconds(10)));
 }
 
 TEST_F(ReconcilerDrainTest, ASecondDrainMayHaveAnotherReason) {

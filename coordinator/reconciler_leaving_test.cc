@@ -59,6 +59,24 @@ class ReconcilerLeavingTest : public ReconcilerCase {
 
 // --- Drained nodes -----------------------------------------------------------------------------------------
 
+// A cancel was forgotten with the coordinator that could not store it, and the node was blamed.
+TEST_F(ReconcilerLeavingTest, AnAttemptThatAForgottenCancelEndedBlamesNoNodeAndDoesNotCount) {
+  RunOn({"a"});
+  Restart();
+  Attach("a", 1, {{"j", 1}});
+  v1::RankExit stopped;
+  stopped.set_exit_code(143);
+  stopped.set_cancelled(true);
+  ExitWith("a", "j", 0, stopped);
+  Advance(absl::Seconds(1));
+  EXPECT_FALSE(Job("j").failure().node_to_blame());
+  EXPECT_EQ(Job("j").failure().cause(), v1::FAILURE_CAUSE_DRAINED);
+  EXPECT_EQ(Job("j").failure().error(), "its agent stopped it, as a coordinator had told it to");
+  Stopped("a", "j");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED) << "of one attempt that it may have, none is used";
+  EXPECT_THAT(Retried(), HasSubstr("a coordinator had told the agent of a to stop it"));
+}
+
 TEST_F(ReconcilerLeavingTest, AJobWhoseOnlyAttemptWasOnANodeThatLeavesGoesOnElsewhere) {
   RunOn({"a"});
   Saved("a", 4);
@@ -286,7 +304,7 @@ TEST_F(ReconcilerLeavingTest, ThatAnAgentWasTheCauseOutlivesTheCoordinatorAndThe
   RunOn({"a", "b"});
   Exit("a", "j", 0, 1);  // It lost its peer.
   v1::RankExit stopped = Drained();
-  stopped.set_drained(false);  // As an agent of before says it.
+  stopped.set_drained(false);  // On a coordinator's word.
   ExitWith("b", "j", 1, stopped);
   Advance(absl::Seconds(1));
   ASSERT_EQ(Job("j").failure().rank(), 1);
@@ -295,9 +313,9 @@ TEST_F(ReconcilerLeavingTest, ThatAnAgentWasTheCauseOutlivesTheCoordinatorAndThe
   Exit("a", "j", 0, 1);  // Told again.
   Stopped("a", "j");
   Advance(absl::Seconds(17));
-  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
   EXPECT_EQ(Job("j").failure().rank(), 1);
-  EXPECT_THAT(Job("j").reason(), HasSubstr("rank 1 on b failed: its agent stopped it"));
+  EXPECT_THAT(Retried(), HasSubstr("told the agent of b to stop it"));
 }
 
 TEST_F(ReconcilerLeavingTest, ACauseThatNobodyTellsAgainStandsAfterARestart) {

@@ -259,6 +259,36 @@ TEST_F(ReconcilerTest, ARunningJobThatMakesNoStepSaysSoUntilOneComes) {
   EXPECT_EQ(Job("j").stalled_since_unix_nanos(), 0);
 }
 
+// An hour was of no cause for ever, and what came then of none until that hour was over.
+TEST_F(ReconcilerTest, ADateThatJumpsAheadAndBackAddsNothingToALedger) {
+  RunOn({"a"});
+  const absl::Time begun = clock_.Now();
+  Advance(absl::Seconds(5));
+  clock_.StepWall(absl::Hours(1));
+  Advance(absl::Seconds(5));
+  Pause("j").IgnoreError();
+  Cancel("j").IgnoreError();
+  clock_.StepWall(-absl::Hours(1));
+  Advance(absl::Seconds(5));
+  Exit("a", "j", 0, 143);
+  Stopped("a", "j");
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
+  EXPECT_NEAR(SecondsOf(Job("j").ledger()), absl::ToDoubleSeconds(clock_.Now() - begun), 1e-3);
+}
+
+TEST_F(ReconcilerTest, ALifeThatBeganWithALaterDateLeavesTheNextOneATimeThatCounts) {
+  clock_.StepWall(absl::Hours(1));
+  Restart();
+  RunOn({"a"});
+  clock_.StepWall(-absl::Hours(1));
+  Restart();
+  Attach("a", 1, {{"j", 1}});
+  const double before = SecondsOf(Job("j").ledger());
+  Advance(absl::Seconds(7));
+  Cancel("j").IgnoreError();
+  EXPECT_NEAR(SecondsOf(Job("j").ledger()) - before, 7, 1e-3);
+}
+
 TEST_F(ReconcilerTest, AsksWhereRanksStandOnceForEachStallAndShowsIt) {
   RunOn({"a", "b"});
   const auto step = [&](int64_t number) {

@@ -32,7 +32,15 @@ constexpr absl::Duration kOthersStop = absl::Seconds(10);
 // time.
 constexpr int kMaxSwallowedLaunches = 3;
 
+// A coordinator had it stopped, which it may have forgotten since: neither its agent nor its node did.
+bool WasOrdered(const v1::RankExit& exit) {
+  return exit.cancelled() && !exit.drained() && !exit.peer_failed();
+}
+
+bool WasOrdered(const v1::Job::Failure& failure) { return failure.drained() && !failure.node_to_blame(); }
+
 std::string WordsOf(const v1::RankExit& exit) {
+  if (WasOrdered(exit)) return "its agent stopped it, as a coordinator had told it to";
   if (exit.cancelled()) return "its agent stopped it (the agent was told to end)";
   // A rank that could not say a word says by its flight page where it was.
   const std::string stood = exit.stood().empty() ? "" : absl::StrCat("; it stood in ", exit.stood());
@@ -59,8 +67,8 @@ v1::Job::Failure FailureOf(const AttemptFacts& facts, const v1::RankExit& exit) 
   failure.set_refused(exit.agent_stopping() || exit.newer_attempt() > 0);
   failure.set_newer_attempt(exit.newer_attempt());
   if (exit.has_bad_step()) *failure.mutable_bad_step() = exit.bad_step();
-  failure.set_node_to_blame(exit.cancelled());
-  failure.set_drained(exit.drained());
+  failure.set_node_to_blame(exit.cancelled() && !WasOrdered(exit));
+  failure.set_drained(exit.drained() || WasOrdered(exit));
   if (exit.has_fault()) *failure.mutable_fault() = exit.fault();
   Classify(&failure);
   return failure;
@@ -120,6 +128,8 @@ std::string ReasonOf(const v1::Job::Failure& failure) {
                ? absl::StrCat("the job hangs: ", failure.error())
                : absl::StrCat("rank ", failure.rank(), " on ", failure.node(), " hangs: ", failure.error());
   if (failure.rank() < 0) return failure.error();
+  if (WasOrdered(failure))
+    return absl::StrCat("rank ", failure.rank(), " on ", failure.node(), " ended: ", failure.error());
   if (failure.drained())
     return absl::StrCat("node ", failure.node(), " leaves: rank ", failure.rank(), " ended as ",
                         failure.error());
@@ -312,6 +322,7 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
   if (!away.empty()) {
     verdict.reason = absl::StrCat(kWaitsFor, absl::StrJoin(away, ", "),
                                   " to reconnect; its ranks go on if only the connection broke");
+    if (away.size() == 1) verdict.node = away.front();
   } else if (waited) {
     verdict.reason = kAllBack;
   } else if (goes_on && job.reason() == kAllBack) {
@@ -327,7 +338,7 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
 bool MayBeOverruled(const v1::Job& job, const AttemptFacts& facts) {
   if (!job.has_failure() || job.failure().attempt() != job.attempt()) return true;
   const v1::Job::Failure& found = job.failure();
-  if (found.node_to_blame() || found.has_bad_step() || found.has_hang()) return false;
+  if (found.drained() || found.node_to_blame() || found.has_bad_step() || found.has_hang()) return false;
   return found.rank() < 0 ? found.node().empty() : facts.ranks()[found.rank()].exit.has_value();
 }
 
@@ -353,15 +364,20 @@ std::string NextStart(const v1::Job& job) {
   return absl::StrCat(", from the checkpoint of step ", job.checkpoints().rbegin()->step());
 }
 
-// Its node left in order, which is no failure of the job.
+// Its node left in order, or a coordinator had it stopped, which is no failure of the job.
 Verdict AgainSinceDrained(const v1::Job& job) {
   Verdict verdict;
   verdict.event = JobEvent::kRetry;
   verdict.drained = true;
   verdict.retry_after = RetryDelay(job);
-  verdict.reason = absl::StrCat("attempt ", job.attempt(), " does not count, as node ", job.failure().node(),
-                                " left in order: its agent was told to end; the next one starts after ",
-                                absl::FormatDuration(verdict.retry_after), NextStart(job));
+  const std::string& node = job.failure().node();
+  const std::string why = WasOrdered(job.failure())
+                              ? absl::StrCat("a coordinator had told the agent of ", node,
+                                             " to stop it, and nothing is known here of why")
+                              : absl::StrCat("node ", node, " left in order: its agent was told to end");
+  verdict.reason =
+      absl::StrCat("attempt ", job.attempt(), " does not count, as ", why, "; the next one starts after ",
+                   absl::FormatDuration(verdict.retry_after), NextStart(job));
   return verdict;
 }
 

@@ -11,6 +11,8 @@
 //     Nor are they the cause of what was killed before, or ended before on the same node.
 //   * An agent that is told to end, as that of a drained node, fails no job: its attempt does not count, and
 //     the next one goes on where it saved.
+//   * Nor does one that an agent stopped on a coordinator's word of which nothing is stored, as of a cancel
+//     that came while the disk was full: the job goes on, and its node is not to blame.
 //   * A launch that an agent refuses since it is stopping is no attempt that the job has had. Nor is one of
 //     which an agent knows a newer one: the coordinator's state was restored from a backup, and the next
 //     attempt is numbered after that.
@@ -60,6 +62,7 @@ struct Verdict {
   std::string reason;
   std::optional<v1::Job::Failure> failure;   // To be kept in the job.
   bool refused = false;                      // kFail: the attempt is one more of refused_launches.
+  std::string node = {};                     // kNote: the one of which it tells, where that is one.
   int number_after = 0;                      // kRetry: not 0: what NumberAfter() takes.
   bool goes_back = false;                    // kRetry: as GoBack() of bad_steps.h has it.
   bool drained = false;                      // kRetry: one more of drains_since_checkpoint.

@@ -404,7 +404,7 @@ TEST_F(VerdictTest, AnAgentThatEndsIsTheCauseThoughItsPeersFailedFirst) {
   job_.set_state(v1::JOB_STATE_STOPPING);
   facts_.TakeStopped("node-0");
   facts_.TakeStopped("node-1");
-  EXPECT_THAT(JudgeNow().reason, HasSubstr("rank 2 on node-1 failed: its agent stopped it"));
+  EXPECT_THAT(JudgeNow().reason, HasSubstr("told the agent of node-1 to stop it"));
 }
 
 // Its peers, on other nodes, lose it before anybody knows that it leaves.
@@ -509,7 +509,7 @@ TEST_F(VerdictTest, ARankStoppedByItsAgentAloneStillFailsTheJob) {
   Exit(0, 143, 1, /*cancelled=*/true);
   now_ += options_.settle;
   EXPECT_EQ(JudgeNow().event, JobEvent::kFail);
-  EXPECT_THAT(JudgeNow().reason, HasSubstr("rank 0 on node-0 failed: its agent stopped it"));
+  EXPECT_THAT(JudgeNow().reason, HasSubstr("rank 0 on node-0 ended: its agent stopped it, as"));
 }
 
 TEST_F(VerdictTest, SaysTheSignalOfARankWithoutLastWords) {

@@ -185,6 +185,7 @@ void Reconciler::TakeRetry(const std::string& id, const std::string& reason, con
            reason);
   LiveJob& live = jobs_[id];
   live.job = *std::move(ended);
+  GoOnWithTime(ledger_date_.Now(), &live.job);
   const absl::Status stored = Commit(&live, JobEvent::kAgain, words, [&](v1::Job* job) {
     // What it has had is not held against it, nor that it went back from steps.
     job->set_drains_since_checkpoint(job->drains_since_checkpoint() + counted);
