@@ -18,8 +18,8 @@ int64_t WorldOf(const v1::Job& job);        // Ranks that it asks for.
 // Which a table of jobs has beside the usual ones; kWide has LABELS too.
 enum class JobColumns { kUsual, kLabels, kWide };
 
-// One line per job: "ID STATE STEP LOSS RANKS AGE REASON"; kWide: ATTEMPT, TOKENS/S, PEAK, NODES, SLOWEST
-// and SUBMITTER too. `width` 0: never cut. Until an attempt has reported a step, STEP is the one that it goes on
+// One line per job: "ID STATE STEP LOSS RANKS AGE REASON"; kWide: ATTEMPT, TOKENS/S, PEAK, NODES, SLOWEST and
+// SUBMITTER too. `width` 0: never cut. Until an attempt has reported a step, STEP is the one that it goes on
 // after.
 std::string JobTable(const std::vector<v1::Job>& jobs, absl::Time now, int width = 0,
                      JobColumns columns = JobColumns::kUsual);
