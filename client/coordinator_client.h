@@ -49,11 +49,11 @@ class CoordinatorClient {
   struct Options {
     absl::Duration call_timeout = absl::Seconds(10);
     absl::Duration connect_timeout = absl::Milliseconds(2500);
+    std::string trusted = "";  // PEM of the authorities of the coordinator's certificate; empty: plaintext.
+    std::string token = "";    // Says who calls; goes over TLS only. May be empty.
     // Whether a call on which nobody is there is made again within call_timeout. Else it fails at once, for a
     // caller that looks again by itself and says meanwhile that the connection is lost.
     bool repeats = true;
-    std::string trusted = "";  // PEM of the authorities of the coordinator's certificate; empty: plaintext.
-    std::string token = "";    // Says who calls; goes over TLS only. May be empty.
   };
 
   CoordinatorClient(std::string addresses, Options options);

@@ -10,6 +10,8 @@ from harness.programs import ROOT
 # Blocks that no test runs, by page: one more is to be put here, where it is seen.
 NOT_RUN = {"README.md": 2, "docs/deploy.md": 8, "docs/fsdpctl.md": 1, "docs/library.md": 2, "docs/migrate.md": 1, "docs/slurm.md": 1,
            "docs/tutorials/laptop.md": 1}
+# Programs of their own that fsdpctl runs, and the page's word for any: what they take their own tests know.
+PLUGINS = ("data", "NAME")
 
 
 def test_blocks_that_no_test_runs_are_these_and_say_why():
@@ -49,6 +51,9 @@ def known():
 def fault_of(command, commands):
     """What is wrong with a command line, or nothing."""
     words = shlex.split(command.replace("'", ""))[1:]
+    words = words[:words.index("&&")] if "&&" in words else words
+    if words and words[0] in PLUGINS:
+        return ""
     named = [word for word in words if not word.startswith("-") and word != "COMMAND"]
     path = next((" ".join(named[:depth]) for depth in (2, 1) if " ".join(named[:depth]) in commands and named), None)
     if path is None:
