@@ -351,7 +351,9 @@ absl::Status StepRecords::Append(Open* open, const Waiting& next) {
   }
   const absl::Status failed =
       wrote < 0 ? ErrnoStatus("cannot write") : absl::ResourceExhaustedError("the disk is full");
-  (void)!ftruncate(open->fd.get(), open->bytes);  // A torn line at a segment's end is none.
+  // A torn line at a segment's end is none; segments without a line would push out those that have some.
+  (void)!ftruncate(open->fd.get(), open->bytes);
+  if (open->bytes == 0) unlink(open->path.c_str());
   open->fd = UniqueFd();
   return failed;
 }
@@ -368,10 +370,10 @@ absl::Status StepRecords::Begin(Open* open, const Waiting& next) {
     open->looked = true;
   }
   Prune(folder, next.id.attempt, limits_);
-  const std::string path = absl::StrCat(folder, "/", NameOf(next.id.attempt, open->began, next.step));
-  open->fd = UniqueFd(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
+  open->path = absl::StrCat(folder, "/", NameOf(next.id.attempt, open->began, next.step));
+  open->fd = UniqueFd(::open(open->path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
   open->bytes = 0;
-  return open->fd.valid() ? absl::OkStatus() : ErrnoStatus(path);
+  return open->fd.valid() ? absl::OkStatus() : ErrnoStatus(open->path);
 }
 
 absl::StatusOr<std::vector<StepRecords::Line>> StepRecords::Read(const std::string& job_id, int attempt,
@@ -385,13 +387,18 @@ absl::StatusOr<std::vector<StepRecords::Line>> StepRecords::Read(const std::stri
   }
   FSDPD_ASSIGN_OR_RETURN(std::vector<Segment> segments, SegmentsIn(FolderOf(work_dir_, job_id), attempt));
   std::vector<Line> lines;
+  absl::Status unread;
   for (Segment& segment : segments) {
-    FSDPD_ASSIGN_OR_RETURN(segment.last, LastStepOf(segment));
+    // One that is gone by now, or cannot be read, is a hole among the others.
+    const absl::StatusOr<int64_t> last = LastStepOf(segment);
+    if (!last.ok() && !absl::IsNotFound(last.status())) unread = last.status();
+    segment.last = last.value_or(0);
     if (segment.last == 0) continue;
     lines.push_back({0, absl::StrCat("{\"attempt\":", segment.attempt, ",\"began\":", segment.began,
                                      ",\"first\":", segment.first, ",\"last\":", segment.last, "}")});
   }
   if (lines.empty()) {
+    if (!unread.ok()) return unread;
     const std::string whose =
         attempt > 0 ? ToString(AttemptId{job_id, attempt}) : absl::StrCat("job=", job_id);
     return absl::NotFoundError(absl::StrCat("this node has no steps of ", whose));

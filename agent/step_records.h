@@ -69,6 +69,7 @@ class StepRecords {
   };
   struct Open {  // The segment that an attempt writes to.
     UniqueFd fd;
+    std::string path;
     int64_t began = 0;
     bool looked = false;  // For what is there of it already.
     int64_t next_step = 0;

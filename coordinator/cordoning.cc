@@ -58,6 +58,7 @@ absl::Status Reconciler::Uncordon(const std::string& node) {
       return lifted;
     }
     strikes_.Forgive(node);
+    not_empty_since_.erase(node);
     LogInfo("a node is no longer cordoned node=%s", node);
     return lifted;
   });

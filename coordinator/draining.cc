@@ -64,6 +64,7 @@ absl::Status Reconciler::Drain(const std::string& node, const std::string& reaso
     if (!known.has_value()) cordon.set_unix_nanos(now);
     if (!reason.empty()) cordon.set_reason(reason);
     if (cordon.reason().empty()) cordon.set_reason("it is drained");
+    not_empty_since_.erase(node);
     cordon.mutable_drain()->Clear();
     cordon.mutable_drain()->set_unix_nanos(now);
     cordon.mutable_drain()->set_grace_ms(grace_ms);
@@ -116,6 +117,7 @@ void Reconciler::SayEmpty(const std::string& node, v1::Cordon cordon) {
 }
 
 void Reconciler::SayNotEmpty(const std::string& node, v1::Cordon cordon) {
+  if (HasNothing(node)) return;  // Its agent is away.
   const auto since = not_empty_since_.find(node);
   if (since == not_empty_since_.end() || lease_.now() - since->second < kEndsAreTold) return;
   cordon.mutable_drain()->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));

@@ -103,10 +103,13 @@ absl::Status JobService::ReadSteps(grpc::ServerContext* context, const v1::ListS
     asked.push_back(std::move(each));
   }
   const absl::Time deadline = parts_.clock->Now() + kStepsPatience;
+  const auto left = [&] {
+    return std::clamp(deadline - parts_.clock->Now(), absl::ZeroDuration(), absl::Duration(kStreamPoll));
+  };
   for (Asked& each : asked) {
     if (each.tail == nullptr) continue;
     std::deque<v1::LogLines::Line> lines;
-    for (LogTail::Got got; (got = each.tail->Next(kStreamPoll, &lines)) != LogTail::Got::kEnd;) {
+    for (LogTail::Got got; (got = each.tail->Next(left(), &lines)) != LogTail::Got::kEnd;) {
       for (const v1::LogLines::Line& line : lines) {
         if (const absl::Status taken = TakeStepLine(line, &each.steps); !taken.ok())
           each.fault = std::string(taken.message());
@@ -118,6 +121,7 @@ absl::Status JobService::ReadSteps(grpc::ServerContext* context, const v1::ListS
     }
     const absl::Status status = each.tail->status();
     if (!status.ok() && !absl::IsNotFound(status)) each.fault = std::string(status.message());
+    if (!each.fault.empty()) each.steps = {};  // A part of an answer would pass for all of it.
   }
   std::vector<NodeSteps> nodes;
   for (const Asked& each : asked) nodes.push_back(each.steps);

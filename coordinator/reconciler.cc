@@ -283,7 +283,8 @@ void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* told) {
     NumberAfter(verdict.number_after, job);
     if (!IsEnded(job->state())) return;
     job->set_end_unix_nanos(EndOf(*job, *facts));
-    EndTime(ledger_date_.Of(std::min(facts->LastEnd(), parts_.clock->Now())), job);
+    const absl::Time ended = ledger_date_.Of(std::min(facts->LastEnd(), parts_.clock->Now()));
+    EndTime(std::max(ended, absl::FromUnixNanos(job->start_unix_nanos())), job);
   };
   if (*verdict.event == JobEvent::kNote || *verdict.event == JobEvent::kReady) {
     absl::StatusOr<v1::Job> next = After(live, *verdict.event, verdict.reason, edit);

@@ -24,7 +24,7 @@ async function recorded(ask, job) {
   const history = histories.get(job.id) || { points: [], missing: 0 };
   histories.set(job.id, history);
   if (!number(job.attempt) || history.attempt === job.attempt) return;
-  const every = Math.max(1, Math.ceil(number(job.last_step?.step) / RECORDED));
+  const every = Math.max(1, Math.ceil(Math.max(number(job.last_step?.step), number(job.ledger?.newest_step)) / RECORDED));
   const page = await ask("ListSteps", { id: job.id, every, page_size: 2 * RECORDED }).catch(() => null);
   if (!page) return;  // A coordinator of an older release, or busy: the next look asks again.
   history.attempt = job.attempt;

@@ -77,7 +77,8 @@ def test_a_job_s_time_by_cause_is_the_time_since_its_admission(shared, job):
     ledger = described.ledger
     shares = {field.name: seconds for field, seconds in ledger.ListFields() if field.name.endswith("_seconds")}
     wall = (ledger.until_unix_nanos - described.create_unix_nanos) * 1e-9
-    assert sum(shares.values()) == pytest.approx(wall, abs=1e-3), shares
+    # A job's dates are the wall clock's, which is slewed; a ledger's time is not.
+    assert sum(shares.values()) == pytest.approx(wall, abs=2e-2), shares
     assert re.search(r"^time: .*: .*step \d+%", shared.ctl("describe", job).expect(0).out, re.MULTILINE)
 
 
@@ -121,7 +122,7 @@ def test_an_ended_job_s_time_stays_with_it_and_leaves_the_page(shared):
     shared.wait_state(job_id, "CANCELLED")
     ended = shared.job(job_id)
     shares = [seconds for field, seconds in ended.ledger.ListFields() if field.name.endswith("_seconds")]
-    assert sum(shares) == pytest.approx((ended.end_unix_nanos - ended.create_unix_nanos) * 1e-9, abs=1e-3)
+    assert sum(shares) == pytest.approx((ended.end_unix_nanos - ended.create_unix_nanos) * 1e-9, abs=2e-2)
     assert job_id not in shared.scrape_coordinator()
 
 
