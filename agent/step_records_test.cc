@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include <cmath>
 #include <filesystem>
@@ -211,6 +213,23 @@ TEST_F(StepRecordsTest, StepsThatCannotBeWrittenAreAHole) {
   fs::remove(Folder());
   Add(1, 3, 4);
   EXPECT_THAT(Read(0, Ask()), ElementsAre("[1 began 1: 3-4]", "1:3", "1:4"));
+}
+
+// A file that takes no byte, as on a full disk: those would count among the segments, of which the oldest go.
+TEST_F(StepRecordsTest, ADiskThatTakesNothingLeavesNoSegmentBehind) {
+  Add(1, 1, 2);
+  (void)Read(0, Ask());
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit none = {0, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+  Add(1, 4, 9);
+  (void)Read(0, Ask());
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, handler);
+  EXPECT_EQ(std::distance(fs::directory_iterator(Folder()), {}), 1);
+  EXPECT_THAT(Read(0, Ask()), ElementsAre("[1 began 1: 1-2]", "1:1", "1:2"));
 }
 
 TEST_F(StepRecordsTest, NothingIsWrittenForWhatIsNoJob) {
