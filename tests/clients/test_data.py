@@ -20,8 +20,8 @@ import pytest
 import tokenizers
 import transformers
 import yaml
-from fsdpd.data import command
-from tokenizers import decoders, models, pre_tokenizers, trainers
+from fsdpd.data import chats, command, packing, sources
+from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 from clients.conftest import TOOLS
 from clients.jobs import environment, small, written
@@ -30,6 +30,7 @@ from harness.programs import ROOT
 from harness.small_disk import fill, small_disk
 from harness.wait import wait_until
 
+BESIDE = chats.template_beside
 END = "<|end_of_text|>"
 MARKED = ("{% for m in messages %}<|turn|>{{ m.role }}\n{% if m.role == 'assistant' %}{% generation %}{{ m.content }}"
           "<|turn_end|>\n{% endgeneration %}{% else %}{{ m.content }}<|turn_end|>\n{% endif %}{% endfor %}"
@@ -194,6 +195,44 @@ def test_of_a_prompt_with_a_completion_the_completion_counts(run, model, library
         f" brown fox{END}the lazy dog<|turn_end|>\n{END}"
 
 
+def test_special_tokens_are_those_that_a_chat_template_wrote_and_not_a_texts(run, model, library, tmp_path, monkeypatch):
+    templates = []
+    monkeypatch.setattr(chats, "template_beside", lambda *given: templates.append(given) or BESIDE(*given))
+    text, end = "a text that speaks of <|turn_end|> and", library.token_to_id(END)
+    jsonl(tmp_path / "in.jsonl", [{"prompt": text, "completion": " so on"},
+                                  {"prompt": CHATS[0][:3], "completion": CHATS[0][3:]}] * 3)
+    conversation = "".join(f"<|turn|>{each['role']}\n{each['content']}<|turn_end|>\n" for each in CHATS[0])
+    library.encode_special_tokens = False
+    parsed = {given: library.encode(given, add_special_tokens=False).ids for given in (conversation, text + " so on")}
+    # Of the chat: each turn begins and ends with one token.
+    turn_end = library.token_to_id("<|turn_end|>")
+    assert (parsed[conversation].count(turn_end), parsed[text + " so on"].count(turn_end)) == (4, 1)
+    for flags, of_text in {(): ids_of(library, text + " so on"),
+                           ("--parse-special-tokens",): parsed[text + " so on"]}.items():
+        code, _, err = run("tokenize", "in.jsonl", "--as", "completion", "--tokenizer", model, "--out", "out",
+                           "--overwrite", *flags)
+        assert code == 0, err
+        assert numpy.fromfile("out.u16", "<u2").tolist() == (of_text + [end] + parsed[conversation] + [end]) * 3
+    assert len(templates) == 2, "once a run"
+
+
+def test_the_end_that_a_post_processor_writes_counts_as_the_answer_before_it(run, model, library, tmp_path):
+    end = library.token_to_id(END)
+    made = tokenizers.Tokenizer.from_file(str(model / "tokenizer.json"))
+    made.post_processor = processors.TemplateProcessing(
+        single=f"<|turn|> $A {END}", special_tokens=[("<|turn|>", library.token_to_id("<|turn|>")), (END, end)])
+    made.save(str(tmp_path / "ending.json"))
+    jsonl(tmp_path / "in.jsonl", [{"prompt": "the quick", "completion": " brown fox"}, {"prompt": "lazy", "completion": ""}])
+    code, _, err = run("tokenize", "in.jsonl", "--as", "completion", "--tokenizer", "ending.json", "--out", "out",
+                       "--add-special-tokens")
+    assert code == 0 and "1 documents have no token that counts" in err, err
+    ids, mask = numpy.fromfile("out.u16", "<u2"), numpy.fromfile("out.mask", "u1")
+    begin = [library.token_to_id("<|turn|>")]
+    assert ids.tolist() == [token for text in ("the quick brown fox", "lazy")
+                            for token in begin + ids_of(library, text) + [end]]
+    assert ids[mask == 1].tolist() == ids_of(library, " brown fox") + [end]
+
+
 @pytest.mark.parametrize("name, content, words, said", [
     ("a.jsonl", b'{"text": "x"}\n{"text": \n', [], "a.jsonl:2:10: no JSON: "),
     ("a.jsonl", b'{"text": "x"}\n\n["y"]\n', [], "a.jsonl:3: is a list, and each line of JSONL is an object"),
@@ -229,6 +268,22 @@ def test_faulty_documents_can_be_skipped_and_are_counted(run, model, library, tm
     code, _, err = run("tokenize", "a.jsonl", "--tokenizer", model, "--out", "out", "--skip-faulty")
     assert code == 0 and "a.jsonl:2:" in err and "a.jsonl:3:" in err and "2 faulty documents were skipped" in err
     assert documents_of("out.u16", library.token_to_id(END)) == [tuple(ids_of(library, text)) for text in ("one", "two")]
+
+
+def test_documents_that_are_too_large_are_refused_or_skipped(run, model, library, tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "MOST_BYTES", 1 << 20)
+    large = b"x " * (3 << 19)
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "one"}\n{"text": "' + large + b'"}\n{"text": "two"}\n{"text": "' + large)
+    (tmp_path / "b.txt").write_bytes(large)
+    (tmp_path / "c.txt").write_bytes(b"three")
+    for name, said in {"a.jsonl": "a.jsonl:2: the line is longer than 1 MiB",
+                       "b.txt": "b.txt: as one document it is larger than 1 MiB"}.items():
+        code, _, err = run("tokenize", name, "--tokenizer", model, "--out", "out")
+        assert code == 2 and said in err and "--skip-faulty leaves such documents out" in err
+    code, _, err = run("tokenize", "a.jsonl", "b.txt", "c.txt", "--tokenizer", model, "--out", "out", "--skip-faulty")
+    assert code == 0 and "a.jsonl:4: the line" in err and "3 faulty documents were skipped" in err
+    assert documents_of("out.u16", library.token_to_id(END)) == \
+        [tuple(ids_of(library, text)) for text in ("one", "two", "three")]
 
 
 def test_an_answer_that_a_template_rewrites_is_refused(run, model, tmp_path):
@@ -347,7 +402,9 @@ def test_inspect_knows_a_file_that_was_changed_and_another_tokenizer(run, files,
     assert code == 2 and "--offset 1000000000" in err
 
 
-def test_pack_merges_and_shuffles_documents_with_their_masks(run, files, tmp_path):
+def test_pack_merges_and_shuffles_documents_with_their_masks(run, files, tmp_path, monkeypatch):
+    # Several slices of documents, the last not full.
+    monkeypatch.setattr(packing, "BOUNDS_AT_ONCE", 64)
     before = documents_of("a.u16", files) + documents_of("b.u16", files)
     for name in ("a", "b"):
         # Of each token whether it is odd, so that a mask that went elsewhere is seen.

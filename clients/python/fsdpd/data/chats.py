@@ -88,7 +88,7 @@ class ChatTemplate:
                 raise Fault(f"{place}: generation blocks within each other in the chat template of {self._origin}")
             counted.append((len(text), len(text) + len(answer)))
             text += answer + rest
-        return Document(text, place, counted)
+        return Document(text, place, counted, templated=True)
 
     def _by_beginnings(self, messages: list[Message], tools: object, first_counted: int, whole: str,
                        place: str) -> Document:
@@ -106,7 +106,7 @@ class ChatTemplate:
                             f"{self._origin} writes it otherwise when more follows; give one that marks answers with "
                             "{% generation %}, by --chat-template")
             counted.append((len(before), len(until)))
-        return Document(whole, place, counted)
+        return Document(whole, place, counted, templated=True)
 
 
 def messages_of(value: object, name: str, place: str) -> list[Message]:

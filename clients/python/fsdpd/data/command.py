@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import pathlib
@@ -76,7 +77,7 @@ def add_tokenize(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     parser.add_argument("--add-special-tokens", action="store_true",
                         help="what the tokenizer puts around a text, as a token of its begin")
     parser.add_argument("--parse-special-tokens", action="store_true",
-                        help="names of special tokens in a text are these tokens; of chats always")
+                        help="names of special tokens in a text are these tokens; in what a chat template made always")
     parser.add_argument("--validation-share", type=share, default=0.0, metavar="SHARE", help="of documents, as in 0.001")
     parser.add_argument("--seed", type=whole_number(0), default=0, metavar="N", help="of which documents are held out")
     parser.add_argument("--skip-faulty", action="store_true", help="leave out documents that cannot be read")
@@ -150,23 +151,22 @@ def tokenize(options: argparse.Namespace) -> int:
     check_prefix(options.out)
     vocabulary = Vocabulary(options.tokenizer, options.workers)
     masks = options.reading != "text"
+    # Texts need none, so it is read when the first list of messages comes.
+    template = functools.cache(lambda: chats.template_beside(vocabulary.path, options.chat_template))
     if options.reading == "chat":
-        read = chats.reading_chats(chats.template_beside(vocabulary.path, options.chat_template),
-                                   options.field or "messages")
+        read = chats.reading_chats(template(), options.field or "messages")
     elif options.reading == "completion":
-        read = chats.reading_completions(lambda: chats.template_beside(vocabulary.path, options.chat_template),
-                                         options.prompt_field, options.completion_field)
+        read = chats.reading_completions(template, options.prompt_field, options.completion_field)
     else:
         name = options.field or "text"
 
         def read(line: dict[str, object], place: str) -> Document:
             return Document(text_of(line, name, place, "--field"), place)
-    # A text that happens to have a special token's name is not to end a document or a turn.
-    vocabulary.tokenizer.encode_special_tokens = not (options.reading == "chat" or options.parse_special_tokens)
     settings = tokenizing.Settings(
         prefix=options.out, type=options.type, end=vocabulary.end_of_document(options.end_of_document),
         validation_share=options.validation_share, seed=options.seed, masks=masks,
-        add_special_tokens=options.add_special_tokens, overwrite=options.overwrite)
+        add_special_tokens=options.add_special_tokens, parse_special_tokens=options.parse_special_tokens,
+        overwrite=options.overwrite)
     sources = Sources(options.inputs, options.format, options.documents == "line", read, options.skip_faulty)
     sources.check()
     work = tokenizing.Tokenizing(vocabulary, settings)

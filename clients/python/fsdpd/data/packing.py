@@ -17,6 +17,7 @@ from fsdpd.data.token_files import DTYPES, FORMAT, TokenFile, description_of
 
 WRITTEN_AT_ONCE = 1 << 22  # Tokens.
 SCANNED_AT_ONCE = 1 << 22
+BOUNDS_AT_ONCE = 1 << 16  # As Python's own numbers, which take tens of bytes each.
 
 
 def document_bounds(file: TokenFile, end: int) -> Any:
@@ -95,7 +96,9 @@ class Packing:
             ids.clear()
             masks.clear()
 
-        for number, ((begin, end), at) in enumerate(zip(bounds.tolist(), of_file.tolist())):
+        rows = ((row, at) for first in range(0, len(bounds), BOUNDS_AT_ONCE) for row, at in zip(
+            bounds[first:first + BOUNDS_AT_ONCE].tolist(), of_file[first:first + BOUNDS_AT_ONCE].tolist()))
+        for number, ((begin, end), at) in enumerate(rows):
             file = self._files[at]
             document = file.ids[begin:end].astype(dtype)
             counted: Any = file.mask[begin:end] if mask else None

@@ -1,7 +1,7 @@
 """Documents from text and JSONL, plain or gzipped, of files and of stdin, in the order they are named.
 
-What cannot be read is a Fault that names file, line and byte. With `skip` it is counted, told, and the next document is
-read; a file that ends too early, or is no gzip, ends the work all the same.
+What cannot be read, or is too large, is a Fault that names file, line and byte. With `skip` it is counted, told, and the
+next document is read; a file that ends too early, or is no gzip, ends the work all the same.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import IO, Any, cast
+from typing import IO, Any, NoReturn, cast
 
 from fsdpd.data.faults import Fault
 
@@ -32,6 +32,8 @@ class Document:
     place: str  # "chats.jsonl:17"
     # Where the text counts as a target, as (begin, end) in characters; None: all of it does.
     counted: list[tuple[int, int]] | None = None
+    # A chat template made the text: names of special tokens in it are these tokens.
+    templated: bool = False
 
 
 # What becomes of a line of JSON: its object, and the place.
@@ -114,10 +116,14 @@ class Sources:
 
     def _whole(self, file: IO[bytes], name: str, counts: SourceCounts) -> Iterator[Document]:
         data = file.read(MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            raise Fault(f"{name}: as one document it is larger than {MOST_BYTES >> 20} MiB; "
-                        "with --documents line each line is one")
-        yield from self._kept(lambda: Document(decoded(data.removeprefix(BOM), name, data), name), counts)
+
+        def make() -> Document:
+            if len(data) > MOST_BYTES:
+                raise Fault(f"{name}: as one document it is larger than {MOST_BYTES >> 20} MiB; "
+                            "with --documents line each line is one")
+            return Document(decoded(data.removeprefix(BOM), name, data), name)
+
+        yield from self._kept(make, counts)
 
     def _lines(self, file: IO[bytes], name: str, form: str, counts: SourceCounts) -> Iterator[Document]:
         number = 0
@@ -125,7 +131,11 @@ class Sources:
             number += 1
             place = f"{name}:{number}"
             if len(line) > MOST_BYTES:
-                raise Fault(f"{place}: the line is longer than {MOST_BYTES >> 20} MiB")
+                yield from self._kept(lambda: too_long(place), counts)
+                # It is to be skipped: what is left of it is no line of its own.
+                while line and not line.endswith(b"\n"):
+                    line = file.readline(MOST_BYTES)
+                continue
             whole = line
             if number == 1:
                 line = line.removeprefix(BOM)
@@ -153,6 +163,10 @@ class Sources:
             return
         counts.documents += 1
         yield document
+
+
+def too_long(place: str) -> NoReturn:
+    raise Fault(f"{place}: the line is longer than {MOST_BYTES >> 20} MiB")
 
 
 def decoded(data: bytes, place: str, whole: bytes) -> str:

@@ -35,6 +35,7 @@ class Settings:
     seed: int
     masks: bool
     add_special_tokens: bool
+    parse_special_tokens: bool
     overwrite: bool
 
 
@@ -116,8 +117,19 @@ class Tokenizing:
             executor.shutdown(wait=False, cancel_futures=True)
 
     def _encode(self, batch: list[Document]) -> list[tuple[Any, Any]]:
+        encoded: list[tuple[Any, Any]] = [(None, None)] * len(batch)
+        for templated in (False, True):
+            numbers = [number for number, document in enumerate(batch) if document.templated == templated]
+            if not numbers:
+                continue
+            # A text that happens to have a special token's name is not to end a document or a turn.
+            self._vocabulary.tokenizer.encode_special_tokens = not (templated or self._settings.parse_special_tokens)
+            for number, made in zip(numbers, self._encode_texts([batch[number].text for number in numbers])):
+                encoded[number] = made
+        return encoded
+
+    def _encode_texts(self, texts: list[str]) -> list[tuple[Any, Any]]:
         tokenizer, special = self._vocabulary.tokenizer, self._settings.add_special_tokens
-        texts = [document.text for document in batch]
         if not self._settings.masks:
             fast = tokenizer.encode_batch_fast(texts, add_special_tokens=special)
             return [(numpy.array(each.ids, "<u4"), None) for each in fast]
@@ -128,12 +140,12 @@ class Tokenizing:
     def _write(self, batch: list[Document], encoded: list[tuple[Any, Any]], parts: list[Part]) -> None:
         written: list[list[tuple[Any, Any]]] = [[] for _ in parts]
         for document, (ids, offsets) in zip(batch, encoded):
-            mask = None if offsets is None else self._mask(document, offsets)
+            mask = None if offsets is None else self._mask(document, ids, offsets)
             written[self._part_of(document)].append(self._ended(ids, mask))
         for part, documents in zip(parts, written):
             part.write(documents)
 
-    def _mask(self, document: Document, offsets: Any) -> Any:
+    def _mask(self, document: Document, ids: Any, offsets: Any) -> Any:
         """A token counts that ends within what counts: what an answer begins with may be one token with the space before."""
         if document.counted is None:
             return numpy.ones(len(offsets), "u1")
@@ -142,6 +154,9 @@ class Tokenizing:
             mask[(offsets[:, 1] > begin) & (offsets[:, 1] <= end)] = 1
             self._begun_early += int(((offsets[:, 0] < begin) & (offsets[:, 1] > begin)).any())
         self._nothing_counts += int(not mask.any())
+        # The end that --add-special-tokens has written is of no character: it counts where what it ends does.
+        if len(ids) > 1 and self._settings.end is not None and ids[-1] == self._settings.end and not offsets[-1].any():
+            mask[-1] = mask[-2]
         return mask
 
     def _ended(self, ids: Any, mask: Any) -> tuple[Any, Any]:
