@@ -199,11 +199,13 @@ int PrintDrained(Session* session, const v1::Node& node) {
   return kExitOk;
 }
 
-// What becomes of a job that is still on the node, for the one who waits.
-std::string WhyThere(Session* session, const std::string& id) {
+// What becomes of a job that is still on the node, for the one who waits; nothing where nobody answers.
+std::optional<std::string> WhyThere(Session* session, const std::string& id) {
   v1::GetJobRequest request;
   request.set_id(id);
   const absl::StatusOr<v1::GetJobResponse> response = session->client().GetJob(request);
+  if (absl::IsUnavailable(response.status()) || absl::IsDeadlineExceeded(response.status()))
+    return std::nullopt;
   if (!response.ok()) return "";
   const v1::Job& job = response->job();
   const bool trains = job.state() == v1::JOB_STATE_STARTING || job.state() == v1::JOB_STATE_RUNNING;
@@ -227,9 +229,12 @@ class DrainScreen {
     std::map<std::string, std::string> there;
     for (const std::string& job : node.cordon().drain().jobs()) {
       if (there.size() == kMaxAsked) break;
-      const std::string why = there[job] = WhyThere(&session_, job);
+      const std::optional<std::string> why = WhyThere(&session_, job);
+      if (!why.has_value()) return;  // Nobody answers just now; the next look asks again.
+      there[job] = *why;
       const auto known = told_.find(job);
-      if (known == told_.end() || known->second != why) Say(absl::StrCat("still there: ", job, why));
+      if (known == told_.end() || known->second != *why) Say(absl::StrCat("still there: ", job, *why));
+      told_[job] = *why;
     }
     told_ = std::move(there);
   }
@@ -272,7 +277,8 @@ int RunDrain(Session* session) {
     node = *std::move(now);
   }
   if (line.wait && node.cordon().has_drain()) {
-    if (const absl::Status left = PrintLeft(session, node); !left.ok()) return session->Fail(left);
+    const absl::Status left = PrintLeft(session, node);
+    if (!left.ok()) console.err << "fsdpctl: what it lost cannot be read: " << left.message() << "\n";
   }
   if (!line.wait || node.cordon().has_drain()) return PrintDrained(session, node);
   console.err << "fsdpctl: " << OneLine(node.name()) << " is drained no more: somebody has opened it\n";

@@ -20,9 +20,10 @@ CLI::Validator WholeNumber(int least, int most = std::numeric_limits<int>::max()
 // Above 0, a day at most.
 std::string CheckSeconds(std::string& text);
 
-// As client/log_choice.h reads it.
 // As CheckSeconds, of what a person waits for.
 std::string CheckPatience(std::string& text);
+
+// As client/log_choice.h reads it.
 std::string CheckSince(std::string& text);
 
 }  // namespace fsdpd

@@ -1,6 +1,7 @@
 // `get JOB --steps` and `export`: what is kept of a job's steps, shown or written for other tools, page by
 // page.
 #include <absl/strings/str_cat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -63,23 +64,36 @@ int ReadSteps(Session* session, const std::string& job_id,
 // A file that is there whole or, after a failure, as it was before.
 class NewFile {
  public:
-  explicit NewFile(std::string path) : path_(std::move(path)), out_(path_ + ".tmp", std::ios::binary) {}
+  // While it is written its name has nothing by which TensorBoard would know it.
+  NewFile(const std::string& folder, const std::string& name)
+      : path_(absl::StrCat(folder, "/", name)),
+        temporary_(absl::StrCat(folder, "/.fsdpctl-export.", getpid(), ".tmp")),
+        out_(temporary_, std::ios::binary),
+        error_(out_.good() ? 0 : errno) {}
   ~NewFile() {
-    if (!kept_) std::remove((path_ + ".tmp").c_str());
+    if (!kept_) std::remove(temporary_.c_str());
   }
-  void Write(const std::string& text) { out_ << text; }
-  bool good() const { return out_.good(); }
+  void Write(const std::string& text) {
+    if (error_ == 0 && !(out_ << text).good()) error_ = errno;
+  }
+  bool good() const { return error_ == 0; }
   // Why it is not there, or "".
+  std::string fault() const { return good() ? "" : absl::StrCat(path_, ": ", std::strerror(error_)); }
+  bool Replaces() const { return fs::exists(path_); }
   std::string Keep() {
-    errno = 0;
-    out_.close();
-    kept_ = out_.good() && std::rename((path_ + ".tmp").c_str(), path_.c_str()) == 0;
-    return kept_ ? "" : absl::StrCat(path_, ": ", std::strerror(errno));
+    if (good()) {
+      out_.close();
+      kept_ = out_.good() && std::rename(temporary_.c_str(), path_.c_str()) == 0;
+      if (!kept_) error_ = errno;
+    }
+    return fault();
   }
 
  private:
   const std::string path_;
+  const std::string temporary_;
   std::ofstream out_;
+  int error_;
   bool kept_ = false;
 };
 
@@ -136,8 +150,12 @@ int RunExport(Session* session) {
   const int64_t begin_unix_nanos = job->create_unix_nanos();
   const int64_t begin_seconds = begin_unix_nanos / 1'000'000'000;
   const std::string name = tensorboard ? absl::StrCat("events.out.tfevents.", begin_seconds, ".", job->id())
-                                       : "wandb-history.jsonl";
-  NewFile file(absl::StrCat(line.out, "/", name));
+                                       : absl::StrCat(job->id(), ".wandb-history.jsonl");
+  NewFile file(line.out, name);
+  if (!file.good()) {
+    console.err << "fsdpctl: --out " << file.fault() << "\n";
+    return kExitUsage;
+  }
   if (tensorboard) file.Write(TensorBoardBegin(static_cast<double>(begin_seconds)));
   int64_t steps = 0;
   const int code = ReadSteps(session, job->id(), [&](const v1::ListStepsResponse& page) {
@@ -147,6 +165,10 @@ int RunExport(Session* session) {
     return file.good();
   });
   if (code != kExitOk && code != kExitUnavailable) return code;
+  if (code == kExitUnavailable && file.Replaces()) {
+    console.err << "fsdpctl: " << line.out << "/" << name << " is left as it was\n";
+    return code;
+  }
   if (const std::string fault = file.Keep(); !fault.empty()) {
     console.err << "fsdpctl: --out " << fault << "\n";
     return kExitUsage;

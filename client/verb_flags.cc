@@ -223,12 +223,17 @@ void AddGetFlags(CLI::App* get, CommandLine* line) {
           ->excludes(watch);
   for (CLI::Option* option : AddStepRange(get, line)) option->needs(steps);
   get->add_flag("--show-labels", line->show_labels,
-                "In the table: the labels of each job, which -o wide has too");
-  get->add_option("--limit", line->limit, "At most so many jobs")->check(WholeNumber(1))->type_name("N");
+                "In the table: the labels of each job, which -o wide has too")
+      ->excludes(steps);
+  get->add_option("--limit", line->limit, "At most so many jobs")
+      ->check(WholeNumber(1))
+      ->type_name("N")
+      ->excludes(steps);
   get->add_option("--sort-by", line->sort_by,
                   "By a field of -o json, as in last_step.loss; with a '-' before it the largest first")
       ->check(NotEmpty())
       ->check(CLI::Validator(CheckSortBy, ""))
+      ->excludes(steps)
       ->type_name("FIELD");
 }
 

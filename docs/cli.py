@@ -26,7 +26,7 @@ EXCLUDES = re.compile(r" (?P<kind>Excludes|Needs): (?P<names>--\S+(?: --\S+)*)")
 
 def help_of(program, *command):
     done = subprocess.run([BIN / program, *command, "--help"], capture_output=True, text=True, timeout=60, check=False,
-                          stdin=subprocess.DEVNULL)
+                          stdin=subprocess.DEVNULL, env={**os.environ, "PATH": ""})  # Of no plug-ins that are there.
     assert done.returncode == 0, f"{program} {' '.join(command)} --help ended with {done.returncode}: {done.stderr}"
     # A program that is called by a path names itself so.
     return done.stdout.replace(str(BIN / program), pathlib.PurePath(program).name)

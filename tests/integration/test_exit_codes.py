@@ -17,6 +17,7 @@ ABOUT = {
     "pause": ["x-000000"], "resume": ["x-000000"], "retry": ["x-000000"], "delete": ["x-000000"], "watch": ["x-000000"],
     "wait": ["x-000000", "--for", "ended"], "cordon": ["x"], "uncordon": ["x"], "preflight": ["x"], "drain": ["x"],
     "top": ["--once"], "nodes": [], "events": [], "version": [], "diff": ["x-000000", "-f", "SPEC"],
+    "export": ["x-000000", "--as", "wandb", "--out", "OUT"],
     "submit": ["-f", "SPEC", "--after", "x-000000"], "validate": ["-f", "SPEC"], "plan": ["-f", "SPEC"],
 }
 
@@ -38,7 +39,7 @@ CODES = documented()
 def paths(tmp_path_factory):
     """What stands for SPEC, BAD, and checkpoints that are none: EMPTY and BROKEN."""
     folder = tmp_path_factory.mktemp("specs")
-    made = {"SPEC": folder / "good.json", "BAD": folder / "bad.json", "EMPTY": folder / "empty", "BROKEN": folder / "broken"}
+    made = {"SPEC": folder / "good.json", "BAD": folder / "bad.json", "EMPTY": folder / "empty", "BROKEN": folder / "broken", "OUT": folder / "out"}
     made["EMPTY"].mkdir()
     made["BROKEN"].mkdir()
     (made["BROKEN"] / ".metadata").write_bytes(b"no pickle")
@@ -53,7 +54,7 @@ def run(paths, command, arguments, server):
 
 def test_the_table_has_every_command_of_the_help_and_no_other():
     text = fsdpctl("--help").expect(0).out
-    commands = re.findall(r"^  ([a-z-]+)  ", text[text.index("Subcommands:"):text.index("Examples:")], re.MULTILINE)
+    commands = re.findall(r"^  ([a-z-]+)  ", text[text.index("Subcommands:"):text.index("Programs on PATH")], re.MULTILINE)
     assert sorted(commands) == sorted(CODES)
     asks = {command for command, codes in CODES.items() if 5 in codes}
     assert asks == set(ABOUT), "what asks a coordinator is called below"

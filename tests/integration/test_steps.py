@@ -161,7 +161,7 @@ def check_exports(cluster, job_id, whole, tmp_path):
         assert shown["train/loss"] == pytest.approx(step.loss, rel=1e-6) and event[1] == pytest.approx(step.unix_nanos / 1e9)
         assert shown["time/tokens_per_second"] == pytest.approx(step.tokens / step.step_seconds, rel=1e-6)
     cluster.ctl("export", job_id, "--as", "wandb", "--out", out, "--every", 10).expect(0)
-    history = [json.loads(line) for line in (out / "wandb-history.jsonl").read_text().splitlines()]
+    history = [json.loads(line) for line in (out / f"{job_id}.wandb-history.jsonl").read_text().splitlines()]
     assert [row["_step"] for row in history] == list(range(10, STEPS + 1, 10))
     assert history[-1]["train/loss"] == whole.steps[-1].loss and history[-1]["_runtime"] > history[0]["_runtime"] > 0
     rows = list(csv.DictReader(io.StringIO(cluster.ctl("get", job_id, "--steps", "-o", "csv").expect(0).out)))
@@ -194,6 +194,6 @@ def test_what_cannot_be_listed_or_exported_is_refused_with_the_reason(cluster, t
     assert "-o csv is for get --steps" in cluster.ctl("get", "-o", "csv").expect(2).err
     assert "--steps" in cluster.ctl("get", job_id, "--from", 3).expect(2).err
     (tmp_path / "file").write_text("")
-    for folder, says in ((tmp_path / "file", "folder"), (tmp_path / "no" / "where", "No such file"), ("/proc/1", "")):
+    for folder, says in ((tmp_path / "file", "folder"), (tmp_path / "no" / "where", "No such file"), ("/proc/1", "No such file")):
         said = cluster.ctl("export", job_id, "--as", "tensorboard", "--out", folder).expect(2).err
         assert f"--out {folder}" in said and says in said
