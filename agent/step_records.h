@@ -9,7 +9,7 @@
 // is the last of its segment, and is not counted.
 //
 // Of an attempt the newest segments stay, as many as fit in attempt_bytes: with the default, of a million
-// steps at least. A step has some 350 bytes.
+// steps at least. A step has some 380 bytes.
 //
 // Writing has a thread of its own: a disk that hangs keeps no rank waiting. Steps for which there is no room
 // meanwhile are missing, and the agent's log says so.

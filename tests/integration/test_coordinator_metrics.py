@@ -77,7 +77,7 @@ def test_a_job_s_time_by_cause_is_the_time_since_its_admission(shared, job):
     ledger = described.ledger
     shares = {field.name: seconds for field, seconds in ledger.ListFields() if field.name.endswith("_seconds")}
     wall = (ledger.until_unix_nanos - described.create_unix_nanos) * 1e-9
-    # A job's dates are the wall clock's, which is slewed; a ledger's time is not.
+    # A job's dates are the wall clock's, and a ledger's time the monotonic one's.
     assert sum(shares.values()) == pytest.approx(wall, abs=2e-2), shares
     assert re.search(r"^time: .*: .*step \d+%", shared.ctl("describe", job).expect(0).out, re.MULTILINE)
 

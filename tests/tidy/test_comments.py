@@ -73,6 +73,27 @@ def test_no_comment_line_is_too_long():
     assert not faults, "\n".join(faults)
 
 
+def going_on_below(lines):
+    """Numbers of the lines that go on with a comment beside a field: protoc takes them for the next field's."""
+    parsed = [_COMMENT.match(line) for line in lines]
+    for number, (field, below) in enumerate(zip(parsed, parsed[1:]), 2):
+        if field and below and field["code"].rstrip().endswith(";") and not below["code"].strip() and (
+                len(below["code"]) > indent(field["code"])):
+            yield number
+
+
+def test_a_field_s_comment_stands_beside_it_or_above():
+    faults = [f"{path}:{number}: put the whole comment above its field"
+              for path in repository.with_suffix(".proto")
+              for number in going_on_below(repository.text(path).splitlines())]
+    assert not faults, "\n".join(faults)
+
+
+def test_what_goes_on_below_a_field_is_told_from_what_stands_above_the_next():
+    assert list(going_on_below(["  int64 a = 1;  // Of this", "                // and that.", "  int64 b = 2;"])) == [2]
+    assert not list(going_on_below(["  int64 a = 1;  // Of this.", "  // Of the next.", "  int64 b = 2;"]))
+
+
 LONG = "// A line that its author made as long as lines may be, since there is so much to say about what follows; a"
 
 
