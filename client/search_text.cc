@@ -49,6 +49,12 @@ std::string RecomputeText(const v1::Fsdp& fsdp) {
   }
 }
 
+std::string StagesText(const v1::Parallel& parallel) {
+  if (parallel.pipeline_chunks() > 1)
+    return absl::StrCat(", ", parallel.pipeline_chunks(), " chunks a stage");
+  return parallel.pipeline_schedule() == v1::PIPELINE_SCHEDULE_ZERO_BUBBLE ? ", zero_bubble" : "";
+}
+
 void AddRow(const v1::PlanSearch& search, const std::string& number, const Way& way, TextTable* table) {
   const v1::Prediction& p = way.prediction();
   const double world = static_cast<double>(std::max<int64_t>(search.world(), 1));
@@ -56,7 +62,8 @@ void AddRow(const v1::PlanSearch& search, const std::string& number, const Way& 
   table->Add({number, Milliseconds(p.step_seconds()), absl::StrFormat("%.0f", p.tokens_per_second() / world),
               absl::StrFormat("%.1f%%", 100 * p.mfu()),
               Milliseconds(p.exposed_seconds() + p.exchanged_seconds()),
-              HumanBytes(way.memory().peak_bytes()), MeshText(way.mesh()), StrategyText(spec.fsdp()),
+              HumanBytes(way.memory().peak_bytes()),
+              absl::StrCat(MeshText(way.mesh()), StagesText(spec.parallel())), StrategyText(spec.fsdp()),
               absl::StrCat(std::max<int64_t>(spec.train().micro_batch(), 1), " x ", way.micro_batches()),
               RecomputeText(spec.fsdp())});
 }

@@ -96,6 +96,7 @@ class Costs {
     };
     seconds.forward = of(Op::kForward);
     seconds.backward = of(Op::kBackward);
+    seconds.put_off = PutOff(unit);
     for (const int bucket : layout_.units[unit].buckets) AddBucket(bucket, &seconds);
     return seconds;
   }

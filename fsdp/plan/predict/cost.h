@@ -40,8 +40,9 @@ std::array<ExchangeCost, kGroups> ExchangeCosts(const Spec& spec, const ModelFac
 struct UnitSeconds {
   double forward = 0;
   double backward = 0;
-  double cast = 0;    // A gather that is one rank's own, and so is compute.
-  double gather = 0;  // All others.
+  double put_off = 0;  // Of the backward, what may be left for later.
+  double cast = 0;     // A gather that is one rank's own, and so is compute.
+  double gather = 0;   // All others.
   double reduce_set = 0;
   double reduce_add = 0;
   double reduce_outer = 0;

@@ -38,10 +38,13 @@ class Estimate {
     return seconds + Seconds(LastBackward(/*first=*/micro_batches_ == 1));
   }
 
-  // Of a micro-batch there and back.
+  // Of a micro-batch there and back, as others wait for it: not for what is put off, which fills as much of
+  // their waiting with their own.
   double MicroBatch() const {
     const bool first = micro_batches_ == 1;
-    return Seconds(Forward(first)) + Seconds(BackwardBetween(first));
+    double put_off = 0;
+    for (const UnitSeconds& unit : seconds_.units) put_off += spec_.zero_bubble ? unit.put_off : 0;
+    return std::max(0.0, Seconds(Forward(first)) + Seconds(BackwardBetween(first)) - 2 * put_off);
   }
 
  private:

@@ -83,6 +83,24 @@ TEST(Estimate, IsNearTheSimulationOfStagesAndChunks) {
   }
 }
 
+TEST(Estimate, IsNearTheSimulationOfStagesThatPutGradientsOff) {
+  for (const Strategy strategy : {Strategy::kNoShard, Strategy::kOptim}) {
+    for (const int stages : {2, 4}) {
+      for (const int64_t micro_batches : {4, 12}) {
+        Spec spec = Small(strategy, micro_batches);
+        spec.global_batch = micro_batches * 8 / stages;
+        const Both in_turns = SecondsOfStages(spec, stages, 1, *FindProfile("h200"));
+        spec.zero_bubble = true;
+        const Both both = SecondsOfStages(spec, stages, 1, *FindProfile("h200"));
+        EXPECT_NEAR(both.estimated / both.simulated, 1, 0.15)
+            << NameOf(strategy) << " x " << micro_batches << ", " << stages << " stages";
+        EXPECT_LT(both.estimated, in_turns.estimated);
+        EXPECT_LT(both.simulated, in_turns.simulated);
+      }
+    }
+  }
+}
+
 TEST(Estimate, IsNearTheSimulationWhereLinksDecide) {
   DeviceProfile slow = *FindProfile("h200");
   slow.node_gather_bytes_per_second /= 50;

@@ -14,6 +14,9 @@ namespace {
 
 using Jobs = std::vector<v1::JobSpec>;
 
+constexpr char kPipeline[] = "parallel.pipeline", kChunks[] = "parallel.pipeline_chunks",
+               kSchedule[] = "parallel.pipeline_schedule";
+
 // What stays, whatever is tried.
 struct Fixed {
   int64_t world = 1;
@@ -66,10 +69,10 @@ v1::JobSpec InStages(v1::JobSpec job, int64_t stages, int64_t chunks) {
   return job;
 }
 
-// What the rules say of that number of stages, whatever else is chosen.
-const Violation* RefusalOf(const Violations& faults) {
-  const auto refuses = [](const Violation& fault) {
-    return fault.level == FaultLevel::kError && fault.field == "parallel.pipeline";
+// What the rules say of that field, whatever else is chosen.
+const Violation* RefusalOf(const Violations& faults, const char* field) {
+  const auto refuses = [&](const Violation& fault) {
+    return fault.level == FaultLevel::kError && fault.field == field;
   };
   const auto found = std::find_if(faults.begin(), faults.end(), refuses);
   return found == faults.end() ? nullptr : &*found;
@@ -86,7 +89,7 @@ Jobs Pipelines(const Fixed& fixed, const v1::JobSpec& job) {
   const int64_t chunks = std::max<int64_t>(job.parallel().pipeline_chunks(), 1);
   for (const int64_t stages : DivisorsOf(fixed.world)) {
     if (stages == 1 || !FitsNodes(fixed, fixed.world / stages)) continue;
-    if (RefusalOf(FaultsOfStages(job, stages)) != nullptr) break;  // And of more of them.
+    if (RefusalOf(FaultsOfStages(job, stages), kPipeline) != nullptr) break;  // And of more of them.
     jobs.push_back(InStages(job, stages, chunks));
   }
   return jobs;
@@ -99,11 +102,7 @@ Jobs Chunks(const Fixed&, const v1::JobSpec& job) {
   const bool in_turns = job.parallel().pipeline_schedule() != v1::PIPELINE_SCHEDULE_ZERO_BUBBLE;
   for (int64_t chunks = 2; stages > 1 && in_turns; chunks *= 2) {
     jobs.push_back(InStages(job, stages, chunks));
-    const auto is_of_chunks = [](const Violation& fault) {
-      return fault.level == FaultLevel::kError && fault.field == "parallel.pipeline_chunks";
-    };
-    const Violations faults = CheckJob(jobs.back());
-    if (std::none_of(faults.begin(), faults.end(), is_of_chunks)) continue;
+    if (RefusalOf(CheckJob(jobs.back()), kChunks) == nullptr) continue;
     jobs.pop_back();
     break;
   }
@@ -148,6 +147,15 @@ Jobs Strategies(const Fixed&, const v1::JobSpec& job) {
   return jobs;
 }
 
+Jobs PipelineSchedules(const Fixed&, const v1::JobSpec& job) {
+  Jobs jobs = {job};
+  if (PipelineOf(job) == 1) return jobs;
+  jobs.push_back(job);
+  jobs.back().mutable_parallel()->set_pipeline_schedule(v1::PIPELINE_SCHEDULE_ZERO_BUBBLE);
+  if (RefusalOf(CheckJob(jobs.back()), kSchedule) != nullptr) jobs.pop_back();
+  return jobs;
+}
+
 // Replicas of what ranks of a stage that do not share samples would shard.
 Jobs Outers(const Fixed& fixed, const v1::JobSpec& job) {
   Jobs jobs = {job};
@@ -181,9 +189,10 @@ Jobs MicroBatches(const Fixed& fixed, const v1::JobSpec& job) {
 
 // The last one's values of an otherwise equal job follow each other.
 constexpr Dimension kDimensions[] = {
-    {"parallel.pipeline", Pipelines},    {"parallel.pipeline_chunks", Chunks}, {"parallel.tensor", Tensors},
-    {"parallel.context", Contexts},      {"fsdp.strategy", Strategies},        {"fsdp.outer", Outers},
-    {"train.micro_batch", MicroBatches},
+    {kPipeline, Pipelines},        {kChunks, Chunks},
+    {"parallel.tensor", Tensors},  {"parallel.context", Contexts},
+    {"fsdp.strategy", Strategies}, {kSchedule, PipelineSchedules},
+    {"fsdp.outer", Outers},        {"train.micro_batch", MicroBatches},
 };
 constexpr size_t kLast = std::size(kDimensions) - 1;
 constexpr char kRecompute[] = "fsdp.recompute";
@@ -254,7 +263,7 @@ std::optional<Violation> WhyNoStages(const v1::JobSpec& job) {
   for (const int64_t stages : DivisorsOf(world)) {
     if (stages == 1 || !FitsNodes(fixed, world / stages)) continue;
     const Violations faults = FaultsOfStages(job, stages);
-    const Violation* refusal = RefusalOf(faults);
+    const Violation* refusal = RefusalOf(faults, kPipeline);
     return refusal == nullptr ? std::nullopt : std::optional<Violation>(*refusal);
   }
   return std::nullopt;
@@ -281,6 +290,7 @@ void VisitCandidates(const v1::JobSpec& job, const std::vector<std::string>& hel
     open.mutable_fsdp()->clear_recompute();
     open.mutable_fsdp()->clear_recompute_layers();
   }
+  if (open.has_parallel() && !IsHeld(kSchedule, held)) open.mutable_parallel()->clear_pipeline_schedule();
   Walk(fixed, held, visit, is_over).From(0, open);
 }
 

@@ -81,6 +81,31 @@ TEST(Candidates, HaveStagesAndChunksWhereTheRulesAllowThem) {
                                                            {8, 4}}));
 }
 
+TEST(Candidates, PutGradientsOffWhereTheyAreWholeAndStagesHaveOneChunk) {
+  v1::JobSpec job = Job(1, 8, 32);
+  job.mutable_resources()->set_device(v1::DEVICE_CPU);
+  job.mutable_parallel()->set_pipeline(4);
+  job.mutable_parallel()->set_pipeline_schedule(v1::PIPELINE_SCHEDULE_ZERO_BUBBLE);
+  std::set<v1::Strategy> putting_off;
+  int in_turns = 0;
+  for (const v1::JobSpec& way : All(job)) {
+    const bool puts_off = way.parallel().pipeline_schedule() == v1::PIPELINE_SCHEDULE_ZERO_BUBBLE;
+    in_turns += !puts_off && way.parallel().pipeline() == 4;
+    for (const Violation& fault : CheckJob(way))
+      EXPECT_NE(fault.field, "parallel.pipeline_schedule") << fault.reason;
+    if (!puts_off) continue;
+    EXPECT_GT(way.parallel().pipeline(), 1);
+    EXPECT_LE(way.parallel().pipeline_chunks(), 1);
+    putting_off.insert(way.fsdp().strategy());
+  }
+  EXPECT_EQ(putting_off, (std::set<v1::Strategy>{v1::STRATEGY_OPTIM, v1::STRATEGY_NO_SHARD}));
+  EXPECT_GT(in_turns, 0);
+  for (const v1::JobSpec& way : All(job, {"parallel.pipeline_schedule"})) {
+    if (way.parallel().pipeline() <= 1) continue;
+    EXPECT_EQ(way.parallel().pipeline_schedule(), v1::PIPELINE_SCHEDULE_ZERO_BUBBLE);
+  }
+}
+
 TEST(Candidates, UnitsThatAreWrittenAreOfTheStagesThatAreWritten) {
   v1::JobSpec job = Job(1, 8, 32);
   job.mutable_resources()->set_device(v1::DEVICE_CPU);
