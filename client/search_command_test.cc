@@ -37,6 +37,20 @@ TEST_F(SearchCommandTest, ShowsTheFastestAndTheSpecAsItIs) {
   EXPECT_EQ(out_.find("NOT ALL"), std::string::npos) << out_;
 }
 
+TEST_F(SearchCommandTest, SaysHowStagesRun) {
+  server_.Stop();
+  std::ofstream(file_)
+      << "name: a\nmodel: {preset: llama3-8b}\ndata: {synthetic: {}, sequence_length: 8192}\n"
+         "train: {steps: 3, global_batch: 32}\nparallel: {pipeline: 8}\nfsdp: {strategy: no_shard}\n"
+         "resources: {ranks_per_node: 8, device: cpu}\n";
+  EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--search", "--profile", "h200", "--hold", "fsdp",
+                 "--hold", "parallel.pipeline"}),
+            kExitOk)
+      << err_;
+  for (const char* mesh : {"pipeline 8, zero_bubble ", "pipeline 8, 2 chunks a stage ", "pipeline 8  "})
+    EXPECT_NE(out_.find(mesh), std::string::npos) << mesh << " in " << out_;
+}
+
 TEST_F(SearchCommandTest, WritesASpecThatIsPlannedAsItWasFound) {
   server_.Stop();
   const std::string fastest = dir_.File("fastest.yaml");
