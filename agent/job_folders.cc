@@ -18,27 +18,35 @@ struct Folder {
   fs::file_time_type written;
 };
 
-// When something was written there last; nothing for what is no folder of a job's. A file that goes meanwhile
-// is passed over.
+// When a file of the folder was written last, or `written`. A file that goes meanwhile is passed over.
+fs::file_time_type NewestIn(const fs::path& folder, fs::file_time_type written, bool* any) {
+  std::error_code error;
+  for (fs::directory_iterator file(folder, error), end; !error && file != end; file.increment(error)) {
+    std::error_code gone;
+    const fs::file_time_type time = file->last_write_time(gone);
+    if (gone) continue;
+    written = std::max(written, time);
+    *any = true;
+  }
+  return written;
+}
+
+// When something was written there last; nothing for what is no folder of a job's. Steps make it one too:
+// what was written of them after the logs had gone would stay for good.
 bool Look(const fs::directory_entry& entry, Folder* folder) {
   std::error_code error;
   folder->job_id = entry.path().filename().string();
   if (entry.is_symlink(error) || !entry.is_directory(error) || !CheckJobId(folder->job_id).ok()) return false;
   folder->written = entry.last_write_time(error);
-  bool has_attempt = false;
-  for (fs::directory_iterator attempt(entry.path(), error), end; !error && attempt != end;
-       attempt.increment(error)) {
-    if (!absl::StartsWith(attempt->path().filename().string(), "attempt-")) continue;
-    has_attempt = true;
-    std::error_code passed;
-    for (fs::directory_iterator file(attempt->path(), passed); !passed && file != end;
-         file.increment(passed)) {
-      std::error_code gone;
-      const fs::file_time_type written = file->last_write_time(gone);
-      if (!gone) folder->written = std::max(folder->written, written);
-    }
+  bool is_job = false;
+  for (fs::directory_iterator part(entry.path(), error), end; !error && part != end; part.increment(error)) {
+    const std::string name = part->path().filename().string();
+    const bool attempt = absl::StartsWith(name, "attempt-");
+    bool any = false;
+    if (attempt || name == "steps") folder->written = NewestIn(part->path(), folder->written, &any);
+    is_job = is_job || attempt || any;
   }
-  return has_attempt;
+  return is_job;
 }
 
 std::vector<Folder> NewestFirst(const std::string& work_dir) {

@@ -1,7 +1,7 @@
-// Folders that jobs have left in an agent's work dir (WORK_DIR/JOB, log_keeper.h), with their logs, traces
-// and evidence of hangs: how many stay, and for how long. The oldest go first, by what was written there
-// last; a job of which something runs here keeps its own whatever its age. One that the coordinator was told
-// to delete goes at once.
+// Folders that jobs have left in an agent's work dir (WORK_DIR/JOB, log_keeper.h), with their logs, steps,
+// traces and evidence of hangs: how many stay, and for how long. The oldest go first, by what was written
+// there last; a job of which something runs here keeps its own whatever its age. One that the coordinator was
+// told to delete goes at once.
 //
 // A thread of its own removes, so that a slow disk keeps nobody waiting: at its start, every kPruneEvery, and
 // when it is told to. What cannot be removed is a warning, and is tried again. Other files of the work dir,

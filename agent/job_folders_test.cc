@@ -26,6 +26,15 @@ class JobFoldersTest : public ::testing::Test {
     const fs::file_time_type when = now_ - std::chrono::hours(hours_ago);
     for (const fs::path& path : {log, folder, folder.parent_path()}) fs::last_write_time(path, when);
   }
+  // A segment of a job's steps (step_records.h), written so many hours ago.
+  void WriteSteps(const std::string& job_id, int hours_ago) {
+    const fs::path folder = fs::path(dir_.path()) / job_id / "steps";
+    fs::create_directories(folder);
+    const fs::path segment = folder / "attempt-1.began-1.from-1.jsonl";
+    std::ofstream(segment) << "{\"step\":1}\n";
+    const fs::file_time_type when = now_ - std::chrono::hours(hours_ago);
+    for (const fs::path& path : {segment, folder, folder.parent_path()}) fs::last_write_time(path, when);
+  }
   bool Has(const std::string& job_id) { return fs::exists(fs::path(dir_.path()) / job_id); }
   // Its thread's first round is over before a file is written.
   std::unique_ptr<JobFolders> Keep(int64_t jobs, absl::Duration time = absl::InfiniteDuration()) {
@@ -72,6 +81,30 @@ TEST_F(JobFoldersTest, WhatIsTooOldGoesHoweverFewThereAre) {
   EXPECT_THAT(folders->Prune(now_), ElementsAre("old"));
 }
 
+TEST_F(JobFoldersTest, StepsGoWithTheLogsOfTheirJob) {
+  const auto folders = Keep(10, absl::Hours(24));
+  Write("old", 25);
+  WriteSteps("old", 25);
+  Write("steps-are-new", 50);
+  WriteSteps("steps-are-new", 23);
+  fs::last_write_time(fs::path(dir_.path()) / "steps-are-new", now_ - std::chrono::hours(50));
+  EXPECT_THAT(folders->Prune(now_), ElementsAre("old"));
+  EXPECT_TRUE(Has("steps-are-new"));
+  EXPECT_THAT(folders->Prune(now_ + std::chrono::hours(2)), ElementsAre("steps-are-new"));
+}
+
+// They were without an end: a folder with no attempt's logs was taken for nobody's.
+TEST_F(JobFoldersTest, StepsOfWhichNoLogsAreLeftGoAfterTheSameTime) {
+  const auto folders = Keep(10, absl::Hours(24));
+  WriteSteps("old", 25);
+  WriteSteps("new", 23);
+  EXPECT_THAT(folders->Prune(now_), ElementsAre("old"));
+  EXPECT_FALSE(Has("old"));
+  folders->Forget("new");
+  folders->Prune(now_);
+  while (Has("new")) std::this_thread::yield();
+}
+
 TEST_F(JobFoldersTest, WhatRunsStaysWhateverIsTold) {
   hosted_ = {"runs"};
   const auto folders = Keep(1, absl::Hours(1));
@@ -113,6 +146,7 @@ TEST_F(JobFoldersTest, OneThatStillRunsWhenItIsDeletedGoesLater) {
 TEST_F(JobFoldersTest, NothingElseIsTouched) {
   const auto folders = Keep(0);
   fs::create_directories(fs::path(dir_.path()) / "no-job");
+  fs::create_directories(fs::path(dir_.path()) / "no-steps" / "steps");
   fs::create_directories(fs::path(dir_.path()) / "Not_An_Id" / "attempt-1");
   std::ofstream(dir_.File("LOCK")) << "7";
   const TempDir elsewhere;
