@@ -47,7 +47,13 @@ class Failing(coordinator_pb2_grpc.CoordinatorServicer):
         return self._answer(request, context, api.ListJobsResponse())
 
     def ListSteps(self, request, context):
-        """A page of two; nobody has steps 3 and 4, and the job has made 6."""
+        """A page of two; nobody has steps 3 and 4, and the job has made 6. Of "whole" nothing is missing, and a node
+        that is away may have more."""
+        if request.id == "whole":
+            page = steps_pb2.ListStepsResponse(steps=[{"step": request.from_step}],
+                                               next_step=(request.from_step + 1) % 5)
+            page.unread.add(node="node-1", error="is away" if request.from_step < 4 else "is old")
+            return self._answer(request, context, page)
         made = [step for step in (1, 2, 5, 6) if step >= request.from_step][:2]
         page = steps_pb2.ListStepsResponse(steps=[{"step": step} for step in made], next_step=3 if made[0] == 1 else 0)
         if made[0] == 5:
@@ -252,3 +258,12 @@ def test_steps_are_read_by_pages_and_what_is_missing_stands_in_its_place(server)
     for read in (list(server.client.steps("one")), asyncio.run(awaited())):
         assert [each.first if isinstance(each, fsdpd.StepsMissing) else each.step for each in read] == [1, 2, 3, 5, 6]
         assert read[2] == fsdpd.StepsMissing(3, 4, {"node-1": "is away"})
+
+
+def test_nodes_that_could_not_be_read_are_told_where_no_step_is_missing(server):
+    async def awaited():
+        async with fsdpd.AsyncClient(server.client.address, environ={}) as client:
+            return [each async for each in client.steps("whole")]
+    for read in (list(server.client.steps("whole")), asyncio.run(awaited())):
+        told = [each if isinstance(each, fsdpd.StepsUnread) else each.step for each in read]
+        assert told == [1, fsdpd.StepsUnread({"node-1": "is away"}), 2, 3, 4, fsdpd.StepsUnread({"node-1": "is old"})]

@@ -10,7 +10,7 @@
 """
 
 from fsdpd.aio import AsyncClient
-from fsdpd.calls import StepsMissing, Submission
+from fsdpd.calls import StepsMissing, StepsUnread, Submission
 from fsdpd.client import Client
 from fsdpd.errors import (AlreadyExists, DeadlineExceeded, Error, Exhausted, InvalidRequest, NotFound, NotPermitted,
                           SpecError, Unavailable, WrongState)
@@ -24,5 +24,6 @@ from fsdpd.v1.steps_pb2 import StepRecord
 __all__ = [
     "AlreadyExists", "AsyncClient", "Client", "DeadlineExceeded", "Error", "Exhausted", "Fault", "InvalidRequest",
     "Job", "JobChanged", "JobSpec", "JobState", "LogLine", "Node", "NotFound", "NotPermitted", "Plan", "SpecError",
-    "SpecSource", "StepDone", "StepRecord", "StepsMissing", "Submission", "Unavailable", "Update", "WrongState", "is_ended", "read_spec",
+    "SpecSource", "StepDone", "StepRecord", "StepsMissing", "StepsUnread", "Submission", "Unavailable", "Update",
+    "WrongState", "is_ended", "read_spec",
 ]

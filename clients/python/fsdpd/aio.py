@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import grpc
 
 from fsdpd import calls, connection
-from fsdpd.calls import Call, StepsMissing, Submission
+from fsdpd.calls import Call, StepPages, StepsMissing, StepsUnread, Submission
 from fsdpd.client import LOST, closed_stream
 from fsdpd.errors import Error, SpecError, from_rpc
 from fsdpd.follow import (RECONNECT_FOR_S, JobChanged, LogCursor, LogLine, Outage, Update, WatchCursor,
@@ -216,12 +216,14 @@ class AsyncClient:
             await self._reconnect(outage, lost, address)
 
     async def steps(self, job_id: str, *, attempt: int | None = None, from_step: int = 1, to_step: int = 0, every: int = 1,
-                    timeout_s: float | None = None) -> AsyncIterator[StepRecord | StepsMissing]:
+                    timeout_s: float | None = None) -> AsyncIterator[StepRecord | StepsMissing | StepsUnread]:
         """Every step that the job has made, from agents' records: of the run, each once, or all of an attempt; only those
-        that `every` divides. What cannot be read is a StepsMissing in its place. A page at a time."""
+        that `every` divides. What cannot be read is a StepsMissing in its place, and a StepsUnread where no
+        step is missing and nodes may have more. A page at a time."""
+        pages = calls.StepPages()
         while from_step:
             page = await self._run(calls.steps(job_id, attempt, from_step, to_step, every), timeout_s)
-            for each in calls.steps_and_holes(page):
+            for each in pages.take(page):
                 yield each
             from_step = page.next_step
 

@@ -123,21 +123,39 @@ class StepsMissing:
     unread: Mapping[str, str]
 
 
+@dataclass(frozen=True)
+class StepsUnread:
+    """Nodes that may have more of the steps before this, also of an attempt that has made them once more, and that
+    could not be read; why of each. Nothing is known to be missing."""
+    unread: Mapping[str, str]
+
+
 def steps(job_id: str, attempt: int | None, from_step: int, to_step: int,
           every: int) -> Call[ListStepsResponse]:
     request = ListStepsRequest(id=job_id, attempt=attempt, from_step=from_step, to_step=to_step, every=every)
     return Call("ListSteps", request, lambda response: response)
 
 
-def steps_and_holes(page: ListStepsResponse) -> Iterator[StepRecord | StepsMissing]:
-    """By step."""
-    unread = {node.node: node.error for node in page.unread}
-    holes = [StepsMissing(hole.first, hole.last, unread) for hole in page.missing]
-    for step in page.steps:
-        while holes and holes[0].last < step.step:
-            yield holes.pop(0)
-        yield step
-    yield from holes
+class StepPages:
+    """What the pages of one reading say, by step. Nodes that could not be read are told again where others or other
+    reasons have come."""
+
+    def __init__(self) -> None:
+        self._told: Mapping[str, str] = {}
+
+    def take(self, page: ListStepsResponse) -> Iterator[StepRecord | StepsMissing | StepsUnread]:
+        unread = {node.node: node.error for node in page.unread}
+        holes = [StepsMissing(hole.first, hole.last, unread) for hole in page.missing]
+        news = bool(unread) and not holes and unread != self._told
+        if unread:
+            self._told = unread
+        for step in page.steps:
+            while holes and holes[0].last < step.step:
+                yield holes.pop(0)
+            yield step
+        yield from holes
+        if news:
+            yield StepsUnread(unread)
 
 
 def logs(job_id: str, *, rank: int | None, attempt: int | None, follow: bool, tail_lines: int) -> api.TailLogsRequest:
