@@ -279,7 +279,7 @@ grpc::Status JobService::GetJob(grpc::ServerContext*, const v1::GetJobRequest* r
   if (!job.ok()) return ToGrpc(job.status());
   *response->mutable_job() = *std::move(job);
   parts_.board->AddWaiting(response->mutable_job());
-  PassTime(ledger_date_.Now(), response->mutable_job());
+  PassTime(parts_.reconciler->ledger_date().Now(), response->mutable_job());
   return grpc::Status::OK;
 }
 

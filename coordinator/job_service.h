@@ -24,7 +24,6 @@
 #include "base/ids.h"
 #include "coordinator/admission.h"
 #include "coordinator/caller.h"
-#include "coordinator/job_ledger.h"
 #include "coordinator/job_watch.h"
 #include "coordinator/log_relay.h"
 #include "coordinator/reconciler.h"
@@ -53,7 +52,7 @@ class JobService final : public v1::Coordinator::Service {
     Meters* meters = nullptr;  // Null where nobody scrapes.
     std::function<std::string(absl::string_view job_name)> new_id = NewJobId;
   };
-  explicit JobService(Parts parts) : parts_(parts), ledger_date_(parts.clock) {}
+  explicit JobService(Parts parts) : parts_(parts) {}
 
   // Streams end with UNAVAILABLE from now on. Idempotent.
   void Close() { closing_ = true; }
@@ -147,7 +146,6 @@ class JobService final : public v1::Coordinator::Service {
   absl::Status CheckStream(grpc::ServerContext* context) const;
 
   const Parts parts_;
-  const LedgerDate ledger_date_;
   std::atomic<bool> closing_{false};
   std::atomic<bool> searching_{false};
   std::atomic<int> reader_streams_{0};

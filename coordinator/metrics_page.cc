@@ -79,7 +79,7 @@ void MetricsPage::AddJobs(std::vector<MetricFamily>* families) {
   for (const v1::JobState state : LiveJobStates()) jobs[state] = 0;
   std::map<std::string, double> all_seconds;
   std::vector<std::pair<int64_t, const v1::Job*>> launched;  // By their admission.
-  const absl::Time now = ledger_date_.Now();
+  const absl::Time now = lead_->reconciler->ledger_date().Now();
   const std::vector<std::shared_ptr<const v1::Job>> live = lead_->board->Live();
   for (const auto& job : live) {
     ++jobs[job->state()];

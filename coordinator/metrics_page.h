@@ -21,7 +21,6 @@
 #include "base/clock.h"
 #include "base/metrics_server.h"
 #include "base/mutex.h"
-#include "coordinator/job_ledger.h"
 #include "coordinator/job_watch.h"
 #include "coordinator/meters.h"
 #include "coordinator/node_registry.h"
@@ -40,7 +39,7 @@ class MetricsPage {
     int64_t generation;
   };
 
-  explicit MetricsPage(Clock* clock) : clock_(clock), ledger_date_(clock) {}
+  explicit MetricsPage(Clock* clock) : clock_(clock) {}
 
   // `listen` is HOST:PORT; errors of MetricsServer::Start. Once at most.
   absl::Status Serve(const std::string& listen);
@@ -57,7 +56,6 @@ class MetricsPage {
   void AddNodes(std::vector<prometheus::MetricFamily>* families) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Clock* const clock_;
-  const LedgerDate ledger_date_;
   Meters meters_;
   Mutex mutex_;
   std::optional<Lead> lead_ ABSL_GUARDED_BY(mutex_);

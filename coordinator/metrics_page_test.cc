@@ -105,6 +105,24 @@ TEST_F(MetricsPageTest, ALaunchedJobHasItsTimeByCauseUntilItHasEnded) {
   EXPECT_FALSE(absl::StrContains(TextOf(&page_), "a-1"));
 }
 
+// The page is older than the lead where a process stood by, and had a zero of its own.
+TEST_F(MetricsPageTest, ADateThatWasSetBeforeTheLeadBeganIsNoTimeOfAJobs) {
+  clock_.StepWall(absl::Hours(24));
+  Restart();
+  Show(&page_);
+  v1::Job job;
+  job.set_id("a-1");
+  job.set_state(v1::JOB_STATE_RUNNING);
+  job.set_attempt(1);
+  job.mutable_ledger()->set_cause(v1::Job::Ledger::CAUSE_OTHER);
+  job.mutable_ledger()->set_until_unix_nanos(absl::ToUnixNanos(reconciler_->ledger_date().Now()));
+  board_->Publish(job);
+  clock_.Advance(absl::Seconds(5));
+  ExpectLine("fsdpd_job_seconds{fsdpd_job=\"a-1\",cause=\"other\"} 5");
+  clock_.StepWall(absl::Hours(24));
+  ExpectLine("fsdpd_job_seconds{fsdpd_job=\"a-1\",cause=\"other\"} 5");
+}
+
 TEST_F(MetricsPageTest, SeriesAreBoundedWithTenThousandJobs) {
   Show(&page_);
   v1::Job job;

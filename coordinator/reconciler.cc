@@ -81,9 +81,9 @@ void SayWhy(v1::Job* changed) {
 Reconciler::Reconciler(ReconcilerOptions options, Parts parts)
     : options_(options),
       parts_(std::move(parts)),
+      ledger_date_(parts_.clock),
       cordons_(parts_.store),
       events_(kMaxQueued),
-      ledger_date_(parts_.clock),
       lease_(options_.reattach_grace, options_.tick, parts_.clock->Now()) {}
 
 Reconciler::~Reconciler() { Stop(); }

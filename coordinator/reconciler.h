@@ -113,6 +113,8 @@ class Reconciler {
   absl::Status Preflight(const std::string& node);
   const Preflights& preflights() const { return preflights_; }
   size_t waiting_events() const { return events_.size(); }
+  // Whoever shows a ledger asks this one: another, made when another date was set, would add what is between.
+  const LedgerDate& ledger_date() const { return ledger_date_; }
   // A stream of `node` is up. REQUIRES: pushed before anything else that this stream says.
   void Attached(const v1::Register& info, int64_t epoch);
   // `sent_unix_nanos`: by the agent's clock, which is compared with itself alone; 0 when not known.
@@ -328,6 +330,7 @@ class Reconciler {
 
   const ReconcilerOptions options_;
   const Parts parts_;
+  const LedgerDate ledger_date_;
   Cordons cordons_;
   Preflights preflights_;
   EventQueue events_;
@@ -343,9 +346,8 @@ class Reconciler {
   int64_t newest_measurement_ = 0;                   // Its number.
   NodeStrikes strikes_;
   std::map<std::string, absl::Time> not_empty_since_;  // Drained nodes, of which that is not stored.
-  LedgerDate ledger_date_;
-  AgentLease lease_;                                  // And the tick's time.
-  std::map<std::string, NodeMark> nodes_remembered_;  // As they are stored.
+  AgentLease lease_;                                   // And the tick's time.
+  std::map<std::string, NodeMark> nodes_remembered_;   // As they are stored.
   absl::Time nodes_remembered_at_ = absl::InfinitePast();
   absl::Time nodes_dated_at_ = absl::InfinitePast();  // When all of them were.
   bool nodes_stored_ = true;
