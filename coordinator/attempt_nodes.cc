@@ -6,6 +6,23 @@
 #include "coordinator/job_machine.h"
 
 namespace fsdpd {
+namespace {
+
+// The node that all of an attempt ran on, as its begin says (Job.Event.node), or "": it had several, or that
+// is no longer known.
+std::string OnlyNodeOf(const v1::Job& job, int32_t attempt) {
+  for (const v1::Job::Event& event : job.events()) {
+    if (event.kind() == v1::EVENT_KIND_LAUNCHED && event.attempt() == attempt) return event.node();
+  }
+  return "";
+}
+
+bool IsConnected(const std::string& node, const std::vector<NodeView>& all) {
+  return std::any_of(all.begin(), all.end(),
+                     [&](const NodeView& view) { return view.connected && view.info.node() == node; });
+}
+
+}  // namespace
 
 std::vector<std::string> NodesOf(const v1::Job& job, int32_t attempt, int32_t rank,
                                  const std::vector<NodeView>& all) {
@@ -22,17 +39,36 @@ std::vector<std::string> NodesOf(const v1::Job& job, int32_t attempt, int32_t ra
   return {nodes.begin(), nodes.end()};
 }
 
+std::vector<std::string> NodesWithSteps(const v1::Job& job, std::optional<int32_t> attempt,
+                                        const std::vector<NodeView>& all) {
+  std::set<std::string> nodes;
+  if (attempt.value_or(job.attempt()) == job.attempt()) {
+    for (const std::string& node : NodesOf(job, job.attempt(), /*rank=*/0, all)) nodes.insert(node);
+  }
+  const int32_t last = std::min(attempt.value_or(job.attempt()), job.attempt() - 1);
+  for (int32_t older = attempt.value_or(1); older <= last; ++older) {
+    const std::string only = OnlyNodeOf(job, older);
+    if (!only.empty()) {
+      nodes.insert(only);
+      continue;
+    }
+    for (const NodeView& view : all) nodes.insert(view.info.node());
+    break;
+  }
+  return {nodes.begin(), nodes.end()};
+}
+
 std::vector<std::string> NodesAwayOf(const v1::Job& job, int32_t attempt, const std::vector<NodeView>& all) {
+  if (const std::string only = OnlyNodeOf(job, attempt); !only.empty()) {
+    return IsConnected(only, all) ? std::vector<std::string>() : std::vector<std::string>{only};
+  }
   std::set<std::string> away;
   for (const NodeView& view : all) {
     if (!view.connected) away.insert(view.info.node());
   }
   for (const v1::Job::FailedAttempt& failed : job.failed_attempts()) {
     if (failed.attempt() != attempt || failed.node().empty()) continue;
-    const bool connected = std::any_of(all.begin(), all.end(), [&](const NodeView& view) {
-      return view.connected && view.info.node() == failed.node();
-    });
-    if (!connected) return {failed.node()};
+    if (!IsConnected(failed.node(), all)) return {failed.node()};
   }
   return {away.begin(), away.end()};
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,13 @@ namespace fsdpd {
 std::vector<std::string> NodesOf(const v1::Job& job, int32_t attempt, int32_t rank,
                                  const std::vector<NodeView>& all);
 
-// Nodes that are not connected and may have files of an older attempt: the one where it failed, as long as
-// that is known, or all that are away.
+// Nodes to ask for steps: those where rank 0 was, of an attempt or (none) of all. Where that is no longer
+// known, any node may have them, also one that is away.
+std::vector<std::string> NodesWithSteps(const v1::Job& job, std::optional<int32_t> attempt,
+                                        const std::vector<NodeView>& all);
+
+// Nodes that are not connected and may have files of an older attempt: the one that it ran on or where it
+// failed, as long as that is known, or all that are away. None where all of it ran on one that is connected.
 std::vector<std::string> NodesAwayOf(const v1::Job& job, int32_t attempt, const std::vector<NodeView>& all);
 
 // Its ranks write no more.

@@ -29,5 +29,43 @@ TEST(AttemptNodes, AnAttemptThatFailedOnANodeThatIsAwayIsThere) {
   EXPECT_THAT(NodesAwayOf(job, 2, {Seen("node-1", true)}), IsEmpty());
 }
 
+void Launched(v1::Job* job, int32_t attempt, const std::string& node) {
+  v1::Job::Event* event = job->add_events();
+  event->set_kind(v1::EVENT_KIND_LAUNCHED);
+  event->set_attempt(attempt);
+  event->set_node(node);
+}
+
+// Its log was kept no more, and the reader was sent to a node that had never seen the job.
+TEST(AttemptNodes, ANodeThatRanNothingOfAnAttemptIsNoReasonToAskAgain) {
+  v1::Job job;
+  job.set_attempt(3);
+  Launched(&job, 1, "node-1");
+  Launched(&job, 2, "");  // On several.
+  const std::vector<NodeView> all = {Seen("node-0", false), Seen("node-1", true)};
+  EXPECT_THAT(NodesAwayOf(job, 1, all), IsEmpty());
+  EXPECT_THAT(NodesAwayOf(job, 2, all), ElementsAre("node-0"));
+  EXPECT_THAT(NodesAwayOf(job, 1, {Seen("node-0", false), Seen("node-1", false)}), ElementsAre("node-1"));
+  EXPECT_THAT(NodesAwayOf(job, 1, {Seen("node-0", false)}), ElementsAre("node-1")) << "forgotten";
+}
+
+TEST(AttemptNodes, StepsAreAskedOfWhereRankZeroWasAsFarAsThatIsKnown) {
+  v1::Job job;
+  job.set_attempt(3);
+  v1::Job::Placement* placement = job.add_placements();
+  placement->set_node("node-2");
+  placement->set_ranks(1);
+  Launched(&job, 1, "node-1");
+  Launched(&job, 2, "node-1");
+  const std::vector<NodeView> all = {Seen("node-0", false), Seen("node-1", true), Seen("node-2", true)};
+  EXPECT_THAT(NodesWithSteps(job, std::nullopt, all), ElementsAre("node-1", "node-2"));
+  EXPECT_THAT(NodesWithSteps(job, 2, all), ElementsAre("node-1"));
+  EXPECT_THAT(NodesWithSteps(job, 3, all), ElementsAre("node-2"));
+  job.mutable_events(0)->set_node("");
+  EXPECT_THAT(NodesWithSteps(job, 1, all), ElementsAre("node-0", "node-1", "node-2"));
+  EXPECT_THAT(NodesWithSteps(job, std::nullopt, all), ElementsAre("node-0", "node-1", "node-2"));
+  EXPECT_THAT(NodesWithSteps(job, 2, all), ElementsAre("node-1"));
+}
+
 }  // namespace
 }  // namespace fsdpd

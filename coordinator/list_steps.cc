@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
 
 #include "base/check.h"
 #include "coordinator/attempt_nodes.h"
@@ -45,20 +44,6 @@ absl::StatusOr<StepQuery> QueryOf(const v1::ListStepsRequest& request, const v1:
   return BadField("to_step", absl::StrCat("is ", query.last, ", before from_step, which is ", query.first));
 }
 
-// The nodes to ask. Where rank 0 of an older attempt was is no longer known: any node may have its steps.
-std::vector<std::string> NodesToAsk(const v1::Job& job, const StepQuery& query,
-                                    const std::vector<NodeView>& all) {
-  std::set<std::string> nodes;
-  if (!query.attempt.has_value() || *query.attempt == job.attempt()) {
-    for (const std::string& node : NodesOf(job, job.attempt(), /*rank=*/0, all)) nodes.insert(node);
-  }
-  const int32_t oldest = query.attempt.value_or(1);
-  if (oldest < job.attempt()) {
-    for (const NodeView& view : all) nodes.insert(view.info.node());
-  }
-  return {nodes.begin(), nodes.end()};
-}
-
 // Why a node cannot be asked, or "".
 std::string WhyNot(const std::string& node, const std::vector<NodeView>& all) {
   const auto view =
@@ -95,7 +80,7 @@ absl::Status JobService::ReadSteps(grpc::ServerContext* context, const v1::ListS
       if (each.tail != nullptr) parts_.logs->Close(each.tail);
     }
   });
-  for (const std::string& node : NodesToAsk(job, query, all)) {
+  for (const std::string& node : NodesWithSteps(job, query.attempt, all)) {
     Asked each;
     each.node = node;
     each.fault = WhyNot(node, all);

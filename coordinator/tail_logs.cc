@@ -89,7 +89,10 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
     }
   }
   // Nodes that never had the older attempt say NOT_FOUND; that is a fault only when nobody had it.
-  const absl::Status status = tail->status();
+  const absl::Status status =
+      nodes.empty() ? absl::NotFoundError(absl::StrCat("no node has the log of attempt ", attempt, " of job ",
+                                                       job.id(), ": none is connected"))
+                    : tail->status();
   if (!absl::IsNotFound(status) || current) return status;
   return wrote ? absl::OkStatus() : WhereItMayBe(job, attempt, parts_.nodes->Snapshot(), status);
 }

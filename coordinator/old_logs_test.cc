@@ -1,0 +1,144 @@
+// Logs and steps of attempts before a job's newest, which nodes may keep no more, by the whole coordinator in
+// one process.
+#include <absl/time/clock.h>
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <thread>
+
+#include "base/temp_dir.h"
+#include "coordinator/job_machine.h"
+#include "coordinator/server.h"
+#include "coordinator/store/sqlite_store.h"
+#include "coordinator/testing/scripted_agent.h"
+#include "coordinator/testing/tiny_spec.h"
+#include "proto/fsdpd/v1/coordinator.grpc.pb.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class OldLogsTest : public ::testing::Test {
+ protected:
+  // A job that has ended: its first attempt ran on node-1 alone, its second on several nodes.
+  void SetUp() override {
+    v1::Job job;
+    job.set_id("tiny-1");
+    *job.mutable_spec() = TinySpec();
+    job.set_state(v1::JOB_STATE_SUCCEEDED);
+    for (const char* node : {"node-1", "", "node-1"}) {
+      job.set_attempt(job.attempt() + 1);
+      AddEvent(v1::EVENT_KIND_LAUNCHED, "launched", absl::Now(), &job);
+      job.mutable_events()->rbegin()->set_node(node);
+    }
+    v1::Job::Placement* placement = job.add_placements();
+    placement->set_node("node-1");
+    placement->set_ranks(1);
+    {
+      auto store = SqliteStore::Open(dir_.path());
+      ASSERT_TRUE(store.ok()) << store.status();
+      ASSERT_TRUE((*store)->Insert(job).ok());
+    }
+    ServerOptions options;
+    options.listen = "127.0.0.1:0";
+    options.state_dir = dir_.path();
+    options.reconciler.tick = absl::Milliseconds(10);
+    auto server = Server::Start(options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = std::move(*server);
+    stub_ =
+        v1::Coordinator::NewStub(grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
+  }
+  std::unique_ptr<ScriptedAgent> Agent(const std::string& node) {
+    ScriptedAgent::Options options;
+    options.node = node;
+    auto agent = std::make_unique<ScriptedAgent>(server_->address(), options);
+    EXPECT_TRUE(agent->AwaitWelcome());
+    return agent;
+  }
+  // It was there once, and the coordinator has seen it go.
+  void LeaveBehind(const std::string& node) {
+    Agent(node).reset();
+    for (bool away = false; !away; std::this_thread::yield()) {
+      grpc::ClientContext context;
+      v1::ListNodesResponse nodes;
+      ASSERT_TRUE(stub_->ListNodes(&context, {}, &nodes).ok());
+      for (const v1::Node& each : nodes.nodes()) away = away || (each.name() == node && !each.connected());
+    }
+  }
+  // The log of an attempt. `agent`, where there is one, is asked and has none.
+  grpc::Status Tail(int attempt, ScriptedAgent* agent = nullptr) {
+    grpc::ClientContext context;
+    v1::TailLogsRequest request;
+    request.set_id("tiny-1");
+    request.set_attempt(attempt);
+    auto reader = stub_->TailLogs(&context, request);
+    if (agent != nullptr) {
+      const auto read = agent->Await(v1::CoordinatorMessage::kReadLogs);
+      EXPECT_TRUE(read.has_value());
+      if (!read.has_value()) return grpc::Status::CANCELLED;
+      v1::AgentMessage message;
+      message.mutable_logs()->set_request(read->read_logs().request());
+      message.mutable_logs()->set_end(true);
+      message.mutable_logs()->set_error("there is none");
+      message.mutable_logs()->set_no_such_log(true);
+      agent->Send(message);
+    }
+    v1::TailLogsResponse line;
+    EXPECT_FALSE(reader->Read(&line));
+    return reader->Finish();
+  }
+
+  TempDir dir_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<v1::Coordinator::Stub> stub_;
+};
+
+TEST_F(OldLogsTest, ALogThatItsNodeHasNoMoreIsNotFoundWhoeverElseIsAway) {
+  LeaveBehind("node-0");
+  const auto agent = Agent("node-1");
+  const grpc::Status gone = Tail(1, agent.get());
+  EXPECT_EQ(gone.error_code(), grpc::StatusCode::NOT_FOUND) << gone.error_message();
+  const grpc::Status unknown = Tail(2, agent.get());
+  EXPECT_EQ(unknown.error_code(), grpc::StatusCode::UNAVAILABLE) << "node-0 may have been one of its nodes";
+  EXPECT_THAT(unknown.error_message(), HasSubstr("node-0"));
+}
+
+TEST_F(OldLogsTest, OfAnAttemptWhoseNodeIsAwayThatNodeIsNamedAndNoOther) {
+  LeaveBehind("node-1");
+  LeaveBehind("node-2");
+  const auto agent = Agent("node-0");
+  const grpc::Status away = Tail(1, agent.get());
+  EXPECT_EQ(away.error_code(), grpc::StatusCode::UNAVAILABLE);
+  EXPECT_THAT(away.error_message(), HasSubstr("node-1"));
+  EXPECT_THAT(away.error_message(), Not(HasSubstr("node-2")));
+}
+
+// It was an empty log.
+TEST_F(OldLogsTest, WhereNoNodeIsConnectedALogIsNotEmpty) {
+  EXPECT_EQ(Tail(1).error_code(), grpc::StatusCode::UNAVAILABLE) << "its node is not known any more";
+  EXPECT_EQ(Tail(2).error_code(), grpc::StatusCode::NOT_FOUND);
+  LeaveBehind("node-0");
+  EXPECT_EQ(Tail(2).error_code(), grpc::StatusCode::UNAVAILABLE);
+}
+
+TEST_F(OldLogsTest, StepsAreNotAskedOfANodeThatRanNothing) {
+  LeaveBehind("node-0");
+  LeaveBehind("node-1");
+  grpc::ClientContext context;
+  v1::ListStepsRequest request;
+  request.set_id("tiny-1");
+  request.set_attempt(1);
+  v1::ListStepsResponse response;
+  const grpc::Status status = stub_->ListSteps(&context, request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_EQ(response.unread_size(), 1) << response.ShortDebugString();
+  EXPECT_EQ(response.unread(0).node(), "node-1");
+}
+
+}  // namespace
+}  // namespace fsdpd
