@@ -81,6 +81,8 @@ def main():
     for path in options.specs:
         with open(path, encoding="utf-8") as file:
             spec = with_settings(yaml.safe_load(file), options.set)
+        if "llama" not in spec["model"]:
+            sys.exit(f"{path}: a rival needs model.llama spelled out")
         measure(spec, options)
 
 
