@@ -239,10 +239,7 @@ TEST(Experts, AJobGoesOnInAnotherMesh) {
       job.mutable_checkpoint()->set_load(folder + "/iter_0000005");
       const LocalJobResult resumed = Train(job);
       ASSERT_EQ(resumed.reports[0].size(), 5u);
-      for (size_t s = 0; s < 5; ++s) {
-        const double loss = whole.reports[0][s + 5].loss();
-        EXPECT_NEAR(resumed.reports[0][s].loss(), loss, kRoundOff * loss);
-      }
+      ExpectSameRest(whole, resumed, kRoundOff);
     }
   }
 }

@@ -282,12 +282,7 @@ TEST(Pipeline, EvaluationIsOneRanks) {
   for (const Case& c : {kTwo, kFour, kTurns, Case{kHfsdp, 8, 2, 3}}) {
     const LocalJobResult staged = Train(Staged(job, c));
     ExpectSame(alone, staged, kRoundOff);
-    for (const int s : {4, 9}) {
-      const v1::StepReport::Evaluation &one = alone.reports[0][s].evaluation(),
-                                       &other = staged.reports[0][s].evaluation();
-      EXPECT_NEAR(other.loss(), one.loss(), kRoundOff * one.loss());
-      EXPECT_EQ(other.tokens(), one.tokens());
-    }
+    EXPECT_EQ(ExpectSameEvaluations(alone, staged, kRoundOff), 2);
   }
 }
 
@@ -306,10 +301,7 @@ TEST(Pipeline, GoesOnFromACheckpointWithOtherStages) {
       second.mutable_checkpoint()->set_load(dir.path() + "/iter_0000005");
       const LocalJobResult rest = Train(second);
       ASSERT_EQ(rest.reports[0].size(), 5u);
-      for (int s = 0; s < 5; ++s)
-        EXPECT_NEAR(rest.reports[0][s].loss(), whole.reports[0][s + 5].loss(), kRoundOff * 10);
-      for (size_t i = 0; i < whole.weights.size(); ++i)
-        ASSERT_NEAR(rest.weights[i], whole.weights[i], 1e-3) << i;
+      ExpectSameRest(whole, rest, kRoundOff);
     }
   }
 }

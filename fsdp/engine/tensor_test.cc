@@ -159,11 +159,9 @@ TEST(Tensor, AJobGoesOnWithOtherSlices) {
       job.mutable_checkpoint()->set_load(folder + "/iter_0000003");
       const LocalJobResult resumed = Train(job);
       ASSERT_EQ(resumed.reports[0].size(), 3u);
-      for (size_t s = 0; s < 3; ++s) {
-        const double loss = whole.reports[0][s + 3].loss();
-        EXPECT_NEAR(resumed.reports[0][s].loss(), loss, kRoundOff * loss)
-            << from.tensor << " to " << to.tensor;
-      }
+      const std::string what = std::to_string(from.tensor) + " to " + std::to_string(to.tensor);
+      const ::testing::ScopedTrace trace(__FILE__, __LINE__, what);
+      ExpectSameRest(whole, resumed, kRoundOff);
     }
   }
 }
@@ -185,16 +183,7 @@ TEST(Tensor, EvaluationAndIgnoredTokensCountWhatOneRankCounts) {
   job.mutable_train()->mutable_evaluation()->set_every_steps(3);
   const LocalJobResult alone = Train(job), shared = Train(Cut(job, kShared));
   ExpectSame(alone, shared, kRoundOff);
-  int evaluations = 0;
-  for (size_t s = 0; s < alone.reports[0].size(); ++s) {
-    const v1::StepReport &one = alone.reports[0][s], &other = shared.reports[0][s];
-    EXPECT_EQ(one.has_evaluation(), other.has_evaluation());
-    if (!one.has_evaluation()) continue;
-    ++evaluations;
-    EXPECT_EQ(one.evaluation().tokens(), other.evaluation().tokens());
-    EXPECT_NEAR(one.evaluation().loss(), other.evaluation().loss(), kRoundOff * one.evaluation().loss());
-  }
-  EXPECT_EQ(evaluations, 2);
+  EXPECT_EQ(ExpectSameEvaluations(alone, shared, kRoundOff), 2);
 }
 
 // Beside matrices' gradients theirs would drown.

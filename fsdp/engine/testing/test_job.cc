@@ -3,6 +3,7 @@
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/check.h"
@@ -47,25 +48,48 @@ LocalJobResult Train(const v1::JobSpec& job, const LocalJobOptions& options) {
 
 void ExpectSame(const LocalJobResult& expected, const LocalJobResult& actual, double relative) {
   ASSERT_EQ(expected.reports[0].size(), actual.reports[0].size());
-  for (size_t s = 0; s < expected.reports[0].size(); ++s) {
-    const v1::StepReport& one = expected.reports[0][s];
-    const v1::StepReport& other = actual.reports[0][s];
-    EXPECT_EQ(other.skipped(), one.skipped()) << "step " << s + 1;
+  ExpectSameRest(expected, actual, relative);
+}
+
+void ExpectSameRest(const LocalJobResult& whole, const LocalJobResult& rest, double relative) {
+  ASSERT_FALSE(rest.reports[0].empty());
+  ASSERT_GE(whole.reports[0].size(), rest.reports[0].size());
+  const size_t before = whole.reports[0].size() - rest.reports[0].size();
+  for (size_t s = 0; s < rest.reports[0].size(); ++s) {
+    const v1::StepReport& one = whole.reports[0][before + s];
+    const v1::StepReport& other = rest.reports[0][s];
+    EXPECT_EQ(other.step(), one.step());
+    EXPECT_EQ(other.skipped(), one.skipped()) << "step " << one.step();
     if (one.skipped()) continue;  // Its numbers are none.
-    EXPECT_NEAR(other.loss(), one.loss(), relative * one.loss()) << "step " << s + 1;
-    EXPECT_NEAR(other.grad_norm(), one.grad_norm(), relative * 10 * one.grad_norm()) << "step " << s + 1;
+    EXPECT_NEAR(other.loss(), one.loss(), relative * one.loss()) << "step " << one.step();
+    EXPECT_NEAR(other.grad_norm(), one.grad_norm(), relative * 10 * one.grad_norm()) << "step " << one.step();
   }
-  ASSERT_EQ(expected.weights.size(), actual.weights.size());
+  ASSERT_EQ(whole.weights.size(), rest.weights.size());
   if (relative == 0) {
-    EXPECT_EQ(expected.weights, actual.weights);
+    EXPECT_EQ(whole.weights, rest.weights);
     return;
   }
   double difference = 0, size = 0;
-  for (size_t i = 0; i < expected.weights.size(); ++i) {
-    difference += std::pow(expected.weights[i] - actual.weights[i], 2);
-    size += std::pow(expected.weights[i], 2);
+  for (size_t i = 0; i < whole.weights.size(); ++i) {
+    difference += std::pow(whole.weights[i] - rest.weights[i], 2);
+    size += std::pow(whole.weights[i], 2);
   }
   EXPECT_LE(std::sqrt(difference), relative * 10 * std::sqrt(size));
+}
+
+int ExpectSameEvaluations(const LocalJobResult& expected, const LocalJobResult& actual, double relative) {
+  EXPECT_EQ(expected.reports[0].size(), actual.reports[0].size());
+  int evaluations = 0;
+  for (size_t s = 0; s < std::min(expected.reports[0].size(), actual.reports[0].size()); ++s) {
+    const v1::StepReport &one = expected.reports[0][s], &other = actual.reports[0][s];
+    EXPECT_EQ(one.has_evaluation(), other.has_evaluation()) << "step " << one.step();
+    if (!one.has_evaluation()) continue;
+    ++evaluations;
+    const double loss = one.evaluation().loss();
+    EXPECT_EQ(one.evaluation().tokens(), other.evaluation().tokens()) << "step " << one.step();
+    EXPECT_NEAR(other.evaluation().loss(), loss, relative * loss) << "step " << one.step();
+  }
+  return evaluations;
 }
 
 }  // namespace fsdpd

@@ -29,4 +29,10 @@ LocalJobResult Train(const v1::JobSpec& job, const LocalJobOptions& options = {}
 // same bits.
 void ExpectSame(const LocalJobResult& expected, const LocalJobResult& actual, double relative);
 
+// The same of a run that went on from a checkpoint: its steps are the last of `whole`, and so its weights.
+void ExpectSameRest(const LocalJobResult& whole, const LocalJobResult& rest, double relative);
+
+// Rounds of evaluation after the same steps, over as many tokens, their losses within `relative`; so many.
+int ExpectSameEvaluations(const LocalJobResult& expected, const LocalJobResult& actual, double relative);
+
 }  // namespace fsdpd
