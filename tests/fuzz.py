@@ -26,7 +26,8 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import save as save_safetensors
 
-CORPORA = pathlib.Path(__file__).resolve().parent / "fuzzers/corpora"
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CORPORA = ROOT / "tests/fuzzers/corpora"
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "fsdpd/corpus"
 # A case that takes longer, or more memory, is a fault.
 CASE_S, MEMORY_MB, LARGEST = 20, 2048, 65536
@@ -48,6 +49,7 @@ def seeds():
         dcp.save(STATE, checkpoint_id=folder, no_dist=True)
         metadata = pathlib.Path(folder, ".metadata").read_bytes()
         files = [path.read_bytes() for path in pathlib.Path(folder).glob("*.distcp")]
+    specs = [path.read_bytes() for path in sorted((ROOT / "docs/bench/specs").glob("*.yaml"))]
     return {
         "pickle_fuzzer": [pickle.dumps(STATE["list"], protocol=protocol) for protocol in (2, 3, 4, 5)] + [metadata],
         "metadata_fuzzer": [metadata],
@@ -55,6 +57,9 @@ def seeds():
         "safetensors_fuzzer": [save_safetensors({name: each for name, each in STATE.items() if torch.is_tensor(each)})],
         "json_fuzzer": [b'{"weight_map": {"a": "b.safetensors"}, "n": [1, -2.5e3, true, null, "\\ud83d\\ude00"]}'],
         "page_token_fuzzer": [base64.urlsafe_b64encode(b"1/1700000000000000000/job-1")],
+        "label_selector_fuzzer": [b"team=a,stage!=test,owner,!old"],
+        "json_path_fuzzer": [b'{range .jobs[?(@.attempt>=2)]}{.id}{"\\t"}{.warnings[0:-1]}{end}'],
+        "spec_text_fuzzer": specs,
         "untold_fuzzer": [b"n\n", b"n\n\x02\x00\x00\x00\x08\x07"],
         "frame_fuzzer": [b"\x02\x00\x00\x00ab\x00\x00\x00\x00", b"\xff\xff\xff\xff"],
         "sums_fuzzer": [b".metadata 100 12345678\n__0_0.distcp 5000000000 00000007\n"],

@@ -1,0 +1,31 @@
+// A spec that is read without a fault is printed so that it reads back as the same, in both forms.
+#include <absl/strings/string_view.h>
+
+#include <string>
+
+#include "base/check.h"
+#include "client/spec_print.h"
+#include "client/spec_text.h"
+#include "tests/fuzzers/cases.h"
+
+namespace {
+
+constexpr size_t kMaxFaults = 100;
+
+void CheckReadsBack(const fsdpd::v1::JobSpec& spec, const std::string& text) {
+  const fsdpd::SpecText again = fsdpd::ParseSpec(text, "again");
+  FSDPD_CHECK(again.faults.empty());
+  FSDPD_CHECK(again.spec.SerializeAsString() == spec.SerializeAsString());
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const fsdpd::SpecText read =
+      fsdpd::ParseSpec(absl::string_view(reinterpret_cast<const char*>(data), size), "case");
+  FSDPD_CHECK(read.faults.size() <= kMaxFaults);
+  if (!read.is_tree || !read.faults.empty()) return 0;
+  CheckReadsBack(read.spec, fsdpd::ToYaml(read.spec));
+  CheckReadsBack(read.spec, fsdpd::ToJson(read.spec));
+  return 0;
+}
