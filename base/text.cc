@@ -55,8 +55,8 @@ std::string Nearest(absl::string_view word, const std::vector<std::string>& cand
 }
 
 std::string HumanBytes(int64_t bytes) {
-  if (std::abs(bytes) < 1024) return absl::StrCat(bytes, " B");
   double value = static_cast<double>(bytes);
+  if (std::abs(value) < 1024) return absl::StrCat(bytes, " B");
   static constexpr const char* kNames[] = {"KiB", "MiB", "GiB", "TiB", "PiB"};
   int unit = -1;
   while (std::abs(value) >= 1024 && unit < 4) {
@@ -67,9 +67,10 @@ std::string HumanBytes(int64_t bytes) {
 }
 
 std::string HumanSeconds(double seconds) {
-  if (seconds < 1) return absl::StrFormat("%.0f ms", seconds * 1e3);
+  constexpr double kMost = 3.6e12;  // What is longer, or no number, comes from a peer that is wrong.
+  if (!(seconds >= 1)) return absl::StrFormat("%.0f ms", seconds * 1e3);
   if (seconds < 60) return absl::StrFormat("%.0f s", seconds);
-  const auto whole = static_cast<int64_t>(seconds + 0.5);
+  const auto whole = static_cast<int64_t>(std::min(seconds, kMost) + 0.5);
   if (whole < 3600) return absl::StrFormat("%d m %02d s", whole / 60, whole % 60);
   return absl::StrFormat("%d h %02d m", whole / 3600, whole % 3600 / 60);
 }

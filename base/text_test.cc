@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 namespace fsdpd {
 namespace {
 
@@ -37,6 +40,12 @@ TEST(Human, PrintsUnitsThatPeopleRead) {
   EXPECT_EQ(HumanSeconds(185), "3 m 05 s");
   EXPECT_EQ(HumanSeconds(7800), "2 h 10 m");
   EXPECT_EQ(HumanCount(8030000000), "8.0 B");
+}
+
+TEST(Human, PrintsWhatAPeerSentByMistake) {
+  EXPECT_EQ(HumanSeconds(1e308), "1000000000 h 00 m");
+  EXPECT_EQ(HumanSeconds(std::nan("")), "nan ms");
+  EXPECT_EQ(HumanBytes(std::numeric_limits<int64_t>::min()), "-8192.0 PiB");
 }
 
 TEST(CutText, CutsBetweenCharacters) {

@@ -181,8 +181,8 @@ void Reconciler::StopUnknown(const v1::Register& info, const AttemptRef& ref, bo
 void Reconciler::Told(const std::string& node, v1::RankUpdate update, int64_t sent_unix_nanos) {
   const int64_t happened = update.exit().unix_nanos();
   const bool stamped = happened != 0 && sent_unix_nanos != 0;
-  const absl::Duration age =
-      absl::Nanoseconds(stamped ? std::max<int64_t>(0, sent_unix_nanos - happened) : 0);
+  const absl::Duration since = absl::FromUnixNanos(sent_unix_nanos) - absl::FromUnixNanos(happened);
+  const absl::Duration age = stamped ? std::max(absl::ZeroDuration(), since) : absl::ZeroDuration();
   // Thousands of nodes tell of steps, and after they were away of ranks that run: what follows from these can
   // wait for a tick.
   const bool unhurried = !update.has_exit();

@@ -23,7 +23,8 @@ void StepPace::Take(const v1::StepReport& before, const v1::StepReport& step, ab
   if (before.step() == 0 || step.step() <= before.step()) return;
   // Both by the rank's clock and by ours: an outage between the reports is no slow step, nor is a date that
   // somebody set.
-  const absl::Duration stamped = absl::Nanoseconds(step.unix_nanos() - before.unix_nanos());
+  const absl::Duration stamped =
+      absl::FromUnixNanos(step.unix_nanos()) - absl::FromUnixNanos(before.unix_nanos());
   const absl::Duration apart = std::min(stamped, waited) / (step.step() - before.step());
   step_ = std::max({apart, absl::Seconds(step.step_seconds()), kKept * step_});
 }
