@@ -1,37 +1,18 @@
 """The Python client is the wheel that users install: built from the tree, unpacked, and imported from there. Its stubs
 are then those of the harness too, so this comes before anything else imports them."""
 
-import atexit
-import pathlib
-import shutil
-import subprocess
 import sys
-import tempfile
 
 import pytest
 
-from harness.programs import ROOT
-
-TOOLS = ROOT / ".tools/bin"
-
-
-def install_wheel():
-    """The folder with the package."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="fsdpd-wheel-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    pip = [TOOLS / "python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", folder, ROOT / "clients/python"],
-                   check=True)
-    wheel, = folder.glob("fsdpd-*.whl")
-    subprocess.run([*pip, "install", "--no-deps", "--target", folder / "site", wheel], check=True)
-    return folder / "site"
-
+from harness import wheel
+from harness.wheel import TOOLS
 
 if not TOOLS.exists():
     raise pytest.UsageError("run deploy/setup --tools, as tests/run does")
 if "fsdpd" in sys.modules:
     raise pytest.UsageError("tests/clients runs in a process of its own: other folders' stubs are imported already")
-SITE = install_wheel()
+SITE = wheel.installed()
 sys.path.insert(0, str(SITE))
 
 import fsdpd  # noqa: E402, F401

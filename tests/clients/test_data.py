@@ -25,6 +25,7 @@ from tokenizers import decoders, models, pre_tokenizers, processors, trainers
 
 from clients.conftest import TOOLS
 from clients.jobs import environment, small, written
+from harness import wheel
 from harness.cluster import fsdpctl
 from harness.programs import ROOT
 from harness.small_disk import fill, small_disk
@@ -444,13 +445,9 @@ def test_pack_ends_a_document_that_a_file_ends_and_refuses_what_does_not_belong_
 
 
 @pytest.fixture
-def path(site, tmp_path):
+def path(tmp_path):
     """A PATH with fsdpctl-data as `pip install` puts it there."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    program = folder / "fsdpctl-data"
-    program.write_text(f"#!/bin/sh\nPYTHONPATH={site} exec {sys.executable} -m fsdpd.data \"$@\"\n")
-    program.chmod(0o755)
+    folder = wheel.data_command(tmp_path / "bin")
     return f"{folder}:{os.environ['PATH']}"
 
 

@@ -12,9 +12,11 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import uuid
 from dataclasses import dataclass
 
+from harness import wheel
 from harness.processes import MARK, marked
 from harness.programs import BIN, ROOT
 from tidy import repository
@@ -68,6 +70,26 @@ def mentions(page):
     return [(text[:each.start()].count("\n") + 1, each[1].strip()) for each in found]
 
 
+# A time, a size, a share, a count or the end of an id: what another run has otherwise.
+_OTHERWISE = re.compile(r"(?<=-)[a-z0-9]{6}\b|[\d.,]+(?:e-?\d+)?(?: ?(?:[KMG]iB|B|ms|s|k|M)\b|%)?")
+
+
+def without_numbers(line):
+    return " ".join(_OTHERWISE.sub("#", line).split())
+
+
+def shown(page):
+    """[(line, text)] of the outputs that a page shows: its blocks of no language."""
+    return [(block.line + index, text) for block in blocks(page) if not block.language
+            for index, text in enumerate(block.text.splitlines(), 1) if text.strip()]
+
+
+def never_said(page, output):
+    """The lines of shown outputs that its commands did not say, numbers aside."""
+    said = {without_numbers(line) for line in output.splitlines()}
+    return [f"{page}:{line}: {text}" for line, text in shown(page) if without_numbers(text) not in said]
+
+
 def _free_port():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -86,8 +108,12 @@ class Reader:
             (folder / name).symlink_to(ROOT / name)
         (folder / ".build").mkdir()
         (folder / ".build/bin").symlink_to(BIN)
-        places = [str(BIN / name) for name in ("client", "coordinator", "agent", "fsdp")]
+        # The tests' own Python has the libraries that pages use.
+        places = [*(str(BIN / name) for name in ("client", "coordinator", "agent", "fsdp")), os.path.dirname(sys.executable)]
         self.environment = {**os.environ, MARK: self.mark, "FSDPD_SERVER": f"127.0.0.1:{self.port}", "HOME": str(folder)}
+        if any("./clients/python" in block.text for block in blocks(page)):  # A page that has the reader install it.
+            places.append(str(wheel.data_command(folder.parent / "bin")))
+            self.environment["PYTHONPATH"] = str(wheel.installed())
         self.environment["PATH"] = ":".join([*places, self.environment["PATH"]])
 
     def _write(self, name, text):

@@ -10,4 +10,15 @@ RUN = [page for page in pages.pages() if any(block.commands and not block.why fo
 @pytest.mark.parametrize("page", RUN)
 def test_a_page_s_commands_do_what_it_says(page, tmp_path):
     with pages.Reader(page, tmp_path / "clone") as reader:
-        print(reader.run())
+        output = reader.run()
+    print(output)
+    if page.startswith("docs/tutorials/"):
+        missing = pages.never_said(page, output)
+        assert not missing, "shown, and not said:\n" + "\n".join(missing)
+
+
+def test_a_shown_line_that_no_command_said_is_found():
+    page = "docs/tutorials/huggingface.md"
+    output = "\n".join(text for _, text in pages.shown(page))
+    assert not pages.never_said(page, output.replace("8jvkg2", "x2x4x6").replace("4.80 MiB", "301 KiB"))
+    assert len(pages.never_said(page, output.replace("whole", "torn"))) == 2

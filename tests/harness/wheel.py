@@ -1,0 +1,35 @@
+"""The Python package as users have it: the wheel, built of the tree, and unpacked."""
+
+import atexit
+import functools
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from harness.programs import ROOT
+
+TOOLS = ROOT / ".tools/bin"
+
+
+@functools.lru_cache(maxsize=None)
+def installed():
+    """The folder with the package, for PYTHONPATH; made once, and gone with the process."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="fsdpd-wheel-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    pip = [TOOLS / "python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", folder, ROOT / "clients/python"],
+                   check=True)
+    wheel, = folder.glob("fsdpd-*.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--target", folder / "site", wheel], check=True)
+    return folder / "site"
+
+
+def data_command(folder):
+    """`fsdpctl-data` in a folder for PATH, as `pip install` puts it there."""
+    folder.mkdir(exist_ok=True)
+    program = folder / "fsdpctl-data"
+    program.write_text(f"#!/bin/sh\nPYTHONPATH={installed()} exec {sys.executable} -m fsdpd.data \"$@\"\n")
+    program.chmod(0o755)
+    return folder
