@@ -1,0 +1,109 @@
+"""What docs/tutorials/kubernetes.md says to a cluster, without one: files, objects, secrets and nodes that its commands name
+are those that the page and deploy/ make. Whether kubectl and kind take the words is not seen here."""
+
+import re
+import shlex
+
+import pytest
+import yaml
+
+from harness import pages
+from harness.manifests import DEPLOY, helm, named, objects, pod_specs, rendered
+from harness.programs import ROOT
+from integration.test_kubernetes import by_name, faults
+
+PAGE = "docs/tutorials/kubernetes.md"
+KINDS = {"svc": "Service", "statefulset": "StatefulSet", "daemonset": "DaemonSet", "job": "Job"}
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    """The reader's folder once what needs no cluster was run."""
+    with pages.Reader(PAGE, tmp_path_factory.mktemp("tutorial") / "clone") as reader:
+        reader.run()
+        yield reader.folder
+
+
+def commands(*programs):
+    """The words of each command that asks a cluster, or makes one."""
+    text = "".join(block.text for block in pages.blocks(PAGE) if block.why == "not run").replace("\\\n", " ")
+    lines = [line.strip().removesuffix(" &") for line in text.splitlines()]
+    return [shlex.split(line) for line in lines if line.split()[0] in programs]
+
+
+def files_of(words):
+    """Paths in the clone that a command reads."""
+    after = [words[at + 1] for at, word in enumerate(words[:-1]) if word in ("-f", "-k", "--config") and
+             not words[at + 1].startswith("job/")]
+    return after + [word.split("=")[-1] for word in words if word.startswith("--from-file=")]
+
+
+def secrets():
+    """{name: its keys}, as `kubectl create secret generic` makes them; None is a folder's."""
+    made = {}
+    for words in commands("kubectl"):
+        if "secret" in words:
+            keys = [word.split("=", 1)[1].split("=")[0].split("/")[-1] for word in words if word.startswith("--from-file=")]
+            made[words[words.index("generic") + 1]] = keys
+    return made
+
+
+def test_every_file_that_a_command_reads_is_there(clone):
+    read = [path for words in commands("kubectl", "helm", "kind", "docker") for path in files_of(words)]
+    assert len(read) >= 14
+    assert not [path for path in read if not (clone / path).exists()]
+
+
+def test_what_is_applied_is_taken_and_the_chart_makes_the_same(clone, tmp_path):
+    folder, = [words[words.index("-k") + 1] for words in commands("kubectl") if "-k" in words]
+    made = objects(rendered(clone / folder))
+    assert not faults(made, tmp_path)
+    install, = commands("helm")
+    assert install[:3] == ["helm", "install", "fsdpd"]
+    done = helm("template", *[ROOT / word if (ROOT / word).exists() else word for word in install[2:]])
+    assert done.returncode == 0, done.stderr
+    chart, kustomized = by_name(objects(done.stdout)), by_name(made)
+    assert chart == kustomized
+    env = pod_specs(made)["fsdpd-agent"]["containers"][0]["env"]
+    assert {"name": "FSDPD_SLOTS", "value": "4"} in env
+
+
+def test_objects_that_commands_name_are_made(clone):
+    made = objects(rendered(clone / "try/mine"))
+    made += objects((DEPLOY / "kubernetes/examples/first-job.yaml").read_text())
+    asked = [re.fullmatch(r"(\w+)/([\w-]+)", word) for words in commands("kubectl") for word in words]
+    asked = [each for each in asked if each and each[1] in KINDS]
+    assert len(asked) >= 6
+    for each in asked:
+        named(made, KINDS[each[1]], each[2])
+
+
+def test_secrets_have_the_keys_that_pods_are_told_of(clone):
+    made = objects(rendered(clone / "try/mine"))
+    first = named(objects((DEPLOY / "kubernetes/examples/first-job.yaml").read_text()), "Job", "fsdpd-first-job")
+    specs = {**pod_specs(made), "first": first["spec"]["template"]["spec"]}
+    known, seen = secrets(), 0
+    for spec in specs.values():
+        container = spec["containers"][0]
+        folders = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        told = " ".join([*container["args"], *(str(each.get("value")) for each in container.get("env", []))])
+        for volume in spec["volumes"]:
+            if "secret" not in volume:
+                continue
+            for key in re.findall(rf"{folders[volume['name']]}/([\w.$()-]+)", told):
+                seen += 1
+                # A node's pair, of a folder with those of all.
+                assert "$(" in key or key in known[volume["secret"]["secretName"]], (volume, key)
+    assert seen >= 7
+
+
+def test_certificates_are_of_the_nodes_of_the_cluster(clone):
+    """kind's names: of the cluster and the role, numbered from the second on."""
+    cluster = yaml.safe_load((clone / "try/kind.yaml").read_text())
+    workers = [each for each in cluster["nodes"] if each["role"] == "worker"]
+    nodes = {f"{cluster['name']}-worker{index if index > 1 else ''}" for index in range(1, len(workers) + 1)}
+    assert {path.stem for path in (clone / "try/pki/nodes").glob("*.crt")} == nodes
+    drained = {words[2] for words in commands("kubectl", "fsdpctl") if words[1] in ("drain", "uncordon")}
+    assert drained and drained <= nodes
+    loaded = {words[words.index("--name") + 1] for words in commands("kind") if "--name" in words}
+    assert loaded == {cluster["name"]}
