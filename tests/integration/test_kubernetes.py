@@ -141,6 +141,9 @@ def test_an_installation_says_how_its_coordinator_is_reached(tmp_path, overlay, 
     ("agent.slots=0", "agent.slots|/agent/slots"),
     ("agent.slot=2", "slot"),
     ("etcd.members=http://etcd-0:2379", "etcd.members|/etcd/members"),
+    ("coordinator.webListen=localhost", "coordinator.webListen|/coordinator/webListen"),
+    ("quotas.vision=many", "quotas.vision|/quotas/vision"),
+    ("quotas.Vision=64", "quotas"),
 ])
 def test_a_wrong_value_is_refused_by_its_name(value, said):
     done = helm("template", "fsdpd", CHART, "--set", value)
@@ -315,7 +318,8 @@ def test_agents_know_each_coordinator_by_the_name_that_it_has_itself():
 
 
 def test_every_dashboard_is_in_a_config_map():
-    maps = [each for each in of_overlay("monitoring") if each["kind"] == "ConfigMap"]
+    maps = [each for each in of_overlay("monitoring")
+            if each["kind"] == "ConfigMap" and each["metadata"]["name"] != "fsdpd-quotas"]
     assert all(each["metadata"]["labels"]["grafana_dashboard"] == "1" for each in maps)
     assert {name: text for each in maps for name, text in each["data"].items()} == {
         path.name: path.read_text() for path in (ROOT / "dashboards").glob("*.json")}, "list it in kustomization.yaml"

@@ -9,6 +9,11 @@
 {{- if ne $object.kind "PriorityClass" }}{{- $_ := set $object.metadata "namespace" .root.Release.Namespace }}{{- end }}
 {{- $key := printf "%s/%s" $object.kind $object.metadata.name }}
 {{- if eq $key "StatefulSet/fsdpd-coordinator" }}{{- include "fsdpd.coordinator" . }}{{- end }}
+{{- if eq $key "ConfigMap/fsdpd-quotas" }}
+{{- $lines := $object.data.quotas }}
+{{- range $project, $ranks := $values.quotas }}{{- $lines = printf "%s%s %d\n" $lines $project (int64 $ranks) }}{{- end }}
+{{- $_ := set $object.data "quotas" $lines }}
+{{- end }}
 {{- if eq $key "DaemonSet/fsdpd-agent" }}{{- include "fsdpd.agent" . }}{{- end }}
 {{- if eq $object.kind "PersistentVolumeClaim" }}
 {{- $size := ternary $values.claims.dataSize $values.claims.checkpointsSize (eq $object.metadata.name "fsdpd-data") }}
@@ -37,6 +42,9 @@
 {{- $container := index $pod.containers 0 }}
 {{- include "fsdpd.pod" (dict "template" $spec.template "image" $values.images.coordinator "root" .root) }}
 {{- $_ := set $container "resources" $values.coordinator.resources }}
+{{- $args := without $container.args "--web-listen=127.0.0.1:7781" }}
+{{- with $values.coordinator.webListen }}{{- $args = append $args (printf "--web-listen=%s" .) }}{{- end }}
+{{- $_ := set $container "args" $args }}
 {{- $claim := index $spec.volumeClaimTemplates 0 }}
 {{- $_ := set $claim.metadata "labels" (dict "app.kubernetes.io/name" "fsdpd") }}
 {{- include "fsdpd.claim" (dict "spec" $claim.spec "size" $values.coordinator.storage "class" $values.coordinator.storageClass) }}

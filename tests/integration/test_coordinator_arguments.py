@@ -1,0 +1,170 @@
+"""A coordinator starts with the arguments that deploy/ gives it, of Kubernetes and of systemd: its page is there for this
+machine and asks for a token, and quotas are read."""
+
+import re
+import shlex
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import urllib.error
+import urllib.request
+
+import pytest
+
+from harness.manifests import CHART, DEPLOY, helm, named, objects, of_overlay, pod_specs
+from harness.programs import ROOT, program
+from harness.wait import wait_until
+
+TWO_QUOTAS = ["--set", "quotas.vision=64,quotas.nlp=0"]
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def secrets(tmp_path_factory):
+    """What an installation makes first: certificates, and the line of a token."""
+    folder = tmp_path_factory.mktemp("secrets")
+    subprocess.run([DEPLOY / "certificates", folder / "pki", "coordinator", "localhost", "127.0.0.1"], check=True)
+    line = subprocess.run([program("client/fsdpctl"), "token", "new", "me", "--role", "viewer", "--out", folder / "me.token"],
+                          capture_output=True, text=True, check=True).stdout
+    (folder / "tokens").write_text(line)
+    return folder
+
+
+def chart(*values):
+    done = helm("template", "fsdpd", CHART, "--namespace", "fsdpd", *values)
+    assert done.returncode == 0, done.stderr
+    return objects(done.stdout)
+
+
+def of_pod(made, secrets, folder):
+    """A container's arguments, with what is mounted there in folders of ours."""
+    for name in ("tls", "people", "quotas", "state"):
+        (folder / name).mkdir()
+    for key, file in {"ca.crt": "ca.crt", "tls.crt": "coordinator.crt", "tls.key": "coordinator.key"}.items():
+        shutil.copy(secrets / "pki" / file, folder / "tls" / key)
+    shutil.copy(secrets / "tokens", folder / "people")
+    for key, text in named(made, "ConfigMap", "fsdpd-quotas")["data"].items():
+        (folder / "quotas" / key).write_text(text)
+    spec = pod_specs(made)["fsdpd-coordinator"]
+    arguments = "\n".join(spec["containers"][0]["args"])
+    for mount in spec["containers"][0]["volumeMounts"]:
+        arguments = arguments.replace(mount["mountPath"], str(folder / mount["name"]))
+    return arguments.split("\n")
+
+
+def of_unit(secrets, folder, **changed):
+    """The unit's command line, as systemd makes it of coordinator.env."""
+    (folder / "etc/tls").mkdir(parents=True)
+    for file in ("coordinator.crt", "coordinator.key"):
+        shutil.copy(secrets / "pki" / file, folder / "etc/tls")
+    shutil.copy(secrets / "pki/ca.crt", folder / "etc/tls")
+    shutil.copy(secrets / "tokens", folder / "etc")
+    settings = dict(re.findall(r"^(FSDPD_\w+)=(.*)$", (DEPLOY / "systemd/coordinator.env").read_text(), re.MULTILINE))
+    settings |= changed
+    unit = (DEPLOY / "systemd/fsdpd-coordinator.service").read_text()
+    line = re.search(r"^ExecStart=\S+ ((?:.*\\\n)*.*)$", unit, re.MULTILINE)[1].replace("\\\n", " ").replace("%S", str(folder))
+    line = re.sub(r"\$\{?(\w+)\}?", lambda name: settings[name[1]], line)
+    return shlex.split(line.replace("/etc/fsdpd", str(folder / "etc")).replace("/var/lib", str(folder)))
+
+
+class Coordinator:
+    """It runs within `with`, on ports that are free here."""
+
+    def __init__(self, arguments, folder):
+        self.log = folder / "log"
+        self.ports = {number: str(free_port()) for number in ("7777", "7779", "7780", "7781")}
+        (folder / "fsdpd-coordinator").mkdir(exist_ok=True)
+        text = re.sub(r"\b(?:0\.0\.0\.0|127\.0\.0\.1):(\d+)", lambda found: f"127.0.0.1:{self.ports[found[1]]}",
+                      "\n".join(arguments))
+        with open(self.log, "wb") as log:
+            self._process = subprocess.Popen([program("coordinator/fsdpd-coordinator"), *text.split("\n")], stderr=log)
+
+    def __enter__(self):
+        try:
+            wait_until("the coordinator serves, or has ended",
+                       lambda: self._process.poll() is not None or "coordinator: serving" in self.said())
+        except BaseException:
+            self._process.kill()
+            raise
+        assert self._process.poll() is None, self.said()
+        return self
+
+    def __exit__(self, *_):
+        self._process.send_signal(signal.SIGTERM)
+        assert self._process.wait(timeout=30) == 0, self.said()
+
+    def said(self):
+        return self.log.read_text()
+
+    def ended(self):
+        return self._process.wait(timeout=30), self.said()
+
+    def page(self, secrets, path, token=None):
+        """The status of an answer."""
+        asked = urllib.request.Request(f"https://127.0.0.1:{self.ports['7781']}{path}")
+        if token:
+            asked.add_header("Authorization", f"Bearer {token}")
+        try:
+            trusted = ssl.create_default_context(cafile=secrets / "pki/ca.crt")
+            with urllib.request.urlopen(asked, context=trusted, timeout=30) as answer:
+                return answer.status
+        except urllib.error.HTTPError as refused:
+            return refused.code
+
+
+def check_page(coordinator, secrets):
+    assert coordinator.page(secrets, "/") == 200
+    assert coordinator.page(secrets, "/api/ListJobs?q={}") == 401
+    assert coordinator.page(secrets, "/api/ListJobs?q={}", (secrets / "me.token").read_text().strip()) == 200
+
+
+@pytest.mark.parametrize("made", ["overlay", "chart"])
+def test_of_kubernetes(made, secrets, tmp_path):
+    arguments = of_pod(of_overlay("cpu-test") if made == "overlay" else chart(*TWO_QUOTAS), secrets, tmp_path)
+    # What is not loopback would be for whoever reaches the pod.
+    assert "--web-listen=127.0.0.1:7781" in arguments
+    with Coordinator(arguments, tmp_path) as coordinator:
+        check_page(coordinator, secrets)
+
+
+def test_the_chart_s_quotas_are_the_file_that_is_read(secrets, tmp_path):
+    made = chart(*TWO_QUOTAS)
+    text = named(made, "ConfigMap", "fsdpd-quotas")["data"]["quotas"]
+    assert text == "# PROJECT RANKS\nnlp 0\nvision 64\n"
+    assert named(of_overlay("gpu"), "ConfigMap", "fsdpd-quotas")["data"] == {"quotas": "# PROJECT RANKS\n"}
+    arguments = of_pod(made, secrets, tmp_path)
+    (tmp_path / "quotas/quotas").write_text(text + "vision many\n")
+    code, said = Coordinator(arguments, tmp_path).ended()
+    assert code != 0 and f"{tmp_path}/quotas/quotas: line 4: " in said
+
+
+def test_without_a_page(secrets, tmp_path):
+    arguments = of_pod(chart("--set", "coordinator.webListen="), secrets, tmp_path)
+    assert not [each for each in arguments if each.startswith("--web-listen")]
+    with Coordinator(arguments, tmp_path) as coordinator:
+        assert "page at" not in coordinator.said()
+
+
+def test_of_systemd(secrets, tmp_path):
+    with Coordinator(of_unit(secrets, tmp_path), tmp_path) as coordinator:
+        check_page(coordinator, secrets)
+
+
+def test_of_systemd_with_quotas_and_without_a_page(secrets, tmp_path):
+    told = (DEPLOY / "systemd/coordinator.env").read_text()
+    flag = re.search(r"--quotas /etc/fsdpd/quotas\b", told)[0]
+    arguments = of_unit(secrets, tmp_path, FSDPD_QUOTAS=flag, FSDPD_WEB="")
+    (tmp_path / "etc/quotas").write_text("vision many\n")
+    code, said = Coordinator(arguments, tmp_path).ended()
+    assert code != 0 and f"{tmp_path}/etc/quotas: line 1: " in said
+    (tmp_path / "etc/quotas").write_text("vision 64\n")
+    with Coordinator(arguments, tmp_path) as coordinator:
+        assert "page at" not in coordinator.said()
+    assert "FSDPD_QUOTAS" in (ROOT / "docs/deploy.md").read_text()
