@@ -53,7 +53,7 @@ std::string FindBelow(const Descriptor& type, const std::string& key) {
 }
 
 // Words for a value that people bring from elsewhere, by the enum that they are written for. What has none
-// here is told what is supported, rather than a word that looks alike: fp8 is not fp32 misspelt.
+// here is told what is supported, rather than a word that looks alike: fp4 is not fp32 misspelt.
 struct Synonym {
   const char* type;
   const char* word;

@@ -335,8 +335,8 @@ TEST(SpecText, KnowsWhatPeopleCallThingsElsewhere) {
   EXPECT_EQ(FaultsOf("resources: {device: gpu}"),
             "f:1:21: error: 'gpu' is not a value of resources.device; did you mean cuda? [unknown_value]\n");
   // Another size is no slip of the pen.
-  EXPECT_EQ(FaultsOf("precision: {compute: fp8}"),
-            "f:1:22: error: 'fp8' is not a value of precision.compute; write one of fp32, bf16, fp16 "
+  EXPECT_EQ(FaultsOf("precision: {compute: fp4}"),
+            "f:1:22: error: 'fp4' is not a value of precision.compute; write one of fp32, bf16, fp16, fp8 "
             "[unknown_value]\n");
   EXPECT_EQ(
       FaultsOf("precision: {compute: FP32}"),

@@ -86,8 +86,9 @@ std::string PrecisionText(const Spec& spec) {
   const std::string scale = spec.precision.compute == DType::kFp16
                                 ? absl::StrFormat(", loss scale from %g", spec.loss_scale.initial)
                                 : "";
-  return absl::StrFormat("compute %s, gradients %s and %s on the wire, moments %s%s",
-                         NameOf(spec.precision.compute), NameOf(spec.precision.main_grads),
+  const char* products = spec.precision.fp8 ? " (layers' products in fp8)" : "";
+  return absl::StrFormat("compute %s%s, gradients %s and %s on the wire, moments %s%s",
+                         NameOf(spec.precision.compute), products, NameOf(spec.precision.main_grads),
                          NameOf(spec.precision.grad_comm), NameOf(spec.precision.moments), scale);
 }
 

@@ -109,6 +109,13 @@ void Export(const RankRun& run) {
   if (run.on_saved) run.on_saved(exported);
 }
 
+// A card of another kind is the spec's fault; on another node there may be one that can.
+absl::Status TakeDevice(const Spec& spec, int index) {
+  FSDPD_RETURN_IF_ERROR(BlamedOn(v1::RankFault::KIND_NODE, /*permanent=*/false, SetCudaDevice(index)));
+  if (!spec.precision.fp8) return absl::OkStatus();
+  return BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/false, CheckMultipliesFp8(index));
+}
+
 absl::Status Live(const RankRun& run, Trainer* trainer, const v1::RestoredCheckpoint* restored) {
   if (run.on_made) FSDPD_RETURN_IF_ERROR(run.on_made(trainer, restored));
   const PhaseScope training(run.flight, FlightPhase::kTraining);
@@ -132,9 +139,7 @@ absl::Status RunRank(RankRun run) {
   // Its own from the start: a rank that does not come to train leaves the others' groups when it returns.
   ConnectedMesh mesh;
   if (run.local != nullptr) mesh = std::move(*run.local);
-  if (plan.spec.device == DeviceKind::kCuda)
-    FSDPD_RETURN_IF_ERROR(
-        BlamedOn(v1::RankFault::KIND_NODE, /*permanent=*/false, SetCudaDevice(run.device_index)));
+  if (plan.spec.device == DeviceKind::kCuda) FSDPD_RETURN_IF_ERROR(TakeDevice(plan.spec, run.device_index));
   FSDPD_RETURN_IF_ERROR(AgreeOnProgram(run.store, run.rank, static_cast<int>(plan.spec.mesh.world()),
                                        FingerprintOf(run), run.timeout));
   const absl::Time begin = absl::Now();

@@ -12,6 +12,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/log_softmax.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mm.h>
@@ -32,10 +33,12 @@
 #include "fsdp/kernels/add_product.h"
 #include "fsdp/kernels/cross_entropy.h"
 #include "fsdp/kernels/expert_rows.h"
+#include "fsdp/kernels/fp8.h"
 #include "fsdp/kernels/grouped_product.h"
 #include "fsdp/kernels/normed_heads.h"
 #include "fsdp/kernels/rms_norm.h"
 #include "fsdp/kernels/rotary.h"
+#include "fsdp/kernels/scaled_product.h"
 #include "fsdp/kernels/sum_parts.h"
 #include "fsdp/kernels/swiglu.h"
 
@@ -411,6 +414,81 @@ void BenchExperts(Bench* bench) {
   bench->Measure("grouped product of weights", moved, off, [&] { product(GroupedForm::kWeights); });
 }
 
+struct Fp8Matrix {
+  at::Tensor values;
+  at::Tensor scales;
+
+  at::Tensor Exact() const { return Wide(values) * scales.unsqueeze(1); }
+};
+
+// By LibTorch's cast, along the rows of x.
+at::Tensor RoundedAsExact(const at::Tensor& x) {
+  const at::Tensor largest = Wide(x).abs().amax({1}, /*keepdim=*/true);
+  const at::Tensor factor = at::full_like(largest, 448.0f) / largest;
+  return Wide((Wide(x) * factor).to(at::kFloat8_e4m3fn)) * (largest / 448.0f);
+}
+
+Fp8Matrix BenchFp8Rows(Bench* bench, const std::string& name, const at::Tensor& x) {
+  const int64_t rows = x.size(0), width = x.size(1);
+  Fp8Matrix to = {at::empty({rows, width}, kFp32.dtype(at::kFloat8_e4m3fn)), at::empty({rows}, kFp32)};
+  const Fp8RowsArgs args = {
+      x.data_ptr(), rows, width, width, to.values.data_ptr(), to.scales.data_ptr<float>()};
+  const auto run = [&] { Fp8Rows(args, CurrentStream()); };
+  run();
+  const auto bytes = static_cast<double>(x.nbytes() + to.values.nbytes());
+  bench->Measure("fp8 rows of " + name, bytes, Difference(to.Exact(), RoundedAsExact(x)), run);
+  return to;
+}
+
+void BenchFp8Columns(Bench* bench, const std::string& name, const at::Tensor& x) {
+  const int64_t rows = x.size(0), width = x.size(1);
+  Fp8Matrix to = {at::empty({width, rows}, kFp32.dtype(at::kFloat8_e4m3fn)), at::empty({width}, kFp32)};
+  const at::Tensor largest = at::empty({width}, kFp32.dtype(at::kInt));
+  const Fp8ColumnsArgs args = {x.data_ptr(),
+                               rows,
+                               width,
+                               width,
+                               to.values.data_ptr(),
+                               rows,
+                               to.scales.data_ptr<float>(),
+                               reinterpret_cast<uint32_t*>(largest.data_ptr<int32_t>())};
+  const auto run = [&] { Fp8Columns(args, CurrentStream()); };
+  run();
+  const auto bytes = static_cast<double>(2 * x.nbytes() + to.values.nbytes());
+  bench->Measure("fp8 columns of " + name, bytes, Difference(to.Exact(), RoundedAsExact(x.t())), run);
+}
+
+// A layer's gate and up. The product's time is the multiplication's: beside it LibTorch's in bf16.
+void BenchFp8(Bench* bench) {
+  constexpr int64_t kGateUp = 2 * kIntermediate;
+  const at::Tensor x = at::randn({kTokens, kHidden}, kBf16), grad = at::randn({kTokens, kGateUp}, kBf16),
+                   weight = at::randn({kGateUp, kHidden}, kBf16) * 0.02;
+  const Fp8Matrix of_x = BenchFp8Rows(bench, "4096", x);
+  BenchFp8Rows(bench, "28672", grad);
+  BenchFp8Columns(bench, "4096", x);
+  BenchFp8Columns(bench, "28672", grad);
+  const Fp8Matrix of_weight = BenchFp8Rows(bench, "a matrix", weight);
+  BenchFp8Columns(bench, "a matrix", weight);
+  const at::Tensor y = at::empty({kTokens, kGateUp}, kBf16);
+  const ScaledProductArgs args = {of_x.values.data_ptr(),
+                                  of_x.scales.data_ptr<float>(),
+                                  of_weight.values.data_ptr(),
+                                  of_weight.scales.data_ptr<float>(),
+                                  /*addend=*/nullptr,
+                                  y.data_ptr(),
+                                  kTokens,
+                                  kGateUp,
+                                  kHidden,
+                                  kGateUp,
+                                  DType::kBf16};
+  const auto run = [&] { ScaledProduct(args, CurrentStream()); };
+  run();
+  const double difference = Difference(y, at::mm(of_x.Exact(), of_weight.Exact().t()));
+  const auto bytes = static_cast<double>(x.nbytes() + weight.nbytes()) / 2 + static_cast<double>(y.nbytes());
+  bench->Measure("fp8 product", bytes, difference, run);
+  bench->Measure("LibTorch's in bf16", bytes, difference, [&] { at::mm(x, weight.t()); });
+}
+
 int Run() {
   Bench bench;
   BenchAddProduct(&bench);
@@ -422,6 +500,7 @@ int Run() {
   BenchAdamW(&bench);
   BenchSumParts(&bench);
   BenchExperts(&bench);
+  BenchFp8(&bench);
   return bench.ok() ? 0 : 1;
 }
 

@@ -4,11 +4,13 @@
 #include "fsdp/kernels/add_product.h"
 #include "fsdp/kernels/cross_entropy.h"
 #include "fsdp/kernels/expert_rows.h"
+#include "fsdp/kernels/fp8.h"
 #include "fsdp/kernels/grouped_product.h"
 #include "fsdp/kernels/join_attention.h"
 #include "fsdp/kernels/normed_heads.h"
 #include "fsdp/kernels/rms_norm.h"
 #include "fsdp/kernels/rotary.h"
+#include "fsdp/kernels/scaled_product.h"
 #include "fsdp/kernels/sum_parts.h"
 #include "fsdp/kernels/swiglu.h"
 #include "fsdp/kernels/weighed_swiglu.h"
@@ -30,6 +32,9 @@ void RmsNormForward(const RmsNormArgs&, Stream) { FSDPD_CHECK(false); }
 void RmsNormBackward(const RmsNormBackwardArgs&, Stream) { FSDPD_CHECK(false); }
 void AdamWUpdate(const AdamWArgs&, Stream) { FSDPD_CHECK(false); }
 bool AddProduct(const AddProductArgs&, Stream) { FSDPD_CHECK(false); }
+void Fp8Rows(const Fp8RowsArgs&, Stream) { FSDPD_CHECK(false); }
+void Fp8Columns(const Fp8ColumnsArgs&, Stream) { FSDPD_CHECK(false); }
+bool ScaledProduct(const ScaledProductArgs&, Stream) { FSDPD_CHECK(false); }
 void JoinAttention(const JoinAttentionArgs&, Stream) { FSDPD_CHECK(false); }
 void SumParts(const SumPartsArgs&, Stream) { FSDPD_CHECK(false); }
 void PlaceRows(const PlaceRowsArgs&, Stream) { FSDPD_CHECK(false); }

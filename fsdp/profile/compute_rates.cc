@@ -16,6 +16,8 @@
 
 #include "base/check.h"
 #include "fsdp/model/native/native_attention.h"
+#include "fsdp/model/native/native_fp8.h"
+#include "fsdp/torch/cuda_device.h"
 #include "fsdp/torch/scalar_type.h"
 
 namespace fsdpd {
@@ -57,6 +59,24 @@ struct Product {
   }
 };
 
+struct Fp8Product {
+  Fp8 x, weight;
+  at::Tensor out;
+
+  void Run() const { Fp8ProductInto(x, weight, /*addend=*/{}, out); }
+
+  bool IsRight() const {
+    const auto first_rows = [](const Fp8& of) {
+      const Fp8 part = of.Part(0, std::min(kCorner, of.values.size(0)));
+      return part.values.cpu().to(at::kFloat) * part.scales.cpu().unsqueeze(1);
+    };
+    const at::Tensor expected = at::mm(first_rows(x), first_rows(weight).t());
+    const at::Tensor corner = out.narrow(0, 0, expected.size(0)).narrow(1, 0, expected.size(1));
+    return (corner.cpu().to(at::kFloat) - expected).norm().item<float>() <=
+           kTolerance * expected.norm().item<float>();
+  }
+};
+
 struct Attention {
   AttentionInput input;
   AttentionInput grads;
@@ -84,6 +104,15 @@ struct Attention {
 
 absl::StatusOr<double> MeasureProduct(RankBench* rank, const ComputeSizes& sizes, DType dtype) {
   FSDPD_ASSIGN_OR_RETURN(const Work product, MakeProduct(rank, sizes, dtype));
+  FSDPD_ASSIGN_OR_RETURN(const double seconds, MedianSeconds(rank, rank->compute.get(), product));
+  return ProductFlops(sizes) / seconds;
+}
+
+// The CPU's is a test of numbers, and no faster than what it is made of.
+absl::StatusOr<double> MeasureFp8Product(RankBench* rank, const ComputeSizes& sizes) {
+  if (!rank->device.is_cuda() || !CheckMultipliesFp8(rank->device.index()).ok()) return 0;
+  rank->Begin("matrix products in FP8");
+  FSDPD_ASSIGN_OR_RETURN(const Work product, MakeFp8Product(rank, sizes));
   FSDPD_ASSIGN_OR_RETURN(const double seconds, MedianSeconds(rank, rank->compute.get(), product));
   return ProductFlops(sizes) / seconds;
 }
@@ -209,12 +238,31 @@ absl::StatusOr<Work> MakeProduct(RankBench* rank, const ComputeSizes& sizes, DTy
   });
 }
 
+absl::StatusOr<Work> MakeFp8Product(RankBench* rank, const ComputeSizes& sizes) {
+  const auto product = std::make_shared<Fp8Product>();
+  FSDPD_RETURN_IF_ERROR(RunOn(rank->compute.get(), [&] {
+    const at::NoGradGuard no_grad;
+    const at::TensorOptions options = Options(*rank, DType::kBf16);
+    product->x = Fp8Rows(at::randn({sizes.rows, sizes.inner}, options));
+    product->weight = Fp8Rows(at::randn({sizes.columns, sizes.inner}, options));
+    product->out = at::empty({sizes.rows, sizes.columns}, options);
+    product->Run();
+    return Expect(product->IsRight(), "product in fp8");
+  }));
+  return Work([product] {
+    const at::NoGradGuard no_grad;
+    product->Run();
+    return absl::OkStatus();
+  });
+}
+
 absl::StatusOr<ComputeRates> MeasureCompute(RankBench* rank, const ComputeSizes& sizes, DType attention) {
   ComputeRates rates;
   rank->Begin("matrix products in fp32");
   FSDPD_ASSIGN_OR_RETURN(rates.fp32_matmul_flops, MeasureProduct(rank, sizes, DType::kFp32));
   rank->Begin("matrix products in bf16");
   FSDPD_ASSIGN_OR_RETURN(rates.half_matmul_flops, MeasureProduct(rank, sizes, DType::kBf16));
+  FSDPD_ASSIGN_OR_RETURN(rates.fp8_matmul_flops, MeasureFp8Product(rank, sizes));
   rank->Begin(absl::StrCat("attention in ", NameOf(attention)));
   FSDPD_RETURN_IF_ERROR(MeasureAttention(rank, sizes, attention, &rates));
   rank->Begin("memory");

@@ -27,6 +27,7 @@ struct ComputeSizes {
 struct ComputeRates {
   double fp32_matmul_flops = 0;
   double half_matmul_flops = 0;  // bf16.
+  double fp8_matmul_flops = 0;   // 0 where the device has none.
   double attention_forward_flops = 0;
   double attention_backward_flops = 0;
   double attention_overhead_tokens = 0;  // DeviceProfile's, as the two above.
@@ -35,6 +36,8 @@ struct ComputeRates {
 
 // A product that can be run again and again, its tensors already on the device. Verified.
 absl::StatusOr<Work> MakeProduct(RankBench* rank, const ComputeSizes& sizes, DType dtype);
+// The same in FP8, its operands rounded already.
+absl::StatusOr<Work> MakeFp8Product(RankBench* rank, const ComputeSizes& sizes);
 double ProductFlops(const ComputeSizes& sizes);
 
 // y = x, y += x, likewise; and the bytes that this reads and writes.

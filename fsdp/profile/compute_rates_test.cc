@@ -37,5 +37,17 @@ TEST(ComputeRates, AProductCanRunAgain) {
   });
 }
 
+// The CPU's is no rate that a profile has, and right all the same.
+TEST(ComputeRates, AProductInFp8IsVerified) {
+  ComputeSizes sizes = kSmall;
+  sizes.inner = 32;
+  OnLocalBenches(1, [&](RankBench* bench) {
+    const auto product = MakeFp8Product(bench, sizes);
+    ASSERT_TRUE(product.ok()) << product.status();
+    EXPECT_TRUE(RunOn(bench->compute.get(), *product).ok());
+    EXPECT_EQ(MeasureCompute(bench, kSmall, DType::kFp32)->fp8_matmul_flops, 0);
+  });
+}
+
 }  // namespace
 }  // namespace fsdpd

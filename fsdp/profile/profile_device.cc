@@ -140,6 +140,7 @@ const DeviceProfile& NearestProfile(DeviceKind device, const std::string& name) 
 void SetComputeRates(const ComputeRates& rates, DeviceProfile* profile) {
   profile->fp32_matmul_flops = rates.fp32_matmul_flops;
   profile->half_matmul_flops = rates.half_matmul_flops;
+  profile->fp8_matmul_flops = rates.fp8_matmul_flops;
   profile->fp32_peak_flops = std::max(profile->fp32_peak_flops, rates.fp32_matmul_flops);
   profile->half_peak_flops = std::max(profile->half_peak_flops, rates.half_matmul_flops);
   profile->attention_forward_flops = rates.attention_forward_flops;

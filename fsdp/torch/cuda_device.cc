@@ -45,6 +45,19 @@ absl::StatusOr<std::string> CudaBusId(int index) {
   return id;
 }
 
+absl::Status CheckMultipliesFp8(int index) {
+  int major = 0, minor = 0;
+  FSDPD_RETURN_IF_ERROR(
+      Checked(index, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index)));
+  FSDPD_RETURN_IF_ERROR(
+      Checked(index, cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, index)));
+  if (major == 9 && minor == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "CUDA device %d has compute capability %d.%d, and precision.compute: fp8 needs 9.0 (H100, H200): "
+      "cuBLASLt multiplies FP8 with a scale a row on no other",
+      index, major, minor));
+}
+
 absl::Status SetCudaDevice(int index) { return Checked(index, cudaSetDevice(index)); }
 
 }  // namespace fsdpd

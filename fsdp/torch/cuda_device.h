@@ -20,6 +20,9 @@ absl::Status CheckGpusMayShareProcess();
 // device.
 absl::StatusOr<std::string> CudaBusId(int index);
 
+// FAILED_PRECONDITION where its tensor cores do not multiply FP8 with a scale a row.
+absl::Status CheckMultipliesFp8(int index);
+
 // Makes the device current on the calling thread. FAILED_PRECONDITION when there is no such device.
 absl::Status SetCudaDevice(int index);
 

@@ -9,7 +9,7 @@ none), learning_rates (one per step), weights, batches, and where to write curve
 per step) and, if it is there, weights_out. Weights are fp32, the parameters one after the other; batches are int64, for
 each step all tokens and then all targets of the global batch in sample order.
 
-Where they are there: reduce, the type that gradients are summed in over ranks (fp32 unless it is bf16); attention, names
+Where they are there: fp8, the recipe by which layers multiply in FP8 (fp8_layers.py); reduce, the type that gradients are summed in over ranks (fp32 unless it is bf16); attention, names
 of SDPBackend, of which the first that takes the model's heads is used and told in curves_out; compiled, whether layers
 are compiled one by one; fused, LibTorch's fused AdamW.
 
@@ -33,6 +33,7 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from fp8_layers import multiply_in_fp8
 from llama import fused_attention
 from models import build
 
@@ -96,6 +97,8 @@ def prepare(job, device="cpu"):
     with torch.device(device):  # What is drawn there is overwritten, and a GPU draws it faster.
         model = build(job["model"])
     load(model, job["weights"])
+    if job.get("fp8"):
+        multiply_in_fp8(model, job["fp8"])
     if job.get("compiled"):
         for layer in model.layers:
             layer.compile()

@@ -68,7 +68,11 @@ def sharded(job, device):
 
 class Run:
     def __init__(self, job, device):
-        self.count = job["accumulation"]
+        self.count, self.fp8 = job["accumulation"], job["fp8"]
+        if self.fp8 == "tensorwise":
+            from torchao.float8 import precompute_float8_dynamic_scale_for_fsdp
+
+            self.scales_for_gathers = precompute_float8_dynamic_scale_for_fsdp
         self.by_words = loss_parallel if job["tensor"] > 1 else contextlib.nullcontext
         self.model = sharded(job, device)
         self.adamw = rival_rank.adamw_over(self.model)
@@ -82,6 +86,8 @@ class Run:
                 loss = self.batches.backward(self.model)
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0, foreach=True)
         self.adamw.step()
+        if self.fp8 == "tensorwise":
+            self.scales_for_gathers(self.model)
         return loss * self.count
 
 

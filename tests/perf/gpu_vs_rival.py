@@ -47,7 +47,7 @@ def theirs(spec, world, options):
            "sequence_length": spec["data"]["sequence_length"], "warmup": WARM_UP, "steps": train["steps"] - WARM_UP,
            "reduce": options.reduce, "keep_gathered": fsdp.get("keep_gathered", False),
            "recompute": fsdp.get("recompute") == "full",
-           "context": context, "tensor": tensor, "async_tensor": options.async_tensor,
+           "context": context, "tensor": tensor, "async_tensor": options.async_tensor, "fp8": options.fp8,
            "accumulation": train["global_batch"] * context * tensor // (train["micro_batch"] * world)}
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "job.json"
@@ -74,6 +74,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--reduce", choices=["fp32", "bf16"], default="fp32", help="type of the rival's gradients on the wire")
     parser.add_argument("--async-tensor", action="store_true", help="FSDP2's compiler sends parts of matrices' exchanges beside products")
+    parser.add_argument("--fp8", choices=["tensorwise", "rowwise"], help="of a spec in FP8, torchao's recipe for FSDP2")
     parser.add_argument("--rival", choices=RIVALS, default="fsdp2")
     parser.add_argument("--torchrun", default=f"{sys.executable} -m torch.distributed.run")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="change the specs, for both")

@@ -5,7 +5,8 @@ steps are timed. fsdp2_speed.py and megatron_fsdp_speed.py shard the model and s
 
 JOB.json: model (sizes as in model.llama of a JobSpec, of which experts have softmax scores and one group), micro_batch, sequence_length, accumulation, warmup, steps, reduce (fp32 or bf16),
 keep_gathered (do not reshard after forward), context (ranks that share a sample), tensor (ranks that share a sample and
-each matrix), recompute (each block's forward runs again in backward).
+each matrix), recompute (each block's forward runs again in backward), fp8 (torchao's recipe for blocks' matrices, tensorwise or
+rowwise; of tensorwise parameters are gathered in FP8; null: bf16).
 Rank 0 prints one line of JSON: steps in ms, tokens per second and GPU, peak memory, device mallocs while timed.
 """
 
@@ -134,8 +135,19 @@ def rotary(m, length, device):
     return torch.cat((angle, angle), dim=-1).cos(), torch.cat((angle, angle), dim=-1).sin()
 
 
+def in_fp8(layers, recipe):
+    from torchao.float8 import Float8LinearConfig, convert_to_float8_training
+
+    config = Float8LinearConfig.from_recipe_name(recipe)
+    if recipe == "tensorwise":
+        config = Float8LinearConfig(enable_fsdp_float8_all_gather=True)
+    convert_to_float8_training(layers, config=config)
+
+
 def compiled(job):
     model = Llama(job["model"], job["recompute"])
+    if job["fp8"]:
+        in_fp8(model.layers, job["fp8"])
     for layer in model.layers:
         layer.compile(fullgraph=True)
     return model

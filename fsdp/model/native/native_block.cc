@@ -94,13 +94,18 @@ std::vector<at::Tensor> NativeBlock::ParamsOf(const std::vector<int>& indices) c
   return params;
 }
 
+Operands NativeBlock::OperandsOf(const std::vector<int>& matrices) const {
+  return facts().params[matrices.front()].fp8 ? Operands::kFp8 : Operands::kAsTheyAre;
+}
+
 at::Tensor NativeBlock::AddProduct(const at::Tensor& residual, const at::Tensor& x, int matrix) const {
   const TokenParts parts(&context());
-  if (parts.ranks() == 1) return AddLinear(residual, x, param(matrix));
+  const Operands operands = OperandsOf({matrix});
+  if (parts.ranks() == 1) return AddLinear(residual, x, param(matrix), operands);
   const at::Tensor products = at::empty({x.size(0), residual.size(1)}, x.options());
   const auto make = [&](int64_t begin, int64_t rows) {
-    at::Tensor into = products.narrow(0, begin, rows);
-    at::mm_out(into, x.narrow(0, begin, rows), param(matrix).t());
+    LinearForwardInto(x.narrow(0, begin, rows), {param(matrix)}, {}, products.narrow(0, begin, rows),
+                      operands);
   };
   return parts.Sum(products, make, residual);
 }
@@ -114,7 +119,8 @@ at::Tensor NativeBlock::NormedProduct(const at::Tensor& x, int norm, at::Tensor*
   const Matrices of = ParamsOf(matrices), with = ParamsOf(biases);
   at::Tensor outputs = at::empty({all.size(0), OutputsOf(of)}, x.options());
   parts.Gather(all, [&](int64_t begin, int64_t rows) {
-    LinearForwardInto(all.narrow(0, begin, rows), of, with, outputs.narrow(0, begin, rows));
+    LinearForwardInto(all.narrow(0, begin, rows), of, with, outputs.narrow(0, begin, rows),
+                      OperandsOf(matrices));
   });
   return outputs;
 }
@@ -122,8 +128,8 @@ at::Tensor NativeBlock::NormedProduct(const at::Tensor& x, int norm, at::Tensor*
 at::Tensor NativeBlock::ProductBackward(const at::Tensor& grad_sum, int matrix) const {
   at::Tensor grad = at::empty({grad_sum.size(0), param(matrix).size(1)}, grad_sum.options());
   TokenParts(&context()).Gather(grad_sum, [&](int64_t begin, int64_t rows) {
-    at::Tensor into = grad.narrow(0, begin, rows);
-    at::mm_out(into, grad_sum.narrow(0, begin, rows), param(matrix));
+    LinearBackwardInto(grad_sum.narrow(0, begin, rows), {param(matrix)}, grad.narrow(0, begin, rows),
+                       OperandsOf({matrix}));
   });
   return grad;
 }
@@ -287,7 +293,8 @@ void NativeBlock::Compute(const MatrixGrads& product, const ParamGrads& grads) c
     into.push_back(own(matrix));
   }
   for (const int bias : product.biases) biases_into.push_back(own(bias));
-  LinearGradsInto(product.grad_out, product.x, outputs, grads.accumulate, into, biases_into);
+  LinearGradsInto(product.grad_out, product.x, outputs, grads.accumulate, into, biases_into,
+                  OperandsOf(product.matrices));
 }
 
 void NativeBlock::Add(MatrixGrads product, BackwardCall* call) const {
@@ -415,7 +422,8 @@ at::Tensor NativeBlock::NormedBackward(const at::Tensor& grad, at::Tensor grad_o
   const Matrices matrices = ParamsOf(params.matrices);
   at::Tensor all = at::empty({grad_outputs.size(0), x.size(1)}, x.options());
   const at::Tensor grad_normed = parts.Sum(all, [&](int64_t begin, int64_t rows) {
-    LinearBackwardInto(grad_outputs.narrow(0, begin, rows), matrices, all.narrow(0, begin, rows));
+    LinearBackwardInto(grad_outputs.narrow(0, begin, rows), matrices, all.narrow(0, begin, rows),
+                       OperandsOf(params.matrices));
   });
   at::Tensor grad_x = RmsNormBackward(grad_normed, x, rstd, param(params.norm), /*residual=*/grad,
                                       call->grads.accumulate, call->Into(params.norm), parts.Own(all));

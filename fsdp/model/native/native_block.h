@@ -125,6 +125,9 @@ class NativeBlock : public NativeUnit {
   bool HasOthersRows(int index) const;
   std::vector<at::Tensor> ParamsOf(const std::vector<int>& indices) const;
 
+  // Of the product of these matrices, which are all in FP8 or none is.
+  Operands OperandsOf(const std::vector<int>& matrices) const;
+
   bool HasExperts() const { return p_.router >= 0; }
   bool HasShared() const { return p_.shared_w1 >= 0; }  // A layer beside them.
 

@@ -1,6 +1,7 @@
 #include "fsdp/model/native/native_linear.h"
 
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
@@ -9,6 +10,7 @@
 
 #include "base/check.h"
 #include "fsdp/kernels/add_product.h"
+#include "fsdp/model/native/native_fp8.h"
 #include "fsdp/model/native/native_ops.h"
 #include "fsdp/torch/scalar_type.h"
 
@@ -22,6 +24,35 @@ bool Follows(const at::Tensor& before, const at::Tensor& next) {
 
 bool AnyDefined(const Matrices& tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& t) { return t.defined(); });
+}
+
+at::Tensor Joined(const Matrices& matrices) {
+  const at::Tensor one = AsOne(matrices);
+  return one.defined() ? one : at::cat(matrices);
+}
+
+void Fp8ForwardInto(const at::Tensor& x, const Matrices& matrices, const Matrices& biases, at::Tensor into) {
+  Fp8ProductInto(Fp8Rows(x), Fp8Rows(Joined(matrices)), /*addend=*/{}, into);
+  int64_t begin = 0;
+  for (size_t i = 0; i < biases.size(); ++i) {
+    if (biases[i].defined()) into.narrow(1, begin, matrices[i].size(0)).add_(biases[i]);
+    begin += matrices[i].size(0);
+  }
+}
+
+void Fp8WeightGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const std::vector<int64_t>& outputs,
+                        bool accumulate, const Matrices& into) {
+  if (!AnyDefined(into)) return;
+  const Fp8 of_grad = Fp8Columns(grad_out), of_x = Fp8Columns(x);
+  const auto product = [&](const Fp8& rows, const at::Tensor& to) {
+    Fp8ProductInto(rows, of_x, accumulate ? to : at::Tensor(), to);
+  };
+  if (const at::Tensor one = AsOne(into); one.defined()) return product(of_grad, one);
+  int64_t begin = 0;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (into[i].defined()) product(of_grad.Part(begin, outputs[i]), into[i]);
+    begin += outputs[i];
+  }
 }
 
 }  // namespace
@@ -41,8 +72,9 @@ int64_t OutputsOf(const Matrices& matrices) {
   return outputs;
 }
 
-void LinearForwardInto(const at::Tensor& x, const Matrices& matrices, const Matrices& biases,
-                       at::Tensor into) {
+void LinearForwardInto(const at::Tensor& x, const Matrices& matrices, const Matrices& biases, at::Tensor into,
+                       Operands operands) {
+  if (operands == Operands::kFp8) return Fp8ForwardInto(x, matrices, biases, into);
   const bool plain = !AnyDefined(biases);
   if (const at::Tensor one = AsOne(matrices); plain && one.defined()) {
     at::mm_out(into, x, one.t());
@@ -66,7 +98,13 @@ at::Tensor LinearForward(const at::Tensor& x, const Matrices& matrices, const Ma
   return y;
 }
 
-at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& matrix) {
+at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& matrix,
+                     Operands operands) {
+  if (operands == Operands::kFp8) {
+    at::Tensor sum = at::empty_like(residual);
+    Fp8ProductInto(Fp8Rows(x), Fp8Rows(matrix), residual, sum);
+    return sum;
+  }
   if (residual.is_cuda()) {
     FSDPD_CHECK(residual.is_contiguous() && x.is_contiguous() && matrix.is_contiguous());
     at::Tensor sum = at::empty_like(residual);
@@ -83,8 +121,12 @@ at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const at::
   return at::addmm(residual, x, matrix.t());
 }
 
-void LinearBackwardInto(const at::Tensor& grad_out, const Matrices& matrices, at::Tensor into) {
+void LinearBackwardInto(const at::Tensor& grad_out, const Matrices& matrices, at::Tensor into,
+                        Operands operands) {
   FSDPD_CHECK(grad_out.size(1) == OutputsOf(matrices));
+  if (operands == Operands::kFp8) {
+    return Fp8ProductInto(Fp8Rows(grad_out), Fp8Columns(Joined(matrices)), /*addend=*/{}, into);
+  }
   if (const at::Tensor one = AsOne(matrices); one.defined()) {
     at::mm_out(into, grad_out, one);
     return;
@@ -108,15 +150,17 @@ at::Tensor LinearBackward(const at::Tensor& grad_out, const Matrices& matrices) 
 }
 
 void LinearGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const std::vector<int64_t>& outputs,
-                     bool accumulate, const Matrices& into, const Matrices& biases_into) {
+                     bool accumulate, const Matrices& into, const Matrices& biases_into, Operands operands) {
   FSDPD_CHECK(into.size() == outputs.size());
+  const bool fp8 = operands == Operands::kFp8;
+  if (fp8) Fp8WeightGradsInto(grad_out, x, outputs, accumulate, into);
   const at::Tensor one = AsOne(into);
-  if (one.defined()) WeightGradInto(grad_out, x, accumulate, one);
+  if (one.defined() && !fp8) WeightGradInto(grad_out, x, accumulate, one);
   int64_t begin = 0;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const at::Tensor own = grad_out.narrow(1, begin, outputs[i]);
     begin += outputs[i];
-    if (!one.defined()) WeightGradInto(own, x, accumulate, into[i]);
+    if (!one.defined() && !fp8) WeightGradInto(own, x, accumulate, into[i]);
     if (!biases_into.empty()) BiasGradInto(own, accumulate, biases_into[i]);
   }
 }

@@ -5,6 +5,10 @@
 // padding are, it is one product: larger ones run at a higher rate, and the input's gradient is summed in the
 // product's accumulators rather than in memory. Where something parts them (padding, a bias, a bucket), it is
 // one product for each, into the same rows. The same holds for the buffers that their gradients go to.
+//
+// In FP8 both operands of each product are rounded first, along the rows that it adds up: of the input's
+// gradient and of the matrices' these are columns of what is in memory. Matrices are rounded as if they were
+// neighbours, so that nothing but speed depends on where they are. Biases and addends are not rounded.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,28 +19,33 @@ namespace fsdpd {
 
 using Matrices = std::vector<at::Tensor>;  // [outputs x inputs] each.
 
+enum class Operands { kAsTheyAre, kFp8 };
+
 // The matrices' rows as one matrix; undefined where they are no neighbours.
 at::Tensor AsOne(const Matrices& matrices);
 
 // `into`: the result, [rows x outputs] of all matrices, contiguous. x: [rows x inputs]. `biases`: one for
 // each matrix, undefined where it has none; or nothing at all.
-void LinearForwardInto(const at::Tensor& x, const Matrices& matrices, const Matrices& biases,
-                       at::Tensor into);
+void LinearForwardInto(const at::Tensor& x, const Matrices& matrices, const Matrices& biases, at::Tensor into,
+                       Operands operands = Operands::kAsTheyAre);
 
 int64_t OutputsOf(const Matrices& matrices);
 
 at::Tensor LinearForward(const at::Tensor& x, const Matrices& matrices, const Matrices& biases = {});
 
 // residual + x matrix^T, rounded once. Contiguous.
-at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& matrix);
+at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& matrix,
+                     Operands operands = Operands::kAsTheyAre);
 
 // The gradient of x. `grad_out`: LinearForward's result's.
-void LinearBackwardInto(const at::Tensor& grad_out, const Matrices& matrices, at::Tensor into);
+void LinearBackwardInto(const at::Tensor& grad_out, const Matrices& matrices, at::Tensor into,
+                        Operands operands = Operands::kAsTheyAre);
 at::Tensor LinearBackward(const at::Tensor& grad_out, const Matrices& matrices);
 
 // Gradients of matrices and biases as native_ops' WeightGradInto and BiasGradInto have it. `outputs`: of each
 // matrix, also of those that are frozen, whose place in `into` is undefined.
 void LinearGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const std::vector<int64_t>& outputs,
-                     bool accumulate, const Matrices& into, const Matrices& biases_into = {});
+                     bool accumulate, const Matrices& into, const Matrices& biases_into = {},
+                     Operands operands = Operands::kAsTheyAre);
 
 }  // namespace fsdpd

@@ -2,7 +2,9 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
@@ -85,6 +87,71 @@ TEST(NativeLinear, AFrozenMatrixIsLeftOut) {
   const at::Tensor all = at::matmul(grad.t(), x);
   ExpectNear(into[0], all.narrow(0, 0, 4));
   ExpectNear(into[2], all.narrow(0, 7, 1));
+}
+
+// ---- In FP8, beside products in double precision of operands that are rounded here, along what is added up.
+
+at::Tensor RoundedRows(const at::Tensor& x) {
+  const at::Tensor wide = x.to(at::kFloat), largest = std::get<0>(wide.abs().max(1, /*keepdim=*/true));
+  const at::Tensor fp8 = (wide * (at::full_like(largest, 448.0f) / largest)).to(at::kFloat8_e4m3fn);
+  return fp8.to(at::kDouble) * (largest / 448.0f).to(at::kDouble);
+}
+
+at::Tensor RoundedProduct(const at::Tensor& a, const at::Tensor& b) {
+  return at::matmul(RoundedRows(a), RoundedRows(b).t());
+}
+
+void ExpectRoundedTo(const at::Tensor& got, const at::Tensor& want) {
+  const double off = got.scalar_type() == at::kBFloat16 ? 1.0 / 256 : 1e-6;
+  EXPECT_LT((got.to(at::kDouble) - want).norm().item<double>(), off * want.norm().item<double>());
+}
+
+TEST(NativeLinear, InFp8OperandsAreRoundedAlongWhatIsAddedUp) {
+  const std::vector<int64_t> outputs = {32, 16, 16};
+  const at::Tensor x = (at::randn({21, 48}) * 3).to(at::kBFloat16),
+                   grad = at::randn({21, 64}).to(at::kBFloat16);
+  const at::Tensor flat = at::randn({4000}).to(at::kBFloat16),
+                   residual = at::randn({21, 32}).to(at::kBFloat16);
+  for (const int64_t padding : {0, 5}) {
+    const auto in_a_row = [&](const at::Tensor& of) {
+      Matrices found;
+      int64_t begin = 3;
+      for (const int64_t rows : outputs) {
+        found.push_back(of.narrow(0, begin, rows * 48).view({rows, 48}));
+        begin += rows * 48 + padding;
+      }
+      return found;
+    };
+    const Matrices matrices = in_a_row(flat);
+    const at::Tensor whole = at::cat(matrices), wide_residual = residual.to(at::kDouble);
+    at::Tensor y = at::empty({21, 64}, at::kBFloat16), dx = at::empty({21, 48}, at::kBFloat16);
+    LinearForwardInto(x, matrices, {}, y, Operands::kFp8);
+    ExpectRoundedTo(y, RoundedProduct(x, whole));
+    ExpectRoundedTo(AddLinear(residual, x, matrices[0], Operands::kFp8),
+                    wide_residual + RoundedProduct(x, matrices[0]));
+    LinearBackwardInto(grad, matrices, dx, Operands::kFp8);
+    ExpectRoundedTo(dx, RoundedProduct(grad, whole.t()));
+    const at::Tensor into = at::zeros({4000});
+    for (const int times : {1, 2}) {
+      LinearGradsInto(grad, x, outputs, /*accumulate=*/times > 1, in_a_row(into), {}, Operands::kFp8);
+      ExpectRoundedTo(at::cat(in_a_row(into)), times * RoundedProduct(grad.t(), x.t()));
+    }
+  }
+}
+
+TEST(NativeLinear, InFp8BiasesAreAddedAndFrozenMatricesLeftOut) {
+  const at::Tensor x = at::randn({21, 48}).to(at::kBFloat16), grad = at::randn({21, 64}).to(at::kBFloat16);
+  const Matrices matrices = {at::randn({32, 48}).to(at::kBFloat16), at::randn({32, 48}).to(at::kBFloat16)};
+  const Matrices biases = {at::randn({32}).to(at::kBFloat16) * 9, at::Tensor()};
+  at::Tensor y = at::empty({21, 64}, at::kBFloat16);
+  LinearForwardInto(x, matrices, biases, y, Operands::kFp8);
+  at::Tensor want = RoundedProduct(x, at::cat(matrices));
+  want.narrow(1, 0, 32).add_(biases[0].to(at::kDouble));
+  ExpectRoundedTo(y, want);
+  Matrices into = {at::Tensor(), at::zeros({32, 48})};
+  LinearGradsInto(grad, x, {32, 32}, /*accumulate=*/false, into, {at::zeros({32}), at::Tensor()},
+                  Operands::kFp8);
+  ExpectRoundedTo(into[1], RoundedProduct(grad.narrow(1, 32, 32).t(), x.t()));
 }
 
 }  // namespace

@@ -29,6 +29,8 @@ class NativeUnit : public Unit {
   // `borrowed`: how many parameters Bind adds to the unit's own.
   NativeUnit(UnitFacts facts, at::ScalarType compute, int borrowed);
 
+  const UnitFacts& facts() const { return facts_; }
+
   // The own parameter with this name; -1 where the configuration has none.
   int IndexOf(const std::string& name) const;
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "fsdp/plan/model/fp8_facts.h"
 #include "fsdp/plan/model/llama_exchanges.h"
 #include "fsdp/plan/model/model_shape.h"
 
@@ -628,6 +629,7 @@ ModelFacts DescribeSpec(const Spec& spec) {
       }
     }
   }
+  if (spec.precision.fp8) DescribeFp8(spec, &facts);
   return facts;
 }
 

@@ -52,6 +52,7 @@ struct ParamFacts {
   double lr_scale = 1;
   TensorCut cut = {};
   bool fixed = false;  // Never trained.
+  bool fp8 = false;    // Multiplied in FP8.
   Twin twin = Twin::kNone;
   std::string owner = {};  // Of a copy, the unit whose parameter it is (OwnerOf).
 
@@ -107,6 +108,7 @@ struct UnitFacts {
   int64_t output_bytes = 0;     // Hidden states that it hands on.
   double forward_flops = 0;     // Of matrix products and attention; causal attention counted half.
   double attention_flops = 0;   // The part of forward_flops that is attention.
+  double fp8_flops = 0;         // The part that is products in FP8.
   double selective_flops = 0;   // Of the products that run again in backward with selective recompute.
   // Of what Unit::BackwardWeights can be left: what it reads, kept from Backward on, and the part of
   // forward_flops whose matrices' gradients it computes.

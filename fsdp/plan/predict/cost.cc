@@ -200,8 +200,14 @@ class Costs {
     return Forward(unit) + Exchanges(unit, &UnitExchange::forward_elements);
   }
 
+  // Of a unit's products, of which a part may be in FP8: so many FLOPs, in the same parts.
+  double Products(const UnitFacts& unit, double flops) const {
+    const double fp8 = unit.fp8_flops == 0 ? 0 : unit.fp8_flops / (unit.forward_flops - unit.attention_flops);
+    return flops * ((1 - fp8) / profile_.matmul_flops(spec_.precision.compute) + fp8 / profile_.fp8_flops());
+  }
+
   double Forward(const UnitFacts& unit) const {
-    return (unit.forward_flops - unit.attention_flops) / profile_.matmul_flops(spec_.precision.compute) +
+    return Products(unit, unit.forward_flops - unit.attention_flops) +
            AttentionWork(unit) / profile_.attention_forward_flops + Memory(unit.forward_bytes);
   }
 
@@ -213,9 +219,8 @@ class Costs {
   double Backward(const Instruction& i) const {
     const UnitFacts& unit = model_.units[i.unit];
     const double matmul = unit.forward_flops - unit.attention_flops;
-    const double products = (1 + TrainableShare(i.unit)) * matmul;
     double seconds = (i.puts_off ? -PutOff(i.unit) : 0) +
-                     products / profile_.matmul_flops(spec_.precision.compute) +
+                     Products(unit, (1 + TrainableShare(i.unit)) * matmul) +
                      kAttentionBackwardWork * AttentionWork(unit) / profile_.attention_backward_flops +
                      Memory(unit.backward_bytes);
     seconds += Exchanges(unit, &UnitExchange::backward_elements);
@@ -223,15 +228,13 @@ class Costs {
     // What autograd saved is all there, and nothing runs again.
     const bool selects = unit.kept_bytes.selective < unit.kept_bytes.none;
     if (i.recompute == Recompute::kSelective && selects) {
-      seconds +=
-          unit.selective_flops / profile_.matmul_flops(spec_.precision.compute) + Memory(unit.forward_bytes);
+      seconds += Products(unit, unit.selective_flops) + Memory(unit.forward_bytes);
     }
     return seconds;
   }
 
   double PutOff(int unit) const {
-    return TrainableShare(unit) * model_.units[unit].put_off_flops /
-           profile_.matmul_flops(spec_.precision.compute);
+    return TrainableShare(unit) * Products(model_.units[unit], model_.units[unit].put_off_flops);
   }
 
   double TrainableShare(int unit) const {

@@ -15,7 +15,7 @@ constexpr double kGiB = 1024.0 * 1024 * 1024;
 
 // One H200 of a node with NVLink all to all, LibTorch 2.11, NCCL 2.28, cuDNN 9.19, 2026-11-21. Products,
 // attention and memory are what the kernels of a training step reach together (Llama 8B's layers and head at
-// 8192 tokens on four, docs/bench): alone, products reach 700 TFLOP/s, a copy 4.3 TB/s. Attention alone
+// 8192 tokens on four, docs/bench): alone, products reach 700 TFLOP/s (in FP8 1270), a copy 4.3 TB/s. Attention alone
 // reaches 402 and 315 TFLOP/s to 2048 tokens, 560 and 471 to 8192, 617 and 528 to 32768. Links: NCCL's
 // all-gather and reduce-scatter of 16 MB to 1 GB (40 us + bytes at 350 GB/s meets them within 5% from 64 MB
 // on), and a product beside each of them. fp32 without TF32 and the links between nodes (eight of 400 Gb/s)
@@ -25,6 +25,7 @@ DeviceProfile H200() {
   p.name = "h200";
   p.fp32_matmul_flops = 50 * kTera;
   p.half_matmul_flops = 660 * kTera;
+  p.fp8_matmul_flops = 1250 * kTera;
   p.fp32_peak_flops = 67 * kTera;
   p.half_peak_flops = 989 * kTera;
   p.attention_forward_flops = 617 * kTera;
@@ -119,6 +120,7 @@ const std::vector<ProfileField>& ProfileFields() {
   static const auto* fields = new std::vector<ProfileField>{
       {"fp32_matmul_flops", &P::fp32_matmul_flops, 0, false},
       {"half_matmul_flops", &P::half_matmul_flops, 0, false},
+      {"fp8_matmul_flops", &P::fp8_matmul_flops, 0, true},
       {"fp32_peak_flops", &P::fp32_peak_flops, 0, false},
       {"half_peak_flops", &P::half_peak_flops, 0, false},
       {"attention_forward_flops", &P::attention_forward_flops, 0, false},

@@ -20,6 +20,7 @@ struct DeviceProfile {
   std::string name;
   double fp32_matmul_flops = 0;  // Per second.
   double half_matmul_flops = 0;  // bf16 and fp16.
+  double fp8_matmul_flops = 0;   // With a scale a row; 0: as half_matmul_flops.
   double fp32_peak_flops = 0;
   double half_peak_flops = 0;
   double attention_forward_flops = 0;    // To very many tokens; causal work counted half.
@@ -42,6 +43,7 @@ struct DeviceProfile {
   double matmul_flops(DType dtype) const {
     return dtype == DType::kFp32 ? fp32_matmul_flops : half_matmul_flops;
   }
+  double fp8_flops() const { return fp8_matmul_flops > 0 ? fp8_matmul_flops : half_matmul_flops; }
   // By which attention to `tokens` takes longer than its FLOPs say: what kernels waste at the diagonal, and
   // before they are under way, weighs less in longer samples.
   double attention_factor(int64_t tokens) const {

@@ -236,6 +236,7 @@ void Add(const Spec& spec, Lines* lines) {
   to.Text("main_grads", NameOf(spec.precision.main_grads));
   to.Text("grad_comm", NameOf(spec.precision.grad_comm));
   to.Text("moments", NameOf(spec.precision.moments));
+  if (spec.precision.fp8) to.Text("fp8 but for", absl::StrJoin(spec.precision.keep_bf16, " "));
   to.Real("loss_scale.initial", spec.loss_scale.initial);
   to.Int("loss_scale.growth_interval", spec.loss_scale.growth_interval);
   to.Text("strategy", NameOf(spec.strategy));

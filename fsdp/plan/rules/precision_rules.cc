@@ -18,8 +18,11 @@ Findings KnownDType(v1::DType dtype, const char* name) {
 }
 
 Findings NotFp16(v1::DType dtype, const char* why) {
+  const char* fix = "write fp32 or bf16, or leave it out for fp32";
+  if (dtype == v1::DTYPE_FP8)
+    return {{"fp8 is what matrices are multiplied in, and nothing is kept in it", fix}};
   if (dtype != v1::DTYPE_FP16) return {};
-  return {{why, "write fp32 or bf16, or leave it out for fp32"}};
+  return {{why, fix}};
 }
 
 const Rule kRules[] = {
@@ -38,9 +41,10 @@ const Rule kRules[] = {
     {"main_params_fp32", kError, "precision.main_params", "main parameters are fp32",
      [](const Facts& f) -> Findings {
        const v1::DType dtype = f.job.precision().main_params();
-       if (dtype != v1::DTYPE_BF16 && dtype != v1::DTYPE_FP16) return {};
-       return {{"updates of a small learning rate vanish in 8 or 11 bits, so main parameters are fp32 only",
-                "write fp32, or leave it out"}};
+       if (dtype != v1::DTYPE_BF16 && dtype != v1::DTYPE_FP16 && dtype != v1::DTYPE_FP8) return {};
+       return {
+           {"updates of a small learning rate vanish in 3, 8 or 11 bits, so main parameters are fp32 only",
+            "write fp32, or leave it out"}};
      }},
     {"main_grads_not_fp16", kError, "precision.main_grads", "main gradients are fp32 or bf16",
      [](const Facts& f) {

@@ -80,6 +80,7 @@ const std::vector<Rule>& CheckpointRules();  // checkpoint
 const std::vector<Rule>& BadStepRules();     // train.on_nonfinite, train.on_spike
 const std::vector<Rule>& OptimizerRules();   // optimizer
 const std::vector<Rule>& PrecisionRules();   // precision
+const std::vector<Rule>& Fp8Rules();         // precision.fp8, and compute: fp8
 const std::vector<Rule>& EnvRules();         // env
 const std::vector<Rule>& ElasticRules();     // restart.elastic
 

@@ -20,7 +20,7 @@ std::vector<Rule> Table() {
   for (const auto* part :
        {&ModelRules(), &ExpertsRules(), &PluginRules(), &DataRules(), &RuntimeRules(), &PipelineRules(),
         &ParallelRules(), &TrainRules(), &CheckpointRules(), &BadStepRules(), &OptimizerRules(),
-        &PrecisionRules(), &EnvRules(), &ElasticRules()}) {
+        &PrecisionRules(), &Fp8Rules(), &EnvRules(), &ElasticRules()}) {
     table.insert(table.end(), part->begin(), part->end());
   }
   return table;
@@ -91,6 +91,7 @@ int64_t Facts::global_batch() const {
 DType Facts::compute() const {
   switch (job.precision().compute()) {
     case v1::DTYPE_BF16:
+    case v1::DTYPE_FP8:
       return DType::kBf16;
     case v1::DTYPE_FP16:
       return DType::kFp16;

@@ -282,7 +282,8 @@ class Filler {
     v1::Precision* p = job_.mutable_precision();
     const v1::Strategy strategy = job_.fsdp().strategy();
     const bool sharded = strategy == v1::STRATEGY_OPTIM_GRADS || strategy == v1::STRATEGY_OPTIM_GRADS_PARAMS;
-    if (p->grad_comm() == v1::DTYPE_UNSPECIFIED && sharded && p->compute() == v1::DTYPE_BF16) {
+    const bool computes_bf16 = p->compute() == v1::DTYPE_BF16 || p->compute() == v1::DTYPE_FP8;
+    if (p->grad_comm() == v1::DTYPE_UNSPECIFIED && sharded && computes_bf16) {
       p->set_grad_comm(v1::DTYPE_BF16);
       Chose("precision.grad_comm", "bf16", "default: the backward's own type; sums are fp32");
     }

@@ -109,6 +109,7 @@ const std::vector<Preset>& Presets() {
 DType ToDType(v1::DType dtype) {
   switch (dtype) {
     case v1::DTYPE_BF16:
+    case v1::DTYPE_FP8:  // What is not multiplied.
       return DType::kBf16;
     case v1::DTYPE_FP16:
       return DType::kFp16;
@@ -466,6 +467,8 @@ Spec ToSpec(const v1::JobSpec& resolved) {
   const v1::Precision& precision = resolved.precision();
   spec.precision = {ToDType(precision.compute()), ToDType(precision.main_grads()),
                     ToDType(precision.grad_comm()), ToDType(precision.moments())};
+  spec.precision.fp8 = precision.compute() == v1::DTYPE_FP8;
+  spec.precision.keep_bf16.assign(precision.fp8().keep_bf16().begin(), precision.fp8().keep_bf16().end());
   spec.loss_scale = {precision.loss_scale().initial(), precision.loss_scale().growth_interval()};
   const v1::Fsdp& fsdp = resolved.fsdp();
   spec.strategy = ToStrategy(fsdp.strategy());

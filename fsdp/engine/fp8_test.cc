@@ -1,0 +1,165 @@
+// Layers whose matrices are multiplied in FP8: near bf16, the same over strategies, meshes and recompute, and
+// whole across a checkpoint and a step that is not finite.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/temp_dir.h"
+#include "fsdp/checkpoint/job_folder.h"
+#include "fsdp/engine/testing/test_job.h"
+
+namespace fsdpd {
+namespace {
+
+const TestMesh kNoShard{"no_shard", v1::STRATEGY_NO_SHARD};
+const TestMesh kOptim{"optim", v1::STRATEGY_OPTIM};
+const TestMesh kOptimGrads{"optim_grads", v1::STRATEGY_OPTIM_GRADS};
+const TestMesh kParams{"optim_grads_params", v1::STRATEGY_OPTIM_GRADS_PARAMS};
+const TestMesh kHsdp{"hsdp", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::STRATEGY_NO_SHARD};
+const TestMesh kHfsdp{"hfsdp", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::STRATEGY_OPTIM};
+
+// bf16 rounds what FP8 products read and give: where a sum goes another way, a number may be rounded to its
+// neighbour, and the number after it to another FP8.
+constexpr double kRoundings = 2e-3;
+
+// Sizes that 16 divides, also for two ranks that share matrices; tokens of a micro-batch that it does not.
+v1::JobSpec Fp8Job() {
+  v1::JobSpec job = TestJob();
+  v1::Llama* llama = job.mutable_model()->mutable_llama();
+  llama->set_vocab_size(64);
+  llama->set_hidden_size(64);
+  llama->set_intermediate_size(96);
+  llama->set_heads(4);
+  llama->set_kv_heads(2);
+  job.mutable_optimizer()->mutable_adamw()->set_lr(3e-3);
+  job.mutable_optimizer()->set_clip_norm(1);
+  job.mutable_precision()->set_compute(v1::DTYPE_FP8);
+  job.mutable_precision()->set_grad_comm(v1::DTYPE_FP32);
+  return job;
+}
+
+v1::JobSpec Bf16Job() {
+  v1::JobSpec job = Fp8Job();
+  job.mutable_precision()->set_compute(v1::DTYPE_BF16);
+  return job;
+}
+
+v1::JobSpec Keeping(v1::JobSpec job, const std::vector<std::string>& patterns) {
+  for (const std::string& pattern : patterns) job.mutable_precision()->mutable_fp8()->add_keep_bf16(pattern);
+  return job;
+}
+
+double Distance(const LocalJobResult& one, const LocalJobResult& other) {
+  double sum = 0;
+  for (size_t i = 0; i < one.weights.size(); ++i) sum += std::pow(one.weights[i] - other.weights[i], 2);
+  return std::sqrt(sum);
+}
+
+TEST(Fp8, TrainsNearBf16) {
+  const LocalJobResult bf16 = Train(Bf16Job()), fp8 = Train(Fp8Job());
+  EXPECT_NE(fp8.weights, bf16.weights);
+  for (size_t s = 0; s < bf16.reports[0].size(); ++s) {
+    const double loss = bf16.reports[0][s].loss(), norm = bf16.reports[0][s].grad_norm();
+    EXPECT_NEAR(fp8.reports[0][s].loss(), loss, 1e-2 * loss);
+    EXPECT_NEAR(fp8.reports[0][s].grad_norm(), norm, 5e-2 * norm);
+  }
+  EXPECT_LT(fp8.reports[0].back().loss(), fp8.reports[0].front().loss());
+}
+
+TEST(Fp8, WhatIsKeptFromItIsNotRounded) {
+  const LocalJobResult bf16 = Train(Bf16Job()), fp8 = Train(Fp8Job());
+  const LocalJobResult first = Train(Keeping(Fp8Job(), {"layer.0.*"}));
+  EXPECT_NE(first.weights, fp8.weights);
+  EXPECT_NE(first.weights, bf16.weights);
+  EXPECT_LT(Distance(first, bf16), Distance(fp8, bf16));
+  // One of the matrices that are one product keeps all three.
+  EXPECT_EQ(Train(Keeping(Fp8Job(), {"*.attention.w*", "*.w1"})).weights,
+            Train(Keeping(Fp8Job(), {"*.attention.wo", "*.attention.wk", "*.w3"})).weights);
+}
+
+TEST(Fp8, EachStrategyTrainsTheSame) {
+  const LocalJobResult expected = Train(Over(Fp8Job(), kNoShard, 4));
+  for (const TestMesh& mesh : {kOptim, kOptimGrads, kParams, kHsdp, kHfsdp}) {
+    SCOPED_TRACE(mesh.name);
+    ExpectSame(expected, Train(Over(Fp8Job(), mesh, 4)), kRoundings);
+  }
+}
+
+// Scales are of a rank's own tokens, so other ranks have others.
+TEST(Fp8, OtherWorldsAndMicroBatchesTrainNearTheSame) {
+  const LocalJobResult expected = Train(Fp8Job());
+  ExpectSame(expected, Train(Over(Fp8Job(), kParams, 2)), 2 * kRoundings);
+  ExpectSame(expected, Train(Over(Fp8Job(), kParams, 4, 3)), 2 * kRoundings);
+  ExpectSame(expected, Train(Over(Fp8Job(), kNoShard, 2, 3)), 2 * kRoundings);
+}
+
+TEST(Fp8, RecomputeGivesTheSameBits) {
+  v1::JobSpec job = Over(Fp8Job(), kParams, 2, 2);
+  const LocalJobResult expected = Train(job);
+  for (const v1::Recompute recompute : {v1::RECOMPUTE_SELECTIVE, v1::RECOMPUTE_FULL}) {
+    job.mutable_fsdp()->set_recompute(recompute);
+    ExpectSame(expected, Train(job), 0);
+  }
+}
+
+TEST(Fp8, MatricesThatBiasesPartAreRoundedAsOne) {
+  v1::JobSpec job = Fp8Job(), bf16 = Bf16Job();
+  for (v1::JobSpec* each : {&job, &bf16}) each->mutable_model()->mutable_llama()->set_attention_bias(true);
+  const LocalJobResult near = Train(bf16);
+  const LocalJobResult alone = Train(job);
+  for (size_t s = 0; s < near.reports[0].size(); ++s) {
+    EXPECT_NEAR(alone.reports[0][s].loss(), near.reports[0][s].loss(), 1e-2 * near.reports[0][s].loss());
+  }
+  ExpectSame(alone, Train(Over(job, kParams, 2)), 2 * kRoundings);
+}
+
+TEST(Fp8, RanksThatShareMatricesSamplesOrLayersTrainNearTheSame) {
+  const LocalJobResult expected = Train(Fp8Job());
+  v1::JobSpec tensor = Over(Fp8Job(), kParams, 2);
+  tensor.mutable_train()->set_micro_batch(12);
+  v1::JobSpec context = tensor, pipeline = tensor, zero_bubble = tensor;
+  tensor.mutable_parallel()->set_tensor(2);
+  context.mutable_parallel()->set_context(2);
+  pipeline.mutable_parallel()->set_pipeline(2);
+  pipeline.mutable_train()->set_micro_batch(4);
+  zero_bubble = pipeline;
+  zero_bubble.mutable_fsdp()->set_strategy(v1::STRATEGY_OPTIM);
+  zero_bubble.mutable_parallel()->set_pipeline_schedule(v1::PIPELINE_SCHEDULE_ZERO_BUBBLE);
+  for (const v1::JobSpec& job : {tensor, context, pipeline, zero_bubble}) {
+    SCOPED_TRACE(job.parallel().ShortDebugString());
+    ExpectSame(expected, Train(job), 3 * kRoundings);
+  }
+}
+
+TEST(Fp8, AFrozenMatrixStaysAndOthersTrain) {
+  v1::JobSpec job = Over(Fp8Job(), kParams, 2);
+  job.mutable_train()->add_frozen("*.attention.wk");
+  job.mutable_train()->add_frozen("layer.1.ffn.*");
+  const LocalJobResult result = Train(job);
+  EXPECT_LT(result.reports[0].back().loss(), result.reports[0].front().loss());
+}
+
+TEST(Fp8, AJobThatIsResumedGoesOnToTheBit) {
+  const TempDir dir;
+  v1::JobSpec job = Over(Fp8Job(), kParams, 2);
+  job.mutable_checkpoint()->set_dir(dir.File("saved"));
+  job.mutable_checkpoint()->set_every_steps(3);
+  const LocalJobResult whole = Train(job);
+  job.clear_checkpoint();
+  job.mutable_checkpoint()->set_load(CheckpointPath(dir.File("saved"), 3));
+  ExpectSameRest(whole, Train(job), 0);
+}
+
+TEST(Fp8, AStepThatIsNotFiniteIsSkippedOnEveryRank) {
+  v1::JobSpec job = Over(Fp8Job(), kParams, 2);
+  job.mutable_optimizer()->clear_clip_norm();
+  job.mutable_optimizer()->mutable_adamw()->set_lr(1e30);
+  job.mutable_train()->mutable_on_nonfinite()->set_action(v1::STEP_ACTION_SKIP);
+  job.mutable_train()->mutable_on_nonfinite()->set_max(10);
+  const LocalJobResult result = Train(job);
+  EXPECT_FALSE(result.reports[0][0].skipped());
+  EXPECT_TRUE(result.reports[0][1].skipped());
+}
+
+}  // namespace
+}  // namespace fsdpd

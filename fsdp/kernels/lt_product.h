@@ -1,0 +1,119 @@
+// What products by cuBLASLt share: handles that are freed, layouts of our matrices, and the heuristic's choice.
+// For .cc files of CUDA builds alone.
+//
+// cuBLAS reads column by column: our rows are its columns, so of result = x weight^T it computes the turned
+// one, where `weight` is what it must transpose.
+#pragma once
+
+#include <ATen/cuda/CUDAContextLight.h>
+#include <ATen/cuda/Exceptions.h>
+#include <cublasLt.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <type_traits>
+
+#include "base/check.h"
+#include "fsdp/plan/spec/dtype.h"
+
+namespace fsdpd::kernels {
+
+inline cudaDataType_t CudaTypeOf(DType type) {
+  switch (type) {
+    case DType::kFp32:
+      return CUDA_R_32F;
+    case DType::kBf16:
+      return CUDA_R_16BF;
+    case DType::kFp16:
+      return CUDA_R_16F;
+  }
+  FSDPD_CHECK(false);
+}
+
+// The largest power of two that divides all, at most the 256 that cuBLASLt takes for granted.
+inline uint32_t AlignmentOf(std::initializer_list<const void*> addresses) {
+  uintptr_t bits = 256;
+  for (const void* address : addresses) bits |= reinterpret_cast<uintptr_t>(address);
+  return static_cast<uint32_t>(bits & ~(bits - 1));
+}
+
+struct LtDeleter {
+  void operator()(cublasLtMatmulDesc_t of) const { cublasLtMatmulDescDestroy(of); }
+  void operator()(cublasLtMatrixLayout_t of) const { cublasLtMatrixLayoutDestroy(of); }
+  void operator()(cublasLtMatmulPreference_t of) const { cublasLtMatmulPreferenceDestroy(of); }
+};
+template <typename Handle>
+using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, LtDeleter>;
+
+// Of one shape.
+struct LtProduct {
+  Owned<cublasLtMatmulDesc_t> what;
+  Owned<cublasLtMatrixLayout_t> weight, x, addend, result;
+  std::optional<cublasLtMatmulAlgo_t> algorithm;  // None: cuBLASLt has none for it.
+
+  template <typename Value>
+  void Set(cublasLtMatmulDescAttributes_t attribute, const Value& value) const {
+    TORCH_CUDABLAS_CHECK(cublasLtMatmulDescSetAttribute(what.get(), attribute, &value, sizeof(value)));
+  }
+};
+
+// [rows x width] of ours, whose rows are `stride` numbers apart.
+inline Owned<cublasLtMatrixLayout_t> LayoutOf(cudaDataType_t type, int64_t rows, int64_t width,
+                                              int64_t stride) {
+  cublasLtMatrixLayout_t layout = nullptr;
+  TORCH_CUDABLAS_CHECK(cublasLtMatrixLayoutCreate(&layout, type, width, rows, stride));
+  return Owned<cublasLtMatrixLayout_t>(layout);
+}
+
+// Accumulates in fp32; the weight is transposed.
+inline LtProduct ProductInFp32() {
+  LtProduct product;
+  cublasLtMatmulDesc_t what = nullptr;
+  TORCH_CUDABLAS_CHECK(cublasLtMatmulDescCreate(&what, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  product.what.reset(what);
+  product.Set(CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+  return product;
+}
+
+// Once all else is set.
+inline void ChooseAlgorithm(uint32_t alignment, LtProduct* product) {
+  cublasLtMatmulPreference_t preference = nullptr;
+  TORCH_CUDABLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference));
+  const Owned<cublasLtMatmulPreference_t> owned(preference);
+  const size_t workspace = at::cuda::getCUDABlasLtWorkspaceSize();
+  TORCH_CUDABLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(
+      preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof(workspace)));
+  for (const cublasLtMatmulPreferenceAttributes_t operand :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    TORCH_CUDABLAS_CHECK(
+        cublasLtMatmulPreferenceSetAttribute(preference, operand, &alignment, sizeof(alignment)));
+  }
+  cublasLtMatmulHeuristicResult_t found = {};
+  int count = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      at::cuda::getCurrentCUDABlasLtHandle(), product->what.get(), product->weight.get(), product->x.get(),
+      product->addend.get(), product->result.get(), preference, /*requestedAlgoCount=*/1, &found, &count);
+  if (status == CUBLAS_STATUS_SUCCESS && count == 1) product->algorithm = found.algo;
+}
+
+struct LtOperands {
+  const void* weight;
+  const void* x;
+  const void* addend;  // Times `of_addend`, 0 or 1.
+  void* result;
+  float of_addend = 1;
+};
+
+inline void Run(const LtProduct& product, const LtOperands& operands, cudaStream_t stream) {
+  const float one = 1;
+  TORCH_CUDABLAS_CHECK(
+      cublasLtMatmul(at::cuda::getCurrentCUDABlasLtHandle(), product.what.get(), &one, operands.weight,
+                     product.weight.get(), operands.x, product.x.get(), &operands.of_addend, operands.addend,
+                     product.addend.get(), operands.result, product.result.get(), &*product.algorithm,
+                     at::cuda::getCUDABlasLtWorkspace(), at::cuda::getCUDABlasLtWorkspaceSize(), stream));
+}
+
+}  // namespace fsdpd::kernels

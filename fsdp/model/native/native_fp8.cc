@@ -1,0 +1,101 @@
+#include "fsdp/model/native/native_fp8.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/abs.h>
+#include <ATen/ops/amax.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
+
+#include "base/check.h"
+#include "fsdp/kernels/fp8.h"
+#include "fsdp/kernels/scaled_product.h"
+#include "fsdp/torch/scalar_type.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int64_t kStep = 16;  // Of sizes of products.
+constexpr double kLargest = 448;
+constexpr double kLeast = 0x1p-100;
+
+Fp8 EmptyFp8(int64_t rows, int64_t width, const at::Tensor& like) {
+  return {at::empty({rows, width}, like.options().dtype(at::kFloat8_e4m3fn)),
+          at::empty({rows}, like.options().dtype(at::kFloat))};
+}
+
+// Into `values`, whose rows may be longer.
+Fp8 RowsOnHost(const at::Tensor& x, int64_t width) {
+  const at::Tensor wide = x.to(at::kFloat);
+  const at::Tensor largest = at::amax(at::abs(wide), {1}, /*keepdim=*/true).clamp_min(kLeast);
+  const at::Tensor factor = at::empty_like(largest).fill_(kLargest).div_(largest);
+  at::Tensor values = at::zeros({x.size(0), width}, x.options().dtype(at::kFloat8_e4m3fn));
+  values.narrow(1, 0, x.size(1)).copy_(wide * factor);
+  return {values, (largest / kLargest).flatten()};
+}
+
+bool OnDevice(const Fp8& x, const Fp8& weight, const at::Tensor& addend, const at::Tensor& into) {
+  kernels::ScaledProductArgs args = {};
+  args.x = x.values.const_data_ptr();
+  args.x_scales = x.scales.const_data_ptr<float>();
+  args.weight = weight.values.const_data_ptr();
+  args.weight_scales = weight.scales.const_data_ptr<float>();
+  args.addend = addend.defined() ? addend.const_data_ptr() : nullptr;
+  args.result = into.data_ptr();
+  args.rows = x.values.size(0);
+  args.outputs = weight.values.size(0);
+  args.inputs = x.values.size(1);
+  args.stride = into.stride(0);
+  args.type = DTypeOf(into.scalar_type());
+  return kernels::ScaledProduct(args, kernels::CurrentStream(into.get_device()));
+}
+
+}  // namespace
+
+Fp8 Fp8::Part(int64_t begin, int64_t rows) const {
+  return {values.narrow(0, begin, rows), scales.narrow(0, begin, rows)};
+}
+
+Fp8 Fp8Rows(const at::Tensor& x) {
+  FSDPD_CHECK(x.scalar_type() == at::kBFloat16 && x.stride(1) == 1 && x.size(1) % kStep == 0);
+  if (!x.is_cuda()) return RowsOnHost(x, x.size(1));
+  Fp8 rows = EmptyFp8(x.size(0), x.size(1), x);
+  kernels::Fp8Rows({x.const_data_ptr(), x.size(0), x.size(1), x.stride(0), rows.values.data_ptr(),
+                    rows.scales.data_ptr<float>()},
+                   kernels::CurrentStream(x.get_device()));
+  return rows;
+}
+
+Fp8 Fp8Columns(const at::Tensor& x) {
+  FSDPD_CHECK(x.scalar_type() == at::kBFloat16 && x.stride(1) == 1 && x.size(1) % kStep == 0);
+  const int64_t padded = (x.size(0) + kStep - 1) / kStep * kStep;
+  if (!x.is_cuda()) return RowsOnHost(x.t(), padded);
+  Fp8 columns = EmptyFp8(x.size(1), padded, x);
+  const at::Tensor largest = at::empty({x.size(1)}, x.options().dtype(at::kInt));
+  kernels::Fp8Columns(
+      {x.const_data_ptr(), x.size(0), x.size(1), x.stride(0), columns.values.data_ptr(), padded,
+       columns.scales.data_ptr<float>(), reinterpret_cast<uint32_t*>(largest.data_ptr<int32_t>())},
+      kernels::CurrentStream(x.get_device()));
+  return columns;
+}
+
+void Fp8ProductInto(const Fp8& x, const Fp8& weight, const at::Tensor& addend, at::Tensor into) {
+  FSDPD_CHECK(into.stride(1) == 1 && x.values.size(1) == weight.values.size(1));
+  FSDPD_CHECK(!addend.defined() ||
+              (addend.scalar_type() == into.scalar_type() && addend.strides() == into.strides()));
+  if (into.is_cuda()) {
+    if (OnDevice(x, weight, addend, into)) return;
+    // Into bf16 there is one for every shape.
+    const at::Tensor product = at::empty(into.sizes(), into.options().dtype(at::kBFloat16));
+    const bool done = OnDevice(x, weight, {}, product);
+    FSDPD_CHECK(done);
+    addend.defined() ? into.copy_(addend + product) : into.copy_(product);
+    return;
+  }
+  at::Tensor product = at::mm(x.values.to(at::kFloat), weight.values.to(at::kFloat).t());
+  product.mul_(x.scales.unsqueeze(1)).mul_(weight.scales);
+  if (addend.defined()) product.add_(addend);
+  into.copy_(product);
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,154 @@
+// Rounding to FP8 on CUDA against its CPU twin, to the bit; products and the three directions of a linear
+// layer near the twin's, whose sums go in another order. At sizes that fill whole tiles and at sizes that do
+// not. Skipped without a GPU, and for products without one that multiplies FP8.
+#include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "fsdp/model/native/native_fp8.h"
+#include "fsdp/model/native/native_linear.h"
+#include "fsdp/model/testing/fixed_seed.h"
+#include "fsdp/torch/cuda_device.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr auto kFp8 = Operands::kFp8;
+
+class NativeFp8Cuda : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+  }
+
+  static at::Tensor Random(int64_t rows, int64_t width) { return at::randn({rows, width}).to(at::kBFloat16); }
+
+  static void ExpectSameBits(const Fp8& cuda, const Fp8& host) {
+    ASSERT_EQ(cuda.values.sizes(), host.values.sizes());
+    const at::Tensor scales = cuda.scales.cpu();
+    EXPECT_TRUE(scales.view(at::kInt).equal(host.scales.contiguous().view(at::kInt)) ||
+                scales.isnan().any().item<bool>());
+    EXPECT_TRUE(cuda.values.cpu().view(at::kByte).equal(host.values.contiguous().view(at::kByte)));
+  }
+
+  static void ExpectNear(const at::Tensor& cuda, const at::Tensor& host) {
+    ASSERT_EQ(cuda.sizes(), host.sizes());
+    ASSERT_EQ(cuda.scalar_type(), host.scalar_type());
+    const at::Tensor got = cuda.cpu().to(at::kDouble), want = host.to(at::kDouble);
+    ASSERT_TRUE(got.isfinite().all().item<bool>());
+    EXPECT_LE((got - want).norm().item<double>(), 4e-3 * want.norm().item<double>() + 1e-12);
+  }
+};
+
+TEST_F(NativeFp8Cuda, RoundsToTheBitsOfTheHost) {
+  const std::vector<std::vector<int64_t>> shapes = {{0, 16},   {1, 16},     {7, 48},     {130, 80},
+                                                    {129, 64}, {256, 4096}, {33, 14336}, {5, 40960}};
+  for (const std::vector<int64_t>& shape : shapes) {
+    const at::Tensor x = Random(shape[0], shape[1]);
+    if (shape[0] > 3) {
+      x[1].mul_(1e30);
+      x[2].mul_(1e-38);
+      x[3].zero_();
+    }
+    const at::Tensor cuda = x.cuda();
+    ExpectSameBits(Fp8Rows(cuda), Fp8Rows(x));
+    if (shape[0] > 0) ExpectSameBits(Fp8Columns(cuda), Fp8Columns(x));
+  }
+}
+
+TEST_F(NativeFp8Cuda, ReadsRowsThatAreApartAndNumbersAtOddAddresses) {
+  const at::Tensor wide = Random(37, 200);
+  for (const int64_t begin : {0, 8, 3}) {
+    const at::Tensor part = wide.narrow(1, begin, 96), cuda = wide.cuda().narrow(1, begin, 96);
+    ExpectSameBits(Fp8Rows(cuda), Fp8Rows(part));
+    ExpectSameBits(Fp8Columns(cuda), Fp8Columns(part));
+  }
+}
+
+TEST_F(NativeFp8Cuda, WhatIsNotFiniteStaysSo) {
+  for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+    at::Tensor x = Random(40, 64);
+    x[5][9] = bad;
+    const Fp8 rows = Fp8Rows(x.cuda()), columns = Fp8Columns(x.cuda());
+    EXPECT_EQ(rows.scales.isfinite().sum().item<int64_t>(), 39);
+    EXPECT_EQ(columns.scales.isfinite().sum().item<int64_t>(), 63);
+    EXPECT_FALSE(rows.scales[5].isfinite().item<bool>());
+    EXPECT_FALSE(columns.scales[9].isfinite().item<bool>());
+  }
+}
+
+class NativeFp8CudaProduct : public NativeFp8Cuda {
+ protected:
+  void SetUp() override {
+    NativeFp8Cuda::SetUp();
+    if (IsSkipped()) return;
+    const absl::Status can = CheckMultipliesFp8(0);
+    if (!can.ok()) GTEST_SKIP() << can;
+  }
+};
+
+TEST_F(NativeFp8CudaProduct, IsNearItsTwinInBothTypesWithAndWithoutAddend) {
+  for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
+           {1, 16, 16}, {7, 48, 32}, {130, 80, 4096}, {512, 1024, 768}, {1024, 384, 208}}) {
+    const Fp8 x = Fp8Rows(Random(shape[0], shape[2])), w = Fp8Rows(Random(shape[1], shape[2]));
+    const Fp8 cuda_x = {x.values.cuda(), x.scales.cuda()}, cuda_w = {w.values.cuda(), w.scales.cuda()};
+    for (const at::ScalarType type : {at::kBFloat16, at::kFloat}) {
+      at::Tensor sum = at::randn({shape[0], shape[1]}).to(type);
+      at::Tensor cuda_sum = sum.cuda(), cuda = at::full_like(cuda_sum, NAN), host = at::empty_like(sum);
+      Fp8ProductInto(cuda_x, cuda_w, {}, cuda);
+      Fp8ProductInto(x, w, {}, host);
+      ExpectNear(cuda, host);
+      Fp8ProductInto(cuda_x, cuda_w, cuda_sum, cuda_sum);
+      Fp8ProductInto(x, w, sum, sum);
+      ExpectNear(cuda_sum, sum);
+    }
+  }
+}
+
+TEST_F(NativeFp8CudaProduct, AllDirectionsOfALinearLayerAreNearTheirTwins) {
+  const std::vector<int64_t> outputs = {64, 32, 32};
+  for (const int64_t tokens : {16, 77}) {
+    const at::Tensor x = Random(tokens, 48), grad = Random(tokens, 128), residual = Random(tokens, 64);
+    for (const int64_t padding : {0, 16}) {
+      const auto matrices = [&](const at::Tensor& flat) {
+        Matrices found;
+        int64_t begin = 0;
+        for (const int64_t rows : outputs) {
+          found.push_back(flat.narrow(0, begin, rows * 48).view({rows, 48}));
+          begin += rows * 48 + padding;
+        }
+        return found;
+      };
+      const at::Tensor flat = at::randn({7000}).to(at::kBFloat16), cuda_flat = flat.cuda();
+      const Matrices host = matrices(flat), cuda = matrices(cuda_flat);
+      at::Tensor y = at::empty({tokens, 128}, at::kBFloat16), cuda_y = y.cuda();
+      LinearForwardInto(x, host, {}, y, kFp8);
+      LinearForwardInto(x.cuda(), cuda, {}, cuda_y, kFp8);
+      ExpectNear(cuda_y, y);
+      ExpectNear(AddLinear(residual.cuda(), x.cuda(), cuda[0], kFp8), AddLinear(residual, x, host[0], kFp8));
+      at::Tensor dx = at::empty({tokens, 48}, at::kBFloat16), cuda_dx = dx.cuda();
+      LinearBackwardInto(grad, host, dx, kFp8);
+      LinearBackwardInto(grad.cuda(), cuda, cuda_dx, kFp8);
+      ExpectNear(cuda_dx, dx);
+      for (const at::ScalarType type : {at::kBFloat16, at::kFloat}) {
+        const at::Tensor into = at::randn({7000}).to(type), cuda_into = into.cuda();
+        for (const bool accumulate : {false, true}) {
+          LinearGradsInto(grad, x, outputs, accumulate, matrices(into), {}, kFp8);
+          LinearGradsInto(grad.cuda(), x.cuda(), outputs, accumulate, matrices(cuda_into), {}, kFp8);
+          ExpectNear(cuda_into, into);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fsdpd

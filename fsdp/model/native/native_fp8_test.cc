@@ -1,0 +1,137 @@
+#include "fsdp/model/native/native_fp8.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "fsdp/model/testing/fixed_seed.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+// Every number that e4m3 has from 0 up, by its bits: from its definition, and not by LibTorch's casts.
+std::vector<double> Numbers() {
+  std::vector<double> numbers;
+  for (int bits = 0; bits < 0x7f; ++bits) {
+    const int exponent = bits >> 3, mantissa = bits & 7;
+    numbers.push_back(exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10));
+  }
+  return numbers;
+}
+
+// The nearest of them, of two as near the one whose last bit is 0.
+double Nearest(double x) {
+  static const std::vector<double> numbers = Numbers();
+  size_t best = 0;
+  for (size_t i = 1; i < numbers.size(); ++i) {
+    const double now = std::abs(std::abs(x) - numbers[i]), before = std::abs(std::abs(x) - numbers[best]);
+    if (now < before || (now == before && i % 2 == 0)) best = i;
+  }
+  return std::copysign(numbers[best], x);
+}
+
+double At(const at::Tensor& x, int64_t row, int64_t column) {
+  return x.to(at::kFloat)[row][column].item<double>();
+}
+
+at::Tensor Random(int64_t rows, int64_t width) { return at::randn({rows, width}).to(at::kBFloat16); }
+
+void ExpectRounded(const at::Tensor& x, const Fp8& fp8) {
+  for (int64_t row = 0; row < x.size(0); ++row) {
+    const float largest = x[row].to(at::kFloat).abs().max().item<float>();
+    const float scale = fp8.scales[row].item<float>(), factor = 448.0f / largest;
+    EXPECT_EQ(scale, largest / 448.0f);
+    for (int64_t column = 0; column < x.size(1); ++column) {
+      const auto number = static_cast<float>(At(x, row, column));
+      EXPECT_EQ(At(fp8.values, row, column), Nearest(number * factor)) << row << " " << column;
+    }
+  }
+}
+
+TEST(NativeFp8, ARowIsRoundedToTheNearestByItsLargestNumber) {
+  at::Tensor x = Random(5, 48);
+  x[1].mul_(1e4);
+  x[2].mul_(1e-4);
+  x[3][7] = 3e4;  // Beside it the others lose bits, or become 0.
+  ExpectRounded(x, Fp8Rows(x));
+}
+
+TEST(NativeFp8, ColumnsAreTheRowsOfWhatIsTurnedAndZerosBehind) {
+  const at::Tensor x = Random(21, 32);
+  const Fp8 columns = Fp8Columns(x);
+  EXPECT_EQ(columns.values.sizes(), at::IntArrayRef({32, 32}));
+  ExpectRounded(x.t(), {columns.values.narrow(1, 0, 21), columns.scales});
+  EXPECT_EQ(columns.values.narrow(1, 21, 11).to(at::kFloat).abs().max().item<float>(), 0);
+}
+
+TEST(NativeFp8, APartOfWiderRowsIsRead) {
+  const at::Tensor x = Random(6, 64), part = x.narrow(1, 16, 32);
+  EXPECT_TRUE(Fp8Rows(part).values.to(at::kFloat).equal(Fp8Rows(part.contiguous()).values.to(at::kFloat)));
+  EXPECT_TRUE(
+      Fp8Columns(part).values.to(at::kFloat).equal(Fp8Columns(part.contiguous()).values.to(at::kFloat)));
+}
+
+TEST(NativeFp8, ZerosAndTinyRowsStayFinite) {
+  at::Tensor x = at::zeros({3, 16}, at::kBFloat16);
+  x[1].fill_(std::ldexp(1.0, -126));
+  x[2].fill_(-0.0);
+  for (const Fp8& fp8 : {Fp8Rows(x), Fp8Columns(x)}) {
+    EXPECT_TRUE(fp8.scales.isfinite().all().item<bool>());
+    EXPECT_GT(fp8.scales.min().item<float>(), 0);
+    EXPECT_TRUE(fp8.values.to(at::kFloat).isfinite().all().item<bool>());
+  }
+}
+
+TEST(NativeFp8, WhatIsNotFiniteIsNotHiddenByAScale) {
+  for (const float bad : {kInf, -kInf, std::numeric_limits<float>::quiet_NaN()}) {
+    at::Tensor x = Random(4, 16), w = Random(16, 16);
+    x[2][3] = bad;
+    at::Tensor product = at::empty({4, 16}, at::kBFloat16);
+    Fp8ProductInto(Fp8Rows(x), Fp8Rows(w), {}, product);
+    const at::Tensor finite = product.to(at::kFloat).isfinite().all(1);
+    EXPECT_TRUE(finite[0].item<bool>());
+    EXPECT_FALSE(product[2].to(at::kFloat).isfinite().any().item<bool>()) << bad;
+  }
+}
+
+// Beside sums in double precision of what is left after rounding.
+TEST(NativeFp8, AProductIsThatOfTheRoundedNumbers) {
+  const at::Tensor x = Random(21, 32), w = Random(48, 32) * 7;
+  const Fp8 a = Fp8Rows(x), b = Fp8Rows(w);
+  const auto wide = [](const Fp8& of) {
+    return of.values.to(at::kFloat).to(at::kDouble) * of.scales.to(at::kDouble).unsqueeze(1);
+  };
+  const at::Tensor want = wide(a).matmul(wide(b).t());
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    const at::Tensor addend = at::randn({21, 48}).to(type);
+    at::Tensor sum = addend.clone();
+    Fp8ProductInto(a, b, sum, sum);
+    const double off = type == at::kFloat ? 1e-6 : 1.0 / 256;
+    EXPECT_LT((sum.to(at::kDouble) - (want + addend.to(at::kDouble))).abs().max().item<double>(),
+              off * want.abs().max().item<double>());
+    at::Tensor alone = at::full({21, 48}, 9.0, at::TensorOptions(type));
+    Fp8ProductInto(a, b, {}, alone);
+    EXPECT_LT((alone.to(at::kDouble) - want).abs().max().item<double>(),
+              off * want.abs().max().item<double>());
+  }
+}
+
+TEST(NativeFp8, APartOfTheRowsIsTheirProduct) {
+  const Fp8 a = Fp8Rows(Random(21, 32)), b = Fp8Rows(Random(48, 32));
+  at::Tensor all = at::empty({21, 48}, at::kFloat), part = at::empty({5, 48}, at::kFloat);
+  Fp8ProductInto(a, b, {}, all);
+  Fp8ProductInto(a.Part(7, 5), b, {}, part);
+  EXPECT_TRUE(part.allclose(all.narrow(0, 7, 5)));
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,111 @@
+#include "fsdp/plan/model/fp8_facts.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+namespace fsdpd {
+namespace {
+
+constexpr int64_t kInBytes = 2;     // bf16.
+constexpr int64_t kScaleBytes = 4;  // One fp32 a row.
+
+// A product of tokens: [tokens x inputs] by [outputs x inputs].
+struct Product {
+  int64_t tokens;
+  int64_t inputs;
+  int64_t outputs;
+};
+
+int64_t PaddedTokens(int64_t tokens) { return (tokens + kFp8Step - 1) / kFp8Step * kFp8Step; }
+
+// Of a matrix in FP8.
+int64_t Room(int64_t rows, int64_t width) { return rows * width + rows * kScaleBytes; }
+
+// What one product's operands take at most: of the output, of the input's gradient, of the matrix's. The CPU
+// multiplies them as fp32, and holds the result in fp32 too.
+int64_t Workspace(const Product& p, bool host) {
+  const int64_t padded = PaddedTokens(p.tokens);
+  const auto room = [host](int64_t rows, int64_t columns, int64_t inner) {
+    const int64_t fp8 = Room(rows, inner) + Room(columns, inner);
+    return host ? fp8 + 4 * (rows * inner + columns * inner + 2 * rows * columns) : fp8;
+  };
+  return std::max({room(p.tokens, p.outputs, p.inputs), room(p.tokens, p.inputs, p.outputs),
+                   room(p.outputs, p.inputs, padded)});
+}
+
+// A row is read once, as it stays near until its largest value is known; columns are read twice.
+int64_t RowsMoved(int64_t elements) { return elements * (kInBytes + 1); }
+int64_t ColumnsMoved(int64_t elements) { return elements * (2 * kInBytes + 1); }
+
+ParamFacts* Find(const std::string& name, UnitFacts* unit) {
+  const auto found = std::find_if(unit->params.begin(), unit->params.end(),
+                                  [&](const ParamFacts& param) { return param.name == name; });
+  return found == unit->params.end() ? nullptr : &*found;
+}
+
+// Matrices that biases part are copied beside each other first.
+int64_t JoinedBytes(const Product& p, UnitFacts* unit) {
+  const bool parted = Find("attention.bq", unit) != nullptr && p.outputs != p.inputs;
+  return parted ? p.inputs * p.outputs * kInBytes : 0;
+}
+
+void AddProduct(const Product& p, bool host, UnitFacts* unit, int64_t* workspace) {
+  const int64_t x = p.tokens * p.inputs, y = p.tokens * p.outputs, matrix = p.inputs * p.outputs;
+  unit->fp8_flops += 2.0 * static_cast<double>(p.tokens) * static_cast<double>(matrix);
+  unit->forward_bytes += RowsMoved(x + matrix);
+  unit->backward_bytes += RowsMoved(y) + ColumnsMoved(matrix + y + x);
+  *workspace = std::max(*workspace, Workspace(p, host) + JoinedBytes(p, unit));
+}
+
+// Of the matrices that are one product those that the layer has; none where one of them stays in bf16.
+std::vector<ParamFacts*> Fp8Matrices(const std::vector<std::string>& product, const Spec& spec,
+                                     UnitFacts* unit) {
+  std::vector<ParamFacts*> matrices;
+  for (const std::string& name : product) {
+    ParamFacts* param = Find(name, unit);
+    if (param == nullptr || !CanBeFp8(*unit, *param)) return {};
+    const std::string full = absl::StrCat(unit->name, ".", name);
+    for (const std::string& pattern : spec.precision.keep_bf16) {
+      if (MatchesPattern(full, pattern)) return {};
+    }
+    matrices.push_back(param);
+  }
+  return matrices;
+}
+
+}  // namespace
+
+const std::vector<std::vector<std::string>>& LayerProducts() {
+  static const auto* products = new std::vector<std::vector<std::string>>{
+      {"attention.wq", "attention.wk", "attention.wv"}, {"attention.wo"}, {"ffn.w1", "ffn.w3"}, {"ffn.w2"}};
+  return *products;
+}
+
+bool CanBeFp8(const UnitFacts& unit, const ParamFacts& param) {
+  if (unit.kind != UnitKind::kBlock) return false;
+  const auto& products = LayerProducts();
+  return std::any_of(products.begin(), products.end(), [&](const std::vector<std::string>& names) {
+    return std::find(names.begin(), names.end(), param.name) != names.end();
+  });
+}
+
+void DescribeFp8(const Spec& spec, ModelFacts* facts) {
+  const int64_t tokens = spec.micro_batch * spec.data.sequence_length / spec.mesh.size(Axis::kContext);
+  for (UnitFacts& unit : facts->units) {
+    int64_t workspace = 0;
+    for (const std::vector<std::string>& names : LayerProducts()) {
+      Product product = {tokens, 0, 0};
+      for (ParamFacts* matrix : Fp8Matrices(names, spec, &unit)) {
+        matrix->fp8 = true;
+        product.inputs = matrix->shape[1];
+        product.outputs += matrix->shape[0];
+      }
+      if (product.outputs == 0) continue;
+      AddProduct(product, spec.device == DeviceKind::kCpu, &unit, &workspace);
+    }
+    unit.workspace_bytes += workspace;
+  }
+}
+
+}  // namespace fsdpd

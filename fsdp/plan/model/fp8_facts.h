@@ -1,0 +1,25 @@
+// Which of a model's products are computed in FP8, and what that costs beside the products: each operand is
+// read, and written in FP8, before the product that reads it (fsdp/model/native/native_fp8.h).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "fsdp/plan/model/model_facts.h"
+
+namespace fsdpd {
+
+// The matrices of a layer that read the same input, and so are one product.
+const std::vector<std::vector<std::string>>& LayerProducts();
+
+// Every matrix that could be: those of a layer's attention, and of its feed-forward where it has no experts.
+bool CanBeFp8(const UnitFacts& unit, const ParamFacts& param);
+
+// Sizes of FP8 products are multiples of so many.
+constexpr int64_t kFp8Step = 16;
+
+// Sets ParamFacts::fp8 as the spec has it, and adds to the units' facts. REQUIRES: the spec computes in FP8,
+// and the model is Llama's.
+void DescribeFp8(const Spec& spec, ModelFacts* facts);
+
+}  // namespace fsdpd

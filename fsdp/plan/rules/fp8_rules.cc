@@ -1,0 +1,115 @@
+// precision.compute: fp8, and precision.fp8.
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+#include "fsdp/plan/model/fp8_facts.h"
+#include "fsdp/plan/rules/rule_table.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr FaultLevel kError = FaultLevel::kError;
+constexpr FaultLevel kWarn = FaultLevel::kWarn;
+
+bool IsFp8(const Facts& f) { return f.job.precision().compute() == v1::DTYPE_FP8; }
+
+// Of the model's matrices those that could be multiplied in FP8, by name.
+std::vector<std::string> Matrices(const Facts& f) {
+  std::vector<std::string> names;
+  for (const UnitFacts& unit : DescribeModel(f.model(), 1, 1, DType::kBf16).units) {
+    for (const ParamFacts& param : unit.params) {
+      if (CanBeFp8(unit, param)) names.push_back(absl::StrCat(unit.name, ".", param.name));
+    }
+  }
+  return names;
+}
+
+// A pattern that matches no matrix is a misspelt one.
+Findings ChecksKept(const Facts& f) {
+  const auto& patterns = f.job.precision().fp8().keep_bf16();
+  if (!IsFp8(f) || patterns.empty() || !f.job.model().has_llama() || !f.ModelIsKnown()) return {};
+  const std::vector<std::string> names = Matrices(f);
+  if (names.empty()) return {};
+  std::vector<bool> kept(names.size());
+  Findings findings;
+  for (int i = 0; i < patterns.size(); ++i) {
+    bool found = false;
+    for (size_t n = 0; n < names.size(); ++n) {
+      if (MatchesPattern(names[n], patterns[i])) found = kept[n] = true;
+    }
+    if (found) continue;
+    findings.push_back({absl::StrCat("'", patterns[i], "' matches no matrix of a layer; names are such as ",
+                                     names.front(), " and ", names.back()),
+                        "write a name, or a part of one with *: layer.0.*",
+                        absl::StrCat("precision.fp8.keep_bf16[", i, "]")});
+  }
+  if (findings.empty() && std::count(kept.begin(), kept.end(), false) == 0) {
+    findings.push_back({"every matrix is kept in bf16, so nothing is multiplied in FP8",
+                        "write precision.compute: bf16, or leave some out"});
+  }
+  return findings;
+}
+
+Findings ChecksSizes(const Facts& f) {
+  if (!IsFp8(f) || !f.job.model().has_llama() || !f.ModelIsKnown()) return {};
+  if (!f.Sound({"parallel.tensor", "parallel.pipeline"})) return {};
+  const auto model = std::get<LlamaConfig>(f.model());
+  const int64_t tensor = std::max<int64_t>(1, f.job.parallel().tensor());
+  const int64_t keys = std::max<int64_t>(1, model.kv_heads / tensor) * model.head_size;
+  struct Size {
+    const char* what;
+    int64_t of_rank;
+  };
+  Findings findings;
+  for (const Size& size :
+       {Size{"hidden_size", model.hidden_size},
+        Size{"the width of query heads", model.heads / tensor * model.head_size},
+        Size{"the width of key heads", keys}, Size{"intermediate_size", model.intermediate_size / tensor}}) {
+    if (size.of_rank % kFp8Step == 0) continue;
+    findings.push_back({absl::StrCat(size.what, " is ", size.of_rank, tensor > 1 ? " on a rank" : "",
+                                     ", and sizes of FP8 products are multiples of ", kFp8Step),
+                        "choose other sizes, or write precision.compute: bf16"});
+  }
+  return findings;
+}
+
+const Rule kRules[] = {
+    {"fp8_needs_llama", kError, "precision.compute", "fp8 is for models of Llama's family",
+     [](const Facts& f) -> Findings {
+       if (!IsFp8(f) || !f.ModelIsKnown() || std::holds_alternative<LlamaConfig>(f.model())) return {};
+       return {{"layers of this model multiply their matrices themselves, in the type that they compute in",
+                "write bf16"}};
+     }},
+    {"fp8_sizes", kError, "precision.compute", "sizes of FP8 products are multiples of 16", ChecksSizes},
+    {"fp8_keep_matches", kError, "precision.fp8.keep_bf16",
+     "each pattern matches a matrix, and not all are kept", ChecksKept},
+    {"fp8_only_attention", kWarn, "precision.compute", "in layers with experts FP8 is for attention alone",
+     [](const Facts& f) -> Findings {
+       if (!IsFp8(f) || !f.Sound({"model"}) || !f.job.model().has_llama()) return {};
+       if (!f.job.model().llama().has_experts()) return {};
+       return {
+           {"experts, their router and the layer beside them multiply in bf16; attention's matrices in FP8",
+            "nothing has to be done"}};
+     }},
+    {"fp8_on_cpu_is_slow", kWarn, "precision.compute", "fp8 is for GPUs",
+     [](const Facts& f) -> Findings {
+       if (!IsFp8(f) || f.job.resources().device() != v1::DEVICE_CPU) return {};
+       return {{"CPUs round to FP8 and multiply in fp32", "fine for a test; else use fp32"}};
+     }},
+    {"fp8_without_compute", kWarn, "precision.fp8", "precision.fp8 goes with compute: fp8",
+     [](const Facts& f) -> Findings {
+       if (!f.job.precision().has_fp8() || IsFp8(f) || !f.Sound({"precision.compute"})) return {};
+       return {{"nothing is multiplied in FP8, so there is nothing to keep from it",
+                "write compute: fp8, or leave precision.fp8 out"}};
+     }},
+};
+
+}  // namespace
+
+const std::vector<Rule>& Fp8Rules() {
+  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
+  return *rules;
+}
+
+}  // namespace fsdpd

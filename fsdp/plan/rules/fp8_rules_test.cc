@@ -1,0 +1,121 @@
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "fsdp/plan/rules/rules.h"
+
+namespace fsdpd {
+namespace {
+
+v1::JobSpec GoodJob() {
+  v1::JobSpec job;
+  job.set_name("tiny-fp8");
+  v1::Llama* llama = job.mutable_model()->mutable_llama();
+  llama->set_vocab_size(512);
+  llama->set_hidden_size(128);
+  llama->set_intermediate_size(384);
+  llama->set_layers(4);
+  llama->set_heads(4);
+  llama->set_kv_heads(2);
+  job.mutable_data()->mutable_synthetic();
+  job.mutable_data()->set_sequence_length(128);
+  job.mutable_train()->set_steps(200);
+  job.mutable_precision()->set_compute(v1::DTYPE_FP8);
+  job.mutable_resources()->set_device(v1::DEVICE_CUDA);
+  return job;
+}
+
+struct BadCase {
+  const char* rule;
+  const char* field;
+  std::function<void(v1::JobSpec*)> spoil;
+};
+
+std::vector<BadCase> BadCases() {
+  using J = v1::JobSpec;
+  const auto keep = [](J* j, const char* pattern) {
+    j->mutable_precision()->mutable_fp8()->add_keep_bf16(pattern);
+  };
+  return {
+      {"fp8_needs_llama", "precision.compute", [](J* j) { j->mutable_model()->set_preset("gpt2"); }},
+      {"fp8_sizes", "precision.compute",
+       [](J* j) { j->mutable_model()->mutable_llama()->set_intermediate_size(380); }},
+      {"fp8_sizes", "precision.compute",
+       [](J* j) {
+         j->mutable_model()->mutable_llama()->set_hidden_size(120);
+         j->mutable_model()->mutable_llama()->set_head_size(32);
+       }},
+      {"fp8_sizes", "precision.compute",
+       [](J* j) {  // 24 a rank.
+         j->mutable_model()->mutable_llama()->set_intermediate_size(48);
+         j->mutable_resources()->set_ranks_per_node(2);
+         j->mutable_parallel()->set_tensor(2);
+       }},
+      {"fp8_keep_matches", "precision.fp8.keep_bf16[1]",
+       [keep](J* j) {
+         keep(j, "layer.0.*");
+         keep(j, "layer.4.*");
+       }},
+      {"fp8_keep_matches", "precision.fp8.keep_bf16[0]", [keep](J* j) { keep(j, "head.output"); }},
+      {"fp8_keep_matches", "precision.fp8.keep_bf16[0]", [keep](J* j) { keep(j, "*_norm"); }},
+      {"fp8_keep_matches", "precision.fp8.keep_bf16", [keep](J* j) { keep(j, "*"); }},
+      {"fp8_on_cpu_is_slow", "precision.compute",
+       [](J* j) { j->mutable_resources()->set_device(v1::DEVICE_CPU); }},
+      {"fp8_only_attention", "precision.compute",
+       [](J* j) {
+         v1::Llama::Experts* experts = j->mutable_model()->mutable_llama()->mutable_experts();
+         experts->set_count(8);
+         experts->set_per_token(2);
+         experts->set_intermediate_size(64);
+       }},
+      {"fp8_without_compute", "precision.fp8",
+       [keep](J* j) {
+         keep(j, "layer.0.*");
+         j->mutable_precision()->set_compute(v1::DTYPE_BF16);
+       }},
+      {"main_params_fp32", "precision.main_params",
+       [](J* j) { j->mutable_precision()->set_main_params(v1::DTYPE_FP8); }},
+      {"main_grads_not_fp16", "precision.main_grads",
+       [](J* j) { j->mutable_precision()->set_main_grads(v1::DTYPE_FP8); }},
+      {"grad_comm_not_fp16", "precision.grad_comm",
+       [](J* j) { j->mutable_precision()->set_grad_comm(v1::DTYPE_FP8); }},
+      {"moments_not_fp16", "precision.moments",
+       [](J* j) { j->mutable_precision()->set_moments(v1::DTYPE_FP8); }},
+  };
+}
+
+TEST(Fp8Rules, EachFaultIsFoundAloneWithItsField) {
+  EXPECT_TRUE(CheckJob(GoodJob()).empty());
+  for (const BadCase& bad : BadCases()) {
+    v1::JobSpec job = GoodJob();
+    bad.spoil(&job);
+    const Violations found = CheckJob(job);
+    ASSERT_EQ(found.size(), 1) << bad.rule;
+    EXPECT_EQ(found[0].rule, bad.rule);
+    EXPECT_EQ(found[0].field, bad.field) << bad.rule;
+    EXPECT_FALSE(found[0].reason.empty());
+    EXPECT_FALSE(found[0].fix.empty());
+  }
+}
+
+TEST(Fp8Rules, EachIsBrokenBySomeCase) {
+  std::set<std::string> broken;
+  for (const BadCase& bad : BadCases()) broken.insert(bad.rule);
+  for (const RuleText& rule : AllRules()) {
+    if (rule.id.rfind("fp8_", 0) == 0) EXPECT_EQ(broken.count(rule.id), 1u) << rule.id;
+  }
+}
+
+TEST(Fp8Rules, FirstAndLastLayersMayStayInBf16) {
+  v1::JobSpec job = GoodJob();
+  for (const char* pattern : {"layer.0.*", "layer.3.*", "*.attention.wq"}) {
+    job.mutable_precision()->mutable_fp8()->add_keep_bf16(pattern);
+  }
+  EXPECT_TRUE(CheckJob(job).empty());
+}
+
+}  // namespace
+}  // namespace fsdpd
