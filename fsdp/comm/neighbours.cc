@@ -21,14 +21,28 @@ absl::StatusOr<std::unique_ptr<Communicator>> Neighbours::Make(const Communicato
   return status;
 }
 
+// In the order in which they were made: NCCL's end when both sides have come to it.
+Neighbours::~Neighbours() {
+  for (const auto& [from, to] : Ways()) {
+    if (rank_ == from) sends_.erase(to);
+    if (rank_ == to) receives_.erase(from);
+  }
+}
+
 // Pair by pair in one order on all ranks, so that of those that wait for each other the first always goes on.
-absl::Status Neighbours::Connect(const CommunicatorOptions& options, const MakePair& make) {
+std::vector<std::pair<int, int>> Neighbours::Ways() const {
+  std::vector<std::pair<int, int>> ways;
   const int edges = size_ == 2 ? 1 : size_;
   for (int edge = 0; edge < edges; ++edge) {
     const int next = (edge + 1) % size_;
-    FSDPD_RETURN_IF_ERROR(ConnectPair(edge, next, options, make));
-    FSDPD_RETURN_IF_ERROR(ConnectPair(next, edge, options, make));
+    ways.emplace_back(edge, next);
+    ways.emplace_back(next, edge);
   }
+  return ways;
+}
+
+absl::Status Neighbours::Connect(const CommunicatorOptions& options, const MakePair& make) {
+  for (const auto& [from, to] : Ways()) FSDPD_RETURN_IF_ERROR(ConnectPair(from, to, options, make));
   return absl::OkStatus();
 }
 

@@ -9,6 +9,9 @@
 
 #include <functional>
 #include <map>
+#include <memory>
+#include <utility>
+#include <vector>
 
 #include "fsdp/comm/communicator.h"
 
@@ -21,6 +24,8 @@ class Neighbours : public Communicator {
   // Blocks until all ranks have called it. `make`: one of the two ranks of a pair, as MakeCommunicator().
   static absl::StatusOr<std::unique_ptr<Communicator>> Make(const CommunicatorOptions& options,
                                                             const MakePair& make);
+
+  ~Neighbours() override;
 
   int rank() const override { return rank_; }
   int size() const override { return size_; }
@@ -47,6 +52,7 @@ class Neighbours : public Communicator {
   using Pairs = std::map<int, std::unique_ptr<Communicator>>;  // By the other rank; who sends has rank 0.
 
   Neighbours(int rank, int size) : rank_(rank), size_(size) {}
+  std::vector<std::pair<int, int>> Ways() const;  // From a rank to another.
   absl::Status Connect(const CommunicatorOptions& options, const MakePair& make);
   absl::Status ConnectPair(int from, int to, const CommunicatorOptions& options, const MakePair& make);
   static absl::Status None() { return absl::UnimplementedError("neighbours have no collectives"); }

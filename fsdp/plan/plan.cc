@@ -197,7 +197,7 @@ absl::Status VerifyStages(const Plan& plan, Program StagePlan::*program) {
     FSDPD_RETURN_IF_ERROR(Verify(stage.*program, stage.layout, plan.spec));
     programs.push_back({&(stage.*program), &stage.layout});
   }
-  return VerifyStages(programs);
+  return VerifyStages(programs, plan.spec.device == DeviceKind::kCuda);
 }
 
 absl::Status VerifyAll(const Plan& plan, bool evaluation) {

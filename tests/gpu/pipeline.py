@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""A model in two stages on two GPUs (parallel.pipeline) has the losses that it has on one: plain, with two chunks a stage, and with
-gradients of matrices put off.
+"""A model in two stages on two GPUs (parallel.pipeline) has the losses that it has on one: plain, and with gradients of matrices put
+off.
 
     tests/gpu/pipeline.py
 
 A small Llama, ten steps of four micro-batches, through coordinator, agents and ranks, in fp32 and bf16, on one GPU, on two without
-stages and on two in stages, which allocate nothing once warm; same_losses.py says how near they have to be. Needs two GPUs, and while
-parallel_pipeline_on_cpu is among the rules (fsdp/plan/rules/pipeline_rules.cc) a build without it. Prints one line of JSON a job with
-the largest relative differences. Needs the programs built with --config=cuda (FSDPD_BIN: where they are).
+stages and on two in stages, which allocate nothing once warm; same_losses.py says how near they have to be. Needs two GPUs. Prints one
+line of JSON a job with the largest relative differences. Needs the programs built with --config=cuda (FSDPD_BIN: where they are).
 """
 
 import pathlib
@@ -26,7 +25,6 @@ JOB = {
 }
 STAGES = {
     "stages": ("optim_grads_params", {"pipeline": 2}),
-    "chunks": ("optim_grads_params", {"pipeline": 2, "pipeline_chunks": 2}),
     "zero-bubble": ("optim", {"pipeline": 2, "pipeline_schedule": "zero_bubble"}),
 }
 

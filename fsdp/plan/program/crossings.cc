@@ -5,9 +5,6 @@
 namespace fsdpd {
 namespace {
 
-// Turns for which what they need may be there while another runs.
-constexpr size_t kTurnsAhead = kCrossingPlaces - 1;
-
 // The one whose end makes room for one more.
 int RoomAfter(const std::vector<int>& in_order) {
   return in_order.size() < kCrossingPlaces ? -1 : in_order[in_order.size() - kCrossingPlaces];
@@ -27,15 +24,11 @@ Crossings::Crossings(const Layout& layout, const Schedule& passes, ProgramWriter
   }
 }
 
-void Crossings::ReceiveWhatMayStart(int pass) {
-  const bool begins = begun_.size() < begins_.size() && begins_[begun_.size()] == pass;
-  for (; next_ < begins_.size() && next_ < begun_.size() + (begins ? 1 : 0) + kTurnsAhead; ++next_) {
-    const Pass& needs = passes_[begins_[next_]];
-    const bool hidden = needs.op != Op::kBackward;
-    const int taken = next_ < kCrossingPlaces ? -1 : begun_[next_ - kCrossingPlaces];
-    received_[begins_[next_]] = Append(hidden ? Op::kReceive : Op::kReceiveGrad, needs, taken);
-    if (first_receive_ < 0) first_receive_ = received_[begins_[next_]];
-  }
+void Crossings::ReceiveFor(int pass) {
+  if (begun_.size() == begins_.size() || begins_[begun_.size()] != pass) return;
+  const bool hidden = passes_[pass].op != Op::kBackward;
+  received_[pass] = Append(hidden ? Op::kReceive : Op::kReceiveGrad, passes_[pass], RoomAfter(begun_));
+  if (first_receive_ < 0) first_receive_ = received_[pass];
 }
 
 std::vector<int> Crossings::WaitsFor(int pass) const {

@@ -1,8 +1,11 @@
 // What crosses between a stage and its neighbours in a program: a Receive before each turn through a run of
-// units, one turn ahead of where it is needed, and a Send after it. Where there is one stage nothing does.
-// kCrossingPlaces bound what is there at a time.
+// units, and a Send after it. Where there is one stage nothing does. kCrossingPlaces bound what is there at a
+// time: so many turns ahead a Receive may be under way, as lanes do not wait for each other.
 //
-// Call order: for each pass ReceiveWhatMayStart, the pass itself (which waits for WaitsFor()), SendAfter.
+// It is listed no earlier than where it is needed: on GPUs it is a kernel that waits for another rank, and what
+// is listed behind it may have to wait for it (verify_stages.h, rule 12).
+//
+// Call order: for each pass ReceiveFor, the pass itself (which waits for WaitsFor()), SendAfter.
 #pragma once
 
 #include <vector>
@@ -17,7 +20,7 @@ class Crossings {
   // Both must outlive this.
   Crossings(const Layout& layout, const Schedule& passes, ProgramWriter* writer);
 
-  void ReceiveWhatMayStart(int pass);
+  void ReceiveFor(int pass);
   // For what it takes, and for room for what it makes; -1 is nothing.
   std::vector<int> WaitsFor(int pass) const;
   void SendAfter(int pass);
@@ -35,7 +38,6 @@ class Crossings {
   std::vector<int> received_;  // By pass: the Receive that it needs, or -1.
   std::vector<int> sends_;     // Instructions, as the next.
   std::vector<int> sends_grads_;
-  size_t next_ = 0;  // Of begins_: the first whose Receive is not listed.
   int first_receive_ = -1;
 };
 

@@ -22,7 +22,7 @@ Program CompileEvaluation(const Spec& spec, const ModelFacts& model, const Layou
   for (size_t i = 0; i < params.passes().size(); ++i) {
     const int unit = params.passes()[i].unit;
     params.GatherWhatMayStart(static_cast<int>(i));
-    crossings.ReceiveWhatMayStart(static_cast<int>(i));
+    crossings.ReceiveFor(static_cast<int>(i));
     Instruction forward;
     forward.op = Op::kForward;
     forward.unit = unit;

@@ -80,7 +80,7 @@ Program CompileProgram(const Spec& spec, const ModelFacts& model, const Layout& 
     const Pass& pass = params.passes()[i];
     const int at = static_cast<int>(i);
     params.GatherWhatMayStart(at);
-    crossings.ReceiveWhatMayStart(at);
+    crossings.ReceiveFor(at);
     std::vector<int> after = params.Gathers(pass.unit);
     for (const int other : crossings.WaitsFor(at)) after.push_back(other);
     Instruction run = RunPass(pass, spec, model);

@@ -175,8 +175,11 @@ std::vector<BadCase> BadPipelineCases() {
   return {
       {"parallel_pipeline_range", "parallel.pipeline", [](J* j) { Staged(j, 0); }},
       {"parallel_pipeline_range", "parallel.pipeline", [](J* j) { Staged(j, 1 << 20); }},
-      {"parallel_pipeline_on_cpu", "parallel.pipeline",
-       [](J* j) { Staged(j, 2), j->mutable_resources()->set_device(v1::DEVICE_CUDA); }},
+      {"parallel_pipeline_chunks_on_cpu", "parallel.pipeline_chunks",
+       [](J* j) {
+         Staged(j, 2)->set_pipeline_chunks(2);
+         j->mutable_resources()->set_device(v1::DEVICE_CUDA);
+       }},
       {"parallel_pipeline_divides_ranks", "parallel.pipeline", [](J* j) { Staged(j, 3); }},
       {"parallel_pipeline_divides_ranks", "parallel.pipeline", [](J* j) { Staged(j, 8); }},
       {"parallel_pipeline_divides_ranks", "parallel.pipeline",

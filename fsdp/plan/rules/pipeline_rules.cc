@@ -157,12 +157,6 @@ const Rule kRules[] = {
      [](const Facts& f) {
        return Between(f.job.parallel().pipeline(), kMaxWorld, "pipeline", "leave it out for 1");
      }},
-    {"parallel_pipeline_on_cpu", kError, "parallel.pipeline", "stages are on CPU ranks",
-     [](const Facts& f) -> Findings {
-       if (!HasStages(f) || f.job.resources().device() != v1::DEVICE_CUDA) return {};
-       return {{"what stages send each other goes over memory or Gloo as yet, not between GPUs",
-                "leave parallel.pipeline out; parameters are sharded over all ranks anyway"}};
-     }},
     {"parallel_pipeline_divides_ranks", kError, "parallel.pipeline",
      "ranks split into stages, and each stage's into replicas", DividesRanks},
     {"parallel_pipeline_needs_llama", kError, "parallel.pipeline",
@@ -186,6 +180,16 @@ const Rule kRules[] = {
        if (chunks > 1 && f.job.parallel().pipeline() == 1)
          return {{"there are no stages that could have chunks", "leave it out, or write pipeline"}};
        return Between(chunks, kMaxWorld, "pipeline_chunks", "leave it out for 1");
+     }},
+    {"parallel_pipeline_chunks_on_cpu", kError, "parallel.pipeline_chunks",
+     "chunks of stages are on CPU ranks",
+     [](const Facts& f) -> Findings {
+       if (!HasStages(f) || Chunks(f) == 1 || f.job.resources().device() != v1::DEVICE_CUDA) return {};
+       return {
+           {"CUDA loads a kernel when it is first launched, which waits for all that the device has been "
+            "given; with "
+            "chunks stages would then wait for each other",
+            "leave parallel.pipeline_chunks out"}};
      }},
     {"parallel_pipeline_chunks_have_units", kError, "parallel.pipeline_chunks", "each chunk has a unit",
      [](const Facts& f) -> Findings {

@@ -81,7 +81,14 @@ const Violation* RefusalOf(const Violations& faults, const char* field) {
 Violations FaultsOfStages(const v1::JobSpec& job, int64_t stages) {
   v1::JobSpec bare = InStages(job, stages, 1);
   bare.mutable_fsdp()->clear_outer();
-  return CheckJob(bare);
+  Violations faults = CheckJob(bare);
+  if (WithDefaults(job, nullptr).resources().device() == v1::DEVICE_CUDA) {
+    faults.push_back(
+        {"parallel_pipeline_not_timed", FaultLevel::kError, kPipeline,
+         "stages train on GPUs, and how long they take there has not been held to what is predicted",
+         "write parallel.pipeline to plan them by hand", "", ""});
+  }
+  return faults;
 }
 
 Jobs Pipelines(const Fixed& fixed, const v1::JobSpec& job) {

@@ -50,7 +50,7 @@ TEST(Candidates, HaveEveryAxisOnceAndNoWayTwice) {
 
 TEST(Candidates, HaveStagesAndChunksWhereTheRulesAllowThem) {
   v1::JobSpec job = Job(2, 4, 32);
-  EXPECT_EQ(WhyNoStages(job)->rule, "parallel_pipeline_on_cpu");
+  EXPECT_EQ(WhyNoStages(job)->rule, "parallel_pipeline_not_timed");
   job.mutable_resources()->set_device(v1::DEVICE_CPU);
   EXPECT_FALSE(WhyNoStages(job).has_value());
   std::set<std::string> seen;

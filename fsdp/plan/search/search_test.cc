@@ -149,7 +149,7 @@ TEST(Search, FindsStagesWhereTheyAreAllowedAndFaster) {
 TEST(Search, SaysWhyNoStagesAreTried) {
   const v1::PlanSearch search = SearchedOf(Preset("llama3-8b", 1, 32)).search;
   ASSERT_EQ(search.not_tried_size(), 1);
-  EXPECT_EQ(search.not_tried(0).rule(), "parallel_pipeline_on_cpu");
+  EXPECT_EQ(search.not_tried(0).rule(), "parallel_pipeline_not_timed");
   SearchOptions held;
   held.held = {"parallel"};
   EXPECT_EQ(SearchedOf(Preset("llama3-8b", 1, 32), held).search.not_tried_size(), 0);

@@ -19,7 +19,8 @@ constexpr size_t kMaxNamed = 8;
 
 class StagesCheck {
  public:
-  explicit StagesCheck(const std::vector<StageProgram>& stages) : stages_(stages) {
+  StagesCheck(const std::vector<StageProgram>& stages, bool load_kernels)
+      : stages_(stages), load_kernels_(load_kernels) {
     for (const StageProgram& stage : stages) {
       first_.push_back(static_cast<int>(stage_of_.size()));
       stage_of_.resize(stage_of_.size() + stage.program->instructions.size(),
@@ -177,7 +178,8 @@ class StagesCheck {
     return absl::OkStatus();
   }
 
-  // Of each of a stage: its lane, what its program says, and compute before it in the list.
+  // Of each of a stage: its lane, what its program says, compute before it in the list, and of what may load a
+  // kernel all before it.
   template <typename Wait>
   void AddWaits(int first, const Wait& wait) const {
     constexpr auto kCompute = static_cast<size_t>(LaneId::kCompute);
@@ -188,7 +190,11 @@ class StagesCheck {
       for (const int other : At(node).after) wait(node, first + other);
       const auto lane = static_cast<size_t>(At(node).lane);
       if (last[lane] >= 0) wait(node, last[lane]);
-      if (lane != kCompute && last[kCompute] >= 0) wait(node, last[kCompute]);
+      const bool crosses = At(node).lane == LaneId::kSend || At(node).lane == LaneId::kReceive;
+      const bool loads = load_kernels_ && !crosses;
+      for (size_t other = 0; other < kLanes; ++other) {
+        if (other != lane && last[other] >= 0 && (loads || other == kCompute)) wait(node, last[other]);
+      }
       last[lane] = node;
     }
   }
@@ -214,6 +220,7 @@ class StagesCheck {
   }
 
   const std::vector<StageProgram>& stages_;
+  const bool load_kernels_;
   std::vector<int> first_;     // By stage: of its instructions among all.
   std::vector<int> stage_of_;  // By instruction, as all of these.
   std::vector<int> meets_;     // Its counterpart, or itself.
@@ -225,6 +232,8 @@ class StagesCheck {
 
 }  // namespace
 
-absl::Status VerifyStages(const std::vector<StageProgram>& stages) { return StagesCheck(stages).Run(); }
+absl::Status VerifyStages(const std::vector<StageProgram>& stages, bool load_kernels) {
+  return StagesCheck(stages, load_kernels).Run();
+}
 
 }  // namespace fsdpd
