@@ -143,6 +143,25 @@ def test_a_stopped_rank_raises_an_alert(tmp_path):
         cluster.cancel_all()
 
 
+@pytest.mark.nightly
+@pytest.mark.timeout(300)
+def test_ranks_that_make_no_step_raise_an_alert_before_they_are_ended(tmp_path):
+    """A minute without one, where the job has more patience than that."""
+    with Cluster(tmp_path / "cluster") as cluster:
+        job_id = cluster.submit(spec(steps=ENDLESS, restart={"hang_seconds": 600}))
+        cluster.wait_step(job_id, 10)
+        with Prometheus(tmp_path / "prometheus", list(cluster.metrics.values()), cluster.mark) as server:
+            victim = next(each for each in cluster.all_ranks() if rank_of(each) == 2)
+            os.kill(victim.pid, signal.SIGSTOP)
+            stale = f'ALERTS{{alertname="FsdpdStepStale", alertstate="firing", fsdpd_job="{job_id}"}}'
+            found = wait_until("all ranks wait for it", lambda: len(found := server.query(stale)) == 4 and found)
+            assert {labels["rank"] for labels, _ in found} == {"0", "1", "2", "3"}
+            os.kill(victim.pid, signal.SIGCONT)
+            wait_until("they go on", lambda: not server.query(stale))
+        assert cluster.job(job_id).attempt == 1
+        cluster.cancel_all()
+
+
 def submit_until_refused(cluster):
     for number in range(200):  # What the database has of the disk already may take some.
         wants_more_nodes = spec(steps=5, name=f"more-{number}", resources={"nodes": 9}, train={"global_batch": 18})
