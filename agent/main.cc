@@ -51,6 +51,7 @@ struct Flags {
   std::string device = "auto";
   int slots = 0;
   int64_t grace_ms = 5000;
+  int stopped_exit_code = 0;
   int64_t keep_days = 0;
   std::string rank_cores = kNearCores;
   std::string port_file;
@@ -204,6 +205,11 @@ void Declare(CLI::App* app, Flags* flags) {
                   "or a stop names no time")
       ->check(CLI::Range(int64_t{1}, int64_t{3600000}))
       ->capture_default_str();
+  app->add_option("--stopped-exit-code", flags->stopped_exit_code,
+                  "What to exit with after SIGTERM or SIGINT. Not 0 where that reads as work that is done: a "
+                  "Kubernetes Job would not start another agent in its place")
+      ->check(CLI::Range(0, 255))
+      ->capture_default_str();
   DeclareSecurity(app, flags);
 }
 
@@ -339,7 +345,8 @@ int Serve(Flags flags, int signals) {
     if (!written.ok()) return FailOfFile({{"--port-file", flags.port_file}}, written);
   }
   if (AwaitSignal(signals, refusal.get(), /*timeout_ms=*/-1) == 0) return kRuntimeError;
-  return StopCleanly(agent->get(), flags.agent.grace, signals);
+  const int stopped = StopCleanly(agent->get(), flags.agent.grace, signals);
+  return stopped == 0 ? flags.stopped_exit_code : stopped;
 }
 
 int Main(int argc, char** argv) {

@@ -3,6 +3,11 @@
 // run.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "base/temp_dir.h"
 #include "fsdp/engine/local_job.h"
 #include "fsdp/memory/host_caching_allocator.h"
 
@@ -58,6 +63,45 @@ INSTANTIATE_TEST_SUITE_P(Programs, SteadyState,
                                            R"("fsdp": {"strategy": "STRATEGY_OPTIM_GRADS"},
                          "precision": {"grad_comm": "DTYPE_BF16", "main_grads": "DTYPE_BF16", "moments": "DTYPE_BF16"})",
                                            R"("precision": {"compute": "DTYPE_FP16"})"));
+
+// Tokens of documents of 1 to 40 of them, in samples of 32.
+std::string DocumentsOf(int64_t tokens) {
+  std::string text;
+  for (int64_t document = 0; static_cast<int64_t>(text.size()) < tokens; ++document) {
+    text.append((document * 27 + document / 7) % 40, 'a');
+    text += '.';
+  }
+  return text;
+}
+
+// Each step has documents of other lengths, and tensors of other sizes: 15 to 22 of them asked the system
+// in a job of four ranks, at any step.
+TEST(SteadyStateOfChangingSizes, AsksTheSystemForNoMemoryEither) {
+  InstallHostCachingAllocator();
+  const TempDir dir;
+  std::ofstream(dir.File("text"), std::ios::binary) << DocumentsOf(100000);
+  const std::string file = R"([{"path": ")" + dir.File("text") + R"(", "type": "TOKEN_TYPE_U8"}])";
+  const std::string job = R"({
+    "name": "test",
+    "model": {"llama": {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "layers": 3, "heads": 4}},
+    "data": {"tokens": )" +
+                          file + R"(, "validation": )" + file +
+                          R"(, "sequence_length": 32, "document_end_token": 46},
+    "train": {"steps": 60, "micro_batch": 4, "global_batch": 4, "evaluation": {"every_steps": 20, "samples": 16}},
+    "checkpoint": {"dir": ")" +
+                          dir.File("run") + R"(", "every_steps": 15},
+    "resources": {"device": "DEVICE_CPU"}})";
+  const auto plan = PlanOfJson(job);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const auto result = RunLocalJob(*plan);
+  ASSERT_TRUE(result.ok()) << result.status();
+  const std::vector<v1::StepReport>& steps = result->reports[0];
+  ASSERT_EQ(steps.size(), 60u);
+  for (size_t s = 2; s < steps.size(); ++s) {
+    EXPECT_EQ(steps[s].memory().device_mallocs(), steps[1].memory().device_mallocs()) << "step " << s + 1;
+    EXPECT_EQ(steps[s].memory().reserved_bytes(), steps[1].memory().reserved_bytes()) << "step " << s + 1;
+  }
+}
 
 }  // namespace
 }  // namespace fsdpd

@@ -3,6 +3,7 @@
 #include <absl/time/clock.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/check.h"
@@ -16,6 +17,9 @@ constexpr int64_t kSmallLimit = int64_t{1} << 20;
 constexpr int kSmallLimitLog2 = 20;
 constexpr int kSmallClasses = kSmallLimit / kSmallStep;
 constexpr int64_t kLargest = int64_t{1} << 47;
+
+// Steps of an attempt that fill the cache.
+constexpr int64_t kFillingSteps = 2;
 
 // LibTorch's own allocators are installed with priority 0.
 constexpr uint8_t kPriority = 100;
@@ -76,7 +80,7 @@ c10::DataPtr HostCachingAllocator::allocate(size_t bytes) {
   Block* block = nullptr;
   if (bytes <= static_cast<size_t>(kLargest)) {
     const SizeClass size = ClassOf(static_cast<int64_t>(bytes));
-    block = TakeCached(size.index, size.bytes);
+    block = TakeCached(size.index);
     if (block == nullptr) block = AskSystem(size.index, size.bytes);
   }
   if (block == nullptr) {
@@ -98,12 +102,24 @@ void HostCachingAllocator::copy_data(void* dest, const void* src, std::size_t co
   default_copy_data(dest, src, count);
 }
 
-HostCachingAllocator::Block* HostCachingAllocator::TakeCached(int size_class, int64_t bytes) {
+HostCachingAllocator::Block* HostCachingAllocator::TakeCached(int size_class) {
   MutexLock lock(&mutex_);
-  Block* block = free_[size_class];
-  if (block == nullptr) return nullptr;
-  free_[size_class] = block->next;
+  const bool may_take_larger = MayTakeLarger();
+  const auto first = free_.begin() + size_class;
+  const auto end = may_take_larger ? free_.end() : first + 1;
+  const auto found = std::find_if(first, end, [](const Block* head) { return head != nullptr; });
+  if (found == end) return nullptr;
+  Block* const block = *found;
+  *found = block->next;
   return block;
+}
+
+// An attempt may begin at any step.
+bool HostCachingAllocator::MayTakeLarger() {
+  const int64_t step = CurrentMemoryPlace().step;
+  if (step == 0) return false;
+  first_step_ = std::min(first_step_, step);
+  return step >= first_step_ + kFillingSteps;
 }
 
 HostCachingAllocator::Block* HostCachingAllocator::AskSystem(int size_class, int64_t bytes) {
@@ -129,7 +145,7 @@ HostCachingAllocator::Block* HostCachingAllocator::AskSystem(int size_class, int
 void HostCachingAllocator::GiveOut(Block* block, int64_t asked_bytes) {
   MutexLock lock(&mutex_);
   ++allocations_;
-  allocated_bytes_ += block->bytes;
+  allocated_bytes_ += SizeClassBytes(asked_bytes);  // It may be larger.
   if (allocated_bytes_ > peak_bytes_) peak_bytes_ = allocated_bytes_;
   block->live = true;
   block->asked_bytes = asked_bytes;
@@ -152,7 +168,7 @@ void HostCachingAllocator::Free(void* data) {
 
 void HostCachingAllocator::GiveBack(Block* block) {
   MutexLock lock(&mutex_);
-  allocated_bytes_ -= block->bytes;
+  allocated_bytes_ -= SizeClassBytes(block->asked_bytes);
   block->live = false;
   Note(Action::kFreeRequested, block);
   Note(Action::kFreeCompleted, block);

@@ -3,9 +3,15 @@
 // never.
 //
 // A request is rounded up to a size class (512-byte steps up to 1 MiB, then eighths of a power of two: at
-// most 12.5% lost) and served by a block of that class only. Blocks return to the system in EmptyCache(), and
-// when the system refuses a request: then the cache is given back and the request tried once more, and only
-// then it throws c10::OutOfMemoryError with the bytes asked for and held.
+// most 12.5% lost) and served by a block of that class. Where tensors have other sizes in each step, as
+// documents give them, there may be none: from an attempt's third step on, an instruction then takes the
+// smallest larger block that is free. What it asks for lives until the step's end at most, and the two steps
+// before have left what a step needs. All else, which may stay, gets a block of its own size; and a request
+// counts as its class wherever it lies, so that peaks do not hang on what was free.
+//
+// Blocks return to the system in EmptyCache(), and when the system refuses a request: then the cache is given
+// back and the request tried once more, and only then it throws c10::OutOfMemoryError with the bytes asked
+// for and held.
 //
 // Thread-safe. Never destroyed: tensors may outlive main().
 #pragma once
@@ -16,6 +22,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <limits>
 
 #include "base/mutex.h"
 #include "fsdp/memory/memory_counters.h"
@@ -58,7 +65,8 @@ class HostCachingAllocator : public c10::Allocator {
   static constexpr int kClasses = 2048 + 27 * 8;  // Up to 128 TiB, what a process can address.
 
   static void Free(void* data);
-  Block* TakeCached(int size_class, int64_t bytes);
+  Block* TakeCached(int size_class);
+  bool MayTakeLarger() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Block* AskSystem(int size_class, int64_t bytes);
   void GiveOut(Block* block, int64_t asked_bytes);
   void GiveBack(Block* block);
@@ -76,6 +84,7 @@ class HostCachingAllocator : public c10::Allocator {
   int64_t allocations_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t retries_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t out_of_memory_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t first_step_ ABSL_GUARDED_BY(mutex_) = std::numeric_limits<int64_t>::max();
   bool records_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<MemorySnapshot::Event> events_ ABSL_GUARDED_BY(mutex_);
 };

@@ -71,6 +71,24 @@ TEST(HostCachingAllocator, SecondRoundOfTheSameSizesAsksTheSystemForNothing) {
   EXPECT_EQ(second.allocations, 14);
 }
 
+TEST(HostCachingAllocator, AnInstructionTakesALargerBlockFromTheThirdStepOn) {
+  HostCachingAllocator allocator;
+  const auto asks = [&allocator](int32_t step, size_t bytes) {
+    const MemoryPlaceScope here({step, 0});
+    const int64_t before = allocator.Read().device_mallocs;
+    const c10::DataPtr taken = allocator.allocate(bytes);
+    EXPECT_EQ(allocator.Read().allocated_bytes, SizeClassBytes(static_cast<int64_t>(bytes)));
+    return allocator.Read().device_mallocs > before;
+  };
+  EXPECT_TRUE(asks(7, 8192));  // An attempt that goes on from a checkpoint.
+  EXPECT_TRUE(asks(8, 3000)) << "what a step needs is not known yet";
+  EXPECT_FALSE(asks(9, 5000));
+  EXPECT_FALSE(asks(9, 2000)) << "the smallest of those that are large enough";
+  EXPECT_FALSE(asks(9, 8192)) << "they came back to where they belong";
+  EXPECT_TRUE(asks(9, 8193));
+  EXPECT_TRUE(asks(0, 5000)) << "what is no instruction's may stay";
+}
+
 TEST(HostCachingAllocator, PeakIsTheMostThatWasLiveAtOnceSinceTheReset) {
   HostCachingAllocator allocator;
   {

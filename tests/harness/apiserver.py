@@ -143,12 +143,23 @@ class ApiServer:
         found = self.ask("GET", "/api/v1/namespaces/fsdpd/pods?labelSelector=app.kubernetes.io/component%3D" + component)
         return {each["metadata"]["name"]: each for each in found["items"]}
 
+    def end_pod(self, name, exit_code):
+        """Its container has ended, and the pod with it; that it is deleted then is run_pods()'s."""
+        ended = {"name": "agent", "image": "", "imageID": "", "ready": False, "restartCount": 0,
+                 "state": {"terminated": {"exitCode": exit_code}}}
+        self.ask("PATCH", f"/api/v1/namespaces/fsdpd/pods/{name}/status", {"status": {
+            "phase": "Failed" if exit_code else "Succeeded", "containerStatuses": [ended]}}, "application/merge-patch+json")
+
     def run_pods(self):
         """What kubelets would do now: what is placed runs, and what is to end has ended."""
         for each in self.ask("GET", "/api/v1/namespaces/fsdpd/pods")["items"]:
             path = f"/api/v1/namespaces/fsdpd/pods/{each['metadata']['name']}"
             if "deletionTimestamp" in each["metadata"]:
-                self.ask("DELETE", path, {"gracePeriodSeconds": 0})
+                try:
+                    self.ask("DELETE", path, {"gracePeriodSeconds": 0})
+                except Refused as gone:  # Meanwhile: its Job has let go of it.
+                    if gone.code != 404:
+                        raise
             elif "nodeName" in each["spec"] and not is_ready(each):
                 self.ask("PATCH", f"{path}/status", {"status": {
                     "phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}},

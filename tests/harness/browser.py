@@ -72,6 +72,10 @@ class Browser:
         """`light` or `dark`, as a person's system has it."""
         self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
+    def resize(self, width, height):
+        """Of what a page has: a window's own is less by what a browser has around it."""
+        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+
     def trust_any_certificate(self):
         self._call("Security.setIgnoreCertificateErrors", ignore=True)
 

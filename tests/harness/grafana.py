@@ -1,4 +1,4 @@
-"""Dashboards held against Grafana's own types, by TypeScript's compiler."""
+"""Dashboards held against Grafana's own types, by TypeScript's compiler, and drawn by Grafana's own panels."""
 
 import functools
 import hashlib
@@ -12,14 +12,15 @@ import sys
 from harness.programs import ROOT
 
 PINS = ROOT / "third_party/grafana"
+DRAWING = PINS / "pictures"
 FLAGS = ["--noEmit", "--strict", "--pretty", "false", "--module", "esnext", "--moduleResolution", "bundler",
          "--target", "es2022", "--skipLibCheck"]
 
 
 @functools.lru_cache(maxsize=None)
-def installed():
-    """The folder with node and what package-lock.json pins; made once per version in the user's cache."""
-    pins = [PINS / name for name in ("node.txt", "package.json", "package-lock.json")]
+def installed(wanted=PINS):
+    """The folder with node and what `wanted`'s package-lock.json pins; made once per version in the user's cache."""
+    pins = [PINS / "node.txt", wanted / "package.json", wanted / "package-lock.json"]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in pins)).hexdigest()[:12]
     folder = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / f"fsdpd/grafana-{digest}"
     if folder.exists():
@@ -52,3 +53,31 @@ def faults(boards, folder):
     said = done.stdout.splitlines()
     assert done.returncode == (2 if said else 0), done.stdout + done.stderr
     return said
+
+
+ROW = 38  # As board.jsx has it.
+WIDTH = 1400
+BUNDLE = ["--bundle", "--format=iife", "--jsx=automatic", "--minify", '--define:process.env.NODE_ENV="production"',
+          "--define:global=window", "--loader:.svg=text", "--loader:.ttf=dataurl", "--loader:.woff2=dataurl", "--log-level=error"]
+
+
+def drawer(folder):
+    """Makes the page's program in `folder`."""
+    shutil.copy(DRAWING / "board.jsx", folder)
+    (folder / "node_modules").symlink_to(installed(DRAWING) / "node_modules")
+    esbuild = folder / "node_modules/@esbuild/linux-x64/bin/esbuild"
+    subprocess.run([esbuild, "board.jsx", *BUNDLE, "--outfile=board.js"], cwd=folder, check=True)
+
+
+def height(shown):
+    """In pixels, of a picture that ends with the last of the panels that have something to show."""
+    return ROW * max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in shown)
+
+
+def page(folder, board, series, begin_ms, end_ms):
+    """The address of a page that draws the board. `series`: {panel's id: [[{labels, values}] by target]}."""
+    drawn = {"board": board, "width": WIDTH, "from": begin_ms, "to": end_ms, "series": series}
+    path = folder / f"{board['uid']}.html"
+    path.write_text('<!doctype html><meta charset="utf-8"><link rel="stylesheet" href="board.css"><body style="margin:0">'
+                    f'<div id="board"></div><script>window.drawn = {json.dumps(drawn)}</script><script src="board.js"></script>')
+    return path.as_uri()

@@ -10,7 +10,7 @@ from harness.programs import ROOT
 
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm/fsdpd"
-OVERLAYS = ["cpu-test", "gpu", "ha-etcd", "monitoring"]
+OVERLAYS = ["cpu-test", "gpu", "ha-etcd", "kueue", "monitoring"]
 # The chart makes neither: secrets are in the namespace before the chart is, and a pod that may all is nobody's default.
 NOT_OF_THE_CHART = {"Namespace"}
 
@@ -66,7 +66,7 @@ def named(among, kind, name):
 
 def pod_templates(among):
     return {each["metadata"]["name"]: each["spec"]["template"] for each in among
-            if each["kind"] in ("StatefulSet", "DaemonSet")}
+            if each["kind"] in ("StatefulSet", "DaemonSet", "Job")}
 
 
 def pod_specs(among):

@@ -45,15 +45,23 @@ class Prometheus:
 
     def query(self, expression):
         """[(labels, value)]; fails on what Prometheus calls an error."""
-        url = f"http://{self.address}/api/v1/query?" + urllib.parse.urlencode({"query": expression})
-        try:
-            with urllib.request.urlopen(url, timeout=60) as answer:
-                data = json.load(answer)["data"]
-        except urllib.error.HTTPError as error:
-            raise AssertionError(f"{expression}: {json.load(error)['error']}") from None
+        data = self._ask("query", query=expression)
         if data["resultType"] == "scalar":
             return [({}, float(data["result"][1]))]
         return [(each["metric"], float(each["value"][1])) for each in data["result"]]
+
+    def over_time(self, expression, begin, end, step):
+        """[(labels, [(seconds, value)])]"""
+        data = self._ask("query_range", query=expression, start=begin, end=end, step=step)
+        return [(each["metric"], [(at, float(value)) for at, value in each["values"]]) for each in data["result"]]
+
+    def _ask(self, call, **parameters):
+        url = f"http://{self.address}/api/v1/{call}?" + urllib.parse.urlencode(parameters)
+        try:
+            with urllib.request.urlopen(url, timeout=60) as answer:
+                return json.load(answer)["data"]
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{parameters['query']}: {json.load(error)['error']}") from None
 
     def _listening(self):
         assert self.daemon.running(), self.daemon.text()

@@ -173,6 +173,48 @@ def test_an_upgrade_takes_coordinators_one_by_one_and_no_agent(installed):
     wait_until("the agent is of the next release", replaced)
 
 
+QUEUED = "/apis/batch/v1/namespaces/fsdpd/jobs/fsdpd-agent"
+
+
+def test_agents_that_were_evicted_are_made_again_for_as_long_as_their_job_is_admitted(installed):
+    """Of one that exits with 0 a Job takes the work for done: it would not be made again."""
+    installed.ask("DELETE", "/apis/apps/v1/namespaces/fsdpd/daemonsets/fsdpd-agent")
+
+    def gone():
+        installed.run_pods()
+        return not installed.pods("agent")
+    wait_until("the agents of every node are gone", gone)
+    queued = of_overlay("kueue")
+    installed.apply(named(queued, "Job", "fsdpd-agent"))
+
+    def suspend(yes):  # As Kueue does.
+        installed.ask("PATCH", QUEUED, {"spec": {"suspend": yes}}, "application/merge-patch+json")
+
+    def agents():
+        installed.run_pods()
+        ready = {name: each for name, each in installed.pods("agent").items() if is_ready(each)}
+        return ready if len(ready) == 2 else None
+    wait_until("the Job waits", lambda: any(each["type"] == "Suspended" and each["status"] == "True" for each in
+                                            installed.ask("GET", QUEUED)["status"].get("conditions") or []))
+    assert not installed.pods("agent")
+    suspend(False)
+    first = wait_until("agents run", agents)
+    assert len({each["spec"]["nodeName"] for each in first.values()}) == 2
+    assert {each["spec"]["priority"] for each in first.values()} == {90000}
+    evicted = sorted(first)[0]
+    evict(installed, evicted)
+    # As the kubelet tells it, of an agent that leaves at once.
+    told, = (arg for arg in pod_specs(queued)["fsdpd-agent"]["containers"][0]["args"] if "--stopped-exit-code=" in arg)
+    installed.end_pod(evicted, exit_code=int(told.split("=")[1]))
+    second = wait_until("another agent runs in its place", lambda: (found := agents()) and evicted not in found and found)
+    assert len(set(first) & set(second)) == 1
+    suspend(True)
+    wait_until("what was taken back is gone", gone)
+    assert not installed.ask("GET", QUEUED)["status"].get("completedIndexes")
+    suspend(False)
+    wait_until("agents run again", agents)
+
+
 def test_rdma_is_taken_in_a_restricted_namespace(installed):
     patch = yaml.safe_load((DEPLOY / "kubernetes/components/rdma/agent.yaml").read_text())
     container = patch["spec"]["template"]["spec"]["containers"][0]

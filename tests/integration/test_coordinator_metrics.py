@@ -126,6 +126,42 @@ def test_an_ended_job_s_time_stays_with_it_and_leaves_the_page(shared):
     assert job_id not in shared.scrape_coordinator()
 
 
+def test_a_stopped_rank_raises_an_alert(tmp_path):
+    """Its agent ends it, and says so by a counter: the alert fires after that, also where another attempt runs."""
+    with Cluster(tmp_path / "cluster") as cluster:
+        job_id = cluster.submit(spec(steps=ENDLESS, restart={"max_attempts": 2, "hang_seconds": 5}))
+        cluster.wait_step(job_id, 10)  # The first few may take long.
+        with Prometheus(tmp_path / "prometheus", list(cluster.metrics.values()), cluster.mark,
+                        [cluster.coordinator_metrics]) as server:
+            wait_until("ranks were scraped", lambda: len(server.query(f'fsdpd_rank_up{{fsdpd_job="{job_id}"}} == 1')) == 4)
+            assert not server.query("ALERTS")
+            victim = next(each for each in cluster.all_ranks() if rank_of(each) == 2)
+            os.kill(victim.pid, signal.SIGSTOP)
+            fired = wait_until("the hang is told", lambda: server.query('ALERTS{alertname="FsdpdHang", alertstate="firing"}'))
+            assert [labels["instance"] for labels, _ in fired] == [cluster.metrics["node-1"]], "where the rank ran"
+            wait_until("the coordinator counts it", lambda: server.query('fsdpd_job_failures_total{cause="hang"} == 1'))
+        cluster.cancel_all()
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(300)
+def test_ranks_that_make_no_step_raise_an_alert_before_they_are_ended(tmp_path):
+    """A minute without one, where the job has more patience than that."""
+    with Cluster(tmp_path / "cluster") as cluster:
+        job_id = cluster.submit(spec(steps=ENDLESS, restart={"hang_seconds": 600}))
+        cluster.wait_step(job_id, 10)
+        with Prometheus(tmp_path / "prometheus", list(cluster.metrics.values()), cluster.mark) as server:
+            victim = next(each for each in cluster.all_ranks() if rank_of(each) == 2)
+            os.kill(victim.pid, signal.SIGSTOP)
+            stale = f'ALERTS{{alertname="FsdpdStepStale", alertstate="firing", fsdpd_job="{job_id}"}}'
+            found = wait_until("all ranks wait for it", lambda: len(found := server.query(stale)) == 4 and found)
+            assert {labels["rank"] for labels, _ in found} == {"0", "1", "2", "3"}
+            os.kill(victim.pid, signal.SIGCONT)
+            wait_until("they go on", lambda: not server.query(stale))
+        assert cluster.job(job_id).attempt == 1
+        cluster.cancel_all()
+
+
 def submit_until_refused(cluster):
     for number in range(200):  # What the database has of the disk already may take some.
         wants_more_nodes = spec(steps=5, name=f"more-{number}", resources={"nodes": 9}, train={"global_batch": 18})

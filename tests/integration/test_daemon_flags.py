@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from harness.programs import program
+from harness.wait import wait_until
 
 
 def run(name, *arguments, code, timeout_s=60):
@@ -168,3 +169,19 @@ def test_backup_and_restore_say_in_a_line_what_is_wrong(tmp_path):
     assert "Not a directory" in said("restore", tmp_path / "file" / "copy", tmp_path / "state", 1)
     assert f"there is no file {tmp_path}/none" in said("restore", tmp_path / "none", tmp_path / "state", 1)
     assert not (tmp_path / "state").exists(), "what is refused leaves nothing"
+
+
+def test_an_agent_that_was_told_to_stop_exits_as_it_was_asked_to(tmp_path):
+    """Of a Job of Kubernetes one that exits with 0 has done its work, and is not started again."""
+    ready = tmp_path / "ready"
+    command = [program("agent/fsdpd-agent"), "--coordinator", "127.0.0.1:1", "--insecure", "--node", "n", "--work-dir",
+               tmp_path / "work", "--metrics-listen", "127.0.0.1:0", "--port-file", ready, "--rank-binary", "/bin/true"]
+    for flags, code in (([], 0), (["--stopped-exit-code", "143"], 143)):
+        ready.unlink(missing_ok=True)
+        with subprocess.Popen([*command, *flags], stderr=subprocess.DEVNULL) as process:
+            try:
+                wait_until("the agent serves", ready.exists)
+            finally:
+                process.terminate()
+            assert process.wait(timeout=60) == code
+    assert "--stopped-exit-code" in agent(tmp_path, "--stopped-exit-code", "256", code=2)

@@ -11,6 +11,7 @@ from harness import dashboards
 from tidy import repository
 
 BOARDS = dashboards.boards()
+SOURCE = "prometheus"  # What boards ask: a Prometheus.
 
 
 def exported():
@@ -37,7 +38,7 @@ def test_a_dashboard_can_be_imported_anywhere(name):
     assert board["id"] is None, "an id belongs to one Grafana server; uid is what identifies the dashboard"
     assert 39 <= board["schemaVersion"] <= 41
     assert board["templating"]["list"][0]["type"] == "datasource"
-    source = {"type": "prometheus", "uid": "${datasource}"}
+    source = {"type": SOURCE, "uid": "${datasource}"}
     asked = [each for panel in dashboards.panels(board) for each in [panel, *panel.get("targets", [])]
              if panel["type"] != "row"]
     assert all(each["datasource"] == source for each in asked)
@@ -108,6 +109,25 @@ def test_a_card_is_its_running_ranks_while_the_series_of_the_job_before_linger(t
     path.write_text(yaml.safe_dump({"evaluation_interval": "15s", "tests": [test]}))
     done = subprocess.run(["promtool", "test", "rules", path], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_the_readme_installs_is_what_a_provisioned_grafana_reads(tmp_path):
+    """The documented commands, with an empty root."""
+    readme = (dashboards.FOLDER / "README.md").read_text()
+    commands = [line.split("#")[0] for line in readme.splitlines() if line.startswith(("install ", "cp "))]
+    assert len(commands) == 2
+    (tmp_path / "etc/grafana/provisioning").mkdir(parents=True)
+    for command in commands:
+        there = re.sub(r"(?<= )/(?=var|etc)", f"{tmp_path}/", command)
+        subprocess.run(["bash", "-ec", there], cwd=dashboards.FOLDER.parent, check=True)
+    provisioning = tmp_path / "etc/grafana/provisioning"
+    provider, = yaml.safe_load((provisioning / "dashboards/fsdpd.yml").read_text())["providers"]
+    assert provider["type"] == "file" and provider["allowUiUpdates"] is False
+    folder = tmp_path / provider["options"]["path"].removeprefix("/")
+    assert {path.name for path in folder.iterdir()} == set(BOARDS)
+    source, = yaml.safe_load((provisioning / "datasources/fsdpd.yml").read_text())["datasources"]
+    scraped = yaml.safe_load((dashboards.FOLDER / "prometheus.yml").read_text())["global"]["scrape_interval"]
+    assert source["type"] == SOURCE and source["jsonData"]["timeInterval"] == scraped
 
 
 def test_every_alert_says_what_to_do():

@@ -294,6 +294,15 @@ AttentionInput DocumentsBackward(const at::Tensor& grad_out, const AttentionInpu
   return all;
 }
 
+// Moves a document's rows into those of all, [tokens, heads], where its kernel packs them: as many tensors as
+// there are documents would be others in each step. In the kernel's order, as its backward wants them.
+void PackRows(int64_t begin, int64_t count, const at::Tensor& all, AttentionOutput* own) {
+  const at::Tensor& rows = own->log_sum_exp;
+  if (!rows.is_non_overlapping_and_dense() || rows.numel() != count * all.size(1)) return;
+  const at::Tensor place = all.narrow(0, begin, count).as_strided(rows.sizes(), rows.strides());
+  own->log_sum_exp = place.copy_(rows);
+}
+
 }  // namespace
 
 AttentionKernel ChooseAttentionKernel(const AttentionInput& input) {
@@ -321,9 +330,12 @@ AttentionOutput AttentionForward(const AttentionInput& input, const Documents& d
   if (TakesDocumentsAtOnce(input, documents)) return DocumentsForward(input, documents);
   AttentionOutput output;
   output.out = at::empty(input.q.sizes(), input.q.options());
+  const at::Tensor rows =
+      at::empty({input.q.size(0) * input.q.size(1), input.q.size(2)}, input.q.options().dtype(at::kFloat));
   ForEachDocument(documents.starts, input.q, [&](size_t /*number*/, int64_t begin, int64_t count) {
     const AttentionInput of = TokensOf(input, begin, count);
     AttentionOutput own = RunForward(HeadsFirst(of), ChooseAttentionKernel(of));
+    PackRows(begin, count, rows, &own);
     TokensOf(output.out, begin, count).copy_(Swapped(own.out));
     own.out = at::Tensor();
     output.parts.push_back(std::move(own));

@@ -48,7 +48,7 @@ struct AttentionOutput {
   at::Tensor seed;         // Random state that CUDA's kernels hand to their backward; some bytes.
   at::Tensor offset;
   // Of documents, or of a cut sample's chunks (cut_attention.h: for each its own keys and those before):
-  // without `out`, in place of all but `out` here.
+  // without `out`, in place of all but `out` here. Rows of documents lie in one tensor where that can be.
   std::vector<AttentionOutput> parts;
 };
 

@@ -15,6 +15,7 @@
 {{- $_ := set $object.data "quotas" $lines }}
 {{- end }}
 {{- if eq $key "DaemonSet/fsdpd-agent" }}{{- include "fsdpd.agent" . }}{{- end }}
+{{- if and (eq $object.kind "DaemonSet") $values.agent.queued.nodes }}{{- include "fsdpd.queued" . }}{{- end }}
 {{- if eq $object.kind "PersistentVolumeClaim" }}
 {{- $size := ternary $values.claims.dataSize $values.claims.checkpointsSize (eq $object.metadata.name "fsdpd-data") }}
 {{- include "fsdpd.claim" (dict "spec" $object.spec "size" $size "class" $values.claims.storageClass) }}
@@ -104,6 +105,25 @@
 {{- $_ := set $container "volumeMounts" (concat $container.volumeMounts (index $patch.containers 0).volumeMounts) }}
 {{- $_ := set $pod "volumes" (concat $pod.volumes $patch.volumes) }}
 {{- end }}
+{{- end }}
+
+{{- /* The DaemonSet becomes the Job of components/queued. */}}
+{{- define "fsdpd.queued" }}
+{{- $queued := .root.Values.agent.queued }}
+{{- $files := "files/components/queued/" }}
+{{- $job := fromYaml (.root.Files.Get (printf "%sas-job/job.yaml" $files)) }}
+{{- $pods := (fromYaml (.root.Files.Get (printf "%spods.yaml" $files))).spec.template.spec }}
+{{- $template := .object.spec.template }}
+{{- $_ := set $template "spec" (merge $template.spec $pods) }}
+{{- $container := index $template.spec.containers 0 }}
+{{- range fromYamlArray (.root.Files.Get (printf "%sarguments.yaml" $files)) }}
+{{- $_ := set $container "args" (append $container.args .value) }}
+{{- end }}
+{{- $count := dict "parallelism" (int64 $queued.nodes) "completions" (int64 $queued.nodes) "template" $template }}
+{{- $_ := set .object "spec" (mergeOverwrite $job.spec $count) }}
+{{- $_ := set .object.metadata.labels "kueue.x-k8s.io/queue-name" $queued.queue }}
+{{- $_ := set .object "kind" $job.kind }}
+{{- $_ := set .object "apiVersion" $job.apiVersion }}
 {{- end }}
 
 {{- define "fsdpd.policy" }}

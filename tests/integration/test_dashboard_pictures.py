@@ -1,0 +1,81 @@
+"""Each dashboard of a real job, drawn by Grafana's own panel library (13.2.2) in headless Chromium, from what a real Prometheus
+answers. FSDPD_PICTURES names a folder that keeps the pictures: docs/img has those of dashboards/README.md."""
+
+import math
+import os
+import pathlib
+import time
+
+import pytest
+
+from harness import dashboards, grafana
+from harness.browser import PROGRAM, Browser
+from harness.prometheus import Prometheus
+from harness.specs import ENDLESS, corpus, spec
+from harness.wait import wait_until
+
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
+SCRAPES = int(os.environ.get("FSDPD_PICTURES_S", 60))  # One each second.
+BOARDS = {name.removesuffix(".json"): board for name, board in dashboards.boards().items()}
+
+
+@pytest.fixture(scope="module")
+def watched(shared, tmp_path_factory):
+    """(Prometheus, job's id, seconds from, to), once there are curves."""
+    folder = tmp_path_factory.mktemp("watched")
+    text = corpus(folder / "text.bin", tokens=20000)
+    files = [{"path": str(text), "type": "u8"}]
+    job_id = shared.submit(spec(
+        steps=ENDLESS, name="watched", model={"llama": None, "preset": "tiny"}, optimizer={"adamw": {"lr": 3e-3}, "clip_norm": 1.0},
+        data={"synthetic": None, "tokens": files, "validation": files, "sequence_length": 64},
+        train={"micro_batch": 2, "global_batch": 8, "evaluation": {"every_steps": 25, "samples": 16}},
+        checkpoint={"dir": str(folder / "run"), "every_steps": 100}))
+    begin = time.time()
+    with Prometheus(tmp_path_factory.mktemp("prometheus"), list(shared.metrics.values()), shared.mark,
+                    [shared.coordinator_metrics]) as server:
+        shared.wait_step(job_id, 110)
+        wait_until("there are curves", lambda: time.time() > begin + SCRAPES, timeout_s=SCRAPES + 60)
+        yield server, job_id, begin, time.time()
+    shared.cancel(job_id)
+
+
+@pytest.fixture(scope="module")
+def drawing(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("drawing")
+    grafana.drawer(folder)
+    return folder
+
+
+def answered(watched, panel):
+    """What each of a panel's targets gets."""
+    server, job_id, begin, end = watched
+    variables = {"job": job_id, "rank": ".*", "__rate_interval": "10s"}
+    found = []
+    for target in panel["targets"]:
+        series = server.over_time(dashboards.substitute(target["expr"], variables), begin, end, max(1, (end - begin) // 120))
+        found.append([{"labels": labels, "values": [(1000 * at, value) for at, value in values if math.isfinite(value)]}
+                      for labels, values in series])
+    return found
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="chromium is not installed")
+@pytest.mark.parametrize("name", BOARDS)
+def test_grafanas_panels_draw_a_board_of_a_real_job(watched, drawing, tmp_path, name):
+    board = BOARDS[name]
+    panels = [panel for panel in dashboards.panels(board) if panel["type"] != "row"]
+    series = {panel["id"]: answered(watched, panel) for panel in panels}
+    shown = [panel for panel in panels if any(series[panel["id"]])]
+    assert len(shown) > len(panels) / 2, "a job on CPUs has no cards"
+    _, _, begin, end = watched
+    with Browser(tmp_path / "profile") as browser:
+        browser.resize(grafana.WIDTH, grafana.height(shown))
+        browser.open(grafana.page(drawing, board, series, 1000 * begin, 1000 * end))
+        curves = [panel for panel in shown if panel["type"] == "timeseries"]
+        browser.wait(f"document.querySelectorAll('.uplot').length >= {len(curves)}")
+        browser.ask("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
+        text = browser.text()
+        assert not browser.faults and not [panel["title"] for panel in panels if panel["title"] not in text]
+        assert text.count("none here") == len(panels) - len(shown)
+        kept = pathlib.Path(os.environ.get("FSDPD_PICTURES", tmp_path)).resolve() / f"{name}.png"
+        browser.picture(kept)
+    assert kept.stat().st_size > 30_000, "an almost empty picture"
