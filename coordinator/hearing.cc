@@ -361,10 +361,10 @@ void Reconciler::ShowSlowRanks() {
   }
 }
 
-void Reconciler::Fault(const AttemptRef& ref, const std::string& what) {
-  events_.Push([this, ref, what] {
+void Reconciler::Fault(const std::string& node, const AttemptRef& ref, const std::string& what) {
+  events_.Push([this, node, ref, what] {
     AttemptFacts* facts = FactsOf(ref);
-    if (facts != nullptr && facts->fault.empty()) facts->fault = what;
+    if (facts != nullptr && facts->PartOf(node) != nullptr && facts->fault.empty()) facts->fault = what;
   });
 }
 

@@ -122,8 +122,8 @@ class Reconciler {
   void Told(const std::string& node, const v1::Stopped& stopped);
   void Told(const std::string& node, const v1::ComputeTimes& times);
   void Told(const std::string& node, const v1::PreflightResult& result);
-  // The attempt cannot go on for a reason that is no rank's exit.
-  void Fault(const AttemptRef& ref, const std::string& what);
+  // The attempt cannot go on for a reason that is no rank's exit, as `node` says, which has a part of it.
+  void Fault(const std::string& node, const AttemptRef& ref, const std::string& what);
 
   // --- Owner ----------------------------------------------------------------------------------------------
   absl::Status Load();

@@ -342,7 +342,10 @@ TEST_F(ReconcilerTest, AsksWhereRanksStandOnceForEachStallAndShowsIt) {
 
 TEST_F(ReconcilerTest, AFaultOfTheRendezvousFailsTheAttempt) {
   StartOn({"a"});
-  reconciler_->Fault({"j", 1}, "rendezvous key 'k' was set twice with different values");
+  reconciler_->Fault("nobody", {"j", 1}, "what a node tells that has no part of the job");
+  reconciler_->RunOnce();
+  EXPECT_NE(StateOf("j"), v1::JOB_STATE_STOPPING);
+  reconciler_->Fault("a", {"j", 1}, "rendezvous key 'k' was set twice with different values");
   reconciler_->RunOnce();
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
   EXPECT_THAT(Job("j").failure().error(), HasSubstr("set twice"));
