@@ -30,6 +30,8 @@ const char* CauseOf(v1::RankFault::Kind fault) {
       return "data";
     case v1::RankFault::KIND_NODE:
       return "node";
+    case v1::RankFault::KIND_DISK:
+      return "disk";
     default:
       return "process";
   }
@@ -41,7 +43,7 @@ MetricsExporter::MetricsExporter(std::string node, int slots, Clock* clock)
     : node_(std::move(node)), slots_(slots), clock_(clock) {
   // From zero, so that the first one is an increase.
   for (const auto fault : {v1::RankFault::KIND_UNSPECIFIED, v1::RankFault::KIND_CONFIGURATION,
-                           v1::RankFault::KIND_DATA, v1::RankFault::KIND_NODE})
+                           v1::RankFault::KIND_DATA, v1::RankFault::KIND_NODE, v1::RankFault::KIND_DISK})
     failures_[CauseOf(fault)] = 0;
 }
 

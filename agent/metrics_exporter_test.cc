@@ -138,7 +138,7 @@ TEST_F(MetricsExporterTest, HangsAreCountedFromZero) {
 }
 
 TEST_F(MetricsExporterTest, FailuresAreCountedByCauseFromZero) {
-  for (const char* cause : {"process", "configuration", "data", "node"})
+  for (const char* cause : {"process", "configuration", "data", "node", "disk"})
     EXPECT_TRUE(Has("fsdpd_rank_failures_total{cause=\"" + std::string(cause) + "\"} 0")) << cause;
   exporter_.AddFailure(v1::RankFault::KIND_DATA);
   exporter_.AddFailure(v1::RankFault::KIND_UNSPECIFIED);

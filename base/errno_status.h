@@ -13,6 +13,9 @@ namespace fsdpd {
 // same.
 absl::Status ErrnoStatus(absl::string_view what, int error = errno);
 
+// Whether it is ErrnoStatus()'s of a disk or a quota that is full, which somebody has to make room on.
+bool IsDiskFull(const absl::Status& status);
+
 std::string ErrnoText(absl::string_view what, int error = errno);
 
 }  // namespace fsdpd

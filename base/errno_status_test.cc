@@ -11,6 +11,14 @@ TEST(ErrnoStatus, TellsWhatIsNotThereFromWhatCannotBeDone) {
   const absl::Status missing = ErrnoStatus("open /nowhere/at/all");
   EXPECT_EQ(missing, absl::NotFoundError("open /nowhere/at/all: No such file or directory"));
   EXPECT_EQ(ErrnoStatus("send", EPIPE), absl::UnavailableError("send: Broken pipe"));
+  EXPECT_FALSE(IsDiskFull(ErrnoStatus("send", EPIPE)));
+}
+
+TEST(ErrnoStatus, KnowsAFullDiskByMoreThanItsWords) {
+  EXPECT_TRUE(IsDiskFull(ErrnoStatus("write /x", ENOSPC)));
+  EXPECT_TRUE(IsDiskFull(ErrnoStatus("write /x", EDQUOT)));
+  EXPECT_EQ(ErrnoStatus("write /x", ENOSPC).code(), absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(IsDiskFull(absl::UnavailableError("write /x: No space left on device")));
 }
 
 }  // namespace

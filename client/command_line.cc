@@ -21,6 +21,7 @@
 #include "client/checkpoint_choice.h"
 #include "client/event_flags.h"
 #include "client/flag_checks.h"
+#include "client/list_flags.h"
 #include "client/outcome.h"
 #include "client/plugin_verbs.h"
 #include "client/spec_array.h"
@@ -664,6 +665,7 @@ void BuildApp(CLI::App* app, CommandLine* line) {
   AddEventCommands(app, line);
   AddLifeCommands(app, line);
   AddLabelFlags(app, line);
+  AddListFlags(app, line);
 }
 
 std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, CommandLine* line,

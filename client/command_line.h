@@ -80,6 +80,9 @@ struct CommandLine {
   int every_step = 0;        // get, export; 0: all.
   bool watch = false;        // get
   std::optional<int> limit;  // get; empty: all.
+  std::string filter;        // get, nodes, events; empty: all.
+  std::string order_by;      // get, nodes; empty: as the coordinator does.
+  std::string etag;          // cancel, pause, resume, retry, delete; empty: whatever the job is.
   std::string sort_by;       // get; a path, after a '-' for the largest first, or empty.
 
   std::string wait_for = "ended";          // wait; client/wait_condition.h

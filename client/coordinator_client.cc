@@ -281,19 +281,23 @@ absl::StatusOr<v1::ListJobsResponse> CoordinatorClient::ListJobs(const v1::ListJ
 }
 
 absl::StatusOr<v1::CancelJobResponse> CoordinatorClient::CancelJob(const v1::CancelJobRequest& request) {
-  return Call<v1::CancelJobRequest, v1::CancelJobResponse>(&v1::Coordinator::Stub::CancelJob, request);
+  return Call<v1::CancelJobRequest, v1::CancelJobResponse>(&v1::Coordinator::Stub::CancelJob, request,
+                                                           request.etag().empty());
 }
 
 absl::StatusOr<v1::PauseJobResponse> CoordinatorClient::PauseJob(const v1::PauseJobRequest& request) {
-  return Call<v1::PauseJobRequest, v1::PauseJobResponse>(&v1::Coordinator::Stub::PauseJob, request);
+  return Call<v1::PauseJobRequest, v1::PauseJobResponse>(&v1::Coordinator::Stub::PauseJob, request,
+                                                         request.etag().empty());
 }
 
 absl::StatusOr<v1::ResumeJobResponse> CoordinatorClient::ResumeJob(const v1::ResumeJobRequest& request) {
-  return Call<v1::ResumeJobRequest, v1::ResumeJobResponse>(&v1::Coordinator::Stub::ResumeJob, request);
+  return Call<v1::ResumeJobRequest, v1::ResumeJobResponse>(&v1::Coordinator::Stub::ResumeJob, request,
+                                                           request.etag().empty());
 }
 
 absl::StatusOr<v1::RetryJobResponse> CoordinatorClient::RetryJob(const v1::RetryJobRequest& request) {
-  return Call<v1::RetryJobRequest, v1::RetryJobResponse>(&v1::Coordinator::Stub::RetryJob, request);
+  return Call<v1::RetryJobRequest, v1::RetryJobResponse>(&v1::Coordinator::Stub::RetryJob, request,
+                                                         request.etag().empty());
 }
 
 absl::StatusOr<v1::DeleteJobResponse> CoordinatorClient::DeleteJob(const v1::DeleteJobRequest& request) {

@@ -11,8 +11,8 @@
 //
 // Unary calls have `call_timeout` and are repeated on UNAVAILABLE within it, by RetryInfo or with growing
 // pauses: every one is idempotent by contract (coordinator.proto) as long as a submit carries a request_id;
-// one without is tried once. Streams have no deadline and are not repeated (client/job_follow.h does, by
-// revision).
+// one without is tried once, and so is one with an etag, which an answer that was lost has made old. Streams
+// have no deadline and are not repeated (client/job_follow.h does, by revision).
 //
 // Errors: the code of the wire, the message of the server, and google.rpc details as payloads; ReasonOf() and
 // FieldViolationsOf() read them. UNAVAILABLE: no coordinator there, or it went away. DEADLINE_EXCEEDED: it is

@@ -115,6 +115,7 @@ absl::StatusOr<int64_t> PrintKept(Session* session, const std::string& job) {
   request.set_job(job);
   request.set_node(line.node);
   request.set_after(line.after_event);
+  request.set_filter(line.filter);
   if (!line.since.empty())
     request.set_since_unix_nanos(
         absl::ToUnixNanos(*ParseSince(line.since, session->console().clock->Wall())));
@@ -136,6 +137,7 @@ absl::Status FollowEvents(Session* session, const std::string& job, int64_t curs
   request.set_job(job);
   request.set_node(session->line().node);
   request.set_after(cursor);
+  request.set_filter(session->line().filter);
   absl::Time lost_since = absl::InfiniteFuture();
   for (;;) {
     const absl::Status status =

@@ -101,6 +101,7 @@ void AddLabelFlags(CLI::App* app, CommandLine* line) {
 }
 
 std::string MissingJob(const CommandLine& line) {
+  if (!line.etag.empty() && line.jobs.size() != 1) return "--etag is of one JOB; name it alone";
   if (!line.job.empty() || !line.jobs.empty() || !line.selector.empty()) return "";
   if (line.command == "cancel" && line.array.empty()) return "JOB is required, or --array, or --selector";
   if (line.command == "pause" || line.command == "resume" || line.command == "retry" ||

@@ -30,6 +30,8 @@ absl::StatusOr<v1::ListJobsResponse> ListAsked(Session* session) {
   v1::ListJobsRequest request;
   request.set_project(line.project);
   request.set_selector(line.selector);
+  request.set_filter(line.filter);
+  request.set_order_by(line.order_by);
   // An array is asked for by its name, whose ever it is.
   request.set_all_projects(line.all_projects || (line.project.empty() && !line.array.empty()));
   for (const std::string& name : line.states) {
@@ -46,7 +48,11 @@ absl::StatusOr<v1::ListJobsResponse> ListAsked(Session* session) {
   if (!selector.ok())
     return absl::InvalidArgumentError(absl::StrCat("--selector: ", selector.status().message()));
   v1::ListJobsResponse asked;
+  const bool asked_for_some = !line.filter.empty() || !line.order_by.empty();
   for (v1::Job& job : *all.mutable_jobs()) {
+    if (asked_for_some && job.etag().empty())
+      return absl::UnimplementedError(
+          "the coordinator is of an older release, and knows neither --filter nor --order-by");
     if (IsOfArray(job.request_id(), line.array) && Matches(*selector, job.labels()))
       *asked.add_jobs() = std::move(job);
   }

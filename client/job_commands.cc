@@ -28,7 +28,10 @@ int RunDescribe(Session* session) {
 }
 
 int RunNodes(Session* session) {
-  const absl::StatusOr<v1::ListNodesResponse> response = session->client().ListNodes({});
+  v1::ListNodesRequest request;
+  request.set_filter(session->line().filter);
+  request.set_order_by(session->line().order_by);
+  const absl::StatusOr<v1::ListNodesResponse> response = session->client().ListNodes(request);
   if (!response.ok()) return session->Fail(response.status());
   const std::string& output = session->line().output;
   Console& console = session->console();

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "client/commands.h"
 #include "client/coordinator_client.h"
+#include "client/job_choice.h"
 #include "client/job_follow.h"
 #include "client/job_text.h"
 #include "client/message_output.h"
@@ -47,13 +48,25 @@ int Print(Session* session, const v1::Job& job, const std::string& words) {
   return kExitOk;
 }
 
+// A coordinator from before there were etags would do what is asked for whatever the job is.
+absl::Status KnowsEtags(Session* session, const std::string& id) {
+  if (session->line().etag.empty()) return absl::OkStatus();
+  const absl::StatusOr<v1::Job> job = FindJob(&session->client(), id);
+  if (!job.ok()) return job.status();
+  return job->etag().empty()
+             ? absl::UnimplementedError("the coordinator is of an older release, and knows no --etag")
+             : absl::OkStatus();
+}
+
 // `leaving`: with --wait, takes a job that has not ended yet, which is waited for otherwise.
 int CancelOne(Session* session, const std::string& id, std::vector<v1::Job>* leaving) {
   const CommandLine& line = session->line();
   v1::CancelJobRequest request;
   request.set_id(id);
   request.set_reason(line.reason);
+  request.set_etag(line.etag);
   if (line.grace_seconds.has_value()) request.set_grace_seconds(*line.grace_seconds);
+  if (const absl::Status known = KnowsEtags(session, id); !known.ok()) return session->Fail(known);
   const absl::StatusOr<v1::CancelJobResponse> response = session->client().CancelJob(request);
   if (!response.ok()) return session->Fail(response.status());
   v1::Job job = response->job();
@@ -192,7 +205,9 @@ int RunPause(Session* session) {
     v1::PauseJobRequest request;
     request.set_id(id);
     request.set_reason(line.reason);
+    request.set_etag(line.etag);
     if (line.grace_seconds.has_value()) request.set_grace_seconds(*line.grace_seconds);
+    if (const absl::Status known = KnowsEtags(session, id); !known.ok()) return session->Fail(known);
     const absl::StatusOr<v1::PauseJobResponse> response = session->client().PauseJob(request);
     if (!response.ok()) {
       Keep(session->Fail(response.status()), &code);
@@ -210,6 +225,8 @@ int ResumeOne(Session* session, const std::string& id) {
   v1::ResumeJobRequest request;
   request.set_id(id);
   request.set_reason(session->line().reason);
+  request.set_etag(session->line().etag);
+  if (const absl::Status known = KnowsEtags(session, id); !known.ok()) return session->Fail(known);
   const absl::StatusOr<v1::ResumeJobResponse> response = session->client().ResumeJob(request);
   if (!response.ok()) return session->Fail(response.status());
   return Print(session, response->job(), StateName(response->job().state()));
@@ -229,6 +246,8 @@ int RetryOne(Session* session, const std::string& id) {
   v1::RetryJobRequest request;
   request.set_id(id);
   request.set_reason(session->line().reason);
+  request.set_etag(session->line().etag);
+  if (const absl::Status known = KnowsEtags(session, id); !known.ok()) return session->Fail(known);
   const absl::StatusOr<v1::RetryJobResponse> response = session->client().RetryJob(request);
   if (!response.ok()) return session->Fail(response.status());
   return Print(session, response->job(), StateName(response->job().state()));
@@ -247,6 +266,8 @@ int RunDelete(Session* session) {
   for (const std::string& id : ChosenIds(session, kEnded, &code)) {
     v1::DeleteJobRequest request;
     request.set_id(id);
+    request.set_etag(session->line().etag);
+    if (const absl::Status known = KnowsEtags(session, id); !known.ok()) return session->Fail(known);
     const absl::StatusOr<v1::DeleteJobResponse> response = session->client().DeleteJob(request);
     if (!response.ok()) {
       code = session->Fail(response.status());

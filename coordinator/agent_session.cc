@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/version.h"
+#include "coordinator/agent_numbers.h"
 #include "coordinator/agent_version.h"
 #include "coordinator/preflights.h"
 
@@ -22,6 +23,7 @@ absl::StatusOr<std::unique_ptr<AgentSession>> AgentSession::Open(const Parts& pa
     return absl::InvalidArgumentError("the first message of a stream must be Register");
   const v1::Register& info = first.register_();
   FSDPD_RETURN_IF_ERROR(CheckAgentVersion(info.version(), kVersion));
+  FSDPD_RETURN_IF_ERROR(CheckNumbers(first));
   FSDPD_ASSIGN_OR_RETURN(std::shared_ptr<StreamOutbox> outbox,
                          parts.nodes->Attach(info, address, std::move(end_stream)));
   parts.logs->NodeGone(info.node());  // What the stream before was asked for is lost.
@@ -46,6 +48,10 @@ absl::Status AgentSession::Take(v1::AgentMessage* message) {
                                            outbox_->epoch(), "; register again"));
   }
   parts_.nodes->Touch(node_, outbox_->epoch());
+  if (const absl::Status sound = CheckNumbers(*message); !sound.ok()) {
+    Drop(*message, sound);
+    return absl::OkStatus();
+  }
   switch (message->body_case()) {
     case v1::AgentMessage::kHeartbeat:
       for (const v1::ComputeTimes& times : message->heartbeat().compute_times())
@@ -81,12 +87,24 @@ absl::Status AgentSession::Take(v1::AgentMessage* message) {
   return absl::OkStatus();
 }
 
+void AgentSession::Drop(const v1::AgentMessage& message, const absl::Status& why) {
+  const std::string what(why.message());
+  if (std::exchange(dropped_for_, what) != what)
+    LogWarning("a message of an agent is dropped: %s node=%s", what, node_);
+  const v1::RankUpdate& update = message.rank();
+  // The rest comes again, or nobody waits for it.
+  if (!update.has_ready() && !update.has_exit() && !update.has_saved()) return;
+  parts_.reconciler->Fault(
+      node_, {update.job_id(), update.attempt()},
+      absl::StrCat("what node ", node_, " tells of rank ", update.rank(), " cannot be: ", what));
+}
+
 void AgentSession::SetKey(const v1::RendezvousSet& set) {
   const AttemptRef ref = {set.job_id(), set.attempt()};
   const absl::Status status = parts_.rendezvous->Set(ref, set.key(), set.value());
   // Stale is no fault; a bad key or value is one of the attempt, whose ranks would wait for it in vain.
   if (status.ok() || absl::IsFailedPrecondition(status)) return;
-  parts_.reconciler->Fault(ref, std::string(status.message()));
+  parts_.reconciler->Fault(node_, ref, std::string(status.message()));
 }
 
 void AgentSession::GetKey(const v1::RendezvousGet& get) {
@@ -99,7 +117,7 @@ void AgentSession::GetKey(const v1::RendezvousGet& get) {
   };
   const absl::Status status = parts_.rendezvous->Get(ref, get.key(), outbox_->epoch(), answer);
   if (status.ok() || absl::IsFailedPrecondition(status)) return;
-  parts_.reconciler->Fault(ref, std::string(status.message()));
+  parts_.reconciler->Fault(node_, ref, std::string(status.message()));
 }
 
 }  // namespace fsdpd

@@ -5,7 +5,9 @@
 //   Open -> { Take, while outbox() is emptied into the stream } -> Close [-> Left]
 //
 // A message with another epoch than the stream's is ABORTED: it belongs to a membership that is over. After
-// an error of Take the stream ends.
+// an error of Take the stream ends. One with a number out of its bounds (agent_numbers.h) is dropped whole,
+// and the log says so: agents say again on the next stream what may be lost with one, and for what a rank
+// says its node is not given up. What an attempt would wait for in vain then is a fault of the attempt.
 //
 // Thread safety: one call after the other, from any thread; outbox() is thread-safe. Ownership: borrows
 // everything in Parts.
@@ -52,12 +54,14 @@ class AgentSession {
  private:
   AgentSession(const Parts& parts, std::string node, std::shared_ptr<StreamOutbox> outbox)
       : parts_(parts), node_(std::move(node)), outbox_(std::move(outbox)) {}
+  void Drop(const v1::AgentMessage& message, const absl::Status& why);
   void SetKey(const v1::RendezvousSet& set);
   void GetKey(const v1::RendezvousGet& get);
 
   const Parts parts_;
   const std::string node_;
   const std::shared_ptr<StreamOutbox> outbox_;
+  std::string dropped_for_;  // As the log has it last.
 };
 
 }  // namespace fsdpd

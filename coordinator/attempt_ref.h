@@ -7,6 +7,8 @@
 
 namespace fsdpd {
 
+constexpr int kMaxAttempt = 1'000'000;  // What is numbered higher is no attempt.
+
 struct AttemptRef {
   std::string job;
   int32_t attempt = 0;

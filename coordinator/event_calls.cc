@@ -1,8 +1,5 @@
 // JobService: what has happened, as it is kept (store/event_log.h), listed and watched.
-#include <absl/strings/escaping.h>
-#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
-#include <absl/strings/strip.h>
 
 #include <algorithm>
 
@@ -10,6 +7,8 @@
 #include "coordinator/errors.h"
 #include "coordinator/job_query.h"
 #include "coordinator/job_service.h"
+#include "coordinator/list_fields.h"
+#include "coordinator/page_token.h"
 
 namespace fsdpd {
 namespace {
@@ -21,23 +20,6 @@ constexpr int kWatchPage = 500;
 constexpr size_t kMaxName = 253;  // A node's; an id is shorter.
 // Watchers of what seldom happens go on after a cursor that is not gone.
 constexpr int64_t kCursorEvery = 1000;
-constexpr char kTokenPrefix[] = "events/";
-
-std::string PageToken(int64_t cursor) {
-  return absl::WebSafeBase64Escape(absl::StrCat(kTokenPrefix, cursor));
-}
-
-absl::StatusOr<int64_t> CursorOf(const std::string& token) {
-  std::string text;
-  int64_t cursor = 0;
-  absl::string_view rest;
-  if (absl::WebSafeBase64Unescape(token, &text)) rest = text;
-  if (absl::ConsumePrefix(&rest, kTokenPrefix) && absl::SimpleAtoi(rest, &cursor) && cursor >= 0)
-    return cursor;
-  return BadField("page_token",
-                  "is not a token of this call; pass next_page_token of the page before unchanged");
-}
-
 // Of a request to list or to watch.
 template <typename Request>
 absl::StatusOr<EventQuery> QueryFrom(const Request& request) {
@@ -48,6 +30,9 @@ absl::StatusOr<EventQuery> QueryFrom(const Request& request) {
   query.node = request.node();
   if (query.job.size() > kMaxName) return BadField("job", "is no job id: it is too long");
   if (query.node.size() > kMaxName) return BadField("node", "is no node's name: it is too long");
+  absl::StatusOr<ListPredicate<v1::Event>> filter = EventFilter(request.filter());
+  if (!filter.ok()) return BadField("filter", filter.status().message());
+  query.filter = *std::move(filter);
   return query;
 }
 
@@ -61,27 +46,33 @@ absl::StatusOr<EventPage> JobService::ReadEvents(const EventQuery& query) const 
                  {{"oldest", absl::StrCat(log.oldest())}});
 }
 
+absl::Status JobService::ListFrom(const v1::ListEventsRequest& request, v1::ListEventsResponse* response) {
+  FSDPD_ASSIGN_OR_RETURN(EventQuery query, QueryFrom(request));
+  if (request.page_size() < 0) return BadField("page_size", "must not be negative");
+  query.limit = request.page_size() == 0 ? kDefaultPage : std::min(request.page_size(), kMaxPage);
+  query.max_bytes = kPageBytes;
+  query.since_nanos = request.since_unix_nanos();
+  const absl::StatusOr<ListOrder> order = ParseListOrder(request.order_by(), {"sequence"}, {});
+  if (!order.ok()) return BadField("order_by", order.status().message());
+  query.newest_first = order->descending;
+  const std::string mark = ListMark(request.filter(), request.order_by());
+  if (!request.page_token().empty()) {
+    if (request.after() != 0 && !query.newest_first)
+      return BadField("after", "is not said with a page_token, which says it already");
+    const absl::StatusOr<int64_t> cursor = DecodeEventToken(request.page_token(), mark);
+    if (!cursor.ok()) return BadField("page_token", cursor.status().message());
+    (query.newest_first ? query.before : query.after) = *cursor;
+  }
+  FSDPD_ASSIGN_OR_RETURN(EventPage page, ReadEvents(query));
+  for (v1::Event& event : page.events) *response->add_events() = std::move(event);
+  if (!query.newest_first) response->set_cursor(page.cursor);
+  if (page.more) response->set_next_page_token(EncodeEventToken(page.cursor, mark));
+  return absl::OkStatus();
+}
+
 grpc::Status JobService::ListEvents(grpc::ServerContext*, const v1::ListEventsRequest* request,
                                     v1::ListEventsResponse* response) {
-  absl::StatusOr<EventQuery> query = QueryFrom(*request);
-  if (!query.ok()) return ToGrpc(query.status());
-  if (request->page_size() < 0) return ToGrpc(BadField("page_size", "must not be negative"));
-  query->limit = request->page_size() == 0 ? kDefaultPage : std::min(request->page_size(), kMaxPage);
-  query->max_bytes = kPageBytes;
-  query->since_nanos = request->since_unix_nanos();
-  if (!request->page_token().empty()) {
-    if (request->after() != 0)
-      return ToGrpc(BadField("after", "is not said with a page_token, which says it already"));
-    const absl::StatusOr<int64_t> cursor = CursorOf(request->page_token());
-    if (!cursor.ok()) return ToGrpc(cursor.status());
-    query->after = *cursor;
-  }
-  absl::StatusOr<EventPage> page = ReadEvents(*query);
-  if (!page.ok()) return ToGrpc(page.status());
-  for (v1::Event& event : page->events) *response->add_events() = std::move(event);
-  response->set_cursor(page->cursor);
-  if (page->more) response->set_next_page_token(PageToken(page->cursor));
-  return grpc::Status::OK;
+  return ToGrpc(ListFrom(*request, response));
 }
 
 absl::Status JobService::WatchFrom(grpc::ServerContext* context, const v1::WatchEventsRequest& request,

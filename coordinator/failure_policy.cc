@@ -24,6 +24,8 @@ v1::FailureCause CauseOf(const v1::RankFault& fault) {
       return v1::FAILURE_CAUSE_DATA;
     case v1::RankFault::KIND_NODE:
       return v1::FAILURE_CAUSE_NODE;
+    case v1::RankFault::KIND_DISK:
+      return v1::FAILURE_CAUSE_DISK;
     default:  // Or one that a newer agent knows.
       return v1::FAILURE_CAUSE_UNSPECIFIED;
   }
@@ -140,6 +142,9 @@ void KeepFailedAttempt(v1::Job* job) {
 
 std::string WhyNoOther(const v1::Job& job, v1::Job::Failure* failure) {
   if (failure->fault().permanent()) return "another attempt would meet it again";
+  if (failure->cause() == v1::FAILURE_CAUSE_DISK)
+    return "another attempt would meet it again: make room for the checkpoint, and `fsdpctl retry` has it go "
+           "on";
   if (IsOfFiles(failure->cause())) {
     const std::vector<v1::Job::FailedAttempt> before = FailedBefore(job);
     const bool again = !before.empty() && before[0].cause() == failure->cause();

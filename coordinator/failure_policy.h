@@ -5,6 +5,8 @@
 //   * What every attempt would meet again ends the job at once. What may be of one node, a file that is
 //     missing or another program there, is tried elsewhere where there is room, and only once more by a job
 //     that never made a step. What was there once may be so again: a volume that is not mounted.
+//   * A last checkpoint that found no room ends the job too: it would train to its end again, for nothing as
+//     long as nobody has made room, and who has knows it.
 //   * Where checkpoints are on, three attempts in a row that came no further than the one before end the job,
 //     however many it may have. Attempts that a node spoiled say nothing of the job, and are not among them.
 //   * A node is to blame where the job had no part in it: it was lost, or its agent was; a device did not

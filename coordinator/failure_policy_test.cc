@@ -39,6 +39,7 @@ TEST(FailurePolicy, ACauseFollowsFromWhatWasSaidAndSeen) {
       {"a spec", Said(v1::RankFault::KIND_CONFIGURATION), v1::FAILURE_CAUSE_CONFIGURATION, false},
       {"a file", Said(v1::RankFault::KIND_DATA), v1::FAILURE_CAUSE_DATA, false},
       {"a device", Said(v1::RankFault::KIND_NODE), v1::FAILURE_CAUSE_NODE, true},
+      {"a full disk", Said(v1::RankFault::KIND_DISK), v1::FAILURE_CAUSE_DISK, false},
       {"a fault that a newer rank knows", Said(static_cast<v1::RankFault::Kind>(9)),
        v1::FAILURE_CAUSE_PROCESS, false},
       {"a lost node, of which its owner says whether it is to blame", OfRank(-1, 0), v1::FAILURE_CAUSE_NODE,
@@ -110,6 +111,13 @@ class NoOtherTest : public ::testing::Test {
 TEST_F(NoOtherTest, WhatIsPermanentIsNotTriedAgain) {
   EXPECT_EQ(Fail(Said(v1::RankFault::KIND_CONFIGURATION, true)), "another attempt would meet it again");
   EXPECT_EQ(job_.failure().cause(), v1::FAILURE_CAUSE_CONFIGURATION);
+}
+
+TEST_F(NoOtherTest, ALastCheckpointWithoutRoomIsNotTriedAgain) {
+  EXPECT_EQ(
+      Fail(Said(v1::RankFault::KIND_DISK), 100),
+      "another attempt would meet it again: make room for the checkpoint, and `fsdpctl retry` has it go on");
+  EXPECT_EQ(job_.failure().cause(), v1::FAILURE_CAUSE_DISK);
 }
 
 TEST_F(NoOtherTest, AFileThatIsMissingIsTriedOnceMore) {

@@ -1,6 +1,7 @@
 // Reconciler: what clients and agents say, pushed by their threads and taken by the reconciler's into jobs
 // and facts. Only a cancel (what else people ask is in wishes.cc) and a registration are acted on at once;
 // what follows from the rest is the tick's to ask.
+#include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -8,7 +9,9 @@
 
 #include "base/log.h"
 #include "coordinator/bad_steps.h"
+#include "coordinator/errors.h"
 #include "coordinator/job_checkpoints.h"
+#include "coordinator/job_etag.h"
 #include "coordinator/job_ledger.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/job_pause.h"
@@ -42,14 +45,32 @@ absl::StatusOr<v1::Job> Reconciler::Ask(const std::string& done, std::function<v
       absl::UnavailableError(absl::StrCat("the coordinator is stopping; the job was not ", done)), OwnTick());
 }
 
+absl::StatusOr<v1::Job> Reconciler::AskOf(const std::string& id, const std::string& etag,
+                                          const std::string& done, std::function<void(const Answer&)> take) {
+  if (etag.empty()) return Ask(done, std::move(take));
+  return Ask(done, [this, id, etag, take = std::move(take)](const Answer& answer) {
+    const auto live = jobs_.find(id);
+    const absl::StatusOr<v1::Job> job = live != jobs_.end() ? live->second.job : parts_.store->Get(id);
+    if (!job.ok()) return answer(job.status());
+    const std::string now = EtagOf(*job);
+    if (now == etag) return take(answer);
+    answer(Refusal(
+        absl::StatusCode::kAborted, "JOB_CHANGED",
+        absl::StrCat("job ", id, " is not as it was when its etag was seen: it is ",
+                     absl::AsciiStrToLower(ShortName(job->state())), ", in revision ", job->revision()),
+        {{"etag", now}}));
+  });
+}
+
 EventQueue::Event Reconciler::OwnTick() {
   if (options_.own_thread) return nullptr;
   return [this] { RunOnce(); };
 }
 
-absl::StatusOr<v1::Job> Reconciler::Cancel(const std::string& id, const std::string& reason,
-                                           int64_t grace_ms) {
-  return Ask("cancelled", [=](const Answer& answer) { TakeCancel(id, reason, grace_ms, answer); });
+absl::StatusOr<v1::Job> Reconciler::Cancel(const std::string& id, const std::string& reason, int64_t grace_ms,
+                                           const std::string& etag) {
+  return AskOf(id, etag, "cancelled",
+               [=](const Answer& answer) { TakeCancel(id, reason, grace_ms, answer); });
 }
 
 void Reconciler::TakeCancel(const std::string& id, const std::string& reason, int64_t grace_ms,
@@ -361,10 +382,10 @@ void Reconciler::ShowSlowRanks() {
   }
 }
 
-void Reconciler::Fault(const AttemptRef& ref, const std::string& what) {
-  events_.Push([this, ref, what] {
+void Reconciler::Fault(const std::string& node, const AttemptRef& ref, const std::string& what) {
+  events_.Push([this, node, ref, what] {
     AttemptFacts* facts = FactsOf(ref);
-    if (facts != nullptr && facts->fault.empty()) facts->fault = what;
+    if (facts != nullptr && facts->PartOf(node) != nullptr && facts->fault.empty()) facts->fault = what;
   });
 }
 

@@ -174,9 +174,10 @@ void MoveStep(const v1::StepReport& before, const v1::StepReport& step, absl::Ti
   const int64_t again = std::clamp<int64_t>(ledger->newest_step() - (step.step() - steps), 0, steps);
   Move(Ledger::CAUSE_REPLAY, static_cast<double>(again) * step.step_seconds(), ledger);
   const double fresh = static_cast<double>(steps - again);
-  const double exposed = std::clamp(step.exposed_seconds(), 0.0, step.step_seconds());
+  const double seconds = std::max(0.0, step.step_seconds());
+  const double exposed = std::clamp(step.exposed_seconds(), 0.0, seconds);
   Move(Ledger::CAUSE_EXPOSED, fresh * exposed, ledger);
-  Move(Ledger::CAUSE_STEP, fresh * (step.step_seconds() - exposed), ledger);
+  Move(Ledger::CAUSE_STEP, fresh * (seconds - exposed), ledger);
   ledger->set_newest_step(std::max(ledger->newest_step(), step.step()));
 }
 

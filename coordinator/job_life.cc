@@ -4,6 +4,7 @@
 
 #include "base/call_limits.h"
 #include "coordinator/errors.h"
+#include "coordinator/job_etag.h"
 #include "coordinator/job_query.h"
 #include "coordinator/job_service.h"
 
@@ -29,6 +30,7 @@ grpc::Status Answer(const std::string& id, absl::StatusOr<v1::Job> job, Response
   if (absl::IsNotFound(job.status())) return ToGrpc(JobNotFound(id));
   if (!job.ok()) return ToGrpc(job.status());
   *response->mutable_job() = *std::move(job);
+  AddEtag(response->mutable_job());
   return grpc::Status::OK;
 }
 
@@ -41,7 +43,8 @@ grpc::Status JobService::CancelJob(grpc::ServerContext*, const v1::CancelJobRequ
   checked.Update(CheckGrace(grace));
   checked.Update(CheckReason(request->reason()));
   if (!checked.ok()) return ToGrpc(checked);
-  return Answer(request->id(), parts_.reconciler->Cancel(request->id(), request->reason(), grace * 1000),
+  return Answer(request->id(),
+                parts_.reconciler->Cancel(request->id(), request->reason(), grace * 1000, request->etag()),
                 response);
 }
 
@@ -52,7 +55,8 @@ grpc::Status JobService::PauseJob(grpc::ServerContext*, const v1::PauseJobReques
   checked.Update(CheckGrace(grace));
   checked.Update(CheckReason(request->reason()));
   if (!checked.ok()) return ToGrpc(checked);
-  return Answer(request->id(), parts_.reconciler->Pause(request->id(), request->reason(), grace * 1000),
+  return Answer(request->id(),
+                parts_.reconciler->Pause(request->id(), request->reason(), grace * 1000, request->etag()),
                 response);
 }
 
@@ -61,7 +65,8 @@ grpc::Status JobService::ResumeJob(grpc::ServerContext*, const v1::ResumeJobRequ
   absl::Status checked = CheckJobId(request->id());
   checked.Update(CheckReason(request->reason()));
   if (!checked.ok()) return ToGrpc(checked);
-  return Answer(request->id(), parts_.reconciler->Resume(request->id(), request->reason()), response);
+  return Answer(request->id(), parts_.reconciler->Resume(request->id(), request->reason(), request->etag()),
+                response);
 }
 
 grpc::Status JobService::RetryJob(grpc::ServerContext*, const v1::RetryJobRequest* request,
@@ -69,13 +74,14 @@ grpc::Status JobService::RetryJob(grpc::ServerContext*, const v1::RetryJobReques
   absl::Status checked = CheckJobId(request->id());
   checked.Update(CheckReason(request->reason()));
   if (!checked.ok()) return ToGrpc(checked);
-  return Answer(request->id(), parts_.reconciler->Retry(request->id(), request->reason()), response);
+  return Answer(request->id(), parts_.reconciler->Retry(request->id(), request->reason(), request->etag()),
+                response);
 }
 
 grpc::Status JobService::DeleteJob(grpc::ServerContext*, const v1::DeleteJobRequest* request,
                                    v1::DeleteJobResponse* response) {
   if (const absl::Status checked = CheckJobId(request->id()); !checked.ok()) return ToGrpc(checked);
-  return Answer(request->id(), parts_.reconciler->Delete(request->id()), response);
+  return Answer(request->id(), parts_.reconciler->Delete(request->id(), request->etag()), response);
 }
 
 }  // namespace fsdpd

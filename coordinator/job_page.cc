@@ -3,21 +3,14 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <tuple>
 
 namespace fsdpd {
 namespace {
 
-JobCursor PlaceOf(const v1::Job& job) { return {job.create_unix_nanos(), job.id()}; }
-
-// In the order of pages: newest first.
-bool Before(const JobCursor& a, const JobCursor& b) {
-  return std::tie(a.create_unix_nanos, a.id) > std::tie(b.create_unix_nanos, b.id);
-}
-
 bool Wants(const JobQuery& query, const v1::Job& job) {
   if (!query.project.empty() && query.project != job.project()) return false;
   if (!Matches(query.selector, job.labels())) return false;
+  if (query.filter != nullptr && !query.filter(job)) return false;
   return query.states.empty() ||
          std::find(query.states.begin(), query.states.end(), job.state()) != query.states.end();
 }
@@ -30,7 +23,7 @@ ShownPage AsShown(const JobQuery& query, JobPage stored,
   for (const auto& job : live) shown[job->id()] = job.get();
   ShownPage page;
   page.more = stored.more;
-  if (!stored.jobs.empty()) page.end = PlaceOf(stored.jobs.back());
+  page.end = stored.end;
   const JobCursor stored_end = page.end;
   std::set<std::string> taken;
   for (v1::Job& job : stored.jobs) {
@@ -41,20 +34,22 @@ ShownPage AsShown(const JobQuery& query, JobPage stored,
     if (newer) job = *it->second;
     if (Wants(query, job)) page.jobs.push_back(std::move(job));
   }
-  // Those that are stored in another state than they are shown in, as far as this page reaches.
+  // Those that are stored as the query is not for and shown as it is, as far as this page reaches.
+  const bool may_differ = !query.states.empty() || query.filter != nullptr;
   for (const auto& [id, job] : shown) {
-    const JobCursor place = PlaceOf(*job);
-    const bool reached =
-        (!query.after_cursor || Before(query.cursor, place)) && (!stored.more || !Before(stored_end, place));
-    if (query.states.empty() || !Wants(query, *job) || !reached || !taken.insert(id).second) continue;
+    const JobCursor place = PlaceOf(query, *job);
+    const bool reached = (!query.after_cursor || IsBefore(query, query.cursor, place)) &&
+                         (!stored.more || !IsBefore(query, stored_end, place));
+    if (!may_differ || !Wants(query, *job) || !reached || !taken.insert(id).second) continue;
     page.jobs.push_back(*job);
   }
-  std::sort(page.jobs.begin(), page.jobs.end(),
-            [](const v1::Job& a, const v1::Job& b) { return Before(PlaceOf(a), PlaceOf(b)); });
+  std::sort(page.jobs.begin(), page.jobs.end(), [&](const v1::Job& a, const v1::Job& b) {
+    return IsBefore(query, PlaceOf(query, a), PlaceOf(query, b));
+  });
   if (static_cast<int>(page.jobs.size()) > query.limit) {
     page.jobs.resize(static_cast<size_t>(query.limit));
     page.more = true;
-    page.end = PlaceOf(page.jobs.back());
+    page.end = PlaceOf(query, page.jobs.back());
   }
   return page;
 }

@@ -13,7 +13,7 @@
 namespace fsdpd {
 
 struct ShownPage {
-  std::vector<v1::Job> jobs;  // Newest first, at most as many as the query's limit.
+  std::vector<v1::Job> jobs;  // In its order, at most as many as the query's limit.
   bool more = false;
   JobCursor end;  // Where the next page begins, when there is more.
 };

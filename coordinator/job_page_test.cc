@@ -59,6 +59,23 @@ TEST(JobPage, AQueryForAProjectShowsNoOthersThatAreLive) {
   EXPECT_EQ(IdsOf(AsShown(query, {}, {Live(ours), Live(theirs)})), "a");
 }
 
+TEST(JobPage, AFilterAndAnOrderGoByWhatIsShownToo) {
+  v1::Job ended = MakeJob("a", 1, v1::JOB_STATE_FAILED, 5);
+  ended.set_end_unix_nanos(7);
+  JobQuery query;
+  query.by_end = query.ascending = true;
+  query.filter = [](const v1::Job& job) { return job.state() == v1::JOB_STATE_FAILED; };
+  JobPage stored;
+  stored.jobs = {MakeJob("b", 2, v1::JOB_STATE_FAILED, 4)};
+  stored.jobs[0].set_end_unix_nanos(9);
+  EXPECT_EQ(IdsOf(AsShown(query, stored, {Live(ended)})), "ab") << "it is stored as RUNNING still";
+  stored.more = true;
+  stored.end = {5, "x"};
+  stored.jobs.clear();
+  EXPECT_EQ(IdsOf(AsShown(query, stored, {Live(ended)})), "") << "it is of a later page";
+  EXPECT_EQ(AsShown(query, stored, {Live(ended)}).end.id, "x");
+}
+
 TEST(JobPage, EachJobIsOnOnePageAndTheNextBeginsWhereThisOneEnds) {
   const std::vector<std::shared_ptr<const v1::Job>> live = {
       Live(MakeJob("d", 4, v1::JOB_STATE_CANCELLING, 5)), Live(MakeJob("b", 2, v1::JOB_STATE_CANCELLING, 5))};
@@ -68,6 +85,7 @@ TEST(JobPage, EachJobIsOnOnePageAndTheNextBeginsWhereThisOneEnds) {
   JobPage stored;
   stored.jobs = {MakeJob("e", 5, v1::JOB_STATE_CANCELLING, 9), MakeJob("c", 3, v1::JOB_STATE_CANCELLING, 9)};
   stored.more = true;
+  stored.end = {3, "c"};
   const ShownPage first = AsShown(query, stored, live);
   EXPECT_EQ(IdsOf(first), "ed");
   ASSERT_TRUE(first.more);
@@ -88,6 +106,7 @@ TEST(JobPage, EachJobIsOnOnePageAndTheNextBeginsWhereThisOneEnds) {
   query.after_cursor = false;
   stored.jobs = {MakeJob("d", 4, v1::JOB_STATE_RUNNING, 4)};
   stored.more = true;
+  stored.end = {4, "d"};
   const ShownPage none = AsShown(query, stored, live);
   EXPECT_EQ(IdsOf(none), "");
   EXPECT_TRUE(none.more);

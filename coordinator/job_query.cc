@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "coordinator/errors.h"
+#include "coordinator/list_fields.h"
 #include "coordinator/page_token.h"
 
 namespace fsdpd {
@@ -45,8 +46,17 @@ absl::StatusOr<JobQuery> QueryOf(const Caller& caller, const v1::ListJobsRequest
   absl::StatusOr<Selector> selector = ParseSelector(request.selector());
   if (!selector.ok()) return BadField("selector", selector.status().message());
   query.selector = *std::move(selector);
+  absl::StatusOr<ListPredicate<v1::Job>> filter = JobFilter(request.filter());
+  if (!filter.ok()) return BadField("filter", filter.status().message());
+  query.filter = *std::move(filter);
+  const absl::StatusOr<ListOrder> order =
+      ParseListOrder(request.order_by(), {"create_time", "end_time"}, {0, /*descending=*/true});
+  if (!order.ok()) return BadField("order_by", order.status().message());
+  query.by_end = order->field == 1;
+  query.ascending = !order->descending;
   if (request.page_token().empty()) return query;
-  const absl::StatusOr<JobCursor> cursor = DecodePageToken(request.page_token());
+  const absl::StatusOr<JobCursor> cursor =
+      DecodePageToken(request.page_token(), ListMark(request.filter(), request.order_by()));
   if (!cursor.ok()) return BadField("page_token", cursor.status().message());
   query.after_cursor = true;
   query.cursor = *cursor;

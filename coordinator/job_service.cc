@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "base/version.h"
 #include "coordinator/errors.h"
+#include "coordinator/job_etag.h"
 #include "coordinator/job_folder.h"
 #include "coordinator/job_ledger.h"
 #include "coordinator/job_machine.h"
@@ -186,6 +187,7 @@ absl::Status JobService::Admit(const Caller& caller, const v1::SubmitJobRequest&
   parts_.board->Publish(inserted.job);  // Before the reconciler may publish its next revision.
   parts_.reconciler->Submitted(inserted.job);
   *response->mutable_job() = std::move(inserted.job);
+  AddEtag(response->mutable_job());
   for (const Violation& fault : examined.plan.faults) *response->add_faults() = ToProto(fault);
   for (const Violation& warning :
        NobodyToTakeIt(response->job(), parts_.nodes->Snapshot(), parts_.reconciler->cordons())) {
@@ -201,6 +203,7 @@ absl::Status JobService::AnswerAgain(const v1::SubmitJobRequest& request, v1::Jo
                                                  earlier.id(), " with other options; use a new request id"));
   }
   *response->mutable_job() = std::move(earlier);
+  AddEtag(response->mutable_job());
   return absl::OkStatus();
 }
 
@@ -280,6 +283,7 @@ grpc::Status JobService::GetJob(grpc::ServerContext*, const v1::GetJobRequest* r
   *response->mutable_job() = *std::move(job);
   parts_.board->AddWaiting(response->mutable_job());
   PassTime(parts_.reconciler->ledger_date().Now(), response->mutable_job());
+  AddEtag(response->mutable_job());
   return grpc::Status::OK;
 }
 
@@ -290,9 +294,11 @@ absl::Status JobService::List(const Caller& caller, const v1::ListJobsRequest& r
   const std::vector<std::shared_ptr<const v1::Job>> live = parts_.board->Live();
   FSDPD_ASSIGN_OR_RETURN(JobPage stored, parts_.store->List(query));
   ShownPage page = AsShown(query, std::move(stored), live);
-  if (page.more) response->set_next_page_token(EncodePageToken(page.end));
+  if (page.more)
+    response->set_next_page_token(EncodePageToken(page.end, ListMark(request.filter(), request.order_by())));
   for (v1::Job& job : page.jobs) {
     parts_.board->AddWaiting(&job);
+    AddEtag(&job);
     *response->add_jobs() = std::move(job);
   }
   return absl::OkStatus();
@@ -319,6 +325,7 @@ absl::Status JobService::Watch(grpc::ServerContext* context, const v1::WatchJobR
   const std::shared_ptr<JobWatch> watch = parts_.board->Watch(request.id(), request.after_revision());
   if (watch == nullptr) {
     FSDPD_ASSIGN_OR_RETURN(*update.mutable_job(), Find(request.id()));
+    AddEtag(update.mutable_job());
     if (update.job().revision() != request.after_revision()) writer->Write(update);
     return absl::OkStatus();
   }
@@ -329,6 +336,7 @@ absl::Status JobService::Watch(grpc::ServerContext* context, const v1::WatchJobR
       return IsEnded(job.state()) ? absl::OkStatus() : CheckStream(context);
     }
     FSDPD_RETURN_IF_ERROR(CheckStream(context));
+    if (update.has_job()) AddEtag(update.mutable_job());
     if (got == JobWatch::Got::kUpdate && !writer->Write(update))
       return absl::CancelledError("the client is gone");
   }

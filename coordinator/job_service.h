@@ -118,6 +118,7 @@ class JobService final : public v1::Coordinator::Service {
   absl::StatusOr<std::vector<v1::Job::After>> AfterOf(const v1::SubmitJobRequest& request);
   absl::Status Watch(grpc::ServerContext* context, const v1::WatchJobRequest& request,
                      grpc::ServerWriter<v1::WatchJobResponse>* writer);
+  absl::Status ListFrom(const v1::ListEventsRequest& request, v1::ListEventsResponse* response);
   absl::Status WatchFrom(grpc::ServerContext* context, const v1::WatchEventsRequest& request,
                          grpc::ServerWriter<v1::WatchEventsResponse>* writer);
   absl::StatusOr<EventPage> ReadEvents(const EventQuery& query) const;

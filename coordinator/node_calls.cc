@@ -8,6 +8,7 @@
 #include "coordinator/errors.h"
 #include "coordinator/job_service.h"
 #include "coordinator/known_node.h"
+#include "coordinator/list_fields.h"
 
 namespace fsdpd {
 namespace {
@@ -61,9 +62,16 @@ v1::Node JobService::NodeNamed(const std::string& name) const {
   return UnseenNode(name);  // Forgotten just now.
 }
 
-grpc::Status JobService::ListNodes(grpc::ServerContext*, const v1::ListNodesRequest*,
+grpc::Status JobService::ListNodes(grpc::ServerContext*, const v1::ListNodesRequest* request,
                                    v1::ListNodesResponse* response) {
-  for (v1::Node& node : Nodes()) *response->add_nodes() = std::move(node);
+  const absl::StatusOr<ListPredicate<v1::Node>> filter = NodeFilter(request->filter());
+  if (!filter.ok()) return ToGrpc(BadField("filter", filter.status().message()));
+  std::vector<v1::Node> nodes = Nodes();
+  const absl::Status ordered = OrderNodes(request->order_by(), &nodes);
+  if (!ordered.ok()) return ToGrpc(BadField("order_by", ordered.message()));
+  for (v1::Node& node : nodes) {
+    if (*filter == nullptr || (*filter)(node)) *response->add_nodes() = std::move(node);
+  }
   return grpc::Status::OK;
 }
 

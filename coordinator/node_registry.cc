@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/ids.h"
 #include "base/limits.h"
+#include "coordinator/attempt_ref.h"
 
 namespace fsdpd {
 namespace {
@@ -17,7 +18,6 @@ namespace {
 constexpr int kStreamBits = 32;
 constexpr int kMaxSlots = 1024;
 constexpr int kMaxHosted = 4096;  // That run, or ended of late.
-constexpr int kMaxAttempt = 1'000'000;
 
 absl::Status CheckInfo(const v1::Register& info) {
   if (const absl::Status name = CheckNodeName(info.node()); !name.ok()) {

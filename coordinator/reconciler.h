@@ -96,12 +96,17 @@ class Reconciler {
   // The job is in the store and on the board, QUEUED.
   void Submitted(v1::Job job);
   // Blocks until the request is decided (a tick). The job after it; NOT_FOUND, or why it could not be stored.
-  absl::StatusOr<v1::Job> Cancel(const std::string& id, const std::string& reason, int64_t grace_ms);
+  // With an etag (job_etag.h): ABORTED where the job has another one by then.
+  absl::StatusOr<v1::Job> Cancel(const std::string& id, const std::string& reason, int64_t grace_ms,
+                                 const std::string& etag = "");
   // Likewise (wishes.cc); FAILED_PRECONDITION where the job's state does not allow it.
-  absl::StatusOr<v1::Job> Pause(const std::string& id, const std::string& reason, int64_t grace_ms);
-  absl::StatusOr<v1::Job> Resume(const std::string& id, const std::string& reason);
-  absl::StatusOr<v1::Job> Retry(const std::string& id, const std::string& reason);
-  absl::StatusOr<v1::Job> Delete(const std::string& id);  // As it was.
+  absl::StatusOr<v1::Job> Pause(const std::string& id, const std::string& reason, int64_t grace_ms,
+                                const std::string& etag = "");
+  absl::StatusOr<v1::Job> Resume(const std::string& id, const std::string& reason,
+                                 const std::string& etag = "");
+  absl::StatusOr<v1::Job> Retry(const std::string& id, const std::string& reason,
+                                const std::string& etag = "");
+  absl::StatusOr<v1::Job> Delete(const std::string& id, const std::string& etag = "");  // As it was.
   // Likewise. NOT_FOUND for a node of which nothing is known.
   absl::Status Cordon(const std::string& node, const std::string& reason);
   absl::Status Uncordon(const std::string& node);
@@ -122,8 +127,8 @@ class Reconciler {
   void Told(const std::string& node, const v1::Stopped& stopped);
   void Told(const std::string& node, const v1::ComputeTimes& times);
   void Told(const std::string& node, const v1::PreflightResult& result);
-  // The attempt cannot go on for a reason that is no rank's exit.
-  void Fault(const AttemptRef& ref, const std::string& what);
+  // The attempt cannot go on for a reason that is no rank's exit, as `node` says, which has a part of it.
+  void Fault(const std::string& node, const AttemptRef& ref, const std::string& what);
 
   // --- Owner ----------------------------------------------------------------------------------------------
   absl::Status Load();
@@ -170,6 +175,9 @@ class Reconciler {
 
   // Has `take` answer on the reconciler's thread, and waits for that. `done`: what is not, where it stops.
   absl::StatusOr<v1::Job> Ask(const std::string& done, std::function<void(const Answer&)> take);
+  // Where the job is still as `etag` says; without one whatever it is.
+  absl::StatusOr<v1::Job> AskOf(const std::string& id, const std::string& etag, const std::string& done,
+                                std::function<void(const Answer&)> take);
   EventQueue::Event OwnTick();  // For who asks; null where a thread of its own takes events.
 
   // Hearing (hearing.cc).

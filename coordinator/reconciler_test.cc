@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "coordinator/job_etag.h"
 #include "coordinator/testing/full_disk.h"
 #include "coordinator/testing/reconciler_case.h"
 
@@ -340,9 +341,36 @@ TEST_F(ReconcilerTest, AsksWhereRanksStandOnceForEachStallAndShowsIt) {
   EXPECT_EQ(Job("j").stands_size(), 1);  // For whoever asks later why.
 }
 
+TEST_F(ReconcilerTest, WhoAsksWithAnEtagIsRefusedOnceTheJobIsNotAsItWas) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  const std::string seen = EtagOf(Job("j"));
+  Ready("a", "j", 0);
+  const auto late = reconciler_->Pause("j", "", 0, seen);
+  EXPECT_TRUE(absl::IsAborted(late.status()));
+  EXPECT_THAT(late.status().message(), HasSubstr("it is running"));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  v1::RankUpdate step = Update("j", 0);
+  const std::string now = EtagOf(Job("j"));
+  step.mutable_step()->set_step(1);
+  reconciler_->Told("a", step, 0);
+  reconciler_->RunOnce();
+  EXPECT_EQ(EtagOf(Job("j")), now) << "a step is no change";
+  EXPECT_TRUE(reconciler_->Cancel("j", "", 1000, now).ok());
+  Exit("a", "j", 0, 143);
+  Stopped("a", "j");
+  EXPECT_TRUE(absl::IsAborted(reconciler_->Delete("j", now).status()));
+  EXPECT_TRUE(absl::IsAborted(reconciler_->Retry("j", "", now).status()));
+  EXPECT_TRUE(absl::IsNotFound(reconciler_->Delete("nobody", now).status()));
+  EXPECT_TRUE(reconciler_->Delete("j", EtagOf(Job("j"))).ok());
+}
+
 TEST_F(ReconcilerTest, AFaultOfTheRendezvousFailsTheAttempt) {
   StartOn({"a"});
-  reconciler_->Fault({"j", 1}, "rendezvous key 'k' was set twice with different values");
+  reconciler_->Fault("nobody", {"j", 1}, "what a node tells that has no part of the job");
+  reconciler_->RunOnce();
+  EXPECT_NE(StateOf("j"), v1::JOB_STATE_STOPPING);
+  reconciler_->Fault("a", {"j", 1}, "rendezvous key 'k' was set twice with different values");
   reconciler_->RunOnce();
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
   EXPECT_THAT(Job("j").failure().error(), HasSubstr("set twice"));

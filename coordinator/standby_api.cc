@@ -8,6 +8,7 @@
 #include "base/version.h"
 #include "coordinator/call_meter.h"
 #include "coordinator/errors.h"
+#include "coordinator/job_etag.h"
 #include "coordinator/job_ledger.h"
 #include "coordinator/job_query.h"
 #include "coordinator/page_token.h"
@@ -87,6 +88,7 @@ grpc::Status StandbyApi::GetJob(Context* c, const v1::GetJobRequest* q, v1::GetJ
     FSDPD_RETURN_IF_ERROR(job.status());
     FSDPD_RETURN_IF_ERROR(events_.AddTo({&*job}));
     PassTime(clock_->Wall(), &*job);
+    AddEtag(&*job);
     *a->mutable_job() = *std::move(job);
     TellRevision(revision, c);
     return absl::OkStatus();
@@ -99,15 +101,12 @@ grpc::Status StandbyApi::ListJobs(Context* c, const v1::ListJobsRequest* q, v1::
     FSDPD_RETURN_IF_ERROR(Readable());
     int64_t revision = 0;
     FSDPD_ASSIGN_OR_RETURN(const EtcdIndex index, jobs_->Load(&revision));
-    FSDPD_ASSIGN_OR_RETURN(JobPage page,
-                           jobs_->Read(IdsFor(index, query), query.limit, query.max_bytes, revision));
-    if (page.more) {
-      const v1::Job& last = page.jobs.back();
-      a->set_next_page_token(EncodePageToken({last.create_unix_nanos(), last.id()}));
-    }
+    FSDPD_ASSIGN_OR_RETURN(JobPage page, jobs_->Read(IdsFor(index, query), query, revision));
+    if (page.more) a->set_next_page_token(EncodePageToken(page.end, ListMark(q->filter(), q->order_by())));
     std::vector<v1::Job*> jobs;
     for (v1::Job& job : page.jobs) *jobs.emplace_back(a->add_jobs()) = std::move(job);
     FSDPD_RETURN_IF_ERROR(events_.AddTo(jobs));
+    for (v1::Job* job : jobs) AddEtag(job);
     TellRevision(revision, c);
     return absl::OkStatus();
   });

@@ -117,6 +117,8 @@ const char* ByWhat(v1::FailureCause cause) {
       return " by its data";
     case v1::FAILURE_CAUSE_NODE:
       return " by its node";
+    case v1::FAILURE_CAUSE_DISK:
+      return " by a full disk";
     default:
       return "";
   }

@@ -37,21 +37,23 @@ absl::Status Refused(absl::string_view reason, const v1::Job& job, absl::string_
 
 }  // namespace
 
-absl::StatusOr<v1::Job> Reconciler::Pause(const std::string& id, const std::string& reason,
-                                          int64_t grace_ms) {
-  return Ask("paused", [=](const Answer& answer) { TakePause(id, reason, grace_ms, answer); });
+absl::StatusOr<v1::Job> Reconciler::Pause(const std::string& id, const std::string& reason, int64_t grace_ms,
+                                          const std::string& etag) {
+  return AskOf(id, etag, "paused", [=](const Answer& answer) { TakePause(id, reason, grace_ms, answer); });
 }
 
-absl::StatusOr<v1::Job> Reconciler::Resume(const std::string& id, const std::string& reason) {
-  return Ask("resumed", [=](const Answer& answer) { TakeResume(id, reason, answer); });
+absl::StatusOr<v1::Job> Reconciler::Resume(const std::string& id, const std::string& reason,
+                                           const std::string& etag) {
+  return AskOf(id, etag, "resumed", [=](const Answer& answer) { TakeResume(id, reason, answer); });
 }
 
-absl::StatusOr<v1::Job> Reconciler::Retry(const std::string& id, const std::string& reason) {
-  return Ask("retried", [=](const Answer& answer) { TakeRetry(id, reason, answer); });
+absl::StatusOr<v1::Job> Reconciler::Retry(const std::string& id, const std::string& reason,
+                                          const std::string& etag) {
+  return AskOf(id, etag, "retried", [=](const Answer& answer) { TakeRetry(id, reason, answer); });
 }
 
-absl::StatusOr<v1::Job> Reconciler::Delete(const std::string& id) {
-  return Ask("deleted", [=](const Answer& answer) { answer(TakeDelete(id)); });
+absl::StatusOr<v1::Job> Reconciler::Delete(const std::string& id, const std::string& etag) {
+  return AskOf(id, etag, "deleted", [=](const Answer& answer) { answer(TakeDelete(id)); });
 }
 
 // The job of an id that is not live, or why there is none.

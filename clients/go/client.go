@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"iter"
+	"strings"
 	"time"
 
 	"fsdpd/clients/go/api"
@@ -139,6 +140,11 @@ func (c *Client) JobsOf(ctx context.Context, project string, states ...api.JobSt
 	return c.list(ctx, &api.ListJobsRequest{States: states, Project: project, AllProjects: project == ""})
 }
 
+// JobsWhere are those that the request asks for, in its order, all pages.
+func (c *Client) JobsWhere(ctx context.Context, request *api.ListJobsRequest) iter.Seq2[*api.Job, error] {
+	return c.list(ctx, proto.Clone(request).(*api.ListJobsRequest))
+}
+
 func (c *Client) list(ctx context.Context, request *api.ListJobsRequest) iter.Seq2[*api.Job, error] {
 	return func(yield func(*api.Job, error) bool) {
 		request.PageSize = pageSize
@@ -180,40 +186,64 @@ func (c *Client) Steps(ctx context.Context, request *api.ListStepsRequest) iter.
 
 // Cancel ends a job. Ranks have `grace` seconds; nil: the coordinator's default.
 func (c *Client) Cancel(ctx context.Context, id, reason string, grace *int64) (*api.Job, error) {
-	request := &api.CancelJobRequest{Id: id, Reason: reason, GraceSeconds: grace}
-	response, err := call(ctx, c, "CancelJob", api.CoordinatorClient.CancelJob, request)
-	return response.GetJob(), err
+	return Unchanged{c, ""}.Cancel(ctx, id, reason, grace)
 }
 
 // Pause has a job's ranks save and leave, within `grace` seconds; nil: the coordinator's default.
 func (c *Client) Pause(ctx context.Context, id, reason string, grace *int64) (*api.Job, error) {
-	request := &api.PauseJobRequest{Id: id, Reason: reason, GraceSeconds: grace}
-	response, err := call(ctx, c, "PauseJob", api.CoordinatorClient.PauseJob, request)
-	return response.GetJob(), err
+	return Unchanged{c, ""}.Pause(ctx, id, reason, grace)
 }
 
 // Resume queues a paused job again.
 func (c *Client) Resume(ctx context.Context, id, reason string) (*api.Job, error) {
-	response, err := call(ctx, c, "ResumeJob", api.CoordinatorClient.ResumeJob, &api.ResumeJobRequest{Id: id, Reason: reason})
-	return response.GetJob(), err
+	return Unchanged{c, ""}.Resume(ctx, id, reason)
 }
 
 // Retry queues a failed or cancelled job again, under its id.
 func (c *Client) Retry(ctx context.Context, id, reason string) (*api.Job, error) {
-	response, err := call(ctx, c, "RetryJob", api.CoordinatorClient.RetryJob, &api.RetryJobRequest{Id: id, Reason: reason})
-	return response.GetJob(), err
+	return Unchanged{c, ""}.Retry(ctx, id, reason)
 }
 
 // Delete forgets an ended job. Not tried again: of a repeated call nobody could say whether the first one was heard.
 func (c *Client) Delete(ctx context.Context, id string) (*api.Job, error) {
-	response, err := call(ctx, c, "DeleteJob", api.CoordinatorClient.DeleteJob, &api.DeleteJobRequest{Id: id})
-	return response.GetJob(), err
+	return Unchanged{c, ""}.Delete(ctx, id)
 }
 
 // Nodes are the agents that the coordinator knows.
 func (c *Client) Nodes(ctx context.Context) ([]*api.Node, error) {
-	response, err := call(ctx, c, "ListNodes", api.CoordinatorClient.ListNodes, &api.ListNodesRequest{})
+	return c.NodesWhere(ctx, &api.ListNodesRequest{})
+}
+
+// NodesWhere are those that the request's filter holds for, in its order.
+func (c *Client) NodesWhere(ctx context.Context, request *api.ListNodesRequest) ([]*api.Node, error) {
+	response, err := call(ctx, c, "ListNodes", api.CoordinatorClient.ListNodes, request)
 	return response.GetNodes(), err
+}
+
+// Events is what has happened to jobs and nodes, as the request says and as far as it is kept, all pages. Where some of
+// a job or node is not, an event of the kind FORGOTTEN says how many. An error is the last that comes.
+func (c *Client) Events(ctx context.Context, request *api.ListEventsRequest) iter.Seq2[*api.Event, error] {
+	return func(yield func(*api.Event, error) bool) {
+		next := proto.Clone(request).(*api.ListEventsRequest)
+		for {
+			page, err := call(ctx, c, "ListEvents", api.CoordinatorClient.ListEvents, next)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, event := range page.GetEvents() {
+				if !yield(event, nil) {
+					return
+				}
+			}
+			if !strings.HasSuffix(strings.TrimSpace(next.GetOrderBy()), "desc") {
+				next.After = 0 // The token says it.
+			}
+			if next.PageToken = page.GetNextPageToken(); next.PageToken == "" {
+				return
+			}
+		}
+	}
 }
 
 // Cordon has no job placed on a node any more.

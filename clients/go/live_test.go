@@ -112,6 +112,40 @@ func TestASpecIsValidatedPlannedSubmittedAndFollowed(t *testing.T) {
 	}
 }
 
+func TestListsAreFilteredAndWhatHasChangedIsNotCancelled(t *testing.T) {
+	ctx, client := connected(t)
+	spec := small(4)
+	spec.Resources = &api.Resources{Nodes: proto.Int64(50), RanksPerNode: proto.Int64(2)}
+	spec.Train.GlobalBatch = proto.Int64(100)
+	job := must[*Submission](t)(client.Submit(ctx, spec, "")).Job
+	filter := "id = " + job.GetId()
+	found := 0
+	for each, err := range client.JobsWhere(ctx, &api.ListJobsRequest{Filter: filter, OrderBy: "create_time"}) {
+		if err != nil || each.GetId() != job.GetId() {
+			t.Fatal(each, err)
+		}
+		found++
+	}
+	nodes, err := client.NodesWhere(ctx, &api.ListNodesRequest{Filter: "slots > 1000"})
+	if found != 1 || len(nodes) != 0 || err != nil {
+		t.Errorf("%d jobs, %d nodes, %v", found, len(nodes), err)
+	}
+	kinds := []api.EventKind{}
+	for event, err := range client.Events(ctx, &api.ListEventsRequest{Job: job.GetId(), PageSize: 1, OrderBy: "sequence desc"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		kinds = append(kinds, event.GetKind())
+	}
+	if len(kinds) == 0 || kinds[len(kinds)-1] != api.EventKind_EVENT_KIND_SUBMITTED {
+		t.Errorf("events %v", kinds)
+	}
+	must[*api.Job](t)(client.IfUnchanged(must[*api.Job](t)(client.Get(ctx, job.GetId()))).Cancel(ctx, job.GetId(), "", nil))
+	if _, err := client.IfUnchanged(job).Delete(ctx, job.GetId()); ReasonOf(err) != "JOB_CHANGED" {
+		t.Errorf("a job that has changed: %v", err)
+	}
+}
+
 func TestAJobIsPausedResumedAndCancelled(t *testing.T) {
 	ctx, client := connected(t)
 	spec := small(endless)

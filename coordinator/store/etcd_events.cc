@@ -33,6 +33,7 @@ absl::Status EtcdEvents::ReadNew() {
   read_ += events.size();
   const int64_t through = log_->ForgetThrough(events, absl::FromUnixNanos(events.back().unix_nanos()));
   log_->Append(std::move(events), through);
+  log_->Forget(log_->Thin(SIZE_MAX));
   return absl::OkStatus();
 }
 

@@ -5,7 +5,6 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -21,15 +20,13 @@ constexpr int64_t kKeysPerPage = 2000;  // Entries have some 200 bytes each, nod
 constexpr size_t kJobsPerRead = 16;     // Of up to a megabyte; a transaction may have 128.
 constexpr int kTries = 3;
 
-using Place = std::tuple<int64_t, std::string>;
-
-bool Wants(const JobQuery& query, const EtcdEntry& entry, const Place& place) {
+bool Wants(const JobQuery& query, const EtcdEntry& entry, const JobCursor& place) {
   const auto& states = query.states;
   if (!states.empty() && std::find(states.begin(), states.end(), entry.state) == states.end()) return false;
   if (!query.folder.empty() && entry.folder != query.folder) return false;
   if (!query.project.empty() && entry.project != query.project) return false;
   if (!Matches(query.selector, entry.labels)) return false;
-  return !query.after_cursor || place < Place(query.cursor.create_unix_nanos, query.cursor.id);
+  return !query.after_cursor || IsBefore(query, query.cursor, place);
 }
 
 // The first key after all that begin with it.
@@ -62,14 +59,15 @@ EtcdEntry EntryOf(const v1::Job& job) {
 }
 
 std::vector<std::string> IdsFor(const EtcdIndex& index, const JobQuery& query) {
-  std::vector<Place> places;
+  std::vector<JobCursor> places;
   for (const auto& [id, entry] : index) {
-    Place place(entry.create_unix_nanos, id);
+    JobCursor place{query.by_end ? entry.end_nanos : entry.create_unix_nanos, id};
     if (Wants(query, entry, place)) places.push_back(std::move(place));
   }
-  std::sort(places.rbegin(), places.rend());
+  std::sort(places.begin(), places.end(),
+            [&](const JobCursor& a, const JobCursor& b) { return IsBefore(query, a, b); });
   std::vector<std::string> ids;
-  for (Place& place : places) ids.push_back(std::move(std::get<1>(place)));
+  for (JobCursor& place : places) ids.push_back(std::move(place.id));
   return ids;
 }
 
@@ -142,12 +140,15 @@ absl::StatusOr<EtcdIndex> EtcdJobs::Load(int64_t* revision) {
   return index;
 }
 
-absl::StatusOr<JobPage> EtcdJobs::Read(const std::vector<std::string>& ids, size_t limit, size_t max_bytes,
+absl::StatusOr<JobPage> EtcdJobs::Read(const std::vector<std::string>& ids, const JobQuery& query,
                                        int64_t revision) {
   JobPage page;
-  size_t bytes = 0;
+  size_t bytes = 0, looked_at = 0;
+  const auto full = [&] {
+    return page.jobs.size() >= static_cast<size_t>(query.limit) || bytes >= query.max_bytes;
+  };
   for (size_t begin = 0; begin < ids.size(); begin += kJobsPerRead) {
-    page.more = page.jobs.size() >= limit || bytes >= max_bytes;
+    page.more = looked_at >= query.most_looked_at || (query.filter == nullptr && full());
     if (page.more) return page;
     const size_t end = std::min(ids.size(), begin + kJobsPerRead);
     etcd::TxnRequest request;
@@ -161,11 +162,16 @@ absl::StatusOr<JobPage> EtcdJobs::Read(const std::vector<std::string>& ids, size
     FSDPD_ASSIGN_OR_RETURN(const etcd::TxnResponse answer, read);
     for (const etcd::ResponseOp& op : answer.responses()) {
       if (op.response_range().kvs().empty()) continue;  // Deleted meanwhile.
-      page.more = page.jobs.size() >= limit || bytes >= max_bytes;
-      if (page.more) return page;
       const std::string& value = op.response_range().kvs(0).value();
+      FSDPD_ASSIGN_OR_RETURN(v1::Job job, ParseJob(value));
+      const bool wanted = query.filter == nullptr || query.filter(job);
+      page.more = looked_at >= query.most_looked_at || (wanted && full());
+      if (page.more) return page;
+      ++looked_at;
+      page.end = PlaceOf(query, job);
+      if (!wanted) continue;
       bytes += value.size();
-      FSDPD_ASSIGN_OR_RETURN(page.jobs.emplace_back(), ParseJob(value));
+      page.jobs.push_back(std::move(job));
     }
   }
   return page;

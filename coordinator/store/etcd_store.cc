@@ -3,6 +3,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/time/clock.h>
 #include <absl/time/time.h>
+#include <limits.h>
 
 #include <algorithm>
 #include <set>
@@ -20,6 +21,8 @@ namespace etcd = etcdserverpb;
 constexpr size_t kBatchBytes = 1'000'000;  // Of etcd's 1.5 MiB; one job may be more.
 constexpr size_t kBatchOps = 120;          // Of its 128, with those that each batch has.
 constexpr absl::Duration kPause = absl::Milliseconds(50);
+// Batches after a write: each takes away about as many events as one brings.
+constexpr int kMostThinning = 3;
 
 absl::Status Over() {
   return absl::UnavailableError(
@@ -85,12 +88,12 @@ class EtcdStore::Batch {
   size_t bytes_ = 0;
 };
 
-EtcdStore::EtcdStore(EtcdClient* etcd, const std::string& prefix, Leadership* leadership)
-    : etcd_(etcd), jobs_(etcd, prefix), leadership_(leadership) {}
+EtcdStore::EtcdStore(EtcdClient* etcd, const std::string& prefix, Leadership* leadership, size_t max_events)
+    : etcd_(etcd), jobs_(etcd, prefix), leadership_(leadership), log_(max_events) {}
 
 absl::StatusOr<std::unique_ptr<EtcdStore>> EtcdStore::Open(EtcdClient* etcd, const std::string& prefix,
-                                                           Leadership* leadership) {
-  std::unique_ptr<EtcdStore> store(new EtcdStore(etcd, prefix, leadership));
+                                                           Leadership* leadership, size_t max_events) {
+  std::unique_ptr<EtcdStore> store(new EtcdStore(etcd, prefix, leadership, max_events));
   FSDPD_RETURN_IF_ERROR(store->Prepare());
   return store;
 }
@@ -172,14 +175,33 @@ absl::Status EtcdStore::Write(Batch* batch, const std::string& doing) {
 absl::Status EtcdStore::WriteAndAdopt(Batch* batch, const std::string& doing) {
   if (batch->ops.empty()) return absl::OkStatus();
   FSDPD_RETURN_IF_ERROR(Write(batch, doing));
-  MutexLock lock(&mutex_);
-  for (auto& [id, entry] : batch->entries) index_[id] = std::move(entry);
-  for (const std::string& id : batch->deleted) {
-    index_.erase(id);
-    log_.ForgetJob(id);
+  {
+    MutexLock lock(&mutex_);
+    for (auto& [id, entry] : batch->entries) index_[id] = std::move(entry);
+    for (const std::string& id : batch->deleted) {
+      index_.erase(id);
+      log_.ForgetJob(id);
+    }
   }
-  if (!batch->events.empty()) log_.Append(std::move(batch->events), batch->forget_through);
+  if (batch->events.empty()) return absl::OkStatus();
+  log_.Append(std::move(batch->events), batch->forget_through);
+  ThinEvents();
   return absl::OkStatus();
+}
+
+// What was written stays so where this fails; the next write tries it again.
+void EtcdStore::ThinEvents() {
+  for (int batches = 0; batches < kMostThinning; ++batches) {
+    const ThinnedEvents thinned = log_.Thin(kBatchOps - 2);
+    if (thinned.changes() == 0) return;
+    Batch batch(&jobs_);
+    if (thinned.through > 0) batch.DeleteBelow(jobs_.EventKey(0), jobs_.EventKey(thinned.through + 1));
+    for (const int64_t sequence : thinned.gone) batch.Delete(jobs_.EventKey(sequence));
+    for (const v1::Event& hole : thinned.holes)
+      batch.Put(jobs_.EventKey(hole.sequence()), hole.SerializeAsString());
+    if (!Write(&batch, "forget old events").ok()) return;
+    log_.Forget(thinned);
+  }
 }
 
 void EtcdStore::AddEvents(const std::vector<const v1::Job*>& jobs, const Events& news, Batch* batch) const {
@@ -347,7 +369,7 @@ absl::StatusOr<JobPage> EtcdStore::List(const JobQuery& query) {
     MutexLock lock(&mutex_);
     ids = IdsFor(index_, query);
   }
-  FSDPD_ASSIGN_OR_RETURN(JobPage page, jobs_.Read(ids, query.limit, query.max_bytes));
+  FSDPD_ASSIGN_OR_RETURN(JobPage page, jobs_.Read(ids, query));
   for (v1::Job& job : page.jobs) log_.AddTo(&job);
   return page;
 }
@@ -355,13 +377,15 @@ absl::StatusOr<JobPage> EtcdStore::List(const JobQuery& query) {
 absl::StatusOr<std::vector<v1::Job>> EtcdStore::LiveJobs() {
   JobQuery query;
   query.states = LiveJobStates();
+  query.limit = INT_MAX;
+  query.most_looked_at = SIZE_MAX;
   std::vector<std::string> ids;
   {
     MutexLock lock(&mutex_);
     ids = IdsFor(index_, query);
   }
   std::reverse(ids.begin(), ids.end());
-  FSDPD_ASSIGN_OR_RETURN(JobPage all, jobs_.Read(ids, SIZE_MAX, SIZE_MAX));
+  FSDPD_ASSIGN_OR_RETURN(JobPage all, jobs_.Read(ids, query));
   for (v1::Job& job : all.jobs) log_.AddTo(&job);
   return std::move(all.jobs);
 }

@@ -29,7 +29,8 @@ class EtcdStore : public StateStore {
 
   // Both outlive it. FAILED_PRECONDITION for a newer schema.
   static absl::StatusOr<std::unique_ptr<EtcdStore>> Open(EtcdClient* etcd, const std::string& prefix,
-                                                         Leadership* leadership);
+                                                         Leadership* leadership,
+                                                         size_t max_events = kMaxEvents);
 
   int64_t generation() const override { return leadership_->generation(); }
   const EventLog& events() const override { return log_; }
@@ -54,11 +55,12 @@ class EtcdStore : public StateStore {
  private:
   class Batch;  // Of a transaction.
 
-  EtcdStore(EtcdClient* etcd, const std::string& prefix, Leadership* leadership);
+  EtcdStore(EtcdClient* etcd, const std::string& prefix, Leadership* leadership, size_t max_events);
   absl::Status Prepare();
   // REQUIRES: the turn.
   absl::Status Write(Batch* batch, const std::string& doing);
   absl::Status WriteAndAdopt(Batch* batch, const std::string& doing);
+  void ThinEvents();
   void AddEvents(const std::vector<const v1::Job*>& jobs, const Events& news, Batch* batch) const;
   // Why `job` cannot be there beside the others; of those that have not ended.
   bool FolderHasAnother(const v1::Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -222,8 +222,8 @@ TEST_F(EtcdStoreTest, AListOfARevisionThatEtcdHasNotIsToBeAskedAgain) {
   int64_t revision = 0;
   ASSERT_TRUE(standby.Load(&revision).ok());
   // Of the future; a compacted one is refused with the same code.
-  EXPECT_TRUE(absl::IsUnavailable(standby.Read({"a"}, 10, SIZE_MAX, revision + 1000).status()));
-  EXPECT_EQ(standby.Read({"a"}, 10, SIZE_MAX, revision)->jobs.size(), 1u);
+  EXPECT_TRUE(absl::IsUnavailable(standby.Read({"a"}, JobQuery(), revision + 1000).status()));
+  EXPECT_EQ(standby.Read({"a"}, JobQuery(), revision)->jobs.size(), 1u);
 }
 
 TEST_F(EtcdStoreTest, WhatAnotherProgramWritesIntoItsStateEndsTheLeadership) {
@@ -244,7 +244,9 @@ TEST_F(EtcdStoreTest, AListOfOneWhoStandsByIsAsOfOneRevision) {
   const auto index = standby.Load(&revision);
   ASSERT_TRUE(index.ok()) << index.status();
   ASSERT_TRUE(store->Delete("job-7").ok());
-  EXPECT_EQ(standby.Read(IdsFor(*index, JobQuery()), 100, SIZE_MAX, revision)->jobs.size(), 40u);
+  JobQuery all;
+  all.limit = 100;
+  EXPECT_EQ(standby.Read(IdsFor(*index, JobQuery()), all, revision)->jobs.size(), 40u);
   int64_t later = 0;
   EXPECT_EQ(standby.Load(&later)->size(), 39u);
   EXPECT_GT(later, revision);

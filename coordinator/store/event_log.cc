@@ -3,6 +3,7 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "coordinator/job_machine.h"
@@ -13,6 +14,8 @@ namespace {
 // For each that comes. A clock that is wrong for a moment, as before a machine has heard the date, takes away
 // no more than that.
 constexpr size_t kForgottenByAge = 2;
+// A 128th more than may be is let stand, so that one in some hundred writes thins the log.
+constexpr size_t kSlack = 128;
 
 v1::Event LoggedEvent(const std::string& job, const v1::Job::Event& of_job) {
   v1::Event event;
@@ -41,37 +44,120 @@ v1::Job::Event EventOfJob(const v1::Event& event) {
   return of_job;
 }
 
+bool IsHole(const v1::Event& event) { return event.kind() == v1::EVENT_KIND_FORGOTTEN; }
+
 bool Wants(const EventQuery& query, const v1::Event& event) {
-  return (query.job.empty() || event.job() == query.job) &&
-         (query.node.empty() || event.node() == query.node) && event.unix_nanos() >= query.since_nanos;
+  // What is forgotten of a job may have named any node.
+  const bool of_node = event.node() == query.node || (IsHole(event) && !event.job().empty());
+  return (query.job.empty() || event.job() == query.job) && (query.node.empty() || of_node) &&
+         event.unix_nanos() >= query.since_nanos &&
+         (query.filter == nullptr || IsHole(event) || query.filter(event));
+}
+
+// Of a job or a node after the event before.
+bool ChangesState(const v1::Event& before, const v1::Event& event) {
+  return event.job().empty() ? event.kind() != before.kind() : event.state() != before.state();
+}
+
+v1::Event HoleAt(const v1::Event& newest, int64_t forgotten) {
+  v1::Event hole;
+  hole.set_sequence(newest.sequence());
+  hole.set_unix_nanos(newest.unix_nanos());
+  hole.set_kind(v1::EVENT_KIND_FORGOTTEN);
+  hole.set_job(newest.job());
+  if (newest.job().empty()) hole.set_node(newest.node());
+  hole.set_attempt(newest.attempt());
+  hole.set_state(newest.state());
+  hole.set_forgotten(forgotten);
+  hole.set_message(forgotten == 1 ? "an event of it up to here is kept no more"
+                                  : absl::StrCat(forgotten, " events of it up to here are kept no more"));
+  return hole;
 }
 
 }  // namespace
+
+// One's events that are to go, as far as they are chosen.
+struct EventLog::Picked {
+  Picked(const Owner& owner, const Owned& owned)
+      : owner(owner), owned(&owned), left(owned.events.size()), note(owned.notes.begin()) {
+    change = std::next(owned.events.begin());
+  }
+  // The next one. REQUIRES: more than two are left.
+  const Kept& Next() {
+    const int64_t first = owned->events.begin()->first, last = owned->events.rbegin()->first;
+    --left;
+    while (note != owned->notes.end() && *note == first) ++note;
+    if (note != owned->notes.end() && *note != last) return owned->events.at(*note++);
+    while (owned->notes.count(change->first) != 0) ++change;
+    return (change++)->second;
+  }
+  bool operator<(const Picked& other) const { return left < other.left; }
+
+  Owner owner;
+  const Owned* owned;
+  size_t left;
+  std::set<int64_t>::const_iterator note;
+  std::map<int64_t, Kept>::const_iterator change;
+  int64_t count = 0;
+  Kept newest;  // Of those that were chosen.
+};
 
 void EventLog::Load(Events stored, int64_t first) {
   MutexLock lock(&mutex_);
   for (v1::Event& event : stored) Add(std::move(event));
   // What was dropped before this life is not known; nothing is missing after the first that is kept.
-  gone_through_ = events_.empty() ? 0 : events_.front()->sequence() - 1;
+  gone_through_ = events_.empty() ? 0 : events_.begin()->first - 1;
   next_ = std::max(next_, first);
 }
 
+void EventLog::Count(const Owner& owner, size_t before, size_t now) {
+  if (before > 0) by_count_.erase({before, owner});
+  if (now > 0) by_count_.insert({now, owner});
+}
+
 void EventLog::Add(v1::Event event) {
-  next_ = event.sequence() + 1;
+  const int64_t sequence = event.sequence();
+  next_ = std::max(next_, sequence + 1);
   const auto kept = std::make_shared<const v1::Event>(std::move(event));
-  events_.push_back(kept);
-  if (kept->number() == 0) return;
-  OfJob& job = jobs_[kept->job()];
-  job.last_number = std::max(job.last_number, kept->number());
-  job.events.push_back(kept);
+  events_[sequence] = kept;
+  const Owner owner = OwnerOf(*kept);
+  Owned& owned = owned_[owner];
+  if (IsHole(*kept)) {
+    owned.hole = kept;
+    return;
+  }
+  if (!owned.events.empty() && !ChangesState(*owned.events.rbegin()->second, *kept))
+    owned.notes.insert(sequence);
+  owned.events.emplace(sequence, kept);
+  Count(owner, owned.events.size() - 1, owned.events.size());
+  owned.last_number = std::max(owned.last_number, kept->number());
+  owned.stored |= kept->number() > 0;
+}
+
+void EventLog::Remove(int64_t sequence) {
+  const auto found = events_.find(sequence);
+  if (found == events_.end()) return;
+  const Owner owner = OwnerOf(*found->second);
+  Owned& owned = owned_[owner];
+  if (owned.hole == found->second) owned.hole = nullptr;
+  owned.notes.erase(sequence);
+  if (owned.events.erase(sequence) > 0) Count(owner, owned.events.size() + 1, owned.events.size());
+  // Numbers of a job that is stored are still compared with.
+  if (owned.events.empty() && owned.hole == nullptr && (!owner.first || !owned.stored)) owned_.erase(owner);
+  events_.erase(found);
+}
+
+void EventLog::RemoveThrough(int64_t sequence) {
+  while (!events_.empty() && events_.begin()->first <= sequence) Remove(events_.begin()->first);
+  gone_through_ = std::max(gone_through_, sequence);
 }
 
 Events EventLog::Number(const std::vector<const v1::Job*>& jobs, Events others) const {
   Events numbered;
   MutexLock lock(&mutex_);
   for (const v1::Job* job : jobs) {
-    const auto known = jobs_.find(job->id());
-    const int64_t last = known == jobs_.end() ? 0 : known->second.last_number;
+    const auto known = owned_.find({true, job->id()});
+    const int64_t last = known == owned_.end() ? 0 : known->second.last_number;
     for (const v1::Job::Event& event : job->events()) {
       if (event.number() > last) numbered.push_back(LoggedEvent(job->id(), event));
     }
@@ -85,16 +171,13 @@ Events EventLog::Number(const std::vector<const v1::Job*>& jobs, Events others) 
 int64_t EventLog::ForgetThrough(const Events& numbered, absl::Time now) const {
   MutexLock lock(&mutex_);
   if (events_.empty()) return 0;
-  const int64_t date = std::min(absl::ToUnixNanos(now), events_.back()->unix_nanos());
+  const int64_t date = std::min(absl::ToUnixNanos(now), events_.rbegin()->second->unix_nanos());
   const int64_t old = date - absl::ToInt64Nanoseconds(kMaxEventAge);
-  size_t keeps = events_.size() + numbered.size();
   size_t by_age = kForgottenByAge * numbered.size();
   int64_t through = 0;
-  for (const Kept& event : events_) {
-    if (keeps <= max_events_ && (by_age == 0 || event->unix_nanos() >= old)) break;
-    if (keeps <= max_events_) --by_age;
-    through = event->sequence();
-    --keeps;
+  for (auto it = events_.begin(); it != events_.end() && by_age > 0; ++it, --by_age) {
+    if (it->second->unix_nanos() >= old) break;
+    through = it->first;
   }
   return through;
 }
@@ -103,20 +186,69 @@ void EventLog::Append(Events numbered, int64_t forget_through) {
   {
     MutexLock lock(&mutex_);
     for (v1::Event& event : numbered) Add(std::move(event));
-    while (!events_.empty() && events_.front()->sequence() <= forget_through) {
-      const auto job = jobs_.find(events_.front()->job());
-      if (job != jobs_.end() && !job->second.events.empty() && job->second.events.front() == events_.front())
-        job->second.events.pop_front();
-      events_.pop_front();
-    }
-    gone_through_ = std::max(gone_through_, forget_through);
+    if (forget_through > 0) RemoveThrough(forget_through);
   }
   added_.SignalAll();
 }
 
+ThinnedEvents EventLog::Thin(size_t most) const {
+  ThinnedEvents thinned;
+  MutexLock lock(&mutex_);
+  if (events_.size() <= max_events_ + max_events_ / kSlack) return thinned;
+  const size_t over = events_.size() - max_events_;
+  // Those that have most, down to as many as the next one has.
+  std::vector<Picked> heap;
+  auto next = by_count_.rbegin();
+  size_t picked = 0;
+  for (; picked < over && picked + 2 * heap.size() < most; ++picked) {
+    while (next != by_count_.rend() && (heap.empty() || next->first > heap.front().left)) {
+      heap.emplace_back(next->second, owned_.at(next->second));
+      std::push_heap(heap.begin(), heap.end());
+      ++next;
+    }
+    if (heap.empty() || heap.front().left <= kFewEvents) break;
+    std::pop_heap(heap.begin(), heap.end());
+    const Kept& event = heap.back().Next();
+    thinned.gone.push_back(event->sequence());
+    Picked& from = heap.back();
+    ++from.count;
+    if (from.newest == nullptr || from.newest->sequence() < event->sequence()) from.newest = event;
+    std::push_heap(heap.begin(), heap.end());
+  }
+  for (const Picked& from : heap) {
+    if (from.count == 0) continue;
+    const Kept& before = from.owned->hole;
+    const bool moves = before != nullptr && before->sequence() < from.newest->sequence();
+    if (moves) thinned.gone.push_back(before->sequence());
+    thinned.holes.push_back(HoleAt(before == nullptr || moves ? *from.newest : *before,
+                                   from.count + (before == nullptr ? 0 : before->forgotten())));
+  }
+  if (picked == 0) thinned.through = std::next(events_.begin(), static_cast<ptrdiff_t>(over) - 1)->first;
+  for (const v1::Event& hole : thinned.holes)
+    thinned.gone.erase(std::remove(thinned.gone.begin(), thinned.gone.end(), hole.sequence()),
+                       thinned.gone.end());
+  return thinned;
+}
+
+void EventLog::Forget(const ThinnedEvents& thinned) {
+  MutexLock lock(&mutex_);
+  for (const int64_t sequence : thinned.gone) Remove(sequence);
+  for (const v1::Event& hole : thinned.holes) {
+    Remove(hole.sequence());
+    Add(hole);
+  }
+  if (thinned.through > 0) RemoveThrough(thinned.through);
+}
+
 void EventLog::ForgetJob(const std::string& job) {
   MutexLock lock(&mutex_);
-  jobs_.erase(job);
+  const auto found = owned_.find({true, job});
+  if (found == owned_.end()) return;
+  Owned& owned = found->second;
+  owned.began = next_;
+  owned.last_number = 0;
+  owned.stored = false;
+  if (owned.events.empty() && owned.hole == nullptr) owned_.erase(found);
 }
 
 void EventLog::AddTo(v1::Job* job) const {
@@ -131,12 +263,19 @@ void EventLog::AddTo(v1::Job* job) const {
 // As many as a job has at most, the first among them: who adds to the log waits for no more than that.
 std::vector<EventLog::Kept> EventLog::NewestOf(const std::string& job) const {
   MutexLock lock(&mutex_);
-  const auto found = jobs_.find(job);
-  if (found == jobs_.end()) return {};
-  const std::deque<Kept>& all = found->second.events;
-  if (all.size() <= kMaxJobEvents) return {all.begin(), all.end()};
-  std::vector<Kept> kept = {all.front()};
-  kept.insert(kept.end(), all.end() - (kMaxJobEvents - 1), all.end());
+  std::vector<Kept> kept;
+  const auto found = owned_.find({true, job});
+  if (found == owned_.end()) return kept;
+  const Owned& owned = found->second;
+  const auto is_of_it = [](const Kept& event) { return event->number() > 0; };
+  const auto first = owned.events.lower_bound(owned.began);
+  for (auto it = owned.events.end(); it != first && kept.size() < kMaxJobEvents;) {
+    if (is_of_it((--it)->second)) kept.push_back(it->second);
+  }
+  const auto oldest =
+      std::find_if(first, owned.events.end(), [&](const auto& each) { return is_of_it(each.second); });
+  if (!kept.empty()) kept.back() = oldest->second;
+  std::reverse(kept.begin(), kept.end());
   return kept;
 }
 
@@ -146,39 +285,46 @@ absl::StatusOr<EventPage> EventLog::Read(const EventQuery& query) const {
   if (query.after > 0 && query.after < gone_through_) {
     return absl::OutOfRangeError(absl::StrCat("events after ", query.after,
                                               " are kept no more: the oldest is ",
-                                              events_.empty() ? next_ : events_.front()->sequence()));
+                                              events_.empty() ? next_ : events_.begin()->first));
   }
-  auto it =
-      std::upper_bound(events_.begin(), events_.end(), query.after,
-                       [](int64_t sequence, const Kept& event) { return sequence < event->sequence(); });
-  page.cursor = std::max(query.after, gone_through_);
+  const auto oldest = events_.upper_bound(query.after);
+  auto newest = query.newest_first && query.before > 0 ? events_.lower_bound(query.before) : events_.end();
   size_t bytes = 0;
   const auto full = [&] {
     return static_cast<int>(page.events.size()) >= query.limit || bytes >= query.max_bytes;
   };
-  for (; it != events_.end() && !full(); ++it) {
-    page.cursor = (*it)->sequence();
-    if (!Wants(query, **it)) continue;
-    bytes += (*it)->ByteSizeLong();
-    page.events.push_back(**it);
+  const auto take = [&](const auto& each) {
+    page.cursor = each.first;
+    if (!Wants(query, *each.second)) return;
+    bytes += each.second->ByteSizeLong();
+    page.events.push_back(*each.second);
+  };
+  if (query.newest_first) {
+    const bool any = newest == events_.end() || (oldest != events_.end() && oldest->first < newest->first);
+    while (any && newest != oldest && !full()) take(*--newest);
+    page.more = any && newest != oldest;
+    return page;
   }
+  page.cursor = std::max(query.after, gone_through_);
+  auto it = oldest;
+  for (; it != events_.end() && !full(); ++it) take(*it);
   page.more = it != events_.end();
   return page;
 }
 
 int64_t EventLog::newest() const {
   MutexLock lock(&mutex_);
-  return events_.empty() ? 0 : events_.back()->sequence();
+  return events_.empty() ? 0 : events_.rbegin()->first;
 }
 
 int64_t EventLog::oldest() const {
   MutexLock lock(&mutex_);
-  return events_.empty() ? 0 : events_.front()->sequence();
+  return events_.empty() ? 0 : events_.begin()->first;
 }
 
 void EventLog::Await(int64_t sequence, absl::Duration timeout) const {
   MutexLock lock(&mutex_);
-  if (events_.empty() || events_.back()->sequence() <= sequence)
+  if (events_.empty() || events_.rbegin()->first <= sequence)
     added_.WaitFor(&mutex_, absl::ToChronoNanoseconds(timeout));
 }
 

@@ -6,21 +6,29 @@
 // it is read. A change is written with all events that its job has in memory; the log knows which of them are
 // new by their numbers, so that a write that is made again adds none twice.
 //
-// Bounds: kMaxEvents, of which the oldest go first, and those older than kMaxEventAge, two when one is added:
-// by the newest date that is stored, if that is earlier than the present one, so that a wrong date removes
-// nothing. Who wants to go on after events that are gone is told so.
+// Bounds: kMaxEvents, and kMaxEventAge. Those that are older go, two when one is added: by the newest date
+// that is stored, if that is earlier than the present one, so that a wrong date removes nothing. Where there
+// are too many, they go from the job or node that has most, so that one that flaps takes nobody else's
+// history: first what changed no state, then what did, the oldest first, and never its first and its last. A
+// hole says so in their place: an event of the kind FORGOTTEN, one for each job or node, where the newest of
+// them was, with their number. Where all have few, the oldest of all go.
 //
-// Thread-safe. Number(), and then Append() of what came of it, by one writer at a time.
+// So who goes on after a cursor gets every event that is kept, once, and the holes after it; where all events
+// up to some later one are gone, he is told that instead (OUT_OF_RANGE).
+//
+// Thread-safe. Number(), and then Append() of what came of it, by one writer at a time; so too Thin().
 #pragma once
 
 #include <absl/status/statusor.h>
 #include <absl/time/time.h>
 
 #include <cstdint>
-#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/mutex.h"
@@ -32,7 +40,17 @@ namespace fsdpd {
 constexpr size_t kMaxEvents = 50'000;
 constexpr absl::Duration kMaxEventAge = absl::Hours(24 * 90);
 
+constexpr size_t kFewEvents = 8;  // Of a job or node: none of them is forgotten before all others'.
+
 using Events = std::vector<v1::Event>;
+
+// What is to be forgotten.
+struct ThinnedEvents {
+  int64_t through = 0;        // All up to this sequence; 0: none.
+  std::vector<int64_t> gone;  // And these.
+  Events holes;               // In place of those of their sequences.
+  size_t changes() const { return (through > 0 ? 1 : 0) + gone.size() + holes.size(); }
+};
 
 struct EventQuery {
   int64_t after = 0;  // A sequence; 0: from the oldest that is kept.
@@ -41,12 +59,17 @@ struct EventQuery {
   size_t max_bytes = SIZE_MAX;
   std::string job, node;    // Empty: all.
   int64_t since_nanos = 0;  // Unix; 0: all.
+  // Null: all. Of holes it is not asked: what is forgotten may have been wanted.
+  std::function<bool(const v1::Event&)> filter = nullptr;
+  bool newest_first = false;
+  int64_t before = 0;  // With newest_first: a sequence; 0: from the newest.
 };
 
 struct EventPage {
-  Events events;       // Oldest first.
-  int64_t cursor = 0;  // Nothing that the query is for and that is missing here is at or before it.
-  bool more = false;   // There are events after the cursor.
+  Events events;       // As the query orders them.
+  int64_t cursor = 0;  // Nothing that the query is for and that is missing here is at or before it; after it,
+                       // where the newest come first.
+  bool more = false;   // There are events beyond the cursor.
 };
 
 class EventLog {
@@ -60,9 +83,13 @@ class EventLog {
   void Load(Events stored, int64_t first);
   // Those of the jobs that are new, and `others`, with their sequences.
   Events Number(const std::vector<const v1::Job*>& jobs, Events others) const;
-  // The sequence up to which events are to go once `numbered` are stored; 0: none.
+  // The sequence up to which events are too old once `numbered` are stored; 0: none.
   int64_t ForgetThrough(const Events& numbered, absl::Time now) const;
   void Append(Events numbered, int64_t forget_through);
+  // What is to go as there are too many, in at most `most` changes; empty where there are not, or only a few
+  // more, so that it is seldom asked for. Forgotten once that is stored.
+  ThinnedEvents Thin(size_t most) const;
+  void Forget(const ThinnedEvents& thinned);
   // `job` is stored no more: its numbers mean nothing now. Its events stay.
   void ForgetJob(const std::string& job);
   // Those of the job into it, as far as they are kept.
@@ -78,20 +105,35 @@ class EventLog {
 
  private:
   using Kept = std::shared_ptr<const v1::Event>;
-  struct OfJob {
+  // Whose it is: a job's id, or a node's name.
+  using Owner = std::pair<bool, std::string>;
+  struct Owned {
+    std::map<int64_t, Kept> events;  // By sequence, without the hole.
+    std::set<int64_t> notes;         // Of these, those that changed no state.
+    Kept hole;                       // Null: none.
+    // Of the job that has the id now.
+    int64_t began = 0;
     int64_t last_number = 0;
-    std::deque<Kept> events;
+    bool stored = false;  // As far as is known there is one.
   };
+  struct Picked;
+  static Owner OwnerOf(const v1::Event& event) {
+    return {!event.job().empty(), event.job().empty() ? event.node() : event.job()};
+  }
   std::vector<Kept> NewestOf(const std::string& job) const;
   void Add(v1::Event event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Remove(int64_t sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RemoveThrough(int64_t sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Count(const Owner& owner, size_t before, size_t now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const size_t max_events_;
   mutable Mutex mutex_;
   mutable CondVar added_;
-  std::deque<Kept> events_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, OfJob> jobs_ ABSL_GUARDED_BY(mutex_);
+  std::map<int64_t, Kept> events_ ABSL_GUARDED_BY(mutex_);
+  std::map<Owner, Owned> owned_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::pair<size_t, Owner>> by_count_ ABSL_GUARDED_BY(mutex_);  // Of those that have any.
   int64_t next_ ABSL_GUARDED_BY(mutex_) = 1;
-  int64_t gone_through_ ABSL_GUARDED_BY(mutex_) = 0;  // The newest that is not kept any more.
+  int64_t gone_through_ ABSL_GUARDED_BY(mutex_) = 0;  // The newest of which all up to it are gone.
 };
 
 // A job as it is stored: without the events, which the log has.

@@ -4,6 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <random>
+#include <set>
+
+#include "base/seeds.h"
 #include "coordinator/job_machine.h"
 
 namespace fsdpd {
@@ -27,6 +32,13 @@ void Store(EventLog* log, const std::vector<const v1::Job*>& jobs, Events others
   Events numbered = log->Number(jobs, std::move(others));
   const int64_t through = log->ForgetThrough(numbered, now);
   log->Append(std::move(numbered), through);
+  log->Forget(log->Thin(SIZE_MAX));
+}
+
+Events EventsOf(const EventLog& log, const EventQuery& query) {
+  const absl::StatusOr<EventPage> page = log.Read(query);
+  EXPECT_TRUE(page.ok()) << page.status();
+  return page.ok() ? page->events : Events();
 }
 
 std::vector<int64_t> SequencesOf(const Events& events) {
@@ -198,6 +210,198 @@ TEST(EventLog, EventsOfAJobThatIsForgottenStay) {
   EventQuery query;
   query.job = "a";
   EXPECT_EQ(log.Read(query)->events.size(), 1u);
+}
+
+// A note that changes no state, and one that does.
+void Note(EventLog* log, v1::Job* job, bool change = false) {
+  if (change)
+    job->set_state(job->state() == v1::JOB_STATE_RUNNING ? v1::JOB_STATE_QUEUED : v1::JOB_STATE_RUNNING);
+  AddEvent(v1::EVENT_KIND_NOTE, "", kNow, job);
+  Store(log, {job}, {});
+}
+
+std::vector<int64_t> NumbersOf(const EventLog& log, const std::string& job) {
+  EventQuery query;
+  query.job = job;
+  query.limit = INT32_MAX;
+  std::vector<int64_t> numbers;
+  for (const v1::Event& event : EventsOf(log, query)) {
+    if (event.number() > 0) numbers.push_back(event.number());
+  }
+  return numbers;
+}
+
+TEST(EventLog, OneJobThatFlapsTakesNobodyElsesHistory) {
+  EventLog log(40);
+  v1::Job flaps = JobWith("flaps", {"first"}), quiet = JobWith("quiet", {"one", "two", "three"});
+  Store(&log, {&quiet, &flaps}, {OfNode("n")});
+  for (int i = 0; i < 500; ++i) Note(&log, &flaps);
+  EXPECT_THAT(NumbersOf(log, "quiet"), ElementsAre(1, 2, 3));
+  EventQuery query;
+  query.node = "n";
+  EXPECT_EQ(log.Read(query)->events.front().kind(), v1::EVENT_KIND_CORDONED);
+  const std::vector<int64_t> kept = NumbersOf(log, "flaps");
+  EXPECT_EQ(kept.front(), 1);
+  EXPECT_EQ(kept.back(), 501);
+  EXPECT_GT(kept.size(), 30u);
+  query.node = "";
+  query.job = "flaps";
+  int64_t forgotten = 0;
+  for (const v1::Event& event : EventsOf(log, query)) forgotten += event.forgotten();
+  EXPECT_EQ(forgotten + static_cast<int64_t>(kept.size()), 501);
+  EXPECT_EQ(log.oldest(), 1) << "nothing of the others is gone";
+}
+
+TEST(EventLog, WhatChangedAStateIsKeptLongerThanWhatDidNot) {
+  EventLog log(60);
+  v1::Job job = JobWith("a", {"first"});
+  std::vector<int64_t> changes = {1};
+  for (int i = 1; i <= 400; ++i) {
+    Note(&log, &job, i % 20 == 0);
+    if (i % 20 == 0) changes.push_back(job.event_count());
+  }
+  EXPECT_THAT(NumbersOf(log, "a"), ::testing::IsSupersetOf(changes));
+  for (int i = 0; i < 400; ++i) Note(&log, &job, /*change=*/true);
+  const std::vector<int64_t> kept = NumbersOf(log, "a");
+  EXPECT_LE(kept.size(), 60u) << "changes alone are bounded too";
+  EXPECT_EQ(kept.front(), 1);
+}
+
+TEST(EventLog, AHoleIsToldInItsPlaceAndNotToWhoIsPastIt) {
+  EventLog log(20);
+  v1::Job job = JobWith("a", {"first"});
+  for (int i = 0; i < 100; ++i) Note(&log, &job);
+  EventQuery query;
+  query.after = 1;
+  const Events events = log.Read(query)->events;
+  ASSERT_EQ(events[0].kind(), v1::EVENT_KIND_FORGOTTEN);
+  EXPECT_EQ(events[0].job(), "a");
+  EXPECT_EQ(events[0].number(), 0);
+  EXPECT_EQ(events[0].forgotten(), events[1].number() - 2);
+  EXPECT_THAT(events[0].message(), HasSubstr("events of it up to here are kept no more"));
+  query.node = "n";
+  EXPECT_EQ(log.Read(query)->events.size(), 1u) << "what is forgotten may have named the node";
+  query.node = "";
+  query.job = "b";
+  EXPECT_THAT(log.Read(query)->events, IsEmpty());
+  query.job = "";
+  query.filter = [](const v1::Event&) { return false; };
+  EXPECT_EQ(log.Read(query)->events.size(), 1u);
+  query.after = events[0].sequence();
+  EXPECT_THAT(log.Read(query)->events, IsEmpty());
+  v1::Job read;
+  read.set_id("a");
+  log.AddTo(&read);
+  EXPECT_EQ(read.events(0).number(), 1);
+  EXPECT_EQ(read.events(1).number(), events[1].number()) << "a hole is no event of the job's";
+}
+
+TEST(EventLog, NewestFirstPagesGoBackToTheOldest) {
+  EventLog log;
+  for (int i = 0; i < 7; ++i) Store(&log, {}, {OfNode(i % 2 == 0 ? "a" : "b")});
+  EventQuery query;
+  query.newest_first = true;
+  query.node = "a";
+  query.limit = 2;
+  EventPage page = *log.Read(query);
+  EXPECT_THAT(SequencesOf(page.events), ElementsAre(7, 5));
+  EXPECT_TRUE(page.more);
+  query.before = page.cursor;
+  page = *log.Read(query);
+  EXPECT_THAT(SequencesOf(page.events), ElementsAre(3, 1));
+  query.before = page.cursor;
+  EXPECT_FALSE(page.more);
+  EXPECT_THAT(log.Read(query)->events, IsEmpty());
+  query.before = 0;
+  query.after = 5;
+  EXPECT_THAT(SequencesOf(log.Read(query)->events), ElementsAre(7));
+  EXPECT_FALSE(log.Read(query)->more);
+  query.before = 5;
+  EXPECT_THAT(log.Read(query)->events, IsEmpty());
+}
+
+// One who reads at a pace of his own, from a cursor on.
+struct Watcher {
+  EventQuery query;
+  std::set<int64_t> seen;
+  std::map<std::string, int64_t> holes;  // By job or node: up to where he was told of one.
+  bool gone = false;                     // He was told that all up to some event are.
+};
+
+std::string OwnerOf(const v1::Event& event) { return event.job() + "/" + event.node(); }
+
+void Go(const EventLog& log, Watcher* watcher) {
+  const auto page = log.Read(watcher->query);
+  if (!page.ok()) {
+    watcher->gone = true;
+    watcher->query.after = 0;
+    watcher->seen.clear();
+    return;
+  }
+  for (const v1::Event& event : page->events) {
+    ASSERT_GT(event.sequence(), watcher->query.after);
+    if (event.kind() == v1::EVENT_KIND_FORGOTTEN) {
+      watcher->holes[OwnerOf(event)] = event.sequence();
+    } else {
+      ASSERT_TRUE(watcher->seen.insert(event.sequence()).second) << "told twice: " << event.sequence();
+    }
+  }
+  watcher->query.after = page->cursor;
+}
+
+TEST(EventLog, WhoeverWatchesIsToldOfEachEventOnceOrThatItIsForgotten) {
+  for (int seed = 1; seed <= Seeds(200); ++seed) {
+    std::mt19937_64 random(static_cast<uint64_t>(seed));
+    const auto below = [&](uint64_t n) { return static_cast<int>(random() % n); };
+    auto log = std::make_unique<EventLog>(20 + below(60));
+    std::vector<v1::Job> jobs;
+    for (int i = 0; i < 4; ++i) jobs.push_back(JobWith(absl::StrCat("j", i), {}));
+    std::map<int64_t, std::string> all;  // Whose each event is.
+    std::vector<Watcher> watchers(3);
+    for (Watcher& watcher : watchers) watcher.query.limit = 1 + below(20);
+    for (int i = 0; i < 400; ++i) {
+      const int64_t newest = log->newest();
+      if (below(3) > 0) {
+        Note(log.get(), &jobs[static_cast<size_t>(below(2) == 0 ? 0 : below(4))], below(4) == 0);
+      } else {
+        Store(log.get(), {}, {OfNode(absl::StrCat("n", below(40)))});
+      }
+      EventQuery last;
+      last.after = newest;
+      for (const v1::Event& event : EventsOf(*log, last)) all[event.sequence()] = OwnerOf(event);
+      if (below(50) == 0) {  // Another life.
+        EventQuery whole;
+        whole.limit = INT32_MAX;
+        auto next = std::make_unique<EventLog>(20 + below(60));
+        next->Load(EventsOf(*log, whole), 1);
+        log = std::move(next);
+      }
+      for (Watcher& watcher : watchers) {
+        if (below(4) == 0) Go(*log, &watcher);
+        if (HasFatalFailure()) return;
+      }
+    }
+    for (Watcher& watcher : watchers) {
+      watcher.query.limit = INT32_MAX;
+      for (int i = 0; i < 2; ++i) Go(*log, &watcher);
+      if (HasFatalFailure()) return;
+      EventQuery whole;
+      whole.limit = INT32_MAX;
+      const int64_t oldest = log->oldest();
+      for (const auto& [sequence, owner] : all) {
+        const auto hole = watcher.holes.find(owner);
+        const bool told = watcher.seen.count(sequence) > 0 ||
+                          (hole != watcher.holes.end() && sequence <= hole->second) ||
+                          (watcher.gone && sequence < oldest);
+        ASSERT_TRUE(told || sequence < oldest)
+            << "seed " << seed << ": event " << sequence << " of " << owner;
+      }
+      for (const v1::Event& event : EventsOf(*log, whole)) {
+        ASSERT_TRUE(event.kind() == v1::EVENT_KIND_FORGOTTEN || watcher.seen.count(event.sequence()) > 0)
+            << "seed " << seed << ": event " << event.sequence() << " is kept, and he has not seen it";
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <absl/strings/str_cat.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sqlite3.h>
 #include <string.h>
 #include <sys/file.h>
@@ -26,7 +27,7 @@ namespace {
 // Four values each, and two of a node; a statement may bind 32,766.
 constexpr size_t kJobsPerUpdate = 4096;
 constexpr int kNodesPerUpdate = 4096;
-constexpr size_t kEventsPerInsert = 4096;
+constexpr size_t kEventsPerStatement = 4096;
 
 absl::StatusOr<int> TakeLock(const std::string& path) {
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
@@ -64,10 +65,11 @@ struct SqliteStore::Handle {
   struct stat opened = {};
 };
 
-SqliteStore::SqliteStore(std::unique_ptr<Handle> handle) : handle_(std::move(handle)) {}
+SqliteStore::SqliteStore(std::unique_ptr<Handle> handle, size_t max_events)
+    : handle_(std::move(handle)), log_(max_events) {}
 SqliteStore::~SqliteStore() = default;
 
-absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string& dir) {
+absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string& dir, size_t max_events) {
   std::error_code error;
   std::filesystem::create_directories(dir, error);
   if (error) return absl::FailedPreconditionError(absl::StrCat("cannot create ", dir, ": ", error.message()));
@@ -80,7 +82,7 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string
   handle->path = path;
   if (stat(path.c_str(), &handle->opened) != 0)
     return absl::FailedPreconditionError(absl::StrCat("cannot look at ", path, ": ", strerror(errno)));
-  auto store = std::unique_ptr<SqliteStore>(new SqliteStore(std::move(handle)));
+  auto store = std::unique_ptr<SqliteStore>(new SqliteStore(std::move(handle), max_events));
   FSDPD_ASSIGN_OR_RETURN(const int64_t last,
                          QueryInt(store->handle_->db, "SELECT value FROM counters WHERE name = 'generation'",
                                   "read the generation"));
@@ -116,18 +118,22 @@ absl::Status SqliteStore::CountThisLife() {
   return absl::OkStatus();
 }
 
-// At most `limit` of them, and none more once they have `max_bytes`: what is not wanted is not read.
-absl::StatusOr<JobPage> SqliteStore::ReadJobs(Statement* statement, size_t limit, size_t max_bytes,
-                                              absl::string_view doing, const Selector& selector) const {
+// What is not wanted is not read.
+absl::StatusOr<JobPage> SqliteStore::ReadJobs(Statement* statement, const JobQuery& query,
+                                              absl::string_view doing) const {
   JobPage page;
   size_t bytes = 0;
   int rc;
-  while ((rc = statement->Step()) == SQLITE_ROW) {
+  for (size_t looked_at = 0; (rc = statement->Step()) == SQLITE_ROW; ++looked_at) {
     const std::string blob = statement->Blob(0);
     FSDPD_ASSIGN_OR_RETURN(v1::Job job, ParseJob(blob));
-    if (!Matches(selector, job.labels())) continue;
-    page.more = page.jobs.size() >= limit || bytes >= max_bytes;
+    const bool wanted =
+        Matches(query.selector, job.labels()) && (query.filter == nullptr || query.filter(job));
+    const bool full = page.jobs.size() >= static_cast<size_t>(query.limit) || bytes >= query.max_bytes;
+    page.more = looked_at >= query.most_looked_at || (wanted && full);
     if (page.more) return page;
+    page.end = PlaceOf(query, job);
+    if (!wanted) continue;
     log_.AddTo(&job);
     bytes += blob.size();
     page.jobs.push_back(std::move(job));
@@ -171,25 +177,32 @@ absl::Status SqliteStore::Write(const std::vector<const v1::Job*>& jobs, const E
   Events events = log_.Number(jobs, news);
   if (events.empty()) return write();  // One statement is one transaction.
   const int64_t forget_through = log_.ForgetThrough(events, absl::FromUnixNanos(events.back().unix_nanos()));
-  FSDPD_RETURN_IF_ERROR(Execute(handle_->db, "BEGIN IMMEDIATE", doing));
-  absl::Status done = write();
-  if (done.ok()) done = StoreEvents(events, forget_through);
-  if (done.ok()) done = Execute(handle_->db, "COMMIT", doing);
-  if (!done.ok()) {
-    // Of some errors SQLite has done so itself.
-    Execute(handle_->db, "ROLLBACK", doing).IgnoreError();
-    return done;
-  }
+  FSDPD_RETURN_IF_ERROR(WriteInOne(doing, [&]() -> absl::Status {
+    FSDPD_RETURN_IF_ERROR(write());
+    FSDPD_RETURN_IF_ERROR(StoreEvents(events));
+    return ForgetEvents(forget_through, {});
+  }));
   log_.Append(std::move(events), forget_through);
+  ThinEvents();
   return absl::OkStatus();
 }
 
-absl::Status SqliteStore::StoreEvents(const Events& events, int64_t forget_through) {
-  for (size_t begin = 0; begin < events.size(); begin += kEventsPerInsert) {
-    const size_t end = std::min(events.size(), begin + kEventsPerInsert);
+absl::Status SqliteStore::WriteInOne(const std::string& doing, const std::function<absl::Status()>& write) {
+  FSDPD_RETURN_IF_ERROR(Execute(handle_->db, "BEGIN IMMEDIATE", doing));
+  absl::Status done = write();
+  if (done.ok()) done = Execute(handle_->db, "COMMIT", doing);
+  // Of some errors SQLite has done so itself.
+  if (!done.ok()) Execute(handle_->db, "ROLLBACK", doing).IgnoreError();
+  return done;
+}
+
+absl::Status SqliteStore::StoreEvents(const Events& events, bool replace) {
+  for (size_t begin = 0; begin < events.size(); begin += kEventsPerStatement) {
+    const size_t end = std::min(events.size(), begin + kEventsPerStatement);
     std::string rows = "(?,?)";
     for (size_t i = begin + 1; i < end; ++i) rows += ",(?,?)";
-    Statement insert(handle_->db, absl::StrCat("INSERT INTO events (sequence, event) VALUES ", rows));
+    Statement insert(handle_->db, absl::StrCat("INSERT ", replace ? "OR REPLACE " : "",
+                                               "INTO events (sequence, event) VALUES ", rows));
     for (size_t i = begin; i < end; ++i) {
       insert.BindInt(events[i].sequence());
       insert.BindBlob(events[i].SerializeAsString());
@@ -197,11 +210,36 @@ absl::Status SqliteStore::StoreEvents(const Events& events, int64_t forget_throu
     const int rc = insert.Step();
     if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, "store events");
   }
-  if (forget_through == 0) return absl::OkStatus();
-  Statement forget(handle_->db, "DELETE FROM events WHERE sequence <= ?");
-  forget.BindInt(forget_through);
-  const int rc = forget.Step();
-  return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(handle_->db, rc, "forget old events");
+  return absl::OkStatus();
+}
+
+absl::Status SqliteStore::ForgetEvents(int64_t through, const std::vector<int64_t>& gone) {
+  const std::string doing = "forget old events";
+  if (through > 0) {
+    Statement forget(handle_->db, "DELETE FROM events WHERE sequence <= ?");
+    forget.BindInt(through);
+    if (const int rc = forget.Step(); rc != SQLITE_DONE) return StatusOf(handle_->db, rc, doing);
+  }
+  for (size_t begin = 0; begin < gone.size(); begin += kEventsPerStatement) {
+    const size_t end = std::min(gone.size(), begin + kEventsPerStatement);
+    std::string places = "?";
+    for (size_t i = begin + 1; i < end; ++i) places += ",?";
+    Statement forget(handle_->db, absl::StrCat("DELETE FROM events WHERE sequence IN (", places, ")"));
+    for (size_t i = begin; i < end; ++i) forget.BindInt(gone[i]);
+    if (const int rc = forget.Step(); rc != SQLITE_DONE) return StatusOf(handle_->db, rc, doing);
+  }
+  return absl::OkStatus();
+}
+
+// What was written stays so where this fails; the next write tries it again.
+void SqliteStore::ThinEvents() {
+  const ThinnedEvents thinned = log_.Thin(SIZE_MAX);
+  if (thinned.changes() == 0) return;
+  const absl::Status done = WriteInOne("forget old events", [&]() -> absl::Status {
+    FSDPD_RETURN_IF_ERROR(ForgetEvents(thinned.through, thinned.gone));
+    return StoreEvents(thinned.holes, /*replace=*/true);
+  });
+  if (done.ok()) log_.Forget(thinned);
 }
 
 absl::StatusOr<std::optional<v1::Job>> SqliteStore::FindRequest(const std::string& request_id,
@@ -362,24 +400,31 @@ absl::StatusOr<JobPage> SqliteStore::List(const JobQuery& query) {
   if (!query.states.empty()) absl::StrAppend(&where, " AND state IN (", InStates(query.states), ")");
   if (!query.folder.empty()) absl::StrAppend(&where, " AND folder = ?");
   if (!query.project.empty()) absl::StrAppend(&where, " AND project = ?");
-  if (query.after_cursor) absl::StrAppend(&where, " AND (create_nanos, id) < (?, ?)");
-  // What labels leave of them is known once they are read.
-  const std::string limit = query.selector.empty() ? absl::StrCat(" LIMIT ", query.limit + 1) : "";
-  Statement select(handle_->db, absl::StrCat("SELECT job FROM jobs WHERE ", where,
-                                             " ORDER BY create_nanos DESC, id DESC", limit));
+  const char* const column = query.by_end ? "end_nanos" : "create_nanos";
+  const char* const way = query.ascending ? "" : " DESC";
+  if (query.after_cursor)
+    absl::StrAppend(&where, " AND (", column, ", id) ", query.ascending ? ">" : "<", " (?, ?)");
+  // What labels and a filter leave of them is known once they are read.
+  const bool by_itself = query.selector.empty() && query.filter == nullptr;
+  const std::string limit = by_itself ? absl::StrCat(" LIMIT ", query.limit + 1) : "";
+  Statement select(handle_->db, absl::StrCat("SELECT job FROM jobs WHERE ", where, " ORDER BY ", column, way,
+                                             ", id", way, limit));
   if (!query.folder.empty()) select.BindText(query.folder);
   if (!query.project.empty()) select.BindText(query.project);
   if (query.after_cursor) {
-    select.BindInt(query.cursor.create_unix_nanos);
+    select.BindInt(query.cursor.unix_nanos);
     select.BindText(query.cursor.id);
   }
-  return ReadJobs(&select, query.limit, query.max_bytes, "list jobs", query.selector);
+  return ReadJobs(&select, query, "list jobs");
 }
 
 absl::StatusOr<std::vector<v1::Job>> SqliteStore::LiveJobs() {
   Statement select(handle_->db, absl::StrCat("SELECT job FROM jobs WHERE state IN (",
                                              InStates(LiveJobStates()), ") ORDER BY create_nanos, id"));
-  FSDPD_ASSIGN_OR_RETURN(JobPage all, ReadJobs(&select, SIZE_MAX, SIZE_MAX, "load jobs"));
+  JobQuery everything;
+  everything.limit = INT_MAX;
+  everything.most_looked_at = SIZE_MAX;
+  FSDPD_ASSIGN_OR_RETURN(JobPage all, ReadJobs(&select, everything, "load jobs"));
   return std::move(all.jobs);
 }
 

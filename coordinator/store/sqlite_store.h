@@ -35,7 +35,8 @@ class Statement;
 class SqliteStore : public StateStore {
  public:
   // Creates `dir` and the file where missing.
-  static absl::StatusOr<std::unique_ptr<SqliteStore>> Open(const std::string& dir);
+  static absl::StatusOr<std::unique_ptr<SqliteStore>> Open(const std::string& dir,
+                                                           size_t max_events = kMaxEvents);
   ~SqliteStore() override;
 
   int64_t generation() const override { return generation_; }
@@ -60,7 +61,7 @@ class SqliteStore : public StateStore {
 
  private:
   struct Handle;
-  explicit SqliteStore(std::unique_ptr<Handle> handle);
+  SqliteStore(std::unique_ptr<Handle> handle, size_t max_events);
   absl::Status CheckIsThere() const;
   absl::Status CountThisLife();
   absl::Status TakeBackWhatIsOpen(const std::string& doing);
@@ -69,10 +70,13 @@ class SqliteStore : public StateStore {
   absl::Status Write(const std::vector<const v1::Job*>& jobs, const Events& news, const std::string& doing,
                      const std::function<absl::Status()>& write);
   absl::Status WriteNodes(const v1::ListNodesResponse& changed, const std::vector<std::string>& gone);
-  absl::Status StoreEvents(const Events& events, int64_t forget_through);
+  absl::Status WriteInOne(const std::string& doing, const std::function<absl::Status()>& write);
+  absl::Status StoreEvents(const Events& events, bool replace = false);
+  absl::Status ForgetEvents(int64_t through, const std::vector<int64_t>& gone);
+  void ThinEvents();
   absl::StatusOr<v1::Job> ReadJob(const std::string& blob) const;
-  absl::StatusOr<JobPage> ReadJobs(Statement* statement, size_t limit, size_t max_bytes,
-                                   absl::string_view doing, const Selector& selector = {}) const;
+  absl::StatusOr<JobPage> ReadJobs(Statement* statement, const JobQuery& query,
+                                   absl::string_view doing) const;
 
   std::unique_ptr<Handle> handle_;
   Turns turns_;

@@ -3,6 +3,7 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "coordinator/job_folder.h"
 #include "coordinator/job_machine.h"
@@ -14,6 +15,15 @@ absl::StatusOr<v1::Job> ParseJob(const std::string& bytes) {
   if (!job.ParseFromString(bytes)) return absl::DataLossError("state store: a stored job cannot be read");
   NumberOldEvents(&job);
   return job;
+}
+
+JobCursor PlaceOf(const JobQuery& query, const v1::Job& job) {
+  return {query.by_end ? EndOf(job) : job.create_unix_nanos(), job.id()};
+}
+
+bool IsBefore(const JobQuery& query, const JobCursor& a, const JobCursor& b) {
+  const auto place = [](const JobCursor& cursor) { return std::tie(cursor.unix_nanos, cursor.id); };
+  return query.ascending ? place(a) < place(b) : place(b) < place(a);
 }
 
 int64_t EndOf(const v1::Job& job) {

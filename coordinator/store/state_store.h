@@ -19,6 +19,7 @@
 #include <absl/time/time.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -30,11 +31,15 @@
 
 namespace fsdpd {
 
-// Position in the order of jobs, newest first.
+// Position in the order of a query's jobs.
 struct JobCursor {
-  int64_t create_unix_nanos = 0;
+  int64_t unix_nanos = 0;  // When it came, or ended.
   std::string id;
 };
+
+// A page of what is filtered ends early after so many jobs that were looked at: a client that goes on asks
+// again, and nobody waits for a reading of all.
+constexpr size_t kMaxJobsLookedAt = 5000;
 
 struct JobQuery {
   int limit = 50;
@@ -44,13 +49,19 @@ struct JobQuery {
   std::string folder;                // As FolderOf() has it; empty: all.
   std::string project;               // Empty: all.
   Selector selector;                 // Empty: all.
-  bool after_cursor = false;         // False: from the newest job.
+  // Null: all. Asked of each that is read.
+  std::function<bool(const v1::Job&)> filter = nullptr;
+  bool by_end = false;        // In the order of their ends, EndOf(); default: in which they came.
+  bool ascending = false;     // The oldest first.
+  bool after_cursor = false;  // False: from the first job.
   JobCursor cursor;
+  size_t most_looked_at = kMaxJobsLookedAt;
 };
 
 struct JobPage {
   std::vector<v1::Job> jobs;
   bool more = false;
+  JobCursor end;  // Where there are more: of the last job that was looked at.
 };
 
 // Which ended jobs are kept: the `jobs` that ended last, and those of them that ended in the last `time`.
@@ -111,6 +122,9 @@ class StateStore {
 
 // DATA_LOSS. Without the events that the log has.
 absl::StatusOr<v1::Job> ParseJob(const std::string& bytes);
+// Where it stands in the query's order, and whether one place is before another.
+JobCursor PlaceOf(const JobQuery& query, const v1::Job& job);
+bool IsBefore(const JobQuery& query, const JobCursor& a, const JobCursor& b);
 // When it ended, as it is stored: 0 while it has not, and what says nothing of it has ended long ago.
 int64_t EndOf(const v1::Job& job);
 absl::Status FolderTaken(const v1::Job& job);

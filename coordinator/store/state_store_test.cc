@@ -23,13 +23,13 @@ namespace {
 class Home {
  public:
   virtual ~Home() = default;
-  virtual std::shared_ptr<StateStore> Open() = 0;
+  virtual std::shared_ptr<StateStore> Open(size_t max_events) = 0;
 };
 
 class SqliteHome : public Home {
  public:
-  std::shared_ptr<StateStore> Open() override {
-    auto store = SqliteStore::Open(dir_.path());
+  std::shared_ptr<StateStore> Open(size_t max_events) override {
+    auto store = SqliteStore::Open(dir_.path(), max_events);
     EXPECT_TRUE(store.ok()) << store.status();
     return store.ok() ? *std::move(store) : nullptr;
   }
@@ -46,7 +46,7 @@ class EtcdHome : public Home {
     EXPECT_TRUE(client.ok()) << client.status();
     client_ = *std::move(client);
   }
-  std::shared_ptr<StateStore> Open() override {
+  std::shared_ptr<StateStore> Open(size_t max_events) override {
     Leadership::Options options;
     options.prefix = prefix_;
     options.address = "127.0.0.1:1";
@@ -54,7 +54,7 @@ class EtcdHome : public Home {
     auto taken = Leadership::TryTake(client_.get(), options, [] {});
     EXPECT_TRUE(taken.ok() && *taken != nullptr) << taken.status();
     const std::shared_ptr<Leadership> leadership = *std::move(taken);
-    auto store = EtcdStore::Open(client_.get(), prefix_, leadership.get());
+    auto store = EtcdStore::Open(client_.get(), prefix_, leadership.get(), max_events);
     EXPECT_TRUE(store.ok()) << store.status();
     return std::shared_ptr<StateStore>(store->release(), [leadership](StateStore* it) { delete it; });
   }
@@ -92,7 +92,7 @@ class StateStoreTest : public ::testing::TestWithParam<std::string> {
     if (GetParam() == "sqlite") home_ = std::make_unique<SqliteHome>();
     if (GetParam() == "etcd") home_ = std::make_unique<EtcdHome>();
   }
-  std::shared_ptr<StateStore> Open() { return home_->Open(); }
+  std::shared_ptr<StateStore> Open(size_t max_events = kMaxEvents) { return home_->Open(max_events); }
 
  private:
   std::unique_ptr<Home> home_;
@@ -189,6 +189,54 @@ TEST_P(StateStoreTest, WhatIsNotStoredIsNotTold) {
   AddEvent(v1::EVENT_KIND_NOTE, "waits", absl::Now(), &never);
   EXPECT_FALSE(store->Update(never).ok());
   EXPECT_EQ(EventsIn(*store), std::vector<std::string>{"a/1"});
+}
+
+TEST_P(StateStoreTest, WhatIsForgottenOfTheNoisiestJobIsAHoleThatOutlivesTheProcess) {
+  v1::Job noisy = MakeJob("noisy", 1), quiet = MakeJob("quiet", 2);
+  AddEvent(v1::EVENT_KIND_SUBMITTED, "admitted", absl::Now(), &noisy);
+  AddEvent(v1::EVENT_KIND_SUBMITTED, "admitted", absl::Now(), &quiet);
+  const auto all = [](const StateStore& store) {
+    EventQuery query;
+    query.limit = INT32_MAX;
+    std::vector<std::string> told;
+    const absl::StatusOr<EventPage> page = store.events().Read(query);
+    for (const v1::Event& event : page->events) told.push_back(event.ShortDebugString());
+    return told;
+  };
+  std::vector<std::string> told;
+  {
+    auto store = Open(/*max_events=*/50);
+    ASSERT_TRUE(store->Insert(quiet).ok());
+    ASSERT_TRUE(store->Insert(noisy).ok());
+    for (int i = 0; i < 40; ++i) {
+      for (int each = 0; each < 10; ++each) AddEvent(v1::EVENT_KIND_NOTE, "again", absl::Now(), &noisy);
+      ASSERT_TRUE(store->Update(noisy).ok());
+    }
+    told = all(*store);
+    EXPECT_EQ(told.size(), 50u);
+    const auto kept = EventsIn(*store);
+    EXPECT_EQ(std::count(kept.begin(), kept.end(), "quiet/1"), 1);
+    EXPECT_EQ(std::count(kept.begin(), kept.end(), "noisy/1"), 1);
+    EXPECT_EQ(kept.back(), "noisy/401");
+  }
+  auto store = Open(/*max_events=*/50);
+  EXPECT_EQ(all(*store), told);
+  EXPECT_EQ(store->Get("noisy")->events(0).number(), 1);
+  const auto hole = std::count_if(told.begin(), told.end(), [](const std::string& event) {
+    return event.find("EVENT_KIND_FORGOTTEN") != std::string::npos &&
+           event.find("forgotten: 353") != std::string::npos;
+  });
+  EXPECT_EQ(hole, 1) << "of 402 events 49 are kept, and a word on the rest";
+}
+
+TEST_P(StateStoreTest, WhereAllHaveFewEventsTheOldestGo) {
+  auto store = Open(/*max_events=*/20);
+  for (int i = 0; i < 30; ++i)
+    ASSERT_TRUE(store->SetCordon(absl::StrCat("n", i), {}, {OfNode(absl::StrCat("n", i))}).ok());
+  EXPECT_EQ(EventsIn(*store).size(), 20u);
+  EXPECT_EQ(EventsIn(*store).front(), "n10");
+  store.reset();
+  EXPECT_EQ(EventsIn(*Open(/*max_events=*/20)).front(), "n10");
 }
 
 TEST_P(StateStoreTest, ManyEventsOfManyJobsAreStoredTogetherAndOnce) {
@@ -356,7 +404,7 @@ TEST_P(StateStoreTest, PagesThroughAThousandJobsNewestFirstWithoutGapOrRepeat) {
     for (const v1::Job& job : page->jobs) seen.push_back(job.id());
     more = page->more;
     query.after_cursor = true;
-    query.cursor = {page->jobs.back().create_unix_nanos(), page->jobs.back().id()};
+    query.cursor = page->end;
   }
   ASSERT_EQ(seen.size(), 1000u);
   EXPECT_EQ(seen.front(), "job-10999");
@@ -401,6 +449,53 @@ TEST_P(StateStoreTest, WhatGoesOnAfterItsEndIsNotForgotten) {
   ASSERT_TRUE(store->UpdateAll({&b}).ok());
   EXPECT_THAT(*store->ForgetEnded({0, absl::Nanoseconds(1)}, absl::FromUnixNanos(100), 10),
               ::testing::IsEmpty());
+}
+
+// All pages of a query, by ids, with a bar after each page.
+std::string PagesOf(StateStore* store, JobQuery query) {
+  std::string pages;
+  for (int i = 0; i < 100; ++i) {
+    const absl::StatusOr<JobPage> page = store->List(query);
+    EXPECT_TRUE(page.ok()) << page.status();
+    if (!page.ok()) break;
+    for (const v1::Job& job : page->jobs) pages += job.id();
+    pages += "|";
+    if (!page->more) break;
+    query.after_cursor = true;
+    query.cursor = page->end;
+  }
+  return pages;
+}
+
+TEST_P(StateStoreTest, PagesComeInTheOrderThatIsAskedFor) {
+  auto store = Open();
+  ASSERT_TRUE(store->Insert(Ended("a", 1, 30)).ok());
+  ASSERT_TRUE(store->Insert(MakeJob("b", 2)).ok());
+  ASSERT_TRUE(store->Insert(Ended("c", 3, 10)).ok());
+  ASSERT_TRUE(store->Insert(Ended("d", 4, 10)).ok());
+  JobQuery query;
+  query.limit = 3;
+  EXPECT_EQ(PagesOf(store.get(), query), "dcb|a|");
+  query.ascending = true;
+  EXPECT_EQ(PagesOf(store.get(), query), "abc|d|");
+  query.by_end = true;
+  EXPECT_EQ(PagesOf(store.get(), query), "bcd|a|");
+  query.ascending = false;
+  EXPECT_EQ(PagesOf(store.get(), query), "adc|b|");
+}
+
+TEST_P(StateStoreTest, PagesOfWhatIsRareEndAfterSoManyJobsAndTheNextGoOn) {
+  auto store = Open();
+  for (int i = 0; i < 26; ++i)
+    ASSERT_TRUE(store->Insert(MakeJob(std::string(1, static_cast<char>('a' + i)), i)).ok());
+  JobQuery query;
+  query.limit = 2;
+  query.filter = [](const v1::Job& job) { return job.id() == "b" || job.id() == "w" || job.id() == "x"; };
+  EXPECT_EQ(PagesOf(store.get(), query), "xw|b|") << "a page ends with its last job";
+  query.most_looked_at = 10;
+  EXPECT_EQ(PagesOf(store.get(), query), "xw||b|");
+  query.limit = 1;
+  EXPECT_EQ(PagesOf(store.get(), query), "x|w||b|");
 }
 
 TEST_P(StateStoreTest, ADeletedJobIsGoneAndItsRequestMayMakeAnother) {

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -41,6 +42,7 @@ constexpr int kCudaWriters = 4;
 constexpr char kWritten[] = "written ";
 constexpr char kCommitted[] = "committed";
 constexpr size_t kMaxErrorBytes = 4096;
+constexpr char kFull[] = "full: ";  // In front of an error that is a full disk's.
 // Longer than a server of files keeps the locks of a client that is gone.
 constexpr absl::Duration kLongestHold = absl::Minutes(3);
 // Clients of such a server remember for a while what was not there.
@@ -60,9 +62,25 @@ std::string OutcomeKey(int64_t save) { return absl::StrCat("save/", save); }
 
 std::string ErrorText(const absl::Status& status) { return CutText(status.message(), kMaxErrorBytes); }
 
+bool IsOfDisk(const absl::Status& status) {
+  const std::optional<v1::RankFault> fault = FaultOf(status);
+  return IsDiskFull(status) || (fault.has_value() && fault->kind() == v1::RankFault::KIND_DISK);
+}
+
+// An error in words that the other ranks read, and back.
+std::string TellError(const absl::Status& status) {
+  return absl::StrCat(IsOfDisk(status) ? kFull : "", ErrorText(status));
+}
+absl::Status ErrorTold(absl::string_view who, absl::string_view text) {
+  const bool full = absl::ConsumePrefix(&text, kFull);
+  const absl::Status error = absl::UnavailableError(absl::StrCat(who, text));
+  // For every attempt until somebody makes room: the coordinator's policy says what follows.
+  return full ? BlamedOn(v1::RankFault::KIND_DISK, /*permanent=*/false, error) : error;
+}
+
 // "written CRC32 BYTES", or what went wrong on the rank.
 std::string SumText(const absl::StatusOr<DcpSum>& sum) {
-  if (!sum.ok()) return ErrorText(sum.status());
+  if (!sum.ok()) return TellError(sum.status());
   return absl::StrCat(kWritten, sum->crc32, " ", sum->bytes);
 }
 
@@ -70,7 +88,7 @@ absl::StatusOr<DcpSum> ParseSum(int64_t rank, absl::string_view text) {
   const absl::string_view said = text;
   DcpSum sum;
   if (!absl::ConsumePrefix(&text, kWritten)) {
-    return absl::UnavailableError(absl::StrCat("rank ", rank, ": ", said));
+    return ErrorTold(absl::StrCat("rank ", rank, ": "), said);
   }
   const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(text, ' ');
   if (!absl::SimpleAtoi(parts.first, &sum.crc32) || !absl::SimpleAtoi(parts.second, &sum.bytes)) {
@@ -350,8 +368,9 @@ absl::Status Saver::Finish() {
   MutexLock lock(&mutex_);
   const Spec& spec = options_.plan->spec;
   if (busy_ || last_.ok() || !spec.checkpoint.on_end || last_step_ != spec.steps) return absl::OkStatus();
-  return absl::Status(last_.code(),
-                      absl::StrCat("the checkpoint of the last step was not written: ", last_.message()));
+  const absl::Status lost(last_.code(),
+                          absl::StrCat("the checkpoint of the last step was not written: ", last_.message()));
+  return IsOfDisk(last_) ? BlamedOn(v1::RankFault::KIND_DISK, /*permanent=*/false, lost) : lost;
 }
 
 void Saver::Run() {
@@ -394,7 +413,7 @@ void Saver::Do(const Save& save) {
     rmdir(folder.c_str());  // The last one to go takes it away, also where none could write.
   }
   MutexLock lock(&mutex_);
-  last_ = !outcome.ok() ? outcome.status() : committed ? absl::OkStatus() : absl::UnavailableError(*outcome);
+  last_ = !outcome.ok() ? outcome.status() : committed ? absl::OkStatus() : ErrorTold("", *outcome);
   last_seconds_ = SecondsSince(save.begin);
   busy_ = false;
   changed_.SignalAll();
@@ -405,7 +424,7 @@ absl::StatusOr<std::string> Saver::Decide(const Save& save, const std::string& f
                                           const std::string& own) {
   const absl::StatusOr<int64_t> bytes = Commit(save, folder, own);
   Tell(save, folder, bytes);
-  const std::string outcome = bytes.ok() ? std::string(kCommitted) : ErrorText(bytes.status());
+  const std::string outcome = bytes.ok() ? std::string(kCommitted) : TellError(bytes.status());
   FSDPD_RETURN_IF_ERROR(options_.store->Set(OutcomeKey(save.number), outcome));
   if (beside_ != nullptr) beside_->Set(OutcomeKey(save.number), outcome).IgnoreError();
   if (bytes.ok()) Tidy(save.state.step, folder);

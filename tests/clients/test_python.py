@@ -64,6 +64,29 @@ def test_jobs_of_many_pages_are_one_iterator(client, monkeypatch):
         client.cancel(job_id, reason="a test's end")
 
 
+def test_lists_are_filtered_and_ordered_and_what_has_changed_is_not_cancelled(client):
+    name = "filtered"
+    made = [client.submit(small(name=name, resources={"nodes": 50, "ranks_per_node": 2}, train={"global_batch": 100},
+                                priority=priority)).job for priority in (1, 2, 3)]
+    high = f"name = {name} AND priority > 1"
+    assert [job.id for job in client.jobs(filter=high)] == [made[2].id, made[1].id]
+    assert [job.id for job in client.jobs(filter=high, order_by="create_time")] == [made[1].id, made[2].id]
+    assert {node.name for node in client.nodes(filter="slots > 0", order_by="slots desc")} == \
+        {node.name for node in client.nodes()}
+    told = [event.job for event in client.events(filter="kind = SUBMITTED", newest_first=True)]
+    assert told[:3] == [job.id for job in reversed(made)]
+    seen = client.get(made[0].id)
+    client.cancel(made[0].id, etag=seen.etag)
+    with pytest.raises(fsdpd.Error) as raised:
+        client.delete(made[0].id, etag=seen.etag)
+    assert raised.value.reason == "JOB_CHANGED"
+    with pytest.raises(fsdpd.InvalidRequest) as raised:
+        list(client.jobs(filter="colour = red"))
+    assert "at offset 0" in raised.value.message
+    for job in made[1:]:
+        client.cancel(job.id)
+
+
 def test_a_job_is_paused_resumed_and_cancelled(client, tmp_path):
     job_id = client.submit(small(steps=ENDLESS, checkpoint={"dir": str(tmp_path / "saved")})).job.id
     client.wait(job_id, until=lambda job: job.state == fsdpd.JobState.JOB_STATE_RUNNING)

@@ -4,10 +4,14 @@
 #include "tests/fuzzers/cases.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const auto cursor = fsdpd::DecodePageToken(std::string(reinterpret_cast<const char*>(data), size));
-  if (!cursor.ok()) return 0;
-  const auto again = fsdpd::DecodePageToken(fsdpd::EncodePageToken(*cursor));
-  FSDPD_CHECK(again.ok() && again->id == cursor->id);
-  FSDPD_CHECK(again->create_unix_nanos == cursor->create_unix_nanos);
+  const std::string token(reinterpret_cast<const char*>(data), size);
+  for (const char* mark : {"", "a3"}) {
+    if (const auto cursor = fsdpd::DecodePageToken(token, mark); cursor.ok()) {
+      const auto again = fsdpd::DecodePageToken(fsdpd::EncodePageToken(*cursor, mark), mark);
+      FSDPD_CHECK(again.ok() && again->id == cursor->id && again->unix_nanos == cursor->unix_nanos);
+    }
+    if (const auto cursor = fsdpd::DecodeEventToken(token, mark); cursor.ok())
+      FSDPD_CHECK(*fsdpd::DecodeEventToken(fsdpd::EncodeEventToken(*cursor, mark), mark) == *cursor);
+  }
   return 0;
 }

@@ -9,6 +9,7 @@ import pytest
 from harness import checkpoints
 from harness.small_disk import fill, small_disk
 from harness.specs import ENDLESS
+from harness.stubs import event
 from harness.training import EVERY, STEPS, Record, messages, saving, wait_committed
 from harness.wait import wait_until
 
@@ -133,10 +134,14 @@ def test_a_full_disk_costs_checkpoints_and_not_the_job(disk, own, tmp_path):
 
 def test_a_last_checkpoint_that_cannot_be_written_fails_the_job(disk, cluster, tmp_path):
     fill(disk)
-    made = saving(tmp_path / "job", steps=4, checkpoint={"dir": str(disk / "run"), "every_steps": None})
+    made = saving(tmp_path / "job", steps=4, checkpoint={"dir": str(disk / "run"), "every_steps": None},
+                  restart={"max_attempts": 3})
     job = cluster.wait_state(cluster.submit(made), "FAILED")
     assert re.search(f"the checkpoint of the last step was not written: .*{NO_ROOM}", job.failure.error), job.failure
     assert job.last_step.step == 4 and not job.checkpoints
+    assert job.failure.cause == event.FAILURE_CAUSE_DISK and job.attempt == 1, job.failure
+    assert job.reason.endswith("another attempt would meet it again: make room for the checkpoint, and `fsdpctl retry` "
+                               "has it go on"), job.reason
     left = [path for path in (disk / "run").iterdir() if path.name != ".fsdpd_lock"]
     assert left == [], "what could not be finished takes no room"
 

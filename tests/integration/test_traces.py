@@ -16,7 +16,7 @@ from torch.cuda import _memory_viz
 from harness.cluster import rank_of
 from harness.small_disk import fill, small_disk
 from harness.specs import ENDLESS, spec, to_message
-from harness.stubs import coordinator
+from harness.stubs import coordinator, trace as trace_api
 from harness.wait import wait_until
 
 LANES = ["compute", "gather", "reduce", "outer", "copy"]
@@ -186,7 +186,7 @@ def test_what_cannot_be_traced_is_refused_with_the_reason(cluster, tmp_path):
     running = cluster.submit(two_ranks())
     cluster.wait_step(running, 5)
     with pytest.raises(grpc.RpcError, match="memory_snapshot: goes with steps"):
-        list(cluster.api().TraceJob(coordinator.TraceJobRequest(id=running, memory_snapshot=True), timeout=60))
+        list(cluster.api().TraceJob(trace_api.TraceJobRequest(id=running, memory_snapshot=True), timeout=60))
     refused = cluster.ctl("trace", running, "--out", tmp_path / "gone" / "x.json").expect(2).err
     assert "there is no folder" in refused
     assert "tracing" not in refused
@@ -239,7 +239,7 @@ def test_who_asks_is_told_when_the_attempt_ends_before(cluster):
     job_id = cluster.submit(two_ranks())
     cluster.wait_step(job_id, 5)
     os.kill(cluster.all_ranks()[0].pid, signal.SIGSTOP)  # Steps that are traced come after it goes on.
-    stream = cluster.api().TraceJob(coordinator.TraceJobRequest(id=job_id, steps=1), timeout=120)
+    stream = cluster.api().TraceJob(trace_api.TraceJobRequest(id=job_id, steps=1), timeout=120)
     assert next(stream).order.ranks == 2
     cluster.cancel(job_id)
     with pytest.raises(grpc.RpcError) as raised:

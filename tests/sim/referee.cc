@@ -70,10 +70,14 @@ void Referee::CoordinatorBegins(StateStore* store, bool counted, const RanksByPr
   heard_.clear();
   shown_.clear();
   revisions_.clear();
+  accounts_.Begins(&store->events());
   CheckStore(store);
 }
 
-void Referee::CoordinatorEnds() { watches_.clear(); }
+void Referee::CoordinatorEnds() {
+  watches_.clear();
+  accounts_.Ends();
+}
 
 // No job that was acknowledged is lost, and none has become what it was not.
 void Referee::CheckStore(StateStore* store) {
@@ -150,6 +154,7 @@ bool Referee::Silent(const std::string& node) const {
 }
 
 void Referee::AfterTick(JobBoard* board) {
+  accounts_.ReadFeed();
   for (const auto& job : board->Live()) {
     std::shared_ptr<JobWatch>& watch = watches_[job->id()];
     if (watch == nullptr) watch = board->Watch(job->id(), /*after_revision=*/-1);
@@ -189,6 +194,7 @@ void Referee::CheckShown(const v1::Job& job) {
                                  job.revision()));
   revisions_[job.id()] = job.revision();
   shown_[job.id()] = job.state();
+  accounts_.Shown(job);
   CheckGivingWay(job);
   if (job.state() == v1::JOB_STATE_CANCELLING && !Has(asked_, job.id(), "cancel"))
     world_->Violate(absl::StrCat("job ", job.id(), " is cancelled, which nobody asked for"));
@@ -271,6 +277,7 @@ void Referee::Stored(const v1::Job& job, bool sure) {
     copy.perhaps.push_back(bytes);
   }
   Know(job);
+  accounts_.Stored(job);
   if (job.state() == v1::JOB_STATE_STARTING && job.attempt() > copy.launched) {
     copy.launched = job.attempt();
     CheckLaunch(job);
@@ -364,6 +371,7 @@ void Referee::Begun(const RankLife& rank) {
 void Referee::AsksFor(const std::string& id, const std::string& what) {
   asked_[id].insert(what);
   if (what == "retry") cancelled_.erase(id);
+  if (what == "retry") accounts_.Retried(id);
   if (what == "resume" || what == "retry") held_.erase(id);
 }
 

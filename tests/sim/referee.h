@@ -16,6 +16,7 @@
 #include "coordinator/node_registry.h"
 #include "coordinator/quota.h"
 #include "coordinator/store/state_store.h"
+#include "tests/sim/accounts.h"
 #include "tests/sim/ranks.h"
 #include "tests/sim/world.h"
 
@@ -23,13 +24,15 @@ namespace fsdpd::sim {
 
 class Referee {
  public:
-  Referee(World* world, std::map<std::string, int> slots) : world_(world), slots_(std::move(slots)) {}
+  Referee(World* world, std::map<std::string, int> slots)
+      : world_(world), slots_(std::move(slots)), accounts_(world) {}
   void Watch(const Ranks* ranks) { ranks_ = ranks; }
 
   // --- Coordinator ---
   void CoordinatorBegins(StateStore* store, bool counted, const RanksByProject& quotas);
   void CheckNodes(const std::vector<NodeView>& known);  // Once it has read what is stored.
   void CoordinatorEnds();
+  void DateSet() { accounts_.DateSet(); }
   void StreamOpened(const std::string& node, int64_t epoch);
   void Heard(const std::string& node);
   void AfterTick(JobBoard* board);
@@ -94,6 +97,7 @@ class Referee {
 
   World* const world_;
   const std::map<std::string, int> slots_;
+  Accounts accounts_;
   const Ranks* ranks_ = nullptr;
   std::map<std::string, Copy> copies_;
   std::map<std::string, v1::JobState> shown_;

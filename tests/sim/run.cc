@@ -121,9 +121,11 @@ void Cluster::Strike(Fault fault) {
     case Fault::kTearUntold:
     case Fault::kStaleMessage:
       return StrikeAgent(fault, node);
-    case Fault::kDates:
-      return (world_.dice.OneIn(2) ? node->clock() : coordinator_.clock())
-          ->SetDate(world_.dice.Between(-absl::Hours(30), absl::Hours(30)));
+    case Fault::kDates: {
+      MachineClock* const clock = world_.dice.OneIn(2) ? node->clock() : coordinator_.clock();
+      if (clock == coordinator_.clock()) referee_.DateSet();
+      return clock->SetDate(world_.dice.Between(-absl::Hours(30), absl::Hours(30)));
+    }
     case Fault::kKillRank:
     case Fault::kStopRank:
       return StrikeRank(fault);

@@ -16,14 +16,14 @@ from fsdpd.errors import (AlreadyExists, DeadlineExceeded, Error, Exhausted, Inv
                           SpecError, Unavailable, WrongState)
 from fsdpd.follow import JobChanged, LogLine, StepDone, Update, is_ended
 from fsdpd.spec import SpecSource, read_spec
-from fsdpd.v1.coordinator_pb2 import Job, JobState, Node
+from fsdpd.v1.coordinator_pb2 import Event, Job, JobState, Node
 from fsdpd.v1.job_pb2 import JobSpec
 from fsdpd.v1.plan_pb2 import Fault, Plan
 from fsdpd.v1.steps_pb2 import StepRecord
 
 __all__ = [
-    "AlreadyExists", "AsyncClient", "Client", "DeadlineExceeded", "Error", "Exhausted", "Fault", "InvalidRequest",
-    "Job", "JobChanged", "JobSpec", "JobState", "LogLine", "Node", "NotFound", "NotPermitted", "Plan", "SpecError",
+    "AlreadyExists", "AsyncClient", "Client", "DeadlineExceeded", "Error", "Event", "Exhausted", "Fault",
+    "InvalidRequest", "Job", "JobChanged", "JobSpec", "JobState", "LogLine", "Node", "NotFound", "NotPermitted", "Plan", "SpecError",
     "SpecSource", "StepDone", "StepRecord", "StepsMissing", "StepsUnread", "Submission", "Unavailable", "Update",
     "WrongState", "is_ended", "read_spec",
 ]

@@ -19,7 +19,7 @@ from fsdpd.follow import (RECONNECT_FOR_S, JobChanged, LogCursor, LogLine, Outag
                           is_ended)
 from fsdpd.places import Places, Tries
 from fsdpd.spec import SpecSource, SpecText, load_spec
-from fsdpd.v1.coordinator_pb2 import Job, JobState, Node
+from fsdpd.v1.coordinator_pb2 import Event, Job, JobState, Node
 from fsdpd.v1.coordinator_pb2_grpc import CoordinatorStub
 from fsdpd.v1.job_pb2 import JobSpec
 from fsdpd.v1.plan_pb2 import Fault, Plan, PlanSearch
@@ -127,13 +127,14 @@ class AsyncClient:
         return await self._run(calls.get(job_id), timeout_s)
 
     async def jobs(self, *, states: Iterable[JobState] = (), project: str = "", all_projects: bool = False,
-                   timeout_s: float | None = None) -> AsyncIterator[Job]:
-        """Newest first, all pages; `timeout_s` is of each. Those of `project`, whose default is that of the token; of
-        all projects for who has none, and where `all_projects` says so."""
+                   filter: str = "", order_by: str = "", timeout_s: float | None = None) -> AsyncIterator[Job]:
+        """Newest first, or as `order_by` says, all pages; `timeout_s` is of each. Those of `project`, whose default is
+        that of the token; of all projects for who has none, and where `all_projects` says so. Of these those that
+        `filter` holds for."""
         token = ""
         wanted = tuple(states)
         while True:
-            page = await self._run(calls.jobs(wanted, token, project, all_projects), timeout_s)
+            page = await self._run(calls.jobs(wanted, token, project, all_projects, filter, order_by), timeout_s)
             for job in page.jobs:
                 yield job
             token = page.next_page_token
@@ -141,22 +142,24 @@ class AsyncClient:
                 return
 
     async def cancel(self, job_id: str, *, reason: str = "", grace_s: int | None = None,
-               timeout_s: float | None = None) -> Job:
-        return await self._run(calls.cancel(job_id, reason, grace_s), timeout_s)
+               etag: str = "", timeout_s: float | None = None) -> Job:
+        return await self._run(calls.cancel(job_id, reason, grace_s, etag), timeout_s)
 
     async def pause(self, job_id: str, *, reason: str = "", grace_s: int | None = None,
-              timeout_s: float | None = None) -> Job:
-        return await self._run(calls.pause(job_id, reason, grace_s), timeout_s)
+              etag: str = "", timeout_s: float | None = None) -> Job:
+        return await self._run(calls.pause(job_id, reason, grace_s, etag), timeout_s)
 
-    async def resume(self, job_id: str, *, reason: str = "", timeout_s: float | None = None) -> Job:
-        return await self._run(calls.resume(job_id, reason), timeout_s)
+    async def resume(self, job_id: str, *, reason: str = "", etag: str = "",
+                     timeout_s: float | None = None) -> Job:
+        return await self._run(calls.resume(job_id, reason, etag), timeout_s)
 
-    async def retry(self, job_id: str, *, reason: str = "", timeout_s: float | None = None) -> Job:
-        return await self._run(calls.retry(job_id, reason), timeout_s)
+    async def retry(self, job_id: str, *, reason: str = "", etag: str = "",
+                    timeout_s: float | None = None) -> Job:
+        return await self._run(calls.retry(job_id, reason, etag), timeout_s)
 
-    async def delete(self, job_id: str, *, timeout_s: float | None = None) -> Job:
+    async def delete(self, job_id: str, *, etag: str = "", timeout_s: float | None = None) -> Job:
         """The job as it was. Not tried again: of a repeated call nobody could say whether the first one was heard."""
-        return await self._run(calls.delete(job_id), timeout_s)
+        return await self._run(calls.delete(job_id, etag), timeout_s)
 
     def watch(self, job_id: str, *, reconnect_for_s: float = RECONNECT_FOR_S) -> AsyncIterator[Update]:
         """The job now, then each change of it and each step report, until it has ended. A lost connection is made anew,
@@ -234,8 +237,23 @@ class AsyncClient:
 
     # --- nodes
 
-    async def nodes(self, *, timeout_s: float | None = None) -> list[Node]:
-        return await self._run(calls.nodes(), timeout_s)
+    async def nodes(self, *, filter: str = "", order_by: str = "",
+                    timeout_s: float | None = None) -> list[Node]:
+        return await self._run(calls.nodes(filter, order_by), timeout_s)
+
+    async def events(self, *, job: str = "", node: str = "", since_unix_nanos: int = 0, after: int = 0, filter: str = "",
+                     newest_first: bool = False, timeout_s: float | None = None) -> AsyncIterator[Event]:
+        """What has happened to jobs and nodes, oldest first or not, all pages, as far as it is kept. Where some of a
+        job or node is not, an event of the kind FORGOTTEN says how many."""
+        token = ""
+        while True:
+            call = calls.events(token, job, node, since_unix_nanos, after, filter, newest_first)
+            page = await self._run(call, timeout_s)
+            for event in page.events:
+                yield event
+            token = page.next_page_token
+            if not token:
+                return
 
     async def cordon(self, node: str, *, reason: str = "", timeout_s: float | None = None) -> Node:
         return await self._run(calls.cordon(node, reason), timeout_s)

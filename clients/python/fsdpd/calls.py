@@ -68,35 +68,46 @@ def get(job_id: str) -> Call[api.Job]:
     return Call("GetJob", api.GetJobRequest(id=job_id), _job)
 
 
-def jobs(states: Iterable[api.JobState], page_token: str, project: str,
-         all_projects: bool) -> Call[api.ListJobsResponse]:
+def jobs(states: Iterable[api.JobState], page_token: str, project: str, all_projects: bool, filter: str,
+         order_by: str) -> Call[api.ListJobsResponse]:
     request = api.ListJobsRequest(page_size=PAGE, page_token=page_token, states=states, project=project,
-                                  all_projects=all_projects)
+                                  all_projects=all_projects, filter=filter, order_by=order_by)
     return Call("ListJobs", request, lambda response: response)
 
 
-def cancel(job_id: str, reason: str, grace_s: int | None) -> Call[api.Job]:
-    return Call("CancelJob", api.CancelJobRequest(id=job_id, reason=reason, grace_seconds=grace_s), _job)
+def cancel(job_id: str, reason: str, grace_s: int | None, etag: str) -> Call[api.Job]:
+    request = api.CancelJobRequest(id=job_id, reason=reason, grace_seconds=grace_s, etag=etag)
+    return Call("CancelJob", request, _job)
 
 
-def pause(job_id: str, reason: str, grace_s: int | None) -> Call[api.Job]:
-    return Call("PauseJob", api.PauseJobRequest(id=job_id, reason=reason, grace_seconds=grace_s), _job)
+def pause(job_id: str, reason: str, grace_s: int | None, etag: str) -> Call[api.Job]:
+    request = api.PauseJobRequest(id=job_id, reason=reason, grace_seconds=grace_s, etag=etag)
+    return Call("PauseJob", request, _job)
 
 
-def resume(job_id: str, reason: str) -> Call[api.Job]:
-    return Call("ResumeJob", api.ResumeJobRequest(id=job_id, reason=reason), _job)
+def resume(job_id: str, reason: str, etag: str) -> Call[api.Job]:
+    return Call("ResumeJob", api.ResumeJobRequest(id=job_id, reason=reason, etag=etag), _job)
 
 
-def retry(job_id: str, reason: str) -> Call[api.Job]:
-    return Call("RetryJob", api.RetryJobRequest(id=job_id, reason=reason), _job)
+def retry(job_id: str, reason: str, etag: str) -> Call[api.Job]:
+    return Call("RetryJob", api.RetryJobRequest(id=job_id, reason=reason, etag=etag), _job)
 
 
-def delete(job_id: str) -> Call[api.Job]:
-    return Call("DeleteJob", api.DeleteJobRequest(id=job_id), _job)
+def delete(job_id: str, etag: str) -> Call[api.Job]:
+    return Call("DeleteJob", api.DeleteJobRequest(id=job_id, etag=etag), _job)
 
 
-def nodes() -> Call[list[api.Node]]:
-    return Call("ListNodes", api.ListNodesRequest(), lambda response: list(response.nodes))
+def nodes(filter: str, order_by: str) -> Call[list[api.Node]]:
+    return Call("ListNodes", api.ListNodesRequest(filter=filter, order_by=order_by),
+                lambda response: list(response.nodes))
+
+
+def events(page_token: str, job: str, node: str, since_unix_nanos: int, after: int, filter: str,
+           newest_first: bool) -> Call[api.ListEventsResponse]:
+    request = api.ListEventsRequest(page_token=page_token, job=job, node=node, since_unix_nanos=since_unix_nanos,
+                                    after=after if newest_first or not page_token else 0, filter=filter,
+                                    order_by="sequence desc" if newest_first else "")
+    return Call("ListEvents", request, lambda response: response)
 
 
 def cordon(node: str, reason: str) -> Call[api.Node]:

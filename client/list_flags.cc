@@ -1,0 +1,41 @@
+#include "client/list_flags.h"
+
+#include <map>
+
+#include "client/flag_checks.h"
+
+namespace fsdpd {
+
+void AddListFlags(CLI::App* app, CommandLine* line) {
+  const std::map<std::string, const char*> filtered = {
+      {"get", "Only jobs that it holds for: 'state = RUNNING AND priority >= 5'"},
+      {"nodes", "Only nodes that it holds for: 'connected = true AND free_slots > 0'"},
+      {"events", "Only events that it holds for: 'kind = ATTEMPT_FAILED AND cause != PROCESS'"}};
+  for (const auto& [name, about] : filtered)
+    app->get_subcommand(name)
+        ->add_option("--filter", line->filter, about)
+        ->check(NotEmpty())
+        ->type_name("FILTER");
+  const std::map<std::string, const char*> ordered = {
+      {"get", "By create_time or end_time, with \" desc\" the other way round; default: create_time desc"},
+      {"nodes", "By name, slots, free_slots or last_seen_time, with \" desc\" the other way round"}};
+  for (const auto& [name, about] : ordered)
+    app->get_subcommand(name)
+        ->add_option("--order-by", line->order_by, about)
+        ->check(NotEmpty())
+        ->type_name("FIELD");
+  app->get_subcommand("get")
+      ->get_option("--order-by")
+      ->excludes(app->get_subcommand("get")->get_option("--sort-by"));
+  for (const char* name : {"cancel", "pause", "resume", "retry", "delete"}) {
+    CLI::App* command = app->get_subcommand(name);
+    command
+        ->add_option("--etag", line->etag,
+                     "Only as long as the one job that is named is as it was with this `etag` of get -o json")
+        ->check(NotEmpty())
+        ->type_name("ETAG")
+        ->excludes(command->get_option("--selector"));
+  }
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,202 @@
+#include "coordinator/agent_numbers.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/message.h>
+
+#include <map>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/limits.h"
+#include "coordinator/attempt_ref.h"
+
+namespace fsdpd {
+namespace {
+
+namespace pb = google::protobuf;
+using Field = pb::FieldDescriptor;
+
+struct Bounds {
+  double least = 0, most = 0;
+  bool any = false;
+};
+
+constexpr Bounds kAny{0, 0, true};
+// Doubles have these exactly. Bytes, tokens and the like.
+constexpr Bounds kCount{0, 0x1p53};
+constexpr Bounds kAmount{0, 1e18};  // FLOP/s of a rack, joules of a year.
+constexpr Bounds kAttempt{0, kMaxAttempt};
+constexpr Bounds kRank{0, kMaxWorld - 1};  // Of a job, or of a node's.
+constexpr Bounds kStep{0, 1e9};            // As many as train.steps may be.
+constexpr Bounds kSample{0, 0x1p61};       // So many steps of the largest batch.
+constexpr Bounds kSignal{0, 255};          // A few more than there are.
+constexpr Bounds kUnixNanos{0, 7.25e18};   // Before the year 2200.
+constexpr Bounds kMilliseconds{0, 1e12};   // Some thirty years, as below.
+constexpr Bounds kSeconds{-1, 1e9};        // A sum of differences may end a rounding below zero.
+
+const std::map<std::string, Bounds>& BoundsByName() {
+  static const auto& bounds = *new std::map<std::string, Bounds>{
+      {"attempt", kAttempt},
+      {"newer_attempt", kAttempt},
+      {"rank", kRank},
+      {"ranks", kRank},
+      {"step", kStep},
+      {"steps", kStep},
+      {"last_step", kStep},
+      {"first_counted_step", kStep},
+      {"first_sample", kSample},
+      {"end_sample", kSample},
+      {"signal", kSignal},
+      // Compared alone, or given back.
+      {"epoch", kAny},
+      {"request", kAny},
+      {"number", kAny},
+      {"exit_code", kAny},
+      // What a model makes of its data, also where it is not finite.
+      {"loss", kAny},
+      {"grad_norm", kAny},
+      {"threshold", kAny},
+      {"learning_rate", kAny},
+      {"loss_scale", kAny},
+      {"imbalance", kAny},
+      {"entropy", kAny},
+      {"balance_loss", kAny},
+      {"z_loss", kAny},
+  };
+  return bounds;
+}
+
+Bounds BoundsOf(const Field& field) {
+  const std::string name(field.name());
+  const auto known = BoundsByName().find(name);
+  if (known != BoundsByName().end()) return known->second;
+  if (absl::EndsWith(name, "unix_nanos")) return kUnixNanos;
+  if (absl::EndsWith(name, "_ms")) return kMilliseconds;
+  if (absl::EndsWith(name, "seconds")) return kSeconds;
+  return field.cpp_type() == Field::CPPTYPE_DOUBLE ? kAmount : kCount;
+}
+
+// What of a kind of message is to be looked at.
+struct Watched {
+  const Field* field;
+  Bounds bounds;  // Of a number.
+};
+using WatchedKinds = std::unordered_map<const pb::Descriptor*, std::vector<Watched>>;
+
+bool IsNumber(const Field& field) {
+  switch (field.cpp_type()) {
+    case Field::CPPTYPE_INT32:
+    case Field::CPPTYPE_INT64:
+    case Field::CPPTYPE_UINT32:
+    case Field::CPPTYPE_UINT64:
+    case Field::CPPTYPE_FLOAT:
+    case Field::CPPTYPE_DOUBLE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void AddKind(const pb::Descriptor* kind, WatchedKinds* kinds) {
+  if (!kinds->emplace(kind, std::vector<Watched>()).second) return;
+  std::vector<Watched> watched;
+  for (int i = 0; i < kind->field_count(); ++i) {
+    const Field* field = kind->field(i);
+    if (field->cpp_type() == Field::CPPTYPE_MESSAGE) {
+      AddKind(field->message_type(), kinds);
+      watched.push_back({field, kAny});
+    } else if (const Bounds bounds = BoundsOf(*field); IsNumber(*field) && !bounds.any) {
+      watched.push_back({field, bounds});
+    }
+  }
+  (*kinds)[kind] = std::move(watched);
+}
+
+const WatchedKinds& Kinds() {
+  static const auto& kinds = *[] {
+    auto* all = new WatchedKinds;
+    AddKind(v1::AgentMessage::descriptor(), all);
+    return all;
+  }();
+  return kinds;
+}
+
+template <typename Value>
+std::string WhyNot(Value value, const Bounds& bounds) {
+  const auto number = static_cast<double>(value);
+  if (number >= bounds.least && number <= bounds.most) return "";  // Not where it is no number.
+  return absl::StrCat(" is ", value, ", which is not within ", bounds.least, " to ", bounds.most);
+}
+
+// The element at `index` of a repeated field; index -1: of one that is not.
+std::string WhyNot(const pb::Message& message, const Watched& watched, int index) {
+  const pb::Reflection& as = *message.GetReflection();
+  const Field* field = watched.field;
+  const bool many = index >= 0;
+  switch (field->cpp_type()) {
+    case Field::CPPTYPE_INT32:
+      return WhyNot(many ? as.GetRepeatedInt32(message, field, index) : as.GetInt32(message, field),
+                    watched.bounds);
+    case Field::CPPTYPE_INT64:
+      return WhyNot(many ? as.GetRepeatedInt64(message, field, index) : as.GetInt64(message, field),
+                    watched.bounds);
+    case Field::CPPTYPE_UINT32:
+      return WhyNot(many ? as.GetRepeatedUInt32(message, field, index) : as.GetUInt32(message, field),
+                    watched.bounds);
+    case Field::CPPTYPE_UINT64:
+      return WhyNot(many ? as.GetRepeatedUInt64(message, field, index) : as.GetUInt64(message, field),
+                    watched.bounds);
+    case Field::CPPTYPE_FLOAT:
+      return WhyNot(many ? as.GetRepeatedFloat(message, field, index) : as.GetFloat(message, field),
+                    watched.bounds);
+    case Field::CPPTYPE_DOUBLE:
+      return WhyNot(many ? as.GetRepeatedDouble(message, field, index) : as.GetDouble(message, field),
+                    watched.bounds);
+    default:
+      return "";
+  }
+}
+
+std::string FirstFault(const pb::Message& message);
+
+// Where it is, and what is wrong with it; "" where nothing is.
+std::string FaultOf(const pb::Message& message, const Watched& watched, int index) {
+  const Field* field = watched.field;
+  std::string fault;
+  if (field->cpp_type() == Field::CPPTYPE_MESSAGE) {
+    const pb::Reflection& as = *message.GetReflection();
+    fault =
+        FirstFault(index >= 0 ? as.GetRepeatedMessage(message, field, index) : as.GetMessage(message, field));
+    if (!fault.empty()) fault.insert(0, ".");
+  } else {
+    fault = WhyNot(message, watched, index);
+  }
+  if (fault.empty()) return "";
+  return absl::StrCat(field->name(), index >= 0 ? absl::StrCat("[", index, "]") : "", fault);
+}
+
+// protobuf parses nothing that is nested deeper than a hundred messages.
+std::string FirstFault(const pb::Message& message) {
+  const pb::Reflection& as = *message.GetReflection();
+  for (const Watched& watched : Kinds().at(message.GetDescriptor())) {
+    const bool many = watched.field->is_repeated();
+    if (!many && watched.field->has_presence() && !as.HasField(message, watched.field)) continue;
+    const int count = many ? as.FieldSize(message, watched.field) : 1;
+    for (int i = 0; i < count; ++i) {
+      if (std::string fault = FaultOf(message, watched, many ? i : -1); !fault.empty()) return fault;
+    }
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::Status CheckNumbers(const v1::AgentMessage& message) {
+  const std::string fault = FirstFault(message);
+  return fault.empty() ? absl::OkStatus() : absl::InvalidArgumentError(fault);
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,96 @@
+#include "coordinator/agent_numbers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string WhyNot(const v1::AgentMessage& message) { return std::string(CheckNumbers(message).message()); }
+
+// What a sound agent tells, with what is negative, infinite or huge where that may be.
+v1::AgentMessage Step() {
+  v1::AgentMessage message;
+  message.set_epoch(int64_t{7} << 32);
+  message.set_sent_unix_nanos(1'800'000'000'000'000'000);
+  message.mutable_rank()->set_attempt(3);
+  message.mutable_rank()->set_rank(15);
+  v1::StepReport* step = message.mutable_rank()->mutable_step();
+  step->set_step(1'000'000'000);
+  step->set_loss(std::nan(""));
+  step->set_grad_norm(std::numeric_limits<double>::infinity());
+  step->set_learning_rate(-1);
+  step->set_step_seconds(0.25);
+  step->set_exposed_seconds(-1e-12);
+  step->set_tokens(1 << 24);
+  step->mutable_memory()->set_peak_bytes(int64_t{141} << 30);
+  step->mutable_bad_step()->set_end_sample(int64_t{1} << 60);
+  step->add_ops()->set_bytes(int64_t{1} << 50);
+  return message;
+}
+
+TEST(AgentNumbers, WhatSoundAgentsTellIsTaken) {
+  EXPECT_TRUE(CheckNumbers(v1::AgentMessage()).ok());
+  EXPECT_TRUE(CheckNumbers(Step()).ok()) << WhyNot(Step());
+  v1::AgentMessage exit;
+  exit.mutable_rank()->mutable_exit()->set_exit_code(-1);
+  exit.mutable_rank()->mutable_exit()->set_signal(64);
+  EXPECT_TRUE(CheckNumbers(exit).ok()) << WhyNot(exit);
+}
+
+TEST(AgentNumbers, TheFieldIsNamedWithItsValue) {
+  v1::AgentMessage message = Step();
+  message.mutable_rank()->mutable_step()->set_step(INT64_MAX);
+  EXPECT_EQ(WhyNot(message), "rank.step.step is 9223372036854775807, which is not within 0 to 1e+09");
+  message = Step();
+  message.mutable_rank()->mutable_step()->add_ops()->set_seconds(std::nan(""));
+  EXPECT_THAT(WhyNot(message), HasSubstr("rank.step.ops[1].seconds is nan, which is not within"));
+}
+
+TEST(AgentNumbers, EachKindOfNumberHasItsBounds) {
+  const auto refused = [](const auto& set) {
+    v1::AgentMessage message;
+    set(&message);
+    return WhyNot(message);
+  };
+  EXPECT_THAT(refused([](auto* m) { m->set_sent_unix_nanos(-1); }), HasSubstr("sent_unix_nanos is -1"));
+  EXPECT_THAT(refused([](auto* m) { m->mutable_rank()->set_rank(-1); }), HasSubstr("rank.rank is -1"));
+  EXPECT_THAT(refused([](auto* m) { m->mutable_rank()->set_attempt(1'000'001); }), HasSubstr("rank.attempt"));
+  EXPECT_THAT(refused([](auto* m) { m->mutable_rank()->mutable_exit()->set_last_step(-5); }),
+              HasSubstr("rank.exit.last_step is -5"));
+  EXPECT_THAT(
+      refused([](auto* m) { m->mutable_rank()->mutable_exit()->mutable_last_report()->set_tokens(-5); }),
+      HasSubstr("rank.exit.last_report.tokens is -5"));
+  EXPECT_THAT(refused([](auto* m) { m->mutable_rank()->mutable_exit()->set_signal(-9); }),
+              HasSubstr("signal is -9"));
+  EXPECT_THAT(refused([](auto* m) { m->mutable_rank()->mutable_saved()->set_bytes(INT64_MIN); }),
+              HasSubstr("rank.saved.bytes is -9223372036854775808"));
+  EXPECT_THAT(refused([](auto* m) { m->mutable_rank()->mutable_saved()->set_seconds(1e300); }),
+              HasSubstr("rank.saved.seconds is 1e+300"));
+  EXPECT_THAT(refused([](auto* m) { m->mutable_rank()->mutable_still()->set_still_ms(INT64_MAX); }),
+              HasSubstr("rank.still.still_ms"));
+  EXPECT_THAT(refused([](auto* m) { m->mutable_rank()->mutable_ready()->mutable_restored()->set_step(-1); }),
+              HasSubstr("rank.ready.restored.step is -1"));
+  EXPECT_THAT(refused([](auto* m) { m->mutable_register_()->add_hosted()->add_ranks(1 << 20); }),
+              HasSubstr("register.hosted[0].ranks[0] is 1048576"));
+  EXPECT_THAT(
+      refused([](auto* m) { m->mutable_heartbeat()->add_compute_times()->add_ranks()->set_steps(-1); }),
+      HasSubstr("heartbeat.compute_times[0].ranks[0].steps is -1"));
+  EXPECT_THAT(
+      refused([](auto* m) {
+        m->mutable_preflight()->add_devices()->set_product_flops(std::numeric_limits<double>::infinity());
+      }),
+      HasSubstr("preflight.devices[0].product_flops is inf"));
+  EXPECT_THAT(refused([](auto* m) { m->mutable_logs()->add_lines()->set_step(-1); }),
+              HasSubstr("logs.lines[0].step is -1"));
+  EXPECT_THAT(refused([](auto* m) { m->mutable_traced()->mutable_trace()->set_step(INT64_MIN); }),
+              HasSubstr("traced.trace.step"));
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,117 @@
+#include "coordinator/agent_session.h"
+
+#include "base/log.h"
+#include "base/version.h"
+#include "coordinator/testing/reconciler_case.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+class AgentSessionTest : public ReconcilerCase {
+ protected:
+  AgentSessionTest() {
+    TakeLog([this](Severity severity, absl::string_view line) {
+      if (severity == Severity::kWarning) warnings_.emplace_back(line);
+    });
+  }
+  ~AgentSessionTest() override { TakeLog(nullptr); }
+
+  static v1::AgentMessage Registration() {
+    v1::AgentMessage message;
+    v1::Register* info = message.mutable_register_();
+    info->set_node("n");
+    info->set_instance("i");
+    info->set_version(kVersion);
+    info->set_device(v1::DEVICE_CPU);
+    info->set_slots(1);
+    return message;
+  }
+  absl::StatusOr<std::unique_ptr<AgentSession>> Attached(const v1::AgentMessage& first) {
+    return AgentSession::Open({nodes_.get(), reconciler_.get(), rendezvous_.get(), logs_.get(), &traces_},
+                              first, "test", [] {});
+  }
+  // Job "j" runs on the agent's node.
+  void Run() {
+    logs_ = std::make_unique<LogRelay>(nodes_.get());
+    auto session = Attached(Registration());
+    ASSERT_TRUE(session.ok()) << session.status();
+    session_ = *std::move(session);
+    reconciler_->RunOnce();
+    Submit("j", 1, 1);
+    v1::RankUpdate ready = Update("j", 0);
+    ready.mutable_ready();
+    Say(ready);
+    ASSERT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  }
+  absl::Status Say(const v1::RankUpdate& update) {
+    v1::AgentMessage message;
+    message.set_epoch(session_->outbox()->epoch());
+    *message.mutable_rank() = update;
+    const absl::Status taken = session_->Take(&message);
+    reconciler_->RunOnce();
+    return taken;
+  }
+
+  std::unique_ptr<LogRelay> logs_;
+  TraceRelay traces_;
+  std::unique_ptr<AgentSession> session_;
+  std::vector<std::string> warnings_;
+};
+
+TEST_F(AgentSessionTest, AStepThatCannotBeIsDroppedWholeAndToldOnce) {
+  Run();
+  v1::RankUpdate update = Update("j", 0);
+  update.mutable_step()->set_step(INT64_MAX);
+  update.mutable_step()->set_loss(2);
+  EXPECT_TRUE(Say(update).ok());
+  EXPECT_TRUE(Say(update).ok());
+  EXPECT_FALSE(Job("j").has_last_step());
+  ASSERT_THAT(warnings_, SizeIs(1));
+  EXPECT_THAT(warnings_[0], HasSubstr("rank.step.step is 9223372036854775807"));
+  EXPECT_THAT(warnings_[0], HasSubstr("node=n"));
+  update.mutable_step()->set_step(2);
+  EXPECT_TRUE(Say(update).ok());
+  EXPECT_EQ(Job("j").last_step().step(), 2) << "the stream goes on";
+}
+
+TEST_F(AgentSessionTest, AnEndThatCannotBeFailsItsAttemptWhichWouldWaitForItInVain) {
+  Run();
+  v1::RankUpdate update = Update("j", 0);
+  update.mutable_exit()->set_last_step(-1);
+  EXPECT_TRUE(Say(update).ok());
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
+  v1::AgentMessage stopped;
+  stopped.set_epoch(session_->outbox()->epoch());
+  stopped.mutable_stopped()->set_job_id("j");
+  stopped.mutable_stopped()->set_attempt(1);
+  EXPECT_TRUE(session_->Take(&stopped).ok());
+  reconciler_->RunOnce();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(Job("j").reason(),
+              HasSubstr("what node n tells of rank 0 cannot be: rank.exit.last_step is -1"));
+}
+
+TEST_F(AgentSessionTest, WhatIsSaidOfAnothersJobDoesNotFailIt) {
+  Run();
+  Attach("m", 1);
+  Submit("k", 1, 1);
+  v1::RankUpdate update = Update("k", 0);
+  update.mutable_saved()->set_step(-1);
+  EXPECT_TRUE(Say(update).ok());
+  EXPECT_EQ(StateOf("k"), v1::JOB_STATE_STARTING);
+}
+
+TEST_F(AgentSessionTest, ARegistrationThatCannotBeIsRefused) {
+  logs_ = std::make_unique<LogRelay>(nodes_.get());
+  v1::AgentMessage message = Registration();
+  message.mutable_register_()->set_memory_bytes_per_slot(-1);
+  const auto session = Attached(message);
+  EXPECT_TRUE(absl::IsInvalidArgument(session.status()));
+  EXPECT_THAT(session.status().message(), HasSubstr("register.memory_bytes_per_slot is -1"));
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,158 @@
+// Lists as the calls answer with them: filters, orders and page tokens, and etags of what is listed, by the
+// whole coordinator in one process.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include "base/temp_dir.h"
+#include "coordinator/server.h"
+#include "coordinator/testing/tiny_spec.h"
+#include "proto/fsdpd/v1/coordinator.grpc.pb.h"
+
+namespace fsdpd {
+namespace {
+
+using grpc::StatusCode;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+class ListCallsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ServerOptions options;
+    options.listen = "127.0.0.1:0";
+    options.state_dir = dir_.path();
+    options.reconciler.tick = absl::Milliseconds(10);
+    auto server = Server::Start(options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = std::move(*server);
+    stub_ =
+        v1::Coordinator::NewStub(grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
+    for (int i = 0; i < 4; ++i) {
+      grpc::ClientContext context;
+      v1::SubmitJobRequest request;
+      *request.mutable_spec() = TinySpec();
+      request.mutable_spec()->set_priority(i);
+      v1::SubmitJobResponse response;
+      const grpc::Status status = stub_->SubmitJob(&context, request, &response);
+      ASSERT_TRUE(status.ok()) << status.error_message();
+      ids_.push_back(response.job().id());
+    }
+  }
+
+  grpc::Status List(const v1::ListJobsRequest& request, v1::ListJobsResponse* response) {
+    grpc::ClientContext context;
+    return stub_->ListJobs(&context, request, response);
+  }
+  // All pages, of two.
+  std::vector<int64_t> Priorities(const std::string& filter, const std::string& order_by = "") {
+    v1::ListJobsRequest request;
+    request.set_page_size(2);
+    request.set_filter(filter);
+    request.set_order_by(order_by);
+    std::vector<int64_t> priorities;
+    do {
+      v1::ListJobsResponse response;
+      const grpc::Status status = List(request, &response);
+      EXPECT_TRUE(status.ok()) << status.error_message();
+      for (const v1::Job& job : response.jobs()) priorities.push_back(job.spec().priority());
+      request.set_page_token(response.next_page_token());
+    } while (!request.page_token().empty());
+    return priorities;
+  }
+  std::vector<v1::Event> Events(v1::ListEventsRequest request) {
+    request.set_page_size(2);
+    std::vector<v1::Event> events;
+    do {
+      grpc::ClientContext context;
+      v1::ListEventsResponse response;
+      const grpc::Status status = stub_->ListEvents(&context, request, &response);
+      EXPECT_TRUE(status.ok()) << status.error_message();
+      events.insert(events.end(), response.events().begin(), response.events().end());
+      request.set_page_token(response.next_page_token());
+    } while (!request.page_token().empty());
+    return events;
+  }
+  grpc::Status Cancel(const std::string& id, const std::string& etag) {
+    grpc::ClientContext context;
+    v1::CancelJobRequest request;
+    request.set_id(id);
+    request.set_etag(etag);
+    v1::CancelJobResponse response;
+    return stub_->CancelJob(&context, request, &response);
+  }
+
+  TempDir dir_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<v1::Coordinator::Stub> stub_;
+  std::vector<std::string> ids_;
+};
+
+TEST_F(ListCallsTest, JobsAreFilteredAndOrderedOverTheirPages) {
+  EXPECT_THAT(Priorities(""), ElementsAre(3, 2, 1, 0));
+  EXPECT_THAT(Priorities("", "create_time"), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(Priorities("state = QUEUED AND priority != 2"), ElementsAre(3, 1, 0));
+  EXPECT_THAT(Priorities("state = RUNNING"), ElementsAre());
+  ASSERT_TRUE(Cancel(ids_[1], "").ok());
+  EXPECT_THAT(Priorities("state = CANCELLED"), ElementsAre(1));
+  EXPECT_EQ(Priorities("", "end_time desc").front(), 1);
+  EXPECT_EQ(Priorities("", "end_time").back(), 1);
+  EXPECT_THAT(Priorities("", "end_time"), SizeIs(4));
+}
+
+TEST_F(ListCallsTest, WhatIsNoFilterOrderOrTokenOfTheListIsRefusedWithItsFieldAndPlace) {
+  v1::ListJobsRequest request;
+  v1::ListJobsResponse response;
+  request.set_filter("state = RUNNING AND colour = red");
+  EXPECT_EQ(List(request, &response).error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(List(request, &response).error_message(),
+              HasSubstr("filter: at offset 20: 'colour' is no field"));
+  request.set_filter("");
+  request.set_order_by("colour");
+  EXPECT_THAT(
+      List(request, &response).error_message(),
+      HasSubstr("order_by: at offset 0: 'colour' is nothing to order by; there is create_time, end_time"));
+  request.set_order_by("create_time");
+  request.set_page_size(1);
+  ASSERT_TRUE(List(request, &response).ok());
+  request.set_page_token(response.next_page_token());
+  request.set_order_by("end_time");
+  EXPECT_THAT(List(request, &response).error_message(),
+              HasSubstr("page_token: is of a list with another filter"));
+  grpc::ClientContext context;
+  v1::ListNodesRequest nodes;
+  nodes.set_filter("slots");
+  v1::ListNodesResponse none;
+  EXPECT_THAT(stub_->ListNodes(&context, nodes, &none).error_message(), HasSubstr("filter: at offset 5"));
+}
+
+TEST_F(ListCallsTest, EventsComeNewestFirstOverTheirPagesWhereThatIsAskedFor) {
+  v1::ListEventsRequest request;
+  request.set_filter("kind = SUBMITTED");
+  std::vector<std::string> jobs;
+  for (const v1::Event& event : Events(request)) jobs.push_back(event.job());
+  EXPECT_EQ(jobs, ids_);
+  request.set_order_by("sequence desc");
+  jobs.clear();
+  for (const v1::Event& event : Events(request)) jobs.push_back(event.job());
+  EXPECT_EQ(jobs, std::vector<std::string>(ids_.rbegin(), ids_.rend()));
+  request.set_after(Events(request)[1].sequence());
+  EXPECT_THAT(Events(request), SizeIs(1)) << "as far back as the cursor";
+}
+
+TEST_F(ListCallsTest, WhoCancelsWhatHeHasListedIsRefusedOnceItHasChanged) {
+  v1::ListJobsResponse response;
+  do {  // Until somebody has looked at it, and said why it waits.
+    ASSERT_TRUE(List({}, &response).ok());
+  } while (response.jobs(0).waiting().code() == v1::Job::Waiting::CODE_ADMITTED);
+  const v1::Job& seen = response.jobs(0);
+  ASSERT_FALSE(seen.etag().empty());
+  EXPECT_EQ(Cancel(seen.id(), "another").error_code(), StatusCode::ABORTED);
+  EXPECT_THAT(Cancel(seen.id(), "another").error_message(), HasSubstr("it is queued, in revision"));
+  EXPECT_TRUE(Cancel(seen.id(), seen.etag()).ok());
+  EXPECT_EQ(Cancel(seen.id(), seen.etag()).error_code(), StatusCode::ABORTED);
+}
+
+}  // namespace
+}  // namespace fsdpd

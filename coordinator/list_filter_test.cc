@@ -1,0 +1,142 @@
+#include "coordinator/list_filter.h"
+
+#include <absl/time/civil_time.h>
+#include <absl/time/time.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+const ListFields& Fields() {
+  static const auto& fields = *new ListFields{{"name", ListField::Kind::kText},
+                                              {"size", ListField::Kind::kNumber},
+                                              {"open", ListField::Kind::kTruth},
+                                              {"time", ListField::Kind::kTime},
+                                              {"state", ListField::Kind::kName, {"", "GOOD", "", "BAD"}},
+                                              {"labels.", ListField::Kind::kText}};
+  return fields;
+}
+
+// Of one called "a/b" of two names, of size 7, open, of 2026-11-25, BAD, with team=red.
+ListValue ValueOf(size_t field, const std::string& key) {
+  const int64_t day = absl::ToUnixNanos(absl::FromCivil(absl::CivilDay(2026, 11, 25), absl::UTCTimeZone()));
+  const std::vector<ListValue> values = {{{"a/b", "second one"}}, {{}, 7}, {{}, 1}, {{}, day}, {{}, 3}};
+  if (field < values.size()) return values[field];
+  return key == "team" ? ListValue{{"red"}} : ListValue{};
+}
+
+bool Holds(const std::string& filter) {
+  const auto parsed = ListFilter::Parse(filter, Fields());
+  EXPECT_TRUE(parsed.ok()) << filter << ": " << parsed.status();
+  return parsed.ok() && parsed->Holds(ValueOf);
+}
+
+std::string WhyNot(const std::string& filter) {
+  return std::string(ListFilter::Parse(filter, Fields()).status().message());
+}
+
+TEST(ListFilter, ComparesEachKindOfField) {
+  for (const char* filter : {"",
+                             "  ",
+                             "name = a/b",
+                             "name = \"second one\"",
+                             "name = 'second one'",
+                             "name != c",
+                             "name : cond",
+                             "name:*",
+                             "size=7",
+                             "size != 8",
+                             "size < 8",
+                             "size <= 7",
+                             "size > -1",
+                             "size >= 7",
+                             "open = true",
+                             "open != false",
+                             "time >= 2026-11-25",
+                             "time < \"2026-11-25T00:00:01Z\"",
+                             "state = BAD",
+                             "state = bad",
+                             "state != GOOD",
+                             "labels.team = red",
+                             "labels.team:*",
+                             "labels.other != red",
+                             "NOT labels.other:*",
+                             R"(name != "a\"b")"}) {
+    EXPECT_TRUE(Holds(filter)) << filter;
+  }
+  for (const char* filter : {"name = second", "name != a/b", "name : x", "size = 8", "size < 7",
+                             "open = false", "time > 2026-11-25", "state = GOOD", "labels.team = blue",
+                             "labels.other = red", "labels.other:*", "labels.other = \"\""}) {
+    EXPECT_FALSE(Holds(filter)) << filter;
+  }
+}
+
+TEST(ListFilter, JoinsAsTheAipHasItWithOrBeforeAnd) {
+  EXPECT_TRUE(Holds("size = 7 AND state = BAD"));
+  EXPECT_FALSE(Holds("size = 7 AND state = GOOD"));
+  EXPECT_TRUE(Holds("size = 8 OR state = BAD"));
+  EXPECT_FALSE(Holds("size = 7 OR open = true AND state = GOOD"));  // (size OR open) AND state
+  EXPECT_TRUE(Holds("size = 7 OR (open = true AND state = GOOD)"));
+  EXPECT_TRUE(Holds("NOT size = 8 AND NOT (state = GOOD OR open = false)"));
+  EXPECT_FALSE(Holds("NOT NOT size = 8"));
+}
+
+TEST(ListFilter, WhatIsNoFilterIsRefusedWithItsPlace) {
+  EXPECT_EQ(
+      WhyNot("size = 7 AND colour = red"),
+      "at offset 13: 'colour' is no field of these; there are name, size, open, time, state, labels.KEY");
+  EXPECT_EQ(WhyNot("size"), "at offset 4: after 'size' one of = != < <= > >= : is missing");
+  EXPECT_EQ(WhyNot("size ="), "at offset 6: what 'size' is compared with is missing");
+  EXPECT_EQ(WhyNot("size = many"), "at offset 7: 'many' is no whole number, which size is compared with");
+  EXPECT_EQ(WhyNot("size = 99999999999999999999"),
+            "at offset 7: '99999999999999999999' is no whole number, which size is compared with");
+  EXPECT_EQ(WhyNot("open = yes"),
+            "at offset 7: 'yes' is neither true nor false, which open is compared with");
+  EXPECT_EQ(WhyNot("state = WORSE"),
+            "at offset 8: 'WORSE' is none of GOOD, BAD, which state is compared with");
+  EXPECT_THAT(WhyNot("time > soon"), HasSubstr("at offset 7: 'soon' is no time such as"));
+  EXPECT_EQ(WhyNot("name < b"), "at offset 5: name is neither a number nor a time: = or !=");
+  EXPECT_EQ(WhyNot("size : 7"), "at offset 5: size is no text, of which : asks what it holds: =");
+  EXPECT_EQ(WhyNot("(size = 7"), "at offset 9: a ')' is missing");
+  EXPECT_EQ(WhyNot("size = 7)"), "at offset 8: ')' stands where AND, OR or the end may be");
+  EXPECT_EQ(WhyNot("size = 7 open = true"), "at offset 9: 'open' stands where AND, OR or the end may be");
+  EXPECT_EQ(WhyNot("size = 7 AND"), "at offset 12: a comparison is missing");
+  EXPECT_EQ(WhyNot("= 7"), "at offset 0: '=' stands where a field is to be");
+  EXPECT_EQ(WhyNot("name = \"a"), "at offset 7: a quote that nothing closes");
+  EXPECT_EQ(WhyNot("size = 7 & open = true"), "at offset 9: '&' means nothing here");
+  EXPECT_THAT(WhyNot("labels. = 7"), HasSubstr("'labels.' is no field"));
+}
+
+TEST(ListFilter, IsBounded) {
+  EXPECT_THAT(WhyNot(std::string(kMaxFilterBytes + 1, ' ')), HasSubstr("at most 4096 are allowed"));
+  std::string many = "size = 7";
+  for (size_t i = 0; i < kMaxFilterTerms; ++i) many += " OR size = 7";
+  EXPECT_THAT(WhyNot(many), HasSubstr("more than 64 comparisons"));
+  EXPECT_THAT(WhyNot(std::string(20, '(') + "size = 7" + std::string(20, ')')), HasSubstr("nested too deep"));
+  std::string nots;
+  for (int i = 0; i < 300; ++i) nots += "NOT ";
+  EXPECT_THAT(WhyNot(nots + "size = 7"), HasSubstr("nested too deep"));
+}
+
+TEST(ListOrder, IsAFieldWithOrWithoutAWay) {
+  const auto order = [](const std::string& text) {
+    return ParseListOrder(text, {"name", "size"}, {1, true});
+  };
+  EXPECT_EQ(order("")->field, 1u);
+  EXPECT_TRUE(order(" ")->descending);
+  EXPECT_EQ(order("name")->field, 0u);
+  EXPECT_FALSE(order("name")->descending);
+  EXPECT_FALSE(order("size asc")->descending);
+  EXPECT_TRUE(order(" size  desc ")->descending);
+  const auto why = [&](const std::string& text) { return std::string(order(text).status().message()); };
+  EXPECT_EQ(why("colour"), "at offset 0: 'colour' is nothing to order by; there is name, size");
+  EXPECT_EQ(why("size up"), "at offset 5: 'up' is neither asc nor desc");
+  EXPECT_EQ(why("size desc name"), "at offset 10: 'name' is one too many: lists are ordered by one field");
+  EXPECT_EQ(why("size, name"), "at offset 4: ',' means nothing here");
+}
+
+}  // namespace
+}  // namespace fsdpd
