@@ -142,7 +142,9 @@ class Planner {
       }
       const size_t at = tensor(i);
       // Moments keep their type, bit by bit; several that become one and differ take the widest of ours.
-      const TensorType* own = what.empty() ? conversion_.type : source_.tensors()[at].type;
+      const TensorType* own = !what.empty()   ? source_.tensors()[at].type
+                              : param.in_fp32 ? FindTensorType("float32")
+                                              : conversion_.type;
       const TensorType*& type = types.emplace(NameOf(param, what), own).first->second;
       if (type != own) type = FindTensorType("float32");
       const auto [found, is_new] =

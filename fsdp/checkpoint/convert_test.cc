@@ -2,6 +2,7 @@
 // tests/parity.
 #include "fsdp/checkpoint/convert.h"
 
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,6 +14,7 @@
 #include <map>
 
 #include "base/temp_dir.h"
+#include "fsdp/checkpoint/hf_store.h"
 #include "fsdp/checkpoint/job_keys.h"
 #include "fsdp/checkpoint/param_match.h"
 #include "fsdp/checkpoint/tensor_names.h"
@@ -148,6 +150,30 @@ TEST_F(ConvertTest, ExpertsAreATensorEachThereAndOneHere) {
     ASSERT_EQ(refused->faults.size(), 1);
     EXPECT_THAT(refused->faults[0].what, HasSubstr("torch_dist"));
   }
+}
+
+// What moves by a thousandth is lost in bf16.
+TEST_F(ConvertTest, SelectionBiasesStayInFp32) {
+  SetModel(SmallDots1());
+  for (TestTensor& tensor : tensors_) {
+    if (!absl::EndsWith(tensor.name, "router_bias")) continue;
+    auto* numbers = reinterpret_cast<float*>(tensor.numbers.data());
+    for (int64_t i = 0; i < SmallDots1().experts.count; ++i)
+      numbers[i] = 0.5F + 0.001F * static_cast<float>(i);
+  }
+  WriteNative(tensors_);
+  ASSERT_TRUE(Run(native_, "narrow", StoreFormat::kHf, "bfloat16").ok());
+  const auto reader = OpenHfFolder(dir_.File("narrow"));
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  int biases = 0;
+  for (const StoredTensor& tensor : (*reader)->tensors()) {
+    const bool bias = absl::EndsWith(tensor.name, "mlp.gate.e_score_correction_bias");
+    biases += bias;
+    EXPECT_EQ(tensor.type->name, bias ? "float32" : "bfloat16") << tensor.name;
+  }
+  EXPECT_EQ(biases, std::get<LlamaConfig>(model_).expert_layers());
+  ASSERT_TRUE(Run(dir_.File("narrow"), "wide", StoreFormat::kDcp).ok());
+  EXPECT_TRUE(ReadBack(dir_.File("wide"), tensors_).ok());  // The other numbers are whole, and small.
 }
 
 TEST_F(ConvertTest, MegatronsLayersAreReadOneByOneToo) {

@@ -29,6 +29,7 @@ struct Row {
   Turn turn_transformers = Turn::kNone;
   Turn turn_torchtitan = Turn::kNone;
   Part part_megatron = Part::kWhole;
+  bool in_fp32 = false;
 };
 
 constexpr Row kLlama[] = {
@@ -69,7 +70,8 @@ constexpr Row kLlama[] = {
 // Beside those of kLlama. Qwen3-MoE's, with what dots1 has more, and, where they are others, Mixtral's.
 constexpr Row kExperts[] = {
     {"layer.#.ffn.router", "model.layers.#.mlp.gate.weight", nullptr, nullptr},
-    {"layer.#.ffn.router_bias", "model.layers.#.mlp.gate.e_score_correction_bias", nullptr, nullptr},
+    {"layer.#.ffn.router_bias", "model.layers.#.mlp.gate.e_score_correction_bias", nullptr, nullptr,
+     Turn::kNone, Turn::kNone, Part::kWhole, /*in_fp32=*/true},
     {"layer.#.ffn.shared.w1", "model.layers.#.mlp.shared_experts.gate_proj.weight", nullptr, nullptr},
     {"layer.#.ffn.shared.w3", "model.layers.#.mlp.shared_experts.up_proj.weight", nullptr, nullptr},
     {"layer.#.ffn.shared.w2", "model.layers.#.mlp.shared_experts.down_proj.weight", nullptr, nullptr},
@@ -299,7 +301,8 @@ std::vector<NamedParam> ParamsOf(const ModelConfig& model, Naming naming) {
       const std::string theirs = naming == Naming::kMegatron
                                      ? absl::StrReplaceAll(row->megatron, {{"#.", ""}})
                                      : absl::StrReplaceAll(NameIn(*row, naming), {{"#", number}});
-      const NamedParam named = {ours, theirs, param.shape, TurnIn(*row, naming)};
+      NamedParam named = {ours, theirs, param.shape, TurnIn(*row, naming)};
+      named.in_fp32 = row->in_fp32;
       if (param.shape.size() == 3) {
         AddExperts(named, naming, &params);
         continue;

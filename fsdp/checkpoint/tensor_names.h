@@ -55,6 +55,8 @@ struct NamedParam {
   std::vector<SharedRun> runs = {};  // None: the tensor is the parameter.
   int64_t layer = -1;                // Along the leading axis; -1: there is none.
   int64_t ours_begin = 0;            // Of an expert, its first number in the flattened tensor of ours.
+  // Whatever type the others are written in: a selection bias is moved by less than what bf16 tells apart.
+  bool in_fp32 = false;
 
   std::vector<int64_t> TheirShape() const;
 };

@@ -19,9 +19,15 @@ namespace fsdpd {
 
 class MeshContext : public UnitContext {
  public:
-  // Mesh, unit and aside outlive the context. `grad_loss` is GradLoss(), and to `routing` is added.
+  // Where a unit's routing is added up; `choices` is undefined where nobody reads them.
+  struct RoutingPlaces {
+    at::Tensor sums;
+    at::Tensor choices;
+  };
+
+  // Mesh, unit and aside outlive the context. `grad_loss` is GradLoss().
   MeshContext(const ConnectedMesh* mesh, const UnitLayout* unit, Aside* aside, at::Tensor grad_loss,
-              at::Tensor routing)
+              RoutingPlaces routing)
       : mesh_(mesh),
         unit_(unit),
         aside_(aside),
@@ -39,7 +45,10 @@ class MeshContext : public UnitContext {
   void Start(std::function<void()> exchanges) override;
   void Await() override;
   at::Tensor GradLoss() const override { return grad_loss_; }
-  void AddRouting(const at::Tensor& sums) override { routing_.add_(sums); }
+  void AddRouting(const at::Tensor& sums, const at::Tensor& choices) override {
+    routing_.sums.add_(sums);
+    if (routing_.choices.defined()) routing_.choices.add_(choices);
+  }
 
   // The first error since it was last asked: FAILED_PRECONDITION for what the unit's facts do not say, or
   // tensors of another kind; else the communicator's.
@@ -54,7 +63,7 @@ class MeshContext : public UnitContext {
   const UnitLayout* const unit_;
   Aside* const aside_;
   const at::Tensor grad_loss_;
-  const at::Tensor routing_;
+  const RoutingPlaces routing_;
   absl::Status status_;
 };
 

@@ -34,7 +34,6 @@ constexpr double kClipEpsilon = 1e-6;
 constexpr double kLossScaleGrowth = 2;
 constexpr double kLossScaleBackoff = 0.5;
 
-constexpr int kSums = kStepSums;
 constexpr int kSquares = 0;
 constexpr int kLossSum = 1;
 constexpr int kCounted = 2;
@@ -129,7 +128,8 @@ void Operations::MakeScalars() {
   const double initial_scale = !spec().scales_loss() ? 1.0
                                : fresh               ? spec().loss_scale.initial
                                                      : parts_.start.loss_scale;
-  sums_ = at::zeros({kSums}, fp32);
+  sums_ = at::zeros({kStepSums + layout().choices}, fp32);
+  bias_steps_ = at::zeros({layout().choices}, fp32);
   grad_loss_ = at::zeros({}, fp32);
   refusals_ = at::zeros({}, fp32);
   learning_rate_ = at::zeros({}, fp32.dtype(at::kDouble));
@@ -208,6 +208,7 @@ void Operations::MakeBuffers() {
 // Own parameters, then those that are borrowed.
 void Operations::BindUnit(int unit) {
   std::vector<BoundParam> params;
+  at::Tensor choices;
   for (int from = unit; from >= 0; from = from == unit ? layout().units[unit].borrows : -1) {
     for (const ParamPlace& place : layout().units[from].params) {
       const ParamSlot& slot = layout().buckets[place.bucket].params[place.slot];
@@ -216,11 +217,14 @@ void Operations::BindUnit(int unit) {
         return flat.narrow(0, slot.offset, slot.elements).view(slot.shape);
       };
       params.emplace_back(view(bucket.gathered));
+      const int64_t begin = layout().buckets[place.bucket].choices_begin;
+      if (begin >= 0) choices = Choices(begin, slot.elements);
       param_grads_[unit].push_back(bucket.reduce.defined() ? view(bucket.reduce) : at::Tensor());
     }
   }
-  contexts_.push_back(std::make_unique<MeshContext>(parts_.mesh, &layout().units[unit], aside_.get(),
-                                                    grad_loss_, sums_.narrow(0, kRouting, kRoutingSums)));
+  contexts_.push_back(std::make_unique<MeshContext>(
+      parts_.mesh, &layout().units[unit], aside_.get(), grad_loss_,
+      MeshContext::RoutingPlaces{sums_.narrow(0, kRouting, kRoutingSums), std::move(choices)}));
   (*parts_.units)[unit]->Bind(params, contexts_.back().get());
 }
 
@@ -301,7 +305,7 @@ absl::Status Operations::Run(const Instruction& instruction, bool saves) {
     case Op::kNorm:
       return Norm(instruction);
     case Op::kUpdate:
-      optimizer_->Update(instruction.bucket, parts_.params->bucket(instruction.bucket), scalars_);
+      Update(instruction.bucket);
       return absl::OkStatus();
     case Op::kLoss:
       return Loss(instruction);
@@ -523,11 +527,12 @@ absl::Status Operations::Norm(const Instruction& instruction) {
   const at::Tensor squares = sums_.select(0, kSquares);
   const at::Tensor own = squares_.Sum();
   if (own.defined()) squares.copy_(own);
-  FSDPD_RETURN_IF_ERROR(GroupOf(instruction)->AllReduce(Floats(sums_), kSums));
+  FSDPD_RETURN_IF_ERROR(GroupOf(instruction)->AllReduce(Floats(sums_), sums_.numel()));
   divisor.copy_(sums_.select(0, kCounted).clamp_min(1)).div_(static_cast<double>(spec().tokens_per_step()));
   divisor.mul_(loss_scale_);
   const at::Tensor norm = squares.sqrt().div_(divisor);
   Judge(norm);
+  WeighChoices();
   if (spec().optimizer.clip_norm > 0) {
     divisor.mul_(norm.add(kClipEpsilon).div_(spec().optimizer.clip_norm).clamp_min_(1.0));
   }
@@ -559,6 +564,27 @@ void Operations::Judge(const at::Tensor& norm) {
     norms_.index_copy_(0, norms_place_, at::where(skip.gt(0), at::full_like(norm, kNoNorm), norm).view({1}));
 }
 
+// Whether there were fewer than on the mean expert: in whole numbers, which fp64 has all of.
+void Operations::WeighChoices() {
+  if (layout().choices == 0) return;
+  const ExpertsConfig& experts = std::get<LlamaConfig>(spec().model).experts;
+  const at::Tensor choices = Choices(0, layout().choices).view({-1, experts.count}).to(at::kDouble);
+  const at::Tensor all = choices.sum(-1, /*keepdim=*/true);
+  const at::Tensor lacking = all.sub(choices.mul(experts.count)).sign_();
+  bias_steps_.copy_(lacking.mul_(experts.bias_update_rate).flatten());
+  bias_steps_.mul_(scalars_.found_nonfinite.neg().add_(1));
+}
+
+void Operations::Update(int bucket) {
+  const Bucket& of = layout().buckets[bucket];
+  const BucketShard& shard = parts_.params->bucket(bucket);
+  if (!of.balances()) return optimizer_->Update(bucket, shard, scalars_);
+  for (const BucketPiece& piece : PiecesOf(of, MainRange(of, position()))) {
+    shard.main.narrow(0, piece.range_begin, piece.elements)
+        .add_(bias_steps_.narrow(0, of.choices_begin + piece.param_begin, piece.elements));
+  }
+}
+
 // By the lower median where their number is even. A norm that is not finite is no spike.
 void Operations::JudgeSpike(const at::Tensor& norm) {
   const int64_t enough = (spec().on_spike.window + 1) / 2;
@@ -572,7 +598,7 @@ void Operations::JudgeSpike(const at::Tensor& norm) {
 }
 
 absl::Status Operations::Loss(const Instruction& instruction) {
-  FSDPD_RETURN_IF_ERROR(GroupOf(instruction)->AllReduce(Floats(sums_), kSums));
+  FSDPD_RETURN_IF_ERROR(GroupOf(instruction)->AllReduce(Floats(sums_), kStepSums));
   PublishResult(sums_.select(0, kSquares), loss_scale_);
   return absl::OkStatus();
 }

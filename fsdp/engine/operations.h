@@ -17,6 +17,9 @@
 // host, and a step that is submitted ahead is judged by the one before it. Where the run ends with a bad step
 // the flag stays up, since the host may have submitted a step more.
 //
+// Selection biases that experts' choices move (Bucket::balances) have an Update as what is trained has: Norm,
+// where all ranks' choices are summed, leaves what to add, nothing in a step that is skipped.
+//
 // Thread safety: the program's dependencies order all shared tensors; there is no lock. LibTorch's exceptions
 // pass through (lanes catch them).
 #pragma once
@@ -153,7 +156,12 @@ class Operations {
   absl::Status ReduceInOneKernel(const Instruction& instruction);
   absl::Status ReduceOuter(const Instruction& instruction);
   absl::Status Norm(const Instruction& instruction);
+  at::Tensor Choices(int64_t begin, int64_t experts) const {
+    return sums_.narrow(0, kStepSums + begin, experts);
+  }
   void Judge(const at::Tensor& norm);
+  void WeighChoices();
+  void Update(int bucket);
   void JudgeSpike(const at::Tensor& norm);
   absl::Status Loss(const Instruction& instruction);
   void PublishResult(const at::Tensor& norm, const at::Tensor& loss_scale);
@@ -180,7 +188,8 @@ class Operations {
   int result_slot_ = 0;
 
   // fp32 scalars on the device.
-  at::Tensor sums_;           // Of this rank, then of all: kStepSums says which.
+  at::Tensor sums_;           // Of this rank, then of all: kStepSums says which, and then Layout::choices.
+  at::Tensor bias_steps_;     // [Layout::choices]: what the updates of selection biases add.
   at::Tensor grad_loss_;      // What backward starts from.
   at::Tensor learning_rate_;  // Of the step that has begun; scalars_ has it from its Norm on.
   StepScalars scalars_;       // What the updates read.

@@ -59,6 +59,10 @@ void RandomModel(Dice* dice, v1::Model* model) {
   if (dice->OneIn(2)) experts->set_intermediate_size(dice->Size({16, 24}));
   if (dice->OneIn(3)) experts->set_dense_layers(dice->Size({0, 1}));
   if (dice->OneIn(3)) experts->set_balance_loss(0.01);
+  if (!dice->OneIn(3)) return;
+  experts->set_scores(v1::Llama::Experts::SCORES_SIGMOID);
+  experts->set_selection_bias(!dice->OneIn(8));
+  experts->set_bias_update_rate(dice->OneIn(8) ? -1 : 0.001);
 }
 
 void RandomPrecision(Dice* dice, v1::Precision* precision) {

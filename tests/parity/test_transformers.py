@@ -97,9 +97,30 @@ def load(model, flat):
     assert flat.numel() == 0, f"{flat.numel()} weights more than the model has"
 
 
-def train(model, start, batches):
+class Balance:
+    """DeepSeek-V3's: after a step every selection bias moves by `rate` towards an even share of the step's choices."""
+
+    def __init__(self, model, rate):
+        self.rate, self.got = rate, {}
+        for module in model.modules():
+            if hasattr(module, "e_score_correction_bias"):
+                module.register_forward_hook(self.count)
+
+    def count(self, router, _, chosen):
+        read = chosen[0].unflatten(0, (-1, SEQUENCE + 1))[:, :-1]  # The last target is no token of ours.
+        got = torch.bincount(read.flatten(), minlength=len(router.e_score_correction_bias))
+        self.got[router] = self.got.get(router, 0) + got
+
+    def step(self):
+        for router, got in self.got.items():
+            router.e_score_correction_bias += self.rate * torch.sign(got.double().mean() - got).float()
+        self.got.clear()
+
+
+def train(model, start, batches, bias_update_rate=0.0):
     """The loop of a textbook, with the loss that the model computes itself."""
     load(model, torch.from_numpy(read_weights(start)))
+    balance = Balance(model, bias_update_rate)
     adamw = optimizer(model, {"lr": LR, "betas": BETAS, "eps": EPSILON, "weight_decay": DECAY})
     losses = []
     for step, (tokens, targets) in enumerate(batches, 1):
@@ -112,6 +133,7 @@ def train(model, start, batches):
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
         adamw.step()
+        balance.step()
         losses.append(loss.item())
     return Result(losses, torch.cat([each.flatten() for each in parameters(model)]).detach().numpy())
 
@@ -154,6 +176,22 @@ def test_losses_and_final_weights_agree_with_transformers(model, tmp_path):
     theirs = train(model, start, batches.reshape(steps, 2, GLOBAL_BATCH, SEQUENCE))
     assert_agree(ours, theirs, steps)
     assert numpy.abs(ours.weights - read_weights(start)).max() > 1e-2, "the run moves the weights"
+
+
+@pytest.mark.parametrize("model", ["dots1"], indirect=True)
+def test_selection_biases_move_by_what_transformers_routers_choose(model, tmp_path):
+    start, dump, rate = tmp_path / "start", tmp_path / "batches", 0.01
+    write_start_weights(parameters(model), start)
+    message = job(tmp_path, model.config)
+    message.model.llama.experts.bias_update_rate = rate
+    steps = message.train.steps = STEPS_WITH_EXPERTS
+    ours = run_message(tmp_path, message, start, "--dump-batches", dump)
+    batches = torch.from_numpy(numpy.fromfile(dump, dtype=numpy.int64)).reshape(steps, 2, GLOBAL_BATCH, SEQUENCE)
+    assert_agree(ours, train(model, start, batches, rate), steps)
+    stays = train(model, start, batches)
+    moved = numpy.abs(ours.weights - stays.weights)
+    assert rate / 2 > WEIGHT_TOLERANCE, "a bias that moved once less would be seen"
+    assert (moved > rate / 2).sum() > model.config.n_routed_experts
 
 
 @pytest.mark.parametrize("model", ["llama 3.1"], indirect=True)

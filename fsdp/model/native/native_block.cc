@@ -249,7 +249,7 @@ UnitOutput NativeBlock::Forward(int slot, const UnitInput& input, Keep keep) {
   DropAttention(keep, &kept);
   FillGateUp(&kept);
   if (HasExperts() && context().IndexIn(Group::kTensor) == 0)
-    context().AddRouting(RoutingSums(kept.routing, config_.experts));
+    context().AddRouting(RoutingSums(kept.routing, config_.experts), kept.routing.counts);
   const at::Tensor out = FfnOutput(kept);
   if (keep != Keep::kNothing) {
     DropFfn(keep, &kept);

@@ -27,7 +27,7 @@ struct Routing {
   at::Tensor logits;   // [tokens x experts]
   at::Tensor experts;  // [tokens x per_token] int64, the highest score first.
   RowPlaces rows;      // Filled up where this rank has all experts, and on CUDA.
-  at::Tensor counts;   // [experts] fp32: rows of each, without what fills them up.
+  at::Tensor counts;   // [experts] fp32: the rank's own choices of each.
   at::Tensor loads;    // [samples x experts] fp32: choices of each expert, by a whole sample's tokens.
 };
 

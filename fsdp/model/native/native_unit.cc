@@ -14,9 +14,11 @@ void NativeUnit::Bind(const std::vector<BoundParam>& params, UnitContext* contex
   for (size_t i = 0; i < facts_.params.size(); ++i) {
     FSDPD_CHECK(params[i].data.sizes() == at::IntArrayRef(facts_.params[i].shape));
   }
-  for (const BoundParam& param : params) {
-    FSDPD_CHECK(param.data.scalar_type() == compute_ && !param.scales.defined());
-    params_.push_back(param.data);
+  for (size_t i = 0; i < params.size(); ++i) {
+    const bool balances = i < facts_.params.size() && facts_.params[i].balances();
+    FSDPD_CHECK(params[i].data.scalar_type() == (balances ? at::kFloat : compute_));
+    FSDPD_CHECK(!params[i].scales.defined());
+    params_.push_back(params[i].data);
   }
 }
 

@@ -6,7 +6,8 @@
 // The same code runs on the CPU and on CUDA; where the fastest operator differs, native_ops and
 // native_attention choose.
 //
-// REQUIRES: parameters and hidden states are in one type, the compute type; gradients may be in any.
+// REQUIRES: parameters and hidden states are in one type, the compute type, but for selection biases that
+// move, which are fp32 (ParamFacts::balances); gradients may be in any.
 #pragma once
 
 #include <map>

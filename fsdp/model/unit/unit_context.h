@@ -55,8 +55,10 @@ class UnitContext {
   // The gradient of the loss, a sum over targets, by itself: a scalar fp32 on the device, which a unit
   // multiplies the gradient with of what it adds to the loss. Undefined: it adds nothing.
   virtual at::Tensor GradLoss() const = 0;
-  // In forward, of all of the rank's tokens at once: kRoutingSums numbers, fp32.
-  virtual void AddRouting(const at::Tensor& sums) = 0;
+  // In forward, and not where a backward runs it again, of all of the rank's tokens at once: kRoutingSums
+  // numbers, and how many choices fell on each expert, all fp32. Where ranks have the same tokens the first
+  // of them calls it.
+  virtual void AddRouting(const at::Tensor& sums, const at::Tensor& choices) = 0;
 };
 
 // Of a rank that shares its model with nobody.
@@ -75,7 +77,7 @@ class LoneContext : public UnitContext {
   void Start(std::function<void()> exchanges) override { exchanges(); }
   void Await() override {}
   at::Tensor GradLoss() const override { return {}; }
-  void AddRouting(const at::Tensor& /*sums*/) override {}
+  void AddRouting(const at::Tensor& /*sums*/, const at::Tensor& /*choices*/) override {}
 };
 
 }  // namespace fsdpd

@@ -42,6 +42,13 @@ int64_t QuantumOf(const ParamFacts& param, const LayoutOptions& options) {
   return 1;
 }
 
+Cuttable CuttableOf(const UnitFacts& facts, size_t index, const LayoutOptions& options) {
+  const ParamFacts& param = facts.params[index];
+  return {{static_cast<int>(index), param.name, param.shape, param.weight_decay, param.lr_scale, 0,
+           param.elements(), param.cut, param.owner},
+          QuantumOf(param, options)};
+}
+
 // Parameters that may share a bucket, on their way to become one.
 class Packing {
  public:
@@ -174,7 +181,7 @@ bool MergeBest(std::vector<Packing>* packings, int64_t elements, int64_t allowed
   return true;
 }
 
-// Of those parameters that are as said; `over`: TensorCut::over().
+// Of those parameters that are as said; `over`: TensorCut::over(). Those that balance are AddBalancing's.
 void AddBuckets(const UnitFacts& facts, int unit, bool trainable, Group over, Twin twin,
                 const LayoutOptions& options, std::vector<Bucket>* buckets) {
   std::vector<Cuttable> params;
@@ -182,10 +189,9 @@ void AddBuckets(const UnitFacts& facts, int unit, bool trainable, Group over, Tw
   for (size_t i = 0; i < facts.params.size(); ++i) {
     const ParamFacts& param = facts.params[i];
     if (param.trainable != trainable || param.cut.over() != over || param.twin != twin) continue;
+    if (param.balances()) continue;
     elements += param.elements();
-    params.push_back({{static_cast<int>(i), param.name, param.shape, param.weight_decay, param.lr_scale, 0,
-                       param.elements(), param.cut, param.owner},
-                      QuantumOf(param, options)});
+    params.push_back(CuttableOf(facts, i, options));
   }
   std::vector<Packing> packings = ByQuantum(params, options);
   while (packings.size() > 1 && MergeBest(&packings, elements, elements / kMergePaddingDivisor, options)) {
@@ -194,6 +200,16 @@ void AddBuckets(const UnitFacts& facts, int unit, bool trainable, Group over, Tw
     FSDPD_CHECK(packing.possible());
     buckets->push_back(packing.Take(unit, trainable, options));
     buckets->back().twin = twin;
+  }
+}
+
+void AddBalancing(const UnitFacts& facts, int unit, const LayoutOptions& options,
+                  std::vector<Bucket>* buckets) {
+  for (size_t i = 0; i < facts.params.size(); ++i) {
+    if (!facts.params[i].balances()) continue;
+    Packing packing({CuttableOf(facts, i, options)}, options);
+    buckets->push_back(packing.Take(unit, /*trainable=*/false, options));
+    buckets->back().choices_begin = facts.params[i].choices_begin;
   }
 }
 
@@ -218,6 +234,7 @@ UnitLayout MakeUnitLayout(const UnitFacts& facts, int unit, const LayoutOptions&
         AddBuckets(facts, unit, trainable, Group::kExpert, twin, options.WithExperts(expert_parts), buckets);
     }
   }
+  AddBalancing(facts, unit, options.WithoutSlices().GatheredInFp32(), buckets);
   for (size_t b = first; b < buckets->size(); ++b) {
     const int bucket = static_cast<int>(b);
     layout.buckets.push_back(bucket);
@@ -324,10 +341,18 @@ LayoutOptions LayoutOptions::WithExperts(int64_t parts) const {
   return own;
 }
 
+LayoutOptions LayoutOptions::GatheredInFp32() const {
+  LayoutOptions wide = *this;
+  wide.types.gathered = DType::kFp32;
+  wide.types.halves = false;
+  return wide;
+}
+
 Layout MakeLayout(const ModelFacts& model, const LayoutOptions& options) {
   FSDPD_CHECK(options.shards > 0 && options.pieces > 0 && options.slices > 0);
   Layout layout;
   layout.stage = model.stage;
+  layout.choices = model.choices;
   for (size_t u = 0; u < model.units.size(); ++u) {
     layout.units.push_back(MakeUnitLayout(model.units[u], static_cast<int>(u), options, &layout.buckets));
   }

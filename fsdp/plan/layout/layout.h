@@ -1,11 +1,11 @@
 // Who owns which elements. A unit's parameters are put into buckets by what must not be mixed in one
-// collective or update (trainable or frozen; and the row length, where the quantum is a row or a block of
-// rows, since one bucket for all would have to be padded to the rows' least common multiple: DeepSeek-V3's
-// dense layer by 81% over 1,024 ranks, so by 0.8%. Row lengths share a bucket where that pads no more, or the
-// unit's padding stays within 0.25%). A bucket's parameters lie one after the other, the bucket is cut into
-// equal shards, and shard i belongs to the ranks whose index in the bucket's shard group is i. So a gather is
-// in place and equal-sized, a parameter is contiguous in the gathered bucket, and offsets are computed
-// everywhere and exchanged nowhere.
+// collective or update (trainable, frozen, or a selection bias that steps move; and the row length, where the
+// quantum is a row or a block of rows, since one bucket for all would have to be padded to the rows' least
+// common multiple: DeepSeek-V3's dense layer by 81% over 1,024 ranks, so by 0.8%. Row lengths share a bucket
+// where that pads no more, or the unit's padding stays within 0.25%). A bucket's parameters lie one after the
+// other, the bucket is cut into equal shards, and shard i belongs to the ranks whose index in the bucket's
+// shard group is i. So a gather is in place and equal-sized, a parameter is contiguous in the gathered
+// bucket, and offsets are computed everywhere and exchanged nowhere.
 //
 // The quantum says where a cut may fall within a parameter: at any element (the default), between rows,
 // between blocks of 128 rows (FP8 with blockwise scales), or nowhere (whole-matrix optimizers). Parameters of
@@ -71,7 +71,8 @@ struct BucketTypes {
 struct Bucket {
   int unit = 0;
   bool trainable = true;
-  Twin twin = Twin::kNone;  // Of all its parameters: another stage has the same bucket.
+  int64_t choices_begin = -1;  // ParamFacts', of the one selection bias that is all of it.
+  Twin twin = Twin::kNone;     // Of all its parameters: another stage has the same bucket.
   std::vector<ParamSlot> params;
   BucketGroups groups;
   BucketTypes types;
@@ -83,6 +84,9 @@ struct Bucket {
   int64_t shard_elements = 0;   // main_elements x pieces.
   int64_t main_elements = 0;    // What one rank keeps main parameters of.
 
+  bool balances() const { return choices_begin >= 0; }
+  // A step changes it, by its gradient or by choices, and so has an Update of it.
+  bool changes() const { return trainable || balances(); }
   // Ranks that own a part of it that no other of them has.
   int64_t owners() const { return shards * pieces * slices; }
   // Each rank has all of it, stored in the type that units read: they read it there, and a gather has nothing
@@ -112,7 +116,8 @@ struct UnitLayout {
 struct Layout {
   std::vector<Bucket> buckets;  // By unit, in order.
   std::vector<UnitLayout> units;
-  StagePlace stage = {};  // The facts'.
+  StagePlace stage = {};  // As the next, the facts'.
+  int64_t choices = 0;
 
   int64_t elements() const;      // Parameters of these units, whole.
   double padding_ratio() const;  // Padding over parameters.
@@ -162,6 +167,8 @@ struct LayoutOptions {
   LayoutOptions WithoutSlices() const;
   // REQUIRES: slices is 1, and `parts`, the ranks with experts of their own, divides shards.
   LayoutOptions WithExperts(int64_t parts) const;
+  // As they are kept, so that what moves by less than a rounding of bf16 moves.
+  LayoutOptions GatheredInFp32() const;
 };
 
 // Parts of a gradient that came over a narrow wire are added to where sums belong by one kernel of our own,

@@ -183,6 +183,28 @@ TEST(Layout, FrozenParametersHaveABucketOfTheirOwn) {
   EXPECT_EQ(layout.units[0].params[1].bucket, 1);
 }
 
+TEST(Layout, WhatBalancesHasABucketOfItsOwnGatheredInFp32) {
+  ModelFacts model = OneUnit({{8, 8}, {6}, {16, 8}, {8}});
+  for (const int fixed : {1, 3}) model.units[0].params[fixed].trainable = false;
+  model.units[0].params[1].choices_begin = 12;
+  model.choices = 18;
+  LayoutOptions options = Options(2, DType::kBf16);
+  options.types.halves = true;
+  const Layout layout = MakeLayout(model, options);
+  EXPECT_EQ(layout.choices, 18);
+  ASSERT_EQ(layout.buckets.size(), 3u);
+  const Bucket &frozen = layout.buckets[1], &balances = layout.buckets[2];
+  EXPECT_FALSE(frozen.changes() || frozen.balances());
+  EXPECT_EQ(frozen.types.gathered, DType::kBf16);
+  EXPECT_TRUE(balances.changes() && balances.balances() && !balances.trainable);
+  EXPECT_EQ(balances.params[0].name, "p1");
+  EXPECT_EQ(balances.choices_begin, 12);
+  EXPECT_EQ(balances.types.gathered, DType::kFp32);
+  EXPECT_FALSE(balances.types.halves);
+  EXPECT_EQ(balances.main_elements, 4);  // Six, as two times 16 bytes.
+  EXPECT_EQ(layout.units[0].params[1].bucket, 2);
+}
+
 TEST(Layout, AtTheElementQuantumAUnitsParametersStayInOrderInOneBucket) {
   const Layout layout = MakeLayout(OneUnit({{3}, {8, 8}, {}, {4, 2}}), Options(4, DType::kBf16));
   ASSERT_EQ(layout.buckets.size(), 1u);

@@ -391,6 +391,15 @@ Shape WithExperts(Shape s, const ExpertsConfig& experts, int64_t ranks) {
   return s;
 }
 
+// Of the last layer.
+void AddChoices(ModelFacts* facts) {
+  for (ParamFacts& param : facts->units.back().params) {
+    if (!param.fixed) continue;
+    param.choices_begin = facts->choices;
+    facts->choices += param.elements();
+  }
+}
+
 ModelFacts Describe(const LlamaConfig& model, const Share& share) {
   const int64_t heads = SliceOf(model.heads, share.tensor);
   Shape s{share.tokens(),
@@ -415,6 +424,7 @@ ModelFacts Describe(const LlamaConfig& model, const Share& share) {
   for (int64_t i = 0; i < model.layers; ++i) {
     const Shape of_layer = model.HasExperts(i) ? WithExperts(s, model.experts, share.expert) : s;
     facts.units.push_back(LlamaBlock(model, i, of_layer, share.compute));
+    if (model.HasExperts(i) && model.experts.bias_update_rate > 0) AddChoices(&facts);
   }
   Params norm;
   Add(&norm, "norm", {s.hidden});
@@ -619,7 +629,9 @@ ModelFacts DescribeSpec(const Spec& spec) {
   for (UnitFacts& unit : facts.units) {
     for (ParamFacts& param : unit.params) {
       const std::string name = absl::StrCat(unit.name, ".", param.name);
-      param.trainable = !param.fixed && !MatchesAny(name, spec.frozen);
+      const bool frozen = MatchesAny(name, spec.frozen);
+      param.trainable = !param.fixed && !frozen;
+      if (frozen) param.choices_begin = -1;
       param.weight_decay = param.decay ? spec.optimizer.weight_decay : 0;
       for (const ParamGroup& group : spec.optimizer.groups) {
         if (!MatchesAny(name, group.patterns)) continue;

@@ -55,7 +55,11 @@ struct ParamFacts {
   bool fp8 = false;    // Multiplied in FP8.
   Twin twin = Twin::kNone;
   std::string owner = {};  // Of a copy, the unit whose parameter it is (OwnerOf).
+  // Of a selection bias that each step moves by how often experts were chosen: where these numbers begin
+  // among the step's (ModelFacts::choices). Else -1.
+  int64_t choices_begin = -1;
 
+  bool balances() const { return choices_begin >= 0; }
   // Inline: plug-ins have units, and link nothing of the plan.
   int64_t elements() const {
     int64_t product = 1;
@@ -176,6 +180,9 @@ struct StagePlace {
 struct ModelFacts {
   std::vector<UnitFacts> units;  // In forward order. The last one of the last stage computes the loss.
   StagePlace stage = {};
+  // How often a step chose each expert, of all layers of all stages whose selection bias moves by that: so
+  // many numbers.
+  int64_t choices = 0;
 
   int64_t elements() const;
 };

@@ -168,6 +168,25 @@ TEST(DescribeSpec, FrozenPatternsNameUnitAndParameter) {
   EXPECT_TRUE(Param(facts, 2, "attention.wo").trainable);
 }
 
+TEST(DescribeSpec, SelectionBiasesThatMoveHaveTheirPlacesAmongTheStepsChoices) {
+  Spec spec = TinySpec();  // Four layers.
+  ExpertsConfig& experts = std::get<LlamaConfig>(spec.model).experts;
+  experts = {8, 2, 64};
+  experts.dense_layers = 1;
+  experts.sigmoid = experts.selection_bias = true;
+  EXPECT_EQ(DescribeSpec(spec).choices, 0);
+  EXPECT_FALSE(Param(DescribeSpec(spec), 2, "ffn.router_bias").balances());
+  experts.bias_update_rate = 0.001;
+  spec.frozen = {"layer.2.ffn.router_bias"};
+  const ModelFacts facts = DescribeSpec(spec);
+  EXPECT_EQ(facts.choices, 24);
+  EXPECT_EQ(Param(facts, 2, "ffn.router_bias").choices_begin, 0);
+  EXPECT_FALSE(Param(facts, 3, "ffn.router_bias").balances());
+  EXPECT_EQ(Param(facts, 4, "ffn.router_bias").choices_begin, 16);
+  EXPECT_FALSE(Param(facts, 4, "ffn.router").balances());
+  EXPECT_FALSE(Param(facts, 4, "ffn.router_bias").trainable);
+}
+
 TEST(DescribeSpec, MatricesBeginAsTheSpecSays) {
   Spec spec = TinySpec();  // Four layers.
   EXPECT_EQ(Param(DescribeSpec(spec), 1, "attention.wo").deviation, 0.02);

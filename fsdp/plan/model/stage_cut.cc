@@ -134,6 +134,7 @@ std::vector<ModelFacts> CutIntoStages(const ModelFacts& model, const std::vector
     StagePlace& stage = cut[s].stage;
     stage.number = static_cast<int>(s);
     stage.count = static_cast<int>(stages);
+    cut[s].choices = model.choices;
     stage.hidden_elements = model.units.front().output_bytes / BytesOf(hidden_type);
     stage.hidden_type = hidden_type;
   }

@@ -70,6 +70,12 @@ TEST(StageCut, StagesKnowWhereTheyAreAndWhatTheyHandOn) {
   EXPECT_EQ(stages[2].stage.InFlight(8), 1);
 }
 
+TEST(StageCut, EachStageSumsTheChoicesOfAll) {
+  ModelFacts model = Chain({0, 1, 1, 2});
+  model.choices = 16;
+  for (const ModelFacts& stage : CutIntoStages(model, {2, 2}, 2, DType::kBf16)) EXPECT_EQ(stage.choices, 16);
+}
+
 TEST(StageCut, RunsGoToStagesByTurns) {
   const std::vector<ModelFacts> stages =
       CutIntoStages(Chain({1, 2, 3, 4, 5, 6, 7}), {2, 1, 1, 3}, 2, DType::kFp32);

@@ -130,11 +130,11 @@ class Costs {
     };
     (at.groups.shard == Group::kSelf ? seconds->cast : seconds->gather) += of(Op::kGather);
     if (at.pieces > 1) seconds->publish += of(Op::kPublish);
+    if (at.changes()) seconds->update += of(Op::kUpdate);
     if (!at.trainable) return;
     seconds->reduce_set += of(Op::kReduce);
     seconds->reduce_add += of(Op::kReduce, /*accumulate=*/true);
     if (at.groups.replicate != Group::kSelf) seconds->reduce_outer += of(Op::kReduceOuter);
-    seconds->update += of(Op::kUpdate);
   }
 
   // Spans that do not divide a node lie over its end somewhere.
@@ -277,6 +277,7 @@ class Costs {
   // Parameters and moments are read and written, gradients read.
   int64_t UpdateBytes(const Bucket& bucket) const {
     const BucketTypes& types = bucket.types;
+    if (!bucket.trainable) return bucket.main_elements * 2 * BytesOf(types.main);
     const int64_t state = BytesOf(types.main) + spec_.optimizer.moments() * BytesOf(types.moment);
     return bucket.main_elements * (2 * state + BytesOf(types.gradient));
   }

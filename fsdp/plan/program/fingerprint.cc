@@ -94,6 +94,7 @@ void Add(const ExpertsConfig& experts, Lines* lines) {
   to.Int("groups_per_token", experts.groups_per_token);
   to.Real("weight_scale", experts.weight_scale);
   to.Int("shared_intermediate_size", experts.shared_intermediate_size);
+  to.Real("bias_update_rate", experts.bias_update_rate);
 }
 
 void Add(const LlamaConfig& llama, Lines* lines) {
@@ -300,10 +301,13 @@ void Add(const Layout& layout, Lines* lines) {
   }
   for (size_t b = 0; b < layout.buckets.size(); ++b) {
     const Bucket& bucket = layout.buckets[b];
-    lines->push_back(absl::StrCat(
-        "bucket ", b, " ", layout.units[bucket.unit].name, bucket.trainable ? " trainable" : " frozen",
-        bucket.twin == Twin::kNone ? ": " : ", of two stages: ", bucket.bucket_elements, " elements, shard ",
-        bucket.shard_elements, ", main ", bucket.main_elements));
+    lines->push_back(
+        absl::StrCat("bucket ", b, " ", layout.units[bucket.unit].name,
+                     bucket.trainable    ? " trainable"
+                     : bucket.balances() ? absl::StrCat(" balances by choices from ", bucket.choices_begin)
+                                         : " frozen",
+                     bucket.twin == Twin::kNone ? ": " : ", of two stages: ", bucket.bucket_elements,
+                     " elements, shard ", bucket.shard_elements, ", main ", bucket.main_elements));
     lines->push_back(GroupsOf(bucket));
     lines->push_back(TypesOf(bucket));
     for (const ParamSlot& param : bucket.params) {

@@ -185,6 +185,10 @@ Changes PlanChanges() {
       [](Job* j) { j->layout.buckets[0].types.halves = true; },
       [](Job* j) { j->layout.units[1].borrows = -1; },
       [](Job* j) { j->layout.buckets[0].trainable = false; },
+      [](Job* j) {
+        j->layout.buckets[0].trainable = false;
+        j->layout.buckets[0].choices_begin = 8;
+      },
       [](Job* j) { j->layout.buckets[0].main_elements = 32; },
       [](Job* j) { j->layout.buckets[0].shard_elements = 32; },
       [](Job* j) { j->layout.buckets[0].bucket_elements = 256; },

@@ -34,7 +34,7 @@ enum class LaneId { kCompute, kGather, kReduce, kOuter, kCopy, kSend, kReceive }
 constexpr int kLanes = 7;
 
 // What Norm and Loss sum over all ranks, in fp32: squares of the gradient, loss, targets that count, ranks
-// that ask for a checkpoint, and what units tell of their routers.
+// that ask for a checkpoint, and what units tell of their routers. Norm also sums Layout::choices.
 constexpr int kStepSums = 4 + kRoutingSums;
 
 enum class ActsOn { kStep, kUnit, kBucket };

@@ -428,6 +428,35 @@ TEST(Frozen, BucketsAreGatheredAndNeverReducedOrUpdated) {
             }));
 }
 
+void Balance(Spec* spec) {
+  ExpertsConfig& experts = std::get<LlamaConfig>(spec->model).experts;
+  experts = {8, 2, 64};
+  experts.sigmoid = experts.selection_bias = true;
+  experts.bias_update_rate = 0.001;
+}
+
+// Of the layer the second bucket is its selection bias.
+TEST(Balancing, BucketsAreUpdatedWithoutAGradientAndCopiedOutAfterIt) {
+  for (const Strategy strategy : {Strategy::kNoShard, Strategy::kOptimGradsParams}) {
+    const ProgramCase made = ThreeUnits(strategy, [](Spec* spec) {
+      Save(spec);
+      Balance(spec);
+    });
+    Lines of_bias;
+    for (size_t i = 0; i < made.program.instructions.size(); ++i) {
+      const Instruction& at = made.program.instructions[i];
+      if (at.bucket < 0 || !made.layout.buckets[at.bucket].balances()) continue;
+      of_bias.push_back(NameOf(at.op));
+      if (at.op == Op::kUpdate) EXPECT_TRUE(at.uses.empty());
+      if (at.op == Op::kUpdate) EXPECT_EQ(at.after_previous.size(), 1u);
+      if (at.op == Op::kSnapshot) EXPECT_EQ(at.after.size(), 1u);
+    }
+    const bool again = strategy == Strategy::kOptimGradsParams;
+    EXPECT_EQ(of_bias, again ? (Lines{"Gather", "Gather", "Update", "Snapshot"})
+                             : (Lines{"Gather", "Update", "Snapshot"}));
+  }
+}
+
 TEST(Evaluation, IsOneForwardPassOfTheSameUnits) {
   EXPECT_EQ(CompiledEvaluation(SmallSpec(Strategy::kOptimGradsParams)).Lines(),
             (Lines{

@@ -120,7 +120,7 @@ void ReducedGrads::ReduceOuter(int bucket, int reduce) {
 void ReducedGrads::NormAndUpdates() {
   const int norm = Norm();
   for (size_t b = 0; b < layout_.buckets.size(); ++b) {
-    if (layout_.buckets[b].trainable) Update(static_cast<int>(b), norm);
+    if (layout_.buckets[b].changes()) Update(static_cast<int>(b), norm);
   }
   Occupy();
 }
@@ -166,10 +166,11 @@ void ReducedGrads::Update(int bucket, int norm) {
   update.op = Op::kUpdate;
   update.unit = layout_.buckets[bucket].unit;
   update.bucket = bucket;
-  const int buffer = writer_->Find(BufferKind::kReduce, bucket);
-  if (!IsSharded(bucket)) update.uses = {{buffer, Access::kRead}};
+  const int buffer = writer_->Find(BufferKind::kReduce, bucket);  // -1 where it has no gradient.
+  const bool reads = buffer >= 0 && !IsSharded(bucket);
+  if (reads) update.uses = {{buffer, Access::kRead}};
   update_[bucket] = writer_->Append(std::move(update), {norm});
-  if (!IsSharded(bucket)) writer_->Live(buffer, set_by_[bucket], update_[bucket]);
+  if (reads) writer_->Live(buffer, set_by_[bucket], update_[bucket]);
 }
 
 // A reduce buffer's bytes are free for compute only where compute waits for the Reduce: before the Backward

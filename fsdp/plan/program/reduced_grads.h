@@ -22,7 +22,7 @@ class ReducedGrads {
   void Reduce(int unit, int micro_batch);
   void NormAndUpdates();
 
-  // Of a bucket; for one that is not trainable, an instruction that everything but Updates has ended before.
+  // Of a bucket; for one that nothing changes, an instruction that everything but Updates has ended before.
   int UpdateOrEnd(int bucket) const;
 
  private:

@@ -64,6 +64,8 @@ Traffic Of(const Layout& layout, const Instruction& instruction) {
       set(SumPattern(bucket.groups.pieces), bucket.shard_elements * kSumBytes, v1::COMM_OP_OUTER_REDUCE);
       break;
     case Op::kNorm:
+      set(Pattern::kAllReduce, (kStepSums + layout.choices) * kSumBytes, v1::COMM_OP_ALL_REDUCE);
+      break;
     case Op::kLoss:
       set(Pattern::kAllReduce, kStepSums * kSumBytes, v1::COMM_OP_ALL_REDUCE);
       break;

@@ -69,6 +69,13 @@ TEST(Traffic, ReplicasSumShardsOrCutThemAgain) {
   }
 }
 
+TEST(Traffic, ANormSumsChoicesBesideWhatEachStepSums) {
+  ProgramCase made = ThreeUnits(Strategy::kOptimGradsParams);
+  const int64_t before = TrafficByOp(made).at(Op::kNorm).buffer_bytes;
+  made.layout.choices = 256;
+  EXPECT_EQ(TrafficByOp(made).at(Op::kNorm).buffer_bytes, before + 4 * 256);
+}
+
 TEST(Traffic, NothingLeavesARankThatIsAlone) {
   for (const Strategy strategy : {Strategy::kNoShard, Strategy::kOptimGradsParams}) {
     const ProgramCase made = ThreeUnits(strategy, [](Spec* spec) { spec->mesh = Mesh::DataParallel(1, 1); });

@@ -25,18 +25,18 @@ Instruction RunPass(const Pass& pass, const Spec& spec, const ModelFacts& model)
 // Behind it the unit's gradient of the micro-batch is whole.
 bool EndsGradient(const Instruction& run) { return run.op != Op::kForward && !run.puts_off; }
 
-// A Snapshot of each bucket, by bucket. What is trained comes in the order of the Updates; the rest last, for
+// A Snapshot of each bucket, by bucket. What changes comes in the order of the Updates; the rest last, for
 // it waits for nothing.
 std::vector<int> AppendSnapshots(const Layout& layout, const ReducedGrads& grads, ProgramWriter* writer) {
   std::vector<int> snapshots(layout.buckets.size(), -1);
-  for (const bool trainable : {true, false}) {
+  for (const bool changes : {true, false}) {
     for (size_t i = 0; i < layout.buckets.size(); ++i) {
-      if (layout.buckets[i].trainable != trainable) continue;
+      if (layout.buckets[i].changes() != changes) continue;
       Instruction snapshot;
       snapshot.op = Op::kSnapshot;
       snapshot.unit = layout.buckets[i].unit;
       snapshot.bucket = static_cast<int>(i);
-      const int update = trainable ? grads.UpdateOrEnd(snapshot.bucket) : -1;
+      const int update = changes ? grads.UpdateOrEnd(snapshot.bucket) : -1;
       snapshots[i] = writer->Append(std::move(snapshot), {update});
     }
   }
@@ -54,7 +54,7 @@ void WaitForPreviousStep(const Layout& layout, const GatheredParams& params, con
   for (size_t i = 0; i < layout.buckets.size(); ++i) {
     const int b = static_cast<int>(i);
     waits.emplace_back(params.FirstReader(b), grads.UpdateOrEnd(b));
-    if (!snapshots.empty() && layout.buckets[i].trainable) {
+    if (!snapshots.empty() && layout.buckets[i].changes()) {
       waits.emplace_back(grads.UpdateOrEnd(b), snapshots[i]);
     }
   }

@@ -26,11 +26,29 @@ Findings BoundedLoss(double value, const char* name) {
   return NotNegative(value, name, fix);
 }
 
+// Scores of sigmoids are between 0 and 1: a bias that moves by more puts every expert behind all or before.
+constexpr double kMaxRate = 1;
+
 // Numbers of bf16 in 16 bytes.
 constexpr int64_t kPack = 8;
 
 bool HasExperts(const Facts& f) { return f.job.model().has_llama() && f.job.model().llama().has_experts(); }
 const v1::Llama::Experts& Experts(const Facts& f) { return f.job.model().llama().experts(); }
+
+Findings ChecksBiasUpdateRate(const Facts& f) {
+  if (!HasExperts(f)) return {};
+  const double rate = Experts(f).bias_update_rate();
+  if (rate == 0) return {};
+  const char* fix = "write for example 0.001, or leave it out for a bias that stays";
+  if (!(rate <= kMaxRate) && rate > 0)
+    return {{absl::StrCat("bias_update_rate is ", rate, " and must be at most ", kMaxRate), fix}};
+  if (Findings negative = NotNegative(rate, "bias_update_rate", fix); !negative.empty()) return negative;
+  if (Experts(f).scores() != v1::Llama::Experts::SCORES_SIGMOID)
+    return {{"a bias is weighed against scores that stand each for itself, and these are softmax",
+             "write scores: sigmoid, or balance_loss: 0.01 in the place of bias_update_rate"}};
+  if (Experts(f).selection_bias()) return {};
+  return {{"there is no bias that it would move", "write selection_bias: true, or leave it out"}};
+}
 
 const Rule kRules[] = {
     {"experts_count_range", kError, "model.llama.experts.count", "count is positive and at most 1024",
@@ -115,6 +133,8 @@ const Rule kRules[] = {
        return Between(Experts(f).shared_intermediate_size(), kMaxShared, "shared_intermediate_size",
                       "leave it out where there is no such layer");
      }},
+    {"experts_bias_update_rate", kError, "model.llama.experts.bias_update_rate",
+     "bias_update_rate is from 0 to 1, with sigmoid scores and a selection_bias", ChecksBiasUpdateRate},
     {"experts_slow_products", kWarn, "model.llama.experts",
      "on GPUs experts have bf16 and sizes that are multiples of 8",
      [](const Facts& f) -> Findings {

@@ -37,6 +37,15 @@ struct BadCase {
   std::function<void(v1::JobSpec*, Experts*)> spoil;
 };
 
+// In a model that has all else it takes.
+std::function<void(v1::JobSpec*, Experts*)> WithRate(double rate) {
+  return [rate](v1::JobSpec*, Experts* experts) {
+    experts->set_bias_update_rate(rate);
+    experts->set_scores(Experts::SCORES_SIGMOID);
+    experts->set_selection_bias(true);
+  };
+}
+
 std::vector<BadCase> BadCases() {
   using J = v1::JobSpec;
   return {
@@ -69,6 +78,20 @@ std::vector<BadCase> BadCases() {
       {"experts_weight_scale_positive", "weight_scale", [](J*, Experts* e) { e->set_weight_scale(0); }},
       {"experts_shared_intermediate_size_range", "shared_intermediate_size",
        [](J*, Experts* e) { e->set_shared_intermediate_size(0); }},
+      {"experts_bias_update_rate", "bias_update_rate", WithRate(-0.001)},
+      {"experts_bias_update_rate", "bias_update_rate", WithRate(1.5)},
+      {"experts_bias_update_rate", "bias_update_rate", WithRate(std::numeric_limits<double>::infinity())},
+      {"experts_bias_update_rate", "bias_update_rate", WithRate(std::numeric_limits<double>::quiet_NaN())},
+      {"experts_bias_update_rate", "bias_update_rate",
+       [](J*, Experts* e) {
+         e->set_bias_update_rate(0.001);
+         e->set_selection_bias(true);
+       }},
+      {"experts_bias_update_rate", "bias_update_rate",
+       [](J*, Experts* e) {
+         e->set_bias_update_rate(0.001);
+         e->set_scores(Experts::SCORES_SIGMOID);
+       }},
       {"experts_slow_products", "",
        [](J* j, Experts*) {
          j->mutable_resources()->set_device(v1::DEVICE_CUDA);
@@ -110,6 +133,14 @@ TEST(ExpertsRules, AModelWithExpertsHasNoFault) {
   experts->set_intermediate_size(7);
   experts->set_balance_loss(0.01);
   EXPECT_FALSE(HasErrors(CheckJob(job)));
+}
+
+TEST(ExpertsRules, ABiasThatMovesHasNoFault) {
+  for (const double rate : {0.0, 0.001, 1.0}) {
+    v1::JobSpec job = GoodJob();
+    WithRate(rate)(&job, job.mutable_model()->mutable_llama()->mutable_experts());
+    EXPECT_FALSE(HasErrors(CheckJob(job))) << rate;
+  }
 }
 
 TEST(ExpertsRules, OnGpusSizesInWholePacksHaveNoFault) {

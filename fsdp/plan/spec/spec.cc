@@ -275,6 +275,7 @@ ExpertsConfig ToExperts(const v1::Llama& llama) {
   config.groups_per_token = experts.has_groups_per_token() ? experts.groups_per_token() : config.groups;
   if (experts.has_weight_scale()) config.weight_scale = experts.weight_scale();
   config.shared_intermediate_size = experts.shared_intermediate_size();
+  config.bias_update_rate = experts.bias_update_rate();
   return config;
 }
 

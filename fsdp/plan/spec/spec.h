@@ -52,6 +52,7 @@ struct ExpertsConfig {
   int64_t groups_per_token = 1;
   double weight_scale = 1;
   int64_t shared_intermediate_size = 0;  // 0: there is no such layer.
+  double bias_update_rate = 0;
 };
 
 struct LlamaConfig {

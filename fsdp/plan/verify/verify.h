@@ -9,8 +9,9 @@
 //      and one;
 //   5. each gradient is reduced exactly as strategy and mesh say, the first time setting and then adding, and
 //      what two stages have is summed over both before it is used;
-//   6. Norm follows every reduction, each Update follows Norm, every trainable bucket is updated once, and
-//      what reads main parameters is done before the Update or waits for the one of the step before;
+//   6. Norm follows every reduction, each Update follows Norm, every bucket that is trained or balances is
+//      updated once, the latter by choices of its own experts alone, and what reads main parameters is done
+//      before the Update or waits for the one of the step before;
 //   7. arena_bytes within the budget, when there is one;
 //   8. evaluation changes nothing: it gathers, runs forward once, and ends with Loss;
 //   9. where the job writes checkpoints, each step copies every bucket out exactly once, after its Update

@@ -125,8 +125,11 @@ class Flow {
   }
 
   bool Trainable(int bucket) const { return case_.layout.buckets[bucket].trainable; }
+  bool Changes(int bucket) const {
+    return Trainable(bucket) || case_.layout.buckets[bucket].choices_begin >= 0;
+  }
   // The version that all of this step computes with.
-  int Current(int bucket) const { return case_.training() && Trainable(bucket) ? step_ : 0; }
+  int Current(int bucket) const { return case_.training() && Changes(bucket) ? step_ : 0; }
   BucketState& StateOf(int i) { return buckets_[case_.At(i).bucket]; }
 
   absl::Status Publish(int i) {
@@ -474,7 +477,7 @@ class Flow {
 
   absl::Status Update(int i) {
     BucketState& state = StateOf(i);
-    if (!Trainable(case_.At(i).bucket)) {
+    if (!Changes(case_.At(i).bucket)) {
       return Broken(6, absl::StrCat(case_.Name(i), " changes what is not trained"));
     }
     if (!ended_) return Broken(6, absl::StrCat(case_.Name(i), " comes before Norm"));
@@ -490,7 +493,7 @@ class Flow {
     if (!case_.spec.checkpoint.saves()) {
       return Broken(9, absl::StrCat(case_.Name(i), " is of a job that writes no checkpoints"));
     }
-    if (Trainable(case_.At(i).bucket) && !state.updated) {
+    if (Changes(case_.At(i).bucket) && !state.updated) {
       return Broken(9, absl::StrCat(case_.Name(i), " comes before its Update"));
     }
     if (state.copied) return Broken(9, absl::StrCat(case_.Name(i), " repeats an earlier one"));
@@ -511,7 +514,7 @@ class Flow {
       return Broken(case_.training() ? 6 : 8, case_.training() ? "Norm is missing" : "Loss is missing");
     for (int b = 0; b < case_.buckets(); ++b) {
       const int unit = case_.layout.buckets[b].unit;
-      if (case_.training() && Trainable(b) && !buckets_[b].updated) {
+      if (case_.training() && Changes(b) && !buckets_[b].updated) {
         return Broken(6, absl::StrCat(NameOf(case_, Op::kUpdate, unit, -1), " is missing"));
       }
       if (case_.training() && case_.spec.checkpoint.saves() && !buckets_[b].copied) {

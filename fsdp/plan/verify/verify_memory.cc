@@ -28,12 +28,13 @@ BufferTable TableOf(const VerifyCase& verified) {
 
 int64_t BytesNeeded(const VerifyCase& verified, const Buffer& buffer) {
   const Bucket& bucket = verified.layout.buckets[buffer.bucket];
+  const DType read = bucket.choices_begin >= 0 ? DType::kFp32 : verified.spec.precision.compute;
   switch (buffer.kind) {
     case BufferKind::kGathered:
       if (bucket.read_in_place()) return 0;
-      return bucket.bucket_elements * BytesOf(verified.spec.precision.compute);
+      return bucket.bucket_elements * BytesOf(read);
     case BufferKind::kReplica:
-      return bucket.shard_elements * BytesOf(verified.spec.precision.compute);
+      return bucket.shard_elements * BytesOf(read);
     case BufferKind::kReduce:
       return bucket.bucket_elements * BytesOf(verified.grad_type());
     case BufferKind::kWire: {

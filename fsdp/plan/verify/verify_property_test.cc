@@ -131,10 +131,25 @@ void CutSome(const Spec& spec, Dice* dice, ModelFacts* model) {
   }
 }
 
+// Selection biases that move without a gradient, of some units.
+void BalanceSome(Dice* dice, ModelFacts* model) {
+  for (UnitFacts& unit : model->units) {
+    if (!dice->OneIn(4)) continue;
+    ParamFacts bias;
+    bias.name = "bias";
+    bias.shape = {dice->Pick(1, 20)};
+    bias.trainable = false;
+    bias.choices_begin = model->choices;
+    model->choices += bias.elements();
+    unit.params.push_back(bias);
+  }
+}
+
 Case RandomCase(uint32_t seed) {
   Dice dice(seed);
   Case random{RandomSpec(&dice), RandomModel(&dice), {}, {}};
   CutSome(random.spec, &dice, &random.model);
+  BalanceSome(&dice, &random.model);
   LayoutOptions options = LayoutOptionsOf(random.spec);
   options.quantum =
       dice.Of({Quantum::kElement, Quantum::kElement, Quantum::kRow, Quantum::kRows128, Quantum::kWhole});

@@ -139,11 +139,30 @@ absl::Status CheckSlices(const VerifyCase& verified) {
   return absl::OkStatus();
 }
 
+// Rule 6. What moves a selection bias is known of each of its experts, in a place that no other bias has.
+absl::Status CheckChoices(const VerifyCase& verified) {
+  std::vector<bool> taken(verified.layout.choices, false);
+  for (int b = 0; b < verified.buckets(); ++b) {
+    const Bucket& bucket = verified.layout.buckets[b];
+    if (bucket.choices_begin < 0) continue;
+    if (bucket.trainable || bucket.params.size() != 1)
+      return Broken(6, absl::StrCat("bucket ", b, " balances and is not a selection bias alone"));
+    for (int64_t i = bucket.choices_begin; i < bucket.choices_begin + bucket.elements; ++i) {
+      if (i >= verified.layout.choices || taken[i])
+        return Broken(6, absl::StrCat("bucket ", b, " balances by choice ", i, " of ",
+                                      verified.layout.choices, ", which is another's or nobody's"));
+      taken[i] = true;
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status CheckShape(const VerifyCase& verified) {
   FSDPD_RETURN_IF_ERROR(CheckRuns(verified));
   FSDPD_RETURN_IF_ERROR(CheckSlices(verified));
+  FSDPD_RETURN_IF_ERROR(CheckChoices(verified));
   for (int i = 0; i < verified.count(); ++i) {
     const Instruction& at = verified.At(i);
     if (!Belongs(verified, at.op)) {

@@ -461,6 +461,60 @@ TEST(Verify, Rule6CatchesAnUpdateOfWhatIsFrozen) {
   });
 }
 
+void Balance(Spec* spec) {
+  ExpertsConfig& experts = std::get<LlamaConfig>(spec->model).experts;
+  experts = {8, 2, 64};
+  experts.sigmoid = experts.selection_bias = true;
+  experts.bias_update_rate = 0.001;
+}
+
+// Of a layer the last bucket.
+int BiasOf(const Compiled& c, int unit) {
+  const int bucket = c.layout.units[unit].buckets.back();
+  EXPECT_TRUE(c.layout.buckets[bucket].balances());
+  return bucket;
+}
+
+int FindUpdateOf(const Compiled& c, int bucket) {
+  for (size_t i = 0; i < c.program.instructions.size(); ++i) {
+    const Instruction& at = c.program.instructions[i];
+    if (at.op == Op::kUpdate && at.bucket == bucket) return static_cast<int>(i);
+  }
+  ADD_FAILURE() << "no Update of bucket " << bucket;
+  return 0;
+}
+
+TEST(Verify, Rule6CatchesASelectionBiasThatIsNotUpdated) {
+  ExpectCaught(kSharded, Balance, "6", "Update layer.1 is missing",
+               [](Compiled* c) { RemoveInstruction(&c->program, FindUpdateOf(*c, BiasOf(*c, 2))); });
+}
+
+TEST(Verify, Rule6CatchesASelectionBiasThatMovesByAnothersChoices) {
+  ExpectCaught(kSharded, Balance, "6", "which is another's or nobody's",
+               [](Compiled* c) { c->layout.buckets[BiasOf(*c, 2)].choices_begin -= 4; });
+  ExpectCaught(kSharded, Balance, "6", "which is another's or nobody's",
+               [](Compiled* c) { c->layout.choices -= 1; });
+}
+
+TEST(Verify, Rule6CatchesWhatIsTrainedAndBalances) {
+  ExpectCaught(kSharded, Balance, "6", "is not a selection bias alone", [](Compiled* c) {
+    Bucket& bucket = c->layout.buckets[BiasOf(*c, 2)];
+    bucket.trainable = true;
+  });
+}
+
+TEST(Verify, Rule3CatchesASelectionBiasWithRoomForBf16) {
+  const auto narrow = [](Spec* spec) {
+    Balance(spec);
+    WireInBf16(spec);
+  };
+  ExpectCaught(kSharded, narrow, "3", "gathered", [](Compiled* c) {
+    for (Buffer& buffer : c->program.buffers) {
+      if (buffer.bucket == BiasOf(*c, 2)) buffer.bytes /= 2;
+    }
+  });
+}
+
 TEST(Verify, Rule6CatchesAMissingNorm) {
   ExpectCaught(Strategy::kOptimGrads, nullptr, "6", "Update",
                [](Compiled* c) { RemoveInstruction(&c->program, Find(c->program, Op::kNorm, -1)); });

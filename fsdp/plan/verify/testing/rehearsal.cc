@@ -520,7 +520,8 @@ Outcome ByTheBook(const Layout& layout, const Spec& spec, ProgramKind kind, int 
     }
     outcome.steps.push_back(norm);
     for (size_t b = 0; trains && b < layout.buckets.size(); ++b) {
-      if (layout.buckets[b].trainable) outcome.main[b] = Updated(outcome.main[b], grad[b], norm);
+      const Bucket& bucket = layout.buckets[b];
+      if (bucket.changes()) outcome.main[b] = Updated(outcome.main[b], bucket.trainable ? grad[b] : 0, norm);
     }
     if (!trains || !spec.checkpoint.saves()) continue;
     outcome.copies.insert(outcome.copies.end(), outcome.main.begin(), outcome.main.end());
