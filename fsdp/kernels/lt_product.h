@@ -1,5 +1,5 @@
-// What products by cuBLASLt share: handles that are freed, layouts of our matrices, and the heuristic's choice.
-// For .cc files of CUDA builds alone.
+// What products by cuBLASLt share: handles that are freed, layouts of our matrices, and the heuristic's
+// choice. For .cc files of CUDA builds alone.
 //
 // cuBLAS reads column by column: our rows are its columns, so of result = x weight^T it computes the turned
 // one, where `weight` is what it must transpose.

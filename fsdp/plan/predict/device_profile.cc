@@ -15,11 +15,11 @@ constexpr double kGiB = 1024.0 * 1024 * 1024;
 
 // One H200 of a node with NVLink all to all, LibTorch 2.11, NCCL 2.28, cuDNN 9.19, 2026-11-21. Products,
 // attention and memory are what the kernels of a training step reach together (Llama 8B's layers and head at
-// 8192 tokens on four, docs/bench): alone, products reach 700 TFLOP/s (in FP8 1270), a copy 4.3 TB/s. Attention alone
-// reaches 402 and 315 TFLOP/s to 2048 tokens, 560 and 471 to 8192, 617 and 528 to 32768. Links: NCCL's
-// all-gather and reduce-scatter of 16 MB to 1 GB (40 us + bytes at 350 GB/s meets them within 5% from 64 MB
-// on), and a product beside each of them. fp32 without TF32 and the links between nodes (eight of 400 Gb/s)
-// are not measured: what the data sheet says, times what the others reached of theirs.
+// 8192 tokens on four, docs/bench): alone, products reach 700 TFLOP/s (in FP8 1270), a copy 4.3 TB/s.
+// Attention alone reaches 402 and 315 TFLOP/s to 2048 tokens, 560 and 471 to 8192, 617 and 528 to 32768.
+// Links: NCCL's all-gather and reduce-scatter of 16 MB to 1 GB (40 us + bytes at 350 GB/s meets them within
+// 5% from 64 MB on), and a product beside each of them. fp32 without TF32 and the links between nodes (eight
+// of 400 Gb/s) are not measured: what the data sheet says, times what the others reached of theirs.
 DeviceProfile H200() {
   DeviceProfile p;
   p.name = "h200";

@@ -2,8 +2,8 @@
 // units, and a Send after it. Where there is one stage nothing does. kCrossingPlaces bound what is there at a
 // time: so many turns ahead a Receive may be under way, as lanes do not wait for each other.
 //
-// It is listed no earlier than where it is needed: on GPUs it is a kernel that waits for another rank, and what
-// is listed behind it may have to wait for it (verify_stages.h, rule 12).
+// It is listed no earlier than where it is needed: on GPUs it is a kernel that waits for another rank, and
+// what is listed behind it may have to wait for it (verify_stages.h, rule 12).
 //
 // Call order: for each pass ReceiveFor, the pass itself (which waits for WaitsFor()), SendAfter.
 #pragma once

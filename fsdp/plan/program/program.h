@@ -63,11 +63,11 @@
 // Where the model is cut into stages (the pipeline axis), a program is one stage's: its runs of units, and
 // what it sends to its neighbours and receives from them; behind the last stage the first has its next run.
 // Stages run 1F1B (schedule.h): as many forwards as let the last stage begin, then one back for each forward.
-// A Receive is listed before the turn through a run that needs it. What crosses has kCrossingPlaces of each kind,
-// so that it may be under way while the turn before runs: a Receive waits until what came so many Receives before has been taken, and a pass that makes
-// something to send until what was sent so many before has left. Norm waits for the last Send, and the first
-// Receive of a step for the Norm of the step before, so what is on its way is of one step. That all stages'
-// programs fit together is verify_stages.h.
+// A Receive is listed before the turn through a run that needs it. What crosses has kCrossingPlaces of each
+// kind, so that it may be under way while the turn before runs: a Receive waits until what came so many
+// Receives before has been taken, and a pass that makes something to send until what was sent so many before
+// has left. Norm waits for the last Send, and the first Receive of a step for the Norm of the step before, so
+// what is on its way is of one step. That all stages' programs fit together is verify_stages.h.
 //
 // With zero-bubble (ZB-H1) a Backward puts gradients of matrices off, and BackwardWeights of the oldest
 // micro-batch follows as soon as stage s has put off more than s: behind the last forwards, where a stage

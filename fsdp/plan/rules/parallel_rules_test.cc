@@ -177,8 +177,7 @@ std::vector<BadCase> BadPipelineCases() {
       {"parallel_pipeline_range", "parallel.pipeline", [](J* j) { Staged(j, 1 << 20); }},
       {"parallel_pipeline_chunks_on_cpu", "parallel.pipeline_chunks",
        [](J* j) {
-         Staged(j, 2)->set_pipeline_chunks(2);
-         j->mutable_resources()->set_device(v1::DEVICE_CUDA);
+         Staged(j, 2)->set_pipeline_chunks(2), j->mutable_resources()->set_device(v1::DEVICE_CUDA);
        }},
       {"parallel_pipeline_divides_ranks", "parallel.pipeline", [](J* j) { Staged(j, 3); }},
       {"parallel_pipeline_divides_ranks", "parallel.pipeline", [](J* j) { Staged(j, 8); }},

@@ -226,7 +226,7 @@ struct Precision {
   DType main_grads = DType::kFp32;
   DType grad_comm = DType::kFp32;
   DType moments = DType::kFp32;
-  bool fp8 = false;                        // Layers' matrices are multiplied in FP8; `compute` is bf16.
+  bool fp8 = false;                         // Layers' matrices are multiplied in FP8; `compute` is bf16.
   std::vector<std::string> keep_bf16 = {};  // Patterns of those that are not.
 };
 

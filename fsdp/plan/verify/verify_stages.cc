@@ -178,8 +178,8 @@ class StagesCheck {
     return absl::OkStatus();
   }
 
-  // Of each of a stage: its lane, what its program says, compute before it in the list, and of what may load a
-  // kernel all before it.
+  // Of each of a stage: its lane, what its program says, compute before it in the list, and of what may load
+  // a kernel all before it.
   template <typename Wait>
   void AddWaits(int first, const Wait& wait) const {
     constexpr auto kCompute = static_cast<size_t>(LaneId::kCompute);

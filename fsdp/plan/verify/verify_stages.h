@@ -6,12 +6,12 @@
 //  12. nothing waits in a circle.
 // For the last, what is sent is taken to leave only when it is received, as if nobody had room for it, and
 // each instruction to wait for all of its lane before it, for what its program says, and for all that compute
-// has to do before it in the list: CPU ranks compute on the thread that submits. Where ranks load kernels, each
-// but those that send and receive waits for everything before it: CUDA loads a kernel when it is launched for the
-// first time, and waits then for all that the device has been given, receives that another rank has to meet among
-// it. With these waits, those of all stages together have an order in which every instruction runs; whoever has
-// more room, more threads or all kernels waits for less. One step is enough: each step's crossings match each other, and nothing waits for a later
-// step.
+// has to do before it in the list: CPU ranks compute on the thread that submits. Where ranks load kernels,
+// each but those that send and receive waits for everything before it: CUDA loads a kernel when it is
+// launched for the first time, and waits then for all that the device has been given, receives that another
+// rank has to meet among it. With these waits, those of all stages together have an order in which every
+// instruction runs; whoever has more room, more threads or all kernels waits for less. One step is enough:
+// each step's crossings match each other, and nothing waits for a later step.
 //
 // Ranks of one stage run one program, so whatever they do among themselves they do in one order.
 #pragma once

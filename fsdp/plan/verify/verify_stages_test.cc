@@ -281,8 +281,8 @@ TEST(VerifyStages, CatchesACircle) {
   }
 }
 
-// A kernel of the second micro-batch that is launched for the first time waits for it, and the stage behind for
-// what that makes.
+// A kernel of the second micro-batch that is launched for the first time waits for it, and the stage behind
+// for what that makes.
 TEST(VerifyStages, CatchesAReceiveThatKernelsWouldBeLoadedBehind) {
   Staged staged = Compile(Strategy::kOptimGrads, 2, 2);
   EXPECT_EQ(staged.Verify(), absl::OkStatus());
