@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -625,16 +624,15 @@ TEST(Rules, EachBadSpecBreaksExactlyItsRule) {
   }
 }
 
-// <section>_rules_test has cases for ids that begin so.
-const std::set<std::string> kElsewhere = {"bad_step",   "document", "mask", "env",
-                                          "checkpoint", "experts",  "fp8"};
+// First words of ids that <section>_rules_test has cases for.
+const std::set<std::string> kElsewhere = {"bad", "document",   "documents", "mask",
+                                          "env", "checkpoint", "experts",   "fp8"};
 
 TEST(Rules, EveryRuleIsBrokenBySomeCase) {
   std::set<std::string> broken = {"memory_over_budget", "budget_above_offer"};  // budget_test, plan_test
   for (const BadCase& bad : AllCases()) broken.insert(bad.rule);
   for (const RuleText& rule : AllRules()) {
-    const auto begins = [&](const std::string& prefix) { return rule.id.rfind(prefix, 0) == 0; };
-    if (std::any_of(kElsewhere.begin(), kElsewhere.end(), begins)) continue;
+    if (kElsewhere.count(rule.id.substr(0, rule.id.find('_'))) > 0) continue;
     if (rule.id.find("parallel") != std::string::npos) continue;  // parallel_rules_test
     EXPECT_EQ(broken.count(rule.id), 1u) << rule.id << " has no test case";
     EXPECT_GT(rule.text.size(), 10u) << rule.id;
