@@ -30,7 +30,7 @@ struct Fp8ColumnsArgs {
   int64_t rows;
   int64_t width;
   int64_t stride;
-  void* to;           // [width x padded]: zero from `rows` on.
+  void* to;           // [width x padded]: zero from `rows` on, or NaN in a column that has one.
   int64_t padded;     // A multiple of 4.
   float* scales;      // [width]
   uint32_t* largest;  // [width]: room for magnitudes meanwhile.

@@ -29,7 +29,7 @@ LtProduct ProductOf(const ScaledProductArgs& args, uint32_t alignment) {
 
 bool ScaledProduct(const ScaledProductArgs& args, Stream stream) {
   if (args.rows == 0 || args.outputs == 0) return true;
-  const uint32_t alignment = AlignmentOf({args.x, args.weight, args.result});
+  const uint32_t alignment = AlignmentOf({args.x, args.weight, args.addend, args.result});
   // As many as a model's blocks have shapes, in three directions.
   thread_local std::map<std::tuple<int64_t, int64_t, int64_t, int64_t, DType, uint32_t>, LtProduct> products;
   const auto key = std::make_tuple(args.rows, args.outputs, args.inputs, args.stride, args.type, alignment);

@@ -6,6 +6,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/zeros.h>
+#include <absl/strings/str_cat.h>
+
+#include <stdexcept>
 
 #include "base/check.h"
 #include "fsdp/kernels/fp8.h"
@@ -85,10 +88,11 @@ void Fp8ProductInto(const Fp8& x, const Fp8& weight, const at::Tensor& addend, a
               (addend.scalar_type() == into.scalar_type() && addend.strides() == into.strides()));
   if (into.is_cuda()) {
     if (OnDevice(x, weight, addend, into)) return;
-    // Into bf16 there is one for every shape.
     const at::Tensor product = at::empty(into.sizes(), into.options().dtype(at::kBFloat16));
-    const bool done = OnDevice(x, weight, {}, product);
-    FSDPD_CHECK(done);
+    if (!OnDevice(x, weight, {}, product)) {
+      throw std::runtime_error(absl::StrCat("cuBLASLt has no FP8 product of ", x.values.size(0), " x ",
+                                            x.values.size(1), " by ", weight.values.size(0)));
+    }
     addend.defined() ? into.copy_(addend + product) : into.copy_(product);
     return;
   }

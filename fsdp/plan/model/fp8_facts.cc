@@ -44,18 +44,25 @@ ParamFacts* Find(const std::string& name, UnitFacts* unit) {
   return found == unit->params.end() ? nullptr : &*found;
 }
 
-// Matrices that biases part are copied beside each other first.
-int64_t JoinedBytes(const Product& p, UnitFacts* unit) {
-  const bool parted = Find("attention.bq", unit) != nullptr && p.outputs != p.inputs;
-  return parted ? p.inputs * p.outputs * kInBytes : 0;
+// Matrices that are no neighbours in memory are copied beside each other first: a bias parts them, a bucket of
+// another kind, or what a rank leaves of keys and values that it has whole.
+int64_t JoinedBytes(const std::vector<ParamFacts*>& matrices, const Product& p, UnitFacts* unit) {
+  if (matrices.size() == 1) return 0;
+  const ParamFacts& first = *matrices.front();
+  const bool alike = std::all_of(matrices.begin(), matrices.end(), [&](const ParamFacts* each) {
+    return each->trainable == first.trainable && each->cut.parts == first.cut.parts;
+  });
+  const bool biased = first.name == "attention.wq" && Find("attention.bq", unit) != nullptr;
+  return biased || !alike ? p.inputs * p.outputs * kInBytes : 0;
 }
 
-void AddProduct(const Product& p, bool host, UnitFacts* unit, int64_t* workspace) {
+void AddProduct(const std::vector<ParamFacts*>& matrices, const Product& p, bool host, UnitFacts* unit,
+                int64_t* workspace) {
   const int64_t x = p.tokens * p.inputs, y = p.tokens * p.outputs, matrix = p.inputs * p.outputs;
   unit->fp8_flops += 2.0 * static_cast<double>(p.tokens) * static_cast<double>(matrix);
   unit->forward_bytes += RowsMoved(x + matrix);
   unit->backward_bytes += RowsMoved(y) + ColumnsMoved(matrix + y + x);
-  *workspace = std::max(*workspace, Workspace(p, host) + JoinedBytes(p, unit));
+  *workspace = std::max(*workspace, Workspace(p, host) + JoinedBytes(matrices, p, unit));
 }
 
 // Of the matrices that are one product those that the layer has; none where one of them stays in bf16.
@@ -96,15 +103,18 @@ void DescribeFp8(const Spec& spec, ModelFacts* facts) {
     int64_t workspace = 0;
     for (const std::vector<std::string>& names : LayerProducts()) {
       Product product = {tokens, 0, 0};
-      for (ParamFacts* matrix : Fp8Matrices(names, spec, &unit)) {
+      const std::vector<ParamFacts*> matrices = Fp8Matrices(names, spec, &unit);
+      for (ParamFacts* matrix : matrices) {
         matrix->fp8 = true;
         product.inputs = matrix->shape[1];
         product.outputs += matrix->shape[0];
       }
       if (product.outputs == 0) continue;
-      AddProduct(product, spec.device == DeviceKind::kCpu, &unit, &workspace);
+      AddProduct(matrices, product, spec.device == DeviceKind::kCpu, &unit, &workspace);
     }
     unit.workspace_bytes += workspace;
+    // Of keys and values that a rank has whole it multiplies one head's.
+    unit.fp8_flops = std::min(unit.fp8_flops, unit.forward_flops - unit.attention_flops);
   }
 }
 

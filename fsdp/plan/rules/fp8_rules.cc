@@ -2,6 +2,7 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "fsdp/plan/model/fp8_facts.h"
 #include "fsdp/plan/rules/rule_table.h"
@@ -13,6 +14,14 @@ constexpr FaultLevel kError = FaultLevel::kError;
 constexpr FaultLevel kWarn = FaultLevel::kWarn;
 
 bool IsFp8(const Facts& f) { return f.job.precision().compute() == v1::DTYPE_FP8; }
+
+// A preset may be one too. None: of another family, or not known.
+std::optional<LlamaConfig> LlamaOf(const Facts& f) {
+  if (!f.ModelIsKnown()) return std::nullopt;
+  const ModelConfig model = f.model();
+  const auto* llama = std::get_if<LlamaConfig>(&model);
+  return llama == nullptr ? std::nullopt : std::optional<LlamaConfig>(*llama);
+}
 
 // Of the model's matrices those that could be multiplied in FP8, by name.
 std::vector<std::string> Matrices(const Facts& f) {
@@ -28,7 +37,7 @@ std::vector<std::string> Matrices(const Facts& f) {
 // A pattern that matches no matrix is a misspelt one.
 Findings ChecksKept(const Facts& f) {
   const auto& patterns = f.job.precision().fp8().keep_bf16();
-  if (!IsFp8(f) || patterns.empty() || !f.job.model().has_llama() || !f.ModelIsKnown()) return {};
+  if (!IsFp8(f) || patterns.empty() || !LlamaOf(f).has_value()) return {};
   const std::vector<std::string> names = Matrices(f);
   if (names.empty()) return {};
   std::vector<bool> kept(names.size());
@@ -52,9 +61,9 @@ Findings ChecksKept(const Facts& f) {
 }
 
 Findings ChecksSizes(const Facts& f) {
-  if (!IsFp8(f) || !f.job.model().has_llama() || !f.ModelIsKnown()) return {};
-  if (!f.Sound({"parallel.tensor", "parallel.pipeline"})) return {};
-  const auto model = std::get<LlamaConfig>(f.model());
+  const std::optional<LlamaConfig> llama = LlamaOf(f);
+  if (!IsFp8(f) || !llama.has_value() || !f.Sound({"parallel.tensor", "parallel.pipeline"})) return {};
+  const LlamaConfig& model = *llama;
   const int64_t tensor = std::max<int64_t>(1, f.job.parallel().tensor());
   const int64_t keys = std::max<int64_t>(1, model.kv_heads / tensor) * model.head_size;
   struct Size {
@@ -66,7 +75,8 @@ Findings ChecksSizes(const Facts& f) {
        {Size{"hidden_size", model.hidden_size},
         Size{"the width of query heads", model.heads / tensor * model.head_size},
         Size{"the width of key heads", keys}, Size{"intermediate_size", model.intermediate_size / tensor}}) {
-    if (size.of_rank % kFp8Step == 0) continue;
+    const bool of_ffn = size.of_rank == model.intermediate_size / tensor;
+    if (size.of_rank % kFp8Step == 0 || (of_ffn && model.expert_layers() == model.layers)) continue;
     findings.push_back({absl::StrCat(size.what, " is ", size.of_rank, tensor > 1 ? " on a rank" : "",
                                      ", and sizes of FP8 products are multiples of ", kFp8Step),
                         "choose other sizes, or write precision.compute: bf16"});
@@ -86,8 +96,8 @@ const Rule kRules[] = {
      "each pattern matches a matrix, and not all are kept", ChecksKept},
     {"fp8_only_attention", kWarn, "precision.compute", "in layers with experts FP8 is for attention alone",
      [](const Facts& f) -> Findings {
-       if (!IsFp8(f) || !f.Sound({"model"}) || !f.job.model().has_llama()) return {};
-       if (!f.job.model().llama().has_experts()) return {};
+       const std::optional<LlamaConfig> llama = LlamaOf(f);
+       if (!IsFp8(f) || !llama.has_value() || llama->expert_layers() == 0) return {};
        return {
            {"experts, their router and the layer beside them multiply in bf16; attention's matrices in FP8",
             "nothing has to be done"}};

@@ -61,6 +61,11 @@ std::vector<BadCase> BadCases() {
        }},
       {"fp8_keep_matches", "precision.fp8.keep_bf16[0]", [keep](J* j) { keep(j, "head.output"); }},
       {"fp8_keep_matches", "precision.fp8.keep_bf16[0]", [keep](J* j) { keep(j, "*_norm"); }},
+      {"fp8_keep_matches", "precision.fp8.keep_bf16[0]",
+       [keep](J* j) {
+         j->mutable_model()->set_preset("llama3-8b");
+         keep(j, "layer.32.*");
+       }},
       {"fp8_keep_matches", "precision.fp8.keep_bf16", [keep](J* j) { keep(j, "*"); }},
       {"fp8_on_cpu_is_slow", "precision.compute",
        [](J* j) { j->mutable_resources()->set_device(v1::DEVICE_CPU); }},
@@ -107,6 +112,18 @@ TEST(Fp8Rules, EachIsBrokenBySomeCase) {
   for (const RuleText& rule : AllRules()) {
     if (rule.id.rfind("fp8_", 0) == 0) EXPECT_EQ(broken.count(rule.id), 1u) << rule.id;
   }
+}
+
+TEST(Fp8Rules, SizesOfExpertsAreNotAskedFor) {
+  v1::JobSpec job = GoodJob();
+  v1::Llama* llama = job.mutable_model()->mutable_llama();
+  llama->set_intermediate_size(380);
+  llama->mutable_experts()->set_count(8);
+  llama->mutable_experts()->set_per_token(2);
+  llama->mutable_experts()->set_intermediate_size(40);
+  EXPECT_FALSE(HasErrors(CheckJob(job)));
+  llama->mutable_experts()->set_dense_layers(1);
+  EXPECT_TRUE(HasErrors(CheckJob(job)));
 }
 
 TEST(Fp8Rules, FirstAndLastLayersMayStayInBf16) {

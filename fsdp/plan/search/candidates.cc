@@ -86,7 +86,7 @@ Violations FaultsOfStages(const v1::JobSpec& job, int64_t stages) {
     faults.push_back(
         {"parallel_pipeline_not_timed", FaultLevel::kError, kPipeline,
          "stages train on GPUs, and how long they take there has not been held to what is predicted",
-         "write parallel.pipeline to plan them by hand", "", ""});
+         "plan a spec with parallel.pipeline without --search", "", ""});
   }
   return faults;
 }
