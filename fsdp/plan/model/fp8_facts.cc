@@ -44,8 +44,8 @@ ParamFacts* Find(const std::string& name, UnitFacts* unit) {
   return found == unit->params.end() ? nullptr : &*found;
 }
 
-// Matrices that are no neighbours in memory are copied beside each other first: a bias parts them, a bucket of
-// another kind, or what a rank leaves of keys and values that it has whole.
+// Matrices that are no neighbours in memory are copied beside each other first: a bias parts them, a bucket
+// of another kind, or what a rank leaves of keys and values that it has whole.
 int64_t JoinedBytes(const std::vector<ParamFacts*>& matrices, const Product& p, UnitFacts* unit) {
   if (matrices.size() == 1) return 0;
   const ParamFacts& first = *matrices.front();
