@@ -134,12 +134,15 @@ def test_there_and_back_the_logits_are_the_same(saved, shard_bytes, tmp_path):
 def test_numbers_are_rounded_as_torch_rounds(saved, dtype, tmp_path):
     model, hf, native = saved
     convert(native, tmp_path / "out", "--to", "hf", "--config", hf / "config.json", *(["--dtype", dtype] if dtype else []))
-    expected = {name: tensor.to(DTYPES[dtype or "bfloat16"]) for name, tensor in load_file(hf / "model.safetensors").items()}
+    asked = DTYPES[dtype or "bfloat16"]
+    # DeepSeek's own files have selection biases in float32 too: they move by less than bfloat16 tells apart.
+    expected = {name: tensor if name.endswith("e_score_correction_bias") else tensor.to(asked)
+                for name, tensor in load_file(hf / "model.safetensors").items()}
     written = load_file(tmp_path / "out/model.safetensors")
     assert written.keys() == expected.keys()
     for name, tensor in written.items():
         same(tensor, expected[name])
-    assert transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype="auto").dtype == tensor.dtype
+    assert transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype="auto").dtype == asked
 
 
 def spec_of(model, folder):
