@@ -77,8 +77,11 @@ void Read(EtcdClient* client) {
   jobs.ReadSchema().status().IgnoreError();
   const auto index = jobs.Load(&revision);
   std::vector<std::string> ids = {"j", "k"};
-  if (index.ok()) ids = IdsFor(*index, JobQuery());
-  jobs.Read(ids, 10, 1'000'000).status().IgnoreError();
+  JobQuery query;
+  query.limit = 10;
+  query.max_bytes = 1'000'000;
+  if (index.ok()) ids = IdsFor(*index, query);
+  jobs.Read(ids, query).status().IgnoreError();
   jobs.Get("j").status().IgnoreError();
   jobs.Nodes().status().IgnoreError();
   jobs.Cordons().status().IgnoreError();
