@@ -92,6 +92,11 @@ absl::Status Agent::StartParts() {
   ranks.grace = options_.grace;
   ranks.allowed_env = options_.allowed_env;
   ranks.plugin_dirs = plugin_dirs_;
+  if (gpus_ != nullptr) {
+    ranks.used_bytes = [gpus = gpus_](int device, absl::Time since) {
+      return gpus->UsedBytes(device, since);
+    };
+  }
   supervisor_ = std::make_unique<RankSupervisor>(std::move(ranks), logs_.get(), flow_.get(), Clock::Real());
   folders_ = std::make_unique<JobFolders>(options_.work_dir, options_.folders, [this] {
     std::set<std::string> jobs;

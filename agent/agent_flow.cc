@@ -170,7 +170,7 @@ void AgentFlow::RankExited(const RankId& id, const v1::RankExit& exit) {
   parts_.link->SendLifecycle(std::move(message));
 }
 
-void AgentFlow::AttemptGone(const AttemptId& id, bool stopped) {
+void AgentFlow::AttemptGone(const AttemptId& id, bool stopped, const v1::FreedMemory& memory) {
   if (IsPreflight(id) && parts_.preflight != nullptr) parts_.preflight->Gone(id, stopped);
   parts_.link->ForgetRendezvous(id);
   compute_times_.Forget(id);
@@ -178,6 +178,7 @@ void AgentFlow::AttemptGone(const AttemptId& id, bool stopped) {
   v1::AgentMessage message;
   message.mutable_stopped()->set_job_id(id.job_id);
   message.mutable_stopped()->set_attempt(id.attempt);
+  if (memory.gpus() + memory.held_size() > 0) *message.mutable_stopped()->mutable_memory() = memory;
   parts_.link->SendLifecycle(std::move(message));
 }
 

@@ -75,7 +75,7 @@ class AgentFlow : public RankEvents, public UplinkHandler {
   void RankStill(const RankId& id, const v1::RankStill& still) override;
   void RankExited(const RankId& id, const v1::RankExit& exit) override;
   void AttemptHung(const AttemptId& id) override;
-  void AttemptGone(const AttemptId& id, bool stopped) override;
+  void AttemptGone(const AttemptId& id, bool stopped, const v1::FreedMemory& memory) override;
   void StoreSet(const AttemptId& id, const v1::StoreSet& set) override;
   void StoreGet(const AttemptId& id, const std::string& key, int64_t request) override;
 

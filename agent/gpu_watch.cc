@@ -188,6 +188,13 @@ void GpuWatch::Ended(int device) {
   gpus_[device].step.reset();
 }
 
+std::optional<int64_t> GpuWatch::UsedBytes(int device, absl::Time since) const {
+  MutexLock lock(&mutex_);
+  if (device < 0 || device >= static_cast<int>(gpus_.size()) || gpus_[device].read_at <= since)
+    return std::nullopt;
+  return gpus_[device].last.used_bytes;
+}
+
 // Families in order; one without a series is left out.
 class GpuTable {
  public:

@@ -59,8 +59,10 @@ class GpuWatch : public std::enable_shared_from_this<GpuWatch> {
   // that is not known.
   void Describe(int device, v1::PreflightDevice* described) const;
   void Ran(int device, absl::Time begin, absl::Time end, v1::PreflightDevice* described) const;
-  // The rank of the device is gone, and its memory with it.
+  // The rank of the device has ended.
   void Ended(int device);
+  // Memory in use by all processes there, as read after `since` (of the clock's Now()). Empty: it was not.
+  std::optional<int64_t> UsedBytes(int device, absl::Time since) const;
 
   std::vector<prometheus::MetricFamily> Collect() const;
 

@@ -17,6 +17,7 @@
 #include <string>
 
 #include "agent/attempt.h"
+#include "agent/freed_memory.h"
 #include "agent/rank_body.h"
 #include "agent/rank_link.h"
 #include "agent/rank_stillness.h"
@@ -44,9 +45,12 @@ struct HostedRank {
   bool terminated = false;                    // Has got SIGTERM.
   bool exit_reported = false;
   bool gone = false;                       // Nothing of its tree is left.
+  FreedMemory memory;                      // Its slot is free once that is settled.
   std::optional<RankStillness> stillness;  // Of a job that is not left alone when it hangs.
   bool has_evidence = false;               // Of this stillness.
   bool told_still = false;                 // That it stands still; likewise.
+
+  bool left() const { return gone && memory.settled(); }
 
   // Its process, with `start` as the first message. An error leaves none. `log`: where its output goes.
   absl::Status Start(const v1::RankLaunch& start, const std::string& binary, const SpawnRank& spawn,

@@ -21,9 +21,9 @@ class Forwarder : public Recorder {
     Recorder::RankExited(id, exit);
     if (IsPreflight(id.of)) preflight->Exited(id, exit);
   }
-  void AttemptGone(const AttemptId& id, bool stopped) override {
+  void AttemptGone(const AttemptId& id, bool stopped, const v1::FreedMemory& memory) override {
     if (IsPreflight(id)) preflight->Gone(id, stopped);
-    Recorder::AttemptGone(id, stopped);
+    Recorder::AttemptGone(id, stopped, memory);
   }
   Preflight* preflight = nullptr;
 };

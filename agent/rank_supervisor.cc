@@ -34,6 +34,8 @@ constexpr int kMostRefused = 1024;
 constexpr absl::Duration kWayOut = absl::Milliseconds(800);
 // When one rank has saved and left, the others know as much as it, or will never leave by themselves.
 constexpr absl::Duration kTogether = absl::Seconds(2);
+// A card is read ten times a second.
+constexpr absl::Duration kReadBefore = absl::Seconds(2);
 
 std::string Describe(const v1::RankExit& exit) {
   std::string text = exit.signal() != 0 ? absl::StrCat("signal=", exit.signal())
@@ -63,6 +65,15 @@ struct RankSupervisor::Attempt {
   std::optional<int> failed_rank;                    // The first that did not end well.
   absl::Time terminate_at = absl::InfiniteFuture();  // Not after kill_at.
   absl::Time kill_at = absl::InfiniteFuture();
+
+  // REQUIRES: all have left.
+  v1::FreedMemory Freed() const {
+    v1::FreedMemory freed;
+    for (const Rank& rank : ranks) rank.memory.AddTo(&freed);
+    for (const v1::FreedMemory::Held& held : freed.held())
+      LogWarning("memory is not given back %s device=%d bytes=%d", ToString(id), held.device(), held.bytes());
+    return freed;
+  }
 
   // For how long its ranks have stood still.
   void CountAgain(absl::Time now) {
@@ -174,7 +185,7 @@ void RankSupervisor::TurnOnce(int timeout_ms) {
 int RankSupervisor::TurnMs() const {
   for (const auto& [id, attempt] : attempts_) {
     for (const Rank& rank : attempt->ranks) {
-      if (attempt->stopping || (rank.exit_reported && !rank.gone)) return kStoppingTickMs;
+      if (attempt->stopping || (rank.exit_reported && !rank.left())) return kStoppingTickMs;
     }
   }
   return kTickMs;
@@ -249,16 +260,17 @@ void RankSupervisor::Tick(absl::Time now) {
   for (auto it = attempts_.begin(); it != attempts_.end();) {
     Attempt* attempt = it->second.get();
     Advance(attempt, now);
-    const bool gone =
-        std::all_of(attempt->ranks.begin(), attempt->ranks.end(), [](const Rank& rank) { return rank.gone; });
-    if (!gone) {
+    const bool left = std::all_of(attempt->ranks.begin(), attempt->ranks.end(),
+                                  [](const Rank& rank) { return rank.left(); });
+    if (!left) {
       ++it;
       continue;
     }
     const AttemptId id = attempt->id;
     const bool stopped = attempt->stopping;
+    const v1::FreedMemory memory = attempt->Freed();
     it = attempts_.erase(it);
-    events_->AttemptGone(id, stopped);
+    events_->AttemptGone(id, stopped, memory);
   }
   if (now >= next_look_) LookAtRanks(now);
   if (now < next_reap_) return;
@@ -292,6 +304,7 @@ void RankSupervisor::Advance(Attempt* attempt, absl::Time now) {
     BeginStop(attempt, options_.grace, /*may_save=*/false, "a rank has died and the coordinator is away");
   }
   for (Rank& rank : attempt->ranks) {
+    rank.memory.Look(options_.used_bytes, now);
     if (rank.gone || rank.process == nullptr) continue;
     if (rank.exit_reported) rank.gone = rank.process->TreeGone();
     const bool lingers = rank.exit_reported && attempt->stopping;
@@ -299,10 +312,15 @@ void RankSupervisor::Advance(Attempt* attempt, absl::Time now) {
     if (!rank.gone && (now >= attempt->kill_at || (rank.exit_reported && !attempt->stopping))) {
       rank.process->SignalTree(SIGKILL);
     }
-    if (!rank.gone) continue;
-    logs_->RankEnded(rank.id);
-    relay_.Forget(rank.id);
+    if (rank.gone) RankLeft(&rank, now);
   }
+}
+
+void RankSupervisor::RankLeft(Rank* rank, absl::Time now) {
+  logs_->RankEnded(rank->id);
+  relay_.Forget(rank->id);
+  rank->memory.Gone(now);
+  rank->memory.Look(options_.used_bytes, now);
 }
 
 RankSupervisor::Attempt* RankSupervisor::Find(const AttemptId& id) {
@@ -314,7 +332,7 @@ std::vector<int> RankSupervisor::UsedDevices() const {
   std::vector<int> used;
   for (const auto& [id, attempt] : attempts_) {
     for (const Rank& rank : attempt->ranks) {
-      if (!rank.gone) used.push_back(rank.device);
+      if (!rank.left()) used.push_back(rank.device);
     }
   }
   return used;
@@ -394,6 +412,8 @@ void RankSupervisor::Start(Attempt* attempt, const v1::Launch& launch, int index
   start.set_files_dir(logs_->FolderOf(attempt->id));
   rank->id = {attempt->id, start.rank()};
   rank->device = start.device();
+  if (options_.used_bytes != nullptr)
+    rank->memory = {rank->device, options_.used_bytes(rank->device, clock_->Now() - kReadBefore)};
   const absl::Status started =
       rank->Start(start, options_.rank_binary, options_.spawn, options_.device, logs_->OpenForRank(rank->id));
   if (!started.ok()) {
@@ -402,7 +422,7 @@ void RankSupervisor::Start(Attempt* attempt, const v1::Launch& launch, int index
     exit.set_error(std::string(started.message()));
     exit.mutable_fault()->set_kind(v1::RankFault::KIND_NODE);
     rank->gone = true;
-    logs_->RankEnded(rank->id);
+    RankLeft(rank, clock_->Now());
     return ReportExit(attempt, rank, std::move(exit));
   }
   if (const std::optional<StillBudget> budget = StillBudgetOf(launch)) {
@@ -419,7 +439,7 @@ void RankSupervisor::HandleStop(const v1::Stop& stop) {
   if (attempt == nullptr) {
     // Nothing of it is here; and a launch of it that is still under way must not start it.
     history_.Take(id);
-    events_->AttemptGone(id, /*stopped=*/true);
+    events_->AttemptGone(id, /*stopped=*/true, v1::FreedMemory());
     return;
   }
   if (stop.has_hang() && !attempt->stopping) TellOfHang(*attempt, stop.hang());
@@ -598,10 +618,7 @@ void RankSupervisor::CheckExit(Attempt* attempt, Rank* rank) {
   rank->link.reset();
   // Before the report, so that usually the slot is free when the coordinator hears of it.
   rank->gone = rank->process->TreeGone();
-  if (rank->gone) {
-    logs_->RankEnded(rank->id);
-    relay_.Forget(rank->id);
-  }
+  if (rank->gone) RankLeft(rank, clock_->Now());
   ReportExit(attempt, rank, rank->ExitOf(*end));
 }
 

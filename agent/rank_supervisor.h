@@ -1,6 +1,6 @@
 // The ranks of this node: starts them, sees them end, stops them. It owns which launch is accepted, when a
 // rank counts as gone, and the kill ladder (SIGTERM to the tree, SIGKILL after the grace, proof that nobody
-// is left). What one rank is, is hosted_rank.h.
+// is left, nor what they held of a GPU's memory: freed_memory.h). What one rank is, is hosted_rank.h.
 //
 // Ranks of a job with checkpoints are told to leave before they get SIGTERM (LeaveOrder), so that they save
 // within the grace: when the agent stops, and when a Stop allows it. SIGTERM follows when the grace is nearly
@@ -49,6 +49,7 @@
 
 #include "agent/attempt.h"
 #include "agent/attempt_history.h"
+#include "agent/freed_memory.h"
 #include "agent/hosted_rank.h"
 #include "agent/own_time.h"
 #include "agent/plugin_check.h"
@@ -80,7 +81,7 @@ class RankEvents {
   virtual void RankExited(const RankId& id, const v1::RankExit& exit) = 0;
   // The attempt is ended since it hangs, and the rank that is to blame is here; or rank 0, where none is.
   virtual void AttemptHung(const AttemptId& id) = 0;
-  virtual void AttemptGone(const AttemptId& id, bool stopped) = 0;
+  virtual void AttemptGone(const AttemptId& id, bool stopped, const v1::FreedMemory& memory) = 0;
   // Of attempts that span nodes.
   virtual void StoreSet(const AttemptId& id, const v1::StoreSet& set) = 0;
   virtual void StoreGet(const AttemptId& id, const std::string& key, int64_t request) = 0;
@@ -97,7 +98,8 @@ class RankSupervisor {
     std::set<std::string> allowed_env;        // Of jobs' ranks: names that base/rank_env.h leaves to agents.
     std::vector<PluginDir> plugin_dirs;       // Of which jobs' plug-ins are loaded.
     SpawnRank spawn = RankProcess::Spawn;
-    bool own_thread = true;  // False: its owner calls everything, and Turn() in place of the loop.
+    ReadUsedBytes used_bytes;  // Of GPUs; null: nobody can say.
+    bool own_thread = true;    // False: its owner calls everything, and Turn() in place of the loop.
   };
 
   RankSupervisor(Options options, RankLogs* logs, RankEvents* events, Clock* clock);
@@ -113,7 +115,7 @@ class RankSupervisor {
 
   // Stops everything and accepts nothing any more. A second call with a shorter grace shortens it.
   void StopAll(absl::Duration grace);
-  bool Idle();  // No process of any rank is left.
+  bool Idle();  // Nothing of any rank is left.
 
   // One turn of the loop; after how long the next one is due, if nothing happens before. REQUIRES: no thread
   // of its own.
@@ -149,6 +151,7 @@ class RankSupervisor {
   void Start(Attempt* attempt, const v1::Launch& launch, int index);
   void BeginStop(Attempt* attempt, absl::Duration grace, bool may_save, const std::string& reason);
   void Terminate(Rank* rank);
+  void RankLeft(Rank* rank, absl::Time now);
   void HandleStop(const v1::Stop& stop);
   void HandleLocate(const v1::Locate& locate);
   void HandleTrace(const v1::Trace& trace);

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -31,6 +32,49 @@ TEST_F(RankSupervisorTest, KillsARankThatIgnoresSigtermWhenItsGraceIsOverAndNotB
   const v1::RankExit exit = events_.AwaitExit(0);
   EXPECT_EQ(exit.signal(), SIGKILL);
   EXPECT_TRUE(exit.cancelled());
+  events_.Await("stopped");
+}
+
+// The card's memory is the test's; what the supervisor waits for is told only once it may be.
+TEST_F(RankSupervisorTest, AnAttemptIsGoneWhenItsGpusHoldNoMoreThanBefore) {
+  std::atomic<int64_t> used{1 << 20};
+  options_.device = v1::DEVICE_CUDA;
+  options_.used_bytes = [&used](int, absl::Time) { return std::optional<int64_t>(used); };
+  Start();
+  supervisor_->Launch(Launch("stubborn", 1, {0, 2}));
+  events_.Await("ready 0");
+  events_.Await("ready 1");
+  used = int64_t{8} << 30;
+  supervisor_->Stop(Stop(1, 1));
+  supervisor_->Hosted();  // Answers once the stop was taken in.
+  Pass(absl::Seconds(1));
+  events_.AwaitExit(0);
+  events_.AwaitExit(1);
+  for (int turn = 0; turn < 3; ++turn) supervisor_->Hosted();
+  EXPECT_FALSE(events_.Has("stopped")) << "their memory is held";
+  supervisor_->Launch(Launch("stubborn", 2, {2}));
+  while (events_.Count("exit 0") < 2) supervisor_->Hosted();
+  EXPECT_EQ(events_.AwaitExit(0).error(), "launch refused: device 2 is not free");
+  used = 1 << 20;
+  events_.Await("freed 2");
+  events_.Await("stopped");
+  supervisor_->Launch(Launch("stubborn", 3, {2}));
+  events_.Await("launched 0 device 2");
+}
+
+TEST_F(RankSupervisorTest, MemoryThatNobodyGivesBackIsToldAfterAWhile) {
+  std::atomic<int64_t> used{0};
+  options_.used_bytes = [&used](int, absl::Time) { return std::optional<int64_t>(used); };
+  Start();
+  supervisor_->Launch(Launch("stubborn", 1, {1}));
+  events_.Await("ready 0");
+  used = int64_t{2} << 30;
+  supervisor_->Stop(Stop(1, 1));
+  supervisor_->Hosted();  // Answers once the stop was taken in.
+  Pass(absl::Seconds(1));
+  events_.AwaitExit(0);
+  Pass(FreedMemory::kLongest + absl::Seconds(1));
+  events_.Await("held 1 2147483648");
   events_.Await("stopped");
 }
 

@@ -508,8 +508,10 @@ void AddLifeCommands(CLI::App* app, CommandLine* line) {
           "came after the newest checkpoint is lost")
       ->check(WholeNumber(0, kMaxGraceSeconds))
       ->type_name("SECONDS");
-  pause->add_flag("--wait", line->wait,
-                  "Return when it is paused, with the step; the exit code is 7 where steps were lost");
+  pause->add_flag(
+      "--wait", line->wait,
+      "Return when it is paused, with the step; the exit code is 7 where steps were lost, or a GPU's memory "
+      "is not free");
   CLI::App* resume = AddCommand(app, "resume", "Have a paused job go on where it was paused.",
                                 "  fsdpctl resume tiny-llama-k3x9q2");
   AddJobsArgument(resume, line);

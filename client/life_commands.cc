@@ -172,7 +172,7 @@ int PrintPaused(Session* session, const v1::Job& job) {
   Print(
       session, job,
       absl::StrCat("paused", job.pause().step() > 0 ? absl::StrCat(" after step ", job.pause().step()) : ""));
-  if (job.pause().lost_steps() == 0) return kExitOk;
+  if (job.pause().lost_steps() == 0 && job.pause().held_memory().empty()) return kExitOk;
   err << "fsdpctl: " << OneLine(job.reason()) << "\n";
   return kExitFailed;
 }

@@ -65,6 +65,18 @@ TEST_F(LifeCommandsTest, PauseThatCostsStepsIsNotWhatWasAskedFor) {
             "fsdpctl: paused after step 100, which is saved; 20 steps after it are lost: the disk is full\n");
 }
 
+TEST_F(LifeCommandsTest, PauseThatLeavesMemoryInGpusIsNotWhatWasAskedFor) {
+  v1::Job paused = InState(v1::JOB_STATE_PAUSED);
+  paused.mutable_pause()->set_step(100);
+  paused.mutable_pause()->add_held_memory("node-3 cuda:1 2.1 GiB");
+  paused.set_reason(
+      "paused after step 100, which is saved; the memory of GPUs is not free: node-3 cuda:1 2.1 GiB");
+  Becomes(paused);
+  EXPECT_EQ(Run({"pause", "j", "--wait"}), kExitFailed);
+  EXPECT_EQ(out_, "j paused after step 100\n");
+  EXPECT_EQ(err_, absl::StrCat("fsdpctl: ", paused.reason(), "\n"));
+}
+
 TEST_F(LifeCommandsTest, NobodyWaitsForANodeThatIsLost) {
   v1::Job pausing = InState(v1::JOB_STATE_PAUSING);
   pausing.mutable_pause()->add_unconfirmed("a");

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/exit_code.h"
 
@@ -88,10 +89,11 @@ bool AttemptFacts::TakeExit(const std::string& node, int rank, const v1::RankExi
   return true;
 }
 
-bool AttemptFacts::TakeStopped(const std::string& node) {
+bool AttemptFacts::TakeStopped(const std::string& node, const v1::FreedMemory& memory) {
   NodePart* part = PartOf(node);
   if (part == nullptr) return false;
-  part->stopped = true;
+  // One that says it again knows of nothing any more.
+  if (!std::exchange(part->stopped, true)) part->memory = memory;
   return true;
 }
 

@@ -38,10 +38,11 @@ struct NodePart {
   int first_rank = 0;
   int ranks = 0;
   std::vector<int> devices;
-  bool launched = false;  // Launch was handed to a stream, or the agent said that it hosts the ranks.
-  bool attached = false;  // The agent has registered in this life of the coordinator.
-  bool hosted = false;    // And had ranks of it then.
-  bool stopped = false;   // No process is left there.
+  bool launched = false;   // Launch was handed to a stream, or the agent said that it hosts the ranks.
+  bool attached = false;   // The agent has registered in this life of the coordinator.
+  bool hosted = false;     // And had ranks of it then.
+  bool stopped = false;    // No process is left there.
+  v1::FreedMemory memory;  // What its agent said of it then.
   // Since when the agent is back without some ranks whose end nobody reported.
   absl::Time missing_since = absl::InfiniteFuture();
   // Since when it is back with ranks whose end nobody reported: one that has ended counts as hosted until
@@ -68,7 +69,7 @@ class AttemptFacts {
   // `age`: for how long the exit has been known, by its agent and on its way.
   bool TakeExit(const std::string& node, int rank, const v1::RankExit& exit, absl::Time now,
                 absl::Duration age);
-  bool TakeStopped(const std::string& node);
+  bool TakeStopped(const std::string& node, const v1::FreedMemory& memory = {});
   bool TakeStill(const std::string& node, int rank, const v1::RankStill& still, absl::Time now);
   // The agent of `node` registered and hosts these ranks of the attempt.
   bool TakeAttached(const std::string& node, const std::set<int>& hosted, absl::Time now);

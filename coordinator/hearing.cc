@@ -344,9 +344,10 @@ bool Reconciler::TakeRankStand(const std::string& node, const v1::RankUpdate& up
 }
 
 void Reconciler::Told(const std::string& node, const v1::Stopped& stopped) {
-  events_.Push([this, node, ref = AttemptRef{stopped.job_id(), stopped.attempt()}] {
-    if (AttemptFacts* facts = FactsOf(ref)) facts->TakeStopped(node);
-  });
+  events_.Push(
+      [this, node, ref = AttemptRef{stopped.job_id(), stopped.attempt()}, memory = stopped.memory()] {
+        if (AttemptFacts* facts = FactsOf(ref)) facts->TakeStopped(node, memory);
+      });
 }
 
 void Reconciler::Told(const std::string& node, const v1::ComputeTimes& times) {

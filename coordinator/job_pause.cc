@@ -88,6 +88,13 @@ std::string PausedWords(const v1::Job::Pause& pause) {
                     pause.lost_steps() == 1 ? " is" : " are", " lost", pause.why_lost().empty() ? "" : ": ",
                     pause.why_lost());
   }
+  if (pause.held_memory_size() > 0) {
+    absl::StrAppend(&words, "; the memory of GPUs is not free: ", absl::StrJoin(pause.held_memory(), ", "));
+  } else if (pause.freed_gpus() > 0) {
+    absl::StrAppend(&words, "; the memory of ",
+                    pause.freed_gpus() == 1 ? "its GPU" : absl::StrCat("its ", pause.freed_gpus(), " GPUs"),
+                    " is free");
+  }
   return words;
 }
 

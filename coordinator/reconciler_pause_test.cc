@@ -39,13 +39,32 @@ class ReconcilerPauseTest : public ReconcilerCase {
     reconciler_->RunOnce();
   }
   // A rank that was told to leave has left.
-  void Left(const std::string& node, int rank, const std::string& word, int attempt = 1) {
+  static v1::RankExit LeftWith(const std::string& word) {
     v1::RankExit exit;
     exit.set_exit_code(143);
     exit.set_cancelled(true);
     exit.set_error(word);
-    ExitWith(node, "j", rank, exit, attempt);
+    return exit;
+  }
+  void Left(const std::string& node, int rank, const std::string& word, int attempt = 1) {
+    ExitWith(node, "j", rank, LeftWith(word), attempt);
     Stopped(node, "j", attempt);
+  }
+  // After step 9, of two ranks on two nodes; `of_b`: what the second says of its cards. The first has two.
+  void PauseWith(const v1::FreedMemory& of_b) {
+    RunOn({"a", "b"});
+    Stepped("a", 9);
+    Saved("a", 9);
+    ASSERT_TRUE(Pause("j").ok());
+    const v1::RankExit left = LeftWith("left after step 9, which is saved");
+    ExitWith("a", "j", 0, left);
+    ExitWith("b", "j", 1, left);
+    Stopped("b", "j", 1, of_b);
+    Stopped("b", "j", 1);  // Said again by one that knows no more.
+    v1::FreedMemory two;
+    two.set_gpus(2);
+    Stopped("a", "j", 1, two);
+    ASSERT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
   }
   bool Launched(const std::string& node) { return !LaunchesSent(node).empty(); }
 
@@ -71,6 +90,30 @@ TEST_F(ReconcilerPauseTest, RanksSaveAndLeaveAndTheJobIsPausedWhenAllAreGone) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
   EXPECT_EQ(Job("j").pause().step(), 9);
   EXPECT_EQ(Job("j").reason(), "paused after step 9, which is saved");
+}
+
+TEST_F(ReconcilerPauseTest, TheMemoryOfGpusIsSaidToBeFree) {
+  v1::FreedMemory two;
+  two.set_gpus(2);
+  PauseWith(two);
+  EXPECT_EQ(Job("j").pause().freed_gpus(), 4);
+  EXPECT_EQ(Job("j").reason(), "paused after step 9, which is saved; the memory of its 4 GPUs is free");
+}
+
+TEST_F(ReconcilerPauseTest, MemoryThatIsHeldIsSaidWithItsNodeAndCard) {
+  v1::FreedMemory held;
+  held.set_gpus(1);
+  for (int device = 0; device < 10; ++device) held.add_held()->set_device(device);
+  held.mutable_held(0)->set_bytes(int64_t{3} << 30);
+  PauseWith(held);
+  const v1::Job::Pause pause = Job("j").pause();
+  EXPECT_EQ(pause.freed_gpus(), 3);
+  ASSERT_EQ(pause.held_memory_size(), 8);
+  EXPECT_EQ(pause.held_memory(0), "b cuda:0 3.00 GiB");
+  EXPECT_EQ(pause.held_memory(1), "b cuda:1 of unknown size");
+  EXPECT_EQ(pause.held_memory(7), "and 3 more");
+  EXPECT_THAT(Job("j").reason(),
+              testing::HasSubstr("; the memory of GPUs is not free: b cuda:0 3.00 GiB, b "));
 }
 
 TEST_F(ReconcilerPauseTest, APausedJobHoldsNoSlotAndGoesOnWhenItIsResumed) {

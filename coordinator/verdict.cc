@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "coordinator/bad_steps.h"
 #include "coordinator/failure_policy.h"
 #include "coordinator/hang.h"
@@ -499,6 +500,26 @@ std::string CancelledWords(const v1::Job& job, const std::vector<std::string>& l
   return absl::StrCat(WithLost(gone, lost), WhatIsSaved(job));
 }
 
+constexpr int kMostHeld = 8;
+
+// Of the GPUs of an attempt that is gone.
+void AddMemory(const AttemptFacts& facts, v1::Job::Pause* pause) {
+  int64_t held_gpus = 0;
+  pause->clear_freed_gpus();
+  pause->clear_held_memory();
+  for (const NodePart& part : facts.parts) {
+    pause->set_freed_gpus(pause->freed_gpus() + part.memory.gpus());
+    for (const v1::FreedMemory::Held& held : part.memory.held()) {
+      if (++held_gpus > kMostHeld) continue;
+      pause->add_held_memory(absl::StrCat(part.node, " cuda:", held.device(), " ",
+                                          held.bytes() > 0 ? HumanBytes(held.bytes()) : "of unknown size"));
+    }
+  }
+  if (held_gpus > kMostHeld) {
+    *pause->mutable_held_memory()->rbegin() = absl::StrCat("and ", held_gpus - kMostHeld + 1, " more");
+  }
+}
+
 Verdict JudgePausing(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence) {
   if (facts.AllSucceeded() && !NothingCounted(job))
     return {JobEvent::kFinish, "all ranks finished before they were paused", std::nullopt};
@@ -515,6 +536,7 @@ Verdict JudgePausing(const v1::Job& job, const AttemptFacts& facts, const Presen
   if (lost.empty() || job.pause().resumes()) {
     verdict.event = JobEvent::kGone;
     verdict.pause = PauseOf(job, WhyLost(facts, presence), lost);
+    AddMemory(facts, &*verdict.pause);
     verdict.reason = PausedWords(*verdict.pause);
   } else if (!std::equal(lost.begin(), lost.end(), before.begin(), before.end())) {
     verdict.event = JobEvent::kNote;

@@ -57,7 +57,12 @@ class Recorder : public RankEvents {
     happened_.push_back(absl::StrCat("exit ", id.rank));
     changed_.SignalAll();
   }
-  void AttemptGone(const AttemptId&, bool stopped) override { Add(stopped ? "stopped" : "gone"); }
+  void AttemptGone(const AttemptId&, bool stopped, const v1::FreedMemory& memory) override {
+    for (const v1::FreedMemory::Held& held : memory.held())
+      Add(absl::StrCat("held ", held.device(), " ", held.bytes()));
+    if (memory.gpus() > 0) Add(absl::StrCat("freed ", memory.gpus()));
+    Add(stopped ? "stopped" : "gone");
+  }
   void StoreSet(const AttemptId&, const v1::StoreSet&) override {}
   void StoreGet(const AttemptId&, const std::string&, int64_t) override {}
 

@@ -147,8 +147,10 @@ class ReconcilerCase : public ::testing::Test {
     exit.set_drained(true);
     return exit;
   }
-  void Stopped(const std::string& node, const std::string& id, int attempt = 1) {
+  void Stopped(const std::string& node, const std::string& id, int attempt = 1,
+               const v1::FreedMemory& memory = {}) {
     v1::Stopped stopped;
+    if (memory.ByteSizeLong() > 0) *stopped.mutable_memory() = memory;
     stopped.set_job_id(id);
     stopped.set_attempt(attempt);
     reconciler_->Told(node, stopped);

@@ -38,6 +38,10 @@ def test_a_cancelled_job_saves_and_another_goes_on_from_there():
     run("tests/gpu/leaving.py", "docs/bench/specs/llama3-1b-s2048.yaml")
 
 
+def test_a_paused_job_leaves_no_memory_behind():
+    run("tests/gpu/pausing.py", "docs/bench/specs/llama3-1b-s2048.yaml")
+
+
 def test_samples_that_two_share_have_the_losses_of_whole_ones():
     run("tests/gpu/shared_samples.py")
 

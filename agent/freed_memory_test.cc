@@ -1,0 +1,83 @@
+#include "agent/freed_memory.h"
+
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+const absl::Time kGone = absl::UnixEpoch() + absl::Hours(1);
+
+v1::FreedMemory Told(const FreedMemory& memory) {
+  v1::FreedMemory told;
+  memory.AddTo(&told);
+  return told;
+}
+
+// What is read after a time: nothing before `read_at`.
+ReadUsedBytes Reads(int64_t bytes, absl::Time read_at) {
+  return [=](int device, absl::Time since) {
+    EXPECT_EQ(device, 3);
+    return read_at > since ? std::optional<int64_t>(bytes) : std::nullopt;
+  };
+}
+
+TEST(FreedMemory, WhatWasReadBeforeTheEndProvesNothing) {
+  FreedMemory memory(3, kGiB);
+  memory.Look(Reads(kGiB, kGone), kGone);
+  EXPECT_FALSE(memory.settled()) << "it is not gone";
+  memory.Gone(kGone);
+  memory.Look(Reads(kGiB, kGone), kGone);
+  EXPECT_FALSE(memory.settled());
+  memory.Look(Reads(kGiB + FreedMemory::kNoise, kGone + absl::Nanoseconds(1)), kGone);
+  EXPECT_TRUE(memory.settled());
+  EXPECT_EQ(Told(memory).gpus(), 1);
+  EXPECT_EQ(Told(memory).held_size(), 0);
+}
+
+TEST(FreedMemory, WhatIsNotFreedIsWaitedForAndTold) {
+  FreedMemory memory(3, kGiB);
+  memory.Gone(kGone);
+  const ReadUsedBytes held = Reads(4 * kGiB, absl::InfiniteFuture());
+  memory.Look(held, kGone + FreedMemory::kLongest - absl::Nanoseconds(1));
+  EXPECT_FALSE(memory.settled());
+  memory.Look(held, kGone + FreedMemory::kLongest);
+  ASSERT_TRUE(memory.settled());
+  ASSERT_EQ(Told(memory).held_size(), 1);
+  EXPECT_EQ(Told(memory).held(0).device(), 3);
+  EXPECT_EQ(Told(memory).held(0).bytes(), 3 * kGiB);
+  EXPECT_EQ(Told(memory).gpus(), 0);
+}
+
+TEST(FreedMemory, OneThatIsFreedLateIsFree) {
+  FreedMemory memory(3, kGiB);
+  memory.Gone(kGone);
+  memory.Look(Reads(4 * kGiB, absl::InfiniteFuture()), kGone + absl::Seconds(1));
+  memory.Look(Reads(kGiB, absl::InfiniteFuture()), kGone + absl::Seconds(2));
+  EXPECT_TRUE(memory.settled());
+  EXPECT_EQ(Told(memory).gpus(), 1);
+}
+
+TEST(FreedMemory, ADriverThatHangsHoldsASlotForAWhileAndNoLonger) {
+  FreedMemory memory(3, kGiB);
+  memory.Gone(kGone);
+  const ReadUsedBytes nothing = Reads(0, absl::InfinitePast());
+  memory.Look(nothing, kGone + absl::Seconds(1));
+  EXPECT_FALSE(memory.settled());
+  memory.Look(nothing, kGone + FreedMemory::kLongest);
+  ASSERT_TRUE(memory.settled());
+  ASSERT_EQ(Told(memory).held_size(), 1);
+  EXPECT_EQ(Told(memory).held(0).bytes(), 0);
+}
+
+TEST(FreedMemory, WithoutAReadingOfBeforeNothingIsTold) {
+  for (FreedMemory memory : {FreedMemory(), FreedMemory(3, std::nullopt)}) {
+    memory.Gone(kGone);
+    memory.Look(Reads(9 * kGiB, absl::InfiniteFuture()), kGone);
+    EXPECT_TRUE(memory.settled());
+    EXPECT_EQ(Told(memory).ByteSizeLong(), 0U);
+  }
+}
+
+}  // namespace
+}  // namespace fsdpd
