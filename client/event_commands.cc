@@ -72,6 +72,8 @@ absl::StatusOr<bool> HasEvents(Session* session, const std::string& job, const s
   request.set_job(job);
   request.set_node(node);
   request.set_page_size(1);
+  // A hole of a job is told of any node.
+  if (!node.empty()) request.set_filter("kind != FORGOTTEN");
   for (;;) {
     FSDPD_ASSIGN_OR_RETURN(const v1::ListEventsResponse page, session->client().ListEvents(request));
     if (!page.events().empty()) return true;

@@ -24,9 +24,11 @@ void AddListFlags(CLI::App* app, CommandLine* line) {
         ->add_option("--order-by", line->order_by, about)
         ->check(NotEmpty())
         ->type_name("FIELD");
-  app->get_subcommand("get")
-      ->get_option("--order-by")
-      ->excludes(app->get_subcommand("get")->get_option("--sort-by"));
+  CLI::App* get = app->get_subcommand("get");
+  get->get_option("--order-by")->excludes(get->get_option("--sort-by"));
+  for (const char* of_list : {"--filter", "--order-by"}) {
+    for (const char* of_one : {"JOB", "--steps"}) get->get_option(of_list)->excludes(get->get_option(of_one));
+  }
   for (const char* name : {"cancel", "pause", "resume", "retry", "delete"}) {
     CLI::App* command = app->get_subcommand(name);
     command

@@ -134,6 +134,8 @@ TEST_F(LookCommandsTest, WrongFormsAreWrongUsageBeforeAnybodyIsAsked) {
                                              {"cancel", "x", "-o", "wide"},
                                              {"plan", "-f", "x", "-o", "spec"},
                                              {"get", "--sort-by", "{.x"},
+                                             {"get", "j", "--filter", "id = j"},
+                                             {"get", "--steps", "j", "--order-by", "end_time"},
                                              {"wait", "x", "--for", "done"},
                                              {"logs", "x", "--since", "soon"},
                                              {"logs", "x", "--grep", "("}})

@@ -55,7 +55,7 @@ func call[Q, R any](ctx context.Context, c *Client, name string, method method[Q
 		ctx, cancel = context.WithTimeout(ctx, calls.deadline(name))
 		defer cancel()
 	}
-	tries := newTries(name)
+	tries := newTries(name, request)
 	for {
 		place := c.places.now()
 		response, err := method(place.stub, ctx, request)

@@ -15,8 +15,9 @@ import (
 )
 
 // Error is a call that failed. Its status code says how to go on: InvalidArgument (mend it), NotFound, AlreadyExists
-// (the request id has another spec), FailedPrecondition (the job does not allow it now), PermissionDenied and
-// Unauthenticated, ResourceExhausted and Unavailable (later), DeadlineExceeded (nobody knows whether it took effect).
+// (the request id has another spec), FailedPrecondition (the job does not allow it now), Aborted (it is not as it was seen
+// any more), PermissionDenied and Unauthenticated, ResourceExhausted and Unavailable (later), DeadlineExceeded (nobody
+// knows whether it took effect).
 type Error struct {
 	Code       codes.Code
 	Message    string

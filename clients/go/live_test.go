@@ -144,6 +144,9 @@ func TestListsAreFilteredAndWhatHasChangedIsNotCancelled(t *testing.T) {
 	if _, err := client.IfUnchanged(job).Delete(ctx, job.GetId()); ReasonOf(err) != "JOB_CHANGED" {
 		t.Errorf("a job that has changed: %v", err)
 	}
+	if _, err := client.IfUnchanged(&api.Job{Id: job.GetId()}).Delete(ctx, job.GetId()); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a job without an etag: %v", err)
+	}
 }
 
 func TestAJobIsPausedResumedAndCancelled(t *testing.T) {

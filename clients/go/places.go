@@ -133,8 +133,10 @@ type tries struct {
 	moves    int
 }
 
-func newTries(method string) *tries {
-	return &tries{calls.repeated[method], time.Now().Add(calls.deadline(method)), seconds(calls.retry.InitialBackoff), 0}
+func newTries(method string, request any) *tries {
+	conditional, is := request.(interface{ GetEtag() string })
+	repeated := calls.repeated[method] && !(is && conditional.GetEtag() != "")
+	return &tries{repeated, time.Now().Add(calls.deadline(method)), seconds(calls.retry.InitialBackoff), 0}
 }
 
 // Waits for another try; false when there is to be none.

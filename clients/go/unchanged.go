@@ -3,21 +3,34 @@ package fsdpd
 import (
 	"context"
 
+	"google.golang.org/grpc/codes"
+
 	"fsdpd/clients/go/api"
 )
 
-// Unchanged asks for something only as long as a job is as it was seen: an Error with the reason JOB_CHANGED says that
-// it is not. Of a call that was repeated by itself, that it was heard before may be the reason.
+// Unchanged asks for something only as long as a job is as it was seen: an Error with the code Aborted and the reason
+// JOB_CHANGED says that it is not. It is asked once: a call that was repeated would meet its own change.
 type Unchanged struct {
 	client *Client
-	etag   string // Empty: whatever the job is.
+	etag   string
 }
 
 // IfUnchanged is for the job as it was seen; it is asked for by its id.
 func (c *Client) IfUnchanged(seen *api.Job) Unchanged { return Unchanged{c, seen.GetEtag()} }
 
+// An empty one would be no condition.
+func (u Unchanged) check() error {
+	if u.etag != "" {
+		return nil
+	}
+	return &Error{Code: codes.InvalidArgument, Message: "the job has no etag: it was not read from a coordinator that gives one"}
+}
+
 // Cancel is Client.Cancel.
 func (u Unchanged) Cancel(ctx context.Context, id, reason string, grace *int64) (*api.Job, error) {
+	if err := u.check(); err != nil {
+		return nil, err
+	}
 	request := &api.CancelJobRequest{Id: id, Reason: reason, GraceSeconds: grace, Etag: u.etag}
 	response, err := call(ctx, u.client, "CancelJob", api.CoordinatorClient.CancelJob, request)
 	return response.GetJob(), err
@@ -25,6 +38,9 @@ func (u Unchanged) Cancel(ctx context.Context, id, reason string, grace *int64) 
 
 // Pause is Client.Pause.
 func (u Unchanged) Pause(ctx context.Context, id, reason string, grace *int64) (*api.Job, error) {
+	if err := u.check(); err != nil {
+		return nil, err
+	}
 	request := &api.PauseJobRequest{Id: id, Reason: reason, GraceSeconds: grace, Etag: u.etag}
 	response, err := call(ctx, u.client, "PauseJob", api.CoordinatorClient.PauseJob, request)
 	return response.GetJob(), err
@@ -32,6 +48,9 @@ func (u Unchanged) Pause(ctx context.Context, id, reason string, grace *int64) (
 
 // Resume is Client.Resume.
 func (u Unchanged) Resume(ctx context.Context, id, reason string) (*api.Job, error) {
+	if err := u.check(); err != nil {
+		return nil, err
+	}
 	request := &api.ResumeJobRequest{Id: id, Reason: reason, Etag: u.etag}
 	response, err := call(ctx, u.client, "ResumeJob", api.CoordinatorClient.ResumeJob, request)
 	return response.GetJob(), err
@@ -39,6 +58,9 @@ func (u Unchanged) Resume(ctx context.Context, id, reason string) (*api.Job, err
 
 // Retry is Client.Retry.
 func (u Unchanged) Retry(ctx context.Context, id, reason string) (*api.Job, error) {
+	if err := u.check(); err != nil {
+		return nil, err
+	}
 	request := &api.RetryJobRequest{Id: id, Reason: reason, Etag: u.etag}
 	response, err := call(ctx, u.client, "RetryJob", api.CoordinatorClient.RetryJob, request)
 	return response.GetJob(), err
@@ -46,6 +68,9 @@ func (u Unchanged) Retry(ctx context.Context, id, reason string) (*api.Job, erro
 
 // Delete is Client.Delete.
 func (u Unchanged) Delete(ctx context.Context, id string) (*api.Job, error) {
+	if err := u.check(); err != nil {
+		return nil, err
+	}
 	request := &api.DeleteJobRequest{Id: id, Etag: u.etag}
 	response, err := call(ctx, u.client, "DeleteJob", api.CoordinatorClient.DeleteJob, request)
 	return response.GetJob(), err

@@ -77,9 +77,11 @@ def test_lists_are_filtered_and_ordered_and_what_has_changed_is_not_cancelled(cl
     assert told[:3] == [job.id for job in reversed(made)]
     seen = client.get(made[0].id)
     client.cancel(made[0].id, etag=seen.etag)
-    with pytest.raises(fsdpd.Error) as raised:
+    with pytest.raises(fsdpd.Conflict) as raised:
         client.delete(made[0].id, etag=seen.etag)
     assert raised.value.reason == "JOB_CHANGED"
+    with pytest.raises(fsdpd.InvalidRequest, match="etag is empty"):
+        client.delete(made[0].id, etag="")
     with pytest.raises(fsdpd.InvalidRequest) as raised:
         list(client.jobs(filter="colour = red"))
     assert "at offset 0" in raised.value.message

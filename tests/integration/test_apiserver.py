@@ -185,7 +185,9 @@ def test_agents_that_were_evicted_are_made_again_for_as_long_as_their_job_is_adm
         return not installed.pods("agent")
     wait_until("the agents of every node are gone", gone)
     queued = of_overlay("kueue")
-    installed.apply(named(queued, "Job", "fsdpd-agent"))
+    job = named(queued, "Job", "fsdpd-agent")
+    # As Kueue's webhook has it.
+    installed.ask("POST", QUEUED.rpartition("/")[0], {**job, "spec": {**job["spec"], "suspend": True}})
 
     def suspend(yes):  # As Kueue does.
         installed.ask("PATCH", QUEUED, {"spec": {"suspend": yes}}, "application/merge-patch+json")
@@ -213,6 +215,9 @@ def test_agents_that_were_evicted_are_made_again_for_as_long_as_their_job_is_adm
     assert not installed.ask("GET", QUEUED)["status"].get("completedIndexes")
     suspend(False)
     wait_until("agents run again", agents)
+    before = set(agents())
+    installed.apply(job)
+    assert installed.ask("GET", QUEUED)["spec"]["suspend"] is False and set(agents()) == before
 
 
 def test_rdma_is_taken_in_a_restricted_namespace(installed):

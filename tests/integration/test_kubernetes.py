@@ -223,7 +223,7 @@ def test_queued_agents_are_those_of_the_daemonset(tmp_path):
     queued, daemons = with_components(["claims", "queued"], tmp_path / "queued"), with_components(["claims"], tmp_path / "daemons")
     assert not [each for each in queued if each["kind"] == "DaemonSet"]
     job, pod = named(queued, "Job", "fsdpd-agent"), pod_specs(queued)["fsdpd-agent"]
-    assert job["spec"]["suspend"] is True and job["spec"]["parallelism"] == job["spec"]["completions"]
+    assert "suspend" not in job["spec"] and job["spec"]["parallelism"] == job["spec"]["completions"]
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "fsdpd"
     assert pod.pop("restartPolicy") == "OnFailure"
     apart, = pod.pop("affinity")["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]

@@ -12,7 +12,7 @@
 from fsdpd.aio import AsyncClient
 from fsdpd.calls import StepsMissing, StepsUnread, Submission
 from fsdpd.client import Client
-from fsdpd.errors import (AlreadyExists, DeadlineExceeded, Error, Exhausted, InvalidRequest, NotFound, NotPermitted,
+from fsdpd.errors import (AlreadyExists, Conflict, DeadlineExceeded, Error, Exhausted, InvalidRequest, NotFound, NotPermitted,
                           SpecError, Unavailable, WrongState)
 from fsdpd.follow import JobChanged, LogLine, StepDone, Update, is_ended
 from fsdpd.spec import SpecSource, read_spec
@@ -22,7 +22,7 @@ from fsdpd.v1.plan_pb2 import Fault, Plan
 from fsdpd.v1.steps_pb2 import StepRecord
 
 __all__ = [
-    "AlreadyExists", "AsyncClient", "Client", "DeadlineExceeded", "Error", "Event", "Exhausted", "Fault",
+    "AlreadyExists", "AsyncClient", "Client", "Conflict", "DeadlineExceeded", "Error", "Event", "Exhausted", "Fault",
     "InvalidRequest", "Job", "JobChanged", "JobSpec", "JobState", "LogLine", "Node", "NotFound", "NotPermitted", "Plan", "SpecError",
     "SpecSource", "StepDone", "StepRecord", "StepsMissing", "StepsUnread", "Submission", "Unavailable", "Update",
     "WrongState", "is_ended", "read_spec",

@@ -63,7 +63,7 @@ class AsyncClient:
             raise Error("the client is closed", code=grpc.StatusCode.CANCELLED)
 
     async def _run(self, call: Call[A], timeout_s: float | None) -> A:
-        tries = Tries(call.method, timeout_s)
+        tries = Tries(call, timeout_s)
         while True:
             self._check_open()
             address, (_, stub) = self._places.asked()
@@ -142,22 +142,22 @@ class AsyncClient:
                 return
 
     async def cancel(self, job_id: str, *, reason: str = "", grace_s: int | None = None,
-               etag: str = "", timeout_s: float | None = None) -> Job:
+               etag: str | None = None, timeout_s: float | None = None) -> Job:
         return await self._run(calls.cancel(job_id, reason, grace_s, etag), timeout_s)
 
     async def pause(self, job_id: str, *, reason: str = "", grace_s: int | None = None,
-              etag: str = "", timeout_s: float | None = None) -> Job:
+              etag: str | None = None, timeout_s: float | None = None) -> Job:
         return await self._run(calls.pause(job_id, reason, grace_s, etag), timeout_s)
 
-    async def resume(self, job_id: str, *, reason: str = "", etag: str = "",
+    async def resume(self, job_id: str, *, reason: str = "", etag: str | None = None,
                      timeout_s: float | None = None) -> Job:
         return await self._run(calls.resume(job_id, reason, etag), timeout_s)
 
-    async def retry(self, job_id: str, *, reason: str = "", etag: str = "",
+    async def retry(self, job_id: str, *, reason: str = "", etag: str | None = None,
                     timeout_s: float | None = None) -> Job:
         return await self._run(calls.retry(job_id, reason, etag), timeout_s)
 
-    async def delete(self, job_id: str, *, etag: str = "", timeout_s: float | None = None) -> Job:
+    async def delete(self, job_id: str, *, etag: str | None = None, timeout_s: float | None = None) -> Job:
         """The job as it was. Not tried again: of a repeated call nobody could say whether the first one was heard."""
         return await self._run(calls.delete(job_id, etag), timeout_s)
 

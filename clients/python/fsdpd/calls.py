@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import grpc
 from google.protobuf.message import Message
 
+from fsdpd.errors import InvalidRequest
 from fsdpd.v1 import coordinator_pb2 as api
 from fsdpd.v1.job_pb2 import JobSpec
 from fsdpd.v1.plan_pb2 import Fault, Plan, PlanSearch
@@ -75,26 +77,34 @@ def jobs(states: Iterable[api.JobState], page_token: str, project: str, all_proj
     return Call("ListJobs", request, lambda response: response)
 
 
-def cancel(job_id: str, reason: str, grace_s: int | None, etag: str) -> Call[api.Job]:
-    request = api.CancelJobRequest(id=job_id, reason=reason, grace_seconds=grace_s, etag=etag)
+def _seen(etag: str | None) -> str:
+    """An empty one would be no condition, where somebody asked for one."""
+    if etag == "":
+        raise InvalidRequest("etag is empty: the job was not read from a coordinator that gives one",
+                             code=grpc.StatusCode.INVALID_ARGUMENT)
+    return etag or ""
+
+
+def cancel(job_id: str, reason: str, grace_s: int | None, etag: str | None) -> Call[api.Job]:
+    request = api.CancelJobRequest(id=job_id, reason=reason, grace_seconds=grace_s, etag=_seen(etag))
     return Call("CancelJob", request, _job)
 
 
-def pause(job_id: str, reason: str, grace_s: int | None, etag: str) -> Call[api.Job]:
-    request = api.PauseJobRequest(id=job_id, reason=reason, grace_seconds=grace_s, etag=etag)
+def pause(job_id: str, reason: str, grace_s: int | None, etag: str | None) -> Call[api.Job]:
+    request = api.PauseJobRequest(id=job_id, reason=reason, grace_seconds=grace_s, etag=_seen(etag))
     return Call("PauseJob", request, _job)
 
 
-def resume(job_id: str, reason: str, etag: str) -> Call[api.Job]:
-    return Call("ResumeJob", api.ResumeJobRequest(id=job_id, reason=reason, etag=etag), _job)
+def resume(job_id: str, reason: str, etag: str | None) -> Call[api.Job]:
+    return Call("ResumeJob", api.ResumeJobRequest(id=job_id, reason=reason, etag=_seen(etag)), _job)
 
 
-def retry(job_id: str, reason: str, etag: str) -> Call[api.Job]:
-    return Call("RetryJob", api.RetryJobRequest(id=job_id, reason=reason, etag=etag), _job)
+def retry(job_id: str, reason: str, etag: str | None) -> Call[api.Job]:
+    return Call("RetryJob", api.RetryJobRequest(id=job_id, reason=reason, etag=_seen(etag)), _job)
 
 
-def delete(job_id: str, etag: str) -> Call[api.Job]:
-    return Call("DeleteJob", api.DeleteJobRequest(id=job_id, etag=etag), _job)
+def delete(job_id: str, etag: str | None) -> Call[api.Job]:
+    return Call("DeleteJob", api.DeleteJobRequest(id=job_id, etag=_seen(etag)), _job)
 
 
 def nodes(filter: str, order_by: str) -> Call[list[api.Node]]:

@@ -70,7 +70,7 @@ class Client:
             raise Error("the client is closed", code=grpc.StatusCode.CANCELLED)
 
     def _run(self, call: Call[A], timeout_s: float | None) -> A:
-        tries = Tries(call.method, timeout_s)
+        tries = Tries(call, timeout_s)
         while True:
             self._check_open()
             address, (_, stub) = self._places.asked()
@@ -147,22 +147,22 @@ class Client:
                 return
 
     def cancel(self, job_id: str, *, reason: str = "", grace_s: int | None = None,
-               etag: str = "", timeout_s: float | None = None) -> Job:
+               etag: str | None = None, timeout_s: float | None = None) -> Job:
         return self._run(calls.cancel(job_id, reason, grace_s, etag), timeout_s)
 
     def pause(self, job_id: str, *, reason: str = "", grace_s: int | None = None,
-              etag: str = "", timeout_s: float | None = None) -> Job:
+              etag: str | None = None, timeout_s: float | None = None) -> Job:
         return self._run(calls.pause(job_id, reason, grace_s, etag), timeout_s)
 
-    def resume(self, job_id: str, *, reason: str = "", etag: str = "",
+    def resume(self, job_id: str, *, reason: str = "", etag: str | None = None,
                timeout_s: float | None = None) -> Job:
         return self._run(calls.resume(job_id, reason, etag), timeout_s)
 
-    def retry(self, job_id: str, *, reason: str = "", etag: str = "",
+    def retry(self, job_id: str, *, reason: str = "", etag: str | None = None,
               timeout_s: float | None = None) -> Job:
         return self._run(calls.retry(job_id, reason, etag), timeout_s)
 
-    def delete(self, job_id: str, *, etag: str = "", timeout_s: float | None = None) -> Job:
+    def delete(self, job_id: str, *, etag: str | None = None, timeout_s: float | None = None) -> Job:
         """The job as it was. Not tried again: of a repeated call nobody could say whether the first one was heard."""
         return self._run(calls.delete(job_id, etag), timeout_s)
 

@@ -59,6 +59,10 @@ class WrongState(Error):
     """The job's state does not allow the call now; `reason` says which state that is."""
 
 
+class Conflict(Error):
+    """The job is not as it was seen any more: what was asked for with its etag was not done."""
+
+
 class NotPermitted(Error):
     """Who calls is not known, or may not do this."""
 
@@ -80,6 +84,7 @@ _KINDS: dict[grpc.StatusCode, type[Error]] = {
     grpc.StatusCode.NOT_FOUND: NotFound,
     grpc.StatusCode.ALREADY_EXISTS: AlreadyExists,
     grpc.StatusCode.FAILED_PRECONDITION: WrongState,
+    grpc.StatusCode.ABORTED: Conflict,
     grpc.StatusCode.PERMISSION_DENIED: NotPermitted,
     grpc.StatusCode.UNAUTHENTICATED: NotPermitted,
     grpc.StatusCode.RESOURCE_EXHAUSTED: Exhausted,

@@ -9,10 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import grpc
 
+from fsdpd.calls import Call
 from fsdpd.connection import CALLS, deadline_s
 from fsdpd.errors import Error
 
@@ -78,11 +79,12 @@ class Places(Generic[P]):
 
 class Tries:
     """Of one call: how much time it has, and whether it is made again. One whose answer was lost may have been done, so
-    calls.json says which are repeated; what a coordinator that stands by has refused was not."""
+    calls.json says which are repeated, and one with an etag is not: it would meet its own change. What a coordinator that
+    stands by has refused was not done."""
 
-    def __init__(self, method: str, timeout_s: float | None) -> None:
-        self._repeated = method in _REPEATED
-        self._until = time.monotonic() + (deadline_s(method) if timeout_s is None else timeout_s)
+    def __init__(self, call: Call[Any], timeout_s: float | None) -> None:
+        self._repeated = call.method in _REPEATED and not getattr(call.request, "etag", "")
+        self._until = time.monotonic() + (deadline_s(call.method) if timeout_s is None else timeout_s)
         self._pause_s = _seconds(_BACKOFF["initialBackoff"])
         self._moves = 0
 
