@@ -166,8 +166,7 @@ std::vector<CLI::Option*> AddStepRange(CLI::App* app, CommandLine* line) {
 void AddExport(CLI::App* app, CommandLine* line) {
   CLI::App* command = AddCommand(app, "export",
                                  "Write what is kept of each step of a job as other tools read it: an event "
-                                 "file for TensorBoard, which `wandb "
-                                 "sync` takes too, or W&B's history as lines of JSON.",
+                                 "file for TensorBoard, or W&B's history as lines of JSON.",
                                  "  fsdpctl export tiny-llama-k3x9q2 --as tensorboard --out runs/tiny\n"
                                  "  fsdpctl export tiny-llama-k3x9q2 --as wandb --out runs/tiny");
   command->add_option("JOB", line->job, "The job's id")->required()->check(NotEmpty())->type_name("");

@@ -181,16 +181,17 @@ class Cluster:
         return done.stdout
 
     def start_agent(self, name, slots=2, wait=True, expect_serving=True, **flags):
-        port_file = self.folder / f"{name}.port"
+        stem = name[:200]  # A node's name alone may be nearly as long as a file's.
+        port_file = self.folder / f"{stem}.port"
         port_file.unlink(missing_ok=True)
         flags = {"coordinator": self.address, "node": name, "slots": slots, "device": "cpu", "port_file": port_file,
-                 "metrics_listen": "127.0.0.1:0", "work_dir": self.folder / f"{name}.work",
+                 "metrics_listen": "127.0.0.1:0", "work_dir": self.folder / f"{stem}.work",
                  "rank_binary": program("fsdp/fsdpd-rank"),
                  **(self.security.agent_flags(name) if self.security else {"insecure": True}), **flags}
         command = [*self.agent_prefixes.get(name, []), program("agent/fsdpd-agent")]
         for flag, value in flags.items():
             command += [f"--{flag.replace('_', '-')}"] + ([] if value is True else [value])
-        agent = Daemon(name, command, self.folder / f"{name}.log", self.mark)
+        agent = Daemon(name, command, self.folder / f"{stem}.log", self.mark)
         if not expect_serving:
             return agent
         self.agents[name] = agent

@@ -45,11 +45,16 @@ class Security:
                 "--tls-client-ca", self.pki / "ca.crt", "--tokens", self.tokens, "--audit-log", self.audit,
                 *self.more_flags]
 
+    def pair(self, node):
+        """The files of a node's certificate and key, be they there or not."""
+        stem = f"nodes/{node}" if len(node) < 252 else f"nodes/{node}/node"
+        return self.pki / f"{stem}.crt", self.pki / f"{stem}.key"
+
     def agent_flags(self, node):
-        if not (self.pki / f"nodes/{node}.crt").exists():
+        certificate, key = self.pair(node)
+        if not certificate.exists():
             certificates(self.pki, "node", node)
-        return {"coordinator_ca": self.pki / "ca.crt", "tls_cert": self.pki / f"nodes/{node}.crt",
-                "tls_key": self.pki / f"nodes/{node}.key"}
+        return {"coordinator_ca": self.pki / "ca.crt", "tls_cert": certificate, "tls_key": key}
 
     def admit(self, name, role, *flags):
         """One more person, with a token that `fsdpctl token new` makes with these flags."""
@@ -68,8 +73,8 @@ class Security:
 
     def channel(self, address, token=None, node=None):
         """To the coordinator, as who has that token, or the certificate of that node, or neither."""
-        own = [(self.pki / f"nodes/{node}.{kind}").read_bytes() for kind in ("key", "crt")] if node else [None, None]
-        credentials = grpc.ssl_channel_credentials((self.pki / "ca.crt").read_bytes(), *own)
+        certificate, key = [each.read_bytes() for each in self.pair(node)] if node else [None, None]
+        credentials = grpc.ssl_channel_credentials((self.pki / "ca.crt").read_bytes(), key, certificate)
         if token:
             credentials = grpc.composite_channel_credentials(credentials, grpc.access_token_call_credentials(token))
         return grpc.secure_channel(address, credentials)

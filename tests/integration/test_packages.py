@@ -51,7 +51,7 @@ def test_the_control_plane_is_a_debian_package_whose_programs_run(control, tmp_p
 def test_what_an_administrator_changed_stays_over_an_upgrade(control, tmp_path):
     subprocess.run(["dpkg-deb", "--control", control, tmp_path], check=True)
     assert (tmp_path / "conffiles").read_text() == "/etc/fsdpd/coordinator.env\n"
-    for script in ("postinst", "prerm"):
+    for script in ("postinst", "prerm", "postrm"):
         subprocess.run(["sh", "-n", tmp_path / script], check=True)
 
 

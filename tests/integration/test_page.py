@@ -1,6 +1,9 @@
-"""The page of --web-listen in a real browser: docs/deploy.md, "Watching it", says what is promised."""
+"""The page of --web-listen in a real browser: docs/deploy.md, "Watching it", says what is promised. FSDPD_PICTURES names a
+folder that keeps its pictures: docs/img has those."""
 
 import json
+import os
+import pathlib
 import re
 import ssl
 import urllib.request
@@ -11,7 +14,7 @@ from harness.browser import PROGRAM, Browser
 from harness.cluster import Cluster
 from harness.etcd import free_ports
 from harness.security import Security, certificates
-from harness.specs import ENDLESS, one_rank
+from harness.specs import ENDLESS, corpus, one_rank, spec
 from harness.stubs import coordinator as api
 
 pytestmark = pytest.mark.skipif(not PROGRAM, reason="chromium is not installed: deploy/setup does")
@@ -129,6 +132,27 @@ def test_light_and_dark_can_be_read(watched, browser, tmp_path):
     assert browser.ask(PALE), "the measure finds what is pale"
     assert len(set(pictures.values())) == len(pictures)
     assert all(len(picture) > 15_000 for picture in pictures.values()), "an almost empty picture"
+
+
+@pytest.mark.nightly
+def test_a_job_of_some_minutes_looks_like_the_pictures_in_the_docs(own, browser, tmp_path):
+    with own(agents=1, coordinator_flags=["--web-listen", "127.0.0.1:0"]) as cluster:
+        text = corpus(tmp_path / "corpus.txt", tokens=20000)
+        job_id = cluster.submit(spec(
+            steps=ENDLESS, name="tiny-llama", model={"llama": None, "preset": "tiny"}, optimizer={"adamw": {"lr": 3e-3}, "clip_norm": 1.0},
+            data={"synthetic": None, "tokens": [{"path": str(text), "type": "u8"}], "sequence_length": 64},
+            train={"micro_batch": 4, "global_batch": 16}, resources={"nodes": 1, "ranks_per_node": 2}))
+        cluster.wait_step(job_id, 250)
+        browser.resize(1240, 1040)
+        browser.open(f"{page_of(cluster)}#/jobs/{job_id}")
+        browser.wait("document.querySelector('[data-chart=Loss] polyline').points.length >= 100")
+        for scheme in ("light", "dark"):
+            browser.prefer(scheme)
+            kept = pathlib.Path(os.environ.get("FSDPD_PICTURES", tmp_path)).resolve() / f"page-{scheme}.png"
+            browser.picture(kept)
+            assert kept.stat().st_size > 30_000, "an almost empty picture"
+        assert not browser.faults
+        cluster.cancel(job_id)
 
 
 def test_jobs_are_filtered_and_an_address_keeps_it(watched, browser):

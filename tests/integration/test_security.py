@@ -252,6 +252,32 @@ def test_a_node_is_whom_its_certificate_names(secure):
     assert [node.connected for node in secure.nodes() if node.name == "node-0"] == [True], "the real one is untouched"
 
 
+def node_name(length):
+    """A cloud's, with all the dots that its length takes."""
+    return ".".join(["n" * 63] * 3 + ["n" * (length - 3 * 64)])
+
+
+@pytest.mark.parametrize("length", [251, 252, 253])
+def test_a_node_of_the_longest_names_is_certified_trains_and_is_found_by_its_name(own, tmp_path, length):
+    """The file of its certificate had no name that a file may have."""
+    name = node_name(length)
+    with own(security=Security(tmp_path / "security"), agents=0) as cluster:
+        cluster.start_agent(name, slots=1)
+        job_id = submitted(cluster, "sam", steps=3)
+        cluster.wait_state(job_id, "SUCCEEDED")
+        assert name in cluster.ctl("describe", job_id).expect(0).out
+        assert cluster.ctl("logs", job_id).expect(0).out
+        cluster.ctl("cordon", name).expect(0)
+        assert cluster.node(name).HasField("cordon")
+        assert f'fsdpd_node="{name}"' in cluster.scrape(name)
+
+
+@pytest.mark.parametrize("name", [node_name(254), "n" * 64, "a..b", ".a", "a-.b", "Node-0", ""])
+def test_what_is_no_nodes_name_gets_no_certificate(tmp_path, name):
+    done = subprocess.run([ROOT / "deploy/certificates", tmp_path, "node", name], capture_output=True, text=True)
+    assert done.returncode == 2 and f"'{name}' is no node's name" in done.stderr and not list(tmp_path.glob("nodes/*"))
+
+
 @pytest.mark.parametrize("case", ["another authority", "expired", "the coordinator's own"])
 def test_a_certificate_that_does_not_count_ends_the_connection(secure, tmp_path, case):
     pki = secure.security.pki

@@ -1,0 +1,90 @@
+"""The project's container images, really built with buildah, and run by runc: not as root, on a root file system that cannot
+be written. Mounts are within namespaces of the commands that need them, so that nothing is left of a test that is killed."""
+
+import json
+import pathlib
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from harness.machine import debian_root
+from harness.manifests import DEPLOY
+from harness.processes import Daemon
+from harness.programs import ROOT
+
+DOCKERFILE = DEPLOY / "container/Dockerfile"
+
+
+def collected(out):
+    """What the first stage leaves in /out: made by its own commands, of what this machine has built."""
+    stage = DOCKERFILE.read_text().replace("\\\n", " ").split("\nFROM ")[1]
+    build, = [line.removeprefix("RUN ") for line in stage.splitlines() if "bazel build" in line]
+    commands = [each for each in re.split(r"\s+&&\s+", build) if "/out" in each]
+    subprocess.run(["sh", "-ec", "\n".join(commands).replace("/out", str(out))], cwd=ROOT, check=True)
+
+
+class Images:
+    """Of one folder. Its base is what tests/debian/build made in place of debian:12-slim, which comes from a registry."""
+
+    BASE = "localhost/debian:12-slim"
+
+    def __init__(self, folder, mark):
+        for each in ("buildah", "runc"):
+            if not shutil.which(each):
+                pytest.skip(f"{each} is not installed (Debian package {each})")
+        self._folder, self._mark = folder, mark
+        self._buildah = f"buildah --root {folder}/store --runroot {folder}/run --storage-driver overlay"
+        self._sh(f"""c=$($B from scratch); cp -a {debian_root("slim")}/. "$($B mount $c)"; $B commit --rm --quiet $c {self.BASE}""")
+
+    def _sh(self, script):
+        """What a script says in whose mounts $B, which is buildah, has its own."""
+        done = subprocess.run(["unshare", "--mount", "bash", "-ec", f"B='{self._buildah}'\n{script}"], capture_output=True, text=True,
+                              stdin=subprocess.DEVNULL, cwd=ROOT)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def build(self, context, *targets):
+        """The Dockerfile's stages as they are, but for the first, which takes an hour: `context` has what it leaves."""
+        text = re.sub(r"^FROM \S+ AS build\n.*?(?=^FROM )", "FROM scratch AS build\nCOPY . /out/\n", DOCKERFILE.read_text(),
+                      flags=re.MULTILINE | re.DOTALL)
+        assert "bazel" not in text.split("FROM", 1)[1]
+        file = self._folder / "Dockerfile"
+        file.write_text(text)
+        for target in targets:
+            self._sh(f"$B build --isolation chroot --file {file} --build-arg BASE={self.BASE} --target {target} --tag {target} {context}")
+
+    def within(self, image, script):
+        """What a script says of the image's files, which lie in $root."""
+        return self._sh(f'c=$($B from --pull-never localhost/{image}); root=$($B mount $c)\n{script}\n$B rm $c >/dev/null')
+
+    def bytes_of(self, image):
+        return int(self.within(image, "du --summarize --apparent-size --block-size 1 $root | cut -f 1"))
+
+    def started(self, image, name, arguments=(), mounts=(), network=None, env=()):
+        """A container of it, as a Daemon. `mounts`: [(here, there, read-only or not)]; `network`: of the process with that pid."""
+        config = json.loads(self._sh(f"$B inspect --type image localhost/{image}"))["OCIv1"]["config"]
+        bundle = self._folder / name
+        (bundle / "rootfs").mkdir(parents=True)
+        subprocess.run(["runc", "spec"], cwd=bundle, check=True)
+        spec = json.loads((bundle / "config.json").read_text())
+        user, group = (int(each) for each in config["User"].split(":"))
+        spec["process"].update(terminal=False, user={"uid": user, "gid": group}, capabilities={}, rlimits=[],
+                               args=[*config["Entrypoint"], *(arguments or config.get("Cmd", []))], env=[*config["Env"], *env])
+        assert spec["process"]["noNewPrivileges"] and spec["root"]["readonly"]
+        spec["mounts"] += [{"destination": "/tmp", "type": "tmpfs", "source": "tmpfs"}]
+        spec["mounts"] += [{"destination": str(there), "type": "bind", "source": str(here), "options": ["rbind", "ro" if only else "rw"]}
+                           for here, there, only in mounts]
+        network_path = {"path": f"/proc/{network}/ns/net"} if network else {}
+        spec["linux"]["namespaces"] = [{**each, **network_path} if each["type"] == "network" else each
+                                       for each in spec["linux"]["namespaces"]]
+        (bundle / "config.json").write_text(json.dumps(spec))
+        return Daemon(name, ["unshare", "--mount", "bash", "-ec", f"""B='{self._buildah}'; cd {bundle}
+            mount --bind "$($B mount $($B from --pull-never localhost/{image}))" rootfs
+            exec runc --root {self._folder}/runc run {name}-{self._mark[:8]}"""], self._folder / f"{name}.log", self._mark)
+
+    def remove(self):
+        subprocess.run(["unshare", "--mount", "sh", "-c", f"{self._buildah} rm --all; {self._buildah} rmi --all --force"],
+                       capture_output=True)
+        shutil.rmtree(self._folder / "store", ignore_errors=True)

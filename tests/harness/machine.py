@@ -1,0 +1,98 @@
+"""A Debian machine of its own: a real systemd as the first process of namespaces that systemd-nspawn makes, with a network
+of its own. What is written on it lies over a root folder that tests/debian/build made, and is gone with the machine."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+from harness.processes import Daemon, descendants
+from harness.programs import ROOT
+from harness.wait import wait_until
+
+BUILD = ROOT / "tests/debian/build"
+# The mount is the machine's alone: what becomes of the test takes it along.
+_START = """
+mount -t overlay overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work" "$2/root"
+shift 2
+exec "$@"
+"""
+
+
+def debian_root(name):
+    """`slim` or `machine`, or a skipped test."""
+    folder = pathlib.Path(subprocess.run([BUILD, "--path"], capture_output=True, text=True, check=True).stdout.strip())
+    if os.geteuid() != 0 or not (folder / ".complete").exists():
+        pytest.skip("needs root, and tests/debian/build to have been run once")
+    return folder / name
+
+
+def _over(root, folder, *command):
+    """`command` where `folder`/root is the root folder with what is written below `folder` over it."""
+    for each in ("upper", "work", "root"):
+        (folder / each).mkdir(parents=True, exist_ok=True)
+    return ["unshare", "--mount", "sh", "-ec", _START, "sh", root, folder, *command]
+
+
+def changed(root, folder, script):
+    """Runs a script of sh on a copy of `root` on which nothing is started; what it says."""
+    command = _over(root, folder, "chroot", folder / "root", "sh", "-exc", script)
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+class Machine:
+    """`with Machine(folder) as machine`: booted, until the end of the block. `folder`/shared is /shared there."""
+
+    def __init__(self, folder, name="node-0"):
+        self.root, self.folder, self.name = debian_root("machine"), folder, name
+        if not shutil.which("systemd-nspawn"):
+            pytest.skip("systemd-nspawn is not installed (Debian package systemd-container)")
+        self.shared = folder / "shared"
+        self.shared.mkdir(parents=True)
+
+    def __enter__(self):
+        self._nspawn = Daemon("machine", _over(
+            self.root, self.folder, "systemd-nspawn", f"--directory={self.folder / 'root'}", f"--machine=fsdpd-{os.getpid()}",
+            f"--hostname={self.name}", "--register=no", "--keep-unit", "--private-network", "--link-journal=no",
+            "--resolv-conf=off", "--console=pipe", f"--bind={self.shared}:/shared", "--boot"),
+            self.folder / "machine.log", "machine")
+        try:
+            self._systemd = wait_until("systemd is started", self._first_process)
+            wait_until("the machine is up", lambda: self("systemctl is-system-running", code=None).strip() in ("running", "degraded"))
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def _first_process(self):
+        assert self._nspawn.running(), self._nspawn.text()
+        return next((each.pid for each in descendants(self._nspawn.pid) if each.program == "systemd"), None)
+
+    def __exit__(self, kind, error, trace):
+        if kind is not None:
+            print(self("journalctl --no-pager --lines 60", code=None))
+        self._end()
+
+    def _end(self):
+        self._nspawn.stop()  # It has the machine shut down.
+        for each in ("upper", "work"):  # Half a gigabyte of libraries.
+            shutil.rmtree(self.folder / each)
+
+    def __call__(self, script, code=0):
+        """Runs a script of sh there, as root; what it says. `code` None takes any."""
+        done = subprocess.run(["nsenter", f"--target={self._systemd}", "--all", "env", "-i", "HOME=/root",
+                               "PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND=noninteractive",
+                               "sh", "-ec", script], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300)
+        assert code is None or done.returncode == code, f"{script}\nexit {done.returncode}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+    def property(self, unit, name):
+        return self(f"systemctl show --property={name} --value {unit}").strip()
+
+    def pid(self, unit):
+        """Of its main process, as the machine numbers it."""
+        return int(self.property(unit, "MainPID"))

@@ -1,0 +1,84 @@
+"""TensorBoard and W&B's client (third_party/readers.txt), which read what `fsdpctl export` writes. Each call is a process of
+its own: they bring another protobuf along."""
+
+import functools
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+from harness.programs import ROOT
+
+PINS = ROOT / "third_party/readers.txt"
+
+_TENSORBOARD = """
+import json, sys
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+events = EventAccumulator(sys.argv[1], size_guidance={"scalars": 0})
+events.Reload()
+tags = events.Tags()["scalars"]
+print(json.dumps({tag: [(each.step, each.value) for each in events.Scalars(tag)] for tag in tags}))
+"""
+
+_WANDB = """
+import json, wandb
+run = wandb.init(mode="offline", project="exports")
+"""
+
+# Of the run's own file: records in LevelDB's log format, 32 KiB a block, a head of seven bytes before each part.
+_WANDB_FILE = """
+import json, pathlib, struct, sys
+from wandb.proto import wandb_internal_pb2
+path, = pathlib.Path(sys.argv[1]).glob("wandb/offline-run-*/run-*.wandb")
+data, at, record, rows = path.read_bytes(), 7, b"", []
+while at < len(data):
+    if 32768 - at % 32768 < 7:
+        at += 32768 - at % 32768
+        continue
+    size, kind = struct.unpack_from("<HB", data, at + 4)
+    record = (b"" if kind in (1, 2) else record) + data[at + 7:at + 7 + size]
+    at += 7 + size
+    if kind in (1, 4):
+        history = wandb_internal_pb2.Record.FromString(record).history
+        if history.item:
+            rows.append({each.key or "/".join(each.nested_key): json.loads(each.value_json) for each in history.item})
+print(json.dumps(rows))
+"""
+
+
+@functools.lru_cache(maxsize=None)
+def installed():
+    """Their folder, for PYTHONPATH; made once per version in the user's cache."""
+    digest = hashlib.sha256(PINS.read_bytes()).hexdigest()[:12]
+    folder = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / f"fsdpd/readers-{digest}"
+    if folder.exists():
+        return folder
+    partial = folder.with_name(f"{folder.name}.{os.getpid()}")
+    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
+                    "--require-hashes", "--target", partial, "-r", PINS], check=True)
+    try:
+        partial.rename(folder)
+    except OSError:  # Another test run was first.
+        shutil.rmtree(partial)
+    return folder
+
+
+def _said(script, folder):
+    done = subprocess.run([sys.executable, "-c", script, folder], cwd=folder, capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "PYTHONPATH": str(installed())})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def tensorboard(folder):
+    """{tag: [[step, value]]} of all scalars that TensorBoard finds below the folder."""
+    return json.loads(_said(_TENSORBOARD, folder))
+
+
+def wandb_run(folder, logged):
+    """The rows of an offline run, as its file has them, to which these lines of Python have logged."""
+    _said(f"{_WANDB}{logged}\nrun.finish()", folder)
+    return json.loads(_said(_WANDB_FILE, folder))
