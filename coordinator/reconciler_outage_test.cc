@@ -103,6 +103,16 @@ TEST_F(ReconcilerOutageTest, ALostAgentFailsTheJobAndItsReturnStopsWhatItHosts) 
   EXPECT_EQ(nodes_->Snapshot()[0].free_slots, 1);
 }
 
+TEST_F(ReconcilerOutageTest, AnAgentThatIsGoneJustAfterAWordIsMissedWithinTenSeconds) {
+  RunOn({"a", "b"});
+  outboxes_.erase("a");
+  const absl::Time begin = clock_.Now();
+  while (StateOf("j") == v1::JOB_STATE_RUNNING && clock_.Now() - begin < absl::Minutes(1))
+    Advance(ReconcilerOptions().tick);
+  EXPECT_THAT(Job("j").failure().error(), HasSubstr("node a is lost: its agent was not heard from for 10 s"));
+  EXPECT_LT(clock_.Now() - begin, absl::Milliseconds(kAgentLostAfterMs));
+}
+
 TEST_F(ReconcilerOutageTest, SettingTheMachinesTimeForwardFailsNoRunningJob) {
   RunOn({"a", "b"});
   Detach("b");

@@ -156,6 +156,43 @@ TEST_F(EtcdStoreTest, ANewerSchemaIsRefusedAndLeftAlone) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("schema 99"));
 }
 
+// As coordinators of schema 1 stored them: a job's events are in it, without numbers, and there is no log.
+TEST_F(EtcdStoreTest, AStateOfTheFirstSchemaIsTakenAndItsEventsMoveToTheLogWhenTheirJobsChange) {
+  for (const v1::JobState state : {v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_QUEUED}) {
+    v1::Job job = MakeJob(state == v1::JOB_STATE_QUEUED ? "live" : "ended");
+    for (const char* message : {"one", "two"}) {
+      v1::Job::Event* event = job.add_events();
+      event->set_unix_nanos(absl::ToUnixNanos(absl::Now()));
+      event->set_message(message);
+    }
+    job.set_state(state);
+    Raw("job/" + job.id(), job.SerializeAsString());
+    Raw("entry/" + job.id(), EntryOf(job).bytes);
+  }
+  Raw("schema", "1");
+  const auto leadership = Take();
+  const auto store = OpenOrDie(leadership.get());
+  EtcdJobs jobs(client_.get(), kPrefix);
+  EXPECT_EQ(*jobs.ReadSchema(), 2) << "which a program that knows the first alone refuses from now on";
+  EXPECT_EQ(store->LiveJobs()->size(), 1u);
+  for (const char* id : {"ended", "live"}) {
+    const auto job = store->Get(id);
+    ASSERT_EQ(job->events_size(), 2);
+    EXPECT_EQ(job->events(1).message(), "two");
+    EXPECT_EQ(job->events(1).number(), 2);
+  }
+  v1::Job live = *store->Get("live");
+  AddEvent(v1::EVENT_KIND_NOTE, "three", absl::Now(), &live);
+  ASSERT_TRUE(store->Update(live).ok());
+  const EventPage page = *store->events().Read({});
+  ASSERT_EQ(page.events.size(), 3u);
+  EXPECT_EQ(page.events[0].message(), "one");
+  EXPECT_EQ(page.events[2].number(), 3);
+  EXPECT_EQ(jobs.Get("live")->events_size(), 0) << "they are kept once";
+  EXPECT_EQ(store->Get("live")->events_size(), 3);
+  EXPECT_EQ(jobs.Get("ended")->events_size(), 2) << "and what changes no more is left as it is";
+}
+
 TEST_F(EtcdStoreTest, AJobThatEtcdHasNoRoomForIsRefusedWithItsSize) {
   const auto leadership = Take();
   const auto store = OpenOrDie(leadership.get());

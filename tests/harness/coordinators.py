@@ -16,7 +16,7 @@ NAMES = ("a", "b", "c")
 
 
 class Coordinators(Cluster):
-    """Three of them; `coordinator` is the one that led when it was asked for last."""
+    """Three of them; `coordinator` is the one that led when it was asked for last. With lease_s=None, the lease that ships."""
 
     def __init__(self, folder, members=1, lease_s=4):
         super().__init__(folder, start=False)
@@ -63,7 +63,8 @@ class Coordinators(Cluster):
         port_file.unlink(missing_ok=True)
         self.daemons[name] = Daemon(name, [
             program("coordinator/fsdpd-coordinator"), "--listen", self.addresses[name], "--store", self.etcd.store,
-            "--leader-lease-s", str(self._lease_s), "--insecure", "--port-file", port_file], self.folder / f"{name}.log", self.mark)
+            *(["--leader-lease-s", str(self._lease_s)] if self._lease_s else []), "--insecure", "--port-file", port_file],
+            self.folder / f"{name}.log", self.mark)
         self._read_port_file(self.daemons[name], port_file)
 
     def stub(self, name):

@@ -35,6 +35,17 @@ def ranks(cluster):
     return {each.pid for each in cluster.all_ranks()}
 
 
+def events_of(stub):
+    """All, by pages of three."""
+    events, token = [], ""
+    while True:
+        page = stub.ListEvents(stubs.coordinator.ListEventsRequest(page_size=3, page_token=token), timeout=20)
+        events += page.events
+        token = page.next_page_token
+        if not token:
+            return events
+
+
 def test_a_leader_that_is_killed_costs_a_job_nothing(coordinators):
     cluster = coordinators
     job_id = long_job(cluster)
@@ -97,6 +108,24 @@ def test_one_that_stands_by_answers_reads_and_names_the_leader_for_the_rest(coor
     # By the standby's address alone, fsdpctl finds the leader.
     cluster.ctl("cancel", job_id).expect(0)
     cluster.wait_state(job_id, "CANCELLED")
+
+
+def test_a_watch_of_events_misses_none_and_tells_none_twice_over_two_changes_of_leader(coordinators):
+    cluster = coordinators
+    watch = Daemon("events", [program("client/fsdpctl"), "--server", cluster.address, "events", "-w"],
+                   cluster.folder / "events.txt", cluster.mark)
+    for number, end in enumerate((lambda leader: leader.kill(), lambda leader: leader.stop(), None)):
+        job_id = cluster.submit(one_rank(name=f"of-leader-{number}", steps=2))
+        cluster.wait_state(job_id, "SUCCEEDED")
+        wait_until("the watch goes on", lambda: re.search(f" succeeded +{job_id} ", watch.text()))
+        if end:
+            leader = cluster.leader(*cluster.gone())
+            end(cluster.daemons[leader])
+            cluster.leader(*cluster.gone())
+    watch.stop()
+    shown = [int(line.split()[0]) for line in watch.text().splitlines() if line.split()[0].isdigit()]
+    assert shown == [event.sequence for event in events_of(cluster.api())]
+    assert watch.text().count("connected again") == 2
 
 
 def test_a_leader_that_is_told_to_stop_is_followed_at_once(coordinators):

@@ -13,10 +13,12 @@ Rows, each with processes of its own; without one, all:
               jobs end
     death     a rank is killed: until the job says so, and until nothing of its attempt is left
     agent     an agent is killed, and an agent is stopped: until the job says so
+    failover  the leader of three coordinators of one etcd is killed while a job trains: until another one serves, and until it
+              tells of the job's next step
     restart   a job whose rank was killed goes on in place: until its next step
 
 Prints what was asked and what was measured; nothing is judged. Needs //coordinator:fsdpd-coordinator, //agent:fsdpd-agent,
-//fsdp:fsdpd-rank and //tests/perf:fleet built (FSDPD_BIN: where they are).
+//fsdp:fsdpd-rank and //tests/perf:fleet built (FSDPD_BIN: where they are), and Debian's etcd-server.
 """
 
 import argparse
@@ -41,6 +43,7 @@ import grpc  # noqa: E402
 import yaml  # noqa: E402
 
 from harness.cluster import Cluster, rank_of  # noqa: E402
+from harness.coordinators import NAMES, Coordinators  # noqa: E402
 from harness.processes import become_subreaper  # noqa: E402
 from harness.programs import ROOT, program  # noqa: E402
 from harness.specs import ENDLESS, one_rank, spec, to_message  # noqa: E402
@@ -298,7 +301,7 @@ def most(durations):
     return f"{max(durations):.2f} s (median {statistics.median(durations):.2f} s of {len(durations)})"
 
 
-def agent(folder, times=2):
+def agent(folder, times=5):
     for fault, name in ((signal.SIGKILL, "killed"), (signal.SIGSTOP, "stopped")):
         seen = []
         for number in range(times):
@@ -315,6 +318,28 @@ def agent(folder, times=2):
                     cluster.agents["node-1"].process.wait()
                 cluster.wait_state(job_id, "FAILED")
         row(f"an agent is {name}: until its job says that its node is lost", "< 10 s", most(seen))
+
+
+def failover(folder, times=5):
+    serves, tells = [], []
+    with Coordinators(folder, lease_s=None) as cluster:
+        job_id = cluster.submit(spec(steps=ENDLESS, resources={"ranks_per_node": 1}))
+        cluster.wait_step(job_id, 3)
+        ranks = {each.pid for each in cluster.all_ranks()}
+        for _ in range(times):
+            leader = cluster.leader()
+            others = [name for name in NAMES if name != leader]
+            begin = time.monotonic()
+            cluster.daemons[leader].kill()
+            serves.append(until(lambda: any(cluster.leads(name) for name in others), begin))
+            step = cluster.job(job_id).last_step.step
+            tells.append(until(lambda: cluster.job(job_id).last_step.step > step, begin))
+            cluster.start_one(leader)
+        attempt, same = cluster.job(job_id).attempt, ranks == {each.pid for each in cluster.all_ranks()}
+        cluster.cancel(job_id)
+    row("the leader of three coordinators is killed: until another one serves", "< 15 s", most(serves))
+    row("until it tells of the next step of a job that trains", "-", most(tells))
+    row(f"the ranks of that job after {times} of these", "the same, attempt 1", f"{'the same' if same else 'others'}, attempt {attempt}")
 
 
 def restart(folder, times=5):
@@ -335,7 +360,7 @@ def restart(folder, times=5):
 
 
 ROWS = {"submit": submit, "plan": plan, "list": list_jobs, "agents": agents, "death": death, "agent": agent,
-        "restart": restart}
+        "failover": failover, "restart": restart}
 
 
 def main():

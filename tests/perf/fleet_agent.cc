@@ -2,6 +2,8 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <optional>
+
 #include "base/limits.h"
 
 namespace fsdpd::perf {
@@ -231,6 +233,7 @@ void FleetAgent::Launched(const v1::Launch& launch) {
   Hosted& hosted = hosted_[ref];
   hosted.first_rank = launch.first_rank();
   hosted.ranks = launch.ranks();
+  hosted.world = launch.world();
   // Spread over the second, as jobs that have nothing to do with each other are.
   hosted.due = absl::Now() + options_.step * (1.0 + (options_.seed % 1000) / 1000.0);
   TellReady(ref, hosted);
@@ -244,12 +247,28 @@ void FleetAgent::TellReady(const Ref& ref, const Hosted& hosted) {
   }
 }
 
+void FleetAgent::TellComputeTimes(const Ref& ref, const Hosted& hosted, const v1::StepReport& report,
+                                  absl::Time now) {
+  if (hosted.world < 2) return;
+  for (int i = 0; i < hosted.ranks; ++i) {
+    std::optional<v1::ComputeTimes> times =
+        compute_times_.Take({{ref.first, ref.second}, hosted.first_rank + i}, report, now);
+    if (!times.has_value()) continue;
+    v1::AgentMessage message;
+    *message.mutable_heartbeat()->add_compute_times() = *std::move(times);
+    Say(std::move(message));
+  }
+}
+
 void FleetAgent::Report(const Ref& ref, Hosted* hosted, absl::Time now) {
   hosted->due += options_.step;
   ++hosted->step;
+  v1::StepReport report;
+  FillReport(hosted->step, now, &report);
+  TellComputeTimes(ref, *hosted, report, now);
   if (hosted->first_rank != 0 || !counts_.attached) return;
   v1::AgentMessage message = OfRank(ref, 0);
-  FillReport(hosted->step, now, message.mutable_rank()->mutable_step());
+  *message.mutable_rank()->mutable_step() = std::move(report);
   ++counts_.reports;
   Say(std::move(message));
 }
@@ -271,6 +290,7 @@ void FleetAgent::Ended(const Ref& ref, int code, absl::Time now) {
   told.back().mutable_stopped()->set_job_id(ref.first);
   told.back().mutable_stopped()->set_attempt(ref.second);
   if (it != hosted_.end()) hosted_.erase(it);
+  compute_times_.Forget({ref.first, ref.second});
   for (v1::AgentMessage& message : told) {
     past_.push_back({now, ref, message});
     if (counts_.attached) Say(std::move(message));

@@ -1,7 +1,8 @@
 // An agent of which the coordinator sees what it sees of a real one, on a connection of its own: it
-// registers, has what it is told to launch "run", reports rank 0's steps once a second, sends heartbeats,
-// comes back with the real one's back-off and says then what it hosts, and once more what had happened of
-// late. There are no ranks behind it, and no thread: thousands fit into one process.
+// registers, has what it is told to launch "run", reports rank 0's steps once a second and how long all its
+// ranks computed as often as a real one does, sends heartbeats, comes back with the real one's back-off and
+// says then what it hosts, and once more what had happened of late. There are no ranks behind it, and no
+// thread: thousands fit into one process.
 //
 // One thread calls Tick(), Drop() and Finish(); gRPC's threads bring what the coordinator says.
 #pragma once
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include "agent/backoff.h"
+#include "agent/compute_times.h"
 #include "base/mutex.h"
 #include "proto/fsdpd/v1/agent.grpc.pb.h"
 
@@ -55,7 +57,7 @@ class FleetAgent {
   class Call;
   using Ref = std::pair<std::string, int>;  // A job and its attempt.
   struct Hosted {
-    int first_rank = 0, ranks = 0;
+    int first_rank = 0, ranks = 0, world = 0;
     int64_t step = 0;
     absl::Time due;
   };
@@ -70,6 +72,8 @@ class FleetAgent {
   void Launched(const v1::Launch& launch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Ended(const Ref& ref, int code, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TellReady(const Ref& ref, const Hosted& hosted) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellComputeTimes(const Ref& ref, const Hosted& hosted, const v1::StepReport& report, absl::Time now)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Report(const Ref& ref, Hosted* hosted, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Say(v1::AgentMessage message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -84,6 +88,7 @@ class FleetAgent {
   absl::Time heartbeat_due_ ABSL_GUARDED_BY(mutex_);
   std::map<Ref, Hosted> hosted_ ABSL_GUARDED_BY(mutex_);
   std::deque<Past> past_ ABSL_GUARDED_BY(mutex_);  // Exits and ends of late.
+  ComputeTimes compute_times_ ABSL_GUARDED_BY(mutex_);
   Counts counts_ ABSL_GUARDED_BY(mutex_);
 };
 

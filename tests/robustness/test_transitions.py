@@ -3,8 +3,8 @@ disk, and when it is on disk and nothing was done about it. What was answered ho
 job goes where it would have gone.
 
 Not here, as no fault brings them about at will: a job that ends before all its ranks said that they run, one that ends while
-it is paused, and one that is refused when it is launched. Nor is a cancelled job that is queued again, and of one that ends as
-failed after its ranks were stopped only the moment after it is on disk."""
+it is paused, and one that is refused when it is launched. Of a job that ends as failed after its ranks were stopped there is only
+the moment after it is on disk: it says then what it said before."""
 
 import os
 import signal
@@ -82,13 +82,27 @@ class Mortal:
         self.cluster.wait_state(job_id, "RUNNING")
         return job_id
 
-    def starting(self, made):
-        """Its launch lies in front of agents that do not read."""
+    def unread(self, made, state):
+        """What the coordinator says to agents lies in front of them."""
         for node in NODES:
             self.freeze(node)
         job_id = self.cluster.submit(made)
-        self.cluster.wait_state(job_id, "STARTING")
+        self.cluster.wait_state(job_id, state)
         return job_id
+
+    def starting(self, made):
+        return self.unread(made, "STARTING")
+
+    def measures(self):
+        """From now on, nodes before a job meets them."""
+        self.cluster.coordinator.stop()
+        self.cluster.coordinator_flags += ["--preflight", "all"]
+        self.cluster.start_coordinator(listen=self.cluster.address)
+        self.cluster.wait_nodes(2)
+
+    def measured_first(self, made):
+        self.measures()
+        return self.unread(made, "PREFLIGHT")
 
     def stopping(self, made):
         """One of its agents says that a rank has failed; the other one does not say that nothing is left."""
@@ -155,6 +169,30 @@ def a_start(mortal, made, again):
     return job_id, state
 
 
+def a_preflight(mortal, made, again):
+    mortal.measures()
+    return a_start(mortal, made, again)
+
+
+def a_launch_after_a_preflight(mortal, made, again):
+    mortal.measures()
+    job_id, state = a_launch(mortal, made, again)
+    assert all(mortal.cluster.node(node).preflight.result.devices for node in NODES)
+    return job_id, state
+
+
+def a_node_that_is_cordoned_in_a_preflight(mortal, made, again):
+    job_id = mortal.measured_first(made)
+    request = api.CordonNodeRequest(node="node-1", reason="because")
+    mortal.dies(lambda: mortal.cluster.api().CordonNode(request, timeout=30))
+    mortal.back()
+    wait_until("it waits for the node", lambda: "node-1 is cordoned (because)" in mortal.cluster.job(job_id).reason)
+    mortal.cluster.api().UncordonNode(api.UncordonNodeRequest(node="node-1"), timeout=60)
+    mortal.cluster.wait_step(job_id, 2)
+    assert mortal.cluster.job(job_id).attempt == 1
+    return job_id, "RUNNING"
+
+
 def an_end(mortal, made, again):
     made["train"]["steps"] = 20
     job_id = mortal.submits(made)
@@ -206,6 +244,10 @@ def a_cancel_of_a_queued_job(mortal, made, again):
     return cancelled(mortal, mortal.queued(made))
 
 
+def a_cancel_of_a_job_in_preflight(mortal, made, again):
+    return cancelled(mortal, mortal.measured_first(made))
+
+
 def a_cancel_of_a_starting_job(mortal, made, again):
     return cancelled(mortal, mortal.starting(made))
 
@@ -243,6 +285,10 @@ def paused(mortal, job_id):
 
 def a_pause_of_a_queued_job(mortal, made, again):
     return paused(mortal, mortal.queued(made))
+
+
+def a_pause_of_a_job_in_preflight(mortal, made, again):
+    return paused(mortal, mortal.measured_first(made))
 
 
 def a_pause_of_a_starting_job(mortal, made, again):
@@ -285,11 +331,11 @@ def with_resume(mortal, job_id):
     mortal.back()
 
 
-def a_retry(mortal, made, again):
-    job_id = mortal.failed(made)
+def retried(mortal, job_id, ended):
+    """One that was done is refused the second time, as a resume is."""
     request = api.RetryJobRequest(id=job_id, reason="because")
     mortal.dies(lambda: mortal.cluster.api().RetryJob(request, timeout=30))
-    if mortal.cluster.state(job_id) == "FAILED":
+    if mortal.cluster.state(job_id) == ended:
         assert mortal.where == "before"
         mortal.cluster.api().RetryJob(request, timeout=60)
     mortal.back()
@@ -298,8 +344,21 @@ def a_retry(mortal, made, again):
     return job_id, "RUNNING"
 
 
+def a_retry(mortal, made, again):
+    return retried(mortal, mortal.failed(made), "FAILED")
+
+
+def a_retry_of_a_cancelled_job(mortal, made, again):
+    job_id = mortal.running(made)
+    mortal.cluster.cancel(job_id)
+    return retried(mortal, job_id, "CANCELLED")
+
+
 CASES = [
     Case("job QUEUED -> STARTING", "launching 2 ranks", a_launch),
+    Case("job QUEUED -> PREFLIGHT", "measured first (preflight)", a_preflight),
+    Case("job PREFLIGHT -> STARTING", "its nodes have passed their preflight", a_launch_after_a_preflight),
+    Case("job PREFLIGHT -> QUEUED", "node-1 is cordoned: because", a_node_that_is_cordoned_in_a_preflight),
     Case("job STARTING -> RUNNING", "all 2 ranks run", a_start),
     Case("job RUNNING -> SUCCEEDED", "all ranks finished", an_end),
     Case("job RUNNING -> STOPPING", "stopping the attempt", a_failure),
@@ -307,6 +366,7 @@ CASES = [
     Case("job STOPPING -> QUEUED", "the next one starts after", another_attempt),
     Case("job STOPPING -> FAILED", "", a_job_given_up),
     Case("job QUEUED -> CANCELLED", ": because", a_cancel_of_a_queued_job),
+    Case("job PREFLIGHT -> CANCELLED", ": because", a_cancel_of_a_job_in_preflight),
     Case("job STARTING -> CANCELLING", ": because", a_cancel_of_a_starting_job),
     Case("job RUNNING -> CANCELLING", ": because", a_cancel_of_a_running_job),
     Case("job STOPPING -> CANCELLING", ": because", a_cancel_of_a_job_that_stops),
@@ -314,12 +374,14 @@ CASES = [
     Case("job PAUSED -> CANCELLED", ": because", a_cancel_of_a_paused_job),
     Case("job CANCELLING -> CANCELLED", "all ranks are gone", a_cancelled_job_that_is_gone),
     Case("job QUEUED -> PAUSED", ": because", a_pause_of_a_queued_job),
+    Case("job PREFLIGHT -> PAUSED", ": because", a_pause_of_a_job_in_preflight),
     Case("job STARTING -> PAUSING", ": because", a_pause_of_a_starting_job),
     Case("job RUNNING -> PAUSING", ": because", a_pause_of_a_running_job),
     Case("job STOPPING -> PAUSING", ": because", a_pause_of_a_job_that_stops),
     Case("job PAUSING -> PAUSED", ", which is saved", a_paused_job_that_is_gone),
     Case("job PAUSED -> QUEUED", ": because", a_resume),
     Case("job FAILED -> QUEUED", ": because", a_retry),
+    Case("job CANCELLED -> QUEUED", ": because", a_retry_of_a_cancelled_job),
 ]
 PLACES = [(case, where) for case in CASES for where in ("before", "after") if where == "after" or case.unwritten]
 
@@ -333,6 +395,8 @@ def test_a_coordinator_that_dies_around(mortal, tmp_path, case, where):
     again = {**made, "restart": {"max_attempts": 3}}
     job_id, state = case.story(mortal, made, again)
     cluster.wait_state(job_id, state)  # A step may be shown a moment before what follows from it.
+    # Nodes are measured to the end, whatever becomes of the job.
+    wait_until("no node is measured", lambda: not any(node.in_preflight for node in cluster.nodes()))
     ranks = cluster.all_ranks()
     assert len(ranks) == (2 if state == "RUNNING" else 0), ranks
     assert [job.id for job in cluster.jobs()] == [job_id]

@@ -10,7 +10,7 @@
 namespace fsdpd::sim {
 namespace {
 
-constexpr absl::Duration kLostAfter = absl::Milliseconds(kAgentLostAfterMs);
+constexpr absl::Duration kLostAfter = absl::Milliseconds(kAgentLostAfterMs - 500);
 constexpr absl::Duration kReattach = absl::Seconds(15);
 
 std::string Name(v1::JobState state) { return v1::JobState_Name(state).substr(sizeof("JOB_STATE_") - 1); }
