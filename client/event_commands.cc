@@ -66,7 +66,8 @@ absl::StatusOr<v1::Node> LookAt(Session* session, const std::string& name) {
   return absl::NotFoundError(absl::StrCat("no node '", name, "'"));
 }
 
-// Whether anything is told of a job that is deleted, or a node that is forgotten.
+// Whether anything is told of a job that is deleted, or a node that is forgotten, and not of many alone, as
+// whoever asks is.
 absl::StatusOr<bool> HasEvents(Session* session, const std::string& job, const std::string& node) {
   v1::ListEventsRequest request;
   request.set_job(job);
@@ -74,7 +75,9 @@ absl::StatusOr<bool> HasEvents(Session* session, const std::string& job, const s
   request.set_page_size(1);
   for (;;) {
     FSDPD_ASSIGN_OR_RETURN(const v1::ListEventsResponse page, session->client().ListEvents(request));
-    if (!page.events().empty()) return true;
+    for (const v1::Event& event : page.events()) {
+      if (!event.job().empty() || !event.node().empty()) return true;
+    }
     if (page.next_page_token().empty()) return false;
     request.set_page_token(page.next_page_token());
   }
