@@ -38,7 +38,8 @@ struct JobCursor {
 };
 
 // A page of what is filtered ends early after so many jobs that were looked at: a client that goes on asks
-// again, and nobody waits for a reading of all.
+// again, and nobody waits for a reading of all. Those that the query's other fields leave out, its selector
+// among them, are not looked at.
 constexpr size_t kMaxJobsLookedAt = 5000;
 
 struct JobQuery {
