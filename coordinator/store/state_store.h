@@ -62,7 +62,8 @@ struct JobQuery {
 struct JobPage {
   std::vector<v1::Job> jobs;
   bool more = false;
-  JobCursor end;  // Where there are more: of the last job that was looked at.
+  // Where there are more: of the last job that was looked at, where the order had it, wherever it is by now.
+  JobCursor end;
 };
 
 // Which ended jobs are kept: the `jobs` that ended last, and those of them that ended in the last `time`.

@@ -76,9 +76,9 @@ void Read(EtcdClient* client) {
   int64_t revision = 0;
   jobs.ReadSchema().status().IgnoreError();
   const auto index = jobs.Load(&revision);
-  std::vector<std::string> ids = {"j", "k"};
+  std::vector<JobCursor> ids = {{0, "j"}, {0, "k"}};
   if (index.ok()) ids = IdsFor(*index, JobQuery());
-  jobs.Read(ids, 10, 1'000'000).status().IgnoreError();
+  jobs.Read(ids, JobQuery()).status().IgnoreError();
   jobs.Get("j").status().IgnoreError();
   jobs.Nodes().status().IgnoreError();
   jobs.Cordons().status().IgnoreError();
