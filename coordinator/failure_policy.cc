@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/exit_code.h"
+#include "base/fnv1a.h"
 #include "coordinator/job_checkpoints.h"
 #include "coordinator/job_plan.h"
 
@@ -98,10 +99,7 @@ int64_t StepOfNoProgress(const v1::Job& job, const v1::Job::Failure& failure) {
 
 // From 0 to below 1; the same in every build.
 double Fraction(const v1::Job& job) {
-  uint64_t hash = 14695981039346656037u;  // FNV-1a.
-  for (const char c : absl::StrCat(job.id(), "/", job.attempt())) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
-  }
+  uint64_t hash = Fnv1a(absl::StrCat(job.id(), "/", job.attempt()));
   hash ^= hash >> 32;  // What ends in another digit differs in low bits most.
   return static_cast<double>((hash * 0x9E3779B97F4A7C15u) >> 11) * 0x1p-53;
 }

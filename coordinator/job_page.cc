@@ -25,6 +25,11 @@ ShownPage AsShown(const JobQuery& query, JobPage stored,
   page.more = stored.more;
   page.end = stored.end;
   const JobCursor stored_end = page.end;
+  const auto reached = [&](const v1::Job& job) {
+    const JobCursor place = PlaceOf(query, job);
+    return (!query.after_cursor || IsBefore(query, query.cursor, place)) &&
+           (!stored.more || !IsBefore(query, stored_end, place));
+  };
   std::set<std::string> taken;
   for (v1::Job& job : stored.jobs) {
     const auto it = shown.find(job.id());
@@ -32,15 +37,13 @@ ShownPage AsShown(const JobQuery& query, JobPage stored,
     const bool newer = it != shown.end() && it->second->revision() >= job.revision();
     taken.insert(job.id());
     if (newer) job = *it->second;
-    if (Wants(query, job)) page.jobs.push_back(std::move(job));
+    if (Wants(query, job) && (!newer || reached(job))) page.jobs.push_back(std::move(job));
   }
-  // Those that are stored as the query is not for and shown as it is, as far as this page reaches.
-  const bool may_differ = !query.states.empty() || query.filter != nullptr;
+  // Those that are stored as the query is not for and shown as it is, or elsewhere in its order, as far as
+  // this page reaches.
+  const bool may_differ = !query.states.empty() || query.filter != nullptr || query.by_end;
   for (const auto& [id, job] : shown) {
-    const JobCursor place = PlaceOf(query, *job);
-    const bool reached = (!query.after_cursor || IsBefore(query, query.cursor, place)) &&
-                         (!stored.more || !IsBefore(query, stored_end, place));
-    if (!may_differ || !Wants(query, *job) || !reached || !taken.insert(id).second) continue;
+    if (!may_differ || !Wants(query, *job) || !reached(*job) || !taken.insert(id).second) continue;
     page.jobs.push_back(*job);
   }
   std::sort(page.jobs.begin(), page.jobs.end(), [&](const v1::Job& a, const v1::Job& b) {

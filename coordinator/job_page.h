@@ -1,6 +1,6 @@
 // A page of jobs as readers see each: what is stored, and what of a live job is newer than that. Steps are
 // stored now and then, and a cancel or a failure that found no room on the disk (reconciler.h) not yet. A
-// query for states asks for those that are shown.
+// query for states asks for those that are shown, and one by ends has each where it is shown.
 //
 // Pure.
 #pragma once

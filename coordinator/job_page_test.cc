@@ -76,6 +76,31 @@ TEST(JobPage, AFilterAndAnOrderGoByWhatIsShownToo) {
   EXPECT_EQ(AsShown(query, stored, {Live(ended)}).end.id, "x");
 }
 
+// Without states or a filter it was shown where it is stored: after all that had ended.
+TEST(JobPage, AJobThatIsStoredAsLiveAndShownAsEndedIsWhereItEnded) {
+  v1::Job ended = MakeJob("e", 1, v1::JOB_STATE_FAILED, 5), other = MakeJob("o", 2, v1::JOB_STATE_FAILED, 5);
+  ended.set_end_unix_nanos(7);
+  other.set_end_unix_nanos(5);
+  const v1::Job as_stored = MakeJob("e", 1, v1::JOB_STATE_RUNNING, 4);
+  JobQuery query;
+  query.by_end = true;
+  query.limit = 1;
+  JobPage first;
+  first.jobs = {other};
+  first.more = true;
+  first.end = PlaceOf(query, other);
+  const ShownPage shown = AsShown(query, first, {Live(ended)});
+  EXPECT_EQ(IdsOf(shown), "e");
+  ASSERT_TRUE(shown.more);
+  query.after_cursor = true;
+  query.cursor = shown.end;
+  EXPECT_EQ(IdsOf(AsShown(query, first, {Live(ended)})), "o");
+  query.cursor = first.end;
+  JobPage last;
+  last.jobs = {as_stored};
+  EXPECT_EQ(IdsOf(AsShown(query, last, {Live(ended)})), "") << "it was on the first page";
+}
+
 TEST(JobPage, EachJobIsOnOnePageAndTheNextBeginsWhereThisOneEnds) {
   const std::vector<std::shared_ptr<const v1::Job>> live = {
       Live(MakeJob("d", 4, v1::JOB_STATE_CANCELLING, 5)), Live(MakeJob("b", 2, v1::JOB_STATE_CANCELLING, 5))};

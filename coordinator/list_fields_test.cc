@@ -22,6 +22,8 @@ v1::Job Running() {
   job.mutable_failure()->set_cause(v1::FAILURE_CAUSE_NODE);
   job.mutable_last_step()->set_step(70);
   job.set_create_unix_nanos(1'800'000'000'000'000'000);
+  job.set_start_unix_nanos(1);
+  job.set_end_unix_nanos(2);
   for (const char* node : {"n-1", "n-2"}) job.add_placements()->set_node(node);
   v1::Label* label = job.add_labels();
   label->set_key("example.com/team");
@@ -81,8 +83,9 @@ TEST(ListFields, EachFieldOfAnEventIsItsOwn) {
   event.set_cause(v1::FAILURE_CAUSE_DATA);
   event.set_unix_nanos(1);
   event.set_message("rank 0 failed");
-  for (const char* filter : {"kind = ATTEMPT_FAILED", "job = j", "node = n", "attempt = 2",
-                             "state = STOPPING", "cause = DATA", "time < 1970-01-02", "message : failed"}) {
+  for (const char* filter :
+       {"kind = ATTEMPT_FAILED", "kind = attempt-failed", "job = j", "node = n", "attempt = 2",
+        "state = STOPPING", "cause = DATA", "time < 1970-01-02", "message : failed"}) {
     const auto parsed = EventFilter(filter);
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     EXPECT_TRUE((*parsed)(event)) << filter;

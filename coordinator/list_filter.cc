@@ -9,6 +9,7 @@
 #include <absl/time/time.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "base/check.h"
@@ -182,7 +183,7 @@ class FilterParser {
       const bool map = absl::EndsWith(name, ".");
       if (map ? !absl::StartsWith(token_.text, name) || token_.text == name : token_.text != name) continue;
       term->field = i;
-      term->is_text = fields_[i].kind == ListField::Kind::kText;
+      term->of = fields_[i].kind;
       if (map) term->key = token_.text.substr(name.size());
       return absl::OkStatus();
     }
@@ -204,7 +205,7 @@ class FilterParser {
         term->op != Operator::kIs && term->op != Operator::kIsNot && term->op != Operator::kHas;
     if (compares && !sized)
       return At(token_.offset, absl::StrCat(field.name, " is neither a number nor a time: = or !="));
-    if (term->op == Operator::kHas && !term->is_text)
+    if (term->op == Operator::kHas && term->of != ListField::Kind::kText)
       return At(token_.offset, absl::StrCat(field.name, " is no text, of which : asks what it holds: ="));
     return absl::OkStatus();
   }
@@ -233,7 +234,9 @@ class FilterParser {
         return read ? absl::OkStatus() : refuse("no time such as \"2026-11-25T10:00:00Z\" or 2026-11-25");
       }
       case ListField::Kind::kName: {
-        const auto found = std::find(field.names.begin(), field.names.end(), absl::AsciiStrToUpper(value));
+        std::string name = absl::AsciiStrToUpper(value);
+        std::replace(name.begin(), name.end(), '-', '_');  // As fsdpctl shows them.
+        const auto found = std::find(field.names.begin(), field.names.end(), name);
         if (value.empty() || found == field.names.end()) {
           std::vector<std::string> names;
           std::copy_if(field.names.begin(), field.names.end(), std::back_inserter(names),
@@ -262,7 +265,7 @@ absl::StatusOr<ListFilter> ListFilter::Parse(absl::string_view text, const ListF
   return FilterParser(text, fields).Parse();
 }
 
-bool ListFilter::Holds(size_t node, const ListValueOf& value_of) const {
+bool ListFilter::Holds(size_t node, ListValueOf value_of) const {
   const Node& what = nodes_[node];
   const auto holds = [&](size_t below) { return Holds(below, value_of); };
   switch (what.kind) {
@@ -279,13 +282,15 @@ bool ListFilter::Holds(size_t node, const ListValueOf& value_of) const {
 }
 
 bool ListFilter::TermHolds(const Node& term, const ListValue& value) {
-  const auto is = [&](const std::string& text) { return text == term.text; };
-  const bool any = term.is_text && std::any_of(value.texts.begin(), value.texts.end(), is);
+  if (term.of == ListField::Kind::kTime && value.number == 0) return false;
+  const bool is_text = term.of == ListField::Kind::kText;
+  const auto is = [&](absl::string_view text) { return text == term.text; };
+  const bool any = is_text && std::any_of(value.texts.begin(), value.texts.end(), is);
   switch (term.op) {
     case Operator::kIs:
-      return term.is_text ? any : value.number == term.number;
+      return is_text ? any : value.number == term.number;
     case Operator::kIsNot:
-      return term.is_text ? !any : value.number != term.number;
+      return is_text ? !any : value.number != term.number;
     case Operator::kLess:
       return value.number < term.number;
     case Operator::kLessOrIs:
@@ -297,7 +302,7 @@ bool ListFilter::TermHolds(const Node& term, const ListValue& value) {
     case Operator::kHas:
       break;
   }
-  return std::any_of(value.texts.begin(), value.texts.end(), [&](const std::string& text) {
+  return std::any_of(value.texts.begin(), value.texts.end(), [&](absl::string_view text) {
     return term.text == "*" || absl::StrContains(text, term.text);
   });
 }

@@ -5,7 +5,9 @@
 // Comparisons are FIELD OPERATOR VALUE, joined by AND, OR and NOT with parentheses; OR binds before AND, as
 // the AIP has it. = and != take every kind of field, < <= > >= numbers and times (RFC 3339, or a date), and :
 // asks whether a text holds the value, anywhere in it, or with * whether there is anything at all. A field
-// that has several values is = where one of them is, and != where none is.
+// that has several values is = where one of them is, and != where none is. A time that is not there holds for
+// no comparison, != neither: what is asked is when something was. Names of a list are taken in any case, and
+// with - for _.
 //
 // What may be asked for is a table of fields of each kind of list (list_fields.h). Parsing is bounded:
 // kMaxFilterBytes, kMaxFilterTerms, kMaxFilterDepth.
@@ -13,11 +15,12 @@
 // Pure. Errors: INVALID_ARGUMENT with words that go on after a field's name, and the offset in bytes.
 #pragma once
 
+#include <absl/container/inlined_vector.h>
+#include <absl/functional/function_ref.h>
 #include <absl/status/statusor.h>
 #include <absl/strings/string_view.h>
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <vector>
 
@@ -36,13 +39,14 @@ struct ListField {
 };
 using ListFields = std::vector<ListField>;
 
-// What one has of a field.
+// What one has of a field, as long as that is there.
 struct ListValue {
-  std::vector<std::string> texts = {};  // Of kText. None: it is not there.
-  int64_t number = 0;  // Of all other kinds: of a time nanoseconds since 1970, of a name its place.
+  absl::InlinedVector<absl::string_view, 1> texts = {};  // Of kText. None: it is not there.
+  // Of all other kinds: of a time nanoseconds since 1970, 0 where it is not there; of a name its place.
+  int64_t number = 0;
 };
 // `key`: of a map's field.
-using ListValueOf = std::function<ListValue(size_t field, const std::string& key)>;
+using ListValueOf = absl::FunctionRef<ListValue(size_t field, const std::string& key)>;
 
 class ListFilter {
  public:
@@ -50,7 +54,7 @@ class ListFilter {
   static absl::StatusOr<ListFilter> Parse(absl::string_view text, const ListFields& fields);
 
   bool empty() const { return nodes_.empty(); }
-  bool Holds(const ListValueOf& value_of) const { return empty() || Holds(nodes_.size() - 1, value_of); }
+  bool Holds(ListValueOf value_of) const { return empty() || Holds(nodes_.size() - 1, value_of); }
 
  private:
   friend class FilterParser;
@@ -59,12 +63,12 @@ class ListFilter {
     enum class Kind { kTerm, kNot, kAnd, kOr } kind = Kind::kTerm;
     std::vector<size_t> below = {};  // Nodes before this one.
     size_t field = 0;
-    bool is_text = false;
+    ListField::Kind of = ListField::Kind::kText;
     std::string key, text;
     Operator op = Operator::kIs;
     int64_t number = 0;
   };
-  bool Holds(size_t node, const ListValueOf& value_of) const;
+  bool Holds(size_t node, ListValueOf value_of) const;
   static bool TermHolds(const Node& term, const ListValue& value);
 
   std::vector<Node> nodes_;  // The last one is the whole.

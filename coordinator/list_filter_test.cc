@@ -1,5 +1,6 @@
 #include "coordinator/list_filter.h"
 
+#include <absl/strings/str_cat.h>
 #include <absl/time/civil_time.h>
 #include <absl/time/time.h>
 #include <gmock/gmock.h>
@@ -11,19 +12,22 @@ namespace {
 using ::testing::HasSubstr;
 
 const ListFields& Fields() {
-  static const auto& fields = *new ListFields{{"name", ListField::Kind::kText},
-                                              {"size", ListField::Kind::kNumber},
-                                              {"open", ListField::Kind::kTruth},
-                                              {"time", ListField::Kind::kTime},
-                                              {"state", ListField::Kind::kName, {"", "GOOD", "", "BAD"}},
-                                              {"labels.", ListField::Kind::kText}};
+  static const auto& fields =
+      *new ListFields{{"name", ListField::Kind::kText},
+                      {"size", ListField::Kind::kNumber},
+                      {"open", ListField::Kind::kTruth},
+                      {"time", ListField::Kind::kTime},
+                      {"state", ListField::Kind::kName, {"", "GOOD", "", "BAD", "SO_SO"}},
+                      {"never", ListField::Kind::kTime},
+                      {"labels.", ListField::Kind::kText}};
   return fields;
 }
 
-// Of one called "a/b" of two names, of size 7, open, of 2026-11-25, BAD, with team=red.
+// Of one called "a/b" of two names, of size 7, open, of 2026-11-25, BAD, never there, with team=red.
 ListValue ValueOf(size_t field, const std::string& key) {
   const int64_t day = absl::ToUnixNanos(absl::FromCivil(absl::CivilDay(2026, 11, 25), absl::UTCTimeZone()));
-  const std::vector<ListValue> values = {{{"a/b", "second one"}}, {{}, 7}, {{}, 1}, {{}, day}, {{}, 3}};
+  const std::vector<ListValue> values = {
+      {{"a/b", "second one"}}, {{}, 7}, {{}, 1}, {{}, day}, {{}, 3}, {{}, 0}};
   if (field < values.size()) return values[field];
   return key == "team" ? ListValue{{"red"}} : ListValue{};
 }
@@ -60,6 +64,7 @@ TEST(ListFilter, ComparesEachKindOfField) {
                              "state = BAD",
                              "state = bad",
                              "state != GOOD",
+                             "state != so-so",
                              "labels.team = red",
                              "labels.team:*",
                              "labels.other != red",
@@ -74,6 +79,16 @@ TEST(ListFilter, ComparesEachKindOfField) {
   }
 }
 
+// Jobs that wait were listed as those that ended before this year.
+TEST(ListFilter, ATimeThatIsNotThereHoldsForNoComparison) {
+  for (const char* op : {"=", "!=", "<", "<=", ">", ">="}) {
+    for (const char* time : {"1970-01-01", "2026-11-25"}) {
+      EXPECT_FALSE(Holds(absl::StrCat("never ", op, " ", time))) << op << " " << time;
+      EXPECT_TRUE(Holds(absl::StrCat("NOT never ", op, " ", time))) << op << " " << time;
+    }
+  }
+}
+
 TEST(ListFilter, JoinsAsTheAipHasItWithOrBeforeAnd) {
   EXPECT_TRUE(Holds("size = 7 AND state = BAD"));
   EXPECT_FALSE(Holds("size = 7 AND state = GOOD"));
@@ -85,9 +100,9 @@ TEST(ListFilter, JoinsAsTheAipHasItWithOrBeforeAnd) {
 }
 
 TEST(ListFilter, WhatIsNoFilterIsRefusedWithItsPlace) {
-  EXPECT_EQ(
-      WhyNot("size = 7 AND colour = red"),
-      "at offset 13: 'colour' is no field of these; there are name, size, open, time, state, labels.KEY");
+  EXPECT_EQ(WhyNot("size = 7 AND colour = red"),
+            "at offset 13: 'colour' is no field of these; there are name, size, open, time, state, never, "
+            "labels.KEY");
   EXPECT_EQ(WhyNot("size"), "at offset 4: after 'size' one of = != < <= > >= : is missing");
   EXPECT_EQ(WhyNot("size ="), "at offset 6: what 'size' is compared with is missing");
   EXPECT_EQ(WhyNot("size = many"), "at offset 7: 'many' is no whole number, which size is compared with");
@@ -96,7 +111,7 @@ TEST(ListFilter, WhatIsNoFilterIsRefusedWithItsPlace) {
   EXPECT_EQ(WhyNot("open = yes"),
             "at offset 7: 'yes' is neither true nor false, which open is compared with");
   EXPECT_EQ(WhyNot("state = WORSE"),
-            "at offset 8: 'WORSE' is none of GOOD, BAD, which state is compared with");
+            "at offset 8: 'WORSE' is none of GOOD, BAD, SO_SO, which state is compared with");
   EXPECT_THAT(WhyNot("time > soon"), HasSubstr("at offset 7: 'soon' is no time such as"));
   EXPECT_EQ(WhyNot("name < b"), "at offset 5: name is neither a number nor a time: = or !=");
   EXPECT_EQ(WhyNot("size : 7"), "at offset 5: size is no text, of which : asks what it holds: =");

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/fnv1a.h"
 
 namespace fsdpd {
 namespace {
@@ -50,10 +51,7 @@ absl::StatusOr<std::string> Decode(absl::string_view plain, absl::string_view ma
 
 std::string ListMark(absl::string_view filter, absl::string_view order_by) {
   if (filter.empty() && order_by.empty()) return "";
-  uint64_t hash = 14695981039346656037u;  // FNV-1a.
-  for (const char c : absl::StrCat(filter, "\n", order_by))
-    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
-  return absl::StrCat(absl::Hex(hash));
+  return absl::StrCat(absl::Hex(Fnv1a(absl::StrCat(filter, "\n", order_by))));
 }
 
 std::string EncodePageToken(const JobCursor& cursor, absl::string_view mark) {

@@ -1,6 +1,8 @@
 // The opaque page tokens of ListJobs and ListEvents: the place of a page's last job or event, so that pages
 // neither repeat nor skip any while others come, and a mark of what the list is of: a token is of no list
-// with another filter or order. Opaque means that clients must not read it; it holds no secret.
+// with another filter or order. A job that ends meanwhile has another place in the order of ends: later pages
+// of `end_time desc` have it no more, those of `end_time` may have it again. Opaque means that clients must
+// not read it; it holds no secret.
 //
 // Pure. Errors: INVALID_ARGUMENT with words that go on after a field's name.
 #pragma once

@@ -58,7 +58,7 @@ EtcdEntry EntryOf(const v1::Job& job) {
   return entry;
 }
 
-std::vector<std::string> IdsFor(const EtcdIndex& index, const JobQuery& query) {
+std::vector<JobCursor> IdsFor(const EtcdIndex& index, const JobQuery& query) {
   std::vector<JobCursor> places;
   for (const auto& [id, entry] : index) {
     JobCursor place{query.by_end ? entry.end_nanos : entry.create_unix_nanos, id};
@@ -66,9 +66,7 @@ std::vector<std::string> IdsFor(const EtcdIndex& index, const JobQuery& query) {
   }
   std::sort(places.begin(), places.end(),
             [&](const JobCursor& a, const JobCursor& b) { return IsBefore(query, a, b); });
-  std::vector<std::string> ids;
-  for (JobCursor& place : places) ids.push_back(std::move(place.id));
-  return ids;
+  return places;
 }
 
 absl::StatusOr<std::map<std::string, std::string>> EtcdJobs::Below(const std::string& name, int64_t* revision,
@@ -140,7 +138,7 @@ absl::StatusOr<EtcdIndex> EtcdJobs::Load(int64_t* revision) {
   return index;
 }
 
-absl::StatusOr<JobPage> EtcdJobs::Read(const std::vector<std::string>& ids, const JobQuery& query,
+absl::StatusOr<JobPage> EtcdJobs::Read(const std::vector<JobCursor>& ids, const JobQuery& query,
                                        int64_t revision) {
   JobPage page;
   size_t bytes = 0, looked_at = 0;
@@ -154,13 +152,15 @@ absl::StatusOr<JobPage> EtcdJobs::Read(const std::vector<std::string>& ids, cons
     etcd::TxnRequest request;
     for (size_t i = begin; i < end; ++i) {
       etcd::RangeRequest* range = request.add_success()->mutable_request_range();
-      range->set_key(JobKey(ids[i]));
+      range->set_key(JobKey(ids[i].id));
       range->set_revision(revision);
     }
     const absl::StatusOr<etcd::TxnResponse> read = etcd_->ReadTxn(request);
     if (absl::IsOutOfRange(read.status())) return absl::UnavailableError(read.status().message());
     FSDPD_ASSIGN_OR_RETURN(const etcd::TxnResponse answer, read);
+    size_t at = begin;
     for (const etcd::ResponseOp& op : answer.responses()) {
+      const size_t place = at++;
       if (op.response_range().kvs().empty()) continue;  // Deleted meanwhile.
       const std::string& value = op.response_range().kvs(0).value();
       FSDPD_ASSIGN_OR_RETURN(v1::Job job, ParseJob(value));
@@ -168,7 +168,8 @@ absl::StatusOr<JobPage> EtcdJobs::Read(const std::vector<std::string>& ids, cons
       page.more = looked_at >= query.most_looked_at || (wanted && full());
       if (page.more) return page;
       ++looked_at;
-      page.end = PlaceOf(query, job);
+      // The order is that of the entries; the job itself may have ended since.
+      page.end = ids[place];
       if (!wanted) continue;
       bytes += value.size();
       page.jobs.push_back(std::move(job));

@@ -32,8 +32,8 @@ struct EtcdEntry {
 using EtcdIndex = std::map<std::string, EtcdEntry>;  // By id.
 
 EtcdEntry EntryOf(const v1::Job& job);
-// The ids of those that a query is for, ignoring its limits and its filter, in its order.
-std::vector<std::string> IdsFor(const EtcdIndex& index, const JobQuery& query);
+// The ids of those that a query is for, ignoring its limits and its filter, in its order, with their places.
+std::vector<JobCursor> IdsFor(const EtcdIndex& index, const JobQuery& query);
 
 class EtcdJobs {
  public:
@@ -54,7 +54,7 @@ class EtcdJobs {
   absl::StatusOr<EtcdIndex> Load(int64_t* revision);
   // Of `revision`; 0: the newest. Those that are there and that the query's filter is for, in the order of
   // `ids`, up to its limits. UNAVAILABLE also where etcd has the revision no more.
-  absl::StatusOr<JobPage> Read(const std::vector<std::string>& ids, const JobQuery& query,
+  absl::StatusOr<JobPage> Read(const std::vector<JobCursor>& ids, const JobQuery& query,
                                int64_t revision = 0);
   // The newest, and when: NOT_FOUND.
   absl::StatusOr<v1::Job> Get(const std::string& id, int64_t* revision = nullptr);

@@ -364,7 +364,7 @@ absl::StatusOr<v1::Job> EtcdStore::Get(const std::string& id) {
 }
 
 absl::StatusOr<JobPage> EtcdStore::List(const JobQuery& query) {
-  std::vector<std::string> ids;
+  std::vector<JobCursor> ids;
   {
     MutexLock lock(&mutex_);
     ids = IdsFor(index_, query);
@@ -379,7 +379,7 @@ absl::StatusOr<std::vector<v1::Job>> EtcdStore::LiveJobs() {
   query.states = LiveJobStates();
   query.limit = INT_MAX;
   query.most_looked_at = SIZE_MAX;
-  std::vector<std::string> ids;
+  std::vector<JobCursor> ids;
   {
     MutexLock lock(&mutex_);
     ids = IdsFor(index_, query);

@@ -259,8 +259,29 @@ TEST_F(EtcdStoreTest, AListOfARevisionThatEtcdHasNotIsToBeAskedAgain) {
   int64_t revision = 0;
   ASSERT_TRUE(standby.Load(&revision).ok());
   // Of the future; a compacted one is refused with the same code.
-  EXPECT_TRUE(absl::IsUnavailable(standby.Read({"a"}, JobQuery(), revision + 1000).status()));
-  EXPECT_EQ(standby.Read({"a"}, JobQuery(), revision)->jobs.size(), 1u);
+  EXPECT_TRUE(absl::IsUnavailable(standby.Read({JobCursor{0, "a"}}, JobQuery(), revision + 1000).status()));
+  EXPECT_EQ(standby.Read({JobCursor{0, "a"}}, JobQuery(), revision)->jobs.size(), 1u);
+}
+
+// The next page began behind all that had ended where the last job of this one ended as it was read.
+TEST_F(EtcdStoreTest, APageEndsWhereTheEntriesHadItsLastJob) {
+  const auto leadership = Take();
+  const auto store = OpenOrDie(leadership.get());
+  v1::Job job = MakeJob("a");
+  ASSERT_TRUE(store->Insert(job).ok());
+  EtcdJobs jobs(client_.get(), kPrefix);
+  int64_t revision = 0;
+  const auto index = jobs.Load(&revision);
+  ASSERT_TRUE(index.ok()) << index.status();
+  job.set_state(v1::JOB_STATE_FAILED);
+  job.set_end_unix_nanos(30);
+  ASSERT_TRUE(store->Update(job).ok());
+  JobQuery query;
+  query.by_end = query.ascending = true;
+  const auto page = jobs.Read(IdsFor(*index, query), query);
+  ASSERT_TRUE(page.ok()) << page.status();
+  EXPECT_EQ(page->jobs.at(0).state(), v1::JOB_STATE_FAILED);
+  EXPECT_EQ(page->end.unix_nanos, 0);
 }
 
 TEST_F(EtcdStoreTest, WhatAnotherProgramWritesIntoItsStateEndsTheLeadership) {

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/check.h"
 #include "coordinator/job_machine.h"
 
 namespace fsdpd {
@@ -16,6 +17,8 @@ namespace {
 constexpr size_t kForgottenByAge = 2;
 // A 128th more than may be is let stand, so that one in some hundred writes thins the log.
 constexpr size_t kSlack = 128;
+// Events that a reader takes with him at once: who stores waits for no more than their copies.
+constexpr size_t kSlice = 256;
 
 v1::Event LoggedEvent(const std::string& job, const v1::Job::Event& of_job) {
   v1::Event event;
@@ -46,12 +49,18 @@ v1::Job::Event EventOfJob(const v1::Event& event) {
 
 bool IsHole(const v1::Event& event) { return event.kind() == v1::EVENT_KIND_FORGOTTEN; }
 
-bool Wants(const EventQuery& query, const v1::Event& event) {
+// Of more than one job or node.
+bool IsHoleOfMany(const v1::Event& event) {
+  return IsHole(event) && event.job().empty() && event.node().empty();
+}
+
+// But for its filter.
+bool IsFor(const EventQuery& query, const v1::Event& event) {
+  if (event.unix_nanos() < query.since_nanos) return false;
+  if (IsHoleOfMany(event)) return true;
   // What is forgotten of a job may have named any node.
   const bool of_node = event.node() == query.node || (IsHole(event) && !event.job().empty());
-  return (query.job.empty() || event.job() == query.job) && (query.node.empty() || of_node) &&
-         event.unix_nanos() >= query.since_nanos &&
-         (query.filter == nullptr || IsHole(event) || query.filter(event));
+  return (query.job.empty() || event.job() == query.job) && (query.node.empty() || of_node);
 }
 
 // Of a job or a node after the event before.
@@ -69,33 +78,45 @@ v1::Event HoleAt(const v1::Event& newest, int64_t forgotten) {
   hole.set_attempt(newest.attempt());
   hole.set_state(newest.state());
   hole.set_forgotten(forgotten);
-  hole.set_message(forgotten == 1 ? "an event of it up to here is kept no more"
-                                  : absl::StrCat(forgotten, " events of it up to here are kept no more"));
+  const char* const whose = IsHoleOfMany(hole) ? "ended jobs and of nodes" : "it";
+  hole.set_message(forgotten == 1
+                       ? absl::StrCat("an event of ", whose, " up to here is kept no more")
+                       : absl::StrCat(forgotten, " events of ", whose, " up to here are kept no more"));
   return hole;
+}
+
+// In place of `count` events, up to `newest`; `before`: the hole that their owner has so far.
+void AddHole(const v1::Event* before, const v1::Event& newest, int64_t count, ThinnedEvents* thinned) {
+  const bool moves = before != nullptr && before->sequence() < newest.sequence();
+  if (moves) thinned->gone.push_back(before->sequence());
+  thinned->holes.push_back(HoleAt(before == nullptr || moves ? newest : *before,
+                                  count + (before == nullptr ? 0 : before->forgotten())));
 }
 
 }  // namespace
 
 // One's events that are to go, as far as they are chosen.
 struct EventLog::Picked {
-  Picked(const Owner& owner, const Owned& owned)
-      : owner(owner), owned(&owned), left(owned.events.size()), note(owned.notes.begin()) {
+  // It keeps the first and the newest, `keeps` of more.
+  Picked(const Owned& owned, size_t keeps)
+      : owned(&owned), over(owned.events.size() - keeps), note(owned.notes.begin()) {
     change = std::next(owned.events.begin());
+    stay_from = std::prev(owned.events.end(), static_cast<ptrdiff_t>(keeps) - 1)->first;
   }
-  // The next one. REQUIRES: more than two are left.
+  // The next one. REQUIRES: it has some over.
   const Kept& Next() {
-    const int64_t first = owned->events.begin()->first, last = owned->events.rbegin()->first;
-    --left;
+    const int64_t first = owned->events.begin()->first;
+    --over;
     while (note != owned->notes.end() && *note == first) ++note;
-    if (note != owned->notes.end() && *note != last) return owned->events.at(*note++);
+    if (note != owned->notes.end() && *note < stay_from) return owned->events.at(*note++);
     while (owned->notes.count(change->first) != 0) ++change;
     return (change++)->second;
   }
-  bool operator<(const Picked& other) const { return left < other.left; }
+  bool operator<(const Picked& other) const { return over < other.over; }
 
-  Owner owner;
   const Owned* owned;
-  size_t left;
+  size_t over;
+  int64_t stay_from = 0;
   std::set<int64_t>::const_iterator note;
   std::map<int64_t, Kept>::const_iterator change;
   int64_t count = 0;
@@ -108,11 +129,6 @@ void EventLog::Load(Events stored, int64_t first) {
   // What was dropped before this life is not known; nothing is missing after the first that is kept.
   gone_through_ = events_.empty() ? 0 : events_.begin()->first - 1;
   next_ = std::max(next_, first);
-}
-
-void EventLog::Count(const Owner& owner, size_t before, size_t now) {
-  if (before > 0) by_count_.erase({before, owner});
-  if (now > 0) by_count_.insert({now, owner});
 }
 
 void EventLog::Add(v1::Event event) {
@@ -129,9 +145,9 @@ void EventLog::Add(v1::Event event) {
   if (!owned.events.empty() && !ChangesState(*owned.events.rbegin()->second, *kept))
     owned.notes.insert(sequence);
   owned.events.emplace(sequence, kept);
-  Count(owner, owned.events.size() - 1, owned.events.size());
   owned.last_number = std::max(owned.last_number, kept->number());
   owned.stored |= kept->number() > 0;
+  if (kept->number() > 0) owned.ended = IsEnded(kept->state());
 }
 
 void EventLog::Remove(int64_t sequence) {
@@ -141,7 +157,7 @@ void EventLog::Remove(int64_t sequence) {
   Owned& owned = owned_[owner];
   if (owned.hole == found->second) owned.hole = nullptr;
   owned.notes.erase(sequence);
-  if (owned.events.erase(sequence) > 0) Count(owner, owned.events.size() + 1, owned.events.size());
+  owned.events.erase(sequence);
   // Numbers of a job that is stored are still compared with.
   if (owned.events.empty() && owned.hole == nullptr && (!owner.first || !owned.stored)) owned_.erase(owner);
   events_.erase(found);
@@ -191,39 +207,69 @@ void EventLog::Append(Events numbered, int64_t forget_through) {
   added_.SignalAll();
 }
 
+// Each looks at all who have events: once for some hundred writes.
+bool EventLog::PickFromMost(size_t wanted, size_t most, size_t live_keep, ThinnedEvents* thinned) const {
+  std::vector<Picked> heap;
+  for (const auto& [owner, owned] : owned_) {
+    const size_t keeps = owned.live() ? live_keep : kFewEvents;
+    if (owned.events.size() > keeps) heap.emplace_back(owned, keeps);
+  }
+  std::make_heap(heap.begin(), heap.end());
+  size_t picked = 0, holes = 0;
+  // A hole is one more, and one that moves another.
+  while (!heap.empty() && heap.front().over > 0 && picked < wanted && picked + 2 * holes + 3 <= most) {
+    std::pop_heap(heap.begin(), heap.end());
+    Picked& from = heap.back();
+    const Kept& event = from.Next();
+    thinned->gone.push_back(event->sequence());
+    if (from.count++ == 0) ++holes;
+    if (from.newest == nullptr || from.newest->sequence() < event->sequence()) from.newest = event;
+    std::push_heap(heap.begin(), heap.end());
+    ++picked;
+  }
+  for (const Picked& from : heap) {
+    if (from.count > 0) AddHole(from.owned->hole.get(), *from.newest, from.count, thinned);
+  }
+  return picked > 0;
+}
+
+bool EventLog::PickOldest(size_t wanted, size_t most, bool spare_live, ThinnedEvents* thinned) const {
+  std::vector<int64_t> gone;
+  v1::Event newest;
+  int64_t count = 0;
+  bool spared = false;
+  for (const auto& [sequence, event] : events_) {
+    if (gone.size() >= wanted || gone.size() + 2 >= most) break;
+    if (IsHoleOfMany(*event)) continue;
+    if (spare_live && owned_.at(OwnerOf(*event)).live()) {
+      spared = true;
+      continue;
+    }
+    gone.push_back(sequence);
+    newest.set_sequence(sequence);
+    newest.set_unix_nanos(event->unix_nanos());
+    count += IsHole(*event) ? event->forgotten() : 1;
+  }
+  if (gone.empty()) return false;
+  if (!spared) {
+    thinned->through = gone.back();
+    return true;
+  }
+  thinned->gone = std::move(gone);
+  const auto many = owned_.find(OwnerOf(newest));
+  AddHole(many == owned_.end() ? nullptr : many->second.hole.get(), newest, count, thinned);
+  return true;
+}
+
 ThinnedEvents EventLog::Thin(size_t most) const {
   ThinnedEvents thinned;
   MutexLock lock(&mutex_);
   if (events_.size() <= max_events_ + max_events_ / kSlack) return thinned;
   const size_t over = events_.size() - max_events_;
-  // Those that have most, down to as many as the next one has.
-  std::vector<Picked> heap;
-  auto next = by_count_.rbegin();
-  size_t picked = 0;
-  for (; picked < over && picked + 2 * heap.size() < most; ++picked) {
-    while (next != by_count_.rend() && (heap.empty() || next->first > heap.front().left)) {
-      heap.emplace_back(next->second, owned_.at(next->second));
-      std::push_heap(heap.begin(), heap.end());
-      ++next;
-    }
-    if (heap.empty() || heap.front().left <= kFewEvents) break;
-    std::pop_heap(heap.begin(), heap.end());
-    const Kept& event = heap.back().Next();
-    thinned.gone.push_back(event->sequence());
-    Picked& from = heap.back();
-    ++from.count;
-    if (from.newest == nullptr || from.newest->sequence() < event->sequence()) from.newest = event;
-    std::push_heap(heap.begin(), heap.end());
-  }
-  for (const Picked& from : heap) {
-    if (from.count == 0) continue;
-    const Kept& before = from.owned->hole;
-    const bool moves = before != nullptr && before->sequence() < from.newest->sequence();
-    if (moves) thinned.gone.push_back(before->sequence());
-    thinned.holes.push_back(HoleAt(before == nullptr || moves ? *from.newest : *before,
-                                   from.count + (before == nullptr ? 0 : before->forgotten())));
-  }
-  if (picked == 0) thinned.through = std::next(events_.begin(), static_cast<ptrdiff_t>(over) - 1)->first;
+  const bool picked = PickFromMost(over, most, kMaxJobEvents, &thinned) ||
+                      PickOldest(over, most, /*spare_live=*/true, &thinned) ||
+                      PickFromMost(over, most, kFewEvents, &thinned);
+  if (!picked) PickOldest(over, most, /*spare_live=*/false, &thinned);
   for (const v1::Event& hole : thinned.holes)
     thinned.gone.erase(std::remove(thinned.gone.begin(), thinned.gone.end(), hole.sequence()),
                        thinned.gone.end());
@@ -279,37 +325,67 @@ std::vector<EventLog::Kept> EventLog::NewestOf(const std::string& job) const {
   return kept;
 }
 
-absl::StatusOr<EventPage> EventLog::Read(const EventQuery& query) const {
-  EventPage page;
+// What comes next in a query's order.
+struct EventLog::Slice {
+  std::vector<Kept> events;
+  int64_t from = 0;   // Nothing before it is there, where the oldest come first.
+  bool more = false;  // There are events beyond them.
+};
+
+absl::StatusOr<EventLog::Slice> EventLog::SliceOf(const EventQuery& query, int64_t at) const {
+  Slice slice;
+  const int64_t after = query.newest_first ? query.after : at;
   MutexLock lock(&mutex_);
-  if (query.after > 0 && query.after < gone_through_) {
-    return absl::OutOfRangeError(absl::StrCat("events after ", query.after,
-                                              " are kept no more: the oldest is ",
+  if (after > 0 && after < gone_through_) {
+    return absl::OutOfRangeError(absl::StrCat("events after ", after, " are kept no more: the oldest is ",
                                               events_.empty() ? next_ : events_.begin()->first));
   }
-  const auto oldest = events_.upper_bound(query.after);
-  auto newest = query.newest_first && query.before > 0 ? events_.lower_bound(query.before) : events_.end();
-  size_t bytes = 0;
-  const auto full = [&] {
-    return static_cast<int>(page.events.size()) >= query.limit || bytes >= query.max_bytes;
-  };
-  const auto take = [&](const auto& each) {
-    page.cursor = each.first;
-    if (!Wants(query, *each.second)) return;
-    bytes += each.second->ByteSizeLong();
-    page.events.push_back(*each.second);
-  };
-  if (query.newest_first) {
-    const bool any = newest == events_.end() || (oldest != events_.end() && oldest->first < newest->first);
-    while (any && newest != oldest && !full()) take(*--newest);
-    page.more = any && newest != oldest;
-    return page;
+  auto oldest = events_.upper_bound(after);
+  if (!query.newest_first) {
+    slice.from = std::max(after, gone_through_);
+    for (; oldest != events_.end() && slice.events.size() < kSlice; ++oldest)
+      slice.events.push_back(oldest->second);
+    slice.more = oldest != events_.end();
+    return slice;
   }
-  page.cursor = std::max(query.after, gone_through_);
-  auto it = oldest;
-  for (; it != events_.end() && !full(); ++it) take(*it);
-  page.more = it != events_.end();
-  return page;
+  auto newest = at > 0 ? events_.lower_bound(at) : events_.end();
+  const bool any = newest == events_.end() || (oldest != events_.end() && oldest->first < newest->first);
+  while (any && newest != oldest && slice.events.size() < kSlice) slice.events.push_back((--newest)->second);
+  slice.more = any && newest != oldest;
+  return slice;
+}
+
+// The lock is not held while the filter is asked: whoever stores something needs it.
+absl::StatusOr<EventPage> EventLog::Read(const EventQuery& query) const {
+  EventPage page;
+  size_t bytes = 0, looked_at = 0;
+  const auto full = [&] {
+    return static_cast<int>(page.events.size()) >= query.limit || bytes >= query.max_bytes ||
+           looked_at >= query.most_looked_at;
+  };
+  const auto wants = [&](const v1::Event& event) {
+    if (!IsFor(query, event)) return false;
+    if (query.filter == nullptr || IsHole(event)) return true;
+    ++looked_at;
+    return query.filter(event);
+  };
+  FSDPD_ASSIGN_OR_RETURN(Slice slice, SliceOf(query, query.newest_first ? query.before : query.after));
+  page.cursor = slice.from;
+  while (true) {
+    for (const Kept& event : slice.events) {
+      page.more = full();
+      if (page.more) return page;
+      page.cursor = event->sequence();
+      if (!wants(*event)) continue;
+      bytes += event->ByteSizeLong();
+      page.events.push_back(*event);
+    }
+    page.more = slice.more;
+    if (!slice.more || full()) return page;
+    absl::StatusOr<Slice> next = SliceOf(query, page.cursor);
+    if (!next.ok()) return page;  // What comes next is gone meanwhile, as who asks for it is told.
+    slice = *std::move(next);
+  }
 }
 
 int64_t EventLog::newest() const {

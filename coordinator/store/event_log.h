@@ -8,10 +8,12 @@
 //
 // Bounds: kMaxEvents, and kMaxEventAge. Those that are older go, two when one is added: by the newest date
 // that is stored, if that is earlier than the present one, so that a wrong date removes nothing. Where there
-// are too many, they go from the job or node that has most, so that one that flaps takes nobody else's
-// history: first what changed no state, then what did, the oldest first, and never its first and its last. A
-// hole says so in their place: an event of the kind FORGOTTEN, one for each job or node, where the newest of
-// them was, with their number. Where all have few, the oldest of all go.
+// are too many, they go from the job or node that has most beyond what it may keep, so that one that flaps
+// takes nobody else's history: first what changed no state, then what did, the oldest first. A job that has
+// not ended keeps its first and its newest, as many as Job.events has, others kFewEvents. A hole says so in
+// their place: an event of the kind FORGOTTEN, one for each job or node, where the newest of them was, with
+// their number. Where nobody has more, the oldest go of all that are not of a job that has not ended, with
+// one hole of them all, which has neither job nor node. Only where there are none, those of such jobs do.
 //
 // So who goes on after a cursor gets every event that is kept, once, and the holes after it; where all events
 // up to some later one are gone, he is told that instead (OUT_OF_RANGE).
@@ -40,7 +42,9 @@ namespace fsdpd {
 constexpr size_t kMaxEvents = 50'000;
 constexpr absl::Duration kMaxEventAge = absl::Hours(24 * 90);
 
-constexpr size_t kFewEvents = 8;  // Of a job or node: none of them is forgotten before all others'.
+constexpr size_t kFewEvents = 8;  // Of an ended job or a node: they are forgotten by their age alone.
+// A page ends early after a filter was asked of so many events: one reader's filter costs no more at once.
+constexpr size_t kMaxEventsLookedAt = 5000;
 
 using Events = std::vector<v1::Event>;
 
@@ -59,8 +63,9 @@ struct EventQuery {
   size_t max_bytes = SIZE_MAX;
   std::string job, node;    // Empty: all.
   int64_t since_nanos = 0;  // Unix; 0: all.
-  // Null: all. Of holes it is not asked: what is forgotten may have been wanted.
+  // Null: all. Of holes it is not asked: what is forgotten may have been wanted. It may take its time.
   std::function<bool(const v1::Event&)> filter = nullptr;
+  size_t most_looked_at = kMaxEventsLookedAt;  // By the filter.
   bool newest_first = false;
   int64_t before = 0;  // With newest_first: a sequence; 0: from the newest.
 };
@@ -115,8 +120,11 @@ class EventLog {
     int64_t began = 0;
     int64_t last_number = 0;
     bool stored = false;  // As far as is known there is one.
+    bool ended = false;   // As its newest event has it.
+    bool live() const { return stored && !ended; }
   };
   struct Picked;
+  struct Slice;
   static Owner OwnerOf(const v1::Event& event) {
     return {!event.job().empty(), event.job().empty() ? event.node() : event.job()};
   }
@@ -124,14 +132,18 @@ class EventLog {
   void Add(v1::Event event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Remove(int64_t sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RemoveThrough(int64_t sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Count(const Owner& owner, size_t before, size_t now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What goes into `thinned`, up to `wanted` events: whether there are any.
+  bool PickFromMost(size_t wanted, size_t most, size_t live_keep, ThinnedEvents* thinned) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool PickOldest(size_t wanted, size_t most, bool spare_live, ThinnedEvents* thinned) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Slice> SliceOf(const EventQuery& query, int64_t at) const;
 
   const size_t max_events_;
   mutable Mutex mutex_;
   mutable CondVar added_;
   std::map<int64_t, Kept> events_ ABSL_GUARDED_BY(mutex_);
   std::map<Owner, Owned> owned_ ABSL_GUARDED_BY(mutex_);
-  std::set<std::pair<size_t, Owner>> by_count_ ABSL_GUARDED_BY(mutex_);  // Of those that have any.
   int64_t next_ ABSL_GUARDED_BY(mutex_) = 1;
   int64_t gone_through_ ABSL_GUARDED_BY(mutex_) = 0;  // The newest of which all up to it are gone.
 };

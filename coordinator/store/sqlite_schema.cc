@@ -66,6 +66,10 @@ constexpr const char* kSchemas[] = {
     sequence INTEGER PRIMARY KEY NOT NULL,
     event BLOB NOT NULL       -- fsdpd.v1.Event
   );
+)sql",
+    R"sql(
+  DROP INDEX jobs_by_end;     -- It had ended ones alone, and a list in the order of ends has all.
+  CREATE INDEX jobs_by_end ON jobs (end_nanos, id);
 )sql"};
 constexpr int64_t kSchemaVersion = std::size(kSchemas);
 // Of jobs that were stored before:
@@ -172,6 +176,24 @@ absl::Status PrepareSchema(sqlite3* db, const std::string& path) {
   if (!done.ok()) Execute(db, "ROLLBACK", "take it back").IgnoreError();
   if (done.ok() && version > 0) LogInfo("the state is of schema %d now path=%s", kSchemaVersion, path);
   return done;
+}
+
+// Jobs are read by their places once these are in order: what is sorted are numbers and ids. A subquery with
+// a limit is ordered before it is joined, and CROSS keeps the join from beginning with the other side.
+std::string SelectJobs(const JobQuery& query) {
+  std::string where = "1";
+  if (!query.states.empty()) absl::StrAppend(&where, " AND state IN (", InStates(query.states), ")");
+  if (!query.folder.empty()) absl::StrAppend(&where, " AND folder = ?");
+  if (!query.project.empty()) absl::StrAppend(&where, " AND project = ?");
+  const char* const column = query.by_end ? "end_nanos" : "create_nanos";
+  const char* const way = query.ascending ? "" : " DESC";
+  if (query.after_cursor)
+    absl::StrAppend(&where, " AND (", column, ", id) ", query.ascending ? ">" : "<", " (?, ?)");
+  // What labels and a filter leave of them is known once they are read.
+  const bool by_itself = query.selector.empty() && query.filter == nullptr;
+  return absl::StrCat("SELECT job FROM (SELECT rowid AS place FROM jobs WHERE ", where, " ORDER BY ", column,
+                      way, ", id", way, " LIMIT ", by_itself ? query.limit + 1 : -1,
+                      ") CROSS JOIN jobs ON jobs.rowid = place");
 }
 
 std::string InStates(const std::vector<v1::JobState>& states) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/store/state_store.h"
 #include "proto/fsdpd/v1/coordinator.pb.h"
 
 namespace fsdpd {
@@ -24,5 +25,8 @@ absl::Status PrepareSchema(sqlite3* db, const std::string& path);
 
 // For a clause `state IN (...)`.
 std::string InStates(const std::vector<v1::JobState>& states);
+// What lists the query's jobs in its order, as many as it may want. Takes its folder, its project, and its
+// cursor's time and id, as far as it has them.
+std::string SelectJobs(const JobQuery& query);
 
 }  // namespace fsdpd

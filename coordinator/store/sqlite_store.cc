@@ -123,15 +123,17 @@ absl::StatusOr<JobPage> SqliteStore::ReadJobs(Statement* statement, const JobQue
                                               absl::string_view doing) const {
   JobPage page;
   size_t bytes = 0;
+  size_t looked_at = 0;
   int rc;
-  for (size_t looked_at = 0; (rc = statement->Step()) == SQLITE_ROW; ++looked_at) {
+  while ((rc = statement->Step()) == SQLITE_ROW) {
     const std::string blob = statement->Blob(0);
     FSDPD_ASSIGN_OR_RETURN(v1::Job job, ParseJob(blob));
-    const bool wanted =
-        Matches(query.selector, job.labels()) && (query.filter == nullptr || query.filter(job));
+    if (!Matches(query.selector, job.labels())) continue;
+    const bool wanted = query.filter == nullptr || query.filter(job);
     const bool full = page.jobs.size() >= static_cast<size_t>(query.limit) || bytes >= query.max_bytes;
     page.more = looked_at >= query.most_looked_at || (wanted && full);
     if (page.more) return page;
+    ++looked_at;
     page.end = PlaceOf(query, job);
     if (!wanted) continue;
     log_.AddTo(&job);
@@ -261,10 +263,11 @@ absl::StatusOr<Inserted> SqliteStore::Insert(const v1::Job& job) {
   bool folder_taken = false, known_request = false;
   const std::string doing = absl::StrCat("insert job ", job.id());
   const absl::Status stored = Write({&job}, {}, doing, [&]() -> absl::Status {
+    // +: to be found by the folder. Of those that have not ended, which have an index too, there may be more.
     Statement insert(
         handle_->db,
         "INSERT INTO jobs (id, state, create_nanos, request_id, job, end_nanos, folder, project) SELECT "
-        "?1,?2,?3,?4,?5,?6,?7,?8 WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE folder = ?7 AND end_nanos = 0) "
+        "?1,?2,?3,?4,?5,?6,?7,?8 WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE folder = ?7 AND +end_nanos = 0) "
         "RETURNING 1");
     insert.BindText(job.id());
     insert.BindInt(job.state());
@@ -296,12 +299,13 @@ absl::Status SqliteStore::Update(const v1::Job& job) {
   bool not_there = false;
   const std::string doing = absl::StrCat("update job ", job.id());
   const absl::Status stored = Write({&job}, {}, doing, [&] {
-    // RETURNING instead of sqlite3_changes(), which another thread's statement may have set meanwhile.
+    // + as above. RETURNING instead of sqlite3_changes(), which another thread's statement may have set
+    // meanwhile.
     Statement update(
         handle_->db,
         "UPDATE jobs SET state = ?1, job = ?2, end_nanos = ?3 WHERE id = ?4 AND (?3 > 0 OR end_nanos "
         "= 0 OR NOT EXISTS (SELECT 1 FROM jobs AS other WHERE other.folder = jobs.folder AND "
-        "other.end_nanos = 0)) RETURNING 1");
+        "+other.end_nanos = 0)) RETURNING 1");
     update.BindInt(job.state());
     update.BindBlob(StoredBytes(job));
     update.BindInt(EndOf(job));
@@ -396,19 +400,7 @@ absl::StatusOr<v1::Job> SqliteStore::Get(const std::string& id) {
 }
 
 absl::StatusOr<JobPage> SqliteStore::List(const JobQuery& query) {
-  std::string where = "1";
-  if (!query.states.empty()) absl::StrAppend(&where, " AND state IN (", InStates(query.states), ")");
-  if (!query.folder.empty()) absl::StrAppend(&where, " AND folder = ?");
-  if (!query.project.empty()) absl::StrAppend(&where, " AND project = ?");
-  const char* const column = query.by_end ? "end_nanos" : "create_nanos";
-  const char* const way = query.ascending ? "" : " DESC";
-  if (query.after_cursor)
-    absl::StrAppend(&where, " AND (", column, ", id) ", query.ascending ? ">" : "<", " (?, ?)");
-  // What labels and a filter leave of them is known once they are read.
-  const bool by_itself = query.selector.empty() && query.filter == nullptr;
-  const std::string limit = by_itself ? absl::StrCat(" LIMIT ", query.limit + 1) : "";
-  Statement select(handle_->db, absl::StrCat("SELECT job FROM jobs WHERE ", where, " ORDER BY ", column, way,
-                                             ", id", way, limit));
+  Statement select(handle_->db, SelectJobs(query));
   if (!query.folder.empty()) select.BindText(query.folder);
   if (!query.project.empty()) select.BindText(query.project);
   if (query.after_cursor) {

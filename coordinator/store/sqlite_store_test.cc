@@ -14,12 +14,15 @@
 
 #include "base/temp_dir.h"
 #include "coordinator/job_machine.h"
+#include "coordinator/store/sqlite_query.h"
+#include "coordinator/store/sqlite_schema.h"
 #include "coordinator/testing/full_disk.h"
 
 namespace fsdpd {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 v1::Job MakeJob(const std::string& id, int64_t create, v1::JobState state = v1::JOB_STATE_QUEUED) {
   v1::Job job;
@@ -308,6 +311,44 @@ TEST(SqliteStore, BringsTheFirstSchemaUpToDateWithTheEndsAndFoldersOfItsJobs) {
     EXPECT_EQ(store->Insert(SavingJob("other", 4, v1::JOB_STATE_QUEUED, "/runs/7")).status().code(),
               absl::StatusCode::kFailedPrecondition);
   }
+}
+
+// How SQLite answers: its steps, a line each.
+std::string PlanOf(sqlite3* db, const std::string& sql) {
+  Statement explain(db, "EXPLAIN QUERY PLAN " + sql);
+  std::string plan;
+  int rc;
+  while ((rc = explain.Step()) == SQLITE_ROW) plan += explain.Blob(3) + "\n";
+  EXPECT_EQ(rc, SQLITE_DONE) << sqlite3_errmsg(db) << ": " << sql;
+  return plan;
+}
+
+// A list by ends read and sorted all jobs that there are, each with what is stored of it.
+TEST(SqliteStore, JobsAreListedInTheOrderOfAnIndexAlsoInAFileOfAnOlderSchema) {
+  const TempDir dir;
+  OpenOrDie(dir.path()).reset();
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(dir.File("fsdpd.db").c_str(), &db), SQLITE_OK);
+  ASSERT_EQ(sqlite3_exec(db,
+                         "DROP INDEX jobs_by_end; PRAGMA user_version=8;"
+                         "CREATE INDEX jobs_by_end ON jobs (end_nanos, id) WHERE end_nanos > 0;",
+                         nullptr, nullptr, nullptr),
+            SQLITE_OK);
+  sqlite3_close(db);
+  OpenOrDie(dir.path()).reset();
+  ASSERT_EQ(sqlite3_open(dir.File("fsdpd.db").c_str(), &db), SQLITE_OK);
+  for (const bool by_end : {false, true}) {
+    for (const bool goes_on : {false, true}) {
+      JobQuery query;
+      query.by_end = by_end;
+      query.ascending = by_end == goes_on;
+      query.after_cursor = goes_on;
+      const std::string plan = PlanOf(db, SelectJobs(query));
+      EXPECT_THAT(plan, HasSubstr(by_end ? "INDEX jobs_by_end" : "INDEX jobs_by_time")) << plan;
+      EXPECT_THAT(plan, Not(HasSubstr("TEMP B-TREE"))) << plan;
+    }
+  }
+  sqlite3_close(db);
 }
 
 }  // namespace

@@ -38,7 +38,8 @@ struct JobCursor {
 };
 
 // A page of what is filtered ends early after so many jobs that were looked at: a client that goes on asks
-// again, and nobody waits for a reading of all.
+// again, and nobody waits for a reading of all. Those that the query's other fields leave out, its selector
+// among them, are not looked at.
 constexpr size_t kMaxJobsLookedAt = 5000;
 
 struct JobQuery {
@@ -61,7 +62,8 @@ struct JobQuery {
 struct JobPage {
   std::vector<v1::Job> jobs;
   bool more = false;
-  JobCursor end;  // Where there are more: of the last job that was looked at.
+  // Where there are more: of the last job that was looked at, where the order had it, wherever it is by now.
+  JobCursor end;
 };
 
 // Which ended jobs are kept: the `jobs` that ended last, and those of them that ended in the last `time`.

@@ -498,6 +498,45 @@ TEST_P(StateStoreTest, PagesOfWhatIsRareEndAfterSoManyJobsAndTheNextGoOn) {
   EXPECT_EQ(PagesOf(store.get(), query), "x|w||b|");
 }
 
+// With one store they ended early, and with the other they did not.
+TEST_P(StateStoreTest, WhatASelectorLeavesOutIsNotLookedAt) {
+  auto store = Open();
+  for (int i = 0; i < 26; ++i) {
+    v1::Job job = MakeJob(std::string(1, static_cast<char>('a' + i)), i);
+    if (i % 5 == 0) job.add_labels()->set_key("rare");
+    ASSERT_TRUE(store->Insert(job).ok());
+  }
+  JobQuery query;
+  query.limit = 3;
+  query.most_looked_at = 4;
+  query.selector = *ParseSelector("rare");
+  EXPECT_EQ(PagesOf(store.get(), query), "zup|kfa|");
+  query.filter = [](const v1::Job& job) { return job.id() != "u" && job.id() != "p"; };
+  EXPECT_EQ(PagesOf(store.get(), query), "zk|fa|");
+}
+
+TEST_P(StateStoreTest, AJobThatLivesKeepsItsEventsWhateverComesAndGoes) {
+  v1::Job lives = MakeJob("lives", 1);
+  {
+    auto store = Open(/*max_events=*/200);
+    AddEvent(v1::EVENT_KIND_SUBMITTED, "admitted", absl::Now(), &lives);
+    ASSERT_TRUE(store->Insert(lives).ok());
+    for (int i = 0; i < 300; ++i) {
+      lives.set_state(i % 2 == 0 ? v1::JOB_STATE_PAUSED : v1::JOB_STATE_QUEUED);
+      AddEvent(v1::EVENT_KIND_NOTE, "again", absl::Now(), &lives);
+      ASSERT_TRUE(store->Update(lives).ok());
+    }
+    for (int i = 0; i < 60; ++i) {
+      v1::Job other = Ended(absl::StrCat("other", i), 2, 3);
+      for (int each = 0; each < 5; ++each) AddEvent(v1::EVENT_KIND_NOTE, "a word", absl::Now(), &other);
+      ASSERT_TRUE(store->Insert(other).ok());
+    }
+    EXPECT_EQ(store->Get("lives")->SerializeAsString(), lives.SerializeAsString());
+    EXPECT_EQ(store->Get("other0")->events_size(), 0);
+  }
+  EXPECT_EQ(Open(/*max_events=*/200)->Get("lives")->SerializeAsString(), lives.SerializeAsString());
+}
+
 TEST_P(StateStoreTest, ADeletedJobIsGoneAndItsRequestMayMakeAnother) {
   auto store = Open();
   v1::Job job = MakeJob("a", 1);

@@ -76,7 +76,7 @@ void Read(EtcdClient* client) {
   int64_t revision = 0;
   jobs.ReadSchema().status().IgnoreError();
   const auto index = jobs.Load(&revision);
-  std::vector<std::string> ids = {"j", "k"};
+  std::vector<JobCursor> ids = {{0, "j"}, {0, "k"}};
   JobQuery query;
   query.limit = 10;
   query.max_bytes = 1'000'000;
