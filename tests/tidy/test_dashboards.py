@@ -111,6 +111,38 @@ def test_a_card_is_its_running_ranks_while_the_series_of_the_job_before_linger(t
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def annotation(name, title, **variables):
+    """What a board asks for its annotation, as Grafana would."""
+    found, = (each["expr"] for each in BOARDS[name]["annotations"]["list"] if each["name"] == title)
+    return dashboards.substitute(found, variables)
+
+
+def test_an_annotation_is_of_the_chosen_job_and_sees_it_move(tmp_path):
+    """It counted changes of each agent's series, which there are none of where every attempt has another node."""
+    series = [('fsdpd_restarts_total{instance="n1:7778", fsdpd_job="moves"}', "0x7 stale"),
+              ('fsdpd_restarts_total{instance="n2:7778", fsdpd_job="moves"}', "_x4 1x20"),
+              ('fsdpd_restarts_total{instance="n1:7778", fsdpd_job="stays"}', "0x3 1x20"),
+              ('ALERTS{alertname="FsdpdHang", alertstate="firing", instance="n1:7778"}', "1x20"),
+              ('ALERTS{alertname="FsdpdSlowRank", alertstate="firing", fsdpd_job="stays"}', "1x20"),
+              ('ALERTS{alertname="FsdpdSlowRank", alertstate="firing", fsdpd_job="moves"}', "1x20")]
+    one = {"job": "moves", "__rate_interval": "1m"}
+    began = [(name, annotation(name, "Restarts", **{**one, "job": job}), at, expected)
+             for name, job in (("fsdpd-job.json", "moves"), ("fsdpd-memory.json", ".*"), ("fsdpd-fleet.json", ".*"))
+             for at, expected in (("3m", []), ("4m", ["moves"] if job == "moves" else ["moves", "stays"]), ("6m", []))]
+    tests = [{"expr": expression, "eval_time": at, "exp_samples": [{"labels": f'{{fsdpd_job="{job}"}}', "value": 1} for job in expected]}
+             for _, expression, at, expected in began]
+    alerts = ['ALERTS{alertname="FsdpdHang", alertstate="firing", instance="n1:7778"}',
+              'ALERTS{alertname="FsdpdSlowRank", alertstate="firing", fsdpd_job="moves"}']
+    tests.append({"expr": annotation("fsdpd-job.json", "Alerts", **one), "eval_time": "4m",
+                  "exp_samples": [{"labels": each, "value": 1} for each in alerts]})
+    path = tmp_path / "test.yml"
+    path.write_text(yaml.safe_dump({"evaluation_interval": "1m", "tests": [
+        {"interval": "1m", "input_series": [{"series": name, "values": values} for name, values in series],
+         "promql_expr_test": tests}]}))
+    done = subprocess.run(["promtool", "test", "rules", path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_what_the_readme_installs_is_what_a_provisioned_grafana_reads(tmp_path):
     """The documented commands, with an empty root."""
     readme = (dashboards.FOLDER / "README.md").read_text()
