@@ -110,8 +110,10 @@ def quantile(q, name):
 OPS = VALUES["op"]
 BUSY = ("queue", "pause")
 tokens = by_job(lambda see, job: see.sum("tokens_total", job))
+mfu, predicted_mfu = coordinators("job_mfu_ratio"), coordinators("job_predicted_mfu_ratio")
 restarts = by_job(lambda see, job: max(see.data.at("fsdpd_restarts_total", instance=node, fsdpd_job=job) for node in NODES))
 exposed_share = by_job(lambda see, job: see.sum("exposed_seconds_total", job) / see.sum("step_seconds_total", job))
+predicted_step = by_job(lambda see, job: sum(see.told("job_predicted_step_seconds", job, part=part) for part in VALUES["part"]))
 slowest = by_rank(lambda see, job, rank: see.rate("compute_seconds_total", job, rank) / see.rate("steps_total", job, rank))
 over_plan = by_rank(lambda see, job, rank: see.at("memory_peak_bytes", job, rank) / see.plan(job, rank))
 
@@ -154,10 +156,6 @@ def failures(see):
                                    for node in NODES for cause in CAUSES}
 
 
-def hangs(see):
-    return by("instance", NODES, lambda see, node: WINDOW * counted(see, "hangs_total", instance=node))(see)
-
-
 def slowdowns(see):
     return {"fsdpd_node", "device", "reason"}, {
         (device, node, reason): counted(see, "gpu_slowdown_seconds_total", instance=node, fsdpd_node=node, device=device, reason=reason)
@@ -194,6 +192,7 @@ EXPECTED = {
         ("Loss", [newest("loss")]),
         ("Validation loss", [rank_0s("validation_loss")]),
         ("Tokens/s", [tokens]),
+        ("MFU", [mfu]),
         ("Step time", [newest("step_seconds")]),
         ("Ranks up", [newest("rank_up", sum)]),
         ("Restarts", [restarts]),
@@ -208,8 +207,9 @@ EXPECTED = {
         ("Tokens/s", [tokens]),
         ("Where a step goes", [a_step("compute_seconds_total"), a_step("exposed_seconds_total"), by_job(clamped_rest)]),
         ("Waiting for data", [by_rank(lambda see, job, rank: see.rate("data_wait_seconds_total", job, rank) / see.rate("steps_total", job, rank))]),
+        ("MFU", [mfu, predicted_mfu]),
         ("Time since the last step", [stale]),
-        ("Failures", [failures, hangs]),
+        ("Failed attempts", [by_job_and("cause", CAUSES, lambda see, job, cause: see.told("job_failed_attempts", job, cause=cause))]),
         ("Goodput", [by_job(lambda see, job: (ledger(see, job, "step") + ledger(see, job, "exposed"))
                             / sum(ledger(see, job, each) for each in TIMES if each not in BUSY))]),
         ("Where the job's time went", [by_job_and("cause", TIMES, ledger)]),
@@ -254,6 +254,9 @@ EXPECTED = {
                                                                / see.sum("steps_total", job))]),
         ("Bandwidth of each operation", [by_job_and("op", OPS, lambda see, job, op: see.sum("comm_bytes_total", job, op=op)
                                                     / see.sum("comm_seconds_total", job, op=op))]),
+        ("Step time", [a_step("step_seconds_total"), predicted_step]),
+        ("Compute of a step", [a_step("compute_seconds_total"), coordinators("job_predicted_step_seconds", part="compute")]),
+        ("Exposed communication of a step", [a_step("exposed_seconds_total"), coordinators("job_predicted_step_seconds", part="exposed")]),
         ("Exposed share of the step by rank", [by_rank(lambda see, job, rank: see.rate("exposed_seconds_total", job, rank)
                                                        / see.rate("step_seconds_total", job, rank))]),
         ("Compute lane busy by rank", [by_rank(lambda see, job, rank: see.rate("compute_seconds_total", job, rank)
@@ -282,11 +285,13 @@ EXPECTED = {
             see.data.at("fsdpd_all_jobs_seconds", instance="c0", cause=cause) for cause in TIMES))]),
         ("Slots and ranks", [agents("agent_slots"), agents("agent_ranks")]),
         ("Agents connected to their coordinator", [agents("agent_connected")]),
-        ("Failed ranks and hangs", [failures, hangs]),
+        ("Failed ranks and hangs", [failures, by("instance", NODES, lambda see, node: WINDOW * counted(see, "hangs_total", instance=node))]),
         ("Agents by state", [known("agents", "state"), one(lambda see: see.data.at("fsdpd_agents_cordoned", instance="c0"))]),
         ("Calls", [bounded("fsdpd_rpc_seconds", "method", VALUES["method"])]),
         ("Store", [bounded("fsdpd_store_seconds", "operation", VALUES["operation"])]),
         ("Turns", [bounded("fsdpd_tick_seconds", "instance", ["c0"])]),
+        ("Size of the state", [by("instance", ["c0"], lambda see, each: see.data.at("fsdpd_state_bytes", instance=each))]),
+        ("Events", [one(lambda see: WINDOW * counted(see, "events_total", instance="c0"))]),
         ("Power", [of_card("gpu_power_watts")]),
         ("Temperature", [by_card(lambda see, node, device: see.data.at("fsdpd_gpu_temperature_celsius", instance=node, fsdpd_node=node, device=device))]),
         ("SM clock", [of_card("gpu_sm_clock_hertz")]),
