@@ -32,10 +32,7 @@ class Seen:
 
     def card(self, name, job, rank):
         node, device = PLACES[job, rank]
-        return self.data.at(f"fsdpd_{name}", instance=node, fsdpd_node=node, device=device)
-
-    def up(self, job):
-        return [rank for rank in self.ranks if self.at("rank_up", job, rank) == 1]
+        return self.at(name, job, rank, fsdpd_node=node, device=device)
 
     def sum(self, name, job, **more):
         """Of rates, over the job's ranks."""
@@ -88,12 +85,14 @@ def a_step(name):
 
 
 def card_of(name):
-    """Of ranks that run."""
-    return lambda see: ({"fsdpd_job", "rank"}, {(job, rank): see.card(name, job, rank) for job in see.jobs for rank in see.up(job)})
+    return by_rank(lambda see, job, rank: see.card(name, job, rank))
 
 
 def of_card(name):
-    return by_card(lambda see, node, device: see.data.at(f"fsdpd_{name}", instance=node, fsdpd_node=node, device=device))
+    def value(see, node, device):
+        job, rank = CARDS[node, device]
+        return see.data.at(f"fsdpd_{name}", instance=node, fsdpd_node=node, device=device, **({"fsdpd_job": job, "rank": rank} if job else {}))
+    return by_card(value)
 
 
 def counted(see, name, **labels):
@@ -196,7 +195,7 @@ EXPECTED = {
         ("Step time", [newest("step_seconds")]),
         ("Ranks up", [newest("rank_up", sum)]),
         ("Restarts", [restarts]),
-        ("Energy of a step", [by_job(lambda see, job: sum(see.card("gpu_step_energy_joules", job, rank) for rank in see.up(job)))]),
+        ("Energy of a step", [by_job(lambda see, job: sum(see.card("gpu_step_energy_joules", job, rank) for rank in see.ranks))]),
         ("Loss", [newest("loss"), rank_0s("validation_loss")]),
         ("Gradient norm", [newest("grad_norm")]),
         ("Learning rate", [rank_0s("learning_rate")]),
