@@ -72,6 +72,7 @@ void AgentFlow::RankLaunched(const RankId& id, const v1::RankLaunch& launch, con
   if (IsPreflight(id.of)) return;
   parts_.metrics->RankLaunched(id, DeviceName(options_.device, launch.device()));
   rank_devices_[id] = launch.device();
+  if (parts_.gpus != nullptr) parts_.gpus->Launched(launch.device(), id);
   parts_.metrics->RankPlanned(id, planned, launch.spec().train().steps());
   if (id.rank == 0 && !launch.spec().checkpoint().dir().empty()) parts_.metrics->RankSaves(id);
 }
@@ -162,7 +163,7 @@ void AgentFlow::RankExited(const RankId& id, const v1::RankExit& exit) {
       !exit.cancelled() && !exit.peer_failed() && (exit.signal() != 0 || exit.exit_code() != 0);
   parts_.metrics->RankEnded(id, failed, exit.has_bad_step() ? &exit.bad_step() : nullptr);
   if (const auto device = rank_devices_.extract(id); !device.empty() && parts_.gpus != nullptr)
-    parts_.gpus->Ended(device.mapped());
+    parts_.gpus->Ended(device.mapped(), id);
   if (failed && !exit.agent_stopping()) parts_.metrics->AddFailure(exit.fault().kind());
   if (id.rank == 0 && parts_.steps != nullptr) parts_.steps->Ended(id.of);
   v1::AgentMessage message = UpdateOf(id);

@@ -641,8 +641,14 @@ TEST(Agent, ServesWhatItsGpusTellWhereItOffersThem) {
   coordinator.AwaitRegister(2);
   coordinator.Send(Launch("train"));
   coordinator.AwaitExit("train-k3x9q2", 1, 0);
-  const std::string power = "fsdpd_gpu_power_watts{fsdpd_node=\"node-0\",device=\"cuda:1\"}";
-  while (Value(Fetch(node.agent->metrics_endpoint()), power) != "100") std::this_thread::yield();
+  const std::string power = "fsdpd_gpu_power_watts{fsdpd_node=\"node-0\",device=";
+  const auto await = [&](const std::string& who) {
+    while (Value(Fetch(node.agent->metrics_endpoint()), power + who) != "100") std::this_thread::yield();
+  };
+  await("\"cuda:0\",fsdpd_job=\"\",rank=\"\"}");
+  coordinator.Send(Launch("stay"));
+  await("\"cuda:0\",fsdpd_job=\"stay-k3x9q2\",rank=\"0\"}");
+  await("\"cuda:1\",fsdpd_job=\"\",rank=\"\"}");
 }
 
 TEST(Agent, StopsItsRanksAndReportsThemWhenItIsToldToEnd) {

@@ -144,6 +144,14 @@ std::optional<v1::StepPower> GpuWatch::PowerOf(const Gpu& gpu, absl::Time begin,
   return power;
 }
 
+void GpuWatch::Launched(int device, const RankId& id) {
+  MutexLock lock(&mutex_);
+  if (device < 0 || device >= static_cast<int>(gpus_.size())) return;
+  gpus_[device].rank = id;
+  gpus_[device].memory.reset();
+  gpus_[device].step.reset();
+}
+
 void GpuWatch::Stepped(int device, v1::StepReport* report) {
   const absl::Duration ago = clock_->Wall() - absl::FromUnixNanos(report->unix_nanos());
   const absl::Time end = clock_->Now() - ago - absl::Seconds(report->evaluation().seconds());
@@ -181,9 +189,10 @@ void GpuWatch::Ran(int device, absl::Time begin, absl::Time end, v1::PreflightDe
   }
 }
 
-void GpuWatch::Ended(int device) {
+void GpuWatch::Ended(int device, const RankId& id) {
   MutexLock lock(&mutex_);
-  if (device < 0 || device >= static_cast<int>(gpus_.size())) return;
+  if (device < 0 || device >= static_cast<int>(gpus_.size()) || !(gpus_[device].rank == id)) return;
+  gpus_[device].rank.reset();
   gpus_[device].memory.reset();
   gpus_[device].step.reset();
 }
@@ -223,16 +232,27 @@ class GpuTable {
   }
 
   static MetricFamily Family(const char* name) { return FamilyOf(AgentMetrics(), name); }
+  // Of the card itself.
   void Each(const char* name, Value value) {
     MetricFamily family = Family(name);
     for (size_t i = 0; i < gpus_.size(); ++i) Add(&family, i, value(gpus_[i]));
     Keep(std::move(family));
   }
+  // With who runs there.
+  void EachRank(const char* name, Value value) {
+    MetricFamily family = Family(name);
+    for (size_t i = 0; i < gpus_.size(); ++i) {
+      const std::optional<RankId>& rank = gpus_[i].rank;
+      Add(&family, i, value(gpus_[i]),
+          {{kJobLabel, rank ? rank->of.job_id : ""}, {"rank", rank ? absl::StrCat(rank->rank) : ""}});
+    }
+    Keep(std::move(family));
+  }
 
   void Readings() {
-    Each("fsdpd_gpu_power_watts", [](const Gpu& gpu) { return gpu.last.power_watts; });
+    EachRank("fsdpd_gpu_power_watts", [](const Gpu& gpu) { return gpu.last.power_watts; });
     Each("fsdpd_gpu_energy_joules_total", [](const Gpu& gpu) { return gpu.last.energy_joules; });
-    Each("fsdpd_gpu_sm_clock_hertz", [](const Gpu& gpu) { return gpu.last.sm_clock_hertz; });
+    EachRank("fsdpd_gpu_sm_clock_hertz", [](const Gpu& gpu) { return gpu.last.sm_clock_hertz; });
     Each("fsdpd_gpu_temperature_celsius", [](const Gpu& gpu) { return gpu.last.temperature_celsius; });
   }
 
@@ -258,28 +278,28 @@ class GpuTable {
   }
 
   void Memory() {
-    Each("fsdpd_gpu_memory_bytes", [](const Gpu& gpu) { return Double(gpu.memory_bytes); });
-    Each("fsdpd_gpu_memory_used_bytes", [](const Gpu& gpu) { return Double(gpu.last.used_bytes); });
-    Each("fsdpd_gpu_memory_outside_bytes", [](const Gpu& gpu) -> std::optional<double> {
+    EachRank("fsdpd_gpu_memory_bytes", [](const Gpu& gpu) { return Double(gpu.memory_bytes); });
+    EachRank("fsdpd_gpu_memory_used_bytes", [](const Gpu& gpu) { return Double(gpu.last.used_bytes); });
+    EachRank("fsdpd_gpu_memory_outside_bytes", [](const Gpu& gpu) -> std::optional<double> {
       if (!gpu.last.used_bytes.has_value() || !gpu.memory.has_value()) return std::nullopt;
       return static_cast<double>(*gpu.last.used_bytes - gpu.memory->reserved_bytes());
     });
-    Each("fsdpd_gpu_allocator_retries_total", [](const Gpu& gpu) -> std::optional<double> {
+    EachRank("fsdpd_gpu_allocator_retries_total", [](const Gpu& gpu) -> std::optional<double> {
       if (!gpu.memory.has_value()) return std::nullopt;
       return static_cast<double>(gpu.memory->allocator_retries());
     });
-    Each("fsdpd_gpu_out_of_memory_total", [](const Gpu& gpu) -> std::optional<double> {
+    EachRank("fsdpd_gpu_out_of_memory_total", [](const Gpu& gpu) -> std::optional<double> {
       if (!gpu.memory.has_value()) return std::nullopt;
       return static_cast<double>(gpu.memory->out_of_memory());
     });
   }
 
   void Steps() {
-    Each("fsdpd_gpu_step_energy_joules", [](const Gpu& gpu) -> std::optional<double> {
+    EachRank("fsdpd_gpu_step_energy_joules", [](const Gpu& gpu) -> std::optional<double> {
       if (!gpu.step.has_value()) return std::nullopt;
       return gpu.step->energy_joules();
     });
-    Each("fsdpd_gpu_step_sm_clock_hertz", [](const Gpu& gpu) -> std::optional<double> {
+    EachRank("fsdpd_gpu_step_sm_clock_hertz", [](const Gpu& gpu) -> std::optional<double> {
       if (!gpu.step.has_value() || gpu.step->sm_clock_hertz() <= 0) return std::nullopt;
       return gpu.step->sm_clock_hertz();
     });

@@ -3,10 +3,11 @@
 // card's series. Where NVML tells nothing there is no series, rather than a zero; nor is there one of a card
 // whose driver hangs, which would tell what was for ever.
 //
-//   make_shared -> Start -> Stop;  Stepped, Ended and Collect at any time
+//   make_shared -> Start -> Stop;  Launched, Stepped, Ended and Collect at any time
 //
-// Series are a card's, not a rank's: `device` is as fsdpd_rank_info has it ("cuda:3"), which says whose it
-// is.
+// Series are a card's: `device` is as fsdpd_rank_info has it ("cuda:3"). What is asked of a job also has the
+// job and rank that run there, both empty while nobody does. Not so what is counted of the card itself, which
+// goes on whoever uses it.
 // Thread safety: all methods.
 #pragma once
 
@@ -22,6 +23,7 @@
 #include <utility>
 #include <vector>
 
+#include "agent/attempt.h"
 #include "agent/running_total.h"
 #include "base/clock.h"
 #include "base/mutex.h"
@@ -52,6 +54,8 @@ class GpuWatch : public std::enable_shared_from_this<GpuWatch> {
   // One reading of each. REQUIRES: Open() was OK.
   void Sample();
 
+  // The rank has CUDA device `device` from now on.
+  void Launched(int device, const RankId& id);
   // Of CUDA device `device` while a step ran, which its rank reports now: into the report. Nothing where it
   // is not known.
   void Stepped(int device, v1::StepReport* report);
@@ -59,8 +63,8 @@ class GpuWatch : public std::enable_shared_from_this<GpuWatch> {
   // that is not known.
   void Describe(int device, v1::PreflightDevice* described) const;
   void Ran(int device, absl::Time begin, absl::Time end, v1::PreflightDevice* described) const;
-  // The rank of the device has ended.
-  void Ended(int device);
+  // The rank of the device has ended; unless another is there already.
+  void Ended(int device, const RankId& id);
   // Memory in use by all processes there, as read after `since` (of the clock's Now()). Empty: it was not.
   std::optional<int64_t> UsedBytes(int device, absl::Time since) const;
 
@@ -83,7 +87,8 @@ class GpuWatch : public std::enable_shared_from_this<GpuWatch> {
     double cycles = 0;
     std::array<double, kGpuSlowdowns> slow_seconds = {};
     std::optional<int64_t> xids;
-    std::optional<v1::MemoryReport> memory;  // Of the rank that runs there.
+    std::optional<RankId> rank;              // That runs there.
+    std::optional<v1::MemoryReport> memory;  // Of that rank.
     std::optional<v1::StepPower> step;       // The last one that was told.
   };
 

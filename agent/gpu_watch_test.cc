@@ -12,6 +12,7 @@
 namespace fsdpd {
 namespace {
 
+const RankId kRank{{"job", 1}, 3};
 constexpr char kLibrary[] = "base/testing/libfake-nvidia-ml.so";
 
 class GpuWatchTest : public testing::Test {
@@ -84,8 +85,9 @@ TEST_F(GpuWatchTest, AStepHasTheEnergyOfItsTimeAndNoOther) {
   EXPECT_NEAR(report.power().energy_joules(), 350, 1e-6);
   EXPECT_NEAR(report.power().sm_clock_hertz(), 1.98e9, 1e3);
   EXPECT_EQ(report.power().slowdowns_size(), 0);
-  EXPECT_TRUE(Mentions("fsdpd_gpu_step_energy_joules{fsdpd_node=\"node-0\",device=\"cuda:0\"} 350"));
-  EXPECT_FALSE(Mentions("fsdpd_gpu_step_energy_joules{fsdpd_node=\"node-0\",device=\"cuda:1\"}"));
+  EXPECT_TRUE(Mentions(
+      "fsdpd_gpu_step_energy_joules{fsdpd_node=\"node-0\",device=\"cuda:0\",fsdpd_job=\"\",rank=\"\"} 350"));
+  EXPECT_FALSE(Mentions("fsdpd_gpu_step_energy_joules{fsdpd_node=\"node-0\",device=\"cuda:1\""));
 }
 
 TEST_F(GpuWatchTest, AnEvaluationAfterTheStepIsNoPartOfIt) {
@@ -133,19 +135,53 @@ TEST_F(GpuWatchTest, ACounterThatMovesNowAndThenIsTakenToBeEven) {
 
 TEST_F(GpuWatchTest, MemoryOfOthersIsWhatTheRankDoesNotHold) {
   watch_->Sample();
-  EXPECT_TRUE(Mentions("fsdpd_gpu_memory_used_bytes{fsdpd_node=\"node-0\",device=\"cuda:0\"} 4294967296"));
-  EXPECT_TRUE(Mentions("fsdpd_gpu_memory_bytes{fsdpd_node=\"node-0\",device=\"cuda:0\"} "));
+  EXPECT_TRUE(
+      Mentions("fsdpd_gpu_memory_used_bytes{fsdpd_node=\"node-0\",device=\"cuda:0\",fsdpd_job=\"\",rank=\"\"}"
+               " 4294967296"));
+  EXPECT_TRUE(
+      Mentions("fsdpd_gpu_memory_bytes{fsdpd_node=\"node-0\",device=\"cuda:0\",fsdpd_job=\"\",rank=\"\"} "));
+  watch_->Launched(0, kRank);
   EXPECT_FALSE(Mentions("fsdpd_gpu_memory_outside_bytes")) << "no rank has said what it holds";
   v1::StepReport report = StepOf(0.1);
   report.mutable_memory()->set_reserved_bytes(int64_t{3} << 30);
   report.mutable_memory()->set_allocator_retries(2);
   report.mutable_memory()->set_out_of_memory(1);
   watch_->Stepped(0, &report);
-  EXPECT_TRUE(Mentions("fsdpd_gpu_memory_outside_bytes{fsdpd_node=\"node-0\",device=\"cuda:0\"} 1073741824"));
-  EXPECT_TRUE(Mentions("fsdpd_gpu_allocator_retries_total{fsdpd_node=\"node-0\",device=\"cuda:0\"} 2"));
-  EXPECT_TRUE(Mentions("fsdpd_gpu_out_of_memory_total{fsdpd_node=\"node-0\",device=\"cuda:0\"} 1"));
-  watch_->Ended(0);
+  EXPECT_TRUE(
+      Mentions("fsdpd_gpu_memory_outside_bytes{fsdpd_node=\"node-0\",device=\"cuda:0\",fsdpd_job=\"job\","
+               "rank=\"3\"} 1073741824"));
+  EXPECT_TRUE(
+      Mentions("fsdpd_gpu_allocator_retries_total{fsdpd_node=\"node-0\",device=\"cuda:0\",fsdpd_job=\"job\","
+               "rank=\"3\"} 2"));
+  EXPECT_TRUE(
+      Mentions("fsdpd_gpu_out_of_memory_total{fsdpd_node=\"node-0\",device=\"cuda:0\",fsdpd_job=\"job\",rank="
+               "\"3\"} 1"));
+  watch_->Ended(0, kRank);
   EXPECT_FALSE(Mentions("fsdpd_gpu_memory_outside_bytes")) << "and none is there";
+}
+
+TEST_F(GpuWatchTest, WhatIsAskedOfAJobNamesTheRankThatRunsThereAndWhatIsTheCardsOwnNobody) {
+  RunFor(8, 100);
+  const std::string card = "{fsdpd_node=\"node-0\",device=\"cuda:0\"";
+  EXPECT_TRUE(Mentions("fsdpd_gpu_power_watts" + card + ",fsdpd_job=\"\",rank=\"\"} 100")) << "idle";
+  watch_->Launched(0, kRank);
+  v1::StepReport report = StepOf(0.5);
+  watch_->Stepped(0, &report);
+  for (const char* name :
+       {"power_watts", "sm_clock_hertz", "memory_used_bytes", "memory_bytes", "memory_outside_bytes",
+        "allocator_retries_total", "out_of_memory_total", "step_energy_joules", "step_sm_clock_hertz"})
+    EXPECT_TRUE(Mentions(std::string("fsdpd_gpu_") + name + card + ",fsdpd_job=\"job\",rank=\"3\"} "))
+        << name;
+  EXPECT_TRUE(Mentions("fsdpd_gpu_energy_joules_total" + card + "} "));
+  EXPECT_FALSE(Mentions("device=\"cuda:1\",fsdpd_job=\"job\""));
+  const RankId next{{"next", 1}, 0};
+  watch_->Launched(0, next);
+  EXPECT_FALSE(Mentions("fsdpd_gpu_step_energy_joules")) << "it has made none";
+  watch_->Ended(0, kRank);
+  EXPECT_TRUE(Mentions("fsdpd_gpu_power_watts" + card + ",fsdpd_job=\"next\",rank=\"0\"} 100"))
+      << "told late: the card is another's";
+  watch_->Ended(0, next);
+  EXPECT_TRUE(Mentions("fsdpd_gpu_power_watts" + card + ",fsdpd_job=\"\",rank=\"\"} 100"));
 }
 
 TEST_F(GpuWatchTest, WhatACardDoesNotTellHasNoSeries) {
@@ -154,7 +190,8 @@ TEST_F(GpuWatchTest, WhatACardDoesNotTellHasNoSeries) {
   gpus_[0].uncorrected_ecc_errors = 1;
   watch_->Sample();
   RunFor(1, 100);
-  EXPECT_TRUE(Mentions("fsdpd_gpu_power_watts{fsdpd_node=\"node-0\",device=\"cuda:0\"} 100"));
+  EXPECT_TRUE(Mentions(
+      "fsdpd_gpu_power_watts{fsdpd_node=\"node-0\",device=\"cuda:0\",fsdpd_job=\"\",rank=\"\"} 100"));
   EXPECT_TRUE(
       Mentions("fsdpd_gpu_ecc_errors_total{fsdpd_node=\"node-0\",device=\"cuda:0\",kind=\"uncorrected\"} 1"));
   EXPECT_TRUE(Mentions("fsdpd_gpu_xid_errors_total{fsdpd_node=\"node-0\",device=\"cuda:0\"} 2"));

@@ -101,34 +101,35 @@ constexpr Metric kTable[] = {
      "Ranks that failed here, none of their attempt's here before them, by what they or the "
      "agent say of it: process where neither knows more."},
 
-    // Of a GPU that the agent offers, as its driver tells.
-    {"fsdpd_gpu_power_watts", kGauge, "watts", "fsdpd_node, device",
+    // Of a GPU that the agent offers, as its driver tells. While no rank runs there, job and rank are empty.
+    {"fsdpd_gpu_power_watts", kGauge, "watts", "fsdpd_node, device, fsdpd_job, rank",
      "Power of the whole card, over the last second or less."},
     {"fsdpd_gpu_energy_joules_total", kCounter, "joules", "fsdpd_node, device",
      "Energy of the whole card since its driver was loaded."},
-    {"fsdpd_gpu_sm_clock_hertz", kGauge, "hertz", "fsdpd_node, device", "Clock of the multiprocessors now."},
+    {"fsdpd_gpu_sm_clock_hertz", kGauge, "hertz", "fsdpd_node, device, fsdpd_job, rank",
+     "Clock of the multiprocessors now."},
     {"fsdpd_gpu_temperature_celsius", kGauge, "celsius", "fsdpd_node, device", "Temperature of the chip."},
     {"fsdpd_gpu_xid_errors_total", kCounter, "", "fsdpd_node, device",
      "Errors that the driver told of (XID) since the agent's start, but for those that "
      "programs make."},
-    {"fsdpd_gpu_memory_used_bytes", kGauge, "bytes", "fsdpd_node, device",
+    {"fsdpd_gpu_memory_used_bytes", kGauge, "bytes", "fsdpd_node, device, fsdpd_job, rank",
      "Memory of the card in use, by all processes and the driver."},
-    {"fsdpd_gpu_memory_outside_bytes", kGauge, "bytes", "fsdpd_node, device",
+    {"fsdpd_gpu_memory_outside_bytes", kGauge, "bytes", "fsdpd_node, device, fsdpd_job, rank",
      "Memory in use beside what its rank's allocator and arena hold: CUDA, NCCL, the driver, "
      "others."},
-    {"fsdpd_gpu_allocator_retries_total", kCounter, "", "fsdpd_node, device",
+    {"fsdpd_gpu_allocator_retries_total", kCounter, "", "fsdpd_node, device, fsdpd_job, rank",
      "Times that its rank's allocator gave all it had back to the card and asked again."},
-    {"fsdpd_gpu_out_of_memory_total", kCounter, "", "fsdpd_node, device",
+    {"fsdpd_gpu_out_of_memory_total", kCounter, "", "fsdpd_node, device, fsdpd_job, rank",
      "Requests of its rank that failed for lack of memory."},
-    {"fsdpd_gpu_step_energy_joules", kGauge, "joules", "fsdpd_node, device",
+    {"fsdpd_gpu_step_energy_joules", kGauge, "joules", "fsdpd_node, device, fsdpd_job, rank",
      "Energy of the whole card in its rank's last step."},
-    {"fsdpd_gpu_step_sm_clock_hertz", kGauge, "hertz", "fsdpd_node, device",
+    {"fsdpd_gpu_step_sm_clock_hertz", kGauge, "hertz", "fsdpd_node, device, fsdpd_job, rank",
      "Mean clock of the multiprocessors in its rank's last step."},
     {"fsdpd_gpu_slowdown_seconds_total", kCounter, "seconds", "fsdpd_node, device, reason",
      "Time that the clock was held down since the agent's start, by what held it."},
     {"fsdpd_gpu_ecc_errors_total", kCounter, "", "fsdpd_node, device, kind",
      "Errors of the card's memories since its driver was loaded, by kind."},
-    {"fsdpd_gpu_memory_bytes", kGauge, "bytes", "fsdpd_node, device", "Memory of the card."},
+    {"fsdpd_gpu_memory_bytes", kGauge, "bytes", "fsdpd_node, device, fsdpd_job, rank", "Memory of the card."},
 };
 
 }  // namespace

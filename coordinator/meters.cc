@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "coordinator/job_machine.h"
+#include "fsdp/plan/rules/rules.h"
 
 namespace fsdpd {
 namespace {
@@ -74,6 +75,7 @@ Meters::Meters() {
   for (const v1::JobState state : AllJobStates()) transitions_[ShortName(state)] = 0;
   for (int cause = v1::FailureCause_MIN + 1; cause <= v1::FailureCause_MAX; ++cause)
     failures_[NameOf(static_cast<v1::FailureCause>(cause))] = 0;
+  for (const RuleText& rule : AllRules()) refusals_[rule.id] = 0;
 }
 
 void Meters::Called(const std::string& method, absl::StatusCode code, absl::Duration took) {

@@ -89,10 +89,11 @@ TEST_F(MetersTest, AnAnswerOfTheStoreIsNoError) {
 
 TEST_F(MetersTest, SubmitsBeginAtZeroAndRulesAreCounted) {
   ExpectLine("fsdpd_submits_total{outcome=\"refused\"} 0");
+  ExpectLine("fsdpd_refusals_total{rule=\"global_batch_divisible\"} 0");
   meters_.Submitted(Meters::Submit::kRefused);
-  meters_.Refused("world_divides_batch");
+  meters_.Refused("global_batch_divisible");
   ExpectLine("fsdpd_submits_total{outcome=\"refused\"} 1");
-  ExpectLine("fsdpd_refusals_total{rule=\"world_divides_batch\"} 1");
+  ExpectLine("fsdpd_refusals_total{rule=\"global_batch_divisible\"} 1");
 }
 
 }  // namespace

@@ -47,6 +47,17 @@ constexpr Metric kTable[] = {
      "as "
      "that of the median of the others of its pipeline stage, over half a minute or so. Only where it is "
      "longer."},
+    {"fsdpd_job_predicted_step_seconds", kGauge, "seconds", "fsdpd_job, part",
+     "What a step of a launched job was predicted to take by its plan, with the profile cpu or h200: "
+     "compute, "
+     "exposed communication and the rest together are the step."},
+    {"fsdpd_job_predicted_mfu_ratio", kGauge, "", "fsdpd_job",
+     "The model's FLOPs in such a step over what the devices could compute in it at their peak, by the "
+     "profile."},
+    {"fsdpd_job_mfu_ratio", kGauge, "", "fsdpd_job",
+     "The same of a running job by the time that its newest step took on rank 0."},
+    {"fsdpd_job_failed_attempts", kGauge, "", "fsdpd_job, cause",
+     "Attempts of a launched job that has not ended that failed, by cause: of the newest 16 that did."},
     {"fsdpd_all_jobs_seconds", kGauge, "seconds", "cause",
      "fsdpd_job_seconds of all jobs that have not ended, launched or not, together."},
     {"fsdpd_agents", kGauge, "", "state",
@@ -55,6 +66,10 @@ constexpr Metric kTable[] = {
     {"fsdpd_agent_heartbeat_age_seconds", kGauge, "seconds", "",
      "How long ago the connected agent was heard that was silent for longest."},
     {"fsdpd_slots", kGauge, "", "state", "Slots of connected agents: free or held."},
+    {"fsdpd_state_bytes", kGauge, "bytes", "",
+     "Size of the files that the state is in. etcd tells of its own."},
+    {"fsdpd_events_total", kCounter, "", "",
+     "Events of jobs and nodes (fsdpctl events) since the state began, kept or forgotten."},
     {"fsdpd_waiting_events", kGauge, "", "",
      "What clients and agents said that the one thread that changes jobs has not taken yet."},
     {"fsdpd_watch_updates_dropped_total", kCounter, "", "",

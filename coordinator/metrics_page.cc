@@ -1,15 +1,20 @@
 #include "coordinator/metrics_page.h"
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "base/check.h"
 #include "base/version.h"
 #include "coordinator/job_ledger.h"
 #include "coordinator/job_machine.h"
+#include "coordinator/store/event_log.h"
 
 namespace fsdpd {
 namespace {
@@ -22,6 +27,21 @@ MetricFamily Single(const char* name, double value) {
   MetricFamily family = FamilyNamed(name);
   AddSample(&family, {}, value);
   return family;
+}
+
+std::string CauseName(v1::FailureCause cause) {
+  return absl::AsciiStrToLower(absl::StripPrefix(v1::FailureCause_Name(cause), "FAILURE_CAUSE_"));
+}
+
+// A database's, with what is to be written into it.
+double BytesOf(const std::string& state_dir) {
+  uintmax_t bytes = 0;
+  std::error_code error;
+  for (const auto& file : std::filesystem::directory_iterator(state_dir, error)) {
+    std::error_code gone;
+    if (const uintmax_t size = file.file_size(gone); !gone) bytes += size;
+  }
+  return static_cast<double>(bytes);
 }
 
 // A job's without its spec and history, which are most of it.
@@ -56,15 +76,28 @@ void MetricsPage::Hide() {
   views_.clear();
 }
 
+// A disk may take its time: without the lock.
+std::optional<double> MetricsPage::StateBytes() {
+  std::string state_dir;
+  {
+    MutexLock lock(&mutex_);
+    if (lead_.has_value()) state_dir = lead_->state_dir;
+  }
+  return state_dir.empty() ? std::nullopt : std::optional(BytesOf(state_dir));
+}
+
 std::vector<MetricFamily> MetricsPage::Collect() {
   std::vector<MetricFamily> families = meters_.Collect();
   MetricFamily build = FamilyNamed("fsdpd_coordinator_build_info");
   AddSample(&build, {{"version", kVersion}}, 1);
   families.push_back(std::move(build));
+  const std::optional<double> state_bytes = StateBytes();
   MutexLock lock(&mutex_);
   families.push_back(Single("fsdpd_coordinator_leader", lead_.has_value() ? 1 : 0));
   if (!lead_.has_value()) return families;
   families.push_back(Single("fsdpd_coordinator_generation", static_cast<double>(lead_->generation)));
+  if (state_bytes.has_value()) families.push_back(Single("fsdpd_state_bytes", *state_bytes));
+  families.push_back(Single("fsdpd_events_total", static_cast<double>(lead_->events->newest())));
   families.push_back(
       Single("fsdpd_waiting_events", static_cast<double>(lead_->reconciler->waiting_events())));
   families.push_back(
@@ -78,37 +111,74 @@ void MetricsPage::AddJobs(std::vector<MetricFamily>* families) {
   std::map<v1::JobState, int> jobs;
   for (const v1::JobState state : LiveJobStates()) jobs[state] = 0;
   std::map<std::string, double> all_seconds;
-  std::vector<std::pair<int64_t, const v1::Job*>> launched;  // By their admission.
+  JobPredictions::Jobs launched;
   const absl::Time now = lead_->reconciler->ledger_date().Now();
   const std::vector<std::shared_ptr<const v1::Job>> live = lead_->board->Live();
   for (const auto& job : live) {
     ++jobs[job->state()];
     for (const LedgerShare& share : SharesOf(LedgerAt(now, *job)))
       all_seconds[std::string(share.name)] += share.seconds;
-    if (job->attempt() > 0) launched.emplace_back(job->create_unix_nanos(), job.get());
+    if (job->attempt() > 0) launched.push_back(job);
   }
   for (const LedgerShare& share : SharesOf({})) all_seconds.try_emplace(std::string(share.name), 0);
   MetricFamily states = FamilyNamed("fsdpd_jobs");
   for (const auto& [state, count] : jobs) AddSample(&states, {{"state", ShortName(state)}}, count);
   MetricFamily all = FamilyNamed("fsdpd_all_jobs_seconds");
   for (const auto& [cause, seconds] : all_seconds) AddSample(&all, {{"cause", cause}}, seconds);
-  std::sort(launched.begin(), launched.end());
-  const size_t listed = std::min(launched.size(), kMaxListedJobs);
+  for (MetricFamily* family : {&states, &all}) families->push_back(std::move(*family));
+  // By their admission.
+  std::sort(launched.begin(), launched.end(), [](const auto& a, const auto& b) {
+    return std::pair(a->create_unix_nanos(), a->id()) < std::pair(b->create_unix_nanos(), b->id());
+  });
+  const size_t unlisted = launched.size() - std::min(launched.size(), kMaxListedJobs);
+  launched.resize(launched.size() - unlisted);
+  AddListed(launched, families);
+  AddPredictions(launched, families);
+  families->push_back(Single("fsdpd_unlisted_jobs", static_cast<double>(unlisted)));
+}
+
+void MetricsPage::AddListed(const JobPredictions::Jobs& jobs, std::vector<MetricFamily>* families) {
+  const absl::Time now = lead_->reconciler->ledger_date().Now();
   MetricFamily seconds = FamilyNamed("fsdpd_job_seconds");
   MetricFamily slow = FamilyNamed("fsdpd_job_slowest_rank_score");
-  for (size_t i = 0; i < listed; ++i) {
-    const v1::Job& job = *launched[i].second;
-    for (const LedgerShare& share : SharesOf(LedgerAt(now, job)))
-      AddSample(&seconds, {{"fsdpd_job", job.id()}, {"cause", std::string(share.name)}}, share.seconds);
-    if (job.state() != v1::JOB_STATE_RUNNING || job.slowest_ranks().empty()) continue;
-    const v1::SlowRank& slowest = job.slowest_ranks(0);
+  MetricFamily failed = FamilyNamed("fsdpd_job_failed_attempts");
+  for (const auto& job : jobs) {
+    for (const LedgerShare& share : SharesOf(LedgerAt(now, *job)))
+      AddSample(&seconds, {{"fsdpd_job", job->id()}, {"cause", std::string(share.name)}}, share.seconds);
+    std::map<std::string, int> failures;
+    for (const v1::Job::FailedAttempt& attempt : job->failed_attempts())
+      ++failures[CauseName(attempt.cause())];
+    for (const auto& [cause, count] : failures)
+      AddSample(&failed, {{"fsdpd_job", job->id()}, {"cause", cause}}, count);
+    if (job->state() != v1::JOB_STATE_RUNNING || job->slowest_ranks().empty()) continue;
+    const v1::SlowRank& slowest = job->slowest_ranks(0);
     AddSample(
         &slow,
-        {{"fsdpd_job", job.id()}, {"rank", absl::StrCat(slowest.rank())}, {"fsdpd_node", slowest.node()}},
+        {{"fsdpd_job", job->id()}, {"rank", absl::StrCat(slowest.rank())}, {"fsdpd_node", slowest.node()}},
         slowest.score());
   }
-  for (MetricFamily* family : {&states, &all, &seconds, &slow}) families->push_back(std::move(*family));
-  families->push_back(Single("fsdpd_unlisted_jobs", static_cast<double>(launched.size() - listed)));
+  for (MetricFamily* family : {&seconds, &slow, &failed}) families->push_back(std::move(*family));
+}
+
+void MetricsPage::AddPredictions(const JobPredictions::Jobs& jobs, std::vector<MetricFamily>* families) {
+  const std::map<std::string, v1::Prediction> predictions = predictions_.Of(jobs);
+  MetricFamily steps = FamilyNamed("fsdpd_job_predicted_step_seconds");
+  MetricFamily predicted = FamilyNamed("fsdpd_job_predicted_mfu_ratio");
+  MetricFamily reached = FamilyNamed("fsdpd_job_mfu_ratio");
+  for (const auto& job : jobs) {
+    const auto found = predictions.find(job->id());
+    if (found == predictions.end()) continue;
+    const v1::Prediction& step = found->second;
+    const double rest = step.step_seconds() - step.compute_seconds() - step.exposed_seconds();
+    for (const auto& [part, seconds] :
+         {std::pair("compute", step.compute_seconds()), std::pair("exposed", step.exposed_seconds()),
+          std::pair("rest", rest)})
+      AddSample(&steps, {{"fsdpd_job", job->id()}, {"part", part}}, std::max(0.0, seconds));
+    AddSample(&predicted, {{"fsdpd_job", job->id()}}, step.mfu());
+    if (job->state() == v1::JOB_STATE_RUNNING && job->last_step().step_seconds() > 0)
+      AddSample(&reached, {{"fsdpd_job", job->id()}}, MfuOf(step, job->last_step().step_seconds()));
+  }
+  for (MetricFamily* family : {&steps, &predicted, &reached}) families->push_back(std::move(*family));
 }
 
 void MetricsPage::AddNodes(std::vector<MetricFamily>* families) {

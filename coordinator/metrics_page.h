@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "base/metrics_server.h"
 #include "base/mutex.h"
+#include "coordinator/job_predictions.h"
 #include "coordinator/job_watch.h"
 #include "coordinator/meters.h"
 #include "coordinator/node_registry.h"
@@ -28,7 +29,9 @@
 
 namespace fsdpd {
 
-constexpr size_t kMaxListedJobs = 256;  // With 13 causes and a rank each.
+constexpr size_t kMaxListedJobs = 256;  // With 13 causes, a rank and what was predicted each.
+
+class EventLog;
 
 class MetricsPage {
  public:
@@ -36,6 +39,8 @@ class MetricsPage {
     const JobBoard* board;
     const NodeRegistry* nodes;
     const Reconciler* reconciler;
+    const EventLog* events;
+    std::string state_dir;  // Empty where etcd has the state.
     int64_t generation;
   };
 
@@ -50,13 +55,22 @@ class MetricsPage {
   void Hide();
 
   std::vector<prometheus::MetricFamily> Collect();
+  // Until what jobs of the last Collect() were predicted to take is known.
+  void AwaitPredictions() { predictions_.AwaitAll(); }
 
  private:
+  std::optional<double> StateBytes();
   void AddJobs(std::vector<prometheus::MetricFamily>* families) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // `jobs`: those that are listed.
+  void AddListed(const JobPredictions::Jobs& jobs, std::vector<prometheus::MetricFamily>* families)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddPredictions(const JobPredictions::Jobs& jobs, std::vector<prometheus::MetricFamily>* families)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddNodes(std::vector<prometheus::MetricFamily>* families) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Clock* const clock_;
   Meters meters_;
+  JobPredictions predictions_;
   Mutex mutex_;
   std::optional<Lead> lead_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, NodeView> views_ ABSL_GUARDED_BY(mutex_);  // As of the last scrape.

@@ -5,16 +5,22 @@
 #include <gtest/gtest.h>
 #include <prometheus/text_serializer.h>
 
+#include <map>
 #include <set>
+#include <string>
 
+#include "coordinator/job_machine.h"
 #include "coordinator/testing/reconciler_case.h"
+#include "coordinator/testing/tiny_spec.h"
 
 namespace fsdpd {
 namespace {
 
 class MetricsPageTest : public ReconcilerCase {
  protected:
-  void Show(MetricsPage* page) { page->Show({board_.get(), nodes_.get(), reconciler_.get(), 7}); }
+  void Show(MetricsPage* page) {
+    page->Show({board_.get(), nodes_.get(), reconciler_.get(), &store_->events(), dir_.path(), 7});
+  }
   static std::string TextOf(MetricsPage* page) {
     return prometheus::TextSerializer().Serialize(page->Collect());
   }
@@ -63,6 +69,68 @@ TEST_F(MetricsPageTest, AgentsAndTheirSlotsAreCounted) {
   clock_.Advance(absl::Seconds(4));
   ExpectLine("fsdpd_agent_heartbeat_age_seconds 4");
   ExpectLine("fsdpd_agents_cordoned 0");
+}
+
+TEST_F(MetricsPageTest, TheStatesSizeAndItsEventsGrow) {
+  Show(&page_);
+  ExpectLine("fsdpd_events_total 0");
+  const auto bytes = [this] {
+    const std::string text = TextOf(&page_), name = "\nfsdpd_state_bytes ";
+    return std::stod(text.substr(text.find(name) + name.size()));
+  };
+  const double before = bytes();
+  EXPECT_GT(before, 0);
+  v1::Job job;
+  job.set_id("a-1");
+  job.set_reason(std::string(1 << 20, 'x'));
+  AddEvent(v1::EVENT_KIND_SUBMITTED, "admitted", clock_.Wall(), &job);
+  ASSERT_TRUE(store_->Insert(job).ok());
+  ExpectLine("fsdpd_events_total 1");
+  EXPECT_GT(bytes(), before + (1 << 20));
+}
+
+TEST_F(MetricsPageTest, ALaunchedJobHasItsFailedAttemptsByCause) {
+  Show(&page_);
+  v1::Job job;
+  job.set_id("a-1");
+  job.set_state(v1::JOB_STATE_QUEUED);
+  job.set_attempt(3);
+  for (const auto cause : {v1::FAILURE_CAUSE_HANG, v1::FAILURE_CAUSE_NODE, v1::FAILURE_CAUSE_HANG})
+    job.add_failed_attempts()->set_cause(cause);
+  board_->Publish(job);
+  ExpectLine("fsdpd_job_failed_attempts{fsdpd_job=\"a-1\",cause=\"hang\"} 2");
+  ExpectLine("fsdpd_job_failed_attempts{fsdpd_job=\"a-1\",cause=\"node\"} 1");
+}
+
+TEST_F(MetricsPageTest, ALaunchedJobHasWhatItsStepWasPredictedToTakeAndHowMuchOfTheDeviceItUses) {
+  Show(&page_);
+  v1::Job job;
+  job.set_id("a-1");
+  job.set_state(v1::JOB_STATE_RUNNING);
+  job.set_attempt(1);
+  *job.mutable_resolved() = TinySpec(1, 2);
+  job.mutable_last_step()->set_step_seconds(0.5);
+  board_->Publish(job);
+  page_.Collect();
+  page_.AwaitPredictions();
+  std::map<std::string, double> parts;
+  double predicted = 0, reached = 0;
+  for (const prometheus::MetricFamily& family : page_.Collect()) {
+    for (const prometheus::ClientMetric& metric : family.metric) {
+      if (family.name == "fsdpd_job_predicted_step_seconds")
+        parts[metric.label[1].value] = metric.gauge.value;
+      if (family.name == "fsdpd_job_predicted_mfu_ratio") predicted = metric.gauge.value;
+      if (family.name == "fsdpd_job_mfu_ratio") reached = metric.gauge.value;
+    }
+  }
+  ASSERT_EQ(parts.size(), 3u);
+  EXPECT_GT(parts["compute"], 0);
+  EXPECT_GT(predicted, 0);
+  const double step = parts["compute"] + parts["exposed"] + parts["rest"];
+  EXPECT_NEAR(reached * 0.5, predicted * step, predicted * step * 1e-9) << "the same work in another time";
+  job.set_state(v1::JOB_STATE_STOPPING);
+  board_->Publish(job);
+  EXPECT_FALSE(absl::StrContains(TextOf(&page_), "fsdpd_job_mfu_ratio{"));
 }
 
 TEST_F(MetricsPageTest, ARunningJobNamesItsSlowestRankAndNoOther) {
@@ -143,7 +211,7 @@ TEST_F(MetricsPageTest, SeriesAreBoundedWithTenThousandJobs) {
       }
     }
   }
-  EXPECT_LT(series, kMaxListedJobs * 13 + 100);
+  EXPECT_LT(series, kMaxListedJobs * 13 + 400);
   EXPECT_EQ(listed.size(), kMaxListedJobs);
   EXPECT_EQ(listed.count("a-0"), 1u) << "the oldest";
   ExpectLine(absl::StrCat("fsdpd_unlisted_jobs ", 2'000 - kMaxListedJobs));
@@ -154,14 +222,19 @@ TEST_F(MetricsPageTest, EveryRowOfTheTableIsExportedAndNothingElse) {
   page_.meters()->Called("GetJob", absl::StatusCode::kOk, absl::Milliseconds(1));
   page_.meters()->Opened("WatchJob");
   page_.meters()->Closed("WatchJob", absl::StatusCode::kOk);
-  page_.meters()->Refused("world_divides_batch");
+  page_.meters()->Refused("global_batch_divisible");
   page_.meters()->Stored("Get", absl::StatusCode::kOk, absl::Milliseconds(1));
   v1::Job job;
   job.set_id("a-1");
   job.set_state(v1::JOB_STATE_RUNNING);
   job.set_attempt(1);
   job.add_slowest_ranks()->set_score(1.5);
+  job.add_failed_attempts()->set_cause(v1::FAILURE_CAUSE_HANG);
+  *job.mutable_resolved() = TinySpec();
+  job.mutable_last_step()->set_step_seconds(0.5);
   board_->Publish(job);
+  page_.Collect();
+  page_.AwaitPredictions();
   std::multiset<std::string> exported, rows;
   for (const prometheus::MetricFamily& family : page_.Collect()) {
     if (!family.metric.empty()) exported.insert(family.name);

@@ -92,7 +92,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
                                    {{&parts->api, v1::Coordinator::service_full_name(), true},
                                     {&parts->agents, v1::AgentLink::service_full_name(), true}}));
   parts->reconciler.Start();
-  parts->files.page->Show({&parts->board, &parts->nodes, &parts->reconciler, parts->store->generation()});
+  parts->files.page->Show({&parts->board, &parts->nodes, &parts->reconciler, &parts->store->events(),
+                           options.state_dir, parts->store->generation()});
   return std::unique_ptr<Server>(new Server(std::move(parts)));
 }
 

@@ -9,7 +9,8 @@ HEAD = """# Metrics
 What Prometheus finds at `/metrics` of an agent (`--metrics-listen`) and of a coordinator (`--metrics-listen`), made by
 `docs/references.py` of [agent/metrics.cc](../agent/metrics.cc) and [coordinator/metrics.cc](../coordinator/metrics.cc).
 Times are seconds, sizes bytes, dates Unix time; counters end in `_total` and begin at zero. The training job is the label
-`fsdpd_job`, a rank's node `fsdpd_node`: scrape configurations set neither. What is asked of a job needs no join.
+`fsdpd_job`, a rank's node `fsdpd_node`: scrape configurations set neither. What is asked of a job names it, series of cards too: no join
+tells whose a series is.
 """
 ROW = re.compile(r'\{\s*"(?P<name>fsdpd_\w+)",\s*(?P<kind>kCounter|kGauge|kHistogram),\s*"(?P<unit>\w*)",'
                  r'\s*"(?P<labels>[^"]*)",\s*(?P<help>(?:"(?:[^"\\]|\\.)*"\s*)+)\}')

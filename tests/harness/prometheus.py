@@ -43,9 +43,9 @@ class Prometheus:
         else:
             self.daemon.kill()
 
-    def query(self, expression):
-        """[(labels, value)]; fails on what Prometheus calls an error."""
-        data = self._ask("query", query=expression)
+    def query(self, expression, at=None):
+        """[(labels, value)], now or at a time; fails on what Prometheus calls an error."""
+        data = self._ask("query", query=expression, **({} if at is None else {"time": at}))
         if data["resultType"] == "scalar":
             return [({}, float(data["result"][1]))]
         return [(each["metric"], float(each["value"][1])) for each in data["result"]]

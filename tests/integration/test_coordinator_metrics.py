@@ -61,12 +61,25 @@ def test_the_coordinator_tells_of_jobs_agents_and_calls(shared, job):
     assert value(text, 'fsdpd_rpc_seconds_count{method="SubmitJob",code="OK"}') >= 1
     assert value(text, 'fsdpd_store_seconds_count{operation="Insert"}') >= 1
     assert value(text, "fsdpd_queue_wait_seconds_count") >= 1 and value(text, "fsdpd_tick_seconds_count") > 0
+    assert value(text, 'fsdpd_state_bytes') > 4096 and value(text, "fsdpd_events_total") > 0
     refused = value(text, 'fsdpd_submits_total{outcome="refused"}')
+    faults = value(text, 'fsdpd_refusals_total{rule="global_batch_divisible"}')
     with pytest.raises(grpc.RpcError):
         shared.api().SubmitJob(coordinator.SubmitJobRequest(spec=to_message(spec(train={"global_batch": 3}))), timeout=60)
     text = shared.scrape_coordinator()
     assert value(text, 'fsdpd_submits_total{outcome="refused"}') == refused + 1
-    assert re.search(r'^fsdpd_refusals_total\{rule="\w+"\} [1-9]', text, re.MULTILINE)
+    assert value(text, 'fsdpd_refusals_total{rule="global_batch_divisible"}') == faults + 1
+
+
+def test_a_job_s_step_is_told_as_its_plan_predicted_it(shared, job, tmp_path):
+    (tmp_path / "job.yaml").write_text(json.dumps(spec(steps=ENDLESS, name="told")))
+    plan = json.loads(shared.ctl("plan", "-f", tmp_path / "job.yaml", "-o", "json").expect(0).out)["prediction"]
+    text = wait_until("the prediction is made", lambda: f'fsdpd_job_mfu_ratio{{fsdpd_job="{job}"}}' in (
+        now := shared.scrape_coordinator()) and now)
+    told = {part: value(text, f'fsdpd_job_predicted_step_seconds{{fsdpd_job="{job}",part="{part}"}}') for part in ("compute", "exposed", "rest")}
+    assert told["compute"] == pytest.approx(plan["compute_seconds"]) and sum(told.values()) == pytest.approx(plan["step_seconds"])
+    predicted, reached = (value(text, f'fsdpd_job_{name}_ratio{{fsdpd_job="{job}"}}') for name in ("predicted_mfu", "mfu"))
+    assert predicted == pytest.approx(plan["mfu"]) and 0 < reached < 1
 
 
 def test_a_job_s_time_by_cause_is_the_time_since_its_admission(shared, job):
@@ -171,8 +184,8 @@ def submit_until_refused(cluster):
 
 
 def test_what_was_broken_on_purpose_raises_alerts(tmp_path):
-    """A rank that is killed, an agent that is stopped, and a full disk of the coordinator's: the last fires at once, for
-    others that they do after half a minute and more is dashboards/rules_test.yml's."""
+    """A rank that is killed, an agent that is stopped, and a full disk of the coordinator's. That an agent which stays away is
+    told after five minutes is dashboards/rules_test.yml's."""
     cluster = Cluster(tmp_path / "cluster")
     cluster.state_dir = tmp_path / "disk/state"
     with small_disk(tmp_path / "disk") as disk, cluster:
@@ -202,4 +215,6 @@ def test_what_was_broken_on_purpose_raises_alerts(tmp_path):
             finally:
                 stopped.send_signal(signal.SIGCONT)
             cluster.wait_nodes(2)
+            wait_until("the failed job was not launched again for half a minute",
+                       lambda: raised("FsdpdJobFailed", alertstate="firing", fsdpd_job=killed))
         cluster.cancel_all()

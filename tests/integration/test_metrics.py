@@ -165,8 +165,10 @@ def test_labels_are_those_of_the_scraped(prometheus, shared, job):
     assert not [label for labels, _ in scraped for label in labels if label.startswith("exported_")]
 
 
-def test_promtool_finds_nothing_to_complain_about(shared, job):
-    done = subprocess.run(["promtool", "check", "metrics"], input=shared.scrape("node-0"), capture_output=True, text=True)
+@pytest.mark.parametrize("daemon", ["agent", "coordinator"])
+def test_promtool_finds_nothing_to_complain_about(shared, job, daemon):
+    page = shared.scrape("node-0") if daemon == "agent" else shared.scrape_coordinator()
+    done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, text=True)
     assert done.returncode == 0 and not done.stderr, done.stderr + done.stdout
 
 
@@ -179,8 +181,9 @@ def test_series_are_few(shared, job):
     assert len(rank_0) - len(rank_1) <= len(CHECKPOINTS) + bad_steps + alike, "and a few more for each job"
 
 
-# What this job has not: fp16, spikes, a launch of another meanwhile; cards have tests/gpu.
-NOT_HERE = re.compile("fsdpd_loss_scale|fsdpd_memory_spike_excess_bytes|fsdpd_queue_wait_seconds_bucket|fsdpd_gpu_")
+# What this job has not: fp16, spikes, a launch of another meanwhile, a failure, cards. That these are asked for rightly, as all
+# others, is test_dashboard_values.py's.
+NOT_HERE = re.compile("fsdpd_loss_scale|fsdpd_memory_spike_excess_bytes|fsdpd_queue_wait_seconds_bucket|fsdpd_job_failed_attempts|fsdpd_gpu_")
 QUERIES = [(name, title, expression) for name, board in dashboards.boards().items()
            for title, expression in dashboards.queries(board) if not NOT_HERE.search(expression)]
 

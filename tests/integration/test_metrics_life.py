@@ -1,10 +1,14 @@
 """How long a metric lives: it follows its rank, and outlives the coordinator."""
 
 import os
+import re
 import signal
 
+import pytest
+
+from harness.programs import program
 from harness.prometheus import Prometheus
-from harness.specs import ENDLESS, spec
+from harness.specs import ENDLESS, one_rank, spec
 from harness.wait import wait_until
 
 
@@ -51,6 +55,27 @@ def test_metrics_do_not_need_the_coordinator(own):
         cluster.wait_nodes(2)
         wait_until("the agent is back", lambda: value(cluster, "node-0", "fsdpd_agent_connected") == 1)
         cluster.cancel(job_id)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_two_thousand_jobs_through_one_agent_leave_few_series(own):
+    """Of stand-ins for ranks, which train nothing: what is asked is what their agent keeps of them."""
+    with own(agents=0) as cluster:
+        cluster.start_agent("node-0", slots=16, rank_binary=program("agent/testing/fake_rank"))
+        made = one_rank(name="train", steps=3)
+        most = 0
+        for number in range(2000):
+            cluster.submit(made)
+            if number % 100 == 0:
+                most = max(most, len(set(re.findall(r'fsdpd_job="([^"]+)"', cluster.scrape("node-0")))))
+        ended = r'^fsdpd_job_transitions_total\{to="SUCCEEDED"\} 2000$'
+        wait_until("all have ended", lambda: re.search(ended, cluster.scrape_coordinator(), re.MULTILINE), timeout_s=600)
+        text = cluster.scrape("node-0")
+        jobs = set(re.findall(r'fsdpd_job="([^"]+)"', text))
+        series = [line for line in text.splitlines() if not line.startswith("#")]
+        assert 0 < len(jobs) <= 16 and most <= 16 + 16, "those that have ended, and one on each slot"
+        assert len(series) < 16 * 60, "of rank 0 each"
 
 
 def test_what_was_killed_raises_alerts(own, tmp_path):

@@ -86,27 +86,47 @@ def test_every_metric_asked_for_is_exported():
     assert not faults, "\n".join(faults)
 
 
-def test_a_card_is_its_running_ranks_while_the_series_of_the_job_before_linger(tmp_path):
-    """Which made two of each card: the query failed for five minutes."""
-    asked = [dashboards.substitute(expression, {"job": ".*", "rank": ".*"}) for board in BOARDS.values()
-             for _, expression in dashboards.queries(board) if "fsdpd_rank_info" in expression]
-    assert asked
-    series = [(f'fsdpd_rank_info{{instance="n1:7778", fsdpd_job="{job}", rank="0", fsdpd_node="n1", device="cuda:0"}}', 1)
-              for job in ("ended", "runs")]
-    # The one that has ended runs on elsewhere.
-    series += [(f'fsdpd_rank_up{{instance="{instance}", fsdpd_job="{job}", rank="0"}}', up)
-               for instance, job, up in (("n1:7778", "ended", 0), ("n2:7778", "ended", 1), ("n1:7778", "runs", 1))]
-    series += [(f'{metric}{{instance="n1:7778", fsdpd_node="n1", device="cuda:0"}}', 7)
-               for metric in sorted({re.search(r"fsdpd_gpu_\w+", expression)[0] for expression in asked})]
+def test_no_question_joins_to_learn_whose_a_series_is():
+    """Those of cards did, by fsdpd_rank_info, and said nothing while the series of the job before lingered."""
+    asked = [query for board in BOARDS.values() for query in dashboards.queries(board)]
+    asked += [(rule.get("alert") or rule["record"], rule["expr"]) for rule in dashboards.rules()]
+    joins = re.compile(r"fsdpd_rank_info|group_(left|right) *\( *\w")
+    assert not [title for title, expression in asked if joins.search(expression)]
+    tables = (repository.ROOT / "docs/metrics.md").read_text()
+    of_jobs = {row[1] for row in re.finditer(r"^\| `(\w+)` \| \w+ \| [^|]*`fsdpd_job`", tables, re.MULTILINE)}
+    for name in ("fsdpd-job.json", "fsdpd-memory.json", "fsdpd-overlap.json"):
+        others = {metric for _, expression in dashboards.queries(BOARDS[name]) for metric in dashboards.metrics(expression)} - of_jobs
+        assert not others, f"{name}: a board of a job asks for what names no job: {others}"
 
-    def labels(expression):
-        return '{fsdpd_job="runs"}' if expression.startswith("sum by (fsdpd_job)") else \
-            '{instance="n1:7778", fsdpd_job="runs", rank="0", fsdpd_node="n1", device="cuda:0"}'
-    test = {"interval": "15s", "input_series": [{"series": name, "values": f"{value}x4"} for name, value in series],
-            "promql_expr_test": [{"expr": expression, "eval_time": "30s", "exp_samples": [{"labels": labels(expression), "value": 7}]}
-                                 for expression in asked]}
+
+def annotation(name, title, **variables):
+    """What a board asks for its annotation, as Grafana would."""
+    found, = (each["expr"] for each in BOARDS[name]["annotations"]["list"] if each["name"] == title)
+    return dashboards.substitute(found, variables)
+
+
+def test_an_annotation_is_of_the_chosen_job_and_sees_it_move(tmp_path):
+    """It counted changes of each agent's series, which there are none of where every attempt has another node."""
+    series = [('fsdpd_restarts_total{instance="n1:7778", fsdpd_job="moves"}', "0x7 stale"),
+              ('fsdpd_restarts_total{instance="n2:7778", fsdpd_job="moves"}', "_x4 1x20"),
+              ('fsdpd_restarts_total{instance="n1:7778", fsdpd_job="stays"}', "0x3 1x20"),
+              ('ALERTS{alertname="FsdpdHang", alertstate="firing", instance="n1:7778"}', "1x20"),
+              ('ALERTS{alertname="FsdpdSlowRank", alertstate="firing", fsdpd_job="stays"}', "1x20"),
+              ('ALERTS{alertname="FsdpdSlowRank", alertstate="firing", fsdpd_job="moves"}', "1x20")]
+    one = {"job": "moves", "__rate_interval": "1m"}
+    began = [(name, annotation(name, "Restarts", **{**one, "job": job}), at, expected)
+             for name, job in (("fsdpd-job.json", "moves"), ("fsdpd-memory.json", ".*"), ("fsdpd-fleet.json", ".*"))
+             for at, expected in (("3m", []), ("4m", ["moves"] if job == "moves" else ["moves", "stays"]), ("6m", []))]
+    tests = [{"expr": expression, "eval_time": at, "exp_samples": [{"labels": f'{{fsdpd_job="{job}"}}', "value": 1} for job in expected]}
+             for _, expression, at, expected in began]
+    alerts = ['ALERTS{alertname="FsdpdHang", alertstate="firing", instance="n1:7778"}',
+              'ALERTS{alertname="FsdpdSlowRank", alertstate="firing", fsdpd_job="moves"}']
+    tests.append({"expr": annotation("fsdpd-job.json", "Alerts", **one), "eval_time": "4m",
+                  "exp_samples": [{"labels": each, "value": 1} for each in alerts]})
     path = tmp_path / "test.yml"
-    path.write_text(yaml.safe_dump({"evaluation_interval": "15s", "tests": [test]}))
+    path.write_text(yaml.safe_dump({"evaluation_interval": "1m", "tests": [
+        {"interval": "1m", "input_series": [{"series": name, "values": values} for name, values in series],
+         "promql_expr_test": tests}]}))
     done = subprocess.run(["promtool", "test", "rules", path], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 

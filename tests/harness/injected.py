@@ -1,0 +1,143 @@
+"""A Prometheus with known numbers: every metric of both daemons' tables, of two jobs on two nodes with their cards, as if scraped
+for ten minutes; and the same of another cluster and of another namespace, with other numbers and one job that is only there,
+which no question that chose the first is to see. Counters are straight lines, so that a rate is exactly what was injected."""
+
+import hashlib
+import runpy
+import subprocess
+import time
+
+from harness.programs import ROOT
+from harness.prometheus import Prometheus
+
+TABLES = runpy.run_path(ROOT / "docs/metrics.py")
+ROWS = {daemon: TABLES["rows"](daemon) for daemon in ("agent", "coordinator")}
+INSTALLATIONS = [("one", "x"), ("two", "x"), ("one", "y")]  # Cluster and namespace; the first is the one that is asked for.
+PLACES = {("a", "0"): ("n0", "cuda:0"), ("a", "1"): ("n1", "cuda:0"), ("b", "0"): ("n0", "cuda:1"), ("b", "1"): ("n1", "cuda:1")}
+JOBS, RANKS, NODES = ["a", "b"], ["0", "1"], ["n0", "n1"]
+CARDS = {**{place: rank for rank, place in PLACES.items()}, ("n1", "cuda:2"): ("", "")}  # Of the last nobody has any use.
+VALUES = {  # Of labels that are no places.
+    "op": ["all_gather", "reduce_scatter"], "component": ["optimizer", "activations"], "instruction": ["Forward head mb 0"],
+    "reason": ["power_cap", "hardware_thermal"], "state": ["QUEUED", "RUNNING"], "part": ["compute", "exposed", "rest"],
+    "outcome": ["accepted", "refused"], "rule": ["seq_len_fits", "micro_divides"], "to": ["RUNNING"],
+    "method": ["GetJob", "SubmitJob"], "code": ["OK"], "operation": ["Get", "Insert"], "version": ["0.1.0"], "attempt": ["1"]}
+KINDS = {"fsdpd_bad_steps_total": ["nonfinite", "spike"], "fsdpd_gpu_ecc_errors_total": ["corrected", "uncorrected"]}
+TIMES = ["queue", "step", "exposed", "save", "pause"]  # Of a job's ledger; other causes are of failures.
+CAUSES = ["hang", "node"]
+# Rank 0 tells them for its job.
+OF_JOBS = {"fsdpd_learning_rate", "fsdpd_validation_loss", "fsdpd_bad_steps_total", *(name for name in ROWS["agent"] if "_checkpoint" in name)}
+LINES = {"fsdpd_job_seconds"}  # Gauges that grow.
+SECONDS, EVERY = 600, 15
+# Of each histogram's values the bucket that all of them are in, by its number.
+BUCKETS = {"fsdpd_queue_wait_seconds": 3, "fsdpd_recovery_seconds": 2, "fsdpd_tick_seconds": 1,
+           "fsdpd_rpc_seconds": 2, "fsdpd_store_seconds": 4}
+
+
+def number(installation, name, labels):
+    """What a series grows by in a second, or is; no two are alike but by chance. Elsewhere it is more, so that a maximum tells."""
+    elsewhere = installation != INSTALLATIONS[0]
+    if name == "fsdpd_rank_up":
+        return 0 if {("fsdpd_job", "b"), ("rank", "1")} <= set(labels) else 1
+    if name.endswith("_info"):
+        return 1
+    if name == "fsdpd_agent_connected":
+        return int((("instance", "n0") in labels) != elsewhere)
+    drawn = hashlib.sha256(repr((installation, name, labels)).encode()).digest()
+    return 3 + int.from_bytes(drawn[:4], "big") % 99_991 / 16 + (1e6 if elsewhere else 0)
+
+
+def values_of(name, label):
+    if label == "kind":
+        return KINDS[name]
+    if label == "cause":
+        return TIMES if name in ("fsdpd_job_seconds", "fsdpd_all_jobs_seconds") else CAUSES
+    return VALUES[label]
+
+
+def places(daemon, name, labels):
+    """[labels that say where] of the series of a row, and the agent or coordinator that tells them."""
+    if "device" in labels and name.startswith("fsdpd_gpu"):
+        for (node, device), (job, rank) in CARDS.items():
+            if job or name not in RANKED_CARDS:
+                yield node, {"fsdpd_node": node, "device": device, **({"fsdpd_job": job, "rank": rank} if "rank" in labels and job else {})}
+    elif daemon == "agent" and "rank" in labels:
+        for (job, rank), (node, device) in PLACES.items():
+            if name in OF_JOBS and rank != "0":
+                continue
+            yield node, {"fsdpd_job": job, "rank": rank, **({"fsdpd_node": node, "device": device} if "device" in labels else {})}
+    elif daemon == "agent":
+        for node in NODES:
+            for job in JOBS if "fsdpd_job" in labels else [None]:
+                yield node, {"fsdpd_job": job} if job else {}
+    else:
+        for job in JOBS if "fsdpd_job" in labels else [None]:
+            where = {"fsdpd_job": job} if job else {}
+            yield "c0", {**where, "rank": "1", "fsdpd_node": "n1"} if "rank" in labels else where
+
+
+# What a card has of its rank only.
+RANKED_CARDS = {"fsdpd_gpu_memory_outside_bytes", "fsdpd_gpu_allocator_retries_total", "fsdpd_gpu_out_of_memory_total",
+                "fsdpd_gpu_step_energy_joules", "fsdpd_gpu_step_sm_clock_hertz"}
+PLACE_LABELS = {"fsdpd_job", "rank", "fsdpd_node", "device"}
+
+
+def series():
+    """(installation, metric, labels with the instance) of all."""
+    for installation in INSTALLATIONS:
+        for daemon, rows in ROWS.items():
+            for name, row in rows.items():
+                labels = [label for label in row["labels"].split(", ") if label]
+                for instance, where in places(daemon, name, labels):
+                    found = [{"instance": instance, **where}]
+                    for label in labels:
+                        if label not in PLACE_LABELS or label == "device" and "device" not in where:
+                            found = [{**each, label: value} for each in found for value in values_of(name, label)]
+                    for each in found:
+                        yield installation, name, row["kind"], tuple(sorted(each.items()))
+
+
+class Injected(Prometheus):
+    """As a Prometheus that has scraped all of it; entered, it answers questions of `now`."""
+
+    def __init__(self, folder, mark):
+        super().__init__(folder, [], mark)
+        # Within one block of its, two hours, which is over.
+        self.begin = int(time.time()) // 7200 * 7200 - 3 * 7200 + 600
+        self.now = self.begin + SECONDS
+        self.table = {}
+        text = "".join(self._lines()) + "# EOF\n"
+        (folder / "injected.txt").write_text(text)
+        subprocess.run(["promtool", "tsdb", "create-blocks-from", "openmetrics", folder / "injected.txt", folder / "data"],
+                       check=True, capture_output=True)
+
+    def ask(self, expression):
+        return self.query(expression, at=self.now)
+
+    def rate(self, name, **labels):
+        return self.table[name, tuple(sorted(labels.items()))]
+
+    def at(self, name, **labels):
+        """What it is now."""
+        grows = name.endswith("_total") or name in LINES
+        return self.rate(name, **labels) * (SECONDS if grows else 1)
+
+    def _lines(self):
+        for installation, name, kind, labels in series():
+            drawn = number(installation, name, labels)
+            if installation == INSTALLATIONS[0]:
+                self.table[name, labels] = drawn
+            elsewhere = installation != INSTALLATIONS[0]
+            everywhere = dict(zip(("cluster", "namespace"), installation)) | {"job": "fsdpd"} | dict(labels)
+            if elsewhere and everywhere.get("fsdpd_job") == "b":
+                everywhere["fsdpd_job"] = "c"
+            if kind != "histogram":
+                yield from self._samples(name, everywhere, drawn, grows=kind == "counter" or name in LINES)
+                continue
+            bounds = [each.strip() for each in TABLES["bounds"]()[name][0].split(",")] + ["+Inf"]
+            first = BUCKETS[name] + (2 if elsewhere else 0)
+            for index, bound in enumerate(bounds):
+                yield from self._samples(name + "_bucket", {**everywhere, "le": bound}, drawn if index >= first else 0, grows=True)
+
+    def _samples(self, name, labels, drawn, grows):
+        text = ",".join(f'{label}="{value}"' for label, value in labels.items())
+        return (f"{name}{{{text}}} {drawn * (seconds if grows else 1)!r} {self.begin + seconds}\n" for seconds in range(0, SECONDS + 1, EVERY))
