@@ -89,8 +89,18 @@ absl::Status AgentSession::Take(v1::AgentMessage* message) {
 
 void AgentSession::Drop(const v1::AgentMessage& message, const absl::Status& why) {
   const std::string what(why.message());
-  if (std::exchange(dropped_for_, what) != what)
+  // By the field, or the list that it is in: its value may be another in each message.
+  if (dropped_for_.insert(what.substr(0, what.find_first_of("[ "))).second)
     LogWarning("a message of an agent is dropped: %s node=%s", what, node_);
+  if (message.has_logs())
+    parts_.logs->Fail(node_, message.logs().request(),
+                      absl::StrCat("what it sends of a log cannot be: ", what));
+  if (message.has_preflight()) {
+    v1::PreflightResult failed;
+    failed.set_number(message.preflight().number());
+    failed.set_error(absl::StrCat("what it was measured to be cannot be: ", what));
+    parts_.reconciler->Told(node_, failed);
+  }
   const v1::RankUpdate& update = message.rank();
   // The rest comes again, or nobody waits for it.
   if (!update.has_ready() && !update.has_exit() && !update.has_saved()) return;

@@ -7,7 +7,8 @@
 // A message with another epoch than the stream's is ABORTED: it belongs to a membership that is over. After
 // an error of Take the stream ends. One with a number out of its bounds (agent_numbers.h) is dropped whole,
 // and the log says so: agents say again on the next stream what may be lost with one, and for what a rank
-// says its node is not given up. What an attempt would wait for in vain then is a fault of the attempt.
+// says its node is not given up. What somebody would wait for in vain then ends with the fault: an attempt,
+// the reading of a log, the measurement of a node.
 //
 // Thread safety: one call after the other, from any thread; outbox() is thread-safe. Ownership: borrows
 // everything in Parts.
@@ -17,6 +18,7 @@
 
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "coordinator/log_relay.h"
@@ -61,7 +63,7 @@ class AgentSession {
   const Parts parts_;
   const std::string node_;
   const std::shared_ptr<StreamOutbox> outbox_;
-  std::string dropped_for_;  // As the log has it last.
+  std::set<std::string> dropped_for_;  // Fields of which the log has told.
 };
 
 }  // namespace fsdpd

@@ -68,6 +68,8 @@ TEST_F(AgentSessionTest, AStepThatCannotBeIsDroppedWholeAndToldOnce) {
   update.mutable_step()->set_loss(2);
   EXPECT_TRUE(Say(update).ok());
   EXPECT_TRUE(Say(update).ok());
+  update.mutable_step()->set_step(INT64_MAX - 1);
+  EXPECT_TRUE(Say(update).ok()) << "another value is no news";
   EXPECT_FALSE(Job("j").has_last_step());
   ASSERT_THAT(warnings_, SizeIs(1));
   EXPECT_THAT(warnings_[0], HasSubstr("rank.step.step is 9223372036854775807"));
@@ -92,6 +94,54 @@ TEST_F(AgentSessionTest, AnEndThatCannotBeFailsItsAttemptWhichWouldWaitForItInVa
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
   EXPECT_THAT(Job("j").reason(),
               HasSubstr("what node n tells of rank 0 cannot be: rank.exit.last_step is -1"));
+}
+
+// Its reader waited until the node went away.
+TEST_F(AgentSessionTest, ALogThatCannotBeEndsForWhoReadsItAndItsAgentIsToldToStop) {
+  Run();
+  const std::shared_ptr<LogTail> tail = logs_->Open({{"j", 1}, 0, /*follow=*/true}, {"n"});
+  v1::CoordinatorMessage order;
+  while (session_->outbox()->TryPop(&order) && !order.has_read_logs()) continue;
+  ASSERT_TRUE(order.has_read_logs());
+  const int64_t request = order.read_logs().request();
+  v1::AgentMessage message;
+  message.set_epoch(session_->outbox()->epoch());
+  message.mutable_logs()->set_request(request);
+  message.mutable_logs()->add_lines()->set_rank(-1);
+  EXPECT_TRUE(session_->Take(&message).ok());
+  std::deque<v1::LogLines::Line> lines;
+  EXPECT_EQ(tail->Next(absl::ZeroDuration(), &lines), LogTail::Got::kEnd);
+  EXPECT_EQ(tail->status().code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(tail->status().message(),
+              HasSubstr("node n: what it sends of a log cannot be: logs.lines[0].rank"));
+  ASSERT_TRUE(session_->outbox()->TryPop(&order));
+  EXPECT_TRUE(order.read_logs().stop());
+  EXPECT_EQ(order.read_logs().request(), request);
+}
+
+TEST_F(AgentSessionTest, AMeasurementThatCannotBeHasFailed) {
+  logs_ = std::make_unique<LogRelay>(nodes_.get());
+  v1::AgentMessage registration = Registration();
+  registration.mutable_register_()->set_preflights(true);
+  auto session = Attached(registration);
+  ASSERT_TRUE(session.ok()) << session.status();
+  reconciler_->RunOnce();
+  ASSERT_TRUE(reconciler_->Preflight("n").ok());
+  v1::CoordinatorMessage order;
+  while ((*session)->outbox()->TryPop(&order) && !order.has_preflight()) continue;
+  ASSERT_TRUE(order.has_preflight());
+  v1::AgentMessage message;
+  message.set_epoch((*session)->outbox()->epoch());
+  message.mutable_preflight()->set_number(order.preflight().number());
+  message.mutable_preflight()->set_seconds(-5);
+  EXPECT_TRUE((*session)->Take(&message).ok());
+  reconciler_->RunOnce();
+  v1::Node shown;
+  shown.set_name("n");
+  reconciler_->preflights().MarkIn(&shown);
+  EXPECT_FALSE(shown.in_preflight());
+  ASSERT_TRUE(reconciler_->cordons().Find("n").has_value());
+  EXPECT_THAT(reconciler_->cordons().Find("n")->reason(), HasSubstr("cannot be: preflight.seconds is -5"));
 }
 
 TEST_F(AgentSessionTest, WhatIsSaidOfAnothersJobDoesNotFailIt) {

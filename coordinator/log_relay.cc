@@ -192,6 +192,18 @@ void LogRelay::Take(const std::string& node, const v1::LogLines& lines) {
   tail->EndSource(EndOf(node, lines));
 }
 
+void LogRelay::Fail(const std::string& node, int64_t request, const std::string& why) {
+  v1::CoordinatorMessage message;
+  message.mutable_read_logs()->set_request(request);
+  message.mutable_read_logs()->set_stop(true);
+  nodes_->Send(node, std::move(message));
+  v1::LogLines last;
+  last.set_request(request);
+  last.set_end(true);
+  last.set_error(why);
+  Take(node, last);
+}
+
 void LogRelay::NodeGone(const std::string& node) {
   std::vector<std::shared_ptr<LogTail>> ended;
   {

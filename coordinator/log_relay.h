@@ -101,6 +101,9 @@ class LogRelay {
 
   // From agents' streams.
   void Take(const std::string& node, const v1::LogLines& lines);
+  // Of what the node sends for it something cannot be taken: its reader is told why and gets no more, and its
+  // agent is told to send none.
+  void Fail(const std::string& node, int64_t request, const std::string& why);
   void NodeGone(const std::string& node);
 
  private:
