@@ -333,6 +333,7 @@ void Ranks::ReadAll(const std::string& node) {
 }
 
 void Ranks::KillAll(const std::string& node) {
+  agent_ended_[node] = world_->now();
   const std::vector<std::shared_ptr<RankLife>> lives = lives_;
   for (const auto& life : lives) {
     if (life->node() == node) life->Signal(SIGKILL);
@@ -347,6 +348,14 @@ std::vector<std::shared_ptr<RankLife>> Ranks::Alive() const {
   return alive;
 }
 
+std::vector<std::shared_ptr<RankLife>> Ranks::Left() const {
+  std::vector<std::shared_ptr<RankLife>> left;
+  for (const auto& life : lives_) {
+    if (!life->gone() && life->launched()) left.push_back(life);
+  }
+  return left;
+}
+
 std::vector<std::shared_ptr<RankLife>> Ranks::Of(const AttemptId& attempt) const {
   std::vector<std::shared_ptr<RankLife>> group;
   for (const auto& life : lives_) {
@@ -358,6 +367,11 @@ std::vector<std::shared_ptr<RankLife>> Ranks::Of(const AttemptId& attempt) const
 int Ranks::Finished(const AttemptId& attempt) const {
   const auto it = finished_.find(attempt);
   return it == finished_.end() ? 0 : it->second;
+}
+
+absl::Time Ranks::AgentEnded(const std::string& node) const {
+  const auto it = agent_ended_.find(node);
+  return it == agent_ended_.end() ? absl::InfinitePast() : it->second;
 }
 
 std::set<int64_t> Ranks::Saved(const std::string& folder) const {

@@ -99,7 +99,12 @@ class Ranks {
   // Its node is without power, or its agent is killed.
   void KillAll(const std::string& node);
   std::vector<std::shared_ptr<RankLife>> Alive() const;
+  // And those that have ended, and not all of their tree.
+  std::vector<std::shared_ptr<RankLife>> Left() const;
   std::vector<std::shared_ptr<RankLife>> Of(const AttemptId& attempt) const;
+
+  // When the node's last agent that has ended did so; in the past where none has.
+  absl::Time AgentEnded(const std::string& node) const;
 
   // Of ranks that ended well after all steps.
   int Finished(const AttemptId& attempt) const;
@@ -118,6 +123,7 @@ class Ranks {
   std::vector<std::shared_ptr<RankLife>> lives_;  // Of which something is left.
   std::map<std::string, Folder> folders_;
   std::map<AttemptId, int> finished_;
+  std::map<std::string, absl::Time> agent_ended_;
 };
 
 }  // namespace fsdpd::sim

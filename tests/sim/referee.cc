@@ -155,6 +155,9 @@ bool Referee::Silent(const std::string& node) const {
 
 void Referee::AfterTick(JobBoard* board) {
   accounts_.ReadFeed();
+  for (const auto& [node, slots] : slots_) {
+    if (Silent(node)) attempts_.Silent(node);
+  }
   for (const auto& job : board->Live()) {
     std::shared_ptr<JobWatch>& watch = watches_[job->id()];
     if (watch == nullptr) watch = board->Watch(job->id(), /*after_revision=*/-1);
@@ -282,7 +285,9 @@ void Referee::Stored(const v1::Job& job, bool sure) {
     copy.launched = job.attempt();
     CheckLaunch(job);
     CheckShare(job);
+    attempts_.Launched(job, Has(asked_, job.id(), "retry"));
   }
+  attempts_.Stored(job);
   if (Ended(job.state()) && sure) CheckEnd(job);
 }
 
@@ -348,6 +353,7 @@ void Referee::Begun(const RankLife& rank) {
   const bool measures = IsPreflight(id.of);
   if (!measures && !begun_.insert({id.of, id.rank}).second)
     world_->Violate(absl::StrCat(ToString(id), " begins for a second time"));
+  if (!measures) attempts_.Begun(id);
   int on_node = 0;
   for (const auto& other : ranks_->Alive()) {
     if (other->node() == rank.node()) ++on_node;

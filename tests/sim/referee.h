@@ -17,6 +17,7 @@
 #include "coordinator/quota.h"
 #include "coordinator/store/state_store.h"
 #include "tests/sim/accounts.h"
+#include "tests/sim/attempts.h"
 #include "tests/sim/ranks.h"
 #include "tests/sim/world.h"
 
@@ -25,8 +26,11 @@ namespace fsdpd::sim {
 class Referee {
  public:
   Referee(World* world, std::map<std::string, int> slots)
-      : world_(world), slots_(std::move(slots)), accounts_(world) {}
-  void Watch(const Ranks* ranks) { ranks_ = ranks; }
+      : world_(world), slots_(std::move(slots)), accounts_(world), attempts_(world) {}
+  void Watch(const Ranks* ranks) {
+    ranks_ = ranks;
+    attempts_.Watch(ranks);
+  }
 
   // --- Coordinator ---
   void CoordinatorBegins(StateStore* store, bool counted, const RanksByProject& quotas);
@@ -98,6 +102,7 @@ class Referee {
   World* const world_;
   const std::map<std::string, int> slots_;
   Accounts accounts_;
+  Attempts attempts_;
   const Ranks* ranks_ = nullptr;
   std::map<std::string, Copy> copies_;
   std::map<std::string, v1::JobState> shown_;

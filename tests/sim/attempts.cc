@@ -1,0 +1,63 @@
+#include "tests/sim/attempts.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+
+namespace fsdpd::sim {
+
+void Attempts::Launched(const v1::Job& job, bool again) {
+  if (!again) CheckBefore(job);
+  const AttemptId id = {job.id(), job.attempt()};
+  Attempt& attempt = attempts_[id];
+  attempt.since = world_->now();
+  const std::vector<std::shared_ptr<RankLife>> left = ranks_->Left();
+  for (const v1::Job::Placement& placement : job.placements()) {
+    attempt.nodes.push_back(placement.node());
+    for (const int device : placement.devices()) {
+      const auto other = std::find_if(left.begin(), left.end(), [&](const auto& rank) {
+        return rank->node() == placement.node() && rank->device() == device;
+      });
+      if (other != left.end())
+        world_->Violate(absl::StrCat("job ", job.id(), " is given device ", device, " of ", placement.node(),
+                                     ", where something is left of ", ToString((*other)->id())));
+    }
+  }
+}
+
+// Of one that was held to hang, ranks may have been about to finish.
+void Attempts::CheckBefore(const v1::Job& job) {
+  const AttemptId id = {job.id(), job.attempt() - 1};
+  const auto before = attempts_.find(id);
+  if (before == attempts_.end() || ranks_->Finished(id) < before->second.world) return;
+  const bool hung = job.failure().has_hang() && job.failure().attempt() == id.attempt;
+  if (!hung && !MayBeUnheard(before->second))
+    world_->Violate(absl::StrCat("all ranks of attempt ", id.attempt, " of job ", job.id(),
+                                 " have finished, and another is launched"));
+}
+
+// What its nodes knew of it may be lost with an agent, or was not told in time.
+bool Attempts::MayBeUnheard(const Attempt& attempt) const {
+  return std::any_of(attempt.nodes.begin(), attempt.nodes.end(), [&](const std::string& node) {
+    const auto silent = silent_.find(node);
+    return ranks_->AgentEnded(node) >= attempt.since ||
+           (silent != silent_.end() && silent->second >= attempt.since);
+  });
+}
+
+void Attempts::Stored(const v1::Job& job) {
+  if (job.state() == v1::JOB_STATE_STARTING) {  // A launch that was not stored may come again, with fewer.
+    int& world = attempts_[{job.id(), job.attempt()}].world = 0;
+    for (const v1::Job::Placement& placement : job.placements()) world += placement.ranks();
+  }
+  int not_begun = 0;
+  for (int number = 1; number <= job.attempt(); ++number) {
+    const auto it = attempts_.find({job.id(), number});
+    if (it == attempts_.end() || it->second.begun < it->second.world) ++not_begun;
+  }
+  if (job.refused_launches() > not_begun)
+    world_->Violate(absl::StrCat("job ", job.id(), " does not count ", job.refused_launches(),
+                                 " launches, and ", not_begun, " have not reached their ranks"));
+}
+
+}  // namespace fsdpd::sim
