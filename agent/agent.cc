@@ -90,7 +90,7 @@ absl::Status Agent::StartParts() {
   steps_ = std::make_unique<StepRecords>(options_.work_dir);
   logs_ = std::make_unique<LogKeeper>(
       options_.work_dir, [this](v1::LogLines lines) { return link_->SendLogs(std::move(lines)); },
-      [this](absl::Duration lost) { metrics_->AddLogLoss(lost); }, steps_.get());
+      [this](absl::Duration lost) { metrics_->AddLogLoss(lost); }, steps_.get(), options_.max_log_bytes);
   RankSupervisor::Options ranks;
   ranks.rank_binary = options_.rank_binary;
   ranks.slots = options_.offer.slots;

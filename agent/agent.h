@@ -47,6 +47,7 @@ struct AgentOptions {
   std::vector<std::string> plugin_dirs;     // Of which jobs' plug-ins are loaded; none: no plug-in is.
   std::vector<std::string> path_roots;      // Below which jobs' paths lie; none: wherever they are.
   JobFoldersOptions folders;                // Which logs of jobs stay.
+  int64_t max_log_bytes = kMaxLogBytes;     // Of a rank's log of an attempt.
 };
 
 class Agent {

@@ -53,6 +53,7 @@ struct Flags {
   int64_t grace_ms = 5000;
   int stopped_exit_code = 0;
   int64_t keep_days = 0;
+  int64_t log_mib = kMaxLogBytes >> 20;
   std::string rank_cores = kNearCores;
   std::string port_file;
   bool insecure = false;
@@ -210,6 +211,12 @@ void Declare(CLI::App* app, Flags* flags) {
          "For how long after something was written there, at most; 0: as long as --keep-jobs lets them")
       ->check(CLI::Range(int64_t{0}, int64_t{36500}))
       ->capture_default_str();
+  app->add_option(
+         "--log-mib", flags->log_mib,
+         "Of each rank's log of an attempt so many MiB are kept, the newest; what is dropped of it while "
+         "the rank runs is told to who reads it")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
   app->add_option("--grace-ms", flags->grace_ms,
                   "What ranks have to leave when this agent is stopped (jobs with checkpoints save first), "
                   "or a stop names no time")
@@ -328,6 +335,7 @@ int Serve(Flags flags, int signals) {
     return DecideOffer(device, slots, ProbeMachine());
   };
   flags.agent.grace = absl::Milliseconds(flags.grace_ms);
+  flags.agent.max_log_bytes = flags.log_mib << 20;
   if (flags.keep_days > 0) flags.agent.folders.keep_for = absl::Hours(24 * flags.keep_days);
   if (flags.agent.rank_binary.empty()) {
     flags.agent.rank_binary = DefaultRankBinary();
