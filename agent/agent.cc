@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "agent/plugin_check.h"
+#include "agent/path_roots.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/ids.h"
@@ -23,6 +23,15 @@ std::string Advertised(const std::string& endpoint, const std::string& bind_addr
       return absl::StrCat(bind_address, endpoint.substr(endpoint.rfind(':')));
   }
   return endpoint;
+}
+
+absl::StatusOr<std::vector<PathRoot>> ResolveAll(const std::vector<std::string>& dirs) {
+  std::vector<PathRoot> roots;
+  for (const std::string& dir : dirs) {
+    FSDPD_ASSIGN_OR_RETURN(PathRoot root, ResolvePathRoot(dir));
+    roots.push_back(std::move(root));
+  }
+  return roots;
 }
 
 }  // namespace
@@ -48,10 +57,8 @@ Agent::~Agent() {
 
 absl::Status Agent::StartParts() {
   FSDPD_RETURN_IF_ERROR(CheckRankBinary(options_.rank_binary));
-  for (const std::string& dir : options_.plugin_dirs) {
-    FSDPD_ASSIGN_OR_RETURN(PluginDir resolved, ResolvePluginDir(dir));
-    plugin_dirs_.push_back(std::move(resolved));
-  }
+  FSDPD_ASSIGN_OR_RETURN(plugin_dirs_, ResolveAll(options_.plugin_dirs));
+  FSDPD_ASSIGN_OR_RETURN(path_roots_, ResolveAll(options_.path_roots));
   FSDPD_ASSIGN_OR_RETURN(work_dir_lock_, LogKeeper::Prepare(options_.work_dir));
   FSDPD_RETURN_IF_ERROR(BecomeSubreaper());
   if (options_.tls.given()) {
@@ -83,7 +90,7 @@ absl::Status Agent::StartParts() {
   steps_ = std::make_unique<StepRecords>(options_.work_dir);
   logs_ = std::make_unique<LogKeeper>(
       options_.work_dir, [this](v1::LogLines lines) { return link_->SendLogs(std::move(lines)); },
-      [this](absl::Duration lost) { metrics_->AddLogLoss(lost); }, steps_.get());
+      [this](absl::Duration lost) { metrics_->AddLogLoss(lost); }, steps_.get(), options_.max_log_bytes);
   RankSupervisor::Options ranks;
   ranks.rank_binary = options_.rank_binary;
   ranks.slots = options_.offer.slots;
@@ -97,6 +104,7 @@ absl::Status Agent::StartParts() {
       return gpus->UsedBytes(device, since);
     };
   }
+  ranks.path_roots = path_roots_;
   supervisor_ = std::make_unique<RankSupervisor>(std::move(ranks), logs_.get(), flow_.get(), Clock::Real());
   folders_ = std::make_unique<JobFolders>(options_.work_dir, options_.folders, [this] {
     std::set<std::string> jobs;
@@ -143,7 +151,7 @@ v1::Register Agent::About() const {
   registration.set_preflights(true);
   registration.set_step_records(true);
   for (const std::string& name : options_.allowed_env) registration.add_allowed_env(name);
-  for (const PluginDir& dir : plugin_dirs_) registration.add_plugin_dirs(dir.resolved);
+  for (const PathRoot& dir : plugin_dirs_) registration.add_plugin_dirs(dir.resolved);
   return registration;
 }
 

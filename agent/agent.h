@@ -45,7 +45,9 @@ struct AgentOptions {
   absl::Duration grace = absl::Seconds(5);  // What ranks have to leave, when a Stop names no time.
   std::set<std::string> allowed_env;        // In a job's env: names that base/rank_env.h leaves to agents.
   std::vector<std::string> plugin_dirs;     // Of which jobs' plug-ins are loaded; none: no plug-in is.
+  std::vector<std::string> path_roots;      // Below which jobs' paths lie; none: wherever they are.
   JobFoldersOptions folders;                // Which logs of jobs stay.
+  int64_t max_log_bytes = kMaxLogBytes;     // Of a rank's log of an attempt.
 };
 
 class Agent {
@@ -79,7 +81,7 @@ class Agent {
   const std::string instance_;
   const std::function<void(const absl::Status&)> refused_;
   UniqueFd work_dir_lock_;
-  std::vector<PluginDir> plugin_dirs_;
+  std::vector<PathRoot> plugin_dirs_, path_roots_;
   const std::shared_ptr<MetricsExporter> metrics_;
   std::shared_ptr<GpuWatch> gpus_;  // Null: no GPUs are offered.
   // In the order in which they may call each other; the last goes first.

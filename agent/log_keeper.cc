@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <deque>
 #include <filesystem>
-#include <limits>
 #include <tuple>
 #include <utility>
 
@@ -111,8 +110,14 @@ struct LogKeeper::LogFile {
   int64_t offset = 0;
   LineSplitter splitter;
   std::deque<Waiting> lines;  // Of one read, not sent yet.
+  int64_t taken = 0;          // Lines before `offset`; -1: it was not read from the beginning.
   bool told_of_loss = false;  // That lines are lost from here on; once is enough.
   bool finished = false;      // Nothing more is to be read.
+
+  void Take(std::vector<std::string> more) {
+    if (taken >= 0) taken += static_cast<int64_t>(more.size());
+    for (std::string& line : more) lines.push_back({std::move(line)});
+  }
 };
 
 struct LogKeeper::Request {
@@ -133,11 +138,12 @@ struct LogKeeper::Request {
 };
 
 LogKeeper::LogKeeper(std::string work_dir, Deliver deliver, std::function<void(absl::Duration)> lost,
-                     StepRecords* steps)
+                     StepRecords* steps, int64_t max_log_bytes)
     : work_dir_(std::move(work_dir)),
       deliver_(std::move(deliver)),
       steps_(steps),
       loss_(work_dir_, std::move(lost)),
+      bound_(max_log_bytes),
       thread_([this] { Serve(); }) {}
 
 LogKeeper::~LogKeeper() {
@@ -199,6 +205,7 @@ absl::StatusOr<UniqueFd> LogKeeper::OpenForRank(const RankId& id) {
   UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!fd.valid()) LogWarning("nothing that %s logs is kept: %s", ToString(id), ErrnoText(path));
   loss_.Watch(path);
+  bound_.Watch(path);
   {
     MutexLock lock(&mutex_);
     live_.insert(id);
@@ -211,6 +218,7 @@ absl::StatusOr<UniqueFd> LogKeeper::OpenForRank(const RankId& id) {
 
 void LogKeeper::RankEnded(const RankId& id) {
   loss_.Unwatch(PathOf(id));
+  bound_.Unwatch(PathOf(id));
   {
     MutexLock lock(&mutex_);
     live_.erase(id);
@@ -230,7 +238,8 @@ std::vector<std::string> LogKeeper::Tail(const RankId& id, int lines) const {
     tail.push_back(absl::StrCat("[fsdpd-agent: the log cannot be read: ", strerror(errno), "]"));
   if (!fd.valid()) return tail;
   const int64_t size = SizeOf(fd.get());
-  const int64_t max_bytes = static_cast<int64_t>(lines) * (kMaxLogLineBytes + 1);
+  const int64_t max_bytes =
+      std::min(static_cast<int64_t>(lines) * (kMaxLogLineBytes + 1), size - FrontOf(PathOf(id)).bytes);
   const int64_t begin = TailOffset(fd.get(), size, lines, max_bytes);
   std::string bytes(static_cast<size_t>(size - begin), '\0');
   const ssize_t got = pread(fd.get(), bytes.data(), bytes.size(), begin);
@@ -297,8 +306,10 @@ absl::StatusOr<std::shared_ptr<LogKeeper::Request>> LogKeeper::Open(const v1::Re
     if (!file.fd.valid() && errno != ENOENT) return ErrnoStatus(absl::StrCat("cannot read ", file.path));
     if (!file.fd.valid()) continue;
     if (ask.tail_lines() > 0) {
-      file.offset = TailOffset(file.fd.get(), SizeOf(file.fd.get()), ask.tail_lines(),
-                               std::numeric_limits<int64_t>::max());
+      const int64_t size = SizeOf(file.fd.get()), front = FrontOf(file.path).bytes;
+      file.offset = TailOffset(file.fd.get(), size, ask.tail_lines(), size - front);
+      if (file.offset == front) file.offset = 0;  // There may be fewer than were asked for, which is told.
+      if (file.offset > 0) file.taken = -1;
     }
     request->files.push_back(std::move(file));
   }
@@ -360,6 +371,20 @@ absl::Status LogKeeper::ReadTrace(Request* request, LogFile* file) {
   return absl::OkStatus();
 }
 
+// Where lines are gone, a word on them in their place; behind them it goes on. False where none are.
+bool LogKeeper::PassGap(LogFile* file) const {
+  const LogFront front = FrontOf(file->path);
+  if (file->offset >= front.bytes) return false;
+  std::vector<std::string> torn;
+  file->splitter.Finish(&torn);
+  file->Take(std::move(torn));
+  const int64_t lines = file->taken < 0 ? -1 : std::max<int64_t>(0, front.lines - file->taken);
+  file->lines.push_back({bound_.Notice(front.bytes - file->offset, lines), /*notice=*/true});
+  file->offset = front.bytes;
+  file->taken = front.lines;
+  return true;
+}
+
 // What the file has next, when nothing of it waits any more; and a word on what is lost, after its end.
 absl::Status LogKeeper::ReadMore(Request* request, LogFile* file) {
   if (file->finished || !file->lines.empty()) return absl::OkStatus();
@@ -368,6 +393,11 @@ absl::Status LogKeeper::ReadMore(Request* request, LogFile* file) {
   std::string bytes(request->ReadBytes(), '\0');
   const ssize_t got = pread(file->fd.get(), bytes.data(), bytes.size(), file->offset);
   if (got < 0) return ErrnoStatus(absl::StrCat("cannot read ", file->path));
+  // Asked after the read: what was dropped before it ended is known by now.
+  if (got > 0 && PassGap(file)) {
+    request->progress = true;
+    return absl::OkStatus();
+  }
   std::vector<std::string> lines;
   if (got > 0) {
     file->offset += got;
@@ -376,7 +406,7 @@ absl::Status LogKeeper::ReadMore(Request* request, LogFile* file) {
   file->finished = got == 0 && !(request->ask.follow() && live);
   if (file->finished) file->splitter.Finish(&lines);
   request->progress |= got > 0;
-  for (std::string& line : lines) file->lines.push_back({std::move(line)});
+  file->Take(std::move(lines));
   if (got > 0 || !live) return absl::OkStatus();
   std::string notice = loss_.Notice();
   const bool told = std::exchange(file->told_of_loss, !notice.empty());

@@ -5,7 +5,9 @@
 //
 // Ranks write to their files themselves, so that neither a slow reader nor a dead agent stands in their way
 // and no line is lost between them. A disk that is full or broken costs log lines, never a rank, and readers
-// are told (log_loss.h): when a file cannot be opened the rank writes to /dev/null.
+// are told (log_loss.h): when a file cannot be opened the rank writes to /dev/null. Of a file that outgrows
+// its bound the beginning is dropped (log_bound.h): a reader who is not past it is told how much, and goes on
+// behind.
 //
 //   OpenForRank at launch, RankEnded when nobody can write any more: that is when a follow ends.
 //   Read answers through `deliver`, on a thread of the keeper's own, and Grant lets one with a window go on;
@@ -32,6 +34,7 @@
 #include <vector>
 
 #include "agent/attempt.h"
+#include "agent/log_bound.h"
 #include "agent/log_loss.h"
 #include "agent/rank_logs.h"
 #include "agent/step_records.h"
@@ -47,7 +50,7 @@ class LogKeeper : public RankLogs {
 
   // `lost` gets the time in which logs were lost, as it passes. `steps`: null where none are recorded.
   LogKeeper(std::string work_dir, Deliver deliver, std::function<void(absl::Duration)> lost = nullptr,
-            StepRecords* steps = nullptr);
+            StepRecords* steps = nullptr, int64_t max_log_bytes = kMaxLogBytes);
   ~LogKeeper() override;  // Ends all requests.
 
   // Creates the work folder, proves that it can be written, and takes it for this process for as long as what
@@ -79,6 +82,7 @@ class LogKeeper : public RankLogs {
   absl::Status FindSteps(Request* request) const;
   absl::Status ReadTrace(Request* request, LogFile* file);
   absl::Status ReadMore(Request* request, LogFile* file);
+  bool PassGap(LogFile* file) const;
   v1::LogLines NextLines(Request* request, LogFile* file);
   bool IsLive(const RankId& id) const;
   void Fail(int64_t request, const absl::Status& why);
@@ -87,6 +91,7 @@ class LogKeeper : public RankLogs {
   const Deliver deliver_;
   StepRecords* const steps_;
   LogLoss loss_;
+  LogBound bound_;
   mutable Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -11,8 +11,11 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
+#include <thread>
 
 #include "base/limits.h"
+#include "base/log_gap.h"
 #include "base/temp_dir.h"
 #include "base/trace_file.h"
 
@@ -179,6 +182,89 @@ v1::ReadLogs AskForTraces(int64_t first, int64_t last, int rank = -1) {
   ask.mutable_traces()->set_first(first);
   ask.mutable_traces()->set_last(last);
   return ask;
+}
+
+// Of each log the newest MiB.
+class BoundedLogKeeperTest : public testing::Test {
+ protected:
+  // Returns once what is there too much of it has been dropped.
+  void WriteAndAwaitDrop(int lines) {
+    std::string text;
+    for (int i = 0; i < lines; ++i) text += "line " + std::to_string(lines_++) + std::string(90, '.') + "\n";
+    Write(log_, text);
+    written_ += static_cast<int64_t>(text.size());
+    while (FrontOf(keeper_.PathOf(kRank)).bytes < written_ - kBound) std::this_thread::yield();
+  }
+  // Lines that were delivered or told to be gone; each is where it belongs.
+  int64_t Account(const std::string& delivered) {
+    int64_t next = 0;
+    std::istringstream text(delivered);
+    for (std::string line; std::getline(text, line);) {
+      if (line[1] == '!') {
+        EXPECT_GT(LinesOfLogGap(line.substr(2)), 0) << line;
+        next += LinesOfLogGap(line.substr(2));
+      } else {
+        // One whose end is gone may have come to its reader torn.
+        if (line != "3:line") {
+          EXPECT_EQ(line.substr(0, line.find('.')), "3:line " + std::to_string(next));
+        }
+        ++next;
+      }
+    }
+    return next;
+  }
+
+  static constexpr int64_t kBound = 1 << 20;
+  TempDir dir_;
+  Reader reader_;
+  LogKeeper keeper_{dir_.path(), [this](v1::LogLines lines) { return reader_.Take(std::move(lines)); },
+                    nullptr, nullptr, kBound};
+  const UniqueFd log_ = keeper_.OpenForRank(kRank).value();
+  int lines_ = 0;
+  int64_t written_ = 0;
+};
+
+TEST_F(BoundedLogKeeperTest, WhatWasDroppedIsToldInFrontOfTheRest) {
+  WriteAndAwaitDrop(40000);
+  keeper_.RankEnded(kRank);
+  keeper_.Read(Ask(3));
+  const std::string text = reader_.AwaitEnd();
+  EXPECT_EQ(text.substr(0, 2), "3!");
+  EXPECT_EQ(std::count(text.begin(), text.end(), '!'), 1);
+  EXPECT_EQ(Account(text), 40000);
+}
+
+TEST_F(BoundedLogKeeperTest, AFollowerWhoIsOvertakenIsToldWhatItMissesAndGoesOn) {
+  keeper_.Read(Ask(3, /*follow=*/true));
+  Write(log_, "line 0.\nline");
+  reader_.AwaitText("3:line 0.");
+  reader_.Hold(true, /*gone=*/false);
+  Write(log_, " 1.\n");
+  lines_ = 2;
+  WriteAndAwaitDrop(40000);
+  WriteAndAwaitDrop(20000);
+  reader_.Hold(false, /*gone=*/false);
+  keeper_.RankEnded(kRank);
+  const std::string text = reader_.AwaitEnd();
+  EXPECT_GE(std::count(text.begin(), text.end(), '!'), 1);
+  EXPECT_EQ(Account(text), 60002);
+}
+
+TEST_F(BoundedLogKeeperTest, TheLastLinesAreThereAndThatThereAreFewerIsTold) {
+  WriteAndAwaitDrop(40000);
+  keeper_.RankEnded(kRank);
+  EXPECT_EQ(keeper_.Tail(kRank, 1), std::vector<std::string>{"line 39999" + std::string(90, '.')});
+  v1::ReadLogs ask = Ask(3);
+  ask.set_tail_lines(2);
+  keeper_.Read(ask);
+  const std::string few = reader_.AwaitEnd();
+  EXPECT_EQ(std::count(few.begin(), few.end(), '\n'), 2) << few;
+  EXPECT_EQ(few.find('!'), std::string::npos) << few;
+  ask.set_tail_lines(30000);
+  keeper_.Read(ask);
+  const std::string all = reader_.AwaitEnds(2).substr(few.size());
+  EXPECT_EQ(all.substr(0, 2), "3!");
+  EXPECT_EQ(Account(all), 40000);
 }
 
 TEST_F(LogKeeperTest, ReadsTracesOneFileAfterTheOther) {

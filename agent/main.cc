@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "agent/agent.h"
-#include "agent/plugin_check.h"
+#include "agent/path_roots.h"
 #include "agent/rank_process.h"
 #include "base/address.h"
 #include "base/check.h"
@@ -53,6 +53,7 @@ struct Flags {
   int64_t grace_ms = 5000;
   int stopped_exit_code = 0;
   int64_t keep_days = 0;
+  int64_t log_mib = kMaxLogBytes >> 20;
   std::string rank_cores = kNearCores;
   std::string port_file;
   bool insecure = false;
@@ -93,8 +94,8 @@ std::string CheckAllowedEnv(const std::string& name) {
   return why.empty() ? "" : absl::StrFormat("'%s' cannot be allowed: %s", name, why);
 }
 
-std::string CheckPluginDir(const std::string& dir) {
-  return std::string(ResolvePluginDir(dir).status().message());
+std::string CheckFolder(const std::string& dir) {
+  return std::string(ResolvePathRoot(dir).status().message());
 }
 
 // "" when the host's name cannot be read.
@@ -146,6 +147,24 @@ absl::Status CheckCertificate(const AgentOptions& options) {
   return absl::PermissionDeniedError(absl::StrCat(options.tls.certificate, ": ", named.message()));
 }
 
+// What jobs may do here besides computing.
+void DeclarePermissions(CLI::App* app, Flags* flags) {
+  app->add_option("--allow-env", flags->agent.allowed_env,
+                  "Name of a variable that jobs may set for their ranks here, besides " + RankEnvPrefixes() +
+                      " that load no library; may be repeated")
+      ->check(CheckAllowedEnv);
+  app->add_option(
+         "--plugin-dir", flags->agent.plugin_dirs,
+         "Folder of which ranks here load jobs' plug-ins (model.plugin); may be repeated. Without it "
+         "none is loaded: a plug-in runs as this program's user")
+      ->check(CheckFolder);
+  app->add_option(
+         "--path-root", flags->agent.path_roots,
+         "Folder below which lies what jobs read and write here (data, checkpoints); may be repeated. "
+         "Without it that may lie wherever this program's user reaches")
+      ->check(CheckFolder);
+}
+
 void Declare(CLI::App* app, Flags* flags) {
   app->set_version_flag("--version", std::string("fsdpd-agent ") + kVersion);
   app->add_option("--coordinator", flags->agent.coordinator,
@@ -182,15 +201,7 @@ void Declare(CLI::App* app, Flags* flags) {
                   "Cores of ranks on GPUs: near (those of the NUMA node that the GPU is at) or all")
       ->check(CLI::IsMember({kNearCores, kAllCores}))
       ->capture_default_str();
-  app->add_option("--allow-env", flags->agent.allowed_env,
-                  "Name of a variable that jobs may set for their ranks here, besides " + RankEnvPrefixes() +
-                      " that load no library; may be repeated")
-      ->check(CheckAllowedEnv);
-  app->add_option(
-         "--plugin-dir", flags->agent.plugin_dirs,
-         "Folder of which ranks here load jobs' plug-ins (model.plugin); may be repeated. Without it "
-         "none is loaded: a plug-in runs as this program's user")
-      ->check(CheckPluginDir);
+  DeclarePermissions(app, flags);
   app->add_option("--keep-jobs", flags->agent.folders.keep_jobs,
                   "Of how many jobs logs and traces are kept, those written to last; what runs keeps its own")
       ->check(CLI::Range(int64_t{1}, int64_t{1000000}))
@@ -199,6 +210,12 @@ void Declare(CLI::App* app, Flags* flags) {
          "--keep-days", flags->keep_days,
          "For how long after something was written there, at most; 0: as long as --keep-jobs lets them")
       ->check(CLI::Range(int64_t{0}, int64_t{36500}))
+      ->capture_default_str();
+  app->add_option(
+         "--log-mib", flags->log_mib,
+         "Of each rank's log of an attempt so many MiB are kept, the newest; what is dropped of it while "
+         "the rank runs is told to who reads it")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();
   app->add_option("--grace-ms", flags->grace_ms,
                   "What ranks have to leave when this agent is stopped (jobs with checkpoints save first), "
@@ -318,6 +335,7 @@ int Serve(Flags flags, int signals) {
     return DecideOffer(device, slots, ProbeMachine());
   };
   flags.agent.grace = absl::Milliseconds(flags.grace_ms);
+  flags.agent.max_log_bytes = flags.log_mib << 20;
   if (flags.keep_days > 0) flags.agent.folders.keep_for = absl::Hours(24 * flags.keep_days);
   if (flags.agent.rank_binary.empty()) {
     flags.agent.rank_binary = DefaultRankBinary();

@@ -15,6 +15,8 @@
 #include "agent/hang_evidence.h"
 #include "agent/launch_check.h"
 #include "agent/own_rendezvous.h"
+#include "agent/plugin_check.h"
+#include "agent/spec_paths.h"
 #include "base/check.h"
 #include "base/exit_code.h"
 #include "base/limits.h"
@@ -358,9 +360,16 @@ RankSupervisor::Refusal RankSupervisor::WhyNot(const v1::Launch& launch) const {
     return {std::string(status.message()), v1::RankFault::KIND_NODE};
   const std::string why = WhyRefused(launch, {options_.device, options_.slots, UsedDevices(),
                                               history_.Newest(launch.job_id()), options_.allowed_env});
+  if (!why.empty()) return {why};
   const v1::Model& model = launch.spec().model();
-  if (!why.empty() || !model.has_plugin()) return {why};
-  return {WhyNoPlugin(model.plugin().path(), options_.plugin_dirs), v1::RankFault::KIND_CONFIGURATION};
+  if (model.has_plugin()) {
+    const std::string no_plugin = WhyNoPlugin(model.plugin().path(), options_.plugin_dirs);
+    if (!no_plugin.empty()) return {no_plugin, v1::RankFault::KIND_CONFIGURATION};
+  }
+  const absl::Status paths = CheckPaths(launch.spec(), options_.path_roots);
+  // What cannot be followed may be there later, and is no fault of the node.
+  return {std::string(paths.message()),
+          absl::IsPermissionDenied(paths) ? v1::RankFault::KIND_CONFIGURATION : v1::RankFault::KIND_DATA};
 }
 
 void RankSupervisor::Accept(const v1::Launch& launch, absl::Duration limit) {
@@ -399,6 +408,8 @@ void RankSupervisor::Refuse(const v1::Launch& launch, const Refusal& refusal) {
     exit.set_exit_code(kRefusedExitCode);
     exit.set_error(absl::StrCat("launch refused: ", refusal.why));
     if (refusal.fault != v1::RankFault::KIND_UNSPECIFIED) exit.mutable_fault()->set_kind(refusal.fault);
+    // What its owner lets this node do is no other for the next attempt.
+    if (refusal.fault == v1::RankFault::KIND_CONFIGURATION) exit.mutable_fault()->set_permanent(true);
     exit.set_agent_stopping(draining_);
     if (newest >= launch.attempt()) exit.set_newer_attempt(newest);
     exit.set_unix_nanos(absl::ToUnixNanos(clock_->Wall()));

@@ -52,7 +52,7 @@
 #include "agent/freed_memory.h"
 #include "agent/hosted_rank.h"
 #include "agent/own_time.h"
-#include "agent/plugin_check.h"
+#include "agent/path_roots.h"
 #include "agent/rank_logs.h"
 #include "agent/rank_process.h"
 #include "agent/rendezvous_relay.h"
@@ -96,7 +96,8 @@ class RankSupervisor {
     std::string bind_address = "127.0.0.1";
     absl::Duration grace = absl::Seconds(5);  // When a Stop names none.
     std::set<std::string> allowed_env;        // Of jobs' ranks: names that base/rank_env.h leaves to agents.
-    std::vector<PluginDir> plugin_dirs;       // Of which jobs' plug-ins are loaded.
+    std::vector<PathRoot> plugin_dirs;        // Of which jobs' plug-ins are loaded.
+    std::vector<PathRoot> path_roots;         // Below which jobs' other paths lie, where there are any.
     SpawnRank spawn = RankProcess::Spawn;
     ReadUsedBytes used_bytes;  // Of GPUs; null: nobody can say.
     bool own_thread = true;    // False: its owner calls everything, and Turn() in place of the loop.

@@ -555,7 +555,7 @@ TEST_F(RankSupervisorTest, APlugInIsLoadedOnlyFromAFolderThatWasNamed) {
   std::filesystem::create_directory(dir_.File("plugins"));
   std::ofstream(dir_.File("plugins/mine.so")) << "x";
   std::ofstream(dir_.File("theirs.so")) << "x";
-  options_.plugin_dirs = {ResolvePluginDir(dir_.File("plugins")).value()};
+  options_.plugin_dirs = {ResolvePathRoot(dir_.File("plugins")).value()};
   Start();
   v1::Launch launch = Launch("train", 1, {0});
   launch.mutable_spec()->mutable_model()->mutable_plugin()->set_path(dir_.File("theirs.so"));
@@ -565,6 +565,26 @@ TEST_F(RankSupervisorTest, APlugInIsLoadedOnlyFromAFolderThatWasNamed) {
   EXPECT_TRUE(absl::StrContains(refused.error(), "lies outside of its agent's --plugin-dir"))
       << refused.error();
   launch.mutable_spec()->mutable_model()->mutable_plugin()->set_path(dir_.File("plugins/mine.so"));
+  launch.set_attempt(2);
+  launch.set_world(2);
+  launch.set_first_rank(1);
+  supervisor_->Launch(launch);
+  EXPECT_EQ(events_.AwaitExit(1).exit_code(), 0);
+}
+
+TEST_F(RankSupervisorTest, WhatAJobReadsAndWritesLiesBelowAFolderThatWasNamed) {
+  std::filesystem::create_directory(dir_.File("data"));
+  options_.path_roots = {ResolvePathRoot(dir_.File("data")).value()};
+  Start();
+  v1::Launch launch = Launch("train", 1, {0});
+  launch.mutable_spec()->mutable_checkpoint()->set_dir(dir_.File("ckpt"));
+  supervisor_->Launch(launch);
+  const v1::RankExit refused = events_.AwaitExit(0);
+  EXPECT_EQ(refused.exit_code(), 126);
+  EXPECT_EQ(refused.fault().kind(), v1::RankFault::KIND_CONFIGURATION);
+  EXPECT_TRUE(absl::StrContains(refused.error(), "lies outside of its agent's --path-root"))
+      << refused.error();
+  launch.mutable_spec()->mutable_checkpoint()->set_dir(dir_.File("data/ckpt"));
   launch.set_attempt(2);
   launch.set_world(2);
   launch.set_first_rank(1);

@@ -6,6 +6,8 @@
 #include <map>
 #include <utility>
 
+#include "base/log_gap.h"
+
 namespace fsdpd {
 namespace {
 
@@ -31,7 +33,11 @@ absl::Status FollowLogs(CoordinatorClient* client, v1::TailLogsRequest request, 
     const auto take = [&](const v1::TailLogsResponse& log) {
       const Source source(log.attempt(), log.rank());
       if (log.notice()) {
-        // No line of the log: counted as one, it would hide one when the log is read again.
+        // In the place of lines, which count as they did when they were there.
+        const int64_t gone = from_the_start ? LinesOfLogGap(log.line()) : 0;
+        if (gone > 0 && (seen[source] += gone) <= shown[source].lines) return;
+        if (gone > 0) shown[source].lines = seen[source];
+        // Any other is no line of the log: counted as one, it would hide one when the log is read again.
         if (std::exchange(shown[source].notice, log.line()) != log.line()) on_line(log);
         return;
       }

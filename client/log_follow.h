@@ -1,7 +1,7 @@
 // Follows a job's log lines to its end across lost connections and coordinator restarts. A log is read again
-// from its beginning then, and the lines that were shown are counted off, by attempt and rank. With
-// tail_lines nobody knows where the first line stood: what is written while the connection is lost is not
-// shown, and that is told.
+// from its beginning then, and the lines that were shown are counted off, by attempt and rank; the agent's
+// word on lines that are gone (base/log_gap.h) counts as many. With tail_lines nobody knows where the first
+// line stood: what is written while the connection is lost is not shown, and that is told.
 #pragma once
 
 #include <absl/status/status.h>

@@ -3,6 +3,7 @@
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
+#include "base/log_gap.h"
 #include "base/mutex.h"
 #include "client/testing/scripted_api.h"
 
@@ -88,6 +89,37 @@ TEST_F(LogFollowTest, AWordOfTheAgentsHidesNoLineAfterALostConnection) {
   };
   EXPECT_TRUE(Follow().ok());
   EXPECT_EQ(text_, "first [lost] connection lost connected again second ");
+}
+
+// A log of six lines, whose beginning was dropped when it is read again: what was shown, and then more.
+TEST_F(LogFollowTest, LinesThatAreGoneWhenTheLogIsReadAgainHideNoneThatWereNotShown) {
+  server_.on_logs = [this](const v1::TailLogsRequest&, grpc::ServerContext*,
+                           grpc::ServerWriter<v1::TailLogsResponse>* writer) {
+    const std::vector<std::pair<int, int>> parts = {{0, 3}, {2, 4}, {5, 6}};  // Lines that are there.
+    size_t call = 0;
+    {
+      MutexLock lock(&mutex_);
+      call = tails_.size();
+      tails_.push_back(0);
+    }
+    v1::TailLogsResponse line;
+    line.set_attempt(1);
+    const auto [begin, end] = parts[std::min(call, parts.size() - 1)];
+    if (begin > 0) {
+      line.set_line(LogGapNotice(/*bytes=*/100, begin, /*max_bytes=*/1 << 20));
+      line.set_notice(true);
+      writer->Write(line);
+      line.set_notice(false);
+    }
+    for (int i = begin; i < end; ++i) {
+      line.set_line(absl::StrCat(i));
+      writer->Write(line);
+    }
+    return call < 2 ? grpc::Status(grpc::StatusCode::UNAVAILABLE, "stopping") : grpc::Status::OK;
+  };
+  EXPECT_TRUE(Follow().ok());
+  EXPECT_EQ(text_, "0 1 2 connection lost connected again 3 connection lost " +
+                       LogGapNotice(100, 5, 1 << 20) + " connected again 5 ");
 }
 
 TEST_F(LogFollowTest, SaysThatLinesMayBeMissingWhereItBeganInTheMiddle) {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"regexp"
+	"strconv"
 	"time"
 
 	"fsdpd/clients/go/api"
@@ -82,6 +84,18 @@ func eventsAfter(before, job *api.Job) []*api.Job_Event {
 	return events
 }
 
+var dropped = regexp.MustCompile(`^\[fsdpd-agent: (\d+) lines \(`)
+
+// Of a word of the agent's on lines that it has dropped how many these are, which count as they did when they were there; 0
+// of any other.
+func linesGone(notice string) int {
+	if found := dropped.FindStringSubmatch(notice); found != nil {
+		lines, _ := strconv.Atoi(found[1])
+		return lines
+	}
+	return 0
+}
+
 // What a log reader has shown. Lines of a rank come in order: a log is read again from its start, and what was shown is
 // passed over; or, after a tail, from its last line.
 type logCursor struct {
@@ -111,6 +125,13 @@ func (c *logCursor) next() *api.TailLogsRequest {
 func (c *logCursor) take(line *Line) bool {
 	from := source{line.GetAttempt(), line.GetRank()}
 	if line.GetNotice() { // Each connection is told again.
+		if gone := linesGone(line.GetLine()); gone > 0 && c.request.GetTailLines() == 0 {
+			c.seen[from] += gone
+			if c.seen[from] <= c.shown[from] {
+				return false
+			}
+			c.shown[from] = c.seen[from]
+		}
 		known, said := c.notices[from]
 		c.notices[from] = line.GetLine()
 		return !said || known != line.GetLine()

@@ -1,6 +1,7 @@
 package fsdpd
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -89,6 +90,21 @@ func TestALogThatIsReadAgainGoesOnAtItsNextLine(t *testing.T) {
 	again := shown(cursor, notice, line(1, "a"), line(0, "a"), line(0, "b"), line(0, "b"), line(1, "c"))
 	if !slices.Equal(again, []string{"b", "c"}) {
 		t.Errorf("then %v", again)
+	}
+}
+
+func TestLinesThatAreGoneWhenTheLogIsReadAgainHideNoneThatWereNotShown(t *testing.T) {
+	cursor := newLogCursor(&api.TailLogsRequest{Follow: true})
+	gone := func(lines int) *Line {
+		text := fmt.Sprintf("[fsdpd-agent: %d lines (100 bytes) are gone here: of a rank's log the newest 1.00 MiB are kept]", lines)
+		return &Line{Attempt: 1, Line: text, Notice: true}
+	}
+	shown(cursor, line(0, "0"), line(0, "1"), line(0, "2"))
+	if got := shown(cursor, gone(2), line(0, "2"), line(0, "3")); !slices.Equal(got, []string{"3"}) {
+		t.Errorf("then %v", got)
+	}
+	if got := shown(cursor, gone(5), line(0, "5")); !slices.Equal(got, []string{gone(5).GetLine(), "5"}) {
+		t.Errorf("at last %v", got)
 	}
 }
 

@@ -249,6 +249,20 @@ def test_a_watch_counts_the_steps_before_an_end_that_it_learns_of_later():
     assert [update.missed for update in fsdpd.follow.WatchCursor("one").take(ended(300))] == [0]
 
 
+def test_lines_that_are_gone_when_a_log_is_read_again_hide_none_that_were_not_shown():
+    cursor = fsdpd.follow.LogCursor(api.TailLogsRequest(follow=True))
+
+    def shown(gone, *lines):
+        cursor.request()
+        notice = f"[fsdpd-agent: {gone} lines (100 bytes) are gone here: of a rank's log the newest 1.00 MiB are kept]"
+        heard = [api.TailLogsResponse(attempt=1, line=notice, notice=True)] if gone else []
+        heard += [api.TailLogsResponse(attempt=1, line=line) for line in lines]
+        return [line.text for each in heard for line in cursor.take(each) if not line.notice]
+    assert shown(0, "0", "1", "2") == ["0", "1", "2"]
+    assert shown(2, "2", "3") == ["3"]
+    assert shown(5, "5") == ["5"]
+
+
 def test_steps_are_read_by_pages_and_what_is_missing_stands_in_its_place(server):
     server.failures = 1
 

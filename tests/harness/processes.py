@@ -8,6 +8,7 @@ belongs to which cluster is told by a variable in its environment, which childre
 import ctypes
 import os
 import pathlib
+import re
 import signal
 import subprocess
 from dataclasses import dataclass
@@ -80,6 +81,11 @@ def marked(mark):
 
 # As the kernel prints ::1. No daemon listens there, and who does (Bazel's server) may have taken the same number.
 IPV6_LOOPBACK = "00000000000000000000000001000000"
+
+
+def peak_kib(process):
+    status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+    return int(re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE).group(1))
 
 
 def listening(port):

@@ -105,9 +105,10 @@ def test_a_work_dir_is_told_absolutely(tmp_path):
         process.wait()
 
 
-def test_a_plugin_dir_that_is_none_is_a_usage_error(tmp_path):
-    assert "/no/such/folder: No such file" in agent(tmp_path, "--node", "n", "--plugin-dir", "/no/such/folder", code=2)
-    assert "/etc/passwd is no folder" in agent(tmp_path, "--node", "n", "--plugin-dir", "/etc/passwd", code=2)
+@pytest.mark.parametrize("flag", ["--plugin-dir", "--path-root"])
+def test_a_folder_that_is_none_is_a_usage_error(tmp_path, flag):
+    assert "/no/such/folder: No such file" in agent(tmp_path, "--node", "n", flag, "/no/such/folder", code=2)
+    assert "/etc/passwd is no folder" in agent(tmp_path, "--node", "n", flag, "/etc/passwd", code=2)
 
 
 TLS = ["--tls-cert", "c", "--tls-key", "k"]

@@ -234,6 +234,14 @@ def test_queued_agents_are_those_of_the_daemonset(tmp_path):
     assert labels == pod_templates(daemons)["fsdpd-agent"]["metadata"]["labels"]
 
 
+def test_jobs_read_and_write_what_is_claimed_and_nothing_else(tmp_path):
+    """The agent's key lies in the same pod."""
+    container = pod_specs(with_components(["claims"], tmp_path))["fsdpd-agent"]["containers"][0]
+    claimed = [each["mountPath"] for each in container["volumeMounts"] if each["name"] in ("data", "checkpoints")]
+    roots = [each.removeprefix("--path-root=") for each in container["args"] if each.startswith("--path-root=")]
+    assert claimed and roots == claimed
+
+
 def test_as_many_nodes_are_queued_as_a_value_says():
     done = helm("template", "fsdpd", CHART, "--set", "agent.queued.nodes=16,agent.queued.queue=research")
     job = named(objects(done.stdout), "Job", "fsdpd-agent")

@@ -1,11 +1,10 @@
 """Many readers of large logs: what they do not take waits where it is."""
 
 import os
-import pathlib
-import re
 import signal
 import threading
 
+from harness.processes import peak_kib
 from harness.specs import one_rank
 from harness.stubs import coordinator
 
@@ -15,11 +14,6 @@ LINE = "x" * 1000 + "\n"
 # and the allocator take for themselves, which is tens of megabytes and not the same each time.
 READERS = 20
 MAX_GROWTH_KIB = 200 << 10
-
-
-def peak_kib(process):
-    status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
-    return int(re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE).group(1))
 
 
 def large_log(cluster):

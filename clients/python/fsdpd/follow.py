@@ -5,6 +5,7 @@ Pure: what came goes in, what is new comes out; fsdpd/client.py and fsdpd/aio.py
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -130,6 +131,13 @@ def _events_after(before: api.Job | None, job: api.Job) -> tuple[api.Job.Event, 
     return tuple(events)
 
 
+def _lines_gone(notice: str) -> int:
+    """Of a word of the agent's on lines that it has dropped how many these are, which count as they did when they were
+    there; 0 of any other."""
+    gone = re.match(r"\[fsdpd-agent: (\d+) lines \(", notice)
+    return int(gone[1]) if gone else 0
+
+
 class LogCursor:
     """Lines of a rank come in order. After a lost connection the log is read again from its start and what was shown is
     passed over; with `tail_lines`, from its last line, so that what was written meanwhile is missing."""
@@ -155,6 +163,12 @@ class LogCursor:
         source = (response.attempt, response.rank)
         line = LogLine(response.rank, response.attempt, response.line, response.notice)
         if response.notice:  # Each connection is told again.
+            gone = _lines_gone(response.line) if self._from_start else 0
+            if gone:
+                self._seen[source] = self._seen.get(source, 0) + gone
+                if self._seen[source] <= self._shown.get(source, 0):
+                    return
+                self._shown[source] = self._seen[source]
             if self._notices.get(source) != response.line:
                 self._notices[source] = response.line
                 yield line

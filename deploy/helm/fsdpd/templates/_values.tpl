@@ -104,6 +104,9 @@
 {{- $patch := (fromYaml (.root.Files.Get "files/components/claims/agent.yaml")).spec.template.spec }}
 {{- $_ := set $container "volumeMounts" (concat $container.volumeMounts (index $patch.containers 0).volumeMounts) }}
 {{- $_ := set $pod "volumes" (concat $pod.volumes $patch.volumes) }}
+{{- range fromYamlArray (.root.Files.Get "files/components/claims/arguments.yaml") }}
+{{- $_ := set $container "args" (append $container.args .value) }}
+{{- end }}
 {{- end }}
 {{- end }}
 

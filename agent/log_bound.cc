@@ -1,0 +1,143 @@
+#include "agent/log_bound.h"
+
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/errno_status.h"
+#include "base/log.h"
+#include "base/log_gap.h"
+#include "base/unique_fd.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr auto kLookInterval = std::chrono::milliseconds(200);
+constexpr int kParts = 8;  // Of the bound, of which one is cut off at once: not each page is a cut.
+constexpr int64_t kBlockBytes = 256 << 10;
+constexpr int64_t kFarBehind = int64_t{1} << 30;
+
+std::string FrontPath(const std::string& log) { return log + ".front"; }
+
+absl::Status WriteFront(const std::string& log, const LogFront& front) {
+  const std::string path = FrontPath(log), half = path + ".part";
+  const std::string text = absl::StrCat(front.bytes, " ", front.lines, "\n");
+  const UniqueFd fd(open(half.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (fd.valid() && write(fd.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()) &&
+      rename(half.c_str(), path.c_str()) == 0) {
+    return absl::OkStatus();
+  }
+  return ErrnoStatus(path);
+}
+
+// The last line that begins in `from` .. `to`, and how many end before it; `to` itself where that one is as
+// long as what is read at once.
+absl::StatusOr<LogFront> FrontAt(int log, LogFront from, int64_t to) {
+  std::string block(kBlockBytes, '\0');
+  LogFront front = from;
+  for (int64_t begin = from.bytes; begin < to;) {
+    const ssize_t got =
+        pread(log, block.data(), static_cast<size_t>(std::min(kBlockBytes, to - begin)), begin);
+    if (got < 0) return ErrnoStatus("read");
+    if (got == 0) break;  // Somebody made it shorter.
+    for (ssize_t i = 0; i < got; ++i) {
+      if (block[static_cast<size_t>(i)] != '\n') continue;
+      ++front.lines;
+      front.bytes = begin + i + 1;
+    }
+    begin += got;
+  }
+  if (to - front.bytes > kBlockBytes) front.bytes = to;
+  return front;
+}
+
+absl::Status Cut(const std::string& log, int64_t to) {
+  const UniqueFd fd(open(log.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+  if (!fd.valid()) return ErrnoStatus(log);
+  constexpr int kHole = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+  // Behind its end it changes nothing, and says whether holes are known here.
+  if (fallocate(fd.get(), kHole, lseek(fd.get(), 0, SEEK_END) + kFarBehind, kBlockBytes) != 0)
+    return ErrnoStatus(log);
+  FSDPD_ASSIGN_OR_RETURN(const LogFront front, FrontAt(fd.get(), FrontOf(log), to));
+  FSDPD_RETURN_IF_ERROR(WriteFront(log, front));
+  return fallocate(fd.get(), kHole, 0, front.bytes) == 0 ? absl::OkStatus() : ErrnoStatus(log);
+}
+
+}  // namespace
+
+LogFront FrontOf(const std::string& log) {
+  LogFront front;
+  char text[64] = {};
+  const UniqueFd fd(open(FrontPath(log).c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid() || pread(fd.get(), text, sizeof text - 1, 0) <= 0) return front;
+  const std::vector<absl::string_view> numbers = absl::StrSplit(text, absl::ByAnyChar(" \n"));
+  if (numbers.size() < 2 || !absl::SimpleAtoi(numbers[0], &front.bytes) ||
+      !absl::SimpleAtoi(numbers[1], &front.lines)) {
+    return {};
+  }
+  return front;
+}
+
+LogBound::LogBound(int64_t max_bytes) : max_bytes_(max_bytes), thread_([this] { Run(); }) {}
+
+LogBound::~LogBound() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  changed_.SignalAll();
+  thread_.join();
+}
+
+void LogBound::Watch(const std::string& log) {
+  MutexLock lock(&mutex_);
+  watched_[log] = true;
+  changed_.SignalAll();
+}
+
+void LogBound::Unwatch(const std::string& log) {
+  MutexLock lock(&mutex_);
+  const auto it = watched_.find(log);
+  if (it != watched_.end()) it->second = false;
+}
+
+std::string LogBound::Notice(int64_t bytes, int64_t lines) const {
+  return LogGapNotice(bytes, lines, max_bytes_);
+}
+
+void LogBound::Run() {
+  while (true) {
+    std::map<std::string, bool> watched;
+    {
+      MutexLock lock(&mutex_);
+      while (!stopping_ && watched_.empty()) changed_.Wait(&mutex_);
+      if (!stopping_) changed_.WaitFor(&mutex_, kLookInterval);
+      if (stopping_) return;
+      watched = watched_;
+      for (const auto& [log, written] : watched) {
+        if (!written) watched_.erase(log);
+      }
+    }
+    for (const auto& [log, written] : watched) Look(log);
+  }
+}
+
+void LogBound::Look(const std::string& log) {
+  struct stat facts = {};
+  if (stat(log.c_str(), &facts) != 0 || facts.st_size <= max_bytes_) return;
+  if (facts.st_size - FrontOf(log).bytes <= max_bytes_) return;
+  const absl::Status cut = Cut(log, facts.st_size - max_bytes_ / kParts * (kParts - 1));
+  if (cut.ok() || std::exchange(told_, true)) return;
+  LogWarning("a log of more than %d bytes is not cut, and grows: %s", max_bytes_, cut.message());
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,74 @@
+"""A rank that writes far more than its log may hold costs the disk no more than that, and who reads is told."""
+
+import re
+import threading
+
+from harness.processes import peak_kib
+from harness.programs import program
+from harness.specs import one_rank
+from harness.stubs import coordinator
+
+BOUND_MIB = 4
+LINES = 1_500_000  # Some 150 MB.
+# What is written between two looks of the agent comes on top.
+MOST_ON_DISK = 64 << 20
+MAX_GROWTH_KIB = 100 << 10
+GONE = re.compile(r"\[fsdpd-agent: (\d+) lines \((\d+) bytes\) are gone here: of a rank's log the newest 4.00 MiB are kept\]")
+
+
+def flooding(folder, rank):
+    """A rank that has much to say before it begins."""
+    script = folder / "flooding-rank"
+    script.write_text(f"#!/bin/sh\nseq -f 'flood %.0f {'.' * 90}' 1 {LINES}\nexec {rank} \"$@\"\n")
+    script.chmod(0o755)
+    return script
+
+
+def test_a_flood_is_bounded_and_its_readers_are_told(own, tmp_path):
+    with own(agents=0) as cluster:
+        rank = flooding(tmp_path, program("fsdp/fsdpd-rank"))
+        cluster.start_agent("node-0", log_mib=BOUND_MIB, rank_binary=rank)
+        agent = cluster.agents["node-0"]
+        before = [peak_kib(each) for each in (agent, cluster.coordinator)]
+        job_id = cluster.submit(one_rank(steps=2))
+        log = cluster.folder / "node-0.work" / job_id / "attempt-1" / "rank-0.log"
+        shown = []
+        request = coordinator.TailLogsRequest(id=job_id, follow=True)
+        reader = threading.Thread(target=lambda: shown.extend(cluster.api().TailLogs(request, timeout=600)))
+        reader.start()
+        most = 0
+        while reader.is_alive():
+            most = max(most, log.stat().st_blocks * 512 if log.exists() else 0)
+            reader.join(0.05)
+        cluster.wait_state(job_id, "SUCCEEDED")
+        assert log.stat().st_size > LINES * 90
+        assert most < MOST_ON_DISK, most
+        for process, peak in zip((agent, cluster.coordinator), before):
+            assert peak_kib(process) - peak < MAX_GROWTH_KIB, process.name
+
+        check_accounts([(each.line, each.notice) for each in shown])
+        again = list(cluster.api().TailLogs(coordinator.TailLogsRequest(id=job_id), timeout=600))
+        assert again[0].notice and sum(len(each.line) + 1 for each in again[1:]) <= BOUND_MIB << 20
+        check_accounts([(each.line, each.notice) for each in again])
+
+        whole = cluster.ctl("logs", job_id).expect(0).out
+        assert GONE.search(whole.splitlines()[0]) and "flood 1 " not in whole, whole[:500]
+        found = cluster.ctl("logs", job_id, "--grep", f"flood {LINES} ").expect(0).out.splitlines()
+        assert GONE.search(found[0]) and f"flood {LINES} " in found[1] and len(found) == 2, found
+        few = cluster.ctl("logs", job_id, "--tail", "3").expect(0).out.splitlines()
+        assert len(few) == 3 and not GONE.search(few[0]), few
+
+
+def check_accounts(lines):
+    """Each line of the flood was shown, or is said to be gone where it would be; a torn one counts as shown."""
+    at = 0
+    for line, notice in lines:
+        gone = GONE.match(line)
+        assert bool(gone) == notice, line
+        if gone:
+            at += int(gone[1])
+            continue
+        at += 1
+        whole = re.match(r"flood (\d+) \.{90}$", line)
+        assert not whole or int(whole[1]) == at, (line, at)
+    assert at > LINES
