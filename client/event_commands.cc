@@ -66,19 +66,16 @@ absl::StatusOr<v1::Node> LookAt(Session* session, const std::string& name) {
   return absl::NotFoundError(absl::StrCat("no node '", name, "'"));
 }
 
-// Whether anything is told of a job that is deleted, or a node that is forgotten, and not of many alone, as
-// whoever asks is.
+// Whether anything is told of a job that is deleted, or a node that is forgotten. A hole is told to whoever
+// might have wanted what it hides: it counts where it is of the job that is asked for.
 absl::StatusOr<bool> HasEvents(Session* session, const std::string& job, const std::string& node) {
   v1::ListEventsRequest request;
   request.set_job(job);
   request.set_node(node);
-  request.set_page_size(1);
-  // A live job's hole is told of any node.
-  if (!node.empty()) request.set_filter("kind != FORGOTTEN");
   for (;;) {
     FSDPD_ASSIGN_OR_RETURN(const v1::ListEventsResponse page, session->client().ListEvents(request));
     for (const v1::Event& event : page.events()) {
-      if (!event.job().empty() || !event.node().empty()) return true;
+      if (event.kind() != v1::EVENT_KIND_FORGOTTEN || (!job.empty() && event.job() == job)) return true;
     }
     if (page.next_page_token().empty()) return false;
     request.set_page_token(page.next_page_token());

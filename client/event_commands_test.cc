@@ -158,8 +158,11 @@ TEST_F(EventCommandsTest, WhatIsNotThereIsSaidAndTheBeginningOfAnIdIsEnough) {
   server_.on_events = [](const v1::ListEventsRequest& request, v1::ListEventsResponse* response) {
     if (request.job() == "tiny-k3x9q2" || request.job() == "deleted-1" || request.node() == "node-old")
       *response->add_events() = Failed(3);
-    // Of many, which all are told.
-    if (request.filter().empty()) response->add_events()->set_kind(v1::EVENT_KIND_FORGOTTEN);
+    // Of a live job and of many, which all are told.
+    for (const char* job : {"busy-1", ""}) {
+      response->add_events()->set_kind(v1::EVENT_KIND_FORGOTTEN);
+      response->mutable_events()->rbegin()->set_job(job);
+    }
     response->set_cursor(7);
     return grpc::Status::OK;
   };
