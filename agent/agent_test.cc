@@ -646,6 +646,8 @@ TEST(Agent, ServesWhatItsGpusTellWhereItOffersThem) {
     while (Value(Fetch(node.agent->metrics_endpoint()), power + who) != "100") std::this_thread::yield();
   };
   await("\"cuda:0\",fsdpd_job=\"\",rank=\"\"}");
+  coordinator.Send(Stop("train-k3x9q2", 1, 0));
+  coordinator.AwaitStopped("train-k3x9q2", 1);  // Its memory is seen free with the next reading.
   coordinator.Send(Launch("stay"));
   await("\"cuda:0\",fsdpd_job=\"stay-k3x9q2\",rank=\"0\"}");
   await("\"cuda:1\",fsdpd_job=\"\",rank=\"\"}");
