@@ -160,7 +160,8 @@ def run_fuzzers(what, seconds):
     """Each fuzzer is one case; tests/fuzz.py says what becomes of what it finds."""
     def part(scratch, labels):
         # They are `manual`, so no wildcard finds them.
-        targets = query(f"attr(tags, '\\bfuzz\\b', set({' '.join(labels or ['//...'])}))")
+        asked = f"attr(tags, '\\bfuzz\\b', set({' '.join(labels or ['//...'])}))"
+        targets = query(asked if what == "search" else f"{asked} except attr(tags, '\\bnightly\\b', //...)")
         counts = build(targets, "--config=fuzz") if targets else Counts(failed=1)
         if counts.failed:
             return counts

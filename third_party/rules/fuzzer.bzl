@@ -1,12 +1,12 @@
 """Programs that libFuzzer drives: built with `--config=fuzz`, by clang, and run by `tests/run corpora` and `fuzz`."""
 
-def fuzzer(name, srcs, deps):
-    """Cases that it found before are in //tests/fuzzers/corpora/`name`."""
+def fuzzer(name, srcs, deps, tags = []):
+    """Cases that it found before are in //tests/fuzzers/corpora/`name`; with the tag `nightly` `fuzz` alone runs it."""
     native.cc_binary(
         name = name,
         testonly = True,
         srcs = srcs,
         linkopts = ["-fsanitize=fuzzer"],
-        tags = ["fuzz", "manual"],  # Other compilers know no such sanitizer.
+        tags = ["fuzz", "manual"] + tags,  # Other compilers know no such sanitizer.
         deps = deps,
     )
