@@ -21,7 +21,7 @@ screens and says what its exit codes mean; [deploy.md](deploy.md) says how the d
 BELOW = re.compile(r"^ {10,}(?P<right>\S.*)$")
 # What PATH=VALUE and MEASURE=NUMBER have is no default.
 DEFAULT = re.compile(r"(?P<left>.*?)=(?!VALUE|NUMBER)(?P<default>.*)$")
-EXCLUDES = re.compile(r" (?P<kind>Excludes|Needs): (?P<names>--\S+(?: --\S+)*)")
+EXCLUDES = re.compile(r" (?P<kind>Excludes|Needs): (?P<names>(?:--\S+|(?!REQUIRED)[A-Z]+)(?: (?:--\S+|(?!REQUIRED)[A-Z]+))*)")
 
 
 def help_of(program, *command):

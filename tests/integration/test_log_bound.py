@@ -7,6 +7,7 @@ from harness.processes import peak_kib
 from harness.programs import program
 from harness.specs import one_rank
 from harness.stubs import coordinator
+from harness.wait import wait_until
 
 BOUND_MIB = 4
 LINES = 1_500_000  # Some 150 MB.
@@ -32,6 +33,7 @@ def test_a_flood_is_bounded_and_its_readers_are_told(own, tmp_path):
         before = [peak_kib(each) for each in (agent, cluster.coordinator)]
         job_id = cluster.submit(one_rank(steps=2))
         log = cluster.folder / "node-0.work" / job_id / "attempt-1" / "rank-0.log"
+        wait_until("the rank has a log", log.exists)  # Before that there is nothing to follow.
         shown = []
         request = coordinator.TailLogsRequest(id=job_id, follow=True)
         reader = threading.Thread(target=lambda: shown.extend(cluster.api().TailLogs(request, timeout=600)))
