@@ -10,9 +10,9 @@ from harness.stubs import coordinator
 from harness.wait import wait_until
 
 BOUND_MIB = 4
-LINES = 1_500_000  # Some 150 MB.
-# What is written between two looks of the agent comes on top.
-MOST_ON_DISK = 64 << 20
+LINES, AT_ONCE = 500_000, 10_000  # Some 50 MB, by one.
+# What is written between two looks of the agent, at some 20 MB/s, comes on top.
+MOST_ON_DISK = 40 << 20
 MAX_GROWTH_KIB = 100 << 10
 GONE = re.compile(r"\[fsdpd-agent: (\d+) lines \((\d+) bytes\) are gone here: of a rank's log the newest 4.00 MiB are kept\]")
 
@@ -20,7 +20,13 @@ GONE = re.compile(r"\[fsdpd-agent: (\d+) lines \((\d+) bytes\) are gone here: of
 def flooding(folder, rank):
     """A rank that has much to say before it begins."""
     script = folder / "flooding-rank"
-    script.write_text(f"#!/bin/sh\nseq -f 'flood %.0f {'.' * 90}' 1 {LINES}\nexec {rank} \"$@\"\n")
+    script.write_text(f"""#!/bin/sh
+for first in $(seq 1 {AT_ONCE} {LINES}); do
+  seq -f 'flood %.0f {'.' * 90}' $first $((first + {AT_ONCE - 1}))
+  sleep 0.05
+done
+exec {rank} "$@"
+""")
     script.chmod(0o755)
     return script
 
