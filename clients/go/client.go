@@ -186,27 +186,27 @@ func (c *Client) Steps(ctx context.Context, request *api.ListStepsRequest) iter.
 
 // Cancel ends a job. Ranks have `grace` seconds; nil: the coordinator's default.
 func (c *Client) Cancel(ctx context.Context, id, reason string, grace *int64) (*api.Job, error) {
-	return Unchanged{c, ""}.Cancel(ctx, id, reason, grace)
+	return Unchanged{client: c}.Cancel(ctx, id, reason, grace)
 }
 
 // Pause has a job's ranks save and leave, within `grace` seconds; nil: the coordinator's default.
 func (c *Client) Pause(ctx context.Context, id, reason string, grace *int64) (*api.Job, error) {
-	return Unchanged{c, ""}.Pause(ctx, id, reason, grace)
+	return Unchanged{client: c}.Pause(ctx, id, reason, grace)
 }
 
 // Resume queues a paused job again.
 func (c *Client) Resume(ctx context.Context, id, reason string) (*api.Job, error) {
-	return Unchanged{c, ""}.Resume(ctx, id, reason)
+	return Unchanged{client: c}.Resume(ctx, id, reason)
 }
 
 // Retry queues a failed or cancelled job again, under its id.
 func (c *Client) Retry(ctx context.Context, id, reason string) (*api.Job, error) {
-	return Unchanged{c, ""}.Retry(ctx, id, reason)
+	return Unchanged{client: c}.Retry(ctx, id, reason)
 }
 
 // Delete forgets an ended job. Not tried again: of a repeated call nobody could say whether the first one was heard.
 func (c *Client) Delete(ctx context.Context, id string) (*api.Job, error) {
-	return Unchanged{c, ""}.Delete(ctx, id)
+	return Unchanged{client: c}.Delete(ctx, id)
 }
 
 // Nodes are the agents that the coordinator knows.

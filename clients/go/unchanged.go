@@ -13,14 +13,15 @@ import (
 type Unchanged struct {
 	client *Client
 	etag   string
+	asked  bool // False: Client's own, whatever the job is.
 }
 
 // IfUnchanged is for the job as it was seen; it is asked for by its id.
-func (c *Client) IfUnchanged(seen *api.Job) Unchanged { return Unchanged{c, seen.GetEtag()} }
+func (c *Client) IfUnchanged(seen *api.Job) Unchanged { return Unchanged{c, seen.GetEtag(), true} }
 
 // An empty one would be no condition.
 func (u Unchanged) check() error {
-	if u.etag != "" {
+	if u.etag != "" || !u.asked {
 		return nil
 	}
 	return &Error{Code: codes.InvalidArgument, Message: "the job has no etag: it was not read from a coordinator that gives one"}
