@@ -16,7 +16,8 @@ PERF = ROOT / "tests/perf"
 STEPS = 24
 SMALL = ["model.llama={vocab_size: 300, hidden_size: 32, intermediate_size: 64, layers: 2, heads: 4, kv_heads: 2}",
          f"train.steps={STEPS}", "data.sequence_length=32", "schedule.cosine.warmup_steps=4", "precision.compute=fp32"]
-TEXT = ["--text", ROOT / "docs/bench", "--text-bytes", "40000", "--vocabulary", "300"]
+# Of packages, whose versions are pinned: docs change, and with them how far sums of another order lie apart.
+TEXT = ["--text-bytes", "40000", "--vocabulary", "300"]
 
 
 def call(program, *arguments):
