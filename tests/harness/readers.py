@@ -2,14 +2,12 @@
 its own: they bring another protobuf along."""
 
 import functools
-import hashlib
 import json
 import os
-import pathlib
-import shutil
 import subprocess
 import sys
 
+from harness.cached import made_once, pip_install
 from harness.programs import ROOT
 
 PINS = ROOT / "third_party/readers.txt"
@@ -52,18 +50,7 @@ print(json.dumps(rows))
 @functools.lru_cache(maxsize=None)
 def installed():
     """Their folder, for PYTHONPATH; made once per version in the user's cache."""
-    digest = hashlib.sha256(PINS.read_bytes()).hexdigest()[:12]
-    folder = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / f"fsdpd/readers-{digest}"
-    if folder.exists():
-        return folder
-    partial = folder.with_name(f"{folder.name}.{os.getpid()}")
-    subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
-                    "--require-hashes", "--target", partial, "-r", PINS], check=True)
-    try:
-        partial.rename(folder)
-    except OSError:  # Another test run was first.
-        shutil.rmtree(partial)
-    return folder
+    return made_once("readers", [PINS], lambda folder: pip_install(PINS, folder, "--require-hashes"))
 
 
 def _said(script, folder):

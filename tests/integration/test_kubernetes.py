@@ -5,10 +5,8 @@ The schemas are Kubernetes' own, applied strictly: an unknown field is an error,
 
 import copy
 import functools
-import hashlib
 import json
 import os
-import pathlib
 import re
 import shutil
 import subprocess
@@ -17,6 +15,7 @@ import sys
 import pytest
 import yaml
 
+from harness.cached import made_once, pip_install
 from harness.manifests import (CHART, DEPLOY, NOT_OF_THE_CHART, OVERLAYS, chart_text, helm, named, objects, of_overlay,
                                overlay_text, pod_specs, pod_templates, rendered, values_of)
 from harness.programs import ROOT, program
@@ -34,17 +33,7 @@ each_overlay = pytest.mark.parametrize("overlay", OVERLAYS)
 def validator():
     """The folder with kubernetes-validate; installed once per version into the user's cache."""
     pins = DEPLOY / "kubernetes/validator.txt"
-    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "fsdpd"
-    folder = cache / f"kubernetes-validate-{hashlib.sha256(pins.read_bytes()).hexdigest()[:12]}"
-    if not folder.exists():
-        partial = folder.with_name(f"{folder.name}.{os.getpid()}")
-        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps",
-                        "--target", partial, "-r", pins], check=True)
-        try:
-            partial.rename(folder)
-        except OSError:  # Another test run was first.
-            shutil.rmtree(partial)
-    return folder
+    return made_once("kubernetes-validate", [pins], lambda folder: pip_install(pins, folder))
 
 
 def faults(among, tmp_path):
