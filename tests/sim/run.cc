@@ -46,6 +46,7 @@ enum class Fault {
 class Cluster {
  public:
   Cluster(uint64_t seed, bool verbose);
+  ~Cluster() { world_.End(); }
   Outcome Play();
 
  private:

@@ -63,6 +63,8 @@ class World {
     });
   }
   bool RunNext();
+  // What has not happened never will: it may own what stands on something that ends before this does.
+  void End() { events_.clear(); }
 
   // A line of what happened.
   template <typename... Args>
