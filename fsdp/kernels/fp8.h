@@ -5,6 +5,8 @@
 // a number is multiplied with 448 over that magnitude in fp32 and rounded to the nearest, ties to even. A row
 // with an infinity or a NaN gets such a scale, so that all that is multiplied with it is NaN.
 //
+// What norms and SwiGLU make is rounded by their own kernels (rms_norm.h, fp8_swiglu.h).
+//
 // Bytes that must move for n numbers: 3 n, and turned 5 n, as the scales of columns take a reading of their
 // own (an 8B layer's 8192 tokens of gate and up: 0.70 and 1.17 GB).
 #pragma once

@@ -34,6 +34,7 @@
 #include "fsdp/kernels/cross_entropy.h"
 #include "fsdp/kernels/expert_rows.h"
 #include "fsdp/kernels/fp8.h"
+#include "fsdp/kernels/fp8_swiglu.h"
 #include "fsdp/kernels/grouped_product.h"
 #include "fsdp/kernels/normed_heads.h"
 #include "fsdp/kernels/rms_norm.h"
@@ -489,6 +490,48 @@ void BenchFp8(Bench* bench) {
   bench->Measure("LibTorch's in bf16", bytes, difference, [&] { at::mm(x, weight.t()); });
 }
 
+// SwiGLU that writes FP8, as an 8B layer has it, against roundings of what it would write in bf16; its backward
+// by one of its three results.
+void BenchFp8Swiglu(Bench* bench) {
+  const int64_t rows = kTokens, width = kIntermediate;
+  const auto fp8 = [](int64_t of, int64_t wide) {
+    return Fp8Matrix{at::empty({of, wide}, kFp32.dtype(at::kFloat8_e4m3fn)), at::empty({of}, kFp32)};
+  };
+  const at::Tensor gate_up = at::randn({rows, 2 * width}, kBf16), grad = at::randn({rows, width}, kBf16);
+  const Fp8Matrix product = fp8(rows, width), grads = fp8(rows, 2 * width), turned = fp8(2 * width, rows),
+                  turned_product = fp8(width, rows);
+  const at::Tensor largest = at::empty({rows + 3 * width}, kFp32.dtype(at::kInt));
+  const Fp8SwigluArgs args = {gate_up.data_ptr(), rows, width, product.values.data_ptr(),
+                              product.scales.data_ptr<float>()};
+  const Fp8SwigluBackwardArgs back = {grad.data_ptr(),
+                                      gate_up.data_ptr(),
+                                      rows,
+                                      width,
+                                      rows,
+                                      grads.values.data_ptr(),
+                                      grads.scales.data_ptr<float>(),
+                                      turned.values.data_ptr(),
+                                      turned.scales.data_ptr<float>(),
+                                      turned_product.values.data_ptr(),
+                                      turned_product.scales.data_ptr<float>(),
+                                      reinterpret_cast<uint32_t*>(largest.data_ptr<int32_t>())};
+  const auto forward = [&] { Fp8SwigluForward(args, CurrentStream()); };
+  const auto backward = [&] { Fp8SwigluBackward(back, CurrentStream()); };
+  forward();
+  backward();
+  at::Tensor plain = gate_up.clone(), plain_product = at::empty_like(grad);
+  SwigluForward(plain.data_ptr(), plain_product.data_ptr(), rows, width, DType::kBf16, CurrentStream());
+  const double off = Difference(product.Exact(), RoundedAsExact(plain_product));
+  plain_product.copy_(grad);
+  SwigluBackward(plain_product.data_ptr(), plain.data_ptr(), rows, width, DType::kBf16, CurrentStream());
+  const double off_back = std::max({Difference(grads.Exact(), RoundedAsExact(plain)),
+                                    Difference(turned.Exact(), RoundedAsExact(plain.t())),
+                                    Difference(turned_product.Exact(), RoundedAsExact(plain_product.t()))});
+  const double numbers = static_cast<double>(rows) * static_cast<double>(width);
+  bench->Measure("fp8 swiglu forward", 5 * numbers, off, forward);
+  bench->Measure("fp8 swiglu backward", 17 * numbers, off_back, backward);
+}
+
 int Run() {
   Bench bench;
   BenchAddProduct(&bench);
@@ -501,6 +544,7 @@ int Run() {
   BenchSumParts(&bench);
   BenchExperts(&bench);
   BenchFp8(&bench);
+  BenchFp8Swiglu(&bench);
   return bench.ok() ? 0 : 1;
 }
 

@@ -5,6 +5,7 @@
 #include "fsdp/kernels/cross_entropy.h"
 #include "fsdp/kernels/expert_rows.h"
 #include "fsdp/kernels/fp8.h"
+#include "fsdp/kernels/fp8_swiglu.h"
 #include "fsdp/kernels/grouped_product.h"
 #include "fsdp/kernels/join_attention.h"
 #include "fsdp/kernels/normed_heads.h"
@@ -28,12 +29,15 @@ void Rotate(const RotaryArgs&, float, Stream) { FSDPD_CHECK(false); }
 void CrossEntropyForward(const CrossEntropyArgs&, float*, Stream) { FSDPD_CHECK(false); }
 void CrossEntropyBackward(const CrossEntropyArgs&, const float*, Stream) { FSDPD_CHECK(false); }
 bool TakesRmsNorm(int64_t, DType, std::initializer_list<const void*>) { FSDPD_CHECK(false); }
+bool TakesFp8RmsNorm(int64_t, std::initializer_list<const void*>) { FSDPD_CHECK(false); }
 void RmsNormForward(const RmsNormArgs&, Stream) { FSDPD_CHECK(false); }
 void RmsNormBackward(const RmsNormBackwardArgs&, Stream) { FSDPD_CHECK(false); }
 void AdamWUpdate(const AdamWArgs&, Stream) { FSDPD_CHECK(false); }
 bool AddProduct(const AddProductArgs&, Stream) { FSDPD_CHECK(false); }
 void Fp8Rows(const Fp8RowsArgs&, Stream) { FSDPD_CHECK(false); }
 void Fp8Columns(const Fp8ColumnsArgs&, Stream) { FSDPD_CHECK(false); }
+void Fp8SwigluForward(const Fp8SwigluArgs&, Stream) { FSDPD_CHECK(false); }
+void Fp8SwigluBackward(const Fp8SwigluBackwardArgs&, Stream) { FSDPD_CHECK(false); }
 bool ScaledProduct(const ScaledProductArgs&, Stream) { FSDPD_CHECK(false); }
 void JoinAttention(const JoinAttentionArgs&, Stream) { FSDPD_CHECK(false); }
 void SumParts(const SumPartsArgs&, Stream) { FSDPD_CHECK(false); }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "fsdp/kernels/fp8.cuh"
 #include "fsdp/kernels/pack.cuh"
 #include "fsdp/kernels/part_sums.cuh"
 #include "fsdp/kernels/rms_norm.h"
@@ -25,13 +26,12 @@ __device__ float BlockSum(float x, float (&scratch)[kWarps]) {
   return sum;
 }
 
-// A block is a row, which it reads once.
+// A block is a row, which it reads once: the part of it that a thread has, normed.
 template <typename T, int K>
-__global__ void Forward(RmsNormArgs args) {
+__device__ void NormRow(const RmsNormArgs& args, Pack<T, kPack<T>> (&x)[K]) {
   constexpr int N = kPack<T>;
   __shared__ float scratch[kForwardThreads / 32];
   const int64_t packs = args.width / N, begin = blockIdx.x * args.width;
-  Pack<T, N> x[K];
   float squares = 0;
   for (int k = 0; k < K; ++k) {
     const int64_t pack = threadIdx.x + k * kForwardThreads;
@@ -47,7 +47,43 @@ __global__ void Forward(RmsNormArgs args) {
     if (pack >= packs) break;
     const auto weight = Load<T, N>(static_cast<const T*>(args.weight), pack);
     for (int n = 0; n < N; ++n) x[k].at[n] = Narrow<T>(Wide(x[k].at[n]) * rstd * Wide(weight.at[n]));
-    Store(static_cast<T*>(args.y) + begin, pack, x[k]);
+  }
+}
+
+template <typename T, int K>
+__global__ void Forward(RmsNormArgs args) {
+  constexpr int N = kPack<T>;
+  Pack<T, N> y[K];
+  NormRow<T, K>(args, y);
+  for (int k = 0; k < K; ++k) {
+    const int64_t pack = threadIdx.x + k * kForwardThreads;
+    if (pack >= args.width / N) break;
+    Store(static_cast<T*>(args.y) + blockIdx.x * args.width, pack, y[k]);
+  }
+}
+
+__device__ Pairs PairsOf(const Pack<__nv_bfloat16, kPack<__nv_bfloat16>>& pack) {
+  return *reinterpret_cast<const Pairs*>(&pack);
+}
+
+// Rounded once more, to FP8, before it is written.
+template <int K>
+__global__ void Fp8Forward(RmsNormArgs args) {
+  using T = __nv_bfloat16;
+  const int64_t packs = args.width / kPack<T>;
+  Pack<T, kPack<T>> y[K];
+  NormRow<T, K>(args, y);
+  unsigned largest = 0;
+  for (int k = 0; k < K && threadIdx.x + k * kForwardThreads < packs; ++k) {
+    largest = max(largest, LargestIn(PairsOf(y[k])));
+  }
+  largest = BlockMax(largest);
+  if (threadIdx.x == 0) args.scales[blockIdx.x] = ScaleOf(largest);
+  const float factor = FactorOf(largest);
+  for (int k = 0; k < K; ++k) {
+    const int64_t pack = threadIdx.x + k * kForwardThreads;
+    if (pack >= packs) break;
+    StoreRounded(PairsOf(y[k]), factor, static_cast<unsigned char*>(args.y) + blockIdx.x * args.width, pack);
   }
 }
 
@@ -228,8 +264,18 @@ bool TakesRmsNorm(int64_t width, DType type, std::initializer_list<const void*> 
   return takes;
 }
 
+bool TakesFp8RmsNorm(int64_t width, std::initializer_list<const void*> addresses) {
+  return width / kPack<__nv_bfloat16> > 32 && TakesRmsNorm(width, DType::kBf16, addresses);
+}
+
 void RmsNormForward(const RmsNormArgs& args, Stream stream) {
   if (args.rows == 0) return;
+  if (args.scales != nullptr) {
+    WithPacks<__nv_bfloat16, kForwardThreads>(args.width, [&](auto packs) {
+      Fp8Forward<packs><<<static_cast<unsigned>(args.rows), kForwardThreads, 0, stream>>>(args);
+    });
+    return CheckLaunch("RMSNorm forward to FP8");
+  }
   WithType(args.type, [&](auto of_type) {
     using T = decltype(of_type);
     const auto narrow = [&](auto lanes) {

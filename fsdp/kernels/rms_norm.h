@@ -26,6 +26,9 @@ constexpr int64_t kRmsNormBlocks = 264;
 // enough for registers.
 bool TakesRmsNorm(int64_t width, DType type, std::initializer_list<const void*> addresses);
 
+// Whether they also round bf16 rows of this shape to FP8 (fp8.h): those that whole blocks have.
+bool TakesFp8RmsNorm(int64_t width, std::initializer_list<const void*> addresses);
+
 struct RmsNormArgs {
   const void* x;       // [rows x width], as y.
   const void* weight;  // [width]
@@ -35,9 +38,10 @@ struct RmsNormArgs {
   int64_t width;
   double epsilon;
   DType type;
+  float* scales = nullptr;  // [rows]. Given: y is rounded a second time, to FP8 with a scale a row.
 };
 
-// REQUIRES: TakesRmsNorm(); also for the backward.
+// REQUIRES: TakesRmsNorm(); also for the backward. With scales: TakesFp8RmsNorm() and bf16.
 void RmsNormForward(const RmsNormArgs& args, Stream stream);
 
 struct RmsNormBackwardArgs {

@@ -1,14 +1,13 @@
 #include <algorithm>
 
 #include "fsdp/kernels/pack.cuh"
+#include "fsdp/kernels/swiglu.cuh"
 #include "fsdp/kernels/swiglu.h"
 
 namespace fsdpd::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-
-__device__ float Sigmoid(float x) { return 1.0f / (1.0f + __expf(-x)); }
 
 // A block's row and, one pack a thread, its column: enough independent loads in flight without a loop.
 __device__ int64_t Column() { return static_cast<int64_t>(blockIdx.y) * blockDim.x + threadIdx.x; }
@@ -19,14 +18,10 @@ __global__ void Forward(const T* gate_up, T* product, int64_t packs) {
   if (i >= packs) return;
   const auto g = Load<T, N>(gate_up, 2 * row * packs + i), u = Load<T, N>(gate_up, (2 * row + 1) * packs + i);
   Pack<T, N> out;
-  for (int k = 0; k < N; ++k) {
-    const float x = Wide(g.at[k]);
-    out.at[k] = Narrow<T>(x * Sigmoid(x) * Wide(u.at[k]));
-  }
+  for (int k = 0; k < N; ++k) out.at[k] = Narrow<T>(SwigluOf(Wide(g.at[k]), Wide(u.at[k])));
   Store(product, row * packs + i, out);
 }
 
-// silu'(x) = s (1 + x (1 - s)), s = sigmoid(x).
 template <typename T, int N>
 __global__ void Backward(T* grad_product, T* gate_up, int64_t packs) {
   const int64_t row = blockIdx.x, i = Column();
@@ -35,10 +30,10 @@ __global__ void Backward(T* grad_product, T* gate_up, int64_t packs) {
   auto d = Load<T, N>(grad_product, row * packs + i);
   auto g = Load<T, N>(gate_up, gate), u = Load<T, N>(gate_up, up);
   for (int k = 0; k < N; ++k) {
-    const float x = Wide(g.at[k]), y = Wide(u.at[k]), grad = Wide(d.at[k]), sigmoid = Sigmoid(x);
-    d.at[k] = Narrow<T>(x * sigmoid * y);
-    g.at[k] = Narrow<T>(grad * y * sigmoid * (1.0f + x * (1.0f - sigmoid)));
-    u.at[k] = Narrow<T>(grad * x * sigmoid);
+    const SwigluMade made = SwigluBackwardOf(Wide(d.at[k]), Wide(g.at[k]), Wide(u.at[k]));
+    d.at[k] = Narrow<T>(made.product);
+    g.at[k] = Narrow<T>(made.gate);
+    u.at[k] = Narrow<T>(made.up);
   }
   Store(grad_product, row * packs + i, d);
   Store(gate_up, gate, g);

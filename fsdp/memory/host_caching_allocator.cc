@@ -80,7 +80,7 @@ c10::DataPtr HostCachingAllocator::allocate(size_t bytes) {
   Block* block = nullptr;
   if (bytes <= static_cast<size_t>(kLargest)) {
     const SizeClass size = ClassOf(static_cast<int64_t>(bytes));
-    block = TakeCached(size.index);
+    block = TakeCached(size.index, size.bytes);
     if (block == nullptr) block = AskSystem(size.index, size.bytes);
   }
   if (block == nullptr) {
@@ -102,11 +102,13 @@ void HostCachingAllocator::copy_data(void* dest, const void* src, std::size_t co
   default_copy_data(dest, src, count);
 }
 
-HostCachingAllocator::Block* HostCachingAllocator::TakeCached(int size_class) {
+// A larger one has at most twice the bytes: else a small tensor that stays would hold what a large one needs.
+HostCachingAllocator::Block* HostCachingAllocator::TakeCached(int size_class, int64_t bytes) {
   MutexLock lock(&mutex_);
   const bool may_take_larger = MayTakeLarger();
   const auto first = free_.begin() + size_class;
-  const auto end = may_take_larger ? free_.end() : first + 1;
+  const auto end =
+      may_take_larger ? free_.begin() + ClassOf(std::min(2 * bytes, kLargest)).index + 1 : first + 1;
   const auto found = std::find_if(first, end, [](const Block* head) { return head != nullptr; });
   if (found == end) return nullptr;
   Block* const block = *found;

@@ -65,7 +65,7 @@ class HostCachingAllocator : public c10::Allocator {
   static constexpr int kClasses = 2048 + 27 * 8;  // Up to 128 TiB, what a process can address.
 
   static void Free(void* data);
-  Block* TakeCached(int size_class);
+  Block* TakeCached(int size_class, int64_t bytes);
   bool MayTakeLarger() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Block* AskSystem(int size_class, int64_t bytes);
   void GiveOut(Block* block, int64_t asked_bytes);

@@ -85,6 +85,7 @@ TEST(HostCachingAllocator, AnInstructionTakesALargerBlockFromTheThirdStepOn) {
   EXPECT_FALSE(asks(9, 5000));
   EXPECT_FALSE(asks(9, 2000)) << "the smallest of those that are large enough";
   EXPECT_FALSE(asks(9, 8192)) << "they came back to where they belong";
+  EXPECT_TRUE(asks(9, 1000)) << "3072 bytes are more than twice as many";
   EXPECT_TRUE(asks(9, 8193));
   EXPECT_TRUE(asks(0, 5000)) << "what is no instruction's may stay";
 }

@@ -98,6 +98,10 @@ Operands NativeBlock::OperandsOf(const std::vector<int>& matrices) const {
   return facts().params[matrices.front()].fp8 ? Operands::kFp8 : Operands::kAsTheyAre;
 }
 
+bool NativeBlock::ReadsRounded(const std::vector<int>& matrices) const {
+  return OperandsOf(matrices) == Operands::kFp8 && context().SizeOf(Group::kTensor) == 1;
+}
+
 at::Tensor NativeBlock::AddProduct(const at::Tensor& residual, const at::Tensor& x, int matrix) const {
   const TokenParts parts(&context());
   const Operands operands = OperandsOf({matrix});
@@ -113,6 +117,14 @@ at::Tensor NativeBlock::AddProduct(const at::Tensor& residual, const at::Tensor&
 at::Tensor NativeBlock::NormedProduct(const at::Tensor& x, int norm, at::Tensor* rstd,
                                       const std::vector<int>& matrices,
                                       const std::vector<int>& biases) const {
+  if (ReadsRounded(matrices)) {
+    Fp8Normed normed = Fp8RmsNormForward(x, param(norm), config_.norm_epsilon);
+    *rstd = std::move(normed.rstd);
+    const Matrices of = ParamsOf(matrices);
+    at::Tensor outputs = at::empty({x.size(0), OutputsOf(of)}, x.options());
+    LinearForwardInto(normed.y, of, ParamsOf(biases), outputs);
+    return outputs;
+  }
   const TokenParts parts(&context());
   const at::Tensor all = parts.RoomFor(x);
   *rstd = RmsNormForward(x, param(norm), config_.norm_epsilon, parts.Own(all)).rstd;
@@ -207,6 +219,8 @@ void NativeBlock::FillGateUp(Kept* kept) const {
 }
 
 at::Tensor NativeBlock::FfnOutput(const Kept& kept) const {
+  if (!HasExperts() && ReadsRounded({p_.w2}))
+    return AddLinear(kept.middle, Fp8SwigluForward(kept.gate_up), param(p_.w2));
   if (!HasExperts()) return AddProduct(kept.middle, SwigluForward(kept.gate_up), p_.w2);
   const at::Tensor& ends = EndsHere(kept.routing, kept.passage);
   at::Tensor product = WeighedSwigluForward(kept.gate_up, kept.weights);
@@ -293,6 +307,14 @@ void NativeBlock::Compute(const MatrixGrads& product, const ParamGrads& grads) c
     into.push_back(own(matrix));
   }
   for (const int bias : product.biases) biases_into.push_back(own(bias));
+  if (product.grad_out_columns.defined() || product.x_columns.defined()) {
+    const auto columns = [](const Fp8& made, const at::Tensor& of) {
+      return made.defined() ? made : Fp8Columns(of);
+    };
+    FSDPD_CHECK(biases_into.empty());
+    return LinearGradsInto(columns(product.grad_out_columns, product.grad_out),
+                           columns(product.x_columns, product.x), outputs, grads.accumulate, into);
+  }
   LinearGradsInto(product.grad_out, product.x, outputs, grads.accumulate, into, biases_into,
                   OperandsOf(product.matrices));
 }
@@ -388,14 +410,27 @@ at::Tensor NativeBlock::ExpertsFfnBackward(const at::Tensor& grad, BackwardCall*
   return grad_middle;
 }
 
+at::Tensor NativeBlock::Fp8FfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const {
+  Fp8SwigluGrads of = Fp8SwigluBackward(ProductBackward(grad, p_.w2), std::move(kept->gate_up));
+  MatrixGrads product = {grad, {}, {p_.w2}, {}};
+  product.x_columns = std::move(of.product_columns);
+  Add(std::move(product), call);
+  at::Tensor grad_middle =
+      NormedBackward(grad, {{}, std::move(of.gate_up), std::move(of.gate_up_columns)}, kept->middle,
+                     kept->ffn_rstd, {p_.ffn_norm, GateUp(), /*biases=*/{}}, call);
+  kept->middle = kept->ffn_rstd = at::Tensor();
+  return grad_middle;
+}
+
 at::Tensor NativeBlock::FfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const {
   if (HasExperts()) return ExpertsFfnBackward(grad, call, kept);
+  if (ReadsRounded({p_.w2}) && ReadsRounded(GateUp())) return Fp8FfnBackward(grad, call, kept);
   at::Tensor grad_sum = TokenParts(&context()).RoomWith(grad);
   at::Tensor product = ProductBackward(grad_sum, p_.w2);  // Its gradient, until SwigluBackward.
   at::Tensor gate_up = std::move(kept->gate_up);          // Their gradients after it.
   SwigluBackward(product, gate_up);
   AddBeside({std::move(grad_sum), std::move(product), {p_.w2}, {}}, call);
-  at::Tensor grad_middle = NormedBackward(grad, std::move(gate_up), kept->middle, kept->ffn_rstd,
+  at::Tensor grad_middle = NormedBackward(grad, {std::move(gate_up)}, kept->middle, kept->ffn_rstd,
                                           {p_.ffn_norm, GateUp(), /*biases=*/{}}, call);
   kept->middle = kept->ffn_rstd = at::Tensor();
   return grad_middle;
@@ -410,28 +445,35 @@ at::Tensor NativeBlock::AttentionHalfBackward(const at::Tensor& grad, BackwardCa
   grad_out = at::Tensor();
   kept->attended = {};
   at::Tensor grad_qkv = QkvBackward(std::move(of), *call, kept);
-  return NormedBackward(grad, std::move(grad_qkv), kept->x.flatten(0, 1), kept->attention_rstd,
+  return NormedBackward(grad, {std::move(grad_qkv)}, kept->x.flatten(0, 1), kept->attention_rstd,
                         {p_.attention_norm, Qkv(), QkvBiases()}, call);
 }
 
 // The norm's output, which the matrices' gradients need, is made again where its gradient was.
-at::Tensor NativeBlock::NormedBackward(const at::Tensor& grad, at::Tensor grad_outputs, const at::Tensor& x,
+at::Tensor NativeBlock::NormedBackward(const at::Tensor& grad, OutputGrads grad_outputs, const at::Tensor& x,
                                        const at::Tensor& rstd, const NormedParams& params,
                                        BackwardCall* call) const {
   const TokenParts parts(&context());
   const Matrices matrices = ParamsOf(params.matrices);
-  at::Tensor all = at::empty({grad_outputs.size(0), x.size(1)}, x.options());
+  const bool rounded = grad_outputs.rows.defined();
+  const int64_t tokens = (rounded ? grad_outputs.rows.values : grad_outputs.plain).size(0);
+  at::Tensor all = at::empty({tokens, x.size(1)}, x.options());
   const at::Tensor grad_normed = parts.Sum(all, [&](int64_t begin, int64_t rows) {
-    LinearBackwardInto(grad_outputs.narrow(0, begin, rows), matrices, all.narrow(0, begin, rows),
+    const at::Tensor into = all.narrow(0, begin, rows);
+    if (rounded) return LinearBackwardInto(grad_outputs.rows.Part(begin, rows), matrices, into);
+    LinearBackwardInto(grad_outputs.plain.narrow(0, begin, rows), matrices, into,
                        OperandsOf(params.matrices));
   });
+  grad_outputs.rows = {};
   at::Tensor grad_x = RmsNormBackward(grad_normed, x, rstd, param(params.norm), /*residual=*/grad,
                                       call->grads.accumulate, call->Into(params.norm), parts.Own(all));
   parts.GatherWhile(all, [&] {
     for (MatrixGrads& product : call->beside) Compute(product, call->grads);
     call->beside.clear();
   });
-  Add({std::move(grad_outputs), std::move(all), params.matrices, params.biases}, call);
+  Add({std::move(grad_outputs.plain), std::move(all), params.matrices, params.biases,
+       std::move(grad_outputs.columns)},
+      call);
   return grad_x;
 }
 

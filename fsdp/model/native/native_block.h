@@ -39,6 +39,7 @@
 
 #include "fsdp/model/native/native_attention.h"
 #include "fsdp/model/native/native_experts.h"
+#include "fsdp/model/native/native_fp8_ops.h"
 #include "fsdp/model/native/native_heads.h"
 #include "fsdp/model/native/native_linear.h"
 #include "fsdp/model/native/native_ops.h"
@@ -102,6 +103,8 @@ class NativeBlock : public NativeUnit {
     at::Tensor x;
     std::vector<int> matrices;  // Numbers of parameters, as `biases`.
     std::vector<int> biases;
+    Fp8 grad_out_columns = {};  // In place of grad_out or x, what was rounded when it was made.
+    Fp8 x_columns = {};
   };
 
   // One call of Backward.
@@ -127,6 +130,8 @@ class NativeBlock : public NativeUnit {
 
   // Of the product of these matrices, which are all in FP8 or none is.
   Operands OperandsOf(const std::vector<int>& matrices) const;
+  // Whether what these read is rounded to FP8 where it is made: nothing of it goes to other ranks.
+  bool ReadsRounded(const std::vector<int>& matrices) const;
 
   bool HasExperts() const { return p_.router >= 0; }
   bool HasShared() const { return p_.shared_w1 >= 0; }  // A layer beside them.
@@ -157,6 +162,7 @@ class NativeBlock : public NativeUnit {
 
   // From the gradient of the output to that of `middle`, and from that to x's. Free in `kept` what they used.
   at::Tensor FfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const;
+  at::Tensor Fp8FfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const;
   at::Tensor ExpertsFfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const;
   at::Tensor InputsGrad(std::vector<at::Tensor> parts, const Routing& routing, const Passage& passage) const;
   // Of the layer beside experts: from its output's gradient to that of gate and up, which it returns.
@@ -168,9 +174,15 @@ class NativeBlock : public NativeUnit {
     std::vector<int> matrices;
     std::vector<int> biases;
   };
-  // From the gradient of the matrices' outputs to that of the norm's input x, which also went past both:
-  // `grad` is what comes back that way.
-  at::Tensor NormedBackward(const at::Tensor& grad, at::Tensor grad_outputs, const at::Tensor& x,
+  // The gradient of the matrices' outputs: as it is, or in FP8 already.
+  struct OutputGrads {
+    at::Tensor plain;
+    Fp8 rows = {};
+    Fp8 columns = {};
+  };
+  // From that to the gradient of the norm's input x, which also went past both: `grad` is what comes back
+  // that way.
+  at::Tensor NormedBackward(const at::Tensor& grad, OutputGrads grad_outputs, const at::Tensor& x,
                             const at::Tensor& rstd, const NormedParams& params, BackwardCall* call) const;
   // The gradient of x matrix^T's x, all tokens', of which `grad_sum` has this rank's and then has everyone's.
   at::Tensor ProductBackward(const at::Tensor& grad_sum, int matrix) const;

@@ -22,11 +22,6 @@ constexpr int64_t kStep = 16;  // Of sizes of products.
 constexpr double kLargest = 448;
 constexpr double kLeast = 0x1p-100;
 
-Fp8 EmptyFp8(int64_t rows, int64_t width, const at::Tensor& like) {
-  return {at::empty({rows, width}, like.options().dtype(at::kFloat8_e4m3fn)),
-          at::empty({rows}, like.options().dtype(at::kFloat))};
-}
-
 // Into `values`, whose rows may be longer.
 Fp8 RowsOnHost(const at::Tensor& x, int64_t width) {
   const at::Tensor wide = x.to(at::kFloat);
@@ -59,6 +54,13 @@ Fp8 Fp8::Part(int64_t begin, int64_t rows) const {
   return {values.narrow(0, begin, rows), scales.narrow(0, begin, rows)};
 }
 
+Fp8 EmptyFp8(int64_t rows, int64_t width, const at::Tensor& on_device_of) {
+  return {at::empty({rows, width}, on_device_of.options().dtype(at::kFloat8_e4m3fn)),
+          at::empty({rows}, on_device_of.options().dtype(at::kFloat))};
+}
+
+int64_t PaddedRows(int64_t rows) { return (rows + kStep - 1) / kStep * kStep; }
+
 Fp8 Fp8Rows(const at::Tensor& x) {
   FSDPD_CHECK(x.scalar_type() == at::kBFloat16 && x.stride(1) == 1 && x.size(1) % kStep == 0);
   if (!x.is_cuda()) return RowsOnHost(x, x.size(1));
@@ -71,7 +73,7 @@ Fp8 Fp8Rows(const at::Tensor& x) {
 
 Fp8 Fp8Columns(const at::Tensor& x) {
   FSDPD_CHECK(x.scalar_type() == at::kBFloat16 && x.stride(1) == 1 && x.size(1) % kStep == 0);
-  const int64_t padded = (x.size(0) + kStep - 1) / kStep * kStep;
+  const int64_t padded = PaddedRows(x.size(0));
   if (!x.is_cuda()) return RowsOnHost(x.t(), padded);
   Fp8 columns = EmptyFp8(x.size(1), padded, x);
   const at::Tensor largest = at::empty({x.size(1)}, x.options().dtype(at::kInt));

@@ -14,11 +14,18 @@ struct Fp8 {
 
   // Rows [begin, begin + rows).
   Fp8 Part(int64_t begin, int64_t rows) const;
+
+  bool defined() const { return values.defined(); }
 };
+
+// Undefined contents.
+Fp8 EmptyFp8(int64_t rows, int64_t width, const at::Tensor& on_device_of);
+
+int64_t PaddedRows(int64_t rows);
 
 Fp8 Fp8Rows(const at::Tensor& x);
 
-// Of x turned: [width x rows], and zeros up to the next multiple of 16 rows.
+// Of x turned: [width x rows], and zeros up to PaddedRows(), the next multiple of 16.
 Fp8 Fp8Columns(const at::Tensor& x);
 
 // into = addend + x weight^T, rounded once where `into` is bf16 or, by cuBLASLt, fp32. `addend`, which may be

@@ -5,6 +5,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/index.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -14,7 +15,9 @@
 #include <vector>
 
 #include "fsdp/model/native/native_fp8.h"
+#include "fsdp/model/native/native_fp8_ops.h"
 #include "fsdp/model/native/native_linear.h"
+#include "fsdp/model/native/native_ops.h"
 #include "fsdp/model/testing/fixed_seed.h"
 #include "fsdp/torch/cuda_device.h"
 
@@ -31,12 +34,16 @@ class NativeFp8Cuda : public ::testing::Test {
 
   static at::Tensor Random(int64_t rows, int64_t width) { return at::randn({rows, width}).to(at::kBFloat16); }
 
+  // But for rows that are not finite, whose NaNs may have another sign.
   static void ExpectSameBits(const Fp8& cuda, const Fp8& host) {
     ASSERT_EQ(cuda.values.sizes(), host.values.sizes());
-    const at::Tensor scales = cuda.scales.cpu();
-    EXPECT_TRUE(scales.view(at::kInt).equal(host.scales.contiguous().view(at::kInt)) ||
-                scales.isnan().any().item<bool>());
-    EXPECT_TRUE(cuda.values.cpu().view(at::kByte).equal(host.values.contiguous().view(at::kByte)));
+    const at::Tensor finite = host.scales.isfinite();
+    EXPECT_TRUE(cuda.scales.cpu().isfinite().equal(finite));
+    const auto bits = [&](const at::Tensor& of, at::ScalarType type) {
+      return of.cpu().contiguous().view(type).index({finite});
+    };
+    EXPECT_TRUE(bits(cuda.scales, at::kInt).equal(bits(host.scales, at::kInt)));
+    EXPECT_TRUE(bits(cuda.values, at::kByte).equal(bits(host.values, at::kByte)));
   }
 
   static void ExpectNear(const at::Tensor& cuda, const at::Tensor& host) {
@@ -82,6 +89,45 @@ TEST_F(NativeFp8Cuda, WhatIsNotFiniteStaysSo) {
     EXPECT_EQ(columns.scales.isfinite().sum().item<int64_t>(), 63);
     EXPECT_FALSE(rows.scales[5].isfinite().item<bool>());
     EXPECT_FALSE(columns.scales[9].isfinite().item<bool>());
+  }
+}
+
+TEST_F(NativeFp8Cuda, NormsRoundTheBitsThatTheyWouldWrite) {
+  for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
+           {0, 512}, {1, 512}, {7, 64}, {33, 4096}, {5, 8192}, {130, 1040}, {3, 9216}}) {
+    const at::Tensor x = Random(shape[0], shape[1]).cuda(), weight = Random(1, shape[1]).cuda()[0];
+    if (shape[0] > 3) {
+      x[1].mul_(1e20);
+      x[3].zero_();
+    }
+    const Fp8Normed got = Fp8RmsNormForward(x, weight, 1e-5);
+    const Normed want = RmsNormForward(x, weight, 1e-5);
+    EXPECT_TRUE(got.rstd.equal(want.rstd));
+    ExpectSameBits(got.y, Fp8Rows(want.y.cpu()));
+  }
+}
+
+// Against the kernels that it takes the place of; tiles and parts of rows are cut in both directions.
+TEST_F(NativeFp8Cuda, SwigluRoundsTheBitsThatItWouldWrite) {
+  for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
+           {0, 16}, {1, 16}, {7, 48}, {130, 80}, {300, 304}, {257, 14336}, {3, 40960}}) {
+    const at::Tensor gate_up = Random(shape[0], 2 * shape[1]).cuda(),
+                     grad = Random(shape[0], shape[1]).cuda();
+    if (shape[0] > 6) {
+      gate_up[1].mul_(1e4);
+      grad[2].mul_(1e30);
+      grad[3].zero_();
+      gate_up[4][5] = std::numeric_limits<float>::infinity();
+      grad[6][7] = std::numeric_limits<float>::quiet_NaN();
+    }
+    const at::Tensor plain = gate_up.clone(), product = grad.clone();
+    ExpectSameBits(Fp8SwigluForward(gate_up), Fp8Rows(SwigluForward(plain).cpu()));
+    const Fp8SwigluGrads got = Fp8SwigluBackward(grad, gate_up);
+    SwigluBackward(product, plain);
+    if (shape[0] == 0) continue;
+    ExpectSameBits(got.gate_up, Fp8Rows(plain.cpu()));
+    ExpectSameBits(got.gate_up_columns, Fp8Columns(plain.cpu()));
+    ExpectSameBits(got.product_columns, Fp8Columns(product.cpu()));
   }
 }
 

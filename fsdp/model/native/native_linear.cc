@@ -31,30 +31,6 @@ at::Tensor Joined(const Matrices& matrices) {
   return one.defined() ? one : at::cat(matrices);
 }
 
-void Fp8ForwardInto(const at::Tensor& x, const Matrices& matrices, const Matrices& biases, at::Tensor into) {
-  Fp8ProductInto(Fp8Rows(x), Fp8Rows(Joined(matrices)), /*addend=*/{}, into);
-  int64_t begin = 0;
-  for (size_t i = 0; i < biases.size(); ++i) {
-    if (biases[i].defined()) into.narrow(1, begin, matrices[i].size(0)).add_(biases[i]);
-    begin += matrices[i].size(0);
-  }
-}
-
-void Fp8WeightGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const std::vector<int64_t>& outputs,
-                        bool accumulate, const Matrices& into) {
-  if (!AnyDefined(into)) return;
-  const Fp8 of_grad = Fp8Columns(grad_out), of_x = Fp8Columns(x);
-  const auto product = [&](const Fp8& rows, const at::Tensor& to) {
-    Fp8ProductInto(rows, of_x, accumulate ? to : at::Tensor(), to);
-  };
-  if (const at::Tensor one = AsOne(into); one.defined()) return product(of_grad, one);
-  int64_t begin = 0;
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    if (into[i].defined()) product(of_grad.Part(begin, outputs[i]), into[i]);
-    begin += outputs[i];
-  }
-}
-
 }  // namespace
 
 at::Tensor AsOne(const Matrices& matrices) {
@@ -74,7 +50,7 @@ int64_t OutputsOf(const Matrices& matrices) {
 
 void LinearForwardInto(const at::Tensor& x, const Matrices& matrices, const Matrices& biases, at::Tensor into,
                        Operands operands) {
-  if (operands == Operands::kFp8) return Fp8ForwardInto(x, matrices, biases, into);
+  if (operands == Operands::kFp8) return LinearForwardInto(Fp8Rows(x), matrices, biases, into);
   const bool plain = !AnyDefined(biases);
   if (const at::Tensor one = AsOne(matrices); plain && one.defined()) {
     at::mm_out(into, x, one.t());
@@ -92,6 +68,15 @@ void LinearForwardInto(const at::Tensor& x, const Matrices& matrices, const Matr
   }
 }
 
+void LinearForwardInto(const Fp8& x, const Matrices& matrices, const Matrices& biases, at::Tensor into) {
+  Fp8ProductInto(x, Fp8Rows(Joined(matrices)), /*addend=*/{}, into);
+  int64_t begin = 0;
+  for (size_t i = 0; i < biases.size(); ++i) {
+    if (biases[i].defined()) into.narrow(1, begin, matrices[i].size(0)).add_(biases[i]);
+    begin += matrices[i].size(0);
+  }
+}
+
 at::Tensor LinearForward(const at::Tensor& x, const Matrices& matrices, const Matrices& biases) {
   at::Tensor y = at::empty({x.size(0), OutputsOf(matrices)}, x.options());
   LinearForwardInto(x, matrices, biases, y);
@@ -100,11 +85,7 @@ at::Tensor LinearForward(const at::Tensor& x, const Matrices& matrices, const Ma
 
 at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& matrix,
                      Operands operands) {
-  if (operands == Operands::kFp8) {
-    at::Tensor sum = at::empty_like(residual);
-    Fp8ProductInto(Fp8Rows(x), Fp8Rows(matrix), residual, sum);
-    return sum;
-  }
+  if (operands == Operands::kFp8) return AddLinear(residual, Fp8Rows(x), matrix);
   if (residual.is_cuda()) {
     FSDPD_CHECK(residual.is_contiguous() && x.is_contiguous() && matrix.is_contiguous());
     at::Tensor sum = at::empty_like(residual);
@@ -121,12 +102,16 @@ at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const at::
   return at::addmm(residual, x, matrix.t());
 }
 
+at::Tensor AddLinear(const at::Tensor& residual, const Fp8& x, const at::Tensor& matrix) {
+  at::Tensor sum = at::empty_like(residual);
+  Fp8ProductInto(x, Fp8Rows(matrix), residual, sum);
+  return sum;
+}
+
 void LinearBackwardInto(const at::Tensor& grad_out, const Matrices& matrices, at::Tensor into,
                         Operands operands) {
   FSDPD_CHECK(grad_out.size(1) == OutputsOf(matrices));
-  if (operands == Operands::kFp8) {
-    return Fp8ProductInto(Fp8Rows(grad_out), Fp8Columns(Joined(matrices)), /*addend=*/{}, into);
-  }
+  if (operands == Operands::kFp8) return LinearBackwardInto(Fp8Rows(grad_out), matrices, into);
   if (const at::Tensor one = AsOne(matrices); one.defined()) {
     at::mm_out(into, grad_out, one);
     return;
@@ -143,6 +128,10 @@ void LinearBackwardInto(const at::Tensor& grad_out, const Matrices& matrices, at
   }
 }
 
+void LinearBackwardInto(const Fp8& grad_out, const Matrices& matrices, at::Tensor into) {
+  Fp8ProductInto(grad_out, Fp8Columns(Joined(matrices)), /*addend=*/{}, into);
+}
+
 at::Tensor LinearBackward(const at::Tensor& grad_out, const Matrices& matrices) {
   at::Tensor grad = at::empty({grad_out.size(0), matrices[0].size(1)}, grad_out.options());
   LinearBackwardInto(grad_out, matrices, grad);
@@ -153,7 +142,8 @@ void LinearGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const std:
                      bool accumulate, const Matrices& into, const Matrices& biases_into, Operands operands) {
   FSDPD_CHECK(into.size() == outputs.size());
   const bool fp8 = operands == Operands::kFp8;
-  if (fp8) Fp8WeightGradsInto(grad_out, x, outputs, accumulate, into);
+  if (fp8 && AnyDefined(into))
+    LinearGradsInto(Fp8Columns(grad_out), Fp8Columns(x), outputs, accumulate, into);
   const at::Tensor one = AsOne(into);
   if (one.defined() && !fp8) WeightGradInto(grad_out, x, accumulate, one);
   int64_t begin = 0;
@@ -162,6 +152,19 @@ void LinearGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const std:
     begin += outputs[i];
     if (!one.defined() && !fp8) WeightGradInto(own, x, accumulate, into[i]);
     if (!biases_into.empty()) BiasGradInto(own, accumulate, biases_into[i]);
+  }
+}
+
+void LinearGradsInto(const Fp8& grad_out, const Fp8& x, const std::vector<int64_t>& outputs, bool accumulate,
+                     const Matrices& into) {
+  const auto product = [&](const Fp8& rows, const at::Tensor& to) {
+    Fp8ProductInto(rows, x, accumulate ? to : at::Tensor(), to);
+  };
+  if (const at::Tensor one = AsOne(into); one.defined()) return product(grad_out, one);
+  int64_t begin = 0;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (into[i].defined()) product(grad_out.Part(begin, outputs[i]), into[i]);
+    begin += outputs[i];
   }
 }
 

@@ -15,6 +15,8 @@
 
 #include <vector>
 
+#include "fsdp/model/native/native_fp8.h"
+
 namespace fsdpd {
 
 using Matrices = std::vector<at::Tensor>;  // [outputs x inputs] each.
@@ -28,6 +30,8 @@ at::Tensor AsOne(const Matrices& matrices);
 // each matrix, undefined where it has none; or nothing at all.
 void LinearForwardInto(const at::Tensor& x, const Matrices& matrices, const Matrices& biases, at::Tensor into,
                        Operands operands = Operands::kAsTheyAre);
+// Of x that is in FP8 already, as all of the following that take Fp8.
+void LinearForwardInto(const Fp8& x, const Matrices& matrices, const Matrices& biases, at::Tensor into);
 
 int64_t OutputsOf(const Matrices& matrices);
 
@@ -36,10 +40,12 @@ at::Tensor LinearForward(const at::Tensor& x, const Matrices& matrices, const Ma
 // residual + x matrix^T, rounded once. Contiguous.
 at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& matrix,
                      Operands operands = Operands::kAsTheyAre);
+at::Tensor AddLinear(const at::Tensor& residual, const Fp8& x, const at::Tensor& matrix);
 
 // The gradient of x. `grad_out`: LinearForward's result's.
 void LinearBackwardInto(const at::Tensor& grad_out, const Matrices& matrices, at::Tensor into,
                         Operands operands = Operands::kAsTheyAre);
+void LinearBackwardInto(const Fp8& grad_out, const Matrices& matrices, at::Tensor into);
 at::Tensor LinearBackward(const at::Tensor& grad_out, const Matrices& matrices);
 
 // Gradients of matrices and biases as native_ops' WeightGradInto and BiasGradInto have it. `outputs`: of each
@@ -47,5 +53,8 @@ at::Tensor LinearBackward(const at::Tensor& grad_out, const Matrices& matrices);
 void LinearGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const std::vector<int64_t>& outputs,
                      bool accumulate, const Matrices& into, const Matrices& biases_into = {},
                      Operands operands = Operands::kAsTheyAre);
+// Of the matrices, from Fp8Columns of both.
+void LinearGradsInto(const Fp8& grad_out, const Fp8& x, const std::vector<int64_t>& outputs, bool accumulate,
+                     const Matrices& into);
 
 }  // namespace fsdpd

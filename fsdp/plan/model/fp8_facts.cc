@@ -3,6 +3,7 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <map>
 
 namespace fsdpd {
 namespace {
@@ -15,6 +16,7 @@ struct Product {
   int64_t tokens;
   int64_t inputs;
   int64_t outputs;
+  bool reads_rounded = false;  // Its input is written in FP8 by what makes it.
 };
 
 int64_t PaddedTokens(int64_t tokens) { return (tokens + kFp8Step - 1) / kFp8Step * kFp8Step; }
@@ -56,11 +58,22 @@ int64_t JoinedBytes(const std::vector<ParamFacts*>& matrices, const Product& p, 
   return biased || !alike ? p.inputs * p.outputs * kInBytes : 0;
 }
 
+// SwiGLU between two products in FP8 writes its gradients and its product for the products after it, once more
+// made from what it reads while that is there (fsdp/kernels/fp8_swiglu.h says what moves); without FP8 it moves
+// 12 bytes for each of them.
+int64_t SwigluWorkspace(int64_t tokens, int64_t width, bool host) {
+  const int64_t padded = PaddedTokens(tokens);
+  const int64_t fp8 = Room(tokens, 2 * width) + Room(2 * width, padded) + Room(width, padded);
+  return host ? fp8 + 8 * tokens * 2 * width : fp8;
+}
+int64_t SwigluMoved(int64_t elements) { return (17 - 12) * elements; }
+
 void AddProduct(const std::vector<ParamFacts*>& matrices, const Product& p, bool host, UnitFacts* unit,
                 int64_t* workspace) {
   const int64_t x = p.tokens * p.inputs, y = p.tokens * p.outputs, matrix = p.inputs * p.outputs;
   unit->fp8_flops += 2.0 * static_cast<double>(p.tokens) * static_cast<double>(matrix);
-  unit->forward_bytes += RowsMoved(x + matrix);
+  // One that reads what was rounded spares the byte that FP8 is smaller by.
+  unit->forward_bytes += RowsMoved(matrix) + (p.reads_rounded ? -x : RowsMoved(x));
   unit->backward_bytes += RowsMoved(y) + ColumnsMoved(matrix + y + x);
   *workspace = std::max(*workspace, Workspace(p, host) + JoinedBytes(matrices, p, unit));
 }
@@ -99,8 +112,10 @@ bool CanBeFp8(const UnitFacts& unit, const ParamFacts& param) {
 
 void DescribeFp8(const Spec& spec, ModelFacts* facts) {
   const int64_t tokens = spec.micro_batch * spec.data.sequence_length / spec.mesh.size(Axis::kContext);
+  const bool host = spec.device == DeviceKind::kCpu, alone = spec.mesh.size(Axis::kTensor) == 1;
   for (UnitFacts& unit : facts->units) {
     int64_t workspace = 0;
+    std::map<std::string, Product> in_fp8;  // By their first matrix.
     for (const std::vector<std::string>& names : LayerProducts()) {
       Product product = {tokens, 0, 0};
       const std::vector<ParamFacts*> matrices = Fp8Matrices(names, spec, &unit);
@@ -110,7 +125,16 @@ void DescribeFp8(const Spec& spec, ModelFacts* facts) {
         product.outputs += matrix->shape[0];
       }
       if (product.outputs == 0) continue;
-      AddProduct(matrices, product, spec.device == DeviceKind::kCpu, &unit, &workspace);
+      // Attention's output is no kernel's of ours.
+      product.reads_rounded = alone && names.front() != "attention.wo";
+      AddProduct(matrices, product, host, &unit, &workspace);
+      in_fp8.emplace(names.front(), product);
+    }
+    if (alone && in_fp8.count("ffn.w1") > 0 && in_fp8.count("ffn.w2") > 0) {
+      const int64_t width = in_fp8.at("ffn.w2").inputs, made = tokens * width;
+      unit.backward_bytes +=
+          SwigluMoved(made) - RowsMoved(2 * made) - ColumnsMoved(2 * made) - ColumnsMoved(made);
+      workspace = std::max(workspace, SwigluWorkspace(tokens, width, host));
     }
     unit.workspace_bytes += workspace;
     // Of keys and values that a rank has whole it multiplies one head's.

@@ -61,20 +61,48 @@ TEST(Fp8Facts, InLayersWithExpertsOnlyAttentionIs) {
             (std::set<std::string>{"attention.wq", "attention.wk", "attention.wv", "attention.wo"}));
 }
 
-// Llama 8B's layer, 8192 tokens: 69,632 columns of tokens and 218 million weights.
-TEST(Fp8Facts, WhatIsRoundedMovesAndTakesRoom) {
-  Spec spec = SpecOf("llama3-8b");
-  const UnitFacts fp8 = DescribeSpec(spec).units[1];
+// Llama 8B's layer, 8192 tokens: 218 million weights.
+constexpr int64_t kTokens = 8192, kMatrices = 218'103'808, kHidden = 4096, kWide = 14336;
+
+UnitFacts Added(const Spec& with_fp8) {
+  Spec spec = with_fp8;
+  UnitFacts added = DescribeSpec(spec).units[1];
   spec.precision.fp8 = false;
   const UnitFacts bf16 = DescribeSpec(spec).units[1];
-  constexpr int64_t kTokens = 8192, kInputs = 4096 * 3 + 14336, kOutputs = 6144 + 4096 + 28672 + 4096;
-  constexpr int64_t kMatrices = 218'103'808;
-  EXPECT_EQ(fp8.forward_bytes - bf16.forward_bytes, 3 * (kTokens * kInputs + kMatrices));
-  EXPECT_EQ(fp8.backward_bytes - bf16.backward_bytes,
-            8 * kTokens * kOutputs + 5 * (kTokens * kInputs + kMatrices));
-  // The input's gradient at gate and up.
-  EXPECT_EQ(fp8.workspace_bytes - bf16.workspace_bytes, kTokens * (28672 + 4) + 4096 * (28672 + 4));
-  EXPECT_EQ(fp8.kept_bytes.none, bf16.kept_bytes.none);
+  EXPECT_EQ(added.kept_bytes.none, bf16.kept_bytes.none);
+  added.forward_bytes -= bf16.forward_bytes;
+  added.backward_bytes -= bf16.backward_bytes;
+  added.workspace_bytes -= bf16.workspace_bytes;
+  return added;
+}
+
+TEST(Fp8Facts, WhatIsRoundedMovesAndTakesRoom) {
+  const UnitFacts added = Added(SpecOf("llama3-8b"));
+  // Norms and SwiGLU write a byte where they wrote two; attention's output is read again.
+  EXPECT_EQ(added.forward_bytes, 3 * (kMatrices + kTokens * kHidden) - kTokens * (2 * kHidden + kWide));
+  // Rows of the gradients of qkv, of attention's output and of the layer's; columns of these, of the matrices,
+  // of both norms' outputs and of attention's; and SwiGLU.
+  constexpr int64_t kGrads = 6144 + 2 * kHidden;
+  EXPECT_EQ(added.backward_bytes,
+            kTokens * (3 * kGrads + 5 * (kGrads + 3 * kHidden) + 5 * kWide) + 5 * kMatrices);
+  // The gradients of gate and up by row and by column, and the product by column.
+  EXPECT_EQ(added.workspace_bytes, 5 * kTokens * kWide + 4 * (kTokens + 3 * kWide));
+}
+
+TEST(Fp8Facts, WhatGoesToOtherRanksFirstIsRoundedAfterwards) {
+  Spec spec = SpecOf("llama3-8b");
+  spec.mesh = Mesh::DataParallel(1, 2).WithTensor(2);
+  const UnitFacts added = Added(spec);
+  EXPECT_EQ(added.forward_bytes, 3 * (kTokens * (2 * kHidden + kHidden / 2 + kWide / 2) + kMatrices / 2));
+}
+
+TEST(Fp8Facts, BesideAProductInBf16SwigluWritesBf16) {
+  Spec spec = SpecOf("llama3-8b");
+  spec.precision.keep_bf16 = {"*.ffn.w1"};
+  const UnitFacts added = Added(spec);
+  constexpr int64_t kGrads = 6144 + 2 * kHidden, kInputs = 2 * kHidden + kWide;
+  EXPECT_EQ(added.backward_bytes,
+            kTokens * (8 * kGrads + 5 * kInputs) + 5 * (kMatrices - 2 * kHidden * kWide));
 }
 
 }  // namespace

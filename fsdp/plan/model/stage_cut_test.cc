@@ -48,6 +48,18 @@ TEST(StageCut, EmbeddingAndHeadCount) {
   EXPECT_LT(stages.back(), stages.front());
 }
 
+// The head stays in bf16, so beside layers in half the time it weighs twice.
+TEST(StageCut, LayersInFp8AreLessWork) {
+  Spec spec;
+  spec.model = *FindPreset("llama3-8b");
+  spec.data.sequence_length = 8192;
+  spec.precision.compute = DType::kBf16;
+  const std::vector<int64_t> bf16 = BalancedRuns(DescribeSpec(spec), 4);
+  spec.precision.fp8 = true;
+  const std::vector<int64_t> fp8 = BalancedRuns(DescribeSpec(spec), 4);
+  EXPECT_LT(fp8.back(), bf16.back());
+}
+
 TEST(StageCut, AThousandLayersInHundredsOfRunsAreCutAtOnce) {
   std::vector<double> work(1026, 7);
   work.back() = 50;

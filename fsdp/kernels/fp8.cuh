@@ -1,0 +1,138 @@
+// Rounding to FP8, as fp8.h says it is done, for kernels that round what they have just made.
+#pragma once
+
+#include <cuda_fp8.h>
+
+#include <cstdint>
+
+#include "fsdp/kernels/pack.cuh"
+
+namespace fsdpd::kernels {
+
+constexpr float kFp8Largest = 448.0f;  // Of e4m3.
+constexpr float kFp8Least = 0x1p-100f;
+
+// As bits: an infinity is above all numbers, and a NaN above that.
+__device__ inline unsigned Magnitude(__nv_bfloat16 x) { return __bfloat16_as_ushort(x) & 0x7fffu; }
+
+// NaN is not less than anything, and stays.
+__device__ inline float LargestOf(unsigned magnitude) {
+  const float x = __uint_as_float(magnitude << 16);
+  return x < kFp8Least ? kFp8Least : x;
+}
+__device__ inline float ScaleOf(unsigned magnitude) { return LargestOf(magnitude) / kFp8Largest; }
+__device__ inline float FactorOf(unsigned magnitude) { return kFp8Largest / LargestOf(magnitude); }
+
+// Two at a time, as one instruction does; the first is the lower byte.
+__device__ inline unsigned Rounded(float first, float second) {
+  return __nv_cvt_float2_to_fp8x2(make_float2(first, second), __NV_SATFINITE, __NV_E4M3);
+}
+
+// Four neighbours as one word: on what has FP8 by two instructions, without a 16-bit register between.
+__device__ inline unsigned RoundedWord(float first, float second, float third, float fourth) {
+#if __CUDA_ARCH__ >= 890
+  unsigned word;
+  asm("{\n.reg .b16 low, high;\n"
+      "cvt.rn.satfinite.e4m3x2.f32 low, %2, %1;\n"
+      "cvt.rn.satfinite.e4m3x2.f32 high, %4, %3;\n"
+      "mov.b32 %0, {low, high};\n}"
+      : "=r"(word)
+      : "f"(first), "f"(second), "f"(third), "f"(fourth));
+  return word;
+#else
+  return Rounded(first, second) | Rounded(third, fourth) << 16;
+#endif
+}
+
+// Two bf16 as one word, the first in its lower half: to take apart what is in one register as numbers of 16
+// bits costs more than all arithmetic here.
+__device__ inline float FirstOf(unsigned pair) { return __uint_as_float(pair << 16); }
+__device__ inline float SecondOf(unsigned pair) { return __uint_as_float(pair & 0xffff0000u); }
+__device__ inline unsigned PairOf(float first, float second) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
+  return *reinterpret_cast<const unsigned*>(&pair);
+}
+// Of each half, as bits.
+__device__ inline unsigned Magnitudes(unsigned pair) { return pair & 0x7fff7fffu; }
+__device__ inline unsigned LargerHalf(unsigned pair) { return max(pair & 0xffffu, pair >> 16); }
+
+constexpr int kPairs = kPack<__nv_bfloat16> / 2;
+using Pairs = Pack<unsigned, kPairs>;  // 16 bytes of bf16.
+
+__device__ inline Pairs LoadPairs(const __nv_bfloat16* from, int64_t pack) {
+  return Load<unsigned, kPairs>(reinterpret_cast<const unsigned*>(from), pack);
+}
+
+// The k-th number of a pack.
+__device__ inline float At(const Pairs& pairs, int k) {
+  return k % 2 == 0 ? FirstOf(pairs.at[k / 2]) : SecondOf(pairs.at[k / 2]);
+}
+__device__ inline float At(const Pack<__nv_bfloat16, 1>& one, int) { return Wide(one.at[0]); }
+
+__device__ inline unsigned LargestIn(const Pairs& pairs) {
+  unsigned largest = 0;
+  for (int k = 0; k < kPairs; ++k) largest = __vmaxu2(largest, Magnitudes(pairs.at[k]));
+  return LargerHalf(largest);
+}
+__device__ inline unsigned LargestIn(const Pack<__nv_bfloat16, 1>& one) { return Magnitude(one.at[0]); }
+
+__device__ inline void StoreRounded(const Pairs& from, float factor, unsigned char* to, int64_t pack) {
+  Pack<unsigned, kPairs / 2> out;
+#pragma unroll
+  for (int k = 0; k < 2 * kPairs; k += 4) {
+    out.at[k / 4] = RoundedWord(At(from, k) * factor, At(from, k + 1) * factor, At(from, k + 2) * factor,
+                                At(from, k + 3) * factor);
+  }
+  Store(reinterpret_cast<unsigned*>(to), pack, out);
+}
+__device__ inline void StoreRounded(const Pack<__nv_bfloat16, 1>& from, float factor, unsigned char* to,
+                                    int64_t pack) {
+  to[pack] = static_cast<unsigned char>(Rounded(At(from, 0) * factor, 0));
+}
+
+// In all threads of a block, of which there are whole warps. Once in a kernel.
+__device__ inline unsigned BlockMax(unsigned x) {
+  __shared__ unsigned of_warp[32];
+  x = __reduce_max_sync(0xffffffffu, x);
+  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;
+  __syncthreads();
+  const unsigned warps = blockDim.x / 32;
+  return __reduce_max_sync(0xffffffffu, threadIdx.x % 32 < warps ? of_warp[threadIdx.x % 32] : 0);
+}
+
+// So many packs of a row a thread keeps until the row's largest number is known; others it makes again.
+constexpr int kFp8Kept = 4;
+
+// A block's row, of packs that source(i) reads or makes: Pairs, or one number each.
+template <typename Source>
+__device__ void RoundRow(const Source& source, int64_t packs, unsigned char* to, float* scale) {
+  decltype(source(0)) kept[kFp8Kept];
+  unsigned largest = 0;
+#pragma unroll
+  for (int j = 0; j < kFp8Kept; ++j) {
+    const int64_t i = threadIdx.x + static_cast<int64_t>(j) * blockDim.x;
+    if (i >= packs) break;
+    kept[j] = source(i);
+    largest = max(largest, LargestIn(kept[j]));
+  }
+  const int64_t beyond = threadIdx.x + static_cast<int64_t>(kFp8Kept) * blockDim.x;
+  for (int64_t i = beyond; i < packs; i += blockDim.x) largest = max(largest, LargestIn(source(i)));
+  largest = BlockMax(largest);
+  if (threadIdx.x == 0) *scale = ScaleOf(largest);
+  const float factor = FactorOf(largest);
+#pragma unroll
+  for (int j = 0; j < kFp8Kept; ++j) {
+    const int64_t i = threadIdx.x + static_cast<int64_t>(j) * blockDim.x;
+    if (i >= packs) break;
+    StoreRounded(kept[j], factor, to, i);
+  }
+  for (int64_t i = beyond; i < packs; i += blockDim.x) StoreRounded(source(i), factor, to, i);
+}
+
+inline unsigned RowThreads(int64_t packs) {
+  constexpr int64_t kMost = 1024;
+  const int64_t wanted = ((packs + kFp8Kept - 1) / kFp8Kept + 31) / 32 * 32;
+  return static_cast<unsigned>(wanted < kMost ? wanted : kMost);
+}
+
+}  // namespace fsdpd::kernels
