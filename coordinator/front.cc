@@ -56,6 +56,23 @@ absl::Status ServePage(const FrontOptions& options, const FrontSecurity& securit
 
 }  // namespace
 
+SocketReader::SocketReader(grpc::ServerBuilder* builder)
+    : queue_(builder->AddCompletionQueue(/*is_frequently_polled=*/true)) {}
+
+void SocketReader::Start() {
+  thread_ = std::thread([this] {
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue_->Next(&tag, &ok)) continue;
+  });
+}
+
+SocketReader::~SocketReader() {
+  queue_->Shutdown();
+  if (!thread_.joinable()) Start();  // What is not read to its end may not go.
+  thread_.join();
+}
+
 absl::StatusOr<FrontSecurity> SecureFront(const FrontOptions& options) {
   FrontSecurity security;
   if (options.tls.given()) {
@@ -94,8 +111,14 @@ absl::StatusOr<Front> OpenFront(const FrontOptions& options, const FrontSecurity
   builder.AddListeningPort(options.listen, security.port ? security.port : plaintext, &port);
   for (const ServedService& each : services) builder.RegisterService(each.service);
   Front front;
+  front.reader = std::make_unique<SocketReader>(&builder);
   front.server = builder.BuildAndStart();
-  if (front.server == nullptr || port == 0) return CannotListen(options.listen);
+  if (front.server == nullptr) return CannotListen(options.listen);
+  front.reader->Start();
+  if (port == 0) {
+    front.Stop();
+    return CannotListen(options.listen);
+  }
   absl::Status beside = ServeHealth(options.health_listen, &front);
   if (beside.ok()) beside = ServePage(options, security, &front);
   if (!beside.ok()) {
@@ -115,6 +138,7 @@ void Front::Stop() {
   const auto until = std::chrono::system_clock::now() + kShutdownGrace;
   server->Shutdown(until);
   server->Wait();
+  reader.reset();
   // A probe may watch for as long as it likes.
   if (health != nullptr) health->Shutdown(until);
 }

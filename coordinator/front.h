@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/clock.h"
@@ -43,9 +44,25 @@ struct FrontSecurity {
 // INVALID_ARGUMENT for plaintext on an address that others reach, and for files with a fault.
 absl::StatusOr<FrontSecurity> SecureFront(const FrontOptions& options);
 
+// A thread that reads the server's sockets whenever nobody else does. Where a service has callbacks, as that
+// of agents' streams, gRPC leaves this to the few threads that run those; and each of them, after a second
+// without one, sleeps for 100 ms. With none but these a call that comes meanwhile waits that long.
+class SocketReader {
+ public:
+  // Before the server is built.
+  explicit SocketReader(grpc::ServerBuilder* builder);
+  ~SocketReader();  // After the server's Shutdown().
+  void Start();     // Once the server is there.
+
+ private:
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;  // On which nothing happens.
+  std::thread thread_;
+};
+
 // Running servers. Streams do not end by themselves: who shuts them down cancels those.
 struct Front {
   std::unique_ptr<grpc::Server> server;
+  std::unique_ptr<SocketReader> reader;
   std::unique_ptr<grpc::Server> health;  // Null where the options ask for none.
   std::unique_ptr<WebServer> web;        // Likewise.
   std::string address;                   // "host:port", with the port that was picked.
