@@ -63,6 +63,12 @@ void AgentFlow::Leave() {
 
 v1::Register AgentFlow::Registration() {
   v1::Register registration = options_.about();
+  registration.set_says_had(true);
+  for (const AttemptId& id : parts_.supervisor->Had()) {
+    v1::HadAttempt* const had = registration.add_had();
+    had->set_job_id(id.job_id);
+    had->set_attempt(id.attempt);
+  }
   for (v1::HostedAttempt& attempt : parts_.supervisor->Hosted())
     *registration.add_hosted() = std::move(attempt);
   return registration;

@@ -27,4 +27,11 @@ std::optional<int> AttemptHistory::Newest(const std::string& job_id) const {
   return it->second.attempt;
 }
 
+std::vector<AttemptId> AttemptHistory::Last(size_t max_jobs) const {
+  std::vector<AttemptId> last;
+  for (auto it = by_age_.rbegin(); it != by_age_.rend() && last.size() < max_jobs; ++it)
+    last.push_back({it->second, jobs_.at(it->second).attempt});
+  return last;
+}
+
 }  // namespace fsdpd

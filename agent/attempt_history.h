@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/attempt.h"
 
@@ -25,6 +26,8 @@ class AttemptHistory {
   void Take(const AttemptId& id);
   // Of the job; empty when it is not known.
   std::optional<int> Newest(const std::string& job_id) const;
+  // Likewise, of as many jobs at most: those that were taken last, newest first.
+  std::vector<AttemptId> Last(size_t max_jobs) const;
 
  private:
   struct Entry {

@@ -44,5 +44,13 @@ TEST_F(AttemptHistoryTest, KeepsWhatRunsAndMakesUpForItLater) {
   for (const char* job : {"b", "c"}) EXPECT_EQ(history_.Newest(job), std::nullopt) << job;
 }
 
+TEST_F(AttemptHistoryTest, TellsWhatCameLast) {
+  EXPECT_TRUE(history_.Last(2).empty());
+  for (const char* job : {"a", "b", "c"}) history_.Take({job, 1});
+  history_.Take({"a", 4});
+  EXPECT_EQ(history_.Last(2), (std::vector<AttemptId>{{"a", 4}, {"c", 1}}));
+  EXPECT_EQ(history_.Last(9).size(), 3u);
+}
+
 }  // namespace
 }  // namespace fsdpd

@@ -28,6 +28,8 @@ namespace {
 constexpr absl::Duration kAloneTime = absl::Seconds(30);
 constexpr int kTickMs = 1000;        // With nothing to hurry for: collects orphans.
 constexpr int kStoppingTickMs = 20;  // While a tree is on its way out; each looks through /proc once.
+// A launch that may have been lost is of the last.
+constexpr size_t kMaxHadJobs = 64;
 constexpr size_t kMaxKnownJobs = 10000;
 // Ranks of a launch of which each is told that it is refused: as many as a coordinator believes of a node.
 // More of them would hold up what else there is to tell.
@@ -155,6 +157,13 @@ std::vector<v1::HostedAttempt> RankSupervisor::Hosted() {
   Post([this, &hosted] { hosted.set_value(ListHosted()); });
   if (!options_.own_thread) RunPosted();
   return hosted.get_future().get();
+}
+
+std::vector<AttemptId> RankSupervisor::Had() {
+  std::promise<std::vector<AttemptId>> had;
+  Post([this, &had] { had.set_value(history_.Last(kMaxHadJobs)); });
+  if (!options_.own_thread) RunPosted();
+  return had.get_future().get();
 }
 
 void RankSupervisor::Post(std::function<void()> task) {

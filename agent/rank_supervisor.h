@@ -124,6 +124,8 @@ class RankSupervisor {
 
   // Ranks that are alive, after everything posted before this call was done. Waits for the loop.
   std::vector<v1::HostedAttempt> Hosted();
+  // Register.had, likewise. What is launched after this call and before Hosted() is hosted.
+  std::vector<AttemptId> Had();
 
  private:
   static constexpr absl::Duration kLongestTurn = absl::Seconds(3);  // It turns once a second at least.

@@ -35,6 +35,21 @@ TEST_F(RankSupervisorTest, KillsARankThatIgnoresSigtermWhenItsGraceIsOverAndNotB
   events_.Await("stopped");
 }
 
+TEST_F(RankSupervisorTest, SaysWhatItHasHadThoughThatIsOver) {
+  Start();
+  EXPECT_TRUE(supervisor_->Had().empty());
+  supervisor_->Launch(Launch("stubborn", 1, {0}));
+  const AttemptId first = supervisor_->Had().at(0);
+  EXPECT_EQ(first.attempt, 1);
+  events_.Await("ready 0");
+  supervisor_->Stop(Stop(1, 1));
+  supervisor_->Hosted();  // Answers once the stop was taken in.
+  Pass(absl::Seconds(1));
+  events_.Await("stopped");
+  EXPECT_TRUE(supervisor_->Hosted().empty());
+  EXPECT_EQ(supervisor_->Had(), std::vector<AttemptId>{first});
+}
+
 // The card's memory is the test's; what the supervisor waits for is told only once it may be.
 TEST_F(RankSupervisorTest, AnAttemptIsGoneWhenItsGpusHoldNoMoreThanBefore) {
   std::atomic<int64_t> used{1 << 20};

@@ -40,6 +40,7 @@ AttemptFacts::AttemptFacts(const v1::Job& job, bool recovered)
     part.node = placement.node();
     part.first_rank = placement.first_rank();
     part.ranks = placement.ranks();
+    part.agent_instance = placement.agent_instance();
     part.devices.assign(placement.devices().begin(), placement.devices().end());
     // Whether the launch left before the restart is not known: the agent will say what it hosts.
     part.launched = recovered;
@@ -103,6 +104,22 @@ bool AttemptFacts::TakeStill(const std::string& node, int rank, const v1::RankSt
   facts->still.reset();
   if (still.still_ms() > 0) facts->still = still;
   facts->still_heard = now;
+  return true;
+}
+
+bool AttemptFacts::TakeNeverCame(const v1::Register& info) {
+  NodePart* part = PartOf(info.node());
+  if (part == nullptr || !part->launched || part->hosted || part->stopped || stop.has_value()) return false;
+  if (!info.says_had() || info.instance().empty() || info.instance() != part->agent_instance) return false;
+  for (int rank = part->first_rank; rank < part->first_rank + part->ranks; ++rank) {
+    if (ranks_[rank].ready || ranks_[rank].exit.has_value()) return false;
+  }
+  const bool had = std::any_of(info.had().begin(), info.had().end(), [this](const v1::HadAttempt& had) {
+    return had.job_id() == ref.job && had.attempt() >= ref.attempt;
+  });
+  if (had) return false;
+  part->launched = false;
+  part->missing_since = part->back_since = absl::InfiniteFuture();
   return true;
 }
 

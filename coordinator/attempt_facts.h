@@ -38,11 +38,12 @@ struct NodePart {
   int first_rank = 0;
   int ranks = 0;
   std::vector<int> devices;
-  bool launched = false;   // Launch was handed to a stream, or the agent said that it hosts the ranks.
-  bool attached = false;   // The agent has registered in this life of the coordinator.
-  bool hosted = false;     // And had ranks of it then.
-  bool stopped = false;    // No process is left there.
-  v1::FreedMemory memory;  // What its agent said of it then.
+  std::string agent_instance;  // Of the agent's process that was to have the launch; empty: not known.
+  bool launched = false;       // Launch was handed to a stream, or the agent said that it hosts the ranks.
+  bool attached = false;       // The agent has registered in this life of the coordinator.
+  bool hosted = false;         // And had ranks of it then.
+  bool stopped = false;        // No process is left there.
+  v1::FreedMemory memory;      // What its agent said of it then.
   // Since when the agent is back without some ranks whose end nobody reported.
   absl::Time missing_since = absl::InfiniteFuture();
   // Since when it is back with ranks whose end nobody reported: one that has ended counts as hosted until
@@ -71,6 +72,11 @@ class AttemptFacts {
                 absl::Duration age);
   bool TakeStopped(const std::string& node, const v1::FreedMemory& memory = {});
   bool TakeStill(const std::string& node, int rank, const v1::RankStill& still, absl::Time now);
+  // Whether the launch of the agent's part never came to it: the coordinator died before it had sent what was
+  // stored, or the stream broke. Only the very process that was to have it can say so: of what another one
+  // has had, with whatever became of its disk, nobody knows. True: its part is to be launched, as where there
+  // was no stream to send it to. REQUIRES: before TakeAttached(), of an agent that hosts nothing of it.
+  bool TakeNeverCame(const v1::Register& info);
   // The agent of `node` registered and hosts these ranks of the attempt.
   bool TakeAttached(const std::string& node, const std::set<int>& hosted, absl::Time now);
 

@@ -131,11 +131,14 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
     NodePart* part = facts.PartOf(node);
     if (part == nullptr) continue;
     const auto it = hosted.find(ref);
+    if (it == hosted.end() && IsCurrent(ref) && facts.TakeNeverCame(info))
+      LogInfo("a launch never came and is sent again node=%s job=%s attempt=%d", node, ref.job, ref.attempt);
     facts.TakeAttached(node, it == hosted.end() ? std::set<int>() : it->second, lease_.now());
     if (it != hosted.end()) hosted.erase(it);
     if (facts.stop.has_value()) {
       SendStop(facts, *part);
     } else if (!part->launched && IsCurrent(ref)) {
+      part->agent_instance = info.instance();
       SendLaunch(jobs_.at(ref.job).job, part);
     }
   }

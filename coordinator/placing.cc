@@ -277,6 +277,10 @@ absl::Status Reconciler::Launch(LiveJob* live, const PlaceDecision& decision, bo
       absl::StrCat(decision.reason, lent ? ", on slots that a job before it waits for" : "");
   FSDPD_RETURN_IF_ERROR(Commit(live, JobEvent::kLaunch, words, [&](v1::Job* job) {
     job->mutable_placements()->Assign(decision.placements.begin(), decision.placements.end());
+    for (v1::Job::Placement& placement : *job->mutable_placements()) {
+      const auto view = views_.find(placement.node());
+      if (view != views_.end()) placement.set_agent_instance(view->second.info.instance());
+    }
     job->set_lent(lent);
   }));
   const AttemptRef ref = {live->job.id(), live->job.attempt()};

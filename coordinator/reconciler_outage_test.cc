@@ -404,5 +404,105 @@ TEST_F(ReconcilerOutageTest, AnEndTellsTheLastStepsThatNobodyHeardOf) {
   EXPECT_EQ(Job("j").last_step().loss(), 5.5);
 }
 
+// --- Launches that were stored and never sent --------------------------------------------------------------
+
+class ReconcilerUnsentTest : public ReconcilerCase {
+ protected:
+  // "j" is launched on "a", and the coordinator dies before anybody reads that.
+  void Die(int max_attempts = 1) {
+    agents_say_had_ = true;
+    Attach("a", 1);
+    Submit("j", 1, 1, max_attempts);
+    ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+    Restart();
+  }
+  // Whether it is launched again, as the attempt that it was.
+  bool SentAgain() {
+    const std::vector<v1::Launch> launches = LaunchesSent("a");
+    return launches.size() == 1 && launches[0].attempt() == 1 && launches[0].job_id() == "j" &&
+           StateOf("j") == v1::JOB_STATE_STARTING;
+  }
+};
+
+TEST_F(ReconcilerUnsentTest, ALaunchThatNeverCameIsSentAgainAndIsTheSameAttempt) {
+  Die();
+  had_ = {{"other", 3}};
+  Attach("a", 1);
+  EXPECT_TRUE(SentAgain());
+  Advance(absl::Seconds(60));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING) << "it is not missed";
+  Ready("a", "j", 0);
+  Exit("a", "j", 0, 0);
+  Stopped("a", "j");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(Job("j").attempt(), 1);
+  EXPECT_TRUE(Job("j").failed_attempts().empty());
+}
+
+// Its ranks began and failed, and nobody tells of their ends any more.
+TEST_F(ReconcilerUnsentTest, AnAttemptThatCameAndIsOverHasFailed) {
+  Die(/*max_attempts=*/2);
+  had_ = {{"j", 1}};
+  Attach("a", 1);
+  EXPECT_TRUE(LaunchesSent("a").empty());
+  Advance(absl::Seconds(3));
+  EXPECT_EQ(Job("j").failure().attempt(), 1);
+  EXPECT_EQ(Job("j").failure().cause(), v1::FAILURE_CAUSE_NODE);
+}
+
+TEST_F(ReconcilerUnsentTest, NobodyKnowsWhatAnotherProcessOfTheAgentHasHad) {
+  Die(/*max_attempts=*/2);
+  instance_ = 2;
+  Attach("a", 1);
+  EXPECT_TRUE(LaunchesSent("a").empty());
+  Advance(absl::Seconds(3));
+  EXPECT_EQ(Job("j").failure().attempt(), 1);
+}
+
+TEST_F(ReconcilerUnsentTest, NorWhatAnAgentOfAnOlderReleaseHasHad) {
+  Die(/*max_attempts=*/2);
+  agents_say_had_ = false;
+  Attach("a", 1);
+  EXPECT_TRUE(LaunchesSent("a").empty());
+  Advance(absl::Seconds(3));
+  EXPECT_EQ(Job("j").failure().attempt(), 1);
+}
+
+TEST_F(ReconcilerUnsentTest, ALaunchThatWasLostWithItsStreamIsSentAgainToo) {
+  agents_say_had_ = true;
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Detach("a");
+  Attach("a", 1);
+  EXPECT_TRUE(SentAgain());
+  Attach("a", 1, {{"j", 1}});
+  EXPECT_TRUE(LaunchesSent("a").empty()) << "it has come";
+  Advance(absl::Seconds(60));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+}
+
+TEST_F(ReconcilerUnsentTest, WhatIsToEndIsNotLaunchedAgain) {
+  Die();
+  ASSERT_TRUE(Cancel("j").ok());
+  Attach("a", 1);
+  EXPECT_TRUE(LaunchesSent("a").empty());
+}
+
+// What came to one of its nodes goes on, and waits for the other.
+TEST_F(ReconcilerUnsentTest, OfTwoNodesTheOneThatNeverHadItIsTold) {
+  agents_say_had_ = true;
+  StartOn({"a", "b"});
+  Restart();
+  had_ = {{"j", 1}};
+  Attach("a", 1, {{"j", 1}});
+  had_.clear();
+  Attach("b", 1);
+  EXPECT_TRUE(LaunchesSent("a").empty());
+  EXPECT_EQ(LaunchesSent("b").size(), 1u);
+  Ready("a", "j", 0);
+  Ready("b", "j", 1);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+}
+
 }  // namespace
 }  // namespace fsdpd

@@ -16,6 +16,8 @@
 //   * A launch that an agent refuses since it is stopping is no attempt that the job has had. Nor is one of
 //     which an agent knows a newer one: the coordinator's state was restored from a backup, and the next
 //     attempt is numbered after that.
+//   * A launch that never came to its agent, as that says itself, fails nothing: it is sent again
+//     (AttemptFacts::TakeNeverCame).
 //   * What was found while the attempt was up stands, unless a rank is told to have failed before: it is
 //     stored with the job, and compared only with what is known still.
 //   * A job none of whose steps counted has failed, though every rank ended well, and would do so again.

@@ -3,6 +3,7 @@
 // outboxes.
 #pragma once
 
+#include <absl/strings/str_cat.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -55,11 +56,16 @@ class ReconcilerCase : public ::testing::Test {
               int64_t memory_bytes_per_slot = 0) {
     v1::Register info;
     info.set_node(node);
-    info.set_instance("instance of " + node);
+    info.set_instance(absl::StrCat("instance ", instance_, " of ", node));
     info.set_device(v1::DEVICE_CPU);
     info.set_slots(slots);
     info.set_memory_bytes_per_slot(memory_bytes_per_slot);
     info.set_preflights(agents_measure_);
+    info.set_says_had(agents_say_had_);
+    for (const AttemptRef& ref : had_) {
+      info.add_had()->set_job_id(ref.job);
+      info.mutable_had()->rbegin()->set_attempt(ref.attempt);
+    }
     for (const AttemptRef& ref : hosted) {
       auto* attempt = info.add_hosted();
       attempt->set_job_id(ref.job);
@@ -210,6 +216,9 @@ class ReconcilerCase : public ::testing::Test {
   };
   RanksByProject quotas_;
   bool agents_measure_ = true;
+  bool agents_say_had_ = false;  // Of those that attach: what had_ lists.
+  std::vector<AttemptRef> had_;
+  int instance_ = 1;  // Of agents that attach.
   int priority_ = 0;  // Of jobs that are submitted.
   bool preemptible_ = false;
   ReconcilerOptions options_;
