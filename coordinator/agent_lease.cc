@@ -7,9 +7,6 @@
 namespace fsdpd {
 namespace {
 
-// By kAgentLostAfterMs its jobs say so, also of one that had just spoken: a tick, and what a failure waits
-// for others (verdict.h), come after it.
-constexpr absl::Duration kLostAfter = absl::Milliseconds(kAgentLostAfterMs - 500);
 // A pause in which no heartbeat can be missed leaves a healthy agent most of its lease.
 constexpr absl::Duration kPause = absl::Milliseconds(kHeartbeatIntervalMs);
 // An hour of nothing but the shortest pauses: older ones are forgotten, which makes silence longer, not

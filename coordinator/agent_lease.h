@@ -16,10 +16,16 @@
 
 #include <deque>
 
+#include "base/limits.h"
+
 namespace fsdpd {
 
 class AgentLease {
  public:
+  // Of silence. By kAgentLostAfterMs its jobs say so, also of one that had just spoken: a tick, and what a
+  // failure waits for others (verdict.h), come after it.
+  static constexpr absl::Duration kLostAfter = absl::Milliseconds(kAgentLostAfterMs - 500);
+
   // `grace`: for agents to come back after the coordinator's start at `now`, or after it stood still. `tick`:
   // the longest time between two ticks of a coordinator that does not.
   AgentLease(absl::Duration grace, absl::Duration tick, absl::Time now);

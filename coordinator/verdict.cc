@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/text.h"
+#include "coordinator/agent_lease.h"
 #include "coordinator/bad_steps.h"
 #include "coordinator/failure_policy.h"
 #include "coordinator/hang.h"
@@ -165,9 +166,10 @@ std::optional<v1::Job::Failure> NodeFailure(const AttemptFacts& facts, const Pre
                             : " is lost: its agent was not heard from for ";
       return FailureOfNode(
           facts, part, presence,
-          absl::StrCat(
-              "node ", part.node, why,
-              part.attached || !facts.recovered ? absl::StrCat(kAgentLostAfterMs / 1000, " s") : ""));
+          absl::StrCat("node ", part.node, why,
+                       part.attached || !facts.recovered
+                           ? absl::StrCat(absl::ToDoubleSeconds(AgentLease::kLostAfter), " s")
+                           : ""));
     }
     if (part.stopped || now - part.missing_since >= options.missing_settle) {
       return FailureOfNode(

@@ -5,12 +5,11 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/limits.h"
+#include "coordinator/agent_lease.h"
 
 namespace fsdpd::sim {
 namespace {
 
-constexpr absl::Duration kLostAfter = absl::Milliseconds(kAgentLostAfterMs - 500);
 constexpr absl::Duration kReattach = absl::Seconds(15);
 
 std::string Name(v1::JobState state) { return v1::JobState_Name(state).substr(sizeof("JOB_STATE_") - 1); }
@@ -150,7 +149,7 @@ void Referee::Heard(const std::string& node) { heard_[node] = world_->now(); }
 bool Referee::Silent(const std::string& node) const {
   const auto it = heard_.find(node);
   return it == heard_.end() ? world_->now() - life_began_ >= kReattach
-                            : world_->now() - it->second >= kLostAfter;
+                            : world_->now() - it->second >= AgentLease::kLostAfter;
 }
 
 void Referee::AfterTick(JobBoard* board) {
