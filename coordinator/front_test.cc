@@ -36,7 +36,8 @@ class FrontTest : public ::testing::Test {
   }
   void TearDown() override { front_.Stop(); }
 
-  // Until a server greets who connects. By a socket: a client of gRPC in this process would read for the server.
+  // Until a server greets who connects. By a socket: a client of gRPC in this process would read for the
+  // server.
   steady_clock::duration Greeting() {
     const std::string& at = front_.address;
     sockaddr_in server = {};
