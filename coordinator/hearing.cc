@@ -275,7 +275,7 @@ void Reconciler::TakeStepReport(const std::string& node, AttemptFacts* facts, co
     parts_.board->Publish(Shown(live));
   }
   KeepWarnings(step, &live);
-  parts_.board->PublishStep(Shown(live));
+  parts_.board->PublishStep(live.job);
 }
 
 // On disk before anybody is told: a report comes once, and a revision is not to be given twice.
@@ -382,7 +382,7 @@ void Reconciler::ShowSlowRanks() {
       *live.job.add_slowest_ranks() = std::move(slow);
     }
     live.progressed = true;
-    parts_.board->Replace(Shown(live));
+    parts_.board->Move(live.job);
   }
 }
 

@@ -6,6 +6,22 @@
 #include "coordinator/job_machine.h"
 
 namespace fsdpd {
+namespace {
+
+// All that a step's report, and who is slow, change of a job without a revision.
+void SetMoving(const v1::Job& from, v1::Job* to) {
+  to->clear_last_step();
+  if (from.has_last_step()) *to->mutable_last_step() = from.last_step();
+  to->clear_ledger();
+  if (from.has_ledger()) *to->mutable_ledger() = from.ledger();
+  *to->mutable_slowest_ranks() = from.slowest_ranks();
+  to->set_first_loss(from.first_loss());
+  to->set_peak_bytes(from.peak_bytes());
+  to->set_steady_device_mallocs(from.steady_device_mallocs());
+  to->set_skipped_through(from.skipped_through());
+}
+
+}  // namespace
 
 JobWatch::Got JobWatch::Next(absl::Duration timeout, v1::WatchJobResponse* update) {
   MutexLock lock(&mutex_);
@@ -49,36 +65,57 @@ std::vector<std::shared_ptr<JobWatch>> JobBoard::LiveWatches(Entry* entry) {
 // The board's lock is held while watches are pushed to, so that every watch sees changes in one order; a
 // watch's lock is only ever taken inside it.
 void JobBoard::Publish(const v1::Job& job) {
-  v1::WatchJobResponse update;
-  *update.mutable_job() = job;
+  const auto shown = std::make_shared<const v1::Job>(job);
   MutexLock lock(&mutex_);
   Entry& entry = entries_[job.id()];
-  entry.job = std::make_shared<const v1::Job>(job);
+  entry.job = shown;
+  entry.moved.reset();
   const bool ended = IsEnded(job.state());
   for (const auto& watch : LiveWatches(&entry)) {
-    dropped_ += watch->Push(update) ? 1 : 0;
+    v1::WatchJobResponse update;
+    *update.mutable_job() = *shown;
+    dropped_ += watch->Push(std::move(update)) ? 1 : 0;
     if (ended) watch->End();
   }
   if (ended) entries_.erase(job.id());
 }
 
-void JobBoard::PublishStep(v1::Job job) {
-  const auto shown = std::make_shared<const v1::Job>(std::move(job));
+void JobBoard::PublishStep(const v1::Job& job) {
+  Move(job);
   MutexLock lock(&mutex_);
-  const auto it = entries_.find(shown->id());
+  const auto it = entries_.find(job.id());
   if (it == entries_.end()) return;
-  it->second.job = shown;
   for (const auto& watch : LiveWatches(&it->second)) {
     v1::WatchJobResponse update;
-    *update.mutable_step() = shown->last_step();
+    *update.mutable_step() = job.last_step();
     dropped_ += watch->Push(std::move(update)) ? 1 : 0;
   }
 }
 
-void JobBoard::Replace(const v1::Job& job) {
+void JobBoard::Move(const v1::Job& job) {
+  v1::Job moved;
+  SetMoving(job, &moved);
   MutexLock lock(&mutex_);
   const auto it = entries_.find(job.id());
-  if (it != entries_.end()) it->second.job = std::make_shared<const v1::Job>(job);
+  if (it != entries_.end()) it->second.moved = std::move(moved);
+}
+
+void JobBoard::Replace(const v1::Job& job) {
+  const auto shown = std::make_shared<const v1::Job>(job);
+  MutexLock lock(&mutex_);
+  const auto it = entries_.find(job.id());
+  if (it == entries_.end()) return;
+  it->second.job = shown;
+  it->second.moved.reset();
+}
+
+const std::shared_ptr<const v1::Job>& JobBoard::Whole(Entry* entry) {
+  if (!entry->moved.has_value()) return entry->job;
+  auto whole = std::make_shared<v1::Job>(*entry->job);
+  SetMoving(*entry->moved, whole.get());
+  entry->moved.reset();
+  entry->job = std::move(whole);
+  return entry->job;
 }
 
 void JobBoard::SetWaiting(std::map<std::string, v1::Job::Waiting> waiting) {
@@ -110,7 +147,7 @@ std::optional<v1::Job> JobBoard::Get(const std::string& id) const {
     MutexLock lock(&mutex_);
     const auto it = entries_.find(id);
     if (it == entries_.end()) return std::nullopt;
-    job = it->second.job;
+    job = Whole(&it->second);
   }
   return *job;
 }
@@ -118,7 +155,7 @@ std::optional<v1::Job> JobBoard::Get(const std::string& id) const {
 std::vector<std::shared_ptr<const v1::Job>> JobBoard::Live() const {
   MutexLock lock(&mutex_);
   std::vector<std::shared_ptr<const v1::Job>> live;
-  for (const auto& [id, entry] : entries_) live.push_back(entry.job);
+  for (auto& [id, entry] : entries_) live.push_back(Whole(&entry));
   return live;
 }
 
@@ -129,7 +166,7 @@ std::shared_ptr<JobWatch> JobBoard::Watch(const std::string& id, int64_t after_r
   auto watch = std::make_shared<JobWatch>();
   if (it->second.job->revision() != after_revision) {
     v1::WatchJobResponse update;
-    *update.mutable_job() = *it->second.job;
+    *update.mutable_job() = *Whole(&it->second);
     watch->Push(std::move(update));
   }
   if (closed_) watch->End();

@@ -48,8 +48,12 @@ class JobBoard {
  public:
   // A new job or a change of one. An ended job leaves the board and its watches end.
   void Publish(const v1::Job& job);
-  // `job` has a new last_step; its revision is unchanged.
-  void PublishStep(v1::Job job);
+  // `job` has a new last_step; its revision is unchanged. Readers see what SetMoving() names (job_watch.cc),
+  // and nothing else that is new of it: a job is some kilobytes, and thousands step each second that nobody
+  // reads.
+  void PublishStep(const v1::Job& job);
+  // Likewise, of what no watch tells of.
+  void Move(const v1::Job& job);
   // Something of `job` is new that no watch tells of; its revision is unchanged.
   void Replace(const v1::Job& job);
 
@@ -69,12 +73,14 @@ class JobBoard {
  private:
   struct Entry {
     std::shared_ptr<const v1::Job> job;
+    std::optional<v1::Job> moved;  // What moves with steps, and nothing else, where that is newer than `job`.
     std::vector<std::weak_ptr<JobWatch>> watches;
   };
+  static const std::shared_ptr<const v1::Job>& Whole(Entry* entry);
   static std::vector<std::shared_ptr<JobWatch>> LiveWatches(Entry* entry);
 
   mutable Mutex mutex_;
-  std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);
+  mutable std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, v1::Job::Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "coordinator/bad_steps.h"
+#include "coordinator/job_ledger.h"
+#include "coordinator/job_machine.h"
+
 namespace fsdpd {
 namespace {
 
@@ -107,6 +111,51 @@ TEST(JobBoard, WhoeverWaitsSaysWhyBeforeAnybodyHasLookedToo) {
   EXPECT_EQ(code_of("new", v1::JOB_STATE_QUEUED), v1::Job::Waiting::CODE_ADMITTED);
   EXPECT_EQ(code_of("held", v1::JOB_STATE_PAUSED), v1::Job::Waiting::CODE_PAUSED);
   EXPECT_EQ(code_of("known", v1::JOB_STATE_RUNNING), -1);
+}
+
+// Of a job that nobody published as a whole.
+TEST(JobWatch, ReadersSeeAllThatStepsAndSlowRanksChange) {
+  JobBoard board;
+  v1::Job job = MakeJob(3);
+  job.mutable_spec()->set_name("named");
+  job.set_skipped_through(9);
+  job.mutable_ledger()->set_until_unix_nanos(1);
+  job.mutable_ledger()->set_cause(v1::Job::Ledger::CAUSE_OTHER);
+  board.Publish(job);
+  for (int step = 1; step <= 3; ++step) {
+    v1::StepReport report;
+    report.set_step(step);
+    report.set_loss(1.5 + step);
+    report.set_step_seconds(0.25);
+    report.mutable_memory()->set_peak_bytes(100 + step);
+    report.mutable_memory()->set_device_mallocs(10 * step);
+    const v1::StepReport before = job.last_step();
+    ASSERT_TRUE(TakeStep(report, &job));
+    MoveStep(before, report, absl::FromUnixSeconds(step), &job);
+    TakeCounted(report, &job);
+    board.PublishStep(job);
+    EXPECT_EQ(board.Get("j")->SerializeAsString(), job.SerializeAsString());
+  }
+  job.add_slowest_ranks()->set_rank(4);
+  board.Move(job);
+  EXPECT_EQ(board.Live().at(0)->SerializeAsString(), job.SerializeAsString());
+  job.clear_slowest_ranks();
+  board.Move(job);
+  v1::WatchJobResponse update;
+  ASSERT_EQ(Take(board.Watch("j", 0).get(), &update), Got::kUpdate);
+  EXPECT_EQ(update.job().SerializeAsString(), job.SerializeAsString());
+}
+
+// What was published since is newer.
+TEST(JobWatch, AStepBeforeAChangeIsNotTakenForOneAfterIt) {
+  JobBoard board;
+  board.Publish(MakeJob(1));
+  board.PublishStep(MakeJob(1, v1::JOB_STATE_RUNNING, 5));
+  board.Publish(MakeJob(2));
+  EXPECT_FALSE(board.Get("j")->has_last_step());
+  board.PublishStep(MakeJob(2, v1::JOB_STATE_RUNNING, 6));
+  board.Replace(MakeJob(2));
+  EXPECT_FALSE(board.Get("j")->has_last_step());
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "coordinator/store/event_log.h"
 
 #include <absl/strings/str_cat.h>
+#include <google/protobuf/arena.h>
 
 #include <algorithm>
 #include <iterator>
@@ -404,10 +405,13 @@ void EventLog::Await(int64_t sequence, absl::Duration timeout) const {
     added_.WaitFor(&mutex_, absl::ToChronoNanoseconds(timeout));
 }
 
+// The copy, of some hundred parts, is given back at once and not one by one.
 std::string StoredBytes(const v1::Job& job) {
-  v1::Job stored = job;
-  stored.clear_events();
-  return stored.SerializeAsString();
+  google::protobuf::Arena arena;
+  v1::Job* const stored = google::protobuf::Arena::CreateMessage<v1::Job>(&arena);
+  *stored = job;
+  stored->clear_events();
+  return stored->SerializeAsString();
 }
 
 void NumberOldEvents(v1::Job* job) {
