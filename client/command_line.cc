@@ -629,7 +629,8 @@ int ExplainUsage(const CLI::App& app, const CLI::ParseError& error, Console* con
     console->err << "no command; one of";
     for (const CLI::App* command : chosen) console->err << " " << command->get_name();
   } else {
-    console->err << Escaped(error.what());
+    console->err << Escaped(error.what())  // "--filter excludes JOB", for one.
+                 << (error.get_name() == "ExcludesError" ? "; leave one of the two out" : "");
   }
   std::string path;
   for (const CLI::App* at = &app; !at->get_subcommands().empty();) {

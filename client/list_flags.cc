@@ -29,6 +29,9 @@ void AddListFlags(CLI::App* app, CommandLine* line) {
   for (const char* of_list : {"--filter", "--order-by"}) {
     for (const char* of_one : {"JOB", "--steps"}) get->get_option(of_list)->excludes(get->get_option(of_one));
   }
+  // Who names a job has it, of whatever project and state: a flag that changes nothing is a mistake.
+  for (const char* of_list : {"--state", "--selector", "--project", "--array", "--all-projects"})
+    get->get_option(of_list)->excludes(get->get_option("JOB"));
   for (const char* name : {"cancel", "pause", "resume", "retry", "delete"}) {
     CLI::App* command = app->get_subcommand(name);
     command

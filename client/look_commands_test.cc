@@ -135,11 +135,27 @@ TEST_F(LookCommandsTest, WrongFormsAreWrongUsageBeforeAnybodyIsAsked) {
                                              {"plan", "-f", "x", "-o", "spec"},
                                              {"get", "--sort-by", "{.x"},
                                              {"get", "j", "--filter", "id = j"},
+                                             {"get", "j", "--state", "queued"},
+                                             {"get", "j", "-l", "team=a"},
+                                             {"get", "j", "--project", "red"},
+                                             {"get", "j", "--array", "a"},
+                                             {"get", "j", "--all-projects"},
+                                             {"get", "j", "-o", "spec", "-w"},
                                              {"get", "--steps", "j", "--order-by", "end_time"},
                                              {"wait", "x", "--for", "done"},
                                              {"logs", "x", "--since", "soon"},
                                              {"logs", "x", "--grep", "("}})
     EXPECT_EQ(Run(wrong), kExitUsage) << wrong[0] << err_;
+}
+
+TEST_F(LookCommandsTest, AFlagOfListsBesideTheNameOfAJobIsToldToBeLeftOut) {
+  EXPECT_EQ(Run({"get", "tiny-b2", "--state", "queued"}), kExitUsage);
+  EXPECT_NE(err_.find("--state"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("; leave one of the two out"), std::string::npos) << err_;
+  EXPECT_EQ(Run({"get", "tiny-b2", "-o", "spec", "-w"}), kExitUsage);
+  EXPECT_NE(err_.find("-o spec is of a job as it was submitted, which does not change; leave -w out"),
+            std::string::npos)
+      << err_;
 }
 
 TEST_F(LookCommandsTest, AMisspeltFieldOfAPathIsWrongUsage) {

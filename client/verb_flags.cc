@@ -201,6 +201,8 @@ std::string OutputFault(const CommandLine& line) {
   if (form == "spec") takers = {"get"};
   if (line.of_steps && !IsOneOf(form, {"table", "json", "yaml", "csv"}))
     return "--steps takes -o table, json, yaml or csv";
+  if (form == "spec" && line.watch)
+    return "-o spec is of a job as it was submitted, which does not change; leave -w out";
   if (form == "csv" && !line.of_steps) return "-o csv is for get --steps";
   if (line.command == "export" && form != "table") return "export writes files, and takes no -o";
   if (is_path) takers = {"get", "nodes", "describe"};
