@@ -84,6 +84,21 @@ absl::StatusOr<Token> ReadToken(absl::string_view all, size_t* at) {
   return token;
 }
 
+// " (...)" to who wrote a size as people do, or "".
+std::string UnitHint(absl::string_view value) {
+  const size_t digits = std::min(value.find_first_not_of("0123456789"), value.size());
+  int64_t number = 0;
+  if (digits == value.size() || !absl::SimpleAtoi(value.substr(0, digits), &number)) return "";
+  for (const auto& [unit, bytes] : {std::pair<const char*, int64_t>{"KiB", 1ll << 10},
+                                    {"MiB", 1ll << 20},
+                                    {"GiB", 1ll << 30},
+                                    {"TiB", 1ll << 40}}) {
+    if (!absl::EqualsIgnoreCase(value.substr(digits), unit) || number > INT64_MAX / bytes) continue;
+    return absl::StrCat(" (units are not taken: write ", number * bytes, ")");
+  }
+  return "";
+}
+
 std::string NamesOf(const ListFields& fields) {
   return absl::StrJoin(fields, ", ", [](std::string* out, const ListField& field) {
     absl::StrAppend(out, field.name, absl::EndsWith(field.name, ".") ? "KEY" : "");
@@ -101,7 +116,7 @@ class FilterParser {
     if (token_.kind == Token::Kind::kEnd) return ListFilter();
     FSDPD_RETURN_IF_ERROR(All(0).status());
     if (token_.kind != Token::Kind::kEnd)
-      return At(token_.offset, absl::StrCat(Shown(token_.text), " stands where AND, OR or the end may be"));
+      return Misplaced(absl::StrCat(Shown(token_.text), " stands where AND, OR or the end may be"));
     return std::move(filter_);
   }
 
@@ -114,6 +129,16 @@ class FilterParser {
     return absl::OkStatus();
   }
   bool Is(absl::string_view word) const { return token_.kind == Token::Kind::kWord && token_.text == word; }
+
+  // Of what stands where it may not. Who writes `and` has most often meant AND.
+  absl::Status Misplaced(absl::string_view what) const {
+    const std::string capitals = absl::AsciiStrToUpper(token_.text);
+    const bool joins = capitals == "AND" || capitals == "OR" || capitals == "NOT";
+    if (token_.kind != Token::Kind::kWord || !joins || capitals == token_.text)
+      return At(token_.offset, what);
+    return At(token_.offset,
+              absl::StrCat(Shown(token_.text), " is taken in capitals alone: write ", capitals));
+  }
 
   size_t Add(Node node) {
     filter_.nodes_.push_back(std::move(node));
@@ -150,7 +175,7 @@ class FilterParser {
     if (token_.kind != Token::Kind::kOpen) return Term();
     FSDPD_RETURN_IF_ERROR(Advance());
     FSDPD_ASSIGN_OR_RETURN(const size_t inner, All(depth + 1));
-    if (token_.kind != Token::Kind::kClose) return At(token_.offset, "a ')' is missing");
+    if (token_.kind != Token::Kind::kClose) return Misplaced("a ')' is missing");
     FSDPD_RETURN_IF_ERROR(Advance());
     return inner;
   }
@@ -187,8 +212,7 @@ class FilterParser {
       if (map) term->key = token_.text.substr(name.size());
       return absl::OkStatus();
     }
-    return At(token_.offset,
-              absl::StrCat(Shown(token_.text), " is no field of these; there are ", NamesOf(fields_)));
+    return Misplaced(absl::StrCat(Shown(token_.text), " is no field of these; there are ", NamesOf(fields_)));
   }
 
   absl::Status SetOperator(Node* term) {
@@ -205,8 +229,6 @@ class FilterParser {
         term->op != Operator::kIs && term->op != Operator::kIsNot && term->op != Operator::kHas;
     if (compares && !sized)
       return At(token_.offset, absl::StrCat(field.name, " is neither a number nor a time: = or !="));
-    if (term->op == Operator::kHas && term->of != ListField::Kind::kText)
-      return At(token_.offset, absl::StrCat(field.name, " is no text, of which : asks what it holds: ="));
     return absl::OkStatus();
   }
 
@@ -218,11 +240,20 @@ class FilterParser {
       return At(token_.offset,
                 absl::StrCat(Shown(value), " is ", what, ", which ", field.name, " is compared with"));
     };
+    if (term->op == Operator::kHas && value == "*") {
+      term->op = Operator::kIsThere;
+      return absl::OkStatus();
+    }
+    if (term->op == Operator::kHas && field.kind != ListField::Kind::kText)
+      return At(token_.offset,
+                absl::StrCat(field.name, " is no text, of which : asks what it holds: = or :*"));
     switch (field.kind) {
       case ListField::Kind::kText:
         return absl::OkStatus();
       case ListField::Kind::kNumber:
-        return absl::SimpleAtoi(value, &term->number) ? absl::OkStatus() : refuse("no whole number");
+        return absl::SimpleAtoi(value, &term->number)
+                   ? absl::OkStatus()
+                   : refuse(absl::StrCat("no whole number", UnitHint(value)));
       case ListField::Kind::kTruth:
         term->number = value == "true" ? 1 : 0;
         return value == "true" || value == "false" ? absl::OkStatus() : refuse("neither true nor false");
@@ -299,12 +330,16 @@ bool ListFilter::TermHolds(const Node& term, const ListValue& value) {
       return value.number > term.number;
     case Operator::kMoreOrIs:
       return value.number >= term.number;
+    case Operator::kIsThere:
+      if (!is_text) return value.number != 0;
+      return std::any_of(value.texts.begin(), value.texts.end(), [&](absl::string_view text) {
+        return !text.empty() || !term.key.empty();  // A map's key is there with an empty value too.
+      });
     case Operator::kHas:
       break;
   }
-  return std::any_of(value.texts.begin(), value.texts.end(), [&](absl::string_view text) {
-    return term.text == "*" || absl::StrContains(text, term.text);
-  });
+  return std::any_of(value.texts.begin(), value.texts.end(),
+                     [&](absl::string_view text) { return absl::StrContains(text, term.text); });
 }
 
 absl::StatusOr<ListOrder> ParseListOrder(absl::string_view text, const std::vector<std::string>& fields,
@@ -320,8 +355,8 @@ absl::StatusOr<ListOrder> ParseListOrder(absl::string_view text, const std::vect
   order.field = static_cast<size_t>(found - fields.begin());
   FSDPD_ASSIGN_OR_RETURN(const Token way, ReadToken(text, &at));
   if (way.kind == Token::Kind::kEnd) return order;
-  order.descending = way.text == "desc";
-  if (way.kind != Token::Kind::kWord || (way.text != "desc" && way.text != "asc"))
+  order.descending = absl::EqualsIgnoreCase(way.text, "desc");
+  if (way.kind != Token::Kind::kWord || (!order.descending && !absl::EqualsIgnoreCase(way.text, "asc")))
     return At(way.offset, absl::StrCat(Shown(way.text), " is neither asc nor desc"));
   FSDPD_ASSIGN_OR_RETURN(const Token rest, ReadToken(text, &at));
   if (rest.kind != Token::Kind::kEnd)

@@ -4,7 +4,8 @@
 //
 // Comparisons are FIELD OPERATOR VALUE, joined by AND, OR and NOT with parentheses; OR binds before AND, as
 // the AIP has it. = and != take every kind of field, < <= > >= numbers and times (RFC 3339, or a date), and :
-// asks whether a text holds the value, anywhere in it, or with * whether there is anything at all. A field
+// asks whether a text holds the value, anywhere in it, or with * of every kind whether there is anything at
+// all: a text that is not empty, a number but 0, true, a time, a name but UNSPECIFIED, a map's key. A field
 // that has several values is = where one of them is, and != where none is. A time that is not there holds for
 // no comparison, != neither: what is asked is when something was. Names of a list are taken in any case, and
 // with - for _.
@@ -58,7 +59,7 @@ class ListFilter {
 
  private:
   friend class FilterParser;
-  enum class Operator { kIs, kIsNot, kLess, kLessOrIs, kMore, kMoreOrIs, kHas };
+  enum class Operator { kIs, kIsNot, kLess, kLessOrIs, kMore, kMoreOrIs, kHas, kIsThere };
   struct Node {
     enum class Kind { kTerm, kNot, kAnd, kOr } kind = Kind::kTerm;
     std::vector<size_t> below = {};  // Nodes before this one.
@@ -79,7 +80,7 @@ struct ListOrder {
   bool descending = false;
 };
 
-// "FIELD", "FIELD asc" or "FIELD desc"; of nothing, `by_default`.
+// "FIELD", "FIELD asc" or "FIELD desc", these in any case; of nothing, `by_default`.
 absl::StatusOr<ListOrder> ParseListOrder(absl::string_view text, const std::vector<std::string>& fields,
                                          ListOrder by_default);
 

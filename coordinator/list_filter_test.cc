@@ -19,17 +19,30 @@ const ListFields& Fields() {
                       {"time", ListField::Kind::kTime},
                       {"state", ListField::Kind::kName, {"", "GOOD", "", "BAD", "SO_SO"}},
                       {"never", ListField::Kind::kTime},
+                      {"note", ListField::Kind::kText},
+                      {"zero", ListField::Kind::kNumber},
+                      {"shut", ListField::Kind::kTruth},
+                      {"unsaid", ListField::Kind::kName, {"", "GOOD"}},
                       {"labels.", ListField::Kind::kText}};
   return fields;
 }
 
-// Of one called "a/b" of two names, of size 7, open, of 2026-11-25, BAD, never there, with team=red.
+// Of one called "a/b" of two names, of size 7, open, of 2026-11-25, BAD, with team=red and a bare label,
+// and of nothing else.
 ListValue ValueOf(size_t field, const std::string& key) {
   const int64_t day = absl::ToUnixNanos(absl::FromCivil(absl::CivilDay(2026, 11, 25), absl::UTCTimeZone()));
-  const std::vector<ListValue> values = {
-      {{"a/b", "second one"}}, {{}, 7}, {{}, 1}, {{}, day}, {{}, 3}, {{}, 0}};
+  const std::vector<ListValue> values = {{{"a/b", "second one"}},
+                                         {{}, 7},
+                                         {{}, 1},
+                                         {{}, day},
+                                         {{}, 3},
+                                         {{}, 0},
+                                         {{""}},
+                                         {{}, 0},
+                                         {{}, 0},
+                                         {{}, 0}};
   if (field < values.size()) return values[field];
-  return key == "team" ? ListValue{{"red"}} : ListValue{};
+  return key == "team" ? ListValue{{"red"}} : key == "bare" ? ListValue{{""}} : ListValue{};
 }
 
 bool Holds(const std::string& filter) {
@@ -79,6 +92,16 @@ TEST(ListFilter, ComparesEachKindOfField) {
   }
 }
 
+// It was true of empty texts, and refused of all that are none.
+TEST(ListFilter, AStarAsksWhetherThereIsAnything) {
+  for (const char* field : {"name", "size", "open", "time", "state", "labels.team", "labels.bare"})
+    EXPECT_TRUE(Holds(absl::StrCat(field, ":*"))) << field;
+  for (const char* field : {"note", "zero", "shut", "never", "unsaid", "labels.other"}) {
+    EXPECT_FALSE(Holds(absl::StrCat(field, ":*"))) << field;
+    EXPECT_TRUE(Holds(absl::StrCat("NOT ", field, ":*"))) << field;
+  }
+}
+
 // Jobs that wait were listed as those that ended before this year.
 TEST(ListFilter, ATimeThatIsNotThereHoldsForNoComparison) {
   for (const char* op : {"=", "!=", "<", "<=", ">", ">="}) {
@@ -102,7 +125,7 @@ TEST(ListFilter, JoinsAsTheAipHasItWithOrBeforeAnd) {
 TEST(ListFilter, WhatIsNoFilterIsRefusedWithItsPlace) {
   EXPECT_EQ(WhyNot("size = 7 AND colour = red"),
             "at offset 13: 'colour' is no field of these; there are name, size, open, time, state, never, "
-            "labels.KEY");
+            "note, zero, shut, unsaid, labels.KEY");
   EXPECT_EQ(WhyNot("size"), "at offset 4: after 'size' one of = != < <= > >= : is missing");
   EXPECT_EQ(WhyNot("size ="), "at offset 6: what 'size' is compared with is missing");
   EXPECT_EQ(WhyNot("size = many"), "at offset 7: 'many' is no whole number, which size is compared with");
@@ -114,7 +137,15 @@ TEST(ListFilter, WhatIsNoFilterIsRefusedWithItsPlace) {
             "at offset 8: 'WORSE' is none of GOOD, BAD, SO_SO, which state is compared with");
   EXPECT_THAT(WhyNot("time > soon"), HasSubstr("at offset 7: 'soon' is no time such as"));
   EXPECT_EQ(WhyNot("name < b"), "at offset 5: name is neither a number nor a time: = or !=");
-  EXPECT_EQ(WhyNot("size : 7"), "at offset 5: size is no text, of which : asks what it holds: =");
+  EXPECT_EQ(WhyNot("size : 7"), "at offset 7: size is no text, of which : asks what it holds: = or :*");
+  EXPECT_EQ(WhyNot("size > 2GiB"),
+            "at offset 7: '2GiB' is no whole number (units are not taken: write 2147483648), which size is "
+            "compared with");
+  EXPECT_EQ(WhyNot("size > 9999999999TiB"),
+            "at offset 7: '9999999999TiB' is no whole number, which size is compared with");
+  EXPECT_EQ(WhyNot("size = 7 and open = true"), "at offset 9: 'and' is taken in capitals alone: write AND");
+  EXPECT_EQ(WhyNot("(size = 7 Or open = true)"), "at offset 10: 'Or' is taken in capitals alone: write OR");
+  EXPECT_EQ(WhyNot("not size = 7"), "at offset 0: 'not' is taken in capitals alone: write NOT");
   EXPECT_EQ(WhyNot("(size = 7"), "at offset 9: a ')' is missing");
   EXPECT_EQ(WhyNot("size = 7)"), "at offset 8: ')' stands where AND, OR or the end may be");
   EXPECT_EQ(WhyNot("size = 7 open = true"), "at offset 9: 'open' stands where AND, OR or the end may be");
@@ -146,6 +177,8 @@ TEST(ListOrder, IsAFieldWithOrWithoutAWay) {
   EXPECT_FALSE(order("name")->descending);
   EXPECT_FALSE(order("size asc")->descending);
   EXPECT_TRUE(order(" size  desc ")->descending);
+  EXPECT_TRUE(order("size DESC")->descending);
+  EXPECT_FALSE(order("size Asc")->descending);
   const auto why = [&](const std::string& text) { return std::string(order(text).status().message()); };
   EXPECT_EQ(why("colour"), "at offset 0: 'colour' is nothing to order by; there is name, size");
   EXPECT_EQ(why("size up"), "at offset 5: 'up' is neither asc nor desc");
