@@ -50,7 +50,7 @@ absl::StatusOr<v1::Job> Reconciler::AskOf(const std::string& id, const std::stri
   if (etag.empty()) return Ask(done, std::move(take));
   return Ask(done, [this, id, etag, take = std::move(take)](const Answer& answer) {
     const auto live = jobs_.find(id);
-    const absl::StatusOr<v1::Job> job = live != jobs_.end() ? live->second.job : parts_.store->Get(id);
+    const absl::StatusOr<v1::Job> job = live != jobs_.end() ? Shown(live->second) : parts_.store->Get(id);
     if (!job.ok()) return answer(job.status());
     const std::string now = EtagOf(*job);
     if (now == etag) return take(answer);

@@ -1,5 +1,7 @@
 // Jobs that save: what agents tell of checkpoints, and what attempts that go on from them are worth.
 #include "coordinator/reconciler.h"
+
+#include "coordinator/job_etag.h"
 #include "coordinator/testing/reconciler_case.h"
 
 namespace fsdpd {
@@ -78,6 +80,17 @@ TEST_F(ReconcilerCheckpointTest, AJobThatSavesRunsBeforeItHasSaved) {
   const int last = job.events_size() - 1;
   EXPECT_EQ(job.events(last).kind(), v1::EVENT_KIND_CHECKPOINT);
   EXPECT_EQ(job.events(last - 1).kind(), v1::EVENT_KIND_READY);
+}
+
+// Of a job that saves every minute nobody could ask anything else.
+TEST_F(ReconcilerCheckpointTest, ACheckpointIsNoChangeToWhoAsksWithAnEtag) {
+  StartSavingOn("a", 3);
+  const v1::Job seen = Job("j");
+  Saved("a", 12);
+  EXPECT_GT(Job("j").revision(), seen.revision()) << "who watches is told";
+  EXPECT_EQ(EtagOf(Job("j")), EtagOf(seen));
+  EXPECT_TRUE(reconciler_->Pause("j", "", 1000, EtagOf(seen)).ok());
+  EXPECT_NE(EtagOf(Job("j")), EtagOf(seen));
 }
 
 // Ranks tell each other through the rendezvous what they have written.
