@@ -239,8 +239,11 @@ int RetryOne(Session* session, const std::string& id) {
   const absl::StatusOr<v1::GetJobResponse> now = session->client().GetJob(look);
   const v1::JobState state = now.ok() ? now->job().state() : v1::JOB_STATE_UNSPECIFIED;
   if (state == v1::JOB_STATE_RUNNING || state == v1::JOB_STATE_STARTING) {
-    session->console().err << "fsdpctl: job " << id << " cannot be retried: it is " << StateName(state)
-                           << "\n";
+    const std::string& job = now->job().id();
+    session->console().err << "fsdpctl: job " << job << " cannot be retried: it is " << StateName(state)
+                           << "; `fsdpctl pause " << job
+                           << "` and `resume` have its ranks start anew, `fsdpctl cancel " << job
+                           << "` ends it [JOB_NOT_ENDED]\n";
     return kExitFailed;
   }
   v1::RetryJobRequest request;

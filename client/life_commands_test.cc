@@ -224,7 +224,9 @@ TEST_F(LifeCommandsTest, RetryOfAJobThatRunsIsRefused) {
     return grpc::Status::OK;
   };
   EXPECT_EQ(Run({"retry", "j"}), kExitFailed);
-  EXPECT_EQ(err_, "fsdpctl: job j cannot be retried: it is running\n");
+  EXPECT_EQ(err_,
+            "fsdpctl: job j cannot be retried: it is running; `fsdpctl pause j` and `resume` have its ranks "
+            "start anew, `fsdpctl cancel j` ends it [JOB_NOT_ENDED]\n");
 }
 
 TEST_F(LifeCommandsTest, ResumeRetryAndDeleteActOnThoseWithTheLabelsThatTheyAreFor) {

@@ -1,5 +1,7 @@
 // Jobs that are paused, and go on: what their ranks are told, what PAUSED says, and what a coordinator that
 // restarts still knows of it.
+#include <algorithm>
+
 #include "base/limits.h"
 #include "coordinator/testing/reconciler_case.h"
 
@@ -238,6 +240,23 @@ TEST_F(ReconcilerPauseTest, BothWishesMayBeSaidTwice) {
   Left("a", 0, "left before the first step");
   const int64_t paused = Job("j").revision();
   EXPECT_EQ(Pause("j")->revision(), paused);
+}
+
+// It was left out without a word.
+TEST_F(ReconcilerPauseTest, AnotherReasonIsHeardWhileItLeavesAndOnce) {
+  RunOn({"a"});
+  Pause("j").IgnoreError();
+  for (int again = 0; again < 2; ++again) {
+    const auto pausing = reconciler_->Pause("j", "the disk is full", 600000);
+    ASSERT_TRUE(pausing.ok()) << pausing.status();
+    EXPECT_EQ(pausing->reason(), "the ranks are leaving: the disk is full");
+    EXPECT_EQ(pausing->events_size(), Job("j").events_size());
+    const auto told =
+        std::count_if(pausing->events().begin(), pausing->events().end(), [](const v1::Job::Event& event) {
+          return event.message() == "the ranks are leaving: the disk is full";
+        });
+    EXPECT_EQ(told, 1);
+  }
 }
 
 TEST_F(ReconcilerPauseTest, AnotherPauseMayShortenTheTime) {

@@ -2,6 +2,7 @@
 // retry and delete, each decided within a tick. They are stored before they act: one that cannot be is
 // refused, and the job stays as it was. And what nobody asks for: that ended jobs are forgotten in time.
 #include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
 #include "base/check.h"
@@ -88,16 +89,20 @@ void Reconciler::TakePause(const std::string& id, const std::string& reason, int
   const bool again = before == v1::JOB_STATE_PAUSING;
   // Ranks of an attempt that has failed are leaving, and have nothing to save together any more.
   const bool saves = grace_ms > 0 && before != v1::JOB_STATE_STOPPING;
-  const std::string words = With(
-      !HasAttempt(before) ? absl::StrCat("paused before ",
-                                         live.job.attempt() == 0 ? "it" : "its next attempt", " was launched")
-      : saves             ? std::string("the ranks save and leave")
-                          : std::string("the ranks leave"),
-      reason);
   AttemptFacts* facts = HasAttempt(before) ? FactsOf(live.job) : nullptr;
   // Another word may shorten the grace, never lengthen it.
   const bool shorter = facts != nullptr && (!facts->stop.has_value() || grace_ms < facts->stop->grace_ms);
-  if (again && !shorter && !live.job.pause().resumes()) return answer(Shown(live));
+  const bool as_it_is = again && !shorter && !live.job.pause().resumes();
+  const std::string words = With(
+      !HasAttempt(before) ? absl::StrCat("paused before ",
+                                         live.job.attempt() == 0 ? "it" : "its next attempt", " was launched")
+      : as_it_is          ? std::string("the ranks are leaving")
+      : saves             ? std::string("the ranks save and leave")
+                          : std::string("the ranks leave"),
+      reason);
+  // Whoever gives another reason is heard; a call that is made again is not.
+  const bool heard = reason.empty() || absl::EndsWith(live.job.reason(), With("", reason));
+  if (as_it_is && heard) return answer(Shown(live));
   const absl::Status stored =
       Commit(&live, again ? JobEvent::kNote : JobEvent::kPause, words, [&](v1::Job* job) {
         job->mutable_pause()->set_resumes(false);
