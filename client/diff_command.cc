@@ -108,7 +108,7 @@ int RunDiff(const CommandLine& line, Console* console) {
   if (const std::optional<int> code = sides.Read(line.first, /*is_file=*/false, &first)) return *code;
   if (const std::optional<int> code = sides.Read(second_name, is_file, &second)) return *code;
   const std::vector<FieldDifference> differences =
-      DifferencesOf(sides.Filled(line.first, first), sides.Filled(second_name, second));
+      DifferencesOf(sides.Filled(line.first, first), sides.Filled(second_name, second), first, second);
   if (IsData(line.output)) {
     console->out << DataOf(differences);
   } else if (!differences.empty()) {

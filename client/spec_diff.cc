@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "base/check.h"
 #include "client/spec_print.h"
@@ -18,6 +19,11 @@ using google::protobuf::Message;
 
 class Comparison {
  public:
+  Comparison(const Message& written_first, const Message& written_second) {
+    AddWritten(written_first, "");
+    AddWritten(written_second, "");
+  }
+
   std::vector<FieldDifference> Take() { return std::move(differences_); }
 
   // Null: it is not set.
@@ -31,13 +37,32 @@ class Comparison {
     const size_t before = differences_.size();
     for (const FieldDescriptor* field : fields)
       Field(first, second, *field, path.empty() ? field->name() : absl::StrCat(path, ".", field->name()));
+    if ((first == nullptr) == (second == nullptr)) return;
+    const auto is_default = [&](const FieldDifference& each) { return written_.count(each.field) == 0; };
+    const auto found = differences_.begin() + static_cast<ptrdiff_t>(before);
+    differences_.erase(std::remove_if(found, differences_.end(), is_default), differences_.end());
     // One that is set and empty says something too.
-    const bool one_is_set = (first == nullptr) != (second == nullptr);
-    if (one_is_set && differences_.size() == before) Add(path, Whole(first), Whole(second));
+    if (differences_.size() == before) Add(path, Whole(first), Whole(second));
   }
 
  private:
   using Text = std::optional<std::string>;
+
+  void AddWritten(const Message& message, const std::string& path) {
+    std::vector<const FieldDescriptor*> fields;
+    message.GetReflection()->ListFields(message, &fields);
+    for (const FieldDescriptor* field : fields) {
+      const std::string below = path.empty() ? field->name() : absl::StrCat(path, ".", field->name());
+      written_.insert(below);
+      if (field->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) continue;
+      if (!field->is_repeated()) AddWritten(*Child(&message, *field), below);
+      for (int i = 0; field->is_repeated() && i < SizeOf(&message, *field); ++i) {
+        const std::string element = absl::StrCat(below, "[", i, "]");
+        written_.insert(element);
+        AddWritten(*Child(&message, *field, i), element);
+      }
+    }
+  }
 
   static Text Whole(const Message* message) { return message == nullptr ? Text() : Text("{}"); }
 
@@ -101,14 +126,16 @@ class Comparison {
     return ScalarText(*message, field, -1);
   }
 
+  std::set<std::string> written_;  // Paths of fields and groups.
   std::vector<FieldDifference> differences_;
 };
 
 }  // namespace
 
-std::vector<FieldDifference> DifferencesOf(const Message& first, const Message& second) {
+std::vector<FieldDifference> DifferencesOf(const Message& first, const Message& second,
+                                           const Message& written_first, const Message& written_second) {
   FSDPD_CHECK(first.GetDescriptor() == second.GetDescriptor());
-  Comparison comparison;
+  Comparison comparison(written_first, written_second);
   comparison.Messages(&first, &second, "");
   return comparison.Take();
 }

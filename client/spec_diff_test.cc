@@ -11,7 +11,8 @@ namespace {
 // "field: first | second" of each.
 std::string Of(const char* first, const char* second) {
   std::string all;
-  for (const FieldDifference& each : DifferencesOf(ParseSpec(first, "a").spec, ParseSpec(second, "b").spec)) {
+  const v1::JobSpec a = ParseSpec(first, "a").spec, b = ParseSpec(second, "b").spec;
+  for (const FieldDifference& each : DifferencesOf(a, b, a, b)) {
     absl::StrAppend(&all, each.field, ": ", each.first.value_or("-"), " | ", each.second.value_or("-"), "\n");
   }
   return all;
@@ -32,6 +33,20 @@ TEST(SpecDiff, ElementsOfListsAreComparedByPlace) {
             "data.tokens[1].path: /y | -\n");
   EXPECT_EQ(Of("{optimizer: {adamw: {betas: [0.9, 0.95]}}}", "{optimizer: {adamw: {betas: [0.9, 0.99]}}}"),
             "optimizer.adamw.betas: [0.9, 0.95] | [0.9, 0.99]\n");
+}
+
+// A run with SGD was told to differ by eight fields, seven of which nobody had written.
+TEST(SpecDiff, OfAGroupThatOneHasWhatSomebodyWroteIsTold) {
+  const v1::JobSpec adam = ParseSpec("{name: a}", "a").spec;
+  const v1::JobSpec sgd = ParseSpec("{name: a, optimizer: {sgd: {lr: 0.1}}}", "b").spec;
+  v1::JobSpec filled_adam = adam, filled_sgd = sgd;
+  filled_adam.mutable_optimizer()->mutable_adamw()->set_lr(3e-4);
+  filled_adam.mutable_optimizer()->mutable_adamw()->set_weight_decay(0.1);
+  filled_sgd.mutable_optimizer()->mutable_sgd()->set_momentum(0.9);
+  std::string all;
+  for (const FieldDifference& each : DifferencesOf(filled_adam, filled_sgd, adam, sgd))
+    absl::StrAppend(&all, each.field, ": ", each.first.value_or("-"), " | ", each.second.value_or("-"), "\n");
+  EXPECT_EQ(all, "optimizer.adamw: {} | -\noptimizer.sgd.lr: - | 0.1\n");
 }
 
 TEST(SpecDiff, OneThatIsSetAndEmptyIsNotOneThatIsNotSet) {
