@@ -41,12 +41,12 @@ const FieldDescriptor* FindField(const Descriptor& type, const std::string& key)
 }
 
 // Where below `type` a field of this name exists, "" when nowhere. Specs have no recursive messages.
-std::string FindBelow(const Descriptor& type, const std::string& key) {
+std::string FindBelow(const Descriptor& type, const std::string& key, bool in_lists) {
   for (int i = 0; i < type.field_count(); ++i) {
     const FieldDescriptor& field = *type.field(i);
     if (field.name() == key) return key;
-    if (field.message_type() == nullptr) continue;
-    const std::string below = FindBelow(*field.message_type(), key);
+    if (field.message_type() == nullptr || (field.is_repeated() && !in_lists)) continue;
+    const std::string below = FindBelow(*field.message_type(), key, in_lists);
     if (!below.empty()) return absl::StrCat(field.name(), field.is_repeated() ? "[0]." : ".", below);
   }
   return "";
@@ -164,7 +164,11 @@ class SpecReader {
     std::string meant = Nearest(child.key, names);
     if (meant.empty()) meant = Nearest(absl::AsciiStrToLower(child.key), names);
     if (!meant.empty()) return UnknownField(child, path, field, meant);
-    meant = FindBelow(*v1::JobSpec::descriptor(), child.key);
+    // Within the group that somebody has written, before anywhere else; elsewhere in no list, of which some have
+    // a field of almost every name.
+    meant = FindBelow(type, child.key, /*in_lists=*/true);
+    if (!meant.empty()) return UnknownField(child, "", field, Join(path, meant));
+    meant = FindBelow(*v1::JobSpec::descriptor(), child.key, /*in_lists=*/false);
     if (!meant.empty()) return UnknownField(child, "", field, meant);
     Fault(child.key_place, "unknown_field", field, absl::StrCat("unknown field ", field),
           absl::StrCat("fields here: ", FieldNames(type)));

@@ -110,6 +110,14 @@ TEST(SpecText, SuggestsTheNearestField) {
             "f:1:17: error: unknown field model.llama.vocab; did you mean vocab_size? [unknown_field]\n");
   EXPECT_EQ(FaultsOf("optimizer: {lr: 1}"),
             "f:1:13: error: unknown field optimizer.lr; did you mean optimizer.adamw.lr? [unknown_field]\n");
+  EXPECT_EQ(FaultsOf("data: {path: /x}"),
+            "f:1:8: error: unknown field data.path; did you mean data.tokens[0].path? [unknown_field]\n");
+  // It was taken for model.plugin.units[0].params[0].shape.
+  EXPECT_EQ(FaultsOf("train: {shape: 3}").find("did you mean"), std::string::npos)
+      << FaultsOf("train: {shape: 3}");
+  EXPECT_EQ(FaultsOf("model: {llama: {per_token: 2}}"),
+            "f:1:17: error: unknown field model.llama.per_token; did you mean model.llama.experts.per_token? "
+            "[unknown_field]\n");
   EXPECT_EQ(FaultsOf("restart: {zzzzzzzzz: 1}"),
             "f:1:11: error: unknown field restart.zzzzzzzzz; fields here: max_attempts, hang_seconds, "
             "elastic [unknown_field]\n");
