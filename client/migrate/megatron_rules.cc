@@ -2,6 +2,7 @@
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 
 #include <optional>
 
@@ -284,6 +285,36 @@ const Rule kRules[] = {
                              "write bf16_mixed; in the job, precision.compute: fp8 multiplies in FP8"});
        }
        return findings;
+     }},
+    {"ends_in_bf16", kWarn, "no layers at the ends are kept out of FP8",
+     [](Settings* s) -> Findings {
+       if (!s->Flag("first_last_layers_bf16")) return {};
+       const int64_t first = s->Integer("num_layers_at_start_in_bf16").value_or(1);
+       const int64_t last = s->Integer("num_layers_at_end_in_bf16").value_or(1);
+       const int64_t layers = s->Integer("num_layers").value_or(0);
+       std::vector<std::string> kept;
+       for (int64_t i = 0; i < layers; ++i) {
+         if (i < first || i >= layers - last) kept.push_back(absl::StrCat("layer.", i, ".*"));
+       }
+       return {{"first_last_layers_bf16",
+                absl::StrCat("the first ", first, " and the last ", last, " layers stay in bf16 there"),
+                absl::StrCat("with precision.compute: fp8, write precision.fp8.keep_bf16: [",
+                             kept.empty() ? "layer.0.*, ..." : absl::StrJoin(kept, ", "), "]")}};
+     }},
+    {"virtual_stages", kWarn, "stages have one chunk of layers",
+     [](Settings* s) -> Findings {
+       for (const char* name :
+            {"virtual_pipeline_model_parallel_size", "num_layers_per_virtual_pipeline_stage",
+             "num_virtual_stages_per_pipeline_rank"}) {
+         if (s->Integer(name).value_or(0) <= 0 || Size(s, "pipeline_model_parallel_size") == 1) continue;
+         return {{name,
+                  "chunks of stages are for CPU ranks here: on GPUs each stage is one run of layers, which "
+                  "trains "
+                  "the same and waits longer at a step's ends",
+                  "write parallel.pipeline_schedule: zero_bubble where gradients are whole, or more "
+                  "micro-batches"}};
+       }
+       return {};
      }},
     {"experts_unsupported", kError, "the model is a dense one",
      [](Settings* s) -> Findings {
