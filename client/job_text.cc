@@ -143,6 +143,8 @@ std::string PeakText(const v1::Job& job) {
   if (measured == 0) return absl::StrCat(HumanBytes(planned), " planned");
   std::string text = absl::StrCat(HumanBytes(measured), " measured");
   if (planned == 0) return text;
+  if (Filled(job).parallel().pipeline() > 1)  // What is measured is rank 0's, which is not of the fullest.
+    return absl::StrCat(text, " on the first stage, ", HumanBytes(planned), " planned of the fullest");
   const double drift = 100.0 * (static_cast<double>(measured) / static_cast<double>(planned) - 1);
   return absl::StrCat(text, ", ", HumanBytes(planned), " planned (", absl::StrFormat("%+.0f%%", drift), ")");
 }

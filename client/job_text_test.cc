@@ -573,6 +573,17 @@ TEST(JobText, DescribeShowsWhatTheJobIsPlannedAs) {
   EXPECT_NE(DescribeJob(job, Now()).find("2.00 KiB planned; planned anew once"), std::string::npos);
 }
 
+// What is measured is rank 0's; the plan's is another stage's, beside which it was 40 % too little.
+TEST(JobText, AStagesPeakIsNotComparedWithAnothers) {
+  v1::Job job;
+  job.set_peak_bytes(3072);
+  job.mutable_memory_plan()->set_peak_bytes(5120);
+  job.mutable_resolved()->mutable_parallel()->set_pipeline(2);
+  const std::string text = DescribeJob(job, Now());
+  EXPECT_THAT(text, HasSubstr("3.00 KiB measured on the first stage, 5.00 KiB planned of the fullest\n"));
+  EXPECT_EQ(text.find('%'), std::string::npos) << text;
+}
+
 TEST(JobText, AJobThatNobodyPlannedHasTheDefaultsOfItsSpec) {
   EXPECT_EQ(WorldOf(v1::Job()), 1);
   EXPECT_NE(DescribeJob(v1::Job(), Now()).find("attempt:   0 of 1\n"), std::string::npos);

@@ -31,7 +31,8 @@ bool HasSlots(const v1::Job& job) {
 std::string MemoryText(const v1::Job& job) {
   const int64_t measured = job.peak_bytes(), planned = job.memory_plan().peak_bytes();
   if (measured == 0) return "-";
-  if (planned == 0) return HumanBytes(measured);
+  // Of stages the plan is the fullest one's, and the measurement the first one's.
+  if (planned == 0 || job.resolved().parallel().pipeline() > 1) return HumanBytes(measured);
   const double drift = 100.0 * (static_cast<double>(measured) / static_cast<double>(planned) - 1);
   return absl::StrFormat("%s (%+.0f%%)", HumanBytes(measured), drift);
 }

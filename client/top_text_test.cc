@@ -52,6 +52,16 @@ TEST(TopText, CountsWhatIsThereAndShowsWhatHasSlots) {
   EXPECT_EQ(text.find("ended-1"), std::string::npos);
 }
 
+TEST(TopText, AStagesPeakIsNotComparedWithAnothers) {
+  v1::Job job = Job("runs-1", v1::JOB_STATE_RUNNING, 2);
+  job.set_peak_bytes(60 << 20);
+  job.mutable_memory_plan()->set_peak_bytes(100 << 20);
+  job.mutable_resolved()->mutable_parallel()->set_pipeline(2);
+  const std::string text = TopText({job}, {}, absl::UnixEpoch(), 0);
+  EXPECT_NE(text.find("60.0 MiB"), std::string::npos) << text;
+  EXPECT_EQ(text.find("(-40%)"), std::string::npos) << text;
+}
+
 TEST(TopText, ARankIsNamedOnlyWhereOthersWaitForIt) {
   v1::Job job = Job("runs-1", v1::JOB_STATE_RUNNING, 2);
   job.mutable_last_step()->set_step(1);
