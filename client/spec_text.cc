@@ -164,8 +164,8 @@ class SpecReader {
     std::string meant = Nearest(child.key, names);
     if (meant.empty()) meant = Nearest(absl::AsciiStrToLower(child.key), names);
     if (!meant.empty()) return UnknownField(child, path, field, meant);
-    // Within the group that somebody has written, before anywhere else; elsewhere in no list, of which some have
-    // a field of almost every name.
+    // Within the group that somebody has written, before anywhere else; elsewhere in no list, of which some
+    // have a field of almost every name.
     meant = FindBelow(type, child.key, /*in_lists=*/true);
     if (!meant.empty()) return UnknownField(child, "", field, Join(path, meant));
     meant = FindBelow(*v1::JobSpec::descriptor(), child.key, /*in_lists=*/false);

@@ -1,7 +1,6 @@
 // Jobs that save: what agents tell of checkpoints, and what attempts that go on from them are worth.
-#include "coordinator/reconciler.h"
-
 #include "coordinator/job_etag.h"
+#include "coordinator/reconciler.h"
 #include "coordinator/testing/reconciler_case.h"
 
 namespace fsdpd {
