@@ -85,22 +85,6 @@ v1::Job NewJob(const std::string& id, const Caller& caller, const std::string& p
   return job;
 }
 
-// Counts a stream for its life.
-class StreamSlot {
- public:
-  explicit StreamSlot(std::atomic<int>* count) : count_(count), number_(++*count) {}
-  ~StreamSlot() { --*count_; }
-  absl::Status status() const {
-    if (number_ <= kMaxReaderStreams) return absl::OkStatus();
-    return absl::ResourceExhaustedError(
-        absl::StrCat("more than ", kMaxReaderStreams, " watches and log tails"));
-  }
-
- private:
-  std::atomic<int>* const count_;
-  const int number_;
-};
-
 // A warning for a job that nodes could not take were they idle: more may come, so it is queued all the same.
 // Without any node there is nothing to compare with.
 Violations NobodyToTakeIt(const v1::Job& job, const std::vector<NodeView>& nodes, const Cordons& cordons) {

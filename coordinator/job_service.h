@@ -5,8 +5,7 @@
 // Unary handlers return within one tick of the reconciler plus one write; SearchPlans before its client stops
 // waiting, and one at a time; ListSteps, which asks agents, within kStepsPatience (list_steps.cc), and
 // counted with the streams. Streams (WatchJob, WatchEvents, TailLogs, TraceJob) hold a thread each and are
-// bounded by kMaxReaderStreams; they look at their client and at the coordinator's stop every kStreamPoll,
-// because the synchronous API cannot wake a handler.
+// bounded as reader_streams.h says.
 //
 // Thread-safe. Ownership: borrows everything in Parts.
 #pragma once
@@ -26,6 +25,7 @@
 #include "coordinator/caller.h"
 #include "coordinator/job_watch.h"
 #include "coordinator/log_relay.h"
+#include "coordinator/reader_streams.h"
 #include "coordinator/reconciler.h"
 #include "coordinator/store/state_store.h"
 #include "coordinator/trace_relay.h"
@@ -34,9 +34,6 @@
 namespace fsdpd {
 
 class Meters;
-
-constexpr int kMaxReaderStreams = 512;
-constexpr absl::Duration kStreamPoll = absl::Milliseconds(200);
 
 class JobService final : public v1::Coordinator::Service {
  public:
@@ -118,10 +115,6 @@ class JobService final : public v1::Coordinator::Service {
   absl::StatusOr<std::vector<v1::Job::After>> AfterOf(const v1::SubmitJobRequest& request);
   absl::Status Watch(grpc::ServerContext* context, const v1::WatchJobRequest& request,
                      grpc::ServerWriter<v1::WatchJobResponse>* writer);
-  absl::Status ListFrom(const v1::ListEventsRequest& request, v1::ListEventsResponse* response);
-  absl::Status WatchFrom(grpc::ServerContext* context, const v1::WatchEventsRequest& request,
-                         grpc::ServerWriter<v1::WatchEventsResponse>* writer);
-  absl::StatusOr<EventPage> ReadEvents(const EventQuery& query) const;
   absl::StatusOr<v1::Job> Find(const std::string& id);
   std::vector<v1::Node> Nodes() const;  // By name.
   v1::Node NodeNamed(const std::string& name) const;

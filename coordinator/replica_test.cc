@@ -1,4 +1,4 @@
-// What one that stands by tells while etcd does not answer; a change of leaders is tests/integration's.
+// What one that stands by tells, also while etcd does not answer; a change of leaders is tests/integration's.
 #include "coordinator/replica.h"
 
 #include <absl/strings/match.h>
@@ -11,7 +11,9 @@
 #include <atomic>
 #include <string>
 #include <thread>
+#include <vector>
 
+#include "coordinator/store/etcd_store.h"
 #include "coordinator/store/leadership.h"
 #include "coordinator/testing/etcd_server.h"
 #include "proto/fsdpd/v1/coordinator.grpc.pb.h"
@@ -19,6 +21,7 @@
 namespace fsdpd {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kPatience = absl::Seconds(60);
@@ -71,6 +74,71 @@ TEST(Replica, OneThatStandsByNamesEtcdThatIsSilentAndNoLeaderOfBefore) {
   await("the one that leads is leader.example:7777");
   stops = true;
   runs.join();
+}
+
+v1::Event CordonOf(const std::string& node, absl::Time when) {
+  v1::Event event;
+  event.set_kind(v1::EVENT_KIND_CORDONED);
+  event.set_node(node);
+  event.set_unix_nanos(absl::ToUnixNanos(when));
+  return event;
+}
+
+// What whoever leads has stored, with its sequences, by the same calls.
+TEST(Replica, OneThatStandsByTellsTheEventsThatAreStored) {
+  EtcdServer etcd;
+  ReplicaOptions options;
+  options.server.listen = "127.0.0.1:0";
+  options.etcd.members = {etcd.address()};
+  const auto client = *EtcdClient::Make(options.etcd, absl::Now());
+  Leadership::Options other{options.prefix, "leader.example:7777", absl::Minutes(5)};
+  const auto leads = Leadership::TryTake(client.get(), other, [] {});
+  ASSERT_TRUE(leads.ok() && *leads != nullptr) << leads.status();
+  const auto store = EtcdStore::Open(client.get(), options.prefix, leads->get());
+  ASSERT_TRUE(store.ok()) << store.status();
+  const absl::Time now = absl::Now(), long_ago = now - absl::Hours(24 * 365);
+  const auto happens = [&](const std::string& node, absl::Time when) {
+    return (*store)->SetCordon(node, {}, {CordonOf(node, when)}).ok();
+  };
+  ASSERT_TRUE(happens("old-1", long_ago) && happens("old-2", long_ago));
+  ASSERT_TRUE(happens("a", now) && happens("b", now) && happens("a", now));
+  const int64_t first = (*store)->events().oldest();
+  ASSERT_EQ((*store)->events().newest(), first + 2) << "those of a year ago are gone";
+
+  auto replica = Replica::Start(options);
+  ASSERT_TRUE(replica.ok()) << replica.status();
+  const auto stub = v1::Coordinator::NewStub(
+      grpc::CreateChannel((*replica)->address(), grpc::InsecureChannelCredentials()));
+  const auto list = [&](const v1::ListEventsRequest& request, v1::ListEventsResponse* answer) {
+    grpc::ClientContext context;
+    return stub->ListEvents(&context, request, answer);
+  };
+  v1::ListEventsRequest request;
+  request.set_page_size(1);
+  request.set_node("a");
+  std::vector<int64_t> told;
+  do {
+    v1::ListEventsResponse page;
+    const grpc::Status listed = list(request, &page);
+    ASSERT_TRUE(listed.ok()) << listed.error_message();
+    for (const v1::Event& event : page.events()) told.push_back(event.sequence());
+    request.set_page_token(page.next_page_token());
+  } while (!request.page_token().empty());
+  EXPECT_THAT(told, ElementsAre(first, first + 2));
+  v1::ListEventsResponse none;
+  request.set_after(first - 2);
+  EXPECT_EQ(list(request, &none).error_code(), grpc::StatusCode::OUT_OF_RANGE)
+      << "nobody is told that as nothing";
+  request.set_filter("colour = red");
+  EXPECT_EQ(list(request, &none).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+
+  request.set_filter("");
+  request.set_after(first + 2);
+  EXPECT_TRUE(list(request, &none).ok() && none.events().empty());
+  ASSERT_TRUE(happens("a", now));
+  EXPECT_TRUE(list(request, &none).ok());
+  ASSERT_EQ(none.events_size(), 1) << "what is new is read when somebody asks";
+  EXPECT_EQ(none.events(0).sequence(), first + 3);
 }
 
 TEST(Replica, WhereTheStateLiesIsTheStoresPathOrFsdpd) {

@@ -8,6 +8,7 @@
 #include "base/version.h"
 #include "coordinator/call_meter.h"
 #include "coordinator/errors.h"
+#include "coordinator/event_reads.h"
 #include "coordinator/job_etag.h"
 #include "coordinator/job_ledger.h"
 #include "coordinator/job_query.h"
@@ -112,6 +113,20 @@ grpc::Status StandbyApi::ListJobs(Context* c, const v1::ListJobsRequest* q, v1::
   });
 }
 
+absl::StatusOr<EventPage> StandbyApi::StoredEvents(const EventQuery& query) {
+  FSDPD_RETURN_IF_ERROR(Readable());
+  absl::StatusOr<EventPage> page;
+  FSDPD_RETURN_IF_ERROR(events_.Look([&](const EventLog& log) { page = ReadLog(log, query); }));
+  return page;
+}
+
+grpc::Status StandbyApi::ListEvents(Context* c, const v1::ListEventsRequest* q, v1::ListEventsResponse* a) {
+  return Read("ListEvents", c, [&](const Caller&) {
+    return AnswerEvents(
+        *q, [this](const EventQuery& query) { return StoredEvents(query); }, a);
+  });
+}
+
 grpc::Status StandbyApi::GetVersion(Context* c, const v1::GetVersionRequest*, v1::GetVersionResponse* a) {
   return Read("GetVersion", c, [&](const Caller&) {
     a->set_version(kVersion);
@@ -169,9 +184,6 @@ grpc::Status StandbyApi::CordonNode(Context* c, const v1::CordonNodeRequest*, v1
 }
 grpc::Status StandbyApi::UncordonNode(Context* c, const v1::UncordonNodeRequest*, v1::UncordonNodeResponse*) {
   return Redirect("UncordonNode", c);
-}
-grpc::Status StandbyApi::ListEvents(Context* c, const v1::ListEventsRequest*, v1::ListEventsResponse*) {
-  return Redirect("ListEvents", c);
 }
 grpc::Status StandbyApi::WatchEvents(Context* c, const v1::WatchEventsRequest*,
                                      grpc::ServerWriter<v1::WatchEventsResponse>*) {

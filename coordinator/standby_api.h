@@ -1,10 +1,10 @@
-// The public API of a coordinator that stands by: reads are answered from the store, with the revision as of
-// which in the trailing metadata; everything else is refused with UNAVAILABLE, NOT_LEADER and the leader's
-// address, and is not done; so are reads while etcd is silent. Who calls is asked as where it leads
-// (guarded_api.h), and who is refused for that goes on record likewise; for what is not done here, whether he
-// may is asked by the leader. What a leader knows beside the store (steps since it was written last, what a
-// job waits for) is not told here. Nodes are not told at all: whether they are connected, and what of them is
-// free, is most of what is asked.
+// The public API of a coordinator that stands by: reads of jobs and events are answered from the store, those
+// of jobs with the revision as of which in the trailing metadata; everything else, watches among it, is
+// refused with UNAVAILABLE, NOT_LEADER and the leader's address, and is not done; so are reads while etcd is
+// silent. Who calls is asked as where it leads (guarded_api.h), and who is refused for that goes on record
+// likewise; for what is not done here, whether he may is asked by the leader. What a leader knows beside the
+// store (steps since it was written last, what a job waits for) is not told here. Nodes are not told at all:
+// whether they are connected, and what of them is free, is most of what is asked.
 //
 // Agents' streams are refused likewise; who shows no certificate where one is asked for hears of that alone.
 //
@@ -91,6 +91,7 @@ class StandbyApi final : public v1::Coordinator::Service {
   grpc::Status Refused(const char* method, const Context& context, const absl::StatusOr<Caller>& caller,
                        const absl::Status& why);
   absl::Status Readable() const;
+  absl::StatusOr<EventPage> StoredEvents(const EventQuery& query);
   grpc::Status Read(const char* method, Context* context,
                     const std::function<absl::Status(const Caller&)>& read);
 

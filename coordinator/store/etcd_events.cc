@@ -23,6 +23,13 @@ absl::Status EtcdEvents::AddTo(const std::vector<v1::Job*>& jobs) {
   return absl::OkStatus();
 }
 
+absl::Status EtcdEvents::Look(absl::FunctionRef<void(const EventLog& log)> look) {
+  const Turns::Turn turn(&turns_);
+  FSDPD_RETURN_IF_ERROR(ReadNew());
+  look(*log_);
+  return absl::OkStatus();
+}
+
 absl::Status EtcdEvents::ReadNew() {
   if (read_ > kReadAnewAfter) {
     log_ = std::make_unique<EventLog>();
@@ -31,6 +38,11 @@ absl::Status EtcdEvents::ReadNew() {
   FSDPD_ASSIGN_OR_RETURN(Events events, jobs_->EventsAfter(log_->newest()));
   if (events.empty()) return absl::OkStatus();
   read_ += events.size();
+  if (log_->newest() == 0) {  // What was forgotten before is gone here too.
+    log_->Load(std::move(events), /*first=*/0);
+    log_->Forget(log_->Thin(SIZE_MAX));
+    return absl::OkStatus();
+  }
   const int64_t through = log_->ForgetThrough(events, absl::FromUnixNanos(events.back().unix_nanos()));
   log_->Append(std::move(events), through);
   log_->Forget(log_->Thin(SIZE_MAX));

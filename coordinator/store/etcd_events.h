@@ -1,9 +1,11 @@
-// The events of jobs, for a coordinator that stands by: what whoever leads has stored of them, in memory.
-// What is new is read when somebody asks, so that an answer costs one small read of etcd, and the first one
-// all.
+// The events of jobs and nodes, for a coordinator that stands by: what whoever leads has stored of them, in
+// memory. What is new is read when somebody asks, so that an answer costs one small read of etcd, and the
+// first one all.
 //
 // Errors: those of etcd_jobs.h. Thread-safe; who asks takes turns.
 #pragma once
+
+#include <absl/functional/function_ref.h>
 
 #include <memory>
 #include <vector>
@@ -20,6 +22,8 @@ class EtcdEvents {
 
   // Into jobs as they were stored: those of each until then, as far as they are kept.
   absl::Status AddTo(const std::vector<v1::Job*>& jobs);
+  // All that are stored by now, for as long as `look` takes: others wait.
+  absl::Status Look(absl::FunctionRef<void(const EventLog& log)> look);
 
  private:
   absl::Status ReadNew();

@@ -1,0 +1,98 @@
+#include "coordinator/event_reads.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "coordinator/errors.h"
+#include "coordinator/list_fields.h"
+#include "coordinator/page_token.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int kDefaultPage = 500, kMaxPage = 5000;  // An event has some 300 bytes, at most some 20,000.
+// Clients take 16 MiB.
+constexpr size_t kPageBytes = 4 << 20;
+constexpr int kWatchPage = 500;
+constexpr size_t kMaxName = 253;  // A node's; an id is shorter.
+// Watchers of what seldom happens go on after a cursor that is not gone.
+constexpr int64_t kCursorEvery = 1000;
+// Of a request to list or to watch.
+template <typename Request>
+absl::StatusOr<EventQuery> QueryFrom(const Request& request) {
+  EventQuery query;
+  if (request.after() < 0) return BadField("after", "must not be negative");
+  query.after = request.after();
+  query.job = request.job();
+  query.node = request.node();
+  if (query.job.size() > kMaxName) return BadField("job", "is no job id: it is too long");
+  if (query.node.size() > kMaxName) return BadField("node", "is no node's name: it is too long");
+  absl::StatusOr<ListPredicate<v1::Event>> filter = EventFilter(request.filter());
+  if (!filter.ok()) return BadField("filter", filter.status().message());
+  query.filter = *std::move(filter);
+  return query;
+}
+
+}  // namespace
+
+absl::StatusOr<EventPage> ReadLog(const EventLog& log, const EventQuery& query) {
+  absl::StatusOr<EventPage> page = log.Read(query);
+  if (!absl::IsOutOfRange(page.status())) return page;
+  return Refusal(absl::StatusCode::kOutOfRange, "EVENTS_GONE", page.status().message(),
+                 {{"oldest", absl::StrCat(log.oldest())}});
+}
+
+absl::Status AnswerEvents(const v1::ListEventsRequest& request, ReadEvents read,
+                          v1::ListEventsResponse* response) {
+  FSDPD_ASSIGN_OR_RETURN(EventQuery query, QueryFrom(request));
+  if (request.page_size() < 0) return BadField("page_size", "must not be negative");
+  query.limit = request.page_size() == 0 ? kDefaultPage : std::min(request.page_size(), kMaxPage);
+  query.max_bytes = kPageBytes;
+  query.since_nanos = request.since_unix_nanos();
+  const absl::StatusOr<ListOrder> order = ParseListOrder(request.order_by(), {"sequence"}, {});
+  if (!order.ok()) return BadField("order_by", order.status().message());
+  query.newest_first = order->descending;
+  const std::string mark = ListMark(request.filter(), request.order_by());
+  if (!request.page_token().empty()) {
+    if (request.after() != 0 && !query.newest_first)
+      return BadField("after", "is not said with a page_token, which says it already");
+    const absl::StatusOr<int64_t> cursor = DecodeEventToken(request.page_token(), mark);
+    if (!cursor.ok()) return BadField("page_token", cursor.status().message());
+    (query.newest_first ? query.before : query.after) = *cursor;
+  }
+  FSDPD_ASSIGN_OR_RETURN(EventPage page, read(query));
+  for (v1::Event& event : page.events) *response->add_events() = std::move(event);
+  if (!query.newest_first) response->set_cursor(page.cursor);
+  if (page.more) response->set_next_page_token(EncodeEventToken(page.cursor, mark));
+  return absl::OkStatus();
+}
+
+absl::Status TellEvents(const v1::WatchEventsRequest& request, ReadEvents read,
+                        absl::FunctionRef<bool(const v1::WatchEventsResponse& update)> write,
+                        absl::FunctionRef<absl::Status(int64_t cursor, bool more)> go_on) {
+  FSDPD_ASSIGN_OR_RETURN(EventQuery query, QueryFrom(request));
+  query.limit = kWatchPage;
+  int64_t told = query.after;
+  for (bool caught_up = false;;) {
+    FSDPD_ASSIGN_OR_RETURN(const EventPage page, read(query));
+    v1::WatchEventsResponse update;
+    for (const v1::Event& event : page.events) {
+      *update.mutable_event() = event;
+      update.set_cursor(told = event.sequence());
+      if (!write(update)) return absl::CancelledError("the client is gone");
+    }
+    query.after = page.cursor;
+    if ((!page.more && !caught_up) || page.cursor - told >= kCursorEvery) {
+      update.clear_event();
+      update.set_cursor(told = page.cursor);
+      if (!write(update)) return absl::CancelledError("the client is gone");
+    }
+    caught_up |= !page.more;
+    FSDPD_RETURN_IF_ERROR(go_on(query.after, page.more));
+  }
+}
+
+}  // namespace fsdpd
