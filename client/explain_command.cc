@@ -1,4 +1,5 @@
-// `explain`: a field of a spec, or of what -o json prints, in the words of the protos.
+// `explain`: a field of a spec, or of what -o json prints, in the words of the protos; or a rule that a spec
+// must meet, in those of its table.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 
@@ -9,6 +10,7 @@
 #include "client/field_docs.h"
 #include "client/outcome.h"
 #include "client/text_table.h"
+#include "fsdp/plan/rules/rules.h"
 
 namespace fsdpd {
 namespace {
@@ -45,16 +47,36 @@ std::string List(const char* title, const std::vector<FieldDoc>& docs, int width
   return text;
 }
 
+// The rule of that name, as it stands in brackets at the end of a fault; "" where there is none.
+std::string ExplainRule(const std::string& name, int width) {
+  for (const RuleText& rule : AllRules()) {
+    if (rule.id != name) continue;
+    const char* const kind = rule.level == FaultLevel::kWarn ? "a warning"
+                             : rule.level == FaultLevel::kAdjust
+                                 ? "an adjustment: the job runs with another value"
+                                 : "an error: the job is refused";
+    return absl::StrCat(rule.id, "  <rule>\n", Wrapped(absl::StrCat("What must hold: ", rule.text), 2, width),
+                        Wrapped(absl::StrCat("Field: ", rule.field), 2, width),
+                        Wrapped(absl::StrCat("Where it does not: ", kind), 2, width));
+  }
+  return "";
+}
+
 }  // namespace
 
 int RunExplain(const CommandLine& line, Console* console) {
   const absl::StatusOr<Explained> found = ExplainField(line.field);
+  const int terminal = console->width();
+  const int width = terminal > 0 ? std::min(terminal, kWidest) : kWidest;
+  const std::string rule = found.ok() ? "" : ExplainRule(line.field, width);
+  if (!rule.empty()) {
+    console->out << rule;
+    return kExitOk;
+  }
   if (!found.ok()) {
     console->err << "fsdpctl: " << Escaped(std::string(found.status().message())) << "\n";
     return kExitUsage;
   }
-  const int terminal = console->width();
-  const int width = terminal > 0 ? std::min(terminal, kWidest) : kWidest;
   console->out << found->field.name << "  <" << found->field.type << ">\n"
                << Wrapped(found->field.comment, 2, width) << Wrapped(found->message, 2, width)
                << List("fields", found->fields, width) << List("values", found->values, width);

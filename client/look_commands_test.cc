@@ -285,6 +285,11 @@ TEST_F(LookCommandsTest, ExplainNeedsNobody) {
   EXPECT_EQ(out_.find("train.micro_batch  <integer>\n  "), 0u) << out_;
   EXPECT_EQ(Run({"explain", "parallel"}), kExitOk);
   EXPECT_NE(out_.find("\n  tensor  <integer>\n"), std::string::npos) << out_;
+  EXPECT_EQ(Run({"explain", "preset_unknown"}), kExitOk) << "a rule: " << err_;
+  EXPECT_EQ(out_,
+            "preset_unknown  <rule>\n  What must hold: the preset is a built-in one\n  Field: model.preset\n "
+            " Where it does not: an error: the "
+            "job is refused\n");
   EXPECT_EQ(Run({"explain", "trian"}), kExitUsage);
   EXPECT_NE(err_.find("did you mean train?"), std::string::npos) << err_;
 }

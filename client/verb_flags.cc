@@ -102,14 +102,16 @@ void AddDiff(CLI::App* app, CommandLine* line) {
 }
 
 void AddExplain(CLI::App* app, CommandLine* line) {
-  CLI::App* explain = AddCommand(
-      app, "explain",
-      "What a field of a spec means, its type and default. After `job` or `node`: of what -o json prints.",
-      "  fsdpctl explain\n"
-      "  fsdpctl explain parallel\n"
-      "  fsdpctl explain train.micro_batch\n"
-      "  fsdpctl explain job.waiting");
-  explain->add_option("FIELD", line->field, "Its path; none: the fields of a spec")
+  CLI::App* explain = AddCommand(app, "explain",
+                                 "What a field of a spec means, its type and default. After `job` or `node`: "
+                                 "of what -o json prints. Or a "
+                                 "rule, by its name.",
+                                 "  fsdpctl explain\n"
+                                 "  fsdpctl explain parallel\n"
+                                 "  fsdpctl explain train.micro_batch\n"
+                                 "  fsdpctl explain job.waiting\n"
+                                 "  fsdpctl explain fp8_sizes");
+  explain->add_option("FIELD", line->field, "Its path, or a rule's name; none: the fields of a spec")
       ->check(NotEmpty())
       ->type_name("");
 }

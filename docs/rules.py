@@ -9,7 +9,7 @@ HEAD = """# Rules
 
 Why a spec is refused, by the name that stands in brackets at the end of each fault, made by `docs/references.py` of the
 tables in [fsdp/plan/rules](../fsdp/plan/rules). `fsdpctl validate -f job.yaml` tells all faults of a spec at once, each with
-its place, what it found and what to write instead. All rules hold for every job, whoever submits it and by whichever client.
+its place, what it found and what to write instead; `fsdpctl explain RULE` prints a line of this page. All rules hold for every job, whoever submits it and by whichever client.
 
 An *error* refuses the job, a *warning* is told, and an *adjustment* says what the job runs with in the place of what was
 written. [spec.md](spec.md) has the rules of each field. What is wrong with the file before it is a spec (`unknown_field`,

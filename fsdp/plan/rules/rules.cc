@@ -147,9 +147,13 @@ Violations CheckJob(const v1::JobSpec& job, const std::vector<std::string>& unre
 
 std::vector<RuleText> AllRules() {
   std::vector<RuleText> texts;
-  for (const Rule& rule : Table()) texts.push_back({rule.id, rule.text});
+  for (const Rule& rule : Table()) texts.push_back({rule.id, rule.text, rule.level, rule.field});
   texts.push_back({"memory_over_budget", "a step's planned memory fits the budget per rank"});
   texts.push_back({"budget_above_offer", "the memory budget is one that nodes offer"});
+  for (RuleText& text : texts) {
+    if (text.field.empty())
+      text.field = "resources.memory_budget_bytes";  // Of the two, which the plan finds.
+  }
   return texts;
 }
 

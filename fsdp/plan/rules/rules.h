@@ -24,10 +24,12 @@ constexpr char kEnvNeedsPermission[] = "env_needs_permission";
 // The field is `parent` or lies below it: "data.tokens[1].path" is within "data.tokens".
 bool IsWithin(const std::string& field, const std::string& parent);
 
-// For docs and for a test that ids are unique: each rule's id and one-line text.
+// For people who ask what a rule is, and for a test that ids are unique.
 struct RuleText {
   std::string id;
-  std::string text;
+  std::string text;  // What must hold, in one line.
+  FaultLevel level = FaultLevel::kError;
+  std::string field;
 };
 std::vector<RuleText> AllRules();
 
