@@ -251,7 +251,9 @@ const Rule kRules[] = {
      "what is exported is made of the checkpoint after the last step",
      [](const Facts& f) -> Findings {
        const v1::Checkpoint& checkpoint = f.job.checkpoint();
-       if (checkpoint.export_().empty() || !f.Sound({"checkpoint.dir", "checkpoint.on_end"})) return {};
+       if (checkpoint.export_().empty() ||
+           !f.Sound({"checkpoint.dir", "checkpoint.on_end", "checkpoint.export"}))
+         return {};
        if (!checkpoint.dir().empty() && checkpoint.on_end()) return {};
        return {{checkpoint.dir().empty() ? "there is no checkpoint.dir to write to"
                                          : "on_end is false, and there is no checkpoint to make it of",

@@ -204,5 +204,14 @@ TEST(CheckpointRules, NoIntervalOfCheckpointsIsJudgedByStepsThatAreNotKnown) {
   EXPECT_TRUE(CheckJob(job, {"train.steps"}).empty()) << Ids(CheckJob(job, {"train.steps"}));
 }
 
+// An export that nobody knows was told to need a checkpoint too.
+TEST(CheckpointRules, SayNothingThatFollowsFromAnUnknownExport) {
+  v1::JobSpec job = GoodJob();
+  job.mutable_checkpoint()->set_export_("hff");
+  const Violations found = CheckJob(job);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].rule, "checkpoint_export_known");
+}
+
 }  // namespace
 }  // namespace fsdpd

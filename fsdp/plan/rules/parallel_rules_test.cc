@@ -364,5 +364,19 @@ TEST(ParallelRules, OfStagesAreOfferedAsManyAsSplitTheRanks) {
   EXPECT_EQ(FixOf(job, "parallel_pipeline_has_units"), "write pipeline: 4");
 }
 
+// Without a word of the device it is CUDA, which a misspelt one was taken for.
+TEST(ParallelRules, SayNothingOfADeviceThatCouldNotBeRead) {
+  v1::JobSpec job = GoodJob();
+  job.mutable_parallel()->set_pipeline(2);
+  job.mutable_parallel()->set_pipeline_chunks(2);
+  const auto chunks = [](const Violations& found) {
+    return std::count_if(found.begin(), found.end(), [](const Violation& each) {
+      return each.rule == "parallel_pipeline_chunks_on_cpu";
+    });
+  };
+  EXPECT_EQ(chunks(CheckJob(job)), 1);
+  EXPECT_EQ(chunks(CheckJob(job, {"resources.device"})), 0);
+}
+
 }  // namespace
 }  // namespace fsdpd

@@ -184,7 +184,9 @@ const Rule kRules[] = {
     {"parallel_pipeline_chunks_on_cpu", kError, "parallel.pipeline_chunks",
      "chunks of stages are on CPU ranks",
      [](const Facts& f) -> Findings {
-       if (!HasStages(f) || Chunks(f) == 1 || f.job.resources().device() != v1::DEVICE_CUDA) return {};
+       if (!HasStages(f) || Chunks(f) == 1 || !f.Sound({"resources.device"}) ||
+           f.job.resources().device() != v1::DEVICE_CUDA)
+         return {};
        return {
            {"CUDA loads a kernel when it is first launched, which waits for all that the device has been "
             "given; with "
