@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "fsdp/plan/memory/memory.h"
+#include "fsdp/plan/model/fp8_facts.h"
 #include "fsdp/plan/model/stage_cut.h"
 
 namespace fsdpd {
@@ -30,6 +31,7 @@ class Resolver {
       ResolveBudget(job_.mutable_resources());
     }
     ResolveFsdp();
+    TellFp8();
     return job_;
   }
 
@@ -113,6 +115,21 @@ class Resolver {
       fsdp->set_recompute_layers(BlocksOf(DescribeSpec(ToSpec(job_))));
       Chose("fsdp.recompute_layers", absl::StrCat(fsdp->recompute_layers()), "all layers");
     }
+  }
+
+  // Nothing is chosen, but what patterns and products that are one come to is not seen in the spec.
+  void TellFp8() {
+    if (choices_ == nullptr || job_.precision().compute() != v1::DTYPE_FP8) return;
+    int64_t in_fp8 = 0, all = 0;
+    for (const UnitFacts& unit : DescribeSpec(ToSpec(job_)).units) {
+      for (const ParamFacts& param : unit.params) {
+        all += CanBeFp8(unit, param) ? 1 : 0;
+        in_fp8 += param.fp8 ? 1 : 0;
+      }
+    }
+    Chose("precision.fp8", absl::StrCat("fp8 for ", in_fp8, " matrices"),
+          absl::StrCat("of the ", all,
+                       " of layers that could be; the others are kept by precision.fp8.keep_bf16"));
   }
 
   void ResolvePrefetch() {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <string>
+#include <variant>
 
 #include "fsdp/plan/spec/spec.h"
 
@@ -172,6 +174,23 @@ TEST(Resolve, LossScaleIsForFp16Alone) {
   const Spec spec = ToSpec(Resolve(job, 0, nullptr));
   EXPECT_EQ(spec.loss_scale.initial, 1024);
   EXPECT_EQ(spec.loss_scale.growth_interval, 2000);
+}
+
+// Each layer has seven that could be: queries, keys and values are one product, gate and up another.
+TEST(Resolve, SaysHowManyMatricesAreInFp8) {
+  v1::JobSpec job = LeastJob();
+  job.mutable_precision()->set_compute(v1::DTYPE_FP8);
+  const int64_t layers = std::get<LlamaConfig>(ToModelConfig(job.model())).layers;
+  const auto told = [&] {
+    std::vector<Choice> choices;
+    Resolve(job, 0, &choices);
+    return ValueOf(choices, "precision.fp8");
+  };
+  EXPECT_EQ(told(), "fp8 for " + std::to_string(7 * layers) + " matrices");
+  job.mutable_precision()->mutable_fp8()->add_keep_bf16("layer.0.attention.wk");
+  EXPECT_EQ(told(), "fp8 for " + std::to_string(7 * layers - 3) + " matrices");
+  job.mutable_precision()->set_compute(v1::DTYPE_BF16);
+  EXPECT_EQ(told(), "(not chosen)");
 }
 
 TEST(Resolve, KeepsAnOuterAxisThatSomebodyChose) {

@@ -68,20 +68,55 @@ Findings ChecksSizes(const Facts& f) {
   const int64_t keys = std::max<int64_t>(1, model.kv_heads / tensor) * model.head_size;
   struct Size {
     const char* what;
+    const char* made_of;  // What somebody writes of it.
     int64_t of_rank;
+    int64_t ranks;  // That share it.
   };
   Findings findings;
   for (const Size& size :
-       {Size{"hidden_size", model.hidden_size},
-        Size{"the width of query heads", model.heads / tensor * model.head_size},
-        Size{"the width of key heads", keys}, Size{"intermediate_size", model.intermediate_size / tensor}}) {
+       {Size{"hidden_size", "hidden_size", model.hidden_size, 1},
+        Size{"the width of query heads", "heads and a head_size with a product of",
+             model.heads / tensor * model.head_size, tensor},
+        Size{"the width of key heads", "kv_heads and a head_size with a product of", keys,
+             std::min(tensor, model.kv_heads)},
+        Size{"intermediate_size", "intermediate_size", model.intermediate_size / tensor, tensor}}) {
     const bool of_ffn = size.of_rank == model.intermediate_size / tensor;
     if (size.of_rank % kFp8Step == 0 || (of_ffn && model.expert_layers() == model.layers)) continue;
+    const int64_t below = size.of_rank / kFp8Step * kFp8Step;
+    const std::string smaller = below > 0 ? absl::StrCat(below * size.ranks, " or ") : "";
     findings.push_back({absl::StrCat(size.what, " is ", size.of_rank, tensor > 1 ? " on a rank" : "",
                                      ", and sizes of FP8 products are multiples of ", kFp8Step),
-                        "choose other sizes, or write precision.compute: bf16"});
+                        absl::StrCat("write ", size.made_of, " ", smaller, (below + kFp8Step) * size.ranks,
+                                     ", or precision.compute: bf16")});
   }
   return findings;
+}
+
+// Of patterns that keep some matrices of each product and leave others: products stay whole.
+Findings ChecksProducts(const Facts& f) {
+  const auto& patterns = f.job.precision().fp8().keep_bf16();
+  const std::optional<LlamaConfig> llama = LlamaOf(f);
+  if (!IsFp8(f) || patterns.empty() || !llama.has_value() || !f.Sound({"precision.fp8.keep_bf16"})) return {};
+  const auto is_kept = [&](const std::string& name) {
+    return std::any_of(patterns.begin(), patterns.end(),
+                       [&](const std::string& pattern) { return MatchesPattern(name, pattern); });
+  };
+  for (const UnitFacts& unit : DescribeModel(f.model(), 1, 1, DType::kBf16).units) {
+    for (const std::vector<std::string>& product : LayerProducts()) {
+      const auto of_it = [&](const ParamFacts& param) {
+        return CanBeFp8(unit, param) && std::count(product.begin(), product.end(), param.name) > 0;
+      };
+      const bool is_there = std::any_of(unit.params.begin(), unit.params.end(), of_it);
+      const bool kept = std::any_of(unit.params.begin(), unit.params.end(), [&](const ParamFacts& param) {
+        return of_it(param) && is_kept(absl::StrCat(unit.name, ".", param.name));
+      });
+      if (is_there && !kept) return {};
+    }
+  }
+  return {
+      {"of each product a matrix is kept in bf16, and with it those that are multiplied as one with it "
+       "(queries, keys and values; gate and up), so nothing is multiplied in FP8",
+       "write precision.compute: bf16, or leave some out"}};
 }
 
 const Rule kRules[] = {
@@ -94,6 +129,8 @@ const Rule kRules[] = {
     {"fp8_sizes", kError, "precision.compute", "sizes of FP8 products are multiples of 16", ChecksSizes},
     {"fp8_keep_matches", kError, "precision.fp8.keep_bf16",
      "each pattern matches a matrix, and not all are kept", ChecksKept},
+    {"fp8_keep_leaves_some", kWarn, "precision.fp8.keep_bf16", "a product is left of which no matrix is kept",
+     ChecksProducts},
     {"fp8_only_attention", kWarn, "precision.compute", "in layers with experts FP8 is for attention alone",
      [](const Facts& f) -> Findings {
        const std::optional<LlamaConfig> llama = LlamaOf(f);

@@ -67,6 +67,10 @@ std::vector<BadCase> BadCases() {
          keep(j, "layer.32.*");
        }},
       {"fp8_keep_matches", "precision.fp8.keep_bf16", [keep](J* j) { keep(j, "*"); }},
+      {"fp8_keep_leaves_some", "precision.fp8.keep_bf16",
+       [keep](J* j) {
+         for (const char* pattern : {"*.wk", "*.wo", "*.w3", "*.w2"}) keep(j, pattern);
+       }},
       {"fp8_on_cpu_is_slow", "precision.compute",
        [](J* j) { j->mutable_resources()->set_device(v1::DEVICE_CPU); }},
       {"fp8_only_attention", "precision.compute",
@@ -124,6 +128,22 @@ TEST(Fp8Rules, SizesOfExpertsAreNotAskedFor) {
   EXPECT_FALSE(HasErrors(CheckJob(job)));
   llama->mutable_experts()->set_dense_layers(1);
   EXPECT_TRUE(HasErrors(CheckJob(job)));
+}
+
+TEST(Fp8Rules, TheNearestSizesThatFitAreNamed) {
+  v1::JobSpec job = GoodJob();
+  job.mutable_model()->mutable_llama()->set_intermediate_size(380);
+  EXPECT_EQ(CheckJob(job)[0].fix, "write intermediate_size 368 or 384, or precision.compute: bf16");
+  job.mutable_model()->mutable_llama()->set_intermediate_size(48);
+  job.mutable_resources()->set_ranks_per_node(2);
+  job.mutable_parallel()->set_tensor(2);
+  EXPECT_EQ(CheckJob(job)[0].fix, "write intermediate_size 32 or 64, or precision.compute: bf16");
+  job = GoodJob();
+  job.mutable_model()->mutable_llama()->set_head_size(10);
+  EXPECT_EQ(CheckJob(job)[0].fix,
+            "write heads and a head_size with a product of 32 or 48, or precision.compute: bf16");
+  EXPECT_EQ(CheckJob(job)[1].fix,
+            "write kv_heads and a head_size with a product of 16 or 32, or precision.compute: bf16");
 }
 
 TEST(Fp8Rules, FirstAndLastLayersMayStayInBf16) {
