@@ -41,6 +41,13 @@ struct Estimated {
   bool fits = true;
 };
 
+// Where their choices mean nothing, as strategies on one rank, what is compiled of two is one and the same.
+bool IsOneWay(const v1::PlanSearch::Way& a, const v1::PlanSearch::Way& b) {
+  return a.micro_batches() == b.micro_batches() && a.memory().peak_bytes() == b.memory().peak_bytes() &&
+         a.mesh().SerializeAsString() == b.mesh().SerializeAsString() &&
+         a.prediction().SerializeAsString() == b.prediction().SerializeAsString();
+}
+
 class Search {
  public:
   Search(const v1::JobSpec& job, const DeviceProfile& profile, const SearchOptions& options)
@@ -242,8 +249,12 @@ class Search {
                        return std::make_tuple(a.prediction().step_seconds(), a.memory().peak_bytes()) <
                               std::make_tuple(b.prediction().step_seconds(), b.memory().peak_bytes());
                      });
-    if (static_cast<int>(ways.size()) > options_.shown) ways.resize(options_.shown);
-    for (v1::PlanSearch::Way& way : ways) *searched_.search.add_found() = std::move(way);
+    auto& found = *searched_.search.mutable_found();
+    for (v1::PlanSearch::Way& way : ways) {
+      const auto is_it = [&](const v1::PlanSearch::Way& other) { return IsOneWay(way, other); };
+      if (found.size() < options_.shown && std::none_of(found.begin(), found.end(), is_it))
+        *found.Add() = std::move(way);
+    }
   }
 
   // Empty where our own fault is in the way; it is logged.

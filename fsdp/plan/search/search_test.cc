@@ -7,6 +7,8 @@
 #include <initializer_list>
 #include <limits>
 #include <random>
+#include <set>
+#include <string>
 
 #include "base/seeds.h"
 #include "fsdp/plan/memory/memory.h"
@@ -71,6 +73,23 @@ TEST(Search, FindsWaysThatFitTheFastestFirst) {
   ASSERT_TRUE(search.has_as_written());
   EXPECT_LE(search.found(0).prediction().step_seconds(), search.as_written().prediction().step_seconds());
   EXPECT_FALSE(search.has_closest());
+}
+
+// On one rank all strategies are one, and filled the list.
+TEST(Search, ShowsWhatIsOneAndTheSameWayOnce) {
+  v1::JobSpec job = Preset("tiny", 1, 1);
+  job.mutable_resources()->set_ranks_per_node(1);
+  job.mutable_data()->set_sequence_length(8);
+  const v1::PlanSearch search = SearchedOf(job).search;
+  ASSERT_GE(search.found_size(), 1);
+  EXPECT_GT(search.simulated_fitting(), search.found_size());
+  std::set<std::string> told;
+  for (const v1::PlanSearch::Way& way : search.found()) {
+    EXPECT_TRUE(told.insert(absl::StrCat(way.prediction().step_seconds(), " ", way.memory().peak_bytes(), " ",
+                                         way.mesh().ShortDebugString()))
+                    .second)
+        << way.spec().fsdp().ShortDebugString();
+  }
 }
 
 TEST(Search, ChangesNothingThatIsTrained) {
