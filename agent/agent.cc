@@ -150,6 +150,7 @@ v1::Register Agent::About() const {
   registration.set_traces(true);
   registration.set_preflights(true);
   registration.set_step_records(true);
+  registration.set_evidence(true);
   for (const std::string& name : options_.allowed_env) registration.add_allowed_env(name);
   for (const PathRoot& dir : plugin_dirs_) registration.add_plugin_dirs(dir.resolved);
   return registration;

@@ -32,7 +32,7 @@ void Write(const std::string& path, pid_t pid, const std::string& text) {
 }  // namespace
 
 std::string EvidencePath(const std::string& log_path) {
-  return absl::StrCat(absl::StripSuffix(log_path, ".log"), ".hang.txt");
+  return absl::StrCat(absl::StripSuffix(log_path, ".log"), kEvidenceSuffix);
 }
 
 bool WriteEvidence(const std::string& path, pid_t pid, const std::string& text) {

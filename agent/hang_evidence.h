@@ -1,5 +1,5 @@
 // A file beside a rank's log that keeps what can be seen of a rank that stands still: PathOf() of its log,
-// with ".hang.txt" in the place of ".log". The newest stillness of an attempt has it.
+// with kEvidenceSuffix in the place of ".log". The newest stillness of an attempt has it.
 //
 // What a process shows may not be read in time (thread_stacks.h), so a thread of its own writes the file, and
 // nobody waits for it: it has copies alone, and ends with the process at the latest. There are few at once;
@@ -12,6 +12,7 @@
 
 namespace fsdpd {
 
+constexpr char kEvidenceSuffix[] = ".hang.txt";
 std::string EvidencePath(const std::string& log_path);
 
 // Begins to write `text`, and what the threads of `pid` show. False when too many are under way, as they do

@@ -18,6 +18,7 @@
 #include <tuple>
 #include <utility>
 
+#include "agent/hang_evidence.h"
 #include "agent/log_lines.h"
 #include "base/check.h"
 #include "base/errno_status.h"
@@ -61,13 +62,13 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder) {
   return names;
 }
 
-// The ranks that have a log in `folder`, in order.
-absl::StatusOr<std::vector<int>> RanksIn(const std::string& folder) {
+// The ranks that have a file rank-R`suffix` in `folder`, in order.
+absl::StatusOr<std::vector<int>> RanksIn(const std::string& folder, absl::string_view suffix) {
   FSDPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(folder));
   std::vector<int> ranks;
   for (absl::string_view name : names) {
     int rank = 0;
-    if (absl::ConsumePrefix(&name, "rank-") && absl::ConsumeSuffix(&name, ".log") &&
+    if (absl::ConsumePrefix(&name, "rank-") && absl::ConsumeSuffix(&name, suffix) &&
         absl::SimpleAtoi(name, &rank)) {
       ranks.push_back(rank);
     }
@@ -106,7 +107,7 @@ struct LogKeeper::LogFile {
   RankId id;
   int64_t step = 0;  // Of a trace; 0: it is a log.
   std::string path;
-  UniqueFd fd;  // Of a trace only while it is read.
+  UniqueFd fd;  // Of what was written whole only while it is read.
   int64_t offset = 0;
   LineSplitter splitter;
   std::deque<Waiting> lines;  // Of one read, not sent yet.
@@ -128,7 +129,7 @@ struct LogKeeper::Request {
   std::vector<LogFile> files;
 
   bool has_window() const { return ask.window_bytes() > 0; }
-  bool of_traces() const { return ask.has_traces(); }
+  bool of_whole_files() const { return ask.has_traces() || ask.evidence(); }
   bool may_send() const { return !has_window() || credit > 0; }
   // About what may be sent: what its reader does not take stays in the file. A line fits in.
   size_t ReadBytes() const {
@@ -290,13 +291,15 @@ absl::StatusOr<std::shared_ptr<LogKeeper::Request>> LogKeeper::Open(const v1::Re
   auto request = std::make_shared<Request>();
   request->ask = ask;
   request->credit = ask.window_bytes();
-  if (ask.has_traces() || ask.has_steps()) {
-    FSDPD_RETURN_IF_ERROR(ask.has_traces() ? FindTraces(request.get()) : FindSteps(request.get()));
+  if (ask.has_traces() || ask.has_steps() || ask.evidence()) {
+    FSDPD_RETURN_IF_ERROR(ask.has_traces()  ? FindTraces(request.get())
+                          : ask.has_steps() ? FindSteps(request.get())
+                                            : FindEvidence(request.get()));
     return request;
   }
   std::vector<int> ranks = {ask.rank()};
   if (ask.rank() < 0) {
-    FSDPD_ASSIGN_OR_RETURN(ranks, RanksIn(AttemptFolder(work_dir_, attempt)));
+    FSDPD_ASSIGN_OR_RETURN(ranks, RanksIn(AttemptFolder(work_dir_, attempt), ".log"));
   }
   for (const int rank : ranks) {
     LogFile file;
@@ -337,6 +340,24 @@ absl::Status LogKeeper::FindTraces(Request* request) const {
   return absl::NotFoundError(absl::StrCat("this node has no such trace of ", ToString(attempt)));
 }
 
+// Each has its name once it is whole, and another file has it when its rank stands still again.
+absl::Status LogKeeper::FindEvidence(Request* request) const {
+  const v1::ReadLogs& ask = request->ask;
+  const AttemptId attempt{ask.job_id(), ask.attempt()};
+  FSDPD_ASSIGN_OR_RETURN(const std::vector<int> ranks,
+                         RanksIn(AttemptFolder(work_dir_, attempt), kEvidenceSuffix));
+  for (const int rank : ranks) {
+    if (ask.rank() >= 0 && ask.rank() != rank) continue;
+    LogFile file;
+    file.id = {attempt, rank};
+    file.path = EvidencePath(PathOf(file.id));
+    request->files.push_back(std::move(file));
+  }
+  if (!request->files.empty()) return absl::OkStatus();
+  return absl::NotFoundError(
+      absl::StrCat("this node keeps nothing of a rank of ", ToString(attempt), " that stood still"));
+}
+
 // A page of them, read at once: it fits in memory.
 absl::Status LogKeeper::FindSteps(Request* request) const {
   const v1::ReadLogs& ask = request->ask;
@@ -352,8 +373,8 @@ absl::Status LogKeeper::FindSteps(Request* request) const {
   return absl::OkStatus();
 }
 
-// Of a trace, the next bytes; its descriptor is held while there are more.
-absl::Status LogKeeper::ReadTrace(Request* request, LogFile* file) {
+// Of a trace or evidence, the next bytes; its descriptor is held while there are more.
+absl::Status LogKeeper::ReadWhole(Request* request, LogFile* file) {
   if (file->finished || !file->lines.empty()) return absl::OkStatus();
   if (!file->fd.valid()) file->fd = UniqueFd(open(file->path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!file->fd.valid()) return ErrnoStatus(absl::StrCat("cannot read ", file->path));
@@ -440,19 +461,19 @@ bool LogKeeper::ServeOnce(Request* request, bool* progress, bool* done) {
   for (size_t turn = 0; turn < files && request->may_send(); ++turn) {
     const size_t at = (first + turn) % files;
     LogFile* file = &request->files[at];
-    const auto read_more = request->of_traces() ? &LogKeeper::ReadTrace : &LogKeeper::ReadMore;
+    const auto read_more = request->of_whole_files() ? &LogKeeper::ReadWhole : &LogKeeper::ReadMore;
     if (const absl::Status read = (this->*read_more)(request, file); !read.ok()) {
       *done = true;
       Fail(request->ask.request(), read);
       return true;
     }
     v1::LogLines message = NextLines(request, file);
-    if (!request->may_send() && !request->of_traces()) request->first = (at + 1) % files;
+    if (!request->may_send() && !request->of_whole_files()) request->first = (at + 1) % files;
     request->progress |= message.lines_size() > 0;
     const bool any = message.lines_size() > 0;
     if (any && !deliver_(std::move(message))) return false;
     // One file after the other: a request may be of thousands.
-    if (request->of_traces() && (any || !file->finished)) break;
+    if (request->of_whole_files() && (any || !file->finished)) break;
   }
   *progress = request->progress;
   *done = std::all_of(request->files.begin(), request->files.end(),

@@ -1,7 +1,7 @@
 // Logs of the ranks of this node: WORK_DIR/JOB_ID/attempt-N/rank-R.log. It owns where they are, and reading
 // them back: a failure's tail, from the beginning, the last lines, and following what is still written.
-// Traces that ranks wrote beside them (base/trace_file.h) are read back in the same way, one file after the
-// other, and so is what is kept of a job's steps (step_records.h).
+// Traces that ranks wrote beside them (base/trace_file.h) and evidence of hangs (hang_evidence.h) are read
+// back in the same way, one file after the other, and so is what is kept of a job's steps (step_records.h).
 //
 // Ranks write to their files themselves, so that neither a slow reader nor a dead agent stands in their way
 // and no line is lost between them. A disk that is full or broken costs log lines, never a rank, and readers
@@ -80,7 +80,8 @@ class LogKeeper : public RankLogs {
   bool ServeOnce(Request* request, bool* progress, bool* done);
   absl::Status FindTraces(Request* request) const;
   absl::Status FindSteps(Request* request) const;
-  absl::Status ReadTrace(Request* request, LogFile* file);
+  absl::Status FindEvidence(Request* request) const;
+  absl::Status ReadWhole(Request* request, LogFile* file);
   absl::Status ReadMore(Request* request, LogFile* file);
   bool PassGap(LogFile* file) const;
   v1::LogLines NextLines(Request* request, LogFile* file);

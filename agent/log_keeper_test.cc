@@ -312,6 +312,24 @@ TEST_F(LogKeeperTest, SaysThatThereIsNoSuchTrace) {
   EXPECT_EQ(reader_.error(), "this node has no such trace of job=job attempt=2");
 }
 
+TEST_F(LogKeeperTest, ReadsWhatIsKeptOfRanksThatStoodStill) {
+  const UniqueFd log = Open(kRank);
+  v1::ReadLogs ask = Ask(-1);
+  ask.set_evidence(true);
+  keeper_.Read(ask);
+  reader_.AwaitEnd();
+  EXPECT_EQ(reader_.error(), "this node keeps nothing of a rank of job=job attempt=2 that stood still");
+  Write(log, "its log\n");
+  for (const char* name : {"rank-3.hang.txt", "rank-2.hang.txt", "rank-4.hang.txt.part"})
+    std::ofstream(keeper_.FolderOf(kRank.of) + "/" + name) << name << "\nend\n";
+  keeper_.Read(ask);
+  EXPECT_EQ(reader_.AwaitEnds(2), "2:rank-2.hang.txt\n2:end\n3:rank-3.hang.txt\n3:end\n");
+  ask.set_rank(3);
+  keeper_.Read(ask);
+  EXPECT_EQ(reader_.AwaitEnds(3),
+            "2:rank-2.hang.txt\n2:end\n3:rank-3.hang.txt\n3:end\n3:rank-3.hang.txt\n3:end\n");
+}
+
 TEST_F(LogKeeperTest, SaysWhatItCannotRead) {
   keeper_.Read(Ask(3));
   reader_.AwaitEnd();

@@ -100,6 +100,7 @@ struct CommandLine {
   bool previous = false;       // logs; the attempt before the newest.
   std::string since;           // logs, events; client/log_choice.h, or empty.
   std::string grep;            // logs; a pattern, or empty.
+  bool evidence = false;       // logs; of ranks that stood still, instead.
 
   int steps = 1;         // trace
   bool written = false;  // trace; what was written before.

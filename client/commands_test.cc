@@ -596,6 +596,26 @@ TEST_F(CommandsTest, LogsNameTheRankOnlyWhereThereAreSeveral) {
   EXPECT_EQ(out_, "---\nrank: 1\nattempt: 0\nline: \"tail 0\"\nnotice: false\n") << "a document a line";
 }
 
+TEST_F(CommandsTest, LogsHaveEvidenceOnlyOfACoordinatorThatSendsIt) {
+  const auto knows = std::make_shared<std::atomic<bool>>(true);
+  server_.on_logs = [knows](const v1::TailLogsRequest& request, grpc::ServerContext*,
+                            grpc::ServerWriter<v1::TailLogsResponse>* writer) {
+    v1::TailLogsResponse line;
+    line.set_line("thread 7");
+    line.set_evidence(*knows && request.evidence());
+    writer->Write(line);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"logs", "j", "--evidence"}), 0);
+  EXPECT_EQ(out_, "thread 7\n");
+  *knows = false;
+  EXPECT_EQ(Run({"logs", "j", "--evidence"}), kExitFailed);
+  EXPECT_EQ(out_, "") << "a line of a log";
+  EXPECT_NE(err_.find("this coordinator is of an older release, which sends no evidence"), std::string::npos);
+  for (const char* other : {"--follow", "--tail=3", "--since=5m"})
+    EXPECT_EQ(Run({"logs", "j", "--evidence", other}), kExitUsage) << other;
+}
+
 TEST_F(CommandsTest, CancelPassesReasonAndGraceOn) {
   server_.on_cancel = [](const v1::CancelJobRequest& request, v1::CancelJobResponse* response) {
     EXPECT_EQ(request.reason(), "wrong data");

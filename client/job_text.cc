@@ -197,18 +197,19 @@ std::string StandTable(const google::protobuf::RepeatedPtrField<v1::Job::Stand>&
   return table.Render(2);
 }
 
-std::string HangText(const v1::Job::Failure& failure) {
+std::string HangText(const std::string& id, const v1::Job::Failure& failure) {
   std::string text = StandTable(failure.hang().places());
   if (!failure.hang().evidence().empty())
     absl::StrAppend(&text, "  its threads: ", OneLine(failure.hang().evidence()), " on ", failure.node(),
-                    "\n");
+                    " (fsdpctl logs ", id, " --evidence --rank ", failure.rank(), " --attempt ",
+                    failure.attempt(), ")\n");
   return text;
 }
 
 std::string FailureText(const v1::Job& job) {
   const v1::Job::Failure& failure = job.failure();
   std::string text = absl::StrCat("  ", CauseText(failure), "\n");
-  if (failure.has_hang()) text += HangText(failure);
+  if (failure.has_hang()) text += HangText(job.id(), failure);
   if (failure.log_tail().empty()) return text;
   absl::StrAppend(&text, "  the end of its log (all of it: fsdpctl logs ", job.id(), " --rank ",
                   failure.rank(), " --attempt ", failure.attempt(), "):\n");

@@ -208,7 +208,8 @@ TEST(JobText, AHangNamesItsRankSaysWhereAllStoodAndWhereMoreIsKept) {
                         "  rank 2 on node-1 hangs: nothing of it has moved for 31 s, stopped by a signal\n"
                         "  RANKS  STOOD IN\n"
                         "  0-1,3  step 22: gather in\n"
-                        "  its threads: /var/lib/fsdpd/rank-2.hang.txt on node-1\n"));
+                        "  its threads: /var/lib/fsdpd/rank-2.hang.txt on node-1 (fsdpctl logs " +
+                        job.id() + " --evidence --rank 2 --attempt 1)\n"));
   failure->set_rank(-1);
   failure->clear_node();
   failure->mutable_hang()->clear_evidence();

@@ -98,7 +98,9 @@ void LogChoice::Take(const v1::TailLogsResponse& log) {
 }
 
 void LogChoice::End() {
-  std::stable_sort(held_.begin(), held_.end(), [](const Held& a, const Held& b) { return a.time < b.time; });
+  const auto place = [](const Held& held) { return std::make_pair(held.time, held.log.rank()); };
+  std::stable_sort(held_.begin(), held_.end(),
+                   [&](const Held& a, const Held& b) { return place(a) < place(b); });
   for (const Held& held : held_) taker_(held.log);
   held_.clear();
   max_bytes_ = 0;

@@ -41,8 +41,9 @@ class LogChoice {
   LogChoice(absl::Time since, const LogPattern* pattern, Taker taker)
       : since_(since), pattern_(pattern), taker_(std::move(taker)) {}
 
-  // Holds lines back from now on, until End(), to hand them on by time. What does not fit in `max_bytes` is
-  // handed on as it comes after those; true when that has happened.
+  // Holds lines back from now on, until End(), to hand them on by time, and by rank where that is
+  // the same. What does not fit in `max_bytes` is handed on as it comes after those; true when that has
+  // happened.
   void Sort(size_t max_bytes) { max_bytes_ = max_bytes; }
   bool overflowed() const { return overflowed_; }
 

@@ -45,6 +45,16 @@ TEST_F(LogChoiceTest, LinesOfSeveralRanksComeByTimeAndThoseWithoutOneStayWithThe
   EXPECT_FALSE(choice.overflowed());
 }
 
+TEST_F(LogChoiceTest, LinesOfOneTimeAndThoseWithoutAnyComeByRank) {
+  LogChoice choice(absl::InfinitePast(), nullptr, Taker());
+  choice.Sort(1 << 20);
+  for (const char* line : {"thread 1", "thread 2"}) {
+    for (const int rank : {1, 0}) choice.Take(Line(rank, line));
+  }
+  choice.End();
+  EXPECT_EQ(taken_, "0thread 1\n0thread 2\n1thread 1\n1thread 2\n");
+}
+
 TEST_F(LogChoiceTest, MoreThanIsHeldIsHandedOnAsItComes) {
   LogChoice choice(absl::InfinitePast(), nullptr, Taker());
   choice.Sort(1);

@@ -1,4 +1,5 @@
-// `logs`: what a job's ranks wrote, by time where it is read to its end.
+// `logs`: what a job's ranks wrote, by time where it is read to its end; or what their agents kept of those
+// that stood still, by rank.
 #include <absl/strings/str_cat.h>
 #include <absl/time/clock.h>
 
@@ -36,6 +37,7 @@ v1::TailLogsRequest RequestOf(const CommandLine& line, const v1::Job& job) {
   if (line.previous) request.set_attempt(job.attempt() - 1);
   request.set_follow(line.follow);
   request.set_tail_lines(line.tail);
+  request.set_evidence(line.evidence);
   return request;
 }
 
@@ -73,7 +75,11 @@ int RunLogs(Session* session) {
     pattern = *parsed;
   }
   LogChoice choice(since, pattern.has_value() ? &*pattern : nullptr, print);
-  const auto take = [&](const v1::TailLogsResponse& log) { choice.Take(log); };
+  bool something_else = false;
+  const auto take = [&](const v1::TailLogsResponse& log) {
+    something_else |= line.evidence && !log.evidence();
+    if (!something_else) choice.Take(log);
+  };
   const auto tell = [&](const std::string& words) { console.err << words << "\n" << std::flush; };
   const v1::TailLogsRequest request = RequestOf(line, *job);
   if (name_ranks && !line.follow) choice.Sort(kMaxSortedBytes);
@@ -85,7 +91,11 @@ int RunLogs(Session* session) {
     console.err
         << "more lines than can be sorted here: after the first " << (kMaxSortedBytes >> 20)
         << " MiB they are in the order in which they came; --since, --tail or --rank asks for fewer\n";
-  return status.ok() ? kExitOk : session->Fail(status);
+  if (!status.ok()) return session->Fail(status);
+  if (!something_else) return kExitOk;
+  console.err << "fsdpctl: this coordinator is of an older release, which sends no evidence: it is in files\n"
+                 "beside the ranks' logs on their nodes, rank-N.hang.txt\n";
+  return kExitFailed;
 }
 
 }  // namespace fsdpd

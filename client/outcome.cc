@@ -14,7 +14,7 @@ namespace {
 
 // Where what was not found can be looked up.
 const char* HintOf(const std::string& reason) {
-  if (reason == "TRACE_NOT_FOUND") return "";
+  if (reason == "TRACE_NOT_FOUND" || reason == "EVIDENCE_NOT_FOUND") return "";
   return reason == "NODE_NOT_FOUND" ? "; `fsdpctl nodes` lists the nodes" : "; `fsdpctl get` lists the jobs";
 }
 

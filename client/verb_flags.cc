@@ -250,6 +250,10 @@ void AddLogFlags(CLI::App* logs, CommandLine* line) {
       ->check(CLI::Validator(CheckPattern, ""))
       ->type_name("PATTERN");
   logs->add_flag("-p,--previous", line->previous, "Of the attempt before the newest");
+  CLI::Option* evidence =
+      logs->add_flag("--evidence", line->evidence,
+                     "Instead of the logs what agents kept of ranks that stood still: lanes and threads");
+  for (const char* other : {"--follow", "--tail", "--since"}) evidence->excludes(logs->get_option(other));
 }
 
 void AddVerbs(CLI::App* app, CommandLine* line) {

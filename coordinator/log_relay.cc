@@ -114,6 +114,7 @@ std::shared_ptr<LogTail> LogRelay::Open(const LogRequest& request, const std::ve
     read->set_tail_lines(request.tail_lines);
     if (request.traces.has_value()) *read->mutable_traces() = *request.traces;
     if (request.steps.has_value()) *read->mutable_steps() = *request.steps;
+    read->set_evidence(request.evidence);
     const bool windows = nodes_->KnowsLogWindows(node);
     if (windows) read->set_window_bytes(window);
     int64_t id;

@@ -42,6 +42,7 @@ struct LogRequest {
   int tail_lines = 0;
   std::optional<v1::StepRange> traces = {};  // Of these steps, instead of the logs; without follow and tail.
   std::optional<v1::RecordedSteps> steps = {};  // Likewise; of attempt 0: of all attempts.
+  bool evidence = false;                        // What is kept of ranks that stood still, likewise.
 };
 
 class LogRelay;

@@ -126,6 +126,21 @@ TEST_F(OldLogsTest, WhereNoNodeIsConnectedALogIsNotEmpty) {
   EXPECT_EQ(Tail(2).error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
+// It would send its log instead.
+TEST_F(OldLogsTest, AnAgentOfAnOlderReleaseIsNotAskedForEvidence) {
+  const auto agent = Agent("node-1");
+  grpc::ClientContext context;
+  v1::TailLogsRequest request;
+  request.set_id("tiny-1");
+  request.set_evidence(true);
+  auto reader = stub_->TailLogs(&context, request);
+  v1::TailLogsResponse line;
+  EXPECT_FALSE(reader->Read(&line));
+  const grpc::Status refused = reader->Finish();
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  EXPECT_THAT(refused.error_message(), HasSubstr("the agent of node node-1 is of release"));
+}
+
 TEST_F(OldLogsTest, StepsAreNotAskedOfANodeThatRanNothing) {
   LeaveBehind("node-0");
   LeaveBehind("node-1");

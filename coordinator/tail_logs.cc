@@ -24,6 +24,10 @@ constexpr size_t kMaxNodesNamed = 4;  // In a sentence.
 
 absl::Status CheckRequest(const v1::TailLogsRequest& request, const v1::Job& job) {
   if (request.tail_lines() < 0) return BadField("tail_lines", "must not be negative");
+  if (request.evidence() && request.tail_lines() > 0)
+    return BadField("tail_lines", "goes without evidence, which is sent whole");
+  if (request.evidence() && request.follow())
+    return BadField("follow", "goes without evidence, which is what was seen of an attempt so far");
   const PlaceRequest asked = RequestOf(job);
   const int64_t world = asked.nodes * asked.ranks_per_node;
   if (request.has_rank() && (request.rank() < 0 || request.rank() >= world)) {
@@ -35,6 +39,31 @@ absl::Status CheckRequest(const v1::TailLogsRequest& request, const v1::Job& job
                                    : absl::StrCat("job ", job.id(), " has attempts 1..", job.attempt()));
   }
   return absl::OkStatus();
+}
+
+// An agent of an older release would send its logs instead.
+absl::Status CheckAgents(const std::vector<std::string>& nodes, const std::vector<NodeView>& all) {
+  for (const NodeView& view : all) {
+    const std::string& node = view.info.node();
+    if (!view.connected || view.info.evidence() || std::count(nodes.begin(), nodes.end(), node) == 0)
+      continue;
+    return WrongState("AGENT_TOO_OLD", absl::StrCat("nodes/", node),
+                      absl::StrCat("the agent of node ", node, " is of release ", view.info.version(),
+                                   ", which does not send what it keeps of ranks that stood still"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status NoEvidence(const v1::TailLogsRequest& request, const v1::Job& job, int32_t attempt) {
+  const v1::Job::Failure& failure = job.failure();
+  const std::string who = request.has_rank() ? absl::StrCat("rank ", request.rank()) : std::string("a rank");
+  return Refusal(
+      absl::StatusCode::kNotFound, "EVIDENCE_NOT_FOUND",
+      absl::StrCat("nothing is kept of ", who, " of attempt ", attempt, " of job ", job.id(),
+                   " that stood still",
+                   failure.has_hang() && failure.attempt() != attempt
+                       ? absl::StrCat("; attempt ", failure.attempt(), " has hung: ask for that one")
+                       : ""));
 }
 
 // No node that is connected has the attempt's log: those that are away may.
@@ -55,15 +84,19 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
                                      const v1::Job& job, int32_t attempt, LogWriter* writer) {
   const int32_t rank = request.has_rank() ? request.rank() : -1;
   const bool current = attempt == job.attempt();
-  const auto nodes = NodesOf(job, attempt, rank, parts_.nodes->Snapshot());
-  const std::shared_ptr<LogTail> tail = parts_.logs->Open(
-      {{job.id(), attempt}, rank, request.follow() && !AttemptIsOver(job, attempt), request.tail_lines()},
-      nodes);
+  const std::vector<NodeView> all = parts_.nodes->Snapshot();
+  const auto nodes = NodesOf(job, attempt, rank, all);
+  if (request.evidence()) FSDPD_RETURN_IF_ERROR(CheckAgents(nodes, all));
+  LogRequest read = {{job.id(), attempt}, rank, request.follow() && !AttemptIsOver(job, attempt)};
+  read.tail_lines = request.tail_lines();
+  read.evidence = request.evidence();
+  const std::shared_ptr<LogTail> tail = parts_.logs->Open(read, nodes);
   const std::shared_ptr<void> close(nullptr, [&](void*) { parts_.logs->Close(tail); });
   absl::Time over = absl::InfiniteFuture();  // Or when the last lines came after that.
   bool wrote = false;
   std::deque<v1::LogLines::Line> lines;
   v1::TailLogsResponse response;
+  response.set_evidence(request.evidence());
   for (;;) {
     const LogTail::Got got = tail->Next(kStreamPoll, &lines);
     for (v1::LogLines::Line& line : lines) {
@@ -88,12 +121,14 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
                                                  job.id(), " did not come: not all of its nodes answer"));
     }
   }
-  // Nodes that never had the older attempt say NOT_FOUND; that is a fault only when nobody had it.
-  const absl::Status status =
-      nodes.empty() ? absl::NotFoundError(absl::StrCat("no node has the log of attempt ", attempt, " of job ",
-                                                       job.id(), ": none is connected"))
-                    : tail->status();
-  if (!absl::IsNotFound(status) || current) return status;
+  // Nodes that never had the older attempt say NOT_FOUND; that is a fault only when nobody had it. So do
+  // nodes none of whose ranks stood still.
+  absl::Status status = nodes.empty()
+                            ? absl::NotFoundError(absl::StrCat("no node has the log of attempt ", attempt,
+                                                               " of job ", job.id(), ": none is connected"))
+                            : tail->status();
+  if (!absl::IsNotFound(status) || (current && !request.evidence())) return status;
+  if (request.evidence()) status = NoEvidence(request, job, attempt);
   return wrote ? absl::OkStatus() : WhereItMayBe(job, attempt, parts_.nodes->Snapshot(), status);
 }
 

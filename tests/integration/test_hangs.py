@@ -50,6 +50,12 @@ def test_a_stopped_rank_is_named_and_the_job_goes_on_from_its_checkpoint(own, wh
         assert any("rank 2 on node-1 hangs: nothing of it has moved" in message for message in messages(job)), messages(job)
         described = cluster.ctl("describe", job_id).expect(0).out
         assert "rank 2 on node-1 hangs: " in described and str(evidence) in described, described
+        hinted = re.search(r"\(fsdpctl (logs \S+ --evidence --rank 2 --attempt 1)\)", described)
+        assert hinted and cluster.ctl(*hinted[1].split()).expect(0).out == text
+        every = cluster.ctl("logs", job_id, "--evidence", "--attempt", 1).expect(0).out.splitlines()
+        assert [f"[rank 2] {line}" for line in text.splitlines()] == [line for line in every if line.startswith("[rank 2] ")]
+        none = cluster.ctl("logs", job_id, "--evidence").expect(4)
+        assert f"nothing is kept of a rank of attempt 2 of job {job_id} that stood still; attempt 1 has hung" in none.err, none.err
         assert "[fsdpd-agent: rank 2 hangs: " in cluster.ctl("logs", job_id, "--rank", 0, "--attempt", 1).expect(0).out
         assert hangs_counted(cluster) == {"node-0": 0, "node-1": 1}
         whole.assert_same(record.losses(), tmp_path / "job" / "run")

@@ -179,5 +179,7 @@ class StepPages:
             yield StepsUnread(unread)
 
 
-def logs(job_id: str, *, rank: int | None, attempt: int | None, follow: bool, tail_lines: int) -> api.TailLogsRequest:
-    return api.TailLogsRequest(id=job_id, rank=rank, attempt=attempt, follow=follow, tail_lines=tail_lines)
+def logs(job_id: str, *, rank: int | None, attempt: int | None, follow: bool, tail_lines: int,
+         evidence: bool) -> api.TailLogsRequest:
+    return api.TailLogsRequest(id=job_id, rank=rank, attempt=attempt, follow=follow, tail_lines=tail_lines,
+                               evidence=evidence)

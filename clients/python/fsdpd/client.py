@@ -201,10 +201,12 @@ class Client:
         raise AssertionError("a watch ends with its job")
 
     def logs(self, job_id: str, *, rank: int | None = None, attempt: int | None = None, follow: bool = False,
-             tail_lines: int = 0, reconnect_for_s: float = RECONNECT_FOR_S) -> Iterator[LogLine]:
+             tail_lines: int = 0, evidence: bool = False, reconnect_for_s: float = RECONNECT_FOR_S) -> Iterator[LogLine]:
         """Lines of one rank or all, of an attempt (default: the newest). With `follow` until the job has ended, also
-        over lost connections; without, Unavailable may mean that a node is away."""
-        cursor = LogCursor(calls.logs(job_id, rank=rank, attempt=attempt, follow=follow, tail_lines=tail_lines))
+        over lost connections; without, Unavailable may mean that a node is away. With `evidence` what agents kept of
+        ranks that stood still instead, without `follow` and `tail_lines`."""
+        cursor = LogCursor(calls.logs(job_id, rank=rank, attempt=attempt, follow=follow, tail_lines=tail_lines,
+                                      evidence=evidence))
         outage = Outage(reconnect_for_s if follow else 0)
         while True:
             self._check_open()
