@@ -153,6 +153,12 @@ v1::Register Agent::About() const {
   registration.set_evidence(true);
   for (const std::string& name : options_.allowed_env) registration.add_allowed_env(name);
   for (const PathRoot& dir : plugin_dirs_) registration.add_plugin_dirs(dir.resolved);
+  for (const auto& [key, value] : options_.labels) {
+    v1::Label* label = registration.add_labels();
+    label->set_key(key);
+    label->set_value(value);
+  }
+  registration.set_nvlink_domain(options_.nvlink_domain);
   return registration;
 }
 

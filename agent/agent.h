@@ -14,6 +14,7 @@
 #include <absl/time/time.h>
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -41,13 +42,15 @@ struct AgentOptions {
   std::string metrics_listen = "127.0.0.1:0";
   std::string work_dir;  // Made when it is not there.
   std::string rank_binary;
-  std::string bind_address = "127.0.0.1";   // Where peers on other nodes reach this one's ranks.
-  absl::Duration grace = absl::Seconds(5);  // What ranks have to leave, when a Stop names no time.
-  std::set<std::string> allowed_env;        // In a job's env: names that base/rank_env.h leaves to agents.
-  std::vector<std::string> plugin_dirs;     // Of which jobs' plug-ins are loaded; none: no plug-in is.
-  std::vector<std::string> path_roots;      // Below which jobs' paths lie; none: wherever they are.
-  JobFoldersOptions folders;                // Which logs of jobs stay.
-  int64_t max_log_bytes = kMaxLogBytes;     // Of a rank's log of an attempt.
+  std::string bind_address = "127.0.0.1";     // Where peers on other nodes reach this one's ranks.
+  absl::Duration grace = absl::Seconds(5);    // What ranks have to leave, when a Stop names no time.
+  std::set<std::string> allowed_env;          // In a job's env: names that base/rank_env.h leaves to agents.
+  std::vector<std::string> plugin_dirs;       // Of which jobs' plug-ins are loaded; none: no plug-in is.
+  std::vector<std::string> path_roots;        // Below which jobs' paths lie; none: wherever they are.
+  std::map<std::string, std::string> labels;  // What jobs choose nodes by.
+  std::string nvlink_domain;                  // Whose nodes reach each other's GPUs by NVLink; "": none.
+  JobFoldersOptions folders;                  // Which logs of jobs stay.
+  int64_t max_log_bytes = kMaxLogBytes;       // Of a rank's log of an attempt.
 };
 
 class Agent {

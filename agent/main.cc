@@ -30,6 +30,7 @@
 #include "base/errno_status.h"
 #include "base/file_flags.h"
 #include "base/ids.h"
+#include "base/label_selector.h"
 #include "base/log.h"
 #include "base/quiet_grpc.h"
 #include "base/rank_cores.h"
@@ -49,6 +50,7 @@ constexpr int kStopPollMs = 20;
 struct Flags {
   AgentOptions agent;
   std::string device = "auto";
+  std::vector<std::string> labels;  // KEY=VALUE
   int slots = 0;
   int64_t grace_ms = 5000;
   int stopped_exit_code = 0;
@@ -92,6 +94,27 @@ std::string CheckAllowedEnv(const std::string& name) {
   std::string why = WhyNoEnvName(name);
   if (why.empty()) why = WhyTheDaemons(name, "");
   return why.empty() ? "" : absl::StrFormat("'%s' cannot be allowed: %s", name, why);
+}
+
+std::string CheckLabel(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos) return absl::StrFormat("'%s' is not KEY=VALUE", text);
+  absl::Status status = CheckLabelKey(text.substr(0, equals));
+  status.Update(CheckLabelValue(text.substr(equals + 1)));
+  return std::string(status.message());
+}
+
+std::string CheckDomain(const std::string& name) { return std::string(CheckLabelValue(name).message()); }
+
+// What the labels are together; what is wrong with that, or "".
+std::string TakeLabels(const std::vector<std::string>& texts, std::map<std::string, std::string>* labels) {
+  for (const std::string& text : texts) {
+    const std::string key = text.substr(0, text.find('='));
+    if (labels->emplace(key, text.substr(key.size() + 1)).second) continue;
+    return absl::StrCat("--label: the key '", key, "' is there twice");
+  }
+  if (labels->size() <= kMaxLabels) return "";
+  return absl::StrCat("--label: ", labels->size(), " labels; at most ", kMaxLabels, " are allowed");
 }
 
 std::string CheckFolder(const std::string& dir) {
@@ -145,6 +168,23 @@ absl::Status CheckCertificate(const AgentOptions& options) {
   const absl::Status named = CheckNodeInNames(options.node, own.names);
   if (named.ok()) return named;
   return absl::PermissionDeniedError(absl::StrCat(options.tls.certificate, ": ", named.message()));
+}
+
+// What jobs choose nodes by, and are placed by.
+void DeclarePlace(CLI::App* app, Flags* flags) {
+  app->add_option("--label", flags->labels,
+                  "What jobs choose this node by (resources.node_selector), as Kubernetes has labels; may be "
+                  "repeated, or KEY=VALUE,KEY=VALUE")
+      ->delimiter(',')
+      ->check(CheckLabel)
+      ->type_name("KEY=VALUE")
+      ->allow_extra_args(false);
+  app->add_option(
+         "--nvlink-domain", flags->agent.nvlink_domain,
+         "Nodes of one name reach each other's GPUs by NVLink: jobs of several nodes are placed within one "
+         "where it has room. Default: this node's reach none but their own")
+      ->check(CheckDomain)
+      ->type_name("NAME");
 }
 
 // What jobs may do here besides computing.
@@ -201,6 +241,7 @@ void Declare(CLI::App* app, Flags* flags) {
                   "Cores of ranks on GPUs: near (those of the NUMA node that the GPU is at) or all")
       ->check(CLI::IsMember({kNearCores, kAllCores}))
       ->capture_default_str();
+  DeclarePlace(app, flags);
   DeclarePermissions(app, flags);
   app->add_option("--keep-jobs", flags->agent.folders.keep_jobs,
                   "Of how many jobs logs and traces are kept, those written to last; what runs keeps its own")
@@ -381,6 +422,10 @@ int Main(int argc, char** argv) {
   if (flags.agent.node.empty()) flags.agent.node = DefaultNode();
   if (const std::string wrong = CheckNode(flags.agent.node); !wrong.empty()) {
     std::cerr << "--node is needed, as the host's name does not serve: " << wrong << "\n";
+    return kUsageError;
+  }
+  if (const std::string wrong = TakeLabels(flags.labels, &flags.agent.labels); !wrong.empty()) {
+    std::cerr << wrong << "\n";
     return kUsageError;
   }
   if (const std::string wrong = WhyNotSecure(flags); !wrong.empty()) {

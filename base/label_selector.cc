@@ -87,6 +87,34 @@ absl::StatusOr<Selector> ParseSelector(const std::string& text) {
   return selector;
 }
 
+std::string TextOf(const LabelRule& rule) {
+  switch (rule.kind) {
+    case LabelRule::Kind::kIs:
+      return absl::StrCat(rule.key, "=", rule.value);
+    case LabelRule::Kind::kIsNot:
+      return absl::StrCat(rule.key, "!=", rule.value);
+    case LabelRule::Kind::kThere:
+      return rule.key;
+    case LabelRule::Kind::kNotThere:
+      return absl::StrCat("!", rule.key);
+  }
+  return "";
+}
+
+std::string WhyNot(const LabelRule& rule) {
+  switch (rule.kind) {
+    case LabelRule::Kind::kIs:
+      return absl::StrCat("is not ", rule.key, "=", rule.value);
+    case LabelRule::Kind::kIsNot:
+      return absl::StrCat("is ", rule.key, "=", rule.value);
+    case LabelRule::Kind::kThere:
+      return absl::StrCat("has no label ", rule.key);
+    case LabelRule::Kind::kNotThere:
+      return absl::StrCat("has the label ", rule.key);
+  }
+  return "";
+}
+
 bool Holds(const LabelRule& rule, const std::string* value) {
   switch (rule.kind) {
     case LabelRule::Kind::kIs:

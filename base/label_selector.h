@@ -1,5 +1,5 @@
-// Selectors of labels, as Kubernetes has them: "team=a,stage!=test,owner,!old". The coordinator lists by
-// them, and fsdpctl matches again before it acts on what is listed.
+// Selectors of labels, as Kubernetes has them: "team=a,stage!=test,owner,!old". The coordinator lists jobs by
+// them, which fsdpctl matches again before it acts on what is listed, and finds nodes for jobs by them.
 //
 // Pure functions. Errors: INVALID_ARGUMENT, with words that go on after a field's name.
 #pragma once
@@ -14,6 +14,7 @@
 
 namespace fsdpd {
 
+constexpr int kMaxLabels = 64;  // Of a job or a node.
 constexpr int kMaxLabelRules = 32;
 
 // One of a selector's, all of which have to hold.
@@ -32,14 +33,25 @@ absl::StatusOr<Selector> ParseSelector(const std::string& text);
 // `value`: of the label that has the rule's key, or null.
 bool Holds(const LabelRule& rule, const std::string* value);
 
-// `labels`: of any type whose elements have key() and value().
+// As a selector has it: "team=a". And what has labels for which it does not hold: "is not team=a", "has no
+// label owner".
+std::string TextOf(const LabelRule& rule);
+std::string WhyNot(const LabelRule& rule);
+
+// The first that does not hold, or null. `labels`: of any type whose elements have key() and value().
 template <typename Labels>
-bool Matches(const Selector& selector, const Labels& labels) {
-  return std::all_of(selector.begin(), selector.end(), [&](const LabelRule& rule) {
+const LabelRule* FirstBroken(const Selector& selector, const Labels& labels) {
+  const auto broken = std::find_if(selector.begin(), selector.end(), [&](const LabelRule& rule) {
     const auto found = std::find_if(labels.begin(), labels.end(),
                                     [&](const auto& label) { return label.key() == rule.key; });
-    return Holds(rule, found == labels.end() ? nullptr : &found->value());
+    return !Holds(rule, found == labels.end() ? nullptr : &found->value());
   });
+  return broken == selector.end() ? nullptr : &*broken;
+}
+
+template <typename Labels>
+bool Matches(const Selector& selector, const Labels& labels) {
+  return FirstBroken(selector, labels) == nullptr;
 }
 
 }  // namespace fsdpd

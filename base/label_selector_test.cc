@@ -32,6 +32,28 @@ TEST(LabelSelector, HoldsWhereAllOfItsRulesDo) {
   EXPECT_FALSE(Finds("owner=", labels));
 }
 
+TEST(LabelSelector, SaysWhichRuleDoesNotHold) {
+  const Selector selector = *ParseSelector("team==a, stage!=test,owner,!old");
+  std::vector<Label> labels = {{"team", "b"}, {"stage", "test"}, {"old", ""}};
+  std::string told, text;
+  for (const LabelRule& rule : selector) text += TextOf(rule) + ";";
+  EXPECT_EQ(text, "team=a;stage!=test;owner;!old;");
+  const auto tell = [&] {
+    const LabelRule* broken = FirstBroken(selector, labels);
+    told += (broken == nullptr ? "holds" : WhyNot(*broken)) + ";";
+  };
+  tell();
+  labels[0].the_value = "a";
+  tell();
+  labels[1].the_value = "live";
+  tell();
+  labels.push_back({"owner", ""});
+  tell();
+  labels.erase(labels.begin() + 2);
+  tell();
+  EXPECT_EQ(told, "is not team=a;is stage=test;has no label owner;has the label old;holds;");
+}
+
 TEST(LabelSelector, OneThatMeansNothingIsRefused) {
   for (const char* text : {",", "team=a,", "=a", "!", "team in (a)", "a=b=c", "team=a;b"})
     EXPECT_TRUE(absl::IsInvalidArgument(ParseSelector(text).status())) << text;

@@ -346,8 +346,8 @@ std::string EventText(const v1::Job& job) {
   return absl::StrCat("events (UTC):\n", table.Render(2));
 }
 
-std::string LabelText(const v1::Job& job, const char* between) {
-  return absl::StrJoin(job.labels(), between, [](std::string* out, const v1::Label& label) {
+std::string LabelText(const google::protobuf::RepeatedPtrField<v1::Label>& labels, const char* between) {
+  return absl::StrJoin(labels, between, [](std::string* out, const v1::Label& label) {
     absl::StrAppend(out, label.key(), "=", label.value());
   });
 }
@@ -470,7 +470,8 @@ std::vector<std::string> JobRows(const std::vector<v1::Job>& jobs, absl::Time no
     if (projects) row.insert(row.begin() + 1, OrDash(job.project()));
     const std::vector<std::string> more = wide ? WideCells(job) : std::vector<std::string>();
     row.insert(row.end() - 1, more.begin(), more.end());
-    if (columns != JobColumns::kUsual) row.insert(row.end() - 1, OrDash(OneLine(LabelText(job, ","))));
+    if (columns != JobColumns::kUsual)
+      row.insert(row.end() - 1, OrDash(OneLine(LabelText(job.labels(), ","))));
     table.Add(row);
   }
   return table.Rows(0, width);
@@ -479,7 +480,7 @@ std::vector<std::string> JobRows(const std::vector<v1::Job>& jobs, absl::Time no
 std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int width, bool wide) {
   std::vector<std::string> head = {"NAME",        "STATUS", "DEVICE",  "FREE",
                                    "MEMORY/SLOT", "SEEN",   "METRICS", "VERSION"};
-  if (wide) head.insert(head.end(), {"ADDRESS", "PREFLIGHT"});
+  if (wide) head.insert(head.end(), {"ADDRESS", "PREFLIGHT", "NVLINK DOMAIN", "LABELS"});
   TextTable table(head);
   for (const v1::Node& node : nodes) {
     const bool known = v1::Device_IsValid(node.device()) && node.device() != v1::DEVICE_UNSPECIFIED;
@@ -492,7 +493,9 @@ std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int wi
         node.last_seen_unix_nanos() == 0 ? "-" : Since(node.last_seen_unix_nanos(), now) + " ago",
         OrDash(node.metrics_endpoint()),
         OrDash(node.version())};
-    if (wide) row.insert(row.end(), {OrDash(node.address()), VerdictText(node)});
+    if (wide)
+      row.insert(row.end(), {OrDash(node.address()), VerdictText(node), OrDash(OneLine(node.nvlink_domain())),
+                             OrDash(OneLine(LabelText(node.labels(), ",")))});
     table.Add(row);
   }
   std::string text = table.Render(0, width);
@@ -517,7 +520,8 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
   if (!job.submitter().empty()) absl::StrAppend(&text, "submitter: ", OneLine(job.submitter()), "\n");
   if (job.spec().priority() != 0) absl::StrAppend(&text, "priority:  ", job.spec().priority(), "\n");
   if (!job.project().empty()) absl::StrAppend(&text, "project:   ", OneLine(job.project()), "\n");
-  if (!job.labels().empty()) absl::StrAppend(&text, "labels:    ", OneLine(LabelText(job, ", ")), "\n");
+  if (!job.labels().empty())
+    absl::StrAppend(&text, "labels:    ", OneLine(LabelText(job.labels(), ", ")), "\n");
   if (job.preemptible()) text += "preemptible: by jobs of a higher priority\n";
   if (job.lent()) text += "its slots are lent: it leaves when a job before it can start with them\n";
   if (job.has_shrunk()) {

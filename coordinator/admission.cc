@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/label_selector.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "coordinator/errors.h"
@@ -58,6 +59,26 @@ void JudgePlugin(const v1::JobSpec& spec, v1::Device device, const std::vector<N
   faults->push_back(std::move(fault));
 }
 
+// Nodes come and go, so that this is a warning. Without a node of the kind there is nobody to ask.
+void JudgeLabels(const PlaceRequest& request, const std::vector<NodeSlots>& nodes, Violations* faults) {
+  int64_t of_kind = 0, meet = 0;
+  for (const NodeSlots& node : nodes) {
+    if (node.device != request.device) continue;
+    ++of_kind;
+    meet += Matches(request.selector, node.labels);
+  }
+  if (of_kind == 0 || meet >= request.nodes) return;
+  if (meet == of_kind) return;  // The labels are not what they lack.
+  Violation fault;
+  fault.rule = "node_selector_meets_nodes";
+  fault.level = FaultLevel::kWarn;
+  fault.field = "resources.node_selector";
+  fault.reason = absl::StrCat("of ", of_kind, " connected nodes of its kind ", meet,
+                              " have such labels, and it needs ", request.nodes, ": it waits for more");
+  fault.fix = "write labels that nodes have (fsdpctl nodes -o wide), or start agents with such (--label)";
+  faults->push_back(std::move(fault));
+}
+
 }  // namespace
 
 absl::Status CheckSize(const v1::JobSpec& spec) {
@@ -83,6 +104,7 @@ Examined Admission::Examine(const v1::JobSpec& spec, int64_t budget_bytes_per_ra
   faults->insert(faults->begin(), shape.begin(), shape.end());
   JudgeEnv(spec, request.device, nodes, faults);
   JudgePlugin(spec, request.device, nodes, faults);
+  JudgeLabels(request, nodes, faults);
   return examined;
 }
 

@@ -150,5 +150,32 @@ TEST(Admission, APlugInIsRefusedWhereNoAgentLoadsAnyAndWaitsWhereThereIsNone) {
   EXPECT_NE(refusal({Node("a", kPlenty), takes}), "") << "that one runs other jobs";
 }
 
+TEST(Admission, WarnsOfLabelsThatTooFewNodesHave) {
+  v1::JobSpec spec = TinySpec();
+  spec.mutable_resources()->set_node_selector("gpu=h200");
+  const auto warning = [&](std::vector<NodeSlots> nodes) {
+    std::string reason;
+    const Examined examined = With(std::move(nodes)).Examine(spec);
+    EXPECT_TRUE(examined.plan.accepted());
+    for (const Violation& fault : examined.plan.faults) {
+      if (fault.rule != "node_selector_meets_nodes") continue;
+      EXPECT_EQ(fault.level, FaultLevel::kWarn);
+      EXPECT_EQ(fault.field, "resources.node_selector");
+      reason = fault.reason;
+    }
+    return reason;
+  };
+  NodeSlots labelled = Node("b", kPlenty);
+  v1::Label* label = labelled.labels.Add();
+  label->set_key("gpu");
+  label->set_value("h200");
+  EXPECT_EQ(warning({Node("a", kPlenty)}),
+            "of 1 connected nodes of its kind 0 have such labels, and it needs 1: it waits for more");
+  EXPECT_EQ(warning({Node("a", kPlenty), labelled}), "");
+  EXPECT_EQ(warning({}), "") << "nobody knows what will come";
+  labelled.device = v1::DEVICE_CUDA;
+  EXPECT_NE(warning({Node("a", kPlenty), labelled}), "") << "that one runs other jobs";
+}
+
 }  // namespace
 }  // namespace fsdpd

@@ -1,4 +1,4 @@
-// Labels of jobs, as Kubernetes has them; what finds jobs by them is base/label_selector.h.
+// Labels of jobs and nodes, as Kubernetes has them; what finds them is base/label_selector.h.
 //
 // Pure functions. Errors: INVALID_ARGUMENT, with words that go on after a field's name.
 #pragma once
@@ -9,8 +9,6 @@
 #include "proto/fsdpd/v1/coordinator.pb.h"
 
 namespace fsdpd {
-
-constexpr int kMaxLabels = 64;
 
 using Labels = google::protobuf::RepeatedPtrField<v1::Label>;
 

@@ -14,11 +14,14 @@ TEST(KnownNode, IsTheSameAfterItWasStoredButForItsStream) {
   view.info.set_version("1");
   view.info.set_metrics_endpoint("h:1");
   view.info.set_memory_bytes_per_slot(7);
+  view.info.add_labels()->set_key("gpu");
+  view.info.set_nvlink_domain("rack-1");
   view.address = "h:2";
   view.connected = true;
   view.last_seen = clock.Now();
   v1::Node stored = NodeOf(view, clock);
   EXPECT_TRUE(stored.connected());
+  EXPECT_EQ(stored.labels(0).key() + " " + stored.nvlink_domain(), "gpu rack-1");
   clock.Advance(absl::Minutes(3));
   v1::Node shown = NodeOf(ViewOf(stored, clock), clock);
   EXPECT_FALSE(shown.connected());

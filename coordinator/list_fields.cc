@@ -40,6 +40,14 @@ std::vector<std::string> NamesOf() {
   return names;
 }
 
+ListValue LabelOf(const google::protobuf::RepeatedPtrField<v1::Label>& labels, const std::string& key) {
+  ListValue value;
+  for (const v1::Label& label : labels) {
+    if (label.key() == key) value.texts.push_back(label.value());
+  }
+  return value;
+}
+
 const Columns<v1::Job>& JobColumns() {
   using Job = v1::Job;
   static const auto& columns = *new Columns<Job>{
@@ -78,13 +86,7 @@ const Columns<v1::Job>& JobColumns() {
       {{"end_time", Kind::kTime},
        [](const Job& job, const std::string&) { return Number(job.end_unix_nanos()); }},
       {{"labels.", Kind::kText},
-       [](const Job& job, const std::string& key) {
-         ListValue value;
-         for (const v1::Label& label : job.labels()) {
-           if (label.key() == key) value.texts.push_back(label.value());
-         }
-         return value;
-       }},
+       [](const Job& job, const std::string& key) { return LabelOf(job.labels(), key); }},
   };
   return columns;
 }
@@ -115,6 +117,10 @@ const Columns<v1::Node>& NodeColumns() {
       {{"version", Kind::kText}, [](const Node& node, const std::string&) { return Text(node.version()); }},
       {{"last_seen_time", Kind::kTime},
        [](const Node& node, const std::string&) { return Number(node.last_seen_unix_nanos()); }},
+      {{"nvlink_domain", Kind::kText},
+       [](const Node& node, const std::string&) { return Text(node.nvlink_domain()); }},
+      {{"labels.", Kind::kText},
+       [](const Node& node, const std::string& key) { return LabelOf(node.labels(), key); }},
   };
   return columns;
 }

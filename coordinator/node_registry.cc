@@ -10,6 +10,7 @@
 #include "base/ids.h"
 #include "base/limits.h"
 #include "coordinator/attempt_ref.h"
+#include "coordinator/job_labels.h"
 
 namespace fsdpd {
 namespace {
@@ -41,6 +42,10 @@ absl::Status CheckInfo(const v1::Register& info) {
     }
   }
   if (info.instance().empty()) return absl::InvalidArgumentError("register.instance: is empty");
+  if (const absl::Status labels = CheckedLabels(info.labels()).status(); !labels.ok())
+    return absl::InvalidArgumentError(absl::StrCat("register.labels: ", labels.message()));
+  if (const absl::Status domain = CheckLabelValue(info.nvlink_domain()); !domain.ok())
+    return absl::InvalidArgumentError(absl::StrCat("register.nvlink_domain: ", domain.message()));
   return absl::OkStatus();
 }
 

@@ -6,8 +6,11 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <map>
+#include <numeric>
 #include <tuple>
 
+#include "base/limits.h"
 #include "base/rank_env.h"
 #include "base/text.h"
 
@@ -26,17 +29,27 @@ bool IsRoomy(const PlaceRequest& request, const NodeSlots& node) {
   return node.bytes_per_slot <= 0 || node.bytes_per_slot >= request.bytes_per_rank;
 }
 
-// What its agent's owner has not allowed of what the job asks for, in words; "" when all is.
+// Which label of those that the job asks for its agent lacks, or what its owner has not allowed of what the
+// job asks for, in words; "" when all is there.
 std::string NotAllowed(const PlaceRequest& request, const NodeSlots& node) {
+  const LabelRule* const broken = FirstBroken(request.selector, node.labels);
+  if (broken != nullptr) return WhyNot(*broken);
   for (const std::string& name : request.env) {
     if (node.env.count(name) == 0) return absl::StrCat("does not allow env ", name);
   }
   return request.plugin && !node.plugins ? "loads no plug-ins" : "";
 }
 
+std::string SelectorText(const Selector& selector) {
+  return absl::StrJoin(selector, ",",
+                       [](std::string* out, const LabelRule& rule) { absl::StrAppend(out, TextOf(rule)); });
+}
+
 // `scarce`: memory is a part of why there are too few.
 std::string Needs(const PlaceRequest& request, bool scarce = false) {
-  return absl::StrCat("needs ", Count(request.nodes, "node"), " with ",
+  return absl::StrCat("needs ", Count(request.nodes, "node"),
+                      request.selector.empty() ? "" : absl::StrCat(" of ", SelectorText(request.selector)),
+                      " with ",
                       Count(request.ranks_per_node, absl::StrCat("free ", KindOf(request.device), " slot")),
                       scarce ? absl::StrCat(" of ", HumanBytes(request.bytes_per_rank)) : "",
                       request.nodes == 1 ? "" : " each");
@@ -88,9 +101,106 @@ std::string TooLargeHint(const PlaceRequest& request, int64_t able, bool scarce,
       absl::StrCat("; even when idle, only ", Count(able, "connected node"), " could take ",
                    Count(request.ranks_per_node, "rank"),
                    scarce ? absl::StrCat(" of ", HumanBytes(request.bytes_per_rank), " each") : "",
-                   cordoned ? ": uncordon a node, or start" : ": start", " more or larger agents");
+                   cordoned ? ": uncordon a node, or start" : ": start", " more or larger agents",
+                   request.selector.empty() ? "" : " with such labels");
   if (scarce) hint += ", or submit it again to have it planned for those that are there";
   return hint;
+}
+
+using NodeList = std::vector<const NodeSlots*>;
+
+bool ByDomainAndName(const NodeSlots* a, const NodeSlots* b) {
+  return std::tie(a->domain, a->name) < std::tie(b->domain, b->name);
+}
+
+std::map<std::string, NodeList> ByDomain(const NodeList& nodes) {
+  std::map<std::string, NodeList> domains;
+  for (const NodeSlots* node : nodes) {
+    if (!node->domain.empty()) domains[node->domain].push_back(node);
+  }
+  return domains;
+}
+
+// All of them from one domain; none where no domain has so many.
+NodeList FromOneDomain(const PlaceRequest& request, const std::map<std::string, NodeList>& domains) {
+  NodeList best;
+  std::tuple<bool, size_t, size_t> best_cost;
+  for (const auto& [name, nodes] : domains) {
+    if (static_cast<int64_t>(nodes.size()) < request.nodes) continue;
+    const NodeList first(nodes.begin(), nodes.begin() + request.nodes);
+    size_t elsewhere = 0;
+    bool avoided = false;
+    for (const NodeSlots* node : first) {
+      elsewhere += request.before.count(node->name) == 0;
+      avoided |= node->name == request.avoided;
+    }
+    const std::tuple<bool, size_t, size_t> cost = {avoided, elsewhere, nodes.size()};
+    if (!best.empty() && cost >= best_cost) continue;
+    best = first;
+    best_cost = cost;
+  }
+  std::sort(best.begin(), best.end(), ByDomainAndName);
+  return best;
+}
+
+// Nodes whose ranks exchange within layers from one domain each, of the largest domains first, as far as
+// there are such; behind these the others.
+NodeList ByGroups(const PlaceRequest& request, const NodeList& able,
+                  const std::map<std::string, NodeList>& domains) {
+  NodeList chosen;
+  std::vector<const NodeList*> largest;
+  for (const auto& [name, nodes] : domains) largest.push_back(&nodes);
+  std::stable_sort(largest.begin(), largest.end(),
+                   [](const NodeList* a, const NodeList* b) { return a->size() > b->size(); });
+  for (const NodeList* nodes : largest) {
+    const int64_t left = request.nodes - static_cast<int64_t>(chosen.size());
+    const int64_t groups = std::min(left, static_cast<int64_t>(nodes->size())) / request.together;
+    NodeList whole(nodes->begin(), nodes->begin() + groups * request.together);
+    std::sort(whole.begin(), whole.end(), ByDomainAndName);
+    chosen.insert(chosen.end(), whole.begin(), whole.end());
+  }
+  NodeList others;
+  for (const NodeSlots* node : able) {
+    if (static_cast<int64_t>(chosen.size() + others.size()) == request.nodes) break;
+    if (std::find(chosen.begin(), chosen.end(), node) == chosen.end()) others.push_back(node);
+  }
+  std::sort(others.begin(), others.end(), ByDomainAndName);
+  chosen.insert(chosen.end(), others.begin(), others.end());
+  return chosen;
+}
+
+// In the order of their ranks. `able`: the best first, and enough.
+NodeList Choose(const PlaceRequest& request, const NodeList& able) {
+  if (request.nodes > 1) {
+    const std::map<std::string, NodeList> domains = ByDomain(able);
+    NodeList chosen = FromOneDomain(request, domains);
+    if (chosen.empty() && request.together > 1) chosen = ByGroups(request, able, domains);
+    if (!chosen.empty()) return chosen;
+  }
+  NodeList chosen(able.begin(), able.begin() + request.nodes);
+  std::sort(chosen.begin(), chosen.end(), ByDomainAndName);
+  return chosen;
+}
+
+std::string DomainWords(const NodeList& chosen) {
+  const std::string& domain = chosen.front()->domain;
+  const bool one = std::all_of(chosen.begin(), chosen.end(),
+                               [&](const NodeSlots* node) { return node->domain == domain; });
+  return chosen.size() < 2 || domain.empty() || !one ? "" : absl::StrCat(" of NVLink domain ", domain);
+}
+
+// How many nodes in a row have ranks that exchange within layers: of the innermost axes
+// (fsdp/plan/mesh/mesh.h), in groups that begin with a node. Also of a spec that no rule has looked at yet.
+int64_t NodesTogether(const v1::JobSpec& filled) {
+  const int64_t nodes = filled.resources().nodes(), ranks = filled.resources().ranks_per_node();
+  if (ranks < 1 || ranks > kMaxWorld) return 1;
+  int64_t group = 1;
+  for (const int64_t size :
+       {filled.parallel().tensor(), filled.parallel().context(), filled.parallel().expert()}) {
+    if (size < 1 || size > kMaxWorld) return 1;
+    group *= size;
+  }
+  return std::clamp<int64_t>(std::lcm(group, ranks) / ranks, 1, std::max<int64_t>(nodes, 1));
 }
 
 v1::Job::Placement PlacementOn(const NodeSlots& node, int64_t first_rank, int64_t ranks) {
@@ -123,6 +233,8 @@ PlaceRequest RequestOf(const v1::JobSpec& filled) {
   const v1::Resources& resources = filled.resources();
   PlaceRequest request = {resources.nodes(), resources.ranks_per_node(), resources.device(), 0, {}};
   request.plugin = filled.model().has_plugin();
+  request.selector = ParseSelector(resources.node_selector()).value_or(Selector());  // A rule refuses others.
+  request.together = NodesTogether(filled);
   for (const v1::Variable& variable : filled.env()) {
     if (!WhyAskAgents(variable.name()).empty()) request.env.push_back(variable.name());
   }
@@ -151,7 +263,7 @@ MemoryOffer OfferTo(const PlaceRequest& request, const std::vector<NodeSlots>& n
 }
 
 PlaceDecision Place(const PlaceRequest& request, const std::vector<NodeSlots>& nodes) {
-  std::vector<const NodeSlots*> of_kind, able;
+  NodeList of_kind, able;
   int64_t when_idle = 0;
   bool scarce = false, cordoned = false;
   for (const NodeSlots& node : nodes) {
@@ -181,17 +293,16 @@ PlaceDecision Place(const PlaceRequest& request, const std::vector<NodeSlots>& n
   };
   std::sort(able.begin(), able.end(),
             [&](const NodeSlots* a, const NodeSlots* b) { return rank_of(a) < rank_of(b); });
-  able.resize(request.nodes);
-  std::sort(able.begin(), able.end(), by_name);
+  const NodeList chosen = Choose(request, able);
   std::vector<std::string> names;
-  for (const NodeSlots* node : able) {
+  for (const NodeSlots* node : chosen) {
     const int64_t first_rank = static_cast<int64_t>(decision.placements.size()) * request.ranks_per_node;
     decision.placements.push_back(PlacementOn(*node, first_rank, request.ranks_per_node));
     if (names.size() < kMaxNodesInReason) names.push_back(node->name);
   }
-  if (names.size() < able.size()) names.push_back("...");
+  if (names.size() < chosen.size()) names.push_back("...");
   decision.reason = absl::StrCat("launching ", Count(request.nodes * request.ranks_per_node, "rank"), " on ",
-                                 absl::StrJoin(names, ", "));
+                                 absl::StrJoin(names, ", "), DomainWords(chosen));
   return decision;
 }
 

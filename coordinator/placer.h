@@ -6,9 +6,11 @@
 // stay for large jobs), then those with the least memory, then by name. A job that was launched before stays
 // where it was, as far as it may: what its ranks read is in that node's memory. A node that its last attempt
 // failed by is the last that it gets. One that is cordoned is none at all, as if it were not there: no slot
-// that falls free helps who waits for it.
-// Rank numbers follow node names, so neighbours in rank order sit together. Order among jobs is the caller's:
-// by priority, then first come, first served; whom one that waits holds up is said in claims.h
+// that falls free helps who waits for it. NVLink first: a job of several nodes gets those of one NVLink
+// domain where one has them, the smallest that does; before all of the above. Where none has, nodes whose
+// ranks exchange within layers (PlaceRequest::together) are of one each, as far as there are such. Rank
+// numbers follow domains and node names, so neighbours in rank order sit together. Order among jobs is the
+// caller's: by priority, then first come, first served; whom one that waits holds up is said in claims.h
 // (BehindReason() words that case). Jobs that no slot which falls free could help (PlaceDecision::possible)
 // claim none until there are nodes for them.
 #pragma once
@@ -18,6 +20,8 @@
 #include <string>
 #include <vector>
 
+#include "base/label_selector.h"
+#include "coordinator/job_labels.h"
 #include "proto/fsdpd/v1/coordinator.pb.h"
 
 namespace fsdpd {
@@ -28,7 +32,10 @@ struct PlaceRequest {
   v1::Device device = v1::DEVICE_CUDA;
   int64_t bytes_per_rank = 0;    // That a slot must offer; 0: any slot will do.
   std::vector<std::string> env;  // Variables that a node must allow.
-  bool plugin = false;  // It loads one, which a node must take. Which files there it may, its agent says.
+  bool plugin = false;     // It loads one, which a node must take. Which files there it may, its agent says.
+  Selector selector = {};  // That a node's labels must meet.
+  // So many nodes in a row have ranks that exchange within layers; 1: no such ranks are on two nodes.
+  int64_t together = 1;
   // Where its last attempt ran, and the node of those that had better not have the next one; "" for none.
   std::set<std::string> before = {};
   std::string avoided = {};
@@ -44,6 +51,8 @@ struct NodeSlots {
   int64_t bytes_per_slot = 0;         // Memory for one rank; 0: not known, and taken to be enough.
   std::set<std::string> env;          // Variables that jobs may set there, besides those with a usual prefix.
   bool plugins = false;               // Whether its agent loads any.
+  Labels labels;                      // Its agent's.
+  std::string domain;                 // Whose nodes reach each other by NVLink; "": this one reaches none.
   std::optional<std::string> cordon;  // Why no job is placed there; not set where jobs are.
   bool measured = false;              // What measures it has the slots that are not free, and none of `jobs`.
 };

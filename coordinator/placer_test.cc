@@ -53,6 +53,97 @@ TEST(Placer, UsesTheFreeDevicesOnly) {
   EXPECT_THAT(d.placements[0].devices(), ElementsAre(1, 3));
 }
 
+NodeSlots Labelled(NodeSlots node, const std::string& key, const std::string& value) {
+  v1::Label* label = node.labels.Add();
+  label->set_key(key);
+  label->set_value(value);
+  return node;
+}
+
+TEST(Placer, TakesOnlyNodesWithTheLabelsThatTheJobAsksFor) {
+  PlaceRequest request = Request(1, 1);
+  request.selector = *ParseSelector("gpu=h200,!shared");
+  const NodeSlots plain = Node("a", 1, {0}), fits = Labelled(Node("c", 1, {0}), "gpu", "h200");
+  const NodeSlots shared = Labelled(Labelled(Node("b", 1, {0}), "gpu", "h200"), "shared", "");
+  const PlaceDecision placed = Place(request, {plain, shared, fits});
+  ASSERT_TRUE(placed.placed());
+  EXPECT_EQ(placed.placements[0].node(), "c");
+  const PlaceDecision waits = Place(request, {plain, shared});
+  EXPECT_FALSE(waits.placed());
+  EXPECT_FALSE(waits.possible);
+  EXPECT_EQ(
+      waits.reason,
+      "needs 1 node of gpu=h200,!shared with 1 free cpu slot; a is not gpu=h200, b has the label shared; "
+      "even "
+      "when idle, only 0 connected nodes could take 1 rank: start more or larger agents with such labels");
+  EXPECT_EQ(CountNodes(request, {plain, shared, fits}).idle, 1);
+}
+
+NodeSlots In(const std::string& domain, const std::string& name, std::vector<int> free = {0}) {
+  NodeSlots node = Node(name, 1, std::move(free));
+  node.domain = domain;
+  return node;
+}
+
+std::string NodesOf(const PlaceDecision& decision) {
+  std::string names;
+  for (const v1::Job::Placement& placement : decision.placements) names += placement.node();
+  return names;
+}
+
+TEST(Placer, AJobOfSeveralNodesGetsThemInOneNvlinkDomainTheSmallestThatHasThem) {
+  const std::vector<NodeSlots> nodes = {In("", "a"),  In("x", "b"), In("y", "c"), In("y", "d"),
+                                        In("z", "e"), In("z", "f"), In("z", "g")};
+  EXPECT_EQ(NodesOf(Place(Request(2, 1), nodes)), "cd");
+  EXPECT_EQ(Place(Request(2, 1), nodes).reason, "launching 2 ranks on c, d of NVLink domain y");
+  EXPECT_EQ(NodesOf(Place(Request(3, 1), nodes)), "efg");
+  EXPECT_EQ(NodesOf(Place(Request(1, 1), nodes)), "a") << "one node has no way to another";
+  EXPECT_EQ(Place(Request(4, 1), nodes).placements.size(), 4u)
+      << "no domain has so many, and it runs all the same";
+  EXPECT_EQ(NodesOf(Place(Request(2, 1), {In("", "a"), In("y", "c"), In("y", "d", {}), In("z", "e")})), "ac")
+      << "no domain has two that are free";
+}
+
+TEST(Placer, ADomainWhereTheJobWasBeforeGoesFirstAndOneWithTheNodeThatItFailedByLast) {
+  const std::vector<NodeSlots> nodes = {In("x", "a"), In("x", "b"), In("y", "c"), In("y", "d")};
+  PlaceRequest request = Request(2, 1);
+  request.before = {"c", "d"};
+  EXPECT_EQ(NodesOf(Place(request, nodes)), "cd");
+  request.avoided = "c";
+  EXPECT_EQ(NodesOf(Place(request, nodes)), "ab");
+}
+
+TEST(Placer, RanksThatExchangeWithinLayersAreInOneDomainWhereTheJobIsLargerThanAny) {
+  const std::vector<NodeSlots> nodes = {In("x", "a"), In("y", "b"), In("x", "c"), In("y", "d"),
+                                        In("", "e"),  In("y", "f"), In("", "g")};
+  PlaceRequest request = Request(4, 1);
+  request.together = 2;
+  EXPECT_EQ(NodesOf(Place(request, nodes)), "bdac") << "two of y, and two of x";
+  request.nodes = 6;
+  EXPECT_EQ(NodesOf(Place(request, nodes)), "bdacef") << "groups of one domain stand before what is left";
+  request.together = 3;
+  EXPECT_EQ(NodesOf(Place(request, nodes)), "bdfeac") << "x has no three";
+}
+
+TEST(Placer, KnowsHowManyNodesHaveRanksThatExchangeWithinLayers) {
+  const auto together = [](int64_t nodes, int64_t ranks, int64_t tensor, int64_t context, int64_t expert) {
+    v1::JobSpec spec;
+    spec.mutable_resources()->set_nodes(nodes);
+    spec.mutable_resources()->set_ranks_per_node(ranks);
+    spec.mutable_parallel()->set_tensor(tensor);
+    spec.mutable_parallel()->set_context(context);
+    spec.mutable_parallel()->set_expert(expert);
+    return RequestOf(WithDefaults(spec, nullptr)).together;
+  };
+  EXPECT_EQ(together(8, 8, 8, 1, 1), 1) << "within each node";
+  EXPECT_EQ(together(8, 8, 1, 1, 32), 4);
+  EXPECT_EQ(together(8, 8, 4, 4, 1), 2);
+  EXPECT_EQ(together(6, 4, 1, 1, 6), 3) << "two groups of six begin and end with three nodes";
+  EXPECT_EQ(together(2, 4, 1, 1, 6), 2) << "never more than there are";
+  EXPECT_EQ(together(2, 0, 1, 1, 6), 1);
+  EXPECT_EQ(together(2, 4, 1, int64_t{1} << 62, 16384), 1) << "no rule has seen it yet";
+}
+
 TEST(Placer, KeepsLargeHolesForLargeJobs) {
   const PlaceDecision d = Place(Request(1, 1), {Node("a", 4, {0, 1, 2, 3}), Node("b", 4, {2})});
   ASSERT_TRUE(d.placed());

@@ -22,6 +22,8 @@ NodeSlots IdleSlots(const NodeView& node) {
   slots.bytes_per_slot = node.info.memory_bytes_per_slot();
   slots.env.insert(node.info.allowed_env().begin(), node.info.allowed_env().end());
   slots.plugins = node.info.plugin_dirs_size() > 0;
+  slots.labels = node.info.labels();
+  slots.domain = node.info.nvlink_domain();
   for (int device = 0; device < slots.slots; ++device) slots.free_devices.push_back(device);
   return slots;
 }

@@ -45,6 +45,23 @@ TEST(Waiting, WhatAgentsDoNotAllowIsALackOfNodes) {
   EXPECT_EQ(WaitingToBePlaced(request, {Node("a", 2, {0, 1})}).code(), Waiting::CODE_NODES);
 }
 
+TEST(Waiting, NodesThatCouldHaveOtherLabels) {
+  PlaceRequest request = Request(1, 1);
+  request.selector = *ParseSelector("gpu=h200");
+  NodeSlots labelled = Node("b", 1, {});
+  v1::Label* label = labelled.labels.Add();
+  label->set_key("gpu");
+  label->set_value("h200");
+  const Waiting waiting = WaitingToBePlaced(request, {Node("a", 1, {})});
+  EXPECT_EQ(waiting.code(), Waiting::CODE_LABELS);
+  EXPECT_THAT(waiting.remedy(), HasSubstr("--label"));
+  EXPECT_EQ(WaitingToBePlaced(request, {Node("a", 1, {0}), labelled}).code(), Waiting::CODE_RANKS)
+      << "the one that has them is in use";
+  request.ranks_per_node = 2;
+  EXPECT_EQ(WaitingToBePlaced(request, {Node("a", 1, {0})}).code(), Waiting::CODE_NODES)
+      << "no label makes it larger";
+}
+
 TEST(Waiting, ForMemoryAlone) {
   PlaceRequest request = Request(1, 1);
   request.bytes_per_rank = 100;

@@ -111,6 +111,18 @@ def test_a_folder_that_is_none_is_a_usage_error(tmp_path, flag):
     assert "/etc/passwd is no folder" in agent(tmp_path, "--node", "n", flag, "/etc/passwd", code=2)
 
 
+@pytest.mark.parametrize("flags, said", [
+    (["--label", "gpu"], "'gpu' is not KEY=VALUE"),
+    (["--label=-x=1"], "'-x' is no key"),
+    (["--label", "gpu=h200;"], "'h200;' is no value"),
+    (["--label", "gpu=a", "--label", "gpu=b"], "--label: the key 'gpu' is there twice"),
+    (["--label", ",".join(f"k{each}=v" for each in range(65))], "--label: 65 labels; at most 64 are allowed"),
+    (["--nvlink-domain", "rack 7"], "'rack 7' is no value"),
+])
+def test_a_label_that_is_none_is_a_usage_error(tmp_path, flags, said):
+    assert said in agent(tmp_path, "--node", "n", *flags, code=2)
+
+
 TLS = ["--tls-cert", "c", "--tls-key", "k"]
 
 

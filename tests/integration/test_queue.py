@@ -61,6 +61,37 @@ def test_a_waiting_job_starts_when_an_agent_joins(own, late):
         cluster.wait_state(job_id, "SUCCEEDED")
 
 
+def test_jobs_choose_nodes_by_labels_and_get_those_of_one_nvlink_domain(own):
+    with own(agents=0) as cluster:
+        cluster.start_agent("a", label="zone=a")
+        cluster.start_agent("b", label="gpu=h200,zone=b", nvlink_domain="rack-1")
+        cluster.start_agent("c", label="zone=c", nvlink_domain="rack-1")
+
+        def nodes_of(job_id):
+            return [each.node for each in cluster.wait_state(job_id, "SUCCEEDED").placements]
+
+        chooses = one_rank(steps=2)
+        chooses["resources"]["node_selector"] = "gpu=h200,zone!=a"
+        path = cluster.write_spec(chooses)
+        assert "node_selector" not in cluster.ctl("validate", "-f", path).expect(0).err
+        assert nodes_of(cluster.submit(chooses)) == ["b"]
+        assert nodes_of(cluster.submit(spec(steps=2))) == ["b", "c"], "a has no NVLink to another"
+        chooses["resources"]["node_selector"] = "gpu=b300"
+        waits = cluster.ctl("submit", "-f", cluster.write_spec(chooses)).expect(0)
+        assert "[node_selector_meets_nodes]" in waits.err and "of 3 connected nodes of its kind 0 have such labels" in waits.err, waits
+        job_id = waits.out.strip()
+        wait_until("it waits for labels", lambda: cluster.job(job_id).waiting.code == coordinator.Job.Waiting.CODE_LABELS)
+        told = cluster.ctl("get", job_id).expect(0).out
+        assert "(labels) needs 1 node of gpu=b300 with 1 free cpu slot; a is not gpu=b300, b is not gpu=b300" in told, told
+        cluster.start_agent("new", label="gpu=b300")
+        assert nodes_of(job_id) == ["new"]
+        wide = cluster.ctl("nodes", "-o", "wide", "--filter", "labels.gpu = h200").expect(0).out.splitlines()
+        assert len(wide) == 2 and re.search(r"^b .* rack-1 +gpu=h200,zone=b$", wide[1]), wide
+        chooses["resources"]["node_selector"] = "gpu in (h200)"
+        refused = cluster.ctl("submit", "-f", cluster.write_spec(chooses)).expect(3)
+        assert "[node_selector_is_one]" in refused.err, refused
+
+
 def test_a_higher_priority_goes_first_and_each_that_waits_says_why(cluster):
     first = cluster.submit(spec(steps=ENDLESS, name="first"))
     cluster.wait_step(first, 1)

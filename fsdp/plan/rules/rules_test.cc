@@ -485,6 +485,8 @@ std::vector<BadCase> RuntimeCases() {
        [](v1::JobSpec* j) { j->mutable_resources()->set_device(static_cast<v1::Device>(5)); }},
       {"memory_budget_positive", "resources.memory_budget_bytes",
        [](v1::JobSpec* j) { j->mutable_resources()->set_memory_budget_bytes(-1); }},
+      {"node_selector_is_one", "resources.node_selector",
+       [](v1::JobSpec* j) { j->mutable_resources()->set_node_selector("gpu in (h100)"); }},
       {"max_attempts_range", "restart.max_attempts",
        [](v1::JobSpec* j) { j->mutable_restart()->set_max_attempts(101); }},
       {"hang_seconds_range", "restart.hang_seconds",

@@ -1,6 +1,7 @@
 // fsdp, resources, priority, restart and telemetry.
 #include <absl/strings/str_cat.h>
 
+#include "base/label_selector.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "base/trace_file.h"
@@ -75,6 +76,13 @@ const Rule kRules[] = {
        if (!resources.has_memory_budget_bytes() || resources.memory_budget_bytes() >= 1) return {};
        return {{absl::StrCat("the budget is ", f.job.resources().memory_budget_bytes(), " bytes"),
                 "write for example 70GiB, or leave it out for what the nodes offer"}};
+     }},
+    {"node_selector_is_one", kError, "resources.node_selector", "node_selector is made of labels' rules",
+     [](const Facts& f) -> Findings {
+       const absl::Status parsed = ParseSelector(f.job.resources().node_selector()).status();
+       if (parsed.ok()) return {};
+       return {{absl::StrCat("the selector cannot be read: ", parsed.message()),
+                "write rules such as gpu=h200, zone!=b, fast or !shared, with commas between them"}};
      }},
     {"strategy_known", kError, "fsdp.strategy", "the strategy is a known one",
      [](const Facts& f) -> Findings {

@@ -82,6 +82,10 @@
 {{- end }}
 {{- $_ := set $container "resources" $resources }}
 {{- $said := dict "FSDPD_DEVICE" $agent.device "FSDPD_SLOTS" (toString $agent.slots) "FSDPD_GRACE_MS" (mul $agent.graceSeconds 1000 | toString) }}
+{{- range $key, $value := $agent.labels }}
+{{- $_ := set $container "args" (append $container.args (printf "--label=%s=%s" $key $value)) }}
+{{- end }}
+{{- with $agent.nvlinkDomain }}{{- $_ := set $container "args" (append $container.args (printf "--nvlink-domain=%s" .)) }}{{- end }}
 {{- range $variable := $container.env }}
 {{- if hasKey $said $variable.name }}{{- $_ := set $variable "value" (get $said $variable.name) }}{{- end }}
 {{- end }}
