@@ -9,7 +9,6 @@
 
 namespace fsdpd {
 namespace {
-
 using Spoil = std::function<void(v1::JobSpec*)>;
 
 struct BadCase {
