@@ -4,9 +4,14 @@
 #include <stdio.h>
 
 #include <CLI/CLI.hpp>
+#include <memory>
 #include <string>
 
+#include "base/check.h"
 #include "base/clock.h"
+#include "base/quiet_grpc.h"
+#include "coordinator/etcd_flags.h"
+#include "coordinator/store/etcd_backup.h"
 #include "coordinator/store/sqlite_backup.h"
 
 namespace fsdpd {
@@ -27,6 +32,13 @@ std::string CheckNotEmpty(const std::string& path) {
   return path.empty() ? "is empty; write a path after it" : "";
 }
 
+absl::StatusOr<CopiedState> CopyEtcd(bool backs_up, const std::string& file, const EtcdFlags& flags) {
+  QuietGrpc();
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<EtcdClient> etcd,
+                         EtcdClient::Make(flags.etcd, Clock::Real()->Wall()));
+  return backs_up ? BackUpEtcd(etcd.get(), flags.prefix, file) : RestoreEtcd(file, etcd.get(), flags.prefix);
+}
+
 }  // namespace
 
 bool IsBackupCommand(int argc, char** argv) {
@@ -35,14 +47,20 @@ bool IsBackupCommand(int argc, char** argv) {
 
 int RunBackupCommand(int argc, char** argv) {
   std::string state_dir, file;
+  EtcdFlags etcd;
   const bool backs_up = argv[1] == std::string("backup");
-  CLI::App app(backs_up ? "Copies the state as of now into one file, also while the coordinator serves."
-                        : "Makes a state directory of a backup. Stop the coordinator before.",
+  CLI::App app(backs_up
+                   ? "Copies the state as of now into one file, also while the coordinator serves."
+                   : "Makes a state of a backup, in a directory or in etcd. Stop the coordinators before.",
                absl::StrCat("fsdpd-coordinator ", argv[1]));
-  app.add_option("--state-dir", state_dir, backs_up ? "The coordinator's" : "To be made, or empty")
-      ->required()
-      ->check(CheckNotEmpty)
-      ->type_name("DIR");
+  CLI::Option* const in_folder =
+      app.add_option("--state-dir", state_dir, backs_up ? "The coordinator's" : "To be made, or empty")
+          ->check(CheckNotEmpty)
+          ->type_name("DIR");
+  CLI::Option* const in_etcd =
+      DeclareStore(&app, backs_up ? "the coordinators'" : "nothing may be there, and nobody may lead", &etcd);
+  in_folder->excludes(in_etcd);
+  DeclareEtcdFiles(&app, in_etcd, &etcd);
   app.add_option(backs_up ? "--to" : "--from", file, backs_up ? "To be made" : "What backup made")
       ->required()
       ->check(CheckNotEmpty)
@@ -52,8 +70,19 @@ int RunBackupCommand(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  if (backs_up) return Tell(BackUp(state_dir, file), absl::StrCat("wrote ", file));
-  return Tell(Restore(file, state_dir, Clock::Real()->Wall()), absl::StrCat("restored to ", state_dir));
+  const std::string wrong = state_dir.empty() && etcd.store.empty()
+                                ? "--state-dir is required, or --store for a state in etcd"
+                                : WhyNotReached(etcd);
+  if (!wrong.empty()) {
+    fprintf(stderr, "%s\n", wrong.c_str());
+    return 2;
+  }
+  const std::string done =
+      backs_up ? absl::StrCat("wrote ", file)
+               : absl::StrCat("restored to ",
+                              etcd.store.empty() ? state_dir : absl::StrCat("etcd, below ", etcd.prefix));
+  if (!etcd.store.empty()) return Tell(CopyEtcd(backs_up, file, etcd), done);
+  return Tell(backs_up ? BackUp(state_dir, file) : Restore(file, state_dir, Clock::Real()->Wall()), done);
 }
 
 }  // namespace fsdpd

@@ -22,6 +22,7 @@
 #include "base/version.h"
 #include "coordinator/audit_log.h"
 #include "coordinator/backup_command.h"
+#include "coordinator/etcd_flags.h"
 #include "coordinator/refused_handshakes.h"
 #include "coordinator/replica.h"
 #include "coordinator/server.h"
@@ -32,7 +33,7 @@ namespace {
 struct Flags {
   ServerOptions server;
   ReplicaOptions replica;  // With --store.
-  std::string store;
+  EtcdFlags etcd;
   int64_t lease_s = 5;
   std::string port_file;
   std::string metrics_port_file;
@@ -128,13 +129,7 @@ void DescribePreflight(CLI::App* app, Flags* flags) {
 void DescribeStore(CLI::App* app, Flags* flags) {
   ReplicaOptions& replica = flags->replica;
   CLI::Option* const store =
-      app->add_option(
-             "--store", flags->store,
-             "etcd://HOST:PORT,HOST:PORT/PREFIX: the state of several coordinators, of which one leads; "
-             "PREFIX, under which it lies, is fsdpd where it is not given")
-          ->check([flags](const std::string& text) {
-            return std::string(ParseStore(text, &flags->replica).message());
-          });
+      DeclareStore(app, "the state of several coordinators, of which one leads", &flags->etcd);
   app->add_option(
          "--advertise", replica.advertise,
          "HOST:PORT at which agents, clients and other coordinators reach this one; default: --listen")
@@ -145,12 +140,7 @@ void DescribeStore(CLI::App* app, Flags* flags) {
       ->capture_default_str()
       ->check(CLI::Range(2, 60))
       ->needs(store);
-  const auto file = [&](const char* name, std::string* path, const char* about) {
-    app->add_option(name, *path, about)->type_name("FILE")->needs(store);
-  };
-  file("--etcd-ca", &replica.etcd.tls.trusted, "Authorities of etcd's certificates; without it, plaintext");
-  file("--etcd-cert", &replica.etcd.tls.certificate, "This coordinator's certificate for etcd, in PEM");
-  file("--etcd-key", &replica.etcd.tls.key, "Key of --etcd-cert; these three are read at the start");
+  DeclareEtcdFiles(app, store, &flags->etcd);
 }
 
 // Says what is wrong, or "". Of two coordinators that both advertise all addresses agents would know none.
@@ -177,19 +167,12 @@ std::string WhyNoMetrics(const Flags& flags) {
 
 // What the flags lack together, or "".
 std::string WhyNoState(const Flags& flags) {
-  if (flags.store.empty()) {
+  if (flags.etcd.store.empty()) {
     return flags.server.state_dir.empty() ? "--state-dir is required, or --store for several coordinators"
                                           : "";
   }
   if (!flags.server.state_dir.empty()) return "--state-dir and --store: the state is in one of them";
-  const TlsFiles& tls = flags.replica.etcd.tls;
-  if (tls.certificate.empty() != tls.key.empty()) return "--etcd-cert and --etcd-key go together";
-  if (!tls.certificate.empty() && !tls.given()) return "--etcd-cert needs --etcd-ca";
-  for (const std::string& member : flags.replica.etcd.members) {
-    const absl::StatusOr<HostPort> address = ParseHostPort(member);
-    if (tls.given() || (address.ok() && IsLoopback(*address))) continue;
-    return absl::StrCat("--store: etcd at ", member, " is on another machine; that needs TLS: --etcd-ca");
-  }
+  if (std::string wrong = WhyNotReached(flags.etcd); !wrong.empty()) return wrong;
   return WhyUnreachable(flags);
 }
 
@@ -265,7 +248,7 @@ sigset_t BlockStopSignals() {
 
 std::vector<FileFlag> FilesOf(const Flags& flags) {
   const ServerOptions& server = flags.server;
-  const TlsFiles& etcd = flags.replica.etcd.tls;
+  const TlsFiles& etcd = flags.etcd.etcd.tls;
   return {{"--tls-cert", server.tls.certificate},
           {"--tls-key", server.tls.key},
           {"--tls-client-ca", server.tls.trusted},
@@ -295,8 +278,8 @@ int Serving(const Flags& flags, const std::string& address, const std::string& m
       return CannotStart(flags, written);
   }
   LogInfo("serving address=%s state=%s metrics=%s version=%s", address,
-          flags.store.empty() ? flags.server.state_dir
-                              : absl::StrCat(flags.store, " below ", flags.replica.prefix),
+          flags.etcd.store.empty() ? flags.server.state_dir
+                                   : absl::StrCat(flags.etcd.store, " below ", flags.etcd.prefix),
           metrics.empty() ? "off" : metrics, kVersion);
   if (flags.insecure) LogWarning("--insecure: plaintext, and whoever is on this machine may do everything");
   return 0;
@@ -318,6 +301,8 @@ int RunReplica(const Flags& flags, const sigset_t& signals) {
   ReplicaOptions options = flags.replica;
   options.server = flags.server;
   options.lease = absl::Seconds(flags.lease_s);
+  options.etcd = flags.etcd.etcd;
+  options.prefix = flags.etcd.prefix;
   const auto replica = Replica::Start(options);
   if (!replica.ok()) return CannotStart(flags, replica.status());
   if (const int code = Serving(flags, (*replica)->address(), (*replica)->metrics_endpoint()); code != 0)
@@ -363,7 +348,7 @@ int Main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);  // Who reads the log through a pipe may end, and takes no job along.
   const sigset_t signals = BlockStopSignals();
   TellRefusedHandshakes();
-  return flags.store.empty() ? RunAlone(flags, signals) : RunReplica(flags, signals);
+  return flags.etcd.store.empty() ? RunAlone(flags, signals) : RunReplica(flags, signals);
 }
 
 }  // namespace

@@ -1,14 +1,11 @@
 #include "coordinator/replica.h"
 
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_split.h>
-#include <absl/strings/strip.h>
 
 #include <optional>
 #include <utility>
 #include <vector>
 
-#include "base/address.h"
 #include "base/check.h"
 #include "base/log.h"
 #include "base/mutex.h"
@@ -28,20 +25,6 @@ constexpr absl::Duration kSayEvery = absl::Minutes(1);  // What keeps it from th
 constexpr absl::Duration kProgressEvery = absl::Seconds(30);
 
 }  // namespace
-
-absl::Status ParseStore(const std::string& store, ReplicaOptions* options) {
-  absl::string_view rest = store;
-  if (!absl::ConsumePrefix(&rest, "etcd://"))
-    return absl::InvalidArgumentError(absl::StrCat("'", store, "' does not begin with etcd://"));
-  const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(rest, absl::MaxSplits('/', 1));
-  options->etcd.members = absl::StrSplit(parts.first, ',');
-  for (const std::string& member : options->etcd.members) {
-    if (const absl::StatusOr<HostPort> read = ParseHostPort(member); !read.ok()) return read.status();
-  }
-  const std::string name(absl::StripSuffix(parts.second, "/"));
-  options->prefix = name.empty() ? "/fsdpd/" : absl::StrCat("/", name, "/");
-  return absl::OkStatus();
-}
 
 // Serves while another one leads. The address of who does is told to it by Run().
 class Replica::Standby {

@@ -28,9 +28,6 @@ struct ReplicaOptions {
   absl::Duration lease = absl::Seconds(5);
 };
 
-// "etcd://HOST:PORT,HOST:PORT/PREFIX" into members and prefix. INVALID_ARGUMENT says what is wrong.
-absl::Status ParseStore(const std::string& store, ReplicaOptions* options);
-
 class Leadership;
 
 class Replica {

@@ -141,14 +141,5 @@ TEST(Replica, OneThatStandsByTellsTheEventsThatAreStored) {
   EXPECT_EQ(none.events(0).sequence(), first + 3);
 }
 
-TEST(Replica, WhereTheStateLiesIsTheStoresPathOrFsdpd) {
-  for (const auto& [store, prefix] : {std::pair("etcd://a:1", "/fsdpd/"), std::pair("etcd://a:1/", "/fsdpd/"),
-                                      std::pair("etcd://a:1,b:2/one/two/", "/one/two/")}) {
-    ReplicaOptions options;
-    EXPECT_TRUE(ParseStore(store, &options).ok());
-    EXPECT_EQ(options.prefix, prefix);
-  }
-}
-
 }  // namespace
 }  // namespace fsdpd

@@ -29,13 +29,12 @@ bool Wants(const JobQuery& query, const EtcdEntry& entry, const JobCursor& place
   return !query.after_cursor || IsBefore(query, query.cursor, place);
 }
 
-// The first key after all that begin with it.
+}  // namespace
+
 std::string EndOfPrefix(std::string prefix) {
-  ++prefix.back();  // It ends in '/'.
+  ++prefix.back();
   return prefix;
 }
-
-}  // namespace
 
 EtcdEntry EntryOf(const v1::Job& job) {
   EtcdEntry entry;
@@ -72,7 +71,8 @@ std::vector<JobCursor> IdsFor(const EtcdIndex& index, const JobQuery& query) {
 absl::StatusOr<std::map<std::string, std::string>> EtcdJobs::Below(const std::string& name, int64_t* revision,
                                                                    const std::string& first) {
   for (int tries = 1;; ++tries) {
-    absl::StatusOr<std::map<std::string, std::string>> values = BelowOnce(name, revision, first);
+    absl::StatusOr<std::map<std::string, std::string>> values =
+        BelowOnce(name, revision, first, /*of=*/0, kKeysPerPage);
     if (!absl::IsOutOfRange(values.status())) return values;
     // etcd has compacted the revision of the first page before the last one was read.
     if (tries == kTries) return absl::UnavailableError(values.status().message());
@@ -81,13 +81,15 @@ absl::StatusOr<std::map<std::string, std::string>> EtcdJobs::Below(const std::st
 
 absl::StatusOr<std::map<std::string, std::string>> EtcdJobs::BelowOnce(const std::string& name,
                                                                        int64_t* revision,
-                                                                       const std::string& first) {
+                                                                       const std::string& first, int64_t of,
+                                                                       int64_t keys_per_page) {
   const std::string prefix = Key(name);
   std::map<std::string, std::string> values;
   etcd::RangeRequest request;
   request.set_key(first.empty() ? prefix : first);
   request.set_range_end(EndOfPrefix(prefix));
-  request.set_limit(kKeysPerPage);
+  request.set_limit(keys_per_page);
+  request.set_revision(of);
   while (true) {
     FSDPD_ASSIGN_OR_RETURN(const etcd::RangeResponse page, etcd_->Range(request));
     if (request.revision() == 0) request.set_revision(page.header().revision());
@@ -120,6 +122,10 @@ absl::StatusOr<int64_t> EtcdJobs::ReadSchema() {
   int64_t schema = 0;
   if (!absl::SimpleAtoi(*value, &schema))
     return absl::DataLossError(absl::StrCat("etcd: ", Key("schema"), " is no number"));
+  if (schema == kSchemaOfUnfinished)
+    return absl::FailedPreconditionError(absl::StrCat(
+        "etcd: what is below ", prefix_, " is a part of a state, of a restore that was not finished: ",
+        "remove it (etcdctl del --prefix ", prefix_, ") and restore again"));
   if (schema > kSchema)
     return absl::FailedPreconditionError(absl::StrCat("etcd: what is below ", prefix_, " has schema ", schema,
                                                       ", this program knows up to ", kSchema,
@@ -197,8 +203,8 @@ absl::StatusOr<v1::ListNodesResponse> EtcdJobs::Nodes() {
   return nodes;
 }
 
-std::string EtcdJobs::EventKey(int64_t sequence) const {
-  return absl::StrCat(Key("event/"), absl::Dec(sequence, absl::kZeroPad19));
+std::string EtcdJobs::EventName(int64_t sequence) {
+  return absl::StrCat("event/", absl::Dec(sequence, absl::kZeroPad19));
 }
 
 absl::StatusOr<Events> EtcdJobs::EventsAfter(int64_t sequence) {
@@ -221,6 +227,34 @@ absl::StatusOr<std::map<std::string, v1::Cordon>> EtcdJobs::Cordons() {
       return absl::DataLossError("state store: a stored cordon cannot be read");
   }
   return cordons;
+}
+
+absl::StatusOr<StateContent> EtcdJobs::Content() {
+  for (int tries = 1;; ++tries) {
+    absl::StatusOr<StateContent> content = ContentOnce();
+    if (!absl::IsOutOfRange(content.status())) return content;
+    if (tries == kTries) return absl::UnavailableError(content.status().message());
+  }
+}
+
+absl::StatusOr<StateContent> EtcdJobs::ContentOnce() {
+  StateContent content;
+  int64_t revision = 0;
+  FSDPD_ASSIGN_OR_RETURN(content.jobs, BelowOnce("job/", &revision, "", 0, kJobsPerRead));
+  FSDPD_ASSIGN_OR_RETURN(content.cordons, BelowOnce("cordon/", &revision, "", revision, kKeysPerPage));
+  FSDPD_ASSIGN_OR_RETURN(content.nodes, BelowOnce("node/", &revision, "", revision, kKeysPerPage));
+  std::map<std::string, std::string> events;
+  FSDPD_ASSIGN_OR_RETURN(events, BelowOnce("event/", &revision, "", revision, kKeysPerPage));
+  for (auto& [sequence, bytes] : events) {
+    int64_t number = 0;
+    if (!absl::SimpleAtoi(sequence, &number))
+      return absl::DataLossError(absl::StrCat("etcd: ", Key("event/"), sequence, " has no number"));
+    content.events[number] = std::move(bytes);
+  }
+  FSDPD_ASSIGN_OR_RETURN(const std::string generation, Value("generation", nullptr));
+  if (!absl::SimpleAtoi(generation, &content.generation))
+    return absl::DataLossError(absl::StrCat("etcd: ", Key("generation"), " is no number"));
+  return content;
 }
 
 }  // namespace fsdpd

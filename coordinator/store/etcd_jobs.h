@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "coordinator/store/etcd_client.h"
+#include "coordinator/store/state_content.h"
 #include "coordinator/store/state_store.h"
 
 namespace fsdpd {
@@ -32,12 +33,17 @@ struct EtcdEntry {
 using EtcdIndex = std::map<std::string, EtcdEntry>;  // By id.
 
 EtcdEntry EntryOf(const v1::Job& job);
+// The first key after all that begin with it, which ends in '/'.
+std::string EndOfPrefix(std::string prefix);
 // The ids of those that a query is for, ignoring its limits and its filter, in its order, with their places.
 std::vector<JobCursor> IdsFor(const EtcdIndex& index, const JobQuery& query);
 
 class EtcdJobs {
  public:
   static constexpr int64_t kSchema = 2;
+  // While a restore writes (etcd_backup.h): coordinators of all releases take it for a newer one and do not
+  // lead.
+  static constexpr int64_t kSchemaOfUnfinished = 1'000'000'000;
 
   EtcdJobs(EtcdClient* etcd, std::string prefix) : etcd_(etcd), prefix_(std::move(prefix)) {}
 
@@ -46,7 +52,8 @@ class EtcdJobs {
   std::string EntryKey(const std::string& id) const { return Key("entry/" + id); }
   std::string NodeKey(const std::string& name) const { return Key("node/" + name); }
 
-  std::string EventKey(int64_t sequence) const;
+  static std::string EventName(int64_t sequence);
+  std::string EventKey(int64_t sequence) const { return Key(EventName(sequence)); }
 
   // 0 where nothing is stored. FAILED_PRECONDITION where it is newer than kSchema.
   absl::StatusOr<int64_t> ReadSchema();
@@ -61,14 +68,17 @@ class EtcdJobs {
   absl::StatusOr<v1::ListNodesResponse> Nodes();
   absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons();
   absl::StatusOr<Events> EventsAfter(int64_t sequence);  // In order; 0: all.
+  absl::StatusOr<StateContent> Content();                // All of it, as of one revision.
 
  private:
   // All whose keys begin so, by what follows; from the key `first` on, where it is not "".
   absl::StatusOr<std::map<std::string, std::string>> Below(const std::string& name, int64_t* revision,
                                                            const std::string& first = "");
-  // OUT_OF_RANGE: the revision is gone meanwhile.
+  // As of `of`; 0: the newest. So many keys at a time. OUT_OF_RANGE: the revision is gone meanwhile.
   absl::StatusOr<std::map<std::string, std::string>> BelowOnce(const std::string& name, int64_t* revision,
-                                                               const std::string& first);
+                                                               const std::string& first, int64_t of,
+                                                               int64_t keys_per_page);
+  absl::StatusOr<StateContent> ContentOnce();
   absl::StatusOr<std::string> Value(const std::string& name, int64_t* revision);
 
   EtcdClient* const etcd_;

@@ -26,6 +26,7 @@ namespace fs = std::filesystem;
 
 constexpr char kNewSuffix[] = ".new";  // Of a copy that is not whole yet.
 constexpr int kBusyMs = 5000;          // A coordinator that checkpoints its log holds readers up for less.
+constexpr char kInMemory[] = ":memory:";
 
 struct Closed {
   void operator()(sqlite3* db) const { sqlite3_close(db); }
@@ -126,14 +127,18 @@ absl::Status CheckTarget(const std::string& path) {
 // What is done to the copy before it has its name.
 using Edit = std::function<absl::Status(sqlite3*)>;
 
-absl::StatusOr<CopiedState> CopyState(const std::string& from, const std::string& to, const Edit& edit) {
+absl::StatusOr<Database> OpenSource(const std::string& from) {
   FSDPD_RETURN_IF_ERROR(CheckSource(from));
+  return OpenFile(from, SQLITE_OPEN_READONLY);
+}
+
+absl::StatusOr<CopiedState> CopyState(sqlite3* source, const std::string& from, const std::string& to,
+                                      const Edit& edit) {
   FSDPD_RETURN_IF_ERROR(CheckTarget(to));
-  FSDPD_ASSIGN_OR_RETURN(const Database source, OpenFile(from, SQLITE_OPEN_READONLY));
-  FSDPD_RETURN_IF_ERROR(ReadSchemaVersion(source.get(), from).status());
+  FSDPD_RETURN_IF_ERROR(ReadSchemaVersion(source, from).status());
   const std::string made = to + kNewSuffix;
   FSDPD_ASSIGN_OR_RETURN(const Database copy, OpenFile(made, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
-  FSDPD_RETURN_IF_ERROR(CopyPages(source.get(), copy.get(), absl::StrCat("copy ", from, " to ", to)));
+  FSDPD_RETURN_IF_ERROR(CopyPages(source, copy.get(), absl::StrCat("copy ", from, " to ", to)));
   // One file: the copy of a WAL database says that it is one, and would be two or three from the first read.
   FSDPD_RETURN_IF_ERROR(Execute(copy.get(), "PRAGMA journal_mode=DELETE", absl::StrCat("set up ", to)));
   FSDPD_ASSIGN_OR_RETURN(CopiedState state, CheckState(copy.get(), from));
@@ -144,10 +149,11 @@ absl::StatusOr<CopiedState> CopyState(const std::string& from, const std::string
   return state;
 }
 
-absl::StatusOr<CopiedState> CopyAndTidy(const std::string& from, const std::string& to, const Edit& edit) {
+absl::StatusOr<CopiedState> CopyAndTidy(sqlite3* source, const std::string& from, const std::string& to,
+                                        const Edit& edit) {
   std::error_code ignored;
   fs::remove(to + kNewSuffix, ignored);  // Of a run that was killed.
-  const absl::StatusOr<CopiedState> state = CopyState(from, to, edit);
+  const absl::StatusOr<CopiedState> state = CopyState(source, from, to, edit);
   for (const char* part : {"", "-journal", "-wal", "-shm"}) fs::remove(to + kNewSuffix + part, ignored);
   return state;
 }
@@ -180,7 +186,8 @@ absl::Status MakeEmpty(const std::string& dir) {
 
 absl::StatusOr<CopiedState> RestoreInto(const std::string& from, const std::string& dir, absl::Time now) {
   FSDPD_RETURN_IF_ERROR(MakeEmpty(dir));
-  return CopyAndTidy(from, StateFileIn(dir), [&](sqlite3* copy) -> absl::Status {
+  FSDPD_ASSIGN_OR_RETURN(const Database source, OpenSource(from));
+  return CopyAndTidy(source.get(), from, StateFileIn(dir), [&](sqlite3* copy) -> absl::Status {
     FSDPD_RETURN_IF_ERROR(CheckDigest(copy, from));
     FSDPD_RETURN_IF_ERROR(RemoveDigest(copy, dir));
     return Execute(copy,
@@ -193,7 +200,29 @@ absl::StatusOr<CopiedState> RestoreInto(const std::string& from, const std::stri
 }  // namespace
 
 absl::StatusOr<CopiedState> BackUp(const std::string& dir, const std::string& to) {
-  return CopyAndTidy(StateFileIn(dir), to, [&](sqlite3* copy) { return WriteDigest(copy, to); });
+  FSDPD_ASSIGN_OR_RETURN(const Database source, OpenSource(StateFileIn(dir)));
+  return CopyAndTidy(source.get(), StateFileIn(dir), to,
+                     [&](sqlite3* copy) { return WriteDigest(copy, to); });
+}
+
+absl::StatusOr<CopiedState> WriteBackup(const StateContent& content, const std::string& to) {
+  FSDPD_ASSIGN_OR_RETURN(const Database made,
+                         OpenFile(kInMemory, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
+  FSDPD_RETURN_IF_ERROR(PrepareSchema(made.get(), to));
+  FSDPD_RETURN_IF_ERROR(PutContent(made.get(), content));
+  return CopyAndTidy(made.get(), "the state", to, [&](sqlite3* copy) { return WriteDigest(copy, to); });
+}
+
+absl::StatusOr<StateContent> ReadBackup(const std::string& from) {
+  FSDPD_ASSIGN_OR_RETURN(const Database source, OpenSource(from));
+  FSDPD_RETURN_IF_ERROR(ReadSchemaVersion(source.get(), from).status());
+  FSDPD_ASSIGN_OR_RETURN(const Database copy,
+                         OpenFile(kInMemory, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
+  FSDPD_RETURN_IF_ERROR(CopyPages(source.get(), copy.get(), absl::StrCat("read ", from)));
+  FSDPD_RETURN_IF_ERROR(CheckState(copy.get(), from).status());
+  FSDPD_RETURN_IF_ERROR(CheckDigest(copy.get(), from));
+  FSDPD_RETURN_IF_ERROR(PrepareSchema(copy.get(), from));
+  return ReadContent(copy.get());
 }
 
 absl::StatusOr<CopiedState> Restore(const std::string& from, const std::string& dir, absl::Time now) {

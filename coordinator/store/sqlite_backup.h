@@ -1,4 +1,5 @@
-// A state directory's content as one file, and back: what `fsdpd-coordinator backup` and `restore` do.
+// A state directory's content as one file, and back: what `fsdpd-coordinator backup` and `restore` do. The
+// file is the same for a state that lies elsewhere (etcd_backup.h).
 //
 // A restored state has a generation by date (state_store.h) where that is more than its own.
 //
@@ -16,6 +17,8 @@
 #include <cstdint>
 #include <string>
 
+#include "coordinator/store/state_content.h"
+
 namespace fsdpd {
 
 struct CopiedState {
@@ -31,5 +34,10 @@ absl::StatusOr<CopiedState> BackUp(const std::string& dir, const std::string& to
 // Makes `dir` where it is missing. An older schema is brought to the present one by the coordinator that
 // starts.
 absl::StatusOr<CopiedState> Restore(const std::string& from, const std::string& dir, absl::Time now);
+
+// A backup of what lies elsewhere, and what a backup holds, of whichever schema: for another place than
+// SQLite.
+absl::StatusOr<CopiedState> WriteBackup(const StateContent& content, const std::string& to);
+absl::StatusOr<StateContent> ReadBackup(const std::string& from);
 
 }  // namespace fsdpd

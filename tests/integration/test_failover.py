@@ -1,15 +1,18 @@
 """Several coordinators of one state in etcd: one leads, and when it is gone another one does, while ranks train on."""
 
+import contextlib
 import json
 import re
 import uuid
 import signal
+import subprocess
 import time
 
 import grpc
 import pytest
 
 from harness import stubs
+from harness.cluster import Cluster
 from harness.coordinators import NAMES, Coordinators
 from harness.etcd import Etcd, free_ports
 from harness.processes import Daemon
@@ -67,6 +70,69 @@ def test_a_leader_that_is_killed_costs_a_job_nothing(coordinators):
     assert not cluster.leads(first), "it stands by, now that it is back"
     cluster.ctl("cancel", job_id).expect(0)
     cluster.wait_state(job_id, "CANCELLED")
+
+
+def test_a_state_moves_from_etcd_to_a_directory_and_back(tmp_path):
+    """A job that runs goes on over both moves, as its agents dial the same address."""
+    def coordinator(*arguments, code=0):
+        done = subprocess.run([program("coordinator/fsdpd-coordinator"), *map(str, arguments)], capture_output=True, text=True)
+        assert done.returncode == code, done.stderr
+        return done.stdout + done.stderr
+
+    with Cluster(tmp_path, start=False) as cluster:
+        etcd = Etcd(tmp_path, cluster.mark, members=1)
+        try:
+            def serve(name, *where):
+                port_file = tmp_path / f"{name}.port"
+                cluster.coordinator = Daemon(name, [
+                    program("coordinator/fsdpd-coordinator"), "--listen", cluster.address or "127.0.0.1:0", *where, "--insecure",
+                    "--port-file", port_file], tmp_path / f"{name}.log", cluster.mark)
+                cluster.address = cluster._read_port_file(cluster.coordinator, port_file)
+                wait_until("it leads", leads)
+
+            def leads():
+                with contextlib.suppress(grpc.RpcError):
+                    return bool(cluster.api().ListNodes(stubs.coordinator.ListNodesRequest(), timeout=5))
+
+            cluster.address = f"127.0.0.1:{free_ports(1)[0]}"
+            serve("in-etcd", "--store", etcd.store)
+            for index in range(2):
+                cluster.start_agent(f"node-{index}", wait=False)
+            cluster.wait_nodes(2)
+            job_id = long_job(cluster)
+            before = ranks(cluster)
+            assert "a coordinator leads below /fsdpd/" in coordinator(
+                "restore", "--from", _backup_of(coordinator, etcd.store, tmp_path / "first"), "--store", etcd.store, code=1)
+            assert cluster.coordinator.stop() == 0
+            coordinator("backup", "--store", etcd.store, "--to", tmp_path / "moved")
+            coordinator("restore", "--from", tmp_path / "moved", "--state-dir", tmp_path / "moved-to")
+            serve("in-directory", "--state-dir", tmp_path / "moved-to")
+            cluster.wait_nodes(2)
+            cluster.wait_step(job_id, cluster.job(job_id).last_step.step + 2)
+            assert cluster.coordinator.stop() == 0
+            coordinator("backup", "--state-dir", tmp_path / "moved-to", "--to", tmp_path / "back")
+            assert "etcd has a state below /fsdpd/ already" in coordinator(
+                "restore", "--from", tmp_path / "back", "--store", etcd.store, code=1)
+            elsewhere = etcd.store.replace("/fsdpd", "/again")
+            assert "restored to etcd, below /again/: 1 jobs" in coordinator(
+                "restore", "--from", tmp_path / "back", "--store", elsewhere)
+            serve("in-etcd-again", "--store", elsewhere)
+            cluster.wait_nodes(2)
+            cluster.wait_step(job_id, cluster.job(job_id).last_step.step + 2)
+            assert cluster.job(job_id).attempt == 1 and ranks(cluster) == before, "no rank was touched"
+            cluster.ctl("cancel", job_id).expect(0)
+            cluster.wait_state(job_id, "CANCELLED")
+        finally:
+            for agent in cluster.agents.values():
+                agent.stop()
+            if cluster.coordinator:
+                cluster.coordinator.stop()
+            etcd.stop()
+
+
+def _backup_of(coordinator, store, to):
+    assert f"wrote {to}: " in coordinator("backup", "--store", store, "--to", to), "while it leads"
+    return to
 
 
 def test_a_leader_that_stood_still_for_longer_than_its_lease_steps_down_and_changes_nothing(coordinators):

@@ -1,0 +1,57 @@
+#include "coordinator/etcd_flags.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+#include <absl/strings/strip.h>
+
+#include <CLI/CLI.hpp>
+#include <utility>
+
+#include "base/address.h"
+
+namespace fsdpd {
+
+absl::Status ParseStore(const std::string& store, EtcdFlags* flags) {
+  absl::string_view rest = store;
+  if (!absl::ConsumePrefix(&rest, "etcd://"))
+    return absl::InvalidArgumentError(absl::StrCat("'", store, "' does not begin with etcd://"));
+  const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(rest, absl::MaxSplits('/', 1));
+  flags->etcd.members = absl::StrSplit(parts.first, ',');
+  for (const std::string& member : flags->etcd.members) {
+    if (const absl::StatusOr<HostPort> read = ParseHostPort(member); !read.ok()) return read.status();
+  }
+  const std::string name(absl::StripSuffix(parts.second, "/"));
+  flags->prefix = name.empty() ? "/fsdpd/" : absl::StrCat("/", name, "/");
+  return absl::OkStatus();
+}
+
+CLI::Option* DeclareStore(CLI::App* app, const std::string& about, EtcdFlags* flags) {
+  return app
+      ->add_option("--store", flags->store,
+                   absl::StrCat("etcd://HOST:PORT,HOST:PORT/PREFIX: ", about,
+                                "; PREFIX, under which it lies, is fsdpd where it is not given"))
+      ->check([flags](const std::string& text) { return std::string(ParseStore(text, flags).message()); });
+}
+
+void DeclareEtcdFiles(CLI::App* app, CLI::Option* store, EtcdFlags* flags) {
+  const auto file = [&](const char* name, std::string* path, const char* about) {
+    app->add_option(name, *path, about)->type_name("FILE")->needs(store);
+  };
+  file("--etcd-ca", &flags->etcd.tls.trusted, "Authorities of etcd's certificates; without it, plaintext");
+  file("--etcd-cert", &flags->etcd.tls.certificate, "This coordinator's certificate for etcd, in PEM");
+  file("--etcd-key", &flags->etcd.tls.key, "Key of --etcd-cert; these three are read at the start");
+}
+
+std::string WhyNotReached(const EtcdFlags& flags) {
+  const TlsFiles& tls = flags.etcd.tls;
+  if (tls.certificate.empty() != tls.key.empty()) return "--etcd-cert and --etcd-key go together";
+  if (!tls.certificate.empty() && !tls.given()) return "--etcd-cert needs --etcd-ca";
+  for (const std::string& member : flags.etcd.members) {
+    const absl::StatusOr<HostPort> address = ParseHostPort(member);
+    if (tls.given() || (address.ok() && IsLoopback(*address))) continue;
+    return absl::StrCat("--store: etcd at ", member, " is on another machine; that needs TLS: --etcd-ca");
+  }
+  return "";
+}
+
+}  // namespace fsdpd

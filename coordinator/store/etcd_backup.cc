@@ -1,0 +1,160 @@
+#include "coordinator/store/etcd_backup.h"
+
+#include <absl/strings/str_cat.h>
+#include <absl/time/clock.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "base/check.h"
+#include "coordinator/store/etcd_jobs.h"
+#include "coordinator/store/leadership.h"
+
+namespace fsdpd {
+namespace {
+
+namespace etcd = etcdserverpb;
+
+constexpr char kLeaderName[] = "a-restore";  // What coordinators that stand by meanwhile are told.
+constexpr absl::Duration kLease = absl::Seconds(10);
+constexpr absl::Duration kPause = absl::Milliseconds(50);
+constexpr size_t kBatchBytes = 1'000'000;  // Of etcd's 1.5 MiB; one job may be more.
+constexpr int kBatchOps = 120;             // Of its 128.
+
+// Writes as long as nobody else leads. What is written twice, as an answer was lost, is the same.
+class Writer {
+ public:
+  Writer(EtcdClient* etcd, const EtcdJobs* keys, const Leadership* leadership)
+      : etcd_(etcd), keys_(keys), leadership_(leadership) {}
+
+  absl::Status Put(const std::string& name, const std::string& value) {
+    const std::string key = keys_->Key(name);
+    const size_t bytes = key.size() + value.size();
+    if (!ops_.empty() && (ops_.size() == kBatchOps || bytes_ + bytes > kBatchBytes))
+      FSDPD_RETURN_IF_ERROR(Flush());
+    if (ops_.empty()) first_ = name;
+    etcd::PutRequest* put = ops_.emplace_back().mutable_request_put();
+    put->set_key(key);
+    put->set_value(value);
+    bytes_ += bytes;
+    return absl::OkStatus();
+  }
+
+  absl::Status Flush() {
+    etcd::TxnRequest request;
+    *request.add_compare() = leadership_->Fence();
+    for (etcd::RequestOp& op : ops_) *request.add_success() = std::move(op);
+    ops_.clear();
+    bytes_ = 0;
+    for (; leadership_->held(); absl::SleepFor(kPause)) {
+      const absl::StatusOr<etcd::TxnResponse> answer = etcd_->TryTxn(request);
+      if (absl::IsUnavailable(answer.status())) continue;
+      if (!answer.ok())
+        return absl::Status(answer.status().code(),
+                            absl::StrCat("write ", first_, ": ", answer.status().message()));
+      if (answer->succeeded()) return absl::OkStatus();
+      break;
+    }
+    return absl::UnavailableError("etcd was away for so long that what was begun is not finished");
+  }
+
+  // All that a restore writes.
+  absl::Status RemoveAll() {
+    ops_.clear();
+    first_ = "nothing";
+    for (const char* below : {"cordon/", "entry/", "event/", "job/", "node/"}) {
+      etcd::DeleteRangeRequest* range = ops_.emplace_back().mutable_request_delete_range();
+      range->set_key(keys_->Key(below));
+      range->set_range_end(EndOfPrefix(keys_->Key(below)));
+    }
+    ops_.emplace_back().mutable_request_delete_range()->set_key(keys_->Key("schema"));
+    return Flush();
+  }
+
+ private:
+  EtcdClient* const etcd_;
+  const EtcdJobs* const keys_;
+  const Leadership* const leadership_;
+  std::vector<etcd::RequestOp> ops_;
+  std::string first_;  // Of ops_.
+  size_t bytes_ = 0;
+};
+
+// But for what a leader puts there before all else.
+absl::Status CheckIsEmpty(EtcdClient* etcd, const std::string& prefix) {
+  etcd::RangeRequest request;
+  request.set_key(prefix);
+  request.set_range_end(EndOfPrefix(prefix));
+  request.set_limit(3);
+  FSDPD_ASSIGN_OR_RETURN(const etcd::RangeResponse found, etcd->Range(request));
+  for (const etcd::KeyValue& kv : found.kvs()) {
+    if (kv.key() == prefix + "leader" || kv.key() == prefix + "generation") continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat("etcd has a state below ", prefix, " already, of which is ", kv.key(),
+                     ": restore below another prefix, or remove it (etcdctl del --prefix ", prefix, ")"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WriteAll(const StateContent& content, int64_t generation, Writer* writer) {
+  // First, and the present one last: no coordinator takes a part for all.
+  FSDPD_RETURN_IF_ERROR(writer->Put("schema", absl::StrCat(EtcdJobs::kSchemaOfUnfinished)));
+  FSDPD_RETURN_IF_ERROR(writer->Flush());
+  for (const auto& [id, bytes] : content.jobs) {
+    FSDPD_ASSIGN_OR_RETURN(const v1::Job job, ParseJob(bytes));
+    FSDPD_RETURN_IF_ERROR(writer->Put("job/" + id, bytes));
+    FSDPD_RETURN_IF_ERROR(writer->Put("entry/" + id, EntryOf(job).bytes));
+  }
+  for (const auto& [node, bytes] : content.cordons)
+    FSDPD_RETURN_IF_ERROR(writer->Put("cordon/" + node, bytes));
+  for (const auto& [name, bytes] : content.nodes) FSDPD_RETURN_IF_ERROR(writer->Put("node/" + name, bytes));
+  for (const auto& [sequence, bytes] : content.events)
+    FSDPD_RETURN_IF_ERROR(writer->Put(EtcdJobs::EventName(sequence), bytes));
+  FSDPD_RETURN_IF_ERROR(writer->Flush());
+  // Leaders count on from here.
+  FSDPD_RETURN_IF_ERROR(writer->Put("generation", absl::StrCat(std::max(content.generation, generation))));
+  FSDPD_RETURN_IF_ERROR(writer->Put("schema", absl::StrCat(EtcdJobs::kSchema)));
+  return writer->Flush();
+}
+
+}  // namespace
+
+absl::StatusOr<CopiedState> BackUpEtcd(EtcdClient* etcd, const std::string& prefix, const std::string& to) {
+  EtcdJobs jobs(etcd, prefix);
+  FSDPD_ASSIGN_OR_RETURN(const int64_t schema, jobs.ReadSchema());
+  if (schema == 0) return absl::NotFoundError(absl::StrCat("etcd has no state below ", prefix));
+  FSDPD_ASSIGN_OR_RETURN(const StateContent content, jobs.Content());
+  return WriteBackup(content, to);
+}
+
+absl::StatusOr<CopiedState> RestoreEtcd(const std::string& from, EtcdClient* etcd,
+                                        const std::string& prefix) {
+  FSDPD_ASSIGN_OR_RETURN(const StateContent content, ReadBackup(from));
+  Leadership::Options options;
+  options.prefix = prefix;
+  options.address = kLeaderName;
+  options.lease = kLease;
+  std::unique_ptr<Leadership> leadership;
+  FSDPD_ASSIGN_OR_RETURN(leadership, Leadership::TryTake(etcd, options, [] {}));
+  if (leadership == nullptr) {
+    FSDPD_ASSIGN_OR_RETURN(const std::string leader, Leadership::Leader(etcd, prefix));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "a coordinator leads below ", prefix, leader.empty() ? "" : absl::StrCat(", at ", leader),
+        ": stop all that have this --store, or restore below another prefix"));
+  }
+  FSDPD_RETURN_IF_ERROR(CheckIsEmpty(etcd, prefix));
+  const EtcdJobs keys(etcd, prefix);
+  Writer writer(etcd, &keys, leadership.get());
+  if (const absl::Status written = WriteAll(content, leadership->generation(), &writer); !written.ok()) {
+    writer.RemoveAll().IgnoreError();
+    return written;
+  }
+  CopiedState copied;
+  copied.jobs = static_cast<int64_t>(content.jobs.size());
+  copied.schema = EtcdJobs::kSchema;
+  for (const auto& [id, bytes] : content.jobs) copied.bytes += static_cast<int64_t>(bytes.size());
+  return copied;
+}
+
+}  // namespace fsdpd
