@@ -593,26 +593,8 @@ TEST_F(CommandsTest, LogsNameTheRankOnlyWhereThereAreSeveral) {
   EXPECT_EQ(Run({"logs", "j"}), 0);
   EXPECT_EQ(out_, "tail 0\n");
   EXPECT_EQ(Run({"logs", "j", "-o", "yaml"}), 0);
-  EXPECT_EQ(out_, "---\nrank: 1\nattempt: 0\nline: \"tail 0\"\nnotice: false\n") << "a document a line";
-}
-
-TEST_F(CommandsTest, LogsHaveEvidenceOnlyOfACoordinatorThatSendsIt) {
-  const auto knows = std::make_shared<std::atomic<bool>>(true);
-  server_.on_logs = [knows](const v1::TailLogsRequest& request, grpc::ServerContext*,
-                            grpc::ServerWriter<v1::TailLogsResponse>* writer) {
-    v1::TailLogsResponse line;
-    line.set_line("thread 7");
-    line.set_evidence(*knows && request.evidence());
-    writer->Write(line);
-    return grpc::Status::OK;
-  };
-  EXPECT_EQ(Run({"logs", "j", "--evidence"}), 0);
-  EXPECT_EQ(out_, "thread 7\n");
-  *knows = false;
-  EXPECT_EQ(Run({"logs", "j", "--evidence"}), kExitFailed);
-  EXPECT_NE(err_.find("this coordinator is of an older release, which sends no evidence"), std::string::npos);
-  for (const char* other : {"--follow", "--tail=3", "--since=5m"})
-    EXPECT_EQ(Run({"logs", "j", "--evidence", other}), kExitUsage) << other;
+  EXPECT_EQ(out_, "---\nrank: 1\nattempt: 0\nline: \"tail 0\"\nnotice: false\nevidence: false\n")
+      << "a document a line";
 }
 
 TEST_F(CommandsTest, CancelPassesReasonAndGraceOn) {

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <sstream>
 
 #include "base/temp_dir.h"
@@ -446,6 +447,29 @@ TEST_F(LookCommandsTest, LogsOfTheAttemptBefore) {
     return grpc::Status::OK;
   };
   EXPECT_EQ(Run({"logs", "j", "--previous"}), kExitNotFound);
+}
+
+TEST_F(LookCommandsTest, LogsHaveEvidenceOnlyOfACoordinatorThatSendsIt) {
+  const auto knows = std::make_shared<std::atomic<bool>>(true);
+  server_.on_get = [](const auto&, v1::GetJobResponse* response) {
+    response->mutable_job()->set_id("j");
+    return grpc::Status::OK;
+  };
+  server_.on_logs = [knows](const v1::TailLogsRequest& request, grpc::ServerContext*,
+                            grpc::ServerWriter<v1::TailLogsResponse>* writer) {
+    v1::TailLogsResponse line;
+    line.set_line("thread 7");
+    line.set_evidence(*knows && request.evidence());
+    writer->Write(line);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"logs", "j", "--evidence"}), 0);
+  EXPECT_EQ(out_, "thread 7\n");
+  *knows = false;
+  EXPECT_EQ(Run({"logs", "j", "--evidence"}), kExitFailed);
+  EXPECT_NE(err_.find("this coordinator is of an older release, which sends no evidence"), std::string::npos);
+  for (const char* other : {"--follow", "--tail=3", "--since=5m"})
+    EXPECT_EQ(Run({"logs", "j", "--evidence", other}), kExitUsage) << other;
 }
 
 }  // namespace
