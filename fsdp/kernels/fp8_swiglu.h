@@ -25,7 +25,7 @@ struct Fp8SwigluBackwardArgs {
   const void* gate_up;
   int64_t rows;
   int64_t width;
-  int64_t padded;  // Rows of what is turned, a multiple of 4: zero from `rows` on, as in Fp8Columns.
+  int64_t padded;  // Rows of what is turned, a multiple of 4: from `rows` on as in Fp8Columns.
   // The gradients of gate and up, as rows and turned; and the product again, turned.
   void* grads;                   // [rows x 2 width]
   float* grad_scales;            // [rows]

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "fsdp/kernels/pack.cuh"
+#include "fsdp/kernels/swiglu.cuh"
 #include "fsdp/kernels/weighed_swiglu.h"
 
 namespace fsdpd::kernels {
@@ -8,8 +9,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / 32;
-
-__device__ float Sigmoid(float x) { return 1.0f / (1.0f + __expf(-x)); }
 
 // A block's row, its packs by its threads in turn.
 template <typename T, int N>

@@ -5,9 +5,11 @@
 // A request is rounded up to a size class (512-byte steps up to 1 MiB, then eighths of a power of two: at
 // most 12.5% lost) and served by a block of that class. Where tensors have other sizes in each step, as
 // documents give them, there may be none: from an attempt's third step on, an instruction then takes the
-// smallest larger block that is free. What it asks for lives until the step's end at most, and the two steps
-// before have left what a step needs. All else, which may stay, gets a block of its own size; and a request
-// counts as its class wherever it lies, so that peaks do not hang on what was free.
+// smallest larger block that is free, of at most twice the bytes, so that small tensors leave large blocks to
+// large ones. What it asks for lives until the step's end at most, and the two steps before have left what a
+// step needs, but where a size is less than half of all that they had. All else, which may stay, gets a block
+// of its own size; and a request counts as its class wherever it lies, so that peaks do not hang on what was
+// free.
 //
 // Blocks return to the system in EmptyCache(), and when the system refuses a request: then the cache is given
 // back and the request tried once more, and only then it throws c10::OutOfMemoryError with the bytes asked

@@ -312,6 +312,7 @@ void NativeBlock::Compute(const MatrixGrads& product, const ParamGrads& grads) c
       return made.defined() ? made : Fp8Columns(of);
     };
     FSDPD_CHECK(biases_into.empty());
+    if (std::none_of(into.begin(), into.end(), [](const at::Tensor& of) { return of.defined(); })) return;
     return LinearGradsInto(columns(product.grad_out_columns, product.grad_out),
                            columns(product.x_columns, product.x), outputs, grads.accumulate, into);
   }
