@@ -24,13 +24,14 @@ using ::testing::Not;
 
 class OldLogsTest : public ::testing::Test {
  protected:
-  // A job that has ended: its first attempt ran on node-1 alone, its second on several nodes.
+  // A job that has ended: its first attempt ran on node-1 alone, the others on several nodes, as far as their
+  // begins say.
   void SetUp() override {
     v1::Job job;
     job.set_id("tiny-1");
     *job.mutable_spec() = TinySpec();
     job.set_state(v1::JOB_STATE_SUCCEEDED);
-    for (const char* node : {"node-1", "", "node-1"}) {
+    for (const char* node : {"node-1", "", ""}) {
       job.set_attempt(job.attempt() + 1);
       AddEvent(v1::EVENT_KIND_LAUNCHED, "launched", absl::Now(), &job);
       job.mutable_events()->rbegin()->set_node(node);
@@ -53,9 +54,10 @@ class OldLogsTest : public ::testing::Test {
     stub_ =
         v1::Coordinator::NewStub(grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
   }
-  std::unique_ptr<ScriptedAgent> Agent(const std::string& node) {
+  std::unique_ptr<ScriptedAgent> Agent(const std::string& node, bool evidence = false) {
     ScriptedAgent::Options options;
     options.node = node;
+    options.evidence = evidence;
     auto agent = std::make_unique<ScriptedAgent>(server_->address(), options);
     EXPECT_TRUE(agent->AwaitWelcome());
     return agent;
@@ -71,11 +73,12 @@ class OldLogsTest : public ::testing::Test {
     }
   }
   // The log of an attempt. `agent`, where there is one, is asked and has none.
-  grpc::Status Tail(int attempt, ScriptedAgent* agent = nullptr) {
+  grpc::Status Tail(int attempt, ScriptedAgent* agent = nullptr, bool evidence = false) {
     grpc::ClientContext context;
     v1::TailLogsRequest request;
     request.set_id("tiny-1");
     request.set_attempt(attempt);
+    request.set_evidence(evidence);
     auto reader = stub_->TailLogs(&context, request);
     if (agent != nullptr) {
       const auto read = agent->Await(v1::CoordinatorMessage::kReadLogs);
@@ -139,6 +142,20 @@ TEST_F(OldLogsTest, AnAgentOfAnOlderReleaseIsNotAskedForEvidence) {
   const grpc::Status refused = reader->Finish();
   EXPECT_EQ(refused.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_THAT(refused.error_message(), HasSubstr("the agent of node node-1 is of release"));
+}
+
+// While agents were brought to a newer release one by one, none of it could be had.
+TEST_F(OldLogsTest, AnAgentOfAnOlderReleaseHidesNoEvidenceThatOthersMayHave) {
+  const auto older = Agent("node-0");
+  const auto agent = Agent("node-1", /*evidence=*/true);
+  const grpc::Status none = Tail(1, agent.get(), /*evidence=*/true);
+  EXPECT_EQ(none.error_code(), grpc::StatusCode::NOT_FOUND) << none.error_message();
+  EXPECT_THAT(none.error_message(), HasSubstr("nothing is kept of a rank of attempt 1"));
+  const grpc::Status unknown = Tail(2, agent.get(), /*evidence=*/true);
+  EXPECT_EQ(unknown.error_code(), grpc::StatusCode::FAILED_PRECONDITION)
+      << "node-0 may have been one of its nodes";
+  EXPECT_THAT(unknown.error_message(), HasSubstr("the agent of node node-0 is of release"));
+  EXPECT_FALSE(older->Heard(v1::CoordinatorMessage::kReadLogs));
 }
 
 TEST_F(OldLogsTest, StepsAreNotAskedOfANodeThatRanNothing) {

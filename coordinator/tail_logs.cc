@@ -42,11 +42,27 @@ absl::Status CheckRequest(const v1::TailLogsRequest& request, const v1::Job& job
 }
 
 // An agent of an older release would send its logs instead.
-absl::Status CheckAgents(const std::vector<std::string>& nodes, const std::vector<NodeView>& all) {
+bool IsTooOld(const NodeView& view) { return view.connected && !view.info.evidence(); }
+
+void TakeOutOld(const std::vector<NodeView>& all, std::vector<std::string>* nodes) {
+  for (const NodeView& view : all) {
+    if (IsTooOld(view)) nodes->erase(std::remove(nodes->begin(), nodes->end(), view.info.node()), nodes->end());
+  }
+}
+
+// Of those that TakeOutOld() took out and that may have something of the attempt.
+absl::Status RefuseOld(const v1::Job& job, int32_t attempt, int32_t rank, const std::vector<NodeView>& all) {
+  std::vector<std::string> nodes;
+  if (attempt == job.attempt()) {
+    nodes = NodesOf(job, attempt, rank, all);
+  } else {
+    std::vector<NodeView> unasked = all;
+    for (NodeView& view : unasked) view.connected = view.connected && !IsTooOld(view);
+    nodes = NodesAwayOf(job, attempt, unasked);
+  }
   for (const NodeView& view : all) {
     const std::string& node = view.info.node();
-    if (!view.connected || view.info.evidence() || std::count(nodes.begin(), nodes.end(), node) == 0)
-      continue;
+    if (!IsTooOld(view) || std::count(nodes.begin(), nodes.end(), node) == 0) continue;
     return WrongState("AGENT_TOO_OLD", absl::StrCat("nodes/", node),
                       absl::StrCat("the agent of node ", node, " is of release ", view.info.version(),
                                    ", which does not send what it keeps of ranks that stood still"));
@@ -85,8 +101,8 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
   const int32_t rank = request.has_rank() ? request.rank() : -1;
   const bool current = attempt == job.attempt();
   const std::vector<NodeView> all = parts_.nodes->Snapshot();
-  const auto nodes = NodesOf(job, attempt, rank, all);
-  if (request.evidence()) FSDPD_RETURN_IF_ERROR(CheckAgents(nodes, all));
+  std::vector<std::string> nodes = NodesOf(job, attempt, rank, all);
+  if (request.evidence()) TakeOutOld(all, &nodes);
   LogRequest read = {{job.id(), attempt}, rank, request.follow() && !AttemptIsOver(job, attempt)};
   read.tail_lines = request.tail_lines();
   read.evidence = request.evidence();
@@ -128,7 +144,10 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
                                                                " of job ", job.id(), ": none is connected"))
                             : tail->status();
   if (!absl::IsNotFound(status) || (current && !request.evidence())) return status;
-  if (request.evidence()) status = NoEvidence(request, job, attempt);
+  if (request.evidence() && !wrote) {
+    FSDPD_RETURN_IF_ERROR(RefuseOld(job, attempt, rank, all));
+    status = NoEvidence(request, job, attempt);
+  }
   return wrote ? absl::OkStatus() : WhereItMayBe(job, attempt, parts_.nodes->Snapshot(), status);
 }
 

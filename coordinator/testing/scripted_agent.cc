@@ -29,6 +29,7 @@ ScriptedAgent::ScriptedAgent(const std::string& address, const Options& options)
   info->set_slots(options.slots);
   info->set_instance(options.instance);
   info->set_memory_bytes_per_slot(options.memory_bytes_per_slot);
+  info->set_evidence(options.evidence);
   for (const v1::HostedAttempt& hosted : options.hosted) *info->add_hosted() = hosted;
   stream_->Write(message);
   reader_ = std::thread([this] { ReadAll(); });

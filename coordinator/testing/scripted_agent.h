@@ -28,6 +28,7 @@ class ScriptedAgent {
     std::string instance = "first";
     std::vector<v1::HostedAttempt> hosted;
     int64_t memory_bytes_per_slot = 0;
+    bool evidence = false;  // Whether it says that it sends what is kept of ranks that stood still.
   };
   // Registers at once; AwaitWelcome() says whether it was let in.
   ScriptedAgent(const std::string& address, const Options& options);
