@@ -9,6 +9,7 @@
 #include <map>
 #include <numeric>
 #include <tuple>
+#include <utility>
 
 #include "base/limits.h"
 #include "base/rank_env.h"
@@ -124,17 +125,13 @@ std::map<std::string, NodeList> ByDomain(const NodeList& nodes) {
 // All of them from one domain; none where no domain has so many.
 NodeList FromOneDomain(const PlaceRequest& request, const std::map<std::string, NodeList>& domains) {
   NodeList best;
-  std::tuple<bool, size_t, size_t> best_cost;
+  std::pair<size_t, size_t> best_cost;
   for (const auto& [name, nodes] : domains) {
     if (static_cast<int64_t>(nodes.size()) < request.nodes) continue;
     const NodeList first(nodes.begin(), nodes.begin() + request.nodes);
     size_t elsewhere = 0;
-    bool avoided = false;
-    for (const NodeSlots* node : first) {
-      elsewhere += request.before.count(node->name) == 0;
-      avoided |= node->name == request.avoided;
-    }
-    const std::tuple<bool, size_t, size_t> cost = {avoided, elsewhere, nodes.size()};
+    for (const NodeSlots* node : first) elsewhere += request.before.count(node->name) == 0;
+    const std::pair<size_t, size_t> cost = {elsewhere, nodes.size()};
     if (!best.empty() && cost >= best_cost) continue;
     best = first;
     best_cost = cost;
@@ -170,7 +167,10 @@ NodeList ByGroups(const PlaceRequest& request, const NodeList& able,
 }
 
 // In the order of their ranks. `able`: the best first, and enough.
-NodeList Choose(const PlaceRequest& request, const NodeList& able) {
+NodeList Choose(const PlaceRequest& request, NodeList able) {
+  // The last of them. A job that fails there at each attempt gains nothing by NVLink.
+  if (static_cast<int64_t>(able.size()) > request.nodes && able.back()->name == request.avoided)
+    able.pop_back();
   if (request.nodes > 1) {
     const std::map<std::string, NodeList> domains = ByDomain(able);
     NodeList chosen = FromOneDomain(request, domains);
@@ -293,7 +293,7 @@ PlaceDecision Place(const PlaceRequest& request, const std::vector<NodeSlots>& n
   };
   std::sort(able.begin(), able.end(),
             [&](const NodeSlots* a, const NodeSlots* b) { return rank_of(a) < rank_of(b); });
-  const NodeList chosen = Choose(request, able);
+  const NodeList chosen = Choose(request, std::move(able));
   std::vector<std::string> names;
   for (const NodeSlots* node : chosen) {
     const int64_t first_rank = static_cast<int64_t>(decision.placements.size()) * request.ranks_per_node;

@@ -113,6 +113,19 @@ TEST(Placer, ADomainWhereTheJobWasBeforeGoesFirstAndOneWithTheNodeThatItFailedBy
   EXPECT_EQ(NodesOf(Place(request, nodes)), "ab");
 }
 
+// It got that one again and again, until its attempts were used up.
+TEST(Placer, TheNodeThatAJobFailedByIsTheLastThatItGetsAlsoWhereADomainIsNoneWithoutIt) {
+  PlaceRequest request = Request(2, 1);
+  request.avoided = "a";
+  EXPECT_EQ(NodesOf(Place(request, {In("x", "a"), In("x", "b"), In("", "c")})), "cb");
+  EXPECT_EQ(NodesOf(Place(request, {In("x", "a"), In("x", "b"), In("", "c", {})})), "ab")
+      << "there are no others";
+  request = Request(3, 1);
+  request.avoided = "a";
+  request.together = 2;
+  EXPECT_EQ(NodesOf(Place(request, {In("x", "a"), In("x", "b"), In("y", "c"), In("y", "d")})), "cdb");
+}
+
 TEST(Placer, RanksThatExchangeWithinLayersAreInOneDomainWhereTheJobIsLargerThanAny) {
   const std::vector<NodeSlots> nodes = {In("x", "a"), In("y", "b"), In("x", "c"), In("y", "d"),
                                         In("", "e"),  In("y", "f"), In("", "g")};
