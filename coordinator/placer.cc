@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -156,10 +157,11 @@ NodeList ByGroups(const PlaceRequest& request, const NodeList& able,
     std::sort(whole.begin(), whole.end(), ByDomainAndName);
     chosen.insert(chosen.end(), whole.begin(), whole.end());
   }
+  const std::set<const NodeSlots*> grouped(chosen.begin(), chosen.end());
   NodeList others;
   for (const NodeSlots* node : able) {
     if (static_cast<int64_t>(chosen.size() + others.size()) == request.nodes) break;
-    if (std::find(chosen.begin(), chosen.end(), node) == chosen.end()) others.push_back(node);
+    if (grouped.count(node) == 0) others.push_back(node);
   }
   std::sort(others.begin(), others.end(), ByDomainAndName);
   chosen.insert(chosen.end(), others.begin(), others.end());
