@@ -92,7 +92,8 @@ Waiting WaitingToBePlaced(const PlaceRequest& request, const std::vector<NodeSlo
     return Of(Waiting::CODE_CORDONED, absl::StrCat("fsdpctl uncordon of ", Names(std::move(cordoned))));
   PlaceRequest any_labels = request;
   any_labels.selector.clear();
-  if (!Place(request, AllIdle(of_kind)).placed() && Place(any_labels, AllIdle(of_kind)).placed())
+  if (!request.selector.empty() && !Place(request, AllIdle(of_kind)).placed() &&
+      Place(any_labels, AllIdle(of_kind)).placed())
     return Of(Waiting::CODE_LABELS,
               "agents that are started with the labels of its resources.node_selector (--label)");
   PlaceRequest any_memory = request;
