@@ -158,6 +158,17 @@ TEST_F(OldLogsTest, AnAgentOfAnOlderReleaseHidesNoEvidenceThatOthersMayHave) {
   EXPECT_FALSE(older->Heard(v1::CoordinatorMessage::kReadLogs));
 }
 
+// Whoever asked was sent to wait for a node that had none of it, and not told which attempt has hung.
+TEST_F(OldLogsTest, ThatNothingIsKeptOfTheNewestAttemptIsKnownWhoeverElseIsAway) {
+  LeaveBehind("node-0");
+  const auto agent = Agent("node-1", /*evidence=*/true);
+  const grpc::Status none = Tail(3, agent.get(), /*evidence=*/true);
+  EXPECT_EQ(none.error_code(), grpc::StatusCode::NOT_FOUND) << none.error_message();
+  const grpc::Status unknown = Tail(2, agent.get(), /*evidence=*/true);
+  EXPECT_EQ(unknown.error_code(), grpc::StatusCode::UNAVAILABLE) << "node-0 may have been one of its nodes";
+  EXPECT_THAT(unknown.error_message(), HasSubstr("keeps anything of ranks that stood still"));
+}
+
 TEST_F(OldLogsTest, StepsAreNotAskedOfANodeThatRanNothing) {
   LeaveBehind("node-0");
   LeaveBehind("node-1");

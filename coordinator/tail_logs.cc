@@ -46,7 +46,8 @@ bool IsTooOld(const NodeView& view) { return view.connected && !view.info.eviden
 
 void TakeOutOld(const std::vector<NodeView>& all, std::vector<std::string>* nodes) {
   for (const NodeView& view : all) {
-    if (IsTooOld(view)) nodes->erase(std::remove(nodes->begin(), nodes->end(), view.info.node()), nodes->end());
+    if (!IsTooOld(view)) continue;
+    nodes->erase(std::remove(nodes->begin(), nodes->end(), view.info.node()), nodes->end());
   }
 }
 
@@ -84,14 +85,15 @@ absl::Status NoEvidence(const v1::TailLogsRequest& request, const v1::Job& job, 
 
 // No node that is connected has the attempt's log: those that are away may.
 absl::Status WhereItMayBe(const v1::Job& job, int32_t attempt, const std::vector<NodeView>& all,
-                          const absl::Status& not_found) {
+                          bool evidence, const absl::Status& not_found) {
   const std::vector<std::string> away = NodesAwayOf(job, attempt, all);
   if (away.empty()) return not_found;
   const std::vector<std::string> named(away.begin(), away.begin() + std::min(away.size(), kMaxNodesNamed));
-  return absl::UnavailableError(
-      absl::StrCat("no node that is connected has the log of attempt ", attempt, " of job ", job.id(),
-                   "; not connected, and asked in vain: ", absl::StrJoin(named, ", "),
-                   away.size() > named.size() ? ", ..." : ""));
+  return absl::UnavailableError(absl::StrCat(
+      "no node that is connected ",
+      evidence ? "keeps anything of ranks that stood still in" : "has the log of", " attempt ", attempt,
+      " of job ", job.id(), "; not connected, and asked in vain: ", absl::StrJoin(named, ", "),
+      away.size() > named.size() ? ", ..." : ""));
 }
 
 }  // namespace
@@ -144,11 +146,14 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
                                                                " of job ", job.id(), ": none is connected"))
                             : tail->status();
   if (!absl::IsNotFound(status) || (current && !request.evidence())) return status;
-  if (request.evidence() && !wrote) {
+  if (wrote) return absl::OkStatus();
+  if (request.evidence()) {
     FSDPD_RETURN_IF_ERROR(RefuseOld(job, attempt, rank, all));
     status = NoEvidence(request, job, attempt);
+    // All of its nodes were asked: one that is away would have been a fault.
+    if (current) return status;
   }
-  return wrote ? absl::OkStatus() : WhereItMayBe(job, attempt, parts_.nodes->Snapshot(), status);
+  return WhereItMayBe(job, attempt, parts_.nodes->Snapshot(), request.evidence(), status);
 }
 
 absl::StatusOr<v1::Job> JobService::AwaitAttempt(grpc::ServerContext* context, const std::string& id,
