@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "coordinator/store/etcd_jobs.h"
+#include "coordinator/store/etcd_keys.h"
 #include "coordinator/store/leadership.h"
 
 namespace fsdpd {
@@ -63,7 +65,7 @@ class Writer {
   absl::Status RemoveAll() {
     ops_.clear();
     first_ = "nothing";
-    for (const char* below : {"cordon/", "entry/", "event/", "job/", "node/"}) {
+    for (const char* below : kEtcdFolders) {
       etcd::DeleteRangeRequest* range = ops_.emplace_back().mutable_request_delete_range();
       range->set_key(keys_->Key(below));
       range->set_range_end(EndOfPrefix(keys_->Key(below)));
@@ -83,16 +85,20 @@ class Writer {
 
 // But for what a leader puts there before all else.
 absl::Status CheckIsEmpty(EtcdClient* etcd, const std::string& prefix) {
-  etcd::RangeRequest request;
-  request.set_key(prefix);
-  request.set_range_end(EndOfPrefix(prefix));
-  request.set_limit(3);
-  FSDPD_ASSIGN_OR_RETURN(const etcd::RangeResponse found, etcd->Range(request));
-  for (const etcd::KeyValue& kv : found.kvs()) {
-    if (kv.key() == prefix + "leader" || kv.key() == prefix + "generation") continue;
+  std::vector<etcd::RangeRequest> requests;
+  for (const char* folder : kEtcdFolders) {
+    etcd::RangeRequest& request = requests.emplace_back();
+    request.set_key(prefix + folder);
+    request.set_range_end(EndOfPrefix(prefix + folder));
+    request.set_limit(1);
+  }
+  for (const char* name : kEtcdNames) requests.emplace_back().set_key(prefix + name);
+  for (const etcd::RangeRequest& request : requests) {
+    FSDPD_ASSIGN_OR_RETURN(const etcd::RangeResponse found, etcd->Range(request));
+    if (found.kvs().empty()) continue;
     return absl::FailedPreconditionError(
-        absl::StrCat("etcd has a state below ", prefix, " already, of which is ", kv.key(),
-                     ": restore below another prefix, or remove it (etcdctl del --prefix ", prefix, ")"));
+        absl::StrCat("etcd has a state below ", prefix, " already, of which is ", found.kvs(0).key(),
+                     ": restore below another prefix, or remove it (", HowToRemoveFromEtcd(prefix), ")"));
   }
   return absl::OkStatus();
 }

@@ -112,6 +112,19 @@ TEST_F(EtcdBackupTest, ARestoreIsRefusedWhereSomebodyLeadsOrAStateIs) {
   EXPECT_TRUE(RestoreEtcd(backup, client_.get(), "/b/").ok()) << "another prefix is another state";
 }
 
+// The command that a refusal named removed the inner state too, with a coordinator that led there.
+TEST_F(EtcdBackupTest, AStateBelowAnotherOnesPrefixIsNoneOfIt) {
+  const std::string backup = BackupOf({MakeJob("a")});
+  ASSERT_TRUE(RestoreEtcd(backup, client_.get(), "/a/b/").ok());
+  const absl::Status outer = RestoreEtcd(backup, client_.get(), "/a/").status();
+  EXPECT_TRUE(outer.ok()) << outer;
+  const absl::Status there = RestoreEtcd(backup, client_.get(), "/a/").status();
+  EXPECT_THAT(
+      std::string(there.message()),
+      HasSubstr("(for name in cordon/ entry/ event/ job/ node/; do etcdctl del --prefix /a/$name; done; "
+                "etcdctl del /a/schema; etcdctl del /a/written)"));
+}
+
 TEST_F(EtcdBackupTest, WhatIsNotThereIsSaid) {
   EXPECT_TRUE(absl::IsNotFound(BackUpEtcd(client_.get(), "/a/", dir_.File("backup")).status()));
   EXPECT_TRUE(absl::IsNotFound(RestoreEtcd(dir_.File("none"), client_.get(), "/a/").status()));

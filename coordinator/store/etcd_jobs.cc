@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "coordinator/job_folder.h"
 #include "coordinator/job_machine.h"
+#include "coordinator/store/etcd_keys.h"
 
 namespace fsdpd {
 namespace {
@@ -125,7 +126,7 @@ absl::StatusOr<int64_t> EtcdJobs::ReadSchema() {
   if (schema == kSchemaOfUnfinished)
     return absl::FailedPreconditionError(absl::StrCat(
         "etcd: what is below ", prefix_, " is a part of a state, of a restore that was not finished: ",
-        "remove it (etcdctl del --prefix ", prefix_, ") and restore again"));
+        "remove it (", HowToRemoveFromEtcd(prefix_), ") and restore again"));
   if (schema > kSchema)
     return absl::FailedPreconditionError(absl::StrCat("etcd: what is below ", prefix_, " has schema ", schema,
                                                       ", this program knows up to ", kSchema,
