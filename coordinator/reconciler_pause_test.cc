@@ -373,6 +373,22 @@ TEST_F(ReconcilerPauseLostTest, AnotherPauseDoesNotHideWhyItIsNotPaused) {
   EXPECT_THAT(Job("j").reason(), HasSubstr("node a is lost, and what runs there may train on and save"));
 }
 
+// Each call was an event, and the next tick another.
+TEST_F(ReconcilerPauseLostTest, AReasonIsHeardOnceWhateverElseIsSaidSince) {
+  RunOn({"a"});
+  Pause("j").IgnoreError();
+  Lose("a");
+  ASSERT_TRUE(reconciler_->Pause("j", "the disk is full", 600000).ok());
+  reconciler_->RunOnce();
+  EXPECT_THAT(Job("j").reason(), HasSubstr("node a is lost"));
+  const int64_t revision = Job("j").revision();
+  ASSERT_TRUE(reconciler_->Pause("j", "the disk is full", 600000).ok());
+  reconciler_->RunOnce();
+  EXPECT_EQ(Job("j").revision(), revision);
+  ASSERT_TRUE(reconciler_->Pause("j", "it is in the way", 600000).ok());
+  EXPECT_GT(Job("j").revision(), revision) << "another one is heard";
+}
+
 TEST_F(ReconcilerPauseLostTest, OneThatComesBackWithoutItsRanksHasNothingLeft) {
   RunOn({"a", "b"});
   Pause("j").IgnoreError();

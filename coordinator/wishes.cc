@@ -30,6 +30,15 @@ std::string With(const std::string& words, const std::string& reason) {
   return reason.empty() ? words : absl::StrCat(words, ": ", reason);
 }
 
+// Whether a pause was asked for with this reason last: what became the job's reason since may be another.
+bool HasHeard(const v1::Job& job, const std::string& reason) {
+  for (int i = job.events_size(); --i >= 0 && job.events(i).state() == v1::JOB_STATE_PAUSING;) {
+    const std::string& message = job.events(i).message();
+    if (absl::StartsWith(message, "the ranks ")) return absl::EndsWith(message, With("", reason));
+  }
+  return false;
+}
+
 absl::Status Refused(absl::string_view reason, const v1::Job& job, absl::string_view what,
                      absl::string_view why) {
   return WrongState(IsEnded(job.state()) ? "JOB_ENDED" : reason, absl::StrCat("jobs/", job.id()),
@@ -101,7 +110,7 @@ void Reconciler::TakePause(const std::string& id, const std::string& reason, int
                           : std::string("the ranks leave"),
       reason);
   // Whoever gives another reason is heard; a call that is made again is not.
-  const bool heard = reason.empty() || absl::EndsWith(live.job.reason(), With("", reason));
+  const bool heard = reason.empty() || HasHeard(live.job, reason);
   if (as_it_is && heard) return answer(Shown(live));
   const absl::Status stored =
       Commit(&live, again ? JobEvent::kNote : JobEvent::kPause, words, [&](v1::Job* job) {
