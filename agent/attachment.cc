@@ -15,7 +15,9 @@ v1::AgentMessage Attachment::Begin(v1::Register registration) {
   welcomed_ = false;
   epoch_ = 0;
   heartbeat_interval_ = absl::Milliseconds(kHeartbeatIntervalMs);
-  due_ = clock_->Now() + kWelcomeTimeout;
+  said_ = saying_ = clock_->Now();
+  lapsed_ = false;
+  due_ = said_ + kWelcomeTimeout;
   outbox_.NewStream();
   v1::AgentMessage message;
   *message.mutable_register_() = std::move(registration);
@@ -37,6 +39,7 @@ v1::AgentMessage Attachment::Begin(v1::Register registration) {
 }
 
 absl::Status Attachment::Check(const v1::CoordinatorMessage& message) const {
+  if (Lapsed()) return absl::CancelledError(kLapsedWords);
   if (!welcomed_) {
     if (fenced_ && message.epoch() != 0 && message.epoch() < newest_epoch_) {
       return absl::FailedPreconditionError(absl::StrCat("the coordinator welcomes with epoch ",
@@ -65,9 +68,11 @@ void Attachment::Take(const v1::CoordinatorMessage& message) {
 }
 
 bool Attachment::Next(v1::AgentMessage* message, int64_t* ticket) {
-  if (!welcomed_) return false;
+  const absl::Time now = clock_->Now();
+  if (!welcomed_ || LapsedBy(now)) return false;
+  saying_ = now;
   if (!outbox_.Next(message, ticket)) {
-    if (clock_->Now() < due_) return false;
+    if (now < due_) return false;
     message->Clear();
     message->mutable_heartbeat();
     *ticket = -1;
@@ -79,14 +84,16 @@ bool Attachment::Next(v1::AgentMessage* message, int64_t* ticket) {
 
 void Attachment::Written(int64_t ticket) {
   const absl::Time now = clock_->Now();
+  lapsed_ = LapsedBy(now);  // Where it stood still while this was written, nobody knows when it was heard.
+  said_ = saying_;
   due_ = now + heartbeat_interval_;
   outbox_.Settle(now);  // First: it knows an outage by the time since it was asked last.
   if (ticket >= 0) outbox_.Sent(ticket, now);
 }
 
 void Attachment::End(bool in_order) {
-  welcomed_ = false;
-  due_ = absl::InfiniteFuture();
+  welcomed_ = lapsed_ = false;
+  due_ = said_ = absl::InfiniteFuture();
   if (!in_order) outbox_.NewStream();
 }
 

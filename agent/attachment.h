@@ -6,12 +6,18 @@
 //   Begin -> write what it gives -> { Check -> Welcome, once, or Take ... | Next -> write it -> Written }
 //         -> End
 //
+// An agent that stood still may find orders that its coordinator has given up since, and forgotten where it
+// was started again: that holds an agent lost which it has not heard for its lease. So a stream on which
+// nothing was said for so long is over, with all that waits in it, whoever was away (Lapsed). The next one
+// tells what is hosted, and what the coordinator still wants it says again.
+//
 // Thread safety: none; the owner locks.
 #pragma once
 
 #include <absl/status/status.h>
 #include <absl/time/time.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "agent/outbox.h"
@@ -28,6 +34,12 @@ class Attachment {
   explicit Attachment(Clock* clock, int max_lifecycle = Outbox::kMaxLifecycle, bool fenced = false)
       : clock_(clock), fenced_(fenced), outbox_(kMaxBufferedReports, max_lifecycle) {}
 
+  // How long nothing may be said on a stream: no longer than AgentLease::kLostAfter, which a coordinator
+  // counts from when it heard, and that is later. One that asks for rarer heartbeats awaits three of them.
+  static constexpr absl::Duration kLease = absl::Milliseconds(kAgentLostAfterMs - 500);
+  static constexpr char kLapsedWords[] =
+      "nothing was said for so long that the coordinator may hold this agent lost";
+
   Outbox& outbox() { return outbox_; }
 
   // A new stream, and its first message: `registration` with the ranks whose exits are on their way. They
@@ -35,8 +47,8 @@ class Attachment {
   v1::AgentMessage Begin(v1::Register registration);
 
   // Whether the coordinator keeps to the protocol with it: Welcome with an epoch comes first, and the rest
-  // bears that. One of several coordinators that led before the one that was heard last is not obeyed. After
-  // an error the stream ends.
+  // bears that. One of several coordinators that led before the one that was heard last is not obeyed, and
+  // nothing of a stream that has lapsed. After an error the stream ends.
   absl::Status Check(const v1::CoordinatorMessage& message) const;
   // REQUIRES: Check() was OK. Welcome is the first message; Take is for each other one, before it is acted
   // upon.
@@ -54,6 +66,9 @@ class Attachment {
   void Written(int64_t ticket);
   absl::Time due() const { return due_; }  // Of the next heartbeat; of the Welcome while that has not come.
   bool Overdue() const { return !welcomed_ && clock_->Now() >= due_; }
+  // Whether nothing was said on the stream for kLease, and the coordinator may hold this agent lost. It stays
+  // so: the stream is to end. Who takes an order that had to wait asks again.
+  bool Lapsed() const { return LapsedBy(clock_->Now()); }
 
   // The stream has ended. `in_order`: the coordinator has read all that was written.
   void End(bool in_order);
@@ -66,6 +81,10 @@ class Attachment {
   bool RefusedForGood(const absl::Status& status) const;
 
  private:
+  bool LapsedBy(absl::Time now) const {
+    return lapsed_ || now - said_ > std::max(kLease, 3 * heartbeat_interval_);
+  }
+
   Clock* const clock_;
   const bool fenced_;
   Outbox outbox_;
@@ -75,6 +94,10 @@ class Attachment {
   bool ever_welcomed_ = false;
   absl::Duration heartbeat_interval_ = absl::Milliseconds(kHeartbeatIntervalMs);
   absl::Time due_ = absl::InfiniteFuture();
+  // When the newest message that was written was handed out: it was heard then at the earliest.
+  absl::Time said_ = absl::InfiniteFuture();
+  absl::Time saying_ = absl::InfiniteFuture();  // Likewise, of the one that is being written.
+  bool lapsed_ = false;
 };
 
 }  // namespace fsdpd

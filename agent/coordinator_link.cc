@@ -210,12 +210,15 @@ absl::Status CoordinatorLink::RunStream(const std::shared_ptr<grpc::Channel>& ch
   AwaitEnd(&session);
   reader.join();
   const grpc::Status status = session.stream->Finish();
+  bool lapsed = false;
   {
     MutexLock lock(&mutex_);
     session_ = nullptr;
+    lapsed = attachment_.welcomed() && attachment_.Lapsed();
     attachment_.End(/*in_order=*/stopping_ && status.ok());
   }
   changed_.SignalAll();
+  if (lapsed) return absl::CancelledError(Attachment::kLapsedWords);
   if (status.ok()) return absl::UnavailableError("the coordinator ended the stream");
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }
@@ -232,7 +235,7 @@ void CoordinatorLink::ReadAll(Session* session) {
   changed_.SignalAll();
 }
 
-// False when the coordinator does not keep to the protocol.
+// False when the coordinator does not keep to the protocol, or the stream has lapsed.
 bool CoordinatorLink::Take(Session* session, const v1::CoordinatorMessage& message) {
   bool first = false;
   absl::Status checked;
@@ -243,7 +246,7 @@ bool CoordinatorLink::Take(Session* session, const v1::CoordinatorMessage& messa
     if (checked.ok() && !first) attachment_.Take(message);
   }
   if (!checked.ok()) {
-    LogError("%s", checked.message());
+    if (!absl::IsCancelled(checked)) LogError("%s", checked.message());
     return false;
   }
   if (first) {
@@ -266,7 +269,7 @@ bool CoordinatorLink::AwaitRoom(Session* session) {
   if (attachment_.MayTakeOrders()) return true;
   LogWarning("the coordinator orders more than it reads the outcome of: its orders wait");
   while (!attachment_.MayTakeOrders() && !session->write_ended) changed_.Wait(&mutex_);
-  return !session->write_ended;
+  return !session->write_ended && !attachment_.Lapsed();
 }
 
 void CoordinatorLink::WriteAll(Session* session) {
@@ -287,6 +290,10 @@ bool CoordinatorLink::NextToWrite(Session* session, v1::AgentMessage* message, i
   while (!session->read_ended) {
     const absl::Time now = clock_->Now();
     if (attachment_.welcomed()) {
+      if (attachment_.Lapsed()) {
+        session->context.TryCancel();
+        return false;
+      }
       if (stopping_ && now >= flush_until_) return false;
       if (attachment_.Next(message, ticket) && (*ticket >= 0 || !stopping_)) return true;
       if (stopping_) return false;

@@ -4,6 +4,8 @@
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <future>
 #include <vector>
 
 #include "agent/testing/scripted_coordinator.h"
@@ -128,6 +130,128 @@ TEST(Attachment, OfSeveralCoordinatorsOneThatLedBeforeAnotherIsNotObeyed) {
     EXPECT_EQ(attachment.Check(Welcome(6)).ok(), !several);
     EXPECT_TRUE(attachment.Check(Welcome(8)).ok());
   }
+}
+
+v1::CoordinatorMessage Launch(int64_t epoch) {
+  v1::CoordinatorMessage message;
+  message.set_epoch(epoch);
+  message.mutable_launch()->set_job_id("job");
+  return message;
+}
+
+class LapsingTest : public testing::Test {
+ protected:
+  LapsingTest() { Attach(7); }
+  void Attach(int64_t epoch) {
+    attachment_.Begin({});
+    attachment_.Welcome(Welcome(epoch));
+  }
+  bool Says(absl::Duration writing = absl::ZeroDuration()) {
+    v1::AgentMessage message;
+    int64_t ticket = 0;
+    if (!attachment_.Next(&message, &ticket)) return false;
+    clock_.Advance(writing);
+    attachment_.Written(ticket);
+    return true;
+  }
+  bool Obeys(int64_t epoch) const { return attachment_.Check(Launch(epoch)).ok(); }
+
+  FakeClock clock_;
+  Attachment attachment_{&clock_};
+};
+
+TEST_F(LapsingTest, ALaunchIsObeyedForAsLongAsThisAgentIsNotHeldLost) {
+  clock_.Advance(Attachment::kLease);
+  EXPECT_TRUE(Obeys(7)) << "it stood still for less than a lease";
+  ASSERT_TRUE(Says());
+  clock_.Advance(Attachment::kLease);
+  EXPECT_TRUE(Obeys(7));
+}
+
+TEST_F(LapsingTest, AnAgentThatStoodStillForALeaseObeysNothingOfTheStreamFromBefore) {
+  clock_.Advance(Attachment::kLease + absl::Milliseconds(1));
+  EXPECT_TRUE(absl::IsCancelled(attachment_.Check(Launch(7))));
+  EXPECT_FALSE(Says()) << "what is said now would hide it";
+  EXPECT_FALSE(Obeys(7));
+  attachment_.End(/*in_order=*/false);
+  Attach(8);
+  EXPECT_TRUE(Obeys(8));
+  EXPECT_TRUE(attachment_.welcomed() && !attachment_.Lapsed());
+}
+
+TEST_F(LapsingTest, WhatWasBeingWrittenMeanwhileHidesNothing) {
+  clock_.Advance(absl::Seconds(3));
+  ASSERT_TRUE(Says(/*writing=*/Attachment::kLease));
+  EXPECT_FALSE(Obeys(7));
+  clock_.Advance(absl::Milliseconds(1));
+  EXPECT_FALSE(Obeys(7));
+}
+
+TEST_F(LapsingTest, WhatIsWrittenCountsFromBeforeItsWriting) {
+  clock_.Advance(absl::Seconds(3));
+  ASSERT_TRUE(Says(/*writing=*/absl::Seconds(5)));
+  EXPECT_TRUE(Obeys(7));
+  clock_.Advance(absl::Seconds(5));
+  EXPECT_FALSE(Obeys(7));
+}
+
+// A process that was stopped, as it sees time when it goes on.
+class LeapingClock : public Clock {
+ public:
+  absl::Time Now() const override { return Clock::Real()->Now() + absl::Seconds(leapt_.load()); }
+  absl::Time Wall() const override { return Clock::Real()->Wall() + absl::Seconds(leapt_.load()); }
+  void Leap(int seconds) { leapt_ += seconds; }
+
+ private:
+  std::atomic<int> leapt_ = 0;
+};
+
+// Stands still after it was given its first order, while others wait to be read.
+class StandingStill : public Answering {
+ public:
+  explicit StandingStill(LeapingClock* clock) : Answering(clock), clock_(clock) {}
+  void Received(const v1::CoordinatorMessage& message) override {
+    attempts.push_back(message.stop().attempt());
+    if (attempts.size() == 1) {
+      all_sent.get_future().wait();
+      clock_->Leap(seconds);
+    }
+    Answering::Received(message);
+  }
+
+  int seconds = 0;
+  std::promise<void> all_sent;
+  std::vector<int> attempts;  // Read once the link has ended.
+
+ private:
+  LeapingClock* const clock_;
+};
+
+std::vector<int> ObeyedAfterStandingStill(int seconds) {
+  ScriptedCoordinator coordinator;
+  LeapingClock clock;
+  StandingStill handler(&clock);
+  handler.seconds = seconds;
+  CoordinatorLink link(coordinator.address(), &handler, &clock);
+  handler.link = &link;
+  link.Start();
+  coordinator.AwaitRegister(1);
+  for (int attempt = 1; attempt <= 2; ++attempt) coordinator.Send(Stop(attempt));
+  handler.all_sent.set_value();
+  coordinator.AwaitStopped("job", 1);
+  if (absl::Seconds(seconds) > Attachment::kLease) coordinator.AwaitRegister(2);
+  coordinator.Send(Stop(3));
+  coordinator.AwaitStopped("job", 3);
+  link.Shutdown(absl::ZeroDuration());
+  return handler.attempts;
+}
+
+TEST(CoordinatorLink, WhoStoodStillForALeaseAttachesAnewAndObeysNothingFromBefore) {
+  EXPECT_EQ(ObeyedAfterStandingStill(20), (std::vector<int>{1, 3}));
+}
+
+TEST(CoordinatorLink, WhoStoodStillForLessGoesOn) {
+  EXPECT_EQ(ObeyedAfterStandingStill(5), (std::vector<int>{1, 2, 3}));
 }
 
 }  // namespace

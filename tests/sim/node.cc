@@ -11,6 +11,7 @@
 #include "agent/backoff.h"
 #include "agent/preflight.h"
 #include "base/check.h"
+#include "coordinator/agent_lease.h"
 #include "tests/sim/coordinator.h"
 
 namespace fsdpd::sim {
@@ -19,6 +20,7 @@ namespace {
 constexpr absl::Duration kGrace = absl::Seconds(5);
 constexpr absl::Duration kFlush = absl::Seconds(2);
 constexpr absl::Duration kLongestDrain = absl::Seconds(30);  // As main's, beyond the grace.
+static_assert(Attachment::kLease <= AgentLease::kLostAfter, "it would obey when it is held lost");
 // A supervisor looks every 20 ms at what is on its way out; a busy machine's does so less often.
 constexpr absl::Duration kSoonestTurn = absl::Milliseconds(100);
 
@@ -70,6 +72,7 @@ struct AgentLife : public Uplink, public std::enable_shared_from_this<AgentLife>
 
   void Connect();
   void ConnectLater();
+  bool EndedWithItsLease();
   void Take(const v1::CoordinatorMessage& message);
   void TakeOrders();
   void Ended(const absl::Status& why);
@@ -153,7 +156,16 @@ void AgentLife::ConnectLater() {
   Later(backoff.Next(), [](AgentLife* life) { life->Connect(); });
 }
 
+// As the link has it: nothing of a stream that has lapsed is obeyed, nor is more said on it.
+bool AgentLife::EndedWithItsLease() {
+  if (stream == nullptr || !attachment.Lapsed()) return false;
+  stream->CloseByAgent();
+  Ended(absl::CancelledError("it has lapsed"));
+  return true;
+}
+
 void AgentLife::Take(const v1::CoordinatorMessage& message) {
+  if (EndedWithItsLease()) return;
   if (const absl::Status checked = attachment.Check(message); !checked.ok()) {
     node->world_->Violate(absl::StrCat("an agent is told what is not of its stream: ", checked.message()));
     return;
@@ -208,7 +220,7 @@ void AgentLife::WriteSoon() {
 
 void AgentLife::Write() {
   next_write = absl::InfiniteFuture();
-  if (node->still()) return;
+  if (node->still() || EndedWithItsLease()) return;
   if (stream != nullptr && attachment.Overdue()) {
     stream->CloseByAgent();
     return Ended(absl::CancelledError("no Welcome"));
@@ -259,6 +271,7 @@ void AgentLife::AwaitEnd() {
   leaves = true;
   if (stream == nullptr) return Leave();
   Write();
+  if (stream == nullptr) return Leave();
   stream->CloseByAgent();
   AwaitRead(std::exchange(stream, nullptr), node->world_->now() + kFlush);
 }
