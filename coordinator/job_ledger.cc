@@ -163,7 +163,9 @@ void EndTime(absl::Time end, Job* job) {
                                        Ledger::CAUSE_START};
   for (const Account& account : kAccounts) newest.push_back(account.cause);
   for (const Ledger::Cause cause : newest) over -= Take(cause, over, ledger);
-  ledger->set_until_unix_nanos(end_unix_nanos);
+  // Where somebody set a date between the end and its telling, it may seem to be before the job's admission:
+  // then nothing is left, and time ends where it began.
+  ledger->set_until_unix_nanos(end_unix_nanos + static_cast<int64_t>(over * 1e9));
 }
 
 void MoveStep(const v1::StepReport& before, const v1::StepReport& step, absl::Time now, Job* job) {

@@ -177,6 +177,16 @@ TEST_F(JobLedgerTest, AnEndThatIsLearnedOfLateTakesBackWhatCameAfterIt) {
   EXPECT_THAT(Now(), ElementsAre(Is("other", 2), Is("step", 5)));
 }
 
+TEST_F(JobLedgerTest, AnEndThatSeemsToBeBeforeTheAdmissionLeavesTimeWhereItBegan) {
+  const int64_t admitted = job_.create_unix_nanos();
+  Run();
+  Wait(10);
+  On(JobEvent::kNote);
+  EndTime(now_ - absl::Hours(4), &job_);
+  EXPECT_NEAR(SecondsOf(job_.ledger()), 0, 1e-6);
+  EXPECT_NEAR(static_cast<double>(job_.ledger().until_unix_nanos() - admitted) / 1e9, 0, 1e-3);
+}
+
 TEST_F(JobLedgerTest, WhoIsRetriedPausedFromItsEndUntilThen) {
   Run();
   Wait(5);
