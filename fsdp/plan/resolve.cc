@@ -128,8 +128,8 @@ class Resolver {
       }
     }
     Chose("precision.fp8", absl::StrCat("fp8 for ", in_fp8, " matrices"),
-          absl::StrCat("of the ", all,
-                       " of layers that could be; the others are kept by precision.fp8.keep_bf16"));
+          absl::StrCat("of the ", all, " of layers that could be",
+                       in_fp8 < all ? "; the others are kept by precision.fp8.keep_bf16" : ""));
   }
 
   void ResolvePrefetch() {

@@ -181,14 +181,18 @@ TEST(Resolve, SaysHowManyMatricesAreInFp8) {
   v1::JobSpec job = LeastJob();
   job.mutable_precision()->set_compute(v1::DTYPE_FP8);
   const int64_t layers = std::get<LlamaConfig>(ToModelConfig(job.model())).layers;
+  bool keeps = false;
   const auto told = [&] {
     std::vector<Choice> choices;
     Resolve(job, 0, &choices);
+    for (const Choice& choice : choices) keeps |= choice.reason.find("keep_bf16") != std::string::npos;
     return ValueOf(choices, "precision.fp8");
   };
   EXPECT_EQ(told(), "fp8 for " + std::to_string(7 * layers) + " matrices");
+  EXPECT_FALSE(keeps) << "nobody wrote it";
   job.mutable_precision()->mutable_fp8()->add_keep_bf16("layer.0.attention.wk");
   EXPECT_EQ(told(), "fp8 for " + std::to_string(7 * layers - 3) + " matrices");
+  EXPECT_TRUE(keeps);
   job.mutable_precision()->set_compute(v1::DTYPE_BF16);
   EXPECT_EQ(told(), "(not chosen)");
 }
