@@ -291,6 +291,13 @@ TEST_F(LookCommandsTest, ExplainNeedsNobody) {
             "preset_unknown  <rule>\n  What must hold: the preset is a built-in one\n  Field: model.preset\n "
             " Where it does not: an error: the "
             "job is refused\n");
+  EXPECT_EQ(Run({"explain", "budget_above_offer"}), kExitOk) << "one that the plan finds: " << err_;
+  EXPECT_NE(out_.find("Field: resources.memory_budget_bytes\n  Where it does not: a warning\n"),
+            std::string::npos)
+      << out_;
+  EXPECT_EQ(Run({"explain", "node_selector_meets_nodes"}), kExitOk) << "one of the coordinator's: " << err_;
+  EXPECT_NE(out_.find("Field: resources.node_selector\n  Where it does not: a warning\n"), std::string::npos)
+      << out_;
   EXPECT_EQ(Run({"explain", "trian"}), kExitUsage);
   EXPECT_NE(err_.find("did you mean train?"), std::string::npos) << err_;
 }

@@ -12,15 +12,18 @@ tables in [fsdp/plan/rules](../fsdp/plan/rules). `fsdpctl validate -f job.yaml` 
 its place, what it found and what to write instead; `fsdpctl explain RULE` prints a line of this page. All rules hold for every job, whoever submits it and by whichever client.
 
 An *error* refuses the job, a *warning* is told, and an *adjustment* says what the job runs with in the place of what was
-written. [spec.md](spec.md) has the rules of each field. What is wrong with the file before it is a spec (`unknown_field`,
-`wrong_type`, `unknown_value`, `duplicate_field`, `two_of_oneof`, `no_value`, `out_of_range`) is told beside them.
+written. [spec.md](spec.md) has the rules of each field; those of the whole have `spec` here. What is wrong with the file
+before it is a spec (`wrong_type`, `unknown_value`, `duplicate_field`, `two_of_oneof`, `no_value`, `out_of_range`) is told
+beside them.
 """
 STRINGS = r'(?:"(?:[^"\\]|\\.)*"\s*)+'
 ROW = re.compile(r'\{(?:"(?P<id>\w+)"|(?P<constant>k\w+)),\s*(?:FaultLevel::)?(?P<level>k(?:Error|Warn|Adjust)),\s*'
                  rf'"(?P<field>[^"]*)",\s*(?P<text>{STRINGS}),')
 CONSTANT = re.compile(r'constexpr char (k\w+)\[\] = "(\w+)";')
-# What the plan finds, and not a rule of the table: MakePlan() and the coordinator's admission.
-PLANNED = re.compile(rf'texts\.push_back\(\{{"(\w+)",\s*({STRINGS})\}}\)')
+# A fault that is made elsewhere than in the table: by its members, or all at once.
+MADE = re.compile(r'(?P<it>\w+)\.rule = (?:"(?P<id>\w+)"|(?P<constant>k\w+));\n'
+                  r'(?P<more>(?:\s+(?P=it)\.(?:level|field) = [^;]+;\n)*)')
+MADE_AT_ONCE = re.compile(r'\{"(?P<id>\w+)", (?:FaultLevel::)?(?P<level>k(?:Error|Warn|Adjust)),(?:\s*"(?P<field>[^"]*)",)?')
 KINDS = {"kError": "error", "kWarn": "warning", "kAdjust": "adjustment"}
 
 
@@ -34,26 +37,51 @@ def cell(text):
     return "`".join(part if number % 2 else part.replace("*", "\\*") for number, part in enumerate(parts))
 
 
+def rows_of(source, constants):
+    return [{"id": found["id"] or constants[found["constant"]], "kind": KINDS[found["level"]],
+             "field": re.sub(r"\[\d*\]", "[]", found["field"]), "text": joined(found["text"])}
+            for found in ROW.finditer(source)]
+
+
+def made_elsewhere(constants):
+    """[(id, kind, field)] of faults that the plan and the coordinator make; field is None where it is not one literal."""
+    made = []
+    for file in sorted([*ROOT.glob("coordinator/*.cc"), *ROOT.glob("fsdp/plan/*.cc")]):
+        if file.stem.endswith("_test"):
+            continue
+        source = file.read_text()
+        for found in MADE.finditer(source):
+            level = re.search(r"level = FaultLevel::(\w+);", found["more"])
+            field = re.search(r'field = "([^"]*)";', found["more"])
+            made.append((found["id"] or constants[found["constant"]], KINDS[level[1] if level else "kError"],
+                         field and field[1]))
+        made += [(found["id"], KINDS[found["level"]], found["field"]) for found in MADE_AT_ONCE.finditer(source)]
+    return made
+
+
 def parts():
     """[(title, [row])] in the order in which rules run; a row has id, kind, field and text."""
     table = (FOLDER / "rules.cc").read_text()
-    constants = dict(CONSTANT.findall((FOLDER / "rules.h").read_text()))
+    constants = {name: rule for header in (FOLDER / "rules.h", ROOT / "fsdp/plan/budget.h", ROOT / "coordinator/spec_shape.h")
+                 for name, rule in CONSTANT.findall(header.read_text())}
     made = []
     for name in re.findall(r"&(\w+)Rules\(\)", table):
         file = FOLDER / (re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower() + "_rules.cc")
         source = file.read_text()
-        rows = [{"id": found["id"] or constants[found["constant"]], "kind": KINDS[found["level"]],
-                 "field": re.sub(r"\[\d*\]", "[]", found["field"]), "text": joined(found["text"])}
-                for found in ROW.finditer(source)]
+        rows = rows_of(source, constants)
         # A row is the one place where a level stands before a field.
         levels = len(re.findall(r",\s*(?:FaultLevel::)?k(?:Error|Warn|Adjust),", source))
         assert len(rows) == levels > 0, f"{file}: {levels} rules, and {len(rows)} of them are read"
         said = re.match(r"// (.*?)(?:\.\n|: )", source)
         made.append((said[1] if said else rows[0]["field"], rows))
-    planned = [{"id": rule, "kind": "error", "field": "resources.memory_budget_bytes", "text": joined(text)}
-               for rule, text in PLANNED.findall(table)]
-    assert len(planned) == 2
-    return [*made, ("the plan", planned)]
+    elsewhere = rows_of(table, constants)
+    known = {row["id"]: row for row in elsewhere}
+    found = made_elsewhere(constants)
+    assert {rule for rule, _, _ in found} == set(known), f"found elsewhere: {sorted({rule for rule, _, _ in found} ^ set(known))}"
+    for rule, kind, field in found:
+        assert kind == known[rule]["kind"], f"{rule} is told as {known[rule]['kind']}, and found as {kind}"
+        assert field in (None, known[rule]["field"]), f"{rule} is told of {known[rule]['field']}, and found at {field}"
+    return [*made, ("what the plan and the coordinator find", elsewhere)]
 
 
 def page():

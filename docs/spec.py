@@ -107,6 +107,8 @@ class Page:
         self.rules = {}
         for _, rows in rules.parts():
             for row in rows:
+                if row["field"] == "spec":  # Of the whole.
+                    continue
                 self.rules.setdefault(row["field"], []).append(row["id"])
         self.told = {}   # Path of the first field that has a message.
         self.paths = []  # All fields.

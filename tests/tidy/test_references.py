@@ -20,10 +20,12 @@ def test_a_page_is_what_it_is_made_of(page):
 
 
 def test_every_rule_is_on_the_page_once_and_at_its_field():
-    written = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/rules.md").read_text(), re.MULTILINE)
+    page = (ROOT / "docs/rules.md").read_text()
+    written = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
+    of_the_whole = set(re.findall(r"^\| `(\w+)` \|.*\| `spec` \| \w+ \|$", page, re.MULTILINE))
     beside = {rule for line in re.findall(r"^\| `[\w.\[\]]+` \|.*\| ([^|]*) \|$", (ROOT / "docs/spec.md").read_text(), re.MULTILINE)
               for rule in re.findall(r"`(\w+)`", line)}
-    assert len(written) > 150 and len(set(written)) == len(written) and beside == set(written)
+    assert len(written) > 150 and len(set(written)) == len(written) and of_the_whole and beside == set(written) - of_the_whole
 
 
 @pytest.mark.parametrize("comment, default, rest", [

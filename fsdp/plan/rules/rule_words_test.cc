@@ -8,6 +8,7 @@
 #include <limits>
 #include <random>
 #include <regex>
+#include <set>
 
 #include "base/seeds.h"
 #include "fsdp/plan/rules/rules.h"
@@ -25,6 +26,12 @@ std::string ReasonAt(const Violations& found, const std::string& field) {
     if (violation.field == field) return violation.reason;
   }
   return "";
+}
+
+TEST(RuleWords, IdsAreUnique) {
+  std::set<std::string> ids;
+  for (const RuleText& rule : AllRules()) EXPECT_TRUE(ids.insert(rule.id).second) << rule.id;
+  EXPECT_GE(ids.size(), 45u);
 }
 
 // It said "steps is 0", which nobody had written.

@@ -26,6 +26,32 @@ std::vector<Rule> Table() {
   return table;
 }
 
+constexpr FaultLevel kError = FaultLevel::kError;
+constexpr FaultLevel kWarn = FaultLevel::kWarn;
+
+// What is found elsewhere, by the plan or by a coordinator that knows its nodes, other jobs and its store:
+// told in brackets as the table's are, so explained as they are. docs/rules.py holds these rows against the
+// places that find them.
+constexpr Rule kFoundElsewhere[] = {
+    {"memory_over_budget", kError, "resources.memory_budget_bytes",
+     "a step's planned memory fits the budget per rank", nullptr},
+    {"budget_above_offer", kWarn, "resources.memory_budget_bytes",
+     "the memory budget is one that nodes offer", nullptr},
+    {"node_selector_meets_nodes", kWarn, "resources.node_selector",
+     "as many connected nodes as the job needs have the labels that it asks for", nullptr},
+    {"no_node_could_take_it", kWarn, "resources",
+     "the connected nodes could take the job, were they idle", nullptr},
+    {"plugin_needs_permission", kError, "model.plugin.path",
+     "some connected agent of the job's device loads plug-ins", nullptr},
+    {"checkpoint_dir_taken", kError, "checkpoint.dir",
+     "no other job that has not ended saves to the folder", nullptr},
+    {"job_fits_store", kError, "spec", "the job, with its plan, is no larger than the store takes", nullptr},
+    {"unknown_field", kError, "spec", "client and coordinator know every field that is written", nullptr},
+    {"unknown_enum", kError, "spec", "the coordinator knows every value of an enum that is written", nullptr},
+    {"compiler_bug", kError, "spec",
+     "fsdpd plans what its rules accept: where it cannot, the fault is fsdpd's", nullptr},
+};
+
 }  // namespace
 
 bool IsWithin(const std::string& field, const std::string& parent) {
@@ -148,12 +174,7 @@ Violations CheckJob(const v1::JobSpec& job, const std::vector<std::string>& unre
 std::vector<RuleText> AllRules() {
   std::vector<RuleText> texts;
   for (const Rule& rule : Table()) texts.push_back({rule.id, rule.text, rule.level, rule.field});
-  texts.push_back({"memory_over_budget", "a step's planned memory fits the budget per rank"});
-  texts.push_back({"budget_above_offer", "the memory budget is one that nodes offer"});
-  for (RuleText& text : texts) {
-    if (text.field.empty())
-      text.field = "resources.memory_budget_bytes";  // Of the two, which the plan finds.
-  }
+  for (const Rule& rule : kFoundElsewhere) texts.push_back({rule.id, rule.text, rule.level, rule.field});
   return texts;
 }
 
