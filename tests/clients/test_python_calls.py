@@ -263,6 +263,14 @@ def test_lines_that_are_gone_when_a_log_is_read_again_hide_none_that_were_not_sh
     assert shown(5, "5") == ["5"]
 
 
+def test_logs_of_a_coordinator_that_knows_no_evidence_are_not_taken_for_it():
+    cursor = fsdpd.follow.LogCursor(api.TailLogsRequest(evidence=True))
+    assert [line.text for line in cursor.take(api.TailLogsResponse(line="lanes:", evidence=True))] == ["lanes:"]
+    with pytest.raises(fsdpd.Error, match="an older release, which sends no evidence") as refused:
+        list(cursor.take(api.TailLogsResponse(line="step 1")))
+    assert refused.value.code == grpc.StatusCode.UNIMPLEMENTED
+
+
 def test_steps_are_read_by_pages_and_what_is_missing_stands_in_its_place(server):
     server.failures = 1
 

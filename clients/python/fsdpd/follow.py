@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import grpc
+
 from fsdpd import connection
 from fsdpd.errors import Error
 from fsdpd.places import MOVES_AT_ONCE, stands_by
@@ -160,6 +162,9 @@ class LogCursor:
         return self._request
 
     def take(self, response: api.TailLogsResponse) -> Iterator[LogLine]:
+        if self._request.evidence and not response.evidence:
+            raise Error("this coordinator is of an older release, which sends no evidence: it is in files beside the ranks' "
+                        "logs on their nodes, rank-N.hang.txt", code=grpc.StatusCode.UNIMPLEMENTED)
         source = (response.attempt, response.rank)
         line = LogLine(response.rank, response.attempt, response.line, response.notice)
         if response.notice:  # Each connection is told again.
