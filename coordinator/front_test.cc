@@ -93,8 +93,8 @@ class FrontTest : public ::testing::Test {
 
   // All that run callbacks. The client is gone afterwards: a channel of gRPC reads now and then for all.
   void HoldThreads() {
-    const std::unique_ptr<v1::AgentLink::Stub> stub = v1::AgentLink::NewStub(
-        grpc::CreateChannel(front_.address, grpc::InsecureChannelCredentials()));
+    const std::unique_ptr<v1::AgentLink::Stub> stub =
+        v1::AgentLink::NewStub(grpc::CreateChannel(front_.address, grpc::InsecureChannelCredentials()));
     grpc::CompletionQueue queue;
     std::vector<grpc::ClientContext> contexts(static_cast<size_t>(CallbackThreads()));
     std::vector<std::unique_ptr<grpc::ClientAsyncReaderWriter<v1::AgentMessage, v1::CoordinatorMessage>>> all;
