@@ -19,6 +19,7 @@
 #include "base/errno_status.h"
 #include "base/file_flags.h"
 #include "base/log.h"
+#include "base/open_files.h"
 #include "base/version.h"
 #include "coordinator/audit_log.h"
 #include "coordinator/backup_command.h"
@@ -345,6 +346,7 @@ int Main(int argc, char** argv) {
   SetLogName("coordinator");
   // Debian's Abseil looks for cycles of locks, gRPC's too, under one lock of the process.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  RaiseOpenFiles();
   signal(SIGPIPE, SIG_IGN);  // Who reads the log through a pipe may end, and takes no job along.
   const sigset_t signals = BlockStopSignals();
   TellRefusedHandshakes();

@@ -7,8 +7,8 @@
 // where it was, as far as it may: what its ranks read is in that node's memory. A node that its last attempt
 // failed by is the last that it gets. One that is cordoned is none at all, as if it were not there: no slot
 // that falls free helps who waits for it. NVLink first: a job of several nodes gets those of one NVLink
-// domain where one has them, the smallest that does; before all of the above. Where none has, nodes whose
-// ranks exchange within layers (PlaceRequest::together) are of one each, as far as there are such. Rank
+// domain where one has them, the smallest that does; before all of the above but the node that it failed by.
+// Where none has, nodes whose ranks exchange within layers (PlaceRequest::together) are of one each. Rank
 // numbers follow domains and node names, so neighbours in rank order sit together. Order among jobs is the
 // caller's: by priority, then first come, first served; whom one that waits holds up is said in claims.h
 // (BehindReason() words that case). Jobs that no slot which falls free could help (PlaceDecision::possible)

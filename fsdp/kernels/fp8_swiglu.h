@@ -1,5 +1,5 @@
-// SwiGLU (swiglu.h) and its backward, bf16 in and FP8 (fp8.h) out: the bits of rounding what swiglu.h's kernels
-// write, without that on its way through memory.
+// SwiGLU (swiglu.h) and its backward, bf16 in and FP8 (fp8.h) out: the bits of rounding what swiglu.h's
+// kernels write, without that on its way through memory.
 //
 // Bytes that must move for n numbers of the product: forward 5 n (an 8B layer at 8192 tokens: 0.59 GB).
 // Backward 17 n (2.0 GB): scales of columns take a reading of their own, and what comes of it is made twice.

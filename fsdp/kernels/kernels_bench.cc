@@ -490,8 +490,7 @@ void BenchFp8(Bench* bench) {
   bench->Measure("LibTorch's in bf16", bytes, difference, [&] { at::mm(x, weight.t()); });
 }
 
-// SwiGLU that writes FP8, as an 8B layer has it, against roundings of what it would write in bf16; its backward
-// by one of its three results.
+// SwiGLU that writes FP8, as an 8B layer has it, against roundings of what it would write in bf16.
 void BenchFp8Swiglu(Bench* bench) {
   const int64_t rows = kTokens, width = kIntermediate;
   const auto fp8 = [](int64_t of, int64_t wide) {

@@ -33,6 +33,7 @@ def sources_with_a_target(build_file):
             trios.update(repository.strings(attributes["name"]))
         elif rule == "cuda_library":
             named.update(name + suffix for name in repository.strings(attributes["name"]) for suffix in (".h", ".cu"))
+            named.update(repository.strings(attributes["device_hdrs"]))
         else:
             for attribute in ("src", "srcs", "hdrs", "textual_hdrs", "data"):
                 named.update(repository.strings(attributes[attribute]) if attribute in attributes else [])

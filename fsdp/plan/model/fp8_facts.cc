@@ -58,9 +58,8 @@ int64_t JoinedBytes(const std::vector<ParamFacts*>& matrices, const Product& p, 
   return biased || !alike ? p.inputs * p.outputs * kInBytes : 0;
 }
 
-// SwiGLU between two products in FP8 writes its gradients and its product for the products after it, once more
-// made from what it reads while that is there (fsdp/kernels/fp8_swiglu.h says what moves); without FP8 it moves
-// 12 bytes for each of them.
+// SwiGLU between two products in FP8 writes its gradients and its product for the products after it
+// (fsdp/kernels/fp8_swiglu.h says what moves); without FP8 it moves 12 bytes for each number.
 int64_t SwigluWorkspace(int64_t tokens, int64_t width, bool host) {
   const int64_t padded = PaddedTokens(tokens);
   const int64_t fp8 = Room(tokens, 2 * width) + Room(2 * width, padded) + Room(width, padded);

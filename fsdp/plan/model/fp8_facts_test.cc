@@ -80,8 +80,8 @@ TEST(Fp8Facts, WhatIsRoundedMovesAndTakesRoom) {
   const UnitFacts added = Added(SpecOf("llama3-8b"));
   // Norms and SwiGLU write a byte where they wrote two; attention's output is read again.
   EXPECT_EQ(added.forward_bytes, 3 * (kMatrices + kTokens * kHidden) - kTokens * (2 * kHidden + kWide));
-  // Rows of the gradients of qkv, of attention's output and of the layer's; columns of these, of the matrices,
-  // of both norms' outputs and of attention's; and SwiGLU.
+  // Rows of the gradients of qkv, of attention's output and of the layer's; columns of these, of the
+  // matrices, of both norms' outputs and of attention's; and SwiGLU.
   constexpr int64_t kGrads = 6144 + 2 * kHidden;
   EXPECT_EQ(added.backward_bytes,
             kTokens * (3 * kGrads + 5 * (kGrads + 3 * kHidden) + 5 * kWide) + 5 * kMatrices);
