@@ -377,7 +377,8 @@ absl::Status LogKeeper::FindSteps(Request* request) const {
 absl::Status LogKeeper::ReadWhole(Request* request, LogFile* file) {
   if (file->finished || !file->lines.empty()) return absl::OkStatus();
   if (!file->fd.valid()) file->fd = UniqueFd(open(file->path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file->fd.valid()) return ErrnoStatus(absl::StrCat("cannot read ", file->path));
+  // It was there when the request began: not to be taken for a node that has none.
+  if (!file->fd.valid()) return absl::UnavailableError(ErrnoText(absl::StrCat("cannot read ", file->path)));
   std::string bytes(request->ReadBytes(), '\0');
   const ssize_t got = pread(file->fd.get(), bytes.data(), bytes.size(), file->offset);
   if (got < 0) return ErrnoStatus(absl::StrCat("cannot read ", file->path));

@@ -47,6 +47,7 @@ class Reader {
     if (gone_) return false;
     ended_ += lines.end() ? 1 : 0;
     error_ += lines.error();
+    no_such_log_ |= lines.no_such_log();
     for (const v1::LogLines::Line& line : lines.lines()) {
       steps_.push_back(line.step());
       text_ += std::to_string(line.rank()) + (line.notice() ? "!" : ":") + line.line() + "\n";
@@ -83,6 +84,10 @@ class Reader {
     MutexLock lock(&mutex_);
     return error_;
   }
+  bool no_such_log() {
+    MutexLock lock(&mutex_);
+    return no_such_log_;
+  }
   void Hold(bool held, bool gone) {
     MutexLock lock(&mutex_);
     held_ = held;
@@ -97,6 +102,7 @@ class Reader {
   bool gone_ ABSL_GUARDED_BY(mutex_) = false;
   int ended_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string error_ ABSL_GUARDED_BY(mutex_);
+  bool no_such_log_ ABSL_GUARDED_BY(mutex_) = false;
   std::string text_ ABSL_GUARDED_BY(mutex_);
   std::vector<int64_t> steps_ ABSL_GUARDED_BY(mutex_);  // Of each line.
 };
@@ -303,6 +309,26 @@ TEST_F(LogKeeperTest, ATraceWaitsForItsReader) {
   const std::vector<int64_t> steps = reader_.steps();
   ASSERT_EQ(steps.size(), 200u);
   EXPECT_TRUE(std::is_sorted(steps.begin(), steps.end())) << "one file after the other";
+}
+
+// What is read to its half is no whole, and the node is none that has nothing.
+TEST_F(LogKeeperTest, AFileThatGoesBeforeItsTurnIsAnError) {
+  const UniqueFd log = Open(kRank);
+  const std::string folder = keeper_.FolderOf(kRank.of) + "/", line(1000, 'x');
+  std::ofstream(folder + TraceFileName(1, 3)) << line << "\n" << line << "\n";
+  std::ofstream(folder + TraceFileName(2, 3)) << line << "\n";
+  v1::ReadLogs ask = AskForTraces(1, 2, 3);
+  ask.set_window_bytes(LogLineCost(1000));
+  keeper_.Read(ask);
+  EXPECT_EQ(reader_.AwaitLines(1), 1);
+  ASSERT_EQ(unlink((folder + TraceFileName(2, 3)).c_str()), 0);
+  v1::LogGrant grant;
+  grant.set_request(1);
+  grant.set_bytes(10 * LogLineCost(1000));
+  keeper_.Grant(grant);
+  reader_.AwaitEnd();
+  EXPECT_EQ(reader_.error(), "cannot read " + folder + TraceFileName(2, 3) + ": No such file or directory");
+  EXPECT_FALSE(reader_.no_such_log());
 }
 
 TEST_F(LogKeeperTest, SaysThatThereIsNoSuchTrace) {
