@@ -18,7 +18,7 @@ Findings KnownDType(v1::DType dtype, const char* name) {
 }
 
 Findings NotFp16(v1::DType dtype, const char* why) {
-  const char* fix = "write fp32 or bf16, or leave it out for fp32";
+  const char* fix = "write fp32 or bf16, or leave it out";
   if (dtype == v1::DTYPE_FP8)
     return {{"fp8 is what matrices are multiplied in, and nothing is kept in it", fix}};
   if (dtype != v1::DTYPE_FP16) return {};
