@@ -126,6 +126,7 @@ TEST(CheckpointRules, EachBadSpecBreaksExactlyItsRule) {
   }
   for (const RuleText& rule : AllRules()) {
     if (rule.id.rfind("checkpoint_", 0) != 0 || rule.id == "checkpoint_export_model") continue;
+    if (rule.id == "checkpoint_dir_taken") continue;  // A coordinator's, which knows other jobs.
     EXPECT_EQ(broken.count(rule.id), 1u) << rule.id << " has no test case";
     EXPECT_GT(rule.text.size(), 10u) << rule.id;
   }
