@@ -53,11 +53,10 @@ __device__ Made MadeOf(const Fp8SwigluBackwardArgs& args, int64_t row, int64_t p
 // The largest of each row, then those of the columns of gates, of ups and of the product.
 struct Largest {
   __device__ explicit Largest(const Fp8SwigluBackwardArgs& args)
-      : of_rows(args.largest), of_columns(args.largest + args.rows), width(args.width) {}
+      : of_rows(args.largest), of_columns(args.largest + args.rows) {}
 
   uint32_t* of_rows;
   uint32_t* of_columns;
-  int64_t width;
 };
 
 // Blocks of 32 packs of columns and kRowsTogether rows, of which each warp has a part; a maximum is the same
