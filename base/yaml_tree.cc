@@ -101,7 +101,8 @@ class TreeBuilder : public YAML::EventHandler {
                    YAML::anchor_t anchor) {
     if (anchor != 0) Refuse(mark, "alias", "anchors (&name) are not allowed", "write the value out");
     if (!tag.empty() && tag != "?" && tag != "!")
-      Refuse(mark, "tag", "tags (!name) are not allowed", "leave it out");
+      Refuse(mark, "tag", "tags (!name) are not allowed",
+             "leave it out, or quote a value that begins with !");
     if (++nodes_ > kMaxYamlNodes) {
       Refuse(mark, "too_large", absl::StrCat("more than ", kMaxYamlNodes, " values"), "shorten the file");
     }

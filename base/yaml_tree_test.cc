@@ -97,7 +97,9 @@ TEST(YamlTree, RefusesBytesThatAreNotText) {
 }
 
 TEST(YamlTree, RefusesTagsAndKeysThatAreNotNames) {
-  EXPECT_EQ(FirstFault("a: !!str 1"), "f:1:4: error: tags (!name) are not allowed; leave it out [tag]");
+  EXPECT_EQ(
+      FirstFault("a: !!str 1"),
+      "f:1:4: error: tags (!name) are not allowed; leave it out, or quote a value that begins with ! [tag]");
   EXPECT_EQ(FirstFault("{[1]: 2}"), "f:1:2: error: a field's name is a list; write a plain name [bad_key]");
   EXPECT_EQ(FirstFault("{~: 2}"), "f:1:2: error: a field has no name; write name: value [bad_key]");
 }

@@ -6,9 +6,11 @@
 #include <algorithm>
 
 #include "base/spec_fault.h"
+#include "base/text.h"
 #include "client/commands.h"
 #include "client/field_docs.h"
 #include "client/outcome.h"
+#include "client/text_rules.h"
 #include "client/text_table.h"
 #include "fsdp/plan/rules/rules.h"
 
@@ -47,9 +49,17 @@ std::string List(const char* title, const std::vector<FieldDoc>& docs, int width
   return text;
 }
 
+// Of what must hold: the rules of a spec, and before them those of its text.
+std::vector<RuleText> EachRule() {
+  std::vector<RuleText> each = TextRules();
+  const std::vector<RuleText> of_specs = AllRules();
+  each.insert(each.end(), of_specs.begin(), of_specs.end());
+  return each;
+}
+
 // The rule of that name, as it stands in brackets at the end of a fault; "" where there is none.
 std::string ExplainRule(const std::string& name, int width) {
-  for (const RuleText& rule : AllRules()) {
+  for (const RuleText& rule : EachRule()) {
     if (rule.id != name) continue;
     const char* const kind = rule.level == FaultLevel::kWarn ? "a warning"
                              : rule.level == FaultLevel::kAdjust
@@ -60,6 +70,14 @@ std::string ExplainRule(const std::string& name, int width) {
                         Wrapped(absl::StrCat("Where it does not: ", kind), 2, width));
   }
   return "";
+}
+
+// " Or the rule ...?" where a rule's name is near to what was asked for; "" otherwise.
+std::string NearRule(const std::string& name) {
+  std::vector<std::string> ids;
+  for (const RuleText& rule : EachRule()) ids.push_back(rule.id);
+  const std::string nearest = Nearest(name, ids);
+  return nearest.empty() ? "" : absl::StrCat(" Of rules, did you mean ", nearest, "?");
 }
 
 }  // namespace
@@ -74,7 +92,8 @@ int RunExplain(const CommandLine& line, Console* console) {
     return kExitOk;
   }
   if (!found.ok()) {
-    console->err << "fsdpctl: " << Escaped(std::string(found.status().message())) << "\n";
+    console->err << "fsdpctl: " << Escaped(std::string(found.status().message()))
+                 << Escaped(NearRule(line.field)) << "\n";
     return kExitUsage;
   }
   console->out << found->field.name << "  <" << found->field.type << ">\n"

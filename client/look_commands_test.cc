@@ -298,6 +298,9 @@ TEST_F(LookCommandsTest, ExplainNeedsNobody) {
   EXPECT_EQ(Run({"explain", "node_selector_meets_nodes"}), kExitOk) << "one of the coordinator's: " << err_;
   EXPECT_NE(out_.find("Field: resources.node_selector\n  Where it does not: a warning\n"), std::string::npos)
       << out_;
+  EXPECT_EQ(Run({"explain", "two_of_oneof"}), kExitOk) << "one of the text: " << err_;
+  EXPECT_EQ(Run({"explain", "preset_unknow"}), kExitUsage);
+  EXPECT_NE(err_.find("did you mean preset_unknown?"), std::string::npos) << err_;
   EXPECT_EQ(Run({"explain", "trian"}), kExitUsage);
   EXPECT_NE(err_.find("did you mean train?"), std::string::npos) << err_;
 }

@@ -13,7 +13,6 @@
 #include "coordinator/server.h"
 #include "coordinator/testing/scripted_agent.h"
 #include "coordinator/testing/tiny_spec.h"
-#include "fsdp/plan/prediction.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 #include "proto/fsdpd/v1/coordinator.grpc.pb.h"
@@ -401,25 +400,6 @@ TEST_F(CoordinatorTest, UnknownEnumNumbersAreFaultsToo) {
   EXPECT_EQ(DetailOf<google::rpc::BadRequest>(status).field_violations(0).field(), "fsdp.strategy");
 }
 
-TEST_F(CoordinatorTest, AJobForADeviceThatNoNodeHasIsTakenWithAWarning) {
-  const auto agent = Agent("node-0", 1);
-  v1::SubmitJobRequest request;
-  *request.mutable_spec() = TinySpec();
-  for (const v1::Device device : {v1::DEVICE_CPU, v1::DEVICE_CUDA}) {
-    request.mutable_spec()->mutable_resources()->set_device(device);
-    grpc::ClientContext context;
-    v1::SubmitJobResponse response;
-    ASSERT_TRUE(stub_->SubmitJob(&context, request, &response).ok());
-    int warnings = 0;
-    for (const v1::Fault& fault : response.faults()) {
-      if (fault.rule() != "no_node_could_take_it") continue;
-      ++warnings;
-      EXPECT_THAT(fault.reason(), HasSubstr("no cuda agent is connected"));
-    }
-    EXPECT_EQ(warnings, device == v1::DEVICE_CUDA ? 1 : 0);
-  }
-}
-
 TEST_F(CoordinatorTest, AJobIsPlannedOnceForTheNodesThatCanTakeItAndAllOfThemHearTheSame) {
   constexpr int64_t kRoomy = int64_t{1} << 30;
   std::map<std::string, std::unique_ptr<ScriptedAgent>> agents;
@@ -466,40 +446,6 @@ TEST_F(CoordinatorTest, ASpecOfMegabytesIsRefused) {
   spec.mutable_checkpoint()->set_dir(std::string(kMaxJobSpecBytes, 'x'));
   v1::Job job;
   EXPECT_EQ(DetailOf<google::rpc::BadRequest>(Submit(spec, "", &job)).field_violations(0).field(), "spec");
-}
-
-TEST_F(CoordinatorTest, PlanJobAnswersWithProgramAndMemory) {
-  grpc::ClientContext context;
-  v1::PlanJobRequest request;
-  *request.mutable_spec() = TinySpec(1, 2);
-  v1::PlanJobResponse response;
-  ASSERT_TRUE(stub_->PlanJob(&context, request, &response).ok());
-  EXPECT_EQ(response.plan().world(), 2);
-  EXPECT_GT(response.plan().instructions_size(), 0);
-  EXPECT_GT(response.plan().memory().peak_bytes(), 0);
-  EXPECT_FALSE(response.plan().program_hash().empty());
-  EXPECT_EQ(response.plan().prediction().profile().name(), "cpu");
-  EXPECT_GT(response.plan().prediction().step_seconds(), 0);
-  EXPECT_FALSE(response.plan().prediction().has_timeline());
-}
-
-// What would another device say: its memory is the budget, in place of the nodes'.
-TEST_F(CoordinatorTest, PlanJobTakesAProfileAndRefusesABadOne) {
-  v1::PlanJobRequest request;
-  *request.mutable_spec() = TinySpec(1, 2);
-  request.set_timeline(true);
-  *request.mutable_profile() = ToProto(*FindProfile("cpu"));
-  request.mutable_profile()->set_memory_bytes(1e9);
-  grpc::ClientContext context;
-  v1::PlanJobResponse response;
-  ASSERT_TRUE(stub_->PlanJob(&context, request, &response).ok());
-  EXPECT_EQ(response.plan().resolved().resources().memory_budget_bytes(), 1'000'000'000);
-  EXPECT_EQ(response.plan().prediction().timeline().spans_size(), response.plan().instructions_size());
-  request.mutable_profile()->set_compute_slowdown(0);
-  grpc::ClientContext again;
-  const grpc::Status status = stub_->PlanJob(&again, request, &response);
-  EXPECT_EQ(DetailOf<google::rpc::BadRequest>(status).field_violations(0).field(),
-            "profile.compute_slowdown");
 }
 
 TEST_F(CoordinatorTest, ListPagesNewestFirstAndRefusesBadTokens) {

@@ -225,8 +225,16 @@ grpc::Status JobService::ValidateJob(grpc::ServerContext*, const v1::ValidateJob
   if (const absl::Status size = CheckSize(request->spec()); !size.ok()) return ToGrpc(size);
   const absl::StatusOr<Violations> taken = FolderFaults(request->spec());
   if (!taken.ok()) return ToGrpc(taken.status());
-  Violations faults = parts_.admission->Examine(request->spec()).plan.faults;
+  const Examined examined = parts_.admission->Examine(request->spec());
+  Violations faults = examined.plan.faults;
   faults.insert(faults.end(), taken->begin(), taken->end());
+  if (!HasErrors(faults)) {
+    v1::Job job;
+    *job.mutable_spec() = request->spec();
+    KeepPlan(examined.plan, examined.open, &job);
+    const Violations waits = NobodyToTakeIt(job, parts_.nodes->Snapshot(), parts_.reconciler->cordons());
+    faults.insert(faults.end(), waits.begin(), waits.end());
+  }
   for (const Violation& fault : faults) *response->add_faults() = ToProto(fault);
   return grpc::Status::OK;
 }

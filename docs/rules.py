@@ -12,9 +12,8 @@ tables in [fsdp/plan/rules](../fsdp/plan/rules). `fsdpctl validate -f job.yaml` 
 its place, what it found and what to write instead; `fsdpctl explain RULE` prints a line of this page. All rules hold for every job, whoever submits it and by whichever client.
 
 An *error* refuses the job, a *warning* is told, and an *adjustment* says what the job runs with in the place of what was
-written. [spec.md](spec.md) has the rules of each field; those of the whole have `spec` here. What is wrong with the file
-before it is a spec (`wrong_type`, `unknown_value`, `duplicate_field`, `two_of_oneof`, `no_value`, `out_of_range`) is told
-beside them.
+written. [spec.md](spec.md) has the rules of each field; those of the whole have `spec` here. The first table is what must hold
+of the text before it is a spec; its faults are told beside the others'.
 """
 STRINGS = r'(?:"(?:[^"\\]|\\.)*"\s*)+'
 ROW = re.compile(r'\{(?:"(?P<id>\w+)"|(?P<constant>k\w+)),\s*(?:FaultLevel::)?(?P<level>k(?:Error|Warn|Adjust)),\s*'
@@ -59,6 +58,23 @@ def made_elsewhere(constants):
     return made
 
 
+# A fault of the text, where it is found: its rule is the first word in quotes.
+OF_TEXT = re.compile(r'\b(?:\w*Fault|Refuse|Warn)\((?:[^"();]|\([^()]*\))*"(\w+)",')
+
+
+def rows_of_text():
+    """client/text_rules.cc, held against the places that find such faults."""
+    row = re.compile(rf'\{{"(?P<id>\w+)",\s*(?P<text>{STRINGS}),\s*(?P<level>k\w+),\s*"(?P<field>[^"]*)"\}}')
+    rows = [{"id": found["id"], "kind": KINDS[found["level"]], "field": found["field"], "text": joined(found["text"])}
+            for found in row.finditer((ROOT / "client/text_rules.cc").read_text())]
+    files = [ROOT / "base/yaml_tree.cc", ROOT / "client/spec_text.cc", ROOT / "client/spec_file.cc",
+             ROOT / "fsdp/checkpoint/hf_config.cc"]
+    found = {rule for file in files for rule in OF_TEXT.findall(file.read_text())}
+    told = {each["id"] for each in rows} | {"unknown_field"}  # That one is a coordinator's too, and stands there.
+    assert found == told, f"faults of the text: {sorted(found ^ told)}"
+    return rows
+
+
 def parts():
     """[(title, [row])] in the order in which rules run; a row has id, kind, field and text."""
     table = (FOLDER / "rules.cc").read_text()
@@ -81,7 +97,7 @@ def parts():
     for rule, kind, field in found:
         assert kind == known[rule]["kind"], f"{rule} is told as {known[rule]['kind']}, and found as {kind}"
         assert field in (None, known[rule]["field"]), f"{rule} is told of {known[rule]['field']}, and found at {field}"
-    return [*made, ("what the plan and the coordinator find", elsewhere)]
+    return [("what the text must be", rows_of_text()), *made, ("what the plan and the coordinator find", elsewhere)]
 
 
 def page():

@@ -12,6 +12,8 @@
 
 #include "base/text.h"
 #include "client/migrate/megatron_option_lists.h"
+#include "client/migrate/megatron_option_names.h"
+#include "client/migrate/option_names.h"
 
 namespace fsdpd {
 namespace {
@@ -53,7 +55,28 @@ bool IsUsual(const Setting& setting, absl::string_view usual) {
   return absl::EqualsIgnoreCase(value, "false") || IsSame(value, "0");
 }
 
+// The published name that a name, which a list knows by its beginning alone, may have been meant to be: what comes
+// after fp8_ or moe_ may be misspelt as anything else. Empty when it is one, or near none.
+std::string MisspeltFrom(const std::string& name) {
+  const std::set<std::string>& published = PublishedNames();
+  if (published.count(name) > 0) return "";
+  return Nearest(name, {published.begin(), published.end()});
+}
+
 }  // namespace
+
+const std::set<std::string>& PublishedNames() {
+  static const auto* names = [] {
+    auto* made = new std::set<std::string>;
+    for (const absl::string_view name : kMegatronOptions) made->insert(NameOfFlag(std::string(name)).name);
+    for (const absl::string_view name : kBridgeSettings) {
+      const std::string section(name.substr(0, name.find('.')));
+      made->insert(NameOfKey(section, std::string(name.substr(section.size() + 1))).name);
+    }
+    return made;
+  }();
+  return *names;
+}
 
 OptionKind KindOf(const Setting& setting) {
   const absl::string_view* harmless = Best(setting.name, kWithoutEffect);
@@ -61,7 +84,10 @@ OptionKind KindOf(const Setting& setting) {
   if (refused != nullptr && (harmless == nullptr || refused->name.size() > harmless->size())) {
     return IsUsual(setting, refused->usual) ? OptionKind::kWithoutEffect : OptionKind::kNotSupported;
   }
-  if (harmless != nullptr) return OptionKind::kWithoutEffect;
+  if (harmless != nullptr) {
+    const bool misspelt = absl::EndsWith(*harmless, "*") && !MisspeltFrom(setting.name).empty();
+    return misspelt ? OptionKind::kUnknown : OptionKind::kWithoutEffect;
+  }
   return Best(setting.name, kOfLaunchers) != nullptr ? OptionKind::kOfLauncher : OptionKind::kUnknown;
 }
 
@@ -71,7 +97,9 @@ absl::string_view MeaningOf(const Setting& setting) {
 }
 
 std::string MeantOption(const Setting& setting, const std::set<std::string>& read) {
-  std::vector<std::string> names(read.begin(), read.end());
+  std::set<std::string> known = PublishedNames();
+  known.insert(read.begin(), read.end());
+  std::vector<std::string> names(known.begin(), known.end());
   const auto add = [&](absl::string_view name) {
     if (!absl::EndsWith(name, "*")) names.emplace_back(name);
   };

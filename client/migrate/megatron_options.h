@@ -15,8 +15,11 @@ enum class OptionKind {
   kWithoutEffect,  // On what is trained: how fast, what is logged, where things lie. Or it is off.
   kOfLauncher,     // Of torchrun, Slurm or a profiler around them.
   kNotSupported,   // It changes the model, the data or the numbers.
-  kUnknown,        // On no list.
+  kUnknown,        // On no list; or on one by its beginning alone, and misspelt.
 };
+
+// Each published name (megatron_option_names.h) as option_names.h calls it.
+const std::set<std::string>& PublishedNames();
 
 OptionKind KindOf(const Setting& setting);
 

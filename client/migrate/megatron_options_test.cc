@@ -16,6 +16,8 @@ TEST(MegatronOptions, AreWithoutEffectNotSupportedOrUnknown) {
   EXPECT_EQ(Of("multi_latent_attention"), OptionKind::kNotSupported);
   EXPECT_EQ(Of("mtp_num_layers", {"1"}), OptionKind::kNotSupported);
   EXPECT_EQ(Of("tomorrows_knob"), OptionKind::kUnknown);
+  EXPECT_EQ(Of("moe_router_top_k"), OptionKind::kUnknown) << "misspelt behind a beginning that is known";
+  EXPECT_EQ(Of("fp8_recepie", {"tensorwise"}), OptionKind::kUnknown);
 }
 
 // Bridge writes every setting, most of them as they are when nobody sets them.
@@ -36,7 +38,9 @@ TEST(MegatronOptions, SaysWhatIsNotSupportedAndWhatWasMeant) {
   EXPECT_EQ(MeaningOf({"multi_latent_attention", "--multi-latent-attention", {}, {}, false}),
             "multi-latent attention");
   EXPECT_EQ(MeantOption({"num_layer", "--num-layer", {"32"}, {}, false}, {"num_layers"}), "--num-layers");
-  EXPECT_EQ(MeantOption({"log_intervall", "logger.log_intervall", {"1"}, {}, false}, {}), "");
+  EXPECT_EQ(MeantOption({"moe_router_top_k", "--moe-router-top-k", {"2"}, {}, false}, {}),
+            "--moe-router-topk");
+  EXPECT_EQ(MeantOption({"log_intervall", "logger.log_intervall", {"1"}, {}, false}, {}), "log_interval");
   EXPECT_EQ(MeantOption({"quite_another_thing", "--quite-another-thing", {}, {}, false}, {"lr"}), "");
 }
 

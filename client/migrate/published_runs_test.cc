@@ -12,8 +12,8 @@
 #include "client/migrate/job_of_megatron.h"
 #include "client/migrate/megatron_option_lists.h"
 #include "client/migrate/megatron_option_names.h"
+#include "client/migrate/megatron_options.h"
 #include "client/migrate/megatron_rules.h"
-#include "client/migrate/option_names.h"
 #include "fsdp/plan/rules/rules.h"
 
 namespace fsdpd {
@@ -57,12 +57,7 @@ TEST(PublishedOptions, EachHasAPlace) {
 
 // A name on a list that nobody has is a name that somebody misread.
 TEST(PublishedOptions, EachListedNameIsOne) {
-  std::set<std::string> names;
-  for (const absl::string_view name : kMegatronOptions) names.insert(NameOfFlag(std::string(name)).name);
-  for (const absl::string_view name : kBridgeSettings) {
-    const std::string section(name.substr(0, name.find('.')));
-    names.insert(NameOfKey(section, std::string(name.substr(section.size() + 1))).name);
-  }
+  const std::set<std::string>& names = PublishedNames();
   const auto expect = [&](absl::string_view entry) {
     absl::string_view beginning = entry;
     if (!absl::ConsumeSuffix(&beginning, "*")) {

@@ -113,7 +113,8 @@ class _Builder:
         if event.anchor:
             raise _Refused(place, "alias", "anchors (&name) are not allowed", "write the value out")
         if event.tag and event.tag != "!":
-            raise _Refused(place, "tag", "tags (!name) are not allowed", "leave it out")
+            raise _Refused(place, "tag", "tags (!name) are not allowed",
+                           "leave it out, or quote a value that begins with !")
         if self._nodes > _MAX_NODES:
             raise _Refused(place, "too_large", f"more than {_MAX_NODES} values", "shorten the file")
         if isinstance(event, yaml.ScalarEvent):

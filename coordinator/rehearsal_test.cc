@@ -1,0 +1,107 @@
+// What a job would be told and would run, asked without submitting it: ValidateJob and PlanJob, by the whole
+// coordinator in one process.
+#include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
+#include <gtest/gtest.h>
+
+#include "base/temp_dir.h"
+#include "coordinator/server.h"
+#include "coordinator/testing/scripted_agent.h"
+#include "coordinator/testing/tiny_spec.h"
+#include "fsdp/plan/prediction.h"
+#include "proto/fsdpd/v1/coordinator.grpc.pb.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+class RehearsalTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ServerOptions options;
+    options.listen = "127.0.0.1:0";
+    options.state_dir = dir_.path();
+    options.reconciler.tick = absl::Milliseconds(10);
+    auto server = Server::Start(options);
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = std::move(*server);
+    stub_ =
+        v1::Coordinator::NewStub(grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
+  }
+
+  TempDir dir_;
+  std::unique_ptr<Server> server_;
+  std::unique_ptr<v1::Coordinator::Stub> stub_;
+};
+
+// The warnings of one rule in an answer.
+template <typename Response>
+std::vector<std::string> Warned(const Response& response, const std::string& rule) {
+  std::vector<std::string> reasons;
+  for (const v1::Fault& fault : response.faults()) {
+    if (fault.rule() == rule) reasons.push_back(fault.reason());
+  }
+  return reasons;
+}
+
+// It is taken, since nodes may come; and a rehearsal tells what the submit does.
+TEST_F(RehearsalTest, AJobForADeviceThatNoNodeHasIsWarnedOf) {
+  ScriptedAgent agent(server_->address(), ScriptedAgent::Options{"node-0", 1, "first", {}, 0});
+  ASSERT_TRUE(agent.AwaitWelcome());
+  for (const v1::Device device : {v1::DEVICE_CPU, v1::DEVICE_CUDA}) {
+    v1::JobSpec spec = TinySpec();
+    spec.mutable_resources()->set_device(device);
+    v1::ValidateJobRequest rehearsal;
+    *rehearsal.mutable_spec() = spec;
+    grpc::ClientContext asks;
+    v1::ValidateJobResponse told;
+    ASSERT_TRUE(stub_->ValidateJob(&asks, rehearsal, &told).ok());
+    v1::SubmitJobRequest request;
+    *request.mutable_spec() = spec;
+    grpc::ClientContext submits;
+    v1::SubmitJobResponse response;
+    ASSERT_TRUE(stub_->SubmitJob(&submits, request, &response).ok());
+    const std::vector<std::string> warned = Warned(response, "no_node_could_take_it");
+    EXPECT_EQ(Warned(told, "no_node_could_take_it"), warned);
+    EXPECT_EQ(told.faults_size(), response.faults_size());
+    ASSERT_EQ(warned.size(), device == v1::DEVICE_CUDA ? 1U : 0U);
+    if (!warned.empty()) EXPECT_THAT(warned[0], HasSubstr("no cuda agent is connected"));
+  }
+}
+
+TEST_F(RehearsalTest, PlanJobAnswersWithProgramAndMemory) {
+  grpc::ClientContext context;
+  v1::PlanJobRequest request;
+  *request.mutable_spec() = TinySpec(1, 2);
+  v1::PlanJobResponse response;
+  ASSERT_TRUE(stub_->PlanJob(&context, request, &response).ok());
+  EXPECT_EQ(response.plan().world(), 2);
+  EXPECT_GT(response.plan().instructions_size(), 0);
+  EXPECT_GT(response.plan().memory().peak_bytes(), 0);
+  EXPECT_FALSE(response.plan().program_hash().empty());
+  EXPECT_EQ(response.plan().prediction().profile().name(), "cpu");
+  EXPECT_GT(response.plan().prediction().step_seconds(), 0);
+  EXPECT_FALSE(response.plan().prediction().has_timeline());
+}
+
+// What would another device say: its memory is the budget, in place of the nodes'.
+TEST_F(RehearsalTest, PlanJobTakesAProfileAndRefusesABadOne) {
+  v1::PlanJobRequest request;
+  *request.mutable_spec() = TinySpec(1, 2);
+  request.set_timeline(true);
+  *request.mutable_profile() = ToProto(*FindProfile("cpu"));
+  request.mutable_profile()->set_memory_bytes(1e9);
+  grpc::ClientContext context;
+  v1::PlanJobResponse response;
+  ASSERT_TRUE(stub_->PlanJob(&context, request, &response).ok());
+  EXPECT_EQ(response.plan().resolved().resources().memory_budget_bytes(), 1'000'000'000);
+  EXPECT_EQ(response.plan().prediction().timeline().spans_size(), response.plan().instructions_size());
+  request.mutable_profile()->set_compute_slowdown(0);
+  grpc::ClientContext again;
+  const grpc::Status status = stub_->PlanJob(&again, request, &response);
+  EXPECT_THAT(status.error_message(), HasSubstr("profile.compute_slowdown"));
+}
+
+}  // namespace
+}  // namespace fsdpd
