@@ -1,4 +1,5 @@
-// SearchPlans by the real server and a real client.
+// PlanJob and SearchPlans by the real server and a real client.
+#include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -42,6 +43,39 @@ class PlanCallsTest : public ::testing::Test {
   std::unique_ptr<Server> server_;
   std::unique_ptr<v1::Coordinator::Stub> stub_;
 };
+
+TEST_F(PlanCallsTest, PlanJobAnswersWithProgramAndMemory) {
+  grpc::ClientContext context;
+  v1::PlanJobRequest request;
+  *request.mutable_spec() = TinySpec(1, 2);
+  v1::PlanJobResponse response;
+  ASSERT_TRUE(stub_->PlanJob(&context, request, &response).ok());
+  EXPECT_EQ(response.plan().world(), 2);
+  EXPECT_GT(response.plan().instructions_size(), 0);
+  EXPECT_GT(response.plan().memory().peak_bytes(), 0);
+  EXPECT_FALSE(response.plan().program_hash().empty());
+  EXPECT_EQ(response.plan().prediction().profile().name(), "cpu");
+  EXPECT_GT(response.plan().prediction().step_seconds(), 0);
+  EXPECT_FALSE(response.plan().prediction().has_timeline());
+}
+
+// What would another device say: its memory is the budget, in place of the nodes'.
+TEST_F(PlanCallsTest, PlanJobTakesAProfileAndRefusesABadOne) {
+  v1::PlanJobRequest request;
+  *request.mutable_spec() = TinySpec(1, 2);
+  request.set_timeline(true);
+  *request.mutable_profile() = ToProto(*FindProfile("cpu"));
+  request.mutable_profile()->set_memory_bytes(1e9);
+  grpc::ClientContext context;
+  v1::PlanJobResponse response;
+  ASSERT_TRUE(stub_->PlanJob(&context, request, &response).ok());
+  EXPECT_EQ(response.plan().resolved().resources().memory_budget_bytes(), 1'000'000'000);
+  EXPECT_EQ(response.plan().prediction().timeline().spans_size(), response.plan().instructions_size());
+  request.mutable_profile()->set_compute_slowdown(0);
+  grpc::ClientContext again;
+  const grpc::Status status = stub_->PlanJob(&again, request, &response);
+  EXPECT_THAT(status.error_message(), ::testing::HasSubstr("profile.compute_slowdown"));
+}
 
 TEST_F(PlanCallsTest, SearchAnswersWithTheFastestWays) {
   v1::SearchPlansRequest request;

@@ -1,5 +1,4 @@
-// What a job would be told and would run, asked without submitting it: ValidateJob and PlanJob, by the whole
-// coordinator in one process.
+// What a submit would warn of, asked without one: ValidateJob, by the whole coordinator in one process.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -8,7 +7,6 @@
 #include "coordinator/server.h"
 #include "coordinator/testing/scripted_agent.h"
 #include "coordinator/testing/tiny_spec.h"
-#include "fsdp/plan/prediction.h"
 #include "proto/fsdpd/v1/coordinator.grpc.pb.h"
 
 namespace fsdpd {
@@ -68,39 +66,6 @@ TEST_F(RehearsalTest, AJobForADeviceThatNoNodeHasIsWarnedOf) {
     ASSERT_EQ(warned.size(), device == v1::DEVICE_CUDA ? 1U : 0U);
     if (!warned.empty()) EXPECT_THAT(warned[0], HasSubstr("no cuda agent is connected"));
   }
-}
-
-TEST_F(RehearsalTest, PlanJobAnswersWithProgramAndMemory) {
-  grpc::ClientContext context;
-  v1::PlanJobRequest request;
-  *request.mutable_spec() = TinySpec(1, 2);
-  v1::PlanJobResponse response;
-  ASSERT_TRUE(stub_->PlanJob(&context, request, &response).ok());
-  EXPECT_EQ(response.plan().world(), 2);
-  EXPECT_GT(response.plan().instructions_size(), 0);
-  EXPECT_GT(response.plan().memory().peak_bytes(), 0);
-  EXPECT_FALSE(response.plan().program_hash().empty());
-  EXPECT_EQ(response.plan().prediction().profile().name(), "cpu");
-  EXPECT_GT(response.plan().prediction().step_seconds(), 0);
-  EXPECT_FALSE(response.plan().prediction().has_timeline());
-}
-
-// What would another device say: its memory is the budget, in place of the nodes'.
-TEST_F(RehearsalTest, PlanJobTakesAProfileAndRefusesABadOne) {
-  v1::PlanJobRequest request;
-  *request.mutable_spec() = TinySpec(1, 2);
-  request.set_timeline(true);
-  *request.mutable_profile() = ToProto(*FindProfile("cpu"));
-  request.mutable_profile()->set_memory_bytes(1e9);
-  grpc::ClientContext context;
-  v1::PlanJobResponse response;
-  ASSERT_TRUE(stub_->PlanJob(&context, request, &response).ok());
-  EXPECT_EQ(response.plan().resolved().resources().memory_budget_bytes(), 1'000'000'000);
-  EXPECT_EQ(response.plan().prediction().timeline().spans_size(), response.plan().instructions_size());
-  request.mutable_profile()->set_compute_slowdown(0);
-  grpc::ClientContext again;
-  const grpc::Status status = stub_->PlanJob(&again, request, &response);
-  EXPECT_THAT(status.error_message(), HasSubstr("profile.compute_slowdown"));
 }
 
 }  // namespace
