@@ -104,7 +104,8 @@ absl::StatusOr<std::unique_ptr<RankProcess>> RankProcess::Spawn(const RankComman
     FSDPD_ASSIGN_OR_RETURN(flight, MoveUp(command.flight_fd));
   }
   SpawnSettings settings(socket.get(), log.get(), flight.get());
-  std::vector<std::string> arguments = {command.binary};
+  // What `ps` shows. The mark says whose it is: JOB/ATTEMPT/RANK.
+  std::vector<std::string> arguments = {absl::StrCat("fsdpd-rank ", command.mark)};
   std::vector<std::string> environment = Environment(command);
   pid_t pid = 0;
   const int error = posix_spawn(&pid, command.binary.c_str(), &settings.actions, &settings.attributes,

@@ -63,6 +63,11 @@ class RankProcessTest : public testing::Test {
     return std::string(std::istreambuf_iterator<char>(file), {});
   }
 
+  static std::string CommandLineOf(pid_t pid) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  }
+
   // What the rank was started with, "NAME=VALUE" each.
   std::multiset<std::string> EnvironmentOf(pid_t pid) {
     std::ifstream file("/proc/" + std::to_string(pid) + "/environ");
@@ -181,6 +186,7 @@ TEST_F(RankProcessTest, AJobsVariablesReplaceTheAgentsAndTheDefaultsAndNeverTheM
   UniqueFd socket;
   const std::unique_ptr<RankProcess> process = Start("stay", &socket);
   unsetenv("NCCL_DEBUG");
+  EXPECT_EQ(CommandLineOf(process->pid()), std::string("fsdpd-rank job/1/0\0", 19)) << "what ps shows";
   const std::multiset<std::string> variables = EnvironmentOf(process->pid());
   for (const char* variable : {"NCCL_DEBUG=INFO", "OMP_NUM_THREADS=4", "EMPTY=", "FSDPD_RANK=job/1/0"})
     EXPECT_EQ(variables.count(variable), 1u) << variable;

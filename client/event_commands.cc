@@ -22,6 +22,7 @@
 #include "client/message_output.h"
 #include "client/outcome.h"
 #include "client/session.h"
+#include "client/spec_print.h"
 #include "client/text_table.h"
 
 namespace fsdpd {
@@ -54,7 +55,9 @@ std::string EventLine(const v1::Event& event) {
 
 void PrintEvent(Session* session, const v1::Event& event) {
   const std::string& output = session->line().output;
-  session->console().out << (output == "table" ? EventLine(event) : Rendered(event, output));
+  session->console().out << (output == "table"  ? EventLine(event)
+                             : output == "json" ? ToJsonLine(event) + "\n"
+                                                : "---\n" + Rendered(event, output));
 }
 
 absl::StatusOr<v1::Node> LookAt(Session* session, const std::string& name) {

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "client/outcome.h"
 #include "client/testing/command_case.h"
 
@@ -42,6 +44,17 @@ TEST_F(EventCommandsTest, EventsArePrintedAcrossPages) {
       out_,
       "1  2027-01-15 08:00:00  attempt-failed    tiny-k3x9q2 attempt 2 on node-7: (hang) nothing moved\n"
       "2  2027-01-15 08:00:00  attempt-failed    tiny-k3x9q2 attempt 2 on node-7: (hang) nothing moved\n");
+}
+
+TEST_F(EventCommandsTest, OfEventsEachIsALineOfJson) {
+  server_.on_events = [&](const v1::ListEventsRequest&, v1::ListEventsResponse* response) {
+    *response->add_events() = Failed(3);
+    *response->add_events() = Failed(4);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"events", "-o", "json"}), kExitOk) << err_;
+  EXPECT_EQ(std::count(out_.begin(), out_.end(), '\n'), 2) << out_;
+  EXPECT_THAT(out_, HasSubstr("}\n{"));
 }
 
 TEST_F(EventCommandsTest, AWatchGoesOnAfterTheNewestCursorWhenItsStreamEnds) {

@@ -2,6 +2,7 @@
 #include <absl/strings/ascii.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
 #include <absl/time/clock.h>
 
 #include <algorithm>
@@ -84,7 +85,13 @@ absl::Status SortJobs(std::string by, v1::ListJobsResponse* list) {
   std::vector<Keyed> all;
   for (v1::Job& job : *list->mutable_jobs()) {
     Keyed keyed;
-    FSDPD_ASSIGN_OR_RETURN(keyed.text, path.Render(job));
+    const absl::StatusOr<std::string> text = path.Render(job);
+    if (!text.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--sort-by: ", absl::StripPrefix(text.status().message(), "jsonpath: "),
+                       "; fields are those of -o json, as create_unix_nanos or last_step.loss"));
+    }
+    keyed.text = *text;
     keyed.is_number = absl::SimpleAtod(keyed.text, &keyed.number);
     keyed.job = std::move(job);
     all.push_back(std::move(keyed));

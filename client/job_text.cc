@@ -53,10 +53,6 @@ int64_t StepOf(const v1::Job& job) {
   return std::max(saved, job.restored().step());
 }
 
-std::string StepText(const v1::Job& job) {
-  return absl::StrCat(StepOf(job), "/", job.spec().train().steps());
-}
-
 std::string FailedCheckpointText(const v1::SavedCheckpoint& failed) {
   return absl::StrCat("checkpoint of step ", failed.step(),
                       " could not be written: ", OneLine(failed.error()));
@@ -420,6 +416,10 @@ std::string Indented(const std::string& text) {
 }
 
 }  // namespace
+
+std::string StepText(const v1::Job& job) {
+  return absl::StrCat(StepOf(job), "/", job.spec().train().steps());
+}
 
 bool IsEnded(v1::JobState state) {
   return state == v1::JOB_STATE_SUCCEEDED || state == v1::JOB_STATE_FAILED ||

@@ -14,13 +14,14 @@ namespace fsdpd {
 bool IsEnded(v1::JobState state);
 std::string StateName(v1::JobState state);  // "running"
 int64_t WorldOf(const v1::Job& job);        // Ranks that it asks for.
+// "20/300": until an attempt has reported a step, the first is the one that it goes on after.
+std::string StepText(const v1::Job& job);
 
 // Which a table of jobs has beside the usual ones; kWide has LABELS too.
 enum class JobColumns { kUsual, kLabels, kWide };
 
 // One line per job: "ID STATE STEP LOSS RANKS AGE REASON"; kWide: ATTEMPT, TOKENS/S, PEAK, NODES, SLOWEST and
-// SUBMITTER too. `width` 0: never cut. Until an attempt has reported a step, STEP is the one that it goes on
-// after.
+// SUBMITTER too. `width` 0: never cut.
 std::string JobTable(const std::vector<v1::Job>& jobs, absl::Time now, int width = 0,
                      JobColumns columns = JobColumns::kUsual);
 // The same, the header and each job by itself.

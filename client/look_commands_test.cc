@@ -167,6 +167,8 @@ TEST_F(LookCommandsTest, AMisspeltFieldOfAPathIsWrongUsage) {
 TEST_F(LookCommandsTest, GetSortsAndLimits) {
   EXPECT_EQ(Run({"get", "-o", "name", "--sort-by", "last_step.loss"}), kExitOk);
   EXPECT_EQ(out_, "tiny-b2\nbig-c3\ntiny-a1\n") << "numbers by size, those without one last";
+  EXPECT_EQ(Run({"get", "--sort-by", "age"}), kExitUsage);
+  EXPECT_EQ(err_.find("fsdpctl: --sort-by: there is no field 'age'"), 0u) << err_;
   EXPECT_EQ(Run({"get", "-o", "name", "--sort-by=-last_step.loss", "--limit", "1"}), kExitOk);
   EXPECT_EQ(out_, "big-c3\n");
   EXPECT_EQ(Run({"get", "-o", "name", "--limit", "2"}), kExitOk);

@@ -13,9 +13,12 @@ namespace fsdpd {
 namespace {
 
 // Where what was not found can be looked up.
-const char* HintOf(const std::string& reason) {
-  if (reason == "TRACE_NOT_FOUND" || reason == "EVIDENCE_NOT_FOUND") return "";
-  return reason == "NODE_NOT_FOUND" ? "; `fsdpctl nodes` lists the nodes" : "; `fsdpctl get` lists the jobs";
+const char* HintOf(const absl::Status& status) {
+  const std::string reason = ReasonOf(status);
+  const bool of_flag = absl::StartsWith(status.message(), "--");
+  if (reason == "TRACE_NOT_FOUND" || reason == "EVIDENCE_NOT_FOUND" || of_flag) return "";
+  const bool of_node = reason == "NODE_NOT_FOUND" || absl::StartsWith(status.message(), "no node ");
+  return of_node ? "; `fsdpctl nodes` lists the nodes" : "; `fsdpctl get` lists the jobs";
 }
 
 }  // namespace
@@ -45,7 +48,7 @@ int ReportError(const absl::Status& status, const std::string& address, Console*
              "SECONDS\n";
       return kExitTimeout;
     case absl::StatusCode::kNotFound:
-      console->err << "fsdpctl: " << message << HintOf(ReasonOf(status)) << "\n";
+      console->err << "fsdpctl: " << message << HintOf(status) << "\n";
       return kExitNotFound;
     case absl::StatusCode::kCancelled:
       return kExitInterrupted;

@@ -61,7 +61,7 @@ std::vector<std::string> RowOf(const v1::Job& job, absl::Time now) {
     absl::StrAppend(&state, ", no step for ", HumanSeconds(std::max(0.0, still)));
   }
   const v1::StepReport& step = job.last_step();
-  const std::string steps = absl::StrCat(step.step(), "/", job.spec().train().steps());
+  const std::string steps = StepText(job);
   if (!job.has_last_step())
     return {job.id(),        state, steps, "-", "-", "-", "-", "-", "-", absl::StrCat(WorldOf(job)),
             MemoryText(job), "-"};

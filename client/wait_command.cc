@@ -114,17 +114,14 @@ void RunAll(std::vector<std::unique_ptr<Waiter>>* waiters, absl::Time deadline, 
   for (std::thread& thread : threads) thread.join();
 }
 
-int Tell(Session* session, const Waiter& waiter, v1::ListJobsResponse* there) {
+int Tell(Session* session, const Waiter& waiter) {
   const CommandLine& line = session->line();
   Console& console = session->console();
   if (!waiter.status().ok() && !absl::IsCancelled(waiter.status())) return session->Fail(waiter.status());
   const std::string state = StateName(waiter.job().state());
   if (waiter.verdict() == WaitVerdict::kMet) {
     const bool deleted = waiter.job().id().empty() || line.wait_for == "deleted";
-    if (line.output != "table") {
-      if (!deleted) *there->add_jobs() = waiter.job();
-      return kExitOk;
-    }
+    if (line.output != "table") return kExitOk;
     console.out << waiter.id() << " " << (deleted ? "deleted" : state);
     if (waiter.job().has_last_step() && !deleted)
       console.out << " at step " << waiter.job().last_step().step();
@@ -167,10 +164,12 @@ int RunWait(Session* session) {
   RunAll(&waiters, deadline, session->console().interrupt);
   // The first that is wrong decides.
   int code = kExitOk;
-  v1::ListJobsResponse there;
+  v1::ListJobsResponse there;  // As they are now, whether they came to it or not.
   for (const std::unique_ptr<Waiter>& waiter : waiters) {
-    const int one = Tell(session, *waiter, &there);
+    const int one = Tell(session, *waiter);
     if (code == kExitOk) code = one;
+    const bool gone = condition->is_deletion && waiter->verdict() == WaitVerdict::kMet;
+    if (!gone && !waiter->job().id().empty()) *there.add_jobs() = waiter->job();
   }
   if (line.output == "table") return code;
   session->console().out << (line.jobs.size() == 1 && there.jobs_size() == 1

@@ -137,6 +137,7 @@ absl::StatusOr<CopiedState> CopyState(sqlite3* source, const std::string& from, 
   FSDPD_RETURN_IF_ERROR(CheckTarget(to));
   FSDPD_RETURN_IF_ERROR(ReadSchemaVersion(source, from).status());
   const std::string made = to + kNewSuffix;
+  MakePrivate(made);
   FSDPD_ASSIGN_OR_RETURN(const Database copy, OpenFile(made, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
   FSDPD_RETURN_IF_ERROR(CopyPages(source, copy.get(), absl::StrCat("copy ", from, " to ", to)));
   // One file: the copy of a WAL database says that it is one, and would be two or three from the first read.

@@ -2,6 +2,8 @@
 
 #include <absl/strings/str_cat.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 namespace fsdpd {
 namespace {
@@ -15,6 +17,11 @@ bool IsFull(sqlite3* db, int rc) {
 }
 
 }  // namespace
+
+void MakePrivate(const std::string& path) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd >= 0) close(fd);
+}
 
 absl::Status StatusOf(sqlite3* db, int rc, absl::string_view doing) {
   const char* known = sqlite3_db_filename(db, "main");

@@ -16,6 +16,11 @@ namespace fsdpd {
 // `doing`: what failed, for people.
 absl::Status StatusOf(sqlite3* db, int rc, absl::string_view doing);
 
+// A database file that is not there is made for this user alone: jobs' specs have environments. What SQLite
+// puts beside it gets the same. Whatever cannot be made SQLite's own opening tells of.
+// REQUIRES: nobody in this process has it open, whose locks on it would go.
+void MakePrivate(const std::string& path);
+
 // One prepared statement for one call. Bind in order, then Step().
 class Statement {
  public:

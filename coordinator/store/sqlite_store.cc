@@ -49,6 +49,7 @@ struct SqliteStore::Handle {
   // process.
   absl::Status Connect(const std::string& path, bool alone) {
     sqlite3_close(std::exchange(db, nullptr));
+    MakePrivate(path);
     const int rc = sqlite3_open_v2(
         path.c_str(), &db, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_FULLMUTEX, nullptr);
     if (rc != SQLITE_OK) return StatusOf(db, rc, absl::StrCat("open ", path));

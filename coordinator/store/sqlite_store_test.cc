@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sqlite3.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <fstream>
@@ -122,6 +123,17 @@ TEST(SqliteStore, RefusesAFileThatIsNoDatabase) {
   const auto store = SqliteStore::Open(dir.path());
   EXPECT_EQ(store.status().code(), absl::StatusCode::kDataLoss) << store.status();
   EXPECT_THAT(std::string(store.status().message()), HasSubstr("fsdpd.db"));
+}
+
+TEST(SqliteStore, NobodyElseReadsIt) {
+  const TempDir dir;
+  const auto store = OpenOrDie(dir.path());
+  ASSERT_TRUE(store->Insert(MakeJob("job-0", 0)).ok());
+  for (const char* name : {"fsdpd.db", "fsdpd.db-wal"}) {
+    struct stat file;
+    ASSERT_EQ(stat(dir.File(name).c_str(), &file), 0) << name;
+    EXPECT_EQ(file.st_mode & 0777, 0600U) << name;
+  }
 }
 
 TEST(SqliteStore, ReportsDamagedPagesAsDataLoss) {
