@@ -19,7 +19,7 @@ from harness.programs import ROOT
 from harness.security import Security, certificates, new_token
 from harness.specs import ENDLESS, one_rank
 from harness.stubs import agent as agent_pb, agent_grpc, coordinator as api, coordinator_grpc, job as job_pb
-from harness.wait import wait_until
+from harness.wait import tell, wait_until
 
 SERVICE = api.DESCRIPTOR.services_by_name["Coordinator"]
 
@@ -476,6 +476,7 @@ def test_certificates_and_authorities_are_replaced_under_load_and_no_call_fails(
             load.go_on()
             for number in range(rounds):
                 replace_all(cluster, load, tmp_path / f"other-{number}")
+        tell("calls and updates in three rotations", sum(load.done.values()))
         assert not load.faults and attached(cluster) == [1, 1], "no stream was dropped, of the agents neither"
         said = cluster.coordinator.text().count("is not the key of the certificate")
         assert said == rounds, "once for each key that was there before its certificate"
