@@ -123,6 +123,13 @@ func (c *Client) Plan(ctx context.Context, spec *api.JobSpec) (*api.Plan, error)
 	return response.GetPlan(), err
 }
 
+// Search has the fastest ways to run a spec that train the same; fields in `hold` stay as they are.
+func (c *Client) Search(ctx context.Context, spec *api.JobSpec, hold ...string) (*api.PlanSearch, error) {
+	request := &api.SearchPlansRequest{Spec: spec, Hold: hold}
+	response, err := call(ctx, c, "SearchPlans", api.CoordinatorClient.SearchPlans, request)
+	return response.GetSearch(), err
+}
+
 // Get is the job as it is now.
 func (c *Client) Get(ctx context.Context, id string) (*api.Job, error) {
 	response, err := call(ctx, c, "GetJob", api.CoordinatorClient.GetJob, &api.GetJobRequest{Id: id})
@@ -255,6 +262,15 @@ func (c *Client) Cordon(ctx context.Context, node, reason string) (*api.Node, er
 // Uncordon opens a node again.
 func (c *Client) Uncordon(ctx context.Context, node string) (*api.Node, error) {
 	response, err := call(ctx, c, "UncordonNode", api.CoordinatorClient.UncordonNode, &api.UncordonNodeRequest{Node: node})
+	return response.GetNode(), err
+}
+
+// Drain cordons a node and has the jobs there save, leave and go on elsewhere; Cordon.Drain of Nodes says how far it is.
+// Ranks have `grace` seconds to save; nil: the coordinator's default. With `force` also jobs leave that write no
+// checkpoints, and lose their steps.
+func (c *Client) Drain(ctx context.Context, node, reason string, grace *int64, force bool) (*api.Node, error) {
+	request := &api.DrainNodeRequest{Node: node, Reason: reason, GraceSeconds: grace, Force: force}
+	response, err := call(ctx, c, "DrainNode", api.CoordinatorClient.DrainNode, request)
 	return response.GetNode(), err
 }
 

@@ -71,6 +71,16 @@ func (c *watchCursor) take(response *api.WatchJobResponse) (Update, bool) {
 	return update, true
 }
 
+// Likewise, of events: the request is for those that come after.
+type eventCursor struct{ request *api.WatchEventsRequest }
+
+func (c *eventCursor) take(response *api.WatchEventsResponse) (*api.Event, bool) {
+	event := response.GetEvent()
+	isNew := event.GetSequence() > c.request.GetAfter()
+	c.request.After = max(c.request.GetAfter(), response.GetCursor())
+	return event, isNew
+}
+
 // The coordinator keeps the newest so many: where the last one known is not among them, all are new.
 func eventsAfter(before, job *api.Job) []*api.Job_Event {
 	events := job.GetEvents()
@@ -203,34 +213,58 @@ func read[R any](open func() (stream[R], error), take func(*R) bool) (bool, *Err
 	return true, fromRPC(err)
 }
 
+// Tells what is new of a stream, which is made anew, as `open` asks for it then, until `ended`.
+func follow[R, U any](
+	ctx context.Context, c *Client, open func(context.Context, *place) (stream[R], error), take func(*R) (U, bool),
+	ended func() bool, yield func(U, error) bool,
+) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	outage := outage{limit: c.reconnectFor, places: c.places}
+	for {
+		place := c.places.now()
+		opened := func() (stream[R], error) { return open(ctx, place) }
+		wanted, lost := read(opened, func(response *R) bool {
+			outage.over()
+			update, isNew := take(response)
+			return !isNew || yield(update, nil)
+		})
+		if !wanted || ended() {
+			return
+		}
+		if lost == nil { // A coordinator that stops may close the stream in an orderly way.
+			lost = &Error{Code: codes.Unavailable, Message: "the coordinator closed the stream"}
+		}
+		if !outage.goesOn(ctx, place, lost) {
+			var none U
+			yield(none, lost)
+			return
+		}
+	}
+}
+
 // Watch has the job now, then each change of it and each step report, until it has ended. A lost connection is made
 // anew; an error, the last that comes, is Unavailable only when it stayed lost. Ends with ctx too.
 func (c *Client) Watch(ctx context.Context, id string) iter.Seq2[Update, error] {
 	return func(yield func(Update, error) bool) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		cursor, outage := watchCursor{}, outage{limit: c.reconnectFor, places: c.places}
-		for {
-			place := c.places.now()
-			open := func() (stream[api.WatchJobResponse], error) {
-				return place.stub.WatchJob(ctx, &api.WatchJobRequest{Id: id, AfterRevision: cursor.job.GetRevision()})
-			}
-			wanted, lost := read(open, func(response *api.WatchJobResponse) bool {
-				outage.over()
-				update, isNew := cursor.take(response)
-				return !isNew || yield(update, nil)
-			})
-			if !wanted || IsEnded(cursor.job) {
-				return
-			}
-			if lost == nil { // A coordinator that stops may close the stream in an orderly way.
-				lost = &Error{Code: codes.Unavailable, Message: "the coordinator closed the stream"}
-			}
-			if !outage.goesOn(ctx, place, lost) {
-				yield(Update{}, lost)
-				return
-			}
+		cursor := watchCursor{}
+		open := func(ctx context.Context, place *place) (stream[api.WatchJobResponse], error) {
+			return place.stub.WatchJob(ctx, &api.WatchJobRequest{Id: id, AfterRevision: cursor.job.GetRevision()})
 		}
+		follow(ctx, c, open, cursor.take, func() bool { return IsEnded(cursor.job) }, yield)
+	}
+}
+
+// WatchEvents has each event after the cursor that the request names (Event.sequence), once and in order, and then each
+// as it comes, until ctx ends. A lost connection is made anew as Watch's; an error with the reason EVENTS_GONE says that
+// some after the cursor are kept no more.
+func (c *Client) WatchEvents(ctx context.Context, request *api.WatchEventsRequest) iter.Seq2[*api.Event, error] {
+	return func(yield func(*api.Event, error) bool) {
+		cursor := eventCursor{proto.Clone(request).(*api.WatchEventsRequest)}
+		open := func(ctx context.Context, place *place) (stream[api.WatchEventsResponse], error) {
+			return place.stub.WatchEvents(ctx, cursor.request)
+		}
+		follow(ctx, c, open, cursor.take, func() bool { return false }, yield)
 	}
 }
 
@@ -271,6 +305,33 @@ func (c *Client) Logs(ctx context.Context, request *api.TailLogsRequest) iter.Se
 				return
 			}
 			if !outage.goesOn(ctx, place, lost) {
+				yield(nil, lost)
+				return
+			}
+		}
+	}
+}
+
+// Trace has a job's ranks trace its next steps, as the request says: first the order, of each rank and step where its file
+// is or why it is not, and then the lines of the files, which are JSON for Perfetto: those of one rank and step in order,
+// between those of others. With no steps only lines come, of what an attempt has written. Asked once, as another call would
+// trace other steps. An error is the last that comes.
+func (c *Client) Trace(ctx context.Context, request *api.TraceJobRequest) iter.Seq2[*api.TraceJobResponse, error] {
+	return func(yield func(*api.TraceJobResponse, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		outage, heard := outage{places: c.places}, false
+		for {
+			place := c.places.now()
+			open := func() (stream[api.TraceJobResponse], error) { return place.stub.TraceJob(ctx, request) }
+			wanted, lost := read(open, func(update *api.TraceJobResponse) bool {
+				heard = true
+				return yield(update, nil)
+			})
+			if !wanted || lost == nil {
+				return
+			}
+			if heard || !outage.goesOn(ctx, place, lost) {
 				yield(nil, lost)
 				return
 			}

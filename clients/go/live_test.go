@@ -181,6 +181,63 @@ func TestAJobIsPausedResumedAndCancelled(t *testing.T) {
 	must[*api.Job](t)(client.Wait(ctx, id, nil))
 }
 
+func TestAJobIsTracedAndItsNodeDrained(t *testing.T) {
+	ctx, client := connected(t)
+	spec := small(endless)
+	spec.Checkpoint = &api.Checkpoint{Dir: t.TempDir()}
+	id := must[*Submission](t)(client.Submit(ctx, spec, "")).Job.GetId()
+	for update, err := range client.Watch(ctx, id) {
+		if err != nil || update.Step.GetStep() >= 2 {
+			break
+		}
+	}
+	var order *api.TraceJobResponse_Order
+	files, lines := 0, map[int32]int{}
+	for update, err := range client.Trace(ctx, &api.TraceJobRequest{Id: id, Steps: 1}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if order == nil {
+			order = update.GetOrder()
+		} else if update.GetTrace() != nil {
+			files++
+		} else {
+			lines[update.GetLine().GetRank()]++
+		}
+	}
+	if order.GetRanks() != 2 || files != 2 || lines[0] == 0 || lines[1] == 0 {
+		t.Errorf("order %v, %d files, lines %v", order, files, lines)
+	}
+	var newest int64
+	for event, err := range client.Events(ctx, &api.ListEventsRequest{PageSize: 1, OrderBy: "sequence desc"}) {
+		if newest = event.GetSequence(); err != nil {
+			t.Fatal(err)
+		}
+		break
+	}
+	if node := must[*api.Node](t)(client.Drain(ctx, "node-0", "a fan", nil, false)); node.GetCordon().GetDrain() == nil {
+		t.Errorf("drained as %v", node)
+	}
+	var kinds []api.EventKind
+	for event, err := range client.WatchEvents(ctx, &api.WatchEventsRequest{Node: "node-0", After: newest}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kinds = append(kinds, event.GetKind()); event.GetKind() == api.EventKind_EVENT_KIND_EMPTY {
+			break
+		}
+	}
+	if kinds[0] != api.EventKind_EVENT_KIND_DRAINING || !slices.Contains(kinds, api.EventKind_EVENT_KIND_LEFT) {
+		t.Errorf("events %v", kinds)
+	}
+	must[*api.Node](t)(client.Uncordon(ctx, "node-0"))
+	must[*api.Job](t)(client.Wait(ctx, id, func(job *api.Job) bool { return job.GetRestored().GetStep() > 0 }))
+	must[*api.Job](t)(client.Cancel(ctx, id, "", proto.Int64(0)))
+	if job := must[*api.Job](t)(client.Wait(ctx, id, nil)); job.GetAttempt() != 2 {
+		t.Errorf("it ran in %d attempts", job.GetAttempt())
+	}
+}
+
 func TestRefusalsHaveFaultsAndReasons(t *testing.T) {
 	ctx, client := connected(t)
 	bad := small(4)

@@ -114,6 +114,65 @@ def test_a_node_is_measured(client, shared):
     wait_until("it has a result", lambda: client.nodes()[0].preflight.result.devices and not client.nodes()[0].in_preflight)
 
 
+def kinds(events):
+    return [fsdpd.EventKind.Name(event.kind).removeprefix("EVENT_KIND_") for event in events]
+
+
+def test_a_node_is_drained_and_what_a_watch_of_events_tells_of_it(client, tmp_path):
+    unsaved = client.submit(small(steps=ENDLESS)).job.id
+    client.wait(unsaved, until=lambda job: job.state == fsdpd.JobState.JOB_STATE_RUNNING)
+    with pytest.raises(fsdpd.WrongState) as raised:
+        client.drain("node-0")
+    assert raised.value.reason == "DRAIN_LOSES_STEPS" and raised.value.metadata["jobs"] == unsaved
+    client.cancel(unsaved, grace_s=0)
+    client.wait(unsaved)
+    job_id = client.submit(small(steps=ENDLESS, checkpoint={"dir": str(tmp_path / "saved")})).job.id
+    next(update for update in client.watch(job_id) if isinstance(update, fsdpd.StepDone))
+    newest = next(client.events(newest_first=True)).sequence
+    assert client.drain("node-0", reason="a fan").cordon.HasField("drain")
+    told = []
+    for event in client.watch_events(node="node-0", after=newest):
+        told.append(event)
+        if event.kind == fsdpd.EventKind.EVENT_KIND_EMPTY:
+            break
+    assert kinds(told)[0] == "DRAINING" and "LEFT" in kinds(told)
+    assert told == list(client.events(node="node-0", after=newest))[:len(told)]
+    assert client.nodes()[0].cordon.drain.empty_unix_nanos
+    client.uncordon("node-0")
+    job = client.wait(job_id, until=lambda job: job.HasField("restored"))
+    assert job.attempt == 2 and job.restored.step > 0
+    client.cancel(job_id, grace_s=0)
+    client.wait(job_id)
+
+
+def check_trace(updates, ranks):
+    """What a request for two steps of two ranks' traces has brought."""
+    order, *rest = updates
+    steps = [order.first_step, order.first_step + 1]
+    assert isinstance(order, fsdpd.TraceOrder) and (order.steps, order.ranks) == (2, 2)
+    files = {(each.rank, each.trace.step) for each in rest if isinstance(each, fsdpd.TraceWritten) and not each.trace.error}
+    assert files == {(rank, step) for rank in (0, 1) for step in steps}
+    lines = [each for each in rest if isinstance(each, fsdpd.TraceLine)]
+    for rank in ranks:
+        for step in steps:
+            text = "\n".join(each.line for each in lines if (each.rank, each.step) == (rank, step))
+            assert json.loads(text)["traceEvents"]
+    assert {each.rank for each in lines} == set(ranks)
+    return [(each.rank, each.step, each.line) for each in lines]
+
+
+def test_steps_of_a_running_job_are_traced(client):
+    job_id = client.submit(small(steps=ENDLESS)).job.id
+    next(update for update in client.watch(job_id) if isinstance(update, fsdpd.StepDone) and update.report.step > 5)
+    lines = check_trace(list(client.trace(job_id, steps=2, rank=1)), ranks=[1])
+    client.cancel(job_id, grace_s=0)
+    client.wait(job_id)
+    with pytest.raises(fsdpd.WrongState):
+        list(client.trace(job_id))
+    written = [(each.rank, each.step, each.line) for each in client.trace(job_id, steps=0, rank=1)]
+    assert sorted(written) == sorted(lines)
+
+
 def test_a_node_is_cordoned_and_opened(client):
     assert client.cordon("node-0", reason="a fan").cordon.reason == "a fan"
     assert client.nodes()[0].HasField("cordon")
@@ -237,6 +296,43 @@ def test_logs_are_followed_over_a_killed_coordinator(own):
         for rank in (0, 1):
             assert [line.text for line in lines if line.rank == rank and not line.notice] == \
                 [text for each, text in whole if each == rank]
+
+
+def test_a_watch_of_events_goes_on_over_a_killed_coordinator(own):
+    with client_of(own) as client:
+        job_id = client.submit(small(steps=ENDLESS)).job.id
+        told = []
+        for event in client.watch_events(job=job_id):
+            told.append(event)
+            if event.kind == fsdpd.EventKind.EVENT_KIND_READY:
+                crash(own)
+                client.cancel(job_id, grace_s=0)
+            if event.kind == fsdpd.EventKind.EVENT_KIND_LEFT:
+                break
+        assert told == list(client.events(job=job_id)) and kinds(told)[-2:] == ["CANCELLED", "LEFT"]
+        assert next(client.watch_events(job=job_id, after=told[-2].sequence)) == told[-1]
+
+
+def test_the_async_client_drains_traces_and_watches_events_over_a_killed_coordinator(own, tmp_path):
+    async def follow():
+        async with fsdpd.AsyncClient(environ=environment(own)) as client:
+            job_id = (await client.submit(small(steps=ENDLESS, checkpoint={"dir": str(tmp_path / "saved")}))).job.id
+            async for update in client.watch(job_id):
+                if isinstance(update, fsdpd.StepDone) and update.report.step > 5:
+                    break
+            check_trace([each async for each in client.trace(job_id, steps=2)], ranks=[0, 1])
+            told = []
+            async for event in client.watch_events():
+                told.append(event)
+                if event.kind == fsdpd.EventKind.EVENT_KIND_READY:
+                    assert (await client.drain("node-0", reason="a fan")).cordon.reason == "a fan"
+                    await asyncio.to_thread(crash, own)
+                if event.kind == fsdpd.EventKind.EVENT_KIND_EMPTY:
+                    break
+            assert told == [event async for event in client.events()][:len(told)] and kinds(told)[-1] == "EMPTY"
+            await client.cancel(job_id)
+
+    asyncio.run(follow())
 
 
 def test_the_async_client_does_the_same(own):

@@ -3,13 +3,14 @@
 import asyncio
 import contextlib
 import inspect
+import itertools
 import socket
 from concurrent import futures
 
 import fsdpd
 import grpc
 import pytest
-from fsdpd.v1 import coordinator_pb2 as api, coordinator_pb2_grpc, steps_pb2
+from fsdpd.v1 import coordinator_pb2 as api, coordinator_pb2_grpc, steps_pb2, trace_pb2
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
@@ -60,6 +61,22 @@ class Failing(coordinator_pb2_grpc.CoordinatorServicer):
             page.missing.add(first=3, last=4)
             page.unread.add(node="node-1", error="is away")
         return self._answer(request, context, page)
+
+    def WatchEvents(self, request, context):
+        """The newest event that the watcher has, the next two, and how far it is beyond them; then the stream is lost."""
+        self.heard.append(request.after)
+        for sequence in range(max(request.after, 1), request.after + 3):
+            yield api.WatchEventsResponse(event={"sequence": sequence}, cursor=sequence)
+        yield api.WatchEventsResponse(cursor=request.after + 3)
+        context.abort(grpc.StatusCode.UNAVAILABLE, "as told")
+
+    def TraceJob(self, request, context):
+        self.heard.append(request)
+        yield trace_pb2.TraceJobResponse(order={"first_step": 7, "steps": request.steps})
+        context.abort(grpc.StatusCode.UNAVAILABLE, "as told")
+
+    def DrainNode(self, request, context):
+        return self._answer(request, context, api.DrainNodeResponse(node={"name": request.node}))
 
     def DeleteJob(self, request, context):
         return self._answer(request, context, api.DeleteJobResponse())
@@ -289,3 +306,35 @@ def test_nodes_that_could_not_be_read_are_told_where_no_step_is_missing(server):
     for read in (list(server.client.steps("whole")), asyncio.run(awaited())):
         told = [each if isinstance(each, fsdpd.StepsUnread) else each.step for each in read]
         assert told == [1, fsdpd.StepsUnread({"node-1": "is away"}), 2, 3, 4, fsdpd.StepsUnread({"node-1": "is old"})]
+
+
+def test_a_watch_of_events_goes_on_where_it_was_and_tells_none_twice(server):
+    async def awaited():
+        async with fsdpd.AsyncClient(server.client.address, environ={}) as client:
+            told = []
+            async for event in client.watch_events():
+                told.append(event)
+                if len(told) == 5:
+                    return told
+    for read in (lambda: list(itertools.islice(server.client.watch_events(), 5)), lambda: asyncio.run(awaited())):
+        server.heard.clear()
+        assert [event.sequence for event in read()] == [1, 2, 4, 5, 7]
+        assert server.heard == [0, 3, 6]
+
+
+def test_a_trace_that_began_is_not_asked_for_again(server):
+    async def awaited():
+        async with fsdpd.AsyncClient(server.client.address, environ={}) as client:
+            async for update in client.trace("one", steps=2):
+                assert update == fsdpd.TraceOrder(first_step=7, steps=2)
+    for read in (lambda: list(server.client.trace("one", steps=2)), lambda: asyncio.run(awaited())):
+        server.heard.clear()
+        with pytest.raises(fsdpd.Unavailable, match="as told"):
+            read()
+        assert len(server.heard) == 1
+
+
+def test_a_drain_is_repeated_with_what_was_said(server):
+    server.failures = 1
+    assert server.client.drain("node-0", reason="a fan", grace_s=5, force=True).name == "node-0"
+    assert [(each.node, each.reason, each.grace_seconds, each.force) for each in server.heard] == [("node-0", "a fan", 5, True)] * 2

@@ -7,9 +7,10 @@ The job would train for ever, and saves. Once it has a checkpoint, its last rank
 that rank's name. Once the next attempt has saved, a rank gets SIGKILL: it must be the cause. In the third attempt the
 coordinator gets SIGKILL and is started again: no rank may end. Prints one line of JSON a fault with the seconds until it
 was known, until none of the attempt's ranks was left (after the hang was known, or after the kill), and until the next
-attempt had made a step behind its checkpoint. Seconds decide nothing; what is asked for is that the blame is right and the
-job goes on. Needs the built programs (FSDPD_BIN: where they are). tests/integration/test_hangs.py and test_failures.py
-hold CPU ranks to the same at every commit.
+attempt had made a step behind its checkpoint. What is asked for is that the blame is right, the job goes on, and neither the
+first (KNOWN_S) nor the second (GONE_S) takes more than twice what is promised. Needs the built programs (FSDPD_BIN: where
+they are). tests/integration/test_hangs.py and test_failures.py hold CPU ranks to the same at every commit, but for the
+seconds.
 """
 
 import argparse
@@ -24,10 +25,12 @@ import time
 
 import yaml
 from leaving import last_step, submit
-from peer_loss import job_of, ranks, wait
+from peer_loss import GONE_S, job_of, ranks, wait
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "perf"))
 from run_jobs import BIN, cluster, start  # noqa: E402
+
+KNOWN_S = 2 * 60  # A hang is known within 60 s; a machine with other work may take twice that.
 
 
 def saved_step(job):
@@ -55,10 +58,11 @@ def lose_a_rank(server, job_id, attempt, signum):
     wait("the next attempt makes steps", lambda: job_of(server, job_id)["attempt"] > attempt and
          last_step(job_of(server, job_id)) > int((job_of(server, job_id).get("restored") or {}).get("step", 1 << 60)))
     hang = failure.get("hang", {})
-    right = failure["rank"] == rank and (bool(hang) == (signum == signal.SIGSTOP))
+    known_s, gone_s = known - began, gone - (known if signum == signal.SIGSTOP else began)
+    right = (failure["rank"] == rank and bool(hang) == (signum == signal.SIGSTOP) and known_s <= KNOWN_S
+             and gone_s <= GONE_S)
     print(json.dumps({
-        "signal": signal.Signals(signum).name, "known_seconds": round(known - began, 2),
-        "gone_seconds": round(gone - (known if signum == signal.SIGSTOP else began), 2),
+        "signal": signal.Signals(signum).name, "known_seconds": round(known_s, 2), "gone_seconds": round(gone_s, 2),
         "next_step_seconds": round(time.monotonic() - gone, 2), "error": failure.get("error"), "hang": hang.get("kind"),
         "places": hang.get("places"), "right": right}), flush=True)
     return right

@@ -5,9 +5,9 @@
 
 Two agents with a rank each run the job, for as long as it takes; once it makes steps, the second rank gets SIGKILL (the job must fail with that
 rank as its cause), and in a second run SIGSTOP before the job is cancelled. Prints one line of JSON a run, with the
-seconds from the signal, or from the cancel, until no rank was left; what is asked for is that none is, and that the
-blame is right. Needs the built programs (FSDPD_BIN: where they are). tests/integration/test_failures.py holds CPU ranks
-to the same at every commit.
+seconds from the signal, or from the cancel, until no rank was left; what is asked for is that none is, that it took no
+more than twice what is promised (GONE_S), and that the blame is right. Needs the built programs (FSDPD_BIN: where they
+are). tests/integration/test_failures.py holds CPU ranks to the same at every commit, but for the seconds.
 """
 
 import argparse
@@ -25,7 +25,8 @@ import yaml
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "perf"))
 from run_jobs import BIN, cluster  # noqa: E402
 
-HANGS_S = 120
+GONE_S = 2 * 1  # Whoever is told to end is gone within 1 s; a machine with other work may take twice that.
+WAITS_S = 300  # So that what took too long is told with its seconds.
 
 
 def ctl(server, *arguments):
@@ -49,10 +50,10 @@ def ranks():
 
 
 def wait(what, condition):
-    deadline = time.monotonic() + HANGS_S
+    deadline = time.monotonic() + WAITS_S
     while not condition():
         if time.monotonic() > deadline:
-            sys.exit(f"{what}: not within {HANGS_S} s")
+            sys.exit(f"{what}: not within {WAITS_S} s")
         time.sleep(0.02)
 
 
@@ -78,6 +79,7 @@ def run(server, spec, signum):
     job = job_of(server, job_id)
     right = job["state"] == "cancelled" if signum == signal.SIGSTOP else (
         job["state"] == "failed" and job["failure"]["rank"] == 1 and job["failure"]["signal"] == signal.SIGKILL)
+    right = right and seconds <= GONE_S
     print(json.dumps({"signal": signal.Signals(signum).name, "seconds_until_no_rank": round(seconds, 2),
                       "state": job["state"], "failure": job.get("failure"), "right": right}), flush=True)
     return right

@@ -72,9 +72,10 @@ class Security:
         return {"FSDPD_COORDINATOR_CA": str(self.pki / "ca.crt"), "FSDPD_TOKEN_FILE": str(self.token_file(name))}
 
     def channel(self, address, token=None, node=None):
-        """To the coordinator, as who has that token, or the certificate of that node, or neither."""
+        """To the coordinator, as who has that token, or the certificate of that node, or neither: a connection of its own,
+        which trusts what lies there now."""
         certificate, key = [each.read_bytes() for each in self.pair(node)] if node else [None, None]
         credentials = grpc.ssl_channel_credentials((self.pki / "ca.crt").read_bytes(), key, certificate)
         if token:
             credentials = grpc.composite_channel_credentials(credentials, grpc.access_token_call_credentials(token))
-        return grpc.secure_channel(address, credentials)
+        return grpc.secure_channel(address, credentials, [("grpc.use_local_subchannel_pool", 1)])

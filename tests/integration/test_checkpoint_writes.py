@@ -8,6 +8,7 @@ import pytest
 
 from harness import checkpoints
 from harness.training import Record, WholeRun, messages, saving
+from harness.wait import tell
 from harness.writes import Writes
 
 EVERY = 2
@@ -66,6 +67,7 @@ def die_before_each(cluster, writes, folder, chosen):
     record = Record(cluster, job_id)
     job = cluster.wait_state(job_id, "SUCCEEDED")
     assert not writes.left() and job.attempt == 1 + len(deaths)
+    tell("deaths before a write of a save", len(deaths))
     went_on = re.findall(rf"start job={job_id} attempt=\d+ after_step=(\d+)", cluster.coordinator.text())
     for index, write in enumerate(deaths):
         step = first + EVERY * index

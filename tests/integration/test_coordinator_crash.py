@@ -13,7 +13,7 @@ from harness.processes import listening
 from harness.small_disk import fill, small_disk
 from harness.specs import ENDLESS, one_rank, spec, to_message
 from harness.stubs import coordinator
-from harness.wait import wait_until
+from harness.wait import measured, wait_until
 
 
 def crash_and_restart(cluster, meanwhile=lambda: None):
@@ -90,7 +90,8 @@ def test_a_port_in_use_is_said_at_once(own):
         first = cluster.coordinator
         second = Cluster(cluster.folder / "second", start=False)
         daemon = second.start_coordinator(listen=cluster.address, expect_serving=False)
-        assert daemon.wait() == 1
+        with measured("the second one has ended"):
+            assert daemon.wait() == 1
         assert cluster.address in daemon.text(), daemon.text()
         assert first.running()
         cluster.nodes()
@@ -101,7 +102,8 @@ def test_a_second_coordinator_on_the_same_state_is_refused(own):
         second = Cluster(cluster.folder / "second", start=False)
         second.state_dir = cluster.state_dir
         daemon = second.start_coordinator(expect_serving=False)
-        assert daemon.wait() == 1
+        with measured("the second one has ended"):
+            assert daemon.wait() == 1
         assert str(cluster.state_dir) in daemon.text(), daemon.text()
         cluster.nodes()
 

@@ -9,7 +9,7 @@ from harness.cluster import rank_of
 from harness.processes import descendants
 from harness.specs import ENDLESS, corpus, one_rank, spec
 from harness.stubs import coordinator
-from harness.wait import wait_until
+from harness.wait import measured, wait_until
 
 
 # As a flight page tells it: the compute lane, and what other lanes are in.
@@ -173,7 +173,8 @@ def test_a_rank_that_stands_still_ends_when_its_agent_is_killed(own):
 def test_a_second_agent_of_the_same_name_is_refused(own):
     with own(agents=1) as cluster:
         other = cluster.start_agent("other", node="node-0", expect_serving=False)
-        assert other.wait() == 1
+        with measured("the other one has ended"):
+            assert other.wait() == 1
         assert "node-0" in other.text() and re.search("already|attached", other.text()), other.text()
         assert cluster.agents["node-0"].running()
         assert [node.name for node in cluster.nodes() if node.connected] == ["node-0"]
@@ -183,7 +184,8 @@ def test_a_second_agent_of_the_same_name_is_refused(own):
 def test_two_agents_do_not_share_a_work_dir(own):
     with own(agents=1) as cluster:
         other = cluster.start_agent("other", work_dir=cluster.folder / "node-0.work", expect_serving=False)
-        assert other.wait() == 1
+        with measured("the other one has ended"):
+            assert other.wait() == 1
         assert f"another agent, pid {cluster.agents['node-0'].pid}, keeps its ranks' logs in" in other.text()
         assert [node.name for node in cluster.nodes()] == ["node-0"]
 

@@ -4,11 +4,13 @@ import os
 import pathlib
 import re
 import signal
+import subprocess
 import time
 
 import pytest
 
 from harness.cluster import rank_of
+from harness.programs import program
 from harness.specs import ENDLESS, spec
 from harness.training import Record, messages, saving
 from harness.wait import wait_until
@@ -59,6 +61,43 @@ def test_a_stopped_rank_is_named_and_the_job_goes_on_from_its_checkpoint(own, wh
         assert "[fsdpd-agent: rank 2 hangs: " in cluster.ctl("logs", job_id, "--rank", 0, "--attempt", 1).expect(0).out
         assert hangs_counted(cluster) == {"node-0": 0, "node-1": 1}
         whole.assert_same(record.losses(), tmp_path / "job" / "run")
+
+
+def standing_still(folder):
+    """A job whose model stands still in a rank's layer while the folder has a file of the name of its process."""
+    plugin, description = program("fsdp/model/testing/still_plugin.so"), folder / "still.json"
+    described = subprocess.run([program("fsdp/fsdpd-rank"), "--describe-plugin", plugin, "--args", str(folder)],
+                               capture_output=True, text=True, check=True, timeout=180)
+    description.write_text(described.stdout)
+    return spec(steps=ENDLESS, name="behind", restart={"max_attempts": 2, "hang_seconds": LEAST},
+                model={"llama": None, "plugin": {"path": plugin, "description": str(description)}})
+
+
+def test_a_rank_that_lives_and_computes_while_its_peers_wait_in_a_collective_is_named_as_behind(own, tmp_path):
+    with own(agents=0) as cluster:
+        for node in ("node-0", "node-1"):
+            cluster.start_agent(node, plugin_dir=pathlib.Path(program("fsdp/model/testing/still_plugin.so")).parent)
+        job_id = cluster.ctl("submit", "-f", cluster.write_spec(standing_still(tmp_path))).expect(0).out.strip()
+        cluster.wait_step(job_id, WARM)
+        victim = victim_of(cluster, 1)
+        (tmp_path / str(victim.pid)).touch()
+        wait_until("the attempt has failed", lambda: cluster.job(job_id).failure.attempt == 1)
+        failure = cluster.job(job_id).failure
+        assert (failure.rank, failure.node) == (1, "node-0") and not failure.hang.by_node, failure
+        assert failure.hang.kind == failure.hang.KIND_BEHIND and "signal" not in failure.error, failure
+        assert re.search(r"^nothing of it has moved for \d+ s, in step \d+: compute in Forward layer\.0 mb 0.*"
+                         r"; 3 ranks wait for it, rank 0 in (Gather|Reduce) \S+.* of step \d+$", failure.error), failure.error
+        of = {rank: place.where for place in failure.hang.places for rank in place.ranks}
+        assert sorted(of) == [0, 1, 2, 3] and "compute in Forward layer.0 mb 0" in of[1], of
+        for rank in (0, 2, 3):
+            assert re.search(r"(gather|reduce) in (Gather|Reduce) ", of[rank]) and "compute in" not in of[rank], of
+        evidence = cluster.ctl("logs", job_id, "--evidence", "--rank", 1, "--attempt", 1).expect(0).out
+        assert "; the process is live\nlane compute in Forward layer.0 mb 0 of step " in evidence, evidence
+        assert re.search(rf"^thread {victim.pid} fsdpd-rank state=S ", evidence, re.M), evidence
+        assert hangs_counted(cluster) == {"node-0": 1, "node-1": 0}
+        wait_until("the next attempt goes on", lambda: cluster.job(job_id).attempt == 2)
+        cluster.wait_step(job_id, WARM)
+        cluster.cancel(job_id)
 
 
 def test_a_hang_ends_a_job_that_has_no_other_attempt_and_leaves_nothing(cluster):

@@ -9,7 +9,7 @@ import pytest
 from harness import checkpoints
 from harness.cluster import rank_of
 from harness.training import STEPS, Record, messages, saving, submit_from
-from harness.wait import wait_until
+from harness.wait import measured, wait_until
 
 ENDLESS = 1_000_000
 LONG = 120  # Seconds, of a grace that no machine is too slow for.
@@ -70,7 +70,8 @@ def test_an_agent_that_is_stopped_costs_a_job_no_step(own, whole, tmp_path, node
         job_id = cluster.submit(unsaved(tmp_path / "job", restart={"max_attempts": 1}))
         record = Record(cluster, job_id)
         cluster.wait_step(job_id, 7)
-        assert cluster.agents[node].stop() == 0
+        with measured("ranks have saved and left, and their agent has ended"):
+            assert cluster.agents[node].stop() == 0
         step = checkpoints.assert_whole(tmp_path / "job" / "run")[-1]
         cluster.start_agent(node)
         job = cluster.wait_state(job_id, "SUCCEEDED")

@@ -2,11 +2,10 @@
 
 import re
 
-import grpc
 import pytest
 
 from harness.specs import ENDLESS, one_rank, spec, to_message
-from harness.stubs import coordinator
+from harness.stubs import coordinator, plan
 from harness.wait import wait_until
 
 
@@ -39,16 +38,17 @@ def test_a_waiting_job_can_be_cancelled(cluster):
     assert job.state == coordinator.JOB_STATE_CANCELLED and job.attempt == 0
 
 
-def test_a_job_for_nodes_that_are_not_there_waits_or_is_refused_with_the_numbers(cluster):
+def test_a_job_for_nodes_that_are_not_there_is_warned_of_and_waits_with_the_numbers(cluster):
+    lacking = "needs 3 nodes with 2 free cpu slots each; node-0 has 2 of 2 free, node-1 has 2 of 2 free"
     made = spec(resources={"nodes": 3}, train={"global_batch": 6})
-    try:
-        job = cluster.api().SubmitJob(coordinator.SubmitJobRequest(spec=to_message(made)), timeout=60).job
-    except grpc.RpcError as error:
-        assert error.code() == grpc.StatusCode.FAILED_PRECONDITION and "3" in error.details()
-    else:
-        wait_until("the reason says what is missing",
-                   lambda: {"3", "2"} <= set(re.findall(r"\d+", cluster.job(job.id).reason)))
-        assert cluster.state(job.id) == "QUEUED"
+    answer = cluster.api().SubmitJob(coordinator.SubmitJobRequest(spec=to_message(made)), timeout=60)
+    warned, = [fault for fault in answer.faults if fault.rule == "no_node_could_take_it"]
+    assert (warned.severity, warned.field) == (plan.SEVERITY_WARN, "resources") and lacking in warned.reason, warned
+    assert "only 2 connected nodes could take 2 ranks" in warned.reason and "the job waits until then" in warned.fix, warned
+    wait_until("the reason says what is missing", lambda: lacking in cluster.job(answer.job.id).reason)
+    assert cluster.state(answer.job.id) == "QUEUED"
+    told = cluster.ctl("submit", "-f", cluster.write_spec(made)).expect(0)
+    assert ": warning: resources: " in told.err and "[no_node_could_take_it]" in told.err and lacking in told.err, told
 
 
 @pytest.mark.parametrize("late", [0, 1])

@@ -1,6 +1,6 @@
 """Who may do what, with real certificates, tokens and processes: docs/deploy.md says what is promised."""
 
-import contextlib
+import collections
 import json
 import os
 import re
@@ -19,7 +19,7 @@ from harness.programs import ROOT
 from harness.security import Security, certificates, new_token
 from harness.specs import ENDLESS, one_rank
 from harness.stubs import agent as agent_pb, agent_grpc, coordinator as api, coordinator_grpc, job as job_pb
-from harness.wait import wait_until
+from harness.wait import tell, wait_until
 
 SERVICE = api.DESCRIPTOR.services_by_name["Coordinator"]
 
@@ -376,52 +376,115 @@ def move_in(source, target):
     half.rename(target)
 
 
-def test_certificates_and_authority_are_replaced_under_a_running_job(own, tmp_path):
-    security = Security(tmp_path / "security")
-    with own(agents=1, security=security) as cluster:
+class Load:
+    """Clients that call all the time: over a connection that is kept, over new ones, and with fsdpctl; and watches."""
+
+    def __init__(self, cluster, job_id):
+        self.cluster, self.job_id = cluster, job_id
+        self.done, self.faults, self.stop = collections.Counter(), [], threading.Event()
+        parts = {"kept": self.keeps, "new": self.connects, "fsdpctl": self.runs, "watch": self.watches}
+        many = {"kept": 2, "new": 2, "fsdpctl": 1, "watch": 3}
+        self.names = [(part, number) for part in parts for number in range(many[part])]
+        self.threads = [threading.Thread(target=self.calls, args=(name, parts[name[0]])) for name in self.names]
+
+    def calls(self, name, part):
+        try:
+            for _ in part():
+                self.done[name] += 1
+        except Exception as error:  # Whatever it is, it ends the load, and the test.
+            self.faults.append((name, error))
+
+    def open(self):
+        return self.cluster.security.channel(self.cluster.address, self.cluster.security.token("vera"))
+
+    def keeps(self):
+        with self.open() as channel:
+            while not self.stop.is_set():
+                yield coordinator_grpc.CoordinatorStub(channel).GetJob(api.GetJobRequest(id=self.job_id), timeout=60)
+
+    def connects(self):
+        while not self.stop.is_set():
+            with self.open() as channel:
+                yield coordinator_grpc.CoordinatorStub(channel).GetJob(api.GetJobRequest(id=self.job_id), timeout=60)
+
+    def runs(self):
+        while not self.stop.is_set():
+            yield self.cluster.ctl("get", self.job_id, person="vera").expect(0)
+
+    def watches(self):
+        with self.open() as channel:
+            stream = coordinator_grpc.CoordinatorStub(channel).WatchJob(api.WatchJobRequest(id=self.job_id))
+            for update in stream:
+                yield update
+                if self.stop.is_set():
+                    return
+            raise AssertionError("the stream was closed")
+
+    def go_on(self):
+        """Waits until each has made two more calls, or has been told two more steps: one of them began after this did."""
+        before = {name: self.done[name] for name in self.names}
+        wait_until("all go on", lambda: self.faults or all(self.done[name] >= before[name] + 2 for name in self.names))
+        assert not self.faults, self.faults
+
+    def __enter__(self):
+        for each in self.threads:
+            each.start()
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.stop.set()
+        for each in self.threads:
+            each.join()
+
+
+def replace_all(cluster, load, other):
+    """Another authority, and pairs of it for everybody, in the order that docs/deploy.md says; the load meets each moment."""
+    pki, before = cluster.security.pki, served_certificate(cluster.address)
+    certificates(other, "coordinator", "localhost", "127.0.0.1")
+    certificates(other, "node", *cluster.agents)
+    # A key without its certificate: the pair before it serves on.
+    move_in(other / "coordinator.key", pki / "coordinator.key")
+    load.go_on()
+    assert served_certificate(cluster.address) == before
+    # Both authorities are trusted until everybody has the new pair.
+    both = other / "both.crt"
+    both.write_bytes((pki / "ca.crt").read_bytes() + (other / "ca.crt").read_bytes())
+    move_in(both, pki / "ca.crt")
+    load.go_on()
+    move_in(other / "coordinator.crt", pki / "coordinator.crt")
+    load.go_on()
+    for node in cluster.agents:
+        for kind in ("key", "crt"):
+            move_in(other / f"nodes/{node}.{kind}", pki / f"nodes/{node}.{kind}")
+    load.go_on()
+    assert served_certificate(cluster.address) == (other / "coordinator.crt").read_text() != before
+    # What connects anew needs the new authority alone.
+    move_in(other / "ca.crt", pki / "ca.crt")
+    load.go_on()
+
+
+def attached(cluster):
+    return [agent.text().count("attached coordinator=") for agent in cluster.agents.values()]
+
+
+def test_certificates_and_authorities_are_replaced_under_load_and_no_call_fails(own, tmp_path):
+    rounds = 3
+    with own(agents=2, security=Security(tmp_path / "security")) as cluster:
         job_id = submitted(cluster, "sam")
         cluster.wait_step(job_id, 2)
-        updates, ended = [], []
-
-        def watch():
-            with contextlib.suppress(grpc.RpcError):
-                for update in cluster.api().WatchJob(api.WatchJobRequest(id=job_id)):
-                    updates.append(update)
-            ended.append(True)
-
-        cluster.api()
-        watcher = threading.Thread(target=watch)
-        watcher.start()
-        wait_until("the watch tells of steps", lambda: updates)
-        before = served_certificate(cluster.address)
-        # A key without its certificate: said once, and the pair before it serves on.
-        other = tmp_path / "other"
-        certificates(other, "coordinator", "localhost", "127.0.0.1")
-        certificates(other, "node", "node-0")
-        move_in(other / "coordinator.key", security.pki / "coordinator.key")
-        assert served_certificate(cluster.address) == before and served_certificate(cluster.address) == before
-        assert cluster.coordinator.text().count("is not the key of the certificate") == 1
-        # Another authority: both are trusted until everybody has the new pair.
-        both = tmp_path / "both.crt"
-        both.write_bytes((security.pki / "ca.crt").read_bytes() + (other / "ca.crt").read_bytes())
-        move_in(both, security.pki / "ca.crt")
-        move_in(other / "coordinator.crt", security.pki / "coordinator.crt")
-        for kind in ("key", "crt"):
-            move_in(other / f"nodes/node-0.{kind}", security.pki / f"nodes/node-0.{kind}")
-        after = served_certificate(cluster.address)
-        assert after == (other / "coordinator.crt").read_text() != before
-        cluster.ctl("get", job_id, person="vera").expect(0)
-        seen = len(updates)
-        wait_until("the stream of before goes on", lambda: len(updates) > seen and not ended)
-        assert cluster.agents["node-0"].text().count("attached coordinator=") == 1, "so does the agent's"
-        # What connects anew needs the new authority alone.
-        move_in(other / "ca.crt", security.pki / "ca.crt")
+        with Load(cluster, job_id) as load:
+            load.go_on()
+            for number in range(rounds):
+                replace_all(cluster, load, tmp_path / f"other-{number}")
+        tell("calls and updates in three rotations", sum(load.done.values()))
+        assert not load.faults and attached(cluster) == [1, 1], "no stream was dropped, of the agents neither"
+        said = cluster.coordinator.text().count("is not the key of the certificate")
+        assert said == rounds, "once for each key that was there before its certificate"
         cluster.coordinator.kill()
-        watcher.join()
         cluster.start_coordinator(listen=cluster.address)
-        cluster.wait_nodes(1)
+        cluster.wait_nodes(2)
         # The coordinator knows it before the agent's log does.
-        wait_until("it is attached again", lambda: cluster.agents["node-0"].text().count("attached coordinator=") == 2)
+        wait_until("they are attached again", lambda: attached(cluster) == [2, 2])
         assert cluster.job(job_id).attempt == 1 and cluster.job(job_id).submitter == "sam"
         assert cluster.cancel(job_id).state == api.JOB_STATE_CANCELLED
 

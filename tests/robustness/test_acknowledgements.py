@@ -9,6 +9,7 @@ from harness.proxy import DeafProxy
 from harness.specs import ENDLESS, one_rank, spec, to_message
 from harness.stubs import coordinator as api
 from harness.stubs import coordinator_grpc
+from harness.wait import measured
 
 
 @contextlib.contextmanager
@@ -39,11 +40,12 @@ def test_a_submit_whose_answer_was_lost_is_one_job_when_it_is_repeated(own, dies
         with through(cluster) as (stub, proxy):
             stub.GetVersion(api.GetVersionRequest(), timeout=60)
             lost(proxy, lambda: stub.SubmitJob(request, timeout=60))
-        if dies:
-            cluster.coordinator.kill()
-            cluster.start_coordinator(listen=cluster.address)
-        known, = cluster.jobs()
-        again = cluster.api().SubmitJob(request, timeout=60).job
+        with measured("the repeated submit is answered"):
+            if dies:
+                cluster.coordinator.kill()
+                cluster.start_coordinator(listen=cluster.address)
+            known, = cluster.jobs()
+            again = cluster.api().SubmitJob(request, timeout=60).job
         assert again.id == known.id and [job.id for job in cluster.jobs()] == [known.id]
         other = api.SubmitJobRequest(spec=to_message(spec(name="other")), request_id="my-request")
         with pytest.raises(grpc.RpcError) as error:

@@ -13,7 +13,7 @@ from harness.programs import program
 from harness.specs import ENDLESS, one_rank, spec, to_message
 from harness.stubs import coordinator as api
 from harness.stubs import coordinator_grpc
-from harness.wait import wait_until
+from harness.wait import measured, wait_until
 
 
 def test_an_agent_that_stands_still_for_less_than_its_lease_costs_nothing(own):
@@ -82,7 +82,8 @@ def test_calls_that_wait_for_a_coordinator_that_stands_still_are_done_once(own):
         assert stub.CancelJob.future(api.CancelJobRequest(id=running), timeout=0.5).code() == \
             grpc.StatusCode.DEADLINE_EXCEEDED
         os.kill(cluster.coordinator.pid, signal.SIGCONT)
-        ids = {call.result().job.id for call in calls}
+        with measured("all calls are answered when it goes on"):
+            ids = {call.result().job.id for call in calls}
         assert len(ids) == 20 and {job.id for job in cluster.jobs()} == ids | {running}
         assert cluster.job(running).attempt == 1
         cluster.cancel_all()

@@ -1,12 +1,10 @@
 """The coordinator is dead, as by kill -9, around each transition of a job that the job machine allows: before it is on
 disk, and when it is on disk and nothing was done about it. What was answered holds, what was not can be asked again, and the
-job goes where it would have gone.
-
-Not here, as no fault brings them about at will: a job that ends before all its ranks said that they run, one that ends while
-it is paused, and one that is refused when it is launched. Of a job that ends as failed after its ranks were stopped there is only
-the moment after it is on disk: it says then what it said before."""
+job goes where it would have gone. Of a job that ends as failed after its ranks were stopped there is only the moment after it
+is on disk: it says then what it said before."""
 
 import os
+import re
 import signal
 from dataclasses import dataclass
 
@@ -15,6 +13,7 @@ import pytest
 
 from harness.cluster import Cluster
 from harness.deaths import Deaths
+from harness.programs import ROOT
 from harness.specs import ENDLESS
 from harness.stubs import coordinator as api
 from harness.training import saving
@@ -383,6 +382,24 @@ CASES = [
     Case("job FAILED -> QUEUED", ": because", a_retry),
     Case("job CANCELLED -> QUEUED", ": because", a_retry_of_a_cancelled_job),
 ]
+# What no fault brings about at will.
+WITHOUT_A_CASE = {
+    "job QUEUED -> FAILED": "it is refused when it is launched, by rules that it passed when it was submitted",
+    "job STARTING -> SUCCEEDED": "it ends before all its ranks said that they run",
+    "job PAUSING -> SUCCEEDED": "its last step is done before it can leave",
+}
+
+
+def test_each_transition_that_the_job_machine_allows_has_a_case():
+    table = re.search(r"kTransitions\[\] = \{\n(.*?)^\};", (ROOT / "coordinator/job_machine.cc").read_text(), re.M | re.S)[1]
+    rows = re.findall(r"\{v1::JOB_STATE_(\w+), JobEvent::k(\w+), v1::JOB_STATE_(\w+)\},", table)
+    assert len(rows) == table.count("JobEvent::")
+    # A note leaves a job where it is: no state is lost with it.
+    edges = {f"job {before} -> {after}" for before, event, after in rows if event != "Note"}
+    assert all(before == after for before, event, after in rows if event == "Note")
+    assert sorted([*(case.written for case in CASES), *WITHOUT_A_CASE]) == sorted(edges)
+
+
 PLACES = [(case, where) for case in CASES for where in ("before", "after") if where == "after" or case.unwritten]
 
 

@@ -1,9 +1,13 @@
 """How clients call: clients/calls.json is the one place, and fsdpctl, which is built without it, has the same."""
 
+import ast
 import json
 import re
 
+import pytest
+
 from harness.programs import ROOT
+from tidy import repository
 from tidy.test_proto import METHOD, SERVICE, comments, contracts  # noqa: F401: a fixture
 
 CALLS = json.loads((ROOT / "clients/calls.json").read_text())
@@ -44,3 +48,41 @@ def test_what_is_idempotent_is_what_is_repeated(contracts):  # noqa: F811
 def test_deadlines_are_of_calls_that_there_are(contracts):  # noqa: F811
     service = next(file for file in contracts if file.name == "fsdpd/v1/coordinator.proto").service[0]
     assert set(CALLS["deadline_seconds"]) - {"default"} <= {method.name for method in service.method}
+
+
+# What a client has no method for, by the client and the call, and why.
+WITHOUT_A_METHOD = {}
+# How each client's sources name the call that they make.
+NAMED = {"python": (".py", r"""\bCall\("(\w+)"|\bstub\.(\w+)\(|\bmethod: ClassVar\[str\] = "(\w+)\""""),
+         "go": (".go", r"\bapi\.CoordinatorClient\.(\w+)|\bplace\.stub\.(\w+)\(")}
+
+
+@pytest.mark.parametrize("client", NAMED)
+def test_a_client_calls_all_that_there_is(contracts, client):  # noqa: F811
+    suffix, pattern = NAMED[client]
+    sources = [path for path in repository.with_suffix(suffix) if path.is_relative_to(f"clients/{client}")
+               and "examples" not in path.parts and not path.stem.endswith("_test")]
+    made = {name for path in sources for found in re.findall(pattern, repository.text(path)) for name in found if name}
+    service = next(file for file in contracts if file.name == "fsdpd/v1/coordinator.proto").service[0]
+    excused = {call for of, call in WITHOUT_A_METHOD if of == client}
+    assert made | excused == {method.name for method in service.method}
+    assert not made & excused, "it has a method by now"
+
+
+def methods_of(name, made_by):
+    """Of a class of the Python client: its methods and what they take, and which of calls.py's they make."""
+    tree = ast.parse((ROOT / "clients/python/fsdpd" / name).read_text())
+    made, = [each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == made_by]
+    public = {each.name: ast.unparse(each.args) for each in made.body
+              if isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)) and not each.name.startswith("_")}
+    used = {each.attr for each in ast.walk(made) if isinstance(each, ast.Attribute)
+            and isinstance(each.value, ast.Name) and each.value.id == "calls"}
+    return public, used
+
+
+def test_both_python_clients_have_the_same_methods_and_make_every_call():
+    blocking, awaited = methods_of("client.py", "Client"), methods_of("aio.py", "AsyncClient")
+    assert blocking == awaited
+    calls = ast.parse((ROOT / "clients/python/fsdpd/calls.py").read_text()).body
+    public = {each.name for each in calls if isinstance(each, ast.FunctionDef) and not each.name.startswith("_")}
+    assert public <= blocking[1]

@@ -10,20 +10,21 @@
 """
 
 from fsdpd.aio import AsyncClient
-from fsdpd.calls import StepsMissing, StepsUnread, Submission
+from fsdpd.calls import StepsMissing, StepsUnread, Submission, TraceLine, TraceOrder, TraceWritten
 from fsdpd.client import Client
 from fsdpd.errors import (AlreadyExists, Conflict, DeadlineExceeded, Error, Exhausted, InvalidRequest, NotFound, NotPermitted,
                           SpecError, Unavailable, WrongState)
 from fsdpd.follow import JobChanged, LogLine, StepDone, Update, is_ended
 from fsdpd.spec import SpecSource, read_spec
 from fsdpd.v1.coordinator_pb2 import Event, Job, JobState, Node
+from fsdpd.v1.event_pb2 import EventKind
 from fsdpd.v1.job_pb2 import JobSpec
 from fsdpd.v1.plan_pb2 import Fault, Plan
 from fsdpd.v1.steps_pb2 import StepRecord
 
 __all__ = [
-    "AlreadyExists", "AsyncClient", "Client", "Conflict", "DeadlineExceeded", "Error", "Event", "Exhausted", "Fault",
-    "InvalidRequest", "Job", "JobChanged", "JobSpec", "JobState", "LogLine", "Node", "NotFound", "NotPermitted", "Plan", "SpecError",
-    "SpecSource", "StepDone", "StepRecord", "StepsMissing", "StepsUnread", "Submission", "Unavailable", "Update",
-    "WrongState", "is_ended", "read_spec",
+    "AlreadyExists", "AsyncClient", "Client", "Conflict", "DeadlineExceeded", "Error", "Event", "EventKind",
+    "Exhausted", "Fault", "InvalidRequest", "Job", "JobChanged", "JobSpec", "JobState", "LogLine", "Node", "NotFound",
+    "NotPermitted", "Plan", "SpecError", "SpecSource", "StepDone", "StepRecord", "StepsMissing", "StepsUnread", "Submission", "TraceLine", "TraceOrder",
+    "TraceWritten", "Unavailable", "Update", "WrongState", "is_ended", "read_spec",
 ]

@@ -1,4 +1,5 @@
-"""Every unary call of the API as a value: what is asked, and what of the answer is wanted. Both clients run these."""
+"""Every unary call of the API as a value: what is asked, and what of the answer is wanted. Both clients run these. Of
+streams what is asked."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from fsdpd.v1 import coordinator_pb2 as api
 from fsdpd.v1.job_pb2 import JobSpec
 from fsdpd.v1.plan_pb2 import Fault, Plan, PlanSearch
 from fsdpd.v1.steps_pb2 import ListStepsRequest, ListStepsResponse, StepRecord
+from fsdpd.v1.trace_pb2 import TraceJobRequest, TraceJobResponse
 
 A = TypeVar("A")
 PAGE = 100
@@ -128,6 +130,11 @@ def uncordon(node: str) -> Call[api.Node]:
     return Call("UncordonNode", api.UncordonNodeRequest(node=node), _node)
 
 
+def drain(node: str, reason: str, grace_s: int | None, force: bool) -> Call[api.Node]:
+    request = api.DrainNodeRequest(node=node, reason=reason, grace_seconds=grace_s, force=force)
+    return Call("DrainNode", request, _node)
+
+
 def preflight(node: str) -> Call[api.Node]:
     return Call("PreflightNode", api.PreflightNodeRequest(node=node), _node)
 
@@ -183,3 +190,26 @@ def logs(job_id: str, *, rank: int | None, attempt: int | None, follow: bool, ta
          evidence: bool) -> api.TailLogsRequest:
     return api.TailLogsRequest(id=job_id, rank=rank, attempt=attempt, follow=follow, tail_lines=tail_lines,
                                evidence=evidence)
+
+
+def watch_events(job: str, node: str, after: int, filter: str) -> api.WatchEventsRequest:
+    return api.WatchEventsRequest(job=job, node=node, after=after, filter=filter)
+
+
+TraceOrder = TraceJobResponse.Order
+TraceWritten = TraceJobResponse.Trace
+TraceLine = TraceJobResponse.Line
+
+
+def trace(job_id: str, steps: int, attempt: int | None, rank: int | None, memory_snapshot: bool) -> TraceJobRequest:
+    return TraceJobRequest(id=job_id, steps=steps, attempt=attempt, rank=rank, memory_snapshot=memory_snapshot)
+
+
+def traced(response: TraceJobResponse) -> Iterator[TraceOrder | TraceWritten | TraceLine]:
+    """None where a coordinator of a later release says more."""
+    if response.HasField("order"):
+        yield response.order
+    elif response.HasField("trace"):
+        yield response.trace
+    elif response.HasField("line"):
+        yield response.line

@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 import grpc
 
 from fsdpd import calls, connection
-from fsdpd.calls import Call, StepPages, StepsMissing, StepsUnread, Submission
+from fsdpd.calls import (Call, StepPages, StepsMissing, StepsUnread, Submission, TraceLine, TraceOrder,
+                         TraceWritten)
 from fsdpd.errors import Error, SpecError, Unavailable, from_rpc
-from fsdpd.follow import (RECONNECT_FOR_S, JobChanged, LogCursor, LogLine, Outage, Update, WatchCursor,
-                          is_ended)
+from fsdpd.follow import (RECONNECT_FOR_S, Cursor, EventCursor, JobChanged, LogCursor, LogLine, Outage, Update,
+                          WatchCursor, is_ended)
 from fsdpd.places import Places, Tries
 from fsdpd.spec import SpecSource, SpecText, load_spec
 from fsdpd.v1.coordinator_pb2 import Event, Job, JobState, Node
@@ -25,6 +26,7 @@ from fsdpd.v1.plan_pb2 import Fault, Plan, PlanSearch
 from fsdpd.v1.steps_pb2 import StepRecord
 
 A = TypeVar("A")
+U = TypeVar("U")
 _Place = tuple[grpc.Channel, Any]  # With its stub.
 # A coordinator that stops may cancel a stream; another one goes on with it.
 LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
@@ -169,15 +171,14 @@ class Client:
     def watch(self, job_id: str, *, reconnect_for_s: float = RECONNECT_FOR_S) -> Iterator[Update]:
         """The job now, then each change of it and each step report, until it has ended. A lost connection is made anew,
         and Unavailable raised only when it stayed lost for `reconnect_for_s`."""
-        return self._watch(job_id, reconnect_for_s)
+        return self._follow(WatchCursor(job_id), reconnect_for_s)
 
-    def _watch(self, job_id: str, reconnect_for_s: float) -> Generator[Update, None, None]:
-        cursor = WatchCursor(job_id)
+    def _follow(self, cursor: Cursor[U], reconnect_for_s: float) -> Generator[U, None, None]:
         outage = Outage(reconnect_for_s)
         while True:
             self._check_open()
             address, (_, stub) = self._places.asked()
-            stream = stub.WatchJob(cursor.request())
+            stream = getattr(stub, cursor.method)(cursor.request())
             try:
                 for response in stream:
                     outage.over()
@@ -194,7 +195,7 @@ class Client:
     def wait(self, job_id: str, *, until: Callable[[Job], bool] = is_ended,
              reconnect_for_s: float = RECONNECT_FOR_S) -> Job:
         """The job once it is as `until` says, or has ended. `fsdpd.is_ended` is the default."""
-        with contextlib.closing(self._watch(job_id, reconnect_for_s)) as updates:
+        with contextlib.closing(self._follow(WatchCursor(job_id), reconnect_for_s)) as updates:
             for update in updates:
                 if isinstance(update, JobChanged) and (is_ended(update.job) or until(update.job)):
                     return update.job
@@ -235,6 +236,31 @@ class Client:
             yield from pages.take(page)
             from_step = page.next_step
 
+    def trace(self, job_id: str, *, steps: int = 1, attempt: int | None = None, rank: int | None = None,
+              memory_snapshot: bool = False) -> Iterator[TraceOrder | TraceWritten | TraceLine]:
+        """Has the next steps of a running job traced by all its ranks: a TraceOrder says which, a TraceWritten of each rank
+        and step where its file is or why it is not, and then TraceLines are what the files hold, which is JSON for
+        Perfetto: those of one rank and step in order, between those of others. `steps=0`: only lines, of what an attempt
+        (default: the newest) has written. `rank`: only of this one. Begins when it is iterated, and is asked once."""
+        request = calls.trace(job_id, steps, attempt, rank, memory_snapshot)
+        outage = Outage(0)
+        while True:
+            self._check_open()
+            address, (_, stub) = self._places.asked()
+            stream, heard = stub.TraceJob(request), False
+            try:
+                for response in stream:
+                    heard = True
+                    yield from calls.traced(response)
+                return
+            except grpc.RpcError as error:
+                lost = from_rpc(error)
+            finally:
+                stream.cancel()
+            if heard:  # Another call would trace other steps.
+                raise lost
+            self._reconnect(outage, lost, address)
+
     def _reconnect(self, outage: Outage, lost: Error, address: str) -> None:
         if lost.code not in LOST or self._closed.is_set():
             raise lost
@@ -260,11 +286,24 @@ class Client:
             if not token:
                 return
 
+    def watch_events(self, *, job: str = "", node: str = "", after: int = 0, filter: str = "",
+                     reconnect_for_s: float = RECONNECT_FOR_S) -> Iterator[Event]:
+        """Each event after the cursor `after` (an Event.sequence; 0: from the oldest that is kept), once and in order, and
+        then each as it comes, without end. A lost connection is made anew, and Unavailable raised only when it stayed lost
+        for `reconnect_for_s`. An Error with the reason EVENTS_GONE: some after `after` are kept no more."""
+        return self._follow(EventCursor(calls.watch_events(job, node, after, filter)), reconnect_for_s)
+
     def cordon(self, node: str, *, reason: str = "", timeout_s: float | None = None) -> Node:
         return self._run(calls.cordon(node, reason), timeout_s)
 
     def uncordon(self, node: str, *, timeout_s: float | None = None) -> Node:
         return self._run(calls.uncordon(node), timeout_s)
+
+    def drain(self, node: str, *, reason: str = "", grace_s: int | None = None, force: bool = False,
+              timeout_s: float | None = None) -> Node:
+        """Cordons it and has the jobs there save, leave and go on elsewhere; Node.cordon.drain of nodes() says how far
+        it is. `grace_s`: that ranks have to save. `force`: also jobs that write no checkpoints, and lose their steps."""
+        return self._run(calls.drain(node, reason, grace_s, force), timeout_s)
 
     def preflight(self, node: str, *, timeout_s: float | None = None) -> Node:
         """Begins it; Node.preflight of nodes() has the result once in_preflight is false there."""

@@ -1,4 +1,5 @@
-"""Where a watch or a log reader is, so that it goes on after a lost connection and nothing comes twice.
+"""Where a log reader or a watch, of a job or of events, is, so that it goes on after a lost connection and nothing comes
+twice.
 
 Pure: what came goes in, what is new comes out; fsdpd/client.py and fsdpd/aio.py have the streams.
 """
@@ -9,8 +10,10 @@ import re
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
 from fsdpd import connection
 from fsdpd.errors import Error
@@ -83,7 +86,24 @@ class Outage:
         return 0.0 if at_once else PAUSE_S
 
 
+U_co = TypeVar("U_co", covariant=True)
+
+
+class Cursor(Protocol[U_co]):
+    """Of a watch. A stream that ends before it has `ended` is made anew, with its next request."""
+    method: ClassVar[str]
+
+    @property
+    def ended(self) -> bool: ...
+
+    def request(self) -> Message: ...
+
+    def take(self, response: Any) -> Iterator[U_co]: ...
+
+
 class WatchCursor:
+    method: ClassVar[str] = "WatchJob"
+
     def __init__(self, job_id: str) -> None:
         self._id = job_id
         self._step = 0  # The newest of the attempt, 0 before the first.
@@ -121,6 +141,24 @@ class WatchCursor:
         missed = report.step - self._step - 1 if self._step else 0
         self._step = report.step
         yield StepDone(report, missed)
+
+
+class EventCursor:
+    """Of all that happens, which has no end."""
+    method: ClassVar[str] = "WatchEvents"
+    ended = False
+
+    def __init__(self, request: api.WatchEventsRequest) -> None:
+        self._request = request
+
+    def request(self) -> api.WatchEventsRequest:
+        return self._request
+
+    def take(self, response: api.WatchEventsResponse) -> Iterator[api.Event]:
+        is_new = response.HasField("event") and response.event.sequence > self._request.after
+        self._request.after = max(self._request.after, response.cursor)
+        if is_new:
+            yield response.event
 
 
 def _events_after(before: api.Job | None, job: api.Job) -> tuple[api.Job.Event, ...]:

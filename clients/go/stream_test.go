@@ -1,0 +1,87 @@
+package fsdpd
+
+import (
+	"context"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"fsdpd/clients/go/api"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// A coordinator that loses each stream soon.
+type losing struct {
+	api.UnimplementedCoordinatorServer
+	after  []int64
+	orders int
+}
+
+// The newest event that the watcher has, the next two, and how far it is beyond them.
+func (l *losing) WatchEvents(request *api.WatchEventsRequest, to api.Coordinator_WatchEventsServer) error {
+	l.after = append(l.after, request.GetAfter())
+	for sequence := max(request.GetAfter(), 1); sequence <= request.GetAfter()+2; sequence++ {
+		to.Send(&api.WatchEventsResponse{Event: &api.Event{Sequence: sequence}, Cursor: sequence})
+	}
+	to.Send(&api.WatchEventsResponse{Cursor: request.GetAfter() + 3})
+	return status.Error(codes.Unavailable, "as told")
+}
+
+func (l *losing) TraceJob(request *api.TraceJobRequest, to api.Coordinator_TraceJobServer) error {
+	l.orders++
+	to.Send(&api.TraceJobResponse{Update: &api.TraceJobResponse_Order_{Order: &api.TraceJobResponse_Order{FirstStep: 7}}})
+	return status.Error(codes.Unavailable, "as told")
+}
+
+func clientOf(t *testing.T, coordinator api.CoordinatorServer) (context.Context, *Client) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	api.RegisterCoordinatorServer(server, coordinator)
+	go server.Serve(listener)
+	client, err := New(Options{Address: listener.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(func() { cancel(); client.Close(); server.Stop() })
+	return ctx, client
+}
+
+func TestAWatchOfEventsGoesOnWhereItWasAndTellsNoneTwice(t *testing.T) {
+	coordinator := &losing{}
+	ctx, client := clientOf(t, coordinator)
+	var told []int64
+	for event, err := range client.WatchEvents(ctx, &api.WatchEventsRequest{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if told = append(told, event.GetSequence()); len(told) == 5 {
+			break
+		}
+	}
+	if !slices.Equal(told, []int64{1, 2, 4, 5, 7}) || !slices.Equal(coordinator.after, []int64{0, 3, 6}) {
+		t.Errorf("told %v, asked after %v", told, coordinator.after)
+	}
+}
+
+func TestATraceThatBeganIsNotAskedForAgain(t *testing.T) {
+	coordinator := &losing{}
+	ctx, client := clientOf(t, coordinator)
+	var first []int64
+	var last error
+	for update, err := range client.Trace(ctx, &api.TraceJobRequest{Id: "one", Steps: 1}) {
+		if last = err; err == nil {
+			first = append(first, update.GetOrder().GetFirstStep())
+		}
+	}
+	if status.Code(last) != codes.Unavailable || !slices.Equal(first, []int64{7}) || coordinator.orders != 1 {
+		t.Errorf("ended with %v after %v, and %d orders", last, first, coordinator.orders)
+	}
+}

@@ -1,0 +1,57 @@
+"""Which lines of its ranks' logs fsdpctl shows, of a job that ran twice."""
+
+import os
+import re
+import signal
+
+import pytest
+
+from harness.specs import ENDLESS, one_rank
+from harness.wait import wait_until
+
+
+def dated(lines):
+    """(time, line) of each; a line without one of its own is of the time of the line before it."""
+    found, time = [], ""
+    for line in lines:
+        own = re.match(r"\d{4}-\d\d-\d\dT[\d:.]+Z ", line)
+        time = own[0].strip() if own else time
+        found.append((time, line))
+    return found
+
+
+@pytest.fixture(scope="module")
+def logs(shared):
+    """(`fsdpctl logs` with some flags, as lines) of a job whose rank was killed once, and that was cancelled then."""
+    job_id = shared.submit(one_rank(steps=ENDLESS, name="twice", restart={"max_attempts": 2}))
+    shared.wait_step(job_id, 5)
+    os.kill(shared.all_ranks()[0].pid, signal.SIGKILL)
+    wait_until("the next attempt runs", lambda: shared.job(job_id).attempt == 2)
+    shared.wait_step(job_id, 5)
+    shared.cancel(job_id)
+    return lambda *flags: shared.ctl("logs", job_id, *flags).expect(0).out.splitlines()
+
+
+def test_the_attempt_before_the_newest_is_shown_alone(logs):
+    previous, newest = logs("--previous"), logs()
+    assert previous == logs("--attempt", 1) and newest == logs("--attempt", 2)
+    assert any(" step     1/" in line for line in previous) and any(" step     1/" in line for line in newest)
+    assert dated(previous)[-1][0] < dated(newest)[0][0] and not set(previous) & set(newest)
+
+
+@pytest.mark.parametrize("pattern", [r" step +[0-9]+/.* loss", "(1|3)/10000000 ", "^[0-9-]+T.* I seed"])
+def test_a_pattern_shows_the_lines_that_it_matches(logs, pattern):
+    wanted = [line for line in logs() if re.search(pattern, line)]
+    assert wanted and logs("--grep", pattern) == wanted
+    assert logs("--grep", pattern, "--previous") == [line for line in logs("--previous") if re.search(pattern, line)]
+
+
+def test_a_moment_shows_what_was_written_since(logs):
+    lines = dated(logs())
+    since = next(time for time, line in lines if " step     3/" in line)
+    wanted = [line for time, line in lines if time >= since]
+    assert 0 < len(wanted) < len(lines)
+    assert logs("--since", since) == wanted
+    assert logs("--since", "1h") == [line for _, line in lines] and not logs("--since", "2999-01-01")
+    steps = [line for line in wanted if " step " in line]
+    assert steps and logs("--since", since, "--grep", " step ") == steps
