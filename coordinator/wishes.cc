@@ -208,7 +208,6 @@ void Reconciler::TakeRetry(const std::string& id, const std::string& reason, con
     job->set_excused_attempt(job->attempt());
     job->set_saver_excused(!job->checkpoints().empty());
     job->clear_rewinds();
-    job->clear_failed_attempts();
     job->clear_cancellation();
   });
   if (stored.ok()) return answer(Shown(live));
