@@ -1,6 +1,4 @@
 // Which plan a job is launched with, and on which nodes it fits.
-#include <random>
-
 #include "coordinator/testing/reconciler_case.h"
 
 namespace fsdpd {
@@ -137,7 +135,8 @@ TEST_F(ReconcilerPlacingTest, APlanThatWasMadeBeforeARestartIsNotMadeAgain) {
 }
 
 TEST_F(ReconcilerPlacingTest, TheFreeSlotsThatAreShownAreThoseThatNoAttemptHolds) {
-  std::mt19937 random(1);
+  uint32_t state = 1;
+  const auto random = [&state] { return (state = state * 1664525 + 1013904223) >> 16; };
   const std::map<std::string, int> slots = {{"a", 4}, {"b", 3}, {"c", 1}};
   std::map<std::string, int> free = slots;
   for (const auto& [node, count] : slots) Attach(node, count);
