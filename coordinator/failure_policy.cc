@@ -145,7 +145,8 @@ std::string WhyNoOther(const v1::Job& job, v1::Job::Failure* failure) {
            "on";
   if (IsOfFiles(failure->cause())) {
     const std::vector<v1::Job::FailedAttempt> before = FailedBefore(job);
-    const bool again = !before.empty() && before[0].cause() == failure->cause();
+    // Not of before a retry: whoever asks for one may have mended it.
+    const bool again = AttemptsInVain(job) > 1 && !before.empty() && before[0].cause() == failure->cause();
     return again && !HasTrained(job) ? "so did the attempt before, and none has made a step" : "";
   }
   const int64_t step = StepOfNoProgress(job, *failure);

@@ -129,6 +129,14 @@ TEST_F(NoOtherTest, AFileThatIsMissingIsTriedOnceMore) {
   }
 }
 
+TEST_F(NoOtherTest, AttemptsBeforeARetryAreKnownAndNotHeldAgainstIt) {
+  for (int attempt = 0; attempt < 2; ++attempt) Fail(Said(v1::RankFault::KIND_DATA));
+  job_.set_drains_since_checkpoint(2);  // As a retry has it.
+  EXPECT_EQ(Fail(Said(v1::RankFault::KIND_DATA)), "");
+  EXPECT_NE(Fail(Said(v1::RankFault::KIND_DATA)), "");
+  EXPECT_EQ(job_.failed_attempts_size(), 4);
+}
+
 TEST_F(NoOtherTest, ADrainBetweenTwoIsNoAttemptAndAnotherFailureIs) {
   EXPECT_EQ(Fail(Said(v1::RankFault::KIND_DATA)), "");
   v1::Job::Failure drained = OfRank(0);

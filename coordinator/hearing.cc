@@ -2,6 +2,7 @@
 // and facts. Only a cancel (what else people ask is in wishes.cc) and a registration are acted on at once;
 // what follows from the rest is the tick's to ask.
 #include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -26,6 +27,17 @@ namespace {
 constexpr char kMeasuring[] = "preflight";  // HostedAttempt.job_id of no job.
 // Agents of an attempt speak one after the other within such a time (agent/compute_times.h).
 constexpr absl::Duration kScoreEvery = absl::Seconds(5);
+constexpr char kStopping[] = "stopping the ranks", kStopsAlready[] = "the ranks leave already";
+
+// Whether a cancel was asked for with this reason last: what became the job's reason since may be another.
+bool HasHeard(const v1::Job& job, const std::string& reason) {
+  for (int i = job.events_size(); --i >= 0 && job.events(i).state() == v1::JOB_STATE_CANCELLING;) {
+    const std::string& message = job.events(i).message();
+    if (absl::StartsWith(message, kStopping) || absl::StartsWith(message, kStopsAlready))
+      return absl::EndsWith(message, absl::StrCat(": ", reason));
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -87,8 +99,8 @@ void Reconciler::TakeCancel(const std::string& id, const std::string& reason, in
     const bool idle = !HasAttempt(live.job.state());
     const std::string words =
         absl::StrCat(idle    ? IdleCancelWords(live.job)
-                     : saves ? "stopping the ranks, which save first if they have the time"
-                             : "stopping the ranks",
+                     : saves ? absl::StrCat(kStopping, ", which save first if they have the time")
+                             : std::string(kStopping),
                      reason.empty() ? "" : ": ", reason);
     absl::Status cancelled = Commit(&live, JobEvent::kCancel, words, keep_grace);
     // A queued or paused job has nothing to stop, and would be launched by a coordinator that forgot the
@@ -96,6 +108,9 @@ void Reconciler::TakeCancel(const std::string& id, const std::string& reason, in
     if (!cancelled.ok() && !idle)
       cancelled = CommitUnstored(&live, JobEvent::kCancel, words, cancelled, keep_grace);
     if (!cancelled.ok()) return answer(cancelled);
+  } else if (!reason.empty() && !HasHeard(live.job, reason)) {
+    // Where it cannot be stored the ranks leave all the same.
+    Commit(&live, JobEvent::kNote, absl::StrCat(kStopsAlready, ": ", reason)).IgnoreError();
   }
   answer(Shown(live));
   if (live.job.state() == v1::JOB_STATE_CANCELLING) {

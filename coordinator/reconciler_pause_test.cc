@@ -259,6 +259,34 @@ TEST_F(ReconcilerPauseTest, AnotherReasonIsHeardWhileItLeavesAndOnce) {
   }
 }
 
+TEST_F(ReconcilerPauseTest, AnotherReasonIsHeardWhileItIsPausedAndOnce) {
+  Submit("j", 1, 1);
+  ASSERT_TRUE(reconciler_->Pause("j", "the disk is full", 600000).ok());
+  const int64_t revision = Job("j").revision();
+  EXPECT_EQ(reconciler_->Pause("j", "the disk is full", 600000)->revision(), revision);
+  for (int again = 0; again < 2; ++again) {
+    const auto paused = reconciler_->Pause("j", "its data moves", 600000);
+    ASSERT_TRUE(paused.ok()) << paused.status();
+    EXPECT_EQ(paused->state(), v1::JOB_STATE_PAUSED);
+    EXPECT_EQ(paused->reason(), "stays paused: its data moves");
+    EXPECT_EQ(paused->revision(), revision + 1);
+  }
+}
+
+TEST_F(ReconcilerPauseTest, AnotherReasonOfACancelIsHeardAndOnce) {
+  RunOn({"a"});
+  ASSERT_TRUE(reconciler_->Cancel("j", "the disk is full", 600000).ok());
+  const int64_t revision = Job("j").revision();
+  EXPECT_EQ(reconciler_->Cancel("j", "the disk is full", 600000)->revision(), revision);
+  EXPECT_EQ(reconciler_->Cancel("j", "", 600000)->revision(), revision);
+  for (int again = 0; again < 2; ++again) {
+    const auto leaving = reconciler_->Cancel("j", "its data moves", 600000);
+    ASSERT_TRUE(leaving.ok()) << leaving.status();
+    EXPECT_EQ(leaving->reason(), "the ranks leave already: its data moves");
+    EXPECT_EQ(leaving->revision(), revision + 1);
+  }
+}
+
 TEST_F(ReconcilerPauseTest, AnotherPauseMayShortenTheTime) {
   RunOn({"a"});
   Pause("j").IgnoreError();

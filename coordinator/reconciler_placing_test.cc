@@ -134,5 +134,33 @@ TEST_F(ReconcilerPlacingTest, APlanThatWasMadeBeforeARestartIsNotMadeAgain) {
   EXPECT_EQ(Job("j").memory_plan().peak_bytes(), 70);
 }
 
+TEST_F(ReconcilerPlacingTest, TheFreeSlotsThatAreShownAreThoseThatNoAttemptHolds) {
+  uint32_t state = 1;
+  const auto random = [&state] { return (state = state * 1664525 + 1013904223) >> 16; };
+  const std::map<std::string, int> slots = {{"a", 4}, {"b", 3}, {"c", 1}};
+  std::map<std::string, int> free = slots;
+  for (const auto& [node, count] : slots) Attach(node, count);
+  std::vector<std::string> held;
+  for (int step = 0; step < 200; ++step) {
+    const int ranks = 1 + static_cast<int>(random() % 3);
+    const bool fits = free["a"] >= ranks || free["b"] >= ranks || free["c"] >= ranks;
+    if (fits && random() % 2 == 0) {
+      held.push_back(Submit("j" + std::to_string(step), 1, ranks));
+      free[Job(held.back()).placements(0).node()] -= ranks;
+    } else if (!held.empty()) {
+      const size_t which = random() % held.size();
+      const v1::Job::Placement placement = Job(held[which]).placements(0);
+      for (int rank = 0; rank < placement.ranks(); ++rank) Exit(placement.node(), held[which], rank, 0);
+      if (random() % 4 != 0) {  // Else its agent has not said that nothing is left: it holds its slots.
+        Stopped(placement.node(), held[which]);
+        free[placement.node()] += placement.ranks();
+        held.erase(held.begin() + which);
+      }
+    }
+    for (const NodeView& node : nodes_->Snapshot())
+      ASSERT_EQ(node.free_slots, free[node.info.node()]) << node.info.node() << " in step " << step;
+  }
+}
+
 }  // namespace
 }  // namespace fsdpd

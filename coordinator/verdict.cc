@@ -41,6 +41,14 @@ bool WasOrdered(const v1::RankExit& exit) {
 
 bool WasOrdered(const v1::Job::Failure& failure) { return failure.drained() && !failure.node_to_blame(); }
 
+// What it says itself may name the place too, or what the fault is of, and then needs no other; NCCL's errors
+// do neither.
+bool SaysEnough(const v1::RankExit& exit) {
+  if (exit.fault().kind() != v1::RankFault::KIND_UNSPECIFIED || exit.has_bad_step()) return true;
+  const std::string step = exit.stood().substr(0, exit.stood().find(':') + 1);
+  return absl::StrContains(exit.error(), step);
+}
+
 std::string WordsOf(const v1::RankExit& exit) {
   if (WasOrdered(exit)) return "its agent stopped it, as a coordinator had told it to";
   if (exit.cancelled()) return "its agent stopped it (the agent was told to end)";
@@ -48,7 +56,7 @@ std::string WordsOf(const v1::RankExit& exit) {
   const std::string stood = exit.stood().empty() ? "" : absl::StrCat("; it stood in ", exit.stood());
   // The rank's own word is only that it was told to leave.
   if (Terminated(exit)) return absl::StrCat("SIGTERM from outside, not from its agent", stood);
-  if (!exit.error().empty()) return exit.error();
+  if (!exit.error().empty()) return absl::StrCat(exit.error(), SaysEnough(exit) ? "" : stood);
   if (exit.signal() != 0) {
     const char* name = sigabbrev_np(exit.signal());
     return absl::StrCat("killed by signal ", exit.signal(),

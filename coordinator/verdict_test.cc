@@ -246,20 +246,20 @@ TEST_F(VerdictTest, ACancelledJobSaysWhatOfItIsSaved) {
   EXPECT_EQ(JudgeNow().reason, "cancelled, all ranks are gone; saved after step 12");
 }
 
-TEST_F(VerdictTest, ARankThatLeftNoWordSaysWhereItStood) {
-  v1::RankExit exit;
-  exit.set_signal(9);
-  exit.set_stood("step 12: compute in Forward head mb 0");
-  ASSERT_TRUE(facts_.TakeExit("node-0", 1, exit, now_, absl::ZeroDuration()));
-  now_ += options_.settle;
-  EXPECT_EQ(JudgeNow().failure->error(),
-            "killed by signal 9 (SIGKILL); it stood in step 12: compute in Forward head mb 0");
-  // One that says itself what was wrong names the place too.
-  exit.set_error("step 12: #3 Forward head mb 0: out of memory");
-  Reset(false);
-  ASSERT_TRUE(facts_.TakeExit("node-0", 1, exit, now_, absl::ZeroDuration()));
-  now_ += options_.settle;
-  EXPECT_EQ(JudgeNow().failure->error(), "step 12: #3 Forward head mb 0: out of memory");
+TEST_F(VerdictTest, ARankWhoseWordsNameNoPlaceSaysWhereItStood) {
+  const std::string stood = "; it stood in step 12: compute in Forward head mb 0";
+  const std::string own = "step 12: #3 Forward head mb 0: out of memory", nccl = "a step of group 'dp': gone";
+  for (const auto& [error, words] : std::map<std::string, std::string>{
+           {"", "killed by signal 9 (SIGKILL)" + stood}, {own, own}, {nccl, nccl + stood}}) {
+    v1::RankExit exit;
+    exit.set_signal(9);
+    exit.set_error(error);
+    exit.set_stood("step 12: compute in Forward head mb 0");
+    Reset(false);
+    ASSERT_TRUE(facts_.TakeExit("node-0", 1, exit, now_, absl::ZeroDuration()));
+    now_ += options_.settle;
+    EXPECT_EQ(JudgeNow().failure->error(), words);
+  }
 }
 
 TEST_F(VerdictTest, TheEarliestFailureIsTheCauseEvenWhenItArrivesLater) {

@@ -30,11 +30,17 @@ std::string With(const std::string& words, const std::string& reason) {
   return reason.empty() ? words : absl::StrCat(words, ": ", reason);
 }
 
+constexpr char kStaysPaused[] = "stays paused";
+
 // Whether a pause was asked for with this reason last: what became the job's reason since may be another.
 bool HasHeard(const v1::Job& job, const std::string& reason) {
-  for (int i = job.events_size(); --i >= 0 && job.events(i).state() == v1::JOB_STATE_PAUSING;) {
+  for (int i = job.events_size(); --i >= 0;) {
+    const v1::JobState state = job.events(i).state();
+    if (state != v1::JOB_STATE_PAUSING && state != v1::JOB_STATE_PAUSED) return false;
     const std::string& message = job.events(i).message();
-    if (absl::StartsWith(message, "the ranks ")) return absl::EndsWith(message, With("", reason));
+    for (const absl::string_view asked : {"the ranks ", "paused before it", kStaysPaused}) {
+      if (absl::StartsWith(message, asked)) return absl::EndsWith(message, With("", reason));
+    }
   }
   return false;
 }
@@ -82,10 +88,12 @@ void Reconciler::TakePause(const std::string& id, const std::string& reason, int
   if (it == jobs_.end()) return answer(RefuseEnded(id, "paused", ""));
   LiveJob& live = it->second;
   const v1::JobState before = live.job.state();
+  // Whoever gives another reason is heard; a call that is made again is not.
+  const bool heard = reason.empty() || HasHeard(live.job, reason);
   if (before == v1::JOB_STATE_PAUSED) {
     absl::Status held;
-    if (live.job.pause().resumes())  // That it goes on could not be stored yet.
-      held = Commit(&live, JobEvent::kNote, With("stays paused", reason), [](v1::Job* job) {
+    if (live.job.pause().resumes() || !heard)  // That it goes on could not be stored yet.
+      held = Commit(&live, JobEvent::kNote, With(kStaysPaused, reason), [](v1::Job* job) {
         job->mutable_pause()->set_resumes(false);
         job->mutable_pause()->clear_preempted_by();
         job->mutable_pause()->clear_drained_from();
@@ -109,8 +117,6 @@ void Reconciler::TakePause(const std::string& id, const std::string& reason, int
       : saves             ? std::string("the ranks save and leave")
                           : std::string("the ranks leave"),
       reason);
-  // Whoever gives another reason is heard; a call that is made again is not.
-  const bool heard = reason.empty() || HasHeard(live.job, reason);
   if (as_it_is && heard) return answer(Shown(live));
   const absl::Status stored =
       Commit(&live, again ? JobEvent::kNote : JobEvent::kPause, words, [&](v1::Job* job) {
@@ -208,7 +214,6 @@ void Reconciler::TakeRetry(const std::string& id, const std::string& reason, con
     job->set_excused_attempt(job->attempt());
     job->set_saver_excused(!job->checkpoints().empty());
     job->clear_rewinds();
-    job->clear_failed_attempts();
     job->clear_cancellation();
   });
   if (stored.ok()) return answer(Shown(live));

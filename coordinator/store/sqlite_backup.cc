@@ -52,7 +52,25 @@ absl::Status CopyPages(sqlite3* from, sqlite3* to, const std::string& doing) {
   return rc == SQLITE_OK ? absl::OkStatus() : StatusOf(to, rc, doing);
 }
 
-// That SQLite finds the file whole, and that each job in it can be read.
+// That each message of a table can be read: a file that no backup made has no checksum. One of an older
+// schema may not have the table.
+template <typename Message>
+absl::Status CheckMessages(sqlite3* db, const std::string& path, const std::string& table,
+                           const std::string& column) {
+  Statement known(db, "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?");
+  known.BindText(table);
+  if (known.Step() != SQLITE_ROW) return absl::OkStatus();
+  Statement rows(db, absl::StrCat("SELECT ", column, " FROM ", table));
+  int rc;
+  for (int64_t row = 1; (rc = rows.Step()) == SQLITE_ROW; ++row) {
+    if (!Message().ParseFromString(rows.Blob(0)))
+      return absl::DataLossError(
+          absl::StrCat(path, " is damaged: row ", row, " of its ", table, " cannot be read"));
+  }
+  return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(db, rc, absl::StrCat("read ", table, " of ", path));
+}
+
+// That SQLite finds the file whole, and that all that is in it can be read.
 absl::StatusOr<CopiedState> CheckState(sqlite3* db, const std::string& path) {
   CopiedState state;
   FSDPD_ASSIGN_OR_RETURN(state.schema, ReadSchemaVersion(db, path));
@@ -66,11 +84,15 @@ absl::StatusOr<CopiedState> CheckState(sqlite3* db, const std::string& path) {
   Statement jobs(db, "SELECT job, id FROM jobs");
   int rc;
   while ((rc = jobs.Step()) == SQLITE_ROW) {
-    if (!ParseJob(jobs.Blob(0)).ok())
+    const absl::StatusOr<v1::Job> job = ParseJob(jobs.Blob(0));
+    if (!job.ok() || job->id() != jobs.Blob(1))
       return absl::DataLossError(absl::StrCat(path, " is damaged: job ", jobs.Blob(1), " cannot be read"));
     ++state.jobs;
   }
   if (rc != SQLITE_DONE) return StatusOf(db, rc, absl::StrCat("read the jobs of ", path));
+  FSDPD_RETURN_IF_ERROR(CheckMessages<v1::Event>(db, path, "events", "event"));
+  FSDPD_RETURN_IF_ERROR(CheckMessages<v1::Cordon>(db, path, "cordons", "cordon"));
+  FSDPD_RETURN_IF_ERROR(CheckMessages<v1::Node>(db, path, "nodes", "node"));
   return state;
 }
 

@@ -211,6 +211,34 @@ TEST(SqliteBackup, RefusesWhatIsDamagedWhereverThatIs) {
   EXPECT_TRUE(absl::IsDataLoss(Restore(file, dir.File("torn"), kNow).status()));
 }
 
+// It has no checksum, and SQLite finds nothing wrong with what it only keeps.
+TEST(SqliteBackup, ACopiedFileWithAMessageThatCannotBeReadIsRefused) {
+  for (const std::string damage :
+       {"events SET event = x'ff'", "cordons SET cordon = x'ff'", "nodes SET node = x'ff'",
+        "jobs SET job = x'ff'", "jobs SET id = 'another'"}) {
+    const TempDir dir;
+    {
+      const auto store = OpenOrDie(dir.File("state"));
+      ASSERT_TRUE(store->Insert(MakeJob("j")).ok());
+      v1::Event cordoned;
+      cordoned.set_node("a");
+      ASSERT_TRUE(store->SetCordon("a", {}, {cordoned}).ok());
+      v1::ListNodesResponse nodes;
+      nodes.add_nodes()->set_name("a");
+      ASSERT_TRUE(store->UpdateNodes(nodes, {}).ok());
+    }
+    ASSERT_TRUE(Restore(dir.File("state/fsdpd.db"), dir.File("whole"), kNow).ok());
+    sqlite3* db = nullptr;
+    ASSERT_EQ(sqlite3_open(dir.File("state/fsdpd.db").c_str(), &db), SQLITE_OK);
+    ASSERT_EQ(sqlite3_exec(db, ("UPDATE " + damage).c_str(), nullptr, nullptr, nullptr), SQLITE_OK);
+    sqlite3_close(db);
+    const absl::Status refused = Restore(dir.File("state/fsdpd.db"), dir.File("made"), kNow).status();
+    EXPECT_TRUE(absl::IsDataLoss(refused)) << damage << ": " << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("is damaged: "));
+    EXPECT_FALSE(std::filesystem::exists(dir.File("made")));
+  }
+}
+
 TEST(SqliteBackup, RefusesANewerSchemaAndAFileThatIsNoState) {
   const TempDir dir;
   OpenOrDie(dir.File("state")).reset();

@@ -157,7 +157,6 @@ void FleetAgent::Tick(absl::Time now) {
     if (now >= hosted.due) Report(ref, &hosted, now);
   }
   if (!counts_.attached || now < heartbeat_due_) return;
-  heartbeat_due_ = now + absl::Milliseconds(kHeartbeatIntervalMs);
   v1::AgentMessage message;
   message.mutable_heartbeat();
   Say(std::move(message));
@@ -302,6 +301,7 @@ void FleetAgent::Say(v1::AgentMessage message) {
   message.set_epoch(epoch_);
   message.set_sent_unix_nanos(absl::ToUnixNanos(absl::Now()));
   call_->Say(std::move(message));
+  heartbeat_due_ = absl::Now() + absl::Milliseconds(kHeartbeatIntervalMs);  // As attachment.h has it.
 }
 
 }  // namespace fsdpd::perf
