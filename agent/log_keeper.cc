@@ -24,6 +24,7 @@
 #include "base/errno_status.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "base/log_readers.h"
 #include "base/trace_file.h"
 
 namespace fsdpd {
@@ -31,7 +32,6 @@ namespace {
 
 constexpr int64_t kReadBytes = 256 << 10;  // One message's worth; well under kMaxRpcBytes when escaped.
 constexpr auto kFollowInterval = std::chrono::milliseconds(100);
-constexpr size_t kMaxRequests = 256;  // Open follows; each holds descriptors.
 
 int64_t SizeOf(int fd) {
   struct stat facts = {};
@@ -497,9 +497,9 @@ absl::Status LogKeeper::Begin(const v1::ReadLogs& ask, int64_t drops) {
   if (drops != drops_) return absl::OkStatus();  // Its asker has gone while it was opened.
   requests_.erase(ask.request());
   if (opened == nullptr) return absl::OkStatus();
-  if (requests_.size() >= kMaxRequests) {
+  if (requests_.size() >= kMaxNodeReaders) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("this node already reads logs for ", kMaxRequests, " requests"));
+        absl::StrCat("this node already reads logs for ", kMaxNodeReaders, " requests"));
   }
   requests_[ask.request()] = opened;
   return absl::OkStatus();

@@ -11,8 +11,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool Climbs(const fs::path& path) { return std::find(path.begin(), path.end(), "..") != path.end(); }
-
 // Name by name; `dir` has no slash at its end.
 bool IsIn(const fs::path& path, const fs::path& dir) {
   return std::mismatch(dir.begin(), dir.end(), path.begin(), path.end()).first == dir.end();
@@ -26,6 +24,11 @@ fs::path NearestOf(fs::path path, std::error_code* error) {
 }
 
 }  // namespace
+
+bool Climbs(const std::string& path) {
+  const fs::path names(path);
+  return std::find(names.begin(), names.end(), "..") != names.end();
+}
 
 absl::StatusOr<PathRoot> ResolvePathRoot(const std::string& dir) {
   std::error_code error;

@@ -46,6 +46,12 @@ absl::Status CheckPaths(const v1::JobSpec& spec, const std::vector<PathRoot>& ro
           absl::StrCat(who, "cannot be opened on this node: ", below.status().message()));
     }
     if (*below) continue;
+    if (Climbs(path)) {
+      return absl::PermissionDeniedError(absl::StrCat(
+          who,
+          "is not opened on this node: it goes up with .., which its agent's --path-root does not follow; "
+          "write the path without .."));
+    }
     return absl::PermissionDeniedError(absl::StrCat(
         who, "is not opened on this node: it lies outside of its agent's --path-root ", NamesOf(roots)));
   }

@@ -98,6 +98,16 @@ TEST_F(CheckPathsTest, TheFieldThePathAndTheFoldersAreNamed) {
   EXPECT_TRUE(absl::IsPermissionDenied(Check("/etc/passwd", dir_.File("ckpt/run"))));
 }
 
+// It was said to lie outside.
+TEST_F(CheckPathsTest, APathThatGoesUpIsRefusedForThat) {
+  const std::string path = dir_.File("data") + "/../data/a.bin";
+  const absl::Status refused = Check(path, dir_.File("ckpt/run"));
+  EXPECT_TRUE(absl::IsPermissionDenied(refused));
+  EXPECT_EQ(refused.message(), "data.tokens[0].path: '" + path +
+                                   "' is not opened on this node: it goes up with .., which its agent's "
+                                   "--path-root does not follow; write the path without ..");
+}
+
 TEST_F(CheckPathsTest, WithoutFoldersAllMayBeOpened) {
   roots_.clear();
   EXPECT_TRUE(Check("/etc/passwd", "/nowhere").ok());

@@ -197,7 +197,7 @@ const v1::RankExit* AttemptFacts::FirstFailure() const {
 }
 
 absl::Time AttemptFacts::LastEnd() const {
-  absl::Time last = absl::InfinitePast();
+  absl::Time last = ranks_.empty() ? absl::InfiniteFuture() : absl::InfinitePast();
   for (const RankFacts& rank : ranks_) {
     last = std::max(last, rank.exit.has_value() ? rank.ended : absl::InfiniteFuture());
   }

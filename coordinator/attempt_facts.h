@@ -95,7 +95,7 @@ class AttemptFacts {
   // failed by itself within kLeavingTime before it: it takes its leave while its peers lose it already. Null
   // when no rank failed.
   const v1::RankExit* FirstFailure() const;
-  absl::Time LastEnd() const;  // InfiniteFuture while a rank's end is not known.
+  absl::Time LastEnd() const;  // InfiniteFuture while a rank's end, or no rank, is known.
 
   const std::vector<RankFacts>& ranks() const { return ranks_; }
   absl::Time first_failure_seen() const { return first_failure_seen_; }

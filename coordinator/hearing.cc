@@ -90,19 +90,27 @@ void Reconciler::TakeCancel(const std::string& id, const std::string& reason, in
   const auto it = jobs_.find(id);
   if (it == jobs_.end()) return answer(parts_.store->Get(id));
   LiveJob& live = it->second;
-  const bool saves = grace_ms > 0 && !FilledSpec(live.job).checkpoint().dir().empty();
+  AttemptFacts* facts = FactsOf(live.job);
+  // What leaves without a save goes on so.
+  const bool may_save = facts == nullptr || !facts->stop.has_value() || facts->stop->save;
+  const bool saves = may_save && grace_ms > 0 && !FilledSpec(live.job).checkpoint().dir().empty();
   const Edit keep_grace = [&](v1::Job* job) {
     job->mutable_cancellation()->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
     job->mutable_cancellation()->set_grace_ms(grace_ms);
   };
   if (live.job.state() != v1::JOB_STATE_CANCELLING) {
     const bool idle = !HasAttempt(live.job.state());
+    // A node that was lost may be back with ranks, which end in their grace: until then it has not ended.
+    const bool rest = idle && facts != nullptr &&
+                      !IsGone(*facts, [this](const std::string& node) { return PresenceAt(node); });
     const std::string words =
-        absl::StrCat(idle    ? IdleCancelWords(live.job)
+        absl::StrCat(rest    ? absl::StrCat("stopping what is left of attempt ", live.job.attempt())
+                     : idle  ? IdleCancelWords(live.job)
                      : saves ? absl::StrCat(kStopping, ", which save first if they have the time")
                              : std::string(kStopping),
                      reason.empty() ? "" : ": ", reason);
-    absl::Status cancelled = Commit(&live, JobEvent::kCancel, words, keep_grace);
+    absl::Status cancelled =
+        Commit(&live, rest ? JobEvent::kCancelRest : JobEvent::kCancel, words, keep_grace);
     // A queued or paused job has nothing to stop, and would be launched by a coordinator that forgot the
     // cancel.
     if (!cancelled.ok() && !idle)
@@ -115,7 +123,6 @@ void Reconciler::TakeCancel(const std::string& id, const std::string& reason, in
   answer(Shown(live));
   if (live.job.state() == v1::JOB_STATE_CANCELLING) {
     // A second cancel may shorten the grace, never lengthen it.
-    AttemptFacts* facts = FactsOf(live.job);
     const bool shorter = !facts->stop.has_value() || grace_ms < facts->stop->grace_ms;
     if (shorter) {
       keep_grace(&live.job);
@@ -200,7 +207,9 @@ void Reconciler::StopUnknown(const v1::Register& info, const AttemptRef& ref, bo
   NodePart part;
   part.node = info.node();
   part.launched = part.attached = part.hosted = true;
-  if (IsCurrent(ref)) {  // Wanted, but on other nodes.
+  const AttemptFacts* known = FactsOf(ref);
+  // Wanted, but on other nodes. What is left of an attempt that was over has no ranks here: it gets a part.
+  if (IsCurrent(ref) && known != nullptr && !known->ranks().empty()) {
     AttemptFacts elsewhere;
     elsewhere.ref = ref;
     elsewhere.stop = StopOrder{kStopGraceMs, "placed on other nodes"};

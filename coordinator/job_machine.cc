@@ -21,6 +21,7 @@ struct Transition {
 constexpr Transition kTransitions[] = {
     {v1::JOB_STATE_QUEUED, JobEvent::kLaunch, v1::JOB_STATE_STARTING},
     {v1::JOB_STATE_QUEUED, JobEvent::kCancel, v1::JOB_STATE_CANCELLED},
+    {v1::JOB_STATE_QUEUED, JobEvent::kCancelRest, v1::JOB_STATE_CANCELLING},
     {v1::JOB_STATE_QUEUED, JobEvent::kGiveUp, v1::JOB_STATE_FAILED},
     {v1::JOB_STATE_QUEUED, JobEvent::kPause, v1::JOB_STATE_PAUSED},
     {v1::JOB_STATE_QUEUED, JobEvent::kNote, v1::JOB_STATE_QUEUED},
@@ -30,6 +31,7 @@ constexpr Transition kTransitions[] = {
     {v1::JOB_STATE_PREFLIGHT, JobEvent::kLaunch, v1::JOB_STATE_STARTING},
     {v1::JOB_STATE_PREFLIGHT, JobEvent::kUnplace, v1::JOB_STATE_QUEUED},
     {v1::JOB_STATE_PREFLIGHT, JobEvent::kCancel, v1::JOB_STATE_CANCELLED},
+    {v1::JOB_STATE_PREFLIGHT, JobEvent::kCancelRest, v1::JOB_STATE_CANCELLING},
     {v1::JOB_STATE_PREFLIGHT, JobEvent::kPause, v1::JOB_STATE_PAUSED},
     {v1::JOB_STATE_PREFLIGHT, JobEvent::kNote, v1::JOB_STATE_PREFLIGHT},
 
@@ -64,6 +66,7 @@ constexpr Transition kTransitions[] = {
 
     {v1::JOB_STATE_PAUSED, JobEvent::kResume, v1::JOB_STATE_QUEUED},
     {v1::JOB_STATE_PAUSED, JobEvent::kCancel, v1::JOB_STATE_CANCELLED},
+    {v1::JOB_STATE_PAUSED, JobEvent::kCancelRest, v1::JOB_STATE_CANCELLING},
     {v1::JOB_STATE_PAUSED, JobEvent::kNote, v1::JOB_STATE_PAUSED},
 
     {v1::JOB_STATE_FAILED, JobEvent::kAgain, v1::JOB_STATE_QUEUED},
@@ -200,6 +203,8 @@ const char* NameOf(JobEvent event) {
       return "preflight";
     case JobEvent::kUnplace:
       return "unplace";
+    case JobEvent::kCancelRest:
+      return "cancel the rest";
   }
   return "?";
 }
@@ -219,6 +224,7 @@ v1::EventKind KindOf(JobEvent event) {
     case JobEvent::kGiveUp:
       return v1::EVENT_KIND_FAILED;
     case JobEvent::kCancel:
+    case JobEvent::kCancelRest:
       return v1::EVENT_KIND_CANCELLED;
     case JobEvent::kGone:
       return v1::EVENT_KIND_LEFT;

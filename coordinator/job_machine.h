@@ -14,6 +14,7 @@
 //   STARTING, RUNNING, STOPPING -pause-> PAUSING -gone-> PAUSED
 //                                        PAUSING -finish-> SUCCEEDED
 //   PAUSED -cancel-> CANCELLED
+//   QUEUED, PREFLIGHT, PAUSED -cancel the rest-> CANCELLING
 //   FAILED, CANCELLED -again-> QUEUED
 //
 // Pure: no clock, no lock, no store. The caller persists the job before it acts on the new state.
@@ -32,22 +33,23 @@
 namespace fsdpd {
 
 enum class JobEvent {
-  kLaunch,     // Placed: ranks are being launched. Apply() counts the attempt.
-  kReady,      // All ranks have reported in.
-  kFinish,     // All ranks ended well.
-  kFail,       // A rank or its node failed; the others are to be stopped.
-  kRetry,      // The attempt is gone, another one is allowed.
-  kGiveUp,     // The attempt is gone, no other one is allowed; or none is possible.
-  kCancel,     // A person asked for the end.
-  kGone,       // Every rank of a job that was cancelled or paused is gone.
-  kNote,       // Same state, another reason.
-  kPause,      // A person wants its slots back, and the job later.
-  kResume,     // A person wants a paused job to go on.
-  kAgain,      // A person wants a job that has failed, or was cancelled, to go on.
-  kPreflight,  // Placed, on nodes that are measured first.
-  kUnplace,    // Those nodes are not for it after all.
+  kLaunch,      // Placed: ranks are being launched. Apply() counts the attempt.
+  kReady,       // All ranks have reported in.
+  kFinish,      // All ranks ended well.
+  kFail,        // A rank or its node failed; the others are to be stopped.
+  kRetry,       // The attempt is gone, another one is allowed.
+  kGiveUp,      // The attempt is gone, no other one is allowed; or none is possible.
+  kCancel,      // A person asked for the end.
+  kGone,        // Every rank of a job that was cancelled or paused is gone.
+  kNote,        // Same state, another reason.
+  kPause,       // A person wants its slots back, and the job later.
+  kResume,      // A person wants a paused job to go on.
+  kAgain,       // A person wants a job that has failed, or was cancelled, to go on.
+  kPreflight,   // Placed, on nodes that are measured first.
+  kUnplace,     // Those nodes are not for it after all.
+  kCancelRest,  // As kCancel, of one whose last attempt was over without a node that is back with ranks.
 };
-constexpr int kJobEvents = 14;
+constexpr int kJobEvents = 15;
 
 // Events kept in a job; the first one and the newest stay, the middle goes.
 constexpr int kMaxJobEvents = 64;

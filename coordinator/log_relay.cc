@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/log_readers.h"
+
 namespace fsdpd {
 namespace {
 
@@ -117,22 +119,42 @@ std::shared_ptr<LogTail> LogRelay::Open(const LogRequest& request, const std::ve
     read->set_evidence(request.evidence);
     const bool windows = nodes_->KnowsLogWindows(node);
     if (windows) read->set_window_bytes(window);
-    int64_t id;
-    {
-      MutexLock lock(&mutex_);
-      id = ++requests_;
-      sources_[id] = {node, tail, windows};
+    const absl::StatusOr<int64_t> id = AddSource({node, tail, windows});
+    if (!id.ok()) {
+      tail->EndSource(id.status());
+      continue;
     }
-    read->set_request(id);
+    read->set_request(*id);
     if (nodes_->Send(node, std::move(message))) continue;
     bool still_open;
     {
       MutexLock lock(&mutex_);
-      still_open = sources_.erase(id) == 1;  // NodeGone() may have ended it already.
+      const auto source = sources_.find(*id);
+      still_open = source != sources_.end();  // NodeGone() may have ended it already.
+      if (still_open) RemoveSource(source);
     }
     if (still_open) tail->EndSource(Gone(node));
   }
   return tail;
+}
+
+absl::StatusOr<int64_t> LogRelay::AddSource(Source source) {
+  MutexLock lock(&mutex_);
+  int& readers = readers_[source.node];
+  if (readers >= kMaxNodeReaders) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "node ", source.node, " serves ", readers,
+        " readers of logs, traces and steps, as many as it may; try again when some have ended"));
+  }
+  ++readers;
+  sources_[++requests_] = std::move(source);
+  return requests_;
+}
+
+LogRelay::Sources::iterator LogRelay::RemoveSource(Sources::iterator source) {
+  const auto readers = readers_.find(source->second.node);
+  if (--readers->second == 0) readers_.erase(readers);
+  return sources_.erase(source);
 }
 
 bool LogRelay::Reserve(int64_t bytes) {
@@ -175,7 +197,7 @@ void LogRelay::Close(const std::shared_ptr<LogTail>& tail) {
   StopReading(tail);
   MutexLock lock(&mutex_);
   for (auto it = sources_.begin(); it != sources_.end();) {
-    it = it->second.tail == tail ? sources_.erase(it) : std::next(it);
+    it = it->second.tail == tail ? RemoveSource(it) : std::next(it);
   }
 }
 
@@ -186,7 +208,7 @@ void LogRelay::Take(const std::string& node, const v1::LogLines& lines) {
     const auto it = sources_.find(lines.request());
     if (it == sources_.end() || it->second.node != node) return;  // The reader has gone.
     tail = it->second.tail;
-    if (lines.end()) sources_.erase(it);
+    if (lines.end()) RemoveSource(it);
   }
   tail->Take(lines);
   if (!lines.end()) return;
@@ -215,7 +237,7 @@ void LogRelay::NodeGone(const std::string& node) {
         continue;
       }
       ended.push_back(it->second.tail);
-      it = sources_.erase(it);
+      it = RemoveSource(it);
     }
   }
   for (const auto& tail : ended) tail->EndSource(Gone(node));

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <absl/status/status.h>
+#include <absl/status/statusor.h>
 #include <absl/time/time.h>
 
 #include <atomic>
@@ -115,6 +116,10 @@ class LogRelay {
     bool window = false;  // Its agent waits for grants.
   };
 
+  using Sources = std::map<int64_t, Source>;
+  // The number of its request; RESOURCE_EXHAUSTED where the node has as many readers as it may.
+  absl::StatusOr<int64_t> AddSource(Source source);
+  Sources::iterator RemoveSource(Sources::iterator source) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StopReading(const std::shared_ptr<LogTail>& tail);
   bool Reserve(int64_t bytes);  // False when there is no room.
   void Release(int64_t bytes) { held_bytes_ -= bytes; }
@@ -125,7 +130,8 @@ class LogRelay {
   std::atomic<int64_t> held_bytes_{0};
   Mutex mutex_;
   int64_t requests_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<int64_t, Source> sources_ ABSL_GUARDED_BY(mutex_);
+  Sources sources_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, int> readers_ ABSL_GUARDED_BY(mutex_);  // By node: how many of them.
 };
 
 }  // namespace fsdpd

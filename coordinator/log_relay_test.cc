@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/log_readers.h"
+
 namespace fsdpd {
 namespace {
 
@@ -191,6 +193,27 @@ TEST_F(LogRelayTest, WhatAReaderLeavesBehindIsRoomForOthers) {
     relay_.Close(tail);
   }
   EXPECT_EQ(relay_.held_bytes(), 0);
+}
+
+// It was the agent that refused, by words alone: INTERNAL.
+TEST_F(LogRelayTest, ANodeThatHasAsManyReadersAsItMayIsSaidAndHasRoomWhenOneEnds) {
+  std::vector<std::shared_ptr<LogTail>> tails;
+  for (int reader = 0; reader < kMaxNodeReaders; ++reader) tails.push_back(relay_.Open({{"j", 1}}, {"a"}));
+  const int64_t first = Asked("a").request();
+  const auto refused = relay_.Open({{"j", 1}}, {"a", "b"});
+  relay_.Take("b", Lines(Asked("b").request(), "b has room", /*end=*/true));
+  Got last;
+  EXPECT_EQ(TakeAll(refused, &last), std::vector<std::string>{"b has room"});
+  EXPECT_EQ(last, Got::kEnd);
+  EXPECT_EQ(refused->status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(refused->status().message()), HasSubstr("node a serves 256 readers"));
+  relay_.Take("a", Lines(first, "", /*end=*/true));
+  EXPECT_TRUE(relay_.Open({{"j", 1}}, {"a"})->status().ok());
+  EXPECT_FALSE(relay_.Open({{"j", 1}}, {"a"})->status().ok());
+  relay_.Close(tails.back());
+  EXPECT_TRUE(relay_.Open({{"j", 1}}, {"a"})->status().ok());
+  relay_.NodeGone("a");
+  EXPECT_TRUE(relay_.Open({{"j", 1}}, {"a"})->status().ok());
 }
 
 TEST_F(LogRelayTest, CloseTellsTheAgentAndForgetsTheTail) {

@@ -85,6 +85,37 @@ TEST_F(ReconcilerOutageTest, TheNextAttemptWaitsForWhatIsLeftOfOneWhoseNodeIsBac
   EXPECT_EQ(Job("j").attempt(), 2);
 }
 
+// tests/sim, seed 20180: it was CANCELLED at once, and its rank lived on through its grace.
+TEST_F(ReconcilerOutageTest, AJobThatWaitsIsNotCancelledBeforeWhatIsBackOfItsAttemptHasLeft) {
+  for (const bool paused : {false, true}) {
+    const std::string id = paused ? "paused" : "waits", a = id + "-a", b = id + "-b";
+    Attach(a, 1);
+    Attach(b, 1);
+    Submit(id, 2, 1, /*max_attempts=*/2);
+    Ready(a, id, 0);
+    Ready(b, id, 1);
+    Detach(a);
+    Detach(b);
+    outboxes_.clear();
+    Advance(absl::Seconds(20));
+    ASSERT_EQ(StateOf(id), v1::JOB_STATE_QUEUED);
+    if (paused) reconciler_->Pause(id, "", 1000).IgnoreError();
+    Attach(a, 1, {{id, 1}});
+    EXPECT_EQ(Cancel(id)->state(), v1::JOB_STATE_CANCELLING);
+    EXPECT_THAT(Job(id).reason(), HasSubstr("stopping what is left of attempt 1"));
+    Attach(b, 1, {{id, 1}});
+    EXPECT_EQ(StopsSent(b).size(), 1u);
+    Stopped(a, id);
+    EXPECT_EQ(StateOf(id), v1::JOB_STATE_CANCELLING) << "the other node is back too";
+    Advance(absl::Seconds(3));
+    Stopped(b, id);
+    EXPECT_EQ(StateOf(id), v1::JOB_STATE_CANCELLED);
+    EXPECT_EQ(Job(id).end_unix_nanos(), absl::ToUnixNanos(clock_.Wall()));
+    Detach(a);
+    Detach(b);
+  }
+}
+
 TEST_F(ReconcilerOutageTest, ALostAgentFailsTheJobAndItsReturnStopsWhatItHosts) {
   RunOn({"a"});
   Detach("a");

@@ -18,7 +18,6 @@ namespace {
 
 namespace etcd = etcdserverpb;
 
-constexpr char kLeaderName[] = "a-restore";  // What coordinators that stand by meanwhile are told.
 constexpr absl::Duration kLease = absl::Seconds(10);
 constexpr absl::Duration kPause = absl::Milliseconds(50);
 constexpr size_t kBatchBytes = 1'000'000;  // Of etcd's 1.5 MiB; one job may be more.
@@ -124,6 +123,18 @@ absl::Status WriteAll(const StateContent& content, int64_t generation, Writer* w
   return writer->Flush();
 }
 
+// One that was ended by force leads on until its lease is over.
+absl::Status SomebodyLeads(const std::string& prefix, const std::string& leader) {
+  if (leader == kRestoreLeads) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "another restore writes below ", prefix, ", or was ended less than ", absl::FormatDuration(kLease),
+        " ago before it was done: wait until it has ended, or for so long"));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("a coordinator leads below ", prefix, leader.empty() ? "" : absl::StrCat(", at ", leader),
+                   ": stop all that have this --store, or restore below another prefix"));
+}
+
 }  // namespace
 
 absl::StatusOr<CopiedState> BackUpEtcd(EtcdClient* etcd, const std::string& prefix, const std::string& to) {
@@ -139,15 +150,13 @@ absl::StatusOr<CopiedState> RestoreEtcd(const std::string& from, EtcdClient* etc
   FSDPD_ASSIGN_OR_RETURN(const StateContent content, ReadBackup(from));
   Leadership::Options options;
   options.prefix = prefix;
-  options.address = kLeaderName;
+  options.address = kRestoreLeads;
   options.lease = kLease;
   std::unique_ptr<Leadership> leadership;
   FSDPD_ASSIGN_OR_RETURN(leadership, Leadership::TryTake(etcd, options, [] {}));
   if (leadership == nullptr) {
     FSDPD_ASSIGN_OR_RETURN(const std::string leader, Leadership::Leader(etcd, prefix));
-    return absl::FailedPreconditionError(absl::StrCat(
-        "a coordinator leads below ", prefix, leader.empty() ? "" : absl::StrCat(", at ", leader),
-        ": stop all that have this --store, or restore below another prefix"));
+    return SomebodyLeads(prefix, leader);
   }
   FSDPD_RETURN_IF_ERROR(CheckIsEmpty(etcd, prefix));
   const EtcdJobs keys(etcd, prefix);

@@ -20,6 +20,9 @@
 
 namespace fsdpd {
 
+// What coordinators that stand by are told while a restore leads, in the place of an address.
+constexpr char kRestoreLeads[] = "a-restore";
+
 // As of one moment, also while a coordinator leads, which it does not hold up.
 absl::StatusOr<CopiedState> BackUpEtcd(EtcdClient* etcd, const std::string& prefix, const std::string& to);
 

@@ -112,6 +112,22 @@ TEST_F(EtcdBackupTest, ARestoreIsRefusedWhereSomebodyLeadsOrAStateIs) {
   EXPECT_TRUE(RestoreEtcd(backup, client_.get(), "/b/").ok()) << "another prefix is another state";
 }
 
+// It was said of a coordinator that leads, at "a-restore", which nobody can stop.
+TEST_F(EtcdBackupTest, ARestoreThatWasEndedByForceIsNotTakenForACoordinator) {
+  const std::string backup = BackupOf({MakeJob("old")});
+  Leadership::Options options;
+  options.prefix = "/a/";
+  options.address = kRestoreLeads;
+  const auto ended = Leadership::TryTake(client_.get(), options, [] {});
+  ASSERT_TRUE(ended.ok() && *ended != nullptr) << ended.status();
+  const absl::Status again = RestoreEtcd(backup, client_.get(), "/a/").status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(again));
+  EXPECT_EQ(
+      std::string(again.message()),
+      "another restore writes below /a/, or was ended less than 10s ago before it was done: wait until it "
+      "has ended, or for so long");
+}
+
 // The command that a refusal named removed the inner state too, with a coordinator that led there.
 TEST_F(EtcdBackupTest, AStateBelowAnotherOnesPrefixIsNoneOfIt) {
   const std::string backup = BackupOf({MakeJob("a")});

@@ -88,5 +88,10 @@ class Coordinators(Cluster):
     def api(self):
         return self.stub(self.leader(*self.gone()))
 
+    def cancel(self, job_id):
+        """By fsdpctl, which asks all and again: one that led a moment ago may be changing its front."""
+        self.ctl("cancel", job_id, "--grace", 5).expect(0)
+        return self.wait_state(job_id, "CANCELLED", "SUCCEEDED", "FAILED")
+
     def gone(self):
         return [name for name in NAMES if not self.daemons[name].running()]
