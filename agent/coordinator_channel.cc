@@ -33,6 +33,14 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& address,
   return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
+std::shared_ptr<grpc::ChannelCredentials> CredentialsOf(const TlsIdentity& identity) {
+  grpc::SslCredentialsOptions options;
+  options.pem_root_certs = identity.trusted;
+  options.pem_private_key = identity.key;
+  options.pem_cert_chain = identity.certificate;
+  return grpc::SslCredentials(options);
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> CoordinatorChannel::Current() {
@@ -42,23 +50,21 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> CoordinatorChannel::Current() {
   }
   absl::StatusOr<TlsIdentity> read = ReadTlsFiles(tls_, clock_->Wall());
   if (!read.ok()) {
-    if (channel_ == nullptr) return read.status();
+    if (!used_.has_value()) return read.status();
     std::string fault(read.status().message());
     if (std::exchange(last_fault_, fault) != fault) {
       LogError("TLS files cannot be used, those before stay in use: %s", fault);
     }
-    return channel_;
+  } else {
+    last_fault_.clear();
+    if (!used_.has_value() || !used_->SameAs(*read)) {
+      LogInfo("TLS certificate=%s expires=%s", tls_.certificate,
+              absl::FormatTime(read->not_after, absl::UTCTimeZone()));
+      used_ = *std::move(read);
+      channel_ = nullptr;
+    }
   }
-  last_fault_.clear();
-  if (used_.has_value() && used_->SameAs(*read)) return channel_;
-  LogInfo("TLS certificate=%s expires=%s", tls_.certificate,
-          absl::FormatTime(read->not_after, absl::UTCTimeZone()));
-  grpc::SslCredentialsOptions options;
-  options.pem_root_certs = read->trusted;
-  options.pem_private_key = read->key;
-  options.pem_cert_chain = read->certificate;
-  channel_ = Connect(address_, grpc::SslCredentials(options));
-  used_ = *std::move(read);
+  if (channel_ == nullptr) channel_ = Connect(address_, CredentialsOf(*used_));
   return channel_;
 }
 

@@ -27,6 +27,10 @@ class CoordinatorChannel {
   // An error, that of the files, only while there never was a channel.
   absl::StatusOr<std::shared_ptr<grpc::Channel>> Current();
 
+  // This one reached nobody, so that Current() is to make another. A channel to which a name was unknown asks
+  // for it again after up to two minutes, and gRPC takes no other bound; a new one asks at once.
+  void Renew() { channel_ = nullptr; }
+
  private:
   const std::string address_;
   const TlsFiles tls_;

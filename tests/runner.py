@@ -241,7 +241,7 @@ def run_coverage(scratch, labels):
 
 
 def run_pytest(scratch, folder, *arguments):
-    junit = scratch / f"{folder}.xml"
+    junit = scratch / f"{pathlib.PurePath(folder).stem}.xml"
     code = CHILDREN.run([str(ROOT / ".python/bin/python"), "-m", "pytest", f"tests/{folder}",
                          f"--junitxml={junit}", *arguments])
     if not junit.exists():
@@ -257,6 +257,16 @@ def run_with(targets, folder, mark, *flags):
         counts = build(targets, *flags)
         return counts if counts.failed else run_pytest(scratch, folder, "-m", mark)
     return part
+
+
+def run_kubelets(scratch, labels):
+    """What it starts beside the project's programs is built into the user's cache first, once."""
+    counts = build(CLIENT_PROGRAMS)
+    for command in (["debian/build"], ["kubernetes/build"], ["kubernetes/build", "nodes"]):
+        if not counts.failed and CHILDREN.run([str(ROOT / "tests" / command[0]), *command[1:]]) != 0:
+            counts = Counts(failed=1)
+    # With what each fault took.
+    return counts if counts.failed else run_pytest(scratch, "integration/test_kubelets.py", "--capture=no")
 
 
 @dataclass
@@ -288,6 +298,8 @@ PARTS = {
     "long": Part("real processes, the tests marked nightly", run_with(PROGRAMS, "integration", "nightly")),
     "gpu-unit": Part("the tests beside the code that need a GPU", run_gpu_unit, True),
     "gpu-jobs": Part("jobs and FSDP2 on 2 GPUs", run_with(PROGRAMS + PARITY_PROGRAMS, "gpu", "gpu", "--config=cuda")),
+    "kubelets": Part("the images on real kubelets, by root, with what ends there; among long's once this has built what it needs",
+                     run_kubelets),
     "coverage": Part("line coverage of the tests beside the code, by room; no verdict of its own", run_coverage, True),
 }
 

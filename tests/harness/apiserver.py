@@ -1,5 +1,5 @@
-"""Kubernetes without machines: etcd and the real API server, controller manager and scheduler (tests/kubernetes/build), and
-nodes that only say that what is placed on them runs."""
+"""A Kubernetes' control plane: etcd and the real API server, controller manager and scheduler (tests/kubernetes/build). By itself
+it is without machines: nodes only say that what is placed on them runs. harness/kubelets.py has some."""
 
 import json
 import pathlib
@@ -16,16 +16,18 @@ from harness.programs import ROOT
 from harness.wait import wait_until
 
 BUILD = ROOT / "tests/kubernetes/build"
-TOKEN = "of-the-test"
 _PLURALS = {"NetworkPolicy": "networkpolicies", "PriorityClass": "priorityclasses"}
 _OF_THE_CLUSTER = {"Namespace", "Node", "PersistentVolume", "PriorityClass", "CustomResourceDefinition"}
 
 
-def programs():
-    """Where they are, or nothing."""
-
-    folder = pathlib.Path(subprocess.run([BUILD, "--path"], capture_output=True, text=True, check=True).stdout.strip())
+def programs(*of):
+    """Where tests/kubernetes/build has them, or nothing; `of`: what else it was told to build."""
+    folder = pathlib.Path(subprocess.run([BUILD, *of, "--path"], capture_output=True, text=True, check=True).stdout.strip())
     return folder if (folder / ".complete").exists() else None
+
+
+def _token_of(user):
+    return f"of-{user.replace(':', '-')}"
 
 
 class Refused(Exception):
@@ -43,19 +45,21 @@ def path_of(each, namespace="fsdpd"):
 
 
 class ApiServer:
-    def __init__(self, folder, mark):
+    def __init__(self, folder, mark, address="127.0.0.1", users=(), node_grace="1h"):
+        """`address`: where nodes would reach it. `users`: [(name, group)] beside the administrator. `node_grace`: after how long
+        without a heartbeat a node is taken for gone; nobody sends any for those that are only said to be there."""
         self.folder, self._mark, self._bin = folder, mark, programs()
+        self._address, self._users = address, users
         self._daemons = []
         self._port, scheduler, manager = free_ports(3)
         self._tls = ssl._create_unverified_context()
         self.etcd = Etcd(folder, mark, members=1)
         self._serve()
-        config = self._kubeconfig()
+        self.kubeconfig = config = self.kubeconfig_of("admin")
         self._start("kube-controller-manager", f"--kubeconfig={config}", "--use-service-account-credentials",
                     f"--service-account-private-key-file={self.folder / 'sa.key'}", "--leader-elect=false",
                     "--bind-address=127.0.0.1", f"--secure-port={manager}", f"--cert-dir={self.folder / 'manager'}",
-                    # Nobody sends heartbeats for the nodes here.
-                    "--node-monitor-grace-period=1h")
+                    f"--node-monitor-grace-period={node_grace}")
         settings = self.folder / "scheduler.yaml"
         settings.write_text(yaml.safe_dump({
             "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
@@ -76,13 +80,16 @@ class ApiServer:
         private, public, tokens = (self.folder / name for name in ("sa.key", "sa.pub", "tokens.csv"))
         subprocess.run(["openssl", "genrsa", "-out", private, "2048"], check=True, capture_output=True)
         subprocess.run(["openssl", "rsa", "-in", private, "-pubout", "-out", public], check=True, capture_output=True)
-        tokens.write_text(f"{TOKEN},admin,1,system:masters\n")
+        everybody = [("admin", "system:masters"), *self._users]
+        tokens.write_text("".join(f"{_token_of(name)},{name},{number},{group}\n" for number, (name, group) in enumerate(everybody)))
         etcd = self.etcd.store.removeprefix("etcd://").split("/")[0]
-        self._start("kube-apiserver", f"--etcd-servers=http://{etcd}", "--bind-address=127.0.0.1",
-                    "--advertise-address=127.0.0.1", f"--secure-port={self._port}", f"--cert-dir={self.folder / 'server'}",
+        self._start("kube-apiserver", f"--etcd-servers=http://{etcd}", f"--bind-address={self._address}",
+                    f"--advertise-address={self._address}", f"--secure-port={self._port}", f"--cert-dir={self.folder / 'server'}",
                     "--service-cluster-ip-range=10.96.0.0/16", "--service-account-issuer=https://kubernetes.default.svc",
                     f"--service-account-key-file={public}", f"--service-account-signing-key-file={private}",
-                    f"--token-auth-file={tokens}", "--authorization-mode=Node,RBAC", "--endpoint-reconciler-type=none")
+                    f"--token-auth-file={tokens}", "--authorization-mode=Node,RBAC", "--endpoint-reconciler-type=none",
+                    # A node's name is in no DNS here: for `kubectl logs`.
+                    "--kubelet-preferred-address-types=InternalIP")
 
         def ready():
             server = self._daemons[-1]
@@ -93,19 +100,19 @@ class ApiServer:
                 return False
         wait_until("the API server is ready", ready)
 
-    def _kubeconfig(self):
-        path = self.folder / "kubeconfig"
+    def kubeconfig_of(self, user):
+        path = self.folder / f"kubeconfig-{user.replace(':', '-')}"
         path.write_text(yaml.safe_dump({
             "apiVersion": "v1", "kind": "Config", "current-context": "test",
-            "clusters": [{"name": "test", "cluster": {"server": f"https://127.0.0.1:{self._port}",
+            "clusters": [{"name": "test", "cluster": {"server": f"https://{self._address}:{self._port}",
                                                       "insecure-skip-tls-verify": True}}],
-            "users": [{"name": "admin", "user": {"token": TOKEN}}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin"}}]}))
+            "users": [{"name": user, "user": {"token": _token_of(user)}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}]}))
         return path
 
     def ask(self, method, path, body=None, kind="application/json", text=False, warnings=None):
-        request = urllib.request.Request(f"https://127.0.0.1:{self._port}{path}", method=method, headers={
-            "Authorization": f"Bearer {TOKEN}", "Content-Type": kind},
+        request = urllib.request.Request(f"https://{self._address}:{self._port}{path}", method=method, headers={
+            "Authorization": f"Bearer {_token_of('admin')}", "Content-Type": kind},
             data=None if body is None else json.dumps(body).encode())
         try:
             with urllib.request.urlopen(request, context=self._tls, timeout=60) as answer:

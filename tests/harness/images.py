@@ -55,6 +55,15 @@ class Images:
         for target in targets:
             self._sh(f"$B build --isolation chroot --file {file} --build-arg BASE={self.BASE} --target {target} --tag {target} {context}")
 
+    def of_program(self, path, image):
+        """An image that is one program, which loads nothing."""
+        self._sh(f"""c=$($B from scratch); $B copy --quiet $c {path} /program; $B config --entrypoint '["/program"]' $c
+            $B commit --rm --quiet $c localhost/{image}""")
+
+    def saved(self, image, name, path):
+        """A file from which a container runtime takes the image under that name."""
+        self._sh(f"$B push --quiet localhost/{image} docker-archive:{path}:{name}")
+
     def within(self, image, script):
         """What a script says of the image's files, which lie in $root."""
         return self._sh(f'c=$($B from --pull-never localhost/{image}); root=$($B mount $c)\n{script}\n$B rm $c >/dev/null')

@@ -1,0 +1,228 @@
+"""A Kubernetes with machines: the control plane of harness/apiserver.py, and for each node a containerd, a kubelet and a
+kube-proxy as they are (tests/kubernetes/build nodes), in namespaces of the node's own. A bridge joins the nodes' networks;
+CoreDNS on it answers for the cluster's names.
+
+A node is a Linux that ends with its first process: namespaces of processes, mounts and network, where /run, /var/lib and
+/var/log are its own and all else is this machine's. What a kubelet would set of the whole machine it sets of files in their
+place. Only cgroups are left of a node then, and these are removed.
+"""
+
+import contextlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+
+import yaml
+
+from harness.apiserver import ApiServer, programs
+from harness.processes import Daemon, descendants
+from harness.wait import wait_until
+
+CGROUPS = pathlib.Path("/sys/fs/cgroup")
+_CNI = "/usr/lib/cni"
+
+# $1: what tests/kubernetes/build made, $2: the node's folder, $3: its name, $4: its address, $5: the bridge's,
+# then of each other node "SUBNET ADDRESS".
+_FIRST_PROCESS = r"""
+programs=$1 folder=$2 name=$3 address=$4 bridge=$5
+shift 5
+export PATH=$programs:$PATH
+mount -t tmpfs tmpfs /run
+for each in lib log; do mount --bind "$folder/$each" /var/$each; done
+mount --bind "$folder/resolv.conf" /etc/resolv.conf
+for each in kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys kernel/keys/root_maxbytes vm/overcommit_memory; do
+  cp --no-preserve=mode /proc/sys/$each "$folder/sysctl-${each##*/}"
+  mount --bind "$folder/sysctl-${each##*/}" /proc/sys/$each
+done
+until ip link show eth0 >/dev/null 2>&1; do sleep 0.05; done
+ip link set lo up
+ip address add "$address/24" dev eth0
+ip link set eth0 up
+ip route add default via "$bridge"
+while [ $# != 0 ]; do ip route add "$1" via "$2"; shift 2; done
+echo 1 > /proc/sys/net/ipv4/ip_forward
+
+containerd --config "$folder/containerd.toml" >"$folder/containerd.log" 2>&1 &
+until ctr version >/dev/null 2>&1; do sleep 0.1; done
+for each in "$folder"/../images/*.tar; do ctr --namespace k8s.io images import "$each"; done
+kube-proxy --config "$folder/kube-proxy.yaml" >"$folder/kube-proxy.log" 2>&1 &
+kubelet --config "$folder/kubelet.yaml" --kubeconfig "$folder/kubeconfig" --hostname-override "$name" --node-ip "$address" \
+  >"$folder/kubelet.log" 2>&1 &
+wait  # And take the ends of what was orphaned here.
+"""
+
+
+def missing():
+    """What this machine lacks for it, or nothing."""
+    lacks = [f"Debian package {package}" for path, package in {
+        "runc": "runc", "iptables": "iptables", f"{_CNI}/ptp": "containernetworking-plugins"}.items() if not shutil.which(path)]
+    lacks += [f"tests/kubernetes/build {' '.join(of)}".strip() for of in ((), ("nodes",)) if not programs(*of)]
+    return [*lacks, *(["root"] if os.geteuid() != 0 else [])]
+
+
+def hierarchies():
+    """The places where cgroups are made: one for each controller, or for all of them (cgroup v2)."""
+    if (CGROUPS / "cgroup.controllers").exists():
+        return [CGROUPS]
+    return [each for each in CGROUPS.iterdir() if (each / "cgroup.procs").exists() and not each.is_symlink()]
+
+
+class Node:
+    """One machine of a cluster; `number` from 1."""
+
+    def __init__(self, cluster, number):
+        self._cluster, self.name = cluster, f"node-{number}"
+        self.address, self.pods = f"{cluster.net}.0.{number}", f"{cluster.net}.{number}.0/24"
+        self.folder = cluster.folder / self.name
+        self._cgroup, self.link = f"fsdpd-{os.getpid()}-{number}", f"fk{os.getpid()}n{number}"
+        self._first = None
+
+    def start(self, others):
+        for each in ("lib", "log", "cni"):
+            (self.folder / each).mkdir(parents=True)
+        for each in hierarchies():
+            (each / self._cgroup).mkdir()
+            if each.name == "cpuset":
+                for file in ("cpuset.cpus", "cpuset.mems"):
+                    (each / self._cgroup / file).write_text((each / file).read_text())
+        self._write_settings()
+        routes = [part for each in others for part in (each.pods, each.address)]
+        self._first = Daemon(self.name, ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-ec",
+                                         _FIRST_PROCESS, "bash", self._cluster.built, self.folder, self.name, self.address,
+                                         self._cluster.bridge_address, *routes], self.folder / "node.log", self._cluster.mark)
+        own = os.readlink("/proc/self/ns/net")
+        wait_until("the node has a network", lambda: os.readlink(f"/proc/{self._first.pid}/ns/net") != own)
+        run("ip", "link", "add", self.link, "type", "veth", "peer", "name", "eth0", "netns", self._first.pid)
+        run("ip", "link", "set", self.link, "master", self._cluster.bridge, "up")
+
+    def _write_settings(self):
+        write, folder = self._write, self.folder
+        (folder / "resolv.conf").write_text(f"nameserver {self._cluster.bridge_address}\nsearch fsdpd.svc.cluster.local\n")
+        (folder / "nothing.conf").write_text("")
+        shutil.copy(self._cluster.kubeconfig_of(f"system:node:{self.name}"), folder / "kubeconfig")
+        cri = '[plugins."io.containerd.grpc.v1.cri"'
+        (folder / "containerd.toml").write_text("\n".join((
+            "version = 2", f"{cri}]", 'sandbox_image = "localhost/pause:1"',
+            # A process here may not take itself out of the kernel's order of whom to kill when memory is short.
+            "restrict_oom_score_adj = true",
+            f"{cri}.cni]", f'bin_dir = "{_CNI}"', f'conf_dir = "{folder}/cni"',
+            f"{cri}.containerd.runtimes.runc]", 'runtime_type = "io.containerd.runc.v2"', "")))
+        # Each pod has a wire of its own to its node, which routes: kube-proxy sees all of it.
+        (folder / "cni/pods.conflist").write_text(json.dumps({"cniVersion": "0.4.0", "name": "pods", "plugins": [{
+            "type": "ptp", "ipMasq": False, "ipam": {"type": "host-local", "ranges": [[{"subnet": self.pods}]],
+                                                     "routes": [{"dst": "0.0.0.0/0"}], "dataDir": "/var/lib/cni"}}]}))
+        write("kube-proxy.yaml", "kubeproxy", "KubeProxyConfiguration", {
+            "mode": "iptables", "hostnameOverride": self.name, "clientConnection": {"kubeconfig": str(self._cluster.kubeconfig)},
+            # Bounds of the kernel's, which are the whole machine's.
+            "conntrack": {"maxPerCore": 0, "min": 0}})
+        write("kubelet.yaml", "kubelet", "KubeletConfiguration", {
+            "address": self.address, "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+            "clusterDNS": [self._cluster.bridge_address], "clusterDomain": "cluster.local", "resolvConf": f"{folder}/nothing.conf",
+            "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
+            "authorization": {"mode": "AlwaysAllow"},
+            "cgroupDriver": "cgroupfs", "cgroupRoot": f"/{self._cgroup}", "failCgroupV1": False, "enforceNodeAllocatable": [],
+            "failSwapOn": False, "oomScoreAdj": 0,
+            # The disk is shared with whatever else is on this machine.
+            "evictionHard": {"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+            "imageGCHighThresholdPercent": 100})
+
+    def _write(self, file, group, kind, fields):
+        version = "v1beta1" if group == "kubelet" else "v1alpha1"
+        (self.folder / file).write_text(yaml.safe_dump({"apiVersion": f"{group}.config.k8s.io/{version}", "kind": kind, **fields}))
+
+    def inside(self, *command):
+        """The command, as it is run on this node: its network, names and mounts."""
+        first = next(each.pid for each in descendants(self._first.pid) if each.parent == self._first.pid)
+        return ["nsenter", f"--target={first}", "--net", "--mount", *map(str, command)]
+
+    def processes(self, name):
+        return [each for each in descendants(self._first.pid) if each.program == name]
+
+    def plug(self, there):
+        """The cable to the bridge. Both ends keep their addresses, and nobody is told but by the missing carrier."""
+        run("ip", "link", "set", self.link, "up" if there else "down")
+
+    def logs(self):
+        return "".join(f"--- {self.name} {each.name}\n" + each.read_text(errors="replace")[-3000:] + "\n"
+                       for each in sorted(self.folder.glob("*.log")))
+
+    def stop(self):
+        if self._first:
+            left = descendants(self._first.pid)
+            self._first.kill()
+            wait_until("no process of the node is left",
+                       lambda: not {each.pid for each in left} & {each.pid for each in descendants(os.getpid())})
+        subprocess.run(["ip", "link", "del", self.link], capture_output=True)
+        for each in hierarchies():
+            for folder in sorted((each / self._cgroup).rglob("*/"), key=lambda path: -len(path.parts)):
+                folder.rmdir()
+            with contextlib.suppress(FileNotFoundError):
+                (each / self._cgroup).rmdir()
+        shutil.rmtree(self.folder / "lib", ignore_errors=True)  # Images as they were unpacked: gigabytes.
+
+
+def run(*command):
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\nexit {done.returncode}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+class Kubelets(ApiServer):
+    """`nodes` of them; `images` is a folder with those that each node is to have, as files."""
+
+    def __init__(self, folder, mark, nodes=2):
+        self.built, self.mark = programs("nodes"), mark
+        # Addresses and names that no other run of this test has.
+        self.net, self.bridge = f"10.{100 + os.getpid() % 100}", f"fk{os.getpid()}"
+        self.bridge_address = f"{self.net}.0.254"
+        self.folder = folder
+        self.nodes = {each.name: each for each in (Node(self, number + 1) for number in range(nodes))}
+        run("ip", "link", "add", self.bridge, "type", "bridge")
+        try:
+            run("ip", "address", "add", f"{self.bridge_address}/24", "dev", self.bridge)
+            run("ip", "link", "set", self.bridge, "up")
+            super().__init__(folder, mark, self.bridge_address, [(f"system:node:{each}", "system:nodes") for each in self.nodes],
+                             node_grace="50s")  # As Kubernetes has it.
+            self._serve_names()
+            for each in self.nodes.values():
+                run("ip", "route", "add", each.pods, "via", each.address)
+                each.start([other for other in self.nodes.values() if other is not each])
+            wait_until("nodes are ready", lambda: sorted(self.ready_nodes()) == sorted(self.nodes))
+        except BaseException:
+            print(self.logs())
+            self.stop()
+            raise
+
+    def _serve_names(self):
+        file = self.folder / "Corefile"
+        file.write_text(f"cluster.local:53 {{\n  bind {self.bridge_address}\n  kubernetes cluster.local {{\n"
+                        f"    kubeconfig {self.kubeconfig} test\n  }}\n}}\n")
+        names = Daemon("coredns", [self.built / "coredns", "-conf", file], self.folder / "coredns.log", self.mark)
+        self._daemons.append(names)
+        wait_until("CoreDNS serves", lambda: "CoreDNS-" in names.text() or self._ended(names))
+
+    @staticmethod
+    def _ended(daemon):
+        assert daemon.running(), daemon.text()
+
+    def stop(self):
+        """All of it, also where one part says that it cannot be."""
+        with contextlib.ExitStack() as ends:
+            ends.callback(subprocess.run, ["ip", "link", "del", self.bridge], capture_output=True)  # Its routes go with it.
+            if hasattr(self, "etcd"):
+                ends.callback(super().stop)
+            for each in self.nodes.values():
+                ends.callback(each.stop)
+
+    def ready_nodes(self):
+        return [each["metadata"]["name"] for each in self.ask("GET", "/api/v1/nodes")["items"] if any(
+            is_so["type"] == "Ready" and is_so["status"] == "True" for is_so in each["status"].get("conditions", []))]
+
+    def environment(self):
+        """With which a shell has this cluster's kubectl."""
+        return {**os.environ, "KUBECONFIG": str(self.kubeconfig), "PATH": f"{self.built}:{os.environ['PATH']}"}
+
+    def logs(self):
+        return "".join(each.logs() for each in self.nodes.values())
