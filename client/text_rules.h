@@ -1,5 +1,6 @@
-// What must hold of the text of a spec, and of the files that it names, before there is a spec to judge: as rows of the
-// rule table (fsdp/plan/rules), for `explain`. docs/rules.py holds them against the places that find them.
+// What must hold of the text of a spec, and of the files that it names, before there is a spec to judge: as
+// rows of the rule table (fsdp/plan/rules), for `explain`. docs/rules.py holds them against the places that
+// find them.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
-// The names of Megatron-LM's options and of Megatron Bridge's settings: what a misspelt one is told by, and for the
-// test that each is in a place of its own: carried over, adjusted, refused, or on one of the lists of
+// The names of Megatron-LM's options and of Megatron Bridge's settings: what a misspelt one is told by, and
+// for the test that each is in a place of its own: carried over, adjusted, refused, or on one of the lists of
 // megatron_option_lists.h. Names only.
 // They were read from the files that stand before each part; what comes later is `not_known` until it is
 // here.

@@ -55,8 +55,8 @@ bool IsUsual(const Setting& setting, absl::string_view usual) {
   return absl::EqualsIgnoreCase(value, "false") || IsSame(value, "0");
 }
 
-// The published name that a name, which a list knows by its beginning alone, may have been meant to be: what comes
-// after fp8_ or moe_ may be misspelt as anything else. Empty when it is one, or near none.
+// The published name that a name, which a list knows by its beginning alone, may have been meant to be: what
+// comes after fp8_ or moe_ may be misspelt as anything else. Empty when it is one, or near none.
 std::string MisspeltFrom(const std::string& name) {
   const std::set<std::string>& published = PublishedNames();
   if (published.count(name) > 0) return "";
