@@ -36,6 +36,12 @@ absl::StatusOr<EventQuery> QueryFrom(const Request& request) {
   return query;
 }
 
+// Of the first page. A cursor of another state, say: who waits behind it would wait for ever, and not know.
+absl::Status CheckCursor(int64_t after, const EventPage& page) {
+  if (page.newest == 0 || after <= page.newest) return absl::OkStatus();
+  return BadField("after", absl::StrCat("there is no event ", after, " yet; the newest is ", page.newest));
+}
+
 }  // namespace
 
 absl::StatusOr<EventPage> ReadLog(const EventLog& log, const EventQuery& query) {
@@ -64,6 +70,7 @@ absl::Status AnswerEvents(const v1::ListEventsRequest& request, ReadEvents read,
     (query.newest_first ? query.before : query.after) = *cursor;
   }
   FSDPD_ASSIGN_OR_RETURN(EventPage page, read(query));
+  FSDPD_RETURN_IF_ERROR(CheckCursor(request.after(), page));
   for (v1::Event& event : page.events) *response->add_events() = std::move(event);
   if (!query.newest_first) response->set_cursor(page.cursor);
   if (page.more) response->set_next_page_token(EncodeEventToken(page.cursor, mark));
@@ -78,6 +85,7 @@ absl::Status TellEvents(const v1::WatchEventsRequest& request, ReadEvents read,
   int64_t told = query.after;
   for (bool caught_up = false;;) {
     FSDPD_ASSIGN_OR_RETURN(const EventPage page, read(query));
+    FSDPD_RETURN_IF_ERROR(CheckCursor(request.after(), page));
     v1::WatchEventsResponse update;
     for (const v1::Event& event : page.events) {
       *update.mutable_event() = event;

@@ -1,5 +1,6 @@
 // Lists as the calls answer with them: filters, orders and page tokens, and etags of what is listed, by the
 // whole coordinator in one process.
+#include <absl/strings/str_cat.h>
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -139,6 +140,27 @@ TEST_F(ListCallsTest, EventsComeNewestFirstOverTheirPagesWhereThatIsAskedFor) {
   EXPECT_EQ(jobs, std::vector<std::string>(ids_.rbegin(), ids_.rend()));
   request.set_after(Events(request)[1].sequence());
   EXPECT_THAT(Events(request), SizeIs(1)) << "as far back as the cursor";
+}
+
+TEST_F(ListCallsTest, ACursorBeyondTheNewestEventIsRefusedAndNotWaitedFor) {
+  v1::ListEventsRequest list;
+  const int64_t newest = Events(list).back().sequence();
+  list.set_after(newest);
+  Events(list);  // Of it and behind it, that is no error.
+  constexpr int64_t kNone = 1'000'000'000'000;
+  const std::string words = absl::StrCat("after: there is no event ", kNone, " yet; the newest is ");
+  list.set_after(kNone);
+  grpc::ClientContext lists, watches;
+  v1::ListEventsResponse page;
+  EXPECT_THAT(stub_->ListEvents(&lists, list, &page).error_message(), HasSubstr(words));
+  v1::WatchEventsRequest watch;
+  watch.set_after(kNone);
+  v1::WatchEventsResponse update;
+  const auto reader = stub_->WatchEvents(&watches, watch);
+  EXPECT_FALSE(reader->Read(&update));
+  const grpc::Status refused = reader->Finish();
+  EXPECT_EQ(refused.error_code(), StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(refused.error_message(), HasSubstr(words));
 }
 
 TEST_F(ListCallsTest, WhoCancelsWhatHeHasListedIsRefusedOnceItHasChanged) {

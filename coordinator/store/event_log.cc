@@ -372,6 +372,7 @@ absl::StatusOr<EventPage> EventLog::Read(const EventQuery& query) const {
   };
   FSDPD_ASSIGN_OR_RETURN(Slice slice, SliceOf(query, query.newest_first ? query.before : query.after));
   page.cursor = slice.from;
+  page.newest = newest();
   while (true) {
     for (const Kept& event : slice.events) {
       page.more = full();

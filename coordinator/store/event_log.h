@@ -75,6 +75,7 @@ struct EventPage {
   int64_t cursor = 0;  // Nothing that the query is for and that is missing here is at or before it; after it,
                        // where the newest come first.
   bool more = false;   // There are events beyond the cursor.
+  int64_t newest = 0;  // Of the whole log; 0: it has none.
 };
 
 class EventLog {
