@@ -2,6 +2,8 @@
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/strip.h>
+#include <stdio.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <fstream>
@@ -20,13 +22,16 @@ std::atomic<int>* Writers() {
   return writers;
 }
 
-void Write(const std::string& path, pid_t pid, const std::string& text) {
+bool Write(const std::string& path, pid_t pid, const std::string& text) {
   // Under its name once it is whole.
   const std::string begun = path + ".part";
   std::ofstream file(begun, std::ios::binary | std::ios::trunc);
   file << text << std::flush << ThreadsText(pid);
   file.close();
-  if (!file || rename(begun.c_str(), path.c_str()) != 0) LogWarning("%s cannot be written", path);
+  if (file && rename(begun.c_str(), path.c_str()) == 0) return true;
+  LogWarning("%s cannot be written", path);
+  unlink(begun.c_str());
+  return false;
 }
 
 }  // namespace
@@ -35,16 +40,17 @@ std::string EvidencePath(const std::string& log_path) {
   return absl::StrCat(absl::StripSuffix(log_path, ".log"), kEvidenceSuffix);
 }
 
-bool WriteEvidence(const std::string& path, pid_t pid, const std::string& text) {
+Evidence WriteEvidence(const std::string& path, pid_t pid, const std::string& text) {
   if (Writers()->fetch_add(1) >= kMaxWriters) {
     Writers()->fetch_sub(1);
-    return false;
+    return nullptr;
   }
-  std::thread([path, pid, text] {
-    Write(path, pid, text);
+  const auto evidence = std::make_shared<std::atomic<EvidenceState>>(EvidenceState::kBegun);
+  std::thread([path, pid, text, evidence] {
+    *evidence = Write(path, pid, text) ? EvidenceState::kWritten : EvidenceState::kFailed;
     Writers()->fetch_sub(1);
   }).detach();
-  return true;
+  return evidence;
 }
 
 }  // namespace fsdpd

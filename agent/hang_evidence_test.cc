@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
@@ -26,12 +25,21 @@ TEST(HangEvidence, HasItsPlaceBesideTheLog) {
 TEST(HangEvidence, IsWrittenByAThreadOfItsOwnWholeOrNotAtAll) {
   const TempDir dir;
   const std::string path = dir.path() + "/rank-3.hang.txt";
-  ASSERT_TRUE(WriteEvidence(path, getpid(), "nothing has moved\n"));
-  while (!std::filesystem::exists(path)) std::this_thread::yield();
+  const Evidence evidence = WriteEvidence(path, getpid(), "nothing has moved\n");
+  ASSERT_NE(evidence, nullptr);
+  while (*evidence == EvidenceState::kBegun) std::this_thread::yield();
+  ASSERT_EQ(*evidence, EvidenceState::kWritten);
   std::ostringstream text;
   text << std::ifstream(path).rdbuf();
   EXPECT_THAT(text.str(), AllOf(HasSubstr("nothing has moved\nprocess "),
                                 HasSubstr(absl::StrCat("thread ", getpid(), " hang_evidence_"))));
+}
+
+TEST(HangEvidence, WhatCannotBeWrittenIsSaid) {
+  const Evidence evidence = WriteEvidence("/dev/full/rank-3.hang.txt", getpid(), "nothing has moved\n");
+  ASSERT_NE(evidence, nullptr);
+  while (*evidence == EvidenceState::kBegun) std::this_thread::yield();
+  EXPECT_EQ(*evidence, EvidenceState::kFailed);
 }
 
 }  // namespace

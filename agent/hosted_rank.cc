@@ -15,6 +15,7 @@ namespace {
 
 // What is seen of a rank that stands still is kept one look before it is told of: that may end it.
 constexpr absl::Duration kBeforeTold = absl::Seconds(1);
+constexpr absl::Duration kForEvidence = absl::Seconds(1);  // That what is told waits for the file.
 
 // A rank without a page trains all the same.
 UniqueFd NewFlightPage(const RankId& id) {
@@ -77,22 +78,25 @@ void HostedRank::Take(const v1::StepReport& report) {
   if (stillness.has_value()) stillness->Take(report);
 }
 
-std::optional<v1::RankStill> HostedRank::Look(const std::string& evidence, absl::Time now) {
+std::optional<v1::RankStill> HostedRank::Look(const std::string& evidence_path, absl::Time now) {
   if (!stillness.has_value()) return std::nullopt;
   const absl::StatusOr<FlightState> page =
       flight.valid() ? ReadFlight(flight.get()) : absl::NotFoundError("it has no page");
   stillness->Look(page, ProcessStateOf(process->state()), now);
   const bool soon_told = stillness->still(now) + kBeforeTold > stillness->limit();
-  if (soon_told && !has_evidence) {
+  if (soon_told && evidence == nullptr) {
     const std::string when = absl::FormatTime(absl::Now(), absl::UTCTimeZone());
     const std::string text = absl::StrCat(ToString(id), " ", when, "\n", stillness->Text(now));
-    has_evidence = process->WriteEvidence(evidence, text);
+    evidence = process->WriteEvidence(evidence_path, text);
   }
-  has_evidence &= soon_told;
+  if (!soon_told) evidence = nullptr;
+  // What is told first may end the attempt, and names the file: of that nobody hears again.
+  const bool begun = evidence != nullptr && *evidence == EvidenceState::kBegun;
+  if (begun && stillness->still(now) <= stillness->limit() + kForEvidence) return std::nullopt;
   std::optional<v1::RankStill> news = stillness->News(now);
   if (!news.has_value()) return news;
   const bool still = news->still_ms() > 0;
-  if (still && has_evidence) news->set_evidence(evidence);
+  if (still && evidence != nullptr && *evidence == EvidenceState::kWritten) news->set_evidence(evidence_path);
   if (std::exchange(told_still, still) != still)
     LogWarning("%s: %s", ToString(id),
                still ? "nothing of it moves; it stands in " + news->where() : "it moves again");

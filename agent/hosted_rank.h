@@ -47,7 +47,7 @@ struct HostedRank {
   bool gone = false;                       // Nothing of its tree is left.
   FreedMemory memory;                      // Its slot is free once that is settled.
   std::optional<RankStillness> stillness;  // Of a job that is not left alone when it hangs.
-  bool has_evidence = false;               // Of this stillness.
+  Evidence evidence;                       // Of this stillness; null: none was begun.
   bool told_still = false;                 // That it stands still; likewise.
 
   bool left() const { return gone && memory.settled(); }
@@ -70,8 +70,8 @@ struct HostedRank {
   void Take(const v1::StepReport& report);
 
   // Whether it stands still, where that is news; what else can be seen of it then goes to the file
-  // `evidence`. REQUIRES: it has a process.
-  std::optional<v1::RankStill> Look(const std::string& evidence, absl::Time now);
+  // `evidence_path`. REQUIRES: it has a process.
+  std::optional<v1::RankStill> Look(const std::string& evidence_path, absl::Time now);
 
   // What its process ended with, and its last word. REQUIRES: all that it sent was read.
   v1::RankExit ExitOf(const ProcessEnd& end) const;

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 
+#include "agent/hang_evidence.h"
 #include "base/unique_fd.h"
 
 namespace fsdpd {
@@ -48,9 +49,8 @@ class RankBody {
   // True when no process of the tree is left; from then on the rank is reaped and its number means nothing.
   virtual bool TreeGone() = 0;
 
-  // Begins to write `text`, and what else can be seen of it, to a file: false when it cannot now
-  // (hang_evidence.h).
-  virtual bool WriteEvidence(const std::string& path, const std::string& text) = 0;
+  // Begins to write `text`, and what else can be seen of it, to a file: null when it cannot now.
+  virtual Evidence WriteEvidence(const std::string& path, const std::string& text) = 0;
 };
 
 // Errors: NOT_FOUND when the binary is missing, else UNAVAILABLE.

@@ -150,7 +150,7 @@ char RankProcess::state() const {
   return ReadProcessFacts(pid_, &facts) ? facts.state : '?';
 }
 
-bool RankProcess::WriteEvidence(const std::string& path, const std::string& text) {
+Evidence RankProcess::WriteEvidence(const std::string& path, const std::string& text) {
   return fsdpd::WriteEvidence(path, pid_, text);
 }
 

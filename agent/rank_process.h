@@ -47,7 +47,7 @@ class RankProcess final : public RankBody {
   bool Stopped() const override;
   void SignalTree(int signal) override;
   bool TreeGone() override;
-  bool WriteEvidence(const std::string& path, const std::string& text) override;
+  Evidence WriteEvidence(const std::string& path, const std::string& text) override;
 
  private:
   RankProcess(pid_t pid, UniqueFd pidfd, UniqueFd socket, std::string mark);

@@ -16,15 +16,27 @@ TEST_F(RankSupervisorHangTest, ARankThatIsStoppedForLongerThanItsJobAllowsIsTold
   Pass(absl::Seconds(4));
   const std::string told = absl::StrCat("still 1: PROCESS_STATE_STOPPED; ", kInReduce);
   EXPECT_FALSE(events_.Has(told));
-  Pass(absl::Seconds(4));
+  Pass(absl::Seconds(6));  // A second more, for its file.
   events_.Await(told);
   const std::string evidence = dir_.path() + "/job/attempt-1/rank-1.hang.txt";
-  while (!std::filesystem::exists(evidence)) std::this_thread::yield();
+  while (!events_.Has("evidence 1")) Pass(absl::Seconds(1));  // Time passes faster than a file is written.
+  EXPECT_TRUE(std::filesystem::exists(evidence));
   ContinueRank(1);
   Pass(absl::Seconds(2));
   events_.Await("moves 1");
   EXPECT_FALSE(std::filesystem::exists(dir_.path() + "/job/attempt-1/rank-0.hang.txt"))
       << "it has made no step yet, and that may take its time";
+}
+
+// As on a full disk: the job's failure named a file that was not there.
+TEST_F(RankSupervisorHangTest, EvidenceThatCannotBeWrittenIsNotPromised) {
+  StartStanding(5, {0});
+  std::filesystem::create_directory(dir_.path() + "/job/attempt-1/rank-0.hang.txt.part");
+  StopRank(0);
+  Pass(absl::Seconds(8));
+  events_.Await(absl::StrCat("still 0: PROCESS_STATE_STOPPED; ", kInReduce));
+  Pass(absl::Seconds(8));
+  EXPECT_EQ(events_.Count("evidence 0"), 0);
 }
 
 TEST_F(RankSupervisorHangTest, AnAgentThatStoodStillGivesRanksTimeToMove) {
@@ -35,7 +47,7 @@ TEST_F(RankSupervisorHangTest, AnAgentThatStoodStillGivesRanksTimeToMove) {
   Pass(absl::Seconds(3));
   const std::string told = absl::StrCat("still 0: PROCESS_STATE_STOPPED; ", kInReduce);
   EXPECT_FALSE(events_.Has(told));
-  Pass(absl::Seconds(4));
+  Pass(absl::Seconds(6));  // A second more, for its file.
   events_.Await(told);
 }
 
@@ -53,7 +65,7 @@ TEST_F(RankSupervisorHangTest, RanksThatMeetOverTheCoordinatorHaveTheirTimeAgain
   Pass(absl::Seconds(4));
   const std::string told = absl::StrCat("still 0: PROCESS_STATE_STOPPED; ", kInReduce);
   EXPECT_FALSE(events_.Has(told));
-  Pass(absl::Seconds(4));
+  Pass(absl::Seconds(6));  // A second more, for its file.
   events_.Await(told);
 }
 

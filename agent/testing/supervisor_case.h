@@ -49,6 +49,7 @@ class Recorder : public RankEvents {
     Add(still.still_ms() == 0 ? absl::StrCat("moves ", id.rank)
                               : absl::StrCat("still ", id.rank, ": ", v1::ProcessState_Name(still.process()),
                                              "; ", still.where()));
+    if (!still.evidence().empty()) Add(absl::StrCat("evidence ", id.rank));
   }
   void AttemptHung(const AttemptId& id) override { Add(absl::StrCat("hung ", id.attempt)); }
   void RankExited(const RankId& id, const v1::RankExit& exit) override {

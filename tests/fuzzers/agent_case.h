@@ -54,7 +54,7 @@ class SocketBody : public RankBody {
   bool Stopped() const override { return false; }
   void SignalTree(int signal) override { peer_->End({0, signal}); }
   bool TreeGone() override { return peer_->end.has_value(); }
-  bool WriteEvidence(const std::string&, const std::string&) override { return false; }
+  Evidence WriteEvidence(const std::string&, const std::string&) override { return nullptr; }
 
  private:
   const std::shared_ptr<Peer> peer_;

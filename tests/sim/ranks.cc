@@ -32,7 +32,7 @@ class SimulatedBody : public RankBody {
   bool Stopped() const override { return life_->alive() && life_->stopped(); }
   void SignalTree(int signal) override { life_->Signal(signal); }
   bool TreeGone() override { return life_->gone(); }
-  bool WriteEvidence(const std::string&, const std::string&) override { return false; }
+  Evidence WriteEvidence(const std::string&, const std::string&) override { return nullptr; }
 
  private:
   const std::shared_ptr<RankLife> life_;
