@@ -27,8 +27,8 @@ class CoordinatorChannel {
   // An error, that of the files, only while there never was a channel.
   absl::StatusOr<std::shared_ptr<grpc::Channel>> Current();
 
-  // This one reached nobody, so that Current() is to make another. A channel to which a name was unknown asks
-  // for it again after up to two minutes, and gRPC takes no other bound; a new one asks at once.
+  // To this one the name was unknown: Current() is to make another, which asks for it at once. It would ask
+  // again after up to two minutes, and gRPC takes no other bound.
   void Renew() { channel_ = nullptr; }
 
  private:

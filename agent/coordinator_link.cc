@@ -145,7 +145,7 @@ void CoordinatorLink::Run() {
     }
     if (refused) return handler_->Refused(status);
     SayWhy(status, attached);
-    if (!reached && !attached) places_[asked_].channel.Renew();
+    if (!reached && IsUnknownName(status.message())) places_[asked_].channel.Renew();
     asked_ = (asked_ + 1) % places_.size();
     if (places_.size() > 1 && asked_ != first) continue;
     wait = reached ? backoff.Next() : kFirstRetry;  // One that is not there was waited for already.

@@ -51,11 +51,13 @@ std::string WordsOfConnectFault(absl::string_view message, OwnTls own) {
   if (closed && (connecting || !tls)) return WordsOfClosed(own);
   if (absl::StrContains(message, "Handshake read failed"))
     return "it takes the connection and does not answer: it stands still, or is no coordinator";
-  if (absl::StartsWith(message, "DNS resolution failed")) return kUnknownName;
+  if (IsUnknownName(message)) return kUnknownName;
   if (absl::StrContains(message, "HTTP/2")) return "what listens there is no coordinator";
   const absl::string_view last = LastError(message);
   return std::string(last.empty() ? message : last);
 }
+
+bool IsUnknownName(absl::string_view message) { return absl::StartsWith(message, "DNS resolution failed"); }
 
 bool NobodyIsThere(absl::string_view words) {
   for (const char* said : {"Connection refused", kUnknownName, "unreachable", "No route to host"}) {

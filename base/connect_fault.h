@@ -17,6 +17,9 @@ enum class OwnTls { kNone, kTrust, kCertificate };
 // `message`: gRPC's. What is not known comes back as it is, without what gRPC wrapped it in.
 std::string WordsOfConnectFault(absl::string_view message, OwnTls own);
 
+// Whether gRPC's message says that the coordinator's name is unknown.
+bool IsUnknownName(absl::string_view message);
+
 // Whether the words say that nobody is there, so that to start a coordinator would help.
 bool NobodyIsThere(absl::string_view words);
 

@@ -105,6 +105,7 @@ absl::Status CompleteChoice(Session* session, std::string* job) {
     }
   }
   if (line.after_event == 0) return absl::OkStatus();
+  // Coordinators of an older release do not say it.
   v1::ListEventsRequest newest;
   newest.set_since_unix_nanos(std::numeric_limits<int64_t>::max());
   FSDPD_ASSIGN_OR_RETURN(const v1::ListEventsResponse none, session->client().ListEvents(newest));

@@ -1,5 +1,6 @@
 // `explain`: a field of a spec, or of what -o json prints, in the words of the protos; or a rule that a spec
 // must meet, in those of its table.
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 
@@ -72,7 +73,7 @@ std::string ExplainRule(const std::string& name, int width) {
   return "";
 }
 
-// " Or the rule ...?" where a rule's name is near to what was asked for; "" otherwise.
+// " Of rules, did you mean ...?" where a rule's name is near to what was asked for, and no field's; "" otherwise.
 std::string NearRule(const std::string& name) {
   std::vector<std::string> ids;
   for (const RuleText& rule : EachRule()) ids.push_back(rule.id);
@@ -92,8 +93,9 @@ int RunExplain(const CommandLine& line, Console* console) {
     return kExitOk;
   }
   if (!found.ok()) {
-    console->err << "fsdpctl: " << Escaped(std::string(found.status().message()))
-                 << Escaped(NearRule(line.field)) << "\n";
+    const std::string words(found.status().message());
+    const bool has_guess = absl::StrContains(words, "did you mean");
+    console->err << "fsdpctl: " << Escaped(has_guess ? words : words + NearRule(line.field)) << "\n";
     return kExitUsage;
   }
   console->out << found->field.name << "  <" << found->field.type << ">\n"

@@ -36,7 +36,7 @@ absl::StatusOr<EventQuery> QueryFrom(const Request& request) {
   return query;
 }
 
-// Of the first page. A cursor of another state, say: who waits behind it would wait for ever, and not know.
+// A cursor of another state, say: who waits behind it would wait for ever, and not know.
 absl::Status CheckCursor(int64_t after, const EventPage& page) {
   if (page.newest == 0 || after <= page.newest) return absl::OkStatus();
   return BadField("after", absl::StrCat("there is no event ", after, " yet; the newest is ", page.newest));

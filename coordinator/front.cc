@@ -20,7 +20,7 @@ namespace {
 constexpr int kMinPingIntervalMs = 1000;
 // Of calls; agents' streams have none (agent_service.h).
 constexpr int kMaxThreads = kMaxReaderStreams + 256;
-// Of one stream that is not taken yet: what an agent says in one turn of a log fits.
+// What a client may send of one stream ahead of what is taken of it.
 constexpr int kStreamWindowBytes = 256 << 10;
 constexpr auto kShutdownGrace = std::chrono::milliseconds(500);
 

@@ -28,13 +28,15 @@ constexpr char kMeasuring[] = "preflight";  // HostedAttempt.job_id of no job.
 // Agents of an attempt speak one after the other within such a time (agent/compute_times.h).
 constexpr absl::Duration kScoreEvery = absl::Seconds(5);
 constexpr char kStopping[] = "stopping the ranks", kStopsAlready[] = "the ranks leave already";
+constexpr char kStoppingRest[] = "stopping what is left of it";
 
 // Whether a cancel was asked for with this reason last: what became the job's reason since may be another.
 bool HasHeard(const v1::Job& job, const std::string& reason) {
   for (int i = job.events_size(); --i >= 0 && job.events(i).state() == v1::JOB_STATE_CANCELLING;) {
     const std::string& message = job.events(i).message();
-    if (absl::StartsWith(message, kStopping) || absl::StartsWith(message, kStopsAlready))
-      return absl::EndsWith(message, absl::StrCat(": ", reason));
+    for (const char* asked : {kStopping, kStopsAlready, kStoppingRest}) {
+      if (absl::StartsWith(message, asked)) return absl::EndsWith(message, absl::StrCat(": ", reason));
+    }
   }
   return false;
 }
@@ -90,21 +92,23 @@ void Reconciler::TakeCancel(const std::string& id, const std::string& reason, in
   const auto it = jobs_.find(id);
   if (it == jobs_.end()) return answer(parts_.store->Get(id));
   LiveJob& live = it->second;
+  ReadPresence();  // A node that was lost may be back in this very turn.
   AttemptFacts* facts = FactsOf(live.job);
   // What leaves without a save goes on so.
   const bool may_save = facts == nullptr || !facts->stop.has_value() || facts->stop->save;
   const bool saves = may_save && grace_ms > 0 && !FilledSpec(live.job).checkpoint().dir().empty();
   const Edit keep_grace = [&](v1::Job* job) {
     job->mutable_cancellation()->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
-    job->mutable_cancellation()->set_grace_ms(grace_ms);
+    // What leaves already has no longer than it had, after a restart of the coordinator neither.
+    const bool leaves = facts != nullptr && facts->stop.has_value();
+    job->mutable_cancellation()->set_grace_ms(leaves ? std::min(grace_ms, facts->stop->grace_ms) : grace_ms);
   };
   if (live.job.state() != v1::JOB_STATE_CANCELLING) {
     const bool idle = !HasAttempt(live.job.state());
     // A node that was lost may be back with ranks, which end in their grace: until then it has not ended.
-    const bool rest = idle && facts != nullptr &&
-                      !IsGone(*facts, [this](const std::string& node) { return PresenceAt(node); });
+    const bool rest = idle && !WhatIsLeftOf(id).empty();
     const std::string words =
-        absl::StrCat(rest    ? absl::StrCat("stopping what is left of attempt ", live.job.attempt())
+        absl::StrCat(rest    ? std::string(kStoppingRest)
                      : idle  ? IdleCancelWords(live.job)
                      : saves ? absl::StrCat(kStopping, ", which save first if they have the time")
                              : std::string(kStopping),
@@ -116,9 +120,12 @@ void Reconciler::TakeCancel(const std::string& id, const std::string& reason, in
     if (!cancelled.ok() && !idle)
       cancelled = CommitUnstored(&live, JobEvent::kCancel, words, cancelled, keep_grace);
     if (!cancelled.ok()) return answer(cancelled);
+    if (rest && facts == nullptr) facts = FactsOfNothing(live.job);
   } else if (!reason.empty() && !HasHeard(live.job, reason)) {
     // Where it cannot be stored the ranks leave all the same.
-    Commit(&live, JobEvent::kNote, absl::StrCat(kStopsAlready, ": ", reason)).IgnoreError();
+    const std::string words = absl::StrCat(kStopsAlready, ": ", reason);
+    if (const absl::Status stored = Commit(&live, JobEvent::kNote, words); !stored.ok())
+      CommitUnstored(&live, JobEvent::kNote, words, stored).IgnoreError();
   }
   answer(Shown(live));
   if (live.job.state() == v1::JOB_STATE_CANCELLING) {

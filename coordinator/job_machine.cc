@@ -122,7 +122,8 @@ absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, abs
   if (*next != v1::JOB_STATE_PAUSING && *next != v1::JOB_STATE_PAUSED) job->clear_pause();
   if (event == JobEvent::kAgain) job->clear_end_unix_nanos();
   if (*next != v1::JOB_STATE_PREFLIGHT) job->clear_held();
-  if (*next != v1::JOB_STATE_PREFLIGHT && !HasAttempt(*next)) job->clear_lent();  // It has no slots.
+  const bool has_slots = *next == v1::JOB_STATE_PREFLIGHT || HasAttempt(*next);
+  if (!has_slots || event == JobEvent::kCancelRest) job->clear_lent();
   if (IsEnded(*next)) job->set_end_unix_nanos(unix_nanos);
   AddEvent(KindOf(event), reason, now, job);
   return absl::OkStatus();

@@ -185,12 +185,14 @@ void LogRelay::StopReading(const std::shared_ptr<LogTail>& tail) {
       if (source.tail == tail) open.emplace_back(source.node, id);
     }
   }
-  for (const auto& [node, id] : open) {
-    v1::CoordinatorMessage message;
-    message.mutable_read_logs()->set_request(id);
-    message.mutable_read_logs()->set_stop(true);
-    nodes_->Send(node, std::move(message));
-  }
+  for (const auto& [node, id] : open) SendStop(node, id);
+}
+
+void LogRelay::SendStop(const std::string& node, int64_t request) {
+  v1::CoordinatorMessage message;
+  message.mutable_read_logs()->set_request(request);
+  message.mutable_read_logs()->set_stop(true);
+  nodes_->Send(node, std::move(message));
 }
 
 void LogRelay::Close(const std::shared_ptr<LogTail>& tail) {
@@ -206,9 +208,12 @@ void LogRelay::Take(const std::string& node, const v1::LogLines& lines) {
   {
     MutexLock lock(&mutex_);
     const auto it = sources_.find(lines.request());
-    if (it == sources_.end() || it->second.node != node) return;  // The reader has gone.
-    tail = it->second.tail;
-    if (lines.end()) RemoveSource(it);
+    if (it != sources_.end() && it->second.node == node) tail = it->second.tail;
+    if (tail != nullptr && lines.end()) RemoveSource(it);
+  }
+  if (tail == nullptr) {  // The reader has gone, and the agent may not know.
+    if (!lines.end()) SendStop(node, lines.request());
+    return;
   }
   tail->Take(lines);
   if (!lines.end()) return;
@@ -216,10 +221,7 @@ void LogRelay::Take(const std::string& node, const v1::LogLines& lines) {
 }
 
 void LogRelay::Fail(const std::string& node, int64_t request, const std::string& why) {
-  v1::CoordinatorMessage message;
-  message.mutable_read_logs()->set_request(request);
-  message.mutable_read_logs()->set_stop(true);
-  nodes_->Send(node, std::move(message));
+  SendStop(node, request);
   v1::LogLines last;
   last.set_request(request);
   last.set_end(true);

@@ -121,6 +121,7 @@ class LogRelay {
   absl::StatusOr<int64_t> AddSource(Source source);
   Sources::iterator RemoveSource(Sources::iterator source) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void StopReading(const std::shared_ptr<LogTail>& tail);
+  void SendStop(const std::string& node, int64_t request);
   bool Reserve(int64_t bytes);  // False when there is no room.
   void Release(int64_t bytes) { held_bytes_ -= bytes; }
   void Grant(int64_t request, int64_t bytes);

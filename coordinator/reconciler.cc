@@ -305,6 +305,8 @@ void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* told) {
   FSDPD_CHECK(facts != nullptr);
   const auto presence = [this](const std::string& node) { return PresenceAt(node); };
   const Verdict verdict = Judge(live.job, *facts, presence, lease_.now(), options_.verdict);
+  // Of an attempt before it a node may be back with ranks.
+  if (verdict.event == JobEvent::kGone && !WhatIsLeftOf(id).empty()) return;
   if (!verdict.event.has_value()) {
     EndSaveInVain(&live, facts);
     return SayWhetherItSteps(&live, facts);
@@ -554,6 +556,13 @@ void Reconciler::ForgetIfEnded(const std::string& id) {
 AttemptFacts* Reconciler::FactsOf(const AttemptRef& ref) {
   const auto it = attempts_.find(ref);
   return it == attempts_.end() ? nullptr : &it->second;
+}
+
+// For a job of which only ranks of attempts before the newest are left: of that one nothing is.
+AttemptFacts* Reconciler::FactsOfNothing(const v1::Job& job) {
+  AttemptFacts& facts = attempts_[{job.id(), job.attempt()}] = AttemptFacts(job, /*recovered=*/false);
+  for (NodePart& part : facts.parts) part.stopped = true;
+  return &facts;
 }
 
 // An agent that was away tells of an end that may be long ago.

@@ -326,6 +326,7 @@ class Reconciler {
 
   AttemptFacts* FactsOf(const AttemptRef& ref);
   AttemptFacts* FactsOf(const v1::Job& job) { return FactsOf(AttemptRef{job.id(), job.attempt()}); }
+  AttemptFacts* FactsOfNothing(const v1::Job& job);
   int64_t EndOf(const v1::Job& job, const AttemptFacts& facts) const;
   bool IsCurrent(const AttemptRef& ref) const;  // The attempt of a live job that has not left it behind.
   void LoadAttempt(const v1::Job& job);

@@ -102,7 +102,7 @@ TEST_F(ReconcilerOutageTest, AJobThatWaitsIsNotCancelledBeforeWhatIsBackOfItsAtt
     if (paused) reconciler_->Pause(id, "", 1000).IgnoreError();
     Attach(a, 1, {{id, 1}});
     EXPECT_EQ(Cancel(id)->state(), v1::JOB_STATE_CANCELLING);
-    EXPECT_THAT(Job(id).reason(), HasSubstr("stopping what is left of attempt 1"));
+    EXPECT_THAT(Job(id).reason(), HasSubstr("stopping what is left of it"));
     Attach(b, 1, {{id, 1}});
     EXPECT_EQ(StopsSent(b).size(), 1u);
     Stopped(a, id);
@@ -114,6 +114,28 @@ TEST_F(ReconcilerOutageTest, AJobThatWaitsIsNotCancelledBeforeWhatIsBackOfItsAtt
     Detach(a);
     Detach(b);
   }
+}
+
+// Of the attempt before the newest, and in one turn with its coming back.
+TEST_F(ReconcilerOutageTest, AJobThatWaitsIsNotCancelledBeforeWhatIsBackOfAnEarlierAttemptHasLeft) {
+  Attach("a", 1);
+  Submit("j", 1, 1, /*max_attempts=*/3);
+  Ready("a", "j", 0);
+  Detach("a");
+  outboxes_.clear();
+  Advance(absl::Seconds(20));
+  Attach("b", 1);
+  ASSERT_EQ(Job("j").attempt(), 2);
+  Ready("b", "j", 0, 2);
+  Exit("b", "j", 0, 1, 2);
+  Stopped("b", "j", 2);
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  Attach("a", 1, {{"j", 1}});
+  EXPECT_EQ(Cancel("j")->state(), v1::JOB_STATE_CANCELLING);
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLING);
+  Stopped("a", "j");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
 }
 
 TEST_F(ReconcilerOutageTest, ALostAgentFailsTheJobAndItsReturnStopsWhatItHosts) {

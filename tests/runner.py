@@ -8,9 +8,9 @@ anything failed or nothing ran, 2 for a wrong argument, 130 after Ctrl-C, which 
 
 Where a test's tier is written: the tags of its Bazel target (`gpu` with `manual`; `seeds` for one that also runs in the
 commit tier, with fewer cases; `threads` for one that the commit tier runs under ThreadSanitizer too: those of a whole
-coordinator are for the night, as to compile one once more takes minutes; `no-tsan` for one in which a server of gRPC
-hands an agent's stream from thread to thread: Debian's library is not instrumented, so each handover is reported), or its
-pytest mark (`nightly`, `gpu`); without any it is of the commit tier.
+coordinator are for the night, as to compile one once more takes minutes; `no-tsan` for one that neither does: in it a
+server of gRPC hands an agent's stream from thread to thread, and Debian's library is not instrumented, so that each
+handover is reported), or its pytest mark (`nightly`, `gpu`); without any it is of the commit tier.
 """
 
 import contextlib

@@ -43,6 +43,8 @@ bool IsSame(const std::string& value, absl::string_view usual) {
   return absl::EqualsIgnoreCase(value, usual);
 }
 
+constexpr size_t kMisspelt = 3;  // So many letters in a row may be wrong, missing or too many.
+
 // Bridge writes every setting, most of them as what they are when nobody sets them.
 bool IsUsual(const Setting& setting, absl::string_view usual) {
   if (setting.values.empty()) return usual == "true";
@@ -60,7 +62,13 @@ bool IsUsual(const Setting& setting, absl::string_view usual) {
 std::string MisspeltFrom(const std::string& name) {
   const std::set<std::string>& published = PublishedNames();
   if (published.count(name) > 0) return "";
-  return Nearest(name, {published.begin(), published.end()});
+  const std::string nearest = Nearest(name, {published.begin(), published.end()});
+  // Another word at its end is another option: mlflow_run_id is not mlflow_run_name.
+  const size_t shorter = std::min(name.size(), nearest.size());
+  size_t first = 0, last = 0;
+  while (first < shorter && name[first] == nearest[first]) ++first;
+  while (last < shorter - first && name[name.size() - 1 - last] == nearest[nearest.size() - 1 - last]) ++last;
+  return std::max(name.size(), nearest.size()) - first - last <= kMisspelt ? nearest : "";
 }
 
 }  // namespace

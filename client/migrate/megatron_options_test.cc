@@ -18,6 +18,7 @@ TEST(MegatronOptions, AreWithoutEffectNotSupportedOrUnknown) {
   EXPECT_EQ(Of("tomorrows_knob"), OptionKind::kUnknown);
   EXPECT_EQ(Of("moe_router_top_k"), OptionKind::kUnknown) << "misspelt behind a beginning that is known";
   EXPECT_EQ(Of("fp8_recepie", {"tensorwise"}), OptionKind::kUnknown);
+  EXPECT_EQ(Of("mlflow_run_id", {"7"}), OptionKind::kWithoutEffect) << "another word, not a misspelt one";
 }
 
 // Bridge writes every setting, most of them as they are when nobody sets them.

@@ -52,18 +52,26 @@ absl::Status CopyPages(sqlite3* from, sqlite3* to, const std::string& doing) {
   return rc == SQLITE_OK ? absl::OkStatus() : StatusOf(to, rc, doing);
 }
 
-// That each message of a table can be read: a file that no backup made has no checksum. One of an older
-// schema may not have the table.
+std::string KeyOf(const v1::Event& event) { return absl::StrCat(event.sequence()); }
+std::string KeyOf(const v1::Node& node) { return node.name(); }
+
+// That each message of a table can be read, and is its row's: a file that no backup made has no checksum. One
+// of an older schema may not have the table.
 template <typename Message>
 absl::Status CheckMessages(sqlite3* db, const std::string& path, const std::string& table,
-                           const std::string& column) {
+                           const std::string& column, const std::string& key) {
   Statement known(db, "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?");
   known.BindText(table);
-  if (known.Step() != SQLITE_ROW) return absl::OkStatus();
-  Statement rows(db, absl::StrCat("SELECT ", column, " FROM ", table));
+  const int there = known.Step();
+  if (there == SQLITE_DONE) return absl::OkStatus();
+  if (there != SQLITE_ROW) return StatusOf(db, there, absl::StrCat("look for ", table, " in ", path));
+  Statement rows(db, absl::StrCat("SELECT ", column, ", ", key, " FROM ", table));
   int rc;
   for (int64_t row = 1; (rc = rows.Step()) == SQLITE_ROW; ++row) {
-    if (!Message().ParseFromString(rows.Blob(0)))
+    Message message;
+    bool sound = message.ParseFromString(rows.Blob(0));
+    if constexpr (!std::is_same_v<Message, v1::Cordon>) sound = sound && KeyOf(message) == rows.Blob(1);
+    if (!sound)
       return absl::DataLossError(
           absl::StrCat(path, " is damaged: row ", row, " of its ", table, " cannot be read"));
   }
@@ -90,9 +98,9 @@ absl::StatusOr<CopiedState> CheckState(sqlite3* db, const std::string& path) {
     ++state.jobs;
   }
   if (rc != SQLITE_DONE) return StatusOf(db, rc, absl::StrCat("read the jobs of ", path));
-  FSDPD_RETURN_IF_ERROR(CheckMessages<v1::Event>(db, path, "events", "event"));
-  FSDPD_RETURN_IF_ERROR(CheckMessages<v1::Cordon>(db, path, "cordons", "cordon"));
-  FSDPD_RETURN_IF_ERROR(CheckMessages<v1::Node>(db, path, "nodes", "node"));
+  FSDPD_RETURN_IF_ERROR(CheckMessages<v1::Event>(db, path, "events", "event", "sequence"));
+  FSDPD_RETURN_IF_ERROR(CheckMessages<v1::Cordon>(db, path, "cordons", "cordon", "node"));
+  FSDPD_RETURN_IF_ERROR(CheckMessages<v1::Node>(db, path, "nodes", "node", "name"));
   return state;
 }
 

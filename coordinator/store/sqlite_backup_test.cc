@@ -214,8 +214,9 @@ TEST(SqliteBackup, RefusesWhatIsDamagedWhereverThatIs) {
 // It has no checksum, and SQLite finds nothing wrong with what it only keeps.
 TEST(SqliteBackup, ACopiedFileWithAMessageThatCannotBeReadIsRefused) {
   for (const std::string damage :
-       {"events SET event = x'ff'", "cordons SET cordon = x'ff'", "nodes SET node = x'ff'",
-        "jobs SET job = x'ff'", "jobs SET id = 'another'"}) {
+       {"events SET event = x'ff'", "events SET event = x''", "nodes SET node = x''",
+        "cordons SET cordon = x'ff'", "nodes SET node = x'ff'", "jobs SET job = x'ff'",
+        "jobs SET id = 'another'"}) {
     const TempDir dir;
     {
       const auto store = OpenOrDie(dir.File("state"));
