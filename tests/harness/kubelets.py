@@ -149,18 +149,27 @@ class Node:
                        for each in sorted(self.folder.glob("*.log")))
 
     def stop(self):
-        if self._first:
-            left = descendants(self._first.pid)
-            self._first.kill()
-            wait_until("no process of the node is left",
-                       lambda: not {each.pid for each in left} & {each.pid for each in descendants(os.getpid())})
-        subprocess.run(["ip", "link", "del", self.link], capture_output=True)
-        for each in hierarchies():
-            for folder in sorted((each / self._cgroup).rglob("*/"), key=lambda path: -len(path.parts)):
-                folder.rmdir()
-            with contextlib.suppress(FileNotFoundError):
-                (each / self._cgroup).rmdir()
-        shutil.rmtree(self.folder / "lib", ignore_errors=True)  # Images as they were unpacked: gigabytes.
+        with contextlib.ExitStack() as ends:  # Whatever one of them says, and the last first.
+            ends.callback(shutil.rmtree, self.folder / "lib", ignore_errors=True)  # Images as they were unpacked: gigabytes.
+            for each in hierarchies():
+                ends.callback(self._remove_groups, each / self._cgroup)
+            ends.callback(subprocess.run, ["ip", "link", "del", self.link], capture_output=True)
+            if self._first:
+                ends.callback(self._kill)
+
+    def _kill(self):
+        left = {each.pid for each in descendants(self._first.pid)}
+        self._first.kill()
+        wait_until("no process of the node is left", lambda: not left & {each.pid for each in descendants(os.getpid())})
+
+    @staticmethod
+    def _remove_groups(group):
+        def gone():
+            for folder in [*sorted(group.rglob("*/"), key=lambda path: -len(path.parts)), group]:
+                with contextlib.suppress(OSError):  # The kernel may not be done with its last process.
+                    folder.rmdir()
+            return not group.exists()
+        wait_until(f"{group} is gone", gone)
 
 
 def run(*command):
@@ -169,13 +178,19 @@ def run(*command):
     return done.stdout
 
 
+def free_net():
+    """The first two numbers of addresses that nothing here has a route to."""
+    known = run("ip", "-4", "route")
+    return next(net for net in (f"10.{number}" for number in range(100, 200)) if f"{net}." not in known)
+
+
 class Kubelets(ApiServer):
     """`nodes` of them; `images` is a folder with those that each node is to have, as files."""
 
     def __init__(self, folder, mark, nodes=2):
         self.built, self.mark = programs("nodes"), mark
         # Addresses and names that no other run of this test has.
-        self.net, self.bridge = f"10.{100 + os.getpid() % 100}", f"fk{os.getpid()}"
+        self.net, self.bridge = free_net(), f"fk{os.getpid()}"
         self.bridge_address = f"{self.net}.0.254"
         self.folder = folder
         self.nodes = {each.name: each for each in (Node(self, number + 1) for number in range(nodes))}
