@@ -73,7 +73,7 @@ std::string ExplainRule(const std::string& name, int width) {
   return "";
 }
 
-// " Of rules, did you mean ...?" where a rule's name is near to what was asked for, and no field's; "" otherwise.
+// " Of rules, did you mean ...?" where a rule's name is near to what was asked for; "" otherwise.
 std::string NearRule(const std::string& name) {
   std::vector<std::string> ids;
   for (const RuleText& rule : EachRule()) ids.push_back(rule.id);
