@@ -24,8 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kNewSuffix[] = ".new";  // Of a copy that is not whole yet.
-constexpr int kBusyMs = 5000;          // A coordinator that checkpoints its log holds readers up for less.
+constexpr int kBusyMs = 5000;  // A coordinator that checkpoints its log holds readers up for less.
 constexpr char kInMemory[] = ":memory:";
 
 struct Closed {
@@ -166,7 +165,7 @@ absl::StatusOr<CopiedState> CopyState(sqlite3* source, const std::string& from, 
                                       const Edit& edit) {
   FSDPD_RETURN_IF_ERROR(CheckTarget(to));
   FSDPD_RETURN_IF_ERROR(ReadSchemaVersion(source, from).status());
-  const std::string made = to + kNewSuffix;
+  const std::string made = to + kNotWholeYet;
   MakePrivate(made);
   FSDPD_ASSIGN_OR_RETURN(const Database copy, OpenFile(made, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE));
   FSDPD_RETURN_IF_ERROR(CopyPages(source, copy.get(), absl::StrCat("copy ", from, " to ", to)));
@@ -183,9 +182,9 @@ absl::StatusOr<CopiedState> CopyState(sqlite3* source, const std::string& from, 
 absl::StatusOr<CopiedState> CopyAndTidy(sqlite3* source, const std::string& from, const std::string& to,
                                         const Edit& edit) {
   std::error_code ignored;
-  fs::remove(to + kNewSuffix, ignored);  // Of a run that was killed.
+  fs::remove(to + kNotWholeYet, ignored);  // Of a run that was killed.
   const absl::StatusOr<CopiedState> state = CopyState(source, from, to, edit);
-  for (const char* part : {"", "-journal", "-wal", "-shm"}) fs::remove(to + kNewSuffix + part, ignored);
+  for (const char* part : {"", "-journal", "-wal", "-shm"}) fs::remove(to + kNotWholeYet + part, ignored);
   return state;
 }
 
@@ -198,7 +197,7 @@ std::vector<fs::path> MissingFolders(const std::string& dir) {
   return missing;
 }
 
-// A file system's own lost+found is no state.
+// A file system's own lost+found is no state, nor is what a restore left that was ended by force.
 absl::Status MakeEmpty(const std::string& dir) {
   std::error_code error;
   fs::create_directories(dir, error);
@@ -206,7 +205,8 @@ absl::Status MakeEmpty(const std::string& dir) {
   fs::directory_iterator each(dir, error);
   for (; !error && each != fs::directory_iterator(); each.increment(error)) {
     const std::string name = each->path().filename().string();
-    if (name == "lost+found") continue;
+    if (name == "lost+found" || name == fs::path(StateFileIn(dir)).filename().string() + kNotWholeYet)
+      continue;
     return absl::FailedPreconditionError(absl::StrCat(
         dir, " is not empty, it has ", name,
         ": stop the coordinator that it belongs to and move it away, or restore to another directory"));

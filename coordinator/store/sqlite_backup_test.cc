@@ -240,6 +240,21 @@ TEST(SqliteBackup, ACopiedFileWithAMessageThatCannotBeReadIsRefused) {
   }
 }
 
+// The coordinator began with an empty state, and nobody saw that the restore had not ended.
+TEST(SqliteBackup, WhatARestoreLeftThatWasEndedByForceIsNoStateAndIsRestoredOver) {
+  const TempDir dir;
+  OpenOrDie(dir.File("state")).reset();
+  const std::string file = dir.File("state.backup"), restored = dir.File("restored");
+  ASSERT_TRUE(BackUp(dir.File("state"), file).ok());
+  ASSERT_TRUE(std::filesystem::create_directory(restored));
+  std::ofstream(restored + "/fsdpd.db.new") << "the first pages";
+  const absl::Status refused = SqliteStore::Open(restored).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("of a restore that was not finished"));
+  EXPECT_TRUE(Restore(file, restored, kNow).ok());
+  EXPECT_TRUE(SqliteStore::Open(restored).ok());
+}
+
 TEST(SqliteBackup, RefusesANewerSchemaAndAFileThatIsNoState) {
   const TempDir dir;
   OpenOrDie(dir.File("state")).reset();

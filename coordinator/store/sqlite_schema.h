@@ -17,6 +17,7 @@ namespace fsdpd {
 
 // Of a state directory.
 inline std::string StateFileIn(const std::string& dir) { return dir + "/fsdpd.db"; }
+constexpr char kNotWholeYet[] = ".new";  // Behind the name of a copy that a backup or a restore still writes.
 
 // Of the file: 0 where it has none. FAILED_PRECONDITION where it is newer than this program knows.
 absl::StatusOr<int64_t> ReadSchemaVersion(sqlite3* db, const std::string& path);

@@ -74,9 +74,14 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::string
   std::error_code error;
   std::filesystem::create_directories(dir, error);
   if (error) return absl::FailedPreconditionError(absl::StrCat("cannot create ", dir, ": ", error.message()));
+  const std::string path = StateFileIn(dir);
+  if (!std::filesystem::exists(path, error) && std::filesystem::exists(path + kNotWholeYet, error)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, kNotWholeYet, " is a part of a state, of a restore that was not finished: restore again, or ",
+        "remove it to begin without one"));
+  }
   auto handle = std::make_unique<Handle>();
   FSDPD_ASSIGN_OR_RETURN(handle->lock_fd, TakeLock(dir + "/LOCK"));
-  const std::string path = StateFileIn(dir);
   absl::Status connected = handle->Connect(path, /*alone=*/false);
   if (absl::IsResourceExhausted(connected)) connected = handle->Connect(path, /*alone=*/true);
   FSDPD_RETURN_IF_ERROR(connected);
