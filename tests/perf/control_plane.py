@@ -371,6 +371,8 @@ def main():
     unknown = [name for name in options.rows if name not in ROWS]
     if unknown:
         parser.error(f"no row is called {unknown[0]}; there are {', '.join(ROWS)}")
+    if not os.path.isdir(options.folder):
+        parser.error(f"there is no folder {options.folder}")
     become_subreaper()
     load = os.getloadavg()
     print(f"{os.cpu_count()} cores, load {load[0]:.1f}, gRPC for Python {grpc.__version__}, "
