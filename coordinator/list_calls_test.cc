@@ -5,10 +5,8 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
-#include "base/temp_dir.h"
-#include "coordinator/server.h"
+#include "coordinator/testing/served_case.h"
 #include "coordinator/testing/tiny_spec.h"
-#include "proto/fsdpd/v1/coordinator.grpc.pb.h"
 
 namespace fsdpd {
 namespace {
@@ -18,18 +16,11 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-class ListCallsTest : public ::testing::Test {
+class ListCallsTest : public ServedCase {
  protected:
   void SetUp() override {
-    ServerOptions options;
-    options.listen = "127.0.0.1:0";
-    options.state_dir = dir_.path();
-    options.reconciler.tick = absl::Milliseconds(10);
-    auto server = Server::Start(options);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = std::move(*server);
-    stub_ =
-        v1::Coordinator::NewStub(grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
+    ServedCase::SetUp();
+    if (HasFatalFailure()) return;
     for (int i = 0; i < 4; ++i) {
       grpc::ClientContext context;
       v1::SubmitJobRequest request;
@@ -84,9 +75,6 @@ class ListCallsTest : public ::testing::Test {
     return stub_->CancelJob(&context, request, &response);
   }
 
-  TempDir dir_;
-  std::unique_ptr<Server> server_;
-  std::unique_ptr<v1::Coordinator::Stub> stub_;
   std::vector<std::string> ids_;
 };
 
@@ -165,9 +153,10 @@ TEST_F(ListCallsTest, ACursorBeyondTheNewestEventIsRefusedAndNotWaitedFor) {
 
 TEST_F(ListCallsTest, WhoCancelsWhatHeHasListedIsRefusedOnceItHasChanged) {
   v1::ListJobsResponse response;
-  do {  // Until somebody has looked at it, and said why it waits.
+  do {  // Until somebody has looked at it, and said why it waits: by its code, and then by its reason.
     ASSERT_TRUE(List({}, &response).ok());
-  } while (response.jobs(0).waiting().code() == v1::Job::Waiting::CODE_ADMITTED);
+  } while (response.jobs(0).waiting().code() == v1::Job::Waiting::CODE_ADMITTED ||
+           response.jobs(0).reason() == "admitted; waits to be placed");
   const v1::Job& seen = response.jobs(0);
   ASSERT_FALSE(seen.etag().empty());
   EXPECT_EQ(Cancel(seen.id(), "another").error_code(), StatusCode::ABORTED);

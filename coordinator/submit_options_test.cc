@@ -3,10 +3,8 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
-#include "base/temp_dir.h"
-#include "coordinator/server.h"
+#include "coordinator/testing/served_case.h"
 #include "coordinator/testing/tiny_spec.h"
-#include "proto/fsdpd/v1/coordinator.grpc.pb.h"
 
 namespace fsdpd {
 namespace {
@@ -15,19 +13,8 @@ using grpc::StatusCode;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-class SubmitOptionsTest : public ::testing::Test {
+class SubmitOptionsTest : public ServedCase {
  protected:
-  void SetUp() override {
-    ServerOptions options;
-    options.listen = "127.0.0.1:0";
-    options.state_dir = dir_.path();
-    options.reconciler.tick = absl::Milliseconds(10);
-    auto server = Server::Start(options);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = std::move(*server);
-    stub_ =
-        v1::Coordinator::NewStub(grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
-  }
   static v1::SubmitJobRequest Request(const std::vector<std::string>& after = {}) {
     v1::SubmitJobRequest request;
     *request.mutable_spec() = TinySpec();
@@ -62,10 +49,6 @@ class SubmitOptionsTest : public ::testing::Test {
     for (const v1::Job& job : response.jobs()) ids.push_back(job.id());
     return ids;
   }
-
-  TempDir dir_;
-  std::unique_ptr<Server> server_;
-  std::unique_ptr<v1::Coordinator::Stub> stub_;
 };
 
 TEST_F(SubmitOptionsTest, AJobWaitsForJobsThatAreThereAndMaySucceed) {

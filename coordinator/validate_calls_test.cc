@@ -3,35 +3,16 @@
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
-#include "base/temp_dir.h"
-#include "coordinator/server.h"
 #include "coordinator/testing/scripted_agent.h"
+#include "coordinator/testing/served_case.h"
 #include "coordinator/testing/tiny_spec.h"
-#include "proto/fsdpd/v1/coordinator.grpc.pb.h"
 
 namespace fsdpd {
 namespace {
 
 using ::testing::HasSubstr;
 
-class ValidateCallsTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    ServerOptions options;
-    options.listen = "127.0.0.1:0";
-    options.state_dir = dir_.path();
-    options.reconciler.tick = absl::Milliseconds(10);
-    auto server = Server::Start(options);
-    ASSERT_TRUE(server.ok()) << server.status();
-    server_ = std::move(*server);
-    stub_ =
-        v1::Coordinator::NewStub(grpc::CreateChannel(server_->address(), grpc::InsecureChannelCredentials()));
-  }
-
-  TempDir dir_;
-  std::unique_ptr<Server> server_;
-  std::unique_ptr<v1::Coordinator::Stub> stub_;
-};
+using ValidateCallsTest = ServedCase;
 
 // The warnings of one rule in an answer.
 template <typename Response>
