@@ -17,7 +17,6 @@ import argparse
 import json
 import os
 import pathlib
-import re
 import signal
 import sys
 import tempfile
@@ -25,7 +24,7 @@ import time
 
 import yaml
 from leaving import last_step, submit
-from peer_loss import GONE_S, job_of, ranks, wait
+from peer_loss import GONE_S, job_of, number_of, ranks, wait
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "perf"))
 from run_jobs import BIN, cluster, start  # noqa: E402
@@ -35,11 +34,6 @@ KNOWN_S = 2 * 60  # A hang is known within 60 s; a machine with other work may t
 
 def saved_step(job):
     return max((int(each["step"]) for each in job.get("checkpoints", [])), default=0)
-
-
-def number_of(pid):
-    """A rank's number, from the log file that its stdout is."""
-    return int(re.search(r"rank-(\d+)\.log$", os.readlink(f"/proc/{pid}/fd/1")).group(1))
 
 
 def lose_a_rank(server, job_id, attempt, signum):

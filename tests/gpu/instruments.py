@@ -30,6 +30,7 @@ import urllib.request
 import yaml
 from leaving import last_step, submit
 from peer_loss import ctl, job_of, wait
+from torch.cuda import _memory_viz
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "perf"))
 from run_jobs import cluster  # noqa: E402
@@ -90,6 +91,9 @@ def memory(path):
     held = sum(block["size"] for segment in snapshot["segments"] for block in segment["blocks"]
                if block["state"] == "active_allocated")
     made = [event for events in snapshot["device_traces"] for event in events if event["action"] == "alloc"]
+    # PyTorch's own page of it.
+    if len(_memory_viz.trace_plot(snapshot)) < 1000 or f"segments: {len(snapshot['segments'])}\n" not in _memory_viz.segsum(snapshot):
+        sys.exit(f"{path}: PyTorch's memory viewer does not read it")
     return {"bytes": held, "allocations": len(made),
             "known_share": round(sum(1 for event in made if event["frames"]) / max(1, len(made)), 3)}
 

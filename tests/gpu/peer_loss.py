@@ -3,17 +3,20 @@
 
     tests/gpu/peer_loss.py SPEC.yaml        # --device cpu: its twin, over Gloo
 
-Two agents with a rank each run the job, for as long as it takes; once it makes steps, the second rank gets SIGKILL (the job must fail with that
-rank as its cause), and in a second run SIGSTOP before the job is cancelled. Prints one line of JSON a run, with the
-seconds from the signal, or from the cancel, until no rank was left; what is asked for is that none is, that it took no
-more than twice what is promised (GONE_S), and that the blame is right. Needs the built programs (FSDPD_BIN: where they
-are). tests/integration/test_failures.py holds CPU ranks to the same at every commit, but for the seconds.
+Two ranks run the job, for as long as it takes, of one agent (so that copy engines move what they send, where the GPUs reach each
+other) or, with --agents 2, of one each; with --graphs each step is one CUDA graph. Once it makes steps, the second rank
+gets SIGKILL (the job must fail with that rank as its cause), and in a second run SIGSTOP before the job is cancelled. Prints
+one line of JSON a run, with what rank 0 logged of its way, and the seconds from the signal, or from the cancel, until no
+rank was left; what is asked for is that none is, that it took no more than twice what is promised (GONE_S), that the
+blame is right, and that the way was the one meant. Needs the built programs (FSDPD_BIN: where they are).
+tests/integration/test_failures.py holds CPU ranks to the same at every commit, but for the seconds.
 """
 
 import argparse
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -49,6 +52,17 @@ def ranks():
     return found
 
 
+def number_of(pid):
+    """A rank's number, from the log file that its stdout is."""
+    return int(re.search(r"rank-(\d+)\.log$", os.readlink(f"/proc/{pid}/fd/1")).group(1))
+
+
+def ways_of(pid):
+    """What a rank logged of how data moves and how steps are submitted; graphs are the way of which nothing is logged."""
+    text = pathlib.Path(os.readlink(f"/proc/{pid}/fd/1")).read_text(errors="replace")
+    return {"data": sorted(set(re.findall(r"moves data by ([\w ]+)", text))), "each_instruction": "instruction by instruction" in text}
+
+
 def wait(what, condition):
     deadline = time.monotonic() + WAITS_S
     while not condition():
@@ -63,11 +77,10 @@ def job_of(server, job_id):
 
 def run(server, spec, signum):
     job_id = json.loads(ctl(server, "submit", "-f", spec, "-o", "json"))["id"]
-    wait("the job makes steps", lambda: int((job_of(server, job_id).get("last_step") or {}).get("step", 0)) >= 5)
+    wait("the job makes steps", lambda: int((job_of(server, job_id).get("last_step") or {}).get("step", 0)) >= 20)  # Beyond those that are not launched as graphs.
     before = ranks()
-    agents = {pid: int(pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1]) for pid in before}
-    victim = max(before, key=lambda pid: agents[pid])  # Of the agent that was started last: node-1.
-    os.kill(victim, signum)
+    ways = ways_of(min(before, key=number_of))
+    os.kill(max(before, key=number_of), signum)
     began = time.monotonic()
     if signum == signal.SIGSTOP:
         time.sleep(2)  # The peer comes to wait for it; that is the situation, not a synchronisation.
@@ -79,28 +92,36 @@ def run(server, spec, signum):
     job = job_of(server, job_id)
     right = job["state"] == "cancelled" if signum == signal.SIGSTOP else (
         job["state"] == "failed" and job["failure"]["rank"] == 1 and job["failure"]["signal"] == signal.SIGKILL)
-    right = right and seconds <= GONE_S
-    print(json.dumps({"signal": signal.Signals(signum).name, "seconds_until_no_rank": round(seconds, 2),
-                      "state": job["state"], "failure": job.get("failure"), "right": right}), flush=True)
-    return right
+    told = {"signal": signal.Signals(signum).name, **ways, "seconds_until_no_rank": round(seconds, 2), "state": job["state"],
+            "failure": job.get("failure"), "right": right and seconds <= GONE_S}
+    print(json.dumps(told), flush=True)
+    return told
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("spec", metavar="SPEC")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
+    parser.add_argument("--agents", type=int, choices=[1, 2], default=1)
+    parser.add_argument("--graphs", action="store_true")
+    parser.add_argument("--copy-engines", action="store_true", help="fail where kernels move the data")
     options = parser.parse_args()
+    slots = 2 // options.agents
     with tempfile.TemporaryDirectory(prefix="fsdpd-peer-loss-") as folder:
         spec = yaml.safe_load(pathlib.Path(options.spec).read_text())
-        spec["train"]["steps"] = 1_000_000
-        spec["resources"] = {"nodes": 2, "ranks_per_node": 1, "device": options.device}
+        spec["train"] |= {"steps": 1_000_000, "graphs": options.graphs}
+        spec["resources"] = {"nodes": options.agents, "ranks_per_node": slots, "device": options.device}
         endless = pathlib.Path(folder) / "endless.yaml"
         endless.write_text(yaml.safe_dump(spec))
-        with cluster(pathlib.Path(folder), options.device, agents=2, slots=1) as (server, _):
-            # Not `and`: both are told.
-            results = [run(server, endless, signum) for signum in (signal.SIGKILL, signal.SIGSTOP)]
-    return 0 if all(results) else 1
+        with cluster(pathlib.Path(folder), options.device, options.agents, slots) as (server, _):
+            told = [run(server, endless, signum) for signum in (signal.SIGKILL, signal.SIGSTOP)]
+    faults = [f"{each['signal']}: {each}" for each in told if not each["right"]]
+    if options.graphs and any(each["each_instruction"] for each in told):
+        faults.append("steps were not launched as graphs")
+    if options.copy_engines and any(each["data"] != ["copy engines"] for each in told):
+        faults.append("kernels moved the data")
+    return "\n".join(faults)  # Empty: exit code 0.
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main() or 0)

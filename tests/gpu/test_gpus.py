@@ -1,6 +1,7 @@
 """Real ranks on real GPUs. Each test is a script that prints its numbers and can be run by hand."""
 
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -18,8 +19,9 @@ def run(*command):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_rank_leaves_when_its_peer_dies_or_stands_still_inside_a_collective():
-    run("tests/gpu/peer_loss.py", "docs/bench/specs/llama3-1b-s2048.yaml")
+@pytest.mark.parametrize("way", [["--copy-engines"], ["--copy-engines", "--graphs"], ["--agents", 2]], ids=lambda way: "".join(map(str, way)))
+def test_a_rank_leaves_when_its_peer_dies_or_stands_still_inside_a_collective(way):
+    run("tests/gpu/peer_loss.py", "docs/bench/specs/llama3-1b-s2048.yaml", *way)
 
 
 def test_a_job_goes_on_after_a_hang_a_kill_and_a_coordinators_death():
@@ -48,6 +50,15 @@ def test_samples_that_two_share_have_the_losses_of_whole_ones():
 
 def test_experts_have_the_losses_of_cpu_ranks():
     run("tests/gpu/experts.py")
+
+
+def test_hundreds_of_steps_take_no_more_memory():
+    run("tests/gpu/steady_memory.py", "docs/bench/specs/llama3-1b-s2048.yaml")
+
+
+@pytest.mark.skipif(shutil.which("compute-sanitizer") is None, reason="needs compute-sanitizer")
+def test_kernels_stay_within_their_memory_and_do_not_race():
+    run("tests/gpu/sanitized.py")
 
 
 def test_what_a_step_costs_is_measured():

@@ -4,15 +4,19 @@ FSDP2 or NVIDIA's megatron-fsdp, each compiled block by block.
 
     tests/perf/gpu_vs_rival.py --rounds 2 docs/bench/specs/llama3-8b-s8192.yaml
     tests/perf/gpu_vs_rival.py --set data.sequence_length=4096 --set fsdp.keep_gathered=true docs/bench/specs/llama3-8b-s8192.yaml
+    tests/perf/gpu_vs_rival.py --or fsdp.keep_gathered=true docs/bench/specs/llama3-8b-s8192.yaml    # each side's faster way
 
 Cards are hot when they are measured: a step under load is limited by power, so the first WARM_UP steps are not timed.
 
 Ours runs as it always does, through coordinator, agents and ranks (run_jobs.py); what rivals share is rival_rank.py. The
 spec must spell out model.llama and use synthetic tokens. That both compute the same is tests/parity's business; here
-timings are printed, one line of JSON a run and one with the ratio, and decide nothing.
+timings are printed, one line of JSON a run and one with the ratio, and decide nothing. The model's FLOPs over what the card
+could compute (mfu) count causal attention half, mfu_attention_whole as if nothing were masked; neither counts what is computed again.
+energy_over_time is our energy a step over theirs, times our speed over theirs: below 1 we save more than time alone explains.
 """
 
 import argparse
+import copy
 import json
 import pathlib
 import statistics
@@ -25,6 +29,7 @@ import yaml
 from gpu_meter import Meter
 
 WARM_UP = 10
+PEAK_FLOPS = 989.4e12  # Of a Hopper SXM card in bf16, dense, by its data sheet; FP8 steps are held to it too.
 # Names as lines have them, and the program of a rank.
 RIVALS = {"fsdp2": ("FSDP2", "fsdp2_speed.py"), "megatron-fsdp": ("Megatron-FSDP", "megatron_fsdp_speed.py")}
 HERE = pathlib.Path(__file__).resolve().parent
@@ -37,6 +42,27 @@ def ours(spec_path, spec, world):
     line = json.loads(subprocess.run([*map(str, command)], check=True, stdout=subprocess.PIPE, text=True).stdout)
     line["tokens_per_second_per_gpu"] = line["tokens_per_second"] / world
     return {"who": "fsdpd", **line}
+
+
+def flops_of_a_token(m, sequence_length):
+    """Forward and backward, with attention whole; and the part of it that is attention's."""
+    hidden, layers = m["hidden_size"], m["layers"]
+    head = m.get("head_size", hidden // m["heads"])
+    attention = hidden * head * (2 * m["heads"] + 2 * m["kv_heads"])
+    dense = 3 * hidden * m["intermediate_size"]
+    experts = m.get("experts", {})
+    dense_layers = experts.get("dense_layers", 0) if experts else layers
+    width = experts.get("intermediate_size", m["intermediate_size"])
+    routed = hidden * (3 * width * experts.get("per_token", 0) + experts.get("count", 0))
+    weights = layers * attention + dense_layers * dense + (layers - dense_layers) * routed + hidden * m["vocab_size"]
+    scores = 12 * layers * m["heads"] * head * sequence_length
+    return 6 * weights + scores, scores
+
+
+def utilization(line, spec):
+    whole, scores = flops_of_a_token(spec["model"]["llama"], spec["data"]["sequence_length"])
+    tokens = line["tokens_per_second_per_gpu"]
+    return {"mfu": round((whole - scores / 2) * tokens / PEAK_FLOPS, 4), "mfu_attention_whole": round(whole * tokens / PEAK_FLOPS, 4)}
 
 
 def theirs(spec, world, options):
@@ -54,7 +80,8 @@ def theirs(spec, world, options):
         path.write_text(json.dumps(job))
         command = [*options.torchrun.split(), f"--nproc-per-node={world}", HERE / program, path]
         out = subprocess.run([*map(str, command)], check=True, stdout=subprocess.PIPE, text=True).stdout
-    return {"who": who, **json.loads(out.strip().splitlines()[-1])}
+    flags = {name: job[name] for name in ("reduce", "keep_gathered", "recompute", "async_tensor", "fp8") if job[name]}
+    return {"who": who, "flags": flags, **json.loads(out.strip().splitlines()[-1])}
 
 
 def with_settings(spec, settings):
@@ -78,6 +105,8 @@ def main():
     parser.add_argument("--rival", choices=RIVALS, default="fsdp2")
     parser.add_argument("--torchrun", default=f"{sys.executable} -m torch.distributed.run")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="change the specs, for both")
+    parser.add_argument("--or", action="append", default=[], metavar="FIELD=VALUE", dest="other",
+                        help="both sides with these changes too; the ratio is of each side's faster way")
     options = parser.parse_args()
     for path in options.specs:
         with open(path, encoding="utf-8") as file:
@@ -87,25 +116,47 @@ def main():
         measure(spec, options)
 
 
+def run_once(who, spec, options):
+    world = spec["resources"]["nodes"] * spec["resources"]["ranks_per_node"]
+    with tempfile.TemporaryDirectory() as folder, Meter() as meter:
+        if who == "fsdpd":
+            path = pathlib.Path(folder) / f"{spec['name']}.yaml"
+            path.write_text(yaml.safe_dump(spec))
+            line = ours(path, spec, world)
+        else:
+            line = theirs(spec, world, options)
+        energy = meter.between(line["began_ns"], line["ended_ns"])
+    if energy:
+        milliseconds = line.get("step_ms_median") or line["step_ms"]
+        energy["joules_a_step_and_gpu"] = round(energy["watts"] * milliseconds / 1e3, 1)
+    return {**line, **utilization(line, spec), **energy}
+
+
 def measure(spec, options):
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / f"{spec['name']}.yaml"
-        path.write_text(yaml.safe_dump(spec))
-        world = spec["resources"]["nodes"] * spec["resources"]["ranks_per_node"]
-        rival = RIVALS[options.rival][0]
-        speeds = {"fsdpd": [], rival: []}
-        for _ in range(options.rounds):
-            for run in (lambda: ours(path, spec, world), lambda: theirs(spec, world, options)):
-                with Meter() as meter:
-                    line = run()
-                energy = meter.between(line["began_ns"], line["ended_ns"])
-                if energy:
-                    milliseconds = line.get("step_ms_median") or line["step_ms"]
-                    energy["joules_a_step_and_gpu"] = round(energy["watts"] * milliseconds / 1e3, 1)
-                print(json.dumps({**line, **energy}), flush=True)
-                speeds[line["who"]].append(line["tokens_per_second_per_gpu"])
-        medians = {who: statistics.median(each) for who, each in speeds.items()}
-        print(json.dumps({"spec": spec["name"], "set": options.set, "ratio": medians["fsdpd"] / medians[rival], **medians}), flush=True)
+    """In turns. What is compared are the medians over rounds, of each side's fastest way."""
+    rival = RIVALS[options.rival][0]
+    ways = [spec, with_settings(copy.deepcopy(spec), options.other)] if options.other else [spec]
+    lines = {(who, way): [] for who in ("fsdpd", rival) for way in range(len(ways))}
+    for _ in range(options.rounds):
+        for who, way in sorted(lines, key=lambda each: each[1]):
+            line = run_once(who, ways[way], options)
+            print(json.dumps({"set": options.set + (options.other if way else []), **line}), flush=True)
+            lines[who, way].append(line)
+
+    def median(key, name):
+        return statistics.median(line[name] for line in lines[key])
+
+    best = {who: max((key for key in lines if key[0] == who), key=lambda key: median(key, "tokens_per_second_per_gpu"))
+            for who in ("fsdpd", rival)}
+    speeds = {who: median(key, "tokens_per_second_per_gpu") for who, key in best.items()}
+    told = {"spec": spec["name"], "set": options.set, "ratio": round(speeds["fsdpd"] / speeds[rival], 4), **speeds}
+    if options.other:
+        told["best"] = {who: options.other if way else [] for who, (_, way) in best.items()}
+    if all("joules_a_step_and_gpu" in line for each in lines.values() for line in each):
+        energy = median(best["fsdpd"], "joules_a_step_and_gpu") / median(best[rival], "joules_a_step_and_gpu")
+        told["energy_over_time"] = round(energy * told["ratio"], 4)
+    told["memory_ratio"] = round(median(best["fsdpd"], "reserved_bytes") / median(best[rival], "reserved_bytes"), 4)
+    print(json.dumps(told), flush=True)
 
 
 if __name__ == "__main__":

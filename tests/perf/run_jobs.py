@@ -111,6 +111,7 @@ def run(spec, server, metrics, folder, warm_up):
         "timed": len(hot), "began_ns": int(hot[0]["unix_nanos"]), "ended_ns": int(hot[-1]["unix_nanos"]),
         "overlap": round(1 - exposed / comm, 3) if comm else None,
         "planned_bytes": int(job["memory_plan"]["peak_bytes"]), "peak_bytes": int(job["peak_bytes"]),
+        "reserved_bytes": max(int(step["memory"]["reserved_bytes"]) for step in steps),  # Rank 0's.
         "steady_device_mallocs": int(job.get("steady_device_mallocs", 0)),
         "metrics": scrape(metrics, job["id"]),
     }

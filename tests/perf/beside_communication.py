@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""What products and attention take beside communication, over what they take alone: the same layers on one GPU and on several.
+
+    tests/perf/beside_communication.py --ranks 4 --set model.llama.layers=12 docs/bench/specs/llama3-8b-s8192.yaml
+
+In turns, hot: a job on the first GPU, and one on all of which rank 0 has that GPU and the same samples. Of each, STEPS steps are
+traced with their kernels. Prints a line of JSON a job: milliseconds a step of rank 0's products, attention and other kernels, its
+median step, the SM clock meanwhile, and their product, cycles; and one with the ratios of the medians. Cycles say what
+communication costs beside power, which all work of a card shares. Needs the built programs (FSDPD_BIN: where they are).
+"""
+
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+import tempfile
+
+import yaml
+
+from gpu_vs_rival import with_settings
+from run_jobs import cluster
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
+from leaving import last_step, submit  # noqa: E402
+from peer_loss import ctl, job_of, wait  # noqa: E402
+
+WARM_UP, STEPS = 25, 3
+# By what their names hold; the first that fits.
+KINDS = {"attention": ("cudnn", "flash", "fmha"), "products": ("nvjet", "gemm", "xmma", "cutlass")}
+
+
+def kind_of(name):
+    return next((kind for kind, words in KINDS.items() if any(word in name.lower() for word in words)), "other")
+
+
+def kernels(trace):
+    """Milliseconds of rank 0's kernels in the trace, by kind."""
+    spent = dict.fromkeys((*KINDS, "other"), 0.0)
+    for event in trace["traceEvents"]:
+        if event["ph"] == "X" and event["pid"] == 0 and event["cat"] == "kernel":
+            spent[kind_of(event["name"])] += event["dur"] / 1e3
+    return spent
+
+
+def measure(spec, ranks):
+    spec = with_settings(json.loads(json.dumps(spec)), ["train.steps=1000000", f"train.global_batch={ranks * spec['train']['micro_batch']}"])
+    spec["resources"] = {"nodes": 1, "ranks_per_node": ranks, "device": "cuda"}
+    with tempfile.TemporaryDirectory(prefix="fsdpd-beside-") as folder, cluster(pathlib.Path(folder), "cuda", 1, ranks) as (server, _):
+        job = submit(server, folder, spec)
+
+        def made(step):
+            now = job_of(server, job)
+            if now["state"] in ("failed", "succeeded"):
+                sys.exit(json.dumps(now))
+            return last_step(now) >= step
+
+        wait("the card is hot", lambda: made(WARM_UP))
+        ctl(server, "trace", job, "--steps", STEPS, "--rank", 0, "--out", f"{folder}/trace.json")
+        step = job_of(server, job)["last_step"]
+        steps = [json.loads(line) for line in ctl(server, "get", job, "--steps", "--from", WARM_UP, "-o", "json").splitlines()]
+        ctl(server, "cancel", job, "--wait")
+        spent = kernels(json.loads(pathlib.Path(folder, "trace.json").read_text()))
+    megahertz = step["power"]["sm_clock_hertz"] / 1e6
+    told = {kind: round(ms / STEPS, 2) for kind, ms in spent.items()}
+    return {"ranks": ranks, **told, "step_ms": round(1e3 * statistics.median(each["step_seconds"] for each in steps), 1),
+            "sm_mhz": round(megahertz), **{f"{kind}_megacycles": round(told[kind] * megahertz / 1e3, 1) for kind in KINDS}}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("spec", metavar="SPEC")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="change the spec")
+    options = parser.parse_args()
+    with open(options.spec, encoding="utf-8") as file:
+        spec = with_settings(yaml.safe_load(file), options.set)
+    lines = []
+    for _ in range(options.rounds):
+        for ranks in (1, options.ranks):
+            lines.append(measure(spec, ranks))
+            print(json.dumps(lines[-1]), flush=True)
+
+    def median(ranks, name):
+        return statistics.median(line[name] for line in lines if line["ranks"] == ranks)
+
+    names = [name for kind in KINDS for name in (kind, f"{kind}_megacycles")]
+    print(json.dumps({"beside_over_alone": {name: round(median(options.ranks, name) / median(1, name), 4) for name in names}}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
