@@ -2,6 +2,7 @@
 
 #include <absl/strings/ascii.h>
 
+#include <numeric>
 #include <optional>
 
 #include "coordinator/job_machine.h"
@@ -30,6 +31,25 @@ std::string NameOf(v1::FailureCause cause) {
   constexpr size_t kPrefix = sizeof("FAILURE_CAUSE_") - 1;
   const std::string name = v1::FailureCause_Name(cause);
   return name.size() > kPrefix ? absl::AsciiStrToLower(name.substr(kPrefix)) : "unspecified";
+}
+
+constexpr const char* kInPlace = "in_place";
+constexpr const char* kMoved = "moved";
+constexpr const char* kResized = "resized";
+
+std::map<std::string, int32_t> RanksByNode(const v1::Job& job) {
+  std::map<std::string, int32_t> ranks;
+  for (const v1::Job::Placement& placement : job.placements()) ranks[placement.node()] += placement.ranks();
+  return ranks;
+}
+
+// How a launch differs from the one before.
+const char* ModeOf(const v1::Job& before, const v1::Job& after) {
+  const std::map<std::string, int32_t> from = RanksByNode(before), to = RanksByNode(after);
+  const auto add = [](int32_t sum, const auto& node) { return sum + node.second; };
+  if (std::accumulate(from.begin(), from.end(), 0, add) != std::accumulate(to.begin(), to.end(), 0, add))
+    return kResized;
+  return from == to ? kInPlace : kMoved;
 }
 
 // What is no answer of the state's own, as that there is no such job.
@@ -73,8 +93,11 @@ Meters::Meters() {
   for (const Submit each : {Submit::kAccepted, Submit::kRepeated, Submit::kRefused, Submit::kFailed})
     submits_[NameOf(each)] = 0;
   for (const v1::JobState state : AllJobStates()) transitions_[ShortName(state)] = 0;
-  for (int cause = v1::FailureCause_MIN + 1; cause <= v1::FailureCause_MAX; ++cause)
-    failures_[NameOf(static_cast<v1::FailureCause>(cause))] = 0;
+  for (int number = v1::FailureCause_MIN + 1; number <= v1::FailureCause_MAX; ++number) {
+    const std::string cause = NameOf(static_cast<v1::FailureCause>(number));
+    failures_[cause] = 0;
+    for (const char* mode : {kInPlace, kMoved, kResized}) restarts_[{cause, mode}] = 0;
+  }
   for (const RuleText& rule : AllRules()) refusals_[rule.id] = 0;
 }
 
@@ -123,6 +146,8 @@ void Meters::Changed(const v1::Job& before, const v1::Job& after) {
   MutexLock lock(&mutex_);
   ++transitions_[ShortName(after.state())];
   if (failed) ++failures_[NameOf(after.failure().cause())];
+  const bool restarted = launched && before.attempt() > 0 && before.failure().attempt() == before.attempt();
+  if (restarted) ++restarts_[{NameOf(before.failure().cause()), ModeOf(before, after)}];
   if (launched) {
     if (const auto queued = BeginOf(before, IsQueued))
       queue_waits_.Add(SecondsBetween(*queued, after.start_unix_nanos()));
@@ -147,9 +172,12 @@ std::vector<MetricFamily> Meters::Collect() const {
   MetricFamily streams = family_of("fsdpd_stream_calls_total");
   for (const auto& [key, count] : streams_)
     AddSample(&streams, {{"method", key.first}, {"code", absl::StatusCodeToString(key.second)}}, count);
+  MetricFamily restarts = family_of("fsdpd_job_restarts_total");
+  for (const auto& [key, count] : restarts_)
+    AddSample(&restarts, {{"cause", key.first}, {"mode", key.second}}, count);
   MetricFamily store = family_of("fsdpd_store_seconds");
   for (const auto& [operation, histogram] : store_) histogram.AddTo(&store, {{"operation", operation}});
-  for (MetricFamily* each : {&calls, &streams, &store}) families.push_back(std::move(*each));
+  for (MetricFamily* each : {&calls, &streams, &restarts, &store}) families.push_back(std::move(*each));
   families.push_back(CountsAs("fsdpd_open_streams", "method", open_streams_));
   families.push_back(CountsAs("fsdpd_submits_total", "outcome", submits_));
   families.push_back(CountsAs("fsdpd_refusals_total", "rule", refusals_));

@@ -52,6 +52,7 @@ class Meters {
   Counts refusals_ ABSL_GUARDED_BY(mutex_);
   Counts transitions_ ABSL_GUARDED_BY(mutex_);
   Counts failures_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<std::string, std::string>, double> restarts_ ABSL_GUARDED_BY(mutex_);  // Cause, mode.
   std::map<std::string, Histogram> store_ ABSL_GUARDED_BY(mutex_);
   Counts store_errors_ ABSL_GUARDED_BY(mutex_);
   Histogram ticks_ ABSL_GUARDED_BY(mutex_){kTickBounds};

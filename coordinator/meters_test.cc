@@ -5,10 +5,16 @@
 #include <gtest/gtest.h>
 #include <prometheus/text_serializer.h>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "coordinator/job_machine.h"
 
 namespace fsdpd {
 namespace {
+
+using Placements = google::protobuf::RepeatedPtrField<v1::Job::Placement>;
 
 class MetersTest : public ::testing::Test {
  protected:
@@ -17,11 +23,27 @@ class MetersTest : public ::testing::Test {
     job_.set_state(v1::JOB_STATE_QUEUED);
     AddEvent(v1::EVENT_KIND_SUBMITTED, "admitted", now_, &job_);
   }
-  void Advance(JobEvent event, double seconds) {
+  void Advance(JobEvent event, double seconds) { Advance(event, seconds, job_.placements()); }
+  void Advance(JobEvent event, double seconds, const Placements& placements) {
     now_ += absl::Seconds(seconds);
     const v1::Job before = job_;
     ASSERT_TRUE(Apply(event, "", now_, &job_).ok());
+    *job_.mutable_placements() = Placements(placements);
     meters_.Changed(before, job_);
+  }
+  void Launch(const std::vector<std::pair<std::string, int>>& nodes) {
+    Placements placements;
+    for (const auto& [node, ranks] : nodes) {
+      placements.Add()->set_node(node);
+      placements.rbegin()->set_ranks(ranks);
+    }
+    Advance(JobEvent::kLaunch, 1, placements);
+  }
+  void FailAndRetry(v1::FailureCause cause) {
+    job_.mutable_failure()->set_attempt(job_.attempt());
+    job_.mutable_failure()->set_cause(cause);
+    Advance(JobEvent::kFail, 1);
+    Advance(JobEvent::kRetry, 1);
   }
   void ExpectLine(const std::string& line) const {
     const std::string text = prometheus::TextSerializer().Serialize(meters_.Collect());
@@ -57,6 +79,31 @@ TEST_F(MetersTest, ARecoveryIsFromTheFailureUntilAllRanksAreUpAgain) {
   ExpectLine("fsdpd_recovery_seconds_sum 9");
   ExpectLine("fsdpd_job_failures_total{cause=\"node\"} 1");
   ExpectLine("fsdpd_job_failures_total{cause=\"hang\"} 0");
+}
+
+TEST_F(MetersTest, RestartsAreToldByCauseAndByWhereTheNextAttemptIs) {
+  ExpectLine("fsdpd_job_restarts_total{cause=\"hang\",mode=\"resized\"} 0");
+  Launch({{"n0", 2}, {"n1", 2}});
+  FailAndRetry(v1::FAILURE_CAUSE_PROCESS);
+  Launch({{"n1", 2}, {"n0", 2}});
+  FailAndRetry(v1::FAILURE_CAUSE_NODE);
+  Launch({{"n0", 2}, {"n2", 2}});
+  FailAndRetry(v1::FAILURE_CAUSE_NODE);
+  Launch({{"n0", 2}});
+  ExpectLine("fsdpd_job_restarts_total{cause=\"process\",mode=\"in_place\"} 1");
+  ExpectLine("fsdpd_job_restarts_total{cause=\"node\",mode=\"moved\"} 1");
+  ExpectLine("fsdpd_job_restarts_total{cause=\"node\",mode=\"resized\"} 1");
+  ExpectLine("fsdpd_job_restarts_total{cause=\"process\",mode=\"moved\"} 0");
+}
+
+TEST_F(MetersTest, ALaunchAfterAPauseIsNoRestart) {
+  Launch({{"n0", 2}});
+  FailAndRetry(v1::FAILURE_CAUSE_PROCESS);
+  Launch({{"n0", 2}});
+  for (const JobEvent event : {JobEvent::kPause, JobEvent::kGone, JobEvent::kResume}) Advance(event, 1);
+  Launch({{"n1", 2}});
+  ExpectLine("fsdpd_job_restarts_total{cause=\"process\",mode=\"in_place\"} 1");
+  ExpectLine("fsdpd_job_restarts_total{cause=\"process\",mode=\"moved\"} 0");
 }
 
 TEST_F(MetersTest, WhatSomebodyPausedIsNoRecovery) {

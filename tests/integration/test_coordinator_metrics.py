@@ -153,6 +153,8 @@ def test_a_stopped_rank_raises_an_alert(tmp_path):
             fired = wait_until("the hang is told", lambda: server.query('ALERTS{alertname="FsdpdHang", alertstate="firing"}'))
             assert [labels["instance"] for labels, _ in fired] == [cluster.metrics["node-1"]], "where the rank ran"
             wait_until("the coordinator counts it", lambda: server.query('fsdpd_job_failures_total{cause="hang"} == 1'))
+            wait_until("and that it went on where it was", lambda: server.query(
+                'fsdpd_job_restarts_total{cause="hang", mode="in_place"} == 1'))
         cluster.cancel_all()
 
 
