@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "coordinator/job_machine.h"
+#include "coordinator/recovery.h"
 #include "fsdp/plan/rules/rules.h"
 
 namespace fsdpd {
@@ -71,10 +72,6 @@ bool IsQueued(v1::JobState state) {
   return state == v1::JOB_STATE_QUEUED || state == v1::JOB_STATE_PREFLIGHT;
 }
 
-bool IsRecovering(v1::JobState state) {
-  return IsQueued(state) || state == v1::JOB_STATE_STOPPING || state == v1::JOB_STATE_STARTING;
-}
-
 double SecondsBetween(int64_t begin_unix_nanos, int64_t end_unix_nanos) {
   return end_unix_nanos <= begin_unix_nanos ? 0
                                             : static_cast<double>(end_unix_nanos - begin_unix_nanos) / 1e9;
@@ -98,6 +95,7 @@ Meters::Meters() {
     failures_[cause] = 0;
     for (const char* mode : {kInPlace, kMoved, kResized}) restarts_[{cause, mode}] = 0;
   }
+  for (const char* phase : kRecoveryPhases) recoveries_.try_emplace(phase, kRecoveryBounds);
   for (const RuleText& rule : AllRules()) refusals_[rule.id] = 0;
 }
 
@@ -142,7 +140,6 @@ void Meters::Changed(const v1::Job& before, const v1::Job& after) {
   if (before.state() == after.state()) return;
   const bool launched = after.state() == v1::JOB_STATE_STARTING;
   const bool failed = after.state() == v1::JOB_STATE_STOPPING;
-  const bool recovered = after.state() == v1::JOB_STATE_RUNNING && after.attempt() > 1;
   MutexLock lock(&mutex_);
   ++transitions_[ShortName(after.state())];
   if (failed) ++failures_[NameOf(after.failure().cause())];
@@ -152,14 +149,17 @@ void Meters::Changed(const v1::Job& before, const v1::Job& after) {
     if (const auto queued = BeginOf(before, IsQueued))
       queue_waits_.Add(SecondsBetween(*queued, after.start_unix_nanos()));
   }
-  // Not of an attempt that somebody asked for: before it the job was paused, or had ended.
-  const auto begin = recovered ? BeginOf(before, IsRecovering) : std::nullopt;
-  if (!begin.has_value() || after.events().empty()) return;
-  for (const v1::Job::Event& event : before.events()) {
-    if (event.unix_nanos() < *begin || event.state() != v1::JOB_STATE_STOPPING) continue;
-    recoveries_.Add(SecondsBetween(event.unix_nanos(), after.events().rbegin()->unix_nanos()));
-    return;
-  }
+  const auto recovery = RecoveryOf(after);
+  if (!recovery.has_value()) return;
+  for (const auto& [phase, seconds] : *recovery) recoveries_.at(phase).Add(seconds);
+  if (HasNoReplay(after)) recoveries_.at("replay").Add(0);
+}
+
+void Meters::Stepped(const v1::Job& job, int64_t last, int64_t newest, absl::Time now) {
+  const std::optional<double> replay = ReplayOf(job, last, newest, now);
+  if (!replay.has_value()) return;
+  MutexLock lock(&mutex_);
+  recoveries_.at("replay").Add(*replay);
 }
 
 std::vector<MetricFamily> Meters::Collect() const {
@@ -177,7 +177,10 @@ std::vector<MetricFamily> Meters::Collect() const {
     AddSample(&restarts, {{"cause", key.first}, {"mode", key.second}}, count);
   MetricFamily store = family_of("fsdpd_store_seconds");
   for (const auto& [operation, histogram] : store_) histogram.AddTo(&store, {{"operation", operation}});
-  for (MetricFamily* each : {&calls, &streams, &restarts, &store}) families.push_back(std::move(*each));
+  MetricFamily recoveries = family_of("fsdpd_recovery_seconds");
+  for (const auto& [phase, histogram] : recoveries_) histogram.AddTo(&recoveries, {{"phase", phase}});
+  for (MetricFamily* each : {&calls, &streams, &restarts, &store, &recoveries})
+    families.push_back(std::move(*each));
   families.push_back(CountsAs("fsdpd_open_streams", "method", open_streams_));
   families.push_back(CountsAs("fsdpd_submits_total", "outcome", submits_));
   families.push_back(CountsAs("fsdpd_refusals_total", "rule", refusals_));
@@ -185,8 +188,7 @@ std::vector<MetricFamily> Meters::Collect() const {
   families.push_back(CountsAs("fsdpd_job_failures_total", "cause", failures_));
   families.push_back(CountsAs("fsdpd_store_errors_total", "operation", store_errors_));
   for (const auto& [name, histogram] :
-       {std::pair("fsdpd_tick_seconds", &ticks_), std::pair("fsdpd_queue_wait_seconds", &queue_waits_),
-        std::pair("fsdpd_recovery_seconds", &recoveries_)}) {
+       {std::pair("fsdpd_tick_seconds", &ticks_), std::pair("fsdpd_queue_wait_seconds", &queue_waits_)}) {
     MetricFamily family = family_of(name);
     histogram->AddTo(&family, {});
     families.push_back(std::move(family));

@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "coordinator/job_machine.h"
+#include "coordinator/recovery.h"
 
 namespace fsdpd {
 namespace {
@@ -49,6 +51,9 @@ class MetersTest : public ::testing::Test {
     const std::string text = prometheus::TextSerializer().Serialize(meters_.Collect());
     EXPECT_TRUE(absl::StrContains(text, absl::StrCat("\n", line, "\n"))) << line << " in\n" << text;
   }
+  void ExpectRecoveries(const std::string& phase, int count) const {
+    ExpectLine(absl::StrCat("fsdpd_recovery_seconds_count{phase=\"", phase, "\"} ", count));
+  }
 
   absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
   v1::Job job_;
@@ -69,14 +74,16 @@ TEST_F(MetersTest, ALaunchSaysHowLongTheJobWasQueued) {
 TEST_F(MetersTest, ARecoveryIsFromTheFailureUntilAllRanksAreUpAgain) {
   Advance(JobEvent::kLaunch, 1);
   Advance(JobEvent::kReady, 1);
-  ExpectLine("fsdpd_recovery_seconds_count 0");
+  ExpectRecoveries("start", 0);
   job_.mutable_failure()->set_cause(v1::FAILURE_CAUSE_NODE);
   Advance(JobEvent::kFail, 100);
   Advance(JobEvent::kRetry, 2);
   Advance(JobEvent::kLaunch, 3);
   Advance(JobEvent::kReady, 4);
-  ExpectLine("fsdpd_recovery_seconds_count 1");
-  ExpectLine("fsdpd_recovery_seconds_sum 9");
+  ExpectLine("fsdpd_recovery_seconds_sum{phase=\"stop\"} 2");
+  ExpectLine("fsdpd_recovery_seconds_sum{phase=\"queue\"} 3");
+  ExpectLine("fsdpd_recovery_seconds_sum{phase=\"start\"} 4");
+  for (const char* phase : {"stop", "queue", "preflight", "start", "load"}) ExpectRecoveries(phase, 1);
   ExpectLine("fsdpd_job_failures_total{cause=\"node\"} 1");
   ExpectLine("fsdpd_job_failures_total{cause=\"hang\"} 0");
 }
@@ -110,7 +117,31 @@ TEST_F(MetersTest, WhatSomebodyPausedIsNoRecovery) {
   for (const JobEvent event : {JobEvent::kLaunch, JobEvent::kReady, JobEvent::kFail, JobEvent::kPause,
                                JobEvent::kGone, JobEvent::kResume, JobEvent::kLaunch, JobEvent::kReady})
     Advance(event, 1);
-  ExpectLine("fsdpd_recovery_seconds_count 0");
+  for (const char* phase : kRecoveryPhases) ExpectRecoveries(phase, 0);
+}
+
+TEST_F(MetersTest, AReplayIsToldWhenItIsOverAndOnceForEachRecovery) {
+  Advance(JobEvent::kLaunch, 1);
+  Advance(JobEvent::kReady, 1);
+  job_.mutable_ledger()->set_newest_step(20);
+  job_.mutable_restored()->set_step(20);
+  FailAndRetry(v1::FAILURE_CAUSE_PROCESS);
+  Advance(JobEvent::kLaunch, 1);
+  job_.mutable_restored()->set_step(20);
+  Advance(JobEvent::kReady, 1);
+  ExpectRecoveries("replay", 1);  // Nothing was lost.
+  ExpectLine("fsdpd_recovery_seconds_sum{phase=\"replay\"} 0");
+  FailAndRetry(v1::FAILURE_CAUSE_PROCESS);
+  Advance(JobEvent::kLaunch, 1);
+  job_.mutable_restored()->set_step(10);
+  Advance(JobEvent::kReady, 1);
+  ExpectRecoveries("replay", 1);
+  for (int step = 11; step <= 22; ++step) {
+    job_.mutable_last_step()->set_step(step);
+    meters_.Stepped(job_, step - 1, std::max(20, step - 1), now_ += absl::Seconds(1));
+  }
+  ExpectRecoveries("replay", 2);
+  ExpectLine("fsdpd_recovery_seconds_sum{phase=\"replay\"} 10");
 }
 
 TEST_F(MetersTest, CallsAreToldByMethodAndCode) {

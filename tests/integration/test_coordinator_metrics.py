@@ -15,7 +15,7 @@ from harness.programs import ROOT
 from harness.prometheus import Prometheus
 from harness.small_disk import fill, small_disk
 from harness.specs import ENDLESS, spec, to_message
-from harness.stubs import coordinator
+from harness.stubs import coordinator, event
 from harness.wait import wait_until
 
 TABLES = runpy.run_path(ROOT / "docs/metrics.py")
@@ -155,6 +155,13 @@ def test_a_stopped_rank_raises_an_alert(tmp_path):
             wait_until("the coordinator counts it", lambda: server.query('fsdpd_job_failures_total{cause="hang"} == 1'))
             wait_until("and that it went on where it was", lambda: server.query(
                 'fsdpd_job_restarts_total{cause="hang", mode="in_place"} == 1'))
+            wait_until("what it cost is told, to the steps that were made again", lambda: len(server.query(
+                "fsdpd_recovery_seconds_count == 1")) == 6)
+            spent = {labels["phase"]: seconds for labels, seconds in server.query("fsdpd_recovery_seconds_sum")}
+            assert min(spent[phase] for phase in ("stop", "queue", "start", "replay")) > 0, spent
+            up, failed = ([each.unix_nanos for each in cluster.job(job_id).events if each.kind == kind][-1]
+                          for kind in (event.EVENT_KIND_READY, event.EVENT_KIND_ATTEMPT_FAILED))
+            assert sum(spent.values()) - spent["replay"] == pytest.approx((up - failed) * 1e-9), spent
         cluster.cancel_all()
 
 
