@@ -114,3 +114,16 @@ def test_a_page_of_64_ranks_has_all_of_them_and_few_series_of_each():
     assert (int(none), int(up)) == (0, 64)
     # Each of these saves, as rank 0 of a job does.
     assert 64 * 30 < int(many) - int(few) <= 64 * 48, told
+
+
+@pytest.mark.nightly
+def test_ranks_that_measure_no_instruction_train_the_same(cluster, own, monkeypatch):
+    """As tests/perf/telemetry_cost.py has them, for which alone they are."""
+    made = spec(steps=12, name="measured", restart={"hang_seconds": 0})
+    on = cluster.wait_state(cluster.submit(made), "SUCCEEDED").last_step
+    monkeypatch.setenv("FSDPD_MEASURE", "off")
+    with own() as unmeasured:
+        off = unmeasured.wait_state(unmeasured.submit(made), "SUCCEEDED").last_step
+    assert (off.step, off.loss, off.grad_norm) == (on.step, on.loss, on.grad_norm)
+    assert on.ops and on.compute_seconds < on.step_seconds
+    assert not off.ops and off.compute_seconds == off.step_seconds > 0
