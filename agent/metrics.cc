@@ -96,7 +96,8 @@ constexpr Metric kTable[] = {
      "cause (rank 0, where no rank was)."},
     {"fsdpd_build_info", kGauge, "", "version", "The agent's version; always 1."},
     {"fsdpd_restarts_total", kCounter, "", "fsdpd_job",
-     "Launches of the job after its first: its attempt number less one."},
+     "Launches of the job after its first, whatever was the reason: its attempt number less one. Those "
+     "after failures, of all jobs by cause, are the coordinator's fsdpd_job_restarts_total."},
     {"fsdpd_rank_failures_total", kCounter, "", "cause",
      "Ranks that failed here, none of their attempt's here before them, by what they or the "
      "agent say of it: process where neither knows more."},

@@ -18,6 +18,7 @@
 #include "coordinator/job_pause.h"
 #include "coordinator/job_plan.h"
 #include "coordinator/job_warnings.h"
+#include "coordinator/meters.h"
 #include "coordinator/rank_stands.h"
 #include "coordinator/reconciler.h"
 
@@ -294,9 +295,11 @@ void Reconciler::TakeStepReport(const std::string& node, AttemptFacts* facts, co
   facts->stepped = facts->stepped_since_attached = true;
   LiveJob& live = jobs_.at(facts->ref.job);
   const v1::StepReport before = live.job.last_step();
+  const int64_t newest = live.job.ledger().newest_step();
   if (!TakeStep(step, &live.job)) return;
   facts->pace.Take(before, step, lease_.now());
   MoveStep(before, step, ledger_date_.Now(), &live.job);
+  if (parts_.meters != nullptr) parts_.meters->Stepped(live.job, before.step(), newest, parts_.clock->Wall());
   TakeCounted(step, &live.job);
   live.progressed = true;
   if (TakeSkipped(step, parts_.clock->Wall(), &live.job)) {

@@ -2,9 +2,11 @@
 
 #include <absl/strings/ascii.h>
 
+#include <numeric>
 #include <optional>
 
 #include "coordinator/job_machine.h"
+#include "coordinator/recovery.h"
 #include "fsdp/plan/rules/rules.h"
 
 namespace fsdpd {
@@ -32,6 +34,25 @@ std::string NameOf(v1::FailureCause cause) {
   return name.size() > kPrefix ? absl::AsciiStrToLower(name.substr(kPrefix)) : "unspecified";
 }
 
+constexpr const char* kInPlace = "in_place";
+constexpr const char* kMoved = "moved";
+constexpr const char* kResized = "resized";
+
+std::map<std::string, int32_t> RanksByNode(const v1::Job& job) {
+  std::map<std::string, int32_t> ranks;
+  for (const v1::Job::Placement& placement : job.placements()) ranks[placement.node()] += placement.ranks();
+  return ranks;
+}
+
+// How a launch differs from the one before.
+const char* ModeOf(const v1::Job& before, const v1::Job& after) {
+  const std::map<std::string, int32_t> from = RanksByNode(before), to = RanksByNode(after);
+  const auto add = [](int32_t sum, const auto& node) { return sum + node.second; };
+  if (std::accumulate(from.begin(), from.end(), 0, add) != std::accumulate(to.begin(), to.end(), 0, add))
+    return kResized;
+  return from == to ? kInPlace : kMoved;
+}
+
 // What is no answer of the state's own, as that there is no such job.
 bool IsStoreError(absl::StatusCode code) {
   return code == absl::StatusCode::kResourceExhausted || code == absl::StatusCode::kDataLoss ||
@@ -49,10 +70,6 @@ std::optional<int64_t> BeginOf(const v1::Job& job, InStretch in_stretch) {
 
 bool IsQueued(v1::JobState state) {
   return state == v1::JOB_STATE_QUEUED || state == v1::JOB_STATE_PREFLIGHT;
-}
-
-bool IsRecovering(v1::JobState state) {
-  return IsQueued(state) || state == v1::JOB_STATE_STOPPING || state == v1::JOB_STATE_STARTING;
 }
 
 double SecondsBetween(int64_t begin_unix_nanos, int64_t end_unix_nanos) {
@@ -73,8 +90,12 @@ Meters::Meters() {
   for (const Submit each : {Submit::kAccepted, Submit::kRepeated, Submit::kRefused, Submit::kFailed})
     submits_[NameOf(each)] = 0;
   for (const v1::JobState state : AllJobStates()) transitions_[ShortName(state)] = 0;
-  for (int cause = v1::FailureCause_MIN + 1; cause <= v1::FailureCause_MAX; ++cause)
-    failures_[NameOf(static_cast<v1::FailureCause>(cause))] = 0;
+  for (int number = v1::FailureCause_MIN + 1; number <= v1::FailureCause_MAX; ++number) {
+    const std::string cause = NameOf(static_cast<v1::FailureCause>(number));
+    failures_[cause] = 0;
+    for (const char* mode : {kInPlace, kMoved, kResized}) restarts_[{cause, mode}] = 0;
+  }
+  for (const char* phase : kRecoveryPhases) recoveries_.try_emplace(phase, kRecoveryBounds);
   for (const RuleText& rule : AllRules()) refusals_[rule.id] = 0;
 }
 
@@ -119,22 +140,26 @@ void Meters::Changed(const v1::Job& before, const v1::Job& after) {
   if (before.state() == after.state()) return;
   const bool launched = after.state() == v1::JOB_STATE_STARTING;
   const bool failed = after.state() == v1::JOB_STATE_STOPPING;
-  const bool recovered = after.state() == v1::JOB_STATE_RUNNING && after.attempt() > 1;
   MutexLock lock(&mutex_);
   ++transitions_[ShortName(after.state())];
   if (failed) ++failures_[NameOf(after.failure().cause())];
+  const bool restarted = launched && before.attempt() > 0 && before.failure().attempt() == before.attempt();
+  if (restarted) ++restarts_[{NameOf(before.failure().cause()), ModeOf(before, after)}];
   if (launched) {
     if (const auto queued = BeginOf(before, IsQueued))
       queue_waits_.Add(SecondsBetween(*queued, after.start_unix_nanos()));
   }
-  // Not of an attempt that somebody asked for: before it the job was paused, or had ended.
-  const auto begin = recovered ? BeginOf(before, IsRecovering) : std::nullopt;
-  if (!begin.has_value() || after.events().empty()) return;
-  for (const v1::Job::Event& event : before.events()) {
-    if (event.unix_nanos() < *begin || event.state() != v1::JOB_STATE_STOPPING) continue;
-    recoveries_.Add(SecondsBetween(event.unix_nanos(), after.events().rbegin()->unix_nanos()));
-    return;
-  }
+  const auto recovery = RecoveryOf(after);
+  if (!recovery.has_value()) return;
+  for (const auto& [phase, seconds] : *recovery) recoveries_.at(phase).Add(seconds);
+  if (HasNoReplay(after)) recoveries_.at("replay").Add(0);
+}
+
+void Meters::Stepped(const v1::Job& job, int64_t last, int64_t newest, absl::Time now) {
+  const std::optional<double> replay = ReplayOf(job, last, newest, now);
+  if (!replay.has_value()) return;
+  MutexLock lock(&mutex_);
+  recoveries_.at("replay").Add(*replay);
 }
 
 std::vector<MetricFamily> Meters::Collect() const {
@@ -147,9 +172,15 @@ std::vector<MetricFamily> Meters::Collect() const {
   MetricFamily streams = family_of("fsdpd_stream_calls_total");
   for (const auto& [key, count] : streams_)
     AddSample(&streams, {{"method", key.first}, {"code", absl::StatusCodeToString(key.second)}}, count);
+  MetricFamily restarts = family_of("fsdpd_job_restarts_total");
+  for (const auto& [key, count] : restarts_)
+    AddSample(&restarts, {{"cause", key.first}, {"mode", key.second}}, count);
   MetricFamily store = family_of("fsdpd_store_seconds");
   for (const auto& [operation, histogram] : store_) histogram.AddTo(&store, {{"operation", operation}});
-  for (MetricFamily* each : {&calls, &streams, &store}) families.push_back(std::move(*each));
+  MetricFamily recoveries = family_of("fsdpd_recovery_seconds");
+  for (const auto& [phase, histogram] : recoveries_) histogram.AddTo(&recoveries, {{"phase", phase}});
+  for (MetricFamily* each : {&calls, &streams, &restarts, &store, &recoveries})
+    families.push_back(std::move(*each));
   families.push_back(CountsAs("fsdpd_open_streams", "method", open_streams_));
   families.push_back(CountsAs("fsdpd_submits_total", "outcome", submits_));
   families.push_back(CountsAs("fsdpd_refusals_total", "rule", refusals_));
@@ -157,8 +188,7 @@ std::vector<MetricFamily> Meters::Collect() const {
   families.push_back(CountsAs("fsdpd_job_failures_total", "cause", failures_));
   families.push_back(CountsAs("fsdpd_store_errors_total", "operation", store_errors_));
   for (const auto& [name, histogram] :
-       {std::pair("fsdpd_tick_seconds", &ticks_), std::pair("fsdpd_queue_wait_seconds", &queue_waits_),
-        std::pair("fsdpd_recovery_seconds", &recoveries_)}) {
+       {std::pair("fsdpd_tick_seconds", &ticks_), std::pair("fsdpd_queue_wait_seconds", &queue_waits_)}) {
     MetricFamily family = family_of(name);
     histogram->AddTo(&family, {});
     families.push_back(std::move(family));

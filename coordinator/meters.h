@@ -37,6 +37,8 @@ class Meters {
   void Ticked(absl::Duration took);
   // The same state: no effect.
   void Changed(const v1::Job& before, const v1::Job& after);
+  // The job has taken a step's report; `last` and `newest` as ReplayOf (recovery.h) has them.
+  void Stepped(const v1::Job& job, int64_t last, int64_t newest, absl::Time now);
 
   std::vector<prometheus::MetricFamily> Collect() const;
 
@@ -52,11 +54,12 @@ class Meters {
   Counts refusals_ ABSL_GUARDED_BY(mutex_);
   Counts transitions_ ABSL_GUARDED_BY(mutex_);
   Counts failures_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<std::string, std::string>, double> restarts_ ABSL_GUARDED_BY(mutex_);  // Cause, mode.
   std::map<std::string, Histogram> store_ ABSL_GUARDED_BY(mutex_);
   Counts store_errors_ ABSL_GUARDED_BY(mutex_);
   Histogram ticks_ ABSL_GUARDED_BY(mutex_){kTickBounds};
   Histogram queue_waits_ ABSL_GUARDED_BY(mutex_){kQueueBounds};
-  Histogram recoveries_ ABSL_GUARDED_BY(mutex_){kRecoveryBounds};
+  std::map<std::string, Histogram> recoveries_ ABSL_GUARDED_BY(mutex_);  // By phase.
 };
 
 }  // namespace fsdpd

@@ -5,10 +5,18 @@
 #include <gtest/gtest.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "coordinator/job_machine.h"
+#include "coordinator/recovery.h"
 
 namespace fsdpd {
 namespace {
+
+using Placements = google::protobuf::RepeatedPtrField<v1::Job::Placement>;
 
 class MetersTest : public ::testing::Test {
  protected:
@@ -17,15 +25,34 @@ class MetersTest : public ::testing::Test {
     job_.set_state(v1::JOB_STATE_QUEUED);
     AddEvent(v1::EVENT_KIND_SUBMITTED, "admitted", now_, &job_);
   }
-  void Advance(JobEvent event, double seconds) {
+  void Advance(JobEvent event, double seconds) { Advance(event, seconds, job_.placements()); }
+  void Advance(JobEvent event, double seconds, const Placements& placements) {
     now_ += absl::Seconds(seconds);
     const v1::Job before = job_;
     ASSERT_TRUE(Apply(event, "", now_, &job_).ok());
+    *job_.mutable_placements() = Placements(placements);
     meters_.Changed(before, job_);
+  }
+  void Launch(const std::vector<std::pair<std::string, int>>& nodes) {
+    Placements placements;
+    for (const auto& [node, ranks] : nodes) {
+      placements.Add()->set_node(node);
+      placements.rbegin()->set_ranks(ranks);
+    }
+    Advance(JobEvent::kLaunch, 1, placements);
+  }
+  void FailAndRetry(v1::FailureCause cause) {
+    job_.mutable_failure()->set_attempt(job_.attempt());
+    job_.mutable_failure()->set_cause(cause);
+    Advance(JobEvent::kFail, 1);
+    Advance(JobEvent::kRetry, 1);
   }
   void ExpectLine(const std::string& line) const {
     const std::string text = prometheus::TextSerializer().Serialize(meters_.Collect());
     EXPECT_TRUE(absl::StrContains(text, absl::StrCat("\n", line, "\n"))) << line << " in\n" << text;
+  }
+  void ExpectRecoveries(const std::string& phase, int count) const {
+    ExpectLine(absl::StrCat("fsdpd_recovery_seconds_count{phase=\"", phase, "\"} ", count));
   }
 
   absl::Time now_ = absl::FromUnixSeconds(1'700'000'000);
@@ -47,23 +74,74 @@ TEST_F(MetersTest, ALaunchSaysHowLongTheJobWasQueued) {
 TEST_F(MetersTest, ARecoveryIsFromTheFailureUntilAllRanksAreUpAgain) {
   Advance(JobEvent::kLaunch, 1);
   Advance(JobEvent::kReady, 1);
-  ExpectLine("fsdpd_recovery_seconds_count 0");
+  ExpectRecoveries("start", 0);
   job_.mutable_failure()->set_cause(v1::FAILURE_CAUSE_NODE);
   Advance(JobEvent::kFail, 100);
   Advance(JobEvent::kRetry, 2);
   Advance(JobEvent::kLaunch, 3);
   Advance(JobEvent::kReady, 4);
-  ExpectLine("fsdpd_recovery_seconds_count 1");
-  ExpectLine("fsdpd_recovery_seconds_sum 9");
+  ExpectLine("fsdpd_recovery_seconds_sum{phase=\"stop\"} 2");
+  ExpectLine("fsdpd_recovery_seconds_sum{phase=\"queue\"} 3");
+  ExpectLine("fsdpd_recovery_seconds_sum{phase=\"start\"} 4");
+  for (const char* phase : {"stop", "queue", "preflight", "start", "load"}) ExpectRecoveries(phase, 1);
   ExpectLine("fsdpd_job_failures_total{cause=\"node\"} 1");
   ExpectLine("fsdpd_job_failures_total{cause=\"hang\"} 0");
+}
+
+TEST_F(MetersTest, RestartsAreToldByCauseAndByWhereTheNextAttemptIs) {
+  ExpectLine("fsdpd_job_restarts_total{cause=\"hang\",mode=\"resized\"} 0");
+  Launch({{"n0", 2}, {"n1", 2}});
+  FailAndRetry(v1::FAILURE_CAUSE_PROCESS);
+  Launch({{"n1", 2}, {"n0", 2}});
+  FailAndRetry(v1::FAILURE_CAUSE_NODE);
+  Launch({{"n0", 2}, {"n2", 2}});
+  FailAndRetry(v1::FAILURE_CAUSE_NODE);
+  Launch({{"n0", 2}});
+  ExpectLine("fsdpd_job_restarts_total{cause=\"process\",mode=\"in_place\"} 1");
+  ExpectLine("fsdpd_job_restarts_total{cause=\"node\",mode=\"moved\"} 1");
+  ExpectLine("fsdpd_job_restarts_total{cause=\"node\",mode=\"resized\"} 1");
+  ExpectLine("fsdpd_job_restarts_total{cause=\"process\",mode=\"moved\"} 0");
+}
+
+TEST_F(MetersTest, ALaunchAfterAPauseIsNoRestart) {
+  Launch({{"n0", 2}});
+  FailAndRetry(v1::FAILURE_CAUSE_PROCESS);
+  Launch({{"n0", 2}});
+  for (const JobEvent event : {JobEvent::kPause, JobEvent::kGone, JobEvent::kResume}) Advance(event, 1);
+  Launch({{"n1", 2}});
+  ExpectLine("fsdpd_job_restarts_total{cause=\"process\",mode=\"in_place\"} 1");
+  ExpectLine("fsdpd_job_restarts_total{cause=\"process\",mode=\"moved\"} 0");
 }
 
 TEST_F(MetersTest, WhatSomebodyPausedIsNoRecovery) {
   for (const JobEvent event : {JobEvent::kLaunch, JobEvent::kReady, JobEvent::kFail, JobEvent::kPause,
                                JobEvent::kGone, JobEvent::kResume, JobEvent::kLaunch, JobEvent::kReady})
     Advance(event, 1);
-  ExpectLine("fsdpd_recovery_seconds_count 0");
+  for (const char* phase : kRecoveryPhases) ExpectRecoveries(phase, 0);
+}
+
+TEST_F(MetersTest, AReplayIsToldWhenItIsOverAndOnceForEachRecovery) {
+  Advance(JobEvent::kLaunch, 1);
+  Advance(JobEvent::kReady, 1);
+  job_.mutable_ledger()->set_newest_step(20);
+  job_.mutable_restored()->set_step(20);
+  FailAndRetry(v1::FAILURE_CAUSE_PROCESS);
+  Advance(JobEvent::kLaunch, 1);
+  job_.mutable_restored()->set_step(20);
+  Advance(JobEvent::kReady, 1);
+  ExpectRecoveries("replay", 1);  // Nothing was lost.
+  ExpectLine("fsdpd_recovery_seconds_sum{phase=\"replay\"} 0");
+  FailAndRetry(v1::FAILURE_CAUSE_PROCESS);
+  Advance(JobEvent::kLaunch, 1);
+  job_.mutable_restored()->set_step(10);
+  Advance(JobEvent::kReady, 1);
+  ExpectRecoveries("replay", 1);
+  for (int step = 11; step <= 22; ++step) {
+    job_.mutable_last_step()->set_step(step);
+    meters_.Stepped(job_, step - 1, std::max(20, step - 1), now_ += absl::Seconds(1));
+  }
+  ExpectRecoveries("replay", 2);
+  ExpectLine("fsdpd_recovery_seconds_sum{phase=\"replay\"} 10");
 }
 
 TEST_F(MetersTest, CallsAreToldByMethodAndCode) {

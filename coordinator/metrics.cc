@@ -22,10 +22,17 @@ constexpr Metric kTable[] = {
     {"fsdpd_refusals_total", kCounter, "", "rule", "Faults for which submits were refused, by rule."},
     {"fsdpd_job_transitions_total", kCounter, "", "to", "Changes of jobs' states, by the new one."},
     {"fsdpd_job_failures_total", kCounter, "", "cause", "Attempts that failed, by cause."},
+    {"fsdpd_job_restarts_total", kCounter, "", "cause, mode",
+     "Launches after an attempt that failed, by its cause, and by where the new one is: in_place on the "
+     "same nodes, moved to others, or resized to another number of ranks. What agents tell as "
+     "fsdpd_restarts_total is a job's own number, after pauses too."},
     {"fsdpd_queue_wait_seconds", kHistogram, "seconds", "",
      "How long jobs that were launched had been queued, nodes' measurements with it."},
-    {"fsdpd_recovery_seconds", kHistogram, "seconds", "",
-     "From an attempt's failure until all ranks of the next were up."},
+    {"fsdpd_recovery_seconds", kHistogram, "seconds", "phase",
+     "What failures of attempts cost. From one until all ranks of the next attempt were up: its ranks left "
+     "(stop), the job waited for its next try and for slots (queue), nodes were measured (preflight), ranks "
+     "came up (start), but for reading a checkpoint (load). From then on steps that were lost were made "
+     "again (replay); 0 where none were."},
     {"fsdpd_store_seconds", kHistogram, "seconds", "operation",
      "Time that the state's store took, disk or etcd with it."},
     {"fsdpd_store_errors_total", kCounter, "", "operation",

@@ -21,8 +21,9 @@ constexpr double kStoreBounds[] = {0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.
 constexpr double kTickBounds[] = {0.001, 0.01, 0.05, 0.1, 0.25, 1, 2.5, 10};
 // From a launch on an idle cluster to a week behind others.
 constexpr double kQueueBounds[] = {1, 10, 60, 300, 900, 3600, 14400, 43200, 86400, 604800};
-// A rank that crashed is replaced within seconds, a lost node is missed after 10 s, a large model is loaded
-// for minutes; what takes an hour waited for slots.
-constexpr double kRecoveryBounds[] = {1, 3, 10, 20, 30, 60, 120, 300, 900, 3600};
+// Ranks leave within half a second and start within a few, a first try again waits for one, a later one for
+// up to a minute; a large model is loaded for minutes. What takes an hour waited for slots, or had saved
+// nothing for as long.
+constexpr double kRecoveryBounds[] = {0.3, 1, 3, 10, 30, 60, 120, 300, 900, 3600};
 
 }  // namespace fsdpd

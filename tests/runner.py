@@ -45,8 +45,9 @@ REPLAY_SECONDS, FUZZ_SECONDS = 2, 300
 LONGER = "--test_timeout=600,1800,1800,3600"
 
 PROGRAMS = ["//coordinator:fsdpd-coordinator", "//agent:fsdpd-agent", "//fsdp:fsdpd-rank", "//client:fsdpctl",
-            "//examples/plugin:residual_mlp.so", "//fsdp/model/testing:still_plugin.so", "//agent/testing:fake_rank",
-            "//fsdp/engine:train_local"]
+            "//examples/plugin:residual_mlp.so", "//fsdp/model/testing:still_plugin.so",
+            "//fsdp/model/testing:spike_plugin.so", "//agent/testing:fake_rank", "//fsdp/engine:train_local",
+            "//tests/perf:scrape"]
 CLIENT_PROGRAMS = ["//coordinator:fsdpd-coordinator", "//agent:fsdpd-agent", "//fsdp:fsdpd-rank", "//client:fsdpctl"]
 PARITY_PROGRAMS = ["//coordinator:fsdpd-coordinator", "//agent:fsdpd-agent", "//fsdp:fsdpd-rank", "//client:fsdpctl",
                    "//fsdp/engine:train_local", "//fsdp/checkpoint/testing:dcp_program"]

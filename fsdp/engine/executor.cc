@@ -1,9 +1,11 @@
 #include "fsdp/engine/executor.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/string_view.h>
 #include <absl/time/clock.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <utility>
 
 #include "base/check.h"
@@ -35,6 +37,18 @@ absl::Status Annotate(const absl::Status& status, const std::string& where) {
   return absl::Status(status.code(), absl::StrCat(where, ": ", status.message()));
 }
 
+// For tests/perf/telemetry_cost.py alone, which trains with and without what is measured of each instruction:
+// when it began, where memory was highest, where lanes stand. With FSDPD_MEASURE=off a step is one span, in
+// the place of its first instruction's. That marks say when each has ended stays, as order is made of the
+// same. No job can set it (base/rank_env.h).
+bool MeasuresInstructions() {
+  static const bool measures = [] {
+    const char* const asked = std::getenv("FSDPD_MEASURE");
+    return asked == nullptr || absl::string_view(asked) != "off";
+  }();
+  return measures;
+}
+
 }  // namespace
 
 Lanes MakeLanes(DeviceKind device, int device_index) {
@@ -59,7 +73,7 @@ Lanes MakeRunAheadLanes() {
 absl::StatusOr<std::unique_ptr<Executor>> Executor::Make(const OperationParts& parts, Lanes lanes,
                                                          const std::atomic<bool>* stop, FlightPage* flight) {
   std::unique_ptr<Executor> executor(new Executor(parts, std::move(lanes), stop));
-  if (flight != nullptr) executor->ShowProgress(flight);
+  if (flight != nullptr && MeasuresInstructions()) executor->ShowProgress(flight);
   Lane* compute = executor->lane(LaneId::kCompute);
   compute->Submit([&executor] {
     executor->operations_ = std::make_unique<Operations>(executor->parts_);
@@ -230,14 +244,15 @@ void Executor::SubmitInstruction(const Walk& walk, int index) {
   progress.inside = true;
   lane->Progress(PackProgress(progress));
   Marks& marks = (*walk.marks)[index];
-  marks.start = lane->Record();
+  if (MeasuresInstructions()) marks.start = lane->Record();
   const bool trains = !walk.progress.evaluation;
   const MemoryPlace place = {static_cast<int32_t>(walk.step), trains ? index : MemoryPlace::kEvaluation};
   lane->Submit([this, &instruction, index, program = walk.program, saves = walk.saves, records = walk.records,
                 trains, place, name = walk.name] {
     const MemoryPlaceScope here(place, /*with_others=*/instruction.lane == LaneId::kCompute);
     absl::Status status = CatchTorch([&] { return operations_->Run(instruction, saves); });
-    if (trains && peak_ != nullptr && instruction.lane == LaneId::kCompute) peak_->Ended(index);
+    if (trains && peak_ != nullptr && instruction.lane == LaneId::kCompute && MeasuresInstructions())
+      peak_->Ended(index);
     if (status.ok()) return status;
     status = Annotate(status, absl::StrCat(name, ": ", Describe(*program, parts_.plan->layout, index)));
     if (!records) RecordError(status);
@@ -402,6 +417,17 @@ double Executor::SecondsSinceStepBefore() const {
 // hand. Of a step whose updates went with the next one's launch: they are in that one's spans.
 void Executor::MeasureSpans(const Execution& execution) {
   spans_.clear();
+  if (!MeasuresInstructions()) {
+    const Mark* last = execution.launch_end.get();
+    for (const Marks& marks : execution.marks) last = marks.end != nullptr ? marks.end.get() : last;
+    Span unmeasured;
+    unmeasured.lane = LaneId::kCopy;  // Which no sum looks at.
+    unmeasured.measured = false;
+    spans_.assign(execution.marks.size(), unmeasured);
+    spans_[0] = Span();
+    spans_[0].end_seconds = last->SecondsSince(*execution.begin);
+    return;
+  }
   for (size_t i = 0; i < execution.marks.size(); ++i) {
     const bool by_hand = execution.marks[i].end != nullptr || execution.recorded == nullptr;
     const Marks& marks = by_hand ? execution.marks[i] : execution.recorded->marks[i];

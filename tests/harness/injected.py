@@ -20,7 +20,8 @@ VALUES = {  # Of labels that are no places.
     "op": ["all_gather", "reduce_scatter"], "component": ["optimizer", "activations"], "instruction": ["Forward head mb 0"],
     "reason": ["power_cap", "hardware_thermal"], "state": ["QUEUED", "RUNNING"], "part": ["compute", "exposed", "rest"],
     "outcome": ["accepted", "refused"], "rule": ["seq_len_fits", "micro_divides"], "to": ["RUNNING"],
-    "method": ["GetJob", "SubmitJob"], "code": ["OK"], "operation": ["Get", "Insert"], "version": ["0.1.0"], "attempt": ["1"]}
+    "method": ["GetJob", "SubmitJob"], "code": ["OK"], "operation": ["Get", "Insert"], "version": ["0.1.0"], "attempt": ["1"],
+    "mode": ["in_place", "moved"], "phase": ["queue", "replay"]}
 KINDS = {"fsdpd_bad_steps_total": ["nonfinite", "spike"], "fsdpd_gpu_ecc_errors_total": ["corrected", "uncorrected"]}
 TIMES = ["queue", "step", "exposed", "save", "pause"]  # Of a job's ledger; other causes are of failures.
 CAUSES = ["hang", "node"]

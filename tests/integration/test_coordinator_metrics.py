@@ -2,24 +2,27 @@
 
 import json
 import os
+import pathlib
 import re
 import runpy
 import signal
+import subprocess
 import threading
 
 import grpc
 import pytest
 
 from harness.cluster import Cluster, rank_of
-from harness.programs import ROOT
+from harness.programs import ROOT, program
 from harness.prometheus import Prometheus
 from harness.small_disk import fill, small_disk
 from harness.specs import ENDLESS, spec, to_message
-from harness.stubs import coordinator
+from harness.stubs import coordinator, event
 from harness.wait import wait_until
 
 TABLES = runpy.run_path(ROOT / "docs/metrics.py")
 CAUSES = {"queue", "preflight", "start", "load", "step", "exposed", "save", "replay", "restart", "hang", "pause", "stop", "other"}
+SPIKE_BYTES = 64 << 20  # As fsdp/model/testing/spike_plugin.cc has it.
 
 
 def exported(text):
@@ -153,6 +156,40 @@ def test_a_stopped_rank_raises_an_alert(tmp_path):
             fired = wait_until("the hang is told", lambda: server.query('ALERTS{alertname="FsdpdHang", alertstate="firing"}'))
             assert [labels["instance"] for labels, _ in fired] == [cluster.metrics["node-1"]], "where the rank ran"
             wait_until("the coordinator counts it", lambda: server.query('fsdpd_job_failures_total{cause="hang"} == 1'))
+            wait_until("and that it went on where it was", lambda: server.query(
+                'fsdpd_job_restarts_total{cause="hang", mode="in_place"} == 1'))
+            wait_until("what it cost is told, to the steps that were made again", lambda: len(server.query(
+                "fsdpd_recovery_seconds_count == 1")) == 6)
+            spent = {labels["phase"]: seconds for labels, seconds in server.query("fsdpd_recovery_seconds_sum")}
+            assert min(spent[phase] for phase in ("stop", "queue", "start", "replay")) > 0, spent
+            up, failed = ([each.unix_nanos for each in cluster.job(job_id).events if each.kind == kind][-1]
+                          for kind in (event.EVENT_KIND_READY, event.EVENT_KIND_ATTEMPT_FAILED))
+            assert sum(spent.values()) - spent["replay"] == pytest.approx((up - failed) * 1e-9), spent
+        cluster.cancel_all()
+
+
+def test_steps_that_take_much_more_memory_raise_an_alert_and_their_instruction_is_named(tmp_path):
+    plugin = program("fsdp/model/testing/spike_plugin.so")
+    described = subprocess.run([program("fsdp/fsdpd-rank"), "--describe-plugin", plugin, "--args", str(tmp_path)],
+                               capture_output=True, text=True, check=True, timeout=180)
+    (tmp_path / "spikes.json").write_text(described.stdout)
+    made = spec(steps=ENDLESS, model={"llama": None, "plugin": {"path": plugin, "description": str(tmp_path / "spikes.json")}})
+    with Cluster(tmp_path / "cluster", agents=0) as cluster:
+        for node in ("node-0", "node-1"):
+            cluster.start_agent(node, plugin_dir=pathlib.Path(plugin).parent)
+        job_id = cluster.ctl("submit", "-f", cluster.write_spec(made)).expect(0).out.strip()
+        cluster.wait_step(job_id, 10)
+        with Prometheus(tmp_path / "prometheus", list(cluster.metrics.values()), cluster.mark) as server:
+            alerts = f'ALERTS{{alertname="FsdpdMemorySpikes", alertstate="firing", fsdpd_job="{job_id}"}}'
+            few = f'fsdpd_memory_spikes_total{{fsdpd_job="{job_id}"}} <= 2'  # The first steps may look like one.
+            wait_until("ranks without spikes were scraped", lambda: len(server.query(few)) == 4)
+            assert not server.query(alerts)
+            (tmp_path / "spikes").touch()
+            fired = wait_until("all ranks' spikes are told", lambda: len(found := server.query(alerts)) == 4 and found)
+            assert {labels["rank"] for labels, _ in fired} == {"0", "1", "2", "3"}
+            named = server.query(f'fsdpd_memory_spike_excess_bytes{{fsdpd_job="{job_id}"}}')
+            assert {labels["instruction"] for labels, _ in named} == {"Forward layer.0 mb 0"}, named
+            assert all(excess == pytest.approx(SPIKE_BYTES, rel=0.1) for _, excess in named), named
         cluster.cancel_all()
 
 

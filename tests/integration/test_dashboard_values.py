@@ -155,6 +155,11 @@ def failures(see):
                                    for node in NODES for cause in CAUSES}
 
 
+def restarts_by_cause(see):
+    return {"cause", "mode"}, {(cause, mode): WINDOW * counted(see, "job_restarts_total", instance="c0", cause=cause, mode=mode)
+                               for cause in CAUSES for mode in VALUES["mode"]}
+
+
 def slowdowns(see):
     return {"fsdpd_node", "device", "reason"}, {
         (device, node, reason): counted(see, "gpu_slowdown_seconds_total", instance=node, fsdpd_node=node, device=device, reason=reason)
@@ -180,8 +185,8 @@ def known(name, label, scale=lambda see: 1, at=True):
         f"fsdpd_{name}", instance="c0", **{label: each}))
 
 
-def bounded(name, label, values):
-    return by(label, values, lambda see, each: quantile(0.99, name))
+def bounded(name, label, values, q=0.99):
+    return by(label, values, lambda see, each: quantile(q, name))
 
 
 # By board, in its order: [(panel, [answer of each of its questions])].
@@ -275,6 +280,8 @@ EXPECTED = {
         ("Exposed communication by job", [of_all(exposed_share)]),
         ("Peak over plan by job", [of_all(by_job(lambda see, job: max(see.at("memory_peak_bytes", job, rank) / see.plan(job, rank) for rank in RANKS)))]),
         ("Restarts by job", [of_all(restarts)]),
+        ("Restarts by cause", [restarts_by_cause]),
+        ("Recovery by phase", [bounded("fsdpd_recovery_seconds", "phase", VALUES["phase"], 0.9)]),
         ("Jobs by state", [known("jobs", "state")]),
         ("Wait in the queue", [one(lambda see: quantile(0.5, "fsdpd_queue_wait_seconds")), one(lambda see: quantile(0.9, "fsdpd_queue_wait_seconds"))]),
         ("Slots of connected agents", [known("slots", "state")]),

@@ -22,6 +22,7 @@ def test_a_job_whose_node_is_gone_goes_on_with_fewer_ranks_and_has_all_again(own
         assert (job.resolved.resources.nodes, job.resolved.train.global_batch) == (1, 4), "the samples of a step stay"
         assert (job.failed_attempts[0].ranks, job.spec.resources.nodes) == (4, 2)
         assert any(re.match("launching 2 of 4 ranks on node-0, as it cannot have all: ", text) for text in messages(job))
+        assert '\nfsdpd_job_restarts_total{cause="node",mode="resized"} 1\n' in cluster.scrape_coordinator()
         assert " 2/4 " in cluster.ctl("get").expect(0).out
         assert "ranks:     2 of 4" in cluster.ctl("describe", job_id).expect(0).out
         step = wait_committed(cluster, job_id, job.restored.step + EVERY)

@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import subprocess
 
 import pytest
 
@@ -99,3 +100,30 @@ def test_what_was_killed_raises_alerts(own, tmp_path):
             cluster.coordinator.kill()
             wait_until("the coordinator is missed", lambda: raised("FsdpdCoordinatorDown"))
             assert not raised("FsdpdAgentDown", instance=cluster.metrics["node-0"])
+
+
+@pytest.mark.nightly
+def test_a_page_of_64_ranks_has_all_of_them_and_few_series_of_each():
+    """What a scrape takes is printed: p99 is asked to be below 50 ms (docs/bench/2026-11-25-scrapes.md)."""
+    done = subprocess.run([program("tests/perf/scrape"), "1000"], capture_output=True, text=True, timeout=300)
+    print(done.stdout)
+    assert done.returncode == 0, done.stderr
+    told = re.findall(r"^(no ranks|64 ranks) +p50 \S+ ms, p99 \S+ ms, \d+ bytes, (\d+) series, (\d+) ranks up, 1000 scrapes$",
+                      done.stdout, re.MULTILINE)
+    (_, few, none), (_, many, up) = told
+    assert (int(none), int(up)) == (0, 64)
+    # Each of these saves, as rank 0 of a job does.
+    assert 64 * 30 < int(many) - int(few) <= 64 * 48, told
+
+
+@pytest.mark.nightly
+def test_ranks_that_measure_no_instruction_train_the_same(cluster, own, monkeypatch):
+    """As tests/perf/telemetry_cost.py has them, for which alone they are."""
+    made = spec(steps=12, name="measured", restart={"hang_seconds": 0})
+    on = cluster.wait_state(cluster.submit(made), "SUCCEEDED").last_step
+    monkeypatch.setenv("FSDPD_MEASURE", "off")
+    with own() as unmeasured:
+        off = unmeasured.wait_state(unmeasured.submit(made), "SUCCEEDED").last_step
+    assert (off.step, off.loss, off.grad_norm) == (on.step, on.loss, on.grad_norm)
+    assert on.ops and on.compute_seconds < on.step_seconds
+    assert not off.ops and off.compute_seconds == off.step_seconds > 0

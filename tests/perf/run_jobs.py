@@ -96,6 +96,8 @@ def run(spec, server, metrics, folder, warm_up):
                                         capture_output=True, text=True).stdout)["jobs"][0]
     hot = steps[warm_up:] or steps
     seconds = statistics.median(step["step_seconds"] for step in hot)
+    # Also what the host does between steps; not each of them need have been told.
+    apart = [(int(b["unix_nanos"]) - int(a["unix_nanos"])) / (int(b["step"]) - int(a["step"])) for a, b in zip(hot, hot[1:])]
     ops = [op for step in hot for op in step.get("ops", [])]
     comm = sum(op.get("seconds", 0) for op in ops)
     exposed = sum(op.get("exposed_seconds", 0) for op in ops)
@@ -105,6 +107,7 @@ def run(spec, server, metrics, folder, warm_up):
         **{names: [float(f"{step[name]:.9g}") for step in steps]
            for name, names in (("loss", "losses"), ("grad_norm", "grad_norms"))},
         "step_ms_median": round(1e3 * seconds, 2),
+        "report_ms_median": round(statistics.median(apart or [0]) / 1e6, 3),
         "tokens_per_second": round(int(steps[-1]["tokens"]) / seconds),
         "exposed_ms_median": round(1e3 * statistics.median(step.get("exposed_seconds", 0) for step in hot), 2),
         "compute_ms_median": round(1e3 * statistics.median(step["compute_seconds"] for step in hot), 2),

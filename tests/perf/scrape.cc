@@ -1,8 +1,11 @@
-// How long an agent takes for a scrape of 64 ranks, text and transport with it: prints percentiles and the
-// page's size; nothing is judged. The ratio to an agent without ranks says what ranks cost.
+// How long an agent takes for a scrape of 64 ranks, text and transport with it: prints percentiles, and how
+// much is on the page; no timing is judged. The ratio to an agent without ranks says what ranks cost.
 //
 //   .build/bin/tests/perf/scrape [SCRAPES]
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+#include <absl/strings/string_view.h>
 #include <arpa/inet.h>
 #include <prometheus/text_serializer.h>
 #include <stdio.h>
@@ -52,7 +55,7 @@ v1::MemoryPlan MemoryPlanOf() {
   return plan;
 }
 
-size_t Scrape(const HostPort& at) {
+std::string Scrape(const HostPort& at) {
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(at.port));
@@ -62,10 +65,18 @@ size_t Scrape(const HostPort& at) {
   const std::string request = "GET /metrics HTTP/1.1\r\n\r\n";
   FSDPD_CHECK(send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL) ==
               static_cast<ssize_t>(request.size()));
-  size_t bytes = 0;
-  char page[1 << 16];
-  for (ssize_t n = 0; (n = recv(fd.get(), page, sizeof page, 0)) > 0;) bytes += static_cast<size_t>(n);
-  return bytes;
+  std::string answer;
+  char part[1 << 16];
+  ssize_t n = 0;
+  while ((n = recv(fd.get(), part, sizeof part, 0)) > 0) answer.append(part, static_cast<size_t>(n));
+  FSDPD_CHECK(n == 0 && absl::StartsWith(answer, "HTTP/1.1 200 "));
+  return answer;
+}
+
+int LinesWith(const std::string& answer, const char* head) {
+  const std::vector<absl::string_view> lines = absl::StrSplit(answer, '\n');
+  return static_cast<int>(std::count_if(
+      lines.begin(), lines.end(), [head](absl::string_view line) { return absl::StartsWith(line, head); }));
 }
 
 void Time(const char* what, MetricsExporter* exporter, int scrapes) {
@@ -74,15 +85,16 @@ void Time(const char* what, MetricsExporter* exporter, int scrapes) {
   FSDPD_CHECK(server.ok());
   const HostPort at = *ParseHostPort((*server)->endpoint());
   std::vector<double> ms;
-  size_t bytes = 0;
+  std::string answer;
   for (int i = 0; i < scrapes; ++i) {
     const auto begin = std::chrono::steady_clock::now();
-    bytes = Scrape(at);
+    answer = Scrape(at);
     ms.push_back(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count());
   }
   std::sort(ms.begin(), ms.end());
-  printf("%-10s p50 %.2f ms, p99 %.2f ms, %zu bytes, %d scrapes\n", what, ms[ms.size() / 2],
-         ms[ms.size() * 99 / 100], bytes, scrapes);
+  printf("%-10s p50 %.2f ms, p99 %.2f ms, %zu bytes, %d series, %d ranks up, %d scrapes\n", what,
+         ms[ms.size() / 2], ms[ms.size() * 99 / 100], answer.size(), LinesWith(answer, "fsdpd_"),
+         LinesWith(answer, "fsdpd_rank_up{"), scrapes);
 }
 
 void Run(int scrapes) {

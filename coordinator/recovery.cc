@@ -1,0 +1,73 @@
+#include "coordinator/recovery.h"
+
+#include <algorithm>
+
+namespace fsdpd {
+namespace {
+
+using Events = google::protobuf::RepeatedPtrField<v1::Job::Event>;
+
+const char* PhaseIn(v1::JobState state) {
+  switch (state) {
+    case v1::JOB_STATE_STOPPING:
+      return "stop";
+    case v1::JOB_STATE_QUEUED:
+      return "queue";
+    case v1::JOB_STATE_PREFLIGHT:
+      return "preflight";
+    case v1::JOB_STATE_STARTING:
+      return "start";
+    default:
+      return nullptr;
+  }
+}
+
+// From the failure on, up to the event that all ranks are up; both ends.
+struct Stretch {
+  int failed, up;
+};
+
+std::optional<Stretch> StretchOf(const Events& events) {
+  int up = events.size();
+  while (up > 0 && events[up - 1].state() == v1::JOB_STATE_RUNNING) --up;
+  if (up == events.size()) return std::nullopt;
+  int failed = up;
+  while (failed > 0 && PhaseIn(events[failed - 1].state()) != nullptr) --failed;
+  while (failed < up && events[failed].state() != v1::JOB_STATE_STOPPING) ++failed;
+  if (failed == up) return std::nullopt;
+  return Stretch{failed, up};
+}
+
+// Somebody may have set the date meanwhile.
+double SecondsBetween(int64_t begin_unix_nanos, int64_t end_unix_nanos) {
+  return static_cast<double>(std::max<int64_t>(0, end_unix_nanos - begin_unix_nanos)) / 1e9;
+}
+
+}  // namespace
+
+std::optional<std::map<std::string, double>> RecoveryOf(const v1::Job& job) {
+  const std::optional<Stretch> stretch = StretchOf(job.events());
+  if (!stretch.has_value()) return std::nullopt;
+  std::map<std::string, double> seconds = {{"stop", 0}, {"queue", 0}, {"preflight", 0}, {"start", 0}};
+  for (int i = stretch->failed; i < stretch->up; ++i) {
+    const v1::Job::Event &event = job.events(i), &next = job.events(i + 1);
+    seconds[PhaseIn(event.state())] += SecondsBetween(event.unix_nanos(), next.unix_nanos());
+  }
+  seconds["load"] = std::clamp(job.restored().seconds(), 0.0, seconds["start"]);
+  seconds["start"] -= seconds["load"];
+  return seconds;
+}
+
+bool HasNoReplay(const v1::Job& job) {
+  return std::max(job.restored().step(), job.last_step().step()) >= job.ledger().newest_step();
+}
+
+std::optional<double> ReplayOf(const v1::Job& job, int64_t last, int64_t newest, absl::Time now) {
+  const bool lost = job.restored().step() < newest;
+  if (!lost || last >= newest || job.last_step().step() < newest) return std::nullopt;
+  const std::optional<Stretch> stretch = StretchOf(job.events());
+  if (!stretch.has_value()) return std::nullopt;
+  return SecondsBetween(job.events(stretch->up).unix_nanos(), absl::ToUnixNanos(now));
+}
+
+}  // namespace fsdpd
