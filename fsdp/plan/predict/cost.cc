@@ -208,11 +208,18 @@ class Costs {
 
   double Forward(const UnitFacts& unit) const {
     return Products(unit, unit.forward_flops - unit.attention_flops) +
-           AttentionWork(unit) / profile_.attention_forward_flops + Memory(unit.forward_bytes);
+           Slower(profile_.deterministic_forward_slowdown) * AttentionWork(unit) /
+               profile_.attention_forward_flops +
+           Memory(unit.forward_bytes);
   }
 
   double AttentionWork(const UnitFacts& unit) const {
     return unit.attention_flops * profile_.attention_factor(spec_.data.sequence_length);
+  }
+
+  // Attention, where it takes kernels that add up in an order.
+  double Slower(double slowdown) const {
+    return spec_.deterministic && spec_.precision.compute != DType::kFp32 ? slowdown : 1;
   }
 
   // A frozen parameter needs no gradient of its own, which is half of a product's backward.
@@ -221,7 +228,8 @@ class Costs {
     const double matmul = unit.forward_flops - unit.attention_flops;
     double seconds = (i.puts_off ? -PutOff(i.unit) : 0) +
                      Products(unit, (1 + TrainableShare(i.unit)) * matmul) +
-                     kAttentionBackwardWork * AttentionWork(unit) / profile_.attention_backward_flops +
+                     Slower(profile_.deterministic_backward_slowdown) * kAttentionBackwardWork *
+                         AttentionWork(unit) / profile_.attention_backward_flops +
                      Memory(unit.backward_bytes);
     seconds += Exchanges(unit, &UnitExchange::backward_elements);
     if (i.recompute == Recompute::kFull) seconds += ForwardAndExchange(i);

@@ -93,6 +93,26 @@ TEST(Cost, AttentionToFewTokensTakesLongerThanItsShare) {
   }
 }
 
+TEST(Cost, AttentionThatKeepsAnOrderIsSlowerInTypesOf16Bits) {
+  Case c;
+  DeviceProfile profile = Round();
+  profile.deterministic_forward_slowdown = 2;
+  profile.deterministic_backward_slowdown = 4;
+  Program program;
+  program.instructions.resize(2);
+  for (Instruction& i : program.instructions) i.unit = 0;
+  program.instructions[1].op = Op::kBackward;
+  const auto seconds = [&] {
+    return InstructionSeconds(c.spec, c.model, c.layout(), program, profile, c.placement);
+  };
+  c.spec.deterministic = true;
+  EXPECT_EQ(seconds(), (std::vector<double>{60 + 40 / 4. + 10, 120 + 2.5 * 40 / 8 + 30}));
+  c.spec.precision.compute = DType::kBf16;
+  EXPECT_EQ(seconds(), (std::vector<double>{30 + 2 * 40 / 4. + 10, 60 + 4 * 2.5 * 40 / 8 + 30}));
+  c.spec.deterministic = false;
+  EXPECT_EQ(seconds(), (std::vector<double>{30 + 40 / 4. + 10, 60 + 2.5 * 40 / 8 + 30}));
+}
+
 TEST(Cost, BackwardIsTwiceTheProductsAndWhatIsRecomputed) {
   Case c;
   const double backward = 2 * 60 / 1. + 2.5 * 40 / 8. + 480 / 16.;

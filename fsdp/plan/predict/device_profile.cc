@@ -16,7 +16,8 @@ constexpr double kGiB = 1024.0 * 1024 * 1024;
 // One H200 of a node with NVLink all to all, LibTorch 2.11, NCCL 2.28, cuDNN 9.19, 2026-11-21. Products,
 // attention and memory are what the kernels of a training step reach together (Llama 8B's layers and head at
 // 8192 tokens on four, docs/bench): alone, products reach 700 TFLOP/s (in FP8 1270), a copy 4.3 TB/s.
-// Attention alone reaches 402 and 315 TFLOP/s to 2048 tokens, 560 and 471 to 8192, 617 and 528 to 32768.
+// Attention alone reaches 402 and 315 TFLOP/s to 2048 tokens, 560 and 471 to 8192, 617 and 528 to 32768; with
+// train.deterministic 319 and 177 to 8192, beside 622 and 530 in the same call.
 // Links: NCCL's all-gather and reduce-scatter of 16 MB to 1 GB (40 us + bytes at 350 GB/s meets them within
 // 5% from 64 MB on), and a product beside each of them. fp32 without TF32 and the links between nodes (eight
 // of 400 Gb/s) are not measured: what the data sheet says, times what the others reached of theirs.
@@ -31,6 +32,8 @@ DeviceProfile H200() {
   p.attention_forward_flops = 617 * kTera;
   p.attention_backward_flops = 505 * kTera;
   p.attention_overhead_tokens = 1000;
+  p.deterministic_forward_slowdown = 1.95;
+  p.deterministic_backward_slowdown = 2.9;
   p.memory_bytes_per_second = 2.4 * kTera;
   p.node_gather_bytes_per_second = 350 * kGiga;
   p.node_reduce_bytes_per_second = 350 * kGiga;
@@ -126,6 +129,8 @@ const std::vector<ProfileField>& ProfileFields() {
       {"attention_forward_flops", &P::attention_forward_flops, 0, false},
       {"attention_backward_flops", &P::attention_backward_flops, 0, false},
       {"attention_overhead_tokens", &P::attention_overhead_tokens, 0, true},
+      {"deterministic_forward_slowdown", &P::deterministic_forward_slowdown, 1, true},
+      {"deterministic_backward_slowdown", &P::deterministic_backward_slowdown, 1, true},
       {"memory_bytes_per_second", &P::memory_bytes_per_second, 0, false},
       {"node_gather_bytes_per_second", &P::node_gather_bytes_per_second, 0, false},
       {"node_reduce_bytes_per_second", &P::node_reduce_bytes_per_second, 0, false},

@@ -26,7 +26,10 @@ struct DeviceProfile {
   double attention_forward_flops = 0;    // To very many tokens; causal work counted half.
   double attention_backward_flops = 0;   // Of the 2.5 times as much work that backward does.
   double attention_overhead_tokens = 0;  // Attention to n tokens takes as long as n x (n + these) would.
-  double memory_bytes_per_second = 0;    // Read and written together.
+  // Of attention in 16-bit types with train.deterministic, which takes other kernels.
+  double deterministic_forward_slowdown = 1;
+  double deterministic_backward_slowdown = 1;
+  double memory_bytes_per_second = 0;  // Read and written together.
   // A shard group within one node; one that spans nodes, using all of a node's links at once; and the outer
   // axis, where each rank of a node has a group of its own at the same time.
   double node_gather_bytes_per_second = 0;
