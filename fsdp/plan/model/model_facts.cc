@@ -233,6 +233,13 @@ void CountLlamaBlockBytes(const Shape& s, bool qk_norm, UnitFacts* unit) {
                          + 2 * moved + MovedGradients(s);
 }
 
+// Norms, four products, rotation, attention and SwiGLU; back two products for each, attention in four, and
+// norms in two. Experts are placed, gathered and weighed beside.
+void CountLlamaBlockKernels(const Shape& s, UnitFacts* unit) {
+  unit->forward_kernels = 9 + (s.experts > 0 ? 20 : 0);
+  unit->backward_kernels = 19 + (s.experts > 0 ? 25 : 0);
+}
+
 // The native head holds a chunk's logits: in training backward reads them for the loss and turns them into
 // their gradient, and adds to the weight's gradient once a chunk.
 void CountLlamaHead(const Shape& s, UnitFacts* unit) {
@@ -240,6 +247,9 @@ void CountLlamaHead(const Shape& s, UnitFacts* unit) {
   const int64_t logits = s.tokens * s.vocab * s.compute_bytes;
   unit->forward_bytes = logits + 2 * s.HiddenBytes();
   unit->backward_bytes = 3 * logits + 3 * s.HiddenBytes() + (chunks - 1) * s.vocab * s.hidden * kFp32Bytes;
+  // The norm, and of each chunk the product and the loss; back the loss and two products, and the norm.
+  unit->forward_kernels = static_cast<int>(2 + 4 * chunks);
+  unit->backward_kernels = static_cast<int>(2 + 3 * chunks);
 }
 
 void CountGpt2HeadBytes(const Shape& s, UnitFacts* unit) {
@@ -371,6 +381,7 @@ UnitFacts LlamaBlock(const LlamaConfig& model, int64_t layer, const Shape& s, DT
       2.0 * hidden *
       (rows * static_cast<double>(2 * s.intermediate) + static_cast<double>(s.tokens * 2 * s.shared));
   CountLlamaBlockBytes(s, model.qk_norm, &unit);
+  CountLlamaBlockKernels(s, &unit);
   unit.exchanges = LlamaBlockExchanges(s, compute);
   return unit;
 }
@@ -417,6 +428,8 @@ ModelFacts Describe(const LlamaConfig& model, const Share& share) {
   Add(&words, "weight", {s.vocab, s.hidden}, s.Rows());
   facts.units.push_back(Embedding(s, std::move(words), LlamaEmbeddingWorkspace(s)));
   facts.units.back().exchanges = LlamaEmbeddingExchanges(s, share.compute);
+  facts.units.back().forward_kernels = 1;
+  facts.units.back().backward_kernels = 14;  // Most of them sort the tokens.
   for (int64_t i = 0; i < model.layers; ++i) {
     const Shape of_layer = model.HasExperts(i) ? WithExperts(s, model.experts, share.expert) : s;
     facts.units.push_back(LlamaBlock(model, i, of_layer, share.compute));

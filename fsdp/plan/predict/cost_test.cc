@@ -113,6 +113,27 @@ TEST(Cost, AttentionThatKeepsAnOrderIsSlowerInTypesOf16Bits) {
   EXPECT_EQ(seconds(), (std::vector<double>{30 + 40 / 4. + 10, 60 + 2.5 * 40 / 8 + 30}));
 }
 
+TEST(Cost, WhatHasLittleToDoTakesAsLongAsItsKernels) {
+  Case c;
+  DeviceProfile profile = Round();
+  profile.instruction_seconds = 1000;
+  profile.kernel_seconds = 100;
+  Program program;
+  program.instructions.resize(2);
+  for (Instruction& i : program.instructions) i.unit = 0;
+  program.instructions[1].op = Op::kBackward;
+  const auto seconds = [&] {
+    return InstructionSeconds(c.spec, c.model, c.layout(), program, profile, c.placement);
+  };
+  const std::vector<double> unknown = seconds();
+  EXPECT_EQ(unknown, (std::vector<double>{c.SecondsOf(Op::kForward), c.SecondsOf(Op::kBackward)}));
+  c.model.units[0].forward_kernels = 9;
+  c.model.units[0].backward_kernels = 19;
+  EXPECT_EQ(seconds(), (std::vector<double>{1000 + 900, 1000 + 1900}));
+  profile.instruction_seconds = profile.kernel_seconds = 1;  // Less than the work.
+  EXPECT_EQ(seconds(), unknown);
+}
+
 TEST(Cost, BackwardIsTwiceTheProductsAndWhatIsRecomputed) {
   Case c;
   const double backward = 2 * 60 / 1. + 2.5 * 40 / 8. + 480 / 16.;

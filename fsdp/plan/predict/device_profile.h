@@ -39,9 +39,13 @@ struct DeviceProfile {
   double outer_gather_bytes_per_second = 0;
   double outer_reduce_bytes_per_second = 0;
   double collective_latency_seconds = 0;  // Of each collective, whatever its size.
-  double compute_slowdown = 1;            // Of compute while any communication is under way.
-  double communication_slowdown = 1;      // Of communication while compute is under way.
-  double memory_bytes = 0;                // What a job may use; 0: not known.
+  // What native units, norm and updates take at least in a step that is launched as one graph: each kernel,
+  // with its way from the one before, and each instruction beside them, for marks and words that show it.
+  double kernel_seconds = 0;
+  double instruction_seconds = 0;
+  double compute_slowdown = 1;        // Of compute while any communication is under way.
+  double communication_slowdown = 1;  // Of communication while compute is under way.
+  double memory_bytes = 0;            // What a job may use; 0: not known.
 
   double matmul_flops(DType dtype) const {
     return dtype == DType::kFp32 ? fp32_matmul_flops : half_matmul_flops;
