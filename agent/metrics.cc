@@ -37,6 +37,9 @@ constexpr Metric kTable[] = {
      "time counts for each."},
     {"fsdpd_comm_bytes_total", kCounter, "bytes", "fsdpd_job, rank, op",
      "Bytes that this rank received, by operation."},
+    {"fsdpd_copy_engines", kGauge, "", "fsdpd_job, rank",
+     "1 where the rank's GPU and its peers' gather by copy engines; 0 where NCCL's kernels do, which "
+     "take multiprocessors from compute."},
     {"fsdpd_step_seconds", kGauge, "seconds", "fsdpd_job, rank", "Wall time of the last step."},
     {"fsdpd_loss", kGauge, "", "fsdpd_job, rank", "Mean loss of the last step's global batch."},
     {"fsdpd_grad_norm", kGauge, "", "fsdpd_job, rank",

@@ -87,12 +87,18 @@ TEST_F(MetricsExporterTest, WhatOnlySomeJobsHaveAppearsWithItsFirstValue) {
   exporter_.RankStepped(kFirst, 4, report);
   EXPECT_FALSE(Mentions("fsdpd_validation_loss"));
   EXPECT_FALSE(Mentions("fsdpd_loss_scale"));
+  EXPECT_FALSE(Mentions("fsdpd_copy_engines"));
+  report.set_copy_engines(false);
+  exporter_.RankStepped(kFirst, 4, report);
+  EXPECT_TRUE(Has("fsdpd_copy_engines{fsdpd_job=\"job\",rank=\"0\"} 0"));
+  report.set_copy_engines(true);
   report.mutable_evaluation()->set_loss(1.5);
   report.set_loss_scale(1024);
   report.set_skipped(true);
   report.set_exposed_seconds(0.25);
   report.set_data_wait_seconds(0.5);
   exporter_.RankStepped(kFirst, 4, report);
+  EXPECT_TRUE(Has("fsdpd_copy_engines{fsdpd_job=\"job\",rank=\"0\"} 1"));
   exporter_.RankStepped(kFirst, 4, Step(3));
   EXPECT_TRUE(Has("fsdpd_validation_loss{fsdpd_job=\"job\",rank=\"0\"} 1.5"));
   EXPECT_TRUE(Has("fsdpd_skipped_steps_total{fsdpd_job=\"job\",rank=\"0\"} 1"));

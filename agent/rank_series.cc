@@ -198,6 +198,9 @@ class SeriesTable {
   }
 
   void Gauges() {
+    MaybeGauge("fsdpd_copy_engines", [](const RankSeries& r) {
+      return r.last_.has_copy_engines() ? std::optional(r.last_.copy_engines() ? 1.0 : 0.0) : std::nullopt;
+    });
     StepGauge("fsdpd_step_seconds", [](const RankSeries& r) { return r.last_.step_seconds(); });
     StepGauge("fsdpd_loss", [](const RankSeries& r) { return r.last_.loss(); });
     StepGauge("fsdpd_grad_norm", [](const RankSeries& r) { return r.last_.grad_norm(); });

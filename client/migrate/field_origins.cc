@@ -49,6 +49,7 @@ constexpr FieldOrigin kOrigins[] = {
     {"train.micro_batch", {"micro_batch_size"}},
     {"train.global_batch", {"global_batch_size", "micro_batch_size"}},
     {"train.seed", {"seed"}},
+    {"train.deterministic", {"deterministic_mode"}},
     {"train.evaluation.every_steps", {"eval_interval"}},
     {"train.evaluation.samples", {"eval_iters"}},
     {"train.initial.deviation", {"init_method_std"}},

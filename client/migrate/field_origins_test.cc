@@ -35,7 +35,8 @@ constexpr char kLlama[] =
     "--recompute-granularity full --recompute-method block --recompute-num-layers 1 "
     "--num-distributed-optimizer-instances 2 --outer-dp-sharding-strategy optim --save /c --save-interval 2 "
     "--load /d --tensor-model-parallel-size 1 --context-parallel-size 1 --expert-model-parallel-size 1 "
-    "--pipeline-model-parallel-size 1 --exp-avg-dtype fp32 --megatron-fsdp-main-params-dtype fp32 "
+    "--deterministic-mode --pipeline-model-parallel-size 1 --exp-avg-dtype fp32 "
+    "--megatron-fsdp-main-params-dtype fp32 "
     "--megatron-fsdp-main-grads-dtype fp32 --megatron-fsdp-grad-comm-dtype fp32 "
     "torchrun --nnodes 1 --nproc-per-node 8 ";
 

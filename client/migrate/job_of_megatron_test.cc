@@ -110,6 +110,14 @@ mixed_precision: bf16_mixed
   EXPECT_EQ(job.precision().compute(), v1::DTYPE_BF16);
 }
 
+TEST(JobOfMegatron, DeterministicModeIsCarriedOver) {
+  EXPECT_FALSE(Convert(kLlama8b).job.train().deterministic());
+  const Result result = Convert(std::string(kLlama8b) + " --deterministic-mode");
+  EXPECT_TRUE(result.job.train().deterministic());
+  for (const SpecFault& fault : result.faults)
+    EXPECT_EQ(fault.violation.level, FaultLevel::kWarn) << Render(fault);
+}
+
 TEST(JobOfMegatron, DocumentsThatBeginAgainAreCarriedOver) {
   const std::string all = " --reset-position-ids --reset-attention-mask --eod-mask-loss";
   const Result whole = Convert(kLlama8b + all + " --null-tokenizer-eod-id 2");

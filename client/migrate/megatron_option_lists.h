@@ -27,7 +27,7 @@ constexpr absl::string_view kWithoutEffect[] = {
     "ddp_reduce_scatter_with_fp32_accumulation", "deallocate_pipeline_outputs",
     "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers", "defer_embedding_wgrad_compute",
     "delay_offload_until_cuda_graph", "delay_wgrad_compute", "delta_offload_bytes_across_pp_ranks",
-    "dense_grouped_gemm", "deterministic_mode", "disable_bf16_reduced_precision_matmul", "disable_jit_fuser",
+    "dense_grouped_gemm", "disable_bf16_reduced_precision_matmul", "disable_jit_fuser",
     "disable_parameter_transpose_cache", "disable_symmetric_registration", "distribute_saved_activations",
     "distributed_backend", "distributed_timeout_minutes", "distributed_timeout_seconds_after_init",
     "empty_unused_memory_level", "enable_autocast", "enable_cuda_graph", "enable_experimental",

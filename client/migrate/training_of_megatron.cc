@@ -123,6 +123,7 @@ class TrainingConverter {
     const std::optional<int64_t> steps = c_.Steps("train_iters", "train_samples");
     train->set_steps(steps.has_value() ? *steps : c_.Required("train_iters"));
     train->set_seed(s_.Integer("seed").value_or(1234));
+    if (s_.Flag("deterministic_mode")) train->set_deterministic(true);
   }
 
   void Evaluation() {

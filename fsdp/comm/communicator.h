@@ -74,6 +74,9 @@ class Communicator {
     return absl::OkStatus();
   }
 
+  // That transport does, of what was registered.
+  virtual bool HasCopyEngines() const { return false; }
+
   // An error that came up behind an operation which had returned. Cheap; any thread.
   virtual absl::Status Health() const { return absl::OkStatus(); }
 

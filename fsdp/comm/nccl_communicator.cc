@@ -180,6 +180,8 @@ class NcclCommunicator : public Communicator {
     return absl::OkStatus();
   }
 
+  bool HasCopyEngines() const override { return !windows_.empty(); }
+
   absl::Status Health() const override {
     FSDPD_RETURN_IF_ERROR(CheckUsable("a step"));
     ncclResult_t behind = ncclSuccess;

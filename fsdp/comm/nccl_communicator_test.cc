@@ -88,13 +88,16 @@ TEST(NcclCommunicator, CollectivesInAWindowMoveWhatTheyShould) {
   if (size < 2) GTEST_SKIP() << "needs 2 devices";
   constexpr int64_t kBytes = 64 << 20;
   Members group = MakeNcclGroup(size);
+  std::vector<char> by_copies(size);
   OnEveryRank(size, [&](int rank) {
     // As lanes are: copy engines take no batch of copies on the default stream.
     const c10::cuda::CUDAStreamGuard stream(
         c10::cuda::getStreamFromPool(/*isHighPriority=*/true, static_cast<c10::DeviceIndex>(rank)));
     const auto window = MakeWindow(kBytes, rank);
     FSDPD_CHECK_OK(window.status());
+    EXPECT_FALSE(group[rank]->HasCopyEngines());
     ASSERT_EQ(group[rank]->Register(*window, kBytes), absl::OkStatus());
+    by_copies[rank] = group[rank]->HasCopyEngines();
     const auto view = [&](int64_t offset, int64_t count, at::ScalarType type) {
       const at::Device device(at::kCUDA, static_cast<at::DeviceIndex>(rank));
       return at::from_blob(static_cast<char*>(window->get()) + offset, {count},
@@ -120,6 +123,7 @@ TEST(NcclCommunicator, CollectivesInAWindowMoveWhatTheyShould) {
     }
     ASSERT_EQ(group[rank]->Barrier(), absl::OkStatus());
   });
+  EXPECT_EQ(by_copies, std::vector<char>(size, by_copies[0])) << "one window for all of them, or none";
   OnEveryRank(size, [&](int rank) { group[rank].reset(); });
 }
 

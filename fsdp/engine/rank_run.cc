@@ -16,6 +16,7 @@
 #include "fsdp/engine/rank_fault.h"
 #include "fsdp/engine/restore.h"
 #include "fsdp/torch/cuda_device.h"
+#include "fsdp/torch/deterministic.h"
 
 namespace fsdpd {
 namespace {
@@ -135,6 +136,8 @@ absl::Status RunRank(RankRun run) {
   // Of a job with stages, what this rank's runs.
   const Plan plan = PlanOfRank(*run.plan, run.rank);
   run.plan = &plan;
+  std::optional<Deterministic> deterministic;
+  if (plan.spec.deterministic) deterministic.emplace();
   const PhaseScope loading(run.flight, FlightPhase::kLoading);
   // Its own from the start: a rank that does not come to train leaves the others' groups when it returns.
   ConnectedMesh mesh;

@@ -507,6 +507,10 @@ v1::StepReport Trainer::Report(const OpenStep& step, const StepResult& result) c
   report.set_data_wait_seconds(step.batches.waited_seconds());
   if (const int64_t layers = ExpertLayers(spec().model); layers > 0)
     *report.mutable_routing() = RoutingOf(result, spec().tokens_per_step(), layers);
+  if (spec().device == DeviceKind::kCuda && spec().shards_optimizer() &&
+      spec().mesh.SizeOf(Group::kShard) > 1) {
+    report.set_copy_engines(options_.mesh.Find(Group::kShard, Role::kGather)->HasCopyEngines());
+  }
   return report;
 }
 

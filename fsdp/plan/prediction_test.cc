@@ -27,6 +27,39 @@ TEST(Prediction, TheMessageHasEveryKeyOfAProfile) {
   }
 }
 
+// Of docs/bench, on H200s of one node: Llama's shape, two or four ranks.
+TEST(Prediction, IsNearWhatWasMeasured) {
+  struct Measured {
+    int64_t vocab, hidden, intermediate, layers, heads, kv_heads, sequence, micro_batch, ranks;
+    double milliseconds;
+  };
+  for (const Measured& m : {Measured{1024, 256, 768, 4, 8, 4, 256, 4, 2, 1.32},
+                            Measured{128256, 2048, 8192, 16, 32, 8, 2048, 1, 2, 40.8},
+                            Measured{128256, 2048, 8192, 16, 32, 8, 2048, 1, 4, 39.5},
+                            Measured{128256, 4096, 14336, 32, 32, 8, 8192, 1, 2, 773.0},
+                            Measured{128256, 4096, 14336, 32, 32, 8, 8192, 1, 4, 758.7}}) {
+    v1::JobSpec job = TinyJob();
+    v1::Llama* llama = job.mutable_model()->mutable_llama();
+    llama->set_vocab_size(m.vocab);
+    llama->set_hidden_size(m.hidden);
+    llama->set_intermediate_size(m.intermediate);
+    llama->set_layers(m.layers);
+    llama->set_heads(m.heads);
+    llama->set_kv_heads(m.kv_heads);
+    job.mutable_data()->set_sequence_length(m.sequence);
+    job.mutable_train()->set_micro_batch(m.micro_batch);
+    job.mutable_optimizer()->set_clip_norm(1);
+    job.mutable_resources()->set_ranks_per_node(m.ranks);
+    job.mutable_resources()->set_device(v1::DEVICE_CUDA);
+    const Plan plan = MakePlan(job, 0);
+    ASSERT_TRUE(plan.accepted());
+    v1::Plan proto = ToProto(plan);
+    AddPrediction(plan, *FindProfile("h200"), /*timeline=*/false, &proto);
+    const double predicted = proto.prediction().step_seconds() * 1e3;
+    EXPECT_NEAR(predicted, m.milliseconds, 0.1 * m.milliseconds) << m.hidden << " on " << m.ranks;
+  }
+}
+
 const v1::Prediction::GroupTraffic* GroupNamed(const v1::Prediction& prediction, const std::string& name) {
   for (const v1::Prediction::GroupTraffic& group : prediction.groups()) {
     if (group.group() == name) return &group;

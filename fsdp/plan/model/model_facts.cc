@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "fsdp/plan/model/attention_room.h"
 #include "fsdp/plan/model/fp8_facts.h"
 #include "fsdp/plan/model/llama_exchanges.h"
 #include "fsdp/plan/model/model_shape.h"
@@ -24,7 +25,8 @@ struct Share {
   DType compute;
   bool host;
   bool documents = false;
-  bool computed_grads = false;  // Gradients' buffers have the compute type.
+  bool computed_grads = false;     // Gradients' buffers have the compute type.
+  bool ordered_attention = false;  // Shape's.
 
   int64_t tokens() const { return micro_batch * sequence / context; }
 };
@@ -90,19 +92,6 @@ int64_t LlamaBlockPutOff(const Shape& s) {
   return s.Bytes(s.experts > 0 ? attention : attention + 2 * s.hidden + 3 * s.intermediate);
 }
 
-// CUDA's backward of attention to a sample's documents (native_attention.h): fp32 gradients of queries with
-// their sums, keys and values and their gradients once for each query head, and the gradients of some
-// documents beside those of all; of the rest as with parts of a sequence, below.
-int64_t DocumentsWorkspace(const Shape& s) {
-  constexpr int64_t kHeadStep = 32;  // Heads are padded to a multiple.
-  const int64_t head = (s.query / s.heads + kHeadStep - 1) / kHeadStep * kHeadStep;
-  const int64_t fp32 = MostDocumentRows(s.tokens) * s.heads * (head + 1) + s.tokens * s.heads;
-  const int64_t repeated = s.key < s.query ? 2 * s.query : 0;
-  const int64_t attention =
-      fp32 * kFp32Bytes + s.Bytes(s.query + repeated + 2 * (s.query + 2 * s.key)) + s.AllHiddenBytes();
-  return attention - s.RowBytes(2 * s.intermediate) - s.HiddenBytes();
-}
-
 // One of a layer's matrices of all of the rank's experts.
 int64_t ExpertsMatrixBytes(const Shape& s) {
   return s.own_experts() * s.intermediate * s.hidden * s.compute_bytes;
@@ -135,15 +124,20 @@ int64_t LlamaBlockWorkspace(const Shape& s, const Params& params) {
                          (s.host ? 2 * s.own_tokens() * s.hidden * kFp32Bytes : 0);
     ffn = std::max(ffn + s.AllHiddenBytes(), s.AllHiddenBytes() + s.RowBytes(s.intermediate) + cast + sums);
   }
-  if (s.documents && !s.host) return std::max(ffn, DocumentsWorkspace(s));
-  if (s.context == 1) return ffn;
-  // Attention to a sequence that other ranks have parts of (cut_attention.h), in backward: all keys and
-  // values, the gradients of those that a chunk of queries sees, what is sent of them, and those of the own;
-  // and the gradients of what attention gave and of the queries. Gates, ups and the residual sum are gone by
-  // then.
-  const int64_t attention =
-      (3 * s.AllKeys() + s.AllKeys() / s.context) * s.compute_bytes + s.Bytes(3 * s.query);
-  return std::max(ffn, attention + s.AllHiddenBytes() - s.RowBytes(2 * s.intermediate) - s.HiddenBytes());
+  // Gates, ups and the residual sum are gone when attention's backward begins.
+  const int64_t gone = s.RowBytes(2 * s.intermediate) + s.HiddenBytes();
+  const auto beside_ffn = [&](int64_t attention) {
+    return std::max(ffn, attention + s.AllHiddenBytes() - gone);
+  };
+  if (s.documents && !s.host) return beside_ffn(DocumentsAttentionBytes(s));
+  if (s.context == 1) return s.ordered_attention ? beside_ffn(OrderedAttentionBytes(s)) : ffn;
+  // Attention to a sequence that other ranks have parts of (cut_attention.h): all keys and values, the
+  // gradients of those that a chunk of queries sees, what is sent of them, and those of the own; and the
+  // gradients of what attention gave and of the queries.
+  const int64_t samples = s.tokens * s.context / s.sequence;
+  const int64_t sums = s.ordered_attention ? QuerySumBytes(s, samples, s.tokens / SequenceCut::kHalves) : 0;
+  return beside_ffn((3 * s.AllKeys() + s.AllKeys() / s.context) * s.compute_bytes + s.Bytes(3 * s.query) +
+                    sums);
 }
 
 // GPT-2's block is an autograd unit: what LibTorch's operators save, in order of the forward.
@@ -163,7 +157,8 @@ KeptBytes Gpt2BlockKept(const Shape& s) {
 // At w2: the gradient that came in, GELU's, and the matrix's as autograd returns it.
 int64_t Gpt2BlockWorkspace(const Shape& s) {
   const int64_t cast = s.HostCasts() ? s.tokens * s.hidden * 4 : 0;
-  return s.Bytes(s.intermediate + s.hidden) + s.intermediate * s.hidden * s.compute_bytes + cast;
+  const int64_t ffn = s.Bytes(s.intermediate + s.hidden) + s.intermediate * s.hidden * s.compute_bytes + cast;
+  return s.ordered_attention ? std::max(ffn, OrderedAttentionBytes(s)) : ffn;
 }
 
 // Token ids, whatever the policy.
@@ -238,6 +233,13 @@ void CountLlamaBlockBytes(const Shape& s, bool qk_norm, UnitFacts* unit) {
                          + 2 * moved + MovedGradients(s);
 }
 
+// Norms, four products, rotation, attention and SwiGLU; back two products for each, attention in four, and
+// norms in two. Experts are placed, gathered and weighed beside.
+void CountLlamaBlockKernels(const Shape& s, UnitFacts* unit) {
+  unit->forward_kernels = 9 + (s.experts > 0 ? 20 : 0);
+  unit->backward_kernels = 19 + (s.experts > 0 ? 25 : 0);
+}
+
 // The native head holds a chunk's logits: in training backward reads them for the loss and turns them into
 // their gradient, and adds to the weight's gradient once a chunk.
 void CountLlamaHead(const Shape& s, UnitFacts* unit) {
@@ -245,6 +247,9 @@ void CountLlamaHead(const Shape& s, UnitFacts* unit) {
   const int64_t logits = s.tokens * s.vocab * s.compute_bytes;
   unit->forward_bytes = logits + 2 * s.HiddenBytes();
   unit->backward_bytes = 3 * logits + 3 * s.HiddenBytes() + (chunks - 1) * s.vocab * s.hidden * kFp32Bytes;
+  // The norm, and of each chunk the product and the loss; back the loss and two products, and the norm.
+  unit->forward_kernels = static_cast<int>(2 + 4 * chunks);
+  unit->backward_kernels = static_cast<int>(2 + 3 * chunks);
 }
 
 void CountGpt2HeadBytes(const Shape& s, UnitFacts* unit) {
@@ -376,6 +381,7 @@ UnitFacts LlamaBlock(const LlamaConfig& model, int64_t layer, const Shape& s, DT
       2.0 * hidden *
       (rows * static_cast<double>(2 * s.intermediate) + static_cast<double>(s.tokens * 2 * s.shared));
   CountLlamaBlockBytes(s, model.qk_norm, &unit);
+  CountLlamaBlockKernels(s, &unit);
   unit.exchanges = LlamaBlockExchanges(s, compute);
   return unit;
 }
@@ -416,11 +422,14 @@ ModelFacts Describe(const LlamaConfig& model, const Share& share) {
           share.tensor};
   s.documents = share.documents;
   s.computed_grads = share.computed_grads;
+  s.ordered_attention = share.ordered_attention;
   ModelFacts facts;
   Params words;
   Add(&words, "weight", {s.vocab, s.hidden}, s.Rows());
   facts.units.push_back(Embedding(s, std::move(words), LlamaEmbeddingWorkspace(s)));
   facts.units.back().exchanges = LlamaEmbeddingExchanges(s, share.compute);
+  facts.units.back().forward_kernels = 1;
+  facts.units.back().backward_kernels = 14;  // Most of them sort the tokens.
   for (int64_t i = 0; i < model.layers; ++i) {
     const Shape of_layer = model.HasExperts(i) ? WithExperts(s, model.experts, share.expert) : s;
     facts.units.push_back(LlamaBlock(model, i, of_layer, share.compute));
@@ -453,10 +462,11 @@ Params Gpt2BlockParams(const Shape& s) {
 }
 
 ModelFacts Describe(const Gpt2Config& model, const Share& share) {
-  const Shape s{
+  Shape s{
       share.tokens(),    share.sequence,          model.vocab_size, model.hidden_size,      model.hidden_size,
       model.hidden_size, model.intermediate_size, model.heads,      BytesOf(share.compute), share.host,
       share.context};
+  s.ordered_attention = share.ordered_attention;
   ModelFacts facts;
   facts.units.push_back(
       Embedding(s, {{"weight", {s.vocab, s.hidden}}, {"positions", {model.positions, s.hidden}}},
@@ -621,7 +631,9 @@ ModelFacts DescribeSpec(const Spec& spec) {
                         {spec.micro_batch, spec.data.sequence_length, spec.mesh.size(Axis::kContext),
                          spec.mesh.size(Axis::kTensor), spec.mesh.size(Axis::kExpert), spec.precision.compute,
                          /*host=*/spec.device == DeviceKind::kCpu, spec.data.document_end_token.has_value(),
-                         spec.shards_grads() && spec.precision.grad_comm == spec.precision.compute});
+                         spec.shards_grads() && spec.precision.grad_comm == spec.precision.compute,
+                         spec.deterministic && spec.device == DeviceKind::kCuda &&
+                             spec.precision.compute != DType::kFp32});
       },
       spec.model);
   SetDeviations(spec.model, spec.initial, &facts);

@@ -121,6 +121,9 @@ struct UnitFacts {
   // Moved by everything else.
   int64_t forward_bytes = 0;
   int64_t backward_bytes = 0;
+  // Of a native unit on CUDA, about so many kernels; 0: not known.
+  int forward_kernels = 0;
+  int backward_kernels = 0;
   std::vector<UnitExchange> exchanges = {};
 
   int64_t elements() const;  // Own parameters, of those that are cut a slice.

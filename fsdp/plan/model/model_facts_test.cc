@@ -287,6 +287,31 @@ TEST(DescribeSpec, DocumentsOnGpusHaveTheirRoomBesideTheFeedForward) {
   EXPECT_EQ(workspace(true), workspace(false)) << "there they are attended to one by one";
 }
 
+// Of llama3-8b to 8192 tokens flash attention has five sums of queries' gradients, each of 128 MiB, with a
+// number a row and head, and keys' and values' gradients for each of 32 heads.
+TEST(DescribeSpec, AttentionThatKeepsAnOrderHasRoomForItsSums) {
+  Spec spec;
+  spec.model = *FindPreset("llama3-8b");
+  spec.data.sequence_length = 8192;
+  spec.device = DeviceKind::kCuda;
+  spec.precision.compute = DType::kBf16;
+  const auto workspace = [&spec] { return DescribeSpec(spec).units[1].workspace_bytes; };
+  const int64_t without = workspace();
+  spec.deterministic = true;
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  const int64_t sums = 5 * 128 * kMiB + 1 * kMiB, gradients = (2 * 64 + 2 * 64 + 2 * 16) * kMiB;
+  const int64_t gone = (2 * 224 + 64) * kMiB;
+  EXPECT_EQ(workspace(), sums + gradients - gone);
+  EXPECT_GT(workspace(), without);
+  spec.micro_batch = 8;  // Heads are enough for all multiprocessors: a sum each.
+  EXPECT_EQ(workspace(), 8 * without);
+  spec.micro_batch = 1;
+  spec.precision.compute = DType::kFp32;
+  const int64_t wide = workspace();
+  spec.deterministic = false;
+  EXPECT_EQ(workspace(), wide);
+}
+
 TEST(DescribeSpec, OnGpusExpertsHaveRoomForRowsOfNoChoice) {
   Spec spec = TinySpec();
   spec.precision.compute = DType::kBf16;

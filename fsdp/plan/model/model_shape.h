@@ -27,8 +27,9 @@ struct Shape {
   int64_t expert = 1;  // Ranks that have them among them.
   int64_t shared = 0;  // Of the rank's slice: width of the layer beside them.
   bool selection_bias = false;
-  bool documents = false;       // Samples may be made of several.
-  bool computed_grads = false;  // Gradients' buffers have the compute type.
+  bool documents = false;          // Samples may be made of several.
+  bool computed_grads = false;     // Gradients' buffers have the compute type.
+  bool ordered_attention = false;  // Flash attention, whose backward adds up in an order.
 
   // Of the feed-forward's products: each token as often as it goes to an expert.
   int64_t rows() const { return tokens * per_token; }

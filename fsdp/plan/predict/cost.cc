@@ -15,6 +15,9 @@ constexpr double kAttentionBackwardWork = 2.5;
 // copy reads and writes memory.
 constexpr double kHostBytesPerSecond = 50e9;
 
+// Of a norm, nearly all of one number each: the step's judgement, the divisor, the rate, what is reported.
+constexpr int kNormKernels = 35;
+
 double D(int64_t value) { return static_cast<double>(value); }
 
 class Costs {
@@ -49,9 +52,9 @@ class Costs {
       case Op::kReduceOuter:
         return Transfer(i, profile_.outer_reduce_bytes_per_second);
       case Op::kNorm:
-        return Memory(NormBytes()) + SmallCollective(i);
+        return AtLeast(kNormKernels, Memory(NormBytes())) + SmallCollective(i);
       case Op::kUpdate:
-        return Memory(UpdateBytes(BucketOf(i)));
+        return AtLeast(/*kernels=*/1, Memory(UpdateBytes(BucketOf(i))));
       case Op::kSnapshot:
         return 0;
       case Op::kLoss:
@@ -145,6 +148,12 @@ class Costs {
   const Bucket& BucketOf(const Instruction& i) const { return layout_.buckets[i.bucket]; }
   double Memory(int64_t bytes) const { return D(bytes) / profile_.memory_bytes_per_second; }
 
+  // What so many kernels take whose work takes `seconds`. Of how many it is not known, that.
+  double AtLeast(int kernels, double seconds) const {
+    if (kernels == 0) return seconds;
+    return std::max(seconds, profile_.instruction_seconds + kernels * profile_.kernel_seconds);
+  }
+
   // From what is stored into what is gathered; of halves, one has its type already.
   double Cast(const Bucket& bucket, int64_t elements) const {
     const BucketTypes& types = bucket.types;
@@ -207,22 +216,31 @@ class Costs {
   }
 
   double Forward(const UnitFacts& unit) const {
-    return Products(unit, unit.forward_flops - unit.attention_flops) +
-           AttentionWork(unit) / profile_.attention_forward_flops + Memory(unit.forward_bytes);
+    const double work = Products(unit, unit.forward_flops - unit.attention_flops) +
+                        Slower(profile_.deterministic_forward_slowdown) * AttentionWork(unit) /
+                            profile_.attention_forward_flops +
+                        Memory(unit.forward_bytes);
+    return AtLeast(unit.forward_kernels, work);
   }
 
   double AttentionWork(const UnitFacts& unit) const {
     return unit.attention_flops * profile_.attention_factor(spec_.data.sequence_length);
   }
 
+  // Attention, where it takes kernels that add up in an order.
+  double Slower(double slowdown) const {
+    return spec_.deterministic && spec_.precision.compute != DType::kFp32 ? slowdown : 1;
+  }
+
   // A frozen parameter needs no gradient of its own, which is half of a product's backward.
   double Backward(const Instruction& i) const {
     const UnitFacts& unit = model_.units[i.unit];
     const double matmul = unit.forward_flops - unit.attention_flops;
-    double seconds = (i.puts_off ? -PutOff(i.unit) : 0) +
-                     Products(unit, (1 + TrainableShare(i.unit)) * matmul) +
-                     kAttentionBackwardWork * AttentionWork(unit) / profile_.attention_backward_flops +
-                     Memory(unit.backward_bytes);
+    const double work = Products(unit, (1 + TrainableShare(i.unit)) * matmul) +
+                        Slower(profile_.deterministic_backward_slowdown) * kAttentionBackwardWork *
+                            AttentionWork(unit) / profile_.attention_backward_flops +
+                        Memory(unit.backward_bytes);
+    double seconds = AtLeast(unit.backward_kernels, work) - (i.puts_off ? PutOff(i.unit) : 0);
     seconds += Exchanges(unit, &UnitExchange::backward_elements);
     if (i.recompute == Recompute::kFull) seconds += ForwardAndExchange(i);
     // What autograd saved is all there, and nothing runs again.

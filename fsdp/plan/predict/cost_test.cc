@@ -93,6 +93,47 @@ TEST(Cost, AttentionToFewTokensTakesLongerThanItsShare) {
   }
 }
 
+TEST(Cost, AttentionThatKeepsAnOrderIsSlowerInTypesOf16Bits) {
+  Case c;
+  DeviceProfile profile = Round();
+  profile.deterministic_forward_slowdown = 2;
+  profile.deterministic_backward_slowdown = 4;
+  Program program;
+  program.instructions.resize(2);
+  for (Instruction& i : program.instructions) i.unit = 0;
+  program.instructions[1].op = Op::kBackward;
+  const auto seconds = [&] {
+    return InstructionSeconds(c.spec, c.model, c.layout(), program, profile, c.placement);
+  };
+  c.spec.deterministic = true;
+  EXPECT_EQ(seconds(), (std::vector<double>{60 + 40 / 4. + 10, 120 + 2.5 * 40 / 8 + 30}));
+  c.spec.precision.compute = DType::kBf16;
+  EXPECT_EQ(seconds(), (std::vector<double>{30 + 2 * 40 / 4. + 10, 60 + 4 * 2.5 * 40 / 8 + 30}));
+  c.spec.deterministic = false;
+  EXPECT_EQ(seconds(), (std::vector<double>{30 + 40 / 4. + 10, 60 + 2.5 * 40 / 8 + 30}));
+}
+
+TEST(Cost, WhatHasLittleToDoTakesAsLongAsItsKernels) {
+  Case c;
+  DeviceProfile profile = Round();
+  profile.instruction_seconds = 1000;
+  profile.kernel_seconds = 100;
+  Program program;
+  program.instructions.resize(2);
+  for (Instruction& i : program.instructions) i.unit = 0;
+  program.instructions[1].op = Op::kBackward;
+  const auto seconds = [&] {
+    return InstructionSeconds(c.spec, c.model, c.layout(), program, profile, c.placement);
+  };
+  const std::vector<double> unknown = seconds();
+  EXPECT_EQ(unknown, (std::vector<double>{c.SecondsOf(Op::kForward), c.SecondsOf(Op::kBackward)}));
+  c.model.units[0].forward_kernels = 9;
+  c.model.units[0].backward_kernels = 19;
+  EXPECT_EQ(seconds(), (std::vector<double>{1000 + 900, 1000 + 1900}));
+  profile.instruction_seconds = profile.kernel_seconds = 1;  // Less than the work.
+  EXPECT_EQ(seconds(), unknown);
+}
+
 TEST(Cost, BackwardIsTwiceTheProductsAndWhatIsRecomputed) {
   Case c;
   const double backward = 2 * 60 / 1. + 2.5 * 40 / 8. + 480 / 16.;

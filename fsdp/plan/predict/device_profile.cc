@@ -16,7 +16,10 @@ constexpr double kGiB = 1024.0 * 1024 * 1024;
 // One H200 of a node with NVLink all to all, LibTorch 2.11, NCCL 2.28, cuDNN 9.19, 2026-11-21. Products,
 // attention and memory are what the kernels of a training step reach together (Llama 8B's layers and head at
 // 8192 tokens on four, docs/bench): alone, products reach 700 TFLOP/s (in FP8 1270), a copy 4.3 TB/s.
-// Attention alone reaches 402 and 315 TFLOP/s to 2048 tokens, 560 and 471 to 8192, 617 and 528 to 32768.
+// Attention alone reaches 402 and 315 TFLOP/s to 2048 tokens, 560 and 471 to 8192, 617 and 528 to 32768; with
+// train.deterministic 319 and 177 to 8192, beside 622 and 530 in the same call.
+// A kernel and an instruction at least: a step of four layers of 256 is some 180 kernels in 20 instructions
+// of the compute lane, 1.32 ms as a job, and 0.95 as threads, without words that show how far each lane is.
 // Links: NCCL's all-gather and reduce-scatter of 16 MB to 1 GB (40 us + bytes at 350 GB/s meets them within
 // 5% from 64 MB on), and a product beside each of them. fp32 without TF32 and the links between nodes (eight
 // of 400 Gb/s) are not measured: what the data sheet says, times what the others reached of theirs.
@@ -31,6 +34,8 @@ DeviceProfile H200() {
   p.attention_forward_flops = 617 * kTera;
   p.attention_backward_flops = 505 * kTera;
   p.attention_overhead_tokens = 1000;
+  p.deterministic_forward_slowdown = 1.95;
+  p.deterministic_backward_slowdown = 2.9;
   p.memory_bytes_per_second = 2.4 * kTera;
   p.node_gather_bytes_per_second = 350 * kGiga;
   p.node_reduce_bytes_per_second = 350 * kGiga;
@@ -39,6 +44,8 @@ DeviceProfile H200() {
   p.outer_gather_bytes_per_second = 40 * kGiga;
   p.outer_reduce_bytes_per_second = 40 * kGiga;
   p.collective_latency_seconds = 40e-6;
+  p.kernel_seconds = 5.5e-6;
+  p.instruction_seconds = 8e-6;
   p.compute_slowdown = 1.13;
   p.communication_slowdown = 1.4;
   p.memory_bytes = 139 * kGiB;
@@ -126,6 +133,8 @@ const std::vector<ProfileField>& ProfileFields() {
       {"attention_forward_flops", &P::attention_forward_flops, 0, false},
       {"attention_backward_flops", &P::attention_backward_flops, 0, false},
       {"attention_overhead_tokens", &P::attention_overhead_tokens, 0, true},
+      {"deterministic_forward_slowdown", &P::deterministic_forward_slowdown, 1, true},
+      {"deterministic_backward_slowdown", &P::deterministic_backward_slowdown, 1, true},
       {"memory_bytes_per_second", &P::memory_bytes_per_second, 0, false},
       {"node_gather_bytes_per_second", &P::node_gather_bytes_per_second, 0, false},
       {"node_reduce_bytes_per_second", &P::node_reduce_bytes_per_second, 0, false},
@@ -134,6 +143,8 @@ const std::vector<ProfileField>& ProfileFields() {
       {"outer_gather_bytes_per_second", &P::outer_gather_bytes_per_second, 0, false},
       {"outer_reduce_bytes_per_second", &P::outer_reduce_bytes_per_second, 0, false},
       {"collective_latency_seconds", &P::collective_latency_seconds, 0, true},
+      {"kernel_seconds", &P::kernel_seconds, 0, true},
+      {"instruction_seconds", &P::instruction_seconds, 0, true},
       {"compute_slowdown", &P::compute_slowdown, 1, true},
       {"communication_slowdown", &P::communication_slowdown, 1, true},
       {"memory_bytes", &P::memory_bytes, 0, true},

@@ -26,7 +26,10 @@ struct DeviceProfile {
   double attention_forward_flops = 0;    // To very many tokens; causal work counted half.
   double attention_backward_flops = 0;   // Of the 2.5 times as much work that backward does.
   double attention_overhead_tokens = 0;  // Attention to n tokens takes as long as n x (n + these) would.
-  double memory_bytes_per_second = 0;    // Read and written together.
+  // Of attention in 16-bit types with train.deterministic, which takes other kernels.
+  double deterministic_forward_slowdown = 1;
+  double deterministic_backward_slowdown = 1;
+  double memory_bytes_per_second = 0;  // Read and written together.
   // A shard group within one node; one that spans nodes, using all of a node's links at once; and the outer
   // axis, where each rank of a node has a group of its own at the same time.
   double node_gather_bytes_per_second = 0;
@@ -36,9 +39,13 @@ struct DeviceProfile {
   double outer_gather_bytes_per_second = 0;
   double outer_reduce_bytes_per_second = 0;
   double collective_latency_seconds = 0;  // Of each collective, whatever its size.
-  double compute_slowdown = 1;            // Of compute while any communication is under way.
-  double communication_slowdown = 1;      // Of communication while compute is under way.
-  double memory_bytes = 0;                // What a job may use; 0: not known.
+  // What native units, norm and updates take at least in a step that is launched as one graph: each kernel,
+  // with its way from the one before, and each instruction beside them, for marks and words that show it.
+  double kernel_seconds = 0;
+  double instruction_seconds = 0;
+  double compute_slowdown = 1;        // Of compute while any communication is under way.
+  double communication_slowdown = 1;  // Of communication while compute is under way.
+  double memory_bytes = 0;            // What a job may use; 0: not known.
 
   double matmul_flops(DType dtype) const {
     return dtype == DType::kFp32 ? fp32_matmul_flops : half_matmul_flops;

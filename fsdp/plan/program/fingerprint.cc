@@ -254,6 +254,7 @@ void Add(const Spec& spec, Lines* lines) {
   if (!spec.stage_units.empty()) to.Text("stage_units", absl::StrJoin(spec.stage_units, " "));
   if (spec.zero_bubble) to.Int("zero_bubble", 1);
   to.Text("outer_strategy", NameOf(spec.outer_strategy));
+  if (spec.deterministic) to.Int("deterministic", 1);
   to.Text("graphs", !spec.graphs.has_value() ? "auto" : *spec.graphs ? "yes" : "no");
   std::visit([lines](const auto& model) { Add(model, lines); }, spec.model);
   Add(spec.initial, lines);

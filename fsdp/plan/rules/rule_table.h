@@ -68,21 +68,22 @@ struct Rule {
 };
 
 // In the table's order.
-const std::vector<Rule>& ModelRules();       // name, model
-const std::vector<Rule>& ExpertsRules();     // model.llama.experts
-const std::vector<Rule>& PluginRules();      // model.plugin
-const std::vector<Rule>& DataRules();        // data
-const std::vector<Rule>& RuntimeRules();     // resources, fsdp, priority, restart, telemetry
-const std::vector<Rule>& PipelineRules();    // parallel.pipeline, .pipeline_chunks, .stage_units
-const std::vector<Rule>& ParallelRules();    // parallel
-const std::vector<Rule>& TrainRules();       // train, schedule
-const std::vector<Rule>& CheckpointRules();  // checkpoint
-const std::vector<Rule>& BadStepRules();     // train.on_nonfinite, train.on_spike
-const std::vector<Rule>& OptimizerRules();   // optimizer
-const std::vector<Rule>& PrecisionRules();   // precision
-const std::vector<Rule>& Fp8Rules();         // precision.fp8, and compute: fp8
-const std::vector<Rule>& EnvRules();         // env
-const std::vector<Rule>& ElasticRules();     // restart.elastic
+const std::vector<Rule>& ModelRules();          // name, model
+const std::vector<Rule>& ExpertsRules();        // model.llama.experts
+const std::vector<Rule>& PluginRules();         // model.plugin
+const std::vector<Rule>& DataRules();           // data
+const std::vector<Rule>& RuntimeRules();        // resources, fsdp, priority, restart, telemetry
+const std::vector<Rule>& PipelineRules();       // parallel.pipeline, .pipeline_chunks, .stage_units
+const std::vector<Rule>& ParallelRules();       // parallel
+const std::vector<Rule>& TrainRules();          // train, schedule
+const std::vector<Rule>& CheckpointRules();     // checkpoint
+const std::vector<Rule>& BadStepRules();        // train.on_nonfinite, train.on_spike
+const std::vector<Rule>& DeterministicRules();  // train.deterministic
+const std::vector<Rule>& OptimizerRules();      // optimizer
+const std::vector<Rule>& PrecisionRules();      // precision
+const std::vector<Rule>& Fp8Rules();            // precision.fp8, and compute: fp8
+const std::vector<Rule>& EnvRules();            // env
+const std::vector<Rule>& ElasticRules();        // restart.elastic
 
 // What the parts of the table say in the same words.
 Findings NotNegative(double value, const char* name, const char* fix);

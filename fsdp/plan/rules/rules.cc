@@ -19,8 +19,8 @@ std::vector<Rule> Table() {
   std::vector<Rule> table;
   for (const auto* part :
        {&ModelRules(), &ExpertsRules(), &PluginRules(), &DataRules(), &RuntimeRules(), &PipelineRules(),
-        &ParallelRules(), &TrainRules(), &CheckpointRules(), &BadStepRules(), &OptimizerRules(),
-        &PrecisionRules(), &Fp8Rules(), &EnvRules(), &ElasticRules()}) {
+        &ParallelRules(), &TrainRules(), &CheckpointRules(), &BadStepRules(), &DeterministicRules(),
+        &OptimizerRules(), &PrecisionRules(), &Fp8Rules(), &EnvRules(), &ElasticRules()}) {
     table.insert(table.end(), part->begin(), part->end());
   }
   return table;

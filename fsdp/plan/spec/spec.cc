@@ -463,6 +463,7 @@ Spec ToSpec(const v1::JobSpec& resolved) {
   spec.frozen.assign(train.frozen().begin(), train.frozen().end());
   if (train.has_graphs()) spec.graphs = train.graphs();
   if (resolved.resources().device() == v1::DEVICE_CPU) spec.graphs = false;
+  spec.deterministic = train.deterministic();
   spec.optimizer = ToOptimizer(resolved.optimizer());
   spec.schedule = ToSchedule(resolved.schedule());
   const v1::Precision& precision = resolved.precision();

@@ -244,6 +244,7 @@ struct Spec {
   OnSpikeConfig on_spike;
   std::vector<std::string> frozen;  // Patterns.
   std::optional<bool> graphs;  // A step is launched as one CUDA graph, where it can be. Null: a short one.
+  bool deterministic = false;  // Sums are in an order that is the same on every run.
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   Precision precision;
