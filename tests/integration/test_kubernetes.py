@@ -168,6 +168,13 @@ def test_values_reach_what_they_are_for():
     assert {each["metadata"].get("namespace") for each in made} == {"train", None}  # None: of the whole cluster.
 
 
+def test_a_default_that_a_file_of_values_takes_away_stays_away():
+    """As `helm upgrade --reuse-values` hands it on: null, of a key without a default."""
+    done = helm("template", "fsdpd", CHART, *values_of("cpu-test"), "--set", "agent.nodeSelector.gone=null")
+    assert done.returncode == 0, done.stderr
+    assert pod_specs(objects(done.stdout))["fsdpd-agent"]["nodeSelector"] == {"kubernetes.io/os": "linux"}
+
+
 @each_overlay
 def test_the_certificate_of_the_page_has_the_names_that_agents_dial(overlay):
     block, = (each.text for each in pages.blocks("docs/deploy.md") if "pki coordinator fsdpd-coordinator" in each.text)
