@@ -267,7 +267,7 @@ def run_kubelets(scratch, labels):
         if not counts.failed and CHILDREN.run([str(ROOT / "tests" / command[0]), *command[1:]]) != 0:
             counts = Counts(failed=1)
     # With what each fault took.
-    return counts if counts.failed else run_pytest(scratch, "integration/test_kubelets.py", "--capture=no")
+    return counts if counts.failed else run_pytest(scratch, "integration/kubelets", "--capture=no")
 
 
 @dataclass

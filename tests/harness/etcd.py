@@ -19,8 +19,10 @@ def free_ports(count):
 
 
 class Etcd:
-    def __init__(self, folder, mark, members=3):
+    def __init__(self, folder, mark, members=3, addresses=(), pki=None):
+        """`addresses`: of each member, at 2379, for who has a certificate of `pki`, which deploy/certificates has made."""
         self.folder, self._mark = folder, mark
+        self._addresses, self._pki = addresses, pki
         ports = free_ports(2 * members)
         self._clients, self._peers = ports[:members], ports[members:]
         self.members = [None] * members
@@ -39,13 +41,20 @@ class Etcd:
         cluster = ",".join(f"m{each}=http://127.0.0.1:{port}" for each, port in enumerate(self._peers))
         self.members[index] = Daemon(f"etcd-{index}", [
             "etcd", "--name", f"m{index}", "--data-dir", self.folder / f"etcd-{index}", "--logger=zap",
-            "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
+            *self._served(index, client), "--advertise-client-urls", client, "--listen-peer-urls", peer,
             "--initial-advertise-peer-urls", peer, "--initial-cluster", cluster,
             # On a machine that builds meanwhile, disks are slow.
             "--heartbeat-interval=200", "--election-timeout=2000"],
             self.folder / f"etcd-{index}.log", self._mark)
         if wait:
             self._wait_for(index)
+
+    def _served(self, index, client):
+        if not self._addresses:
+            return ["--listen-client-urls", client]
+        return ["--listen-client-urls", f"{client},https://{self._addresses[index]}:2379", "--client-cert-auth",
+                "--trusted-ca-file", self._pki / "ca.crt", "--cert-file", self._pki / "coordinator.crt",
+                "--key-file", self._pki / "coordinator.key"]
 
     def _wait_for(self, index):
         def answers():

@@ -70,10 +70,10 @@ def hierarchies():
 
 
 class Node:
-    """One machine of a cluster; `number` from 1."""
+    """One machine of a cluster; `number` from 1. Its name is what kind would call it (docs/tutorials/kubernetes.md)."""
 
     def __init__(self, cluster, number):
-        self._cluster, self.name = cluster, f"node-{number}"
+        self._cluster, self.name = cluster, f"fsdpd-worker{number if number > 1 else ''}"
         self.address, self.pods = f"{cluster.net}.0.{number}", f"{cluster.net}.{number}.0/24"
         self.folder = cluster.folder / self.name
         self._cgroup, self.link = f"fsdpd-{os.getpid()}-{number}", f"fk{os.getpid()}n{number}"
@@ -99,7 +99,9 @@ class Node:
 
     def _write_settings(self):
         write, folder = self._write, self.folder
-        (folder / "resolv.conf").write_text(f"nameserver {self._cluster.bridge_address}\nsearch fsdpd.svc.cluster.local\n")
+        # As pods have it.
+        (folder / "resolv.conf").write_text(f"nameserver {self._cluster.bridge_address}\nsearch fsdpd.svc.cluster.local\n"
+                                            "options ndots:5\n")
         (folder / "nothing.conf").write_text("")
         shutil.copy(self._cluster.kubeconfig_of(f"system:node:{self.name}"), folder / "kubeconfig")
         cri = '[plugins."io.containerd.grpc.v1.cri"'
@@ -209,6 +211,12 @@ class Kubelets(ApiServer):
             print(self.logs())
             self.stop()
             raise
+
+    def add_address(self, number):
+        """One more of this machine's, which pods reach; it goes with the bridge."""
+        address = f"{self.net}.0.{number}"
+        run("ip", "address", "add", f"{address}/24", "dev", self.bridge)
+        return address
 
     def _serve_names(self):
         file = self.folder / "Corefile"

@@ -97,12 +97,14 @@ def _free_port():
 
 
 class Reader:
-    """Runs one page in a folder that looks like a clone. Nothing that it starts outlives `with`."""
+    """Runs one page in a folder that looks like a clone. Nothing that it starts outlives `with`. `shell`, `environment`: of a
+    place of its own, where nobody but the page has the port that it names."""
 
-    def __init__(self, page, folder):
+    def __init__(self, page, folder, shell=(), environment=None):
         self.page, self.folder, self.mark = page, folder, uuid.uuid4().hex
         self.said = folder.parent / f"{folder.name}.txt"
-        self.port = str(_free_port())
+        self._shell = [*shell, "bash", "-c"]
+        self.port = "7777" if shell else str(_free_port())
         folder.mkdir()
         for name in ("clients", "dashboards", "deploy", "docs", "examples", "proto"):
             (folder / name).symlink_to(ROOT / name)
@@ -110,7 +112,7 @@ class Reader:
         (folder / ".build/bin").symlink_to(BIN)
         # The tests' own Python has the libraries that pages use.
         places = [*(str(BIN / name) for name in ("client", "coordinator", "agent", "fsdp")), os.path.dirname(sys.executable)]
-        self.environment = {**os.environ, MARK: self.mark, "FSDPD_SERVER": f"127.0.0.1:{self.port}", "HOME": str(folder)}
+        self.environment = {**(environment or os.environ), MARK: self.mark, "FSDPD_SERVER": f"127.0.0.1:{self.port}", "HOME": str(folder)}
         if any("./clients/python" in block.text for block in blocks(page)):  # A page that has the reader install it.
             places.append(str(wheel.data_command(folder.parent / "bin")))
             self.environment["PYTHONPATH"] = str(wheel.installed())
@@ -120,17 +122,17 @@ class Reader:
         (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
         (self.folder / name).write_text(text)
 
-    def run(self, timeout_s=110):
+    def run(self, timeout_s=110, chosen=lambda block: not block.why):
         """Runs its blocks; the whole output. A command that fails ends it, with the block and what was said so far."""
-        script = "set -euo pipefail\n"
+        script = f"set -euo pipefail\ncd {self.folder}\n"
         for block in blocks(self.page):
             if block.file:
                 self._write(block.file, block.text)
-            elif block.commands and not block.why:
+            elif block.commands and chosen(block):
                 # A page's coordinator listens where nobody else does.
                 script += f"echo '--- {block.place}'\n" + block.text.replace("7777", self.port)
         with open(self.said, "wb") as output:
-            done = subprocess.run(["bash", "-c", script], cwd=self.folder, env=self.environment, stdin=subprocess.DEVNULL,
+            done = subprocess.run([*self._shell, script], env=self.environment, stdin=subprocess.DEVNULL,
                                   stdout=output, stderr=output, timeout=timeout_s, check=False)
         text = self.said.read_text(errors="replace")
         assert done.returncode == 0, f"{self.page}: its commands ended with {done.returncode}:\n{text[-6000:]}"

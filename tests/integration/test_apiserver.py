@@ -1,19 +1,23 @@
 """A real Kubernetes takes what deploy/ has for it: etcd, the API server, the controller manager and the scheduler, at the
-version of tests/kubernetes/build, on this machine. No containers are run here."""
+version of tests/kubernetes/build, on this machine. No containers are run here: kubelets/ has some."""
 
+import contextlib
 import copy
+import subprocess
 
 import pytest
 import yaml
 
 from harness.apiserver import BUILD, ApiServer, Refused, image_of, is_ready, path_of, programs
-from harness.manifests import (DEPLOY, NOT_OF_THE_CHART, OVERLAYS, chart_text, named, objects, of_overlay, pod_specs)
+from harness.manifests import (CHART, DEPLOY, NOT_OF_THE_CHART, OVERLAYS, chart_text, named, objects, of_overlay, pod_specs, tool,
+                               values_of)
 from harness.processes import marked
 from harness.programs import ROOT
 from harness.wait import wait_until
 
 NODES = 3
 REPLICAS = 3
+CLAIMS = "/api/v1/namespaces/fsdpd/persistentvolumeclaims"
 
 
 @pytest.fixture(scope="module")
@@ -84,28 +88,98 @@ def test_the_daemons_may_do_nothing_and_people_no_more_than_a_port_forward(serve
 
 
 @pytest.fixture(scope="module")
-def installed(server):
-    """overlays/ha-etcd on three nodes of eight GPUs, with all of its pods running."""
+def machines(server):
+    """Three nodes of eight GPUs each."""
     for index in range(NODES):
         server.add_node(f"ip-10-0-0-{index}.eu.compute.internal", {"nvidia.com/gpu.present": "true",
                                                                      "kubernetes.io/os": "linux"},
                         {"cpu": "64", "memory": "1Ti", "pods": "110", "ephemeral-storage": "1Ti", "nvidia.com/gpu": "8"})
-        server.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"volume-{index}"},
-                      "spec": {"capacity": {"storage": "1Ti"}, "accessModes": ["ReadWriteOnce"],
-                               "hostPath": {"path": f"/volumes/{index}"}}})
     # Until then agents alone are placed there.
     wait_until("nodes are taken for ready", lambda: not any(
         each["spec"].get("taints") for each in server.ask("GET", "/api/v1/nodes")["items"]))
-    for each in of_overlay("ha-etcd"):
-        server.apply(each)
+    return server
 
+
+def volumes():
+    """For whatever claims there are."""
+    return [{"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"volume-{index}"},
+             "spec": {"capacity": {"storage": "1Ti"}, "accessModes": ["ReadWriteOnce", "ReadWriteMany"],
+                      "hostPath": {"path": f"/volumes/{index}"}}} for index in range(REPLICAS)]
+
+
+def wait_pods(server, coordinators, agents=NODES):
     def running():
         server.run_pods()
         found = [*server.pods("coordinator").values(), *server.pods("agent").values()]
-        assert sum(map(is_ready, found)) == REPLICAS + NODES, [(each["metadata"]["name"], each["status"]) for each in found]
+        assert sum(map(is_ready, found)) == len(found) == coordinators + agents, [
+            (each["metadata"]["name"], each["status"]) for each in found]
         return True
     wait_until("coordinators and agents run", running)
-    return server
+
+
+def remove(server, among):
+    """That and its claims, as if it had not been there."""
+    claims = server.ask("GET", CLAIMS)["items"]
+    for each in among:
+        with contextlib.suppress(Refused):  # It is gone.
+            server.ask("DELETE", f"{path_of(each)}/{each['metadata']['name']}")
+    for each in claims:
+        with contextlib.suppress(Refused):
+            server.ask("DELETE", f"{CLAIMS}/{each['metadata']['name']}")
+
+    def gone():
+        server.run_pods()
+        return not server.pods("coordinator") and not server.pods("agent") and not server.ask("GET", CLAIMS)["items"] and not (
+            server.ask("GET", "/api/v1/persistentvolumes")["items"])
+    wait_until("all of it is gone", gone)
+
+
+@pytest.mark.parametrize("overlay", ["cpu-test", "gpu", "monitoring"])
+def test_pods_of_an_overlay_are_made_under_restricted(machines, overlay):
+    among = [*volumes(), *(each for each in of_overlay(overlay) if each["kind"] not in NOT_OF_THE_CHART)]
+    try:
+        for each in among:
+            machines.apply(each)
+        wait_pods(machines, coordinators=1)
+    finally:
+        remove(machines, among)
+
+
+@pytest.mark.parametrize("overlay", ["cpu-test", "gpu", "monitoring"])
+def test_helm_installs_changes_and_removes_it_but_for_claims(machines, overlay):
+    def said_to_helm(*arguments):
+        done = subprocess.run(list(map(str, [tool("helm"), *arguments, "--namespace", "fsdpd", "--kubeconfig", machines.kubeconfig])),
+                              capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    among = [*volumes(), *objects(chart_text(overlay))]
+    try:
+        for each in volumes():
+            machines.apply(each)
+        said_to_helm("install", "fsdpd", CHART, *values_of(overlay))
+        wait_pods(machines, coordinators=1)
+        agents, before = set(machines.pods("agent")), machines.pods("coordinator")
+        said_to_helm("upgrade", "fsdpd", CHART, "--reuse-values",
+                     "--set", "claims.enabled=true,coordinator.resources.limits.memory=4Gi")
+        wait_until("the coordinator is another", lambda: machines.run_pods() or {
+            each["metadata"]["uid"] for each in machines.pods("coordinator").values()}.isdisjoint(
+                each["metadata"]["uid"] for each in before.values()))
+        wait_pods(machines, coordinators=1)
+        assert set(machines.pods("agent")) == agents
+        said_to_helm("uninstall", "fsdpd")
+        left = {each["metadata"]["name"] for each in machines.ask("GET", CLAIMS)["items"]
+                if "deletionTimestamp" not in each["metadata"]}
+        assert left == {"state-fsdpd-coordinator-0", "fsdpd-data", "fsdpd-checkpoints"}
+    finally:
+        remove(machines, among)
+
+
+@pytest.fixture(scope="module")
+def installed(machines):
+    """overlays/ha-etcd on three nodes of eight GPUs, with all of its pods running."""
+    for each in [*volumes(), *of_overlay("ha-etcd")]:
+        machines.apply(each)
+    wait_pods(machines, REPLICAS)
+    return machines
 
 
 def test_pods_are_made_under_restricted_and_an_agent_on_each_node(installed):

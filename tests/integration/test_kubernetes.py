@@ -15,6 +15,7 @@ import sys
 import pytest
 import yaml
 
+from harness import pages
 from harness.cached import made_once, pip_install
 from harness.manifests import (CHART, DEPLOY, NOT_OF_THE_CHART, OVERLAYS, chart_text, helm, named, objects, of_overlay,
                                overlay_text, pod_specs, pod_templates, rendered, values_of)
@@ -165,6 +166,23 @@ def test_values_reach_what_they_are_for():
     data = named(made, "PersistentVolumeClaim", "fsdpd-data")["spec"]
     assert (data["storageClassName"], data["resources"]["requests"]["storage"]) == ("shared", "5Ti")
     assert {each["metadata"].get("namespace") for each in made} == {"train", None}  # None: of the whole cluster.
+
+
+def test_a_default_that_a_file_of_values_takes_away_stays_away():
+    """As `helm upgrade --reuse-values` hands it on: null, of a key without a default."""
+    done = helm("template", "fsdpd", CHART, *values_of("cpu-test"), "--set", "agent.nodeSelector.gone=null")
+    assert done.returncode == 0, done.stderr
+    assert pod_specs(objects(done.stdout))["fsdpd-agent"]["nodeSelector"] == {"kubernetes.io/os": "linux"}
+
+
+@each_overlay
+def test_the_certificate_of_the_page_has_the_names_that_agents_dial(overlay):
+    block, = (each.text for each in pages.blocks("docs/deploy.md") if "pki coordinator fsdpd-coordinator" in each.text)
+    command = block.split("deploy/certificates pki coordinator", 1)[1].split("deploy/certificates")[0]
+    names = subprocess.run(["bash", "-c", f"echo {command}"], capture_output=True, text=True, check=True).stdout.split()
+    dialled, = (arg.split("=", 1)[1] for arg in pod_specs(of_overlay(overlay))["fsdpd-agent"]["containers"][0]["args"]
+                if arg.startswith("--coordinator="))
+    assert {each.removesuffix(":7777") for each in dialled.split(",")} <= set(names)
 
 
 # The objects ---------------------------------------------------------------------------------------------------------
@@ -337,8 +355,6 @@ def test_agents_know_each_coordinator_by_the_name_that_it_has_itself():
                       if arg.startswith("--advertise="))
     assert known == [advertised.replace("$(POD_NAME)", f"fsdpd-coordinator-{index}")
                      for index in range(coordinators["replicas"])]
-    # And their certificate has it, as documented.
-    assert f" '*.{coordinators['serviceName']}'" in (ROOT / "docs/deploy.md").read_text()
 
 
 # What Prometheus and Grafana take --------------------------------------------------------------------------------------

@@ -527,11 +527,18 @@ def test_a_new_certificate_says_which_names_it_lacks_however_they_were_written(t
         assert done.returncode == 0, done
         return re.findall(r"had (\S+) too", done.stderr)
 
-    assert made("a", "::1", "*.example", "10.0.0.1") == []
-    assert made("a", "0:0::1", "10.0.0.1") == ["*.example"]
+    assert made("a", "::1", "*.c.example", "10.0.0.1") == []
+    assert made("a", "0:0::1", "10.0.0.1") == ["*.c.example"]
     (tmp_path / "coordinator.crt").write_text("half of it")
     assert made("b") == []
     assert made("a") == ["b"]
+
+
+@pytest.mark.parametrize("name", ["*", "*.fsdpd-coordinator-peers", "*.example.", "*a.c.example"])
+def test_a_certificate_of_a_name_that_no_client_would_take_is_not_made(tmp_path, name):
+    done = subprocess.run([ROOT / "deploy/certificates", tmp_path, "coordinator", "localhost", name], capture_output=True, text=True)
+    assert done.returncode == 2 and f"'{name}' is of no name: gRPC wants two labels" in done.stderr
+    assert not (tmp_path / "coordinator.crt").exists()
 
 
 def test_a_coordinator_without_security_keeps_a_record_too(tmp_path, own):

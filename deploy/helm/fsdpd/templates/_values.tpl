@@ -93,7 +93,12 @@
 {{- $_ := set $container "env" (append $container.env (dict "name" $name "value" $value)) }}
 {{- end }}
 {{- $_ := set $pod "terminationGracePeriodSeconds" (add $agent.graceSeconds 40) }}
-{{- with $agent.nodeSelector }}{{- $_ := set $pod "nodeSelector" . }}{{- end }}
+{{- /* Null is a default that a file of values takes away. `helm upgrade --reuse-values` hands it on, without that default. */}}
+{{- $selector := dict }}
+{{- range $key, $value := $agent.nodeSelector }}
+{{- if kindIs "string" $value }}{{- $_ := set $selector $key $value }}{{- end }}
+{{- end }}
+{{- with $selector }}{{- $_ := set $pod "nodeSelector" . }}{{- end }}
 {{- with $agent.tolerations }}{{- $_ := set $pod "tolerations" . }}{{- end }}
 {{- range $volume := $pod.volumes }}
 {{- if eq $volume.name "shm" }}{{- $_ := set $volume.emptyDir "sizeLimit" $agent.shm }}{{- end }}

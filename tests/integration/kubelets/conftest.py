@@ -1,0 +1,58 @@
+"""One cluster for all tests of this folder: two nodes with kubelets, which have the images of deploy/container. Each file puts
+fsdpd there in a way of its own, and takes it away again. What each fault took is printed (pytest -s).
+
+What it cannot show: its network enforces no NetworkPolicy, volumes that nodes share are one folder of this machine, and
+the next release is the same programs under another tag.
+"""
+
+import shutil
+
+import pytest
+
+from harness.apiserver import programs
+from harness.images import Images, collected
+from harness.installation import RELEASE, Clock
+from harness.kubelets import Kubelets, missing
+from harness.processes import marked
+from harness.programs import program
+
+IMAGES = {"coordinator": "fsdpd-coordinator", "agent": "fsdpd-agent", "fsdpctl": "fsdpctl"}
+
+
+def save_images(folder):
+    """Files of them all in `folder`."""
+    folder.mkdir()
+    made = Images(folder.parent, "kubelets")
+    try:
+        collected(folder.parent / "out")
+        made.build(folder.parent / "out", *IMAGES)
+        for image, name in IMAGES.items():
+            made.saved(image, f"docker.io/library/{name}:{RELEASE}", folder / f"{name}.tar")
+        made.of_program(programs("nodes") / "pause", "pause")
+        made.saved("pause", "localhost/pause:1", folder / "pause.tar")
+    finally:
+        made.remove()
+        shutil.rmtree(folder.parent / "out", ignore_errors=True)
+
+
+@pytest.fixture(scope="package")
+def kubelets(tmp_path_factory, request):
+    if missing():
+        pytest.skip(f"needs {', '.join(missing())}; `tests/run kubelets` builds what is to be built")
+    for each in ("coordinator/fsdpd-coordinator", "agent/fsdpd-agent", "fsdp/fsdpd-rank", "client/fsdpctl"):
+        program(each)
+    folder = tmp_path_factory.mktemp("kubelets")
+    clock = Clock("start")
+    save_images(folder / "images")
+    clock("images are built")
+    clock, mark = Clock("start"), f"kubelets-{folder}"
+    cluster = Kubelets(folder, mark)
+    try:
+        clock("two nodes are ready")
+        yield cluster
+    finally:
+        if request.session.testsfailed:
+            print(cluster.logs())
+        cluster.stop()
+        shutil.rmtree(folder / "images")
+        assert not marked(mark)

@@ -1,0 +1,67 @@
+"""The Helm chart on kubelets, by the commands of docs/deploy.md: installed, changed while a job trains, and gone but for what
+was written."""
+
+import pytest
+
+from harness.installation import Clock, Installation, block_of
+from harness.manifests import NOT_OF_THE_CHART, chart_text, objects
+
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1200)]
+
+
+@pytest.fixture(scope="module")
+def fsdpd(kubelets, tmp_path_factory):
+    with Installation(kubelets, tmp_path_factory.mktemp("chart")) as installed:
+        yield installed
+
+
+def test_the_command_of_the_page_installs_it(fsdpd):
+    fsdpd.add_secrets()
+    fsdpd.add_volumes()
+    clock = Clock("chart")
+    assert "port-forward" in fsdpd.typed(block_of("helm install"))
+    fsdpd.wait_ready("coordinator")
+    clock("the coordinator is ready")
+    fsdpd.wait_ready("agent", 2)
+    clock("both agents are ready")
+
+
+def test_a_value_is_changed_while_a_job_trains(fsdpd):
+    """One of the coordinator's, which costs the job nothing, and one of agents, which have it once their pods are deleted."""
+    job_id = fsdpd.submit("changed", data={}, checkpoint=None)
+    fsdpd.wait_trains(job_id)
+    pod, agents = fsdpd.pods("coordinator")["fsdpd-coordinator-0"], set(fsdpd.pods("agent"))
+    clock = Clock("chart's values changed")
+    fsdpd.typed(block_of("helm upgrade"))
+    fsdpd.typed("kubectl -n fsdpd rollout status statefulset/fsdpd-coordinator --timeout 5m")
+    clock("the coordinator is ready")
+    now = fsdpd.pods("coordinator")["fsdpd-coordinator-0"]
+    assert now["metadata"]["uid"] != pod["metadata"]["uid"]
+    assert now["spec"]["containers"][0]["resources"]["limits"]["memory"] == "4Gi"
+    fsdpd.wait_next_step(job_id)
+    clock("the job's next step is told")
+    job = fsdpd.end(job_id)
+    assert job["attempt"] == 1 and set(fsdpd.pods("agent")) == agents
+    fsdpd.typed("kubectl -n fsdpd delete pod -l app.kubernetes.io/component=agent")
+    fsdpd.wait_ready("agent", 2)
+    fsdpd.wait_succeeded(fsdpd.submit("on-claims", 100))
+    assert any((fsdpd.volumes["checkpoints"] / "on-claims").iterdir())
+
+
+def test_what_was_written_stays_when_it_is_uninstalled(fsdpd):
+    clock = Clock("chart uninstalled")
+    fsdpd.typed(block_of("helm uninstall"))
+    kinds = {each["kind"].lower() for each in objects(chart_text("cpu-test")) if each["kind"] not in NOT_OF_THE_CHART}
+    fsdpd.typed("kubectl -n fsdpd wait pod --all --for=delete --timeout 5m")
+    clock("no pod is left")
+    # The others are Kubernetes' own, in every namespace.
+    asked = f"kubectl -n fsdpd get {','.join(kinds)} -o name | grep -v -e /kube-root-ca.crt -e /default -e /system- || true"
+    assert not fsdpd.typed(asked)
+    claims = fsdpd.cluster.ask("GET", "/api/v1/namespaces/fsdpd/persistentvolumeclaims")["items"]
+    assert [each["metadata"]["name"] for each in claims if "deletionTimestamp" not in each["metadata"]] == [
+        "fsdpd-checkpoints", "fsdpd-data", "state-fsdpd-coordinator-0"]
+    # And is there again for who comes back.
+    fsdpd.typed(block_of("helm install").strip() + " --set claims.enabled=true")
+    fsdpd.wait_ready("coordinator")
+    fsdpd.wait_ready("agent", 2)
+    assert "on-claims" in fsdpd.ctl("get")
