@@ -31,12 +31,14 @@ def test_what_files_said_is_what_it_answers(recorded, shared, tmp_path):
     with scrapes.Recorded(tmp_path / "prometheus", kept, shared.mark) as held:
         assert held.job() == job_id and held.every_s == 1 and 12 <= held.end - held.begin < 30
         asked = 0
-        for scrape in kept:
-            for line in scrape.text.splitlines():
+        for path in folder.glob("agent-*.txt"):
+            name, millis = path.stem.removeprefix("agent-").rsplit("-", 1)
+            for line in path.read_text().splitlines():
                 if line.startswith("fsdpd_steps_total{"):
                     rank, value = line.split('rank="')[1].split('"')[0], float(line.split()[-1])
-                    found, = held.server.query(f'fsdpd_steps_total{{fsdpd_job="{job_id}", rank="{rank}"}}', scrape.seconds)
-                    assert found[1] == value and found[0]["instance"] == scrape.instance and found[0]["job"] == scrape.job
+                    found, = held.server.query(f'fsdpd_steps_total{{fsdpd_job="{job_id}", rank="{rank}"}}', int(millis) / 1000)
+                    assert found[1] == value
+                    assert found[0]["instance"] == f"{name}:7778" and found[0]["job"] == "fsdpd-agent"
                     asked += 1
         assert asked == 4 * len(kept) / 3
         # As Prometheus would have it of the counters at that moment, and only up to the end.
