@@ -1,6 +1,6 @@
 // What flows between an agent's parts: Received() gives launches and stops to the supervisor; RankReady,
-// RankStepped, CheckpointSaved, RankStill and RankExited take what it says of ranks to /metrics and to the
-// coordinator.
+// RankStepped, RankCourse, CheckpointSaved, RankStill and RankExited take what it says of ranks to /metrics
+// and to the coordinator.
 #include "agent/agent_flow.h"
 
 #include <absl/strings/str_cat.h>
@@ -100,6 +100,14 @@ void AgentFlow::RankStepped(const RankId& id, int world, const v1::StepReport& t
   if (parts_.steps != nullptr) parts_.steps->Add(id.of, report);
   v1::AgentMessage message = UpdateOf(id);
   *message.mutable_rank()->mutable_step() = std::move(report);
+  parts_.link->SendStep(std::move(message));
+}
+
+void AgentFlow::RankCourse(const RankId& id, const v1::StepCourse& course) {
+  if (id.rank != 0) return;
+  parts_.metrics->RankCourse(id, course);
+  v1::AgentMessage message = UpdateOf(id);
+  *message.mutable_rank()->mutable_course() = course;
   parts_.link->SendStep(std::move(message));
 }
 

@@ -68,6 +68,7 @@ class AgentFlow : public RankEvents, public UplinkHandler {
   void RankLaunched(const RankId& id, const v1::RankLaunch& launch, const v1::MemoryPlan& planned) override;
   void RankReady(const RankId& id, const v1::RankStarted& started) override;
   void RankStepped(const RankId& id, int world, const v1::StepReport& report) override;
+  void RankCourse(const RankId& id, const v1::StepCourse& course) override;
   void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) override;
   void RankTraced(const RankId& id, const v1::StepTraced& traced) override;
   void RankMeasured(const RankId& id, const v1::PreflightDevice& device) override;

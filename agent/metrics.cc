@@ -78,6 +78,10 @@ constexpr Metric kTable[] = {
      "above the plan where that is more, by the instruction that it was reached in."},
     {"fsdpd_memory_plan_bytes", kGauge, "bytes", "fsdpd_job, rank, component",
      "Planned memory at the step's peak, by component."},
+    {"fsdpd_memory_component_bytes", kGauge, "bytes", "fsdpd_job, rank, component",
+     "What rank 0 held of each component when the memory of a step was highest, as measured at most "
+     "once a second; activations_and_workspace is what the plan calls activations, workspace, library "
+     "and fragmentation, and arena_unused what the arena holds of no live buffer."},
     {"fsdpd_rank_up", kGauge, "", "fsdpd_job, rank", "1 while the rank's process runs, then 0."},
     {"fsdpd_rank_info", kGauge, "", "fsdpd_job, rank, attempt, fsdpd_node, device",
      "Where a rank runs, and in which attempt; always 1."},

@@ -80,6 +80,11 @@ void MetricsExporter::RankStepped(const RankId& id, int world, const v1::StepRep
   if (RankSeries* series = Find(id)) series->Add(report, world);
 }
 
+void MetricsExporter::RankCourse(const RankId& id, const v1::StepCourse& course) {
+  MutexLock lock(&mutex_);
+  if (RankSeries* series = Find(id)) series->Add(course);
+}
+
 void MetricsExporter::RankSaves(const RankId& id) {
   MutexLock lock(&mutex_);
   if (RankSeries* series = Find(id)) series->SetSaves();

@@ -36,6 +36,7 @@ class MetricsExporter {
   void RankLaunched(const RankId& id, const std::string& device);
   void RankPlanned(const RankId& id, const v1::MemoryPlan& plan, int64_t steps);  // `steps`: train.steps.
   void RankStepped(const RankId& id, int world, const v1::StepReport& report);
+  void RankCourse(const RankId& id, const v1::StepCourse& course);
   void RankSaves(const RankId& id);  // Its job has checkpoints.
   void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved);
   // `by`: the step that it ended by; null where it was none.

@@ -131,6 +131,23 @@ TEST_F(MetricsExporterTest, ASpikeIsOneSeriesByItsInstructionUntilTheNext) {
   EXPECT_FALSE(Mentions("Forward head"));
 }
 
+TEST_F(MetricsExporterTest, ComponentsAreThoseOfTheMomentThatHeldMost) {
+  exporter_.RankLaunched(kFirst, "cpu");
+  v1::StepCourse course;
+  exporter_.RankCourse(kFirst, course);
+  EXPECT_FALSE(Mentions("fsdpd_memory_component_bytes")) << "nothing was measured";
+  for (const char* name : {"main_params", "activations_and_workspace"}) course.add_components(name);
+  for (const auto& [main, rest] : {std::pair(100, 700), std::pair(500, 400), std::pair(100, 750)}) {
+    v1::StepCourse::MemorySample* const sample = course.add_memory();
+    sample->add_bytes(main);
+    sample->add_bytes(rest);
+  }
+  exporter_.RankCourse(kFirst, course);
+  const std::string series = "fsdpd_memory_component_bytes{fsdpd_job=\"job\",rank=\"0\",component=";
+  EXPECT_TRUE(Has(series + "\"main_params\"} 500"));
+  EXPECT_TRUE(Has(series + "\"activations_and_workspace\"} 400"));
+}
+
 TEST_F(MetricsExporterTest, HangsAreCountedFromZero) {
   EXPECT_TRUE(Has("fsdpd_hangs_total 0"));
   exporter_.AddHang();

@@ -12,8 +12,9 @@
 //                                      that training bounds them and failures push no commit out.
 //   rendezvous  sets and gets          sent again on every new stream until forgotten; bounded per rank where
 //                                      they come from (rendezvous_relay.h)
-//   steps       reports, stands,       sent once; beyond `max_steps` the oldest are dropped and counted
-//               words on traces
+//   steps       reports, stands,       sent once; beyond `max_steps` the oldest are dropped and counted. A
+//               words on traces,       course takes the place of one of its job that still waits: of 100 KB
+//               courses                each, a stream that is away for long would leave too many
 //   logs        log lines              belong to one stream and go with it
 //
 //   per stream: NewStream, then { Next -> write it -> Sent } until Next has nothing
@@ -85,6 +86,7 @@ class Outbox {
   using Entries = std::map<int64_t, Entry>;
 
   void Add(Kind kind, v1::AgentMessage message);
+  void DropCourse(const std::string& job_id);
   Entries::iterator Erase(Entries::iterator entry);
 
   const int max_steps_;

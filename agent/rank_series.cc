@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 #include <utility>
 
 #include "agent/metrics.h"
@@ -25,6 +26,9 @@ constexpr OpName kOps[] = {
     {v1::COMM_OP_ALL_REDUCE, "all_reduce", true},      {v1::COMM_OP_OUTER_REDUCE, "outer_reduce", false},
     {v1::COMM_OP_OUTER_GATHER, "outer_gather", false},
 };
+
+// A rank has few series, whatever a newer one tells of.
+constexpr int kMaxHeld = 8;
 
 MetricLabels Labels(const RankId& id) {
   return {{kJobLabel, id.of.job_id}, {"rank", std::to_string(id.rank)}};
@@ -66,6 +70,19 @@ void RankSeries::Add(const v1::StepReport& report, int world) {
   last_ = report;
 }
 
+void RankSeries::Add(const v1::StepCourse& course) {
+  const auto sum = [](const v1::StepCourse::MemorySample& sample) {
+    return std::accumulate(sample.bytes().begin(), sample.bytes().end(), int64_t{0});
+  };
+  const auto highest =
+      std::max_element(course.memory().begin(), course.memory().end(),
+                       [&](const auto& one, const auto& other) { return sum(one) < sum(other); });
+  if (highest == course.memory().end()) return;
+  held_.clear();
+  for (int i = 0; i < std::min({course.components_size(), highest->bytes_size(), kMaxHeld}); ++i)
+    held_.emplace_back(course.components(i), static_cast<double>(highest->bytes(i)));
+}
+
 void RankSeries::Add(const v1::BadStep& bad) {
   if (v1::BadStepKind_IsValid(bad.kind())) bad_steps_[static_cast<size_t>(bad.kind())] += 1;
 }
@@ -92,7 +109,13 @@ class SeriesTable {
     Gauges();
     Spikes();
     Checkpoints();
-    Plans();
+    Components("fsdpd_memory_plan_bytes", [](const RankSeries& r) {
+      std::vector<std::pair<std::string, double>> planned;
+      for (const v1::MemoryPlan::Component& component : r.plan_.components())
+        planned.emplace_back(component.name(), static_cast<double>(component.bytes()));
+      return planned;
+    });
+    Components("fsdpd_memory_component_bytes", [](const RankSeries& r) { return r.held_; });
     Identities();
     return std::move(families_);
   }
@@ -102,6 +125,7 @@ class SeriesTable {
   using MaybeValue = std::optional<double> (*)(const RankSeries&);
   using CheckpointValue = double (*)(const v1::SavedCheckpoint&);
   using OpValue = double (*)(const RankSeries::OpTotals&);
+  using ByComponent = std::vector<std::pair<std::string, double>> (*)(const RankSeries&);
 
   void Counter(const char* name, Value value) {
     MetricFamily family = Family(name);
@@ -253,13 +277,13 @@ class SeriesTable {
                     [](const v1::SavedCheckpoint& c) { return static_cast<double>(c.bytes()); });
   }
 
-  void Plans() {
-    MetricFamily family = Family("fsdpd_memory_plan_bytes");
+  void Components(const char* name, ByComponent values) {
+    MetricFamily family = Family(name);
     for (const RankSeries* rank : ranks_) {
-      for (const v1::MemoryPlan::Component& component : rank->plan_.components()) {
+      for (const auto& [component, bytes] : values(*rank)) {
         MetricLabels labels = Labels(rank->id_);
-        labels.push_back({"component", component.name()});
-        AddSample(&family, std::move(labels), static_cast<double>(component.bytes()));
+        labels.push_back({"component", component});
+        AddSample(&family, std::move(labels), bytes);
       }
     }
     Keep(std::move(family));

@@ -12,9 +12,11 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "agent/attempt.h"
+#include "proto/fsdpd/v1/course.pb.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
 
 namespace fsdpd {
@@ -29,6 +31,8 @@ class RankSeries {
   RankSeries(RankId id, std::string node, std::string device);
 
   void Add(const v1::StepReport& report, int world);
+  // What each component held when the step's memory was highest.
+  void Add(const v1::StepCourse& course);
   void SetSaves() { saves_ = true; }
   void Add(const v1::SavedCheckpoint& saved);
   // One that was skipped, which a report says too, or that the rank ended by.
@@ -68,7 +72,8 @@ class RankSeries {
   std::optional<double> validation_loss_;  // Of the last evaluation.
   std::array<OpTotals, v1::CommOp_ARRAYSIZE> ops_ = {};
   v1::StepReport last_;
-  std::optional<v1::MemoryReport> spike_;  // Of the last step that had one.
+  std::optional<v1::MemoryReport> spike_;             // Of the last step that had one.
+  std::vector<std::pair<std::string, double>> held_;  // Of the last course, by component.
   bool saves_ = false;
   double checkpoints_ = 0;
   double failed_checkpoints_ = 0;

@@ -582,6 +582,9 @@ void RankSupervisor::HandleMessage(Attempt* attempt, Rank* rank, const v1::RankT
       rank->Take(message.step());
       events_->RankStepped(rank->id, attempt->world, message.step());
       break;
+    case v1::RankToAgent::kCourse:
+      events_->RankCourse(rank->id, message.course());
+      break;
     case v1::RankToAgent::kSaved:
       events_->CheckpointSaved(rank->id, message.saved());
       break;

@@ -74,6 +74,7 @@ class RankEvents {
   virtual void RankReady(const RankId& id, const v1::RankStarted& started) = 0;
   virtual void RankStepped(const RankId& id, int world, const v1::StepReport& report) = 0;
   virtual void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) = 0;  // Or failed to be.
+  virtual void RankCourse(const RankId& id, const v1::StepCourse& course) = 0;           // Rank 0's.
   virtual void RankTraced(const RankId& id, const v1::StepTraced& traced) = 0;           // Or could not.
   virtual void RankMeasured(const RankId& id, const v1::PreflightDevice& device) = 0;
   virtual void RankStood(const RankId& id, const std::string& where) = 0;

@@ -47,6 +47,7 @@ const std::map<std::string, Bounds>& BoundsByName() {
       {"steps", kStep},
       {"last_step", kStep},
       {"first_counted_step", kStep},
+      {"start_seconds", {-kSeconds.most, kSeconds.most}},  // From a begin that it may be before.
       {"first_sample", kSample},
       {"end_sample", kSample},
       {"signal", kSignal},

@@ -1,5 +1,5 @@
 // The coordinator's end of an agent's stream: what an agent says is handed on to the reconciler, the
-// rendezvous, the log relay or the trace relay.
+// rendezvous, the log relay, the trace relay or the board of courses.
 #include "coordinator/agent_session.h"
 
 #include <absl/strings/str_cat.h>
@@ -58,6 +58,11 @@ absl::Status AgentSession::Take(v1::AgentMessage* message) {
         parts_.reconciler->Told(node_, times);
       break;  // Touched already.
     case v1::AgentMessage::kRank:
+      // Nothing follows from it: it need not wait for who changes jobs.
+      if (message->rank().has_course()) {
+        parts_.courses->Take(node_, message->rank());
+        break;
+      }
       parts_.reconciler->Told(node_, std::move(*message->mutable_rank()), message->sent_unix_nanos());
       break;
     case v1::AgentMessage::kStopped:

@@ -21,6 +21,7 @@
 #include <set>
 #include <string>
 
+#include "coordinator/course_board.h"
 #include "coordinator/log_relay.h"
 #include "coordinator/node_registry.h"
 #include "coordinator/reconciler.h"
@@ -38,6 +39,7 @@ class AgentSession {
     Rendezvous* rendezvous;
     LogRelay* logs;
     TraceRelay* traces;
+    CourseBoard* courses;
   };
 
   // By the stream's first message, which must be Register. `end_stream` ends it, from any thread. Errors:

@@ -30,12 +30,14 @@ class AgentSessionTest : public ReconcilerCase {
     return message;
   }
   absl::StatusOr<std::unique_ptr<AgentSession>> Attached(const v1::AgentMessage& first) {
-    return AgentSession::Open({nodes_.get(), reconciler_.get(), rendezvous_.get(), logs_.get(), &traces_},
-                              first, "test", [] {});
+    return AgentSession::Open(
+        {nodes_.get(), reconciler_.get(), rendezvous_.get(), logs_.get(), &traces_, courses_.get()}, first,
+        "test", [] {});
   }
   // Job "j" runs on the agent's node.
   void Run() {
     logs_ = std::make_unique<LogRelay>(nodes_.get());
+    courses_ = std::make_unique<CourseBoard>(board_.get());
     auto session = Attached(Registration());
     ASSERT_TRUE(session.ok()) << session.status();
     session_ = *std::move(session);
@@ -57,6 +59,7 @@ class AgentSessionTest : public ReconcilerCase {
 
   std::unique_ptr<LogRelay> logs_;
   TraceRelay traces_;
+  std::unique_ptr<CourseBoard> courses_;
   std::unique_ptr<AgentSession> session_;
   std::vector<std::string> warnings_;
 };
@@ -77,6 +80,23 @@ TEST_F(AgentSessionTest, AStepThatCannotBeIsDroppedWholeAndToldOnce) {
   update.mutable_step()->set_step(2);
   EXPECT_TRUE(Say(update).ok());
   EXPECT_EQ(Job("j").last_step().step(), 2) << "the stream goes on";
+}
+
+TEST_F(AgentSessionTest, ACourseIsKeptForWhoLooksAndOneThatCannotBeIsNot) {
+  Run();
+  v1::RankUpdate update = Update("j", 0);
+  update.mutable_course()->set_step(3);
+  update.mutable_course()->add_runs()->set_start_seconds(-2);  // Beside the step before.
+  EXPECT_TRUE(Say(update).ok());
+  EXPECT_TRUE(warnings_.empty()) << warnings_[0];
+  ASSERT_TRUE(courses_->Find("j").has_value());
+  EXPECT_EQ(courses_->Find("j")->course().step(), 3);
+  update.mutable_course()->set_step(4);
+  update.mutable_course()->mutable_runs(0)->set_seconds(-2);
+  EXPECT_TRUE(Say(update).ok());
+  EXPECT_EQ(courses_->Find("j")->course().step(), 3);
+  ASSERT_THAT(warnings_, SizeIs(1));
+  EXPECT_THAT(warnings_[0], HasSubstr("rank.course.runs[0].seconds is -2"));
 }
 
 TEST_F(AgentSessionTest, AnEndThatCannotBeFailsItsAttemptWhichWouldWaitForItInVain) {

@@ -278,6 +278,7 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
     case v1::RankUpdate::kStill:
       taken = facts->TakeStill(node, update.rank(), update.still(), lease_.now());
       break;
+    case v1::RankUpdate::kCourse:  // The board of courses takes it (agent_session.cc).
     case v1::RankUpdate::EVENT_NOT_SET:
       break;
   }

@@ -268,6 +268,24 @@ std::optional<std::string> JobService::SubmitterOf(const std::string& id) {
   return job.ok() ? job->submitter() : "";
 }
 
+absl::Status JobService::ReadCourse(const std::string& id, v1::GetStepCourseResponse* response) {
+  FSDPD_ASSIGN_OR_RETURN(const v1::Job job, Find(id));
+  std::optional<v1::GetStepCourseResponse> found = parts_.courses->Find(id);
+  if (!found.has_value()) {
+    return Refusal(
+        absl::StatusCode::kNotFound, "COURSE_NOT_FOUND",
+        absl::StrCat("no step of job ", id, " was told of since this coordinator started; it is ",
+                     absl::AsciiStrToLower(ShortName(job.state())), ", and one comes with the next step"));
+  }
+  *response = *std::move(found);
+  return absl::OkStatus();
+}
+
+grpc::Status JobService::GetStepCourse(grpc::ServerContext*, const v1::GetStepCourseRequest* request,
+                                       v1::GetStepCourseResponse* response) {
+  return ToGrpc(ReadCourse(request->id(), response));
+}
+
 grpc::Status JobService::GetJob(grpc::ServerContext*, const v1::GetJobRequest* request,
                                 v1::GetJobResponse* response) {
   absl::StatusOr<v1::Job> job = Find(request->id());

@@ -23,6 +23,7 @@
 #include "base/ids.h"
 #include "coordinator/admission.h"
 #include "coordinator/caller.h"
+#include "coordinator/course_board.h"
 #include "coordinator/job_watch.h"
 #include "coordinator/log_relay.h"
 #include "coordinator/reader_streams.h"
@@ -45,6 +46,7 @@ class JobService final : public v1::Coordinator::Service {
     NodeRegistry* nodes;
     LogRelay* logs;
     TraceRelay* traces;
+    CourseBoard* courses;
     Clock* clock;
     Meters* meters = nullptr;  // Null where nobody scrapes.
     std::function<std::string(absl::string_view job_name)> new_id = NewJobId;
@@ -79,6 +81,8 @@ class JobService final : public v1::Coordinator::Service {
   grpc::Status TraceJob(grpc::ServerContext*, const v1::TraceJobRequest*,
                         grpc::ServerWriter<v1::TraceJobResponse>*) override;
   grpc::Status ListSteps(grpc::ServerContext*, const v1::ListStepsRequest*, v1::ListStepsResponse*) override;
+  grpc::Status GetStepCourse(grpc::ServerContext*, const v1::GetStepCourseRequest*,
+                             v1::GetStepCourseResponse*) override;
   grpc::Status ListNodes(grpc::ServerContext*, const v1::ListNodesRequest*, v1::ListNodesResponse*) override;
   grpc::Status CordonNode(grpc::ServerContext*, const v1::CordonNodeRequest*,
                           v1::CordonNodeResponse*) override;
@@ -136,6 +140,8 @@ class JobService final : public v1::Coordinator::Service {
 
   absl::Status ReadSteps(grpc::ServerContext* context, const v1::ListStepsRequest& request,
                          v1::ListStepsResponse* response);
+
+  absl::Status ReadCourse(const std::string& id, v1::GetStepCourseResponse* response);
 
   absl::Status CheckStream(grpc::ServerContext* context) const;
 

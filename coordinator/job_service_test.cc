@@ -37,7 +37,7 @@ class JobServiceTest : public ReconcilerCase {
       return std::vector<NodeSlots>();
     });
     JobService service({&admission, store_.get(), board_.get(), reconciler_.get(), nodes_.get(),
-                        /*logs=*/nullptr, /*traces=*/nullptr, &clock_});
+                        /*logs=*/nullptr, /*traces=*/nullptr, /*courses=*/nullptr, &clock_});
     v1::SubmitJobResponse response;
     const absl::Status status = service.Submit(Caller{}, request, &response);
     EXPECT_TRUE(met);

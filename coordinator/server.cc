@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "coordinator/agent_service.h"
+#include "coordinator/course_board.h"
 #include "coordinator/front.h"
 #include "coordinator/gate.h"
 #include "coordinator/guarded_api.h"
@@ -29,11 +30,11 @@ struct Server::Parts {
                     [](const v1::JobSpec& spec, int64_t budget) { return MakePlan(spec, budget); },
                     [file = files.quotas.get()] { return file == nullptr ? RanksByProject() : file->Read(); },
                     given.page->meters()}),
-        jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, &traces, options.clock,
+        jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, &traces, &courses, options.clock,
               given.page->meters()}),
         gate(files.security.people.get(), [this](const std::string& id) { return jobs.SubmitterOf(id); }),
         api(&jobs, &gate, files.security.audit.get(), options.clock, files.page->meters()),
-        agents({{&nodes, &reconciler, &rendezvous, &logs, &traces},
+        agents({{&nodes, &reconciler, &rendezvous, &logs, &traces, &courses},
                 &gate,
                 files.security.audit.get(),
                 options.clock}) {}
@@ -45,6 +46,7 @@ struct Server::Parts {
   JobBoard board;
   LogRelay logs;
   TraceRelay traces;
+  CourseBoard courses{&board};
   Admission admission;
   Reconciler reconciler;
   JobService jobs;

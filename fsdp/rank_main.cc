@@ -199,6 +199,12 @@ StepTraces::Options TracesOf(const v1::RankLaunch& launch, RankChannel* channel)
   return options;
 }
 
+absl::Status SendCourse(const v1::StepCourse& course, RankChannel* channel) {
+  v1::RankToAgent message;
+  *message.mutable_course() = course;
+  return channel->Send(message);
+}
+
 absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, StepTraces* traces,
                     RankChannel* channel, Ending* ending) {
   StopSignal* const stop = &ending->stop;
@@ -246,6 +252,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, StepTraces
     *message.mutable_step() = report;
     return channel->Send(message);
   };
+  run.on_course = [&](const v1::StepCourse& course) { return SendCourse(course, channel); };
   run.on_saved = [&](const v1::SavedCheckpoint& saved) {
     // What the rank leaves for is told, and not that a save under way ends with it.
     if (!saved.error().empty() && channel->closed()) return;

@@ -35,6 +35,9 @@ class Recorder : public RankEvents {
   }
   void RankReady(const RankId& id, const v1::RankStarted&) override { Add(absl::StrCat("ready ", id.rank)); }
   void RankStepped(const RankId&, int, const v1::StepReport&) override {}
+  void RankCourse(const RankId& id, const v1::StepCourse& course) override {
+    Add(absl::StrCat("course ", id.rank, " step ", course.step()));
+  }
   void CheckpointSaved(const RankId&, const v1::SavedCheckpoint&) override {}
   void RankTraced(const RankId& id, const v1::StepTraced& traced) override {
     Add(absl::StrCat("traced ", id.rank, " step ", traced.step(), " in ", traced.path()));

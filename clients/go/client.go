@@ -191,6 +191,14 @@ func (c *Client) Steps(ctx context.Context, request *api.ListStepsRequest) iter.
 	}
 }
 
+// Course is how the newest step went that a job's rank 0 has told of, at most once a second: what its lanes ran when, and
+// its memory by component.
+func (c *Client) Course(ctx context.Context, id string) (*api.StepCourse, error) {
+	request := &api.GetStepCourseRequest{Id: id}
+	response, err := call(ctx, c, "GetStepCourse", api.CoordinatorClient.GetStepCourse, request)
+	return response.GetCourse(), err
+}
+
 // Cancel ends a job. Ranks have `grace` seconds; nil: the coordinator's default.
 func (c *Client) Cancel(ctx context.Context, id, reason string, grace *int64) (*api.Job, error) {
 	return Unchanged{client: c}.Cancel(ctx, id, reason, grace)

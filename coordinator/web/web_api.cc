@@ -76,8 +76,9 @@ struct Method {
 
 // Unary, and none of them changes anything: a link that somebody sends would do so otherwise.
 constexpr Method kMethods[] = {
-    FSDPD_WEB_METHOD(GetJob),    FSDPD_WEB_METHOD(GetVersion), FSDPD_WEB_METHOD(ListJobs),
-    FSDPD_WEB_METHOD(ListNodes), FSDPD_WEB_METHOD(ListSteps),  {"PlanJob", &PlanOfJob},
+    FSDPD_WEB_METHOD(GetJob),   FSDPD_WEB_METHOD(GetStepCourse), FSDPD_WEB_METHOD(GetVersion),
+    FSDPD_WEB_METHOD(ListJobs), FSDPD_WEB_METHOD(ListNodes),     FSDPD_WEB_METHOD(ListSteps),
+    {"PlanJob", &PlanOfJob},
 };
 
 #undef FSDPD_WEB_METHOD

@@ -41,6 +41,7 @@ RankRun RunOf(const Plan& plan, const LocalJobOptions& options, int rank, Store*
     if (options.on_rank_step) options.on_rank_step(rank, report);
     return rank == 0 && options.on_step ? options.on_step(report) : absl::OkStatus();
   };
+  run.on_course = options.on_course;
   run.label = options.label;
   run.on_saved = [&options, result](const v1::SavedCheckpoint& saved) {
     result->saved.push_back(saved);

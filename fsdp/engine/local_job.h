@@ -19,6 +19,7 @@
 #include "fsdp/plan/plan.h"
 #include "fsdp/telemetry/step_timeline.h"
 #include "fsdp/telemetry/step_traces.h"
+#include "proto/fsdpd/v1/course.pb.h"
 #include "proto/fsdpd/v1/job.pb.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
 
@@ -38,6 +39,8 @@ struct LocalJobOptions {
   std::function<void(const v1::SavedCheckpoint&)> on_saved = {};
   // After each step, on rank 0's thread; an error ends the job. Empty: nobody is told.
   std::function<absl::Status(const v1::StepReport&)> on_step = {};
+  // TrainerOptions', of rank 0, on its thread.
+  std::function<absl::Status(const v1::StepCourse&)> on_course = {};
   // After each step of each rank, on the rank's thread. May be empty.
   std::function<void(int rank, const v1::StepReport&)> on_rank_step = {};
 };

@@ -4,13 +4,17 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <numeric>
 
+#include "base/clock.h"
 #include "base/temp_dir.h"
 #include "base/trace_file.h"
 #include "fsdp/checkpoint/pickle.h"
 #include "fsdp/engine/testing/test_job.h"
+#include "fsdp/engine/trainer.h"
 #include "fsdp/memory/host_caching_allocator.h"
 
 namespace fsdpd {
@@ -135,6 +139,54 @@ TEST_F(MemoryRecord, WhatIsAskedForWhileStepsRunIsRecordedFromThenOn) {
       steps.insert(std::string(frame->Find("filename")->text));
   }
   EXPECT_THAT(steps, ::testing::ElementsAre("step 3", "step 4"));
+}
+
+// What a step holds, by component: what stands as it was planned, and in sum what its report says.
+TEST_F(MemoryRecord, ACourseHoldsAtItsHighestWhatTheStepsReportSays) {
+  FakeClock clock;
+  std::vector<v1::StepCourse> courses;
+  options_.clock = &clock;
+  options_.on_step = [&](const v1::StepReport&) {
+    clock.Advance(kCourseEvery);
+    return absl::OkStatus();
+  };
+  options_.on_course = [&](const v1::StepCourse& course) {
+    courses.push_back(course);
+    return absl::OkStatus();
+  };
+  const LocalJobResult result = Train(TestJob(), options_);
+  const absl::StatusOr<Plan> plan = AcceptedPlan(TestJob());
+  ASSERT_TRUE(plan.ok());
+  ASSERT_EQ(courses.size(), 6u);
+  for (size_t s = 0; s < courses.size(); ++s) {
+    const v1::StepReport& report = result.reports[0][s];
+    EXPECT_EQ(courses[s].step(), report.step());
+    EXPECT_EQ(courses[s].step_seconds(), report.step_seconds());
+    int64_t highest = 0;
+    for (const auto& sample : courses[s].memory())
+      highest = std::max(highest, std::accumulate(sample.bytes().begin(), sample.bytes().end(), int64_t{0}));
+    EXPECT_EQ(highest, report.memory().peak_bytes()) << report.step();
+    for (const int stands : {0, 1}) {
+      EXPECT_EQ(courses[s].memory(0).bytes(stands), plan->memory.Of(courses[s].components(stands)))
+          << courses[s].components(stands);
+    }
+  }
+}
+
+TEST_F(MemoryRecord, ACourseIsToldOnceInASecondAtMost) {
+  FakeClock clock;
+  std::vector<int64_t> steps;
+  options_.clock = &clock;
+  options_.on_step = [&](const v1::StepReport&) {
+    clock.Advance(kCourseEvery / 2);
+    return absl::OkStatus();
+  };
+  options_.on_course = [&](const v1::StepCourse& course) {
+    steps.push_back(course.step());
+    return absl::OkStatus();
+  };
+  Train(TestJob(), options_);
+  EXPECT_THAT(steps, ::testing::ElementsAre(1, 3, 5));
 }
 
 }  // namespace

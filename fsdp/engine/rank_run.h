@@ -53,6 +53,7 @@ struct RankRun {
   // the calling thread, of what checkpoint.export made (SavedCheckpoint.format).
   std::function<void(const v1::SavedCheckpoint&)> on_saved = {};
   std::function<absl::Status(const v1::StepReport&)> on_step = {};
+  std::function<absl::Status(const v1::StepCourse&)> on_course = {};  // Rank 0, as TrainerOptions'.
   // All steps are done, and the other ranks may still be in their last.
   std::function<absl::Status(Trainer*)> on_trained = {};
   // What came after on_made failed, and nothing is torn down: a process may want to leave without that.

@@ -89,6 +89,22 @@ Lanes LanesOf(const TrainerOptions& options) {
   return MakeLanes(options.plan->spec.device, options.device_index);
 }
 
+StandingBytes StandingBytesOf(const ShardedParams& params, const Arena& arena) {
+  StandingBytes bytes;
+  const auto add = [](const at::Tensor& tensor, int64_t* sum) {
+    if (tensor.defined()) *sum += static_cast<int64_t>(tensor.nbytes());
+  };
+  for (int b = 0; b < params.size(); ++b) {
+    const BucketShard& shard = params.bucket(b);
+    for (const at::Tensor& main : {shard.main, shard.halves.high, shard.halves.low})
+      add(main, &bytes.main_params);
+    for (const at::Tensor& moment : shard.moments) add(moment, &bytes.optimizer);
+    add(params.grad_shard(b), &bytes.gradients);
+  }
+  bytes.arena = arena.bytes();
+  return bytes;
+}
+
 std::vector<std::string> NamesOf(const Program& program, const Layout& layout) {
   std::vector<std::string> names;
   for (size_t i = 0; i < std::min(program.instructions.size(), kMaxFlightNames); ++i)
@@ -157,6 +173,10 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::MakeOf(TrainerOptions* given) 
   std::unique_ptr<Trainer> trainer(
       new Trainer(std::move(options), std::move(data), std::move(arena), std::move(params)));
   trainer->units_ = std::move(units);
+  // Before the executor binds gradients that lie in the arena.
+  if (trainer->options_.on_course)
+    trainer->courses_.emplace(plan.program, plan.layout, StandingBytesOf(trainer->params_, trainer->arena_),
+                              /*whole_gradients=*/!plan.spec.shards_grads());
   trainer->state_ = start;
   FSDPD_RETURN_IF_ERROR(trainer->MakeSaver());
   trainer->MakeRecorder();
@@ -184,7 +204,9 @@ Trainer::Trainer(TrainerOptions options, RankData data, Arena arena, ShardedPara
       data_(std::move(data)),
       arena_(std::move(arena)),
       params_(std::move(params)),
-      peak_([this] { return ReadMemoryCounters(spec().device, options_.device_index).peak_bytes; }),
+      peak_([this] { return ReadMemoryCounters(spec().device, options_.device_index); },
+            [this] { ResetPeakMemory(spec().device, options_.device_index); },
+            /*by_instruction=*/static_cast<bool>(options_.on_course)),
       spikes_(PlannedPeak(options_)) {}
 
 absl::Status Trainer::MakeSaver() {
@@ -291,6 +313,25 @@ Timeline Trainer::TraceOf(const OpenStep& step) {
   return timeline;
 }
 
+// With what the arena holds outside of the allocator.
+HeldBytes Trainer::HeldByStep() const {
+  const int64_t outside = arena_.outside_bytes();
+  HeldBytes held = peak_.held();
+  held.at_begin += outside;
+  for (HeldBytes::Instruction& each : held.by_instruction) {
+    if (each.highest > 0) each = {each.highest + outside, each.left + outside};
+  }
+  return held;
+}
+
+absl::Status Trainer::TellCourse(const OpenStep& step, const v1::StepReport& report) {
+  if (!step.tells_course) return absl::OkStatus();
+  v1::StepCourse course = courses_->Of(step.order.step, executor_->spans(), step.held);
+  course.set_unix_nanos(report.unix_nanos());
+  course.set_step_seconds(report.step_seconds());
+  return options_.on_course(course);
+}
+
 absl::Status Trainer::Run(const OnStep& on_step) {
   const absl::Status status = RunSteps(on_step);
   if (status.ok()) return status;
@@ -378,16 +419,20 @@ absl::Status Trainer::Submit(int64_t step, bool saves) {
   order.saves = saves;
   order.asks = saver_ != nullptr && (told_to_leave() || schedule_->Asks(now));
   schedule_->Submitted(step, saves, order.asks, now);
-  open_.push_back({order, {}, {}, nullptr});
+  open_.emplace_back().order = order;
   absl::StatusOr<StepBatches> batches = NextBatches(data_.training.get(), step);
   if (!batches.ok()) return AtStep(step, batches.status());
   open_.back().batches = *std::move(batches);
   RecordForTraces();
-  ResetPeakMemory(spec().device, options_.device_index);
   peak_.Begin();
   FSDPD_RETURN_IF_ERROR(executor_->Submit(order, open_.back().batches.batches()));
   // The allocator works when work is submitted, not when it runs: now its counters are this step's.
   open_.back().memory = ReadMemory();
+  if (courses_.has_value() && now >= course_submitted_ + kCourseEvery) {
+    course_submitted_ = now;
+    open_.back().tells_course = true;
+    open_.back().held = HeldByStep();
+  }
   KeepMemory(&open_.back());
   return absl::OkStatus();
 }
@@ -419,6 +464,7 @@ absl::Status Trainer::Finish(const OnStep& on_step) {
   // After an evaluation, which is part of the pace that others judge this rank by.
   report.set_unix_nanos(absl::GetCurrentTimeNanos());
   FSDPD_RETURN_IF_ERROR(AtStep(step, on_step(report)));
+  FSDPD_RETURN_IF_ERROR(AtStep(step, TellCourse(open, report)));
   open_.pop_front();
   return absl::OkStatus();
 }
@@ -517,7 +563,7 @@ v1::MemoryReport Trainer::ReadMemory() {
   report.set_allocated_bytes(counters.allocated_bytes + outside);
   report.set_reserved_bytes(counters.reserved_bytes + outside);
   // A launch takes what its recording took.
-  if (!executor_->launched()) step_peak_bytes_ = counters.peak_bytes;
+  if (!executor_->launched()) step_peak_bytes_ = peak_.highest_bytes();
   report.set_peak_bytes(step_peak_bytes_ + outside);
   report.set_device_mallocs(counters.device_mallocs);
   report.set_device_frees(counters.device_frees);

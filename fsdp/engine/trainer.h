@@ -48,11 +48,14 @@
 #include "fsdp/memory/step_peak.h"
 #include "fsdp/model/user_model.h"
 #include "fsdp/telemetry/device_recorder.h"
+#include "fsdp/telemetry/step_course.h"
 #include "fsdp/telemetry/step_timeline.h"
 #include "fsdp/telemetry/step_traces.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
 
 namespace fsdpd {
+
+constexpr absl::Duration kCourseEvery = absl::Seconds(1);  // Of what people look at.
 
 struct TrainerOptions {
   const Plan* plan = nullptr;
@@ -73,6 +76,9 @@ struct TrainerOptions {
   JobLabel label = {};
   std::vector<std::string> set_aside = {};
   std::function<void(const v1::SavedCheckpoint&)> on_saved = {};
+  // Who hears how the newest step went, once in kCourseEvery at most; empty: nobody, and the allocator's
+  // height is left to others of the process.
+  std::function<absl::Status(const v1::StepCourse&)> on_course = {};
   Clock* clock = Clock::Real();  // For checkpoint.every_minutes, and how long a step waits for its data.
   // For tests: CPU ranks, too, submit a step before they read the last one's result, as CUDA ranks do.
   bool run_ahead_on_cpu = false;
@@ -111,6 +117,8 @@ class Trainer {
     StepOrder order;
     StepBatches batches;  // Until its copies to the device are done.
     v1::MemoryReport memory;
+    bool tells_course = false;
+    HeldBytes held;                                  // Where its course is told.
     std::shared_ptr<const MemorySnapshot> snapshot;  // Where one is to be written.
   };
 
@@ -137,6 +145,8 @@ class Trainer {
   void KeepMemory(OpenStep* step);
   void WriteDown(const OpenStep& step);
   Timeline TraceOf(const OpenStep& step);
+  HeldBytes HeldByStep() const;
+  absl::Status TellCourse(const OpenStep& step, const v1::StepReport& report);
   absl::Status MakeSaver();
   absl::Status AwaitLastSave() const;
   absl::Status Interrupted() const;
@@ -162,6 +172,8 @@ class Trainer {
   TrainingState state_;                   // After the step reported last.
   std::optional<DataWarnings> warnings_;  // Set by Run.
   SpikeDetector spikes_;
+  std::optional<StepCourses> courses_;                  // Set where anybody hears of them.
+  absl::Time course_submitted_ = absl::InfinitePast();  // When the step of the last one was.
   bool records_memory_ = false;
   std::shared_ptr<const std::vector<std::string>> names_;  // Of instructions; set with the first snapshot.
   std::shared_ptr<DeviceRecorder> recorder_;               // On GPUs, where steps can be traced.

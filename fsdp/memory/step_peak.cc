@@ -1,25 +1,46 @@
 #include "fsdp/memory/step_peak.h"
 
+#include <algorithm>
+
 namespace fsdpd {
 
 void StepPeak::Begin() {
-  const int64_t bytes = read_bytes_();
+  begin_anew_();
+  const int64_t bytes = read_().peak_bytes;
   MutexLock lock(&mutex_);
-  highest_ = bytes;
+  highest_ = held_.at_begin = bytes;
   instruction_.reset();
 }
 
 void StepPeak::Ended(int instruction) {
-  const int64_t bytes = read_bytes_();
+  const MemoryCounters counters = read_();
+  if (by_instruction_) begin_anew_();
   MutexLock lock(&mutex_);
-  if (bytes <= highest_) return;
-  highest_ = bytes;
-  instruction_ = instruction;
+  if (counters.peak_bytes > highest_) {
+    highest_ = counters.peak_bytes;
+    instruction_ = instruction;
+  }
+  if (!by_instruction_) return;
+  const auto index = static_cast<size_t>(instruction);
+  std::vector<HeldBytes::Instruction>& held = held_.by_instruction;
+  if (held.size() <= index) held.resize(index + 1);
+  held[index] = {counters.peak_bytes, counters.allocated_bytes};
 }
 
 std::optional<int> StepPeak::instruction() const {
   MutexLock lock(&mutex_);
   return instruction_;
+}
+
+int64_t StepPeak::highest_bytes() const {
+  const int64_t now = read_().peak_bytes;
+  MutexLock lock(&mutex_);
+  return std::max(highest_, now);
+}
+
+HeldBytes StepPeak::held() const {
+  MutexLock lock(&mutex_);
+  return held_;
 }
 
 }  // namespace fsdpd

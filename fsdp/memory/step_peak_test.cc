@@ -2,35 +2,84 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace fsdpd {
 namespace {
 
+// As an allocator counts.
+struct Counted {
+  explicit Counted(bool by_instruction = false)
+      : peak([this] { return counters; }, [this] { counters.peak_bytes = counters.allocated_bytes; },
+             by_instruction) {}
+  void Hold(int64_t bytes) {
+    counters.allocated_bytes = bytes;
+    counters.peak_bytes = std::max(counters.peak_bytes, bytes);
+  }
+
+  MemoryCounters counters;
+  StepPeak peak;
+};
+
 TEST(StepPeak, IsWhereTheHeightGrewLast) {
-  int64_t height = 100;
-  StepPeak peak([&] { return height; });
-  peak.Begin();
-  EXPECT_FALSE(peak.instruction().has_value());
-  peak.Ended(0);
-  EXPECT_FALSE(peak.instruction().has_value()) << "it took nothing";
-  height = 300;
-  peak.Ended(1);
-  height = 500;
-  peak.Ended(2);
-  peak.Ended(3);
-  EXPECT_EQ(peak.instruction(), 2);
+  Counted memory;
+  memory.Hold(100);
+  memory.peak.Begin();
+  EXPECT_FALSE(memory.peak.instruction().has_value());
+  memory.peak.Ended(0);
+  EXPECT_FALSE(memory.peak.instruction().has_value()) << "it took nothing";
+  memory.Hold(300);
+  memory.peak.Ended(1);
+  memory.Hold(500);
+  memory.peak.Ended(2);
+  memory.peak.Ended(3);
+  EXPECT_EQ(memory.peak.instruction(), 2);
 }
 
 TEST(StepPeak, AStepKnowsNothingOfTheOneBefore) {
-  int64_t height = 100;
-  StepPeak peak([&] { return height; });
-  peak.Begin();
-  height = 900;
-  peak.Ended(7);
-  height = 100;
-  peak.Begin();
-  height = 200;
-  peak.Ended(3);
-  EXPECT_EQ(peak.instruction(), 3);
+  Counted memory;
+  memory.Hold(100);
+  memory.peak.Begin();
+  memory.Hold(900);
+  memory.peak.Ended(7);
+  memory.Hold(100);
+  memory.peak.Begin();
+  memory.Hold(200);
+  memory.peak.Ended(3);
+  EXPECT_EQ(memory.peak.instruction(), 3);
+  EXPECT_EQ(memory.peak.highest_bytes(), 200);
+}
+
+TEST(StepPeak, WhereItBeginsAnewAfterEachInstructionEachHasAHeightOfItsOwn) {
+  Counted memory(/*by_instruction=*/true);
+  memory.Hold(100);
+  memory.peak.Begin();
+  memory.Hold(700);
+  memory.Hold(300);
+  memory.peak.Ended(0);
+  memory.Hold(400);
+  memory.Hold(150);
+  memory.peak.Ended(2);
+  EXPECT_EQ(memory.peak.held().at_begin, 100);
+  const std::vector<HeldBytes::Instruction> held = memory.peak.held().by_instruction;
+  ASSERT_EQ(held.size(), 3u);
+  EXPECT_EQ(held[0].highest, 700);
+  EXPECT_EQ(held[0].left, 300);
+  EXPECT_EQ(held[1].highest, 0) << "of another lane";
+  EXPECT_EQ(held[2].highest, 400) << "not the height of the one before";
+  EXPECT_EQ(held[2].left, 150);
+  EXPECT_EQ(memory.peak.instruction(), 0);
+  EXPECT_EQ(memory.peak.highest_bytes(), 700) << "the step's, whatever the allocator tells since";
+}
+
+TEST(StepPeak, ElseTheAllocatorsHeightStaysTheSteps) {
+  Counted memory;
+  memory.peak.Begin();
+  memory.Hold(700);
+  memory.Hold(300);
+  memory.peak.Ended(0);
+  EXPECT_EQ(memory.counters.peak_bytes, 700);
+  EXPECT_TRUE(memory.peak.held().by_instruction.empty());
 }
 
 }  // namespace

@@ -136,8 +136,8 @@ class CoordinatorCase {
  private:
   using Session = std::unique_ptr<AgentSession>;
   void Attach(const v1::AgentMessage& first, Session* session) {
-    auto opened =
-        AgentSession::Open({&nodes_, &reconciler_, &rendezvous_, &logs_, &traces_}, first, "test", [] {});
+    auto opened = AgentSession::Open({&nodes_, &reconciler_, &rendezvous_, &logs_, &traces_, &courses_},
+                                     first, "test", [] {});
     if (opened.ok()) *session = *std::move(opened);
   }
   static void End(Session* session) {
@@ -163,6 +163,7 @@ class CoordinatorCase {
   JobBoard board_;
   LogRelay logs_;
   TraceRelay traces_;
+  CourseBoard courses_{&board_};
   Reconciler reconciler_;
   Session session_, other_;
   std::shared_ptr<LogTail> tail_;

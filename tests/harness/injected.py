@@ -25,7 +25,7 @@ KINDS = {"fsdpd_bad_steps_total": ["nonfinite", "spike"], "fsdpd_gpu_ecc_errors_
 TIMES = ["queue", "step", "exposed", "save", "pause"]  # Of a job's ledger; other causes are of failures.
 CAUSES = ["hang", "node"]
 # Rank 0 tells them for its job.
-OF_JOBS = {"fsdpd_learning_rate", "fsdpd_validation_loss", "fsdpd_bad_steps_total", *(name for name in ROWS["agent"] if "_checkpoint" in name)}
+OF_JOBS = {"fsdpd_learning_rate", "fsdpd_validation_loss", "fsdpd_bad_steps_total", "fsdpd_memory_component_bytes", *(name for name in ROWS["agent"] if "_checkpoint" in name)}
 LINES = {"fsdpd_job_seconds"}  # Gauges that grow.
 SECONDS, EVERY = 600, 15
 # Of each histogram's values the bucket that all of them are in, by its number.

@@ -19,6 +19,8 @@ from harness.wait import wait_until
 OPS = {"all_gather", "reduce_scatter", "all_reduce"}
 COMPONENTS = {"main_params", "optimizer", "gradients", "replica", "gather_buffers", "reduce_buffers", "activations",
               "workspace", "library", "fragmentation"}
+MEASURED = {"main_params", "optimizer", "gradients", "replica", "gather_buffers", "reduce_buffers", "arena_unused",
+            "activations_and_workspace"}
 COUNTERS = ["fsdpd_steps_total", "fsdpd_step_seconds_total", "fsdpd_tokens_total", "fsdpd_compute_seconds_total",
             "fsdpd_comm_seconds_total", "fsdpd_comm_exposed_seconds_total", "fsdpd_comm_bytes_total",
             "fsdpd_exposed_seconds_total", "fsdpd_data_wait_seconds_total", "fsdpd_skipped_steps_total",
@@ -121,6 +123,19 @@ def test_memory_and_its_plan(prometheus, shared, job):
     assert all(value > 0 for _, value in by_rank(prometheus, job, "fsdpd_memory_peak_bytes"))
 
 
+def test_components_are_measured_on_rank_zero(prometheus, job):
+    """What stands is as planned, and all together is the peak of a step."""
+    measured = wait_until("a course was scraped", lambda: {labels["component"]: (labels["rank"], value) for labels, value in
+                                                           by_rank(prometheus, job, "fsdpd_memory_component_bytes")})
+    assert set(measured) == MEASURED and {rank for rank, _ in measured.values()} == {"0"}
+    planned = {labels["component"]: value for labels, value in by_rank(prometheus, job, "fsdpd_memory_plan_bytes")
+               if labels["rank"] == "0"}
+    for component in ("main_params", "optimizer"):
+        assert measured[component] == ("0", planned[component])
+    peak, = (value for labels, value in by_rank(prometheus, job, "fsdpd_memory_peak_bytes") if labels["rank"] == "0")
+    assert sum(value for _, value in measured.values()) == pytest.approx(peak, rel=0.1)
+
+
 def test_a_warm_job_asks_the_device_for_no_memory(prometheus, job):
     # The window may still hold the first steps, which do ask.
     wait_until("no rank has asked for five seconds", lambda: [0, 0, 0, 0] == [
@@ -178,7 +193,7 @@ def test_series_are_few(shared, job):
     assert len(rank_1) <= 40, "a thousand ranks must not cost a Prometheus more than 40,000 series"
     assert len(rank_1) < 40 or "fsdpd_memory_spike" in text, "one is left for a spike"
     bad_steps, alike = 2, 2  # By kind; learning rate and validation loss.
-    assert len(rank_0) - len(rank_1) <= len(CHECKPOINTS) + bad_steps + alike, "and a few more for each job"
+    assert len(rank_0) - len(rank_1) <= len(CHECKPOINTS) + len(MEASURED) + bad_steps + alike, "and a few more for each job"
 
 
 # What this job has not: fp16, spikes, a launch of another meanwhile, a failure, cards. That these are asked for rightly, as all

@@ -51,7 +51,7 @@ struct CoordinatorLife {
                    {store.get(), &nodes, &rendezvous, &board, &owner->clock_,
                     [](const v1::JobSpec& spec, int64_t budget) { return PlanOnce(spec, budget, {}); },
                     [owner] { return owner->quotas_; }}),
-        jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, &traces, &owner->clock_,
+        jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, &traces, &courses, &owner->clock_,
               /*meters=*/nullptr,
               [owner](absl::string_view name) { return absl::StrCat(name, "-", ++owner->jobs_); }}) {}
 
@@ -61,6 +61,7 @@ struct CoordinatorLife {
   JobBoard board;
   LogRelay logs;
   TraceRelay traces;
+  CourseBoard courses{&board};
   Admission admission;
   Reconciler reconciler;
   JobService jobs;

@@ -36,6 +36,7 @@ ONE_OF_THEM = {
     "fsdp/plan/program/program.h": {"kForward"},
     "fsdp/plan/program/schedule.h": {"kForward"},
     "fsdp/plan/verify/verify_stages.cc": {"kSend", "kReceive", "kSendGrad", "kReceiveGrad", "kSendTwin", "kReceiveTwin"},
+    "fsdp/telemetry/step_course.cc": {"kRelease"},
     "fsdp/telemetry/step_timeline.cc": {"kRelease"},
 }
 

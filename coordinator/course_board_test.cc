@@ -1,0 +1,96 @@
+#include "coordinator/course_board.h"
+
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+// Job "j" runs its second attempt on nodes "a" and "b"; so does "k".
+struct Case {
+  explicit Case(int64_t max_bytes = kMaxCoursesBytes) : courses(&jobs, max_bytes) {
+    for (const char* id : {"j", "k"}) jobs.Publish(JobOf(id, v1::JOB_STATE_RUNNING));
+  }
+  static v1::Job JobOf(const std::string& id, v1::JobState state) {
+    v1::Job job;
+    job.set_id(id);
+    job.set_state(state);
+    job.set_attempt(2);
+    for (const char* node : {"a", "b"}) {
+      v1::Job::Placement* const part = job.add_placements();
+      part->set_node(node);
+      part->set_first_rank(job.placements_size() - 1);
+      part->set_ranks(1);
+    }
+    return job;
+  }
+  void Tell(const std::string& node, const std::string& id, int attempt, int64_t step,
+            size_t name_bytes = 1) {
+    v1::RankUpdate update;
+    update.set_job_id(id);
+    update.set_attempt(attempt);
+    update.mutable_course()->set_step(step);
+    update.mutable_course()->add_runs()->set_instruction(std::string(name_bytes, 'x'));
+    courses.Take(node, update);
+  }
+  int64_t StepOf(const std::string& id) const {
+    const auto found = courses.Find(id);
+    return found.has_value() ? found->course().step() : 0;
+  }
+
+  JobBoard jobs;
+  CourseBoard courses;
+};
+
+TEST(CourseBoard, KeepsTheNewestOfAJob) {
+  Case board;
+  EXPECT_FALSE(board.courses.Find("j").has_value());
+  board.Tell("a", "j", 2, 7);
+  board.Tell("a", "j", 2, 9);
+  const auto found = board.courses.Find("j");
+  ASSERT_TRUE(found.has_value());
+  EXPECT_EQ(found->course().step(), 9);
+  EXPECT_EQ(found->attempt(), 2);
+  EXPECT_EQ(board.StepOf("k"), 0);
+}
+
+TEST(CourseBoard, TakesNothingOfOthersThanRankZeroOfTheAttemptThatRuns) {
+  Case board;
+  board.Tell("b", "j", 2, 7);
+  board.Tell("c", "j", 2, 7);
+  board.Tell("a", "j", 1, 7);
+  board.Tell("a", "unknown", 2, 7);
+  EXPECT_EQ(board.StepOf("j"), 0);
+  EXPECT_EQ(board.StepOf("unknown"), 0);
+}
+
+TEST(CourseBoard, WhatWasToldLastStaysWhenTheJobHasEnded) {
+  Case board;
+  board.Tell("a", "j", 2, 7);
+  board.jobs.Publish(Case::JobOf("j", v1::JOB_STATE_SUCCEEDED));
+  EXPECT_EQ(board.StepOf("j"), 7);
+  board.Tell("a", "j", 2, 8);
+  EXPECT_EQ(board.StepOf("j"), 7) << "an ended job makes no steps";
+}
+
+TEST(CourseBoard, WhereThereIsNoRoomTheOneThatWasToldOfLongestAgoGoes) {
+  Case board(/*max_bytes=*/2500);
+  board.Tell("a", "j", 2, 1, 1000);
+  board.Tell("a", "k", 2, 1, 1000);
+  board.Tell("a", "j", 2, 2, 1000);
+  EXPECT_EQ(board.StepOf("j"), 2);
+  EXPECT_EQ(board.StepOf("k"), 1) << "one takes the place of another of its job";
+  board.jobs.Publish(Case::JobOf("l", v1::JOB_STATE_RUNNING));
+  board.Tell("a", "l", 2, 5, 1000);
+  EXPECT_EQ(board.StepOf("k"), 0);
+  EXPECT_EQ(board.StepOf("j"), 2);
+  EXPECT_EQ(board.StepOf("l"), 5);
+}
+
+TEST(CourseBoard, NoneIsLargerThanARankOfOursMakes) {
+  Case board;
+  board.Tell("a", "j", 2, 1, kMaxCourseBytes);
+  EXPECT_EQ(board.StepOf("j"), 0);
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,182 @@
+#include "fsdp/telemetry/step_course.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+#include "fsdp/telemetry/step_timeline.h"
+
+namespace fsdpd {
+namespace {
+
+enum Component { kMain, kOptimizer, kGradients, kReplica, kGather, kReduce, kUnused, kRest };
+constexpr std::array<const char*, kRest + 1> kNames = {
+    "main_params",    "optimizer",      "gradients",    "replica",
+    "gather_buffers", "reduce_buffers", "arena_unused", "activations_and_workspace"};
+using Bytes = std::array<int64_t, kNames.size()>;
+
+struct Change {
+  double at = 0;
+  Component component = kRest;
+  int64_t bytes = 0;  // More than before.
+};
+
+struct Sample {
+  double at = 0;
+  Bytes bytes = {};
+};
+
+bool IsOwn(const Span& span) { return span.measured && !span.of_step_before; }
+
+Component ComponentOf(BufferKind kind, bool whole_gradients) {
+  switch (kind) {
+    case BufferKind::kGathered:
+      return kGather;
+    case BufferKind::kReplica:
+      return kReplica;
+    case BufferKind::kReduce:
+    case BufferKind::kWire:
+      return whole_gradients ? kGradients : kReduce;
+  }
+  return kGather;
+}
+
+// Copies run beside the next step.
+double EndOf(const std::vector<Span>& spans) {
+  double end = 0;
+  for (const Span& span : spans) {
+    if (span.measured && span.lane != LaneId::kCopy) end = std::max(end, span.end_seconds);
+  }
+  return end;
+}
+
+std::vector<Change> ChangesOfArena(const Program& program, const std::vector<Span>& spans,
+                                   bool whole_gradients) {
+  const double end = EndOf(spans);
+  std::vector<Change> changes;
+  for (const Buffer& buffer : program.buffers) {
+    const Component component = ComponentOf(buffer.kind, whole_gradients);
+    for (const Buffer::Interval& live : buffer.live) {
+      const Span &born = spans[live.born], &dies = spans[live.dies];
+      const double from = IsOwn(born) ? std::max(0.0, born.start_seconds) : 0;
+      const double until = IsOwn(dies) ? std::max(from, dies.end_seconds) : std::max(from, end);
+      for (const auto& [at, bytes] : {std::pair(from, buffer.bytes), std::pair(until, -buffer.bytes)}) {
+        changes.push_back({at, component, bytes});
+        changes.push_back({at, kUnused, -bytes});
+      }
+    }
+  }
+  return changes;
+}
+
+// While an instruction runs, the most that was held; then what it left.
+void AddChangesOfRest(const std::vector<Span>& spans, const HeldBytes& held, std::vector<Change>* changes) {
+  int64_t before = held.at_begin;
+  const auto become = [&](double at, int64_t bytes) {
+    changes->push_back({std::max(0.0, at), kRest, bytes - before});
+    before = bytes;
+  };
+  const size_t known = std::min(held.by_instruction.size(), spans.size());
+  for (size_t i = 0; i < known; ++i) {
+    if (held.by_instruction[i].highest == 0 || !IsOwn(spans[i])) continue;
+    become(spans[i].start_seconds, held.by_instruction[i].highest);
+    become(spans[i].end_seconds, held.by_instruction[i].left);
+  }
+}
+
+// What is known of a moment is what holds after all that changes then.
+std::vector<Sample> SamplesOf(Bytes bytes, std::vector<Change> changes) {
+  std::stable_sort(changes.begin(), changes.end(),
+                   [](const Change& a, const Change& b) { return a.at < b.at; });
+  std::vector<Sample> samples = {{0, bytes}};
+  for (const Change& change : changes) {
+    bytes[change.component] += change.bytes;
+    if (change.at > samples.back().at) samples.push_back({change.at, {}});
+    samples.back().bytes = bytes;
+  }
+  return samples;
+}
+
+int64_t SumOf(const Sample& sample) {
+  return std::accumulate(sample.bytes.begin(), sample.bytes.end(), int64_t{0});
+}
+
+// How many are one, and these.
+int64_t Join(std::vector<Sample>* samples) {
+  if (samples->size() <= kMaxCourseSamples) return 0;
+  const size_t together = (samples->size() + kMaxCourseSamples - 1) / kMaxCourseSamples;
+  std::vector<Sample> joined;
+  for (size_t begin = 0; begin < samples->size(); begin += together) {
+    const auto first = samples->begin() + static_cast<std::ptrdiff_t>(begin);
+    const auto last =
+        samples->begin() + static_cast<std::ptrdiff_t>(std::min(begin + together, samples->size()));
+    const auto highest =
+        std::max_element(first, last, [](const Sample& a, const Sample& b) { return SumOf(a) < SumOf(b); });
+    joined.push_back({first->at, highest->bytes});
+  }
+  *samples = std::move(joined);
+  return static_cast<int64_t>(together);
+}
+
+}  // namespace
+
+StepCourses::StepCourses(const Program& program, const Layout& layout, const StandingBytes& standing,
+                         bool whole_gradients)
+    : program_(&program), standing_(standing), whole_gradients_(whole_gradients) {
+  for (size_t i = 0; i < program.instructions.size(); ++i)
+    names_.push_back(NameOfInstruction(program, layout, static_cast<int>(i)));
+}
+
+v1::StepCourse StepCourses::Of(int64_t step, const std::vector<Span>& spans, const HeldBytes& held) const {
+  FSDPD_CHECK(spans.size() == program_->instructions.size());
+  v1::StepCourse course;
+  course.set_step(step);
+  AddRuns(spans, &course);
+  AddMemory(spans, held, &course);
+  return course;
+}
+
+void StepCourses::AddRuns(const std::vector<Span>& spans, v1::StepCourse* course) const {
+  std::vector<size_t> shown;
+  for (size_t i = 0; i < spans.size(); ++i) {
+    if (spans[i].measured && program_->instructions[i].op != Op::kRelease) shown.push_back(i);
+  }
+  if (shown.size() > kMaxCourseRuns) {
+    course->set_runs_left_out(static_cast<int64_t>(shown.size() - kMaxCourseRuns));
+    const auto seconds = [&](size_t i) { return spans[i].end_seconds - spans[i].start_seconds; };
+    std::nth_element(shown.begin(), shown.begin() + kMaxCourseRuns, shown.end(),
+                     [&](size_t a, size_t b) { return seconds(a) > seconds(b); });
+    shown.resize(kMaxCourseRuns);
+    std::sort(shown.begin(), shown.end());
+  }
+  for (const size_t i : shown) {
+    v1::StepCourse::Run* const run = course->add_runs();
+    run->set_lane(NameOf(spans[i].lane));
+    run->set_instruction(names_[i]);
+    run->set_start_seconds(spans[i].start_seconds);
+    run->set_seconds(spans[i].end_seconds - spans[i].start_seconds);
+  }
+}
+
+void StepCourses::AddMemory(const std::vector<Span>& spans, const HeldBytes& held,
+                            v1::StepCourse* course) const {
+  if (held.at_begin == 0) return;
+  std::vector<Change> changes = ChangesOfArena(*program_, spans, whole_gradients_);
+  AddChangesOfRest(spans, held, &changes);
+  Bytes bytes = {standing_.main_params, standing_.optimizer, standing_.gradients};
+  bytes[kUnused] = standing_.arena;
+  bytes[kRest] =
+      held.at_begin - standing_.main_params - standing_.optimizer - standing_.gradients - standing_.arena;
+  std::vector<Sample> samples = SamplesOf(bytes, std::move(changes));
+  course->set_samples_joined(Join(&samples));
+  for (const char* name : kNames) course->add_components(name);
+  for (const Sample& sample : samples) {
+    v1::StepCourse::MemorySample* const to = course->add_memory();
+    to->set_start_seconds(sample.at);
+    for (const int64_t each : sample.bytes) to->add_bytes(std::max<int64_t>(0, each));
+  }
+}
+
+}  // namespace fsdpd
