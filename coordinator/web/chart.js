@@ -4,17 +4,17 @@ import { el, svg } from "./dom.js";
 const WIDTH = 520, HEIGHT = 200, LEFT = 62, RIGHT = 10, TOP = 10, BOTTOM = 24;
 const cursors = new Map();  // By chart: which point is read.
 
-// Round values that cover low .. high; round in numbers of that base.
-function ticks(low, high, base) {
+// Some `wanted` round values that cover low .. high; round in numbers of that base.
+export function ticks(low, high, base, wanted = 3) {
   const span = high - low || Math.abs(high) || 1;
-  const rough = span / 3, power = base ** Math.floor(Math.log(rough) / Math.log(base));
+  const rough = span / wanted, power = base ** Math.floor(Math.log(rough) / Math.log(base));
   const step = [1, 2, 5, 10].map(each => each * power).find(each => each >= rough);
   const found = [];
   for (let at = Math.floor(low / step); at <= Math.ceil(high / step); ++at) found.push(at * step);
   return found.length > 1 ? found : [found[0], found[0] + step];
 }
 
-function key(name, color, dashed) {
+export function key(name, color, dashed) {
   return el("span", { class: "key" },
     svg("svg", { viewBox: "0 0 16 10", "aria-hidden": "true" },
       svg("line", { x1: 0, x2: 16, y1: 5, y2: 5, class: `line ${color}${dashed ? " dashed" : ""}` })), name);

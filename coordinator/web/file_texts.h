@@ -4,6 +4,7 @@
 namespace fsdpd {
 
 extern const char kChartJs[];
+extern const char kCourseJs[];
 extern const char kDomJs[];
 extern const char kIconSvg[];
 extern const char kJobJs[];
@@ -13,5 +14,6 @@ extern const char kNumbersJs[];
 extern const char kPageCss[];
 extern const char kPageHtml[];
 extern const char kPageJs[];
+extern const char kTimelineJs[];
 
 }  // namespace fsdpd

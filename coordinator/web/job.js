@@ -1,5 +1,6 @@
 // #/jobs/ID: one job. Its curves are what agents have kept of its steps, and then its newest report at each look.
 import { bar, chart, swatch } from "./chart.js";
+import { planCourse, stepCourse } from "./course.js";
 import { el, section, table } from "./dom.js";
 import { badge, rate, stateOf, stepsOf, whyOf } from "./jobs.js";
 import { between, bytes, count, date, large, loss, number, seconds, short } from "./numbers.js";
@@ -45,6 +46,7 @@ function remember(job) {
 export async function load(ask, _, id) {
   const { job } = await ask("GetJob", { id });
   await recorded(ask, job);
+  planCourse(ask, job);  // Nothing waits for it: a large plan takes seconds.
   return { job, points: remember(job), missing: histories.get(job.id).missing };
 }
 
@@ -79,10 +81,17 @@ function charts(job, points) {
       { name: "planned peak", color: "c4", dashed: true, value: () => planned }], bytes, 2));
 }
 
+// Of a component of memory, wherever it is drawn: by its place in the plan.
+function colorsOf(job) {
+  const names = (job.memory_plan?.components || []).filter(part => number(part.bytes) > 0).map(part => part.name);
+  return name => names.includes(name) ? COLORS[names.indexOf(name) % COLORS.length] : "c0";
+}
+
 function memory(job) {
+  const colorOf = colorsOf(job);
   const plan = job.memory_plan || {}, planned = number(plan.peak_bytes), measured = number(job.peak_bytes);
-  const parts = (plan.components || []).filter(part => number(part.bytes) > 0).map((part, at) =>
-    ({ name: part.name, value: number(part.bytes), color: COLORS[at % COLORS.length], note: part.note }));
+  const parts = (plan.components || []).filter(part => number(part.bytes) > 0).map(part =>
+    ({ name: part.name, value: number(part.bytes), color: colorOf(part.name), note: part.note }));
   if (!parts.length) return section("Memory plan of a rank", el("p", null, "The plan is not made yet."));
   const said = measured ? `Rank 0 measured ${bytes(measured)}, ${(100 * measured / planned).toFixed(0)}% of the plan's ` +
     `${bytes(planned)}: the line across.` : `Planned ${bytes(planned)}; nothing is measured yet.`;
@@ -165,5 +174,5 @@ export function draw({ job, points, missing }) {
     tiles(job), charts(job, points),
     missing > 0 && el("p", { class: "note" },
       `${count(missing)} steps are missing: no node that answers has them. \`fsdpctl get ${job.id} --steps\` says which.`),
-    lanes(job), memory(job), failure(job), checkpoints(job), places(job), events(job)];
+    stepCourse(job, colorsOf(job), number(job.memory_plan?.peak_bytes)), lanes(job), memory(job), failure(job), checkpoints(job), places(job), events(job)];
 }

@@ -96,6 +96,16 @@ TEST(Page, ShowsJobsAndWhyTheyWait) {
   EXPECT_THAT(page.Get("/api/GetVersion"), HasSubstr("\"version\""));
 }
 
+TEST(Page, PlansAJobByItsId) {
+  Page page;
+  const v1::Job job = page.Submit();
+  EXPECT_THAT(page.Get("/api/PlanJob?q=%7B%22id%22%3A%22" + job.id() + "%22%7D"),
+              AllOf(StartsWith("HTTP/1.1 200 OK"), HasSubstr("\"instructions\""), HasSubstr("\"timeline\"")));
+  EXPECT_THAT(page.Get("/api/PlanJob?q=%7B%22id%22%3A%22no-000000%22%7D"),
+              AllOf(StartsWith("HTTP/1.1 404 "), HasSubstr("JOB_NOT_FOUND")));
+  EXPECT_THAT(page.Get("/api/PlanJob?q=%7B%22spec%22%3A%7B%7D%7D"), StartsWith("HTTP/1.1 400 "));
+}
+
 TEST(Page, ARefusalHasItsCodeReasonAndWords) {
   Page page;
   EXPECT_THAT(page.Get("/api/GetJob?q=%7B%22id%22%3A%22no-000000%22%7D"),
@@ -116,7 +126,9 @@ TEST(Page, ServesNoMethodThatChangesSomething) {
   for (const std::string& method : WebApi::Methods()) {
     EXPECT_TRUE(IsListed(method)) << method;
     EXPECT_FALSE(PermissionOf(method).changes) << method;
-    EXPECT_EQ(PermissionOf(method).role, PersonRole::kViewer) << method;
+    // What a viewer may not ask for, the page does without.
+    const PersonRole role = method == "PlanJob" ? PersonRole::kSubmitter : PersonRole::kViewer;
+    EXPECT_EQ(PermissionOf(method).role, role) << method;
   }
   Page page;
   for (const char* method : {"CancelJob", "SubmitJob", "WatchJob", "TailLogs", "", "getjob", "GetJob/x"}) {
@@ -128,8 +140,8 @@ TEST(Page, ServesNoMethodThatChangesSomething) {
 
 TEST(Page, ItsFilesAreThereAndNeedNobodyElse) {
   Page page;
-  for (const char* path : {"/", "/page.js", "/page.css", "/icon.svg", "/dom.js", "/chart.js", "/job.js",
-                           "/jobs.js", "/nodes.js", "/numbers.js"}) {
+  for (const char* path : {"/", "/page.js", "/page.css", "/icon.svg", "/dom.js", "/chart.js", "/course.js",
+                           "/job.js", "/jobs.js", "/nodes.js", "/numbers.js", "/timeline.js"}) {
     const std::string answer = page.Get(path);
     EXPECT_THAT(answer, AllOf(StartsWith("HTTP/1.1 200 OK"), HasSubstr("Content-Security-Policy"))) << path;
     EXPECT_THAT(answer, AllOf(Not(HasSubstr("https:")), Not(HasSubstr("innerHTML")))) << path;

@@ -28,11 +28,13 @@ const WebFile* FindWebFile(absl::string_view path) {
       {"/icon.svg", "image/svg+xml", kIconSvg},
       {"/page.js", kScript, kPageJs},
       {"/chart.js", kScript, kChartJs},
+      {"/course.js", kScript, kCourseJs},
       {"/dom.js", kScript, kDomJs},
       {"/job.js", kScript, kJobJs},
       {"/jobs.js", kScript, kJobsJs},
       {"/nodes.js", kScript, kNodesJs},
       {"/numbers.js", kScript, kNumbersJs},
+      {"/timeline.js", kScript, kTimelineJs},
   };
   for (const WebFile& file : kFiles) {
     if (file.path == path) return &file;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 
 #include "base/json_quote.h"
 #include "coordinator/errors.h"
@@ -21,31 +22,53 @@ constexpr char kJson[] = "application/json; charset=utf-8";
 
 using Stub = v1::Coordinator::Stub;
 using Context = grpc::ClientContext;
+using NewContext = std::function<std::unique_ptr<Context>()>;  // gRPC takes each for one call.
 
-template <typename Request, typename Response,
-          grpc::Status (Stub::*kMethod)(Context*, const Request&, Response*)>
-grpc::Status Call(Stub* stub, Context* context, const std::string& query, std::string* json) {
-  Request request;
-  if (!query.empty()) {
-    const auto parsed = google::protobuf::util::JsonStringToMessage(query, &request);
-    if (!parsed.ok()) {
-      // Its other lines quote what came, which may be no UTF-8.
-      const std::string words = parsed.message().as_string();
-      return ToGrpc(BadField("q", words.substr(0, words.find('\n'))));
-    }
-  }
-  Response response;
-  const grpc::Status status = (stub->*kMethod)(context, request, &response);
-  if (!status.ok()) return status;
+grpc::Status Parse(const std::string& query, google::protobuf::Message* request) {
+  if (query.empty()) return grpc::Status::OK;
+  const auto parsed = google::protobuf::util::JsonStringToMessage(query, request);
+  if (parsed.ok()) return grpc::Status::OK;
+  // Its other lines quote what came, which may be no UTF-8.
+  const std::string words = parsed.message().as_string();
+  return ToGrpc(BadField("q", words.substr(0, words.find('\n'))));
+}
+
+grpc::Status Print(const google::protobuf::Message& response, std::string* json) {
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
   const auto printed = google::protobuf::util::MessageToJsonString(response, json, options);
-  return printed.ok() ? status : ToGrpc(absl::InternalError(printed.message().as_string()));
+  return printed.ok() ? grpc::Status::OK : ToGrpc(absl::InternalError(printed.message().as_string()));
+}
+
+template <typename Request, typename Response,
+          grpc::Status (Stub::*kMethod)(Context*, const Request&, Response*)>
+grpc::Status Call(Stub* stub, const NewContext& context, const std::string& query, std::string* json) {
+  Request request;
+  Response response;
+  grpc::Status status = Parse(query, &request);
+  if (status.ok()) status = (stub->*kMethod)(context().get(), request, &response);
+  return status.ok() ? Print(response, json) : status;
+}
+
+// Of a job that there is: a spec may be longer than an address.
+grpc::Status PlanOfJob(Stub* stub, const NewContext& context, const std::string& query, std::string* json) {
+  v1::GetJobRequest wanted;
+  v1::GetJobResponse found;
+  grpc::Status status = Parse(query, &wanted);
+  if (status.ok()) status = stub->GetJob(context().get(), wanted, &found);
+  if (!status.ok()) return status;
+  const v1::Job& job = found.job();
+  v1::PlanJobRequest request;
+  *request.mutable_spec() = job.has_resolved() ? job.resolved() : job.spec();
+  request.set_timeline(true);
+  v1::PlanJobResponse response;
+  status = stub->PlanJob(context().get(), request, &response);
+  return status.ok() ? Print(response, json) : status;
 }
 
 struct Method {
   const char* name;
-  grpc::Status (*call)(Stub*, Context*, const std::string& query, std::string* json);
+  grpc::Status (*call)(Stub*, const NewContext&, const std::string& query, std::string* json);
 };
 
 #define FSDPD_WEB_METHOD(name) \
@@ -55,6 +78,7 @@ struct Method {
 constexpr Method kMethods[] = {
     FSDPD_WEB_METHOD(GetJob),   FSDPD_WEB_METHOD(GetStepCourse), FSDPD_WEB_METHOD(GetVersion),
     FSDPD_WEB_METHOD(ListJobs), FSDPD_WEB_METHOD(ListNodes),     FSDPD_WEB_METHOD(ListSteps),
+    {"PlanJob", &PlanOfJob},
 };
 
 #undef FSDPD_WEB_METHOD
@@ -125,12 +149,16 @@ HttpAnswer WebApi::Answer(absl::string_view name, const HttpRequest& request, co
   // Others than these end the process in gRPC.
   if (!std::all_of(request.authorization.begin(), request.authorization.end(), absl::ascii_isprint))
     return Refused(BadField("authorization", "is to hold printable ASCII"), 400);
-  Context context;
-  context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kWebCallLimit));
-  if (!request.authorization.empty()) context.AddMetadata("authorization", request.authorization);
-  context.AddMetadata(kForwardedPeer, from);
+  const auto deadline = std::chrono::system_clock::now() + absl::ToChronoMilliseconds(kWebCallLimit);
+  const auto context = [&] {
+    auto made = std::make_unique<Context>();
+    made->set_deadline(deadline);
+    if (!request.authorization.empty()) made->AddMetadata("authorization", request.authorization);
+    made->AddMetadata(kForwardedPeer, from);
+    return made;
+  };
   std::string json;
-  const grpc::Status status = method->call(stub_.get(), &context, request.query, &json);
+  const grpc::Status status = method->call(stub_.get(), context, request.query, &json);
   if (!status.ok()) return Refused(status, HttpStatusOf(status.error_code()));
   return {200, kJson, std::move(json)};
 }

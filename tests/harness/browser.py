@@ -65,6 +65,10 @@ class Browser:
             self._call("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, windowsVirtualKeyCode=code, **more)
             self._call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, windowsVirtualKeyCode=code)
 
+    def point(self, x, y):
+        """Moves the pointer there, in pixels of what is shown."""
+        self._call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
     def type(self, text):
         self._call("Input.insertText", text=text)
 

@@ -209,6 +209,10 @@ class Cluster:
         self._ports.add(_port(text.strip()))
         return text.strip()
 
+    def page(self):
+        """The address of the newest coordinator's page for browsers."""
+        return re.findall(r"page at (\S+)", self.coordinator.text())[-1]
+
     def ranks(self, node):
         """The live rank processes below an agent."""
         return [each for each in descendants(self.agents[node].pid) if each.program == "fsdpd-rank"]

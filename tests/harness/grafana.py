@@ -2,9 +2,12 @@
 
 import functools
 import json
+import math
 import shutil
 import subprocess
 
+from harness import dashboards
+from harness.browser import Browser
 from harness.cached import made_once, pip_install
 from harness.programs import ROOT
 
@@ -69,3 +72,33 @@ def page(folder, board, series, begin_ms, end_ms):
     path.write_text('<!doctype html><meta charset="utf-8"><link rel="stylesheet" href="board.css"><body style="margin:0">'
                     f'<div id="board"></div><script>window.drawn = {json.dumps(drawn)}</script><script src="board.js"></script>')
     return path.as_uri()
+
+
+def answered(server, panel, variables, begin, end):
+    """What each of a panel's targets gets."""
+    found = []
+    for target in panel["targets"]:
+        series = server.over_time(dashboards.substitute(target["expr"], variables), begin, end, max(1, (end - begin) // 120))
+        found.append([{"labels": labels, "values": [(1000 * at, value) for at, value in values if math.isfinite(value)]}
+                      for labels, values in series])
+    return found
+
+
+def draw(board, server, variables, begin, end, program, profile, path):
+    """Draws a board of what `server` holds from `begin` to `end` into `path`; the panels that have something to show.
+    `program`: drawer's folder. `profile`: one for the browser, to be made."""
+    panels = [panel for panel in dashboards.panels(board) if panel["type"] != "row"]
+    series = {panel["id"]: answered(server, panel, variables, begin, end) for panel in panels}
+    shown = [panel for panel in panels if any(series[panel["id"]])]
+    with Browser(profile) as browser:
+        browser.resize(WIDTH, height(shown))
+        browser.open(page(program, board, series, 1000 * begin, 1000 * end))
+        curves = [panel for panel in shown if panel["type"] == "timeseries"]
+        browser.wait(f"document.querySelectorAll('.uplot').length >= {len(curves)}")
+        browser.ask("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
+        text = browser.text()
+        assert not browser.faults and not [panel["title"] for panel in panels if panel["title"] not in text]
+        assert text.count("none here") == len(panels) - len(shown)
+        browser.picture(path)
+    assert path.stat().st_size > 30_000, f"{path}: an almost empty picture"
+    return shown

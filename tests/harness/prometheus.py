@@ -13,8 +13,9 @@ from harness.wait import wait_until
 
 
 class Prometheus:
-    def __init__(self, folder, targets, mark, coordinators=()):
-        self.folder = folder
+    def __init__(self, folder, targets, mark, coordinators=(), name="prometheus", flags=()):
+        """`name`: of its log."""
+        self.folder, self._name, self._flags = folder, name, flags
         folder.mkdir(parents=True, exist_ok=True)
         config = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
         # As shipped, but at a test's pace.
@@ -31,8 +32,8 @@ class Prometheus:
         # It tells the port that it took in its log only.
         self.daemon = Daemon("prometheus", [
             "prometheus", f"--config.file={self.folder / 'prometheus.yml'}", "--log.format=json",
-            f"--storage.tsdb.path={self.folder / 'data'}", "--web.listen-address=127.0.0.1:0"],
-            self.folder / "prometheus.log", self._mark)
+            f"--storage.tsdb.path={self.folder / 'data'}", "--web.listen-address=127.0.0.1:0", *self._flags],
+            self.folder / f"{self._name}.log", self._mark)
         self.address = wait_until("Prometheus listens", self._listening)
         wait_until("Prometheus is ready", self._ready)
         return self

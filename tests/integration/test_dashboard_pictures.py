@@ -1,7 +1,6 @@
 """Each dashboard of a real job, drawn by Grafana's own panel library (13.2.2) in headless Chromium, from what a real Prometheus
 answers. FSDPD_PICTURES names a folder that keeps the pictures: docs/img has those of dashboards/README.md."""
 
-import math
 import os
 import pathlib
 import time
@@ -9,7 +8,7 @@ import time
 import pytest
 
 from harness import dashboards, grafana
-from harness.browser import PROGRAM, Browser
+from harness.browser import PROGRAM
 from harness.prometheus import Prometheus
 from harness.specs import ENDLESS, corpus, spec
 from harness.wait import wait_until
@@ -46,36 +45,12 @@ def drawing(tmp_path_factory):
     return folder
 
 
-def answered(watched, panel):
-    """What each of a panel's targets gets."""
-    server, job_id, begin, end = watched
-    variables = {"job": job_id, "rank": ".*", "__rate_interval": "10s"}
-    found = []
-    for target in panel["targets"]:
-        series = server.over_time(dashboards.substitute(target["expr"], variables), begin, end, max(1, (end - begin) // 120))
-        found.append([{"labels": labels, "values": [(1000 * at, value) for at, value in values if math.isfinite(value)]}
-                      for labels, values in series])
-    return found
-
-
 @pytest.mark.skipif(PROGRAM is None, reason="chromium is not installed")
 @pytest.mark.parametrize("name", BOARDS)
 def test_grafanas_panels_draw_a_board_of_a_real_job(watched, drawing, tmp_path, name):
-    board = BOARDS[name]
-    panels = [panel for panel in dashboards.panels(board) if panel["type"] != "row"]
-    series = {panel["id"]: answered(watched, panel) for panel in panels}
-    shown = [panel for panel in panels if any(series[panel["id"]])]
+    server, job_id, begin, end = watched
+    variables = {"job": job_id, "rank": ".*", "__rate_interval": "10s"}
+    kept = pathlib.Path(os.environ.get("FSDPD_PICTURES", tmp_path)).resolve() / f"{name}.png"
+    shown = grafana.draw(BOARDS[name], server, variables, begin, end, drawing, tmp_path / "profile", kept)
+    panels = [panel for panel in dashboards.panels(BOARDS[name]) if panel["type"] != "row"]
     assert len(shown) > len(panels) / 2, "a job on CPUs has no cards"
-    _, _, begin, end = watched
-    with Browser(tmp_path / "profile") as browser:
-        browser.resize(grafana.WIDTH, grafana.height(shown))
-        browser.open(grafana.page(drawing, board, series, 1000 * begin, 1000 * end))
-        curves = [panel for panel in shown if panel["type"] == "timeseries"]
-        browser.wait(f"document.querySelectorAll('.uplot').length >= {len(curves)}")
-        browser.ask("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))")
-        text = browser.text()
-        assert not browser.faults and not [panel["title"] for panel in panels if panel["title"] not in text]
-        assert text.count("none here") == len(panels) - len(shown)
-        kept = pathlib.Path(os.environ.get("FSDPD_PICTURES", tmp_path)).resolve() / f"{name}.png"
-        browser.picture(kept)
-    assert kept.stat().st_size > 30_000, "an almost empty picture"

@@ -43,10 +43,6 @@ PALE = """(() => {
 })()"""
 
 
-def page_of(cluster):
-    return re.findall(r"page at (\S+)", cluster.coordinator.text())[-1]
-
-
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory):
     """A job that runs, one that waits for it, and one that was cancelled for a reason with HTML in it; a cordoned node."""
@@ -71,7 +67,7 @@ def browser(tmp_path):
 
 
 def test_the_keyboard_leads_from_a_jobs_row_to_its_curves(watched, browser):
-    url = page_of(watched)
+    url = watched.page()
     browser.open(url)
     row = browser.wait(f"[...document.querySelectorAll('{LINK}')].find(a => a.textContent === '{watched.running}')"
                        "?.closest('tr').innerText")
@@ -105,7 +101,7 @@ def test_the_keyboard_leads_from_a_jobs_row_to_its_curves(watched, browser):
 
 
 def test_what_people_write_stays_text(watched, browser):
-    url = page_of(watched)
+    url = watched.page()
     browser.open(f"{url}#/jobs/{watched.gone}")
     browser.wait("document.body.innerText.includes('<img src=x onerror=')")
     browser.open(f"{url}#/nodes")
@@ -121,7 +117,7 @@ def test_what_people_write_stays_text(watched, browser):
 def test_light_and_dark_can_be_read(watched, browser, tmp_path):
     pictures = {}
     for page, title in (("", "Jobs"), (f"#/jobs/{watched.running}", watched.running), ("#/nodes", "Nodes")):
-        browser.open(page_of(watched) + page)
+        browser.open(watched.page() + page)
         browser.wait(f"document.querySelector('h1').textContent.startsWith('{title}')")
         for scheme in ("light", "dark"):
             browser.prefer(scheme)
@@ -144,7 +140,7 @@ def test_a_job_of_some_minutes_looks_like_the_pictures_in_the_docs(own, browser,
             train={"micro_batch": 4, "global_batch": 16}, resources={"nodes": 1, "ranks_per_node": 2}))
         cluster.wait_step(job_id, 250)
         browser.resize(1240, 1040)
-        browser.open(f"{page_of(cluster)}#/jobs/{job_id}")
+        browser.open(f"{cluster.page()}#/jobs/{job_id}")
         browser.wait("document.querySelector('[data-chart=Loss] polyline').points.length >= 100")
         for scheme in ("light", "dark"):
             browser.prefer(scheme)
@@ -156,7 +152,7 @@ def test_a_job_of_some_minutes_looks_like_the_pictures_in_the_docs(own, browser,
 
 
 def test_jobs_are_filtered_and_an_address_keeps_it(watched, browser):
-    url = page_of(watched)
+    url = watched.page()
     browser.open(url)
     browser.wait(f"document.querySelectorAll('{LINK}').length === 3")
     browser.ask("document.querySelector('[data-parameter=name]').focus()")
@@ -173,7 +169,7 @@ def test_older_jobs_are_a_page_away(own, browser):
         oldest = cluster.submit(one_rank(name="oldest"))
         for number in range(50):
             cluster.submit(one_rank(name=f"job-{number}"))
-        browser.open(page_of(cluster))
+        browser.open(cluster.page())
         browser.wait(f"document.querySelectorAll('{LINK}').length === 50")
         browser.ask("document.querySelector('.pages a').click()")
         assert browser.wait(f"document.querySelectorAll('{LINK}').length === 1 && "
@@ -187,7 +183,7 @@ def test_a_lost_connection_is_told_until_it_is_back(own, browser):
     port, = free_ports(1)
     with own(agents=0, coordinator_flags=["--web-listen", f"127.0.0.1:{port}"]) as cluster:
         cluster.submit(one_rank(name="kept"))
-        browser.open(page_of(cluster))
+        browser.open(cluster.page())
         browser.wait(f"document.querySelector('{LINK}')")
         address = cluster.address
         cluster.coordinator.kill()
@@ -201,7 +197,7 @@ def test_it_asks_for_a_token_over_tls(own, browser, tmp_path):
     security = Security(tmp_path / "security")
     security.more_flags = ["--web-listen", "127.0.0.1:0"]
     with own(agents=0, security=security) as cluster:
-        url = page_of(cluster)
+        url = cluster.page()
         assert url.startswith("https://")
         browser.trust_any_certificate()
         browser.open(url)
@@ -213,6 +209,10 @@ def test_it_asks_for_a_token_over_tls(own, browser, tmp_path):
         browser.type(security.token("vera"))
         browser.press("Enter")
         browser.wait("document.body.innerText.includes('No such job')")
+        job_id = cluster.submit(one_rank(name="seen"))
+        browser.open(f"{url}#/jobs/{job_id}")
+        browser.wait("document.body.innerText.includes('No plan can be drawn: PlanJob needs a submitter, and vera is a viewer')")
+        assert "main_params" in browser.text(), "a viewer sees all else of a job"
         assert browser.ask("localStorage.length + document.cookie") == "0"
         assert security.token("vera") not in " ".join(browser.requests)
         browser.ask("document.getElementById('forget').click()")

@@ -1,0 +1,55 @@
+// How a job's step goes: as it was planned, before a rank runs too.
+import { el, section } from "./dom.js";
+import { number, seconds } from "./numbers.js";
+import { timeline } from "./timeline.js";
+
+const AGAIN_MS = 30000;  // After an answer that another look may change: a large plan takes seconds of the coordinator's.
+const plans = new Map();  // By job: {attempt, course, note, until}.
+
+// What takes no time has no box.
+function plannedRuns({ instructions = [], prediction }) {
+  const spans = prediction.timeline?.spans || [];
+  return instructions.map(({ op, unit, micro_batch, lane }, at) => ({
+    lane, name: [op, unit, number(micro_batch) >= 0 && `mb ${number(micro_batch)}`].filter(Boolean).join(" "),
+    start: number(spans[at]?.start_seconds), seconds: number(spans[at]?.seconds),
+  })).filter(run => run.seconds > 0);
+}
+
+const memoryOf = ({ components = [], memory = [] }) =>
+  ({ components, memory: memory.map(sample => ({ start: number(sample.start_seconds), bytes: sample.bytes.map(number) })) });
+
+function planned(plan) {
+  return { name: "planned", seconds: number(plan.prediction.step_seconds), runs: plannedRuns(plan),
+    ...memoryOf(plan.prediction.timeline || {}) };
+}
+
+function noteOf(plan) {
+  const whose = plan.stages?.length ? ", for the stage that needs most memory" : "";
+  return `Planned to take ${seconds(plan.prediction.step_seconds)} with the profile ${plan.prediction.profile.name}${whose}: ` +
+    "an estimate.";
+}
+
+// Another attempt may have fewer ranks, and so another plan.
+export async function planCourse(ask, { id, attempt }) {
+  const known = plans.get(id);
+  if (known && known.attempt === attempt && Date.now() < known.until) return;
+  const asked = { attempt, until: Infinity, course: known?.course, note: known?.note || "The plan is being made." };
+  plans.set(id, asked);
+  try {
+    const { plan } = await ask("PlanJob", { id });
+    Object.assign(asked, { course: planned(plan), note: noteOf(plan) });
+  } catch (error) {
+    const passes = !(error.status < 500) || error.status === 429;
+    Object.assign(asked, { course: null, note: `No plan can be drawn: ${error.message}`,
+      until: passes ? Date.now() + AGAIN_MS : Infinity });
+  }
+  document.dispatchEvent(new Event("redraw"));
+}
+
+// `colorOf`: of a component of memory. `peak`: planned, in bytes.
+export function stepCourse(job, colorOf, peak) {
+  const { course, note } = plans.get(job.id) || {};
+  const courses = [course].filter(Boolean);
+  return section("A step in time", el("p", { class: "soft" }, note),
+    courses.length > 0 && timeline(courses, colorOf, peak));
+}

@@ -1,0 +1,223 @@
+// One step against its time: its memory, and its lanes with a box for each instruction. Each row is read with the pointer,
+// or with the arrow keys once it has the focus. The step may be told by several courses, planned and measured: one axis of
+// time holds all, and each lane has a row of each.
+//
+// A course: {name, seconds, runs: [{lane, name, start, seconds}], components, memory: [{start, bytes}]}; times in seconds
+// from the step's begin, a sample's bytes by component and until the next.
+import { key, swatch, ticks } from "./chart.js";
+import { el, svg } from "./dom.js";
+import { bytes, seconds } from "./numbers.js";
+
+const WIDTH = 1180, LEFT = 132, RIGHT = 14, TOP = 8, BOTTOM = 24, MEMORY = 200, BOX = 15, GAP = 3, LANE_GAP = 12;
+const LANES = ["compute", "gather", "reduce", "outer", "copy", "send", "receive"];
+const COLORS = ["c1", "c2", "c4", "c3", "c6", "c5", "c7", "c0"];
+let rows = new Map();  // As they were drawn last: what is read in each, [{start, seconds, say}].
+let read = null;  // {row, at}
+
+const sum = values => values.reduce((all, value) => all + value, 0);
+const kindOf = run => run.name.split(" ")[0];
+const duration = value => value === 0 ? "0" : value < 0 ? `−${seconds(-value)}` : seconds(value);
+
+function axisOf(courses) {
+  const ends = courses.flatMap(course => course.runs.map(run => run.start + run.seconds));
+  const from = Math.min(0, ...courses.flatMap(course => course.runs.map(run => run.start)));
+  const to = Math.max(...courses.map(course => course.seconds), ...ends);
+  const x = at => LEFT + (at - from) * (WIDTH - LEFT - RIGHT) / (to - from || 1);
+  return { from, to, x, attributes: { "data-from": from, "data-to": to, "data-left": LEFT, "data-right": WIDTH - RIGHT } };
+}
+
+function timeAxis({ from, to, x }, height) {
+  return ticks(from, to, 10, 8).filter(at => at >= from && at <= to).map(at => [
+    svg("line", { class: "grid", x1: x(at), x2: x(at), y1: TOP, y2: height - BOTTOM }),
+    svg("text", { class: "tick", x: Math.min(x(at), WIDTH - RIGHT - 16), y: height - 6, "text-anchor": "middle" }, duration(at))]);
+}
+
+// Where what is read begins, in both figures.
+function cross({ x }, height) {
+  const part = read && rows.get(read.row)?.[read.at];
+  return part && svg("line", { class: "cross", x1: x(part.start), x2: x(part.start), y1: TOP, y2: height - BOTTOM });
+}
+
+function reading(mine) {
+  const part = read && mine(read.row) && rows.get(read.row)?.[read.at];
+  return el("p", { class: "reading", "aria-live": "polite" }, part ? part.say() : "");
+}
+
+// --- memory
+
+// The edge above the first `components` of a course.
+function edge(course, components, x, y) {
+  let path = "", last;
+  for (const { start, bytes: held } of course.memory) {
+    const at = y(sum(held.slice(0, components))).toFixed(1);
+    if (at === last) continue;
+    path += last === undefined ? `M${x(start).toFixed(1)} ${at}` : `H${x(start).toFixed(1)}V${at}`;
+    last = at;
+  }
+  return `${path}H${x(course.seconds).toFixed(1)}`;
+}
+
+// Each to the ground, the highest first: those below cover it.
+function areas(course, colorOf, x, y) {
+  return course.components.map((name, at) => {
+    if (!course.memory.some(sample => sample.bytes[at] > 0)) return null;
+    const path = `${edge(course, at + 1, x, y)}V${y(0)}H${x(course.memory[0].start).toFixed(1)}Z`;
+    return svg("path", { class: `area fill ${colorOf(name)}`, d: path, "data-component": name });
+  }).reverse();
+}
+
+function saidOf(course, start, held) {
+  const parts = course.components.map((name, at) => held[at] > 0 && `${name} ${bytes(held[at])}`).filter(Boolean);
+  return `${course.name} at ${duration(start)}: ${bytes(sum(held))}, of it ${parts.join(", ")}`;
+}
+
+const heldAt = (course, start) => (course.memory.findLast(sample => sample.start <= start) || course.memory[0]).bytes;
+
+function memoryRow([main, ...others]) {
+  return main.memory.map(({ start, bytes: held }, at) => ({
+    start, seconds: (main.memory[at + 1]?.start ?? main.seconds) - start,
+    say: () => [saidOf(main, start, held), ...others.map(other => saidOf(other, start, heldAt(other, start)))].join(". "),
+  }));
+}
+
+function memory(told, axis, colorOf, planned) {
+  const height = TOP + MEMORY + BOTTOM, [main, ...others] = told;
+  const most = Math.max(planned, ...told.flatMap(course => course.memory.map(sample => sum(sample.bytes))));
+  const values = ticks(0, most, 2), y = value => TOP + MEMORY * (1 - value / values.at(-1)), { x } = axis;
+  const shown = main.components.filter((_, at) => main.memory.some(sample => sample.bytes[at] > 0));
+  return el("figure", { class: "step" },
+    el("figcaption", null, `Memory in a step: ${told.map(course => course.name).join(" and ")}`, el("span", { class: "legend" },
+      shown.map(name => el("span", { class: "key" }, swatch(colorOf(name)), name)),
+      others.map(other => key(other.name, "ink")), planned > 0 && key("planned peak", "c4", true))),
+    reading(row => row === "memory"),
+    svg("svg", { viewBox: `0 0 ${WIDTH} ${height}`, tabindex: 0, role: "img", "data-row": "memory", "data-most": values.at(-1),
+      "data-top": TOP, "data-ground": TOP + MEMORY, ...axis.attributes,
+      "aria-label": `Memory over the step, ${main.name}: at most ` +
+        `${bytes(Math.max(...main.memory.map(sample => sum(sample.bytes))))}; arrow keys read its moments` },
+      values.map(value => [
+        svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value) }),
+        svg("text", { class: "tick", x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, bytes(value))]),
+      timeAxis(axis, height), areas(main, colorOf, x, y),
+      others.map(other => ["halo", "line ink"].map(kind =>
+        svg("path", { class: kind, d: edge(other, other.components.length, x, y), "data-course": other.name }))),
+      planned > 0 && svg("line", { class: "line c4 dashed", x1: LEFT, x2: WIDTH - RIGHT, y1: y(planned), y2: y(planned) }),
+      cross(axis, height)));
+}
+
+// --- lanes
+
+// One path for each kind of instruction: a step may have thousands of boxes. What is wide ends in a gap before the next.
+function boxes(runs, top, x, colorOf) {
+  const paths = new Map();
+  for (const run of runs) {
+    const from = x(run.start), width = Math.max(0.4, x(run.start + run.seconds) - from);
+    const shown = (width > 3 ? width - 0.8 : width).toFixed(2), kind = kindOf(run);
+    paths.set(kind, `${paths.get(kind) || ""}M${from.toFixed(2)} ${top}h${shown}v${BOX}h-${shown}z`);
+  }
+  return [...paths].map(([kind, path]) => svg("path", { class: `box fill ${colorOf(kind)}`, d: path, "data-kind": kind }));
+}
+
+const runsOf = (course, lane) => course.runs.filter(run => run.lane === lane).sort((a, b) => a.start - b.start);
+const nameOf = (course, lane) => `${lane} ${course.name}`;
+
+function sayRun(run, course, others) {
+  const beside = others.map(other => [other.name, other.runs.find(twin => twin.name === run.name && twin.lane === run.lane)])
+    .filter(([, twin]) => twin).map(([name, twin]) => `; ${name} ${duration(twin.seconds)}`).join("");
+  return `${run.lane}, ${course.name}: ${run.name} takes ${duration(run.seconds)}, from ${duration(run.start)} to ` +
+    `${duration(run.start + run.seconds)}${beside}`;
+}
+
+function picked(name, top, x) {
+  const part = read?.row === name && rows.get(name)[read.at];
+  return part && svg("rect", { class: "picked", x: x(part.start) - 1, y: top - 2, height: BOX + 4,
+    width: Math.max(1, x(part.start + part.seconds) - x(part.start)) + 2 });
+}
+
+function drawRow(course, lane, top, axis, colorOf) {
+  const runs = runsOf(course, lane), name = nameOf(course, lane);
+  const label = `${lane}, ${course.name}: ${runs.length} instructions, busy for ` +
+    `${seconds(sum(runs.map(run => run.seconds)))}; arrow keys read them`;
+  return [
+    svg("text", { class: "tick", x: LEFT - 6, y: top + BOX - 3, "text-anchor": "end" }, course.name),
+    svg("g", { tabindex: runs.length ? 0 : null, role: "img", "aria-label": label, "data-row": name, "data-runs": runs.length },
+      svg("rect", { class: "track", x: LEFT, y: top, width: WIDTH - LEFT - RIGHT, height: BOX }),
+      boxes(runs, top, axis.x, colorOf), picked(name, top, axis.x))];
+}
+
+function lanesOf(courses) {
+  const used = new Set(courses.flatMap(course => course.runs.map(run => run.lane)));
+  return [...new Set([...LANES, ...used])].filter(lane => used.has(lane));
+}
+
+function lanes(courses, axis) {
+  const kinds = [...new Set(courses.flatMap(course => course.runs.map(kindOf)))], order = lanesOf(courses);
+  const colorOf = kind => COLORS[kinds.indexOf(kind) % COLORS.length];
+  const each = courses.length * (BOX + GAP) + LANE_GAP, height = TOP + order.length * each + BOTTOM;
+  return el("figure", { class: "step" },
+    el("figcaption", null, `Lanes in a step: ${courses.map(course => course.name).join(" and ")}`, el("span", { class: "legend" },
+      kinds.map(kind => el("span", { class: "key" }, swatch(colorOf(kind)), kind)))),
+    reading(row => row !== "memory"),
+    svg("svg", { viewBox: `0 0 ${WIDTH} ${height}`, "data-lanes": order.length, ...axis.attributes },
+      timeAxis(axis, height),
+      order.map((lane, at) => [
+        svg("text", { class: "lane", x: 0, y: TOP + at * each + BOX - 3 }, lane),
+        courses.map((course, row) => drawRow(course, lane, TOP + at * each + row * (BOX + GAP), axis, colorOf))]),
+      cross(axis, height)));
+}
+
+function readable(courses, told) {
+  const found = new Map(told.length ? [["memory", memoryRow(told)]] : []);
+  for (const course of courses) {
+    const others = courses.filter(other => other !== course);
+    for (const lane of lanesOf([course])) {
+      found.set(nameOf(course, lane), runsOf(course, lane).map(run =>
+        ({ start: run.start, seconds: run.seconds, say: () => sayRun(run, course, others) })));
+    }
+  }
+  return found;
+}
+
+// `colorOf`: of a component. `planned`: bytes of the planned peak; 0 for none. The first course's memory is areas, the others'
+// a line.
+export function timeline(courses, colorOf, planned) {
+  const axis = axisOf(courses), told = courses.filter(course => course.memory.length);
+  rows = readable(courses, told);
+  return [told.length > 0 && memory(told, axis, colorOf, planned), lanes(courses, axis)];
+}
+
+// --- reading
+
+function move(row, at) {
+  const parts = rows.get(row);
+  if (!parts?.length) return;
+  read = at === null ? null : { row, at: Math.max(0, Math.min(parts.length - 1, at)) };
+  document.dispatchEvent(new Event("redraw"));
+}
+
+const rowOf = event => event.target.closest?.("[data-row]")?.dataset.row;
+
+document.addEventListener("focusin", event => {
+  const row = rowOf(event);
+  if (row && read?.row !== row) move(row, 0);
+});
+
+document.addEventListener("keydown", event => {
+  const row = rowOf(event);
+  if (!row) return;
+  const at = read?.row === row ? read.at : -1;
+  const keys = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: Infinity, Escape: null };
+  if (!(event.key in keys)) return;
+  event.preventDefault();
+  move(row, keys[event.key]);
+});
+
+document.addEventListener("pointermove", event => {
+  const row = rowOf(event), figure = event.target.closest?.("svg");
+  if (!row) return;
+  const box = figure.getBoundingClientRect(), { from, to } = figure.dataset;
+  const part = ((event.clientX - box.left) * WIDTH / box.width - LEFT) / (WIDTH - LEFT - RIGHT);
+  const wanted = Number(from) + part * (to - from);
+  const off = ({ start, seconds: length }) => Math.max(start - wanted, wanted - start - length, 0);
+  const near = rows.get(row).reduce((best, each, at, all) => off(each) < off(all[best]) ? at : best, 0);
+  if (read?.row !== row || read.at !== near) move(row, near);
+});

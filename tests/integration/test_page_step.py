@@ -1,0 +1,194 @@
+"""The drawings of a job's step on the page of --web-listen: boxes and areas are where the numbers say, in a real browser."""
+
+import re
+
+import pytest
+
+from harness.browser import PROGRAM, Browser
+from harness.cluster import Cluster
+from harness.specs import ENDLESS, one_rank, spec
+from harness.stubs import coordinator as api
+
+pytestmark = pytest.mark.skipif(not PROGRAM, reason="chromium is not installed: deploy/setup does")
+
+# Where a figure has what: the axis of its time, and of its bytes.
+AXES = """(name => {
+  const figure = document.querySelector(`svg[${name}]`), numbers = {};
+  for (const [key, value] of Object.entries(figure.dataset)) numbers[key] = Number(value);
+  return numbers;
+})"""
+BOXES = """[...document.querySelectorAll("g[data-row]")].map(row => [row.dataset.row,
+  [...row.querySelectorAll("path")].map(path => [path.dataset.kind, path.getAttribute("d")])])"""
+AREAS = """[...document.querySelectorAll("path[data-component]")].map(path => [path.dataset.component, path.getAttribute("d")])"""
+# Colours of what is drawn that can hardly be told from what is behind it.
+FAINT = """(() => {
+  const light = color => color.match(/[\\d.]+/g).map(Number).slice(0, 3).map(part => part / 255)
+    .map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, part, at) => sum + part * [0.2126, 0.7152, 0.0722][at], 0);
+  const contrast = (one, other) => {
+    const [low, high] = [light(one), light(other)].sort((a, b) => a - b);
+    return (high + 0.05) / (low + 0.05);
+  };
+  const card = getComputedStyle(document.querySelector("main section")).backgroundColor;
+  const track = getComputedStyle(document.querySelector(".track")).fill;
+  return [...document.querySelectorAll("path.box, path.area")].map(each => [each.dataset.kind || each.dataset.component,
+    Math.min(contrast(getComputedStyle(each).fill, card), contrast(getComputedStyle(each).fill, track))])
+    .filter(each => each[1] < 3);
+})()"""
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory):
+    """A job that runs, one that waits for it, and one that was cancelled before it ran."""
+    with Cluster(tmp_path_factory.mktemp("watched"), agents=1, slots=2,
+                 coordinator_flags=["--web-listen", "127.0.0.1:0"]) as cluster:
+        size = {"nodes": 1, "ranks_per_node": 2}
+        cluster.running = cluster.submit(spec(name="runs", steps=ENDLESS, resources=size))
+        cluster.waiting = cluster.submit(spec(name="waits", resources=size, train={"global_batch": 8}))
+        cluster.gone = cluster.submit(one_rank(name="gone"))
+        cluster.cancel(cluster.gone)
+        cluster.wait_step(cluster.running, 2)
+        yield cluster
+        cluster.cancel_all()
+
+
+@pytest.fixture
+def browser(tmp_path):
+    with Browser(tmp_path / "browser") as driven:
+        driven.resize(1240, 2600)
+        yield driven
+
+
+def plan_of(cluster, job_id):
+    job = cluster.job(job_id)
+    wanted = job.resolved if job.HasField("resolved") else job.spec
+    return cluster.api().PlanJob(api.PlanJobRequest(spec=wanted, timeline=True), timeout=60).plan
+
+
+def planned_runs(plan):
+    """[(lane, kind, start, seconds)] of all that takes time."""
+    spans = zip(plan.instructions, plan.prediction.timeline.spans)
+    return [(step.lane, step.op, span.start_seconds, span.seconds) for step, span in spans if span.seconds > 0]
+
+
+def opened(cluster, browser, job_id):
+    browser.open(f"{cluster.page()}#/jobs/{job_id}")
+    browser.wait(f"document.querySelector('h1').textContent.startsWith('{job_id}') && document.querySelector('svg[data-lanes]')")
+
+
+def place(axes, seconds):
+    return axes["left"] + (seconds - axes["from"]) * (axes["right"] - axes["left"]) / (axes["to"] - axes["from"])
+
+
+def drawn_boxes(browser, source):
+    """{lane: [(kind, from, width)]}, each kind in the order of time."""
+    found = {}
+    for row, paths in browser.ask(BOXES):
+        lane, whose = row.split(" ", 1)
+        if whose == source:
+            found[lane] = sorted((kind, float(x), float(width)) for kind, path in paths
+                                 for x, width in re.findall(r"M([-\d.]+) [\d.]+h([\d.]+)v", path))
+    return found
+
+
+def assert_boxes(browser, runs, source):
+    axes, boxes = browser.ask(f"{AXES}('data-lanes')"), drawn_boxes(browser, source)
+    assert sorted(boxes) == sorted({lane for lane, *_ in runs})
+    for lane, drawn in boxes.items():
+        wanted = sorted(each[1:] for each in runs if each[0] == lane)
+        assert [kind for kind, *_ in drawn] == [kind for kind, *_ in wanted]
+        for (_, x, width), (kind, start, seconds) in zip(drawn, wanted):
+            assert x == pytest.approx(place(axes, start), abs=0.02), (lane, kind)
+            end = place(axes, start + seconds)
+            assert end - 0.85 < x + width < max(end, x + 0.4) + 0.02, (lane, kind)
+
+
+def heights(path, at):
+    """How high the upper edge of an area is at some places, in the picture's own measure."""
+    edge = re.match(r"M([-\d.]+) ([-\d.]+)((?:H[-\d.]+V[-\d.]+)*)", path)
+    corners = [(float(edge[1]), float(edge[2])), *((float(x), float(y)) for x, y in re.findall(r"H([-\d.]+)V([-\d.]+)", edge[3]))]
+    return [next(y for x, y in reversed(corners) if x <= each + 0.06) for each in at]
+
+
+def assert_areas(browser, timeline):
+    axes, areas = browser.ask(f"{AXES}('data-row=memory')"), dict(browser.ask(AREAS))
+    shown = [name for index, name in enumerate(timeline.components) if any(each.bytes[index] for each in timeline.memory)]
+    assert sorted(areas) == sorted(shown) and len(shown) > 3
+    scale = (axes["ground"] - axes["top"]) / axes["most"]
+    for name in shown:
+        upto = list(timeline.components).index(name) + 1
+        found = heights(areas[name], [place(axes, each.start_seconds) for each in timeline.memory])
+        wanted = [axes["ground"] - scale * sum(each.bytes[:upto]) for each in timeline.memory]
+        # Of moments closer than a tenth of a pixel the last is seen.
+        far = [index for index, each in enumerate(timeline.memory[1:])
+               if place(axes, each.start_seconds) - place(axes, timeline.memory[index].start_seconds) > 0.2]
+        assert len(far) > 5
+        assert [found[index] for index in far] == pytest.approx([wanted[index] for index in far], abs=0.11), name
+
+
+@pytest.mark.parametrize("which", ["running", "waiting", "gone"])
+def test_boxes_and_areas_are_where_the_plan_says(watched, browser, which):
+    job_id = getattr(watched, which)
+    plan = plan_of(watched, job_id)
+    for scheme in ("light", "dark"):
+        browser.prefer(scheme)
+        opened(watched, browser, job_id)
+        assert_boxes(browser, planned_runs(plan), "planned")
+        assert_areas(browser, plan.prediction.timeline)
+        assert browser.ask(FAINT) == [], scheme
+    assert "Memory in a step: planned" in browser.text() and "with the profile cpu" in browser.text()
+    assert not browser.faults, browser.faults
+
+
+def test_a_box_says_its_name_and_time_to_the_pointer_and_to_the_keyboard(watched, browser):
+    plan = plan_of(watched, watched.waiting)
+    computed = sorted((run for run in planned_runs(plan) if run[0] == "compute"), key=lambda run: run[2])
+    opened(watched, browser, watched.waiting)
+    for _ in range(30):
+        browser.press("Tab")
+        if browser.ask("document.activeElement.dataset.row") == "compute planned":
+            break
+    said = "document.querySelectorAll('figure.step .reading')[1].textContent"
+    first = browser.wait(said)
+    browser.press("ArrowRight")
+    second = browser.wait(f"{said} !== {first!r} && {said}")
+    for text, (_, kind, *_) in zip((first, second), computed):
+        assert re.fullmatch(rf"compute, planned: {kind} \S+( mb \d+)? takes [\d.]+ [mµ]s, from \S+( [mµ]s)? to [\d.]+ [mµ]s", text), text
+    assert browser.ask("document.querySelectorAll('.picked').length") == 1
+
+    # What is drawn in the middle of the longest box is that box.
+    _, kind, start, seconds = max(computed, key=lambda run: run[3])
+    axes = browser.ask(f"{AXES}('data-lanes')")
+    box = browser.ask("(() => { const { left, top, width } = document.querySelector('svg[data-lanes]').getBoundingClientRect();"
+                      "const row = document.activeElement.getBoundingClientRect();"
+                      "return { left, width, y: (row.top + row.bottom) / 2 } })()")
+    x = box["left"] + place(axes, start + seconds / 2) * box["width"] / 1180
+    assert browser.ask(f"document.elementFromPoint({x}, {box['y']}).dataset.kind") == kind
+    browser.point(x, box["y"])
+    browser.wait(f"{said}.startsWith('compute, planned: {kind} ')")
+    browser.ask("document.querySelector('svg[data-row=memory]').focus()")
+    browser.press("ArrowRight", 2)
+    read = browser.wait("document.querySelector('figure.step .reading').textContent")
+    assert re.match(r"planned at \S+( [mµ]s)?: [\d.]+ [KM]iB, of it main_params [\d.]+ [KM]iB, ", read), read
+
+
+def test_a_step_of_many_instructions_is_few_elements_and_one_without_a_plan_says_why(own, browser):
+    with own(agents=0, coordinator_flags=["--web-listen", "127.0.0.1:0"]) as cluster:
+        model = {"llama": {"vocab_size": 256, "hidden_size": 32, "intermediate_size": 64, "layers": 40, "heads": 4, "kv_heads": 2}}
+        long = cluster.submit(spec(name="long", model=model, train={"global_batch": 32}))
+        runs = planned_runs(plan_of(cluster, long))
+        assert len(runs) > 1500
+        opened(cluster, browser, long)
+        assert_boxes(browser, runs, "planned")
+        assert browser.ask("document.querySelectorAll('figure.step *').length") < 150
+
+        # No node lets a job have this variable, as is known once there is one.
+        refused = cluster.submit(one_rank(name="refused", env=[{"name": "MY_APP_MODE", "value": "x"}]))
+        cluster.start_agent("node-0")
+        browser.open(f"{cluster.page()}#/jobs/{refused}")
+        browser.wait("document.body.innerText.includes('No plan can be drawn: ')")
+        said = browser.text()
+        assert "MY_APP_MODE" in said and "Memory plan of a rank" in said, said
+        assert browser.ask("document.querySelectorAll('figure.step').length") == 0
+        assert not browser.faults, browser.faults
+        cluster.cancel_all()

@@ -1,0 +1,48 @@
+#!/usr/bin/env python3
+"""Draws the dashboards of scrapes that were kept as files (tests/harness/scrapes.py says how), as of a machine with GPUs that
+has no Prometheus and no browser: `.python/bin/python tests/perf/recorded_scrapes.py FOLDER PICTURES`. A folder is recorded by
+
+    while sleep 1; do now=$(date +%s%3N)
+      curl -s localhost:7778/metrics > FOLDER/agent-$now.txt; curl -s localhost:7780/metrics > FOLDER/coordinator-$now.txt
+    done
+"""
+
+import argparse
+import pathlib
+import sys
+import tempfile
+import uuid
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+from harness import dashboards, grafana, scrapes  # noqa: E402
+
+
+def draw_all(recorded, folder, pictures):
+    job = recorded.job()
+    # As Grafana has it: four scrapes.
+    variables = {"job": job, "rank": ".*", "__rate_interval": f"{max(10, 4 * recorded.every_s)}s"}
+    program = folder / "drawing"
+    program.mkdir()
+    grafana.drawer(program)
+    for file, board in dashboards.boards().items():
+        path = pictures / file.replace(".json", ".png")
+        shown = grafana.draw(board, recorded.server, variables, recorded.begin, recorded.end, program, folder / file, path)
+        left_out = [panel["title"] for panel in dashboards.panels(board) if panel["type"] != "row" and panel not in shown]
+        print(f"{path}: {job}, {len(shown)} panels; without data: {', '.join(left_out) or 'none'}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
+    parser.add_argument("folder", type=pathlib.Path, help="of agent-TIME.txt and coordinator-TIME.txt")
+    parser.add_argument("pictures", type=pathlib.Path, help="a folder that is made where it is not there")
+    arguments = parser.parse_args()
+    arguments.pictures.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as made:
+        folder = pathlib.Path(made)
+        with scrapes.Recorded(folder / "prometheus", scrapes.read(arguments.folder), uuid.uuid4().hex) as recorded:
+            draw_all(recorded, folder, arguments.pictures.resolve())
+
+
+if __name__ == "__main__":
+    main()
