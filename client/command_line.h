@@ -75,6 +75,7 @@ struct CommandLine {
   std::string job;                  // describe, watch, logs, trace
 
   bool of_steps = false;     // get
+  bool of_course = false;    // get
   int first_step = 0;        // get, export; 0: the first.
   int last_step = 0;         // get, export; 0: the newest.
   int every_step = 0;        // get, export; 0: all.

@@ -68,6 +68,7 @@ int RunGet(Session* session);
 
 // What is kept of a job's steps: get --steps. For other tools: export.
 int RunSteps(Session* session);
+int RunCourse(Session* session);  // How the newest one went: get --course.
 int RunExport(Session* session);
 
 // Until jobs are as somebody wants them: wait.

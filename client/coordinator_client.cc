@@ -335,6 +335,12 @@ absl::StatusOr<v1::ListStepsResponse> CoordinatorClient::ListSteps(const v1::Lis
   return Call<v1::ListStepsRequest, v1::ListStepsResponse>(&v1::Coordinator::Stub::ListSteps, request);
 }
 
+absl::StatusOr<v1::GetStepCourseResponse> CoordinatorClient::GetStepCourse(
+    const v1::GetStepCourseRequest& request) {
+  return Call<v1::GetStepCourseRequest, v1::GetStepCourseResponse>(&v1::Coordinator::Stub::GetStepCourse,
+                                                                   request);
+}
+
 absl::StatusOr<v1::GetVersionResponse> CoordinatorClient::GetVersion(const v1::GetVersionRequest& request) {
   return Call<v1::GetVersionRequest, v1::GetVersionResponse>(&v1::Coordinator::Stub::GetVersion, request);
 }

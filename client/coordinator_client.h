@@ -81,6 +81,7 @@ class CoordinatorClient {
   absl::StatusOr<v1::DrainNodeResponse> DrainNode(const v1::DrainNodeRequest& request);
   absl::StatusOr<v1::ListEventsResponse> ListEvents(const v1::ListEventsRequest& request);
   absl::StatusOr<v1::ListStepsResponse> ListSteps(const v1::ListStepsRequest& request);
+  absl::StatusOr<v1::GetStepCourseResponse> GetStepCourse(const v1::GetStepCourseRequest& request);
   absl::StatusOr<v1::GetVersionResponse> GetVersion(const v1::GetVersionRequest& request);
 
   // All return when the server ends the stream, with its status; CANCELLED when `interrupt` fired.

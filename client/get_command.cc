@@ -237,6 +237,7 @@ int RunGet(Session* session) {
   const CommandLine& line = session->line();
   Console& console = session->console();
   if (line.of_steps) return RunSteps(session);
+  if (line.of_course) return RunCourse(session);
   if (line.watch) return WatchJobs(session);
   const absl::StatusOr<Asked> asked = Fetch(session, /*tell=*/true);
   if (!asked.ok()) return session->Fail(asked.status());

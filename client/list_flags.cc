@@ -27,7 +27,8 @@ void AddListFlags(CLI::App* app, CommandLine* line) {
   CLI::App* get = app->get_subcommand("get");
   get->get_option("--order-by")->excludes(get->get_option("--sort-by"));
   for (const char* of_list : {"--filter", "--order-by"}) {
-    for (const char* of_one : {"JOB", "--steps"}) get->get_option(of_list)->excludes(get->get_option(of_one));
+    for (const char* of_one : {"JOB", "--steps", "--course"})
+      get->get_option(of_list)->excludes(get->get_option(of_one));
   }
   // Who names a job has it, of whatever project and state: a flag that changes nothing is a mistake.
   for (const char* of_list : {"--state", "--selector", "--project", "--array", "--all-projects"})

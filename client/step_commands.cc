@@ -1,5 +1,5 @@
 // `get JOB --steps` and `export`: what is kept of a job's steps, shown or written for other tools, page by
-// page.
+// page. And `get JOB --course`, how the newest one went.
 #include <absl/strings/str_cat.h>
 #include <unistd.h>
 
@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "client/commands.h"
+#include "client/course_text.h"
 #include "client/job_choice.h"
 #include "client/message_output.h"
 #include "client/outcome.h"
@@ -106,14 +107,32 @@ std::string MakeFolder(const std::string& folder) {
   return error ? error.message() : "";
 }
 
+// Whether it does not; then that was said.
+bool NamesNoJob(Session* session, const char* flag) {
+  if (session->line().jobs.size() == 1) return false;
+  session->console().err << "fsdpctl: " << flag << " is of one job; name it, as in `fsdpctl get JOB " << flag
+                         << "`\n";
+  return true;
+}
+
 }  // namespace
+
+int RunCourse(Session* session) {
+  if (NamesNoJob(session, "--course")) return kExitUsage;
+  const absl::StatusOr<v1::Job> job = FindJob(&session->client(), session->line().jobs[0]);
+  if (!job.ok()) return session->Fail(job.status());
+  v1::GetStepCourseRequest request;
+  request.set_id(job->id());
+  const absl::StatusOr<v1::GetStepCourseResponse> told = session->client().GetStepCourse(request);
+  if (!told.ok()) return session->Fail(told.status());
+  if (session->line().output != "table") return session->Show(*told);
+  session->console().out << CourseText(*told);
+  return kExitOk;
+}
 
 int RunSteps(Session* session) {
   const CommandLine& line = session->line();
-  if (line.jobs.size() != 1) {
-    session->console().err << "fsdpctl: --steps is of one job; name it, as in `fsdpctl get JOB --steps`\n";
-    return kExitUsage;
-  }
+  if (NamesNoJob(session, "--steps")) return kExitUsage;
   const absl::StatusOr<v1::Job> job = FindJob(&session->client(), line.jobs[0]);
   if (!job.ok()) return session->Fail(job.status());
   std::ostream& out = session->console().out;

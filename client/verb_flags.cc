@@ -203,6 +203,8 @@ std::string OutputFault(const CommandLine& line) {
   if (form == "spec") takers = {"get"};
   if (line.of_steps && !IsOneOf(form, {"table", "json", "yaml", "csv"}))
     return "--steps takes -o table, json, yaml or csv";
+  if (line.of_course && !is_path && !IsOneOf(form, {"table", "json", "yaml"}))
+    return "--course takes -o table, json, yaml or jsonpath=TEMPLATE";
   if (form == "spec" && line.watch)
     return "-o spec is of a job as it was submitted, which does not change; leave -w out";
   if (form == "csv" && !line.of_steps) return "-o csv is for get --steps";
@@ -225,18 +227,26 @@ void AddGetFlags(CLI::App* get, CommandLine* line) {
       get->add_flag("--steps", line->of_steps, "What is kept of each step of one job, instead of the job")
           ->excludes(watch);
   for (CLI::Option* option : AddStepRange(get, line)) option->needs(steps);
+  CLI::Option* course =
+      get->add_flag("--course", line->of_course,
+                    "How the newest step of one job went: what its lanes ran, and its memory by component")
+          ->excludes(watch)
+          ->excludes(steps);
   get->add_flag("--show-labels", line->show_labels,
                 "In the table: the labels of each job, which -o wide has too")
-      ->excludes(steps);
+      ->excludes(steps)
+      ->excludes(course);
   get->add_option("--limit", line->limit, "At most so many jobs")
       ->check(WholeNumber(1))
       ->type_name("N")
-      ->excludes(steps);
+      ->excludes(steps)
+      ->excludes(course);
   get->add_option("--sort-by", line->sort_by,
                   "By a field of -o json, as in last_step.loss; with a '-' before it the largest first")
       ->check(NotEmpty())
       ->check(CLI::Validator(CheckSortBy, ""))
       ->excludes(steps)
+      ->excludes(course)
       ->type_name("FIELD");
 }
 

@@ -120,6 +120,10 @@ grpc::Status ScriptedApi::ListEvents(Context*, const v1::ListEventsRequest* q, v
 grpc::Status ScriptedApi::ListSteps(Context*, const v1::ListStepsRequest* q, v1::ListStepsResponse* a) {
   return on_steps(*q, a);
 }
+grpc::Status ScriptedApi::GetStepCourse(Context*, const v1::GetStepCourseRequest* q,
+                                        v1::GetStepCourseResponse* a) {
+  return on_course(*q, a);
+}
 grpc::Status ScriptedApi::WatchEvents(Context* c, const v1::WatchEventsRequest* q,
                                       grpc::ServerWriter<v1::WatchEventsResponse>* w) {
   return on_watch_events(*q, c, w);

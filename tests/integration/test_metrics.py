@@ -125,8 +125,8 @@ def test_memory_and_its_plan(prometheus, shared, job):
 
 def test_components_are_measured_on_rank_zero(prometheus, job):
     """What stands is as planned, and all together is the peak of a step."""
-    measured = wait_until("a course was scraped", lambda: {labels["component"]: (labels["rank"], value) for labels, value in
-                                                           by_rank(prometheus, job, "fsdpd_memory_component_bytes")})
+    measured = {labels["component"]: (labels["rank"], value) for labels, value in wait_until(
+        "a course was scraped", lambda: prometheus.query(f'fsdpd_memory_component_bytes{{fsdpd_job="{job}"}}'))}
     assert set(measured) == MEASURED and {rank for rank, _ in measured.values()} == {"0"}
     planned = {labels["component"]: value for labels, value in by_rank(prometheus, job, "fsdpd_memory_plan_bytes")
                if labels["rank"] == "0"}

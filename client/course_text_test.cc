@@ -1,0 +1,71 @@
+#include "client/course_text.h"
+
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+v1::GetStepCourseResponse Told() {
+  v1::GetStepCourseResponse told;
+  told.set_attempt(2);
+  v1::StepCourse* const course = told.mutable_course();
+  course->set_step(200);
+  course->set_step_seconds(0.5);
+  const auto add = [course](const char* lane, const char* instruction, double start, double seconds) {
+    v1::StepCourse::Run* const run = course->add_runs();
+    run->set_lane(lane);
+    run->set_instruction(instruction);
+    run->set_start_seconds(start);
+    run->set_seconds(seconds);
+  };
+  add("gather", "Gather layer.0", -0.01, 0.02);
+  add("compute", "Forward layer.0 mb 0", 0.01, 0.1);
+  add("compute", "Backward layer.0 mb 0", 0.11, 0.2);
+  add("compute", "Update layer.0", 0.4, 0.05);
+  add("compute", "Forward layer.1 mb 0", 0.31, 0.01);
+  for (const char* name : {"main_params", "optimizer", "activations_and_workspace"})
+    course->add_components(name);
+  for (const auto& [start, bytes] : {std::pair(0.0, 1024), std::pair(0.11, 4096), std::pair(0.31, 2048)}) {
+    v1::StepCourse::MemorySample* const sample = course->add_memory();
+    sample->set_start_seconds(start);
+    sample->add_bytes(2048);
+    sample->add_bytes(0);
+    sample->add_bytes(bytes);
+  }
+  return told;
+}
+
+TEST(CourseText, HasTheLongestRunsOfEachLaneAndTheMemorysHighestPoint) {
+  EXPECT_EQ(CourseText(Told()),
+            "step 200 of attempt 2: 500.0 ms\n"
+            "\n"
+            "LANE     RUNS  BUSY      LONGEST                FROM       TIME\n"
+            "gather   1     20.0 ms   Gather layer.0         -10.00 ms  20.0 ms\n"
+            "compute  4     360.0 ms  Backward layer.0 mb 0  110.0 ms   200.0 ms\n"
+            "                         Forward layer.0 mb 0   10.0 ms    100.0 ms\n"
+            "                         Update layer.0         400.0 ms   50.0 ms\n"
+            "\n"
+            "memory at its highest, from 110.0 ms on:\n"
+            "  COMPONENT                  BYTES\n"
+            "  main_params                2.00 KiB\n"
+            "  activations_and_workspace  4.00 KiB\n"
+            "  allocated                  6.00 KiB\n");
+}
+
+TEST(CourseText, SaysWhatIsNotThere) {
+  v1::GetStepCourseResponse told = Told();
+  told.mutable_course()->set_runs_left_out(7);
+  told.mutable_course()->clear_memory();
+  const std::string text = CourseText(told);
+  EXPECT_NE(text.find("\n7 shorter runs are left out\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("\nits memory was not measured\n"), std::string::npos) << text;
+}
+
+TEST(CourseText, NamesOfOthersMoveNoCursor) {
+  v1::GetStepCourseResponse told = Told();
+  told.mutable_course()->mutable_runs(1)->set_instruction("Forward\x1b[2J");
+  EXPECT_EQ(CourseText(told).find('\x1b'), std::string::npos);
+}
+
+}  // namespace
+}  // namespace fsdpd
