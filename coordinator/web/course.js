@@ -1,10 +1,11 @@
-// How a job's step goes: as it was planned, before a rank runs too.
+// How a job's step goes: as it was planned, before a rank runs too, and as rank 0 measured its newest one.
 import { el, section } from "./dom.js";
-import { number, seconds } from "./numbers.js";
+import { count, number, seconds } from "./numbers.js";
 import { timeline } from "./timeline.js";
 
 const AGAIN_MS = 30000;  // After an answer that another look may change: a large plan takes seconds of the coordinator's.
 const plans = new Map();  // By job: {attempt, course, note, until}.
+const measurements = new Map();  // By job: {attempt, step, course, note}: the step is the job's newest then.
 
 // What takes no time has no box.
 function plannedRuns({ instructions = [], prediction }) {
@@ -46,10 +47,34 @@ export async function planCourse(ask, { id, attempt }) {
   document.dispatchEvent(new Event("redraw"));
 }
 
+function measured({ step_seconds, runs = [], ...course }) {
+  return { name: "measured", seconds: number(step_seconds), ...memoryOf(course), runs: runs.map(run => ({
+    lane: run.lane, name: run.instruction, start: number(run.start_seconds), seconds: number(run.seconds) })) };
+}
+
+function noteOfMeasured({ course, attempt }, job) {
+  const whose = number(attempt) === number(job.attempt) ? "" : ` of attempt ${number(attempt)}`;
+  const left = number(course.runs_left_out);
+  return `Measured by rank 0: step ${count(course.step)}${whose}, ${seconds(course.step_seconds)}` +
+    `${left ? `, without the shortest ${count(left)} instructions` : ""}.`;
+}
+
+// Of a job that has made a step since.
+export async function measureCourse(ask, job) {
+  const step = number(job.last_step?.step), { id, attempt } = job, known = measurements.get(id);
+  if (!step || known && known.step === step && known.attempt === attempt) return;
+  try {
+    const told = await ask("GetStepCourse", { id });
+    measurements.set(id, { attempt, step, course: measured(told.course), note: noteOfMeasured(told, job) });
+  } catch (error) {
+    if (error.status === 404) measurements.set(id, { attempt, step, note: "No step's measurements are there." });
+  }
+}
+
 // `colorOf`: of a component of memory. `peak`: planned, in bytes.
 export function stepCourse(job, colorOf, peak) {
-  const { course, note } = plans.get(job.id) || {};
-  const courses = [course].filter(Boolean);
-  return section("A step in time", el("p", { class: "soft" }, note),
+  const sources = [plans, measurements].map(each => each.get(job.id)).filter(Boolean);
+  const courses = sources.map(source => source.course).filter(Boolean);
+  return section("A step in time", sources.map(source => el("p", { class: "soft" }, source.note)),
     courses.length > 0 && timeline(courses, colorOf, peak));
 }

@@ -1,6 +1,6 @@
 // #/jobs/ID: one job. Its curves are what agents have kept of its steps, and then its newest report at each look.
 import { bar, chart, swatch } from "./chart.js";
-import { planCourse, stepCourse } from "./course.js";
+import { measureCourse, planCourse, stepCourse } from "./course.js";
 import { el, section, table } from "./dom.js";
 import { badge, rate, stateOf, stepsOf, whyOf } from "./jobs.js";
 import { between, bytes, count, date, large, loss, number, seconds, short } from "./numbers.js";
@@ -45,7 +45,7 @@ function remember(job) {
 
 export async function load(ask, _, id) {
   const { job } = await ask("GetJob", { id });
-  await recorded(ask, job);
+  await Promise.all([recorded(ask, job), measureCourse(ask, job)]);
   planCourse(ask, job);  // Nothing waits for it: a large plan takes seconds.
   return { job, points: remember(job), missing: histories.get(job.id).missing };
 }

@@ -20,7 +20,7 @@ const duration = value => value === 0 ? "0" : value < 0 ? `−${seconds(-value)}
 
 function axisOf(courses) {
   const ends = courses.flatMap(course => course.runs.map(run => run.start + run.seconds));
-  const from = Math.min(0, ...courses.flatMap(course => course.runs.map(run => run.start)));
+  const from = Math.min(0, ...courses.flatMap(course => [...course.runs, ...course.memory].map(each => each.start)));
   const to = Math.max(...courses.map(course => course.seconds), ...ends);
   const x = at => LEFT + (at - from) * (WIDTH - LEFT - RIGHT) / (to - from || 1);
   return { from, to, x, attributes: { "data-from": from, "data-to": to, "data-left": LEFT, "data-right": WIDTH - RIGHT } };
@@ -120,8 +120,12 @@ function boxes(runs, top, x, colorOf) {
 const runsOf = (course, lane) => course.runs.filter(run => run.lane === lane).sort((a, b) => a.start - b.start);
 const nameOf = (course, lane) => `${lane} ${course.name}`;
 
+// A parameter may be gathered more than once in a step.
+const namesakes = (course, run) => course.runs.filter(each => each.lane === run.lane && each.name === run.name);
+
 function sayRun(run, course, others) {
-  const beside = others.map(other => [other.name, other.runs.find(twin => twin.name === run.name && twin.lane === run.lane)])
+  const which = namesakes(course, run).indexOf(run);
+  const beside = others.map(other => [other.name, namesakes(other, run)[which]])
     .filter(([, twin]) => twin).map(([name, twin]) => `; ${name} ${duration(twin.seconds)}`).join("");
   return `${run.lane}, ${course.name}: ${run.name} takes ${duration(run.seconds)}, from ${duration(run.start)} to ` +
     `${duration(run.start + run.seconds)}${beside}`;

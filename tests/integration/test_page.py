@@ -82,7 +82,7 @@ def test_the_keyboard_leads_from_a_jobs_row_to_its_curves(watched, browser):
             break
     assert browser.ask("document.activeElement.matches(':focus-visible')"), "the job cannot be reached, or not seen to be"
     browser.press("Enter")
-    browser.wait("document.querySelectorAll('figure svg[tabindex]').length === 4")
+    browser.wait("document.querySelectorAll('.charts svg[tabindex]').length === 4")
     assert browser.ask("document.title").startswith(watched.running)
     browser.ask("document.querySelector('[data-chart=Loss]').focus()")
     # It is refreshed meanwhile, and keeps the focus.
@@ -139,9 +139,11 @@ def test_a_job_of_some_minutes_looks_like_the_pictures_in_the_docs(own, browser,
             data={"synthetic": None, "tokens": [{"path": str(text), "type": "u8"}], "sequence_length": 64},
             train={"micro_batch": 4, "global_batch": 16}, resources={"nodes": 1, "ranks_per_node": 2}))
         cluster.wait_step(job_id, 250)
-        browser.resize(1240, 1040)
+        browser.resize(1240, 1560)
         browser.open(f"{cluster.page()}#/jobs/{job_id}")
         browser.wait("document.querySelector('[data-chart=Loss] polyline').points.length >= 100")
+        browser.wait("document.querySelectorAll('g[data-row$=planned]').length === 3 && "
+                     "document.querySelectorAll('g[data-row$=measured]').length === 3")
         for scheme in ("light", "dark"):
             browser.prefer(scheme)
             kept = pathlib.Path(os.environ.get("FSDPD_PICTURES", tmp_path)).resolve() / f"page-{scheme}.png"

@@ -8,18 +8,22 @@ from harness.browser import PROGRAM, Browser
 from harness.cluster import Cluster
 from harness.specs import ENDLESS, one_rank, spec
 from harness.stubs import coordinator as api
+from harness.stubs import course as course_api
 
 pytestmark = pytest.mark.skipif(not PROGRAM, reason="chromium is not installed: deploy/setup does")
 
-# Where a figure has what: the axis of its time, and of its bytes.
-AXES = """(name => {
-  const figure = document.querySelector(`svg[${name}]`), numbers = {};
-  for (const [key, value] of Object.entries(figure.dataset)) numbers[key] = Number(value);
-  return numbers;
-})"""
-BOXES = """[...document.querySelectorAll("g[data-row]")].map(row => [row.dataset.row,
-  [...row.querySelectorAll("path")].map(path => [path.dataset.kind, path.getAttribute("d")])])"""
-AREAS = """[...document.querySelectorAll("path[data-component]")].map(path => [path.dataset.component, path.getAttribute("d")])"""
+# What is drawn, and where the axes of time and of bytes have what: at one moment, as another step may come.
+SEEN = """(() => {
+  const axes = name => Object.fromEntries(Object.entries(document.querySelector(`svg[${name}]`).dataset)
+    .map(([key, value]) => [key, Number(value)]));
+  return {
+    time: axes("data-lanes"), memory: axes("data-row=memory"),
+    boxes: [...document.querySelectorAll("g[data-row]")].map(row => [row.dataset.row,
+      [...row.querySelectorAll("path")].map(path => [path.dataset.kind, path.getAttribute("d")])]),
+    areas: [...document.querySelectorAll("path[data-component]")].map(path => [path.dataset.component, path.getAttribute("d")]),
+    lines: [...document.querySelectorAll("path.line[data-course]")].map(path => [path.dataset.course, path.getAttribute("d")]),
+  };
+})()"""
 # Colours of what is drawn that can hardly be told from what is behind it.
 FAINT = """(() => {
   const light = color => color.match(/[\\d.]+/g).map(Number).slice(0, 3).map(part => part / 255)
@@ -39,10 +43,12 @@ FAINT = """(() => {
 
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory):
-    """A job that runs, one that waits for it, and one that was cancelled before it ran."""
+    """A job that has ended, one that runs, one that waits for it, and one that was cancelled before it ran."""
     with Cluster(tmp_path_factory.mktemp("watched"), agents=1, slots=2,
                  coordinator_flags=["--web-listen", "127.0.0.1:0"]) as cluster:
         size = {"nodes": 1, "ranks_per_node": 2}
+        cluster.ended = cluster.submit(spec(name="ended", steps=30, resources=size))
+        cluster.wait_state(cluster.ended, "SUCCEEDED")
         cluster.running = cluster.submit(spec(name="runs", steps=ENDLESS, resources=size))
         cluster.waiting = cluster.submit(spec(name="waits", resources=size, train={"global_batch": 8}))
         cluster.gone = cluster.submit(one_rank(name="gone"))
@@ -73,17 +79,18 @@ def planned_runs(plan):
 
 def opened(cluster, browser, job_id):
     browser.open(f"{cluster.page()}#/jobs/{job_id}")
-    browser.wait(f"document.querySelector('h1').textContent.startsWith('{job_id}') && document.querySelector('svg[data-lanes]')")
+    browser.wait(f"document.querySelector('h1').textContent.startsWith('{job_id}') && "
+                 "document.querySelector('g[data-row$=planned]')")
 
 
 def place(axes, seconds):
     return axes["left"] + (seconds - axes["from"]) * (axes["right"] - axes["left"]) / (axes["to"] - axes["from"])
 
 
-def drawn_boxes(browser, source):
+def drawn_boxes(seen, source):
     """{lane: [(kind, from, width)]}, each kind in the order of time."""
     found = {}
-    for row, paths in browser.ask(BOXES):
+    for row, paths in seen["boxes"]:
         lane, whose = row.split(" ", 1)
         if whose == source:
             found[lane] = sorted((kind, float(x), float(width)) for kind, path in paths
@@ -91,8 +98,8 @@ def drawn_boxes(browser, source):
     return found
 
 
-def assert_boxes(browser, runs, source):
-    axes, boxes = browser.ask(f"{AXES}('data-lanes')"), drawn_boxes(browser, source)
+def assert_boxes(seen, runs, source):
+    axes, boxes = seen["time"], drawn_boxes(seen, source)
     assert sorted(boxes) == sorted({lane for lane, *_ in runs})
     for lane, drawn in boxes.items():
         wanted = sorted(each[1:] for each in runs if each[0] == lane)
@@ -110,33 +117,75 @@ def heights(path, at):
     return [next(y for x, y in reversed(corners) if x <= each + 0.06) for each in at]
 
 
-def assert_areas(browser, timeline):
-    axes, areas = browser.ask(f"{AXES}('data-row=memory')"), dict(browser.ask(AREAS))
-    shown = [name for index, name in enumerate(timeline.components) if any(each.bytes[index] for each in timeline.memory)]
-    assert sorted(areas) == sorted(shown) and len(shown) > 3
+def assert_edge(axes, path, samples, bytes_of):
+    found = heights(path, [place(axes, each.start_seconds) for each in samples])
     scale = (axes["ground"] - axes["top"]) / axes["most"]
+    wanted = [axes["ground"] - scale * bytes_of(each) for each in samples]
+    # Of moments closer than a tenth of a pixel the last is seen.
+    far = [index for index, each in enumerate(samples[1:])
+           if place(axes, each.start_seconds) - place(axes, samples[index].start_seconds) > 0.2]
+    assert len(far) > 5
+    assert [found[index] for index in far] == pytest.approx([wanted[index] for index in far], abs=0.11)
+
+
+def assert_areas(seen, timeline):
+    areas, names = dict(seen["areas"]), list(timeline.components)
+    shown = [name for index, name in enumerate(names) if any(each.bytes[index] for each in timeline.memory)]
+    assert sorted(areas) == sorted(shown) and len(shown) > 3
     for name in shown:
-        upto = list(timeline.components).index(name) + 1
-        found = heights(areas[name], [place(axes, each.start_seconds) for each in timeline.memory])
-        wanted = [axes["ground"] - scale * sum(each.bytes[:upto]) for each in timeline.memory]
-        # Of moments closer than a tenth of a pixel the last is seen.
-        far = [index for index, each in enumerate(timeline.memory[1:])
-               if place(axes, each.start_seconds) - place(axes, timeline.memory[index].start_seconds) > 0.2]
-        assert len(far) > 5
-        assert [found[index] for index in far] == pytest.approx([wanted[index] for index in far], abs=0.11), name
+        assert_edge(seen["memory"], areas[name], timeline.memory, lambda each, upto=names.index(name) + 1: sum(each.bytes[:upto]))
 
 
-@pytest.mark.parametrize("which", ["running", "waiting", "gone"])
+@pytest.mark.parametrize("which", ["running", "ended", "waiting", "gone"])
 def test_boxes_and_areas_are_where_the_plan_says(watched, browser, which):
     job_id = getattr(watched, which)
     plan = plan_of(watched, job_id)
     for scheme in ("light", "dark"):
         browser.prefer(scheme)
         opened(watched, browser, job_id)
-        assert_boxes(browser, planned_runs(plan), "planned")
-        assert_areas(browser, plan.prediction.timeline)
+        seen = browser.ask(SEEN)
+        assert_boxes(seen, planned_runs(plan), "planned")
+        assert_areas(seen, plan.prediction.timeline)
         assert browser.ask(FAINT) == [], scheme
     assert "Memory in a step: planned" in browser.text() and "with the profile cpu" in browser.text()
+    assert not browser.faults, browser.faults
+
+
+def test_what_was_measured_of_an_ended_jobs_last_step_is_beside_it(watched, browser):
+    told = watched.api().GetStepCourse(course_api.GetStepCourseRequest(id=watched.ended), timeout=60)
+    runs = [(run.lane, run.instruction.split()[0], run.start_seconds, run.seconds) for run in told.course.runs]
+    for scheme in ("light", "dark"):
+        browser.prefer(scheme)
+        opened(watched, browser, watched.ended)
+        seen = browser.ask(SEEN)
+        assert_boxes(seen, runs, "measured")
+        (name, path), = seen["lines"]
+        assert name == "measured"
+        assert_edge(seen["memory"], path, told.course.memory, lambda each: sum(each.bytes))
+        assert browser.ask(FAINT) == [], scheme
+    assert f"Measured by rank 0: step {told.course.step}, " in browser.text()
+
+    # Read in one, the other says how long it was there; of what is gathered twice each has its own twin.
+    gathers = sorted((run for run in told.course.runs if run.lane == "gather"), key=lambda run: run.start_seconds)
+    names = [run.instruction for run in gathers]
+    again = next(index for index, name in enumerate(names) if name in names[:index])
+    browser.ask("document.querySelector('g[data-row=\"gather measured\"]').focus()")
+    browser.press("ArrowRight", again)
+    read = browser.wait(f"(text => text.startsWith('gather, measured: {names[again]} takes ') && text)"
+                        "(document.querySelectorAll('figure.step .reading')[1].textContent)")
+    plan = plan_of(watched, watched.ended)
+    twins = [span.seconds for step, span in zip(plan.instructions, plan.prediction.timeline.spans)
+             if step.lane == "gather" and f"{step.op} {step.unit}" == names[again]]
+    digits, unit = re.search(r"; planned ([\d.]+) ([mµ]s)$", read).groups()
+    assert float(digits) * {"ms": 1e-3, "µs": 1e-6}[unit] == pytest.approx(twins[names[:again].count(names[again])], rel=0.01)
+
+
+def test_a_running_jobs_measurements_follow_its_steps(watched, browser):
+    opened(watched, browser, watched.running)
+    step = "Number(document.body.innerText.match(/Measured by rank 0: step ([\\d,]+)/)[1].replaceAll(',', ''))"
+    first = browser.wait(step)
+    browser.wait(f"{step} > {first}")
+    assert browser.ask("Number(document.querySelector('g[data-row=\"compute measured\"]').dataset.runs)") > 10
     assert not browser.faults, browser.faults
 
 
@@ -158,7 +207,7 @@ def test_a_box_says_its_name_and_time_to_the_pointer_and_to_the_keyboard(watched
 
     # What is drawn in the middle of the longest box is that box.
     _, kind, start, seconds = max(computed, key=lambda run: run[3])
-    axes = browser.ask(f"{AXES}('data-lanes')")
+    axes = browser.ask(SEEN)["time"]
     box = browser.ask("(() => { const { left, top, width } = document.querySelector('svg[data-lanes]').getBoundingClientRect();"
                       "const row = document.activeElement.getBoundingClientRect();"
                       "return { left, width, y: (row.top + row.bottom) / 2 } })()")
@@ -179,7 +228,7 @@ def test_a_step_of_many_instructions_is_few_elements_and_one_without_a_plan_says
         runs = planned_runs(plan_of(cluster, long))
         assert len(runs) > 1500
         opened(cluster, browser, long)
-        assert_boxes(browser, runs, "planned")
+        assert_boxes(browser.ask(SEEN), runs, "planned")
         assert browser.ask("document.querySelectorAll('figure.step *').length") < 150
 
         # No node lets a job have this variable, as is known once there is one.
