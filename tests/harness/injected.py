@@ -17,7 +17,7 @@ PLACES = {("a", "0"): ("n0", "cuda:0"), ("a", "1"): ("n1", "cuda:0"), ("b", "0")
 JOBS, RANKS, NODES = ["a", "b"], ["0", "1"], ["n0", "n1"]
 CARDS = {**{place: rank for rank, place in PLACES.items()}, ("n1", "cuda:2"): ("", "")}  # Of the last nobody has any use.
 VALUES = {  # Of labels that are no places.
-    "op": ["all_gather", "reduce_scatter"], "component": ["optimizer", "activations"], "instruction": ["Forward head mb 0"],
+    "op": ["all_gather", "reduce_scatter"], "component": ["optimizer", "activations", "workspace"], "instruction": ["Forward head mb 0"],
     "reason": ["power_cap", "hardware_thermal"], "state": ["QUEUED", "RUNNING"], "part": ["compute", "exposed", "rest"],
     "outcome": ["accepted", "refused"], "rule": ["seq_len_fits", "micro_divides"], "to": ["RUNNING"],
     "method": ["GetJob", "SubmitJob"], "code": ["OK"], "operation": ["Get", "Insert"], "version": ["0.1.0"], "attempt": ["1"],

@@ -234,8 +234,8 @@ EXPECTED = {
             see.at("memory_plan_bytes", job, rank, component=component) for rank in see.ranks))]),
         ("Peak over plan", [over_plan]),
         ("Planned against measured by component", [
-            by_job_and("component", ["activations_and_workspace", "optimizer"], lambda see, job, component: see.at(
-                "memory_plan_bytes", job, "0", component=component.removesuffix("_and_workspace"))),
+            by_job_and("part", ["activations_and_workspace", "optimizer"], lambda see, job, part: sum(
+                see.at("memory_plan_bytes", job, "0", component=each) for each in part.split("_and_"))),
             by_job_and("component", VALUES["component"], lambda see, job, component: see.at(
                 "memory_component_bytes", job, "0", component=component))]),
         ("Memory spikes", [by_rank(lambda see, job, rank: see.at("memory_spikes_total", job, rank))]),
