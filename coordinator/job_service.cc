@@ -275,7 +275,8 @@ absl::Status JobService::ReadCourse(const std::string& id, v1::GetStepCourseResp
     return Refusal(
         absl::StatusCode::kNotFound, "COURSE_NOT_FOUND",
         absl::StrCat("no step of job ", id, " was told of since this coordinator started; it is ",
-                     absl::AsciiStrToLower(ShortName(job.state())), ", and one comes with the next step"));
+                     absl::AsciiStrToLower(ShortName(job.state())),
+                     IsEnded(job.state()) ? " and makes none" : ", and one comes with the next step"));
   }
   *response = *std::move(found);
   return absl::OkStatus();

@@ -143,8 +143,7 @@ void Meters::Changed(const v1::Job& before, const v1::Job& after) {
   MutexLock lock(&mutex_);
   ++transitions_[ShortName(after.state())];
   if (failed) ++failures_[NameOf(after.failure().cause())];
-  const bool restarted = launched && before.attempt() > 0 && before.failure().attempt() == before.attempt();
-  if (restarted) ++restarts_[{NameOf(before.failure().cause()), ModeOf(before, after)}];
+  if (IsRestart(after)) ++restarts_[{NameOf(before.failure().cause()), ModeOf(before, after)}];
   if (launched) {
     if (const auto queued = BeginOf(before, IsQueued))
       queue_waits_.Add(SecondsBetween(*queued, after.start_unix_nanos()));

@@ -103,6 +103,16 @@ TEST_F(MetersTest, RestartsAreToldByCauseAndByWhereTheNextAttemptIs) {
   ExpectLine("fsdpd_job_restarts_total{cause=\"process\",mode=\"moved\"} 0");
 }
 
+TEST_F(MetersTest, ALaunchThatSomebodyAskedForAfterAFailureIsNoRestart) {
+  Launch({{"n0", 2}});
+  FailAndRetry(v1::FAILURE_CAUSE_PROCESS);
+  for (const JobEvent event : {JobEvent::kPause, JobEvent::kResume}) Advance(event, 1);
+  Launch({{"n0", 2}});
+  for (const JobEvent event : {JobEvent::kFail, JobEvent::kGiveUp, JobEvent::kAgain}) Advance(event, 1);
+  Launch({{"n0", 2}});
+  ExpectLine("fsdpd_job_restarts_total{cause=\"process\",mode=\"in_place\"} 0");
+}
+
 TEST_F(MetersTest, ALaunchAfterAPauseIsNoRestart) {
   Launch({{"n0", 2}});
   FailAndRetry(v1::FAILURE_CAUSE_PROCESS);

@@ -22,6 +22,16 @@ const char* PhaseIn(v1::JobState state) {
   }
 }
 
+// The event of the failure that those before `end` have followed, with nothing between them that somebody
+// asked for.
+std::optional<int> FailedBefore(const Events& events, int end) {
+  int failed = end;
+  while (failed > 0 && PhaseIn(events[failed - 1].state()) != nullptr) --failed;
+  while (failed < end && events[failed].state() != v1::JOB_STATE_STOPPING) ++failed;
+  if (failed == end) return std::nullopt;
+  return failed;
+}
+
 // From the failure on, up to the event that all ranks are up; both ends.
 struct Stretch {
   int failed, up;
@@ -31,11 +41,9 @@ std::optional<Stretch> StretchOf(const Events& events) {
   int up = events.size();
   while (up > 0 && events[up - 1].state() == v1::JOB_STATE_RUNNING) --up;
   if (up == events.size()) return std::nullopt;
-  int failed = up;
-  while (failed > 0 && PhaseIn(events[failed - 1].state()) != nullptr) --failed;
-  while (failed < up && events[failed].state() != v1::JOB_STATE_STOPPING) ++failed;
-  if (failed == up) return std::nullopt;
-  return Stretch{failed, up};
+  const std::optional<int> failed = FailedBefore(events, up);
+  if (!failed.has_value()) return std::nullopt;
+  return Stretch{*failed, up};
 }
 
 // Somebody may have set the date meanwhile.
@@ -44,6 +52,10 @@ double SecondsBetween(int64_t begin_unix_nanos, int64_t end_unix_nanos) {
 }
 
 }  // namespace
+
+bool IsRestart(const v1::Job& job) {
+  return job.state() == v1::JOB_STATE_STARTING && FailedBefore(job.events(), job.events_size()).has_value();
+}
 
 std::optional<std::map<std::string, double>> RecoveryOf(const v1::Job& job) {
   const std::optional<Stretch> stretch = StretchOf(job.events());

@@ -27,6 +27,10 @@ namespace fsdpd {
 
 constexpr const char* kRecoveryPhases[] = {"stop", "queue", "preflight", "start", "load", "replay"};
 
+// Of a job that has just become STARTING: a failure led to this attempt, and nobody who resumed it or had it
+// again.
+bool IsRestart(const v1::Job& job);
+
 // Seconds of all phases but the replay, of a RUNNING job. Nothing where no failure led to its newest attempt,
 // or where somebody had paused the job since, or it had ended.
 std::optional<std::map<std::string, double>> RecoveryOf(const v1::Job& job);

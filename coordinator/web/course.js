@@ -5,7 +5,13 @@ import { timeline } from "./timeline.js";
 
 const AGAIN_MS = 30000;  // After an answer that another look may change: a large plan takes seconds of the coordinator's.
 const plans = new Map();  // By job: {attempt, course, note, until}.
-const measurements = new Map();  // By job: {attempt, step, course, note}: the step is the job's newest then.
+const measurements = new Map();  // By job: {attempt, step, course, note, until}: the step is the job's newest then.
+
+// What another who asks may be told otherwise.
+export function forgetCourses() {
+  plans.clear();
+  measurements.clear();
+}
 
 // What takes no time has no box.
 function plannedRuns({ instructions = [], prediction }) {
@@ -59,15 +65,17 @@ function noteOfMeasured({ course, attempt }, job) {
     `${left ? `, without the shortest ${count(left)} instructions` : ""}.`;
 }
 
-// Of a job that has made a step since.
+// Of a job that has made a step since, or whose newest had not been told of.
 export async function measureCourse(ask, job) {
   const step = number(job.last_step?.step), { id, attempt } = job, known = measurements.get(id);
-  if (!step || known && known.step === step && known.attempt === attempt) return;
+  if (!step || known && known.step === step && known.attempt === attempt && Date.now() < known.until) return;
   try {
     const told = await ask("GetStepCourse", { id });
-    measurements.set(id, { attempt, step, course: measured(told.course), note: noteOfMeasured(told, job) });
+    const until = number(told.course.step) < step ? Date.now() + AGAIN_MS : Infinity;
+    measurements.set(id, { attempt, step, until, course: measured(told.course), note: noteOfMeasured(told, job) });
   } catch (error) {
-    if (error.status === 404) measurements.set(id, { attempt, step, note: "No step's measurements are there." });
+    if (error.status !== 404) return;
+    measurements.set(id, { attempt, step, until: Date.now() + AGAIN_MS, note: "No step's measurements are there." });
   }
 }
 

@@ -81,10 +81,13 @@ function charts(job, points) {
       { name: "planned peak", color: "c4", dashed: true, value: () => planned }], bytes, 2));
 }
 
-// Of a component of memory, wherever it is drawn: by its place in the plan.
+// Of a component of memory, wherever it is drawn: by its place in the plan, and behind these those that only measuring knows.
 function colorsOf(job) {
   const names = (job.memory_plan?.components || []).filter(part => number(part.bytes) > 0).map(part => part.name);
-  return name => names.includes(name) ? COLORS[names.indexOf(name) % COLORS.length] : "c0";
+  return name => {
+    if (!names.includes(name)) names.push(name);
+    return COLORS[names.indexOf(name) % COLORS.length];
+  };
 }
 
 function memory(job) {
@@ -174,5 +177,6 @@ export function draw({ job, points, missing }) {
     tiles(job), charts(job, points),
     missing > 0 && el("p", { class: "note" },
       `${count(missing)} steps are missing: no node that answers has them. \`fsdpctl get ${job.id} --steps\` says which.`),
-    stepCourse(job, colorsOf(job), number(job.memory_plan?.peak_bytes)), lanes(job), memory(job), failure(job), checkpoints(job), places(job), events(job)];
+    stepCourse(job, colorsOf(job), number(job.memory_plan?.peak_bytes)), lanes(job), memory(job), failure(job),
+    checkpoints(job), places(job), events(job)];
 }

@@ -1,4 +1,5 @@
 // Which page the address asks for, its refresh, and who is asking.
+import { forgetCourses } from "./course.js";
 import { el, patch } from "./dom.js";
 import * as job from "./job.js";
 import * as jobs from "./jobs.js";
@@ -129,6 +130,7 @@ document.addEventListener("submit", event => {
   if (event.target.id !== "sign-in") return;
   const field = document.getElementById("token");
   sessionStorage.setItem(TOKEN, field.value.trim());
+  forgetCourses();
   field.value = "";
   refresh();
 });

@@ -73,10 +73,13 @@ function saidOf(course, start, held) {
 
 const heldAt = (course, start) => (course.memory.findLast(sample => sample.start <= start) || course.memory[0]).bytes;
 
-function memoryRow([main, ...others]) {
-  return main.memory.map(({ start, bytes: held }, at) => ({
-    start, seconds: (main.memory[at + 1]?.start ?? main.seconds) - start,
-    say: () => [saidOf(main, start, held), ...others.map(other => saidOf(other, start, heldAt(other, start)))].join(". "),
+// The moments of all courses; what one of them has at its end is not told beyond it.
+function memoryRow(told) {
+  const starts = [...new Set(told.flatMap(course => course.memory.map(sample => sample.start)))].sort((a, b) => a - b);
+  const end = Math.max(...told.map(course => course.seconds));
+  return starts.map((start, at) => ({
+    start, seconds: (starts[at + 1] ?? Math.max(start, end)) - start,
+    say: () => told.filter(course => start <= course.seconds).map(course => saidOf(course, start, heldAt(course, start))).join(". "),
   }));
 }
 
@@ -120,8 +123,11 @@ function boxes(runs, top, x, colorOf) {
 const runsOf = (course, lane) => course.runs.filter(run => run.lane === lane).sort((a, b) => a.start - b.start);
 const nameOf = (course, lane) => `${lane} ${course.name}`;
 
+// A plan says neither which of a unit's buckets an instruction is of nor that it adds to what is there.
+const planned = name => name.replace(/ adding$/, "").replace(/\/\d+/, "");
 // A parameter may be gathered more than once in a step.
-const namesakes = (course, run) => course.runs.filter(each => each.lane === run.lane && each.name === run.name);
+const namesakes = (course, run) =>
+  course.runs.filter(each => each.lane === run.lane && planned(each.name) === planned(run.name));
 
 function sayRun(run, course, others) {
   const which = namesakes(course, run).indexOf(run);

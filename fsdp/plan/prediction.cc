@@ -170,7 +170,9 @@ DeviceProfile FromProto(const v1::DeviceProfile& proto) {
   DeviceProfile profile;
   profile.name = proto.name();
   for (const ProfileField& field : ProfileFields()) {
-    profile.*field.value = proto.GetReflection()->GetDouble(proto, FieldOf(field));
+    const double value = proto.GetReflection()->GetDouble(proto, FieldOf(field));
+    // Of an older client's profile, which has no such field, 0: the default of those that cannot be 0.
+    if (value != 0 || field.least <= 0) profile.*field.value = value;
   }
   return profile;
 }

@@ -27,6 +27,18 @@ TEST(Prediction, TheMessageHasEveryKeyOfAProfile) {
   }
 }
 
+TEST(Prediction, AProfileOfAnOlderClientHasDefaultsWhereItHasNoField) {
+  v1::DeviceProfile older = ToProto(*FindProfile("h200"));
+  older.clear_deterministic_forward_slowdown();
+  older.clear_deterministic_backward_slowdown();
+  older.clear_kernel_seconds();
+  older.clear_instruction_seconds();
+  const DeviceProfile profile = FromProto(older);
+  EXPECT_TRUE(CheckProfile(profile).empty());
+  EXPECT_EQ(profile.deterministic_forward_slowdown, 1);
+  EXPECT_EQ(profile.kernel_seconds, 0);
+}
+
 // Of docs/bench, on H200s of one node: Llama's shape, two or four ranks.
 TEST(Prediction, IsNearWhatWasMeasured) {
   struct Measured {

@@ -13,7 +13,7 @@ and it must go on. Prints one line of JSON:
   memory          of the snapshot: bytes allocated, as its step's report has them, how many allocations were recorded
                   since it was asked for, and the share of which it is known by which instruction
   step_ms         before, while and after kernels were recorded
-Needs the built programs (FSDPD_BIN: where they are).
+Needs the built programs (FSDPD_BIN: where they are) and PyTorch, whose viewer reads the snapshots.
 """
 
 import argparse
@@ -30,7 +30,6 @@ import urllib.request
 import yaml
 from leaving import last_step, submit
 from peer_loss import ctl, job_of, wait
-from torch.cuda import _memory_viz
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "perf"))
 from run_jobs import cluster  # noqa: E402
@@ -87,6 +86,8 @@ def kernels(trace):
 
 
 def memory(path):
+    from torch.cuda import _memory_viz  # Here, since others take what is above and have no PyTorch.
+
     snapshot = pickle.loads(pathlib.Path(path).read_bytes())
     held = sum(block["size"] for segment in snapshot["segments"] for block in segment["blocks"]
                if block["state"] == "active_allocated")

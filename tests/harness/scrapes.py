@@ -70,7 +70,8 @@ class Recorded:
         self._folder, self._mark = folder, mark
         folder.mkdir(parents=True, exist_ok=True)
         self.begin, self.end = scrapes[0].seconds, scrapes[-1].seconds
-        times = sorted({scrape.seconds for scrape in scrapes if scrape.job == scrapes[0].job})
+        assert self.end - self.begin >= 1, "two scrapes a second apart are needed; TIME in files' names is in milliseconds"
+        times = sorted({scrape.seconds for scrape in scrapes if (scrape.job, scrape.instance) == (scrapes[0].job, scrapes[0].instance)})
         gaps = [after - before for before, after in zip(times, times[1:])]
         self.every_s = max(1, round(statistics.median(gaps))) if gaps else 1
         samples = folder / "samples.txt"

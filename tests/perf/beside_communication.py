@@ -5,7 +5,7 @@
 
 In turns, hot: a job on the first GPU, and one on all of which rank 0 has that GPU and the same samples. Of each, STEPS steps are
 traced with their kernels. Prints a line of JSON a job: milliseconds a step of rank 0's products, attention and other kernels, its
-median step, the SM clock meanwhile, and their product, cycles; and one with the ratios of the medians. Cycles say what
+median step before them, the SM clock of one of them, and their product, cycles; and one with the ratios of the medians. Cycles say what
 communication costs beside power, which all work of a card shares. Needs the built programs (FSDPD_BIN: where they are).
 """
 
@@ -25,7 +25,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
 from leaving import last_step, submit  # noqa: E402
 from peer_loss import ctl, job_of, wait  # noqa: E402
 
-WARM_UP, STEPS = 25, 3
+HOT, WARM_UP, STEPS = 10, 25, 3  # What is traced comes behind the warm-up, of which the hot steps are timed.
 # By what their names hold; the first that fits.
 KINDS = {"attention": ("cudnn", "flash", "fmha"), "products": ("nvjet", "gemm", "xmma", "cutlass")}
 
@@ -58,7 +58,7 @@ def measure(spec, ranks):
         wait("the card is hot", lambda: made(WARM_UP))
         ctl(server, "trace", job, "--steps", STEPS, "--rank", 0, "--out", f"{folder}/trace.json")
         step = job_of(server, job)["last_step"]
-        steps = [json.loads(line) for line in ctl(server, "get", job, "--steps", "--from", WARM_UP, "-o", "json").splitlines()]
+        steps = [json.loads(line) for line in ctl(server, "get", job, "--steps", "--from", HOT, "--to", WARM_UP, "-o", "json").splitlines()]
         ctl(server, "cancel", job, "--wait")
         spent = kernels(json.loads(pathlib.Path(folder, "trace.json").read_text()))
     megahertz = step["power"]["sm_clock_hertz"] / 1e6

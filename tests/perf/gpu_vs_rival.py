@@ -53,7 +53,7 @@ def flops_of_a_token(m, sequence_length):
     experts = m.get("experts", {})
     dense_layers = experts.get("dense_layers", 0) if experts else layers
     width = experts.get("intermediate_size", m["intermediate_size"])
-    routed = hidden * (3 * width * experts.get("per_token", 0) + experts.get("count", 0))
+    routed = hidden * (3 * (width * experts.get("per_token", 0) + experts.get("shared_intermediate_size", 0)) + experts.get("count", 0))
     weights = layers * attention + dense_layers * dense + (layers - dense_layers) * routed + hidden * m["vocab_size"]
     scores = 12 * layers * m["heads"] * head * sequence_length
     return 6 * weights + scores, scores

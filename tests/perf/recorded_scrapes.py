@@ -33,15 +33,18 @@ def draw_all(recorded, folder, pictures):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split(":")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=pathlib.Path, help="of agent-TIME.txt and coordinator-TIME.txt")
     parser.add_argument("pictures", type=pathlib.Path, help="a folder that is made where it is not there")
     arguments = parser.parse_args()
-    arguments.pictures.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as made:
         folder = pathlib.Path(made)
-        with scrapes.Recorded(folder / "prometheus", scrapes.read(arguments.folder), uuid.uuid4().hex) as recorded:
-            draw_all(recorded, folder, arguments.pictures.resolve())
+        try:
+            with scrapes.Recorded(folder / "prometheus", scrapes.read(arguments.folder), uuid.uuid4().hex) as recorded:
+                arguments.pictures.mkdir(parents=True, exist_ok=True)
+                draw_all(recorded, folder, arguments.pictures.resolve())
+        except (AssertionError, OSError) as error:  # As tests have it; here it is what a person gave.
+            sys.exit(str(error))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@
 //
 // On CUDA, backward's sums run in any order and two runs differ in their last bits, unless LibTorch's
 // deterministic algorithms are on (fsdp/torch/deterministic.h): these rule cuDNN out, and flash attention's
-// backward keeps an order, at 177 TFLOP/s and in more memory. Forward is the same bits each time.
+// backward keeps an order, slower and in more memory. Forward is the same bits each time.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -15,9 +15,9 @@ const Rule kRules[] = {
        if (!IsDeterministic(f) || f.job.resources().device() == v1::DEVICE_CPU) return {};
        if (!f.Sound({"precision.compute", "resources.device"}) || f.compute() == DType::kFp32) return {};
        return {
-           {"attention keeps an order in its sums: its forward takes twice as long, its "
-            "backward three times and more memory",
-            "nothing has to be done; without it two runs part ways in their last bits"}};
+           {"attention keeps an order in its sums, which takes longer, and more memory in backward",
+            "nothing has to be done: `fsdpctl plan` says what a step takes; without it two runs part ways "
+            "in their last bits"}};
      }},
     {"deterministic_plugin", kWarn, "train.deterministic", "the model's kernels are known to keep an order",
      [](const Facts& f) -> Findings {
