@@ -170,9 +170,12 @@ DeviceProfile FromProto(const v1::DeviceProfile& proto) {
   DeviceProfile profile;
   profile.name = proto.name();
   for (const ProfileField& field : ProfileFields()) {
-    const double value = proto.GetReflection()->GetDouble(proto, FieldOf(field));
-    // Of an older client's profile, which has no such field, 0: the default of those that cannot be 0.
-    if (value != 0 || field.least <= 0) profile.*field.value = value;
+    profile.*field.value = proto.GetReflection()->GetDouble(proto, FieldOf(field));
+  }
+  // An older client's profile has neither.
+  for (double DeviceProfile::*slowdown :
+       {&DeviceProfile::deterministic_forward_slowdown, &DeviceProfile::deterministic_backward_slowdown}) {
+    if (profile.*slowdown == 0) profile.*slowdown = 1;
   }
   return profile;
 }
