@@ -45,7 +45,7 @@ class AgentSessionTest : public ReconcilerCase {
     Submit("j", 1, 1);
     v1::RankUpdate ready = Update("j", 0);
     ready.mutable_ready();
-    Say(ready);
+    ASSERT_TRUE(Say(ready).ok());
     ASSERT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
   }
   absl::Status Say(const v1::RankUpdate& update) {
