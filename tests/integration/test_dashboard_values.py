@@ -261,7 +261,7 @@ EXPECTED = {
                                                          / see.sum("steps_total", job))]),
         ("Communication time a step by operation", [by_job_and("op", OPS, lambda see, job, op: see.sum("comm_seconds_total", job, op=op)
                                                                / see.sum("steps_total", job))]),
-        ("Copy engines", [newest("copy_engines", min)]),
+        ("Copy engines", [newest("copy_engines", statistics.fmean)]),
         ("Bandwidth of each operation", [by_job_and("op", OPS, lambda see, job, op: see.sum("comm_bytes_total", job, op=op)
                                                     / see.sum("comm_seconds_total", job, op=op))]),
         ("Step time", [a_step("step_seconds_total"), predicted_step]),
