@@ -93,7 +93,8 @@ def test_a_rank_that_lives_and_computes_while_its_peers_wait_in_a_collective_is_
             assert re.search(r"(gather|reduce) in (Gather|Reduce) ", of[rank]) and "compute in" not in of[rank], of
         evidence = cluster.ctl("logs", job_id, "--evidence", "--rank", 1, "--attempt", 1).expect(0).out
         assert "; the process is live\nlane compute in Forward layer.0 mb 0 of step " in evidence, evidence
-        assert re.search(rf"^thread {victim.pid} fsdpd-rank state=S ", evidence, re.M), evidence
+        # It sleeps, or has just woken to look whether it may go on: it lives either way.
+        assert re.search(rf"^thread {victim.pid} fsdpd-rank state=[RS] ", evidence, re.M), evidence
         assert hangs_counted(cluster) == {"node-0": 1, "node-1": 0}
         wait_until("the next attempt goes on", lambda: cluster.job(job_id).attempt == 2)
         cluster.wait_step(job_id, WARM)
