@@ -36,7 +36,7 @@ namespace fsdpd {
 // A descriptor at which a rank finds its page; one that is started without has none.
 constexpr int kFlightPageFd = 4;
 
-constexpr int kMaxFlightLanes = 8;
+constexpr int kMaxFlightLanes = 12;
 constexpr size_t kFlightWordBytes = 4096;
 // About 7 instructions a layer and micro-batch: 200 layers with 11. Those beyond have their number for a
 // name.

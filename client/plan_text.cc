@@ -22,7 +22,7 @@ std::string MemoryText(const v1::MemoryPlan& memory) {
   }
   table.Add({"peak", HumanBytes(memory.peak_bytes()), ""});
   if (memory.host_bytes() > 0) {
-    table.Add({"host", HumanBytes(memory.host_bytes()), "beside it, pinned: snapshots of checkpoints"});
+    table.Add({"host", HumanBytes(memory.host_bytes()), "beside it, pinned: snapshots of checkpoints, and what is offloaded"});
   }
   return absl::StrCat("\nmemory per rank:\n", table.Render(2));
 }
@@ -108,6 +108,13 @@ std::string SnapshotText(const v1::Prediction& p) {
   return absl::StrCat(text, ", which is ", Milliseconds(p.snapshot_stall_seconds()), " longer");
 }
 
+std::string OffloadText(const v1::Prediction& p) {
+  const std::string text =
+      absl::StrCat(Milliseconds(p.offload_seconds()), " to come, and as long to go at the same time");
+  if (p.offload_stall_seconds() <= 0) return text;
+  return absl::StrCat(text, ": a step is ", Milliseconds(p.offload_stall_seconds()), " longer for it");
+}
+
 std::string PredictionText(const v1::Plan& plan) {
   if (!plan.has_prediction()) return "";
   const v1::Prediction& p = plan.prediction();
@@ -125,6 +132,7 @@ std::string PredictionText(const v1::Plan& plan) {
                           Milliseconds(p.bubble_seconds()), 100 * p.bubble_seconds() / p.step_seconds());
   }
   if (p.snapshot_seconds() > 0) absl::StrAppend(&text, "  snapshot       ", SnapshotText(p), "\n");
+  if (p.offload_seconds() > 0) absl::StrAppend(&text, "  offload        ", OffloadText(p), "\n");
   if (p.ops_size() == 0) return text;
   TextTable table({"COMMUNICATION", "COUNT", "RECEIVED", "TIME", "EXPOSED"});
   for (const v1::OpTime& op : p.ops()) {

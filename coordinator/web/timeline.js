@@ -9,7 +9,7 @@ import { el, svg } from "./dom.js";
 import { bytes, seconds } from "./numbers.js";
 
 const WIDTH = 1180, LEFT = 132, RIGHT = 14, TOP = 8, BOTTOM = 24, MEMORY = 200, BOX = 15, GAP = 3, LANE_GAP = 12;
-const LANES = ["compute", "gather", "reduce", "outer", "copy", "send", "receive"];
+const LANES = ["compute", "gather", "reduce", "outer", "copy", "send", "receive", "fetch", "update"];
 const COLORS = ["c1", "c2", "c4", "c3", "c6", "c5", "c7", "c0"];
 let rows = new Map();  // As they were drawn last: what is read in each, [{start, seconds, say}].
 let read = null;  // {row, at}

@@ -130,6 +130,7 @@ absl::Status Executor::Submit(const StepOrder& order, std::vector<Batch> batches
   } else {
     FSDPD_RETURN_IF_ERROR(SubmitUpdates());
   }
+  AwaitNorm();
   Begin(execution.get(), [this, order, batches = std::move(batches), slot = execution->result_slot] {
     operations_->BeginStep(order, batches, slot);
     return absl::OkStatus();
@@ -187,6 +188,14 @@ void Executor::Begin(Execution* execution, std::function<absl::Status()> begin) 
   execution->marks.resize(execution->program->instructions.size());
   execution->begin = lane(LaneId::kCompute)->Record();
   SubmitWork(LaneId::kCompute, execution->name, std::move(begin));
+}
+
+// A step begins on compute, and overwrites what the norm of the one before reads. Of a launch, whose end
+// everything waits for, it has no mark.
+void Executor::AwaitNorm() {
+  if (previous_ == nullptr) return;
+  const MarkPtr& norm = previous_->marks[gradients_ - 1].end;
+  if (norm != nullptr) lane(LaneId::kCompute)->Wait(norm);
 }
 
 // A step up to its norm.

@@ -148,6 +148,7 @@ class Executor {
   void Begin(Execution* execution, std::function<absl::Status()> begin);
   absl::Status SubmitWalk(const Walk& walk, size_t begin, size_t end);
   void SubmitInstruction(const Walk& walk, int index);
+  void AwaitNorm();
   absl::Status SubmitGradients(Execution* execution);
   absl::Status SubmitUpdates();
   void FollowLaunch();

@@ -157,6 +157,7 @@ struct Case {
   int context = 1;
   int tensor = 1;
   bool documents = false;
+  bool offload = false;
 };
 
 std::string NameOf(const TestParamInfo<Case>& info) {
@@ -164,7 +165,8 @@ std::string NameOf(const TestParamInfo<Case>& info) {
   const std::string recompute = v1::Recompute_Name(c.recompute).substr(10);
   return c.mesh.name + "Of" + std::to_string(c.world) + "_" + recompute + "_" +
          std::to_string(c.micro_batches) + (c.context > 1 ? "_context" + std::to_string(c.context) : "") +
-         (c.tensor > 1 ? "_tensor" + std::to_string(c.tensor) : "") + (c.documents ? "_documents" : "");
+         (c.tensor > 1 ? "_tensor" + std::to_string(c.tensor) : "") + (c.documents ? "_documents" : "") +
+         (c.offload ? "_offload" : "");
 }
 
 // Activations outweigh everything that does not grow, and each tensor is a whole number of the allocator's
@@ -183,6 +185,7 @@ v1::JobSpec JobOf(const Case& c) {
   job.mutable_train()->set_global_batch(4 * c.world * c.micro_batches);
   job.mutable_optimizer()->mutable_adamw()->set_lr(1e-4);
   job.mutable_fsdp()->set_recompute(c.recompute);
+  job.mutable_fsdp()->mutable_offload()->set_optimizer(c.offload);
   job.mutable_data()->set_sequence_length(256 * c.context);
   if (c.documents) {
     job.mutable_data()->mutable_synthetic()->set_vocab(64);
@@ -266,7 +269,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{kNoShard, 2, v1::RECOMPUTE_FULL, 2, 1, 2}, Case{kFull, 4, v1::RECOMPUTE_SELECTIVE, 1, 1, 4},
         Case{kFull, 4, v1::RECOMPUTE_NONE, 2, 2, 2}, Case{kFull, 2, v1::RECOMPUTE_NONE, 2, 1, 1, true},
         Case{kFull, 2, v1::RECOMPUTE_FULL, 1, 1, 1, true},
-        Case{kFull, 4, v1::RECOMPUTE_SELECTIVE, 1, 1, 2, true}),
+        Case{kFull, 4, v1::RECOMPUTE_SELECTIVE, 1, 1, 2, true},
+        Case{kNoShard, 1, v1::RECOMPUTE_NONE, 1, 1, 1, false, true},
+        Case{kFull, 2, v1::RECOMPUTE_SELECTIVE, 2, 1, 1, false, true}),
     NameOf);
 
 // Of a model this small what the plan does not name is more than 3%: a hundred tensors' rounding to 512

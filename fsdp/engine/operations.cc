@@ -42,6 +42,8 @@ constexpr int kRouting = 4;  // The first of kRoutingSums.
 constexpr int kFirstRouting = 10;
 constexpr int kResults = kFirstRouting + kRoutingSums;
 
+constexpr bool kBeside = true;  // Of a copy: the host does not wait for it.
+
 constexpr float kNoNorm = std::numeric_limits<float>::quiet_NaN();
 
 Keep KeepOf(Recompute recompute) {
@@ -101,6 +103,7 @@ Operations::Operations(const OperationParts& parts)
     if (!of.trainable) continue;
     // Gradients that are not sharded stay in their buffer.
     if (of.groups.shard == Group::kSelf) parts_.params->BindGradShard(bucket, buffers_[b].reduce);
+    if (buffers_[b].state.defined()) buffers_[b].staged = parts_.params->Staged(bucket, buffers_[b].state);
   }
   MakeSquares();
   for (size_t u = 0; u < layout().units.size(); ++u) BindUnit(static_cast<int>(u));
@@ -196,6 +199,9 @@ void Operations::MakeBuffers() {
         of.wire = parts_.arena->View(received, gradient);
         break;
       }
+      case BufferKind::kState:
+        of.state = parts_.arena->View(buffer, at::kByte);
+        break;
     }
   }
   for (size_t b = 0; b < buffers_.size(); ++b) {
@@ -319,7 +325,13 @@ absl::Status Operations::Run(const Instruction& instruction, bool saves) {
       return CrossTwin(instruction);
     case Op::kSnapshot:
       if (parts_.snapshot != nullptr && saves)
-        parts_.snapshot->Take(instruction.bucket, parts_.params->bucket(instruction.bucket));
+        parts_.snapshot->Take(instruction.bucket, ShardOf(instruction.bucket));
+      return absl::OkStatus();
+    case Op::kFetch:
+      buffers_[instruction.bucket].state.copy_(parts_.params->home(instruction.bucket), kBeside);
+      return absl::OkStatus();
+    case Op::kOffload:
+      parts_.params->home(instruction.bucket).copy_(buffers_[instruction.bucket].state, kBeside);
       return absl::OkStatus();
   }
   return absl::OkStatus();
@@ -577,7 +589,7 @@ void Operations::WeighChoices() {
 
 void Operations::Update(int bucket) {
   const Bucket& of = layout().buckets[bucket];
-  const BucketShard& shard = parts_.params->bucket(bucket);
+  const BucketShard& shard = ShardOf(bucket);
   if (!of.balances()) return optimizer_->Update(bucket, shard, scalars_);
   for (const BucketPiece& piece : PiecesOf(of, MainRange(of, position()))) {
     shard.main.narrow(0, piece.range_begin, piece.elements)

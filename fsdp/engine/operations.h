@@ -124,6 +124,8 @@ class Operations {
     at::Tensor sums;
     at::Tensor squares;               // Of the sums, where they come with them: a part of squares_.
     std::vector<at::Tensor> padding;  // Of `reduce`.
+    at::Tensor state;                 // Bytes on the device for what lies in host memory.
+    BucketShard staged;               // Likewise: what the optimizer works on.
   };
   struct MicroBatch {
     UnitInput input;         // Hidden states move through it from unit to unit.
@@ -161,6 +163,9 @@ class Operations {
   }
   void Judge(const at::Tensor& norm);
   void WeighChoices();
+  const BucketShard& ShardOf(int bucket) const {
+    return buffers_[bucket].state.defined() ? buffers_[bucket].staged : parts_.params->bucket(bucket);
+  }
   void Update(int bucket);
   void JudgeSpike(const at::Tensor& norm);
   absl::Status Loss(const Instruction& instruction);

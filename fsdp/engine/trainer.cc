@@ -96,9 +96,12 @@ StandingBytes StandingBytesOf(const ShardedParams& params, const Arena& arena) {
   };
   for (int b = 0; b < params.size(); ++b) {
     const BucketShard& shard = params.bucket(b);
-    for (const at::Tensor& main : {shard.main, shard.halves.high, shard.halves.low})
+    const bool away = params.home(b).defined();  // In host memory.
+    for (const at::Tensor& main : {shard.main, shard.halves.high, away ? at::Tensor() : shard.halves.low})
       add(main, &bytes.main_params);
-    for (const at::Tensor& moment : shard.moments) add(moment, &bytes.optimizer);
+    for (const at::Tensor& moment : shard.moments) {
+      if (!away) add(moment, &bytes.optimizer);
+    }
     add(params.grad_shard(b), &bytes.gradients);
   }
   bytes.arena = arena.bytes();

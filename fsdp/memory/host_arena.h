@@ -1,5 +1,5 @@
 // Host memory that is there from the start, for what a rank copies from its device and to it: snapshots of
-// checkpoints, and batches. Its pages are real when Make returns, so nothing runs out of memory in the middle
+// checkpoints, batches, and state that is offloaded. Its pages are real when Make returns, so nothing runs out of memory in the middle
 // of a job, and for CUDA they are pinned, so that copies run beside the device's work.
 //
 // Errors: RESOURCE_EXHAUSTED with the bytes asked for and those available, before the memory of a node, or of

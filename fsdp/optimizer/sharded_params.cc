@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -64,22 +65,12 @@ absl::StatusOr<ShardedParams> ShardedParams::Make(const Spec& spec, const Layout
                                                   const MeshPosition& position, at::Device device,
                                                   const InitialValues& initial) {
   ShardedParams params(layout, position);
+  FSDPD_RETURN_IF_ERROR(params.MakeHomes(spec.device));
   const absl::Status status = CatchTorch([&] {
     const at::TensorOptions options = at::TensorOptions().device(device);
     params.grad_shards_.resize(layout.buckets.size());
-    for (const Bucket& bucket : layout.buckets) {
-      BucketShard shard;
-      if (bucket.types.halves) {
-        shard.halves = Halves::Make(bucket.main_elements, device);
-      } else {
-        shard.main = at::zeros({bucket.main_elements}, options.dtype(ScalarTypeOf(bucket.types.main)));
-      }
-      for (int m = 0; bucket.trainable && m < spec.optimizer.moments(); ++m) {
-        shard.moments.push_back(
-            at::zeros({bucket.main_elements}, options.dtype(ScalarTypeOf(bucket.types.moment))));
-      }
-      params.buckets_.push_back(std::move(shard));
-    }
+    for (size_t b = 0; b < layout.buckets.size(); ++b)
+      params.buckets_.push_back(params.MakeShard(spec, static_cast<int>(b), device));
     const std::vector<Chunk> chunks = OwnChunks(layout, position);
     at::parallel_for(0, static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
       for (int64_t c = begin; c < end; ++c) {
@@ -99,6 +90,57 @@ absl::StatusOr<ShardedParams> ShardedParams::Make(const Spec& spec, const Layout
   });
   if (!status.ok()) return status;
   return params;
+}
+
+// Host memory is zero when it is new.
+absl::Status ShardedParams::MakeHomes(DeviceKind device) {
+  int64_t bytes = 0;
+  for (const Bucket& bucket : layout_->buckets) bytes += bucket.offloaded_bytes();
+  FSDPD_ASSIGN_OR_RETURN(host_, HostArena::Make(bytes, device, "parts of the optimizer's state"));
+  int64_t offset = 0;
+  for (const Bucket& bucket : layout_->buckets) {
+    homes_.emplace_back();
+    if (bucket.offloaded.empty()) continue;
+    homes_.back() = at::from_blob(host_->data() + offset, {bucket.offloaded_bytes()},
+                                  at::TensorOptions().dtype(at::kByte));
+    offset += bucket.offloaded_bytes();
+  }
+  return absl::OkStatus();
+}
+
+BucketShard ShardedParams::MakeShard(const Spec& spec, int bucket, at::Device device) const {
+  const Bucket& of = layout_->buckets[bucket];
+  const auto zeros = [&](at::ScalarType type) {
+    return at::zeros({of.main_elements}, at::TensorOptions().dtype(type).device(device));
+  };
+  BucketShard shard;
+  if (of.types.halves) {
+    shard.halves.high = zeros(at::kBFloat16);
+  } else {
+    shard.main = zeros(ScalarTypeOf(of.types.main));
+  }
+  shard.moments.resize(of.trainable ? spec.optimizer.moments() : 0);
+  if (!of.offloaded.empty()) {
+    BindState(of, homes_[bucket], &shard);
+    return shard;
+  }
+  if (of.types.halves) shard.halves.low = zeros(at::kShort);
+  for (at::Tensor& moment : shard.moments) moment = zeros(ScalarTypeOf(of.types.moment));
+  return shard;
+}
+
+void ShardedParams::BindState(const Bucket& bucket, const at::Tensor& state, BucketShard* shard) {
+  for (const StatePart& part : bucket.offloaded) {
+    const bool low = part.moment < 0;
+    (low ? shard->halves.low : shard->moments[part.moment]) =
+        state.narrow(0, part.offset, part.bytes).view(low ? at::kShort : ScalarTypeOf(bucket.types.moment));
+  }
+}
+
+BucketShard ShardedParams::Staged(int bucket, const at::Tensor& state) const {
+  BucketShard staged = buckets_[bucket];
+  BindState(layout_->buckets[bucket], state, &staged);
+  return staged;
 }
 
 void ShardedParams::BindGradShard(int bucket, const at::Tensor& grad_shard) {

@@ -6,22 +6,27 @@
 // so no rank ever holds a whole parameter that it shares. They depend on seed, names and element numbers
 // alone: every world and strategy starts from the same model.
 //
-// Thread safety: none; the lanes order who touches what. Errors: RESOURCE_EXHAUSTED when the device is too
-// small.
+// What a job offloads of it (Bucket::offloaded) lies in host memory, all of a bucket's in one piece. The
+// optimizer works on copies of that, which somebody brings to the device and back (fsdp/plan/program).
+//
+// Thread safety: none; the lanes order who touches what. Errors: RESOURCE_EXHAUSTED when the device or the
+// host is too small.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <absl/status/statusor.h>
 
 #include <functional>
+#include <memory>
 #include <vector>
 
+#include "fsdp/memory/host_arena.h"
 #include "fsdp/optimizer/halves.h"
 #include "fsdp/plan/layout/layout.h"
 
 namespace fsdpd {
 
-// The own main piece of one bucket: what the optimizer works on.
+// The own main piece of one bucket: what the optimizer works on, or, where parts are offloaded, comes from.
 struct BucketShard {
   at::Tensor main;  // [main_elements] fp32; undefined where there are halves.
   std::vector<at::Tensor>
@@ -45,6 +50,10 @@ class ShardedParams {
                                             const InitialValues& initial);
 
   const BucketShard& bucket(int index) const { return buckets_[index]; }
+  // What of it lies in host memory: flat bytes, Bucket::offloaded_bytes(). Undefined where nothing does.
+  const at::Tensor& home(int bucket) const { return homes_[bucket]; }
+  // The bucket with what lies in host memory where `state` is, which has as many bytes, of the device.
+  BucketShard Staged(int bucket, const at::Tensor& state) const;
   int size() const { return static_cast<int>(buckets_.size()); }
 
   // Where reductions end: [shard_elements] in BucketTypes::gradient. With no_shard undefined until bound, and
@@ -59,8 +68,15 @@ class ShardedParams {
  private:
   ShardedParams(const Layout& layout, const MeshPosition& position) : layout_(&layout), position_(position) {}
 
+  // Of the shard, what the bucket offloads becomes views of these bytes.
+  static void BindState(const Bucket& bucket, const at::Tensor& state, BucketShard* shard);
+  absl::Status MakeHomes(DeviceKind device);
+  BucketShard MakeShard(const Spec& spec, int bucket, at::Device device) const;
+
   const Layout* layout_;  // The plan's, which outlives this.
   MeshPosition position_;
+  std::unique_ptr<HostArena> host_;
+  std::vector<at::Tensor> homes_;
   std::vector<BucketShard> buckets_;
   std::vector<at::Tensor> grad_shards_;
 };

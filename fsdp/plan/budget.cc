@@ -166,6 +166,15 @@ Options NarrowMoments(const v1::JobSpec& job) {
   return {option};
 }
 
+Options OffloadState(const v1::JobSpec& job) {
+  if (job.fsdp().offload().optimizer() ||
+      (job.optimizer().has_sgd() && job.optimizer().sgd().momentum() == 0))
+    return {};
+  Option option{job, "fsdp.offload.optimizer: true"};
+  option.job.mutable_fsdp()->mutable_offload()->set_optimizer(true);
+  return {option};
+}
+
 // The job on `nodes` nodes. The batch stays where it splits, and grows to the next that does where it does
 // not.
 Option OnNodes(const v1::JobSpec& job, int64_t nodes) {
@@ -224,7 +233,7 @@ Options MoreRanks(const v1::JobSpec& job) {
 }
 
 constexpr Kind kKinds[] = {SmallerMicroBatch, MoreRecompute, GatherEachPass, MoreSharding,
-                           FewerReplicas,     NarrowMoments, MoreRanks};
+                           FewerReplicas,     NarrowMoments, MoreRanks,      OffloadState};
 
 struct Fix {
   v1::JobSpec job;
@@ -278,7 +287,7 @@ std::optional<Fix> SmallestFix(const v1::JobSpec& job) {
 std::string Advice(const v1::JobSpec& job) {
   const std::optional<Fix> fix = SmallestFix(job);
   if (!fix.has_value()) {
-    return "no change of recompute, micro_batch, sharding or ranks makes it fit: use a smaller model or "
+    return "no change of recompute, micro_batch, sharding, ranks or offload makes it fit: use a smaller model or "
            "sequence_length, or devices with more memory";
   }
   return absl::StrCat("use ", absl::StrJoin(fix->texts, " and "), ": the peak becomes ",

@@ -88,6 +88,7 @@ void RandomSharding(Dice* dice, v1::Fsdp* fsdp) {
   if (dice->OneIn(3)) fsdp->set_recompute_layers(dice->Size({0, 1, 2, 9}));
   if (dice->OneIn(3)) fsdp->set_prefetch_bytes(dice->Size({0, 1, 4096, 1 << 20}));
   fsdp->set_keep_gathered(dice->OneIn(4));
+  if (dice->OneIn(4)) fsdp->mutable_offload()->set_optimizer(dice->OneIn(2));
 }
 
 void RandomCheckpoint(Dice* dice, v1::Checkpoint* checkpoint) {

@@ -139,6 +139,8 @@ void AddPrediction(const Plan& plan, const DeviceProfile& profile, bool timeline
   if (plan.stages != nullptr) AddStages(plan, stages, profile, proto);
   prediction->set_snapshot_seconds(simulation.snapshot_seconds);
   prediction->set_snapshot_stall_seconds(simulation.snapshot_stall_seconds);
+  prediction->set_offload_seconds(simulation.offload_seconds);
+  prediction->set_offload_stall_seconds(simulation.offload_stall_seconds);
   std::map<v1::CommOp, v1::OpTime> ops;
   for (const SimulatedOp& op : simulation.ops) {
     if (op.counted_as == v1::COMM_OP_UNSPECIFIED) continue;

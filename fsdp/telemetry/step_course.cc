@@ -39,15 +39,17 @@ Component ComponentOf(BufferKind kind, bool whole_gradients) {
     case BufferKind::kReduce:
     case BufferKind::kWire:
       return whole_gradients ? kGradients : kReduce;
+    case BufferKind::kState:
+      return kOptimizer;
   }
   return kGather;
 }
 
-// Copies run beside the next step.
+// Of what is the step's own.
 double EndOf(const std::vector<Span>& spans) {
   double end = 0;
   for (const Span& span : spans) {
-    if (span.measured && span.lane != LaneId::kCopy) end = std::max(end, span.end_seconds);
+    if (span.measured && !RunsBesideSteps(span.lane)) end = std::max(end, span.end_seconds);
   }
   return end;
 }

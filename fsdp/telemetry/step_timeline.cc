@@ -69,6 +69,22 @@ std::vector<Timeline::Sample> ArenaSamples(const Program& program, const std::ve
   return samples;
 }
 
+// Adds the lanes that every step has, and of the others, which come last, those that this one uses. By lane,
+// its track.
+std::vector<int> TracksOf(const Program& program, Timeline* timeline) {
+  std::vector<int> tracks(kLanes, kNone);
+  for (int l = 0; l < kLanes; ++l) {
+    const auto lane = static_cast<LaneId>(l);
+    const bool used =
+        std::any_of(program.instructions.begin(), program.instructions.end(),
+                    [lane](const Instruction& instruction) { return instruction.lane == lane; });
+    if (lane >= LaneId::kSend && !used) continue;
+    tracks[l] = static_cast<int>(timeline->tracks.size());
+    timeline->tracks.push_back(NameOf(lane));
+  }
+  return tracks;
+}
+
 }  // namespace
 
 // "#12 Backward layer.3 mb 0 on compute after #9" without what the lane and the order say.
@@ -85,21 +101,18 @@ Timeline StepTimeline(const Program& program, const Layout& layout, const std::v
   Timeline timeline;
   timeline.title = title;
   timeline.step = step;
-  // Those of what crosses between stages come last, and are shown where there are any.
-  const int lanes = layout.stage.count > 1 ? kLanes : static_cast<int>(LaneId::kSend);
-  for (int lane = 0; lane < lanes; ++lane) timeline.tracks.push_back(NameOf(static_cast<LaneId>(lane)));
+  const std::vector<int> tracks = TracksOf(program, &timeline);
   std::vector<int> slices(spans.size(), kNone);  // By instruction.
   for (size_t i = 0; i < spans.size(); ++i) {
     const Op op = program.instructions[i].op;
     const Span& span = spans[i];
     if (op == Op::kRelease || !span.measured) continue;
     slices[i] = static_cast<int>(timeline.slices.size());
-    timeline.slices.push_back({static_cast<int>(span.lane), NameOf(op),
+    timeline.slices.push_back({tracks[static_cast<size_t>(span.lane)], NameOf(op),
                                NameOfInstruction(program, layout, static_cast<int>(i)), span.start_seconds,
                                span.end_seconds - span.start_seconds,
                                ArgumentsOf(program, layout, span, static_cast<int>(i), step)});
-    // Copies run beside the next step.
-    if (span.lane != LaneId::kCopy) timeline.seconds = std::max(timeline.seconds, span.end_seconds);
+    if (!RunsBesideSteps(span.lane)) timeline.seconds = std::max(timeline.seconds, span.end_seconds);
   }
   for (size_t i = 0; i < spans.size(); ++i) AddFlows(program, spans, slices, static_cast<int>(i), &timeline);
   return timeline;

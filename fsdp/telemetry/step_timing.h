@@ -5,8 +5,7 @@
 // a peer that is late counts as communication: seen from this rank it is. Collectives of two lanes may be
 // exposed at once; the step's own exposed time counts that moment once.
 //
-// Copies into host memory are neither computing nor communication and are no part of a step: they run beside
-// the next one, and what waits for them there is in that one's time.
+// What runs on lanes beside steps (RunsBesideSteps) counts in none of these.
 #pragma once
 
 #include <cstdint>

@@ -11,6 +11,7 @@ namespace {
 
 constexpr int64_t kParamAlignBytes = 256;
 constexpr int64_t kMainAlignBytes = 16;
+constexpr int64_t kStateAlignBytes = 256;
 // One bucket instead of two saves a gather and a reduction per pass; it may cost this much of the unit.
 constexpr int64_t kMergePaddingDivisor = 400;
 // Row lengths whose least common multiple is longer than this never share a bucket.
@@ -18,6 +19,20 @@ constexpr int64_t kLongestQuantum = int64_t{1} << 40;
 constexpr int64_t kBlockRows = 128;
 
 int64_t RoundUp(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+std::vector<StatePart> OffloadedOf(const Bucket& bucket, int moments) {
+  std::vector<StatePart> parts;
+  if (moments < 0) return parts;
+  int64_t end = 0;
+  const auto add = [&](int moment, int64_t element_bytes) {
+    const int64_t bytes = bucket.main_elements * element_bytes;
+    if (bytes > 0) parts.push_back({moment, end, bytes});
+    end += RoundUp(bytes, kStateAlignBytes);
+  };
+  if (bucket.types.halves) add(/*moment=*/-1, BytesOf(bucket.types.main) / 2);
+  for (int m = 0; m < moments; ++m) add(m, BytesOf(bucket.types.moment));
+  return parts;
+}
 
 // A parameter and the number of elements, from its start, at whose multiples it may be cut.
 struct Cuttable {
@@ -89,6 +104,7 @@ class Packing {
     bucket.main_elements = main_elements_;
     bucket.shard_elements = main_elements_ * bucket.pieces;
     bucket.bucket_elements = padded();
+    if (trainable) bucket.offloaded = OffloadedOf(bucket, options.offloaded_moments);
     return bucket;
   }
 
@@ -272,6 +288,11 @@ std::vector<Group> Layout::exchanged_groups() const {
   return groups;
 }
 
+int64_t Bucket::offloaded_bytes() const {
+  if (offloaded.empty()) return 0;
+  return RoundUp(offloaded.back().offset + offloaded.back().bytes, kStateAlignBytes);
+}
+
 BucketRange ShardRange(const Bucket& bucket, int64_t shard) {
   FSDPD_CHECK(shard >= 0 && shard < bucket.shards);
   return {shard * bucket.shard_elements, bucket.shard_elements};
@@ -388,6 +409,7 @@ LayoutOptions LayoutOptionsOf(const Spec& spec) {
                          options.types.gathered == DType::kBf16;
   options.types.gradient = spec.precision.main_grads;
   options.types.moment = spec.precision.moments;
+  if (spec.offload_optimizer) options.offloaded_moments = spec.optimizer.moments();
   return options;
 }
 

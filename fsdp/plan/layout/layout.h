@@ -68,6 +68,13 @@ struct BucketTypes {
   DType gradient = DType::kFp32;  // Gradients as they are summed up over micro-batches, in the rank's shard.
 };
 
+// Of a bucket's state: the halves of main parameters that gathers do not send, or a moment.
+struct StatePart {
+  int moment = -1;     // Which one, from 0; -1: the low halves.
+  int64_t offset = 0;  // From the first part's begin, in host memory and on the device; a multiple of 256.
+  int64_t bytes = 0;
+};
+
 struct Bucket {
   int unit = 0;
   bool trainable = true;
@@ -76,13 +83,14 @@ struct Bucket {
   std::vector<ParamSlot> params;
   BucketGroups groups;
   BucketTypes types;
-  int64_t shards = 1;           // Members of groups.shard.
-  int64_t pieces = 1;           // Members of groups.pieces.
-  int64_t slices = 1;           // Members of groups.slices.
-  int64_t elements = 0;         // Parameters' own.
-  int64_t bucket_elements = 0;  // With padding; shard_elements x shards.
-  int64_t shard_elements = 0;   // main_elements x pieces.
-  int64_t main_elements = 0;    // What one rank keeps main parameters of.
+  int64_t shards = 1;                     // Members of groups.shard.
+  int64_t pieces = 1;                     // Members of groups.pieces.
+  int64_t slices = 1;                     // Members of groups.slices.
+  int64_t elements = 0;                   // Parameters' own.
+  int64_t bucket_elements = 0;            // With padding; shard_elements x shards.
+  int64_t shard_elements = 0;             // main_elements x pieces.
+  int64_t main_elements = 0;              // What one rank keeps main parameters of.
+  std::vector<StatePart> offloaded = {};  // What of its state lies in host memory, one after the other.
 
   bool balances() const { return choices_begin >= 0; }
   // A step changes it, by its gradient or by choices, and so has an Update of it.
@@ -98,6 +106,8 @@ struct Bucket {
   int64_t gather_buffer_bytes() const { return read_in_place() ? 0 : gathered_bytes(); }
   int64_t wire_bytes() const { return bucket_elements * BytesOf(types.wire); }
   int64_t gathered_shard_bytes() const { return shard_elements * BytesOf(types.gathered); }
+  // With what is between its parts; a multiple of 256.
+  int64_t offloaded_bytes() const;
 };
 
 struct ParamPlace {
@@ -163,6 +173,7 @@ struct LayoutOptions {
   int64_t pieces = 1;
   int64_t slices = 1;
   Quantum quantum = Quantum::kElement;
+  int offloaded_moments = -1;  // Of what is trained; -1: nothing of its state lies in host memory.
 
   LayoutOptions WithoutSlices() const;
   // REQUIRES: slices is 1, and `parts`, the ranks with experts of their own, divides shards.

@@ -1,4 +1,4 @@
-// Pinned host memory of a rank: where its snapshots for checkpoints lie, one after the other. Exact, from the
+// Pinned host memory of a rank where its snapshots for checkpoints lie, one after the other. Exact, from the
 // layout; whoever copies (fsdp/engine) lays its memory out by this, so what is planned is what is taken.
 //
 // A bucket is copied out by the rank that has its first copy (HasFirstCopy), once. Of each such bucket, in

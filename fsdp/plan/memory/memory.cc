@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "base/limits.h"
+#include "base/text.h"
 #include "fsdp/plan/memory/host_memory.h"
 #include "fsdp/plan/program/schedule.h"
 
@@ -42,6 +44,7 @@ struct ArenaShares {
   int64_t reduce = 0;  // Gradients on their way, with what the wire is received into.
   int64_t replica = 0;
   int64_t gather = 0;
+  int64_t state = 0;  // That takes turns on the device.
 };
 
 int64_t BytesOfKind(const Program& program, BufferKind kind) {
@@ -56,6 +59,7 @@ int64_t GatheredAtPeak(const Program& program) {
   for (const Buffer& buffer : program.buffers) {
     for (const Buffer::Interval& live : buffer.live) {
       for (std::vector<int64_t>* sums : {&all, &gathered}) {
+        if (buffer.kind == BufferKind::kState) continue;
         if (sums == &gathered && buffer.kind != BufferKind::kGathered) continue;
         (*sums)[live.born] += buffer.bytes;
         (*sums)[live.dies + 1] -= buffer.bytes;
@@ -78,12 +82,14 @@ int64_t GatheredAtPeak(const Program& program) {
 ArenaShares SharesOf(const Spec& spec, const Program& program) {
   ArenaShares shares;
   shares.replica = BytesOfKind(program, BufferKind::kReplica);
+  shares.state = program.state_bytes;
+  const int64_t rest = program.arena_bytes - shares.replica - shares.state;
   if (spec.shards_grads()) {
     shares.gather = GatheredAtPeak(program);
-    shares.reduce = program.arena_bytes - shares.replica - shares.gather;
+    shares.reduce = rest - shares.gather;
   } else {
     shares.reduce = BytesOfKind(program, BufferKind::kReduce);
-    shares.gather = program.arena_bytes - shares.replica - shares.reduce;
+    shares.gather = rest - shares.reduce;
   }
   return shares;
 }
@@ -119,6 +125,20 @@ int64_t GatheredBeside(const Spec& spec, const Layout& layout, const std::vector
   return bytes[unit].gathered + (lender < 0 ? 0 : bytes[lender].gathered) + waiting;
 }
 
+// The most that kStagedBuckets in a row have.
+int64_t StagedBytes(const Layout& layout) {
+  std::vector<int64_t> bytes;
+  for (const Bucket& bucket : layout.buckets) {
+    if (!bucket.offloaded.empty()) bytes.push_back(bucket.offloaded_bytes());
+  }
+  int64_t most = 0;
+  for (size_t n = 0; n < bytes.size(); ++n) {
+    const size_t end = std::min(n + kStagedBuckets, bytes.size());
+    most = std::max(most, std::accumulate(bytes.begin() + n, bytes.begin() + end, int64_t{0}));
+  }
+  return most;
+}
+
 // Without a program: of the pass at which most is live at once. Sharded gradients are written while those of
 // the unit before, in the order of backwards, are on their way; a lender's wait until its own backward.
 ArenaShares EstimateShares(const Spec& spec, const Layout& layout) {
@@ -133,6 +153,7 @@ ArenaShares EstimateShares(const Spec& spec, const Layout& layout) {
   for (const Bucket& bucket : layout.buckets) {
     if (bucket.pieces > 1) shares.replica += bucket.gathered_shard_bytes();
   }
+  shares.state = StagedBytes(layout);
   for (const UnitLayout& unit : layout.units) lender = std::max(lender, unit.borrows);
   if (!spec.shards_grads()) {
     shares.gather = gathered;
@@ -226,19 +247,23 @@ ComputePeak PeakOfCompute(const Spec& spec, const ModelFacts& model) {
 
 struct OwnedBytes {
   int64_t main = 0;
-  int64_t moment = 0;          // Of one moment of what is trained.
+  int64_t moments = 0;         // Of what is trained.
+  int64_t offloaded = 0;       // Of both, what lies in host memory.
   int64_t gradient_shard = 0;  // Of what is trained.
   int64_t received = 0;        // Another stage's gradients of what it has too.
   int64_t parts = 1;           // That a bucket is cut into at most.
 };
 
-OwnedBytes OwnedBy(const Layout& layout) {
+OwnedBytes OwnedBy(const Spec& spec, const Layout& layout) {
   OwnedBytes owned;
   for (const Bucket& bucket : layout.buckets) {
     owned.main += bucket.main_elements * BytesOf(bucket.types.main);
     owned.parts = std::max(owned.parts, bucket.owners());
     if (!bucket.trainable) continue;
-    owned.moment += bucket.main_elements * BytesOf(bucket.types.moment);
+    owned.moments += spec.optimizer.moments() * bucket.main_elements * BytesOf(bucket.types.moment);
+    owned.offloaded += bucket.offloaded_bytes();
+    for (const StatePart& part : bucket.offloaded)
+      (part.moment < 0 ? owned.main : owned.moments) -= part.bytes;
     owned.gradient_shard += bucket.shard_elements * BytesOf(bucket.types.gradient);
     if (bucket.twin == Twin::kOriginal)
       owned.received += bucket.main_elements * BytesOf(bucket.types.gradient);
@@ -246,11 +271,18 @@ OwnedBytes OwnedBy(const Layout& layout) {
   return owned;
 }
 
-std::string OptimizerNote(const Spec& spec) {
+std::string OptimizerNote(const Spec& spec, int64_t offloaded_bytes) {
   const int moments = spec.optimizer.moments();
+  if (offloaded_bytes > 0)
+    return absl::StrCat(HumanBytes(offloaded_bytes), " lie in host memory, and two buckets' are here at a time");
   if (moments == 0) return "SGD without momentum keeps nothing";
   const char* what = moments == 2 ? "AdamW's two moments" : "SGD's momentum";
   return absl::StrCat(what, " in ", NameOf(spec.precision.moments), ", of what is trained");
+}
+
+std::string MainNote(const OwnedBytes& owned, bool halves) {
+  const std::string part = owned.parts == 1 ? "the model" : absl::StrCat("1/", owned.parts, " of the model");
+  return absl::StrCat(part, halves ? " in bf16; what fp32 has beyond that lies in host memory" : " in fp32");
 }
 
 // no_shard updates from the whole gradients; with `optim` they are reduced into a shard of their own.
@@ -282,16 +314,15 @@ StepMemory MemoryWith(const ArenaShares& arena, const Spec& spec, const ModelFac
                       const Layout& layout) {
   const bool cuda = spec.device == DeviceKind::kCuda;
   const ComputePeak compute = PeakOfCompute(spec, model);
-  const OwnedBytes owned = OwnedBy(layout);
+  const OwnedBytes owned = OwnedBy(spec, layout);
   const int64_t transient = compute.activations + compute.workspace;
   const bool whole = !spec.shards_grads();
   MemoryComponent gradients = Gradients(spec, owned, arena.reduce);
   gradients.bytes += owned.received;
   StepMemory memory;
   memory.components = {
-      {"main_params", owned.main,
-       owned.parts == 1 ? "the model in fp32" : absl::StrCat("1/", owned.parts, " of the model in fp32")},
-      {"optimizer", owned.moment * spec.optimizer.moments(), OptimizerNote(spec)},
+      {"main_params", owned.main, MainNote(owned, owned.offloaded > 0 && LayoutOptionsOf(spec).types.halves)},
+      {"optimizer", owned.moments + arena.state, OptimizerNote(spec, owned.offloaded)},
       gradients,
       {"replica", arena.replica, "arena: shards in compute precision, gathered over the outer axis"},
       {"gather_buffers", arena.gather, "arena: what is gathered at its fullest moment"},
@@ -305,7 +336,7 @@ StepMemory MemoryWith(const ArenaShares& arena, const Spec& spec, const ModelFac
        cuda ? "estimate: 5% of activations and workspace" : "none on CPU"},
   };
   for (const MemoryComponent& component : memory.components) memory.peak_bytes += component.bytes;
-  memory.host_bytes = SnapshotBytes(spec, layout, {spec.mesh, /*rank=*/0});
+  memory.host_bytes = SnapshotBytes(spec, layout, {spec.mesh, /*rank=*/0}) + owned.offloaded;
   return memory;
 }
 

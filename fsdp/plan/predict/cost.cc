@@ -11,14 +11,19 @@ namespace {
 // Attention's backward computes five products where its forward computes two.
 constexpr double kAttentionBackwardWork = 2.5;
 
-// From a GPU into pinned memory: PCIe 5 with 16 lanes, of whose 63 GB/s copies reach about this. On CPU a
-// copy reads and writes memory.
+// Between a GPU and pinned memory, each way while the other runs too: PCIe 5 with 16 lanes, of whose 63 GB/s
+// copies reach about this. On CPU a copy reads and writes memory.
 constexpr double kHostBytesPerSecond = 50e9;
 
 // Of a norm, nearly all of one number each: the step's judgement, the divisor, the rate, what is reported.
 constexpr int kNormKernels = 35;
 
 double D(int64_t value) { return static_cast<double>(value); }
+
+double HostCopySeconds(const Spec& spec, const DeviceProfile& profile, int64_t bytes) {
+  const bool cuda = spec.device == DeviceKind::kCuda;
+  return D(bytes) / (cuda ? kHostBytesPerSecond : profile.memory_bytes_per_second / 2);
+}
 
 class Costs {
  public:
@@ -57,6 +62,9 @@ class Costs {
         return AtLeast(/*kernels=*/1, Memory(UpdateBytes(BucketOf(i))));
       case Op::kSnapshot:
         return 0;
+      case Op::kFetch:
+      case Op::kOffload:
+        return HostCopySeconds(spec_, profile_, BucketOf(i).offloaded_bytes());
       case Op::kLoss:
         return SmallCollective(i);
       case Op::kSend:
@@ -134,6 +142,7 @@ class Costs {
     (at.groups.shard == Group::kSelf ? seconds->cast : seconds->gather) += of(Op::kGather);
     if (at.pieces > 1) seconds->publish += of(Op::kPublish);
     if (at.changes()) seconds->update += of(Op::kUpdate);
+    seconds->fetch += of(Op::kFetch);
     if (!at.trainable) return;
     seconds->reduce_set += of(Op::kReduce);
     seconds->reduce_add += of(Op::kReduce, /*accumulate=*/true);
@@ -320,11 +329,9 @@ std::vector<double> InstructionSeconds(const Spec& spec, const ModelFacts& model
 
 std::vector<double> SnapshotSeconds(const Spec& spec, const Layout& layout, const Program& program,
                                     const DeviceProfile& profile) {
-  const double rate =
-      spec.device == DeviceKind::kCuda ? kHostBytesPerSecond : profile.memory_bytes_per_second / 2;
   std::vector<double> by_bucket(layout.buckets.size(), 0);
   for (const SnapshotPlace& place : SnapshotPlaces(spec, layout, {spec.mesh, /*rank=*/0})) {
-    by_bucket[place.bucket] += D(place.bytes) / rate;
+    by_bucket[place.bucket] += HostCopySeconds(spec, profile, place.bytes);
   }
   std::vector<double> seconds;
   for (const Instruction& i : program.instructions) {

@@ -48,6 +48,7 @@ struct UnitSeconds {
   double reduce_outer = 0;
   double publish = 0;
   double update = 0;
+  double fetch = 0;  // Of what lies in host memory; its way back takes as long, at the same time.
 };
 struct StepSeconds {
   std::vector<UnitSeconds> units;

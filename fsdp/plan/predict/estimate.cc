@@ -126,8 +126,21 @@ class Estimate {
     double updates = 0;
     for (const UnitSeconds& each : seconds_.units) updates += each.update;
     const double next = unit.publish + FirstGather();
-    return LastReduce(micro_batches_ == 1) + unit.reduce_outer + seconds_.norm + unit.update +
-           Beside(updates - unit.update, next);
+    const double norm = LastReduce(micro_batches_ == 1) + unit.reduce_outer + seconds_.norm;
+    if (unit.fetch > 0) return norm + Staged() + next;
+    return norm + unit.update + Beside(updates - unit.update, next);
+  }
+
+  // What the next step's first forward waits for updates whose state comes from host memory: those of the
+  // units up to each, less what compute has done till then.
+  double Staged() const {
+    double brought = 0, computed = 0, waits = 0;
+    for (const UnitSeconds& unit : seconds_.units) {
+      brought += unit.fetch;
+      waits = std::max(waits, brought + unit.update - computed);
+      computed += unit.forward;
+    }
+    return waits;
   }
 
   const Spec& spec_;

@@ -68,6 +68,19 @@ TEST(Estimate, IsNearTheSimulationOfEachStrategyAndAccumulation) {
   }
 }
 
+TEST(Estimate, IsNearTheSimulationWhereStateComesFromHostMemory) {
+  for (const Strategy strategy : kStrategies) {
+    for (const int64_t micro_batches : {1, 2, 5}) {
+      Spec spec = Small(strategy, micro_batches);
+      const Both on_device = SecondsOf(spec, *FindProfile("h200"));
+      spec.offload_optimizer = true;
+      const Both both = SecondsOf(spec, *FindProfile("h200"));
+      EXPECT_NEAR(both.estimated / both.simulated, 1, 0.1) << NameOf(strategy) << " x " << micro_batches;
+      EXPECT_GT(both.simulated, on_device.simulated);
+    }
+  }
+}
+
 TEST(Estimate, IsNearTheSimulationOfStagesAndChunks) {
   for (const Strategy strategy : kStrategies) {
     for (const auto& [stages, chunks] :

@@ -9,7 +9,8 @@ namespace fsdpd {
 namespace {
 
 constexpr size_t kCompute = static_cast<size_t>(LaneId::kCompute);
-constexpr size_t kCopy = static_cast<size_t>(LaneId::kCopy);
+
+bool IsBeside(size_t lane) { return RunsBesideSteps(static_cast<LaneId>(lane)); }
 
 class Lanes {
  public:
@@ -89,12 +90,12 @@ class Lanes {
   void Advance() {
     bool communicates = false;
     for (size_t l = 0; l < kLanes; ++l) {
-      communicates |= l != kCompute && l != kCopy && lanes_[l].running >= 0;
+      communicates |= l != kCompute && !IsBeside(l) && lanes_[l].running >= 0;
     }
     const bool computes = lanes_[kCompute].running >= 0;
     const auto factor = [&](size_t l) {
       if (l == kCompute) return communicates ? slowdown_.compute : 1;
-      if (l == kCopy) return 1.0;
+      if (IsBeside(l)) return 1.0;
       return computes ? slowdown_.communication : 1;
     };
     double step = kNever;

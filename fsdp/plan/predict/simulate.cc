@@ -165,6 +165,8 @@ int ComponentOf(BufferKind kind) {
     case BufferKind::kReduce:
     case BufferKind::kWire:
       return kReduce;
+    case BufferKind::kState:
+      return kOptimizer;
   }
   return kGather;
 }
@@ -173,6 +175,7 @@ void AddBuffers(const Spec& spec, const Program& program, Report* report) {
   for (const Buffer& buffer : program.buffers) {
     const int component = ComponentOf(buffer.kind);
     if (component == kReduce && !spec.shards_grads()) continue;  // Whole, and within `gradients`.
+    if (component == kOptimizer) continue;                       // Its places are, all the time.
     report->AddBuffer(component, buffer);
   }
 }
@@ -198,6 +201,21 @@ void AddActivations(const Spec& spec, const ModelFacts& model, const Program& pr
     report->AddMemory(kActivations, peak.activations - kept, at, at);
     report->AddMemory(kWorkspace, peak.workspace, at, at);
   }
+}
+
+// The same steps, if what lies in host memory came and went in no time.
+void AddOffload(const Program& program, std::vector<double> seconds, Slowdown slowdown,
+                Simulation* simulation) {
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    const Op op = program.instructions[i].op;
+    if (op == Op::kFetch) simulation->offload_seconds += seconds[i];
+    if (op == Op::kFetch || op == Op::kOffload) seconds[i] = 0;
+  }
+  if (simulation->offload_seconds == 0) return;
+  const LaneTimes times = RunLanes(program, seconds, kReported + 1, slowdown);
+  const double without =
+      EndOfCompute(program, times, kReported) - EndOfCompute(program, times, kReported - 1);
+  simulation->offload_stall_seconds = std::max(0.0, simulation->step_seconds - without);
 }
 
 // The same steps, each of which saves: the reported one follows the first one's copies. `seconds`: of a step
@@ -237,6 +255,7 @@ Simulation Simulate(const Spec& spec, const ModelFacts& model, const Layout& lay
                 times != nullptr ? *times : RunLanes(program, seconds, kSteps, slowdown));
   Simulation simulation;
   report.Fill(&simulation);
+  AddOffload(program, seconds, slowdown, &simulation);
   AddSnapshots(spec, layout, program, profile, seconds, slowdown, &simulation);
   simulation.tokens_per_second = static_cast<double>(spec.tokens_per_step()) / simulation.step_seconds;
   simulation.mfu =

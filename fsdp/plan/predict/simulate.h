@@ -59,6 +59,10 @@ struct Simulation {
   // whose Updates wait for them, is so much longer.
   double snapshot_seconds = 0;
   double snapshot_stall_seconds = 0;
+  // What lies in host memory takes so long to come, and as long to go, and the step above is so much longer
+  // for it.
+  double offload_seconds = 0;
+  double offload_stall_seconds = 0;
   std::vector<MemorySample> memory;
 };
 

@@ -50,6 +50,8 @@ std::vector<Spec> Specs() {
   specs.back().mesh = specs.back().mesh.WithReplicas(2);
   specs.push_back(specs.back());
   specs.back().outer_strategy = Strategy::kOptim;
+  specs.push_back(Small(4, Strategy::kOptimGradsParams));
+  specs.back().offload_optimizer = true;
   return specs;
 }
 
@@ -231,6 +233,21 @@ TEST(Simulate, CopiesThatOutlastTheStepMakeTheNextOneLonger) {
     EXPECT_NEAR(r.step_seconds, steps * copies, 1e-6 * copies);
     EXPECT_NEAR(r.snapshot_stall_seconds, std::max(0.0, 1 - steps) * copies, 1e-6 * copies);
   }
+}
+
+// What comes and goes is hidden by the next step's first forward at most, and nothing else of a step.
+TEST(Simulate, StateThatOutlastsTheFirstForwardMakesAStepLonger) {
+  Spec spec = Small(4, Strategy::kOptimGradsParams);
+  spec.device = DeviceKind::kCuda;
+  const DeviceProfile profile = *FindProfile("h200");
+  const Simulation plain = SimulatedOf(spec, profile).result;
+  spec.offload_optimizer = true;
+  const Simulation r = SimulatedOf(spec, profile).result;
+  EXPECT_EQ(plain.offload_seconds, 0);
+  EXPECT_GT(r.offload_seconds, 0);
+  EXPECT_GT(r.offload_stall_seconds, 0);
+  EXPECT_LE(r.offload_stall_seconds, 2 * r.offload_seconds);
+  EXPECT_NEAR(r.step_seconds - r.offload_stall_seconds, plain.step_seconds, 0.05 * plain.step_seconds);
 }
 
 // The timeline's peaks are the plan's: nothing is live that was not planned, and the transient parts reach

@@ -40,6 +40,8 @@ constexpr Operation kOperations[] = {
      Group::kPipeline},
     {Op::kBackwardWeights, "BackwardWeights", ActsOn::kUnit, true, kOnCompute, Role::kGather, nullptr,
      kNobody},
+    {Op::kFetch, "Fetch", ActsOn::kBucket, false, LaneId::kFetch, Role::kGather, nullptr, kNobody},
+    {Op::kOffload, "Offload", ActsOn::kBucket, false, LaneId::kCopy, Role::kGather, nullptr, kNobody},
 };
 
 // By the enum's number.
@@ -59,7 +61,16 @@ const Operation& OperationOf(Op op) {
   return kOperations[index];
 }
 
-bool FollowsNorm(Op op) { return op == Op::kUpdate || op == Op::kSnapshot; }
+LaneId LaneOf(Op op, const Bucket* bucket) {
+  const Operation& operation = OperationOf(op);
+  if (operation.bucket_group != nullptr && GroupOf(op, bucket) == Group::kSelf) return LaneId::kCompute;
+  if (op == Op::kUpdate && bucket != nullptr && !bucket->offloaded.empty()) return LaneId::kUpdate;
+  return operation.lane;
+}
+
+bool FollowsNorm(Op op) {
+  return op == Op::kUpdate || op == Op::kSnapshot || op == Op::kFetch || op == Op::kOffload;
+}
 
 bool GivesInputGrad(Op op) { return op == Op::kBackward || op == Op::kForwardBackward; }
 
@@ -99,6 +110,10 @@ bool RunsExchanges(LaneId lane) {
   });
 }
 
+bool RunsBesideSteps(LaneId lane) {
+  return lane == LaneId::kCopy || lane == LaneId::kFetch || lane == LaneId::kUpdate;
+}
+
 const char* NameOf(LaneId lane) {
   switch (lane) {
     case LaneId::kCompute:
@@ -115,6 +130,10 @@ const char* NameOf(LaneId lane) {
       return "send";
     case LaneId::kReceive:
       return "receive";
+    case LaneId::kFetch:
+      return "fetch";
+    case LaneId::kUpdate:
+      return "update";
   }
   return "?";
 }

@@ -27,11 +27,13 @@ enum class Op {
   kSendTwin,
   kReceiveTwin,
   kBackwardWeights,
+  kFetch,
+  kOffload,
 };
-constexpr int kOps = 19;
+constexpr int kOps = 21;
 
-enum class LaneId { kCompute, kGather, kReduce, kOuter, kCopy, kSend, kReceive };
-constexpr int kLanes = 7;
+enum class LaneId { kCompute, kGather, kReduce, kOuter, kCopy, kSend, kReceive, kFetch, kUpdate };
+constexpr int kLanes = 9;
 
 // What Norm and Loss sum over all ranks, in fp32: squares of the gradient, loss, targets that count, ranks
 // that ask for a checkpoint, and what units tell of their routers. Norm also sums Layout::choices.
@@ -44,8 +46,7 @@ struct Operation {
   const char* name;
   ActsOn acts_on;
   bool of_micro_batch;
-  // Where it runs; over a group of its bucket that is one rank by nature (kSelf) it runs on compute.
-  LaneId lane;
+  LaneId lane;  // Where it runs, as a rule: LaneOf.
   Role role;
   // Of the bucket, or null: `group`.
   Group BucketGroups::*bucket_group;
@@ -53,11 +54,17 @@ struct Operation {
 };
 const Operation& OperationOf(Op op);
 
-// Over which group the operation communicates; `bucket` may be null where it does not act on one.
+// Where it runs: on the row's lane, but on compute what is one rank's by nature (a group of its bucket that is
+// kSelf), and on a lane of its own an Update that waits for what lies in host memory. `bucket` may be null
+// where it does not act on one, as below.
+LaneId LaneOf(Op op, const Bucket* bucket);
+
+// Over which group the operation communicates.
 Group GroupOf(Op op, const Bucket* bucket);
 
-// Of a training step, whether it comes after the norm: it changes parameters by the step's gradients, or
-// copies what came of that. All others come before it or are the norm.
+// Of a training step, whether it is listed after the norm: it changes parameters by the step's gradients,
+// copies what came of that, or brings what the next such change needs. All others come before it or are the
+// norm.
 bool FollowsNorm(Op op);
 
 // Whether it gives the gradient of a unit's input, and so a backward is done as far as others wait for it.
@@ -78,5 +85,9 @@ Op CounterpartOf(Op op);
 
 // Whether operations that wait for other ranks run there.
 bool RunsExchanges(LaneId lane);
+
+// Whether what runs there, to host memory and back, is neither computing nor communication, and is no part of
+// a step: it runs beside the next one, and what waits for it there is in that one's time.
+bool RunsBesideSteps(LaneId lane);
 
 }  // namespace fsdpd

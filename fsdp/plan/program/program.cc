@@ -18,6 +18,8 @@ const char* NameOf(BufferKind kind) {
       return "wire";
     case BufferKind::kReplica:
       return "replica";
+    case BufferKind::kState:
+      return "state";
   }
   return "?";
 }

@@ -12,7 +12,9 @@
 //   Reduce b m     reduce   reduce over the shard group into the gradient shard, setting or adding
 //   ReduceOuter b  outer    reduce the gradient shard between replicas
 //   Norm           reduce   gradient norm, loss and token count over all ranks; divisor and skip flag
-//   Update b       compute  the optimizer on the own main piece
+//   Fetch b        fetch    what lies in host memory of the own main piece and its moments, onto the device
+//   Update b       compute  the optimizer on the own main piece; of what a Fetch brings on lane update
+//   Offload b      copy     what Fetch b brought, as Update b left it, back into host memory
 //   Snapshot b     copy     the own main piece and its moments into host memory, in steps that save
 //   Loss           reduce   loss and token count over all ranks
 //   Send u m       send     what unit u, a run's last, made of micro-batch m, to the next stage
@@ -59,6 +61,11 @@
 // Updates and then those that have none. What it copies it needs until the next step's Update of the bucket,
 // which waits for it; nothing else does, so the copies run beside the next step. It is there in every step,
 // so that all steps are one program, and does nothing in those that save nothing.
+//
+// Where the optimizer's state lies in host memory, it takes turns on the device: Fetch, Update and Offload of
+// each bucket, in forward order, with kStagedBuckets under way at a time. They run beside the next step, whose
+// gathers wait for the Updates of their own buckets alone; and a step's first Fetch for the last Offload of
+// the step before. A Snapshot copies from the device too, before others take the bytes.
 //
 // Where the model is cut into stages (the pipeline axis), a program is one stage's: its runs of units, and
 // what it sends to its neighbours and receives from them; behind the last stage the first has its next run.
@@ -123,8 +130,9 @@ enum class BufferKind {
   kWire,      // Of a Reduce in less than fp32: its sums (SumBytes), then what it receives into, which is as
               // large as the kReduce buffer.
   kReplica,   // The shard of a bucket, in BucketTypes::gathered, where main pieces are smaller than shards.
+  kState,     // Bucket::offloaded, from its Fetch to its Offload.
 };
-constexpr int kBufferKinds = 4;
+constexpr int kBufferKinds = 5;
 const char* NameOf(BufferKind kind);
 
 // Bytes of the arena. Two buffers may share bytes when their lifetimes do not meet.
@@ -145,6 +153,9 @@ struct Buffer {
 // that wait to be sent, and gradients that do; of each so many.
 constexpr int kCrossingPlaces = 2;
 
+// Buckets whose state is on its way to the device, there, or on its way back.
+constexpr size_t kStagedBuckets = 2;
+
 enum class ProgramKind { kTraining, kEvaluation };
 
 struct Program {
@@ -152,6 +163,7 @@ struct Program {
   std::vector<Instruction> instructions;
   std::vector<Buffer> buffers;
   int64_t arena_bytes = 0;
+  int64_t state_bytes = 0;  // Of these, the last: where kState buffers lie.
   // Lower bound for arena_bytes: the most that is occupied at once. A reduce buffer is occupied until compute
   // has waited for its Reduce, which is later than its last use in the list.
   int64_t live_peak_bytes = 0;

@@ -25,6 +25,7 @@ ProgramWriter::ProgramWriter(const Spec& spec, const Layout& layout, ProgramKind
       if (bucket.types.wire != DType::kFp32) AddBuffer(BufferKind::kWire, b, bytes + SumBytes(spec, bucket));
     }
     if (bucket.pieces > 1) AddBuffer(BufferKind::kReplica, b, bucket.gathered_shard_bytes());
+    if (!bucket.offloaded.empty()) AddBuffer(BufferKind::kState, b, bucket.offloaded_bytes());
   }
 }
 
@@ -44,8 +45,7 @@ void ProgramWriter::Place(Instruction* instruction) const {
   FSDPD_CHECK((instruction->micro_batch >= 0) == operation.of_micro_batch);
   const Bucket* bucket = instruction->bucket < 0 ? nullptr : &layout_.buckets[instruction->bucket];
   instruction->group = GroupOf(instruction->op, bucket);
-  const bool alone = operation.bucket_group != nullptr && instruction->group == Group::kSelf;
-  instruction->lane = alone ? LaneId::kCompute : operation.lane;
+  instruction->lane = LaneOf(instruction->op, bucket);
   instruction->role = operation.role;
 }
 
@@ -80,14 +80,35 @@ void ProgramWriter::AfterPrevious(int instruction, int previous) {
 
 void ProgramWriter::OccupyAlways(int buffer) { Occupy(buffer, 0, kAlways); }
 
+// State that is brought for updates is there beside the next step, whose first gathers wait for none of it: it
+// shares bytes with nothing else, and lies behind all else.
 Program ProgramWriter::Finish() {
-  std::vector<int64_t> bytes;
-  for (const Buffer& buffer : program_.buffers) bytes.push_back(buffer.bytes);
-  const Offsets offsets = AssignOffsets(bytes, std::move(occupied_));
-  for (size_t i = 0; i < bytes.size(); ++i) program_.buffers[i].offset = offsets.offset[i];
-  program_.arena_bytes = offsets.arena_bytes;
-  program_.live_peak_bytes = offsets.live_peak_bytes;
+  LayOut(/*state=*/false);
+  const int64_t all_else = program_.arena_bytes;
+  LayOut(/*state=*/true);
+  program_.state_bytes = program_.arena_bytes - all_else;
   return std::move(program_);
+}
+
+// Those that hold state, or those that do not, behind what has its place.
+void ProgramWriter::LayOut(bool state) {
+  std::vector<int> buffers, number(program_.buffers.size(), -1);
+  std::vector<int64_t> bytes;
+  for (size_t i = 0; i < program_.buffers.size(); ++i) {
+    if ((program_.buffers[i].kind == BufferKind::kState) != state) continue;
+    number[i] = static_cast<int>(buffers.size());
+    buffers.push_back(static_cast<int>(i));
+    bytes.push_back(program_.buffers[i].bytes);
+  }
+  std::vector<Occupancy> occupied;
+  for (const Occupancy& each : occupied_) {
+    if (number[each.buffer] >= 0) occupied.push_back({number[each.buffer], each.begin, each.end});
+  }
+  const Offsets offsets = AssignOffsets(bytes, std::move(occupied));
+  for (size_t i = 0; i < buffers.size(); ++i)
+    program_.buffers[buffers[i]].offset = program_.arena_bytes + offsets.offset[i];
+  program_.arena_bytes += offsets.arena_bytes;
+  program_.live_peak_bytes += offsets.live_peak_bytes;
 }
 
 Program ProgramWriter::FinishWithin(const Program& other) {
@@ -101,6 +122,7 @@ Program ProgramWriter::FinishWithin(const Program& other) {
     bytes.push_back(buffer.bytes);
   }
   program_.arena_bytes = other.arena_bytes;
+  program_.state_bytes = other.state_bytes;
   program_.live_peak_bytes = LivePeakBytes(bytes, std::move(occupied_));
   return std::move(program_);
 }

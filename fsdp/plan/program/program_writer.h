@@ -49,6 +49,7 @@ class ProgramWriter {
 
   void Place(Instruction* instruction) const;
   void AddBuffer(BufferKind kind, int bucket, int64_t bytes);
+  void LayOut(bool state);
   bool Knows(const Done& done, int index) const;
 
   const Layout& layout_;

@@ -117,14 +117,6 @@ void ReducedGrads::ReduceOuter(int bucket, int reduce) {
   writer_->Append(std::move(outer), {reduce});
 }
 
-void ReducedGrads::NormAndUpdates() {
-  const int norm = Norm();
-  for (size_t b = 0; b < layout_.buckets.size(); ++b) {
-    if (layout_.buckets[b].changes()) Update(static_cast<int>(b), norm);
-  }
-  Occupy();
-}
-
 // Behind all that is reduced: of either stage it is the last gradient of a step, or near it.
 void ReducedGrads::SumTwin(int bucket) {
   const bool lends = layout_.buckets[bucket].twin == Twin::kOriginal;
@@ -161,7 +153,7 @@ int ReducedGrads::Norm() {
                                            writer_->last(LaneId::kSend), writer_->last(LaneId::kReceive)});
 }
 
-void ReducedGrads::Update(int bucket, int norm) {
+int ReducedGrads::Update(int bucket, int norm, int fetch) {
   Instruction update;
   update.op = Op::kUpdate;
   update.unit = layout_.buckets[bucket].unit;
@@ -169,8 +161,14 @@ void ReducedGrads::Update(int bucket, int norm) {
   const int buffer = writer_->Find(BufferKind::kReduce, bucket);  // -1 where it has no gradient.
   const bool reads = buffer >= 0 && !IsSharded(bucket);
   if (reads) update.uses = {{buffer, Access::kRead}};
-  update_[bucket] = writer_->Append(std::move(update), {norm});
+  const int state = writer_->Find(BufferKind::kState, bucket);
+  if (state >= 0) {
+    update.uses.push_back({state, Access::kRead});
+    update.uses.push_back({state, Access::kWrite});
+  }
+  update_[bucket] = writer_->Append(std::move(update), {norm, fetch});
   if (reads) writer_->Live(buffer, set_by_[bucket], update_[bucket]);
+  return update_[bucket];
 }
 
 // A reduce buffer's bytes are free for compute only where compute waits for the Reduce: before the Backward

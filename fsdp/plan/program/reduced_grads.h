@@ -2,7 +2,7 @@
 // waits for before it may, and the Reduces that follow.
 //
 // Call order: per pass back (of what was put off, too) Backward, then Reduce where it ends the unit's
-// gradient; after the last one NormAndUpdates once.
+// gradient; after the last one Norm, an Update of each bucket that changes, and Occupy.
 #pragma once
 
 #include <vector>
@@ -20,7 +20,10 @@ class ReducedGrads {
   void Backward(Instruction backward, std::vector<int> after);
   // The Reduces that follow the last instruction that adds to gradients of that unit and micro-batch.
   void Reduce(int unit, int micro_batch);
-  void NormAndUpdates();
+  int Norm();
+  // `fetch`: what brings the bucket's state, or -1.
+  int Update(int bucket, int norm, int fetch);
+  void Occupy();
 
   // Of a bucket; for one that nothing changes, an instruction that everything but Updates has ended before.
   int UpdateOrEnd(int bucket) const;
@@ -41,9 +44,6 @@ class ReducedGrads {
   int ReduceBucket(int bucket, int micro_batch, int backward);
   void ReduceOuter(int bucket, int reduce);
   void SumTwin(int bucket);
-  int Norm();
-  void Update(int bucket, int norm);
-  void Occupy();
 
   const Layout& layout_;
   ProgramWriter* const writer_;

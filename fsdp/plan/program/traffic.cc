@@ -90,6 +90,8 @@ Traffic Of(const Layout& layout, const Instruction& instruction) {
     case Op::kForwardBackward:
     case Op::kUpdate:
     case Op::kSnapshot:
+    case Op::kFetch:
+    case Op::kOffload:
       break;
   }
   return traffic;

@@ -8,6 +8,7 @@
 #include "fsdp/plan/program/program.h"
 #include "fsdp/plan/program/program_writer.h"
 #include "fsdp/plan/program/reduced_grads.h"
+#include "fsdp/plan/program/staged_state.h"
 
 namespace fsdpd {
 namespace {
@@ -25,39 +26,66 @@ Instruction RunPass(const Pass& pass, const Spec& spec, const ModelFacts& model)
 // Behind it the unit's gradient of the micro-batch is whole.
 bool EndsGradient(const Instruction& run) { return run.op != Op::kForward && !run.puts_off; }
 
-// A Snapshot of each bucket, by bucket. What changes comes in the order of the Updates; the rest last, for
-// it waits for nothing.
-std::vector<int> AppendSnapshots(const Layout& layout, const ReducedGrads& grads, ProgramWriter* writer) {
+int AppendSnapshot(const Layout& layout, int bucket, int update, ProgramWriter* writer) {
+  Instruction snapshot;
+  snapshot.op = Op::kSnapshot;
+  snapshot.unit = layout.buckets[bucket].unit;
+  snapshot.bucket = bucket;
+  const int state = writer->Find(BufferKind::kState, bucket);
+  if (state >= 0) snapshot.uses = {{state, Access::kRead}};
+  return writer->Append(std::move(snapshot), {update});
+}
+
+// What each Update needs and leaves, with a Snapshot of each bucket, by bucket, where the job saves. What
+// changes comes in the order of the Updates; the rest last, for it waits for nothing. Of what is staged it
+// comes before the next that takes the bytes.
+std::vector<int> AppendUpdates(const Spec& spec, const Layout& layout, ReducedGrads* grads,
+                               StagedState* state, ProgramWriter* writer) {
+  const auto buckets = static_cast<int>(layout.buckets.size());
   std::vector<int> snapshots(layout.buckets.size(), -1);
+  const int norm = grads->Norm();
+  state->Begin();
+  for (int b = 0; b < buckets; ++b) {
+    if (!layout.buckets[b].changes()) continue;
+    const int update = grads->Update(b, norm, state->FetchOf(b));
+    if (layout.buckets[b].offloaded.empty()) continue;
+    if (spec.checkpoint.saves()) snapshots[b] = AppendSnapshot(layout, b, update, writer);
+    state->Updated(b, update, snapshots[b]);
+  }
+  grads->Occupy();
+  state->Occupy();
+  return snapshots;
+}
+
+void AppendSnapshots(const Layout& layout, const ReducedGrads& grads, ProgramWriter* writer,
+                     std::vector<int>* snapshots) {
   for (const bool changes : {true, false}) {
     for (size_t i = 0; i < layout.buckets.size(); ++i) {
-      if (layout.buckets[i].changes() != changes) continue;
-      Instruction snapshot;
-      snapshot.op = Op::kSnapshot;
-      snapshot.unit = layout.buckets[i].unit;
-      snapshot.bucket = static_cast<int>(i);
-      const int update = changes ? grads.UpdateOrEnd(snapshot.bucket) : -1;
-      snapshots[i] = writer->Append(std::move(snapshot), {update});
+      if (layout.buckets[i].changes() != changes || (*snapshots)[i] >= 0) continue;
+      const auto b = static_cast<int>(i);
+      (*snapshots)[i] = AppendSnapshot(layout, b, changes ? grads.UpdateOrEnd(b) : -1, writer);
     }
   }
-  return snapshots;
 }
 
 // What reads main parameters waits for their Update in the step before. For a bucket without one, its bytes
 // must be free, which they are when everything but the Updates of that step has ended. An Update waits for
-// that step's Snapshot of what it overwrites; `snapshots` is empty where there are none. What comes from
-// other stages waits for the Norm, behind which nothing of that step is on its way.
+// that step's Snapshot of what it overwrites. What comes from other stages waits for the Norm, behind which
+// nothing of that step is on its way; state waits until all of that step's has been put back.
 void WaitForPreviousStep(const Layout& layout, const GatheredParams& params, const ReducedGrads& grads,
                          const std::vector<int>& snapshots, const Crossings& crossings,
-                         ProgramWriter* writer) {
+                         const StagedState& state, ProgramWriter* writer) {
   std::vector<std::pair<int, int>> waits;
   for (size_t i = 0; i < layout.buckets.size(); ++i) {
     const int b = static_cast<int>(i);
     waits.emplace_back(params.FirstReader(b), grads.UpdateOrEnd(b));
-    if (!snapshots.empty() && layout.buckets[i].changes()) {
+    // An Update elsewhere is not behind all that compute does.
+    if (state.first_fetch() >= 0) waits.emplace_back(params.FirstReader(b), writer->last(LaneId::kCompute));
+    const bool staged = state.FetchOf(b) >= 0;  // And so behind all copies already.
+    if (snapshots[i] >= 0 && layout.buckets[i].changes() && !staged)
       waits.emplace_back(grads.UpdateOrEnd(b), snapshots[i]);
-    }
   }
+  if (state.first_fetch() >= 0) waits.emplace_back(state.first_fetch(), state.last_use());
   if (crossings.first_receive() >= 0)
     waits.emplace_back(crossings.first_receive(), writer->last(LaneId::kReduce));
   std::sort(waits.begin(), waits.end());
@@ -95,11 +123,11 @@ Program CompileProgram(const Spec& spec, const ModelFacts& model, const Layout& 
     params.ReleaseAfter(at);
     if (ends_gradient) grads.Reduce(pass.unit, pass.micro_batch);
   }
-  grads.NormAndUpdates();
+  StagedState state(layout, &writer);
+  std::vector<int> snapshots = AppendUpdates(spec, layout, &grads, &state, &writer);
   params.Finish();
-  std::vector<int> snapshots;
-  if (spec.checkpoint.saves()) snapshots = AppendSnapshots(layout, grads, &writer);
-  WaitForPreviousStep(layout, params, grads, snapshots, crossings, &writer);
+  if (spec.checkpoint.saves()) AppendSnapshots(layout, grads, &writer, &snapshots);
+  WaitForPreviousStep(layout, params, grads, snapshots, crossings, state, &writer);
   Program program = writer.Finish();
   program.hash = HashOf(Fingerprint(spec, layout, program));
   return program;

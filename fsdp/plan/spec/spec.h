@@ -252,6 +252,7 @@ struct Spec {
   Strategy strategy = Strategy::kOptimGradsParams;
   int64_t prefetch_bytes = 0;
   bool keep_gathered = false;
+  bool offload_optimizer = false;  // The optimizer's state lies in host memory (Bucket::offloaded).
   Recompute recompute = Recompute::kNone;
   int64_t recompute_layers = 0;  // The first so many blocks use `recompute`, those after it the next cheaper.
   DeviceKind device = DeviceKind::kCpu;

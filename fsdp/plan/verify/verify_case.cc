@@ -10,6 +10,13 @@ int VerifyCase::RunOf(int unit) const {
   return run;
 }
 
+int64_t VerifyCase::OffloadedBytes(int bucket) const {
+  const Bucket& of = layout.buckets[bucket];
+  if (!spec.offload_optimizer || !of.trainable) return 0;
+  const int64_t low_bytes = of.types.halves ? 2 : 0;
+  return of.main_elements * (low_bytes + spec.optimizer.moments() * BytesOf(spec.precision.moments));
+}
+
 std::vector<int> VerifyCase::BucketsOf(int unit) const {
   std::vector<int> buckets = layout.units[unit].buckets;
   const int lender = layout.units[unit].borrows;

@@ -32,6 +32,11 @@ struct VerifyCase {
   // Replicas keep pieces of a shard, and publish them to each other.
   bool publishes() const { return has_replicas() && spec.outer_strategy == Strategy::kOptim; }
 
+  // Of the bucket's state in host memory, on this rank; 0: it is on the device. An Update of the rest takes
+  // turns with others'.
+  int64_t OffloadedBytes(int bucket) const;
+  bool Stages(int bucket) const { return OffloadedBytes(bucket) > 0; }
+
   int runs() const { return static_cast<int>(layout.stage.runs.size()); }
   // The units of a run: [RunBegin, RunEnd). One stage's is all of them.
   int RunBegin(int run) const { return layout.stage.runs[run].begin; }

@@ -32,7 +32,9 @@ struct BucketState {
   bool twin_sent = false;      // To the other stage that has it,
   bool twin_received = false;  // and what came from there is in it.
   bool updated = false;
-  bool copied = false;  // Out, into host memory.
+  bool copied = false;     // Out, into host memory.
+  bool fetched = false;    // From there, to be updated,
+  bool offloaded = false;  // and put back.
 
   void BeginStep() {
     const int kept = main;
@@ -107,6 +109,10 @@ class Flow {
         return Update(i);
       case Op::kSnapshot:
         return Snapshot(i);
+      case Op::kFetch:
+        return Fetch(i);
+      case Op::kOffload:
+        return Offload(i);
       case Op::kLoss:
         return Loss(i);
       case Op::kSend:
@@ -482,6 +488,8 @@ class Flow {
     }
     if (!ended_) return Broken(6, absl::StrCat(case_.Name(i), " comes before Norm"));
     if (state.updated) return Broken(6, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+    if (case_.Stages(case_.At(i).bucket) && !state.fetched)
+      return Broken(11, absl::StrCat(case_.Name(i), " comes before its Fetch"));
     state.updated = true;
     ++state.main;
     return absl::OkStatus();
@@ -498,6 +506,26 @@ class Flow {
     }
     if (state.copied) return Broken(9, absl::StrCat(case_.Name(i), " repeats an earlier one"));
     state.copied = true;
+    return absl::OkStatus();
+  }
+
+  // Rule 11.
+  absl::Status Fetch(int i) {
+    BucketState& state = StateOf(i);
+    if (!case_.Stages(case_.At(i).bucket))
+      return Broken(11, absl::StrCat(case_.Name(i), " brings what is not in host memory"));
+    if (state.fetched) return Broken(11, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+    state.fetched = true;
+    return absl::OkStatus();
+  }
+
+  absl::Status Offload(int i) {
+    BucketState& state = StateOf(i);
+    if (!case_.Stages(case_.At(i).bucket))
+      return Broken(11, absl::StrCat(case_.Name(i), " puts back what is not of host memory"));
+    if (!state.updated) return Broken(11, absl::StrCat(case_.Name(i), " comes before its Update"));
+    if (state.offloaded) return Broken(11, absl::StrCat(case_.Name(i), " repeats an earlier one"));
+    state.offloaded = true;
     return absl::OkStatus();
   }
 
@@ -519,6 +547,9 @@ class Flow {
       }
       if (case_.training() && case_.spec.checkpoint.saves() && !buckets_[b].copied) {
         return Broken(9, absl::StrCat(NameOf(case_, Op::kSnapshot, unit, -1), " is missing"));
+      }
+      if (case_.training() && case_.Stages(b) && !buckets_[b].offloaded) {
+        return Broken(11, absl::StrCat(NameOf(case_, Op::kOffload, unit, -1), " is missing"));
       }
       if (case_.spec.shards_params() && buckets_[b].gathered >= 0) {
         return Broken(2, absl::StrCat(NameOf(case_, Op::kRelease, unit, -1), " is missing"));

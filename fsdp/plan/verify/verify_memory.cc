@@ -44,17 +44,21 @@ int64_t BytesNeeded(const VerifyCase& verified, const Buffer& buffer) {
       return bucket.bucket_elements * BytesOf(verified.grad_type()) +
              (sums ? bucket.shard_elements * BytesOf(DType::kFp32) : 0);
     }
+    case BufferKind::kState:
+      return verified.OffloadedBytes(buffer.bucket);
   }
   return 0;
 }
 
 enum class Wanted { kYes, kNo, kEither };
 
-Wanted IsWanted(const VerifyCase& verified, BufferKind kind, const Bucket& bucket) {
+Wanted IsWanted(const VerifyCase& verified, BufferKind kind, int index) {
+  const Bucket& bucket = verified.layout.buckets[index];
   if (kind == BufferKind::kGathered) return Wanted::kYes;
   if (kind == BufferKind::kReplica) return verified.publishes() ? Wanted::kYes : Wanted::kNo;
   // Evaluation keeps the training program's buffers, and touches none of these.
   if (!verified.training()) return Wanted::kEither;
+  if (kind == BufferKind::kState) return verified.Stages(index) ? Wanted::kYes : Wanted::kNo;
   if (!bucket.trainable) return Wanted::kNo;
   if (kind == BufferKind::kReduce) return Wanted::kYes;
   return verified.grad_type() == DType::kFp32 ? Wanted::kNo : Wanted::kYes;
@@ -66,7 +70,7 @@ absl::Status CheckOne(const VerifyCase& verified, int index) {
   if (kind < 0 || kind >= kBufferKinds || buffer.bucket < 0 || buffer.bucket >= verified.buckets()) {
     return Broken(3, absl::StrCat("buffer ", index, " is of no known kind or bucket"));
   }
-  if (IsWanted(verified, buffer.kind, verified.layout.buckets[buffer.bucket]) == Wanted::kNo) {
+  if (IsWanted(verified, buffer.kind, buffer.bucket) == Wanted::kNo) {
     return Broken(3, absl::StrCat(verified.Name(buffer), " has no use"));
   }
   const int64_t needs = BytesNeeded(verified, buffer);
@@ -120,8 +124,9 @@ absl::Status CheckSizes(const VerifyCase& verified) {
                 absl::StrCat("the arena of ", program.arena_bytes, " bytes is over the budget of ", budget));
 }
 
-// One access of an instruction. Resources are numbered: buffers, then main parameters (with their moments)
-// and gradient shards by bucket, then the norm's results, the loss, and what crosses between stages.
+// One access of an instruction. Resources are numbered: buffers, then main parameters (with their moments),
+// what of these lies in host memory, and gradient shards by bucket, then the norm's results, the loss, and
+// what crosses between stages.
 struct Touch {
   int resource = 0;
   bool reads = false;
@@ -157,8 +162,9 @@ class MemoryCheck {
   };
 
   int Main(int bucket) const { return buffers_ + bucket; }
-  int Grad(int bucket) const { return buffers_ + case_.buckets() + bucket; }
-  int NormResult() const { return buffers_ + 2 * case_.buckets(); }
+  int Home(int bucket) const { return buffers_ + case_.buckets() + bucket; }
+  int Grad(int bucket) const { return buffers_ + 2 * case_.buckets() + bucket; }
+  int NormResult() const { return buffers_ + 3 * case_.buckets(); }
   int LossSum() const { return NormResult() + 1; }
   // What crosses between stages has a few places of each kind, which are taken by turns: a pass takes what
   // has come away, and a Send what a pass has made.
@@ -264,9 +270,21 @@ class MemoryCheck {
         if (case_.layout.buckets[at.bucket].trainable) Reads(i, ReducedGrad(at.bucket));
         Reads(i, NormResult());
         Add(i, Main(at.bucket), true, true);
+        if (case_.Stages(at.bucket)) Add(i, BufferOf(BufferKind::kState, at.bucket), true, true);
         return;
       case Op::kSnapshot:
         Reads(i, Main(at.bucket));
+        if (case_.Stages(at.bucket)) Reads(i, BufferOf(BufferKind::kState, at.bucket));
+        return;
+      case Op::kFetch:
+        if (!case_.Stages(at.bucket)) return;  // Which the flow refuses.
+        Reads(i, Home(at.bucket));
+        Writes(i, BufferOf(BufferKind::kState, at.bucket));
+        return;
+      case Op::kOffload:
+        if (!case_.Stages(at.bucket)) return;
+        Reads(i, BufferOf(BufferKind::kState, at.bucket));
+        Writes(i, Home(at.bucket));
         return;
       case Op::kLoss:
         Reads(i, LossSum());
@@ -418,8 +436,11 @@ class MemoryCheck {
     if (resource < buffers_) {
       what = absl::StrCat("the ", case_.Name(case_.program.buffers[resource]));
       rule = 2;
-    } else if (resource < Grad(0)) {
+    } else if (resource < Home(0)) {
       what = absl::StrCat("the main parameters of ", case_.BucketName(resource - Main(0)));
+    } else if (resource < Grad(0)) {
+      what = absl::StrCat("what host memory has of ", case_.BucketName(resource - Home(0)));
+      rule = 11;
     } else if (resource < NormResult()) {
       what = absl::StrCat("the gradient shard of ", case_.BucketName(resource - Grad(0)));
       rule = 5;
@@ -510,8 +531,7 @@ absl::Status CheckBuffers(const VerifyCase& verified) {
       Buffer absent;
       absent.kind = static_cast<BufferKind>(kind);
       absent.bucket = b;
-      if (seen[kind][b] || IsWanted(verified, absent.kind, verified.layout.buckets[b]) != Wanted::kYes)
-        continue;
+      if (seen[kind][b] || IsWanted(verified, absent.kind, b) != Wanted::kYes) continue;
       return Broken(3, absl::StrCat(verified.Name(absent), " is missing"));
     }
   }

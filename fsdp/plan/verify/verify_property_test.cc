@@ -101,6 +101,8 @@ Spec RandomSpec(Dice* dice) {
   spec.precision.grad_comm = dice->Of({DType::kFp32, spec.precision.compute});
   spec.precision.main_grads = dice->Of({DType::kFp32, DType::kBf16});
   spec.keep_gathered = spec.shards_params() && dice->OneIn(4);
+  spec.offload_optimizer = dice->OneIn(4);
+  spec.precision.moments = dice->Of({DType::kFp32, DType::kBf16});
   spec.prefetch_bytes = dice->OneIn(4) ? 0 : dice->Pick(0, int64_t{1} << dice->Pick(8, 20));
   spec.recompute = dice->Of({Recompute::kNone, Recompute::kSelective, Recompute::kFull});
   spec.recompute_layers = dice->Pick(0, 8);
@@ -374,7 +376,9 @@ std::vector<Fault> Faults() {
                                                 {Op::kReduceOuter, "drop a ReduceOuter"},
                                                 {Op::kNorm, "drop the Norm"},
                                                 {Op::kUpdate, "drop an Update"},
-                                                {Op::kSnapshot, "drop a Snapshot"}};
+                                                {Op::kSnapshot, "drop a Snapshot"},
+                                                {Op::kFetch, "drop a Fetch"},
+                                                {Op::kOffload, "drop an Offload"}};
   for (const auto& [op, name] : dropped) {
     faults.push_back({name, true, [op = op](Case* c, Dice* d) { return DropOne(op, c, d); }});
   }

@@ -9,8 +9,8 @@
 namespace fsdpd {
 namespace {
 
-LaneId LaneFor(const VerifyCase& verified, Op op) {
-  switch (op) {
+LaneId LaneFor(const VerifyCase& verified, const Instruction& at) {
+  switch (at.op) {
     case Op::kGather:
       return verified.spec.shards_optimizer() ? LaneId::kGather : LaneId::kCompute;
     case Op::kReduce:
@@ -21,7 +21,12 @@ LaneId LaneFor(const VerifyCase& verified, Op op) {
     case Op::kReduceOuter:
       return LaneId::kOuter;
     case Op::kSnapshot:
+    case Op::kOffload:
       return LaneId::kCopy;
+    case Op::kFetch:
+      return LaneId::kFetch;
+    case Op::kUpdate:
+      return verified.Stages(at.bucket) ? LaneId::kUpdate : LaneId::kCompute;
     case Op::kSend:
     case Op::kSendGrad:
     case Op::kSendTwin:
@@ -84,7 +89,8 @@ Role RoleFor(LaneId lane) {
 
 bool OfBucket(Op op) {
   return op == Op::kPublish || op == Op::kGather || op == Op::kReduce || op == Op::kReduceOuter ||
-         op == Op::kUpdate || op == Op::kSnapshot || op == Op::kSendTwin || op == Op::kReceiveTwin;
+         op == Op::kUpdate || op == Op::kSnapshot || op == Op::kSendTwin || op == Op::kReceiveTwin ||
+         op == Op::kFetch || op == Op::kOffload;
 }
 
 bool Crosses(Op op) {
@@ -182,9 +188,9 @@ absl::Status CheckShape(const VerifyCase& verified) {
       return Broken(4, absl::StrCat(verified.Name(i), " names micro-batch ", at.micro_batch, " of ",
                                     verified.micro_batches()));
     }
-    if (at.lane != LaneFor(verified, at.op)) {
+    if (at.lane != LaneFor(verified, at)) {
       return Broken(
-          4, absl::StrCat(verified.Name(i), " belongs on the ", NameOf(LaneFor(verified, at.op)), " lane"));
+          4, absl::StrCat(verified.Name(i), " belongs on the ", NameOf(LaneFor(verified, at)), " lane"));
     }
     FSDPD_RETURN_IF_ERROR(CheckGroup(verified, i));
   }

@@ -38,7 +38,8 @@ enum Tag : Value {
   kBehindTag,
   kUpdateTag,
   kTwinTag,
-  kPutOffTag
+  kPutOffTag,
+  kHomeTag
 };
 
 // What operations compute. Both runs below use these, so that equal inputs give equal numbers.
@@ -52,6 +53,8 @@ Value Part(int bucket, Value hidden_grad) { return Mix({kPartTag, Value(bucket),
 // Of what a backward with this gradient has put off.
 Value PutOff(Value hidden_grad) { return Mix({kPutOffTag, hidden_grad}); }
 Value Updated(Value main, Value grad, Value norm) { return Mix({kUpdateTag, main, grad, norm}); }
+// What lies in host memory of a bucket whose main parameters are these.
+Value Home(Value main) { return Mix({kHomeTag, main}); }
 Value Gathered(const Bucket& bucket, Value main) {
   return Mix({kGatherTag, bucket.pieces > 1 ? Mix({kReplicaTag, main}) : main});
 }
@@ -155,11 +158,13 @@ class Run {
         bytes_(program),
         places_(program),
         main_(InitialMain(layout)),
+        home_(main_.size()),
         grad_(layout.buckets.size(), 0),
         done_(static_cast<size_t>(steps) * count_, false) {
     if (program.kind == ProgramKind::kTraining && spec.checkpoint.saves()) {
       copies_.assign(static_cast<size_t>(steps) * main_.size(), 0);
     }
+    std::transform(main_.begin(), main_.end(), home_.begin(), Home);
     for (std::vector<int>& of_kind : buffer_) of_kind.assign(layout.buckets.size(), -1);
     for (size_t b = 0; b < program.buffers.size(); ++b) {
       buffer_[static_cast<size_t>(program.buffers[b].kind)][program.buffers[b].bucket] = static_cast<int>(b);
@@ -173,6 +178,9 @@ class Run {
     while (TakeTurn()) {
     }
     for (size_t lane = 0; lane < kLanes; ++lane) finished_ &= next_[lane] == lanes_[lane].size();
+    for (size_t b = 0; b < main_.size(); ++b) {
+      if (IsStaged(static_cast<int>(b)) && home_[b] != Home(main_[b])) main_[b] = Mix({random_()});
+    }
     return {main_, results_, copies_, finished_};
   }
 
@@ -263,11 +271,19 @@ class Run {
         return;
       case Op::kUpdate:
         if (!spec_.shards_optimizer()) Touch(BufferKind::kReduce, at.bucket, true, false, running);
+        Touch(BufferKind::kState, at.bucket, true, true, running);
         running->main = std::exchange(main_[at.bucket], Mix({random_(), random_()}));
         return;
       case Op::kSnapshot:
+        Touch(BufferKind::kState, at.bucket, true, false, running);
         running->main = main_[at.bucket];
         return;
+      case Op::kFetch:
+        running->main = home_[at.bucket];
+        return Touch(BufferKind::kState, at.bucket, false, true, running);
+      case Op::kOffload:
+        home_[at.bucket] = Mix({random_()});
+        return Touch(BufferKind::kState, at.bucket, true, false, running);
       case Op::kReceive:
       case Op::kReceiveGrad:
         places_.At(at.op, at) = Mix({random_()});
@@ -325,6 +341,14 @@ class Run {
     return params;
   }
 
+  bool IsStaged(int bucket) const { return BufferOf(BufferKind::kState, bucket) >= 0; }
+
+  // The main parameters, or garbage where what was staged is not of the same step.
+  Value Whole(const Running& running, int bucket) {
+    const bool fits = !IsStaged(bucket) || Input(running, BufferKind::kState, bucket) == Home(running.main);
+    return fits ? running.main : Mix({random_()});
+  }
+
   // Where a reduced gradient is: no_shard's stays in the buffer.
   Value Grad(const Running& running, int bucket) {
     return spec_.shards_optimizer() ? grad_[bucket] : Input(running, BufferKind::kReduce, bucket);
@@ -366,12 +390,18 @@ class Run {
         results_.push_back(norm_);
         return;
       case Op::kUpdate:
-        main_[at.bucket] = Updated(running->main, Grad(*running, at.bucket), norm_);
-        return;
+        main_[at.bucket] = Updated(Whole(*running, at.bucket), Grad(*running, at.bucket), norm_);
+        return Output(*running, BufferKind::kState, at.bucket, Home(main_[at.bucket]));
       case Op::kSnapshot:
         if (copies_.empty()) return;
         copies_[(now / count_) * main_.size() + at.bucket] =
-            main_[at.bucket] == running->main ? running->main : Mix({random_()});
+            main_[at.bucket] == running->main ? Whole(*running, at.bucket) : Mix({random_()});
+        return;
+      case Op::kFetch:
+        return Output(*running, BufferKind::kState, at.bucket,
+                      home_[at.bucket] == running->main ? running->main : Mix({random_()}));
+      case Op::kOffload:
+        home_[at.bucket] = Input(*running, BufferKind::kState, at.bucket);
         return;
       case Op::kLoss:
         results_.push_back(Mix({kNormTag, loss_}));
@@ -446,6 +476,7 @@ class Run {
   Bytes bytes_;
   Places places_;
   std::vector<Value> main_;
+  std::vector<Value> home_;  // By bucket; of those that are staged.
   std::vector<Value> grad_;
   Value norm_ = 0;
   Value loss_ = 0;
@@ -454,7 +485,7 @@ class Run {
   std::vector<Value> copies_;
   bool finished_ = true;
   std::vector<bool> done_;
-  std::array<std::vector<int>, 4> buffer_;  // By kind, then bucket.
+  std::array<std::vector<int>, kBufferKinds> buffer_;  // By kind, then bucket.
   std::array<std::vector<int>, kLanes> lanes_;
   std::array<size_t, kLanes> next_{};
   std::array<int, kLanes> weight_{};

@@ -1,0 +1,96 @@
+// On GPUs, a job whose optimizer's state lies in host memory is the same job, to the last bit, as one that keeps
+// it on its devices: submitted instruction by instruction and as graphs, saved and resumed.
+#include <c10/cuda/CUDAFunctions.h>
+#include <gtest/gtest.h>
+
+#include "base/temp_dir.h"
+#include "fsdp/engine/testing/test_job.h"
+
+namespace fsdpd {
+namespace {
+
+struct Case {
+  std::string name;
+  v1::Strategy strategy;
+  v1::DType compute = v1::DTYPE_BF16;
+  v1::DType moments = v1::DTYPE_FP32;
+  bool graphs = false;
+  bool sgd = false;
+};
+
+int World() {
+  const int gpus = c10::cuda::device_count();
+  return gpus >= 4 ? 4 : gpus >= 2 ? 2 : 1;
+}
+
+// Sums keep an order, so that two runs have the same bits.
+v1::JobSpec JobOf(const Case& of, bool offload) {
+  v1::JobSpec job = TestJob();
+  auto* llama = job.mutable_model()->mutable_llama();
+  llama->set_vocab_size(512);
+  llama->set_hidden_size(256);
+  llama->set_intermediate_size(512);
+  llama->set_heads(4);
+  llama->set_kv_heads(2);
+  job.mutable_data()->set_sequence_length(128);
+  job.mutable_data()->mutable_synthetic()->set_vocab(512);
+  job.mutable_train()->set_steps(8);
+  job.mutable_train()->set_global_batch(16);
+  job.mutable_train()->set_graphs(of.graphs);
+  job.mutable_train()->set_deterministic(true);
+  job.mutable_optimizer()->set_clip_norm(1);
+  if (of.sgd) {
+    job.mutable_optimizer()->clear_adamw();
+    job.mutable_optimizer()->mutable_sgd()->set_lr(1e-2);
+    job.mutable_optimizer()->mutable_sgd()->set_momentum(0.9);
+  }
+  job.mutable_precision()->set_compute(of.compute);
+  job.mutable_precision()->set_moments(of.moments);
+  job.mutable_fsdp()->mutable_offload()->set_optimizer(offload);
+  job.mutable_resources()->set_device(v1::DEVICE_CUDA);
+  return Over(job, {"", of.strategy}, World(), 2);
+}
+
+class OffloadedState : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    if (c10::cuda::device_count() == 0) GTEST_SKIP() << "no GPU here";
+  }
+};
+
+TEST_P(OffloadedState, ChangesNoBit) {
+  const LocalJobResult offloaded = Train(JobOf(GetParam(), true));
+  ExpectSame(Train(JobOf(GetParam(), false)), offloaded, 0);
+  for (const std::vector<v1::StepReport>& steps : offloaded.reports) {
+    for (size_t s = 2; s < steps.size() && !GetParam().graphs; ++s)
+      EXPECT_EQ(steps[s].memory().device_mallocs(), steps[1].memory().device_mallocs()) << "step " << s + 1;
+  }
+}
+
+TEST_P(OffloadedState, IsSavedAndGoesOnThereOrOnTheDevice) {
+  const TempDir dir;
+  const LocalJobResult whole = Train(JobOf(GetParam(), false));
+  v1::JobSpec saving = JobOf(GetParam(), true);
+  saving.mutable_checkpoint()->set_dir(dir.path());
+  saving.mutable_checkpoint()->set_every_steps(2);
+  ExpectSame(whole, Train(saving), 0);
+  for (const bool offload : {true, false}) {
+    v1::JobSpec rest = JobOf(GetParam(), offload);
+    rest.mutable_checkpoint()->set_load(dir.path() + "/iter_0000004");
+    ExpectSameRest(whole, Train(rest), 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, OffloadedState,
+    testing::Values(Case{"Sharded", v1::STRATEGY_OPTIM_GRADS_PARAMS},
+                    Case{"Bf16Moments", v1::STRATEGY_OPTIM_GRADS_PARAMS, v1::DTYPE_BF16, v1::DTYPE_BF16},
+                    Case{"Fp32", v1::STRATEGY_OPTIM_GRADS, v1::DTYPE_FP32},
+                    Case{"Fp16", v1::STRATEGY_OPTIM_GRADS_PARAMS, v1::DTYPE_FP16},
+                    Case{"NoShard", v1::STRATEGY_NO_SHARD}, Case{"Optim", v1::STRATEGY_OPTIM},
+                    Case{"Sgd", v1::STRATEGY_OPTIM_GRADS_PARAMS, v1::DTYPE_BF16, v1::DTYPE_FP32, false, true},
+                    Case{"Graphs", v1::STRATEGY_OPTIM_GRADS_PARAMS, v1::DTYPE_BF16, v1::DTYPE_FP32, true}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,41 @@
+// The optimizer's state that lies in host memory, in a training program: brought to the device for an Update and
+// put back behind it, kStagedBuckets at a time.
+//
+// Call order: Begin once the norm is there; then, of each bucket that has such state, in order, FetchOf for
+// its Update and Updated; Occupy at the end. Of a job that has none, all of them do nothing.
+#pragma once
+
+#include <vector>
+
+#include "fsdp/plan/program/program_writer.h"
+
+namespace fsdpd {
+
+class StagedState {
+ public:
+  // The writer must outlive this.
+  StagedState(const Layout& layout, ProgramWriter* writer);
+
+  void Begin();
+  // -1: the bucket's state is on the device.
+  int FetchOf(int bucket) const { return fetch_[bucket]; }
+  // Puts it back, and brings the next one's into bytes that are free then. `snapshot`: -1 where there is none.
+  void Updated(int bucket, int update, int snapshot);
+  void Occupy();
+
+  // -1 where there is none. Behind the latter nothing of a step is staged any more.
+  int first_fetch() const { return buckets_.empty() ? -1 : fetch_[buckets_.front()]; }
+  int last_use() const { return last_use_; }
+
+ private:
+  void Fetch(int free);
+
+  const Layout& layout_;
+  ProgramWriter* const writer_;
+  std::vector<int> buckets_;  // That have such state.
+  size_t next_ = 0;           // Of these, the next to be brought.
+  std::vector<int> fetch_;    // By bucket, -1 before.
+  int last_use_ = -1;
+};
+
+}  // namespace fsdpd
