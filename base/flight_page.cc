@@ -17,7 +17,7 @@ namespace fsdpd {
 namespace {
 
 constexpr uint64_t kMagic = 0x6567617074686766;
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;
 
 struct Name {
   char text[kMaxFlightNameBytes];

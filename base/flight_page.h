@@ -16,7 +16,7 @@
 // To a reader a page is what a broken rank left: everything is checked, counts are bounded, text comes out as
 // printable ASCII of bounded length. It is read by pread and never mapped by the agent, since no read of a
 // file faults, whatever was done to it. The rank maps it, so its memory is reserved when it is made and the
-// size sealed: a store there needs nothing that could be used up. 1.04 MiB for each rank.
+// size sealed: a store there needs nothing that could be used up. 1.06 MiB for each rank.
 //
 // Thread safety: reading and stores to words from anywhere, at the same time; Describe once, before lanes
 // store.
@@ -36,7 +36,7 @@ namespace fsdpd {
 // A descriptor at which a rank finds its page; one that is started without has none.
 constexpr int kFlightPageFd = 4;
 
-constexpr int kMaxFlightLanes = 12;
+constexpr int kMaxFlightLanes = 12;  // More than there are: more of them are no other page.
 constexpr size_t kFlightWordBytes = 4096;
 // About 7 instructions a layer and micro-batch: 200 layers with 11. Those beyond have their number for a
 // name.

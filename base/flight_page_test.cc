@@ -171,9 +171,9 @@ TEST_F(FlightPageTest, RefusesWhatIsNoPage) {
 
 TEST_F(FlightPageTest, RefusesAnotherVersion) {
   page_->Describe(kLanes, kTraining, kEvaluation);
-  const uint32_t next = 4;
+  const uint32_t next = 5;
   ASSERT_EQ(pwrite(fd_, &next, sizeof next, sizeof(uint64_t)), 4);
-  EXPECT_EQ(WhereLanesStand(fd_).status(), absl::InvalidArgumentError("a flight page of version 4"));
+  EXPECT_EQ(WhereLanesStand(fd_).status(), absl::InvalidArgumentError("a flight page of version 5"));
 }
 
 // Whatever a broken rank left: an error, or text that a log and a message take.

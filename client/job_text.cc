@@ -251,7 +251,7 @@ std::string MemoryText(const v1::Job& job) {
   TextTable table({"COMPONENT", "PLANNED", "NOTE"});
   for (const auto& c : job.memory_plan().components()) table.Add({c.name(), HumanBytes(c.bytes()), c.note()});
   const int64_t host = job.memory_plan().host_bytes();
-  if (host > 0) table.Add({"host", HumanBytes(host), "beside these, pinned: snapshots of checkpoints, and what is offloaded"});
+  if (host > 0) table.Add({"host", HumanBytes(host), HostMemoryNote(job.spec())});
   return absl::StrCat("memory per rank: ", PeakText(job),
                       job.plan_open() ? "; planned anew once there are nodes enough for it" : "", "\n",
                       table.Render(2));

@@ -546,7 +546,7 @@ placement:
 memory per rank: 61.2 MiB measured, 63.0 MiB planned (-3%)
   COMPONENT  PLANNED   NOTE
   optimizer  2.00 KiB  exact
-  host       4.00 KiB  beside these, pinned: snapshots of checkpoints
+  host       4.00 KiB  beside it, pinned: snapshots of checkpoints
 events (UTC):
   TIME      STATE     MESSAGE
   00:16:42  starting  launched

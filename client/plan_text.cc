@@ -15,14 +15,15 @@
 namespace fsdpd {
 namespace {
 
-std::string MemoryText(const v1::MemoryPlan& memory) {
+std::string MemoryText(const v1::Plan& plan) {
+  const v1::MemoryPlan& memory = plan.memory();
   TextTable table({"COMPONENT", "BYTES", "NOTE"});
   for (const auto& c : memory.components()) {
     if (c.bytes() > 0) table.Add({c.name(), HumanBytes(c.bytes()), c.note()});
   }
   table.Add({"peak", HumanBytes(memory.peak_bytes()), ""});
   if (memory.host_bytes() > 0) {
-    table.Add({"host", HumanBytes(memory.host_bytes()), "beside it, pinned: snapshots of checkpoints, and what is offloaded"});
+    table.Add({"host", HumanBytes(memory.host_bytes()), HostMemoryNote(plan.resolved())});
   }
   return absl::StrCat("\nmemory per rank:\n", table.Render(2));
 }
@@ -176,6 +177,13 @@ std::string ProgramText(const v1::Plan& plan, bool program) {
 
 }  // namespace
 
+std::string HostMemoryNote(const v1::JobSpec& spec) {
+  const bool offloads = spec.fsdp().offload().optimizer();
+  const bool saves = !spec.checkpoint().dir().empty();
+  return absl::StrCat("beside it, pinned: ", saves || !offloads ? "snapshots of checkpoints" : "",
+                      saves && offloads ? ", and " : "", offloads ? "what is offloaded" : "");
+}
+
 std::string Milliseconds(double seconds) {
   const double ms = seconds * 1e3;
   return absl::StrFormat("%.*f ms", ms < 10 ? 2 : ms < 1000 ? 1 : 0, ms);
@@ -207,8 +215,8 @@ std::string PlanText(const v1::Plan& plan, bool program) {
   TextTable choices({"FIELD", "BECAME", "BECAUSE"});
   for (const auto& choice : plan.choices()) choices.Add({choice.field(), choice.value(), choice.reason()});
   if (plan.choices_size() > 0) absl::StrAppend(&text, "\ndefaults and auto:\n", choices.Render(2));
-  return absl::StrCat(text, MemoryText(plan.memory()), StagesText(plan), PredictionText(plan),
-                      GroupsText(plan), UnitText(plan), ProgramText(plan, program));
+  return absl::StrCat(text, MemoryText(plan), StagesText(plan), PredictionText(plan), GroupsText(plan),
+                      UnitText(plan), ProgramText(plan, program));
 }
 
 }  // namespace fsdpd

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes what plans say in docs/plan.md, docs/parallelism.md and docs/fsdpctl.md again, in place:
+"""Makes what plans say in docs/plan.md, docs/memory.md, docs/parallelism.md and docs/fsdpctl.md again, in place:
 docs/plan_examples.py FSDPCTL
 
 Needs neither a coordinator nor a GPU. Texts go between `<!-- begin: NAME -->` and `<!-- end -->` of a page,
@@ -182,6 +182,21 @@ def many_nodes(fsdpctl, base, meshes):
     return as_table(WAY, [way(fsdpctl, base, mesh, settings) for mesh, settings in meshes])
 
 
+def offload_table(fsdpctl):
+    """Llama 3 8B on one GPU, which has no room for what its optimizer keeps."""
+    rows = []
+    for moments in ("bf16", "fp32"):
+        for micro_batches in (8, 32):
+            plan = asked(fsdpctl, ["plan", "--offline", "-f", "plan.yaml", "--profile", "h100"], [
+                "resources.ranks_per_node=1", "fsdp={offload: {optimizer: true}}", f"train.global_batch={micro_batches}",
+                f"precision={{moments: {moments}, main_grads: bf16}}"])
+            step, memory = plan["prediction"], plan["memory"]
+            rows.append([moments, micro_batches, size(memory["peak_bytes"]), size(memory["host_bytes"]),
+                         f"{step['offload_seconds']:.2f} s", f"{step['step_seconds']:.2f} s",
+                         f"{step['offload_stall_seconds']:.2f} s", rate(step, 1)])
+    return as_table(["moments", "micro-batches", "peak", "host", "comes in", "step", "of it waits", "tokens/s"], rows)
+
+
 # Of a plan, what most read first.
 def offline(fsdpctl):
     flags = ["plan", "--offline", "-f", "docs/plan.yaml", "--profile", "h200"]
@@ -216,6 +231,7 @@ def main():
         "refused": console(fsdpctl, arguments("llama3-70b", 1, [])),
         "search": console(fsdpctl, [*arguments("llama3-70b", 8, ["--set", "train.global_batch=256"]), "--search"]),
     })
+    write(DOCS / "memory.md", {"offload": offload_table(fsdpctl)})
     write(DOCS / "fsdpctl.md", {"offline": offline(fsdpctl)})
     write(DOCS / "parallelism.md", {
         "context": context_table(fsdpctl),

@@ -49,12 +49,21 @@ bool MeasuresInstructions() {
   return measures;
 }
 
+// Of those that few programs use: a stream of the device's few connections, or a thread, less.
+bool IsSpare(LaneId lane, const Program& program) {
+  if (lane != LaneId::kFetch && lane != LaneId::kUpdate) return false;
+  return std::none_of(program.instructions.begin(), program.instructions.end(),
+                      [lane](const Instruction& instruction) { return instruction.lane == lane; });
+}
+
 }  // namespace
 
-Lanes MakeLanes(DeviceKind device, int device_index) {
+Lanes MakeLanes(DeviceKind device, int device_index, const Program& program) {
   Lanes lanes;
   for (int i = 0; i < kLanes; ++i) {
-    const bool compute = static_cast<LaneId>(i) == LaneId::kCompute;
+    const auto id = static_cast<LaneId>(i);
+    const bool compute = id == LaneId::kCompute;
+    if (IsSpare(id, program)) continue;
     if (device == DeviceKind::kCuda) {
       lanes[i] = MakeStreamLane(device_index, /*high_priority=*/!compute);
     } else {
@@ -64,9 +73,11 @@ Lanes MakeLanes(DeviceKind device, int device_index) {
   return lanes;
 }
 
-Lanes MakeRunAheadLanes() {
+Lanes MakeRunAheadLanes(const Program& program) {
   Lanes lanes;
-  for (std::unique_ptr<Lane>& lane : lanes) lane = MakeThreadLane();
+  for (int i = 0; i < kLanes; ++i) {
+    if (!IsSpare(static_cast<LaneId>(i), program)) lanes[i] = MakeThreadLane();
+  }
   return lanes;
 }
 
@@ -81,6 +92,7 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Make(const OperationParts& p
   });
   FSDPD_RETURN_IF_ERROR(compute->Synchronize());
   executor->gradients_ = GradientsOf(parts.plan->program);
+  FSDPD_CHECK(parts.plan->program.instructions[executor->gradients_ - 1].lane == LaneId::kReduce);
   return executor;
 }
 
@@ -88,6 +100,7 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Make(const OperationParts& p
 void Executor::ShowProgress(FlightPage* flight) {
   static_assert(kLanes <= kMaxFlightLanes && Lane::kProgressBytes <= static_cast<int64_t>(kFlightWordBytes));
   for (int i = 0; i < kLanes; ++i) {
+    if (lanes_[i] == nullptr) continue;
     const absl::Status shown = lanes_[i]->ShowProgress(flight->word(i));
     if (!shown.ok())
       LogWarning("where the %s lane stands is not recorded: %s", NameOf(static_cast<LaneId>(i)),
@@ -100,7 +113,7 @@ void Executor::ShowProgress(FlightPage* flight) {
 Executor::~Executor() {
   if (!open_.empty()) Abandon();
   if (abandoned_) return;
-  for (const std::unique_ptr<Lane>& lane : lanes_) lane->Synchronize().IgnoreError();
+  for (Lane* lane : AllLanes()) lane->Synchronize().IgnoreError();
 }
 
 void Executor::UseGraphs(int device_index) {
@@ -273,12 +286,20 @@ void Executor::SubmitInstruction(const Walk& walk, int index) {
   marks.end = lane->Record();
 }
 
+std::vector<Lane*> Executor::AllLanes() {
+  std::vector<Lane*> all;
+  for (const std::unique_ptr<Lane>& each : lanes_) {
+    if (each != nullptr) all.push_back(each.get());
+  }
+  return all;
+}
+
 // Before anything else goes to the lanes after a launch, which was on the first of them.
 void Executor::FollowLaunch() {
   const MarkPtr end = std::exchange(launch_end_, nullptr);
   if (end == nullptr) return;
-  for (const std::unique_ptr<Lane>& each : lanes_) {
-    if (each.get() != lane(LaneId::kCompute)) each->Wait(end);
+  for (Lane* each : AllLanes()) {
+    if (each != lane(LaneId::kCompute)) each->Wait(end);
   }
 }
 
@@ -286,8 +307,8 @@ void Executor::FollowLaunch() {
 void Executor::JoinLanes() {
   if (launch_end_ != nullptr) return;
   Lane* compute = lane(LaneId::kCompute);
-  for (const std::unique_ptr<Lane>& each : lanes_) {
-    if (each.get() != compute) compute->Wait(each->Record());
+  for (Lane* each : AllLanes()) {
+    if (each != compute) compute->Wait(each->Record());
   }
 }
 
@@ -323,9 +344,8 @@ absl::StatusOr<bool> Executor::HasGraph(int64_t step, int result_slot) {
 }
 
 absl::Status Executor::Record(int64_t step, Recorded* recorded) {
-  std::vector<Lane*> lanes;
-  for (const std::unique_ptr<Lane>& each : lanes_) lanes.push_back(each.get());
-  std::swap(lanes[0], lanes[static_cast<int>(LaneId::kCompute)]);
+  std::vector<Lane*> lanes = AllLanes();
+  std::iter_swap(lanes.begin(), std::find(lanes.begin(), lanes.end(), lane(LaneId::kCompute)));
   recorded->marks.assign(previous_->marks.size(), Marks());
   Walk updates;
   updates.program = &parts_.plan->program;
@@ -411,7 +431,7 @@ void Executor::Abandon() {
   if (std::exchange(abandoned_, true)) return;
   const absl::Time deadline = absl::Now() + kDrain;
   bool idle = true;
-  for (const std::unique_ptr<Lane>& lane : lanes_) idle &= lane->Drain(deadline);
+  for (Lane* lane : AllLanes()) idle &= lane->Drain(deadline);
   for (Recorded& recorded : recorded_) {
     if (!idle && recorded.graph != nullptr) recorded.graph->Abandon();
   }

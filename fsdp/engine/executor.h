@@ -46,15 +46,16 @@
 
 namespace fsdpd {
 
-using Lanes = std::array<std::unique_ptr<Lane>, kLanes>;  // By LaneId.
+using Lanes = std::array<std::unique_ptr<Lane>, kLanes>;  // By LaneId; null where the job has no use for it.
 
 // CPU: compute on the calling thread, the others on threads of their own. CUDA: streams, none of them
-// the default one, which would order itself with all others; those that communicate have high priority, so
-// that their small kernels start although compute fills the device.
-Lanes MakeLanes(DeviceKind device, int device_index);
+// the default one, which would order itself with all others; all others than compute have high
+// priority, so that what communicates starts although compute fills the device, and gathers do not wait for
+// an update that it holds up. `program`: the job's for training.
+Lanes MakeLanes(DeviceKind device, int device_index, const Program& program);
 
 // For tests of what happens between two steps: CPU lanes on which the host can run ahead, as it does on CUDA.
-Lanes MakeRunAheadLanes();
+Lanes MakeRunAheadLanes(const Program& program);
 
 class Executor {
  public:
@@ -144,6 +145,7 @@ class Executor {
       : parts_(parts), lanes_(std::move(lanes)), stop_(stop) {}
 
   Lane* lane(LaneId id) { return lanes_[static_cast<int>(id)].get(); }
+  std::vector<Lane*> AllLanes();
   void SubmitWork(LaneId lane, std::string where, std::function<absl::Status()> work);
   void Begin(Execution* execution, std::function<absl::Status()> begin);
   absl::Status SubmitWalk(const Walk& walk, size_t begin, size_t end);

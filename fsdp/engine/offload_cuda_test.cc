@@ -1,5 +1,5 @@
-// On GPUs, a job whose optimizer's state lies in host memory is the same job, to the last bit, as one that keeps
-// it on its devices: submitted instruction by instruction and as graphs, saved and resumed.
+// On GPUs, a job whose optimizer's state lies in host memory is the same job, to the last bit, as one that
+// keeps it on its devices: submitted instruction by instruction and as graphs, saved and resumed.
 #include <c10/cuda/CUDAFunctions.h>
 #include <gtest/gtest.h>
 

@@ -85,8 +85,9 @@ int64_t PlannedPeak(const TrainerOptions& options) {
 }
 
 Lanes LanesOf(const TrainerOptions& options) {
-  if (options.run_ahead_on_cpu) return MakeRunAheadLanes();
-  return MakeLanes(options.plan->spec.device, options.device_index);
+  const Program& program = options.plan->program;
+  if (options.run_ahead_on_cpu) return MakeRunAheadLanes(program);
+  return MakeLanes(options.plan->spec.device, options.device_index, program);
 }
 
 StandingBytes StandingBytesOf(const ShardedParams& params, const Arena& arena) {

@@ -48,9 +48,10 @@ absl::Status CheckAvailable(const char* what, int64_t bytes, int64_t missing, co
           ? absl::StrCat("the memory limit of this rank's control group, ", HumanBytes(group->limit_bytes),
                          ", leaves ", HumanBytes(std::max<int64_t>(0, group->left_bytes)))
           : absl::StrCat("the node has ", HumanBytes(available), " available");
-  return absl::ResourceExhaustedError(absl::StrCat(
-      what, " take ", HumanBytes(bytes), " of host memory on this rank, ", HumanBytes(missing),
-      " of it still missing, and ", has, ": fewer ranks on a node, no checkpoints, or nothing offloaded take less"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat(what, " take ", HumanBytes(bytes), " of host memory on this rank, ", HumanBytes(missing),
+                   " of it still missing, and ", has,
+                   ": fewer ranks on a node, no checkpoints, or nothing offloaded take less"));
 }
 
 absl::Status MakeReal(const char* what, std::byte* data, int64_t bytes, const std::string& root) {

@@ -1,6 +1,7 @@
 // Host memory that is there from the start, for what a rank copies from its device and to it: snapshots of
-// checkpoints, batches, and state that is offloaded. Its pages are real when Make returns, so nothing runs out of memory in the middle
-// of a job, and for CUDA they are pinned, so that copies run beside the device's work.
+// checkpoints, batches, and state that is offloaded. Its pages are real when Make returns, so nothing runs
+// out of memory in the middle of a job, and for CUDA they are pinned, so that copies run beside the device's
+// work.
 //
 // Errors: RESOURCE_EXHAUSTED with the bytes asked for and those available, before the memory of a node, or of
 // a control group with a limit (a pod, a service, a Slurm job), is used up. Ranks that start at the same time

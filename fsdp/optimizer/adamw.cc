@@ -21,7 +21,8 @@ void AdamW::Restore(int64_t steps_taken) {
 }
 
 void AdamW::BeginStep(int64_t step) {
-  if (!started_) steps_taken_.fill_(step - 1);
+  if (started_) return;
+  steps_taken_.fill_(step - 1);
   started_ = true;
 }
 

@@ -44,7 +44,8 @@ class Optimizer {
   // Before the first step of a run that goes on: how many updates there were, skipped ones left out.
   virtual void Restore(int64_t steps_taken) = 0;
 
-  // Before a step's Count. `step` counts from 1 and rises; steps that the device skipped count too.
+  // Before a step's Count; updates of the step before may still run beside it. `step` counts from 1 and
+  // rises; steps that the device skipped count too.
   virtual void BeginStep(int64_t step) = 0;
 
   // Before a step's first Update, and when the updates of the step before have ended.

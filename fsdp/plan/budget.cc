@@ -167,6 +167,7 @@ Options NarrowMoments(const v1::JobSpec& job) {
 }
 
 Options OffloadState(const v1::JobSpec& job) {
+  if (job.resources().device() == v1::DEVICE_CPU) return {};  // Its memory is the host's.
   if (job.fsdp().offload().optimizer() ||
       (job.optimizer().has_sgd() && job.optimizer().sgd().momentum() == 0))
     return {};
@@ -233,7 +234,7 @@ Options MoreRanks(const v1::JobSpec& job) {
 }
 
 constexpr Kind kKinds[] = {SmallerMicroBatch, MoreRecompute, GatherEachPass, MoreSharding,
-                           FewerReplicas,     NarrowMoments, MoreRanks,      OffloadState};
+                           FewerReplicas,     NarrowMoments, OffloadState,   MoreRanks};
 
 struct Fix {
   v1::JobSpec job;
@@ -287,7 +288,8 @@ std::optional<Fix> SmallestFix(const v1::JobSpec& job) {
 std::string Advice(const v1::JobSpec& job) {
   const std::optional<Fix> fix = SmallestFix(job);
   if (!fix.has_value()) {
-    return "no change of recompute, micro_batch, sharding, ranks or offload makes it fit: use a smaller model or "
+    return "no change of recompute, micro_batch, sharding, ranks or offload makes it fit: use a smaller "
+           "model or "
            "sequence_length, or devices with more memory";
   }
   return absl::StrCat("use ", absl::StrJoin(fix->texts, " and "), ": the peak becomes ",

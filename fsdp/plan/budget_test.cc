@@ -234,9 +234,10 @@ TEST(Budget, PutsChangesTogetherAndLeavesOutThoseThatAreNotNeeded) {
   fitting.mutable_train()->set_micro_batch(1);
   fitting.mutable_resources()->set_nodes(2);
   const std::string advice = AdviceToFit(job, fitting);
-  EXPECT_EQ(advice.find("use train.micro_batch: 1 and fsdp.recompute: full and precision.moments: bf16 and "
-                        "resources.nodes: 2 (16 ranks instead of 8): "),
-            0u)
+  EXPECT_EQ(
+      advice.find("use train.micro_batch: 1 and fsdp.recompute: full and fsdp.offload.optimizer: true and "
+                  "resources.nodes: 2 (16 ranks instead of 8): "),
+      0u)
       << advice;
 }
 

@@ -40,7 +40,7 @@ Component ComponentOf(BufferKind kind, bool whole_gradients) {
     case BufferKind::kWire:
       return whole_gradients ? kGradients : kReduce;
     case BufferKind::kState:
-      return kOptimizer;
+      return kOptimizer;  // Its places are, all the time.
   }
   return kGather;
 }
@@ -60,6 +60,7 @@ std::vector<Change> ChangesOfArena(const Program& program, const std::vector<Spa
   std::vector<Change> changes;
   for (const Buffer& buffer : program.buffers) {
     const Component component = ComponentOf(buffer.kind, whole_gradients);
+    if (component == kOptimizer) continue;
     for (const Buffer::Interval& live : buffer.live) {
       const Span &born = spans[live.born], &dies = spans[live.dies];
       const double from = IsOwn(born) ? std::max(0.0, born.start_seconds) : 0;
@@ -167,8 +168,8 @@ void StepCourses::AddMemory(const std::vector<Span>& spans, const HeldBytes& hel
   if (held.at_begin == 0) return;
   std::vector<Change> changes = ChangesOfArena(*program_, spans, whole_gradients_);
   AddChangesOfRest(spans, held, &changes);
-  Bytes bytes = {standing_.main_params, standing_.optimizer, standing_.gradients};
-  bytes[kUnused] = standing_.arena;
+  Bytes bytes = {standing_.main_params, standing_.optimizer + program_->state_bytes, standing_.gradients};
+  bytes[kUnused] = standing_.arena - program_->state_bytes;
   bytes[kRest] =
       held.at_begin - standing_.main_params - standing_.optimizer - standing_.gradients - standing_.arena;
   std::vector<Sample> samples = SamplesOf(bytes, std::move(changes));

@@ -43,6 +43,20 @@ def test_a_killed_rank_costs_a_job_only_what_it_had_not_saved(cluster, whole, tm
     assert f"goes on after step {step}" in told and f"checkpoint of step {known} committed" in told, told
 
 
+def test_a_job_with_its_state_in_host_memory_is_the_same_job_killed_rank_and_all(cluster, whole, tmp_path):
+    job_id = cluster.submit(saving(tmp_path, fsdp={"offload": {"optimizer": True}}))
+    record = Record(cluster, job_id)
+    wait_committed(cluster, job_id, 2 * EVERY)
+    kill_rank(cluster, 2)
+    job = cluster.wait_state(job_id, "SUCCEEDED")
+    assert job.attempt == 2 and went_on_after(job) >= 2 * EVERY
+    whole.assert_same(record.losses(), tmp_path / "run")
+    checkpoints.assert_whole(tmp_path / "run")
+    host = job.memory_plan.host_bytes
+    assert host > next(c.bytes for c in job.memory_plan.components if c.name == "optimizer"), job.memory_plan
+    assert "lie in host memory" in cluster.ctl("describe", job_id).expect(0).out
+
+
 def test_screens_say_where_a_job_went_on_and_what_it_has_saved(cluster, tmp_path):
     job_id = cluster.submit(saving(tmp_path, steps=40))
     wait_committed(cluster, job_id, EVERY)

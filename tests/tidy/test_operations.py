@@ -25,6 +25,7 @@ EMITTERS = {
     "fsdp/plan/program/gathered_params.cc",
     "fsdp/plan/program/reduced_grads.cc",
     "fsdp/plan/program/schedule.cc",
+    "fsdp/plan/program/staged_state.cc",
     "fsdp/plan/program/training_program.cc",
 }
 # Of one operation each, by what it means to them: kept activations; pictures leave out what takes no time. What

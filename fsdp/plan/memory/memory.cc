@@ -274,7 +274,8 @@ OwnedBytes OwnedBy(const Spec& spec, const Layout& layout) {
 std::string OptimizerNote(const Spec& spec, int64_t offloaded_bytes) {
   const int moments = spec.optimizer.moments();
   if (offloaded_bytes > 0)
-    return absl::StrCat(HumanBytes(offloaded_bytes), " lie in host memory, and two buckets' are here at a time");
+    return absl::StrCat(HumanBytes(offloaded_bytes),
+                        " lie in host memory, and two buckets' are here at a time");
   if (moments == 0) return "SGD without momentum keeps nothing";
   const char* what = moments == 2 ? "AdamW's two moments" : "SGD's momentum";
   return absl::StrCat(what, " in ", NameOf(spec.precision.moments), ", of what is trained");
@@ -282,7 +283,9 @@ std::string OptimizerNote(const Spec& spec, int64_t offloaded_bytes) {
 
 std::string MainNote(const OwnedBytes& owned, bool halves) {
   const std::string part = owned.parts == 1 ? "the model" : absl::StrCat("1/", owned.parts, " of the model");
-  return absl::StrCat(part, halves ? " in bf16; what fp32 has beyond that lies in host memory" : " in fp32");
+  return absl::StrCat(part, halves
+                                ? " in bf16; what fp32 has beyond it lies in host memory, of what is trained"
+                                : " in fp32");
 }
 
 // no_shard updates from the whole gradients; with `optim` they are reduced into a shard of their own.

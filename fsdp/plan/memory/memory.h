@@ -5,8 +5,8 @@
 //                                             exact for native units, estimates for others
 //   library                                   on CPU what Gloo receives into, a bound; of CUDA's an estimate
 //   fragmentation                             what CUDA's allocator takes beside: an estimate
-// And beside these, pinned host memory, of the rank that takes most: snapshots (host_memory.h), and what of the
-// optimizer's state lies there.
+// And beside these, pinned host memory, of the rank that takes most: snapshots (host_memory.h), and what of
+// the optimizer's state lies there.
 //
 // Pure; nothing here knows a device. A component that a job does not need is there with 0 bytes.
 #pragma once

@@ -123,11 +123,14 @@ class Estimate {
   // step's first unit is gathered.
   double Tail() const {
     const UnitSeconds& unit = seconds_.units.front();
-    double updates = 0;
-    for (const UnitSeconds& each : seconds_.units) updates += each.update;
+    double updates = 0, fetches = 0;
+    for (const UnitSeconds& each : seconds_.units) {
+      updates += each.update;
+      fetches += each.fetch;
+    }
     const double next = unit.publish + FirstGather();
     const double norm = LastReduce(micro_batches_ == 1) + unit.reduce_outer + seconds_.norm;
-    if (unit.fetch > 0) return norm + Staged() + next;
+    if (fetches > 0) return norm + Staged() + next;
     return norm + unit.update + Beside(updates - unit.update, next);
   }
 

@@ -203,19 +203,23 @@ void AddActivations(const Spec& spec, const ModelFacts& model, const Program& pr
   }
 }
 
-// The same steps, if what lies in host memory came and went in no time.
+double ReportedStep(const Program& program, const std::vector<double>& seconds, Slowdown slowdown) {
+  const LaneTimes times = RunLanes(program, seconds, kReported + 1, slowdown);
+  return EndOfCompute(program, times, kReported) - EndOfCompute(program, times, kReported - 1);
+}
+
+// Beside the same steps, if what lies in host memory came and went in no time. Of a stage by itself: what
+// it waits for others is neither's.
 void AddOffload(const Program& program, std::vector<double> seconds, Slowdown slowdown,
                 Simulation* simulation) {
+  const double with = ReportedStep(program, seconds, slowdown);
   for (size_t i = 0; i < seconds.size(); ++i) {
-    const Op op = program.instructions[i].op;
-    if (op == Op::kFetch) simulation->offload_seconds += seconds[i];
-    if (op == Op::kFetch || op == Op::kOffload) seconds[i] = 0;
+    const Staging staging = StagingOf(program.instructions[i].op);
+    if (staging == Staging::kBrings) simulation->offload_seconds += seconds[i];
+    if (staging != Staging::kNone) seconds[i] = 0;
   }
   if (simulation->offload_seconds == 0) return;
-  const LaneTimes times = RunLanes(program, seconds, kReported + 1, slowdown);
-  const double without =
-      EndOfCompute(program, times, kReported) - EndOfCompute(program, times, kReported - 1);
-  simulation->offload_stall_seconds = std::max(0.0, simulation->step_seconds - without);
+  simulation->offload_stall_seconds = std::max(0.0, with - ReportedStep(program, seconds, slowdown));
 }
 
 // The same steps, each of which saves: the reported one follows the first one's copies. `seconds`: of a step
@@ -229,9 +233,7 @@ void AddSnapshots(const Spec& spec, const Layout& layout, const Program& program
     seconds[i] += snapshots[i];
     simulation->snapshot_seconds += snapshots[i];
   }
-  const LaneTimes times = RunLanes(program, seconds, kReported + 1, slowdown);
-  const double step_seconds =
-      EndOfCompute(program, times, kReported) - EndOfCompute(program, times, kReported - 1);
+  const double step_seconds = ReportedStep(program, seconds, slowdown);
   simulation->snapshot_stall_seconds = std::max(0.0, step_seconds - simulation->step_seconds);
 }
 

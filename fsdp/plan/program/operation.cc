@@ -94,6 +94,11 @@ Op CounterpartOf(Op op) {
   return op == Op::kSendGrad ? Op::kReceiveGrad : Op::kSendGrad;
 }
 
+Staging StagingOf(Op op) {
+  if (op == Op::kFetch) return Staging::kBrings;
+  return op == Op::kOffload ? Staging::kPutsBack : Staging::kNone;
+}
+
 Group GroupOf(Op op, const Bucket* bucket) {
   const Operation& operation = OperationOf(op);
   if (operation.bucket_group == nullptr) return operation.group;

@@ -54,8 +54,8 @@ struct Operation {
 };
 const Operation& OperationOf(Op op);
 
-// Where it runs: on the row's lane, but on compute what is one rank's by nature (a group of its bucket that is
-// kSelf), and on a lane of its own an Update that waits for what lies in host memory. `bucket` may be null
+// Where it runs: on the row's lane, but on compute what is one rank's by nature (a group of its bucket that
+// is kSelf), and on a lane of its own an Update that waits for what lies in host memory. `bucket` may be null
 // where it does not act on one, as below.
 LaneId LaneOf(Op op, const Bucket* bucket);
 
@@ -82,6 +82,10 @@ Crossing CrossingOf(Op op);
 int CrossesTo(Op op);
 // What the neighbour runs for it.
 Op CounterpartOf(Op op);
+
+// What lies in host memory: whether the operation brings it to the device, or puts it back.
+enum class Staging { kNone, kBrings, kPutsBack };
+Staging StagingOf(Op op);
 
 // Whether operations that wait for other ranks run there.
 bool RunsExchanges(LaneId lane);

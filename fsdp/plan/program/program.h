@@ -63,9 +63,9 @@
 // so that all steps are one program, and does nothing in those that save nothing.
 //
 // Where the optimizer's state lies in host memory, it takes turns on the device: Fetch, Update and Offload of
-// each bucket, in forward order, with kStagedBuckets under way at a time. They run beside the next step, whose
-// gathers wait for the Updates of their own buckets alone; and a step's first Fetch for the last Offload of
-// the step before. A Snapshot copies from the device too, before others take the bytes.
+// each bucket, in forward order, with kStagedBuckets under way at a time. They run beside the next step,
+// whose gathers wait for the Updates of their own buckets alone; and a step's first Fetch for the last
+// Offload of the step before. A Snapshot copies from the device too, before others take the bytes.
 //
 // Where the model is cut into stages (the pipeline axis), a program is one stage's: its runs of units, and
 // what it sends to its neighbours and receives from them; behind the last stage the first has its next run.

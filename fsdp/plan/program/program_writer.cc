@@ -80,8 +80,8 @@ void ProgramWriter::AfterPrevious(int instruction, int previous) {
 
 void ProgramWriter::OccupyAlways(int buffer) { Occupy(buffer, 0, kAlways); }
 
-// State that is brought for updates is there beside the next step, whose first gathers wait for none of it: it
-// shares bytes with nothing else, and lies behind all else.
+// State that is brought for updates is there beside the next step, whose first gathers wait for none of it:
+// it shares bytes with nothing else, and lies behind all else.
 Program ProgramWriter::Finish() {
   LayOut(/*state=*/false);
   const int64_t all_else = program_.arena_bytes;

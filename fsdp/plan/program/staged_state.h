@@ -1,8 +1,9 @@
-// The optimizer's state that lies in host memory, in a training program: brought to the device for an Update and
-// put back behind it, kStagedBuckets at a time.
+// The optimizer's state that lies in host memory, in a training program: brought to the device for an Update
+// and put back behind it, kStagedBuckets at a time.
 //
-// Call order: Begin once the norm is there; then, of each bucket that has such state, in order, FetchOf for
-// its Update and Updated; Occupy at the end. Of a job that has none, all of them do nothing.
+// Call order: Begin behind the norm, for which what comes first does not wait; then, of each bucket that has
+// such state, in order, FetchOf for its Update and Updated; Occupy at the end. Of a job that has none, all of
+// them do nothing.
 #pragma once
 
 #include <vector>
@@ -19,7 +20,8 @@ class StagedState {
   void Begin();
   // -1: the bucket's state is on the device.
   int FetchOf(int bucket) const { return fetch_[bucket]; }
-  // Puts it back, and brings the next one's into bytes that are free then. `snapshot`: -1 where there is none.
+  // Puts it back, and brings the next one's into bytes that are free then. `snapshot`: -1 where there is
+  // none.
   void Updated(int bucket, int update, int snapshot);
   void Occupy();
 

@@ -20,7 +20,7 @@ std::vector<Rule> Table() {
   for (const auto* part :
        {&ModelRules(), &ExpertsRules(), &PluginRules(), &DataRules(), &RuntimeRules(), &PipelineRules(),
         &ParallelRules(), &TrainRules(), &CheckpointRules(), &BadStepRules(), &DeterministicRules(),
-        &OptimizerRules(), &PrecisionRules(), &Fp8Rules(), &EnvRules(), &ElasticRules()}) {
+        &OffloadRules(), &OptimizerRules(), &PrecisionRules(), &Fp8Rules(), &EnvRules(), &ElasticRules()}) {
     table.insert(table.end(), part->begin(), part->end());
   }
   return table;

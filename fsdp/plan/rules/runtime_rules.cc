@@ -141,13 +141,6 @@ const Rule kRules[] = {
        if (!f.job.fsdp().keep_gathered() || f.strategy() == v1::STRATEGY_OPTIM_GRADS_PARAMS) return {};
        return {{"this strategy has whole parameters throughout", "leave it out", "", "true", "false"}};
      }},
-    {"offload_without_state", kAdjust, "fsdp.offload.optimizer", "what is offloaded is there",
-     [](const Facts& f) -> Findings {
-       const v1::Optimizer& optimizer = f.job.optimizer();
-       if (!f.job.fsdp().offload().optimizer()) return {};
-       if (!optimizer.has_sgd() || optimizer.sgd().momentum() != 0) return {};
-       return {{"SGD without momentum keeps no state", "leave it out", "", "true", "false"}};
-     }},
     {"outer_size_divides", kError, "fsdp.outer.size", "the outer axis divides the ranks",
      [](const Facts& f) -> Findings {
        const int64_t size = f.job.fsdp().outer().size();

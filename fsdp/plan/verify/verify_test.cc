@@ -55,6 +55,8 @@ void Tie(Spec* spec) { std::get<LlamaConfig>(spec->model).tied_embeddings = true
 
 void FreezeEmbedding(Spec* spec) { spec->frozen = {"embedding.*"}; }
 
+void Offload(Spec* spec) { spec->offload_optimizer = true; }
+
 void Save(Spec* spec) {
   spec->checkpoint.dir = "/runs/1";
   spec->checkpoint.every_steps = 5;
@@ -628,6 +630,32 @@ TEST(Verify, Rule9CatchesASnapshotThatIsAStepLate) {
     late.after.push_back(update);
     c->program.instructions[update].after_previous = {update + 1};
   });
+}
+
+TEST(Verify, Rule11CatchesStateThatIsNotPutBackOrComesForNobody) {
+  ExpectCaught(kSharded, Offload, "11", "Offload head is missing",
+               [](Compiled* c) { RemoveInstruction(&c->program, Find(c->program, Op::kOffload, 4)); });
+  ExpectCaught(kSharded, nullptr, "11", "Fetch layer.1", [](Compiled* c) {
+    Instruction fetch = At(c, Op::kUpdate, 2);
+    fetch.op = Op::kFetch;
+    fetch.lane = LaneId::kFetch;
+    InsertInstruction(&c->program, Find(c->program, Op::kUpdate, 2), fetch);
+  });
+}
+
+TEST(Verify, Rule2CatchesAnUpdateOfStateThatHasNotCome) {
+  ExpectCaught(kSharded, Offload, "2", "Update layer.1",
+               [](Compiled* c) { RemoveInstruction(&c->program, Find(c->program, Op::kFetch, 2)); });
+}
+
+TEST(Verify, Rule3CatchesAFetchThatOvertakesTheLastStepsOffload) {
+  ExpectCaught(kSharded, Offload, "3", "Fetch layer.0",
+               [](Compiled* c) { At(c, Op::kFetch, 0).after_previous.clear(); });
+}
+
+TEST(Verify, Rule3CatchesStateThatTakesAnothersPlaceTooEarly) {
+  ExpectCaught(kSharded, Offload, "3", "Fetch layer.1",
+               [](Compiled* c) { At(c, Op::kFetch, 2).after.clear(); });
 }
 
 TEST(Verify, Rule6CatchesAnUpdateThatOvertakesTheLastStepsSnapshot) {
