@@ -203,6 +203,12 @@ TEST_F(MetricsExporterTest, ARankHasFewSeriesAndRankZeroTheJobsTo) {
   EXPECT_EQ(series_of("0"), 50 + 19);
 }
 
+TEST_F(MetricsExporterTest, StepsThatAreNotRecordedAreCountedFromZero) {
+  EXPECT_TRUE(Has("fsdpd_unrecorded_steps_total 0"));
+  exporter_.AddUnrecordedStep();
+  EXPECT_TRUE(Has("fsdpd_unrecorded_steps_total 1"));
+}
+
 TEST_F(MetricsExporterTest, HangsAreCountedFromZero) {
   EXPECT_TRUE(Has("fsdpd_hangs_total 0"));
   exporter_.AddHang();
