@@ -190,6 +190,8 @@ func TestAJobIsTracedAndItsNodeDrained(t *testing.T) {
 	spec := small(endless)
 	spec.Checkpoint = &api.Checkpoint{Dir: t.TempDir()}
 	id := must[*Submission](t)(client.Submit(ctx, spec, "")).Job.GetId()
+	// Steps of rank 0 are told before the last rank is known to be up.
+	must[*api.Job](t)(client.Wait(ctx, id, func(job *api.Job) bool { return job.GetState() == api.JobState_JOB_STATE_RUNNING }))
 	for update, err := range client.Watch(ctx, id) {
 		if err != nil || update.Step.GetStep() >= 2 {
 			break
