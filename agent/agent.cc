@@ -87,7 +87,7 @@ absl::Status Agent::StartParts() {
   flow.refused = refused_;
   flow_ = std::make_unique<AgentFlow>(std::move(flow));
   link_ = std::make_unique<CoordinatorLink>(options_.coordinator, flow_.get(), Clock::Real(), options_.tls);
-  steps_ = std::make_unique<StepRecords>(options_.work_dir);
+  steps_ = std::make_unique<StepRecords>(options_.work_dir, [this] { metrics_->AddUnrecordedStep(); });
   logs_ = std::make_unique<LogKeeper>(
       options_.work_dir, [this](v1::LogLines lines) { return link_->SendLogs(std::move(lines)); },
       [this](absl::Duration lost) { metrics_->AddLogLoss(lost); }, steps_.get(), options_.max_log_bytes);

@@ -98,6 +98,9 @@ constexpr Metric kTable[] = {
     {"fsdpd_log_loss_seconds_total", kCounter, "seconds", "",
      "Time in which the work folder's disk took nothing while ranks ran, so that what they "
      "logged is lost."},
+    {"fsdpd_unrecorded_steps_total", kCounter, "", "",
+     "Steps of jobs that their record (fsdpctl get --steps) lacks, since the work folder's disk did not take "
+     "them, or not in time."},
     {"fsdpd_hangs_total", kCounter, "", "",
      "Attempts that were ended since nothing moved any more, with a rank of this node as the "
      "cause (rank 0, where no rank was)."},

@@ -115,6 +115,11 @@ void MetricsExporter::AddLogLoss(absl::Duration time) {
   log_loss_ += time;
 }
 
+void MetricsExporter::AddUnrecordedStep() {
+  MutexLock lock(&mutex_);
+  ++unrecorded_steps_;
+}
+
 void MetricsExporter::AddHang() {
   MutexLock lock(&mutex_);
   ++hangs_;
@@ -166,6 +171,7 @@ std::vector<MetricFamily> MetricsExporter::Collect() const {
                               static_cast<double>(absl::ToUnixSeconds(*expiry_))));
   }
   families.push_back(Single("fsdpd_log_loss_seconds_total", absl::ToDoubleSeconds(log_loss_)));
+  families.push_back(Single("fsdpd_unrecorded_steps_total", static_cast<double>(unrecorded_steps_)));
   families.push_back(Single("fsdpd_hangs_total", static_cast<double>(hangs_)));
   MetricFamily failures = Family("fsdpd_rank_failures_total");
   for (const auto& [cause, count] : failures_) {

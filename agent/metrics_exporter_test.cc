@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -152,6 +153,60 @@ TEST_F(MetricsExporterTest, ComponentsAreThoseOfTheMomentThatHeldMost) {
   const std::string series = "fsdpd_memory_component_bytes{fsdpd_job=\"job\",rank=\"0\",component=";
   EXPECT_TRUE(Has(series + "\"main_params\"} 500"));
   EXPECT_TRUE(Has(series + "\"activations_and_workspace\"} 400"));
+}
+
+// docs/metrics.md says so (its text is in docs/metrics.py).
+TEST_F(MetricsExporterTest, ARankHasFewSeriesAndRankZeroTheJobsTo) {
+  const auto series_of = [this](const char* rank) {
+    const std::set<std::string> lines = Scrape();
+    return std::count_if(lines.begin(), lines.end(), [&](const std::string& line) {
+      return line.find(std::string("rank=\"") + rank + '"') != std::string::npos;
+    });
+  };
+  v1::MemoryPlan plan;
+  for (int i = 0; i < 10; ++i) plan.add_components()->set_name("part " + std::to_string(i));
+  v1::StepCourse course;
+  for (int i = 0; i < 20; ++i) {
+    course.add_components("part " + std::to_string(i));
+    (i == 0 ? course.add_memory() : course.mutable_memory(0))->add_bytes(1);
+  }
+  v1::SavedCheckpoint saved;
+  for (const RankId& id : {kFirst, kSecond}) {
+    exporter_.RankLaunched(id, "cpu");
+    exporter_.RankPlanned(id, plan, /*steps=*/7);
+    exporter_.RankStepped(id, 2, Step(1));
+  }
+  exporter_.RankSaves(kFirst);
+  exporter_.CheckpointSaved(kFirst, saved);
+  exporter_.RankCourse(kFirst, course);
+  EXPECT_EQ(series_of("1"), 39);
+  EXPECT_EQ(series_of("0"), 39 + 18) << "no evaluation yet";
+  v1::StepReport report = Step(1);
+  report.mutable_evaluation()->set_loss(1);
+  report.mutable_memory()->mutable_spike()->set_instruction("Forward head mb 0");
+  report.set_copy_engines(true);
+  for (const RankId& id : {kFirst, kSecond}) exporter_.RankStepped(id, 2, report);
+  EXPECT_EQ(series_of("1"), 41) << "a spike and copy engines";
+  EXPECT_EQ(series_of("0"), 41 + 19);
+  report.set_step(7);
+  report.set_loss_scale(1024);
+  for (const v1::CommOp op : {v1::COMM_OP_OUTER_REDUCE, v1::COMM_OP_OUTER_GATHER}) {
+    v1::OpTime* const time = report.add_ops();
+    time->set_op(op);
+    time->set_bytes(1);
+  }
+  for (const RankId& id : {kFirst, kSecond}) {
+    exporter_.RankStepped(id, 2, report);
+    exporter_.RankEnded(id, /*failed=*/true);
+  }
+  EXPECT_EQ(series_of("1"), 50) << "an outer axis, fp16, the last step and a failure";
+  EXPECT_EQ(series_of("0"), 50 + 19);
+}
+
+TEST_F(MetricsExporterTest, StepsThatAreNotRecordedAreCountedFromZero) {
+  EXPECT_TRUE(Has("fsdpd_unrecorded_steps_total 0"));
+  exporter_.AddUnrecordedStep();
+  EXPECT_TRUE(Has("fsdpd_unrecorded_steps_total 1"));
 }
 
 TEST_F(MetricsExporterTest, HangsAreCountedFromZero) {

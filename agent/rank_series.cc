@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "agent/metrics.h"
+#include "base/course_components.h"
 #include "base/metric.h"
 
 namespace fsdpd {
@@ -26,9 +27,6 @@ constexpr OpName kOps[] = {
     {v1::COMM_OP_ALL_REDUCE, "all_reduce", true},      {v1::COMM_OP_OUTER_REDUCE, "outer_reduce", false},
     {v1::COMM_OP_OUTER_GATHER, "outer_gather", false},
 };
-
-// A rank has few series, whatever a newer one tells of.
-constexpr int kMaxHeld = 8;
 
 MetricLabels Labels(const RankId& id) {
   return {{kJobLabel, id.of.job_id}, {"rank", std::to_string(id.rank)}};
@@ -79,7 +77,9 @@ void RankSeries::Add(const v1::StepCourse& course) {
                        [&](const auto& one, const auto& other) { return sum(one) < sum(other); });
   if (highest == course.memory().end()) return;
   held_.clear();
-  for (int i = 0; i < std::min({course.components_size(), highest->bytes_size(), kMaxHeld}); ++i)
+  // A rank has few series, whatever a newer one tells of.
+  constexpr int kMost = kCourseComponents.size();
+  for (int i = 0; i < std::min({course.components_size(), highest->bytes_size(), kMost}); ++i)
     held_.emplace_back(course.components(i), static_cast<double>(highest->bytes(i)));
 }
 

@@ -273,8 +273,11 @@ void Prune(const std::string& folder, int attempt, const StepRecordLimits& limit
 
 }  // namespace
 
-StepRecords::StepRecords(std::string work_dir, StepRecordLimits limits)
-    : work_dir_(std::move(work_dir)), limits_(limits), thread_([this] { Run(); }) {}
+StepRecords::StepRecords(std::string work_dir, std::function<void()> missed, StepRecordLimits limits)
+    : work_dir_(std::move(work_dir)),
+      missed_(std::move(missed)),
+      limits_(limits),
+      thread_([this] { Run(); }) {}
 
 StepRecords::~StepRecords() {
   {
@@ -288,16 +291,19 @@ StepRecords::~StepRecords() {
 void StepRecords::Add(const AttemptId& id, const v1::StepReport& report) {
   if (report.step() < 1 || !CheckJobId(id.job_id).ok()) return;
   std::string line = LineOf(id.attempt, report);
-  bool overrun;
+  bool overrun, overrun_before;
   {
     MutexLock lock(&mutex_);
-    overrun = waiting_.size() >= limits_.waiting && !overrun_;
-    overrun_ = waiting_.size() >= limits_.waiting;
-    if (!overrun_) waiting_.push_back({id, report.step(), std::move(line)});
-    if (!overrun_) ++added_;
+    overrun = waiting_.size() >= limits_.waiting;
+    overrun_before = std::exchange(overrun_, overrun);
+    if (!overrun) waiting_.push_back({id, report.step(), std::move(line)});
+    if (!overrun) ++added_;
   }
   changed_.SignalAll();
-  if (overrun) LogWarning("%s: steps are not recorded, as the disk is too slow for them", ToString(id));
+  if (!overrun) return;
+  missed_();
+  if (!overrun_before)
+    LogWarning("%s: steps are not recorded, as the disk is too slow for them", ToString(id));
 }
 
 void StepRecords::Ended(const AttemptId& id) {
@@ -336,8 +342,9 @@ void StepRecords::Write(const Waiting& next) {
   }
   const absl::Status appended = Append(&open_[next.id], next);
   const bool failed_before = std::exchange(failing_[next.id], !appended.ok());
-  if (!appended.ok() && !failed_before)
-    LogWarning("%s: steps are not recorded: %s", ToString(next.id), appended.message());
+  if (appended.ok()) return;
+  missed_();
+  if (!failed_before) LogWarning("%s: steps are not recorded: %s", ToString(next.id), appended.message());
 }
 
 absl::Status StepRecords::Append(Open* open, const Waiting& next) {

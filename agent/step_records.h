@@ -12,9 +12,11 @@
 // steps at least. A step has some 380 bytes.
 //
 // Writing has a thread of its own: a disk that hangs keeps no rank waiting. Steps for which there is no room
-// meanwhile are missing, and the agent's log says so.
+// meanwhile are missing. Of these, and of those that could not be written, the agent's log tells the first,
+// and `missed` counts each.
 //
-// Thread safety: all methods. Add() and Ended() do not wait; Read() waits for what was added before it.
+// Thread safety: all methods; `missed` is called on any thread. Add() and Ended() do not wait; Read() waits
+// for what was added before it.
 #pragma once
 
 #include <absl/status/status.h>
@@ -22,6 +24,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <thread>
@@ -50,7 +53,8 @@ class StepRecords {
     std::string json;
   };
 
-  explicit StepRecords(std::string work_dir, StepRecordLimits limits = {});
+  // `missed`: a step is not recorded.
+  StepRecords(std::string work_dir, std::function<void()> missed, StepRecordLimits limits = {});
   ~StepRecords();  // Writes what waits.
 
   void Add(const AttemptId& id, const v1::StepReport& report);
@@ -82,6 +86,7 @@ class StepRecords {
   absl::Status Begin(Open* open, const Waiting& next);
 
   const std::string work_dir_;
+  const std::function<void()> missed_;
   const StepRecordLimits limits_;
   std::map<AttemptId, Open> open_;  // The thread's own, as the next.
   std::map<AttemptId, bool> failing_;

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -48,7 +49,8 @@ class StepRecordsTest : public ::testing::Test {
 
   void Open(StepRecordLimits limits) {
     records_.reset();
-    records_ = std::make_unique<StepRecords>(dir_.path(), limits);
+    records_ = std::make_unique<StepRecords>(
+        dir_.path(), [this] { ++missed_; }, limits);
   }
   void Add(int attempt, int64_t first, int64_t last) {
     for (int64_t step = first; step <= last; ++step)
@@ -86,6 +88,7 @@ class StepRecordsTest : public ::testing::Test {
   }
 
   TempDir dir_;
+  std::atomic<int> missed_{0};
   std::unique_ptr<StepRecords> records_;
 };
 
@@ -213,6 +216,15 @@ TEST_F(StepRecordsTest, StepsThatCannotBeWrittenAreAHole) {
   fs::remove(Folder());
   Add(1, 3, 4);
   EXPECT_THAT(Read(0, Ask()), ElementsAre("[1 began 1: 3-4]", "1:3", "1:4"));
+  EXPECT_EQ(missed_, 2);
+}
+
+TEST_F(StepRecordsTest, StepsForWhichThereIsNoRoomAreCounted) {
+  StepRecordLimits limits;
+  limits.waiting = 0;
+  Open(limits);
+  Add(1, 1, 3);
+  EXPECT_EQ(missed_, 3);
 }
 
 // A file that takes no byte, as on a full disk: those would count among the segments, of which the oldest go.
@@ -228,6 +240,7 @@ TEST_F(StepRecordsTest, ADiskThatTakesNothingLeavesNoSegmentBehind) {
   (void)Read(0, Ask());
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   signal(SIGXFSZ, handler);
+  EXPECT_EQ(missed_, 6);
   EXPECT_EQ(std::distance(fs::directory_iterator(Folder()), {}), 1);
   EXPECT_THAT(Read(0, Ask()), ElementsAre("[1 began 1: 1-2]", "1:1", "1:2"));
 }

@@ -2,7 +2,6 @@
 // and facts. Only a cancel (what else people ask is in wishes.cc) and a registration are acted on at once;
 // what follows from the rest is the tick's to ask.
 #include <absl/strings/ascii.h>
-#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include "base/log.h"
 #include "coordinator/bad_steps.h"
 #include "coordinator/errors.h"
+#include "coordinator/heard_reason.h"
 #include "coordinator/job_checkpoints.h"
 #include "coordinator/job_etag.h"
 #include "coordinator/job_ledger.h"
@@ -30,17 +30,7 @@ constexpr char kMeasuring[] = "preflight";  // HostedAttempt.job_id of no job.
 constexpr absl::Duration kScoreEvery = absl::Seconds(5);
 constexpr char kStopping[] = "stopping the ranks", kStopsAlready[] = "the ranks leave already";
 constexpr char kStoppingRest[] = "stopping what is left of it";
-
-// Whether a cancel was asked for with this reason last: what became the job's reason since may be another.
-bool HasHeard(const v1::Job& job, const std::string& reason) {
-  for (int i = job.events_size(); --i >= 0 && job.events(i).state() == v1::JOB_STATE_CANCELLING;) {
-    const std::string& message = job.events(i).message();
-    for (const char* asked : {kStopping, kStopsAlready, kStoppingRest}) {
-      if (absl::StartsWith(message, asked)) return absl::EndsWith(message, absl::StrCat(": ", reason));
-    }
-  }
-  return false;
-}
+constexpr absl::string_view kCancelWords[] = {kStopping, kStopsAlready, kStoppingRest};
 
 }  // namespace
 
@@ -122,7 +112,7 @@ void Reconciler::TakeCancel(const std::string& id, const std::string& reason, in
       cancelled = CommitUnstored(&live, JobEvent::kCancel, words, cancelled, keep_grace);
     if (!cancelled.ok()) return answer(cancelled);
     if (rest && facts == nullptr) facts = FactsOfNothing(live.job);
-  } else if (!reason.empty() && !HasHeard(live.job, reason)) {
+  } else if (!reason.empty() && !HasHeard(live.job, reason, {v1::JOB_STATE_CANCELLING}, kCancelWords)) {
     // Where it cannot be stored the ranks leave all the same.
     const std::string words = absl::StrCat(kStopsAlready, ": ", reason);
     if (const absl::Status stored = Commit(&live, JobEvent::kNote, words); !stored.ok())

@@ -72,11 +72,6 @@ bool IsQueued(v1::JobState state) {
   return state == v1::JOB_STATE_QUEUED || state == v1::JOB_STATE_PREFLIGHT;
 }
 
-double SecondsBetween(int64_t begin_unix_nanos, int64_t end_unix_nanos) {
-  return end_unix_nanos <= begin_unix_nanos ? 0
-                                            : static_cast<double>(end_unix_nanos - begin_unix_nanos) / 1e9;
-}
-
 MetricFamily CountsAs(const char* name, const char* label, const std::map<std::string, double>& counts) {
   MetricFamily family = FamilyOf(CoordinatorMetrics(), name);
   for (const auto& [value, count] : counts) AddSample(&family, {{label, value}}, count);
@@ -147,6 +142,10 @@ void Meters::Changed(const v1::Job& before, const v1::Job& after) {
   if (launched) {
     if (const auto queued = BeginOf(before, IsQueued))
       queue_waits_.Add(SecondsBetween(*queued, after.start_unix_nanos()));
+  }
+  if (before.state() == v1::JOB_STATE_RUNNING) {
+    const auto left = absl::FromUnixNanos(after.events(after.events_size() - 1).unix_nanos());
+    if (const auto replay = BrokenReplayOf(before, left)) recoveries_.at("replay").Add(*replay);
   }
   const auto recovery = RecoveryOf(after);
   if (!recovery.has_value()) return;

@@ -154,6 +154,22 @@ TEST_F(MetersTest, AReplayIsToldWhenItIsOverAndOnceForEachRecovery) {
   ExpectLine("fsdpd_recovery_seconds_sum{phase=\"replay\"} 10");
 }
 
+TEST_F(MetersTest, AReplayThatAnotherFailureBreaksOffIsToldToo) {
+  Advance(JobEvent::kLaunch, 1);
+  Advance(JobEvent::kReady, 1);
+  job_.mutable_ledger()->set_newest_step(20);
+  FailAndRetry(v1::FAILURE_CAUSE_PROCESS);
+  Advance(JobEvent::kLaunch, 1);
+  job_.mutable_restored()->set_step(10);
+  Advance(JobEvent::kReady, 1);
+  job_.mutable_last_step()->set_step(15);
+  ExpectRecoveries("replay", 0);
+  now_ += absl::Seconds(7);
+  FailAndRetry(v1::FAILURE_CAUSE_PROCESS);
+  ExpectRecoveries("replay", 1);
+  ExpectLine("fsdpd_recovery_seconds_sum{phase=\"replay\"} 8");
+}
+
 TEST_F(MetersTest, CallsAreToldByMethodAndCode) {
   meters_.Called("GetJob", absl::StatusCode::kOk, absl::Milliseconds(3));
   meters_.Called("GetJob", absl::StatusCode::kNotFound, absl::Milliseconds(1));

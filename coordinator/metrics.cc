@@ -32,8 +32,8 @@ constexpr Metric kTable[] = {
      "What failures of attempts cost once they are known. From one until all ranks of the next attempt were "
      "up: its ranks left (stop), the job waited for its next try, for agents to come back and for slots "
      "(queue), nodes were measured (preflight), ranks came up (start), but for reading a checkpoint (load). "
-     "From then on steps that were lost were made again (replay): 0 where none were, and told of none that "
-     "another failure broke off."},
+     "From then on steps that were lost were made again (replay): 0 where none were, and until then where "
+     "another failure, a pause or a cancel broke it off."},
     {"fsdpd_store_seconds", kHistogram, "seconds", "operation",
      "Time that the state's store took, disk or etcd with it."},
     {"fsdpd_store_errors_total", kCounter, "", "operation",

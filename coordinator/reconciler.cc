@@ -5,12 +5,9 @@
 #include "coordinator/reconciler.h"
 
 #include <absl/strings/str_cat.h>
-#include <absl/types/span.h>
 
 #include <algorithm>
 #include <chrono>
-#include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include "base/check.h"
@@ -25,6 +22,7 @@
 #include "coordinator/job_pause.h"
 #include "coordinator/job_plan.h"
 #include "coordinator/meters.h"
+#include "coordinator/slot_count.h"
 
 namespace fsdpd {
 namespace {
@@ -58,34 +56,6 @@ int64_t GraceLeftMs(int64_t given_ms, int64_t at_unix_nanos, absl::Time wall) {
 // Its begin, and what ends it.
 bool OfAnAttempt(v1::EventKind kind) {
   return kind == v1::EVENT_KIND_LAUNCHED || kind == v1::EVENT_KIND_SUCCEEDED || kind == v1::EVENT_KIND_LEFT;
-}
-
-using DevicesOf = std::pair<std::string_view, absl::Span<const int>>;  // A node and devices there.
-
-// How many slots of each node are free, as SlotsNow() counts them, and nothing else of it: this is done in
-// each tick, and there are thousands of nodes.
-std::map<std::string, int> CountFree(const std::vector<const NodeView*>& nodes,
-                                     const std::vector<DevicesOf>& held) {
-  std::unordered_map<std::string_view, std::vector<bool>> taken(2 * held.size());
-  for (const auto& [node, devices] : held) {
-    std::vector<bool>& there = taken[node];
-    for (const int device : devices) {
-      if (device < 0) continue;
-      if (there.size() <= static_cast<size_t>(device)) there.resize(device + 1);
-      there[device] = true;
-    }
-  }
-  std::map<std::string, int> free;
-  for (const NodeView* view : nodes) {
-    const int slots = view->info.slots();
-    int count = slots;
-    if (const auto it = taken.find(view->info.node()); it != taken.end()) {
-      const auto end = it->second.begin() + std::min<size_t>(slots, it->second.size());
-      count -= static_cast<int>(std::count(it->second.begin(), end, true));
-    }
-    free.emplace_hint(free.end(), view->info.node(), count);
-  }
-  return free;
 }
 
 // What the change's event says beside its reason.
@@ -223,7 +193,7 @@ void Reconciler::RunTick(const std::deque<EventQueue::Event>& events) {
   for (const auto& [name, view] : views_) {
     if (IsHeard(view) && measurements_.count(name) == 0) heard.push_back(&view);
   }
-  std::vector<DevicesOf> held;
+  std::vector<HeldDevices> held;
   for (const auto& [ref, facts] : attempts_) {
     for (const NodePart& part : facts.parts) {
       if (!part.stopped) held.emplace_back(part.node, part.devices);

@@ -46,9 +46,19 @@ std::optional<Stretch> StretchOf(const Events& events) {
   return Stretch{*failed, up};
 }
 
-// Somebody may have set the date meanwhile.
+}  // namespace
+
 double SecondsBetween(int64_t begin_unix_nanos, int64_t end_unix_nanos) {
   return static_cast<double>(std::max<int64_t>(0, end_unix_nanos - begin_unix_nanos)) / 1e9;
+}
+
+namespace {
+
+// Since all ranks were up again, of an attempt that a failure led to.
+std::optional<double> SinceUp(const v1::Job& job, absl::Time now) {
+  const std::optional<Stretch> stretch = StretchOf(job.events());
+  if (!stretch.has_value()) return std::nullopt;
+  return SecondsBetween(job.events(stretch->up).unix_nanos(), absl::ToUnixNanos(now));
 }
 
 }  // namespace
@@ -74,12 +84,15 @@ bool HasNoReplay(const v1::Job& job) {
   return std::max(job.restored().step(), job.last_step().step()) >= job.ledger().newest_step();
 }
 
+std::optional<double> BrokenReplayOf(const v1::Job& job, absl::Time now) {
+  if (HasNoReplay(job)) return std::nullopt;
+  return SinceUp(job, now);
+}
+
 std::optional<double> ReplayOf(const v1::Job& job, int64_t last, int64_t newest, absl::Time now) {
   const bool lost = job.restored().step() < newest;
   if (!lost || last >= newest || job.last_step().step() < newest) return std::nullopt;
-  const std::optional<Stretch> stretch = StretchOf(job.events());
-  if (!stretch.has_value()) return std::nullopt;
-  return SecondsBetween(job.events(stretch->up).unix_nanos(), absl::ToUnixNanos(now));
+  return SinceUp(job, now);
 }
 
 }  // namespace fsdpd

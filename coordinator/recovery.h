@@ -27,6 +27,9 @@ namespace fsdpd {
 
 constexpr const char* kRecoveryPhases[] = {"stop", "queue", "preflight", "start", "load", "replay"};
 
+// 0 where somebody has set the date back meanwhile.
+double SecondsBetween(int64_t begin_unix_nanos, int64_t end_unix_nanos);
+
 // Of a job that has just become STARTING: a failure led to this attempt, and nobody who resumed it or had it
 // again.
 bool IsRestart(const v1::Job& job);
@@ -37,6 +40,10 @@ std::optional<std::map<std::string, double>> RecoveryOf(const v1::Job& job);
 
 // Of a job that has just become RUNNING: what was lost, if anything, is made again already.
 bool HasNoReplay(const v1::Job& job);
+
+// Seconds of a replay that ends before its last step, as the RUNNING job fails again or is told to leave.
+// Nothing where all that was lost is made again, or in an attempt that no failure led to.
+std::optional<double> BrokenReplayOf(const v1::Job& job, absl::Time now);
 
 // Seconds of the replay that the job's last step has ended. `last`: the step before it that was told, of this
 // attempt (0: none). `newest`: that any attempt had made until then. Nothing where it has ended none, or that

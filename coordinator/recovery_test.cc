@@ -116,12 +116,26 @@ TEST_F(RecoveryTest, ThereIsNoReplayWhereNothingWasLostOrAllIsMadeAgainBeforeAll
   EXPECT_EQ(ReplayOf(job_, 0, 20, now_), std::nullopt);
 }
 
+TEST_F(RecoveryTest, AReplayThatIsBrokenOffIsFromThenOnUntilThat) {
+  EXPECT_EQ(BrokenReplayOf(job_, now_), std::nullopt) << "the first attempt's failure";
+  for (const JobEvent event : {JobEvent::kFail, JobEvent::kRetry, JobEvent::kLaunch}) Advance(event, 1);
+  job_.mutable_ledger()->set_newest_step(20);
+  job_.mutable_restored()->set_step(15);
+  Advance(JobEvent::kReady, 1);
+  Step(18);
+  EXPECT_EQ(BrokenReplayOf(job_, now_ + absl::Seconds(6)), std::optional(6.0));
+  Step(20);
+  EXPECT_EQ(BrokenReplayOf(job_, now_ + absl::Seconds(8)), std::nullopt) << "it was over";
+}
+
 TEST_F(RecoveryTest, AReplayOfAnAttemptThatSomebodyAskedForIsNone) {
   for (const JobEvent event :
        {JobEvent::kPause, JobEvent::kGone, JobEvent::kResume, JobEvent::kLaunch, JobEvent::kReady})
     Advance(event, 1);
   Step(20);
   EXPECT_EQ(ReplayOf(job_, 0, 20, now_), std::nullopt);
+  job_.mutable_ledger()->set_newest_step(30);
+  EXPECT_EQ(BrokenReplayOf(job_, now_), std::nullopt);
 }
 
 }  // namespace

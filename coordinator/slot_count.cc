@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <unordered_map>
 
 namespace fsdpd {
 namespace {
@@ -56,6 +57,30 @@ std::vector<NodeSlots> CountSlots(const std::vector<const NodeView*>& nodes,
     all.push_back(std::move(slots));
   }
   return all;
+}
+
+std::map<std::string, int> CountFree(const std::vector<const NodeView*>& nodes,
+                                     const std::vector<HeldDevices>& held) {
+  std::unordered_map<std::string_view, std::vector<bool>> taken(2 * held.size());
+  for (const auto& [node, devices] : held) {
+    std::vector<bool>& there = taken[node];
+    for (const int device : devices) {
+      if (device < 0) continue;
+      if (there.size() <= static_cast<size_t>(device)) there.resize(device + 1);
+      there[device] = true;
+    }
+  }
+  std::map<std::string, int> free;
+  for (const NodeView* view : nodes) {
+    const int slots = view->info.slots();
+    int count = slots;
+    if (const auto it = taken.find(view->info.node()); it != taken.end()) {
+      const auto end = it->second.begin() + std::min<size_t>(slots, it->second.size());
+      count -= static_cast<int>(std::count(it->second.begin(), end, true));
+    }
+    free.emplace_hint(free.end(), view->info.node(), count);
+  }
+  return free;
 }
 
 void TakeOff(const AttemptFacts& facts, std::vector<NodeSlots>* slots) {

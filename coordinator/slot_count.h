@@ -5,7 +5,12 @@
 // Pure.
 #pragma once
 
+#include <absl/types/span.h>
+
 #include <map>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "coordinator/attempt_facts.h"
@@ -21,6 +26,13 @@ std::vector<NodeSlots> IdleSlots(const std::vector<NodeView>& nodes);
 
 std::vector<NodeSlots> CountSlots(const std::vector<const NodeView*>& nodes,
                                   const std::map<AttemptRef, AttemptFacts>& attempts);
+// A node and devices there.
+using HeldDevices = std::pair<std::string_view, absl::Span<const int>>;
+// How many slots of each node are free, as CountSlots() counts them, and nothing else of it: this is done in
+// each tick, and there are thousands of nodes.
+std::map<std::string, int> CountFree(const std::vector<const NodeView*>& nodes,
+                                     const std::vector<HeldDevices>& held);
+
 // As they are counted once `facts` holds its own too. REQUIRES: they were free.
 void TakeOff(const AttemptFacts& facts, std::vector<NodeSlots>* slots);
 

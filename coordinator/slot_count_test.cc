@@ -8,6 +8,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 
 NodeView View(const std::string& name, int slots) {
   NodeView view;
@@ -46,6 +47,22 @@ TEST(CountSlots, ANodeThatStoppedHoldsNothing) {
   EXPECT_THAT(CountSlots({&a}, attempts)[0].free_devices, IsEmpty());
   attempts[{"x", 1}].parts[0].stopped = true;
   EXPECT_THAT(CountSlots({&a}, attempts)[0].free_devices, ElementsAre(0, 1));
+}
+
+// Devices that a node has no more, or never had, are no slots of it.
+TEST(CountFree, IsHowManyACountLeavesFree) {
+  const NodeView a = View("a", 4), b = View("b", 2), c = View("c", 1);
+  std::map<AttemptRef, AttemptFacts> attempts;
+  attempts[{"x", 1}] = Holding("x", "a", {0, 2, 9, -1});
+  attempts[{"y", 1}] = Holding("y", "b", {1});
+  attempts[{"z", 1}] = Holding("z", "a", {2});
+  attempts[{"w", 1}] = Holding("w", "lost", {0});
+  std::vector<HeldDevices> held;
+  for (const auto& [ref, facts] : attempts) held.emplace_back(facts.parts[0].node, facts.parts[0].devices);
+  const auto free = CountFree({&a, &b, &c}, held);
+  EXPECT_THAT(free, ElementsAre(Pair("a", 2), Pair("b", 1), Pair("c", 1)));
+  for (const NodeSlots& slots : CountSlots({&a, &b, &c}, attempts))
+    EXPECT_EQ(static_cast<size_t>(free.at(slots.name)), slots.free_devices.size()) << slots.name;
 }
 
 TEST(CountSlots, WhatIsTakenOffIsWhatACountWouldTakeOff) {

@@ -2,12 +2,12 @@
 // retry and delete, each decided within a tick. They are stored before they act: one that cannot be is
 // refused, and the job stays as it was. And what nobody asks for: that ended jobs are forgotten in time.
 #include <absl/strings/ascii.h>
-#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
 #include "base/check.h"
 #include "base/log.h"
 #include "coordinator/errors.h"
+#include "coordinator/heard_reason.h"
 #include "coordinator/job_checkpoints.h"
 #include "coordinator/job_folder.h"
 #include "coordinator/job_machine.h"
@@ -31,19 +31,7 @@ std::string With(const std::string& words, const std::string& reason) {
 }
 
 constexpr char kStaysPaused[] = "stays paused";
-
-// Whether a pause was asked for with this reason last: what became the job's reason since may be another.
-bool HasHeard(const v1::Job& job, const std::string& reason) {
-  for (int i = job.events_size(); --i >= 0;) {
-    const v1::JobState state = job.events(i).state();
-    if (state != v1::JOB_STATE_PAUSING && state != v1::JOB_STATE_PAUSED) return false;
-    const std::string& message = job.events(i).message();
-    for (const absl::string_view asked : {"the ranks ", "paused before it", kStaysPaused}) {
-      if (absl::StartsWith(message, asked)) return absl::EndsWith(message, With("", reason));
-    }
-  }
-  return false;
-}
+constexpr absl::string_view kPauseWords[] = {"the ranks ", "paused before it", kStaysPaused};
 
 absl::Status Refused(absl::string_view reason, const v1::Job& job, absl::string_view what,
                      absl::string_view why) {
@@ -89,7 +77,8 @@ void Reconciler::TakePause(const std::string& id, const std::string& reason, int
   LiveJob& live = it->second;
   const v1::JobState before = live.job.state();
   // Whoever gives another reason is heard; a call that is made again is not.
-  const bool heard = reason.empty() || HasHeard(live.job, reason);
+  const bool heard = reason.empty() ||
+                     HasHeard(live.job, reason, {v1::JOB_STATE_PAUSING, v1::JOB_STATE_PAUSED}, kPauseWords);
   if (before == v1::JOB_STATE_PAUSED) {
     absl::Status held;
     if (live.job.pause().resumes() || !heard)  // That it goes on could not be stored yet.

@@ -11,6 +11,10 @@ What Prometheus finds at `/metrics` of an agent (`--metrics-listen`) and of a co
 Times are seconds, sizes bytes, dates Unix time; counters end in `_total` and begin at zero. The training job is the label
 `fsdpd_job`, a rank's node `fsdpd_node`: scrape configurations set neither. What is asked of a job names it, series of cards too: no join
 tells whose a series is.
+
+A rank has 39 series beside its card's, one more once it had a memory spike, and one more on GPUs; an outer axis of its job's
+mesh adds six, and fp16, the end of the last step and a failure one each: 50 at most. Rank 0 has up to 19 more, which are its
+job's: checkpoints, components of memory as measured, bad steps, learning rate and validation loss.
 """
 ROW = re.compile(r'\{\s*"(?P<name>fsdpd_\w+)",\s*(?P<kind>kCounter|kGauge|kHistogram),\s*"(?P<unit>\w*)",'
                  r'\s*"(?P<labels>[^"]*)",\s*(?P<help>(?:"(?:[^"\\]|\\.)*"\s*)+)\}')

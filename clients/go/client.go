@@ -192,11 +192,9 @@ func (c *Client) Steps(ctx context.Context, request *api.ListStepsRequest) iter.
 }
 
 // Course is how the newest step went that a job's rank 0 has told of, at most once a second: what its lanes ran when, and
-// its memory by component.
-func (c *Client) Course(ctx context.Context, id string) (*api.StepCourse, error) {
-	request := &api.GetStepCourseRequest{Id: id}
-	response, err := call(ctx, c, "GetStepCourse", api.CoordinatorClient.GetStepCourse, request)
-	return response.GetCourse(), err
+// its memory by component; and which attempt made it.
+func (c *Client) Course(ctx context.Context, id string) (*api.GetStepCourseResponse, error) {
+	return call(ctx, c, "GetStepCourse", api.CoordinatorClient.GetStepCourse, &api.GetStepCourseRequest{Id: id})
 }
 
 // Cancel ends a job. Ranks have `grace` seconds; nil: the coordinator's default.

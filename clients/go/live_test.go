@@ -99,6 +99,10 @@ func TestASpecIsValidatedPlannedSubmittedAndFollowed(t *testing.T) {
 	if !slices.Equal(steps, []int64{1, 2, 3, 4}) {
 		t.Errorf("it has made steps %v", steps)
 	}
+	course := must[*api.GetStepCourseResponse](t)(client.Course(ctx, id))
+	if step := course.GetCourse().GetStep(); course.GetAttempt() != 1 || step < 1 || step > 4 {
+		t.Errorf("step %d of attempt %d", step, course.GetAttempt())
+	}
 	found := false
 	for each, err := range client.Jobs(ctx, api.JobState_JOB_STATE_SUCCEEDED) {
 		found = found || err == nil && each.GetId() == job.GetId()
@@ -186,6 +190,8 @@ func TestAJobIsTracedAndItsNodeDrained(t *testing.T) {
 	spec := small(endless)
 	spec.Checkpoint = &api.Checkpoint{Dir: t.TempDir()}
 	id := must[*Submission](t)(client.Submit(ctx, spec, "")).Job.GetId()
+	// Steps of rank 0 are told before the last rank is known to be up.
+	must[*api.Job](t)(client.Wait(ctx, id, func(job *api.Job) bool { return job.GetState() == api.JobState_JOB_STATE_RUNNING }))
 	for update, err := range client.Watch(ctx, id) {
 		if err != nil || update.Step.GetStep() >= 2 {
 			break

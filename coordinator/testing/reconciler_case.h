@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "base/temp_dir.h"
 #include "coordinator/failure_policy.h"
 #include "coordinator/reconciler.h"
 #include "coordinator/store/sqlite_store.h"
+#include "coordinator/testing/memory_dir.h"
 #include "fsdp/plan/spec/defaults.h"
 
 namespace fsdpd {
@@ -222,7 +222,7 @@ class ReconcilerCase : public ::testing::Test {
   int priority_ = 0;  // Of jobs that are submitted.
   bool preemptible_ = false;
   ReconcilerOptions options_;
-  TempDir dir_;
+  MemoryDir dir_;
   FakeClock clock_;
   std::unique_ptr<SqliteStore> store_;
   std::unique_ptr<NodeRegistry> nodes_;

@@ -3,8 +3,9 @@ import { el, section } from "./dom.js";
 import { count, number, seconds } from "./numbers.js";
 import { timeline } from "./timeline.js";
 
-const AGAIN_MS = 30000;  // After an answer that another look may change: a large plan takes seconds of the coordinator's.
-const plans = new Map();  // By job: {attempt, course, note, until}.
+// After an answer that another look may change; of a plan, which takes seconds of the coordinator's, twice that each time.
+const AGAIN_MS = 30000, RARELY_MS = 16 * AGAIN_MS;
+const plans = new Map();  // By job: {attempt, course, note, wait, until}.
 const measurements = new Map();  // By job: {attempt, step, course, note, until}: the step is the job's newest then.
 
 // What another who asks may be told otherwise.
@@ -40,7 +41,8 @@ function noteOf(plan) {
 export async function planCourse(ask, { id, attempt }) {
   const known = plans.get(id);
   if (known && known.attempt === attempt && Date.now() < known.until) return;
-  const asked = { attempt, until: Infinity, course: known?.course, note: known?.note || "The plan is being made." };
+  const wait = known && known.attempt === attempt ? Math.min(2 * known.wait, RARELY_MS) : AGAIN_MS;
+  const asked = { attempt, wait, until: Infinity, course: known?.course, note: known?.note || "The plan is being made." };
   plans.set(id, asked);
   try {
     const { plan } = await ask("PlanJob", { id });
@@ -48,7 +50,7 @@ export async function planCourse(ask, { id, attempt }) {
   } catch (error) {
     const passes = !(error.status < 500) || error.status === 429;
     Object.assign(asked, { course: null, note: `No plan can be drawn: ${error.message}`,
-      until: passes ? Date.now() + AGAIN_MS : Infinity });
+      until: passes ? Date.now() + wait : Infinity });
   }
   document.dispatchEvent(new Event("redraw"));
 }

@@ -142,6 +142,7 @@ std::string RenderHttp(const HttpRequest& request, const HttpAnswer& answer) {
   return absl::StrCat("HTTP/1.1 ", answer.status, " ", Words(answer.status), "\r\n", kHeaders,
                       answer.status == 401 ? "WWW-Authenticate: Bearer\r\n" : "",
                       answer.status == 405 ? "Allow: GET, HEAD\r\n" : "",
+                      answer.status == 503 ? "Retry-After: 2\r\n" : "",
                       packed.has_value() ? "Content-Encoding: gzip\r\n" : "", "Content-Type: ", answer.type,
                       "\r\nContent-Length: ", body.size(), "\r\n\r\n", request.head ? "" : body);
 }

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -20,6 +21,12 @@ namespace fsdpd {
 namespace {
 
 constexpr int kStarvedMs = 100;  // Until the listener is asked again after that.
+// A thread each: more than that at once are closed without a word.
+constexpr size_t kMaxTurnedAway = 16;
+constexpr char kFull[] =
+    R"({"code":"UNAVAILABLE","reason":"PAGE_BUSY","message":"the page answers as many as it can; )"
+    R"(come again in some seconds"})"
+    "\n";
 
 // As gRPC writes its peers: "ipv4:127.0.0.1:41234".
 std::string PeerText(const sockaddr_storage& peer) {
@@ -105,6 +112,20 @@ void WebServer::Reap() {
   }
 }
 
+bool WebServer::MakeRoom() {
+  const auto turned_away = [](const Exchange& each) { return each.turned_away; };
+  const auto away = static_cast<size_t>(std::count_if(exchanges_.begin(), exchanges_.end(), turned_away));
+  if (exchanges_.size() - away < options_.max_exchanges) return true;
+  const auto idle = std::find_if(exchanges_.begin(), exchanges_.end(),
+                                 [](const Exchange& each) { return !each.turned_away && !each.awaited; });
+  if (idle != exchanges_.end()) {
+    End(idle);
+    return true;
+  }
+  if (away >= kMaxTurnedAway) End(std::find_if(exchanges_.begin(), exchanges_.end(), turned_away));
+  return false;
+}
+
 void WebServer::Accept() {
   sockaddr_storage peer = {};
   socklen_t size = sizeof peer;
@@ -116,9 +137,10 @@ void WebServer::Accept() {
     if (errno == EMFILE && !exchanges_.empty()) End(exchanges_.begin());
     return;
   }
-  if (exchanges_.size() >= options_.max_exchanges) End(exchanges_.begin());
+  const bool turned_away = !MakeRoom();
   Exchange& exchange = exchanges_.emplace_back();
   exchange.fd = fd;
+  exchange.turned_away = turned_away;
   exchange.from = PeerText(peer);
   exchange.thread = std::thread([this, &exchange] {
     Serve(&exchange);
@@ -138,9 +160,13 @@ void WebServer::Serve(Exchange* exchange) const {
     // Also where it comes byte by byte.
     if (!pipe.Read(&head) || Clock::Real()->Now() > begin + options_.head_time) return;
   }
-  const std::string answer = AnswerTo(head, exchange->from);
+  exchange->awaited = true;
+  const std::string answer = exchange->turned_away ? RenderHttp({}, {503, "application/json", kFull})
+                                                   : AnswerTo(head, exchange->from);
   pipe.ExtendTo(begin + options_.exchange_time);
-  if (pipe.Write(answer)) pipe.Close();
+  const bool written = pipe.Write(answer);
+  exchange->awaited = false;
+  if (written) pipe.Close();
 }
 
 std::string WebServer::AnswerTo(const std::string& head, const std::string& from) const {

@@ -1,7 +1,8 @@
 // Listens for browsers, and serves each request by a thread of its own: HTTPS with the certificate that the
 // coordinator shows to everybody (tls_port.h), read again at each connection; plaintext for this machine
-// alone. It owns who is served how long: a request has kHeadTime to come whole, and kExchangeTime with its
-// answer; when kMaxExchanges are under way the oldest is ended.
+// alone. It owns who is served how long: a request has head_time to come whole, and exchange_time with its
+// answer; when max_exchanges are under way the oldest that waits for no answer is ended, and where all do,
+// who comes is told to come again (503).
 //
 // Thread-safe. `answer` is called on many threads.
 #pragma once
@@ -47,6 +48,8 @@ class WebServer {
   struct Exchange {
     int fd = -1;
     std::string from;
+    bool turned_away = false;          // Whatever it asks for.
+    std::atomic<bool> awaited{false};  // Its request is whole, and the answer is not written.
     std::atomic<bool> done{false};
     std::thread thread;
   };
@@ -54,6 +57,8 @@ class WebServer {
   WebServer(const WebOptions& options, Listener listener, Answer answer);
   void Run();
   void Accept();
+  // False where all that are served wait for answers.
+  bool MakeRoom();
   void Serve(Exchange* exchange) const;
   void Reap();
   void End(std::list<Exchange>::iterator exchange);

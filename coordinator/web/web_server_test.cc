@@ -1,7 +1,11 @@
 #include "coordinator/web/web_server.h"
 
+#include <absl/synchronization/blocking_counter.h>
+#include <absl/synchronization/notification.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <list>
 
 #include "coordinator/testing/http_client.h"
 
@@ -94,6 +98,35 @@ TEST(WebServer, ManyWhoSayNothingMakeRoomForWhoAsks) {
   HttpClient first(server->port()), second(server->port());
   EXPECT_THAT(HttpClient::Get(server->port(), "/x"), EndsWith("/x "));
   EXPECT_EQ(first.ReadAll(), "");
+}
+
+// They saw a closed connection, and so did who had waited longest.
+TEST(WebServer, WhoComesWhileAllAreAnsweredIsToldToComeAgain) {
+  WebOptions options;
+  options.max_exchanges = 2;
+  absl::BlockingCounter asked(2);
+  absl::Notification answered;
+  const auto server = Started(options, [&](const HttpRequest& request, const std::string& from) {
+    if (request.path == "/long") {
+      asked.DecrementCount();
+      answered.WaitForNotification();
+    }
+    return Echo(request, from);
+  });
+  HttpClient first(server->port()), second(server->port());
+  for (HttpClient* each : {&first, &second}) each->Send("GET /long HTTP/1.1\r\n\r\n");
+  asked.Wait();
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_THAT(HttpClient::Get(server->port(), "/x"),
+                AllOf(StartsWith("HTTP/1.1 503 Service Unavailable\r\n"), HasSubstr("\r\nRetry-After: 2\r\n"),
+                      HasSubstr("\"reason\":\"PAGE_BUSY\""), HasSubstr("come again in some seconds")));
+  }
+  std::list<HttpClient> silent;
+  for (int i = 0; i < 20; ++i) silent.emplace_back(server->port());
+  EXPECT_EQ(silent.front().ReadAll(), "") << "so many are not told";
+  answered.Notify();
+  for (HttpClient* each : {&first, &second}) EXPECT_THAT(each->ReadAll(), EndsWith("/long "));
+  EXPECT_THAT(HttpClient::Get(server->port(), "/x"), EndsWith("/x "));
 }
 
 TEST(WebServer, ItsEndEndsWhatIsUnderWay) {

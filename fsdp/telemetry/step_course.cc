@@ -6,16 +6,15 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/course_components.h"
 #include "fsdp/telemetry/step_timeline.h"
 
 namespace fsdpd {
 namespace {
 
 enum Component { kMain, kOptimizer, kGradients, kReplica, kGather, kReduce, kUnused, kRest };
-constexpr std::array<const char*, kRest + 1> kNames = {
-    "main_params",    "optimizer",      "gradients",    "replica",
-    "gather_buffers", "reduce_buffers", "arena_unused", "activations_and_workspace"};
-using Bytes = std::array<int64_t, kNames.size()>;
+static_assert(kCourseComponents.size() == kRest + 1);
+using Bytes = std::array<int64_t, kCourseComponents.size()>;
 
 struct Change {
   double at = 0;
@@ -174,7 +173,7 @@ void StepCourses::AddMemory(const std::vector<Span>& spans, const HeldBytes& hel
       held.at_begin - standing_.main_params - standing_.optimizer - standing_.gradients - standing_.arena;
   std::vector<Sample> samples = SamplesOf(bytes, std::move(changes));
   course->set_samples_joined(Join(&samples));
-  for (const char* name : kNames) course->add_components(name);
+  for (const char* name : kCourseComponents) course->add_components(name);
   for (const Sample& sample : samples) {
     v1::StepCourse::MemorySample* const to = course->add_memory();
     to->set_start_seconds(sample.at);

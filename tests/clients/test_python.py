@@ -46,6 +46,8 @@ def test_a_spec_is_validated_planned_submitted_and_followed(client):
     steps = list(client.steps(submission.job.id))
     assert [step.step for step in steps] == [1, 2, 3, 4] and steps[-1].loss == jobs[-1].last_step.loss
     assert [step.step for step in client.steps(submission.job.id, from_step=2, every=2)] == [2, 4]
+    told = client.course(submission.job.id)
+    assert told.attempt == 1 and 1 <= told.course.step <= 4 and told.course.runs
     assert client.get(submission.job.id).id in {job.id for job in client.jobs(
         states=[fsdpd.JobState.JOB_STATE_SUCCEEDED])}
     client.delete(submission.job.id)

@@ -10,7 +10,7 @@ from concurrent import futures
 import fsdpd
 import grpc
 import pytest
-from fsdpd.v1 import coordinator_pb2 as api, coordinator_pb2_grpc, steps_pb2, trace_pb2
+from fsdpd.v1 import coordinator_pb2 as api, coordinator_pb2_grpc, course_pb2, steps_pb2, trace_pb2
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
@@ -61,6 +61,9 @@ class Failing(coordinator_pb2_grpc.CoordinatorServicer):
             page.missing.add(first=3, last=4)
             page.unread.add(node="node-1", error="is away")
         return self._answer(request, context, page)
+
+    def GetStepCourse(self, request, context):
+        return self._answer(request, context, course_pb2.GetStepCourseResponse(course={"step": 7}, attempt=3))
 
     def WatchEvents(self, request, context):
         """The newest event that the watcher has, the next two, and how far it is beyond them; then the stream is lost."""
@@ -297,6 +300,14 @@ def test_steps_are_read_by_pages_and_what_is_missing_stands_in_its_place(server)
     for read in (list(server.client.steps("one")), asyncio.run(awaited())):
         assert [each.first if isinstance(each, fsdpd.StepsMissing) else each.step for each in read] == [1, 2, 3, 5, 6]
         assert read[2] == fsdpd.StepsMissing(3, 4, {"node-1": "is away"})
+
+
+def test_a_step_s_course_says_which_attempt_made_it(server):
+    async def awaited():
+        async with fsdpd.AsyncClient(server.client.address, environ={}) as client:
+            return await client.course("one")
+    for told in (server.client.course("one"), asyncio.run(awaited())):
+        assert (told.course.step, told.attempt) == (7, 3)
 
 
 def test_nodes_that_could_not_be_read_are_told_where_no_step_is_missing(server):

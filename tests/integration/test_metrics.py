@@ -190,6 +190,7 @@ def test_promtool_finds_nothing_to_complain_about(shared, job, daemon):
 def test_series_are_few(shared, job):
     text = wait_until("a checkpoint is told", lambda: "fsdpd_checkpoint_bytes{" in (now := shared.scrape("node-0")) and now)
     rank_0, rank_1 = ([line for line in text.splitlines() if f'rank="{rank}"' in line] for rank in (0, 1))
+    # On GPUs one more; what a job may add to that is agent/metrics_exporter_test.cc's to tell.
     assert len(rank_1) <= 40, "a thousand ranks must not cost a Prometheus more than 40,000 series"
     assert len(rank_1) < 40 or "fsdpd_memory_spike" in text, "one is left for a spike"
     bad_steps, alike = 2, 2  # By kind; learning rate and validation loss.

@@ -241,3 +241,22 @@ def test_a_step_of_many_instructions_is_few_elements_and_one_without_a_plan_says
         assert browser.ask("document.querySelectorAll('figure.step').length") == 0
         assert not browser.faults, browser.faults
         cluster.cancel_all()
+
+
+def test_a_plan_that_takes_too_long_is_asked_for_less_and_less_often(watched, browser):
+    """As page.js does at each look, of which there is one a second here; another attempt is another matter. A job that
+    was not launched has none."""
+    opened(watched, browser, watched.ended)
+    asked = browser.ask("""(async () => {
+      const { planCourse } = await import("./course.js");
+      const clock = Date.now, asked = [[], []];
+      let now = clock();
+      Date.now = () => now;
+      const tooLong = async () => { throw new Error("signal timed out"); };
+      for (const [at, attempt] of [undefined, 1].entries())
+        for (const begin = now; now < begin + 1500e3; now += 1000)
+          await planCourse(() => { asked[at].push((now - begin) / 1000); return tooLong(); }, { id: "long", attempt });
+      Date.now = clock;
+      return asked;
+    })()""")
+    assert asked == 2 * [[0, 30, 90, 210, 450, 930, 1410]]

@@ -3,11 +3,13 @@
 import csv
 import io
 import json
+import re
 import struct
 
 import grpc
 import pytest
 
+from harness.small_disk import fill, small_disk
 from harness.specs import ENDLESS, one_rank, spec
 from harness.stubs import coordinator, steps as api
 from harness.training import EVERY, kill_rank, saving, wait_committed
@@ -168,6 +170,26 @@ def check_exports(cluster, job_id, whole, tmp_path):
     assert [float(row["loss"]) for row in rows] == [step.loss for step in whole.steps]
     table = cluster.ctl("get", job_id, "--steps", "--from", 3, "--to", 5).expect(0).out.splitlines()
     assert [row.split()[0] for row in table] == ["STEP", "3", "4", "5"]
+
+
+def test_steps_that_a_full_disk_takes_not_are_counted_and_listed_as_missing(own, tmp_path):
+    with small_disk(tmp_path / "disk") as disk, own(agents=0) as cluster:
+        cluster.start_agent("node-0", slots=1, work_dir=disk / "work")
+
+        def unrecorded():
+            return int(re.search(r"^fsdpd_unrecorded_steps_total (\d+)$", cluster.scrape("node-0"), re.MULTILINE)[1])
+        job_id = cluster.submit(one_rank(steps=ENDLESS))
+        cluster.wait_step(job_id, 3)
+        assert unrecorded() == 0
+        filler = fill(disk)
+        wait_until("steps are not recorded", lambda: unrecorded() > 5)
+        filler.unlink()
+        wait_until("steps are recorded again", lambda: numbers(listed(cluster, job_id))[-1] > 5 + unrecorded())
+        cluster.cancel(job_id)
+        cluster.wait_state(job_id, "CANCELLED")
+        whole = listed(cluster, job_id)
+        assert sum(hole.last - hole.first + 1 for hole in whole.missing) == unrecorded()
+        assert "steps are not recorded: " in cluster.agents["node-0"].text()
 
 
 def refused(cluster, code, says, **fields):

@@ -22,7 +22,7 @@ from fsdpd.places import Places, Tries
 from fsdpd.spec import SpecSource, SpecText, load_spec
 from fsdpd.v1.coordinator_pb2 import Event, Job, JobState, Node
 from fsdpd.v1.coordinator_pb2_grpc import CoordinatorStub
-from fsdpd.v1.course_pb2 import StepCourse
+from fsdpd.v1.course_pb2 import GetStepCourseResponse
 from fsdpd.v1.job_pb2 import JobSpec
 from fsdpd.v1.plan_pb2 import Fault, Plan, PlanSearch
 from fsdpd.v1.steps_pb2 import StepRecord
@@ -234,9 +234,9 @@ class AsyncClient:
                 yield each
             from_step = page.next_step
 
-    async def course(self, job_id: str, *, timeout_s: float | None = None) -> StepCourse:
+    async def course(self, job_id: str, *, timeout_s: float | None = None) -> GetStepCourseResponse:
         """How the newest step went that the job's rank 0 has told of, at most once a second: what its lanes ran when, and
-        its memory by component. NotFound where the coordinator has heard of none yet."""
+        its memory by component; and which attempt made it. NotFound where the coordinator has heard of none yet."""
         return await self._run(calls.course(job_id), timeout_s)
 
     async def trace(self, job_id: str, *, steps: int = 1, attempt: int | None = None, rank: int | None = None,

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 
 from fsdpd.errors import InvalidRequest
 from fsdpd.v1 import coordinator_pb2 as api
-from fsdpd.v1.course_pb2 import GetStepCourseRequest, StepCourse
+from fsdpd.v1.course_pb2 import GetStepCourseRequest, GetStepCourseResponse
 from fsdpd.v1.job_pb2 import JobSpec
 from fsdpd.v1.plan_pb2 import Fault, Plan, PlanSearch
 from fsdpd.v1.steps_pb2 import ListStepsRequest, ListStepsResponse, StepRecord
@@ -140,8 +140,8 @@ def preflight(node: str) -> Call[api.Node]:
     return Call("PreflightNode", api.PreflightNodeRequest(node=node), _node)
 
 
-def course(job_id: str) -> Call[StepCourse]:
-    return Call("GetStepCourse", GetStepCourseRequest(id=job_id), lambda response: response.course)
+def course(job_id: str) -> Call[GetStepCourseResponse]:
+    return Call("GetStepCourse", GetStepCourseRequest(id=job_id), lambda response: response)
 
 
 def version() -> Call[str]:

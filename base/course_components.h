@@ -1,0 +1,13 @@
+// What the bytes of a StepCourse's samples are of (proto/fsdpd/v1/course.proto): ranks give them in this
+// order, and agents export that many.
+#pragma once
+
+#include <array>
+
+namespace fsdpd {
+
+constexpr std::array kCourseComponents = {
+    "main_params",    "optimizer",      "gradients",    "replica",
+    "gather_buffers", "reduce_buffers", "arena_unused", "activations_and_workspace"};
+
+}  // namespace fsdpd
