@@ -18,6 +18,7 @@
 #include "base/enum_name.h"
 #include "base/text.h"
 #include "client/checkpoint_choice.h"
+#include "client/plan_text.h"
 #include "client/spec_print.h"
 #include "client/text_table.h"
 #include "fsdp/plan/spec/defaults.h"

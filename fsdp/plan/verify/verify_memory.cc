@@ -267,25 +267,14 @@ class MemoryCheck {
         Writes(i, NormResult());
         return EndCrossings(i);
       case Op::kUpdate:
-        if (case_.layout.buckets[at.bucket].trainable) Reads(i, ReducedGrad(at.bucket));
-        Reads(i, NormResult());
-        Add(i, Main(at.bucket), true, true);
-        if (case_.Stages(at.bucket)) Add(i, BufferOf(BufferKind::kState, at.bucket), true, true);
-        return;
+        return AddUpdate(i);
       case Op::kSnapshot:
         Reads(i, Main(at.bucket));
         if (case_.Stages(at.bucket)) Reads(i, BufferOf(BufferKind::kState, at.bucket));
         return;
       case Op::kFetch:
-        if (!case_.Stages(at.bucket)) return;  // Which the flow refuses.
-        Reads(i, Home(at.bucket));
-        Writes(i, BufferOf(BufferKind::kState, at.bucket));
-        return;
       case Op::kOffload:
-        if (!case_.Stages(at.bucket)) return;
-        Reads(i, BufferOf(BufferKind::kState, at.bucket));
-        Writes(i, Home(at.bucket));
-        return;
+        return AddStaging(i);
       case Op::kLoss:
         Reads(i, LossSum());
         return EndCrossings(i);
@@ -301,6 +290,24 @@ class MemoryCheck {
       case Op::kReceiveGrad:
         return Writes(i, Place(kIn, NumberOf(at.op, at)));
     }
+  }
+
+  void AddUpdate(int i) {
+    const int bucket = case_.At(i).bucket;
+    if (case_.layout.buckets[bucket].trainable) Reads(i, ReducedGrad(bucket));
+    Reads(i, NormResult());
+    Add(i, Main(bucket), true, true);
+    if (case_.Stages(bucket)) Add(i, BufferOf(BufferKind::kState, bucket), true, true);
+  }
+
+  // Of a bucket that has nothing in host memory the flow refuses it.
+  void AddStaging(int i) {
+    const Instruction& at = case_.At(i);
+    if (!case_.Stages(at.bucket)) return;
+    const int home = Home(at.bucket), state = BufferOf(BufferKind::kState, at.bucket);
+    const bool brings = StagingOf(at.op) == Staging::kBrings;
+    Reads(i, brings ? home : state);
+    Writes(i, brings ? state : home);
   }
 
   void ReadsParams(int i, int bucket) {

@@ -633,8 +633,11 @@ TEST(Verify, Rule9CatchesASnapshotThatIsAStepLate) {
 }
 
 TEST(Verify, Rule11CatchesStateThatIsNotPutBackOrComesForNobody) {
-  ExpectCaught(kSharded, Offload, "11", "Offload head is missing",
-               [](Compiled* c) { RemoveInstruction(&c->program, Find(c->program, Op::kOffload, 4)); });
+  ExpectCaught(kSharded, Offload, "11", "Offload head is missing", [](Compiled* c) {
+    RemoveInstruction(&c->program, Find(c->program, Op::kOffload, 4));
+    At(c, Op::kFetch, 0).after_previous = {Find(c->program, Op::kOffload, 3),
+                                           Find(c->program, Op::kUpdate, 4)};
+  });
   ExpectCaught(kSharded, nullptr, "11", "Fetch layer.1", [](Compiled* c) {
     Instruction fetch = At(c, Op::kUpdate, 2);
     fetch.op = Op::kFetch;

@@ -382,13 +382,7 @@ class Run {
         return Output(*running, BufferKind::kReduce, at.bucket,
                       kOuterFactor * Input(*running, BufferKind::kReduce, at.bucket));
       case Op::kNorm:
-        norm_ = Mix({kNormTag, loss_});
-        for (size_t b = 0; b < layout_.buckets.size(); ++b) {
-          if (layout_.buckets[b].trainable) norm_ = Mix({norm_, Grad(*running, static_cast<int>(b))});
-        }
-        loss_ = 0;
-        results_.push_back(norm_);
-        return;
+        return EndNorm(*running);
       case Op::kUpdate:
         main_[at.bucket] = Updated(Whole(*running, at.bucket), Grad(*running, at.bucket), norm_);
         return Output(*running, BufferKind::kState, at.bucket, Home(main_[at.bucket]));
@@ -428,6 +422,15 @@ class Run {
       case Op::kRelease:
         return;
     }
+  }
+
+  void EndNorm(const Running& running) {
+    norm_ = Mix({kNormTag, loss_});
+    for (size_t b = 0; b < layout_.buckets.size(); ++b) {
+      if (layout_.buckets[b].trainable) norm_ = Mix({norm_, Grad(running, static_cast<int>(b))});
+    }
+    loss_ = 0;
+    results_.push_back(norm_);
   }
 
   void EndForward(const Instruction& at, const Running& running) {
