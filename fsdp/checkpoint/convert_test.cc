@@ -135,7 +135,7 @@ TEST_F(ConvertTest, MegatronsTensorsAreMadeOfOursAndOursOfThem) {
 
 TEST_F(ConvertTest, ExpertsAreATensorEachThereAndOneHere) {
   int number = 0;
-  for (const LlamaConfig& model : {SmallMixtral(), SmallQwen3Moe(), SmallDots1()}) {
+  for (const LlamaConfig& model : {SmallMixtral(), SmallQwen3Moe(), SmallDots1(), SmallDeepSeek()}) {
     SetModel(model);
     const std::string name = absl::StrCat("experts", ++number), back = absl::StrCat("back", number);
     const auto there = Run(native_, name, StoreFormat::kHf);

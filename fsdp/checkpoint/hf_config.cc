@@ -194,6 +194,7 @@ constexpr LlamaFamily kQwen2{"qwen2", 32, 0, false, true, 32768, 28};
 constexpr LlamaFamily kQwen3{"qwen3", 32, 128, true, false, 32768, 28};
 constexpr LlamaFamily kQwen3Moe{"qwen3_moe", 4, 0, true, false, 32768, 0};
 constexpr LlamaFamily kDots1{"dots1", 0, 0, true, false, 2048, 62};
+constexpr LlamaFamily kDeepSeek{"deepseek_v3", 0, 0, false, false, 4096, 0};
 
 bool Is(const LlamaFamily& family, const LlamaFamily& other) { return family.model_type == other.model_type; }
 
@@ -207,6 +208,39 @@ void ReadLlama3Scaling(HfReader* in, const TextNode& rope, v1::Llama::RopeScalin
   if (scaling->factor() < 1) in->WrongType(rope, *rope.Find("factor"), "is less than 1");
   if (scaling->high_freq_factor() <= scaling->low_freq_factor()) {
     in->WrongType(rope, *rope.Find("high_freq_factor"), "is not more than low_freq_factor");
+  }
+}
+
+// There mscale and mscale_all_dim count where both are written; otherwise rotated parts have the scale of 1
+// and 0, and scores that of mscale_all_dim alone.
+void ReadMscale(HfReader* in, const TextNode& rope, v1::Llama::Yarn* yarn) {
+  const TextNode* all_dim = HfReader::Present(rope, "mscale_all_dim");
+  const bool none = all_dim == nullptr || all_dim->text == "0" || all_dim->text == "0.0";
+  if (none) return yarn->set_mscale(1);
+  const double value = in->Number(rope, "mscale_all_dim");
+  if (HfReader::Present(rope, "mscale") == nullptr)
+    return in->NotSupported(*all_dim, "mscale_all_dim without mscale");
+  yarn->set_mscale(in->Number(rope, "mscale"));
+  yarn->set_mscale_all_dim(value);
+}
+
+void ReadYarnScaling(HfReader* in, const TextNode& rope, v1::Llama::RopeScaling* scaling) {
+  const size_t before = in->faults();
+  scaling->set_factor(in->Number(rope, "factor"));
+  scaling->set_low_freq_factor(in->Number(rope, "beta_slow", 1));
+  scaling->set_high_freq_factor(in->Number(rope, "beta_fast", 32));
+  scaling->set_original_positions(in->Integer(rope, "original_max_position_embeddings"));
+  ReadMscale(in, rope, scaling->mutable_yarn());
+  if (const TextNode* factor = HfReader::Present(rope, "attention_factor"))
+    in->NotSupported(*factor, "attention_factor", "mscale and mscale_all_dim are");
+  if (const TextNode* truncate = HfReader::Present(rope, "truncate");
+      truncate != nullptr && truncate->text != "true")
+    in->NotSupported(*truncate, "truncate other than true");
+  if (in->faults() != before) return;
+  if (scaling->factor() < 1) in->WrongType(rope, *rope.Find("factor"), "is less than 1");
+  if (scaling->high_freq_factor() <= scaling->low_freq_factor()) {
+    const TextNode* fast = rope.Find("beta_fast");
+    in->WrongType(rope, fast == nullptr ? *rope.Find("beta_slow") : *fast, "is not more than beta_slow");
   }
 }
 
@@ -224,12 +258,14 @@ void ReadRope(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
     llama->set_rope_theta(in->Number(*rope, "rope_theta", llama->rope_theta()));
     const std::string type = in->Text(*rope, "rope_type", in->Text(*rope, "type", "default"));
     if (type == "default") continue;
-    if (type != "llama3") {
+    if (type == "llama3") {
+      ReadLlama3Scaling(in, *rope, llama->mutable_rope_scaling());
+    } else if (type == "yarn") {
+      ReadYarnScaling(in, *rope, llama->mutable_rope_scaling());
+    } else {
       in->NotSupported(*rope, absl::StrCat(group, " of type '", type.substr(0, kShown), "'"),
-                       "only default and llama3 are");
-      continue;
+                       "only default, llama3 and yarn are");
     }
-    ReadLlama3Scaling(in, *rope, llama->mutable_rope_scaling());
   }
   if (const TextNode* part = in->Present("partial_rotary_factor")) {
     if (in->Number(in->root(), "partial_rotary_factor", 1) != 1)
@@ -265,7 +301,7 @@ bool CheckLayerTypes(HfReader* in, int64_t layers) {
 }
 
 void CheckWindow(HfReader* in, const LlamaFamily& family, int64_t layers) {
-  if (CheckLayerTypes(in, layers) || Is(family, kLlama)) return;
+  if (CheckLayerTypes(in, layers) || Is(family, kLlama) || Is(family, kDeepSeek)) return;
   const TextNode* window = in->root().Find("sliding_window");
   if (window != nullptr && window->kind == TextNode::Kind::kNull) return;
   if (Is(family, kMixtral) && window == nullptr) return;
@@ -318,25 +354,66 @@ void ReadBalanceLoss(HfReader* in, v1::Llama* llama) {
       "write false in the file for none");
 }
 
+// The first so many, or the family's own number where the file says nothing.
+int64_t DenseLayers(HfReader* in, const LlamaFamily& family) {
+  const TextNode* dense = in->Present("first_k_dense_replace");
+  if (dense == nullptr) return Is(family, kDeepSeek) ? 3 : 0;
+  return dense->text == "0" ? 0 : in->Integer("first_k_dense_replace");
+}
+
 // DeepSeek-V3's routing. Its router's loss is none of transformers'.
-void ReadDots1(HfReader* in, v1::Llama::Experts* experts) {
+void ReadDots1(HfReader* in, const LlamaFamily& family, v1::Llama::Experts* experts) {
+  const bool deepseek = Is(family, kDeepSeek);
   experts->set_count(in->Integer("n_routed_experts"));
   experts->set_per_token(in->Integer("num_experts_per_tok"));
-  experts->set_intermediate_size(in->Integer("moe_intermediate_size", 1408));
+  experts->set_intermediate_size(in->Integer("moe_intermediate_size", deepseek ? 2048 : 1408));
   experts->set_shared_intermediate_size(in->Integer("n_shared_experts") * experts->intermediate_size());
-  experts->set_normalized(in->Flag("norm_topk_prob"));
+  experts->set_normalized(in->Flag("norm_topk_prob", deepseek));
   experts->set_scores(v1::Llama::Experts::SCORES_SIGMOID);
   experts->set_selection_bias(true);
-  experts->set_groups(in->Integer("n_group", 1));
-  experts->set_groups_per_token(in->Integer("topk_group", 1));
-  experts->set_weight_scale(in->Number(in->root(), "routed_scaling_factor", 1));
-  const TextNode* dense = in->Present("first_k_dense_replace");
-  if (dense != nullptr && dense->text != "0") experts->set_dense_layers(in->Integer("first_k_dense_replace"));
+  experts->set_groups(in->Integer("n_group", deepseek ? 8 : 1));
+  experts->set_groups_per_token(in->Integer("topk_group", deepseek ? 4 : 1));
+  experts->set_weight_scale(in->Number(in->root(), "routed_scaling_factor", deepseek ? 2.5 : 1));
+  experts->set_dense_layers(DenseLayers(in, family));
+}
+
+// The file has one name for it, which is also all of the family's.
+void CheckName(HfReader* in, const char* key, absl::string_view only) {
+  const std::string name = in->Text(in->root(), key, only);
+  if (name == only) return;
+  in->NotSupported(*in->root().Find(key), absl::StrCat(key, " '", name.substr(0, kShown), "'"),
+                   absl::StrCat("only ", only, " is"));
+}
+
+// What the file of DeepSeek-V3 has beside experts and their numbers.
+void ReadDeepSeek(HfReader* in, v1::Llama* llama) {
+  v1::Llama::LatentAttention* latent = llama->mutable_latent_attention();
+  latent->set_rank(in->Integer("kv_lora_rank", 512));
+  const TextNode* query_rank = in->root().Find("q_lora_rank");
+  const bool direct = query_rank != nullptr && query_rank->kind == TextNode::Kind::kNull;
+  if (!direct) latent->set_query_rank(in->Integer("q_lora_rank", 1536));
+  latent->set_plain_head_size(in->Integer("qk_nope_head_dim", 128));
+  latent->set_rotary_head_size(in->Integer("qk_rope_head_dim", 64));
+  latent->set_value_head_size(in->Integer("v_head_dim", 128));
+  latent->set_interleaved(in->Flag("rope_interleave", true));
+  llama->clear_head_size();  // head_dim is that of the rotated part.
+  CheckName(in, "scoring_func", "sigmoid");
+  CheckName(in, "topk_method", "noaux_tc");
+  const TextNode* every = in->Present("moe_layer_freq");
+  if (every != nullptr && every->text != "1")
+    in->NotSupported(*every, "moe_layer_freq other than 1: experts in some layers between others");
+  const TextNode* more = in->Present("num_nextn_predict_layers");
+  if (more == nullptr || more->text == "0") return;
+  in->Warn(*more, "hf_more_tokens",
+           "layers that predict tokens after the next are left out: they add nothing to what the others "
+           "give, and are not trained here",
+           "write 0 in the file to say that none are meant");
 }
 
 void ReadExperts(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
+  if (Is(family, kDeepSeek) && llama->layers() > 0 && DenseLayers(in, family) >= llama->layers()) return;
   v1::Llama::Experts* experts = llama->mutable_experts();
-  if (Is(family, kDots1)) return ReadDots1(in, experts);
+  if (Is(family, kDots1) || Is(family, kDeepSeek)) return ReadDots1(in, family, experts);
   if (Is(family, kMixtral)) {
     experts->set_count(in->Integer("num_local_experts", 8));
     experts->set_per_token(in->Integer("num_experts_per_tok", 2));
@@ -381,7 +458,9 @@ void ReadLlama(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
   if (!family.qkv_bias && !Is(family, kMixtral))
     in->Only("attention_bias", false, "a bias of the attention's output projection");
   in->Only("mlp_bias", false, "a bias in the feed-forward layer");
-  if (Is(family, kMixtral) || Is(family, kQwen3Moe) || Is(family, kDots1)) ReadExperts(in, family, llama);
+  if (Is(family, kDeepSeek)) ReadDeepSeek(in, llama);
+  if (Is(family, kMixtral) || Is(family, kQwen3Moe) || Is(family, kDots1) || Is(family, kDeepSeek))
+    ReadExperts(in, family, llama);
   const std::string activation = in->Text(in->root(), "hidden_act", "silu");
   if (activation != "silu") {
     in->NotSupported(*in->root().Find("hidden_act"),
@@ -421,7 +500,8 @@ constexpr Architecture kArchitectures[] = {
     {"llama", "LlamaForCausalLM", &kLlama},       {"mistral", "MistralForCausalLM", &kMistral},
     {"qwen2", "Qwen2ForCausalLM", &kQwen2},       {"qwen3", "Qwen3ForCausalLM", &kQwen3},
     {"mixtral", "MixtralForCausalLM", &kMixtral}, {"qwen3_moe", "Qwen3MoeForCausalLM", &kQwen3Moe},
-    {"dots1", "Dots1ForCausalLM", &kDots1},       {"gpt2", "GPT2LMHeadModel", nullptr}};
+    {"dots1", "Dots1ForCausalLM", &kDots1},       {"deepseek_v3", "DeepseekV3ForCausalLM", &kDeepSeek},
+    {"gpt2", "GPT2LMHeadModel", nullptr}};
 
 std::string KnownTypes() {
   std::string known;
@@ -447,10 +527,10 @@ const Architecture* FindArchitecture(HfReader* in) {
     if (type->text == architecture.model_type) found = &architecture;
   }
   if (found == nullptr) {
-    const bool latent = type->text == "deepseek_v2" || type->text == "deepseek_v3";
+    const bool other_routing = type->text == "deepseek_v2";
     in->NotSupported(*type,
                      absl::StrCat("model_type '", type->text.substr(0, kShown), "'",
-                                  latent ? ", with multi-head latent attention," : ""),
+                                  other_routing ? ", which chooses groups by their highest score," : ""),
                      KnownTypes());
     return nullptr;
   }
@@ -486,6 +566,12 @@ const std::vector<FieldKeys>& LlamaKeys() {
       {"positions", {"max_position_embeddings"}},
       {"rope_theta", {"rope_theta"}},
       {"rope_scaling", {"rope_scaling", "rope_parameters"}},
+      {"latent_attention.rank", {"kv_lora_rank"}},
+      {"latent_attention.query_rank", {"q_lora_rank"}},
+      {"latent_attention.plain_head_size", {"qk_nope_head_dim"}},
+      {"latent_attention.rotary_head_size", {"qk_rope_head_dim"}},
+      {"latent_attention.value_head_size", {"v_head_dim"}},
+      {"latent_attention.interleaved", {"rope_interleave"}},
       {"experts.count", {"num_local_experts", "num_experts", "n_routed_experts"}},
       {"experts.per_token", {"num_experts_per_tok"}},
       {"experts.intermediate_size", {"moe_intermediate_size"}},

@@ -5,6 +5,8 @@
 #include <absl/strings/str_replace.h>
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 namespace fsdpd {
 namespace {
 
@@ -55,6 +57,21 @@ constexpr char kMixtral[] = R"({
   "intermediate_size": 14336, "num_attention_heads": 32, "num_experts_per_tok": 2, "num_hidden_layers": 32,
   "num_key_value_heads": 8, "num_local_experts": 8, "output_router_logits": false, "router_aux_loss_coef": 0.02,
   "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "sliding_window": null, "vocab_size": 32000
+})";
+
+constexpr char kDeepSeek[] = R"({
+  "architectures": ["DeepseekV3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
+  "bos_token_id": 0, "eos_token_id": 1, "ep_size": 1, "first_k_dense_replace": 3, "hidden_act": "silu",
+  "hidden_size": 7168, "initializer_range": 0.02, "intermediate_size": 18432, "kv_lora_rank": 512,
+  "max_position_embeddings": 163840, "model_type": "deepseek_v3", "moe_intermediate_size": 2048,
+  "moe_layer_freq": 1, "n_group": 8, "n_routed_experts": 256, "n_shared_experts": 1, "norm_topk_prob": true,
+  "num_attention_heads": 128, "num_experts_per_tok": 8, "num_hidden_layers": 61, "num_key_value_heads": 128,
+  "num_nextn_predict_layers": 0, "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64,
+  "rms_norm_eps": 1e-06,
+  "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0,
+                   "original_max_position_embeddings": 4096, "type": "yarn"},
+  "rope_theta": 10000, "routed_scaling_factor": 2.5, "scoring_func": "sigmoid", "tie_word_embeddings": false,
+  "topk_group": 4, "topk_method": "noaux_tc", "v_head_dim": 128, "vocab_size": 129280
 })";
 
 constexpr char kQwen3Moe[] = R"({
@@ -229,9 +246,62 @@ TEST(HfConfig, MixtralHasNoBiasesWhateverItsFileSays) {
   EXPECT_EQ(FaultsOf(With(kMixtral, "\"vocab_size\"", "\"attention_bias\": true, \"vocab_size\"")), "");
 }
 
-TEST(HfConfig, LatentAttentionIsToldByItsName) {
-  EXPECT_TRUE(absl::StrContains(FaultsWith("\"model_type\": \"llama\"", "\"model_type\": \"deepseek_v3\""),
-                                "multi-head latent attention"));
+// The file of DeepSeek-V3 itself, but for its tokens and types.
+TEST(HfConfig, ReadsDeepSeekV3) {
+  const v1::Llama llama = Read(kDeepSeek).llama();
+  EXPECT_EQ(llama.heads(), 128);
+  EXPECT_EQ(llama.kv_heads(), 128);
+  EXPECT_FALSE(llama.has_head_size());
+  EXPECT_EQ(llama.latent_attention().rank(), 512);
+  EXPECT_EQ(llama.latent_attention().query_rank(), 1536);
+  EXPECT_EQ(llama.latent_attention().plain_head_size(), 128);
+  EXPECT_EQ(llama.latent_attention().rotary_head_size(), 64);
+  EXPECT_EQ(llama.latent_attention().value_head_size(), 128);
+  EXPECT_TRUE(llama.latent_attention().interleaved());
+  EXPECT_EQ(llama.experts().count(), 256);
+  EXPECT_EQ(llama.experts().per_token(), 8);
+  EXPECT_EQ(llama.experts().intermediate_size(), 2048);
+  EXPECT_EQ(llama.experts().shared_intermediate_size(), 2048);
+  EXPECT_EQ(llama.experts().dense_layers(), 3);
+  EXPECT_EQ(llama.experts().groups(), 8);
+  EXPECT_EQ(llama.experts().groups_per_token(), 4);
+  EXPECT_EQ(llama.experts().weight_scale(), 2.5);
+  EXPECT_TRUE(llama.experts().normalized());
+  EXPECT_TRUE(llama.experts().selection_bias());
+  EXPECT_EQ(llama.rope_scaling().factor(), 40);
+  EXPECT_EQ(llama.rope_scaling().low_freq_factor(), 1);
+  EXPECT_EQ(llama.rope_scaling().high_freq_factor(), 32);
+  EXPECT_EQ(llama.rope_scaling().original_positions(), 4096);
+  EXPECT_EQ(llama.rope_scaling().yarn().mscale(), 1);
+  EXPECT_EQ(llama.rope_scaling().yarn().mscale_all_dim(), 1);
+  EXPECT_FALSE(Read(With(kDeepSeek, R"("q_lora_rank": 1536)", R"("q_lora_rank": null)"))
+                   .llama()
+                   .latent_attention()
+                   .has_query_rank());
+  const std::string dense =
+      With(kDeepSeek, R"("first_k_dense_replace": 3)", R"("first_k_dense_replace": 61)");
+  EXPECT_FALSE(Read(dense).llama().has_experts());
+}
+
+TEST(HfConfig, TellsWhatDeepSeeksFileHasMore) {
+  EXPECT_EQ(FaultsOf(kDeepSeek), "");
+  const std::string more =
+      FaultsOf(With(kDeepSeek, R"("num_nextn_predict_layers": 0)", R"("num_nextn_predict_layers": 1)"));
+  EXPECT_TRUE(absl::StrContains(more, "warning: model.hf_config: layers that predict tokens after the next"));
+  EXPECT_TRUE(absl::StrContains(more, "[hf_more_tokens]"));
+  for (const auto& [piece, instead, said] : std::vector<std::tuple<const char*, const char*, const char*>>{
+           {"\"sigmoid\"", "\"softmax\"", "scoring_func 'softmax' is not supported; only sigmoid is"},
+           {"noaux_tc", "group_limited_greedy", "topk_method 'group_limited_greedy' is not supported"},
+           {R"("moe_layer_freq": 1)", R"("moe_layer_freq": 2)", "moe_layer_freq other than 1"},
+           {R"("attention_bias": false)", R"("attention_bias": true)", "a bias of the attention's output"},
+           {R"("mscale": 1.0, )", "", "mscale_all_dim without mscale is not supported"},
+           {R"("mscale": 1.0)", R"("attention_factor": 2, "mscale": 1.0)",
+            "attention_factor is not supported"},
+           {R"("beta_fast": 32)", R"("beta_fast": 1)", "beta_fast '1' is not more than beta_slow"}}) {
+    EXPECT_TRUE(absl::StrContains(FaultsOf(With(kDeepSeek, piece, instead)), said)) << instead;
+  }
+  EXPECT_TRUE(absl::StrContains(FaultsOf(With(kDeepSeek, "\"deepseek_v3\"", "\"deepseek_v2\"")),
+                                "which chooses groups by their highest score"));
 }
 
 TEST(HfConfig, ReadsGpt2) {
@@ -275,7 +345,7 @@ TEST(HfConfig, NamesTheKnownArchitecturesToWhoBringsAnother) {
   EXPECT_EQ(FaultsWith("\"model_type\": \"llama\"", "\"model_type\": \"qwen3_next\""),
             "c.json:9:3: error: model.hf_config: model_type 'qwen3_next' is not supported; known are llama, "
             "mistral, "
-            "qwen2, qwen3, mixtral, qwen3_moe, dots1, gpt2 [hf_not_supported]\n");
+            "qwen2, qwen3, mixtral, qwen3_moe, dots1, deepseek_v3, gpt2 [hf_not_supported]\n");
   EXPECT_EQ(FaultsWith("LlamaForCausalLM", "LlamaForSequenceClassification"),
             "c.json:2:3: error: model.hf_config: architectures without LlamaForCausalLM is not supported "
             "[hf_not_supported]\n");
@@ -297,9 +367,9 @@ TEST(HfConfig, RefusesWhatWouldBeAnotherModel) {
             "c.json:6:3: error: model.hf_config: hidden_act 'gelu' is not supported; only silu is "
             "[hf_not_supported]\n");
   EXPECT_EQ(
-      FaultsWith("\"rope_scaling\": null", R"("rope_scaling": {"type": "yarn", "factor": 4})"),
-      "c.json:14:3: error: model.hf_config: rope_scaling of type 'yarn' is not supported; only default and "
-      "llama3 are [hf_not_supported]\n");
+      FaultsWith("\"rope_scaling\": null", R"("rope_scaling": {"type": "linear", "factor": 4})"),
+      "c.json:14:3: error: model.hf_config: rope_scaling of type 'linear' is not supported; only default, "
+      "llama3 and yarn are [hf_not_supported]\n");
   for (const auto& [piece, instead] : std::vector<std::pair<std::string, std::string>>{
            {"\"gelu_new\"", "\"relu\""},
            {"\"scale_attn_weights\": true", "\"scale_attn_weights\": false"},

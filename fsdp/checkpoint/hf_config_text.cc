@@ -68,6 +68,16 @@ void AddRope(const LlamaConfig& model, Fields* fields) {
   fields->Number("rope_theta", model.rope_theta);
   const RopeScaling& rope = model.rope_scaling;
   if (rope.factor == 1) return;
+  if (rope.yarn) {
+    fields->Json("rope_scaling",
+                 absl::StrCat("{\"rope_type\": \"yarn\", \"factor\": ", Fields::NumberText(rope.factor),
+                              ", \"beta_slow\": ", Fields::NumberText(rope.low_freq_factor),
+                              ", \"beta_fast\": ", Fields::NumberText(rope.high_freq_factor),
+                              ", \"mscale\": ", Fields::NumberText(rope.mscale),
+                              ", \"mscale_all_dim\": ", Fields::NumberText(rope.mscale_all_dim),
+                              ", \"original_max_position_embeddings\": ", rope.original_positions, "}"));
+    return;
+  }
   fields->Json("rope_scaling",
                absl::StrCat("{\"rope_type\": \"llama3\", \"factor\": ", Fields::NumberText(rope.factor),
                             ", \"low_freq_factor\": ", Fields::NumberText(rope.low_freq_factor),
@@ -79,8 +89,9 @@ struct Family {
   const char* type;
   const char* name;
 };
-constexpr Family kFamilies[] = {{"llama", "Llama"},     {"qwen2", "Qwen2"},        {"qwen3", "Qwen3"},
-                                {"mixtral", "Mixtral"}, {"qwen3_moe", "Qwen3Moe"}, {"dots1", "Dots1"}};
+constexpr Family kFamilies[] = {{"llama", "Llama"},           {"qwen2", "Qwen2"},        {"qwen3", "Qwen3"},
+                                {"mixtral", "Mixtral"},       {"qwen3_moe", "Qwen3Moe"}, {"dots1", "Dots1"},
+                                {"deepseek_v3", "DeepseekV3"}};
 
 void AddExperts(const ExpertsConfig& experts, absl::string_view type, Fields* fields) {
   fields->Size("num_experts_per_tok", experts.per_token);
@@ -91,20 +102,31 @@ void AddExperts(const ExpertsConfig& experts, absl::string_view type, Fields* fi
   }
   fields->Size("moe_intermediate_size", experts.intermediate_size);
   fields->Flag("norm_topk_prob", experts.normalized);
-  if (type == "dots1") {
+  if (type == "dots1" || type == "deepseek_v3") {
     fields->Size("n_routed_experts", experts.count);
     fields->Size("n_shared_experts", experts.shared_intermediate_size / experts.intermediate_size);
     fields->Size("n_group", experts.groups);
     fields->Size("topk_group", experts.groups_per_token);
     fields->Number("routed_scaling_factor", experts.weight_scale);
     fields->Size("first_k_dense_replace", experts.dense_layers);
-    fields->Json("sliding_window", "null");
+    if (type == "dots1") fields->Json("sliding_window", "null");
     return;
   }
   fields->Size("num_experts", experts.count);
   std::vector<int64_t> dense(experts.dense_layers);
   std::iota(dense.begin(), dense.end(), 0);
   fields->Json("mlp_only_layers", absl::StrCat("[", absl::StrJoin(dense, ", "), "]"));
+}
+
+void AddLatent(const LlamaConfig& model, Fields* fields) {
+  const LatentConfig& latent = model.latent;
+  fields->Json("q_lora_rank", latent.query_rank > 0 ? absl::StrCat(latent.query_rank) : "null");
+  fields->Size("kv_lora_rank", latent.rank);
+  fields->Size("qk_nope_head_dim", latent.plain_head_size);
+  fields->Size("qk_rope_head_dim", latent.rotary_head_size);
+  fields->Size("v_head_dim", latent.value_head_size);
+  fields->Flag("rope_interleave", latent.interleaved);
+  if (model.experts.count == 0) fields->Size("first_k_dense_replace", model.layers);
 }
 
 absl::StatusOr<std::string> Make(const LlamaConfig& model, absl::string_view dtype) {
@@ -127,7 +149,11 @@ absl::StatusOr<std::string> Make(const LlamaConfig& model, absl::string_view dty
   fields.Size("num_hidden_layers", model.layers);
   fields.Size("num_attention_heads", model.heads);
   fields.Size("num_key_value_heads", model.kv_heads);
-  fields.Size("head_dim", model.head_size);
+  if (model.latent) {
+    AddLatent(model, &fields);
+  } else {
+    fields.Size("head_dim", model.head_size);
+  }
   if (model.positions > 0) fields.Size("max_position_embeddings", model.positions);
   fields.Number("rms_norm_eps", model.norm_epsilon);
   AddRope(model, &fields);

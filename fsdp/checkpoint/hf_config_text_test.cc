@@ -46,6 +46,17 @@ void ExpectComesBack(const LlamaConfig& llama) {
   EXPECT_EQ(read.attention_bias, llama.attention_bias);
   EXPECT_EQ(read.rope_scaling.factor, llama.rope_scaling.factor);
   EXPECT_EQ(read.rope_scaling.original_positions, llama.rope_scaling.original_positions);
+  EXPECT_EQ(read.rope_scaling.low_freq_factor, llama.rope_scaling.low_freq_factor);
+  EXPECT_EQ(read.rope_scaling.high_freq_factor, llama.rope_scaling.high_freq_factor);
+  EXPECT_EQ(read.rope_scaling.yarn, llama.rope_scaling.yarn);
+  EXPECT_EQ(read.rope_scaling.mscale, llama.rope_scaling.mscale);
+  EXPECT_EQ(read.rope_scaling.mscale_all_dim, llama.rope_scaling.mscale_all_dim);
+  EXPECT_EQ(read.latent.rank, llama.latent.rank);
+  EXPECT_EQ(read.latent.query_rank, llama.latent.query_rank);
+  EXPECT_EQ(read.latent.plain_head_size, llama.latent.plain_head_size);
+  EXPECT_EQ(read.latent.rotary_head_size, llama.latent.rotary_head_size);
+  EXPECT_EQ(read.latent.value_head_size, llama.latent.value_head_size);
+  EXPECT_EQ(read.latent.interleaved, llama.latent.interleaved);
   EXPECT_EQ(read.experts.count, llama.experts.count);
   EXPECT_EQ(read.experts.per_token, llama.experts.per_token);
   EXPECT_EQ(read.experts.intermediate_size, llama.experts.intermediate_size);
@@ -84,6 +95,22 @@ TEST(HfConfigText, ModelsWithExpertsComeBack) {
   LlamaConfig llama = SmallMixtral();
   llama.experts.normalized = false;
   EXPECT_FALSE(MakeHfConfig(llama, "bfloat16").ok()) << "Mixtral's are";
+}
+
+TEST(HfConfigText, ModelsWithLatentsComeBackWithExpertsAndWithout) {
+  LlamaConfig llama = SmallDeepSeek();
+  ExpectComesBack(llama);
+  llama.rope_scaling = {40, 1, 32, 4096, /*yarn=*/true, /*mscale=*/0.7, /*mscale_all_dim=*/1.2};
+  ExpectComesBack(llama);
+  llama.rope_scaling.mscale = 1;
+  llama.rope_scaling.mscale_all_dim = 0;
+  llama.latent.query_rank = 0;
+  llama.latent.interleaved = false;
+  ExpectComesBack(llama);
+  llama.experts.sigmoid = false;
+  EXPECT_FALSE(MakeHfConfig(llama, "bfloat16").ok()) << "DeepSeek-V3's are";
+  llama.experts = {};
+  ExpectComesBack(llama);
 }
 
 TEST(HfConfigText, Gpt2ComesBack) {

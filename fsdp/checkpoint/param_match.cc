@@ -142,7 +142,8 @@ void MatchFound(const TensorReader& source, const Found& found, const ModelConfi
     const bool inside = absl::ConsumePrefix(&inner, found.prefix.outer);
     const bool in_model =
         only_model || (inside && (!found.prefix.outer.empty() || roots.count(FirstWord(inner)) > 0));
-    if (in_model && !IsComputed(inner) && inner != tied) {
+    const bool left_out = IsComputed(inner) || IsOfMoreTokens(model, inner) || inner == tied;
+    if (in_model && !left_out) {
       match->faults.Add(tensor.name, "is not in the model");
     } else {
       match->left_out.push_back(tensor.name);

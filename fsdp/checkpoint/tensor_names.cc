@@ -4,6 +4,7 @@
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
+#include <absl/strings/strip.h>
 
 #include <algorithm>
 #include <cstring>
@@ -65,6 +66,16 @@ constexpr Row kLlama[] = {
      "decoder.layers.#.mlp.linear_fc2.weight"},
     {"head.norm", "model.norm.weight", "norm.weight", "decoder.final_layernorm.weight"},
     {"head.output", "lm_head.weight", "output.weight", "output_layer.weight"},
+};
+
+// Beside those of kLlama, in the place of its queries, keys and values.
+constexpr Row kLatent[] = {
+    {"layer.#.attention.wq_a", "model.layers.#.self_attn.q_a_proj.weight", nullptr, nullptr},
+    {"layer.#.attention.q_a_norm", "model.layers.#.self_attn.q_a_layernorm.weight", nullptr, nullptr},
+    {"layer.#.attention.wq_b", "model.layers.#.self_attn.q_b_proj.weight", nullptr, nullptr},
+    {"layer.#.attention.wkv_a", "model.layers.#.self_attn.kv_a_proj_with_mqa.weight", nullptr, nullptr},
+    {"layer.#.attention.kv_a_norm", "model.layers.#.self_attn.kv_a_layernorm.weight", nullptr, nullptr},
+    {"layer.#.attention.wkv_b", "model.layers.#.self_attn.kv_b_proj.weight", nullptr, nullptr},
 };
 
 // Beside those of kLlama. Qwen3-MoE's, with what dots1 has more, and, where they are others, Mixtral's.
@@ -167,6 +178,9 @@ const Row* RowOf(const ModelConfig& model, const std::string& ours) {
     const Table experts = mixtral ? Table{std::begin(kMixtral), std::end(kMixtral)}
                                   : Table{std::begin(kExperts), std::end(kExperts)};
     if (const Row* row = FindRow(experts, ours)) return row;
+  }
+  if (llama != nullptr && llama->latent) {
+    if (const Row* row = FindRow({std::begin(kLatent), std::end(kLatent)}, ours)) return row;
   }
   return FindRow(TableOf(model), ours);
 }
@@ -326,6 +340,14 @@ std::optional<std::string> TiedName(const ModelConfig& model, Naming naming) {
   const Row* row = IsTied(model) ? FindRow(TableOf(model), "head.output") : nullptr;
   if (row == nullptr || NameIn(*row, naming) == nullptr) return std::nullopt;
   return NameIn(*row, naming);
+}
+
+bool IsOfMoreTokens(const ModelConfig& model, absl::string_view theirs) {
+  const auto* llama = std::get_if<LlamaConfig>(&model);
+  constexpr absl::string_view kLayers = "model.layers.";
+  int64_t layer = -1;
+  return llama != nullptr && llama->latent && absl::ConsumePrefix(&theirs, kLayers) &&
+         absl::SimpleAtoi(theirs.substr(0, theirs.find('.')), &layer) && layer >= llama->layers;
 }
 
 bool IsComputed(absl::string_view theirs) {

@@ -97,7 +97,7 @@ TEST(TensorNames, ParametersOfOneTensorAreAllOfItAndDoNotOverlap) {
 }
 
 TEST(TensorNames, EveryExpertHasANameInTransformersAndAPartOfOurTensor) {
-  for (const LlamaConfig& model : {SmallMixtral(), SmallQwen3Moe(), SmallDots1()}) {
+  for (const LlamaConfig& model : {SmallMixtral(), SmallQwen3Moe(), SmallDots1(), SmallDeepSeek()}) {
     const std::vector<NamedParam> ours = ParamsOf(model, Naming::kOurs);
     const std::vector<NamedParam> theirs = ParamsOf(model, Naming::kTransformers);
     ASSERT_EQ(ours.size(), theirs.size());
@@ -128,6 +128,29 @@ TEST(TensorNames, EveryExpertHasANameInTransformersAndAPartOfOurTensor) {
   EXPECT_EQ(theirs_of(SmallQwen3Moe(), "layer.1.ffn.experts.w3", 4 * 6 * 8),
             "model.layers.1.mlp.experts.4.up_proj.weight");
   EXPECT_EQ(theirs_of(SmallQwen3Moe(), "layer.0.ffn.w1", 0), "model.layers.0.mlp.gate_proj.weight");
+}
+
+TEST(TensorNames, LatentsHaveThoseOfDeepSeek) {
+  std::map<std::string, std::string> theirs;
+  for (const NamedParam& param : ParamsOf(SmallDeepSeek(), Naming::kTransformers))
+    theirs[param.ours] = param.theirs;
+  for (const auto& [ours, name] :
+       {std::pair("wq_a", "q_a_proj"), std::pair("q_a_norm", "q_a_layernorm"), std::pair("wq_b", "q_b_proj"),
+        std::pair("wkv_a", "kv_a_proj_with_mqa"), std::pair("kv_a_norm", "kv_a_layernorm"),
+        std::pair("wkv_b", "kv_b_proj"), std::pair("wo", "o_proj")}) {
+    EXPECT_EQ(theirs["layer.1.attention." + std::string(ours)],
+              "model.layers.1.self_attn." + std::string(name) + ".weight");
+  }
+  LlamaConfig direct = SmallDeepSeek();
+  direct.latent.query_rank = 0;
+  EXPECT_EQ(ParamsOf(direct, Naming::kTransformers)[2].theirs, "model.layers.0.self_attn.q_proj.weight");
+}
+
+TEST(TensorNames, LayersBeyondDeepSeeksArePredictions) {
+  EXPECT_TRUE(IsOfMoreTokens(SmallDeepSeek(), "model.layers.2.eh_proj.weight"));
+  EXPECT_FALSE(IsOfMoreTokens(SmallDeepSeek(), "model.layers.1.self_attn.q_a_proj.weight"));
+  EXPECT_FALSE(IsOfMoreTokens(SmallDeepSeek(), "model.layers"));
+  EXPECT_FALSE(IsOfMoreTokens(SmallDots1(), "model.layers.2.eh_proj.weight"));
 }
 
 const NamedParam& Find(const std::vector<NamedParam>& params, const std::string& ours) {

@@ -158,6 +158,7 @@ struct Case {
   int tensor = 1;
   bool documents = false;
   bool offload = false;
+  bool latents = false;
 };
 
 std::string NameOf(const TestParamInfo<Case>& info) {
@@ -166,7 +167,18 @@ std::string NameOf(const TestParamInfo<Case>& info) {
   return c.mesh.name + "Of" + std::to_string(c.world) + "_" + recompute + "_" +
          std::to_string(c.micro_batches) + (c.context > 1 ? "_context" + std::to_string(c.context) : "") +
          (c.tensor > 1 ? "_tensor" + std::to_string(c.tensor) : "") + (c.documents ? "_documents" : "") +
-         (c.offload ? "_offload" : "");
+         (c.offload ? "_offload" : "") + (c.latents ? "_latents" : "");
+}
+
+// Values are narrower than queries, so that what attention takes is padded.
+void SetLatents(v1::Llama* llama) {
+  llama->clear_kv_heads();
+  v1::Llama::LatentAttention* latent = llama->mutable_latent_attention();
+  latent->set_rank(96);
+  latent->set_query_rank(128);
+  latent->set_plain_head_size(32);
+  latent->set_rotary_head_size(32);
+  latent->set_value_head_size(32);
 }
 
 // Activations outweigh everything that does not grow, and each tensor is a whole number of the allocator's
@@ -180,6 +192,7 @@ v1::JobSpec JobOf(const Case& c) {
   llama->set_layers(6);
   llama->set_heads(4);
   llama->set_kv_heads(2);
+  if (c.latents) SetLatents(llama);
   job.mutable_data()->mutable_synthetic()->set_vocab(1024);
   job.mutable_train()->set_steps(3);
   job.mutable_train()->set_global_batch(4 * c.world * c.micro_batches);
@@ -211,7 +224,7 @@ int64_t UnplannedOf(const Plan& plan) {
   constexpr int64_t kScalars = 12;    // Tensors, of operations.h and adamw.h.
   const auto& llama = std::get<LlamaConfig>(plan.spec.model);
   const int64_t sequence = plan.spec.data.sequence_length;
-  const auto tables = 2 * sequence * llama.head_size / 2 * BytesOf(DType::kFp32);
+  const auto tables = 2 * sequence * llama.rotary_size() / 2 * BytesOf(DType::kFp32);
   const int64_t parts = plan.spec.data.document_end_token.has_value() ? 3 : 2;
   const int64_t batches = plan.spec.micro_batches_per_step() * plan.spec.micro_batch * sequence * parts * 8;
   return tables + kScalars * kSmallest + batches;
@@ -271,7 +284,12 @@ INSTANTIATE_TEST_SUITE_P(
         Case{kFull, 2, v1::RECOMPUTE_FULL, 1, 1, 1, true},
         Case{kFull, 4, v1::RECOMPUTE_SELECTIVE, 1, 1, 2, true},
         Case{kNoShard, 1, v1::RECOMPUTE_NONE, 1, 1, 1, false, true},
-        Case{kFull, 2, v1::RECOMPUTE_SELECTIVE, 2, 1, 1, false, true}),
+        Case{kFull, 2, v1::RECOMPUTE_SELECTIVE, 2, 1, 1, false, true},
+        Case{kFull, 1, v1::RECOMPUTE_NONE, 1, 1, 1, false, false, true},
+        Case{kFull, 2, v1::RECOMPUTE_NONE, 2, 1, 1, false, false, true},
+        Case{kFull, 2, v1::RECOMPUTE_SELECTIVE, 2, 1, 1, false, false, true},
+        Case{kFull, 4, v1::RECOMPUTE_FULL, 1, 1, 1, false, false, true},
+        Case{kOptimGrads, 2, v1::RECOMPUTE_FULL, 2, 1, 1, true, false, true}),
     NameOf);
 
 // Of a model this small what the plan does not name is more than 3%: a hundred tensors' rounding to 512

@@ -31,6 +31,15 @@ LlamaConfig AllOptions() {
   return config;
 }
 
+// Queries with a latent and values narrower than they are, or none and all of one width.
+LlamaConfig WithLatents(bool of_queries) {
+  auto config = std::get<LlamaConfig>(*FindPreset("tiny"));
+  config.latent = of_queries ? LatentConfig{96, 128, 32, 32, 32} : LatentConfig{96, 0, 32, 32, 64};
+  config.kv_heads = config.heads;
+  config.head_size = 64;
+  return config;
+}
+
 Gpt2Config SmallGpt2(bool tied) {
   Gpt2Config config{256, 128, 512, 2, 4, kLossChunkTokens};
   config.tied_embeddings = tied;
@@ -141,6 +150,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Llama", SpecOf(*FindPreset("tiny"), 128)}, Case{"LlamaAllOptions", SpecOf(AllOptions(), 128)},
         Case{"LlamaSeveralChunks", SpecOf(*FindPreset("tiny"), kLossChunkTokens)},
         Case{"LlamaBf16", SpecOf(*FindPreset("tiny"), 128, DType::kBf16)},
+        Case{"Latents", SpecOf(WithLatents(true), 128)},
+        Case{"LatentOfKeysAlone", SpecOf(WithLatents(false), 128)},
+        Case{"LatentsBf16", SpecOf(WithLatents(true), 128, DType::kBf16)},
         Case{"Gpt2", SpecOf(SmallGpt2(true), 128)}, Case{"Gpt2Untied", SpecOf(SmallGpt2(false), 128)},
         Case{"Gpt2SeveralChunks", SpecOf(SmallGpt2(true), kLossChunkTokens)},
         Case{"Gpt2Bf16SmallVocabulary", SpecOf(Gpt2Config{64, 128, 512, 2, 4, 128}, 128, DType::kBf16)},

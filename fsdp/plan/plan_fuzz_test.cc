@@ -34,6 +34,16 @@ class Dice {
   std::mt19937 random_;
 };
 
+void RandomLatents(Dice* dice, v1::Llama* llama) {
+  if (!dice->OneIn(8)) llama->clear_kv_heads();
+  v1::Llama::LatentAttention* latent = llama->mutable_latent_attention();
+  latent->set_rank(dice->Size({4, 12}));
+  if (dice->OneIn(2)) latent->set_query_rank(dice->Size({6, 24}));
+  latent->set_plain_head_size(dice->Size({2, 8}));
+  latent->set_rotary_head_size(dice->Size({2, 4}));
+  latent->set_value_head_size(dice->Size({5, 8, 16}));
+}
+
 void RandomModel(Dice* dice, v1::Model* model) {
   if (dice->OneIn(4)) {
     v1::Gpt2* gpt2 = model->mutable_gpt2();
@@ -52,6 +62,7 @@ void RandomModel(Dice* dice, v1::Model* model) {
   llama->set_heads(dice->Size({2, 4}));
   llama->set_kv_heads(dice->Size({1, 2}));
   llama->set_tied_embeddings(dice->OneIn(4));
+  if (dice->OneIn(4)) RandomLatents(dice, llama);
   if (!dice->OneIn(3)) return;
   v1::Llama::Experts* experts = llama->mutable_experts();
   experts->set_count(dice->Size({1, 4, 6}));

@@ -59,7 +59,11 @@ class Resolver {
       llama->set_kv_heads(llama->heads());
       Chose("model.llama.kv_heads", absl::StrCat(llama->heads()), "as many as query heads (no grouping)");
     }
-    if (!llama->has_head_size()) {
+    if (!llama->has_head_size() && llama->has_latent_attention()) {
+      const v1::Llama::LatentAttention& latent = llama->latent_attention();
+      llama->set_head_size(latent.plain_head_size() + latent.rotary_head_size());
+      Chose("model.llama.head_size", absl::StrCat(llama->head_size()), "plain_head_size + rotary_head_size");
+    } else if (!llama->has_head_size()) {
       llama->set_head_size(llama->hidden_size() / llama->heads());
       Chose("model.llama.head_size", absl::StrCat(llama->head_size()), "hidden_size / heads");
     }

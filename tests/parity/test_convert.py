@@ -13,7 +13,7 @@ import transformers
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from test_checkpoint import make, read_ours, same, write_ours
-from test_transformers import CONFIGS, EXPERTS, GPT2_LAYER, LLAMA_LAYER, parameters
+from test_transformers import CONFIGS, GPT2_LAYER, LLAMA_LAYER, has_experts, parameters
 
 from harness.programs import ROOT, program
 
@@ -21,7 +21,10 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 # Our names, in the order in which test_transformers.py hands a model's parameters to our engine.
 LLAMA_NAMES = {"input_layernorm": "attention_norm", "self_attn.q_proj": "attention.wq", "self_attn.k_proj": "attention.wk",
                "self_attn.v_proj": "attention.wv", "self_attn.q_norm": "attention.q_norm",
-               "self_attn.k_norm": "attention.k_norm", "self_attn.o_proj": "attention.wo",
+               "self_attn.k_norm": "attention.k_norm", "self_attn.q_a_proj": "attention.wq_a",
+               "self_attn.kv_a_proj_with_mqa": "attention.wkv_a", "self_attn.q_a_layernorm": "attention.q_a_norm",
+               "self_attn.q_b_proj": "attention.wq_b", "self_attn.kv_a_layernorm": "attention.kv_a_norm",
+               "self_attn.kv_b_proj": "attention.wkv_b", "self_attn.o_proj": "attention.wo",
                "post_attention_layernorm": "ffn_norm", "mlp.gate_proj": "ffn.w1", "mlp.up_proj": "ffn.w3",
                "mlp.down_proj": "ffn.w2"}
 GPT2_NAMES = {"ln_1": "attention_norm", "attn.c_attn": "attention.wqkv", "attn.c_proj": "attention.wo", "ln_2": "ffn_norm",
@@ -91,7 +94,7 @@ def saved(request, tmp_path_factory):
 
 def test_native_is_what_the_engine_is_given(saved, tmp_path):
     model, _, native = saved
-    if model.config.model_type in EXPERTS:
+    if has_experts(model.config):
         pytest.skip("experts are one tensor here and many there: what comes back compares them")
     tensors, values = read_ours(native, tmp_path / "read")
     expected = {f"model.module.{name}": parameter.detach()
@@ -124,7 +127,7 @@ def test_there_and_back_the_logits_are_the_same(saved, shard_bytes, tmp_path):
     assert len(files) > 1 if shard_bytes == "150KB" else [file.name for file in files] == ["model.safetensors"]
     # Sums of experts' products round by where tensors lie.
     torch.testing.assert_close(logits(load(tmp_path / "back")), logits(model), rtol=0,
-                               atol=1e-5 if model.config.model_type in EXPERTS else 0)
+                               atol=1e-5 if has_experts(model.config) else 0)
     assert ctl("diff", hf, tmp_path / "back").returncode == 0
     with safe_open(files[0], framework="pt") as file:
         assert file.metadata() == {"format": "pt"}

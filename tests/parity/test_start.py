@@ -36,7 +36,7 @@ def job_from(folder, model, source):
     return message
 
 
-@pytest.mark.parametrize("name", ["llama 3.1", "qwen2", "qwen3", "gpt2"])
+@pytest.mark.parametrize("name", ["llama 3.1", "qwen2", "qwen3", "deepseek v3 dense", "gpt2"])
 def test_trains_from_what_transformers_save_and_leaves_what_they_load(name, tmp_path):
     model = model_of(name)
     start, zeros = start_of(model, tmp_path)

@@ -29,6 +29,10 @@ SIZES = {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 160, "num_hi
 # Of the eight frequencies one keeps its pace, two are between, five are divided: all three cases of the formula.
 LLAMA31_ROPE = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
                 "original_max_position_embeddings": 64}
+YARN = {"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 0.7, "mscale_all_dim": 1.2,
+        "original_max_position_embeddings": 64}
+LATENTS = {"num_key_value_heads": 4, "q_lora_rank": 24, "kv_lora_rank": 20, "qk_nope_head_dim": 12,
+           "qk_rope_head_dim": 16, "v_head_dim": 10}
 CONFIGS = {
     "llama 3.1": transformers.LlamaConfig(**SIZES, rope_theta=10000.0, rope_scaling=LLAMA31_ROPE, rms_norm_eps=1e-5),
     "qwen2": transformers.Qwen2Config(**SIZES, rope_theta=1e6, tie_word_embeddings=True),
@@ -42,6 +46,17 @@ CONFIGS = {
     "dots1": transformers.Dots1Config(**SIZES, head_dim=32, n_routed_experts=6, n_shared_experts=2, n_group=3,
                                       topk_group=2, num_experts_per_tok=2, moe_intermediate_size=24,
                                       first_k_dense_replace=1, norm_topk_prob=True, routed_scaling_factor=2.5),
+    # With latents, whose norms have an epsilon of their own; values are narrower than queries. YaRN is DeepSeek's, but
+    # with two scales: of eight pairs some keep their pace and some are divided. Every expert gets tokens: AdamW there
+    # would leave one without any as it is, and here it decays.
+    "deepseek v3": transformers.DeepseekV3Config(**{**SIZES, **LATENTS}, n_routed_experts=8, n_shared_experts=2,
+                                                 n_group=2, topk_group=1, num_experts_per_tok=3,
+                                                 moe_intermediate_size=24, first_k_dense_replace=1, rms_norm_eps=1e-4,
+                                                 rope_scaling=YARN),
+    "deepseek v3 dense": transformers.DeepseekV3Config(**{**SIZES, **LATENTS, "q_lora_rank": None, "v_head_dim": 32},
+                                                       first_k_dense_replace=3, rope_interleave=False),
+    "qwen2 yarn": transformers.Qwen2Config(**SIZES, rope_theta=1e4, rope_scaling={
+        "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}),
     "gpt2": transformers.GPT2Config(vocab_size=256, n_embd=64, n_layer=3, n_head=4, n_positions=32, resid_pdrop=0.0,
                                     embd_pdrop=0.0, attn_pdrop=0.0),
 }
@@ -49,17 +64,24 @@ CONFIGS = {
 # the twentieth step two of three have met such a token.
 STEPS_WITH_EXPERTS = 4
 LLAMA_LAYER = ("input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.q_norm",
-               "self_attn.k_norm", "self_attn.o_proj", "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj",
-               "mlp.down_proj")
+               "self_attn.k_norm", "self_attn.q_a_proj", "self_attn.kv_a_proj_with_mqa", "self_attn.q_a_layernorm",
+               "self_attn.q_b_proj", "self_attn.kv_a_layernorm", "self_attn.kv_b_proj", "self_attn.o_proj",
+               "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
 QWEN_EXPERTS = ("mlp", ("gate_proj", "up_proj", "down_proj"))
-EXPERTS = {"mixtral": ("block_sparse_moe", ("w1", "w3", "w2")), "qwen3_moe": QWEN_EXPERTS, "dots1": QWEN_EXPERTS}
-COUNTS = {"mixtral": "num_local_experts", "qwen3_moe": "num_experts", "dots1": "n_routed_experts"}
+EXPERTS = {"mixtral": ("block_sparse_moe", ("w1", "w3", "w2")), "qwen3_moe": QWEN_EXPERTS, "dots1": QWEN_EXPERTS,
+           "deepseek_v3": QWEN_EXPERTS}
+COUNTS = {"mixtral": "num_local_experts", "qwen3_moe": "num_experts", "dots1": "n_routed_experts",
+          "deepseek_v3": "n_routed_experts"}
 GPT2_LAYER = ("ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj")
+
+
+def has_experts(config):
+    return config.model_type in EXPERTS and getattr(config, "first_k_dense_replace", 0) < config.num_hidden_layers
 
 
 def layer_names(config):
     """Of a layer's modules with parameters. Ours has the experts of one matrix together."""
-    if config.model_type not in EXPERTS:
+    if not has_experts(config):
         return LLAMA_LAYER
     ffn, matrices = EXPERTS[config.model_type]
     count = getattr(config, COUNTS[config.model_type])
@@ -170,7 +192,7 @@ def test_losses_and_final_weights_agree_with_transformers(model, tmp_path):
     start, dump = tmp_path / "start", tmp_path / "batches"
     write_start_weights(parameters(model), start)
     message = job(tmp_path, model.config)
-    steps = message.train.steps = STEPS_WITH_EXPERTS if model.config.model_type in EXPERTS else STEPS
+    steps = message.train.steps = STEPS_WITH_EXPERTS if has_experts(model.config) else STEPS
     ours = run_message(tmp_path, message, start, "--dump-batches", dump)
     batches = torch.from_numpy(numpy.fromfile(dump, dtype=numpy.int64))
     theirs = train(model, start, batches.reshape(steps, 2, GLOBAL_BATCH, SEQUENCE))
@@ -178,7 +200,7 @@ def test_losses_and_final_weights_agree_with_transformers(model, tmp_path):
     assert numpy.abs(ours.weights - read_weights(start)).max() > 1e-2, "the run moves the weights"
 
 
-@pytest.mark.parametrize("model", ["dots1"], indirect=True)
+@pytest.mark.parametrize("model", ["dots1", "deepseek v3"], indirect=True)
 def test_selection_biases_move_by_what_transformers_routers_choose(model, tmp_path):
     start, dump, rate = tmp_path / "start", tmp_path / "batches", 0.01
     write_start_weights(parameters(model), start)
@@ -194,7 +216,7 @@ def test_selection_biases_move_by_what_transformers_routers_choose(model, tmp_pa
     assert (moved > rate / 2).sum() > model.config.n_routed_experts
 
 
-@pytest.mark.parametrize("model", ["llama 3.1"], indirect=True)
+@pytest.mark.parametrize("model", ["llama 3.1", "qwen2 yarn"], indirect=True)
 def test_another_rope_would_be_seen(model, tmp_path):
     start = tmp_path / "start"
     write_start_weights(parameters(model), start)

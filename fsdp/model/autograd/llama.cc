@@ -5,6 +5,8 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
 #include <ATen/ops/rms_norm.h>
@@ -14,9 +16,14 @@
 #include <ATen/ops/topk.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
 #include "base/check.h"
 #include "fsdp/model/autograd/autograd_unit.h"
 #include "fsdp/model/autograd/linear_cross_entropy.h"
+#include "fsdp/plan/model/latent_facts.h"
 
 namespace fsdpd {
 namespace {
@@ -46,15 +53,37 @@ at::Tensor Stretch(const at::Tensor& frequencies, const RopeScaling& scaling) {
   return frequencies * (kept + (1 - kept) / scaling.factor);
 }
 
+// What each pair of a head keeps of its frequency with YaRN, as its paper has it: all of it before pair
+// `low`, none from `high` on.
+at::Tensor YarnShare(const LlamaConfig& config, const at::TensorOptions& fp32) {
+  const RopeScaling& scaling = config.rope_scaling;
+  constexpr double kTurn = 6.283185307179586;
+  const auto size = static_cast<double>(config.rotary_size());
+  const auto pair = [&](double rotations) {
+    return size * std::log(static_cast<double>(scaling.original_positions) / (rotations * kTurn)) /
+           (2 * std::log(config.rope_theta));
+  };
+  const double low = std::max(std::floor(pair(scaling.high_freq_factor)), 0.0);
+  double high = std::min(std::ceil(pair(scaling.low_freq_factor)), size - 1);
+  if (low == high) high += 0.001;
+  return 1 - ((at::arange(config.rotary_size() / 2, fp32) - low) / (high - low)).clamp(0, 1);
+}
+
 Rotary MakeRotary(const LlamaConfig& config, int64_t sequence_length, at::Device device) {
   const at::TensorOptions fp32 = at::TensorOptions().dtype(at::kFloat).device(device);
-  const int64_t head = config.head_size;
+  const int64_t head = config.rotary_size();
+  const RopeScaling& scaling = config.rope_scaling;
   const at::Tensor exponents = at::arange(0, head, 2, fp32).div(static_cast<double>(head));
-  const at::Tensor frequencies =
-      Stretch(at::pow(config.rope_theta, exponents).reciprocal(), config.rope_scaling);
+  at::Tensor frequencies = at::pow(config.rope_theta, exponents).reciprocal();
+  if (scaling.yarn) {
+    const at::Tensor share = YarnShare(config, fp32);
+    frequencies = frequencies * share + frequencies / scaling.factor * (1 - share);
+  } else {
+    frequencies = Stretch(frequencies, scaling);
+  }
   const at::Tensor angles = at::outer(at::arange(sequence_length, fp32), frequencies);
   const at::Tensor both = at::cat({angles, angles}, -1).view({1, sequence_length, 1, head});
-  return {both.cos(), both.sin()};
+  return {both.cos() * scaling.RotatedScale(), both.sin() * scaling.RotatedScale()};
 }
 
 at::Tensor Rotate(const at::Tensor& x, const Rotary& rotary) {
@@ -66,7 +95,7 @@ at::Tensor Rotate(const at::Tensor& x, const Rotary& rotary) {
 // The parameters of a block; undefined where the configuration has none.
 struct BlockParams {
   at::Tensor attention_norm, wq, bq, wk, bk, wv, bv, q_norm, k_norm, wo, ffn_norm, router, router_bias, w1,
-      w3, w2, shared_w1, shared_w3, shared_w2;
+      w3, w2, shared_w1, shared_w3, shared_w2, wq_a, q_a_norm, wq_b, wkv_a, kv_a_norm, wkv_b;
 
   BlockParams(const LlamaConfig& config, bool experts, const std::vector<at::Tensor>& params) {
     size_t next = 0;
@@ -74,14 +103,21 @@ struct BlockParams {
       if (present) *into = params[next++];
     };
     take(&attention_norm);
-    take(&wq);
+    const bool heads = !config.latent, latents = !heads, query_latent = config.latent.query_rank > 0;
+    take(&wq, !query_latent);
     take(&bq, config.attention_bias);
-    take(&wk);
+    take(&wk, heads);
     take(&bk, config.attention_bias);
-    take(&wv);
+    take(&wv, heads);
     take(&bv, config.attention_bias);
     take(&q_norm, config.qk_norm);
     take(&k_norm, config.qk_norm);
+    take(&wq_a, query_latent);
+    take(&wkv_a, latents);
+    take(&q_a_norm, query_latent);
+    take(&wq_b, query_latent);
+    take(&kv_a_norm, latents);
+    take(&wkv_b, latents);
     for (at::Tensor* into : {&wo, &ffn_norm}) take(into);
     take(&router, experts);
     take(&router_bias, experts && config.experts.selection_bias);
@@ -115,6 +151,38 @@ at::Tensor Attention(const at::Tensor& x, const BlockParams& p, const LlamaConfi
                                        /*dropout_p=*/0.0, /*is_causal=*/true, /*scale=*/std::nullopt,
                                        /*enable_gqa=*/config.kv_heads != config.heads);
   return at::linear(mixed.transpose(1, 2).reshape({batch, sequence, -1}), p.wo);
+}
+
+// Neighbours turn together: brought to where the halves of a head are.
+at::Tensor RotatePairs(const at::Tensor& x, const Rotary& rotary, bool interleaved) {
+  return Rotate(interleaved ? x.unflatten(-1, {-1, 2}).transpose(-1, -2).flatten(-2) : x, rotary);
+}
+
+at::Tensor LatentAttention(const at::Tensor& x, const BlockParams& p, const LlamaConfig& config,
+                           const Rotary& rotary) {
+  const LatentConfig& latent = config.latent;
+  const int64_t plain = latent.plain_head_size, rotated = latent.rotary_head_size;
+  const auto norm = [](const at::Tensor& of, const at::Tensor& weight) {
+    return at::rms_norm(of, {of.size(-1)}, weight, kLatentNormEpsilon);
+  };
+  const at::Tensor flat_q =
+      p.wq.defined() ? at::linear(x, p.wq) : at::linear(norm(at::linear(x, p.wq_a), p.q_a_norm), p.wq_b);
+  const at::Tensor q = flat_q.unflatten(-1, {config.heads, -1});
+  const at::Tensor both = at::linear(x, p.wkv_a);
+  const at::Tensor kv = at::linear(norm(both.narrow(-1, 0, latent.rank), p.kv_a_norm), p.wkv_b)
+                            .unflatten(-1, {config.heads, -1});
+  const auto turn = [&](const at::Tensor& of) { return RotatePairs(of, rotary, latent.interleaved); };
+  const at::Tensor key = turn(both.narrow(-1, latent.rank, rotated).unsqueeze(2));
+  const at::Tensor queries = at::cat({q.narrow(-1, 0, plain), turn(q.narrow(-1, plain, rotated))}, -1);
+  const at::Tensor keys = at::cat({kv.narrow(-1, 0, plain), key.expand({-1, -1, config.heads, -1})}, -1);
+  const double scale = config.rope_scaling.ScoreScale() / std::sqrt(static_cast<double>(config.head_size));
+  const at::Tensor scores =
+      at::matmul(queries.transpose(1, 2), keys.transpose(1, 2).transpose(-1, -2)).to(at::kFloat) * scale;
+  const at::Tensor future = at::ones({x.size(1), x.size(1)}, scores.options().dtype(at::kBool)).triu(1);
+  const at::Tensor weights =
+      at::softmax(scores.masked_fill(future, -std::numeric_limits<double>::infinity()), -1);
+  const at::Tensor values = kv.narrow(-1, plain, latent.value_head_size).transpose(1, 2);
+  return at::linear(at::matmul(weights.to(x.scalar_type()), values).transpose(1, 2).flatten(-2), p.wo);
 }
 
 UnitForward EmbeddingForward() {
@@ -155,7 +223,8 @@ UnitForward BlockForward(const LlamaConfig& config, const Rotary& rotary, bool e
     const BlockParams p(config, experts, params);
     FSDPD_CHECK(input.documents.empty());
     at::Tensor x = input.hidden;
-    x = x + Attention(Norm(x, p.attention_norm, config), p, config, rotary.At(input.positions));
+    const auto attention = config.latent ? LatentAttention : Attention;
+    x = x + attention(Norm(x, p.attention_norm, config), p, config, rotary.At(input.positions));
     const at::Tensor normed = Norm(x, p.ffn_norm, config);
     x = x + (experts ? AllExperts(normed, p, config.experts) : FeedForward(normed, p.w1, p.w3, p.w2));
     return UnitOutput{x, at::Tensor()};

@@ -40,7 +40,7 @@ at::Tensor Swapped(const at::Tensor& x) { return x.transpose(1, 2); }
 at::Tensor TokensFirst(const at::Tensor& x) { return Swapped(x).contiguous(); }
 
 AttentionInput HeadsFirst(const AttentionInput& input) {
-  return {Swapped(input.q), Swapped(input.k), Swapped(input.v), input.causal};
+  return {Swapped(input.q), Swapped(input.k), Swapped(input.v), input.causal, input.scale};
 }
 
 // Key or value heads, [batch, kv_heads, ...], once for each query head that reads them, and the way back.
@@ -52,20 +52,22 @@ at::Tensor SumHeads(const at::Tensor& grad, int64_t kv_heads) {
   return grad.unflatten(1, {kv_heads, grad.size(1) / kv_heads}).sum(2);
 }
 
-double Scale(const at::Tensor& q) { return 1 / std::sqrt(static_cast<double>(q.size(-1))); }
+double Scale(const AttentionInput& x) {
+  return x.scale.value_or(1 / std::sqrt(static_cast<double>(x.q.size(-1))));
+}
 
-// The masked scores, in fp32. For tensors with heads first and repeated.
-at::Tensor Scores(const at::Tensor& q, const at::Tensor& k, bool causal) {
-  const int64_t sequence = q.size(2);
-  at::Tensor scores = at::matmul(q.to(at::kFloat), k.to(at::kFloat).transpose(-2, -1)).mul_(Scale(q));
-  if (!causal) return scores;
+// The masked scores, in fp32. For tensors with heads first; k: repeated.
+at::Tensor Scores(const AttentionInput& x, const at::Tensor& k) {
+  const int64_t sequence = x.q.size(2);
+  at::Tensor scores = at::matmul(x.q.to(at::kFloat), k.to(at::kFloat).transpose(-2, -1)).mul_(Scale(x));
+  if (!x.causal) return scores;
   const at::Tensor future = at::ones({sequence, sequence}, scores.options().dtype(at::kBool)).triu(1);
   return scores.masked_fill_(future, -std::numeric_limits<double>::infinity());
 }
 
 AttentionOutput ComposedForward(const AttentionInput& x) {
   const int64_t heads = x.q.size(1);
-  at::Tensor scores = Scores(x.q, RepeatHeads(x.k, heads), x.causal);
+  at::Tensor scores = Scores(x, RepeatHeads(x.k, heads));
   const at::Tensor log_sum_exp = at::logsumexp(scores, {-1}, /*keepdim=*/true);
   const at::Tensor weights = scores.sub_(log_sum_exp).exp_();
   const at::Tensor out = at::matmul(weights, RepeatHeads(x.v, heads).to(at::kFloat));
@@ -77,11 +79,11 @@ AttentionInput ComposedBackward(const at::Tensor& grad_out, const AttentionInput
   const int64_t heads = x.q.size(1), kv_heads = x.k.size(1);
   const at::ScalarType type = x.q.scalar_type();
   const at::Tensor k = RepeatHeads(x.k, heads), grad = grad_out.to(at::kFloat);
-  const at::Tensor weights = Scores(x.q, k, x.causal).sub_(log_sum_exp).exp_();
+  const at::Tensor weights = Scores(x, k).sub_(log_sum_exp).exp_();
   const at::Tensor grad_v = at::matmul(weights.transpose(-2, -1), grad);
   at::Tensor grad_scores =
       at::matmul(grad, RepeatHeads(x.v, heads).to(at::kFloat).transpose(-2, -1));  // Of the weights, so far.
-  grad_scores.sub_((grad * out).sum(-1, /*keepdim=*/true)).mul_(weights).mul_(Scale(x.q));
+  grad_scores.sub_((grad * out).sum(-1, /*keepdim=*/true)).mul_(weights).mul_(Scale(x));
   const at::Tensor grad_q = at::matmul(grad_scores, k.to(at::kFloat));
   const at::Tensor grad_k = at::matmul(grad_scores.transpose(-2, -1), x.q.to(at::kFloat));
   return {grad_q.to(type), SumHeads(grad_k, kv_heads).to(type), SumHeads(grad_v, kv_heads).to(type)};
@@ -89,19 +91,22 @@ AttentionInput ComposedBackward(const at::Tensor& grad_out, const AttentionInput
 
 AttentionOutput HostForward(const AttentionInput& x) {
   auto [out, log_sum_exp] =
-      at::_scaled_dot_product_flash_attention_for_cpu(x.q, x.k, x.v, kNoDropout, x.causal);
+      at::_scaled_dot_product_flash_attention_for_cpu(x.q, x.k, x.v, kNoDropout, x.causal,
+                                                      /*attn_mask=*/std::nullopt, x.scale);
   return {AttentionKernel::kHost, std::move(out), std::move(log_sum_exp), {}, {}, {}};
 }
 
 AttentionOutput CudnnForward(const AttentionInput& x) {
   auto result = at::_scaled_dot_product_cudnn_attention(x.q, x.k, x.v, /*attn_bias=*/{},
-                                                        /*compute_log_sumexp=*/true, kNoDropout, x.causal);
+                                                        /*compute_log_sumexp=*/true, kNoDropout, x.causal,
+                                                        /*return_debug_mask=*/false, x.scale);
   return {AttentionKernel::kCudnn, std::get<0>(result), std::get<1>(result),
           std::get<6>(result),     std::get<7>(result), {}};
 }
 
 AttentionOutput FlashForward(const AttentionInput& x) {
-  auto result = at::_scaled_dot_product_flash_attention(x.q, x.k, x.v, kNoDropout, x.causal);
+  auto result = at::_scaled_dot_product_flash_attention(x.q, x.k, x.v, kNoDropout, x.causal,
+                                                        /*return_debug_mask=*/false, x.scale);
   return {AttentionKernel::kFlash, std::get<0>(result), std::get<1>(result),
           std::get<6>(result),     std::get<7>(result), {}};
 }
@@ -110,7 +115,7 @@ AttentionOutput EfficientForward(const AttentionInput& x) {
   const int64_t heads = x.q.size(1);
   auto [out, log_sum_exp, seed, offset] = at::_scaled_dot_product_efficient_attention(
       x.q, RepeatHeads(x.k, heads), RepeatHeads(x.v, heads), /*attn_bias=*/{}, /*compute_log_sumexp=*/true,
-      kNoDropout, x.causal);
+      kNoDropout, x.causal, x.scale);
   return {AttentionKernel::kEfficient, std::move(out),
           std::move(log_sum_exp),      std::move(seed),
           std::move(offset),           {}};
@@ -121,7 +126,7 @@ AttentionInput EfficientBackward(const at::Tensor& grad, const AttentionInput& x
   const int64_t heads = x.q.size(1), kv_heads = x.k.size(1);
   auto [q, k, v, bias] = at::_scaled_dot_product_efficient_attention_backward(
       grad, x.q, RepeatHeads(x.k, heads), RepeatHeads(x.v, heads), /*attn_bias=*/at::Tensor(), out,
-      y.log_sum_exp, y.seed, y.offset, kNoDropout, {true, true, true, false}, x.causal);
+      y.log_sum_exp, y.seed, y.offset, kNoDropout, {true, true, true, false}, x.causal, x.scale);
   return {std::move(q), SumHeads(k, kv_heads), SumHeads(v, kv_heads)};
 }
 
@@ -151,15 +156,17 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> RunBackward(const at::Tensor& gra
   switch (y.kernel) {
     case AttentionKernel::kHost:
       return at::_scaled_dot_product_flash_attention_for_cpu_backward(grad, x.q, x.k, x.v, out, y.log_sum_exp,
-                                                                      kNoDropout, x.causal);
+                                                                      kNoDropout, x.causal,
+                                                                      /*attn_mask=*/std::nullopt, x.scale);
     case AttentionKernel::kCudnn:
       return at::_scaled_dot_product_cudnn_attention_backward(
           grad, x.q, x.k, x.v, out, y.log_sum_exp, y.seed, y.offset, /*attn_bias=*/none, /*cum_seq_q=*/none,
-          /*cum_seq_k=*/none, queries, keys, kNoDropout, x.causal);
+          /*cum_seq_k=*/none, queries, keys, kNoDropout, x.causal, x.scale);
     case AttentionKernel::kFlash:
       return at::_scaled_dot_product_flash_attention_backward(grad, x.q, x.k, x.v, out, y.log_sum_exp,
                                                               /*cum_seq_q=*/none, /*cum_seq_k=*/none, queries,
-                                                              keys, kNoDropout, x.causal, y.seed, y.offset);
+                                                              keys, kNoDropout, x.causal, y.seed, y.offset,
+                                                              x.scale);
     case AttentionKernel::kEfficient: {
       AttentionInput grads = EfficientBackward(grad, x, y, out);
       return {std::move(grads.q), std::move(grads.k), std::move(grads.v)};
@@ -180,7 +187,8 @@ at::Tensor TokensOf(const at::Tensor& x, int64_t begin, int64_t count) {
 }
 
 AttentionInput TokensOf(const AttentionInput& x, int64_t begin, int64_t count) {
-  return {TokensOf(x.q, begin, count), TokensOf(x.k, begin, count), TokensOf(x.v, begin, count)};
+  return {TokensOf(x.q, begin, count), TokensOf(x.k, begin, count), TokensOf(x.v, begin, count), x.causal,
+          x.scale};
 }
 
 // Calls run(number, first token, tokens) for each document of x's micro-batch.
@@ -242,7 +250,7 @@ AttentionOutput DocumentsForward(const AttentionInput& x, const Documents& docum
   auto [out, log_sum_exp, seed, offset, debug] =
       at::_flash_attention_forward(x.q.flatten(0, 1), x.k.flatten(0, 1), x.v.flatten(0, 1), documents.bounds,
                                    documents.bounds, longest, longest, kNoDropout, x.causal,
-                                   /*return_debug_mask=*/false);
+                                   /*return_debug_mask=*/false, x.scale);
   return {AttentionKernel::kFlashOfDocuments,
           out.unflatten(0, x.q.sizes().slice(0, 2)),
           std::move(log_sum_exp),
@@ -262,9 +270,9 @@ AttentionInput GroupBackward(const at::Tensor& grad_out, const AttentionInput& x
   FSDPD_CHECK(y.log_sum_exp.dim() == 2);  // [heads, tokens]
   const at::Tensor log_sum_exp = y.log_sum_exp.narrow(1, group.begin, group.tokens).contiguous();
   const int64_t longest = std::max<int64_t>(kLeastLongest, group.longest);
-  auto [q, k, v] =
-      at::_flash_attention_backward(of(grad_out), of(x.q), of(x.k), of(x.v), of(y.out), log_sum_exp, bounds,
-                                    bounds, longest, longest, kNoDropout, x.causal, y.seed, y.offset);
+  auto [q, k, v] = at::_flash_attention_backward(of(grad_out), of(x.q), of(x.k), of(x.v), of(y.out),
+                                                 log_sum_exp, bounds, bounds, longest, longest, kNoDropout,
+                                                 x.causal, y.seed, y.offset, x.scale);
   return {std::move(q), std::move(k), std::move(v)};
 }
 

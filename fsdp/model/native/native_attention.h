@@ -19,6 +19,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <vector>
 
 #include "fsdp/model/unit/documents.h"
@@ -33,11 +34,14 @@ enum class AttentionKernel { kHost, kCudnn, kFlash, kFlashOfDocuments, kEfficien
 //
 // Causal: a token sees those up to its own number, and there are as many queries as keys. Otherwise every
 // query sees every key, of which there may be more or fewer.
+//
+// `scale`: of scores. None: 1 / sqrt(head_size).
 struct AttentionInput {
   at::Tensor q;
   at::Tensor k;
   at::Tensor v;
   bool causal = true;
+  std::optional<double> scale = std::nullopt;
 };
 
 // The forward's result, and what backward needs of it.

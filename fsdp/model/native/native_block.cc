@@ -61,7 +61,22 @@ NativeBlock::Params NativeBlock::Find(const NativeBlock& block) {
           index(experts ? "ffn.experts.w2" : "ffn.w2"),
           index("ffn.shared.w1"),
           index("ffn.shared.w3"),
-          index("ffn.shared.w2")};
+          index("ffn.shared.w2"),
+          index("attention.wq_a"),
+          index("attention.q_a_norm"),
+          index("attention.wq_b"),
+          index("attention.wkv_a"),
+          index("attention.kv_a_norm"),
+          index("attention.wkv_b")};
+}
+
+std::vector<int> NativeBlock::Qkv() const {
+  if (!HasLatents()) return {p_.wq, p_.wk, p_.wv};
+  return {p_.wq_b >= 0 ? p_.wq_a : p_.wq, p_.wkv_a};
+}
+
+std::vector<int> NativeBlock::QkvBiases() const {
+  return HasLatents() ? std::vector<int>{} : std::vector<int>{p_.bq, p_.bk, p_.bv};
 }
 
 NativeBlock::NativeBlock(UnitFacts facts, at::ScalarType compute, const LlamaConfig& config, Rotary rotary)
@@ -69,10 +84,12 @@ NativeBlock::NativeBlock(UnitFacts facts, at::ScalarType compute, const LlamaCon
       config_(WithOwnHeads(config, facts)),
       rotary_(std::move(rotary)),
       p_(Find(*this)),
+      latent_(config, rotary_),
       sends_rows_(SendsRows(facts)) {
-  for (const int index : {p_.attention_norm, p_.wq, p_.wk, p_.wv, p_.wo, p_.ffn_norm, p_.w1, p_.w3, p_.w2}) {
+  for (const int index : {p_.attention_norm, p_.wo, p_.ffn_norm, p_.w1, p_.w3, p_.w2}) {
     FSDPD_CHECK(index >= 0);
   }
+  for (const int index : Qkv()) FSDPD_CHECK(index >= 0);
 }
 
 bool NativeBlock::HasOthersRows(int index) const {
@@ -164,6 +181,15 @@ AttentionInput NativeBlock::AttentionInputOf(const Kept& kept) const {
 }
 
 void NativeBlock::FillQk(Kept* kept) const {
+  if (HasLatents()) {
+    if (kept->k.defined()) return;
+    LatentHeads heads = latent_.MakeHeads(LatentRowsOf(*kept), LatentParamsOf());
+    kept->q = std::move(heads.q);
+    kept->k = std::move(heads.kv);
+    kept->q_rstd = std::move(heads.q_rstd);
+    kept->k_rstd = std::move(heads.kv_rstd);
+    return;
+  }
   if (!config_.qk_norm || kept->q.defined()) return;
   const AttentionInput raw = Heads(kept->qkv, kept->micro_batch);
   NormedHeads normed = NormAndRotate(rotary_, kept->positions, {raw.q, raw.k}, HeadNormsOf());
@@ -174,13 +200,18 @@ void NativeBlock::FillQk(Kept* kept) const {
 }
 
 AttentionOutput NativeBlock::Attend(const Kept& kept) const {
+  if (HasLatents()) return latent_.Attend(LatentRowsOf(kept), LatentHeadsOf(kept), kept.documents);
   const AttentionInput input = AttentionInputOf(kept);
   if (context().SizeOf(Group::kContext) == 1) return AttentionForward(input, kept.documents);
   FSDPD_CHECK(kept.documents.empty() && kept.positions.defined());
   return CutAttentionForward(input, &context());
 }
 
-AttentionInput NativeBlock::AttendBackward(const at::Tensor& grad, const Kept& kept) const {
+AttentionInput NativeBlock::AttendBackward(at::Tensor grad, const Kept& kept) const {
+  if (HasLatents()) {
+    return latent_.AttendBackward(std::move(grad), LatentRowsOf(kept), LatentHeadsOf(kept), kept.attended,
+                                  kept.documents);
+  }
   const AttentionInput input = AttentionInputOf(kept);
   if (context().SizeOf(Group::kContext) == 1)
     return AttentionBackward(grad, input, kept.attended, kept.documents);
@@ -190,7 +221,8 @@ AttentionInput NativeBlock::AttendBackward(const at::Tensor& grad, const Kept& k
 void NativeBlock::FillMiddle(Kept* kept) const {
   kept->qkv =
       NormedProduct(kept->x.flatten(0, 1), p_.attention_norm, &kept->attention_rstd, Qkv(), QkvBiases());
-  if (config_.qk_norm) {
+  if (HasLatents()) latent_.Rotate(LatentRowsOf(*kept));
+  if (config_.qk_norm || HasLatents()) {
     FillQk(kept);
   } else {
     const AttentionInput heads = AttentionInputOf(*kept);
@@ -442,10 +474,10 @@ at::Tensor NativeBlock::AttentionHalfBackward(const at::Tensor& grad, BackwardCa
   at::Tensor grad_out = ProductBackward(grad_sum, p_.wo).view(kept->attended.out.sizes());
   AddBeside({std::move(grad_sum), FlatTokens(kept->attended.out), {p_.wo}, {}}, call);
   FillQk(kept);
-  AttentionInput of = AttendBackward(grad_out, *kept);
-  grad_out = at::Tensor();
+  AttentionInput of = AttendBackward(std::move(grad_out), *kept);
   kept->attended = {};
-  at::Tensor grad_qkv = QkvBackward(std::move(of), *call, kept);
+  at::Tensor grad_qkv =
+      HasLatents() ? LatentBackward(std::move(of), call, kept) : QkvBackward(std::move(of), *call, kept);
   return NormedBackward(grad, {std::move(grad_qkv)}, kept->x.flatten(0, 1), kept->attention_rstd,
                         {p_.attention_norm, Qkv(), QkvBiases()}, call);
 }
@@ -476,6 +508,23 @@ at::Tensor NativeBlock::NormedBackward(const at::Tensor& grad, OutputGrads grad_
        std::move(grad_outputs.columns)},
       call);
   return grad_x;
+}
+
+// Of each product the gradients of all before it are gone when the next one's are made.
+at::Tensor NativeBlock::LatentBackward(AttentionInput grad, BackwardCall* call, Kept* kept) const {
+  const bool accumulate = call->grads.accumulate;
+  const auto add = [&](LatentProduct of, int matrix) {
+    Add({std::move(of.grad_out), std::move(of.x), {matrix}, {}}, call);
+  };
+  add(latent_.KeysBackward(grad.k, grad.v, LatentRowsOf(*kept), LatentHeadsOf(*kept), LatentParamsOf(),
+                           accumulate, call->Into(p_.kv_a_norm)),
+      p_.wkv_b);
+  grad.k = grad.v = kept->k = kept->k_rstd = at::Tensor();
+  LatentProduct queries = latent_.QueriesBackward(grad.q, LatentRowsOf(*kept), LatentHeadsOf(*kept),
+                                                  LatentParamsOf(), accumulate, call->Into(p_.q_a_norm));
+  if (queries.x.defined()) add(std::move(queries), p_.wq_b);
+  kept->q = kept->q_rstd = at::Tensor();
+  return std::move(kept->qkv);
 }
 
 // The rows of qkv have been read for the last time (but by the norms of q and k) and take the gradients.

@@ -25,6 +25,9 @@
 // comes of them back (native_passage.h): then gate and up are of the rows here, 8 bytes more each are kept,
 // and backward sends the norm's output again.
 //
+// Attention by way of latents has no heads of its own here but in native_latent_attention.h, which says what
+// it keeps.
+//
 // Outputs of the two norms and SwiGLU's product are never kept: the kernels of their backward read all that
 // they are made of, and write them where their gradients were, for the gradients of the matrices after them.
 //
@@ -41,6 +44,7 @@
 #include "fsdp/model/native/native_experts.h"
 #include "fsdp/model/native/native_fp8_ops.h"
 #include "fsdp/model/native/native_heads.h"
+#include "fsdp/model/native/native_latent_attention.h"
 #include "fsdp/model/native/native_linear.h"
 #include "fsdp/model/native/native_ops.h"
 #include "fsdp/model/native/native_passage.h"
@@ -71,7 +75,7 @@ class NativeBlock : public NativeUnit {
   // The parameters' numbers, -1 for those that the configuration lacks.
   struct Params {
     int attention_norm, wq, bq, wk, bk, wv, bv, q_norm, k_norm, wo, ffn_norm, router, router_bias, w1, w3, w2,
-        shared_w1, shared_w3, shared_w2;
+        shared_w1, shared_w3, shared_w2, wq_a, q_a_norm, wq_b, wkv_a, kv_a_norm, wkv_b;
   };
 
   // What forward computes, in order. What is undefined was dropped, and backward computes it again.
@@ -82,8 +86,9 @@ class NativeBlock : public NativeUnit {
     Documents documents;
     at::Tensor attention_rstd;  // Of the norm before attention: [tokens x 1] fp32.
     at::Tensor qkv;  // Side by side in a row: v, and q and k after rotation; with qk_norm before their norms.
+                     // With latents LatentRows'.
     at::Tensor q;    // [micro_batch x sequence x heads x head_size]: normed and rotated, with qk_norm.
-    at::Tensor k;
+    at::Tensor k;    // With latents LatentHeads' q and kv, as the next two.
     at::Tensor q_rstd;  // [tokens * heads x 1] fp32; undefined without qk_norm.
     at::Tensor k_rstd;
     AttentionOutput attended;
@@ -118,8 +123,9 @@ class NativeBlock : public NativeUnit {
   };
 
   static Params Find(const NativeBlock& block);
-  std::vector<int> Qkv() const { return {p_.wq, p_.wk, p_.wv}; }
-  std::vector<int> QkvBiases() const { return {p_.bq, p_.bk, p_.bv}; }
+  // The matrices that read the norm before attention, and their biases.
+  std::vector<int> Qkv() const;
+  std::vector<int> QkvBiases() const;
   std::vector<int> GateUp() const { return {p_.w1, p_.w3}; }
   std::vector<int> SharedGateUp() const { return {p_.shared_w1, p_.shared_w3}; }
   // What this rank reads of a parameter, or writes of its gradient: of keys and values whose matrices all
@@ -135,6 +141,12 @@ class NativeBlock : public NativeUnit {
 
   bool HasExperts() const { return p_.router >= 0; }
   bool HasShared() const { return p_.shared_w1 >= 0; }  // A layer beside them.
+  bool HasLatents() const { return p_.wkv_b >= 0; }
+  LatentParams LatentParamsOf() const {
+    return {param(p_.q_a_norm), param(p_.wq_b), param(p_.kv_a_norm), param(p_.wkv_b)};
+  }
+  static LatentRows LatentRowsOf(const Kept& kept) { return {kept.qkv, kept.micro_batch, kept.positions}; }
+  static LatentHeads LatentHeadsOf(const Kept& kept) { return {kept.q, kept.k, kept.q_rstd, kept.k_rstd}; }
 
   // The matrices' outputs for all tokens, from the norm of x, this rank's tokens.
   at::Tensor NormedProduct(const at::Tensor& x, int norm, at::Tensor* rstd, const std::vector<int>& matrices,
@@ -148,7 +160,7 @@ class NativeBlock : public NativeUnit {
 
   // Of this rank's tokens, to whole samples.
   AttentionOutput Attend(const Kept& kept) const;
-  AttentionInput AttendBackward(const at::Tensor& grad, const Kept& kept) const;
+  AttentionInput AttendBackward(at::Tensor grad, const Kept& kept) const;
 
   // Each fills in what it is named after from what comes before it in `kept`.
   void FillQk(Kept* kept) const;
@@ -190,6 +202,7 @@ class NativeBlock : public NativeUnit {
 
   // From the gradients of q, k and v to those of qkv's rows.
   at::Tensor QkvBackward(AttentionInput grad, const BackwardCall& call, Kept* kept) const;
+  at::Tensor LatentBackward(AttentionInput grad, BackwardCall* call, Kept* kept) const;
 
   void Add(MatrixGrads product, BackwardCall* call) const;        // Now or later.
   void AddBeside(MatrixGrads product, BackwardCall* call) const;  // When something travels, or later.
@@ -198,7 +211,8 @@ class NativeBlock : public NativeUnit {
   const LlamaConfig config_;  // With the rank's own heads.
   const Rotary rotary_;
   const Params p_;
-  const bool sends_rows_;  // To the ranks that have their experts.
+  const LatentAttention latent_;  // Of a configuration that has it.
+  const bool sends_rows_;         // To the ranks that have their experts.
   KeptSlots<Kept> kept_;
   KeptSlots<std::vector<MatrixGrads>> later_;
 };

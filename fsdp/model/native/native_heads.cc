@@ -8,6 +8,8 @@
 #include <ATen/ops/outer.h>
 #include <ATen/ops/pow.h>
 
+#include <algorithm>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -24,14 +26,33 @@ constexpr double kTwoPi = 6.283185307179586;
 
 kernels::Stream StreamOf(const at::Tensor& x) { return kernels::CurrentStream(x.get_device()); }
 
-// [1 x head_size / 2] fp32 on the CPU. Long wavelengths are stretched by scaling.factor, short ones stay, and
-// `kept`, the share that stays, is linear in the frequency between the two.
+// YaRN's share of each frequency that stays: linear in its number, between those that turn high_freq_factor
+// and low_freq_factor times within the original positions.
+at::Tensor KeptByYarn(const LlamaConfig& config) {
+  const RopeScaling& scaling = config.rope_scaling;
+  const auto size = static_cast<double>(config.rotary_size());
+  const auto number = [&](double turns) {
+    const double wavelength = static_cast<double>(scaling.original_positions) / (turns * kTwoPi);
+    return size * std::log(wavelength) / (2 * std::log(config.rope_theta));
+  };
+  const double first = std::max(0.0, std::floor(number(scaling.high_freq_factor)));
+  const double last = std::min(size - 1, std::ceil(number(scaling.low_freq_factor)));
+  const double between = first == last ? 0.001 : last - first;
+  return 1 - at::arange(config.rotary_size() / 2, at::kFloat).sub(first).div(between).clamp(0, 1);
+}
+
+// [1 x half of what is rotated] fp32 on the CPU. Long wavelengths are stretched by scaling.factor, short ones
+// stay, and `kept`, the share that stays, is linear between the two: in the frequency, but for YaRN's.
 at::Tensor Frequencies(const LlamaConfig& config) {
   const at::Tensor exponents =
-      at::arange(0, config.head_size, 2, at::kFloat).div(static_cast<double>(config.head_size));
+      at::arange(0, config.rotary_size(), 2, at::kFloat).div(static_cast<double>(config.rotary_size()));
   const at::Tensor frequencies = at::pow(config.rope_theta, exponents).reciprocal();
   const RopeScaling& scaling = config.rope_scaling;
   if (scaling.factor == 1) return frequencies;
+  if (scaling.yarn) {
+    const at::Tensor kept = KeptByYarn(config);
+    return frequencies * (kept + (1 - kept) / scaling.factor);
+  }
   const at::Tensor turns = frequencies * (static_cast<double>(scaling.original_positions) / kTwoPi);
   const at::Tensor kept =
       ((turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)).clamp(0, 1);
@@ -160,7 +181,8 @@ bool NormAndRotateBackwardByKernel(const Rotary& rotary, const at::Tensor& posit
 Rotary MakeRotary(const LlamaConfig& config, int64_t sequence_length, at::Device device) {
   const at::Tensor angles =
       at::outer(at::arange(sequence_length, at::kFloat), Frequencies(config)).unsqueeze(1);
-  return {angles.cos().to(device), angles.sin().to(device)};
+  const double scale = config.rope_scaling.RotatedScale();
+  return {angles.cos().mul_(scale).to(device), angles.sin().mul_(scale).to(device)};
 }
 
 void RotateForward(const Rotary& rotary, const at::Tensor& positions, const QueriesAndKeys& heads) {
@@ -170,6 +192,17 @@ void RotateForward(const Rotary& rotary, const at::Tensor& positions, const Quer
 void RotateBackward(const Rotary& rotary, const at::Tensor& positions, const QueriesAndKeys& grads,
                     const QueriesAndKeys& into) {
   Rotate(rotary, positions, -1, grads, into);
+}
+
+void RotatePart(const Rotary& rotary, const at::Tensor& positions, double direction, bool interleaved,
+                const at::Tensor& part) {
+  const Rotary angles = At(rotary, positions);
+  const at::Tensor pairs =
+      interleaved ? part.unflatten(-1, {-1, 2}).transpose(-1, -2) : part.unflatten(-1, {2, -1});
+  const at::Tensor first = pairs.select(-2, 0), second = pairs.select(-2, 1);
+  const at::Tensor turned = at::mul(first, angles.cos).sub_(at::mul(second, angles.sin), direction);
+  second.copy_(at::mul(second, angles.cos).add_(at::mul(first, angles.sin), direction));
+  first.copy_(turned);
 }
 
 NormedHeads NormAndRotate(const Rotary& rotary, const at::Tensor& positions, const QueriesAndKeys& heads,

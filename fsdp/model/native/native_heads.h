@@ -11,7 +11,7 @@
 namespace fsdpd {
 
 // ---- Rotary positions: the pair (x[i], x[i + half]) of each head turns by position * frequency[i], in fp32
-// and rounded once.
+// and rounded once. YaRN's tables have its scale in them.
 
 struct Rotary {
   at::Tensor cos;  // [sequence x 1 x half] fp32.
@@ -32,6 +32,12 @@ void RotateForward(const Rotary& rotary, const at::Tensor& positions, const Quer
 // The rotation's inverse, which is its transpose. `into` may be `grads`.
 void RotateBackward(const Rotary& rotary, const at::Tensor& positions, const QueriesAndKeys& grads,
                     const QueriesAndKeys& into);
+
+// In place, of heads of which a part is rotated: that part, [micro_batch, sequence, heads, 2 half], anywhere
+// in memory. `direction`: 1, or -1 for the inverse. `interleaved`: pairs are neighbours. By LibTorch's
+// operators on CUDA too.
+void RotatePart(const Rotary& rotary, const at::Tensor& positions, double direction, bool interleaved,
+                const at::Tensor& part);
 
 // ---- RMSNorm over each head, and the rotation of what comes of it: on CUDA in one pass, rounded once.
 

@@ -50,6 +50,13 @@ LlamaConfig With(LlamaConfig config, Change change) {
   return config;
 }
 
+// Of a model with `heads` heads, each with keys and values of its own.
+void SetLatent(const LatentConfig& latent, LlamaConfig* config) {
+  config->latent = latent;
+  config->kv_heads = config->heads;
+  config->head_size = latent.plain_head_size + latent.rotary_head_size;
+}
+
 // The families, and what is odd about them.
 std::vector<Case> Cases() {
   return {
@@ -81,6 +88,43 @@ std::vector<Case> Cases() {
               c->rope_scaling = {4, 1, 4, 16};
             }),
        3, 11},
+      {"Latents",
+       With(Small(4),
+            [](LlamaConfig* c) {
+              SetLatent({8, 10, 6, 4, 5}, c);
+            }),
+       2, 9},
+      {"LatentOfKeysAlone",
+       With(Small(4),
+            [](LlamaConfig* c) {
+              SetLatent({7, 0, 3, 6, 9, false}, c);
+            }),
+       3, 5},
+      {"LatentsThatFillTheKernel",
+       With(Small(4),
+            [](LlamaConfig* c) {
+              SetLatent({7, 5, 4, 4, 8}, c);
+            }),
+       1, 7},
+      {"LatentOfKeysThatFillsTheKernel",
+       With(Small(4),
+            [](LlamaConfig* c) {
+              SetLatent({6, 0, 6, 2, 8}, c);
+            }),
+       2, 6},
+      {"LatentsWithYarn",
+       With(Small(4),
+            [](LlamaConfig* c) {
+              SetLatent({8, 10, 6, 8, 5}, c);
+              c->rope_scaling = {8, 1, 4, 32, /*yarn=*/true, /*mscale=*/0.7, /*mscale_all_dim=*/1.2};
+            }),
+       2, 33},
+      {"HeadsWithYarn",
+       With(Small(2),
+            [](LlamaConfig* c) {
+              c->rope_scaling = {8, 1, 32, 64, /*yarn=*/true};
+            }),
+       2, 33},
   };
 }
 
@@ -112,6 +156,16 @@ std::vector<Case> CasesWithExperts() {
               c->experts.shared_intermediate_size = 14;
             }),
        3, 8},
+      {"DeepSeek",
+       With(Small(4),
+            [](LlamaConfig* c) {
+              SetLatent({8, 10, 6, 4, 5}, c);
+              c->experts = {8, 3, 7};
+              c->experts.dense_layers = 1;
+              c->experts.sigmoid = true;
+              c->experts.shared_intermediate_size = 14;
+            }),
+       2, 8},
       {"OneExpert",
        With(Small(2),
             [](LlamaConfig* c) {
@@ -259,6 +313,11 @@ const Case& Biggest() {
   return c;
 }
 
+const Case& BiggestWithLatents() {
+  static const Case c = {"", With(Small(4), [](LlamaConfig* c) { SetLatent({8, 10, 6, 4, 5}, c); }), 2, 16};
+  return c;
+}
+
 TEST(NativeLlama, GradientBuffersOf16BitsHoldTheRoundedGradients) {
   const Batch batch = RandomBatch(Biggest().config, 2, 16);
   UnitChain wide = MakeChain(Kind::kNative, Biggest()),
@@ -304,7 +363,9 @@ TEST(NativeLlama, InitialValuesAreThoseOfTheAutogradUnits) {
   }
 }
 
-// ---- One block by itself.
+// ---- One block by itself: with key heads, and with latents.
+
+std::vector<LlamaConfig> Blocks() { return {Biggest().config, BiggestWithLatents().config}; }
 
 struct OneBlock {
   ModelFacts facts;
@@ -331,8 +392,12 @@ struct OneBlock {
   }
 };
 
-TEST(NativeBlock, AccumulateAddsToWhatTheBuffersHold) {
-  OneBlock block(Biggest().config, 2, 16);
+class NativeBlock : public ::testing::TestWithParam<LlamaConfig> {};
+INSTANTIATE_TEST_SUITE_P(Attention, NativeBlock, ::testing::ValuesIn(Blocks()),
+                         [](const auto& info) { return info.param.latent ? "Latents" : "KeyHeads"; });
+
+TEST_P(NativeBlock, AccumulateAddsToWhatTheBuffersHold) {
+  OneBlock block(GetParam(), 2, 16);
   std::vector<at::Tensor> once = block.grads;
   for (at::Tensor& grad : once) grad = at::full_like(grad, 0);
   block.unit->Forward(0, block.input, Keep::kAll);
@@ -345,8 +410,8 @@ TEST(NativeBlock, AccumulateAddsToWhatTheBuffersHold) {
   }
 }
 
-TEST(NativeBlock, FrozenParametersChangeNoOtherGradient) {
-  OneBlock block(Biggest().config, 2, 16);
+TEST_P(NativeBlock, FrozenParametersChangeNoOtherGradient) {
+  OneBlock block(GetParam(), 2, 16);
   block.unit->Forward(0, block.input, Keep::kAll);
   const at::Tensor grad_x = block.Backward(0, /*accumulate=*/false, block.grads);
   for (size_t frozen = 0; frozen < block.grads.size(); ++frozen) {
@@ -363,8 +428,8 @@ TEST(NativeBlock, FrozenParametersChangeNoOtherGradient) {
   }
 }
 
-TEST(NativeBlock, SlotsKeepMicroBatchesApart) {
-  OneBlock block(Biggest().config, 2, 16);
+TEST_P(NativeBlock, SlotsKeepMicroBatchesApart) {
+  OneBlock block(GetParam(), 2, 16);
   const UnitInput other{{}, {}, at::randn_like(block.input.hidden)};
   block.unit->Forward(0, block.input, Keep::kAll);
   const at::Tensor alone = block.Backward(0, /*accumulate=*/false, block.grads);
@@ -374,9 +439,9 @@ TEST(NativeBlock, SlotsKeepMicroBatchesApart) {
   EXPECT_TRUE(block.Backward(0, /*accumulate=*/false, block.grads).equal(alone));
 }
 
-TEST(NativeBlock, WeightGradientsPutOffAreTheSameBits) {
+TEST_P(NativeBlock, WeightGradientsPutOffAreTheSameBits) {
   for (const Keep keep : {Keep::kAll, Keep::kSelective, Keep::kInput}) {
-    OneBlock block(Biggest().config, 2, 16);
+    OneBlock block(GetParam(), 2, 16);
     block.unit->Forward(0, block.input, keep);
     const at::Tensor grad_x = block.Backward(0, /*accumulate=*/false, block.grads);
     std::vector<at::Tensor> later;
@@ -392,9 +457,9 @@ TEST(NativeBlock, WeightGradientsPutOffAreTheSameBits) {
   }
 }
 
-TEST(NativeBlock, WhatIsKeptMayBeTakenAwayAndPutBack) {
+TEST_P(NativeBlock, WhatIsKeptMayBeTakenAwayAndPutBack) {
   for (const Keep keep : {Keep::kAll, Keep::kSelective, Keep::kInput}) {
-    OneBlock block(Biggest().config, 2, 16);
+    OneBlock block(GetParam(), 2, 16);
     block.unit->Forward(0, block.input, keep);
     const at::Tensor grad_x = block.Backward(0, /*accumulate=*/false, block.grads);
     const std::vector<at::Tensor> grads = block.grads;
@@ -415,9 +480,9 @@ TEST(NativeBlock, WhatIsKeptMayBeTakenAwayAndPutBack) {
 }
 
 // Two documents in one row of the first sequence, against each in a micro-batch of its own.
-TEST(NativeBlock, DocumentsOfOneRowDoNotSeeEachOther) {
+TEST_P(NativeBlock, DocumentsOfOneRowDoNotSeeEachOther) {
   constexpr int64_t kFirst = 5, kSequence = 16;
-  OneBlock block(Biggest().config, 2, kSequence), alone(Biggest().config, 1, kSequence);
+  OneBlock block(GetParam(), 2, kSequence), alone(GetParam(), 1, kSequence);
   UnitInput packed = block.input;
   packed.positions = at::arange(kSequence).repeat({2, 1});
   packed.positions[0].narrow(0, kFirst, kSequence - kFirst).sub_(kFirst);
@@ -448,13 +513,17 @@ TEST(NativeBlock, DocumentsOfOneRowDoNotSeeEachOther) {
 // ---- Memory.
 
 // Sizes whose tensors are whole size classes, so that the allocator's count is exact.
-LlamaConfig WholeClasses(bool qk_norm) {
+enum class Heads { kPlain, kNormed, kOfLatents, kOfOneLatent };
+
+LlamaConfig WholeClasses(Heads heads) {
   LlamaConfig config = Small(2);
   config.vocab_size = 256;
   config.hidden_size = 128;
   config.intermediate_size = 256;
   config.head_size = 64;
-  config.qk_norm = qk_norm;
+  config.qk_norm = heads == Heads::kNormed;
+  if (heads == Heads::kOfLatents) SetLatent({32, 64, 32, 32, 16}, &config);
+  if (heads == Heads::kOfOneLatent) SetLatent({96, 0, 32, 32, 64}, &config);
   return config;
 }
 
@@ -463,8 +532,8 @@ int64_t Allocated() { return ProcessHostAllocator().Read().allocated_bytes; }
 TEST(NativeLlamaMemory, ForwardKeepsTheBytesThatThePlanCountsAndBackwardFreesThem) {
   InstallHostCachingAllocator();
   constexpr int64_t kBatch = 2, kSequence = 128;
-  for (const bool qk_norm : {false, true}) {
-    const LlamaConfig config = WholeClasses(qk_norm);
+  for (const Heads heads : {Heads::kPlain, Heads::kNormed, Heads::kOfLatents, Heads::kOfOneLatent}) {
+    const LlamaConfig config = WholeClasses(heads);
     UnitChain chain = MakeChain(Kind::kNative, {"", config, kBatch, kSequence});
     const ModelFacts& facts = chain.facts();
     auto units = MakeNativeLlama(config, facts, kSequence, at::kCPU, DType::kFp32);
@@ -483,7 +552,8 @@ TEST(NativeLlamaMemory, ForwardKeepsTheBytesThatThePlanCountsAndBackwardFreesThe
         units[u]->Forward(0, {batch.tokens, batch.targets, hidden}, keep);
         const int64_t inputs = keep == Keep::kNothing ? 0 : input_bytes;
         EXPECT_EQ(Allocated() - before + inputs, expected)
-            << facts.units[u].name << " keep " << static_cast<int>(keep) << " qk_norm " << qk_norm;
+            << facts.units[u].name << " keep " << static_cast<int>(keep) << " heads "
+            << static_cast<int>(heads);
         if (keep == Keep::kNothing) continue;
         int64_t handed_out = 0;
         units[u]->VisitKept(0, [&](at::Tensor* kept) { handed_out += static_cast<int64_t>(kept->nbytes()); });

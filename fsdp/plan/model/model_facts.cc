@@ -9,7 +9,9 @@
 #include "base/check.h"
 #include "fsdp/plan/model/attention_room.h"
 #include "fsdp/plan/model/fp8_facts.h"
+#include "fsdp/plan/model/latent_facts.h"
 #include "fsdp/plan/model/llama_exchanges.h"
+#include "fsdp/plan/model/llama_params.h"
 #include "fsdp/plan/model/model_shape.h"
 
 namespace fsdpd {
@@ -35,15 +37,6 @@ constexpr int64_t kStatisticBytes = 4;  // fp32, one a token: a norm's 1/rms, a 
 constexpr int64_t kFp32Bytes = 4;
 constexpr int64_t kIndexBytes = 8;
 
-using Params = std::vector<ParamFacts>;
-
-// Matrices decay, norms and biases do not.
-void Add(Params* params, std::string name, std::vector<int64_t> shape, TensorCut cut = {}) {
-  const bool decay = shape.size() > 1;
-  params->push_back({std::move(name), std::move(shape), decay});
-  params->back().cut = cut;
-}
-
 // Of experts one's.
 int64_t LargestMatrix(const Params& params) {
   int64_t largest = 0;
@@ -66,29 +59,40 @@ int64_t RoutingKept(const Shape& s) {
          s.filling_rows() * kIndexBytes;
 }
 
+// Of attention with key heads.
+AttentionKept HeadsKept(const Shape& s, bool qk_norm) {
+  AttentionKept kept;
+  kept.selective = s.query + s.key  // Rotated q and k (with qk_norm: before their norms).
+                   + s.key          // v.
+                   + s.query;       // Attention's output.
+  kept.all = kept.selective;
+  kept.selective_statistics = kept.all_statistics = s.heads;  // Attention's log-sum-exp.
+  if (!qk_norm) return kept;
+  kept.all += s.query + s.key;  // Before and after the norms.
+  kept.all_statistics += s.heads + s.heads * s.key / s.query;
+  return kept;
+}
+
 // Native Llama block (native_block.h): tensors kept for backward, [tokens x width] in compute precision each.
 KeptBytes LlamaBlockKept(const Shape& s, bool qk_norm) {
-  const int64_t between = s.OwnBytes(s.hidden      // Input: of the attention norm, and of the residual.
-                                     + s.hidden);  // After the first residual: of the FFN norm.
-  const int64_t selective = s.query + s.key        // Rotated q and k (with qk_norm: before their norms).
-                            + s.key                // v.
-                            + s.query;             // Attention's output.
-  int64_t all = selective + 2 * s.shared;          // Gate and up of the layer beside experts.
-  int64_t statistics = s.heads;                    // Attention's log-sum-exp; beside it 1/rms of two norms.
-  if (qk_norm) {
-    all += s.query + s.key;  // Before and after the norms.
-    statistics += s.heads + s.heads * s.key / s.query;
-  }
-  return {between + s.Bytes(all) + s.RowBytes(2 * s.intermediate)  // Gate and up.
-              + RoutingKept(s) + (s.tokens * statistics + s.own_tokens() * 2) * kStatisticBytes,
-          between + s.Bytes(selective) + (s.tokens * s.heads + s.own_tokens()) * kStatisticBytes,
+  const AttentionKept attention = s.latent ? LatentKept(s) : HeadsKept(s, qk_norm);
+  const int64_t between = s.OwnBytes(s.hidden         // Input: of the attention norm, and of the residual.
+                                     + s.hidden);     // After the first residual: of the FFN norm.
+  const int64_t ffn = s.RowBytes(2 * s.intermediate)  // Gate and up.
+                      + s.Bytes(2 * s.shared)         // Those of the layer beside experts.
+                      + RoutingKept(s);
+  const auto statistics = [&](int64_t of_tokens, int64_t norms) {  // Of the norms 1/rms.
+    return (s.tokens * of_tokens + s.own_tokens() * norms) * kStatisticBytes;
+  };
+  return {between + s.Bytes(attention.all) + ffn + statistics(attention.all_statistics, 2),
+          between + s.Bytes(attention.selective) + statistics(attention.selective_statistics, 1),
           s.HiddenBytes()};
 }
 
 // What products with a matrix's gradient read: the gradients of outputs and the inputs, of which those of
 // norms are made again. Experts' products are not put off.
 int64_t LlamaBlockPutOff(const Shape& s) {
-  const int64_t attention = 2 * s.hidden + 2 * s.query + 2 * s.key;
+  const int64_t attention = s.latent ? LatentPutOff(s) : 2 * s.hidden + 2 * s.query + 2 * s.key;
   return s.Bytes(s.experts > 0 ? attention : attention + 2 * s.hidden + 3 * s.intermediate);
 }
 
@@ -129,6 +133,7 @@ int64_t LlamaBlockWorkspace(const Shape& s, const Params& params) {
   const auto beside_ffn = [&](int64_t attention) {
     return std::max(ffn, attention + s.AllHiddenBytes() - gone);
   };
+  if (s.latent) return beside_ffn(LatentWorkspace(s));
   if (s.documents && !s.host) return beside_ffn(DocumentsAttentionBytes(s));
   if (s.context == 1) return s.ordered_attention ? beside_ffn(OrderedAttentionBytes(s)) : ffn;
   // Attention to a sequence that other ranks have parts of (cut_attention.h): all keys and values, the
@@ -217,7 +222,7 @@ int64_t MovedGradients(const Shape& s) {
 }
 
 void CountLlamaBlockBytes(const Shape& s, bool qk_norm, UnitFacts* unit) {
-  const int64_t qk = s.query + s.key;  // In one pass, with their norms too.
+  const int64_t qk = s.latent ? 0 : s.query + s.key;  // In one pass, with their norms too.
   const int64_t moved = MovedRows(s);
   unit->forward_bytes = s.Bytes(2 * qk)                   // Rotation: in, out.
                         + s.RowBytes(3 * s.intermediate)  // SwiGLU: two in, out.
@@ -278,7 +283,7 @@ UnitFacts Block(int64_t index, const Shape& s, Params params) {
   }
   const auto tokens = static_cast<double>(s.tokens);
   // Two products of [sequence x sequence] per head at 2 FLOPs each, of which causality needs half.
-  unit.attention_flops = 2 * tokens * static_cast<double>(s.sequence * s.query);
+  unit.attention_flops = tokens * static_cast<double>(s.sequence * s.pair_width());
   unit.forward_flops = 2 * tokens * matrices + unit.attention_flops;
   unit.output_bytes = s.HiddenBytes();
   return unit;
@@ -296,69 +301,19 @@ UnitFacts Head(const Shape& s, bool tied, Params params, int64_t statistics, int
 
 // ---- Families.
 
-// Of heads or words that are cut, a rank's.
-int64_t SliceOf(int64_t whole, int64_t ranks) {
-  FSDPD_CHECK(whole % ranks == 0);
-  return whole / ranks;
-}
-
-// Where there are fewer key heads than ranks each has one, which it may share with its neighbours: they have
-// the matrices of all.
-bool CutsKeys(const LlamaConfig& model, int64_t tensor) { return model.kv_heads % tensor == 0; }
-int64_t KeyHeads(const LlamaConfig& model, int64_t tensor) {
-  if (CutsKeys(model, tensor)) return model.kv_heads / tensor;
-  FSDPD_CHECK(tensor % model.kv_heads == 0);
-  return 1;
-}
-
-// Expert by expert, as one tensor of each matrix. One dimension alone is cut.
-void AddExperts(const Shape& s, Params* params) {
-  FSDPD_CHECK(s.tensor == 1 || s.expert == 1);
-  const auto cut = [&s](int dim) {
-    return s.expert > 1 ? TensorCut{0, s.expert, Group::kExpert} : TensorCut{dim, s.tensor};
+// FLOPs of the products with attention's matrices. Of keys and values that a rank has whole it computes one
+// head's.
+double AttentionProducts(const Shape& s, const Params& params) {
+  const auto flops = [&](int64_t elements) {
+    return 2.0 * static_cast<double>(s.tokens) * static_cast<double>(elements);
   };
-  const int64_t own = SliceOf(s.experts, s.expert);
-  Add(params, "ffn.router", {s.experts, s.hidden});
-  if (s.selection_bias) {
-    Add(params, "ffn.router_bias", {s.experts});
-    params->back().fixed = true;
-    params->back().trainable = false;
+  if (!s.latent) return flops(s.hidden * (2 * s.query + 2 * s.key));
+  int64_t elements = 0;
+  for (const ParamFacts& param : params) {
+    const bool of_attention = param.name.compare(0, 10, "attention.") == 0 && param.shape.size() == 2;
+    if (of_attention) elements += param.elements();
   }
-  Add(params, "ffn.experts.w1", {own, s.intermediate, s.hidden}, cut(1));
-  Add(params, "ffn.experts.w3", {own, s.intermediate, s.hidden}, cut(1));
-  Add(params, "ffn.experts.w2", {own, s.hidden, s.intermediate}, cut(2));
-  if (s.shared == 0) return;
-  Add(params, "ffn.shared.w1", {s.shared, s.hidden}, s.Rows());
-  Add(params, "ffn.shared.w3", {s.shared, s.hidden}, s.Rows());
-  Add(params, "ffn.shared.w2", {s.hidden, s.shared}, s.Columns());
-}
-
-Params LlamaBlockParams(const LlamaConfig& model, const Shape& s) {
-  Params params;
-  const auto projection = [&](const std::string& letter, int64_t width, TensorCut cut) {
-    Add(&params, "attention.w" + letter, {width, s.hidden}, cut);
-    if (model.attention_bias) Add(&params, "attention.b" + letter, {width}, cut);
-  };
-  const bool cuts = CutsKeys(model, s.tensor);
-  const int64_t keys = cuts ? s.key : model.kv_heads * model.head_size;
-  Add(&params, "attention_norm", {s.hidden});
-  projection("q", s.query, s.Rows());
-  projection("k", keys, cuts ? s.Rows() : TensorCut());
-  projection("v", keys, cuts ? s.Rows() : TensorCut());
-  if (model.qk_norm) {
-    Add(&params, "attention.q_norm", {model.head_size});
-    Add(&params, "attention.k_norm", {model.head_size});
-  }
-  Add(&params, "attention.wo", {s.hidden, s.query}, s.Columns());
-  Add(&params, "ffn_norm", {s.hidden});
-  if (s.experts > 0) {
-    AddExperts(s, &params);
-    return params;
-  }
-  Add(&params, "ffn.w1", {s.intermediate, s.hidden}, s.Rows());
-  Add(&params, "ffn.w3", {s.intermediate, s.hidden}, s.Rows());
-  Add(&params, "ffn.w2", {s.hidden, s.intermediate}, s.Columns());
-  return params;
+  return flops(elements);
 }
 
 UnitFacts LlamaBlock(const LlamaConfig& model, int64_t layer, const Shape& s, DType compute) {
@@ -373,15 +328,18 @@ UnitFacts LlamaBlock(const LlamaConfig& model, int64_t layer, const Shape& s, DT
   unit.kept_bytes = LlamaBlockKept(s, model.qk_norm);
   unit.workspace_bytes = LlamaBlockWorkspace(s, params);
   unit.put_off_bytes = LlamaBlockPutOff(s);
-  unit.put_off_flops = s.experts > 0 ? 2.0 * static_cast<double>(s.tokens) * hidden *
-                                           static_cast<double>(2 * s.query + 2 * s.key)
-                                     : unit.forward_flops - unit.attention_flops;
+  unit.put_off_flops =
+      s.experts > 0 ? AttentionProducts(s, params) : unit.forward_flops - unit.attention_flops;
   // Gates and ups.
   unit.selective_flops =
       2.0 * hidden *
       (rows * static_cast<double>(2 * s.intermediate) + static_cast<double>(s.tokens * 2 * s.shared));
   CountLlamaBlockBytes(s, model.qk_norm, &unit);
   CountLlamaBlockKernels(s, &unit);
+  if (s.latent) {
+    unit.selective_flops += LatentSelectiveFlops(s);
+    CountLatent(s, &unit);
+  }
   unit.exchanges = LlamaBlockExchanges(s, compute);
   return unit;
 }
@@ -420,6 +378,8 @@ ModelFacts Describe(const LlamaConfig& model, const Share& share) {
           share.host,
           share.context,
           share.tensor};
+  s.latent = model.latent;
+  if (s.latent) s.query = s.key = heads * KernelHeadSize(s.latent);
   s.documents = share.documents;
   s.computed_grads = share.computed_grads;
   s.ordered_attention = share.ordered_attention;

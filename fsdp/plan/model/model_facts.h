@@ -195,7 +195,10 @@ struct ModelFacts {
 //   llama  embedding: weight
 //          layer:     attention_norm, attention.wq, [attention.bq], attention.wk, [attention.bk],
 //                     attention.wv, [attention.bv], [attention.q_norm], [attention.k_norm], attention.wo,
-//                     ffn_norm, ffn.w1 (gate), ffn.w3 (up), ffn.w2; of a layer with experts
+//                     ffn_norm, ffn.w1 (gate), ffn.w3 (up), ffn.w2; with latent attention
+//                     attention_norm, attention.wq or attention.wq_a, attention.wkv_a,
+//                     [attention.q_a_norm, attention.wq_b], attention.kv_a_norm, attention.wkv_b,
+//                     attention.wo, and so on; of a layer with experts
 //                     ffn_norm, ffn.router, [ffn.router_bias], ffn.experts.w1, ffn.experts.w3,
 //                     ffn.experts.w2, [ffn.shared.w1, ffn.shared.w3, ffn.shared.w2]
 //          head:      norm, [output; absent when tied: the head borrows the embedding]

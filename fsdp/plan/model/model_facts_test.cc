@@ -73,6 +73,46 @@ TEST(ModelFacts, OptionsOfTheLlamaFamilyAddTheirParameters) {
   EXPECT_EQ(NamesOf(facts.units.back()), (std::vector<std::string>{"norm"}));
 }
 
+LlamaConfig DeepSeekV3() {
+  LlamaConfig model;
+  model.vocab_size = 129280;
+  model.hidden_size = 7168;
+  model.intermediate_size = 18432;
+  model.layers = 61;
+  model.heads = model.kv_heads = 128;
+  model.head_size = 192;
+  model.latent = {/*rank=*/512, /*query_rank=*/1536, /*plain_head_size=*/128, /*rotary_head_size=*/64,
+                  /*value_head_size=*/128};
+  model.experts = {256, 8, 2048, /*normalized=*/true, /*dense_layers=*/3};
+  model.experts.sigmoid = model.experts.selection_bias = true;
+  model.experts.shared_intermediate_size = 2048;
+  return model;
+}
+
+TEST(ModelFacts, CountsDeepSeekV3) {
+  constexpr int64_t kTokens = 4096;
+  const ModelFacts facts = DescribeModel(DeepSeekV3(), 1, kTokens, DType::kBf16);
+  EXPECT_EQ(facts.elements(), 671026419200);
+  double flops = 0, attention = 0;
+  for (const UnitFacts& unit : facts.units) {
+    flops += unit.forward_flops;
+    attention += unit.attention_flops;
+  }
+  // Of a token's 37 billion parameters the embedding's are no product's.
+  EXPECT_NEAR((flops - attention) / 2 / kTokens, 36.6e9, 0.1e9);
+  EXPECT_EQ(attention, 61.0 * kTokens * kTokens * 128 * (192 + 128));
+  std::vector<std::string> names;
+  for (const ParamFacts& param : facts.units[1].params) names.push_back(param.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"attention_norm", "attention.wq_a", "attention.wkv_a",
+                                             "attention.q_a_norm", "attention.wq_b", "attention.kv_a_norm",
+                                             "attention.wkv_b", "attention.wo", "ffn_norm", "ffn.w1",
+                                             "ffn.w3", "ffn.w2"}));
+  // What is made of latents is most of what is kept, and not with selective recompute.
+  const KeptBytes& kept = facts.units[1].kept_bytes;
+  const int64_t heads = 128 * 192 + 128 * 256, gates = 2 * 18432, statistics = 4 * (2 + 1);
+  EXPECT_EQ(kept.none - kept.selective, kTokens * (2 * (heads + gates) + statistics));
+}
+
 TEST(ModelFacts, ATiedHeadBorrowsTheEmbedding) {
   EXPECT_EQ(Describe("gpt2").units.back().borrows, 0);
   EXPECT_EQ(NamesOf(Describe("gpt2").units.back()), (std::vector<std::string>{"norm.weight", "norm.bias"}));

@@ -13,8 +13,8 @@ struct Shape {
   int64_t sequence;  // Of a sample, over all ranks that share it.
   int64_t vocab;     // This, and what follows but `hidden`, of the rank's slice.
   int64_t hidden;
-  int64_t query;  // Width of all query heads.
-  int64_t key;    // Width of all key heads, and of all value heads.
+  int64_t query;  // Width of all query heads, as attention's kernels have them.
+  int64_t key;    // Width of all key heads, and of all value heads, likewise.
   int64_t intermediate;
   int64_t heads;
   int64_t compute_bytes;  // Of one element in compute precision.
@@ -27,6 +27,7 @@ struct Shape {
   int64_t expert = 1;  // Ranks that have them among them.
   int64_t shared = 0;  // Of the rank's slice: width of the layer beside them.
   bool selection_bias = false;
+  LatentConfig latent = {};
   bool documents = false;          // Samples may be made of several.
   bool computed_grads = false;     // Gradients' buffers have the compute type.
   bool ordered_attention = false;  // Flash attention, whose backward adds up in an order.
@@ -37,6 +38,12 @@ struct Shape {
   int64_t own_experts() const { return experts / expert; }
   int64_t filling_rows() const { return host ? 0 : own_experts() * kExpertRowStep; }
   int64_t RowBytes(int64_t width) const { return (rows() + filling_rows()) * width * compute_bytes; }
+  // Width of what attention gives, and of a query with a value: what a pair of tokens costs.
+  int64_t attended() const { return latent ? heads * latent.value_head_size : query; }
+  int64_t pair_width() const {
+    if (!latent) return 2 * query;
+    return heads * (latent.plain_head_size + latent.rotary_head_size + latent.value_head_size);
+  }
   bool HostCasts() const { return host && compute_bytes < 4; }
   int64_t Bytes(int64_t width) const { return tokens * width * compute_bytes; }
   int64_t own_tokens() const { return tokens / tensor; }  // Between matrices.

@@ -97,6 +97,29 @@ void Add(const ExpertsConfig& experts, Lines* lines) {
   to.Real("bias_update_rate", experts.bias_update_rate);
 }
 
+// Likewise of a model with key heads.
+void Add(const LatentConfig& latent, Lines* lines) {
+  if (!latent) return;
+  const Section to("model.llama.latent_attention", lines);
+  to.Int("rank", latent.rank);
+  to.Int("query_rank", latent.query_rank);
+  to.Int("plain_head_size", latent.plain_head_size);
+  to.Int("rotary_head_size", latent.rotary_head_size);
+  to.Int("value_head_size", latent.value_head_size);
+  to.Int("interleaved", latent.interleaved);
+}
+
+void Add(const RopeScaling& scaling, Lines* lines) {
+  const Section to("model.llama.rope_scaling", lines);
+  to.Real("factor", scaling.factor);
+  to.Real("low_freq_factor", scaling.low_freq_factor);
+  to.Real("high_freq_factor", scaling.high_freq_factor);
+  to.Int("original_positions", scaling.original_positions);
+  if (!scaling.yarn) return;
+  to.Real("yarn.mscale", scaling.mscale);
+  to.Real("yarn.mscale_all_dim", scaling.mscale_all_dim);
+}
+
 void Add(const LlamaConfig& llama, Lines* lines) {
   const Section to("model.llama", lines);
   to.Int("vocab_size", llama.vocab_size);
@@ -111,11 +134,9 @@ void Add(const LlamaConfig& llama, Lines* lines) {
   to.Int("tied_embeddings", llama.tied_embeddings);
   to.Int("qk_norm", llama.qk_norm);
   to.Int("attention_bias", llama.attention_bias);
-  to.Real("rope_scaling.factor", llama.rope_scaling.factor);
-  to.Real("rope_scaling.low_freq_factor", llama.rope_scaling.low_freq_factor);
-  to.Real("rope_scaling.high_freq_factor", llama.rope_scaling.high_freq_factor);
-  to.Int("rope_scaling.original_positions", llama.rope_scaling.original_positions);
+  Add(llama.rope_scaling, lines);
   Add(llama.experts, lines);
+  Add(llama.latent, lines);
 }
 
 void Add(const Gpt2Config& gpt2, Lines* lines) {

@@ -86,6 +86,11 @@ Changes ModelAndDataChanges() {
       [](Job* j) { std::get<LlamaConfig>(j->spec.model).attention_bias = true; },
       [](Job* j) { std::get<LlamaConfig>(j->spec.model).head_size = 8; },
       [](Job* j) { std::get<LlamaConfig>(j->spec.model).rope_scaling.factor = 8; },
+      [](Job* j) { std::get<LlamaConfig>(j->spec.model).rope_scaling.yarn = true; },
+      [](Job* j) {
+        std::get<LlamaConfig>(j->spec.model).latent = {8, 8, 4, 2, 4};
+      },
+      [](Job* j) { std::get<LlamaConfig>(j->spec.model).latent = {8, 8, 4, 2, 4, /*interleaved=*/false}; },
       [](Job* j) { j->spec.model = Gpt2Config{256, 64, 96, 2, 4, 8}; },
       [](Job* j) { j->spec.data.tokens[0].weight = 0.3; },
       [](Job* j) { j->spec.data.tokens[0].type = TokenType::kU32; },

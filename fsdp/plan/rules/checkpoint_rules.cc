@@ -75,12 +75,15 @@ std::string NearestFamily(const LlamaConfig& llama) {
   };
   unless(!llama.attention_bias, "no attention_bias");
   const int64_t shared = experts.shared_intermediate_size;
-  if (experts.sigmoid) {
-    unless(llama.qk_norm, "qk_norm");
+  if (experts.sigmoid || llama.latent) {
+    unless(experts.sigmoid, "sigmoid scores");
+    unless(llama.qk_norm || llama.latent, "qk_norm");
     unless(experts.selection_bias, "selection_bias");
     unless(shared > 0 && shared % experts.intermediate_size == 0,
            "a shared_intermediate_size that intermediate_size divides");
-    return absl::StrCat("dots1, which has sigmoid scores, is nearest, and has ", absl::StrJoin(others, ", "));
+    return absl::StrCat(
+        llama.latent ? "DeepSeek-V3, which has latent attention," : "dots1, which has sigmoid scores,",
+        " is nearest, and has ", absl::StrJoin(others, ", "));
   }
   unless(!experts.selection_bias, "no selection_bias");
   unless(experts.groups == 1, "no groups");

@@ -49,6 +49,20 @@ Findings HeadsDivide(int64_t hidden_size, int64_t heads) {
            "choose heads so that hidden_size / heads is whole, usually 64 or 128"}};
 }
 
+constexpr double kMaxScale = 100;  // Of any that is published, 1.
+
+Findings ChecksYarn(const v1::Llama::Yarn& yarn) {
+  Findings findings;
+  const auto check = [&](const char* name, double value) {
+    if (value >= 0 && value <= kMaxScale) return;
+    findings.push_back({absl::StrCat(name, " is ", value, " and must be between 0 and ", kMaxScale),
+                        "leave it out", absl::StrCat("model.llama.rope_scaling.yarn.", name)});
+  };
+  check("mscale", yarn.mscale());
+  check("mscale_all_dim", yarn.mscale_all_dim());
+  return findings;
+}
+
 Findings ChecksRopeScaling(const Facts& f) {
   const v1::Llama::RopeScaling& scaling = f.job.model().llama().rope_scaling();
   if (!HasLlama(f) || !f.job.model().llama().has_rope_scaling()) return {};
@@ -65,13 +79,15 @@ Findings ChecksRopeScaling(const Facts& f) {
     findings.push_back(
         {absl::StrCat("frequencies are interpolated between low_freq_factor ", low, " and high_freq_factor ",
                       high, "; both are above 0, and the second is the larger one"),
-         "leave both out for 1 and 4", field("high_freq_factor")});
+         scaling.has_yarn() ? "leave both out for 1 and 32" : "leave both out for 1 and 4",
+         field("high_freq_factor")});
   }
   for (Finding& finding :
        Between(scaling.original_positions(), kMaxPositions, "original_positions", "leave it out for 8192")) {
     finding.field = field("original_positions");
     findings.push_back(std::move(finding));
   }
+  for (Finding& finding : ChecksYarn(scaling.yarn())) findings.push_back(std::move(finding));
   return findings;
 }
 
@@ -165,16 +181,15 @@ const Rule kRules[] = {
     {"heads_divide_hidden", kError, "model.llama.heads", "without head_size, heads divides hidden_size",
      [](const Facts& f) -> Findings {
        const v1::Llama& llama = f.job.model().llama();
-       if (!HasLlama(f) || llama.has_head_size()) return {};
+       if (!HasLlama(f) || llama.has_head_size() || llama.has_latent_attention()) return {};
        if (!f.Sound({"model.llama.hidden_size", "model.llama.heads", "model.llama.head_size"})) return {};
        return HeadsDivide(llama.hidden_size(), llama.heads());
      }},
     {"head_size_even", kError, "model.llama.heads", "a head has an even number of elements",
      [](const Facts& f) -> Findings {
        const v1::Llama& llama = f.job.model().llama();
-       if (!HasLlama(f) ||
-           !f.Sound({"model.llama.hidden_size", "model.llama.heads", "model.llama.head_size"}))
-         return {};
+       if (!HasLlama(f) || llama.has_latent_attention()) return {};
+       if (!f.Sound({"model.llama.hidden_size", "model.llama.heads", "model.llama.head_size"})) return {};
        const int64_t head = llama.has_head_size() ? llama.head_size() : llama.hidden_size() / llama.heads();
        if (head % 2 == 0) return {};
        return {{absl::StrCat("a head has ", head, " elements, and rotary positions turn them in pairs"),

@@ -69,6 +69,7 @@ struct Rule {
 
 // In the table's order.
 const std::vector<Rule>& ModelRules();          // name, model
+const std::vector<Rule>& LatentRules();         // model.llama.latent_attention
 const std::vector<Rule>& ExpertsRules();        // model.llama.experts
 const std::vector<Rule>& PluginRules();         // model.plugin
 const std::vector<Rule>& DataRules();           // data

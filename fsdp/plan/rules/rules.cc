@@ -17,10 +17,10 @@ namespace {
 // sound in a smaller world.
 std::vector<Rule> Table() {
   std::vector<Rule> table;
-  for (const auto* part :
-       {&ModelRules(), &ExpertsRules(), &PluginRules(), &DataRules(), &RuntimeRules(), &PipelineRules(),
-        &ParallelRules(), &TrainRules(), &CheckpointRules(), &BadStepRules(), &DeterministicRules(),
-        &OffloadRules(), &OptimizerRules(), &PrecisionRules(), &Fp8Rules(), &EnvRules(), &ElasticRules()}) {
+  for (const auto* part : {&ModelRules(), &LatentRules(), &ExpertsRules(), &PluginRules(), &DataRules(),
+                           &RuntimeRules(), &PipelineRules(), &ParallelRules(), &TrainRules(),
+                           &CheckpointRules(), &BadStepRules(), &DeterministicRules(), &OffloadRules(),
+                           &OptimizerRules(), &PrecisionRules(), &Fp8Rules(), &EnvRules(), &ElasticRules()}) {
     table.insert(table.end(), part->begin(), part->end());
   }
   return table;

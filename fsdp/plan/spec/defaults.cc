@@ -63,19 +63,29 @@ class Filler {
       Chose("model.llama.norm_epsilon", "1e-5");
     }
     if (llama->has_experts()) FillExperts(llama->mutable_experts());
-    if (!llama->has_rope_scaling()) return;
-    v1::Llama::RopeScaling* scaling = llama->mutable_rope_scaling();
+    if (llama->has_latent_attention() && !llama->latent_attention().has_interleaved()) {
+      llama->mutable_latent_attention()->set_interleaved(true);
+      Chose("model.llama.latent_attention.interleaved", "true");
+    }
+    if (llama->has_rope_scaling()) FillRopeScaling(llama->mutable_rope_scaling());
+  }
+
+  void FillRopeScaling(v1::Llama::RopeScaling* scaling) {
     if (!scaling->has_low_freq_factor()) {
       scaling->set_low_freq_factor(1);
       Chose("model.llama.rope_scaling.low_freq_factor", "1");
     }
     if (!scaling->has_high_freq_factor()) {
-      scaling->set_high_freq_factor(4);
-      Chose("model.llama.rope_scaling.high_freq_factor", "4");
+      scaling->set_high_freq_factor(scaling->has_yarn() ? 32 : 4);
+      Chose("model.llama.rope_scaling.high_freq_factor", absl::StrCat(scaling->high_freq_factor()));
     }
     if (!scaling->has_original_positions()) {
       scaling->set_original_positions(8192);
       Chose("model.llama.rope_scaling.original_positions", "8192");
+    }
+    if (scaling->has_yarn() && !scaling->yarn().has_mscale()) {
+      scaling->mutable_yarn()->set_mscale(1);
+      Chose("model.llama.rope_scaling.yarn.mscale", "1");
     }
   }
 

@@ -42,6 +42,20 @@ void Compare(const RopeScaling& ours, const RopeScaling& theirs, Differences* di
   differences->Number("rope_scaling.low_freq_factor", ours.low_freq_factor, theirs.low_freq_factor);
   differences->Number("rope_scaling.high_freq_factor", ours.high_freq_factor, theirs.high_freq_factor);
   differences->Size("rope_scaling.original_positions", ours.original_positions, theirs.original_positions);
+  differences->Flag("rope_scaling.yarn", ours.yarn, theirs.yarn);
+  if (!ours.yarn || !theirs.yarn) return;
+  differences->Number("rope_scaling.yarn.mscale", ours.mscale, theirs.mscale);
+  differences->Number("rope_scaling.yarn.mscale_all_dim", ours.mscale_all_dim, theirs.mscale_all_dim);
+}
+
+void Compare(const LatentConfig& ours, const LatentConfig& theirs, Differences* differences) {
+  differences->Size("latent_attention.rank", ours.rank, theirs.rank);
+  if (!ours || !theirs) return;
+  differences->Size("latent_attention.query_rank", ours.query_rank, theirs.query_rank);
+  differences->Size("latent_attention.plain_head_size", ours.plain_head_size, theirs.plain_head_size);
+  differences->Size("latent_attention.rotary_head_size", ours.rotary_head_size, theirs.rotary_head_size);
+  differences->Size("latent_attention.value_head_size", ours.value_head_size, theirs.value_head_size);
+  differences->Flag("latent_attention.interleaved", ours.interleaved, theirs.interleaved);
 }
 
 void Compare(const ExpertsConfig& ours, const ExpertsConfig& theirs, Differences* differences) {
@@ -76,6 +90,7 @@ void Compare(const LlamaConfig& ours, const LlamaConfig& theirs, Differences* di
   differences->Flag("qk_norm", ours.qk_norm, theirs.qk_norm);
   differences->Flag("attention_bias", ours.attention_bias, theirs.attention_bias);
   Compare(ours.experts, theirs.experts, differences);
+  Compare(ours.latent, theirs.latent, differences);
 }
 
 void Compare(const Gpt2Config& ours, const Gpt2Config& theirs, Differences* differences) {

@@ -53,6 +53,24 @@ TEST(ModelDifference, OfScalingIsOneWhereBothScale) {
                           "rope_scaling.original_positions: 4096 there, and 8192 in this job"));
 }
 
+TEST(ModelDifference, OfLatentsAndYarnIsOneWhereBothHaveThem) {
+  LlamaConfig job = SmallDeepSeek(), theirs = SmallDeepSeek();
+  EXPECT_THAT(ModelDifferences(job, theirs), IsEmpty());
+  job.rope_scaling = {8, 1, 4, 8192, /*yarn=*/true};
+  theirs.rope_scaling = {8, 1, 4, 8192, /*yarn=*/true, /*mscale=*/0.7, /*mscale_all_dim=*/0.5};
+  theirs.latent = {6, 0, 4, 2, 5, /*interleaved=*/false};
+  EXPECT_THAT(ModelDifferences(job, theirs),
+              ElementsAre("rope_scaling.yarn.mscale: 0.7 there, and 1 in this job",
+                          "rope_scaling.yarn.mscale_all_dim: 0.5 there, and 0 in this job",
+                          "latent_attention.query_rank: 0 there, and 5 in this job",
+                          "latent_attention.value_head_size: 5 there, and 3 in this job",
+                          "latent_attention.interleaved: false there, and true in this job"));
+  theirs = job;
+  theirs.latent = {};
+  EXPECT_THAT(ModelDifferences(job, theirs),
+              ElementsAre("latent_attention.rank: 0 there, and 6 in this job"));
+}
+
 TEST(ModelDifference, OfGpt2AndOfFamilies) {
   const Gpt2Config job = SmallGpt2();
   EXPECT_THAT(ModelDifferences(job, job), IsEmpty());

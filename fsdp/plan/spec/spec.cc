@@ -1,5 +1,6 @@
 #include "fsdp/plan/spec/spec.h"
 
+#include <cmath>
 #include <utility>
 
 #include "base/check.h"
@@ -279,6 +280,29 @@ ExpertsConfig ToExperts(const v1::Llama& llama) {
   return config;
 }
 
+LatentConfig ToLatent(const v1::Llama::LatentAttention& latent) {
+  LatentConfig config;
+  config.rank = latent.rank();
+  config.query_rank = latent.query_rank();
+  config.plain_head_size = latent.plain_head_size();
+  config.rotary_head_size = latent.rotary_head_size();
+  config.value_head_size = latent.value_head_size();
+  if (latent.has_interleaved()) config.interleaved = latent.interleaved();
+  return config;
+}
+
+RopeScaling ToRopeScaling(const v1::Llama::RopeScaling& scaling) {
+  RopeScaling config;
+  config.yarn = scaling.has_yarn();
+  config.factor = scaling.factor();
+  if (scaling.has_low_freq_factor()) config.low_freq_factor = scaling.low_freq_factor();
+  if (scaling.has_high_freq_factor()) config.high_freq_factor = scaling.high_freq_factor();
+  if (scaling.has_original_positions()) config.original_positions = scaling.original_positions();
+  if (scaling.yarn().has_mscale()) config.mscale = scaling.yarn().mscale();
+  config.mscale_all_dim = scaling.yarn().mscale_all_dim();
+  return config;
+}
+
 LlamaConfig ToLlama(const v1::Llama& llama) {
   LlamaConfig config;
   config.vocab_size = llama.vocab_size();
@@ -289,20 +313,16 @@ LlamaConfig ToLlama(const v1::Llama& llama) {
   config.kv_heads = llama.has_kv_heads() ? llama.kv_heads() : llama.heads();
   if (llama.has_rope_theta()) config.rope_theta = llama.rope_theta();
   if (llama.has_norm_epsilon()) config.norm_epsilon = llama.norm_epsilon();
-  config.head_size = llama.has_head_size() ? llama.head_size() : llama.hidden_size() / llama.heads();
+  if (llama.has_latent_attention()) config.latent = ToLatent(llama.latent_attention());
+  config.head_size = config.latent           ? config.latent.plain_head_size + config.latent.rotary_head_size
+                     : llama.has_head_size() ? llama.head_size()
+                                             : llama.hidden_size() / llama.heads();
   config.tied_embeddings = llama.tied_embeddings();
   config.qk_norm = llama.qk_norm();
   config.attention_bias = llama.attention_bias();
   config.positions = llama.positions();
   if (llama.has_experts()) config.experts = ToExperts(llama);
-  if (!llama.has_rope_scaling()) return config;
-  const v1::Llama::RopeScaling& scaling = llama.rope_scaling();
-  config.rope_scaling.factor = scaling.factor();
-  if (scaling.has_low_freq_factor()) config.rope_scaling.low_freq_factor = scaling.low_freq_factor();
-  if (scaling.has_high_freq_factor()) config.rope_scaling.high_freq_factor = scaling.high_freq_factor();
-  if (scaling.has_original_positions()) {
-    config.rope_scaling.original_positions = scaling.original_positions();
-  }
+  if (llama.has_rope_scaling()) config.rope_scaling = ToRopeScaling(llama.rope_scaling());
   return config;
 }
 
@@ -373,18 +393,42 @@ int64_t MaxSequenceLength(const ModelConfig& model) {
   return 0;
 }
 
+namespace {
+
+double YarnScale(const RopeScaling& scaling, double mscale) {
+  return scaling.yarn ? 1 + 0.1 * mscale * std::log(scaling.factor) : 1;
+}
+
+// What DeepSeek-V3's layers and dots1's have.
+bool IsDeepSeekRouting(const ExpertsConfig& experts) {
+  return experts.sigmoid && experts.selection_bias && experts.shared_intermediate_size > 0 &&
+         experts.shared_intermediate_size % experts.intermediate_size == 0;
+}
+
+}  // namespace
+
+double RopeScaling::RotatedScale() const {
+  return YarnScale(*this, mscale) / YarnScale(*this, mscale_all_dim);
+}
+
+double RopeScaling::ScoreScale() const {
+  const double scale = YarnScale(*this, mscale_all_dim);
+  return scale * scale;
+}
+
 std::string TransformersType(const LlamaConfig& model) {
+  if (model.latent) {
+    return model.experts.count == 0 || IsDeepSeekRouting(model.experts) ? "deepseek_v3" : "";
+  }
   if (model.experts.count == 0) {
     if (model.qk_norm && model.attention_bias) return "";
     return model.qk_norm ? "qwen3" : model.attention_bias ? "qwen2" : "llama";
   }
   if (model.attention_bias) return "";
   const ExpertsConfig& experts = model.experts;
-  const bool shares = experts.shared_intermediate_size > 0;
-  const bool whole = experts.shared_intermediate_size % experts.intermediate_size == 0;
-  if (experts.sigmoid && experts.selection_bias && shares && whole && model.qk_norm) return "dots1";
+  if (IsDeepSeekRouting(experts) && model.qk_norm) return "dots1";
   const bool plain = !experts.sigmoid && !experts.selection_bias && experts.groups == 1 &&
-                     experts.weight_scale == 1 && !shares;
+                     experts.weight_scale == 1 && experts.shared_intermediate_size == 0;
   if (!plain) return "";
   if (model.qk_norm) return "qwen3_moe";
   return model.experts.normalized && model.experts.dense_layers == 0 ? "mixtral" : "";

@@ -35,6 +35,24 @@ struct RopeScaling {
   double low_freq_factor = 1;
   double high_freq_factor = 4;
   int64_t original_positions = 8192;
+  bool yarn = false;
+  double mscale = 1;  // With yarn, as the next.
+  double mscale_all_dim = 0;
+
+  double RotatedScale() const;  // Of rotated queries and keys, each.
+  double ScoreScale() const;    // Of scores, with latent attention.
+};
+
+// v1::Llama::LatentAttention says what each number is.
+struct LatentConfig {
+  int64_t rank = 0;        // 0: the model has key and value heads.
+  int64_t query_rank = 0;  // 0: queries are made of the token itself.
+  int64_t plain_head_size = 0;
+  int64_t rotary_head_size = 0;
+  int64_t value_head_size = 0;
+  bool interleaved = true;
+
+  explicit operator bool() const { return rank > 0; }
 };
 
 // v1::Llama::Experts says what each number is.
@@ -71,7 +89,9 @@ struct LlamaConfig {
   RopeScaling rope_scaling = {};
   int64_t positions = 0;  // Longest sequence; 0: any.
   ExpertsConfig experts = {};
+  LatentConfig latent = {};  // With it kv_heads is heads, and head_size that of queries and keys.
 
+  int64_t rotary_size() const { return latent ? latent.rotary_head_size : head_size; }  // Of a head.
   bool HasExperts(int64_t layer) const { return experts.count > 0 && layer >= experts.dense_layers; }
   int64_t expert_layers() const { return experts.count > 0 ? layers - experts.dense_layers : 0; }
 };

@@ -47,6 +47,16 @@ LlamaConfig SmallDots1() {
   return llama;
 }
 
+LlamaConfig SmallDeepSeek() {
+  LlamaConfig llama = SmallDots1();
+  llama.qk_norm = false;
+  llama.latent = {/*rank=*/6, /*query_rank=*/5, /*plain_head_size=*/4, /*rotary_head_size=*/2,
+                  /*value_head_size=*/3};
+  llama.kv_heads = llama.heads;
+  llama.head_size = llama.latent.plain_head_size + llama.latent.rotary_head_size;
+  return llama;
+}
+
 Gpt2Config SmallGpt2() {
   Gpt2Config gpt2;
   gpt2.vocab_size = 32;

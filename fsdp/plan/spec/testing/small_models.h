@@ -12,6 +12,7 @@ LlamaConfig SmallLlamaWithAll();
 LlamaConfig SmallMixtral();
 LlamaConfig SmallQwen3Moe();  // Its first layer has no experts.
 LlamaConfig SmallDots1();     // Likewise, and with what routing may have.
+LlamaConfig SmallDeepSeek();  // Likewise, with latent attention.
 Gpt2Config SmallGpt2();
 
 // No size is another's multiple, so nothing fits that was taken for something else.

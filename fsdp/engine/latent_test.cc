@@ -1,0 +1,152 @@
+// Models with multi-head latent attention: the same job in every strategy and mesh is the job on one rank, to
+// round-off, with and without experts, and recomputes to the same bits.
+#include <gtest/gtest.h>
+
+#include "base/temp_dir.h"
+#include "fsdp/engine/testing/test_job.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr double kRoundOff = 1e-5;
+
+// DeepSeek-V3 in small: the first layer has no experts.
+v1::JobSpec LatentJob(bool experts) {
+  v1::JobSpec job = TestJob();
+  v1::Llama* llama = job.mutable_model()->mutable_llama();
+  llama->set_heads(3);
+  llama->clear_kv_heads();
+  llama->clear_head_size();
+  llama->set_layers(4);
+  v1::Llama::LatentAttention* latent = llama->mutable_latent_attention();
+  latent->set_rank(7);
+  latent->set_query_rank(5);
+  latent->set_plain_head_size(5);
+  latent->set_rotary_head_size(4);
+  latent->set_value_head_size(6);
+  if (experts) {
+    v1::Llama::Experts* of = llama->mutable_experts();
+    of->set_count(8);
+    of->set_per_token(3);
+    of->set_intermediate_size(12);
+    of->set_dense_layers(1);
+    of->set_scores(v1::Llama::Experts::SCORES_SIGMOID);
+    of->set_selection_bias(true);
+    of->set_shared_intermediate_size(12);
+  }
+  job.mutable_data()->mutable_synthetic()->set_vocab(12);  // There is something to learn.
+  job.mutable_optimizer()->set_clip_norm(0.5);
+  return job;
+}
+
+struct Case {
+  TestMesh mesh;
+  int world = 2;
+  int micro_batches = 1;
+  int pipeline = 1;
+  int expert = 1;
+};
+
+v1::JobSpec Spread(const v1::JobSpec& job, const Case& c) {
+  v1::JobSpec spread = Over(job, c.mesh, c.world, c.micro_batches);
+  spread.mutable_parallel()->set_pipeline(c.pipeline);
+  spread.mutable_parallel()->set_expert(c.expert);
+  spread.mutable_train()->set_micro_batch(job.train().global_batch() * c.pipeline / c.world /
+                                          c.micro_batches);
+  return spread;
+}
+
+const TestMesh kNoShard{"no_shard", v1::STRATEGY_NO_SHARD};
+const TestMesh kParams{"optim_grads_params", v1::STRATEGY_OPTIM_GRADS_PARAMS};
+const Case kShared{kParams, 4, 3}, kAmong{kParams, 4, 3, 1, 2}, kStages{kParams, 4, 3, 2};
+
+std::vector<Case> Cases() {
+  const TestMesh optim{"optim", v1::STRATEGY_OPTIM};
+  const TestMesh grads{"optim_grads", v1::STRATEGY_OPTIM_GRADS};
+  const TestMesh hfsdp{"hfsdp", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::STRATEGY_OPTIM};
+  std::vector<Case> cases;
+  for (const TestMesh& mesh : {kNoShard, optim, grads, kParams}) cases.push_back({mesh, 2});
+  for (const TestMesh& mesh : {kNoShard, optim, grads, kParams, hfsdp}) cases.push_back({mesh, 4, 3});
+  cases.push_back({kNoShard, 4, 1, 1, 4});
+  cases.push_back(kAmong);
+  cases.push_back(kStages);
+  cases.push_back({kNoShard, 2, 2, 2});
+  return cases;
+}
+
+class LatentsIn : public ::testing::TestWithParam<Case> {};
+
+TEST_P(LatentsIn, EveryMeshAreOneRanks) {
+  static const LocalJobResult* const experts = new LocalJobResult(Train(LatentJob(true)));
+  static const LocalJobResult* const dense = new LocalJobResult(Train(LatentJob(false)));
+  const LocalJobResult spread = Train(Spread(LatentJob(true), GetParam()));
+  ExpectSame(*experts, spread, kRoundOff);
+  EXPECT_LT(spread.reports[0].back().loss(), spread.reports[0].front().loss());
+  if (GetParam().expert == 1) ExpectSame(*dense, Train(Spread(LatentJob(false), GetParam())), kRoundOff);
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes, LatentsIn, ::testing::ValuesIn(Cases()),
+                         [](const ::testing::TestParamInfo<Case>& info) {
+                           const Case& c = info.param;
+                           return c.mesh.name + "_world" + std::to_string(c.world) + "_mb" +
+                                  std::to_string(c.micro_batches) + "_pipeline" + std::to_string(c.pipeline) +
+                                  "_expert" + std::to_string(c.expert);
+                         });
+
+TEST(Latents, RecomputeIsTheSameBits) {
+  for (const Case& c : {kShared, kAmong, kStages}) {
+    const LocalJobResult kept = Train(Spread(LatentJob(true), c));
+    for (const v1::Recompute recompute : {v1::RECOMPUTE_FULL, v1::RECOMPUTE_SELECTIVE}) {
+      v1::JobSpec job = Spread(LatentJob(true), c);
+      job.mutable_fsdp()->set_recompute(recompute);
+      ExpectSame(kept, Train(job), 0);
+    }
+  }
+}
+
+TEST(Latents, DocumentsToo) {
+  v1::JobSpec job = LatentJob(false);
+  job.mutable_data()->set_document_end_token(7);
+  const LocalJobResult alone = Train(job);
+  ExpectSame(alone, Train(Spread(job, kShared)), kRoundOff);
+  EXPECT_NE(alone.weights, Train(LatentJob(false)).weights);
+}
+
+TEST(Latents, WithoutOneOfQueriesAndInHalvesToo) {
+  v1::JobSpec job = LatentJob(false);
+  v1::Llama::LatentAttention* latent = job.mutable_model()->mutable_llama()->mutable_latent_attention();
+  latent->clear_query_rank();
+  latent->set_interleaved(false);
+  const LocalJobResult alone = Train(job);
+  for (const Case& c : {kShared, kStages}) ExpectSame(alone, Train(Spread(job, c)), kRoundOff);
+}
+
+TEST(Latents, NarrowTypesTrain) {
+  v1::JobSpec job = Spread(LatentJob(true), kAmong);
+  for (const v1::DType compute : {v1::DTYPE_BF16, v1::DTYPE_FP16}) {
+    job.mutable_precision()->set_compute(compute);
+    const LocalJobResult result = Train(job);
+    EXPECT_LT(result.reports[0].back().loss(), result.reports[0].front().loss());
+  }
+}
+
+TEST(Latents, AJobGoesOnInAnotherMesh) {
+  const TempDir dir;
+  const LocalJobResult whole = Train(LatentJob(true));
+  const Case alone{kNoShard, 1, 1};
+  for (const Case& from : {kAmong, alone}) {
+    v1::JobSpec saving = Spread(LatentJob(true), from);
+    const std::string folder = dir.File(std::to_string(from.world));
+    saving.mutable_checkpoint()->set_dir(folder);
+    saving.mutable_checkpoint()->set_every_steps(3);
+    Train(saving);
+    for (const Case& to : {kShared, kStages, alone}) {
+      v1::JobSpec job = Spread(LatentJob(true), to);
+      job.mutable_checkpoint()->set_load(folder + "/iter_0000003");
+      ExpectSameRest(whole, Train(job), kRoundOff);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace fsdpd

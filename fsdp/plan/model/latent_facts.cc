@@ -1,0 +1,77 @@
+#include "fsdp/plan/model/latent_facts.h"
+
+#include <algorithm>
+
+#include "fsdp/plan/model/attention_room.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr int64_t kFp32Bytes = 4;
+constexpr int64_t kHeadStep = 8;
+
+}  // namespace
+
+int64_t KernelHeadSize(const LatentConfig& latent) {
+  const int64_t widest = std::max(latent.plain_head_size + latent.rotary_head_size, latent.value_head_size);
+  return (widest + kHeadStep - 1) / kHeadStep * kHeadStep;
+}
+
+LatentWidths WidthsOf(const Shape& s) {
+  const LatentConfig& latent = s.latent;
+  const int64_t queries = s.heads * (latent.plain_head_size + latent.rotary_head_size);
+  return {(latent.query_rank > 0 ? latent.query_rank : queries) + latent.rank + latent.rotary_head_size,
+          queries, s.heads * (latent.plain_head_size + latent.value_head_size),
+          s.heads * latent.value_head_size};
+}
+
+AttentionKept LatentKept(const Shape& s) {
+  const LatentWidths widths = WidthsOf(s);
+  const bool query_latent = s.latent.query_rank > 0;
+  AttentionKept kept;
+  kept.selective = widths.made_of_token + widths.values;
+  kept.all = kept.selective + widths.keys_and_values + (query_latent ? widths.queries : 0);
+  kept.selective_statistics = s.heads;  // The log-sum-exp.
+  kept.all_statistics = s.heads + (query_latent ? 2 : 1);
+  return kept;
+}
+
+double LatentSelectiveFlops(const Shape& s) {
+  const LatentWidths widths = WidthsOf(s);
+  const int64_t matrices = s.latent.query_rank * widths.queries + s.latent.rank * widths.keys_and_values;
+  return 2.0 * static_cast<double>(s.tokens) * static_cast<double>(matrices);
+}
+
+int64_t LatentPutOff(const Shape& s) {
+  const LatentWidths widths = WidthsOf(s);
+  const int64_t queries = s.latent.query_rank > 0 ? s.latent.query_rank + widths.queries : 0;
+  return 2 * s.hidden + widths.made_of_token + queries + s.latent.rank + widths.keys_and_values +
+         widths.values;
+}
+
+// The gradients of the unit's output and of the residual sum; keys and values as the kernel takes them, and
+// beside its three gradients that of what it gave. Where that is padded, it and its gradient are there twice.
+int64_t LatentWorkspace(const Shape& s) {
+  const LatentWidths widths = WidthsOf(s);
+  const int64_t padded_values = widths.values < s.query ? s.query : 0;
+  const int64_t padded_queries = widths.queries < s.query ? s.query : 0;
+  const int64_t made = s.Bytes(2 * s.query + padded_values + padded_queries) + 2 * s.HiddenBytes();
+  if (s.host) return made + s.Bytes(4 * s.query);
+  return made + s.Bytes(s.query) + (s.documents ? DocumentsAttentionBytes(s) : OrderedAttentionBytes(s));
+}
+
+void CountLatent(const Shape& s, UnitFacts* unit) {
+  const LatentWidths widths = WidthsOf(s);
+  const int64_t latents = s.latent.query_rank + s.latent.rank;
+  // The rotated parts by operators that compute in fp32: read, two results, and written.
+  const int64_t rotated = s.tokens * (s.heads + 1) * s.latent.rotary_head_size;
+  const int64_t rotation = 2 * rotated * s.compute_bytes + 2 * rotated * kFp32Bytes;
+  // Into the kernel's rows: keys and values; what it gives out of them.
+  const int64_t built = widths.keys_and_values + 2 * s.query + widths.values + s.query;
+  unit->forward_bytes += s.Bytes(4 * latents + built) + rotation;
+  unit->backward_bytes += s.Bytes(7 * latents + 3 * built) + rotation;
+  unit->forward_kernels += 24;
+  unit->backward_kernels += 50;
+}
+
+}  // namespace fsdpd

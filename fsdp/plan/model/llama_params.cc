@@ -1,0 +1,110 @@
+#include "fsdp/plan/model/llama_params.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "fsdp/plan/model/latent_facts.h"
+
+namespace fsdpd {
+
+void Add(Params* params, std::string name, std::vector<int64_t> shape, TensorCut cut) {
+  const bool decay = shape.size() > 1;
+  params->push_back({std::move(name), std::move(shape), decay});
+  params->back().cut = cut;
+}
+
+int64_t SliceOf(int64_t whole, int64_t ranks) {
+  FSDPD_CHECK(whole % ranks == 0);
+  return whole / ranks;
+}
+
+bool CutsKeys(const LlamaConfig& model, int64_t tensor) { return model.kv_heads % tensor == 0; }
+
+int64_t KeyHeads(const LlamaConfig& model, int64_t tensor) {
+  if (CutsKeys(model, tensor)) return model.kv_heads / tensor;
+  FSDPD_CHECK(tensor % model.kv_heads == 0);
+  return 1;
+}
+
+namespace {
+
+// Expert by expert, as one tensor of each matrix. One dimension alone is cut.
+void AddExperts(const Shape& s, Params* params) {
+  FSDPD_CHECK(s.tensor == 1 || s.expert == 1);
+  const auto cut = [&s](int dim) {
+    return s.expert > 1 ? TensorCut{0, s.expert, Group::kExpert} : TensorCut{dim, s.tensor};
+  };
+  const int64_t own = SliceOf(s.experts, s.expert);
+  Add(params, "ffn.router", {s.experts, s.hidden});
+  if (s.selection_bias) {
+    Add(params, "ffn.router_bias", {s.experts});
+    params->back().fixed = true;
+    params->back().trainable = false;
+  }
+  Add(params, "ffn.experts.w1", {own, s.intermediate, s.hidden}, cut(1));
+  Add(params, "ffn.experts.w3", {own, s.intermediate, s.hidden}, cut(1));
+  Add(params, "ffn.experts.w2", {own, s.hidden, s.intermediate}, cut(2));
+  if (s.shared == 0) return;
+  Add(params, "ffn.shared.w1", {s.shared, s.hidden}, s.Rows());
+  Add(params, "ffn.shared.w3", {s.shared, s.hidden}, s.Rows());
+  Add(params, "ffn.shared.w2", {s.hidden, s.shared}, s.Columns());
+}
+
+// What makes queries, keys and values of heads.
+void AddHeads(const LlamaConfig& model, const Shape& s, Params* params) {
+  const auto projection = [&](const std::string& letter, int64_t width, TensorCut cut) {
+    Add(params, "attention.w" + letter, {width, s.hidden}, cut);
+    if (model.attention_bias) Add(params, "attention.b" + letter, {width}, cut);
+  };
+  const bool cuts = CutsKeys(model, s.tensor);
+  const int64_t keys = cuts ? s.key : model.kv_heads * model.head_size;
+  projection("q", s.query, s.Rows());
+  projection("k", keys, cuts ? s.Rows() : TensorCut());
+  projection("v", keys, cuts ? s.Rows() : TensorCut());
+  if (!model.qk_norm) return;
+  Add(params, "attention.q_norm", {model.head_size});
+  Add(params, "attention.k_norm", {model.head_size});
+}
+
+// Ranks that share matrices have none of them.
+void AddLatent(const Shape& s, Params* params) {
+  FSDPD_CHECK(s.tensor == 1);
+  const LatentWidths widths = WidthsOf(s);
+  const LatentConfig& latent = s.latent;
+  if (latent.query_rank > 0) {
+    Add(params, "attention.wq_a", {latent.query_rank, s.hidden});
+  } else {
+    Add(params, "attention.wq", {widths.queries, s.hidden});
+  }
+  Add(params, "attention.wkv_a", {latent.rank + latent.rotary_head_size, s.hidden});
+  if (latent.query_rank > 0) {
+    Add(params, "attention.q_a_norm", {latent.query_rank});
+    Add(params, "attention.wq_b", {widths.queries, latent.query_rank});
+  }
+  Add(params, "attention.kv_a_norm", {latent.rank});
+  Add(params, "attention.wkv_b", {widths.keys_and_values, latent.rank});
+}
+
+}  // namespace
+
+Params LlamaBlockParams(const LlamaConfig& model, const Shape& s) {
+  Params params;
+  Add(&params, "attention_norm", {s.hidden});
+  if (s.latent) {
+    AddLatent(s, &params);
+  } else {
+    AddHeads(model, s, &params);
+  }
+  Add(&params, "attention.wo", {s.hidden, s.attended()}, s.Columns());
+  Add(&params, "ffn_norm", {s.hidden});
+  if (s.experts > 0) {
+    AddExperts(s, &params);
+    return params;
+  }
+  Add(&params, "ffn.w1", {s.intermediate, s.hidden}, s.Rows());
+  Add(&params, "ffn.w3", {s.intermediate, s.hidden}, s.Rows());
+  Add(&params, "ffn.w2", {s.hidden, s.intermediate}, s.Columns());
+  return params;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,138 @@
+// model.llama.latent_attention.
+#include <absl/strings/str_cat.h>
+
+#include "fsdp/plan/rules/rule_table.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr FaultLevel kError = FaultLevel::kError;
+
+constexpr int64_t kMaxRank = 1 << 17;
+constexpr int64_t kMaxHeadSize = 1024;  // model_rules.cc's.
+
+bool HasLatent(const Facts& f) {
+  return f.job.model().has_llama() && f.job.model().llama().has_latent_attention();
+}
+const v1::Llama::LatentAttention& Latent(const Facts& f) { return f.job.model().llama().latent_attention(); }
+
+Findings ChecksRank(const Facts& f) {
+  if (!HasLatent(f)) return {};
+  const char* fix = "write for example rank: 512, or leave latent_attention out for key and value heads";
+  return Latent(f).has_rank() ? Between(Latent(f).rank(), kMaxRank, "rank", fix) : Missing("rank", fix);
+}
+
+Findings ChecksQueryRank(const Facts& f) {
+  if (!HasLatent(f) || !Latent(f).has_query_rank()) return {};
+  return Between(Latent(f).query_rank(), kMaxRank, "query_rank",
+                 "leave it out where queries are made of the token itself");
+}
+
+Findings ChecksHeadSizes(const Facts& f) {
+  if (!HasLatent(f)) return {};
+  const v1::Llama::LatentAttention& latent = Latent(f);
+  struct Size {
+    const char* name;
+    bool written;
+    int64_t value;
+    const char* fix;
+  };
+  Findings findings;
+  for (const Size& size : {Size{"plain_head_size", latent.has_plain_head_size(), latent.plain_head_size(),
+                                "write for example plain_head_size: 128"},
+                           Size{"rotary_head_size", latent.has_rotary_head_size(), latent.rotary_head_size(),
+                                "write for example rotary_head_size: 64"},
+                           Size{"value_head_size", latent.has_value_head_size(), latent.value_head_size(),
+                                "write for example value_head_size: 128"}}) {
+    for (Finding& finding : size.written ? Between(size.value, kMaxHeadSize, size.name, size.fix)
+                                         : Missing(size.name, size.fix)) {
+      finding.field = absl::StrCat("model.llama.latent_attention.", size.name);
+      findings.push_back(std::move(finding));
+    }
+  }
+  if (!findings.empty()) return findings;
+  if (latent.rotary_head_size() % 2 != 0) {
+    return {{absl::StrCat("the rotated part of a head has ", latent.rotary_head_size(),
+                          " elements, and rotary positions turn them in pairs"),
+             "choose an even number", "model.llama.latent_attention.rotary_head_size"}};
+  }
+  if (latent.plain_head_size() + latent.rotary_head_size() <= kMaxHeadSize) return {};
+  return {{absl::StrCat("a query has ", latent.plain_head_size() + latent.rotary_head_size(),
+                        " elements, and a head at most ", kMaxHeadSize),
+           "choose a smaller plain_head_size", "model.llama.latent_attention.plain_head_size"}};
+}
+
+// Of what a resolved spec has in any case, what it must be.
+Findings ChecksHeads(const Facts& f) {
+  if (!HasLatent(f) || !f.Sound({"model.llama.heads", "model.llama.latent_attention"})) return {};
+  const v1::Llama& llama = f.job.model().llama();
+  const int64_t size = Latent(f).plain_head_size() + Latent(f).rotary_head_size();
+  Findings findings;
+  if (llama.has_kv_heads() && llama.kv_heads() != llama.heads()) {
+    findings.push_back({absl::StrCat("kv_heads is ", llama.kv_heads(), ", and each of ", llama.heads(),
+                                     " heads has keys and values of its own, made of the latent"),
+                        "leave kv_heads out", "model.llama.kv_heads"});
+  }
+  if (llama.has_head_size() && llama.head_size() != size) {
+    findings.push_back(
+        {absl::StrCat("head_size is ", llama.head_size(), ", and a query's two parts come to ", size),
+         "leave head_size out", "model.llama.head_size"});
+  }
+  return findings;
+}
+
+Findings ChecksNorms(const Facts& f) {
+  if (!HasLatent(f)) return {};
+  Findings findings;
+  if (f.job.model().llama().qk_norm()) {
+    findings.push_back({"latents have norms, and queries and keys that are made of them have none",
+                        "leave qk_norm out", "model.llama.qk_norm"});
+  }
+  if (f.job.model().llama().attention_bias()) {
+    findings.push_back({"projections of latent attention have no biases here", "leave attention_bias out",
+                        "model.llama.attention_bias"});
+  }
+  return findings;
+}
+
+const Rule kRules[] = {
+    {"latent_rank_range", kError, "model.llama.latent_attention.rank", "rank is positive and at most 2^17",
+     ChecksRank},
+    {"latent_query_rank_range", kError, "model.llama.latent_attention.query_rank",
+     "query_rank is positive and at most 2^17", ChecksQueryRank},
+    {"latent_head_sizes", kError, "model.llama.latent_attention",
+     "a head's three sizes are positive, the rotated one even, and a query at most 1024 wide",
+     ChecksHeadSizes},
+    {"latent_has_its_heads", kError, "model.llama.latent_attention",
+     "with latent attention kv_heads is heads, and head_size what a query's two parts come to", ChecksHeads},
+    {"latent_has_its_norms", kError, "model.llama.latent_attention",
+     "latent attention goes without qk_norm and attention_bias", ChecksNorms},
+    {"latent_without_tensor", kError, "parallel.tensor", "latent attention goes without parallel.tensor",
+     [](const Facts& f) -> Findings {
+       if (!HasLatent(f) || f.job.parallel().tensor() <= 1) return {};
+       return {{"matrices of latent attention are not cut: all heads are made of one latent",
+                "leave parallel.tensor out; parameters are sharded over all ranks anyway, and "
+                "parallel.expert or parallel.pipeline parts the model further"}};
+     }},
+    {"latent_without_context", kError, "parallel.context", "latent attention goes without parallel.context",
+     [](const Facts& f) -> Findings {
+       if (!HasLatent(f) || f.job.parallel().context() <= 1) return {};
+       return {{"ranks that share a sample send each other keys and values of heads, and latents not yet",
+                "leave parallel.context out, and write fsdp.recompute: full where a sample is long"}};
+     }},
+    {"latent_without_fp8", kError, "precision.compute", "latent attention goes without compute: fp8",
+     [](const Facts& f) -> Findings {
+       if (!HasLatent(f) || f.job.precision().compute() != v1::DTYPE_FP8) return {};
+       return {{"products of latents are multiplied as they are, in the type that is computed in",
+                "write precision.compute: bf16"}};
+     }},
+};
+
+}  // namespace
+
+const std::vector<Rule>& LatentRules() {
+  static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));
+  return *rules;
+}
+
+}  // namespace fsdpd
