@@ -88,6 +88,7 @@ constexpr FieldOrigin kOrigins[] = {
     {"fsdp.prefetch_bytes", {"suggested_communication_unit_size"}},
     {"fsdp.recompute", {"recompute_granularity", "recompute_activations"}},
     {"fsdp.recompute_layers", {"recompute_num_layers"}},
+    {"fsdp.offload.optimizer", {"optimizer_cpu_offload"}},
     {"fsdp.outer.size", {"num_distributed_optimizer_instances"}},
     {"fsdp.outer.strategy", {"outer_dp_sharding_strategy"}},
     {"parallel.tensor", {"tensor_model_parallel_size"}},

@@ -141,6 +141,8 @@ class Converter {
       fsdp->mutable_outer()->set_size(instances);
       fsdp->mutable_outer()->set_strategy(optim ? v1::STRATEGY_OPTIM : v1::STRATEGY_NO_SHARD);
     }
+    // Of any fraction there all of it is here, and it is updated on the device.
+    if (s_.Flag("optimizer_cpu_offload")) fsdp->mutable_offload()->set_optimizer(true);
     // Half of it, in elements, is what Megatron-FSDP prefetches.
     const std::optional<int64_t> in_flight = s_.Integer("suggested_communication_unit_size");
     if (in_flight.has_value() && fsdp->strategy() == v1::STRATEGY_OPTIM_GRADS_PARAMS) {

@@ -48,6 +48,13 @@ bool Has(const SpecFaults& faults, const std::string& rule) {
   return false;
 }
 
+TEST(JobOfMegatron, CarriesTheOptimizersOffloadOver) {
+  EXPECT_FALSE(Convert(kLlama8b).job.fsdp().offload().optimizer());
+  const Result result =
+      Convert(std::string(kLlama8b) + " --optimizer-cpu-offload --optimizer-offload-fraction 0.5");
+  EXPECT_TRUE(result.job.fsdp().offload().optimizer());
+}
+
 TEST(JobOfMegatron, CarriesALlamaOver) {
   const Result result = Convert(kLlama8b);
   for (const SpecFault& fault : result.faults)

@@ -46,7 +46,7 @@ constexpr absl::string_view kWithoutEffect[] = {
     "num_layers_at_start_in_bf16", "num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage",
     "num_layers_per_virtual_pipeline_stage", "num_microbatches_with_partial_activation_checkpoints",
     "num_virtual_stages_per_pipeline_rank", "offload_modules", "offload_optimizer_states", "onnx_safe",
-    "optimizer_cpu_offload", "optimizer_cuda_graph", "optimizer_offload_fraction",
+    "optimizer_cuda_graph", "optimizer_offload_fraction",
     "overlap_cpu_optimizer_d2h_h2d", "overlap_dispatch_backward_with_experts_wgrad", "overlap_p2p_comm",
     "overlap_p2p_comm_warmup_flush", "overlap_p2p_communication_warmup_flush",
     "overlap_param_gather_with_optimizer_step", "pad_buckets_for_high_nccl_busbw", "parallel_output",
