@@ -50,9 +50,9 @@ bool Has(const SpecFaults& faults, const std::string& rule) {
 
 TEST(JobOfMegatron, CarriesTheOptimizersOffloadOver) {
   EXPECT_FALSE(Convert(kLlama8b).job.fsdp().offload().optimizer());
-  const Result result =
-      Convert(std::string(kLlama8b) + " --optimizer-cpu-offload --optimizer-offload-fraction 0.5");
-  EXPECT_TRUE(result.job.fsdp().offload().optimizer());
+  std::string text = kLlama8b;
+  text.insert(text.find("--bf16"), "--optimizer-cpu-offload --optimizer-offload-fraction 0.5 ");
+  EXPECT_TRUE(Convert(text).job.fsdp().offload().optimizer());
 }
 
 TEST(JobOfMegatron, CarriesALlamaOver) {
