@@ -110,8 +110,7 @@ std::string SnapshotText(const v1::Prediction& p) {
 }
 
 std::string OffloadText(const v1::Prediction& p) {
-  const std::string text =
-      absl::StrCat(Milliseconds(p.offload_seconds()), " to come, and as long to go at the same time");
+  const std::string text = absl::StrCat(Milliseconds(p.offload_seconds()), " to come, and as long to go");
   if (p.offload_stall_seconds() <= 0) return text;
   return absl::StrCat(text, ": a step is ", Milliseconds(p.offload_stall_seconds()), " longer for it");
 }
@@ -178,7 +177,8 @@ std::string ProgramText(const v1::Plan& plan, bool program) {
 }  // namespace
 
 std::string HostMemoryNote(const v1::JobSpec& spec) {
-  const bool offloads = spec.fsdp().offload().optimizer();
+  const v1::Fsdp::Offload& offload = spec.fsdp().offload();
+  const bool offloads = offload.optimizer() || offload.activation_layers() > 0;
   const bool saves = !spec.checkpoint().dir().empty();
   return absl::StrCat("beside it, pinned: ", saves || !offloads ? "snapshots of checkpoints" : "",
                       saves && offloads ? ", and " : "", offloads ? "what is offloaded" : "");

@@ -49,6 +49,12 @@ std::string RecomputeText(const v1::Fsdp& fsdp) {
   }
 }
 
+std::string KeptText(const v1::Fsdp& fsdp) {
+  const std::string recompute = RecomputeText(fsdp);
+  const int64_t layers = fsdp.offload().activation_layers();
+  return layers == 0 ? recompute : absl::StrCat(recompute, ", ", layers, " offloaded");
+}
+
 std::string StagesText(const v1::Parallel& parallel) {
   if (parallel.pipeline_chunks() > 1)
     return absl::StrCat(", ", parallel.pipeline_chunks(), " chunks a stage");
@@ -65,7 +71,7 @@ void AddRow(const v1::PlanSearch& search, const std::string& number, const Way& 
               HumanBytes(way.memory().peak_bytes()),
               absl::StrCat(MeshText(way.mesh()), StagesText(spec.parallel())), StrategyText(spec.fsdp()),
               absl::StrCat(std::max<int64_t>(spec.train().micro_batch(), 1), " x ", way.micro_batches()),
-              RecomputeText(spec.fsdp())});
+              KeptText(spec.fsdp())});
 }
 
 std::string ClosestText(const v1::PlanSearch& search) {

@@ -159,6 +159,7 @@ struct Case {
   bool documents = false;
   bool offload = false;
   bool latents = false;
+  int offloaded_layers = 0;
 };
 
 std::string NameOf(const TestParamInfo<Case>& info) {
@@ -167,7 +168,8 @@ std::string NameOf(const TestParamInfo<Case>& info) {
   return c.mesh.name + "Of" + std::to_string(c.world) + "_" + recompute + "_" +
          std::to_string(c.micro_batches) + (c.context > 1 ? "_context" + std::to_string(c.context) : "") +
          (c.tensor > 1 ? "_tensor" + std::to_string(c.tensor) : "") + (c.documents ? "_documents" : "") +
-         (c.offload ? "_offload" : "") + (c.latents ? "_latents" : "");
+         (c.offload ? "_offload" : "") + (c.latents ? "_latents" : "") +
+         (c.offloaded_layers > 0 ? "_kept_of_" + std::to_string(c.offloaded_layers) : "");
 }
 
 // Values are narrower than queries, so that what attention takes is padded.
@@ -199,6 +201,7 @@ v1::JobSpec JobOf(const Case& c) {
   job.mutable_optimizer()->mutable_adamw()->set_lr(1e-4);
   job.mutable_fsdp()->set_recompute(c.recompute);
   job.mutable_fsdp()->mutable_offload()->set_optimizer(c.offload);
+  job.mutable_fsdp()->mutable_offload()->set_activation_layers(c.offloaded_layers);
   job.mutable_data()->set_sequence_length(256 * c.context);
   if (c.documents) {
     job.mutable_data()->mutable_synthetic()->set_vocab(64);
@@ -289,7 +292,12 @@ INSTANTIATE_TEST_SUITE_P(
         Case{kFull, 2, v1::RECOMPUTE_NONE, 2, 1, 1, false, false, true},
         Case{kFull, 2, v1::RECOMPUTE_SELECTIVE, 2, 1, 1, false, false, true},
         Case{kFull, 4, v1::RECOMPUTE_FULL, 1, 1, 1, false, false, true},
-        Case{kOptimGrads, 2, v1::RECOMPUTE_FULL, 2, 1, 1, true, false, true}),
+        Case{kOptimGrads, 2, v1::RECOMPUTE_FULL, 2, 1, 1, true, false, true},
+        Case{kFull, 2, v1::RECOMPUTE_NONE, 1, 1, 1, false, false, false, 2},
+        Case{kFull, 2, v1::RECOMPUTE_SELECTIVE, 2, 1, 1, false, true, false, 5},
+        Case{kFull, 4, v1::RECOMPUTE_FULL, 1, 2, 1, false, false, false, 3},
+        Case{kFull, 2, v1::RECOMPUTE_FULL, 1, 1, 1, false, false, true, 3},
+        Case{kOptimGrads, 2, v1::RECOMPUTE_NONE, 2, 1, 2, false, false, false, 6}),
     NameOf);
 
 // Of a model this small what the plan does not name is more than 3%: a hundred tensors' rounding to 512

@@ -1,5 +1,6 @@
-// On GPUs, a job whose optimizer's state lies in host memory is the same job, to the last bit, as one that
-// keeps it on its devices: submitted instruction by instruction and as graphs, saved and resumed.
+// On GPUs, a job whose optimizer's state or layers' activations lie in host memory is the same job, to the
+// last bit, as one that keeps them on its devices: submitted instruction by instruction and as graphs, saved
+// and resumed.
 #include <c10/cuda/CUDAFunctions.h>
 #include <gtest/gtest.h>
 
@@ -16,6 +17,8 @@ struct Case {
   v1::DType moments = v1::DTYPE_FP32;
   bool graphs = false;
   bool sgd = false;
+  bool state = true;
+  int layers = 0;  // That keep their activations there.
 };
 
 int World() {
@@ -32,6 +35,7 @@ v1::JobSpec JobOf(const Case& of, bool offload) {
   llama->set_intermediate_size(512);
   llama->set_heads(4);
   llama->set_kv_heads(2);
+  llama->set_layers(6);
   job.mutable_data()->set_sequence_length(128);
   job.mutable_data()->mutable_synthetic()->set_vocab(512);
   job.mutable_train()->set_steps(8);
@@ -46,19 +50,20 @@ v1::JobSpec JobOf(const Case& of, bool offload) {
   }
   job.mutable_precision()->set_compute(of.compute);
   job.mutable_precision()->set_moments(of.moments);
-  job.mutable_fsdp()->mutable_offload()->set_optimizer(offload);
+  job.mutable_fsdp()->mutable_offload()->set_optimizer(offload && of.state);
+  job.mutable_fsdp()->mutable_offload()->set_activation_layers(offload ? of.layers : 0);
   job.mutable_resources()->set_device(v1::DEVICE_CUDA);
   return Over(job, {"", of.strategy}, World(), 2);
 }
 
-class OffloadedState : public testing::TestWithParam<Case> {
+class Offloaded : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     if (c10::cuda::device_count() == 0) GTEST_SKIP() << "no GPU here";
   }
 };
 
-TEST_P(OffloadedState, ChangesNoBit) {
+TEST_P(Offloaded, ChangesNoBit) {
   const LocalJobResult offloaded = Train(JobOf(GetParam(), true));
   ExpectSame(Train(JobOf(GetParam(), false)), offloaded, 0);
   for (const std::vector<v1::StepReport>& steps : offloaded.reports) {
@@ -67,7 +72,7 @@ TEST_P(OffloadedState, ChangesNoBit) {
   }
 }
 
-TEST_P(OffloadedState, IsSavedAndGoesOnThereOrOnTheDevice) {
+TEST_P(Offloaded, IsSavedAndGoesOnThereOrOnTheDevice) {
   const TempDir dir;
   const LocalJobResult whole = Train(JobOf(GetParam(), false));
   v1::JobSpec saving = JobOf(GetParam(), true);
@@ -82,14 +87,19 @@ TEST_P(OffloadedState, IsSavedAndGoesOnThereOrOnTheDevice) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Cases, OffloadedState,
-    testing::Values(Case{"Sharded", v1::STRATEGY_OPTIM_GRADS_PARAMS},
-                    Case{"Bf16Moments", v1::STRATEGY_OPTIM_GRADS_PARAMS, v1::DTYPE_BF16, v1::DTYPE_BF16},
-                    Case{"Fp32", v1::STRATEGY_OPTIM_GRADS, v1::DTYPE_FP32},
-                    Case{"Fp16", v1::STRATEGY_OPTIM_GRADS_PARAMS, v1::DTYPE_FP16},
-                    Case{"NoShard", v1::STRATEGY_NO_SHARD}, Case{"Optim", v1::STRATEGY_OPTIM},
-                    Case{"Sgd", v1::STRATEGY_OPTIM_GRADS_PARAMS, v1::DTYPE_BF16, v1::DTYPE_FP32, false, true},
-                    Case{"Graphs", v1::STRATEGY_OPTIM_GRADS_PARAMS, v1::DTYPE_BF16, v1::DTYPE_FP32, true}),
+    Cases, Offloaded,
+    testing::Values(
+        Case{"Sharded", v1::STRATEGY_OPTIM_GRADS_PARAMS},
+        Case{"Bf16Moments", v1::STRATEGY_OPTIM_GRADS_PARAMS, v1::DTYPE_BF16, v1::DTYPE_BF16},
+        Case{"Fp32", v1::STRATEGY_OPTIM_GRADS, v1::DTYPE_FP32},
+        Case{"Fp16", v1::STRATEGY_OPTIM_GRADS_PARAMS, v1::DTYPE_FP16}, Case{"NoShard", v1::STRATEGY_NO_SHARD},
+        Case{"Optim", v1::STRATEGY_OPTIM},
+        Case{"Sgd", v1::STRATEGY_OPTIM_GRADS_PARAMS, v1::DTYPE_BF16, v1::DTYPE_FP32, false, true},
+        Case{"Graphs", v1::STRATEGY_OPTIM_GRADS_PARAMS, v1::DTYPE_BF16, v1::DTYPE_FP32, true},
+        Case{"Kept", v1::STRATEGY_OPTIM_GRADS_PARAMS, v1::DTYPE_BF16, v1::DTYPE_FP32, false, false, false, 3},
+        Case{"KeptInGraphs", v1::STRATEGY_OPTIM_GRADS_PARAMS, v1::DTYPE_BF16, v1::DTYPE_FP32, true, false,
+             false, 4},
+        Case{"KeptAndState", v1::STRATEGY_OPTIM_GRADS, v1::DTYPE_BF16, v1::DTYPE_BF16, true, false, true, 2}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

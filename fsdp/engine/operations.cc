@@ -298,6 +298,15 @@ absl::Status Operations::Run(const Instruction& instruction, bool saves) {
       return Forward(instruction);
     case Op::kRelease:
       return absl::OkStatus();  // A place in the order, which the plan's lifetimes refer to.
+    case Op::kOffloadKept:
+      parts_.kept->Offload(instruction.unit);
+      return absl::OkStatus();
+    case Op::kDropKept:
+      parts_.kept->Drop(instruction.unit);
+      return absl::OkStatus();
+    case Op::kFetchKept:
+      parts_.kept->Fetch(instruction.unit);
+      return absl::OkStatus();
     case Op::kBackward:
       return Backward(instruction);
     case Op::kBackwardWeights:
@@ -424,10 +433,13 @@ absl::Status Operations::HandOver(const Instruction& instruction) {
 absl::Status Operations::Forward(const Instruction& instruction) {
   TakeReceived(instruction);
   MicroBatch& current = micro_batches_[instruction.micro_batch];
-  UnitOutput output = (*parts_.units)[instruction.unit]->Forward(
-      instruction.micro_batch, current.input, evaluating_ ? Keep::kNothing : KeepOf(instruction.recompute));
+  UnitOutput output = UnitOf(instruction)
+                          ->Forward(instruction.micro_batch, current.input,
+                                    evaluating_ ? Keep::kNothing : KeepOf(instruction.recompute));
   current.input.hidden = std::move(output.hidden);
   if (output.loss.defined()) sums_.select(0, kLossSum).add_(output.loss);
+  if (KeepsAway(instruction.unit) && !evaluating_)
+    parts_.kept->Take(instruction.unit, instruction.micro_batch, UnitOf(instruction));
   return HandOver(instruction);
 }
 
@@ -446,15 +458,18 @@ absl::Status Operations::Backward(const Instruction& instruction) {
   ZeroPadding(instruction);
   MicroBatch& current = micro_batches_[instruction.micro_batch];
   const at::Tensor grad_out = std::move(current.grad_hidden);
-  current.grad_hidden = (*parts_.units)[instruction.unit]->Backward(
-      instruction.micro_batch, grad_out, {param_grads_[instruction.unit], instruction.accumulate},
-      instruction.puts_off ? WeightGrads::kLater : WeightGrads::kNow);
+  if (KeepsAway(instruction.unit))
+    parts_.kept->PutBack(instruction.unit, instruction.micro_batch, UnitOf(instruction));
+  current.grad_hidden = UnitOf(instruction)
+                            ->Backward(instruction.micro_batch, grad_out,
+                                       {param_grads_[instruction.unit], instruction.accumulate},
+                                       instruction.puts_off ? WeightGrads::kLater : WeightGrads::kNow);
   return HandOver(instruction);
 }
 
 absl::Status Operations::BackwardWeights(const Instruction& instruction) {
-  (*parts_.units)[instruction.unit]->BackwardWeights(
-      instruction.micro_batch, {param_grads_[instruction.unit], instruction.accumulate});
+  UnitOf(instruction)
+      ->BackwardWeights(instruction.micro_batch, {param_grads_[instruction.unit], instruction.accumulate});
   return contexts_[instruction.unit]->TakeStatus();
 }
 
@@ -464,8 +479,9 @@ absl::Status Operations::ForwardBackward(const Instruction& instruction) {
   MicroBatch& current = micro_batches_[instruction.micro_batch];
   UnitInput input = current.input;
   current.input.hidden = at::Tensor();
-  Unit::LossAndGrad result = (*parts_.units)[instruction.unit]->ForwardBackward(
-      instruction.micro_batch, input, grad_loss_, {param_grads_[instruction.unit], instruction.accumulate});
+  Unit::LossAndGrad result = UnitOf(instruction)
+                                 ->ForwardBackward(instruction.micro_batch, input, grad_loss_,
+                                                   {param_grads_[instruction.unit], instruction.accumulate});
   sums_.select(0, kLossSum).add_(result.loss);
   current.grad_hidden = std::move(result.grad_hidden);
   return HandOver(instruction);
@@ -643,6 +659,7 @@ void Operations::BeginRecording(int result_slot) {
 
 void Operations::ForgetRecording() {
   for (const std::unique_ptr<Unit>& unit : *parts_.units) unit->Forget();
+  if (parts_.kept != nullptr) parts_.kept->Forget();
 }
 
 absl::Status Operations::Vote(bool yes) {

@@ -37,6 +37,7 @@
 #include "fsdp/data/batches.h"
 #include "fsdp/engine/hidden_places.h"
 #include "fsdp/engine/mesh_context.h"
+#include "fsdp/engine/offloaded_kept.h"
 #include "fsdp/engine/snapshot.h"
 #include "fsdp/memory/arena.h"
 #include "fsdp/model/unit/unit.h"
@@ -55,8 +56,9 @@ struct OperationParts {
   ShardedParams* params = nullptr;
   const Arena* arena = nullptr;
   const ConnectedMesh* mesh = nullptr;
-  TrainingState start;           // What the first step goes on from.
-  Snapshot* snapshot = nullptr;  // Null: nothing is saved.
+  TrainingState start;            // What the first step goes on from.
+  Snapshot* snapshot = nullptr;   // Null: nothing is saved.
+  OffloadedKept* kept = nullptr;  // Null: layers keep all on the device.
 };
 
 // What the host has decided of a step when it submits it.
@@ -176,6 +178,8 @@ class Operations {
   const Bucket& BucketOf(const Instruction& instruction) const {
     return layout().buckets[instruction.bucket];
   }
+  Unit* UnitOf(const Instruction& instruction) const { return (*parts_.units)[instruction.unit].get(); }
+  bool KeepsAway(int unit) const { return parts_.kept != nullptr && parts_.kept->Has(unit); }
   // The communicator that the instruction names.
   Communicator* GroupOf(const Instruction& i) const { return parts_.mesh->Find(i.group, i.role); }
   const MeshPosition& position() const { return parts_.mesh->position(); }

@@ -183,6 +183,9 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::MakeOf(TrainerOptions* given) 
                               /*whole_gradients=*/!plan.spec.shards_grads());
   trainer->state_ = start;
   FSDPD_RETURN_IF_ERROR(trainer->MakeSaver());
+  if (plan.spec.offloaded_layers > 0) {
+    FSDPD_ASSIGN_OR_RETURN(trainer->kept_, OffloadedKept::Make(plan, device));
+  }
   trainer->MakeRecorder();
   OperationParts parts;
   parts.plan = &plan;
@@ -193,6 +196,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::MakeOf(TrainerOptions* given) 
   parts.mesh = &trainer->options_.mesh;
   parts.start = start;
   parts.snapshot = trainer->snapshot_.get();
+  parts.kept = trainer->kept_.get();
   FlightPage* const flight = trainer->options_.flight;
   if (flight != nullptr) Describe(plan, flight);
   auto executor = Executor::Make(parts, LanesOf(trainer->options_), trainer->options_.stop, flight);

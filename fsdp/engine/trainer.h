@@ -161,8 +161,9 @@ class Trainer {
   ShardedParams params_;
   int64_t rounds_done_ = 0;  // Of all evaluations.
   std::vector<std::unique_ptr<Unit>> units_;
-  std::unique_ptr<Snapshot> snapshot_;  // Set, like the saver, where the spec saves.
-  StepPeak peak_;                       // Lanes use it.
+  std::unique_ptr<OffloadedKept> kept_;  // Where the spec has layers keep anything in host memory.
+  std::unique_ptr<Snapshot> snapshot_;   // Set, like the saver, where the spec saves.
+  StepPeak peak_;                        // Lanes use it.
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Saver> saver_;
   std::optional<SaveSchedule> schedule_;  // Set by Run.

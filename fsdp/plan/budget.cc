@@ -10,6 +10,7 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "fsdp/plan/model/kept_policy.h"
 #include "fsdp/plan/model/stage_cut.h"
 #include "fsdp/plan/resolve.h"
 #include "fsdp/plan/rules/rules.h"
@@ -125,6 +126,24 @@ Options MoreRecompute(const v1::JobSpec& job) {
   return {WithRecompute(job, chosen.recompute(), chosen.recompute_layers(), all), everything};
 }
 
+// A quarter of the layers, a half, three quarters, all.
+Options OffloadActivations(const v1::JobSpec& job) {
+  const Spec spec = ToSpec(Resolve(Shortened(job), 0, nullptr));
+  if (spec.device == DeviceKind::kCpu || job.parallel().pipeline() > 1 || !WhyLayersStay(spec.model).empty())
+    return {};
+  const int64_t blocks = BlocksOf(DescribeSpec(spec));
+  int64_t most = spec.offloaded_layers;
+  Options options;
+  for (int64_t quarter = 1; quarter <= 4; ++quarter) {
+    const int64_t layers = (quarter * blocks + 3) / 4;
+    if (layers <= most) continue;
+    most = layers;
+    options.push_back({job, absl::StrCat("fsdp.offload.activation_layers: ", layers)});
+    options.back().job.mutable_fsdp()->mutable_offload()->set_activation_layers(layers);
+  }
+  return options;
+}
+
 Options GatherEachPass(const v1::JobSpec& job) {
   if (StrategyOf(job) != v1::STRATEGY_OPTIM_GRADS_PARAMS || !job.fsdp().keep_gathered()) return {};
   Option option{job, "fsdp.keep_gathered: false"};
@@ -233,8 +252,8 @@ Options MoreRanks(const v1::JobSpec& job) {
   return {OnNodes(job, fewest)};
 }
 
-constexpr Kind kKinds[] = {SmallerMicroBatch, MoreRecompute, GatherEachPass, MoreSharding,
-                           FewerReplicas,     NarrowMoments, OffloadState,   MoreRanks};
+constexpr Kind kKinds[] = {SmallerMicroBatch, MoreRecompute, OffloadActivations, GatherEachPass, MoreSharding,
+                           FewerReplicas,     NarrowMoments, OffloadState,       MoreRanks};
 
 struct Fix {
   v1::JobSpec job;

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "fsdp/plan/budget.h"
+#include "fsdp/plan/model/kept_policy.h"
 #include "fsdp/plan/model/stage_cut.h"
 #include "fsdp/plan/predict/cost.h"
 #include "fsdp/plan/program/traffic.h"

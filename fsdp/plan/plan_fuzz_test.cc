@@ -100,6 +100,9 @@ void RandomSharding(Dice* dice, v1::Fsdp* fsdp) {
   if (dice->OneIn(3)) fsdp->set_prefetch_bytes(dice->Size({0, 1, 4096, 1 << 20}));
   fsdp->set_keep_gathered(dice->OneIn(4));
   if (dice->OneIn(4)) fsdp->mutable_offload()->set_optimizer(dice->OneIn(2));
+  if (dice->OneIn(6)) fsdp->mutable_offload()->set_activation_layers(dice->Pick(-1, 5));
+  if (dice->OneIn(6))
+    fsdp->set_memory(dice->OneIn(2) ? v1::MEMORY_RECOMPUTE : v1::MEMORY_RECOMPUTE_OR_OFFLOAD);
 }
 
 void RandomCheckpoint(Dice* dice, v1::Checkpoint* checkpoint) {

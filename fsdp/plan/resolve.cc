@@ -1,13 +1,16 @@
 #include "fsdp/plan/resolve.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
 
 #include <algorithm>
 
 #include "base/text.h"
 #include "fsdp/plan/memory/memory.h"
+#include "fsdp/plan/memory_ways.h"
 #include "fsdp/plan/model/fp8_facts.h"
+#include "fsdp/plan/model/kept_policy.h"
 #include "fsdp/plan/model/stage_cut.h"
 
 namespace fsdpd {
@@ -114,6 +117,8 @@ class Resolver {
   void ResolveFsdp() {
     ResolvePrefetch();
     v1::Fsdp* fsdp = job_.mutable_fsdp();
+    const bool may_offload = fsdp->memory() == v1::MEMORY_RECOMPUTE_OR_OFFLOAD;
+    if (may_offload && !fsdp->offload().has_activation_layers()) ChooseOffload();
     if (fsdp->recompute() == v1::RECOMPUTE_UNSPECIFIED) ChooseRecompute();
     if (fsdp->recompute() != v1::RECOMPUTE_NONE && !fsdp->has_recompute_layers()) {
       fsdp->set_recompute_layers(BlocksOf(DescribeSpec(ToSpec(job_))));
@@ -159,6 +164,60 @@ class Resolver {
     fsdp->set_prefetch_bytes(std::min<int64_t>(fsdp->prefetch_bytes(), largest.all_bytes));
   }
 
+  void ChooseOffload() {
+    v1::Fsdp* fsdp = job_.mutable_fsdp();
+    const auto choose = [&](int64_t layers, const std::string& why) {
+      fsdp->mutable_offload()->set_activation_layers(layers);
+      Chose("fsdp.offload.activation_layers", absl::StrCat(layers), why);
+    };
+    const Spec spec = ToSpec(job_);
+    const std::string why = WhyLayersStay(spec.model);
+    if (!why.empty()) return choose(0, why);
+    if (job_.parallel().pipeline() > 1)
+      return choose(0, "with parallel.pipeline layers keep all on the device");
+    if (spec.memory_budget_bytes <= 0) return choose(0, "no memory budget is known");
+    HeldRecompute held;
+    if (fsdp->recompute() != v1::RECOMPUTE_UNSPECIFIED) held.kind = spec.recompute;
+    if (fsdp->has_recompute_layers()) held.layers = fsdp->recompute_layers();
+    const std::vector<MemoryWay> ways = MemoryWays(spec, held, job_.resources().ranks_per_node());
+    choose(ways.front().offloaded_layers, WhyOf(ways, spec.memory_budget_bytes));
+    if (!held.kind.has_value())
+      SetRecompute(ways.front().recompute, held.layers.has_value(),
+                   "the least that fits beside what is offloaded");
+  }
+
+  // What each choice costs.
+  static std::string WhyOf(const std::vector<MemoryWay>& ways, int64_t budget_bytes) {
+    if (ways.front().peak_bytes > budget_bytes)
+      return absl::StrCat("a step needs ", HumanBytes(ways.front().peak_bytes), " of ",
+                          HumanBytes(budget_bytes),
+                          " per rank with it, and no number of layers makes it fit");
+    if (ways.front().step_seconds == 0) return "a step fits without";
+    std::vector<std::string> others;
+    for (size_t w = 1; w < ways.size(); ++w)
+      others.push_back(absl::StrFormat("%.0f ms with %d (recompute %s)", ways[w].step_seconds * 1e3,
+                                       ways[w].offloaded_layers, Describe(ways[w].recompute)));
+    std::string why = absl::StrFormat("a step takes %.0f ms", ways.front().step_seconds * 1e3);
+    if (!others.empty()) absl::StrAppend(&why, "; ", absl::StrJoin(others, ", "));
+    return why;
+  }
+
+  // `layers_held`: they are written.
+  void SetRecompute(const RecomputeChoice& chosen, bool layers_held, const std::string& why) {
+    v1::Fsdp* fsdp = job_.mutable_fsdp();
+    if (chosen.recompute == Recompute::kNone) {
+      fsdp->set_recompute(v1::RECOMPUTE_NONE);
+      return Chose("fsdp.recompute", "none", why);
+    }
+    const bool full = chosen.recompute == Recompute::kFull;
+    fsdp->set_recompute(full ? v1::RECOMPUTE_FULL : v1::RECOMPUTE_SELECTIVE);
+    Chose("fsdp.recompute", full ? "full" : "selective", why);
+    if (layers_held) return;
+    fsdp->set_recompute_layers(chosen.layers);
+    Chose("fsdp.recompute_layers", absl::StrCat(chosen.layers),
+          full ? "the fewest that fit; layers after them recompute selectively" : "the fewest that fit");
+  }
+
   void ChooseRecompute() {
     v1::Fsdp* fsdp = job_.mutable_fsdp();
     fsdp->set_recompute(v1::RECOMPUTE_NONE);
@@ -188,17 +247,7 @@ class Resolver {
     // What does not fit is planned with the least memory, and refused with that.
     const RecomputeChoice chosen =
         choice.value_or(RecomputeChoice{Recompute::kFull, only_layers.value_or(BlocksOf(model))});
-    if (chosen.recompute == Recompute::kNone) {
-      Chose("fsdp.recompute", "none", needs);
-      return;
-    }
-    const bool full = chosen.recompute == Recompute::kFull;
-    fsdp->set_recompute(full ? v1::RECOMPUTE_FULL : v1::RECOMPUTE_SELECTIVE);
-    Chose("fsdp.recompute", full ? "full" : "selective", needs);
-    if (only_layers.has_value()) return;
-    fsdp->set_recompute_layers(chosen.layers);
-    Chose("fsdp.recompute_layers", absl::StrCat(chosen.layers),
-          full ? "the fewest that fit; layers after them recompute selectively" : "the fewest that fit");
+    SetRecompute(chosen, only_layers.has_value(), needs);
   }
 
   v1::JobSpec job_;

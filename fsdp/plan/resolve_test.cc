@@ -6,6 +6,7 @@
 #include <string>
 #include <variant>
 
+#include "fsdp/plan/memory/memory.h"
 #include "fsdp/plan/spec/spec.h"
 
 namespace fsdpd {
@@ -236,6 +237,66 @@ TEST(Resolve, ResolvingAgainChangesNothing) {
   std::vector<Choice> choices;
   EXPECT_EQ(Resolve(once, 0, &choices).SerializeAsString(), once.SerializeAsString());
   EXPECT_TRUE(choices.empty());
+}
+
+// ---- fsdp.memory: recompute_or_offload.
+
+// Long samples and little else, on a device whose link is as fast as a GPU's.
+v1::JobSpec LongJob(int64_t budget) {
+  v1::JobSpec job = LeastJob();
+  v1::Llama* llama = job.mutable_model()->mutable_llama();
+  llama->set_vocab_size(1024);
+  llama->set_hidden_size(4096);
+  llama->set_intermediate_size(14336);
+  llama->set_layers(8);
+  llama->set_heads(32);
+  llama->set_kv_heads(8);
+  job.mutable_data()->set_sequence_length(32768);
+  job.mutable_resources()->set_memory_budget_bytes(budget);
+  job.mutable_fsdp()->set_memory(v1::MEMORY_RECOMPUTE_OR_OFFLOAD);
+  return job;
+}
+
+int64_t PeakOf(const v1::JobSpec& resolved) {
+  const Spec spec = ToSpec(resolved);
+  const ModelFacts model = DescribeSpec(spec);
+  const Layout layout = MakeLayout(model, LayoutOptionsOf(spec));
+  return PlanMemory(spec, model, layout, CompileProgram(spec, model, layout)).peak_bytes;
+}
+
+TEST(Resolve, OffloadsActivationsWhereThatIsFasterThanRecompute) {
+  v1::JobSpec least = LongJob(int64_t{1} << 50);
+  const v1::JobSpec roomy = Resolve(least, 0, nullptr);
+  EXPECT_EQ(roomy.fsdp().offload().activation_layers(), 0);
+  EXPECT_EQ(roomy.fsdp().recompute(), v1::RECOMPUTE_NONE);
+  least.mutable_fsdp()->set_memory(v1::MEMORY_RECOMPUTE);
+  least.mutable_fsdp()->set_recompute(v1::RECOMPUTE_FULL);
+  const int64_t all = PeakOf(roomy), fewest = PeakOf(Resolve(least, 0, nullptr));
+  std::vector<Choice> choices;
+  const int64_t budget = fewest + (all - fewest) / 2;
+  const v1::JobSpec tight = Resolve(LongJob(budget), 0, &choices);
+  EXPECT_GT(tight.fsdp().offload().activation_layers(), 0);
+  EXPECT_LE(PeakOf(tight), budget);
+  EXPECT_NE(ValueOf(choices, "fsdp.offload.activation_layers"), "0");
+  EXPECT_NE(ValueOf(choices, "fsdp.recompute"), "(not chosen)");
+  const v1::JobSpec again = Resolve(tight, 0, nullptr);
+  EXPECT_EQ(again.SerializeAsString(), tight.SerializeAsString());
+}
+
+TEST(Resolve, SaysWhyActivationsStay) {
+  std::vector<Choice> choices;
+  v1::JobSpec job = LongJob(int64_t{1} << 50);
+  job.mutable_model()->clear_llama();
+  job.mutable_model()->set_preset("gpt2");
+  job.mutable_data()->set_sequence_length(64);
+  EXPECT_EQ(Resolve(job, 0, &choices).fsdp().offload().activation_layers(), 0);
+  EXPECT_EQ(ValueOf(choices, "fsdp.offload.activation_layers"), "0");
+  v1::JobSpec unknown = LeastJob();
+  unknown.mutable_fsdp()->set_memory(v1::MEMORY_RECOMPUTE_OR_OFFLOAD);
+  EXPECT_EQ(Resolve(unknown, 0, nullptr).fsdp().recompute(), v1::RECOMPUTE_NONE);
+  job = LongJob(1);
+  const v1::JobSpec hopeless = Resolve(job, 0, nullptr);
+  EXPECT_EQ(hopeless.fsdp().recompute(), v1::RECOMPUTE_FULL);
 }
 
 }  // namespace

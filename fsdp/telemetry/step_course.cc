@@ -143,7 +143,7 @@ v1::StepCourse StepCourses::Of(int64_t step, const std::vector<Span>& spans, con
 void StepCourses::AddRuns(const std::vector<Span>& spans, v1::StepCourse* course) const {
   std::vector<size_t> shown;
   for (size_t i = 0; i < spans.size(); ++i) {
-    if (spans[i].measured && program_->instructions[i].op != Op::kRelease) shown.push_back(i);
+    if (spans[i].measured && !IsPlace(program_->instructions[i].op)) shown.push_back(i);
   }
   if (shown.size() > kMaxCourseRuns) {
     course->set_runs_left_out(static_cast<int64_t>(shown.size() - kMaxCourseRuns));

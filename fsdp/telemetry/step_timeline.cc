@@ -106,7 +106,7 @@ Timeline StepTimeline(const Program& program, const Layout& layout, const std::v
   for (size_t i = 0; i < spans.size(); ++i) {
     const Op op = program.instructions[i].op;
     const Span& span = spans[i];
-    if (op == Op::kRelease || !span.measured) continue;
+    if (IsPlace(op) || !span.measured) continue;
     slices[i] = static_cast<int>(timeline.slices.size());
     timeline.slices.push_back({tracks[static_cast<size_t>(span.lane)], NameOf(op),
                                NameOfInstruction(program, layout, static_cast<int>(i)), span.start_seconds,

@@ -43,8 +43,8 @@ def test_a_killed_rank_costs_a_job_only_what_it_had_not_saved(cluster, whole, tm
     assert f"goes on after step {step}" in told and f"checkpoint of step {known} committed" in told, told
 
 
-def test_a_job_with_its_state_in_host_memory_is_the_same_job_killed_rank_and_all(cluster, whole, tmp_path):
-    job_id = cluster.submit(saving(tmp_path, fsdp={"offload": {"optimizer": True}}))
+def test_a_job_with_state_and_activations_in_host_memory_is_the_same_job_killed_rank_and_all(cluster, whole, tmp_path):
+    job_id = cluster.submit(saving(tmp_path, fsdp={"offload": {"optimizer": True, "activation_layers": 1}}))
     record = Record(cluster, job_id)
     wait_committed(cluster, job_id, 2 * EVERY)
     kill_rank(cluster, 2)

@@ -25,20 +25,18 @@ EMITTERS = {
     "fsdp/plan/program/gathered_params.cc",
     "fsdp/plan/program/reduced_grads.cc",
     "fsdp/plan/program/schedule.cc",
+    "fsdp/plan/program/staged_kept.cc",
     "fsdp/plan/program/staged_state.cc",
     "fsdp/plan/program/training_program.cc",
 }
-# Of one operation each, by what it means to them: kept activations; pictures leave out what takes no time. What
-# crosses between stages has its counterpart in another program.
+# Of one operation each, by what it means to them: kept activations. What crosses between stages has its counterpart in another program.
 ONE_OF_THEM = {
     "fsdp/engine/hidden_places.cc": {"kForward", "kForwardBackward", "kSend", "kReceive", "kSendGrad", "kReceiveGrad"},
-    "fsdp/plan/predict/simulate.cc": {"kForward", "kBackward", "kForwardBackward", "kBackwardWeights"},
+    "fsdp/plan/predict/simulate.cc": {"kForward", "kBackward", "kForwardBackward", "kBackwardWeights", "kDropKept", "kFetchKept"},
     "fsdp/plan/predict/simulate.h": {"kForward"},
     "fsdp/plan/program/program.h": {"kForward"},
     "fsdp/plan/program/schedule.h": {"kForward"},
     "fsdp/plan/verify/verify_stages.cc": {"kSend", "kReceive", "kSendGrad", "kReceiveGrad", "kSendTwin", "kReceiveTwin"},
-    "fsdp/telemetry/step_course.cc": {"kRelease"},
-    "fsdp/telemetry/step_timeline.cc": {"kRelease"},
 }
 
 

@@ -9,6 +9,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "fsdp/plan/memory/host_memory.h"
+#include "fsdp/plan/model/kept_policy.h"
 #include "fsdp/plan/program/schedule.h"
 
 namespace fsdpd {
@@ -193,10 +194,27 @@ struct ComputePeak {
 // Hidden states between stages beside what units keep: what comes, what goes, and gradients that go.
 constexpr int64_t kCrossingHidden = 3 * kCrossingPlaces;
 
+// On the device, but for what is on its way to host memory.
 int64_t KeptBy(const Spec& spec, const ModelFacts& model, int begin, int end) {
   int64_t kept = 0;
-  for (int u = begin; u < end; ++u) kept += model.units[u].kept_bytes.With(RecomputeOf(spec, model, u));
+  for (int u = begin; u < end; ++u) {
+    if (!OffloadsKept(spec, model, u)) kept += model.units[u].kept_bytes.With(RecomputeOf(spec, model, u));
+  }
   return kept;
+}
+
+// The most that is on its way to host memory, or back, while unit `unit` runs, of the units before it: it is
+// one of kStagedLayers itself where it is offloaded.
+int64_t StagedBeside(const Spec& spec, const ModelFacts& model, int unit) {
+  if (spec.offloaded_layers == 0) return 0;
+  size_t places = kStagedLayers - (OffloadsKept(spec, model, unit) ? 1 : 0);
+  int64_t bytes = 0;
+  for (int u = unit - 1; u >= 0 && places > 0; --u) {
+    if (!OffloadsKept(spec, model, u)) continue;
+    bytes += model.units[u].kept_bytes.With(RecomputeOf(spec, model, u));
+    --places;
+  }
+  return bytes;
 }
 
 int64_t PutOffBy(const ModelFacts& model, int begin, int end) {
@@ -235,10 +253,10 @@ ComputePeak PeakOfCompute(const Spec& spec, const ModelFacts& model) {
     int64_t kept = beside[r] + PutOffBy(model, model.stage.runs[r].begin, end);
     for (int u = model.stage.runs[r].begin; u < end; ++u) {
       const UnitFacts& unit = model.units[u];
-      const UnitPeak own = BackwardPeak(unit);
-      if (kept + own.activations + own.workspace > peak.activations + peak.workspace) {
-        peak = {kept + own.activations, own.workspace, unit.name};
-      }
+      UnitPeak own = BackwardPeak(unit);
+      own.activations += kept + StagedBeside(spec, model, u);
+      if (own.activations + own.workspace > peak.activations + peak.workspace)
+        peak = {own.activations, own.workspace, unit.name};
       kept += KeptBy(spec, model, u, u + 1) - PutOffBy(model, u, u + 1);
     }
   }
@@ -300,9 +318,10 @@ MemoryComponent Gradients(const Spec& spec, const OwnedBytes& owned, int64_t who
 }
 
 std::string ActivationNote(const Spec& spec, const ModelFacts& model, const std::string& unit) {
-  const std::string text = absl::StrCat("kept for backward, at ", unit);
+  std::string text = absl::StrCat("kept for backward, at ", unit);
+  const int64_t blocks = BlocksOf(model), away = std::min(spec.offloaded_layers, blocks);
+  if (away > 0) absl::StrAppend(&text, "; ", away, " of ", blocks, " layers keep it in host memory");
   if (spec.recompute == Recompute::kNone) return text;
-  const int64_t blocks = BlocksOf(model);
   int64_t layers = 0;
   for (size_t u = 0; u < model.units.size(); ++u)
     layers += RecomputeOf(spec, model, static_cast<int>(u)) == spec.recompute ? 1 : 0;
@@ -340,6 +359,8 @@ StepMemory MemoryWith(const ArenaShares& arena, const Spec& spec, const ModelFac
   };
   for (const MemoryComponent& component : memory.components) memory.peak_bytes += component.bytes;
   memory.host_bytes = SnapshotBytes(spec, layout, {spec.mesh, /*rank=*/0}) + owned.offloaded;
+  for (size_t u = 0; u < model.units.size(); ++u)
+    memory.host_bytes += OffloadedBytes(spec, model, static_cast<int>(u));
   return memory;
 }
 
@@ -368,11 +389,6 @@ std::optional<RecomputeChoice> CheapestWith(const ArenaShares& arena, const Spec
 }
 
 }  // namespace
-
-int64_t BlocksOf(const ModelFacts& model) {
-  return std::count_if(model.units.begin(), model.units.end(),
-                       [](const UnitFacts& unit) { return unit.kind == UnitKind::kBlock; });
-}
 
 int64_t StepMemory::Of(absl::string_view component) const {
   for (const MemoryComponent& c : components) {

@@ -6,7 +6,7 @@
 //   library                                   on CPU what Gloo receives into, a bound; of CUDA's an estimate
 //   fragmentation                             what CUDA's allocator takes beside: an estimate
 // And beside these, pinned host memory, of the rank that takes most: snapshots (host_memory.h), and what of
-// the optimizer's state lies there.
+// the optimizer's state and of layers' activations lies there.
 //
 // Pure; nothing here knows a device. A component that a job does not need is there with 0 bytes.
 #pragma once
@@ -49,9 +49,6 @@ struct UnitPeak {
   int64_t workspace = 0;
 };
 UnitPeak BackwardPeak(const UnitFacts& unit);
-
-// Units that recompute: the model's layers.
-int64_t BlocksOf(const ModelFacts& model);
 
 // How much is recomputed: the first `layers` blocks use `recompute`, those after it the next cheaper kind.
 struct RecomputeChoice {

@@ -638,13 +638,4 @@ bool MatchesPattern(const std::string& name, const std::string& pattern) {
   return p == pattern.size();
 }
 
-Recompute RecomputeOf(const Spec& spec, const ModelFacts& model, int unit) {
-  if (model.units[unit].kind != UnitKind::kBlock) return Recompute::kNone;
-  const UnitRun& run = model.stage.runs[model.stage.RunOf(unit)];
-  const int64_t block = std::count_if(model.units.begin() + run.begin, model.units.begin() + unit,
-                                      [](const UnitFacts& u) { return u.kind == UnitKind::kBlock; });
-  if (run.first_block + block < spec.recompute_layers) return spec.recompute;
-  return spec.recompute == Recompute::kFull ? Recompute::kSelective : Recompute::kNone;
-}
-
 }  // namespace fsdpd

@@ -224,8 +224,4 @@ ModelFacts DescribeSpec(const Spec& spec);
 // `*` in `pattern` is any text, the empty one included; everything else is itself.
 bool MatchesPattern(const std::string& name, const std::string& pattern);
 
-// How much of what unit `unit` computes its backward computes again: the spec's policy, which knows blocks by
-// number. Embedding and head never recompute: they keep next to nothing, or would pay a vocabulary's product.
-Recompute RecomputeOf(const Spec& spec, const ModelFacts& model, int unit);
-
 }  // namespace fsdpd

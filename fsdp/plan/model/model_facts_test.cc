@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "fsdp/plan/model/kept_policy.h"
+
 namespace fsdpd {
 namespace {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "fsdp/plan/memory/host_memory.h"
+#include "fsdp/plan/model/kept_policy.h"
 #include "fsdp/plan/program/traffic.h"
 
 namespace fsdpd {
@@ -65,6 +66,11 @@ class Costs {
       case Op::kFetch:
       case Op::kOffload:
         return HostCopySeconds(spec_, profile_, BucketOf(i).offloaded_bytes());
+      case Op::kOffloadKept:
+      case Op::kFetchKept:
+        return KeptCopy(i.unit);
+      case Op::kDropKept:
+        return 0;
       case Op::kLoss:
         return SmallCollective(i);
       case Op::kSend:
@@ -108,6 +114,7 @@ class Costs {
     seconds.forward = of(Op::kForward);
     seconds.backward = of(Op::kBackward);
     seconds.put_off = PutOff(unit);
+    if (OffloadsKept(spec_, model_, unit)) seconds.kept_copy = KeptCopy(unit);
     for (const int bucket : layout_.units[unit].buckets) AddBucket(bucket, &seconds);
     return seconds;
   }
@@ -128,6 +135,11 @@ class Costs {
   }
 
  private:
+  double KeptCopy(int unit) const {
+    const int64_t kept = model_.units[unit].kept_bytes.With(RecomputeOf(spec_, model_, unit));
+    return HostCopySeconds(spec_, profile_, kept);
+  }
+
   void AddBucket(int bucket, UnitSeconds* seconds) const {
     const Bucket& at = layout_.buckets[bucket];
     const auto of = [&](Op op, bool accumulate = false) {

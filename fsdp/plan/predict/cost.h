@@ -48,7 +48,8 @@ struct UnitSeconds {
   double reduce_outer = 0;
   double publish = 0;
   double update = 0;
-  double fetch = 0;  // Of what lies in host memory; its way back takes as long, at the same time.
+  double fetch = 0;      // Of what lies in host memory; its way back takes as long, at the same time.
+  double kept_copy = 0;  // Of what is kept there between forward and backward, each way.
 };
 struct StepSeconds {
   std::vector<UnitSeconds> units;

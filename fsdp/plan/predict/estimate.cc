@@ -13,6 +13,7 @@ struct Part {
   double gather = 0;
   double reduce = 0;
   double outer = 0;
+  double staged = 0;  // To host memory, or from there, which slows nothing else down.
 };
 
 class Estimate {
@@ -57,7 +58,7 @@ class Estimate {
   }
 
   double Seconds(const Part& part) const {
-    return Beside(part.compute, std::max({part.gather, part.reduce, part.outer}));
+    return std::max(part.staged, Beside(part.compute, std::max({part.gather, part.reduce, part.outer})));
   }
 
   // Units' gathers by the part of the step that first needs them: of the first two micro-batches, as all
@@ -75,6 +76,7 @@ class Estimate {
   Part Forward(bool first) const {
     Part part;
     for (int u = 0; u + 1 < units_; ++u) part.compute += seconds_.units[u].forward;
+    for (const UnitSeconds& unit : seconds_.units) part.staged += unit.kept_copy;
     part.gather = gathers_[first ? 0 : 1];
     if (!first) {
       if (spec_.shards_grads()) part.reduce = LastReduce(/*first=*/false);  // Of the micro-batch before.
@@ -93,7 +95,10 @@ class Estimate {
     Part part;
     part.compute = seconds_.units.back().forward;
     part.gather = gathers_back_[first ? 0 : 1];
-    for (const UnitSeconds& unit : seconds_.units) part.compute += unit.backward;
+    for (const UnitSeconds& unit : seconds_.units) {
+      part.compute += unit.backward;
+      part.staged += unit.kept_copy;
+    }
     if (spec_.shards_grads()) part.reduce = ReducesBesideBackward(first);
     return part;
   }

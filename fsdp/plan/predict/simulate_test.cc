@@ -277,5 +277,22 @@ TEST(Simulate, MemoryOverTimeMeetsThePlan) {
   }
 }
 
+// A link that is fast enough hides behind compute; one that is not makes the step as long as it takes twice,
+// once in the forward and once in the backward, of which some is beside compute.
+TEST(Simulate, WhatLayersKeepInHostMemoryTakesTheLinkTwice) {
+  Spec spec = Small(2, Strategy::kOptimGradsParams);
+  spec.device = DeviceKind::kCuda;
+  DeviceProfile profile = *FindProfile("h200");
+  const Simulation plain = SimulatedOf(spec, profile).result;
+  spec.offloaded_layers = 2;
+  const Simulation r = SimulatedOf(spec, profile).result;
+  EXPECT_GT(r.offload_seconds, 0);
+  EXPECT_NEAR(r.step_seconds - r.offload_stall_seconds, plain.step_seconds, 1e-9);
+  EXPECT_LE(r.offload_stall_seconds, 2 * r.offload_seconds);
+  profile.half_matmul_flops = profile.fp32_matmul_flops = 1e9;  // Compute takes for ever.
+  const Simulation slow = SimulatedOf(spec, profile).result;
+  EXPECT_LT(slow.offload_stall_seconds, 0.2 * slow.offload_seconds);
+}
+
 }  // namespace
 }  // namespace fsdpd

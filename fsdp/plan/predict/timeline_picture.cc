@@ -26,9 +26,10 @@ const char* const kComponentColors[] = {"#264653", "#2a6f97", "#6a4c93", "#8d99a
 
 const char* ColorOf(const std::string& kind) {
   static const auto* colors = new std::map<std::string, const char*>{
-      {"Forward", "#4c956c"},     {"Backward", "#2c6e49"}, {"Update", "#bc6c25"}, {"Gather", "#4a90d9"},
-      {"Publish", "#90b8e8"},     {"Reduce", "#c1443c"},   {"Norm", "#7a7a7a"},   {"Loss", "#b0b0b0"},
-      {"ReduceOuter", "#e08a84"}, {"Snapshot", "#7b5ea7"}, {"Fetch", "#8fb339"},  {"Offload", "#b7a3d0"},
+      {"Forward", "#4c956c"},     {"Backward", "#2c6e49"},    {"Update", "#bc6c25"}, {"Gather", "#4a90d9"},
+      {"Publish", "#90b8e8"},     {"Reduce", "#c1443c"},      {"Norm", "#7a7a7a"},   {"Loss", "#b0b0b0"},
+      {"ReduceOuter", "#e08a84"}, {"Snapshot", "#7b5ea7"},    {"Fetch", "#8fb339"},  {"Offload", "#b7a3d0"},
+      {"FetchKept", "#8fb339"},   {"OffloadKept", "#b7a3d0"},
   };
   const auto found = colors->find(kind);
   return found == colors->end() ? "#555555" : found->second;

@@ -265,6 +265,7 @@ void Add(const Spec& spec, Lines* lines) {
   to.Int("prefetch_bytes", spec.prefetch_bytes);
   to.Int("keep_gathered", spec.keep_gathered);
   if (spec.offload_optimizer) to.Int("offload_optimizer", 1);
+  if (spec.offloaded_layers > 0) to.Int("offloaded_layers", spec.offloaded_layers);
   to.Text("recompute", NameOf(spec.recompute));
   to.Int("recompute_layers", spec.recompute_layers);
   to.Text("device", spec.device == DeviceKind::kCpu ? "cpu" : "cuda");

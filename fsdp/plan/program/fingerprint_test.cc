@@ -158,6 +158,7 @@ Changes TrainingChanges() {
       [](Job* j) { j->spec.prefetch_bytes = 7; },
       [](Job* j) { j->spec.keep_gathered = true; },
       [](Job* j) { j->spec.offload_optimizer = true; },
+      [](Job* j) { j->spec.offloaded_layers = 1; },
       [](Job* j) { j->spec.recompute = Recompute::kFull; },
       [](Job* j) { j->spec.recompute_layers = 1; },
       [](Job* j) { j->spec.device = DeviceKind::kCuda; },

@@ -42,6 +42,9 @@ constexpr Operation kOperations[] = {
      kNobody},
     {Op::kFetch, "Fetch", ActsOn::kBucket, false, LaneId::kFetch, Role::kGather, nullptr, kNobody},
     {Op::kOffload, "Offload", ActsOn::kBucket, false, LaneId::kCopy, Role::kGather, nullptr, kNobody},
+    {Op::kOffloadKept, "OffloadKept", ActsOn::kUnit, true, LaneId::kCopy, Role::kGather, nullptr, kNobody},
+    {Op::kDropKept, "DropKept", ActsOn::kUnit, true, kOnCompute, Role::kGather, nullptr, kNobody},
+    {Op::kFetchKept, "FetchKept", ActsOn::kUnit, true, LaneId::kFetch, Role::kGather, nullptr, kNobody},
 };
 
 // By the enum's number.
@@ -95,9 +98,11 @@ Op CounterpartOf(Op op) {
 }
 
 Staging StagingOf(Op op) {
-  if (op == Op::kFetch) return Staging::kBrings;
-  return op == Op::kOffload ? Staging::kPutsBack : Staging::kNone;
+  if (op == Op::kFetch || op == Op::kFetchKept) return Staging::kBrings;
+  return op == Op::kOffload || op == Op::kOffloadKept ? Staging::kPutsBack : Staging::kNone;
 }
+
+bool IsPlace(Op op) { return op == Op::kRelease || op == Op::kDropKept; }
 
 Group GroupOf(Op op, const Bucket* bucket) {
   const Operation& operation = OperationOf(op);

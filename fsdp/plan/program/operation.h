@@ -29,8 +29,11 @@ enum class Op {
   kBackwardWeights,
   kFetch,
   kOffload,
+  kOffloadKept,
+  kDropKept,
+  kFetchKept,
 };
-constexpr int kOps = 21;
+constexpr int kOps = 24;
 
 enum class LaneId { kCompute, kGather, kReduce, kOuter, kCopy, kSend, kReceive, kFetch, kUpdate };
 constexpr int kLanes = 9;
@@ -83,15 +86,18 @@ int CrossesTo(Op op);
 // What the neighbour runs for it.
 Op CounterpartOf(Op op);
 
-// What lies in host memory: whether the operation brings it to the device, or puts it back.
+// What lies in host memory: whether the operation brings it to the device, or puts it there.
 enum class Staging { kNone, kBrings, kPutsBack };
 Staging StagingOf(Op op);
+
+// Whether it is a place in the order of its lane alone, and does no work.
+bool IsPlace(Op op);
 
 // Whether operations that wait for other ranks run there.
 bool RunsExchanges(LaneId lane);
 
 // Whether what runs there, to host memory and back, is neither computing nor communication, and is no part of
-// a step: it runs beside the next one, and what waits for it there is in that one's time.
+// a step's time: who waits for it shows how long it takes.
 bool RunsBesideSteps(LaneId lane);
 
 }  // namespace fsdpd

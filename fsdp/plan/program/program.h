@@ -5,6 +5,9 @@
 //   Publish b      outer    cast the own main piece, all-gather between replicas into the shard's replica
 //   Gather b       gather   cast the own shard into the bucket, all-gather of shards in place
 //   Forward u m    compute  run unit u on micro-batch m
+//   OffloadKept u m  copy   what Forward u m keeps, into host memory
+//   DropKept u m   compute  its bytes on the device may be used again
+//   FetchKept u m  fetch    it comes back, for Backward u m
 //   Release u      compute  the bytes of u's buckets may be used again
 //   Backward u m   compute  gradients of unit u into its buckets' reduce buffers
 //   BackwardWeights u m  compute  gradients of matrices that Backward u m has put off
@@ -66,6 +69,13 @@
 // each bucket, in forward order, with kStagedBuckets under way at a time. They run beside the next step,
 // whose gathers wait for the Updates of their own buckets alone; and a step's first Fetch for the last
 // Offload of the step before. A Snapshot copies from the device too, before others take the bytes.
+//
+// Where layers keep in host memory what their backward needs (OffloadsKept), OffloadKept follows such a
+// Forward, and as soon as kStagedLayers are on their way the next one waits for the oldest, whose DropKept
+// comes first. Those on their way when the forward ends are dropped before the first Backward. From there on
+// kStagedLayers come back ahead of their Backward, each as soon as the one before has been used. What comes
+// gets bytes that compute may have used before: a FetchKept waits for all of compute that is listed before
+// it.
 //
 // Where the model is cut into stages (the pipeline axis), a program is one stage's: its runs of units, and
 // what it sends to its neighbours and receives from them; behind the last stage the first has its next run.
@@ -155,6 +165,9 @@ constexpr int kCrossingPlaces = 2;
 
 // Buckets whose state is on its way to the device, there, or on its way back.
 constexpr size_t kStagedBuckets = 2;
+
+// Layers of which what lies in host memory is on its way there, or back and not used yet.
+constexpr size_t kStagedLayers = 2;
 
 enum class ProgramKind { kTraining, kEvaluation };
 

@@ -92,6 +92,9 @@ Traffic Of(const Layout& layout, const Instruction& instruction) {
     case Op::kSnapshot:
     case Op::kFetch:
     case Op::kOffload:
+    case Op::kOffloadKept:
+    case Op::kDropKept:
+    case Op::kFetchKept:
       break;
   }
   return traffic;

@@ -2,12 +2,14 @@
 #include <utility>
 
 #include "base/check.h"
+#include "fsdp/plan/model/kept_policy.h"
 #include "fsdp/plan/program/crossings.h"
 #include "fsdp/plan/program/fingerprint.h"
 #include "fsdp/plan/program/gathered_params.h"
 #include "fsdp/plan/program/program.h"
 #include "fsdp/plan/program/program_writer.h"
 #include "fsdp/plan/program/reduced_grads.h"
+#include "fsdp/plan/program/staged_kept.h"
 #include "fsdp/plan/program/staged_state.h"
 
 namespace fsdpd {
@@ -103,6 +105,7 @@ Program CompileProgram(const Spec& spec, const ModelFacts& model, const Layout& 
                         spec.shards_params(), &writer);
   Crossings crossings(layout, params.passes(), &writer);
   ReducedGrads grads(spec, layout, &writer);
+  StagedKept kept(spec, model, &writer);
   params.Publish();
   for (size_t i = 0; i < params.passes().size(); ++i) {
     const Pass& pass = params.passes()[i];
@@ -111,6 +114,8 @@ Program CompileProgram(const Spec& spec, const ModelFacts& model, const Layout& 
     crossings.ReceiveFor(at);
     std::vector<int> after = params.Gathers(pass.unit);
     for (const int other : crossings.WaitsFor(at)) after.push_back(other);
+    kept.Before(pass);
+    after.push_back(kept.WaitsFor(pass));
     Instruction run = RunPass(pass, spec, model);
     const bool ends_gradient = EndsGradient(run);
     run.uses = params.Reads(pass.unit);
@@ -119,6 +124,7 @@ Program CompileProgram(const Spec& spec, const ModelFacts& model, const Layout& 
     } else {
       grads.Backward(std::move(run), std::move(after));
     }
+    kept.After(pass);
     crossings.SendAfter(at);
     params.ReleaseAfter(at);
     if (ends_gradient) grads.Reduce(pass.unit, pass.micro_batch);

@@ -1,13 +1,29 @@
-// fsdp.offload: nothing of it is refused; where it gains nothing is told.
+// fsdp.offload, and fsdp.memory which may choose of it. That the optimizer's goes with all, and what layers
+// keep with one stage of layers of which the plan knows all tensors.
+#include <absl/strings/str_cat.h>
+
+#include "fsdp/plan/model/kept_policy.h"
 #include "fsdp/plan/rules/rule_table.h"
 
 namespace fsdpd {
 namespace {
 
+constexpr FaultLevel kError = FaultLevel::kError;
 constexpr FaultLevel kAdjust = FaultLevel::kAdjust;
 constexpr FaultLevel kWarn = FaultLevel::kWarn;
 
+int64_t LayersOf(const Facts& f) { return f.job.fsdp().offload().activation_layers(); }
+
 const Rule kRules[] = {
+    {"offload_on_cpu", kWarn, "fsdp.offload", "what is offloaded leaves a device",
+     [](const Facts& f) -> Findings {
+       if (!f.job.fsdp().offload().optimizer() && LayersOf(f) <= 0) return {};
+       if (f.job.resources().device() != v1::DEVICE_CPU) return {};
+       return {
+           {"ranks on CPU have all in host memory: nothing is saved, and the peak that is planned leaves out "
+            "what it calls the host's",
+            "leave it out, but to try on CPU what is to run on GPUs"}};
+     }},
     {"offload_without_state", kAdjust, "fsdp.offload.optimizer", "what is offloaded is there",
      [](const Facts& f) -> Findings {
        const v1::Optimizer& optimizer = f.job.optimizer();
@@ -15,13 +31,42 @@ const Rule kRules[] = {
        if (!optimizer.has_sgd() || optimizer.sgd().momentum() != 0) return {};
        return {{"SGD without momentum keeps no state", "leave it out", "", "true", "false"}};
      }},
-    {"offload_on_cpu", kWarn, "fsdp.offload.optimizer", "what is offloaded leaves a device",
+    {"offload_layers_range", kError, "fsdp.offload.activation_layers", "activation_layers is not negative",
      [](const Facts& f) -> Findings {
-       if (!f.job.fsdp().offload().optimizer() || f.job.resources().device() != v1::DEVICE_CPU) return {};
+       if (LayersOf(f) >= 0) return {};
+       return {{absl::StrCat("activation_layers is ", LayersOf(f), " and cannot be negative"),
+                "leave it out to offload none"}};
+     }},
+    {"offload_layers_above_model", kAdjust, "fsdp.offload.activation_layers",
+     "activation_layers is at most the layers",
+     [](const Facts& f) -> Findings {
+       if (!f.ModelIsKnown() || LayersOf(f) <= f.layers()) return {};
+       return {{absl::StrCat("the model has ", f.layers(), " layers"), "write as many or fewer", "",
+                absl::StrCat(LayersOf(f)), absl::StrCat(f.layers())}};
+     }},
+    {"offload_layers_of_llama", kError, "fsdp.offload.activation_layers",
+     "layers that are offloaded are a Llama's without experts",
+     [](const Facts& f) -> Findings {
+       if (LayersOf(f) <= 0 || !f.ModelIsKnown()) return {};
+       const std::string why = WhyLayersStay(f.model());
+       if (why.empty()) return {};
+       return {{why, "leave it out; fsdp.recompute: full keeps least on the device"}};
+     }},
+    {"offload_layers_in_stages", kError, "fsdp.offload.activation_layers",
+     "layers that are offloaded are all in one stage",
+     [](const Facts& f) -> Findings {
+       if (LayersOf(f) <= 0 || f.job.parallel().pipeline() <= 1) return {};
        return {
-           {"ranks on CPU have all in host memory: nothing is saved, and the peak that is planned leaves out "
-            "what it calls the host's",
-            "leave it out, but to try on CPU what is to run on GPUs"}};
+           {"with parallel.pipeline several micro-batches are under way in a stage, and what they keep is "
+            "brought back "
+            "in another order",
+            "leave one of the two out"}};
+     }},
+    {"memory_known", kError, "fsdp.memory", "memory is recompute or recompute_or_offload",
+     [](const Facts& f) -> Findings {
+       if (v1::Memory_IsValid(f.job.fsdp().memory())) return {};
+       return {{absl::StrCat("memory number ", static_cast<int>(f.job.fsdp().memory()), " is not known"),
+                "write memory: recompute or recompute_or_offload"}};
      }},
 };
 

@@ -23,10 +23,12 @@ v1::JobSpec OffloadingJob(v1::Device device) {
 std::string FoundIn(const v1::JobSpec& job) {
   std::string found;
   for (const Violation& each : CheckJob(job)) {
-    EXPECT_EQ(each.field, "fsdp.offload.optimizer") << each.rule;
+    EXPECT_EQ(each.field.rfind("fsdp.", 0), 0u) << each.rule;
     EXPECT_GT(each.reason.size(), 15u) << each.rule;
     EXPECT_GT(each.fix.size(), 10u) << each.rule;
-    found += each.rule + (each.level == FaultLevel::kWarn ? " warns " : " adjusts ");
+    found += each.rule + (each.level == FaultLevel::kWarn     ? " warns "
+                          : each.level == FaultLevel::kAdjust ? " adjusts "
+                                                              : " refuses ");
   }
   return found;
 }
@@ -45,6 +47,41 @@ TEST(OffloadRules, WhatIsNotThereIsNotOffloaded) {
   EXPECT_EQ(FoundIn(job), "offload_without_state adjusts ");
   job.mutable_optimizer()->mutable_sgd()->set_momentum(0.9);
   EXPECT_EQ(FoundIn(job), "");
+}
+
+v1::JobSpec KeepingJob(int64_t layers) {
+  v1::JobSpec job = OffloadingJob(v1::DEVICE_CUDA);
+  job.mutable_fsdp()->mutable_offload()->set_optimizer(false);
+  job.mutable_fsdp()->mutable_offload()->set_activation_layers(layers);
+  return job;
+}
+
+TEST(OffloadRules, LayersAreAsManyAsThereAre) {
+  EXPECT_EQ(FoundIn(KeepingJob(2)), "");
+  EXPECT_EQ(FoundIn(KeepingJob(0)), "");
+  EXPECT_EQ(FoundIn(KeepingJob(-1)), "offload_layers_range refuses ");
+  EXPECT_EQ(FoundIn(KeepingJob(1000)), "offload_layers_above_model adjusts ");
+  v1::JobSpec job = KeepingJob(2);
+  job.mutable_resources()->set_device(v1::DEVICE_CPU);
+  EXPECT_EQ(FoundIn(job), "offload_on_cpu warns ");
+}
+
+TEST(OffloadRules, LayersAreThoseWhoseTensorsAreKnown) {
+  v1::JobSpec job = KeepingJob(2);
+  job.mutable_model()->set_preset("gpt2");
+  EXPECT_EQ(FoundIn(job), "offload_layers_of_llama refuses ");
+  job.mutable_fsdp()->mutable_offload()->clear_activation_layers();
+  job.mutable_fsdp()->set_memory(v1::MEMORY_RECOMPUTE_OR_OFFLOAD);
+  EXPECT_EQ(FoundIn(job), "");
+  job = KeepingJob(2);
+  job.mutable_parallel()->set_pipeline(2);
+  EXPECT_EQ(FoundIn(job), "offload_layers_in_stages refuses ");
+}
+
+TEST(OffloadRules, MemoryIsOfAKnownKind) {
+  v1::JobSpec job = KeepingJob(0);
+  job.mutable_fsdp()->set_memory(static_cast<v1::Memory>(7));
+  EXPECT_EQ(FoundIn(job), "memory_known refuses ");
 }
 
 }  // namespace

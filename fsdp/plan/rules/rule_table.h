@@ -80,7 +80,7 @@ const std::vector<Rule>& TrainRules();          // train, schedule
 const std::vector<Rule>& CheckpointRules();     // checkpoint
 const std::vector<Rule>& BadStepRules();        // train.on_nonfinite, train.on_spike
 const std::vector<Rule>& DeterministicRules();  // train.deterministic
-const std::vector<Rule>& OffloadRules();        // fsdp.offload
+const std::vector<Rule>& OffloadRules();        // fsdp.offload, fsdp.memory
 const std::vector<Rule>& OptimizerRules();      // optimizer
 const std::vector<Rule>& PrecisionRules();      // precision
 const std::vector<Rule>& Fp8Rules();            // precision.fp8, and compute: fp8

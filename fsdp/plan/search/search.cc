@@ -10,6 +10,7 @@
 #include "base/check_guard.h"
 #include "base/limits.h"
 #include "fsdp/plan/memory/memory.h"
+#include "fsdp/plan/model/kept_policy.h"
 #include "fsdp/plan/model/stage_cut.h"
 #include "fsdp/plan/plan.h"
 #include "fsdp/plan/predict/estimate.h"
@@ -169,6 +170,8 @@ class Search {
     v1::JobSpec open = way;
     const bool chooses = open.fsdp().recompute() == v1::RECOMPUTE_UNSPECIFIED;
     if (chooses) open.mutable_fsdp()->set_recompute(v1::RECOMPUTE_NONE);
+    if (!open.fsdp().offload().has_activation_layers())
+      open.mutable_fsdp()->mutable_offload()->set_activation_layers(0);
     const v1::JobSpec resolved = Resolve(open, budget_bytes_, nullptr);
     Spec spec = ToSpec(resolved);
     const std::vector<ModelFacts> stages = StagesOf(spec);
@@ -289,6 +292,10 @@ class Search {
     job.mutable_fsdp()->set_recompute(resolved.fsdp().recompute());
     if (resolved.fsdp().has_recompute_layers()) {
       job.mutable_fsdp()->set_recompute_layers(resolved.fsdp().recompute_layers());
+    }
+    if (resolved.fsdp().offload().activation_layers() > 0) {
+      job.mutable_fsdp()->mutable_offload()->set_activation_layers(
+          resolved.fsdp().offload().activation_layers());
     }
     return job;
   }

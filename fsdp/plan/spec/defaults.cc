@@ -324,6 +324,7 @@ class Filler {
     if (parallel->pipeline() > 1 && !parallel->has_pipeline_chunks()) parallel->set_pipeline_chunks(1);
     if (parallel->pipeline() > 1 && parallel->pipeline_schedule() == v1::PIPELINE_SCHEDULE_UNSPECIFIED)
       parallel->set_pipeline_schedule(v1::PIPELINE_SCHEDULE_1F1B);
+    if (job_.fsdp().memory() == v1::MEMORY_UNSPECIFIED) job_.mutable_fsdp()->set_memory(v1::MEMORY_RECOMPUTE);
     if (job_.checkpoint().format().empty()) job_.mutable_checkpoint()->set_format("fsdp_dtensor");
   }
 

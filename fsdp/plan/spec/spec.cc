@@ -521,6 +521,7 @@ Spec ToSpec(const v1::JobSpec& resolved) {
   spec.prefetch_bytes = fsdp.prefetch_bytes();
   spec.keep_gathered = fsdp.keep_gathered();
   spec.offload_optimizer = fsdp.offload().optimizer();
+  spec.offloaded_layers = fsdp.offload().activation_layers();
   spec.recompute = ToRecompute(fsdp.recompute());
   spec.recompute_layers = fsdp.recompute_layers();
   spec.outer_strategy = ToStrategy(fsdp.outer().strategy());

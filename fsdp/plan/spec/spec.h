@@ -273,8 +273,10 @@ struct Spec {
   int64_t prefetch_bytes = 0;
   bool keep_gathered = false;
   bool offload_optimizer = false;  // The optimizer's state lies in host memory (Bucket::offloaded).
+  int64_t offloaded_layers = 0;  // Blocks that keep in host memory what their backward needs (OffloadsKept).
   Recompute recompute = Recompute::kNone;
-  int64_t recompute_layers = 0;  // The first so many blocks use `recompute`, those after it the next cheaper.
+  // Of the blocks that are not offloaded, the first so many use `recompute`, those after it the next cheaper.
+  int64_t recompute_layers = 0;
   DeviceKind device = DeviceKind::kCpu;
   CheckpointConfig checkpoint;
   Mesh mesh;

@@ -16,7 +16,7 @@ absl::Status Verify(const Program& program, const Layout& layout, const Spec& sp
   FSDPD_RETURN_IF_ERROR(CheckBuffers(verified));
   FSDPD_ASSIGN_OR_RETURN(const StepOrder order, StepOrder::Make(verified));
   FSDPD_RETURN_IF_ERROR(CheckMemory(verified, order));
-  return CheckFlow(verified);
+  return CheckFlow(verified, order);
 }
 
 }  // namespace fsdpd

@@ -20,7 +20,11 @@
 //      once, after it was made and before it is needed; what crosses fits into kCrossingPlaces of each kind,
 //      and by the end of a step nothing is on its way. That the neighbours do their part is verify_stages.h;
 //  11. what of the optimizer's state lies in host memory is brought once a step before the bucket's Update,
-//      and put back once behind it; no other bucket has such a Fetch or Offload.
+//      and put back once behind it; no other bucket has such a Fetch or Offload;
+//  12. what a layer keeps in host memory is put there behind its forward, dropped from the device behind that
+//      and brought back behind that, each once, and its backward comes behind all of it; no more than
+//      kStagedLayers are on their way at a time, what comes back waits for all that compute was given before
+//      it, and no other layer has any of these.
 // "Completed" means ordered by lanes and dependencies, never by the position in the list. Collective order is
 // the lanes' order, the same on all ranks because the program is.
 #pragma once

@@ -2,6 +2,8 @@
 
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
+
 namespace fsdpd {
 
 int VerifyCase::RunOf(int unit) const {
@@ -15,6 +17,18 @@ int64_t VerifyCase::OffloadedBytes(int bucket) const {
   if (!spec.offload_optimizer || !of.trainable) return 0;
   const int64_t low_bytes = of.types.halves ? 2 : 0;
   return of.main_elements * (low_bytes + spec.optimizer.moments() * BytesOf(spec.precision.moments));
+}
+
+// The k-th of N is the first layer at or behind k/N of the way: through all of them, or all but the last.
+bool VerifyCase::KeepsAway(int unit) const {
+  const int64_t layers = units() - 2, layer = unit - 1;
+  const int64_t away = std::min<int64_t>(spec.offloaded_layers, layers);
+  if (!training() || layer < 0 || layer >= layers) return false;
+  const int64_t way = away == layers ? layers : layers - 1;
+  for (int64_t k = 0; k < away; ++k) {
+    if ((k * way + away - 1) / away == layer) return true;
+  }
+  return false;
 }
 
 std::vector<int> VerifyCase::BucketsOf(int unit) const {

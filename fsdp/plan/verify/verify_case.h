@@ -37,6 +37,10 @@ struct VerifyCase {
   int64_t OffloadedBytes(int bucket) const;
   bool Stages(int bucket) const { return OffloadedBytes(bucket) > 0; }
 
+  // Whether the unit keeps in host memory what its backward needs: so many layers do, as evenly spread as can
+  // be.
+  bool KeepsAway(int unit) const;
+
   int runs() const { return static_cast<int>(layout.stage.runs.size()); }
   // The units of a run: [RunBegin, RunEnd). One stage's is all of them.
   int RunBegin(int run) const { return layout.stage.runs[run].begin; }

@@ -64,10 +64,17 @@ struct RunState {
   int whole = 0;  // Micro-batches of which nothing is put off any more, as the next.
 };
 
+// Where a layer has what it keeps, of those that keep it in host memory.
+enum class KeptIn { kNowhere, kDevice, kBoth, kHost, kBack };
+
 class Flow {
  public:
-  explicit Flow(const VerifyCase& verified)
-      : case_(verified), buckets_(verified.buckets()), recompute_(verified.units()) {
+  Flow(const VerifyCase& verified, const StepOrder& order)
+      : case_(verified),
+        order_(order),
+        buckets_(verified.buckets()),
+        kept_(verified.units()),
+        recompute_(verified.units()) {
     for (int b = 0; b < case_.buckets(); ++b) users_.push_back(case_.UsersOf(b));
   }
 
@@ -113,6 +120,12 @@ class Flow {
         return Fetch(i);
       case Op::kOffload:
         return Offload(i);
+      case Op::kOffloadKept:
+        return MoveKept(i, KeptIn::kDevice, KeptIn::kBoth);
+      case Op::kDropKept:
+        return MoveKept(i, KeptIn::kBoth, KeptIn::kHost);
+      case Op::kFetchKept:
+        return FetchKept(i);
       case Op::kLoss:
         return Loss(i);
       case Op::kSend:
@@ -333,6 +346,8 @@ class Flow {
 
   absl::Status Forward(int i) {
     FSDPD_RETURN_IF_ERROR(Advance(i));
+    if (case_.KeepsAway(case_.At(i).unit))
+      FSDPD_RETURN_IF_ERROR(MoveKept(i, KeptIn::kNowhere, KeptIn::kDevice));
     recompute_[case_.At(i).unit] = case_.At(i).recompute;
     if (case_.At(i).recompute <= case_.spec.recompute) return absl::OkStatus();
     return Broken(4, absl::StrCat(case_.Name(i), " keeps less than the spec's recompute asks"));
@@ -353,6 +368,7 @@ class Flow {
     if (at.recompute != recompute_[at.unit]) {
       return Broken(4, absl::StrCat(case_.Name(i), " recomputes other things than its Forward left out"));
     }
+    if (case_.KeepsAway(at.unit)) FSDPD_RETURN_IF_ERROR(MoveKept(i, KeptIn::kBack, KeptIn::kNowhere));
     return AddToGradients(i);
   }
 
@@ -529,6 +545,29 @@ class Flow {
     return absl::OkStatus();
   }
 
+  // Rule 12.
+  absl::Status MoveKept(int i, KeptIn from, KeptIn to) {
+    const int unit = case_.At(i).unit;
+    if (!case_.KeepsAway(unit))
+      return Broken(12, absl::StrCat(case_.Name(i), " is of what the device keeps"));
+    if (kept_[unit] != from)
+      return Broken(12, absl::StrCat(case_.Name(i), " comes where what the layer keeps is not"));
+    kept_[unit] = to;
+    const auto on_device = [](KeptIn in) { return in != KeptIn::kNowhere && in != KeptIn::kHost; };
+    if (std::count_if(kept_.begin(), kept_.end(), on_device) <= static_cast<int>(kStagedLayers))
+      return absl::OkStatus();
+    return Broken(12, absl::StrCat(case_.Name(i), " is of one layer more than may be on its way"));
+  }
+
+  // It gets bytes that compute may have freed as it was given its work, and may still use.
+  absl::Status FetchKept(int i) {
+    FSDPD_RETURN_IF_ERROR(MoveKept(i, KeptIn::kHost, KeptIn::kBack));
+    int last = i;
+    while (last >= 0 && case_.At(last).lane != LaneId::kCompute) --last;
+    if (last < 0 || order_.Before(last, i)) return absl::OkStatus();
+    return Broken(12, absl::StrCat(case_.Name(i), " does not wait for ", case_.Name(last)));
+  }
+
   absl::Status Loss(int i) {
     if (!ChainDone()) return Broken(8, absl::StrCat(case_.Name(i), " comes before the last Forward"));
     FSDPD_RETURN_IF_ERROR(CheckSent(i));
@@ -559,7 +598,9 @@ class Flow {
   }
 
   const VerifyCase& case_;
+  const StepOrder& order_;
   std::vector<BucketState> buckets_;
+  std::vector<KeptIn> kept_;             // By unit.
   std::vector<std::vector<int>> users_;  // By bucket.
   std::vector<Recompute> recompute_;     // By unit: of its last Forward.
   int step_ = 0;
@@ -569,6 +610,8 @@ class Flow {
 
 }  // namespace
 
-absl::Status CheckFlow(const VerifyCase& verified) { return Flow(verified).Run(); }
+absl::Status CheckFlow(const VerifyCase& verified, const StepOrder& order) {
+  return Flow(verified, order).Run();
+}
 
 }  // namespace fsdpd

@@ -125,8 +125,8 @@ absl::Status CheckSizes(const VerifyCase& verified) {
 }
 
 // One access of an instruction. Resources are numbered: buffers, then main parameters (with their moments),
-// what of these lies in host memory, and gradient shards by bucket, then the norm's results, the loss, and
-// what crosses between stages.
+// what of these lies in host memory, and gradient shards by bucket, then the norm's results, the loss, what
+// crosses between stages, and what units keep, on the device and in host memory.
 struct Touch {
   int resource = 0;
   bool reads = false;
@@ -171,7 +171,9 @@ class MemoryCheck {
   enum Way { kIn, kHiddenOut, kGradOut };
   static constexpr int kWays = 3;
   int Place(Way way, int number) const { return LossSum() + 1 + (number % kCrossingPlaces) * kWays + way; }
-  int Resources() const { return Place(kIn, 0) + kWays * kCrossingPlaces; }
+  int Kept(int unit) const { return Place(kIn, 0) + kWays * kCrossingPlaces + unit; }
+  int KeptHome(int unit) const { return Kept(case_.units()) + unit; }
+  int Resources() const { return KeptHome(case_.units()); }
   bool LastOfAll(int unit) const {
     const StagePlace& stage = case_.layout.stage;
     return stage.number + 1 == stage.count && unit == case_.units() - 1;
@@ -239,12 +241,14 @@ class MemoryCheck {
       case Op::kForward:
         for (const int b : case_.BucketsOf(at.unit)) ReadsParams(i, b);
         if (LastOfAll(at.unit)) Writes(i, LossSum());
+        Writes(i, Kept(at.unit));
         return AddCrossings(i);
       case Op::kRelease:  // Ends a life like a write: what follows must wait for it.
         for (const int b : case_.layout.units[at.unit].buckets) Writes(i, BufferOf(BufferKind::kGathered, b));
         return;
       case Op::kBackward:
         AddBackward(i);
+        Add(i, Kept(at.unit), true, true);
         return AddCrossings(i);
       case Op::kBackwardWeights:
         return AddBackward(i);
@@ -253,11 +257,9 @@ class MemoryCheck {
         Writes(i, LossSum());
         return AddCrossings(i);
       case Op::kReduce:
-        AddReduce(i);
-        return;
+        return AddReduce(i);
       case Op::kReduceOuter:
-        if (!case_.layout.buckets[at.bucket].trainable) return;
-        Add(i, ReducedGrad(at.bucket), true, true);
+        if (case_.layout.buckets[at.bucket].trainable) Add(i, ReducedGrad(at.bucket), true, true);
         return;
       case Op::kNorm:
         for (int b = 0; b < case_.buckets(); ++b) {
@@ -275,6 +277,10 @@ class MemoryCheck {
       case Op::kFetch:
       case Op::kOffload:
         return AddStaging(i);
+      case Op::kOffloadKept:
+      case Op::kDropKept:
+      case Op::kFetchKept:
+        return AddMovingKept(i);
       case Op::kLoss:
         Reads(i, LossSum());
         return EndCrossings(i);
@@ -308,6 +314,13 @@ class MemoryCheck {
     const bool brings = StagingOf(at.op) == Staging::kBrings;
     Reads(i, brings ? home : state);
     Writes(i, brings ? state : home);
+  }
+
+  void AddMovingKept(int i) {
+    const Instruction& at = case_.At(i);
+    if (at.op == Op::kOffloadKept) Reads(i, Kept(at.unit));
+    if (at.op == Op::kFetchKept) Reads(i, KeptHome(at.unit));
+    Writes(i, at.op == Op::kOffloadKept ? KeptHome(at.unit) : Kept(at.unit));
   }
 
   void ReadsParams(int i, int bucket) {
@@ -451,6 +464,9 @@ class MemoryCheck {
     } else if (resource < NormResult()) {
       what = absl::StrCat("the gradient shard of ", case_.BucketName(resource - Grad(0)));
       rule = 5;
+    } else if (resource >= Kept(0)) {
+      what = absl::StrCat("what is kept of ", case_.layout.units[(resource - Kept(0)) % case_.units()].name);
+      rule = 12;
     } else {
       what = resource > LossSum()    ? "what crosses between stages"
              : resource == LossSum() ? "the loss"

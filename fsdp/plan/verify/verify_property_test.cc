@@ -106,6 +106,7 @@ Spec RandomSpec(Dice* dice) {
   spec.prefetch_bytes = dice->OneIn(4) ? 0 : dice->Pick(0, int64_t{1} << dice->Pick(8, 20));
   spec.recompute = dice->Of({Recompute::kNone, Recompute::kSelective, Recompute::kFull});
   spec.recompute_layers = dice->Pick(0, 8);
+  if (dice->OneIn(3)) spec.offloaded_layers = dice->Pick(1, 10);
   if (dice->OneIn(2)) {
     spec.checkpoint.dir = "/runs/1";
     spec.checkpoint.every_steps = dice->Pick(0, 2);
@@ -319,8 +320,10 @@ bool TakeASnapshotThatNobodyAskedFor(Case* random, Dice* dice) {
 }
 
 // An Update's wait for the last step's copy, or a copy's wait for its Update: there is no other order of
-// them.
+// them. But where layers keep in host memory what they need: that goes there behind the last step's copies,
+// and their backward waits for it.
 bool LoseTheOrderOfACopy(bool of_update, Case* random, Dice* dice) {
+  if (of_update && random->spec.offloaded_layers > 0) return false;
   const int i = RandomInstruction(dice, random->program, [&](const Instruction& at) {
     return of_update ? at.op == Op::kUpdate && !at.after_previous.empty()
                      : at.op == Op::kSnapshot && !at.after.empty();
@@ -378,7 +381,10 @@ std::vector<Fault> Faults() {
                                                 {Op::kUpdate, "drop an Update"},
                                                 {Op::kSnapshot, "drop a Snapshot"},
                                                 {Op::kFetch, "drop a Fetch"},
-                                                {Op::kOffload, "drop an Offload"}};
+                                                {Op::kOffload, "drop an Offload"},
+                                                {Op::kOffloadKept, "drop an OffloadKept"},
+                                                {Op::kDropKept, "drop a DropKept"},
+                                                {Op::kFetchKept, "drop a FetchKept"}};
   for (const auto& [op, name] : dropped) {
     faults.push_back({name, true, [op = op](Case* c, Dice* d) { return DropOne(op, c, d); }});
   }

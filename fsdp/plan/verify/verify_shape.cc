@@ -22,8 +22,10 @@ LaneId LaneFor(const VerifyCase& verified, const Instruction& at) {
       return LaneId::kOuter;
     case Op::kSnapshot:
     case Op::kOffload:
+    case Op::kOffloadKept:
       return LaneId::kCopy;
     case Op::kFetch:
+    case Op::kFetchKept:
       return LaneId::kFetch;
     case Op::kUpdate:
       return verified.Stages(at.bucket) ? LaneId::kUpdate : LaneId::kCompute;
@@ -98,7 +100,8 @@ bool Crosses(Op op) {
 }
 
 bool OfMicroBatch(Op op) {
-  return Crosses(op) || op == Op::kForward || op == Op::kBackward || op == Op::kForwardBackward ||
+  return Crosses(op) || op == Op::kOffloadKept || op == Op::kDropKept || op == Op::kFetchKept ||
+         op == Op::kForward || op == Op::kBackward || op == Op::kForwardBackward ||
          op == Op::kBackwardWeights || op == Op::kReduce;
 }
 

@@ -39,7 +39,8 @@ enum Tag : Value {
   kUpdateTag,
   kTwinTag,
   kPutOffTag,
-  kHomeTag
+  kHomeTag,
+  kKeptTag
 };
 
 // What operations compute. Both runs below use these, so that equal inputs give equal numbers.
@@ -53,6 +54,8 @@ Value Part(int bucket, Value hidden_grad) { return Mix({kPartTag, Value(bucket),
 // Of what a backward with this gradient has put off.
 Value PutOff(Value hidden_grad) { return Mix({kPutOffTag, hidden_grad}); }
 Value Updated(Value main, Value grad, Value norm) { return Mix({kUpdateTag, main, grad, norm}); }
+// What a forward keeps of what came in.
+Value Kept(Value hidden) { return Mix({kKeptTag, hidden}); }
 // What lies in host memory of a bucket whose main parameters are these.
 Value Home(Value main) { return Mix({kHomeTag, main}); }
 Value Gathered(const Bucket& bucket, Value main) {
@@ -160,9 +163,16 @@ class Run {
         main_(InitialMain(layout)),
         home_(main_.size()),
         grad_(layout.buckets.size(), 0),
+        kept_(layout.units.size(), 0),
+        kept_home_(layout.units.size(), 0),
+        keeps_away_(layout.units.size(), false),
         done_(static_cast<size_t>(steps) * count_, false) {
     if (program.kind == ProgramKind::kTraining && spec.checkpoint.saves()) {
       copies_.assign(static_cast<size_t>(steps) * main_.size(), 0);
+    }
+    for (const Instruction& i : program.instructions) {
+      if (i.op == Op::kOffloadKept || i.op == Op::kDropKept || i.op == Op::kFetchKept)
+        keeps_away_[i.unit] = true;
     }
     std::transform(main_.begin(), main_.end(), home_.begin(), Home);
     for (std::vector<int>& of_kind : buffer_) of_kind.assign(layout.buckets.size(), -1);
@@ -190,6 +200,7 @@ class Run {
     std::vector<std::pair<int, Value>> reads;   // Buffer and what it held at the start.
     std::vector<std::pair<int, Value>> writes;  // Buffer and the garbage it must hold until the end.
     Value main = 0;                             // Of the bucket, at the start.
+    Value kept = 0;                             // Of the unit, likewise, where it was read from.
   };
 
   const Instruction& At(int now) const { return program_.instructions[now % count_]; }
@@ -246,12 +257,7 @@ class Run {
       case Op::kBackward:
       case Op::kBackwardWeights:
       case Op::kForwardBackward:
-        for (const int b : BucketsOf(layout_, at.unit)) {
-          Touch(BufferKind::kGathered, b, true, false, running);
-          if (at.op == Op::kForward || !layout_.buckets[b].trainable) continue;
-          Touch(BufferKind::kReduce, b, at.accumulate || at.op == Op::kBackwardWeights, true, running);
-        }
-        return;
+        return StartPass(at, running);
       case Op::kRelease:  // As if somebody else had the bytes at once.
         for (const int b : layout_.units[at.unit].buckets) {
           Touch(BufferKind::kGathered, b, false, true, running);
@@ -284,6 +290,10 @@ class Run {
       case Op::kOffload:
         home_[at.bucket] = Mix({random_()});
         return Touch(BufferKind::kState, at.bucket, true, false, running);
+      case Op::kOffloadKept:
+      case Op::kDropKept:
+      case Op::kFetchKept:
+        return StartMovingKept(at, running);
       case Op::kReceive:
       case Op::kReceiveGrad:
         places_.At(at.op, at) = Mix({random_()});
@@ -397,6 +407,9 @@ class Run {
       case Op::kOffload:
         home_[at.bucket] = Input(*running, BufferKind::kState, at.bucket);
         return;
+      case Op::kOffloadKept:
+      case Op::kFetchKept:
+        return EndMovingKept(at, *running);
       case Op::kLoss:
         results_.push_back(Mix({kNormTag, loss_}));
         loss_ = 0;
@@ -414,14 +427,41 @@ class Run {
       case Op::kSendTwin:
         loss_ += Grad(*running, at.bucket);
         return;
-      case Op::kReceiveTwin: {
-        const Value sum = (at.accumulate ? Grad(*running, at.bucket) : 0) + TwinOf(at.bucket);
-        grad_[at.bucket] = sum;
-        return Output(*running, BufferKind::kReduce, at.bucket, sum);
-      }
+      case Op::kReceiveTwin:
+        return EndReceiveTwin(at, *running);
       case Op::kRelease:
+      case Op::kDropKept:
         return;
     }
+  }
+
+  void StartPass(const Instruction& at, Running* running) {
+    if (at.op == Op::kForward) kept_[at.unit] = Mix({random_()});
+    if (at.op == Op::kBackward) running->kept = kept_[at.unit];
+    for (const int b : BucketsOf(layout_, at.unit)) {
+      Touch(BufferKind::kGathered, b, true, false, running);
+      if (at.op == Op::kForward || !layout_.buckets[b].trainable) continue;
+      Touch(BufferKind::kReduce, b, at.accumulate || at.op == Op::kBackwardWeights, true, running);
+    }
+  }
+
+  void EndReceiveTwin(const Instruction& at, const Running& running) {
+    const Value sum = (at.accumulate ? Grad(running, at.bucket) : 0) + TwinOf(at.bucket);
+    grad_[at.bucket] = sum;
+    Output(running, BufferKind::kReduce, at.bucket, sum);
+  }
+
+  // From one of the two places into the other; a DropKept into none.
+  void StartMovingKept(const Instruction& at, Running* running) {
+    const bool leaves = at.op == Op::kOffloadKept;
+    running->kept = (leaves ? kept_ : kept_home_)[at.unit];
+    (leaves ? kept_home_ : kept_)[at.unit] = Mix({random_()});
+  }
+
+  void EndMovingKept(const Instruction& at, const Running& running) {
+    const bool leaves = at.op == Op::kOffloadKept;
+    const Value source = (leaves ? kept_ : kept_home_)[at.unit];
+    (leaves ? kept_home_ : kept_)[at.unit] = source == running.kept ? source : Mix({random_()});
   }
 
   void EndNorm(const Running& running) {
@@ -439,6 +479,7 @@ class Run {
                             : hidden_[{at.unit - 1, at.micro_batch}];  // Of the model's first unit 0.
     const Value output = Hidden(at.unit, at.micro_batch, input, Params(running, at.unit));
     hidden_[{at.unit, at.micro_batch}] = output;
+    kept_[at.unit] = Kept(output);
     if (layout_.stage.Leaves(at.unit)) {
       places_.At(Op::kSend, at) = output;
     } else if (at.unit + 1 == Units()) {
@@ -446,12 +487,20 @@ class Run {
     }
   }
 
+  // What backward knows of its forward: garbage where what was kept in host memory is not back, or went away
+  // meanwhile.
+  Value HiddenOf(const Instruction& at, const Running& running) {
+    const Value hidden = hidden_[{at.unit, at.micro_batch}];
+    if (!keeps_away_[at.unit]) return hidden;
+    return running.kept == Kept(hidden) && kept_[at.unit] == running.kept ? hidden : Mix({random_()});
+  }
+
   void EndBackward(const Instruction& at, const Running& running) {
     const Value output_grad = layout_.stage.Leaves(at.unit)
                                   ? std::exchange(places_.At(Op::kReceiveGrad, at), Mix({random_()}))
                                   : hidden_grad_[{at.unit + 1, at.micro_batch}];
-    const Value grad =
-        HiddenGrad(at.unit, output_grad, hidden_[{at.unit, at.micro_batch}], Params(running, at.unit));
+    const Value hidden = HiddenOf(at, running);
+    const Value grad = HiddenGrad(at.unit, output_grad, hidden, Params(running, at.unit));
     hidden_grad_[{at.unit, at.micro_batch}] = grad;
     if (layout_.stage.Enters(at.unit)) places_.At(Op::kSendGrad, at) = grad;
     AddToGrads(at, running, grad, at.accumulate);
@@ -484,6 +533,8 @@ class Run {
   Value norm_ = 0;
   Value loss_ = 0;
   std::map<std::pair<int, int>, Value> hidden_, hidden_grad_;  // By unit and micro-batch.
+  std::vector<Value> kept_, kept_home_;                        // By unit: on the device, and in host memory.
+  std::vector<bool> keeps_away_;                               // Units that have the latter.
   std::vector<Value> results_;
   std::vector<Value> copies_;
   bool finished_ = true;
