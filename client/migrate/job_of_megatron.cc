@@ -143,6 +143,11 @@ class Converter {
     }
     // Of any fraction there all of it is here, and it is updated on the device.
     if (s_.Flag("optimizer_cpu_offload")) fsdp->mutable_offload()->set_optimizer(true);
+    const std::optional<int64_t> layers = s_.Integer("cpu_offloading_num_layers");
+    const bool activations =
+        s_.Find("cpu_offloading_activations") == nullptr || s_.Flag("cpu_offloading_activations");
+    if (s_.Flag("cpu_offloading") && activations && layers.has_value())
+      fsdp->mutable_offload()->set_activation_layers(*layers);
     // Half of it, in elements, is what Megatron-FSDP prefetches.
     const std::optional<int64_t> in_flight = s_.Integer("suggested_communication_unit_size");
     if (in_flight.has_value() && fsdp->strategy() == v1::STRATEGY_OPTIM_GRADS_PARAMS) {

@@ -239,18 +239,14 @@ const Rule kRules[] = {
        return {{"init_model_with_meta_device",
                 "no_shard has the whole model on every rank: nothing is gained", "leave it out"}};
      }},
-    {"cpu_offload", kError, "CPU offload goes with one pipeline stage and no recompute",
+    {"cpu_offload", kError, "CPU offload of activations goes with one pipeline stage, by whole layers",
      [](Settings* s) -> Findings {
-       if (!s->Flag("cpu_offloading") && !s->Flag("fine_grained_activation_offloading")) return {};
-       const bool recompute = s->Find("recompute_granularity") != nullptr;
-       if (Size(s, "pipeline_model_parallel_size") > 1 || recompute) {
-         return {{s->Flag("cpu_offloading") ? "cpu_offloading" : "fine_grained_activation_offloading",
-                  absl::StrCat("activations are offloaded only without ",
-                               recompute ? "recompute" : "pipeline stages"),
-                  "leave one of the two out"}};
-       }
-       return {{s->Flag("cpu_offloading") ? "cpu_offloading" : "fine_grained_activation_offloading",
-                "offload of activations is not supported yet", "leave it out; recompute saves memory too"}};
+       if (s->Flag("fine_grained_activation_offloading"))
+         return {{"fine_grained_activation_offloading", "single modules' activations are not offloaded",
+                  "offload whole layers: cpu_offloading with cpu_offloading_num_layers"}};
+       if (!s->Flag("cpu_offloading") || Size(s, "pipeline_model_parallel_size") == 1) return {};
+       return {{"cpu_offloading", "activations are offloaded only without pipeline stages",
+                "leave one of the two out"}};
      }},
     {"hybrid_context_parallel", kError, "hybrid_context_parallel is off",
      [](Settings* s) -> Findings {
