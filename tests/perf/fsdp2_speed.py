@@ -1,6 +1,8 @@
 """One rank of PyTorch FSDP2, timed (rival_rank.py): bf16 compute, fp32 main weights, gradients reduced in fp32 or bf16,
 clipping on, AdamW fused. Matrices are shared by DTensor's tensor parallelism with sequence parallelism and the loss by words
-(JOB's "tensor"); "async_tensor" lets the compiler send parts of its exchanges beside products."""
+(JOB's "tensor"); "async_tensor" lets the compiler send parts of its exchanges beside products. With "offload" parameters,
+gradients and state lie in pinned host memory, and AdamW runs there (CPUOffloadPolicy); micro-batches' gradients are summed on the
+device, without which each is copied and added on the host."""
 
 import contextlib
 
@@ -8,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
@@ -58,17 +60,18 @@ def sharded(job, device):
         share_matrices(model, mesh["tensor"], job["async_tensor"])
     wire = {"fp32": torch.float32, "bf16": torch.bfloat16}[job["reduce"]]
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=wire)
-    options = {"mesh": mesh["shard"], "mp_policy": policy}
+    offload = CPUOffloadPolicy() if job["offload"] else OffloadPolicy()
+    options = {"mesh": mesh["shard"], "mp_policy": policy, "offload_policy": offload}
     for unit in (model.embedding, *model.layers):
         fully_shard(unit, **options, reshard_after_forward=not job["keep_gathered"])
     fully_shard([model.norm, model.output], **options, reshard_after_forward=False)
     fully_shard(model, **options)
-    return rival_rank.draw(model.to_empty(device=device))
+    return rival_rank.draw(model.to_empty(device="cpu" if job["offload"] else device))
 
 
 class Run:
     def __init__(self, job, device):
-        self.count, self.fp8 = job["accumulation"], job["fp8"]
+        self.count, self.fp8, self.offload = job["accumulation"], job["fp8"], job["offload"]
         if self.fp8 == "tensorwise":
             from torchao.float8 import precompute_float8_dynamic_scale_for_fsdp
 
@@ -82,6 +85,7 @@ class Run:
         self.adamw.zero_grad(set_to_none=True)
         for index in range(self.count):
             self.model.set_is_last_backward(index == self.count - 1)
+            self.model.set_requires_gradient_sync(index == self.count - 1 or not self.offload)
             with self.by_words():
                 loss = self.batches.backward(self.model)
         nn.utils.clip_grad_norm_(self.model.parameters(), 1.0, foreach=True)

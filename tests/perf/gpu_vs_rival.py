@@ -6,7 +6,7 @@ FSDP2 or NVIDIA's megatron-fsdp, each compiled block by block.
     tests/perf/gpu_vs_rival.py --set data.sequence_length=4096 --set fsdp.keep_gathered=true docs/bench/specs/llama3-8b-s8192.yaml
     tests/perf/gpu_vs_rival.py --or fsdp.keep_gathered=true docs/bench/specs/llama3-8b-s8192.yaml    # each side's faster way
 
-Cards are hot when they are measured: a step under load is limited by power, so the first WARM_UP steps are not timed.
+Cards are hot when they are measured: a step under load is limited by power, so the first steps (--warm-up) are not timed.
 
 Ours runs as it always does, through coordinator, agents and ranks (run_jobs.py); what rivals share is rival_rank.py. The
 spec must spell out model.llama and use synthetic tokens. That both compute the same is tests/parity's business; here
@@ -28,17 +28,16 @@ import yaml
 
 from gpu_meter import Meter
 
-WARM_UP = 10
 PEAK_FLOPS = 989.4e12  # Of a Hopper SXM card in bf16, dense, by its data sheet; FP8 steps are held to it too.
 # Names as lines have them, and the program of a rank.
 RIVALS = {"fsdp2": ("FSDP2", "fsdp2_speed.py"), "megatron-fsdp": ("Megatron-FSDP", "megatron_fsdp_speed.py")}
 HERE = pathlib.Path(__file__).resolve().parent
 
 
-def ours(spec_path, spec, world):
+def ours(spec_path, spec, world, warm_up):
     resources = spec["resources"]
     command = [sys.executable, HERE / "run_jobs.py", "--device", "cuda", "--agents", resources["nodes"], "--slots",
-               resources["ranks_per_node"], "--warm-up", WARM_UP, spec_path]
+               resources["ranks_per_node"], "--warm-up", warm_up, spec_path]
     line = json.loads(subprocess.run([*map(str, command)], check=True, stdout=subprocess.PIPE, text=True).stdout)
     line["tokens_per_second_per_gpu"] = line["tokens_per_second"] / world
     return {"who": "fsdpd", **line}
@@ -70,9 +69,9 @@ def theirs(spec, world, options):
     train, fsdp, parallel = spec["train"], spec.get("fsdp", {}), spec.get("parallel", {})
     context, tensor = parallel.get("context", 1), parallel.get("tensor", 1)
     job = {"model": spec["model"]["llama"], "micro_batch": train["micro_batch"],
-           "sequence_length": spec["data"]["sequence_length"], "warmup": WARM_UP, "steps": train["steps"] - WARM_UP,
+           "sequence_length": spec["data"]["sequence_length"], "warmup": options.warm_up, "steps": train["steps"] - options.warm_up,
            "reduce": options.reduce, "keep_gathered": fsdp.get("keep_gathered", False),
-           "recompute": fsdp.get("recompute") == "full",
+           "recompute": fsdp.get("recompute") == "full", "offload": fsdp.get("offload", {}).get("optimizer", False),
            "context": context, "tensor": tensor, "async_tensor": options.async_tensor, "fp8": options.fp8,
            "accumulation": train["global_batch"] * context * tensor // (train["micro_batch"] * world)}
     with tempfile.TemporaryDirectory() as folder:
@@ -80,7 +79,7 @@ def theirs(spec, world, options):
         path.write_text(json.dumps(job))
         command = [*options.torchrun.split(), f"--nproc-per-node={world}", HERE / program, path]
         out = subprocess.run([*map(str, command)], check=True, stdout=subprocess.PIPE, text=True).stdout
-    flags = {name: job[name] for name in ("reduce", "keep_gathered", "recompute", "async_tensor", "fp8") if job[name]}
+    flags = {name: job[name] for name in ("reduce", "keep_gathered", "recompute", "offload", "async_tensor", "fp8") if job[name]}
     return {"who": who, "flags": flags, **json.loads(out.strip().splitlines()[-1])}
 
 
@@ -99,6 +98,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("specs", nargs="+", metavar="SPEC")
     parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--warm-up", type=int, default=10, help="steps that are not timed")
     parser.add_argument("--reduce", choices=["fp32", "bf16"], default="fp32", help="type of the rival's gradients on the wire")
     parser.add_argument("--async-tensor", action="store_true", help="FSDP2's compiler sends parts of matrices' exchanges beside products")
     parser.add_argument("--fp8", choices=["tensorwise", "rowwise"], help="of a spec in FP8, torchao's recipe for FSDP2")
@@ -111,6 +111,9 @@ def main():
     for path in options.specs:
         with open(path, encoding="utf-8") as file:
             spec = with_settings(yaml.safe_load(file), options.set)
+        offload = spec.get("fsdp", {}).get("offload", {})
+        if offload and (options.rival != "fsdp2" or "activation_layers" in offload):
+            sys.exit(f"{path}: of the rivals FSDP2 offloads, and the optimizer alone")
         if "llama" not in spec["model"]:
             sys.exit(f"{path}: a rival needs model.llama spelled out")
         measure(spec, options)
@@ -122,7 +125,7 @@ def run_once(who, spec, options):
         if who == "fsdpd":
             path = pathlib.Path(folder) / f"{spec['name']}.yaml"
             path.write_text(yaml.safe_dump(spec))
-            line = ours(path, spec, world)
+            line = ours(path, spec, world, options.warm_up)
         else:
             line = theirs(spec, world, options)
         energy = meter.between(line["began_ns"], line["ended_ns"])

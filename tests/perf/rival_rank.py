@@ -5,7 +5,7 @@ steps are timed. fsdp2_speed.py and megatron_fsdp_speed.py shard the model and s
 
 JOB.json: model (sizes as in model.llama of a JobSpec, of which experts have softmax scores and one group), micro_batch, sequence_length, accumulation, warmup, steps, reduce (fp32 or bf16),
 keep_gathered (do not reshard after forward), context (ranks that share a sample), tensor (ranks that share a sample and
-each matrix), recompute (each block's forward runs again in backward), fp8 (torchao's recipe for blocks' matrices, tensorwise or
+each matrix), recompute (each block's forward runs again in backward), offload (the optimizer is in host memory), fp8 (torchao's recipe for blocks' matrices, tensorwise or
 rowwise; of tensorwise parameters are gathered in FP8; null: bf16).
 Rank 0 prints one line of JSON: steps in ms, tokens per second and GPU, peak memory, device mallocs while timed.
 """
@@ -157,7 +157,13 @@ def draw(model):
     torch.manual_seed(1)
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.fill_(1.0) if parameter.dim() == 1 else parameter.normal_(0, 0.02)
+            if parameter.dim() == 1:
+                parameter.fill_(1.0)
+            elif parameter.device.type == "cuda":
+                parameter.normal_(0, 0.02)
+            else:  # Which takes minutes to draw billions of numbers.
+                own = parameter.to_local()
+                own.copy_(torch.randn(own.shape, device="cuda").mul_(0.02))
     return model
 
 
@@ -232,7 +238,7 @@ def run(make_run, versions):
         job = json.load(file)
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
-    dist.init_process_group("nccl", device_id=device)
+    dist.init_process_group("cpu:gloo,cuda:nccl" if job["offload"] else "nccl", device_id=device)
     result = measure(make_run(job, device), job)
     if dist.get_rank() == 0:
         print(json.dumps({"torch": torch.__version__, **versions, **result}), flush=True)
