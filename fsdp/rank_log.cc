@@ -113,7 +113,17 @@ std::string StrategyText(const Plan& plan) {
 std::string RecomputeText(const Plan& plan) {
   const std::string kind = ShortEnumName(plan.resolved.fsdp().recompute());
   if (plan.spec.recompute == Recompute::kNone) return kind;
-  return absl::StrFormat("%s, the first %d layers", kind, plan.spec.recompute_layers);
+  return absl::StrFormat("%s, the first %d layers%s", kind, plan.spec.recompute_layers,
+                         plan.spec.offloaded_layers > 0 ? " that are not offloaded" : "");
+}
+
+std::string OffloadText(const Plan& plan) {
+  const int64_t layers = plan.spec.offloaded_layers;
+  std::vector<std::string> parts;
+  if (plan.spec.offload_optimizer) parts.push_back("the optimizer's state");
+  if (layers > 0)
+    parts.push_back(absl::StrCat("what ", layers, layers == 1 ? " layer keeps" : " layers keep"));
+  return parts.empty() ? "none" : absl::StrJoin(parts, ", ");
 }
 
 std::string CheckpointText(const CheckpointConfig& checkpoint) {
@@ -152,6 +162,7 @@ Rows RowsOf(const Plan& plan, const v1::RankLaunch& launch) {
       {"strategy", StrategyText(plan)},
       {"prefetch", HumanBytes(spec.prefetch_bytes)},
       {"recompute", RecomputeText(plan)},
+      {"offload", OffloadText(plan)},
       {"checkpoints", CheckpointText(spec.checkpoint)},
       {"program",
        absl::StrFormat("%d instructions, hash %s", plan.program.instructions.size(), HashText(plan))},

@@ -80,6 +80,22 @@ TEST(RankLog, TableSaysWhichTargetsCount) {
                     Contains("documents        end with token 7")));
 }
 
+TEST(RankLog, TableSaysWhatIsInHostMemory) {
+  v1::JobSpec job;
+  job.set_name("test");
+  job.mutable_model()->set_preset("tiny");
+  job.mutable_data()->mutable_synthetic();
+  job.mutable_data()->set_sequence_length(64);
+  job.mutable_train()->set_steps(10);
+  EXPECT_THAT(ConfigTable(MakePlan(job, 0), v1::RankLaunch()), Contains("offload          none"));
+  job.mutable_fsdp()->set_recompute(v1::RECOMPUTE_FULL);
+  job.mutable_fsdp()->mutable_offload()->set_optimizer(true);
+  job.mutable_fsdp()->mutable_offload()->set_activation_layers(1);
+  EXPECT_THAT(ConfigTable(MakePlan(job, 0), v1::RankLaunch()),
+              AllOf(Contains(HasSubstr("layers that are not offloaded")),
+                    Contains("offload          the optimizer's state, what 1 layer keeps")));
+}
+
 TEST(RankLog, StepLineKeepsItsPlaces) {
   v1::StepReport report;
   report.set_step(12);
