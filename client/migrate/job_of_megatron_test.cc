@@ -55,15 +55,14 @@ TEST(JobOfMegatron, CarriesTheOptimizersOffloadOver) {
   EXPECT_TRUE(Convert(text).job.fsdp().offload().optimizer());
 }
 
-// With recompute too, which Megatron refuses.
+// Beside the recompute that this job has, which Megatron refuses.
 TEST(JobOfMegatron, CarriesTheActivationsOffloadOver) {
   EXPECT_FALSE(Convert(kLlama8b).job.fsdp().offload().has_activation_layers());
   std::string text = kLlama8b;
-  text.insert(text.find("--bf16"),
-              "--cpu-offloading --cpu-offloading-num-layers 4 --recompute-granularity selective ");
+  text.insert(text.find("--bf16"), "--cpu-offloading --cpu-offloading-num-layers 4 ");
   const v1::Fsdp fsdp = Convert(text).job.fsdp();
   EXPECT_EQ(fsdp.offload().activation_layers(), 4);
-  EXPECT_EQ(fsdp.recompute(), v1::RECOMPUTE_SELECTIVE);
+  EXPECT_EQ(fsdp.recompute(), v1::RECOMPUTE_FULL);
 }
 
 TEST(JobOfMegatron, CarriesALlamaOver) {
