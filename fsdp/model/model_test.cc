@@ -1,6 +1,7 @@
 #include "fsdp/model/model.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/Version.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/randint.h>
@@ -138,9 +139,15 @@ TEST_P(ModelTest, MemoryOfEveryUnitIsWhatTheFactsSay) {
       EXPECT_NEAR(static_cast<double>(measured.kept), kept, 0.01 * kept) << unit.name;
     }
     const double peak = kept + static_cast<double>(unit.workspace_bytes);
-    const double slack =
-        spec_.precision.compute == DType::kFp32 ? 0.02 : 0.04;  // The CPU's 16-bit kernels pack matrices.
-    EXPECT_NEAR(static_cast<double>(measured.peak), peak, slack * peak + kSmallBytes) << unit.name;
+    const bool narrow = spec_.precision.compute != DType::kFp32;
+    const double slack = narrow ? 0.04 : 0.02;  // The CPU's 16-bit kernels pack matrices,
+    const auto seen = static_cast<double>(measured.peak);
+    if (narrow && at::get_cpu_capability() != "AVX512") {  // and those of older ones do not.
+      EXPECT_LE(seen, (1 + slack) * peak + kSmallBytes) << unit.name;
+      EXPECT_GE(seen, 0.8 * peak - kSmallBytes) << unit.name;
+    } else {
+      EXPECT_NEAR(seen, peak, slack * peak + kSmallBytes) << unit.name;
+    }
   }
 }
 
