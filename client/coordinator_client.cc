@@ -14,6 +14,7 @@
 #include "base/limits.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
+#include "proto/fsdpd/v1/coordinator.grpc.pb.h"
 
 namespace fsdpd {
 namespace {

@@ -33,7 +33,6 @@
 #include "base/mutex.h"
 #include "base/violation.h"
 #include "client/interrupt.h"
-#include "proto/fsdpd/v1/coordinator.grpc.pb.h"
 #include "proto/fsdpd/v1/coordinator.pb.h"
 
 namespace fsdpd {

@@ -34,9 +34,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 BAZEL = os.environ.get("BAZEL", "bazel").split()
 # Bazel's exit codes: 3 is "built, and some tests failed"; what failed is then in the results.
 BAZEL_TESTS_FAILED = 3
+# Pytest's, for a file that has no test with the mark asked for.
+PYTEST_FOUND_NONE = 5
+# How many files of tests run at a time where they may run beside each other.
+AT_ONCE = 3
 
-# The rooms that share state between threads; the engine's threads meet in lanes, which the thread sanitizer watches.
-LOCKED = ["//base/...", "//coordinator/...", "//agent/...", "//client/..."]
 # How often a night rolls the dice for each time that a commit does, and how often under a sanitizer, which is slow.
 NIGHT_SEEDS, SANITIZER_SEEDS = 100, 0.2
 # Seconds of new cases for each fuzzer, of a commit and of a night.
@@ -58,25 +60,52 @@ class Interrupted(Exception):
 
 
 class Children:
-    """Runs one command at a time, each in a process group of its own, so that an interrupt reaches all of it."""
+    """Runs commands, each in a process group of its own, so that an interrupt reaches all of it."""
 
     GRACE_S = 30  # Bazel stops its compilers first; pytest's fixtures stop their daemons.
 
     def __init__(self):
-        self.current = None
         become_subreaper()
 
     def run(self, command, **kwargs):
-        sys.stdout.flush()
-        self.current = subprocess.Popen(command, cwd=ROOT, start_new_session=True, **kwargs)
+        child = self.start(command, **kwargs)
         try:
-            return self.current.wait()
+            return child.wait()
         finally:
-            self.stop()
+            self.stop(child)
 
-    def stop(self):
+    def run_beside(self, commands, at_once):
+        """Runs commands, `at_once` of them at a time, and prints what each said when it has ended; their exit codes."""
+        waiting, running, codes = list(enumerate(commands)), {}, [None] * len(commands)
+        try:
+            while waiting or running:
+                while waiting and len(running) < at_once:
+                    number, command = waiting.pop(0)
+                    said = tempfile.TemporaryFile("w+", errors="replace")
+                    running[number] = self.start(command, stdout=said, stderr=subprocess.STDOUT), said
+                for number, (child, said) in list(running.items()):
+                    if child.poll() is not None:
+                        codes[number] = child.returncode
+                        self.end(*running.pop(number))
+                time.sleep(0.05)
+        finally:
+            for child, said in running.values():
+                self.end(child, said)
+        return codes
+
+    def end(self, child, said):
+        self.stop(child)
+        said.seek(0)
+        print(said.read(), end="", flush=True)
+        said.close()
+
+    @staticmethod
+    def start(command, **kwargs):
+        sys.stdout.flush()
+        return subprocess.Popen(command, cwd=ROOT, start_new_session=True, **kwargs)
+
+    def stop(self, child):
         """No process of the group outlives its command, whether it ended by itself or is being interrupted."""
-        child, self.current = self.current, None
         if child.poll() is None:
             self.signal_group(child, signal.SIGINT)
             try:
@@ -141,12 +170,6 @@ def run_unit(scratch, labels):
     """GoogleTest cases of all folders; and the CUDA rank must compile, for which no GPU is needed."""
     counts = Counts() if labels else build(["//fsdp:fsdpd-rank"], "--config=cuda")
     return counts + bazel_tests(scratch, "unit", labels or ["//..."])
-
-
-def run_locks(scratch, labels):
-    """Clang proves that what a mutex guards is touched under it only; what compiles passes."""
-    counts = build(labels or LOCKED, "--config=clang", "--keep_going")
-    return counts if counts.failed else Counts(passed=1)
 
 
 def run_seeds(scratch, labels):
@@ -241,10 +264,13 @@ def run_coverage(scratch, labels):
     return counts
 
 
-def run_pytest(scratch, folder, *arguments):
-    junit = scratch / f"{pathlib.PurePath(folder).stem}.xml"
-    code = CHILDREN.run([str(ROOT / ".python/bin/python"), "-m", "pytest", f"tests/{folder}",
-                         f"--junitxml={junit}", *arguments])
+def pytest_command(path, junit, *arguments):
+    return [str(ROOT / ".python/bin/python"), "-m", "pytest", path, f"--junitxml={junit}", *arguments]
+
+
+def count_pytest(code, junit):
+    if code == PYTEST_FOUND_NONE and junit.exists():
+        return Counts()
     if not junit.exists():
         return Counts(failed=1)
     counts = count_junit(junit)
@@ -252,11 +278,31 @@ def run_pytest(scratch, folder, *arguments):
     return counts if code == 0 or counts.failed else counts + Counts(failed=1)
 
 
+def run_pytest(scratch, folder, *arguments):
+    junit = scratch / f"{pathlib.PurePath(folder).stem}.xml"
+    code = CHILDREN.run(pytest_command(f"tests/{folder}", junit, *arguments))
+    return count_pytest(code, junit)
+
+
 def run_with(targets, folder, mark, *flags):
     """Builds what the tests of a folder start, and runs those with a mark."""
     def part(scratch, labels):
         counts = build(targets, *flags)
         return counts if counts.failed else run_pytest(scratch, folder, "-m", mark)
+    return part
+
+
+def run_beside(targets, folder, mark):
+    """The same, file beside file: tests of real processes wait more than they work. The longest file first, as far as its
+    size tells."""
+    def part(scratch, labels):
+        counts = build(targets)
+        if counts.failed:
+            return counts
+        files = sorted((ROOT / "tests" / folder).glob("test_*.py"), key=lambda path: -path.stat().st_size)
+        results = [scratch / f"{file.stem}.xml" for file in files]
+        codes = CHILDREN.run_beside([pytest_command(file, junit, "-m", mark) for file, junit in zip(files, results)], AT_ONCE)
+        return sum(map(count_pytest, codes, results), counts)
     return part
 
 
@@ -280,12 +326,11 @@ class Part:
 # In the order in which they run: the quickest verdict of a tier first.
 PARTS = {
     "tidy": Part("how the repository is written", lambda scratch, labels: run_pytest(scratch, "tidy")),
-    "locks": Part("clang's check of what each mutex guards, in base, coordinator, agent and client", run_locks, True),
     "unit": Part("the tests beside the code, and the CUDA rank compiles", run_unit, True),
     "corpora": Part("every case that the fuzzers keep, and new ones for seconds, with AddressSanitizer and UBSan",
                     run_fuzzers("replay", REPLAY_SECONDS), True),
     "threads": Part("those tagged so, with ThreadSanitizer", run_sanitizer("tsan", "--test_tag_filters=threads"), True),
-    "integration": Part("real processes", run_with(PROGRAMS, "integration", "not nightly")),
+    "integration": Part("real processes", run_beside(PROGRAMS, "integration", "not nightly")),
     "robustness": Part("real processes that are killed, stopped and cut off",
                        run_with(CLIENT_PROGRAMS, "robustness", "not nightly")),
     "clients": Part("the Python package and the Go module against real processes",
@@ -305,7 +350,7 @@ PARTS = {
 }
 
 TIERS = {
-    "commit": ("what CI runs; the default", ["tidy", "locks", "unit", "corpora", "threads", "integration", "robustness", "clients", "parity"]),
+    "commit": ("what CI runs; the default", ["tidy", "unit", "corpora", "threads", "integration", "robustness", "clients", "parity"]),
     "nightly": ("besides, from a warm cache within two hours", ["seeds", "fuzz", "asan", "tsan", "long"]),
     "gpu": ("on a machine with GPUs", ["gpu-unit", "gpu-jobs"]),
 }

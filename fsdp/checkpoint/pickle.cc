@@ -13,7 +13,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr size_t kStateItem = 2, kObjectItems = 3;
+constexpr size_t kStateItem = 2;
 constexpr size_t kMaxShownName = 1000;
 
 // The opcodes that are read, by the names of Python's pickletools.

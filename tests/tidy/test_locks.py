@@ -1,4 +1,4 @@
-"""The lock check would see a fault: `tests/run locks` only proves something if clang reads the annotations."""
+"""Every build checks locks (.bazelrc), which only proves something if clang reads the annotations."""
 
 import subprocess
 

@@ -57,7 +57,7 @@ def test_an_unknown_part_is_refused_with_the_names_there_are():
 
 
 def test_a_tier_is_its_parts_and_commit_is_the_default(run):
-    commit = ["tidy", "locks", "unit", "corpora", "threads", "integration", "robustness", "clients", "parity"]
+    commit = ["tidy", "unit", "corpora", "threads", "integration", "robustness", "clients", "parity"]
     assert run.parse([]) == run.parse(["commit"]) == (commit, [])
     assert run.parse(["nightly"])[0] == ["seeds", "fuzz", "asan", "tsan", "long"]
     assert run.parse(["gpu", "tidy"])[0] == ["tidy", "gpu-unit", "gpu-jobs"]
@@ -73,7 +73,7 @@ def test_every_part_is_in_a_tier_or_stands_alone(run):
 def test_help_names_every_tier_and_part():
     done = subprocess.run([RUN, "--help"], capture_output=True, text=True, check=True)
     said = {line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ")}
-    assert {"commit", "nightly", "gpu", "coverage", "locks"} <= said
+    assert {"commit", "nightly", "gpu", "coverage"} <= said
 
 
 def test_labels_are_for_what_bazel_tests():
