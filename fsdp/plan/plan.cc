@@ -53,13 +53,12 @@ void AddUnits(const Plan& plan, const StagePlan& from, int begin, int end, v1::P
       unit->set_gathered_bytes(unit->gathered_bytes() + bucket.gather_buffer_bytes());
       unit->set_shard_bytes(unit->shard_bytes() + bucket.main_elements * BytesOf(bucket.types.main));
     }
-    const Recompute recompute = RecomputeOf(plan.spec, from.model, u);
     for (const UnitExchange& exchange : from.model.units[u].exchanges) {
       unit->set_exchanged_bytes(unit->exchanged_bytes() +
                                 ReceivedBytes(plan.spec.mesh, exchange, exchange.forward_elements) +
                                 ReceivedBytes(plan.spec.mesh, exchange, exchange.backward_elements));
     }
-    unit->set_activation_bytes(from.model.units[u].kept_bytes.With(recompute));
+    unit->set_activation_bytes(KeptBytesOf(plan.spec, from.model, u));
   }
 }
 

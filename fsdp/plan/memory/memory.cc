@@ -198,7 +198,7 @@ constexpr int64_t kCrossingHidden = 3 * kCrossingPlaces;
 int64_t KeptBy(const Spec& spec, const ModelFacts& model, int begin, int end) {
   int64_t kept = 0;
   for (int u = begin; u < end; ++u) {
-    if (!OffloadsKept(spec, model, u)) kept += model.units[u].kept_bytes.With(RecomputeOf(spec, model, u));
+    if (!OffloadsKept(spec, model, u)) kept += KeptBytesOf(spec, model, u);
   }
   return kept;
 }
@@ -211,7 +211,7 @@ int64_t StagedBeside(const Spec& spec, const ModelFacts& model, int unit) {
   int64_t bytes = 0;
   for (int u = unit - 1; u >= 0 && places > 0; --u) {
     if (!OffloadsKept(spec, model, u)) continue;
-    bytes += model.units[u].kept_bytes.With(RecomputeOf(spec, model, u));
+    bytes += KeptBytesOf(spec, model, u);
     --places;
   }
   return bytes;

@@ -48,6 +48,10 @@ Recompute RecomputeOf(const Spec& spec, const ModelFacts& model, int unit) {
   return spec.recompute == Recompute::kFull ? Recompute::kSelective : Recompute::kNone;
 }
 
+int64_t KeptBytesOf(const Spec& spec, const ModelFacts& model, int unit) {
+  return model.units[unit].kept_bytes.With(RecomputeOf(spec, model, unit));
+}
+
 bool OffloadsKept(const Spec& spec, const ModelFacts& model, int unit) {
   if (spec.offloaded_layers == 0) return false;
   return model.units[unit].kind == UnitKind::kBlock && OffloadedOf(spec, model).Has(NumberOf(model, unit));
@@ -55,8 +59,7 @@ bool OffloadsKept(const Spec& spec, const ModelFacts& model, int unit) {
 
 int64_t OffloadedBytes(const Spec& spec, const ModelFacts& model, int unit) {
   if (!OffloadsKept(spec, model, unit)) return 0;
-  return model.units[unit].kept_bytes.With(RecomputeOf(spec, model, unit)) +
-         kMostKeptTensors * kKeptAlignBytes;
+  return KeptBytesOf(spec, model, unit) + kMostKeptTensors * kKeptAlignBytes;
 }
 
 std::string WhyLayersStay(const ModelConfig& model) {

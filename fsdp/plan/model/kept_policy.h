@@ -15,6 +15,9 @@ int64_t BlocksOf(const ModelFacts& model);
 // cheaper.
 Recompute RecomputeOf(const Spec& spec, const ModelFacts& model, int unit);
 
+// What the unit keeps of a micro-batch, in bytes.
+int64_t KeptBytesOf(const Spec& spec, const ModelFacts& model, int unit);
+
 // Whether what the unit keeps is in host memory between the two: of Spec::offloaded_layers of the blocks,
 // spread evenly, so that the link has about as much to do in each part of a pass. The last one is not among
 // them unless all are: its backward comes at once.

@@ -136,8 +136,7 @@ class Costs {
 
  private:
   double KeptCopy(int unit) const {
-    const int64_t kept = model_.units[unit].kept_bytes.With(RecomputeOf(spec_, model_, unit));
-    return HostCopySeconds(spec_, profile_, kept);
+    return HostCopySeconds(spec_, profile_, KeptBytesOf(spec_, model_, unit));
   }
 
   void AddBucket(int bucket, UnitSeconds* seconds) const {

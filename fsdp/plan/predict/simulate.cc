@@ -181,10 +181,6 @@ void AddBuffers(const Spec& spec, const Program& program, Report* report) {
   }
 }
 
-int64_t KeptOf(const Spec& spec, const ModelFacts& model, int unit) {
-  return model.units[unit].kept_bytes.With(RecomputeOf(spec, model, unit));
-}
-
 // What a unit keeps lives from its forward to its backward of the same micro-batch, and what that puts off
 // until it is made up.
 void AddActivations(const Spec& spec, const ModelFacts& model, const Program& program, Report* report) {
@@ -196,7 +192,8 @@ void AddActivations(const Spec& spec, const ModelFacts& model, const Program& pr
     if (both || i.op == Op::kForward) forward[{i.unit, i.micro_batch}] = at;
     // On the device until it has left, and again as soon as it begins to come back.
     if (i.op == Op::kDropKept)
-      report->AddMemory(kActivations, KeptOf(spec, model, i.unit), forward.at({i.unit, i.micro_batch}), at);
+      report->AddMemory(kActivations, KeptBytesOf(spec, model, i.unit), forward.at({i.unit, i.micro_batch}),
+                        at);
     if (i.op == Op::kFetchKept) forward[{i.unit, i.micro_batch}] = at;
     if (i.op == Op::kBackwardWeights)
       report->AddMemory(kActivations, model.units[i.unit].put_off_bytes, back.at({i.unit, i.micro_batch}),
@@ -204,7 +201,7 @@ void AddActivations(const Spec& spec, const ModelFacts& model, const Program& pr
     if (i.puts_off) back[{i.unit, i.micro_batch}] = at;
     if (!both && i.op != Op::kBackward) continue;
     const UnitFacts& unit = model.units[i.unit];
-    const int64_t kept = KeptOf(spec, model, i.unit);
+    const int64_t kept = KeptBytesOf(spec, model, i.unit);
     const UnitPeak peak = BackwardPeak(unit);
     report->AddMemory(kActivations, kept, forward.at({i.unit, i.micro_batch}), at);
     report->AddMemory(kActivations, peak.activations - kept, at, at);
