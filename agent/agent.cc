@@ -130,19 +130,21 @@ void Agent::Detach() {
   flow_->Leave();
 }
 
-int64_t Agent::MemoryPerSlot() const {
+DeviceOffer Agent::OfferNow() const {
   const absl::StatusOr<DeviceOffer> offer = options_.probe ? options_.probe() : options_.offer;
-  if (offer.ok() && offer->device == options_.offer.device) return offer->memory_bytes_per_slot;
+  if (offer.ok() && offer->device == options_.offer.device) return *offer;
   LogWarning("memory cannot be probed again, so that of the start is offered: %s", offer.status().ToString());
-  return options_.offer.memory_bytes_per_slot;
+  return options_.offer;
 }
 
 v1::Register Agent::About() const {
+  const DeviceOffer offer = OfferNow();
   v1::Register registration;
   registration.set_node(options_.node);
   registration.set_device(options_.offer.device);
   registration.set_slots(options_.offer.slots);
-  registration.set_memory_bytes_per_slot(MemoryPerSlot());
+  registration.set_memory_bytes_per_slot(offer.memory_bytes_per_slot);
+  registration.set_host_memory_bytes(offer.host_memory_bytes);
   registration.set_version(kVersion);
   registration.set_metrics_endpoint(Advertised(metrics_server_->endpoint(), options_.bind_address));
   registration.set_instance(instance_);

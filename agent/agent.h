@@ -78,7 +78,7 @@ class Agent {
   Agent(AgentOptions options, std::function<void(const absl::Status&)> refused);
   absl::Status StartParts();
   v1::Register About() const;
-  int64_t MemoryPerSlot() const;
+  DeviceOffer OfferNow() const;
 
   const AgentOptions options_;
   const std::string instance_;

@@ -37,6 +37,7 @@ struct Node {
     options.node = "node-0";
     options.offer.slots = slots;
     options.offer.memory_bytes_per_slot = 1 << 20;
+    options.offer.host_memory_bytes = 1 << 30;
     options.probe = std::move(probe);
     options.work_dir = work.File("ranks");
     options.rank_binary = kFakeRank;
@@ -146,6 +147,7 @@ TEST(Agent, RegistersAndKeepsTheStreamAliveWithHeartbeats) {
   EXPECT_EQ(registration.device(), v1::DEVICE_CPU);
   EXPECT_EQ(registration.slots(), 4);
   EXPECT_EQ(registration.memory_bytes_per_slot(), 1 << 20);
+  EXPECT_EQ(registration.host_memory_bytes(), 1 << 30);
   EXPECT_EQ(registration.metrics_endpoint(), node.agent->metrics_endpoint());
   EXPECT_EQ(registration.instance().size(), 32u);
   EXPECT_EQ(registration.hosted_size(), 0);

@@ -40,6 +40,10 @@ std::string WhyNoGpu(const MachineFacts& machine) {
   return machine.gpus.ok() ? "the NVIDIA driver lists no GPU" : std::string(machine.gpus.status().message());
 }
 
+int64_t MemoryForRanks(const MachineFacts& machine) {
+  return machine.memory_bytes - std::min(machine.memory_bytes / 10, kMostReserved);
+}
+
 absl::StatusOr<DeviceOffer> OfferGpus(int slots, const MachineFacts& machine) {
   const int count = machine.gpus.ok() ? static_cast<int>(machine.gpus->size()) : 0;
   if (count == 0) return absl::UnavailableError(WhyNoGpu(machine));
@@ -61,6 +65,7 @@ absl::StatusOr<DeviceOffer> OfferGpus(int slots, const MachineFacts& machine) {
     offer.memory_bytes_per_slot =
         std::min(offer.memory_bytes_per_slot, gpu->total_bytes - gpu->reserved_bytes);
   }
+  offer.host_memory_bytes = MemoryForRanks(machine);
   return offer;
 }
 
@@ -121,8 +126,7 @@ absl::StatusOr<DeviceOffer> DecideOffer(absl::string_view asked, int slots, cons
   }
   DeviceOffer offer;
   offer.slots = slots == 0 ? machine.cores : slots;
-  const int64_t reserve = std::min(machine.memory_bytes / 10, kMostReserved);
-  offer.memory_bytes_per_slot = (machine.memory_bytes - reserve) / offer.slots;
+  offer.memory_bytes_per_slot = MemoryForRanks(machine) / offer.slots;
   return offer;
 }
 

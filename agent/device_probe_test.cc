@@ -23,6 +23,7 @@ TEST(DecideOffer, OffersCoresAndSharesTheMemory) {
   ASSERT_TRUE(all.ok());
   EXPECT_EQ(all->slots, 8);
   EXPECT_EQ(all->memory_bytes_per_slot, (int64_t{60} << 30) / 8) << "64 GiB less 4 GiB in reserve";
+  EXPECT_EQ(all->host_memory_bytes, 0) << "it is the slots'";
   MachineFacts small = Machine({});
   small.memory_bytes = 1000;
   EXPECT_EQ(DecideOffer("cpu", 2, small)->memory_bytes_per_slot, 450);
@@ -34,6 +35,7 @@ TEST(DecideOffer, AutoTakesGpusWhenThereAreAnyAndTheSmallestOne) {
   EXPECT_EQ(offer->device, v1::DEVICE_CUDA);
   EXPECT_EQ(offer->slots, 3);
   EXPECT_EQ(offer->memory_bytes_per_slot, 10);
+  EXPECT_EQ(offer->host_memory_bytes, int64_t{60} << 30);
   EXPECT_EQ(DecideOffer("auto", 2, Machine({{100, 10}, {100, 30}, {80, 70}}))->memory_bytes_per_slot, 70);
   EXPECT_EQ(DecideOffer("auto", 0, Machine({}))->device, v1::DEVICE_CPU);
   EXPECT_EQ(DecideOffer("cpu", 0, Machine({{100, 90}}))->device, v1::DEVICE_CPU);

@@ -481,7 +481,7 @@ std::vector<std::string> JobRows(const std::vector<v1::Job>& jobs, absl::Time no
 std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int width, bool wide) {
   std::vector<std::string> head = {"NAME",        "STATUS", "DEVICE",  "FREE",
                                    "MEMORY/SLOT", "SEEN",   "METRICS", "VERSION"};
-  if (wide) head.insert(head.end(), {"ADDRESS", "PREFLIGHT", "NVLINK DOMAIN", "LABELS"});
+  if (wide) head.insert(head.end(), {"HOST MEMORY", "ADDRESS", "PREFLIGHT", "NVLINK DOMAIN", "LABELS"});
   TextTable table(head);
   for (const v1::Node& node : nodes) {
     const bool known = v1::Device_IsValid(node.device()) && node.device() != v1::DEVICE_UNSPECIFIED;
@@ -495,7 +495,8 @@ std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int wi
         OrDash(node.metrics_endpoint()),
         OrDash(node.version())};
     if (wide)
-      row.insert(row.end(), {OrDash(node.address()), VerdictText(node), OrDash(OneLine(node.nvlink_domain())),
+      row.insert(row.end(), {node.host_memory_bytes() > 0 ? HumanBytes(node.host_memory_bytes()) : "-",
+                             OrDash(node.address()), VerdictText(node), OrDash(OneLine(node.nvlink_domain())),
                              OrDash(OneLine(LabelText(node.labels(), ",")))});
     table.Add(row);
   }

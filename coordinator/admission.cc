@@ -79,6 +79,32 @@ void JudgeLabels(const PlaceRequest& request, const std::vector<NodeSlots>& node
   faults->push_back(std::move(fault));
 }
 
+// Of a plan that is final, as one for a device's memory is: no node that is there would ever take the job.
+void JudgeHostMemory(const MemoryOffer& offer, PlaceRequest request, const std::vector<NodeSlots>& nodes,
+                     Plan* plan) {
+  if (!offer.firm || !plan->accepted()) return;
+  int64_t most = 0;
+  for (const NodeSlots& node : nodes) {
+    if (CouldTake(request, node)) most = std::max(most, node.host_bytes);
+  }
+  request.host_bytes_per_rank = plan->memory.host_bytes;
+  if (CountNodes(request, nodes).idle >= request.nodes) return;
+  Violation fault;
+  fault.rule = "host_memory_over_offer";
+  fault.level = FaultLevel::kError;
+  fault.field = "fsdp.offload";
+  fault.reason =
+      absl::StrCat("each rank keeps ", HumanBytes(request.host_bytes_per_rank), " in its node's own memory, ",
+                   HumanBytes(request.host_bytes_per_rank * request.ranks_per_node), " on a node, and no ",
+                   request.nodes == 1 ? "" : absl::StrCat(request.nodes, " "), "connected node",
+                   request.nodes == 1 ? " has" : "s have", " as much: the most is ", HumanBytes(most));
+  fault.fix =
+      "offload fewer activations or no optimizer's state, save less or nothing (snapshots take as much as is "
+      "saved), or "
+      "have fewer ranks on a node";
+  plan->faults.push_back(std::move(fault));
+}
+
 }  // namespace
 
 absl::Status CheckSize(const v1::JobSpec& spec) {
@@ -105,6 +131,7 @@ Examined Admission::Examine(const v1::JobSpec& spec, int64_t budget_bytes_per_ra
   JudgeEnv(spec, request.device, nodes, faults);
   JudgePlugin(spec, request.device, nodes, faults);
   JudgeLabels(request, nodes, faults);
+  if (budget_bytes_per_rank <= 0) JudgeHostMemory(offer, request, nodes, &examined.plan);
   return examined;
 }
 

@@ -150,6 +150,32 @@ TEST(Admission, APlugInIsRefusedWhereNoAgentLoadsAnyAndWaitsWhereThereIsNone) {
   EXPECT_NE(refusal({Node("a", kPlenty), takes}), "") << "that one runs other jobs";
 }
 
+TEST(Admission, RefusesWhatRanksWouldKeepInMoreOfTheirNodesMemoryThanAnyHas) {
+  v1::JobSpec spec = TinySpec();
+  spec.mutable_resources()->set_device(v1::DEVICE_CUDA);
+  spec.mutable_fsdp()->mutable_offload()->set_optimizer(true);
+  NodeSlots node = Node("a", kPlenty, v1::DEVICE_CUDA);
+  const auto refusal = [&](std::vector<NodeSlots> nodes) {
+    const Examined examined = With(std::move(nodes)).Examine(spec);
+    for (const Violation& fault : examined.plan.faults) {
+      if (fault.rule == "host_memory_over_offer") return fault.reason;
+    }
+    EXPECT_TRUE(examined.plan.accepted());
+    return std::string();
+  };
+  EXPECT_EQ(refusal({node}), "") << "not known";
+  node.host_bytes = kTooLittle;
+  EXPECT_THAT(refusal({node}), ::testing::HasSubstr("no connected node has as much: the most is 4.00 KiB"));
+  EXPECT_FALSE(With({node}).Examine(spec).plan.accepted());
+  NodeSlots large = Node("b", kPlenty, v1::DEVICE_CUDA);
+  large.host_bytes = kPlenty;
+  EXPECT_EQ(refusal({node, large}), "");
+  spec.mutable_resources()->set_nodes(2);
+  EXPECT_THAT(refusal({node, large}),
+              ::testing::HasSubstr("no 2 connected nodes have as much: the most is 1.00 GiB"));
+  EXPECT_EQ(refusal({node}), "") << "others may come";
+}
+
 TEST(Admission, WarnsOfLabelsThatTooFewNodesHave) {
   v1::JobSpec spec = TinySpec();
   spec.mutable_resources()->set_node_selector("gpu=h200");

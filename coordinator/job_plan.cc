@@ -26,7 +26,9 @@ v1::JobSpec FilledSpec(const v1::Job& job) {
 PlaceRequest RequestOf(const v1::Job& job) {
   if (!job.has_resolved()) return RequestOf(WithDefaults(job.spec(), nullptr));
   PlaceRequest request = RequestOf(job.resolved());
-  if (!job.plan_open()) request.bytes_per_rank = OfferNeeded(request.device, job.memory_plan().peak_bytes());
+  if (job.plan_open()) return request;
+  request.bytes_per_rank = OfferNeeded(request.device, job.memory_plan().peak_bytes());
+  request.host_bytes_per_rank = job.memory_plan().host_bytes();
   return request;
 }
 

@@ -18,6 +18,7 @@ v1::Node NodeOf(const NodeView& view, const Clock& clock) {
   node.set_last_seen_unix_nanos(absl::ToUnixNanos(clock.WallOf(view.last_seen)));
   node.set_version(view.info.version());
   node.set_memory_bytes_per_slot(view.info.memory_bytes_per_slot());
+  node.set_host_memory_bytes(view.info.host_memory_bytes());
   *node.mutable_labels() = view.info.labels();
   node.set_nvlink_domain(view.info.nvlink_domain());
   return node;
@@ -31,6 +32,7 @@ NodeView ViewOf(const v1::Node& node, const Clock& clock) {
   view.info.set_metrics_endpoint(node.metrics_endpoint());
   view.info.set_version(node.version());
   view.info.set_memory_bytes_per_slot(node.memory_bytes_per_slot());
+  view.info.set_host_memory_bytes(node.host_memory_bytes());
   *view.info.mutable_labels() = node.labels();
   view.info.set_nvlink_domain(node.nvlink_domain());
   view.address = node.address();

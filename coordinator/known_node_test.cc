@@ -14,6 +14,7 @@ TEST(KnownNode, IsTheSameAfterItWasStoredButForItsStream) {
   view.info.set_version("1");
   view.info.set_metrics_endpoint("h:1");
   view.info.set_memory_bytes_per_slot(7);
+  view.info.set_host_memory_bytes(8);
   view.info.add_labels()->set_key("gpu");
   view.info.set_nvlink_domain("rack-1");
   view.address = "h:2";

@@ -114,6 +114,8 @@ const Columns<v1::Node>& NodeColumns() {
        [](const Node& node, const std::string&) { return Number(node.free_slots()); }},
       {{"memory_bytes_per_slot", Kind::kNumber},
        [](const Node& node, const std::string&) { return Number(node.memory_bytes_per_slot()); }},
+      {{"host_memory_bytes", Kind::kNumber},
+       [](const Node& node, const std::string&) { return Number(node.host_memory_bytes()); }},
       {{"version", Kind::kText}, [](const Node& node, const std::string&) { return Text(node.version()); }},
       {{"last_seen_time", Kind::kTime},
        [](const Node& node, const std::string&) { return Number(node.last_seen_unix_nanos()); }},

@@ -31,6 +31,11 @@ bool IsRoomy(const PlaceRequest& request, const NodeSlots& node) {
   return node.bytes_per_slot <= 0 || node.bytes_per_slot >= request.bytes_per_rank;
 }
 
+bool HasHostMemory(const PlaceRequest& request, const NodeSlots& node) {
+  if (node.host_bytes <= 0 || request.host_bytes_per_rank <= 0) return true;
+  return node.host_bytes / std::max<int64_t>(1, request.ranks_per_node) >= request.host_bytes_per_rank;
+}
+
 // Which label of those that the job asks for its agent lacks, or what its owner has not allowed of what the
 // job asks for, in words; "" when all is there.
 std::string NotAllowed(const PlaceRequest& request, const NodeSlots& node) {
@@ -85,6 +90,10 @@ std::string Situation(const PlaceRequest& request, const std::vector<const NodeS
                                    node->cordon->empty() ? "" : absl::StrCat(" (", *node->cordon, ")")));
     } else if (!IsRoomy(request, *node)) {
       parts.push_back(absl::StrCat(node->name, " offers ", HumanBytes(node->bytes_per_slot), " a slot"));
+    } else if (!HasHostMemory(request, *node)) {
+      parts.push_back(absl::StrCat(node->name, " has ", HumanBytes(node->host_bytes),
+                                   " of memory of its own, for ", Count(request.ranks_per_node, "rank"),
+                                   " that keep ", HumanBytes(request.host_bytes_per_rank), " there each"));
     } else if (const std::string why = NotAllowed(request, *node); !why.empty()) {
       parts.push_back(absl::StrCat(node->name, " ", why));
     } else if (node->away) {
@@ -218,7 +227,7 @@ v1::Job::Placement PlacementOn(const NodeSlots& node, int64_t first_rank, int64_
 
 bool CouldTake(const PlaceRequest& request, const NodeSlots& node) {
   return !node.cordon.has_value() && node.device == request.device && node.slots >= request.ranks_per_node &&
-         IsRoomy(request, node) && NotAllowed(request, node).empty();
+         IsRoomy(request, node) && HasHostMemory(request, node) && NotAllowed(request, node).empty();
 }
 
 NodeCount CountNodes(const PlaceRequest& request, const std::vector<NodeSlots>& nodes) {
@@ -246,7 +255,7 @@ PlaceRequest RequestOf(const v1::JobSpec& filled) {
 MemoryOffer OfferTo(const PlaceRequest& request, const std::vector<NodeSlots>& nodes) {
   constexpr int64_t kNotKnown = std::numeric_limits<int64_t>::max();
   PlaceRequest any_memory = request;
-  any_memory.bytes_per_rank = 0;
+  any_memory.bytes_per_rank = any_memory.host_bytes_per_rank = 0;
   std::vector<int64_t> offers;
   for (const NodeSlots& node : nodes) {
     if (node.away || !CouldTake(any_memory, node)) continue;

@@ -36,6 +36,7 @@ struct PlaceRequest {
   Selector selector = {};  // That a node's labels must meet.
   // So many nodes in a row have ranks that exchange within layers; 1: no such ranks are on two nodes.
   int64_t together = 1;
+  int64_t host_bytes_per_rank = 0;  // That a rank on a GPU keeps in its node's own memory.
   // Where its last attempt ran, and the node of those that had better not have the next one; "" for none.
   std::set<std::string> before = {};
   std::string avoided = {};
@@ -46,9 +47,10 @@ struct NodeSlots {
   v1::Device device = v1::DEVICE_CPU;
   std::vector<int> free_devices;  // Local device indices, ascending.
   int slots = 0;
-  std::vector<std::string> jobs;      // Which hold the slots that are not free.
-  bool away = false;                  // It may come back within its lease; nothing is free there until then.
-  int64_t bytes_per_slot = 0;         // Memory for one rank; 0: not known, and taken to be enough.
+  std::vector<std::string> jobs;  // Which hold the slots that are not free.
+  bool away = false;              // It may come back within its lease; nothing is free there until then.
+  int64_t bytes_per_slot = 0;     // Memory for one rank; 0: not known, and taken to be enough.
+  int64_t host_bytes = 0;  // The node's own, for all its ranks; 0: as above. Not less what jobs there take.
   std::set<std::string> env;          // Variables that jobs may set there, besides those with a usual prefix.
   bool plugins = false;               // Whether its agent loads any.
   Labels labels;                      // Its agent's.
@@ -84,7 +86,7 @@ struct MemoryOffer {
 // REQUIRES: WithDefaults() (defaults.h). Without memory, which the job's plan knows (job_plan.h).
 PlaceRequest RequestOf(const v1::JobSpec& filled);
 
-// The most memory a rank may fill so that the job can still be placed. `request.bytes_per_rank` has no
+// The most memory a rank may fill so that the job can still be placed. What the request says of memory has no
 // meaning here.
 MemoryOffer OfferTo(const PlaceRequest& request, const std::vector<NodeSlots>& nodes);
 

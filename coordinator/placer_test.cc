@@ -276,6 +276,22 @@ TEST(Placer, TakesMemoryThatIsNotKnownToBeEnough) {
   EXPECT_TRUE(Place(Request(1, 1, 60), {Sized("a", 1, 0)}).placed());
 }
 
+TEST(Placer, PutsRanksOnlyWhereWhatTheyKeepInTheNodesOwnMemoryFits) {
+  NodeSlots small = Sized("a", 2, 0), large = Sized("b", 2, 0);
+  small.host_bytes = 99;
+  large.host_bytes = 100;
+  PlaceRequest request = Request(1, 2);
+  request.host_bytes_per_rank = 50;
+  EXPECT_EQ(Place(request, {small, large}).placements[0].node(), "b");
+  const PlaceDecision none = Place(request, {small});
+  EXPECT_FALSE(none.possible);
+  EXPECT_THAT(none.reason,
+              HasSubstr("a has 99 B of memory of its own, for 2 ranks that keep 50 B there each"));
+  EXPECT_TRUE(Place(request, {Sized("a", 2, 0)}).placed()) << "not known";
+  request.ranks_per_node = 1;
+  EXPECT_TRUE(Place(request, {small}).placed());
+}
+
 TEST(Placer, KeepsRoomySlotsForThoseThatNeedThem) {
   EXPECT_EQ(Place(Request(1, 1, 40), {Sized("a", 2, 90), Sized("b", 2, 50)}).placements[0].node(), "b");
 }

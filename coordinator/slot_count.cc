@@ -21,6 +21,7 @@ NodeSlots IdleSlots(const NodeView& node) {
   slots.device = node.info.device();
   slots.slots = node.info.slots();
   slots.bytes_per_slot = node.info.memory_bytes_per_slot();
+  slots.host_bytes = node.info.host_memory_bytes();
   slots.env.insert(node.info.allowed_env().begin(), node.info.allowed_env().end());
   slots.plugins = node.info.plugin_dirs_size() > 0;
   slots.labels = node.info.labels();

@@ -37,6 +37,8 @@ constexpr Rule kFoundElsewhere[] = {
      "a step's planned memory fits the budget per rank", nullptr},
     {"budget_above_offer", kWarn, "resources.memory_budget_bytes",
      "the memory budget is one that nodes offer", nullptr},
+    {"host_memory_over_offer", kError, "fsdp.offload",
+     "nodes have the memory of their own that ranks keep what is offloaded, and snapshots, in", nullptr},
     {"node_selector_meets_nodes", kWarn, "resources.node_selector",
      "as many connected nodes as the job needs have the labels that it asks for", nullptr},
     {"no_node_could_take_it", kWarn, "resources", "the connected nodes could take the job, were they idle",
