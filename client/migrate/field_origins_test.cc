@@ -90,7 +90,10 @@ void AddSet(const Message& message, const std::string& path, std::vector<std::st
 TEST(FieldOrigins, EveryFieldThatIsCarriedOverHasASettingWithAPlace) {
   for (const std::string style :
        {"--lr-decay-style constant", "--lr-decay-style linear", "--lr-decay-style cosine",
-        "--lr-decay-style WSD --lr-wsd-decay-iters 3", "--optimizer sgd"}) {
+        "--lr-decay-style WSD --lr-wsd-decay-iters 3", "--optimizer sgd",
+        "--num-experts 4 --moe-aux-loss-coeff 0.1 --moe-router-enable-expert-bias "
+        "--moe-router-score-function sigmoid",
+        "--multi-latent-attention --kv-lora-rank 8 --rotary-scaling-factor 2"}) {
     Result result(kLlama + style);
     std::vector<std::string> fields;
     AddSet(result.job, "", &fields);

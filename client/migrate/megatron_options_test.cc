@@ -13,7 +13,7 @@ TEST(MegatronOptions, AreWithoutEffectNotSupportedOrUnknown) {
   EXPECT_EQ(Of("log_interval", {"10"}), OptionKind::kWithoutEffect);
   EXPECT_EQ(Of("wandb_project", {"x"}), OptionKind::kWithoutEffect) << "by its beginning";
   EXPECT_EQ(Of("container_image", {"x"}), OptionKind::kOfLauncher);
-  EXPECT_EQ(Of("multi_latent_attention"), OptionKind::kNotSupported);
+  EXPECT_EQ(Of("moe_shared_expert_gate"), OptionKind::kNotSupported) << "where the rest of moe_* is none";
   EXPECT_EQ(Of("mtp_num_layers", {"1"}), OptionKind::kNotSupported);
   EXPECT_EQ(Of("tomorrows_knob"), OptionKind::kUnknown);
   EXPECT_EQ(Of("moe_router_top_k"), OptionKind::kUnknown) << "misspelt behind a beginning that is known";
@@ -36,8 +36,7 @@ TEST(MegatronOptions, WhatIsOffHasNoEffect) {
 }
 
 TEST(MegatronOptions, SaysWhatIsNotSupportedAndWhatWasMeant) {
-  EXPECT_EQ(MeaningOf({"multi_latent_attention", "--multi-latent-attention", {}, {}, false}),
-            "multi-latent attention");
+  EXPECT_EQ(MeaningOf({"mtp_num_layers", "--mtp-num-layers", {"1"}, {}, false}), "multi-token prediction");
   EXPECT_EQ(MeantOption({"num_layer", "--num-layer", {"32"}, {}, false}, {"num_layers"}), "--num-layers");
   EXPECT_EQ(MeantOption({"moe_router_top_k", "--moe-router-top-k", {"2"}, {}, false}, {}),
             "--moe-router-topk");

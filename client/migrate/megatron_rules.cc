@@ -312,14 +312,6 @@ const Rule kRules[] = {
        }
        return {};
      }},
-    {"experts_unsupported", kError, "the model is a dense one",
-     [](Settings* s) -> Findings {
-       for (const char* name : {"num_experts", "num_moe_experts", "moe_single_grouped_weight"}) {
-         if (!s->Flag(name)) continue;
-         return {{name, "mixtures of experts are not supported yet", "use a dense model"}};
-       }
-       return {};
-     }},
     {"connections", kError, "CUDA_DEVICE_MAX_CONNECTIONS is not 1",
      [](Settings* s) -> Findings {
        if (Environment(s, "CUDA_DEVICE_MAX_CONNECTIONS") != "1") return {};

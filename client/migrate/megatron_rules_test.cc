@@ -55,7 +55,6 @@ const Case kCases[] = {
     {"ends_in_bf16", "--first-last-layers-bf16 --num-layers 4"},
     {"virtual_stages", "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2"},
     {"virtual_stages", "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2"},
-    {"experts_unsupported", "--num-experts 8"},
     {"connections", "CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun --bf16"},
     {"graph_checks_nan", "--cuda-graph-scope full_iteration --check-for-nan-in-loss-and-grad"},
     {"per_token_loss", "--no-calculate-per-token-loss", "false", "true"},

@@ -3,11 +3,15 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
+#include "client/migrate/experts_of_megatron.h"
+
 namespace fsdpd {
 namespace {
 
 constexpr int64_t kGpt2Vocabulary = 50257;
 constexpr double kUsualDeviation = 0.02;  // Megatron's, and a spec's.
+constexpr double kUsualEpsilon = 1e-5;    // Megatron's.
+constexpr double kLatentNormEpsilon = 1e-6;
 
 // A command line's defaults are those of its parser, a run_config.yaml's those of the classes it was written
 // from; they differ in places.
@@ -57,13 +61,20 @@ class ModelConverter {
     // Megatron's default for gated feed-forwards: two thirds of four times, in multiples of 64.
     const int64_t two_thirds = llama->hidden_size() * 4 * 2 / 3 / 64 * 64;
     llama->set_intermediate_size(s_.Integer("ffn_hidden_size").value_or(two_thirds));
-    if (const int64_t groups = QueryGroups(); groups > 0) llama->set_kv_heads(groups);
-    if (const auto size = s_.Integer("kv_channels")) llama->set_head_size(*size);
+    const bool latent = s_.Flag("multi_latent_attention");
+    const int64_t groups = QueryGroups();
+    const std::optional<int64_t> head = s_.Integer("kv_channels");
+    if (latent) {
+      Latent(llama);  // Its heads have sizes of their own.
+    } else {
+      if (groups > 0) llama->set_kv_heads(groups);
+      if (head.has_value()) llama->set_head_size(*head);
+      llama->set_qk_norm(s_.Flag("qk_norm"));
+    }
     if (const auto longest = s_.Integer("max_position_embeddings")) llama->set_positions(*longest);
     llama->set_rope_theta(s_.Real("rotary_base").value_or(10000));
-    llama->set_norm_epsilon(s_.Real("norm_epsilon").value_or(1e-5));
+    llama->set_norm_epsilon(s_.Real("norm_epsilon").value_or(kUsualEpsilon));
     llama->set_tied_embeddings(s_.Flag("share_embeddings_and_output_weights", true));
-    llama->set_qk_norm(s_.Flag("qk_norm"));
     llama->set_attention_bias(s_.Flag("add_qkv_bias"));
     if (s_.Flag("add_bias_linear", true)) {
       c_.Error("linear_biases", "add_bias_linear", "Llama's linear layers have no biases here",
@@ -76,6 +87,46 @@ class ModelConverter {
       c_.Error("rotary_percent", "rotary_percent", "heads are turned as a whole",
                "only rotary_percent 1 is supported");
     }
+    ConvertExperts(&c_, llama);
+  }
+
+  // Megatron turns neighbours of the rotated part, as DeepSeek does and as is usual in a spec.
+  void Latent(v1::Llama* llama) {
+    v1::Llama::LatentAttention* latent = llama->mutable_latent_attention();
+    latent->set_rank(c_.Required("kv_lora_rank"));
+    if (const auto rank = s_.Integer("q_lora_rank")) latent->set_query_rank(*rank);
+    latent->set_plain_head_size(s_.Integer("qk_head_dim").value_or(128));
+    latent->set_rotary_head_size(s_.Integer("qk_pos_emb_head_dim").value_or(64));
+    latent->set_value_head_size(s_.Integer("v_head_dim").value_or(128));
+    if (!s_.Flag("qk_norm")) {
+      c_.Error("latent_norms", "qk_norm", "latents have norms here, and without it there they have none",
+               "add --qk-layernorm (qk_layernorm: true)");
+    }
+    const double epsilon = s_.Real("norm_epsilon").value_or(kUsualEpsilon);
+    if (epsilon != kLatentNormEpsilon) {
+      c_.Adjust("latent_norm_epsilon", "norm_epsilon",
+                "norms of latents have an epsilon of their own, as DeepSeek's", absl::StrCat(epsilon),
+                absl::StrCat(kLatentNormEpsilon));
+    }
+    if (s_.Lower("rope_type").value_or("yarn") == "yarn") Yarn(llama);
+  }
+
+  // A factor that is not written is 1 to an older parser and 40 to one that is made of Megatron's classes.
+  void Yarn(v1::Llama* llama) {
+    if (s_.Find("rotary_scaling_factor") == nullptr) {
+      c_.Error("required", "rotary_scaling_factor",
+               "it is not set, and Megatron's versions differ in what that means",
+               "add --rotary-scaling-factor (1: positions are not stretched)");
+    }
+    const double factor = s_.Real("rotary_scaling_factor").value_or(1);
+    if (factor == 1) return;
+    v1::Llama::RopeScaling* scaling = llama->mutable_rope_scaling();
+    scaling->set_factor(factor);
+    scaling->set_low_freq_factor(s_.Real("beta_slow").value_or(1));
+    scaling->set_high_freq_factor(s_.Real("beta_fast").value_or(32));
+    scaling->set_original_positions(s_.Integer("original_max_position_embeddings").value_or(4096));
+    scaling->mutable_yarn()->set_mscale(s_.Real("mscale").value_or(1));
+    scaling->mutable_yarn()->set_mscale_all_dim(s_.Real("mscale_all_dim").value_or(0));
   }
 
   void Gpt2() {
@@ -86,13 +137,15 @@ class ModelConverter {
     gpt2->set_heads(c_.Required("num_attention_heads"));
     gpt2->set_positions(c_.Required("max_position_embeddings"));
     if (const auto size = s_.Integer("ffn_hidden_size")) gpt2->set_intermediate_size(*size);
-    gpt2->set_norm_epsilon(s_.Real("norm_epsilon").value_or(1e-5));
+    gpt2->set_norm_epsilon(s_.Real("norm_epsilon").value_or(kUsualEpsilon));
     gpt2->set_untied_embeddings(!s_.Flag("share_embeddings_and_output_weights", true));
     const auto refuse = [&](const char* setting, const char* reason) {
       c_.Error("model_family", setting, absl::StrCat("GPT-2's family has ", reason), "leave it out");
     };
     if (!s_.Flag("add_bias_linear", true)) refuse("add_bias_linear", "biases in its linear layers");
     if (s_.Flag("qk_norm")) refuse("qk_norm", "no norms of queries and keys");
+    if (s_.Integer("num_experts").value_or(0) > 0) refuse("num_experts", "no experts");
+    if (s_.Flag("multi_latent_attention")) refuse("multi_latent_attention", "no latent attention");
     const int64_t heads = gpt2->heads(), groups = QueryGroups();
     if (groups > 0 && groups != heads)
       refuse("num_query_groups", "a key and a value head for each query head");

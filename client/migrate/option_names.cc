@@ -19,6 +19,7 @@ const std::map<std::string, OptionName>& Aliases() {
       {"gated_linear_unit", {"swiglu"}},
       {"qk_layernorm", {"qk_norm"}},
       {"grad_clip", {"clip_grad"}},
+      {"num_moe_experts", {"num_experts"}},
       {"use_rope_scaling", {"rope_scaling"}},
       {"fsdp_manual_registration", {"manual_registration"}},
       {"ddp_average_in_collective", {"average_in_collective"}},

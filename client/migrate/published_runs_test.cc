@@ -217,26 +217,50 @@ srun --mpi=pmix -l --container-image=nemo.sqsh --nodes 64 --ntasks-per-node 8 py
   --megatron-fsdp-main-grads-dtype bf16
 )";
 
-TEST(PublishedRuns, DeepSeekV3IsRefusedForItsExpertsAttentionAndPrediction) {
+TEST(PublishedRuns, DeepSeekV3IsRefusedForMultiTokenPredictionAndTheSizeThatItDoesNotSay) {
   EXPECT_EQ(Told(Convert(kDeepSeek)),
             (Lines{
                 "adjust decay_length --lr-decay-samples 285530 steps -> 286102 steps",
+                "adjust expert_balance_of_choices --moe-aux-loss-coeff scores' choices -> choices",
                 "adjust nccl_buffers --fsdp-double-buffer true -> always",
                 "adjust nccl_buffers --use-nccl-ub true -> always",
                 "adjust no_evaluation --eval-interval every 100 steps -> never",
+                "adjust router_chooses --moe-router-force-load-balancing true -> false",
                 "adjust samples_are_steps --lr-decay-samples 584765624 samples -> 285530 steps",
                 "adjust samples_are_steps --lr-warmup-samples 1536000 samples -> 750 steps",
                 "adjust samples_are_steps --train-samples 585937500 samples -> 286102 steps",
                 "adjust split --split 99,1,0 -> all",
                 "adjust warmup_from --lr-warmup-init 3.9e-07 -> 0",
-                "error experts_unsupported --num-experts",
                 "error not_supported --mtp-num-layers",
-                "error not_supported --multi-latent-attention",
-                "error parallel_expert_divides_experts parallel.expert",
                 "error required vocab_size",
                 "error vocab_size_range model.llama.vocab_size",
                 "warn one_step_on",
             }));
+}
+
+TEST(PublishedRuns, DeepSeekV3WithoutTheseIsCarriedOver) {
+  const std::string text = absl::StrReplaceAll(
+      kDeepSeek, {{"--mtp-num-layers 1 --mtp-loss-scaling-factor 0.1", "--vocab-size 129280"}});
+  const Result result = Convert(text);
+  for (const SpecFault& fault : result.faults)
+    EXPECT_NE(fault.violation.level, FaultLevel::kError) << Render(fault);
+  for (const Violation& fault : CheckJob(result.job, {}))
+    EXPECT_NE(fault.level, FaultLevel::kError) << fault.reason;
+  v1::Llama want;
+  ASSERT_TRUE(google::protobuf::util::JsonStringToMessage(R"({
+      "vocabSize": 129280, "hiddenSize": 7168, "intermediateSize": 18432, "layers": 61, "heads": 128,
+      "positions": 4096, "ropeTheta": 10000, "normEpsilon": 1e-6,
+      "latentAttention": {"rank": 512, "queryRank": 1536, "plainHeadSize": 128, "rotaryHeadSize": 64,
+                          "valueHeadSize": 128},
+      "ropeScaling": {"factor": 40, "lowFreqFactor": 1, "highFreqFactor": 32, "originalPositions": 4096,
+                      "yarn": {"mscale": 1, "mscaleAllDim": 1}},
+      "experts": {"count": 256, "perToken": 8, "intermediateSize": 2048, "denseLayers": 3, "balanceLoss": 1e-4,
+                  "scores": "SCORES_SIGMOID", "normalized": true, "selectionBias": true, "biasUpdateRate": 1e-3,
+                  "groups": 8, "groupsPerToken": 4, "weightScale": 2.5, "sharedIntermediateSize": 2048}
+      })",
+                                                          &want)
+                  .ok());
+  EXPECT_EQ(result.job.model().llama().DebugString(), want.DebugString());
 }
 
 // qwen3-30b-a3b.gbs128_mbs4_seq4096_n2_mfsdp2_mxfp8_wandb.sh at ff00ae36f52a2f9bc8fbb39491cd68d90b82e050.
@@ -272,25 +296,26 @@ srun --nodes=2 --ntasks-per-node=4 python3 -u pretrain_gpt.py --seq-length 4096 
   --expert-model-parallel-size 4 --global-batch-size 128 --use-megatron-fsdp-v2
 )";
 
-TEST(PublishedRuns, Qwen3Of30BIsRefusedForItsExpertsAndFp8) {
-  EXPECT_EQ(Told(Convert(kQwen3)),
-            (Lines{
-                "adjust decay_length --lr-decay-samples 1993179 steps -> 2098083 steps",
-                "adjust no_evaluation --eval-interval every 100 steps -> never",
-                "adjust norms_about_one --apply-layernorm-1p 0 at first -> 1 at first",
-                "adjust samples_are_steps --lr-decay-samples 255126953 samples -> 1993179 steps",
-                "adjust samples_are_steps --lr-warmup-samples 162761 samples -> 1271 steps",
-                "adjust samples_are_steps --train-samples 268554688 samples -> 2098083 steps",
-                "adjust split --split 99,1,0 -> all",
-                "error experts_unsupported --num-experts",
-                "error fp8_unsupported --fp8-format",
-                "error fp8_unsupported --fp8-param-gather",
-                "error parallel_expert_divides_experts parallel.expert",
-                "error required vocab_size",
-                "error vocab_size_range model.llama.vocab_size",
-                "warn one_step_on",
-                "warn version_two --use-megatron-fsdp-v2",
-            }));
+TEST(PublishedRuns, Qwen3Of30BIsRefusedForFp8AndTheSizeThatItDoesNotSay) {
+  EXPECT_EQ(
+      Told(Convert(kQwen3)),
+      (Lines{
+          "adjust decay_length --lr-decay-samples 1993179 steps -> 2098083 steps",
+          "adjust expert_balance_by_sample --moe-router-load-balancing-type each micro-batch -> each sample",
+          "adjust no_evaluation --eval-interval every 100 steps -> never",
+          "adjust norms_about_one --apply-layernorm-1p 0 at first -> 1 at first",
+          "adjust router_chooses --moe-router-force-load-balancing true -> false",
+          "adjust samples_are_steps --lr-decay-samples 255126953 samples -> 1993179 steps",
+          "adjust samples_are_steps --lr-warmup-samples 162761 samples -> 1271 steps",
+          "adjust samples_are_steps --train-samples 268554688 samples -> 2098083 steps",
+          "adjust split --split 99,1,0 -> all",
+          "error fp8_unsupported --fp8-format",
+          "error fp8_unsupported --fp8-param-gather",
+          "error required vocab_size",
+          "error vocab_size_range model.llama.vocab_size",
+          "warn one_step_on",
+          "warn version_two --use-megatron-fsdp-v2",
+      }));
 }
 
 // Megatron Bridge's recipe for Llama 3.2 1B (recipes/llama/llama3.py at

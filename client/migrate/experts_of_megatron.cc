@@ -1,0 +1,220 @@
+#include "client/migrate/experts_of_megatron.h"
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
+
+#include <algorithm>
+
+namespace fsdpd {
+namespace {
+
+// Sums of products of lists; it recurses on parentheses.
+class PatternReader {
+ public:
+  explicit PatternReader(absl::string_view text) : rest_(text) {}
+
+  std::optional<std::vector<int>> Whole() {
+    std::optional<std::vector<int>> list = Sum(0);
+    return rest_.empty() ? list : std::nullopt;
+  }
+
+ private:
+  static constexpr int kDeepest = 16;
+
+  bool Take(char c) {
+    rest_ = absl::StripLeadingAsciiWhitespace(rest_);
+    if (rest_.empty() || rest_.front() != c) return false;
+    rest_ = absl::StripLeadingAsciiWhitespace(rest_.substr(1));
+    return true;
+  }
+
+  std::optional<std::vector<int>> Sum(int depth) {
+    std::optional<std::vector<int>> sum = Product(depth);
+    while (sum.has_value() && Take('+')) {
+      const std::optional<std::vector<int>> more = Product(depth);
+      if (!more.has_value() || sum->size() + more->size() > kMostLayers) return std::nullopt;
+      sum->insert(sum->end(), more->begin(), more->end());
+    }
+    return sum;
+  }
+
+  std::optional<std::vector<int>> Product(int depth) {
+    std::optional<std::vector<int>> list = List(depth);
+    while (list.has_value() && Take('*')) {
+      const size_t digits = std::min(rest_.find_first_not_of("0123456789"), rest_.size());
+      uint32_t times = 0;
+      if (!absl::SimpleAtoi(rest_.substr(0, digits), &times) || times * list->size() > kMostLayers)
+        return std::nullopt;
+      rest_ = absl::StripLeadingAsciiWhitespace(rest_.substr(digits));
+      const std::vector<int> once = *list;
+      list->clear();
+      for (uint32_t i = 0; i < times; ++i) list->insert(list->end(), once.begin(), once.end());
+    }
+    return list;
+  }
+
+  std::optional<std::vector<int>> List(int depth) {
+    if (depth > kDeepest) return std::nullopt;
+    if (Take('(')) {
+      std::optional<std::vector<int>> list = Sum(depth + 1);
+      return Take(')') ? list : std::nullopt;
+    }
+    if (!Take('[')) return std::nullopt;
+    std::vector<int> list;
+    do {
+      const bool one = Take('1');
+      if (!one && !Take('0')) return std::nullopt;
+      list.push_back(one);
+    } while (Take(','));
+    return Take(']') ? std::optional(list) : std::nullopt;
+  }
+
+  absl::string_view rest_;
+};
+
+class ExpertsConverter {
+ public:
+  ExpertsConverter(Conversion* conversion, v1::Llama* llama)
+      : c_(*conversion), s_(conversion->settings), llama_(*llama), experts_(*llama->mutable_experts()) {}
+
+  void Run(int64_t count) {
+    experts_.set_count(count);
+    experts_.set_per_token(s_.Integer("moe_router_topk").value_or(2));
+    if (const auto size = s_.Integer("moe_ffn_hidden_size")) experts_.set_intermediate_size(*size);
+    if (const auto size = s_.Integer("moe_shared_expert_intermediate_size"); size.value_or(0) > 0)
+      experts_.set_shared_intermediate_size(*size);
+    Layers();
+    Scores();
+    Groups();
+    Bias();
+    Balance();
+    Router();
+  }
+
+ private:
+  // Every n-th, or a list: here those that have none come first.
+  void Layers() {
+    const Setting* written = s_.Find("moe_layer_freq");
+    if (written == nullptr || written->open) return;
+    std::string text = absl::StrJoin(written->values, ",");
+    if (text == "1") return;
+    if (written->values.size() > 1) text = absl::StrCat("[", text, "]");
+    const std::vector<int> has = ReadLayerPattern(text).value_or(std::vector<int>());
+    const int64_t dense = std::find(has.begin(), has.end(), 1) - has.begin();
+    if (dense == llama_.layers() || static_cast<int64_t>(has.size()) != llama_.layers() ||
+        !std::is_sorted(has.begin(), has.end())) {
+      c_.Error("expert_layers", "moe_layer_freq",
+               absl::StrCat("of ", llama_.layers(),
+                            " layers some without experts may come first, and all others have them"),
+               "write 1, or a list such as [0]*3+[1]*58 that is as long as the model");
+      return;
+    }
+    experts_.set_dense_layers(dense);
+  }
+
+  // A softmax of those that were chosen is that of all made to add up to 1.
+  void Scores() {
+    const std::string function = s_.Lower("moe_router_score_function").value_or("softmax");
+    const bool first = s_.Flag("moe_router_pre_softmax");
+    if (function == "sigmoid") {
+      experts_.set_scores(v1::Llama::Experts::SCORES_SIGMOID);
+      experts_.set_normalized(experts_.per_token() > 1);
+    } else if (function == "softmax") {
+      experts_.set_normalized(!first);
+    } else {
+      c_.Error("expert_scores", "moe_router_score_function",
+               absl::StrCat("there are no scores by '", function, "'"), "write softmax or sigmoid");
+    }
+    if (const auto scale = s_.Real("moe_router_topk_scaling_factor")) experts_.set_weight_scale(*scale);
+  }
+
+  void Groups() {
+    const int64_t groups = s_.Integer("moe_router_num_groups").value_or(0);
+    const int64_t chosen = s_.Integer("moe_router_group_topk").value_or(0);
+    if (groups <= 0 || chosen <= 0) return;
+    experts_.set_groups(groups);
+    experts_.set_groups_per_token(chosen);
+    if (experts_.per_token() / chosen != 2) {
+      c_.Error("expert_groups", "moe_router_group_topk",
+               absl::StrCat("groups are chosen by their two highest scores, there by ",
+                            experts_.per_token() / chosen),
+               "write half of moe_router_topk");
+    }
+    if (experts_.scores() != v1::Llama::Experts::SCORES_SIGMOID && experts_.normalized()) {
+      c_.Error("expert_groups", "moe_router_num_groups",
+               "groups are chosen by scores, there by what these are made of",
+               "add moe_router_pre_softmax, or write moe_router_score_function: sigmoid");
+    }
+  }
+
+  void Bias() {
+    if (!s_.Flag("moe_router_enable_expert_bias")) return;
+    experts_.set_selection_bias(true);
+    experts_.set_bias_update_rate(s_.Real("moe_router_bias_update_rate").value_or(1e-3));
+  }
+
+  void Balance() {
+    if (const auto z = s_.Real("moe_z_loss_coeff")) experts_.set_z_loss(*z);
+    const Setting* kinds = s_.Find("moe_router_load_balancing_type");
+    if (kinds != nullptr && kinds->values.size() > 1) {
+      c_.Error("expert_balance", "moe_router_load_balancing_type", "one kind of loss balances experts",
+               "write seq_aux_loss");
+      return;
+    }
+    const std::string kind = s_.Lower("moe_router_load_balancing_type").value_or("aux_loss");
+    const double weight = s_.Real("moe_aux_loss_coeff").value_or(0);
+    if (kind != "none" && !absl::EndsWith(kind, "aux_loss")) {
+      c_.Error("expert_balance", "moe_router_load_balancing_type",
+               absl::StrCat("'", kind, "' is not supported"), "write seq_aux_loss, aux_loss or none");
+      return;
+    }
+    if (kind == "none" || weight == 0) return;
+    experts_.set_balance_loss(weight);
+    const bool alone = kind == "aux_loss" && s_.Integer("micro_batch_size").value_or(1) == 1;
+    if (kind != "seq_aux_loss" && !alone) {
+      c_.Adjust("expert_balance_by_sample", "moe_router_load_balancing_type",
+                "experts are balanced within each sample: that is a stricter demand",
+                kind == "aux_loss" ? "each micro-batch" : "each global batch", "each sample");
+    }
+    if (experts_.selection_bias() || experts_.has_groups()) {
+      c_.Adjust("expert_balance_of_choices", "moe_aux_loss_coeff",
+                "the loss counts the choices that are made, there those that scores alone would make",
+                "scores' choices", "choices");
+    }
+  }
+
+  void Router() {
+    const std::string type = s_.Lower("moe_router_dtype").value_or("none");
+    if (type != "fp32") {
+      c_.Adjust("router_in_fp32", "moe_router_dtype", "the router's product is taken in fp32",
+                type == "none" ? "the layer's type" : type, "fp32");
+    }
+    if (s_.Flag("moe_router_force_load_balancing")) {
+      c_.Adjust("router_chooses", "moe_router_force_load_balancing",
+                "tokens go where the router sends them: to send them anywhere is for benchmarks", "true",
+                "false");
+    }
+  }
+
+  Conversion& c_;
+  Settings& s_;
+  v1::Llama& llama_;
+  v1::Llama::Experts& experts_;
+};
+
+}  // namespace
+
+std::optional<std::vector<int>> ReadLayerPattern(absl::string_view text) {
+  return PatternReader(absl::StripAsciiWhitespace(text)).Whole();
+}
+
+void ConvertExperts(Conversion* conversion, v1::Llama* llama) {
+  const int64_t count = conversion->settings.Integer("num_experts").value_or(0);
+  if (count > 0) ExpertsConverter(conversion, llama).Run(count);
+}
+
+}  // namespace fsdpd
