@@ -21,6 +21,7 @@
 #include "fsdp/model/native/native_ops.h"
 #include "fsdp/model/testing/fixed_seed.h"
 #include "fsdp/model/testing/unit_chain.h"
+#include "fsdp/plan/spec/testing/small_models.h"
 
 namespace fsdpd {
 namespace {
@@ -32,6 +33,7 @@ struct Case {
   int64_t kv_heads;
   bool everything;  // Norms of q and k, biases, stretched positions, tied embeddings.
   ExpertsConfig experts = {};
+  LatentConfig latent = {};
 
   friend void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
 };
@@ -74,6 +76,11 @@ std::vector<Case> Cases() {
   for (const DType compute : {DType::kFp32, DType::kBf16, DType::kFp16}) {
     for (const auto& [name, experts] : Experts())
       cases.push_back({std::string(NameOf(compute)) + name, compute, 64, 4, true, experts});
+    // As DeepSeek-V3's heads, whose values are smaller than keys, and with queries made of the token itself.
+    cases.push_back(
+        {std::string(NameOf(compute)) + "Latents", compute, 0, 0, false, {}, {32, 64, 128, 64, 128}});
+    cases.push_back(
+        {std::string(NameOf(compute)) + "OneLatent", compute, 0, 0, false, {}, {96, 0, 32, 32, 64, false}});
   }
   return cases;
 }
@@ -91,6 +98,7 @@ LlamaConfig ConfigOf(const Case& c) {
   config.head_size = c.head_size;
   config.qk_norm = config.attention_bias = config.tied_embeddings = c.everything;
   config.experts = c.experts;
+  if (c.latent) SetLatent(c.latent, &config);
   if (c.everything) config.rope_scaling = {8, 1, 4, 64};
   return config;
 }

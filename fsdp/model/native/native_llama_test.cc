@@ -16,6 +16,7 @@
 #include "fsdp/model/autograd/llama.h"
 #include "fsdp/model/testing/plain_params.h"
 #include "fsdp/model/testing/unit_chain.h"
+#include "fsdp/plan/spec/testing/small_models.h"
 
 namespace fsdpd {
 namespace {
@@ -48,13 +49,6 @@ template <typename Change>
 LlamaConfig With(LlamaConfig config, Change change) {
   change(&config);
   return config;
-}
-
-// Of a model with `heads` heads, each with keys and values of its own.
-void SetLatent(const LatentConfig& latent, LlamaConfig* config) {
-  config->latent = latent;
-  config->kv_heads = config->heads;
-  config->head_size = latent.plain_head_size + latent.rotary_head_size;
 }
 
 // The families, and what is odd about them.

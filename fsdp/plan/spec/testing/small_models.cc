@@ -68,6 +68,12 @@ Gpt2Config SmallGpt2() {
   return gpt2;
 }
 
+void SetLatent(const LatentConfig& latent, LlamaConfig* config) {
+  config->latent = latent;
+  config->kv_heads = config->heads;
+  config->head_size = latent.plain_head_size + latent.rotary_head_size;
+}
+
 LlamaConfig OddLlama() {
   LlamaConfig llama = SmallLlama();
   llama.vocab_size = 7;

@@ -15,6 +15,9 @@ LlamaConfig SmallDots1();     // Likewise, and with what routing may have.
 LlamaConfig SmallDeepSeek();  // Likewise, with latent attention.
 Gpt2Config SmallGpt2();
 
+// Gives a model's heads latent attention: each has keys and values of its own.
+void SetLatent(const LatentConfig& latent, LlamaConfig* config);
+
 // No size is another's multiple, so nothing fits that was taken for something else.
 LlamaConfig OddLlama();
 Gpt2Config OddGpt2();
