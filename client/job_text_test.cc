@@ -134,6 +134,9 @@ TEST(JobText, NodeTableSaysWhoIsLost) {
   EXPECT_EQ(NodeTable({node}, Now()),
             "NAME    STATUS  DEVICE  FREE  MEMORY/SLOT  SEEN     METRICS  VERSION\n"
             "node-0  lost    cpu     1/2   4.00 GiB     2 s ago  -        -\n");
+  node.set_host_memory_bytes(int64_t{60} << 30);
+  EXPECT_THAT(NodeTable({node}, Now(), /*width=*/0, /*wide=*/true),
+              AllOf(HasSubstr("HOST MEMORY"), HasSubstr("60.0 GiB")));
   node.set_left(true);  // It ended in order: nobody has to look after it.
   EXPECT_THAT(NodeTable({node}, Now()), HasSubstr("\nnode-0  left    cpu "));
   node.set_left(false);

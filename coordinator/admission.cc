@@ -3,6 +3,7 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "base/label_selector.h"
 #include "base/limits.h"
@@ -79,29 +80,33 @@ void JudgeLabels(const PlaceRequest& request, const std::vector<NodeSlots>& node
   faults->push_back(std::move(fault));
 }
 
-// Of a plan that is final, as one for a device's memory is: no node that is there would ever take the job.
+// As firm as a fault of a device's memory: none of the nodes that are there would ever take the job.
 void JudgeHostMemory(const MemoryOffer& offer, PlaceRequest request, const std::vector<NodeSlots>& nodes,
                      Plan* plan) {
   if (!offer.firm || !plan->accepted()) return;
-  int64_t most = 0;
+  request.bytes_per_rank = OfferNeeded(request.device, plan->memory.peak_bytes);
+  std::vector<int64_t> has;
   for (const NodeSlots& node : nodes) {
-    if (CouldTake(request, node)) most = std::max(most, node.host_bytes);
+    if (CouldTake(request, node)) has.push_back(node.host_bytes);
   }
-  request.host_bytes_per_rank = plan->memory.host_bytes;
+  request.host_bytes = HostBytesOfNode(*plan);
   if (CountNodes(request, nodes).idle >= request.nodes) return;
+  if (static_cast<int64_t>(has.size()) < request.nodes) return;  // It is not this memory that they lack.
+  std::sort(has.begin(), has.end(), std::greater<>());
   Violation fault;
   fault.rule = "host_memory_over_offer";
   fault.level = FaultLevel::kError;
-  fault.field = "fsdp.offload";
+  fault.field = plan->memory.offloaded_bytes > 0 ? "fsdp.offload" : "checkpoint";
   fault.reason =
-      absl::StrCat("each rank keeps ", HumanBytes(request.host_bytes_per_rank), " in its node's own memory, ",
-                   HumanBytes(request.host_bytes_per_rank * request.ranks_per_node), " on a node, and no ",
-                   request.nodes == 1 ? "" : absl::StrCat(request.nodes, " "), "connected node",
-                   request.nodes == 1 ? " has" : "s have", " as much: the most is ", HumanBytes(most));
-  fault.fix =
-      "offload fewer activations or no optimizer's state, save less or nothing (snapshots take as much as is "
-      "saved), or "
-      "have fewer ranks on a node";
+      absl::StrCat("its ranks keep ", HumanBytes(request.host_bytes), " in a node's own memory, and of ",
+                   has.size(), " connected nodes that could take it ",
+                   request.nodes == 1 ? "the roomiest has "
+                                      : absl::StrCat("the ", request.nodes, " roomiest have at least "),
+                   HumanBytes(has[request.nodes - 1]));
+  fault.fix = plan->memory.offloaded_bytes > 0
+                  ? "offload fewer activations or no optimizer's state, or have fewer ranks on a node"
+                  : "save nothing (checkpoints are written from a snapshot in that memory), or have fewer "
+                    "ranks on a node";
   plan->faults.push_back(std::move(fault));
 }
 
@@ -123,7 +128,7 @@ Examined Admission::Examine(const v1::JobSpec& spec, int64_t budget_bytes_per_ra
   }
   const PlaceRequest request = RequestOf(WithDefaults(spec, nullptr));
   const std::vector<NodeSlots> nodes = nodes_();
-  MemoryOffer offer{budget_bytes_per_rank, /*firm=*/true};
+  MemoryOffer offer{budget_bytes_per_rank, /*host_bytes=*/0, /*firm=*/true};
   if (budget_bytes_per_rank <= 0) offer = OfferTo(request, nodes);
   Examined examined{plan_(spec, offer.bytes_per_rank, unread), LeavesPlanOpen(spec, offer)};
   Violations* faults = &examined.plan.faults;

@@ -154,26 +154,43 @@ TEST(Admission, RefusesWhatRanksWouldKeepInMoreOfTheirNodesMemoryThanAnyHas) {
   v1::JobSpec spec = TinySpec();
   spec.mutable_resources()->set_device(v1::DEVICE_CUDA);
   spec.mutable_fsdp()->mutable_offload()->set_optimizer(true);
-  NodeSlots node = Node("a", kPlenty, v1::DEVICE_CUDA);
+  constexpr int64_t kRoomy = int64_t{80} << 30;
+  NodeSlots small = Node("a", kRoomy, v1::DEVICE_CUDA), large = Node("b", kRoomy, v1::DEVICE_CUDA);
   const auto refusal = [&](std::vector<NodeSlots> nodes) {
     const Examined examined = With(std::move(nodes)).Examine(spec);
     for (const Violation& fault : examined.plan.faults) {
-      if (fault.rule == "host_memory_over_offer") return fault.reason;
+      if (fault.rule == "host_memory_over_offer") return absl::StrCat(fault.field, ": ", fault.reason);
     }
     EXPECT_TRUE(examined.plan.accepted());
     return std::string();
   };
-  EXPECT_EQ(refusal({node}), "") << "not known";
-  node.host_bytes = kTooLittle;
-  EXPECT_THAT(refusal({node}), ::testing::HasSubstr("no connected node has as much: the most is 4.00 KiB"));
-  EXPECT_FALSE(With({node}).Examine(spec).plan.accepted());
-  NodeSlots large = Node("b", kPlenty, v1::DEVICE_CUDA);
-  large.host_bytes = kPlenty;
-  EXPECT_EQ(refusal({node, large}), "");
+  EXPECT_EQ(refusal({small}), "") << "not known";
+  small.host_bytes = kTooLittle;
+  large.host_bytes = kRoomy;
+  EXPECT_THAT(refusal({small}), ::testing::HasSubstr("could take it the roomiest has 4.00 KiB"));
+  EXPECT_THAT(refusal({small}), ::testing::StartsWith("fsdp.offload: "));
+  EXPECT_EQ(refusal({small, large}), "");
+  NodeSlots slight = Node("c", kTooLittle, v1::DEVICE_CUDA);
+  slight.host_bytes = kRoomy;
+  EXPECT_NE(refusal({small, slight}), "") << "its GPU is too small for the plan";
   spec.mutable_resources()->set_nodes(2);
-  EXPECT_THAT(refusal({node, large}),
-              ::testing::HasSubstr("no 2 connected nodes have as much: the most is 1.00 GiB"));
-  EXPECT_EQ(refusal({node}), "") << "others may come";
+  EXPECT_THAT(refusal({small, large}), ::testing::HasSubstr("the 2 roomiest have at least 4.00 KiB"));
+  EXPECT_EQ(refusal({small}), "") << "others may come";
+}
+
+TEST(Admission, OfSnapshotsOnlyThoseOfFirstCopiesCount) {
+  v1::JobSpec spec = TinySpec();
+  spec.mutable_resources()->set_device(v1::DEVICE_CUDA);
+  spec.mutable_resources()->set_ranks_per_node(2);
+  spec.mutable_train()->set_global_batch(4);
+  spec.mutable_checkpoint()->set_dir("/checkpoints");
+  spec.mutable_checkpoint()->set_every_steps(1);
+  const Plan sharded = MakePlan(spec, 0);
+  ASSERT_TRUE(sharded.accepted()) << sharded.faults[0].reason;
+  EXPECT_EQ(HostBytesOfNode(sharded), 2 * sharded.memory.host_bytes);
+  spec.mutable_fsdp()->set_strategy(v1::STRATEGY_NO_SHARD);
+  const Plan whole = MakePlan(spec, 0);
+  EXPECT_EQ(HostBytesOfNode(whole), whole.memory.host_bytes) << "rank 0 alone saves";
 }
 
 TEST(Admission, WarnsOfLabelsThatTooFewNodesHave) {

@@ -26,6 +26,7 @@ v1::Job WithAllRanks(v1::Job job) {
   if (!job.has_shrunk()) return job;
   *job.mutable_resolved() = job.shrunk().resolved();
   *job.mutable_memory_plan() = job.shrunk().memory_plan();
+  job.set_node_host_bytes(job.shrunk().node_host_bytes());
   job.clear_shrunk();
   return job;
 }
@@ -44,6 +45,7 @@ void KeepShrunk(const Plan& plan, const std::string& why, v1::Job* job) {
   if (!shrunk->has_resolved()) {
     *shrunk->mutable_resolved() = job->resolved();
     *shrunk->mutable_memory_plan() = job->memory_plan();
+    shrunk->set_node_host_bytes(job->node_host_bytes());
   }
   shrunk->set_reason(why);
   KeepPlan(plan, /*open=*/false, job);

@@ -28,13 +28,14 @@ PlaceRequest RequestOf(const v1::Job& job) {
   PlaceRequest request = RequestOf(job.resolved());
   if (job.plan_open()) return request;
   request.bytes_per_rank = OfferNeeded(request.device, job.memory_plan().peak_bytes());
-  request.host_bytes_per_rank = job.memory_plan().host_bytes();
+  request.host_bytes = job.node_host_bytes();
   return request;
 }
 
 void KeepPlan(const Plan& plan, bool open, v1::Job* job) {
   *job->mutable_resolved() = plan.resolved;
   *job->mutable_memory_plan() = ToProto(plan.memory);
+  job->set_node_host_bytes(HostBytesOfNode(plan));
   job->set_plan_open(open);
 }
 

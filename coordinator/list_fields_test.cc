@@ -59,21 +59,23 @@ TEST(ListFields, EachFieldOfANodeIsItsOwn) {
   node.set_free_slots(3);
   node.set_version("1.2");
   node.set_memory_bytes_per_slot(100);
+  node.set_host_memory_bytes(200);
   node.set_last_seen_unix_nanos(1);
   node.mutable_cordon()->set_reason("fan");
   node.set_nvlink_domain("rack-7");
   node.add_labels()->set_key("gpu");
   node.mutable_labels(0)->set_value("h200");
-  for (const char* filter : {"name = n", "connected = true", "awaited = false", "left = false",
-                             "cordoned = true", "draining = false", "reason = fan", "device = CUDA",
-                             "slots = 8", "free_slots = 3", "memory_bytes_per_slot = 100", "version : 1.",
-                             "last_seen_time < 1970-01-02", "nvlink_domain = rack-7", "labels.gpu = h200"}) {
+  for (const char* filter :
+       {"name = n", "connected = true", "awaited = false", "left = false", "cordoned = true",
+        "draining = false", "reason = fan", "device = CUDA", "slots = 8", "free_slots = 3",
+        "memory_bytes_per_slot = 100", "host_memory_bytes = 200", "version : 1.",
+        "last_seen_time < 1970-01-02", "nvlink_domain = rack-7", "labels.gpu = h200"}) {
     const auto parsed = NodeFilter(filter);
     ASSERT_TRUE(parsed.ok()) << parsed.status();
     EXPECT_TRUE((*parsed)(node)) << filter;
     EXPECT_FALSE((*NodeFilter(std::string("NOT ") + filter))(node)) << filter;
   }
-  EXPECT_EQ(NodeFields().size(), 15u) << "each has a line above";
+  EXPECT_EQ(NodeFields().size(), 16u) << "each has a line above";
 }
 
 TEST(ListFields, EachFieldOfAnEventIsItsOwn) {

@@ -32,8 +32,7 @@ bool IsRoomy(const PlaceRequest& request, const NodeSlots& node) {
 }
 
 bool HasHostMemory(const PlaceRequest& request, const NodeSlots& node) {
-  if (node.host_bytes <= 0 || request.host_bytes_per_rank <= 0) return true;
-  return node.host_bytes / std::max<int64_t>(1, request.ranks_per_node) >= request.host_bytes_per_rank;
+  return node.host_bytes <= 0 || node.host_bytes >= request.host_bytes;
 }
 
 // Which label of those that the job asks for its agent lacks, or what its owner has not allowed of what the
@@ -92,8 +91,8 @@ std::string Situation(const PlaceRequest& request, const std::vector<const NodeS
       parts.push_back(absl::StrCat(node->name, " offers ", HumanBytes(node->bytes_per_slot), " a slot"));
     } else if (!HasHostMemory(request, *node)) {
       parts.push_back(absl::StrCat(node->name, " has ", HumanBytes(node->host_bytes),
-                                   " of memory of its own, for ", Count(request.ranks_per_node, "rank"),
-                                   " that keep ", HumanBytes(request.host_bytes_per_rank), " there each"));
+                                   " of its own memory, of which the job's ranks there would take ",
+                                   HumanBytes(request.host_bytes)));
     } else if (const std::string why = NotAllowed(request, *node); !why.empty()) {
       parts.push_back(absl::StrCat(node->name, " ", why));
     } else if (node->away) {
@@ -255,15 +254,16 @@ PlaceRequest RequestOf(const v1::JobSpec& filled) {
 MemoryOffer OfferTo(const PlaceRequest& request, const std::vector<NodeSlots>& nodes) {
   constexpr int64_t kNotKnown = std::numeric_limits<int64_t>::max();
   PlaceRequest any_memory = request;
-  any_memory.bytes_per_rank = any_memory.host_bytes_per_rank = 0;
+  any_memory.bytes_per_rank = any_memory.host_bytes = 0;
   std::vector<int64_t> offers;
+  MemoryOffer offer;
   for (const NodeSlots& node : nodes) {
     if (node.away || !CouldTake(any_memory, node)) continue;
     offers.push_back(node.bytes_per_slot > 0 ? node.bytes_per_slot : kNotKnown);
+    offer.host_bytes = std::max(offer.host_bytes, node.host_bytes);
   }
   if (offers.empty() || request.nodes < 1) return {};
   std::sort(offers.begin(), offers.end(), std::greater<>());
-  MemoryOffer offer;
   offer.firm = static_cast<int64_t>(offers.size()) >= request.nodes;
   // A job of n nodes can be given the n roomiest that have the slots, so the n-th of them bounds what each
   // rank may fill; nodes that are roomier, or smaller, do not matter. With fewer than n, others have yet to

@@ -2,17 +2,17 @@
 // placements or the reason why not out.
 //
 // Policy: whole nodes are not required, but every chosen node gives `ranks_per_node` slots at once, each with
-// the memory that a rank needs; nodes with the fewest free slots that suffice come first (so that large holes
-// stay for large jobs), then those with the least memory, then by name. A job that was launched before stays
-// where it was, as far as it may: what its ranks read is in that node's memory. A node that its last attempt
-// failed by is the last that it gets. One that is cordoned is none at all, as if it were not there: no slot
-// that falls free helps who waits for it. NVLink first: a job of several nodes gets those of one NVLink
-// domain where one has them, the smallest that does; before all of the above but the node that it failed by.
-// Where none has, nodes whose ranks exchange within layers (PlaceRequest::together) are of one each. Rank
-// numbers follow domains and node names, so neighbours in rank order sit together. Order among jobs is the
-// caller's: by priority, then first come, first served; whom one that waits holds up is said in claims.h
-// (BehindReason() words that case). Jobs that no slot which falls free could help (PlaceDecision::possible)
-// claim none until there are nodes for them.
+// the memory that a rank needs, and the node's own that they need together; nodes with the fewest free slots
+// that suffice come first (so that large holes stay for large jobs), then those with the least memory, then
+// by name. A job that was launched before stays where it was, as far as it may: what its ranks read is in
+// that node's memory. A node that its last attempt failed by is the last that it gets. One that is cordoned
+// is none at all, as if it were not there: no slot that falls free helps who waits for it. NVLink first: a
+// job of several nodes gets those of one NVLink domain where one has them, the smallest that does; before all
+// of the above but the node that it failed by. Where none has, nodes whose ranks exchange within layers
+// (PlaceRequest::together) are of one each. Rank numbers follow domains and node names, so neighbours in rank
+// order sit together. Order among jobs is the caller's: by priority, then first come, first served; whom one
+// that waits holds up is said in claims.h (BehindReason() words that case). Jobs that no slot which falls
+// free could help (PlaceDecision::possible) claim none until there are nodes for them.
 #pragma once
 
 #include <optional>
@@ -36,7 +36,7 @@ struct PlaceRequest {
   Selector selector = {};  // That a node's labels must meet.
   // So many nodes in a row have ranks that exchange within layers; 1: no such ranks are on two nodes.
   int64_t together = 1;
-  int64_t host_bytes_per_rank = 0;  // That a rank on a GPU keeps in its node's own memory.
+  int64_t host_bytes = 0;  // That the ranks of a node, on GPUs, keep in its own memory.
   // Where its last attempt ran, and the node of those that had better not have the next one; "" for none.
   std::set<std::string> before = {};
   std::string avoided = {};
@@ -80,7 +80,8 @@ NodeCount CountNodes(const PlaceRequest& request, const std::vector<NodeSlots>& 
 // What a job may be planned with.
 struct MemoryOffer {
   int64_t bytes_per_rank = 0;  // 0: not known.
-  bool firm = false;           // There are nodes enough to give it, were they idle.
+  int64_t host_bytes = 0;  // The most that the ranks on some node may keep in its own memory; 0: not known.
+  bool firm = false;       // There are nodes enough to give the former, were they idle.
 };
 
 // REQUIRES: WithDefaults() (defaults.h). Without memory, which the job's plan knows (job_plan.h).

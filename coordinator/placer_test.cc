@@ -281,15 +281,13 @@ TEST(Placer, PutsRanksOnlyWhereWhatTheyKeepInTheNodesOwnMemoryFits) {
   small.host_bytes = 99;
   large.host_bytes = 100;
   PlaceRequest request = Request(1, 2);
-  request.host_bytes_per_rank = 50;
+  request.host_bytes = 100;
   EXPECT_EQ(Place(request, {small, large}).placements[0].node(), "b");
   const PlaceDecision none = Place(request, {small});
   EXPECT_FALSE(none.possible);
   EXPECT_THAT(none.reason,
-              HasSubstr("a has 99 B of memory of its own, for 2 ranks that keep 50 B there each"));
+              HasSubstr("a has 99 B of its own memory, of which the job's ranks there would take 100 B"));
   EXPECT_TRUE(Place(request, {Sized("a", 2, 0)}).placed()) << "not known";
-  request.ranks_per_node = 1;
-  EXPECT_TRUE(Place(request, {small}).placed());
 }
 
 TEST(Placer, KeepsRoomySlotsForThoseThatNeedThem) {

@@ -155,7 +155,7 @@ class Reconciler {
     // Since when it cannot have all its ranks, and smaller worlds that are not planned again (elastic.h): by
     // nodes, ranks of each and what they offer a rank.
     std::optional<absl::Time> short_since;
-    std::set<std::tuple<int64_t, int64_t, int64_t>> refused_worlds;
+    std::set<std::tuple<int64_t, int64_t, int64_t, int64_t>> refused_worlds;
     // Of jobs that it waits for: those that have ended, as the store had them.
     std::map<std::string, v1::JobState> ended_before;
   };

@@ -46,7 +46,8 @@ PlaceDecision Reconciler::Shrink(LiveJob* live, const std::vector<NodeSlots>& no
     const PlaceRequest request = RequestOf(WithDefaults(spec, nullptr));
     const NodeCount count = CountNodes(request, nodes);
     const MemoryOffer offer = OfferTo(request, nodes);
-    const auto tried = std::make_tuple(world.nodes, world.ranks_per_node, offer.bytes_per_rank);
+    const auto tried =
+        std::make_tuple(world.nodes, world.ranks_per_node, offer.bytes_per_rank, offer.host_bytes);
     if (live->refused_worlds.count(tried) != 0) continue;
     waits.possible |= count.idle >= request.nodes;
     if (count.now < request.nodes) continue;

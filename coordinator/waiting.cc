@@ -97,9 +97,13 @@ Waiting WaitingToBePlaced(const PlaceRequest& request, const std::vector<NodeSlo
     return Of(Waiting::CODE_LABELS,
               "agents that are started with the labels of its resources.node_selector (--label)");
   PlaceRequest any_memory = request;
-  any_memory.bytes_per_rank = any_memory.host_bytes_per_rank = 0;
+  any_memory.bytes_per_rank = any_memory.host_bytes = 0;
   if (!Place(any_memory, AllIdle(of_kind)).placed())
     return Of(Waiting::CODE_NODES, "more or larger agents, or such as allow what it asks for");
+  PlaceRequest any_host = request;
+  any_host.host_bytes = 0;
+  if (!Place(request, AllIdle(of_kind)).placed() && Place(any_host, AllIdle(of_kind)).placed())
+    return Of(Waiting::CODE_MEMORY, "nodes with more memory of their own");
   // One that could be placed is not since its plan does not fit.
   if (!Place(request, AllIdle(of_kind)).placed() || Place(request, of_kind).placed())
     return Of(Waiting::CODE_MEMORY,

@@ -72,6 +72,16 @@ TEST(Waiting, ForMemoryAlone) {
       << "a plan that does not fit is refused before there is a number to compare";
 }
 
+TEST(Waiting, ForMemoryBesideGpus) {
+  PlaceRequest request = Request(1, 1);
+  request.host_bytes = 100;
+  NodeSlots small = Node("a", 1, {0});
+  small.host_bytes = 99;
+  const Waiting waiting = WaitingToBePlaced(request, {small});
+  EXPECT_EQ(waiting.code(), Waiting::CODE_MEMORY);
+  EXPECT_EQ(waiting.remedy(), "nodes with more memory of their own");
+}
+
 TEST(Waiting, ForRanksThatOtherJobsHold) {
   NodeSlots busy = Node("a", 2, {0});
   busy.jobs = {"other-1"};

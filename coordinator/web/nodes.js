@@ -25,9 +25,10 @@ function why(node) {
 
 function nodes(all) {
   return section("Agents", table(null, [["Node"], ["State"], ["Device"], ["Slots free", "number"], ["Memory of a slot", "number"],
-    ["Agent"], ["Last heard", "when"], ["Why", "wide"]], all.map(node => [
+    ["Memory beside GPUs", "number"], ["Agent"], ["Last heard", "when"], ["Why", "wide"]], all.map(node => [
     node.name, state(node), short(node.device, "DEVICE_").toLowerCase(), `${number(node.free_slots)} of ${number(node.slots)}`,
-    number(node.memory_bytes_per_slot) ? bytes(node.memory_bytes_per_slot) : "", node.version || "",
+    number(node.memory_bytes_per_slot) ? bytes(node.memory_bytes_per_slot) : "",
+    number(node.host_memory_bytes) ? bytes(node.host_memory_bytes) : "", node.version || "",
     date(node.last_seen_unix_nanos), why(node)])));
 }
 

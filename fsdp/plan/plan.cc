@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "fsdp/plan/budget.h"
+#include "fsdp/plan/memory/host_memory.h"
 #include "fsdp/plan/model/kept_policy.h"
 #include "fsdp/plan/model/stage_cut.h"
 #include "fsdp/plan/predict/cost.h"
@@ -292,6 +293,21 @@ v1::Plan ToProto(const Plan& plan) {
 
 const StagePlan& Plan::StageOf(int64_t rank) const {
   return stages == nullptr ? *this : (*stages)[spec.mesh.IndexAlong(Axis::kPipeline, rank)];
+}
+
+int64_t HostBytesOfNode(const Plan& plan) {
+  if (plan.memory.host_bytes == 0) return 0;
+  const int64_t ranks = plan.resolved.resources().ranks_per_node();
+  int64_t most = 0;
+  for (int64_t first = 0; first < plan.spec.mesh.world(); first += ranks) {
+    int64_t bytes = 0;
+    for (int64_t rank = first; rank < first + ranks; ++rank) {
+      const StagePlan& stage = plan.StageOf(rank);
+      bytes += stage.memory.offloaded_bytes + SnapshotBytes(plan.spec, stage.layout, {plan.spec.mesh, rank});
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
 }
 
 Plan PlanOfRank(const Plan& plan, int64_t rank) {

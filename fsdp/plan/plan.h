@@ -46,6 +46,10 @@ struct Plan : StagePlan {
   const StagePlan& StageOf(int64_t rank) const;
 };
 
+// Pinned host memory of a node's ranks together, of the node whose ranks take most: all offload, and
+// snapshots are taken by those that have a first copy. REQUIRES: accepted().
+int64_t HostBytesOfNode(const Plan& plan);
+
 // Never fails: faults of the spec are in the plan, and so are ours (a program that does not verify, a check
 // that fails), as the fault `compiler_bug` alone; they are logged with the spec. `budget_bytes_per_rank`:
 // what nodes offer; 0 when not known. `unread` as CheckJob() takes it.

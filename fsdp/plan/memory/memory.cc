@@ -358,9 +358,10 @@ StepMemory MemoryWith(const ArenaShares& arena, const Spec& spec, const ModelFac
        cuda ? "estimate: 5% of activations and workspace" : "none on CPU"},
   };
   for (const MemoryComponent& component : memory.components) memory.peak_bytes += component.bytes;
-  memory.host_bytes = SnapshotBytes(spec, layout, {spec.mesh, /*rank=*/0}) + owned.offloaded;
+  memory.offloaded_bytes = owned.offloaded;
   for (size_t u = 0; u < model.units.size(); ++u)
-    memory.host_bytes += OffloadedBytes(spec, model, static_cast<int>(u));
+    memory.offloaded_bytes += OffloadedBytes(spec, model, static_cast<int>(u));
+  memory.host_bytes = SnapshotBytes(spec, layout, {spec.mesh, /*rank=*/0}) + memory.offloaded_bytes;
   return memory;
 }
 

@@ -31,6 +31,7 @@ struct StepMemory {
   std::vector<MemoryComponent> components;  // In the order above.
   int64_t peak_bytes = 0;                   // Their sum.
   int64_t host_bytes = 0;                   // Pinned host memory; not in the sum.
+  int64_t offloaded_bytes = 0;              // Of which every rank has so much; the rest is rank 0's snapshot.
 
   int64_t Of(absl::string_view component) const;  // 0 when there is none of that name.
 };
