@@ -38,6 +38,8 @@ BAZEL_TESTS_FAILED = 3
 PYTEST_FOUND_NONE = 5
 # How many files of tests run at a time where they may run beside each other.
 AT_ONCE = 3
+# Files that hold a machine to seconds: how soon the end of ranks or a late scrape is noticed.
+ALONE = {"test_hangs", "test_failures", "test_coordinator_metrics", "test_metrics_life", "test_recorded_scrapes"}
 
 # How often a night rolls the dice for each time that a commit does, and how often under a sanitizer, which is slow.
 NIGHT_SEEDS, SANITIZER_SEEDS = 100, 0.2
@@ -74,8 +76,8 @@ class Children:
         finally:
             self.stop(child)
 
-    def run_beside(self, commands, at_once):
-        """Runs commands, `at_once` of them at a time, and prints what each said when it has ended; their exit codes."""
+    def run_beside(self, commands, at_once, ended):
+        """Runs commands, `at_once` of them at a time, and calls ended(number, what it said) for each; their exit codes."""
         waiting, running, codes = list(enumerate(commands)), {}, [None] * len(commands)
         try:
             while waiting or running:
@@ -86,35 +88,39 @@ class Children:
                 for number, (child, said) in list(running.items()):
                     if child.poll() is not None:
                         codes[number] = child.returncode
-                        self.end(*running.pop(number))
+                        self.stop(child)
+                        ended(number, self.said(running.pop(number)[1]))
                 time.sleep(0.05)
         finally:
-            for child, said in running.values():
-                self.end(child, said)
+            self.stop(*(child for child, _ in running.values()))
+            for _, said in running.values():
+                print(self.said(said), end="", flush=True)
         return codes
 
-    def end(self, child, said):
-        self.stop(child)
-        said.seek(0)
-        print(said.read(), end="", flush=True)
-        said.close()
+    @staticmethod
+    def said(file):
+        file.seek(0)
+        with file:
+            return file.read()
 
     @staticmethod
     def start(command, **kwargs):
         sys.stdout.flush()
         return subprocess.Popen(command, cwd=ROOT, start_new_session=True, **kwargs)
 
-    def stop(self, child):
-        """No process of the group outlives its command, whether it ended by itself or is being interrupted."""
-        if child.poll() is None:
+    def stop(self, *children):
+        """No process of the groups outlives its command, whether that ended by itself or is being interrupted."""
+        running = [child for child in children if child.poll() is None]
+        for child in running:
             self.signal_group(child, signal.SIGINT)
-            try:
-                child.wait(self.GRACE_S)
-            except subprocess.TimeoutExpired:
-                pass
+        deadline = time.monotonic() + self.GRACE_S
+        for child in running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(max(0, deadline - time.monotonic()))
         # The Bazel server daemonizes out of the group; stop_all() is for it.
-        self.signal_group(child, signal.SIGKILL)
-        child.wait()
+        for child in children:
+            self.signal_group(child, signal.SIGKILL)
+            child.wait()
 
     def stop_all(self):
         """Also what left its group: a Bazel server is below this process all the same, and ends on SIGTERM, while
@@ -269,8 +275,6 @@ def pytest_command(path, junit, *arguments):
 
 
 def count_pytest(code, junit):
-    if code == PYTEST_FOUND_NONE and junit.exists():
-        return Counts()
     if not junit.exists():
         return Counts(failed=1)
     counts = count_junit(junit)
@@ -293,17 +297,34 @@ def run_with(targets, folder, mark, *flags):
 
 
 def run_beside(targets, folder, mark):
-    """The same, file beside file: tests of real processes wait more than they work. The longest file first, as far as its
-    size tells."""
+    """The same, file beside file, as tests of real processes wait more than they work: the longest first, as far as its
+    size tells. Those of ALONE come after, one by one."""
     def part(scratch, labels):
         counts = build(targets)
         if counts.failed:
             return counts
         files = sorted((ROOT / "tests" / folder).glob("test_*.py"), key=lambda path: -path.stat().st_size)
-        results = [scratch / f"{file.stem}.xml" for file in files]
-        codes = CHILDREN.run_beside([pytest_command(file, junit, "-m", mark) for file, junit in zip(files, results)], AT_ONCE)
-        return sum(map(count_pytest, codes, results), counts)
+        for some, at_once in ([file for file in files if file.stem not in ALONE], AT_ONCE), (
+                [file for file in files if file.stem in ALONE], 1):
+            counts += run_files(scratch, some, at_once, "-m", mark)
+        # A mark that no test has must not read as success.
+        return counts if counts.passed or counts.failed else Counts(failed=1)
     return part
+
+
+def run_files(scratch, files, at_once, *arguments):
+    def tell(number, said):
+        heading(f"{files[number].relative_to(ROOT)}")
+        print(said, end="", flush=True)
+
+    results = [scratch / f"{file.stem}.xml" for file in files]
+    commands = [pytest_command(file, junit, *arguments) for file, junit in zip(files, results)]
+    codes = CHILDREN.run_beside(commands, at_once, tell)
+    counts = Counts()
+    for code, junit in zip(codes, results):
+        if code != PYTEST_FOUND_NONE:
+            counts += count_pytest(code, junit)
+    return counts
 
 
 def run_kubelets(scratch, labels):
@@ -418,6 +439,9 @@ def main():
         CHILDREN.stop_all()
         print("interrupted; everything that was started has been stopped", file=sys.stderr)
         return 130
+    except BaseException:
+        CHILDREN.stop_all()
+        raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     print(total)

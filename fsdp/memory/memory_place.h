@@ -7,7 +7,7 @@
 
 namespace fsdpd {
 
-struct MemoryPlace {
+struct alignas(8) MemoryPlace {  // As one number, for who reads it at once.
   static constexpr int32_t kNowhere = -1;
   static constexpr int32_t kEvaluation = -2;
 

@@ -5,6 +5,7 @@ daemonized, becomes our child instead of init's, so a walk over our descendants 
 belongs to which cluster is told by a variable in its environment, which children inherit.
 """
 
+import contextlib
 import ctypes
 import os
 import pathlib
@@ -89,14 +90,24 @@ def peak_kib(process):
 
 
 def listening(port):
-    """Whether anything on this machine listens on TCP `port`, but on IPv6's own loopback alone."""
+    """Whether anything that we started listens on TCP `port`, but on IPv6's own loopback alone. Of a port that is free
+    again others may have become the owners since."""
+    ours = {link for process in descendants(os.getpid()) for link in _open_files(process.pid)}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in pathlib.Path(table).read_text().splitlines()[1:]:
             fields = line.split()
             address, number = fields[1].rsplit(":", 1)
-            if fields[3] == "0A" and address != IPV6_LOOPBACK and int(number, 16) == port:
+            listens = fields[3] == "0A" and address != IPV6_LOOPBACK and int(number, 16) == port
+            if listens and f"socket:[{fields[9]}]" in ours:
                 return True
     return False
+
+
+def _open_files(pid):
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                yield os.readlink(f"/proc/{pid}/fd/{name}")
 
 
 class Daemon:

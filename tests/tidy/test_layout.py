@@ -102,6 +102,25 @@ def some_path(source, target):
     return done.stdout.strip()
 
 
+# Precompiled, these are there without a dependency too (third_party/precompiled.h).
+@pytest.mark.parametrize("rooms, headers, why", [
+    (("coordinator", "agent", "client", "base", "fsdp/plan"), r"(ATen|c10|torch)/", "LibTorch is the engine's"),
+    (("fsdp",), r"grpc(pp)?/", "gRPC is the control plane's"),
+], ids=["LibTorch", "gRPC"])
+def test_no_header_crosses_a_boundary(rooms, headers, why):
+    includes = re.compile(rf'^#include [<"]{headers}', re.MULTILINE)
+    faults = [f"{path}: {why}" for path in repository.own_cpp()
+              if str(path).startswith(tuple(f"{room}/" for room in rooms)) and includes.search(repository.text(path))]
+    assert not faults, "\n".join(faults)
+
+
+def test_the_image_s_first_layer_has_what_setup_reads():
+    reads = set(re.findall(r"third_party/\w+\.(?:txt|h)", (ROOT / "deploy/setup").read_text().replace("go_tools.txt", "")))
+    copied = re.search(r"^COPY (third_party/.*) third_party/$", (ROOT / "deploy/container/Dockerfile").read_text(), re.MULTILINE)
+    # What only --tools reads is not in the image.
+    assert reads - {"third_party/tools.txt"} == set(copied[1].split())
+
+
 @pytest.mark.parametrize("source, target, why", BOUNDARIES, ids=[why for _, _, why in BOUNDARIES])
 def test_no_dependency_crosses_a_boundary(source, target, why):
     path = some_path(source, target)

@@ -116,3 +116,31 @@ def test_ctrl_c_stops_everything(tmp_path):
     _, errors = running.communicate(timeout=45)
     assert running.returncode == 130 and "interrupted" in errors
     assert not started & {process.pid for process in descendants(os.getpid())}
+
+
+def test_commands_beside_each_other_end_with_their_codes_and_words(run):
+    said = {}
+    codes = run.CHILDREN.run_beside([["sh", "-c", f"echo {number}; sleep 0.{number}; exit {number}"] for number in (3, 2, 1)],
+                                    2, said.__setitem__)
+    assert codes == [3, 2, 1] and said == {0: "3\n", 1: "2\n", 2: "1\n"}
+
+
+def test_none_of_commands_beside_each_other_is_left_when_one_cannot_be_told_of(run):
+    def closed(number, said):
+        raise BrokenPipeError
+
+    before = {process.pid for process in descendants(os.getpid())}
+    with pytest.raises(BrokenPipeError):
+        run.CHILDREN.run_beside([["true"], ["sleep", "1000"], ["sh", "-c", "sleep 1000 & wait"]], 3, closed)
+    assert {process.pid for process in descendants(os.getpid())} <= before
+
+
+def test_a_file_without_a_test_of_the_mark_is_no_fault_and_a_crashed_one_is(run, tmp_path):
+    for name, text in (("none", ""), ("good", "def test_good(): pass"), ("crash", "import os\ndef test(): os._exit(9)")):
+        (tmp_path / f"test_{name}.py").write_text(text)
+    monkey = pytest.MonkeyPatch()
+    with monkey.context() as patch:
+        patch.setattr(run, "ROOT", tmp_path)
+        (tmp_path / ".python").symlink_to(ROOT / ".python")
+        counts = run.run_files(tmp_path, sorted(tmp_path.glob("test_*.py")), 2)
+    assert (counts.passed, counts.failed) == (1, 1)
