@@ -23,7 +23,7 @@ constexpr size_t kLongest = 3;  // Of a lane.
 struct LaneRuns {
   std::string lane;
   double seconds = 0;
-  std::vector<const Run*> runs;
+  std::vector<const Run*> runs = {};
 };
 
 // In the order in which lanes first ran anything.

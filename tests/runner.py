@@ -7,10 +7,10 @@ The last line is `N passed, N failed` (and `, N skipped` when there are any). Ex
 anything failed or nothing ran, 2 for a wrong argument, 130 after Ctrl-C, which stops everything started from here.
 
 Where a test's tier is written: the tags of its Bazel target (`gpu` with `manual`; `seeds` for one that also runs in the
-commit tier, with fewer cases; `threads` for one that the commit tier runs under ThreadSanitizer too: those of a whole
-coordinator are for the night, as to compile one once more takes minutes; `no-tsan` for one that neither does: in it a
-server of gRPC hands an agent's stream from thread to thread, and Debian's library is not instrumented, so that each
-handover is reported), or its pytest mark (`nightly`, `gpu`); without any it is of the commit tier.
+commit tier, with fewer cases; `threads` for one that the part of that name runs under ThreadSanitizer, in minutes, where
+a night runs all; `no-tsan` for one that neither does: in it a server of gRPC hands an agent's stream from thread to thread,
+and Debian's library is not instrumented, so that each handover is reported), or its pytest mark (`nightly`, `gpu`);
+without any it is of the commit tier.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ ALONE = {"test_hangs", "test_failures", "test_coordinator_metrics", "test_metric
 
 # How often a night rolls the dice for each time that a commit does, and how often under a sanitizer, which is slow.
 NIGHT_SEEDS, SANITIZER_SEEDS = 100, 0.2
-# Seconds of new cases for each fuzzer, of a commit and of a night.
+# Seconds of new cases for each fuzzer, of a replay and of a search.
 REPLAY_SECONDS, FUZZ_SECONDS = 2, 300
 # Seconds for a small, medium, large and enormous test where much more is asked of each.
 LONGER = "--test_timeout=600,1800,1800,3600"
@@ -371,8 +371,8 @@ PARTS = {
 }
 
 TIERS = {
-    "commit": ("what CI runs; the default", ["tidy", "unit", "corpora", "threads", "integration", "robustness", "clients", "parity"]),
-    "nightly": ("besides, from a warm cache within two hours", ["seeds", "fuzz", "asan", "tsan", "long"]),
+    "commit": ("what CI runs; the default", ["tidy", "unit", "integration", "robustness", "clients", "parity"]),
+    "nightly": ("besides, from a warm cache within two hours", ["corpora", "seeds", "fuzz", "asan", "tsan", "long"]),
     "gpu": ("on a machine with GPUs", ["gpu-unit", "gpu-jobs"]),
 }
 

@@ -28,14 +28,15 @@ class StepPool {
     Scope& operator=(const Scope&) = delete;
 
    private:
-    StepPool* const pool_;
+    [[maybe_unused]] StepPool* const pool_;
   };
 
  private:
-  const int device_index_;
-  std::pair<uint64_t, uint64_t> id_;  // As LibTorch names it.
-  int64_t references_ = 0;            // Given back in the end.
-  int open_ = 0;                      // Scopes, one within the other.
+  // Unused where there is no CUDA.
+  [[maybe_unused]] const int device_index_;
+  std::pair<uint64_t, uint64_t> id_;         // As LibTorch names it.
+  [[maybe_unused]] int64_t references_ = 0;  // Given back in the end.
+  [[maybe_unused]] int open_ = 0;            // Scopes, one within the other.
 };
 
 }  // namespace fsdpd

@@ -33,7 +33,7 @@ struct BucketShard {
       moments;  // As many as the optimizer has, each [main_elements] in BucketTypes::moment.
   at::Tensor
       grad;  // [main_elements]: a view of the gradient shard. Undefined in frozen buckets, and until bound.
-  Halves halves;  // Of main, where BucketTypes::halves says so: what AdamW reads and writes on CUDA.
+  Halves halves = {};  // Of main, where BucketTypes::halves says so: what AdamW reads and writes on CUDA.
 
   // What a gather sends once it has BucketTypes::gathered: a cast, or a copy of what has it already.
   const at::Tensor& stored() const { return halves.defined() ? halves.high : main; }

@@ -118,7 +118,8 @@ absl::Status Coordinator::RememberNodes() {
 
 void Coordinator::Accept(const std::shared_ptr<Stream>& stream) {
   Stream::Host host;
-  host.parts = {&life_->nodes, &life_->reconciler, &life_->rendezvous, &life_->logs, &life_->traces};
+  host.parts = {&life_->nodes, &life_->reconciler, &life_->rendezvous,
+                &life_->logs,  &life_->traces,     /*courses=*/nullptr};
   host.changed = [this] {
     AfterUse();
     TickSoon(absl::Milliseconds(2));

@@ -13,7 +13,7 @@ namespace {
 constexpr int kMostSeeds = 20'000;  // Half an hour, which a night has for one test.
 
 TEST(Simulation, EveryInvariantHoldsInEverySeed) {
-  const int seeds = std::min(Seeds(500), kMostSeeds);
+  const int seeds = std::min(Seeds(150), kMostSeeds);
   for (int seed = 1; seed <= seeds; ++seed) {
     const Outcome outcome = sim::Run(static_cast<uint64_t>(seed));
     ASSERT_EQ(outcome.violation, "") << "seed " << seed << "; .build/bin/tests/sim/sim --seed " << seed

@@ -57,9 +57,9 @@ def test_an_unknown_part_is_refused_with_the_names_there_are():
 
 
 def test_a_tier_is_its_parts_and_commit_is_the_default(run):
-    commit = ["tidy", "unit", "corpora", "threads", "integration", "robustness", "clients", "parity"]
+    commit = ["tidy", "unit", "integration", "robustness", "clients", "parity"]
     assert run.parse([]) == run.parse(["commit"]) == (commit, [])
-    assert run.parse(["nightly"])[0] == ["seeds", "fuzz", "asan", "tsan", "long"]
+    assert run.parse(["nightly"])[0] == ["corpora", "seeds", "fuzz", "asan", "tsan", "long"]
     assert run.parse(["gpu", "tidy"])[0] == ["tidy", "gpu-unit", "gpu-jobs"]
     assert run.parse(["coverage", "//agent/..."]) == (["coverage"], ["//agent/..."])
 
@@ -67,7 +67,7 @@ def test_a_tier_is_its_parts_and_commit_is_the_default(run):
 def test_every_part_is_in_a_tier_or_stands_alone(run):
     of_tiers = [part for _, parts in run.TIERS.values() for part in parts]
     assert len(of_tiers) == len(set(of_tiers))
-    assert set(run.PARTS) - set(of_tiers) == {"coverage", "kubelets"}
+    assert set(run.PARTS) - set(of_tiers) == {"coverage", "kubelets", "threads"}
 
 
 def test_help_names_every_tier_and_part():
