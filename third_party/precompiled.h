@@ -1,7 +1,8 @@
-// What nearly every source includes of other projects. `deploy/setup` precompiles it, and every compile begins
-// with that (.bazelrc): reading these headers again for each of a thousand sources was two thirds of a build.
-// Sources include what they use all the same: builds with sanitizers and for coverage begin without it. Nothing
-// is here that defines objects at namespace scope, as CLI11 does: each source would compile them, for seconds.
+// What nearly every source includes of other projects. `deploy/setup` precompiles it, and every compile
+// begins with that (.bazelrc): reading these headers again for each of a thousand sources was most of a
+// build. Sources include what they use all the same: builds with sanitizers and for coverage begin without
+// it. Nothing is here that defines objects at namespace scope, as CLI11 does: each source would compile them,
+// for seconds.
 #pragma once
 
 #include <ATen/TensorOperators.h>
