@@ -27,6 +27,8 @@ const TensorType* TypeOf(DType dtype) {
       return FindTensorType("bfloat16");
     case DType::kFp16:
       return FindTensorType("float16");
+    case DType::kFp8:
+      break;
   }
   return nullptr;
 }

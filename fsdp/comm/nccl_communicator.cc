@@ -42,6 +42,8 @@ ncclDataType_t TypeOf(DType dtype) {
       return ncclBfloat16;
     case DType::kFp16:
       return ncclFloat16;
+    case DType::kFp8:
+      return ncclUint8;
   }
   FSDPD_CHECK(false);
 }

@@ -44,6 +44,8 @@ void SumInOrder(const std::vector<const void*>& parts, DType type, int64_t count
       return Sum<c10::BFloat16>(parts, count, out);
     case DType::kFp16:
       return Sum<c10::Half>(parts, count, out);
+    case DType::kFp8:
+      FSDPD_CHECK(false);
   }
 }
 
@@ -55,6 +57,8 @@ void AddSums(const float* sums, int64_t count, DType type, void* to) {
       return Add(sums, count, static_cast<c10::BFloat16*>(to));
     case DType::kFp16:
       return Add(sums, count, static_cast<c10::Half*>(to));
+    case DType::kFp8:
+      FSDPD_CHECK(false);
   }
 }
 

@@ -18,6 +18,7 @@
 #include "base/temp_dir.h"
 #include "base/trace_file.h"
 #include "fsdp/engine/testing/test_job.h"
+#include "fsdp/torch/cuda_device.h"
 
 namespace fsdpd {
 namespace {
@@ -116,6 +117,8 @@ class Graphs : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     if (c10::cuda::device_count() == 0) GTEST_SKIP() << "no GPU here";
+    if (GetParam().compute == v1::DTYPE_FP8 && !CheckMultipliesFp8(0).ok())
+      GTEST_SKIP() << "no GPU that multiplies FP8";
   }
 };
 
@@ -150,6 +153,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Accumulating", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2},
         Case{"Fp32", v1::STRATEGY_OPTIM_GRADS_PARAMS, 1, v1::DTYPE_FP32},
         Case{"Fp16", v1::STRATEGY_OPTIM_GRADS_PARAMS, 1, v1::DTYPE_FP16},
+        Case{"Fp8", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::DTYPE_FP8},
         Case{"Tied", v1::STRATEGY_OPTIM_GRADS_PARAMS, 1, v1::DTYPE_BF16, true},
         Case{"Recomputing", v1::STRATEGY_OPTIM_GRADS_PARAMS, 1, v1::DTYPE_BF16, false, v1::RECOMPUTE_FULL},
         Case{"Experts", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::DTYPE_BF16, false, v1::RECOMPUTE_NONE, true},

@@ -6,6 +6,7 @@
 
 #include "base/temp_dir.h"
 #include "fsdp/engine/testing/test_job.h"
+#include "fsdp/torch/cuda_device.h"
 
 namespace fsdpd {
 namespace {
@@ -60,6 +61,8 @@ class Offloaded : public testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
     if (c10::cuda::device_count() == 0) GTEST_SKIP() << "no GPU here";
+    if (GetParam().compute == v1::DTYPE_FP8 && !CheckMultipliesFp8(0).ok())
+      GTEST_SKIP() << "no GPU that multiplies FP8";
   }
 };
 
@@ -93,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Bf16Moments", v1::STRATEGY_OPTIM_GRADS_PARAMS, v1::DTYPE_BF16, v1::DTYPE_BF16},
         Case{"Fp32", v1::STRATEGY_OPTIM_GRADS, v1::DTYPE_FP32},
         Case{"Fp16", v1::STRATEGY_OPTIM_GRADS_PARAMS, v1::DTYPE_FP16}, Case{"NoShard", v1::STRATEGY_NO_SHARD},
-        Case{"Optim", v1::STRATEGY_OPTIM},
+        Case{"Optim", v1::STRATEGY_OPTIM}, Case{"Fp8", v1::STRATEGY_OPTIM_GRADS_PARAMS, v1::DTYPE_FP8},
         Case{"Sgd", v1::STRATEGY_OPTIM_GRADS_PARAMS, v1::DTYPE_BF16, v1::DTYPE_FP32, false, true},
         Case{"Graphs", v1::STRATEGY_OPTIM_GRADS_PARAMS, v1::DTYPE_BF16, v1::DTYPE_FP32, true},
         Case{"Kept", v1::STRATEGY_OPTIM_GRADS_PARAMS, v1::DTYPE_BF16, v1::DTYPE_FP32, false, false, false, 3},

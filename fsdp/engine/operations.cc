@@ -173,18 +173,17 @@ void Operations::MakeBuffers() {
   for (const Buffer& buffer : parts_.plan->program.buffers) {
     BucketBuffers& of = buffers_[buffer.bucket];
     const BucketTypes& types = layout().buckets[buffer.bucket].types;
-    const at::ScalarType gathered = ScalarTypeOf(types.gathered), gradient = ScalarTypeOf(types.wire);
+    const at::ScalarType gradient = ScalarTypeOf(types.wire);
     switch (buffer.kind) {
-      case BufferKind::kGathered:
-        if (layout().buckets[buffer.bucket].read_in_place()) {
-          of.gathered = parts_.params->bucket(buffer.bucket).stored();
-          break;
-        }
-        of.gathered = parts_.arena->View(buffer, gathered);
-        of.gathered.zero_();  // Padding is never written; autograd may look at it.
+      case BufferKind::kGathered: {
+        const Bucket& bucket = layout().buckets[buffer.bucket];
+        of.gathered = bucket.read_in_place()
+                          ? GatheredBucket::InPlace(bucket, parts_.params->bucket(buffer.bucket).stored())
+                          : GatheredBucket(bucket, parts_.arena->View(buffer, at::kByte));
         break;
+      }
       case BufferKind::kReplica:
-        of.replica = parts_.arena->View(buffer, gathered);
+        of.replica = parts_.arena->View(buffer, ScalarTypeOf(types.published()));
         break;
       case BufferKind::kReduce:
         of.reduce = parts_.arena->View(buffer, gradient);
@@ -206,7 +205,7 @@ void Operations::MakeBuffers() {
   }
   for (size_t b = 0; b < buffers_.size(); ++b) {
     const Bucket& bucket = layout().buckets[b];
-    FSDPD_CHECK(buffers_[b].gathered.defined() && buffers_[b].gathered.numel() == bucket.bucket_elements);
+    FSDPD_CHECK(buffers_[b].gathered.defined());
     FSDPD_CHECK(buffers_[b].reduce.defined() == bucket.trainable);
   }
 }
@@ -222,7 +221,7 @@ void Operations::BindUnit(int unit) {
       const auto view = [&slot](const at::Tensor& flat) {
         return flat.narrow(0, slot.offset, slot.elements).view(slot.shape);
       };
-      params.emplace_back(view(bucket.gathered));
+      params.push_back(bucket.gathered.Param(slot));
       const int64_t begin = layout().buckets[place.bucket].choices_begin;
       if (begin >= 0) choices = Choices(begin, slot.elements);
       param_grads_[unit].push_back(bucket.reduce.defined() ? view(bucket.reduce) : at::Tensor());
@@ -351,7 +350,7 @@ absl::Status Operations::Publish(const Instruction& instruction) {
   const at::Tensor& replica = buffers_[instruction.bucket].replica;
   const int64_t elements = bucket.main_elements, own = position().IndexIn(bucket.groups.pieces);
   replica.narrow(0, own * elements, elements).copy_(parts_.params->bucket(instruction.bucket).stored());
-  return GroupOf(instruction)->AllGather(replica.mutable_data_ptr(), elements, bucket.types.gathered);
+  return GroupOf(instruction)->AllGather(replica.mutable_data_ptr(), elements, bucket.types.published());
 }
 
 absl::Status Operations::Gather(const Instruction& instruction) {
@@ -359,12 +358,10 @@ absl::Status Operations::Gather(const Instruction& instruction) {
   if (bucket.read_in_place()) return absl::OkStatus();  // A place in the order, as a Release.
   const BucketBuffers& buffers = buffers_[instruction.bucket];
   const BucketRange own = ShardRange(bucket, position());
-  buffers.gathered.narrow(0, own.begin, own.elements)
-      .copy_(buffers.replica.defined() ? buffers.replica
-                                       : parts_.params->bucket(instruction.bucket).stored());
+  buffers.gathered.Write(
+      own, buffers.replica.defined() ? buffers.replica : parts_.params->bucket(instruction.bucket).stored());
   if (instruction.group == Group::kSelf) return absl::OkStatus();
-  return GroupOf(instruction)
-      ->AllGather(buffers.gathered.mutable_data_ptr(), own.elements, bucket.types.gathered);
+  return buffers.gathered.Gather(own, GroupOf(instruction));
 }
 
 // To one of the two neighbours, or from it; the first stage's run comes behind the last one's.

@@ -35,6 +35,7 @@
 #include "fsdp/checkpoint/training_state.h"
 #include "fsdp/comm/mesh.h"
 #include "fsdp/data/batches.h"
+#include "fsdp/engine/gathered_bucket.h"
 #include "fsdp/engine/hidden_places.h"
 #include "fsdp/engine/mesh_context.h"
 #include "fsdp/engine/offloaded_kept.h"
@@ -119,8 +120,8 @@ class Operations {
 
  private:
   struct BucketBuffers {
-    at::Tensor gathered;  // Flat, as are the others; undefined where the program has none.
-    at::Tensor replica;
+    GatheredBucket gathered;
+    at::Tensor replica;  // Flat, as are the others; undefined where the program has none.
     at::Tensor reduce;
     at::Tensor wire;
     at::Tensor sums;

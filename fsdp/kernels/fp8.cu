@@ -8,22 +8,38 @@ namespace {
 
 using Number = __nv_bfloat16;
 
-template <int N>
-__device__ auto LoadPack(const Number* from, int64_t pack) {
+template <int N, typename T>
+__device__ auto LoadPack(const T* from, int64_t pack) {
   if constexpr (N == 1) {
-    return Load<Number, 1>(from, pack);
+    return One{{Narrow<Number>(Wide(from[pack]))}};
   } else {
     return LoadPairs(from, pack);
   }
 }
 
 // A block has a row.
-template <int N>
+template <int N, bool kByColumn>
 __global__ void Rows(Fp8RowsArgs args) {
   const int64_t row = blockIdx.x;
   const Number* const from = static_cast<const Number*>(args.from) + row * args.stride;
-  RoundRow([&](int64_t i) { return LoadPack<N>(from, i); }, args.width / N,
-           static_cast<unsigned char*>(args.to) + row * args.width, args.scales + row);
+  const auto source = [&](int64_t i) {
+    const auto pack = LoadPack<N>(from, i);
+    if constexpr (kByColumn) {
+      return ProductOf(pack, LoadPack<N>(args.by_column, i));
+    } else {
+      return pack;
+    }
+  };
+  RoundRow(source, args.width / N, static_cast<unsigned char*>(args.to) + row * args.width,
+           args.scales + row);
+}
+
+template <int N, typename T>
+__global__ void Weights(Fp8WeightsArgs args) {
+  const int64_t row = blockIdx.x;
+  const T* const from = static_cast<const T*>(args.from) + row * args.width;
+  RoundRow<PowerScale>([&](int64_t i) { return LoadPack<N>(from, i); }, args.width / N,
+                       static_cast<unsigned char*>(args.to) + row * args.width, args.scales + row);
 }
 
 // ---- Columns. First the largest of each, by blocks of kPacks packs of columns and kRowsTogether rows, of
@@ -79,7 +95,7 @@ __global__ void Turn(Fp8ColumnsArgs args) {
   for (int item = threadIdx.x; item < kTilePacks * kTileWords; item += blockDim.x) {
     const int pack = item % kTilePacks, word = item / kTilePacks;
     if (first_column + pack * N >= args.width) continue;
-    decltype(LoadPack<N>(nullptr, 0)) of_row[4] = {};
+    decltype(LoadPack<N>(static_cast<const Number*>(nullptr), 0)) of_row[4] = {};
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
       const int64_t row = first_row + word * 4 + r;
@@ -104,6 +120,57 @@ __global__ void Turn(Fp8ColumnsArgs args) {
   }
 }
 
+// ---- What is in FP8, turned: tiles of four words by four rows a thread and turn, whose words lie in shared
+// memory so that neither those of a row nor those of a column share a bank.
+
+constexpr int kSide = 128;
+constexpr int kSideWords = kSide / 4;
+constexpr int kTurnThreads = 256;
+
+struct Words {
+  unsigned at[4];
+};
+
+// Byte k of each of the rows' words, as the k-th word.
+__device__ Words TurnedWords(const Words& rows) {
+  const unsigned low = __byte_perm(rows.at[0], rows.at[1], 0x5140),
+                 low_next = __byte_perm(rows.at[2], rows.at[3], 0x5140),
+                 high = __byte_perm(rows.at[0], rows.at[1], 0x7362),
+                 high_next = __byte_perm(rows.at[2], rows.at[3], 0x7362);
+  return {{__byte_perm(low, low_next, 0x5410), __byte_perm(low, low_next, 0x7632),
+           __byte_perm(high, high_next, 0x5410), __byte_perm(high, high_next, 0x7632)}};
+}
+
+__global__ void __launch_bounds__(kTurnThreads) TurnBytes(Fp8TurnArgs args) {
+  __shared__ unsigned words[kSide][kSideWords];
+  const int64_t first_row = blockIdx.x * static_cast<int64_t>(kSide);
+  const int64_t first_column = blockIdx.y * static_cast<int64_t>(kSide);
+  const unsigned* const from = static_cast<const unsigned*>(args.from);
+  const int64_t row_words = args.width / 4, to_words = args.rows / 4;
+  for (int item = threadIdx.x; item < kSideWords * kSideWords; item += kTurnThreads) {
+    const int column = item % kSideWords, row = item / kSideWords;  // Of four each.
+    if (first_column / 4 + column >= row_words || first_row / 4 + row >= to_words) continue;
+    Words rows;
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      rows.at[r] = from[(first_row + row * 4 + r) * row_words + first_column / 4 + column];
+    }
+    const Words turned = TurnedWords(rows);
+#pragma unroll
+    for (int k = 0; k < 4; ++k) words[column * 4 + k][row ^ column] = turned.at[k];
+  }
+  __syncthreads();
+  unsigned* const to = static_cast<unsigned*>(args.to);
+  for (int item = threadIdx.x; item < kSide * kSideWords; item += kTurnThreads) {
+    const int word = item % kSideWords, column = item / kSideWords;
+    if (first_column + column >= args.width || first_row / 4 + word >= to_words) continue;
+    to[(first_column + column) * to_words + first_row / 4 + word] = words[column][word ^ (column / 4)];
+  }
+  if (blockIdx.x > 0) return;
+  for (int c = threadIdx.x; c < kSide && first_column + c < args.width; c += kTurnThreads)
+    args.ones[first_column + c] = 1;
+}
+
 // Whether rows can be read whole packs at a time.
 bool WholePacks(const void* from, int64_t width, int64_t stride) {
   return Packs<Number>(width, {from}) && stride % kPack<Number> == 0;
@@ -122,12 +189,35 @@ void LaunchColumns(const Fp8ColumnsArgs& args, Stream stream) {
 void Fp8Rows(const Fp8RowsArgs& args, Stream stream) {
   if (args.rows == 0 || args.width == 0) return;
   constexpr int kWhole = kPack<Number>;
-  const bool whole =
-      WholePacks(args.from, args.width, args.stride) && reinterpret_cast<uintptr_t>(args.to) % kWhole == 0;
+  const bool whole = WholePacks(args.from, args.width, args.stride) &&
+                     Packs<float>(args.width, {args.by_column}) &&
+                     reinterpret_cast<uintptr_t>(args.to) % kWhole == 0;
   const int64_t packs = whole ? args.width / kWhole : args.width;
-  const auto kernel = whole ? Rows<kWhole> : Rows<1>;
+  const auto plain = whole ? Rows<kWhole, false> : Rows<1, false>;
+  const auto by_column = whole ? Rows<kWhole, true> : Rows<1, true>;
+  const auto kernel = args.by_column == nullptr ? plain : by_column;
   kernel<<<static_cast<unsigned>(args.rows), RowThreads(packs), 0, stream>>>(args);
   CheckLaunch("fp8 rows");
+}
+
+void Fp8Weights(const Fp8WeightsArgs& args, Stream stream) {
+  if (args.rows == 0 || args.width == 0) return;
+  constexpr int kWhole = kPack<Number>;
+  const bool whole =
+      Packs<Number>(args.width, {args.from}) && reinterpret_cast<uintptr_t>(args.to) % kWhole == 0;
+  const int64_t packs = whole ? args.width / kWhole : args.width;
+  const auto of_bf16 = whole ? Weights<kWhole, Number> : Weights<1, Number>;
+  const auto of_fp32 = whole ? Weights<kWhole, float> : Weights<1, float>;
+  const auto kernel = args.type == DType::kFp32 ? of_fp32 : of_bf16;
+  kernel<<<static_cast<unsigned>(args.rows), RowThreads(packs), 0, stream>>>(args);
+  CheckLaunch("fp8 weights");
+}
+
+void Fp8Turn(const Fp8TurnArgs& args, Stream stream) {
+  if (args.rows == 0 || args.width == 0) return;
+  const dim3 tiles(BlocksOf(args.rows, kSide), BlocksOf(args.width, kSide));
+  TurnBytes<<<tiles, kTurnThreads, 0, stream>>>(args);
+  CheckLaunch("fp8 turn");
 }
 
 void Fp8Columns(const Fp8ColumnsArgs& args, Stream stream) {

@@ -23,6 +23,23 @@ __device__ inline float LargestOf(unsigned magnitude) {
 __device__ inline float ScaleOf(unsigned magnitude) { return LargestOf(magnitude) / kFp8Largest; }
 __device__ inline float FactorOf(unsigned magnitude) { return kFp8Largest / LargestOf(magnitude); }
 
+// What a row's numbers are multiplied with when they are read, and when they are rounded.
+struct FullScale {
+  static __device__ float Scale(unsigned magnitude) { return ScaleOf(magnitude); }
+  static __device__ float Factor(unsigned magnitude) { return FactorOf(magnitude); }
+};
+
+// 448 is 1.75 x 2^8. What is not finite stays.
+struct PowerScale {
+  static __device__ float Scale(unsigned magnitude) {
+    constexpr unsigned kBelowOne = 0x007fffffu, kThreeQuarters = 0x00600000u;
+    const unsigned bits = __float_as_uint(LargestOf(magnitude));
+    if (bits >= 0x7f800000u) return __uint_as_float(bits);
+    return __uint_as_float(((bits >> 23) - 8 + ((bits & kBelowOne) > kThreeQuarters ? 1 : 0)) << 23);
+  }
+  static __device__ float Factor(unsigned magnitude) { return 1 / Scale(magnitude); }
+};
+
 // Two at a time, as one instruction does; the first is the lower byte.
 __device__ inline unsigned Rounded(float first, float second) {
   return __nv_cvt_float2_to_fp8x2(make_float2(first, second), __NV_SATFINITE, __NV_E4M3);
@@ -58,6 +75,7 @@ __device__ inline unsigned LargerHalf(unsigned pair) { return max(pair & 0xffffu
 
 constexpr int kPairs = kPack<__nv_bfloat16> / 2;
 using Pairs = Pack<unsigned, kPairs>;  // 16 bytes of bf16.
+using One = Pack<__nv_bfloat16, 1>;
 
 __device__ inline Pairs LoadPairs(const __nv_bfloat16* from, int64_t pack) {
   return Load<unsigned, kPairs>(reinterpret_cast<const unsigned*>(from), pack);
@@ -67,14 +85,42 @@ __device__ inline Pairs LoadPairs(const __nv_bfloat16* from, int64_t pack) {
 __device__ inline float At(const Pairs& pairs, int k) {
   return k % 2 == 0 ? FirstOf(pairs.at[k / 2]) : SecondOf(pairs.at[k / 2]);
 }
-__device__ inline float At(const Pack<__nv_bfloat16, 1>& one, int) { return Wide(one.at[0]); }
+__device__ inline float At(const One& one, int) { return Wide(one.at[0]); }
+
+// The products of two by two; exact where one of them is a power of two.
+__device__ inline unsigned ProductOf(unsigned a, unsigned b) {
+  const __nv_bfloat162 product =
+      __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&a), *reinterpret_cast<const __nv_bfloat162*>(&b));
+  return *reinterpret_cast<const unsigned*>(&product);
+}
+__device__ inline Pairs ProductOf(const Pairs& a, const Pairs& b) {
+  Pairs product;
+  for (int k = 0; k < kPairs; ++k) product.at[k] = ProductOf(a.at[k], b.at[k]);
+  return product;
+}
+
+__device__ inline One ProductOf(const One& a, const One& b) {
+  return {{Narrow<__nv_bfloat16>(Wide(a.at[0]) * Wide(b.at[0]))}};
+}
+
+// fp32 as bf16.
+__device__ inline Pairs LoadPairs(const float* from, int64_t pack) {
+  constexpr int kFloats = kPack<float>;
+  Pairs pairs;
+#pragma unroll
+  for (int part = 0; part < 2 * kPairs / kFloats; ++part) {
+    const auto x = Load<float, kFloats>(from, pack * (2 * kPairs / kFloats) + part);
+    for (int k = 0; k < kFloats; k += 2) pairs.at[(part * kFloats + k) / 2] = PairOf(x.at[k], x.at[k + 1]);
+  }
+  return pairs;
+}
 
 __device__ inline unsigned LargestIn(const Pairs& pairs) {
   unsigned largest = 0;
   for (int k = 0; k < kPairs; ++k) largest = __vmaxu2(largest, Magnitudes(pairs.at[k]));
   return LargerHalf(largest);
 }
-__device__ inline unsigned LargestIn(const Pack<__nv_bfloat16, 1>& one) { return Magnitude(one.at[0]); }
+__device__ inline unsigned LargestIn(const One& one) { return Magnitude(one.at[0]); }
 
 __device__ inline void StoreRounded(const Pairs& from, float factor, unsigned char* to, int64_t pack) {
   Pack<unsigned, kPairs / 2> out;
@@ -85,8 +131,7 @@ __device__ inline void StoreRounded(const Pairs& from, float factor, unsigned ch
   }
   Store(reinterpret_cast<unsigned*>(to), pack, out);
 }
-__device__ inline void StoreRounded(const Pack<__nv_bfloat16, 1>& from, float factor, unsigned char* to,
-                                    int64_t pack) {
+__device__ inline void StoreRounded(const One& from, float factor, unsigned char* to, int64_t pack) {
   to[pack] = static_cast<unsigned char>(Rounded(At(from, 0) * factor, 0));
 }
 
@@ -104,7 +149,7 @@ __device__ inline unsigned BlockMax(unsigned x) {
 constexpr int kFp8Kept = 4;
 
 // A block's row, of packs that source(i) reads or makes: Pairs, or one number each.
-template <typename Source>
+template <typename Scaling = FullScale, typename Source>
 __device__ void RoundRow(const Source& source, int64_t packs, unsigned char* to, float* scale) {
   decltype(source(0)) kept[kFp8Kept];
   unsigned largest = 0;
@@ -118,8 +163,8 @@ __device__ void RoundRow(const Source& source, int64_t packs, unsigned char* to,
   const int64_t beyond = threadIdx.x + static_cast<int64_t>(kFp8Kept) * blockDim.x;
   for (int64_t i = beyond; i < packs; i += blockDim.x) largest = max(largest, LargestIn(source(i)));
   largest = BlockMax(largest);
-  if (threadIdx.x == 0) *scale = ScaleOf(largest);
-  const float factor = FactorOf(largest);
+  if (threadIdx.x == 0) *scale = Scaling::Scale(largest);
+  const float factor = Scaling::Factor(largest);
 #pragma unroll
   for (int j = 0; j < kFp8Kept; ++j) {
     const int64_t i = threadIdx.x + static_cast<int64_t>(j) * blockDim.x;

@@ -7,13 +7,20 @@
 //
 // What norms and SwiGLU make is rounded by their own kernels (rms_norm.h, fp8_swiglu.h).
 //
+// Weights are rounded once for all products that read them. Their scale is a power of two, the least with
+// which no number of the row is above 448: a gradient that is multiplied with it keeps its bits, so that the
+// scales of the rows that the input's gradient adds up go into that product's other operand (`by_column`),
+// and what was rounded need only be turned.
+//
 // Bytes that must move for n numbers: 3 n, and turned 5 n, as the scales of columns take a reading of their
-// own (an 8B layer's 8192 tokens of gate and up: 0.70 and 1.17 GB).
+// own (an 8B layer's 8192 tokens of gate and up: 0.70 and 1.17 GB); of what is in FP8 already, 2 n. (By
+// strips of columns that a card's cache holds between the two readings it was slower: docs/bench.)
 #pragma once
 
 #include <cstdint>
 
 #include "fsdp/kernels/stream.h"
+#include "fsdp/plan/spec/dtype.h"
 
 namespace fsdpd::kernels {
 
@@ -24,8 +31,30 @@ struct Fp8RowsArgs {
   int64_t stride;
   void* to;       // [rows x width]
   float* scales;  // [rows]: what its numbers are multiplied with.
+  // [width] powers of two that the numbers are multiplied with before; null: nothing.
+  const float* by_column = nullptr;
 };
 void Fp8Rows(const Fp8RowsArgs& args, Stream stream);
+
+// With scales that are powers of two.
+struct Fp8WeightsArgs {
+  const void* from;  // [rows x width], contiguous, rounded to bf16 before anything else.
+  DType type;        // Of those: bf16 or fp32.
+  int64_t rows;
+  int64_t width;
+  void* to;       // [rows x width]
+  float* scales;  // [rows]
+};
+void Fp8Weights(const Fp8WeightsArgs& args, Stream stream);
+
+struct Fp8TurnArgs {
+  const void* from;  // [rows x width] FP8, contiguous, of sizes that 4 divides.
+  int64_t rows;
+  int64_t width;
+  void* to;     // [width x rows]
+  float* ones;  // [width]: scales, for those of `from` belong to no row here.
+};
+void Fp8Turn(const Fp8TurnArgs& args, Stream stream);
 
 struct Fp8ColumnsArgs {
   const void* from;  // As above.

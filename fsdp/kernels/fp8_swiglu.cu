@@ -73,6 +73,9 @@ __global__ void __launch_bounds__(kWarps * 32, 2) FindLargest(Fp8SwigluBackwardA
   const bool has = pack < args.width / N;
   const int64_t end = min(args.rows, (blockIdx.y + 1) * kRowsTogether);
   unsigned of_column[3][kPairs] = {};
+  const Pairs none = {};
+  const Pairs by_gate = has ? LoadPairs(args.by_column, pack) : none,
+              by_up = has ? LoadPairs(args.by_column, args.width / N + pack) : none;
 #pragma unroll 4
   for (int64_t row = blockIdx.y * kRowsTogether + warp; row < end; row += kWarps) {
     unsigned of_row = 0;
@@ -83,7 +86,8 @@ __global__ void __launch_bounds__(kWarps * 32, 2) FindLargest(Fp8SwigluBackwardA
         of_column[0][k] = __vmaxu2(of_column[0][k], gate);
         of_column[1][k] = __vmaxu2(of_column[1][k], up);
         of_column[2][k] = __vmaxu2(of_column[2][k], Magnitudes(made.product.at[k]));
-        of_row = __vmaxu2(of_row, __vmaxu2(gate, up));
+        of_row = __vmaxu2(of_row, Magnitudes(ProductOf(made.gate.at[k], by_gate.at[k])));
+        of_row = __vmaxu2(of_row, Magnitudes(ProductOf(made.up.at[k], by_up.at[k])));
       }
     }
     of_row = __reduce_max_sync(0xffffffffu, LargerHalf(of_row));
@@ -179,13 +183,15 @@ __global__ void __launch_bounds__(kTileThreads, 3) Round(Fp8SwigluBackwardArgs a
   LoadFactors(args, first_row, first_column, &tile);
   __syncthreads();
   if (row_pack < packs) {
+    const Pairs by_gate = LoadPairs(args.by_column, row_pack),
+                by_up = LoadPairs(args.by_column, packs + row_pack);
 #pragma unroll
     for (int r = 0; r < 4; ++r) {
       const int64_t row = first_row + word * 4 + r;
       if (row >= args.rows) break;
       unsigned char* const grads = static_cast<unsigned char*>(args.grads) + row * 2 * args.width;
-      StoreRounded(made[r].gate, tile.of_rows[word * 4 + r], grads, row_pack);
-      StoreRounded(made[r].up, tile.of_rows[word * 4 + r], grads, packs + row_pack);
+      StoreRounded(ProductOf(made[r].gate, by_gate), tile.of_rows[word * 4 + r], grads, row_pack);
+      StoreRounded(ProductOf(made[r].up, by_up), tile.of_rows[word * 4 + r], grads, packs + row_pack);
     }
     PutWords(made[0].gate, made[1].gate, made[2].gate, made[3].gate, 0, &tile);
     PutWords(made[0].up, made[1].up, made[2].up, made[3].up, 1, &tile);

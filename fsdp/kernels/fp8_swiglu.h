@@ -23,6 +23,9 @@ void Fp8SwigluForward(const Fp8SwigluArgs& args, Stream stream);
 struct Fp8SwigluBackwardArgs {
   const void* grad_product;  // [rows x width] bf16, as above.
   const void* gate_up;
+  // [2 width] powers of two, at a 16-byte address, that gradients are multiplied with before they are rounded
+  // as rows: Fp8RowsArgs::by_column.
+  const float* by_column;
   int64_t rows;
   int64_t width;
   int64_t padded;  // Rows of what is turned, a multiple of 4: from `rows` on as in Fp8Columns.

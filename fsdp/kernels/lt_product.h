@@ -28,6 +28,8 @@ inline cudaDataType_t CudaTypeOf(DType type) {
       return CUDA_R_16BF;
     case DType::kFp16:
       return CUDA_R_16F;
+    case DType::kFp8:
+      break;
   }
   FSDPD_CHECK(false);
 }

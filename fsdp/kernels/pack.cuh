@@ -62,6 +62,8 @@ void WithType(DType dtype, Run run) {
       return run(__nv_bfloat16());
     case DType::kFp16:
       return run(__half());
+    case DType::kFp8:
+      break;
   }
 }
 

@@ -16,6 +16,8 @@ inline at::ScalarType ScalarTypeOf(DType dtype) {
       return at::kBFloat16;
     case DType::kFp16:
       return at::kHalf;
+    case DType::kFp8:
+      return at::kFloat8_e4m3fn;
   }
   return at::kFloat;
 }

@@ -1,5 +1,5 @@
-"""FP8 products in plain PyTorch, written from docs/fp8.md and not from the engine: every operand is rounded to e4m3 with a scale
-for each row of what is added up, and multiplied in fp32. And recipes that are wrong in one place.
+"""FP8 products in plain PyTorch, written from docs/fp8.md and not from the engine: what tokens have is rounded to e4m3 with a scale
+for each row of what is added up, matrices once with powers of two, and products are in fp32. And recipes that are wrong in one place.
 """
 
 import types
@@ -18,11 +18,31 @@ def rounded(x, dim=-1):
     return (x.float() * (LARGEST / largest)).to(torch.float8_e4m3fn).float() * (largest / LARGEST)
 
 
-# How an operand is rounded whose rows are added up, by recipe.
+def powers(weight):
+    """What FP8 keeps of each row, and the row's scale apart from it."""
+    scale = torch.exp2(torch.ceil(torch.log2(weight.double().abs().amax(dim=1, keepdim=True) / LARGEST))).float()
+    return (weight.float() / scale).to(torch.float8_e4m3fn).float(), scale
+
+
+def with_scales_in(operand):
+    """As powers() has it, with nothing left of scales."""
+    return lambda weight: (operand(weight), torch.ones(len(weight), 1))
+
+
+def one_scale(x):
+    return rounded(x, dim=(0, 1))
+
+
+def scales_of_columns(x):
+    return rounded(x, dim=0)
+
+
+# How an operand is rounded whose rows are added up, and how a matrix is, by recipe.
 RECIPES = {
-    "fp8": rounded,
-    "one scale": lambda x: rounded(x, dim=(0, 1)),
-    "scales of columns": lambda x: rounded(x, dim=0),
+    "fp8": (rounded, powers),
+    "one scale": (one_scale, with_scales_in(one_scale)),
+    "scales of columns": (scales_of_columns, with_scales_in(scales_of_columns)),
+    "scales left out": (rounded, lambda weight: (powers(weight)[0] * powers(weight)[1].mean(), torch.ones(len(weight), 1))),
 }
 
 
@@ -33,14 +53,16 @@ class Product(torch.autograd.Function):
     def forward(ctx, x, weight, recipe):
         ctx.save_for_backward(x, weight)
         ctx.recipe = recipe
-        operand = RECIPES[recipe]
-        return (operand(x) @ operand(weight).T).to(x.dtype)
+        operand, matrix = RECIPES[recipe]
+        numbers, scale = matrix(weight)
+        return (operand(x) @ (numbers * scale).T).to(x.dtype)
 
     @staticmethod
     def backward(ctx, grad):
         x, weight = ctx.saved_tensors
-        operand = RECIPES[ctx.recipe]
-        of_x = operand(grad) @ operand(weight.T).T
+        operand, matrix = RECIPES[ctx.recipe]
+        numbers, scale = matrix(weight)
+        of_x = operand(grad.float() * scale.T) @ numbers
         of_weight = operand(grad.T) @ operand(x.T).T
         return of_x.to(x.dtype), of_weight.to(weight.dtype), None
 

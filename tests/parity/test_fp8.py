@@ -68,7 +68,7 @@ def test_gradients_are_those_of_products_in_fp8(gradient):
     assert apart(ours, gradient("theirs", "fp8")) < 0.8 * effect
 
 
-@pytest.mark.parametrize("mistake", ["one scale", "scales of columns"])
+@pytest.mark.parametrize("mistake", ["one scale", "scales of columns", "scales left out"])
 def test_a_mistake_would_be_seen(gradient, mistake):
     ours, theirs = gradient("ours", "fp8"), gradient("theirs", "fp8")
     assert apart(ours, gradient("theirs", mistake)) > 1.15 * apart(ours, theirs)

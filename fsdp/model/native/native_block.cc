@@ -111,22 +111,25 @@ std::vector<at::Tensor> NativeBlock::ParamsOf(const std::vector<int>& indices) c
   return params;
 }
 
-Operands NativeBlock::OperandsOf(const std::vector<int>& matrices) const {
-  return facts().params[matrices.front()].fp8 ? Operands::kFp8 : Operands::kAsTheyAre;
+Weights NativeBlock::WeightsOf(const std::vector<int>& matrices) const {
+  if (!InFp8(matrices)) return ParamsOf(matrices);
+  std::vector<Fp8> weights;
+  for (const int matrix : matrices)
+    weights.push_back({OwnRows(matrix, param(matrix)), OwnRows(matrix, scales(matrix))});
+  return weights;
 }
 
 bool NativeBlock::ReadsRounded(const std::vector<int>& matrices) const {
-  return OperandsOf(matrices) == Operands::kFp8 && context().SizeOf(Group::kTensor) == 1;
+  return InFp8(matrices) && context().SizeOf(Group::kTensor) == 1;
 }
 
 at::Tensor NativeBlock::AddProduct(const at::Tensor& residual, const at::Tensor& x, int matrix) const {
   const TokenParts parts(&context());
-  const Operands operands = OperandsOf({matrix});
-  if (parts.ranks() == 1) return AddLinear(residual, x, param(matrix), operands);
+  const Weights weights = WeightsOf({matrix});
+  if (parts.ranks() == 1) return AddLinear(residual, x, weights);
   const at::Tensor products = at::empty({x.size(0), residual.size(1)}, x.options());
   const auto make = [&](int64_t begin, int64_t rows) {
-    LinearForwardInto(x.narrow(0, begin, rows), {param(matrix)}, {}, products.narrow(0, begin, rows),
-                      operands);
+    LinearForwardInto(x.narrow(0, begin, rows), weights, {}, products.narrow(0, begin, rows));
   };
   return parts.Sum(products, make, residual);
 }
@@ -134,31 +137,31 @@ at::Tensor NativeBlock::AddProduct(const at::Tensor& residual, const at::Tensor&
 at::Tensor NativeBlock::NormedProduct(const at::Tensor& x, int norm, at::Tensor* rstd,
                                       const std::vector<int>& matrices,
                                       const std::vector<int>& biases) const {
+  const Weights weights = WeightsOf(matrices);
+  const Matrices with = ParamsOf(biases);
+  const auto room = [&](int64_t rows) { return at::empty({rows, weights.all_outputs()}, x.options()); };
   if (ReadsRounded(matrices)) {
     Fp8Normed normed = Fp8RmsNormForward(x, param(norm), config_.norm_epsilon);
     *rstd = std::move(normed.rstd);
-    const Matrices of = ParamsOf(matrices);
-    at::Tensor outputs = at::empty({x.size(0), OutputsOf(of)}, x.options());
-    LinearForwardInto(normed.y, of, ParamsOf(biases), outputs);
+    at::Tensor outputs = room(x.size(0));
+    LinearForwardInto(normed.y, weights, with, outputs);
     return outputs;
   }
   const TokenParts parts(&context());
   const at::Tensor all = parts.RoomFor(x);
   *rstd = RmsNormForward(x, param(norm), config_.norm_epsilon, parts.Own(all)).rstd;
-  const Matrices of = ParamsOf(matrices), with = ParamsOf(biases);
-  at::Tensor outputs = at::empty({all.size(0), OutputsOf(of)}, x.options());
+  at::Tensor outputs = room(all.size(0));
   parts.Gather(all, [&](int64_t begin, int64_t rows) {
-    LinearForwardInto(all.narrow(0, begin, rows), of, with, outputs.narrow(0, begin, rows),
-                      OperandsOf(matrices));
+    LinearForwardInto(all.narrow(0, begin, rows), weights, with, outputs.narrow(0, begin, rows));
   });
   return outputs;
 }
 
 at::Tensor NativeBlock::ProductBackward(const at::Tensor& grad_sum, int matrix) const {
-  at::Tensor grad = at::empty({grad_sum.size(0), param(matrix).size(1)}, grad_sum.options());
+  const Weights weights = Turned(WeightsOf({matrix}));
+  at::Tensor grad = at::empty({grad_sum.size(0), weights.inputs()}, grad_sum.options());
   TokenParts(&context()).Gather(grad_sum, [&](int64_t begin, int64_t rows) {
-    LinearBackwardInto(grad_sum.narrow(0, begin, rows), {param(matrix)}, grad.narrow(0, begin, rows),
-                       OperandsOf({matrix}));
+    LinearBackwardInto(grad_sum.narrow(0, begin, rows), weights, grad.narrow(0, begin, rows));
   });
   return grad;
 }
@@ -252,7 +255,7 @@ void NativeBlock::FillGateUp(Kept* kept) const {
 
 at::Tensor NativeBlock::FfnOutput(const Kept& kept) const {
   if (!HasExperts() && ReadsRounded({p_.w2}))
-    return AddLinear(kept.middle, Fp8SwigluForward(kept.gate_up), param(p_.w2));
+    return AddLinear(kept.middle, Fp8SwigluForward(kept.gate_up), WeightsOf({p_.w2}));
   if (!HasExperts()) return AddProduct(kept.middle, SwigluForward(kept.gate_up), p_.w2);
   const at::Tensor& ends = EndsHere(kept.routing, kept.passage);
   at::Tensor product = WeighedSwigluForward(kept.gate_up, kept.weights);
@@ -349,7 +352,7 @@ void NativeBlock::Compute(const MatrixGrads& product, const ParamGrads& grads) c
                            columns(product.x_columns, product.x), outputs, grads.accumulate, into);
   }
   LinearGradsInto(product.grad_out, product.x, outputs, grads.accumulate, into, biases_into,
-                  OperandsOf(product.matrices));
+                  InFp8(product.matrices) ? Operands::kFp8 : Operands::kAsTheyAre);
 }
 
 void NativeBlock::Add(MatrixGrads product, BackwardCall* call) const {
@@ -444,7 +447,8 @@ at::Tensor NativeBlock::ExpertsFfnBackward(const at::Tensor& grad, BackwardCall*
 }
 
 at::Tensor NativeBlock::Fp8FfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const {
-  Fp8SwigluGrads of = Fp8SwigluBackward(ProductBackward(grad, p_.w2), std::move(kept->gate_up));
+  Fp8SwigluGrads of = Fp8SwigluBackward(ProductBackward(grad, p_.w2), std::move(kept->gate_up),
+                                        WeightsOf(GateUp()).fp8.scales);
   MatrixGrads product = {grad, {}, {p_.w2}, {}};
   product.x_columns = std::move(of.product_columns);
   Add(std::move(product), call);
@@ -487,17 +491,16 @@ at::Tensor NativeBlock::NormedBackward(const at::Tensor& grad, OutputGrads grad_
                                        const at::Tensor& rstd, const NormedParams& params,
                                        BackwardCall* call) const {
   const TokenParts parts(&context());
-  const Matrices matrices = ParamsOf(params.matrices);
+  Weights weights = Turned(WeightsOf(params.matrices));
   const bool rounded = grad_outputs.rows.defined();
   const int64_t tokens = (rounded ? grad_outputs.rows.values : grad_outputs.plain).size(0);
   at::Tensor all = at::empty({tokens, x.size(1)}, x.options());
   const at::Tensor grad_normed = parts.Sum(all, [&](int64_t begin, int64_t rows) {
     const at::Tensor into = all.narrow(0, begin, rows);
-    if (rounded) return LinearBackwardInto(grad_outputs.rows.Part(begin, rows), matrices, into);
-    LinearBackwardInto(grad_outputs.plain.narrow(0, begin, rows), matrices, into,
-                       OperandsOf(params.matrices));
+    if (rounded) return LinearBackwardInto(grad_outputs.rows.Part(begin, rows), weights, into);
+    LinearBackwardInto(grad_outputs.plain.narrow(0, begin, rows), weights, into);
   });
-  grad_outputs.rows = {};
+  grad_outputs.rows = weights.turned = {};
   at::Tensor grad_x = RmsNormBackward(grad_normed, x, rstd, param(params.norm), /*residual=*/grad,
                                       call->grads.accumulate, call->Into(params.norm), parts.Own(all));
   parts.GatherWhile(all, [&] {

@@ -134,8 +134,9 @@ class NativeBlock : public NativeUnit {
   bool HasOthersRows(int index) const;
   std::vector<at::Tensor> ParamsOf(const std::vector<int>& indices) const;
 
-  // Of the product of these matrices, which are all in FP8 or none is.
-  Operands OperandsOf(const std::vector<int>& matrices) const;
+  // What these matrices multiply, which are all in FP8 or none is.
+  Weights WeightsOf(const std::vector<int>& matrices) const;
+  bool InFp8(const std::vector<int>& matrices) const { return facts().params[matrices.front()].fp8; }
   // Whether what these read is rounded to FP8 where it is made: nothing of it goes to other ranks.
   bool ReadsRounded(const std::vector<int>& matrices) const;
 
@@ -189,7 +190,7 @@ class NativeBlock : public NativeUnit {
   // The gradient of the matrices' outputs: as it is, or in FP8 already.
   struct OutputGrads {
     at::Tensor plain;
-    Fp8 rows = {};
+    Fp8 rows = {};  // Multiplied with the weights' scales.
     Fp8 columns = {};
   };
   // From that to the gradient of the norm's input x, which also went past both: `grad` is what comes back

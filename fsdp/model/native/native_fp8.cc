@@ -4,7 +4,13 @@
 #include <ATen/ops/abs.h>
 #include <ATen/ops/amax.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/frexp.h>
+#include <ATen/ops/ldexp.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <absl/strings/str_cat.h>
 
@@ -22,14 +28,25 @@ constexpr int64_t kStep = 16;  // Of sizes of products.
 constexpr double kLargest = 448;
 constexpr double kLeast = 0x1p-100;
 
-// Into `values`, whose rows may be longer.
+at::Tensor LargestOfRows(const at::Tensor& x) {
+  return at::amax(at::abs(x), {1}, /*keepdim=*/true).clamp_min(kLeast);
+}
+
+// Rows of `width` numbers, of which those of x are the first. x: fp32.
 Fp8 RowsOnHost(const at::Tensor& x, int64_t width) {
-  const at::Tensor wide = x.to(at::kFloat);
-  const at::Tensor largest = at::amax(at::abs(wide), {1}, /*keepdim=*/true).clamp_min(kLeast);
+  const at::Tensor largest = LargestOfRows(x);
   const at::Tensor factor = at::empty_like(largest).fill_(kLargest).div_(largest);
   at::Tensor values = at::zeros({x.size(0), width}, x.options().dtype(at::kFloat8_e4m3fn));
-  values.narrow(1, 0, x.size(1)).copy_(wide * factor);
+  values.narrow(1, 0, x.size(1)).copy_(x * factor);
   return {values, (largest / kLargest).flatten()};
+}
+
+// The least power of two with which none is above 448; what is not finite stays.
+at::Tensor PowersOnHost(const at::Tensor& largest) {
+  const auto [mantissa, exponent] = at::frexp(largest / kLargest);  // Exact but for its last bits.
+  const at::Tensor low = at::ldexp(at::ones_like(largest), exponent - 1);
+  const at::Tensor scale = at::where(low * kLargest >= largest, low, low * 2);
+  return at::where(largest.isfinite(), scale, largest);
 }
 
 bool OnDevice(const Fp8& x, const Fp8& weight, const at::Tensor& addend, const at::Tensor& into) {
@@ -61,20 +78,56 @@ Fp8 EmptyFp8(int64_t rows, int64_t width, const at::Tensor& on_device_of) {
 
 int64_t PaddedRows(int64_t rows) { return (rows + kStep - 1) / kStep * kStep; }
 
-Fp8 Fp8Rows(const at::Tensor& x) {
+Fp8 Fp8Rows(const at::Tensor& x, const at::Tensor& by_column) {
   FSDPD_CHECK(x.scalar_type() == at::kBFloat16 && x.stride(1) == 1 && x.size(1) % kStep == 0);
-  if (!x.is_cuda()) return RowsOnHost(x, x.size(1));
+  FSDPD_CHECK(!by_column.defined() || (by_column.numel() == x.size(1) && by_column.is_contiguous()));
+  if (!x.is_cuda()) {
+    const at::Tensor wide = x.to(at::kFloat);
+    return RowsOnHost(by_column.defined() ? wide * by_column : wide, x.size(1));
+  }
   Fp8 rows = EmptyFp8(x.size(0), x.size(1), x);
-  kernels::Fp8Rows({x.const_data_ptr(), x.size(0), x.size(1), x.stride(0), rows.values.data_ptr(),
-                    rows.scales.data_ptr<float>()},
-                   kernels::CurrentStream(x.get_device()));
+  kernels::Fp8Rows(
+      {x.const_data_ptr(), x.size(0), x.size(1), x.stride(0), rows.values.data_ptr(),
+       rows.scales.data_ptr<float>(), by_column.defined() ? by_column.const_data_ptr<float>() : nullptr},
+      kernels::CurrentStream(x.get_device()));
   return rows;
+}
+
+void Fp8WeightsInto(const at::Tensor& from, const Fp8& into) {
+  FSDPD_CHECK(from.is_contiguous() && into.values.is_contiguous() && from.sizes() == into.values.sizes());
+  if (!from.is_cuda()) {
+    const at::Tensor x = from.to(at::kBFloat16).to(at::kFloat), scales = PowersOnHost(LargestOfRows(x));
+    into.values.copy_(x * scales.reciprocal());
+    into.scales.copy_(scales.flatten());
+    return;
+  }
+  kernels::Fp8Weights({from.const_data_ptr(), DTypeOf(from.scalar_type()), from.size(0), from.size(1),
+                       into.values.data_ptr(), into.scales.data_ptr<float>()},
+                      kernels::CurrentStream(from.get_device()));
+}
+
+Fp8 Fp8Weights(const at::Tensor& from) {
+  const Fp8 into = EmptyFp8(from.size(0), from.size(1), from);
+  Fp8WeightsInto(from, into);
+  return into;
+}
+
+Fp8 Fp8Turned(const Fp8& weights) {
+  const int64_t rows = weights.values.size(0), width = weights.values.size(1);
+  FSDPD_CHECK(weights.values.is_contiguous() && rows % kStep == 0 && width % kStep == 0);
+  if (!weights.values.is_cuda())
+    return {weights.values.t().contiguous(), at::ones({width}, weights.scales.options())};
+  Fp8 turned = EmptyFp8(width, rows, weights.values);
+  kernels::Fp8Turn({weights.values.const_data_ptr(), rows, width, turned.values.data_ptr(),
+                    turned.scales.data_ptr<float>()},
+                   kernels::CurrentStream(weights.values.get_device()));
+  return turned;
 }
 
 Fp8 Fp8Columns(const at::Tensor& x) {
   FSDPD_CHECK(x.scalar_type() == at::kBFloat16 && x.stride(1) == 1 && x.size(1) % kStep == 0);
   const int64_t padded = PaddedRows(x.size(0));
-  if (!x.is_cuda()) return RowsOnHost(x.t(), padded);
+  if (!x.is_cuda()) return RowsOnHost(x.t().to(at::kFloat), padded);
   Fp8 columns = EmptyFp8(x.size(1), padded, x);
   const at::Tensor largest = at::empty({x.size(1)}, x.options().dtype(at::kInt));
   kernels::Fp8Columns(

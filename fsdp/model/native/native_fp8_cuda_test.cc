@@ -24,8 +24,6 @@
 namespace fsdpd {
 namespace {
 
-constexpr auto kFp8 = Operands::kFp8;
-
 class NativeFp8Cuda : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -68,6 +66,10 @@ TEST_F(NativeFp8Cuda, RoundsToTheBitsOfTheHost) {
     const at::Tensor cuda = x.cuda();
     ExpectSameBits(Fp8Rows(cuda), Fp8Rows(x));
     if (shape[0] > 0) ExpectSameBits(Fp8Columns(cuda), Fp8Columns(x));
+    const at::Tensor powers = Fp8Weights(Random(shape[1], 16)).scales;
+    ExpectSameBits(Fp8Rows(cuda, powers.cuda()), Fp8Rows(x, powers));
+    ExpectSameBits(Fp8Weights(cuda), Fp8Weights(x));
+    ExpectSameBits(Fp8Weights(cuda.to(at::kFloat)), Fp8Weights(x));
   }
 }
 
@@ -80,6 +82,20 @@ TEST_F(NativeFp8Cuda, ReadsRowsThatAreApartAndNumbersAtOddAddresses) {
   }
 }
 
+// fp32 is rounded to bf16 first; scales at an edge; tiles that are cut in both directions.
+TEST_F(NativeFp8Cuda, WeightsAreRoundedAndTurnedToTheBitsOfTheHost) {
+  for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
+           {16, 16}, {48, 80}, {128, 128}, {144, 4096}, {4096, 272}, {32, 40960}}) {
+    at::Tensor x = at::randn({shape[0], shape[1]}) * 0.02;
+    x[1].clamp_(-0.5, 0.5)[3] = 448;
+    x[2].clamp_(-0.5, 0.5)[3] = 450;
+    x[3].mul_(1e-36);
+    const Fp8 host = Fp8Weights(x), cuda = Fp8Weights(x.cuda());
+    ExpectSameBits(cuda, host);
+    ExpectSameBits(Fp8Turned(cuda), Fp8Turned(host));
+  }
+}
+
 TEST_F(NativeFp8Cuda, WhatIsNotFiniteStaysSo) {
   for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     at::Tensor x = Random(40, 64);
@@ -89,6 +105,9 @@ TEST_F(NativeFp8Cuda, WhatIsNotFiniteStaysSo) {
     EXPECT_EQ(columns.scales.isfinite().sum().item<int64_t>(), 63);
     EXPECT_FALSE(rows.scales[5].isfinite().item<bool>());
     EXPECT_FALSE(columns.scales[9].isfinite().item<bool>());
+    const Fp8 weights = Fp8Weights(x.cuda());
+    EXPECT_EQ(weights.scales.isfinite().sum().item<int64_t>(), 39);
+    EXPECT_FALSE(weights.scales[5].isfinite().item<bool>());
   }
 }
 
@@ -122,10 +141,11 @@ TEST_F(NativeFp8Cuda, SwigluRoundsTheBitsThatItWouldWrite) {
     }
     const at::Tensor plain = gate_up.clone(), product = grad.clone();
     ExpectSameBits(Fp8SwigluForward(gate_up), Fp8Rows(SwigluForward(plain).cpu()));
-    const Fp8SwigluGrads got = Fp8SwigluBackward(grad, gate_up);
+    const at::Tensor scales = Fp8Weights(Random(2 * shape[1], 16)).scales;
+    const Fp8SwigluGrads got = Fp8SwigluBackward(grad, gate_up, scales.cuda());
     SwigluBackward(product, plain);
     if (shape[0] == 0) continue;
-    ExpectSameBits(got.gate_up, Fp8Rows(plain.cpu()));
+    ExpectSameBits(got.gate_up, Fp8Rows(plain.cpu(), scales));
     ExpectSameBits(got.gate_up_columns, Fp8Columns(plain.cpu()));
     ExpectSameBits(got.product_columns, Fp8Columns(product.cpu()));
   }
@@ -174,21 +194,30 @@ TEST_F(NativeFp8CudaProduct, AllDirectionsOfALinearLayerAreNearTheirTwins) {
         return found;
       };
       const at::Tensor flat = at::randn({7000}).to(at::kBFloat16), cuda_flat = flat.cuda();
-      const Matrices host = matrices(flat), cuda = matrices(cuda_flat);
+      const auto weights = [&](const Matrices& of) {
+        std::vector<Fp8> found;
+        for (const at::Tensor& matrix : of) found.push_back(Fp8Weights(matrix));
+        return Turned(found);
+      };
+      const Weights host = weights(matrices(flat)), cuda = weights(matrices(cuda_flat));
       at::Tensor y = at::empty({tokens, 128}, at::kBFloat16), cuda_y = y.cuda();
-      LinearForwardInto(x, host, {}, y, kFp8);
-      LinearForwardInto(x.cuda(), cuda, {}, cuda_y, kFp8);
+      LinearForwardInto(x, host, {}, y);
+      LinearForwardInto(x.cuda(), cuda, {}, cuda_y);
       ExpectNear(cuda_y, y);
-      ExpectNear(AddLinear(residual.cuda(), x.cuda(), cuda[0], kFp8), AddLinear(residual, x, host[0], kFp8));
+      const auto sum = [&](const at::Tensor& to, const at::Tensor& of, const Weights& with) {
+        return AddLinear(to, of, std::vector<Fp8>{with.fp8.Part(0, 64)});
+      };
+      ExpectNear(sum(residual.cuda(), x.cuda(), cuda), sum(residual, x, host));
       at::Tensor dx = at::empty({tokens, 48}, at::kBFloat16), cuda_dx = dx.cuda();
-      LinearBackwardInto(grad, host, dx, kFp8);
-      LinearBackwardInto(grad.cuda(), cuda, cuda_dx, kFp8);
+      LinearBackwardInto(grad, host, dx);
+      LinearBackwardInto(grad.cuda(), cuda, cuda_dx);
       ExpectNear(cuda_dx, dx);
       for (const at::ScalarType type : {at::kBFloat16, at::kFloat}) {
         const at::Tensor into = at::randn({7000}).to(type), cuda_into = into.cuda();
         for (const bool accumulate : {false, true}) {
-          LinearGradsInto(grad, x, outputs, accumulate, matrices(into), {}, kFp8);
-          LinearGradsInto(grad.cuda(), x.cuda(), outputs, accumulate, matrices(cuda_into), {}, kFp8);
+          LinearGradsInto(grad, x, outputs, accumulate, matrices(into), {}, Operands::kFp8);
+          LinearGradsInto(grad.cuda(), x.cuda(), outputs, accumulate, matrices(cuda_into), {},
+                          Operands::kFp8);
           ExpectNear(cuda_into, into);
         }
       }

@@ -47,12 +47,14 @@ Fp8 Fp8SwigluForward(const at::Tensor& gate_up) {
   return product;
 }
 
-Fp8SwigluGrads Fp8SwigluBackward(const at::Tensor& grad_product, const at::Tensor& gate_up) {
+Fp8SwigluGrads Fp8SwigluBackward(const at::Tensor& grad_product, const at::Tensor& gate_up,
+                                 const at::Tensor& scales) {
   if (!gate_up.is_cuda()) {
     SwigluBackward(grad_product, gate_up);
-    return {Fp8Rows(gate_up), Fp8Columns(gate_up), Fp8Columns(grad_product)};
+    return {Fp8Rows(gate_up, scales), Fp8Columns(gate_up), Fp8Columns(grad_product)};
   }
   FSDPD_CHECK(grad_product.is_contiguous() && gate_up.is_contiguous());
+  FSDPD_CHECK(scales.is_contiguous() && scales.numel() == gate_up.size(1));
   const int64_t rows = gate_up.size(0), width = gate_up.size(1) / 2, padded = PaddedRows(rows);
   Fp8SwigluGrads grads = {EmptyFp8(rows, 2 * width, gate_up), EmptyFp8(2 * width, padded, gate_up),
                           EmptyFp8(width, padded, gate_up)};
@@ -60,6 +62,7 @@ Fp8SwigluGrads Fp8SwigluBackward(const at::Tensor& grad_product, const at::Tenso
   kernels::Fp8SwigluBackwardArgs args = {};
   args.grad_product = grad_product.const_data_ptr();
   args.gate_up = gate_up.const_data_ptr();
+  args.by_column = scales.const_data_ptr<float>();
   args.rows = rows;
   args.width = width;
   args.padded = padded;

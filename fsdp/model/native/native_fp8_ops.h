@@ -18,12 +18,13 @@ Fp8 Fp8SwigluForward(const at::Tensor& gate_up);
 
 // What products read of SwiGLU's backward: the input's gradient rows, those of matrices columns.
 struct Fp8SwigluGrads {
-  Fp8 gate_up;          // The gradients of gate and up.
+  Fp8 gate_up;          // The gradients of gate and up, multiplied with `scales`.
   Fp8 gate_up_columns;  // Turned, as Fp8Columns has them.
   Fp8 product_columns;  // SwiGLU's product again, turned.
 };
 
-// May overwrite both.
-Fp8SwigluGrads Fp8SwigluBackward(const at::Tensor& grad_product, const at::Tensor& gate_up);
+// `scales`: of the rows of the weights that gate and up are products with. May overwrite the others.
+Fp8SwigluGrads Fp8SwigluBackward(const at::Tensor& grad_product, const at::Tensor& gate_up,
+                                 const at::Tensor& scales);
 
 }  // namespace fsdpd

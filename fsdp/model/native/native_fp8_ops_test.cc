@@ -39,10 +39,11 @@ TEST(NativeFp8Ops, SwigluAndItsGradientsAreRoundedAlongWhatProductsAddUp) {
   const at::Tensor up = gate_up.narrow(1, kWidth, kWidth).to(at::kFloat), wide = grad.to(at::kFloat);
   const at::Tensor product = gate * sigmoid * up;
   ExpectNear(Fp8SwigluForward(gate_up), product);
-  const Fp8SwigluGrads got = Fp8SwigluBackward(grad, gate_up);
+  const at::Tensor scales = Fp8Weights(Random(2 * kWidth, 16)).scales;
+  const Fp8SwigluGrads got = Fp8SwigluBackward(grad, gate_up, scales);
   const at::Tensor grads =
       at::cat({wide * up * sigmoid * (gate * (1 - sigmoid) + 1), wide * gate * sigmoid}, 1);
-  ExpectNear(got.gate_up, grads);
+  ExpectNear(got.gate_up, grads * scales);
   const auto columns = [&](const Fp8& of) { return Fp8{of.values.narrow(1, 0, kRows), of.scales}; };
   ASSERT_EQ(got.gate_up_columns.values.size(1), PaddedRows(kRows));
   ExpectNear(columns(got.gate_up_columns), grads.t());

@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -80,11 +81,49 @@ TEST(NativeFp8, APartOfWiderRowsIsRead) {
       Fp8Columns(part).values.to(at::kFloat).equal(Fp8Columns(part.contiguous()).values.to(at::kFloat)));
 }
 
+// A power of two that brings no number above 448, where half of it would.
+TEST(NativeFp8, WeightsHaveTheLeastPowerOfTwo) {
+  at::Tensor x = Random(40, 48);
+  for (int row = 0; row < 40; ++row) x[row].mul_(std::ldexp(1.0, row % 30 - 15) * (1 + row / 40.0));
+  x[7].clamp_(-0.5, 0.5)[3] = 448;  // Right at an edge, and right behind it.
+  x[8].clamp_(-0.5, 0.5)[3] = 450;
+  for (const at::Tensor& from : {x, x.to(at::kFloat)}) {
+    const Fp8 weights = Fp8Weights(from);
+    for (int row = 0; row < 40; ++row) {
+      const auto scale = weights.scales[row].item<double>();
+      int exponent = 0;
+      EXPECT_EQ(std::frexp(scale, &exponent), 0.5);
+      const auto largest = x[row].to(at::kDouble).abs().max().item<double>();
+      EXPECT_LE(largest / scale, 448);
+      EXPECT_GT(largest / (scale / 2), 448);
+      for (int column = 0; column < 48; ++column)
+        EXPECT_EQ(At(weights.values, row, column), Nearest(At(x, row, column) / scale))
+            << row << " " << column;
+    }
+  }
+  EXPECT_EQ(Fp8Weights(x).scales[7].item<float>(), 1);
+  EXPECT_EQ(Fp8Weights(x).scales[8].item<float>(), 2);
+}
+
+TEST(NativeFp8, WhatIsMultipliedWithWeightsScalesKeepsItsBits) {
+  const at::Tensor x = Random(21, 48), scales = Fp8Weights(Random(48, 16) * 3e-3).scales;
+  const Fp8 rows = Fp8Rows(x, scales), of_product = Fp8Rows(x * scales.to(at::kBFloat16));
+  EXPECT_TRUE(rows.scales.equal(of_product.scales));
+  EXPECT_TRUE(rows.values.to(at::kFloat).equal(of_product.values.to(at::kFloat)));
+}
+
+TEST(NativeFp8, TurnedWeightsAreTheSameNumbers) {
+  const Fp8 weights = Fp8Weights(Random(48, 32)), turned = Fp8Turned(weights);
+  EXPECT_TRUE(turned.values.is_contiguous());
+  EXPECT_TRUE(turned.values.to(at::kFloat).equal(weights.values.to(at::kFloat).t()));
+  EXPECT_TRUE(turned.scales.equal(at::ones({32})));
+}
+
 TEST(NativeFp8, ZerosAndTinyRowsStayFinite) {
   at::Tensor x = at::zeros({3, 16}, at::kBFloat16);
   x[1].fill_(std::ldexp(1.0, -126));
   x[2].fill_(-0.0);
-  for (const Fp8& fp8 : {Fp8Rows(x), Fp8Columns(x)}) {
+  for (const Fp8& fp8 : {Fp8Rows(x), Fp8Columns(x), Fp8Weights(x)}) {
     EXPECT_TRUE(fp8.scales.isfinite().all().item<bool>());
     EXPECT_GT(fp8.scales.min().item<float>(), 0);
     EXPECT_TRUE(fp8.values.to(at::kFloat).isfinite().all().item<bool>());
@@ -96,10 +135,12 @@ TEST(NativeFp8, WhatIsNotFiniteIsNotHiddenByAScale) {
     at::Tensor x = Random(4, 16), w = Random(16, 16);
     x[2][3] = bad;
     at::Tensor product = at::empty({4, 16}, at::kBFloat16);
-    Fp8ProductInto(Fp8Rows(x), Fp8Rows(w), {}, product);
-    const at::Tensor finite = product.to(at::kFloat).isfinite().all(1);
-    EXPECT_TRUE(finite[0].item<bool>());
-    EXPECT_FALSE(product[2].to(at::kFloat).isfinite().any().item<bool>()) << bad;
+    for (const Fp8& rows : {Fp8Rows(x), Fp8Weights(x)}) {
+      Fp8ProductInto(rows, Fp8Rows(w), {}, product);
+      const at::Tensor finite = product.to(at::kFloat).isfinite().all(1);
+      EXPECT_TRUE(finite[0].item<bool>());
+      EXPECT_FALSE(product[2].to(at::kFloat).isfinite().any().item<bool>()) << bad;
+    }
   }
 }
 

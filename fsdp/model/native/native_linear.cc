@@ -7,6 +7,8 @@
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
 
 #include "base/check.h"
 #include "fsdp/kernels/add_product.h"
@@ -26,9 +28,11 @@ bool AnyDefined(const Matrices& tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& t) { return t.defined(); });
 }
 
+// Of bytes, as LibTorch joins nothing in FP8.
 at::Tensor Joined(const Matrices& matrices) {
-  const at::Tensor one = AsOne(matrices);
-  return one.defined() ? one : at::cat(matrices);
+  Matrices bytes;
+  for (const at::Tensor& matrix : matrices) bytes.push_back(matrix.view(at::kByte));
+  return at::cat(bytes).view(at::kFloat8_e4m3fn);
 }
 
 }  // namespace
@@ -48,9 +52,32 @@ int64_t OutputsOf(const Matrices& matrices) {
   return outputs;
 }
 
-void LinearForwardInto(const at::Tensor& x, const Matrices& matrices, const Matrices& biases, at::Tensor into,
-                       Operands operands) {
-  if (operands == Operands::kFp8) return LinearForwardInto(Fp8Rows(x), matrices, biases, into);
+Weights::Weights(Matrices matrices) : plain(std::move(matrices)) {
+  for (const at::Tensor& matrix : plain) outputs.push_back(matrix.size(0));
+}
+
+Weights::Weights(const std::vector<Fp8>& matrices) {
+  Matrices values, scales;
+  for (const Fp8& matrix : matrices) {
+    outputs.push_back(matrix.values.size(0));
+    values.push_back(matrix.values);
+    scales.push_back(matrix.scales.unsqueeze(1));
+  }
+  const at::Tensor one = AsOne(values), with = AsOne(scales);
+  fp8 = one.defined() && with.defined() ? Fp8{one, with.squeeze(1)}
+                                        : Fp8{Joined(values), at::cat(scales).squeeze(1)};
+}
+
+int64_t Weights::all_outputs() const { return std::accumulate(outputs.begin(), outputs.end(), int64_t{0}); }
+
+Weights Turned(Weights weights) {
+  if (weights.in_fp8()) weights.turned = Fp8Turned(weights.fp8);
+  return weights;
+}
+
+void LinearForwardInto(const at::Tensor& x, const Weights& weights, const Matrices& biases, at::Tensor into) {
+  if (weights.in_fp8()) return LinearForwardInto(Fp8Rows(x), weights, biases, into);
+  const Matrices& matrices = weights.plain;
   const bool plain = !AnyDefined(biases);
   if (const at::Tensor one = AsOne(matrices); plain && one.defined()) {
     at::mm_out(into, x, one.t());
@@ -68,12 +95,12 @@ void LinearForwardInto(const at::Tensor& x, const Matrices& matrices, const Matr
   }
 }
 
-void LinearForwardInto(const Fp8& x, const Matrices& matrices, const Matrices& biases, at::Tensor into) {
-  Fp8ProductInto(x, Fp8Rows(Joined(matrices)), /*addend=*/{}, into);
+void LinearForwardInto(const Fp8& x, const Weights& weights, const Matrices& biases, at::Tensor into) {
+  Fp8ProductInto(x, weights.fp8, /*addend=*/{}, into);
   int64_t begin = 0;
   for (size_t i = 0; i < biases.size(); ++i) {
-    if (biases[i].defined()) into.narrow(1, begin, matrices[i].size(0)).add_(biases[i]);
-    begin += matrices[i].size(0);
+    if (biases[i].defined()) into.narrow(1, begin, weights.outputs[i]).add_(biases[i]);
+    begin += weights.outputs[i];
   }
 }
 
@@ -83,9 +110,9 @@ at::Tensor LinearForward(const at::Tensor& x, const Matrices& matrices, const Ma
   return y;
 }
 
-at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& matrix,
-                     Operands operands) {
-  if (operands == Operands::kFp8) return AddLinear(residual, Fp8Rows(x), matrix);
+at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const Weights& weights) {
+  if (weights.in_fp8()) return AddLinear(residual, Fp8Rows(x), weights);
+  const at::Tensor& matrix = weights.plain[0];
   if (residual.is_cuda()) {
     FSDPD_CHECK(residual.is_contiguous() && x.is_contiguous() && matrix.is_contiguous());
     at::Tensor sum = at::empty_like(residual);
@@ -102,16 +129,16 @@ at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const at::
   return at::addmm(residual, x, matrix.t());
 }
 
-at::Tensor AddLinear(const at::Tensor& residual, const Fp8& x, const at::Tensor& matrix) {
+at::Tensor AddLinear(const at::Tensor& residual, const Fp8& x, const Weights& matrix) {
   at::Tensor sum = at::empty_like(residual);
-  Fp8ProductInto(x, Fp8Rows(matrix), residual, sum);
+  Fp8ProductInto(x, matrix.fp8, residual, sum);
   return sum;
 }
 
-void LinearBackwardInto(const at::Tensor& grad_out, const Matrices& matrices, at::Tensor into,
-                        Operands operands) {
-  FSDPD_CHECK(grad_out.size(1) == OutputsOf(matrices));
-  if (operands == Operands::kFp8) return LinearBackwardInto(Fp8Rows(grad_out), matrices, into);
+void LinearBackwardInto(const at::Tensor& grad_out, const Weights& weights, at::Tensor into) {
+  FSDPD_CHECK(grad_out.size(1) == weights.all_outputs());
+  if (weights.in_fp8()) return LinearBackwardInto(Fp8Rows(grad_out, weights.fp8.scales), weights, into);
+  const Matrices& matrices = weights.plain;
   if (const at::Tensor one = AsOne(matrices); one.defined()) {
     at::mm_out(into, grad_out, one);
     return;
@@ -128,8 +155,9 @@ void LinearBackwardInto(const at::Tensor& grad_out, const Matrices& matrices, at
   }
 }
 
-void LinearBackwardInto(const Fp8& grad_out, const Matrices& matrices, at::Tensor into) {
-  Fp8ProductInto(grad_out, Fp8Columns(Joined(matrices)), /*addend=*/{}, into);
+void LinearBackwardInto(const Fp8& grad_out, const Weights& weights, at::Tensor into) {
+  FSDPD_CHECK(weights.turned.defined());
+  Fp8ProductInto(grad_out, weights.turned, /*addend=*/{}, into);
 }
 
 at::Tensor LinearBackward(const at::Tensor& grad_out, const Matrices& matrices) {

@@ -6,9 +6,9 @@
 // product's accumulators rather than in memory. Where something parts them (padding, a bias, a bucket), it is
 // one product for each, into the same rows. The same holds for the buffers that their gradients go to.
 //
-// In FP8 both operands of each product are rounded first, along the rows that it adds up: of the input's
-// gradient and of the matrices' these are columns of what is in memory. Matrices are rounded as if they were
-// neighbours, so that nothing but speed depends on where they are. Biases and addends are not rounded.
+// Weights that are in FP8 are one product always; they are copied beside each other where something parts
+// them. The other operand is rounded first, along what the product adds up: of the matrices' gradients these
+// are columns of what is in memory, and both operands are rounded. Biases and addends are not.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,6 +21,24 @@ namespace fsdpd {
 
 using Matrices = std::vector<at::Tensor>;  // [outputs x inputs] each.
 
+// Matrices that read the same input: as they are, or in FP8, as one.
+struct Weights {
+  Weights(Matrices matrices);                 // NOLINT: stands for them.
+  Weights(const std::vector<Fp8>& matrices);  // NOLINT
+
+  Matrices plain;
+  Fp8 fp8;
+  Fp8 turned;                    // What LinearBackwardInto reads of fp8.
+  std::vector<int64_t> outputs;  // Of each matrix.
+
+  bool in_fp8() const { return fp8.defined(); }
+  int64_t all_outputs() const;
+  int64_t inputs() const { return in_fp8() ? fp8.values.size(1) : plain[0].size(1); }
+};
+
+// With `turned`, where there is FP8.
+Weights Turned(Weights weights);
+
 enum class Operands { kAsTheyAre, kFp8 };
 
 // The matrices' rows as one matrix; undefined where they are no neighbours.
@@ -28,24 +46,22 @@ at::Tensor AsOne(const Matrices& matrices);
 
 // `into`: the result, [rows x outputs] of all matrices, contiguous. x: [rows x inputs]. `biases`: one for
 // each matrix, undefined where it has none; or nothing at all.
-void LinearForwardInto(const at::Tensor& x, const Matrices& matrices, const Matrices& biases, at::Tensor into,
-                       Operands operands = Operands::kAsTheyAre);
-// Of x that is in FP8 already, as all of the following that take Fp8.
-void LinearForwardInto(const Fp8& x, const Matrices& matrices, const Matrices& biases, at::Tensor into);
+void LinearForwardInto(const at::Tensor& x, const Weights& weights, const Matrices& biases, at::Tensor into);
+// Of x that is in FP8 already, as all of the following that take Fp8: then weights are too.
+void LinearForwardInto(const Fp8& x, const Weights& weights, const Matrices& biases, at::Tensor into);
 
 int64_t OutputsOf(const Matrices& matrices);
 
 at::Tensor LinearForward(const at::Tensor& x, const Matrices& matrices, const Matrices& biases = {});
 
 // residual + x matrix^T, rounded once. Contiguous.
-at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& matrix,
-                     Operands operands = Operands::kAsTheyAre);
-at::Tensor AddLinear(const at::Tensor& residual, const Fp8& x, const at::Tensor& matrix);
+at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const Weights& matrix);
+at::Tensor AddLinear(const at::Tensor& residual, const Fp8& x, const Weights& matrix);
 
-// The gradient of x. `grad_out`: LinearForward's result's.
-void LinearBackwardInto(const at::Tensor& grad_out, const Matrices& matrices, at::Tensor into,
-                        Operands operands = Operands::kAsTheyAre);
-void LinearBackwardInto(const Fp8& grad_out, const Matrices& matrices, at::Tensor into);
+// The gradient of x. `grad_out`: LinearForward's result's; in FP8, multiplied with the weights' scales.
+// REQUIRES: the weights are Turned.
+void LinearBackwardInto(const at::Tensor& grad_out, const Weights& weights, at::Tensor into);
+void LinearBackwardInto(const Fp8& grad_out, const Weights& weights, at::Tensor into);
 at::Tensor LinearBackward(const at::Tensor& grad_out, const Matrices& matrices);
 
 // Gradients of matrices and biases as native_ops' WeightGradInto and BiasGradInto have it. `outputs`: of each

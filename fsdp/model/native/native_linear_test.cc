@@ -97,6 +97,25 @@ at::Tensor RoundedRows(const at::Tensor& x) {
   return fp8.to(at::kDouble) * (largest / 448.0f).to(at::kDouble);
 }
 
+// By the least power of two.
+at::Tensor RoundedWeights(const at::Tensor& x) {
+  const at::Tensor wide = x.to(at::kDouble), largest = std::get<0>(wide.abs().max(1, /*keepdim=*/true));
+  const at::Tensor scales = (largest / 448).log2().ceil().exp2();
+  return (wide / scales).to(at::kFloat8_e4m3fn).to(at::kDouble) * scales;
+}
+
+at::Tensor ForwardOf(const at::Tensor& x, const at::Tensor& matrix) {
+  return at::matmul(RoundedRows(x), RoundedWeights(matrix).t());
+}
+
+// The gradient is rounded with the rows' scales in it.
+at::Tensor BackwardOf(const at::Tensor& grad, const at::Tensor& matrix) {
+  const at::Tensor largest = std::get<0>(matrix.to(at::kDouble).abs().max(1));
+  const at::Tensor scales = (largest / 448).log2().ceil().exp2();
+  return at::matmul(RoundedRows(grad * scales.to(at::kBFloat16)),
+                    RoundedWeights(matrix) / scales.unsqueeze(1));
+}
+
 at::Tensor RoundedProduct(const at::Tensor& a, const at::Tensor& b) {
   return at::matmul(RoundedRows(a), RoundedRows(b).t());
 }
@@ -104,6 +123,18 @@ at::Tensor RoundedProduct(const at::Tensor& a, const at::Tensor& b) {
 void ExpectRoundedTo(const at::Tensor& got, const at::Tensor& want) {
   const double off = got.scalar_type() == at::kBFloat16 ? 1.0 / 256 : 1e-6;
   EXPECT_LT((got.to(at::kDouble) - want).norm().item<double>(), off * want.norm().item<double>());
+}
+
+// The same in one place, one after the other.
+std::vector<Fp8> NeighboursOf(const std::vector<Fp8>& matrices) {
+  const Fp8 one = Weights(matrices).fp8;
+  std::vector<Fp8> found;
+  int64_t begin = 0;
+  for (const Fp8& matrix : matrices) {
+    found.push_back(one.Part(begin, matrix.values.size(0)));
+    begin += matrix.values.size(0);
+  }
+  return found;
 }
 
 TEST(NativeLinear, InFp8OperandsAreRoundedAlongWhatIsAddedUp) {
@@ -123,14 +154,19 @@ TEST(NativeLinear, InFp8OperandsAreRoundedAlongWhatIsAddedUp) {
       return found;
     };
     const Matrices matrices = in_a_row(flat);
+    std::vector<Fp8> fp8;
+    for (const at::Tensor& matrix : matrices) fp8.push_back(Fp8Weights(matrix));
+    if (padding == 0) fp8 = NeighboursOf(fp8);
+    const Weights weights = Turned(fp8);
     const at::Tensor whole = at::cat(matrices), wide_residual = residual.to(at::kDouble);
     at::Tensor y = at::empty({21, 64}, at::kBFloat16), dx = at::empty({21, 48}, at::kBFloat16);
-    LinearForwardInto(x, matrices, {}, y, Operands::kFp8);
-    ExpectRoundedTo(y, RoundedProduct(x, whole));
-    ExpectRoundedTo(AddLinear(residual, x, matrices[0], Operands::kFp8),
-                    wide_residual + RoundedProduct(x, matrices[0]));
-    LinearBackwardInto(grad, matrices, dx, Operands::kFp8);
-    ExpectRoundedTo(dx, RoundedProduct(grad, whole.t()));
+    EXPECT_EQ(weights.fp8.values.data_ptr() == fp8[0].values.data_ptr(), padding == 0);
+    LinearForwardInto(x, weights, {}, y);
+    ExpectRoundedTo(y, ForwardOf(x, whole));
+    ExpectRoundedTo(AddLinear(residual, x, std::vector<Fp8>{fp8[0]}),
+                    wide_residual + ForwardOf(x, matrices[0]));
+    LinearBackwardInto(grad, weights, dx);
+    ExpectRoundedTo(dx, BackwardOf(grad, whole));
     const at::Tensor into = at::zeros({4000});
     for (const int times : {1, 2}) {
       LinearGradsInto(grad, x, outputs, /*accumulate=*/times > 1, in_a_row(into), {}, Operands::kFp8);
@@ -144,8 +180,8 @@ TEST(NativeLinear, InFp8BiasesAreAddedAndFrozenMatricesLeftOut) {
   const Matrices matrices = {at::randn({32, 48}).to(at::kBFloat16), at::randn({32, 48}).to(at::kBFloat16)};
   const Matrices biases = {at::randn({32}).to(at::kBFloat16) * 9, at::Tensor()};
   at::Tensor y = at::empty({21, 64}, at::kBFloat16);
-  LinearForwardInto(x, matrices, biases, y, Operands::kFp8);
-  at::Tensor want = RoundedProduct(x, at::cat(matrices));
+  LinearForwardInto(x, std::vector<Fp8>{Fp8Weights(matrices[0]), Fp8Weights(matrices[1])}, biases, y);
+  at::Tensor want = ForwardOf(x, at::cat(matrices));
   want.narrow(1, 0, 32).add_(biases[0].to(at::kDouble));
   ExpectRoundedTo(y, want);
   Matrices into = {at::Tensor(), at::zeros({32, 48})};

@@ -54,8 +54,8 @@ TEST_P(NativeOpsCuda, AddLinearEqualsItsTwin) {
         return of.narrow(0, offset, shape[1] * shape[2]).view({shape[1], shape[2]});
       };
       const at::Tensor cuda_residual = residual.cuda();
-      const at::Tensor sum = AddLinear(cuda_residual, x.cuda(), matrix(weight.cuda()));
-      ExpectNear(sum, AddLinear(Exact(residual), Exact(x), matrix(Exact(weight))));
+      const at::Tensor sum = AddLinear(cuda_residual, x.cuda(), Matrices{matrix(weight.cuda())});
+      ExpectNear(sum, AddLinear(Exact(residual), Exact(x), Matrices{matrix(Exact(weight))}));
       EXPECT_TRUE(cuda_residual.cpu().equal(residual));
     }
   }

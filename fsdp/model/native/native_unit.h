@@ -7,7 +7,8 @@
 // native_attention choose.
 //
 // REQUIRES: parameters and hidden states are in one type, the compute type, but for selection biases that
-// move, which are fp32 (ParamFacts::balances); gradients may be in any.
+// move, which are fp32 (ParamFacts::balances), and matrices in FP8, which have a scale a row; gradients may
+// be in any.
 #pragma once
 
 #include <map>
@@ -37,8 +38,9 @@ class NativeUnit : public Unit {
 
   UnitContext& context() const { return *context_; }
 
-  // The bound parameter; undefined for -1.
+  // The bound parameter; undefined for -1. Of one in FP8 its values, and its scales.
   at::Tensor param(int index) const;
+  at::Tensor scales(int index) const { return scales_.at(index); }
 
   // REQUIRES: Bind was called, and there is a gradient, or an undefined tensor, for each of its parameters.
   void CheckGrads(const ParamGrads& grads) const;
@@ -48,6 +50,7 @@ class NativeUnit : public Unit {
   const at::ScalarType compute_;
   const size_t borrowed_;
   std::vector<at::Tensor> params_;
+  std::vector<at::Tensor> scales_;  // Undefined but of those in FP8.
   UnitContext* context_ = nullptr;
 };
 

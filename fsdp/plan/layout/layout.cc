@@ -1,6 +1,7 @@
 #include "fsdp/plan/layout/layout.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <utility>
 
@@ -197,18 +198,32 @@ bool MergeBest(std::vector<Packing>* packings, int64_t elements, int64_t allowed
   return true;
 }
 
+// What travels in FP8: a bucket for each length of a row.
+void AddFp8Buckets(const std::vector<Cuttable>& params, int unit, bool trainable,
+                   const LayoutOptions& options, std::vector<Bucket>* buckets) {
+  std::map<int64_t, std::vector<Cuttable>> by_row;
+  for (const Cuttable& param : params)
+    by_row[param.slot.shape[1]].push_back({param.slot, param.slot.shape[1]});
+  for (auto& [row, members] : by_row) {
+    Packing packing(std::move(members), options);
+    buckets->push_back(packing.Take(unit, trainable, options));
+    buckets->back().row = row;
+  }
+}
+
 // Of those parameters that are as said; `over`: TensorCut::over(). Those that balance are AddBalancing's.
 void AddBuckets(const UnitFacts& facts, int unit, bool trainable, Group over, Twin twin,
                 const LayoutOptions& options, std::vector<Bucket>* buckets) {
-  std::vector<Cuttable> params;
+  std::vector<Cuttable> params, in_fp8;
   int64_t elements = 0;
   for (size_t i = 0; i < facts.params.size(); ++i) {
     const ParamFacts& param = facts.params[i];
     if (param.trainable != trainable || param.cut.over() != over || param.twin != twin) continue;
     if (param.balances()) continue;
-    elements += param.elements();
-    params.push_back(CuttableOf(facts, i, options));
+    (param.fp8 ? in_fp8 : params).push_back(CuttableOf(facts, i, options));
+    if (!param.fp8) elements += param.elements();
   }
+  AddFp8Buckets(in_fp8, unit, trainable, options.GatheredInFp8(), buckets);
   std::vector<Packing> packings = ByQuantum(params, options);
   while (packings.size() > 1 && MergeBest(&packings, elements, elements / kMergePaddingDivisor, options)) {
   }
@@ -360,6 +375,13 @@ LayoutOptions LayoutOptions::WithExperts(int64_t parts) const {
   own.groups.shard = Group::kExpertShard;
   own.shards = shards / parts;
   return own;
+}
+
+LayoutOptions LayoutOptions::GatheredInFp8() const {
+  LayoutOptions narrow = *this;
+  narrow.types.gathered = DType::kFp8;
+  narrow.quantum = Quantum::kRow;
+  return narrow;
 }
 
 LayoutOptions LayoutOptions::GatheredInFp32() const {

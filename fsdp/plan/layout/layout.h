@@ -17,14 +17,16 @@
 // fast path ask for); what is between is padding: zero, and stays zero.
 //
 // Each bucket says which group of ranks cuts it into shards, and which sums its gradients. Where ranks have
-// slices of matrices (the tensor axis, tensor_cut.h), those who share a slice cut and sum a bucket of
-// slices; parameters that all have whole have buckets of their own, cut and summed over all of a replica: so
+// slices of matrices (the tensor axis, tensor_cut.h), those who share a slice cut and sum a bucket of slices;
+// parameters that all have whole have buckets of their own, cut and summed over all of a replica: so
 // gradients of what each slice used are added up, and each of these parameters has one owner in the replica.
-// Where ranks have a layer's experts among them (the expert axis), experts have buckets of their own, cut
-// and summed by those who have the same ones; a gradient then has what all tokens added that came from
-// anywhere. Where replicas shard the optimizer (HFSDP), they cut each shard again into equal main pieces, of
-// which the o-th replica owns the o-th. And each says in which types it is stored, gathered, sent and
-// summed.
+// Where ranks have a layer's experts among them (the expert axis), experts have buckets of their own, cut and
+// summed by those who have the same ones; a gradient then has what all tokens added that came from anywhere.
+// Matrices that travel in FP8, with a scale a row, have buckets of their own, one for each length of a row,
+// which is never cut: the scales of a bucket lie behind its numbers, one after the other, and each is of one
+// owner's numbers alone. Where replicas shard the optimizer (HFSDP), they cut each shard again into equal
+// main pieces, of which the o-th replica owns the o-th. And each says in which types it is stored, gathered,
+// sent and summed.
 #pragma once
 
 #include <cstdint>
@@ -64,6 +66,8 @@ struct BucketTypes {
   bool halves = false;            // Main parameters lie as their bf16, which gathers send, and the rest.
   DType moment = DType::kFp32;    // The optimizer's moments.
   DType gathered = DType::kFp32;  // Parameters as they travel and as units read them.
+  // The same between replicas that shard the optimizer, who make one shard of their pieces first.
+  DType published() const { return gathered == DType::kFp8 ? DType::kBf16 : gathered; }
   DType wire = DType::kFp32;      // Gradients as units write them and as they travel.
   DType gradient = DType::kFp32;  // Gradients as they are summed up over micro-batches, in the rank's shard.
 };
@@ -90,6 +94,7 @@ struct Bucket {
   int64_t bucket_elements = 0;            // With padding; shard_elements x shards.
   int64_t shard_elements = 0;             // main_elements x pieces.
   int64_t main_elements = 0;              // What one rank keeps main parameters of.
+  int64_t row = 0;                        // Of what is gathered in FP8, the elements of a scale; else 0.
   std::vector<StatePart> offloaded = {};  // What of its state lies in host memory, one after the other.
 
   bool balances() const { return choices_begin >= 0; }
@@ -100,12 +105,18 @@ struct Bucket {
   // Each rank has all of it, stored in the type that units read: they read it there, and a gather has nothing
   // to do.
   bool read_in_place() const {
-    return shards == 1 && pieces == 1 && (types.halves || types.gathered == types.main);
+    return shards == 1 && pieces == 1 && !in_fp8() && (types.halves || types.gathered == types.main);
   }
-  int64_t gathered_bytes() const { return bucket_elements * BytesOf(types.gathered); }
+  bool in_fp8() const { return types.gathered == DType::kFp8; }
+  int64_t scales() const { return in_fp8() ? bucket_elements / row : 0; }
+  int64_t scales_begin() const { return (bucket_elements + 255) / 256 * 256; }  // Bytes.
+  int64_t gathered_bytes() const {
+    return in_fp8() ? scales_begin() + scales() * BytesOf(DType::kFp32)
+                    : bucket_elements * BytesOf(types.gathered);
+  }
   int64_t gather_buffer_bytes() const { return read_in_place() ? 0 : gathered_bytes(); }
   int64_t wire_bytes() const { return bucket_elements * BytesOf(types.wire); }
-  int64_t gathered_shard_bytes() const { return shard_elements * BytesOf(types.gathered); }
+  int64_t published_bytes() const { return shard_elements * BytesOf(types.published()); }
   // With what is between its parts; a multiple of 256.
   int64_t offloaded_bytes() const;
 };
@@ -178,6 +189,7 @@ struct LayoutOptions {
   LayoutOptions WithoutSlices() const;
   // REQUIRES: slices is 1, and `parts`, the ranks with experts of their own, divides shards.
   LayoutOptions WithExperts(int64_t parts) const;
+  LayoutOptions GatheredInFp8() const;
   // As they are kept, so that what moves by less than a rounding of bf16 moves.
   LayoutOptions GatheredInFp32() const;
 };

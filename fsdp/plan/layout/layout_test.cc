@@ -205,6 +205,46 @@ TEST(Layout, WhatBalancesHasABucketOfItsOwnGatheredInFp32) {
   EXPECT_EQ(layout.units[0].params[1].bucket, 2);
 }
 
+// Rows of one length in a bucket, whole on one rank, a scale for each behind them, in the slots' order.
+TEST(Layout, WhatTravelsInFp8HasBucketsByTheLengthOfARow) {
+  ModelFacts model = OneUnit({{48, 32}, {32}, {16, 32}, {32, 48}, {16, 32}});
+  for (const int fp8 : {0, 2, 3}) model.units[0].params[fp8].fp8 = true;
+  LayoutOptions options = Options(3, DType::kBf16, Quantum::kElement, 2);
+  options.types.halves = true;
+  const Layout layout = MakeLayout(model, options);
+  ExpectEachParamOnce(layout, model);
+  ASSERT_EQ(layout.buckets.size(), 3u);
+  const Bucket &narrow = layout.buckets[0], &wide = layout.buckets[1], &rest = layout.buckets[2];
+  EXPECT_EQ(narrow.row, 32);
+  EXPECT_EQ(wide.row, 48);
+  EXPECT_EQ(rest.params.size(), 2u);
+  EXPECT_FALSE(rest.in_fp8());
+  for (const Bucket* bucket : {&narrow, &wide}) {
+    EXPECT_TRUE(bucket->in_fp8() && bucket->types.halves);
+    EXPECT_EQ(bucket->types.published(), DType::kBf16);
+    EXPECT_EQ(bucket->published_bytes(), 2 * bucket->shard_elements);
+    EXPECT_EQ(bucket->main_elements % bucket->row, 0);
+    EXPECT_EQ(bucket->main_elements % 16, 0);
+    EXPECT_EQ(bucket->scales() * bucket->row, bucket->bucket_elements);
+    EXPECT_EQ(bucket->gathered_bytes(), bucket->scales_begin() + 4 * bucket->scales());
+    EXPECT_GE(bucket->scales_begin(), bucket->bucket_elements);
+  }
+  EXPECT_EQ(narrow.params[1].offset, 48 * 32);  // Neighbours: products of both are one.
+  EXPECT_EQ(narrow.main_elements, 11 * 32);     // 64 rows over six.
+}
+
+// It is rounded before it is read.
+TEST(Layout, WhatTravelsInFp8IsNotReadInPlaceByOneRank) {
+  ModelFacts model = OneUnit({{48, 32}, {16, 16}});
+  model.units[0].params[0].fp8 = true;
+  LayoutOptions options = Options(1, DType::kBf16);
+  options.types.halves = true;
+  const Layout layout = MakeLayout(model, options);
+  EXPECT_FALSE(layout.buckets[0].read_in_place());
+  EXPECT_EQ(layout.buckets[0].gather_buffer_bytes(), 48 * 32 + 48 * 4);
+  EXPECT_TRUE(layout.buckets[1].read_in_place());
+}
+
 TEST(Layout, AtTheElementQuantumAUnitsParametersStayInOrderInOneBucket) {
   const Layout layout = MakeLayout(OneUnit({{3}, {8, 8}, {}, {4, 2}}), Options(4, DType::kBf16));
   ASSERT_EQ(layout.buckets.size(), 1u);

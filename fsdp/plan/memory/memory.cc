@@ -152,7 +152,7 @@ ArenaShares EstimateShares(const Spec& spec, const Layout& layout) {
     reduced += unit.reduced;
   }
   for (const Bucket& bucket : layout.buckets) {
-    if (bucket.pieces > 1) shares.replica += bucket.gathered_shard_bytes();
+    if (bucket.pieces > 1) shares.replica += bucket.published_bytes();
   }
   shares.state = StagedBytes(layout);
   for (const UnitLayout& unit : layout.units) lender = std::max(lender, unit.borrows);

@@ -24,21 +24,25 @@ int64_t PaddedTokens(int64_t tokens) { return (tokens + kFp8Step - 1) / kFp8Step
 // Of a matrix in FP8.
 int64_t Room(int64_t rows, int64_t width) { return rows * width + rows * kScaleBytes; }
 
-// What one product's operands take at most: of the output, of the input's gradient, of the matrix's. The CPU
-// multiplies them as fp32, and holds the result in fp32 too.
+// What one product's operands take at most: of the output, whose matrix came rounded, of the input's
+// gradient, whose matrix is turned, of the matrix's. The CPU multiplies them as fp32, and holds the result in
+// fp32 too.
 int64_t Workspace(const Product& p, bool host) {
   const int64_t padded = PaddedTokens(p.tokens);
-  const auto room = [host](int64_t rows, int64_t columns, int64_t inner) {
-    const int64_t fp8 = Room(rows, inner) + Room(columns, inner);
-    return host ? fp8 + 4 * (rows * inner + columns * inner + 2 * rows * columns) : fp8;
+  const auto fp32 = [host](int64_t rows, int64_t columns, int64_t inner) {
+    return host ? 4 * (rows * inner + columns * inner + 2 * rows * columns) : 0;
   };
-  return std::max({room(p.tokens, p.outputs, p.inputs), room(p.tokens, p.inputs, p.outputs),
-                   room(p.outputs, p.inputs, padded)});
+  const auto room = [&](int64_t rows, int64_t columns, int64_t inner) {
+    return Room(rows, inner) + Room(columns, inner) + fp32(rows, columns, inner);
+  };
+  return std::max({Room(p.tokens, p.inputs) + fp32(p.tokens, p.outputs, p.inputs),
+                   room(p.tokens, p.inputs, p.outputs), room(p.outputs, p.inputs, padded)});
 }
 
 // A row is read once, as it stays near until its largest value is known; columns are read twice.
 int64_t RowsMoved(int64_t elements) { return elements * (kInBytes + 1); }
 int64_t ColumnsMoved(int64_t elements) { return elements * (2 * kInBytes + 1); }
+int64_t TurnMoved(int64_t elements) { return 2 * elements; }
 
 ParamFacts* Find(const std::string& name, UnitFacts* unit) {
   const auto found = std::find_if(unit->params.begin(), unit->params.end(),
@@ -46,16 +50,15 @@ ParamFacts* Find(const std::string& name, UnitFacts* unit) {
   return found == unit->params.end() ? nullptr : &*found;
 }
 
-// Matrices that are no neighbours in memory are copied beside each other first: a bias parts them, a bucket
-// of another kind, or what a rank leaves of keys and values that it has whole.
-int64_t JoinedBytes(const std::vector<ParamFacts*>& matrices, const Product& p, UnitFacts* unit) {
+// Matrices that are no neighbours in memory are copied beside each other first: a bucket of another kind
+// parts them, or what a rank leaves of keys and values that it has whole.
+int64_t JoinedBytes(const std::vector<ParamFacts*>& matrices, const Product& p) {
   if (matrices.size() == 1) return 0;
   const ParamFacts& first = *matrices.front();
   const bool alike = std::all_of(matrices.begin(), matrices.end(), [&](const ParamFacts* each) {
     return each->trainable == first.trainable && each->cut.parts == first.cut.parts;
   });
-  const bool biased = first.name == "attention.wq" && Find("attention.bq", unit) != nullptr;
-  return biased || !alike ? p.inputs * p.outputs * kInBytes : 0;
+  return alike ? 0 : Room(p.outputs, p.inputs);
 }
 
 // SwiGLU between two products in FP8 writes its gradients and its product for the products after it
@@ -72,9 +75,9 @@ void AddProduct(const std::vector<ParamFacts*>& matrices, const Product& p, bool
   const int64_t x = p.tokens * p.inputs, y = p.tokens * p.outputs, matrix = p.inputs * p.outputs;
   unit->fp8_flops += 2.0 * static_cast<double>(p.tokens) * static_cast<double>(matrix);
   // One that reads what was rounded spares the byte that FP8 is smaller by.
-  unit->forward_bytes += RowsMoved(matrix) + (p.reads_rounded ? -x : RowsMoved(x));
-  unit->backward_bytes += RowsMoved(y) + ColumnsMoved(matrix + y + x);
-  *workspace = std::max(*workspace, Workspace(p, host) + JoinedBytes(matrices, p, unit));
+  unit->forward_bytes += p.reads_rounded ? -x : RowsMoved(x);
+  unit->backward_bytes += RowsMoved(y) + TurnMoved(matrix) + ColumnsMoved(y + x);
+  *workspace = std::max(*workspace, Workspace(p, host) + JoinedBytes(matrices, p));
 }
 
 // Of the matrices that are one product those that the layer has; none where one of them stays in bf16.
@@ -131,8 +134,7 @@ void DescribeFp8(const Spec& spec, ModelFacts* facts) {
     }
     if (alone && in_fp8.count("ffn.w1") > 0 && in_fp8.count("ffn.w2") > 0) {
       const int64_t width = in_fp8.at("ffn.w2").inputs, made = tokens * width;
-      unit.backward_bytes +=
-          SwigluMoved(made) - RowsMoved(2 * made) - ColumnsMoved(2 * made) - ColumnsMoved(made);
+      unit.backward_bytes += SwigluMoved(made) - RowsMoved(2 * made) - ColumnsMoved(3 * made);
       workspace = std::max(workspace, SwigluWorkspace(tokens, width, host));
     }
     unit.workspace_bytes += workspace;

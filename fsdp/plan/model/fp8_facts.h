@@ -1,5 +1,6 @@
-// Which of a model's products are computed in FP8, and what that costs beside the products: each operand is
-// read, and written in FP8, before the product that reads it (fsdp/model/native/native_fp8.h).
+// Which of a model's products are computed in FP8, and what that costs beside the products: operands that are
+// not gathered in FP8 are read, and written in FP8, before the product that reads them
+// (fsdp/model/native/native_fp8.h).
 #pragma once
 
 #include <string>

@@ -52,7 +52,7 @@ struct ParamFacts {
   double lr_scale = 1;
   TensorCut cut = {};
   bool fixed = false;  // Never trained.
-  bool fp8 = false;    // Multiplied in FP8.
+  bool fp8 = false;    // Gathered and multiplied in FP8.
   Twin twin = Twin::kNone;
   std::string owner = {};  // Of a copy, the unit whose parameter it is (OwnerOf).
   // Of a selection bias that each step moves by how often experts were chosen: where these numbers begin

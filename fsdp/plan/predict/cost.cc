@@ -177,7 +177,13 @@ class Costs {
   // From what is stored into what is gathered; of halves, one has its type already.
   double Cast(const Bucket& bucket, int64_t elements) const {
     const BucketTypes& types = bucket.types;
-    return Memory(elements * (BytesOf(types.halves ? types.gathered : types.main) + BytesOf(types.gathered)));
+    return Memory(elements *
+                  (BytesOf(types.halves ? types.published() : types.main) + BytesOf(types.gathered)));
+  }
+
+  // But for what is rounded on its way, a replica has the gathered type already and is only copied.
+  double FromReplica(const Bucket& bucket) const {
+    return Memory(bucket.published_bytes() + bucket.shard_elements * BytesOf(bucket.types.gathered));
   }
 
   double Transfer(const Instruction& i, double bytes_per_second) const {
@@ -200,9 +206,7 @@ class Costs {
   double Gather(const Instruction& i) const {
     const Bucket& bucket = BucketOf(i);
     if (bucket.read_in_place()) return 0;
-    // A replica has the gathered type already and is only copied.
-    const double own =
-        bucket.pieces > 1 ? Memory(2 * bucket.gathered_shard_bytes()) : Cast(bucket, bucket.shard_elements);
+    const double own = bucket.pieces > 1 ? FromReplica(bucket) : Cast(bucket, bucket.shard_elements);
     return own + Transfer(i, OnOneNode(i.group) ? profile_.node_gather_bytes_per_second
                                                 : profile_.network_gather_bytes_per_second);
   }

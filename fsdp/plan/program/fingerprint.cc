@@ -300,8 +300,9 @@ std::string GroupsOf(const Bucket& bucket) {
 std::string TypesOf(const Bucket& bucket) {
   const BucketTypes& types = bucket.types;
   return absl::StrCat("  main ", NameOf(types.main), ", moments ", NameOf(types.moment), ", gathered ",
-                      NameOf(types.gathered), types.halves ? " as halves of main" : "", ", wire ",
-                      NameOf(types.wire), ", gradients ", NameOf(types.gradient));
+                      NameOf(types.gathered), bucket.in_fp8() ? absl::StrCat(" by rows of ", bucket.row) : "",
+                      types.halves ? " as halves of main" : "", ", wire ", NameOf(types.wire), ", gradients ",
+                      NameOf(types.gradient));
 }
 
 void Add(const Layout& layout, Lines* lines) {

@@ -50,7 +50,7 @@ Traffic Of(const Layout& layout, const Instruction& instruction) {
   const Bucket& bucket = instruction.bucket < 0 ? none : layout.buckets[instruction.bucket];
   switch (instruction.op) {
     case Op::kPublish:
-      set(Pattern::kAllGather, bucket.gathered_shard_bytes(), v1::COMM_OP_OUTER_GATHER);
+      set(Pattern::kAllGather, bucket.published_bytes(), v1::COMM_OP_OUTER_GATHER);
       break;
     case Op::kGather:
       set(Pattern::kAllGather, bucket.gathered_bytes(), v1::COMM_OP_ALL_GATHER);

@@ -5,9 +5,10 @@
 
 namespace fsdpd {
 
-enum class DType { kFp32, kBf16, kFp16 };
+// kFp8 (e4m3) is how matrices of layers travel and are multiplied; nothing is stored or summed in it.
+enum class DType { kFp32, kBf16, kFp16, kFp8 };
 
-inline int64_t BytesOf(DType dtype) { return dtype == DType::kFp32 ? 4 : 2; }
+inline int64_t BytesOf(DType dtype) { return dtype == DType::kFp32 ? 4 : dtype == DType::kFp8 ? 1 : 2; }
 
 // As YAML writes it.
 inline const char* NameOf(DType dtype) {
@@ -18,6 +19,8 @@ inline const char* NameOf(DType dtype) {
       return "bf16";
     case DType::kFp16:
       return "fp16";
+    case DType::kFp8:
+      return "fp8";
   }
   return "?";
 }

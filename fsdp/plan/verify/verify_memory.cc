@@ -26,12 +26,20 @@ BufferTable TableOf(const VerifyCase& verified) {
   return table;
 }
 
+// A byte for each number, to where a scale may begin, and a scale for each row.
+int64_t BytesInFp8(const Bucket& bucket) {
+  constexpr int64_t kScaleBytes = 4, kAlign = 256;
+  return (bucket.bucket_elements + kAlign - 1) / kAlign * kAlign +
+         bucket.bucket_elements / bucket.row * kScaleBytes;
+}
+
 int64_t BytesNeeded(const VerifyCase& verified, const Buffer& buffer) {
   const Bucket& bucket = verified.layout.buckets[buffer.bucket];
   const DType read = bucket.choices_begin >= 0 ? DType::kFp32 : verified.spec.precision.compute;
   switch (buffer.kind) {
     case BufferKind::kGathered:
       if (bucket.read_in_place()) return 0;
+      if (bucket.row > 0) return BytesInFp8(bucket);
       return bucket.bucket_elements * BytesOf(read);
     case BufferKind::kReplica:
       return bucket.shard_elements * BytesOf(read);
