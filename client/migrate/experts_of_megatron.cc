@@ -138,11 +138,13 @@ class ExpertsConverter {
     if (groups <= 0 || chosen <= 0) return;
     experts_.set_groups(groups);
     experts_.set_groups_per_token(chosen);
-    if (experts_.per_token() / chosen != 2) {
+    const int64_t counted = experts_.per_token() / chosen;
+    if (counted == 1) {
+      experts_.set_group_scores(v1::Llama::Experts::GROUP_SCORES_BEST);
+    } else if (counted != 2) {
       c_.Error("expert_groups", "moe_router_group_topk",
-               absl::StrCat("groups are chosen by their two highest scores, there by ",
-                            experts_.per_token() / chosen),
-               "write half of moe_router_topk");
+               absl::StrCat("groups are chosen by their highest score or their two, there by ", counted),
+               "write half of moe_router_topk, or all");
     }
     if (experts_.scores() != v1::Llama::Experts::SCORES_SIGMOID && experts_.normalized()) {
       c_.Error("expert_groups", "moe_router_num_groups",

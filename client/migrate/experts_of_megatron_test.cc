@@ -75,13 +75,17 @@ TEST(ExpertsOfMegatron, LayersWithoutComeFirst) {
   }
 }
 
-TEST(ExpertsOfMegatron, GroupsAreChosenByTheirTwoHighestScores) {
+TEST(ExpertsOfMegatron, GroupsAreChosenByTheirHighestScoreOrTwo) {
   const std::string sigmoid = "--moe-router-score-function sigmoid --moe-router-num-groups 4 ";
   const Result same(sigmoid + "--moe-router-topk 4 --moe-router-group-topk 2");
   EXPECT_THAT(same.told, IsEmpty());
   EXPECT_EQ(same.experts().groups(), 4);
   EXPECT_EQ(same.experts().groups_per_token(), 2);
-  EXPECT_THAT(Result(sigmoid + "--moe-router-topk 2 --moe-router-group-topk 2").told,
+  EXPECT_NE(same.experts().group_scores(), v1::Llama::Experts::GROUP_SCORES_BEST);
+  const Result by_one(sigmoid + "--moe-router-topk 2 --moe-router-group-topk 2");
+  EXPECT_THAT(by_one.told, IsEmpty());
+  EXPECT_EQ(by_one.experts().group_scores(), v1::Llama::Experts::GROUP_SCORES_BEST);
+  EXPECT_THAT(Result(sigmoid + "--moe-router-topk 6 --moe-router-group-topk 2").told,
               ElementsAre("error expert_groups"));
   EXPECT_THAT(Result("--moe-router-num-groups 4 --moe-router-topk 4 --moe-router-group-topk 2").told,
               ElementsAre("error expert_groups"))

@@ -55,6 +55,7 @@ constexpr FieldOrigin kOrigins[] = {
     {"model.llama.experts.scores", {"moe_router_score_function"}},
     {"model.llama.experts.groups", {"moe_router_num_groups"}},
     {"model.llama.experts.groups_per_token", {"moe_router_group_topk"}},
+    {"model.llama.experts.group_scores", {"moe_router_group_topk", "moe_router_topk"}},
     {"model.llama.experts.weight_scale", {"moe_router_topk_scaling_factor"}},
     {"model.llama.experts.selection_bias", {"moe_router_enable_expert_bias"}},
     {"model.llama.experts.bias_update_rate", {"moe_router_bias_update_rate"}},

@@ -194,9 +194,11 @@ constexpr LlamaFamily kQwen2{"qwen2", 32, 0, false, true, 32768, 28};
 constexpr LlamaFamily kQwen3{"qwen3", 32, 128, true, false, 32768, 28};
 constexpr LlamaFamily kQwen3Moe{"qwen3_moe", 4, 0, true, false, 32768, 0};
 constexpr LlamaFamily kDots1{"dots1", 0, 0, true, false, 2048, 62};
-constexpr LlamaFamily kDeepSeek{"deepseek_v3", 0, 0, false, false, 4096, 0};
+constexpr LlamaFamily kDeepSeekV2{"deepseek_v2", 0, 0, false, false, 2048, 0};
+constexpr LlamaFamily kDeepSeekV3{"deepseek_v3", 0, 0, false, false, 4096, 0};
 
 bool Is(const LlamaFamily& family, const LlamaFamily& other) { return family.model_type == other.model_type; }
+bool IsDeepSeek(const LlamaFamily& family) { return Is(family, kDeepSeekV2) || Is(family, kDeepSeekV3); }
 
 void ReadLlama3Scaling(HfReader* in, const TextNode& rope, v1::Llama::RopeScaling* scaling) {
   const size_t before = in->faults();
@@ -301,7 +303,7 @@ bool CheckLayerTypes(HfReader* in, int64_t layers) {
 }
 
 void CheckWindow(HfReader* in, const LlamaFamily& family, int64_t layers) {
-  if (CheckLayerTypes(in, layers) || Is(family, kLlama) || Is(family, kDeepSeek)) return;
+  if (CheckLayerTypes(in, layers) || Is(family, kLlama) || IsDeepSeek(family)) return;
   const TextNode* window = in->root().Find("sliding_window");
   if (window != nullptr && window->kind == TextNode::Kind::kNull) return;
   if (Is(family, kMixtral) && window == nullptr) return;
@@ -357,13 +359,13 @@ void ReadBalanceLoss(HfReader* in, v1::Llama* llama) {
 // The first so many, or the family's own number where the file says nothing.
 int64_t DenseLayers(HfReader* in, const LlamaFamily& family) {
   const TextNode* dense = in->Present("first_k_dense_replace");
-  if (dense == nullptr) return Is(family, kDeepSeek) ? 3 : 0;
+  if (dense == nullptr) return Is(family, kDeepSeekV3) ? 3 : 0;
   return dense->text == "0" ? 0 : in->Integer("first_k_dense_replace");
 }
 
 // DeepSeek-V3's routing. Its router's loss is none of transformers'.
 void ReadDots1(HfReader* in, const LlamaFamily& family, v1::Llama::Experts* experts) {
-  const bool deepseek = Is(family, kDeepSeek);
+  const bool deepseek = Is(family, kDeepSeekV3);
   experts->set_count(in->Integer("n_routed_experts"));
   experts->set_per_token(in->Integer("num_experts_per_tok"));
   experts->set_intermediate_size(in->Integer("moe_intermediate_size", deepseek ? 2048 : 1408));
@@ -377,6 +379,29 @@ void ReadDots1(HfReader* in, const LlamaFamily& family, v1::Llama::Experts* expe
   experts->set_dense_layers(DenseLayers(in, family));
 }
 
+// DeepSeek-V2's. Its method "greedy" leaves no group out, whatever the file says of groups.
+void ReadDeepSeekV2Experts(HfReader* in, v1::Llama::Experts* experts) {
+  experts->set_count(in->Integer("n_routed_experts", 64));
+  experts->set_per_token(in->Integer("num_experts_per_tok"));
+  experts->set_intermediate_size(in->Integer("moe_intermediate_size", 1407));
+  experts->set_shared_intermediate_size(in->Integer("n_shared_experts", 2) * experts->intermediate_size());
+  experts->set_normalized(false);
+  in->Only("norm_topk_prob", false, "weights that are made to add up to 1, which transformers leaves out,");
+  experts->set_weight_scale(in->Number(in->root(), "routed_scaling_factor", 1));
+  experts->set_dense_layers(DenseLayers(in, kDeepSeekV2));
+  const std::string method = in->Text(in->root(), "topk_method", "greedy");
+  if (method == "greedy") return;
+  if (method != "group_limited_greedy") {
+    in->NotSupported(*in->root().Find("topk_method"),
+                     absl::StrCat("topk_method '", method.substr(0, kShown), "'"),
+                     "greedy and group_limited_greedy are");
+    return;
+  }
+  experts->set_groups(in->Integer("n_group"));
+  experts->set_groups_per_token(in->Integer("topk_group"));
+  experts->set_group_scores(v1::Llama::Experts::GROUP_SCORES_BEST);
+}
+
 // The file has one name for it, which is also all of the family's.
 void CheckName(HfReader* in, const char* key, absl::string_view only) {
   const std::string name = in->Text(in->root(), key, only);
@@ -385,8 +410,8 @@ void CheckName(HfReader* in, const char* key, absl::string_view only) {
                    absl::StrCat("only ", only, " is"));
 }
 
-// What the file of DeepSeek-V3 has beside experts and their numbers.
-void ReadDeepSeek(HfReader* in, v1::Llama* llama) {
+// What the file of DeepSeek-V2 or V3 has beside experts and their numbers.
+void ReadDeepSeek(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
   v1::Llama::LatentAttention* latent = llama->mutable_latent_attention();
   latent->set_rank(in->Integer("kv_lora_rank", 512));
   const TextNode* query_rank = in->root().Find("q_lora_rank");
@@ -395,10 +420,16 @@ void ReadDeepSeek(HfReader* in, v1::Llama* llama) {
   latent->set_plain_head_size(in->Integer("qk_nope_head_dim", 128));
   latent->set_rotary_head_size(in->Integer("qk_rope_head_dim", 64));
   latent->set_value_head_size(in->Integer("v_head_dim", 128));
-  latent->set_interleaved(in->Flag("rope_interleave", true));
+  latent->set_interleaved(Is(family, kDeepSeekV2) || in->Flag("rope_interleave", true));
   llama->clear_head_size();  // head_dim is that of the rotated part.
-  CheckName(in, "scoring_func", "sigmoid");
-  CheckName(in, "topk_method", "noaux_tc");
+  CheckName(in, "scoring_func", Is(family, kDeepSeekV2) ? "softmax" : "sigmoid");
+  if (Is(family, kDeepSeekV3)) CheckName(in, "topk_method", "noaux_tc");
+  if (Is(family, kDeepSeekV2) && llama->rope_scaling().yarn().mscale_all_dim() > 0)
+    in->Warn(
+        *in->root().Find("rope_scaling"), "hf_score_scale",
+        "scores have YaRN's scale, squared, as in DeepSeek's own code; transformers leaves it out of its "
+        "DeepSeek-V2",
+        "write mscale_all_dim 0 for transformers' numbers");
   const TextNode* every = in->Present("moe_layer_freq");
   if (every != nullptr && every->text != "1")
     in->NotSupported(*every, "moe_layer_freq other than 1: experts in some layers between others");
@@ -411,9 +442,10 @@ void ReadDeepSeek(HfReader* in, v1::Llama* llama) {
 }
 
 void ReadExperts(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
-  if (Is(family, kDeepSeek) && llama->layers() > 0 && DenseLayers(in, family) >= llama->layers()) return;
+  if (IsDeepSeek(family) && llama->layers() > 0 && DenseLayers(in, family) >= llama->layers()) return;
   v1::Llama::Experts* experts = llama->mutable_experts();
-  if (Is(family, kDots1) || Is(family, kDeepSeek)) return ReadDots1(in, family, experts);
+  if (Is(family, kDeepSeekV2)) return ReadDeepSeekV2Experts(in, experts);
+  if (Is(family, kDots1) || Is(family, kDeepSeekV3)) return ReadDots1(in, family, experts);
   if (Is(family, kMixtral)) {
     experts->set_count(in->Integer("num_local_experts", 8));
     experts->set_per_token(in->Integer("num_experts_per_tok", 2));
@@ -458,8 +490,8 @@ void ReadLlama(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
   if (!family.qkv_bias && !Is(family, kMixtral))
     in->Only("attention_bias", false, "a bias of the attention's output projection");
   in->Only("mlp_bias", false, "a bias in the feed-forward layer");
-  if (Is(family, kDeepSeek)) ReadDeepSeek(in, llama);
-  if (Is(family, kMixtral) || Is(family, kQwen3Moe) || Is(family, kDots1) || Is(family, kDeepSeek))
+  if (IsDeepSeek(family)) ReadDeepSeek(in, family, llama);
+  if (Is(family, kMixtral) || Is(family, kQwen3Moe) || Is(family, kDots1) || IsDeepSeek(family))
     ReadExperts(in, family, llama);
   const std::string activation = in->Text(in->root(), "hidden_act", "silu");
   if (activation != "silu") {
@@ -496,12 +528,16 @@ struct Architecture {
   const LlamaFamily* llama;  // Null: gpt2.
 };
 
-constexpr Architecture kArchitectures[] = {
-    {"llama", "LlamaForCausalLM", &kLlama},       {"mistral", "MistralForCausalLM", &kMistral},
-    {"qwen2", "Qwen2ForCausalLM", &kQwen2},       {"qwen3", "Qwen3ForCausalLM", &kQwen3},
-    {"mixtral", "MixtralForCausalLM", &kMixtral}, {"qwen3_moe", "Qwen3MoeForCausalLM", &kQwen3Moe},
-    {"dots1", "Dots1ForCausalLM", &kDots1},       {"deepseek_v3", "DeepseekV3ForCausalLM", &kDeepSeek},
-    {"gpt2", "GPT2LMHeadModel", nullptr}};
+constexpr Architecture kArchitectures[] = {{"llama", "LlamaForCausalLM", &kLlama},
+                                           {"mistral", "MistralForCausalLM", &kMistral},
+                                           {"qwen2", "Qwen2ForCausalLM", &kQwen2},
+                                           {"qwen3", "Qwen3ForCausalLM", &kQwen3},
+                                           {"mixtral", "MixtralForCausalLM", &kMixtral},
+                                           {"qwen3_moe", "Qwen3MoeForCausalLM", &kQwen3Moe},
+                                           {"dots1", "Dots1ForCausalLM", &kDots1},
+                                           {"deepseek_v2", "DeepseekV2ForCausalLM", &kDeepSeekV2},
+                                           {"deepseek_v3", "DeepseekV3ForCausalLM", &kDeepSeekV3},
+                                           {"gpt2", "GPT2LMHeadModel", nullptr}};
 
 std::string KnownTypes() {
   std::string known;
@@ -527,11 +563,7 @@ const Architecture* FindArchitecture(HfReader* in) {
     if (type->text == architecture.model_type) found = &architecture;
   }
   if (found == nullptr) {
-    const bool other_routing = type->text == "deepseek_v2";
-    in->NotSupported(*type,
-                     absl::StrCat("model_type '", type->text.substr(0, kShown), "'",
-                                  other_routing ? ", which chooses groups by their highest score," : ""),
-                     KnownTypes());
+    in->NotSupported(*type, absl::StrCat("model_type '", type->text.substr(0, kShown), "'"), KnownTypes());
     return nullptr;
   }
   const TextNode* names = in->Present("architectures");

@@ -59,7 +59,7 @@ constexpr char kMixtral[] = R"({
   "rms_norm_eps": 1e-05, "rope_theta": 1000000.0, "sliding_window": null, "vocab_size": 32000
 })";
 
-constexpr char kDeepSeek[] = R"({
+constexpr char kDeepSeekV3[] = R"({
   "architectures": ["DeepseekV3ForCausalLM"], "attention_bias": false, "attention_dropout": 0.0,
   "bos_token_id": 0, "eos_token_id": 1, "ep_size": 1, "first_k_dense_replace": 3, "hidden_act": "silu",
   "hidden_size": 7168, "initializer_range": 0.02, "intermediate_size": 18432, "kv_lora_rank": 512,
@@ -72,6 +72,22 @@ constexpr char kDeepSeek[] = R"({
                    "original_max_position_embeddings": 4096, "type": "yarn"},
   "rope_theta": 10000, "routed_scaling_factor": 2.5, "scoring_func": "sigmoid", "tie_word_embeddings": false,
   "topk_group": 4, "topk_method": "noaux_tc", "v_head_dim": 128, "vocab_size": 129280
+})";
+
+// Of DeepSeek-V2 what is other than that: 160 experts in eight groups.
+constexpr char kDeepSeekV2[] = R"({
+  "architectures": ["DeepseekV2ForCausalLM"], "attention_bias": false, "aux_loss_alpha": 0.001,
+  "first_k_dense_replace": 1, "hidden_act": "silu", "hidden_size": 5120, "intermediate_size": 12288,
+  "kv_lora_rank": 512, "max_position_embeddings": 163840, "model_type": "deepseek_v2",
+  "moe_intermediate_size": 1536, "moe_layer_freq": 1, "n_group": 8, "n_routed_experts": 160,
+  "n_shared_experts": 2, "norm_topk_prob": false, "num_attention_heads": 128, "num_experts_per_tok": 6,
+  "num_hidden_layers": 60, "num_key_value_heads": 128, "q_lora_rank": 1536, "qk_nope_head_dim": 128,
+  "qk_rope_head_dim": 64, "rms_norm_eps": 1e-06,
+  "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 0.707, "mscale_all_dim": 0.707,
+                   "original_max_position_embeddings": 4096, "type": "yarn"},
+  "rope_theta": 10000, "routed_scaling_factor": 16.0, "scoring_func": "softmax", "seq_aux": true,
+  "tie_word_embeddings": false, "topk_group": 3, "topk_method": "group_limited_greedy", "v_head_dim": 128,
+  "vocab_size": 102400
 })";
 
 constexpr char kQwen3Moe[] = R"({
@@ -248,7 +264,7 @@ TEST(HfConfig, MixtralHasNoBiasesWhateverItsFileSays) {
 
 // The file of DeepSeek-V3 itself, but for its tokens and types.
 TEST(HfConfig, ReadsDeepSeekV3) {
-  const v1::Llama llama = Read(kDeepSeek).llama();
+  const v1::Llama llama = Read(kDeepSeekV3).llama();
   EXPECT_EQ(llama.heads(), 128);
   EXPECT_EQ(llama.kv_heads(), 128);
   EXPECT_FALSE(llama.has_head_size());
@@ -274,19 +290,19 @@ TEST(HfConfig, ReadsDeepSeekV3) {
   EXPECT_EQ(llama.rope_scaling().original_positions(), 4096);
   EXPECT_EQ(llama.rope_scaling().yarn().mscale(), 1);
   EXPECT_EQ(llama.rope_scaling().yarn().mscale_all_dim(), 1);
-  EXPECT_FALSE(Read(With(kDeepSeek, R"("q_lora_rank": 1536)", R"("q_lora_rank": null)"))
+  EXPECT_FALSE(Read(With(kDeepSeekV3, R"("q_lora_rank": 1536)", R"("q_lora_rank": null)"))
                    .llama()
                    .latent_attention()
                    .has_query_rank());
   const std::string dense =
-      With(kDeepSeek, R"("first_k_dense_replace": 3)", R"("first_k_dense_replace": 61)");
+      With(kDeepSeekV3, R"("first_k_dense_replace": 3)", R"("first_k_dense_replace": 61)");
   EXPECT_FALSE(Read(dense).llama().has_experts());
 }
 
 TEST(HfConfig, TellsWhatDeepSeeksFileHasMore) {
-  EXPECT_EQ(FaultsOf(kDeepSeek), "");
+  EXPECT_EQ(FaultsOf(kDeepSeekV3), "");
   const std::string more =
-      FaultsOf(With(kDeepSeek, R"("num_nextn_predict_layers": 0)", R"("num_nextn_predict_layers": 1)"));
+      FaultsOf(With(kDeepSeekV3, R"("num_nextn_predict_layers": 0)", R"("num_nextn_predict_layers": 1)"));
   EXPECT_TRUE(absl::StrContains(more, "warning: model.hf_config: layers that predict tokens after the next"));
   EXPECT_TRUE(absl::StrContains(more, "[hf_more_tokens]"));
   for (const auto& [piece, instead, said] : std::vector<std::tuple<const char*, const char*, const char*>>{
@@ -298,10 +314,40 @@ TEST(HfConfig, TellsWhatDeepSeeksFileHasMore) {
            {R"("mscale": 1.0)", R"("attention_factor": 2, "mscale": 1.0)",
             "attention_factor is not supported"},
            {R"("beta_fast": 32)", R"("beta_fast": 1)", "beta_fast '1' is not more than beta_slow"}}) {
-    EXPECT_TRUE(absl::StrContains(FaultsOf(With(kDeepSeek, piece, instead)), said)) << instead;
+    EXPECT_TRUE(absl::StrContains(FaultsOf(With(kDeepSeekV3, piece, instead)), said)) << instead;
   }
-  EXPECT_TRUE(absl::StrContains(FaultsOf(With(kDeepSeek, "\"deepseek_v3\"", "\"deepseek_v2\"")),
-                                "which chooses groups by their highest score"));
+}
+
+// The file of DeepSeek-V2 itself, but for its tokens and types; and its method that knows no groups.
+TEST(HfConfig, ReadsDeepSeekV2) {
+  EXPECT_TRUE(absl::StrContains(FaultsOf(kDeepSeekV2), "[hf_score_scale]"));
+  EXPECT_EQ(FaultsOf(With(kDeepSeekV2, R"("mscale": 0.707, "mscale_all_dim": 0.707)",
+                          R"("mscale": 0, "mscale_all_dim": 0)")),
+            "");
+  const v1::Llama llama = Read(kDeepSeekV2).llama();
+  EXPECT_EQ(llama.latent_attention().query_rank(), 1536);
+  EXPECT_TRUE(llama.latent_attention().interleaved());
+  const v1::Llama::Experts& experts = llama.experts();
+  EXPECT_EQ(experts.count(), 160);
+  EXPECT_EQ(experts.per_token(), 6);
+  EXPECT_EQ(experts.intermediate_size(), 1536);
+  EXPECT_EQ(experts.shared_intermediate_size(), 3072);
+  EXPECT_EQ(experts.dense_layers(), 1);
+  EXPECT_EQ(experts.groups(), 8);
+  EXPECT_EQ(experts.groups_per_token(), 3);
+  EXPECT_EQ(experts.group_scores(), v1::Llama::Experts::GROUP_SCORES_BEST);
+  EXPECT_EQ(experts.weight_scale(), 16);
+  EXPECT_NE(experts.scores(), v1::Llama::Experts::SCORES_SIGMOID);
+  EXPECT_FALSE(experts.normalized() || experts.selection_bias());
+  const v1::Llama greedy = Read(With(kDeepSeekV2, "group_limited_greedy", "greedy")).llama();
+  EXPECT_FALSE(greedy.experts().has_groups() || greedy.experts().has_groups_per_token());
+  for (const auto& [piece, instead, said] : std::vector<std::tuple<const char*, const char*, const char*>>{
+           {"\"softmax\"", "\"sigmoid\"", "scoring_func 'sigmoid' is not supported; only softmax is"},
+           {"group_limited_greedy", "noaux_tc", "topk_method 'noaux_tc' is not supported"},
+           {R"("norm_topk_prob": false)", R"("norm_topk_prob": true)",
+            "weights that are made to add up to 1"}}) {
+    EXPECT_TRUE(absl::StrContains(FaultsOf(With(kDeepSeekV2, piece, instead)), said)) << instead;
+  }
 }
 
 TEST(HfConfig, ReadsGpt2) {
@@ -345,7 +391,7 @@ TEST(HfConfig, NamesTheKnownArchitecturesToWhoBringsAnother) {
   EXPECT_EQ(FaultsWith("\"model_type\": \"llama\"", "\"model_type\": \"qwen3_next\""),
             "c.json:9:3: error: model.hf_config: model_type 'qwen3_next' is not supported; known are llama, "
             "mistral, "
-            "qwen2, qwen3, mixtral, qwen3_moe, dots1, deepseek_v3, gpt2 [hf_not_supported]\n");
+            "qwen2, qwen3, mixtral, qwen3_moe, dots1, deepseek_v2, deepseek_v3, gpt2 [hf_not_supported]\n");
   EXPECT_EQ(FaultsWith("LlamaForCausalLM", "LlamaForSequenceClassification"),
             "c.json:2:3: error: model.hf_config: architectures without LlamaForCausalLM is not supported "
             "[hf_not_supported]\n");

@@ -89,8 +89,13 @@ struct Family {
   const char* type;
   const char* name;
 };
-constexpr Family kFamilies[] = {{"llama", "Llama"},           {"qwen2", "Qwen2"},        {"qwen3", "Qwen3"},
-                                {"mixtral", "Mixtral"},       {"qwen3_moe", "Qwen3Moe"}, {"dots1", "Dots1"},
+constexpr Family kFamilies[] = {{"llama", "Llama"},
+                                {"qwen2", "Qwen2"},
+                                {"qwen3", "Qwen3"},
+                                {"mixtral", "Mixtral"},
+                                {"qwen3_moe", "Qwen3Moe"},
+                                {"dots1", "Dots1"},
+                                {"deepseek_v2", "DeepseekV2"},
                                 {"deepseek_v3", "DeepseekV3"}};
 
 void AddExperts(const ExpertsConfig& experts, absl::string_view type, Fields* fields) {
@@ -102,13 +107,17 @@ void AddExperts(const ExpertsConfig& experts, absl::string_view type, Fields* fi
   }
   fields->Size("moe_intermediate_size", experts.intermediate_size);
   fields->Flag("norm_topk_prob", experts.normalized);
-  if (type == "dots1" || type == "deepseek_v3") {
+  if (type == "dots1" || type == "deepseek_v2" || type == "deepseek_v3") {
     fields->Size("n_routed_experts", experts.count);
     fields->Size("n_shared_experts", experts.shared_intermediate_size / experts.intermediate_size);
     fields->Size("n_group", experts.groups);
     fields->Size("topk_group", experts.groups_per_token);
     fields->Number("routed_scaling_factor", experts.weight_scale);
     fields->Size("first_k_dense_replace", experts.dense_layers);
+    if (type == "deepseek_v2") {
+      fields->Text("topk_method", experts.groups > 1 ? "group_limited_greedy" : "greedy");
+      fields->Text("scoring_func", "softmax");
+    }
     if (type == "dots1") fields->Json("sliding_window", "null");
     return;
   }
@@ -118,14 +127,14 @@ void AddExperts(const ExpertsConfig& experts, absl::string_view type, Fields* fi
   fields->Json("mlp_only_layers", absl::StrCat("[", absl::StrJoin(dense, ", "), "]"));
 }
 
-void AddLatent(const LlamaConfig& model, Fields* fields) {
+void AddLatent(const LlamaConfig& model, absl::string_view type, Fields* fields) {
   const LatentConfig& latent = model.latent;
   fields->Json("q_lora_rank", latent.query_rank > 0 ? absl::StrCat(latent.query_rank) : "null");
   fields->Size("kv_lora_rank", latent.rank);
   fields->Size("qk_nope_head_dim", latent.plain_head_size);
   fields->Size("qk_rope_head_dim", latent.rotary_head_size);
   fields->Size("v_head_dim", latent.value_head_size);
-  fields->Flag("rope_interleave", latent.interleaved);
+  if (type == "deepseek_v3") fields->Flag("rope_interleave", latent.interleaved);
   if (model.experts.count == 0) fields->Size("first_k_dense_replace", model.layers);
 }
 
@@ -150,7 +159,7 @@ absl::StatusOr<std::string> Make(const LlamaConfig& model, absl::string_view dty
   fields.Size("num_attention_heads", model.heads);
   fields.Size("num_key_value_heads", model.kv_heads);
   if (model.latent) {
-    AddLatent(model, &fields);
+    AddLatent(model, type, &fields);
   } else {
     fields.Size("head_dim", model.head_size);
   }

@@ -66,6 +66,7 @@ void ExpectComesBack(const LlamaConfig& llama) {
   EXPECT_EQ(read.experts.selection_bias, llama.experts.selection_bias);
   EXPECT_EQ(read.experts.groups, llama.experts.groups);
   EXPECT_EQ(read.experts.groups_per_token, llama.experts.groups_per_token);
+  EXPECT_EQ(read.experts.groups_by_best, llama.experts.groups_by_best);
   EXPECT_EQ(read.experts.weight_scale, llama.experts.weight_scale);
   EXPECT_EQ(read.experts.shared_intermediate_size, llama.experts.shared_intermediate_size);
 }
@@ -109,6 +110,15 @@ TEST(HfConfigText, ModelsWithLatentsComeBackWithExpertsAndWithout) {
   ExpectComesBack(llama);
   llama.experts.sigmoid = false;
   EXPECT_FALSE(MakeHfConfig(llama, "bfloat16").ok()) << "DeepSeek-V3's are";
+  llama.experts.selection_bias = llama.experts.normalized = false;
+  llama.experts.groups_by_best = true;
+  EXPECT_FALSE(MakeHfConfig(llama, "bfloat16").ok()) << "DeepSeek-V2's rotation is of neighbours";
+  llama.latent.interleaved = true;
+  ExpectComesBack(llama);
+  llama.experts.groups_by_best = false;
+  EXPECT_FALSE(MakeHfConfig(llama, "bfloat16").ok()) << "DeepSeek-V2's groups are";
+  llama.experts.groups = llama.experts.groups_per_token = 1;
+  ExpectComesBack(llama);
   llama.experts = {};
   ExpectComesBack(llama);
 }

@@ -1,14 +1,14 @@
 // What others call the parameters of our models, and how they lay them out: one table, from which every
 // conversion of names is made, both ways.
 //
-// Hugging Face's transformers (llama, mistral, qwen2, qwen3, mixtral, qwen3_moe, dots1, deepseek_v3; gpt2),
-// torchtitan's llama and Megatron-Core's GPTModel are known. Matrices of the first two are ours but for two
-// things: GPT-2's are [in, out] there, and torchtitan turns neighbouring dimensions of a head where we turn
-// its halves, so rows of queries and keys lie in another order. Megatron-Core's tensors hold several of our
-// parameters: queries, keys and values of a group of heads, then of the next; all gates and then all ups; and
-// one layer after the other along a leading axis, or each layer for itself with its number in the name. Of a
-// layer's experts transformers have each one's matrices for themselves and we all of them as one tensor: here
-// every expert's is a parameter, which by our own name shares that tensor with the others.
+// Hugging Face's transformers (llama, mistral, qwen2, qwen3, mixtral, qwen3_moe, dots1, deepseek_v2 and _v3;
+// gpt2), torchtitan's llama and Megatron-Core's GPTModel are known. Matrices of the first two are ours but
+// for two things: GPT-2's are [in, out] there, and torchtitan turns neighbouring dimensions of a head where
+// we turn its halves, so rows of queries and keys lie in another order. Megatron-Core's tensors hold several
+// of our parameters: queries, keys and values of a group of heads, then of the next; all gates and then all
+// ups; and one layer after the other along a leading axis, or each layer for itself with its number in the
+// name. Of a layer's experts transformers have each one's matrices for themselves and we all of them as one
+// tensor: here every expert's is a parameter, which by our own name shares that tensor with the others.
 //
 // Pure functions.
 #pragma once

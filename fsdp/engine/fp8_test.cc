@@ -102,7 +102,7 @@ TEST(Fp8, RecomputeGivesTheSameBits) {
   }
 }
 
-TEST(Fp8, MatricesThatBiasesPartAreRoundedAsOne) {
+TEST(Fp8, BiasesAreAddedInBf16) {
   v1::JobSpec job = Fp8Job(), bf16 = Bf16Job();
   for (v1::JobSpec* each : {&job, &bf16}) each->mutable_model()->mutable_llama()->set_attention_bias(true);
   const LocalJobResult near = Train(bf16);
@@ -131,12 +131,32 @@ TEST(Fp8, RanksThatShareMatricesSamplesOrLayersTrainNearTheSame) {
   }
 }
 
-TEST(Fp8, AFrozenMatrixStaysAndOthersTrain) {
+// Of the matrices of one product some lie in another bucket then: they are copied beside each other.
+TEST(Fp8, AFrozenMatrixStaysAndOthersTrainAsIfItDidNotMove) {
   v1::JobSpec job = Over(Fp8Job(), kParams, 2);
-  job.mutable_train()->add_frozen("*.attention.wk");
-  job.mutable_train()->add_frozen("layer.1.ffn.*");
-  const LocalJobResult result = Train(job);
-  EXPECT_LT(result.reports[0].back().loss(), result.reports[0].front().loss());
+  for (const char* frozen : {"*.attention.wk", "layer.0.ffn.w1", "layer.1.ffn.*"})
+    job.mutable_train()->add_frozen(frozen);
+  v1::JobSpec still = Over(Fp8Job(), kParams, 2);
+  for (const char* frozen : {"*.attention.wk", "layer.0.ffn.w1", "layer.1.ffn.*"}) {
+    v1::ParamGroup* const group = still.mutable_optimizer()->add_groups();
+    group->add_params(frozen);
+    group->set_lr_scale(0);
+  }
+  for (v1::JobSpec* each : {&job, &still}) each->mutable_optimizer()->clear_clip_norm();
+  const LocalJobResult frozen = Train(job), unmoved = Train(still);
+  EXPECT_LT(frozen.reports[0].back().loss(), frozen.reports[0].front().loss());
+  EXPECT_EQ(frozen.weights, unmoved.weights);
+}
+
+// Each rank then multiplies one head's rows of them, whose scales are a part of the matrix's.
+TEST(Fp8, RanksThatShareOneKeyHeadTrainNearTheSame) {
+  v1::JobSpec job = Fp8Job();
+  job.mutable_model()->mutable_llama()->set_kv_heads(1);
+  const LocalJobResult expected = Train(job);
+  v1::JobSpec tensor = Over(job, kParams, 2);
+  tensor.mutable_train()->set_micro_batch(12);
+  tensor.mutable_parallel()->set_tensor(2);
+  ExpectSame(expected, Train(tensor), 3 * kRoundings);
 }
 
 TEST(Fp8, AJobThatIsResumedGoesOnToTheBit) {
@@ -148,6 +168,10 @@ TEST(Fp8, AJobThatIsResumedGoesOnToTheBit) {
   job.clear_checkpoint();
   job.mutable_checkpoint()->set_load(CheckpointPath(dir.File("saved"), 3));
   ExpectSameRest(whole, Train(job), 0);
+  // Others' buckets are cut elsewhere.
+  ExpectSameRest(whole, Train(Over(job, kParams, 3)), 2 * kRoundings);
+  job.mutable_precision()->set_compute(v1::DTYPE_BF16);
+  EXPECT_LT(Train(job).reports[0].back().loss(), whole.reports[0].front().loss());
 }
 
 TEST(Fp8, AStepThatIsNotFiniteIsSkippedOnEveryRank) {

@@ -35,7 +35,8 @@ struct BucketShard {
       grad;  // [main_elements]: a view of the gradient shard. Undefined in frozen buckets, and until bound.
   Halves halves = {};  // Of main, where BucketTypes::halves says so: what AdamW reads and writes on CUDA.
 
-  // What a gather sends once it has BucketTypes::gathered: a cast, or a copy of what has it already.
+  // What a gather sends once it has BucketTypes::gathered: a cast, a rounding, or a copy of what has it
+  // already.
   const at::Tensor& stored() const { return halves.defined() ? halves.high : main; }
 };
 

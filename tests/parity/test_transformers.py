@@ -55,6 +55,13 @@ CONFIGS = {
                                                  rope_scaling=YARN),
     "deepseek v3 dense": transformers.DeepseekV3Config(**{**SIZES, **LATENTS, "q_lora_rank": None, "v_head_dim": 32},
                                                        first_k_dense_replace=3, rope_interleave=False),
+    # One score chooses a group, and the scores of all experts weigh results as they are.
+    "deepseek v2": transformers.DeepseekV2Config(**{**SIZES, **LATENTS, "v_head_dim": 12}, n_routed_experts=9, n_shared_experts=2,
+                                                 n_group=3, topk_group=2, topk_method="group_limited_greedy",
+                                                 num_experts_per_tok=3, moe_intermediate_size=24, first_k_dense_replace=1,
+                                                 routed_scaling_factor=3.0),
+    "deepseek v2 lite": transformers.DeepseekV2Config(**{**SIZES, **LATENTS, "q_lora_rank": None}, n_routed_experts=6,
+                                                      n_shared_experts=1, num_experts_per_tok=2, moe_intermediate_size=24),
     "qwen2 yarn": transformers.Qwen2Config(**SIZES, rope_theta=1e4, rope_scaling={
         "rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}),
     "gpt2": transformers.GPT2Config(vocab_size=256, n_embd=64, n_layer=3, n_head=4, n_positions=32, resid_pdrop=0.0,
@@ -69,9 +76,9 @@ LLAMA_LAYER = ("input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_
                "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
 QWEN_EXPERTS = ("mlp", ("gate_proj", "up_proj", "down_proj"))
 EXPERTS = {"mixtral": ("block_sparse_moe", ("w1", "w3", "w2")), "qwen3_moe": QWEN_EXPERTS, "dots1": QWEN_EXPERTS,
-           "deepseek_v3": QWEN_EXPERTS}
+           "deepseek_v2": QWEN_EXPERTS, "deepseek_v3": QWEN_EXPERTS}
 COUNTS = {"mixtral": "num_local_experts", "qwen3_moe": "num_experts", "dots1": "n_routed_experts",
-          "deepseek_v3": "n_routed_experts"}
+          "deepseek_v2": "n_routed_experts", "deepseek_v3": "n_routed_experts"}
 GPT2_LAYER = ("ln_1", "attn.c_attn", "attn.c_proj", "ln_2", "mlp.c_fc", "mlp.c_proj")
 
 

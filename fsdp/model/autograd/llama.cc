@@ -203,7 +203,8 @@ at::Tensor AllExperts(const at::Tensor& x, const BlockParams& p, const ExpertsCo
   at::Tensor biased = p.router_bias.defined() ? scores + p.router_bias : scores;
   if (config.groups_per_token < config.groups) {
     const at::Tensor grouped = biased.unflatten(-1, {config.groups, -1});
-    const auto best = std::get<0>(grouped.topk(2)).sum(-1).topk(config.groups_per_token);
+    const int64_t counted = config.groups_by_best ? 1 : 2;
+    const auto best = std::get<0>(grouped.topk(counted)).sum(-1).topk(config.groups_per_token);
     const at::Tensor allowed = at::zeros_like(grouped.select(-1, 0)).scatter(-1, std::get<1>(best), 1);
     biased = (grouped + (allowed.unsqueeze(-1) - 1) * 1e6).flatten(-2);
   }

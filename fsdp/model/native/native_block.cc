@@ -1,6 +1,7 @@
 #include "fsdp/model/native/native_block.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 
@@ -117,6 +118,13 @@ Weights NativeBlock::WeightsOf(const std::vector<int>& matrices) const {
   for (const int matrix : matrices)
     weights.push_back({OwnRows(matrix, param(matrix)), OwnRows(matrix, scales(matrix))});
   return weights;
+}
+
+at::Tensor NativeBlock::ScalesOf(const std::vector<int>& matrices) const {
+  Matrices of;
+  for (const int matrix : matrices) of.push_back(OwnRows(matrix, scales(matrix)).unsqueeze(1));
+  const at::Tensor one = AsOne(of);
+  return (one.defined() ? one : at::cat(of)).squeeze(1);
 }
 
 bool NativeBlock::ReadsRounded(const std::vector<int>& matrices) const {
@@ -447,8 +455,8 @@ at::Tensor NativeBlock::ExpertsFfnBackward(const at::Tensor& grad, BackwardCall*
 }
 
 at::Tensor NativeBlock::Fp8FfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const {
-  Fp8SwigluGrads of = Fp8SwigluBackward(ProductBackward(grad, p_.w2), std::move(kept->gate_up),
-                                        WeightsOf(GateUp()).fp8.scales);
+  Fp8SwigluGrads of = Fp8SwigluBackward(ProductBackward(grad, p_.w2), kept->gate_up, ScalesOf(GateUp()));
+  kept->gate_up = at::Tensor();
   MatrixGrads product = {grad, {}, {p_.w2}, {}};
   product.x_columns = std::move(of.product_columns);
   Add(std::move(product), call);

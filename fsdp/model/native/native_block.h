@@ -136,6 +136,7 @@ class NativeBlock : public NativeUnit {
 
   // What these matrices multiply, which are all in FP8 or none is.
   Weights WeightsOf(const std::vector<int>& matrices) const;
+  at::Tensor ScalesOf(const std::vector<int>& matrices) const;  // Of their rows, one after the other.
   bool InFp8(const std::vector<int>& matrices) const { return facts().params[matrices.front()].fp8; }
   // Whether what these read is rounded to FP8 where it is made: nothing of it goes to other ranks.
   bool ReadsRounded(const std::vector<int>& matrices) const;

@@ -95,6 +95,7 @@ Fp8 Fp8Rows(const at::Tensor& x, const at::Tensor& by_column) {
 
 void Fp8WeightsInto(const at::Tensor& from, const Fp8& into) {
   FSDPD_CHECK(from.is_contiguous() && into.values.is_contiguous() && from.sizes() == into.values.sizes());
+  FSDPD_CHECK(from.scalar_type() == at::kBFloat16 || from.scalar_type() == at::kFloat);
   if (!from.is_cuda()) {
     const at::Tensor x = from.to(at::kBFloat16).to(at::kFloat), scales = PowersOnHost(LargestOfRows(x));
     into.values.copy_(x * scales.reciprocal());

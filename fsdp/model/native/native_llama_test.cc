@@ -160,6 +160,18 @@ std::vector<Case> CasesWithExperts() {
               c->experts.shared_intermediate_size = 14;
             }),
        2, 8},
+      {"DeepSeekV2",
+       With(Small(4),
+            [](LlamaConfig* c) {
+              SetLatent({8, 10, 6, 4, 5}, c);
+              c->experts = {9, 3, 7, /*normalized=*/false, /*dense_layers=*/1};
+              c->experts.groups = 3;
+              c->experts.groups_per_token = 2;
+              c->experts.groups_by_best = true;
+              c->experts.weight_scale = 3;
+              c->experts.shared_intermediate_size = 14;
+            }),
+       2, 8},
       {"OneExpert",
        With(Small(2),
             [](LlamaConfig* c) {

@@ -50,7 +50,8 @@ at::Tensor SharesOf(const at::Tensor& scores, const ExpertsConfig& config) {
 at::Tensor WithoutOtherGroups(const at::Tensor& scores, const ExpertsConfig& config) {
   if (config.groups_per_token == config.groups) return scores;
   const at::Tensor grouped = scores.unflatten(-1, {config.groups, -1});
-  const at::Tensor best = std::get<0>(at::topk(grouped, 2)).sum(-1);
+  const at::Tensor best =
+      config.groups_by_best ? at::amax(grouped, {-1}) : std::get<0>(at::topk(grouped, 2)).sum(-1);
   const at::Tensor chosen = std::get<1>(at::topk(best, config.groups_per_token));
   const at::Tensor others = at::ones_like(best, best.options().dtype(at::kBool)).scatter_(-1, chosen, 0);
   return grouped.masked_fill(others.unsqueeze(-1), -std::numeric_limits<float>::infinity()).flatten(1);

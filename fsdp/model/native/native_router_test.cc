@@ -160,6 +160,17 @@ TEST(NativeRouter, TokensGoToTheGroupsWhoseTwoBestAreBest) {
   EXPECT_EQ(RowsOf(in.Routed(config)), (std::vector<int64_t>{0, 0, 0, 0, kTokens, kTokens}));
 }
 
+TEST(NativeRouter, TokensGoToTheGroupsWhoseBestIsBestWhereOneCounts) {
+  Input in;
+  ExpertsConfig config = Config(true);
+  config.sigmoid = true;
+  config.groups = 3;
+  config.groups_per_token = 1;
+  config.groups_by_best = true;
+  in.bias = at::tensor({9.0F, -9.0F, 0.0F, 0.0F, 5.0F, 5.0F});
+  EXPECT_EQ(RowsOf(in.Routed(config)), (std::vector<int64_t>{kTokens, kTokens, 0, 0, 0, 0}));
+}
+
 TEST(NativeRouter, OfRanksThatShareMatricesTheFirstAddsTheLosses) {
   const Input in;
   const ExpertsConfig config = Config(true, 0.5, 0.5);

@@ -42,7 +42,8 @@ struct Cuttable {
 };
 
 int64_t QuantumOf(const ParamFacts& param, const LayoutOptions& options) {
-  const bool one_part = options.shards * options.pieces == 1;
+  // Where each row has a scale, a parameter begins at a multiple of its rows however few parts there are.
+  const bool one_part = options.shards * options.pieces == 1 && options.types.gathered != DType::kFp8;
   if (one_part || param.shape.size() < 2 || param.elements() == 0) return 1;
   const int64_t row = param.elements() / param.shape[0];
   switch (options.quantum) {
@@ -202,8 +203,7 @@ bool MergeBest(std::vector<Packing>* packings, int64_t elements, int64_t allowed
 void AddFp8Buckets(const std::vector<Cuttable>& params, int unit, bool trainable,
                    const LayoutOptions& options, std::vector<Bucket>* buckets) {
   std::map<int64_t, std::vector<Cuttable>> by_row;
-  for (const Cuttable& param : params)
-    by_row[param.slot.shape[1]].push_back({param.slot, param.slot.shape[1]});
+  for (const Cuttable& param : params) by_row[param.slot.shape[1]].push_back(param);
   for (auto& [row, members] : by_row) {
     Packing packing(std::move(members), options);
     buckets->push_back(packing.Take(unit, trainable, options));
@@ -220,8 +220,13 @@ void AddBuckets(const UnitFacts& facts, int unit, bool trainable, Group over, Tw
     const ParamFacts& param = facts.params[i];
     if (param.trainable != trainable || param.cut.over() != over || param.twin != twin) continue;
     if (param.balances()) continue;
-    (param.fp8 ? in_fp8 : params).push_back(CuttableOf(facts, i, options));
-    if (!param.fp8) elements += param.elements();
+    if (param.fp8) {
+      FSDPD_CHECK(twin == Twin::kNone);
+      in_fp8.push_back(CuttableOf(facts, i, options.GatheredInFp8()));
+      continue;
+    }
+    elements += param.elements();
+    params.push_back(CuttableOf(facts, i, options));
   }
   AddFp8Buckets(in_fp8, unit, trainable, options.GatheredInFp8(), buckets);
   std::vector<Packing> packings = ByQuantum(params, options);

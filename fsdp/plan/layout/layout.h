@@ -62,15 +62,19 @@ struct BucketGroups {
 };
 
 struct BucketTypes {
-  DType main = DType::kFp32;      // Main parameters, as the optimizer keeps them.
-  bool halves = false;            // Main parameters lie as their bf16, which gathers send, and the rest.
+  DType main = DType::kFp32;  // Main parameters, as the optimizer keeps them.
+  bool halves = false;        // Main parameters lie as their bf16, which gathers send or round, and the rest.
   DType moment = DType::kFp32;    // The optimizer's moments.
   DType gathered = DType::kFp32;  // Parameters as they travel and as units read them.
-  // The same between replicas that shard the optimizer, who make one shard of their pieces first.
-  DType published() const { return gathered == DType::kFp8 ? DType::kBf16 : gathered; }
   DType wire = DType::kFp32;      // Gradients as units write them and as they travel.
   DType gradient = DType::kFp32;  // Gradients as they are summed up over micro-batches, in the rank's shard.
+
+  // Parameters between replicas that shard the optimizer, who make one shard of their pieces before it is
+  // gathered.
+  DType published() const { return gathered == DType::kFp8 ? DType::kBf16 : gathered; }
 };
+
+constexpr int64_t kScalesAlignBytes = 256;
 
 // Of a bucket's state: the halves of main parameters that gathers do not send, or a moment.
 struct StatePart {
@@ -109,7 +113,10 @@ struct Bucket {
   }
   bool in_fp8() const { return types.gathered == DType::kFp8; }
   int64_t scales() const { return in_fp8() ? bucket_elements / row : 0; }
-  int64_t scales_begin() const { return (bucket_elements + 255) / 256 * 256; }  // Bytes.
+  // Of what is gathered in FP8: where its scales are, in bytes.
+  int64_t scales_begin() const {
+    return (bucket_elements + kScalesAlignBytes - 1) / kScalesAlignBytes * kScalesAlignBytes;
+  }
   int64_t gathered_bytes() const {
     return in_fp8() ? scales_begin() + scales() * BytesOf(DType::kFp32)
                     : bucket_elements * BytesOf(types.gathered);
@@ -189,6 +196,7 @@ struct LayoutOptions {
   LayoutOptions WithoutSlices() const;
   // REQUIRES: slices is 1, and `parts`, the ranks with experts of their own, divides shards.
   LayoutOptions WithExperts(int64_t parts) const;
+  // Cut at rows, whatever the quantum of the others.
   LayoutOptions GatheredInFp8() const;
   // As they are kept, so that what moves by less than a rounding of bf16 moves.
   LayoutOptions GatheredInFp32() const;

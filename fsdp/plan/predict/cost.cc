@@ -39,7 +39,7 @@ class Costs {
   double Of(const Instruction& i) const {
     switch (i.op) {
       case Op::kPublish:
-        return Cast(BucketOf(i), BucketOf(i).main_elements) +
+        return Cast(BucketOf(i), BucketOf(i).main_elements, BucketOf(i).types.published()) +
                Transfer(i, profile_.outer_gather_bytes_per_second);
       case Op::kGather:
         return Gather(i);
@@ -174,11 +174,10 @@ class Costs {
     return std::max(seconds, profile_.instruction_seconds + kernels * profile_.kernel_seconds);
   }
 
-  // From what is stored into what is gathered; of halves, one has its type already.
-  double Cast(const Bucket& bucket, int64_t elements) const {
+  // From what is stored into what is gathered or published; of halves, the bf16 is read.
+  double Cast(const Bucket& bucket, int64_t elements, DType to) const {
     const BucketTypes& types = bucket.types;
-    return Memory(elements *
-                  (BytesOf(types.halves ? types.published() : types.main) + BytesOf(types.gathered)));
+    return Memory(elements * (BytesOf(types.halves ? types.published() : types.main) + BytesOf(to)));
   }
 
   // But for what is rounded on its way, a replica has the gathered type already and is only copied.
@@ -206,9 +205,13 @@ class Costs {
   double Gather(const Instruction& i) const {
     const Bucket& bucket = BucketOf(i);
     if (bucket.read_in_place()) return 0;
-    const double own = bucket.pieces > 1 ? FromReplica(bucket) : Cast(bucket, bucket.shard_elements);
-    return own + Transfer(i, OnOneNode(i.group) ? profile_.node_gather_bytes_per_second
-                                                : profile_.network_gather_bytes_per_second);
+    const double own =
+        bucket.pieces > 1 ? FromReplica(bucket) : Cast(bucket, bucket.shard_elements, bucket.types.gathered);
+    const Traffic traffic = TrafficOf(spec_.mesh, layout_, i);
+    const bool scales = bucket.in_fp8() && traffic.travels();  // A collective of their own.
+    return own + (scales ? profile_.collective_latency_seconds : 0) +
+           Transfer(i, OnOneNode(i.group) ? profile_.node_gather_bytes_per_second
+                                          : profile_.network_gather_bytes_per_second);
   }
 
   // Of so many numbers.

@@ -92,6 +92,7 @@ void Add(const ExpertsConfig& experts, Lines* lines) {
   to.Int("selection_bias", experts.selection_bias);
   to.Int("groups", experts.groups);
   to.Int("groups_per_token", experts.groups_per_token);
+  to.Int("groups_by_best", experts.groups_by_best);
   to.Real("weight_scale", experts.weight_scale);
   to.Int("shared_intermediate_size", experts.shared_intermediate_size);
   to.Real("bias_update_rate", experts.bias_update_rate);

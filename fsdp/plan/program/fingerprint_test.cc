@@ -187,6 +187,14 @@ Changes PlanChanges() {
       [](Job* j) { j->layout.buckets[0].types.main = DType::kBf16; },
       [](Job* j) { j->layout.buckets[0].types.moment = DType::kBf16; },
       [](Job* j) { j->layout.buckets[0].types.gathered = DType::kBf16; },
+      [](Job* j) {
+        j->layout.buckets[0].types.gathered = DType::kFp8;
+        j->layout.buckets[0].row = 16;
+      },
+      [](Job* j) {
+        j->layout.buckets[0].types.gathered = DType::kFp8;
+        j->layout.buckets[0].row = 32;
+      },
       [](Job* j) { j->layout.buckets[0].types.wire = DType::kBf16; },
       [](Job* j) { j->layout.buckets[0].types.gradient = DType::kBf16; },
       [](Job* j) { j->layout.buckets[0].types.halves = true; },

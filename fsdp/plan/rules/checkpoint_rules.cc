@@ -76,14 +76,20 @@ std::string NearestFamily(const LlamaConfig& llama) {
   unless(!llama.attention_bias, "no attention_bias");
   const int64_t shared = experts.shared_intermediate_size;
   if (experts.sigmoid || llama.latent) {
-    unless(experts.sigmoid, "sigmoid scores");
+    const bool leaves_out = experts.groups_per_token < experts.groups;
     unless(llama.qk_norm || llama.latent, "qk_norm");
-    unless(experts.selection_bias, "selection_bias");
+    unless(experts.selection_bias == experts.sigmoid,
+           experts.sigmoid ? "selection_bias" : "no selection_bias");
+    unless(experts.sigmoid || !experts.normalized, "normalized: false");
+    unless(experts.sigmoid || llama.latent.interleaved, "interleaved: true");
+    unless(!leaves_out || experts.groups_by_best != experts.sigmoid,
+           experts.sigmoid ? "groups by their two best scores" : "groups by their best score");
     unless(shared > 0 && shared % experts.intermediate_size == 0,
            "a shared_intermediate_size that intermediate_size divides");
-    return absl::StrCat(
-        llama.latent ? "DeepSeek-V3, which has latent attention," : "dots1, which has sigmoid scores,",
-        " is nearest, and has ", absl::StrJoin(others, ", "));
+    const char* family = !experts.sigmoid ? "DeepSeek-V2, which has latent attention and softmax scores,"
+                         : llama.latent   ? "DeepSeek-V3, which has latent attention,"
+                                          : "dots1, which has sigmoid scores,";
+    return absl::StrCat(family, " is nearest, and has ", absl::StrJoin(others, ", "));
   }
   unless(!experts.selection_bias, "no selection_bias");
   unless(experts.groups == 1, "no groups");

@@ -96,17 +96,19 @@ const Rule kRules[] = {
        return findings;
      }},
     {"experts_groups_range", kError, "model.llama.experts.groups",
-     "groups are equal, of two experts or more, and those of a token have as "
-     "many experts as it goes to",
+     "groups are equal, of two experts or more where two_best chooses, and a token's have as many as it goes "
+     "to",
      [](const Facts& f) -> Findings {
        if (!HasExperts(f) || !f.Sound({"model.llama.experts"})) return {};
        const int64_t count = Experts(f).count();
        if (!Experts(f).has_groups() && !Experts(f).has_groups_per_token()) return {};
        const int64_t groups = Experts(f).has_groups() ? Experts(f).groups() : 1;
-       if (groups < 1 || count % groups != 0 || (groups > 1 && count / groups < 2)) {
-         return {{absl::StrCat(count, " experts do not split into ", groups, " equal groups of two or more"),
-                  "choose a divisor of count, at most its half, or leave "
-                  "groups out"}};
+       const bool by_best = Experts(f).group_scores() == v1::Llama::Experts::GROUP_SCORES_BEST;
+       if (groups < 1 || count % groups != 0 || (groups > 1 && !by_best && count / groups < 2)) {
+         return {{absl::StrCat(count, " experts do not split into ", groups, " equal groups",
+                               by_best ? "" : " of two or more"),
+                  absl::StrCat("choose a divisor of count", by_best ? "" : ", at most its half",
+                               ", or leave groups out")}};
        }
        const int64_t of_token = Experts(f).has_groups_per_token() ? Experts(f).groups_per_token() : groups;
        if (of_token >= 1 && of_token <= groups && Experts(f).per_token() <= of_token * (count / groups))

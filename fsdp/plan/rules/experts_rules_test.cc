@@ -162,6 +162,16 @@ TEST(ExpertsRules, RanksThatShareMatricesShareThoseOfEachExpert) {
   EXPECT_EQ(found[0].reason, "63 columns of an expert do not split into 2 equal parts");
 }
 
+TEST(ExpertsRules, AGroupMayBeOneExpertWhereOneScoreCounts) {
+  v1::JobSpec job = GoodJob();
+  v1::Llama::Experts* experts = job.mutable_model()->mutable_llama()->mutable_experts();
+  experts->set_groups(experts->count());
+  experts->set_groups_per_token(experts->per_token());
+  EXPECT_EQ(CheckJob(job).at(0).rule, "experts_groups_range");
+  experts->set_group_scores(Experts::GROUP_SCORES_BEST);
+  EXPECT_TRUE(CheckJob(job).empty());
+}
+
 TEST(ExpertsRules, OnlyWhatTransformersHaveAFamilyForIsExported) {
   const auto refused = [](const std::function<void(v1::Llama*)>& change) {
     v1::JobSpec job = GoodJob();
@@ -190,6 +200,19 @@ TEST(ExpertsRules, OnlyWhatTransformersHaveAFamilyForIsExported) {
             }),
             "no family has such experts: Qwen3-MoE, which has qk_norm, is "
             "nearest, and has no weight_scale");
+  EXPECT_EQ(reason([](v1::Llama* l) {
+              v1::Llama::LatentAttention* latent = l->mutable_latent_attention();
+              latent->set_rank(16);
+              latent->set_plain_head_size(8);
+              latent->set_rotary_head_size(8);
+              latent->set_value_head_size(8);
+              latent->set_interleaved(false);
+              l->clear_kv_heads();
+              l->clear_head_size();
+            }),
+            "no family has such experts: DeepSeek-V2, which has latent attention and softmax scores, is "
+            "nearest, and has normalized: false, interleaved: true, a shared_intermediate_size that "
+            "intermediate_size divides");
   EXPECT_TRUE(refused([](v1::Llama* l) { l->mutable_experts()->set_dense_layers(1); }));
   EXPECT_TRUE(refused([](v1::Llama* l) { l->mutable_experts()->set_normalized(false); }));
   EXPECT_TRUE(refused([](v1::Llama* l) { l->set_attention_bias(true); }));

@@ -28,7 +28,8 @@ Findings Count(int64_t value, const char* name) {
   return Between(value, kMaxWorld, name, "leave it out for 1");
 }
 
-// Gathered bytes of the whole model. REQUIRES: model, resources and precision are sound.
+// Gathered bytes of the whole model, at most: matrices in FP8 take half as much. REQUIRES: model, resources
+// and precision are sound.
 int64_t GatheredBytes(const Facts& f) {
   LayoutOptions options;
   options.shards = f.world() / f.outer_size();
@@ -109,7 +110,9 @@ const Rule kRules[] = {
        if (!GathersEachPass(f) || !f.job.fsdp().has_prefetch_bytes() || !ShardingIsKnown(f)) return {};
        const int64_t all = GatheredBytes(f);
        if (f.job.fsdp().prefetch_bytes() <= all) return {};
-       return {{absl::StrCat("the whole model is ", HumanBytes(all), " when gathered: more can never wait"),
+       const bool rounded = f.job.precision().compute() == v1::DTYPE_FP8;
+       return {{absl::StrCat("the whole model is ", rounded ? "at most " : "", HumanBytes(all),
+                             " when gathered: more can never wait"),
                 "leave it out for the largest unit", "", absl::StrCat(f.job.fsdp().prefetch_bytes()),
                 absl::StrCat(all)}};
      }},

@@ -47,6 +47,10 @@ class Filler {
       experts->set_groups_per_token(experts->groups());
       Chose("model.llama.experts.groups_per_token", absl::StrCat(experts->groups()), "all of them");
     }
+    if (experts->group_scores() == v1::Llama::Experts::GROUP_SCORES_UNSPECIFIED && experts->groups() > 1) {
+      experts->set_group_scores(v1::Llama::Experts::GROUP_SCORES_TWO_BEST);
+      Chose("model.llama.experts.group_scores", "two_best");
+    }
     if (!experts->has_weight_scale()) {
       experts->set_weight_scale(1);
       Chose("model.llama.experts.weight_scale", "1");

@@ -127,6 +127,7 @@ TEST(Defaults, OfExpertsAreThereWhereThereAreSuch) {
   EXPECT_EQ(filled.scores(), v1::Llama::Experts::SCORES_SOFTMAX);
   EXPECT_EQ(filled.groups(), 4);
   EXPECT_EQ(filled.groups_per_token(), 4);
+  EXPECT_EQ(filled.group_scores(), v1::Llama::Experts::GROUP_SCORES_TWO_BEST);
   EXPECT_EQ(filled.weight_scale(), 1);
   const auto of_scores = [](const Choice& choice) {
     return choice.field == "model.llama.experts.scores" && choice.value == "softmax";

@@ -70,6 +70,9 @@ void Compare(const ExpertsConfig& ours, const ExpertsConfig& theirs, Differences
   differences->Flag("experts.selection_bias", ours.selection_bias, theirs.selection_bias);
   differences->Size("experts.groups", ours.groups, theirs.groups);
   differences->Size("experts.groups_per_token", ours.groups_per_token, theirs.groups_per_token);
+  const auto chosen_by = [](const ExpertsConfig& of) { return of.groups_by_best ? "best" : "two_best"; };
+  if (ours.groups_per_token < ours.groups)
+    differences->Text("experts.group_scores", chosen_by(ours), chosen_by(theirs));
   differences->Number("experts.weight_scale", ours.weight_scale, theirs.weight_scale);
   differences->Size("experts.shared_intermediate_size", ours.shared_intermediate_size,
                     theirs.shared_intermediate_size);

@@ -274,6 +274,7 @@ ExpertsConfig ToExperts(const v1::Llama& llama) {
   config.selection_bias = experts.selection_bias();
   if (experts.has_groups()) config.groups = experts.groups();
   config.groups_per_token = experts.has_groups_per_token() ? experts.groups_per_token() : config.groups;
+  config.groups_by_best = experts.group_scores() == v1::Llama::Experts::GROUP_SCORES_BEST;
   if (experts.has_weight_scale()) config.weight_scale = experts.weight_scale();
   config.shared_intermediate_size = experts.shared_intermediate_size();
   config.bias_update_rate = experts.bias_update_rate();
@@ -399,10 +400,27 @@ double YarnScale(const RopeScaling& scaling, double mscale) {
   return scaling.yarn ? 1 + 0.1 * mscale * std::log(scaling.factor) : 1;
 }
 
-// What DeepSeek-V3's layers and dots1's have.
-bool IsDeepSeekRouting(const ExpertsConfig& experts) {
-  return experts.sigmoid && experts.selection_bias && experts.shared_intermediate_size > 0 &&
+bool HasSharedExperts(const ExpertsConfig& experts) {
+  return experts.shared_intermediate_size > 0 &&
          experts.shared_intermediate_size % experts.intermediate_size == 0;
+}
+
+bool LeavesGroupsOut(const ExpertsConfig& experts) { return experts.groups_per_token < experts.groups; }
+
+// What DeepSeek-V3's layers and dots1's have.
+bool IsDeepSeekV3Routing(const ExpertsConfig& experts) {
+  return experts.sigmoid && experts.selection_bias && HasSharedExperts(experts) &&
+         !(LeavesGroupsOut(experts) && experts.groups_by_best);
+}
+
+bool IsDeepSeekV2Routing(const ExpertsConfig& experts) {
+  return !experts.sigmoid && !experts.selection_bias && !experts.normalized && HasSharedExperts(experts) &&
+         (!LeavesGroupsOut(experts) || experts.groups_by_best);
+}
+
+std::string DeepSeekType(const ExpertsConfig& experts) {
+  if (experts.count == 0 || IsDeepSeekV3Routing(experts)) return "deepseek_v3";
+  return IsDeepSeekV2Routing(experts) ? "deepseek_v2" : "";
 }
 
 }  // namespace
@@ -418,7 +436,8 @@ double RopeScaling::ScoreScale() const {
 
 std::string TransformersType(const LlamaConfig& model) {
   if (model.latent) {
-    return model.experts.count == 0 || IsDeepSeekRouting(model.experts) ? "deepseek_v3" : "";
+    const std::string type = DeepSeekType(model.experts);
+    return type == "deepseek_v2" && !model.latent.interleaved ? "" : type;
   }
   if (model.experts.count == 0) {
     if (model.qk_norm && model.attention_bias) return "";
@@ -426,7 +445,7 @@ std::string TransformersType(const LlamaConfig& model) {
   }
   if (model.attention_bias) return "";
   const ExpertsConfig& experts = model.experts;
-  if (IsDeepSeekRouting(experts) && model.qk_norm) return "dots1";
+  if (IsDeepSeekV3Routing(experts) && model.qk_norm) return "dots1";
   const bool plain = !experts.sigmoid && !experts.selection_bias && experts.groups == 1 &&
                      experts.weight_scale == 1 && experts.shared_intermediate_size == 0;
   if (!plain) return "";

@@ -68,6 +68,7 @@ struct ExpertsConfig {
   bool selection_bias = false;
   int64_t groups = 1;
   int64_t groups_per_token = 1;
+  bool groups_by_best = false;  // By one score, and not by the sum of two.
   double weight_scale = 1;
   int64_t shared_intermediate_size = 0;  // 0: there is no such layer.
   double bias_update_rate = 0;
@@ -246,7 +247,7 @@ struct Precision {
   DType main_grads = DType::kFp32;
   DType grad_comm = DType::kFp32;
   DType moments = DType::kFp32;
-  bool fp8 = false;                         // Layers' matrices are multiplied in FP8; `compute` is bf16.
+  bool fp8 = false;                         // Layers' matrices are gathered and multiplied in FP8.
   std::vector<std::string> keep_bf16 = {};  // Patterns of those that are not.
 };
 

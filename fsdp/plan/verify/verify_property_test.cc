@@ -134,6 +134,17 @@ void CutSome(const Spec& spec, Dice* dice, ModelFacts* model) {
   }
 }
 
+// Some matrices travel in FP8, where that is of bf16.
+void RoundSome(const Spec& spec, Dice* dice, ModelFacts* model) {
+  if (spec.precision.compute != DType::kBf16) return;
+  for (UnitFacts& unit : model->units) {
+    for (ParamFacts& param : unit.params) {
+      const bool whole = param.shape.size() == 2 && param.elements() > 0 && param.twin == Twin::kNone;
+      if (whole && dice->OneIn(3)) param.fp8 = true;
+    }
+  }
+}
+
 // Selection biases that move without a gradient, of some units.
 void BalanceSome(Dice* dice, ModelFacts* model) {
   for (UnitFacts& unit : model->units) {
@@ -152,6 +163,7 @@ Case RandomCase(uint32_t seed) {
   Dice dice(seed);
   Case random{RandomSpec(&dice), RandomModel(&dice), {}, {}};
   CutSome(random.spec, &dice, &random.model);
+  RoundSome(random.spec, &dice, &random.model);
   BalanceSome(&dice, &random.model);
   LayoutOptions options = LayoutOptionsOf(random.spec);
   options.quantum =

@@ -72,7 +72,7 @@ std::vector<std::string> LinesOf(const Program& program, const Layout& layout) {
 int64_t LargestGatheredBytes(const Spec& spec) {
   int64_t largest = 0;
   for (const Bucket& bucket : MakeLayout(DescribeSpec(spec), LayoutOptionsOf(spec)).buckets) {
-    largest = std::max(largest, bucket.bucket_elements * BytesOf(spec.precision.compute));
+    largest = std::max(largest, bucket.gathered_bytes());
   }
   return largest;
 }
