@@ -34,6 +34,8 @@ const std::vector<RuleText>& TextRules() {
       {"hf_dropout", "the config has no dropout: none is trained with", kWarn, "model.hf_config"},
       {"hf_router_loss", "a router's loss is one of each sample and layer, as it is here", kWarn,
        "model.hf_config"},
+      {"hf_loss_left_out", "the config has no router's loss that transformers leaves out", kWarn,
+       "model.hf_config"},
       {"hf_score_scale", "DeepSeek-V2's scores are scaled as transformers scales them", kWarn,
        "model.hf_config"},
       {"hf_more_tokens", "the config has no layers that predict tokens after the next", kWarn,

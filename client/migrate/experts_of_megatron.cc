@@ -135,7 +135,20 @@ class ExpertsConverter {
   void Groups() {
     const int64_t groups = s_.Integer("moe_router_num_groups").value_or(0);
     const int64_t chosen = s_.Integer("moe_router_group_topk").value_or(0);
-    if (groups <= 0 || chosen <= 0) return;
+    if (groups <= 0 && chosen <= 0) return;
+    if (groups <= 0 || chosen <= 0) {
+      c_.Error("expert_groups", groups > 0 ? "moe_router_num_groups" : "moe_router_group_topk",
+               "groups are how many there are and how many of them a token goes to",
+               "write both --moe-router-num-groups and --moe-router-group-topk, or neither");
+      return;
+    }
+    if (experts_.per_token() % chosen != 0) {
+      c_.Error("expert_groups", "moe_router_group_topk",
+               absl::StrCat("a token goes to as many experts of each of its groups, and ", chosen,
+                            " groups do not share out ", experts_.per_token(), " experts"),
+               "write a divisor of --moe-router-topk");
+      return;
+    }
     experts_.set_groups(groups);
     experts_.set_groups_per_token(chosen);
     const int64_t counted = experts_.per_token() / chosen;
@@ -144,12 +157,12 @@ class ExpertsConverter {
     } else if (counted != 2) {
       c_.Error("expert_groups", "moe_router_group_topk",
                absl::StrCat("groups are chosen by their highest score or their two, there by ", counted),
-               "write half of moe_router_topk, or all");
+               "write half of --moe-router-topk, or all of it");
     }
     if (experts_.scores() != v1::Llama::Experts::SCORES_SIGMOID && experts_.normalized()) {
       c_.Error("expert_groups", "moe_router_num_groups",
                "groups are chosen by scores, there by what these are made of",
-               "add moe_router_pre_softmax, or write moe_router_score_function: sigmoid");
+               "add --moe-router-pre-softmax, or write --moe-router-score-function sigmoid");
     }
   }
 

@@ -85,7 +85,12 @@ TEST(ExpertsOfMegatron, GroupsAreChosenByTheirHighestScoreOrTwo) {
   const Result by_one(sigmoid + "--moe-router-topk 2 --moe-router-group-topk 2");
   EXPECT_THAT(by_one.told, IsEmpty());
   EXPECT_EQ(by_one.experts().group_scores(), v1::Llama::Experts::GROUP_SCORES_BEST);
-  EXPECT_THAT(Result(sigmoid + "--moe-router-topk 6 --moe-router-group-topk 2").told,
+  for (const char* wrong :
+       {"--moe-router-topk 6 --moe-router-group-topk 2", "--moe-router-topk 3 --moe-router-group-topk 2",
+        "--moe-router-topk 2 --moe-router-group-topk 4", "--moe-router-topk 2"}) {
+    EXPECT_THAT(Result(sigmoid + wrong).told, ElementsAre("error expert_groups")) << wrong;
+  }
+  EXPECT_THAT(Result("--moe-router-topk 2 --moe-router-group-topk 2").told,
               ElementsAre("error expert_groups"));
   EXPECT_THAT(Result("--moe-router-num-groups 4 --moe-router-topk 4 --moe-router-group-topk 2").told,
               ElementsAre("error expert_groups"))

@@ -273,12 +273,14 @@ const Rule kRules[] = {
                                 "fp4_param", "fp4_param_gather"}) {
          if (!s->AnyFlag(name)) continue;
          findings.push_back(
-             {name, no_equal, "leave it out; in the job, precision.compute: fp8 multiplies in FP8"});
+             {name, no_equal,
+              "leave it out; in the job, precision.compute: fp8 gathers and multiplies in it"});
        }
        const std::string recipe = s->Lower("mixed_precision").value_or("");
        if (absl::StrContains(recipe, "fp8") || absl::StrContains(recipe, "fp4")) {
-         findings.push_back({"mixed_precision", no_equal,
-                             "write bf16_mixed; in the job, precision.compute: fp8 multiplies in FP8"});
+         findings.push_back(
+             {"mixed_precision", no_equal,
+              "write bf16_mixed; in the job, precision.compute: fp8 gathers and multiplies in it"});
        }
        return findings;
      }},

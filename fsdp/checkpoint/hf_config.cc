@@ -356,6 +356,8 @@ void ReadBalanceLoss(HfReader* in, v1::Llama* llama) {
       "write false in the file for none");
 }
 
+bool IsNull(const TextNode* node) { return node != nullptr && node->kind == TextNode::Kind::kNull; }
+
 // The first so many, or the family's own number where the file says nothing.
 int64_t DenseLayers(HfReader* in, const LlamaFamily& family) {
   const TextNode* dense = in->Present("first_k_dense_replace");
@@ -414,9 +416,7 @@ void CheckName(HfReader* in, const char* key, absl::string_view only) {
 void ReadDeepSeek(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
   v1::Llama::LatentAttention* latent = llama->mutable_latent_attention();
   latent->set_rank(in->Integer("kv_lora_rank", 512));
-  const TextNode* query_rank = in->root().Find("q_lora_rank");
-  const bool direct = query_rank != nullptr && query_rank->kind == TextNode::Kind::kNull;
-  if (!direct) latent->set_query_rank(in->Integer("q_lora_rank", 1536));
+  if (!IsNull(in->root().Find("q_lora_rank"))) latent->set_query_rank(in->Integer("q_lora_rank", 1536));
   latent->set_plain_head_size(in->Integer("qk_nope_head_dim", 128));
   latent->set_rotary_head_size(in->Integer("qk_rope_head_dim", 64));
   latent->set_value_head_size(in->Integer("v_head_dim", 128));
@@ -424,12 +424,14 @@ void ReadDeepSeek(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
   llama->clear_head_size();  // head_dim is that of the rotated part.
   CheckName(in, "scoring_func", Is(family, kDeepSeekV2) ? "softmax" : "sigmoid");
   if (Is(family, kDeepSeekV3)) CheckName(in, "topk_method", "noaux_tc");
-  if (Is(family, kDeepSeekV2) && llama->rope_scaling().yarn().mscale_all_dim() > 0)
+  if (Is(family, kDeepSeekV2) && llama->rope_scaling().yarn().mscale_all_dim() > 0) {
+    const TextNode* rope = in->Present("rope_scaling");
     in->Warn(
-        *in->root().Find("rope_scaling"), "hf_score_scale",
+        rope == nullptr ? *in->root().Find("rope_parameters") : *rope, "hf_score_scale",
         "scores have YaRN's scale, squared, as in DeepSeek's own code; transformers leaves it out of its "
         "DeepSeek-V2",
-        "write mscale_all_dim 0 for transformers' numbers");
+        "for transformers' numbers spell the model out, with yarn: {mscale: 0, mscale_all_dim: 0}");
+  }
   const TextNode* every = in->Present("moe_layer_freq");
   if (every != nullptr && every->text != "1")
     in->NotSupported(*every, "moe_layer_freq other than 1: experts in some layers between others");
@@ -441,9 +443,21 @@ void ReadDeepSeek(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
            "write 0 in the file to say that none are meant");
 }
 
+// Transformers computes none for these families.
+void TellDeepSeekLoss(HfReader* in, const LlamaFamily& family) {
+  const TextNode* loss = in->Present("aux_loss_alpha");
+  if (!IsDeepSeek(family) || loss == nullptr || in->Weight("aux_loss_alpha", 0).value_or(0) == 0) return;
+  in->Warn(*loss, "hf_loss_left_out",
+           "the router's loss is not read: transformers has none of this family either",
+           absl::StrCat("spell the model out with experts: {balance_loss: ", loss->text.substr(0, kShown),
+                        "} to train with it"));
+}
+
 void ReadExperts(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
+  if (Is(family, kDeepSeekV2) && IsNull(in->root().Find("n_routed_experts"))) return;
   if (IsDeepSeek(family) && llama->layers() > 0 && DenseLayers(in, family) >= llama->layers()) return;
   v1::Llama::Experts* experts = llama->mutable_experts();
+  TellDeepSeekLoss(in, family);
   if (Is(family, kDeepSeekV2)) return ReadDeepSeekV2Experts(in, experts);
   if (Is(family, kDots1) || Is(family, kDeepSeekV3)) return ReadDots1(in, family, experts);
   if (Is(family, kMixtral)) {

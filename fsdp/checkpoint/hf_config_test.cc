@@ -321,9 +321,15 @@ TEST(HfConfig, TellsWhatDeepSeeksFileHasMore) {
 // The file of DeepSeek-V2 itself, but for its tokens and types; and its method that knows no groups.
 TEST(HfConfig, ReadsDeepSeekV2) {
   EXPECT_TRUE(absl::StrContains(FaultsOf(kDeepSeekV2), "[hf_score_scale]"));
-  EXPECT_EQ(FaultsOf(With(kDeepSeekV2, R"("mscale": 0.707, "mscale_all_dim": 0.707)",
-                          R"("mscale": 0, "mscale_all_dim": 0)")),
-            "");
+  EXPECT_TRUE(absl::StrContains(FaultsOf(With(kDeepSeekV2, "\"rope_scaling\"", "\"rope_parameters\"")),
+                                "[hf_score_scale]"));
+  EXPECT_TRUE(absl::StrContains(FaultsOf(kDeepSeekV2), "experts: {balance_loss: 0.001} to train with it"));
+  EXPECT_FALSE(Read(With(kDeepSeekV2, R"("n_routed_experts": 160)", R"("n_routed_experts": null)"))
+                   .llama()
+                   .has_experts());
+  const std::string plain =
+      With(kDeepSeekV2, R"("mscale": 0.707, "mscale_all_dim": 0.707)", R"("mscale": 1)");
+  EXPECT_EQ(FaultsOf(With(plain.c_str(), R"("aux_loss_alpha": 0.001)", R"("aux_loss_alpha": 0)")), "");
   const v1::Llama llama = Read(kDeepSeekV2).llama();
   EXPECT_EQ(llama.latent_attention().query_rank(), 1536);
   EXPECT_TRUE(llama.latent_attention().interleaved());

@@ -180,8 +180,9 @@ def job(folder, config):
     message.model.Clear()
     model = json.loads(done.stdout)["resolved"]["model"]
     if experts := model.get("llama", {}).get("experts"):  # People's words of an enum, which the proto's JSON has not.
-        scores = experts.pop("scores")
-        experts["scores"] = "SCORES_" + (scores.upper() if scores != "auto" else "UNSPECIFIED")
+        for name in ("scores", "group_scores"):
+            value = experts.get(name, "auto")
+            experts[name] = f"{name}_{value if value != 'auto' else 'unspecified'}".upper()
     json_format.ParseDict(model, message.model)
     return message
 

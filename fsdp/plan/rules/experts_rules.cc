@@ -105,10 +105,11 @@ const Rule kRules[] = {
        const int64_t groups = Experts(f).has_groups() ? Experts(f).groups() : 1;
        const bool by_best = Experts(f).group_scores() == v1::Llama::Experts::GROUP_SCORES_BEST;
        if (groups < 1 || count % groups != 0 || (groups > 1 && !by_best && count / groups < 2)) {
+         const bool of_one = groups == count && !by_best;
          return {{absl::StrCat(count, " experts do not split into ", groups, " equal groups",
-                               by_best ? "" : " of two or more"),
+                               by_best ? "" : " of two or more, whose two best scores choose them"),
                   absl::StrCat("choose a divisor of count", by_best ? "" : ", at most its half",
-                               ", or leave groups out")}};
+                               of_one ? ", or write group_scores: best" : "", ", or leave groups out")}};
        }
        const int64_t of_token = Experts(f).has_groups_per_token() ? Experts(f).groups_per_token() : groups;
        if (of_token >= 1 && of_token <= groups && Experts(f).per_token() <= of_token * (count / groups))
