@@ -1,7 +1,6 @@
 #include "fsdp/model/native/native_block.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 
@@ -121,10 +120,9 @@ Weights NativeBlock::WeightsOf(const std::vector<int>& matrices) const {
 }
 
 at::Tensor NativeBlock::ScalesOf(const std::vector<int>& matrices) const {
-  Matrices of;
-  for (const int matrix : matrices) of.push_back(OwnRows(matrix, scales(matrix)).unsqueeze(1));
-  const at::Tensor one = AsOne(of);
-  return (one.defined() ? one : at::cat(of)).squeeze(1);
+  std::vector<at::Tensor> of;
+  for (const int matrix : matrices) of.push_back(OwnRows(matrix, scales(matrix)));
+  return JoinedScales(of);
 }
 
 bool NativeBlock::ReadsRounded(const std::vector<int>& matrices) const {

@@ -56,16 +56,22 @@ Weights::Weights(Matrices matrices) : plain(std::move(matrices)) {
   for (const at::Tensor& matrix : plain) outputs.push_back(matrix.size(0));
 }
 
+at::Tensor JoinedScales(const std::vector<at::Tensor>& scales) {
+  Matrices columns;
+  for (const at::Tensor& of : scales) columns.push_back(of.unsqueeze(1));
+  const at::Tensor one = AsOne(columns);
+  return (one.defined() ? one : at::cat(columns)).squeeze(1);
+}
+
 Weights::Weights(const std::vector<Fp8>& matrices) {
-  Matrices values, scales;
+  std::vector<at::Tensor> values, scales;
   for (const Fp8& matrix : matrices) {
     outputs.push_back(matrix.values.size(0));
     values.push_back(matrix.values);
-    scales.push_back(matrix.scales.unsqueeze(1));
+    scales.push_back(matrix.scales);
   }
-  const at::Tensor one = AsOne(values), with = AsOne(scales);
-  fp8 = one.defined() && with.defined() ? Fp8{one, with.squeeze(1)}
-                                        : Fp8{Joined(values), at::cat(scales).squeeze(1)};
+  const at::Tensor one = AsOne(values);
+  fp8 = {one.defined() ? one : Joined(values), JoinedScales(scales)};
 }
 
 int64_t Weights::all_outputs() const { return std::accumulate(outputs.begin(), outputs.end(), int64_t{0}); }

@@ -36,6 +36,9 @@ struct Weights {
   int64_t inputs() const { return in_fp8() ? fp8.values.size(1) : plain[0].size(1); }
 };
 
+// Scales of several matrices' rows as those of one.
+at::Tensor JoinedScales(const std::vector<at::Tensor>& scales);
+
 // With `turned`, where there is FP8.
 Weights Turned(Weights weights);
 

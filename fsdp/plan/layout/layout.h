@@ -23,10 +23,10 @@
 // Where ranks have a layer's experts among them (the expert axis), experts have buckets of their own, cut and
 // summed by those who have the same ones; a gradient then has what all tokens added that came from anywhere.
 // Matrices that travel in FP8, with a scale a row, have buckets of their own, one for each length of a row,
-// which is never cut: the scales of a bucket lie behind its numbers, one after the other, and each is of one
-// owner's numbers alone. Where replicas shard the optimizer (HFSDP), they cut each shard again into equal
-// main pieces, of which the o-th replica owns the o-th. And each says in which types it is stored, gathered,
-// sent and summed.
+// which is never cut, and so are padded more where rows do not share out among ranks (8B over 768 by 3.8%):
+// the scales of a bucket lie behind its numbers, one after the other, and each is of one owner's numbers
+// alone. Where replicas shard the optimizer (HFSDP), they cut each shard again into equal main pieces, of
+// which the o-th replica owns the o-th. And each says in which types it is stored, gathered, sent and summed.
 #pragma once
 
 #include <cstdint>

@@ -233,6 +233,15 @@ TEST(Layout, WhatTravelsInFp8HasBucketsByTheLengthOfARow) {
   EXPECT_EQ(narrow.main_elements, 11 * 32);     // 64 rows over six.
 }
 
+// Llama 8B's layer: rows of one length share no bucket with others that would fill up its shards.
+TEST(Layout, WhatTravelsInFp8IsPaddedWhereRowsDoNotShareOut) {
+  ModelFacts model = OneUnit({{4096}, {6144, 4096}, {4096, 4096}, {28672, 4096}, {4096, 14336}});
+  for (size_t i = 1; i < model.units[0].params.size(); ++i) model.units[0].params[i].fp8 = true;
+  for (const int64_t shards : {2, 8, 64, 512, 1024})
+    EXPECT_LT(MakeLayout(model, Options(shards, DType::kBf16)).padding_ratio(), 0.01) << shards;
+  EXPECT_NEAR(MakeLayout(model, Options(768, DType::kBf16)).padding_ratio(), 0.038, 0.001);
+}
+
 // It is rounded before it is read.
 TEST(Layout, WhatTravelsInFp8IsNotReadInPlaceByOneRank) {
   ModelFacts model = OneUnit({{48, 32}, {16, 16}});

@@ -185,10 +185,10 @@ class Costs {
     return Memory(bucket.published_bytes() + bucket.shard_elements * BytesOf(bucket.types.gathered));
   }
 
-  double Transfer(const Instruction& i, double bytes_per_second) const {
+  double Transfer(const Instruction& i, double bytes_per_second, int collectives = 1) const {
     const Traffic traffic = TrafficOf(spec_.mesh, layout_, i);
     if (!traffic.travels()) return 0;
-    return profile_.collective_latency_seconds + D(traffic.received_bytes) / bytes_per_second;
+    return collectives * profile_.collective_latency_seconds + D(traffic.received_bytes) / bytes_per_second;
   }
 
   // Once they have met: both sides are busy for as long.
@@ -207,11 +207,9 @@ class Costs {
     if (bucket.read_in_place()) return 0;
     const double own =
         bucket.pieces > 1 ? FromReplica(bucket) : Cast(bucket, bucket.shard_elements, bucket.types.gathered);
-    const Traffic traffic = TrafficOf(spec_.mesh, layout_, i);
-    const bool scales = bucket.in_fp8() && traffic.travels();  // A collective of their own.
-    return own + (scales ? profile_.collective_latency_seconds : 0) +
-           Transfer(i, OnOneNode(i.group) ? profile_.node_gather_bytes_per_second
-                                          : profile_.network_gather_bytes_per_second);
+    const double rate =
+        OnOneNode(i.group) ? profile_.node_gather_bytes_per_second : profile_.network_gather_bytes_per_second;
+    return own + Transfer(i, rate, bucket.in_fp8() ? 2 : 1);  // Numbers, and then scales.
   }
 
   // Of so many numbers.
