@@ -159,6 +159,71 @@ TEST(Fp8, RanksThatShareOneKeyHeadTrainNearTheSame) {
   ExpectSame(expected, Train(tensor), 3 * kRoundings);
 }
 
+// A layer without experts, then two with them and a layer beside.
+v1::JobSpec ExpertsJob(v1::DType compute) {
+  v1::JobSpec job = Fp8Job();
+  v1::Llama* llama = job.mutable_model()->mutable_llama();
+  llama->set_layers(3);
+  v1::Llama::Experts* experts = llama->mutable_experts();
+  experts->set_count(4);
+  experts->set_per_token(2);
+  experts->set_intermediate_size(32);
+  experts->set_shared_intermediate_size(32);
+  experts->set_dense_layers(1);
+  job.mutable_precision()->set_compute(compute);
+  job.mutable_train()->set_steps(4);
+  return job;
+}
+
+TEST(Fp8, ExpertsTrainNearBf16) {
+  const LocalJobResult bf16 = Train(ExpertsJob(v1::DTYPE_BF16)), fp8 = Train(ExpertsJob(v1::DTYPE_FP8));
+  const LocalJobResult attention = Train(Keeping(ExpertsJob(v1::DTYPE_FP8), {"*.experts.*", "*.shared.*"}));
+  EXPECT_LT(Distance(attention, bf16), Distance(fp8, bf16));
+  for (size_t s = 0; s < bf16.reports[0].size(); ++s) {
+    const double loss = bf16.reports[0][s].loss();
+    EXPECT_NEAR(fp8.reports[0][s].loss(), loss, 1e-2 * loss);
+  }
+  EXPECT_LT(fp8.reports[0].back().loss(), fp8.reports[0].front().loss());
+}
+
+// Also among ranks that have the experts among them, to whom rows travel rounded.
+TEST(Fp8, ExpertsTrainTheSameInEachMeshAndWithRecompute) {
+  const LocalJobResult expected = Train(ExpertsJob(v1::DTYPE_FP8));
+  v1::JobSpec job = Over(ExpertsJob(v1::DTYPE_FP8), kParams, 2);
+  const LocalJobResult shared = Train(job);
+  ExpectSame(expected, shared, 3 * kRoundings);
+  job.mutable_fsdp()->set_recompute(v1::RECOMPUTE_FULL);
+  ExpectSame(shared, Train(job), 0);
+  for (const TestMesh& mesh : {kOptim, kParams}) {
+    v1::JobSpec among = Over(ExpertsJob(v1::DTYPE_FP8), mesh, 4);
+    among.mutable_parallel()->set_expert(2);
+    ExpectSame(expected, Train(among), 3 * kRoundings);
+  }
+  v1::JobSpec tensor = Over(ExpertsJob(v1::DTYPE_FP8), kParams, 2);
+  tensor.mutable_train()->set_micro_batch(12);
+  tensor.mutable_parallel()->set_tensor(2);
+  ExpectSame(expected, Train(tensor), 3 * kRoundings);
+}
+
+TEST(Fp8, LatentAttentionsOutputAndItsExpertsTrainNearBf16) {
+  v1::JobSpec job = ExpertsJob(v1::DTYPE_FP8);
+  v1::Llama* llama = job.mutable_model()->mutable_llama();
+  llama->clear_kv_heads();
+  v1::Llama::LatentAttention* latent = llama->mutable_latent_attention();
+  latent->set_rank(32);
+  latent->set_query_rank(32);
+  latent->set_plain_head_size(16);
+  latent->set_rotary_head_size(8);
+  latent->set_value_head_size(16);
+  const LocalJobResult fp8 = Train(job);
+  ExpectSame(fp8, Train(Over(job, kParams, 2)), 3 * kRoundings);
+  job.mutable_precision()->set_compute(v1::DTYPE_BF16);
+  const LocalJobResult bf16 = Train(job);
+  EXPECT_NE(fp8.weights, bf16.weights);
+  EXPECT_NEAR(fp8.reports[0].back().loss(), bf16.reports[0].back().loss(),
+              1e-2 * bf16.reports[0].back().loss());
+}
+
 TEST(Fp8, AJobThatIsResumedGoesOnToTheBit) {
   const TempDir dir;
   v1::JobSpec job = Over(Fp8Job(), kParams, 2);

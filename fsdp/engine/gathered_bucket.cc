@@ -25,7 +25,10 @@ GatheredBucket GatheredBucket::InPlace(const Bucket& bucket, const at::Tensor& s
 
 BoundParam GatheredBucket::Param(const ParamSlot& slot) const {
   BoundParam param = values_.narrow(0, slot.offset, slot.elements).view(slot.shape);
-  if (scales_.defined()) param.scales = scales_.narrow(0, slot.offset / bucket_->row, slot.shape[0]);
+  if (scales_.defined()) {
+    param.scales = scales_.narrow(0, slot.offset / bucket_->row, slot.elements / bucket_->row)
+                       .view(at::IntArrayRef(slot.shape.data(), slot.shape.size() - 1));
+  }
   return param;
 }
 

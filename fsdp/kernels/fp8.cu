@@ -17,10 +17,24 @@ __device__ auto LoadPack(const T* from, int64_t pack) {
   }
 }
 
+// Whose row it is, by a whole warp; `experts` beyond the last end.
+__device__ int ExpertOf(const int32_t* ends, int experts, int64_t row) {
+  int before = 0;
+  for (int e = static_cast<int>(threadIdx.x) % 32; e < experts; e += 32) before += ends[e] <= row ? 1 : 0;
+  return __reduce_add_sync(0xffffffffu, before);
+}
+
 // A block has a row.
 template <int N, bool kByColumn>
 __global__ void Rows(Fp8RowsArgs args) {
   const int64_t row = blockIdx.x;
+  if constexpr (kByColumn) {
+    if (args.ends != nullptr) {
+      const int expert = ExpertOf(args.ends, args.experts, row);
+      if (expert == args.experts) return;
+      args.by_column += expert * args.width;
+    }
+  }
   const Number* const from = static_cast<const Number*>(args.from) + row * args.stride;
   const auto source = [&](int64_t i) {
     const auto pack = LoadPack<N>(from, i);
@@ -48,6 +62,38 @@ __global__ void Weights(Fp8WeightsArgs args) {
 constexpr int kPacks = 32;
 constexpr int kWarps = 8;
 constexpr int64_t kRowsTogether = 256;
+
+// Of experts' rows a warp takes those that follow each other, kFp8RowStep by kFp8RowStep, which are one
+// expert's each.
+template <int N>
+__global__ void ExpertColumnMax(Fp8ColumnsArgs args) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int64_t pack = blockIdx.x * static_cast<int64_t>(kPacks) + lane;
+  const int64_t first = blockIdx.y * kRowsTogether + warp * (kRowsTogether / kWarps);
+  int expert = ExpertOf(args.ends, args.experts, first);
+  unsigned largest[N] = {};
+  const auto add = [&] {
+    for (int k = 0; k < N; ++k) {
+      if (largest[k] > 0) atomicMax(args.largest + expert * args.width + pack * N + k, largest[k]);
+      largest[k] = 0;
+    }
+  };
+  for (int64_t begin = first; begin < first + kRowsTogether / kWarps && expert < args.experts;
+       begin += kFp8RowStep) {
+    if (args.ends[expert] <= begin) {
+      if (pack < args.width / N) add();
+      expert = ExpertOf(args.ends, args.experts, begin);
+      if (expert == args.experts) return;
+    }
+    if (pack >= args.width / N) continue;
+#pragma unroll 4
+    for (int64_t row = begin; row < begin + kFp8RowStep; ++row) {
+      const auto x = Load<Number, N>(static_cast<const Number*>(args.from) + row * args.stride, pack);
+      for (int k = 0; k < N; ++k) largest[k] = max(largest[k], Magnitude(x.at[k]));
+    }
+  }
+  if (pack < args.width / N && expert < args.experts) add();
+}
 
 template <int N>
 __global__ void ColumnMax(Fp8ColumnsArgs args) {
@@ -77,18 +123,39 @@ __global__ void ColumnMax(Fp8ColumnsArgs args) {
 constexpr int kTileRows = 128;
 constexpr int kTileColumns = 64;
 constexpr int kTileWords = kTileRows / 4;
+constexpr int kTurnWarps = 8;
 
-template <int N>
-__global__ void Turn(Fp8ColumnsArgs args) {
+// Stretches of a tile's rows whose columns have scales of their own.
+constexpr int kTileSteps = kTileRows / kFp8RowStep;
+static_assert(kTileSteps == kTurnWarps);
+
+template <int N, bool kExperts>
+__global__ void __launch_bounds__(kTurnWarps * 32) Turn(Fp8ColumnsArgs args) {
   __shared__ unsigned words[kTileColumns][kTileWords + 1];
-  __shared__ float factors[kTileColumns];
+  __shared__ float factors[kExperts ? kTileSteps : 1][kTileColumns];
   const int64_t first_row = blockIdx.x * static_cast<int64_t>(kTileRows);
   const int64_t first_column = blockIdx.y * static_cast<int64_t>(kTileColumns);
-  for (int c = threadIdx.x; c < kTileColumns; c += blockDim.x) {
-    if (first_column + c >= args.width) break;
-    const unsigned largest = args.largest[first_column + c];
-    factors[c] = FactorOf(largest);
-    if (blockIdx.x == 0) args.scales[first_column + c] = ScaleOf(largest);
+  const int64_t room = args.padded;
+  if constexpr (kExperts) {
+    args.rows = args.ends[args.experts - 1];
+    args.padded = args.rows;
+    if (first_row >= args.rows) return;
+    const int step = threadIdx.x / 32;
+    const int64_t row = first_row + step * kFp8RowStep;
+    const int expert = ExpertOf(args.ends, args.experts, row);
+    for (int c = threadIdx.x % 32; c < kTileColumns; c += 32) {
+      if (expert == args.experts || first_column + c >= args.width) break;
+      const int64_t at = expert * args.width + first_column + c;
+      factors[step][c] = FactorOf(args.largest[at]);
+      if (row == (expert > 0 ? args.ends[expert - 1] : 0)) args.scales[at] = ScaleOf(args.largest[at]);
+    }
+  } else {
+    for (int c = threadIdx.x; c < kTileColumns; c += blockDim.x) {
+      if (first_column + c >= args.width) break;
+      const unsigned largest = args.largest[first_column + c];
+      factors[0][c] = FactorOf(largest);
+      if (blockIdx.x == 0) args.scales[first_column + c] = ScaleOf(largest);
+    }
   }
   __syncthreads();
   constexpr int kTilePacks = kTileColumns / N;
@@ -105,17 +172,17 @@ __global__ void Turn(Fp8ColumnsArgs args) {
     }
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      const float factor = factors[pack * N + k];
+      const float factor = factors[kExperts ? word * 4 / kFp8RowStep : 0][pack * N + k];
       words[pack * N + k][word] = RoundedWord(At(of_row[0], k) * factor, At(of_row[1], k) * factor,
                                               At(of_row[2], k) * factor, At(of_row[3], k) * factor);
     }
   }
   __syncthreads();
   unsigned* const to = static_cast<unsigned*>(args.to);
-  const int64_t row_words = args.padded / 4, first_word = first_row / 4;
+  const int64_t row_words = room / 4, first_word = first_row / 4;
   for (int item = threadIdx.x; item < kTileColumns * kTileWords; item += blockDim.x) {
     const int column = item / kTileWords, word = item % kTileWords;
-    if (first_column + column >= args.width || first_word + word >= row_words) continue;
+    if (first_column + column >= args.width || first_word + word >= args.padded / 4) continue;
     to[(first_column + column) * row_words + first_word + word] = words[column][word];
   }
 }
@@ -145,8 +212,8 @@ __global__ void __launch_bounds__(kTurnThreads) TurnBytes(Fp8TurnArgs args) {
   __shared__ unsigned words[kSide][kSideWords];
   const int64_t first_row = blockIdx.x * static_cast<int64_t>(kSide);
   const int64_t first_column = blockIdx.y * static_cast<int64_t>(kSide);
-  const unsigned* const from = static_cast<const unsigned*>(args.from);
-  const int64_t row_words = args.width / 4, to_words = args.rows / 4;
+  const int64_t row_words = args.width / 4, to_words = args.rows / 4, matrix = blockIdx.z;
+  const unsigned* const from = static_cast<const unsigned*>(args.from) + matrix * args.rows * row_words;
   for (int item = threadIdx.x; item < kSideWords * kSideWords; item += kTurnThreads) {
     const int column = item % kSideWords, row = item / kSideWords;  // Of four each.
     if (first_column / 4 + column >= row_words || first_row / 4 + row >= to_words) continue;
@@ -160,15 +227,16 @@ __global__ void __launch_bounds__(kTurnThreads) TurnBytes(Fp8TurnArgs args) {
     for (int k = 0; k < 4; ++k) words[column * 4 + k][row ^ column] = turned.at[k];
   }
   __syncthreads();
-  unsigned* const to = static_cast<unsigned*>(args.to);
+  const int64_t stride_words = args.stride / 4;
+  unsigned* const to = static_cast<unsigned*>(args.to) + matrix * args.width * stride_words;
   for (int item = threadIdx.x; item < kSide * kSideWords; item += kTurnThreads) {
     const int word = item % kSideWords, column = item / kSideWords;
     if (first_column + column >= args.width || first_row / 4 + word >= to_words) continue;
-    to[(first_column + column) * to_words + first_row / 4 + word] = words[column][word ^ (column / 4)];
+    to[(first_column + column) * stride_words + first_row / 4 + word] = words[column][word ^ (column / 4)];
   }
   if (blockIdx.x > 0) return;
   for (int c = threadIdx.x; c < kSide && first_column + c < args.width; c += kTurnThreads)
-    args.ones[first_column + c] = 1;
+    args.ones[matrix * args.width + first_column + c] = 1;
 }
 
 // Whether rows can be read whole packs at a time.
@@ -179,9 +247,12 @@ bool WholePacks(const void* from, int64_t width, int64_t stride) {
 template <int N>
 void LaunchColumns(const Fp8ColumnsArgs& args, Stream stream) {
   const dim3 blocks(BlocksOf(args.width / N, kPacks), BlocksOf(args.rows, kRowsTogether));
-  ColumnMax<N><<<blocks, kWarps * 32, 0, stream>>>(args);
   const dim3 tiles(BlocksOf(args.padded, kTileRows), BlocksOf(args.width, kTileColumns));
-  Turn<N><<<tiles, 256, 0, stream>>>(args);
+  const bool experts = args.ends != nullptr;
+  const auto largest = experts ? ExpertColumnMax<N> : ColumnMax<N>;
+  const auto turn = experts ? Turn<N, true> : Turn<N, false>;
+  largest<<<blocks, kWarps * 32, 0, stream>>>(args);
+  turn<<<tiles, kTurnWarps * 32, 0, stream>>>(args);
 }
 
 }  // namespace
@@ -214,15 +285,17 @@ void Fp8Weights(const Fp8WeightsArgs& args, Stream stream) {
 }
 
 void Fp8Turn(const Fp8TurnArgs& args, Stream stream) {
-  if (args.rows == 0 || args.width == 0) return;
-  const dim3 tiles(BlocksOf(args.rows, kSide), BlocksOf(args.width, kSide));
+  if (args.rows == 0 || args.width == 0 || args.matrices == 0) return;
+  const dim3 tiles(BlocksOf(args.rows, kSide), BlocksOf(args.width, kSide),
+                   static_cast<unsigned>(args.matrices));
   TurnBytes<<<tiles, kTurnThreads, 0, stream>>>(args);
   CheckLaunch("fp8 turn");
 }
 
 void Fp8Columns(const Fp8ColumnsArgs& args, Stream stream) {
   if (args.width == 0 || args.padded == 0) return;
-  const cudaError_t error = cudaMemsetAsync(args.largest, 0, args.width * sizeof(uint32_t), stream);
+  const cudaError_t error =
+      cudaMemsetAsync(args.largest, 0, args.experts * args.width * sizeof(uint32_t), stream);
   if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
   const bool whole = WholePacks(args.from, args.width, args.stride);
   whole ? LaunchColumns<kPack<Number>>(args, stream) : LaunchColumns<1>(args, stream);

@@ -12,6 +12,9 @@
 // scales of the rows that the input's gradient adds up go into that product's other operand (`by_column`),
 // and what was rounded need only be turned.
 //
+// Rows of experts (expert_rows.h) are rounded all at once, of whom only the device knows how many rows each
+// has: `ends`. Columns are then of an expert's rows, and each has scales of its own.
+//
 // Bytes that must move for n numbers: 3 n, and turned 5 n, as the scales of columns take a reading of their
 // own (an 8B layer's 8192 tokens of gate and up: 0.70 and 1.17 GB); of what is in FP8 already, 2 n. (By
 // strips of columns that a card's cache holds between the two readings it was slower: docs/bench.)
@@ -33,6 +36,8 @@ struct Fp8RowsArgs {
   float* scales;  // [rows]: what its numbers are multiplied with.
   // [width] powers of two that the numbers are multiplied with before; null: nothing.
   const float* by_column = nullptr;
+  const int32_t* ends = nullptr;  // [experts]: by_column is [experts x width]. Rows beyond the last are left.
+  int experts = 0;
 };
 void Fp8Rows(const Fp8RowsArgs& args, Stream stream);
 
@@ -48,11 +53,13 @@ struct Fp8WeightsArgs {
 void Fp8Weights(const Fp8WeightsArgs& args, Stream stream);
 
 struct Fp8TurnArgs {
-  const void* from;  // [rows x width] FP8, contiguous, of sizes that 4 divides.
+  const void* from;  // [matrices x rows x width] FP8, contiguous, of sizes that 4 divides.
   int64_t rows;
   int64_t width;
-  void* to;     // [width x rows]
-  float* ones;  // [width]: scales, for those of `from` belong to no row here.
+  void* to;     // [matrices x width x rows], rows `stride` numbers apart.
+  float* ones;  // [matrices x width]: scales, for those of `from` belong to no row here.
+  int64_t stride;
+  int64_t matrices = 1;
 };
 void Fp8Turn(const Fp8TurnArgs& args, Stream stream);
 
@@ -65,7 +72,11 @@ struct Fp8ColumnsArgs {
   int64_t padded;     // A multiple of 4.
   float* scales;      // [width]
   uint32_t* largest;  // [width]: room for magnitudes meanwhile.
+  // [experts], multiples of kFp8RowStep: scales and room are [experts x width]. Nothing is written beyond.
+  const int32_t* ends = nullptr;
+  int experts = 1;
 };
+constexpr int kFp8RowStep = 16;
 void Fp8Columns(const Fp8ColumnsArgs& args, Stream stream);
 
 }  // namespace fsdpd::kernels

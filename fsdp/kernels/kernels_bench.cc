@@ -466,8 +466,8 @@ Fp8Matrix BenchFp8Weights(Bench* bench, const at::Tensor& x) {
             turned = {at::empty({width, rows}, kFp32.dtype(at::kFloat8_e4m3fn)), at::empty({width}, kFp32)};
   const Fp8WeightsArgs args = {x.data_ptr(), DType::kBf16,         rows,
                                width,        to.values.data_ptr(), to.scales.data_ptr<float>()};
-  const Fp8TurnArgs turn = {to.values.data_ptr(), rows, width, turned.values.data_ptr(),
-                            turned.scales.data_ptr<float>()};
+  const Fp8TurnArgs turn = {
+      to.values.data_ptr(), rows, width, turned.values.data_ptr(), turned.scales.data_ptr<float>(), rows};
   const auto run = [&] { Fp8Weights(args, CurrentStream()); };
   const auto run_turn = [&] { Fp8Turn(turn, CurrentStream()); };
   run();

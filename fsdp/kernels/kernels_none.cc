@@ -11,6 +11,7 @@
 #include "fsdp/kernels/normed_heads.h"
 #include "fsdp/kernels/rms_norm.h"
 #include "fsdp/kernels/rotary.h"
+#include "fsdp/kernels/scaled_grouped_product.h"
 #include "fsdp/kernels/scaled_product.h"
 #include "fsdp/kernels/sum_parts.h"
 #include "fsdp/kernels/swiglu.h"
@@ -41,6 +42,8 @@ void Fp8Columns(const Fp8ColumnsArgs&, Stream) { FSDPD_CHECK(false); }
 void Fp8SwigluForward(const Fp8SwigluArgs&, Stream) { FSDPD_CHECK(false); }
 void Fp8SwigluBackward(const Fp8SwigluBackwardArgs&, Stream) { FSDPD_CHECK(false); }
 bool ScaledProduct(const ScaledProductArgs&, Stream) { FSDPD_CHECK(false); }
+void ScaledGroupedRows(const ScaledRowsArgs&, Stream) { FSDPD_CHECK(false); }
+void ScaledGroupedGrads(const ScaledGradsArgs&, Stream) { FSDPD_CHECK(false); }
 void JoinAttention(const JoinAttentionArgs&, Stream) { FSDPD_CHECK(false); }
 void SumParts(const SumPartsArgs&, Stream) { FSDPD_CHECK(false); }
 void PlaceRows(const PlaceRowsArgs&, Stream) { FSDPD_CHECK(false); }

@@ -2,7 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
 
 #include <algorithm>
 #include <utility>
@@ -18,6 +17,13 @@ at::Tensor FlatTokens(const at::Tensor& x) { return x.flatten(0, 1).flatten(1); 
 at::Tensor RowsOf(const at::Tensor& tokens, const Routing& routing) {
   return GatherRows(tokens, routing.rows.order, routing.experts.size(1));
 }
+// Numbers and scales, each the way that `move` goes with a row; numbers by two, as LibTorch moves no FP8.
+template <typename Move>
+Fp8 MovedRows(const Fp8& from, Move move) {
+  return {move(from.values.view(at::kBFloat16)).view(at::kFloat8_e4m3fn),
+          move(from.scales.unsqueeze(1)).squeeze(1)};
+}
+
 at::Tensor SumOfTokens(const at::Tensor& rows, const Routing& routing, const at::Tensor& addend = {}) {
   return SumOfRows({rows}, routing.rows.of_choice, routing.experts.size(1), addend);
 }
@@ -113,10 +119,14 @@ std::vector<at::Tensor> NativeBlock::ParamsOf(const std::vector<int>& indices) c
 
 Weights NativeBlock::WeightsOf(const std::vector<int>& matrices) const {
   if (!InFp8(matrices)) return ParamsOf(matrices);
-  std::vector<Fp8> weights;
+  return Fp8Of(matrices);
+}
+
+std::vector<Fp8> NativeBlock::Fp8Of(const std::vector<int>& matrices) const {
+  std::vector<Fp8> found;
   for (const int matrix : matrices)
-    weights.push_back({OwnRows(matrix, param(matrix)), OwnRows(matrix, scales(matrix))});
-  return weights;
+    found.push_back({OwnRows(matrix, param(matrix)), OwnRows(matrix, scales(matrix))});
+  return found;
 }
 
 at::Tensor NativeBlock::ScalesOf(const std::vector<int>& matrices) const {
@@ -249,14 +259,44 @@ void NativeBlock::FillGateUp(Kept* kept) const {
   Normed in = RmsNormForward(kept->middle, param(p_.ffn_norm), config_.norm_epsilon);
   kept->ffn_rstd = std::move(in.rstd);
   const at::Tensor all = TokenParts(&context()).Gather(in.y);
-  if (HasShared()) kept->shared_gate_up = LinearForward(all, ParamsOf(SharedGateUp()));
+  if (HasShared()) kept->shared_gate_up = LinearForward(all, WeightsOf(SharedGateUp()));
   const Router router = {param(p_.router), param(p_.router_bias)};
   kept->routing = Route(all, router, config_.experts, kept->micro_batch[0], &context());
   in.y = at::Tensor();
   kept->passage = MakePassage(kept->routing, &context());
   kept->weights = ToExperts(RowWeights(kept->routing, config_.experts), kept->passage, &context());
-  const at::Tensor rows = ToExperts(RowsOf(all, kept->routing), kept->passage, &context());
-  kept->gate_up = ExpertsForward(rows, EndsHere(kept->routing, kept->passage), {param(p_.w1), param(p_.w3)});
+  kept->gate_up = ExpertsOfTokens(all, *kept, GateUp());
+}
+
+// Rows are copies of tokens, and what is rounded once travels in half the bytes.
+at::Tensor NativeBlock::ExpertsOfTokens(const at::Tensor& tokens, const Kept& kept,
+                                        const std::vector<int>& matrices) const {
+  const at::Tensor& ends = EndsHere(kept.routing, kept.passage);
+  const auto move = [&](const at::Tensor& of) {
+    return ToExperts(RowsOf(of, kept.routing), kept.passage, &context());
+  };
+  if (!InFp8(matrices)) return ExpertsForward(move(tokens), ends, ParamsOf(matrices));
+  return Fp8ExpertsForward(MovedRows(Fp8Rows(tokens), move), ends, Fp8Of(matrices));
+}
+
+at::Tensor NativeBlock::ExpertsOfRows(const at::Tensor& rows, const at::Tensor& ends, int matrix) const {
+  if (!InFp8({matrix})) return ExpertsForward(rows, ends, {param(matrix)});
+  return Fp8ExpertsForward(Fp8Rows(rows), ends, Fp8Of({matrix}));
+}
+
+std::vector<at::Tensor> NativeBlock::ExpertsInputGrads(const at::Tensor& grad_out, const at::Tensor& ends,
+                                                       const std::vector<int>& matrices) const {
+  if (!InFp8(matrices)) return ExpertsBackward(grad_out, ends, ParamsOf(matrices));
+  return {Fp8ExpertsBackward(grad_out, ends, Fp8Of(matrices))};
+}
+
+void NativeBlock::ExpertsMatrixGrads(const at::Tensor& grad_out, const at::Tensor& rows,
+                                     const at::Tensor& ends, const std::vector<int>& matrices,
+                                     const BackwardCall& call) const {
+  std::vector<at::Tensor> into;
+  for (const int matrix : matrices) into.push_back(call.Into(matrix));
+  const auto make = InFp8(matrices) ? Fp8ExpertsGradsInto : ExpertsGradsInto;
+  make(grad_out, rows, ends, param(matrices.front()).size(1), call.grads.accumulate, into);
 }
 
 at::Tensor NativeBlock::FfnOutput(const Kept& kept) const {
@@ -265,11 +305,11 @@ at::Tensor NativeBlock::FfnOutput(const Kept& kept) const {
   if (!HasExperts()) return AddProduct(kept.middle, SwigluForward(kept.gate_up), p_.w2);
   const at::Tensor& ends = EndsHere(kept.routing, kept.passage);
   at::Tensor product = WeighedSwigluForward(kept.gate_up, kept.weights);
-  product = ToTokens(ExpertsForward(product, ends, {param(p_.w2)}), kept.passage, &context());
+  product = ToTokens(ExpertsOfRows(product, ends, p_.w2), kept.passage, &context());
   const TokenParts parts(&context());
   if (!HasShared() && parts.ranks() == 1) return SumOfTokens(product, kept.routing, kept.middle);
   at::Tensor sum = SumOfTokens(product, kept.routing);
-  if (HasShared()) sum.add_(at::mm(SwigluForward(kept.shared_gate_up), param(p_.shared_w2).t()));
+  if (HasShared()) sum.add_(SharedOutput(kept.shared_gate_up));
   if (parts.ranks() == 1) return sum.add_(kept.middle).to(product.scalar_type());
   return parts.Sum(sum.to(product.scalar_type()), kept.middle);
 }
@@ -395,12 +435,21 @@ void NativeBlock::BackwardWeights(int slot, const ParamGrads& grads) {
   }
 }
 
+at::Tensor NativeBlock::SharedOutput(const at::Tensor& gate_up) const {
+  const Weights weights = WeightsOf({p_.shared_w2});
+  if (!weights.in_fp8()) return LinearForward(SwigluForward(gate_up), weights);
+  at::Tensor out = at::empty({gate_up.size(0), weights.all_outputs()}, gate_up.options());
+  LinearForwardInto(Fp8SwigluForward(gate_up), weights, {}, out);
+  return out;
+}
+
 at::Tensor NativeBlock::SharedBackward(const at::Tensor& grad_sum, const BackwardCall& call,
                                        Kept* kept) const {
-  at::Tensor product = at::mm(grad_sum, param(p_.shared_w2));  // Its gradient, until SwigluBackward.
+  // Its gradient, until SwigluBackward.
+  at::Tensor product = LinearBackward(grad_sum, Turned(WeightsOf({p_.shared_w2})));
   at::Tensor gate_up = std::move(kept->shared_gate_up);
   SwigluBackward(product, gate_up);
-  WeightGradInto(grad_sum, product, call.grads.accumulate, call.Into(p_.shared_w2));
+  Compute({grad_sum, std::move(product), {p_.shared_w2}, {}}, call.grads);
   return gate_up;
 }
 
@@ -427,15 +476,15 @@ at::Tensor NativeBlock::ExpertsFfnBackward(const at::Tensor& grad, BackwardCall*
     if (HasShared()) shared_gate_up = SharedBackward(grad_sum, *call, kept);
     const at::Tensor grad_rows = ToExperts(RowsOf(grad_sum, routing), passage, &context());
     const auto [product, grad_weights] =
-        WeighedSwigluBackward(ExpertsBackward(grad_rows, ends, {param(p_.w2)})[0], gate_up, kept->weights);
+        WeighedSwigluBackward(ExpertsInputGrads(grad_rows, ends, {p_.w2})[0], gate_up, kept->weights);
     kept->weights = at::Tensor();
-    ExpertsGradsInto(grad_rows, product, ends, grad_rows.size(1), accumulate, {call->Into(p_.w2)});
+    ExpertsMatrixGrads(grad_rows, product, ends, {p_.w2}, *call);
     grad_logits =
         RouterBackward(routing, config_.experts, ToTokens(grad_weights, passage, &context()), context());
   }
-  at::Tensor sum = InputsGrad(ExpertsBackward(gate_up, ends, {param(p_.w1), param(p_.w3)}), routing, passage);
+  at::Tensor sum = InputsGrad(ExpertsInputGrads(gate_up, ends, GateUp()), routing, passage);
   AddRouterInputGrad(grad_logits, param(p_.router), &sum);
-  if (HasShared()) sum.add_(LinearBackward(shared_gate_up, ParamsOf(SharedGateUp())));
+  if (HasShared()) sum.add_(LinearBackward(shared_gate_up, Turned(WeightsOf(SharedGateUp()))));
   at::Tensor normed = parts.Sum(sum.to(grad.scalar_type())).to(grad.scalar_type());  // Its gradient.
   sum = at::Tensor();
   at::Tensor grad_middle =
@@ -445,8 +494,7 @@ at::Tensor NativeBlock::ExpertsFfnBackward(const at::Tensor& grad, BackwardCall*
   if (call->Into(p_.router).defined())
     GradInto(RouterMatrixGrad(grad_logits, normed), accumulate, call->Into(p_.router));
   const at::Tensor rows = ToExperts(RowsOf(normed, routing), passage, &context());
-  ExpertsGradsInto(gate_up, rows, ends, param(p_.w1).size(1), accumulate,
-                   {call->Into(p_.w1), call->Into(p_.w3)});
+  ExpertsMatrixGrads(gate_up, rows, ends, GateUp(), *call);
   if (HasShared()) Compute({shared_gate_up, normed, SharedGateUp(), {}}, call->grads);
   kept->middle = kept->ffn_rstd = at::Tensor();
   return grad_middle;

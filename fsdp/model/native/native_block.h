@@ -42,6 +42,7 @@
 
 #include "fsdp/model/native/native_attention.h"
 #include "fsdp/model/native/native_experts.h"
+#include "fsdp/model/native/native_fp8_experts.h"
 #include "fsdp/model/native/native_fp8_ops.h"
 #include "fsdp/model/native/native_heads.h"
 #include "fsdp/model/native/native_latent_attention.h"
@@ -136,6 +137,7 @@ class NativeBlock : public NativeUnit {
 
   // What these matrices multiply, which are all in FP8 or none is.
   Weights WeightsOf(const std::vector<int>& matrices) const;
+  std::vector<Fp8> Fp8Of(const std::vector<int>& matrices) const;
   at::Tensor ScalesOf(const std::vector<int>& matrices) const;  // Of their rows, one after the other.
   bool InFp8(const std::vector<int>& matrices) const { return facts().params[matrices.front()].fp8; }
   // Whether what these read is rounded to FP8 where it is made: nothing of it goes to other ranks.
@@ -164,6 +166,15 @@ class NativeBlock : public NativeUnit {
   AttentionOutput Attend(const Kept& kept) const;
   AttentionInput AttendBackward(at::Tensor grad, const Kept& kept) const;
 
+  // native_experts.h's three products, in FP8 where these matrices are. The first's rows: from tokens.
+  at::Tensor ExpertsOfTokens(const at::Tensor& tokens, const Kept& kept,
+                             const std::vector<int>& matrices) const;
+  at::Tensor ExpertsOfRows(const at::Tensor& rows, const at::Tensor& ends, int matrix) const;
+  std::vector<at::Tensor> ExpertsInputGrads(const at::Tensor& grad_out, const at::Tensor& ends,
+                                            const std::vector<int>& matrices) const;
+  void ExpertsMatrixGrads(const at::Tensor& grad_out, const at::Tensor& rows, const at::Tensor& ends,
+                          const std::vector<int>& matrices, const BackwardCall& call) const;
+
   // Each fills in what it is named after from what comes before it in `kept`.
   void FillQk(Kept* kept) const;
   void FillMiddle(Kept* kept) const;  // Attention whole.
@@ -179,7 +190,8 @@ class NativeBlock : public NativeUnit {
   at::Tensor Fp8FfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const;
   at::Tensor ExpertsFfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const;
   at::Tensor InputsGrad(std::vector<at::Tensor> parts, const Routing& routing, const Passage& passage) const;
-  // Of the layer beside experts: from its output's gradient to that of gate and up, which it returns.
+  // Of the layer beside experts: its output, and from that's gradient to that of gate and up.
+  at::Tensor SharedOutput(const at::Tensor& gate_up) const;
   at::Tensor SharedBackward(const at::Tensor& grad_sum, const BackwardCall& call, Kept* kept) const;
   at::Tensor AttentionHalfBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const;
   // A norm, and the matrices that read its output.

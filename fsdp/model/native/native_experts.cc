@@ -8,6 +8,7 @@
 #include "fsdp/kernels/grouped_product.h"
 #include "fsdp/kernels/weighed_swiglu.h"
 #include "fsdp/model/native/native_ops.h"
+#include "fsdp/model/native/native_rows.h"
 #include "fsdp/plan/model/model_facts.h"
 #include "fsdp/torch/scalar_type.h"
 
@@ -17,13 +18,6 @@ namespace {
 static_assert(kExpertRowStep % kernels::kGroupedStep == 0);
 
 kernels::Stream StreamOf(const at::Tensor& x) { return kernels::CurrentStream(x.get_device()); }
-
-// On the CPU: calls `run` with each expert's number, first row and number of rows.
-template <typename Run>
-void ForEachExpert(const at::Tensor& ends, Run run) {
-  const int32_t* end = ends.const_data_ptr<int32_t>();
-  for (int64_t e = 0, begin = 0; e < ends.size(0); begin = end[e++]) run(e, begin, end[e] - begin);
-}
 
 // Of the m-th matrix in a row of several.
 at::Tensor OutputsOf(const at::Tensor& rows, size_t m, int64_t outputs) {

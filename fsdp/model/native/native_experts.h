@@ -3,7 +3,7 @@
 // Rows are those of native_rows.h, and `ends` is theirs. Matrices of a layer's experts are one tensor,
 // [experts x outputs x inputs]. On the CPU a product for each expert, one after the other; on CUDA one
 // for all (fsdp/kernels/grouped_product.h), which waits for nothing. Rows beyond the last end are
-// undefined in every result there. Call with gradient mode off.
+// undefined in every result there. In FP8: native_fp8_experts.h. Call with gradient mode off.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -120,7 +120,7 @@ Fp8 Fp8Turned(const Fp8& weights) {
     return {weights.values.t().contiguous(), at::ones({width}, weights.scales.options())};
   Fp8 turned = EmptyFp8(width, rows, weights.values);
   kernels::Fp8Turn({weights.values.const_data_ptr(), rows, width, turned.values.data_ptr(),
-                    turned.scales.data_ptr<float>()},
+                    turned.scales.data_ptr<float>(), rows},
                    kernels::CurrentStream(weights.values.get_device()));
   return turned;
 }

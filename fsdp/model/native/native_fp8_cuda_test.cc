@@ -3,10 +3,13 @@
 // not. Skipped without a GPU, and for products without one that multiplies FP8.
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/index.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -15,6 +18,7 @@
 #include <vector>
 
 #include "fsdp/model/native/native_fp8.h"
+#include "fsdp/model/native/native_fp8_experts.h"
 #include "fsdp/model/native/native_fp8_ops.h"
 #include "fsdp/model/native/native_linear.h"
 #include "fsdp/model/native/native_ops.h"
@@ -219,6 +223,52 @@ TEST_F(NativeFp8CudaProduct, AllDirectionsOfALinearLayerAreNearTheirTwins) {
           LinearGradsInto(grad.cuda(), x.cuda(), outputs, accumulate, matrices(cuda_into), {},
                           Operands::kFp8);
           ExpectNear(cuda_into, into);
+        }
+      }
+    }
+  }
+}
+
+// Experts with few rows, with none of their own, with many; what is beyond the last one's is not read.
+TEST_F(NativeFp8CudaProduct, ProductsOfExpertsAreNearTheirTwins) {
+  const std::vector<std::vector<int64_t>> counts = {
+      {16}, {16, 32, 16, 400, 16, 16, 2048}, std::vector<int64_t>(130, 16), {1008, 16}};
+  for (const std::vector<int64_t>& of : counts) {
+    const at::Tensor ends = at::tensor(of).cumsum(0).to(at::kInt), cuda_ends = ends.cuda();
+    const auto experts = static_cast<int64_t>(of.size());
+    const int64_t end = ends[experts - 1].item<int64_t>(), room = end + 16 * experts;
+    for (const auto& [inputs, outputs] : {std::pair(16, 16), std::pair(48, 80), std::pair(528, 272)}) {
+      const auto rows_of = [&](int64_t width) {
+        at::Tensor rows = Random(room, width);
+        rows.narrow(0, end, room - end).fill_(std::numeric_limits<float>::quiet_NaN());
+        rows.narrow(0, end - 5, 5).zero_();  // Of no choice.
+        return rows;
+      };
+      const at::Tensor rows = rows_of(inputs), grad = rows_of(2 * outputs);
+      std::vector<Fp8> host, cuda;
+      for (int m = 0; m < 2; ++m) {
+        std::vector<at::Tensor> values, scales;
+        for (int64_t e = 0; e < experts; ++e) {
+          const Fp8 weights = Fp8Weights(Random(outputs, inputs) * std::ldexp(0.02, static_cast<int>(e % 7)));
+          values.push_back(weights.values.view(at::kByte));
+          scales.push_back(weights.scales);
+        }
+        host.push_back({at::stack(values).view(at::kFloat8_e4m3fn), at::stack(scales)});
+        cuda.push_back({host[m].values.cuda(), host[m].scales.cuda()});
+      }
+      const auto used = [end](const at::Tensor& x) { return x.narrow(0, 0, end); };
+      ExpectNear(used(Fp8ExpertsForward(Fp8Rows(rows.cuda()), cuda_ends, cuda)),
+                 used(Fp8ExpertsForward(Fp8Rows(rows), ends, host)));
+      ExpectNear(used(Fp8ExpertsBackward(grad.cuda(), cuda_ends, cuda)),
+                 used(Fp8ExpertsBackward(grad, ends, host)));
+      for (const bool accumulate : {false, true}) {
+        for (const at::ScalarType type : {at::kBFloat16, at::kFloat}) {
+          const at::Tensor into = at::full({experts, outputs, inputs}, accumulate ? 1.0 : NAN, type);
+          const at::Tensor on_cuda = into.cuda();
+          Fp8ExpertsGradsInto(grad, rows, ends, outputs, accumulate, {at::Tensor(), into});
+          Fp8ExpertsGradsInto(grad.cuda(), rows.cuda(), cuda_ends, outputs, accumulate,
+                              {at::Tensor(), on_cuda});
+          ExpectNear(on_cuda, into);
         }
       }
     }

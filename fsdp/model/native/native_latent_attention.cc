@@ -76,7 +76,7 @@ LatentHeads LatentAttention::MakeHeads(const LatentRows& of, const LatentParams&
     Normed normed =
         RmsNormForward(of.rows.narrow(1, begin, norm.size(0)).contiguous(), norm, kLatentNormEpsilon);
     *rstd = std::move(normed.rstd);
-    return LinearForward(normed.y, {matrix}).unflatten(1, {heads_, -1}).unflatten(0, of.micro_batch);
+    return LinearForward(normed.y, Matrices{matrix}).unflatten(1, {heads_, -1}).unflatten(0, of.micro_batch);
   };
   LatentHeads heads;
   heads.kv = make(LatentBegin(), params.kv_norm, params.wkv_b, &heads.kv_rstd);
@@ -119,7 +119,7 @@ LatentProduct LatentAttention::LatentBackward(at::Tensor grad_out, const at::Ten
                                               const at::Tensor& latent, const at::Tensor& rstd,
                                               const at::Tensor& norm, bool accumulate,
                                               const at::Tensor& norm_into) const {
-  at::Tensor normed = LinearBackward(grad_out, {matrix});  // Its gradient, until RmsNormBackward.
+  at::Tensor normed = LinearBackward(grad_out, Matrices{matrix});  // Its gradient, until RmsNormBackward.
   latent.copy_(RmsNormBackward(normed, latent.contiguous(), rstd, norm, /*residual=*/{}, accumulate,
                                norm_into,
                                /*y_into=*/normed));

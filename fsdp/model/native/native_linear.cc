@@ -110,9 +110,9 @@ void LinearForwardInto(const Fp8& x, const Weights& weights, const Matrices& bia
   }
 }
 
-at::Tensor LinearForward(const at::Tensor& x, const Matrices& matrices, const Matrices& biases) {
-  at::Tensor y = at::empty({x.size(0), OutputsOf(matrices)}, x.options());
-  LinearForwardInto(x, matrices, biases, y);
+at::Tensor LinearForward(const at::Tensor& x, const Weights& weights, const Matrices& biases) {
+  at::Tensor y = at::empty({x.size(0), weights.all_outputs()}, x.options());
+  LinearForwardInto(x, weights, biases, y);
   return y;
 }
 
@@ -166,9 +166,9 @@ void LinearBackwardInto(const Fp8& grad_out, const Weights& weights, at::Tensor 
   Fp8ProductInto(grad_out, weights.turned, /*addend=*/{}, into);
 }
 
-at::Tensor LinearBackward(const at::Tensor& grad_out, const Matrices& matrices) {
-  at::Tensor grad = at::empty({grad_out.size(0), matrices[0].size(1)}, grad_out.options());
-  LinearBackwardInto(grad_out, matrices, grad);
+at::Tensor LinearBackward(const at::Tensor& grad_out, const Weights& weights) {
+  at::Tensor grad = at::empty({grad_out.size(0), weights.inputs()}, grad_out.options());
+  LinearBackwardInto(grad_out, weights, grad);
   return grad;
 }
 

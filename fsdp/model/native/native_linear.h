@@ -55,7 +55,7 @@ void LinearForwardInto(const Fp8& x, const Weights& weights, const Matrices& bia
 
 int64_t OutputsOf(const Matrices& matrices);
 
-at::Tensor LinearForward(const at::Tensor& x, const Matrices& matrices, const Matrices& biases = {});
+at::Tensor LinearForward(const at::Tensor& x, const Weights& weights, const Matrices& biases = {});
 
 // residual + x matrix^T, rounded once. Contiguous.
 at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const Weights& matrix);
@@ -65,7 +65,7 @@ at::Tensor AddLinear(const at::Tensor& residual, const Fp8& x, const Weights& ma
 // REQUIRES: the weights are Turned.
 void LinearBackwardInto(const at::Tensor& grad_out, const Weights& weights, at::Tensor into);
 void LinearBackwardInto(const Fp8& grad_out, const Weights& weights, at::Tensor into);
-at::Tensor LinearBackward(const at::Tensor& grad_out, const Matrices& matrices);
+at::Tensor LinearBackward(const at::Tensor& grad_out, const Weights& weights);
 
 // Gradients of matrices and biases as native_ops' WeightGradInto and BiasGradInto have it. `outputs`: of each
 // matrix, also of those that are frozen, whose place in `into` is undefined.

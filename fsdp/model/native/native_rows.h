@@ -33,4 +33,11 @@ at::Tensor GatherRows(const at::Tensor& from, const at::Tensor& places, int64_t 
 at::Tensor SumOfRows(const std::vector<at::Tensor>& parts, const at::Tensor& of_choice, int64_t per_token,
                      const at::Tensor& addend = {});
 
+// On the CPU: calls `run` with each expert's number, first row and number of rows.
+template <typename Run>
+void ForEachExpert(const at::Tensor& ends, Run run) {
+  const int32_t* end = ends.const_data_ptr<int32_t>();
+  for (int64_t e = 0, begin = 0; e < ends.size(0); begin = end[e++]) run(e, begin, end[e] - begin);
+}
+
 }  // namespace fsdpd

@@ -45,7 +45,9 @@ int64_t QuantumOf(const ParamFacts& param, const LayoutOptions& options) {
   // Where each row has a scale, a parameter begins at a multiple of its rows however few parts there are.
   const bool one_part = options.shards * options.pieces == 1 && options.types.gathered != DType::kFp8;
   if (one_part || param.shape.size() < 2 || param.elements() == 0) return 1;
-  const int64_t row = param.elements() / param.shape[0];
+  // Of many matrices, such as experts', a row is all of one, but where its own rows have scales.
+  const bool scaled = options.types.gathered == DType::kFp8;
+  const int64_t row = scaled ? param.shape.back() : param.elements() / param.shape[0];
   switch (options.quantum) {
     case Quantum::kElement:
       return 1;
@@ -203,7 +205,7 @@ bool MergeBest(std::vector<Packing>* packings, int64_t elements, int64_t allowed
 void AddFp8Buckets(const std::vector<Cuttable>& params, int unit, bool trainable,
                    const LayoutOptions& options, std::vector<Bucket>* buckets) {
   std::map<int64_t, std::vector<Cuttable>> by_row;
-  for (const Cuttable& param : params) by_row[param.slot.shape[1]].push_back(param);
+  for (const Cuttable& param : params) by_row[param.slot.shape.back()].push_back(param);
   for (auto& [row, members] : by_row) {
     Packing packing(std::move(members), options);
     buckets->push_back(packing.Take(unit, trainable, options));

@@ -11,12 +11,14 @@ namespace {
 constexpr int64_t kInBytes = 2;     // bf16.
 constexpr int64_t kScaleBytes = 4;  // One fp32 a row.
 
-// A product of tokens: [tokens x inputs] by [outputs x inputs].
+// A product of tokens: [tokens x inputs] by [outputs x inputs]. Of many matrices each has its own tokens.
 struct Product {
   int64_t tokens;
   int64_t inputs;
   int64_t outputs;
   bool reads_rounded = false;  // Its input is written in FP8 by what makes it.
+  int64_t experts = 1;
+  int64_t filling = 0;  // Rows of no token, that there is room for.
 };
 
 int64_t PaddedTokens(int64_t tokens) { return (tokens + kFp8Step - 1) / kFp8Step * kFp8Step; }
@@ -37,6 +39,18 @@ int64_t Workspace(const Product& p, bool host) {
   };
   return std::max({Room(p.tokens, p.inputs) + fp32(p.tokens, p.outputs, p.inputs),
                    room(p.tokens, p.inputs, p.outputs), room(p.outputs, p.inputs, padded)});
+}
+
+// The same of experts' products, which are made at once on CUDA: their matrices' gradients have scales for
+// each expert, found in as much room. The host takes one expert after the other, of which one may have all
+// tokens.
+int64_t ExpertsWorkspace(const Product& p, bool host) {
+  if (host) return Room(p.tokens, p.inputs) + Workspace(p, host);
+  const int64_t rows = p.tokens + p.filling;
+  const int64_t turned = p.experts * Room(p.inputs, p.outputs), scales = p.experts * p.outputs * kScaleBytes;
+  const int64_t columns =
+      rows * (p.inputs + p.outputs) + p.experts * (p.inputs + p.outputs) * 2 * kScaleBytes;
+  return std::max({2 * Room(rows, p.inputs), Room(rows, p.outputs) + turned + scales, columns});
 }
 
 // A row is read once, as it stays near until its largest value is known; columns are read twice.
@@ -80,6 +94,26 @@ void AddProduct(const std::vector<ParamFacts*>& matrices, const Product& p, bool
   *workspace = std::max(*workspace, Workspace(p, host) + JoinedBytes(matrices, p));
 }
 
+// Of experts the outputs' product is of rows that are made here, and the others' of tokens, which are rounded
+// before they are copied into rows: those are read and written in half the bytes.
+void AddExpertsProduct(const Product& p, bool of_tokens, int64_t tokens, bool host, UnitFacts* unit,
+                       int64_t* workspace) {
+  const int64_t x = p.tokens * p.inputs, y = p.tokens * p.outputs,
+                matrices = p.experts * p.inputs * p.outputs;
+  unit->fp8_flops += 2.0 * static_cast<double>(x) * static_cast<double>(p.outputs);
+  unit->forward_bytes += of_tokens ? RowsMoved(tokens * p.inputs) - 2 * x : RowsMoved(x);
+  unit->backward_bytes += RowsMoved(y) + TurnMoved(matrices) + ColumnsMoved(y + x);
+  *workspace = std::max(*workspace, ExpertsWorkspace(p, host));
+  if (!of_tokens) return;
+  for (UnitExchange& exchange : unit->exchanges) {
+    const bool of_rows = exchange.what == Exchange::kSend && exchange.forward_elements == x;
+    if (!of_rows) continue;
+    exchange.forward_elements = x / kInBytes;
+    unit->exchanges.push_back({exchange.group, p.tokens, 0, Exchange::kSend, DType::kFp32});
+    break;
+  }
+}
+
 // Of the matrices that are one product those that the layer has; none where one of them stays in bf16.
 std::vector<ParamFacts*> Fp8Matrices(const std::vector<std::string>& product, const Spec& spec,
                                      UnitFacts* unit) {
@@ -99,13 +133,23 @@ std::vector<ParamFacts*> Fp8Matrices(const std::vector<std::string>& product, co
 }  // namespace
 
 const std::vector<std::vector<std::string>>& LayerProducts() {
-  static const auto* products = new std::vector<std::vector<std::string>>{
-      {"attention.wq", "attention.wk", "attention.wv"}, {"attention.wo"}, {"ffn.w1", "ffn.w3"}, {"ffn.w2"}};
+  static const auto* products =
+      new std::vector<std::vector<std::string>>{{"attention.wq", "attention.wk", "attention.wv"},
+                                                {"attention.wo"},
+                                                {"ffn.w1", "ffn.w3"},
+                                                {"ffn.w2"},
+                                                {"ffn.experts.w1", "ffn.experts.w3"},
+                                                {"ffn.experts.w2"},
+                                                {"ffn.shared.w1", "ffn.shared.w3"},
+                                                {"ffn.shared.w2"}};
   return *products;
 }
 
 bool CanBeFp8(const UnitFacts& unit, const ParamFacts& param) {
   if (unit.kind != UnitKind::kBlock) return false;
+  const bool has_latents = std::any_of(unit.params.begin(), unit.params.end(),
+                                       [](const ParamFacts& each) { return each.name == "attention.wkv_b"; });
+  if (has_latents && param.name == "attention.wq") return false;
   const auto& products = LayerProducts();
   return std::any_of(products.begin(), products.end(), [&](const std::vector<std::string>& names) {
     return std::find(names.begin(), names.end(), param.name) != names.end();
@@ -115,20 +159,30 @@ bool CanBeFp8(const UnitFacts& unit, const ParamFacts& param) {
 void DescribeFp8(const Spec& spec, ModelFacts* facts) {
   const int64_t tokens = spec.micro_batch * spec.data.sequence_length / spec.mesh.size(Axis::kContext);
   const bool host = spec.device == DeviceKind::kCpu, alone = spec.mesh.size(Axis::kTensor) == 1;
+  const int64_t per_token = std::get<LlamaConfig>(spec.model).experts.per_token;
+  // What norms make for these, and what SwiGLU makes, is rounded by their kernels.
+  const auto reads_rounded = [alone](const std::string& matrix) {
+    return matrix == "ffn.shared.w2" ||
+           (alone && (matrix == "attention.wq" || matrix == "ffn.w1" || matrix == "ffn.w2"));
+  };
   for (UnitFacts& unit : facts->units) {
     int64_t workspace = 0;
     std::map<std::string, Product> in_fp8;  // By their first matrix.
     for (const std::vector<std::string>& names : LayerProducts()) {
-      Product product = {tokens, 0, 0};
       const std::vector<ParamFacts*> matrices = Fp8Matrices(names, spec, &unit);
+      if (matrices.empty()) continue;
+      Product product = {tokens, matrices.front()->shape.back(), 0, reads_rounded(names.front())};
       for (ParamFacts* matrix : matrices) {
         matrix->fp8 = true;
-        product.inputs = matrix->shape[1];
-        product.outputs += matrix->shape[0];
+        product.outputs += matrix->shape[matrix->shape.size() - 2];
       }
-      if (product.outputs == 0) continue;
-      // Attention's output is no kernel's of ours.
-      product.reads_rounded = alone && names.front() != "attention.wo";
+      if (matrices.front()->shape.size() > 2) {
+        product.tokens *= per_token;
+        product.experts = matrices.front()->shape.front();
+        product.filling = host ? 0 : product.experts * kExpertRowStep;
+        AddExpertsProduct(product, names.front() == "ffn.experts.w1", tokens, host, &unit, &workspace);
+        continue;
+      }
       AddProduct(matrices, product, host, &unit, &workspace);
       in_fp8.emplace(names.front(), product);
     }

@@ -13,7 +13,8 @@ namespace fsdpd {
 // The matrices of a layer that read the same input, and so are one product.
 const std::vector<std::vector<std::string>>& LayerProducts();
 
-// Every matrix that could be: those of a layer's attention, and of its feed-forward where it has no experts.
+// Every matrix that could be: those of a layer's attention, of latent attention the output's alone, of its
+// feed-forward, its experts and the layer beside them.
 bool CanBeFp8(const UnitFacts& unit, const ParamFacts& param);
 
 // Sizes of FP8 products are multiples of so many.

@@ -50,15 +50,31 @@ TEST(Fp8Facts, AMatrixThatIsKeptKeepsThoseOfItsProduct) {
   EXPECT_EQ(Fp8Names(facts.units[4]), (std::set<std::string>{"attention.wo", "ffn.w1", "ffn.w3"}));
 }
 
-TEST(Fp8Facts, InLayersWithExpertsOnlyAttentionIs) {
-  Spec spec = SpecOf("tiny");
+Spec SpecOfExperts() {
+  Spec spec = SpecOf("llama3-8b");
   ExpertsConfig& experts = std::get<LlamaConfig>(spec.model).experts;
   experts.count = 8;
   experts.per_token = 2;
-  experts.intermediate_size = 64;
-  experts.shared_intermediate_size = 64;
-  EXPECT_EQ(Fp8Names(DescribeSpec(spec).units[1]),
-            (std::set<std::string>{"attention.wq", "attention.wk", "attention.wv", "attention.wo"}));
+  experts.intermediate_size = 1024;
+  experts.shared_intermediate_size = 512;
+  return spec;
+}
+
+TEST(Fp8Facts, ExpertsAndTheLayerBesideThemAreTooAndTheirRouterIsNot) {
+  EXPECT_EQ(Fp8Names(DescribeSpec(SpecOfExperts()).units[1]),
+            (std::set<std::string>{"attention.wq", "attention.wk", "attention.wv", "attention.wo",
+                                   "ffn.experts.w1", "ffn.experts.w3", "ffn.experts.w2", "ffn.shared.w1",
+                                   "ffn.shared.w3", "ffn.shared.w2"}));
+}
+
+TEST(Fp8Facts, OfLatentAttentionTheOutputAloneIs) {
+  Spec spec = SpecOf("llama3-8b");
+  LlamaConfig& model = std::get<LlamaConfig>(spec.model);
+  model.kv_heads = model.heads;
+  model.head_size = 192;
+  model.latent = {512, 1536, 128, 64, 128};
+  const std::set<std::string> names = Fp8Names(DescribeSpec(spec).units[1]);
+  EXPECT_EQ(names, (std::set<std::string>{"attention.wo", "ffn.w1", "ffn.w3", "ffn.w2"}));
 }
 
 // Llama 8B's layer, 8192 tokens: 218 million weights.
@@ -103,6 +119,38 @@ TEST(Fp8Facts, BesideAProductInBf16SwigluWritesBf16) {
   constexpr int64_t kGrads = 6144 + 2 * kHidden, kInputs = 2 * kHidden + kWide;
   EXPECT_EQ(added.backward_bytes,
             kTokens * (8 * kGrads + 5 * kInputs) + 2 * (kMatrices - 2 * kHidden * kWide));
+}
+
+// Beside attention's, as above: tokens are rounded, copied into rows in half the bytes, and products' inputs
+// rounded; back the gradients by row, both by column, and matrices are turned.
+TEST(Fp8Facts, WhatExpertsRoundMovesAndTakesRoom) {
+  Spec spec = SpecOfExperts();
+  const UnitFacts all = Added(spec);
+  spec.precision.keep_bf16 = {"*.experts.*"};
+  const UnitFacts without = Added(spec);
+  constexpr int64_t kWidth = 1024, kRows = 2 * kTokens, kExperts = 8;
+  EXPECT_EQ(all.forward_bytes - without.forward_bytes,
+            3 * kTokens * kHidden - 2 * kRows * kHidden + 3 * kRows * kWidth);
+  EXPECT_EQ(all.backward_bytes - without.backward_bytes,
+            kRows * (3 * (2 * kWidth + kHidden) + 5 * (3 * kWidth + 2 * kHidden)) +
+                2 * 3 * kExperts * kWidth * kHidden);
+  EXPECT_EQ(all.fp8_flops - without.fp8_flops, 2.0 * 3 * kRows * kWidth * kHidden);
+  // Rows as they were received and by expert, with room for rows of no token.
+  EXPECT_EQ(all.workspace_bytes, 2 * (kRows + 16 * kExperts) * (kHidden + 4));
+}
+
+// Rows go to other ranks' experts in half the bytes, and their scales with them.
+TEST(Fp8Facts, RowsTravelRounded) {
+  Spec spec = SpecOfExperts();
+  spec.mesh = Mesh::DataParallel(1, 2).WithExpert(2);
+  int64_t bf16 = 0, fp32 = 0;
+  const ModelFacts facts = DescribeSpec(spec);
+  for (const UnitExchange& exchange : facts.units[1].exchanges) {
+    ASSERT_EQ(exchange.what, Exchange::kSend);
+    (exchange.type == DType::kFp32 ? fp32 : bf16) += exchange.forward_elements;
+  }
+  EXPECT_EQ(bf16, 2 * kTokens * kHidden * 3 / 2);
+  EXPECT_EQ(fp32, 8 + 2 * 2 * kTokens);
 }
 
 }  // namespace

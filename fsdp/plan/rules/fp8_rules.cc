@@ -64,6 +64,7 @@ Findings ChecksSizes(const Facts& f) {
   const std::optional<LlamaConfig> llama = LlamaOf(f);
   if (!IsFp8(f) || !llama.has_value() || !f.Sound({"parallel.tensor", "parallel.pipeline"})) return {};
   const LlamaConfig& model = *llama;
+  const ExpertsConfig& experts = model.experts;
   const int64_t tensor = std::max<int64_t>(1, f.job.parallel().tensor());
   const int64_t keys = std::max<int64_t>(1, model.kv_heads / tensor) * model.head_size;
   struct Size {
@@ -71,17 +72,24 @@ Findings ChecksSizes(const Facts& f) {
     const char* made_of;  // What somebody writes of it.
     int64_t of_rank;
     int64_t ranks;  // That share it.
+    bool is_there = true;
   };
   Findings findings;
   for (const Size& size :
        {Size{"hidden_size", "hidden_size", model.hidden_size, 1},
         Size{"the width of query heads", "heads and a head_size with a product of",
-             model.heads / tensor * model.head_size, tensor},
+             model.heads / tensor * model.head_size, tensor, !model.latent},
         Size{"the width of key heads", "kv_heads and a head_size with a product of", keys,
-             std::min(tensor, model.kv_heads)},
-        Size{"intermediate_size", "intermediate_size", model.intermediate_size / tensor, tensor}}) {
-    const bool of_ffn = size.of_rank == model.intermediate_size / tensor;
-    if (size.of_rank % kFp8Step == 0 || (of_ffn && model.expert_layers() == model.layers)) continue;
+             std::min(tensor, model.kv_heads), !model.latent},
+        Size{"the width of values", "heads and a value_head_size with a product of",
+             model.heads / tensor * model.latent.value_head_size, tensor, bool{model.latent}},
+        Size{"intermediate_size", "intermediate_size", model.intermediate_size / tensor, tensor,
+             model.expert_layers() < model.layers},
+        Size{"experts.intermediate_size", "experts.intermediate_size", experts.intermediate_size / tensor,
+             tensor, model.expert_layers() > 0},
+        Size{"experts.shared_intermediate_size", "experts.shared_intermediate_size",
+             experts.shared_intermediate_size / tensor, tensor, model.expert_layers() > 0}}) {
+    if (size.of_rank % kFp8Step == 0 || !size.is_there) continue;
     const int64_t below = size.of_rank / kFp8Step * kFp8Step;
     const std::string smaller = below > 0 ? absl::StrCat(below * size.ranks, " or ") : "";
     findings.push_back({absl::StrCat(size.what, " is ", size.of_rank, tensor > 1 ? " on a rank" : "",
@@ -119,6 +127,27 @@ Findings ChecksProducts(const Facts& f) {
        "write precision.compute: bf16, or leave some out"}};
 }
 
+// Narrower experts' products spare less than rounding for them takes (docs/fp8.md has the numbers).
+constexpr int64_t kNarrowExperts = 1024;
+
+Findings ChecksExperts(const Facts& f) {
+  const std::optional<LlamaConfig> llama = LlamaOf(f);
+  if (!IsFp8(f) || !llama.has_value() || llama->expert_layers() == 0) return {};
+  const int64_t width = llama->experts.intermediate_size;
+  if (width >= kNarrowExperts || !f.Sound({"precision.fp8.keep_bf16"})) return {};
+  const auto& patterns = f.job.precision().fp8().keep_bf16();
+  const std::vector<std::string> names = Matrices(f);
+  const bool some = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return MatchesPattern(name, "*.experts.*") &&
+           std::none_of(patterns.begin(), patterns.end(),
+                        [&](const std::string& pattern) { return MatchesPattern(name, pattern); });
+  });
+  if (!some) return {};
+  return {{absl::StrCat("experts are ", width, " wide, and what products of fewer than ", kNarrowExperts,
+                        " spare in FP8 rounding takes again"),
+           "write precision.fp8.keep_bf16: [\"*.experts.*\"], or leave it for the energy that it saves"}};
+}
+
 const Rule kRules[] = {
     {"fp8_needs_llama", kError, "precision.compute", "fp8 is for models of Llama's family",
      [](const Facts& f) -> Findings {
@@ -131,14 +160,8 @@ const Rule kRules[] = {
      "each pattern matches a matrix, and not all are kept", ChecksKept},
     {"fp8_keep_leaves_some", kWarn, "precision.fp8.keep_bf16", "a product is left of which no matrix is kept",
      ChecksProducts},
-    {"fp8_only_attention", kWarn, "precision.compute", "in layers with experts FP8 is for attention alone",
-     [](const Facts& f) -> Findings {
-       const std::optional<LlamaConfig> llama = LlamaOf(f);
-       if (!IsFp8(f) || !llama.has_value() || llama->expert_layers() == 0) return {};
-       return {
-           {"experts, their router and the layer beside them multiply in bf16; attention's matrices in FP8",
-            "nothing has to be done"}};
-     }},
+    {"fp8_narrow_experts", kWarn, "precision.fp8.keep_bf16",
+     "experts that are multiplied in FP8 are 1024 wide at least", ChecksExperts},
     {"fp8_on_cpu_is_slow", kWarn, "precision.compute", "fp8 is for GPUs",
      [](const Facts& f) -> Findings {
        if (!IsFp8(f) || f.job.resources().device() != v1::DEVICE_CPU) return {};

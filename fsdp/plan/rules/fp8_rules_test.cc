@@ -28,6 +28,14 @@ v1::JobSpec GoodJob() {
   return job;
 }
 
+v1::Llama::Experts* AddExperts(int64_t width, v1::JobSpec* job) {
+  v1::Llama::Experts* experts = job->mutable_model()->mutable_llama()->mutable_experts();
+  experts->set_count(8);
+  experts->set_per_token(2);
+  experts->set_intermediate_size(width);
+  return experts;
+}
+
 struct BadCase {
   const char* rule;
   const char* field;
@@ -73,13 +81,9 @@ std::vector<BadCase> BadCases() {
        }},
       {"fp8_on_cpu_is_slow", "precision.compute",
        [](J* j) { j->mutable_resources()->set_device(v1::DEVICE_CPU); }},
-      {"fp8_only_attention", "precision.compute",
-       [](J* j) {
-         v1::Llama::Experts* experts = j->mutable_model()->mutable_llama()->mutable_experts();
-         experts->set_count(8);
-         experts->set_per_token(2);
-         experts->set_intermediate_size(64);
-       }},
+      {"fp8_sizes", "precision.compute", [](J* j) { AddExperts(1032, j); }},
+      {"fp8_sizes", "precision.compute", [](J* j) { AddExperts(1024, j)->set_shared_intermediate_size(40); }},
+      {"fp8_narrow_experts", "precision.fp8.keep_bf16", [](J* j) { AddExperts(768, j); }},
       {"fp8_without_compute", "precision.fp8",
        [keep](J* j) {
          keep(j, "layer.0.*");
@@ -118,16 +122,21 @@ TEST(Fp8Rules, EachIsBrokenBySomeCase) {
   }
 }
 
-TEST(Fp8Rules, SizesOfExpertsAreNotAskedFor) {
+TEST(Fp8Rules, SizesOfAFeedForwardThatNoLayerHasAreNotAskedFor) {
   v1::JobSpec job = GoodJob();
   v1::Llama* llama = job.mutable_model()->mutable_llama();
   llama->set_intermediate_size(380);
-  llama->mutable_experts()->set_count(8);
-  llama->mutable_experts()->set_per_token(2);
-  llama->mutable_experts()->set_intermediate_size(40);
+  AddExperts(48, &job);
   EXPECT_FALSE(HasErrors(CheckJob(job)));
   llama->mutable_experts()->set_dense_layers(1);
   EXPECT_TRUE(HasErrors(CheckJob(job)));
+}
+
+TEST(Fp8Rules, NarrowExpertsThatAreKeptAreNoFault) {
+  v1::JobSpec job = GoodJob();
+  AddExperts(768, &job);
+  job.mutable_precision()->mutable_fp8()->add_keep_bf16("*.experts.*");
+  EXPECT_TRUE(CheckJob(job).empty());
 }
 
 TEST(Fp8Rules, TheNearestSizesThatFitAreNamed) {

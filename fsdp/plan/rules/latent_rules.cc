@@ -120,12 +120,6 @@ const Rule kRules[] = {
        return {{"ranks that share a sample send each other keys and values of heads, and latents not yet",
                 "leave parallel.context out, and write fsdp.recompute: full where a sample is long"}};
      }},
-    {"latent_without_fp8", kError, "precision.compute", "latent attention goes without compute: fp8",
-     [](const Facts& f) -> Findings {
-       if (!HasLatent(f) || f.job.precision().compute() != v1::DTYPE_FP8) return {};
-       return {{"products of latents are multiplied as they are, in the type that is computed in",
-                "write precision.compute: bf16"}};
-     }},
 };
 
 }  // namespace

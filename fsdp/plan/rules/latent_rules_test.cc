@@ -67,11 +67,6 @@ std::vector<BadCase> BadCases() {
        [](J* j, L*, Latent*) { j->mutable_parallel()->set_tensor(2); }},
       {"latent_without_context", "parallel.context",
        [](J* j, L*, Latent*) { j->mutable_parallel()->set_context(2); }},
-      {"latent_without_fp8", "precision.compute",
-       [](J* j, L* m, Latent*) {
-         m->set_hidden_size(128);
-         j->mutable_precision()->set_compute(v1::DTYPE_FP8);
-       }},
   };
 }
 
