@@ -27,6 +27,22 @@ v1::StepReport Step(double seconds) {
   return report;
 }
 
+v1::StepReport WithFp8AndExperts(v1::StepReport report) {
+  for (const v1::Fp8Class kind : {v1::FP8_CLASS_WEIGHTS, v1::FP8_CLASS_INPUTS, v1::FP8_CLASS_GRADIENTS}) {
+    v1::StepReport::Fp8Numbers* numbers = report.add_fp8();
+    numbers->set_kind(kind);
+    numbers->set_numbers(1000 * kind);
+    numbers->set_flushed(10 * kind);
+    numbers->set_least_scale(0.25);
+    numbers->set_largest_scale(4 * kind);
+  }
+  report.mutable_routing()->set_imbalance(1.5);
+  report.mutable_routing()->set_entropy(2);
+  report.mutable_routing()->set_balance_loss(1.25);
+  report.mutable_routing()->set_z_loss(3);
+  return report;
+}
+
 class MetricsExporterTest : public testing::Test {
  protected:
   // The series, as Prometheus reads them.
@@ -201,6 +217,9 @@ TEST_F(MetricsExporterTest, ARankHasFewSeriesAndRankZeroTheJobsTo) {
   }
   EXPECT_EQ(series_of("1"), 50) << "an outer axis, fp16, the last step and a failure";
   EXPECT_EQ(series_of("0"), 50 + 19);
+  for (const RankId& rank : {kFirst, kSecond}) exporter_.RankStepped(rank, 4, WithFp8AndExperts(report));
+  EXPECT_EQ(series_of("1"), 50);
+  EXPECT_EQ(series_of("0"), 50 + 19 + 12 + 4) << "three classes in FP8, and routers";
 }
 
 TEST_F(MetricsExporterTest, StepsThatAreNotRecordedAreCountedFromZero) {
@@ -288,6 +307,26 @@ TEST_F(MetricsExporterTest, AddsStepsUpAndCountsThisRanksShareOfTokens) {
   EXPECT_TRUE(Has("fsdpd_comm_seconds_total{fsdpd_job=\"job\",rank=\"0\",op=\"all_reduce\"} 1"));
   EXPECT_TRUE(Has("fsdpd_device_mallocs_total{fsdpd_job=\"job\",rank=\"0\"} 9"))
       << "counted by the rank since its start";
+}
+
+TEST_F(MetricsExporterTest, WhatRoundingToFp8DidIsAddedUpAndRoutersAndScalesAreTheLastSteps) {
+  exporter_.RankLaunched(kFirst, "cpu");
+  EXPECT_FALSE(Mentions("fsdpd_fp8") || Mentions("fsdpd_router") || Mentions("fsdpd_expert"));
+  v1::StepReport report = WithFp8AndExperts(Step(1));
+  exporter_.RankStepped(kFirst, 4, report);
+  report.mutable_fp8(2)->set_least_scale(0.125);
+  report.mutable_routing()->set_entropy(0.5);
+  report.add_fp8()->set_kind(static_cast<v1::Fp8Class>(77));  // From a newer rank.
+  exporter_.RankStepped(kFirst, 4, report);
+  const std::string rank = "{fsdpd_job=\"job\",rank=\"0\"";
+  EXPECT_TRUE(Has("fsdpd_fp8_numbers_total" + rank + ",class=\"inputs\"} 4000"));
+  EXPECT_TRUE(Has("fsdpd_fp8_flushed_total" + rank + ",class=\"gradients\"} 60"));
+  EXPECT_TRUE(Has("fsdpd_fp8_scale" + rank + ",class=\"gradients\",bound=\"least\"} 0.125"));
+  EXPECT_TRUE(Has("fsdpd_fp8_scale" + rank + ",class=\"weights\",bound=\"largest\"} 4"));
+  EXPECT_TRUE(Has("fsdpd_expert_imbalance" + rank + "} 1.5"));
+  EXPECT_TRUE(Has("fsdpd_router_entropy" + rank + "} 0.5"));
+  EXPECT_TRUE(Has("fsdpd_router_balance_loss" + rank + "} 1.25"));
+  EXPECT_TRUE(Has("fsdpd_router_z_loss" + rank + "} 3"));
 }
 
 TEST_F(MetricsExporterTest, IgnoresOperationsItDoesNotKnow) {

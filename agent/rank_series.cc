@@ -28,6 +28,14 @@ constexpr OpName kOps[] = {
     {v1::COMM_OP_OUTER_GATHER, "outer_gather", false},
 };
 
+struct Fp8Name {
+  v1::Fp8Class kind;
+  const char* name;
+};
+constexpr Fp8Name kFp8Names[] = {{v1::FP8_CLASS_WEIGHTS, "weights"},
+                                 {v1::FP8_CLASS_INPUTS, "inputs"},
+                                 {v1::FP8_CLASS_GRADIENTS, "gradients"}};
+
 MetricLabels Labels(const RankId& id) {
   return {{kJobLabel, id.of.job_id}, {"rank", std::to_string(id.rank)}};
 }
@@ -63,6 +71,12 @@ void RankSeries::Add(const v1::StepReport& report, int world) {
     totals.seconds += time.seconds();
     totals.exposed_seconds += time.exposed_seconds();
     totals.bytes += static_cast<double>(time.bytes());
+  }
+  for (const v1::StepReport::Fp8Numbers& seen : report.fp8()) {
+    if (!v1::Fp8Class_IsValid(seen.kind())) continue;
+    Fp8Totals& totals = fp8_[static_cast<size_t>(seen.kind())];
+    totals.numbers += static_cast<double>(seen.numbers());
+    totals.flushed += static_cast<double>(seen.flushed());
   }
   if (report.memory().has_spike()) spike_ = report.memory();
   last_ = report;
@@ -107,6 +121,8 @@ class SeriesTable {
     Counters();
     Operations();
     Gauges();
+    Fp8();
+    Routers();
     Spikes();
     Checkpoints();
     Components("fsdpd_memory_plan_bytes", [](const RankSeries& r) {
@@ -251,6 +267,47 @@ class SeriesTable {
               [](const RankSeries& r) { return static_cast<double>(r.last_.memory().reserved_bytes()); });
     StepGauge("fsdpd_memory_peak_bytes",
               [](const RankSeries& r) { return static_cast<double>(r.last_.memory().peak_bytes()); });
+  }
+
+  // Rank 0's are enough, as of the next: a rank has few series.
+  void Fp8() {
+    MetricFamily numbers = Family("fsdpd_fp8_numbers_total"), flushed = Family("fsdpd_fp8_flushed_total"),
+                 scales = Family("fsdpd_fp8_scale");
+    for (const RankSeries* rank : ranks_) {
+      if (rank->id_.rank != 0) continue;
+      const auto labels = [&](const char* name, const char* bound) {
+        MetricLabels made = Labels(rank->id_);
+        made.push_back({"class", name});
+        if (bound != nullptr) made.push_back({"bound", bound});
+        return made;
+      };
+      for (const v1::StepReport::Fp8Numbers& last : rank->last_.fp8()) {
+        for (const Fp8Name& of : kFp8Names) {
+          if (of.kind != last.kind()) continue;
+          AddSample(&numbers, labels(of.name, nullptr), rank->fp8_[of.kind].numbers);
+          AddSample(&flushed, labels(of.name, nullptr), rank->fp8_[of.kind].flushed);
+          AddSample(&scales, labels(of.name, "least"), last.least_scale());
+          AddSample(&scales, labels(of.name, "largest"), last.largest_scale());
+        }
+      }
+    }
+    for (MetricFamily* family : {&numbers, &flushed, &scales}) Keep(std::move(*family));
+  }
+
+  void Routers() {
+    using Routing = v1::StepReport::Routing;
+    const auto gauge = [&](const char* name, double (Routing::*value)() const) {
+      MetricFamily family = Family(name);
+      for (const RankSeries* rank : ranks_) {
+        if (rank->id_.rank == 0 && rank->last_.has_routing())
+          AddSample(&family, Labels(rank->id_), (rank->last_.routing().*value)());
+      }
+      Keep(std::move(family));
+    };
+    gauge("fsdpd_expert_imbalance", &Routing::imbalance);
+    gauge("fsdpd_router_entropy", &Routing::entropy);
+    gauge("fsdpd_router_balance_loss", &Routing::balance_loss);
+    gauge("fsdpd_router_z_loss", &Routing::z_loss);
   }
 
   // One series at most: the newest takes the place of the one before.

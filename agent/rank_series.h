@@ -55,6 +55,11 @@ class RankSeries {
     double bytes = 0;
   };
 
+  struct Fp8Totals {
+    double numbers = 0;
+    double flushed = 0;
+  };
+
   RankId id_;
   std::string node_;
   std::string device_;
@@ -71,6 +76,7 @@ class RankSeries {
   std::array<double, v1::BadStepKind_ARRAYSIZE> bad_steps_ = {};
   std::optional<double> validation_loss_;  // Of the last evaluation.
   std::array<OpTotals, v1::CommOp_ARRAYSIZE> ops_ = {};
+  std::array<Fp8Totals, v1::Fp8Class_ARRAYSIZE> fp8_ = {};
   v1::StepReport last_;
   std::optional<v1::MemoryReport> spike_;             // Of the last step that had one.
   std::vector<std::pair<std::string, double>> held_;  // Of the last course, by component.

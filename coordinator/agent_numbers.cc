@@ -66,6 +66,8 @@ const std::map<std::string, Bounds>& BoundsByName() {
       {"entropy", kAny},
       {"balance_loss", kAny},
       {"z_loss", kAny},
+      {"least_scale", kAny},
+      {"largest_scale", kAny},
   };
   return bounds;
 }

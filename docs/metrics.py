@@ -14,7 +14,7 @@ tells whose a series is.
 
 A rank has 39 series beside its card's, one more once it had a memory spike, and one more on GPUs; an outer axis of its job's
 mesh adds six, and fp16, the end of the last step and a failure one each: 50 at most. Rank 0 has up to 19 more, which are its
-job's: checkpoints, components of memory as measured, bad steps, learning rate and validation loss.
+job's: checkpoints, components of memory as measured, bad steps, learning rate and validation loss; 12 more in FP8, and 4 where there are experts.
 """
 ROW = re.compile(r'\{\s*"(?P<name>fsdpd_\w+)",\s*(?P<kind>kCounter|kGauge|kHistogram),\s*"(?P<unit>\w*)",'
                  r'\s*"(?P<labels>[^"]*)",\s*(?P<help>(?:"(?:[^"\\]|\\.)*"\s*)+)\}')

@@ -224,6 +224,29 @@ TEST(Fp8, LatentAttentionsOutputAndItsExpertsTrainNearBf16) {
               1e-2 * bf16.reports[0].back().loss());
 }
 
+// Gradients are far more spread than weights, and the scale of a row of weights is a power of two.
+TEST(Fp8, ReportsSayWhatRoundingDid) {
+  for (const v1::JobSpec& job : {Over(Fp8Job(), kParams, 2), ExpertsJob(v1::DTYPE_FP8)}) {
+    const LocalJobResult result = Train(job);
+    for (const v1::StepReport& report : result.reports[0]) {
+      ASSERT_EQ(report.fp8_size(), 3);
+      for (int c = 0; c < 3; ++c) {
+        const v1::StepReport::Fp8Numbers& of = report.fp8(c);
+        EXPECT_EQ(of.kind(), c + 1);
+        EXPECT_GT(of.numbers(), 0);
+        EXPECT_GE(of.flushed(), 0);
+        EXPECT_LT(of.flushed(), of.numbers() / 4);
+        EXPECT_GT(of.least_scale(), 0);
+        EXPECT_LE(of.least_scale(), of.largest_scale());
+        EXPECT_LT(of.largest_scale(), 1);
+      }
+      int exponent = 0;
+      EXPECT_EQ(std::frexp(report.fp8(0).largest_scale(), &exponent), 0.5);
+    }
+  }
+  EXPECT_EQ(Train(Bf16Job()).reports[0][0].fp8_size(), 0);
+}
+
 TEST(Fp8, AJobThatIsResumedGoesOnToTheBit) {
   const TempDir dir;
   v1::JobSpec job = Over(Fp8Job(), kParams, 2);

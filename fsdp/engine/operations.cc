@@ -40,7 +40,8 @@ constexpr int kCounted = 2;
 constexpr int kAsks = 3;
 constexpr int kRouting = 4;  // The first of kRoutingSums.
 constexpr int kFirstRouting = 10;
-constexpr int kResults = kFirstRouting + kRoutingSums;
+constexpr int kFirstFp8 = kFirstRouting + kRoutingSums;
+constexpr int kResults = kFirstFp8 + kFp8Told;
 
 constexpr bool kBeside = true;  // Of a copy: the host does not wait for it.
 
@@ -144,6 +145,7 @@ void Operations::MakeScalars() {
     norms_ = NormsOf(parts_.start, spec().on_spike.window).to(parts_.device);
     norms_place_ = at::zeros({1}, fp32.dtype(at::kLong));
   }
+  if (spec().precision.fp8) fp8_watch_ = std::make_unique<Fp8Watch>(parts_.device);
   for (at::Tensor& result : results_) {
     result = at::zeros({kResults}, at::TensorOptions().dtype(at::kFloat));
     if (parts_.device.is_cuda()) result = result.pin_memory();
@@ -239,6 +241,7 @@ void Operations::BeginStep(const StepOrder& order, const std::vector<Batch>& bat
   evaluating_ = false;
   result_slot_ = result_slot;
   optimizer_->BeginStep(order.step);
+  if (fp8_watch_ != nullptr) fp8_watch_->Reset();
   learning_rate_.fill_(order.learning_rate);
   if (spec().on_spike.watched()) norms_place_.fill_(order.step % spec().on_spike.window);
   int64_t counted = 0;
@@ -288,6 +291,7 @@ void Operations::LoadDocuments(const Batch& batch, MicroBatch* to) const {
 
 absl::Status Operations::Run(const Instruction& instruction, bool saves) {
   const at::NoGradGuard no_grad;  // Units turn gradients on for themselves.
+  const Fp8Watch::Scope watch(fp8_watch_.get());
   switch (instruction.op) {
     case Op::kPublish:
       return Publish(instruction);
@@ -636,6 +640,8 @@ void Operations::PublishResult(const at::Tensor& norm, const at::Tensor& loss_sc
   into.narrow(0, 0, kFirstRouting).copy_(result, /*non_blocking=*/true);
   into.narrow(0, kFirstRouting, kRoutingSums)
       .copy_(sums_.narrow(0, kRouting, kRoutingSums), /*non_blocking=*/true);
+  if (fp8_watch_ != nullptr)
+    into.narrow(0, kFirstFp8, kFp8Told).copy_(fp8_watch_->Told(), /*non_blocking=*/true);
 }
 
 absl::Status Operations::Recordable() const {
@@ -678,6 +684,7 @@ StepResult Operations::Result(int result_slot) const {
   result.spike_threshold = values[8];
   result.asked = values[9] > 0;
   std::copy_n(values + kFirstRouting, kRoutingSums, result.routing.begin());
+  std::copy_n(values + kFirstFp8, kFp8Told, result.fp8.begin());
   return result;
 }
 

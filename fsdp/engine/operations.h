@@ -41,6 +41,7 @@
 #include "fsdp/engine/offloaded_kept.h"
 #include "fsdp/engine/snapshot.h"
 #include "fsdp/memory/arena.h"
+#include "fsdp/model/native/fp8_watch.h"
 #include "fsdp/model/unit/unit.h"
 #include "fsdp/optimizer/grad_norm.h"
 #include "fsdp/optimizer/make_optimizer.h"
@@ -84,6 +85,7 @@ struct StepResult {
   int64_t good_steps = 0;
   bool asked = false;                             // Some rank has, for a checkpoint.
   std::array<double, kRoutingSums> routing = {};  // Over all tokens and layers with experts.
+  std::array<double, kFp8Told> fp8 = {};          // Fp8Watch::Told() of this rank.
 
   bool skipped() const { return not_finite || spike; }
   double loss() const { return loss_sum / static_cast<double>(counted > 0 ? counted : 1); }
@@ -192,6 +194,7 @@ class Operations {
   std::vector<std::unique_ptr<MeshContext>> contexts_;  // By unit.
   std::vector<std::vector<at::Tensor>> param_grads_;    // By unit, as ParamGrads wants them.
   GradSquares squares_;                                 // What the norm is made of.
+  std::unique_ptr<Fp8Watch> fp8_watch_;                 // Where something is rounded to FP8.
   std::vector<MicroBatch> micro_batches_;
   const HiddenPlaces crossing_;
   bool evaluating_ = false;

@@ -138,6 +138,20 @@ v1::StepReport::Routing RoutingOf(const StepResult& result, int64_t tokens, int6
   return routing;
 }
 
+void AddFp8(const StepResult& result, v1::StepReport* report) {
+  static_assert(v1::Fp8Class_MAX == kFp8Classes);
+  for (int c = 0; c < kFp8Classes; ++c) {
+    const double* const told = result.fp8.data() + 4 * static_cast<ptrdiff_t>(c);
+    if (told[0] == 0) continue;
+    v1::StepReport::Fp8Numbers* const numbers = report->add_fp8();
+    numbers->set_kind(static_cast<v1::Fp8Class>(c + 1));
+    numbers->set_numbers(static_cast<int64_t>(told[0]));
+    numbers->set_flushed(static_cast<int64_t>(told[1]));
+    numbers->set_least_scale(told[2]);
+    numbers->set_largest_scale(told[3]);
+  }
+}
+
 absl::Status AtStep(int64_t step, const absl::Status& status) {
   if (status.ok()) return status;
   return Annotated(status, absl::StrCat("step ", step, ": "));
@@ -561,6 +575,7 @@ v1::StepReport Trainer::Report(const OpenStep& step, const StepResult& result) c
   report.set_data_wait_seconds(step.batches.waited_seconds());
   if (const int64_t layers = ExpertLayers(spec().model); layers > 0)
     *report.mutable_routing() = RoutingOf(result, spec().tokens_per_step(), layers);
+  AddFp8(result, &report);
   if (spec().device == DeviceKind::kCuda && spec().shards_optimizer() &&
       spec().mesh.SizeOf(Group::kShard) > 1) {
     report.set_copy_engines(options_.mesh.Find(Group::kShard, Role::kGather)->HasCopyEngines());

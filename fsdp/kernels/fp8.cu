@@ -44,8 +44,8 @@ __global__ void Rows(Fp8RowsArgs args) {
       return pack;
     }
   };
-  RoundRow(source, args.width / N, static_cast<unsigned char*>(args.to) + row * args.width,
-           args.scales + row);
+  RoundRow(source, args.width / N, static_cast<unsigned char*>(args.to) + row * args.width, args.scales + row,
+           SeenOf(args.seen, row));
 }
 
 template <int N, typename T>
@@ -53,7 +53,8 @@ __global__ void Weights(Fp8WeightsArgs args) {
   const int64_t row = blockIdx.x;
   const T* const from = static_cast<const T*>(args.from) + row * args.width;
   RoundRow<PowerScale>([&](int64_t i) { return LoadPack<N>(from, i); }, args.width / N,
-                       static_cast<unsigned char*>(args.to) + row * args.width, args.scales + row);
+                       static_cast<unsigned char*>(args.to) + row * args.width, args.scales + row,
+                       SeenOf(args.seen, row));
 }
 
 // ---- Columns. First the largest of each, by blocks of kPacks packs of columns and kRowsTogether rows, of

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "fsdp/kernels/fp8.h"
 #include "fsdp/kernels/pack.cuh"
 
 namespace fsdpd::kernels {
@@ -145,12 +146,53 @@ __device__ inline unsigned BlockMax(unsigned x) {
   return __reduce_max_sync(0xffffffffu, threadIdx.x % 32 < warps ? of_warp[threadIdx.x % 32] : 0);
 }
 
+// Of a row that is watched; else null.
+__device__ inline Fp8Seen* SeenOf(Fp8Seen* seen, int64_t row) {
+  return row % kFp8Watched == 0 ? seen : nullptr;
+}
+
+// What a thread sees of a row. Half of the least number that is not zero is rounded to zero, as that is even.
+class SeenRow {
+ public:
+  explicit __device__ SeenRow(float factor) : factor_(factor) {}
+
+  __device__ void Add(const Pairs& pairs) {
+    for (int k = 0; k < 2 * kPairs; ++k) AddNumber(At(pairs, k));
+  }
+  __device__ void Add(const One& one) { AddNumber(At(one, 0)); }
+
+  // By whole warps, of which the first thread of the block has the scale.
+  __device__ void AddTo(Fp8Seen* seen, float scale) const {
+    const unsigned numbers = __reduce_add_sync(0xffffffffu, numbers_),
+                   flushed = __reduce_add_sync(0xffffffffu, flushed_);
+    if (threadIdx.x % 32 == 0) {
+      atomicAdd(&seen->numbers, static_cast<unsigned long long>(numbers));
+      atomicAdd(&seen->flushed, static_cast<unsigned long long>(flushed));
+    }
+    if (threadIdx.x != 0) return;
+    const unsigned long long bits = __float_as_uint(scale);
+    atomicMin(&seen->least_scale, bits);
+    atomicMax(&seen->largest_scale, bits);
+  }
+
+ private:
+  __device__ void AddNumber(float x) {
+    const bool is_number = fabsf(x) > 0;
+    numbers_ += is_number ? 1 : 0;
+    flushed_ += is_number && fabsf(x) * factor_ <= 0x1p-10f ? 1 : 0;
+  }
+
+  const float factor_;
+  unsigned numbers_ = 0, flushed_ = 0;
+};
+
 // So many packs of a row a thread keeps until the row's largest number is known; others it makes again.
 constexpr int kFp8Kept = 4;
 
 // A block's row, of packs that source(i) reads or makes: Pairs, or one number each.
 template <typename Scaling = FullScale, typename Source>
-__device__ void RoundRow(const Source& source, int64_t packs, unsigned char* to, float* scale) {
+__device__ void RoundRow(const Source& source, int64_t packs, unsigned char* to, float* scale,
+                         Fp8Seen* seen) {
   decltype(source(0)) kept[kFp8Kept];
   unsigned largest = 0;
 #pragma unroll
@@ -165,6 +207,15 @@ __device__ void RoundRow(const Source& source, int64_t packs, unsigned char* to,
   largest = BlockMax(largest);
   if (threadIdx.x == 0) *scale = Scaling::Scale(largest);
   const float factor = Scaling::Factor(largest);
+  if (seen != nullptr) {
+    SeenRow row(factor);
+#pragma unroll
+    for (int j = 0; j < kFp8Kept; ++j) {
+      if (threadIdx.x + static_cast<int64_t>(j) * blockDim.x < packs) row.Add(kept[j]);
+    }
+    for (int64_t i = beyond; i < packs; i += blockDim.x) row.Add(source(i));
+    row.AddTo(seen, Scaling::Scale(largest));
+  }
 #pragma unroll
   for (int j = 0; j < kFp8Kept; ++j) {
     const int64_t i = threadIdx.x + static_cast<int64_t>(j) * blockDim.x;

@@ -27,6 +27,16 @@
 
 namespace fsdpd::kernels {
 
+// What a kernel that is given a place for it sees of one row in kFp8Watched, added to what is there: numbers,
+// and of them those that become zero. Scales as bits of fp32, which are in the order of positive numbers.
+struct Fp8Seen {
+  unsigned long long numbers;
+  unsigned long long flushed;
+  unsigned long long least_scale;
+  unsigned long long largest_scale;
+};
+constexpr int kFp8Watched = 64;
+
 struct Fp8RowsArgs {
   const void* from;  // [rows x width] bf16; rows are `stride` numbers apart.
   int64_t rows;
@@ -38,6 +48,7 @@ struct Fp8RowsArgs {
   const float* by_column = nullptr;
   const int32_t* ends = nullptr;  // [experts]: by_column is [experts x width]. Rows beyond the last are left.
   int experts = 0;
+  Fp8Seen* seen = nullptr;
 };
 void Fp8Rows(const Fp8RowsArgs& args, Stream stream);
 
@@ -49,6 +60,7 @@ struct Fp8WeightsArgs {
   int64_t width;
   void* to;       // [rows x width]
   float* scales;  // [rows]
+  Fp8Seen* seen = nullptr;
 };
 void Fp8Weights(const Fp8WeightsArgs& args, Stream stream);
 

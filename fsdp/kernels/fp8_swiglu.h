@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "fsdp/kernels/fp8.h"
 #include "fsdp/kernels/stream.h"
 
 namespace fsdpd::kernels {
@@ -17,6 +18,7 @@ struct Fp8SwigluArgs {
   int64_t width;
   void* product;  // [rows x width]
   float* scales;  // [rows]
+  Fp8Seen* seen = nullptr;
 };
 void Fp8SwigluForward(const Fp8SwigluArgs& args, Stream stream);
 

@@ -80,6 +80,11 @@ __global__ void Fp8Forward(RmsNormArgs args) {
   largest = BlockMax(largest);
   if (threadIdx.x == 0) args.scales[blockIdx.x] = ScaleOf(largest);
   const float factor = FactorOf(largest);
+  if (Fp8Seen* const seen = SeenOf(args.seen, blockIdx.x)) {
+    SeenRow row(factor);
+    for (int k = 0; k < K && threadIdx.x + k * kForwardThreads < packs; ++k) row.Add(PairsOf(y[k]));
+    row.AddTo(seen, ScaleOf(largest));
+  }
   for (int k = 0; k < K; ++k) {
     const int64_t pack = threadIdx.x + k * kForwardThreads;
     if (pack >= packs) break;

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "fsdp/kernels/fp8.h"
 #include "fsdp/kernels/stream.h"
 #include "fsdp/plan/spec/dtype.h"
 
@@ -39,6 +40,7 @@ struct RmsNormArgs {
   double epsilon;
   DType type;
   float* scales = nullptr;  // [rows]. Given: y is rounded a second time, to FP8 with a scale a row.
+  Fp8Seen* seen = nullptr;  // Then as in fp8.h.
 };
 
 // REQUIRES: TakesRmsNorm(); also for the backward. With scales: TakesFp8RmsNorm() and bf16.

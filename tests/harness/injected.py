@@ -21,12 +21,12 @@ VALUES = {  # Of labels that are no places.
     "reason": ["power_cap", "hardware_thermal"], "state": ["QUEUED", "RUNNING"], "part": ["compute", "exposed", "rest"],
     "outcome": ["accepted", "refused"], "rule": ["seq_len_fits", "micro_divides"], "to": ["RUNNING"],
     "method": ["GetJob", "SubmitJob"], "code": ["OK"], "operation": ["Get", "Insert"], "version": ["0.1.0"], "attempt": ["1"],
-    "mode": ["in_place", "moved"], "phase": ["queue", "replay"]}
+    "class": ["weights", "gradients"], "bound": ["least", "largest"], "mode": ["in_place", "moved"], "phase": ["queue", "replay"]}
 KINDS = {"fsdpd_bad_steps_total": ["nonfinite", "spike"], "fsdpd_gpu_ecc_errors_total": ["corrected", "uncorrected"]}
 TIMES = ["queue", "step", "exposed", "save", "pause"]  # Of a job's ledger; other causes are of failures.
 CAUSES = ["hang", "node"]
 # Rank 0 tells them for its job.
-OF_JOBS = {"fsdpd_learning_rate", "fsdpd_validation_loss", "fsdpd_bad_steps_total", "fsdpd_memory_component_bytes", *(name for name in ROWS["agent"] if "_checkpoint" in name)}
+OF_JOBS = {"fsdpd_learning_rate", "fsdpd_validation_loss", "fsdpd_bad_steps_total", *(name for name in ROWS["agent"] if name.startswith(("fsdpd_fp8_", "fsdpd_router_", "fsdpd_expert_"))), "fsdpd_memory_component_bytes", *(name for name in ROWS["agent"] if "_checkpoint" in name)}
 LINES = {"fsdpd_job_seconds"}  # Gauges that grow.
 SECONDS, EVERY = 600, 15
 # Of each histogram's values the bucket that all of them are in, by its number.

@@ -199,7 +199,7 @@ def test_series_are_few(shared, job):
 
 # What this job has not: fp16, spikes, a launch of another meanwhile, a failure, cards. That these are asked for rightly, as all
 # others, is test_dashboard_values.py's.
-NOT_HERE = re.compile("fsdpd_loss_scale|fsdpd_memory_spike_excess_bytes|fsdpd_queue_wait_seconds_bucket|fsdpd_job_failed_attempts|fsdpd_gpu_"
+NOT_HERE = re.compile("fsdpd_loss_scale|fsdpd_fp8_|fsdpd_router_|fsdpd_expert_imbalance|fsdpd_memory_spike_excess_bytes|fsdpd_queue_wait_seconds_bucket|fsdpd_job_failed_attempts|fsdpd_gpu_"
                       "|fsdpd_job_restarts_total|fsdpd_recovery_seconds_bucket|fsdpd_copy_engines")
 QUERIES = [(name, title, expression) for name, board in dashboards.boards().items()
            for title, expression in dashboards.queries(board) if not NOT_HERE.search(expression)]

@@ -19,6 +19,7 @@
 #include "base/check.h"
 #include "fsdp/kernels/fp8.h"
 #include "fsdp/kernels/scaled_product.h"
+#include "fsdp/model/native/fp8_watch.h"
 #include "fsdp/torch/scalar_type.h"
 
 namespace fsdpd {
@@ -81,15 +82,20 @@ int64_t PaddedRows(int64_t rows) { return (rows + kStep - 1) / kStep * kStep; }
 Fp8 Fp8Rows(const at::Tensor& x, const at::Tensor& by_column) {
   FSDPD_CHECK(x.scalar_type() == at::kBFloat16 && x.stride(1) == 1 && x.size(1) % kStep == 0);
   FSDPD_CHECK(!by_column.defined() || (by_column.numel() == x.size(1) && by_column.is_contiguous()));
+  const Fp8Class kind = by_column.defined() ? Fp8Class::kGradients : Fp8Class::kInputs;
   if (!x.is_cuda()) {
-    const at::Tensor wide = x.to(at::kFloat);
-    return RowsOnHost(by_column.defined() ? wide * by_column : wide, x.size(1));
+    const at::Tensor plain = x.to(at::kFloat), wide = by_column.defined() ? plain * by_column : plain;
+    Fp8 rows = RowsOnHost(wide, x.size(1));
+    Fp8Watch::Add(kind, wide, rows.values, rows.scales);
+    return rows;
   }
   Fp8 rows = EmptyFp8(x.size(0), x.size(1), x);
-  kernels::Fp8Rows(
-      {x.const_data_ptr(), x.size(0), x.size(1), x.stride(0), rows.values.data_ptr(),
-       rows.scales.data_ptr<float>(), by_column.defined() ? by_column.const_data_ptr<float>() : nullptr},
-      kernels::CurrentStream(x.get_device()));
+  kernels::Fp8RowsArgs args = {
+      x.const_data_ptr(),           x.size(0), x.size(1), x.stride(0), rows.values.data_ptr(),
+      rows.scales.data_ptr<float>()};
+  if (by_column.defined()) args.by_column = by_column.const_data_ptr<float>();
+  args.seen = Fp8Watch::PlaceOf(kind);
+  kernels::Fp8Rows(args, kernels::CurrentStream(x.get_device()));
   return rows;
 }
 
@@ -100,11 +106,13 @@ void Fp8WeightsInto(const at::Tensor& from, const Fp8& into) {
     const at::Tensor x = from.to(at::kBFloat16).to(at::kFloat), scales = PowersOnHost(LargestOfRows(x));
     into.values.copy_(x * scales.reciprocal());
     into.scales.copy_(scales.flatten());
+    Fp8Watch::Add(Fp8Class::kWeights, x, into.values, into.scales);
     return;
   }
-  kernels::Fp8Weights({from.const_data_ptr(), DTypeOf(from.scalar_type()), from.size(0), from.size(1),
-                       into.values.data_ptr(), into.scales.data_ptr<float>()},
-                      kernels::CurrentStream(from.get_device()));
+  kernels::Fp8Weights(
+      {from.const_data_ptr(), DTypeOf(from.scalar_type()), from.size(0), from.size(1), into.values.data_ptr(),
+       into.scales.data_ptr<float>(), Fp8Watch::PlaceOf(Fp8Class::kWeights)},
+      kernels::CurrentStream(from.get_device()));
 }
 
 Fp8 Fp8Weights(const at::Tensor& from) {

@@ -17,6 +17,7 @@
 #include <limits>
 #include <vector>
 
+#include "fsdp/model/native/fp8_watch.h"
 #include "fsdp/model/native/native_fp8.h"
 #include "fsdp/model/native/native_fp8_experts.h"
 #include "fsdp/model/native/native_fp8_ops.h"
@@ -152,6 +153,39 @@ TEST_F(NativeFp8Cuda, SwigluRoundsTheBitsThatItWouldWrite) {
     ExpectSameBits(got.gate_up, Fp8Rows(plain.cpu(), scales));
     ExpectSameBits(got.gate_up_columns, Fp8Columns(plain.cpu()));
     ExpectSameBits(got.product_columns, Fp8Columns(product.cpu()));
+  }
+}
+
+// By rows, weights, norms and SwiGLU, of which some packs are beyond what a thread keeps; rows that are not
+// finite, and numbers at an edge.
+TEST_F(NativeFp8Cuda, SeesWhatTheHostSees) {
+  for (const int64_t width : {int64_t{1024}, int64_t{48}, int64_t{40960}}) {
+    at::Tensor x = Random(200, width);
+    x[64].mul_(1e-9)[5] = 1;
+    x[128].fill_(0x1p-11)[3] = 448.0f * 2;
+    x[129].fill_(std::numeric_limits<float>::infinity());
+    const at::Tensor weight = Random(1, width)[0], powers = Fp8Weights(Random(width, 16)).scales;
+    const at::Tensor gate_up = Random(200, 2 * width);
+    const auto told = [&](at::Device device) {
+      Fp8Watch watch(device);
+      const Fp8Watch::Scope scope(&watch);
+      const auto there = [&](const at::Tensor& of) { return of.to(device); };
+      Fp8Rows(there(x));
+      Fp8Rows(there(x), there(powers));
+      Fp8Weights(there(x));
+      // Of the same bits: the host's kernels would round others.
+      if (device.is_cuda()) {
+        Fp8RmsNormForward(there(x), there(weight), 1e-5);
+        Fp8SwigluForward(there(gate_up));
+      } else {
+        Fp8Rows(RmsNormForward(x.cuda(), weight.cuda(), 1e-5).y.cpu());
+        Fp8Rows(SwigluForward(gate_up.cuda()).cpu());
+      }
+      return watch.Told().cpu();
+    };
+    const at::Tensor host = told(at::kCPU), cuda = told(at::kCUDA);
+    EXPECT_TRUE(cuda.equal(host)) << cuda << host;
+    EXPECT_GT(host[1].item<float>(), 0);
   }
 }
 

@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "fsdp/kernels/fp8.h"
 #include "fsdp/kernels/scaled_grouped_product.h"
+#include "fsdp/model/native/fp8_watch.h"
 #include "fsdp/model/native/native_linear.h"
 #include "fsdp/model/native/native_ops.h"
 #include "fsdp/model/native/native_rows.h"
@@ -63,6 +64,7 @@ Fp8 ScaledRows(const at::Tensor& grad_out, const at::Tensor& ends, const std::ve
   args.by_column = scales.const_data_ptr<float>();
   args.ends = ends.const_data_ptr<int32_t>();
   args.experts = static_cast<int>(ends.size(0));
+  args.seen = Fp8Watch::PlaceOf(Fp8Class::kGradients);
   kernels::Fp8Rows(args, StreamOf(grad_out));
   return rows;
 }

@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "fsdp/kernels/fp8_swiglu.h"
 #include "fsdp/kernels/rms_norm.h"
+#include "fsdp/model/native/fp8_watch.h"
 #include "fsdp/model/native/native_ops.h"
 
 namespace fsdpd {
@@ -29,10 +30,10 @@ Fp8Normed Fp8RmsNormForward(const at::Tensor& x, const at::Tensor& weight, doubl
   FSDPD_CHECK(x.scalar_type() == at::kBFloat16 && weight.scalar_type() == at::kBFloat16);
   Fp8Normed normed = {EmptyFp8(x.size(0), x.size(1), x),
                       at::empty({x.size(0), 1}, x.options().dtype(at::kFloat))};
-  kernels::RmsNormForward(
-      {x.const_data_ptr(), weight.const_data_ptr(), normed.y.values.data_ptr(), normed.rstd.data_ptr<float>(),
-       x.size(0), x.size(1), epsilon, DType::kBf16, normed.y.scales.data_ptr<float>()},
-      StreamOf(x));
+  kernels::RmsNormForward({x.const_data_ptr(), weight.const_data_ptr(), normed.y.values.data_ptr(),
+                           normed.rstd.data_ptr<float>(), x.size(0), x.size(1), epsilon, DType::kBf16,
+                           normed.y.scales.data_ptr<float>(), Fp8Watch::PlaceOf(Fp8Class::kInputs)},
+                          StreamOf(x));
   return normed;
 }
 
@@ -41,9 +42,9 @@ Fp8 Fp8SwigluForward(const at::Tensor& gate_up) {
   FSDPD_CHECK(gate_up.is_contiguous() && gate_up.scalar_type() == at::kBFloat16);
   const int64_t rows = gate_up.size(0), width = gate_up.size(1) / 2;
   Fp8 product = EmptyFp8(rows, width, gate_up);
-  kernels::Fp8SwigluForward(
-      {gate_up.const_data_ptr(), rows, width, product.values.data_ptr(), product.scales.data_ptr<float>()},
-      StreamOf(gate_up));
+  kernels::Fp8SwigluForward({gate_up.const_data_ptr(), rows, width, product.values.data_ptr(),
+                             product.scales.data_ptr<float>(), Fp8Watch::PlaceOf(Fp8Class::kInputs)},
+                            StreamOf(gate_up));
   return product;
 }
 

@@ -1,0 +1,55 @@
+// What rounding to FP8 (native_fp8.h) does to numbers, by what they are: of one row in kernels::kFp8Watched how
+// many there are, how many become zero, and the least and the largest scale. No number is ever cut off at 448,
+// as scales are those of the numbers. What is rounded along columns is not watched: they are the same numbers.
+//
+// Thread safety: safe on the CPU, and on CUDA streams order who adds what, but that of weights what is gathered
+// ahead of a step may count in the one before.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <mutex>
+
+#include "fsdp/kernels/fp8.h"
+
+namespace fsdpd {
+
+enum class Fp8Class { kWeights, kInputs, kGradients };
+constexpr int kFp8Classes = 3;
+constexpr int kFp8Told = 4 * kFp8Classes;
+
+class Fp8Watch {
+ public:
+  explicit Fp8Watch(at::Device device);
+
+  void Reset();
+
+  // [kFp8Told] fp32, on the device: by class numbers, those that became zero, the least scale and the largest;
+  // infinity and 0 where nothing was seen.
+  at::Tensor Told();
+
+  // While it exists, `watch` sees what this thread rounds; null: nobody does.
+  class Scope {
+   public:
+    explicit Scope(Fp8Watch* watch);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Fp8Watch* const before_;
+  };
+
+  // Where kernels add what they see; null: nowhere.
+  static kernels::Fp8Seen* PlaceOf(Fp8Class kind);
+
+  // The host's: `x` in fp32 became `values`, by factors 1 / `scales`.
+  static void Add(Fp8Class kind, const at::Tensor& x, const at::Tensor& values, const at::Tensor& scales);
+
+ private:
+  std::mutex mutex_;
+  at::Tensor seen_;        // [kFp8Classes x 4] int64, as kernels::Fp8Seen has them.
+  const at::Tensor none_;  // The same before anything was seen.
+};
+
+}  // namespace fsdpd
