@@ -24,28 +24,38 @@ __device__ int ExpertOf(const int32_t* ends, int experts, int64_t row) {
   return __reduce_add_sync(0xffffffffu, before);
 }
 
+// Which of from's rows it is; -1: none, and zero.
+template <typename Args>
+__device__ int PlaceOf(const Args& args, int64_t row) {
+  if (args.places == nullptr) return static_cast<int>(row);
+  const int place = args.places[row];
+  return place < 0 ? -1 : place / args.divisor;
+}
+
 // A block has a row.
 template <int N, bool kByColumn>
 __global__ void Rows(Fp8RowsArgs args) {
   const int64_t row = blockIdx.x;
+  int64_t place = row;
   if constexpr (kByColumn) {
     if (args.ends != nullptr) {
       const int expert = ExpertOf(args.ends, args.experts, row);
       if (expert == args.experts) return;
       args.by_column += expert * args.width;
+      place = PlaceOf(args, row);
     }
   }
-  const Number* const from = static_cast<const Number*>(args.from) + row * args.stride;
+  const Number* const from = static_cast<const Number*>(args.from) + place * args.stride;
   const auto source = [&](int64_t i) {
-    const auto pack = LoadPack<N>(from, i);
     if constexpr (kByColumn) {
-      return ProductOf(pack, LoadPack<N>(args.by_column, i));
+      if (place < 0) return decltype(LoadPack<N>(from, i)){};
+      return ProductOf(LoadPack<N>(from, i), LoadPack<N>(args.by_column, i));
     } else {
-      return pack;
+      return LoadPack<N>(from, i);
     }
   };
   RoundRow(source, args.width / N, static_cast<unsigned char*>(args.to) + row * args.width, args.scales + row,
-           SeenOf(args.seen, row));
+           args.seen);
 }
 
 template <int N, typename T>
@@ -53,8 +63,7 @@ __global__ void Weights(Fp8WeightsArgs args) {
   const int64_t row = blockIdx.x;
   const T* const from = static_cast<const T*>(args.from) + row * args.width;
   RoundRow<PowerScale>([&](int64_t i) { return LoadPack<N>(from, i); }, args.width / N,
-                       static_cast<unsigned char*>(args.to) + row * args.width, args.scales + row,
-                       SeenOf(args.seen, row));
+                       static_cast<unsigned char*>(args.to) + row * args.width, args.scales + row, args.seen);
 }
 
 // ---- Columns. First the largest of each, by blocks of kPacks packs of columns and kRowsTogether rows, of
@@ -63,14 +72,19 @@ __global__ void Weights(Fp8WeightsArgs args) {
 constexpr int kPacks = 32;
 constexpr int kWarps = 8;
 constexpr int64_t kRowsTogether = 256;
+constexpr int kUnderWay = 4;  // Rows that a thread reads at once.
 
 // Of experts' rows a warp takes those that follow each other, kFp8RowStep by kFp8RowStep, which are one
 // expert's each.
-template <int N>
+template <int N, bool kPlaced>
 __global__ void ExpertColumnMax(Fp8ColumnsArgs args) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int64_t pack = blockIdx.x * static_cast<int64_t>(kPacks) + lane;
   const int64_t first = blockIdx.y * kRowsTogether + warp * (kRowsTogether / kWarps);
+  static_assert(kRowsTogether / kWarps == 32);
+  const int own_place = kPlaced && first + lane < args.rows ? PlaceOf(args, first + lane) : 0;
+  const Number* const from = static_cast<const Number*>(args.from);
+  const bool has = pack < args.width / N;
   int expert = ExpertOf(args.ends, args.experts, first);
   unsigned largest[N] = {};
   const auto add = [&] {
@@ -82,18 +96,26 @@ __global__ void ExpertColumnMax(Fp8ColumnsArgs args) {
   for (int64_t begin = first; begin < first + kRowsTogether / kWarps && expert < args.experts;
        begin += kFp8RowStep) {
     if (args.ends[expert] <= begin) {
-      if (pack < args.width / N) add();
+      if (has) add();
       expert = ExpertOf(args.ends, args.experts, begin);
       if (expert == args.experts) return;
     }
-    if (pack >= args.width / N) continue;
-#pragma unroll 4
-    for (int64_t row = begin; row < begin + kFp8RowStep; ++row) {
-      const auto x = Load<Number, N>(static_cast<const Number*>(args.from) + row * args.stride, pack);
-      for (int k = 0; k < N; ++k) largest[k] = max(largest[k], Magnitude(x.at[k]));
+    for (int together = 0; together < kFp8RowStep; together += kUnderWay) {
+      int64_t at[kUnderWay];
+      for (int r = 0; r < kUnderWay; ++r) {
+        at[r] = begin + together + r;
+        if constexpr (kPlaced) at[r] = __shfl_sync(0xffffffffu, own_place, static_cast<int>(at[r] - first));
+      }
+      if (!has) continue;
+      Pack<Number, N> x[kUnderWay];  // Of none the first row, without a branch.
+      for (int r = 0; r < kUnderWay; ++r)
+        x[r] = Load<Number, N>(from + max(at[r], int64_t{0}) * args.stride, pack);
+      for (int r = 0; r < kUnderWay; ++r) {
+        for (int k = 0; k < N; ++k) largest[k] = max(largest[k], at[r] < 0 ? 0 : Magnitude(x[r].at[k]));
+      }
     }
   }
-  if (pack < args.width / N && expert < args.experts) add();
+  if (has && expert < args.experts) add();
 }
 
 template <int N>
@@ -130,10 +152,11 @@ constexpr int kTurnWarps = 8;
 constexpr int kTileSteps = kTileRows / kFp8RowStep;
 static_assert(kTileSteps == kTurnWarps);
 
-template <int N, bool kExperts>
+template <int N, bool kExperts, bool kPlaced>
 __global__ void __launch_bounds__(kTurnWarps * 32) Turn(Fp8ColumnsArgs args) {
   __shared__ unsigned words[kTileColumns][kTileWords + 1];
   __shared__ float factors[kExperts ? kTileSteps : 1][kTileColumns];
+  __shared__ int places[kPlaced ? kTileRows : 1];
   const int64_t first_row = blockIdx.x * static_cast<int64_t>(kTileRows);
   const int64_t first_column = blockIdx.y * static_cast<int64_t>(kTileColumns);
   const int64_t room = args.padded;
@@ -141,6 +164,10 @@ __global__ void __launch_bounds__(kTurnWarps * 32) Turn(Fp8ColumnsArgs args) {
     args.rows = args.ends[args.experts - 1];
     args.padded = args.rows;
     if (first_row >= args.rows) return;
+    if constexpr (kPlaced) {
+      for (int r = threadIdx.x; r < kTileRows; r += blockDim.x)
+        places[r] = first_row + r < args.rows ? PlaceOf(args, first_row + r) : -1;
+    }
     const int step = threadIdx.x / 32;
     const int64_t row = first_row + step * kFp8RowStep;
     const int expert = ExpertOf(args.ends, args.experts, row);
@@ -168,8 +195,10 @@ __global__ void __launch_bounds__(kTurnWarps * 32) Turn(Fp8ColumnsArgs args) {
     for (int r = 0; r < 4; ++r) {
       const int64_t row = first_row + word * 4 + r;
       if (row >= args.rows) break;
-      of_row[r] =
-          LoadPack<N>(static_cast<const Number*>(args.from) + row * args.stride, first_column / N + pack);
+      const int64_t at = kPlaced ? places[word * 4 + r] : row;
+      of_row[r] = LoadPack<N>(static_cast<const Number*>(args.from) + max(at, int64_t{0}) * args.stride,
+                              first_column / N + pack);
+      if (kPlaced && at < 0) of_row[r] = {};
     }
 #pragma unroll
     for (int k = 0; k < N; ++k) {
@@ -249,9 +278,11 @@ template <int N>
 void LaunchColumns(const Fp8ColumnsArgs& args, Stream stream) {
   const dim3 blocks(BlocksOf(args.width / N, kPacks), BlocksOf(args.rows, kRowsTogether));
   const dim3 tiles(BlocksOf(args.padded, kTileRows), BlocksOf(args.width, kTileColumns));
-  const bool experts = args.ends != nullptr;
-  const auto largest = experts ? ExpertColumnMax<N> : ColumnMax<N>;
-  const auto turn = experts ? Turn<N, true> : Turn<N, false>;
+  const bool experts = args.ends != nullptr, placed = args.places != nullptr;
+  const auto of_experts = placed ? ExpertColumnMax<N, true> : ExpertColumnMax<N, false>;
+  const auto turn_experts = placed ? Turn<N, true, true> : Turn<N, true, false>;
+  const auto largest = experts ? of_experts : ColumnMax<N>;
+  const auto turn = experts ? turn_experts : Turn<N, false, false>;
   largest<<<blocks, kWarps * 32, 0, stream>>>(args);
   turn<<<tiles, kTurnWarps * 32, 0, stream>>>(args);
 }

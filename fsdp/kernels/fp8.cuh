@@ -146,11 +146,6 @@ __device__ inline unsigned BlockMax(unsigned x) {
   return __reduce_max_sync(0xffffffffu, threadIdx.x % 32 < warps ? of_warp[threadIdx.x % 32] : 0);
 }
 
-// Of a row that is watched; else null.
-__device__ inline Fp8Seen* SeenOf(Fp8Seen* seen, int64_t row) {
-  return row % kFp8Watched == 0 ? seen : nullptr;
-}
-
 // What a thread sees of a row. Half of the least number that is not zero is rounded to zero, as that is even.
 class SeenRow {
  public:
@@ -161,15 +156,15 @@ class SeenRow {
   }
   __device__ void Add(const One& one) { AddNumber(At(one, 0)); }
 
-  // By whole warps, of which the first thread of the block has the scale.
-  __device__ void AddTo(Fp8Seen* seen, float scale) const {
+  // By whole warps. A row of zeros has no scale to tell.
+  __device__ void AddTo(Fp8Seen* seen, unsigned largest, float scale) const {
     const unsigned numbers = __reduce_add_sync(0xffffffffu, numbers_),
                    flushed = __reduce_add_sync(0xffffffffu, flushed_);
     if (threadIdx.x % 32 == 0) {
       atomicAdd(&seen->numbers, static_cast<unsigned long long>(numbers));
       atomicAdd(&seen->flushed, static_cast<unsigned long long>(flushed));
     }
-    if (threadIdx.x != 0) return;
+    if (threadIdx.x != 0 || largest == 0) return;
     const unsigned long long bits = __float_as_uint(scale);
     atomicMin(&seen->least_scale, bits);
     atomicMax(&seen->largest_scale, bits);
@@ -207,15 +202,6 @@ __device__ void RoundRow(const Source& source, int64_t packs, unsigned char* to,
   largest = BlockMax(largest);
   if (threadIdx.x == 0) *scale = Scaling::Scale(largest);
   const float factor = Scaling::Factor(largest);
-  if (seen != nullptr) {
-    SeenRow row(factor);
-#pragma unroll
-    for (int j = 0; j < kFp8Kept; ++j) {
-      if (threadIdx.x + static_cast<int64_t>(j) * blockDim.x < packs) row.Add(kept[j]);
-    }
-    for (int64_t i = beyond; i < packs; i += blockDim.x) row.Add(source(i));
-    row.AddTo(seen, Scaling::Scale(largest));
-  }
 #pragma unroll
   for (int j = 0; j < kFp8Kept; ++j) {
     const int64_t i = threadIdx.x + static_cast<int64_t>(j) * blockDim.x;
@@ -223,6 +209,11 @@ __device__ void RoundRow(const Source& source, int64_t packs, unsigned char* to,
     StoreRounded(kept[j], factor, to, i);
   }
   for (int64_t i = beyond; i < packs; i += blockDim.x) StoreRounded(source(i), factor, to, i);
+  if (seen == nullptr || blockIdx.x % kFp8Watched != 0) return;
+  // Read again: nothing is to be kept in registers for it.
+  SeenRow row(factor);
+  for (int64_t i = threadIdx.x; i < packs; i += blockDim.x) row.Add(source(i));
+  row.AddTo(seen, largest, Scaling::Scale(largest));
 }
 
 inline unsigned RowThreads(int64_t packs) {

@@ -13,7 +13,8 @@
 // and what was rounded need only be turned.
 //
 // Rows of experts (expert_rows.h) are rounded all at once, of whom only the device knows how many rows each
-// has: `ends`. Columns are then of an expert's rows, and each has scales of its own.
+// has: `ends`. Columns are then of an expert's rows, and each has scales of its own. What is copied into such
+// rows from tokens need not be: row r is from's row places[r] / divisor, and zero where that is below 0.
 //
 // Bytes that must move for n numbers: 3 n, and turned 5 n, as the scales of columns take a reading of their
 // own (an 8B layer's 8192 tokens of gate and up: 0.70 and 1.17 GB); of what is in FP8 already, 2 n. (By
@@ -48,6 +49,8 @@ struct Fp8RowsArgs {
   const float* by_column = nullptr;
   const int32_t* ends = nullptr;  // [experts]: by_column is [experts x width]. Rows beyond the last are left.
   int experts = 0;
+  const int32_t* places = nullptr;  // [rows]; with ends alone.
+  int divisor = 1;
   Fp8Seen* seen = nullptr;
 };
 void Fp8Rows(const Fp8RowsArgs& args, Stream stream);
@@ -87,6 +90,8 @@ struct Fp8ColumnsArgs {
   // [experts], multiples of kFp8RowStep: scales and room are [experts x width]. Nothing is written beyond.
   const int32_t* ends = nullptr;
   int experts = 1;
+  const int32_t* places = nullptr;  // [rows]; with ends alone.
+  int divisor = 1;
 };
 constexpr int kFp8RowStep = 16;
 void Fp8Columns(const Fp8ColumnsArgs& args, Stream stream);

@@ -24,7 +24,7 @@ __global__ void Forward(Fp8SwigluArgs args) {
     return out;
   };
   RoundRow(product, packs, static_cast<unsigned char*>(args.product) + row * args.width, args.scales + row,
-           SeenOf(args.seen, row));
+           args.seen);
 }
 
 // ---- Backward.

@@ -80,16 +80,15 @@ __global__ void Fp8Forward(RmsNormArgs args) {
   largest = BlockMax(largest);
   if (threadIdx.x == 0) args.scales[blockIdx.x] = ScaleOf(largest);
   const float factor = FactorOf(largest);
-  if (Fp8Seen* const seen = SeenOf(args.seen, blockIdx.x)) {
-    SeenRow row(factor);
-    for (int k = 0; k < K && threadIdx.x + k * kForwardThreads < packs; ++k) row.Add(PairsOf(y[k]));
-    row.AddTo(seen, ScaleOf(largest));
-  }
   for (int k = 0; k < K; ++k) {
     const int64_t pack = threadIdx.x + k * kForwardThreads;
     if (pack >= packs) break;
     StoreRounded(PairsOf(y[k]), factor, static_cast<unsigned char*>(args.y) + blockIdx.x * args.width, pack);
   }
+  if (args.seen == nullptr || blockIdx.x % kFp8Watched != 0) return;
+  SeenRow row(factor);
+  for (int k = 0; k < K && threadIdx.x + k * kForwardThreads < packs; ++k) row.Add(PairsOf(y[k]));
+  row.AddTo(args.seen, largest, ScaleOf(largest));
 }
 
 // Of narrow rows, as tiny models have and heads that normed_heads does not take: each is a few lanes', which

@@ -208,6 +208,9 @@ EXPECTED = {
             by_job(lambda see, job: max(see.at("skipped_steps_total", job, rank) for rank in RANKS)),
             by_job_and("kind", ["nonfinite", "spike"], lambda see, job, kind: see.at("bad_steps_total", job, "0", kind=kind))]),
         ("Loss scale", [by_job(lambda see, job: max(see.at("loss_scale", job, rank) for rank in RANKS))]),
+        ("Rounded to zero in FP8", [by_job_and("class", ["weights", "gradients"], lambda see, job, of: (
+            see.rate("fp8_flushed_total", job, "0", **{"class": of}) / see.rate("fp8_numbers_total", job, "0", **{"class": of})))]),
+        ("Routers", [rank_0s("expert_imbalance"), rank_0s("router_entropy")]),
         ("Tokens/s", [tokens]),
         ("Where a step goes", [a_step("compute_seconds_total"), a_step("exposed_seconds_total"), by_job(clamped_rest)]),
         ("Waiting for data", [by_rank(lambda see, job, rank: see.rate("data_wait_seconds_total", job, rank) / see.rate("steps_total", job, rank))]),

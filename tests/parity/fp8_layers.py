@@ -1,5 +1,6 @@
 """FP8 products in plain PyTorch, written from docs/fp8.md and not from the engine: what tokens have is rounded to e4m3 with a scale
-for each row of what is added up, matrices once with powers of two, and products are in fp32. And recipes that are wrong in one place.
+for each row of what is added up, matrices once with powers of two, and products are in fp32. Each expert's rows are by themselves.
+And recipes that are wrong in one place.
 """
 
 import types
@@ -7,7 +8,7 @@ import types
 import torch
 from torch.nn import functional as F
 
-from llama import rotate
+from llama import Attention, FeedForward, Matrices, rotate, weighed
 
 LARGEST = torch.finfo(torch.float8_e4m3fn).max
 
@@ -37,41 +38,63 @@ def scales_of_columns(x):
     return rounded(x, dim=0)
 
 
-# How an operand is rounded whose rows are added up, and how a matrix is, by recipe.
+def of_each(operand, rows, counts):
+    """Columns of rows that follow each other, as many as `counts` says, rounded with scales of their own."""
+    return [operand(some.T).T for some in rows.split(counts)]
+
+
+def of_all(operand, rows, counts):
+    return operand(rows.T).T.split(counts)
+
+
+# How an operand is rounded whose rows are added up, how a matrix is, and of which rows a column's scale is, by recipe.
 RECIPES = {
-    "fp8": (rounded, powers),
-    "one scale": (one_scale, with_scales_in(one_scale)),
-    "scales of columns": (scales_of_columns, with_scales_in(scales_of_columns)),
-    "scales left out": (rounded, lambda weight: (powers(weight)[0] * powers(weight)[1].mean(), torch.ones(len(weight), 1))),
+    "fp8": (rounded, powers, of_each),
+    "one scale": (one_scale, with_scales_in(one_scale), of_each),
+    "scales of columns": (scales_of_columns, with_scales_in(scales_of_columns), of_each),
+    "scales left out": (rounded, lambda weight: (powers(weight)[0] * powers(weight)[1].mean(), torch.ones(len(weight), 1)), of_each),
+    "columns of all experts": (rounded, powers, of_all),
+    "experts weighed last": (rounded, powers, of_each),
 }
 
 
-class Product(torch.autograd.Function):
-    """x weight^T, of two-dimensional x."""
+class Products(torch.autograd.Function):
+    """x weight^T with one of the weights after the other, for as many rows of x each as `counts` says."""
 
     @staticmethod
-    def forward(ctx, x, weight, recipe):
-        ctx.save_for_backward(x, weight)
-        ctx.recipe = recipe
-        operand, matrix = RECIPES[recipe]
-        numbers, scale = matrix(weight)
-        return (operand(x) @ (numbers * scale).T).to(x.dtype)
+    def forward(ctx, x, weights, counts, recipe):
+        ctx.save_for_backward(x, weights)
+        ctx.counts, ctx.recipe = counts, recipe
+        operand, matrix, _ = RECIPES[recipe]
+        made = []
+        for rows, weight in zip(x.split(counts), weights, strict=True):
+            numbers, scale = matrix(weight)
+            made.append(operand(rows) @ (numbers * scale).T)
+        return torch.cat(made).to(x.dtype)
 
     @staticmethod
     def backward(ctx, grad):
-        x, weight = ctx.saved_tensors
-        operand, matrix = RECIPES[ctx.recipe]
-        numbers, scale = matrix(weight)
-        of_x = operand(grad.float() * scale.T) @ numbers
-        of_weight = operand(grad.T) @ operand(x.T).T
-        return of_x.to(x.dtype), of_weight.to(weight.dtype), None
+        x, weights = ctx.saved_tensors
+        operand, matrix, columns = RECIPES[ctx.recipe]
+        of_x = []
+        for rows, weight in zip(grad.split(ctx.counts), weights, strict=True):
+            numbers, scale = matrix(weight)
+            of_x.append(operand(rows.float() * scale.T) @ numbers)
+        both = zip(columns(operand, grad, ctx.counts), columns(operand, x, ctx.counts), strict=True)
+        of_weights = torch.stack([of_grad.T @ rows for of_grad, rows in both])
+        return torch.cat(of_x).to(x.dtype), of_weights.to(weights.dtype), None, None
+
+
+def products(recipe, x, counts, *matrices):
+    """Of matrices that read the same input, as one; then apart again."""
+    together = Products.apply(x, torch.cat(matrices, dim=1), counts, recipe)
+    return together.split([each.shape[1] for each in matrices], dim=-1)
 
 
 def product(recipe, x, *layers):
-    """Of matrices that read the same input, as one; then apart again."""
-    weight = torch.cat([layer.weight for layer in layers])
-    together = Product.apply(x.flatten(0, 1), weight, recipe).unflatten(0, x.shape[:2])
-    return together.split([len(layer.weight) for layer in layers], dim=-1)
+    rows = x.flatten(0, 1)
+    made = products(recipe, rows, [len(rows)], *(layer.weight[None] for layer in layers))
+    return [each.unflatten(0, x.shape[:2]) for each in made]
 
 
 def attention(self, x):
@@ -85,8 +108,18 @@ def feed_forward(self, x):
     return product(self.recipe, F.silu(gate) * up, self.w2)[0]
 
 
+def experts(self, rows, scores, counts):
+    gate, up = products(self.recipe, rows, counts, self.w1, self.w3)
+    if self.recipe == "experts weighed last":
+        return products(self.recipe, F.silu(gate) * up, counts, self.w2)[0] * scores
+    return products(self.recipe, weighed(gate, up, scores), counts, self.w2)[0]
+
+
+FORWARDS = {Attention: attention, FeedForward: feed_forward, Matrices: experts}
+
+
 def multiply_in_fp8(model, recipe):
-    """All matrices of the layers of llama.Llama, without biases."""
-    for layer in model.layers:
-        for part, forward in ((layer.attention, attention), (layer.ffn, feed_forward)):
-            part.recipe, part.forward = recipe, types.MethodType(forward, part)
+    """All matrices of the layers of llama.Llama but routers, without biases."""
+    for part in model.layers.modules():
+        if type(part) in FORWARDS:
+            part.recipe, part.forward = recipe, types.MethodType(FORWARDS[type(part)], part)

@@ -2,8 +2,8 @@
 that the engine's units are compared with.
 
 RMSNorm, rotary positions over the two halves of a head, grouped-query attention, SwiGLU; as configured, norms and
-biases of queries and keys, and one matrix for embedding and output. Attention is spelt out, so that this file says
-what is meant; `fused_attention` in the configuration leaves it to LibTorch's operator, as whoever wants speed would.
+biases of queries and keys, one matrix for embedding and output, and experts. Attention is spelt out, so that this file
+says what is meant; `fused_attention` in the configuration leaves it to LibTorch's operator, as whoever wants speed would.
 """
 
 import functools
@@ -67,9 +67,8 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    def __init__(self, config):
+    def __init__(self, hidden, inner):
         super().__init__()
-        hidden, inner = config["hidden_size"], config["intermediate_size"]
         self.w1 = nn.Linear(hidden, inner, bias=False)
         self.w3 = nn.Linear(hidden, inner, bias=False)
         self.w2 = nn.Linear(inner, hidden, bias=False)
@@ -78,13 +77,57 @@ class FeedForward(nn.Module):
         return self.w2(F.silu(self.w1(x)) * self.w3(x))
 
 
+def weighed(gate, up, scores):
+    return (F.silu(gate.float()) * up.float() * scores).to(gate.dtype)
+
+
+class Matrices(nn.Module):
+    """Of all experts, those of a kind in one tensor."""
+
+    def __init__(self, count, hidden, inner):
+        super().__init__()
+        self.w1 = nn.Parameter(torch.empty(count, inner, hidden))
+        self.w3 = nn.Parameter(torch.empty(count, inner, hidden))
+        self.w2 = nn.Parameter(torch.empty(count, hidden, inner))
+
+    def forward(self, rows, scores, counts):
+        """Of rows that are sorted by expert; an expert has as many as `counts` says. Scores weigh what the last matrix reads."""
+        def product(x, matrices):
+            return torch.cat([some @ matrix.T for some, matrix in zip(x.split(counts), matrices, strict=True)])
+        return product(weighed(product(rows, self.w1), product(rows, self.w3), scores), self.w2)
+
+
+class Experts(nn.Module):
+    """Of which each token goes to those with its highest scores, softmax over all, made to add up to 1; and a layer beside
+    them, which all go to."""
+
+    def __init__(self, hidden, config):
+        super().__init__()
+        self.per_token = config["per_token"]
+        self.router = nn.Linear(hidden, config["count"], bias=False)
+        self.experts = Matrices(config["count"], hidden, config["intermediate_size"])
+        self.shared = FeedForward(hidden, config["shared_intermediate_size"])
+
+    def forward(self, x):
+        tokens = x.flatten(0, 1)
+        scores, chosen = F.linear(tokens.float(), self.router.weight.float()).softmax(dim=-1).topk(self.per_token)
+        scores = scores / scores.sum(dim=-1, keepdim=True)
+        order = chosen.flatten().argsort(stable=True)
+        token, counts = order // self.per_token, chosen.flatten().bincount(minlength=len(self.router.weight)).tolist()
+        rows = self.experts(tokens[token], scores.flatten()[order, None], counts)
+        total = torch.zeros_like(tokens, dtype=torch.float32).index_add(0, token, rows.float())
+        return total.to(x.dtype).view_as(x) + self.shared(x)
+
+
 class Block(nn.Module):
-    def __init__(self, config):
+    def __init__(self, config, layer):
         super().__init__()
         self.attention_norm = nn.RMSNorm(config["hidden_size"], eps=config["norm_epsilon"])
         self.attention = Attention(config)
         self.ffn_norm = nn.RMSNorm(config["hidden_size"], eps=config["norm_epsilon"])
-        self.ffn = FeedForward(config)
+        experts = config.get("experts")
+        self.ffn = (Experts(config["hidden_size"], experts) if experts and layer >= experts["dense_layers"] else
+                    FeedForward(config["hidden_size"], config["intermediate_size"]))
 
     def forward(self, x):
         x = x + self.attention(self.attention_norm(x))
@@ -107,7 +150,7 @@ class Llama(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.embedding = nn.Embedding(config["vocab_size"], config["hidden_size"])
-        self.layers = nn.ModuleList(Block(config) for _ in range(config["layers"]))
+        self.layers = nn.ModuleList(Block(config, layer) for layer in range(config["layers"]))
         self.head = Head(config)
         self.tied = config.get("tied_embeddings", False)
         if self.tied:

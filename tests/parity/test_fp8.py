@@ -1,74 +1,136 @@
 """Against PyTorch FSDP2 with FP8 products spelt out in plain PyTorch (fp8_layers.py): gradients of one step from the same weights,
-on the same tokens, are nearer to each other than what FP8 changes of them; and a recipe that is wrong in one place is seen.
+on the same tokens, are nearer to each other than what FP8 changes of them; and a recipe that is wrong in one place is seen. So are
+those of each kind of matrix by themselves, of routers and of norms, to which gradients come back through products in FP8.
 
 A bf16 number that the two round apart may be rounded to another FP8 number, and what follows from it likewise: so gradients of the
-two are apart by two thirds of what FP8 changes, and not by nothing. Each product by itself, to the last bit of its roundings, is
-native_fp8_test's and native_linear_test's.
+two are apart by a quarter to a half of what FP8 changes, and not by nothing. Each product by itself, to the last bit of its
+roundings, is native_fp8_test's, native_fp8_experts_test's and native_linear_test's.
 """
 
 import functools
 
-import numpy
 import pytest
 import torch
+from fp8_layers import RECIPES
+from fsdp2_rank import load
 from models import build
-from setting import MODELS, Setting, job_spec, run_ours, run_theirs, write_start_weights
+from peer import run_peer
+from setting import LLAMA, Setting, job_spec, read_weights, run_ours, their_job, write_start_weights
 
-SETTING = Setting(2, 1, False)
+COUNT = 4
+MODEL = {"llama": {**LLAMA["llama"], "experts": {"count": COUNT, "per_token": 2, "intermediate_size": 96, "dense_layers": 1,
+                                                 "shared_intermediate_size": 32}}}
+# What the names of a part's parameters have, in the peer.
+PARTS = {"attention": ".attention.w", "dense layer": "layers.0.ffn.w", "experts": ".experts.", "beside experts": ".shared.",
+         "routers": ".router", "norms": "_norm"}
 # One step of AdamW whose epsilon is far above every gradient moves each weight by its gradient.
 ONE_STEP = {"steps": 1, "lr": 1.0, "learning_rates": [1.0], "eps": 1.0, "weight_decay": 0.0}
 
 
-def spec(compute):
-    made = job_spec(SETTING, {"strategy": "optim_grads_params"})
+def spec(world, compute, expert=1):
+    made = job_spec(Setting(world, 1, False), {"strategy": "optim_grads_params"})
+    made["model"] = MODEL
     made["precision"] = {"compute": compute, "grad_comm": "fp32"}
     made["train"]["steps"] = 1
     made["optimizer"] = {"adamw": {"lr": 1.0, "eps": 1.0, "weight_decay": 0.0}}
+    made["parallel"] = {"expert": expert}
     del made["schedule"]
     return made
+
+
+def write_start(path):
+    """Where a token's scores are nearly equal roundings decide which expert it goes to: so that none are, the first numbers of its
+    row of the embedding say which two have them high, in all layers. And all rows are so large beside what layers add to them
+    that what one layer rounds hardly moves what the next one rounds."""
+    model = build(MODEL)
+    write_start_weights(model.parameters(), path)
+    load(model, path)
+    word, loud = torch.arange(len(model.embedding.weight)), 40
+    goes = torch.full((len(word), COUNT), -1.0)
+    goes[word, word % COUNT] = 1
+    goes[word, (word + 1 + word // COUNT % (COUNT - 1)) % COUNT] = 1
+    with torch.no_grad():
+        model.embedding.weight[:, :COUNT] += 0.3 * goes
+        model.embedding.weight *= loud
+        for layer in model.layers[MODEL["llama"]["experts"]["dense_layers"]:]:
+            layer.ffn.router.weight[:, :COUNT] += 0.5 * torch.eye(COUNT)
+        torch.cat([each.flatten() for each in model.parameters()]).numpy().tofile(path)
 
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
     folder = tmp_path_factory.mktemp("fp8")
-    write_start_weights(build(MODELS["llama"]).parameters(), folder / "llama")
-    run_ours(folder, spec("fp32"), folder / "llama", "--dump-batches", folder / "batches")
+    write_start(folder / "llama")
+    run_ours(folder, spec(1, "fp32"), folder / "llama", "--dump-batches", folder / "batches")
     return folder
 
 
+def by_part(start, after):
+    """The gradients by which weights have moved, those of a part in a row."""
+    named = list(build(MODEL).named_parameters())
+    moved = torch.from_numpy(read_weights(start / "llama") - after).split([each.numel() for _, each in named])
+    return {part: torch.cat([gradient for (name, _), gradient in zip(named, moved, strict=True) if fragment in name])
+            for part, fragment in PARTS.items()}
+
+
 @pytest.fixture(scope="module")
-def gradient(start, tmp_path_factory):
-    """gradient(whose, of): of all matrices of layers, in a row."""
+def ours(start, tmp_path_factory):
+    """ours(compute, world): gradients by part; with `expert`, of so many ranks that have the experts among them."""
     @functools.lru_cache(maxsize=None)
-    def of(whose, compute):
-        folder = tmp_path_factory.mktemp(f"{whose}-{compute}")
-        if whose == "ours":
-            after = run_ours(folder, spec(compute), start / "llama").weights
-        else:
-            for file in ("llama", "batches"):
-                (folder / file).symlink_to(start / file)
-            fp8 = None if compute == "bf16" else compute
-            after = run_theirs(folder, [SETTING], compute="bf16", more={**ONE_STEP, "fp8": fp8})[SETTING].weights
-        moved = torch.from_numpy(numpy.fromfile(start / "llama", dtype=numpy.float32) - after)
-        sizes = [each.numel() for each in build(MODELS["llama"]).parameters()]
-        parts = dict(zip((name for name, _ in build(MODELS["llama"]).named_parameters()), moved.split(sizes), strict=True))
-        return torch.cat([part for name, part in parts.items() if ".w" in name])
+    def of(compute, world, expert=1):
+        folder = tmp_path_factory.mktemp("ours")
+        return by_part(start, run_ours(folder, spec(world, compute, expert), start / "llama").weights)
     return of
+
+
+@pytest.fixture(scope="module")
+def theirs(start):
+    """theirs(recipe, world), likewise."""
+    @functools.lru_cache(maxsize=None)
+    def trained(world):
+        recipes = ["bf16", "fp8"] if world == 1 else ["bf16", *RECIPES]
+        jobs = [{**their_job(Setting(world, 1, False), start, f"{recipe} {world}", "cpu", "bf16"), **ONE_STEP, "model": MODEL,
+                 "fp8": None if recipe == "bf16" else recipe} for recipe in recipes]
+        run_peer(jobs, world, "cpu", start, f"world-{world}")
+        return {recipe: by_part(start, read_weights(job["weights_out"])) for recipe, job in zip(recipes, jobs, strict=True)}
+    return lambda recipe, world: trained(world)[recipe]
 
 
 def apart(one, other):
     return ((one - other).norm() / other.norm()).item()
 
 
-def test_gradients_are_those_of_products_in_fp8(gradient):
-    ours = gradient("ours", "fp8")
-    effect = apart(ours, gradient("ours", "bf16"))
-    print(f"FP8 changes gradients by {effect:.3f}; bf16 jobs are {apart(gradient('ours', 'bf16'), gradient('theirs', 'bf16')):.4f} apart, "
-          f"fp8 jobs {apart(ours, gradient('theirs', 'fp8')):.4f}")
-    assert apart(ours, gradient("theirs", "fp8")) < 0.8 * effect
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("world", [1, 2])
+def test_gradients_are_those_of_products_in_fp8(ours, theirs, world, part):
+    exact, fp8 = ours("bf16", world)[part], ours("fp8", world)[part]
+    effect, between = apart(fp8, exact), apart(fp8, theirs("fp8", world)[part])
+    print(f"{part}: FP8 changes gradients by {effect:.4f}; bf16 jobs are {apart(exact, theirs('bf16', world)[part]):.4f} apart, "
+          f"fp8 jobs {between:.4f}")
+    assert between < 0.6 * effect
 
 
+@pytest.mark.parametrize("part, near, far", [("experts", 1, 2), ("attention", 2, 1), ("beside experts", 2, 1)])
+def test_an_expert_that_two_ranks_send_rows_rounds_columns_as_if_there_were_one(ours, theirs, part, near, far):
+    ours_among = ours("fp8", 2, expert=2)[part]
+    to_near, to_far = (apart(ours_among, theirs("fp8", world)[part]) for world in (near, far))
+    print(f"{part}: {to_near:.4f} from those of {near} of the peer's ranks, {to_far:.4f} from those of {far}")
+    assert to_far > 1.2 * to_near
+
+
+@pytest.mark.parametrize("part", ["attention", "experts"])
 @pytest.mark.parametrize("mistake", ["one scale", "scales of columns", "scales left out"])
-def test_a_mistake_would_be_seen(gradient, mistake):
-    ours, theirs = gradient("ours", "fp8"), gradient("theirs", "fp8")
-    assert apart(ours, gradient("theirs", mistake)) > 1.15 * apart(ours, theirs)
+def test_a_mistake_would_be_seen(ours, theirs, part, mistake):
+    assert_seen(ours, theirs, part, mistake)
+
+
+@pytest.mark.parametrize("mistake", ["columns of all experts", "experts weighed last"])
+def test_a_mistake_with_experts_would_be_seen(ours, theirs, mistake):
+    assert_seen(ours, theirs, "experts", mistake)
+
+
+def assert_seen(ours, theirs, part, mistake):
+    fp8 = ours("fp8", 2)[part]
+    right, wrong = (apart(fp8, theirs(recipe, 2)[part]) for recipe in ("fp8", mistake))
+    print(f"{part}: {right:.4f} apart, with the peer's {mistake} {wrong:.4f}")
+    assert wrong > 1.2 * right

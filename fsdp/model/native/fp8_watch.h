@@ -1,8 +1,9 @@
-// What rounding to FP8 (native_fp8.h) does to numbers, by what they are: of one row in kernels::kFp8Watched how
-// many there are, how many become zero, and the least and the largest scale. No number is ever cut off at 448,
-// as scales are those of the numbers. What is rounded along columns is not watched: they are the same numbers.
+// What rounding to FP8 (native_fp8.h) does to numbers, by what they are: of one row in kernels::kFp8Watched
+// how many there are, how many become zero, and the least and the largest scale. No number is ever cut off at
+// 448, as scales are those of the numbers. What is rounded along columns is not watched: they are the same
+// numbers.
 //
-// Thread safety: safe on the CPU, and on CUDA streams order who adds what, but that of weights what is gathered
+// Thread safety: safe on the CPU; on CUDA streams order who adds what, but that of weights what is gathered
 // ahead of a step may count in the one before.
 #pragma once
 
@@ -24,8 +25,8 @@ class Fp8Watch {
 
   void Reset();
 
-  // [kFp8Told] fp32, on the device: by class numbers, those that became zero, the least scale and the largest;
-  // infinity and 0 where nothing was seen.
+  // [kFp8Told] fp32, on the device: by class numbers, those that became zero, the least scale and the
+  // largest; infinity and 0 where nothing was seen.
   at::Tensor Told();
 
   // While it exists, `watch` sees what this thread rounds; null: nobody does.

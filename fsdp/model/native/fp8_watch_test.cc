@@ -3,6 +3,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -42,6 +43,18 @@ TEST(Fp8Watch, CountsWhatBecomesZeroAndTheScalesOfWatchedRows) {
   EXPECT_EQ(Of(told, Fp8Class::kInputs), (std::vector<float>{63, 16, 1.0f / 448, 1}));
   EXPECT_EQ(Of(told, Fp8Class::kGradients), (std::vector<float>{63, 16, 2.0f / 448, 2}));
   EXPECT_EQ(Of(told, Fp8Class::kWeights), (std::vector<float>{63, 16, 0x1p-8f, 1}));
+}
+
+TEST(Fp8Watch, ARowOfZerosHasNoScaleAndOneThatIsNotFiniteShowsIt) {
+  Fp8Watch watch(at::kCPU);
+  const Fp8Watch::Scope scope(&watch);
+  Fp8Rows(at::zeros({70, 32}).to(at::kBFloat16));
+  EXPECT_EQ(Of(watch.Told(), Fp8Class::kInputs)[3], 0);
+  at::Tensor x = Rows();
+  x[64][1] = std::numeric_limits<float>::infinity();
+  Fp8Rows(x);
+  EXPECT_EQ(Of(watch.Told(), Fp8Class::kInputs)[2], 1.0f / 448);
+  EXPECT_EQ(Of(watch.Told(), Fp8Class::kInputs)[3], std::numeric_limits<float>::infinity());
 }
 
 TEST(Fp8Watch, BeginsAnewAndSaysThatItSawNothing) {

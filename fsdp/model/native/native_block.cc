@@ -284,19 +284,28 @@ at::Tensor NativeBlock::ExpertsOfRows(const at::Tensor& rows, const at::Tensor& 
   return Fp8ExpertsForward(Fp8Rows(rows), ends, Fp8Of({matrix}));
 }
 
-std::vector<at::Tensor> NativeBlock::ExpertsInputGrads(const at::Tensor& grad_out, const at::Tensor& ends,
+// Rows that are rounded where they are read are not copied, but where they go to others.
+ExpertRows NativeBlock::ToRows(const at::Tensor& tokens, const Routing& routing, const Passage& passage,
+                               const std::vector<int>& matrices) const {
+  if (InFp8(matrices) && passage.sent.empty()) return {tokens, routing.rows.order, routing.experts.size(1)};
+  return ToExperts(RowsOf(tokens, routing), passage, &context());
+}
+
+std::vector<at::Tensor> NativeBlock::ExpertsInputGrads(const ExpertRows& grad_out, const at::Tensor& ends,
                                                        const std::vector<int>& matrices) const {
-  if (!InFp8(matrices)) return ExpertsBackward(grad_out, ends, ParamsOf(matrices));
+  if (!InFp8(matrices)) return ExpertsBackward(grad_out.from, ends, ParamsOf(matrices));
   return {Fp8ExpertsBackward(grad_out, ends, Fp8Of(matrices))};
 }
 
-void NativeBlock::ExpertsMatrixGrads(const at::Tensor& grad_out, const at::Tensor& rows,
+void NativeBlock::ExpertsMatrixGrads(const ExpertRows& grad_out, const ExpertRows& rows,
                                      const at::Tensor& ends, const std::vector<int>& matrices,
                                      const BackwardCall& call) const {
   std::vector<at::Tensor> into;
   for (const int matrix : matrices) into.push_back(call.Into(matrix));
-  const auto make = InFp8(matrices) ? Fp8ExpertsGradsInto : ExpertsGradsInto;
-  make(grad_out, rows, ends, param(matrices.front()).size(1), call.grads.accumulate, into);
+  const int64_t outputs = param(matrices.front()).size(1);
+  const bool accumulate = call.grads.accumulate;
+  if (InFp8(matrices)) return Fp8ExpertsGradsInto(grad_out, rows, ends, outputs, accumulate, into);
+  ExpertsGradsInto(grad_out.from, rows.from, ends, outputs, accumulate, into);
 }
 
 at::Tensor NativeBlock::FfnOutput(const Kept& kept) const {
@@ -474,7 +483,7 @@ at::Tensor NativeBlock::ExpertsFfnBackward(const at::Tensor& grad, BackwardCall*
   {
     const at::Tensor grad_sum = parts.Gather(grad);
     if (HasShared()) shared_gate_up = SharedBackward(grad_sum, *call, kept);
-    const at::Tensor grad_rows = ToExperts(RowsOf(grad_sum, routing), passage, &context());
+    const ExpertRows grad_rows = ToRows(grad_sum, routing, passage, {p_.w2});
     const auto [product, grad_weights] =
         WeighedSwigluBackward(ExpertsInputGrads(grad_rows, ends, {p_.w2})[0], gate_up, kept->weights);
     kept->weights = at::Tensor();
@@ -493,8 +502,7 @@ at::Tensor NativeBlock::ExpertsFfnBackward(const at::Tensor& grad, BackwardCall*
   normed = parts.Gather(normed);
   if (call->Into(p_.router).defined())
     GradInto(RouterMatrixGrad(grad_logits, normed), accumulate, call->Into(p_.router));
-  const at::Tensor rows = ToExperts(RowsOf(normed, routing), passage, &context());
-  ExpertsMatrixGrads(gate_up, rows, ends, GateUp(), *call);
+  ExpertsMatrixGrads(gate_up, ToRows(normed, routing, passage, GateUp()), ends, GateUp(), *call);
   if (HasShared()) Compute({shared_gate_up, normed, SharedGateUp(), {}}, call->grads);
   kept->middle = kept->ffn_rstd = at::Tensor();
   return grad_middle;

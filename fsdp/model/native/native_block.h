@@ -169,10 +169,13 @@ class NativeBlock : public NativeUnit {
   // native_experts.h's three products, in FP8 where these matrices are. The first's rows: from tokens.
   at::Tensor ExpertsOfTokens(const at::Tensor& tokens, const Kept& kept,
                              const std::vector<int>& matrices) const;
+  // Tokens' rows for products with these matrices' gradients.
+  ExpertRows ToRows(const at::Tensor& tokens, const Routing& routing, const Passage& passage,
+                    const std::vector<int>& matrices) const;
   at::Tensor ExpertsOfRows(const at::Tensor& rows, const at::Tensor& ends, int matrix) const;
-  std::vector<at::Tensor> ExpertsInputGrads(const at::Tensor& grad_out, const at::Tensor& ends,
+  std::vector<at::Tensor> ExpertsInputGrads(const ExpertRows& grad_out, const at::Tensor& ends,
                                             const std::vector<int>& matrices) const;
-  void ExpertsMatrixGrads(const at::Tensor& grad_out, const at::Tensor& rows, const at::Tensor& ends,
+  void ExpertsMatrixGrads(const ExpertRows& grad_out, const ExpertRows& rows, const at::Tensor& ends,
                           const std::vector<int>& matrices, const BackwardCall& call) const;
 
   // Each fills in what it is named after from what comes before it in `kept`.

@@ -7,6 +7,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/index.h>
+#include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
@@ -23,6 +24,7 @@
 #include "fsdp/model/native/native_fp8_ops.h"
 #include "fsdp/model/native/native_linear.h"
 #include "fsdp/model/native/native_ops.h"
+#include "fsdp/model/native/native_rows.h"
 #include "fsdp/model/testing/fixed_seed.h"
 #include "fsdp/torch/cuda_device.h"
 
@@ -306,6 +308,30 @@ TEST_F(NativeFp8CudaProduct, ProductsOfExpertsAreNearTheirTwins) {
         }
       }
     }
+  }
+}
+
+// To the bit what copying the rows first gives, those of no choice too.
+TEST_F(NativeFp8CudaProduct, RowsOfExpertsNeedNotBeCopied) {
+  const std::vector<int64_t> counts = {16, 48, 1024, 16, 160};
+  const at::Tensor ends = at::tensor(counts).cumsum(0).to(at::kInt).cuda();
+  const int64_t end = ends[4].item<int>(), room = end + 48, tokens = 333, per_token = 4;
+  for (const auto& [inputs, outputs] : {std::pair(48, 80), std::pair(528, 272)}) {
+    const at::Tensor x = Random(tokens, inputs).cuda(), grad = Random(tokens, outputs).cuda();
+    at::Tensor places = at::randint(-300, tokens * per_token, {room}, at::kInt).clamp_min(-1).cuda();
+    places.narrow(0, 70, 20).fill_(-1);  // A watched row among them, and one of each column's first.
+    const Fp8 weights = Fp8Weights(Random(5 * outputs, inputs).cuda());
+    const std::vector<Fp8> matrices = {
+        {weights.values.view({5, outputs, inputs}), weights.scales.view({5, outputs})}};
+    const auto copied = [&](const at::Tensor& of) { return GatherRows(of, places, per_token); };
+    const ExpertRows x_rows(x, places, per_token), grad_rows(grad, places, per_token);
+    const auto used = [end](const at::Tensor& of) { return of.narrow(0, 0, end); };
+    EXPECT_TRUE(used(Fp8ExpertsBackward(grad_rows, ends, matrices))
+                    .equal(used(Fp8ExpertsBackward(copied(grad), ends, matrices))));
+    const at::Tensor got = at::empty({5, outputs, inputs}, x.options()), want = at::empty_like(got);
+    Fp8ExpertsGradsInto(grad_rows, x_rows, ends, outputs, /*accumulate=*/false, {got});
+    Fp8ExpertsGradsInto(copied(grad), copied(x), ends, outputs, /*accumulate=*/false, {want});
+    EXPECT_TRUE(got.equal(want));
   }
 }
 

@@ -22,6 +22,10 @@ int64_t OutputsOf(const std::vector<Fp8>& matrices) {
   return matrices[0].values.size(1) * static_cast<int64_t>(matrices.size());
 }
 
+at::Tensor Copied(const ExpertRows& rows) {
+  return rows.places.defined() ? GatherRows(rows.from, rows.places, rows.divisor) : rows.from;
+}
+
 Weights WeightsOf(int64_t expert, const std::vector<Fp8>& matrices) {
   std::vector<Fp8> own;
   for (const Fp8& matrix : matrices) own.push_back({matrix.values[expert], matrix.scales[expert]});
@@ -47,25 +51,34 @@ void ProductInto(const Fp8& rows, const at::Tensor& ends, const Fp8& matrix, con
   kernels::ScaledGroupedRows(args, StreamOf(into));
 }
 
+template <typename Args>
+void SetPlaces(const ExpertRows& rows, Args* args) {
+  if (!rows.places.defined()) return;
+  FSDPD_CHECK(rows.places.is_contiguous());
+  args->places = rows.places.const_data_ptr<int32_t>();
+  args->divisor = static_cast<int>(rows.divisor);
+}
+
 // As rows, with the matrices' scales in them.
-Fp8 ScaledRows(const at::Tensor& grad_out, const at::Tensor& ends, const std::vector<Fp8>& matrices) {
+Fp8 ScaledRows(const ExpertRows& grad_out, const at::Tensor& ends, const std::vector<Fp8>& matrices) {
   std::vector<at::Tensor> of;
   for (const Fp8& matrix : matrices) of.push_back(matrix.scales);
   const at::Tensor scales = of.size() == 1 ? of[0] : at::cat(of, 1);
-  FSDPD_CHECK(scales.is_contiguous() && scales.size(1) == grad_out.size(1));
-  Fp8 rows = EmptyFp8(grad_out.size(0), grad_out.size(1), grad_out);
+  FSDPD_CHECK(scales.is_contiguous() && scales.size(1) == grad_out.width());
+  Fp8 rows = EmptyFp8(grad_out.rows(), grad_out.width(), grad_out.from);
   kernels::Fp8RowsArgs args = {};
-  args.from = grad_out.const_data_ptr();
-  args.rows = grad_out.size(0);
-  args.width = grad_out.size(1);
-  args.stride = grad_out.stride(0);
+  args.from = grad_out.from.const_data_ptr();
+  args.rows = grad_out.rows();
+  args.width = grad_out.width();
+  args.stride = grad_out.from.stride(0);
   args.to = rows.values.data_ptr();
   args.scales = rows.scales.data_ptr<float>();
   args.by_column = scales.const_data_ptr<float>();
   args.ends = ends.const_data_ptr<int32_t>();
   args.experts = static_cast<int>(ends.size(0));
+  SetPlaces(grad_out, &args);
   args.seen = Fp8Watch::PlaceOf(Fp8Class::kGradients);
-  kernels::Fp8Rows(args, StreamOf(grad_out));
+  kernels::Fp8Rows(args, StreamOf(grad_out.from));
   return rows;
 }
 
@@ -87,9 +100,10 @@ Fp8 AllTurned(const std::vector<Fp8>& matrices) {
 }
 
 // Turned, with scales [experts x width].
-Fp8 ColumnsOnCuda(const at::Tensor& x, const at::Tensor& ends) {
-  FSDPD_CHECK(x.stride(1) == 1 && x.size(0) % kernels::kFp8RowStep == 0);
-  const int64_t experts = ends.size(0), width = x.size(1), rows = x.size(0);
+Fp8 ColumnsOnCuda(const ExpertRows& of, const at::Tensor& ends) {
+  const at::Tensor& x = of.from;
+  const int64_t experts = ends.size(0), width = of.width(), rows = of.rows();
+  FSDPD_CHECK(x.stride(1) == 1 && rows % kernels::kFp8RowStep == 0);
   Fp8 columns = {at::empty({width, rows}, x.options().dtype(at::kFloat8_e4m3fn)),
                  at::empty({experts, width}, x.options().dtype(at::kFloat))};
   const at::Tensor largest = at::empty({experts, width}, x.options().dtype(at::kInt));
@@ -103,6 +117,7 @@ Fp8 ColumnsOnCuda(const at::Tensor& x, const at::Tensor& ends) {
   args.largest = reinterpret_cast<uint32_t*>(largest.data_ptr<int32_t>());
   args.ends = ends.const_data_ptr<int32_t>();
   args.experts = static_cast<int>(experts);
+  SetPlaces(of, &args);
   kernels::Fp8Columns(args, StreamOf(x));
   return columns;
 }
@@ -123,18 +138,19 @@ void GradOnCuda(const Fp8& grad_columns, const Fp8& columns, const at::Tensor& e
   kernels::ScaledGroupedGrads(args, StreamOf(into));
 }
 
-void GradsOnCuda(const at::Tensor& grad_out, const at::Tensor& rows, const at::Tensor& ends, int64_t outputs,
+void GradsOnCuda(const ExpertRows& grad_out, const ExpertRows& rows, const at::Tensor& ends, int64_t outputs,
                  bool accumulate, const std::vector<at::Tensor>& into) {
   const Fp8 columns = ColumnsOnCuda(rows, ends);
   for (size_t m = 0; m < into.size(); ++m) {
     if (!into[m].defined()) continue;
-    const Fp8 grad_columns =
-        ColumnsOnCuda(grad_out.narrow(1, static_cast<int64_t>(m) * outputs, outputs), ends);
+    ExpertRows own = grad_out;
+    own.from = own.from.narrow(1, static_cast<int64_t>(m) * outputs, outputs);
+    const Fp8 grad_columns = ColumnsOnCuda(own, ends);
     if (into[m].scalar_type() == at::kBFloat16 && !accumulate) {
       GradOnCuda(grad_columns, columns, ends, into[m]);
       continue;
     }
-    const at::Tensor grad = at::empty(into[m].sizes(), rows.options());
+    const at::Tensor grad = at::empty(into[m].sizes(), rows.from.options());
     GradOnCuda(grad_columns, columns, ends, grad);
     GradInto(grad, accumulate, into[m]);
   }
@@ -159,30 +175,32 @@ at::Tensor Fp8ExpertsForward(const Fp8& rows, const at::Tensor& ends, const std:
   return out;
 }
 
-at::Tensor Fp8ExpertsBackward(const at::Tensor& grad_out, const at::Tensor& ends,
+at::Tensor Fp8ExpertsBackward(const ExpertRows& grad_out, const at::Tensor& ends,
                               const std::vector<Fp8>& matrices) {
-  const at::Tensor grad = at::empty({grad_out.size(0), matrices[0].values.size(2)}, grad_out.options());
+  const at::Tensor grad = at::empty({grad_out.rows(), matrices[0].values.size(2)}, grad_out.from.options());
   if (grad.is_cuda()) {
     ProductInto(ScaledRows(grad_out, ends, matrices), ends, AllTurned(matrices), grad);
     return grad;
   }
+  const at::Tensor rows = Copied(grad_out);
   ForEachExpert(ends, [&](int64_t expert, int64_t begin, int64_t count) {
     if (count == 0) return;
-    LinearBackwardInto(grad_out.narrow(0, begin, count), Turned(WeightsOf(expert, matrices)),
+    LinearBackwardInto(rows.narrow(0, begin, count), Turned(WeightsOf(expert, matrices)),
                        grad.narrow(0, begin, count));
   });
   return grad;
 }
 
-void Fp8ExpertsGradsInto(const at::Tensor& grad_out, const at::Tensor& rows, const at::Tensor& ends,
+void Fp8ExpertsGradsInto(const ExpertRows& grad_out, const ExpertRows& rows, const at::Tensor& ends,
                          int64_t outputs, bool accumulate, const std::vector<at::Tensor>& into) {
   if (std::none_of(into.begin(), into.end(), [](const at::Tensor& of) { return of.defined(); })) return;
-  if (rows.is_cuda()) return GradsOnCuda(grad_out, rows, ends, outputs, accumulate, into);
+  if (rows.from.is_cuda()) return GradsOnCuda(grad_out, rows, ends, outputs, accumulate, into);
+  const at::Tensor of_grad = Copied(grad_out), of_rows = Copied(rows);
   ForEachExpert(ends, [&](int64_t expert, int64_t begin, int64_t count) {
     std::vector<at::Tensor> own;
     for (const at::Tensor& of : into) own.push_back(of.defined() ? of[expert] : at::Tensor());
     if (count > 0) {
-      LinearGradsInto(grad_out.narrow(0, begin, count), rows.narrow(0, begin, count),
+      LinearGradsInto(of_grad.narrow(0, begin, count), of_rows.narrow(0, begin, count),
                       std::vector<int64_t>(into.size(), outputs), accumulate, own, /*biases_into=*/{},
                       Operands::kFp8);
     } else if (!accumulate) {

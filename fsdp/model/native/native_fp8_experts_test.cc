@@ -4,14 +4,17 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
 #include <limits>
 
+#include "fsdp/model/native/native_rows.h"
 #include "fsdp/model/testing/fixed_seed.h"
 
 namespace fsdpd {
@@ -102,6 +105,18 @@ TEST_F(NativeFp8Experts, MatricesGetTheGradientOfTheirRowsRoundedByColumns) {
       ExpectNear(twice[e], 2 * want(kOutputs));
     });
   }
+}
+
+TEST_F(NativeFp8Experts, TokensRowsAreThoseThatWereCopied) {
+  const at::Tensor tokens = Random({9, kInputs}), grads = Random({9, kOutputs});
+  const at::Tensor places = at::randint(-4, 9 * 3, {kRows}, at::kInt).clamp_min(-1);
+  const auto copied = [&](const at::Tensor& of) { return GatherRows(of, places, 3); };
+  EXPECT_TRUE(Fp8ExpertsBackward({grads, places, 3}, ends_, {a_})
+                  .equal(Fp8ExpertsBackward(copied(grads), ends_, {a_})));
+  const at::Tensor got = at::zeros({kExperts, kOutputs, kInputs}), want = at::zeros_like(got);
+  Fp8ExpertsGradsInto({grads, places, 3}, {tokens, places, 3}, ends_, kOutputs, /*accumulate=*/true, {got});
+  Fp8ExpertsGradsInto(copied(grads), copied(tokens), ends_, kOutputs, /*accumulate=*/true, {want});
+  EXPECT_TRUE(got.equal(want));
 }
 
 }  // namespace
