@@ -281,11 +281,12 @@ class SeriesTable {
         if (bound != nullptr) made.push_back({"bound", bound});
         return made;
       };
-      for (const v1::StepReport::Fp8Numbers& last : rank->last_.fp8()) {
-        for (const Fp8Name& of : kFp8Names) {
-          if (of.kind != last.kind()) continue;
-          AddSample(&numbers, labels(of.name, nullptr), rank->fp8_[of.kind].numbers);
-          AddSample(&flushed, labels(of.name, nullptr), rank->fp8_[of.kind].flushed);
+      for (const Fp8Name& of : kFp8Names) {
+        if (rank->fp8_[of.kind].numbers == 0) continue;
+        AddSample(&numbers, labels(of.name, nullptr), rank->fp8_[of.kind].numbers);
+        AddSample(&flushed, labels(of.name, nullptr), rank->fp8_[of.kind].flushed);
+        for (const v1::StepReport::Fp8Numbers& last : rank->last_.fp8()) {
+          if (last.kind() != of.kind) continue;
           AddSample(&scales, labels(of.name, "least"), last.least_scale());
           AddSample(&scales, labels(of.name, "largest"), last.largest_scale());
         }

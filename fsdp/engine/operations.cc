@@ -241,7 +241,6 @@ void Operations::BeginStep(const StepOrder& order, const std::vector<Batch>& bat
   evaluating_ = false;
   result_slot_ = result_slot;
   optimizer_->BeginStep(order.step);
-  if (fp8_watch_ != nullptr) fp8_watch_->Reset();
   learning_rate_.fill_(order.learning_rate);
   if (spec().on_spike.watched()) norms_place_.fill_(order.step % spec().on_spike.window);
   int64_t counted = 0;
@@ -640,8 +639,9 @@ void Operations::PublishResult(const at::Tensor& norm, const at::Tensor& loss_sc
   into.narrow(0, 0, kFirstRouting).copy_(result, /*non_blocking=*/true);
   into.narrow(0, kFirstRouting, kRoutingSums)
       .copy_(sums_.narrow(0, kRouting, kRoutingSums), /*non_blocking=*/true);
-  if (fp8_watch_ != nullptr)
-    into.narrow(0, kFirstFp8, kFp8Told).copy_(fp8_watch_->Told(), /*non_blocking=*/true);
+  if (fp8_watch_ == nullptr) return;
+  into.narrow(0, kFirstFp8, kFp8Told).copy_(fp8_watch_->Told(), /*non_blocking=*/true);
+  fp8_watch_->Reset();  // Here: what is gathered for the next step waits for this one's updates.
 }
 
 absl::Status Operations::Recordable() const {

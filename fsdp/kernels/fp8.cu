@@ -37,10 +37,10 @@ template <int N, bool kByColumn>
 __global__ void Rows(Fp8RowsArgs args) {
   const int64_t row = blockIdx.x;
   int64_t place = row;
-  if constexpr (kByColumn) {
-    if (args.ends != nullptr) {
-      const int expert = ExpertOf(args.ends, args.experts, row);
-      if (expert == args.experts) return;
+  if (args.ends != nullptr) {
+    const int expert = ExpertOf(args.ends, args.experts, row);
+    if (expert == args.experts) return;
+    if constexpr (kByColumn) {
       args.by_column += expert * args.width;
       place = PlaceOf(args, row);
     }

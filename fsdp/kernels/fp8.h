@@ -49,7 +49,7 @@ struct Fp8RowsArgs {
   const float* by_column = nullptr;
   const int32_t* ends = nullptr;  // [experts]: by_column is [experts x width]. Rows beyond the last are left.
   int experts = 0;
-  const int32_t* places = nullptr;  // [rows]; with ends alone.
+  const int32_t* places = nullptr;  // [rows]; with ends and by_column alone.
   int divisor = 1;
   Fp8Seen* seen = nullptr;
 };

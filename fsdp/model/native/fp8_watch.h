@@ -3,8 +3,8 @@
 // 448, as scales are those of the numbers. What is rounded along columns is not watched: they are the same
 // numbers.
 //
-// Thread safety: safe on the CPU; on CUDA streams order who adds what, but that of weights what is gathered
-// ahead of a step may count in the one before.
+// Thread safety: safe on the CPU; on CUDA kernels add atomically, and nothing may be rounded between Told and
+// Reset.
 #pragma once
 
 #include <ATen/core/Tensor.h>

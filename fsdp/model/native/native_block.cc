@@ -281,7 +281,7 @@ at::Tensor NativeBlock::ExpertsOfTokens(const at::Tensor& tokens, const Kept& ke
 
 at::Tensor NativeBlock::ExpertsOfRows(const at::Tensor& rows, const at::Tensor& ends, int matrix) const {
   if (!InFp8({matrix})) return ExpertsForward(rows, ends, {param(matrix)});
-  return Fp8ExpertsForward(Fp8Rows(rows), ends, Fp8Of({matrix}));
+  return Fp8ExpertsForward(Fp8Rows(rows, /*by_column=*/{}, ends), ends, Fp8Of({matrix}));
 }
 
 // Rows that are rounded where they are read are not copied, but where they go to others.

@@ -79,7 +79,7 @@ Fp8 EmptyFp8(int64_t rows, int64_t width, const at::Tensor& on_device_of) {
 
 int64_t PaddedRows(int64_t rows) { return (rows + kStep - 1) / kStep * kStep; }
 
-Fp8 Fp8Rows(const at::Tensor& x, const at::Tensor& by_column) {
+Fp8 Fp8Rows(const at::Tensor& x, const at::Tensor& by_column, const at::Tensor& ends) {
   FSDPD_CHECK(x.scalar_type() == at::kBFloat16 && x.stride(1) == 1 && x.size(1) % kStep == 0);
   FSDPD_CHECK(!by_column.defined() || (by_column.numel() == x.size(1) && by_column.is_contiguous()));
   const Fp8Class kind = by_column.defined() ? Fp8Class::kGradients : Fp8Class::kInputs;
@@ -94,6 +94,11 @@ Fp8 Fp8Rows(const at::Tensor& x, const at::Tensor& by_column) {
       x.const_data_ptr(),           x.size(0), x.size(1), x.stride(0), rows.values.data_ptr(),
       rows.scales.data_ptr<float>()};
   if (by_column.defined()) args.by_column = by_column.const_data_ptr<float>();
+  if (ends.defined()) {
+    FSDPD_CHECK(!by_column.defined());
+    args.ends = ends.const_data_ptr<int32_t>();
+    args.experts = static_cast<int>(ends.size(0));
+  }
   args.seen = Fp8Watch::PlaceOf(kind);
   kernels::Fp8Rows(args, kernels::CurrentStream(x.get_device()));
   return rows;

@@ -25,7 +25,8 @@ Fp8 EmptyFp8(int64_t rows, int64_t width, const at::Tensor& on_device_of);
 int64_t PaddedRows(int64_t rows);
 
 // `by_column`: powers of two, [width], that the columns are multiplied with before; undefined: nothing.
-Fp8 Fp8Rows(const at::Tensor& x, const at::Tensor& by_column = {});
+// `ends`: on CUDA, of experts' rows (native_rows.h), beyond whose last nothing is read or written.
+Fp8 Fp8Rows(const at::Tensor& x, const at::Tensor& by_column = {}, const at::Tensor& ends = {});
 
 // Of `from`, bf16 or fp32, contiguous, [rows x width] of `into`: with scales that are powers of two.
 void Fp8WeightsInto(const at::Tensor& from, const Fp8& into);

@@ -12,9 +12,13 @@
 #include "fsdp/model/native/native_linear.h"
 #include "fsdp/model/native/native_ops.h"
 #include "fsdp/model/native/native_rows.h"
+#include "fsdp/plan/model/model_facts.h"
 
 namespace fsdpd {
 namespace {
+
+// Places of experts' rows are the plan's, and kernels take their columns so many rows at a time.
+static_assert(kExpertRowStep % kernels::kFp8RowStep == 0);
 
 kernels::Stream StreamOf(const at::Tensor& x) { return kernels::CurrentStream(x.get_device()); }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "fsdp/plan/model/fp8_facts.h"
 #include "fsdp/plan/rules/rule_table.h"
@@ -60,6 +61,26 @@ Findings ChecksKept(const Facts& f) {
   return findings;
 }
 
+// By their first matrix those products of which some layer has all, and keeps none in bf16.
+std::set<std::string> ProductsInFp8(const Facts& f) {
+  const auto& patterns = f.job.precision().fp8().keep_bf16();
+  std::set<std::string> found;
+  for (const UnitFacts& unit : DescribeModel(f.model(), 1, 1, DType::kBf16).units) {
+    for (const std::vector<std::string>& product : LayerProducts()) {
+      bool is_there = false, kept = false;
+      for (const ParamFacts& param : unit.params) {
+        if (!CanBeFp8(unit, param) || std::count(product.begin(), product.end(), param.name) == 0) continue;
+        const std::string name = absl::StrCat(unit.name, ".", param.name);
+        is_there = true;
+        kept = kept || std::any_of(patterns.begin(), patterns.end(),
+                                   [&](const std::string& pattern) { return MatchesPattern(name, pattern); });
+      }
+      if (is_there && !kept) found.insert(product.front());
+    }
+  }
+  return found;
+}
+
 Findings ChecksSizes(const Facts& f) {
   const std::optional<LlamaConfig> llama = LlamaOf(f);
   if (!IsFp8(f) || !llama.has_value() || !f.Sound({"parallel.tensor", "parallel.pipeline"})) return {};
@@ -67,29 +88,35 @@ Findings ChecksSizes(const Facts& f) {
   const ExpertsConfig& experts = model.experts;
   const int64_t tensor = std::max<int64_t>(1, f.job.parallel().tensor());
   const int64_t keys = std::max<int64_t>(1, model.kv_heads / tensor) * model.head_size;
+  const std::set<std::string> in_fp8 = ProductsInFp8(f);
+  const auto any = [&in_fp8](const std::string& one, const std::string& other) {
+    return in_fp8.count(one) + in_fp8.count(other) > 0;
+  };
   struct Size {
     const char* what;
     const char* made_of;  // What somebody writes of it.
     int64_t of_rank;
     int64_t ranks;  // That share it.
-    bool is_there = true;
+    bool asked;     // Some product has it.
   };
   Findings findings;
   for (const Size& size :
-       {Size{"hidden_size", "hidden_size", model.hidden_size, 1},
+       {Size{"hidden_size", "hidden_size", model.hidden_size, 1, !in_fp8.empty()},
         Size{"the width of query heads", "heads and a head_size with a product of",
-             model.heads / tensor * model.head_size, tensor, !model.latent},
+             model.heads / tensor * model.head_size, tensor,
+             !model.latent && any("attention.wq", "attention.wo")},
         Size{"the width of key heads", "kv_heads and a head_size with a product of", keys,
-             std::min(tensor, model.kv_heads), !model.latent},
+             std::min(tensor, model.kv_heads), any("attention.wq", "attention.wq")},
         Size{"the width of values", "heads and a value_head_size with a product of",
-             model.heads / tensor * model.latent.value_head_size, tensor, bool{model.latent}},
+             model.heads / tensor * model.latent.value_head_size, tensor,
+             model.latent && any("attention.wo", "attention.wo")},
         Size{"intermediate_size", "intermediate_size", model.intermediate_size / tensor, tensor,
-             model.expert_layers() < model.layers},
+             any("ffn.w1", "ffn.w2")},
         Size{"experts.intermediate_size", "experts.intermediate_size", experts.intermediate_size / tensor,
-             tensor, model.expert_layers() > 0},
+             tensor, any("ffn.experts.w1", "ffn.experts.w2")},
         Size{"experts.shared_intermediate_size", "experts.shared_intermediate_size",
-             experts.shared_intermediate_size / tensor, tensor, model.expert_layers() > 0}}) {
-    if (size.of_rank % kFp8Step == 0 || !size.is_there) continue;
+             experts.shared_intermediate_size / tensor, tensor, any("ffn.shared.w1", "ffn.shared.w2")}}) {
+    if (size.of_rank % kFp8Step == 0 || !size.asked) continue;
     const int64_t below = size.of_rank / kFp8Step * kFp8Step;
     const std::string smaller = below > 0 ? absl::StrCat(below * size.ranks, " or ") : "";
     findings.push_back({absl::StrCat(size.what, " is ", size.of_rank, tensor > 1 ? " on a rank" : "",
@@ -102,25 +129,8 @@ Findings ChecksSizes(const Facts& f) {
 
 // Of patterns that keep some matrices of each product and leave others: products stay whole.
 Findings ChecksProducts(const Facts& f) {
-  const auto& patterns = f.job.precision().fp8().keep_bf16();
-  const std::optional<LlamaConfig> llama = LlamaOf(f);
-  if (!IsFp8(f) || patterns.empty() || !llama.has_value() || !f.Sound({"precision.fp8.keep_bf16"})) return {};
-  const auto is_kept = [&](const std::string& name) {
-    return std::any_of(patterns.begin(), patterns.end(),
-                       [&](const std::string& pattern) { return MatchesPattern(name, pattern); });
-  };
-  for (const UnitFacts& unit : DescribeModel(f.model(), 1, 1, DType::kBf16).units) {
-    for (const std::vector<std::string>& product : LayerProducts()) {
-      const auto of_it = [&](const ParamFacts& param) {
-        return CanBeFp8(unit, param) && std::count(product.begin(), product.end(), param.name) > 0;
-      };
-      const bool is_there = std::any_of(unit.params.begin(), unit.params.end(), of_it);
-      const bool kept = std::any_of(unit.params.begin(), unit.params.end(), [&](const ParamFacts& param) {
-        return of_it(param) && is_kept(absl::StrCat(unit.name, ".", param.name));
-      });
-      if (is_there && !kept) return {};
-    }
-  }
+  if (!IsFp8(f) || f.job.precision().fp8().keep_bf16().empty() || !LlamaOf(f).has_value()) return {};
+  if (!f.Sound({"precision.fp8.keep_bf16"}) || !ProductsInFp8(f).empty()) return {};
   return {
       {"of each product a matrix is kept in bf16, and with it those that are multiplied as one with it "
        "(queries, keys and values; gate and up), so nothing is multiplied in FP8",
@@ -132,20 +142,31 @@ constexpr int64_t kNarrowExperts = 1024;
 
 Findings ChecksExperts(const Facts& f) {
   const std::optional<LlamaConfig> llama = LlamaOf(f);
-  if (!IsFp8(f) || !llama.has_value() || llama->expert_layers() == 0) return {};
-  const int64_t width = llama->experts.intermediate_size;
-  if (width >= kNarrowExperts || !f.Sound({"precision.fp8.keep_bf16"})) return {};
-  const auto& patterns = f.job.precision().fp8().keep_bf16();
-  const std::vector<std::string> names = Matrices(f);
-  const bool some = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-    return MatchesPattern(name, "*.experts.*") &&
-           std::none_of(patterns.begin(), patterns.end(),
-                        [&](const std::string& pattern) { return MatchesPattern(name, pattern); });
-  });
-  if (!some) return {};
+  if (!IsFp8(f) || !llama.has_value() || f.job.resources().device() == v1::DEVICE_CPU) return {};
+  if (!f.Sound({"precision.fp8.keep_bf16", "parallel.tensor"})) return {};
+  const std::set<std::string> in_fp8 = ProductsInFp8(f);
+  if (in_fp8.count("ffn.experts.w1") + in_fp8.count("ffn.experts.w2") == 0) return {};
+  const int64_t width = llama->experts.intermediate_size / std::max<int64_t>(1, f.job.parallel().tensor());
+  if (width >= kNarrowExperts) return {};
   return {{absl::StrCat("experts are ", width, " wide, and what products of fewer than ", kNarrowExperts,
                         " spare in FP8 rounding takes again"),
            "write precision.fp8.keep_bf16: [\"*.experts.*\"], or leave it for the energy that it saves"}};
+}
+
+// As many as one grouped product of FP8 takes on a GPU.
+constexpr int64_t kMostFp8Experts = 1023;
+
+Findings ChecksExpertCount(const Facts& f) {
+  const std::optional<LlamaConfig> llama = LlamaOf(f);
+  if (!IsFp8(f) || !llama.has_value() || f.job.resources().device() == v1::DEVICE_CPU) return {};
+  if (!f.Sound({"precision.fp8.keep_bf16", "parallel.expert"})) return {};
+  const std::set<std::string> in_fp8 = ProductsInFp8(f);
+  if (in_fp8.count("ffn.experts.w1") + in_fp8.count("ffn.experts.w2") == 0) return {};
+  const int64_t count = llama->experts.count / std::max<int64_t>(1, f.job.parallel().expert());
+  if (count <= kMostFp8Experts) return {};
+  return {{absl::StrCat("a rank has ", count, " experts of a layer, and a GPU multiplies at most ",
+                        kMostFp8Experts, " in FP8 at once"),
+           "set parallel.expert, or write precision.fp8.keep_bf16: [\"*.experts.*\"]"}};
 }
 
 const Rule kRules[] = {
@@ -160,6 +181,8 @@ const Rule kRules[] = {
      "each pattern matches a matrix, and not all are kept", ChecksKept},
     {"fp8_keep_leaves_some", kWarn, "precision.fp8.keep_bf16", "a product is left of which no matrix is kept",
      ChecksProducts},
+    {"fp8_most_experts", kError, "model.llama.experts.count",
+     "a rank has at most 1023 experts of a layer that are multiplied in FP8", ChecksExpertCount},
     {"fp8_narrow_experts", kWarn, "precision.fp8.keep_bf16",
      "experts that are multiplied in FP8 are 1024 wide at least", ChecksExperts},
     {"fp8_on_cpu_is_slow", kWarn, "precision.compute", "fp8 is for GPUs",

@@ -83,6 +83,7 @@ std::vector<BadCase> BadCases() {
        [](J* j) { j->mutable_resources()->set_device(v1::DEVICE_CPU); }},
       {"fp8_sizes", "precision.compute", [](J* j) { AddExperts(1032, j); }},
       {"fp8_sizes", "precision.compute", [](J* j) { AddExperts(1024, j)->set_shared_intermediate_size(40); }},
+      {"fp8_most_experts", "model.llama.experts.count", [](J* j) { AddExperts(1024, j)->set_count(1024); }},
       {"fp8_narrow_experts", "precision.fp8.keep_bf16", [](J* j) { AddExperts(768, j); }},
       {"fp8_without_compute", "precision.fp8",
        [keep](J* j) {
@@ -130,6 +131,15 @@ TEST(Fp8Rules, SizesOfAFeedForwardThatNoLayerHasAreNotAskedFor) {
   EXPECT_FALSE(HasErrors(CheckJob(job)));
   llama->mutable_experts()->set_dense_layers(1);
   EXPECT_TRUE(HasErrors(CheckJob(job)));
+}
+
+TEST(Fp8Rules, SizesOfWhatIsKeptAreNotAskedFor) {
+  v1::JobSpec job = GoodJob();
+  AddExperts(1000, &job)->set_shared_intermediate_size(40);
+  EXPECT_TRUE(HasErrors(CheckJob(job)));
+  for (const char* pattern : {"*.experts.w1", "*.experts.w2", "*.shared.*"})
+    job.mutable_precision()->mutable_fp8()->add_keep_bf16(pattern);
+  EXPECT_TRUE(CheckJob(job).empty());
 }
 
 TEST(Fp8Rules, NarrowExpertsThatAreKeptAreNoFault) {
