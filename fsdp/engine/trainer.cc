@@ -141,7 +141,7 @@ v1::StepReport::Routing RoutingOf(const StepResult& result, int64_t tokens, int6
 void AddFp8(const StepResult& result, v1::StepReport* report) {
   static_assert(v1::Fp8Class_MAX == kFp8Classes);
   for (int c = 0; c < kFp8Classes; ++c) {
-    const double* const told = result.fp8.data() + 4 * static_cast<ptrdiff_t>(c);
+    const double* const told = result.fp8.data() + static_cast<ptrdiff_t>(c) * kFp8Told / kFp8Classes;
     if (told[0] == 0) continue;
     v1::StepReport::Fp8Numbers* const numbers = report->add_fp8();
     numbers->set_kind(static_cast<v1::Fp8Class>(c + 1));

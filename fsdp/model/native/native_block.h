@@ -166,12 +166,12 @@ class NativeBlock : public NativeUnit {
   AttentionOutput Attend(const Kept& kept) const;
   AttentionInput AttendBackward(at::Tensor grad, const Kept& kept) const;
 
-  // native_experts.h's three products, in FP8 where these matrices are. The first's rows: from tokens.
-  at::Tensor ExpertsOfTokens(const at::Tensor& tokens, const Kept& kept,
-                             const std::vector<int>& matrices) const;
   // Tokens' rows for products with these matrices' gradients.
   ExpertRows ToRows(const at::Tensor& tokens, const Routing& routing, const Passage& passage,
                     const std::vector<int>& matrices) const;
+  // native_experts.h's three products, in FP8 where these matrices are; forward of tokens' rows, or of rows.
+  at::Tensor ExpertsOfTokens(const at::Tensor& tokens, const Kept& kept,
+                             const std::vector<int>& matrices) const;
   at::Tensor ExpertsOfRows(const at::Tensor& rows, const at::Tensor& ends, int matrix) const;
   std::vector<at::Tensor> ExpertsInputGrads(const ExpertRows& grad_out, const at::Tensor& ends,
                                             const std::vector<int>& matrices) const;
