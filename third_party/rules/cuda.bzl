@@ -19,11 +19,13 @@ def cuda_library(name, device_hdrs = [], none = [], deps = [], **kwargs):
       deps: of the launcher's header.
       **kwargs: of the cc_library.
     """
+    # nvcc names its files after its process, and every sandbox's has the same number.
+    own_folder = "export TMPDIR=$$(mktemp -d) && trap 'rm -r $$TMPDIR' EXIT && "
     native.genrule(
         name = name + "_object",
         srcs = [name + ".cu", name + ".h"] + device_hdrs,
         outs = [name + ".cu.pic.o"],
-        cmd = NVCC + " -std=c++17 -O3 " + _ARCH + " -I. -ccbin /usr/bin/g++ -Xcompiler -fPIC,-Wall" +
+        cmd = own_folder + NVCC + " -std=c++17 -O3 " + _ARCH + " -I. -ccbin /usr/bin/g++ -Xcompiler -fPIC,-Wall" +
               " -c $(location %s.cu) -o $@" % name,
     )
     cuda = "//third_party:cuda_device"
