@@ -157,6 +157,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Tied", v1::STRATEGY_OPTIM_GRADS_PARAMS, 1, v1::DTYPE_BF16, true},
         Case{"Recomputing", v1::STRATEGY_OPTIM_GRADS_PARAMS, 1, v1::DTYPE_BF16, false, v1::RECOMPUTE_FULL},
         Case{"Experts", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::DTYPE_BF16, false, v1::RECOMPUTE_NONE, true},
+        Case{"ExpertsFp8", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::DTYPE_FP8, false, v1::RECOMPUTE_NONE,
+             true},
         Case{"ExpertsFp32", v1::STRATEGY_OPTIM_GRADS_PARAMS, 1, v1::DTYPE_FP32, false,
              v1::RECOMPUTE_SELECTIVE, true}),
     NameOf);

@@ -74,7 +74,7 @@ constexpr int kWarps = 8;
 constexpr int64_t kRowsTogether = 256;
 constexpr int kUnderWay = 4;  // Rows that a thread reads at once.
 
-// Of experts' rows a warp takes those that follow each other, kFp8RowStep by kFp8RowStep, which are one
+// Of experts' rows a warp takes those that follow each other, kFp8Step by kFp8Step, which are one
 // expert's each.
 template <int N, bool kPlaced>
 __global__ void ExpertColumnMax(Fp8ColumnsArgs args) {
@@ -94,13 +94,13 @@ __global__ void ExpertColumnMax(Fp8ColumnsArgs args) {
     }
   };
   for (int64_t begin = first; begin < first + kRowsTogether / kWarps && expert < args.experts;
-       begin += kFp8RowStep) {
+       begin += kFp8Step) {
     if (args.ends[expert] <= begin) {
       if (has) add();
       expert = ExpertOf(args.ends, args.experts, begin);
       if (expert == args.experts) return;
     }
-    for (int together = 0; together < kFp8RowStep; together += kUnderWay) {
+    for (int together = 0; together < kFp8Step; together += kUnderWay) {
       int64_t at[kUnderWay];
       for (int r = 0; r < kUnderWay; ++r) {
         at[r] = begin + together + r;
@@ -149,7 +149,7 @@ constexpr int kTileWords = kTileRows / 4;
 constexpr int kTurnWarps = 8;
 
 // Stretches of a tile's rows whose columns have scales of their own.
-constexpr int kTileSteps = kTileRows / kFp8RowStep;
+constexpr int kTileSteps = kTileRows / kFp8Step;
 static_assert(kTileSteps == kTurnWarps);
 
 template <int N, bool kExperts, bool kPlaced>
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(kTurnWarps * 32) Turn(Fp8ColumnsArgs args) {
         places[r] = first_row + r < args.rows ? PlaceOf(args, first_row + r) : -1;
     }
     const int step = threadIdx.x / 32;
-    const int64_t row = first_row + step * kFp8RowStep;
+    const int64_t row = first_row + step * kFp8Step;
     const int expert = ExpertOf(args.ends, args.experts, row);
     for (int c = threadIdx.x % 32; c < kTileColumns; c += 32) {
       if (expert == args.experts || first_column + c >= args.width) break;
@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(kTurnWarps * 32) Turn(Fp8ColumnsArgs args) {
     }
 #pragma unroll
     for (int k = 0; k < N; ++k) {
-      const float factor = factors[kExperts ? word * 4 / kFp8RowStep : 0][pack * N + k];
+      const float factor = factors[kExperts ? word * 4 / kFp8Step : 0][pack * N + k];
       words[pack * N + k][word] = RoundedWord(At(of_row[0], k) * factor, At(of_row[1], k) * factor,
                                               At(of_row[2], k) * factor, At(of_row[3], k) * factor);
     }

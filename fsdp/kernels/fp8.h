@@ -87,13 +87,12 @@ struct Fp8ColumnsArgs {
   int64_t padded;     // A multiple of 4.
   float* scales;      // [width]
   uint32_t* largest;  // [width]: room for magnitudes meanwhile.
-  // [experts], multiples of kFp8RowStep: scales and room are [experts x width]. Nothing is written beyond.
+  // [experts], multiples of kFp8Step: scales and room are [experts x width]. Nothing is written beyond.
   const int32_t* ends = nullptr;
   int experts = 1;
   const int32_t* places = nullptr;  // [rows]; with ends alone.
   int divisor = 1;
 };
-constexpr int kFp8RowStep = 16;
 void Fp8Columns(const Fp8ColumnsArgs& args, Stream stream);
 
 }  // namespace fsdpd::kernels

@@ -6,7 +6,7 @@
 // Both operands have in a row what is added up: rows by an expert's matrix, or, for the gradient of one, the
 // columns of an expert's rows, which lie beside each other in what is turned.
 //
-// REQUIRES: sizes and `ends` are multiples of kFp8RowStep, addresses too, and experts below 1024. `stream` is
+// REQUIRES: sizes and `ends` are multiples of kFp8Step, addresses too, and experts below 1024. `stream` is
 // LibTorch's current one.
 #pragma once
 

@@ -24,12 +24,12 @@ Fp8Watch::Fp8Watch(at::Device device) : seen_(NoneSeen(device)), none_(NoneSeen(
 }
 
 void Fp8Watch::Reset() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   seen_.copy_(none_);
 }
 
 at::Tensor Fp8Watch::Told() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  MutexLock lock(&mutex_);
   const at::Tensor counts = seen_.narrow(1, 0, 2).to(at::kFloat);
   const at::Tensor scales = seen_.narrow(1, 2, 2).to(at::kInt).view(at::kFloat);
   return at::cat({counts, scales}, 1).flatten();
@@ -50,7 +50,7 @@ void Fp8Watch::Add(Fp8Class kind, const at::Tensor& x, const at::Tensor& values,
   // A row of zeros has no scale to tell.
   const at::Tensor bits = watched(scales).view(at::kInt).masked_select(is_zero.all(1).logical_not());
   const at::Tensor flushed = is_number.logical_and(watched(values).to(at::kFloat).eq(0));
-  const std::lock_guard<std::mutex> lock(current->mutex_);
+  MutexLock lock(&current->mutex_);
   const at::Tensor seen = current->seen_[static_cast<int>(kind)];
   seen[0].add_(is_number.sum());
   seen[1].add_(flushed.sum());

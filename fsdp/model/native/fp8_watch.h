@@ -9,8 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <mutex>
-
+#include "base/mutex.h"
 #include "fsdp/kernels/fp8.h"
 
 namespace fsdpd {
@@ -48,7 +47,7 @@ class Fp8Watch {
   static void Add(Fp8Class kind, const at::Tensor& x, const at::Tensor& values, const at::Tensor& scales);
 
  private:
-  std::mutex mutex_;
+  Mutex mutex_;
   at::Tensor seen_;        // [kFp8Classes x 4] int64, as kernels::Fp8Seen has them.
   const at::Tensor none_;  // The same before anything was seen.
 };

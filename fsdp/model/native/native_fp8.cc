@@ -25,7 +25,6 @@
 namespace fsdpd {
 namespace {
 
-constexpr int64_t kStep = 16;  // Of sizes of products.
 constexpr double kLargest = 448;
 constexpr double kLeast = 0x1p-100;
 
@@ -77,10 +76,10 @@ Fp8 EmptyFp8(int64_t rows, int64_t width, const at::Tensor& on_device_of) {
           at::empty({rows}, on_device_of.options().dtype(at::kFloat))};
 }
 
-int64_t PaddedRows(int64_t rows) { return (rows + kStep - 1) / kStep * kStep; }
+int64_t PaddedRows(int64_t rows) { return (rows + kFp8Step - 1) / kFp8Step * kFp8Step; }
 
 Fp8 Fp8Rows(const at::Tensor& x, const at::Tensor& by_column, const at::Tensor& ends) {
-  FSDPD_CHECK(x.scalar_type() == at::kBFloat16 && x.stride(1) == 1 && x.size(1) % kStep == 0);
+  FSDPD_CHECK(x.scalar_type() == at::kBFloat16 && x.stride(1) == 1 && x.size(1) % kFp8Step == 0);
   FSDPD_CHECK(!by_column.defined() || (by_column.numel() == x.size(1) && by_column.is_contiguous()));
   const Fp8Class kind = by_column.defined() ? Fp8Class::kGradients : Fp8Class::kInputs;
   if (!x.is_cuda()) {
@@ -128,7 +127,7 @@ Fp8 Fp8Weights(const at::Tensor& from) {
 
 Fp8 Fp8Turned(const Fp8& weights) {
   const int64_t rows = weights.values.size(0), width = weights.values.size(1);
-  FSDPD_CHECK(weights.values.is_contiguous() && rows % kStep == 0 && width % kStep == 0);
+  FSDPD_CHECK(weights.values.is_contiguous() && rows % kFp8Step == 0 && width % kFp8Step == 0);
   if (!weights.values.is_cuda())
     return {weights.values.t().contiguous(), at::ones({width}, weights.scales.options())};
   Fp8 turned = EmptyFp8(width, rows, weights.values);
@@ -139,7 +138,7 @@ Fp8 Fp8Turned(const Fp8& weights) {
 }
 
 Fp8 Fp8Columns(const at::Tensor& x) {
-  FSDPD_CHECK(x.scalar_type() == at::kBFloat16 && x.stride(1) == 1 && x.size(1) % kStep == 0);
+  FSDPD_CHECK(x.scalar_type() == at::kBFloat16 && x.stride(1) == 1 && x.size(1) % kFp8Step == 0);
   const int64_t padded = PaddedRows(x.size(0));
   if (!x.is_cuda()) return RowsOnHost(x.t().to(at::kFloat), padded);
   Fp8 columns = EmptyFp8(x.size(1), padded, x);

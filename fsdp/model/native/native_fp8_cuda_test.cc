@@ -158,21 +158,23 @@ TEST_F(NativeFp8Cuda, SwigluRoundsTheBitsThatItWouldWrite) {
   }
 }
 
-// By rows, weights, norms and SwiGLU, of which some packs are beyond what a thread keeps; rows that are not
-// finite, and numbers at an edge.
+// By rows, weights, norms and SwiGLU, of which some packs are beyond what a thread keeps; a row that is not
+// finite, and numbers at the edge of becoming zero.
 TEST_F(NativeFp8Cuda, SeesWhatTheHostSees) {
   for (const int64_t width : {int64_t{1024}, int64_t{48}, int64_t{40960}}) {
     at::Tensor x = Random(200, width);
     x[64].mul_(1e-9)[5] = 1;
-    x[128].fill_(0x1p-11)[3] = 448.0f * 2;
-    x[129].fill_(std::numeric_limits<float>::infinity());
+    x[128].fill_(0x1p-10)[3] = 448;
+    x[128][4] = 0x1.02p-10;
+    at::Tensor infinite = x.clone();
+    infinite[192].fill_(std::numeric_limits<float>::infinity());
     const at::Tensor weight = Random(1, width)[0], powers = Fp8Weights(Random(width, 16)).scales;
     const at::Tensor gate_up = Random(200, 2 * width);
     const auto told = [&](at::Device device) {
       Fp8Watch watch(device);
       const Fp8Watch::Scope scope(&watch);
       const auto there = [&](const at::Tensor& of) { return of.to(device); };
-      Fp8Rows(there(x));
+      Fp8Rows(there(infinite));
       Fp8Rows(there(x), there(powers));
       Fp8Weights(there(x));
       // Of the same bits: the host's kernels would round others.
@@ -319,15 +321,20 @@ TEST_F(NativeFp8CudaProduct, RowsOfExpertsNeedNotBeCopied) {
   for (const auto& [inputs, outputs] : {std::pair(48, 80), std::pair(528, 272)}) {
     const at::Tensor x = Random(tokens, inputs).cuda(), grad = Random(tokens, outputs).cuda();
     at::Tensor places = at::randint(-300, tokens * per_token, {room}, at::kInt).clamp_min(-1).cuda();
-    places.narrow(0, 70, 20).fill_(-1);  // A watched row among them, and one of each column's first.
+    places.narrow(0, 60, 20).fill_(-1);  // A watched row among them, which is an expert's first.
     const Fp8 weights = Fp8Weights(Random(5 * outputs, inputs).cuda());
     const std::vector<Fp8> matrices = {
         {weights.values.view({5, outputs, inputs}), weights.scales.view({5, outputs})}};
     const auto copied = [&](const at::Tensor& of) { return GatherRows(of, places, per_token); };
     const ExpertRows x_rows(x, places, per_token), grad_rows(grad, places, per_token);
     const auto used = [end](const at::Tensor& of) { return of.narrow(0, 0, end); };
-    EXPECT_TRUE(used(Fp8ExpertsBackward(grad_rows, ends, matrices))
-                    .equal(used(Fp8ExpertsBackward(copied(grad), ends, matrices))));
+    Fp8Watch of_rows(at::kCUDA), of_copies(at::kCUDA);
+    const auto backward = [&](const ExpertRows& grads, Fp8Watch* watch) {
+      const Fp8Watch::Scope scope(watch);
+      return used(Fp8ExpertsBackward(grads, ends, matrices));
+    };
+    EXPECT_TRUE(backward(grad_rows, &of_rows).equal(backward(copied(grad), &of_copies)));
+    EXPECT_TRUE(of_rows.Told().equal(of_copies.Told())) << of_rows.Told() << of_copies.Told();
     const at::Tensor got = at::empty({5, outputs, inputs}, x.options()), want = at::empty_like(got);
     Fp8ExpertsGradsInto(grad_rows, x_rows, ends, outputs, /*accumulate=*/false, {got});
     Fp8ExpertsGradsInto(copied(grad), copied(x), ends, outputs, /*accumulate=*/false, {want});

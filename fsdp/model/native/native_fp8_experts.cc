@@ -18,7 +18,6 @@ namespace fsdpd {
 namespace {
 
 // Places of experts' rows are the plan's, and kernels take their columns so many rows at a time.
-static_assert(kExpertRowStep % kernels::kFp8RowStep == 0);
 
 kernels::Stream StreamOf(const at::Tensor& x) { return kernels::CurrentStream(x.get_device()); }
 
@@ -107,7 +106,7 @@ Fp8 AllTurned(const std::vector<Fp8>& matrices) {
 Fp8 ColumnsOnCuda(const ExpertRows& of, const at::Tensor& ends) {
   const at::Tensor& x = of.from;
   const int64_t experts = ends.size(0), width = of.width(), rows = of.rows();
-  FSDPD_CHECK(x.stride(1) == 1 && rows % kernels::kFp8RowStep == 0);
+  FSDPD_CHECK(x.stride(1) == 1 && rows % kFp8Step == 0);
   Fp8 columns = {at::empty({width, rows}, x.options().dtype(at::kFloat8_e4m3fn)),
                  at::empty({experts, width}, x.options().dtype(at::kFloat))};
   const at::Tensor largest = at::empty({experts, width}, x.options().dtype(at::kInt));

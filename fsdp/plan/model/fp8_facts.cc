@@ -18,7 +18,8 @@ struct Product {
   int64_t outputs;
   bool reads_rounded = false;  // Its input is written in FP8 by what makes it.
   int64_t experts = 1;
-  int64_t filling = 0;  // Rows of no token, that there is room for.
+  int64_t filling = 0;   // Rows of no token, that there is room for.
+  bool travels = false;  // Rows go to other ranks' experts.
 };
 
 int64_t PaddedTokens(int64_t tokens) { return (tokens + kFp8Step - 1) / kFp8Step * kFp8Step; }
@@ -95,7 +96,8 @@ void AddProduct(const std::vector<ParamFacts*>& matrices, const Product& p, bool
 }
 
 // Of experts the outputs' product is of rows that are made here, and the others' of tokens, which are rounded
-// before they are copied into rows: those are read and written in half the bytes.
+// before they are copied into rows: those are read and written in half the bytes. Backward rounds tokens
+// where they are, and what would be a row's copy is neither written nor read, but where it goes to others.
 void AddExpertsProduct(const Product& p, bool of_tokens, int64_t tokens, bool host, UnitFacts* unit,
                        int64_t* workspace) {
   const int64_t x = p.tokens * p.inputs, y = p.tokens * p.outputs,
@@ -103,6 +105,7 @@ void AddExpertsProduct(const Product& p, bool of_tokens, int64_t tokens, bool ho
   unit->fp8_flops += 2.0 * static_cast<double>(x) * static_cast<double>(p.outputs);
   unit->forward_bytes += of_tokens ? RowsMoved(tokens * p.inputs) - 2 * x : RowsMoved(x);
   unit->backward_bytes += RowsMoved(y) + TurnMoved(matrices) + ColumnsMoved(y + x);
+  if (!p.travels) unit->backward_bytes -= 2 * kInBytes * (of_tokens ? x : y);
   *workspace = std::max(*workspace, ExpertsWorkspace(p, host));
   if (!of_tokens) return;
   for (UnitExchange& exchange : unit->exchanges) {
@@ -180,6 +183,7 @@ void DescribeFp8(const Spec& spec, ModelFacts* facts) {
         product.tokens *= per_token;
         product.experts = matrices.front()->shape.front();
         product.filling = host ? 0 : product.experts * kExpertRowStep;
+        product.travels = spec.mesh.size(Axis::kExpert) > 1;
         AddExpertsProduct(product, names.front() == "ffn.experts.w1", tokens, host, &unit, &workspace);
         continue;
       }

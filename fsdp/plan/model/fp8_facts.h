@@ -17,9 +17,6 @@ const std::vector<std::vector<std::string>>& LayerProducts();
 // feed-forward, its experts and the layer beside them.
 bool CanBeFp8(const UnitFacts& unit, const ParamFacts& param);
 
-// Sizes of FP8 products are multiples of so many.
-constexpr int64_t kFp8Step = 16;
-
 // Sets ParamFacts::fp8 as the spec has it, and adds to the units' facts. REQUIRES: the spec computes in FP8,
 // and the model is Llama's.
 void DescribeFp8(const Spec& spec, ModelFacts* facts);

@@ -133,7 +133,7 @@ TEST(Fp8Facts, WhatExpertsRoundMovesAndTakesRoom) {
             3 * kTokens * kHidden - 2 * kRows * kHidden + 3 * kRows * kWidth);
   EXPECT_EQ(all.backward_bytes - without.backward_bytes,
             kRows * (3 * (2 * kWidth + kHidden) + 5 * (3 * kWidth + 2 * kHidden)) +
-                2 * 3 * kExperts * kWidth * kHidden);
+                2 * 3 * kExperts * kWidth * kHidden - 2 * 4 * kRows * kHidden);
   EXPECT_EQ(all.fp8_flops - without.fp8_flops, 2.0 * 3 * kRows * kWidth * kHidden);
   // Rows as they were received and by expert, with room for rows of no token.
   EXPECT_EQ(all.workspace_bytes, 2 * (kRows + 16 * kExperts) * (kHidden + 4));

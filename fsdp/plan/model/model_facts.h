@@ -22,9 +22,9 @@ constexpr int64_t kLossChunkTokens = 2048;
 constexpr int64_t kRowsBesideDocument = 128;
 constexpr int64_t MostDocumentRows(int64_t tokens) { return 2 * tokens + kRowsBesideDocument; }
 
-// On CUDA each expert's rows begin at a multiple of so many, which products of FP8 want (those of bf16 half
-// of it), and are at least so many: what there is beyond its own is zero.
-constexpr int64_t kExpertRowStep = 16;
+// On CUDA each expert's rows begin at a multiple of so many (products of bf16 want half of it), and are at
+// least so many: what there is beyond its own is zero.
+constexpr int64_t kExpertRowStep = kFp8Step;
 
 // What units tell of their routers, each summed over tokens and layers: how uneven the experts' tokens are,
 // the entropy of scores, and the two losses, as v1::StepReport::Routing has them.
