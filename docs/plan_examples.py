@@ -185,11 +185,11 @@ def many_nodes(fsdpctl, base, meshes):
 def offload_table(fsdpctl):
     """Llama 3 8B on one GPU, which has no room for what its optimizer keeps."""
     rows = []
-    for moments in ("bf16", "fp32"):
+    for moments in ("fp8", "bf16", "fp32"):
         for micro_batches in (8, 32):
             plan = asked(fsdpctl, ["plan", "--offline", "-f", "plan.yaml", "--profile", "h100"], [
                 "resources.ranks_per_node=1", "fsdp={offload: {optimizer: true}}", f"train.global_batch={micro_batches}",
-                f"precision={{moments: {moments}, main_grads: bf16}}"])
+                f"precision={{moments: {moments}, main_grads: bf16}}", "optimizer.clip_norm=1"])
             step, memory = plan["prediction"], plan["memory"]
             rows.append([moments, micro_batches, size(memory["peak_bytes"]), size(memory["host_bytes"]),
                          f"{step['offload_seconds']:.2f} s", f"{step['step_seconds']:.2f} s",

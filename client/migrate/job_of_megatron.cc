@@ -83,11 +83,21 @@ class Converter {
     precision->set_main_grads(
         Type("megatron_fsdp_main_grads_dtype", aware ? Type("main_grads_dtype", own) : own));
     precision->set_grad_comm(Type("megatron_fsdp_grad_comm_dtype", precision->main_grads()));
-    precision->set_moments(Type("exp_avg_dtype", v1::DTYPE_FP32));
-    if (Type("exp_avg_sq_dtype", precision->moments()) != precision->moments()) {
+    precision->set_moments(Moment("exp_avg_dtype"));
+    if (Moment("exp_avg_sq_dtype") != precision->moments()) {
       c_.Error("moments_differ", "exp_avg_sq_dtype", "both moments have one type",
                "write the same for exp_avg_dtype and exp_avg_sq_dtype");
     }
+    if (precision->moments() == v1::DTYPE_FP8) {
+      c_.Adjust("fp8_moments", "exp_avg_dtype",
+                "moments of eight bits are rounded without a scale, right in the mean", "fp8 with a scale",
+                "fp8");
+    }
+  }
+
+  v1::DType Moment(const char* setting) {
+    if (absl::EndsWith(s_.Lower(setting).value_or(""), "fp8")) return v1::DTYPE_FP8;
+    return Type(setting, v1::DTYPE_FP32);
   }
 
   void LossScale(v1::Precision::LossScale* scale) {

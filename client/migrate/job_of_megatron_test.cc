@@ -162,7 +162,10 @@ TEST(JobOfMegatron, RefusesWhatWouldTrainSomethingElse) {
       "--lr 1e-3 --max-position-embeddings 64 ";
   EXPECT_TRUE(Has(Convert(base + "--swiglu").faults, "model_family"));
   EXPECT_TRUE(Has(Convert(base + "--lr-decay-style inverse-square-root").faults, "schedule"));
-  EXPECT_TRUE(Has(Convert(base + "--exp-avg-dtype fp8").faults, "type_known"));
+  EXPECT_TRUE(Has(Convert(base + "--exp-avg-dtype fp9").faults, "type_known"));
+  EXPECT_TRUE(Has(Convert(base + "--exp-avg-dtype fp8").faults, "moments_differ"));
+  EXPECT_TRUE(Has(Convert(base + "--exp-avg-dtype fp8 --exp-avg-sq-dtype fp8").faults, "fp8_moments"));
+  EXPECT_TRUE(Has(Convert(base + "--exp-avg-dtype bf16").faults, "moments_differ"));
   EXPECT_TRUE(Has(Convert(base + "--exp-avg-dtype bf16 --exp-avg-sq-dtype fp32").faults, "moments_differ"));
   EXPECT_TRUE(Has(Convert("--hidden-size 64").faults, "required"));
   EXPECT_TRUE(

@@ -137,7 +137,7 @@ void AddOwned(const Spec& spec, const Layout& layout, const MeshPosition& positi
     };
     add(MainKey(param), bucket.types.main, StoredRun::What::kMain, 0);
     for (size_t m = 0; bucket.trainable && m < moments.size(); ++m) {
-      add(OptimizerKey(param, moments[m]), bucket.types.moment, StoredRun::What::kMoment,
+      add(OptimizerKey(param, moments[m]), bucket.types.saved_moment(), StoredRun::What::kMoment,
           static_cast<int>(m));
     }
   }

@@ -94,6 +94,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Case{"Sharded", v1::STRATEGY_OPTIM_GRADS_PARAMS},
         Case{"Bf16Moments", v1::STRATEGY_OPTIM_GRADS_PARAMS, v1::DTYPE_BF16, v1::DTYPE_BF16},
+        Case{"Fp8Moments", v1::STRATEGY_OPTIM_GRADS_PARAMS, v1::DTYPE_BF16, v1::DTYPE_FP8, true},
         Case{"Fp32", v1::STRATEGY_OPTIM_GRADS, v1::DTYPE_FP32},
         Case{"Fp16", v1::STRATEGY_OPTIM_GRADS_PARAMS, v1::DTYPE_FP16}, Case{"NoShard", v1::STRATEGY_NO_SHARD},
         Case{"Optim", v1::STRATEGY_OPTIM}, Case{"Fp8", v1::STRATEGY_OPTIM_GRADS_PARAMS, v1::DTYPE_FP8},

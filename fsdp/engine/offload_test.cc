@@ -43,6 +43,11 @@ void InFp8(v1::JobSpec* job) {
   job->mutable_precision()->set_compute(v1::DTYPE_FP8);
 }
 
+void WithFp8Moments(v1::JobSpec* job) {
+  InBf16(job);
+  job->mutable_precision()->set_moments(v1::DTYPE_FP8);
+}
+
 // Its loss scale is too high at first: steps that are skipped leave all state as it is.
 void InFp16(v1::JobSpec* job) {
   job->mutable_precision()->set_compute(v1::DTYPE_FP16);
@@ -104,7 +109,8 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"OptimGrads", {"", v1::STRATEGY_OPTIM_GRADS}, 4, 1},
                       Case{"Sharded", kParams, 3, 2}, Case{"Bf16", kParams, 2, 2, InBf16},
                       Case{"Fp8", kParams, 2, 2, InFp8}, Case{"Fp16", kParams, 2, 1, InFp16},
-                      Case{"Sgd", kParams, 3, 1, BySgd}, Case{"PartlyFrozen", kParams, 2, 2, PartlyFrozen},
+                      Case{"Fp8Moments", kParams, 3, 2, WithFp8Moments}, Case{"Sgd", kParams, 3, 1, BySgd},
+                      Case{"PartlyFrozen", kParams, 2, 2, PartlyFrozen},
                       Case{"Stages", {"", v1::STRATEGY_OPTIM_GRADS}, 4, 3, InStages},
                       Case{"Replicas", {"", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::STRATEGY_OPTIM}, 4, 1}),
     [](const auto& info) { return info.param.name; });

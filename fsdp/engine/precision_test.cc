@@ -94,6 +94,22 @@ TEST(Precision, Bf16ComputeAndMomentsStayCloseToFp32) {
   ExpectLossesNear(fp32, Train(job), 3 * kBf16Loss);
 }
 
+// What is lost is noise that no step adds up: a moment is right in the mean.
+TEST(Precision, MomentsOfEightBitsStayCloseToFp32OnAnyMesh) {
+  v1::JobSpec job = TestJob();
+  job.mutable_optimizer()->set_clip_norm(1);
+  const LocalJobResult fp32 = Train(job);
+  job.mutable_precision()->set_moments(v1::DTYPE_FP8);
+  const LocalJobResult alone = Train(job);
+  ExpectLossesNear(fp32, alone, 3 * kBf16Loss);
+  EXPECT_NE(alone.weights, fp32.weights);
+  // Replicas round alike, and shards are cut anywhere: what is left is in which order gradients are added.
+  for (const TestMesh& mesh : {kNoShard, kOptimGradsParams, kHsdp, kHfsdp}) {
+    SCOPED_TRACE(mesh.name);
+    ExpectLossesNear(alone, Train(Over(job, mesh, 4)), 3 * kBf16Loss);
+  }
+}
+
 TEST(Precision, AStepThatIsNotFiniteEndsTheJobOnEveryRankAndNamesIt) {
   for (const bool ahead : {false, true}) {
     v1::JobSpec job = Over(TestJob(), kHfsdp, 4, 3);

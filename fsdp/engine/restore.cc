@@ -19,6 +19,7 @@
 #include "fsdp/checkpoint/job_file.h"
 #include "fsdp/checkpoint/origin_check.h"
 #include "fsdp/checkpoint/start_kind.h"
+#include "fsdp/optimizer/fp8_moments.h"
 #include "fsdp/torch/scalar_type.h"
 #include "fsdp/torch/torch_status.h"
 
@@ -222,10 +223,11 @@ absl::Status Restore::Finish(const MeshPosition& position, const ShardedParams& 
         const Bucket& bucket = plan_.layout.buckets[chunk.bucket];
         const std::string key =
             OptimizerKey(ParamName(plan_.layout, bucket, chunk.slot), names[chunk.moment]);
+        const at::Tensor numbers = ReadNative(key, chunk.run.begin, chunk.run.elements);
         params.bucket(chunk.bucket)
             .moments[chunk.moment]
             .narrow(0, chunk.main_begin, chunk.run.elements)
-            .copy_(ReadNative(key, chunk.run.begin, chunk.run.elements));
+            .copy_(bucket.types.moment == DType::kFp8 ? NearestMoments(numbers, chunk.moment) : numbers);
       }
     });
     if (!chunks.empty()) {

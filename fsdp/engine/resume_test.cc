@@ -162,9 +162,11 @@ TEST(Resume, FromEveryStrategy) {
 }
 
 TEST(Resume, OfEveryOptimizerAndType) {
-  v1::JobSpec bf16_moments = TestJob(), momentum = TestJob(), fp16 = TestJob(), frozen = TestJob(),
-              tied = TestJob(), warm_up = TestJob();
+  v1::JobSpec bf16_moments = TestJob(), fp8_moments = TestJob(), momentum = TestJob(), fp16 = TestJob(),
+              frozen = TestJob(), tied = TestJob(), warm_up = TestJob();
   bf16_moments.mutable_precision()->set_moments(v1::DTYPE_BF16);
+  fp8_moments.mutable_precision()->set_moments(v1::DTYPE_FP8);
+  fp8_moments.mutable_optimizer()->set_clip_norm(1);
   momentum.mutable_optimizer()->clear_adamw();
   momentum.mutable_optimizer()->mutable_sgd()->set_lr(0.1);
   momentum.mutable_optimizer()->mutable_sgd()->set_momentum(0.9);
@@ -175,7 +177,7 @@ TEST(Resume, OfEveryOptimizerAndType) {
   frozen.mutable_train()->add_frozen("layer.0.*");
   tied.mutable_model()->mutable_llama()->set_tied_embeddings(true);
   warm_up.mutable_schedule()->mutable_cosine()->set_warmup_steps(4);
-  for (v1::JobSpec job : {bf16_moments, momentum, fp16, frozen, tied, warm_up}) {
+  for (v1::JobSpec job : {bf16_moments, fp8_moments, momentum, fp16, frozen, tied, warm_up}) {
     SCOPED_TRACE(job.ShortDebugString());
     const TempDir dir;
     job = Over(job, kParams, 3);

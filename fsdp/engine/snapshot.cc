@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "fsdp/kernels/halves.h"
+#include "fsdp/optimizer/fp8_moments.h"
 #include "fsdp/plan/memory/host_memory.h"
 #include "fsdp/torch/scalar_type.h"
 
@@ -35,7 +36,7 @@ absl::StatusOr<std::unique_ptr<Snapshot>> Snapshot::Make(const Spec& spec, const
         copy.halves.low = view(at::kShort);
         break;
       case SnapshotPart::kMoment:
-        copy.moments.push_back(view(ScalarTypeOf(bucket.types.moment)));
+        copy.moments.push_back(view(MomentTypeOf(bucket.types.moment)));
         break;
     }
   }
@@ -55,8 +56,16 @@ void Snapshot::Take(int bucket, const BucketShard& shard) {
 
 const void* Snapshot::Numbers(const StoredRun& run, int64_t bytes, std::vector<char>* scratch) const {
   const BucketCopy& copy = buckets_[run.bucket];
-  if (run.what == StoredRun::What::kMoment || !copy.halves.defined()) {
-    const at::Tensor& stored = run.what == StoredRun::What::kMoment ? copy.moments[run.moment] : copy.main;
+  const bool is_moment = run.what == StoredRun::What::kMoment;
+  if (is_moment && copy.moments[run.moment].scalar_type() == at::kByte) {
+    scratch->resize(bytes);
+    const at::Tensor written = at::from_blob(scratch->data(), {bytes / 2}, at::kBFloat16);
+    written.copy_(
+        WidenMoments(copy.moments[run.moment].narrow(0, run.begin, bytes / 2), run.moment, at::kBFloat16));
+    return scratch->data();
+  }
+  if (is_moment || !copy.halves.defined()) {
+    const at::Tensor& stored = is_moment ? copy.moments[run.moment] : copy.main;
     return static_cast<const char*>(stored.const_data_ptr()) + run.begin * stored.element_size();
   }
   scratch->resize(bytes);

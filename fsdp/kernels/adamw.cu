@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "fsdp/kernels/adamw.h"
+#include "fsdp/kernels/fp8_moments.h"
 #include "fsdp/kernels/halves.h"
 #include "fsdp/kernels/pack.cuh"
 
@@ -8,13 +9,16 @@ namespace fsdpd::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kParams = 4;  // A pack of them is 16 bytes.
+// Of a thread at a time: enough bytes under way, of moments of eight bits too.
+template <typename M>
+constexpr int kParams = sizeof(M) == 1 ? 8 : 4;
 // Eight blocks for each multiprocessor of an H100. A block computes the two powers of the step once, in
 // double precision, which would cost more than the memory if each thread did.
 constexpr unsigned kMaxBlocks = 132 * 8;
 
 struct Factors {
   float keep, step, root, divisor, beta1, beta2, eps;
+  uint32_t steps_taken;
 };
 
 __device__ Factors MakeFactors(const AdamWArgs& args) {
@@ -26,7 +30,27 @@ __device__ Factors MakeFactors(const AdamWArgs& args) {
           *args.grad_divisor,
           static_cast<float>(args.beta1),
           static_cast<float>(args.beta2),
-          static_cast<float>(args.eps)};
+          static_cast<float>(args.eps),
+          static_cast<uint32_t>(steps)};
+}
+
+// A moment as it is stored: eight bits are fp8_moments.h's.
+template <int kMoment, typename M>
+__device__ float WideMoment(M stored) {
+  if constexpr (std::is_same_v<M, uint8_t>) {
+    return WidenMoment(stored, MomentFormatOf(kMoment));
+  } else {
+    return Wide(stored);
+  }
+}
+
+template <int kMoment, typename M>
+__device__ M StoredMoment(float moment, uint32_t hash) {
+  if constexpr (std::is_same_v<M, uint8_t>) {
+    return NarrowMoment(moment, MomentDither(hash, kMoment), MomentFormatOf(kMoment));
+  } else {
+    return Narrow<M>(moment);
+  }
 }
 
 template <int N, bool kHalves>
@@ -57,6 +81,7 @@ __device__ void StoreParam(const AdamWArgs& args, int64_t i, const Pack<float, N
   }
 }
 
+// Roundings are spelt out: those that a compiler chooses differ between types of storage.
 template <typename G, typename M, int N, bool kHalves>
 __device__ void UpdatePack(const AdamWArgs& args, const Factors& f, int64_t i) {
   auto param = LoadParam<N, kHalves>(args, i);
@@ -65,11 +90,13 @@ __device__ void UpdatePack(const AdamWArgs& args, const Factors& f, int64_t i) {
   auto exp_avg_sq = Load<M, N>(static_cast<const M*>(args.exp_avg_sq), i);
   for (int k = 0; k < N; ++k) {
     const float g = Wide(grad.at[k]) / f.divisor;
-    const float m = f.beta1 * Wide(exp_avg.at[k]) + (1 - f.beta1) * g;
-    const float v = f.beta2 * Wide(exp_avg_sq.at[k]) + (1 - f.beta2) * g * g;
-    param.at[k] = param.at[k] * f.keep - f.step * m / (sqrtf(v) * f.root + f.eps);
-    exp_avg.at[k] = Narrow<M>(m);
-    exp_avg_sq.at[k] = Narrow<M>(v);
+    const float m = __fmaf_rn(f.beta1, WideMoment<0>(exp_avg.at[k]), __fmul_rn(1 - f.beta1, g));
+    const float v = __fmaf_rn(f.beta2, WideMoment<1>(exp_avg_sq.at[k]), __fmul_rn((1 - f.beta2) * g, g));
+    const float step = __fdiv_rn(f.step * m, __fmaf_rn(sqrtf(v), f.root, f.eps));
+    param.at[k] = __fmaf_rn(param.at[k], f.keep, -step);
+    const uint32_t hash = MomentHash(param.at[k], m, f.steps_taken);
+    exp_avg.at[k] = StoredMoment<0, M>(m, hash);
+    exp_avg_sq.at[k] = StoredMoment<1, M>(v, hash);
   }
   StoreParam<N, kHalves>(args, i, param);
   Store(static_cast<M*>(args.exp_avg), i, exp_avg);
@@ -90,12 +117,12 @@ __global__ void Update(AdamWArgs args) {
   }
 }
 
-// Whether packs of kParams numbers of any of the types are whole at these addresses.
-bool PacksOf(const AdamWArgs& args) {
-  const auto aligned = [](const void* address, DType type) {
-    return reinterpret_cast<uintptr_t>(address) % (kParams * BytesOf(type)) == 0;
+// Whether packs of `params` numbers of any of the types are whole at these addresses.
+bool PacksOf(const AdamWArgs& args, int params) {
+  const auto aligned = [params](const void* address, DType type) {
+    return reinterpret_cast<uintptr_t>(address) % (params * BytesOf(type)) == 0;
   };
-  return args.elements % kParams == 0 && aligned(args.param, DType::kFp32) &&
+  return args.elements % params == 0 && aligned(args.param, DType::kFp32) &&
          aligned(args.high, DType::kBf16) && aligned(args.low, DType::kBf16) &&
          aligned(args.grad, args.grad_type) && aligned(args.exp_avg, args.moment_type) &&
          aligned(args.exp_avg_sq, args.moment_type);
@@ -103,10 +130,11 @@ bool PacksOf(const AdamWArgs& args) {
 
 template <typename G, typename M, bool kHalves>
 void Launch(const AdamWArgs& args, Stream stream) {
-  const bool packs = PacksOf(args);
+  constexpr int kMost = kParams<M>;
+  const bool packs = PacksOf(args, kMost);
   const unsigned blocks =
-      std::min(kMaxBlocks, BlocksOf(packs ? args.elements / kParams : args.elements, kThreads));
-  const auto kernel = packs ? Update<G, M, kParams, kHalves> : Update<G, M, 1, kHalves>;
+      std::min(kMaxBlocks, BlocksOf(packs ? args.elements / kMost : args.elements, kThreads));
+  const auto kernel = packs ? Update<G, M, kMost, kHalves> : Update<G, M, 1, kHalves>;
   kernel<<<blocks, kThreads, 0, stream>>>(args);
 }
 
@@ -115,11 +143,12 @@ void Launch(const AdamWArgs& args, Stream stream) {
 void AdamWUpdate(const AdamWArgs& args, Stream stream) {
   if (args.elements == 0) return;
   WithType(args.grad_type, [&](auto of_grad) {
-    WithType(args.moment_type, [&](auto of_moment) {
+    const auto launch = [&](auto of_moment) {
       using G = decltype(of_grad);
       using M = decltype(of_moment);
       args.param == nullptr ? Launch<G, M, true>(args, stream) : Launch<G, M, false>(args, stream);
-    });
+    };
+    args.moment_type == DType::kFp8 ? launch(uint8_t()) : WithType(args.moment_type, launch);
   });
   CheckLaunch("AdamW");
 }

@@ -6,6 +6,7 @@
 //
 // Nothing is written where *skip is 1: whether a step counts is known to the device alone. Moments and
 // gradients of 16 bits are widened as they are read, and a moment is rounded to the nearest as it is written.
+// Moments of kFp8 are rounded as fp8_moments.h says.
 //
 // A parameter may lie in halves (halves.h), which makes it and its bf16 in one: computed in fp32, and stored
 // so.

@@ -5,10 +5,21 @@
 
 #include "base/check.h"
 #include "fsdp/kernels/adamw.h"
+#include "fsdp/optimizer/fp8_moments.h"
 #include "fsdp/optimizer/sharded_params.h"
 #include "fsdp/torch/scalar_type.h"
 
 namespace fsdpd {
+namespace {
+
+bool InEightBits(const BucketShard& shard) { return shard.moments[0].scalar_type() == at::kByte; }
+
+at::Tensor WideMoment(const BucketShard& shard, int moment) {
+  return InEightBits(shard) ? WidenMoments(shard.moments[moment], moment, at::kFloat)
+                            : InFp32(shard.moments[moment]);
+}
+
+}  // namespace
 
 AdamW::AdamW(const OptimizerConfig& config, std::vector<std::vector<UpdateGroup>> groups, at::Device device)
     : config_(config),
@@ -34,8 +45,7 @@ void AdamW::Update(int bucket, const BucketShard& shard, const StepScalars& scal
   if (shard.grad.is_cuda()) return UpdateOnCuda(bucket, shard, scalars);
   const double learning_rate = scalars.learning_rate.item<double>();
   const at::Tensor grad = InFp32(shard.grad);
-  const at::Tensor exp_avg = InFp32(shard.moments[0]);
-  const at::Tensor exp_avg_sq = InFp32(shard.moments[1]);
+  const at::Tensor exp_avg = WideMoment(shard, 0), exp_avg_sq = WideMoment(shard, 1);
   for (const UpdateGroup& group : groups_[bucket]) {
     const std::vector<at::Tensor> main = RunsOf(group, shard.main);
     const std::vector<at::Tensor> first = RunsOf(group, exp_avg);
@@ -49,8 +59,13 @@ void AdamW::Update(int bucket, const BucketShard& shard, const StepScalars& scal
     StoreTails(group, first, exp_avg);
     StoreTails(group, second, exp_avg_sq);
   }
-  StoreBack(exp_avg, shard.moments[0]);
-  StoreBack(exp_avg_sq, shard.moments[1]);
+  if (!InEightBits(shard)) {
+    StoreBack(exp_avg, shard.moments[0]);
+    StoreBack(exp_avg_sq, shard.moments[1]);
+    return;
+  }
+  const auto steps_taken = static_cast<int64_t>(steps_taken_.item<float>());
+  StoreMoments({exp_avg, exp_avg_sq}, shard.main, steps_taken, shard.moments);
 }
 
 // One launch a run of our own kernel: LibTorch's reaches 2.5 of 4.3 TB/s on an H200.
@@ -68,7 +83,7 @@ void AdamW::UpdateOnCuda(int bucket, const BucketShard& shard, const StepScalars
   args.beta2 = config_.beta2;
   args.eps = config_.eps;
   args.grad_type = DTypeOf(shard.grad.scalar_type());
-  args.moment_type = DTypeOf(shard.moments[0].scalar_type());
+  args.moment_type = InEightBits(shard) ? DType::kFp8 : DTypeOf(shard.moments[0].scalar_type());
   for (const UpdateGroup& group : groups_[bucket]) {
     args.lr_scale = group.lr_scale;
     args.weight_decay = group.weight_decay;

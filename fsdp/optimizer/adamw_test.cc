@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "fsdp/model/testing/fixed_seed.h"
+#include "fsdp/optimizer/fp8_moments.h"
 #include "fsdp/optimizer/sharded_params.h"
 #include "fsdp/optimizer/testing/step_scalars.h"
 
@@ -165,6 +166,33 @@ TEST(AdamW, NarrowMomentsAreWideOnesRoundedAfterEachStep) {
     for (at::Tensor& moment : wide.moments) moment = moment.to(at::kBFloat16).to(at::kFloat);
     EXPECT_TRUE(wide.main.equal(narrow.main));
     for (int i = 0; i < 2; ++i) EXPECT_TRUE(wide.moments[i].equal(narrow.moments[i].to(at::kFloat)));
+  }
+}
+
+TEST(AdamW, MomentsOfEightBitsAreWideOnesStoredAfterEachStep) {
+  BucketShard narrow = MakeShard(at::kByte);
+  BucketShard wide = Copy(narrow);
+  for (at::Tensor& moment : wide.moments) moment = moment.to(at::kFloat);
+  AdamW narrow_adamw({}, TwoGroups(), at::kCPU);
+  AdamW wide_adamw({}, TwoGroups(), at::kCPU);
+  for (int step = 1; step <= 4; ++step) {
+    const bool skip = step == 3;
+    const at::Tensor grad = at::randn({kElements});
+    const BucketShard before = Copy(narrow);
+    narrow.grad = grad.clone();
+    wide.grad = grad.clone();
+    Step(narrow_adamw, step, narrow, 2, skip);
+    Step(wide_adamw, step, wide, 2, skip);
+    EXPECT_TRUE(wide.main.equal(narrow.main));
+    EXPECT_EQ(SameBits(before, narrow), skip);
+    for (int i = 0; i < 2; ++i) {
+      const at::Tensor stored = WidenMoments(narrow.moments[i], i, at::kFloat);
+      // Of two bits: within a quarter of the number.
+      EXPECT_LE(
+          (stored - wide.moments[i]).abs().div(wide.moments[i].abs().clamp_min(1e-8)).max().item<double>(),
+          0.25);
+      wide.moments[i] = stored;
+    }
   }
 }
 

@@ -1,6 +1,7 @@
 // Built with --config=cuda; skips where there is no GPU. The CPU's updates are held to formulas by adamw_test
 // and sgd_test; here the GPU's are held to the CPU's.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/exp2.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
@@ -9,6 +10,7 @@
 #include <limits>
 
 #include "fsdp/model/testing/fixed_seed.h"
+#include "fsdp/optimizer/fp8_moments.h"
 #include "fsdp/optimizer/make_optimizer.h"
 #include "fsdp/optimizer/sharded_params.h"
 #include "fsdp/optimizer/testing/step_scalars.h"
@@ -21,13 +23,13 @@ namespace {
 constexpr int64_t kElements = 100'000;
 
 // Three runs, two of them without decay at three times the rate. With `off` 1 they start and end off the
-// kernels' vectors of four, with 0 on them.
+// kernels' packs, with 0 on them.
 Layout Runs(int64_t off) {
   Bucket bucket;
-  bucket.params = {{0, "a", {33'332 + off}, 0, 3, 0, 33'332 + off},
-                   {1, "b", {50'000 + off}, 0.1, 1, 33'332 + off, 50'000 + off},
-                   {2, "c", {16'000 + off}, 0, 3, 83'332 + 2 * off, 16'000 + off}};
-  bucket.elements = 99'332 + 3 * off;
+  bucket.params = {{0, "a", {33'328 + off}, 0, 3, 0, 33'328 + off},
+                   {1, "b", {50'000 + off}, 0.1, 1, 33'328 + off, 50'000 + off},
+                   {2, "c", {16'000 + off}, 0, 3, 83'328 + 2 * off, 16'000 + off}};
+  bucket.elements = 99'328 + 3 * off;
   bucket.bucket_elements = bucket.shard_elements = bucket.main_elements = kElements;
   Layout layout;
   layout.buckets = {bucket};
@@ -98,9 +100,10 @@ at::Tensor Stored(const at::Tensor& fp32) {
 // keep it.
 TEST_F(OnCuda, HalvesAreUpdatedAsFp32IsBitForBit) {
   for (const int64_t off : {0, 1}) {
-    for (const DType narrow : {DType::kFp32, DType::kBf16}) {
+    for (const DType narrow : {DType::kFp32, DType::kBf16, DType::kFp8}) {
       const Spec spec = SpecOf(OptimizerKind::kAdamW, 0, false, narrow);
-      const at::TensorOptions moments = at::TensorOptions(at::kCUDA).dtype(ScalarTypeOf(narrow));
+      const at::ScalarType grads = narrow == DType::kFp32 ? at::kFloat : at::kBFloat16;
+      const at::TensorOptions moments = at::TensorOptions(at::kCUDA).dtype(MomentTypeOf(narrow));
       BucketShard whole, halved;
       whole.main = Stored(at::randn({kElements})).cuda();
       halved.halves = Halves::Make(kElements, at::Device(at::kCUDA, 0));
@@ -112,7 +115,7 @@ TEST_F(OnCuda, HalvesAreUpdatedAsFp32IsBitForBit) {
       const auto of_halves = MakeOptimizer(spec, Runs(off), {}, at::kCUDA);
       for (int step = 1; step <= 5; ++step) {
         const at::Tensor before = halved.halves.Read();
-        whole.grad = halved.grad = at::randn({kElements}).to(ScalarTypeOf(narrow)).cuda();
+        whole.grad = halved.grad = at::randn({kElements}).to(grads).cuda();
         const StepScalars scalars = ScalarsOf(1e-2, 3, /*found_nonfinite=*/step == 3, at::kCUDA);
         of_whole->BeginStep(step);
         of_whole->Count(scalars);
@@ -126,6 +129,47 @@ TEST_F(OnCuda, HalvesAreUpdatedAsFp32IsBitForBit) {
         ASSERT_TRUE(halved.halves.high.equal(whole.main.to(at::kBFloat16))) << step;
         for (int i = 0; i < 2; ++i) ASSERT_TRUE(halved.moments[i].equal(whole.moments[i])) << step;
         ASSERT_EQ(read.equal(before), step == 3);
+      }
+    }
+  }
+}
+
+// The kernel computes as with moments in fp32, and stores what the CPU would of the same numbers.
+TEST_F(OnCuda, MomentsOfEightBitsAreStoredAsTheCpuWouldBitForBit) {
+  for (const int64_t off : {0, 1}) {
+    const Spec spec = SpecOf(OptimizerKind::kAdamW, 0, false, DType::kFp32);
+    BucketShard narrow, wide;
+    narrow.main = at::randn({kElements}).cuda();
+    wide.main = narrow.main.clone();
+    const auto zeros = [](at::ScalarType type) {
+      return at::zeros({kElements}, at::TensorOptions(at::kCUDA).dtype(type));
+    };
+    for (int i = 0; i < 2; ++i) {
+      narrow.moments.push_back(zeros(at::kByte));
+      wide.moments.push_back(zeros(at::kFloat));
+    }
+    const auto of_narrow = MakeOptimizer(spec, Runs(off), {}, at::kCUDA);
+    const auto of_wide = MakeOptimizer(spec, Runs(off), {}, at::kCUDA);
+    for (int step = 1; step <= 5; ++step) {
+      const bool skip = step == 3;
+      // From what is below the smallest number to what a step's clipped gradient may be.
+      narrow.grad = at::randn({kElements}).mul(at::exp2(at::randn({kElements}) * 8 - 14)).clamp(-4, 4).cuda();
+      wide.grad = narrow.grad.clone();
+      const StepScalars scalars = ScalarsOf(1e-2, 1, skip, at::kCUDA);
+      for (const auto& [optimizer, shard] :
+           {std::pair(of_narrow.get(), &narrow), std::pair(of_wide.get(), &wide)}) {
+        optimizer->BeginStep(step);
+        optimizer->Count(scalars);
+        optimizer->Update(0, *shard, scalars);
+      }
+      ASSERT_TRUE(narrow.main.equal(wide.main)) << step;
+      const at::TensorOptions bytes = at::TensorOptions().dtype(at::kByte);
+      const std::vector<at::Tensor> stored = {at::zeros({kElements}, bytes), at::zeros({kElements}, bytes)};
+      const int taken = step - (step >= 3 ? 1 : 0);
+      StoreMoments({wide.moments[0].cpu(), wide.moments[1].cpu()}, wide.main.cpu(), taken, stored);
+      for (int i = 0; i < 2; ++i) {
+        ASSERT_TRUE(narrow.moments[i].cpu().equal(stored[i])) << step << " " << i;
+        wide.moments[i] = WidenMoments(stored[i], i, at::kFloat).cuda();
       }
     }
   }

@@ -18,7 +18,7 @@
 // Cost of narrow types, but for AdamW on CUDA: moments or gradients in bf16 are widened into fp32 tensors for
 // the time of one Update, 4 bytes for each element of the bucket's main piece and widened tensor, at two more
 // passes over each (one for a gradient, which is not written back). A moment's new value is rounded to the
-// nearest bf16.
+// nearest bf16; one of eight bits as fsdp/kernels/fp8_moments.h says.
 #pragma once
 
 #include <ATen/core/Tensor.h>

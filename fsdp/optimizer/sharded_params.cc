@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "fsdp/optimizer/fp8_moments.h"
 #include "fsdp/torch/scalar_type.h"
 #include "fsdp/torch/torch_status.h"
 
@@ -125,7 +126,7 @@ BucketShard ShardedParams::MakeShard(const Spec& spec, int bucket, at::Device de
     return shard;
   }
   if (of.types.halves) shard.halves.low = zeros(at::kShort);
-  for (at::Tensor& moment : shard.moments) moment = zeros(ScalarTypeOf(of.types.moment));
+  for (at::Tensor& moment : shard.moments) moment = zeros(MomentTypeOf(of.types.moment));
   return shard;
 }
 
@@ -133,7 +134,7 @@ void ShardedParams::BindState(const Bucket& bucket, const at::Tensor& state, Buc
   for (const StatePart& part : bucket.offloaded) {
     const bool low = part.moment < 0;
     (low ? shard->halves.low : shard->moments[part.moment]) =
-        state.narrow(0, part.offset, part.bytes).view(low ? at::kShort : ScalarTypeOf(bucket.types.moment));
+        state.narrow(0, part.offset, part.bytes).view(low ? at::kShort : MomentTypeOf(bucket.types.moment));
   }
 }
 

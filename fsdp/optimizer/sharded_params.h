@@ -30,7 +30,7 @@ namespace fsdpd {
 struct BucketShard {
   at::Tensor main;  // [main_elements] fp32; undefined where there are halves.
   std::vector<at::Tensor>
-      moments;  // As many as the optimizer has, each [main_elements] in BucketTypes::moment.
+      moments;  // As many as the optimizer has, each [main_elements] of MomentTypeOf(BucketTypes::moment).
   at::Tensor
       grad;  // [main_elements]: a view of the gradient shard. Undefined in frozen buckets, and until bound.
   Halves halves = {};  // Of main, where BucketTypes::halves says so: what AdamW reads and writes on CUDA.

@@ -72,6 +72,9 @@ struct BucketTypes {
   // Parameters between replicas that shard the optimizer, who make one shard of their pieces before it is
   // gathered.
   DType published() const { return gathered == DType::kFp8 ? DType::kBf16 : gathered; }
+
+  // Moments in a checkpoint. Of eight bits bf16 has every number, and everybody can read it.
+  DType saved_moment() const { return moment == DType::kFp8 ? DType::kBf16 : moment; }
 };
 
 constexpr int64_t kScalesAlignBytes = 256;

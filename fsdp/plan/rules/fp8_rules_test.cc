@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fsdp/plan/rules/rules.h"
+#include "fsdp/plan/spec/dtype.h"
 
 namespace fsdpd {
 namespace {
@@ -96,8 +97,19 @@ std::vector<BadCase> BadCases() {
        [](J* j) { j->mutable_precision()->set_main_grads(v1::DTYPE_FP8); }},
       {"grad_comm_not_fp16", "precision.grad_comm",
        [](J* j) { j->mutable_precision()->set_grad_comm(v1::DTYPE_FP8); }},
-      {"moments_not_fp16", "precision.moments",
+      {"fp8_moments_clipped", "precision.moments",
        [](J* j) { j->mutable_precision()->set_moments(v1::DTYPE_FP8); }},
+      {"fp8_moments_clipped", "precision.moments",
+       [](J* j) {
+         j->mutable_precision()->set_moments(v1::DTYPE_FP8);
+         j->mutable_optimizer()->set_clip_norm(4.5);
+       }},
+      {"fp8_moments_clipped", "precision.moments",
+       [](J* j) {
+         j->mutable_precision()->set_moments(v1::DTYPE_FP8);
+         j->mutable_optimizer()->set_clip_norm(1);
+         j->mutable_optimizer()->mutable_sgd()->set_lr(0.1);
+       }},
   };
 }
 
@@ -120,6 +132,16 @@ TEST(Fp8Rules, EachIsBrokenBySomeCase) {
   for (const BadCase& bad : BadCases()) broken.insert(bad.rule);
   for (const RuleText& rule : AllRules()) {
     if (rule.id.rfind("fp8_", 0) == 0) EXPECT_EQ(broken.count(rule.id), 1u) << rule.id;
+  }
+}
+
+TEST(Fp8Rules, MomentsOfEightBitsAreForAnyOtherType) {
+  v1::JobSpec job = GoodJob();
+  job.mutable_precision()->set_moments(v1::DTYPE_FP8);
+  job.mutable_optimizer()->set_clip_norm(kFp8MomentNorm);
+  for (const v1::DType compute : {v1::DTYPE_FP8, v1::DTYPE_BF16, v1::DTYPE_FP16, v1::DTYPE_FP32}) {
+    job.mutable_precision()->set_compute(compute);
+    EXPECT_TRUE(CheckJob(job).empty()) << compute;
   }
 }
 

@@ -17,12 +17,26 @@ Findings KnownDType(v1::DType dtype, const char* name) {
            absl::StrCat("precision.", name)}};
 }
 
+constexpr char kWiderTypes[] = "write fp32 or bf16, or leave it out";
+
 Findings NotFp16(v1::DType dtype, const char* why) {
-  const char* fix = "write fp32 or bf16, or leave it out";
   if (dtype == v1::DTYPE_FP8)
-    return {{"fp8 is what matrices are multiplied in, and nothing is kept in it", fix}};
+    return {{"fp8 is what matrices are multiplied in, and no gradient is kept in it", kWiderTypes}};
   if (dtype != v1::DTYPE_FP16) return {};
-  return {{why, fix}};
+  return {{why, kWiderTypes}};
+}
+
+Findings ChecksFp8Moments(const Facts& f) {
+  if (f.job.precision().moments() != v1::DTYPE_FP8) return {};
+  if (f.job.optimizer().has_sgd())
+    return {
+        {"SGD's momentum grows beyond the gradients that it sums, and eight bits have a range for AdamW's",
+         kWiderTypes}};
+  const double clip = f.job.optimizer().clip_norm();
+  if (!f.Sound({"optimizer.clip_norm"}) || (clip > 0 && clip <= kFp8MomentNorm)) return {};
+  const std::string what = clip == 0 ? "gradients are not clipped" : absl::StrCat("clip_norm is ", clip);
+  return {{absl::StrCat(what, ", and moments of eight bits hold gradients of norms up to ", kFp8MomentNorm),
+           "write optimizer.clip_norm: 1.0, or precision.moments: bf16"}};
 }
 
 const Rule kRules[] = {
@@ -54,10 +68,13 @@ const Rule kRules[] = {
      [](const Facts& f) {
        return NotFp16(f.job.precision().grad_comm(), "scaled gradients leave fp16's range of 65504");
      }},
-    {"moments_not_fp16", kError, "precision.moments", "moments are fp32 or bf16",
-     [](const Facts& f) {
-       return NotFp16(f.job.precision().moments(), "squares of small gradients are below fp16's range");
+    {"moments_not_fp16", kError, "precision.moments", "moments are fp32, bf16 or fp8",
+     [](const Facts& f) -> Findings {
+       if (f.job.precision().moments() != v1::DTYPE_FP16) return {};
+       return {{"squares of small gradients are below fp16's range", kWiderTypes}};
      }},
+    {"fp8_moments_clipped", kError, "precision.moments",
+     "moments in fp8 are AdamW's, with clip_norm at most 4", ChecksFp8Moments},
     {"main_grads_bf16_needs_shards", kError, "precision.main_grads", "bf16 main gradients are sharded ones",
      [](const Facts& f) -> Findings {
        if (f.job.precision().main_grads() != v1::DTYPE_BF16 || f.shards_grads()) return {};

@@ -531,7 +531,8 @@ Spec ToSpec(const v1::JobSpec& resolved) {
   spec.schedule = ToSchedule(resolved.schedule());
   const v1::Precision& precision = resolved.precision();
   spec.precision = {ToDType(precision.compute()), ToDType(precision.main_grads()),
-                    ToDType(precision.grad_comm()), ToDType(precision.moments())};
+                    ToDType(precision.grad_comm()),
+                    precision.moments() == v1::DTYPE_FP8 ? DType::kFp8 : ToDType(precision.moments())};
   spec.precision.fp8 = precision.compute() == v1::DTYPE_FP8;
   spec.precision.keep_bf16.assign(precision.fp8().keep_bf16().begin(), precision.fp8().keep_bf16().end());
   spec.loss_scale = {precision.loss_scale().initial(), precision.loss_scale().growth_interval()};

@@ -1,0 +1,72 @@
+#include "fsdp/optimizer/fp8_moments.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+
+#include "base/check.h"
+#include "fsdp/kernels/fp8_moments.h"
+#include "fsdp/torch/scalar_type.h"
+
+namespace fsdpd {
+namespace {
+
+// For a core: many times what handing them over takes.
+constexpr int64_t kGrain = 1 << 15;
+
+// Writes stored[i] = make(i) for all of them.
+template <typename Make>
+void Store(const at::Tensor& stored, Make make) {
+  FSDPD_CHECK(stored.is_cpu() && stored.scalar_type() == at::kByte && stored.is_contiguous());
+  auto* const to = stored.mutable_data_ptr<uint8_t>();
+  at::parallel_for(0, stored.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) to[i] = make(i);
+  });
+}
+
+const float* Fp32Of(const at::Tensor& numbers) {
+  FSDPD_CHECK(numbers.is_cpu() && numbers.is_contiguous());
+  return numbers.const_data_ptr<float>();
+}
+
+}  // namespace
+
+at::ScalarType MomentTypeOf(DType dtype) { return dtype == DType::kFp8 ? at::kByte : ScalarTypeOf(dtype); }
+
+at::Tensor WidenMoments(const at::Tensor& stored, int moment, at::ScalarType type) {
+  FSDPD_CHECK(stored.is_cpu() && stored.scalar_type() == at::kByte && stored.is_contiguous());
+  const at::Tensor numbers = at::empty(stored.sizes(), at::TensorOptions().dtype(at::kFloat));
+  const auto* const from = stored.const_data_ptr<uint8_t>();
+  auto* const to = numbers.mutable_data_ptr<float>();
+  const kernels::MomentFormat format = kernels::MomentFormatOf(moment);
+  at::parallel_for(0, stored.numel(), kGrain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) to[i] = kernels::WidenMoment(from[i], format);
+  });
+  return numbers.to(type);
+}
+
+at::Tensor NearestMoments(const at::Tensor& numbers, int moment) {
+  const at::Tensor fp32 = numbers.to(at::kFloat).contiguous();
+  const at::Tensor stored = at::empty(numbers.sizes(), at::TensorOptions().dtype(at::kByte));
+  const kernels::MomentFormat format = kernels::MomentFormatOf(moment);
+  Store(stored, [&, from = Fp32Of(fp32)](int64_t i) {
+    return kernels::NarrowMoment(from[i], kernels::kMomentNearest, format);
+  });
+  return stored;
+}
+
+void StoreMoments(const std::vector<at::Tensor>& moments, const at::Tensor& main, int64_t steps_taken,
+                  const std::vector<at::Tensor>& stored) {
+  FSDPD_CHECK(moments.size() == 2 && stored.size() == 2);
+  const auto step = static_cast<uint32_t>(steps_taken);
+  const float* const params = Fp32Of(main);
+  const float* const exp_avg = Fp32Of(moments[0]);
+  for (int m = 0; m < 2; ++m) {
+    FSDPD_CHECK(moments[m].numel() == stored[m].numel() && main.numel() == stored[m].numel());
+    Store(stored[m], [&, m, from = Fp32Of(moments[m])](int64_t i) {
+      const uint32_t hash = kernels::MomentHash(params[i], exp_avg[i], step);
+      return kernels::NarrowMoment(from[i], kernels::MomentDither(hash, m), kernels::MomentFormatOf(m));
+    });
+  }
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,30 @@
+// AdamW's moments where they have eight bits (fsdp/kernels/fp8_moments.h): flat tensors of bytes, on the CPU.
+//
+// All of them can be told apart in bf16, which is what checkpoints keep: what is stored, written so and read
+// back is the same bytes.
+//
+// Thread safety: different ranges may be written at once. LibTorch's exceptions pass through.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "fsdp/plan/spec/dtype.h"
+
+namespace fsdpd {
+
+// The tensors' type in which moments of `dtype` are stored.
+at::ScalarType MomentTypeOf(DType dtype);
+
+// `moment`: 0 or 1, the first or the second. `type`: fp32 or bf16.
+at::Tensor WidenMoments(const at::Tensor& stored, int moment, at::ScalarType type);
+
+// The nearest: for numbers that are read.
+at::Tensor NearestMoments(const at::Tensor& numbers, int moment);
+
+// What a step made of both moments into `stored`, dithered. `main` and `moments`: fp32, after the step.
+void StoreMoments(const std::vector<at::Tensor>& moments, const at::Tensor& main, int64_t steps_taken,
+                  const std::vector<at::Tensor>& stored);
+
+}  // namespace fsdpd
