@@ -74,6 +74,7 @@ class Converter {
     const bool fp16 = s_.AnyFlag("fp16") || absl::StartsWith(recipe, "fp16");
     precision->set_compute(bf16 ? v1::DTYPE_BF16 : fp16 ? v1::DTYPE_FP16 : v1::DTYPE_FP32);
     if (fp16) LossScale(precision->mutable_loss_scale());
+    Fp8(fp16, precision);
     // `auto` there: the parameters' type, unless the older switch asks for fp32.
     const bool exact = s_.AnyFlag("grad_reduce_in_fp32") || s_.Flag("accumulate_allreduce_grads_in_fp32");
     const bool aware = s_.AnyFlag("use_precision_aware_optimizer");
@@ -92,6 +93,40 @@ class Converter {
       c_.Adjust("fp8_moments", "exp_avg_dtype",
                 "moments of eight bits are rounded without a scale, right in the mean", "fp8 with a scale",
                 "fp8");
+    }
+  }
+
+  // The setting that asks for products in FP8; null: none does.
+  const char* Fp8Setting() {
+    for (const char* name : {"fp8_format", "fp8"}) {
+      if (s_.AnyFlag(name)) return name;
+    }
+    return absl::StrContains(s_.Lower("mixed_precision").value_or(""), "fp8") ? "mixed_precision" : nullptr;
+  }
+
+  void Fp8(bool fp16, v1::Precision* precision) {
+    const char* setting = Fp8Setting();
+    if (setting == nullptr) return;
+    if (fp16) {
+      return c_.Error("fp8_with_fp16", setting,
+                      "what is not in FP8 is in bf16 here, and this run's is in fp16",
+                      "write bf16 in place of fp16, or leave FP8 out");
+    }
+    precision->set_compute(v1::DTYPE_FP8);
+    std::string recipe = s_.Lower(setting).value_or("");
+    if (const auto named = s_.Lower("fp8_recipe"); named.has_value()) absl::StrAppend(&recipe, ", ", *named);
+    c_.Adjust(
+        "fp8_recipe", setting,
+        "matrices of layers are rounded anew each time with a scale a row, gradients in e4m3 too, and what "
+        "stays in higher precision are attention, embedding and head",
+        recipe, "e4m3, a scale a row");
+    if (!s_.Flag("first_last_layers_bf16")) return;
+    const int64_t layers = s_.Integer("num_layers").value_or(0);
+    const int64_t first = s_.Integer("num_layers_at_start_in_bf16").value_or(1);
+    const int64_t last = s_.Integer("num_layers_at_end_in_bf16").value_or(1);
+    for (int64_t i = 0; i < layers; ++i) {
+      if (i < first || i >= layers - last)
+        precision->mutable_fp8()->add_keep_bf16(absl::StrCat("layer.", i, ".*"));
     }
   }
 

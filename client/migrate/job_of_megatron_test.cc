@@ -135,6 +135,22 @@ TEST(JobOfMegatron, DeterministicModeIsCarriedOver) {
     EXPECT_EQ(fault.violation.level, FaultLevel::kWarn) << Render(fault);
 }
 
+TEST(JobOfMegatron, Fp8IsCarriedOverWithItsOwnRecipe) {
+  const std::string fp8 =
+      std::string(kLlama8b) + " --fp8-format hybrid --fp8-recipe delayed --fp8-param-gather";
+  const Result result = Convert(fp8);
+  EXPECT_TRUE(Has(result.faults, "fp8_recipe"));
+  EXPECT_EQ(result.job.precision().compute(), v1::DTYPE_FP8);
+  EXPECT_FALSE(result.job.precision().has_fp8());
+  EXPECT_TRUE(CheckJob(result.job).empty());
+  const Result ends = Convert(fp8 + " --first-last-layers-bf16 --num-layers-at-start-in-bf16 2");
+  const auto& kept = ends.job.precision().fp8().keep_bf16();
+  EXPECT_EQ(std::vector<std::string>(kept.begin(), kept.end()),
+            (std::vector<std::string>{"layer.0.*", "layer.1.*", "layer.31.*"}));
+  EXPECT_TRUE(CheckJob(ends.job).empty());
+  EXPECT_FALSE(Convert(std::string(kLlama8b) + " --first-last-layers-bf16").job.precision().has_fp8());
+}
+
 TEST(JobOfMegatron, DocumentsThatBeginAgainAreCarriedOver) {
   const std::string all = " --reset-position-ids --reset-attention-mask --eod-mask-loss";
   const Result whole = Convert(kLlama8b + all + " --null-tokenizer-eod-id 2");
@@ -166,6 +182,7 @@ TEST(JobOfMegatron, RefusesWhatWouldTrainSomethingElse) {
   EXPECT_TRUE(Has(Convert(base + "--exp-avg-dtype fp8").faults, "moments_differ"));
   EXPECT_TRUE(Has(Convert(base + "--exp-avg-dtype fp8 --exp-avg-sq-dtype fp8").faults, "fp8_moments"));
   EXPECT_TRUE(Has(Convert(base + "--exp-avg-dtype bf16").faults, "moments_differ"));
+  EXPECT_TRUE(Has(Convert(base + "--fp16 --fp8-format hybrid").faults, "fp8_with_fp16"));
   EXPECT_TRUE(Has(Convert(base + "--exp-avg-dtype bf16 --exp-avg-sq-dtype fp32").faults, "moments_differ"));
   EXPECT_TRUE(Has(Convert("--hidden-size 64").faults, "required"));
   EXPECT_TRUE(

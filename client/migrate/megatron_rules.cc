@@ -2,7 +2,6 @@
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_join.h>
 
 #include <optional>
 
@@ -265,39 +264,16 @@ const Rule kRules[] = {
        if (!s->AnyFlag("bf16") || !s->AnyFlag("fp16")) return {};
        return {{"fp16", "bf16 and fp16 exclude each other", "leave one out"}};
      }},
-    {"fp8_unsupported", kError, "nothing is in FP8 or FP4",
+    {"fp4_unsupported", kError, "nothing is in FP4",
      [](Settings* s) -> Findings {
-       const char* no_equal = "Transformer Engine's recipes of FP8 and FP4 have no equal here";
+       const char* fix = "use a recipe of FP8 or bf16";
        Findings findings;
-       for (const char* name : {"fp8", "fp8_format", "fp8_param", "fp8_param_gather", "fp4", "fp4_format",
-                                "fp4_param", "fp4_param_gather"}) {
-         if (!s->AnyFlag(name)) continue;
-         findings.push_back(
-             {name, no_equal,
-              "leave it out; in the job, precision.compute: fp8 gathers and multiplies in it"});
+       for (const char* name : {"fp4", "fp4_format", "fp4_param", "fp4_param_gather"}) {
+         if (s->AnyFlag(name)) findings.push_back({name, "FP4 has no equal here", fix});
        }
-       const std::string recipe = s->Lower("mixed_precision").value_or("");
-       if (absl::StrContains(recipe, "fp8") || absl::StrContains(recipe, "fp4")) {
-         findings.push_back(
-             {"mixed_precision", no_equal,
-              "write bf16_mixed; in the job, precision.compute: fp8 gathers and multiplies in it"});
-       }
+       if (absl::StrContains(s->Lower("mixed_precision").value_or(""), "fp4"))
+         findings.push_back({"mixed_precision", "FP4 has no equal here", fix});
        return findings;
-     }},
-    {"ends_in_bf16", kWarn, "no layers at the ends are kept out of FP8",
-     [](Settings* s) -> Findings {
-       if (!s->Flag("first_last_layers_bf16")) return {};
-       const int64_t first = s->Integer("num_layers_at_start_in_bf16").value_or(1);
-       const int64_t last = s->Integer("num_layers_at_end_in_bf16").value_or(1);
-       const int64_t layers = s->Integer("num_layers").value_or(0);
-       std::vector<std::string> kept;
-       for (int64_t i = 0; i < layers; ++i) {
-         if (i < first || i >= layers - last) kept.push_back(absl::StrCat("layer.", i, ".*"));
-       }
-       return {{"first_last_layers_bf16",
-                absl::StrCat("the first ", first, " and the last ", last, " layers stay in bf16 there"),
-                absl::StrCat("with precision.compute: fp8, write precision.fp8.keep_bf16: [",
-                             kept.empty() ? "layer.0.*, ..." : absl::StrJoin(kept, ", "), "]")}};
      }},
     {"virtual_stages", kWarn, "stages have one chunk of layers",
      [](Settings* s) -> Findings {

@@ -50,9 +50,8 @@ const Case kCases[] = {
     {"hybrid_context_parallel", "--hybrid-context-parallel"},
     {"optimizer_known", "--optimizer muon"},
     {"one_half_precision", "--bf16 --fp16"},
-    {"fp8_unsupported", "--fp8-format hybrid"},
-    {"fp8_unsupported", "mixed_precision: bf16_with_mxfp8_mixed"},
-    {"ends_in_bf16", "--first-last-layers-bf16 --num-layers 4"},
+    {"fp4_unsupported", "--fp4-format e2m1"},
+    {"fp4_unsupported", "mixed_precision: bf16_with_nvfp4_mixed"},
     {"virtual_stages", "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2"},
     {"virtual_stages", "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2"},
     {"connections", "CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun --bf16"},
@@ -97,13 +96,7 @@ TEST(MegatronRules, ExpandableSegmentsExcludeRegisteredBuffers) {
   EXPECT_EQ(faults[1].violation.rule, "expandable_segments");
 }
 
-// They were among what is without effect.
-TEST(MegatronRules, LayersThatStayInBf16AreToldAsThePatternsThatKeepThem) {
-  const SpecFaults faults = Check("--first-last-layers-bf16 --num-layers 6 --num-layers-at-start-in-bf16 2");
-  ASSERT_EQ(faults.size(), 1u);
-  EXPECT_EQ(faults[0].violation.reason, "the first 2 and the last 1 layers stay in bf16 there");
-  EXPECT_EQ(faults[0].violation.fix,
-            "with precision.compute: fp8, write precision.fp8.keep_bf16: [layer.0.*, layer.1.*, layer.5.*]");
+TEST(MegatronRules, ChunksOfStagesThatAreNotAreNone) {
   EXPECT_TRUE(Check("--num-layers-per-virtual-pipeline-stage 2").empty()) << "there are no stages";
 }
 
