@@ -593,6 +593,14 @@ const Architecture* FindArchitecture(HfReader* in) {
   return nullptr;
 }
 
+// Sizes say nothing of it, and weights that are not bf16, fp16 or fp32 are refused where they are loaded.
+void TellQuantized(HfReader* in) {
+  const TextNode* quantized = in->Present("quantization_config");
+  if (quantized == nullptr) return;
+  in->Warn(*quantized, "hf_quantized", "the weights beside it are quantized, and such are not loaded",
+           "make them bf16 first, or start from other weights; precision.compute: fp8 is what trains in FP8");
+}
+
 // Of model.llama or model.gpt2, and what may say it, of which a file has one.
 struct FieldKeys {
   const char* field;
@@ -674,6 +682,7 @@ SpecFaults ReadHfConfig(absl::string_view text, const std::string& file, v1::Mod
   } else {
     ReadLlama(&reader, *architecture->llama, model->mutable_llama());
   }
+  TellQuantized(&reader);
   if (places != nullptr) AddPlaces(root, file, architecture->llama == nullptr, places);
   return reader.TakeFaults();
 }

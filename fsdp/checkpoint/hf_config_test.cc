@@ -301,6 +301,10 @@ TEST(HfConfig, ReadsDeepSeekV3) {
 
 TEST(HfConfig, TellsWhatDeepSeeksFileHasMore) {
   EXPECT_EQ(FaultsOf(kDeepSeekV3), "");
+  const std::string quantized =
+      FaultsOf(With(kDeepSeekV3, R"("moe_layer_freq": 1)",
+                    R"("moe_layer_freq": 1, "quantization_config": {"fmt": "e4m3"})"));
+  EXPECT_TRUE(absl::StrContains(quantized, "warning: model.hf_config: the weights beside it are quantized"));
   const std::string more =
       FaultsOf(With(kDeepSeekV3, R"("num_nextn_predict_layers": 0)", R"("num_nextn_predict_layers": 1)"));
   EXPECT_TRUE(absl::StrContains(more, "warning: model.hf_config: layers that predict tokens after the next"));

@@ -197,6 +197,17 @@ at::Tensor Restore::ReadForeign(const std::string& param, int64_t begin, int64_t
   return status.ok() ? values : Failed(status, elements);
 }
 
+at::Tensor Restore::InEightBits(const at::Tensor& numbers, int moment, const std::string& key) const {
+  const double largest = LargestMoment(moment);
+  if (numbers.numel() == 0 || numbers.abs().max().item<double>() <= largest)
+    return NearestMoments(numbers, moment);
+  const absl::Status beyond = absl::FailedPreconditionError(absl::StrCat(
+      key, " has numbers beyond ", largest,
+      ", the largest of precision.moments: fp8: gradients were not "
+      "clipped there as they are here; write precision.moments: bf16, or checkpoint.load_optimizer: false"));
+  return NearestMoments(Failed(beyond, numbers.numel()), moment);
+}
+
 at::Tensor Restore::Failed(const absl::Status& status, int64_t elements) const {
   MutexLock lock(&mutex_);
   first_error_.Update(status);
@@ -227,7 +238,7 @@ absl::Status Restore::Finish(const MeshPosition& position, const ShardedParams& 
         params.bucket(chunk.bucket)
             .moments[chunk.moment]
             .narrow(0, chunk.main_begin, chunk.run.elements)
-            .copy_(bucket.types.moment == DType::kFp8 ? NearestMoments(numbers, chunk.moment) : numbers);
+            .copy_(bucket.types.moment == DType::kFp8 ? InEightBits(numbers, chunk.moment, key) : numbers);
       }
     });
     if (!chunks.empty()) {

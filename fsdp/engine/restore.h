@@ -52,6 +52,8 @@ class Restore {
   void Note(const std::string& note);
   at::Tensor ReadNative(const std::string& key, int64_t begin, int64_t elements) const;
   at::Tensor ReadForeign(const std::string& param, int64_t begin, int64_t elements) const;
+  // As they are stored where moments have eight bits. What would not fit is an error.
+  at::Tensor InEightBits(const at::Tensor& numbers, int moment, const std::string& key) const;
   at::Tensor Failed(const absl::Status& status, int64_t elements) const;
   absl::Status FirstError() const;
 

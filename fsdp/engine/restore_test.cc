@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <limits>
 #include <numeric>
 
 #include "base/check.h"
@@ -55,13 +56,13 @@ const Plan& TestPlan() {
 
 // Of a job after `state`: the numbers of each tensor are all the same.
 void WriteNative(const std::string& folder, const v1::JobSpec& job, TrainingState state,
-                 const std::string& spec = "") {
+                 const std::string& spec = "", float number = 0.25f) {
   const Plan plan = PlanOf(job);
   const JobFile file =
       JobFileOf(plan.spec, plan.layout, plan.layout, {plan.spec.mesh, 0}, state, {"another-job", spec});
   const auto writer = DcpWriter::Create(folder, file.file);
   FSDPD_CHECK_OK(writer.status());
-  const std::vector<float> numbers(1 << 16, 0.25f);
+  const std::vector<float> numbers(1 << 16, number);
   for (size_t piece = 0; piece < file.runs.size(); ++piece)
     FSDPD_CHECK_OK((*writer)->Write(piece, numbers.data()));
   const auto sum = (*writer)->Finish();
@@ -298,6 +299,28 @@ TEST(Restore, TellsTheFirstErrorOfReading) {
   const absl::Status status = (*restore)->Finish({TestPlan().spec.mesh, 0}, *params);
   EXPECT_THAT(status.message(), HasSubstr("model.safetensors"));
   EXPECT_FALSE(status.ok());
+}
+
+// They were trained without the clipping that moments of eight bits need.
+TEST(Restore, RefusesMomentsBeyondWhatEightBitsHold) {
+  const Plan plan = PlanOf(Changed([](v1::JobSpec* job) {
+    job->mutable_optimizer()->set_clip_norm(1);
+    job->mutable_precision()->set_moments(v1::DTYPE_FP8);
+  }));
+  for (const float number : {0.25f, 7.5f, std::numeric_limits<float>::quiet_NaN()}) {
+    const TempDir dir;
+    WriteNative(dir.path(), TestJob(), {3, 36, 2, 1, 0}, kSpec, number);
+    const auto restore = Restore::Open(plan, dir.path(), /*own=*/false);
+    ASSERT_TRUE(restore.ok()) << restore.status();
+    const MeshPosition position = {plan.spec.mesh, 0};
+    const auto params =
+        ShardedParams::Make(plan.spec, plan.layout, position, at::kCPU, (*restore)->Initial());
+    ASSERT_TRUE(params.ok()) << params.status();
+    const absl::Status status = (*restore)->Finish(position, *params);
+    EXPECT_EQ(status.ok(), number == 0.25f) << status;
+    if (!status.ok())
+      EXPECT_THAT(std::string(status.message()), HasSubstr("exp_avg has numbers beyond 7, the largest"));
+  }
 }
 
 }  // namespace

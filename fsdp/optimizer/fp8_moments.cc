@@ -44,6 +44,11 @@ at::Tensor WidenMoments(const at::Tensor& stored, int moment, at::ScalarType typ
   return numbers.to(type);
 }
 
+double LargestMoment(int moment) {
+  const kernels::MomentFormat format = kernels::MomentFormatOf(moment);
+  return kernels::WidenMoment(static_cast<uint8_t>(format.most), format);
+}
+
 at::Tensor NearestMoments(const at::Tensor& numbers, int moment) {
   const at::Tensor fp32 = numbers.to(at::kFloat).contiguous();
   const at::Tensor stored = at::empty(numbers.sizes(), at::TensorOptions().dtype(at::kByte));

@@ -20,6 +20,9 @@ at::ScalarType MomentTypeOf(DType dtype);
 // `moment`: 0 or 1, the first or the second. `type`: fp32 or bf16.
 at::Tensor WidenMoments(const at::Tensor& stored, int moment, at::ScalarType type);
 
+// Of that moment, the largest number there is.
+double LargestMoment(int moment);
+
 // The nearest: for numbers that are read.
 at::Tensor NearestMoments(const at::Tensor& numbers, int moment);
 

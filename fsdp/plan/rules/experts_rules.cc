@@ -119,6 +119,15 @@ const Rule kRules[] = {
                 "choose groups_per_token up to groups, with experts enough",
                 "model.llama.experts.groups_per_token"}};
      }},
+    {"experts_group_scores_of_groups", kWarn, "model.llama.experts.group_scores",
+     "what groups are chosen by goes with groups",
+     [](const Facts& f) -> Findings {
+       if (!HasExperts(f) || Experts(f).group_scores() == v1::Llama::Experts::GROUP_SCORES_UNSPECIFIED)
+         return {};
+       if (Experts(f).groups() > 1) return {};
+       return {
+           {"there are no groups that could be chosen", "set groups and groups_per_token, or leave it out"}};
+     }},
     {"experts_weight_scale_positive", kError, "model.llama.experts.weight_scale",
      "weight_scale is positive, from 1e-6 to 1e6",
      [](const Facts& f) -> Findings {

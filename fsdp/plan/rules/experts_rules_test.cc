@@ -71,6 +71,8 @@ std::vector<BadCase> BadCases() {
          e->set_groups_per_token(1);
          e->set_per_token(3);
        }},
+      {"experts_group_scores_of_groups", "group_scores",
+       [](J*, Experts* e) { e->set_group_scores(Experts::GROUP_SCORES_BEST); }},
       {"experts_losses_not_negative", "balance_loss", [](J*, Experts* e) { e->set_balance_loss(1e300); }},
       {"experts_losses_not_negative", "z_loss", [](J*, Experts* e) { e->set_z_loss(1e300); }},
       {"experts_weight_scale_positive", "weight_scale", [](J*, Experts* e) { e->set_weight_scale(1e300); }},

@@ -14,10 +14,15 @@ constexpr FaultLevel kWarn = FaultLevel::kWarn;
 
 int64_t LayersOf(const Facts& f) { return f.job.fsdp().offload().activation_layers(); }
 
+bool HasState(const Facts& f) {
+  return !f.job.optimizer().has_sgd() || f.job.optimizer().sgd().momentum() != 0;
+}
+
 const Rule kRules[] = {
     {"offload_on_cpu", kWarn, "fsdp.offload", "what is offloaded leaves a device",
      [](const Facts& f) -> Findings {
-       if (!f.job.fsdp().offload().optimizer() && LayersOf(f) <= 0) return {};
+       const bool of_state = f.job.fsdp().offload().optimizer() && HasState(f);
+       if (!of_state && LayersOf(f) <= 0) return {};
        if (f.job.resources().device() != v1::DEVICE_CPU) return {};
        return {
            {"ranks on CPU have all in host memory: nothing is saved, and the peak that is planned leaves out "
@@ -26,9 +31,7 @@ const Rule kRules[] = {
      }},
     {"offload_without_state", kAdjust, "fsdp.offload.optimizer", "what is offloaded is there",
      [](const Facts& f) -> Findings {
-       const v1::Optimizer& optimizer = f.job.optimizer();
-       if (!f.job.fsdp().offload().optimizer()) return {};
-       if (!optimizer.has_sgd() || optimizer.sgd().momentum() != 0) return {};
+       if (!f.job.fsdp().offload().optimizer() || HasState(f)) return {};
        return {{"SGD without momentum keeps no state", "leave it out", "", "true", "false"}};
      }},
     {"offload_layers_range", kError, "fsdp.offload.activation_layers", "activation_layers is not negative",

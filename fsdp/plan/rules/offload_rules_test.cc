@@ -39,6 +39,9 @@ TEST(OffloadRules, OnCpuNothingIsSaved) {
   v1::JobSpec job = OffloadingJob(v1::DEVICE_CPU);
   job.mutable_fsdp()->mutable_offload()->set_optimizer(false);
   EXPECT_EQ(FoundIn(job), "");
+  job = OffloadingJob(v1::DEVICE_CPU);
+  job.mutable_optimizer()->mutable_sgd()->set_lr(0.1);
+  EXPECT_EQ(FoundIn(job), "offload_without_state adjusts ");
 }
 
 TEST(OffloadRules, WhatIsNotThereIsNotOffloaded) {
