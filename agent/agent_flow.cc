@@ -81,6 +81,7 @@ void AgentFlow::RankLaunched(const RankId& id, const v1::RankLaunch& launch, con
   if (parts_.gpus != nullptr) parts_.gpus->Launched(launch.device(), id);
   parts_.metrics->RankPlanned(id, planned, launch.spec().train().steps());
   if (id.rank == 0 && !launch.spec().checkpoint().dir().empty()) parts_.metrics->RankSaves(id);
+  if (launch.spec().precision().compute() == v1::DTYPE_FP8) parts_.metrics->RankRoundsToFp8(id);
 }
 
 void AgentFlow::RankReady(const RankId& id, const v1::RankStarted& started) {

@@ -440,6 +440,7 @@ int Main(int argc, char** argv) {
   sigaddset(&handled, SIGINT);
   FSDPD_CHECK(pthread_sigmask(SIG_BLOCK, &handled, nullptr) == 0);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // A file that a limit cuts off is an error of who writes it.
   QuietGrpc();
   const UniqueFd signals(signalfd(-1, &handled, SFD_CLOEXEC));
   FSDPD_CHECK(signals.valid());

@@ -90,6 +90,11 @@ void MetricsExporter::RankSaves(const RankId& id) {
   if (RankSeries* series = Find(id)) series->SetSaves();
 }
 
+void MetricsExporter::RankRoundsToFp8(const RankId& id) {
+  MutexLock lock(&mutex_);
+  if (RankSeries* series = Find(id)) series->SetRoundsToFp8();
+}
+
 void MetricsExporter::CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) {
   MutexLock lock(&mutex_);
   if (RankSeries* series = Find(id)) series->Add(saved);

@@ -38,6 +38,7 @@ class MetricsExporter {
   void RankStepped(const RankId& id, int world, const v1::StepReport& report);
   void RankCourse(const RankId& id, const v1::StepCourse& course);
   void RankSaves(const RankId& id);  // Its job has checkpoints.
+  void RankRoundsToFp8(const RankId& id);
   void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved);
   // `by`: the step that it ended by; null where it was none.
   void RankEnded(const RankId& id, bool failed, const v1::BadStep* by = nullptr);

@@ -217,6 +217,7 @@ TEST_F(MetricsExporterTest, ARankHasFewSeriesAndRankZeroTheJobsTo) {
   }
   EXPECT_EQ(series_of("1"), 50) << "an outer axis, fp16, the last step and a failure";
   EXPECT_EQ(series_of("0"), 50 + 19);
+  exporter_.RankRoundsToFp8(kFirst);
   for (const RankId& rank : {kFirst, kSecond}) exporter_.RankStepped(rank, 4, WithFp8AndExperts(report));
   EXPECT_EQ(series_of("1"), 50);
   EXPECT_EQ(series_of("0"), 50 + 19 + 12 + 4) << "three classes in FP8, and routers";
@@ -312,6 +313,10 @@ TEST_F(MetricsExporterTest, AddsStepsUpAndCountsThisRanksShareOfTokens) {
 TEST_F(MetricsExporterTest, WhatRoundingToFp8DidIsAddedUpAndRoutersAndScalesAreTheLastSteps) {
   exporter_.RankLaunched(kFirst, "cpu");
   EXPECT_FALSE(Mentions("fsdpd_fp8") || Mentions("fsdpd_router") || Mentions("fsdpd_expert"));
+  exporter_.RankRoundsToFp8(kFirst);
+  EXPECT_TRUE(Has("fsdpd_fp8_numbers_total{fsdpd_job=\"job\",rank=\"0\",class=\"inputs\"} 0"));
+  EXPECT_TRUE(Has("fsdpd_fp8_flushed_total{fsdpd_job=\"job\",rank=\"0\",class=\"weights\"} 0"));
+  EXPECT_FALSE(Mentions("fsdpd_fp8_scale{"));
   v1::StepReport report = WithFp8AndExperts(Step(1));
   exporter_.RankStepped(kFirst, 4, report);
   report.mutable_fp8(2)->set_least_scale(0.125);

@@ -274,7 +274,7 @@ class SeriesTable {
     MetricFamily numbers = Family("fsdpd_fp8_numbers_total"), flushed = Family("fsdpd_fp8_flushed_total"),
                  scales = Family("fsdpd_fp8_scale");
     for (const RankSeries* rank : ranks_) {
-      if (rank->id_.rank != 0) continue;
+      if (rank->id_.rank != 0 || !rank->rounds_to_fp8_) continue;
       const auto labels = [&](const char* name, const char* bound) {
         MetricLabels made = Labels(rank->id_);
         made.push_back({"class", name});
@@ -282,7 +282,6 @@ class SeriesTable {
         return made;
       };
       for (const Fp8Name& of : kFp8Names) {
-        if (rank->fp8_[of.kind].numbers == 0) continue;
         AddSample(&numbers, labels(of.name, nullptr), rank->fp8_[of.kind].numbers);
         AddSample(&flushed, labels(of.name, nullptr), rank->fp8_[of.kind].flushed);
         for (const v1::StepReport::Fp8Numbers& last : rank->last_.fp8()) {

@@ -34,6 +34,7 @@ class RankSeries {
   // What each component held when the step's memory was highest.
   void Add(const v1::StepCourse& course);
   void SetSaves() { saves_ = true; }
+  void SetRoundsToFp8() { rounds_to_fp8_ = true; }
   void Add(const v1::SavedCheckpoint& saved);
   // One that was skipped, which a report says too, or that the rank ended by.
   void Add(const v1::BadStep& bad);
@@ -81,6 +82,7 @@ class RankSeries {
   std::optional<v1::MemoryReport> spike_;             // Of the last step that had one.
   std::vector<std::pair<std::string, double>> held_;  // Of the last course, by component.
   bool saves_ = false;
+  bool rounds_to_fp8_ = false;
   double checkpoints_ = 0;
   double failed_checkpoints_ = 0;
   double checkpoint_stall_seconds_ = 0;

@@ -348,6 +348,7 @@ int Main(int argc, char** argv) {
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   RaiseOpenFiles();
   signal(SIGPIPE, SIG_IGN);  // Who reads the log through a pipe may end, and takes no job along.
+  signal(SIGXFSZ, SIG_IGN);  // A file that a limit cuts off is an error of who writes it.
   const sigset_t signals = BlockStopSignals();
   TellRefusedHandshakes();
   return flags.etcd.store.empty() ? RunAlone(flags, signals) : RunReplica(flags, signals);

@@ -351,6 +351,7 @@ int main(int argc, char** argv) {
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   if (fsdpd::IsProfileCommand(arguments)) return fsdpd::Profile(arguments);
   fsdpd::BlockStopSignal();
+  signal(SIGXFSZ, SIG_IGN);  // A file that a limit cuts off is an error of who writes it.
   if (argc == 2 && std::strcmp(argv[1], "--version") == 0) {
     std::printf("fsdpd-rank %s\n", fsdpd::kVersion);
     return 0;

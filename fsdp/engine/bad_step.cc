@@ -30,9 +30,9 @@ Policy PolicyOf(const Spec& spec, const v1::BadStep& bad, TrainingState* state) 
 
 std::string Advice(const Spec& spec) {
   return absl::StrFormat(
-      "lower optimizer.%s.lr, add warmup_steps, set optimizer.clip_norm, or have train.on_nonfinite skip "
-      "such steps",
-      spec.optimizer.kind == OptimizerKind::kAdamW ? "adamw" : "sgd");
+      "lower optimizer.%s.lr, add warmup_steps, %sor have train.on_nonfinite skip such steps",
+      spec.optimizer.kind == OptimizerKind::kAdamW ? "adamw" : "sgd",
+      spec.optimizer.clip_norm > 0 ? "" : "set optimizer.clip_norm, ");
 }
 
 std::string WordsOf(const Spec& spec, const v1::BadStep& bad, double loss_scale) {
