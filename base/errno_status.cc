@@ -16,7 +16,7 @@ std::string ErrnoText(absl::string_view what, int error) { return absl::StrCat(w
 absl::Status ErrnoStatus(absl::string_view what, int error) {
   const std::string text = ErrnoText(what, error);
   absl::Status status = error == ENOENT ? absl::NotFoundError(text) : absl::UnavailableError(text);
-  if (error == ENOSPC || error == EDQUOT) status.SetPayload(kFull, absl::Cord("1"));
+  if (error == ENOSPC || error == EDQUOT || error == EFBIG) status.SetPayload(kFull, absl::Cord("1"));
   return status;
 }
 

@@ -13,7 +13,8 @@ namespace fsdpd {
 // same.
 absl::Status ErrnoStatus(absl::string_view what, int error = errno);
 
-// Whether it is ErrnoStatus()'s of a disk or a quota that is full, which somebody has to make room on.
+// Whether it is ErrnoStatus()'s of a disk, a quota or a limit of one file that is full: somebody has to make
+// room.
 bool IsDiskFull(const absl::Status& status);
 
 std::string ErrnoText(absl::string_view what, int error = errno);

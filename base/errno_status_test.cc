@@ -17,6 +17,7 @@ TEST(ErrnoStatus, TellsWhatIsNotThereFromWhatCannotBeDone) {
 TEST(ErrnoStatus, KnowsAFullDiskByMoreThanItsWords) {
   EXPECT_TRUE(IsDiskFull(ErrnoStatus("write /x", ENOSPC)));
   EXPECT_TRUE(IsDiskFull(ErrnoStatus("write /x", EDQUOT)));
+  EXPECT_TRUE(IsDiskFull(ErrnoStatus("write /x", EFBIG)));  // A limit of one file.
   EXPECT_EQ(ErrnoStatus("write /x", ENOSPC).code(), absl::StatusCode::kUnavailable);
   EXPECT_FALSE(IsDiskFull(absl::UnavailableError("write /x: No space left on device")));
 }

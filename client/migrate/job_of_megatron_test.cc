@@ -149,6 +149,27 @@ TEST(JobOfMegatron, Fp8IsCarriedOverWithItsOwnRecipe) {
             (std::vector<std::string>{"layer.0.*", "layer.1.*", "layer.31.*"}));
   EXPECT_TRUE(CheckJob(ends.job).empty());
   EXPECT_FALSE(Convert(std::string(kLlama8b) + " --first-last-layers-bf16").job.precision().has_fp8());
+  EXPECT_TRUE(Has(Convert(fp8 + " --no-fp8-wgrad").faults, "fp8_matrix_gradients"));
+  EXPECT_TRUE(Has(Convert(std::string(kLlama8b) + " --fp8-format hybird").faults, "fp8_known"));
+  EXPECT_TRUE(
+      Has(Convert(std::string(kLlama8b) + " --fp8-format e4m3 --fp8-recipe foo").faults, "fp8_known"));
+}
+
+// A recipe of Bridge's says more than its types.
+TEST(JobOfMegatron, ARecipeByItsNameIsWhatBridgeMakesOfIt) {
+  const std::string model =
+      "model: {num_layers: 8, hidden_size: 64, num_attention_heads: 4, seq_length: 64}\n";
+  const auto named = [&](const char* name) {
+    return Convert(model + "mixed_precision: " + name + "\n").job.precision();
+  };
+  EXPECT_EQ(named("bf16_with_fp8_current_scaling_mixed").compute(), v1::DTYPE_FP8);
+  EXPECT_EQ(named("bf16_with_fp8_current_scaling_mixed").main_grads(), v1::DTYPE_FP32);
+  EXPECT_EQ(named("bf16_with_fp8_current_scaling_mixed").fp8().keep_bf16_size(), 2);
+  EXPECT_EQ(named("nemotron_h_bf16_with_fp8_current_scaling_mixed").fp8().keep_bf16_size(), 4);
+  EXPECT_EQ(named("bf16_with_mxfp8_mixed").fp8().keep_bf16_size(), 0);
+  EXPECT_EQ(named("bf16_mixed").compute(), v1::DTYPE_BF16);
+  EXPECT_TRUE(Has(Convert(model + "mixed_precision: bf16_mixd\n").faults, "recipe_known"));
+  EXPECT_FALSE(Has(Convert(model + "mixed_precision: bf16_mixed\n").faults, "recipe_known"));
 }
 
 TEST(JobOfMegatron, DocumentsThatBeginAgainAreCarriedOver) {
