@@ -1,6 +1,6 @@
 // One run of the conversion: the settings that it reads, the job that it writes, and what it has to tell. The
-// parts of it (model_of_megatron.h, training_of_megatron.h, job_of_megatron.cc) take it in turn; a later part
-// may read what an earlier one wrote into the job.
+// parts of it (model_of_megatron.h, training_of_megatron.h, precision_of_megatron.h, job_of_megatron.cc) take
+// it in turn; a later part may read what an earlier one wrote into the job.
 #pragma once
 
 #include <cstdint>

@@ -11,6 +11,7 @@
 #include "client/migrate/conversion.h"
 #include "client/migrate/megatron_options.h"
 #include "client/migrate/model_of_megatron.h"
+#include "client/migrate/precision_of_megatron.h"
 #include "client/migrate/training_of_megatron.h"
 
 namespace fsdpd {
@@ -29,7 +30,7 @@ class Converter {
     Script();
     ConvertModel(&c_);
     ConvertTraining(&c_);
-    Precision();
+    ConvertPrecision(&c_);
     Fsdp();
     Recompute();
     Parallel();
@@ -65,149 +66,6 @@ class Converter {
     c_.Error("script", "", absl::StrCat(name, " trains another kind of model than pretrain_gpt.py"),
              "only decoders of the Llama and GPT-2 families are supported");
     c_.faults.back().place = script->place;
-  }
-
-  void Precision() {
-    v1::Precision* precision = job_.mutable_precision();
-    const std::string recipe = s_.Lower("mixed_precision").value_or("");
-    const bool bf16 = s_.AnyFlag("bf16") || absl::StrContains(recipe, "bf16");
-    const bool fp16 = s_.AnyFlag("fp16") || absl::StartsWith(recipe, "fp16");
-    precision->set_compute(bf16 ? v1::DTYPE_BF16 : fp16 ? v1::DTYPE_FP16 : v1::DTYPE_FP32);
-    if (fp16) LossScale(precision->mutable_loss_scale());
-    KnownRecipe(recipe);
-    Fp8(bf16, fp16, precision);
-    // `auto` there: the parameters' type, unless the older switch asks for fp32.
-    // Bridge's recipes of bf16 turn it on.
-    const bool exact =
-        s_.AnyFlag("grad_reduce_in_fp32") || s_.Flag("accumulate_allreduce_grads_in_fp32") || !recipe.empty();
-    const bool aware = s_.AnyFlag("use_precision_aware_optimizer");
-    const v1::DType own = bf16 && !exact ? v1::DTYPE_BF16 : v1::DTYPE_FP32;
-    precision->set_main_params(Type("megatron_fsdp_main_params_dtype",
-                                    aware ? Type("main_params_dtype", v1::DTYPE_FP32) : v1::DTYPE_FP32));
-    precision->set_main_grads(
-        Type("megatron_fsdp_main_grads_dtype", aware ? Type("main_grads_dtype", own) : own));
-    precision->set_grad_comm(Type("megatron_fsdp_grad_comm_dtype", precision->main_grads()));
-    precision->set_moments(Moment("exp_avg_dtype"));
-    if (Moment("exp_avg_sq_dtype") != precision->moments()) {
-      c_.Error("moments_differ", "exp_avg_sq_dtype", "both moments have one type",
-               "write the same for exp_avg_dtype and exp_avg_sq_dtype");
-    }
-    if (precision->moments() == v1::DTYPE_FP8) {
-      c_.Adjust("fp8_moments", "exp_avg_dtype",
-                "moments of eight bits are rounded without a scale, right in the mean", "fp8 with a scale",
-                "fp8");
-    }
-  }
-
-  // The setting that asks for products in FP8; null: none does.
-  const char* Fp8Setting() {
-    for (const char* name : {"fp8_format", "fp8"}) {
-      if (s_.AnyFlag(name)) return name;
-    }
-    return absl::StrContains(s_.Lower("mixed_precision").value_or(""), "fp8") ? "mixed_precision" : nullptr;
-  }
-
-  // A misspelt one would train in another type.
-  void KnownRecipe(const std::string& recipe) {
-    static const auto* known = new std::set<std::string>{"bf16_mixed",
-                                                         "bf16_with_fp8_current_scaling_mixed",
-                                                         "bf16_with_fp8_delayed_scaling_mixed",
-                                                         "bf16_with_fp8_subchannel_scaling_mixed",
-                                                         "bf16_with_mxfp8_mixed",
-                                                         "fp16_mixed",
-                                                         "fp16_with_fp8_current_scaling_mixed",
-                                                         "fp16_with_fp8_delayed_scaling_mixed",
-                                                         "fp16_with_fp8_subchannel_scaling_mixed",
-                                                         "fp16_with_mxfp8_mixed",
-                                                         "nemotron_h_bf16_with_fp8_current_scaling_mixed"};
-    if (recipe.empty() || absl::StrContains(recipe, "fp4") || known->count(recipe) > 0) return;
-    c_.Error("recipe_known", "mixed_precision",
-             absl::StrCat("'", recipe, "' is no recipe of Megatron Bridge"),
-             absl::StrCat("write one of ", absl::StrJoin(*known, ", ")));
-  }
-
-  void KnownWord(const char* setting, const std::set<std::string>& known) {
-    const std::string word = s_.Lower(setting).value_or("");
-    if (!s_.AnyFlag(setting) || known.count(word) > 0) return;
-    c_.Error("fp8_known", setting, absl::StrCat("'", word, "' is not one that Megatron has"),
-             absl::StrCat("write one of ", absl::StrJoin(known, ", ")));
-  }
-
-  // What is otherwise there in FP8 than here, beside the recipe.
-  void Fp8Beside() {
-    for (const char* name : {"fp8_dot_product_attention", "fp8_multi_head_attention"}) {
-      if (s_.AnyFlag(name)) c_.Adjust("fp8_attention", name, "attention itself is in bf16", "FP8", "bf16");
-    }
-    if (!s_.Flag("fp8_wgrad", true))
-      c_.Adjust("fp8_matrix_gradients", "fp8_wgrad", "matrices' gradients are products in FP8 too", "bf16",
-                "FP8");
-  }
-
-  void KeepEnds(v1::Precision* precision) {
-    const std::string recipe = s_.Lower("mixed_precision").value_or("");
-    const bool of_recipe =
-        absl::StrContains(recipe, "fp8_current_scaling");  // What Bridge's recipes of it keep.
-    if (!s_.Flag("first_last_layers_bf16", of_recipe)) return;
-    const int64_t otherwise = of_recipe && absl::StartsWith(recipe, "nemotron_h") ? 2 : 1;
-    const int64_t layers = s_.Integer("num_layers").value_or(0);
-    const int64_t first = s_.Integer("num_layers_at_start_in_bf16").value_or(otherwise);
-    const int64_t last = s_.Integer("num_layers_at_end_in_bf16").value_or(otherwise);
-    for (int64_t i = 0; i < layers; ++i) {
-      if (i < first || i >= layers - last)
-        precision->mutable_fp8()->add_keep_bf16(absl::StrCat("layer.", i, ".*"));
-    }
-  }
-
-  void Fp8(bool bf16, bool fp16, v1::Precision* precision) {
-    const char* setting = Fp8Setting();
-    if (setting == nullptr) return;
-    for (const char* format : {"fp8_format", "fp8"}) KnownWord(format, {"e4m3", "hybrid"});
-    KnownWord("fp8_recipe", {"blockwise", "custom", "delayed", "mxfp8", "tensorwise"});
-    if (fp16) {
-      return c_.Error("fp8_with_fp16", setting,
-                      "what is not in FP8 is in bf16 here, and this run's is in fp16",
-                      "write bf16 in place of fp16, or leave FP8 out");
-    }
-    precision->set_compute(v1::DTYPE_FP8);
-    std::string recipe = s_.Lower(setting).value_or("");
-    if (const auto named = s_.Lower("fp8_recipe"); named.has_value()) absl::StrAppend(&recipe, ", ", *named);
-    if (!bf16) absl::StrAppend(&recipe, ", beside fp32");
-    c_.Adjust(
-        "fp8_recipe", setting,
-        "matrices of layers are rounded anew each time with a scale a row, gradients in e4m3 too, and what "
-        "stays in higher precision are attention, embedding and head",
-        recipe, bf16 ? "e4m3, a scale a row" : "e4m3, a scale a row, beside bf16");
-    Fp8Beside();
-    KeepEnds(precision);
-  }
-
-  v1::DType Moment(const char* setting) {
-    const std::string text = s_.Lower(setting).value_or("");
-    if (absl::EndsWith(text, "fp8") || absl::EndsWith(text, "uint8"))
-      return v1::DTYPE_FP8;  // Megatron's own word.
-    return Type(setting, v1::DTYPE_FP32);
-  }
-
-  void LossScale(v1::Precision::LossScale* scale) {
-    const std::optional<double> initial = s_.Real("initial_loss_scale");
-    const std::optional<int64_t> window = s_.Integer("loss_scale_window");
-    if (initial.has_value()) scale->set_initial(*initial);
-    if (window.has_value()) scale->set_growth_interval(*window);
-    const int64_t hysteresis = s_.Integer("hysteresis").value_or(2);
-    if (hysteresis == 1) return;
-    c_.Adjust("loss_scale_hysteresis", "hysteresis", "every overflow halves the scale",
-              absl::StrCat(hysteresis), "1");
-  }
-
-  // What another type would mean is for the spec's own rules to say.
-  v1::DType Type(const char* setting, v1::DType otherwise) {
-    const std::string text = s_.Lower(setting).value_or("auto");
-    if (absl::EndsWith(text, "bf16") || absl::EndsWith(text, "bfloat16")) return v1::DTYPE_BF16;
-    if (absl::EndsWith(text, "fp32") || absl::EndsWith(text, "float32")) return v1::DTYPE_FP32;
-    if (absl::EndsWith(text, "fp16") || absl::EndsWith(text, "float16")) return v1::DTYPE_FP16;
-    if (text == "auto") return otherwise;
-    c_.Error("type_known", setting, absl::StrCat("'", text, "' is not supported"), "write fp32 or bf16");
-    return otherwise;
   }
 
   // Which ranks hold what is not in the numbers that are trained, so a run without Megatron-FSDP, or one that

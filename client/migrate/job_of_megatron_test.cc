@@ -166,6 +166,7 @@ TEST(JobOfMegatron, ARecipeByItsNameIsWhatBridgeMakesOfIt) {
   EXPECT_EQ(named("bf16_with_fp8_current_scaling_mixed").main_grads(), v1::DTYPE_FP32);
   EXPECT_EQ(named("bf16_with_fp8_current_scaling_mixed").fp8().keep_bf16_size(), 2);
   EXPECT_EQ(named("nemotron_h_bf16_with_fp8_current_scaling_mixed").fp8().keep_bf16_size(), 4);
+  EXPECT_EQ(named("nanov2-bf16-with-fp8-current-scaling-mixed").fp8().keep_bf16_size(), 4);
   EXPECT_EQ(named("bf16_with_mxfp8_mixed").fp8().keep_bf16_size(), 0);
   EXPECT_EQ(named("bf16_mixed").compute(), v1::DTYPE_BF16);
   EXPECT_TRUE(Has(Convert(model + "mixed_precision: bf16_mixd\n").faults, "recipe_known"));
