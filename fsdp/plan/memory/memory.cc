@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <numeric>
 
 #include "base/limits.h"
 #include "base/text.h"
@@ -126,20 +125,6 @@ int64_t GatheredBeside(const Spec& spec, const Layout& layout, const std::vector
   return bytes[unit].gathered + (lender < 0 ? 0 : bytes[lender].gathered) + waiting;
 }
 
-// The most that kStagedBuckets in a row have.
-int64_t StagedBytes(const Layout& layout) {
-  std::vector<int64_t> bytes;
-  for (const Bucket& bucket : layout.buckets) {
-    if (!bucket.offloaded.empty()) bytes.push_back(bucket.offloaded_bytes());
-  }
-  int64_t most = 0;
-  for (size_t n = 0; n < bytes.size(); ++n) {
-    const size_t end = std::min(n + kStagedBuckets, bytes.size());
-    most = std::max(most, std::accumulate(bytes.begin() + n, bytes.begin() + end, int64_t{0}));
-  }
-  return most;
-}
-
 // Without a program: of the pass at which most is live at once. Sharded gradients are written while those of
 // the unit before, in the order of backwards, are on their way; a lender's wait until its own backward.
 ArenaShares EstimateShares(const Spec& spec, const Layout& layout) {
@@ -154,7 +139,7 @@ ArenaShares EstimateShares(const Spec& spec, const Layout& layout) {
   for (const Bucket& bucket : layout.buckets) {
     if (bucket.pieces > 1) shares.replica += bucket.published_bytes();
   }
-  shares.state = StagedBytes(layout);
+  shares.state = StagedRoom(layout);
   for (const UnitLayout& unit : layout.units) lender = std::max(lender, unit.borrows);
   if (!spec.shards_grads()) {
     shares.gather = gathered;

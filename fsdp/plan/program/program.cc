@@ -31,6 +31,16 @@ int64_t SumBytes(const Spec& spec, const Bucket& bucket) {
          kBufferAlignBytes;
 }
 
+int64_t StagedRoom(const Layout& layout) {
+  int64_t most = 0, before = 0;
+  for (const Bucket& bucket : layout.buckets) {
+    if (bucket.offloaded.empty()) continue;
+    most = std::max(most, before + bucket.offloaded_bytes());
+    before = bucket.offloaded_bytes();
+  }
+  return most;
+}
+
 namespace {
 
 // "layer.3", and "layer.3/1" for a bucket of a unit that has several.

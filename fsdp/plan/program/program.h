@@ -66,7 +66,7 @@
 // so that all steps are one program, and does nothing in those that save nothing.
 //
 // Where the optimizer's state lies in host memory, it takes turns on the device: Fetch, Update and Offload of
-// each bucket, in forward order, with kStagedBuckets under way at a time. They run beside the next step,
+// each bucket, in forward order, with as many under way as StagedRoom holds. They run beside the next step,
 // whose gathers wait for the Updates of their own buckets alone; and a step's first Fetch for the last
 // Offload of the step before. A Snapshot copies from the device too, before others take the bytes.
 //
@@ -163,8 +163,9 @@ struct Buffer {
 // that wait to be sent, and gradients that do; of each so many.
 constexpr int kCrossingPlaces = 2;
 
-// Buckets whose state is on its way to the device, there, or on its way back.
-constexpr size_t kStagedBuckets = 2;
+// Bytes on the device for optimizer's state that is on its way there, there, or on its way back: the most that
+// two buckets of one behind the other have, so that each can come while the one before it goes.
+int64_t StagedRoom(const Layout& layout);
 
 // Layers of which what lies in host memory is on its way there, or back and not used yet.
 constexpr size_t kStagedLayers = 2;

@@ -7,6 +7,7 @@
 #include <random>
 #include <set>
 #include <tuple>
+#include <vector>
 
 #include "base/seeds.h"
 #include "fsdp/plan/program/residencies.h"
@@ -233,6 +234,42 @@ TEST(Schedule, EvaluationFitsWhereTrainingPutItsBuffers) {
     }
     EXPECT_EQ(evaluation.instructions.back().op, Op::kLoss);
   });
+}
+
+// FP8 gives each layer three buckets, of 58 and 160 million numbers and of a few thousand: counted in buckets, a
+// large one would wait until the large one before it is back.
+TEST(Schedule, StateComesAsSoonAsItsBytesAreFree) {
+  for (const bool fp8 : {false, true}) {
+    Spec spec = Llama8b(4);
+    spec.offload_optimizer = true;
+    spec.precision.fp8 = fp8;
+    const ProgramCase made = Compiled(spec);
+    const int64_t room = StagedRoom(made.layout);
+    int64_t there = 0;
+    int offloads = 0, fetches = 0, last_offload = -1, waited = -1, large_together = 0;
+    std::map<int, bool> large;  // That are there.
+    for (size_t i = 0; i < made.program.instructions.size(); ++i) {
+      const Instruction& each = made.program.instructions[i];
+      if (each.op != Op::kFetch && each.op != Op::kOffload) continue;
+      const int64_t bytes = made.layout.buckets[each.bucket].offloaded_bytes();
+      if (each.op == Op::kOffload) {
+        there -= bytes;
+        large.erase(each.bucket);
+        last_offload = static_cast<int>(i);
+        ++offloads;
+        continue;
+      }
+      EXPECT_LE(there += bytes, room) << i;
+      if (bytes > room / 10) large[each.bucket] = true;
+      if (large.size() >= 2) ++large_together;
+      ++fetches;
+      if (!each.after.empty()) waited = each.after.back();  // And so do those behind it on its lane.
+      EXPECT_EQ(waited, last_offload) << i;
+    }
+    EXPECT_EQ(fetches, offloads);
+    EXPECT_EQ(there, 0);
+    EXPECT_GE(large_together, 32) << fp8;
+  }
 }
 
 }  // namespace

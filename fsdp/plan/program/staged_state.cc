@@ -6,26 +6,32 @@
 namespace fsdpd {
 
 StagedState::StagedState(const Layout& layout, ProgramWriter* writer)
-    : layout_(layout), writer_(writer), fetch_(layout.buckets.size(), -1) {
+    : layout_(layout), writer_(writer), room_(StagedRoom(layout)), fetch_(layout.buckets.size(), -1) {
   for (size_t b = 0; b < layout.buckets.size(); ++b) {
     if (!layout.buckets[b].offloaded.empty()) buckets_.push_back(static_cast<int>(b));
   }
 }
 
-void StagedState::Begin() {
-  for (size_t n = 0; n < kStagedBuckets; ++n) Fetch(/*free=*/-1);
+void StagedState::Begin() { FetchWhatFits(); }
+
+// Bytes are free behind the last Offload.
+void StagedState::FetchWhatFits() {
+  for (; next_ < buckets_.size(); ++next_) {
+    const int64_t bytes = layout_.buckets[buckets_[next_]].offloaded_bytes();
+    if (bytes > room_) return;
+    room_ -= bytes;
+    Fetch(buckets_[next_]);
+  }
 }
 
-// `free`: behind it the bytes are.
-void StagedState::Fetch(int free) {
-  if (next_ == buckets_.size()) return;
-  const int bucket = buckets_[next_++];
+void StagedState::Fetch(int bucket) {
   Instruction fetch;
   fetch.op = Op::kFetch;
   fetch.unit = layout_.buckets[bucket].unit;
   fetch.bucket = bucket;
   fetch.uses = {{writer_->Find(BufferKind::kState, bucket), Access::kWrite}};
-  fetch_[bucket] = writer_->Append(std::move(fetch), {free});
+  fetch_[bucket] = writer_->Append(std::move(fetch), {last_use_});
+  freed_.resize(gone_, fetch_[bucket]);
 }
 
 // Offloads and Snapshots are on one lane: behind the later one both have ended.
@@ -38,14 +44,16 @@ void StagedState::Updated(int bucket, int update, int snapshot) {
   offload.uses = {{state, Access::kRead}};
   last_use_ = writer_->Append(std::move(offload), {update, snapshot});
   writer_->Live(state, fetch_[bucket], last_use_);
-  Fetch(last_use_);
+  ++gone_;
+  room_ += layout_.buckets[bucket].offloaded_bytes();
+  FetchWhatFits();
 }
 
 // A bucket's bytes are free where the Fetch comes that has waited for its Offload.
 void StagedState::Occupy() {
+  freed_.resize(buckets_.size(), writer_->next());
   for (size_t n = 0; n < buckets_.size(); ++n) {
-    const size_t next = n + kStagedBuckets;
-    const int end = next < buckets_.size() ? fetch_[buckets_[next]] : writer_->next();
+    const int end = freed_[n];
     writer_->Occupy(writer_->Find(BufferKind::kState, buckets_[n]), fetch_[buckets_[n]], end - 1);
   }
 }
