@@ -68,7 +68,7 @@ struct Fp8WeightsArgs {
 void Fp8Weights(const Fp8WeightsArgs& args, Stream stream);
 
 struct Fp8TurnArgs {
-  const void* from;  // [matrices x rows x width] FP8, contiguous, of sizes that 4 divides.
+  const void* from;  // [matrices x rows x width] FP8, contiguous; 8 divides sizes, strides and addresses.
   int64_t rows;
   int64_t width;
   void* to;     // [matrices x width x rows], rows `stride` numbers apart.
@@ -92,6 +92,7 @@ struct Fp8ColumnsArgs {
   int experts = 1;
   const int32_t* places = nullptr;  // [rows]; with ends alone.
   int divisor = 1;
+  bool found = false;  // Whether who made x has left magnitudes in `largest`; without ends alone.
 };
 void Fp8Columns(const Fp8ColumnsArgs& args, Stream stream);
 

@@ -66,7 +66,9 @@ constexpr int kWarps = 8;
 constexpr int64_t kRowsTogether = 256;
 constexpr int kColumnsTogether = 32 * N;
 
-__global__ void __launch_bounds__(kWarps * 32, 2) FindLargest(Fp8SwigluBackwardArgs args) {
+// Arithmetic takes as long as the memory here, so what counts is how many warps are there to cover for it: four
+// blocks on a multiprocessor with a row a thread are faster than two with four.
+__global__ void __launch_bounds__(kWarps * 32, 4) FindLargest(Fp8SwigluBackwardArgs args) {
   __shared__ unsigned of_warp[kWarps][kColumnsTogether / 2];
   const Largest largest(args);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -77,7 +79,7 @@ __global__ void __launch_bounds__(kWarps * 32, 2) FindLargest(Fp8SwigluBackwardA
   const Pairs none = {};
   const Pairs by_gate = has ? LoadPairs(args.by_column, pack) : none,
               by_up = has ? LoadPairs(args.by_column, args.width / N + pack) : none;
-#pragma unroll 4
+#pragma unroll 1
   for (int64_t row = blockIdx.y * kRowsTogether + warp; row < end; row += kWarps) {
     unsigned of_row = 0;
     if (has) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <stdexcept>
 #include <type_traits>
 
 #include "fsdp/kernels/fp8.cuh"
@@ -155,9 +156,11 @@ __device__ float Radial(const RowPart<T, K>& of, const Pack<T, kPack<T>>& weight
   return radial;
 }
 
+// Returns what it has stored of y.
 template <typename T, int K>
-__device__ void StorePack(const RmsNormBackwardArgs& args, int64_t row, int64_t pack, const RowPart<T, K>& of,
-                          const Pack<T, kPack<T>>& weight, float mean, int k) {
+__device__ Pack<T, kPack<T>> StorePack(const RmsNormBackwardArgs& args, int64_t row, int64_t pack,
+                                       const RowPart<T, K>& of, const Pack<T, kPack<T>>& weight, float mean,
+                                       int k) {
   constexpr int N = kPack<T>;
   Pack<T, N> out, y;
   for (int n = 0; n < N; ++n) {
@@ -168,11 +171,32 @@ __device__ void StorePack(const RmsNormBackwardArgs& args, int64_t row, int64_t 
   }
   if (args.y != nullptr) Store(static_cast<T*>(args.y) + row * args.width, pack, y);
   Store(static_cast<T*>(args.grad_x) + row * args.width, pack, out);
+  return y;
 }
+
+// The largest magnitudes of columns, two by two, as far as a thread has seen them.
+template <int K>
+class ColumnsSeen {
+ public:
+  __device__ void Add(const Pairs& y, int k) {
+    for (int pair = 0; pair < kPairs; ++pair)
+      largest_[k][pair] = __vmaxu2(largest_[k][pair], Magnitudes(y.at[pair]));
+  }
+  // Most blocks find that another's are larger.
+  __device__ void AddTo(uint32_t* to, int k) const {
+    for (int n = 0; n < 2 * kPairs; ++n) {
+      const unsigned own = n % 2 == 0 ? largest_[k][n / 2] & 0xffffu : largest_[k][n / 2] >> 16;
+      if (own > to[n]) atomicMax(to + n, own);
+    }
+  }
+
+ private:
+  unsigned largest_[K][kPairs] = {};
+};
 
 // A block takes every gridDim.x-th row and keeps its sums for the weight in registers. The next row is on its
 // way while the threads of a block wait for each other at this one: without that the memory idles.
-template <typename T, int K>
+template <typename T, int K, bool kLargest>
 __global__ void __launch_bounds__(kBackwardThreads, K == 1 ? 2 : 1) Rows(RmsNormBackwardArgs args) {
   constexpr int N = kPack<T>;
   __shared__ float scratch[2][kBackwardThreads / 32];  // In turns: one barrier a row is enough.
@@ -183,6 +207,7 @@ __global__ void __launch_bounds__(kBackwardThreads, K == 1 ? 2 : 1) Rows(RmsNorm
     if (pack < packs) weight[k] = Load<T, N>(static_cast<const T*>(args.weight), pack);
   }
   float sums[K][N] = {};
+  [[maybe_unused]] ColumnsSeen<K> columns;
   int turn = 0;
   RowPart<T, K> of, next;
   if (blockIdx.x < args.rows) LoadRow(args, blockIdx.x, &next);
@@ -198,8 +223,13 @@ __global__ void __launch_bounds__(kBackwardThreads, K == 1 ? 2 : 1) Rows(RmsNorm
     for (int k = 0; k < K; ++k) {
       const int64_t pack = threadIdx.x + k * kBackwardThreads;
       if (pack >= packs) break;
-      StorePack(args, row, pack, of, weight[k], mean, k);
+      const auto y = StorePack(args, row, pack, of, weight[k], mean, k);
+      if constexpr (kLargest) columns.Add(PairsOf(y), k);
     }
+  }
+  if constexpr (kLargest) {
+    for (int k = 0; k < K && threadIdx.x + k * kBackwardThreads < packs; ++k)
+      columns.AddTo(args.largest + (threadIdx.x + k * kBackwardThreads) * N, k);
   }
   if (args.parts == nullptr) return;
   for (int k = 0; k < K; ++k) {
@@ -298,16 +328,25 @@ void RmsNormForward(const RmsNormArgs& args, Stream stream) {
 void RmsNormBackward(const RmsNormBackwardArgs& args, Stream stream) {
   // Without a row one block still writes the sum over none.
   const auto blocks = static_cast<unsigned>(std::clamp<int64_t>(args.rows, 1, kRmsNormBlocks));
-  WithType(args.type, [&](auto of_type) {
-    using T = decltype(of_type);
-    const auto narrow = [&](auto lanes) {
-      NarrowRows<T, lanes><<<blocks, kBackwardThreads, 0, stream>>>(args);
-    };
-    WithLanes(args.width / kPack<T>, narrow, [&] {
-      WithPacks<T, kBackwardThreads>(
-          args.width, [&](auto packs) { Rows<T, packs><<<blocks, kBackwardThreads, 0, stream>>>(args); });
+  if (args.largest != nullptr) {
+    const cudaError_t error = cudaMemsetAsync(args.largest, 0, args.width * sizeof(uint32_t), stream);
+    if (error != cudaSuccess) throw std::runtime_error(cudaGetErrorString(error));
+    WithPacks<__nv_bfloat16, kBackwardThreads>(args.width, [&](auto packs) {
+      Rows<__nv_bfloat16, packs, true><<<blocks, kBackwardThreads, 0, stream>>>(args);
     });
-  });
+  } else {
+    WithType(args.type, [&](auto of_type) {
+      using T = decltype(of_type);
+      const auto narrow = [&](auto lanes) {
+        NarrowRows<T, lanes><<<blocks, kBackwardThreads, 0, stream>>>(args);
+      };
+      WithLanes(args.width / kPack<T>, narrow, [&] {
+        WithPacks<T, kBackwardThreads>(args.width, [&](auto packs) {
+          Rows<T, packs, false><<<blocks, kBackwardThreads, 0, stream>>>(args);
+        });
+      });
+    });
+  }
   CheckLaunch("RMSNorm backward");
   if (args.parts == nullptr) return;
   AddUpParts({args.parts, blocks, args.width, args.weight_grad, args.grad, args.accumulate}, stream);

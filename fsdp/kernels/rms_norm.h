@@ -61,8 +61,10 @@ struct RmsNormBackwardArgs {
   int64_t width;
   DType type;
   DType grad;
+  uint32_t* largest = nullptr;  // [width]. Given, with y: the largest magnitudes of its columns (fp8.h).
 };
 
+// REQUIRES, with `largest`: TakesFp8RmsNorm() and bf16.
 void RmsNormBackward(const RmsNormBackwardArgs& args, Stream stream);
 
 }  // namespace fsdpd::kernels

@@ -398,16 +398,17 @@ void NativeBlock::Compute(const MatrixGrads& product, const ParamGrads& grads) c
   }
   for (const int bias : product.biases) biases_into.push_back(own(bias));
   if (product.grad_out_columns.defined() || product.x_columns.defined()) {
-    const auto columns = [](const Fp8& made, const at::Tensor& of) {
-      return made.defined() ? made : Fp8Columns(of);
+    const auto columns = [](const Fp8& made, const at::Tensor& of, const at::Tensor& largest) {
+      return made.defined() ? made : Fp8Columns(of, largest);
     };
     FSDPD_CHECK(biases_into.empty());
     if (std::none_of(into.begin(), into.end(), [](const at::Tensor& of) { return of.defined(); })) return;
-    return LinearGradsInto(columns(product.grad_out_columns, product.grad_out),
-                           columns(product.x_columns, product.x), outputs, grads.accumulate, into);
+    return LinearGradsInto(columns(product.grad_out_columns, product.grad_out, {}),
+                           columns(product.x_columns, product.x, product.x_largest), outputs,
+                           grads.accumulate, into);
   }
   LinearGradsInto(product.grad_out, product.x, outputs, grads.accumulate, into, biases_into,
-                  InFp8(product.matrices) ? Operands::kFp8 : Operands::kAsTheyAre);
+                  InFp8(product.matrices) ? Operands::kFp8 : Operands::kAsTheyAre, product.x_largest);
 }
 
 void NativeBlock::Add(MatrixGrads product, BackwardCall* call) const {
@@ -563,14 +564,21 @@ at::Tensor NativeBlock::NormedBackward(const at::Tensor& grad, OutputGrads grad_
     LinearBackwardInto(grad_outputs.plain.narrow(0, begin, rows), weights, into);
   });
   grad_outputs.rows = weights.turned = {};
+  at::Tensor largest;
   at::Tensor grad_x = RmsNormBackward(grad_normed, x, rstd, param(params.norm), /*residual=*/grad,
-                                      call->grads.accumulate, call->Into(params.norm), parts.Own(all));
+                                      call->grads.accumulate, call->Into(params.norm), parts.Own(all),
+                                      ReadsRounded(params.matrices) ? &largest : nullptr);
   parts.GatherWhile(all, [&] {
     for (MatrixGrads& product : call->beside) Compute(product, call->grads);
     call->beside.clear();
   });
-  Add({std::move(grad_outputs.plain), std::move(all), params.matrices, params.biases,
-       std::move(grad_outputs.columns)},
+  Add({std::move(grad_outputs.plain),
+       std::move(all),
+       params.matrices,
+       params.biases,
+       std::move(grad_outputs.columns),
+       {},
+       std::move(largest)},
       call);
   return grad_x;
 }

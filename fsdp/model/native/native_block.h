@@ -111,6 +111,7 @@ class NativeBlock : public NativeUnit {
     std::vector<int> biases;
     Fp8 grad_out_columns = {};  // In place of grad_out or x, what was rounded when it was made.
     Fp8 x_columns = {};
+    at::Tensor x_largest = {};  // RmsNormBackward's.
   };
 
   // One call of Backward.

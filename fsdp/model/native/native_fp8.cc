@@ -137,16 +137,23 @@ Fp8 Fp8Turned(const Fp8& weights) {
   return turned;
 }
 
-Fp8 Fp8Columns(const at::Tensor& x) {
+Fp8 Fp8Columns(const at::Tensor& x, const at::Tensor& largest) {
   FSDPD_CHECK(x.scalar_type() == at::kBFloat16 && x.stride(1) == 1 && x.size(1) % kFp8Step == 0);
   const int64_t padded = PaddedRows(x.size(0));
   if (!x.is_cuda()) return RowsOnHost(x.t().to(at::kFloat), padded);
   Fp8 columns = EmptyFp8(x.size(1), padded, x);
-  const at::Tensor largest = at::empty({x.size(1)}, x.options().dtype(at::kInt));
-  kernels::Fp8Columns(
-      {x.const_data_ptr(), x.size(0), x.size(1), x.stride(0), columns.values.data_ptr(), padded,
-       columns.scales.data_ptr<float>(), reinterpret_cast<uint32_t*>(largest.data_ptr<int32_t>())},
-      kernels::CurrentStream(x.get_device()));
+  const at::Tensor room = largest.defined() ? largest : at::empty({x.size(1)}, x.options().dtype(at::kInt));
+  kernels::Fp8ColumnsArgs args = {
+      x.const_data_ptr(),
+      x.size(0),
+      x.size(1),
+      x.stride(0),
+      columns.values.data_ptr(),
+      padded,
+      columns.scales.data_ptr<float>(),
+      reinterpret_cast<uint32_t*>(room.data_ptr<int32_t>())};
+  args.found = largest.defined();
+  kernels::Fp8Columns(args, kernels::CurrentStream(x.get_device()));
   return columns;
 }
 

@@ -36,8 +36,9 @@ Fp8 Fp8Weights(const at::Tensor& from);
 // scales in it (Fp8Rows' by_column), and scales here are 1.
 Fp8 Fp8Turned(const Fp8& weights);
 
-// Of x turned: [width x rows], and zeros up to PaddedRows(), the next multiple of 16.
-Fp8 Fp8Columns(const at::Tensor& x);
+// Of x turned: [width x rows], and zeros up to PaddedRows(), the next multiple of 16. `largest`: what
+// RmsNormBackward has found of it; undefined: it is found here.
+Fp8 Fp8Columns(const at::Tensor& x, const at::Tensor& largest = {});
 
 // into = addend + x weight^T, rounded once where `into` is bf16 or, by cuBLASLt, fp32. `addend`, which may be
 // `into` itself, is of its type; undefined: nothing is added.

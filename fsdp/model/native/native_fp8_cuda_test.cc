@@ -5,8 +5,10 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/index.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/stack.h>
@@ -130,6 +132,25 @@ TEST_F(NativeFp8Cuda, NormsRoundTheBitsThatTheyWouldWrite) {
     const Normed want = RmsNormForward(x, weight, 1e-5);
     EXPECT_TRUE(got.rstd.equal(want.rstd));
     ExpectSameBits(got.y, Fp8Rows(want.y.cpu()));
+  }
+}
+
+TEST_F(NativeFp8Cuda, NormsFindTheLargestOfTheColumnsThatTheyWriteAgain) {
+  for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{
+           {1, 512}, {7, 64}, {601, 4096}, {33, 4096}, {5, 8192}, {130, 1040}, {3, 9216}}) {
+    const at::Tensor x = Random(shape[0], shape[1]).cuda(), weight = Random(1, shape[1]).cuda()[0];
+    if (shape[0] > 3) {
+      x[1].mul_(1e20);
+      x[2][5] = std::numeric_limits<float>::infinity();
+      x[3].zero_();
+    }
+    const Normed normed = RmsNormForward(x, weight, 1e-5);
+    const at::Tensor y = at::empty_like(x);
+    at::Tensor largest;
+    RmsNormBackward(at::ones_like(x), x, normed.rstd, weight, /*residual=*/{}, false, /*weight_grad_into=*/{}, y,
+                    &largest);
+    EXPECT_EQ(largest.defined(), shape[1] > 256 && shape[1] <= 8192);
+    ExpectSameBits(Fp8Columns(y, largest), Fp8Columns(y.cpu()));
   }
 }
 

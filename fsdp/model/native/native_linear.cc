@@ -173,11 +173,12 @@ at::Tensor LinearBackward(const at::Tensor& grad_out, const Weights& weights) {
 }
 
 void LinearGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const std::vector<int64_t>& outputs,
-                     bool accumulate, const Matrices& into, const Matrices& biases_into, Operands operands) {
+                     bool accumulate, const Matrices& into, const Matrices& biases_into, Operands operands,
+                     const at::Tensor& x_largest) {
   FSDPD_CHECK(into.size() == outputs.size());
   const bool fp8 = operands == Operands::kFp8;
   if (fp8 && AnyDefined(into))
-    LinearGradsInto(Fp8Columns(grad_out), Fp8Columns(x), outputs, accumulate, into);
+    LinearGradsInto(Fp8Columns(grad_out), Fp8Columns(x, x_largest), outputs, accumulate, into);
   const at::Tensor one = AsOne(into);
   if (one.defined() && !fp8) WeightGradInto(grad_out, x, accumulate, one);
   int64_t begin = 0;

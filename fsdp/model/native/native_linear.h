@@ -68,10 +68,10 @@ void LinearBackwardInto(const Fp8& grad_out, const Weights& weights, at::Tensor 
 at::Tensor LinearBackward(const at::Tensor& grad_out, const Weights& weights);
 
 // Gradients of matrices and biases as native_ops' WeightGradInto and BiasGradInto have it. `outputs`: of each
-// matrix, also of those that are frozen, whose place in `into` is undefined.
+// matrix, also of those that are frozen, whose place in `into` is undefined. `x_largest`: Fp8Columns'.
 void LinearGradsInto(const at::Tensor& grad_out, const at::Tensor& x, const std::vector<int64_t>& outputs,
                      bool accumulate, const Matrices& into, const Matrices& biases_into = {},
-                     Operands operands = Operands::kAsTheyAre);
+                     Operands operands = Operands::kAsTheyAre, const at::Tensor& x_largest = {});
 // Of the matrices, from Fp8Columns of both.
 void LinearGradsInto(const Fp8& grad_out, const Fp8& x, const std::vector<int64_t>& outputs, bool accumulate,
                      const Matrices& into);

@@ -72,7 +72,8 @@ Normed RmsNormForwardOnCuda(const at::Tensor& x, const at::Tensor& weight, doubl
 // Undefined where the kernel does not take rows of this shape.
 at::Tensor RmsNormBackwardByKernel(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& rstd,
                                    const at::Tensor& weight, const at::Tensor& residual, bool accumulate,
-                                   const at::Tensor& weight_grad_into, const at::Tensor& y_into) {
+                                   const at::Tensor& weight_grad_into, const at::Tensor& y_into,
+                                   at::Tensor* y_largest) {
   FSDPD_CHECK(grad_y.is_contiguous() && x.is_contiguous());
   FSDPD_CHECK(!residual.defined() || residual.is_contiguous());
   if (!kernels::TakesRmsNorm(
@@ -98,6 +99,11 @@ at::Tensor RmsNormBackwardByKernel(const at::Tensor& grad_y, const at::Tensor& x
     args.weight_grad = weight_grad_into.data_ptr();
     args.grad = DTypeOf(weight_grad_into.scalar_type());
     args.accumulate = accumulate;
+  }
+  if (y_largest != nullptr && y_into.defined() && args.type == DType::kBf16 &&
+      kernels::TakesFp8RmsNorm(args.width, {})) {
+    *y_largest = at::empty({args.width}, rstd.options().dtype(at::kInt));
+    args.largest = reinterpret_cast<uint32_t*>(y_largest->data_ptr<int32_t>());
   }
   kernels::RmsNormBackward(args, StreamOf(x));
   return grad_x;
@@ -166,10 +172,12 @@ Normed RmsNormForward(const at::Tensor& x, const at::Tensor& weight, double epsi
 
 at::Tensor RmsNormBackward(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& rstd,
                            const at::Tensor& weight, const at::Tensor& residual, bool accumulate,
-                           const at::Tensor& weight_grad_into, const at::Tensor& y_into) {
+                           const at::Tensor& weight_grad_into, const at::Tensor& y_into,
+                           at::Tensor* y_largest) {
   at::Tensor grad_x;
   if (x.is_cuda()) {
-    grad_x = RmsNormBackwardByKernel(grad_y, x, rstd, weight, residual, accumulate, weight_grad_into, y_into);
+    grad_x = RmsNormBackwardByKernel(grad_y, x, rstd, weight, residual, accumulate, weight_grad_into, y_into,
+                                     y_largest);
     if (grad_x.defined()) return grad_x;
     at::Tensor grad_weight;
     std::tie(grad_x, grad_weight) = at::_fused_rms_norm_backward(grad_y, x, weight.sizes(), rstd, weight,

@@ -46,10 +46,12 @@ Normed RmsNormForward(const at::Tensor& x, const at::Tensor& weight, double epsi
 // Returns x's gradient and adds the weight's to its buffer. In a residual block x went past the norm too, and
 // `residual` is the gradient that comes back that way: it is added. May be undefined. `y_into`, where it is
 // given, takes y again, with the bits that forward had, for a gradient that needs what nobody kept; it may be
-// `grad_y` itself.
+// `grad_y` itself. `y_largest`, where it is given: then set to the largest magnitudes of y's columns, for
+// Fp8Columns, if they cost nothing to find.
 at::Tensor RmsNormBackward(const at::Tensor& grad_y, const at::Tensor& x, const at::Tensor& rstd,
                            const at::Tensor& weight, const at::Tensor& residual, bool accumulate,
-                           const at::Tensor& weight_grad_into, const at::Tensor& y_into = {});
+                           const at::Tensor& weight_grad_into, const at::Tensor& y_into = {},
+                           at::Tensor* y_largest = nullptr);
 
 // ---- SwiGLU: silu(gate) * up. A row of `gate_up` has its gates and then its ups.
 
