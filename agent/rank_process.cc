@@ -72,7 +72,7 @@ struct SpawnSettings {
     if (flight >= 0) posix_spawn_file_actions_adddup2(&actions, flight, kFlightPageFd);
     posix_spawn_file_actions_addclosefrom_np(&actions, flight >= 0 ? kFlightPageFd + 1 : kRankSocket + 1);
 
-    // The agent blocks signals to read them in one place, and ignores SIGPIPE; a rank starts with neither.
+    // The agent blocks signals to read them in one place, and ignores some; a rank starts with neither.
     sigset_t none, all;
     sigemptyset(&none);
     sigfillset(&all);

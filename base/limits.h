@@ -15,6 +15,9 @@ constexpr int kMaxRpcBytes = 16 << 20;
 // A frame between rank and agent. Step reports take about 1 KiB; a Launch carries a JobSpec.
 constexpr uint32_t kMaxFrameBytes = 4 << 20;
 
+// Far above any model; below it no product of a model's sizes leaves 63 bits.
+constexpr int64_t kMaxLayers = 1024;
+
 // Ranks in one job: what DESIGN's coordinator budget covers (2,000 agents with 8 ranks).
 constexpr int kMaxWorld = 16384;
 

@@ -74,6 +74,7 @@ int main(int argc, char** argv) {
   // Before signals are blocked and threads begin: the program gets the process as its caller made it.
   if (const std::string program = fsdpd::ProgramOf(arguments); !program.empty())
     return fsdpd::RunInstead(program, arguments);
+  signal(SIGXFSZ, SIG_IGN);  // A file that a limit cuts off is an error of who writes it.
   fsdpd::QuietGrpc();
   const bool terminal = CanDraw(STDOUT_FILENO);
   static fsdpd::Interrupt interrupt;  // Outlives the detached thread's use.

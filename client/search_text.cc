@@ -84,6 +84,8 @@ std::string ClosestText(const v1::PlanSearch& search) {
   if (largest != components.end()) {
     absl::StrAppend(&text, ", of which ", largest->name(), " take most: ", HumanBytes(largest->bytes()));
   }
+  if (way.spec().fsdp().memory() != v1::MEMORY_RECOMPUTE_OR_OFFLOAD && !way.spec().fsdp().has_offload())
+    absl::StrAppend(&text, "\nwhat offload would do is not among what is tried: `fsdpctl plan` says it");
   return absl::StrCat(text, "\n");
 }
 

@@ -97,8 +97,14 @@ class Converter {
       fsdp->mutable_outer()->set_size(instances);
       fsdp->mutable_outer()->set_strategy(optim ? v1::STRATEGY_OPTIM : v1::STRATEGY_NO_SHARD);
     }
-    // Of any fraction there all of it is here, and it is updated on the device.
-    if (s_.Flag("optimizer_cpu_offload")) fsdp->mutable_offload()->set_optimizer(true);
+    const double fraction = s_.Real("optimizer_offload_fraction").value_or(1);
+    if (s_.Flag("optimizer_cpu_offload") && fraction > 0) {
+      fsdp->mutable_offload()->set_optimizer(true);
+      if (fraction < 1)
+        c_.Adjust("optimizer_offload_whole", "optimizer_offload_fraction",
+                  "all of the optimizer's state lies in host memory, and it is updated on the device",
+                  absl::StrCat(fraction), "1");
+    }
     const std::optional<int64_t> layers = s_.Integer("cpu_offloading_num_layers");
     const bool activations =
         s_.Find("cpu_offloading_activations") == nullptr || s_.Flag("cpu_offloading_activations");

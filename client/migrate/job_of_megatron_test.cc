@@ -169,8 +169,47 @@ TEST(JobOfMegatron, ARecipeByItsNameIsWhatBridgeMakesOfIt) {
   EXPECT_EQ(named("nanov2-bf16-with-fp8-current-scaling-mixed").fp8().keep_bf16_size(), 4);
   EXPECT_EQ(named("bf16_with_mxfp8_mixed").fp8().keep_bf16_size(), 0);
   EXPECT_EQ(named("bf16_mixed").compute(), v1::DTYPE_BF16);
+  const std::string defaults =
+      "model: {num_layers: 8, hidden_size: 64, num_attention_heads: 4, seq_length: 64, "
+      "fp8: null, fp8_recipe: delayed, first_last_layers_bf16: false, "
+      "num_layers_at_start_in_bf16: 1, num_layers_at_end_in_bf16: 1}\n";
+  for (const std::string& text :
+       {"mixed_precision: nemotron_h_bf16_with_fp8_current_scaling_mixed\n" + defaults,
+        defaults + "mixed_precision: nemotron_h_bf16_with_fp8_current_scaling_mixed\n"}) {
+    EXPECT_EQ(Convert(text).job.precision().fp8().keep_bf16_size(), 4) << text;
+  }
   EXPECT_TRUE(Has(Convert(model + "mixed_precision: bf16_mixd\n").faults, "recipe_known"));
   EXPECT_FALSE(Has(Convert(model + "mixed_precision: bf16_mixed\n").faults, "recipe_known"));
+}
+
+// In a dump the model's section comes last, and has defaults that Bridge overwrites.
+TEST(JobOfMegatron, MixedPrecisionAsAnObjectSaysWhichLayersStay) {
+  const std::string model =
+      "model: {num_layers: 8, hidden_size: 64, num_attention_heads: 4, seq_length: 64, "
+      "fp8: null, fp8_recipe: delayed, first_last_layers_bf16: false}\n";
+  const auto kept = [&](const std::string& more) {
+    const Result result = Convert(
+        "mixed_precision: {bf16: true, fp8: hybrid, fp8_recipe: tensorwise, "
+        "first_last_layers_bf16: true" +
+        more + "}\n" + model);
+    EXPECT_EQ(result.job.precision().compute(), v1::DTYPE_FP8) << more;
+    return result.job.precision().fp8().keep_bf16_size();
+  };
+  EXPECT_EQ(kept(", num_layers_at_start_in_bf16: 1, num_layers_at_end_in_bf16: 2"), 3);
+  EXPECT_EQ(kept(""), 0);
+}
+
+TEST(JobOfMegatron, NumbersOfLayersThatNoModelHasAreNotCountedTo) {
+  const std::string fp8 = " --fp8-format e4m3 --first-last-layers-bf16";
+  std::string many = kLlama8b;
+  many.replace(many.find("--num-layers 32"), 15, "--num-layers 9000000000000");
+  EXPECT_EQ(Convert(many + fp8).job.precision().fp8().keep_bf16_size(), 0);
+  EXPECT_EQ(Convert(kLlama8b + fp8 + " --num-layers-at-end-in-bf16 9000000000000")
+                .job.precision()
+                .fp8()
+                .keep_bf16_size(),
+            32);
+  EXPECT_TRUE(Has(Convert(kLlama8b + fp8 + " --num-layers-at-end-in-bf16 -1").faults, "bf16_ends_range"));
 }
 
 TEST(JobOfMegatron, DocumentsThatBeginAgainAreCarriedOver) {

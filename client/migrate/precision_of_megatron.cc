@@ -8,6 +8,8 @@
 #include <optional>
 #include <set>
 
+#include "base/limits.h"
+
 namespace fsdpd {
 namespace {
 
@@ -20,16 +22,17 @@ class PrecisionConverter {
 
   void Run() {
     v1::Precision* precision = c_.job.mutable_precision();
-    const bool bf16 = s_.AnyFlag("bf16") || absl::StrContains(recipe_, "bf16");
-    const bool fp16 = s_.AnyFlag("fp16") || absl::StartsWith(recipe_, "fp16");
+    const bool named = !recipe_.empty();  // Then Bridge writes its constants over what the model says.
+    const bool bf16 = named ? absl::StrContains(recipe_, "bf16") : s_.AnyFlag("bf16");
+    const bool fp16 = named ? absl::StartsWith(recipe_, "fp16") : s_.AnyFlag("fp16");
     precision->set_compute(bf16 ? v1::DTYPE_BF16 : fp16 ? v1::DTYPE_FP16 : v1::DTYPE_FP32);
     if (fp16) LossScale(precision->mutable_loss_scale());
     KnownRecipe();
     Fp8(bf16, fp16, precision);
     // `auto` there: the parameters' type, unless the older switch asks for fp32.
     // Bridge's recipes of bf16 turn it on.
-    const bool exact = s_.AnyFlag("grad_reduce_in_fp32") || s_.Flag("accumulate_allreduce_grads_in_fp32") ||
-                       !recipe_.empty();
+    const bool exact =
+        named || s_.AnyFlag("grad_reduce_in_fp32") || s_.Flag("accumulate_allreduce_grads_in_fp32");
     const bool aware = s_.AnyFlag("use_precision_aware_optimizer");
     const v1::DType own = bf16 && !exact ? v1::DTYPE_BF16 : v1::DTYPE_FP32;
     precision->set_main_params(Type("megatron_fsdp_main_params_dtype",
@@ -52,10 +55,11 @@ class PrecisionConverter {
  private:
   // The setting that asks for products in FP8; null: none does.
   const char* Fp8Setting() {
+    if (!recipe_.empty()) return absl::StrContains(recipe_, "fp8") ? "mixed_precision" : nullptr;
     for (const char* name : {"fp8_format", "fp8"}) {
       if (s_.AnyFlag(name)) return name;
     }
-    return absl::StrContains(recipe_, "fp8") ? "mixed_precision" : nullptr;
+    return nullptr;
   }
 
   // A misspelt one would train in another type.
@@ -90,20 +94,35 @@ class PrecisionConverter {
     for (const char* name : {"fp8_dot_product_attention", "fp8_multi_head_attention"}) {
       if (s_.AnyFlag(name)) c_.Adjust("fp8_attention", name, "attention itself is in bf16", "FP8", "bf16");
     }
-    if (!s_.Flag("fp8_wgrad", true))
+    if (recipe_.empty() && !s_.Flag("fp8_wgrad", true))
       c_.Adjust("fp8_matrix_gradients", "fp8_wgrad", "matrices' gradients are products in FP8 too", "bf16",
                 "FP8");
   }
 
-  // Bridge's recipes of current scaling keep some too.
+  // Of Bridge's recipes those of current scaling keep some.
+  int64_t KeptByRecipe() const {
+    if (!absl::StrContains(recipe_, "fp8_current_scaling")) return 0;
+    return absl::StartsWith(recipe_, "nemotron_h") || absl::StartsWith(recipe_, "nanov2") ? 2 : 1;
+  }
+
+  // Megatron's arguments keep one unless they say another number, Bridge's mixed_precision none.
+  int64_t Kept(const char* setting, const Setting& asked) {
+    const bool bridges = absl::StartsWith(asked.written, "mixed_precision.");
+    const std::optional<int64_t> kept = s_.Integer(setting);
+    if (kept.value_or(0) < 0)
+      c_.Error("bf16_ends_range", setting, "a number of layers is not below 0", "write 0 or more");
+    return kept.value_or(bridges ? 0 : 1);
+  }
+
   void KeepEnds(v1::Precision* precision) {
-    const bool of_recipe = absl::StrContains(recipe_, "fp8_current_scaling");
-    if (!s_.Flag("first_last_layers_bf16", of_recipe)) return;
-    const int64_t otherwise =
-        of_recipe && (absl::StartsWith(recipe_, "nemotron_h") || absl::StartsWith(recipe_, "nanov2")) ? 2 : 1;
+    int64_t first = KeptByRecipe(), last = first;
+    if (recipe_.empty() && s_.Flag("first_last_layers_bf16")) {
+      const Setting& asked = *s_.Find("first_last_layers_bf16");
+      first = Kept("num_layers_at_start_in_bf16", asked);
+      last = Kept("num_layers_at_end_in_bf16", asked);
+    }
     const int64_t layers = s_.Integer("num_layers").value_or(0);
-    const int64_t first = s_.Integer("num_layers_at_start_in_bf16").value_or(otherwise);
-    const int64_t last = s_.Integer("num_layers_at_end_in_bf16").value_or(otherwise);
+    if (layers > kMaxLayers) return;  // Which is refused.
     for (int64_t i = 0; i < layers; ++i) {
       if (i < first || i >= layers - last)
         precision->mutable_fp8()->add_keep_bf16(absl::StrCat("layer.", i, ".*"));
@@ -122,7 +141,8 @@ class PrecisionConverter {
     }
     precision->set_compute(v1::DTYPE_FP8);
     std::string recipe = s_.Lower(setting).value_or("");
-    if (const auto named = s_.Lower("fp8_recipe"); named.has_value()) absl::StrAppend(&recipe, ", ", *named);
+    const auto scaling = s_.Lower("fp8_recipe");
+    if (recipe_.empty() && scaling.has_value()) absl::StrAppend(&recipe, ", ", *scaling);
     if (!bf16) absl::StrAppend(&recipe, ", beside fp32");
     c_.Adjust(
         "fp8_recipe", setting,
@@ -158,7 +178,8 @@ class PrecisionConverter {
     if (absl::EndsWith(text, "fp32") || absl::EndsWith(text, "float32")) return v1::DTYPE_FP32;
     if (absl::EndsWith(text, "fp16") || absl::EndsWith(text, "float16")) return v1::DTYPE_FP16;
     if (text == "auto") return otherwise;
-    c_.Error("type_known", setting, absl::StrCat("'", text, "' is not supported"), "write fp32 or bf16");
+    c_.Error("type_known", setting, absl::StrCat("'", text, "' is not supported"),
+             absl::StrCat("write fp32 or bf16", absl::StartsWith(setting, "exp_avg") ? ", or fp8" : ""));
     return otherwise;
   }
 

@@ -89,13 +89,19 @@ void AddKey(const std::string& section, const TextNode& child, Settings* setting
   AddNamed(NameOfKey(section, child.key), std::move(setting), settings);
 }
 
+// Bridge writes what mixed_precision says, also where that is null, over what other sections say of it.
 void AddSections(const TextNode& root, Settings* settings) {
+  const TextNode* const precision = root.Find("mixed_precision");
   for (const TextNode& child : root.children) {
     if (child.kind != TextNode::Kind::kMap || ObjectName(child) != nullptr) {
       AddKey("", child, settings);
       continue;
     }
-    for (const TextNode& setting : child.children) AddKey(child.key, setting, settings);
+    for (const TextNode& setting : child.children) {
+      const bool overwritten =
+          precision != nullptr && &child != precision && precision->Find(setting.key) != nullptr;
+      if (!overwritten) AddKey(child.key, setting, settings);
+    }
   }
 }
 

@@ -133,11 +133,20 @@ TEST(Settings, ABlendIsADataPath) {
   EXPECT_EQ(split.Find("test_data_path"), nullptr);
 }
 
-// bf16 stands in three sections; only the one that was written last counted.
+// Of those that stand in several sections; only the one that was written last counted.
 TEST(Settings, AFlagOfAnySectionCounts) {
-  Settings settings = Read("mixed_precision: {bf16: true}\nmodel: {bf16: false}\n");
-  EXPECT_TRUE(settings.AnyFlag("bf16"));
+  Settings settings = Read("ddp: {check_for_nan_in_grad: true}\nmodel: {check_for_nan_in_grad: false}\n");
+  EXPECT_TRUE(settings.AnyFlag("check_for_nan_in_grad"));
   EXPECT_FALSE(settings.AnyFlag("fp16"));
+}
+
+TEST(Settings, WhatMixedPrecisionSaysIsWhatCounts) {
+  Settings settings = Read(
+      "model: {bf16: false, fp8: hybrid}\nmixed_precision: {bf16: true, fp8: null}\n"
+      "ddp: {bf16: false, grad_reduce_in_fp32: true}\n");
+  EXPECT_TRUE(settings.Flag("bf16"));
+  EXPECT_EQ(settings.Find("fp8"), nullptr);
+  EXPECT_TRUE(settings.Flag("grad_reduce_in_fp32"));
 }
 
 TEST(Settings, TextOfNeitherFormIsRefused) {

@@ -94,7 +94,7 @@ TEST(Precision, Bf16ComputeAndMomentsStayCloseToFp32) {
   ExpectLossesNear(fp32, Train(job), 3 * kBf16Loss);
 }
 
-// What is lost is noise that no step adds up: a moment is right in the mean.
+// What is lost is noise: a moment is right in the mean, and at TestJob's betas forgets what it was off by.
 TEST(Precision, MomentsOfEightBitsStayCloseToFp32OnAnyMesh) {
   v1::JobSpec job = TestJob();
   job.mutable_optimizer()->set_clip_norm(1);

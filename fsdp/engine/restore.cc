@@ -9,6 +9,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <utility>
 
@@ -19,6 +20,7 @@
 #include "fsdp/checkpoint/job_file.h"
 #include "fsdp/checkpoint/origin_check.h"
 #include "fsdp/checkpoint/start_kind.h"
+#include "fsdp/engine/rank_fault.h"
 #include "fsdp/optimizer/fp8_moments.h"
 #include "fsdp/torch/scalar_type.h"
 #include "fsdp/torch/torch_status.h"
@@ -199,13 +201,19 @@ at::Tensor Restore::ReadForeign(const std::string& param, int64_t begin, int64_t
 
 at::Tensor Restore::InEightBits(const at::Tensor& numbers, int moment, const std::string& key) const {
   const double largest = LargestMoment(moment);
-  if (numbers.numel() == 0 || numbers.abs().max().item<double>() <= largest)
-    return NearestMoments(numbers, moment);
-  const absl::Status beyond = absl::FailedPreconditionError(absl::StrCat(
-      key, " has numbers beyond ", largest,
-      ", the largest of precision.moments: fp8: gradients were not "
-      "clipped there as they are here; write precision.moments: bf16, or checkpoint.load_optimizer: false"));
-  return NearestMoments(Failed(beyond, numbers.numel()), moment);
+  const double found = numbers.numel() == 0 ? 0 : numbers.abs().max().item<double>();
+  if (found <= largest) return NearestMoments(numbers, moment);
+  const std::string why =
+      std::isnan(found)
+          ? absl::StrCat(key, " has numbers that are NaN")
+          : absl::StrCat(key, " has numbers beyond ", largest,
+                         ", the largest of precision.moments: fp8: gradients were not clipped there "
+                         "as they are here");
+  const absl::Status beyond = absl::FailedPreconditionError(
+      absl::StrCat(why, "; write precision.moments: bf16, or checkpoint.load_optimizer: false"));
+  // Another attempt reads the same file.
+  Failed(BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/true, beyond), /*elements=*/0);
+  return at::zeros(numbers.sizes(), at::TensorOptions().dtype(at::kByte));
 }
 
 at::Tensor Restore::Failed(const absl::Status& status, int64_t elements) const {

@@ -18,6 +18,7 @@
 #include "fsdp/checkpoint/job_file.h"
 #include "fsdp/checkpoint/tensor_names.h"
 #include "fsdp/checkpoint/testing/small_checkpoint.h"
+#include "fsdp/engine/rank_fault.h"
 #include "fsdp/engine/testing/test_job.h"
 
 namespace fsdpd {
@@ -308,6 +309,7 @@ TEST(Restore, RefusesMomentsBeyondWhatEightBitsHold) {
     job->mutable_precision()->set_moments(v1::DTYPE_FP8);
   }));
   for (const float number : {0.25f, 7.5f, std::numeric_limits<float>::quiet_NaN()}) {
+    SCOPED_TRACE(number);
     const TempDir dir;
     WriteNative(dir.path(), TestJob(), {3, 36, 2, 1, 0}, kSpec, number);
     const auto restore = Restore::Open(plan, dir.path(), /*own=*/false);
@@ -318,8 +320,13 @@ TEST(Restore, RefusesMomentsBeyondWhatEightBitsHold) {
     ASSERT_TRUE(params.ok()) << params.status();
     const absl::Status status = (*restore)->Finish(position, *params);
     EXPECT_EQ(status.ok(), number == 0.25f) << status;
-    if (!status.ok())
-      EXPECT_THAT(std::string(status.message()), HasSubstr("exp_avg has numbers beyond 7, the largest"));
+    if (status.ok()) continue;
+    EXPECT_THAT(
+        std::string(status.message()),
+        HasSubstr(number == 7.5f ? "exp_avg has numbers beyond 7, the largest" : "numbers that are NaN"));
+    ASSERT_TRUE(FaultOf(status).has_value());
+    EXPECT_EQ(FaultOf(status)->kind(), v1::RankFault::KIND_CONFIGURATION);
+    EXPECT_TRUE(FaultOf(status)->permanent());
   }
 }
 

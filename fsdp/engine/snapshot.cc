@@ -59,9 +59,7 @@ const void* Snapshot::Numbers(const StoredRun& run, int64_t bytes, std::vector<c
   const bool is_moment = run.what == StoredRun::What::kMoment;
   if (is_moment && copy.moments[run.moment].scalar_type() == at::kByte) {
     scratch->resize(bytes);
-    const at::Tensor written = at::from_blob(scratch->data(), {bytes / 2}, at::kBFloat16);
-    written.copy_(
-        WidenMoments(copy.moments[run.moment].narrow(0, run.begin, bytes / 2), run.moment, at::kBFloat16));
+    WidenMomentsTo(copy.moments[run.moment].narrow(0, run.begin, bytes / 2), run.moment, scratch->data());
     return scratch->data();
   }
   if (is_moment || !copy.halves.defined()) {

@@ -15,7 +15,7 @@
 
 namespace fsdpd::kernels {
 
-// N numbers that one instruction loads or stores.
+// N numbers side by side. What has 16 bytes or less one instruction loads or stores.
 template <typename T, int N>
 struct alignas(sizeof(T) * N) Pack {
   T at[N];

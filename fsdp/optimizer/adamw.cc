@@ -15,8 +15,7 @@ namespace {
 bool InEightBits(const BucketShard& shard) { return shard.moments[0].scalar_type() == at::kByte; }
 
 at::Tensor WideMoment(const BucketShard& shard, int moment) {
-  return InEightBits(shard) ? WidenMoments(shard.moments[moment], moment, at::kFloat)
-                            : InFp32(shard.moments[moment]);
+  return InEightBits(shard) ? WidenMoments(shard.moments[moment], moment) : InFp32(shard.moments[moment]);
 }
 
 }  // namespace

@@ -186,7 +186,7 @@ TEST(AdamW, MomentsOfEightBitsAreWideOnesStoredAfterEachStep) {
     EXPECT_TRUE(wide.main.equal(narrow.main));
     EXPECT_EQ(SameBits(before, narrow), skip);
     for (int i = 0; i < 2; ++i) {
-      const at::Tensor stored = WidenMoments(narrow.moments[i], i, at::kFloat);
+      const at::Tensor stored = WidenMoments(narrow.moments[i], i);
       // Of two bits: within a quarter of the number.
       EXPECT_LE(
           (stored - wide.moments[i]).abs().div(wide.moments[i].abs().clamp_min(1e-8)).max().item<double>(),

@@ -3,6 +3,8 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
+#include <cstring>
+
 #include "base/check.h"
 #include "fsdp/kernels/fp8_moments.h"
 #include "fsdp/torch/scalar_type.h"
@@ -28,20 +30,34 @@ const float* Fp32Of(const at::Tensor& numbers) {
   return numbers.const_data_ptr<float>();
 }
 
+const uint8_t* StoredBytes(const at::Tensor& stored) {
+  FSDPD_CHECK(stored.is_cpu() && stored.scalar_type() == at::kByte && stored.is_contiguous());
+  return stored.const_data_ptr<uint8_t>();
+}
+
 }  // namespace
 
 at::ScalarType MomentTypeOf(DType dtype) { return dtype == DType::kFp8 ? at::kByte : ScalarTypeOf(dtype); }
 
-at::Tensor WidenMoments(const at::Tensor& stored, int moment, at::ScalarType type) {
-  FSDPD_CHECK(stored.is_cpu() && stored.scalar_type() == at::kByte && stored.is_contiguous());
+at::Tensor WidenMoments(const at::Tensor& stored, int moment) {
   const at::Tensor numbers = at::empty(stored.sizes(), at::TensorOptions().dtype(at::kFloat));
-  const auto* const from = stored.const_data_ptr<uint8_t>();
+  const uint8_t* const from = StoredBytes(stored);
   auto* const to = numbers.mutable_data_ptr<float>();
   const kernels::MomentFormat format = kernels::MomentFormatOf(moment);
   at::parallel_for(0, stored.numel(), kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) to[i] = kernels::WidenMoment(from[i], format);
   });
-  return numbers.to(type);
+  return numbers;
+}
+
+// bf16 is the upper half of fp32, and has all there are.
+void WidenMomentsTo(const at::Tensor& stored, int moment, char* to) {
+  const uint8_t* const from = StoredBytes(stored);
+  const kernels::MomentFormat format = kernels::MomentFormatOf(moment);
+  for (int64_t i = 0; i < stored.numel(); ++i) {
+    const auto bits = static_cast<uint16_t>(kernels::FloatBits(kernels::WidenMoment(from[i], format)) >> 16);
+    std::memcpy(to + i * sizeof(bits), &bits, sizeof(bits));
+  }
 }
 
 double LargestMoment(int moment) {

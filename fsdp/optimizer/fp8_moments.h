@@ -17,8 +17,11 @@ namespace fsdpd {
 // The tensors' type in which moments of `dtype` are stored.
 at::ScalarType MomentTypeOf(DType dtype);
 
-// `moment`: 0 or 1, the first or the second. `type`: fp32 or bf16.
-at::Tensor WidenMoments(const at::Tensor& stored, int moment, at::ScalarType type);
+// `moment`: 0 or 1, the first or the second. In fp32.
+at::Tensor WidenMoments(const at::Tensor& stored, int moment);
+
+// As bf16, whose bits go to `to`, on this thread alone: checkpoints are written beside steps.
+void WidenMomentsTo(const at::Tensor& stored, int moment, char* to);
 
 // Of that moment, the largest number there is.
 double LargestMoment(int moment);

@@ -39,7 +39,7 @@ at::Tensor Bytes(int64_t count) { return at::zeros({count}, at::TensorOptions().
 at::Tensor Stored(const at::Tensor& first, const at::Tensor& second, int64_t step, int moment) {
   const std::vector<at::Tensor> stored = {Bytes(first.numel()), Bytes(first.numel())};
   StoreMoments({first, second}, at::rand({first.numel()}), step, stored);
-  return WidenMoments(stored[moment], moment, at::kFloat);
+  return WidenMoments(stored[moment], moment);
 }
 
 at::Tensor AllCodes() { return at::arange(256, at::TensorOptions().dtype(at::kByte)); }
@@ -47,7 +47,7 @@ at::Tensor AllCodes() { return at::arange(256, at::TensorOptions().dtype(at::kBy
 TEST(Fp8Moments, NumbersAreThoseThatTheHeaderNames) {
   for (int moment = 0; moment < 2; ++moment) {
     const std::vector<double> numbers = NumbersOf(moment);
-    const at::Tensor wide = WidenMoments(AllCodes(), moment, at::kFloat);
+    const at::Tensor wide = WidenMoments(AllCodes(), moment);
     ASSERT_EQ(numbers.size(), moment == 0 ? 128u : 256u);
     for (size_t i = 0; i < numbers.size(); ++i) {
       EXPECT_EQ(wide[i].item<double>(), numbers[i]) << moment << " " << i;
@@ -63,8 +63,11 @@ TEST(Fp8Moments, NumbersAreThoseThatTheHeaderNames) {
 TEST(Fp8Moments, WhatIsStoredOnceStaysWhateverTheDither) {
   for (int moment = 0; moment < 2; ++moment) {
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16})
-      EXPECT_TRUE(NearestMoments(WidenMoments(AllCodes(), moment, type), moment).equal(AllCodes()));
-    const at::Tensor wide = WidenMoments(AllCodes(), moment, at::kFloat);
+      EXPECT_TRUE(NearestMoments(WidenMoments(AllCodes(), moment).to(type), moment).equal(AllCodes()));
+    const at::Tensor wide = WidenMoments(AllCodes(), moment);
+    const at::Tensor bf16 = at::empty({256}, at::kBFloat16);
+    WidenMomentsTo(AllCodes(), moment, static_cast<char*>(bf16.data_ptr()));
+    EXPECT_TRUE(bf16.equal(wide.to(at::kBFloat16)));
     for (int code = 0; code < 256; ++code) {
       for (const uint32_t dither : {0u, kMostDither})
         EXPECT_EQ(kernels::NarrowMoment(wide[code].item<float>(), dither, kernels::MomentFormatOf(moment)),
@@ -99,11 +102,11 @@ TEST(Fp8Moments, WhatIsNotInRangeIsAtItsEnd) {
   const float infinity = std::numeric_limits<float>::infinity();
   const at::Tensor beyond =
       at::tensor({8.0f, infinity, std::numeric_limits<float>::quiet_NaN(), 1e-38f, 0.0f});
-  const at::Tensor first = WidenMoments(NearestMoments(beyond, 0), 0, at::kFloat);
-  const at::Tensor second = WidenMoments(NearestMoments(beyond * 4, 1), 1, at::kFloat);
+  const at::Tensor first = WidenMoments(NearestMoments(beyond, 0), 0);
+  const at::Tensor second = WidenMoments(NearestMoments(beyond * 4, 1), 1);
   EXPECT_TRUE(first.equal(at::tensor({7.0f, 7.0f, 7.0f, 0.0f, 0.0f})));
   EXPECT_TRUE(second.equal(at::tensor({28.0f, 28.0f, 28.0f, 0x1p-60f, 0.0f})));
-  EXPECT_EQ(WidenMoments(NearestMoments(-beyond, 0), 0, at::kFloat)[1].item<float>(), -7);
+  EXPECT_EQ(WidenMoments(NearestMoments(-beyond, 0), 0)[1].item<float>(), -7);
 }
 
 // A second moment changes by a thousandth a step, and its last bit is worth an eighth or more.
@@ -116,11 +119,10 @@ TEST(Fp8Moments, AMeanOverManyStepsIsFollowed) {
     exact = kBeta * exact + (1 - kBeta) * 1e-6;
     const auto next = [](const at::Tensor& of) { return of * kBeta + (1 - kBeta) * 1e-6; };
     dithered = Stored(at::rand({kElements}), next(dithered), step, 1);
-    nearest = NearestMoments(next(WidenMoments(nearest, 1, at::kFloat)), 1);
+    nearest = NearestMoments(next(WidenMoments(nearest, 1)), 1);
   }
   EXPECT_NEAR(dithered.mean().item<double>() / exact, 1, 0.1);
-  EXPECT_TRUE(
-      WidenMoments(nearest, 1, at::kFloat).eq(0x1p-13).all().item<bool>());  // It stands where it began.
+  EXPECT_TRUE(WidenMoments(nearest, 1).eq(0x1p-13).all().item<bool>());  // It stands where it began.
 }
 
 TEST(Fp8Moments, RoundingDependsOnTheNumbersAndTheStepAlone) {

@@ -169,7 +169,7 @@ TEST_F(OnCuda, MomentsOfEightBitsAreStoredAsTheCpuWouldBitForBit) {
       StoreMoments({wide.moments[0].cpu(), wide.moments[1].cpu()}, wide.main.cpu(), taken, stored);
       for (int i = 0; i < 2; ++i) {
         ASSERT_TRUE(narrow.moments[i].cpu().equal(stored[i])) << step << " " << i;
-        wide.moments[i] = WidenMoments(stored[i], i, at::kFloat).cuda();
+        wide.moments[i] = WidenMoments(stored[i], i).cuda();
       }
     }
   }

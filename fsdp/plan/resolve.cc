@@ -12,6 +12,7 @@
 #include "fsdp/plan/model/fp8_facts.h"
 #include "fsdp/plan/model/kept_policy.h"
 #include "fsdp/plan/model/stage_cut.h"
+#include "fsdp/plan/predict/device_profile.h"
 
 namespace fsdpd {
 namespace {
@@ -180,14 +181,15 @@ class Resolver {
     if (fsdp->recompute() != v1::RECOMPUTE_UNSPECIFIED) held.kind = spec.recompute;
     if (fsdp->has_recompute_layers()) held.layers = fsdp->recompute_layers();
     const std::vector<MemoryWay> ways = MemoryWays(spec, held, job_.resources().ranks_per_node());
-    choose(ways.front().offloaded_layers, WhyOf(ways, spec.memory_budget_bytes));
+    choose(ways.front().offloaded_layers, WhyOf(ways, spec));
     if (!held.kind.has_value())
       SetRecompute(ways.front().recompute, held.layers.has_value(),
                    "the least that fits beside what is offloaded");
   }
 
-  // What each choice costs.
-  static std::string WhyOf(const std::vector<MemoryWay>& ways, int64_t budget_bytes) {
+  // What each choice costs, whatever device the job is planned for.
+  static std::string WhyOf(const std::vector<MemoryWay>& ways, const Spec& spec) {
+    const int64_t budget_bytes = spec.memory_budget_bytes;
     if (ways.front().peak_bytes > budget_bytes)
       return absl::StrCat("a step needs ", HumanBytes(ways.front().peak_bytes), " of ",
                           HumanBytes(budget_bytes),
@@ -197,7 +199,8 @@ class Resolver {
     for (size_t w = 1; w < ways.size(); ++w)
       others.push_back(absl::StrFormat("%.0f ms with %d (recompute %s)", ways[w].step_seconds * 1e3,
                                        ways[w].offloaded_layers, Describe(ways[w].recompute)));
-    std::string why = absl::StrFormat("a step takes %.0f ms", ways.front().step_seconds * 1e3);
+    std::string why = absl::StrFormat("by the profile shipped for %s a step takes %.0f ms",
+                                      DefaultProfile(spec.device).name, ways.front().step_seconds * 1e3);
     if (!others.empty()) absl::StrAppend(&why, "; ", absl::StrJoin(others, ", "));
     return why;
   }

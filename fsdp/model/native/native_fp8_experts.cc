@@ -17,8 +17,6 @@
 namespace fsdpd {
 namespace {
 
-// Places of experts' rows are the plan's, and kernels take their columns so many rows at a time.
-
 kernels::Stream StreamOf(const at::Tensor& x) { return kernels::CurrentStream(x.get_device()); }
 
 int64_t OutputsOf(const std::vector<Fp8>& matrices) {

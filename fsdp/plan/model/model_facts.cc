@@ -197,9 +197,11 @@ int64_t Gpt2HeadWorkspace(const Shape& s) {
   return logits * (4 + twin) + s.HiddenBytes() + s.vocab * s.hidden * (s.compute_bytes + sum);
 }
 
-// The embedding's backward: the gradient that came in, which the native unit adds row by row.
+// The embedding's backward: the gradient that came in, which the native unit adds row by row; on the CPU to
+// an fp32 sum of the whole matrix's where its own gradient has 16 bits.
 int64_t LlamaEmbeddingWorkspace(const Shape& s) {
-  return s.HiddenBytes() + s.AllHiddenBytes() + (s.HostCasts() ? s.tokens * s.hidden * 4 : 0);
+  const int64_t sum = s.HostCasts() ? (s.tokens + s.vocab) * s.hidden * 4 : 0;
+  return s.HiddenBytes() + s.AllHiddenBytes() + sum;
 }
 
 // Autograd makes each matrix's gradient whole, one after the other.

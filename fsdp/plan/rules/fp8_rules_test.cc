@@ -110,6 +110,13 @@ std::vector<BadCase> BadCases() {
          j->mutable_optimizer()->set_clip_norm(1);
          j->mutable_optimizer()->mutable_sgd()->set_lr(0.1);
        }},
+      {"fp8_moments_forget", "precision.moments",
+       [](J* j) {
+         j->mutable_precision()->set_moments(v1::DTYPE_FP8);
+         j->mutable_optimizer()->set_clip_norm(1);
+         j->mutable_optimizer()->mutable_adamw()->mutable_betas()->Add(0.9);
+         j->mutable_optimizer()->mutable_adamw()->mutable_betas()->Add(0.999);
+       }},
   };
 }
 

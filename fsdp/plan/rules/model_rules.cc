@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/ids.h"
+#include "base/limits.h"
 #include "base/text.h"
 #include "fsdp/plan/rules/rule_table.h"
 
@@ -17,7 +18,6 @@ constexpr FaultLevel kError = FaultLevel::kError;
 constexpr int64_t kMaxVocab = 1 << 24;
 constexpr int64_t kMaxHidden = 1 << 17;
 constexpr int64_t kMaxIntermediate = 1 << 20;
-constexpr int64_t kMaxLayers = 1024;
 constexpr int64_t kMaxHeads = 1024;
 constexpr int64_t kMaxHeadSize = 1024;
 constexpr int64_t kMaxPositions = 1 << 20;

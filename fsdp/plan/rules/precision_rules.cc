@@ -39,6 +39,19 @@ Findings ChecksFp8Moments(const Facts& f) {
            "write optimizer.clip_norm: 1.0, or precision.moments: bf16"}};
 }
 
+// Where gradients stay as large, steps are 2% longer in the mean at 0.95 and 3% at 0.999; where they fall to a
+// fiftieth over 8,000 steps, 15% at 0.999 (simulated, 20,000 numbers).
+Findings ChecksFp8MomentsForget(const Facts& f) {
+  constexpr double kMostBeta = 0.99;
+  const v1::AdamW& adamw = f.job.optimizer().adamw();
+  if (f.job.precision().moments() != v1::DTYPE_FP8 || !f.Sound({"optimizer.adamw.betas"})) return {};
+  if (adamw.betas_size() < 2 || adamw.betas(1) <= kMostBeta || adamw.betas(1) >= 1) return {};
+  return {{absl::StrCat("what a step's rounding does to the second moment lasts for ",
+                        std::lround(1 / (1 - adamw.betas(1))), " steps at a second beta of ", adamw.betas(1),
+                        ", and steps are a few percent longer for it, more where gradients become smaller"),
+           "write optimizer.adamw.betas: [0.9, 0.95], or precision.moments: bf16"}};
+}
+
 const Rule kRules[] = {
     {"dtype_known", kError, "precision", "every precision is a known type",
      [](const Facts& f) -> Findings {
@@ -75,6 +88,8 @@ const Rule kRules[] = {
      }},
     {"fp8_moments_clipped", kError, "precision.moments",
      "moments in fp8 are AdamW's, with clip_norm at most 4", ChecksFp8Moments},
+    {"fp8_moments_forget", kWarn, "precision.moments", "with moments in fp8 the second beta is at most 0.99",
+     ChecksFp8MomentsForget},
     {"main_grads_bf16_needs_shards", kError, "precision.main_grads", "bf16 main gradients are sharded ones",
      [](const Facts& f) -> Findings {
        if (f.job.precision().main_grads() != v1::DTYPE_BF16 || f.shards_grads()) return {};

@@ -5,14 +5,14 @@
 
 namespace fsdpd {
 
-// kFp8 is e4m3 where matrices of layers travel and are multiplied, and fsdp/kernels/fp8_moments.h's where an
-// optimizer's moments lie; nothing is summed in it.
 // Sizes of products in FP8 are multiples of so many.
 constexpr int kFp8Step = 16;
 
 // Gradients that are clipped to such a norm leave no moment of kFp8 out of its range.
 constexpr double kFp8MomentNorm = 4;
 
+// kFp8 is e4m3 where matrices of layers travel and are multiplied, and fsdp/kernels/fp8_moments.h's where an
+// optimizer's moments lie; nothing is summed in it.
 enum class DType { kFp32, kBf16, kFp16, kFp8 };
 
 inline int64_t BytesOf(DType dtype) { return dtype == DType::kFp32 ? 4 : dtype == DType::kFp8 ? 1 : 2; }

@@ -102,7 +102,7 @@ Spec RandomSpec(Dice* dice) {
   spec.precision.main_grads = dice->Of({DType::kFp32, DType::kBf16});
   spec.keep_gathered = spec.shards_params() && dice->OneIn(4);
   spec.offload_optimizer = dice->OneIn(4);
-  spec.precision.moments = dice->Of({DType::kFp32, DType::kBf16});
+  spec.precision.moments = dice->Of({DType::kFp32, DType::kBf16, DType::kFp8});
   spec.prefetch_bytes = dice->OneIn(4) ? 0 : dice->Pick(0, int64_t{1} << dice->Pick(8, 20));
   spec.recompute = dice->Of({Recompute::kNone, Recompute::kSelective, Recompute::kFull});
   spec.recompute_layers = dice->Pick(0, 8);
