@@ -218,8 +218,8 @@ __global__ void __launch_bounds__(kTurnWarps * 32) Turn(Fp8ColumnsArgs args) {
 }
 
 // ---- What is in FP8, turned: tiles of which a thread takes eight columns of four rows at a time, and writes
-// eight rows of a column. Words lie in shared memory so that neither those of a row nor those of a column share
-// a bank, and two that are neighbours stay so.
+// eight rows of a column. Words lie in shared memory so that neither those of a row nor those of a column
+// share a bank, and two that are neighbours stay so.
 
 constexpr int kSide = 128;
 constexpr int kSideWords = kSide / 4;

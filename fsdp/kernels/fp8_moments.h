@@ -4,9 +4,9 @@
 //   the first   a sign, five bits of exponent:  0, and 2^-30 to 7
 //   the second  no sign, six bits of exponent:  0, and 2^-60 to 28
 //
-// so the second holds the square of the first's numbers up to 5, and where gradients are clipped to a norm of
-// kFp8MomentNorm neither's range is left. What is smaller than the smallest is dithered as all is; but a second
-// moment that is not zero never becomes zero, as a step is divided by its root.
+// so the second holds the squares of the first's numbers up to 5, and where gradients are clipped to a norm
+// of kFp8MomentNorm neither's range is left. What is smaller than the smallest is dithered as all is; but a
+// second moment that is not zero never becomes zero, as a step is divided by its root.
 //
 // A number becomes one of its two neighbours, with the probability that makes it right in the mean: the
 // nearest would stand still, as a step changes a moment by less than half of what its last bit is worth. What

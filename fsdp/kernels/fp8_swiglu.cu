@@ -66,8 +66,8 @@ constexpr int kWarps = 8;
 constexpr int64_t kRowsTogether = 256;
 constexpr int kColumnsTogether = 32 * N;
 
-// Arithmetic takes as long as the memory here, so what counts is how many warps are there to cover for it: four
-// blocks on a multiprocessor with a row a thread are faster than two with four.
+// Arithmetic takes as long as the memory here, so what counts is how many warps are there to cover for it:
+// four blocks on a multiprocessor with a row a thread are faster than two with four.
 __global__ void __launch_bounds__(kWarps * 32, 4) FindLargest(Fp8SwigluBackwardArgs args) {
   __shared__ unsigned of_warp[kWarps][kColumnsTogether / 2];
   const Largest largest(args);

@@ -143,15 +143,14 @@ Fp8 Fp8Columns(const at::Tensor& x, const at::Tensor& largest) {
   if (!x.is_cuda()) return RowsOnHost(x.t().to(at::kFloat), padded);
   Fp8 columns = EmptyFp8(x.size(1), padded, x);
   const at::Tensor room = largest.defined() ? largest : at::empty({x.size(1)}, x.options().dtype(at::kInt));
-  kernels::Fp8ColumnsArgs args = {
-      x.const_data_ptr(),
-      x.size(0),
-      x.size(1),
-      x.stride(0),
-      columns.values.data_ptr(),
-      padded,
-      columns.scales.data_ptr<float>(),
-      reinterpret_cast<uint32_t*>(room.data_ptr<int32_t>())};
+  kernels::Fp8ColumnsArgs args = {x.const_data_ptr(),
+                                  x.size(0),
+                                  x.size(1),
+                                  x.stride(0),
+                                  columns.values.data_ptr(),
+                                  padded,
+                                  columns.scales.data_ptr<float>(),
+                                  reinterpret_cast<uint32_t*>(room.data_ptr<int32_t>())};
   args.found = largest.defined();
   kernels::Fp8Columns(args, kernels::CurrentStream(x.get_device()));
   return columns;

@@ -147,8 +147,8 @@ TEST_F(NativeFp8Cuda, NormsFindTheLargestOfTheColumnsThatTheyWriteAgain) {
     const Normed normed = RmsNormForward(x, weight, 1e-5);
     const at::Tensor y = at::empty_like(x);
     at::Tensor largest;
-    RmsNormBackward(at::ones_like(x), x, normed.rstd, weight, /*residual=*/{}, false, /*weight_grad_into=*/{}, y,
-                    &largest);
+    RmsNormBackward(at::ones_like(x), x, normed.rstd, weight, /*residual=*/{}, false, /*weight_grad_into=*/{},
+                    y, &largest);
     EXPECT_EQ(largest.defined(), shape[1] > 256 && shape[1] <= 8192);
     ExpectSameBits(Fp8Columns(y, largest), Fp8Columns(y.cpu()));
   }

@@ -163,8 +163,8 @@ struct Buffer {
 // that wait to be sent, and gradients that do; of each so many.
 constexpr int kCrossingPlaces = 2;
 
-// Bytes on the device for optimizer's state that is on its way there, there, or on its way back: the most that
-// two buckets of one behind the other have, so that each can come while the one before it goes.
+// Bytes on the device for optimizer's state that is on its way there, there, or on its way back: the most
+// that two buckets of it, one behind the other, have, so that each can come while the one before it goes.
 int64_t StagedRoom(const Layout& layout);
 
 // Layers of which what lies in host memory is on its way there, or back and not used yet.

@@ -236,8 +236,8 @@ TEST(Schedule, EvaluationFitsWhereTrainingPutItsBuffers) {
   });
 }
 
-// FP8 gives each layer three buckets, of 58 and 160 million numbers and of a few thousand: counted in buckets, a
-// large one would wait until the large one before it is back.
+// FP8 gives each layer three buckets, of 58 and 160 million numbers and of a few thousand: counted in
+// buckets, a large one would wait until the large one before it is back.
 TEST(Schedule, StateComesAsSoonAsItsBytesAreFree) {
   for (const bool fp8 : {false, true}) {
     Spec spec = Llama8b(4);

@@ -1,6 +1,6 @@
 // The optimizer's state that lies in host memory, in a training program: brought to the device for an Update
-// and put back behind it, as many buckets at a time as StagedRoom holds. It is bytes that are counted: buckets
-// are of unlike sizes, and a large one would wait for another where only a small one is between them.
+// and put back behind it, as many buckets at a time as StagedRoom holds. It is bytes that are counted:
+// buckets are of unlike sizes, and a large one would wait for another where only a small one is between them.
 //
 // Call order: Begin behind the norm, for which what comes first does not wait; then, of each bucket that has
 // such state, in order, FetchOf for its Update and Updated; Occupy at the end. Of a job that has none, all of

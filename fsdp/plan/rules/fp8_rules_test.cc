@@ -43,6 +43,12 @@ struct BadCase {
   std::function<void(v1::JobSpec*)> spoil;
 };
 
+v1::Optimizer* NarrowMoments(double clip_norm, v1::JobSpec* job) {
+  job->mutable_precision()->set_moments(v1::DTYPE_FP8);
+  job->mutable_optimizer()->set_clip_norm(clip_norm);
+  return job->mutable_optimizer();
+}
+
 std::vector<BadCase> BadCases() {
   using J = v1::JobSpec;
   const auto keep = [](J* j, const char* pattern) {
@@ -97,25 +103,15 @@ std::vector<BadCase> BadCases() {
        [](J* j) { j->mutable_precision()->set_main_grads(v1::DTYPE_FP8); }},
       {"grad_comm_not_fp16", "precision.grad_comm",
        [](J* j) { j->mutable_precision()->set_grad_comm(v1::DTYPE_FP8); }},
+      {"fp8_moments_clipped", "precision.moments", [](J* j) { NarrowMoments(0, j); }},
+      {"fp8_moments_clipped", "precision.moments", [](J* j) { NarrowMoments(4.5, j); }},
       {"fp8_moments_clipped", "precision.moments",
-       [](J* j) { j->mutable_precision()->set_moments(v1::DTYPE_FP8); }},
-      {"fp8_moments_clipped", "precision.moments",
-       [](J* j) {
-         j->mutable_precision()->set_moments(v1::DTYPE_FP8);
-         j->mutable_optimizer()->set_clip_norm(4.5);
-       }},
-      {"fp8_moments_clipped", "precision.moments",
-       [](J* j) {
-         j->mutable_precision()->set_moments(v1::DTYPE_FP8);
-         j->mutable_optimizer()->set_clip_norm(1);
-         j->mutable_optimizer()->mutable_sgd()->set_lr(0.1);
-       }},
+       [](J* j) { NarrowMoments(1, j)->mutable_sgd()->set_lr(0.1); }},
       {"fp8_moments_forget", "precision.moments",
        [](J* j) {
-         j->mutable_precision()->set_moments(v1::DTYPE_FP8);
-         j->mutable_optimizer()->set_clip_norm(1);
-         j->mutable_optimizer()->mutable_adamw()->mutable_betas()->Add(0.9);
-         j->mutable_optimizer()->mutable_adamw()->mutable_betas()->Add(0.999);
+         auto* betas = NarrowMoments(1, j)->mutable_adamw()->mutable_betas();
+         betas->Add(0.9);
+         betas->Add(0.999);
        }},
   };
 }
