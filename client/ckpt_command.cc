@@ -171,6 +171,20 @@ int Resolve(std::string* path, Console* console) {
   return kExitOk;
 }
 
+// Of a folder that is to be read. What else keeps from reading it is told by who reads.
+absl::Status HasCheckpoint(const std::string& folder) {
+  struct stat info;
+  if (stat(absl::StrCat(folder, "/.metadata").c_str(), &info) == 0) return absl::OkStatus();
+  if (errno == ENOTDIR) return absl::NotFoundError(absl::StrCat(folder, ": is no folder"));
+  if (errno != ENOENT) return absl::OkStatus();
+  if (stat(folder.c_str(), &info) != 0)
+    return absl::NotFoundError(absl::StrCat(folder, ": there is no such folder"));
+  if (HasHfWeights(folder)) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat(
+      folder,
+      ": there is no checkpoint: neither .metadata nor safetensors, nor folders iter_N that have it"));
+}
+
 }  // namespace
 
 int FailCkpt(const absl::Status& status, Console* console) {
@@ -196,6 +210,7 @@ int RunCkptCommand(const CommandLine& given, Console* console) {
   }
   if (line.action == "convert") return RunCkptConvert(line, console);
   FSDPD_CHECK(line.action == "inspect" || line.action == "verify");
+  if (const absl::Status has = HasCheckpoint(line.file); !has.ok()) return FailCkpt(has, console);
   const absl::StatusOr<v1::CheckpointReport> checkpoint =
       ReportOf(line.file, line.action == "verify", [console] { return IsInterrupted(*console); });
   return checkpoint.ok() ? Tell(*checkpoint, line, console) : FailCkpt(checkpoint.status(), console);

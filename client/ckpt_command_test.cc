@@ -86,7 +86,13 @@ TEST_F(CkptCommandTest, EveryFaultIsALineAndTheExitCodeIs9) {
 
 TEST_F(CkptCommandTest, WhatIsNoCheckpointIsTold) {
   EXPECT_EQ(Run({"ckpt", "inspect", dir_.File("absent")}), kExitUsage);
-  EXPECT_THAT(err_, HasSubstr("absent/.metadata: open: No such file"));
+  EXPECT_THAT(err_, HasSubstr("absent: there is no such folder"));
+  std::filesystem::create_directory(dir_.File("empty"));
+  EXPECT_EQ(Run({"ckpt", "verify", dir_.File("empty")}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("empty: there is no checkpoint: neither .metadata nor safetensors"));
+  WriteFileOf(dir_.File("file"), "x");
+  EXPECT_EQ(Run({"ckpt", "verify", dir_.File("file")}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("file: is no folder"));
   WriteFileOf(dir_.File(".metadata"), "\x80\x04]q.");
   EXPECT_EQ(Run({"ckpt", "verify", dir_.path()}), kExitDamaged);
   EXPECT_THAT(err_, HasSubstr("/.metadata: pickle, byte "));

@@ -179,10 +179,16 @@ Options FewerReplicas(const v1::JobSpec& job) {
 Options NarrowMoments(const v1::JobSpec& job) {
   const bool has_moments = !job.optimizer().has_sgd() || job.optimizer().sgd().momentum() > 0;
   const v1::DType now = job.precision().moments();
-  if (!has_moments || (now != v1::DTYPE_UNSPECIFIED && now != v1::DTYPE_FP32)) return {};
-  Option option{job, "precision.moments: bf16"};
-  option.job.mutable_precision()->set_moments(v1::DTYPE_BF16);
-  return {option};
+  if (!has_moments || now == v1::DTYPE_FP8) return {};
+  const double clip = job.optimizer().clip_norm();
+  const bool eight_bits = !job.optimizer().has_sgd() && clip > 0 && clip <= kFp8MomentNorm;
+  Options options;
+  for (const auto& [type, name] : {std::pair(v1::DTYPE_BF16, "bf16"), std::pair(v1::DTYPE_FP8, "fp8")}) {
+    if (type == now || (type == v1::DTYPE_FP8 && !eight_bits)) continue;
+    options.push_back({job, absl::StrCat("precision.moments: ", name)});
+    options.back().job.mutable_precision()->set_moments(type);
+  }
+  return options;
 }
 
 Options OffloadState(const v1::JobSpec& job) {

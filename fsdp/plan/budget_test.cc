@@ -198,6 +198,11 @@ TEST(Budget, OffersNarrowMomentsBeforeMoreRanks) {
   v1::JobSpec fitting = job;
   fitting.mutable_precision()->set_moments(v1::DTYPE_BF16);
   EXPECT_EQ(AdviceToFit(job, fitting).find("use precision.moments: bf16: "), 0u);
+  v1::JobSpec clipped = job;
+  clipped.mutable_optimizer()->set_clip_norm(1);
+  fitting = clipped;
+  fitting.mutable_precision()->set_moments(v1::DTYPE_FP8);
+  EXPECT_EQ(AdviceToFit(clipped, fitting).find("use precision.moments: fp8: "), 0u);
 }
 
 // Ranks were doubled: 32 were told where 24 fit, 128 where 72 did.

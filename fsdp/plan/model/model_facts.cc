@@ -200,8 +200,10 @@ int64_t Gpt2HeadWorkspace(const Shape& s) {
 // The embedding's backward: the gradient that came in, which the native unit adds row by row; on the CPU to
 // an fp32 sum of the whole matrix's where its own gradient has 16 bits.
 int64_t LlamaEmbeddingWorkspace(const Shape& s) {
-  const int64_t sum = s.HostCasts() ? (s.tokens + s.vocab) * s.hidden * 4 : 0;
-  return s.HiddenBytes() + s.AllHiddenBytes() + sum;
+  const int64_t came = s.HiddenBytes() + s.AllHiddenBytes();
+  if (!s.HostCasts()) return came;
+  const int64_t cast = s.tokens * s.hidden * 4, sum = s.computed_grads ? s.vocab * s.hidden * 4 : 0;
+  return std::max(came + cast, s.HiddenBytes() + cast + sum);
 }
 
 // Autograd makes each matrix's gradient whole, one after the other.
