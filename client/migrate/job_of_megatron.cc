@@ -88,6 +88,19 @@ class Converter {
     return v1::STRATEGY_OPTIM_GRADS_PARAMS;
   }
 
+  // Of a part there, all of it lies in host memory here, and it is updated on the device.
+  void OffloadState() {
+    const double fraction = s_.Real("optimizer_offload_fraction").value_or(1);
+    if (fraction < 0 || fraction > 1)
+      return c_.Error("optimizer_offload_range", "optimizer_offload_fraction",
+                      absl::StrCat(fraction, " is not between 0 and 1"), "write 1 for all, or leave it out");
+    job_.mutable_fsdp()->mutable_offload()->set_optimizer(fraction > 0);
+    if (fraction == 1) return;
+    c_.Adjust("optimizer_offload_whole", "optimizer_offload_fraction",
+              "either all of the optimizer's state lies in host memory or none", absl::StrCat(fraction),
+              fraction > 0 ? "1" : "none");
+  }
+
   void Fsdp() {
     v1::Fsdp* fsdp = job_.mutable_fsdp();
     fsdp->set_strategy(Strategy());
@@ -97,14 +110,7 @@ class Converter {
       fsdp->mutable_outer()->set_size(instances);
       fsdp->mutable_outer()->set_strategy(optim ? v1::STRATEGY_OPTIM : v1::STRATEGY_NO_SHARD);
     }
-    const double fraction = s_.Real("optimizer_offload_fraction").value_or(1);
-    if (s_.Flag("optimizer_cpu_offload") && fraction > 0) {
-      fsdp->mutable_offload()->set_optimizer(true);
-      if (fraction < 1)
-        c_.Adjust("optimizer_offload_whole", "optimizer_offload_fraction",
-                  "all of the optimizer's state lies in host memory, and it is updated on the device",
-                  absl::StrCat(fraction), "1");
-    }
+    if (s_.Flag("optimizer_cpu_offload")) OffloadState();
     const std::optional<int64_t> layers = s_.Integer("cpu_offloading_num_layers");
     const bool activations =
         s_.Find("cpu_offloading_activations") == nullptr || s_.Flag("cpu_offloading_activations");

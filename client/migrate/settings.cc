@@ -19,7 +19,12 @@ namespace {
 
 bool IsFalse(const std::string& text) {
   const std::string lower = absl::AsciiStrToLower(text);
-  return lower == "false" || lower == "0" || lower == "no" || lower == "off";
+  return lower == "false" || lower == "0" || lower == "no" || lower == "off" || lower.empty();
+}
+
+bool IsTrue(const std::string& text) {
+  const std::string lower = absl::AsciiStrToLower(text);
+  return lower == "true" || lower == "1" || lower == "yes" || lower == "on";
 }
 
 void AddNamed(const OptionName& name, Setting setting, Settings* settings) {
@@ -275,7 +280,11 @@ std::optional<std::string> Settings::Lower(absl::string_view name) {
 bool Settings::Flag(absl::string_view name, bool otherwise) {
   const Setting* setting = Find(name);
   if (setting == nullptr || setting->value_is_open()) return otherwise;
-  return setting->values.empty() || !IsFalse(setting->values.front());
+  if (setting->values.empty() || IsTrue(setting->values.front())) return true;
+  if (!IsFalse(setting->values.front()))
+    ValueFault(*setting, "not_true_or_false",
+               absl::StrCat("'", setting->values.front(), "' is not true or false"), "write true or false");
+  return false;
 }
 
 bool Settings::AnyFlag(absl::string_view name) {

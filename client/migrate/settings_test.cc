@@ -140,6 +140,17 @@ TEST(Settings, AFlagOfAnySectionCounts) {
   EXPECT_FALSE(settings.AnyFlag("fp16"));
 }
 
+TEST(Settings, WhatIsNeitherTrueNorFalseIsAFault) {
+  Settings settings = Read("model: {qk_layernorm: flase, add_bias_linear: False, swiglu: 1}\n");
+  EXPECT_FALSE(settings.Flag("add_bias_linear", true));
+  EXPECT_TRUE(settings.Flag("swiglu"));
+  EXPECT_TRUE(settings.value_faults().empty());
+  const std::string name = settings.Find("qk_layernorm") != nullptr ? "qk_layernorm" : "qk_norm";
+  EXPECT_FALSE(settings.Flag(name));
+  ASSERT_EQ(settings.value_faults().size(), 1u);
+  EXPECT_EQ(settings.value_faults()[0].violation.rule, "not_true_or_false");
+}
+
 TEST(Settings, WhatMixedPrecisionSaysIsWhatCounts) {
   Settings settings = Read(
       "model: {bf16: false, fp8: hybrid}\nmixed_precision: {bf16: true, fp8: null}\n"

@@ -171,6 +171,7 @@ absl::Status RunRank(RankRun run) {
   options.label = run.label;
   options.set_aside = std::move(start.set_aside);
   options.on_saved = run.on_saved;
+  options.on_failed = run.on_failed;
   if (run.rank == 0) options.on_course = run.on_course;
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Make(std::move(options)));
   start.restored.set_seconds(absl::ToDoubleSeconds(absl::Now() - begin));

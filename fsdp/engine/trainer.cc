@@ -162,7 +162,9 @@ absl::Status AtStep(int64_t step, const absl::Status& status) {
 // A rank that fails here may leave others in a collective, and groups are destroyed together unless aborted.
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Make(TrainerOptions options) {
   auto made = MakeOf(&options);
-  if (!made.ok()) options.mesh.Abort();
+  if (made.ok()) return made;
+  if (options.on_failed) options.on_failed(made.status());
+  options.mesh.Abort();
   return made;
 }
 

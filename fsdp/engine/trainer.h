@@ -76,6 +76,8 @@ struct TrainerOptions {
   JobLabel label = {};
   std::vector<std::string> set_aside = {};
   std::function<void(const v1::SavedCheckpoint&)> on_saved = {};
+  // Make's own failure, while others' are still to come of it.
+  std::function<void(const absl::Status&)> on_failed = {};
   // Who hears how the newest step went, once in kCourseEvery at most; empty: nobody, and the allocator's
   // height is left to others of the process.
   std::function<absl::Status(const v1::StepCourse&)> on_course = {};

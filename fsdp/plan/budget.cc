@@ -313,9 +313,10 @@ std::optional<Fix> SmallestFix(const v1::JobSpec& job) {
 std::string Advice(const v1::JobSpec& job) {
   const std::optional<Fix> fix = SmallestFix(job);
   if (!fix.has_value()) {
-    return "no change of recompute, micro_batch, sharding, ranks or offload makes it fit: use a smaller "
-           "model or "
-           "sequence_length, or devices with more memory";
+    return "no change of recompute, micro_batch, sharding, ranks or offload makes it fit: `fsdpctl plan "
+           "--search` "
+           "tries parallel.tensor, context and pipeline too; else use a smaller model or sequence_length, or "
+           "devices with more memory";
   }
   return absl::StrCat("use ", absl::StrJoin(fix->texts, " and "), ": the peak becomes ",
                       HumanBytes(*PeakOf(fix->job)), " per rank");

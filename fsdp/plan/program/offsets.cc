@@ -1,6 +1,7 @@
 #include "fsdp/plan/program/offsets.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <set>
@@ -72,29 +73,34 @@ int64_t BoundBytes(const std::vector<int>& by_size, const std::vector<int64_t>& 
   return bound;
 }
 
-// The lowest gap among the neighbours that are placed already.
+using Ranges = std::vector<std::pair<int64_t, int64_t>>;
+
+// The lowest gap among the neighbours that are placed already. `taken`: room, used again from call to call.
 int64_t LowestGap(int64_t bytes, const std::vector<int>& neighbours, const std::vector<int64_t>& all_bytes,
-                  const std::vector<int64_t>& offset) {
-  std::vector<std::pair<int64_t, int64_t>> taken;
+                  const std::vector<int64_t>& offset, Ranges* taken) {
+  taken->clear();
   for (const int other : neighbours) {
-    if (offset[other] >= 0) taken.emplace_back(offset[other], offset[other] + all_bytes[other]);
+    if (offset[other] >= 0) taken->emplace_back(offset[other], offset[other] + all_bytes[other]);
   }
-  std::sort(taken.begin(), taken.end());
+  std::sort(taken->begin(), taken->end());
   int64_t at = 0;
-  for (const auto& [begin, end] : taken) {
+  for (const auto& [begin, end] : *taken) {
     if (begin - at >= bytes) break;
     at = std::max(at, end);
   }
   return at;
 }
 
-Offsets FirstFit(const std::vector<int>& order, const std::vector<int64_t>& bytes,
-                 const Conflicts& conflicts) {
+// Gives up where the arena reaches `limit`: then not all have an offset.
+Offsets FirstFit(const std::vector<int>& order, const std::vector<int64_t>& bytes, const Conflicts& conflicts,
+                 int64_t limit) {
   Offsets result{std::vector<int64_t>(bytes.size(), -1), 0, 0, 0};
+  Ranges taken;
   for (const int buffer : order) {
-    const int64_t at = LowestGap(bytes[buffer], conflicts.with[buffer], bytes, result.offset);
+    const int64_t at = LowestGap(bytes[buffer], conflicts.with[buffer], bytes, result.offset, &taken);
     result.offset[buffer] = at;
     result.arena_bytes = std::max(result.arena_bytes, at + bytes[buffer]);
+    if (result.arena_bytes >= limit) break;
   }
   return result;
 }
@@ -145,7 +151,7 @@ Offsets ShuffleRows(Offsets best, const std::vector<int>& by_size, const std::ve
     for (size_t i = rows.size(); i > 1; --i) std::swap(rows[i - 1], rows[random() % i]);
     std::vector<int> order;
     for (const std::vector<int>& row : rows) order.insert(order.end(), row.begin(), row.end());
-    Offsets offsets = FirstFit(order, bytes, conflicts);
+    Offsets offsets = FirstFit(order, bytes, conflicts, best.arena_bytes);
     if (offsets.arena_bytes < best.arena_bytes) best = std::move(offsets);
   }
   return best;
@@ -173,7 +179,7 @@ Offsets Search(const std::vector<int64_t>& bytes, const std::vector<Occupancy>& 
   for (const std::vector<int>& start : {by_size, by_time}) {
     std::vector<int> order = start;
     for (int round = 0; round < kRounds && (best.offset.empty() || !IsNearEnough(best, bound)); ++round) {
-      Offsets offsets = FirstFit(order, bytes, conflicts);
+      Offsets offsets = FirstFit(order, bytes, conflicts, std::numeric_limits<int64_t>::max());
       HighestFirst(offsets, bytes, &order);
       if (best.offset.empty() || offsets.arena_bytes < best.arena_bytes) best = std::move(offsets);
     }
