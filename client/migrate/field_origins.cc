@@ -14,7 +14,7 @@ namespace {
 
 struct FieldOrigin {
   const char* field;
-  const char* settings[5];  // The first that is written is it; null where there are fewer.
+  const char* settings[7];  // The first that is written is it; null where there are fewer.
 };
 
 // The first that has one counts: what a field is within comes after it.
@@ -103,7 +103,7 @@ constexpr FieldOrigin kOrigins[] = {
     {"schedule.cosine.min_lr_ratio", {"min_lr"}},
     {"schedule.wsd.min_lr_ratio", {"min_lr"}},
     {"schedule.wsd.decay_steps", {"wsd_decay_iters", "lr_wsd_decay_samples"}},
-    {"precision.compute", {"fp8_format", "fp8", "bf16", "fp16", "mixed_precision"}},
+    {"precision.compute", {"fp8_format", "fp8", "fp8_e4m3", "fp8_hybrid", "bf16", "fp16", "mixed_precision"}},
     {"precision.fp8.keep_bf16", {"first_last_layers_bf16"}},
     {"precision.fp8", {"first_last_layers_bf16"}},
     {"precision.main_params", {"megatron_fsdp_main_params_dtype", "main_params_dtype"}},

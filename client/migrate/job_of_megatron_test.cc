@@ -199,6 +199,17 @@ TEST(JobOfMegatron, MixedPrecisionAsAnObjectSaysWhichLayersStay) {
   EXPECT_EQ(kept(""), 0);
 }
 
+TEST(JobOfMegatron, TheOlderSwitchesOfFp8AreOnesToo) {
+  for (const std::string format : {"e4m3", "hybrid"}) {
+    const Result result = Convert(kLlama8b + (" --fp8-" + format));
+    EXPECT_EQ(result.job.precision().compute(), v1::DTYPE_FP8);
+    EXPECT_TRUE(Has(result.faults, "fp8_recipe")) << format;
+  }
+  const Result refused = Convert(std::string(kLlama8b) + " --fp8-format e5m2");
+  EXPECT_TRUE(Has(refused.faults, "fp8_known"));
+  EXPECT_FALSE(Has(refused.faults, "fp8_recipe"));
+}
+
 TEST(JobOfMegatron, NumbersOfLayersThatNoModelHasAreNotCountedTo) {
   const std::string fp8 = " --fp8-format e4m3 --first-last-layers-bf16";
   std::string many = kLlama8b;

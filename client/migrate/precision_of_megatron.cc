@@ -4,6 +4,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 #include <absl/strings/str_replace.h>
+#include <absl/strings/strip.h>
 
 #include <optional>
 #include <set>
@@ -56,7 +57,7 @@ class PrecisionConverter {
   // The setting that asks for products in FP8; null: none does.
   const char* Fp8Setting() {
     if (!recipe_.empty()) return absl::StrContains(recipe_, "fp8") ? "mixed_precision" : nullptr;
-    for (const char* name : {"fp8_format", "fp8"}) {
+    for (const char* name : {"fp8_format", "fp8", "fp8_e4m3", "fp8_hybrid"}) {  // The last two before 2024.
       if (s_.AnyFlag(name)) return name;
     }
     return nullptr;
@@ -82,11 +83,12 @@ class PrecisionConverter {
              absl::StrCat("write one of ", absl::StrJoin(*known, ", ")));
   }
 
-  void KnownWord(const char* setting, const std::set<std::string>& known) {
+  bool KnowsWord(const char* setting, const std::set<std::string>& known) {
     const std::string word = s_.Lower(setting).value_or("");
-    if (!s_.AnyFlag(setting) || known.count(word) > 0) return;
+    if (!s_.AnyFlag(setting) || known.count(word) > 0) return true;
     c_.Error("fp8_known", setting, absl::StrCat("'", word, "' is not one that Megatron has"),
              absl::StrCat("write one of ", absl::StrJoin(known, ", ")));
+    return false;
   }
 
   // What is otherwise there in FP8 than here, beside the recipe.
@@ -132,15 +134,17 @@ class PrecisionConverter {
   void Fp8(bool bf16, bool fp16, v1::Precision* precision) {
     const char* setting = Fp8Setting();
     if (setting == nullptr) return;
-    for (const char* format : {"fp8_format", "fp8"}) KnownWord(format, {"e4m3", "hybrid"});
-    KnownWord("fp8_recipe", {"blockwise", "custom", "delayed", "mxfp8", "tensorwise"});
+    bool known = KnowsWord("fp8_recipe", {"blockwise", "custom", "delayed", "mxfp8", "tensorwise"});
+    for (const char* format : {"fp8_format", "fp8"}) known = KnowsWord(format, {"e4m3", "hybrid"}) && known;
     if (fp16) {
       return c_.Error("fp8_with_fp16", setting,
                       "what is not in FP8 is in bf16 here, and this run's is in fp16",
                       "write bf16 in place of fp16, or leave FP8 out");
     }
     precision->set_compute(v1::DTYPE_FP8);
-    std::string recipe = s_.Lower(setting).value_or("");
+    if (!known) return;
+    const absl::string_view old = absl::StripPrefix(setting, "fp8_");  // A switch without a value.
+    std::string recipe = old == "e4m3" || old == "hybrid" ? std::string(old) : s_.Lower(setting).value_or("");
     const auto scaling = s_.Lower("fp8_recipe");
     if (recipe_.empty() && scaling.has_value()) absl::StrAppend(&recipe, ", ", *scaling);
     if (!bf16) absl::StrAppend(&recipe, ", beside fp32");
