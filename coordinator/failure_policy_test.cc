@@ -116,7 +116,8 @@ TEST_F(NoOtherTest, WhatIsPermanentIsNotTriedAgain) {
 TEST_F(NoOtherTest, ALastCheckpointWithoutRoomIsNotTriedAgain) {
   EXPECT_EQ(
       Fail(Said(v1::RankFault::KIND_DISK), 100),
-      "another attempt would meet it again: make room for the checkpoint, and `fsdpctl retry` has it go on");
+      "another attempt would meet it again: make room for the checkpoint; `fsdpctl retry` has it go on from "
+      "its newest one, and begin again where there is none");
   EXPECT_EQ(job_.failure().cause(), v1::FAILURE_CAUSE_DISK);
 }
 

@@ -31,6 +31,7 @@
 #include "fsdp/checkpoint/folder_fault.h"
 #include "fsdp/checkpoint/job_folder.h"
 #include "fsdp/engine/rank_fault.h"
+#include "fsdp/torch/torch_status.h"
 
 namespace fsdpd {
 namespace {
@@ -396,13 +397,22 @@ void Saver::Do(const Save& save) {
   if (const absl::Status kept = KeepFolder(); !kept.ok()) {
     sum = kept;
   } else if (!file.empty()) {
-    sum = WriteFile(save, folder, file);
+    // Without memory, or a thread, a save is not written, and training goes on.
+    const absl::Status written = CatchTorch([&] {
+      sum = WriteFile(save, folder, file);
+      return absl::OkStatus();
+    });
+    if (!written.ok()) sum = written;
   }
   const std::string own = SumText(sum);
   const absl::Status told = options_.store->Set(RankKey(save.number, rank), own);
-  const absl::StatusOr<std::string> outcome = !told.ok()  ? absl::StatusOr<std::string>(told)
-                                              : rank == 0 ? Decide(save, folder, own)
-                                                          : AwaitOutcome(save, folder, own);
+  absl::StatusOr<std::string> outcome = absl::UnknownError("");
+  const absl::Status decided = CatchTorch([&] {
+    FSDPD_RETURN_IF_ERROR(told);
+    outcome = rank == 0 ? Decide(save, folder, own) : AwaitOutcome(save, folder, own);
+    return absl::OkStatus();
+  });
+  if (!decided.ok()) outcome = decided;
   const bool committed = outcome.ok() && *outcome == kCommitted;
   // Only what this save wrote, and when rank 0 has said that nothing comes of it: a rank that leaves before
   // it knows may be one whose file rank 0 is about to commit.
@@ -437,7 +447,7 @@ absl::StatusOr<DcpSum> Saver::WriteFile(const Save& save, const std::string& fol
   const auto steps_taken = static_cast<float>(save.state.steps_taken);
   std::atomic<size_t> next{0};
   std::vector<absl::Status> statuses(options_.plan->spec.device == DeviceKind::kCuda ? kCudaWriters : 1);
-  const auto write = [&](absl::Status* status) {
+  const auto write_pieces = [&](absl::Status* status) {
     std::vector<char> scratch;
     for (size_t piece = next++; status->ok() && piece < file.runs.size(); piece = next++) {
       const StoredRun& run = file.runs[piece];
@@ -449,9 +459,18 @@ absl::StatusOr<DcpSum> Saver::WriteFile(const Save& save, const std::string& fol
         return snapshot_->Numbers(from, bytes, &scratch);
       });
     }
+    return *status;
+  };
+  const auto write = [&](absl::Status* status) {
+    *status = CatchTorch([&] { return write_pieces(status); });
   };
   std::vector<std::thread> helpers;
-  for (size_t i = 1; i < statuses.size(); ++i) helpers.emplace_back(write, &statuses[i]);
+  // Those that there are no threads for are not needed.
+  const absl::Status started = CatchTorch([&] {
+    for (size_t i = 1; i < statuses.size(); ++i) helpers.emplace_back(write, &statuses[i]);
+    return absl::OkStatus();
+  });
+  if (!started.ok()) LogWarning("a checkpoint is written by fewer threads: %s", started.message());
   write(statuses.data());
   for (std::thread& helper : helpers) helper.join();
   for (const absl::Status& status : statuses) FSDPD_RETURN_IF_ERROR(status);
