@@ -405,14 +405,19 @@ void Saver::Do(const Save& save) {
     if (!written.ok()) sum = written;
   }
   const std::string own = SumText(sum);
-  const absl::Status told = options_.store->Set(RankKey(save.number, rank), own);
   absl::StatusOr<std::string> outcome = absl::UnknownError("");
   const absl::Status decided = CatchTorch([&] {
-    FSDPD_RETURN_IF_ERROR(told);
+    FSDPD_RETURN_IF_ERROR(options_.store->Set(RankKey(save.number, rank), own));
     outcome = rank == 0 ? Decide(save, folder, own) : AwaitOutcome(save, folder, own);
     return absl::OkStatus();
   });
   if (!decided.ok()) outcome = decided;
+  // Nor do others wait for what does not come.
+  if (!decided.ok() && rank == 0) {
+    CatchTorch([&] {
+      return options_.store->Set(OutcomeKey(save.number), TellError(decided));
+    }).IgnoreError();
+  }
   const bool committed = outcome.ok() && *outcome == kCommitted;
   // Only what this save wrote, and when rank 0 has said that nothing comes of it: a rank that leaves before
   // it knows may be one whose file rank 0 is about to commit.
