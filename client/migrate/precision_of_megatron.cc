@@ -57,7 +57,7 @@ class PrecisionConverter {
   // The setting that asks for products in FP8; null: none does.
   const char* Fp8Setting() {
     if (!recipe_.empty()) return absl::StrContains(recipe_, "fp8") ? "mixed_precision" : nullptr;
-    for (const char* name : {"fp8_format", "fp8", "fp8_e4m3", "fp8_hybrid"}) {  // The last two before 2024.
+    for (const char* name : {"fp8_format", "fp8", "fp8_e4m3", "fp8_hybrid"}) {  // The last two are older.
       if (s_.AnyFlag(name)) return name;
     }
     return nullptr;

@@ -212,8 +212,8 @@ at::Tensor Restore::InEightBits(const at::Tensor& numbers, int moment, const std
   const absl::Status beyond = absl::FailedPreconditionError(
       absl::StrCat(why, "; write precision.moments: bf16, or checkpoint.load_optimizer: false"));
   // Another attempt reads the same file.
-  Failed(BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/true, beyond), /*elements=*/0);
-  return at::zeros(numbers.sizes(), at::TensorOptions().dtype(at::kByte));
+  const absl::Status blamed = BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/true, beyond);
+  return NearestMoments(Failed(blamed, numbers.numel()), moment);
 }
 
 at::Tensor Restore::Failed(const absl::Status& status, int64_t elements) const {
