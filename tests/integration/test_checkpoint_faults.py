@@ -140,8 +140,8 @@ def test_a_last_checkpoint_that_cannot_be_written_fails_the_job(disk, cluster, t
     assert re.search(f"the checkpoint of the last step was not written: .*{NO_ROOM}", job.failure.error), job.failure
     assert job.last_step.step == 4 and not job.checkpoints
     assert job.failure.cause == event.FAILURE_CAUSE_DISK and job.attempt == 1, job.failure
-    assert job.reason.endswith("another attempt would meet it again: make room for the checkpoint, and `fsdpctl retry` "
-                               "has it go on"), job.reason
+    assert job.reason.endswith("another attempt would meet it again: make room for the checkpoint; `fsdpctl retry` has "
+                               "it go on from its newest one, and begin again where there is none"), job.reason
     left = [path for path in (disk / "run").iterdir() if path.name != ".fsdpd_lock"]
     assert left == [], "what could not be finished takes no room"
 
