@@ -14,7 +14,7 @@
 #include <limits>
 #include <sstream>
 
-#include "base/cgroup_memory.h"
+#include "base/cgroup_limits.h"
 
 namespace fsdpd {
 namespace {

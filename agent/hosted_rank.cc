@@ -1,5 +1,6 @@
 #include "agent/hosted_rank.h"
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 #include <absl/time/clock.h>
 #include <signal.h>
@@ -23,6 +24,10 @@ UniqueFd NewFlightPage(const RankId& id) {
   if (page.ok()) return UniqueFd(*page);
   LogWarning("%s: where it stands will not be known: %s", ToString(id), page.status().message());
   return UniqueFd();
+}
+
+std::string EndText(const ProcessEnd& end) {
+  return end.signal != 0 ? absl::StrCat("signal ", end.signal) : absl::StrCat("exit code ", end.exit_code);
 }
 
 }  // namespace
@@ -103,7 +108,13 @@ std::optional<v1::RankStill> HostedRank::Look(const std::string& evidence_path, 
   return news;
 }
 
-v1::RankExit HostedRank::ExitOf(const ProcessEnd& end) const {
+bool HostedRank::HasBegun() const {
+  const absl::StatusOr<FlightState> page =
+      flight.valid() ? ReadFlight(flight.get()) : absl::NotFoundError("it has no page");
+  return !page.ok() || page->phase != FlightPhase::kStarting;
+}
+
+v1::RankExit HostedRank::ExitOf(const ProcessEnd& end, std::vector<std::string> log_tail) const {
   v1::RankExit exit;
   exit.set_exit_code(end.exit_code);
   exit.set_signal(end.signal);
@@ -117,6 +128,12 @@ v1::RankExit HostedRank::ExitOf(const ProcessEnd& end) const {
   if (end.exit_code == 0 && end.signal == 0 && !finished && exit.error().empty()) {
     exit.set_error("left with exit code 0 before it had said that it was done");
   }
+  const bool by_itself = end.signal == 0 || end.signal == SIGABRT;
+  if (exit.error().empty() && end.exit_code + end.signal != 0 && by_itself && !log_tail.empty() &&
+      !HasBegun())
+    exit.set_error(absl::StrCat("it ended before it began, by ", EndText(end), ": ",
+                                absl::StripAsciiWhitespace(log_tail.back())));
+  for (std::string& line : log_tail) exit.add_log_tail(std::move(line));
   return exit;
 }
 

@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/attempt.h"
 #include "agent/freed_memory.h"
@@ -62,6 +63,8 @@ struct HostedRank {
   // killed. Nothing for OK.
   void EndLink(const absl::Status& status);
 
+  // Whether its page shows that it runs a job; without one nobody knows, and it is taken to.
+  bool HasBegun() const;
   // By its page; "" when it has shown no instruction.
   absl::StatusOr<std::string> Where() const;
   // Its work may go on from here while it leaves: what an abort ended is no place where it stood.
@@ -73,8 +76,10 @@ struct HostedRank {
   // `evidence_path`. REQUIRES: it has a process.
   std::optional<v1::RankStill> Look(const std::string& evidence_path, absl::Time now);
 
-  // What its process ended with, and its last word. REQUIRES: all that it sent was read.
-  v1::RankExit ExitOf(const ProcessEnd& end) const;
+  // What its process ended with, and its last word. REQUIRES: all that it sent was read. `log_tail`: the last
+  // lines of its log, of which the last one is its word where it ended before it could say any: libraries are
+  // loaded, and take memory, before the rank's own code runs.
+  v1::RankExit ExitOf(const ProcessEnd& end, std::vector<std::string> log_tail) const;
 };
 
 // What the rank at `index` of a launch's ranks is told.

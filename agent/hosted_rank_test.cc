@@ -2,6 +2,12 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "base/flight_page.h"
 
 namespace fsdpd {
 namespace {
@@ -34,25 +40,51 @@ TEST(HostedRank, EachRankOfALaunchIsToldItsOwnPlace) {
 
 TEST(HostedRank, AnExitWithZeroIsASuccessOnlyAfterTheRankSaidThatItWasDone) {
   HostedRank rank;
-  EXPECT_EQ(rank.ExitOf({}).error(), "left with exit code 0 before it had said that it was done");
+  EXPECT_EQ(rank.ExitOf({}, {}).error(), "left with exit code 0 before it had said that it was done");
   rank.finished = true;
-  EXPECT_EQ(rank.ExitOf({}).error(), "");
+  EXPECT_EQ(rank.ExitOf({}, {}).error(), "");
   ProcessEnd killed;
   killed.signal = SIGKILL;
   rank.finished = false;
-  EXPECT_EQ(rank.ExitOf(killed).error(), "");
-  EXPECT_EQ(rank.ExitOf(killed).signal(), SIGKILL);
+  EXPECT_EQ(rank.ExitOf(killed, {}).error(), "");
+  EXPECT_EQ(rank.ExitOf(killed, {}).signal(), SIGKILL);
   rank.last_word = "out of memory";
-  EXPECT_EQ(rank.ExitOf({}).error(), "out of memory");
+  EXPECT_EQ(rank.ExitOf({}, {}).error(), "out of memory");
 }
 
 TEST(HostedRank, AnExitSaysByWhichStepTheRankFailed) {
   HostedRank rank;
-  EXPECT_FALSE(rank.ExitOf({}).has_bad_step());
+  EXPECT_FALSE(rank.ExitOf({}, {}).has_bad_step());
   rank.bad_step.emplace().set_step(7);
   ProcessEnd failed;
   failed.exit_code = 1;
-  EXPECT_EQ(rank.ExitOf(failed).bad_step().step(), 7);
+  EXPECT_EQ(rank.ExitOf(failed, {}).bad_step().step(), 7);
+}
+
+// Where a library could not be loaded, or found no memory when it was.
+TEST(HostedRank, TheLogsLastLineIsTheWordOfARankThatEndedBeforeItBegan) {
+  HostedRank rank;
+  const absl::StatusOr<int> fd = MakeFlightPage();
+  ASSERT_TRUE(fd.ok()) << fd.status();
+  rank.flight = UniqueFd(*fd);
+  const std::vector<std::string> tail = {"a line", "cannot load libtorch_cpu.so"};
+  ProcessEnd end;
+  end.exit_code = 127;
+  EXPECT_EQ(rank.ExitOf(end, tail).error(),
+            "it ended before it began, by exit code 127: cannot load libtorch_cpu.so");
+  EXPECT_EQ(rank.ExitOf(end, tail).log_tail_size(), 2);
+  EXPECT_EQ(rank.ExitOf(end, {}).error(), "");
+  end.exit_code = 0;
+  end.signal = SIGABRT;
+  EXPECT_EQ(rank.ExitOf(end, tail).error(),
+            "it ended before it began, by signal 6: cannot load libtorch_cpu.so");
+  end.signal = SIGKILL;  // By somebody else, of whom the log knows nothing.
+  EXPECT_EQ(rank.ExitOf(end, tail).error(), "");
+  const auto page = FlightPage::Map(rank.flight.get());
+  ASSERT_TRUE(page.ok()) << page.status();
+  const PhaseScope loading(page->get(), FlightPhase::kLoading);
+  end.signal = SIGABRT;
+  EXPECT_EQ(rank.ExitOf(end, tail).error(), "") << "what it says now may be of another matter";
 }
 
 TEST(HostedRank, WithoutALogToWriteItIsNotStarted) {

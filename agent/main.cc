@@ -35,6 +35,7 @@
 #include "base/quiet_grpc.h"
 #include "base/rank_cores.h"
 #include "base/rank_env.h"
+#include "base/uncaught.h"
 #include "base/unique_fd.h"
 #include "base/version.h"
 
@@ -433,6 +434,7 @@ int Main(int argc, char** argv) {
     return kUsageError;
   }
   SetLogName("agent " + flags.agent.node);
+  LogUncaught();
   // Before any thread exists, so that all inherit the mask and the signals are read in one place.
   sigset_t handled;
   sigemptyset(&handled);

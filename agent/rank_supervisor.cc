@@ -642,7 +642,7 @@ void RankSupervisor::CheckExit(Attempt* attempt, Rank* rank) {
   // Before the report, so that usually the slot is free when the coordinator hears of it.
   rank->gone = rank->process->TreeGone();
   if (rank->gone) RankLeft(rank, clock_->Now());
-  ReportExit(attempt, rank, rank->ExitOf(*end));
+  ReportExit(attempt, rank, rank->ExitOf(*end, logs_->Tail(rank->id, kLogTailLines)));
 }
 
 void RankSupervisor::ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit) {
@@ -656,9 +656,6 @@ void RankSupervisor::ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit)
   if (failed) {
     rank->KeepWhere();
     exit.set_stood(rank->stood);
-  }
-  if (rank->process != nullptr) {
-    for (std::string& line : logs_->Tail(rank->id, kLogTailLines)) exit.add_log_tail(std::move(line));
   }
   rank->exit_reported = true;
   LogInfo("exit %s %s", ToString(rank->id), Describe(exit));

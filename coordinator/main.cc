@@ -20,6 +20,7 @@
 #include "base/file_flags.h"
 #include "base/log.h"
 #include "base/open_files.h"
+#include "base/uncaught.h"
 #include "base/version.h"
 #include "coordinator/audit_log.h"
 #include "coordinator/backup_command.h"
@@ -344,6 +345,7 @@ int Main(int argc, char** argv) {
   if (flags.keep_ended_days > 0)
     flags.server.reconciler.retention.time = absl::Hours(24 * flags.keep_ended_days);
   SetLogName("coordinator");
+  LogUncaught();
   // Debian's Abseil looks for cycles of locks, gRPC's too, under one lock of the process.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   RaiseOpenFiles();

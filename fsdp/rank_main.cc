@@ -33,6 +33,7 @@
 #include "base/flight_page.h"
 #include "base/log.h"
 #include "base/rank_cores.h"
+#include "base/uncaught.h"
 #include "base/version.h"
 #include "fsdp/engine/agreement.h"
 #include "fsdp/engine/bad_step.h"
@@ -49,6 +50,7 @@
 #include "fsdp/stop_signal.h"
 #include "fsdp/telemetry/step_traces.h"
 #include "fsdp/torch/cuda_device.h"
+#include "fsdp/torch/torch_status.h"
 
 namespace fsdpd {
 namespace {
@@ -115,27 +117,35 @@ std::string JsonOf(const v1::JobSpec& spec) {
   return json;
 }
 
+void LogEnd(const absl::Status& status) {
+  // Without its payloads, which are bytes.
+  const std::string text = absl::StrCat(absl::StatusCodeToString(status.code()), ": ", status.message());
+  for (const absl::string_view line : absl::StrSplit(text, '\n')) Log(Severity::kError, line);
+}
+
+void SendFinished(const absl::Status& status, RankChannel* channel) {
+  v1::RankToAgent message;
+  v1::RankFinished* const finished = message.mutable_finished();
+  if (!status.ok()) finished->set_error(std::string(status.message()));
+  if (const auto bad = BadStepOf(status)) *finished->mutable_bad_step() = *bad;
+  if (const auto fault = FaultOf(status)) *finished->mutable_fault() = *fault;
+  channel->Close();
+  channel->Send(message).IgnoreError();  // The agent may be gone; the exit code says the same.
+  std::fflush(nullptr);
+}
+
 // Without static destructors: threads of LibTorch, Gloo and the stop signal still run.
 [[noreturn]] void Leave(const absl::Status& status, RankChannel* channel, const StopSignal& stop,
                         const Departure& departure) {
   const bool told = stop.requested() || departure.told();
-  const std::string error = status.ok() ? "" : std::string(status.message());
   if (status.ok()) {
     LogInfo("finished");
   } else if (told) {
-    LogInfo("%s", error);
+    LogInfo("%s", status.message());
   } else {
-    // Without its payloads, which are bytes.
-    const std::string text = absl::StrCat(absl::StatusCodeToString(status.code()), ": ", error);
-    for (const absl::string_view line : absl::StrSplit(text, '\n')) Log(Severity::kError, line);
+    LogEnd(status);
   }
-  v1::RankToAgent message;
-  message.mutable_finished()->set_error(error);
-  if (const auto bad = BadStepOf(status)) *message.mutable_finished()->mutable_bad_step() = *bad;
-  if (const auto fault = FaultOf(status)) *message.mutable_finished()->mutable_fault() = *fault;
-  channel->Close();
-  channel->Send(message).IgnoreError();  // The agent may be gone; the exit code says the same.
-  std::fflush(nullptr);
+  SendFinished(status, channel);
   if (status.ok()) _exit(0);
   if (stop.requested()) _exit(stop.exit_code());
   _exit(told ? kStoppedExitCode : 1);
@@ -302,8 +312,13 @@ void EndWithAgent() {
   fcntl(kAgentFd, F_SETFD, FD_CLOEXEC);
   const std::unique_ptr<FlightPage> flight = TakeFlightPage();
   SetLogName("");  // Its file says which rank it is, and readers of several get that before each line.
-  Ending ending;
   RankChannel channel(kAgentFd);
+  EndOnUncaught([&channel](const std::exception& error) {
+    const absl::Status status = StatusOf(error);
+    LogEnd(status);
+    SendFinished(status, &channel);
+  });
+  Ending ending;
   absl::StatusOr<v1::RankLaunch> launch = channel.ReadLaunch();
   if (!launch.ok()) {
     LogError("no launch from the agent: %s", launch.status().ToString());

@@ -6,10 +6,12 @@
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -61,6 +63,13 @@ class Child {
 
   void Signal(int signal) { kill(pid_, signal); }
 
+  // Lets it map so much more than it has when it waits for its launch.
+  void AllowMoreMemory(rlim_t bytes) {
+    while (StatusNumber("Threads:") < 2) usleep(1000);  // The one that waits for SIGTERM.
+    const rlimit limit{(StatusNumber("VmSize:") << 10) + bytes, RLIM_INFINITY};
+    FSDPD_CHECK(prlimit(pid_, RLIMIT_AS, &limit, nullptr) == 0);
+  }
+
   Exit Wait() {
     Exit exit;
     char buffer[4096];
@@ -73,6 +82,16 @@ class Child {
   }
 
  private:
+  // Of "VmSize:  123 kB" in its /proc/PID/status; 0 where there is none yet.
+  rlim_t StatusNumber(const std::string& name) const {
+    std::ifstream file(absl::StrCat("/proc/", pid_, "/status"));
+    rlim_t number = 0;
+    for (std::string word; file >> word;) {
+      if (word == name) file >> number;
+    }
+    return number;
+  }
+
   pid_t pid_;
   int output_;
 };
@@ -96,7 +115,7 @@ v1::JobSpec TinyJob(int world, int steps) {
 // The agent's side of a job: one socket and one child per rank.
 class Job {
  public:
-  explicit Job(int world) : reports_(world), errors_(world), started_(world) {
+  explicit Job(int world) : reports_(world), ends_(world), started_(world) {
     for (int rank = 0; rank < world; ++rank) {
       int ends[2];
       FSDPD_CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
@@ -152,7 +171,8 @@ class Job {
     readers_.clear();
   }
   const std::vector<v1::StepReport>& reports(int rank) const { return reports_[rank]; }
-  const std::string& error(int rank) const { return errors_[rank]; }
+  const std::string& error(int rank) const { return ends_[rank].error(); }
+  const v1::RankFault& fault(int rank) const { return ends_[rank].fault(); }
   const v1::RankStarted& started(int rank) const { return started_[rank]; }
 
  private:
@@ -172,7 +192,7 @@ class Job {
         reports_[rank].push_back(message.step());
         changed_.notify_all();
       } else if (message.has_finished()) {
-        errors_[rank] = message.finished().error();
+        ends_[rank] = message.finished();
       }
     }
     std::lock_guard<std::mutex> lock(mutex_);
@@ -203,7 +223,7 @@ class Job {
   std::map<std::string, std::string> values_;
   std::vector<std::pair<int, v1::StoreGet>> waiting_;
   std::vector<std::vector<v1::StepReport>> reports_;
-  std::vector<std::string> errors_;
+  std::vector<v1::RankFinished> ends_;
   std::vector<v1::RankStarted> started_;
   int ended_ = 0;
 };
@@ -287,6 +307,35 @@ TEST(RankMain, RefusesAWorldThatTheSpecDoesNotHave) {
   EXPECT_EQ(job.child(0).Wait().code, 1);
   job.Drain();
   EXPECT_THAT(job.error(0), HasSubstr("launched as rank 0 of 1, but the spec has 2 ranks"));
+}
+
+// Before it can serve its agent's channel: nobody catches that.
+TEST(RankMain, ARankThatGetsNoThreadTellsItsAgentAndNamesTheLimit) {
+  Job job(1);
+  job.child(0).AllowMoreMemory(1 << 20);  // A thread's stack takes 8 MiB.
+  job.Launch(TinyJob(1, 3));
+  const Exit exit = job.child(0).Wait();
+  EXPECT_EQ(exit.code, 1) << exit.output;
+  job.Drain();
+  for (const std::string& told : {job.error(0), exit.output}) {
+    EXPECT_THAT(told, HasSubstr("the system starts no more threads: "));
+    EXPECT_THAT(told, HasSubstr("this process may map "));
+  }
+  EXPECT_EQ(job.fault(0).kind(), v1::RankFault::KIND_NODE);
+}
+
+TEST(RankMain, ARankThatGetsTooLittleMemoryTellsItsAgentAndNamesTheLimit) {
+  Job job(1);
+  v1::JobSpec spec = TinyJob(1, 3);
+  spec.mutable_model()->mutable_llama()->set_vocab_size(8'000'000);  // 512 MB of fp32 in a matrix.
+  job.child(0).AllowMoreMemory(300 << 20);
+  job.Launch(spec);
+  const Exit exit = job.child(0).Wait();
+  EXPECT_EQ(exit.code, 1) << exit.output;
+  job.Drain();
+  EXPECT_THAT(job.error(0), HasSubstr("out of host memory"));
+  EXPECT_THAT(job.error(0), HasSubstr("this process may map "));
+  EXPECT_EQ(job.fault(0).kind(), v1::RankFault::KIND_UNSPECIFIED);  // Another node may allow no more.
 }
 
 TEST(RankMain, SigtermStopsATrainingRankWith143) {

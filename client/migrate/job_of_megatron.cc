@@ -6,7 +6,9 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
+#include <map>
 #include <set>
+#include <string>
 
 #include "client/migrate/conversion.h"
 #include "client/migrate/megatron_options.h"
@@ -35,6 +37,7 @@ class Converter {
     Recompute();
     Parallel();
     Checkpoint();
+    TellWrittenTwice();
     TellUnused();
     c_.faults.insert(c_.faults.end(), s_.value_faults().begin(), s_.value_faults().end());
     return std::move(c_.faults);
@@ -101,6 +104,36 @@ class Converter {
               fraction > 0 ? "1" : "none");
   }
 
+  // Megatron offloads nothing by one of the two settings alone, and says nothing of it.
+  void OffloadActivations() {
+    const bool on = s_.Flag("cpu_offloading");
+    const bool activations = s_.Flag("cpu_offloading_activations", true);
+    const int64_t layers = s_.Integer("cpu_offloading_num_layers").value_or(0);
+    if (on && layers == 0 && activations) {
+      c_.Adjust("cpu_offload_half", "cpu_offloading", "cpu_offloading_num_layers says of how many layers",
+                "on", "no layer");
+    } else if (!on && layers > 0) {
+      c_.Adjust("cpu_offload_half", "cpu_offloading_num_layers", "cpu_offloading is what turns it on",
+                absl::StrCat(layers, " layers"), "no layer");
+    } else if (on && activations) {
+      job_.mutable_fsdp()->mutable_offload()->set_activation_layers(layers);
+    }
+  }
+
+  // On a command line the last one counts; that there are two may be a slip.
+  void TellWrittenTwice() {
+    std::map<std::string, const Setting*> flags;
+    for (const Setting& setting : s_.all()) {
+      if (!absl::StartsWith(setting.written, "--") || setting.open) continue;
+      const Setting*& before = flags[setting.name];
+      if (before != nullptr && before->values != setting.values) {
+        c_.Adjust("written_twice", setting.name.c_str(), "of two the last one counts, as for Megatron",
+                  absl::StrJoin(before->values, " "), absl::StrJoin(setting.values, " "));
+      }
+      before = &setting;
+    }
+  }
+
   void Fsdp() {
     v1::Fsdp* fsdp = job_.mutable_fsdp();
     fsdp->set_strategy(Strategy());
@@ -111,11 +144,7 @@ class Converter {
       fsdp->mutable_outer()->set_strategy(optim ? v1::STRATEGY_OPTIM : v1::STRATEGY_NO_SHARD);
     }
     if (s_.Flag("optimizer_cpu_offload")) OffloadState();
-    const std::optional<int64_t> layers = s_.Integer("cpu_offloading_num_layers");
-    const bool activations =
-        s_.Find("cpu_offloading_activations") == nullptr || s_.Flag("cpu_offloading_activations");
-    if (s_.Flag("cpu_offloading") && activations && layers.has_value())
-      fsdp->mutable_offload()->set_activation_layers(*layers);
+    OffloadActivations();
     // Half of it, in elements, is what Megatron-FSDP prefetches.
     const std::optional<int64_t> in_flight = s_.Integer("suggested_communication_unit_size");
     if (in_flight.has_value() && fsdp->strategy() == v1::STRATEGY_OPTIM_GRADS_PARAMS) {

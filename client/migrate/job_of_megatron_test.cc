@@ -1,5 +1,6 @@
 #include "client/migrate/job_of_megatron.h"
 
+#include <absl/strings/str_cat.h>
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
 
@@ -63,6 +64,33 @@ TEST(JobOfMegatron, CarriesTheActivationsOffloadOver) {
   const v1::Fsdp fsdp = Convert(text).job.fsdp();
   EXPECT_EQ(fsdp.offload().activation_layers(), 4);
   EXPECT_EQ(fsdp.recompute(), v1::RECOMPUTE_FULL);
+}
+
+// By one alone Megatron offloads nothing, in silence.
+TEST(JobOfMegatron, HalfOfAnActivationsOffloadIsTold) {
+  for (const char* half : {" --cpu-offloading", " --cpu-offloading-num-layers 4"}) {
+    const Result result = Convert(std::string(kLlama8b) + half);
+    EXPECT_TRUE(Has(result.faults, "cpu_offload_half")) << half;
+    EXPECT_FALSE(result.job.fsdp().offload().has_activation_layers()) << half;
+  }
+  EXPECT_FALSE(
+      Has(Convert(std::string(kLlama8b) + " --cpu-offloading-num-layers 0").faults, "cpu_offload_half"));
+}
+
+TEST(JobOfMegatron, OfTwoOnOneCommandLineTheLastCountsAndIsTold) {
+  const Result two = Convert(std::string(kLlama8b) + " --adam-eps 1e-6 --adam-eps 1e-7");
+  EXPECT_TRUE(Has(two.faults, "written_twice"));
+  EXPECT_EQ(two.job.optimizer().adamw().eps(), 1e-7);
+  EXPECT_FALSE(
+      Has(Convert(std::string(kLlama8b) + " --adam-eps 1e-6 --adam-eps 1e-6").faults, "written_twice"));
+}
+
+TEST(JobOfMegatron, ALearningRateThatTrainsNothingIsTold) {
+  for (const char* rate : {"0", "-1"}) {
+    const Result result = Convert(absl::StrCat(kLlama8b, " --lr ", rate));
+    EXPECT_TRUE(Has(result.faults, "lr_positive")) << rate;
+    EXPECT_FALSE(Has(result.faults, "required")) << rate;
+  }
 }
 
 TEST(JobOfMegatron, CarriesALlamaOver) {
@@ -153,6 +181,7 @@ TEST(JobOfMegatron, Fp8IsCarriedOverWithItsOwnRecipe) {
   EXPECT_TRUE(Has(Convert(std::string(kLlama8b) + " --fp8-format hybird").faults, "fp8_known"));
   EXPECT_TRUE(
       Has(Convert(std::string(kLlama8b) + " --fp8-format e4m3 --fp8-recipe foo").faults, "fp8_known"));
+  EXPECT_TRUE(Has(Convert(std::string(kLlama8b) + " --fp8-recipe foo").faults, "fp8_known"));
 }
 
 // A recipe of Bridge's says more than its types.

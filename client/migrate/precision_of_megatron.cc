@@ -132,9 +132,9 @@ class PrecisionConverter {
   }
 
   void Fp8(bool bf16, bool fp16, v1::Precision* precision) {
+    bool known = KnowsWord("fp8_recipe", {"blockwise", "custom", "delayed", "mxfp8", "tensorwise"});
     const char* setting = Fp8Setting();
     if (setting == nullptr) return;
-    bool known = KnowsWord("fp8_recipe", {"blockwise", "custom", "delayed", "mxfp8", "tensorwise"});
     for (const char* format : {"fp8_format", "fp8"}) known = KnowsWord(format, {"e4m3", "hybrid"}) && known;
     if (fp16) {
       return c_.Error("fp8_with_fp16", setting,

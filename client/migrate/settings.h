@@ -64,6 +64,7 @@ class Settings {
   bool incomplete() const { return incomplete_; }
   void SetIncomplete() { incomplete_ = true; }
 
+  const std::vector<Setting>& all() const { return all_; }
   std::vector<const Setting*> unused() const;
   const std::set<std::string>& asked() const { return asked_; }  // Every name that anybody looked for.
   const SpecFaults& value_faults() const { return value_faults_; }

@@ -144,10 +144,12 @@ class TrainingConverter {
   void Optimizer() {
     v1::Optimizer* optimizer = job_.mutable_optimizer();
     optimizer->set_clip_norm(s_.Real("clip_grad").value_or(1));
-    const double lr = s_.Real("lr").value_or(0);
-    if (lr <= 0 && (s_.Find("lr") == nullptr || s_.Real("lr").has_value())) {
-      c_.Error("required", "lr", "the learning rate is not set", "add --lr");
-    }
+    if (s_.Find("lr") == nullptr) c_.Error("required", "lr", "the learning rate is not set", "add --lr");
+    const double lr = s_.Real("lr").value_or(1);  // One that is no number is told by itself.
+    if (lr <= 0)
+      c_.Error("lr_positive", "lr",
+               absl::StrCat("a learning rate of ", lr, " trains nothing, or away from it"),
+               "write one above 0");
     const double decay = WeightDecay();
     if (s_.Lower("optimizer").value_or("adam") == "sgd") {
       v1::Sgd* sgd = optimizer->mutable_sgd();

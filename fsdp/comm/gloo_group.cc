@@ -1,5 +1,6 @@
 #include "fsdp/comm/gloo_group.h"
 
+#include <absl/strings/cord.h>
 #include <absl/strings/str_format.h>
 #include <gloo/transport/tcp/pair.h>
 #include <gloo/transport/tcp/unbound_buffer.h>
@@ -163,9 +164,13 @@ absl::StatusOr<c10::intrusive_ptr<GlooGroup>> ConnectGlooGroup(const Communicato
   });
   if (!adapter->error().ok()) return adapter->error();
   if (status.ok()) return group;
-  return absl::UnavailableError(absl::StrFormat("connecting group '%s' on rank %d of %d at %s: %s",
-                                                options.name, options.rank, options.size,
-                                                options.bind_address, status.message()));
+  absl::Status failed = absl::UnavailableError(
+      absl::StrFormat("connecting group '%s' on rank %d of %d at %s: %s", options.name, options.rank,
+                      options.size, options.bind_address, status.message()));
+  // Of a thread that the system did not start, say.
+  status.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& payload) { failed.SetPayload(url, payload); });
+  return failed;
 }
 
 }  // namespace fsdpd

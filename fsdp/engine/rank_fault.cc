@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "fsdp/torch/torch_status.h"
+
 namespace fsdpd {
 namespace {
 
@@ -39,7 +41,9 @@ absl::Status BlamedOnFile(v1::RankFault::Kind kind, bool by_all, const absl::Sta
 std::optional<v1::RankFault> FaultOf(const absl::Status& status) {
   const auto payload = status.GetPayload(kPayload);
   v1::RankFault fault;
-  if (!payload.has_value() || !fault.ParseFromString(std::string(*payload))) return std::nullopt;
+  if (payload.has_value() && fault.ParseFromString(std::string(*payload))) return fault;
+  if (!IsOfThreads(status)) return std::nullopt;
+  fault.set_kind(v1::RankFault::KIND_NODE);
   return fault;
 }
 

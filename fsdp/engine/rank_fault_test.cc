@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <system_error>
+
 #include "fsdp/engine/bad_step.h"
+#include "fsdp/torch/torch_status.h"
 
 namespace fsdpd {
 namespace {
@@ -50,6 +53,15 @@ TEST(RankFault, TheFirstWordStandsAndGoesThroughAnnotations) {
   EXPECT_EQ(FaultOf(annotated)->kind(), v1::RankFault::KIND_DATA);
   EXPECT_TRUE(FaultOf(annotated)->permanent());
   EXPECT_FALSE(FaultOf(absl::InternalError("another")).has_value());
+}
+
+TEST(RankFault, AThreadThatIsNotStartedIsTheNodes) {
+  const absl::Status status = CatchTorch([]() -> absl::Status {
+    throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
+  });
+  ASSERT_TRUE(FaultOf(Annotated(status, "connecting: ")).has_value());
+  EXPECT_EQ(FaultOf(status)->kind(), v1::RankFault::KIND_NODE);
+  EXPECT_FALSE(FaultOf(status)->permanent());
 }
 
 }  // namespace

@@ -161,15 +161,18 @@ absl::Status AtStep(int64_t step, const absl::Status& status) {
 
 // A rank that fails here may leave others in a collective, and groups are destroyed together unless aborted.
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Make(TrainerOptions options) {
-  auto made = MakeOf(&options);
-  if (made.ok()) return made;
-  if (options.on_failed) options.on_failed(made.status());
-  options.mesh.Abort();
-  return made;
+  const auto on_failed = options.on_failed;
+  std::unique_ptr<Trainer> trainer;
+  const absl::Status status = MakeOf(&options, &trainer);
+  if (status.ok()) return trainer;
+  if (on_failed) on_failed(status);
+  trainer != nullptr ? trainer->Abort() : options.mesh.Abort();
+  return status;
 }
 
-// Takes the options once all is made that can fail but the executor.
-absl::StatusOr<std::unique_ptr<Trainer>> Trainer::MakeOf(TrainerOptions* given) {
+// `*made` has the options, the groups among them, once there is one: then it may fail still, and outlives
+// this so that nobody misses a group before it is told why.
+absl::Status Trainer::MakeOf(TrainerOptions* given, std::unique_ptr<Trainer>* made) {
   TrainerOptions& options = *given;
   const Plan& plan = *options.plan;
   const MeshPosition position = options.mesh.position();
@@ -190,8 +193,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::MakeOf(TrainerOptions* given) 
                          ShardedParams::Make(plan.spec, plan.layout, position, device, initial));
   if (options.restore != nullptr) FSDPD_RETURN_IF_ERROR(options.restore->Finish(position, params));
   options.restore = nullptr;
-  std::unique_ptr<Trainer> trainer(
-      new Trainer(std::move(options), std::move(data), std::move(arena), std::move(params)));
+  made->reset(new Trainer(std::move(options), std::move(data), std::move(arena), std::move(params)));
+  Trainer* const trainer = made->get();
   trainer->units_ = std::move(units);
   // Before the executor binds gradients that lie in the arena.
   if (trainer->options_.on_course)
@@ -215,12 +218,11 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::MakeOf(TrainerOptions* given) 
   parts.kept = trainer->kept_.get();
   FlightPage* const flight = trainer->options_.flight;
   if (flight != nullptr) Describe(plan, flight);
-  auto executor = Executor::Make(parts, LanesOf(trainer->options_), trainer->options_.stop, flight);
-  if (!executor.ok()) trainer->Abort();
-  FSDPD_ASSIGN_OR_RETURN(trainer->executor_, std::move(executor));
+  FSDPD_ASSIGN_OR_RETURN(trainer->executor_,
+                         Executor::Make(parts, LanesOf(trainer->options_), trainer->options_.stop, flight));
   trainer->executor_->WatchMemory(&trainer->peak_);
   if (plan.spec.graphs.value_or(IsShort(plan))) trainer->executor_->UseGraphs(trainer->options_.device_index);
-  return trainer;
+  return absl::OkStatus();
 }
 
 Trainer::Trainer(TrainerOptions options, RankData data, Arena arena, ShardedParams params)

@@ -126,7 +126,7 @@ class Trainer {
 
   Trainer(TrainerOptions options, RankData data, Arena arena, ShardedParams params);
 
-  static absl::StatusOr<std::unique_ptr<Trainer>> MakeOf(TrainerOptions* options);
+  static absl::Status MakeOf(TrainerOptions* given, std::unique_ptr<Trainer>* made);
 
   absl::Status RunSteps(const OnStep& on_step);
   absl::Status LeaveIfDue(int64_t next_step, const OnStep& on_step);

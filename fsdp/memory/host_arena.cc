@@ -2,7 +2,6 @@
 
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_format.h>
 #include <absl/strings/str_split.h>
 #include <errno.h>
 #include <sys/mman.h>
@@ -15,9 +14,10 @@
 #include <string>
 #include <vector>
 
-#include "base/cgroup_memory.h"
+#include "base/cgroup_limits.h"
 #include "base/check.h"
 #include "base/errno_status.h"
+#include "base/shortage.h"
 #include "base/text.h"
 #include "fsdp/memory/cuda_pin.h"
 
@@ -75,7 +75,11 @@ absl::StatusOr<std::unique_ptr<HostArena>> HostArena::Make(int64_t bytes, Device
   void* const data =
       mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) {
-    return absl::ResourceExhaustedError(ErrnoText(absl::StrFormat("reserve %d bytes of host memory", bytes)));
+    const int error = errno;
+    const std::string limits = OwnMemoryLimits();
+    return absl::ResourceExhaustedError(absl::StrCat(
+        what, ": ", ErrnoText(absl::StrCat("reserve ", HumanBytes(bytes), " of host memory"), error),
+        limits.empty() ? "" : ": ", limits));
   }
   arena->data_ = static_cast<std::byte*>(data);
   madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // A wish.

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <string>
 
 #include "base/check.h"
+#include "base/shortage.h"
 
 namespace fsdpd {
 namespace {
@@ -89,8 +91,10 @@ c10::DataPtr HostCachingAllocator::allocate(size_t bytes) {
       ++out_of_memory_;
     }
     const MemoryCounters held = Read();
+    const std::string limits = OwnMemoryLimits();
     TORCH_CHECK_WITH(OutOfMemoryError, false, "out of host memory: asked for ", bytes, " bytes, holding ",
-                     held.reserved_bytes, " of which ", held.allocated_bytes, " are in use");
+                     held.reserved_bytes, " of which ", held.allocated_bytes, " are in use",
+                     limits.empty() ? "" : "; ", limits);
   }
   GiveOut(block, static_cast<int64_t>(bytes));
   return {block->data(), block->data(), &Free, cpu};

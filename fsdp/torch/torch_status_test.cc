@@ -1,10 +1,12 @@
 #include "fsdp/torch/torch_status.h"
 
 #include <c10/util/Exception.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <new>
 #include <stdexcept>
+#include <system_error>
 
 namespace fsdpd {
 namespace {
@@ -38,6 +40,16 @@ TEST(TorchStatus, TellsOutOfMemoryAndLostPeersApart) {
             absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(CatchTorch([]() -> absl::Status { throw std::runtime_error("x"); }).code(),
             absl::StatusCode::kInternal);
+}
+
+TEST(TorchStatus, OfAThreadThatIsNotStartedSaysSo) {
+  const absl::Status status = CatchTorch([]() -> absl::Status {
+    throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
+  });
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(status.message(), ::testing::StartsWith("the system starts no more threads"));
+  EXPECT_TRUE(IsOfThreads(status));
+  EXPECT_FALSE(IsOfThreads(CatchTorch([]() -> absl::Status { throw std::bad_alloc(); })));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "base/cgroup_memory.h"
+#include "base/cgroup_limits.h"
 
 #include <absl/strings/ascii.h>
 #include <absl/strings/numbers.h>
@@ -44,9 +44,16 @@ int64_t FieldIn(const std::string& path, absl::string_view name) {
 struct Names {
   const char *limit, *usage, *active_file, *inactive_file;
 };
-constexpr Names kVersion1 = {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_active_file",
-                             "total_inactive_file"};
-constexpr Names kVersion2 = {"memory.max", "memory.current", "active_file", "inactive_file"};
+struct Controller {
+  const char* name;
+  Names version1, version2;
+};
+constexpr Controller kMemory = {
+    "memory",
+    {"memory.limit_in_bytes", "memory.usage_in_bytes", "total_active_file", "total_inactive_file"},
+    {"memory.max", "memory.current", "active_file", "inactive_file"}};
+constexpr Controller kPids = {
+    "pids", {"pids.max", "pids.current", "", ""}, {"pids.max", "pids.current", "", ""}};
 
 using Visit = std::function<void(const std::string& folder, const Names& names)>;
 
@@ -64,7 +71,7 @@ void VisitUpwards(const std::string& mount, absl::string_view group, const Names
   }
 }
 
-void VisitGroups(const std::string& root, const Visit& visit) {
+void VisitGroups(const Controller& controller, const std::string& root, const Visit& visit) {
   const std::string mount = root + "/sys/fs/cgroup";
   const std::string groups = ReadText(root + "/proc/self/cgroup");
   // "0::/system.slice/x.service" for version 2, "5:cpuset,memory:/slurm/job_7" for a hierarchy of version 1.
@@ -73,9 +80,9 @@ void VisitGroups(const std::string& root, const Visit& visit) {
     if (fields.size() != 3) continue;
     const std::vector<absl::string_view> controllers = absl::StrSplit(fields[1], ',');
     if (fields[1].empty()) {
-      VisitUpwards(mount, fields[2], kVersion2, visit);
-    } else if (std::count(controllers.begin(), controllers.end(), "memory") != 0) {
-      VisitUpwards(mount + "/memory", fields[2], kVersion1, visit);
+      VisitUpwards(mount, fields[2], controller.version2, visit);
+    } else if (std::count(controllers.begin(), controllers.end(), controller.name) != 0) {
+      VisitUpwards(absl::StrCat(mount, "/", controller.name), fields[2], controller.version1, visit);
     }
   }
 }
@@ -84,7 +91,7 @@ void VisitGroups(const std::string& root, const Visit& visit) {
 
 std::optional<int64_t> CgroupMemoryLimit(const std::string& root) {
   std::optional<int64_t> smallest;
-  VisitGroups(root, [&](const std::string& folder, const Names& names) {
+  VisitGroups(kMemory, root, [&](const std::string& folder, const Names& names) {
     const std::optional<int64_t> limit = NumberIn(absl::StrCat(folder, "/", names.limit));
     if (limit.has_value()) smallest = std::min(smallest.value_or(*limit), *limit);
   });
@@ -93,7 +100,7 @@ std::optional<int64_t> CgroupMemoryLimit(const std::string& root) {
 
 std::optional<CgroupMemory> TightestCgroup(const std::string& root) {
   std::optional<CgroupMemory> tightest;
-  VisitGroups(root, [&](const std::string& folder, const Names& names) {
+  VisitGroups(kMemory, root, [&](const std::string& folder, const Names& names) {
     const std::optional<int64_t> limit = NumberIn(absl::StrCat(folder, "/", names.limit));
     const std::optional<int64_t> usage = NumberIn(absl::StrCat(folder, "/", names.usage));
     if (!limit.has_value() || !usage.has_value()) return;
@@ -101,6 +108,18 @@ std::optional<CgroupMemory> TightestCgroup(const std::string& root) {
     const int64_t of_files = FieldIn(stat, names.active_file) + FieldIn(stat, names.inactive_file);
     const int64_t left = *limit - (*usage - of_files);
     if (!tightest.has_value() || left < tightest->left_bytes) tightest = CgroupMemory{*limit, left};
+  });
+  return tightest;
+}
+
+std::optional<CgroupTasks> TightestCgroupOfTasks(const std::string& root) {
+  std::optional<CgroupTasks> tightest;
+  VisitGroups(kPids, root, [&](const std::string& folder, const Names& names) {
+    const std::optional<int64_t> limit = NumberIn(absl::StrCat(folder, "/", names.limit));
+    const std::optional<int64_t> running = NumberIn(absl::StrCat(folder, "/", names.usage));
+    if (!limit.has_value() || !running.has_value()) return;
+    if (!tightest.has_value() || *limit - *running < tightest->limit - tightest->running)
+      tightest = CgroupTasks{*limit, *running};
   });
   return tightest;
 }

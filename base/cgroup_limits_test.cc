@@ -1,4 +1,4 @@
-#include "base/cgroup_memory.h"
+#include "base/cgroup_limits.h"
 
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace {
 // What version 1 writes where nothing limits.
 constexpr char kUnlimited[] = "9223372036854771712\n";
 
-class CgroupMemoryTest : public testing::Test {
+class CgroupLimitsTest : public testing::Test {
  protected:
   void Write(const std::string& path, const std::string& text) {
     const std::filesystem::path file = dir_.File(path);
@@ -25,35 +25,35 @@ class CgroupMemoryTest : public testing::Test {
   TempDir dir_;
 };
 
-TEST_F(CgroupMemoryTest, WithoutGroupsNothingLimits) { EXPECT_EQ(Limit(), std::nullopt); }
+TEST_F(CgroupLimitsTest, WithoutGroupsNothingLimits) { EXPECT_EQ(Limit(), std::nullopt); }
 
-TEST_F(CgroupMemoryTest, NoLimitIsNone) {
+TEST_F(CgroupLimitsTest, NoLimitIsNone) {
   Write("proc/self/cgroup", "0::/user.slice\n");
   Write("sys/fs/cgroup/user.slice/memory.max", "max\n");
   EXPECT_EQ(Limit(), std::nullopt);
 }
 
-TEST_F(CgroupMemoryTest, OfAContainerIsAtTheRootThatItSees) {
+TEST_F(CgroupLimitsTest, OfAContainerIsAtTheRootThatItSees) {
   Write("proc/self/cgroup", "0::/\n");
   Write("sys/fs/cgroup/memory.max", "4294967296\n");
   EXPECT_EQ(Limit(), int64_t{4} << 30);
 }
 
-TEST_F(CgroupMemoryTest, OfAServiceIsItsOwnMemoryMax) {
+TEST_F(CgroupLimitsTest, OfAServiceIsItsOwnMemoryMax) {
   Write("proc/self/cgroup", "0::/system.slice/fsdpd-agent.service\n");
   Write("sys/fs/cgroup/system.slice/memory.max", "max\n");
   Write("sys/fs/cgroup/system.slice/fsdpd-agent.service/memory.max", "8589934592\n");
   EXPECT_EQ(Limit(), int64_t{8} << 30);
 }
 
-TEST_F(CgroupMemoryTest, TheSmallestOfAllAboveBinds) {
+TEST_F(CgroupLimitsTest, TheSmallestOfAllAboveBinds) {
   Write("proc/self/cgroup", "0::/system.slice/slurmstepd.scope/job_7/step_0\n");
   Write("sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/memory.max", "1000\n");
   Write("sys/fs/cgroup/system.slice/slurmstepd.scope/job_7/step_0/memory.max", "2000\n");
   EXPECT_EQ(Limit(), 1000);
 }
 
-TEST_F(CgroupMemoryTest, Version1OfAPodIsWhereItsMountIs) {
+TEST_F(CgroupLimitsTest, Version1OfAPodIsWhereItsMountIs) {
   Write("proc/self/cgroup",
         "12:pids:/kubepods/pod1/abc\n5:memory:/kubepods/pod1/abc\n1:name=systemd:/kubepods\n");
   Write("sys/fs/cgroup/memory/memory.limit_in_bytes", "4294967296\n");
@@ -61,7 +61,7 @@ TEST_F(CgroupMemoryTest, Version1OfAPodIsWhereItsMountIs) {
   EXPECT_EQ(Limit(), int64_t{4} << 30);
 }
 
-TEST_F(CgroupMemoryTest, Version1OnAHostIsBelowTheMount) {
+TEST_F(CgroupLimitsTest, Version1OnAHostIsBelowTheMount) {
   Write("proc/self/cgroup", "4:cpuset,memory:/slurm/uid_0/job_7\n0::/\n");
   Write("sys/fs/cgroup/memory/memory.limit_in_bytes", kUnlimited);
   Write("sys/fs/cgroup/memory/slurm/memory.limit_in_bytes", kUnlimited);
@@ -69,14 +69,14 @@ TEST_F(CgroupMemoryTest, Version1OnAHostIsBelowTheMount) {
   EXPECT_EQ(Limit(), 3000);
 }
 
-TEST_F(CgroupMemoryTest, AGroupOutsideOfTheContainersViewLeadsNowhere) {
+TEST_F(CgroupLimitsTest, AGroupOutsideOfTheContainersViewLeadsNowhere) {
   Write("proc/self/cgroup", "0::/../../other\n");
   Write("sys/other/memory.max", "1\n");
   Write("other/memory.max", "1\n");
   EXPECT_EQ(Limit(), std::nullopt);
 }
 
-TEST_F(CgroupMemoryTest, WhatIsLeftDoesNotCountWhatIsKeptOfFiles) {
+TEST_F(CgroupLimitsTest, WhatIsLeftDoesNotCountWhatIsKeptOfFiles) {
   EXPECT_FALSE(TightestCgroup(dir_.path()).has_value());
   Write("proc/self/cgroup", "0::/system.slice/fsdpd-agent.service\n");
   Write("sys/fs/cgroup/system.slice/memory.max", "max\n");
@@ -92,7 +92,7 @@ TEST_F(CgroupMemoryTest, WhatIsLeftDoesNotCountWhatIsKeptOfFiles) {
   EXPECT_EQ(tightest->left_bytes, 4000);
 }
 
-TEST_F(CgroupMemoryTest, TheGroupWithTheLeastLeftBinds) {
+TEST_F(CgroupLimitsTest, TheGroupWithTheLeastLeftBinds) {
   Write("proc/self/cgroup", "4:cpuset,memory:/slurm/job_7\n0::/\n");
   Write("sys/fs/cgroup/memory/slurm/memory.limit_in_bytes", "9000\n");
   Write("sys/fs/cgroup/memory/slurm/memory.usage_in_bytes", "8000\n");
@@ -103,6 +103,31 @@ TEST_F(CgroupMemoryTest, TheGroupWithTheLeastLeftBinds) {
   ASSERT_TRUE(tightest.has_value());
   EXPECT_EQ(tightest->limit_bytes, 9000);
   EXPECT_EQ(tightest->left_bytes, 1110);
+}
+
+TEST_F(CgroupLimitsTest, OfTasksTheOneWithTheFewestLeftBinds) {
+  EXPECT_FALSE(TightestCgroupOfTasks(dir_.path()).has_value());
+  Write("proc/self/cgroup", "0::/system.slice/fsdpd-agent.service\n");
+  Write("sys/fs/cgroup/system.slice/pids.max", "40\n");
+  Write("sys/fs/cgroup/system.slice/pids.current", "38\n");
+  Write("sys/fs/cgroup/system.slice/fsdpd-agent.service/pids.max", "30\n");
+  Write("sys/fs/cgroup/system.slice/fsdpd-agent.service/pids.current", "20\n");
+  const std::optional<CgroupTasks> tightest = TightestCgroupOfTasks(dir_.path());
+  ASSERT_TRUE(tightest.has_value());
+  EXPECT_EQ(tightest->limit, 40);
+  EXPECT_EQ(tightest->running, 38);
+}
+
+TEST_F(CgroupLimitsTest, OfTasksInVersion1AreOfTheirOwnHierarchy) {
+  Write("proc/self/cgroup", "12:pids:/kubepods/pod1\n5:memory:/kubepods/pod1\n");
+  Write("sys/fs/cgroup/pids/kubepods/pod1/pids.max", "100\n");
+  Write("sys/fs/cgroup/pids/kubepods/pod1/pids.current", "100\n");
+  Write("sys/fs/cgroup/memory/kubepods/pod1/pids.max", "1\n");
+  Write("sys/fs/cgroup/memory/kubepods/pod1/pids.current", "1\n");
+  const std::optional<CgroupTasks> tightest = TightestCgroupOfTasks(dir_.path());
+  ASSERT_TRUE(tightest.has_value());
+  EXPECT_EQ(tightest->limit, 100);
+  EXPECT_EQ(tightest->running, 100);
 }
 
 }  // namespace

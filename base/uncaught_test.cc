@@ -1,0 +1,44 @@
+#include "base/uncaught.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdio>
+#include <new>
+#include <stdexcept>
+#include <thread>
+
+namespace fsdpd {
+namespace {
+
+TEST(Uncaught, OfAnyThreadIsToldAndTheCodeIs1) {
+  const auto end = [] {
+    EndOnUncaught([](const std::exception& error) { std::fprintf(stderr, "told: %s\n", error.what()); });
+    std::thread([] { throw std::runtime_error("of a thread"); }).join();
+  };
+  EXPECT_EXIT(end(), testing::ExitedWithCode(1), "told: of a thread");
+}
+
+TEST(Uncaught, InTheLogIsWordsOfWhatIsShort) {
+  const auto end = []() noexcept {
+    LogUncaught();
+    throw std::bad_alloc();
+  };
+  EXPECT_EXIT(end(), testing::ExitedWithCode(1), "ends: out of host memory");
+}
+
+TEST(Uncaught, ThatCannotBeToldIsSigabrt) {
+  const auto throws = []() noexcept {
+    EndOnUncaught([](const std::exception&) { throw std::bad_alloc(); });
+    throw std::runtime_error("first");
+  };
+  EXPECT_EXIT(throws(), testing::KilledBySignal(SIGABRT), "");
+  const auto stands = []() noexcept {
+    EndOnUncaught([](const std::exception&) { std::this_thread::sleep_for(std::chrono::hours(1)); });
+    throw std::runtime_error("first");
+  };
+  EXPECT_EXIT(stands(), testing::KilledBySignal(SIGABRT), "");
+}
+
+}  // namespace
+}  // namespace fsdpd
