@@ -1,10 +1,12 @@
 #include "agent/hosted_rank.h"
 
 #include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/time/clock.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -128,11 +130,15 @@ v1::RankExit HostedRank::ExitOf(const ProcessEnd& end, std::vector<std::string> 
   if (end.exit_code == 0 && end.signal == 0 && !finished && exit.error().empty()) {
     exit.set_error("left with exit code 0 before it had said that it was done");
   }
+  const auto line = std::find_if(log_tail.rbegin(), log_tail.rend(), [](const std::string& each) {
+    return !absl::StartsWith(each, "[fsdpd-agent");  // Which says that lines are missing.
+  });
   const bool by_itself = end.signal == 0 || end.signal == SIGABRT;
-  if (exit.error().empty() && end.exit_code + end.signal != 0 && by_itself && !log_tail.empty() &&
-      !HasBegun())
-    exit.set_error(absl::StrCat("it ended before it began, by ", EndText(end), ": ",
-                                absl::StripAsciiWhitespace(log_tail.back())));
+  const bool failed = end.exit_code != 0 || end.signal != 0;
+  if (failed && by_itself && exit.error().empty() && line != log_tail.rend() && !HasBegun()) {
+    exit.set_error(
+        absl::StrCat("it ended before it began, by ", EndText(end), ": ", absl::StripAsciiWhitespace(*line)));
+  }
   for (std::string& line : log_tail) exit.add_log_tail(std::move(line));
   return exit;
 }

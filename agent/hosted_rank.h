@@ -63,7 +63,7 @@ struct HostedRank {
   // killed. Nothing for OK.
   void EndLink(const absl::Status& status);
 
-  // Whether its page shows that it runs a job; without one nobody knows, and it is taken to.
+  // Whether its page shows that its own code runs; without one nobody knows, and it is taken to.
   bool HasBegun() const;
   // By its page; "" when it has shown no instruction.
   absl::StatusOr<std::string> Where() const;

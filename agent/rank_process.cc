@@ -20,6 +20,7 @@
 #include "base/check.h"
 #include "base/errno_status.h"
 #include "base/flight_page.h"
+#include "base/shortage.h"
 
 namespace fsdpd {
 namespace {
@@ -110,7 +111,12 @@ absl::StatusOr<std::unique_ptr<RankProcess>> RankProcess::Spawn(const RankComman
   pid_t pid = 0;
   const int error = posix_spawn(&pid, command.binary.c_str(), &settings.actions, &settings.attributes,
                                 Pointers(&arguments).data(), Pointers(&environment).data());
-  if (error != 0) return ErrnoStatus(absl::StrCat("cannot start rank binary ", command.binary), error);
+  if (error != 0) {
+    const std::string limits = error == EAGAIN ? OwnThreadLimits() : error == ENOMEM ? OwnMemoryLimits() : "";
+    const absl::Status failed = ErrnoStatus(absl::StrCat("cannot start rank binary ", command.binary), error);
+    return limits.empty() ? failed
+                          : absl::Status(failed.code(), absl::StrCat(failed.message(), "; ", limits));
+  }
 
   UniqueFd pidfd(PidfdOpen(pid));  // Ours and not reaped, so the number is still the rank's.
   if (!pidfd.valid()) {

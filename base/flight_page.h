@@ -56,7 +56,7 @@ LaneProgress UnpackProgress(uint64_t word);
 
 // What a rank does as a whole. Steps and evaluations are kTraining, and lanes say where in them it is.
 enum class FlightPhase : uint64_t {
-  kStarting,  // Of a page that nobody has stored to.
+  kStarting,  // Of a page that nobody has stored to: the rank's own code does not run yet.
   kLoading,   // It finds the others and what it starts from.
   kTraining,
   kReading,  // In the middle of training: its data.

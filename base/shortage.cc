@@ -1,14 +1,18 @@
 #include "base/shortage.h"
 
-#include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
-#include <absl/strings/str_split.h>
+#include <absl/strings/string_view.h>
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
-#include <fstream>
+#include <cstdlib>
+#include <cstring>
 #include <new>
 #include <optional>
 #include <system_error>
@@ -21,16 +25,21 @@
 namespace fsdpd {
 namespace {
 
-// Of "VmSize:	  123 kB" in /proc/self/status.
+constexpr int64_t kUsualStack = int64_t{8} << 20;
+constexpr int64_t kBesideStack = int64_t{1} << 20;  // Guard pages, and what went meanwhile.
+constexpr size_t kReserve = size_t{1} << 20;
+
+std::atomic<void*> reserve{nullptr};
+
+// Of "VmSize:	  123 kB" in /proc/self/status; without memory, of which there may be none.
 int64_t OwnBytes(const char* name) {
-  std::ifstream file("/proc/self/status");
-  for (std::string line; std::getline(file, line);) {
-    const std::vector<std::string> words = absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
-    int64_t kibibytes = 0;
-    if (words.size() >= 2 && words[0] == name && absl::SimpleAtoi(words[1], &kibibytes))
-      return kibibytes << 10;
-  }
-  return 0;
+  char text[4096];
+  const int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
+  const ssize_t bytes = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+  if (fd >= 0) close(fd);
+  text[std::max<ssize_t>(bytes, 0)] = 0;
+  const char* const found = strstr(text, name);
+  return found == nullptr ? 0 : strtoll(found + strlen(name), nullptr, 10) << 10;
 }
 
 std::optional<int64_t> LimitOf(__rlimit_resource resource) {
@@ -52,8 +61,20 @@ std::vector<std::string> MemoryLimits() {
   return limits;
 }
 
-std::string WithLimits(const char* what, const std::string& limits) {
-  return limits.empty() ? what : absl::StrCat(what, ": ", limits);
+int64_t StackBytes() {
+  rlimit stack{};
+  const bool known = getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur != RLIM_INFINITY;
+  return known ? static_cast<int64_t>(stack.rlim_cur) : kUsualStack;
+}
+
+bool LacksRoomFor(int64_t bytes) {
+  const auto mapped = LimitOf(RLIMIT_AS), data = LimitOf(RLIMIT_DATA);
+  return (mapped.has_value() && *mapped - OwnBytes("VmSize:") < bytes) ||
+         (data.has_value() && *data - OwnBytes("VmData:") < bytes);
+}
+
+std::string WithLimits(absl::string_view what, const std::string& limits) {
+  return limits.empty() ? std::string(what) : absl::StrCat(what, ": ", limits);
 }
 
 }  // namespace
@@ -71,18 +92,34 @@ std::string OwnThreadLimits(const std::string& root) {
   const std::optional<int64_t> of_user = LimitOf(RLIMIT_NPROC);
   if (of_user.has_value() && geteuid() != 0)
     limits.push_back(absl::StrCat("its user may have ", *of_user, " processes and threads (ulimit -u)"));
-  for (std::string& each : MemoryLimits()) limits.push_back(std::move(each));
   return absl::StrJoin(limits, ", ");
 }
 
+void KeepShortageReserve() {
+  if (reserve.load() != nullptr) return;
+  void* const bytes = mmap(nullptr, kReserve, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (bytes != MAP_FAILED) reserve = bytes;
+}
+
+void ReleaseShortageReserve() {
+  if (void* const bytes = reserve.exchange(nullptr); bytes != nullptr) munmap(bytes, kReserve);
+}
+
 std::optional<Shortage> ShortageIn(const std::exception& error) {
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
-    return Shortage{false, WithLimits("out of host memory", OwnMemoryLimits())};
+  const bool of_memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+  if (of_memory) ReleaseShortageReserve();
+  if (of_memory) return Shortage{false, WithLimits("out of host memory", OwnMemoryLimits())};
   const auto* const system = dynamic_cast<const std::system_error*>(&error);
   // What std::thread throws where there is none.
-  if (system != nullptr && system->code() == std::errc::resource_unavailable_try_again)
-    return Shortage{true, WithLimits("the system starts no more threads", OwnThreadLimits())};
-  return std::nullopt;
+  if (system == nullptr || system->code() != std::errc::resource_unavailable_try_again) return std::nullopt;
+  const int64_t stack = StackBytes();
+  if (LacksRoomFor(stack + kBesideStack)) {
+    const std::string what =
+        absl::StrCat("out of host memory for a thread's stack of ", HumanBytes(stack), " (ulimit -s)");
+    return Shortage{false, WithLimits(what, OwnMemoryLimits())};
+  }
+  const std::string limits = OwnThreadLimits();
+  return Shortage{!limits.empty(), WithLimits("the system starts no more threads", limits)};
 }
 
 }  // namespace fsdpd

@@ -45,8 +45,9 @@ TEST(OwnLimits, OfMemoryAreThoseThatAreSet) {
   EXPECT_THAT(OwnMemoryLimits(), HasSubstr(", this process may have 64.0 TiB of data (ulimit -d) and has "));
 }
 
-TEST(OwnLimits, OfThreadsAreThoseOfItsGroupAndOfMemoryForStacks) {
+TEST(OwnLimits, OfThreadsAreThoseOfItsGroup) {
   const TempDir root;
+  EXPECT_EQ(OwnThreadLimits(root.path()), "");
   const auto write = [&](const std::string& path, const std::string& text) {
     std::filesystem::create_directories(std::filesystem::path(root.File(path)).parent_path());
     std::ofstream(root.File(path)) << text;
@@ -54,24 +55,31 @@ TEST(OwnLimits, OfThreadsAreThoseOfItsGroupAndOfMemoryForStacks) {
   write("proc/self/cgroup", "0::/pod\n");
   write("sys/fs/cgroup/pod/pids.max", "28\n");
   write("sys/fs/cgroup/pod/pids.current", "27\n");
-  const Limit mapped(RLIMIT_AS, rlim_t{1} << 46);
-  EXPECT_THAT(
-      OwnThreadLimits(root.path()),
-      AllOf(HasSubstr("of 28 processes and threads that its control group may have (pids.max), 27 run"),
-            HasSubstr("this process may map 64.0 TiB (ulimit -v)")));
+  EXPECT_EQ(OwnThreadLimits(root.path()),
+            "of 28 processes and threads that its control group may have (pids.max), 27 run");
 }
 
-TEST(ShortageIn, IsWordsOfMemoryAndOfThreads) {
+TEST(ShortageIn, IsWordsOfMemory) {
   const Limit mapped(RLIMIT_AS, rlim_t{1} << 46);
   const auto memory = ShortageIn(std::bad_alloc());
   ASSERT_TRUE(memory.has_value());
   EXPECT_FALSE(memory->of_threads);
   EXPECT_THAT(memory->text, StartsWith("out of host memory: this process may map 64.0 TiB"));
-  const auto threads =
-      ShortageIn(std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again)));
+}
+
+// A thread is not started for want of either.
+TEST(ShortageIn, OfAThreadIsOfMemoryWhereItsStackHasNoRoom) {
+  const std::system_error no_thread(std::make_error_code(std::errc::resource_unavailable_try_again));
+  const auto threads = ShortageIn(no_thread);
   ASSERT_TRUE(threads.has_value());
-  EXPECT_TRUE(threads->of_threads);
-  EXPECT_THAT(threads->text, StartsWith("the system starts no more threads: "));
+  EXPECT_THAT(threads->text, StartsWith("the system starts no more threads"));
+  EXPECT_EQ(threads->of_threads, !OwnThreadLimits().empty());
+  const Limit data(RLIMIT_DATA, 4096);
+  const auto stack = ShortageIn(no_thread);
+  ASSERT_TRUE(stack.has_value());
+  EXPECT_FALSE(stack->of_threads);
+  EXPECT_THAT(stack->text, AllOf(StartsWith("out of host memory for a thread's stack of "),
+                                 HasSubstr(" (ulimit -s): this process may have 4.00 KiB of data")));
 }
 
 TEST(ShortageIn, IsNoneInOtherErrors) {

@@ -19,23 +19,38 @@ constexpr unsigned kLongestTelling = 2;  // Seconds.
 
 using Tell = std::function<void(const std::exception&)>;
 
-Tell* teller = nullptr;  // Never destroyed: threads run until the process is gone.
+// Never destroyed: threads run until the process is gone.
+Tell* teller = nullptr;
+std::terminate_handler otherwise = nullptr;  // The library's, which names the exception and aborts.
+
+void GiveUp(int /*signal*/) {
+  constexpr char kWords[] = "an error that nobody caught could not be told\n";
+  (void)!write(STDERR_FILENO, kWords, sizeof(kWords) - 1);
+  std::abort();
+}
 
 [[noreturn]] void End() {
   static std::atomic<pid_t> first{0};
   pid_t before = 0;
   if (!first.compare_exchange_strong(before, gettid())) {
-    if (before == gettid()) std::abort();  // Telling threw.
+    if (before == gettid()) std::abort();
     for (;;) pause();
   }
-  signal(SIGALRM, [](int) { std::abort(); });
+  signal(SIGALRM, GiveUp);
   alarm(kLongestTelling);
+  ReleaseShortageReserve();
   const std::exception_ptr uncaught = std::current_exception();
-  if (uncaught == nullptr) std::abort();
+  if (uncaught == nullptr) otherwise();
   try {
     std::rethrow_exception(uncaught);
   } catch (const std::exception& error) {
-    (*teller)(error);
+    try {
+      (*teller)(error);
+    } catch (...) {
+      otherwise();
+    }
+  } catch (...) {
+    otherwise();
   }
   std::fflush(nullptr);
   _exit(1);
@@ -44,8 +59,10 @@ Tell* teller = nullptr;  // Never destroyed: threads run until the process is go
 }  // namespace
 
 void EndOnUncaught(Tell tell) {
+  KeepShortageReserve();
   teller = new Tell(std::move(tell));
-  std::set_terminate(End);
+  const std::terminate_handler before = std::set_terminate(End);
+  if (before != End) otherwise = before;
 }
 
 void LogUncaught() {

@@ -32,12 +32,17 @@ TEST(Uncaught, ThatCannotBeToldIsSigabrt) {
     EndOnUncaught([](const std::exception&) { throw std::bad_alloc(); });
     throw std::runtime_error("first");
   };
-  EXPECT_EXIT(throws(), testing::KilledBySignal(SIGABRT), "");
+  EXPECT_EXIT(throws(), testing::KilledBySignal(SIGABRT), "terminate called .*bad_alloc");
   const auto stands = []() noexcept {
     EndOnUncaught([](const std::exception&) { std::this_thread::sleep_for(std::chrono::hours(1)); });
     throw std::runtime_error("first");
   };
-  EXPECT_EXIT(stands(), testing::KilledBySignal(SIGABRT), "");
+  EXPECT_EXIT(stands(), testing::KilledBySignal(SIGABRT), "could not be told");
+  const auto of_no_kind = []() noexcept {
+    LogUncaught();
+    throw 7;
+  };
+  EXPECT_EXIT(of_no_kind(), testing::KilledBySignal(SIGABRT), "terminate called .*'int'");
 }
 
 }  // namespace

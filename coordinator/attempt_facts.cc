@@ -187,13 +187,16 @@ const v1::RankExit* AttemptFacts::FirstFailure() const {
     if (first == nullptr || order(rank) < order(*first)) first = &rank;
   }
   if (first == nullptr || first->exit->signal() != 0) return first == nullptr ? nullptr : &*first->exit;
-  const RankFacts* sent_away = nullptr;
+  // Peers see a broken connection before a rank that was sent away is gone, or one without memory has told.
+  const bool says_why = first->exit->has_fault();
+  const RankFacts* cause = nullptr;
   for (const RankFacts& rank : ranks_) {
-    if (!rank.exit.has_value() || !EndedFromOutside(*rank.exit) || rank.ended - first->ended > kLeavingTime)
-      continue;
-    if (sent_away == nullptr || rank.ended < sent_away->ended) sent_away = &rank;
+    if (!rank.exit.has_value() || rank.ended - first->ended > kLeavingTime) continue;
+    const bool said = !says_why && Failed(*rank.exit) && !rank.exit->cancelled() && rank.exit->has_fault();
+    if (!said && !EndedFromOutside(*rank.exit)) continue;
+    if (cause == nullptr || rank.ended < cause->ended) cause = &rank;
   }
-  return sent_away == nullptr ? &*first->exit : &*sent_away->exit;
+  return cause == nullptr ? &*first->exit : &*cause->exit;
 }
 
 absl::Time AttemptFacts::LastEnd() const {

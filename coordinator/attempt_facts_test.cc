@@ -50,6 +50,27 @@ TEST_F(AttemptFactsTest, WithinANodeTheAgentsOrderStands) {
   EXPECT_EQ(facts_.FirstFailure()->rank(), 1);
 }
 
+// It lost its connections to them before it came to say why.
+TEST_F(AttemptFactsTest, ARankThatSaysWhatItFailedByIsTheCauseThoughItsPeersFailedFirst) {
+  Fail(0, 1);
+  v1::RankExit exit;
+  exit.set_exit_code(3);
+  exit.set_peer_failed(true);
+  exit.mutable_fault()->set_kind(v1::RankFault::KIND_MEMORY);
+  ASSERT_TRUE(facts_.TakeExit("b", 2, exit, now_ + absl::Milliseconds(10), absl::ZeroDuration()));
+  EXPECT_EQ(facts_.FirstFailure()->rank(), 2);
+}
+
+TEST_F(AttemptFactsTest, WhatARankSaysLongAfterAFailureIsNotItsCause) {
+  Fail(0, 1);
+  v1::RankExit exit;
+  exit.set_exit_code(3);
+  exit.set_peer_failed(true);
+  exit.mutable_fault()->set_kind(v1::RankFault::KIND_MEMORY);
+  ASSERT_TRUE(facts_.TakeExit("b", 2, exit, now_ + absl::Seconds(5), absl::ZeroDuration()));
+  EXPECT_EQ(facts_.FirstFailure()->rank(), 0);
+}
+
 TEST_F(AttemptFactsTest, NothingEndsAfterItWasHeard) {
   Fail(0, 1, -absl::Hours(1));
   EXPECT_EQ(facts_.ranks()[0].ended, now_);

@@ -141,9 +141,8 @@ void KeepFailedAttempt(v1::Job* job) {
 std::string WhyNoOther(const v1::Job& job, v1::Job::Failure* failure) {
   if (failure->fault().permanent()) return "another attempt would meet it again";
   if (failure->cause() == v1::FAILURE_CAUSE_DISK)
-    return "another attempt would meet it again: make room for the checkpoint; `fsdpctl retry` has it go on "
-           "from "
-           "its newest one, and begin again where there is none";
+    return "another attempt would meet it again: make room for the checkpoint; "
+           "`fsdpctl retry` has it go on from its newest one, and begin again where there is none";
   if (IsOfFiles(failure->cause())) {
     const std::vector<v1::Job::FailedAttempt> before = FailedBefore(job);
     // Not of before a retry: whoever asks for one may have mended it.

@@ -44,7 +44,9 @@ bool WasOrdered(const v1::Job::Failure& failure) { return failure.drained() && !
 // What it says itself may name the place too, or what the fault is of, and then needs no other; NCCL's errors
 // do neither.
 bool SaysEnough(const v1::RankExit& exit) {
-  if (exit.fault().kind() != v1::RankFault::KIND_UNSPECIFIED || exit.has_bad_step()) return true;
+  const v1::RankFault::Kind fault = exit.fault().kind();
+  const bool known = fault != v1::RankFault::KIND_UNSPECIFIED && fault != v1::RankFault::KIND_MEMORY;
+  if (known || exit.has_bad_step()) return true;
   const std::string step = exit.stood().substr(0, exit.stood().find(':') + 1);
   return absl::StrContains(exit.error(), step);
 }

@@ -311,6 +311,7 @@ void EndWithAgent() {
   EndWithAgent();
   fcntl(kAgentFd, F_SETFD, FD_CLOEXEC);
   const std::unique_ptr<FlightPage> flight = TakeFlightPage();
+  const PhaseScope begun(flight.get(), FlightPhase::kLoading);  // Its agent reads that its own code runs.
   SetLogName("");  // Its file says which rank it is, and readers of several get that before each line.
   RankChannel channel(kAgentFd);
   EndOnUncaught([&channel](const std::exception& error) {

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -65,7 +66,12 @@ class Child {
 
   // Lets it map so much more than it has when it waits for its launch.
   void AllowMoreMemory(rlim_t bytes) {
-    while (StatusNumber("Threads:") < 2) usleep(1000);  // The one that waits for SIGTERM.
+    siginfo_t ended{};
+    while (StatusNumber("Threads:") < 2) {  // The one that waits for SIGTERM.
+      FSDPD_CHECK(waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT) == 0);
+      FSDPD_CHECK(ended.si_pid == 0);
+      sched_yield();
+    }
     const rlimit limit{(StatusNumber("VmSize:") << 10) + bytes, RLIM_INFINITY};
     FSDPD_CHECK(prlimit(pid_, RLIMIT_AS, &limit, nullptr) == 0);
   }
@@ -310,7 +316,7 @@ TEST(RankMain, RefusesAWorldThatTheSpecDoesNotHave) {
 }
 
 // Before it can serve its agent's channel: nobody catches that.
-TEST(RankMain, ARankThatGetsNoThreadTellsItsAgentAndNamesTheLimit) {
+TEST(RankMain, ARankWhoseThreadGetsNoStackTellsItsAgentAndNamesTheLimit) {
   Job job(1);
   job.child(0).AllowMoreMemory(1 << 20);  // A thread's stack takes 8 MiB.
   job.Launch(TinyJob(1, 3));
@@ -318,10 +324,11 @@ TEST(RankMain, ARankThatGetsNoThreadTellsItsAgentAndNamesTheLimit) {
   EXPECT_EQ(exit.code, 1) << exit.output;
   job.Drain();
   for (const std::string& told : {job.error(0), exit.output}) {
-    EXPECT_THAT(told, HasSubstr("the system starts no more threads: "));
-    EXPECT_THAT(told, HasSubstr("this process may map "));
+    EXPECT_THAT(
+        told,
+        HasSubstr("out of host memory for a thread's stack of 8.00 MiB (ulimit -s): this process may map "));
   }
-  EXPECT_EQ(job.fault(0).kind(), v1::RankFault::KIND_NODE);
+  EXPECT_EQ(job.fault(0).kind(), v1::RankFault::KIND_MEMORY);
 }
 
 TEST(RankMain, ARankThatGetsTooLittleMemoryTellsItsAgentAndNamesTheLimit) {
@@ -335,7 +342,7 @@ TEST(RankMain, ARankThatGetsTooLittleMemoryTellsItsAgentAndNamesTheLimit) {
   job.Drain();
   EXPECT_THAT(job.error(0), HasSubstr("out of host memory"));
   EXPECT_THAT(job.error(0), HasSubstr("this process may map "));
-  EXPECT_EQ(job.fault(0).kind(), v1::RankFault::KIND_UNSPECIFIED);  // Another node may allow no more.
+  EXPECT_EQ(job.fault(0).kind(), v1::RankFault::KIND_MEMORY);
 }
 
 TEST(RankMain, SigtermStopsATrainingRankWith143) {

@@ -148,7 +148,8 @@ bool IsWithin(const std::string& field, absl::string_view parent) {
 
 // Told already, and not to be told again of the field that it left empty.
 bool LeavesAFieldEmpty(const std::string& rule) {
-  for (const char* each : {"required", "no_value", "not_a_number", "not_a_whole_number", kShellVariable}) {
+  for (const char* each :
+       {"required", "lr_positive", "no_value", "not_a_number", "not_a_whole_number", kShellVariable}) {
     if (rule == each) return true;
   }
   return false;

@@ -6,9 +6,12 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "client/migrate/conversion.h"
 #include "client/migrate/megatron_options.h"
@@ -37,8 +40,9 @@ class Converter {
     Recompute();
     Parallel();
     Checkpoint();
-    TellWrittenTwice();
     TellUnused();
+    TellBranches();
+    TellWrittenTwice();  // To tell of one is to use it.
     c_.faults.insert(c_.faults.end(), s_.value_faults().begin(), s_.value_faults().end());
     return std::move(c_.faults);
   }
@@ -120,14 +124,25 @@ class Converter {
     }
   }
 
+  void TellBranches() {
+    if (s_.branch() == nullptr) return;
+    c_.Fault(
+        "branches_read", FaultLevel::kWarn, "",
+        "which branch the shell takes is not decided here: what every branch sets is read, and of two the "
+        "last one counts",
+        "paste the arguments alone, as `echo` prints them");
+    c_.faults.back().place = *s_.branch();
+  }
+
   // On a command line the last one counts; that there are two may be a slip.
   void TellWrittenTwice() {
-    std::map<std::string, const Setting*> flags;
+    std::map<std::pair<std::string, std::string>, const Setting*> flags;  // One flag may be two settings.
     for (const Setting& setting : s_.all()) {
       if (!absl::StartsWith(setting.written, "--") || setting.open) continue;
-      const Setting*& before = flags[setting.name];
+      if (KindOf(setting) == OptionKind::kOfLauncher) continue;  // There may be several.
+      const Setting*& before = flags[{setting.written, setting.name}];
       if (before != nullptr && before->values != setting.values) {
-        c_.Adjust("written_twice", setting.name.c_str(), "of two the last one counts, as for Megatron",
+        c_.Adjust("written_twice", setting.name.c_str(), "of two the last one counts, as on a command line",
                   absl::StrJoin(before->values, " "), absl::StrJoin(setting.values, " "));
       }
       before = &setting;
@@ -153,12 +168,21 @@ class Converter {
     }
   }
 
+  void KnownWord(const char* setting, const std::string& word, const std::vector<std::string>& known) {
+    if (s_.Find(setting) == nullptr || word.empty()) return;
+    if (std::find(known.begin(), known.end(), word) != known.end()) return;
+    c_.Error("recompute_known", setting, absl::StrCat("'", word, "' is not one that Megatron has"),
+             absl::StrCat("write ", absl::StrJoin(known, " or ")));
+  }
+
   void Recompute() {
     const bool activations = s_.Flag("recompute_activations");  // The older word for `selective`.
     const std::string granularity =
         s_.Lower("recompute_granularity").value_or(activations ? "selective" : "");
     const std::string method = s_.Lower("recompute_method").value_or("uniform");
     s_.Find("recompute_modules");
+    KnownWord("recompute_granularity", granularity, {"full", "selective"});
+    KnownWord("recompute_method", method, {"uniform", "block"});
     v1::Fsdp* fsdp = job_.mutable_fsdp();
     fsdp->set_recompute(granularity == "full"        ? v1::RECOMPUTE_FULL
                         : granularity == "selective" ? v1::RECOMPUTE_SELECTIVE

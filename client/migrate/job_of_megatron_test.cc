@@ -85,6 +85,41 @@ TEST(JobOfMegatron, OfTwoOnOneCommandLineTheLastCountsAndIsTold) {
       Has(Convert(std::string(kLlama8b) + " --adam-eps 1e-6 --adam-eps 1e-6").faults, "written_twice"));
 }
 
+// To tell that it is there twice must not pass for carrying it over.
+TEST(JobOfMegatron, WhatIsNotSupportedIsRefusedWrittenTwiceToo) {
+  EXPECT_TRUE(
+      Has(Convert(std::string(kLlama8b) + " --mtp-num-layers 1 --mtp-num-layers 2").faults, "not_supported"));
+  EXPECT_FALSE(
+      Has(Convert("srun --nodes=4 --ntasks-per-node=1 " + std::string(kLlama8b)).faults, "written_twice"));
+}
+
+TEST(JobOfMegatron, WhatTheShellDoesWithTheCommandIsNoSetting) {
+  for (const char* rest : {" 2>&1 | tee out.log", " > out.log", " &\nwait", "\nwait"}) {
+    const Result result = Convert(std::string(kLlama8b) + " --swiglu" + rest);
+    EXPECT_FALSE(Has(result.faults, "not_true_or_false")) << rest;
+  }
+  EXPECT_TRUE(Has(Convert(std::string(kLlama8b) + " --swiglu perhaps").faults, "not_true_or_false"));
+}
+
+// As Megatron's scripts have them: the shell makes two words of each.
+TEST(JobOfMegatron, QuotedPairsOfAnArrayAreSettings) {
+  const Result result =
+      Convert("M=( \"--fp8-format e4m3\" \"--adam-eps 1e-7\" )\n" + std::string(kLlama8b) + " ${M[@]}");
+  EXPECT_EQ(result.job.precision().compute(), v1::DTYPE_FP8);
+  EXPECT_EQ(result.job.optimizer().adamw().eps(), 1e-7);
+}
+
+TEST(JobOfMegatron, ThatABranchIsNotDecidedIsTold) {
+  const std::string branch = "if x; then M=(--adam-eps 1e-7); else M=(--adam-eps 1e-6); fi\n";
+  EXPECT_TRUE(Has(Convert(branch + kLlama8b + " ${M[@]}").faults, "branches_read"));
+  EXPECT_FALSE(Has(Convert(kLlama8b).faults, "branches_read"));
+}
+
+TEST(JobOfMegatron, AnUnknownRecomputeIsRefused) {
+  for (const char* unknown : {" --recompute-granularity partial", " --recompute-method blokc"})
+    EXPECT_TRUE(Has(Convert(std::string(kLlama8b) + unknown).faults, "recompute_known")) << unknown;
+}
+
 TEST(JobOfMegatron, ALearningRateThatTrainsNothingIsTold) {
   for (const char* rate : {"0", "-1"}) {
     const Result result = Convert(absl::StrCat(kLlama8b, " --lr ", rate));

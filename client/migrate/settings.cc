@@ -142,6 +142,7 @@ void AddWords(const std::vector<ShellWord>& words, Settings* settings, SpecFault
     const size_t equals = text.find('=');
     if (!IsFlag(text)) {
       if (words[i].open() && !IsAssignment(text)) settings->SetIncomplete();
+      if (text == "else" || text == "elif" || text == "case") settings->SetBranch(words[i].place);
       if (IsAssignment(text)) {
         const std::string name = text.substr(0, equals);
         settings->AddVariable({name, name, {text.substr(equals + 1)}, words[i].place, false});
@@ -162,7 +163,8 @@ void AddWords(const std::vector<ShellWord>& words, Settings* settings, SpecFault
     look(words[i++]);
     const bool complete = equals != std::string::npos || name.negated;
     while (!complete && i < words.size() && !IsFlag(words[i].text) && words[i].text != ")" &&
-           !IsScript(words[i].text)) {
+           !IsScript(words[i].text) && !words[i].ends_command) {
+      if (setting.values.empty()) setting.below = words[i].starts_line;
       if (words[i].spreads) {  // The setting's values, or what comes after a flag that has none.
         settings->SetIncomplete();
         setting.open |= setting.values.empty();
@@ -201,6 +203,16 @@ void Unwrap(std::vector<ShellWord>* words, SpecFaults* faults) {
       for (ShellWord& each : inner) {
         each.place = word.place;
         for (Place& place : each.variables) place = word.place;
+        plain.push_back(std::move(each));
+      }
+      continue;
+    }
+    // As "--seed 7" in an array, of which the shell makes two words.
+    std::vector<ShellWord> several;
+    if (IsFlag(word.text) && !word.open() && word.text.find(' ') < word.text.find('=') &&
+        SplitShellWords(word.text, word.place.file, &several).empty()) {
+      for (ShellWord& each : several) {
+        each.place = word.place;
         plain.push_back(std::move(each));
       }
       continue;
@@ -281,9 +293,10 @@ bool Settings::Flag(absl::string_view name, bool otherwise) {
   const Setting* setting = Find(name);
   if (setting == nullptr || setting->value_is_open()) return otherwise;
   if (setting->values.empty() || IsTrue(setting->values.front())) return true;
-  if (!IsFalse(setting->values.front()))
-    ValueFault(*setting, "not_true_or_false",
-               absl::StrCat("'", setting->values.front(), "' is not true or false"), "write true or false");
+  if (IsFalse(setting->values.front())) return false;
+  if (setting->below) return true;
+  ValueFault(*setting, "not_true_or_false",
+             absl::StrCat("'", setting->values.front(), "' is not true or false"), "write true or false");
   return false;
 }
 

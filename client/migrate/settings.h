@@ -25,7 +25,8 @@ struct Setting {
   std::vector<std::string> values;  // Empty for a flag without a value; a Python object's name for an object.
   Place place;
   bool used = false;
-  bool open = false;  // A shell variable is in its values: nobody here knows them, and that has been told.
+  bool open = false;   // A shell variable is in its values: nobody here knows them, and that has been told.
+  bool below = false;  // Its values begin on the next line, which may be another command's.
 
   bool value_is_open() const { return open && !values.empty(); }
 };
@@ -60,6 +61,12 @@ class Settings {
   const Setting* script() const { return script_.has_value() ? &*script_ : nullptr; }
   void SetScript(Setting script) { script_ = std::move(script); }
 
+  // Where `else` or `case` first chooses what is set; every branch was read. Null where nothing does.
+  const Place* branch() const { return branch_.has_value() ? &*branch_ : nullptr; }
+  void SetBranch(const Place& place) {
+    if (!branch_.has_value()) branch_ = place;
+  }
+
   // There are words that may be settings, and are not in the text: that one is not set cannot be said then.
   bool incomplete() const { return incomplete_; }
   void SetIncomplete() { incomplete_ = true; }
@@ -77,6 +84,7 @@ class Settings {
   std::vector<Setting> all_;
   std::map<std::string, Setting> variables_;  // By name.
   std::optional<Setting> script_;
+  std::optional<Place> branch_;
   std::set<std::string> asked_;
   SpecFaults value_faults_;
   bool incomplete_ = false;

@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 namespace fsdpd {
 namespace {
@@ -21,7 +22,11 @@ class Splitter {
     while (SkipBlank()) {
       ShellWord word;
       word.place = {file_, line_, column_};
+      word.starts_line = std::exchange(new_line_, false) && depth_ == 0;
+      word.ends_command = EndsCommand();
       ReadWord(&word);
+      if (word.text == "(") ++depth_;
+      if (word.text == ")") depth_ = std::max(0, depth_ - 1);
       words->push_back(std::move(word));
     }
     return std::move(faults_);
@@ -45,7 +50,7 @@ class Splitter {
   bool SkipBlank() {
     while (!AtEnd()) {
       if (absl::ascii_isspace(Peek())) {
-        Take();
+        new_line_ |= Take() == '\n';
       } else if (Peek() == '\\' && at_ + 1 < text_.size() && text_[at_ + 1] == '\n') {
         Take();
         Take();
@@ -56,6 +61,17 @@ class Splitter {
       }
     }
     return false;
+  }
+
+  // Where a word begins. Not <a path>, as people leave it for others to write.
+  bool EndsCommand() const {
+    size_t at = at_;
+    while (at < text_.size() && absl::ascii_isdigit(text_[at])) ++at;
+    if (at == text_.size()) return false;
+    if (text_[at] == '>') return true;
+    if (text_[at] == '<')
+      return text_.substr(at, text_.find_first_of(" \n", at) - at).find('>') == absl::string_view::npos;
+    return at == at_ && absl::StrContains("|&;", text_[at]);
   }
 
   void ReadWord(ShellWord* word) {
@@ -116,6 +132,8 @@ class Splitter {
   size_t at_ = 0;
   int line_ = 1;
   int column_ = 1;
+  bool new_line_ = false;  // Behind the last word.
+  int depth_ = 0;          // Of brackets.
   SpecFaults faults_;
 };
 
@@ -166,11 +184,20 @@ class Assigned {
       size_t end = begin;
       while (end < text.size() && IsNameChar(text[end])) ++end;
       const auto found = values_.find(text.substr(begin, end - begin));
-      if (found == values_.end() || (braces && (end == text.size() || text[end] != '}'))) return std::nullopt;
-      if (found->second.size() > room_) return std::nullopt;
-      room_ -= found->second.size();
-      out += found->second;
-      at = end + (braces ? 1 : 0);
+      const size_t closed = braces ? text.find('}', end) : end;
+      if (closed == std::string::npos) return std::nullopt;
+      std::string value = found == values_.end() ? "" : found->second;
+      // ${NAME:-otherwise}, of which the environment may say something else.
+      if (const std::string rest = text.substr(end, closed - end); !rest.empty()) {
+        if (!absl::StartsWith(rest, ":-") || absl::StrContains(rest, '$')) return std::nullopt;
+        if (value.empty()) value = rest.substr(2);
+      } else if (found == values_.end()) {
+        return std::nullopt;
+      }
+      if (value.size() > room_) return std::nullopt;
+      room_ -= value.size();
+      out += value;
+      at = closed + (braces ? 1 : 0);
     }
     return out;
   }

@@ -19,6 +19,8 @@ struct ShellWord {
   Place place;
   std::vector<Place> variables = {};  // Where they are, as their faults say it.
   bool spreads = false;               // "${ARGS[@]}", "$@": the shell makes any number of words of it.
+  bool starts_line = false;           // Of a command that goes on no further; not within an array's brackets.
+  bool ends_command = false;          // What the shell does with the command: |, &&, ;, > out.log, 2>&1
 
   bool open() const { return !variables.empty(); }
 };

@@ -32,6 +32,19 @@ TEST(ShellWords, KnowTheirPlaces) {
   EXPECT_EQ(words[2].place.column, 3);
 }
 
+TEST(ShellWords, KnowWhatTheShellDoesWithTheCommand) {
+  std::vector<ShellWord> words;
+  ASSERT_TRUE(
+      SplitShellWords("a 2>&1 | tee <x \"|\" '>' <path> 3 &\nb\n(\nc\n)\\\n d", "in", &words).empty());
+  std::string ends, starts;
+  for (const ShellWord& word : words) {
+    if (word.ends_command) ends += word.text + " ";
+    if (word.starts_line) starts += word.text + " ";
+  }
+  EXPECT_EQ(ends, "2>&1 | <x & ");
+  EXPECT_EQ(starts, "b ( ");
+}
+
 TEST(ShellWords, RefuseWhatIsNotInTheText) {
   std::vector<ShellWord> words;
   const SpecFaults variable = SplitShellWords("--seed 1\n--lr \"$LR\"", "args.sh", &words);
@@ -65,8 +78,10 @@ TEST(ShellWords, PutInWhatTheTextAssigns) {
             (Texts{"M=", "(", "--lr", "1", ")", "x", "--y"}));
   EXPECT_EQ(expanded("$TP TP=8", 1), (Texts{"$TP", "TP=8"})) << "not yet";
   EXPECT_EQ(expanded("TP=$1 --tp $TP", 2), (Texts{"TP=$1", "--tp", "$TP"}));
-  EXPECT_EQ(expanded("TP=8 --tp ${TP:-4} ${M[@]} '$TP'$TP", 3),
-            (Texts{"TP=8", "--tp", "${TP:-4}", "${M[@]}", "$TP$TP"}));
+  EXPECT_EQ(expanded("TP=8 --tp ${TP:-4} ${M[@]} '$TP'$TP", 2),
+            (Texts{"TP=8", "--tp", "8", "${M[@]}", "$TP$TP"}));
+  EXPECT_EQ(expanded("--tp ${TP:-4} --lr \"${1:-3e-4}\" ${A:=1} ${B:-$C}", 3),
+            (Texts{"--tp", "4", "--lr", "3e-4", "${A:=1}", "${B:-$C}"}));
 }
 
 TEST(ShellWords, ThatDoubleThemselvesAreReplacedAsLongAsThereIsRoom) {

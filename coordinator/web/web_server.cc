@@ -11,10 +11,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
+#include <system_error>
 #include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "base/log.h"
+#include "base/shortage.h"
 #include "coordinator/web/pipe.h"
 
 namespace fsdpd {
@@ -142,11 +146,18 @@ void WebServer::Accept() {
   exchange.fd = fd;
   exchange.turned_away = turned_away;
   exchange.from = PeerText(peer);
-  exchange.thread = std::thread([this, &exchange] {
-    Serve(&exchange);
-    exchange.done = true;
-    eventfd_write(wake_, 1);
-  });
+  try {
+    exchange.thread = std::thread([this, &exchange] {
+      Serve(&exchange);
+      exchange.done = true;
+      eventfd_write(wake_, 1);
+    });
+  } catch (const std::system_error& error) {
+    const std::optional<Shortage> shortage = ShortageIn(error);
+    LogWarning("web: a connection is turned away: %s", shortage.has_value() ? shortage->text : error.what());
+    close(fd);
+    exchanges_.pop_back();
+  }
 }
 
 void WebServer::Serve(Exchange* exchange) const {

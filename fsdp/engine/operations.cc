@@ -446,7 +446,7 @@ absl::Status Operations::Forward(const Instruction& instruction) {
 // A shard is reduced, measured and updated as a whole, padding included.
 void Operations::ZeroPadding(const Instruction& instruction) {
   if (instruction.accumulate) return;
-  for (const int unit : UnitsReadBy(layout(), instruction.unit)) {
+  for (const int unit : UnitsUsedBy(layout(), instruction.unit)) {
     for (const int bucket : layout().units[unit].buckets) {
       for (const at::Tensor& padding : buffers_[bucket].padding) padding.zero_();
     }

@@ -42,8 +42,8 @@ std::optional<v1::RankFault> FaultOf(const absl::Status& status) {
   const auto payload = status.GetPayload(kPayload);
   v1::RankFault fault;
   if (payload.has_value() && fault.ParseFromString(std::string(*payload))) return fault;
-  if (!IsOfThreads(status)) return std::nullopt;
-  fault.set_kind(v1::RankFault::KIND_NODE);
+  if (!absl::IsResourceExhausted(status)) return std::nullopt;
+  fault.set_kind(IsOfThreads(status) ? v1::RankFault::KIND_NODE : v1::RankFault::KIND_MEMORY);
   return fault;
 }
 

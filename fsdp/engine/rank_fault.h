@@ -1,6 +1,7 @@
 // What a rank's error is the fault of, where that is known: said where a file is opened or a device asked
-// for, and carried by the error to who tells the agent. A thread that the system does not start is the
-// node's, as a process that it does not start is. Any other error that nobody marks is the rank's own.
+// for, and carried by the error to who tells the agent. A thread that a limit of threads does not allow is
+// the node's, as a process that is not started is. Where there was no memory the code says it. Any other
+// error that nobody marks is the rank's own.
 //
 // Codes say which errors are of what a file is or holds: a peer that left, a wait that took too long, a disk
 // that failed are none of them. Only what a file holds is for ever, and only where all ranks have seen it so:

@@ -56,8 +56,8 @@ struct RankRun {
   std::function<absl::Status(const v1::StepCourse&)> on_course = {};  // Rank 0, as TrainerOptions'.
   // All steps are done, and the other ranks may still be in their last.
   std::function<absl::Status(Trainer*)> on_trained = {};
-  // The trainer could not be made, or what came after on_made failed, and nothing is torn down: a process may
-  // want to leave without that.
+  // The groups are connected, and the trainer could not be made or what came after on_made failed; nothing is
+  // torn down: a process may want to leave without that. What fails before is what RunRank() returns.
   std::function<void(const absl::Status&)> on_failed = {};
   // The trainer goes next, whatever happened since on_made.
   std::function<void()> on_leaving = {};

@@ -391,32 +391,25 @@ void Saver::Do(const Save& save) {
   const Plan& plan = *options_.plan;
   const int64_t rank = options_.position.rank;
   const std::string folder = CheckpointPath(plan.spec.checkpoint.dir, save.state.step);
-  const JobFile file =
-      JobFileOf(plan.spec, plan.layout, plan.whole_layout(), options_.position, save.state, options_.label);
+  JobFile file;
   absl::StatusOr<DcpSum> sum = DcpSum();
-  if (const absl::Status kept = KeepFolder(); !kept.ok()) {
-    sum = kept;
-  } else if (!file.empty()) {
-    // Without memory, or a thread, a save is not written, and training goes on.
-    const absl::Status written = CatchTorch([&] {
-      sum = WriteFile(save, folder, file);
-      return absl::OkStatus();
-    });
-    if (!written.ok()) sum = written;
-  }
-  const std::string own = SumText(sum);
-  absl::StatusOr<std::string> outcome = absl::UnknownError("");
-  const absl::Status decided = CatchTorch([&] {
-    FSDPD_RETURN_IF_ERROR(options_.store->Set(RankKey(save.number, rank), own));
-    outcome = rank == 0 ? Decide(save, folder, own) : AwaitOutcome(save, folder, own);
+  // Without memory, or a thread, a save is not written, and training goes on.
+  const absl::Status written = CatchTorch([&]() -> absl::Status {
+    file =
+        JobFileOf(plan.spec, plan.layout, plan.whole_layout(), options_.position, save.state, options_.label);
+    FSDPD_RETURN_IF_ERROR(KeepFolder());
+    if (!file.empty()) {
+      FSDPD_ASSIGN_OR_RETURN(sum, WriteFile(save, folder, file));
+    }
     return absl::OkStatus();
   });
-  if (!decided.ok()) outcome = decided;
-  // Nor do others wait for what does not come.
-  if (!decided.ok() && rank == 0) {
-    CatchTorch([&] {
-      return options_.store->Set(OutcomeKey(save.number), TellError(decided));
-    }).IgnoreError();
+  if (!written.ok()) sum = written;
+  const std::string own = SumText(sum);
+  absl::StatusOr<std::string> outcome = absl::UnknownError("");
+  if (const absl::Status told = options_.store->Set(RankKey(save.number, rank), own); !told.ok()) {
+    outcome = told;
+  } else {
+    outcome = rank == 0 ? Decide(save, folder, own) : AwaitOutcome(save, folder, own);
   }
   const bool committed = outcome.ok() && *outcome == kCommitted;
   // Only what this save wrote, and when rank 0 has said that nothing comes of it: a rank that leaves before
@@ -437,12 +430,22 @@ void Saver::Do(const Save& save) {
 // Rank 0's: what comes of a save, in the words that the others read.
 absl::StatusOr<std::string> Saver::Decide(const Save& save, const std::string& folder,
                                           const std::string& own) {
-  const absl::StatusOr<int64_t> bytes = Commit(save, folder, own);
+  absl::StatusOr<int64_t> bytes = 0;
+  const absl::Status caught = CatchTorch([&] {
+    bytes = Commit(save, folder, own);
+    return absl::OkStatus();
+  });
+  if (!caught.ok()) bytes = caught;
   Tell(save, folder, bytes);
   const std::string outcome = bytes.ok() ? std::string(kCommitted) : TellError(bytes.status());
   FSDPD_RETURN_IF_ERROR(options_.store->Set(OutcomeKey(save.number), outcome));
   if (beside_ != nullptr) beside_->Set(OutcomeKey(save.number), outcome).IgnoreError();
-  if (bytes.ok()) Tidy(save.state.step, folder);
+  if (!bytes.ok()) return outcome;
+  const absl::Status tidied = CatchTorch([&] {
+    Tidy(save.state.step, folder);
+    return absl::OkStatus();
+  });
+  if (!tidied.ok()) LogWarning("after the checkpoint of step %d: %s", save.state.step, tidied.message());
   return outcome;
 }
 
@@ -475,9 +478,10 @@ absl::StatusOr<DcpSum> Saver::WriteFile(const Save& save, const std::string& fol
     for (size_t i = 1; i < statuses.size(); ++i) helpers.emplace_back(write, &statuses[i]);
     return absl::OkStatus();
   });
-  if (!started.ok()) LogWarning("a checkpoint is written by fewer threads: %s", started.message());
   write(statuses.data());
   for (std::thread& helper : helpers) helper.join();
+  if (!started.ok() && !std::exchange(told_of_threads_, true))
+    LogWarning("checkpoints are written by fewer threads: %s", started.message());
   for (const absl::Status& status : statuses) FSDPD_RETURN_IF_ERROR(status);
   return writer->Finish();
 }

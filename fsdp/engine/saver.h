@@ -115,6 +115,7 @@ class Saver {
   bool locked_ = false;                // Not where the disk was full, or the file system has no locks.
   std::string token_;                  // Of this attempt at the folder; empty: it is not known to be shared.
   std::unique_ptr<FileStore> beside_;  // The worker's; null: not needed so far.
+  bool told_of_threads_ = false;       // That there are too few of them. Likewise.
   bool store_is_away_ = false;         // When it was last asked. The worker's, as beside_.
   std::map<std::string, bool> own_;    // The worker's: whether a checkpoint in the folder is the job's.
 

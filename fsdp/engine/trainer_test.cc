@@ -49,7 +49,7 @@ TEST(Trainer, ReportsEveryStep) {
       EXPECT_GT(report.memory().arena_bytes(), 0);
       ASSERT_EQ(report.ops_size(), 3);
       EXPECT_EQ(report.ops(0).op(), v1::COMM_OP_ALL_GATHER);
-      EXPECT_EQ(report.ops(0).count(), 4 + 3);  // Four units forward, all but the head again for backward.
+      EXPECT_EQ(report.ops(0).count(), 4 + 2);  // Four units forward, of which layers again for backward.
       EXPECT_EQ(report.ops(1).op(), v1::COMM_OP_REDUCE_SCATTER);
       EXPECT_EQ(report.ops(1).count(), 4);
       EXPECT_EQ(report.ops(2).op(), v1::COMM_OP_ALL_REDUCE);

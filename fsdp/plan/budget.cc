@@ -23,6 +23,7 @@ namespace {
 struct Option {
   v1::JobSpec job;
   std::string text;
+  bool sets_batch = false;  // train.global_batch too, which the text leaves to who knows the last word on it.
 };
 
 // Options of one kind, the mildest first; empty when there is nothing to change.
@@ -83,7 +84,7 @@ bool Fits(const v1::JobSpec& job) {
 void KeepBatch(int64_t global, Option* option) {
   if (option->job.train().has_global_batch()) return;
   option->job.mutable_train()->set_global_batch(global);
-  absl::StrAppend(&option->text, " with train.global_batch: ", global);
+  option->sets_batch = true;
 }
 
 Options SmallerMicroBatch(const v1::JobSpec& job) {
@@ -218,7 +219,7 @@ Option OnNodes(const v1::JobSpec& job, int64_t nodes) {
   option.text += ")";
   if (global == batch.global) return option;
   option.job.mutable_train()->set_global_batch(global);
-  absl::StrAppend(&option.text, " with train.global_batch: ", global);
+  option.sets_batch = true;
   return option;
 }
 
@@ -269,6 +270,7 @@ struct Fix {
 // The strongest option of each kind but the last, of which the mildest that fits; empty when none does.
 std::optional<Fix> Together(const v1::JobSpec& job, const std::vector<Kind>& kinds) {
   Fix fix{job, {}};
+  int sets_batch = -1;  // Of the texts, the last.
   for (size_t i = 0; i < kinds.size(); ++i) {
     Options options = kinds[i](fix.job);
     if (options.empty()) continue;
@@ -277,10 +279,13 @@ std::optional<Fix> Together(const v1::JobSpec& job, const std::vector<Kind>& kin
       chosen = std::find_if(options.begin(), options.end(), [](const Option& o) { return Fits(o.job); });
       if (chosen == options.end()) return std::nullopt;
     }
+    if (chosen->sets_batch) sets_batch = static_cast<int>(fix.texts.size());
     fix.job = std::move(chosen->job);
     fix.texts.push_back(std::move(chosen->text));
   }
   if (!Fits(fix.job)) return std::nullopt;
+  if (sets_batch >= 0)
+    absl::StrAppend(&fix.texts[sets_batch], " with train.global_batch: ", fix.job.train().global_batch());
   return fix;
 }
 
@@ -313,10 +318,9 @@ std::optional<Fix> SmallestFix(const v1::JobSpec& job) {
 std::string Advice(const v1::JobSpec& job) {
   const std::optional<Fix> fix = SmallestFix(job);
   if (!fix.has_value()) {
-    return "no change of recompute, micro_batch, sharding, ranks or offload makes it fit: `fsdpctl plan "
-           "--search` "
-           "tries parallel.tensor, context and pipeline too; else use a smaller model or sequence_length, or "
-           "devices with more memory";
+    return "no change of recompute, micro_batch, sharding, ranks or offload makes it fit: "
+           "`fsdpctl plan --search` tries parallel.tensor, context and pipeline too; "
+           "else use a smaller model or sequence_length, or devices with more memory";
   }
   return absl::StrCat("use ", absl::StrJoin(fix->texts, " and "), ": the peak becomes ",
                       HumanBytes(*PeakOf(fix->job)), " per rank");

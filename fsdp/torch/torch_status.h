@@ -1,7 +1,7 @@
 // LibTorch throws; everything else here returns absl::Status. This is the seam between the two: code that
 // calls LibTorch runs inside CatchTorch(), or inside a lane, which does the same.
 //
-//   RESOURCE_EXHAUSTED  the device or the host has not enough memory, or the host no thread (IsOfThreads())
+//   RESOURCE_EXHAUSTED  the device or the host has not enough memory, or the host no thread
 //   UNAVAILABLE         a peer or the transport to it is gone
 //   INTERNAL            anything else: a shape that does not fit, a kernel that failed
 #pragma once
@@ -17,7 +17,7 @@ namespace fsdpd {
 // The host's is told with the limits of the process.
 absl::Status StatusOf(const std::exception& error);
 
-// Whether it is StatusOf()'s of a thread that could not be started.
+// Whether it is StatusOf()'s of a thread that a limit of threads did not allow.
 bool IsOfThreads(const absl::Status& status);
 
 // Runs `body`, which returns absl::Status, and turns what it throws into one.

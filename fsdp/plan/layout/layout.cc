@@ -261,6 +261,7 @@ UnitLayout MakeUnitLayout(const UnitFacts& facts, int unit, const LayoutOptions&
   UnitLayout layout;
   layout.name = facts.name;
   layout.borrows = facts.borrows;
+  layout.backward_reads = facts.backward_reads;
   layout.exchanges = facts.exchanges;
   layout.params.resize(facts.params.size());
   const size_t first = buckets->size();

@@ -141,6 +141,7 @@ struct UnitLayout {
   std::vector<int> buckets;
   std::vector<ParamPlace> params;  // In the facts' order.
   int borrows = -1;                // As these, UnitFacts'.
+  bool backward_reads = true;
   std::vector<UnitExchange> exchanges = {};
 };
 

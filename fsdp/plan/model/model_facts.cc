@@ -203,7 +203,7 @@ int64_t LlamaEmbeddingWorkspace(const Shape& s) {
   const int64_t came = s.HiddenBytes() + s.AllHiddenBytes();
   if (!s.HostCasts()) return came;
   const int64_t cast = s.tokens * s.hidden * 4, sum = s.computed_grads ? s.vocab * s.hidden * 4 : 0;
-  return std::max(came + cast, s.HiddenBytes() + cast + sum);
+  return came + cast + sum;
 }
 
 // Autograd makes each matrix's gradient whole, one after the other.
@@ -271,6 +271,7 @@ void CountGpt2HeadBytes(const Shape& s, UnitFacts* unit) {
 
 UnitFacts Embedding(const Shape& s, Params params, int64_t workspace_bytes) {
   UnitFacts unit{"embedding", UnitKind::kEmbedding, std::move(params)};
+  unit.backward_reads = false;
   unit.kept_bytes = EmbeddingKept(s);
   unit.output_bytes = s.HiddenBytes();
   unit.workspace_bytes = workspace_bytes;

@@ -106,6 +106,8 @@ struct UnitFacts {
   // belong to the lender: it owns, reduces and updates them. A lender comes before its borrower in the chain.
   // Where another stage has the lender, this unit has copies of them among its own instead.
   int borrows = -1;
+  // Its backward needs its own parameters. An embedding's does not, so they are not gathered for it.
+  bool backward_reads = true;
   // For one micro-batch on one rank:
   KeptBytes kept_bytes = {};
   int64_t workspace_bytes = 0;  // Extra bytes at the unit's own peak, in forward or backward.

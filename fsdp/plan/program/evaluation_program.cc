@@ -27,8 +27,8 @@ Program CompileEvaluation(const Spec& spec, const ModelFacts& model, const Layou
     forward.op = Op::kForward;
     forward.unit = unit;
     forward.micro_batch = 0;
-    forward.uses = params.Reads(unit);
-    std::vector<int> after = params.Gathers(unit);
+    forward.uses = params.Reads(static_cast<int>(i));
+    std::vector<int> after = params.Gathers(static_cast<int>(i));
     for (const int other : crossings.WaitsFor(static_cast<int>(i))) after.push_back(other);
     writer.Append(std::move(forward), std::move(after));
     crossings.SendAfter(static_cast<int>(i));

@@ -61,9 +61,9 @@ void GatheredParams::Gather(const PlannedGather& planned) {
   if (first_reader_[b] < 0) first_reader_[b] = last_gather_[b];
 }
 
-std::vector<BufferUse> GatheredParams::Reads(int unit) const {
+std::vector<BufferUse> GatheredParams::Reads(int pass) const {
   std::vector<BufferUse> uses;
-  for (const int read : UnitsReadBy(layout_, unit)) {
+  for (const int read : UnitsReadBy(layout_, passes_[pass])) {
     for (const int b : layout_.units[read].buckets) {
       uses.push_back({writer_->Find(BufferKind::kGathered, b), Access::kRead});
     }
@@ -71,9 +71,9 @@ std::vector<BufferUse> GatheredParams::Reads(int unit) const {
   return uses;
 }
 
-std::vector<int> GatheredParams::Gathers(int unit) const {
+std::vector<int> GatheredParams::Gathers(int pass) const {
   std::vector<int> gathers;
-  for (const int read : UnitsReadBy(layout_, unit)) {
+  for (const int read : UnitsReadBy(layout_, passes_[pass])) {
     for (const int b : layout_.units[read].buckets) gathers.push_back(last_gather_[b]);
   }
   return gathers;

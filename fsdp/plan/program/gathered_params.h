@@ -22,9 +22,9 @@ class GatheredParams {
   void Publish();
   // Listed as early as they may start, so that whoever submits in list order never holds a gather back.
   void GatherWhatMayStart(int pass);
-  // The buckets that a pass of the unit reads, and the gathers that it waits for.
-  std::vector<BufferUse> Reads(int unit) const;
-  std::vector<int> Gathers(int unit) const;
+  // The buckets that a pass reads, and the gathers that it waits for.
+  std::vector<BufferUse> Reads(int pass) const;
+  std::vector<int> Gathers(int pass) const;
   // Ends the residencies whose last pass this was; the pass must be the last on the compute lane.
   void ReleaseAfter(int pass);
   void Finish();

@@ -70,6 +70,9 @@ Group GroupOf(Op op, const Bucket* bucket);
 // norm.
 bool FollowsNorm(Op op);
 
+// Whether, of a unit's passes, it goes back alone: what a forward reads it may not need.
+bool GoesBackAlone(Op op);
+
 // Whether it gives the gradient of a unit's input, and so a backward is done as far as others wait for it.
 bool GivesInputGrad(Op op);
 

@@ -40,8 +40,8 @@
 //                       adding.
 //   optim_grads_params  as optim_grads, and each pass gathers a unit and releases it after; a unit that the
 //                       next pass needs too stays (the first one from backward to the next micro-batch's
-//                       forward). With keep_gathered: as optim_grads, and
-//                       a Release after each unit's last use.
+//                       forward). A backward that needs none of its parameters, an embedding's, gathers none.
+//                       With keep_gathered: as optim_grads, and a Release after each unit's last use.
 // A gather starts as soon as its bytes are free and no more than prefetch_bytes would wait ahead of compute
 // (no such bound where buckets stay for the step); two Reduces may be in flight beside the next Backward.
 // A wire narrower than fp32 needs a kWire buffer, live during its Reduce alone.

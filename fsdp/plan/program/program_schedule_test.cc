@@ -54,10 +54,10 @@ void ForRandomPrograms(int count, Check check) {
   }
 }
 
-// Buckets that a Forward or Backward of the unit reads.
-std::set<int> BucketsOf(const Layout& layout, int unit) {
+// Buckets that a pass reads.
+std::set<int> BucketsOf(const Layout& layout, const Instruction& at) {
   std::set<int> buckets;
-  for (const int read : UnitsReadBy(layout, unit)) {
+  for (const int read : UnitsReadBy(layout, {at.unit, at.micro_batch, at.op})) {
     buckets.insert(layout.units[read].buckets.begin(), layout.units[read].buckets.end());
   }
   return buckets;
@@ -81,7 +81,7 @@ TEST(Schedule, NeverMoreThanThePrefetchBytesWait) {
           ASSERT_EQ(waiting.count(b), 0u) << "released and never used";
         }
       } else if (at.op == Op::kForward || at.op == Op::kBackward || at.op == Op::kForwardBackward) {
-        for (const int b : BucketsOf(made.layout, at.unit)) {
+        for (const int b : BucketsOf(made.layout, at)) {
           ASSERT_EQ(there.count(b), 1u);
           waiting.erase(b);
         }

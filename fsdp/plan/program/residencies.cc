@@ -6,11 +6,17 @@
 
 namespace fsdpd {
 
-std::vector<int> UnitsReadBy(const Layout& layout, int unit) {
+std::vector<int> UnitsUsedBy(const Layout& layout, int unit) {
   const int lender = layout.units[unit].borrows;
   if (lender < 0) return {unit};
   FSDPD_CHECK(lender < unit && layout.units[lender].borrows < 0);
   return {lender, unit};
+}
+
+std::vector<int> UnitsReadBy(const Layout& layout, const Pass& pass) {
+  std::vector<int> units = UnitsUsedBy(layout, pass.unit);
+  if (GoesBackAlone(pass.op) && !layout.units[pass.unit].backward_reads) units.pop_back();
+  return units;
 }
 
 std::vector<Residency> ListResidencies(const Layout& layout, const Schedule& passes, bool keep) {
@@ -18,7 +24,7 @@ std::vector<Residency> ListResidencies(const Layout& layout, const Schedule& pas
   std::vector<int> latest(layout.units.size(), -1);  // By unit.
   for (size_t i = 0; i < passes.size(); ++i) {
     const int pass = static_cast<int>(i);
-    for (const int unit : UnitsReadBy(layout, passes[i].unit)) {
+    for (const int unit : UnitsReadBy(layout, passes[i])) {
       const int known = latest[unit];
       if (known >= 0 && (keep || residencies[known].last_pass == pass - 1)) {
         residencies[known].last_pass = pass;

@@ -14,8 +14,11 @@
 
 namespace fsdpd {
 
-// The units whose buckets a pass of `unit` reads: its lender's, where it borrows, and its own.
-std::vector<int> UnitsReadBy(const Layout& layout, int unit);
+// The units whose parameters `unit` computes with: its lender, where it borrows, and itself.
+std::vector<int> UnitsUsedBy(const Layout& layout, int unit);
+
+// Those of them whose buckets a pass reads: all, but for what a backward does not need.
+std::vector<int> UnitsReadBy(const Layout& layout, const Pass& pass);
 
 struct Residency {
   int unit = 0;

@@ -50,6 +50,17 @@ TEST(Residencies, KeptUnitsStayFromFirstToLastUse) {
   EXPECT_EQ(Text(ListResidencies(Units({1, 1, 1}), TrainingSchedule(3, 2), true)), " 0:0-9 1:1-8 2:2-7");
 }
 
+// An embedding's: its parameters come for the forward of each micro-batch, and for a borrower.
+TEST(Residencies, AUnitDoesNotComeForABackwardThatDoesNotReadIt) {
+  Layout layout = Units({1, 1, 1});
+  layout.units[0].backward_reads = false;
+  EXPECT_EQ(Text(ListResidencies(layout, TrainingSchedule(3, 2), false)),
+            " 0:0-0 1:1-1 2:2-2 1:3-3 0:5-5 1:6-6 2:7-7 1:8-8");
+  EXPECT_EQ(Text(ListResidencies(layout, TrainingSchedule(3, 2), true)), " 0:0-5 1:1-8 2:2-7");
+  layout.units[2].borrows = 0;
+  EXPECT_EQ(Text(ListResidencies(layout, TrainingSchedule(3, 1), false)), " 0:0-0 1:1-1 0:2-2 2:2-2 1:3-3");
+}
+
 TEST(Residencies, ALenderComesBackForItsBorrower) {
   Layout layout = Units({1, 1, 1});
   layout.units[2].borrows = 0;

@@ -112,13 +112,13 @@ Program CompileProgram(const Spec& spec, const ModelFacts& model, const Layout& 
     const int at = static_cast<int>(i);
     params.GatherWhatMayStart(at);
     crossings.ReceiveFor(at);
-    std::vector<int> after = params.Gathers(pass.unit);
+    std::vector<int> after = params.Gathers(at);
     for (const int other : crossings.WaitsFor(at)) after.push_back(other);
     kept.Before(pass);
     after.push_back(kept.WaitsFor(pass));
     Instruction run = RunPass(pass, spec, model);
     const bool ends_gradient = EndsGradient(run);
-    run.uses = params.Reads(pass.unit);
+    run.uses = params.Reads(at);
     if (pass.op == Op::kForward) {
       writer.Append(std::move(run), std::move(after));
     } else {

@@ -40,6 +40,11 @@ std::vector<int> VerifyCase::BucketsOf(int unit) const {
   return buckets;
 }
 
+bool VerifyCase::ReadsParams(const Instruction& pass, int bucket) const {
+  const bool own = layout.buckets[bucket].unit == pass.unit;
+  return !own || !GoesBackAlone(pass.op) || layout.units[pass.unit].backward_reads;
+}
+
 std::vector<int> VerifyCase::UsersOf(int bucket) const {
   const int owner = layout.buckets[bucket].unit;
   std::vector<int> users = {owner};

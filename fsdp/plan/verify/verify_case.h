@@ -52,6 +52,8 @@ struct VerifyCase {
 
   // The buckets that a unit computes with: its own and its lender's.
   std::vector<int> BucketsOf(int unit) const;
+  // Whether an instruction, a pass of the unit, computes with what the bucket's parameters are.
+  bool ReadsParams(const Instruction& pass, int bucket) const;
   // The units that compute with a bucket: its owner and who borrows from that.
   std::vector<int> UsersOf(int bucket) const;
 

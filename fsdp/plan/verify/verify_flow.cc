@@ -251,7 +251,7 @@ class Flow {
     state.begun += place == 0 ? 1 : 0;
     state.done += ++state.passed[m] == Passes(run) ? 1 : 0;
     for (const int b : case_.BucketsOf(unit)) {
-      if (buckets_[b].gathered >= 0) continue;
+      if (buckets_[b].gathered >= 0 || !case_.ReadsParams(at, b)) continue;
       const bool own = case_.layout.buckets[b].unit == unit;
       return Broken(own ? 2 : 4, absl::StrCat(case_.Name(i), " has no parameters of ", case_.BucketName(b)));
     }

@@ -339,7 +339,7 @@ class MemoryCheck {
   void AddBackward(int i) {
     const Instruction& at = case_.At(i);
     for (const int b : case_.BucketsOf(at.unit)) {
-      ReadsParams(i, b);
+      if (case_.ReadsParams(at, b)) ReadsParams(i, b);
       // What was put off leaves the other parameters' gradients there as they are.
       const bool reads = at.accumulate || at.op == Op::kBackwardWeights;
       if (case_.layout.buckets[b].trainable) Add(i, BufferOf(BufferKind::kReduce, b), reads, true);

@@ -51,6 +51,7 @@ UnitFacts RandomUnit(Dice* dice, int index) {
   if (dice->OneIn(10)) {
     for (ParamFacts& param : unit.params) param.trainable = false;
   }
+  unit.backward_reads = !dice->OneIn(4);
   unit.output_bytes = 64;
   unit.kept_bytes = {256, 128, 64};
   return unit;

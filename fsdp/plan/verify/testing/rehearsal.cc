@@ -70,6 +70,11 @@ std::vector<int> BucketsOf(const Layout& layout, int unit) {
   return buckets;
 }
 
+// Whether a pass of the unit computes with what one of these has.
+bool Reads(const Layout& layout, Op pass, int unit, int bucket) {
+  return !GoesBackAlone(pass) || layout.units[unit].backward_reads || layout.buckets[bucket].unit != unit;
+}
+
 std::vector<Value> InitialMain(const Layout& layout) {
   std::vector<Value> main;
   for (size_t b = 0; b < layout.buckets.size(); ++b) main.push_back(Mix({kMainTag, b}));
@@ -341,9 +346,10 @@ class Run {
     }
   }
 
-  Value Params(const Running& running, int unit) {
+  Value Params(const Running& running, const Instruction& pass) {
     Value params = 0;
-    for (const int b : BucketsOf(layout_, unit)) {
+    for (const int b : BucketsOf(layout_, pass.unit)) {
+      if (!Reads(layout_, pass.op, pass.unit, b)) continue;
       const Bucket& bucket = layout_.buckets[b];
       params = Mix({params, bucket.read_in_place() ? Gathered(bucket, main_[b])
                                                    : Input(running, BufferKind::kGathered, b)});
@@ -439,7 +445,7 @@ class Run {
     if (at.op == Op::kForward) kept_[at.unit] = Mix({random_()});
     if (at.op == Op::kBackward) running->kept = kept_[at.unit];
     for (const int b : BucketsOf(layout_, at.unit)) {
-      Touch(BufferKind::kGathered, b, true, false, running);
+      if (Reads(layout_, at.op, at.unit, b)) Touch(BufferKind::kGathered, b, true, false, running);
       if (at.op == Op::kForward || !layout_.buckets[b].trainable) continue;
       Touch(BufferKind::kReduce, b, at.accumulate || at.op == Op::kBackwardWeights, true, running);
     }
@@ -477,7 +483,7 @@ class Run {
     const Value input = layout_.stage.Enters(at.unit)
                             ? std::exchange(places_.At(Op::kReceive, at), Mix({random_()}))  // It is taken.
                             : hidden_[{at.unit - 1, at.micro_batch}];  // Of the model's first unit 0.
-    const Value output = Hidden(at.unit, at.micro_batch, input, Params(running, at.unit));
+    const Value output = Hidden(at.unit, at.micro_batch, input, Params(running, at));
     hidden_[{at.unit, at.micro_batch}] = output;
     kept_[at.unit] = Kept(output);
     if (layout_.stage.Leaves(at.unit)) {
@@ -500,7 +506,7 @@ class Run {
                                   ? std::exchange(places_.At(Op::kReceiveGrad, at), Mix({random_()}))
                                   : hidden_grad_[{at.unit + 1, at.micro_batch}];
     const Value hidden = HiddenOf(at, running);
-    const Value grad = HiddenGrad(at.unit, output_grad, hidden, Params(running, at.unit));
+    const Value grad = HiddenGrad(at.unit, output_grad, hidden, Params(running, at));
     hidden_grad_[{at.unit, at.micro_batch}] = grad;
     if (layout_.stage.Enters(at.unit)) places_.At(Op::kSendGrad, at) = grad;
     AddToGrads(at, running, grad, at.accumulate);
@@ -551,21 +557,28 @@ class Run {
 Value MicroBatch(const Layout& layout, const std::vector<Value>& main, int micro_batch, bool trains,
                  std::vector<Value>* grad) {
   const auto units = static_cast<int>(layout.units.size());
-  std::vector<Value> params(units, 0), hidden(units, 0);
+  std::vector<Value> hidden(units, 0);
+  const auto params = [&](int unit, Op pass) {
+    Value read = 0;
+    for (const int b : BucketsOf(layout, unit)) {
+      if (Reads(layout, pass, unit, b)) read = Mix({read, Gathered(layout.buckets[b], main[b])});
+    }
+    return read;
+  };
   Value counted = 0;
   for (int u = 0; u < units; ++u) {
-    for (const int b : BucketsOf(layout, u))
-      params[u] = Mix({params[u], Gathered(layout.buckets[b], main[b])});
     const bool enters = u == 0 || layout.stage.Enters(u);
-    hidden[u] =
-        Hidden(u, micro_batch, enters ? FromBefore(layout, u, micro_batch) : hidden[u - 1], params[u]);
+    hidden[u] = Hidden(u, micro_batch, enters ? FromBefore(layout, u, micro_batch) : hidden[u - 1],
+                       params(u, Op::kForward));
     if (layout.stage.Leaves(u) || u + 1 == units) counted += hidden[u];
   }
   Value output_grad = 0;
   for (int u = units - 1; trains && u >= 0; --u) {
     if (layout.stage.Leaves(u)) output_grad = FromBehind(layout, u, micro_batch);
-    output_grad = HiddenGrad(u, output_grad, hidden[u], params[u]);
-    const bool puts_off = layout.stage.puts_off && !(layout.stage.last() && u + 1 == units);
+    const bool fused = layout.stage.last() && u + 1 == units;
+    output_grad =
+        HiddenGrad(u, output_grad, hidden[u], params(u, fused ? Op::kForwardBackward : Op::kBackward));
+    const bool puts_off = layout.stage.puts_off && !fused;
     for (const int b : BucketsOf(layout, u)) {
       (*grad)[b] += kInnerFactor * Part(b, output_grad);
       if (puts_off) (*grad)[b] += kInnerFactor * Part(b, PutOff(output_grad));
