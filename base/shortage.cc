@@ -31,7 +31,7 @@ constexpr size_t kReserve = size_t{1} << 20;
 
 std::atomic<void*> reserve{nullptr};
 
-// Of "VmSize:	  123 kB" in /proc/self/status; without memory, of which there may be none.
+// Of "VmSize:  123 kB" in /proc/self/status; without memory, of which there may be none.
 int64_t OwnBytes(const char* name) {
   char text[4096];
   const int fd = open("/proc/self/status", O_RDONLY | O_CLOEXEC);
