@@ -4,6 +4,7 @@
 #include <absl/strings/str_join.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -28,7 +29,11 @@ struct Option {
 
 // Options of one kind, the mildest first; empty when there is nothing to change.
 using Options = std::vector<Option>;
-using Kind = Options (*)(const v1::JobSpec&);
+
+// The closed form of a step's memory is nearer than this to the plan's (search_test holds it to half of it).
+constexpr double kFormIsWithin = 1.2;
+
+constexpr int64_t kUsualDevices = 8;  // Of a node with GPUs.
 
 // What a step's samples are split by.
 struct Batch {
@@ -62,23 +67,54 @@ v1::JobSpec Shortened(v1::JobSpec job) {
   return job;
 }
 
-// What the job's peak is when it is planned as anybody would: with every `auto` chosen anew, which may fill
-// what a change has freed. Empty when the rules refuse the job.
-std::optional<int64_t> PeakOf(const v1::JobSpec& job) {
-  if (HasErrors(CheckJob(job))) return std::nullopt;
-  const Spec spec = ToSpec(Resolve(Shortened(job), 0, nullptr));
-  int64_t most = 0;
-  for (const ModelFacts& model : StagesOf(spec)) {
-    const Layout layout = MakeLayout(model, LayoutOptionsOf(spec));
-    most = std::max(most, PlanMemory(spec, model, layout, CompileProgram(spec, model, layout)).peak_bytes);
-  }
-  return most;
+// Of an accepted job whether the closed form alone shows that it does not fit, however much it recomputes.
+bool IsFarOver(const v1::JobSpec& shortened) {
+  if (shortened.fsdp().memory() == v1::MEMORY_RECOMPUTE_OR_OFFLOAD) return false;  // It may do with less.
+  v1::JobSpec least = shortened;
+  if (least.fsdp().recompute() == v1::RECOMPUTE_UNSPECIFIED)
+    least.mutable_fsdp()->set_recompute(v1::RECOMPUTE_FULL);
+  const Spec spec = ToSpec(Resolve(least, 0, nullptr));
+  const double enough = kFormIsWithin * static_cast<double>(spec.memory_budget_bytes);
+  const std::vector<ModelFacts> stages = StagesOf(spec);
+  return std::any_of(stages.begin(), stages.end(), [&](const ModelFacts& stage) {
+    const Layout layout = MakeLayout(stage, LayoutOptionsOf(spec));
+    return static_cast<double>(EstimateMemory(spec, stage, layout).peak_bytes) > enough;
+  });
 }
 
-bool Fits(const v1::JobSpec& job) {
-  const std::optional<int64_t> peak = PeakOf(job);
-  return peak.has_value() && *peak <= job.resources().memory_budget_bytes();
-}
+// What jobs need. Each is planned once: different changes come to the same job.
+class Peaks {
+ public:
+  bool Fit(const v1::JobSpec& job) {
+    const std::optional<int64_t> peak = Of(job);
+    return peak.has_value() && *peak <= job.resources().memory_budget_bytes();
+  }
+
+  // What the job's peak is when it is planned as anybody would: with every `auto` chosen anew, which may fill
+  // what a change has freed. Empty when the rules refuse the job or it is far over its budget.
+  std::optional<int64_t> Of(const v1::JobSpec& job) {
+    const auto [it, is_new] = known_.try_emplace(job.SerializeAsString());
+    if (is_new) it->second = Find(job);
+    return it->second;
+  }
+
+ private:
+  static std::optional<int64_t> Find(const v1::JobSpec& job) {
+    const v1::JobSpec shortened = Shortened(job);
+    if (HasErrors(CheckJob(job)) || IsFarOver(shortened)) return std::nullopt;
+    const Spec spec = ToSpec(Resolve(shortened, 0, nullptr));
+    int64_t most = 0;
+    for (const ModelFacts& model : StagesOf(spec)) {
+      const Layout layout = MakeLayout(model, LayoutOptionsOf(spec));
+      most = std::max(most, PlanMemory(spec, model, layout, CompileProgram(spec, model, layout)).peak_bytes);
+    }
+    return most;
+  }
+
+  std::map<std::string, std::optional<int64_t>> known_;  // By the job's bytes.
+};
+
+using Kind = Options (*)(const v1::JobSpec&, Peaks*);
 
 // A global batch that nobody wrote follows micro_batch, and the job would train with another one.
 void KeepBatch(int64_t global, Option* option) {
@@ -181,8 +217,7 @@ Options NarrowMoments(const v1::JobSpec& job) {
   const bool has_moments = !job.optimizer().has_sgd() || job.optimizer().sgd().momentum() > 0;
   const v1::DType now = job.precision().moments();
   if (!has_moments || now == v1::DTYPE_FP8) return {};
-  const double clip = job.optimizer().clip_norm();
-  const bool eight_bits = !job.optimizer().has_sgd() && clip > 0 && clip <= kFp8MomentNorm;
+  const bool eight_bits = !job.optimizer().has_sgd() && BoundsFp8Moments(job.optimizer().clip_norm());
   Options options;
   for (const auto& [type, name] : {std::pair(v1::DTYPE_BF16, "bf16"), std::pair(v1::DTYPE_FP8, "fp8")}) {
     if (type == now || (type == v1::DTYPE_FP8 && !eight_bits)) continue;
@@ -206,9 +241,11 @@ Options OffloadState(const v1::JobSpec& job) {
 // not.
 Option OnNodes(const v1::JobSpec& job, int64_t nodes) {
   const Batch batch = BatchOf(job);
-  const int64_t world = nodes * WithDefaults(job, nullptr).resources().ranks_per_node();
-  Option option{job,
-                absl::StrCat("resources.nodes: ", nodes, " (", world, " ranks instead of ", batch.world)};
+  const v1::Resources now = WithDefaults(job, nullptr).resources();
+  const int64_t world = nodes * now.ranks_per_node();
+  const bool may_be_one = now.nodes() == 1 && world <= kUsualDevices;
+  Option option{job, absl::StrCat("resources.nodes: ", nodes, " (", world, " ranks instead of ", batch.world,
+                                  may_be_one ? ", of one node where it has as many" : "")};
   option.job.mutable_resources()->set_nodes(nodes);
   const int64_t each = batch.Each(world);
   const int64_t global = (batch.global + each - 1) / each * each;
@@ -225,8 +262,8 @@ Option OnNodes(const v1::JobSpec& job, int64_t nodes) {
 
 // The least above `fails` that fits, of multiples of `step` up to `most`; 0 when none does. More nodes never
 // need more memory but for padding: the last steps are looked at one by one.
-int64_t FewestNodes(const v1::JobSpec& job, int64_t fails, int64_t step, int64_t most) {
-  const auto fits = [&](int64_t nodes) { return Fits(OnNodes(job, nodes).job); };
+int64_t FewestNodes(const v1::JobSpec& job, int64_t fails, int64_t step, int64_t most, Peaks* peaks) {
+  const auto fits = [&](int64_t nodes) { return peaks->Fit(OnNodes(job, nodes).job); };
   int64_t enough = fails / step * step + step;
   while (enough <= most && !fits(enough)) {
     fails = enough;
@@ -242,7 +279,7 @@ int64_t FewestNodes(const v1::JobSpec& job, int64_t fails, int64_t step, int64_t
 }
 
 // The fewest nodes on which the batch stays as it is; where there are none, the fewest at all.
-Options MoreRanks(const v1::JobSpec& job) {
+Options MoreRanks(const v1::JobSpec& job, Peaks* peaks) {
   if (StrategyOf(job) == v1::STRATEGY_NO_SHARD) return {};  // Nothing is shared among them.
   const v1::JobSpec filled = WithDefaults(job, nullptr);
   const int64_t nodes = filled.resources().nodes(), each = filled.resources().ranks_per_node();
@@ -252,78 +289,120 @@ Options MoreRanks(const v1::JobSpec& job) {
   const int64_t most = kMaxWorld / each;
   for (int64_t n = nodes / step * step + step; n <= most && batch.Each(n * each) <= batch.global; n += step) {
     if (batch.global % batch.Each(n * each) != 0) continue;
-    if (Option option = OnNodes(job, n); Fits(option.job)) return {option};
+    if (Option option = OnNodes(job, n); peaks->Fit(option.job)) return {option};
   }
-  const int64_t fewest = FewestNodes(job, nodes, step, most);
+  const int64_t fewest = FewestNodes(job, nodes, step, most, peaks);
   if (fewest == 0) return {};
   return {OnNodes(job, fewest)};
 }
 
-constexpr Kind kKinds[] = {SmallerMicroBatch, MoreRecompute, OffloadActivations, GatherEachPass, MoreSharding,
-                           FewerReplicas,     NarrowMoments, OffloadState,       MoreRanks};
+// Of kinds that look at nothing but the job.
+template <Options (*kOptions)(const v1::JobSpec&)>
+Options Of(const v1::JobSpec& job, Peaks*) {
+  return kOptions(job);
+}
+
+// On the ranks that there are.
+constexpr Kind kKinds[] = {Of<SmallerMicroBatch>, Of<MoreRecompute>, Of<OffloadActivations>,
+                           Of<GatherEachPass>,    Of<MoreSharding>,  Of<FewerReplicas>,
+                           Of<NarrowMoments>,     Of<OffloadState>};
+
+// The option of a kind that is so many steps milder than its strongest.
+struct Change {
+  Kind kind;
+  size_t milder = 0;
+};
 
 struct Fix {
   v1::JobSpec job;
   std::vector<std::string> texts;
 };
 
-// The strongest option of each kind but the last, of which the mildest that fits; empty when none does.
-std::optional<Fix> Together(const v1::JobSpec& job, const std::vector<Kind>& kinds) {
+// Of the last change the mildest option that fits; empty when none does, or one is milder than there are.
+std::optional<Fix> Together(const v1::JobSpec& job, const std::vector<Change>& changes, Peaks* peaks) {
   Fix fix{job, {}};
   int sets_batch = -1;  // Of the texts, the last.
-  for (size_t i = 0; i < kinds.size(); ++i) {
-    Options options = kinds[i](fix.job);
+  for (size_t i = 0; i < changes.size(); ++i) {
+    Options options = changes[i].kind(fix.job, peaks);
+    if (changes[i].milder > 0 && changes[i].milder >= options.size()) return std::nullopt;
     if (options.empty()) continue;
-    auto chosen = std::prev(options.end());
-    if (i + 1 == kinds.size()) {
-      chosen = std::find_if(options.begin(), options.end(), [](const Option& o) { return Fits(o.job); });
+    auto chosen = options.end() - 1 - static_cast<std::ptrdiff_t>(changes[i].milder);
+    if (i + 1 == changes.size()) {
+      chosen =
+          std::find_if(options.begin(), options.end(), [&](const Option& o) { return peaks->Fit(o.job); });
       if (chosen == options.end()) return std::nullopt;
     }
     if (chosen->sets_batch) sets_batch = static_cast<int>(fix.texts.size());
     fix.job = std::move(chosen->job);
     fix.texts.push_back(std::move(chosen->text));
   }
-  if (!Fits(fix.job)) return std::nullopt;
+  if (!peaks->Fit(fix.job)) return std::nullopt;
   if (sets_batch >= 0)
     absl::StrAppend(&fix.texts[sets_batch], " with train.global_batch: ", fix.job.train().global_batch());
   return fix;
 }
 
-std::optional<Fix> SmallestFix(const v1::JobSpec& job) {
-  for (const Kind kind : kKinds) {
-    if (std::optional<Fix> fix = Together(job, {kind}); fix.has_value()) return fix;
-  }
-  std::vector<Kind> kinds;
-  std::optional<Fix> fix;
-  for (const Kind kind : kKinds) {
-    kinds.push_back(kind);
-    if (fix = Together(job, kinds); fix.has_value()) break;
-  }
-  if (!fix.has_value()) return fix;
-  // Without what turned out not to be needed; the last change must not grow for it.
-  for (size_t i = 0; i + 1 < kinds.size();) {
-    std::vector<Kind> fewer = kinds;
+// Less of each change but the last, which must not grow for it.
+Fix Lessened(const v1::JobSpec& job, std::vector<Change> changes, Fix fix, Peaks* peaks) {
+  const auto take = [&](const std::vector<Change>& fewer) {
+    std::optional<Fix> smaller = Together(job, fewer, peaks);
+    if (!smaller.has_value() || smaller->texts.back() != fix.texts.back()) return false;
+    changes = fewer;
+    fix = *std::move(smaller);
+    return true;
+  };
+  for (size_t i = 0; i + 1 < changes.size();) {
+    std::vector<Change> fewer = changes;
     fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
-    std::optional<Fix> smaller = Together(job, fewer);
-    if (smaller.has_value() && smaller->texts.back() == fix->texts.back()) {
-      kinds = std::move(fewer);
-      fix = std::move(smaller);
-    } else {
-      ++i;
+    if (!take(fewer)) ++i;
+  }
+  for (size_t i = 0; i + 1 < changes.size(); ++i) {
+    for (bool taken = true; taken;) {
+      std::vector<Change> fewer = changes;
+      ++fewer[i].milder;
+      taken = take(fewer);
     }
   }
   return fix;
 }
 
+// One change on the ranks that there are; else more of them, one after the other, and beside that more ranks.
+// Both together where neither is enough.
+std::vector<Fix> SmallestFixes(const v1::JobSpec& job, Peaks* peaks) {
+  for (const Kind kind : kKinds) {
+    if (std::optional<Fix> fix = Together(job, {{kind}}, peaks); fix.has_value()) return {*std::move(fix)};
+  }
+  std::vector<Fix> fixes;
+  std::vector<Change> changes;
+  for (const Kind kind : kKinds) {
+    changes.push_back({kind});
+    if (std::optional<Fix> fix = Together(job, changes, peaks); fix.has_value()) {
+      fixes.push_back(Lessened(job, changes, *std::move(fix), peaks));
+      break;
+    }
+  }
+  if (std::optional<Fix> fix = Together(job, {{MoreRanks}}, peaks); fix.has_value())
+    fixes.push_back(*std::move(fix));
+  if (!fixes.empty()) return fixes;
+  changes.push_back({MoreRanks});
+  if (std::optional<Fix> fix = Together(job, changes, peaks); fix.has_value())
+    fixes.push_back(Lessened(job, changes, *std::move(fix), peaks));
+  return fixes;
+}
+
 std::string Advice(const v1::JobSpec& job) {
-  const std::optional<Fix> fix = SmallestFix(job);
-  if (!fix.has_value()) {
+  Peaks peaks;
+  std::vector<std::string> ways;
+  for (const Fix& fix : SmallestFixes(job, &peaks)) {
+    ways.push_back(absl::StrCat(absl::StrJoin(fix.texts, " and "), ": the peak becomes ",
+                                HumanBytes(*peaks.Of(fix.job)), " per rank"));
+  }
+  if (ways.empty()) {
     return "no change of recompute, micro_batch, sharding, ranks or offload makes it fit: "
            "`fsdpctl plan --search` tries parallel.tensor, context and pipeline too; "
            "else use a smaller model or sequence_length, or devices with more memory";
   }
-  return absl::StrCat("use ", absl::StrJoin(fix->texts, " and "), ": the peak becomes ",
-                      HumanBytes(*PeakOf(fix->job)), " per rank");
+  return absl::StrCat("use ", absl::StrJoin(ways, "; or "));
 }
 
 }  // namespace

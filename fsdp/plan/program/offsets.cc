@@ -1,6 +1,7 @@
 #include "fsdp/plan/program/offsets.h"
 
 #include <algorithm>
+#include <deque>
 #include <limits>
 #include <numeric>
 #include <random>
@@ -190,14 +191,8 @@ Offsets Search(const std::vector<int64_t>& bytes, const std::vector<Occupancy>& 
   return best;
 }
 
-}  // namespace
-
-int64_t LivePeakBytes(const std::vector<int64_t>& bytes, std::vector<Occupancy> occupied) {
-  return FindConflicts(Rounded(bytes), std::move(occupied)).live_peak_bytes;
-}
-
 // What is always occupied lies at the bottom: it has nothing to share, and would only slow the search down.
-Offsets AssignOffsets(const std::vector<int64_t>& bytes, std::vector<Occupancy> occupied) {
+Offsets Assign(const std::vector<int64_t>& bytes, const std::vector<Occupancy>& occupied) {
   const std::vector<int64_t> rounded = Rounded(bytes);
   std::vector<bool> always(bytes.size(), false);
   for (const Occupancy& o : occupied) always[o.buffer] = always[o.buffer] || o.end == kAlways;
@@ -224,6 +219,34 @@ Offsets AssignOffsets(const std::vector<int64_t>& bytes, std::vector<Occupancy> 
   offsets.arena_bytes = bottom + found.arena_bytes;
   offsets.live_peak_bytes = bottom + found.live_peak_bytes;
   offsets.bound_bytes = bottom + found.bound_bytes;
+  return offsets;
+}
+
+// A job's buffers are the same whatever its layers keep, so who tries what to keep, and then plans what it
+// has chosen, asks for the same ones time and again.
+constexpr size_t kRemembered = 16;
+
+struct Assigned {
+  std::vector<int64_t> bytes;
+  std::vector<Occupancy> occupied;
+  Offsets offsets;
+};
+
+}  // namespace
+
+int64_t LivePeakBytes(const std::vector<int64_t>& bytes, std::vector<Occupancy> occupied) {
+  return FindConflicts(Rounded(bytes), std::move(occupied)).live_peak_bytes;
+}
+
+Offsets AssignOffsets(const std::vector<int64_t>& bytes, std::vector<Occupancy> occupied) {
+  thread_local std::deque<Assigned> recent;
+  const auto known = std::find_if(recent.begin(), recent.end(), [&](const Assigned& each) {
+    return each.bytes == bytes && each.occupied == occupied;
+  });
+  if (known != recent.end()) return known->offsets;
+  Offsets offsets = Assign(bytes, occupied);
+  recent.push_front({bytes, std::move(occupied), offsets});
+  if (recent.size() > kRemembered) recent.pop_back();
   return offsets;
 }
 

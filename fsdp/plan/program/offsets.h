@@ -4,7 +4,8 @@
 // Finding the smallest arena is NP-hard. First fit by size, then with the buffers in other orders, meets the
 // lower bound on Llama's shapes (program_arena_test prints the ratios; by size alone it was up to 1.24). With
 // tied embeddings, one place per buffer alone costs up to 1.07 of the live peak, which bound_bytes shows.
-// Fixed seeds and integers only: every rank finds the same offsets.
+// Fixed seeds and integers only: every rank finds the same offsets. A thread that asks again for what it has
+// asked of late is told without a search.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,8 @@ struct Occupancy {
   int buffer = 0;
   int begin = 0;
   int end = 0;  // kAlways: in use all the time, whatever `begin` is.
+
+  bool operator==(const Occupancy& o) const { return buffer == o.buffer && begin == o.begin && end == o.end; }
 };
 
 struct Offsets {

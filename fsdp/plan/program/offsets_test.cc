@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <thread>
 
 #include "base/seeds.h"
 
@@ -51,6 +52,22 @@ TEST(Offsets, TheBoundKnowsThatABufferHasOnePlace) {
   EXPECT_EQ(offsets.bound_bytes, 768);
   EXPECT_EQ(offsets.arena_bytes, 768);
   EXPECT_EQ(LivePeakBytes({256, 256, 256}, occupied), 512);
+}
+
+// Another thread remembers nothing of what this one has asked.
+TEST(Offsets, AreThoseOfASearchWhereTheyAreRemembered) {
+  const std::vector<int64_t> bytes = {4096, 2048, 1024, 512};
+  const auto occupied = [](int round) {
+    return std::vector<Occupancy>{{0, 0, round}, {1, round / 2, round + 3}, {2, 3, 9}, {3, round, round + 1}};
+  };
+  const auto ask = [&](int round) { return AssignOffsets(bytes, occupied(round)); };
+  for (int round = 0; round < 40; ++round) ask(round % 20);
+  for (int round = 0; round < 20; ++round) {
+    Offsets found;
+    std::thread([&] { found = ask(round); }).join();
+    EXPECT_EQ(ask(round).offset, found.offset) << round;
+    EXPECT_EQ(ask(round).arena_bytes, found.arena_bytes) << round;
+  }
 }
 
 TEST(Offsets, NeverOverlapWhatMeets) {

@@ -33,7 +33,7 @@ Findings ChecksFp8Moments(const Facts& f) {
         {"SGD's momentum grows beyond the gradients that it sums, and eight bits have a range for AdamW's",
          kWiderTypes}};
   const double clip = f.job.optimizer().clip_norm();
-  if (!f.Sound({"optimizer.clip_norm"}) || (clip > 0 && clip <= kFp8MomentNorm)) return {};
+  if (!f.Sound({"optimizer.clip_norm"}) || BoundsFp8Moments(clip)) return {};
   const std::string what = clip == 0 ? "gradients are not clipped" : absl::StrCat("clip_norm is ", clip);
   return {{absl::StrCat(what, ", and moments of eight bits hold gradients of norms up to ", kFp8MomentNorm),
            "write optimizer.clip_norm: 1.0, or precision.moments: bf16"}};
