@@ -21,6 +21,7 @@ using Tell = std::function<void(const std::exception&)>;
 
 // Never destroyed: threads run until the process is gone.
 Tell* teller = nullptr;
+int ends_with = 1;
 std::terminate_handler otherwise = nullptr;  // The library's, which names the exception and aborts.
 
 void GiveUp(int /*signal*/) {
@@ -53,24 +54,27 @@ void GiveUp(int /*signal*/) {
     otherwise();
   }
   std::fflush(nullptr);
-  _exit(1);
+  _exit(ends_with);
 }
 
 }  // namespace
 
-void EndOnUncaught(Tell tell) {
+void EndOnUncaught(Tell tell, int exit_code) {
   KeepShortageReserve();
+  ends_with = exit_code;
   teller = new Tell(std::move(tell));
   const std::terminate_handler before = std::set_terminate(End);
   if (before != End) otherwise = before;
 }
 
+std::string UncaughtText(const std::exception& error) {
+  if (std::optional<Shortage> shortage = ShortageIn(error); shortage.has_value())
+    return std::move(shortage->text);
+  return std::string("an error that nobody reckoned with: ") + error.what();
+}
+
 void LogUncaught() {
-  EndOnUncaught([](const std::exception& error) {
-    if (const std::optional<Shortage> shortage = ShortageIn(error); shortage.has_value())
-      return LogError("ends: %s", shortage->text);
-    LogError("ends by an error that nobody reckoned with: %s", error.what());
-  });
+  EndOnUncaught([](const std::exception& error) { LogError("ends: %s", UncaughtText(error)); });
 }
 
 }  // namespace fsdpd

@@ -19,6 +19,14 @@ TEST(Uncaught, OfAnyThreadIsToldAndTheCodeIs1) {
   EXPECT_EXIT(end(), testing::ExitedWithCode(1), "told: of a thread");
 }
 
+TEST(Uncaught, EndsWithTheCodeThatWasAskedFor) {
+  const auto end = []() noexcept {
+    EndOnUncaught([](const std::exception& error) { std::fputs(UncaughtText(error).c_str(), stderr); }, 7);
+    throw std::runtime_error("first");
+  };
+  EXPECT_EXIT(end(), testing::ExitedWithCode(7), "an error that nobody reckoned with: first");
+}
+
 TEST(Uncaught, InTheLogIsWordsOfWhatIsShort) {
   const auto end = []() noexcept {
     LogUncaught();

@@ -6,14 +6,17 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <iostream>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/quiet_grpc.h"
+#include "base/uncaught.h"
 #include "client/commands.h"
 #include "client/outcome.h"
 
@@ -76,7 +79,14 @@ int main(int argc, char** argv) {
     return fsdpd::RunInstead(program, arguments);
   signal(SIGXFSZ, SIG_IGN);  // A file that a limit cuts off is an error of who writes it.
   fsdpd::QuietGrpc();
-  const bool terminal = CanDraw(STDOUT_FILENO);
+  static const bool terminal = CanDraw(STDOUT_FILENO);
+  // 1 would say that a job has failed.
+  fsdpd::EndOnUncaught(
+      [](const std::exception& error) {
+        if (terminal) (void)!write(STDOUT_FILENO, kShowCursor, sizeof(kShowCursor) - 1);
+        std::fprintf(stderr, "fsdpctl: %s\n", fsdpd::UncaughtText(error).c_str());
+      },
+      fsdpd::kExitFailed);
   static fsdpd::Interrupt interrupt;  // Outlives the detached thread's use.
   WatchSignals(&interrupt, terminal);
   fsdpd::Console console{std::cin, std::cout, std::cerr};

@@ -21,7 +21,7 @@ enum ExitCode {
   kExitNotFound = 4,
   kExitUnavailable = 5,  // No coordinator, or it cannot answer now: a node is away.
   kExitTimeout = 6,      // Somebody is there, and did not answer in time.
-  kExitFailed = 7,       // The coordinator refused or failed otherwise; or no profile was measured.
+  kExitFailed = 7,       // The coordinator refused or failed otherwise; or fsdpctl did, or measured nothing.
   kExitNotWritten = 8,   // Stdout did not take what was asked for.
   kExitDamaged = 9,      // A checkpoint has a fault.
   kExitDiffers = 10,     // Two checkpoints that were compared.
