@@ -217,10 +217,9 @@ Options NarrowMoments(const v1::JobSpec& job) {
   const bool has_moments = !job.optimizer().has_sgd() || job.optimizer().sgd().momentum() > 0;
   const v1::DType now = job.precision().moments();
   if (!has_moments || now == v1::DTYPE_FP8) return {};
-  const bool eight_bits = !job.optimizer().has_sgd() && BoundsFp8Moments(job.optimizer().clip_norm());
   Options options;
   for (const auto& [type, name] : {std::pair(v1::DTYPE_BF16, "bf16"), std::pair(v1::DTYPE_FP8, "fp8")}) {
-    if (type == now || (type == v1::DTYPE_FP8 && !eight_bits)) continue;
+    if (type == now || (type == v1::DTYPE_FP8 && !MomentsMayBeFp8(job.optimizer()))) continue;
     options.push_back({job, absl::StrCat("precision.moments: ", name)});
     options.back().job.mutable_precision()->set_moments(type);
   }

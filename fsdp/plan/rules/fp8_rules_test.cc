@@ -148,6 +148,24 @@ TEST(Fp8Rules, MomentsOfEightBitsAreForAnyOtherType) {
   }
 }
 
+// Who had written fp16 to save memory was sent to bf16 alone.
+TEST(Fp8Rules, AreAmongWhatMomentsMayBeInPlaceOfFp16) {
+  v1::JobSpec job = GoodJob();
+  job.mutable_precision()->set_moments(v1::DTYPE_FP16);
+  const auto fix = [&] {
+    const Violations found = CheckJob(job);
+    EXPECT_EQ(found.size(), 1u);
+    return found.empty() ? "" : found[0].fix;
+  };
+  job.mutable_optimizer()->set_clip_norm(1);
+  EXPECT_EQ(fix(), "write fp32, bf16 or fp8, or leave it out");
+  job.mutable_optimizer()->set_clip_norm(0);
+  EXPECT_EQ(fix(), "write fp32 or bf16, or leave it out");
+  job.mutable_optimizer()->set_clip_norm(1);
+  job.mutable_optimizer()->mutable_sgd()->set_lr(0.1);
+  EXPECT_EQ(fix(), "write fp32 or bf16, or leave it out");
+}
+
 TEST(Fp8Rules, SizesOfAFeedForwardThatNoLayerHasAreNotAskedFor) {
   v1::JobSpec job = GoodJob();
   v1::Llama* llama = job.mutable_model()->mutable_llama();

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "fsdp/plan/rules/rule_table.h"
+#include "fsdp/plan/rules/rules.h"
 
 namespace fsdpd {
 namespace {
@@ -26,14 +27,20 @@ Findings NotFp16(v1::DType dtype, const char* why) {
   return {{why, kWiderTypes}};
 }
 
+Findings ChecksFp16Moments(const Facts& f) {
+  if (f.job.precision().moments() != v1::DTYPE_FP16) return {};
+  return {{"squares of small gradients are below fp16's range",
+           MomentsMayBeFp8(f.job.optimizer()) ? "write fp32, bf16 or fp8, or leave it out" : kWiderTypes}};
+}
+
 Findings ChecksFp8Moments(const Facts& f) {
   if (f.job.precision().moments() != v1::DTYPE_FP8) return {};
   if (f.job.optimizer().has_sgd())
     return {
         {"SGD's momentum grows beyond the gradients that it sums, and eight bits have a range for AdamW's",
          kWiderTypes}};
+  if (!f.Sound({"optimizer.clip_norm"}) || MomentsMayBeFp8(f.job.optimizer())) return {};
   const double clip = f.job.optimizer().clip_norm();
-  if (!f.Sound({"optimizer.clip_norm"}) || BoundsFp8Moments(clip)) return {};
   const std::string what = clip == 0 ? "gradients are not clipped" : absl::StrCat("clip_norm is ", clip);
   return {{absl::StrCat(what, ", and moments of eight bits hold gradients of norms up to ", kFp8MomentNorm),
            "write optimizer.clip_norm: 1.0, or precision.moments: bf16"}};
@@ -81,11 +88,7 @@ const Rule kRules[] = {
      [](const Facts& f) {
        return NotFp16(f.job.precision().grad_comm(), "scaled gradients leave fp16's range of 65504");
      }},
-    {"moments_not_fp16", kError, "precision.moments", "moments are fp32, bf16 or fp8",
-     [](const Facts& f) -> Findings {
-       if (f.job.precision().moments() != v1::DTYPE_FP16) return {};
-       return {{"squares of small gradients are below fp16's range", kWiderTypes}};
-     }},
+    {"moments_not_fp16", kError, "precision.moments", "moments are fp32, bf16 or fp8", ChecksFp16Moments},
     {"fp8_moments_clipped", kError, "precision.moments",
      "moments in fp8 are AdamW's, with clip_norm at most 4", ChecksFp8Moments},
     {"fp8_moments_forget", kWarn, "precision.moments", "with moments in fp8 the second beta is at most 0.99",
@@ -139,6 +142,10 @@ const Rule kRules[] = {
 };
 
 }  // namespace
+
+bool MomentsMayBeFp8(const v1::Optimizer& optimizer) {
+  return !optimizer.has_sgd() && optimizer.clip_norm() > 0 && optimizer.clip_norm() <= kFp8MomentNorm;
+}
 
 const std::vector<Rule>& PrecisionRules() {
   static const auto* rules = new std::vector<Rule>(std::begin(kRules), std::end(kRules));

@@ -24,6 +24,10 @@ constexpr char kEnvNeedsPermission[] = "env_needs_permission";
 // The field is `parent` or lies below it: "data.tokens[1].path" is within "data.tokens".
 bool IsWithin(const std::string& field, const std::string& parent);
 
+// Whether this optimizer's moments may be fp8 (fp8_moments_clipped): what else a job may have them in is
+// offered by several. Its defaults are filled in.
+bool MomentsMayBeFp8(const v1::Optimizer& optimizer);
+
 // For people who ask what a rule is, and for a test that ids are unique.
 struct RuleText {
   std::string id;

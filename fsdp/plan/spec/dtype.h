@@ -11,8 +11,6 @@ constexpr int kFp8Step = 16;
 // Gradients that are clipped to such a norm leave no moment of kFp8 out of its range.
 constexpr double kFp8MomentNorm = 4;
 
-inline bool BoundsFp8Moments(double clip_norm) { return clip_norm > 0 && clip_norm <= kFp8MomentNorm; }
-
 // kFp8 is e4m3 where matrices of layers travel and are multiplied, and fsdp/kernels/fp8_moments.h's where an
 // optimizer's moments lie; nothing is summed in it.
 enum class DType { kFp32, kBf16, kFp16, kFp8 };
