@@ -365,7 +365,8 @@ class SpecReader {
 };
 
 // Finds or makes the child that one step of a --set path names; null when the path does not fit the tree.
-TextNode* Step(TextNode* node, const std::string& name, int index) {
+// What is made is at `place`: no line of the file has it.
+TextNode* Step(TextNode* node, const std::string& name, int index, const Place& place) {
   if (node->kind == TextNode::Kind::kNull) node->kind = TextNode::Kind::kMap;
   if (node->kind != TextNode::Kind::kMap) return nullptr;
   TextNode* child = const_cast<TextNode*>(node->Find(name));
@@ -373,13 +374,16 @@ TextNode* Step(TextNode* node, const std::string& name, int index) {
     node->children.emplace_back();
     child = &node->children.back();
     child->key = name;
-    child->place = child->key_place = node->place;
+    child->place = child->key_place = place;
   }
   if (index < 0) return child;
   if (child->kind == TextNode::Kind::kNull) child->kind = TextNode::Kind::kSequence;
   if (child->kind != TextNode::Kind::kSequence || index > static_cast<int>(child->children.size()))
     return nullptr;
-  if (index == static_cast<int>(child->children.size())) child->children.emplace_back();
+  if (index == static_cast<int>(child->children.size())) {
+    child->children.emplace_back();
+    child->children.back().place = place;
+  }
   return &child->children[index];
 }
 
@@ -418,7 +422,7 @@ void ApplySet(const std::string& set, TextNode* root, SpecReader* reader) {
     std::string name;
     int index = -1;
     if (!SplitStep(step, &name, &index)) return bad("is not a field path");
-    node = Step(node, name, index);
+    node = Step(node, name, index, place);
     if (node == nullptr) return bad("does not fit what the file has there");
   }
   value.key = node->key;

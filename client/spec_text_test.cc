@@ -214,6 +214,16 @@ TEST(SpecText, SetsValuesOverTheFile) {
   EXPECT_EQ(text.places.at("train.steps").file, "--set train.steps=7");
 }
 
+// What a rule says of a group was placed at a line of the file that does not have it.
+TEST(SpecText, AGroupThatASetMakesIsAtTheSet) {
+  const SpecText text = ParseSpec(kGood, "f", {"fsdp.offload.optimizer=true", "data.validation[0].path=x"});
+  ASSERT_TRUE(text.faults.empty()) << Render(text.faults[0]);
+  EXPECT_EQ(text.places.at("fsdp.offload").file, "--set fsdp.offload.optimizer=true");
+  EXPECT_EQ(text.places.at("data.validation").file, "--set data.validation[0].path=x");
+  EXPECT_EQ(text.places.at("data.validation[0]").file, "--set data.validation[0].path=x");
+  EXPECT_EQ(text.places.at("fsdp").file, "f") << "the file has it";
+}
+
 TEST(SpecText, NamesTheSetThatIsWrong) {
   EXPECT_EQ(FaultsOf("", {"train.stps=7"}),
             "--set train.stps=7:1:1: error: unknown field train.stps; did you mean steps? [unknown_field]\n");

@@ -27,7 +27,8 @@ const Rule kRules[] = {
        return {
            {"ranks on CPU have all in host memory: nothing is saved, and the peak that is planned leaves out "
             "what it calls the host's",
-            "leave it out, but to try on CPU what is to run on GPUs"}};
+            "leave it out, but to try on CPU what is to run on GPUs",
+            of_state ? "fsdp.offload.optimizer" : "fsdp.offload.activation_layers"}};
      }},
     {"offload_without_state", kAdjust, "fsdp.offload.optimizer", "what is offloaded is there",
      [](const Facts& f) -> Findings {

@@ -44,6 +44,20 @@ TEST(OffloadRules, OnCpuNothingIsSaved) {
   EXPECT_EQ(FoundIn(job), "offload_without_state adjusts ");
 }
 
+// It was told of the group, and so at the line that begins it, whatever had set the field.
+TEST(OffloadRules, OnCpuTheFieldIsNamedThatOffloads) {
+  const auto field = [](const v1::JobSpec& job) {
+    const Violations found = CheckJob(job);
+    EXPECT_EQ(found.size(), 1u);
+    return found.empty() ? "" : found[0].field;
+  };
+  v1::JobSpec job = OffloadingJob(v1::DEVICE_CPU);
+  EXPECT_EQ(field(job), "fsdp.offload.optimizer");
+  job.mutable_fsdp()->mutable_offload()->set_optimizer(false);
+  job.mutable_fsdp()->mutable_offload()->set_activation_layers(2);
+  EXPECT_EQ(field(job), "fsdp.offload.activation_layers");
+}
+
 TEST(OffloadRules, WhatIsNotThereIsNotOffloaded) {
   v1::JobSpec job = OffloadingJob(v1::DEVICE_CUDA);
   job.mutable_optimizer()->mutable_sgd()->set_lr(0.1);
