@@ -8,6 +8,7 @@
 #include <yaml-cpp/parser.h>
 
 #include <algorithm>
+#include <set>
 #include <sstream>
 #include <utility>
 #include <vector>
@@ -235,6 +236,22 @@ SpecFaults CutOff(absl::string_view text, const std::string& file) {
                 "is the file cut off?")};
 }
 
+void AddKeysWrittenTwice(const TextNode& node, const std::string& path, SpecFaults* faults) {
+  std::set<absl::string_view> seen;
+  for (size_t i = 0; i < node.children.size(); ++i) {
+    const TextNode& child = node.children[i];
+    const bool is_item = node.kind == TextNode::Kind::kSequence;
+    const std::string child_path =
+        is_item ? absl::StrCat(path, "[", i, "]") : absl::StrCat(path, path.empty() ? "" : ".", child.key);
+    if (!is_item && !seen.insert(child.key).second) {
+      faults->push_back(Fault(child.key_place, "duplicate_field",
+                              absl::StrCat(child_path, " is written twice"), "keep one"));
+      faults->back().violation.field = child_path;
+    }
+    AddKeysWrittenTwice(child, child_path, faults);
+  }
+}
+
 }  // namespace
 
 const TextNode* TextNode::Find(absl::string_view child_key) const {
@@ -287,6 +304,12 @@ SpecFaults ParseYaml(absl::string_view text, const std::string& file, TextNode* 
     return {Fault(place, "syntax", e.msg, "")};
   }
   return {};
+}
+
+SpecFaults KeysWrittenTwice(const TextNode& root) {
+  SpecFaults faults;
+  AddKeysWrittenTwice(root, "", &faults);
+  return faults;
 }
 
 }  // namespace fsdpd

@@ -52,6 +52,16 @@ TEST(YamlTree, AnEmptyTextIsANullRoot) {
   }
 }
 
+TEST(YamlTree, NamesEachKeyThatIsWrittenTwice) {
+  TextNode root;
+  ASSERT_TRUE(ParseYaml("a: {x: 1, y: 2}\nb:\n- {x: 1, x: 2}\n- {x: 1}\na: 3\n", "f", &root).empty());
+  std::string told;
+  for (const SpecFault& fault : KeysWrittenTwice(root)) absl::StrAppend(&told, Render(fault), "\n");
+  EXPECT_EQ(told,
+            "f:3:10: error: b[0].x is written twice; keep one [duplicate_field]\n"
+            "f:5:1: error: a is written twice; keep one [duplicate_field]\n");
+}
+
 TEST(YamlTree, SaysThatATabCannotIndent) {
   EXPECT_EQ(FirstFault("train:\n\tsteps: 5\n"),
             "f:2:1: error: a tab cannot indent in YAML; indent with spaces [syntax]");

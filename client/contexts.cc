@@ -142,8 +142,9 @@ absl::StatusOr<Contexts> Parsed(const std::string& path, const std::string& text
   Contexts contexts;
   contexts.path = path;
   TextNode root;
-  if (const SpecFaults faults = ParseYaml(text, path, &root); !faults.empty())
-    return absl::InvalidArgumentError(Render(faults.front()));
+  SpecFaults faults = ParseYaml(text, path, &root);
+  if (faults.empty()) faults = KeysWrittenTwice(root);
+  if (!faults.empty()) return absl::InvalidArgumentError(Render(faults.front()));
   if (root.kind == TextNode::Kind::kNull) return contexts;
   if (root.kind != TextNode::Kind::kMap)
     return Wrong(root.place, "is to have the fields current and contexts");

@@ -427,6 +427,10 @@ TEST_F(LookCommandsTest, ABadContextsFileIsToldAtItsLine) {
   EXPECT_NE(err_.find("contexts.yaml:2:9: unknown field sever; did you mean server?"), std::string::npos)
       << err_;
   EXPECT_EQ(RunCommand({"explain"}), kExitOk) << "who calls nobody does not read it";
+  Write("contexts.yaml", "contexts:\n  lab: {server: 'a:1'}\n  lab: {server: 'b:1'}\n");
+  EXPECT_EQ(RunCommand({"get"}), kExitUsage);
+  EXPECT_NE(err_.find("contexts.yaml:3:3: error: contexts.lab is written twice; keep one"), std::string::npos)
+      << err_;
 }
 
 TEST_F(LookCommandsTest, CompletionAsksForNamesThatTheCommandTakes) {

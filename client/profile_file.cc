@@ -27,6 +27,8 @@ class ProfileReader {
     }
     if (const TextNode* base = root_.Find("base"); base != nullptr) ReadBase(*base);
     for (const TextNode& node : root_.children) ReadKey(node);
+    const SpecFaults twice = KeysWrittenTwice(root_);
+    result_.faults.insert(result_.faults.end(), twice.begin(), twice.end());
     if (!result_.faults.empty()) return std::move(result_);
     for (const Violation& fault : CheckProfile(result_.profile)) {
       const auto place = places_.find(fault.field);
@@ -58,9 +60,7 @@ class ProfileReader {
   }
 
   void ReadKey(const TextNode& node) {
-    if (!places_.emplace(node.key, node.place).second) {
-      return Fault(node.key_place, node.key, "duplicate_field", "is written twice", "");
-    }
+    places_.emplace(node.key, node.place);
     if (node.key == "base") return;
     if (node.key == "name") {
       result_.profile.name = node.text;

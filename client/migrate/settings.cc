@@ -358,6 +358,7 @@ SpecFaults ReadSettings(absl::string_view text, const std::string& file, Setting
   }
   TextNode root;
   faults = ParseYaml(text, file, &root);
+  if (faults.empty()) faults = KeysWrittenTwice(root);
   if (!faults.empty()) return faults;
   if (root.kind == TextNode::Kind::kMap) {
     AddSections(root, settings);

@@ -33,6 +33,16 @@ dataset: {data_path: [0.5, a, 0.5, b], split: null}
   EXPECT_EQ(arguments.Find("nccl_ub")->written, "--use-nccl-ub");
 }
 
+// The last counted, and nobody was told.
+TEST(Settings, AKeyThatIsWrittenTwiceIsRefused) {
+  Settings settings;
+  const SpecFaults faults = ReadSettings(
+      "model: {num_layers: 2}\noptimizer:\n  lr: 1e-3\n  lr: 3e-4\nmodel: {}\n", "in", &settings);
+  ASSERT_EQ(faults.size(), 2u);
+  EXPECT_EQ(Render(faults[0]), "in:4:3: error: optimizer.lr is written twice; keep one [duplicate_field]");
+  EXPECT_EQ(Render(faults[1]), "in:5:1: error: model is written twice; keep one [duplicate_field]");
+}
+
 TEST(Settings, KnowFlagsThatSayNo) {
   Settings settings = Read("--no-gradient-accumulation-fusion --untie-embeddings-and-output-weights --a");
   EXPECT_FALSE(settings.Flag("gradient_accumulation_fusion", true));

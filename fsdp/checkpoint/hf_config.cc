@@ -20,7 +20,10 @@ constexpr size_t kShown = 80;  // Of a wrong value, in a message.
 // Reads values by key and collects the faults.
 class HfReader {
  public:
-  explicit HfReader(const TextNode& root) : root_(root) { CheckKeysAreUnique(root, ""); }
+  explicit HfReader(const TextNode& root) : root_(root) {
+    for (const SpecFault& twice : KeysWrittenTwice(root))
+      Fault(twice.place, twice.violation.rule.c_str(), twice.violation.reason, twice.violation.fix);
+  }
 
   const TextNode& root() const { return root_; }
   size_t faults() const { return faults_.size(); }
@@ -157,17 +160,6 @@ class HfReader {
 
   void Missing(const TextNode& parent, absl::string_view key) {
     Fault(parent.place, "hf_no_config", absl::StrCat("has no ", PathOf(parent, key)));
-  }
-
-  void CheckKeysAreUnique(const TextNode& node, const std::string& path) {
-    std::set<std::string> seen;
-    for (const TextNode& child : node.children) {
-      const std::string name = path + child.key;
-      if (node.kind == TextNode::Kind::kMap && !seen.insert(child.key).second) {
-        Fault(child.key_place, "duplicate_field", absl::StrCat(name, " is written twice"), "keep one");
-      }
-      CheckKeysAreUnique(child, name + ".");
-    }
   }
 
   const TextNode& root_;
