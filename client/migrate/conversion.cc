@@ -1,6 +1,7 @@
 #include "client/migrate/conversion.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 #include <absl/strings/str_replace.h>
 
 #include <limits>
@@ -25,6 +26,15 @@ void Conversion::Adjust(const char* rule, const char* setting, const std::string
   if (faults.size() == told) return;
   faults.back().violation.before = before;
   faults.back().violation.after = after;
+}
+
+bool Conversion::KnowsWord(const char* rule, const char* setting, const std::set<std::string>& known) {
+  const std::string word = settings.Lower(setting).value_or("");
+  if (settings.Find(setting) == nullptr || !settings.AnyFlag(setting) || known.count(word) > 0) return true;
+  if (word.empty()) return false;  // That it has no value is told by itself.
+  Error(rule, setting, absl::StrCat("'", word, "' is not one that Megatron has"),
+        absl::StrCat("write one of ", absl::StrJoin(known, ", ")));
+  return false;
 }
 
 int64_t Conversion::Times(int64_t a, int64_t b) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -29,6 +30,10 @@ class Conversion {
   // What is not carried over as it stands, with both values.
   void Adjust(const char* rule, const char* setting, const std::string& reason, const std::string& before,
               const std::string& after);
+
+  // Whether the setting's word is one of `known`, or it is not set. Of another a fault is told, as it would
+  // train otherwise without a word.
+  bool KnowsWord(const char* rule, const char* setting, const std::set<std::string>& known);
 
   // 0 and a fault where it is not set.
   int64_t Required(const char* name);

@@ -6,12 +6,10 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
-#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "client/migrate/conversion.h"
 #include "client/migrate/megatron_options.h"
@@ -168,21 +166,14 @@ class Converter {
     }
   }
 
-  void KnownWord(const char* setting, const std::string& word, const std::vector<std::string>& known) {
-    if (s_.Find(setting) == nullptr || word.empty()) return;
-    if (std::find(known.begin(), known.end(), word) != known.end()) return;
-    c_.Error("recompute_known", setting, absl::StrCat("'", word, "' is not one that Megatron has"),
-             absl::StrCat("write ", absl::StrJoin(known, " or ")));
-  }
-
   void Recompute() {
     const bool activations = s_.Flag("recompute_activations");  // The older word for `selective`.
     const std::string granularity =
         s_.Lower("recompute_granularity").value_or(activations ? "selective" : "");
     const std::string method = s_.Lower("recompute_method").value_or("uniform");
     s_.Find("recompute_modules");
-    KnownWord("recompute_granularity", granularity, {"full", "selective"});
-    KnownWord("recompute_method", method, {"uniform", "block"});
+    c_.KnowsWord("recompute_known", "recompute_granularity", {"full", "selective"});
+    c_.KnowsWord("recompute_known", "recompute_method", {"uniform", "block"});
     v1::Fsdp* fsdp = job_.mutable_fsdp();
     fsdp->set_recompute(granularity == "full"        ? v1::RECOMPUTE_FULL
                         : granularity == "selective" ? v1::RECOMPUTE_SELECTIVE

@@ -83,14 +83,6 @@ class PrecisionConverter {
              absl::StrCat("write one of ", absl::StrJoin(*known, ", ")));
   }
 
-  bool KnowsWord(const char* setting, const std::set<std::string>& known) {
-    const std::string word = s_.Lower(setting).value_or("");
-    if (!s_.AnyFlag(setting) || known.count(word) > 0) return true;
-    c_.Error("fp8_known", setting, absl::StrCat("'", word, "' is not one that Megatron has"),
-             absl::StrCat("write one of ", absl::StrJoin(known, ", ")));
-    return false;
-  }
-
   // What is otherwise there in FP8 than here, beside the recipe.
   void Fp8Beside() {
     for (const char* name : {"fp8_dot_product_attention", "fp8_multi_head_attention"}) {
@@ -132,10 +124,12 @@ class PrecisionConverter {
   }
 
   void Fp8(bool bf16, bool fp16, v1::Precision* precision) {
-    bool known = KnowsWord("fp8_recipe", {"blockwise", "custom", "delayed", "mxfp8", "tensorwise"});
+    bool known =
+        c_.KnowsWord("fp8_known", "fp8_recipe", {"blockwise", "custom", "delayed", "mxfp8", "tensorwise"});
     const char* setting = Fp8Setting();
     if (setting == nullptr) return;
-    for (const char* format : {"fp8_format", "fp8"}) known = KnowsWord(format, {"e4m3", "hybrid"}) && known;
+    for (const char* format : {"fp8_format", "fp8"})
+      known = c_.KnowsWord("fp8_known", format, {"e4m3", "hybrid"}) && known;
     if (fp16) {
       return c_.Error("fp8_with_fp16", setting,
                       "what is not in FP8 is in bf16 here, and this run's is in fp16",
