@@ -121,7 +121,7 @@ constexpr FieldOrigin kOrigins[] = {
     {"fsdp.recompute", {"recompute_granularity", "recompute_activations"}},
     {"fsdp.recompute_layers", {"recompute_num_layers"}},
     {"fsdp.offload.optimizer", {"optimizer_cpu_offload"}},
-    {"fsdp.offload.activation_layers", {"cpu_offloading", "cpu_offloading_num_layers"}},
+    {"fsdp.offload.activation_layers", {"cpu_offloading_num_layers", "cpu_offloading"}},
     {"fsdp.outer.size", {"num_distributed_optimizer_instances"}},
     {"fsdp.outer.strategy", {"outer_dp_sharding_strategy"}},
     {"parallel.tensor", {"tensor_model_parallel_size"}},

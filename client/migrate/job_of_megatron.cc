@@ -110,11 +110,12 @@ class Converter {
   void OffloadActivations() {
     const bool on = s_.Flag("cpu_offloading");
     const bool activations = s_.Flag("cpu_offloading_activations", true);
+    const bool counted = s_.Find("cpu_offloading_num_layers") != nullptr;
     const int64_t layers = s_.Integer("cpu_offloading_num_layers").value_or(0);
     if (on && layers == 0 && activations) {
-      c_.Adjust("cpu_offload_half", "cpu_offloading", "cpu_offloading_num_layers says of how many layers",
-                "on", "no layer");
-    } else if (!on && layers > 0) {
+      c_.Adjust("cpu_offload_half", counted ? "cpu_offloading_num_layers" : "cpu_offloading",
+                "cpu_offloading_num_layers says of how many layers", "on", "no layer");
+    } else if (!on && layers != 0) {
       c_.Adjust("cpu_offload_half", "cpu_offloading_num_layers", "cpu_offloading is what turns it on",
                 absl::StrCat(layers, " layers"), "no layer");
     } else if (on && activations) {

@@ -77,6 +77,28 @@ TEST(JobOfMegatron, HalfOfAnActivationsOffloadIsTold) {
       Has(Convert(std::string(kLlama8b) + " --cpu-offloading-num-layers 0").faults, "cpu_offload_half"));
 }
 
+// They were told of --cpu-offloading, whatever was wrong with the number.
+TEST(JobOfMegatron, WhatIsSaidOfTheOffloadedLayersIsSaidWhereTheyAreCounted) {
+  const auto told_at = [](const std::string& flags, const std::string& rule) {
+    Settings settings;
+    v1::JobSpec job;
+    EXPECT_TRUE(ReadSettings(kLlama8b + flags, "in", &settings).empty());
+    SpecFaults faults = JobOfMegatron(&settings, {}, "in", &job);
+    for (const Violation& violation : CheckJob(job)) faults.push_back(AtOrigin(violation, "in", &settings));
+    for (const SpecFault& fault : faults) {
+      if (fault.violation.rule == rule) return fault.violation.field;
+    }
+    return std::string();
+  };
+  const std::string on = " --cpu-offloading --cpu-offloading-num-layers ",
+                    number = "--cpu-offloading-num-layers";
+  EXPECT_EQ(told_at(on + "-1", "offload_layers_range"), number);
+  EXPECT_EQ(told_at(on + "99", "offload_layers_above_model"), number);
+  EXPECT_EQ(told_at(on + "0", "cpu_offload_half"), number);
+  EXPECT_EQ(told_at(" --cpu-offloading-num-layers -1", "cpu_offload_half"), number);
+  EXPECT_EQ(told_at(" --cpu-offloading", "cpu_offload_half"), "--cpu-offloading");
+}
+
 TEST(JobOfMegatron, OfTwoOnOneCommandLineTheLastCountsAndIsTold) {
   const Result two = Convert(std::string(kLlama8b) + " --adam-eps 1e-6 --adam-eps 1e-7");
   EXPECT_TRUE(Has(two.faults, "written_twice"));
