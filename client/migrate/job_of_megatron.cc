@@ -171,16 +171,18 @@ class Converter {
     const bool activations = s_.Flag("recompute_activations");  // The older word for `selective`.
     const std::string granularity =
         s_.Lower("recompute_granularity").value_or(activations ? "selective" : "");
-    const std::string method = s_.Lower("recompute_method").value_or("uniform");
-    s_.Find("recompute_modules");
-    c_.KnowsWord("recompute_known", "recompute_granularity", {"full", "selective"});
-    c_.KnowsWord("recompute_known", "recompute_method", {"uniform", "block"});
+    const bool known = c_.KnowsWord("recompute_known", "recompute_granularity", {"full", "selective"});
     v1::Fsdp* fsdp = job_.mutable_fsdp();
     fsdp->set_recompute(granularity == "full"        ? v1::RECOMPUTE_FULL
                         : granularity == "selective" ? v1::RECOMPUTE_SELECTIVE
                                                      : v1::RECOMPUTE_NONE);
+    // Each of the others is of one of the two: without that nobody reads it, and it is told to be without
+    // effect.
+    if (granularity == "selective" || !known) s_.Find("recompute_modules");
+    if (granularity != "full" && known) return;
+    c_.KnowsWord("recompute_known", "recompute_method", {"uniform", "block"});
     // "uniform" recomputes all layers, in groups; "block" the first so many.
-    if (granularity != "full" || method != "block") return;
+    if (s_.Lower("recompute_method").value_or("uniform") != "block") return;
     const std::optional<int64_t> layers = s_.Integer("recompute_num_layers");
     if (layers.has_value()) fsdp->set_recompute_layers(*layers);
   }

@@ -142,6 +142,33 @@ TEST(JobOfMegatron, AnUnknownRecomputeIsRefused) {
     EXPECT_TRUE(Has(Convert(std::string(kLlama8b) + unknown).faults, "recompute_known")) << unknown;
 }
 
+// A method or modules alone were left out in silence.
+TEST(JobOfMegatron, WhatIsOfARecomputeThatIsNotThereIsToldToBeWithoutEffect) {
+  std::string without = kLlama8b;
+  const std::string recompute =
+      "--recompute-granularity full --recompute-method block --recompute-num-layers 4";
+  without.replace(without.find(recompute), recompute.size(), "");
+  const auto told = [](const std::string& text) {
+    std::string names;
+    const SpecFaults faults = Convert(text).faults;
+    for (const SpecFault& fault : faults) {
+      if (fault.violation.rule == "without_effect") names = fault.violation.reason;
+    }
+    return names;
+  };
+  for (const char* flag :
+       {"--recompute-method block", "--recompute-modules mlp", "--recompute-num-layers 4"}) {
+    const std::string name(flag, std::string(flag).find(' '));
+    EXPECT_NE(told(without + " " + flag).find(name), std::string::npos) << flag;
+    EXPECT_NE(Convert(without + " " + flag).job.fsdp().recompute(), v1::RECOMPUTE_FULL);
+  }
+  const std::string full = without + " --recompute-granularity full ";
+  EXPECT_EQ(told(full + "--recompute-method block --recompute-num-layers 4"), "");
+  EXPECT_NE(told(full + "--recompute-modules mlp").find("--recompute-modules"), std::string::npos);
+  EXPECT_NE(told(full + "--recompute-num-layers 4").find("--recompute-num-layers"), std::string::npos);
+  EXPECT_EQ(told(without + " --recompute-granularity selective --recompute-modules mlp"), "");
+}
+
 TEST(JobOfMegatron, ALearningRateThatTrainsNothingIsTold) {
   for (const char* rate : {"0", "-1"}) {
     const Result result = Convert(absl::StrCat(kLlama8b, " --lr ", rate));

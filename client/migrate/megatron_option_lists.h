@@ -137,7 +137,8 @@ constexpr absl::string_view kWithoutEffect[] = {
     "full_validation", "grad_reduce_in_bf16", "grad_reduce_in_fp32", "hysteresis", "initial_loss_scale",
     "loss_scale_window", "lr_wsd_decay_samples", "lr_wsd_decay_style", "main_grads_dtype",
     "main_params_dtype", "make_vocab_size_divisible_by", "min_loss_scale", "pad_vocab_size",
-    "pretrained_checkpoint", "recompute_num_layers", "rope_scaling", "rotary_base", "rotary_percent",
+    "pretrained_checkpoint", "recompute_method", "recompute_modules", "recompute_num_layers", "rope_scaling",
+    "rotary_base", "rotary_percent",
     "save_interval", "sgd_momentum", "should_pad_vocab", "suggested_communication_unit_size", "vocab_size",
     "weight_decay", "wsd_decay_iters",
     // Storage that is reached by its path here.

@@ -205,13 +205,18 @@ class Resolver {
     return why;
   }
 
+  // Layers that somebody has counted recompute nothing then.
+  void RecomputeNothing(const std::string& why) {
+    v1::Fsdp* fsdp = job_.mutable_fsdp();
+    fsdp->set_recompute(v1::RECOMPUTE_NONE);
+    Chose("fsdp.recompute", "none",
+          absl::StrCat(why, fsdp->recompute_layers() > 0 ? "; recompute_layers is without effect" : ""));
+  }
+
   // `layers_held`: they are written.
   void SetRecompute(const RecomputeChoice& chosen, bool layers_held, const std::string& why) {
     v1::Fsdp* fsdp = job_.mutable_fsdp();
-    if (chosen.recompute == Recompute::kNone) {
-      fsdp->set_recompute(v1::RECOMPUTE_NONE);
-      return Chose("fsdp.recompute", "none", why);
-    }
+    if (chosen.recompute == Recompute::kNone) return RecomputeNothing(why);
     const bool full = chosen.recompute == Recompute::kFull;
     fsdp->set_recompute(full ? v1::RECOMPUTE_FULL : v1::RECOMPUTE_SELECTIVE);
     Chose("fsdp.recompute", full ? "full" : "selective", why);
@@ -225,10 +230,7 @@ class Resolver {
     v1::Fsdp* fsdp = job_.mutable_fsdp();
     fsdp->set_recompute(v1::RECOMPUTE_NONE);
     const Spec spec = ToSpec(job_);
-    if (spec.memory_budget_bytes <= 0) {
-      Chose("fsdp.recompute", "none", "fastest; no memory budget is known");
-      return;
-    }
+    if (spec.memory_budget_bytes <= 0) return RecomputeNothing("fastest; no memory budget is known");
     const ModelFacts model = DescribeSpec(spec);
     std::optional<int64_t> only_layers;
     if (fsdp->has_recompute_layers()) only_layers = fsdp->recompute_layers();

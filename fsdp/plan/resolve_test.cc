@@ -221,6 +221,23 @@ TEST(Resolve, ExplicitRecomputeIsOnAllLayersUnlessSaid) {
   EXPECT_FALSE(Resolve(job, 0, nullptr).fsdp().has_recompute_layers());
 }
 
+// They were dropped without a word.
+TEST(Resolve, SaysThatLayersOfNoRecomputeAreWithoutEffect) {
+  v1::JobSpec job = LeastJob();
+  const auto why = [&](int64_t budget_bytes) {
+    std::vector<Choice> choices;
+    EXPECT_EQ(Resolve(job, budget_bytes, &choices).fsdp().recompute(), v1::RECOMPUTE_NONE);
+    for (const Choice& choice : choices) {
+      if (choice.field == "fsdp.recompute") return choice.reason;
+    }
+    return std::string();
+  };
+  EXPECT_EQ(why(0), "fastest; no memory budget is known");
+  job.mutable_fsdp()->set_recompute_layers(2);
+  EXPECT_EQ(why(0), "fastest; no memory budget is known; recompute_layers is without effect");
+  EXPECT_NE(why(int64_t{1} << 50).find("; recompute_layers is without effect"), std::string::npos);
+}
+
 TEST(Resolve, WhatStaysGatheredHasNothingToPrefetch) {
   v1::JobSpec job = LeastJob();
   job.mutable_resources()->set_ranks_per_node(2);

@@ -91,9 +91,8 @@ v1::Train* Evaluated(v1::JobSpec* job) {
 v1::TokenFile* TextFile(v1::JobSpec* job) {
   job->mutable_data()->clear_synthetic();
   job->mutable_data()->add_tokens()->set_path("/data/a.bin");
-  v1::TokenFile* bad = job->mutable_data()->add_tokens();
-  bad->set_path("/data/b.bin");
-  return bad;  // tokens[1]
+  job->mutable_data()->add_tokens()->set_path("/data/b.bin");
+  return job->mutable_data()->mutable_tokens(1);
 }
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
@@ -430,6 +429,11 @@ std::vector<BadCase> FsdpCases() {
        [](v1::JobSpec* j) { j->mutable_fsdp()->set_recompute(static_cast<v1::Recompute>(4)); }},
       {"recompute_layers_range", "fsdp.recompute_layers",
        [](v1::JobSpec* j) { j->mutable_fsdp()->set_recompute_layers(-1); }},
+      {"recompute_layers_of_none", "fsdp.recompute_layers",
+       [](v1::JobSpec* j) {
+         j->mutable_fsdp()->set_recompute(v1::RECOMPUTE_NONE);
+         j->mutable_fsdp()->set_recompute_layers(1);
+       }},
       {"recompute_layers_above_model", "fsdp.recompute_layers",
        [](v1::JobSpec* j) { j->mutable_fsdp()->set_recompute_layers(5); }},
       {"keep_gathered_without_params", "fsdp.keep_gathered",

@@ -138,6 +138,14 @@ const Rule kRules[] = {
        return {{absl::StrCat("the model has ", f.layers(), " layers"), "leave it out for all layers", "",
                 absl::StrCat(layers), absl::StrCat(f.layers())}};
      }},
+    {"recompute_layers_of_none", kWarn, "fsdp.recompute_layers", "recompute_layers goes with a recompute",
+     [](const Facts& f) -> Findings {
+       const int64_t layers = f.job.fsdp().recompute_layers();
+       if (f.job.fsdp().recompute() != v1::RECOMPUTE_NONE || layers <= 0) return {};
+       return {
+           {absl::StrCat("recompute_layers is ", layers, " and is without effect, as fsdp.recompute is none"),
+            "leave it out, or write recompute: full, selective or auto"}};
+     }},
     {"keep_gathered_without_params", kAdjust, "fsdp.keep_gathered",
      "keep_gathered goes with sharded parameters",
      [](const Facts& f) -> Findings {
