@@ -115,7 +115,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"Replicas", {"", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::STRATEGY_OPTIM}, 4, 1}),
     [](const auto& info) { return info.param.name; });
 
-// What the device has of it is two buckets', and what the host has is all of it.
+// The device has the bytes of two buckets, and the host all of them.
 TEST(OffloadedState, IsPlannedWhereItLies) {
   const auto on_device = AcceptedPlan(JobOf({"", kParams, 2, 1}, false));
   const auto plan = AcceptedPlan(JobOf({"", kParams, 2, 1}, true));

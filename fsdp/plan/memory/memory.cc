@@ -278,7 +278,7 @@ std::string OptimizerNote(const Spec& spec, int64_t offloaded_bytes) {
   const int moments = spec.optimizer.moments();
   if (offloaded_bytes > 0)
     return absl::StrCat(HumanBytes(offloaded_bytes),
-                        " lie in host memory, and two buckets' are here at a time");
+                        " lie in host memory; here are the bytes of two buckets at a time");
   if (moments == 0) return "SGD without momentum keeps nothing";
   const char* what = moments == 2 ? "AdamW's two moments" : "SGD's momentum";
   return absl::StrCat(what, " in ", NameOf(spec.precision.moments), ", of what is trained");
