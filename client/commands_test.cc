@@ -54,55 +54,6 @@ TEST_F(CommandsTest, EveryCommandHasExamples) {
   }
 }
 
-constexpr char kMegatron[] =
-    "--use-megatron-fsdp --num-layers 2 --hidden-size 64 --num-attention-heads 4 --ffn-hidden-size 128 "
-    "--swiglu "
-    "--normalization RMSNorm --position-embedding-type rope --disable-bias-linear --vocab-size 256 "
-    "--seq-length 64 "
-    "--attention-dropout 0 --hidden-dropout 0 --train-iters 9 --lr 1e-3 --bf16 --mock-data ";
-
-TEST_F(CommandsTest, MigrateWritesASpecThatIsValidAndTellsWhatChanged) {
-  const std::string changed = std::string(kMegatron) + "--average-in-collective --log-interval 5";
-  EXPECT_EQ(Run({"migrate", "-f", "-", "--ranks-per-node", "4", "--name", "moved"}, changed), 0) << err_;
-  EXPECT_NE(err_.find("adjusted: --average-in-collective: "), std::string::npos) << err_;
-  EXPECT_NE(err_.find("(true -> false) [average_in_collective_off]"), std::string::npos) << err_;
-  EXPECT_NE(err_.find("--log-interval"), std::string::npos) << err_;
-  EXPECT_NE(out_.find("name: moved\n"), std::string::npos) << out_;
-  const std::string spec = out_;
-  EXPECT_EQ(Run({"validate", "-f", "-", "--offline"}, spec), 0) << err_ << spec;
-}
-
-TEST_F(CommandsTest, MigrateRefusesWhatMegatronRefusesAndWritesNothing) {
-  const std::string refused = std::string(kMegatron) + "\n--save /c --use-tp-pp-dp-mapping";
-  EXPECT_EQ(Run({"migrate", "-f", "-"}, refused), kExitSpecRefused);
-  EXPECT_EQ(out_, "");
-  EXPECT_NE(err_.find("<stdin>:2:11: error: --use-tp-pp-dp-mapping: "), std::string::npos) << err_;
-  EXPECT_NE(err_.find("[fsdp_dtensor_only]"), std::string::npos) << err_;
-  EXPECT_EQ(Run({"migrate", "-f", dir_.File("absent")}), kExitUsage);
-}
-
-// Programs that asked for JSON got nothing to read.
-TEST_F(CommandsTest, ARefusedMigrationIsDataToo) {
-  const std::string refused = std::string(kMegatron) + "\n--micro-batch-size 0 --lr $LR";
-  EXPECT_EQ(Run({"migrate", "-f", "-", "-o", "json"}, refused), kExitSpecRefused);
-  EXPECT_NE(out_.find("\"rule\": \"micro_batch_range\",\n    \"severity\": \"error\",\n    \"field\": "
-                      "\"--micro-batch-size\""),
-            std::string::npos)
-      << out_;
-  EXPECT_NE(out_.find("\"file\": \"<stdin>\",\n    \"line\": 2,\n    \"column\": 1"), std::string::npos)
-      << out_;
-  EXPECT_NE(err_.find("<stdin>:2:1: error: --micro-batch-size: becomes train.micro_batch: micro_batch is 0 "),
-            std::string::npos)
-      << err_;
-  EXPECT_NE(err_.find("<stdin>:2:27: error: --lr: the value of $LR is not in this text"), std::string::npos)
-      << err_;
-  EXPECT_EQ(Run({"migrate", "-f", "-", "-o", "yaml"}, refused), kExitSpecRefused);
-  EXPECT_EQ(out_.find("faults:\n"), 0u) << out_;
-  EXPECT_EQ(Run({"migrate", "-f", "-", "--name", "A", "--nodes", "99999"}, kMegatron), kExitSpecRefused);
-  EXPECT_NE(err_.find("--name A: error: name: 'A' may hold only"), std::string::npos) << err_;
-  EXPECT_NE(err_.find("--nodes 99999: error: resources.nodes: nodes is 99999 "), std::string::npos) << err_;
-}
-
 TEST_F(CommandsTest, WrongUsageIsToldWithTheNearestWord) {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
       {{"sumbit"}, "fsdpctl: unknown command 'sumbit'; did you mean submit?\n"},

@@ -1,7 +1,11 @@
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <tuple>
+#include <utility>
 
 #include "client/commands.h"
 #include "client/message_output.h"
@@ -10,6 +14,7 @@
 #include "client/migrate/megatron_rules.h"
 #include "client/outcome.h"
 #include "client/spec_file.h"
+#include "client/spec_paths.h"
 #include "client/spec_print.h"
 #include "fsdp/plan/rules/rules.h"
 
@@ -45,6 +50,38 @@ SpecFaults FaultsOf(const v1::JobSpec& job, const CommandLine& line, const std::
   return faults;
 }
 
+// What a shell or a store would make of a path is nothing that a node could open by that name.
+bool IsOfNode(const std::string& path) { return path[0] != '~' && !absl::StrContains(path, "://"); }
+
+// Where a run was started, of whose folder its relative paths are, nobody wrote down: they are taken as a
+// spec's are. One of a list of files is told, for all of them.
+SpecFaults TakePaths(const CommandLine& line, const std::string& file, Settings* settings, v1::JobSpec* job) {
+  const char* folder = line.file == "-" ? "the folder that fsdpctl runs in" : "the file's folder";
+  SpecFaults faults;
+  std::set<std::string> told;
+  for (const RelativePath& path : MakePathsWhole(FolderOf(line.file), job)) {
+    const Violation made_whole = {"relative_path",
+                                  FaultLevel::kAdjust,
+                                  path.field,
+                                  absl::StrCat("relative paths are taken from ", folder),
+                                  "",
+                                  path.written,
+                                  path.whole};
+    const Violation unknown = {"path_of_node",
+                               FaultLevel::kError,
+                               path.field,
+                               absl::StrCat("'", path.written, "' is no path that nodes have"),
+                               "write the whole path on the nodes, /...",
+                               "",
+                               ""};
+    const Violation& violation = IsOfNode(path.written) ? made_whole : unknown;
+    SpecFault fault = AtOrigin(violation, file, settings);
+    if (told.insert(absl::StrCat(violation.rule, " ", fault.violation.field)).second)
+      faults.push_back(std::move(fault));
+  }
+  return faults;
+}
+
 // In the order of the file; what belongs to no place of it comes last.
 void Sort(SpecFaults* faults) {
   std::stable_sort(faults->begin(), faults->end(), [](const SpecFault& a, const SpecFault& b) {
@@ -69,6 +106,7 @@ int RunMigrateCommand(const CommandLine& line, Console* console) {
     faults = CheckMegatron(&settings);
     Append(&faults, JobOfMegatron(&settings, {line.nodes, line.ranks_per_node}, file, &job));
     job.set_name(line.name);
+    Append(&faults, TakePaths(line, file, &settings, &job));
     Append(&faults, FaultsOf(job, line, file, faults, &settings));
     Sort(&faults);
   }

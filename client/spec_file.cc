@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "client/spec_paths.h"
 #include "fsdp/checkpoint/hf_config.h"
 
 namespace fsdpd {
@@ -38,18 +39,6 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return text;
 }
 
-std::string Absolute(const std::string& path, const std::filesystem::path& folder) {
-  if (path.empty()) return path;
-  return std::filesystem::absolute(folder / path).lexically_normal().string();
-}
-
-// Without a slash at its end: what others name by it compares equal.
-std::string AbsoluteFolder(const std::string& path, const std::filesystem::path& folder) {
-  std::string absolute = Absolute(path, folder);
-  if (absolute.size() > 1 && absolute.back() == '/') absolute.pop_back();
-  return absolute;
-}
-
 void AddFault(const char* rule, const char* field, absl::string_view reason, const char* fix,
               SpecText* spec) {
   const Violation fault{rule, FaultLevel::kError, field, std::string(reason), fix, "", ""};
@@ -65,7 +54,7 @@ void AddModelFault(const char* rule, const char* field, absl::string_view reason
 
 void InlineHfConfig(const std::filesystem::path& folder, SpecText* spec) {
   if (!spec->spec.model().has_hf_config()) return;
-  const std::string path = Absolute(spec->spec.model().hf_config(), folder);
+  const std::string path = WholePath(spec->spec.model().hf_config(), folder);
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) {
     AddModelFault("hf_no_config", "model.hf_config", text.status().message(),
@@ -116,14 +105,13 @@ void TakeDescription(const SpecText& described, SpecText* spec) {
 void InlineDescription(const std::filesystem::path& folder, SpecText* spec) {
   if (!spec->spec.model().has_plugin()) return;
   v1::Plugin* plugin = spec->spec.mutable_model()->mutable_plugin();
-  plugin->set_path(Absolute(plugin->path(), folder));
   if (plugin->description().empty()) return;
   if (plugin->units_size() > 0 || plugin->vocab_size() != 0 || plugin->max_sequence_length() != 0) {
     AddModelFault("plugin_described_twice", "model.plugin.description",
                   "the model is described by a file and here as well", "leave one of them out", spec);
     return;
   }
-  const std::string path = Absolute(plugin->description(), folder);
+  const std::string path = WholePath(plugin->description(), folder);
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) {
     AddModelFault("plugin_no_description", "model.plugin.description", text.status().message(),
@@ -188,30 +176,17 @@ absl::StatusOr<std::string> ReadText(const std::string& path, std::istream& inpu
 
 absl::StatusOr<SpecText> LoadSpec(const std::string& path, const std::vector<std::string>& sets,
                                   std::istream& input) {
-  const bool from_stdin = path == "-";
   FSDPD_ASSIGN_OR_RETURN(const std::string text, ReadText(path, input));
-  SpecText spec = ParseSpec(text, from_stdin ? "<stdin>" : path, sets);
+  SpecText spec = ParseSpec(text, path == "-" ? "<stdin>" : path, sets);
   if (!spec.is_tree) return spec;
-  std::error_code ignored;
-  const std::filesystem::path folder = from_stdin ? std::filesystem::current_path(ignored)
-                                                  : std::filesystem::absolute(path, ignored).parent_path();
+  const std::filesystem::path folder = FolderOf(path);
   InlineHfConfig(folder, &spec);
   InlineDescription(folder, &spec);
-  if (spec.spec.has_checkpoint()) {
-    v1::Checkpoint* checkpoint = spec.spec.mutable_checkpoint();
-    checkpoint->set_dir(AbsoluteFolder(checkpoint->dir(), folder));
-    checkpoint->set_load(AbsoluteFolder(checkpoint->load(), folder));
-  }
+  MakePathsWhole(folder, &spec.spec);
   if (!spec.spec.has_data()) return spec;
-  v1::Data* data = spec.spec.mutable_data();
-  for (auto* files : {data->mutable_tokens(), data->mutable_validation()}) {
-    for (v1::TokenFile& file : *files) {
-      file.set_path(Absolute(file.path(), folder));
-      file.set_mask(Absolute(file.mask(), folder));
-    }
-  }
-  WarnOfFiles("data.tokens", data->tokens(), &spec);
-  WarnOfFiles("data.validation", data->validation(), &spec);
+  const v1::Data& data = spec.spec.data();
+  WarnOfFiles("data.tokens", data.tokens(), &spec);
+  WarnOfFiles("data.validation", data.validation(), &spec);
   return spec;
 }
 

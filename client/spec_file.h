@@ -1,7 +1,6 @@
 // The whole way from a file on this machine to a JobSpec that a coordinator can use: reads the text, applies
 // --set, turns model.hf_config into model.llama or model.gpt2, takes in model.plugin.description, and makes
-// the paths of token files, of checkpoints and of a plug-in absolute. Relative paths are relative to the
-// spec's own folder (to the working directory for stdin).
+// its paths whole (spec_paths.h).
 //
 // Token files are looked at where this machine has their folder: one that is missing, empty or unreadable is
 // a warning with its field, since the nodes may have another file there. Where the folder is not here either,

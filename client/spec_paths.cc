@@ -1,0 +1,69 @@
+#include "client/spec_paths.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <system_error>
+#include <utility>
+
+namespace fsdpd {
+namespace {
+
+class PathMaker {
+ public:
+  explicit PathMaker(const std::filesystem::path& folder) : folder_(folder) {}
+
+  // A folder's is without a slash at its end: what others name by it compares equal.
+  std::string Whole(const std::string& field, const std::string& path, bool is_folder = false) {
+    std::string whole = WholePath(path, folder_);
+    if (is_folder && whole.size() > 1 && whole.back() == '/') whole.pop_back();
+    if (!path.empty() && path[0] != '/') relative.push_back({field, path, whole});
+    return whole;
+  }
+
+  void Files(const std::string& list, google::protobuf::RepeatedPtrField<v1::TokenFile>* files) {
+    for (int i = 0; i < files->size(); ++i) {
+      v1::TokenFile& file = (*files)[i];
+      const std::string field = absl::StrCat(list, "[", i, "]");
+      file.set_path(Whole(field + ".path", file.path()));
+      file.set_mask(Whole(field + ".mask", file.mask()));
+    }
+  }
+
+  std::vector<RelativePath> relative;
+
+ private:
+  const std::filesystem::path& folder_;
+};
+
+}  // namespace
+
+std::filesystem::path FolderOf(const std::string& file) {
+  std::error_code ignored;
+  if (file == "-") return std::filesystem::current_path(ignored);
+  return std::filesystem::absolute(file, ignored).parent_path();
+}
+
+std::string WholePath(const std::string& path, const std::filesystem::path& folder) {
+  if (path.empty()) return path;
+  return std::filesystem::absolute(folder / path).lexically_normal().string();
+}
+
+std::vector<RelativePath> MakePathsWhole(const std::filesystem::path& folder, v1::JobSpec* spec) {
+  PathMaker maker(folder);
+  if (spec->model().has_plugin()) {
+    v1::Plugin* plugin = spec->mutable_model()->mutable_plugin();
+    plugin->set_path(maker.Whole("model.plugin.path", plugin->path()));
+  }
+  if (spec->has_checkpoint()) {
+    v1::Checkpoint* checkpoint = spec->mutable_checkpoint();
+    checkpoint->set_dir(maker.Whole("checkpoint.dir", checkpoint->dir(), /*is_folder=*/true));
+    checkpoint->set_load(maker.Whole("checkpoint.load", checkpoint->load(), /*is_folder=*/true));
+  }
+  if (spec->has_data()) {
+    maker.Files("data.tokens", spec->mutable_data()->mutable_tokens());
+    maker.Files("data.validation", spec->mutable_data()->mutable_validation());
+  }
+  return std::move(maker.relative);
+}
+
+}  // namespace fsdpd

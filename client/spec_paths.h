@@ -1,0 +1,32 @@
+// The paths that a spec names, made whole. Ranks run in folders of their own, so a relative path means
+// something on this machine alone: it is relative to the folder of the file that has it, and to the working
+// folder for stdin. A coordinator takes whole ones only (checkpoint_dir_path, token_path_absolute and
+// others).
+//
+// What is on this machine alone, and read here, is not among them: model.hf_config, model.plugin.description.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "proto/fsdpd/v1/job.pb.h"
+
+namespace fsdpd {
+
+// `file` as the command line has it: "-" is stdin.
+std::filesystem::path FolderOf(const std::string& file);
+
+// Without `.` and `..`; an empty path stays so.
+std::string WholePath(const std::string& path, const std::filesystem::path& folder);
+
+struct RelativePath {
+  std::string field;  // "checkpoint.dir"
+  std::string written;
+  std::string whole;
+};
+
+// Of token files and their masks, of checkpoints and of a plug-in. Returns those that were relative.
+std::vector<RelativePath> MakePathsWhole(const std::filesystem::path& folder, v1::JobSpec* spec);
+
+}  // namespace fsdpd
