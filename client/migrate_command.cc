@@ -1,4 +1,3 @@
-#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -50,9 +49,6 @@ SpecFaults FaultsOf(const v1::JobSpec& job, const CommandLine& line, const std::
   return faults;
 }
 
-// What a shell or a store would make of a path is nothing that a node could open by that name.
-bool IsOfNode(const std::string& path) { return path[0] != '~' && !absl::StrContains(path, "://"); }
-
 // Where a run was started, of whose folder its relative paths are, nobody wrote down: they are taken as a
 // spec's are. One of a list of files is told, for all of them.
 SpecFaults TakePaths(const CommandLine& line, const std::string& file, Settings* settings, v1::JobSpec* job) {
@@ -74,7 +70,7 @@ SpecFaults TakePaths(const CommandLine& line, const std::string& file, Settings*
                                "write the whole path on the nodes, /...",
                                "",
                                ""};
-    const Violation& violation = IsOfNode(path.written) ? made_whole : unknown;
+    const Violation& violation = IsOfShellOrStore(path.written) ? unknown : made_whole;
     SpecFault fault = AtOrigin(violation, file, settings);
     if (told.insert(absl::StrCat(violation.rule, " ", fault.violation.field)).second)
       faults.push_back(std::move(fault));

@@ -182,7 +182,11 @@ absl::StatusOr<SpecText> LoadSpec(const std::string& path, const std::vector<std
   const std::filesystem::path folder = FolderOf(path);
   InlineHfConfig(folder, &spec);
   InlineDescription(folder, &spec);
-  MakePathsWhole(folder, &spec.spec);
+  for (const RelativePath& of : MakePathsWhole(folder, &spec.spec)) {
+    if (!IsOfShellOrStore(of.written)) continue;
+    AddFault("path_of_node", of.field.c_str(), absl::StrCat("'", of.written, "' is no path that nodes have"),
+             "write the whole path on the nodes, /...", &spec);
+  }
   if (!spec.spec.has_data()) return spec;
   const v1::Data& data = spec.spec.data();
   WarnOfFiles("data.tokens", data.tokens(), &spec);

@@ -63,6 +63,22 @@ TEST(SpecFile, TakesFoldersOfCheckpointsRelativeToItsOwnFolderToo) {
   EXPECT_EQ(none->spec.checkpoint().dir(), "") << "what is not named stays so";
 }
 
+TEST(SpecFile, RefusesPathsThatAShellOrAStoreWouldMakeSomethingOf) {
+  TempDir dir;
+  Write(dir.File("job.yaml"),
+        "name: a\ndata: {tokens: [{path: /t}, {path: ~/t}]}\ncheckpoint: {dir: 's3://b/run'}\n");
+  std::istringstream input;
+  const absl::StatusOr<SpecText> spec = LoadSpec(dir.File("job.yaml"), {}, input);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  ASSERT_EQ(spec->faults.size(), 2u);
+  EXPECT_NE(Render(spec->faults[0]).find("job.yaml:3:14: error: checkpoint.dir: 's3://b/run' is no path"),
+            std::string::npos)
+      << Render(spec->faults[0]);
+  EXPECT_NE(Render(spec->faults[1]).find("job.yaml:2:30: error: data.tokens[1].path: '~/t' is no path"),
+            std::string::npos)
+      << Render(spec->faults[1]);
+}
+
 TEST(SpecFile, NamesAConfigFileThatIsNotThere) {
   TempDir dir;
   Write(dir.File("job.yaml"), kSpec);

@@ -1,5 +1,6 @@
 #include "client/spec_paths.h"
 
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
 #include <system_error>
@@ -41,6 +42,10 @@ std::filesystem::path FolderOf(const std::string& file) {
   std::error_code ignored;
   if (file == "-") return std::filesystem::current_path(ignored);
   return std::filesystem::absolute(file, ignored).parent_path();
+}
+
+bool IsOfShellOrStore(const std::string& path) {
+  return absl::StartsWith(path, "~") || absl::StrContains(path, "://");
 }
 
 std::string WholePath(const std::string& path, const std::filesystem::path& folder) {

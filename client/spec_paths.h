@@ -20,6 +20,10 @@ std::filesystem::path FolderOf(const std::string& file);
 // Without `.` and `..`; an empty path stays so.
 std::string WholePath(const std::string& path, const std::filesystem::path& folder);
 
+// What a shell or a store would make of a relative path (~, s3://) is nothing that a node could open by that
+// name, and no path of this machine's either.
+bool IsOfShellOrStore(const std::string& path);
+
 struct RelativePath {
   std::string field;  // "checkpoint.dir"
   std::string written;

@@ -46,6 +46,8 @@ const std::vector<RuleText>& TextRules() {
       {"plugin_no_description", "the file of a plug-in's model can be read", kError,
        "model.plugin.description"},
       {"plugin_other_args", "the description was made with these arguments", kError, "model.plugin.args"},
+      {"path_of_node", "a path of the nodes is one that they can open: no ~ and no store's address", kError,
+       "spec"},
   };
   return *rules;
 }
