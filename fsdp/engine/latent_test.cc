@@ -1,5 +1,5 @@
-// Models with multi-head latent attention: the same job in every strategy and mesh is the job on one rank, to
-// round-off, with and without experts, and recomputes to the same bits.
+// Models with multi-head latent attention: the same job in every strategy and mesh, heads and samples cut
+// among them, is the job on one rank, to round-off, with and without experts, and recomputes to the same bits.
 #include <gtest/gtest.h>
 
 #include "base/temp_dir.h"
@@ -45,14 +45,24 @@ struct Case {
   int micro_batches = 1;
   int pipeline = 1;
   int expert = 1;
+  int tensor = 1;
+  int context = 1;
 };
+
+std::string NameOf(const Case& c) {
+  return c.mesh.name + "_world" + std::to_string(c.world) + "_mb" + std::to_string(c.micro_batches) +
+         "_pipeline" + std::to_string(c.pipeline) + "_expert" + std::to_string(c.expert) + "_tensor" +
+         std::to_string(c.tensor) + "_context" + std::to_string(c.context);
+}
 
 v1::JobSpec Spread(const v1::JobSpec& job, const Case& c) {
   v1::JobSpec spread = Over(job, c.mesh, c.world, c.micro_batches);
   spread.mutable_parallel()->set_pipeline(c.pipeline);
   spread.mutable_parallel()->set_expert(c.expert);
-  spread.mutable_train()->set_micro_batch(job.train().global_batch() * c.pipeline / c.world /
-                                          c.micro_batches);
+  spread.mutable_parallel()->set_tensor(c.tensor);
+  spread.mutable_parallel()->set_context(c.context);
+  spread.mutable_train()->set_micro_batch(job.train().global_batch() * c.pipeline * c.tensor * c.context /
+                                          c.world / c.micro_batches);
   return spread;
 }
 
@@ -86,12 +96,74 @@ TEST_P(LatentsIn, EveryMeshAreOneRanks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, LatentsIn, ::testing::ValuesIn(Cases()),
-                         [](const ::testing::TestParamInfo<Case>& info) {
-                           const Case& c = info.param;
-                           return c.mesh.name + "_world" + std::to_string(c.world) + "_mb" +
-                                  std::to_string(c.micro_batches) + "_pipeline" + std::to_string(c.pipeline) +
-                                  "_expert" + std::to_string(c.expert);
-                         });
+                         [](const ::testing::TestParamInfo<Case>& info) { return NameOf(info.param); });
+
+// Of sizes that four ranks can cut.
+v1::JobSpec SplitJob(bool experts) {
+  v1::JobSpec job = LatentJob(experts);
+  job.mutable_model()->mutable_llama()->set_vocab_size(44);
+  job.mutable_model()->mutable_llama()->set_heads(4);
+  job.mutable_data()->set_sequence_length(24);
+  return job;
+}
+
+const Case kCutHeads{kParams, 4, 3, 1, 1, 2}, kCutSamples{kParams, 4, 3, 1, 1, 1, 2};
+
+std::vector<Case> Cuts() {
+  const TestMesh optim{"optim", v1::STRATEGY_OPTIM};
+  const TestMesh hfsdp{"hfsdp", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::STRATEGY_OPTIM};
+  return {{kNoShard, 2, 1, 1, 1, 2},
+          {kParams, 4, 2, 1, 1, 4},
+          kCutHeads,
+          {hfsdp, 8, 1, 1, 1, 2},
+          {kNoShard, 2, 1, 1, 1, 1, 2},
+          {optim, 4, 2, 1, 1, 1, 4},
+          kCutSamples,
+          {hfsdp, 8, 1, 1, 1, 1, 2},
+          {kParams, 8, 1, 1, 1, 2, 2},
+          {kParams, 8, 3, 2, 1, 2, 2},
+          {kParams, 4, 3, 1, 2, 1, 2}};
+}
+
+class LatentsCut : public ::testing::TestWithParam<Case> {};
+
+TEST_P(LatentsCut, OverRanksAreOneRanks) {
+  static const LocalJobResult* const experts = new LocalJobResult(Train(SplitJob(true)));
+  static const LocalJobResult* const dense = new LocalJobResult(Train(SplitJob(false)));
+  ExpectSame(*experts, Train(Spread(SplitJob(true), GetParam())), kRoundOff);
+  if (GetParam().expert == 1) ExpectSame(*dense, Train(Spread(SplitJob(false), GetParam())), kRoundOff);
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes, LatentsCut, ::testing::ValuesIn(Cuts()),
+                         [](const ::testing::TestParamInfo<Case>& info) { return NameOf(info.param); });
+
+TEST(Latents, CutRecomputeIsTheSameBits) {
+  for (const Case& c : {kCutHeads, kCutSamples}) {
+    const LocalJobResult kept = Train(Spread(SplitJob(true), c));
+    for (const v1::Recompute recompute : {v1::RECOMPUTE_FULL, v1::RECOMPUTE_SELECTIVE}) {
+      v1::JobSpec job = Spread(SplitJob(true), c);
+      job.mutable_fsdp()->set_recompute(recompute);
+      ExpectSame(kept, Train(job), 0);
+    }
+  }
+}
+
+// Queries without a latent are made of tokens, by head.
+TEST(Latents, CutWithoutOneOfQueriesAndInHalvesToo) {
+  v1::JobSpec job = SplitJob(false);
+  v1::Llama::LatentAttention* latent = job.mutable_model()->mutable_llama()->mutable_latent_attention();
+  latent->clear_query_rank();
+  latent->set_interleaved(false);
+  const LocalJobResult alone = Train(job);
+  for (const Case& c : {kCutHeads, kCutSamples}) ExpectSame(alone, Train(Spread(job, c)), kRoundOff);
+}
+
+TEST(Latents, CutInNarrowTypesStayNear) {
+  v1::JobSpec job = SplitJob(false);
+  job.mutable_precision()->set_compute(v1::DTYPE_BF16);
+  const LocalJobResult alone = Train(job);
+  for (const Case& c : {kCutHeads, kCutSamples}) ExpectSame(alone, Train(Spread(job, c)), 2e-2);
+}
 
 TEST(Latents, RecomputeIsTheSameBits) {
   for (const Case& c : {kShared, kAmong, kStages}) {
@@ -145,6 +217,20 @@ TEST(Latents, AJobGoesOnInAnotherMesh) {
       job.mutable_checkpoint()->set_load(folder + "/iter_0000003");
       ExpectSameRest(whole, Train(job), kRoundOff);
     }
+  }
+}
+
+TEST(Latents, AJobGoesOnWithOtherCuts) {
+  const TempDir dir;
+  const LocalJobResult whole = Train(SplitJob(true));
+  v1::JobSpec saving = Spread(SplitJob(true), kCutHeads);
+  saving.mutable_checkpoint()->set_dir(dir.path());
+  saving.mutable_checkpoint()->set_every_steps(3);
+  Train(saving);
+  for (const Case& to : {kCutSamples, Case{kNoShard, 1, 1}}) {
+    v1::JobSpec job = Spread(SplitJob(true), to);
+    job.mutable_checkpoint()->set_load(dir.File("iter_0000003"));
+    ExpectSameRest(whole, Train(job), kRoundOff);
   }
 }
 

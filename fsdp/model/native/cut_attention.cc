@@ -10,22 +10,52 @@
 
 #include "base/check.h"
 #include "fsdp/model/native/native_ops.h"
-#include "fsdp/plan/mesh/sequence_cut.h"
+#include "fsdp/model/native/sample_parts.h"
 
 namespace fsdpd {
 namespace {
+
+at::Tensor HalfOf(const at::Tensor& x, int64_t half, const SequenceCut& cut) {
+  return x.narrow(1, half * cut.chunk_tokens(), cut.chunk_tokens());
+}
+
+// What the rank's chunks of queries give: `own`, over their own keys, joined with what `before` makes of those
+// before them. `out`: a tensor for all.
+template <typename Before>
+AttentionOutput JoinHalves(std::vector<AttentionOutput> own, const SequenceCut& cut, at::Tensor out,
+                           const Before& before) {
+  AttentionOutput output;
+  for (int64_t half = 0; half < SequenceCut::kHalves; ++half) {
+    AttentionOutput earlier;
+    if (cut.own_chunks()[half] > 0) {
+      earlier = before(half);
+      JoinAttention(&own[half], &earlier, HalfOf(out, half, cut));
+    } else {
+      HalfOf(out, half, cut).copy_(own[half].out);
+    }
+    own[half].out = earlier.out = at::Tensor();
+    output.parts.push_back(std::move(own[half]));
+    output.parts.push_back(std::move(earlier));
+  }
+  output.out = std::move(out);
+  return output;
+}
+
+// Of a half of the queries over a part of its keys: its own, or those before.
+AttentionInput BackwardOf(const AttentionInput& of, const at::Tensor& grad_out, const AttentionOutput& output,
+                          const SequenceCut& cut, int64_t half, int64_t part) {
+  AttentionOutput attended = output.parts.at(SequenceCut::kHalves * half + part);
+  attended.out = HalfOf(output.out, half, cut);
+  return AttentionBackward(HalfOf(grad_out, half, cut), of, attended);
+}
 
 // Tensors with tokens first: [micro_batch, tokens, heads, head_size]. Keys and values are sent side by side,
 // by rank: [ranks, micro_batch, half, chunk's tokens, 2 kv_heads, head_size].
 class CutAttention {
  public:
   CutAttention(const AttentionInput& input, UnitContext* context)
-      : input_(input),
-        context_(context),
-        ranks_(context->SizeOf(Group::kContext)),
-        cut_{input.q.size(1) * ranks_, ranks_, context->IndexIn(Group::kContext)},
-        kv_heads_(input.k.size(2)) {
-    FSDPD_CHECK(input.causal && input.q.size(1) % SequenceCut::kHalves == 0);
+      : input_(input), context_(context), cut_(CutOf(input.q.size(1), *context)), kv_heads_(input.k.size(2)) {
+    FSDPD_CHECK(input.causal);
   }
 
   // Keys travel while the rank's own chunks attend to themselves.
@@ -35,31 +65,16 @@ class CutAttention {
     std::vector<AttentionOutput> own;
     for (int64_t half = 0; half < SequenceCut::kHalves; ++half) own.push_back(Attend(Own(half)));
     context_->Await();
-    const at::Tensor all = InOrder(std::move(parts));
-    AttentionOutput output;
-    output.out = at::empty(input_.q.sizes(), input_.q.options());
-    for (int64_t half = 0; half < SequenceCut::kHalves; ++half) {
-      AttentionOutput before;
-      if (cut_.own_chunks()[half] > 0) {
-        before = Attend(Before(all, half));
-        JoinAttention(&own[half], &before, HalfOf(output.out, half));
-      } else {
-        HalfOf(output.out, half).copy_(own[half].out);
-      }
-      own[half].out = before.out = at::Tensor();
-      output.parts.push_back(std::move(own[half]));
-      output.parts.push_back(std::move(before));
-    }
-    return output;
+    const at::Tensor all = InOrder(std::exchange(parts, {}), cut_);
+    return JoinHalves(std::move(own), cut_, at::empty(input_.q.sizes(), input_.q.options()),
+                      [&](int64_t half) { return Attend(Before(all, half)); });
   }
 
   // Keys travel beside the first chunk's own backward, what others are sent of their gradients beside the
   // last's.
   AttentionInput Backward(const at::Tensor& grad_out, const AttentionOutput& output) const {
     const auto backward = [&](const AttentionInput& of, int64_t half, int64_t part) {
-      AttentionOutput attended = output.parts.at(SequenceCut::kHalves * half + part);
-      attended.out = HalfOf(output.out, half);
-      return AttentionBackward(HalfOf(grad_out, half), of, attended);
+      return BackwardOf(of, grad_out, output, cut_, half, part);
     };
     const int64_t last = SequenceCut::kHalves - 1;
     at::Tensor parts = OwnKeys();
@@ -68,7 +83,7 @@ class CutAttention {
     context_->Start([&] { context_->AllGather(Group::kContext, parts); });
     for (int64_t half = 0; half < last; ++half) Put(backward(Own(half), half, 0), half, grad_q, own_grads);
     context_->Await();
-    at::Tensor all = InOrder(std::move(parts));
+    at::Tensor all = InOrder(std::exchange(parts, {}), cut_);
     const at::Tensor sent = at::zeros(PartsShape(), input_.k.options());
     at::Tensor last_before_q;
     for (int64_t half = 0; half <= last; ++half) {
@@ -93,8 +108,8 @@ class CutAttention {
 
  private:
   std::vector<int64_t> PartsShape() const {
-    return {ranks_,        input_.k.size(0), SequenceCut::kHalves, cut_.chunk_tokens(),
-            2 * kv_heads_, input_.k.size(3)};
+    return {cut_.ranks,          input_.k.size(0), SequenceCut::kHalves,
+            cut_.chunk_tokens(), 2 * kv_heads_,    input_.k.size(3)};
   }
   // A chunk's place among them.
   at::Tensor ChunkOf(const at::Tensor& parts, int64_t chunk) const {
@@ -103,9 +118,7 @@ class CutAttention {
   at::Tensor KeysOf(const at::Tensor& both) const { return both.narrow(2, 0, kv_heads_); }
   at::Tensor ValuesOf(const at::Tensor& both) const { return both.narrow(2, kv_heads_, kv_heads_); }
 
-  at::Tensor HalfOf(const at::Tensor& x, int64_t half) const {
-    return x.narrow(1, half * cut_.chunk_tokens(), cut_.chunk_tokens());
-  }
+  at::Tensor HalfOf(const at::Tensor& x, int64_t half) const { return fsdpd::HalfOf(x, half, cut_); }
 
   // Everyone's, of which the own are there.
   at::Tensor OwnKeys() const {
@@ -116,21 +129,11 @@ class CutAttention {
     return parts;
   }
 
-  // [micro_batch, chunk, chunk's tokens, 2 kv_heads, head_size], in the sequence's order.
-  at::Tensor InOrder(at::Tensor parts) const {
-    std::vector<int64_t> shape = PartsShape();
-    shape.erase(shape.begin());
-    shape[1] = cut_.chunks();
-    at::Tensor all = at::empty(shape, parts.options());
-    for (int64_t chunk = 0; chunk < cut_.chunks(); ++chunk) all.select(1, chunk).copy_(ChunkOf(parts, chunk));
-    return all;
-  }
-
   AttentionInput Own(int64_t half) const {
     return {HalfOf(input_.q, half), HalfOf(input_.k, half), HalfOf(input_.v, half), /*causal=*/true};
   }
   AttentionInput Before(const at::Tensor& all, int64_t half) const {
-    const at::Tensor both = all.narrow(1, 0, cut_.own_chunks()[half]).flatten(1, 2);
+    const at::Tensor both = all.narrow(1, 0, cut_.own_chunks()[half] * cut_.chunk_tokens());
     return {HalfOf(input_.q, half), KeysOf(both), ValuesOf(both), /*causal=*/false};
   }
   static AttentionOutput Attend(const AttentionInput& input) {
@@ -156,10 +159,25 @@ class CutAttention {
 
   const AttentionInput& input_;
   UnitContext* const context_;
-  const int64_t ranks_;
   const SequenceCut cut_;
   const int64_t kv_heads_;
 };
+
+// A half of the queries, and of samples' keys and values so many tokens from one on.
+AttentionInput KeysFrom(const AttentionInput& input, const SequenceCut& cut, int64_t half, int64_t begin,
+                        int64_t count, bool causal) {
+  return {HalfOf(input.q, half, cut), input.k.narrow(1, begin, count), input.v.narrow(1, begin, count),
+          causal, input.scale};
+}
+
+AttentionInput OwnKeysOf(const AttentionInput& input, const SequenceCut& cut, int64_t half) {
+  const int64_t tokens = cut.chunk_tokens();
+  return KeysFrom(input, cut, half, cut.own_chunks()[half] * tokens, tokens, /*causal=*/true);
+}
+
+AttentionInput KeysBefore(const AttentionInput& input, const SequenceCut& cut, int64_t half) {
+  return KeysFrom(input, cut, half, 0, cut.own_chunks()[half] * cut.chunk_tokens(), /*causal=*/false);
+}
 
 }  // namespace
 
@@ -170,6 +188,38 @@ AttentionOutput CutAttentionForward(const AttentionInput& input, UnitContext* co
 AttentionInput CutAttentionBackward(const at::Tensor& grad_out, const AttentionInput& input,
                                     const AttentionOutput& output, UnitContext* context) {
   return CutAttention(input, context).Backward(grad_out, output);
+}
+
+AttentionOutput AttendToSamples(const AttentionInput& input, const SequenceCut& cut, KernelChoice choose) {
+  const auto attend = [&](const AttentionInput& of) { return AttentionForward(of, choose(of)); };
+  std::vector<AttentionOutput> own;
+  for (int64_t half = 0; half < SequenceCut::kHalves; ++half)
+    own.push_back(attend(OwnKeysOf(input, cut, half)));
+  return JoinHalves(std::move(own), cut, at::empty(input.q.sizes(), input.q.options()),
+                    [&](int64_t half) { return attend(KeysBefore(input, cut, half)); });
+}
+
+AttentionInput AttendToSamplesBackward(const at::Tensor& grad_out, const AttentionInput& input,
+                                       const AttentionOutput& output, const SequenceCut& cut) {
+  AttentionInput grads = {at::empty(input.q.sizes(), input.q.options()),
+                          at::zeros(input.k.sizes(), input.k.options()),
+                          at::zeros(input.v.sizes(), input.v.options())};
+  const auto add_keys = [](const at::Tensor& all, int64_t begin, const at::Tensor& some) {
+    all.narrow(1, begin, some.size(1)).add_(some);
+  };
+  for (int64_t half = 0; half < SequenceCut::kHalves; ++half) {
+    const int64_t chunk = cut.own_chunks()[half];
+    const AttentionInput own = BackwardOf(OwnKeysOf(input, cut, half), grad_out, output, cut, half, 0);
+    HalfOf(grads.q, half, cut).copy_(own.q);
+    add_keys(grads.k, chunk * cut.chunk_tokens(), own.k);
+    add_keys(grads.v, chunk * cut.chunk_tokens(), own.v);
+    if (chunk == 0) continue;
+    const AttentionInput before = BackwardOf(KeysBefore(input, cut, half), grad_out, output, cut, half, 1);
+    HalfOf(grads.q, half, cut).add_(before.q);
+    add_keys(grads.k, 0, before.k);
+    add_keys(grads.v, 0, before.v);
+  }
+  return grads;
 }
 
 }  // namespace fsdpd

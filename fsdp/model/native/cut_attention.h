@@ -4,6 +4,8 @@
 // causally, and to all those before it, whole. What the two give is joined by their log-sum-exp in fp32: the
 // result of one kernel over all keys, rounded once more.
 //
+// Where keys and values of whole samples are there already, in their order, nothing is sent.
+//
 // Backward gathers again, so that no rank keeps whole samples from forward to backward. Gradients of keys and
 // values travel in the compute type, a rank's own chunks' added up and rounded to it first, and are added in
 // fp32 between ranks.
@@ -13,6 +15,7 @@
 
 #include "fsdp/model/native/native_attention.h"
 #include "fsdp/model/unit/unit_context.h"
+#include "fsdp/plan/mesh/sequence_cut.h"
 
 namespace fsdpd {
 
@@ -22,5 +25,13 @@ AttentionOutput CutAttentionForward(const AttentionInput& input, UnitContext* co
 // As AttentionBackward, of the same tokens.
 AttentionInput CutAttentionBackward(const at::Tensor& grad_out, const AttentionInput& input,
                                     const AttentionOutput& output, UnitContext* context);
+
+// `input`: queries of this rank's tokens, keys and values of whole samples.
+using KernelChoice = AttentionKernel (*)(const AttentionInput&);
+AttentionOutput AttendToSamples(const AttentionInput& input, const SequenceCut& cut, KernelChoice choose);
+
+// Keys' and values' gradients are by this rank's queries, of whole samples.
+AttentionInput AttendToSamplesBackward(const at::Tensor& grad_out, const AttentionInput& input,
+                                       const AttentionOutput& output, const SequenceCut& cut);
 
 }  // namespace fsdpd

@@ -37,7 +37,7 @@ bool SendsRows(const UnitFacts& facts) {
 // Of the model's, the heads whose queries the unit has the matrix of.
 LlamaConfig WithOwnHeads(LlamaConfig config, const UnitFacts& facts) {
   for (const ParamFacts& param : facts.params) {
-    if (param.name != "attention.wq" || !param.cut.cuts()) continue;
+    if ((param.name != "attention.wq" && param.name != "attention.wq_b") || !param.cut.cuts()) continue;
     config.heads /= param.cut.parts;
     config.kv_heads = std::max<int64_t>(1, config.kv_heads / param.cut.parts);
   }
@@ -90,7 +90,7 @@ NativeBlock::NativeBlock(UnitFacts facts, at::ScalarType compute, const LlamaCon
       config_(WithOwnHeads(config, facts)),
       rotary_(std::move(rotary)),
       p_(Find(*this)),
-      latent_(config, rotary_),
+      latent_(config_, rotary_),
       sends_rows_(SendsRows(facts)) {
   for (const int index : {p_.attention_norm, p_.wo, p_.ffn_norm, p_.w1, p_.w3, p_.w2}) {
     FSDPD_CHECK(index >= 0);
@@ -199,16 +199,20 @@ AttentionInput NativeBlock::AttentionInputOf(const Kept& kept) const {
   return heads;
 }
 
+void NativeBlock::FillLatentHeads(Kept* kept) const {
+  LatentHeads heads = LatentHeadsOf(*kept);
+  if (SharesSamples() && !kept->samples.defined())
+    kept->samples = latent_.SamplesOf(LatentRowsOf(*kept), &context());
+  if (!heads.kv.defined()) latent_.MakeKeys(LatentRowsOf(*kept), LatentParamsOf(), &heads);
+  if (!heads.q.defined()) latent_.MakeQueries(LatentRowsOf(*kept), LatentParamsOf(), &heads);
+  kept->q = std::move(heads.q);
+  kept->k = std::move(heads.kv);
+  kept->q_rstd = std::move(heads.q_rstd);
+  kept->k_rstd = std::move(heads.kv_rstd);
+}
+
 void NativeBlock::FillQk(Kept* kept) const {
-  if (HasLatents()) {
-    if (kept->k.defined()) return;
-    LatentHeads heads = latent_.MakeHeads(LatentRowsOf(*kept), LatentParamsOf());
-    kept->q = std::move(heads.q);
-    kept->k = std::move(heads.kv);
-    kept->q_rstd = std::move(heads.q_rstd);
-    kept->k_rstd = std::move(heads.kv_rstd);
-    return;
-  }
+  if (HasLatents()) return FillLatentHeads(kept);
   if (!config_.qk_norm || kept->q.defined()) return;
   const AttentionInput raw = Heads(kept->qkv, kept->micro_batch);
   NormedHeads normed = NormAndRotate(rotary_, kept->positions, {raw.q, raw.k}, HeadNormsOf());
@@ -219,9 +223,9 @@ void NativeBlock::FillQk(Kept* kept) const {
 }
 
 AttentionOutput NativeBlock::Attend(const Kept& kept) const {
-  if (HasLatents()) return latent_.Attend(LatentRowsOf(kept), LatentHeadsOf(kept), kept.documents);
+  if (HasLatents()) return latent_.Attend(LatentRowsOf(kept), LatentHeadsOf(kept), kept.documents, context());
   const AttentionInput input = AttentionInputOf(kept);
-  if (context().SizeOf(Group::kContext) == 1) return AttentionForward(input, kept.documents);
+  if (!SharesSamples()) return AttentionForward(input, kept.documents);
   FSDPD_CHECK(kept.documents.empty() && kept.positions.defined());
   return CutAttentionForward(input, &context());
 }
@@ -229,11 +233,10 @@ AttentionOutput NativeBlock::Attend(const Kept& kept) const {
 AttentionInput NativeBlock::AttendBackward(at::Tensor grad, const Kept& kept) const {
   if (HasLatents()) {
     return latent_.AttendBackward(std::move(grad), LatentRowsOf(kept), LatentHeadsOf(kept), kept.attended,
-                                  kept.documents);
+                                  kept.documents, context());
   }
   const AttentionInput input = AttentionInputOf(kept);
-  if (context().SizeOf(Group::kContext) == 1)
-    return AttentionBackward(grad, input, kept.attended, kept.documents);
+  if (!SharesSamples()) return AttentionBackward(grad, input, kept.attended, kept.documents);
   return CutAttentionBackward(grad, input, kept.attended, &context());
 }
 
@@ -248,6 +251,7 @@ void NativeBlock::FillMiddle(Kept* kept) const {
     RotateForward(rotary_, kept->positions, {heads.q, heads.k});
   }
   kept->attended = Attend(*kept);
+  if (HasLatents() && SharesSamples()) kept->samples = kept->k = kept->k_rstd = at::Tensor();
   kept->middle = AddProduct(kept->x.flatten(0, 1), FlatTokens(kept->attended.out), p_.wo);
 }
 
@@ -592,6 +596,8 @@ at::Tensor NativeBlock::LatentBackward(AttentionInput grad, BackwardCall* call, 
   add(latent_.KeysBackward(grad.k, grad.v, LatentRowsOf(*kept), LatentHeadsOf(*kept), LatentParamsOf(),
                            accumulate, call->Into(p_.kv_a_norm)),
       p_.wkv_b);
+  if (SharesSamples()) latent_.SamplesBackward(LatentRowsOf(*kept), &context());
+  kept->samples = at::Tensor();
   grad.k = grad.v = kept->k = kept->k_rstd = at::Tensor();
   LatentProduct queries = latent_.QueriesBackward(grad.q, LatentRowsOf(*kept), LatentHeadsOf(*kept),
                                                   LatentParamsOf(), accumulate, call->Into(p_.q_a_norm));

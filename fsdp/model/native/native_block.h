@@ -88,9 +88,10 @@ class NativeBlock : public NativeUnit {
     at::Tensor attention_rstd;  // Of the norm before attention: [tokens x 1] fp32.
     at::Tensor qkv;  // Side by side in a row: v, and q and k after rotation; with qk_norm before their norms.
                      // With latents LatentRows'.
-    at::Tensor q;    // [micro_batch x sequence x heads x head_size]: normed and rotated, with qk_norm.
-    at::Tensor k;    // With latents LatentHeads' q and kv, as the next two.
-    at::Tensor q_rstd;  // [tokens * heads x 1] fp32; undefined without qk_norm.
+    at::Tensor samples;  // With latents, LatentRows', where ranks share samples; until attention is done.
+    at::Tensor q;        // [micro_batch x sequence x heads x head_size]: normed and rotated, with qk_norm.
+    at::Tensor k;        // With latents LatentHeads' q and kv, as the next two.
+    at::Tensor q_rstd;   // [tokens * heads x 1] fp32; undefined without qk_norm.
     at::Tensor k_rstd;
     AttentionOutput attended;
     at::Tensor middle;  // After attention's residual: [tokens x hidden].
@@ -150,7 +151,9 @@ class NativeBlock : public NativeUnit {
   LatentParams LatentParamsOf() const {
     return {param(p_.q_a_norm), param(p_.wq_b), param(p_.kv_a_norm), param(p_.wkv_b)};
   }
-  static LatentRows LatentRowsOf(const Kept& kept) { return {kept.qkv, kept.micro_batch, kept.positions}; }
+  static LatentRows LatentRowsOf(const Kept& kept) {
+    return {kept.qkv, kept.micro_batch, kept.positions, kept.samples};
+  }
   static LatentHeads LatentHeadsOf(const Kept& kept) { return {kept.q, kept.k, kept.q_rstd, kept.k_rstd}; }
 
   // The matrices' outputs for all tokens, from the norm of x, this rank's tokens.
@@ -165,6 +168,7 @@ class NativeBlock : public NativeUnit {
 
   // Of this rank's tokens, to whole samples.
   AttentionOutput Attend(const Kept& kept) const;
+  bool SharesSamples() const { return context().SizeOf(Group::kContext) > 1; }
   AttentionInput AttendBackward(at::Tensor grad, const Kept& kept) const;
 
   // Tokens' rows for products with these matrices' gradients.
@@ -181,6 +185,7 @@ class NativeBlock : public NativeUnit {
 
   // Each fills in what it is named after from what comes before it in `kept`.
   void FillQk(Kept* kept) const;
+  void FillLatentHeads(Kept* kept) const;
   void FillMiddle(Kept* kept) const;  // Attention whole.
   void FillGateUp(Kept* kept) const;
   at::Tensor FfnOutput(const Kept& kept) const;  // With the residual.

@@ -6,8 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "fsdp/model/native/cut_attention.h"
 #include "fsdp/model/native/native_linear.h"
 #include "fsdp/model/native/native_ops.h"
+#include "fsdp/model/native/sample_parts.h"
 #include "fsdp/plan/model/latent_facts.h"
 
 namespace fsdpd {
@@ -57,9 +59,19 @@ at::Tensor LatentAttention::Queries(const LatentRows& of) const {
       .unflatten(0, of.micro_batch);
 }
 
+at::Tensor LatentAttention::OwnSamples(const LatentRows& of) const {
+  return of.rows.narrow(1, LatentBegin(), latent_.rank + latent_.rotary_head_size)
+      .unflatten(0, of.micro_batch);
+}
+
+at::Tensor LatentAttention::KeyLatents(const LatentRows& of) const {
+  if (of.samples.defined()) return of.samples.flatten(0, 1).narrow(1, 0, latent_.rank);
+  return of.rows.narrow(1, LatentBegin(), latent_.rank);
+}
+
 at::Tensor LatentAttention::RotatedKey(const LatentRows& of) const {
-  const int64_t begin = LatentBegin() + latent_.rank;
-  return of.rows.narrow(1, begin, latent_.rotary_head_size).unsqueeze(1).unflatten(0, of.micro_batch);
+  const at::Tensor samples = of.samples.defined() ? of.samples : OwnSamples(of);
+  return samples.narrow(2, latent_.rank, latent_.rotary_head_size).unsqueeze(2);
 }
 
 at::Tensor LatentAttention::RotatedPart(const at::Tensor& heads) const {
@@ -71,24 +83,37 @@ void LatentAttention::Rotate(const LatentRows& of) const {
   if (!HasQueryLatent()) RotatePart(rotary_, of.positions, 1, latent_.interleaved, RotatedPart(Queries(of)));
 }
 
-LatentHeads LatentAttention::MakeHeads(const LatentRows& of, const LatentParams& params) const {
-  const auto make = [&](int64_t begin, const at::Tensor& norm, const at::Tensor& matrix, at::Tensor* rstd) {
-    Normed normed =
-        RmsNormForward(of.rows.narrow(1, begin, norm.size(0)).contiguous(), norm, kLatentNormEpsilon);
-    *rstd = std::move(normed.rstd);
-    return LinearForward(normed.y, Matrices{matrix}).unflatten(1, {heads_, -1}).unflatten(0, of.micro_batch);
-  };
-  LatentHeads heads;
-  heads.kv = make(LatentBegin(), params.kv_norm, params.wkv_b, &heads.kv_rstd);
-  if (!HasQueryLatent()) return heads;
-  heads.q = make(0, params.q_norm, params.wq_b, &heads.q_rstd);
-  RotatePart(rotary_, of.positions, 1, latent_.interleaved, RotatedPart(heads.q));
-  return heads;
+at::Tensor LatentAttention::SamplesOf(const LatentRows& of, UnitContext* context) const {
+  return GatherSamples(OwnSamples(of), context);
+}
+
+void LatentAttention::SamplesBackward(const LatentRows& of, UnitContext* context) const {
+  OwnSamples(of).copy_(SumOfSamples(of.samples, context));
+}
+
+at::Tensor LatentAttention::HeadsOf(const at::Tensor& latents, const at::Tensor& norm,
+                                    const at::Tensor& matrix, at::Tensor* rstd) const {
+  Normed normed = RmsNormForward(latents.contiguous(), norm, kLatentNormEpsilon);
+  *rstd = std::move(normed.rstd);
+  return LinearForward(normed.y, Matrices{matrix}).unflatten(1, {heads_, -1});
+}
+
+void LatentAttention::MakeKeys(const LatentRows& of, const LatentParams& params, LatentHeads* heads) const {
+  const at::Tensor made = HeadsOf(KeyLatents(of), params.kv_norm, params.wkv_b, &heads->kv_rstd);
+  heads->kv = made.unflatten(0, {of.micro_batch[0], -1});
+}
+
+void LatentAttention::MakeQueries(const LatentRows& of, const LatentParams& params,
+                                  LatentHeads* heads) const {
+  if (!HasQueryLatent()) return;
+  const at::Tensor latents = of.rows.narrow(1, 0, latent_.query_rank);
+  heads->q = HeadsOf(latents, params.q_norm, params.wq_b, &heads->q_rstd).unflatten(0, of.micro_batch);
+  RotatePart(rotary_, of.positions, 1, latent_.interleaved, RotatedPart(heads->q));
 }
 
 AttentionInput LatentAttention::Input(const LatentRows& of, const LatentHeads& heads) const {
   const at::Tensor k =
-      at::empty({of.micro_batch[0], of.micro_batch[1], heads_, kernel_size_}, of.rows.options());
+      at::empty({heads.kv.size(0), heads.kv.size(1), heads_, kernel_size_}, of.rows.options());
   const int64_t plain = latent_.plain_head_size;
   k.narrow(-1, 0, plain).copy_(heads.kv.narrow(-1, 0, plain));
   RotatedPart(k).copy_(RotatedKey(of));
@@ -98,21 +123,26 @@ AttentionInput LatentAttention::Input(const LatentRows& of, const LatentHeads& h
 }
 
 AttentionOutput LatentAttention::Attend(const LatentRows& of, const LatentHeads& heads,
-                                        const Documents& documents) const {
+                                        const Documents& documents, const UnitContext& context) const {
   const AttentionInput input = Input(of, heads);
-  AttentionOutput output =
-      documents.empty() ? AttentionForward(input, ChooseKernel(input)) : AttentionForward(input, documents);
+  AttentionOutput output = of.samples.defined()
+                               ? AttendToSamples(input, CutOf(input.q.size(1), context), ChooseKernel)
+                           : documents.empty() ? AttentionForward(input, ChooseKernel(input))
+                                               : AttentionForward(input, documents);
   output.out = Narrowed(output.out, latent_.value_head_size);
   return output;
 }
 
 AttentionInput LatentAttention::AttendBackward(at::Tensor grad, const LatentRows& of,
                                                const LatentHeads& heads, const AttentionOutput& attended,
-                                               const Documents& documents) const {
+                                               const Documents& documents, const UnitContext& context) const {
   grad = Widened(grad, kernel_size_);
   AttentionOutput output = attended;
   output.out = Widened(attended.out, kernel_size_);
-  return AttentionBackward(grad, Input(of, heads), output, documents);
+  const AttentionInput input = Input(of, heads);
+  if (of.samples.defined())
+    return AttendToSamplesBackward(grad, input, output, CutOf(input.q.size(1), context));
+  return AttentionBackward(grad, input, output, documents);
 }
 
 LatentProduct LatentAttention::LatentBackward(at::Tensor grad_out, const at::Tensor& matrix,
@@ -134,10 +164,12 @@ LatentProduct LatentAttention::KeysBackward(const at::Tensor& grad_k, const at::
   heads.kv.narrow(-1, 0, plain).copy_(grad_k.narrow(-1, 0, plain));
   heads.kv.narrow(-1, plain, value).copy_(grad_v.narrow(-1, 0, value));
   const at::Tensor rotated = RotatedPart(grad_k).sum({2}, /*keepdim=*/true, at::kFloat);
-  RotatePart(rotary_, of.positions, -1, latent_.interleaved, rotated);
+  // Tokens of whole samples stand in their order.
+  const at::Tensor positions = of.samples.defined() ? at::Tensor() : of.positions;
+  RotatePart(rotary_, positions, -1, latent_.interleaved, rotated);
   RotatedKey(of).copy_(rotated);
-  return LatentBackward(FlatTokens(heads.kv), params.wkv_b, of.rows.narrow(1, LatentBegin(), latent_.rank),
-                        heads.kv_rstd, params.kv_norm, accumulate, norm_into);
+  return LatentBackward(FlatTokens(heads.kv), params.wkv_b, KeyLatents(of), heads.kv_rstd, params.kv_norm,
+                        accumulate, norm_into);
 }
 
 LatentProduct LatentAttention::QueriesBackward(const at::Tensor& grad_q, const LatentRows& of,

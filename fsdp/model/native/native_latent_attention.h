@@ -18,13 +18,19 @@
 //   kSelective  T c (D + h v) + 4 T h
 //               without what is made of latents, whose products run again.
 //
-// [ ]: where queries have a latent. Call with gradient mode off.
+// [ ]: where queries have a latent.
+//
+// Ranks that share matrices have those that make heads of latents by head, and latents of all tokens each.
+// Ranks that share samples send each other latents, which are far narrower than keys and values: each makes
+// those of whole samples for its own queries, in forward and again in backward, and keeps none; what comes
+// back are latents' gradients. Call with gradient mode off.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include "fsdp/model/native/native_attention.h"
 #include "fsdp/model/native/native_heads.h"
+#include "fsdp/model/unit/unit_context.h"
 #include "fsdp/plan/spec/spec.h"
 
 namespace fsdpd {
@@ -56,6 +62,9 @@ struct LatentRows {
   at::Tensor rows;
   at::IntArrayRef micro_batch;  // Samples, and tokens of each.
   at::Tensor positions;         // UnitInput's.
+  // Where ranks share samples, what keys and values are made of: the ends of all ranks' rows, in order,
+  // [micro_batch x sequence x (latent + rotated)].
+  at::Tensor samples = {};
 };
 
 class LatentAttention {
@@ -64,16 +73,24 @@ class LatentAttention {
 
   // The rotated part of the key, and of queries that are there already: in place, once.
   void Rotate(const LatentRows& of) const;
-  LatentHeads MakeHeads(const LatentRows& of, const LatentParams& params) const;
+  // LatentRows::samples, of rotated rows; and of their gradients the rows'.
+  at::Tensor SamplesOf(const LatentRows& of, UnitContext* context) const;
+  void SamplesBackward(const LatentRows& of, UnitContext* context) const;
+
+  // Of LatentHeads those of keys and values, and those of queries.
+  void MakeKeys(const LatentRows& of, const LatentParams& params, LatentHeads* heads) const;
+  void MakeQueries(const LatentRows& of, const LatentParams& params, LatentHeads* heads) const;
 
   // [micro_batch x sequence x heads x value]
-  AttentionOutput Attend(const LatentRows& of, const LatentHeads& heads, const Documents& documents) const;
+  AttentionOutput Attend(const LatentRows& of, const LatentHeads& heads, const Documents& documents,
+                         const UnitContext& context) const;
   // As kernels give it.
   AttentionInput AttendBackward(at::Tensor grad, const LatentRows& of, const LatentHeads& heads,
-                                const AttentionOutput& attended, const Documents& documents) const;
+                                const AttentionOutput& attended, const Documents& documents,
+                                const UnitContext& context) const;
 
-  // From gradients of keys and values, or of queries, to those of the rows, which take the place of what they
-  // are of; so does heads.kv. Norms' gradients go to `norm_into`, as GradInto (native_ops.h) takes them.
+  // From gradients of keys and values, or of queries, to those of the rows, or of samples, which take the place
+  // of what they are of; so does heads.kv. Norms' gradients go to `norm_into`, as GradInto (native_ops.h) takes them.
   // Nothing is returned of queries without a latent.
   LatentProduct KeysBackward(const at::Tensor& grad_k, const at::Tensor& grad_v, const LatentRows& of,
                              const LatentHeads& heads, const LatentParams& params, bool accumulate,
@@ -85,8 +102,13 @@ class LatentAttention {
  private:
   bool HasQueryLatent() const { return latent_.query_rank > 0; }
   int64_t LatentBegin() const { return HasQueryLatent() ? latent_.query_rank : heads_ * head_size_; }
-  at::Tensor Queries(const LatentRows& of) const;     // Of rows that have them: by head.
-  at::Tensor RotatedKey(const LatentRows& of) const;  // [micro_batch x sequence x 1 x rotated]
+  at::Tensor Queries(const LatentRows& of) const;  // Of rows that have them: by head.
+  // What keys and values are made of, [tokens x latent], and [micro_batch x sequence x 1 x rotated].
+  at::Tensor KeyLatents(const LatentRows& of) const;
+  at::Tensor RotatedKey(const LatentRows& of) const;
+  at::Tensor OwnSamples(const LatentRows& of) const;  // The rank's own, in its rows.
+  at::Tensor HeadsOf(const at::Tensor& latents, const at::Tensor& norm, const at::Tensor& matrix,
+                     at::Tensor* rstd) const;  // [tokens x heads x width]
   at::Tensor RotatedPart(const at::Tensor& heads) const;
   AttentionInput Input(const LatentRows& of, const LatentHeads& heads) const;
   // From the gradient of what is made of the latent, [begin, begin + width) of the rows, to that of the rows.

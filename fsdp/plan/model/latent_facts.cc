@@ -30,9 +30,12 @@ AttentionKept LatentKept(const Shape& s) {
   const bool query_latent = s.latent.query_rank > 0;
   AttentionKept kept;
   kept.selective = widths.made_of_token + widths.values;
-  kept.all = kept.selective + widths.keys_and_values + (query_latent ? widths.queries : 0);
+  kept.all = kept.selective + (query_latent ? widths.queries : 0);
   kept.selective_statistics = s.heads;  // The log-sum-exp.
-  kept.all_statistics = s.heads + (query_latent ? 2 : 1);
+  kept.all_statistics = s.heads + (query_latent ? 1 : 0);
+  if (s.context > 1) return kept;  // Keys and values of whole samples are not kept.
+  kept.all += widths.keys_and_values;
+  ++kept.all_statistics;
   return kept;
 }
 
@@ -45,8 +48,18 @@ double LatentSelectiveFlops(const Shape& s) {
 int64_t LatentPutOff(const Shape& s) {
   const LatentWidths widths = WidthsOf(s);
   const int64_t queries = s.latent.query_rank > 0 ? s.latent.query_rank + widths.queries : 0;
-  return 2 * s.hidden + widths.made_of_token + queries + s.latent.rank + widths.keys_and_values +
-         widths.values;
+  return 2 * s.hidden + widths.made_of_token + queries + widths.values +
+         s.context * (s.latent.rank + widths.keys_and_values);
+}
+
+int64_t SampleLatents(const Shape& s) {
+  return s.tokens * s.context * (s.latent.rank + s.latent.rotary_head_size);
+}
+
+double LatentSampleFlops(const Shape& s) {
+  const LatentWidths widths = WidthsOf(s);
+  return 2.0 * static_cast<double>(s.tokens * (s.context - 1)) *
+         static_cast<double>(s.latent.rank * widths.keys_and_values);
 }
 
 // The gradients of the unit's output and of the residual sum; keys and values as the kernel takes them, and
@@ -56,6 +69,15 @@ int64_t LatentWorkspace(const Shape& s) {
   const int64_t padded_values = widths.values < s.query ? s.query : 0;
   const int64_t padded_queries = widths.queries < s.query ? s.query : 0;
   const int64_t made = s.Bytes(2 * s.query + padded_values + padded_queries) + 2 * s.HiddenBytes();
+  // Of whole samples what keys and values are made of, they themselves, as the kernel takes them, and their
+  // gradients, beside those by a chunk of queries.
+  if (s.context > 1) {
+    const int64_t samples = s.tokens * s.context / s.sequence;
+    const int64_t sums = s.host ? 0 : QuerySumBytes(s, samples, s.tokens / SequenceCut::kHalves);
+    return made + s.Bytes(2 * s.query) + sums +
+           (SampleLatents(s) + s.tokens * s.context * widths.keys_and_values + 3 * s.AllKeys()) *
+               s.compute_bytes;
+  }
   if (s.host) return made + s.Bytes(4 * s.query);
   return made + s.Bytes(s.query) + (s.documents ? DocumentsAttentionBytes(s) : OrderedAttentionBytes(s));
 }
@@ -67,7 +89,7 @@ void CountLatent(const Shape& s, UnitFacts* unit) {
   const int64_t rotated = s.tokens * (s.heads + 1) * s.latent.rotary_head_size;
   const int64_t rotation = 2 * rotated * s.compute_bytes + 2 * rotated * kFp32Bytes;
   // Into the kernel's rows: keys and values; what it gives out of them.
-  const int64_t built = widths.keys_and_values + 2 * s.query + widths.values + s.query;
+  const int64_t built = s.context * (widths.keys_and_values + 2 * s.query) + widths.values + s.query;
   unit->forward_bytes += s.Bytes(4 * latents + built) + rotation;
   unit->backward_bytes += s.Bytes(7 * latents + 3 * built) + rotation;
   unit->forward_kernels += 24;

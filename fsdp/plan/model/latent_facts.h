@@ -38,6 +38,11 @@ double LatentSelectiveFlops(const Shape& s);
 // What products with the gradients of its matrices read (LlamaBlockPutOff), of each token.
 int64_t LatentPutOff(const Shape& s);
 
+// Where ranks share samples: the numbers of whole samples that keys and values are made of, and what a rank
+// computes in forward to make those of other ranks' tokens.
+int64_t SampleLatents(const Shape& s);
+double LatentSampleFlops(const Shape& s);
+
 // Memory of its backward beside what forward kept.
 int64_t LatentWorkspace(const Shape& s);
 

@@ -1,5 +1,7 @@
 #include "fsdp/plan/model/llama_exchanges.h"
 
+#include "fsdp/plan/model/latent_facts.h"
+
 namespace fsdpd {
 namespace {
 
@@ -34,8 +36,9 @@ void AddRowExchanges(const Shape& s, DType compute, std::vector<UnitExchange>* e
 std::vector<UnitExchange> LlamaBlockExchanges(const Shape& s, DType compute) {
   std::vector<UnitExchange> exchanges;
   if (s.context > 1) {
-    exchanges = {{Group::kContext, s.AllKeys(), s.AllKeys(), Exchange::kGather, compute},
-                 {Group::kContext, 0, s.AllKeys(), Exchange::kSumPart, compute}};
+    const int64_t all = s.latent ? SampleLatents(s) : s.AllKeys();
+    exchanges = {{Group::kContext, all, all, Exchange::kGather, compute},
+                 {Group::kContext, 0, all, Exchange::kSumPart, compute}};
     if (s.experts > 0) {
       const int64_t samples = s.tokens * s.context / s.sequence;
       exchanges.push_back({Group::kContext, samples * s.experts, 0, Exchange::kSum, DType::kFp32});

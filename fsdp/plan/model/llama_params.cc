@@ -66,23 +66,22 @@ void AddHeads(const LlamaConfig& model, const Shape& s, Params* params) {
   Add(params, "attention.k_norm", {model.head_size});
 }
 
-// Ranks that share matrices have none of them.
+// Ranks that share matrices have those that make heads by head, and those that make latents whole.
 void AddLatent(const Shape& s, Params* params) {
-  FSDPD_CHECK(s.tensor == 1);
   const LatentWidths widths = WidthsOf(s);
   const LatentConfig& latent = s.latent;
   if (latent.query_rank > 0) {
     Add(params, "attention.wq_a", {latent.query_rank, s.hidden});
   } else {
-    Add(params, "attention.wq", {widths.queries, s.hidden});
+    Add(params, "attention.wq", {widths.queries, s.hidden}, s.Rows());
   }
   Add(params, "attention.wkv_a", {latent.rank + latent.rotary_head_size, s.hidden});
   if (latent.query_rank > 0) {
     Add(params, "attention.q_a_norm", {latent.query_rank});
-    Add(params, "attention.wq_b", {widths.queries, latent.query_rank});
+    Add(params, "attention.wq_b", {widths.queries, latent.query_rank}, s.Rows());
   }
   Add(params, "attention.kv_a_norm", {latent.rank});
-  Add(params, "attention.wkv_b", {widths.keys_and_values, latent.rank});
+  Add(params, "attention.wkv_b", {widths.keys_and_values, latent.rank}, s.Rows());
 }
 
 }  // namespace

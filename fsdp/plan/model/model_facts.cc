@@ -342,6 +342,7 @@ UnitFacts LlamaBlock(const LlamaConfig& model, int64_t layer, const Shape& s, DT
   CountLlamaBlockBytes(s, model.qk_norm, &unit);
   CountLlamaBlockKernels(s, &unit);
   if (s.latent) {
+    unit.forward_flops += LatentSampleFlops(s);
     unit.selective_flops += LatentSelectiveFlops(s);
     CountLatent(s, &unit);
   }

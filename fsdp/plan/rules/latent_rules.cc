@@ -107,19 +107,6 @@ const Rule kRules[] = {
      "with latent attention kv_heads is heads, and head_size what a query's two parts come to", ChecksHeads},
     {"latent_has_its_norms", kError, "model.llama.latent_attention",
      "latent attention goes without qk_norm and attention_bias", ChecksNorms},
-    {"latent_without_tensor", kError, "parallel.tensor", "latent attention goes without parallel.tensor",
-     [](const Facts& f) -> Findings {
-       if (!HasLatent(f) || f.job.parallel().tensor() <= 1) return {};
-       return {{"matrices of latent attention are not cut: all heads are made of one latent",
-                "leave parallel.tensor out; parameters are sharded over all ranks anyway, and "
-                "parallel.expert or parallel.pipeline parts the model further"}};
-     }},
-    {"latent_without_context", kError, "parallel.context", "latent attention goes without parallel.context",
-     [](const Facts& f) -> Findings {
-       if (!HasLatent(f) || f.job.parallel().context() <= 1) return {};
-       return {{"ranks that share a sample send each other keys and values of heads, and latents not yet",
-                "leave parallel.context out, and write fsdp.recompute: full where a sample is long"}};
-     }},
 };
 
 }  // namespace

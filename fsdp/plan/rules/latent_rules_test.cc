@@ -63,10 +63,6 @@ std::vector<BadCase> BadCases() {
       {"latent_has_its_norms", "model.llama.qk_norm", [](J*, L* m, Latent*) { m->set_qk_norm(true); }},
       {"latent_has_its_norms", "model.llama.attention_bias",
        [](J*, L* m, Latent*) { m->set_attention_bias(true); }},
-      {"latent_without_tensor", "parallel.tensor",
-       [](J* j, L*, Latent*) { j->mutable_parallel()->set_tensor(2); }},
-      {"latent_without_context", "parallel.context",
-       [](J* j, L*, Latent*) { j->mutable_parallel()->set_context(2); }},
   };
 }
 
