@@ -94,6 +94,11 @@ void CountLatent(const Shape& s, UnitFacts* unit) {
   unit->backward_bytes += s.Bytes(7 * latents + 3 * built) + rotation;
   unit->forward_kernels += 24;
   unit->backward_kernels += 50;
+  if (s.host || s.compute_bytes == kFp32Bytes) return;
+  unit->flash_work = static_cast<double>(2 * s.query) / static_cast<double>(s.pair_width());
+  if (s.context == 1) return;
+  // Gradients of samples' keys and values: zeros, and those of both chunks' queries that are added to them.
+  unit->backward_bytes += 5 * s.AllKeys() * s.compute_bytes;
 }
 
 }  // namespace fsdpd
