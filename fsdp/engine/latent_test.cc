@@ -1,5 +1,6 @@
 // Models with multi-head latent attention: the same job in every strategy and mesh, heads and samples cut
-// among them, is the job on one rank, to round-off, with and without experts, and recomputes to the same bits.
+// among them, is the job on one rank, to round-off, with and without experts, and recomputes to the same
+// bits.
 #include <gtest/gtest.h>
 
 #include "base/temp_dir.h"

@@ -19,8 +19,8 @@ constexpr char kMemoryOverBudget[] = "memory_over_budget";  // The rule of its f
 // or the spec has no budget. `job` as it was written, `auto` still open, and `spec` what became of it.
 // Changes are tried alone, from the one that costs the job least: a smaller micro-batch, recompute,
 // activations in host memory, gathering each pass, more sharding, narrower moments, the optimizer's state in
-// host memory; then together, and beside that on more nodes. None changes the samples of a step without saying
-// so.
+// host memory; then together, and beside that on more nodes. None changes the samples of a step without
+// saying so.
 Violations CheckBudget(const v1::JobSpec& job, const Spec& spec, const StepMemory& memory);
 
 // The same fault without the change, for which nothing is compiled.

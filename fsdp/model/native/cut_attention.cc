@@ -19,8 +19,8 @@ at::Tensor HalfOf(const at::Tensor& x, int64_t half, const SequenceCut& cut) {
   return x.narrow(1, half * cut.chunk_tokens(), cut.chunk_tokens());
 }
 
-// What the rank's chunks of queries give: `own`, over their own keys, joined with what `before` makes of those
-// before them. `out`: a tensor for all.
+// What the rank's chunks of queries give: `own`, over their own keys, joined with what `before` makes of
+// those before them. `out`: a tensor for all.
 template <typename Before>
 AttentionOutput JoinHalves(std::vector<AttentionOutput> own, const SequenceCut& cut, at::Tensor out,
                            const Before& before) {

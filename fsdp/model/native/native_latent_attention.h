@@ -89,9 +89,9 @@ class LatentAttention {
                                 const AttentionOutput& attended, const Documents& documents,
                                 const UnitContext& context) const;
 
-  // From gradients of keys and values, or of queries, to those of the rows, or of samples, which take the place
-  // of what they are of; so does heads.kv. Norms' gradients go to `norm_into`, as GradInto (native_ops.h) takes them.
-  // Nothing is returned of queries without a latent.
+  // From gradients of keys and values, or of queries, to those of the rows, or of samples, which take the
+  // place of what they are of; so does heads.kv. Norms' gradients go to `norm_into`, as GradInto
+  // (native_ops.h) takes them. Nothing is returned of queries without a latent.
   LatentProduct KeysBackward(const at::Tensor& grad_k, const at::Tensor& grad_v, const LatentRows& of,
                              const LatentHeads& heads, const LatentParams& params, bool accumulate,
                              const at::Tensor& norm_into) const;

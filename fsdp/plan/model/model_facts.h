@@ -114,11 +114,11 @@ struct UnitFacts {
   int64_t output_bytes = 0;     // Hidden states that it hands on.
   double forward_flops = 0;     // Of matrix products and attention; causal attention counted half.
   double attention_flops = 0;   // The part of forward_flops that is attention.
-  // Of attention that flash attention alone takes on CUDA: how much more work it does, in width that is filled
-  // up, than attention_flops says. 0: any kernel takes it.
+  // Of attention that flash attention alone takes on CUDA: how much more work it does, in width that is
+  // filled up, than attention_flops says. 0: any kernel takes it.
   double flash_work = 0;
-  double fp8_flops = 0;         // The part that is products in FP8.
-  double selective_flops = 0;   // Of the products that run again in backward with selective recompute.
+  double fp8_flops = 0;        // The part that is products in FP8.
+  double selective_flops = 0;  // Of the products that run again in backward with selective recompute.
   // Of what Unit::BackwardWeights can be left: what it reads, kept from Backward on, and the part of
   // forward_flops whose matrices' gradients it computes.
   int64_t put_off_bytes = 0;
