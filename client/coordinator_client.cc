@@ -7,6 +7,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "base/address.h"
@@ -126,12 +127,33 @@ Violations FieldViolationsOf(const absl::Status& status) {
   return violations;
 }
 
+// A channel begins threads, which who calls nobody (--offline) does not need.
 struct CoordinatorClient::Place {
-  Place(const std::string& where, const Options& options)
-      : address(where), channel(MakeChannel(where, options)), stub(v1::Coordinator::NewStub(channel)) {}
+  Place(std::string where, const Options& options) : address(std::move(where)), options_(options) {}
+
+  grpc::Channel* channel() {
+    Open();
+    return channel_.get();
+  }
+  v1::Coordinator::Stub* stub() {
+    Open();
+    return stub_.get();
+  }
+
   const std::string address;
-  const std::shared_ptr<grpc::Channel> channel;
-  const std::unique_ptr<v1::Coordinator::Stub> stub;
+
+ private:
+  void Open() {
+    std::call_once(opened_, [this] {
+      channel_ = MakeChannel(address, options_);
+      stub_ = v1::Coordinator::NewStub(channel_);
+    });
+  }
+
+  const Options options_;
+  std::once_flag opened_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::Coordinator::Stub> stub_;
 };
 
 // What is no address is taken as it is: gRPC says of it what is wrong.
@@ -193,12 +215,12 @@ absl::Status CoordinatorClient::Connect() {
 
 absl::Status CoordinatorClient::ConnectTo(Place* place, absl::Time until, absl::Time deadline) {
   while (true) {
-    if (place->channel->WaitForConnected(absl::ToChronoTime(until))) return absl::OkStatus();
+    if (place->channel()->WaitForConnected(absl::ToChronoTime(until))) return absl::OkStatus();
     // A call on a channel that failed tells at once why it failed; on one that still tries, it waits too.
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(std::max(deadline, absl::Now() + kReasonWithin)));
     v1::GetVersionResponse response;
-    const absl::Status status = FromGrpc(place->stub->GetVersion(&context, {}, &response));
+    const absl::Status status = FromGrpc(place->stub()->GetVersion(&context, {}, &response));
     // An answer of any kind is one: what it is will be told of the call that was meant.
     if (!absl::IsUnavailable(status) && !IsSilence(status)) return absl::OkStatus();
     if (!IsSilence(status))
@@ -218,7 +240,7 @@ absl::StatusOr<Response> CoordinatorClient::Call(Method method, const Request& r
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(deadline));
     Response response;
-    absl::Status status = FromGrpc((place->stub.get()->*method)(&context, request, &response));
+    absl::Status status = FromGrpc((place->stub()->*method)(&context, request, &response));
     if (status.ok()) return response;
     // Nobody here cancels a call that has one answer.
     if (absl::IsCancelled(status))
@@ -244,7 +266,7 @@ absl::Status CoordinatorClient::ReadStream(const Open& open, Interrupt* interrup
     // Shared with the interrupt's action, which may still run while this function returns.
     const auto context = std::make_shared<grpc::ClientContext>();
     Interrupt::Scope scope(interrupt, [context] { context->TryCancel(); });
-    const auto reader = open(place->stub.get(), context.get());
+    const auto reader = open(place->stub(), context.get());
     Response message;
     while (reader->Read(&message)) on_message(message);
     const absl::Status status = FromGrpc(reader->Finish());

@@ -27,7 +27,7 @@ PlaceRequest RequestOf(const v1::Job& job) {
   if (!job.has_resolved()) return RequestOf(WithDefaults(job.spec(), nullptr));
   PlaceRequest request = RequestOf(job.resolved());
   if (job.plan_open()) return request;
-  request.bytes_per_rank = OfferNeeded(request.device, job.memory_plan().peak_bytes());
+  request.bytes_per_rank = OfferNeeded(job.resolved(), job.memory_plan().peak_bytes());
   request.host_bytes = job.node_host_bytes();
   return request;
 }

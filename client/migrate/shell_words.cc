@@ -77,10 +77,10 @@ class Splitter {
   void ReadWord(ShellWord* word) {
     while (!AtEnd() && !absl::ascii_isspace(Peek())) {
       const Place place{file_, line_, column_};
-      const bool bracket = Peek() == '(' || Peek() == ')';  // A word of its own, as in ARGS=(--lr 1).
-      if (bracket && !word->text.empty()) return;
+      const bool apart = absl::StrContains("();", Peek());  // A word of its own, as in ARGS=(--lr 1), TP=8;
+      if (apart && !word->text.empty()) return;
       const char c = Take();
-      if (bracket) {
+      if (apart) {
         word->text = c;
         return;
       }

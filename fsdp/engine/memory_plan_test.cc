@@ -297,6 +297,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{kFull, 4, v1::RECOMPUTE_SELECTIVE, 2, 4, 1, false, false, true},
         Case{kFull, 4, v1::RECOMPUTE_FULL, 1, 2, 2, false, false, true},
         Case{kFull, 2, v1::RECOMPUTE_NONE, 2, 1, 2, false, false, true},
+        Case{kFull, 8, v1::RECOMPUTE_FULL, 2, 2, 4, false, false, true},
+        Case{kFull, 8, v1::RECOMPUTE_NONE, 1, 2, 4, false, false, true},
         Case{kFull, 2, v1::RECOMPUTE_NONE, 1, 1, 1, false, false, false, 2},
         Case{kFull, 2, v1::RECOMPUTE_SELECTIVE, 2, 1, 1, false, true, false, 5},
         Case{kFull, 4, v1::RECOMPUTE_FULL, 1, 2, 1, false, false, false, 3},

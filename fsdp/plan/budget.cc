@@ -4,12 +4,14 @@
 #include <absl/strings/str_join.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <numeric>
 #include <optional>
 #include <utility>
 
 #include "base/limits.h"
+#include "base/mutex.h"
 #include "base/text.h"
 #include "fsdp/plan/model/kept_policy.h"
 #include "fsdp/plan/model/stage_cut.h"
@@ -34,6 +36,12 @@ using Options = std::vector<Option>;
 constexpr double kFormIsWithin = 1.2;
 
 constexpr int64_t kUsualDevices = 8;  // Of a node with GPUs.
+
+// So many times the ranks are told with what else would do.
+constexpr int64_t kManyTimes = 2;
+
+// Advice that was found of late.
+constexpr size_t kRemembered = 64;
 
 // What a step's samples are split by.
 struct Batch {
@@ -100,8 +108,9 @@ class Peaks {
 
  private:
   static std::optional<int64_t> Find(const v1::JobSpec& job) {
+    if (HasErrors(CheckJob(job))) return std::nullopt;
     const v1::JobSpec shortened = Shortened(job);
-    if (HasErrors(CheckJob(job)) || IsFarOver(shortened)) return std::nullopt;
+    if (IsFarOver(shortened)) return std::nullopt;
     const Spec spec = ToSpec(Resolve(shortened, 0, nullptr));
     int64_t most = 0;
     for (const ModelFacts& model : StagesOf(spec)) {
@@ -226,6 +235,14 @@ Options NarrowMoments(const v1::JobSpec& job) {
   return options;
 }
 
+Options NarrowGradients(const v1::JobSpec& job) {
+  const v1::JobSpec filled = WithDefaults(job, nullptr);
+  if (filled.precision().main_grads() == v1::DTYPE_BF16) return {};
+  Option option{job, "precision.main_grads: bf16"};
+  option.job.mutable_precision()->set_main_grads(v1::DTYPE_BF16);
+  return {option};
+}
+
 Options OffloadState(const v1::JobSpec& job) {
   if (job.resources().device() == v1::DEVICE_CPU) return {};  // Its memory is the host's.
   if (job.fsdp().offload().optimizer() ||
@@ -302,9 +319,9 @@ Options Of(const v1::JobSpec& job, Peaks*) {
 }
 
 // On the ranks that there are.
-constexpr Kind kKinds[] = {Of<SmallerMicroBatch>, Of<MoreRecompute>, Of<OffloadActivations>,
-                           Of<GatherEachPass>,    Of<MoreSharding>,  Of<FewerReplicas>,
-                           Of<NarrowMoments>,     Of<OffloadState>};
+constexpr Kind kKinds[] = {Of<SmallerMicroBatch>, Of<MoreRecompute>,   Of<OffloadActivations>,
+                           Of<GatherEachPass>,    Of<MoreSharding>,    Of<FewerReplicas>,
+                           Of<NarrowMoments>,     Of<NarrowGradients>, Of<OffloadState>};
 
 // The option of a kind that is so many steps milder than its strongest.
 struct Change {
@@ -336,8 +353,10 @@ std::optional<Fix> Together(const v1::JobSpec& job, const std::vector<Change>& c
     fix.texts.push_back(std::move(chosen->text));
   }
   if (!peaks->Fit(fix.job)) return std::nullopt;
-  if (sets_batch >= 0)
-    absl::StrAppend(&fix.texts[sets_batch], " with train.global_batch: ", fix.job.train().global_batch());
+  if (sets_batch < 0) return fix;
+  const int64_t before = BatchOf(job).global, after = fix.job.train().global_batch();
+  absl::StrAppend(&fix.texts[sets_batch], " with train.global_batch: ", after,
+                  after != before ? absl::StrCat(" instead of ", before) : "");
   return fix;
 }
 
@@ -366,7 +385,7 @@ Fix Lessened(const v1::JobSpec& job, std::vector<Change> changes, Fix fix, Peaks
 }
 
 // One change on the ranks that there are; else more of them, one after the other, and beside that more ranks.
-// Both together where neither is enough.
+// Both together where either is not enough or asks for very many ranks.
 std::vector<Fix> SmallestFixes(const v1::JobSpec& job, Peaks* peaks) {
   for (const Kind kind : kKinds) {
     if (std::optional<Fix> fix = Together(job, {{kind}}, peaks); fix.has_value()) return {*std::move(fix)};
@@ -380,16 +399,22 @@ std::vector<Fix> SmallestFixes(const v1::JobSpec& job, Peaks* peaks) {
       break;
     }
   }
-  if (std::optional<Fix> fix = Together(job, {{MoreRanks}}, peaks); fix.has_value())
+  const bool has_enough = !fixes.empty();  // Ranks, that is.
+  int64_t alone = 0;                       // Ranks of the job where nothing but their number changes.
+  if (std::optional<Fix> fix = Together(job, {{MoreRanks}}, peaks); fix.has_value()) {
+    alone = BatchOf(fix->job).world;
     fixes.push_back(*std::move(fix));
-  if (!fixes.empty()) return fixes;
+  }
+  if (has_enough || (alone > 0 && alone <= kManyTimes * BatchOf(job).world)) return fixes;
   changes.push_back({MoreRanks});
-  if (std::optional<Fix> fix = Together(job, changes, peaks); fix.has_value())
-    fixes.push_back(Lessened(job, changes, *std::move(fix), peaks));
+  if (std::optional<Fix> fix = Together(job, changes, peaks); fix.has_value()) {
+    Fix least = Lessened(job, changes, *std::move(fix), peaks);
+    if (alone == 0 || BatchOf(least.job).world < alone) fixes.insert(fixes.begin(), std::move(least));
+  }
   return fixes;
 }
 
-std::string Advice(const v1::JobSpec& job) {
+std::string FindAdvice(const v1::JobSpec& job) {
   Peaks peaks;
   std::vector<std::string> ways;
   for (const Fix& fix : SmallestFixes(job, &peaks)) {
@@ -402,6 +427,31 @@ std::string Advice(const v1::JobSpec& job) {
            "else use a smaller model or sequence_length, or devices with more memory";
   }
   return absl::StrCat("use ", absl::StrJoin(ways, "; or "));
+}
+
+// One at a time, or many that are asked for at once would leave a coordinator no processor for others. Who asks
+// for a plan and then for its faults, or many for the same job, wait for one search.
+class Adviser {
+ public:
+  std::string Advise(const v1::JobSpec& job) ABSL_LOCKS_EXCLUDED(mutex_) {
+    const std::string key = job.SerializeAsString();
+    MutexLock lock(&mutex_);
+    const auto known =
+        std::find_if(recent_.begin(), recent_.end(), [&](const auto& each) { return each.first == key; });
+    if (known != recent_.end()) return known->second;
+    recent_.emplace_front(key, FindAdvice(job));
+    if (recent_.size() > kRemembered) recent_.pop_back();
+    return recent_.front().second;
+  }
+
+ private:
+  Mutex mutex_;
+  std::deque<std::pair<std::string, std::string>> recent_ ABSL_GUARDED_BY(mutex_);  // By the job's bytes.
+};
+
+std::string Advice(const v1::JobSpec& job) {
+  static auto* const adviser = new Adviser();
+  return adviser->Advise(job);
 }
 
 }  // namespace

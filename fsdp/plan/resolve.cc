@@ -21,6 +21,17 @@ namespace {
 // communicators.
 constexpr int64_t kCudaProcessBytes = int64_t{2} << 30;
 
+// Beside that where units exchange something: the buffers of their communicators (3.15 GiB in all were seen of
+// two H100s with parallel.context).
+constexpr int64_t kExchangeBytes = int64_t{3} << 29;
+
+int64_t ProcessBytes(const v1::JobSpec& job) {
+  if (job.resources().device() != v1::DEVICE_CUDA) return 0;
+  const v1::Parallel& parallel = job.parallel();
+  const bool exchanges = parallel.context() > 1 || parallel.tensor() > 1 || parallel.expert() > 1;
+  return kCudaProcessBytes + (exchanges ? kExchangeBytes : 0);
+}
+
 class Resolver {
  public:
   Resolver(const v1::JobSpec& job, int64_t budget_bytes, std::vector<Choice>* choices)
@@ -108,10 +119,10 @@ class Resolver {
             "what a rank has, by the nodes or by the profile");
       return;
     }
-    const int64_t usable = std::max<int64_t>(budget_bytes_ - kCudaProcessBytes, 1);
+    const int64_t usable = std::max<int64_t>(budget_bytes_ - ProcessBytes(job_), 1);
     resources->set_memory_budget_bytes(usable);
     Chose("resources.memory_budget_bytes", HumanBytes(usable),
-          absl::StrCat("what a device has free, less ", HumanBytes(kCudaProcessBytes),
+          absl::StrCat("what a device has free, less ", HumanBytes(ProcessBytes(job_)),
                        " for CUDA's context and NCCL's buffers"));
   }
 
@@ -211,6 +222,7 @@ class Resolver {
     fsdp->set_recompute(v1::RECOMPUTE_NONE);
     Chose("fsdp.recompute", "none",
           absl::StrCat(why, fsdp->recompute_layers() > 0 ? "; recompute_layers is without effect" : ""));
+    fsdp->clear_recompute_layers();
   }
 
   // `layers_held`: they are written.
@@ -266,8 +278,8 @@ v1::JobSpec Resolve(const v1::JobSpec& job, int64_t budget_bytes_per_rank, std::
   return Resolver(job, budget_bytes_per_rank, choices).Run();
 }
 
-int64_t OfferNeeded(v1::Device device, int64_t peak_bytes) {
-  return peak_bytes + (device == v1::DEVICE_CUDA ? kCudaProcessBytes : 0);
+int64_t OfferNeeded(const v1::JobSpec& resolved, int64_t peak_bytes) {
+  return peak_bytes + ProcessBytes(resolved);
 }
 
 }  // namespace fsdpd

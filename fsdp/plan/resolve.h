@@ -17,6 +17,6 @@ namespace fsdpd {
 v1::JobSpec Resolve(const v1::JobSpec& job, int64_t budget_bytes_per_rank, std::vector<Choice>* choices);
 
 // The other way round: what a node must offer for a rank whose step needs `peak_bytes`.
-int64_t OfferNeeded(v1::Device device, int64_t peak_bytes);
+int64_t OfferNeeded(const v1::JobSpec& resolved, int64_t peak_bytes);
 
 }  // namespace fsdpd

@@ -14,8 +14,8 @@ from harness.programs import ROOT
 from harness.specs import to_message
 
 # Rules of texts and of what fields take; the others are about what values mean together, and the coordinator's.
-OF_TEXT = {"alias", "bad_key", "duplicate_field", "no_value", "not_utf8", "out_of_range", "several_documents", "syntax",
-           "tag", "too_deep", "two_of_oneof", "unknown_field", "unknown_value", "wrong_type"}
+OF_TEXT = {"alias", "bad_key", "duplicate_field", "no_value", "not_utf8", "out_of_range", "path_of_node", "several_documents",
+           "syntax", "tag", "too_deep", "two_of_oneof", "unknown_field", "unknown_value", "wrong_type"}
 
 GOOD = yaml.safe_dump(small(), sort_keys=False)
 
@@ -35,6 +35,7 @@ BAD = {
     "a value for a group": GOOD.replace("synthetic: {}", "synthetic: yes"),
     "no value": GOOD.replace("steps: 5", "steps:"),
     "no value of a group": GOOD + "fsdp:\n",
+    "a path of a shell and one of a store": GOOD + "checkpoint: {dir: ~/runs, load: 's3://b/run'}\n",
     "an empty text": GOOD.replace("name: tiny", "name: ''"),
     "an unknown word": GOOD.replace("device: cpu", "device: tpu"),
     "a word of another case": GOOD.replace("device: cpu", "device: CPU"),

@@ -126,22 +126,26 @@ def load_spec(source: SpecSource) -> SpecText:
     else:
         reader.message(root, "", spec)
         made.is_tree = root.kind == "map"
-    _make_absolute(spec, folder)
+    _make_absolute(spec, folder, made, reader)
     return made
 
 
-def _make_absolute(spec: JobSpec, folder: pathlib.Path) -> None:
-    def absolute(path: str) -> str:
+def _make_absolute(spec: JobSpec, folder: pathlib.Path, made: SpecText, reader: _Reader) -> None:
+    def absolute(path: str, field: str) -> str:
+        if path.startswith("~") or (not path.startswith("/") and "://" in path):
+            reader.fault(made.places.get(field, Place()), "path_of_node", field, f"'{path}' is no path that nodes have",
+                         "write the whole path on the nodes, /...")
         return os.path.normpath(folder / path) if path else path
 
-    for file in [*spec.data.tokens, *spec.data.validation]:
-        file.path = absolute(file.path)
-        file.mask = absolute(file.mask)
+    for name, files in (("tokens", spec.data.tokens), ("validation", spec.data.validation)):
+        for index, file in enumerate(files):
+            file.path = absolute(file.path, f"data.{name}[{index}].path")
+            file.mask = absolute(file.mask, f"data.{name}[{index}].mask")
     if spec.HasField("checkpoint"):
-        spec.checkpoint.dir = absolute(spec.checkpoint.dir)
-        spec.checkpoint.load = absolute(spec.checkpoint.load)
+        spec.checkpoint.dir = absolute(spec.checkpoint.dir, "checkpoint.dir")
+        spec.checkpoint.load = absolute(spec.checkpoint.load, "checkpoint.load")
     if spec.model.WhichOneof("source") == "plugin":
-        spec.model.plugin.path = absolute(spec.model.plugin.path)
+        spec.model.plugin.path = absolute(spec.model.plugin.path, "model.plugin.path")
 
 
 def _short_names(field: FieldDescriptor) -> dict[str, int]:

@@ -19,6 +19,7 @@
 //               without what is made of latents, whose products run again.
 //
 // [ ]: where queries have a latent.
+// Where ranks share samples, kAll is without h (n + v) and one of the statistics: below.
 //
 // Ranks that share matrices have those that make heads of latents by head, and latents of all tokens each.
 // Ranks that share samples send each other latents, which are far narrower than keys and values: each makes
@@ -46,7 +47,7 @@ struct LatentParams {
 // What is made of latents.
 struct LatentHeads {
   at::Tensor q;       // [micro_batch x sequence x heads x head_size], rotated; undefined without a latent.
-  at::Tensor kv;      // [micro_batch x sequence x heads x (plain + value)]
+  at::Tensor kv;      // [micro_batch x sequence x heads x (plain + value)], of whole samples.
   at::Tensor q_rstd;  // [tokens x 1] fp32: 1 / rms of the latents.
   at::Tensor kv_rstd;
 };

@@ -62,6 +62,13 @@ double LatentSampleFlops(const Shape& s) {
          static_cast<double>(s.latent.rank * widths.keys_and_values);
 }
 
+double LatentRepeatedFlops(const Shape& s) {
+  const int64_t latents = s.latent.query_rank + s.latent.rank + s.latent.rotary_head_size;
+  const double made = 2.0 * static_cast<double>(s.tokens) * static_cast<double>(latents * s.hidden);
+  const double others = static_cast<double>(s.tensor - 1) / static_cast<double>(s.tensor);
+  return LatentSampleFlops(s) + made * others;
+}
+
 // The gradients of the unit's output and of the residual sum; keys and values as the kernel takes them, and
 // beside its three gradients that of what it gave. Where that is padded, it and its gradient are there twice.
 int64_t LatentWorkspace(const Shape& s) {
@@ -74,9 +81,13 @@ int64_t LatentWorkspace(const Shape& s) {
   if (s.context > 1) {
     const int64_t samples = s.tokens * s.context / s.sequence;
     const int64_t sums = s.host ? 0 : QuerySumBytes(s, samples, s.tokens / SequenceCut::kHalves);
-    return made + s.Bytes(2 * s.query) + sums +
-           (SampleLatents(s) + s.tokens * s.context * widths.keys_and_values + 3 * s.AllKeys()) *
-               s.compute_bytes;
+    const int64_t all = s.tokens * s.context;
+    const int64_t keys = (SampleLatents(s) + all * widths.keys_and_values) * s.compute_bytes;
+    const int64_t attention = made + s.Bytes(2 * s.query) + sums + keys + 3 * s.AllKeys() * s.compute_bytes;
+    // Their own backward, of latents that no rank has a part of.
+    const int64_t latents = all * s.latent.rank * (3 * s.compute_bytes + (s.host ? 3 * kFp32Bytes : 0));
+    return std::max(attention,
+                    2 * s.HiddenBytes() + s.Bytes(s.query) + keys + s.AllKeys() * s.compute_bytes + latents);
   }
   if (s.host) return made + s.Bytes(4 * s.query);
   return made + s.Bytes(s.query) + (s.documents ? DocumentsAttentionBytes(s) : OrderedAttentionBytes(s));

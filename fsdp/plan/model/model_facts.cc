@@ -343,6 +343,8 @@ UnitFacts LlamaBlock(const LlamaConfig& model, int64_t layer, const Shape& s, DT
   CountLlamaBlockKernels(s, &unit);
   if (s.latent) {
     unit.forward_flops += LatentSampleFlops(s);
+    unit.put_off_flops += LatentSampleFlops(s);
+    unit.repeated_flops = LatentRepeatedFlops(s);
     unit.selective_flops += LatentSelectiveFlops(s);
     CountLatent(s, &unit);
   }

@@ -117,6 +117,7 @@ struct UnitFacts {
   // Of attention that flash attention alone takes on CUDA: how much more work it does, in width that is
   // filled up, than attention_flops says. 0: any kernel takes it.
   double flash_work = 0;
+  double repeated_flops = 0;   // The part that other ranks of the unit's axes compute too.
   double fp8_flops = 0;        // The part that is products in FP8.
   double selective_flops = 0;  // Of the products that run again in backward with selective recompute.
   // Of what Unit::BackwardWeights can be left: what it reads, kept from Backward on, and the part of

@@ -383,7 +383,7 @@ StepSeconds SecondsWithoutProgram(const Spec& spec, const ModelFacts& model, con
 
 double StepFlops(const Spec& spec, const ModelFacts& model) {
   double forward = 0;
-  for (const UnitFacts& unit : model.units) forward += unit.forward_flops;
+  for (const UnitFacts& unit : model.units) forward += unit.forward_flops - unit.repeated_flops;
   // A stage's ranks are as many as those that have the whole model between them, over the stages.
   return 3 * forward * D(spec.micro_batches_per_step() * spec.mesh.world() / spec.mesh.size(Axis::kPipeline));
 }

@@ -113,6 +113,36 @@ TEST(Cost, AttentionThatKeepsAnOrderIsSlowerInTypesOf16Bits) {
   EXPECT_EQ(seconds(), (std::vector<double>{30 + 40 / 4. + 10, 60 + 2.5 * 40 / 8 + 30}));
 }
 
+// Forward by the kernel that deterministic jobs take, backward by a faster one than theirs.
+TEST(Cost, AttentionThatFlashAttentionAloneTakesIsSlowerAndDoesWhatItIsFilledUpTo) {
+  Case c;
+  c.spec.precision.compute = DType::kBf16;
+  c.model.units[0].flash_work = 1.5;
+  DeviceProfile profile = Round();
+  profile.deterministic_forward_slowdown = 2;
+  profile.deterministic_backward_slowdown = 4;
+  Program program;
+  program.instructions.resize(2);
+  for (Instruction& i : program.instructions) i.unit = 0;
+  program.instructions[1].op = Op::kBackward;
+  const auto seconds = [&] {
+    return InstructionSeconds(c.spec, c.model, c.layout(), program, profile, c.placement);
+  };
+  EXPECT_DOUBLE_EQ(seconds()[0], 30 + 2 * 1.5 * 40 / 4. + 10);
+  EXPECT_DOUBLE_EQ(seconds()[1], 60 + 1.79 * 1.5 * 2.5 * 40 / 8 + 30);
+  c.spec.deterministic = true;
+  EXPECT_DOUBLE_EQ(seconds()[1], 60 + 4 * 1.5 * 2.5 * 40 / 8 + 30);
+}
+
+// What ranks compute twice is none of the model's.
+TEST(Cost, StepFlopsAreWithoutWhatRanksRepeat) {
+  Case c;
+  c.model.units[0].repeated_flops = 25;
+  const double with = StepFlops(c.spec, c.model);
+  c.model.units[0].repeated_flops = 0;
+  EXPECT_LT(with, StepFlops(c.spec, c.model));
+}
+
 TEST(Cost, WhatHasLittleToDoTakesAsLongAsItsKernels) {
   Case c;
   DeviceProfile profile = Round();

@@ -22,13 +22,16 @@ const Rule kRules[] = {
     {"offload_on_cpu", kWarn, "fsdp.offload", "what is offloaded leaves a device",
      [](const Facts& f) -> Findings {
        const bool of_state = f.job.fsdp().offload().optimizer() && HasState(f);
-       if (!of_state && LayersOf(f) <= 0) return {};
+       const bool may = f.job.fsdp().memory() == v1::MEMORY_RECOMPUTE_OR_OFFLOAD;
+       if (!of_state && LayersOf(f) <= 0 && !may) return {};
        if (f.job.resources().device() != v1::DEVICE_CPU) return {};
        return {
            {"ranks on CPU have all in host memory: nothing is saved, and the peak that is planned leaves out "
             "what it calls the host's",
             "leave it out, but to try on CPU what is to run on GPUs",
-            of_state ? "fsdp.offload.optimizer" : "fsdp.offload.activation_layers"}};
+            of_state          ? "fsdp.offload.optimizer"
+            : LayersOf(f) > 0 ? "fsdp.offload.activation_layers"
+                              : "fsdp.memory"}};
      }},
     {"offload_without_state", kAdjust, "fsdp.offload.optimizer", "what is offloaded is there",
      [](const Facts& f) -> Findings {

@@ -56,6 +56,9 @@ TEST(OffloadRules, OnCpuTheFieldIsNamedThatOffloads) {
   job.mutable_fsdp()->mutable_offload()->set_optimizer(false);
   job.mutable_fsdp()->mutable_offload()->set_activation_layers(2);
   EXPECT_EQ(field(job), "fsdp.offload.activation_layers");
+  job.mutable_fsdp()->clear_offload();
+  job.mutable_fsdp()->set_memory(v1::MEMORY_RECOMPUTE_OR_OFFLOAD);
+  EXPECT_EQ(field(job), "fsdp.memory");
 }
 
 TEST(OffloadRules, WhatIsNotThereIsNotOffloaded) {

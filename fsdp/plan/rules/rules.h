@@ -25,7 +25,7 @@ constexpr char kEnvNeedsPermission[] = "env_needs_permission";
 bool IsWithin(const std::string& field, const std::string& parent);
 
 // Whether this optimizer's moments may be fp8 (fp8_moments_clipped): what else a job may have them in is
-// offered by several. Its defaults are filled in.
+// offered by several. No default of what it reads is above 0, so they need not be filled in.
 bool MomentsMayBeFp8(const v1::Optimizer& optimizer);
 
 // For people who ask what a rule is, and for a test that ids are unique.
