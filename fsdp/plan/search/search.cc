@@ -272,7 +272,9 @@ class Search {
       return std::nullopt;
     }
     searched_.search.set_parameters(plan.whole_layout().elements());
-    searched_.search.set_budget_bytes(plan.spec.memory_budget_bytes);
+    // Ways whose units exchange something have less.
+    searched_.search.set_budget_bytes(
+        std::max<int64_t>(searched_.search.budget_bytes(), plan.spec.memory_budget_bytes));
     v1::PlanSearch::Way way;
     *way.mutable_spec() = ChosenSpec(job, plan.resolved);
     *way.mutable_mesh() = ToProto(plan.spec.mesh);
