@@ -429,8 +429,8 @@ std::string FindAdvice(const v1::JobSpec& job) {
   return absl::StrCat("use ", absl::StrJoin(ways, "; or "));
 }
 
-// One at a time, or many that are asked for at once would leave a coordinator no processor for others. Who asks
-// for a plan and then for its faults, or many for the same job, wait for one search.
+// One at a time, or many that are asked for at once would leave a coordinator no processor for others. Who
+// asks for a plan and then for its faults, or many for the same job, wait for one search.
 class Adviser {
  public:
   std::string Advise(const v1::JobSpec& job) ABSL_LOCKS_EXCLUDED(mutex_) {

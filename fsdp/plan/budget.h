@@ -18,9 +18,9 @@ constexpr char kMemoryOverBudget[] = "memory_over_budget";  // The rule of its f
 // A fault that names the component that overflows and the smallest change that would fit; empty when it fits
 // or the spec has no budget. `job` as it was written, `auto` still open, and `spec` what became of it.
 // Changes are tried alone, from the one that costs the job least: a smaller micro-batch, recompute,
-// activations in host memory, gathering each pass, more sharding, narrower moments and gradients, the optimizer's
-// state in host memory; then together, and beside that on more nodes. None changes the samples of a step without
-// saying so.
+// activations in host memory, gathering each pass, more sharding, narrower moments and gradients, the
+// optimizer's state in host memory; then together, and beside that on more nodes. None changes the samples of
+// a step without saying so. What was found of late is remembered, and one search runs at a time. Thread-safe.
 Violations CheckBudget(const v1::JobSpec& job, const Spec& spec, const StepMemory& memory);
 
 // The same fault without the change, for which nothing is compiled.

@@ -21,8 +21,8 @@ namespace {
 // communicators.
 constexpr int64_t kCudaProcessBytes = int64_t{2} << 30;
 
-// Beside that where units exchange something: the buffers of their communicators (3.15 GiB in all were seen of
-// two H100s with parallel.context).
+// Beside that where units exchange something: the buffers of their communicators (3.15 GiB in all were seen
+// of two H100s with parallel.context).
 constexpr int64_t kExchangeBytes = int64_t{3} << 29;
 
 int64_t ProcessBytes(const v1::JobSpec& job) {

@@ -43,8 +43,8 @@ int64_t LatentPutOff(const Shape& s);
 int64_t SampleLatents(const Shape& s);
 double LatentSampleFlops(const Shape& s);
 
-// What of its forward's FLOPs other ranks compute too: that, and latents, which ranks that share matrices make
-// of all tokens each.
+// What of its forward's FLOPs other ranks compute too: that, and latents, which ranks that share matrices
+// make of all tokens each.
 double LatentRepeatedFlops(const Shape& s);
 
 // Memory of its backward beside what forward kept.
