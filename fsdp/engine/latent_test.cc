@@ -149,6 +149,30 @@ TEST(Latents, CutRecomputeIsTheSameBits) {
   }
 }
 
+TEST(Latents, CutWhereWeightsGradientsArePutOff) {
+  for (const bool experts : {true, false}) {
+    const LocalJobResult alone = Train(SplitJob(experts));
+    v1::JobSpec job = Spread(SplitJob(experts), {kNoShard, 8, 3, 2, 1, 2, 2});
+    job.mutable_parallel()->set_pipeline_schedule(v1::PIPELINE_SCHEDULE_ZERO_BUBBLE);
+    ExpectSame(alone, Train(job), kRoundOff);
+  }
+}
+
+TEST(Latents, CutWithActivationsInHostMemoryIsTheSameBits) {
+  for (const Case& c : {kCutHeads, kCutSamples}) {
+    v1::JobSpec job = Spread(SplitJob(false), c);
+    const LocalJobResult kept = Train(job);
+    job.mutable_fsdp()->mutable_offload()->set_activation_layers(2);
+    ExpectSame(kept, Train(job), 0);
+  }
+}
+
+TEST(Latents, CutDocumentsToo) {
+  v1::JobSpec job = SplitJob(false);
+  job.mutable_data()->set_document_end_token(7);
+  ExpectSame(Train(job), Train(Spread(job, kCutHeads)), kRoundOff);
+}
+
 // Queries without a latent are made of tokens, by head.
 TEST(Latents, CutWithoutOneOfQueriesAndInHalvesToo) {
   v1::JobSpec job = SplitJob(false);
