@@ -3,6 +3,11 @@
 #include <absl/strings/cord.h>
 #include <absl/strings/str_cat.h>
 #include <string.h>
+#include <sys/resource.h>
+
+#include <cstdint>
+
+#include "base/text.h"
 
 namespace fsdpd {
 namespace {
@@ -11,7 +16,15 @@ constexpr char kFull[] = "fsdpd/disk-full";
 
 }  // namespace
 
-std::string ErrnoText(absl::string_view what, int error) { return absl::StrCat(what, ": ", strerror(error)); }
+// People look at the disk first, and it has room.
+std::string ErrnoText(absl::string_view what, int error) {
+  std::string text = absl::StrCat(what, ": ", strerror(error));
+  rlimit limit = {};
+  if (error == EFBIG && getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    absl::StrAppend(&text, ", as a file of this process may have ",
+                    HumanBytes(static_cast<int64_t>(limit.rlim_cur)), " (ulimit -f)");
+  return text;
+}
 
 absl::Status ErrnoStatus(absl::string_view what, int error) {
   const std::string text = ErrnoText(what, error);

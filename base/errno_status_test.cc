@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 namespace fsdpd {
 namespace {
@@ -12,6 +13,17 @@ TEST(ErrnoStatus, TellsWhatIsNotThereFromWhatCannotBeDone) {
   EXPECT_EQ(missing, absl::NotFoundError("open /nowhere/at/all: No such file or directory"));
   EXPECT_EQ(ErrnoStatus("send", EPIPE), absl::UnavailableError("send: Broken pipe"));
   EXPECT_FALSE(IsDiskFull(ErrnoStatus("send", EPIPE)));
+}
+
+TEST(ErrnoStatus, NamesTheLimitThatAFileHasMet) {
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit limit = {700 << 10, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  EXPECT_EQ(ErrnoText("write /x", EFBIG),
+            "write /x: File too large, as a file of this process may have 700.0 KiB (ulimit -f)");
+  EXPECT_EQ(ErrnoText("write /x", ENOSPC), "write /x: No space left on device");
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
 }
 
 TEST(ErrnoStatus, KnowsAFullDiskByMoreThanItsWords) {

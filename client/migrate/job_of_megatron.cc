@@ -111,7 +111,9 @@ class Converter {
     const bool on = s_.Flag("cpu_offloading");
     const bool activations = s_.Flag("cpu_offloading_activations", true);
     const bool counted = s_.Find("cpu_offloading_num_layers") != nullptr;
-    const int64_t layers = s_.Integer("cpu_offloading_num_layers").value_or(0);
+    const std::optional<int64_t> read = s_.Integer("cpu_offloading_num_layers");
+    if (counted && !read.has_value()) return;  // It is no number, which is told.
+    const int64_t layers = read.value_or(0);
     if (on && layers == 0 && activations) {
       c_.Adjust("cpu_offload_half", counted ? "cpu_offloading_num_layers" : "cpu_offloading",
                 "cpu_offloading_num_layers says of how many layers", "on", "no layer");
