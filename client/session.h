@@ -21,8 +21,6 @@ absl::Status ReadAccess(CommandLine* line);
 class Session {
  public:
   Session(const CommandLine& line, Console* console);  // Both must outlive it.
-  // What was printed is out before connections are closed, which may take long.
-  ~Session() { console_.out.flush(); }
 
   CoordinatorClient& client() { return client_; }
   const CommandLine& line() const { return line_; }
