@@ -44,11 +44,6 @@ class Communicator {
   // Nobody sends to itself: `out`'s own part is undefined.
   virtual absl::Status AllToAll(const void* in, void* out, int64_t count, DType dtype) = 0;
 
-  // The same with parts of any length: `sent` and `received`, size() numbers each, say how many elements go
-  // to and come from each rank, whose parts follow each other. What one rank sends the other receives.
-  virtual absl::Status AllToAllUneven(const void* in, const int64_t* sent, void* out, const int64_t* received,
-                                      DType dtype) = 0;
-
   // To one other rank, and from it; of each two ranks as many elements of the same type as are sent are
   // received, in the order in which they are sent. One thread may send while another receives; NCCL's
   // communicators do one thing at a time, so there each direction has its own (neighbours.h).

@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
-#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -70,23 +68,6 @@ class GlooCommunicator : public Communicator {
     return Run("all_to_all", [&] {
       if (count == 0) return;
       ExchangeParts(in, out, count * BytesOf(dtype));
-    });
-  }
-
-  absl::Status AllToAllUneven(const void* in, const int64_t* sent, void* out, const int64_t* received,
-                              DType dtype) override {
-    return Run("all_to_all_uneven", [&] {
-      const int64_t width = BytesOf(dtype);
-      const auto slice_of = [width](void* data, const int64_t* counts, int r) {
-        const int64_t before = std::accumulate(counts, counts + r, int64_t{0});
-        return Slice{static_cast<char*>(data) + before * width, counts[r] * width};
-      };
-      void* const from = const_cast<void*>(in);  // Gloo only reads what it sends.
-      const Slice own = slice_of(out, received, rank());
-      if (own.bytes > 0) std::memcpy(own.data, slice_of(from, sent, rank()).data, own.bytes);
-      group_->Exchange(
-          [&](int r) { return slice_of(from, sent, r); }, [&](int r) { return slice_of(out, received, r); },
-          {static_cast<char*>(out), std::accumulate(received, received + size(), int64_t{0}) * width});
     });
   }
 

@@ -4,7 +4,6 @@
 
 #include <cstring>
 #include <map>
-#include <numeric>
 #include <utility>
 
 #include "base/check.h"
@@ -21,7 +20,6 @@ struct Call {
   DType dtype = DType::kFp32;
   int root = -1;  // Broadcast.
   char* buffer = nullptr;
-  const int64_t* sent = nullptr;  // AllToAllUneven: elements for each rank.
 };
 
 // What must be alike on every rank.
@@ -183,27 +181,6 @@ class LocalCommunicator : public Communicator {
     }
     group_->Meet();
     return absl::OkStatus();
-  }
-
-  absl::Status AllToAllUneven(const void* in, const int64_t* sent, void* out, const int64_t* received,
-                              DType dtype) override {
-    const Call own{"all_to_all_uneven", 0, dtype, -1, static_cast<char*>(const_cast<void*>(in)), sent};
-    FSDPD_ASSIGN_OR_RETURN(const auto calls, Begin(own));
-    absl::Status status;
-    char* to = static_cast<char*>(out);
-    for (int r = 0; r < size_; ++r) {
-      const int64_t before = std::accumulate(calls[r].sent, calls[r].sent + rank_, int64_t{0});
-      const int64_t count = calls[r].sent[rank_], width = BytesOf(dtype);
-      if (count != received[r]) {
-        status.Update(absl::FailedPreconditionError(absl::StrFormat(
-            "rank %d sends %d elements to rank %d, which expects %d", r, count, rank_, received[r])));
-        break;
-      }
-      if (count > 0) std::memcpy(to, calls[r].buffer + before * width, count * width);
-      to += count * width;
-    }
-    group_->Meet();
-    return status;
   }
 
   absl::Status Send(const void* buffer, int64_t count, DType dtype, int to) override {

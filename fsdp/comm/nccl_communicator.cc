@@ -96,32 +96,6 @@ class NcclCommunicator : public Communicator {
     return ExchangeParts("all_to_all", in, out, count, dtype);
   }
 
-  // Of nothing there is no message, and the own part is a copy.
-  absl::Status AllToAllUneven(const void* in, const int64_t* sent, void* out, const int64_t* received,
-                              DType dtype) override {
-    constexpr const char* kOperation = "all_to_all";
-    FSDPD_RETURN_IF_ERROR(CheckUsable(kOperation));
-    FSDPD_CHECK(sent[rank()] == received[rank()]);
-    const char* from = static_cast<const char*>(in);
-    char* to = static_cast<char*>(out);
-    ncclResult_t result = ncclGroupStart();
-    for (int r = 0; r < size() && result == ncclSuccess; ++r) {
-      if (r == rank()) {
-        const cudaError_t copied =
-            cudaMemcpyAsync(to, from, sent[r] * BytesOf(dtype), cudaMemcpyDeviceToDevice, Stream());
-        if (copied != cudaSuccess) result = ncclUnhandledCudaError;
-      } else {
-        if (sent[r] > 0) result = ncclSend(from, sent[r], TypeOf(dtype), r, communicator_, Stream());
-        if (result == ncclSuccess && received[r] > 0)
-          result = ncclRecv(to, received[r], TypeOf(dtype), r, communicator_, Stream());
-      }
-      from += sent[r] * BytesOf(dtype);
-      to += received[r] * BytesOf(dtype);
-    }
-    const ncclResult_t ended = ncclGroupEnd();
-    return Enqueued(kOperation, result == ncclSuccess ? ended : result);
-  }
-
   absl::Status Send(const void* buffer, int64_t count, DType dtype, int to) override {
     FSDPD_RETURN_IF_ERROR(CheckUsable("send"));
     return Enqueued("send", ncclSend(buffer, count, TypeOf(dtype), to, communicator_, Stream()));

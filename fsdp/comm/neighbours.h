@@ -38,9 +38,6 @@ class Neighbours : public Communicator {
   absl::Status ReduceScatter(void*, void*, float*, int64_t, DType) override { return None(); }
   absl::Status AllReduce(float*, int64_t) override { return None(); }
   absl::Status AllToAll(const void*, void*, int64_t, DType) override { return None(); }
-  absl::Status AllToAllUneven(const void*, const int64_t*, void*, const int64_t*, DType) override {
-    return None();
-  }
   absl::Status Broadcast(void*, int64_t, DType, int) override { return None(); }
   absl::Status Barrier() override { return None(); }
 

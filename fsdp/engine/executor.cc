@@ -124,6 +124,7 @@ void Executor::UseGraphs(int device_index) {
     return;
   }
   graphs_ = true;
+  recorded_from_ = kStepsBeforeRecording;
   pool_ = std::make_unique<StepPool>(device_index);
 }
 
@@ -195,6 +196,18 @@ absl::StatusOr<StepResult> Executor::Evaluate(const Program& program, const Batc
   walk.marks = &execution.marks;
   FSDPD_RETURN_IF_ERROR(SubmitWalk(walk, 0, program.instructions.size()));
   return Await(execution);
+}
+
+// Memory for other shapes is taken before they are recorded, as in a job's first steps.
+void Executor::MakeRoom(double expert_room) {
+  FSDPD_CHECK(open_.empty());
+  FollowLaunch();
+  for (Recorded& recorded : recorded_) recorded = {};
+  recorded_from_ = submitted_ + kStepsBeforeRecording;
+  SubmitWork(LaneId::kCompute, "making room for experts", [this, expert_room] {
+    operations_->MakeRoom(expert_room);
+    return absl::OkStatus();
+  });
 }
 
 void Executor::Begin(Execution* execution, std::function<absl::Status()> begin) {
@@ -322,7 +335,7 @@ void Executor::Launch(Execution* execution, const Recorded& recorded) {
 // Whether the step that comes is launched: where the updates of the one before are still due. The same on all
 // ranks.
 absl::StatusOr<bool> Executor::HasGraph(int64_t step, int result_slot) {
-  if (!graphs_ || !updates_due_ || submitted_ < kStepsBeforeRecording) return false;
+  if (!graphs_ || !updates_due_ || submitted_ < recorded_from_) return false;
   Recorded& recorded = recorded_[result_slot];
   if (recorded.graph != nullptr) return true;
   operations_->BeginRecording(result_slot);

@@ -93,6 +93,10 @@ class Executor {
   // One round of `program`. REQUIRES: in_flight() is 0.
   absl::StatusOr<StepResult> Evaluate(const Program& program, const Batch& batch);
 
+  // Where a step lacked room for experts: from here on they have so much, and steps are recorded anew.
+  // REQUIRES: in_flight() is 0, and all ranks call it.
+  void MakeRoom(double expert_room);
+
   // Aborts all communicators and drains the lanes. The executor is unusable from then on.
   void Abandon();
 
@@ -179,6 +183,7 @@ class Executor {
   int64_t submitted_ = 0;
   size_t gradients_ = 0;  // So many of the training program's instructions come before its updates.
   bool graphs_ = false;
+  int64_t recorded_from_ = 0;                    // Steps are recorded once so many were submitted.
   std::unique_ptr<StepPool> pool_;               // Set by UseGraphs.
   std::array<Recorded, kMaxInFlight> recorded_;  // By place of the result.
   MarkPtr launch_end_;  // Of the launch that lanes other than the first have not waited for; or null.

@@ -118,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(Meshes, ExpertsIn, ::testing::ValuesIn(Cases()),
                                   std::to_string(c.expert);
                          });
 
-const Case kShared{kParams, 4, 3}, kAmong{kParams, 4, 3, 1, 1, 2};
+const Case kShared{kParams, 4, 3}, kAmong{kParams, 4, 3, 1, 1, 2}, kFour{kParams, 4, 1, 1, 1, 4};
 
 TEST(Experts, OneOrAsManyAsATokenGoesTo) {
   for (const auto& [count, per_token] : {std::pair(1, 1), std::pair(3, 3), std::pair(8, 1)}) {
@@ -129,6 +129,7 @@ TEST(Experts, OneOrAsManyAsATokenGoesTo) {
     const LocalJobResult alone = Train(job);
     ExpectSame(alone, Train(Spread(job, kShared)), kRoundOff);
     if (count % kAmong.expert == 0) ExpectSame(alone, Train(Spread(job, kAmong)), kRoundOff);
+    if (count % kFour.expert == 0) ExpectSame(alone, Train(Spread(job, kFour)), kRoundOff);
     if (count == per_token) EXPECT_EQ(alone.reports[0][0].routing().imbalance(), 1);
   }
 }
@@ -145,10 +146,12 @@ TEST(Experts, MoreThanTokensLeavesSomeWithout) {
 }
 
 TEST(Experts, RecomputeIsTheSameBits) {
-  for (const Case& c : {kShared, kAmong}) {
-    const LocalJobResult kept = Train(Spread(ExpertsJob(), c));
+  for (const Case& c : {kShared, kAmong, kFour}) {
+    v1::JobSpec among = Spread(ExpertsJob(), c);
+    if (c.expert == 4) ExpertsOf(&among)->set_per_token(1);  // Rows travel.
+    const LocalJobResult kept = Train(among);
     for (const v1::Recompute recompute : {v1::RECOMPUTE_FULL, v1::RECOMPUTE_SELECTIVE}) {
-      v1::JobSpec job = Spread(ExpertsJob(), c);
+      v1::JobSpec job = among;
       job.mutable_fsdp()->set_recompute(recompute);
       const LocalJobResult again = Train(job);
       ExpectSame(kept, again, 0);

@@ -47,18 +47,6 @@ class EchoCommunicator : public Communicator {
     std::memcpy(out, in, size_ * count * BytesOf(dtype));
     return absl::OkStatus();
   }
-  absl::Status AllToAllUneven(const void* in, const int64_t* sent, void* out, const int64_t* received,
-                              DType dtype) override {
-    int64_t from = 0, to = 0;  // Every rank sends what this one does.
-    for (int r = 0; r < size_; ++r) {
-      FSDPD_CHECK(sent[r] == received[r]);
-      std::memcpy(static_cast<char*>(out) + to * BytesOf(dtype),
-                  static_cast<const char*>(in) + from * BytesOf(dtype), sent[r] * BytesOf(dtype));
-      from += sent[r];
-      to += received[r];
-    }
-    return absl::OkStatus();
-  }
   absl::Status Broadcast(void* buffer, int64_t count, DType dtype, int root) override {
     return absl::OkStatus();
   }

@@ -1,10 +1,7 @@
 #include "fsdp/engine/mesh_context.h"
 
-#include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 #include <absl/strings/str_cat.h>
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -28,7 +25,16 @@ void MeshContext::AllGather(Group group, at::Tensor parts) {
 }
 
 void MeshContext::SendParts(Group group, at::Tensor sent, at::Tensor received) {
-  status_.Update(Check(Exchange::kSumPart, group, sent));
+  Send(Exchange::kSumPart, group, sent, received);
+}
+
+void MeshContext::AllToAll(Group group, at::Tensor sent, at::Tensor received) {
+  Send(Exchange::kSend, group, sent, received);
+  received.select(0, IndexIn(group)).copy_(sent.select(0, IndexIn(group)));
+}
+
+void MeshContext::Send(Exchange what, Group group, const at::Tensor& sent, const at::Tensor& received) {
+  status_.Update(Check(what, group, sent));
   if (!status_.ok() || SizeOf(group) == 1) return;
   FSDPD_CHECK(sent.size(0) == SizeOf(group) && received.is_contiguous());
   FSDPD_CHECK(received.sizes() == sent.sizes() && received.scalar_type() == sent.scalar_type());
@@ -45,31 +51,6 @@ void MeshContext::Start(std::function<void()> exchanges) {
 }
 
 void MeshContext::Await() { status_.Update(aside_->Await()); }
-
-void MeshContext::AllToAll(Group group, const at::Tensor& in, const std::vector<int64_t>& sent,
-                           at::Tensor out, const std::vector<int64_t>& received) {
-  FSDPD_CHECK(out.is_contiguous() && out.scalar_type() == in.scalar_type());
-  FSDPD_CHECK(static_cast<int64_t>(sent.size()) == SizeOf(group) && received.size() == sent.size());
-  status_.Update(Check(Exchange::kSend, group, in));
-  if (!status_.ok()) return;
-  const int64_t width =
-      in.size(0) > 0 ? in.numel() / in.size(0) : out.numel() / std::max<int64_t>(1, out.size(0));
-  const auto elements = [width](std::vector<int64_t> rows) {
-    for (int64_t& count : rows) count *= width;
-    return rows;
-  };
-  status_ = Between(group)->AllToAllUneven(in.const_data_ptr(), elements(sent).data(), out.mutable_data_ptr(),
-                                           elements(received).data(), DTypeOf(in.scalar_type()));
-}
-
-at::Tensor MeshContext::OnHost(Group group, const at::Tensor& values) {
-  if (!values.is_cuda()) return values;
-  const at::Tensor host = at::zeros(values.sizes(), values.options().device(at::kCPU).pinned_memory(true));
-  if (!status_.ok()) return host;
-  host.copy_(values, /*non_blocking=*/true);
-  status_ = Between(group)->Await();
-  return status_.ok() ? host : at::zeros_like(host);
-}
 
 absl::Status MeshContext::Check(Exchange what, Group group, const at::Tensor& tensor) const {
   const auto refuse = [&](const std::string& why) {

@@ -8,7 +8,6 @@
 
 #include <functional>
 #include <utility>
-#include <vector>
 
 #include "fsdp/comm/mesh.h"
 #include "fsdp/lane/aside.h"
@@ -23,9 +22,11 @@ class MeshContext : public UnitContext {
   struct RoutingPlaces {
     at::Tensor sums;
     at::Tensor choices;
+    at::Tensor lacking;
+    const double* room = nullptr;
   };
 
-  // Mesh, unit and aside outlive the context. `grad_loss` is GradLoss().
+  // Mesh, unit, aside and room outlive the context. `grad_loss` is GradLoss().
   MeshContext(const ConnectedMesh* mesh, const UnitLayout* unit, Aside* aside, at::Tensor grad_loss,
               RoutingPlaces routing)
       : mesh_(mesh),
@@ -39,12 +40,12 @@ class MeshContext : public UnitContext {
   void AllReduce(Group group, at::Tensor values) override;
   void AllGather(Group group, at::Tensor parts) override;
   void SendParts(Group group, at::Tensor sent, at::Tensor received) override;
-  void AllToAll(Group group, const at::Tensor& in, const std::vector<int64_t>& sent, at::Tensor out,
-                const std::vector<int64_t>& received) override;
-  at::Tensor OnHost(Group group, const at::Tensor& values) override;
+  void AllToAll(Group group, at::Tensor sent, at::Tensor received) override;
   void Start(std::function<void()> exchanges) override;
   void Await() override;
   at::Tensor GradLoss() const override { return grad_loss_; }
+  double ExpertRoom() const override { return *routing_.room; }
+  at::Tensor LackingRoom() const override { return routing_.lacking; }
   void AddRouting(const at::Tensor& sums, const at::Tensor& choices) override {
     routing_.sums.add_(sums);
     if (routing_.choices.defined()) routing_.choices.add_(choices);
@@ -57,6 +58,7 @@ class MeshContext : public UnitContext {
  private:
   // OK where the unit's facts say that it does so, and `tensor` is contiguous and of a type there.
   absl::Status Check(Exchange what, Group group, const at::Tensor& tensor) const;
+  void Send(Exchange what, Group group, const at::Tensor& sent, const at::Tensor& received);
   Communicator* Between(Group group) const { return mesh_->Find(group, Role::kUnit); }
 
   const ConnectedMesh* const mesh_;

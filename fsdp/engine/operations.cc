@@ -1,16 +1,11 @@
 #include "fsdp/engine/operations.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/_amp_update_scale.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/full_like.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/sort.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
-#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -21,6 +16,7 @@
 
 #include "base/check.h"
 #include "fsdp/comm/ordered_sum.h"
+#include "fsdp/engine/step_sums.h"
 #include "fsdp/kernels/sum_parts.h"
 #include "fsdp/plan/program/residencies.h"
 #include "fsdp/torch/scalar_type.h"
@@ -28,24 +24,7 @@
 namespace fsdpd {
 namespace {
 
-// As PyTorch's clip_grad_norm_ has it: keeps a gradient of norm zero out of a division by zero.
-constexpr double kClipEpsilon = 1e-6;
-
-constexpr double kLossScaleGrowth = 2;
-constexpr double kLossScaleBackoff = 0.5;
-
-constexpr int kSquares = 0;
-constexpr int kLossSum = 1;
-constexpr int kCounted = 2;
-constexpr int kAsks = 3;
-constexpr int kRouting = 4;  // The first of kRoutingSums.
-constexpr int kFirstRouting = 10;
-constexpr int kFirstFp8 = kFirstRouting + kRoutingSums;
-constexpr int kResults = kFirstFp8 + kFp8Told;
-
 constexpr bool kBeside = true;  // Of a copy: the host does not wait for it.
-
-constexpr float kNoNorm = std::numeric_limits<float>::quiet_NaN();
 
 Keep KeepOf(Recompute recompute) {
   switch (recompute) {
@@ -92,6 +71,7 @@ Operations::Operations(const OperationParts& parts)
       buffers_(layout().buckets.size()),
       aside_(MakeAside(parts.device.is_cuda() ? std::optional<int>(parts.device.index()) : std::nullopt)),
       param_grads_(layout().units.size()),
+      may_lack_room_(spec().mesh.size(Axis::kExpert) > 1),
       micro_batches_(spec().micro_batches_per_step()),
       crossing_(*parts.plan, [this] { return MakeHidden(); }) {
   const at::NoGradGuard no_grad;
@@ -140,7 +120,8 @@ void Operations::MakeScalars() {
   scalars_ = {at::zeros_like(learning_rate_), at::ones({}, fp32), at::zeros({}, fp32)};
   loss_scale_ = at::full({}, initial_scale, fp32);
   good_steps_ = at::full({}, parts_.start.good_steps, fp32.dtype(at::kInt));
-  for (at::Tensor* flag : {&unfinished_, &spike_, &ended_, &threshold_}) *flag = at::zeros({}, fp32);
+  for (at::Tensor* flag : {&unfinished_, &spike_, &ended_, &threshold_, &overrun_})
+    *flag = at::zeros({}, fp32);
   if (spec().on_spike.watched()) {
     norms_ = NormsOf(parts_.start, spec().on_spike.window).to(parts_.device);
     norms_place_ = at::zeros({1}, fp32.dtype(at::kLong));
@@ -231,7 +212,8 @@ void Operations::BindUnit(int unit) {
   }
   contexts_.push_back(std::make_unique<MeshContext>(
       parts_.mesh, &layout().units[unit], aside_.get(), grad_loss_,
-      MeshContext::RoutingPlaces{sums_.narrow(0, kRouting, kRoutingSums), std::move(choices)}));
+      MeshContext::RoutingPlaces{sums_.narrow(0, kRouting, kRoutingSums), std::move(choices),
+                                 sums_.select(0, kLacking), &expert_room_}));
   (*parts_.units)[unit]->Bind(params, contexts_.back().get());
 }
 
@@ -550,59 +532,6 @@ absl::Status Operations::ReduceOuter(const Instruction& instruction) {
                       DType::kFp32);
 }
 
-absl::Status Operations::Norm(const Instruction& instruction) {
-  const at::Tensor& divisor = scalars_.grad_divisor;
-  const at::Tensor squares = sums_.select(0, kSquares);
-  const at::Tensor own = squares_.Sum();
-  if (own.defined()) squares.copy_(own);
-  FSDPD_RETURN_IF_ERROR(GroupOf(instruction)->AllReduce(Floats(sums_), sums_.numel()));
-  divisor.copy_(sums_.select(0, kCounted).clamp_min(1)).div_(static_cast<double>(spec().tokens_per_step()));
-  divisor.mul_(loss_scale_);
-  const at::Tensor norm = squares.sqrt().div_(divisor);
-  Judge(norm);
-  WeighChoices();
-  if (spec().optimizer.clip_norm > 0) {
-    divisor.mul_(norm.add(kClipEpsilon).div_(spec().optimizer.clip_norm).clamp_min_(1.0));
-  }
-  scalars_.learning_rate.copy_(learning_rate_);
-  optimizer_->Count(scalars_);
-  const at::Tensor used = loss_scale_.clone();
-  if (spec().scales_loss()) {
-    at::_amp_update_scale_(loss_scale_, good_steps_, unfinished_, kLossScaleGrowth, kLossScaleBackoff,
-                           spec().loss_scale.growth_interval);
-  }
-  PublishResult(norm, used);
-  return absl::OkStatus();
-}
-
-// With a loss scale a step that is not finite ends no run: the host says when it has become too many.
-void Operations::Judge(const at::Tensor& norm) {
-  const at::Tensor& skip = scalars_.found_nonfinite;
-  unfinished_.copy_(sums_.isfinite().all().logical_not());
-  if (!spec().scales_loss() && spec().on_nonfinite.action != StepAction::kSkip) ended_.add_(unfinished_);
-  skip.copy_(unfinished_).add_(ended_);
-  if (spec().on_spike.watched()) {
-    JudgeSpike(norm);
-    if (spec().on_spike.action != StepAction::kSkip) ended_.add_(spike_);
-    skip.add_(spike_).add_(ended_);
-  }
-  ended_.clamp_max_(1);
-  skip.clamp_max_(1);
-  if (spec().on_spike.watched())
-    norms_.index_copy_(0, norms_place_, at::where(skip.gt(0), at::full_like(norm, kNoNorm), norm).view({1}));
-}
-
-// Whether there were fewer than on the mean expert: in whole numbers, which fp64 has all of.
-void Operations::WeighChoices() {
-  if (layout().choices == 0) return;
-  const ExpertsConfig& experts = std::get<LlamaConfig>(spec().model).experts;
-  const at::Tensor choices = Choices(0, layout().choices).view({-1, experts.count}).to(at::kDouble);
-  const at::Tensor all = choices.sum(-1, /*keepdim=*/true);
-  const at::Tensor lacking = all.sub(choices.mul(experts.count)).sign_();
-  bias_steps_.copy_(lacking.mul_(experts.bias_update_rate).flatten());
-  bias_steps_.mul_(scalars_.found_nonfinite.neg().add_(1));
-}
-
 void Operations::Update(int bucket) {
   const Bucket& of = layout().buckets[bucket];
   const BucketShard& shard = ShardOf(bucket);
@@ -611,37 +540,6 @@ void Operations::Update(int bucket) {
     shard.main.narrow(0, piece.range_begin, piece.elements)
         .add_(bias_steps_.narrow(0, of.choices_begin + piece.param_begin, piece.elements));
   }
-}
-
-// By the lower median where their number is even. A norm that is not finite is no spike.
-void Operations::JudgeSpike(const at::Tensor& norm) {
-  const int64_t enough = (spec().on_spike.window + 1) / 2;
-  const at::Tensor sorted = std::get<0>(at::sort(norms_));  // What is no number comes last.
-  const at::Tensor known = norms_.isfinite().sum();
-  const at::Tensor middle = known.sub(1).clamp_min_(0).bitwise_right_shift(1);
-  const at::Tensor median = sorted.gather(0, middle.view({1})).squeeze(0);
-  threshold_.copy_(at::where(known.ge(enough), median.mul(spec().on_spike.grad_norm_factor),
-                             at::full_like(median, std::numeric_limits<float>::infinity())));
-  spike_.copy_(norm.isfinite().logical_and_(norm.gt(threshold_)));
-}
-
-absl::Status Operations::Loss(const Instruction& instruction) {
-  FSDPD_RETURN_IF_ERROR(GroupOf(instruction)->AllReduce(Floats(sums_), kStepSums));
-  PublishResult(sums_.select(0, kSquares), loss_scale_);
-  return absl::OkStatus();
-}
-
-void Operations::PublishResult(const at::Tensor& norm, const at::Tensor& loss_scale) {
-  const at::Tensor result =
-      at::stack({norm, sums_.select(0, kLossSum), sums_.select(0, kCounted), loss_scale, unfinished_,
-                 loss_scale_, good_steps_.to(at::kFloat), spike_, threshold_, sums_.select(0, kAsks)});
-  at::Tensor into = results_[result_slot_];
-  into.narrow(0, 0, kFirstRouting).copy_(result, /*non_blocking=*/true);
-  into.narrow(0, kFirstRouting, kRoutingSums)
-      .copy_(sums_.narrow(0, kRouting, kRoutingSums), /*non_blocking=*/true);
-  if (fp8_watch_ == nullptr) return;
-  into.narrow(0, kFirstFp8, kFp8Told).copy_(fp8_watch_->Told(), /*non_blocking=*/true);
-  fp8_watch_->Reset();  // Here: what is gathered for the next step waits for this one's updates.
 }
 
 absl::Status Operations::Recordable() const {
@@ -665,27 +563,15 @@ void Operations::ForgetRecording() {
   if (parts_.kept != nullptr) parts_.kept->Forget();
 }
 
+void Operations::MakeRoom(double expert_room) {
+  const at::NoGradGuard no_grad;
+  expert_room_ = expert_room;
+  overrun_.zero_();
+}
+
 absl::Status Operations::Vote(bool yes) {
   refusals_.fill_(yes ? 0 : 1);
   return parts_.mesh->all()->AllReduce(Floats(refusals_), 1);
-}
-
-StepResult Operations::Result(int result_slot) const {
-  const float* values = results_[result_slot].const_data_ptr<float>();
-  StepResult result;
-  result.grad_norm = values[0];
-  result.loss_sum = values[1];
-  result.counted = std::llround(values[2]);
-  result.loss_scale = values[3];
-  result.not_finite = values[4] != 0;
-  result.next_loss_scale = values[5];
-  result.good_steps = std::llround(values[6]);
-  result.spike = values[7] != 0;
-  result.spike_threshold = values[8];
-  result.asked = values[9] > 0;
-  std::copy_n(values + kFirstRouting, kRoutingSums, result.routing.begin());
-  std::copy_n(values + kFirstFp8, kFp8Told, result.fp8.begin());
-  return result;
 }
 
 }  // namespace fsdpd

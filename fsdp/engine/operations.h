@@ -17,6 +17,9 @@
 // host, and a step that is submitted ahead is judged by the one before it. Where the run ends with a bad step
 // the flag stays up, since the host may have submitted a step more.
 //
+// Nor does one update anything whose experts had too little room (MeshContext::ExpertRoom) on some rank, or
+// any that follows it: the host makes room and submits them again.
+//
 // Selection biases that experts' choices move (Bucket::balances) have an Update as what is trained has: Norm,
 // where all ranks' choices are summed, leaves what to add, nothing in a step that is skipped.
 //
@@ -46,6 +49,7 @@
 #include "fsdp/optimizer/grad_norm.h"
 #include "fsdp/optimizer/make_optimizer.h"
 #include "fsdp/optimizer/sharded_params.h"
+#include "fsdp/plan/model/expert_room.h"
 #include "fsdp/plan/plan.h"
 
 namespace fsdpd {
@@ -84,6 +88,7 @@ struct StepResult {
   double next_loss_scale = 1;
   int64_t good_steps = 0;
   bool asked = false;                             // Some rank has, for a checkpoint.
+  bool lacked_room = false;                       // Some rank has, for experts: nothing here is of use.
   std::array<double, kRoutingSums> routing = {};  // Over all tokens and layers with experts.
   std::array<double, kFp8Told> fp8 = {};          // Fp8Watch::Told() of this rank.
 
@@ -113,6 +118,10 @@ class Operations {
   // was recorded so far is done anew, ForgetRecording.
   void BeginRecording(int result_slot);
   void ForgetRecording();
+  // On the compute lane, by all ranks, with no step open: from here on experts have so much room, and steps
+  // count again.
+  void MakeRoom(double expert_room);
+
   // On the reduce lane, by all ranks. How many ranks have said no is known once the host has waited for it.
   absl::Status Vote(bool yes);
   int64_t Refusals() const { return std::llround(refusals_.item<float>()); }
@@ -167,6 +176,7 @@ class Operations {
     return sums_.narrow(0, kStepSums + begin, experts);
   }
   void Judge(const at::Tensor& norm);
+  void MoveLossScale(const at::Tensor& used);
   void WeighChoices();
   const BucketShard& ShardOf(int bucket) const {
     return buffers_[bucket].state.defined() ? buffers_[bucket].staged : parts_.params->bucket(bucket);
@@ -195,6 +205,8 @@ class Operations {
   std::vector<std::vector<at::Tensor>> param_grads_;    // By unit, as ParamGrads wants them.
   GradSquares squares_;                                 // What the norm is made of.
   std::unique_ptr<Fp8Watch> fp8_watch_;                 // Where something is rounded to FP8.
+  const bool may_lack_room_;                            // For experts.
+  double expert_room_ = kExpertRoom;
   std::vector<MicroBatch> micro_batches_;
   const HiddenPlaces crossing_;
   bool evaluating_ = false;
@@ -211,6 +223,7 @@ class Operations {
   at::Tensor unfinished_;  // 0 or 1, as the next two: loss or gradient of this step are not finite.
   at::Tensor spike_;
   at::Tensor ended_;      // A step of this run was bad, and the run ends with it.
+  at::Tensor overrun_;    // One lacked room, and has not been submitted again.
   at::Tensor threshold_;  // Of a spike.
   at::Tensor norms_;  // [window]: of step s at s modulo the window, NaN where it was skipped or is not known.
   at::Tensor refusals_;                // Ranks that voted no; no allocation of a step.

@@ -449,18 +449,41 @@ absl::Status Trainer::Submit(int64_t step, bool saves) {
   absl::StatusOr<StepBatches> batches = NextBatches(data_.training.get(), step);
   if (!batches.ok()) return AtStep(step, batches.status());
   open_.back().batches = *std::move(batches);
+  open_.back().tells_course = courses_.has_value() && now >= course_submitted_ + kCourseEvery;
+  if (open_.back().tells_course) course_submitted_ = now;
+  return SubmitOpen(&open_.back());
+}
+
+absl::Status Trainer::SubmitOpen(OpenStep* step) {
   RecordForTraces();
   peak_.Begin();
-  FSDPD_RETURN_IF_ERROR(executor_->Submit(order, open_.back().batches.batches()));
+  FSDPD_RETURN_IF_ERROR(executor_->Submit(step->order, step->batches.batches()));
   // The allocator works when work is submitted, not when it runs: now its counters are this step's.
-  open_.back().memory = ReadMemory();
-  if (courses_.has_value() && now >= course_submitted_ + kCourseEvery) {
-    course_submitted_ = now;
-    open_.back().tells_course = true;
-    open_.back().held = HeldByStep();
-  }
-  KeepMemory(&open_.back());
+  step->memory = ReadMemory();
+  if (step->tells_course) step->held = HeldByStep();
+  KeepMemory(step);
   return absl::OkStatus();
+}
+
+// The oldest open step, and with it those behind: none of them was applied, on any rank. What they were read
+// from is still here, so nothing is lost but their time.
+absl::Status Trainer::RunAgain() {
+  for (size_t i = 1; i < open_.size(); ++i) FSDPD_RETURN_IF_ERROR(executor_->Collect().status());
+  open_.front().warnings.push_back(MakeRoom());
+  for (OpenStep& open : open_) FSDPD_RETURN_IF_ERROR(SubmitOpen(&open));
+  return absl::OkStatus();
+}
+
+std::string Trainer::MakeRoom() {
+  const double before = std::exchange(expert_room_, kExpertRoomGrowth * expert_room_);
+  const auto ranks = static_cast<double>(spec().mesh.size(Axis::kExpert));
+  FSDPD_CHECK(before < ranks);
+  executor_->MakeRoom(expert_room_);
+  return absl::StrFormat(
+      "the experts of some rank got more than %.4g times the rows of even routing, for which there was room: "
+      "nothing was dropped, the batch was run again with room for %.4g times, which takes more memory than "
+      "planned",
+      before, std::min(expert_room_, ranks));
 }
 
 // What ends a wait for data.
@@ -470,9 +493,10 @@ absl::Status Trainer::Interrupted() const {
 }
 
 absl::Status Trainer::Finish(const OnStep& on_step) {
-  const OpenStep& open = open_.front();
+  OpenStep& open = open_.front();
   const int64_t step = open.order.step;
   FSDPD_ASSIGN_OR_RETURN(const StepResult result, executor_->Collect());
+  if (result.lacked_room) return AtStep(step, RunAgain());
   const std::optional<v1::BadStep> bad = FindBadStep(open, result);
   if (bad.has_value()) FSDPD_RETURN_IF_ERROR(AtStep(step, TakeBadStep(spec(), *bad, &state_)));
   Count(result);
@@ -483,10 +507,11 @@ absl::Status Trainer::Finish(const OnStep& on_step) {
   step_seconds_ = report.step_seconds();
   if (bad.has_value()) *report.mutable_bad_step() = *bad;
   if (EvaluatesAfter(step)) {
-    FSDPD_RETURN_IF_ERROR(AtStep(step, Evaluate(report.mutable_evaluation())));
+    FSDPD_RETURN_IF_ERROR(AtStep(step, Evaluate(report.mutable_evaluation(), &open.warnings)));
   }
   for (std::string& warning : warnings_->Take(DataOf(open, result, report)))
     *report.add_warnings() = std::move(warning);
+  for (const std::string& warning : open.warnings) *report.add_warnings() = warning;
   // After an evaluation, which is part of the pace that others judge this rank by.
   report.set_unix_nanos(absl::GetCurrentTimeNanos());
   FSDPD_RETURN_IF_ERROR(AtStep(step, on_step(report)));
@@ -526,13 +551,17 @@ absl::StatusOr<StepBatches> Trainer::NextBatches(BatchReader* reader, int64_t nu
   return reader->Next(number, [this] { return Interrupted(); });
 }
 
-absl::Status Trainer::Evaluate(v1::StepReport::Evaluation* report) {
+absl::Status Trainer::Evaluate(v1::StepReport::Evaluation* report, std::vector<std::string>* warnings) {
   const absl::Time begin = absl::Now();
   StepResult total;
   for (int64_t round = 0; round < data_.rounds; ++round) {
     FSDPD_ASSIGN_OR_RETURN(const StepBatches read, NextBatches(data_.evaluation.get(), ++rounds_done_));
-    FSDPD_ASSIGN_OR_RETURN(const StepResult result,
-                           executor_->Evaluate(options_.plan->evaluation, read.batches()[0]));
+    const auto evaluate = [&] { return executor_->Evaluate(options_.plan->evaluation, read.batches()[0]); };
+    FSDPD_ASSIGN_OR_RETURN(StepResult result, evaluate());
+    while (result.lacked_room) {
+      warnings->push_back(absl::StrCat("evaluation: ", MakeRoom()));
+      FSDPD_ASSIGN_OR_RETURN(result, evaluate());
+    }
     total.loss_sum += result.loss_sum;
     total.counted += result.counted;
   }

@@ -117,11 +117,12 @@ class Trainer {
   // Submitted and not yet reported.
   struct OpenStep {
     StepOrder order;
-    StepBatches batches;  // Until its copies to the device are done.
+    StepBatches batches;  // Until it is collected.
     v1::MemoryReport memory;
     bool tells_course = false;
     HeldBytes held;                                  // Where its course is told.
     std::shared_ptr<const MemorySnapshot> snapshot;  // Where one is to be written.
+    std::vector<std::string> warnings;
   };
 
   Trainer(TrainerOptions options, RankData data, Arena arena, ShardedParams params);
@@ -133,12 +134,15 @@ class Trainer {
   absl::Status LeaveUnlessItFits(int64_t next_step);
   absl::Status FreeSnapshot(const OnStep& on_step);
   absl::Status Submit(int64_t step, bool saves);
+  absl::Status SubmitOpen(OpenStep* step);
+  absl::Status RunAgain();
+  std::string MakeRoom();  // Says so.
   absl::Status Finish(const OnStep& on_step);
   bool told_to_leave() const { return options_.departure != nullptr && options_.departure->told(); }
   bool RunsAhead() const;
   bool EvaluatesAfter(int64_t step) const;
   absl::StatusOr<StepBatches> NextBatches(BatchReader* reader, int64_t number);
-  absl::Status Evaluate(v1::StepReport::Evaluation* report);
+  absl::Status Evaluate(v1::StepReport::Evaluation* report, std::vector<std::string>* warnings);
   std::optional<v1::BadStep> FindBadStep(const OpenStep& step, const StepResult& result) const;
   v1::StepReport Report(const OpenStep& step, const StepResult& result) const;
   v1::MemoryReport ReadMemory();
@@ -171,6 +175,7 @@ class Trainer {
   std::optional<SaveSchedule> schedule_;  // Set by Run.
   std::deque<OpenStep> open_;             // The oldest first.
   double step_seconds_ = 0;               // Of the step reported last.
+  double expert_room_ = kExpertRoom;
   int64_t step_peak_bytes_ = 0;           // Of the allocator, in the step last submitted by hand.
   TrainingState state_;                   // After the step reported last.
   std::optional<DataWarnings> warnings_;  // Set by Run.

@@ -273,9 +273,6 @@ class Asked : public Communicator {
   absl::Status ReduceScatter(void*, void*, float*, int64_t, DType) override { return absl::OkStatus(); }
   absl::Status AllReduce(float*, int64_t) override { return absl::OkStatus(); }
   absl::Status AllToAll(const void*, void*, int64_t, DType) override { return absl::OkStatus(); }
-  absl::Status AllToAllUneven(const void*, const int64_t*, void*, const int64_t*, DType) override {
-    return absl::OkStatus();
-  }
   absl::Status Broadcast(void*, int64_t, DType, int) override { return absl::OkStatus(); }
   absl::Status Barrier() override { return absl::OkStatus(); }
   void Abort() override {}

@@ -10,13 +10,22 @@ constexpr int kThreads = 256;
 constexpr unsigned kWarp = 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
+// Of those that have rows here, counted from the first; else -1.
+__device__ int OwnExpert(const PlaceRowsArgs& args, int64_t choice) {
+  const int64_t expert = args.chosen[choice] - args.first;
+  return expert >= 0 && expert < args.experts ? static_cast<int>(expert) : -1;
+}
+
 // One warp a block: how many of the block's choices fell on each expert.
 __global__ void Count(PlaceRowsArgs args) {
   extern __shared__ int32_t of_expert[];
   for (int e = threadIdx.x; e < args.experts; e += kWarp) of_expert[e] = 0;
   __syncwarp();
   const int64_t begin = blockIdx.x * kChoicesOfBlock, end = min(begin + kChoicesOfBlock, args.choices);
-  for (int64_t i = begin + threadIdx.x; i < end; i += kWarp) atomicAdd(&of_expert[args.chosen[i]], 1);
+  for (int64_t i = begin + threadIdx.x; i < end; i += kWarp) {
+    const int expert = OwnExpert(args, i);
+    if (expert >= 0) atomicAdd(&of_expert[expert], 1);
+  }
   __syncwarp();
   for (int e = threadIdx.x; e < args.experts; e += kWarp)
     args.counts[static_cast<int64_t>(blockIdx.x) * args.experts + e] = of_expert[e];
@@ -35,6 +44,10 @@ __global__ void Offsets(PlaceRowsArgs args, int64_t blocks) {
       rows += own;
     }
     if (args.step > 1) rows = max(args.step, (rows + args.step - 1) / args.step * args.step);
+    if (args.each > 0) {
+      if (rows > args.each) atomicAdd(args.lacking, static_cast<float>(rows - args.each));
+      rows = static_cast<int32_t>(args.each);
+    }
   }
   sums[e] = rows;
   __syncthreads();
@@ -44,7 +57,9 @@ __global__ void Offsets(PlaceRowsArgs args, int64_t blocks) {
     sums[e] += before;
     __syncthreads();
   }
-  if (e < args.experts) args.ends[e] = sums[e];
+  const auto room = static_cast<int32_t>(args.rows);
+  if (e < args.experts) args.ends[e] = min(sums[e], room);
+  if (e == args.experts - 1 && sums[e] > room) *args.lacking += static_cast<float>(sums[e] - room);
 }
 
 // One warp a block, 32 choices at a time, in order: a choice's row is after those of the lanes before it that
@@ -59,17 +74,16 @@ __global__ void Place(PlaceRowsArgs args) {
   const int64_t begin = blockIdx.x * kChoicesOfBlock, end = min(begin + kChoicesOfBlock, args.choices);
   for (int64_t first = begin; first < end; first += kWarp) {
     const int64_t i = first + threadIdx.x;
-    const bool is_choice = i < end;
-    const int expert = is_choice ? static_cast<int>(args.chosen[i]) : -1;
+    const int expert = i < end ? OwnExpert(args, i) : -1;
     const unsigned same = __match_any_sync(kAllLanes, expert);
     const int before = __popc(same & ((1u << threadIdx.x) - 1));
-    const int32_t row = is_choice ? next[expert] + before : 0;
+    const int32_t row = expert >= 0 ? next[expert] + before : -1;
+    const int64_t room = args.each > 0 ? (expert + 1) * args.each : args.rows;
+    const bool has_room = row >= 0 && row < room;
     __syncwarp();
-    if (is_choice) {
-      args.of_choice[i] = row;
-      args.order[row] = static_cast<int32_t>(i);
-      if (before == 0) next[expert] += __popc(same);
-    }
+    if (i < end) args.of_choice[i] = has_room ? row : -1;
+    if (has_room) args.order[row] = static_cast<int32_t>(i);
+    if (expert >= 0 && before == 0) next[expert] += __popc(same);
     __syncwarp();
   }
 }
@@ -95,7 +109,7 @@ constexpr int kGathered = 4;
 template <typename T, int N>
 __global__ void Gather(GatherRowsArgs args, int64_t packs) {
   const int64_t first = Row() * kGathered, column = Column();
-  if (first >= args.rows || column >= packs) return;
+  if (first >= args.rows || column >= packs || (args.used != nullptr && first >= *args.used)) return;
   Pack<T, N> values[kGathered];
 #pragma unroll
   for (int i = 0; i < kGathered; ++i) {
@@ -120,6 +134,7 @@ __global__ void Sum(SumRowsArgs args, int64_t packs) {
   Pack<float, N> total = {};
 #pragma unroll 4
   for (int j = 0; j < args.per_token; ++j) {
+    if (of_token[j] < 0) continue;
     const int64_t place = of_token[j] * packs + column;
     const auto part = Load<T, N>(static_cast<const T*>(args.rows), place);
     for (int k = 0; k < N; ++k) total.at[k] += Wide(part.at[k]);

@@ -348,25 +348,56 @@ void BenchSumParts(Bench* bench) {
                  Difference(sum, want * 2), run);
 }
 
-// Qwen3-30B-A3B's: 8192 tokens that go to 8 of 128 experts each, evenly. Products' time is the
-// multiplication's: beside it LibTorch's dense product of as many rows.
+// Their time is the multiplication's: beside it LibTorch's dense product of as many rows. `expert` has the
+// row `row`.
+void BenchGroupedProducts(const at::Tensor& rows, const at::Tensor& ends, int64_t expert, int64_t row,
+                          Bench* bench) {
+  constexpr int64_t kWidth = 768;
+  const int64_t inputs = rows.size(1), experts = ends.size(0);
+  const at::Tensor matrix = at::randn({experts, kWidth, inputs}, kBf16),
+                   y = at::zeros({rows.size(0), kWidth}, kBf16);
+  const GroupedProductArgs args = {rows.data_ptr(),
+                                   y.data_ptr(),
+                                   matrix.data_ptr(),
+                                   ends.data_ptr<int32_t>(),
+                                   inputs,
+                                   kWidth,
+                                   rows.size(0),
+                                   inputs,
+                                   kWidth,
+                                   static_cast<int>(experts),
+                                   DType::kBf16};
+  const auto moved = static_cast<double>(rows.nbytes() + y.nbytes() + matrix.nbytes());
+  const auto product = [&](GroupedForm form) { GroupedProduct(form, args, CurrentStream()); };
+  product(GroupedForm::kForward);
+  const double off =
+      Difference(y[row], at::mm(Wide(matrix[expert]), Wide(rows[row]).unsqueeze(1)).squeeze(1));
+  bench->Measure("grouped product forward", moved, off, [&] { product(GroupedForm::kForward); });
+  const at::Tensor dense = at::randn({kWidth, inputs}, kBf16);
+  bench->Measure("LibTorch's dense product", moved, off, [&] { at::mm(rows, dense.t()); });
+  bench->Measure("grouped product backward", moved, off, [&] { product(GroupedForm::kBackward); });
+  bench->Measure("grouped product of weights", moved, off, [&] { product(GroupedForm::kWeights); });
+}
+
+// Qwen3-30B-A3B's: 8192 tokens that go to 8 of 128 experts each, evenly.
 void BenchExperts(Bench* bench) {
-  constexpr int64_t kExperts = 128, kPerToken = 8, kWidth = 768, kInner = 2048;
+  constexpr int64_t kExperts = 128, kPerToken = 8, kInner = 2048;
   constexpr int64_t kChoices = kTokens * kPerToken, kRows = kChoices + kExperts * kGroupedStep;
   const auto ints = kFp32.dtype(at::kInt);
   const at::Tensor chosen = at::randint(kExperts, {kChoices}, kFp32.dtype(at::kLong));
   const at::Tensor order = at::zeros({kRows}, ints), of_choice = at::zeros({kChoices}, ints),
                    ends = at::zeros({kExperts}, ints),
                    counts = at::zeros({PlaceRowsBlocks(kChoices), kExperts}, ints);
-  const PlaceRowsArgs place = {chosen.data_ptr<int64_t>(),
-                               order.data_ptr<int32_t>(),
-                               of_choice.data_ptr<int32_t>(),
-                               ends.data_ptr<int32_t>(),
-                               counts.data_ptr<int32_t>(),
-                               kChoices,
-                               kRows,
-                               kExperts,
-                               kGroupedStep};
+  PlaceRowsArgs place = {};
+  place.chosen = chosen.data_ptr<int64_t>();
+  place.order = order.data_ptr<int32_t>();
+  place.of_choice = of_choice.data_ptr<int32_t>();
+  place.ends = ends.data_ptr<int32_t>();
+  place.counts = counts.data_ptr<int32_t>();
+  place.choices = kChoices;
+  place.rows = kRows;
+  place.experts = kExperts;
+  place.step = kGroupedStep;
   const auto run = [&] { PlaceRows(place, CurrentStream()); };
   run();
   const at::Tensor found = order.index_select(0, of_choice) - at::arange(kChoices, ints);
@@ -374,8 +405,14 @@ void BenchExperts(Bench* bench) {
                  found.abs().max().item<double>(), run);
 
   const at::Tensor tokens = at::randn({kTokens, kInner}, kBf16), rows = at::empty({kRows, kInner}, kBf16);
-  const GatherRowsArgs gather = {
-      tokens.data_ptr(), order.data_ptr<int32_t>(), rows.data_ptr(), kRows, kInner, kPerToken, DType::kBf16};
+  const GatherRowsArgs gather = {tokens.data_ptr(),
+                                 order.data_ptr<int32_t>(),
+                                 rows.data_ptr(),
+                                 /*used=*/nullptr,
+                                 kRows,
+                                 kInner,
+                                 kPerToken,
+                                 DType::kBf16};
   const auto gathered = [&] { GatherRows(gather, CurrentStream()); };
   gathered();
   const at::Tensor sum = at::zeros({kTokens, kInner}, kBf16);
@@ -388,31 +425,7 @@ void BenchExperts(Bench* bench) {
   const double difference = Difference(sum, Wide(tokens) * kPerToken);
   bench->Measure("gathered rows", 2.0 * rows.nbytes(), difference, gathered);
   bench->Measure("sums of rows", static_cast<double>(rows.nbytes() + sum.nbytes()), difference, added);
-
-  const at::Tensor matrix = at::randn({kExperts, kWidth, kInner}, kBf16),
-                   y = at::zeros({kRows, kWidth}, kBf16);
-  const GroupedProductArgs args = {rows.data_ptr(),
-                                   y.data_ptr(),
-                                   matrix.data_ptr(),
-                                   ends.data_ptr<int32_t>(),
-                                   kInner,
-                                   kWidth,
-                                   kRows,
-                                   kInner,
-                                   kWidth,
-                                   kExperts,
-                                   DType::kBf16};
-  const auto moved = static_cast<double>(rows.nbytes() + y.nbytes() + matrix.nbytes());
-  const auto product = [&](GroupedForm form) { GroupedProduct(form, args, CurrentStream()); };
-  product(GroupedForm::kForward);
-  const auto expert = chosen[0].item<int64_t>(), row = of_choice[0].item<int64_t>();
-  const double off =
-      Difference(y[row], at::mm(Wide(matrix[expert]), Wide(rows[row]).unsqueeze(1)).squeeze(1));
-  bench->Measure("grouped product forward", moved, off, [&] { product(GroupedForm::kForward); });
-  const at::Tensor dense = at::randn({kWidth, kInner}, kBf16);
-  bench->Measure("LibTorch's dense product", moved, off, [&] { at::mm(rows, dense.t()); });
-  bench->Measure("grouped product backward", moved, off, [&] { product(GroupedForm::kBackward); });
-  bench->Measure("grouped product of weights", moved, off, [&] { product(GroupedForm::kWeights); });
+  BenchGroupedProducts(rows, ends, chosen[0].item<int64_t>(), of_choice[0].item<int64_t>(), bench);
 }
 
 struct Fp8Matrix {

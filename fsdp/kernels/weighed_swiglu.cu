@@ -15,6 +15,7 @@ template <typename T, int N>
 __global__ void Forward(WeighedSwigluArgs args, int64_t packs) {
   const T* const gate_up = static_cast<const T*>(args.gate_up);
   const int64_t row = blockIdx.x;
+  if (args.used != nullptr && row >= *args.used) return;
   const float weight = args.weights[row];
   for (int64_t i = threadIdx.x; i < packs; i += blockDim.x) {
     const auto g = Load<T, N>(gate_up, 2 * row * packs + i),
@@ -35,6 +36,7 @@ __global__ void Backward(WeighedSwigluArgs args, int64_t packs) {
   T* const gate_up = static_cast<T*>(args.gate_up);
   T* const product = static_cast<T*>(args.product);
   const int64_t row = blockIdx.x;
+  if (args.used != nullptr && row >= *args.used) return;
   const float weight = args.weights[row];
   float grad_weight = 0;
   for (int64_t i = threadIdx.x; i < packs; i += blockDim.x) {

@@ -16,6 +16,7 @@ struct WeighedSwigluArgs {
   const float* weights;  // [rows]
   void* product;         // [rows x width]
   float* grad_weights;   // [rows]: of backward.
+  const int32_t* used;   // Rows from this number on are neither read nor written. Null: all are.
   int64_t rows;
   int64_t width;
   DType type;

@@ -233,33 +233,6 @@ TEST_P(CommunicatorSuite, AllToAllGivesPartPOfRankRToAnotherRankPAsPartR) {
   }
 }
 
-// Rank r sends p + 2r elements to rank p, so none to rank 0 of its own.
-TEST_P(CommunicatorSuite, AllToAllUnevenGivesEachRankWhatIsForIt) {
-  const auto elements = [](int from, int to) { return static_cast<int64_t>(to + 2 * from); };
-  for (const DType dtype : kSuiteTypes) {
-    OnEveryRank(size_, [&](int rank) {
-      const at::Device device = device_(rank);
-      std::vector<int64_t> sent, received;
-      std::vector<float> expected;
-      for (int r = 0; r < size_; ++r) {
-        sent.push_back(elements(rank, r));
-        received.push_back(elements(r, rank));
-        int64_t before = 0;
-        for (int p = 0; p < rank; ++p) before += elements(r, p);
-        for (int64_t i = 0; i < received.back(); ++i) expected.push_back(Value(r, before + i));
-      }
-      const int64_t all = std::accumulate(sent.begin(), sent.end(), int64_t{0});
-      const at::Tensor in = OnDevice(Values(rank, all), device, dtype);
-      const at::Tensor out = OnDevice(std::vector<float>(expected.size(), -1), device, dtype);
-      ASSERT_EQ(group_[rank]->AllToAllUneven(in.const_data_ptr(), sent.data(), out.mutable_data_ptr(),
-                                             received.data(), dtype),
-                absl::OkStatus());
-      ASSERT_EQ(group_[rank]->Await(), absl::OkStatus());
-      EXPECT_EQ(OnHost(out), expected) << "rank " << rank << " " << NameOf(dtype);
-    });
-  }
-}
-
 TEST_P(CommunicatorSuite, BroadcastGivesEveryRankTheRootsValues) {
   for (const DType dtype : kSuiteTypes) {
     for (const int64_t count : kSuiteCounts) {

@@ -13,25 +13,11 @@ namespace {
 
 at::Tensor FlatTokens(const at::Tensor& x) { return x.flatten(0, 1).flatten(1); }
 
-// Of each choice its token's row of `tokens`, and each token's rows added up.
-at::Tensor RowsOf(const at::Tensor& tokens, const Routing& routing) {
-  return GatherRows(tokens, routing.rows.order, routing.experts.size(1));
-}
 // Numbers and scales, each the way that `move` goes with a row; numbers by two, as LibTorch moves no FP8.
 template <typename Move>
 Fp8 MovedRows(const Fp8& from, Move move) {
   return {move(from.values.view(at::kBFloat16)).view(at::kFloat8_e4m3fn),
           move(from.scales.unsqueeze(1)).squeeze(1)};
-}
-
-at::Tensor SumOfTokens(const at::Tensor& rows, const Routing& routing, const at::Tensor& addend = {}) {
-  return SumOfRows({rows}, routing.rows.of_choice, routing.experts.size(1), addend);
-}
-
-bool SendsRows(const UnitFacts& facts) {
-  return std::any_of(facts.params.begin(), facts.params.end(), [](const ParamFacts& param) {
-    return param.cut.cuts() && param.cut.over() == Group::kExpert;
-  });
 }
 
 // Of the model's, the heads whose queries the unit has the matrix of.
@@ -90,8 +76,7 @@ NativeBlock::NativeBlock(UnitFacts facts, at::ScalarType compute, const LlamaCon
       config_(WithOwnHeads(config, facts)),
       rotary_(std::move(rotary)),
       p_(Find(*this)),
-      latent_(config_, rotary_),
-      sends_rows_(SendsRows(facts)) {
+      latent_(config_, rotary_) {
   for (const int index : {p_.attention_norm, p_.wo, p_.ffn_norm, p_.w1, p_.w3, p_.w2}) {
     FSDPD_CHECK(index >= 0);
   }
@@ -263,22 +248,21 @@ void NativeBlock::FillGateUp(Kept* kept) const {
   Normed in = RmsNormForward(kept->middle, param(p_.ffn_norm), config_.norm_epsilon);
   kept->ffn_rstd = std::move(in.rstd);
   const at::Tensor all = TokenParts(&context()).Gather(in.y);
-  if (HasShared()) kept->shared_gate_up = LinearForward(all, WeightsOf(SharedGateUp()));
-  const Router router = {param(p_.router), param(p_.router_bias)};
-  kept->routing = Route(all, router, config_.experts, kept->micro_batch[0], &context());
   in.y = at::Tensor();
-  kept->passage = MakePassage(kept->routing, &context());
-  kept->weights = ToExperts(RowWeights(kept->routing, config_.experts), kept->passage, &context());
-  kept->gate_up = ExpertsOfTokens(all, *kept, GateUp());
+  const at::Tensor read = ForExperts(all, config_.experts.per_token, &context(), [&] {
+    if (HasShared()) kept->shared_gate_up = LinearForward(all, WeightsOf(SharedGateUp()));
+    const Router router = {param(p_.router), param(p_.router_bias)};
+    kept->routing = Route(all, router, config_.experts, kept->micro_batch[0], &context());
+  });
+  kept->passage = MakePassage(kept->routing, ChoiceWeights(kept->routing, config_.experts), &context());
+  kept->gate_up = ExpertsOfTokens(read, *kept, GateUp());
 }
 
-// Rows are copies of tokens, and what is rounded once travels in half the bytes.
+// Rows are copies of tokens, and what is rounded once is moved in half the bytes.
 at::Tensor NativeBlock::ExpertsOfTokens(const at::Tensor& tokens, const Kept& kept,
                                         const std::vector<int>& matrices) const {
   const at::Tensor& ends = EndsHere(kept.routing, kept.passage);
-  const auto move = [&](const at::Tensor& of) {
-    return ToExperts(RowsOf(of, kept.routing), kept.passage, &context());
-  };
+  const auto move = [&](const at::Tensor& of) { return ToRows(of, kept.routing, kept.passage, &context()); };
   if (!InFp8(matrices)) return ExpertsForward(move(tokens), ends, ParamsOf(matrices));
   return Fp8ExpertsForward(MovedRows(Fp8Rows(tokens), move), ends, Fp8Of(matrices));
 }
@@ -289,10 +273,11 @@ at::Tensor NativeBlock::ExpertsOfRows(const at::Tensor& rows, const at::Tensor& 
 }
 
 // Rows that are rounded where they are read are not copied, but where they go to others.
-ExpertRows NativeBlock::ToRows(const at::Tensor& tokens, const Routing& routing, const Passage& passage,
-                               const std::vector<int>& matrices) const {
-  if (InFp8(matrices) && passage.sent.empty()) return {tokens, routing.rows.order, routing.experts.size(1)};
-  return ToExperts(RowsOf(tokens, routing), passage, &context());
+ExpertRows NativeBlock::RowsFor(const at::Tensor& tokens, const Routing& routing, const Passage& passage,
+                                const std::vector<int>& matrices) const {
+  const at::Tensor order = OrderHere(routing, passage);
+  if (InFp8(matrices) && order.defined()) return {tokens, order, config_.experts.per_token};
+  return ToRows(tokens, routing, passage, &context());
 }
 
 std::vector<at::Tensor> NativeBlock::ExpertsInputGrads(const ExpertRows& grad_out, const at::Tensor& ends,
@@ -317,14 +302,14 @@ at::Tensor NativeBlock::FfnOutput(const Kept& kept) const {
     return AddLinear(kept.middle, Fp8SwigluForward(kept.gate_up), WeightsOf({p_.w2}));
   if (!HasExperts()) return AddProduct(kept.middle, SwigluForward(kept.gate_up), p_.w2);
   const at::Tensor& ends = EndsHere(kept.routing, kept.passage);
-  at::Tensor product = WeighedSwigluForward(kept.gate_up, kept.weights);
-  product = ToTokens(ExpertsOfRows(product, ends, p_.w2), kept.passage, &context());
+  const at::Tensor product = WeighedSwigluForward(kept.gate_up, kept.passage.weights, ends);
   const TokenParts parts(&context());
-  if (!HasShared() && parts.ranks() == 1) return SumOfTokens(product, kept.routing, kept.middle);
-  at::Tensor sum = SumOfTokens(product, kept.routing);
-  if (HasShared()) sum.add_(SharedOutput(kept.shared_gate_up));
-  if (parts.ranks() == 1) return sum.add_(kept.middle).to(product.scalar_type());
-  return parts.Sum(sum.to(product.scalar_type()), kept.middle);
+  const bool parted = parts.ranks() > 1;
+  std::function<void(at::Tensor*)> add;
+  if (HasShared()) add = [&](at::Tensor* sum) { sum->add_(SharedOutput(kept.shared_gate_up)); };
+  const at::Tensor sum = AtTokens({ExpertsOfRows(product, ends, p_.w2)}, kept.routing, kept.passage,
+                                  &context(), add, parted ? at::Tensor() : kept.middle);
+  return parted ? parts.Sum(sum, kept.middle) : sum;
 }
 
 void NativeBlock::DropAttention(Keep keep, Kept* kept) const {
@@ -340,7 +325,7 @@ void NativeBlock::DropFfn(Keep keep, Kept* kept) const {
   kept->gate_up = kept->ffn_rstd = at::Tensor();
   kept->routing = {};
   kept->passage = {};
-  kept->weights = kept->shared_gate_up = at::Tensor();
+  kept->shared_gate_up = at::Tensor();
   if (keep == Keep::kInput) kept->middle = at::Tensor();
 }
 
@@ -373,10 +358,10 @@ void NativeBlock::VisitKept(int slot, const std::function<void(at::Tensor*)>& vi
       &kept->k_rstd, &kept->attended.out,   &kept->middle, &kept->ffn_rstd, &kept->gate_up};
   Routing& routing = kept->routing;
   Passage& passage = kept->passage;
-  tensors.insert(tensors.end(),
-                 {&routing.logits, &routing.experts, &routing.rows.order, &routing.rows.of_choice,
-                  &routing.rows.ends, &routing.counts, &routing.loads, &passage.ends, &passage.order,
-                  &passage.of_received, &kept->weights, &kept->shared_gate_up});
+  tensors.insert(tensors.end(), {&routing.logits, &routing.experts, &routing.counts, &routing.loads,
+                                 &passage.weights, &kept->shared_gate_up});
+  for (RowPlaces* places : {&routing.rows, &passage.here, &passage.sent})
+    tensors.insert(tensors.end(), {&places->order, &places->of_choice, &places->ends});
   const auto add = [&tensors](AttentionOutput* of) {
     tensors.insert(tensors.end(), {&of->log_sum_exp, &of->seed, &of->offset});
   };
@@ -467,14 +452,6 @@ at::Tensor NativeBlock::SharedBackward(const at::Tensor& grad_sum, const Backwar
   return gate_up;
 }
 
-// From the parts of the rows' gradient: those that others sent go back as one.
-at::Tensor NativeBlock::InputsGrad(std::vector<at::Tensor> parts, const Routing& routing,
-                                   const Passage& passage) const {
-  if (passage.sent.empty()) return SumOfRows(parts, routing.rows.of_choice, routing.experts.size(1));
-  for (size_t part = 1; part < parts.size(); ++part) parts[0].add_(parts[part]);
-  return SumOfTokens(ToTokens(parts[0], passage, &context()), routing);
-}
-
 // Everything of experts is by row up to their inputs' gradients, which are added up by token. The norm's
 // output, which router and experts read, is made again as in NormedBackward.
 at::Tensor NativeBlock::ExpertsFfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const {
@@ -483,32 +460,41 @@ at::Tensor NativeBlock::ExpertsFfnBackward(const at::Tensor& grad, BackwardCall*
   const Passage passage = std::move(kept->passage);
   const at::Tensor& ends = EndsHere(routing, passage);
   const bool accumulate = call->grads.accumulate;
+  const auto for_experts = [&](const at::Tensor& of, const std::function<void()>& work) {
+    return ForExperts(of, config_.experts.per_token, &context(), work);
+  };
   at::Tensor gate_up = std::move(kept->gate_up);  // Their gradients after SwigluBackward.
   at::Tensor grad_logits, shared_gate_up;
   {
     const at::Tensor grad_sum = parts.Gather(grad);
-    if (HasShared()) shared_gate_up = SharedBackward(grad_sum, *call, kept);
-    const ExpertRows grad_rows = ToRows(grad_sum, routing, passage, {p_.w2});
+    const at::Tensor all = for_experts(grad_sum, [&] {
+      if (HasShared()) shared_gate_up = SharedBackward(grad_sum, *call, kept);
+    });
+    const ExpertRows grad_rows = RowsFor(all, routing, passage, {p_.w2});
     const auto [product, grad_weights] =
-        WeighedSwigluBackward(ExpertsInputGrads(grad_rows, ends, {p_.w2})[0], gate_up, kept->weights);
-    kept->weights = at::Tensor();
+        WeighedSwigluBackward(ExpertsInputGrads(grad_rows, ends, {p_.w2})[0], gate_up, passage.weights, ends);
     ExpertsMatrixGrads(grad_rows, product, ends, {p_.w2}, *call);
-    grad_logits =
-        RouterBackward(routing, config_.experts, ToTokens(grad_weights, passage, &context()), context());
+    grad_logits = RouterBackward(routing, config_.experts,
+                                 AtChoices(grad_weights, routing, passage, &context()), context());
   }
-  at::Tensor sum = InputsGrad(ExpertsInputGrads(gate_up, ends, GateUp()), routing, passage);
-  AddRouterInputGrad(grad_logits, param(p_.router), &sum);
-  if (HasShared()) sum.add_(LinearBackward(shared_gate_up, Turned(WeightsOf(SharedGateUp()))));
-  at::Tensor normed = parts.Sum(sum.to(grad.scalar_type())).to(grad.scalar_type());  // Its gradient.
-  sum = at::Tensor();
+  const at::Tensor sum =
+      AtTokens(ExpertsInputGrads(gate_up, ends, GateUp()), routing, passage, &context(),
+               [&](at::Tensor* of) {
+                 AddRouterInputGrad(grad_logits, param(p_.router), of);
+                 if (HasShared()) of->add_(LinearBackward(shared_gate_up, Turned(WeightsOf(SharedGateUp()))));
+               },
+               /*addend=*/{});
+  at::Tensor normed = parts.Sum(sum);  // Its gradient.
   at::Tensor grad_middle =
       RmsNormBackward(normed, kept->middle, kept->ffn_rstd, param(p_.ffn_norm), /*residual=*/grad, accumulate,
                       call->Into(p_.ffn_norm), /*y_into=*/normed);
   normed = parts.Gather(normed);
-  if (call->Into(p_.router).defined())
-    GradInto(RouterMatrixGrad(grad_logits, normed), accumulate, call->Into(p_.router));
-  ExpertsMatrixGrads(gate_up, ToRows(normed, routing, passage, GateUp()), ends, GateUp(), *call);
-  if (HasShared()) Compute({shared_gate_up, normed, SharedGateUp(), {}}, call->grads);
+  const at::Tensor all = for_experts(normed, [&] {
+    if (call->Into(p_.router).defined())
+      GradInto(RouterMatrixGrad(grad_logits, normed), accumulate, call->Into(p_.router));
+    if (HasShared()) Compute({shared_gate_up, normed, SharedGateUp(), {}}, call->grads);
+  });
+  ExpertsMatrixGrads(gate_up, RowsFor(all, routing, passage, GateUp()), ends, GateUp(), *call);
   kept->middle = kept->ffn_rstd = at::Tensor();
   return grad_middle;
 }

@@ -21,9 +21,9 @@
 // In a layer with experts the FFN's rows are not tokens but choices, per_token of them for each (see
 // native_router.h), and beside gate and up it keeps 4 T experts + 20 T per_token bytes of the routing, as
 // long as those. SwiGLU's product is multiplied with how much the choice counts before the last matrix. Of
-// ranks that have the experts among them, rows and how much they count go to who has their expert, and what
-// comes of them back (native_passage.h): then gate and up are of the rows here, 8 bytes more each are kept,
-// and backward sends the norm's output again.
+// ranks that have the experts among them, tokens or rows go to who has their expert, and what comes of them
+// back (native_passage.h): then gate and up are of the rows here, 8 bytes more each are kept, and backward
+// sends the norm's output again.
 //
 // Attention by way of latents has no heads of its own here but in native_latent_attention.h, which says what
 // it keeps.
@@ -65,8 +65,6 @@ class NativeBlock : public NativeUnit {
   // their input's.
   void BackwardWeights(int slot, const ParamGrads& grads) override;
   void VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) override;
-  // How many rows ranks send each other is different each time, and the host must know it.
-  bool Recordable() const override { return !sends_rows_; }
   void Forget() override {
     kept_.Clear();
     later_.Clear();
@@ -99,7 +97,6 @@ class NativeBlock : public NativeUnit {
     // With experts.
     Routing routing;
     Passage passage;
-    at::Tensor weights;         // [rows x 1] fp32: how much each counts.
     at::Tensor shared_gate_up;  // Of the layer beside them, [tokens x 2 of its width].
     at::Tensor gate_up;         // [tokens, or rows, x 2 intermediate]
   };
@@ -172,8 +169,8 @@ class NativeBlock : public NativeUnit {
   AttentionInput AttendBackward(at::Tensor grad, const Kept& kept) const;
 
   // Tokens' rows for products with these matrices' gradients.
-  ExpertRows ToRows(const at::Tensor& tokens, const Routing& routing, const Passage& passage,
-                    const std::vector<int>& matrices) const;
+  ExpertRows RowsFor(const at::Tensor& tokens, const Routing& routing, const Passage& passage,
+                     const std::vector<int>& matrices) const;
   // native_experts.h's three products, in FP8 where these matrices are; forward of tokens' rows, or of rows.
   at::Tensor ExpertsOfTokens(const at::Tensor& tokens, const Kept& kept,
                              const std::vector<int>& matrices) const;
@@ -198,7 +195,6 @@ class NativeBlock : public NativeUnit {
   at::Tensor FfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const;
   at::Tensor Fp8FfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const;
   at::Tensor ExpertsFfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const;
-  at::Tensor InputsGrad(std::vector<at::Tensor> parts, const Routing& routing, const Passage& passage) const;
   // Of the layer beside experts: its output, and from that's gradient to that of gate and up.
   at::Tensor SharedOutput(const at::Tensor& gate_up) const;
   at::Tensor SharedBackward(const at::Tensor& grad_sum, const BackwardCall& call, Kept* kept) const;
@@ -235,7 +231,6 @@ class NativeBlock : public NativeUnit {
   const Rotary rotary_;
   const Params p_;
   const LatentAttention latent_;  // Of a configuration that has it.
-  const bool sends_rows_;         // To the ranks that have their experts.
   KeptSlots<Kept> kept_;
   KeptSlots<std::vector<MatrixGrads>> later_;
 };

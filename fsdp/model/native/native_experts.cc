@@ -68,12 +68,13 @@ void GradOnCpu(const at::Tensor& grad_out, const at::Tensor& rows, const at::Ten
 }
 
 kernels::WeighedSwigluArgs SwigluArgsOf(const at::Tensor& gate_up, const at::Tensor& weights,
-                                        const at::Tensor& product) {
+                                        const at::Tensor& product, const at::Tensor& ends) {
   FSDPD_CHECK(gate_up.is_contiguous() && weights.is_contiguous() && product.is_contiguous());
   kernels::WeighedSwigluArgs args = {};
   args.gate_up = gate_up.data_ptr();
   args.weights = weights.const_data_ptr<float>();
   args.product = product.data_ptr();
+  args.used = UsedRows(ends);
   args.rows = product.size(0);
   args.width = product.size(1);
   args.type = DTypeOf(gate_up.scalar_type());
@@ -134,18 +135,19 @@ void ExpertsGradsInto(const at::Tensor& grad_out, const at::Tensor& rows, const 
   }
 }
 
-at::Tensor WeighedSwigluForward(const at::Tensor& gate_up, const at::Tensor& weights) {
+at::Tensor WeighedSwigluForward(const at::Tensor& gate_up, const at::Tensor& weights,
+                                const at::Tensor& ends) {
   if (!gate_up.is_cuda()) return SwigluForward(gate_up).mul_(weights.to(gate_up.scalar_type()));
   at::Tensor product = at::empty({gate_up.size(0), gate_up.size(1) / 2}, gate_up.options());
-  kernels::WeighedSwigluForward(SwigluArgsOf(gate_up, weights, product), StreamOf(gate_up));
+  kernels::WeighedSwigluForward(SwigluArgsOf(gate_up, weights, product, ends), StreamOf(gate_up));
   return product;
 }
 
 WeighedSwigluGrads WeighedSwigluBackward(at::Tensor grad_product, const at::Tensor& gate_up,
-                                         const at::Tensor& weights) {
+                                         const at::Tensor& weights, const at::Tensor& ends) {
   if (gate_up.is_cuda()) {
     at::Tensor grad_weights = at::empty({gate_up.size(0), 1}, weights.options());
-    kernels::WeighedSwigluArgs args = SwigluArgsOf(gate_up, weights, grad_product);
+    kernels::WeighedSwigluArgs args = SwigluArgsOf(gate_up, weights, grad_product, ends);
     args.grad_weights = grad_weights.mutable_data_ptr<float>();
     kernels::WeighedSwigluBackward(args, StreamOf(gate_up));
     return {std::move(grad_product), std::move(grad_weights)};

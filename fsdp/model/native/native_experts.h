@@ -29,7 +29,9 @@ void ExpertsGradsInto(const at::Tensor& grad_out, const at::Tensor& rows, const 
                       int64_t outputs, bool accumulate, const std::vector<at::Tensor>& into);
 
 // SwiGLU's product (native_ops.h), each row of it multiplied with its weight. `weights`: [rows x 1] fp32.
-at::Tensor WeighedSwigluForward(const at::Tensor& gate_up, const at::Tensor& weights);
+// With `ends`, rows beyond the last one's are undefined, here and back.
+at::Tensor WeighedSwigluForward(const at::Tensor& gate_up, const at::Tensor& weights,
+                                const at::Tensor& ends = {});
 
 struct WeighedSwigluGrads {
   at::Tensor product;  // Forward's result again.
@@ -38,6 +40,6 @@ struct WeighedSwigluGrads {
 
 // Overwrites gates and ups with their gradients, and `grad_product`.
 WeighedSwigluGrads WeighedSwigluBackward(at::Tensor grad_product, const at::Tensor& gate_up,
-                                         const at::Tensor& weights);
+                                         const at::Tensor& weights, const at::Tensor& ends = {});
 
 }  // namespace fsdpd

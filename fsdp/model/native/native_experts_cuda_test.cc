@@ -4,11 +4,14 @@
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <string>
 #include <utility>
@@ -68,6 +71,57 @@ TEST_P(NativeExpertsCuda, PlacesAreItsTwins) {
       EXPECT_TRUE(cuda.order.cpu().equal(cpu.order));
       EXPECT_TRUE(cuda.of_choice.cpu().equal(cpu.of_choice));
       EXPECT_TRUE(cuda.ends.cpu().equal(cpu.ends));
+    }
+  }
+}
+
+// Of some experts alone; then with room for half, which says how much is lacking and writes nothing beyond.
+TEST_P(NativeExpertsCuda, PlacesOfSomeExpertsAreItsTwins) {
+  for (const Chosen& chosen : Choices()) {
+    for (const int64_t experts : {int64_t{1}, chosen.experts / 2 + 1}) {
+      RowsHere here = {chosen.experts - experts, experts, kExpertRowStep, chosen.choices.numel(),
+                       at::zeros({}, at::kFloat)};
+      here.room = chosen.choices.ge(here.first).sum().item<int64_t>();  // As many as there are.
+      const RowPlaces cpu = PlaceRows(chosen.choices, here);
+      const at::Tensor lacking = here.lacking = here.lacking.cuda();
+      const RowPlaces cuda = PlaceRows(chosen.choices.cuda(), here);
+      EXPECT_TRUE(cuda.order.cpu().equal(cpu.order));
+      EXPECT_TRUE(cuda.of_choice.cpu().equal(cpu.of_choice));
+      EXPECT_TRUE(cuda.ends.cpu().equal(cpu.ends));
+      EXPECT_EQ(lacking.item<float>(), 0);
+      const at::Tensor tokens = Random({chosen.choices.size(0), 40}), rows = Random({cpu.order.size(0), 40});
+      const int64_t per_token = chosen.choices.size(1);
+      EXPECT_TRUE(GatherRows(tokens.cuda(), cuda.order, per_token)
+                      .cpu()
+                      .equal(GatherRows(tokens, cpu.order, per_token)));
+      const at::Tensor into = at::empty_like(tokens).cuda();
+      SumOfRowsInto({rows.cuda()}, cuda.of_choice, per_token, into);
+      ExpectNear(into, SumOfRows({Exact(rows)}, cpu.of_choice, per_token));
+      ExpectNear(GatherRows(rows.cuda(), cuda.of_choice), Exact(GatherRows(rows, cpu.of_choice)));
+
+      here.room = 0;
+      const RowPlaces less = PlaceRows(chosen.choices.cuda(), here);
+      const auto room = less.order.size(0), wanted = cpu.ends[-1].item<int64_t>();
+      EXPECT_EQ(lacking.item<float>(), std::max<int64_t>(0, wanted - room));
+      EXPECT_LE(less.ends.max().item<int64_t>(), room);
+      EXPECT_LT(less.of_choice.max().item<int64_t>(), room);
+    }
+  }
+}
+
+// With room for all, for as many as there are of each where all have equally many, and for one.
+TEST_P(NativeExpertsCuda, PlacesInPartsAreItsTwins) {
+  for (const Chosen& chosen : Choices()) {
+    const int64_t all = chosen.choices.numel();
+    for (const int64_t room : {all + 1, std::max<int64_t>(1, all / chosen.experts), int64_t{1}}) {
+      const at::Tensor lacking = at::zeros({}, at::kFloat), on_cuda = lacking.cuda();
+      const RowPlaces cpu = PlaceInParts(chosen.choices, chosen.experts, room, lacking);
+      const RowPlaces cuda = PlaceInParts(chosen.choices.cuda(), chosen.experts, room, on_cuda);
+      EXPECT_TRUE(cuda.order.cpu().equal(cpu.order));
+      EXPECT_TRUE(cuda.of_choice.cpu().equal(cpu.of_choice));
+      EXPECT_TRUE(cuda.ends.cpu().equal(cpu.ends));
+      EXPECT_EQ(on_cuda.item<float>(), lacking.item<float>());
+      EXPECT_EQ(cpu.of_choice.lt(0).sum().item<float>(), lacking.item<float>());
     }
   }
 }
@@ -192,11 +246,11 @@ TEST(NativeRouterCuda, RoutersChooseAndCountAsOnTheCpu) {
       EXPECT_TRUE(cuda.counts.cpu().equal(cpu.counts));
       near(RoutingSums(cuda, config), RoutingSums(cpu, config));
       // By choice: rows are filled up on CUDA.
-      const at::Tensor weights = GatherRows(RowWeights(cuda, config), cuda.rows.of_choice);
-      near(weights, GatherRows(RowWeights(cpu, config), cpu.rows.of_choice));
+      const at::Tensor weights = ChoiceWeights(cuda, config);
+      near(weights, ChoiceWeights(cpu, config));
       const at::Tensor grad = at::randn({kTokens * 3, 1});
-      near(RouterBackward(cuda, config, GatherRows(grad.cuda(), cuda.rows.order), cuda_context),
-           RouterBackward(cpu, config, GatherRows(grad, cpu.rows.order), cpu_context));
+      near(RouterBackward(cuda, config, grad.cuda(), cuda_context),
+           RouterBackward(cpu, config, grad.clone(), cpu_context));
     }
   }
 }

@@ -1,115 +1,156 @@
 #include "fsdp/model/native/native_passage.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/stack.h>
-#include <ATen/ops/zeros_like.h>
-
-#include <algorithm>
-#include <numeric>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 
 #include "base/check.h"
+#include "fsdp/model/native/native_ops.h"
+#include "fsdp/model/native/token_parts.h"
+#include "fsdp/plan/model/expert_room.h"
 #include "fsdp/plan/model/model_facts.h"
 
 namespace fsdpd {
 namespace {
 
-// Counts travel as fp32, which has every number up to here.
-constexpr int64_t kMostRows = int64_t{1} << 24;
+int64_t PerToken(const Routing& routing) { return routing.experts.size(1); }
 
-int64_t Sum(const std::vector<int64_t>& counts) {
-  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
+bool RowsTravel(const Passage& passage) { return passage.sent.order.defined(); }
+bool TokensDo(const Passage& passage) { return passage.here.order.defined() && !RowsTravel(passage); }
+
+int64_t StepOf(const at::Tensor& like) { return like.is_cuda() ? kExpertRowStep : 1; }
+
+// Experts' numbers travel as fp32 beside how much they count.
+Passage PassageOfTokens(const Routing& routing, const at::Tensor& weights, UnitContext* context) {
+  const int64_t ranks = context->SizeOf(Group::kExpert), rank = context->IndexIn(Group::kExpert),
+                choices = routing.experts.numel(), experts = routing.counts.size(0) / ranks;
+  const at::Tensor told = at::zeros({ranks, 2, choices}, weights.options());
+  told[rank][0].copy_(routing.experts.flatten());
+  told[rank][1].copy_(weights.flatten());
+  context->AllGather(Group::kExpert, told);
+  const int64_t room = RowsOfRoom(context->ExpertRoom(), choices, PerToken(routing), ranks, experts);
+  Passage passage;
+  passage.here = PlaceRows(told.select(1, 0).to(at::kLong).contiguous(),
+                           {rank * experts, experts, StepOf(weights), room, context->LackingRoom()});
+  passage.weights = GatherRows(told.select(1, 1).contiguous().view({-1, 1}), passage.here.order);
+  return passage;
 }
 
-// How many rows this rank has for each expert of each rank, and how many each of those has for this one's.
-struct Counts {
-  std::vector<int64_t> mine, theirs;  // [ranks x experts of one]
-};
-
-Counts ExchangeCounts(const at::Tensor& mine, int64_t ranks, UnitContext* context) {
-  const at::Tensor theirs = at::zeros_like(mine);  // None, where the group has failed.
-  const std::vector<int64_t> own(ranks, mine.numel() / ranks);
-  context->AllToAll(Group::kExpert, mine, own, theirs, own);
-  const at::Tensor both = context->OnHost(Group::kExpert, at::stack({mine, theirs}));
-  const float *sent = both.const_data_ptr<float>(), *received = sent + mine.numel();
-  return {{sent, received}, {received, received + mine.numel()}};
+// A part for each rank, [ranks x any], to it, and theirs for this one.
+at::Tensor Exchanged(const at::Tensor& parts, UnitContext* context) {
+  at::Tensor received = at::empty_like(parts);
+  const int64_t ranks = context->SizeOf(Group::kExpert);
+  context->AllToAll(Group::kExpert, parts.unflatten(0, {ranks, -1}), received.unflatten(0, {ranks, -1}));
+  return received;
 }
 
-// Host memory that is copied to the device without a wait.
-at::Tensor Staged(int64_t count, bool cuda) {
-  return at::empty({count}, at::TensorOptions(at::kInt).pinned_memory(cuda));
+// Of what has no row, zero travels, and so experts' numbers go from one on.
+Passage PassageOfRows(const Routing& routing, const at::Tensor& weights, UnitContext* context) {
+  const int64_t ranks = context->SizeOf(Group::kExpert), rank = context->IndexIn(Group::kExpert),
+                choices = routing.experts.numel(), experts = routing.counts.size(0) / ranks;
+  const int64_t room = RowsOfPart(context->ExpertRoom(), choices, PerToken(routing), ranks, experts);
+  Passage passage;
+  passage.sent = PlaceInParts(routing.experts.floor_divide(experts), ranks, room, context->LackingRoom());
+  const at::Tensor numbers = routing.experts.flatten().unsqueeze(-1).to(at::kFloat).add_(1);
+  const at::Tensor told = Exchanged(GatherRows(at::cat({numbers, weights}, 1), passage.sent.order), context);
+  passage.here = PlaceRows(told.select(1, 0).to(at::kLong).sub_(1).contiguous(),
+                           {rank * experts, experts, StepOf(weights), told.size(0), /*lacking=*/{}});
+  passage.weights = GatherRows(told.select(1, 1).contiguous().view({-1, 1}), passage.here.order);
+  return passage;
 }
 
-// Fills in ends, order and of_received. counts: [ranks x experts of this one].
-void PlaceReceived(const std::vector<int64_t>& counts, int64_t experts, at::Device device, Passage* passage) {
-  const auto ranks = static_cast<int64_t>(counts.size()) / experts;
-  const int64_t step = device.is_cuda() ? kExpertRowStep : 1;
-  const at::Tensor ends = Staged(experts, device.is_cuda());
-  int32_t* end = ends.mutable_data_ptr<int32_t>();
-  for (int64_t e = 0; e < experts; ++e) {
-    int64_t rows = 0;
-    for (int64_t r = 0; r < ranks; ++r) rows += counts[r * experts + e];
-    if (step > 1) rows = std::max(step, (rows + step - 1) / step * step);
-    end[e] = static_cast<int32_t>((e > 0 ? end[e - 1] : 0) + rows);
-  }
-  const at::Tensor order = Staged(end[experts - 1], device.is_cuda()),
-                   of_received = Staged(Sum(counts), device.is_cuda());
-  int32_t *from = order.mutable_data_ptr<int32_t>(), *to = of_received.mutable_data_ptr<int32_t>();
-  std::fill_n(from, order.numel(), -1);
-  std::vector<int32_t> next(experts);
-  for (int64_t e = 0; e < experts; ++e) next[e] = e > 0 ? end[e - 1] : 0;
-  int32_t row = 0;
-  for (size_t at = 0; at < counts.size(); ++at) {
-    int32_t& place = next[static_cast<int64_t>(at) % experts];
-    for (int64_t i = 0; i < counts[at]; ++i) {
-      to[row] = place;
-      from[place++] = row++;
-    }
-  }
-  passage->ends = ends.to(device, /*non_blocking=*/true);
-  passage->order = order.to(device, /*non_blocking=*/true);
-  passage->of_received = of_received.to(device, /*non_blocking=*/true);
+// Rows of experts, or what they say of them, to where they came from.
+at::Tensor Back(const at::Tensor& rows, const Passage& passage, UnitContext* context) {
+  return Exchanged(GatherRows(rows, passage.here.of_choice), context);
+}
+
+// The others' tokens first, which are sent, and the own beside that.
+at::Tensor SumOverRanks(const std::vector<at::Tensor>& parts, const Routing& routing, const Passage& passage,
+                        UnitContext* context, const std::function<void(at::Tensor* sum)>& add,
+                        const at::Tensor& addend) {
+  const TokenParts among(context, Group::kExpert);
+  const int64_t per_token = PerToken(routing), tokens = routing.experts.size(0);
+  const at::Tensor partial = at::empty({among.ranks() * tokens, parts[0].size(1)}, parts[0].options());
+  const auto make = [&](int64_t begin, int64_t rows) {
+    const at::Tensor into = partial.narrow(0, begin, rows);
+    const at::Tensor of_choice = passage.here.of_choice.narrow(0, begin * per_token, rows * per_token);
+    if (begin != among.rank() * tokens || !add) return SumOfRowsInto(parts, of_choice, per_token, into);
+    at::Tensor sum = SumOfRows(parts, of_choice, per_token);
+    add(&sum);
+    into.copy_(sum);
+  };
+  return among.Sum(partial, make, addend);
 }
 
 }  // namespace
 
-Passage MakePassage(const Routing& routing, UnitContext* context) {
-  const int64_t ranks = context->SizeOf(Group::kExpert), all = routing.counts.size(0);
-  if (ranks == 1) return {};
-  FSDPD_CHECK(all % ranks == 0 && routing.experts.numel() < kMostRows);
-  const int64_t experts = all / ranks;  // Of each rank.
-  const Counts counts = ExchangeCounts(routing.counts, ranks, context);
-  Passage passage;
-  for (int64_t begin = 0; begin < all; begin += experts) {
-    passage.sent.push_back(Sum({counts.mine.begin() + begin, counts.mine.begin() + begin + experts}));
-    passage.received.push_back(Sum({counts.theirs.begin() + begin, counts.theirs.begin() + begin + experts}));
+at::Tensor ForExperts(const at::Tensor& tokens, int64_t per_token, UnitContext* context,
+                      const std::function<void()>& work) {
+  const TokenParts among(context, Group::kExpert);
+  if (!TokensTravel(among.ranks(), per_token)) {
+    work();
+    return tokens;
   }
-  // Where the group has failed, values are undefined and shapes are not.
-  if (Sum(passage.sent) != routing.experts.numel()) {
-    passage.sent.assign(ranks, 0);
-    passage.sent[0] = routing.experts.numel();
-  }
-  PlaceReceived(counts.theirs, experts, routing.counts.device(), &passage);
-  return passage;
+  at::Tensor all = among.RoomWith(tokens);
+  among.GatherWhile(all, work);
+  return all;
+}
+
+Passage MakePassage(const Routing& routing, const at::Tensor& weights, UnitContext* context) {
+  const int64_t ranks = context->SizeOf(Group::kExpert);
+  FSDPD_CHECK(routing.counts.size(0) % ranks == 0);
+  if (ranks == 1) return {GatherRows(weights, routing.rows.order), {}, {}};
+  return TokensTravel(ranks, PerToken(routing)) ? PassageOfTokens(routing, weights, context)
+                                                : PassageOfRows(routing, weights, context);
+}
+
+at::Tensor OrderHere(const Routing& routing, const Passage& passage) {
+  if (RowsTravel(passage)) return {};
+  return TokensDo(passage) ? passage.here.order : routing.rows.order;
 }
 
 const at::Tensor& EndsHere(const Routing& routing, const Passage& passage) {
-  return passage.ends.defined() ? passage.ends : routing.rows.ends;
+  return passage.here.ends.defined() ? passage.here.ends : routing.rows.ends;
 }
 
-at::Tensor ToExperts(const at::Tensor& rows, const Passage& passage, UnitContext* context) {
-  if (passage.sent.empty()) return rows;
-  const at::Tensor here = at::empty({Sum(passage.received), rows.size(1)}, rows.options());
-  context->AllToAll(Group::kExpert, rows, passage.sent, here, passage.received);
-  return GatherRows(here, passage.order);
+at::Tensor ToRows(const at::Tensor& tokens, const Routing& routing, const Passage& passage,
+                  UnitContext* context) {
+  const at::Tensor& ends = EndsHere(routing, passage);
+  const int64_t per_token = PerToken(routing);
+  if (!RowsTravel(passage)) return GatherRows(tokens, OrderHere(routing, passage), per_token, ends);
+  const at::Tensor received = Exchanged(GatherRows(tokens, passage.sent.order, per_token), context);
+  return GatherRows(received, passage.here.order, /*divisor=*/1, ends);
 }
 
-at::Tensor ToTokens(const at::Tensor& rows, const Passage& passage, UnitContext* context) {
-  if (passage.sent.empty()) return rows;
-  const at::Tensor here = GatherRows(rows, passage.of_received);
-  const at::Tensor back = at::empty({Sum(passage.sent), rows.size(1)}, rows.options());
-  context->AllToAll(Group::kExpert, here, passage.received, back, passage.sent);
-  return back;
+// Where tokens travel one rank has a choice's value, and others zero.
+at::Tensor AtChoices(const at::Tensor& values, const Routing& routing, const Passage& passage,
+                     UnitContext* context) {
+  if (RowsTravel(passage)) return GatherRows(Back(values, passage, context), passage.sent.of_choice);
+  if (!TokensDo(passage)) return GatherRows(values, routing.rows.of_choice);
+  const at::Tensor sent =
+      GatherRows(values, passage.here.of_choice).view({context->SizeOf(Group::kExpert), -1});
+  const at::Tensor received = at::empty_like(sent);
+  context->SendParts(Group::kExpert, sent, received);
+  return SumOfParts(sent, received, context->IndexIn(Group::kExpert), /*addend=*/{}).unsqueeze(-1);
+}
+
+at::Tensor AtTokens(std::vector<at::Tensor> parts, const Routing& routing, const Passage& passage,
+                    UnitContext* context, const std::function<void(at::Tensor* sum)>& add,
+                    const at::Tensor& addend) {
+  if (TokensDo(passage)) return SumOverRanks(parts, routing, passage, context, add, addend);
+  if (RowsTravel(passage)) {
+    for (size_t part = 1; part < parts.size(); ++part) parts[0].add_(parts[part]);
+    parts.resize(1);
+    parts = {Back(parts[0], passage, context)};
+  }
+  const at::Tensor& of_choice = RowsTravel(passage) ? passage.sent.of_choice : routing.rows.of_choice;
+  if (!add && addend.defined()) return SumOfRows(parts, of_choice, PerToken(routing), addend);
+  at::Tensor sum = SumOfRows(parts, of_choice, PerToken(routing));
+  if (add) add(&sum);
+  if (addend.defined()) sum.add_(addend);
+  return sum.to(parts[0].scalar_type());
 }
 
 }  // namespace fsdpd

@@ -1,15 +1,23 @@
-// The way of rows (native_rows.h) to the ranks that have their experts, and back. Of the ranks of
-// Group::kExpert the r-th has the r-th of as many equal parts of a layer's experts, and works on the rows of
-// all of them.
+// The way of tokens to the ranks that have their experts, and back. Of the ranks of Group::kExpert the r-th
+// has the r-th of as many equal parts of a layer's experts, and works on the rows (native_rows.h) of all of
+// them.
 //
-// How many rows go from whom to whom is different each time: ranks tell each other first, and the host must
-// know it, so on a GPU it waits for that, once a passage. Of a rank that has all experts itself nothing is
-// moved, and nobody waits. Call with gradient mode off, on all ranks of the group in the same order.
+// Where the ranks are few for a token's experts (TokensTravel), each rank gets all tokens and which experts
+// they go to, and what they came to is summed, in the compute type on the way and in fp32 at its end.
+// Elsewhere rows travel, one for each expert of a token, in a part for each rank.
+//
+// How many rows an expert gets is different each time and known to devices alone: nobody waits for it, as
+// shapes are always the same. A rank has room for so many rows, or of each other rank's, as the context says;
+// where that is too little it says so, and results are of no use.
+//
+// Of a rank that has all experts itself nothing is moved. Call with gradient mode off, on all ranks of the
+// group in the same order.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "fsdp/model/native/native_router.h"
@@ -17,23 +25,40 @@
 
 namespace fsdpd {
 
-// All empty where a rank has all experts.
 struct Passage {
-  // Rows for each rank of the group, and from each, rank after rank.
-  std::vector<int64_t> sent, received;
-  // Of the rows here, expert by expert and of each by rank, filled up on CUDA.
-  at::Tensor ends;         // [experts of this rank] int32, as RowPlaces has them.
-  at::Tensor order;        // [rows here] int32: which of those that were received each is; -1: none.
-  at::Tensor of_received;  // [received] int32: where each is.
+  at::Tensor weights;  // [rows here x 1] fp32: how much each counts.
+  // Where there are others: of all ranks' choices, one rank's after the other, or of what they sent.
+  RowPlaces here;
+  // Where rows travel: those for each rank, one rank's after the other.
+  RowPlaces sent;
 };
 
-Passage MakePassage(const Routing& routing, UnitContext* context);
+// What experts read of `tokens`, this rank's, or of their gradient: theirs and the others' where tokens
+// travel, beside `work`.
+at::Tensor ForExperts(const at::Tensor& tokens, int64_t per_token, UnitContext* context,
+                      const std::function<void()>& work);
 
-// Where the rows of this rank's experts end, as ToExperts leaves them.
+// `weights`: ChoiceWeights.
+Passage MakePassage(const Routing& routing, const at::Tensor& weights, UnitContext* context);
+
+// Of which of ForExperts' tokens, times a token's experts, each row here is a copy; undefined where rows are
+// copied before they travel.
+at::Tensor OrderHere(const Routing& routing, const Passage& passage);
+// Where the rows of this rank's experts end.
 const at::Tensor& EndsHere(const Routing& routing, const Passage& passage);
 
-// From routing's rows, [rows x width], to those here, [rows here x width], and back.
-at::Tensor ToExperts(const at::Tensor& rows, const Passage& passage, UnitContext* context);
-at::Tensor ToTokens(const at::Tensor& rows, const Passage& passage, UnitContext* context);
+// What ForExperts gave as rows: [rows here x width].
+at::Tensor ToRows(const at::Tensor& tokens, const Routing& routing, const Passage& passage,
+                  UnitContext* context);
+
+// What this rank's choices have of `values`, [rows here x 1] fp32: [choices x 1].
+at::Tensor AtChoices(const at::Tensor& values, const Routing& routing, const Passage& passage,
+                     UnitContext* context);
+
+// What this rank's tokens have of rows, which are the sums of their `parts`, added up in fp32 with what `add`
+// adds (empty: nothing) and with `addend` (undefined: nothing): [tokens x width] in the rows' type.
+at::Tensor AtTokens(std::vector<at::Tensor> parts, const Routing& routing, const Passage& passage,
+                    UnitContext* context, const std::function<void(at::Tensor* sum)>& add,
+                    const at::Tensor& addend);
 
 }  // namespace fsdpd

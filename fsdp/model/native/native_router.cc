@@ -104,8 +104,8 @@ Routing Route(const at::Tensor& x, const Router& router, const ExpertsConfig& co
   Routing routing;
   routing.logits = LogitsOf(x, router.matrix);
   routing.experts = ChooseExperts(ScoresOf(routing, config), router.bias, config);
-  const bool fill = x.is_cuda() && context->SizeOf(Group::kExpert) == 1;
-  routing.rows = PlaceRows(routing.experts, config.count, fill ? kExpertRowStep : 1);
+  if (context->SizeOf(Group::kExpert) == 1)
+    routing.rows = PlaceRows(routing.experts, config.count, x.is_cuda() ? kExpertRowStep : 1);
   const at::Tensor sample = at::arange(samples, routing.experts.options()).mul_(config.count);
   const at::Tensor of_samples = routing.experts.view({samples, -1}).add(sample.unsqueeze(-1)).flatten();
   // In any order the same: whole numbers, which fp32 has all of up to 2^24.
@@ -117,11 +117,11 @@ Routing Route(const at::Tensor& x, const Router& router, const ExpertsConfig& co
   return routing;
 }
 
-at::Tensor RowWeights(const Routing& routing, const ExpertsConfig& config) {
+at::Tensor ChoiceWeights(const Routing& routing, const ExpertsConfig& config) {
   at::Tensor weights = ScoresOf(routing, config).gather(1, routing.experts);
   if (config.normalized) weights.div_(weights.sum(-1, /*keepdim=*/true));
   if (config.weight_scale != 1) weights.mul_(config.weight_scale);
-  return GatherRows(weights.flatten().unsqueeze(-1), routing.rows.order);
+  return weights.flatten().unsqueeze(-1);
 }
 
 at::Tensor RoutingSums(const Routing& routing, const ExpertsConfig& config) {
@@ -134,12 +134,10 @@ at::Tensor RoutingSums(const Routing& routing, const ExpertsConfig& config) {
                     BySample(shares, routing).mul(BalanceOf(routing, config)).sum(), log_sum.square().sum()});
 }
 
-at::Tensor RouterBackward(const Routing& routing, const ExpertsConfig& config, const at::Tensor& grad_weights,
+at::Tensor RouterBackward(const Routing& routing, const ExpertsConfig& config, at::Tensor grad_weights,
                           const UnitContext& context) {
   const at::Tensor scores = ScoresOf(routing, config);
-  const at::Tensor grad_chosen =
-      GatherRows(grad_weights, routing.rows.of_choice).view(routing.experts.sizes());
-  at::Tensor grad_scores = GradOfScores(routing, config, scores, grad_chosen);
+  at::Tensor grad_scores = GradOfScores(routing, config, scores, grad_weights.view(routing.experts.sizes()));
   const bool adds_losses = context.IndexIn(Group::kTensor) == 0;
   const at::Tensor grad_loss = adds_losses ? context.GradLoss() : at::Tensor();
   if (grad_loss.defined() && config.balance_loss > 0)

@@ -26,7 +26,7 @@ namespace fsdpd {
 struct Routing {
   at::Tensor logits;   // [tokens x experts]
   at::Tensor experts;  // [tokens x per_token] int64, the highest score first.
-  RowPlaces rows;      // Filled up where this rank has all experts, and on CUDA.
+  RowPlaces rows;      // Where this rank has all experts; filled up on CUDA.
   at::Tensor counts;   // [experts] fp32: the rank's own choices of each.
   at::Tensor loads;    // [samples x experts] fp32: choices of each expert, by a whole sample's tokens.
 };
@@ -40,14 +40,14 @@ struct Router {
 Routing Route(const at::Tensor& x, const Router& router, const ExpertsConfig& config, int64_t samples,
               UnitContext* context);
 
-// How much each row counts: [rows x 1] fp32; one of no choice nothing.
-at::Tensor RowWeights(const Routing& routing, const ExpertsConfig& config);
+// How much each choice counts: [choices x 1] fp32.
+at::Tensor ChoiceWeights(const Routing& routing, const ExpertsConfig& config);
 
 // For UnitContext::AddRouting, where ranks share matrices of the first of them.
 at::Tensor RoutingSums(const Routing& routing, const ExpertsConfig& config);
 
-// The gradient of the router's products, [tokens x experts], from that of RowWeights.
-at::Tensor RouterBackward(const Routing& routing, const ExpertsConfig& config, const at::Tensor& grad_weights,
+// The gradient of the router's products, [tokens x experts], from that of ChoiceWeights, which it overwrites.
+at::Tensor RouterBackward(const Routing& routing, const ExpertsConfig& config, at::Tensor grad_weights,
                           const UnitContext& context);
 
 // What comes of that, `grad_logits`: adds the tokens' gradient to `sum`, [tokens x hidden] fp32,

@@ -81,9 +81,7 @@ TEST(NativeRouter, NormalizedWeightsOfATokenAddUpToOne) {
   for (const bool normalized : {true, false}) {
     const ExpertsConfig config = Config(normalized);
     const Routing routing = in.Routed(config);
-    const at::Tensor weights = RowWeights(routing, config);
-    at::Tensor sums = at::zeros_like(routing.logits.select(1, 0));
-    sums.index_add_(0, routing.rows.order.floor_divide(2), weights.squeeze(-1));
+    const at::Tensor sums = ChoiceWeights(routing, config).view({-1, 2}).sum(-1);
     if (normalized) {
       EXPECT_LT((sums - 1).abs().max().item<double>(), 1e-6);
     } else {
@@ -125,9 +123,8 @@ TEST(NativeRouter, GradientsAreAutogradsWithBothLosses) {
       config.weight_scale = sigmoid ? 1.5 : 1;
       const Routing routing = in.Routed(config);
       const at::Tensor grad_choices = at::randn({kTokens, 2});
-      const at::Tensor grad_rows = GatherRows(grad_choices.view({-1, 1}), routing.rows.order);
       const LossContext context;
-      const at::Tensor got = RouterBackward(routing, config, grad_rows, context);
+      const at::Tensor got = RouterBackward(routing, config, grad_choices.clone().view({-1, 1}), context);
 
       const at::Tensor logits = routing.logits.clone().set_requires_grad(true);
       const Reference reference(logits, config);
@@ -146,7 +143,7 @@ TEST(NativeRouter, ABiasChoosesAndDoesNotWeigh) {
   in.bias = at::tensor({9.0F, 0.0F, 0.0F, 9.0F, 0.0F, 0.0F});
   const Routing routing = in.Routed(config);
   EXPECT_EQ(RowsOf(routing), (std::vector<int64_t>{kTokens, 0, 0, kTokens, 0, 0}));
-  EXPECT_LT(RowWeights(routing, config).max().item<double>(), 1);
+  EXPECT_LT(ChoiceWeights(routing, config).max().item<double>(), 1);
 }
 
 TEST(NativeRouter, TokensGoToTheGroupsWhoseTwoBestAreBest) {
@@ -175,7 +172,7 @@ TEST(NativeRouter, OfRanksThatShareMatricesTheFirstAddsTheLosses) {
   const Input in;
   const ExpertsConfig config = Config(true, 0.5, 0.5);
   const Routing routing = in.Routed(config);
-  const at::Tensor nothing = at::zeros_like(RowWeights(routing, config));
+  const at::Tensor nothing = at::zeros_like(ChoiceWeights(routing, config));
   EXPECT_GT(RouterBackward(routing, config, nothing, LossContext(0)).abs().max().item<double>(), 1e-3);
   EXPECT_EQ(RouterBackward(routing, config, nothing, LossContext(1)).abs().max().item<double>(), 0);
 }

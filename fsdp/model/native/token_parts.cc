@@ -8,8 +8,8 @@
 
 namespace fsdpd {
 
-TokenParts::TokenParts(UnitContext* context)
-    : context_(context), ranks_(context->SizeOf(Group::kTensor)), rank_(context->IndexIn(Group::kTensor)) {}
+TokenParts::TokenParts(UnitContext* context, Group group)
+    : context_(context), group_(group), ranks_(context->SizeOf(group)), rank_(context->IndexIn(group)) {}
 
 at::Tensor TokenParts::RoomFor(const at::Tensor& own) const {
   return at::empty({ranks_ * own.size(0), own.size(1)}, own.options());
@@ -45,7 +45,7 @@ void TokenParts::Gather(const at::Tensor& all, const MakeRows& make) const {
 
 void TokenParts::GatherWhile(const at::Tensor& all, const std::function<void()>& work) const {
   if (ranks_ == 1) return work();
-  context_->Start([&] { context_->AllGather(Group::kTensor, all.unflatten(0, {ranks_, -1})); });
+  context_->Start([&] { context_->AllGather(group_, all.unflatten(0, {ranks_, -1})); });
   work();
   context_->Await();
 }
@@ -65,7 +65,7 @@ at::Tensor TokenParts::Sum(const at::Tensor& parts, const MakeRows& make, const 
   FSDPD_CHECK(parts.size(0) % ranks_ == 0);
   const at::Tensor sent = parts.unflatten(0, {ranks_, -1}), received = at::empty_like(sent);
   MakeOthers(parts, make);
-  context_->Start([&] { context_->SendParts(Group::kTensor, sent, received); });
+  context_->Start([&] { context_->SendParts(group_, sent, received); });
   MakeOwn(parts, make);
   context_->Await();
   return SumOfParts(sent, received, rank_, addend);

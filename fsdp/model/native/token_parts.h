@@ -9,6 +9,8 @@
 // own tokens' rows while the others' come, and the others' first where they are sent.
 //
 // Of a rank that shares matrices with nobody every part is the whole, and nothing is copied.
+//
+// Ranks of another group part and join tokens alike (native_passage.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,7 +26,7 @@ class TokenParts {
   // Makes `rows` of all tokens from row `begin` on.
   using MakeRows = std::function<void(int64_t begin, int64_t rows)>;
 
-  explicit TokenParts(UnitContext* context);
+  explicit TokenParts(UnitContext* context, Group group = Group::kTensor);
 
   int64_t ranks() const { return ranks_; }
   int64_t rank() const { return rank_; }
@@ -55,6 +57,7 @@ class TokenParts {
   void MakeOthers(const at::Tensor& all, const MakeRows& make) const;
 
   UnitContext* const context_;
+  const Group group_;
   const int64_t ranks_;
   const int64_t rank_;
 };

@@ -11,7 +11,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <vector>
 
 #include "fsdp/plan/mesh/mesh.h"
 #include "fsdp/plan/model/model_facts.h"
@@ -38,14 +37,8 @@ class UnitContext {
   // facts say that each gets a part (SumOfParts adds them up).
   virtual void SendParts(Group group, at::Tensor sent, at::Tensor received) = 0;
 
-  // Of the rows of `in`, one after the other, sends sent[r] to the group's rank r; `out` gets received[r] of
-  // each, likewise. Both have SizeOf(group) numbers, and all of the rows.
-  virtual void AllToAll(Group group, const at::Tensor& in, const std::vector<int64_t>& sent, at::Tensor out,
-                        const std::vector<int64_t>& received) = 0;
-
-  // `values`, which came of one of the above, as the host can read them: on a GPU it waits for that. Zeros
-  // where the group has failed.
-  virtual at::Tensor OnHost(Group group, const at::Tensor& values) = 0;
+  // The same of what is not summed, and the own part is copied too.
+  virtual void AllToAll(Group group, at::Tensor sent, at::Tensor received) = 0;
 
   // `exchanges`, calls of what sends, run beside what the unit gives the lane from now on, until Await: then
   // their results are there, and what they read may be written. They make no tensors.
@@ -55,6 +48,12 @@ class UnitContext {
   // The gradient of the loss, a sum over targets, by itself: a scalar fp32 on the device, which a unit
   // multiplies the gradient with of what it adds to the loss. Undefined: it adds nothing.
   virtual at::Tensor GradLoss() const = 0;
+  // Where ranks have experts among them there is room for so many times the rows of even routing
+  // (fsdp/plan/model/expert_room.h). What is lacking a unit adds to LackingRoom, an fp32 scalar: then the
+  // step is run again with more, so what it gives is of no use.
+  virtual double ExpertRoom() const = 0;
+  virtual at::Tensor LackingRoom() const = 0;
+
   // In forward, and not where a backward runs it again, of all of the rank's tokens at once: kRoutingSums
   // numbers, and how many choices fell on each expert, all fp32. Where ranks have the same tokens the first
   // of them calls it.
@@ -69,14 +68,12 @@ class LoneContext : public UnitContext {
   void AllReduce(Group /*group*/, at::Tensor /*values*/) override {}
   void AllGather(Group /*group*/, at::Tensor /*parts*/) override {}
   void SendParts(Group /*group*/, at::Tensor /*sent*/, at::Tensor /*received*/) override {}
-  void AllToAll(Group /*group*/, const at::Tensor& in, const std::vector<int64_t>& /*sent*/, at::Tensor out,
-                const std::vector<int64_t>& /*received*/) override {
-    out.copy_(in);
-  }
-  at::Tensor OnHost(Group /*group*/, const at::Tensor& values) override { return values.cpu(); }
+  void AllToAll(Group /*group*/, at::Tensor sent, at::Tensor received) override { received.copy_(sent); }
   void Start(std::function<void()> exchanges) override { exchanges(); }
   void Await() override {}
   at::Tensor GradLoss() const override { return {}; }
+  double ExpertRoom() const override { return 1; }
+  at::Tensor LackingRoom() const override { return {}; }
   void AddRouting(const at::Tensor& /*sums*/, const at::Tensor& /*choices*/) override {}
 };
 

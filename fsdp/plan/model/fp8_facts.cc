@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include "fsdp/plan/model/expert_room.h"
+
 namespace fsdpd {
 namespace {
 
@@ -18,8 +20,8 @@ struct Product {
   int64_t outputs;
   bool reads_rounded = false;  // Its input is written in FP8 by what makes it.
   int64_t experts = 1;
-  int64_t filling = 0;   // Rows of no token, that there is room for.
-  bool travels = false;  // Rows go to other ranks' experts.
+  int64_t filling = 0;     // Rows of no token, that there is room for, and of more than even routing's.
+  int64_t travelling = 0;  // Rows that there is room for on their way to other ranks' experts and from them.
 };
 
 int64_t PaddedTokens(int64_t tokens) { return (tokens + kFp8Step - 1) / kFp8Step * kFp8Step; }
@@ -105,14 +107,15 @@ void AddExpertsProduct(const Product& p, bool of_tokens, int64_t tokens, bool ho
   unit->fp8_flops += 2.0 * static_cast<double>(x) * static_cast<double>(p.outputs);
   unit->forward_bytes += of_tokens ? RowsMoved(tokens * p.inputs) - 2 * x : RowsMoved(x);
   unit->backward_bytes += RowsMoved(y) + TurnMoved(matrices) + ColumnsMoved(y + x);
-  if (!p.travels) unit->backward_bytes -= 2 * kInBytes * (of_tokens ? x : y);
+  if (p.travelling == 0) unit->backward_bytes -= 2 * kInBytes * (of_tokens ? x : y);
   *workspace = std::max(*workspace, ExpertsWorkspace(p, host));
   if (!of_tokens) return;
   for (UnitExchange& exchange : unit->exchanges) {
-    const bool of_rows = exchange.what == Exchange::kSend && exchange.forward_elements == x;
+    const int64_t all = p.travelling * p.inputs;
+    const bool of_rows = exchange.what == Exchange::kSend && exchange.forward_elements == all;
     if (!of_rows) continue;
-    exchange.forward_elements = x / kInBytes;
-    unit->exchanges.push_back({exchange.group, p.tokens, 0, Exchange::kSend, DType::kFp32});
+    exchange.forward_elements = all / kInBytes;
+    unit->exchanges.push_back({exchange.group, p.travelling, 0, Exchange::kSend, DType::kFp32});
     break;
   }
 }
@@ -181,10 +184,19 @@ void DescribeFp8(const Spec& spec, ModelFacts* facts) {
       }
       if (matrices.front()->shape.size() > 2) {
         product.tokens *= per_token;
+        const int64_t ranks = spec.mesh.size(Axis::kExpert);
+        const bool tokens_travel = TokensTravel(ranks, per_token);
         product.experts = matrices.front()->shape.front();
         product.filling = host ? 0 : product.experts * kExpertRowStep;
-        product.travels = spec.mesh.size(Axis::kExpert) > 1;
-        AddExpertsProduct(product, names.front() == "ffn.experts.w1", tokens, host, &unit, &workspace);
+        if (ranks > 1 && !tokens_travel)
+          product.travelling =
+              ranks * RowsOfPart(kExpertRoom, product.tokens, per_token, ranks, product.experts);
+        if (ranks > 1 && !host) {
+          const int64_t room = RowsOfRoom(kExpertRoom, product.tokens, per_token, ranks, product.experts);
+          product.filling += (tokens_travel ? room : product.travelling) - product.tokens;
+        }
+        AddExpertsProduct(product, names.front() == "ffn.experts.w1", tokens_travel ? ranks * tokens : tokens,
+                          host, &unit, &workspace);
         continue;
       }
       AddProduct(matrices, product, host, &unit, &workspace);

@@ -142,15 +142,33 @@ TEST(Fp8Facts, WhatExpertsRoundMovesAndTakesRoom) {
 // Rows go to other ranks' experts in half the bytes, and their scales with them.
 TEST(Fp8Facts, RowsTravelRounded) {
   Spec spec = SpecOfExperts();
-  spec.mesh = Mesh::DataParallel(1, 2).WithExpert(2);
+  spec.mesh = Mesh::DataParallel(1, 8).WithExpert(8);
   int64_t bf16 = 0, fp32 = 0;
   const ModelFacts facts = DescribeSpec(spec);
   for (const UnitExchange& exchange : facts.units[1].exchanges) {
     ASSERT_EQ(exchange.what, Exchange::kSend);
     (exchange.type == DType::kFp32 ? fp32 : bf16) += exchange.forward_elements;
   }
-  EXPECT_EQ(bf16, 2 * kTokens * kHidden * 3 / 2);
-  EXPECT_EQ(fp32, 8 + 2 * 2 * kTokens);
+  constexpr int64_t kRoom = 8 * (2 * kTokens / 8 * 5 / 4 + 1);  // In parts for eight ranks.
+  EXPECT_EQ(bf16, kRoom * kHidden * 3 / 2);
+  EXPECT_EQ(fp32, 3 * kRoom);  // Experts, how much they count, scales.
+}
+
+// Tokens of all ranks are rounded here, and rows are read from where they are.
+TEST(Fp8Facts, TokensTravelAsTheyAre) {
+  Spec spec = SpecOfExperts();
+  spec.mesh = Mesh::DataParallel(1, 2).WithExpert(2);
+  int64_t bf16 = 0;
+  const ModelFacts facts = DescribeSpec(spec);
+  for (const UnitExchange& exchange : facts.units[1].exchanges)
+    bf16 += exchange.type == DType::kFp32 ? 0 : exchange.forward_elements;
+  EXPECT_EQ(bf16, 2 * 2 * kTokens * kHidden);
+  const UnitFacts all = Added(spec);
+  spec.precision.keep_bf16 = {"*.experts.*"};
+  const UnitFacts without = Added(spec);
+  constexpr int64_t kWidth = 1024, kRows = 2 * kTokens;
+  EXPECT_EQ(all.forward_bytes - without.forward_bytes,
+            3 * 2 * kTokens * kHidden - 2 * kRows * kHidden + 3 * kRows * kWidth);
 }
 
 }  // namespace

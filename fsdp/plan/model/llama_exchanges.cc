@@ -16,16 +16,28 @@ void AddStreamExchanges(const Shape& s, DType compute, std::vector<UnitExchange>
   }
 }
 
-// Forward sends how many rows there are, how much each counts and what they are, and gets what came of them;
-// backward sends the gradient of that and the normed input again, and gets the gradients of both.
+// Forward gathers tokens, and of each choice its expert and how much it counts, and sums what comes of them;
+// backward gathers the gradient of that and the normed input again, and sums the gradients of both.
+void AddTokenExchanges(const Shape& s, DType compute, std::vector<UnitExchange>* exchanges) {
+  const int64_t all = s.expert * s.tokens * s.hidden, choices = s.expert * s.rows();
+  const auto add = [&](int64_t forward, int64_t backward, Exchange what, DType type) {
+    exchanges->push_back({Group::kExpert, forward, backward, what, type});
+  };
+  add(all, all, Exchange::kGather, compute);
+  add(2 * choices, 0, Exchange::kGather, DType::kFp32);
+  add(all, all, Exchange::kSumPart, compute);
+  add(0, choices, Exchange::kSumPart, DType::kFp32);
+  add(0, all, Exchange::kGather, compute);
+}
+
+// Forward sends rows, of each its expert and how much it counts, and gets what came of them; backward sends
+// the gradient of that and the normed input again, and gets the gradients of both. Each part has its room.
 void AddRowExchanges(const Shape& s, DType compute, std::vector<UnitExchange>* exchanges) {
-  if (s.expert == 1) return;
   const auto send = [&](int64_t forward, int64_t backward, DType type) {
     exchanges->push_back({Group::kExpert, forward, backward, Exchange::kSend, type});
   };
-  const int64_t all = s.rows() * s.hidden;
-  send(s.experts, 0, DType::kFp32);
-  send(s.rows(), s.rows(), DType::kFp32);
+  const int64_t rows = s.travelling_rows(), all = rows * s.hidden;
+  send(2 * rows, rows, DType::kFp32);
   send(all, all, compute);
   send(all, all, compute);
   send(0, all, compute);
@@ -45,7 +57,11 @@ std::vector<UnitExchange> LlamaBlockExchanges(const Shape& s, DType compute) {
     }
   }
   AddStreamExchanges(s, compute, &exchanges);
-  AddRowExchanges(s, compute, &exchanges);
+  if (s.tokens_travel()) {
+    AddTokenExchanges(s, compute, &exchanges);
+  } else if (s.expert > 1) {
+    AddRowExchanges(s, compute, &exchanges);
+  }
   return exchanges;
 }
 

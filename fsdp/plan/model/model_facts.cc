@@ -36,6 +36,7 @@ struct Share {
 constexpr int64_t kStatisticBytes = 4;  // fp32, one a token: a norm's 1/rms, a row's log-sum-exp.
 constexpr int64_t kFp32Bytes = 4;
 constexpr int64_t kIndexBytes = 8;
+constexpr int64_t kPlaceBytes = 4;
 
 // Of experts one's.
 int64_t LargestMatrix(const Params& params) {
@@ -54,9 +55,11 @@ int64_t LargestMatrix(const Params& params) {
 // row is (native_router.h), and how much that counts.
 int64_t RoutingKept(const Shape& s) {
   if (s.experts == 0) return 0;
-  const int64_t indices = s.expert > 1 ? 3 : 2;
-  return s.tokens * s.experts * kFp32Bytes + s.rows() * (indices * kIndexBytes + kFp32Bytes) +
-         s.filling_rows() * kIndexBytes;
+  // Of tokens that travel, of all ranks' choices where each one's row is; of rows, of what was received and
+  // sent.
+  const int64_t choices = s.tokens_travel() ? s.expert * s.rows() : s.rows() + 2 * s.travelling_rows();
+  return s.tokens * s.experts * kFp32Bytes + s.rows() * kIndexBytes + choices * kPlaceBytes +
+         s.room_rows() * (kPlaceBytes + kFp32Bytes);
 }
 
 // Of attention with key heads.
@@ -103,14 +106,19 @@ int64_t ExpertsMatrixBytes(const Shape& s) {
 
 // Of experts, the peak of backward. On CUDA by row the gradient that came in, that of SwiGLU's product, and
 // beside both a gradient of matrices in the compute type where the buffer has another; or the two parts of
-// the inputs' gradient and their sum.
+// the inputs' gradient and their sum. Where tokens travel, beside the first all ranks' gradients, and beside
+// the second what is sent of the sum and received.
 int64_t ExpertsWorkspace(const Shape& s, int64_t cast) {
-  const int64_t received = s.expert > 1 ? s.hidden : 0;
+  const int64_t received = s.expert > 1 && !s.tokens_travel() ? s.hidden : 0;
   // On the CPU beside SwiGLU's two results between the gradient of the product before it is weighed.
-  if (s.host) return s.RowBytes(4 * s.intermediate + s.hidden + received) + std::max(s.HiddenBytes(), cast);
+  if (s.host) {
+    return s.RowBytes(4 * s.intermediate + s.hidden + received) + std::max(s.HiddenBytes(), cast) +
+           s.TravellingBytes();
+  }
   const int64_t matrix = s.computed_grads ? 0 : ExpertsMatrixBytes(s);
-  return std::max(s.RowBytes(s.intermediate + s.hidden + received) + matrix,
-                  s.RowBytes(2 * s.hidden + received) + s.tokens * s.hidden * kFp32Bytes) +
+  return std::max(s.RowBytes(s.intermediate + s.hidden + received) + matrix + s.TravellingBytes(),
+                  s.RowBytes(2 * s.hidden + received) + s.tokens * s.hidden * kFp32Bytes +
+                      2 * s.TravellingBytes()) +
          s.HiddenBytes();
 }
 

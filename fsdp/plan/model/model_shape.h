@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "fsdp/plan/model/expert_room.h"
 #include "fsdp/plan/model/model_facts.h"
 #include "fsdp/plan/model/tensor_cut.h"
 
@@ -37,7 +38,22 @@ struct Shape {
   // Of the rank's own. On CUDA there is room for so many rows of no choice, too.
   int64_t own_experts() const { return experts / expert; }
   int64_t filling_rows() const { return host ? 0 : own_experts() * kExpertRowStep; }
-  int64_t RowBytes(int64_t width) const { return (rows() + filling_rows()) * width * compute_bytes; }
+  bool tokens_travel() const { return TokensTravel(expert, per_token); }
+  // Where rows travel, in parts for all ranks.
+  int64_t travelling_rows() const {
+    if (expert == 1 || tokens_travel()) return 0;
+    return expert * RowsOfPart(kExpertRoom, rows(), per_token, expert, own_experts());
+  }
+  // That memory has room for. On the CPU there are as many as there are.
+  int64_t room_rows() const {
+    if (host || expert == 1) return rows() + filling_rows();
+    const int64_t room = tokens_travel() ? RowsOfRoom(kExpertRoom, rows(), per_token, expert, own_experts())
+                                         : travelling_rows();
+    return room + filling_rows();
+  }
+  int64_t RowBytes(int64_t width) const { return room_rows() * width * compute_bytes; }
+  // Of all ranks' tokens, where they travel to experts.
+  int64_t TravellingBytes() const { return tokens_travel() ? expert * Bytes(hidden) : 0; }
   // Width of what attention gives, and of a query with a value: what a pair of tokens costs.
   int64_t attended() const { return latent ? heads * latent.value_head_size : query; }
   int64_t pair_width() const {

@@ -39,8 +39,9 @@ enum class LaneId { kCompute, kGather, kReduce, kOuter, kCopy, kSend, kReceive, 
 constexpr int kLanes = 9;
 
 // What Norm and Loss sum over all ranks, in fp32: squares of the gradient, loss, targets that count, ranks
-// that ask for a checkpoint, and what units tell of their routers. Norm also sums Layout::choices.
-constexpr int kStepSums = 4 + kRoutingSums;
+// that ask for a checkpoint, rows that experts had no room for, and what units tell of their routers. Norm
+// also sums Layout::choices.
+constexpr int kStepSums = 5 + kRoutingSums;
 
 enum class ActsOn { kStep, kUnit, kBucket };
 

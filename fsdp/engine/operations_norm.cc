@@ -1,0 +1,146 @@
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_amp_update_scale.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/sort.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/check.h"
+#include "fsdp/engine/operations.h"
+#include "fsdp/engine/step_sums.h"
+
+// What a step's sums over all ranks decide: whether it counts, by how much gradients are divided, how
+// selection biases move, and what the host is told.
+namespace fsdpd {
+namespace {
+
+// As PyTorch's clip_grad_norm_ has it: keeps a gradient of norm zero out of a division by zero.
+constexpr double kClipEpsilon = 1e-6;
+
+constexpr double kLossScaleGrowth = 2;
+constexpr double kLossScaleBackoff = 0.5;
+
+}  // namespace
+
+absl::Status Operations::Norm(const Instruction& instruction) {
+  const at::Tensor& divisor = scalars_.grad_divisor;
+  const at::Tensor squares = sums_.select(0, kSquares);
+  const at::Tensor own = squares_.Sum();
+  if (own.defined()) squares.copy_(own);
+  FSDPD_RETURN_IF_ERROR(GroupOf(instruction)->AllReduce(sums_.mutable_data_ptr<float>(), sums_.numel()));
+  divisor.copy_(sums_.select(0, kCounted).clamp_min(1)).div_(static_cast<double>(spec().tokens_per_step()));
+  divisor.mul_(loss_scale_);
+  const at::Tensor norm = squares.sqrt().div_(divisor);
+  Judge(norm);
+  WeighChoices();
+  if (spec().optimizer.clip_norm > 0) {
+    divisor.mul_(norm.add(kClipEpsilon).div_(spec().optimizer.clip_norm).clamp_min_(1.0));
+  }
+  scalars_.learning_rate.copy_(learning_rate_);
+  optimizer_->Count(scalars_);
+  const at::Tensor used = loss_scale_.clone();
+  if (spec().scales_loss()) MoveLossScale(used);
+  PublishResult(norm, used);
+  return absl::OkStatus();
+}
+
+// A step that comes again counts for nothing.
+void Operations::MoveLossScale(const at::Tensor& used) {
+  const at::Tensor good_steps = good_steps_.clone();
+  at::_amp_update_scale_(loss_scale_, good_steps_, unfinished_, kLossScaleGrowth, kLossScaleBackoff,
+                         spec().loss_scale.growth_interval);
+  if (!may_lack_room_) return;
+  loss_scale_.copy_(at::where(overrun_.gt(0), used, loss_scale_));
+  good_steps_.copy_(at::where(overrun_.gt(0), good_steps, good_steps_));
+}
+
+// With a loss scale a step that is not finite ends no run: the host says when it has become too many. Of one
+// that lacked room, and of those after it, nothing else is looked at: what they computed is of no use.
+void Operations::Judge(const at::Tensor& norm) {
+  const at::Tensor& skip = scalars_.found_nonfinite;
+  unfinished_.copy_(sums_.isfinite().all().logical_not());
+  if (may_lack_room_) {
+    overrun_.add_(sums_.select(0, kLacking)).clamp_max_(1).ceil_();
+    unfinished_.mul_(1 - overrun_);
+  }
+  if (!spec().scales_loss() && spec().on_nonfinite.action != StepAction::kSkip) ended_.add_(unfinished_);
+  skip.copy_(unfinished_).add_(ended_);
+  if (spec().on_spike.watched()) {
+    JudgeSpike(norm);
+    if (may_lack_room_) spike_.mul_(1 - overrun_);
+    if (spec().on_spike.action != StepAction::kSkip) ended_.add_(spike_);
+    skip.add_(spike_).add_(ended_);
+  }
+  if (may_lack_room_) skip.add_(overrun_);
+  ended_.clamp_max_(1);
+  skip.clamp_max_(1);
+  if (spec().on_spike.watched())
+    norms_.index_copy_(0, norms_place_, at::where(skip.gt(0), at::full_like(norm, kNoNorm), norm).view({1}));
+}
+
+// Whether there were fewer than on the mean expert: in whole numbers, which fp64 has all of.
+void Operations::WeighChoices() {
+  if (layout().choices == 0) return;
+  const ExpertsConfig& experts = std::get<LlamaConfig>(spec().model).experts;
+  const at::Tensor choices = Choices(0, layout().choices).view({-1, experts.count}).to(at::kDouble);
+  const at::Tensor all = choices.sum(-1, /*keepdim=*/true);
+  const at::Tensor lacking = all.sub(choices.mul(experts.count)).sign_();
+  bias_steps_.copy_(lacking.mul_(experts.bias_update_rate).flatten());
+  bias_steps_.mul_(scalars_.found_nonfinite.neg().add_(1));
+}
+
+// By the lower median where their number is even. A norm that is not finite is no spike.
+void Operations::JudgeSpike(const at::Tensor& norm) {
+  const int64_t enough = (spec().on_spike.window + 1) / 2;
+  const at::Tensor sorted = std::get<0>(at::sort(norms_));  // What is no number comes last.
+  const at::Tensor known = norms_.isfinite().sum();
+  const at::Tensor middle = known.sub(1).clamp_min_(0).bitwise_right_shift(1);
+  const at::Tensor median = sorted.gather(0, middle.view({1})).squeeze(0);
+  threshold_.copy_(at::where(known.ge(enough), median.mul(spec().on_spike.grad_norm_factor),
+                             at::full_like(median, std::numeric_limits<float>::infinity())));
+  spike_.copy_(norm.isfinite().logical_and_(norm.gt(threshold_)));
+}
+
+absl::Status Operations::Loss(const Instruction& instruction) {
+  FSDPD_RETURN_IF_ERROR(GroupOf(instruction)->AllReduce(sums_.mutable_data_ptr<float>(), kStepSums));
+  PublishResult(sums_.select(0, kSquares), loss_scale_);
+  return absl::OkStatus();
+}
+
+void Operations::PublishResult(const at::Tensor& norm, const at::Tensor& loss_scale) {
+  const at::Tensor result = at::stack({norm, sums_.select(0, kLossSum), sums_.select(0, kCounted), loss_scale,
+                                       unfinished_, loss_scale_, good_steps_.to(at::kFloat), spike_,
+                                       threshold_, sums_.select(0, kAsks), sums_.select(0, kLacking)});
+  at::Tensor into = results_[result_slot_];
+  into.narrow(0, 0, kFirstRouting).copy_(result, /*non_blocking=*/true);
+  into.narrow(0, kFirstRouting, kRoutingSums)
+      .copy_(sums_.narrow(0, kRouting, kRoutingSums), /*non_blocking=*/true);
+  if (fp8_watch_ == nullptr) return;
+  into.narrow(0, kFirstFp8, kFp8Told).copy_(fp8_watch_->Told(), /*non_blocking=*/true);
+  fp8_watch_->Reset();  // Here: what is gathered for the next step waits for this one's updates.
+}
+
+StepResult Operations::Result(int result_slot) const {
+  const float* values = results_[result_slot].const_data_ptr<float>();
+  StepResult result;
+  result.grad_norm = values[0];
+  result.loss_sum = values[1];
+  result.counted = std::llround(values[2]);
+  result.loss_scale = values[3];
+  result.not_finite = values[4] != 0;
+  result.next_loss_scale = values[5];
+  result.good_steps = std::llround(values[6]);
+  result.spike = values[7] != 0;
+  result.spike_threshold = values[8];
+  result.asked = values[9] > 0;
+  result.lacked_room = values[10] > 0;
+  std::copy_n(values + kFirstRouting, kRoutingSums, result.routing.begin());
+  std::copy_n(values + kFirstFp8, kFp8Told, result.fp8.begin());
+  return result;
+}
+
+}  // namespace fsdpd
