@@ -58,6 +58,9 @@ constexpr Metric kTable[] = {
      "Least and largest scale of the same rows in the last step: what FP8 numbers are multiplied with."},
     {"fsdpd_expert_imbalance", kGauge, "", "fsdpd_job, rank",
      "Tokens of a layer's fullest expert over the mean, in the last step; mean over layers."},
+    {"fsdpd_expert_room", kGauge, "", "fsdpd_job, rank",
+     "Where ranks have experts among them, for so many times the rows of even routing each has room. It "
+     "grows when a step needs more, which is then run again."},
     {"fsdpd_router_entropy", kGauge, "", "fsdpd_job, rank",
      "Entropy of a token's scores in nats, in the last step: mean over tokens and layers."},
     {"fsdpd_router_balance_loss", kGauge, "", "fsdpd_job, rank",

@@ -332,6 +332,10 @@ TEST_F(MetricsExporterTest, WhatRoundingToFp8DidIsAddedUpAndRoutersAndScalesAreT
   EXPECT_TRUE(Has("fsdpd_router_entropy" + rank + "} 0.5"));
   EXPECT_TRUE(Has("fsdpd_router_balance_loss" + rank + "} 1.25"));
   EXPECT_TRUE(Has("fsdpd_router_z_loss" + rank + "} 3"));
+  EXPECT_FALSE(Mentions("fsdpd_expert_room{"));
+  report.mutable_routing()->set_room(1.875);
+  exporter_.RankStepped(kFirst, 4, report);
+  EXPECT_TRUE(Has("fsdpd_expert_room" + rank + "} 1.875"));
 }
 
 TEST_F(MetricsExporterTest, IgnoresOperationsItDoesNotKnow) {

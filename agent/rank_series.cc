@@ -308,6 +308,12 @@ class SeriesTable {
     gauge("fsdpd_router_entropy", &Routing::entropy);
     gauge("fsdpd_router_balance_loss", &Routing::balance_loss);
     gauge("fsdpd_router_z_loss", &Routing::z_loss);
+    MetricFamily room = Family("fsdpd_expert_room");
+    for (const RankSeries* rank : ranks_) {
+      if (rank->id_.rank == 0 && rank->last_.routing().room() > 0)
+        AddSample(&room, Labels(rank->id_), rank->last_.routing().room());
+    }
+    Keep(std::move(room));
   }
 
   // One series at most: the newest takes the place of the one before.

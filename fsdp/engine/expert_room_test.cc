@@ -65,6 +65,7 @@ TEST(ExpertRoom, AStepThatNeedsMoreComesAgainAndTheRunIsOneRanks) {
         ExpectSame(alone, among, kRoundOff);
         // Until there is room for all that there can be, which is so many times the even.
         EXPECT_GE(RunAgain(among).size(), 1u);
+        EXPECT_GT(among.reports[0].back().routing().room(), 1.25);
         EXPECT_LE(RunAgain(among).size(), ranks == 2 ? 2u : 3u);
       }
     }

@@ -177,6 +177,7 @@ class Operations {
   }
   void Judge(const at::Tensor& norm);
   void MoveLossScale(const at::Tensor& used);
+  void KeepNorm(const at::Tensor& norm);
   void WeighChoices();
   const BucketShard& ShardOf(int bucket) const {
     return buffers_[bucket].state.defined() ? buffers_[bucket].staged : parts_.params->bucket(bucket);

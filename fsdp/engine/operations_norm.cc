@@ -78,8 +78,14 @@ void Operations::Judge(const at::Tensor& norm) {
   if (may_lack_room_) skip.add_(overrun_);
   ended_.clamp_max_(1);
   skip.clamp_max_(1);
-  if (spec().on_spike.watched())
-    norms_.index_copy_(0, norms_place_, at::where(skip.gt(0), at::full_like(norm, kNoNorm), norm).view({1}));
+  if (spec().on_spike.watched()) KeepNorm(norm);
+}
+
+// Not of a step that comes again: its place has the norm that it is judged by.
+void Operations::KeepNorm(const at::Tensor& norm) {
+  at::Tensor kept = at::where(scalars_.found_nonfinite.gt(0), at::full_like(norm, kNoNorm), norm).view({1});
+  if (may_lack_room_) kept = at::where(overrun_.gt(0), norms_.gather(0, norms_place_), kept);
+  norms_.index_copy_(0, norms_place_, kept);
 }
 
 // Whether there were fewer than on the mean expert: in whole numbers, which fp64 has all of.

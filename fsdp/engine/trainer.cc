@@ -608,6 +608,8 @@ v1::StepReport Trainer::Report(const OpenStep& step, const StepResult& result) c
   report.set_data_wait_seconds(step.batches.waited_seconds());
   if (const int64_t layers = ExpertLayers(spec().model); layers > 0)
     *report.mutable_routing() = RoutingOf(result, spec().tokens_per_step(), layers);
+  if (const int64_t ranks = spec().mesh.size(Axis::kExpert); ranks > 1)
+    report.mutable_routing()->set_room(std::min(expert_room_, static_cast<double>(ranks)));
   AddFp8(result, &report);
   if (spec().device == DeviceKind::kCuda && spec().shards_optimizer() &&
       spec().mesh.SizeOf(Group::kShard) > 1) {

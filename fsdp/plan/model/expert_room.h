@@ -24,7 +24,8 @@ inline int64_t RowsOfRoom(double room, int64_t choices, int64_t per_token, int64
 }
 inline int64_t RowsOfPart(double room, int64_t choices, int64_t per_token, int64_t ranks, int64_t experts) {
   const int64_t most = choices / per_token * std::min(per_token, experts);
-  return std::min(most, static_cast<int64_t>(room * static_cast<double>(choices / ranks)) + 1);
+  const double even = static_cast<double>(choices) / static_cast<double>(ranks);
+  return std::min(most, static_cast<int64_t>(room * even) + 1);
 }
 
 }  // namespace fsdpd

@@ -225,7 +225,7 @@ int64_t Gpt2EmbeddingWorkspace(const Shape& s, int64_t positions) {
 // product's own operands and result are the product's, an addend it reads is not.
 
 // Tokens are copied into rows by expert, and rows added up into tokens.
-int64_t MovedRows(const Shape& s) { return s.experts > 0 ? s.RowBytes(4 * s.hidden) : 0; }
+int64_t MovedRows(const Shape& s) { return s.experts > 0 ? s.MovedRowBytes(4 * s.hidden) : 0; }
 
 // The three matrices' gradients come in the compute type: into the bucket, or they are copied or added there.
 int64_t MovedGradients(const Shape& s) {
@@ -236,17 +236,17 @@ int64_t MovedGradients(const Shape& s) {
 void CountLlamaBlockBytes(const Shape& s, bool qk_norm, UnitFacts* unit) {
   const int64_t qk = s.latent ? 0 : s.query + s.key;  // In one pass, with their norms too.
   const int64_t moved = MovedRows(s);
-  unit->forward_bytes = s.Bytes(2 * qk)                   // Rotation: in, out.
-                        + s.RowBytes(3 * s.intermediate)  // SwiGLU: two in, out.
-                        + s.Bytes(3 * s.shared)           // That of the layer beside experts.
-                        + s.OwnBytes(2 * 2 * s.hidden     // Norms, likewise.
-                                     + 2 * s.hidden)      // Residuals, which a product adds to.
+  unit->forward_bytes = s.Bytes(2 * qk)                        // Rotation: in, out.
+                        + s.MovedRowBytes(3 * s.intermediate)  // SwiGLU: two in, out.
+                        + s.Bytes(3 * s.shared)                // That of the layer beside experts.
+                        + s.OwnBytes(2 * 2 * s.hidden          // Norms, likewise.
+                                     + 2 * s.hidden)           // Residuals, which a product adds to.
                         + moved;
-  unit->backward_bytes = s.Bytes((qk_norm ? 3 : 2) * qk)   // Likewise; norms read what they normed.
-                         + s.RowBytes(6 * s.intermediate)  // SwiGLU: three in, three out.
-                         + s.Bytes(6 * s.shared)           // Likewise.
-                         + s.OwnBytes(2 * 5 * s.hidden     // Norms: gradient, input, residual in; two out.
-                                      + 3 * s.hidden)      // Addends of products' gradients.
+  unit->backward_bytes = s.Bytes((qk_norm ? 3 : 2) * qk)        // Likewise; norms read what they normed.
+                         + s.MovedRowBytes(6 * s.intermediate)  // SwiGLU: three in, three out.
+                         + s.Bytes(6 * s.shared)                // Likewise.
+                         + s.OwnBytes(2 * 5 * s.hidden  // Norms: gradient, input, residual in; two out.
+                                      + 3 * s.hidden)   // Addends of products' gradients.
                          + 2 * moved + MovedGradients(s);
 }
 

@@ -52,6 +52,8 @@ struct Shape {
     return room + filling_rows();
   }
   int64_t RowBytes(int64_t width) const { return room_rows() * width * compute_bytes; }
+  // Of those that there are where experts get equally many: room beyond them nobody touches.
+  int64_t MovedRowBytes(int64_t width) const { return (rows() + filling_rows()) * width * compute_bytes; }
   // Of all ranks' tokens, where they travel to experts.
   int64_t TravellingBytes() const { return tokens_travel() ? expert * Bytes(hidden) : 0; }
   // Width of what attention gives, and of a query with a value: what a pair of tokens costs.
