@@ -3,6 +3,7 @@
 // twice.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -75,17 +76,19 @@ TEST(ExpertRoom, AStepThatNeedsMoreComesAgainAndTheRunIsOneRanks) {
 class ExpertRoomOf : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, ExpertRoomOf, ::testing::Values(2, 4));
 
-// Beside it a snapshot of the step behind is taken, which is not what is saved.
+// Beside it a snapshot of the step behind is taken, which is not what is saved, or of the step before it.
 TEST_P(ExpertRoomOf, WhatIsSavedOfSuchAStepIsTheStep) {
   const TempDir dir;
   const LocalJobResult alone = Train(Uneven(GetParam()));
-  for (const bool ahead : {false, true}) {
+  for (const int every : {1, 2}) {
     v1::JobSpec saving = Among(GetParam(), Uneven(GetParam()));
-    saving.mutable_checkpoint()->set_dir(dir.File(ahead ? "ahead" : "behind"));
-    saving.mutable_checkpoint()->set_every_steps(1);
+    saving.mutable_checkpoint()->set_dir(dir.File(std::to_string(every)));
+    saving.mutable_checkpoint()->set_every_steps(every);
     saving.mutable_checkpoint()->set_keep_last(8);
-    ExpectSame(alone, Train(saving, Ahead(ahead)), kRoundOff);
-    for (const char* step : {"1", "2"}) {
+    const LocalJobResult saved = Train(saving, Ahead(true));
+    ExpectSame(alone, saved, kRoundOff);
+    EXPECT_FALSE(RunAgain(saved).empty());
+    for (const char* step : {"2", "4"}) {
       v1::JobSpec job = Uneven(GetParam());
       job.mutable_checkpoint()->set_load(saving.checkpoint().dir() + "/iter_000000" + step);
       ExpectSameRest(alone, Train(job), kRoundOff);
@@ -144,6 +147,20 @@ TEST_P(ExpertRoomOf, ALossScaleGrowsAsWithoutIt) {
   for (size_t s = 0; s < alone.reports[0].size(); ++s)
     EXPECT_EQ(among.reports[0][s].loss_scale(), alone.reports[0][s].loss_scale()) << s;
   EXPECT_EQ(alone.reports[0].back().loss_scale(), 256);
+}
+
+// All tokens choose alike: as many steps come again as without, and none for ever.
+TEST_P(ExpertRoomOf, AStepThatIsNotFiniteIsNoLackOfRoom) {
+  v1::JobSpec job = Among(GetParam(), Uneven(GetParam()));
+  job.mutable_optimizer()->mutable_adamw()->set_lr(1e38);  // Weights are none after the first step.
+  job.mutable_train()->mutable_on_nonfinite()->set_action(v1::STEP_ACTION_SKIP);
+  job.mutable_train()->mutable_on_nonfinite()->set_max(20);
+  const LocalJobResult result = Train(job, Ahead(true));
+  int skipped = 0;
+  for (const v1::StepReport& report : result.reports[0]) skipped += report.skipped() ? 1 : 0;
+  EXPECT_GE(skipped, 6);
+  const std::vector<int64_t> again = RunAgain(result);
+  EXPECT_TRUE(std::all_of(again.begin(), again.end(), [](int64_t step) { return step == 1; }));
 }
 
 TEST(ExpertRoom, StagesThatHaveRoomRunAgainWithThoseThatLackIt) {

@@ -134,6 +134,15 @@ TEST(Experts, OneOrAsManyAsATokenGoesTo) {
   }
 }
 
+// Of one expert a token, between four ranks.
+TEST(Experts, RowsThatTravelAreOneRanks) {
+  v1::JobSpec job = ExpertsJob();
+  ExpertsOf(&job)->set_per_token(1);
+  const LocalJobResult alone = Train(job);
+  for (const Case& c : {Case{kNoShard, 4, 3, 1, 1, 4}, Case{kParams, 8, 1, 1, 2, 4}})
+    ExpectSame(alone, Train(Spread(job, c)), kRoundOff);
+}
+
 TEST(Experts, MoreThanTokensLeavesSomeWithout) {
   v1::JobSpec job = ExpertsJob();
   ExpertsOf(&job)->set_count(128);

@@ -175,6 +175,7 @@ class Operations {
   at::Tensor Choices(int64_t begin, int64_t experts) const {
     return sums_.narrow(0, kStepSums + begin, experts);
   }
+  void KeepLackOfRoom();
   void Judge(const at::Tensor& norm);
   void MoveLossScale(const at::Tensor& used);
   void KeepNorm(const at::Tensor& norm);

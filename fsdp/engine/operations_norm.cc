@@ -4,6 +4,7 @@
 #include <ATen/ops/sort.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <cmath>
@@ -32,6 +33,7 @@ absl::Status Operations::Norm(const Instruction& instruction) {
   const at::Tensor own = squares_.Sum();
   if (own.defined()) squares.copy_(own);
   FSDPD_RETURN_IF_ERROR(GroupOf(instruction)->AllReduce(sums_.mutable_data_ptr<float>(), sums_.numel()));
+  KeepLackOfRoom();
   divisor.copy_(sums_.select(0, kCounted).clamp_min(1)).div_(static_cast<double>(spec().tokens_per_step()));
   divisor.mul_(loss_scale_);
   const at::Tensor norm = squares.sqrt().div_(divisor);
@@ -46,6 +48,14 @@ absl::Status Operations::Norm(const Instruction& instruction) {
   if (spec().scales_loss()) MoveLossScale(used);
   PublishResult(norm, used);
   return absl::OkStatus();
+}
+
+// Of NaNs all choose the same experts, for which there is no room: that is no lack of it. What merely lacks
+// room has a loss.
+void Operations::KeepLackOfRoom() {
+  if (!may_lack_room_) return;
+  const at::Tensor lacking = sums_.select(0, kLacking);
+  lacking.copy_(at::where(sums_.select(0, kLossSum).isfinite(), lacking, at::zeros_like(lacking)));
 }
 
 // A step that comes again counts for nothing.
@@ -113,6 +123,7 @@ void Operations::JudgeSpike(const at::Tensor& norm) {
 
 absl::Status Operations::Loss(const Instruction& instruction) {
   FSDPD_RETURN_IF_ERROR(GroupOf(instruction)->AllReduce(sums_.mutable_data_ptr<float>(), kStepSums));
+  KeepLackOfRoom();
   PublishResult(sums_.select(0, kSquares), loss_scale_);
   return absl::OkStatus();
 }

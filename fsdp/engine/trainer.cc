@@ -278,7 +278,7 @@ Trainer::~Trainer() {
   if (recorder_ != nullptr) recorder_->Record(false);  // A trace that waits to be written has it too.
 }
 
-// Before the last of the open steps is submitted.
+// Before one of the open steps is submitted.
 void Trainer::RecordForTraces() {
   if (options_.traces == nullptr) return;
   const bool records = options_.traces->RecordsMemory();
@@ -470,6 +470,7 @@ absl::Status Trainer::SubmitOpen(OpenStep* step) {
 absl::Status Trainer::RunAgain() {
   for (size_t i = 1; i < open_.size(); ++i) FSDPD_RETURN_IF_ERROR(executor_->Collect().status());
   open_.front().warnings.push_back(MakeRoom());
+  traced_step_ = 0;  // What comes is not behind the step that was traced.
   for (OpenStep& open : open_) FSDPD_RETURN_IF_ERROR(SubmitOpen(&open));
   return absl::OkStatus();
 }
@@ -480,7 +481,7 @@ std::string Trainer::MakeRoom() {
   FSDPD_CHECK(before < ranks);
   executor_->MakeRoom(expert_room_);
   return absl::StrFormat(
-      "the experts of some rank got more than %.4g times the rows of even routing, for which there was room: "
+      "the experts of some rank got more rows than there was room for, %.4g times those of even routing: "
       "nothing was dropped, the batch was run again with room for %.4g times, which takes more memory than "
       "planned",
       before, std::min(expert_room_, ranks));

@@ -302,13 +302,14 @@ at::Tensor NativeBlock::FfnOutput(const Kept& kept) const {
     return AddLinear(kept.middle, Fp8SwigluForward(kept.gate_up), WeightsOf({p_.w2}));
   if (!HasExperts()) return AddProduct(kept.middle, SwigluForward(kept.gate_up), p_.w2);
   const at::Tensor& ends = EndsHere(kept.routing, kept.passage);
-  const at::Tensor product = WeighedSwigluForward(kept.gate_up, kept.passage.weights, ends);
+  at::Tensor rows = WeighedSwigluForward(kept.gate_up, kept.passage.weights, ends);
+  rows = ExpertsOfRows(rows, ends, p_.w2);
   const TokenParts parts(&context());
   const bool parted = parts.ranks() > 1;
   std::function<void(at::Tensor*)> add;
   if (HasShared()) add = [&](at::Tensor* sum) { sum->add_(SharedOutput(kept.shared_gate_up)); };
-  const at::Tensor sum = AtTokens({ExpertsOfRows(product, ends, p_.w2)}, kept.routing, kept.passage,
-                                  &context(), add, parted ? at::Tensor() : kept.middle);
+  const at::Tensor sum =
+      AtTokens({rows}, kept.routing, kept.passage, &context(), add, parted ? at::Tensor() : kept.middle);
   return parted ? parts.Sum(sum, kept.middle) : sum;
 }
 

@@ -22,8 +22,10 @@
 // native_router.h), and beside gate and up it keeps 4 T experts + 20 T per_token bytes of the routing, as
 // long as those. SwiGLU's product is multiplied with how much the choice counts before the last matrix. Of
 // ranks that have the experts among them, tokens or rows go to who has their expert, and what comes of them
-// back (native_passage.h): then gate and up are of the rows here, 8 bytes more each are kept, and backward
-// sends the norm's output again.
+// back (native_passage.h): then gate and up are of all rows that there is room for here, and of the routing
+// 4 T experts + 8 T per_token bytes are kept, 8 for each of those rows, and 4 for each choice of all ranks,
+// or where rows travel for each of its own and 8 for each that there is room for on its way. Backward sends
+// the norm's output again.
 //
 // Attention by way of latents has no heads of its own here but in native_latent_attention.h, which says what
 // it keeps.

@@ -75,7 +75,7 @@ TEST_P(NativeExpertsCuda, PlacesAreItsTwins) {
   }
 }
 
-// Of some experts alone; then with room for half, which says how much is lacking and writes nothing beyond.
+// Of some experts alone; then with too little room, which says how much is lacking and writes nothing beyond.
 TEST_P(NativeExpertsCuda, PlacesOfSomeExpertsAreItsTwins) {
   for (const Chosen& chosen : Choices()) {
     for (const int64_t experts : {int64_t{1}, chosen.experts / 2 + 1}) {

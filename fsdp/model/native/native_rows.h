@@ -16,7 +16,7 @@ namespace fsdpd {
 
 struct RowPlaces {
   at::Tensor order;      // [rows] int32: of which choice each row is; -1: of none.
-  at::Tensor of_choice;  // [choices] int32: the row of each; -1: its expert's rows are elsewhere.
+  at::Tensor of_choice;  // [choices] int32: the row of each; -1: none here.
   at::Tensor ends;       // [experts] int32: where each one's rows end, and the next one's begin.
 };
 
