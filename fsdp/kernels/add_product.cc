@@ -15,7 +15,7 @@ LtProduct ProductOf(const AddProductArgs& args, uint32_t alignment) {
   product.x = LayoutOf(type, args.rows, args.inputs, args.inputs);
   product.addend = LayoutOf(type, args.rows, args.outputs, args.outputs);
   product.result = LayoutOf(type, args.rows, args.outputs, args.outputs);
-  ChooseAlgorithm(alignment, &product);
+  ChooseAlgorithm(args.outputs, alignment, &product);
   return product;
 }
 
@@ -24,15 +24,17 @@ LtProduct ProductOf(const AddProductArgs& args, uint32_t alignment) {
 bool AddProduct(const AddProductArgs& args, Stream stream) {
   if (args.rows == 0) return true;
   FSDPD_CHECK(args.sum != args.residual);
-  const uint32_t alignment = AlignmentOf({args.residual, args.x, args.weight, args.sum});
-  // As many as a model's blocks have shapes: two or three.
+  const bool adds = args.residual != nullptr;
+  const void* addend = adds ? args.residual : args.sum;
+  const uint32_t alignment = AlignmentOf({addend, args.x, args.weight, args.sum});
+  // As many as a model's blocks have shapes, and its head.
   thread_local std::map<std::tuple<int64_t, int64_t, int64_t, DType, uint32_t>, LtProduct> products;
   const auto key = std::make_tuple(args.rows, args.outputs, args.inputs, args.type, alignment);
   auto found = products.find(key);
   if (found == products.end()) found = products.emplace(key, ProductOf(args, alignment)).first;
   const LtProduct& product = found->second;
   if (!product.algorithm.has_value()) return false;
-  Run(product, {args.weight, args.x, args.residual, args.sum}, stream);
+  Run(product, {args.weight, args.x, addend, args.sum, adds ? 1.0f : 0.0f}, stream);
   return true;
 }
 

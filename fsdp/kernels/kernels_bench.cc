@@ -127,6 +127,23 @@ void BenchAddProduct(Bench* bench) {
   bench->Measure("LibTorch's addmm", bytes, difference, [&] { at::addmm(residual, x, weight.t()); });
 }
 
+// The product before SwiGLU, the largest of a layer.
+void BenchUpProduct(Bench* bench) {
+  const at::Tensor x = at::randn({kTokens, kHidden}, kBf16),
+                   weight = at::randn({2 * kIntermediate, kHidden}, kBf16) * 0.02,
+                   y = at::empty({kTokens, 2 * kIntermediate}, kBf16);
+  const AddProductArgs args = {nullptr, x.data_ptr(),      weight.data_ptr(), y.data_ptr(),
+                               kTokens, 2 * kIntermediate, kHidden,           DType::kBf16};
+  const auto run = [&] { AddProduct(args, CurrentStream()); };
+  run();
+  const double bytes = static_cast<double>(x.nbytes() + weight.nbytes() + y.nbytes());
+  const int64_t some = 64;
+  const double difference =
+      Difference(y.narrow(0, 0, some), at::mm(Wide(x.narrow(0, 0, some)), Wide(weight).t()));
+  bench->Measure("gates and ups", bytes, difference, run);
+  bench->Measure("LibTorch's mm", bytes, difference, [&] { at::mm(x, weight.t()); });
+}
+
 void BenchSwiglu(Bench* bench) {
   const at::Tensor gate_up = at::randn({kTokens, 2 * kIntermediate}, kBf16);
   const at::Tensor gate = gate_up.narrow(1, 0, kIntermediate),
@@ -570,6 +587,7 @@ void BenchFp8Swiglu(Bench* bench) {
 int Run() {
   Bench bench;
   BenchAddProduct(&bench);
+  BenchUpProduct(&bench);
   BenchSwiglu(&bench);
   BenchRotary(&bench);
   BenchRmsNorm(&bench, "rms norm", kTokens, kHidden);

@@ -1,5 +1,5 @@
-// What products by cuBLASLt share: handles that are freed, layouts of our matrices, and the heuristic's
-// choice. For .cc files of CUDA builds alone.
+// What products by cuBLASLt share: handles that are freed, layouts of our matrices, and the choice among what
+// its heuristic offers. For .cc files of CUDA builds alone.
 //
 // cuBLAS reads column by column: our rows are its columns, so of result = x weight^T it computes the turned
 // one, where `weight` is what it must transpose.
@@ -9,6 +9,7 @@
 #include <ATen/cuda/Exceptions.h>
 #include <cublasLt.h>
 
+#include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -79,8 +80,25 @@ inline LtProduct ProductInFp32() {
   return product;
 }
 
-// Once all else is set.
-inline void ChooseAlgorithm(uint32_t alignment, LtProduct* product) {
+// The heuristic orders by time on a cool card; large products run at the card's limit of power, where the least
+// energy is fastest. There it is right but for one kernel, which takes 3% less than its first choice wherever
+// it does not compute more than there is (docs/bench/2026-11-28-products-by-joules.md).
+inline const cublasLtMatmulHeuristicResult_t& BestOf(const cublasLtMatmulHeuristicResult_t* offered,
+                                                     int count, int64_t outputs) {
+  constexpr int64_t kTileOutputs = 176;
+  const int64_t covered = (outputs + kTileOutputs - 1) / kTileOutputs * kTileOutputs;
+  if (covered - outputs > outputs / 100) return offered[0];
+  for (int i = 0; i < count; ++i) {
+    uint32_t tile = 0;
+    TORCH_CUDABLAS_CHECK(cublasLtMatmulAlgoConfigGetAttribute(&offered[i].algo, CUBLASLT_ALGO_CONFIG_TILE_ID,
+                                                              &tile, sizeof(tile), nullptr));
+    if (tile == CUBLASLT_MATMUL_TILE_176x128) return offered[i];
+  }
+  return offered[0];
+}
+
+// Once all else is set. `outputs`: of the weight.
+inline void ChooseAlgorithm(int64_t outputs, uint32_t alignment, LtProduct* product) {
   cublasLtMatmulPreference_t preference = nullptr;
   TORCH_CUDABLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference));
   const Owned<cublasLtMatmulPreference_t> owned(preference);
@@ -93,12 +111,15 @@ inline void ChooseAlgorithm(uint32_t alignment, LtProduct* product) {
     TORCH_CUDABLAS_CHECK(
         cublasLtMatmulPreferenceSetAttribute(preference, operand, &alignment, sizeof(alignment)));
   }
-  cublasLtMatmulHeuristicResult_t found = {};
+  std::array<cublasLtMatmulHeuristicResult_t, 8> offered = {};
   int count = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       at::cuda::getCurrentCUDABlasLtHandle(), product->what.get(), product->weight.get(), product->x.get(),
-      product->addend.get(), product->result.get(), preference, /*requestedAlgoCount=*/1, &found, &count);
-  if (status == CUBLAS_STATUS_SUCCESS && count == 1) product->algorithm = found.algo;
+      product->addend.get(), product->result.get(), preference, static_cast<int>(offered.size()),
+      offered.data(), &count);
+  if (status == CUBLAS_STATUS_SUCCESS && count > 0) {
+    product->algorithm = BestOf(offered.data(), count, outputs).algo;
+  }
 }
 
 struct LtOperands {

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""A model with experts has the losses on GPUs that it has on CPU ranks: with all experts on each rank, and with two ranks that have
-them among them (parallel.expert).
+"""A model with experts has the losses on GPUs that it has on CPU ranks: with all experts on each rank, and with ranks that have
+them among them (parallel.expert), also beside shared samples and stages.
 
     tests/gpu/experts.py
 
-A small Mixtral-like model, ten steps, through coordinator, agents and ranks, in fp32 and bf16, on one GPU and, where there are two, on
-two, and again with selection biases that move by what experts got; same_losses.py says how near they have to be. Prints one line of JSON a job with the largest relative differences. Needs the
-programs built with --config=cuda (FSDPD_BIN: where they are).
+A small Mixtral-like model, ten steps, through coordinator, agents and ranks, in fp32 and bf16, on as many GPUs as there are up to
+four, and again with selection biases that move by what experts got; same_losses.py says how near they have to be. Prints one line of
+JSON a job with the largest relative differences. Needs the programs built with --config=cuda (FSDPD_BIN: where they are).
 """
 
 import pathlib
@@ -17,6 +17,9 @@ from same_losses import compare
 # As DeepSeek-V3 balances, without a loss.
 BALANCED = {"scores": "sigmoid", "selection_bias": True, "bias_update_rate": 0.01}
 
+# A name, ranks, and how they share.
+WAYS = [("", 1, {}), ("-2", 2, {}), ("-2-expert", 2, {"expert": 2}), ("-4-context-expert", 4, {"context": 2, "expert": 2}),
+        ("-4-expert", 4, {"expert": 4}), ("-4-stages-expert", 4, {"pipeline": 2, "expert": 2})]
 GPUS = len(list(pathlib.Path("/dev").glob("nvidia[0-9]*")))
 JOB = {
     "model": {"llama": {"vocab_size": 512, "hidden_size": 128, "intermediate_size": 384, "layers": 4, "heads": 4, "kv_heads": 2,
@@ -29,20 +32,19 @@ JOB = {
 }
 
 
-def job(device, ranks, expert, compute, balanced):
+def job(device, ranks, parallel, compute, balanced):
     llama = JOB["model"]["llama"]
     experts = {**llama["experts"], **(BALANCED if balanced else {})}
-    return {**JOB, "model": {"llama": {**llama, "experts": experts}}, "precision": {"compute": compute}, "parallel": {"expert": expert},
+    return {**JOB, "model": {"llama": {**llama, "experts": experts}}, "precision": {"compute": compute}, "parallel": parallel,
             "resources": {"nodes": 1, "ranks_per_node": ranks, "device": device}}
 
 
 def jobs(balanced):
-    found = {"cpu-fp32": job("cpu", 1, 1, "fp32", balanced), "cpu-2-expert": job("cpu", 2, 2, "fp32", balanced)}
+    found = {"cpu-fp32": job("cpu", 1, {}, "fp32", balanced), "cpu-2-expert": job("cpu", 2, {"expert": 2}, "fp32", balanced)}
     for compute in ("fp32", "bf16"):
-        found[f"gpu-{compute}"] = job("cuda", 1, 1, compute, balanced)
-        if GPUS >= 2:
-            found[f"gpu-{compute}-2"] = job("cuda", 2, 1, compute, balanced)
-            found[f"gpu-{compute}-2-expert"] = job("cuda", 2, 2, compute, balanced)
+        for name, ranks, parallel in WAYS:
+            if GPUS >= ranks:
+                found[f"gpu-{compute}{name}"] = job("cuda", ranks, parallel, compute, balanced)
     return found
 
 

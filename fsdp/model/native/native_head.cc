@@ -10,6 +10,7 @@
 
 #include <algorithm>
 
+#include "fsdp/model/native/native_linear.h"
 #include "fsdp/model/native/native_ops.h"
 #include "fsdp/model/native/token_parts.h"
 
@@ -59,10 +60,10 @@ UnitOutput NativeHead::Forward(int /*slot*/, const UnitInput& input, Keep keep) 
   const at::Tensor normed =
       TokenParts(&context())
           .Gather(RmsNormForward(input.hidden.flatten(0, 1), param(kNorm), norm_epsilon_).y);
-  const at::Tensor output = param(kOutput).t(), targets = input.targets.flatten();
+  const at::Tensor output = param(kOutput), targets = input.targets.flatten();
   at::Tensor loss = at::zeros({}, normed.options().dtype(at::kFloat));
   ForEachChunk(normed.size(0), [&](int64_t begin, int64_t rows) {
-    const at::Tensor logits = at::mm(normed.narrow(0, begin, rows), output);
+    const at::Tensor logits = LinearForward(normed.narrow(0, begin, rows), Matrices{output});
     loss.add_(LossOf(logits, targets.narrow(0, begin, rows)).sum);
   });
   return {at::Tensor(), loss};
@@ -80,7 +81,7 @@ Unit::LossAndGrad NativeHead::LossBackward(const at::Tensor& normed, const at::T
   ForEachChunk(tokens, [&](int64_t begin, int64_t rows) {
     const at::Tensor in = normed.narrow(0, begin, rows);
     at::Tensor logits = logits_buffer.narrow(0, 0, rows);
-    at::mm_out(logits, in, output.t());
+    LinearForwardInto(in, Matrices{output}, /*biases=*/{}, logits);
     const Loss chunk = LossOf(logits, targets.narrow(0, begin, rows));
     loss.add_(chunk.sum);
     CrossEntropyBackward(chunk.log_sum_exp, chunk.targets, grad_loss, &logits);

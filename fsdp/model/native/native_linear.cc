@@ -35,6 +35,22 @@ at::Tensor Joined(const Matrices& matrices) {
   return at::cat(bytes).view(at::kFloat8_e4m3fn);
 }
 
+// residual + x matrix^T, or without an undefined residual. False, and nothing is done, where LibTorch must.
+bool ProductInto(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& matrix, at::Tensor into) {
+  if (!x.is_cuda() || !x.is_contiguous()) return false;
+  FSDPD_CHECK(matrix.is_contiguous() && into.is_contiguous());
+  FSDPD_CHECK(!residual.defined() || residual.is_contiguous());
+  const kernels::AddProductArgs args = {residual.defined() ? residual.const_data_ptr() : nullptr,
+                                        x.const_data_ptr(),
+                                        matrix.const_data_ptr(),
+                                        into.data_ptr(),
+                                        x.size(0),
+                                        matrix.size(0),
+                                        matrix.size(1),
+                                        DTypeOf(x.scalar_type())};
+  return kernels::AddProduct(args, kernels::CurrentStream(x.get_device()));
+}
+
 }  // namespace
 
 at::Tensor AsOne(const Matrices& matrices) {
@@ -86,7 +102,7 @@ void LinearForwardInto(const at::Tensor& x, const Weights& weights, const Matric
   const Matrices& matrices = weights.plain;
   const bool plain = !AnyDefined(biases);
   if (const at::Tensor one = AsOne(matrices); plain && one.defined()) {
-    at::mm_out(into, x, one.t());
+    if (!ProductInto(/*residual=*/{}, x, one, into)) at::mm_out(into, x, one.t());
     return;
   }
   int64_t begin = 0;
@@ -119,20 +135,9 @@ at::Tensor LinearForward(const at::Tensor& x, const Weights& weights, const Matr
 at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const Weights& weights) {
   if (weights.in_fp8()) return AddLinear(residual, Fp8Rows(x), weights);
   const at::Tensor& matrix = weights.plain[0];
-  if (residual.is_cuda()) {
-    FSDPD_CHECK(residual.is_contiguous() && x.is_contiguous() && matrix.is_contiguous());
-    at::Tensor sum = at::empty_like(residual);
-    const kernels::AddProductArgs args = {residual.const_data_ptr(),
-                                          x.const_data_ptr(),
-                                          matrix.const_data_ptr(),
-                                          sum.data_ptr(),
-                                          x.size(0),
-                                          matrix.size(0),
-                                          matrix.size(1),
-                                          DTypeOf(x.scalar_type())};
-    if (kernels::AddProduct(args, kernels::CurrentStream(x.get_device()))) return sum;
-  }
-  return at::addmm(residual, x, matrix.t());
+  at::Tensor sum = at::empty_like(residual);
+  if (!ProductInto(residual, x, matrix, sum)) at::addmm_out(sum, residual, x, matrix.t());
+  return sum;
 }
 
 at::Tensor AddLinear(const at::Tensor& residual, const Fp8& x, const Weights& matrix) {

@@ -43,9 +43,10 @@ class NativeOpsCuda : public ::testing::TestWithParam<at::ScalarType> {
   static at::Tensor Exact(const at::Tensor& x) { return x.to(at::kDouble); }
 };
 
-// Also at addresses that no pack of 16 bytes begins at, and of no rows.
-TEST_P(NativeOpsCuda, AddLinearEqualsItsTwin) {
-  const Shape shapes[] = {{0, 8, 8}, {1, 1, 1}, {7, 13, 5}, {256, 512, 384}};
+// Also at addresses that no pack of 16 bytes begins at, and of no rows. Of 1056 outputs another kernel is taken
+// than of 512.
+TEST_P(NativeOpsCuda, LinearForwardAndAddLinearEqualTheirTwins) {
+  const Shape shapes[] = {{0, 8, 8}, {1, 1, 1}, {7, 13, 5}, {256, 512, 384}, {2048, 1056, 384}};
   for (const Shape& shape : shapes) {
     for (const int64_t offset : {0, 1}) {
       const at::Tensor residual = Random({shape[0], shape[1]}), x = Random({shape[0], shape[2]});
@@ -57,6 +58,8 @@ TEST_P(NativeOpsCuda, AddLinearEqualsItsTwin) {
       const at::Tensor sum = AddLinear(cuda_residual, x.cuda(), Matrices{matrix(weight.cuda())});
       ExpectNear(sum, AddLinear(Exact(residual), Exact(x), Matrices{matrix(Exact(weight))}));
       EXPECT_TRUE(cuda_residual.cpu().equal(residual));
+      ExpectNear(LinearForward(x.cuda(), Matrices{matrix(weight.cuda())}),
+                 LinearForward(Exact(x), Matrices{matrix(Exact(weight))}));
     }
   }
 }
