@@ -46,14 +46,15 @@ int64_t Workspace(const Product& p, bool host) {
 
 // The same of experts' products, which are made at once on CUDA: their matrices' gradients have scales for
 // each expert, found in as much room. The host takes one expert after the other, of which one may have all
-// tokens.
-int64_t ExpertsWorkspace(const Product& p, bool host) {
+// tokens. `read`: the tokens that rows are copies of, where the product is of such.
+int64_t ExpertsWorkspace(const Product& p, int64_t read, bool host) {
   if (host) return Room(p.tokens, p.inputs) + Workspace(p, host);
   const int64_t rows = p.tokens + p.filling;
   const int64_t turned = p.experts * Room(p.inputs, p.outputs), scales = p.experts * p.outputs * kScaleBytes;
   const int64_t columns =
       rows * (p.inputs + p.outputs) + p.experts * (p.inputs + p.outputs) * 2 * kScaleBytes;
-  return std::max({2 * Room(rows, p.inputs), Room(rows, p.outputs) + turned + scales, columns});
+  return std::max({Room(rows, p.inputs) + Room(std::max(rows, read), p.inputs),
+                   Room(rows, p.outputs) + turned + scales, columns});
 }
 
 // A row is read once, as it stays near until its largest value is known; columns are read twice.
@@ -108,14 +109,14 @@ void AddExpertsProduct(const Product& p, bool of_tokens, int64_t tokens, bool ho
   unit->forward_bytes += of_tokens ? RowsMoved(tokens * p.inputs) - 2 * x : RowsMoved(x);
   unit->backward_bytes += RowsMoved(y) + TurnMoved(matrices) + ColumnsMoved(y + x);
   if (p.travelling == 0) unit->backward_bytes -= 2 * kInBytes * (of_tokens ? x : y);
-  *workspace = std::max(*workspace, ExpertsWorkspace(p, host));
+  *workspace = std::max(*workspace, ExpertsWorkspace(p, of_tokens ? tokens : 0, host));
   if (!of_tokens) return;
   for (UnitExchange& exchange : unit->exchanges) {
     const int64_t all = p.travelling * p.inputs;
     const bool of_rows = exchange.what == Exchange::kSend && exchange.forward_elements == all;
     if (!of_rows) continue;
-    exchange.forward_elements = all / kInBytes;
-    unit->exchanges.push_back({exchange.group, p.travelling, 0, Exchange::kSend, DType::kFp32});
+    exchange.forward_elements = exchange.selective_elements = all / kInBytes;
+    unit->exchanges.push_back({exchange.group, p.travelling, 0, Exchange::kSend, DType::kFp32, p.travelling});
     break;
   }
 }

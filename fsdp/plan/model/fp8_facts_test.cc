@@ -171,5 +171,13 @@ TEST(Fp8Facts, TokensTravelAsTheyAre) {
             3 * 2 * kTokens * kHidden - 2 * kRows * kHidden + 3 * kRows * kWidth);
 }
 
+TEST(Fp8Facts, ThereIsRoomForTheTokensOfAllRanksBesideRows) {
+  Spec spec = SpecOfExperts();
+  spec.mesh = Mesh::DataParallel(1, 4).WithExpert(4);
+  constexpr int64_t kRows = 2 * kTokens * 5 / 4 + 1, kFilling = 16 * 2;  // A quarter of eight experts.
+  static_assert(4 * kTokens > kRows + kFilling);
+  EXPECT_EQ(Added(spec).workspace_bytes, (kRows + kFilling + 4 * kTokens) * (kHidden + 4));
+}
+
 }  // namespace
 }  // namespace fsdpd

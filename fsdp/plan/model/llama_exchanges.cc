@@ -9,8 +9,8 @@ namespace {
 void AddStreamExchanges(const Shape& s, DType compute, std::vector<UnitExchange>* exchanges) {
   if (s.tensor == 1) return;
   const int64_t all = s.tokens * s.hidden;
-  for (int half = 0; half < 2; ++half) {  // Attention's, and the FFN's.
-    exchanges->push_back({Group::kTensor, all, all, Exchange::kGather, compute});
+  for (const int64_t selective : {int64_t{0}, all}) {  // Attention's half, and the FFN's.
+    exchanges->push_back({Group::kTensor, all, all, Exchange::kGather, compute, selective});
     exchanges->push_back({Group::kTensor, all, all, Exchange::kSumPart, compute});
     exchanges->push_back({Group::kTensor, 0, all, Exchange::kGather, compute});  // The normed input again.
   }
@@ -20,11 +20,11 @@ void AddStreamExchanges(const Shape& s, DType compute, std::vector<UnitExchange>
 // backward gathers the gradient of that and the normed input again, and sums the gradients of both.
 void AddTokenExchanges(const Shape& s, DType compute, std::vector<UnitExchange>* exchanges) {
   const int64_t all = s.expert * s.tokens * s.hidden, choices = s.expert * s.rows();
-  const auto add = [&](int64_t forward, int64_t backward, Exchange what, DType type) {
-    exchanges->push_back({Group::kExpert, forward, backward, what, type});
+  const auto add = [&](int64_t forward, int64_t backward, Exchange what, DType type, int64_t selective = 0) {
+    exchanges->push_back({Group::kExpert, forward, backward, what, type, selective});
   };
-  add(all, all, Exchange::kGather, compute);
-  add(2 * choices, 0, Exchange::kGather, DType::kFp32);
+  add(all, all, Exchange::kGather, compute, all);
+  add(2 * choices, 0, Exchange::kGather, DType::kFp32, 2 * choices);
   add(all, all, Exchange::kSumPart, compute);
   add(0, choices, Exchange::kSumPart, DType::kFp32);
   add(0, all, Exchange::kGather, compute);
@@ -33,12 +33,12 @@ void AddTokenExchanges(const Shape& s, DType compute, std::vector<UnitExchange>*
 // Forward sends rows, of each its expert and how much it counts, and gets what came of them; backward sends
 // the gradient of that and the normed input again, and gets the gradients of both. Each part has its room.
 void AddRowExchanges(const Shape& s, DType compute, std::vector<UnitExchange>* exchanges) {
-  const auto send = [&](int64_t forward, int64_t backward, DType type) {
-    exchanges->push_back({Group::kExpert, forward, backward, Exchange::kSend, type});
+  const auto send = [&](int64_t forward, int64_t backward, DType type, int64_t selective = 0) {
+    exchanges->push_back({Group::kExpert, forward, backward, Exchange::kSend, type, selective});
   };
   const int64_t rows = s.travelling_rows(), all = rows * s.hidden;
-  send(2 * rows, rows, DType::kFp32);
-  send(all, all, compute);
+  send(2 * rows, rows, DType::kFp32, 2 * rows);
+  send(all, all, compute, all);
   send(all, all, compute);
   send(0, all, compute);
 }
@@ -52,8 +52,8 @@ std::vector<UnitExchange> LlamaBlockExchanges(const Shape& s, DType compute) {
     exchanges = {{Group::kContext, all, all, Exchange::kGather, compute},
                  {Group::kContext, 0, all, Exchange::kSumPart, compute}};
     if (s.experts > 0) {
-      const int64_t samples = s.tokens * s.context / s.sequence;
-      exchanges.push_back({Group::kContext, samples * s.experts, 0, Exchange::kSum, DType::kFp32});
+      const int64_t counts = s.tokens * s.context / s.sequence * s.experts;
+      exchanges.push_back({Group::kContext, counts, 0, Exchange::kSum, DType::kFp32, counts});
     }
   }
   AddStreamExchanges(s, compute, &exchanges);

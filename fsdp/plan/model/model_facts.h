@@ -88,14 +88,15 @@ enum class Exchange {
 const char* VerbOf(Exchange what);  // "gathers"
 
 // Numbers of one micro-batch: of what is summed, of all ranks' parts together, or of what the rank sends,
-// the part for itself included: as much as it is where experts get equally many tokens. Recompute runs the
-// forward's again.
+// the part for itself included: as much as it is where experts get equally many tokens. Full recompute runs
+// the forward's again.
 struct UnitExchange {
   Group group = Group::kSelf;
   int64_t forward_elements = 0;
   int64_t backward_elements = 0;
   Exchange what = Exchange::kSum;
   DType type = DType::kFp32;
+  int64_t selective_elements = 0;  // Of the forward's, what selective recompute runs again.
 };
 
 struct UnitFacts {

@@ -102,6 +102,7 @@ class Costs {
       };
       add(Cost(exchange, exchange.forward_elements), forwards);
       add(Cost(exchange, exchange.backward_elements), backward ? 1 : 0);
+      add(Cost(exchange, exchange.selective_elements), backward && Selects(i) ? 1 : 0);
     }
   }
 
@@ -274,12 +275,17 @@ class Costs {
     double seconds = AtLeast(unit.backward_kernels, work) - (i.puts_off ? PutOff(i.unit) : 0);
     seconds += Exchanges(unit, &UnitExchange::backward_elements);
     if (i.recompute == Recompute::kFull) seconds += ForwardAndExchange(i);
-    // What autograd saved is all there, and nothing runs again.
-    const bool selects = unit.kept_bytes.selective < unit.kept_bytes.none;
-    if (i.recompute == Recompute::kSelective && selects) {
-      seconds += Products(unit, unit.selective_flops) + Memory(unit.forward_bytes);
+    if (Selects(i)) {
+      seconds += Products(unit, unit.selective_flops) + Memory(unit.forward_bytes) +
+                 Exchanges(unit, &UnitExchange::selective_elements);
     }
     return seconds;
+  }
+
+  // What autograd saved is all there, and nothing runs again.
+  bool Selects(const Instruction& i) const {
+    const KeptBytes& kept = model_.units[i.unit].kept_bytes;
+    return i.recompute == Recompute::kSelective && kept.selective < kept.none;
   }
 
   double PutOff(int unit) const {

@@ -209,6 +209,18 @@ TEST(Cost, WhatAUnitExchangesTakesTheLinkOfItsGroup) {
   EXPECT_EQ(c.SecondsOf(Op::kForwardBackward), c.SecondsOf(Op::kForward) + c.SecondsOf(Op::kBackward));
 }
 
+TEST(Cost, SelectiveRecomputeExchangesAgainWhatTheUnitSays) {
+  Case c;
+  c.spec.mesh = Mesh::DataParallel(2, 4);
+  Instruction i;
+  i.op = Op::kBackward;
+  i.unit = 0;
+  i.recompute = Recompute::kSelective;
+  const double backward = c.SecondsOf(i);
+  c.model.units[0].exchanges = {{Group::kShard, 64, 0, Exchange::kSum, DType::kFp32, 32}};
+  EXPECT_EQ(c.SecondsOf(i), backward + kLatency + 2 * 32 * 4 * 3 / 4. / 64);
+}
+
 TEST(Cost, FrozenParametersSaveTheirHalfOfBackward) {
   Case c;
   const double all = c.SecondsOf(Op::kBackward);
