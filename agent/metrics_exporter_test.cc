@@ -105,6 +105,13 @@ TEST_F(MetricsExporterTest, WhatOnlySomeJobsHaveAppearsWithItsFirstValue) {
   EXPECT_FALSE(Mentions("fsdpd_validation_loss"));
   EXPECT_FALSE(Mentions("fsdpd_loss_scale"));
   EXPECT_FALSE(Mentions("fsdpd_copy_engines"));
+  EXPECT_FALSE(Mentions("op=\"stage\""));
+  v1::OpTime* stage = report.add_ops();
+  stage->set_op(v1::COMM_OP_STAGE);
+  stage->set_seconds(0.5);
+  stage->set_bytes(8);
+  exporter_.RankStepped(kFirst, 4, report);
+  EXPECT_TRUE(Has("fsdpd_comm_seconds_total{fsdpd_job=\"job\",rank=\"0\",op=\"stage\"} 0.5"));
   report.set_copy_engines(false);
   exporter_.RankStepped(kFirst, 4, report);
   EXPECT_TRUE(Has("fsdpd_copy_engines{fsdpd_job=\"job\",rank=\"0\"} 0"));

@@ -19,13 +19,13 @@ using prometheus::MetricFamily;
 struct OpName {
   v1::CommOp op;
   const char* name;
-  // From the start on, so that rates are right; the others are for jobs with an outer mesh axis.
+  // From the start on, so that rates are right; the others are for jobs with replicas or stages.
   bool always;
 };
 constexpr OpName kOps[] = {
     {v1::COMM_OP_ALL_GATHER, "all_gather", true},      {v1::COMM_OP_REDUCE_SCATTER, "reduce_scatter", true},
     {v1::COMM_OP_ALL_REDUCE, "all_reduce", true},      {v1::COMM_OP_OUTER_REDUCE, "outer_reduce", false},
-    {v1::COMM_OP_OUTER_GATHER, "outer_gather", false},
+    {v1::COMM_OP_OUTER_GATHER, "outer_gather", false}, {v1::COMM_OP_STAGE, "stage", false},
 };
 
 struct Fp8Name {

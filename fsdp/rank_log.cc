@@ -195,17 +195,16 @@ std::vector<std::string> ConfigTable(const Plan& plan, const v1::RankLaunch& lau
 }
 
 std::string StepLine(const v1::StepReport& report, int64_t steps) {
-  double comm = 0, exposed = 0;
-  for (const v1::OpTime& op : report.ops()) {
-    comm += op.seconds();
-    exposed += op.exposed_seconds();
-  }
-  const double overlap = comm > 0 ? 1 - exposed / comm : 1;  // As fsdpctl shows it.
+  double comm = 0;
+  for (const v1::OpTime& op : report.ops()) comm += op.seconds();
+  const std::string overlap =  // As fsdpctl shows it.
+      comm > 0 ? absl::StrFormat("%.0f%%", 100 * std::clamp(1 - report.exposed_seconds() / comm, 0.0, 1.0))
+               : "-";
   const double seconds = std::max(report.step_seconds(), 1e-9);
   std::string line = absl::StrFormat(
-      "step %5d/%d  loss %8.4f  norm %8.3f  lr %.2e  %8.3f s  %9.0f tok/s  overlap %3.0f%%  peak %s",
+      "step %5d/%d  loss %8.4f  norm %8.3f  lr %.2e  %8.3f s  %9.0f tok/s  overlap %4s  peak %s",
       report.step(), steps, report.loss(), report.grad_norm(), report.learning_rate(), seconds,
-      report.tokens() / seconds, 100 * overlap, HumanBytes(report.memory().peak_bytes()));
+      report.tokens() / seconds, overlap, HumanBytes(report.memory().peak_bytes()));
   if (report.data_wait_seconds() >= kToldSeconds)
     absl::StrAppend(&line, "  waited ", HumanSeconds(report.data_wait_seconds()), " for data");
   if (report.has_loss_scale()) absl::StrAppend(&line, "  scale ", report.loss_scale());

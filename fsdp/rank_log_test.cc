@@ -106,7 +106,7 @@ TEST(RankLog, StepLineKeepsItsPlaces) {
   report.set_tokens(2048);
   v1::OpTime* op = report.add_ops();
   op->set_seconds(0.1);
-  op->set_exposed_seconds(0.01);
+  report.set_exposed_seconds(0.01);
   report.mutable_memory()->set_peak_bytes(int64_t{3} << 29);
   EXPECT_EQ(StepLine(report, 200),
             "step    12/200  loss   3.1416  norm    0.970  lr 1.00e-03     0.250 s       8192 tok/s  overlap "

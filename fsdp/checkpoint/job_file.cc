@@ -3,6 +3,8 @@
 #include <absl/container/flat_hash_set.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
 
 #include <algorithm>
 #include <cmath>
@@ -90,6 +92,7 @@ std::vector<DcpSmall> ValuesOf(const Spec& spec, const Layout& layout, const Tra
       Real(kLossScaleKey, state.loss_scale),
       Number(kGoodStepsKey, state.good_steps),
   };
+  if (!label.data.empty()) values.push_back(Text(kDataKey, absl::StrJoin(label.data, "\n")));
   if (spec.scales_loss()) values.push_back(Number(kScalesLossKey, 1));
   AddBadSteps(state, &values);
   for (const Bucket& bucket : layout.buckets) {
@@ -364,5 +367,10 @@ std::vector<std::string> UnreadState(const Spec& spec, const DcpIndex& index) {
 absl::StatusOr<std::string> ReadJobId(const DcpReader& reader) { return ReadText(reader, kJobKey); }
 
 absl::StatusOr<std::string> ReadJobSpec(const DcpReader& reader) { return ReadText(reader, kSpecKey); }
+
+absl::StatusOr<std::vector<std::string>> ReadJobData(const DcpReader& reader) {
+  FSDPD_ASSIGN_OR_RETURN(const std::string text, ReadText(reader, kDataKey));
+  return absl::StrSplit(text, '\n', absl::SkipEmpty());
+}
 
 }  // namespace fsdpd

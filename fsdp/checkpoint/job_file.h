@@ -28,8 +28,9 @@ std::string ParamName(const Layout& layout, const Bucket& bucket, int slot);
 
 // Whose checkpoint it is.
 struct JobLabel {
-  std::string job;   // The job's id; empty outside of a service.
-  std::string spec;  // The job's spec as JSON; may be empty.
+  std::string job;                     // The job's id; empty outside of a service.
+  std::string spec;                    // The job's spec as JSON; may be empty.
+  std::vector<std::string> data = {};  // Batches::Traits() of what it trains on.
 };
 
 // Where the numbers of a piece lie on the rank that writes it.
@@ -67,5 +68,7 @@ std::vector<std::string> UnreadState(const Spec& spec, const DcpIndex& index);
 // The job that wrote it, and its spec as JSON; empty where it does not say.
 absl::StatusOr<std::string> ReadJobId(const DcpReader& reader);
 absl::StatusOr<std::string> ReadJobSpec(const DcpReader& reader);
+// JobLabel::data.
+absl::StatusOr<std::vector<std::string>> ReadJobData(const DcpReader& reader);
 
 }  // namespace fsdpd

@@ -7,6 +7,7 @@
 //   optimizer.param_to_group_meta.module.module.module.P....  lr_mult, weight_decay
 //   iteration, checkpoint_version, opt_param_scheduler.num_steps (samples)
 //   fsdpd.job, .spec (JSON), .samples, .seed, .steps_taken, .loss_scale, .good_steps
+//   fsdpd.data                                                a line for each token file, if any
 //   fsdpd.scales_loss                                         1, of jobs in fp16: others have a scale of 1
 //   fsdpd.grad_norms, .skipped_nonfinite, .skipped_spikes     lists; of jobs that look for or had bad steps
 #pragma once
@@ -28,6 +29,7 @@ inline constexpr char kSchedulerSamplesKey[] = "opt_param_scheduler.num_steps";
 
 inline constexpr char kJobKey[] = "fsdpd.job";
 inline constexpr char kSpecKey[] = "fsdpd.spec";
+inline constexpr char kDataKey[] = "fsdpd.data";
 inline constexpr char kSamplesKey[] = "fsdpd.samples";
 inline constexpr char kSeedKey[] = "fsdpd.seed";
 inline constexpr char kStepsTakenKey[] = "fsdpd.steps_taken";

@@ -2,9 +2,12 @@
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
 #include <google/protobuf/util/json_util.h>
 
+#include <map>
 #include <memory>
+#include <utility>
 
 #include "base/check.h"
 #include "base/limits.h"
@@ -22,6 +25,8 @@
 
 namespace fsdpd {
 namespace {
+
+constexpr char kIs[] = " = ";  // Between a file's name and what it is.
 
 // Where a spec's model breaks a rule its sizes cannot be computed with.
 bool IsSound(const v1::Model& model) {
@@ -103,6 +108,21 @@ OriginDifferences CompareSpec(const std::string& json, const Spec& job) {
   differences.model = ModelDifferences(job.model, ToModelConfig(spec.model()));
   if (only_model) return differences;
   CompareRun(spec, job, &differences.run);
+  return differences;
+}
+
+std::vector<std::string> CompareData(const std::vector<std::string>& there,
+                                     const std::vector<std::string>& here) {
+  std::map<std::string, std::string> known;
+  for (const std::string& line : there) known.insert(absl::StrSplit(line, absl::MaxSplits(kIs, 1)));
+  std::vector<std::string> differences;
+  for (const std::string& line : here) {
+    const std::pair<std::string, std::string> file = absl::StrSplit(line, absl::MaxSplits(kIs, 1));
+    const auto before = known.find(file.first);
+    if (before == known.end() || before->second == file.second) continue;
+    differences.push_back(absl::StrCat(file.first, " has changed: ", before->second, " when it was saved, ",
+                                       file.second, " now"));
+  }
   return differences;
 }
 

@@ -28,6 +28,10 @@ struct OriginDifferences {
 // know, is told among the run's; an empty one says nothing.
 OriginDifferences CompareSpec(const std::string& json, const Spec& job);
 
+// Of token files, as Batches::Traits() has them: those that have the same name and are others now.
+std::vector<std::string> CompareData(const std::vector<std::string>& there,
+                                     const std::vector<std::string>& here);
+
 // None where the folder has no config.json. What is in it and not trained here is a difference too. An error
 // where it cannot be read: INTERNAL and the like, as of any file.
 absl::StatusOr<std::optional<std::vector<std::string>>> CompareHfConfig(const std::string& folder,

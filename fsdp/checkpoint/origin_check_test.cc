@@ -49,6 +49,15 @@ TEST(OriginCheck, AnotherModelIsNoOtherRun) {
   EXPECT_THAT(differences.run, IsEmpty());
 }
 
+TEST(OriginCheck, TokenFilesOfOneNameAreCompared) {
+  EXPECT_THAT(CompareData({"data.tokens[0].path /a = 8 bytes, hash 1", "data.tokens[1].path /b = 9 bytes"},
+                          {"data.tokens[0].path /a = 8 bytes, hash 2", "data.tokens[1].path /b = 9 bytes",
+                           "data.tokens[2].path /c = 1 bytes"}),
+              ElementsAre("data.tokens[0].path /a has changed: 8 bytes, hash 1 when it was saved, 8 bytes, "
+                          "hash 2 now"));
+  EXPECT_THAT(CompareData({}, {"data.tokens[0].path /a = 8 bytes"}), IsEmpty());
+}
+
 TEST(OriginCheck, AnotherRunIsNoOtherModel) {
   EXPECT_THAT(Of(R"("seed": 5)", R"("seed": 6)").run, ElementsAre("train.seed: 6 there, and 5 here"));
   EXPECT_THAT(Of(R"("synthetic": {})", R"("tokens": [{"path": "/a"}, {"path": "/b"}])").run,

@@ -84,8 +84,6 @@ absl::StatusOr<Start> FindStart(const RankRun& run) {
   start.restored.set_path(chosen->path);
   start.set_aside = chosen->set_aside;
   start.restored.mutable_passed_over()->Assign(chosen->passed_over.begin(), chosen->passed_over.end());
-  const std::vector<std::string>& notes = start.restore->notes();
-  start.restored.mutable_notes()->Assign(notes.begin(), notes.end());
   return start;
 }
 
@@ -176,6 +174,11 @@ absl::Status RunRank(RankRun run) {
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<Trainer> trainer, Trainer::Make(std::move(options)));
   start.restored.set_seconds(absl::ToDoubleSeconds(absl::Now() - begin));
   const bool resumes = start.restore != nullptr;
+  if (resumes) {
+    start.restore->CompareData(trainer->token_files());
+    const std::vector<std::string>& notes = start.restore->notes();
+    start.restored.mutable_notes()->Assign(notes.begin(), notes.end());
+  }
   start.restore.reset();  // Its open files would keep the room of a checkpoint that is removed meanwhile.
   const absl::Status status = Live(run, trainer.get(), resumes ? &start.restored : nullptr);
   if (!status.ok()) {

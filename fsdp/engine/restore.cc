@@ -131,7 +131,12 @@ absl::Status Restore::OpenNative(const std::string& path, bool own) {
   if (!state.ok())
     return absl::Status(state.status().code(), absl::StrCat(path, ": ", state.status().message()));
   state_ = *state;
+  FSDPD_ASSIGN_OR_RETURN(data_, ReadJobData(*native_));
   return absl::OkStatus();
+}
+
+void Restore::CompareData(const std::vector<std::string>& here) {
+  for (const std::string& each : fsdpd::CompareData(data_, here)) Note(each);
 }
 
 absl::Status Restore::OpenForeign(const std::string& path) {

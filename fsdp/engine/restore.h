@@ -33,6 +33,8 @@ class Restore {
 
   // What goes on otherwise than it was, or is left unread; for people.
   const std::vector<std::string>& notes() const { return notes_; }
+  // Adds a note for each token file that is another than steps before were made of: Batches::Traits().
+  void CompareData(const std::vector<std::string>& here);
 
   // Of the files without checksums that were opened, for ranks to compare (AgreeOnFiles).
   const std::vector<std::string>& traits() const { return traits_; }
@@ -63,6 +65,7 @@ class Restore {
   bool parameters_only_ = false;
   TrainingState state_;
   std::vector<std::string> notes_, traits_;
+  std::vector<std::string> data_;  // JobLabel::data, where training goes on.
 
   mutable Mutex mutex_;
   mutable absl::Status first_error_ ABSL_GUARDED_BY(mutex_);

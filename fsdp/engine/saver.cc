@@ -51,6 +51,7 @@ constexpr absl::Duration kLongestUnseen = absl::Seconds(10);
 constexpr char kLockName[] = ".fsdpd_lock";
 constexpr char kFolderKey[] = "save/folder";
 constexpr char kUnwritten[] = "unwritten";
+constexpr char kNoFolder[] = "failed: ";  // And why.
 // DIR/.fsdpd_said.TOKEN: what ranks say there while the store is silent.
 constexpr char kSaidPrefix[] = ".fsdpd_said.";
 // How long the store may take where all is well, ranks that write more slowly aside; and how often the folder
@@ -138,7 +139,8 @@ absl::StatusOr<std::unique_ptr<Saver>> Saver::Make(Options options, const Snapsh
   if (status.ok()) status = saver->TakeFolder();
   if (!status.ok()) {
     // Nobody waits for what does not come.
-    if (saver->options_.position.rank == 0) saver->options_.store->Set(kFolderKey, "").IgnoreError();
+    if (saver->options_.position.rank == 0)
+      saver->options_.store->Set(kFolderKey, absl::StrCat(kNoFolder, status.message())).IgnoreError();
     const absl::Status told(status.code(), absl::StrCat("checkpoint.dir: ", status.message()));
     return of_path ? BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/false, told) : told;
   }
@@ -246,7 +248,8 @@ absl::Status Saver::TakeFolder() {
     return options_.store->Set(kFolderKey, written.ok() ? token : kUnwritten);
   }
   FSDPD_ASSIGN_OR_RETURN(const std::string token, GetFrom(options_.store, 0, kFolderKey, kLongestFileWait));
-  if (token.empty()) return absl::UnavailableError("rank 0 cannot write there");
+  if (absl::string_view why = token; absl::ConsumePrefix(&why, kNoFolder))
+    return absl::UnavailableError(absl::StrCat("rank 0: ", why));
   if (token == kUnwritten) return absl::OkStatus();
   const auto begin = std::chrono::steady_clock::now();
   while (std::chrono::steady_clock::now() - begin < absl::ToChronoSeconds(kLongestUnseen)) {

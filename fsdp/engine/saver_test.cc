@@ -188,7 +188,7 @@ TEST(Saver, AFolderIsOneRunsAtATime) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
   EXPECT_THAT(refused.message(), ::testing::HasSubstr("is locked by first"));
   // The second's other rank does not wait for ever.
-  EXPECT_THAT(Take(plan, &other, 1, "second").message(), ::testing::HasSubstr("rank 0 cannot write there"));
+  EXPECT_THAT(Take(plan, &other, 1, "second").message(), ::testing::HasSubstr("rank 0: "));
   saver->reset();
   LocalStore third;
   EXPECT_TRUE(Take(plan, &third, 0, "second").ok());

@@ -181,6 +181,7 @@ absl::Status Trainer::MakeOf(TrainerOptions* given, std::unique_ptr<Trainer>* ma
   const at::Device device = DeviceOf(options);
   const TrainingState start = options.restore != nullptr ? options.restore->state() : TrainingState();
   FSDPD_ASSIGN_OR_RETURN(RankData data, OpenData(options, start));
+  FSDPD_ASSIGN_OR_RETURN(options.label.data, data.batches->Traits());
   FSDPD_ASSIGN_OR_RETURN(Arena arena, MakeArena(options, device));
   FSDPD_ASSIGN_OR_RETURN(auto units, UnitsOf(options, device));
   InitialValues initial = options.restore != nullptr ? options.restore->Initial() : options.initial;
@@ -497,7 +498,7 @@ absl::Status Trainer::Finish(const OnStep& on_step) {
   OpenStep& open = open_.front();
   const int64_t step = open.order.step;
   FSDPD_ASSIGN_OR_RETURN(const StepResult result, executor_->Collect());
-  if (result.lacked_room) return AtStep(step, RunAgain());
+  if (result.lacked_room) return RunAgain();
   const std::optional<v1::BadStep> bad = FindBadStep(open, result);
   if (bad.has_value()) FSDPD_RETURN_IF_ERROR(AtStep(step, TakeBadStep(spec(), *bad, &state_)));
   Count(result);

@@ -96,6 +96,9 @@ class Trainer {
   static absl::StatusOr<std::unique_ptr<Trainer>> Make(TrainerOptions options);
   ~Trainer();  // What it had recorded for traces no longer is.
 
+  // What it trains on: Batches::Traits().
+  const std::vector<std::string>& token_files() const { return options_.label.data; }
+
   // Calls `on_step` after each step on this thread; an error from it ends the run.
   absl::Status Run(const std::function<absl::Status(const v1::StepReport&)>& on_step);
 

@@ -80,9 +80,9 @@ inline LtProduct ProductInFp32() {
   return product;
 }
 
-// The heuristic orders by time on a cool card; large products run at the card's limit of power, where the least
-// energy is fastest. There it is right but for one kernel, which takes 3% less than its first choice wherever
-// it does not compute more than there is (docs/bench/2026-11-28-products-by-joules.md).
+// The heuristic orders by time on a cool card; large products run at the card's limit of power, where the
+// least energy is fastest. There it is right but for one kernel, which takes 3% less than its first choice
+// wherever it does not compute more than there is (docs/bench/2026-11-28-products-by-joules.md).
 inline const cublasLtMatmulHeuristicResult_t& BestOf(const cublasLtMatmulHeuristicResult_t* offered,
                                                      int count, int64_t outputs) {
   constexpr int64_t kTileOutputs = 176;

@@ -222,6 +222,20 @@ Options FewerReplicas(const v1::JobSpec& job) {
   return options;
 }
 
+// Experts of a layer among ranks of a node: fewer of them are gathered at a time.
+Options ExpertsAmongRanks(const v1::JobSpec& job) {
+  const v1::JobSpec filled = WithDefaults(job, nullptr);
+  if (!job.model().has_llama() || filled.parallel().tensor() > 1) return {};
+  const int64_t count = job.model().llama().experts().count();
+  Options options;
+  for (int64_t ranks = 2; ranks <= filled.resources().ranks_per_node(); ranks *= 2) {
+    if (count % ranks != 0 || ranks <= filled.parallel().expert()) continue;
+    options.push_back({job, absl::StrCat("parallel.expert: ", ranks)});
+    options.back().job.mutable_parallel()->set_expert(ranks);
+  }
+  return options;
+}
+
 Options NarrowMoments(const v1::JobSpec& job) {
   const bool has_moments = !job.optimizer().has_sgd() || job.optimizer().sgd().momentum() > 0;
   const v1::DType now = job.precision().moments();
@@ -319,9 +333,10 @@ Options Of(const v1::JobSpec& job, Peaks*) {
 }
 
 // On the ranks that there are.
-constexpr Kind kKinds[] = {Of<SmallerMicroBatch>, Of<MoreRecompute>,   Of<OffloadActivations>,
-                           Of<GatherEachPass>,    Of<MoreSharding>,    Of<FewerReplicas>,
-                           Of<NarrowMoments>,     Of<NarrowGradients>, Of<OffloadState>};
+constexpr Kind kKinds[] = {Of<SmallerMicroBatch>, Of<MoreRecompute>, Of<OffloadActivations>,
+                           Of<GatherEachPass>,    Of<MoreSharding>,  Of<FewerReplicas>,
+                           Of<ExpertsAmongRanks>, Of<NarrowMoments>, Of<NarrowGradients>,
+                           Of<OffloadState>};
 
 // The option of a kind that is so many steps milder than its strongest.
 struct Change {

@@ -205,6 +205,23 @@ TEST(Budget, OffersToShardOverReplicas) {
   EXPECT_EQ(AdviceToFit(job, fitting).find("use fsdp.outer.size: 1: "), 0u);
 }
 
+TEST(Budget, OffersExpertsAmongRanksBeforeNarrowMoments) {
+  v1::JobSpec job = WithFullRecompute(Llama8b());
+  job.mutable_data()->set_sequence_length(2048);
+  job.mutable_fsdp()->set_keep_gathered(false);
+  v1::Llama* llama = job.mutable_model()->mutable_llama();
+  llama->set_vocab_size(32000);
+  llama->set_hidden_size(4096);
+  llama->set_intermediate_size(14336);
+  llama->set_layers(8);
+  llama->set_heads(32);
+  llama->mutable_experts()->set_count(64);
+  llama->mutable_experts()->set_per_token(8);
+  v1::JobSpec among = job;
+  among.mutable_parallel()->set_expert(4);
+  EXPECT_THAT(AdviceToFit(job, among), ::testing::HasSubstr("use parallel.expert: 4: the peak becomes"));
+}
+
 TEST(Budget, OffersNarrowMomentsBeforeMoreRanks) {
   const v1::JobSpec job = WithFullRecompute(Llama8b());
   v1::JobSpec fitting = job;

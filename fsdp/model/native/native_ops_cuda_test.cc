@@ -43,8 +43,8 @@ class NativeOpsCuda : public ::testing::TestWithParam<at::ScalarType> {
   static at::Tensor Exact(const at::Tensor& x) { return x.to(at::kDouble); }
 };
 
-// Also at addresses that no pack of 16 bytes begins at, and of no rows. Of 1056 outputs another kernel is taken
-// than of 512.
+// Also at addresses that no pack of 16 bytes begins at, and of no rows. Of 1056 outputs another kernel is
+// taken than of 512.
 TEST_P(NativeOpsCuda, LinearForwardAndAddLinearEqualTheirTwins) {
   const Shape shapes[] = {{0, 8, 8}, {1, 1, 1}, {7, 13, 5}, {256, 512, 384}, {2048, 1056, 384}};
   for (const Shape& shape : shapes) {

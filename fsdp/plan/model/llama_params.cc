@@ -86,8 +86,11 @@ void AddLatent(const Shape& s, Params* params) {
 
 }  // namespace
 
+constexpr size_t kMostParams = 20;  // Of a layer; no bound.
+
 Params LlamaBlockParams(const LlamaConfig& model, const Shape& s) {
   Params params;
+  params.reserve(kMostParams);
   Add(&params, "attention_norm", {s.hidden});
   if (s.latent) {
     AddLatent(s, &params);

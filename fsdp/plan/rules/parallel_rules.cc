@@ -3,6 +3,7 @@
 #include <absl/strings/str_join.h>
 
 #include <algorithm>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <variant>
@@ -111,7 +112,8 @@ Findings CutsTokens(const Facts& f) {
   const int64_t micro_batch = f.job.train().micro_batch(), context = f.job.parallel().context();
   if (micro_batch < 1 || length % context != 0) return {};  // Another rule's fault.
   if ((micro_batch % tensor) * (length / context % tensor) % tensor == 0) return {};
-  const int64_t step = tensor * context * (context > 1 ? SequenceCut::kHalves : 1);
+  const int64_t step = std::lcm(context * (context > 1 ? SequenceCut::kHalves : 1),
+                                context * (tensor / std::gcd(tensor, micro_batch)));
   const int64_t below = length / step * step;
   return {
       {absl::StrCat(tensor, " ranks part ", micro_batch, " x ", length / context,
@@ -197,7 +199,7 @@ const Rule kRules[] = {
                 all,
                 tensor > 1 ? absl::StrCat(", in ", ranks, " groups of parallel.tensor ", tensor, ",") : "",
                 " cannot be split into groups of ", context),
-            absl::StrCat("choose a divisor of ", ranks, ", at most the ranks of a node")}};
+            absl::StrCat("choose a divisor of ", ranks)}};
      }},
     {"parallel_context_needs_llama", kError, "parallel.context",
      "samples are cut for models of the llama family",

@@ -281,6 +281,13 @@ TEST(ParallelRules, ALengthThatDoesNotSplitIsToldTheNextThatDo) {
   EXPECT_EQ(CheckJob(job)[0].fix, "write sequence_length: 96 or 104");
   job.mutable_data()->set_sequence_length(7);
   EXPECT_EQ(CheckJob(job)[0].fix, "write sequence_length: 8");
+  job.mutable_parallel()->set_context(2);
+  job.mutable_parallel()->set_tensor(4);
+  job.mutable_resources()->set_nodes(1);
+  job.mutable_resources()->set_ranks_per_node(8);
+  job.mutable_train()->set_micro_batch(1);
+  job.mutable_data()->set_sequence_length(60);
+  EXPECT_EQ(CheckJob(job)[0].fix, "write sequence_length: 56 or 64");
 }
 
 TEST(ParallelRules, AModelThatDoesNotSplitIsToldTheSizesThatDo) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "fsdp/plan/model/model_facts.h"
 #include "fsdp/plan/rules/rule_table.h"
@@ -54,6 +55,33 @@ constexpr Rule kFoundElsewhere[] = {
      "fsdpd plans what its rules accept: where it cannot, the fault is fsdpd's", nullptr},
 };
 
+struct Named {
+  int64_t layers = 0;
+  std::vector<std::string> params;
+};
+
+Named Describe(const v1::Model& model) {
+  Named named;
+  for (const UnitFacts& unit : DescribeModel(ToModelConfig(model), 1, 1, DType::kFp32).units) {
+    named.layers += unit.kind == UnitKind::kBlock ? 1 : 0;
+    for (const ParamFacts& param : unit.params)
+      named.params.push_back(absl::StrCat(unit.name, ".", param.name));
+  }
+  return named;
+}
+
+// Several rules ask, and a search of thousands of meshes asks of one model. A plug-in's file may be another
+// one by the next time.
+const Named& NamedOf(const v1::Model& model) {
+  thread_local std::string known;
+  thread_local Named named;
+  std::string asked = model.SerializeAsString();
+  if (!model.has_plugin() && asked == known) return named;
+  named = Describe(model);
+  known = std::move(asked);
+  return named;
+}
+
 }  // namespace
 
 bool IsWithin(const std::string& field, const std::string& parent) {
@@ -89,19 +117,9 @@ bool Facts::ModelIsKnown() const {
 
 ModelConfig Facts::model() const { return ToModelConfig(job.model()); }
 
-int64_t Facts::layers() const {
-  const ModelFacts facts = DescribeModel(model(), 1, 1, DType::kFp32);
-  return std::count_if(facts.units.begin(), facts.units.end(),
-                       [](const UnitFacts& unit) { return unit.kind == UnitKind::kBlock; });
-}
+int64_t Facts::layers() const { return NamedOf(job.model()).layers; }
 
-std::vector<std::string> Facts::param_names() const {
-  std::vector<std::string> names;
-  for (const UnitFacts& unit : DescribeModel(model(), 1, 1, DType::kFp32).units) {
-    for (const ParamFacts& param : unit.params) names.push_back(absl::StrCat(unit.name, ".", param.name));
-  }
-  return names;
-}
+std::vector<std::string> Facts::param_names() const { return NamedOf(job.model()).params; }
 
 int64_t Facts::world() const { return job.resources().nodes() * job.resources().ranks_per_node(); }
 

@@ -140,6 +140,22 @@ Jobs Contexts(const Fixed& fixed, const v1::JobSpec& job) {
   return jobs;
 }
 
+// Of ranks of a node; more only as it is written. What rules refuse for all of them is left out.
+Jobs Experts(const Fixed& fixed, const v1::JobSpec& job) {
+  const int64_t written = job.parallel().expert();
+  Jobs jobs = {job};
+  if (job.has_parallel()) jobs.back().mutable_parallel()->clear_expert();
+  if (!job.model().has_llama() || TensorOf(job) > 1) return jobs;
+  std::vector<int64_t> ranks = DivisorsOf(fixed.ranks_per_node);
+  if (written > fixed.ranks_per_node) ranks.push_back(written);
+  for (const int64_t expert : ranks) {
+    if (expert <= 1 || job.model().llama().experts().count() % expert != 0) continue;
+    jobs.push_back(job);
+    jobs.back().mutable_parallel()->set_expert(expert);
+  }
+  return jobs;
+}
+
 Jobs Strategies(const Fixed&, const v1::JobSpec& job) {
   Jobs jobs;
   const auto add = [&](v1::Strategy strategy, bool keep_gathered) {
@@ -196,10 +212,15 @@ Jobs MicroBatches(const Fixed& fixed, const v1::JobSpec& job) {
 
 // The last one's values of an otherwise equal job follow each other.
 constexpr Dimension kDimensions[] = {
-    {kPipeline, Pipelines},        {kChunks, Chunks},
-    {"parallel.tensor", Tensors},  {"parallel.context", Contexts},
-    {"fsdp.strategy", Strategies}, {kSchedule, PipelineSchedules},
-    {"fsdp.outer", Outers},        {"train.micro_batch", MicroBatches},
+    {kPipeline, Pipelines},
+    {kChunks, Chunks},
+    {"parallel.tensor", Tensors},
+    {"parallel.context", Contexts},
+    {"parallel.expert", Experts},
+    {"fsdp.strategy", Strategies},
+    {kSchedule, PipelineSchedules},
+    {"fsdp.outer", Outers},
+    {"train.micro_batch", MicroBatches},
 };
 constexpr size_t kLast = std::size(kDimensions) - 1;
 constexpr char kRecompute[] = "fsdp.recompute";

@@ -48,6 +48,23 @@ TEST(Candidates, HaveEveryAxisOnceAndNoWayTwice) {
   EXPECT_EQ(strategies.size(), 4u);
 }
 
+TEST(Candidates, HaveRanksThatShareExpertsWhereThereAreSome) {
+  v1::JobSpec job = Job(2, 4, 16);
+  const auto experts_of = [&](int64_t tensor) {
+    std::set<int64_t> found;
+    for (const v1::JobSpec& way : All(job))
+      if (way.parallel().tensor() == tensor) found.insert(way.parallel().expert());
+    return found;
+  };
+  EXPECT_EQ(experts_of(0), (std::set<int64_t>{0}));
+  job.mutable_model()->mutable_llama()->mutable_experts()->set_count(8);
+  EXPECT_EQ(experts_of(0), (std::set<int64_t>{0, 2, 4}));
+  EXPECT_EQ(experts_of(2), (std::set<int64_t>{0}));
+  job.mutable_parallel()->set_expert(8);  // Of both nodes.
+  EXPECT_EQ(experts_of(0), (std::set<int64_t>{0, 2, 4, 8}));
+  for (const v1::JobSpec& way : All(job, {"parallel.expert"})) EXPECT_EQ(way.parallel().expert(), 8);
+}
+
 TEST(Candidates, HaveStagesAndChunksWhereTheRulesAllowThem) {
   v1::JobSpec job = Job(2, 4, 32);
   EXPECT_EQ(WhyNoStages(job)->rule, "parallel_pipeline_not_timed");
