@@ -156,9 +156,10 @@ void CoordinatorLink::Run() {
 
 // Once per reason: a coordinator that is away for an hour is one line.
 void CoordinatorLink::SayWhy(const absl::Status& status, bool attached) {
-  const OwnTls own = attached ? OwnTls::kTrust : own_tls_;  // Who was connected fits.
-  std::string words =
-      absl::IsUnavailable(status) ? WordsOfConnectFault(status.message(), own) : status.ToString();
+  std::string words = status.ToString();
+  // Why nobody is reached may be guessed; of a stream that breaks nothing is.
+  if (absl::IsUnavailable(status))
+    words = attached ? std::string(status.message()) : WordsOfConnectFault(status.message(), own_tls_);
   if (places_.size() == 1 && absl::StrContains(words, "stands by"))
     absl::StrAppend(&words, "; --coordinator is to name all of them, HOST:PORT,HOST:PORT: it asks no other");
   Place& place = places_[asked_];

@@ -31,9 +31,8 @@ constexpr Metric kTable[] = {
     {"fsdpd_allocations_total", kCounter, "", "fsdpd_job, rank",
      "Allocator requests, served from the cache or not."},
     {"fsdpd_comm_seconds_total", kCounter, "seconds", "fsdpd_job, rank, op",
-     "Time that communication lanes were busy, by operation: all_gather, reduce_scatter, all_reduce, of jobs "
-     "with "
-     "replicas outer_reduce and outer_gather, with stages stage."},
+     "Time that communication lanes were busy, by operation: all_gather, reduce_scatter, all_reduce, of "
+     "jobs with replicas outer_reduce and outer_gather, with stages stage."},
     {"fsdpd_comm_exposed_seconds_total", kCounter, "seconds", "fsdpd_job, rank, op",
      "Communication time with the compute lane idle, by operation; what is exposed at the same "
      "time counts for each."},

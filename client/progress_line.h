@@ -16,7 +16,9 @@ struct Progress {
   double tokens_per_second = 0;
   double step_seconds = 0;
   double data_wait_seconds = 0;  // Before it.
-  double overlap = -1;  // Share of communication time with compute beside it; below 0 without communication.
+  // Share of communication's time, each kind by itself, that is no exposed time of the step; below 0 without
+  // communication.
+  double overlap = -1;
   int64_t peak_bytes = 0;
   double eta_seconds = 0;
 };

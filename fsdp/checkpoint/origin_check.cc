@@ -113,15 +113,20 @@ OriginDifferences CompareSpec(const std::string& json, const Spec& job) {
 
 std::vector<std::string> CompareData(const std::vector<std::string>& there,
                                      const std::vector<std::string>& here) {
+  // The name is behind the field, which has its number in the list.
+  const auto parse = [](const std::string& line) {
+    const std::pair<std::string, std::string> field = absl::StrSplit(line, absl::MaxSplits(' ', 1));
+    return std::pair<std::string, std::string>(absl::StrSplit(field.second, absl::MaxSplits(kIs, 1)));
+  };
   std::map<std::string, std::string> known;
-  for (const std::string& line : there) known.insert(absl::StrSplit(line, absl::MaxSplits(kIs, 1)));
+  for (const std::string& line : there) known.insert(parse(line));
   std::vector<std::string> differences;
   for (const std::string& line : here) {
-    const std::pair<std::string, std::string> file = absl::StrSplit(line, absl::MaxSplits(kIs, 1));
-    const auto before = known.find(file.first);
-    if (before == known.end() || before->second == file.second) continue;
-    differences.push_back(absl::StrCat(file.first, " has changed: ", before->second, " when it was saved, ",
-                                       file.second, " now"));
+    const auto [name, now] = parse(line);
+    const auto before = known.find(name);
+    if (before == known.end() || before->second == now) continue;
+    differences.push_back(
+        absl::StrCat(name, " has changed since: it was ", before->second, ", and is ", now));
   }
   return differences;
 }

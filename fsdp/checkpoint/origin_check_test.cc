@@ -51,10 +51,9 @@ TEST(OriginCheck, AnotherModelIsNoOtherRun) {
 
 TEST(OriginCheck, TokenFilesOfOneNameAreCompared) {
   EXPECT_THAT(CompareData({"data.tokens[0].path /a = 8 bytes, hash 1", "data.tokens[1].path /b = 9 bytes"},
-                          {"data.tokens[0].path /a = 8 bytes, hash 2", "data.tokens[1].path /b = 9 bytes",
-                           "data.tokens[2].path /c = 1 bytes"}),
-              ElementsAre("data.tokens[0].path /a has changed: 8 bytes, hash 1 when it was saved, 8 bytes, "
-                          "hash 2 now"));
+                          {"data.tokens[0].path /c = 1 bytes", "data.tokens[1].path /a = 8 bytes, hash 2",
+                           "data.tokens[2].path /b = 9 bytes"}),
+              ElementsAre("/a has changed since: it was 8 bytes, hash 1, and is 8 bytes, hash 2"));
   EXPECT_THAT(CompareData({}, {"data.tokens[0].path /a = 8 bytes"}), IsEmpty());
 }
 

@@ -136,7 +136,10 @@ absl::Status Restore::OpenNative(const std::string& path, bool own) {
 }
 
 void Restore::CompareData(const std::vector<std::string>& here) {
-  for (const std::string& each : fsdpd::CompareData(data_, here)) Note(each);
+  const std::vector<std::string> changed = fsdpd::CompareData(data_, here);
+  for (size_t i = 0; i < std::min(changed.size(), kMaxNamed); ++i) Note(changed[i]);
+  if (changed.size() > kMaxNamed)
+    Note(absl::StrCat("so have ", changed.size() - kMaxNamed, " more files of tokens or masks"));
 }
 
 absl::Status Restore::OpenForeign(const std::string& path) {

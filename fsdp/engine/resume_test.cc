@@ -329,7 +329,7 @@ TEST(Resume, SaysThatATokenFileHasChanged) {
   EXPECT_FALSE(Outcome(job, "job-1", 5).ok());
   write(200, 4);
   const auto has_changed = ::testing::Contains(::testing::AllOf(
-      HasSubstr("data.tokens[0].path " + path + " has changed: 400 bytes"), HasSubstr(" now")));
+      HasSubstr(path + " has changed since: it was 400 bytes"), HasSubstr(", and is 400 bytes")));
   EXPECT_THAT(RunAs(job, "job-1").restored->notes(), has_changed);
   // What goes on from there by itself knows of it too.
   v1::JobSpec other = Over(job, kParams, 2);

@@ -140,7 +140,9 @@ absl::StatusOr<std::unique_ptr<Saver>> Saver::Make(Options options, const Snapsh
   if (!status.ok()) {
     // Nobody waits for what does not come.
     if (saver->options_.position.rank == 0)
-      saver->options_.store->Set(kFolderKey, absl::StrCat(kNoFolder, status.message())).IgnoreError();
+      saver->options_.store
+          ->Set(kFolderKey, absl::StrCat(kNoFolder, CutText(status.message(), kMaxErrorBytes)))
+          .IgnoreError();
     const absl::Status told(status.code(), absl::StrCat("checkpoint.dir: ", status.message()));
     return of_path ? BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/false, told) : told;
   }

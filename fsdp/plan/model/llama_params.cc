@@ -28,6 +28,8 @@ int64_t KeyHeads(const LlamaConfig& model, int64_t tensor) {
 
 namespace {
 
+constexpr size_t kUsualParams = 20;  // Of a layer, or fewer.
+
 // Expert by expert, as one tensor of each matrix. One dimension alone is cut.
 void AddExperts(const Shape& s, Params* params) {
   FSDPD_CHECK(s.tensor == 1 || s.expert == 1);
@@ -86,11 +88,9 @@ void AddLatent(const Shape& s, Params* params) {
 
 }  // namespace
 
-constexpr size_t kMostParams = 20;  // Of a layer; no bound.
-
 Params LlamaBlockParams(const LlamaConfig& model, const Shape& s) {
   Params params;
-  params.reserve(kMostParams);
+  params.reserve(kUsualParams);
   Add(&params, "attention_norm", {s.hidden});
   if (s.latent) {
     AddLatent(s, &params);

@@ -70,13 +70,12 @@ Named Describe(const v1::Model& model) {
   return named;
 }
 
-// Several rules ask, and a search of thousands of meshes asks of one model. A plug-in's file may be another
-// one by the next time.
+// Several rules ask, and a search of thousands of meshes asks of one model.
 const Named& NamedOf(const v1::Model& model) {
   thread_local std::string known;
   thread_local Named named;
   std::string asked = model.SerializeAsString();
-  if (!model.has_plugin() && asked == known) return named;
+  if (asked == known) return named;
   named = Describe(model);
   known = std::move(asked);
   return named;

@@ -140,16 +140,17 @@ Jobs Contexts(const Fixed& fixed, const v1::JobSpec& job) {
   return jobs;
 }
 
-// Of ranks of a node; more only as it is written. What rules refuse for all of them is left out.
+// Of ranks of a node, and as it is written.
 Jobs Experts(const Fixed& fixed, const v1::JobSpec& job) {
   const int64_t written = job.parallel().expert();
   Jobs jobs = {job};
   if (job.has_parallel()) jobs.back().mutable_parallel()->clear_expert();
-  if (!job.model().has_llama() || TensorOf(job) > 1) return jobs;
+  const int64_t count = job.model().llama().experts().count();
+  if (count == 0 || TensorOf(job) > 1) return jobs;
   std::vector<int64_t> ranks = DivisorsOf(fixed.ranks_per_node);
-  if (written > fixed.ranks_per_node) ranks.push_back(written);
+  if (std::find(ranks.begin(), ranks.end(), written) == ranks.end()) ranks.push_back(written);
   for (const int64_t expert : ranks) {
-    if (expert <= 1 || job.model().llama().experts().count() % expert != 0) continue;
+    if (expert <= 1 || count % expert != 0) continue;
     jobs.push_back(job);
     jobs.back().mutable_parallel()->set_expert(expert);
   }

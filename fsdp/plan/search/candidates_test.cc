@@ -56,12 +56,16 @@ TEST(Candidates, HaveRanksThatShareExpertsWhereThereAreSome) {
       if (way.parallel().tensor() == tensor) found.insert(way.parallel().expert());
     return found;
   };
+  job.mutable_model()->mutable_llama();
   EXPECT_EQ(experts_of(0), (std::set<int64_t>{0}));
   job.mutable_model()->mutable_llama()->mutable_experts()->set_count(8);
   EXPECT_EQ(experts_of(0), (std::set<int64_t>{0, 2, 4}));
   EXPECT_EQ(experts_of(2), (std::set<int64_t>{0}));
   job.mutable_parallel()->set_expert(8);  // Of both nodes.
   EXPECT_EQ(experts_of(0), (std::set<int64_t>{0, 2, 4, 8}));
+  job.mutable_resources()->set_ranks_per_node(6);
+  EXPECT_EQ(experts_of(0), (std::set<int64_t>{0, 2, 8}));
+  job.mutable_resources()->set_ranks_per_node(4);
   for (const v1::JobSpec& way : All(job, {"parallel.expert"})) EXPECT_EQ(way.parallel().expert(), 8);
 }
 
