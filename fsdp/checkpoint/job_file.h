@@ -30,7 +30,7 @@ std::string ParamName(const Layout& layout, const Bucket& bucket, int slot);
 struct JobLabel {
   std::string job;                     // The job's id; empty outside of a service.
   std::string spec;                    // The job's spec as JSON; may be empty.
-  std::vector<std::string> data = {};  // Batches::Traits() of what it trains on.
+  std::vector<std::string> data = {};  // RankData::Traits(): its token files.
 };
 
 // Where the numbers of a piece lie on the rank that writes it.

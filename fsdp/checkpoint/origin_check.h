@@ -28,7 +28,7 @@ struct OriginDifferences {
 // know, is told among the run's; an empty one says nothing.
 OriginDifferences CompareSpec(const std::string& json, const Spec& job);
 
-// Of token files, as Batches::Traits() has them: those that have the same name and are others now.
+// Of token files, as RankData::Traits() has them: those that have the same name and are others now.
 std::vector<std::string> CompareData(const std::vector<std::string>& there,
                                      const std::vector<std::string>& here);
 

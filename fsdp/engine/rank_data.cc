@@ -27,13 +27,18 @@ absl::StatusOr<Files> OpenFiles(const RankDataOptions& options) {
   return files;
 }
 
-absl::StatusOr<std::vector<std::string>> TraitsOf(const absl::StatusOr<Files>& files) {
-  FSDPD_RETURN_IF_ERROR(files.status());
-  FSDPD_ASSIGN_OR_RETURN(std::vector<std::string> lines, files->training->Traits());
-  if (files->evaluation == nullptr) return lines;
-  FSDPD_ASSIGN_OR_RETURN(const std::vector<std::string> more, files->evaluation->Traits());
+absl::StatusOr<std::vector<std::string>> TraitsOf(const Batches& training,
+                                                  const EvaluationBatches* evaluation) {
+  FSDPD_ASSIGN_OR_RETURN(std::vector<std::string> lines, training.Traits());
+  if (evaluation == nullptr) return lines;
+  FSDPD_ASSIGN_OR_RETURN(const std::vector<std::string> more, evaluation->Traits());
   lines.insert(lines.end(), more.begin(), more.end());
   return lines;
+}
+
+absl::StatusOr<std::vector<std::string>> TraitsOf(const absl::StatusOr<Files>& files) {
+  FSDPD_RETURN_IF_ERROR(files.status());
+  return TraitsOf(*files->training, files->evaluation.get());
 }
 
 absl::Status AgreeOnData(const RankDataOptions& options, const absl::StatusOr<Files>& files) {
@@ -97,9 +102,14 @@ absl::StatusOr<RankData> RankData::Open(const RankDataOptions& options) {
   data.batches = files->training;
   FSDPD_ASSIGN_OR_RETURN(data.training, ReadTraining(options, *files));
   if (files->evaluation == nullptr) return data;
+  data.validation = files->evaluation;
   FSDPD_ASSIGN_OR_RETURN(data.evaluation, ReadEvaluations(options, *files));
   data.rounds = files->evaluation->rounds();
   return data;
+}
+
+absl::StatusOr<std::vector<std::string>> RankData::Traits() const {
+  return TraitsOf(*batches, validation.get());
 }
 
 }  // namespace fsdpd

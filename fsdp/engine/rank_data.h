@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "fsdp/comm/store.h"
@@ -36,11 +38,16 @@ struct RankData {
   // All ranks call it, if they have a store.
   static absl::StatusOr<RankData> Open(const RankDataOptions& options);
 
-  std::shared_ptr<const Batches> batches;   // Shared with the thread that reads, which may outlive a rank.
-  std::unique_ptr<BatchReader> training;    // From the step after the origin's to the spec's last.
-  std::unique_ptr<BatchReader> evaluation;  // Null where the spec asks for none. A round is a step, and the
-                                            // rounds of all evaluations follow each other, from 1.
-  int64_t rounds = 0;                       // Of one evaluation.
+  // Of the files, a line each: Batches::Traits() and EvaluationBatches'. Reads of each.
+  absl::StatusOr<std::vector<std::string>> Traits() const;
+
+  std::shared_ptr<const Batches> batches;  // Shared with the thread that reads, which may outlive a rank.
+  std::unique_ptr<BatchReader> training;   // From the step after the origin's to the spec's last.
+  // Null where the spec asks for no evaluation, as the next.
+  std::shared_ptr<const EvaluationBatches> validation;
+  // A round is a step, and the rounds of all evaluations follow each other, from 1.
+  std::unique_ptr<BatchReader> evaluation;
+  int64_t rounds = 0;  // Of one evaluation.
 };
 
 }  // namespace fsdpd

@@ -33,7 +33,7 @@ class Restore {
 
   // What goes on otherwise than it was, or is left unread; for people.
   const std::vector<std::string>& notes() const { return notes_; }
-  // Adds notes of token files that are others than steps before were made of: Batches::Traits().
+  // Adds notes of token files that are others than when it was saved: RankData::Traits().
   void CompareData(const std::vector<std::string>& here);
 
   // Of the files without checksums that were opened, for ranks to compare (AgreeOnFiles).

@@ -313,31 +313,35 @@ TEST(Resume, OfItsOwnFolderGoesOnWithFewerRanksAndThenWithAllAgain) {
   ExpectGoesOn(whole, RunAs(job, "job-1"), 0);
 }
 
+// Which it trains on, or evaluates on.
 TEST(Resume, SaysThatATokenFileHasChanged) {
-  const TempDir dir;
-  const std::string path = dir.File("tokens.bin");
-  const auto write = [&path](int tokens, char token) {
-    std::ofstream file(path, std::ios::binary);
-    for (int i = 0; i < tokens; ++i) file << token << '\0';
-  };
-  v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.File("runs"));
-  v1::TokenFile* file = job.mutable_data()->add_tokens();
-  file->set_path(path);
-  file->set_type(v1::TOKEN_TYPE_U16);
-  job.mutable_data()->clear_synthetic();
-  write(200, 3);
-  EXPECT_FALSE(Outcome(job, "job-1", 5).ok());
-  write(200, 4);
-  const auto has_changed = ::testing::Contains(::testing::AllOf(
-      HasSubstr(path + " has changed since: it was 400 bytes"), HasSubstr(", and is 400 bytes")));
-  EXPECT_THAT(RunAs(job, "job-1").restored->notes(), has_changed);
-  // What goes on from there by itself knows of it too.
-  v1::JobSpec other = Over(job, kParams, 2);
-  other.clear_checkpoint();
-  other.mutable_checkpoint()->set_load(dir.File("runs") + "/iter_0000003");
-  EXPECT_THAT(RunAs(other, "").restored->notes(), has_changed);
-  write(200, 3);
-  EXPECT_THAT(RunAs(other, "").restored->notes(), ::testing::Not(has_changed));
+  for (const bool trains : {true, false}) {
+    const TempDir dir;
+    const std::string path = dir.File("tokens.bin");
+    const auto write = [&path](int tokens, char token) {
+      std::ofstream file(path, std::ios::binary);
+      for (int i = 0; i < tokens; ++i) file << token << '\0';
+    };
+    v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.File("runs"));
+    if (trains) job.mutable_data()->clear_synthetic();
+    if (!trains) job.mutable_train()->mutable_evaluation()->set_every_steps(3);
+    v1::TokenFile* file = trains ? job.mutable_data()->add_tokens() : job.mutable_data()->add_validation();
+    file->set_path(path);
+    file->set_type(v1::TOKEN_TYPE_U16);
+    write(200, 3);
+    EXPECT_FALSE(Outcome(job, "job-1", 5).ok());
+    write(200, 4);
+    const auto has_changed = ::testing::Contains(::testing::AllOf(
+        HasSubstr(path + " has changed since: it was 400 bytes"), HasSubstr(", and is 400 bytes")));
+    EXPECT_THAT(RunAs(job, "job-1").restored->notes(), has_changed);
+    // What goes on from there by itself knows of it too.
+    v1::JobSpec other = Over(job, kParams, 2);
+    other.clear_checkpoint();
+    other.mutable_checkpoint()->set_load(dir.File("runs") + "/iter_0000003");
+    EXPECT_THAT(RunAs(other, "").restored->notes(), has_changed);
+    write(200, 3);
+    EXPECT_THAT(RunAs(other, "").restored->notes(), ::testing::Not(has_changed));
+  }
 }
 
 TEST(Resume, NeverTakesAnotherRunsFolderForItsOwn) {

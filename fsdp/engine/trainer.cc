@@ -43,7 +43,7 @@ at::Device DeviceOf(const TrainerOptions& options) {
 absl::StatusOr<std::vector<std::string>> TokenFilesOf(const TrainerOptions& options, const RankData& data) {
   const bool asked = options.restore != nullptr || options.plan->spec.checkpoint.saves();
   if (!asked || options.mesh.position().rank != 0) return std::vector<std::string>();
-  absl::StatusOr<std::vector<std::string>> files = data.batches->Traits();
+  absl::StatusOr<std::vector<std::string>> files = data.Traits();
   if (!files.ok()) return BlamedOnFile(v1::RankFault::KIND_DATA, /*by_all=*/true, files.status());
   return files;
 }

@@ -96,7 +96,7 @@ class Trainer {
   static absl::StatusOr<std::unique_ptr<Trainer>> Make(TrainerOptions options);
   ~Trainer();  // What it had recorded for traces no longer is.
 
-  // What it trains on: Batches::Traits(), on rank 0 of a job that has or makes checkpoints.
+  // What it reads: RankData::Traits(), on rank 0 of a job that has or makes checkpoints.
   const std::vector<std::string>& token_files() const { return options_.label.data; }
 
   // Calls `on_step` after each step on this thread; an error from it ends the run.
