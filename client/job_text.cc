@@ -303,8 +303,10 @@ std::string CheckpointText(const v1::Job& job, absl::Time now) {
 std::string BadStepText(const v1::Job& job) {
   constexpr int kShown = 5;
   if (job.bad_steps().empty()) return "";
-  std::string text =
-      absl::StrCat("bad steps: ", job.skipped_steps(), " skipped, ", job.rewinds(), " gone back from\n");
+  // One that was made again counts in each attempt.
+  const std::string in = job.attempt() > 1 ? absl::StrCat(" in ", job.attempt(), " attempts") : "";
+  std::string text = absl::StrCat("bad steps: ", job.skipped_steps(), " skipped", in, ", ", job.rewinds(),
+                                  " gone back from\n");
   TextTable table({"STEP", "WHY", "LOSS", "NORM", "ABOVE", "SAMPLES"});
   const int known = job.bad_steps_size(), shown = std::min(known, kShown);
   for (int i = known - 1; i >= known - shown; --i) {

@@ -380,6 +380,8 @@ TEST(JobText, DescribeShowsBadStepsAndWhatIsPassedOver) {
                               "  6     spike       2.5   12.35  4      60 to 71\n"));
   EXPECT_THAT(text, HasSubstr("  and 37 older\n  samples 60 to 83 are passed over\n"));
   EXPECT_THAT(text, HasSubstr("attempt:   1 of 2\n")) << "the one that went back does not count";
+  job.set_attempt(3);
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("bad steps: 40 skipped in 3 attempts, 2 gone back from\n"));
 }
 
 TEST(JobText, NewsOfCheckpointsAreThoseThatWereNotThereBefore) {
