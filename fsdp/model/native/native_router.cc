@@ -82,7 +82,10 @@ at::Tensor GradOfScores(const Routing& routing, const ExpertsConfig& config, con
   if (config.weight_scale != 1) grad_chosen.mul_(config.weight_scale);
   if (config.normalized) {
     const at::Tensor chosen = scores.gather(1, routing.experts), sum = chosen.sum(-1, /*keepdim=*/true);
-    const at::Tensor along = grad_chosen.mul(chosen).sum(-1, /*keepdim=*/true).div_(sum);
+    // Divide the scores, not the sum of products: with per_token = 1, chosen / sum is exactly 1 and the
+    // gradient exactly 0. The other order leaves rounding error, which AdamW's scaling makes large enough to
+    // change routes, e.g. a gradient of 1e-11 with eps = 1e-8 is a step of 1e-3 lr.
+    const at::Tensor along = grad_chosen.mul(chosen.div(sum)).sum(-1, /*keepdim=*/true);
     grad_chosen.sub_(along).div_(sum);
   }
   return at::zeros_like(scores).scatter_(1, routing.experts, grad_chosen);

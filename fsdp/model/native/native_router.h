@@ -47,6 +47,7 @@ at::Tensor ChoiceWeights(const Routing& routing, const ExpertsConfig& config);
 at::Tensor RoutingSums(const Routing& routing, const ExpertsConfig& config);
 
 // The gradient of the router's products, [tokens x experts], from that of ChoiceWeights, which it overwrites.
+// Exactly 0 with normalized weights, per_token = 1 and no router losses: the weight is then a constant.
 at::Tensor RouterBackward(const Routing& routing, const ExpertsConfig& config, at::Tensor grad_weights,
                           const UnitContext& context);
 
