@@ -49,6 +49,15 @@ bool CanDraw(int stream) {
   return isatty(stream) != 0 && kind != nullptr && *kind != '\0' && std::strcmp(kind, "dumb") != 0;
 }
 
+// Shows the cursor as the last write to the terminal. Another thread may still draw a line, which hides the
+// cursor, so stdout goes to /dev/null first.
+void LeaveTerminal() {
+  const int terminal = dup(STDOUT_FILENO);
+  const int nothing = terminal < 0 ? -1 : open("/dev/null", O_WRONLY | O_CLOEXEC);
+  if (nothing >= 0) dup2(nothing, STDOUT_FILENO);
+  (void)!write(terminal < 0 ? STDOUT_FILENO : terminal, kShowCursor, sizeof(kShowCursor) - 1);
+}
+
 // REQUIRES: no other thread was started, so that all inherit the mask and only this one takes the signals.
 void WatchSignals(fsdpd::Interrupt* interrupt, bool terminal) {
   static sigset_t signals;
@@ -64,7 +73,7 @@ void WatchSignals(fsdpd::Interrupt* interrupt, bool terminal) {
     // is everything at a second signal.
     timespec patience = {1, 0};
     sigtimedwait(&signals, nullptr, &patience);
-    if (terminal) (void)!write(STDOUT_FILENO, kShowCursor, sizeof(kShowCursor) - 1);
+    if (terminal) LeaveTerminal();
     _exit(fsdpd::kExitInterrupted);
   }).detach();
 }
@@ -83,7 +92,7 @@ int main(int argc, char** argv) {
   // 1 would say that a job has failed.
   fsdpd::EndOnUncaught(
       [](const std::exception& error) {
-        if (terminal) (void)!write(STDOUT_FILENO, kShowCursor, sizeof(kShowCursor) - 1);
+        if (terminal) LeaveTerminal();
         std::fprintf(stderr, "fsdpctl: %s\n", fsdpd::UncaughtText(error).c_str());
       },
       fsdpd::kExitFailed);

@@ -34,12 +34,13 @@ constexpr absl::string_view kCancelWords[] = {kStopping, kStopsAlready, kStoppin
 
 }  // namespace
 
-void Reconciler::Submitted(v1::Job job) {
-  events_.Push([this, job = std::move(job)] {
+void Reconciler::Submitted(v1::Job job, absl::Time admitted) {
+  const absl::Time begin = ledger_date_.Of(std::min(admitted, parts_.clock->Now()));
+  events_.Push([this, begin, job = std::move(job)] {
     queue_.insert(PlaceInQueue(job));
     LiveJob& live = jobs_[job.id()];
     live.job = job;
-    BeginTime(ledger_date_.Now(), &live.job);
+    BeginTime(begin, &live.job);
     LogInfo("job submitted job=%s name=%s", job.id(), job.spec().name());
   });
 }

@@ -149,8 +149,10 @@ absl::Status JobService::Admit(const Caller& caller, const v1::SubmitJobRequest&
         "needs a checkpoint.dir in the spec: without one all that the job has trained would be lost");
   }
   absl::StatusOr<Inserted> stored;
+  absl::Time admitted;
   for (int tries = 0; tries < kInsertTries; ++tries) {
     const std::string id = parts_.new_id(request.spec().name());
+    admitted = parts_.clock->Now();
     v1::Job job = NewJob(id, caller, project, request, examined, parts_.clock->Wall());
     job.mutable_after()->Assign(after.begin(), after.end());
     *job.mutable_labels() = *labels;
@@ -169,7 +171,7 @@ absl::Status JobService::Admit(const Caller& caller, const v1::SubmitJobRequest&
   *repeated = !inserted.created;
   if (*repeated) return AnswerAgain(request, std::move(inserted.job), response);
   parts_.board->Publish(inserted.job);  // Before the reconciler may publish its next revision.
-  parts_.reconciler->Submitted(inserted.job);
+  parts_.reconciler->Submitted(inserted.job, admitted);
   *response->mutable_job() = std::move(inserted.job);
   AddEtag(response->mutable_job());
   for (const Violation& fault : examined.plan.faults) *response->add_faults() = ToProto(fault);

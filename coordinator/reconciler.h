@@ -93,8 +93,8 @@ class Reconciler {
   ~Reconciler();
 
   // --- Any thread -----------------------------------------------------------------------------------------
-  // The job is in the store and on the board, QUEUED.
-  void Submitted(v1::Job job);
+  // The job is in the store and on the board, QUEUED. Its time begins at `admitted`, by the monotonic clock.
+  void Submitted(v1::Job job, absl::Time admitted = absl::InfiniteFuture());
   // Blocks until the request is decided (a tick). The job after it; NOT_FOUND, or why it could not be stored.
   // With an etag (job_etag.h): ABORTED where the job has another one by then.
   absl::StatusOr<v1::Job> Cancel(const std::string& id, const std::string& reason, int64_t grace_ms,

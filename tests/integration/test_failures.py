@@ -209,6 +209,8 @@ def test_an_agent_out_of_descriptors_says_so_and_goes_on_once_it_has_some(own):
 
 def test_an_agent_that_was_told_to_end_left_and_one_that_died_is_lost(own):
     with own(agents=2) as cluster:
+        # Before that it has no stream on which it could say that it leaves.
+        wait_until("node-0 is attached", lambda: " attached " in cluster.agents["node-0"].text())
         assert cluster.agents["node-0"].stop() == 0
         cluster.agents["node-1"].kill()
         wait_until("both are gone", lambda: not any(node.connected for node in cluster.nodes()))

@@ -180,6 +180,7 @@ def test_steps_that_a_full_disk_takes_not_are_counted_and_listed_as_missing(own,
             return int(re.search(r"^fsdpd_unrecorded_steps_total (\d+)$", cluster.scrape("node-0"), re.MULTILINE)[1])
         job_id = cluster.submit(one_rank(steps=ENDLESS))
         cluster.wait_step(job_id, 3)
+        wait_until("steps are recorded", lambda: numbers(listed(cluster, job_id)))
         assert unrecorded() == 0
         filler = fill(disk)
         wait_until("steps are not recorded", lambda: unrecorded() > 5)
