@@ -159,8 +159,9 @@ def test_every_alert_says_what_to_do():
 
 def test_every_alert_has_unit_tests_in_which_it_fires_and_does_not():
     alerts = {rule["alert"] for rule in dashboards.rules() if "alert" in rule}
-    cases = [case for test in yaml.safe_load((dashboards.FOLDER / "rules_test.yml").read_text())["tests"]
-             for case in test.get("alert_rule_test", [])]
+    tests = [test for name in ("rules_test.yml", "rules_hours_test.yml")
+             for test in yaml.safe_load((dashboards.FOLDER / name).read_text())["tests"]]
+    cases = [case for test in tests for case in test.get("alert_rule_test", [])]
     assert alerts == {case["alertname"] for case in cases if case["exp_alerts"]}
     assert alerts == {case["alertname"] for case in cases if not case["exp_alerts"]}
 
@@ -193,7 +194,7 @@ def test_only_compute_tells_ranks_apart_by_time():
 
 @pytest.mark.parametrize("command", [
     ("check", "rules", "rules.yml"),
-    ("test", "rules", "rules_test.yml"),
+    ("test", "rules", "rules_test.yml", "rules_hours_test.yml"),
     ("check", "config", "--syntax-only", "prometheus.yml"),
 ], ids=lambda command: " ".join(command[:2]))
 def test_promtool_accepts(command):
