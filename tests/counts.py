@@ -1,5 +1,6 @@
-"""How many test cases passed, failed and were skipped, from what GoogleTest, pytest and Bazel leave behind."""
+"""Counts and times of test cases, from the results that GoogleTest, pytest and Bazel write."""
 
+import contextlib
 import json
 import xml.etree.ElementTree as xml
 from dataclasses import dataclass
@@ -20,10 +21,18 @@ class Counts:
         return text + (f", {self.skipped} skipped" if self.skipped else "")
 
 
+def cases(path):
+    """Test cases of a JUnit file, as GoogleTest, pytest and Bazel's own wrapper write them."""
+    return xml.parse(path).getroot().iter("testcase")
+
+
 def count_junit(path):
-    """Test cases in a JUnit file, as GoogleTest, pytest and Bazel's own wrapper write them."""
+    return count_cases(cases(path))
+
+
+def count_cases(found):
     counts = Counts()
-    for case in xml.parse(path).getroot().iter("testcase"):
+    for case in found:
         if case.find("failure") is not None or case.find("error") is not None:
             counts.failed += 1
         elif case.find("skipped") is not None or case.get("status") == "notrun":
@@ -41,19 +50,38 @@ def test_results(events_file):
             yield event["id"]["testResult"]["label"], event["testResult"]
 
 
+def junit_of(result):
+    """The test cases of a result, which is one shard of a test; none where it wrote no JUnit file."""
+    for output in result.get("testActionOutput", []):
+        if output["name"] == "test.xml":
+            with contextlib.suppress(OSError, xml.ParseError):
+                return list(cases(unquote(urlparse(output["uri"]).path)))
+    return []
+
+
 def count_bazel_tests(events_file):
     total = Counts()
     for label, result in test_results(events_file):
-        counts = Counts()
-        for output in result.get("testActionOutput", []):
-            if output["name"] == "test.xml":
-                try:
-                    counts = count_junit(unquote(urlparse(output["uri"]).path))
-                except (OSError, xml.ParseError):
-                    pass
+        counts = count_cases(junit_of(result))
         if result.get("status") != "PASSED" and counts.failed == 0:
-            # Crashed or timed out: no test case of its own says so.
+            # A test that crashed or timed out has no failed test case.
             print(f"{label}: {result.get('status', 'no result')}")
             counts.failed = 1
         total += counts
     return total
+
+
+def reused(result):
+    return bool(result.get("cachedLocally") or result.get("executionInfo", {}).get("cachedRemotely"))
+
+
+def executed(events_file):
+    """(tests that ran, tests whose earlier result was reused); a shard of a test counts as one."""
+    flags = [reused(result) for _, result in test_results(events_file)]
+    return flags.count(False), flags.count(True)
+
+
+def durations(events_file):
+    """(seconds, name) of each test case that ran."""
+    return [(float(case.get("time") or 0), f"{label} {case.get('name')}") for label, result in test_results(events_file)
+            if not reused(result) for case in junit_of(result)]

@@ -1,5 +1,6 @@
 """Builds and tests the project: `tests/run` for what every commit must pass, `tests/run NAME...` for a tier or parts.
-Bazel labels behind the names (`tests/run unit //agent/...`) narrow what is tested beside the code.
+Bazel labels after the names narrow what Bazel tests: `tests/run unit //agent/...`, `tests/run integration
+//tests/integration:test_queue`.
 
 {tiers}
 
@@ -27,22 +28,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import line_coverage
-from counts import Counts, count_bazel_tests, count_junit, test_results
+from counts import Counts, count_bazel_tests, count_junit, durations, executed, test_results
 from harness.processes import become_subreaper, descendants
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BAZEL = os.environ.get("BAZEL", "bazel").split()
 # Bazel's exit codes: 3 is "built, and some tests failed"; what failed is then in the results.
 BAZEL_TESTS_FAILED = 3
-# Pytest's, for a file that has no test with the mark asked for.
-PYTEST_FOUND_NONE = 5
-# How many files of tests run at a time where they may run beside each other.
-AT_ONCE = 3
-# Files that hold a machine to seconds: how soon the end of ranks or a late scrape is noticed.
-ALONE = {"test_hangs", "test_failures", "test_coordinator_metrics", "test_metrics_life", "test_recorded_scrapes"}
+# Directories of pytest files that Bazel runs (third_party/rules/pytest.bzl).
+PROCESS_TESTS = ["integration", "robustness", "clients", "parity"]
+# Targets of unit tests: all but those of process tests.
+UNIT = ["//...", *(f"-//tests/{folder}/..." for folder in PROCESS_TESTS)]
+# Process tests mostly wait: this many run at a time per core, and each takes up to 3 GiB.
+PER_CORE, GIB_EACH = 2, 3
+SLOWEST = 20
 
 # How often a night rolls the dice for each time that a commit does, and how often under a sanitizer, which is slow.
 NIGHT_SEEDS, SANITIZER_SEEDS = 100, 0.2
+# Settings that change how the math libraries round.
+PROCESSORS = ["OMP_NUM_THREADS=2", "ATEN_CPU_CAPABILITY=default", "MKL_CBWR=COMPATIBLE"]
 # Seconds of new cases for each fuzzer, of a replay and of a search.
 REPLAY_SECONDS, FUZZ_SECONDS = 2, 300
 # Seconds for a small, medium, large and enormous test where much more is asked of each.
@@ -52,9 +56,9 @@ PROGRAMS = ["//coordinator:fsdpd-coordinator", "//agent:fsdpd-agent", "//fsdp:fs
             "//examples/plugin:residual_mlp.so", "//fsdp/model/testing:still_plugin.so",
             "//fsdp/model/testing:spike_plugin.so", "//agent/testing:fake_rank", "//fsdp/engine:train_local",
             "//tests/perf:scrape"]
-CLIENT_PROGRAMS = ["//coordinator:fsdpd-coordinator", "//agent:fsdpd-agent", "//fsdp:fsdpd-rank", "//client:fsdpctl"]
-PARITY_PROGRAMS = ["//coordinator:fsdpd-coordinator", "//agent:fsdpd-agent", "//fsdp:fsdpd-rank", "//client:fsdpctl",
-                   "//fsdp/engine:train_local", "//fsdp/checkpoint/testing:dcp_program"]
+CLUSTER = ["//tests:cluster"]
+# (seconds, name) of the test cases that Bazel ran in this run.
+SLOW: list[tuple[float, str]] = []
 
 
 class Interrupted(Exception):
@@ -76,51 +80,20 @@ class Children:
         finally:
             self.stop(child)
 
-    def run_beside(self, commands, at_once, ended):
-        """Runs commands, `at_once` of them at a time, and calls ended(number, what it said) for each; their exit codes."""
-        waiting, running, codes = list(enumerate(commands)), {}, [None] * len(commands)
-        try:
-            while waiting or running:
-                while waiting and len(running) < at_once:
-                    number, command = waiting.pop(0)
-                    said = tempfile.TemporaryFile("w+", errors="replace")
-                    running[number] = self.start(command, stdout=said, stderr=subprocess.STDOUT), said
-                for number, (child, said) in list(running.items()):
-                    if child.poll() is not None:
-                        codes[number] = child.returncode
-                        self.stop(child)
-                        ended(number, self.said(running.pop(number)[1]))
-                time.sleep(0.05)
-        finally:
-            self.stop(*(child for child, _ in running.values()))
-            for _, said in running.values():
-                print(self.said(said), end="", flush=True)
-        return codes
-
-    @staticmethod
-    def said(file):
-        file.seek(0)
-        with file:
-            return file.read()
-
     @staticmethod
     def start(command, **kwargs):
         sys.stdout.flush()
         return subprocess.Popen(command, cwd=ROOT, start_new_session=True, **kwargs)
 
-    def stop(self, *children):
-        """No process of the groups outlives its command, whether that ended by itself or is being interrupted."""
-        running = [child for child in children if child.poll() is None]
-        for child in running:
+    def stop(self, child):
+        """No process of the group outlives its command, whether that ended by itself or is being interrupted."""
+        if child.poll() is None:
             self.signal_group(child, signal.SIGINT)
-        deadline = time.monotonic() + self.GRACE_S
-        for child in running:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(max(0, deadline - time.monotonic()))
+                child.wait(self.GRACE_S)
         # The Bazel server daemonizes out of the group; stop_all() is for it.
-        for child in children:
-            self.signal_group(child, signal.SIGKILL)
-            child.wait()
+        self.signal_group(child, signal.SIGKILL)
+        child.wait()
 
     def stop_all(self):
         """Also what left its group: a Bazel server is below this process all the same, and ends on SIGTERM, while
@@ -164,8 +137,12 @@ def build(targets, *flags):
 def bazel_tests(scratch, name, targets, *flags):
     events = scratch / f"{name}.json"
     code = CHILDREN.run(BAZEL + ["test", *quiet_progress(), "--keep_going", "--test_summary=terse",
-                                 f"--build_event_json_file={events}", *flags, *targets])
+                                 f"--build_event_json_file={events}", *flags, "--", *targets])
     counts = count_bazel_tests(events) if events.exists() else Counts()
+    if events.exists():
+        ran, reused = executed(events)
+        print(f"{name}: {ran} tests ran, {reused} earlier results were reused", flush=True)
+        SLOW.extend(durations(events))
     if code not in (0, BAZEL_TESTS_FAILED):
         print(f"bazel test ended with {code}; its log is above", flush=True)
         counts.failed += 1
@@ -175,17 +152,36 @@ def bazel_tests(scratch, name, targets, *flags):
 def run_unit(scratch, labels):
     """GoogleTest cases of all folders; and the CUDA rank must compile, for which no GPU is needed."""
     counts = Counts() if labels else build(["//fsdp:fsdpd-rank"], "--config=cuda")
-    return counts + bazel_tests(scratch, "unit", labels or ["//..."])
+    return counts + bazel_tests(scratch, "unit", labels or UNIT)
+
+
+def run_processes(scratch, folders, labels):
+    """Runs all process tests in one Bazel invocation: separate ones leave cores idle at the end of each."""
+    targets = labels or [f"//tests/{folder}/..." for folder in folders]
+    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
+    at_once = max(1, min(PER_CORE * len(os.sched_getaffinity(0)), memory_gib // GIB_EACH))
+    counts = build(targets)
+    return counts if counts.failed else bazel_tests(
+        scratch, "processes", targets, f"--jobs={at_once}", f"--local_cpu_resources={at_once}")
+
+
+def run_processors(scratch, labels):
+    """No result may depend on the processor: each of these settings sums in another order."""
+    counts = Counts()
+    for setting in PROCESSORS:
+        # Excluded labels come before the one that brings parity back.
+        counts += bazel_tests(scratch, f"processors-{setting}", [*UNIT, "//tests/parity/..."], LONGER, f"--test_env={setting}")
+    return counts
 
 
 def run_seeds(scratch, labels):
-    return bazel_tests(scratch, "seeds", labels or ["//..."], "--build_tests_only", "--test_tag_filters=seeds", LONGER,
+    return bazel_tests(scratch, "seeds", labels or UNIT, "--build_tests_only", "--test_tag_filters=seeds", LONGER,
                        f"--test_env=FSDPD_SEED_FACTOR={NIGHT_SEEDS}")
 
 
 def run_sanitizer(name, *flags):
     return lambda scratch, labels: bazel_tests(
-        scratch, name, labels or ["//..."], f"--config={name}", "--build_tests_only", LONGER,
+        scratch, name, labels or UNIT, f"--config={name}", "--build_tests_only", LONGER,
         f"--test_env=FSDPD_SEED_FACTOR={SANITIZER_SEEDS}", *flags)
 
 
@@ -248,7 +244,7 @@ def run_coverage(scratch, labels):
     config = "--config=coverage"
     programs = query(f"kind(cc_binary, set({' '.join(labels or ['//...'])})) except attr(tags, manual, //...)")
     counts = build(programs, config) if programs else Counts()
-    counts += bazel_tests(scratch, "coverage", labels or ["//..."], config, "--build_tests_only", LONGER,
+    counts += bazel_tests(scratch, "coverage", labels or UNIT, config, "--build_tests_only", LONGER,
                           "--nocache_test_results", f"--sandbox_writable_path={profiles}",
                           # Two processes of one test write to two files; later ones add to them.
                           f"--test_env=LLVM_PROFILE_FILE={profiles}/%2m.profraw")
@@ -289,47 +285,16 @@ def run_pytest(scratch, folder, *arguments):
 
 
 def run_with(targets, folder, mark, *flags):
-    """Builds what the tests of a folder start, and runs those with a mark."""
+    """Builds what the tests of a directory start, and runs the tests with a mark outside Bazel."""
     def part(scratch, labels):
         counts = build(targets, *flags)
         return counts if counts.failed else run_pytest(scratch, folder, "-m", mark)
     return part
 
 
-def run_beside(targets, folder, mark):
-    """The same, file beside file, as tests of real processes wait more than they work: the longest first, as far as its
-    size tells. Those of ALONE come after, one by one."""
-    def part(scratch, labels):
-        counts = build(targets)
-        if counts.failed:
-            return counts
-        files = sorted((ROOT / "tests" / folder).glob("test_*.py"), key=lambda path: -path.stat().st_size)
-        for some, at_once in ([file for file in files if file.stem not in ALONE], AT_ONCE), (
-                [file for file in files if file.stem in ALONE], 1):
-            counts += run_files(scratch, some, at_once, "-m", mark)
-        # A mark that no test has must not read as success.
-        return counts if counts.passed or counts.failed else Counts(failed=1)
-    return part
-
-
-def run_files(scratch, files, at_once, *arguments):
-    def tell(number, said):
-        heading(f"{files[number].relative_to(ROOT)}")
-        print(said, end="", flush=True)
-
-    results = [scratch / f"{file.stem}.xml" for file in files]
-    commands = [pytest_command(file, junit, *arguments) for file, junit in zip(files, results)]
-    codes = CHILDREN.run_beside(commands, at_once, tell)
-    counts = Counts()
-    for code, junit in zip(codes, results):
-        if code != PYTEST_FOUND_NONE:
-            counts += count_pytest(code, junit)
-    return counts
-
-
 def run_kubelets(scratch, labels):
     """What it starts beside the project's programs is built into the user's cache first, once."""
-    counts = build(CLIENT_PROGRAMS)
+    counts = build(CLUSTER)
     for command in (["debian/build"], ["kubernetes/build"], ["kubernetes/build", "nodes"]):
         if not counts.failed and CHILDREN.run([str(ROOT / "tests" / command[0]), *command[1:]]) != 0:
             counts = Counts(failed=1)
@@ -340,7 +305,7 @@ def run_kubelets(scratch, labels):
 @dataclass
 class Part:
     what: str
-    run: Callable[[pathlib.Path, list], Counts]
+    run: Callable[[pathlib.Path, list], Counts] | None  # None: with the others of PROCESS_TESTS.
     takes_labels: bool = False
 
 
@@ -351,20 +316,18 @@ PARTS = {
     "corpora": Part("every case that the fuzzers keep, and new ones for seconds, with AddressSanitizer and UBSan",
                     run_fuzzers("replay", REPLAY_SECONDS), True),
     "threads": Part("those tagged so, with ThreadSanitizer", run_sanitizer("tsan", "--test_tag_filters=threads"), True),
-    "integration": Part("real processes", run_beside(PROGRAMS, "integration", "not nightly")),
-    "robustness": Part("real processes that are killed, stopped and cut off",
-                       run_with(CLIENT_PROGRAMS, "robustness", "not nightly")),
-    "clients": Part("the Python package and the Go module against real processes",
-                    run_with(CLIENT_PROGRAMS, "clients", "not nightly")),
-    "parity": Part("the engine against PyTorch FSDP2 and transformers, and checkpoints against PyTorch's",
-                   run_with(PARITY_PROGRAMS, "parity", "not nightly")),
+    "integration": Part("real processes", None, True),
+    "robustness": Part("real processes that are killed, stopped and cut off", None, True),
+    "clients": Part("the Python package and the Go module against real processes", None, True),
+    "parity": Part("the engine against PyTorch FSDP2 and transformers, and checkpoints against PyTorch's", None, True),
     "seeds": Part(f"property tests and fuzzing with {NIGHT_SEEDS} times the cases", run_seeds, True),
     "fuzz": Part(f"libFuzzer on the same for {FUZZ_SECONDS // 60} minutes each", run_fuzzers("search", FUZZ_SECONDS), True),
     "asan": Part("the tests beside the code, with AddressSanitizer and UBSan", run_sanitizer("asan"), True),
+    "processors": Part("run unit and parity tests with other rounding settings", run_processors),
     "tsan": Part("the same with ThreadSanitizer", run_sanitizer("tsan", "--test_tag_filters=-no-tsan"), True),
     "long": Part("real processes, the tests marked nightly", run_with(PROGRAMS, "integration", "nightly")),
     "gpu-unit": Part("the tests beside the code that need a GPU", run_gpu_unit, True),
-    "gpu-jobs": Part("jobs and FSDP2 on 2 GPUs", run_with(PROGRAMS + PARITY_PROGRAMS, "gpu", "gpu", "--config=cuda")),
+    "gpu-jobs": Part("jobs and FSDP2 on 2 GPUs", run_with(PROGRAMS, "gpu", "gpu", "--config=cuda")),
     "kubelets": Part("the images on real kubelets, by root, with what ends there; among long's once this has built what it needs",
                      run_kubelets),
     "coverage": Part("line coverage of the tests beside the code, by room; no verdict of its own", run_coverage, True),
@@ -372,7 +335,7 @@ PARTS = {
 
 TIERS = {
     "commit": ("what CI runs; the default", ["tidy", "unit", "integration", "robustness", "clients", "parity"]),
-    "nightly": ("besides, from a warm cache within two hours", ["corpora", "seeds", "fuzz", "asan", "tsan", "long"]),
+    "nightly": ("besides, from a warm cache within two hours", ["corpora", "seeds", "fuzz", "asan", "tsan", "processors", "long"]),
     "gpu": ("on a machine with GPUs", ["gpu-unit", "gpu-jobs"]),
 }
 
@@ -411,14 +374,25 @@ def run(names, labels, scratch):
     if CHILDREN.run([str(ROOT / "deploy/setup"), "--tools"]) != 0:
         print("deploy/setup failed; its message is above")
         return Counts(failed=1)
-    total = Counts()
+    total, processes = Counts(), [name for name in names if name in PROCESS_TESTS]
     for name in names:
-        heading(name)
-        start = time.monotonic()
-        counts = PARTS[name].run(scratch, labels)
+        if name in processes[1:]:
+            continue
+        start, step = time.monotonic(), ", ".join(processes) if name in processes else name
+        heading(step)
+        counts = run_processes(scratch, processes, labels) if name in processes else PARTS[name].run(scratch, labels)
         total += counts
-        heading(f"{name}: {counts} in {time.monotonic() - start:.0f} s")
+        heading(f"{step}: {counts} in {time.monotonic() - start:.0f} s")
+    print_slowest()
     return total
+
+
+def print_slowest():
+    slowest = sorted(SLOW, reverse=True)[:SLOWEST]
+    if slowest:
+        heading(f"the {len(slowest)} slowest test cases of {len(SLOW)} that ran")
+        for seconds, name in slowest:
+            print(f"{seconds:7.1f} s  {name}", flush=True)
 
 
 def interrupt(signum, frame):

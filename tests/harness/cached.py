@@ -16,11 +16,14 @@ def made_once(name, pins, make):
         return folder
     partial = folder.with_name(f"{folder.name}.{os.getpid()}")
     partial.mkdir(parents=True)
-    make(partial)
     try:
+        make(partial)
         partial.rename(folder)
-    except OSError:  # Another test run was first.
-        shutil.rmtree(partial)
+    except OSError:
+        if not folder.exists():  # Otherwise another test run was first.
+            raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     return folder
 
 

@@ -6,6 +6,7 @@ import subprocess
 
 import yaml
 
+from harness.cached import made_once, pip_install
 from harness.programs import ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -20,6 +21,13 @@ def tool(name):
     found = ROOT / ".tools/bin" / name
     assert found.exists(), f"{found} is not there: run deploy/setup --tools"
     return found
+
+
+@functools.lru_cache(maxsize=None)
+def validator():
+    """The directory with kubernetes-validate; installed once per version into the user's cache."""
+    pins = DEPLOY / "kubernetes/validator.txt"
+    return made_once("kubernetes-validate", [pins], lambda folder: pip_install(pins, folder))
 
 
 def rendered(folder):

@@ -13,14 +13,14 @@ from harness.wait import wait_until
 
 
 class Prometheus:
-    def __init__(self, folder, targets, mark, coordinators=(), name="prometheus", flags=()):
-        """`name`: of its log."""
+    def __init__(self, folder, targets, mark, coordinators=(), name="prometheus", flags=(), rules=True):
+        """`name` names the log. With rules=False it only answers queries."""
         self.folder, self._name, self._flags = folder, name, flags
         folder.mkdir(parents=True, exist_ok=True)
         config = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
         # As shipped, but at a test's pace.
         config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-        config["rule_files"] = [str(FOLDER / "rules.yml")]
+        config["rule_files"] = [str(FOLDER / "rules.yml")] if rules else []
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
         (folder / "agents.json").write_text(json.dumps([{"targets": targets}]))
         (folder / "coordinators.json").write_text(json.dumps([{"targets": list(coordinators)}]))

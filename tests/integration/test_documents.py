@@ -6,10 +6,13 @@ import pytest
 from harness.specs import corpus, one_rank, spec
 
 
+TOKENS = 2048  # Each evaluation reads all of them.
+
+
 @pytest.fixture
 def data(tmp_path):
     """The spec's section: text whose sentences are documents, of which letters alone count as targets."""
-    text = corpus(tmp_path / "text.u8")
+    text = corpus(tmp_path / "text.u8", TOKENS)
     (tmp_path / "mask.u8").write_bytes(bytes(97 <= each <= 122 for each in text.read_bytes()))
     file = {"path": str(text), "mask": str(tmp_path / "mask.u8"), "type": "u8"}
     return {"synthetic": None, "tokens": [file], "validation": [file], "document_end_token": ord(".")}
@@ -24,7 +27,7 @@ def test_a_job_with_documents_and_a_mask_succeeds_on_any_ranks(cluster, data):
     train = {"micro_batch": 1, "global_batch": 4, "evaluation": {"every_steps": 4}}
     one = trained(cluster, one_rank(steps=8, data=data, train=train))
     # Four fifths of the targets are letters.
-    assert 0.7 * 8191 < one.evaluation.tokens < 0.85 * 8191
+    assert 0.7 * TOKENS < one.evaluation.tokens < 0.85 * TOKENS
     for more in ({}, {"parallel": {"tensor": 2}}, {"fsdp": {"recompute": "full"}}):
         other = trained(cluster, spec(steps=8, data=data, train=train, **more))
         assert other.loss == pytest.approx(one.loss, rel=1e-5), more
@@ -35,7 +38,7 @@ def test_a_job_with_documents_and_a_mask_succeeds_on_any_ranks(cluster, data):
 
 
 def test_a_job_from_which_nothing_is_learnt_says_so_where_it_is_read(cluster, data, tmp_path):
-    (tmp_path / "mask.u8").write_bytes(bytes(8192))
+    (tmp_path / "mask.u8").write_bytes(bytes(TOKENS))
     job_id = cluster.submit(one_rank(steps=3, data={**data, "document_end_token": 7},
                                      train={"evaluation": {"every_steps": 3}}))
     job = cluster.wait_state(job_id, "SUCCEEDED")
@@ -51,7 +54,7 @@ def test_a_job_from_which_nothing_is_learnt_says_so_where_it_is_read(cluster, da
 
 @pytest.mark.parametrize("content, said", [
     (b"\1" * 100, "has 100 bytes, and a mask has one for each token, of which"),
-    (b"1" * 8192, "is 49, and a mask has 1 where a token counts as a target and 0 where not"),
+    (b"1" * TOKENS, "is 49, and a mask has 1 where a token counts as a target and 0 where not"),
 ], ids=["short", "text"])
 def test_a_mask_that_is_none_fails_the_job_with_its_file(cluster, data, tmp_path, content, said):
     (tmp_path / "mask.u8").write_bytes(content)

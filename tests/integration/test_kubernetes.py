@@ -4,7 +4,6 @@ The schemas are Kubernetes' own, applied strictly: an unknown field is an error,
 """
 
 import copy
-import functools
 import json
 import os
 import re
@@ -16,9 +15,8 @@ import pytest
 import yaml
 
 from harness import pages
-from harness.cached import made_once, pip_install
 from harness.manifests import (CHART, DEPLOY, NOT_OF_THE_CHART, OVERLAYS, chart_text, helm, named, objects, of_overlay,
-                               overlay_text, pod_specs, pod_templates, rendered, values_of)
+                               overlay_text, pod_specs, pod_templates, rendered, validator, values_of)
 from harness.programs import ROOT, program
 
 KUBERNETES_VERSION = "1.32"
@@ -28,13 +26,6 @@ OPERATOR = {"PodMonitor", "PrometheusRule"}
 LEAVE_SECONDS = 40
 
 each_overlay = pytest.mark.parametrize("overlay", OVERLAYS)
-
-
-@functools.lru_cache(maxsize=None)
-def validator():
-    """The folder with kubernetes-validate; installed once per version into the user's cache."""
-    pins = DEPLOY / "kubernetes/validator.txt"
-    return made_once("kubernetes-validate", [pins], lambda folder: pip_install(pins, folder))
 
 
 def faults(among, tmp_path):

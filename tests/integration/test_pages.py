@@ -6,6 +6,8 @@ from harness import pages
 
 RUN = [page for page in pages.pages() if any(block.commands and not block.why for block in pages.blocks(page))]
 
+assert RUN, "git lists no page"
+
 
 @pytest.mark.parametrize("page", RUN)
 def test_a_page_s_commands_do_what_it_says(page, tmp_path):

@@ -44,6 +44,10 @@ class Quickstart:
         except subprocess.TimeoutExpired:
             raise AssertionError(f"still running after {timeout_s} s; it said:\n{self.text()}") from None
 
+    def wait_ranks(self):
+        wait_until("ranks run", lambda: "fsdpd-rank" in self.programs() or self.process.poll() is not None, timeout_s=500)
+        assert self.process.poll() is None, self.text()
+
     def programs(self):
         """Names of the live programs that this run started."""
         return {process.program for process in processes.marked(self.mark)}
@@ -130,7 +134,7 @@ def test_output_and_keep_put_files_where_they_were_asked_for(start, tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
 def test_an_interrupt_in_the_middle_leaves_nothing(start, number):
     run = start("--steps", "100000")
-    wait_until("ranks run", lambda: "fsdpd-rank" in run.programs() and run.process.poll() is None, timeout_s=500)
+    run.wait_ranks()
     # To the whole group, as a terminal sends it.
     os.killpg(run.process.pid, number)
     assert run.wait(60) == 130, run.text()
@@ -155,7 +159,7 @@ def test_an_interrupt_while_bazel_starts_leaves_no_server(start, tmp_path):
 
 def test_a_dead_daemon_is_named_and_the_folder_stays(start):
     run = start("--steps", "100000")
-    wait_until("ranks run", lambda: "fsdpd-rank" in run.programs(), timeout_s=500)
+    run.wait_ranks()
     coordinator = next(each for each in processes.marked(run.mark) if each.program == "fsdpd-coordinator")
     os.kill(coordinator.pid, signal.SIGKILL)
     assert run.wait(90) == 1, run.text()

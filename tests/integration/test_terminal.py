@@ -11,7 +11,7 @@ from harness.terminal import Screen, Terminal
 
 
 def keep(screen, name):
-    """For docs: the screens of the last run are in .build/screens."""
+    """For docs: FSDPD_SCREENS names the directory; a Bazel test keeps screens among its outputs in .build/testlogs."""
     folder = pathlib.Path(os.environ.get("FSDPD_SCREENS", ROOT / ".build/screens"))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.txt").write_text(screen.text())

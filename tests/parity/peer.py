@@ -39,8 +39,8 @@ def _run_ranks(command, world, logs, patience_seconds):
             for rank, log in enumerate(logs):
                 with open(log, "w", encoding="utf-8") as out:
                     ranks.append(subprocess.Popen(command, stdout=out, stderr=out,
-                                                  env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world),
-                                                       "OMP_NUM_THREADS": "1"}))
+                                                  env={"OMP_NUM_THREADS": "1", **os.environ, "RANK": str(rank),
+                                                       "WORLD_SIZE": str(world)}))
             # As they end: one that failed leaves the others in a collective for minutes.
             ended = concurrent.futures.as_completed([waiting.submit(rank.wait) for rank in ranks], patience_seconds)
             assert not any(each.result() for each in ended), "\n".join(log.read_text() for log in logs)

@@ -112,7 +112,7 @@ def run_message(folder, message, start, *flags):
     spec.write_text(json_format.MessageToJson(message))
     command = [program("fsdp/engine/train_local"), "--spec", spec, "--weights", start, "--dump-weights", weights, *flags]
     done = subprocess.run([str(each) for each in command], capture_output=True, text=True, timeout=100,
-                          env={**os.environ, "OMP_NUM_THREADS": "1"})
+                          env={"OMP_NUM_THREADS": "1", **os.environ})
     assert done.returncode == 0, done.stderr
     return Result([float(line) for line in done.stdout.split()], read_weights(weights))
 

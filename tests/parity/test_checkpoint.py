@@ -153,7 +153,8 @@ def run_ranks(action, world, folder, scratch):
     out, rendezvous = scratch / f"{action}.pt", scratch / f"{action}.rendezvous"
     ranks = [subprocess.Popen([sys.executable, RANK, action, folder, rendezvous, out], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT,
-                              env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(world), "OMP_NUM_THREADS": "1"})
+                              env={"OMP_NUM_THREADS": "1", **os.environ, "RANK": str(rank),
+                                   "WORLD_SIZE": str(world)})
              for rank in range(world)]
     outputs = [rank.communicate(timeout=100)[0].decode() for rank in ranks]
     assert all(rank.returncode == 0 for rank in ranks), "\n".join(outputs)

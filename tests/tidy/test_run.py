@@ -51,6 +51,23 @@ def test_a_crashed_target_is_a_failure(run, tmp_path, status, cases, expected):
     assert (counts.passed, counts.failed) == expected
 
 
+def events(path, *results):
+    """A build event file with these (label, test.xml, what Bazel adds) results."""
+    path.write_text("".join(json.dumps({"id": {"testResult": {"label": label}}, "testResult": {
+        "status": "PASSED", "testActionOutput": [{"name": "test.xml", "uri": f"file://{xml}"}], **more}}) + "\n"
+        for label, xml, more in results))
+    return path
+
+
+def test_results_of_earlier_runs_are_counted_apart_and_take_no_time(run, tmp_path):
+    xml = junit(tmp_path / "test.xml", '<testcase name="a" time="2.5"/><testcase name="b" time="0.5"/>')
+    path = events(tmp_path / "events.json", ("//x:ran", xml, {}), ("//x:local", xml, {"cachedLocally": True}),
+                  ("//x:disk", xml, {"executionInfo": {"cachedRemotely": True}}))
+    assert run.executed(path) == (1, 2)
+    assert run.durations(path) == [(2.5, "//x:ran a"), (0.5, "//x:ran b")]
+    assert run.count_bazel_tests(path).passed == 6
+
+
 def test_an_unknown_part_is_refused_with_the_names_there_are():
     done = subprocess.run([RUN, "unti"], capture_output=True, text=True)
     assert done.returncode == 2 and "unti" in done.stderr and "unit corpora threads integration" in done.stderr
@@ -59,7 +76,7 @@ def test_an_unknown_part_is_refused_with_the_names_there_are():
 def test_a_tier_is_its_parts_and_commit_is_the_default(run):
     commit = ["tidy", "unit", "integration", "robustness", "clients", "parity"]
     assert run.parse([]) == run.parse(["commit"]) == (commit, [])
-    assert run.parse(["nightly"])[0] == ["corpora", "seeds", "fuzz", "asan", "tsan", "long"]
+    assert run.parse(["nightly"])[0] == ["corpora", "seeds", "fuzz", "asan", "processors", "tsan", "long"]
     assert run.parse(["gpu", "tidy"])[0] == ["tidy", "gpu-unit", "gpu-jobs"]
     assert run.parse(["coverage", "//agent/..."]) == (["coverage"], ["//agent/..."])
 
@@ -77,8 +94,8 @@ def test_help_names_every_tier_and_part():
 
 
 def test_labels_are_for_what_bazel_tests():
-    done = subprocess.run([RUN, "integration", "//agent/..."], capture_output=True, text=True)
-    assert done.returncode == 2 and "integration takes no labels" in done.stderr
+    done = subprocess.run([RUN, "tidy", "//agent/..."], capture_output=True, text=True)
+    assert done.returncode == 2 and "tidy takes no labels" in done.stderr
 
 
 def test_gpu_fails_where_there_is_none_rather_than_skip_all(run, tmp_path, monkeypatch):
@@ -100,6 +117,16 @@ def test_coverage_counts_lines_by_room_and_names_what_is_bare(run):
     assert said[-3:] == ["    10 of 10    base/c.cc", "     5 of 10    coordinator/d.cc", "     2 of 10    agent/b.h"]
 
 
+def test_parts_of_unit_tests_leave_out_process_tests(run, tmp_path, monkeypatch):
+    """A sanitizer would build every program again, and a script has no lines that could be covered."""
+    asked = []
+    monkeypatch.setattr(run, "build", lambda *_: run.Counts())
+    monkeypatch.setattr(run, "bazel_tests", lambda scratch, name, targets, *flags: asked.append(targets) or run.Counts(failed=1))
+    for part in ("unit", "threads", "seeds", "asan", "tsan"):
+        run.PARTS[part].run(tmp_path, [])
+    assert len(asked) == 5 and all(f"-//tests/{folder}/..." in targets for targets in asked for folder in run.PROCESS_TESTS)
+
+
 def test_ctrl_c_stops_everything(tmp_path):
     bazel = tmp_path / "bazel"
     # Stands for a build that takes long and leaves a process behind when it is asked to end; and for a server that is
@@ -116,31 +143,3 @@ def test_ctrl_c_stops_everything(tmp_path):
     _, errors = running.communicate(timeout=45)
     assert running.returncode == 130 and "interrupted" in errors
     assert not started & {process.pid for process in descendants(os.getpid())}
-
-
-def test_commands_beside_each_other_end_with_their_codes_and_words(run):
-    said = {}
-    codes = run.CHILDREN.run_beside([["sh", "-c", f"echo {number}; sleep 0.{number}; exit {number}"] for number in (3, 2, 1)],
-                                    2, said.__setitem__)
-    assert codes == [3, 2, 1] and said == {0: "3\n", 1: "2\n", 2: "1\n"}
-
-
-def test_none_of_commands_beside_each_other_is_left_when_one_cannot_be_told_of(run):
-    def closed(number, said):
-        raise BrokenPipeError
-
-    before = {process.pid for process in descendants(os.getpid())}
-    with pytest.raises(BrokenPipeError):
-        run.CHILDREN.run_beside([["true"], ["sleep", "1000"], ["sh", "-c", "sleep 1000 & wait"]], 3, closed)
-    assert {process.pid for process in descendants(os.getpid())} <= before
-
-
-def test_a_file_without_a_test_of_the_mark_is_no_fault_and_a_crashed_one_is(run, tmp_path):
-    for name, text in (("none", ""), ("good", "def test_good(): pass"), ("crash", "import os\ndef test(): os._exit(9)")):
-        (tmp_path / f"test_{name}.py").write_text(text)
-    monkey = pytest.MonkeyPatch()
-    with monkey.context() as patch:
-        patch.setattr(run, "ROOT", tmp_path)
-        (tmp_path / ".python").symlink_to(ROOT / ".python")
-        counts = run.run_files(tmp_path, sorted(tmp_path.glob("test_*.py")), 2)
-    assert (counts.passed, counts.failed) == (1, 1)

@@ -1,6 +1,7 @@
 """Every test says in one place which tier it is of (`tests/run --help`), so that none runs nowhere."""
 
 import ast
+import pathlib
 import re
 
 from tidy import repository
@@ -66,3 +67,20 @@ def marks_of(path):
 def test_what_needs_gpus_is_marked_so():
     files = [path for path in repository.python_files() if path.match("tests/gpu/test_*.py")]
     assert files and not [str(path) for path in files if "gpu" not in marks_of(path)]
+
+
+PROCESS_TESTS = re.compile(r"tests/(integration|robustness|clients|parity)/test_\w+\.py")
+
+
+def test_a_pytest_file_has_its_target_unless_all_of_it_is_nightly():
+    files = {str(path) for path in repository.python_files() if PROCESS_TESTS.fullmatch(str(path))}
+    nightly = {path for path in files if "nightly" in marks_of(pathlib.Path(path))}
+    named = {f"{build_file.parent}/{name}.py" for build_file in repository.build_files()
+             for rule, attributes, _ in repository.calls(build_file) if rule == "pytest_test"
+             for name in repository.strings(attributes["name"])}
+    assert len(named) > 70 and named == files - nightly
+
+
+def test_nightly_tests_are_where_the_night_runs_them():
+    assert not [str(path) for path in repository.python_files() if path.match("tests/*/test_*.py") and path.parts[1] not in
+                ("integration", "tidy") and "mark.nightly" in repository.text(path)]

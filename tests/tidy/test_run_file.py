@@ -1,0 +1,91 @@
+"""tests/run_file.sh: what a pytest file sees as a Bazel test, and what is left of it."""
+
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+
+import pytest
+
+import conftest
+from harness.programs import ROOT
+from harness.wait import wait_until
+
+SHARED = ["conftest.py", "pytest.ini", "harness/__init__.py", "harness/processes.py"]
+
+
+@pytest.fixture
+def started(tmp_path):
+    """Starts a test of this text as Bazel does, in a process group of its own."""
+    inputs = tmp_path / "runfiles/fsdpd"
+    for name in SHARED:
+        (inputs / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "tests" / name, inputs / "tests" / name)
+    (inputs / "declared.txt").write_text("as it was")
+    (inputs / "machine.txt").write_text(f"python={(ROOT / '.python').resolve()}\ntools=/none\nhome={tmp_path}\ncache={tmp_path}\n")
+    for name in ("tmp", "outputs"):
+        (tmp_path / name).mkdir()
+    environment = {"PATH": os.environ["PATH"], "TEST_SRCDIR": str(inputs.parent), "TEST_WORKSPACE": "fsdpd",
+                   "TEST_TMPDIR": str(tmp_path / "tmp"), "TEST_UNDECLARED_OUTPUTS_DIR": str(tmp_path / "outputs"),
+                   "XML_OUTPUT_FILE": str(tmp_path / "test.xml")}
+
+    def start(text):
+        (inputs / "tests/test_it.py").write_text(text)
+        return subprocess.Popen([ROOT / "tests/run_file.sh", "tests/test_it.py"], env=environment, start_new_session=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return start
+
+
+def test_a_test_sees_copies_of_its_inputs_and_nothing_else(started, tmp_path):
+    running = started(f"""
+import os, pathlib
+def test_it(tmp_path):
+    here = pathlib.Path.cwd()
+    assert (here / "declared.txt").read_text() == "as it was" and not (here / "README.md").exists()
+    (here / "declared.txt").write_text("changed")
+    assert os.environ["HOME"] == "{tmp_path}" and str(tmp_path).startswith("/tmp/fsdpd-test-")
+    pathlib.Path("{tmp_path}/scratch").write_text(str(tmp_path))
+""")
+    said = running.communicate(timeout=60)[0]
+    assert running.returncode == 0, said
+    assert (tmp_path / "runfiles/fsdpd/declared.txt").read_text() == "as it was"
+    assert not pathlib.Path((tmp_path / "scratch").read_text()).exists() and not list((tmp_path / "tmp").iterdir())
+
+
+def test_a_failed_test_keeps_its_logs(started, tmp_path):
+    running = started("""
+def test_it(tmp_path):
+    (tmp_path / "coordinator.log").write_text("why")
+    assert False
+""")
+    said = running.communicate(timeout=60)[0]
+    assert running.returncode == 1, said
+    assert [path.read_text() for path in (tmp_path / "outputs").rglob("coordinator.log")] == ["why"]
+
+
+def test_a_stopped_test_runs_its_fixtures(started, tmp_path):
+    """Bazel signals the process group, at a time limit and on Ctrl-C. Daemons of the test are in other groups."""
+    running = started(f"""
+import pathlib, time, pytest
+@pytest.fixture
+def daemon():
+    pathlib.Path("{tmp_path}/began").touch()
+    yield
+    time.sleep(0.3)
+    pathlib.Path("{tmp_path}/stopped").touch()
+def test_it(daemon):
+    time.sleep(100)
+""")
+    wait_until("the test runs", (tmp_path / "began").exists, timeout_s=60)
+    os.killpg(running.pid, signal.SIGTERM)
+    said = running.communicate(timeout=60)[0]
+    assert running.returncode != 0 and (tmp_path / "stopped").exists(), said
+    assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_every_test_is_in_one_shard():
+    items = list(range(7))
+    shards = [conftest.share(items, 3, shard) for shard in range(3)]
+    assert sorted(item for mine, _ in shards for item in mine) == items
+    assert all(sorted(mine + others) == items for mine, others in shards)
