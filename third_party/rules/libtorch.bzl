@@ -1,4 +1,4 @@
-"""Finds LibTorch, CUDA and NCCL: the site-packages folder of the Python environment that `deploy/setup` made."""
+"""Finds LibTorch, CUDA, NCCL and the precompiled headers: `deploy/setup` made them and names their directories."""
 
 def _site_packages(ctx):
     site = ctx.os.environ.get("FSDPD_SITE_PACKAGES", "")
@@ -18,10 +18,11 @@ def _libtorch_impl(ctx):
         if entry.basename.startswith("torch-") and entry.basename.endswith(".dist-info"):
             ctx.symlink(entry.get_child("RECORD"), "RECORD")
     ctx.template("BUILD", Label("//third_party:libtorch.BUILD.tpl"), {"{SITE}": str(site)}, executable = False)
-    ctx.file("paths.bzl", "NVCC = \"%s/nvidia/cu13/bin/nvcc\"\nSITE = \"%s\"\n" % (site, site))
+    headers = ctx.os.environ.get("FSDPD_HEADERS", "")
+    ctx.file("paths.bzl", "NVCC = \"%s/nvidia/cu13/bin/nvcc\"\nSITE = \"%s\"\nHEADERS = \"%s\"\n" % (site, site, headers))
 
 libtorch_repository = repository_rule(
     implementation = _libtorch_impl,
-    environ = ["FSDPD_SITE_PACKAGES"],
+    environ = ["FSDPD_HEADERS", "FSDPD_SITE_PACKAGES"],
     local = True,
 )

@@ -1,5 +1,7 @@
 """One cc_library per .proto file (two targets over one file would register its descriptor twice)."""
 
+load(":precompiled.bzl", "cc_library")
+
 _PROTOC = "/usr/bin/protoc"
 _GRPC = "--plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin --grpc_out=$(GENDIR)/proto"
 
@@ -20,7 +22,7 @@ def fsdpd_proto(name, deps = [], services = False):
         outs = [name + ".pb.h", name + ".pb.cc"],
         cmd = "%s -Iproto --cpp_out=$(GENDIR)/proto $(location %s)" % (_PROTOC, src),
     )
-    native.cc_library(
+    cc_library(
         name = name,
         srcs = [name + ".pb.cc"],
         hdrs = [name + ".pb.h"],
@@ -33,7 +35,7 @@ def fsdpd_proto(name, deps = [], services = False):
             outs = [name + ".grpc.pb.h", name + ".grpc.pb.cc"],
             cmd = "%s -Iproto %s $(location %s)" % (_PROTOC, _GRPC, src),
         )
-        native.cc_library(
+        cc_library(
             name = name + "_grpc",
             srcs = [name + ".grpc.pb.cc"],
             hdrs = [name + ".grpc.pb.h"],
@@ -54,7 +56,7 @@ def google_rpc_library(name):
             %s -I$$in --cpp_out=$$out google/rpc/status.proto google/rpc/error_details.proto
         """ % _PROTOC,
     )
-    native.cc_library(
+    cc_library(
         name = name,
         srcs = [o for o in outs if o.endswith(".cc")],
         hdrs = [o for o in outs if o.endswith(".h")],
