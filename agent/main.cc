@@ -17,6 +17,8 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +28,7 @@
 #include "agent/rank_process.h"
 #include "base/address.h"
 #include "base/check.h"
+#include "base/cli_app.h"
 #include "base/clock.h"
 #include "base/errno_status.h"
 #include "base/file_flags.h"
@@ -221,10 +224,10 @@ void Declare(CLI::App* app, Flags* flags) {
          "--device", flags->device,
          "What ranks run on; auto is cuda when there is a GPU, and an error when those are gone that the "
          "last start had")
-      ->check(CLI::IsMember({"cpu", "cuda", "auto"}))
+      ->check(OneOf({"cpu", "cuda", "auto"}))
       ->capture_default_str();
   app->add_option("--slots", flags->slots, "Ranks at once; 0 is one per GPU, or per core on cpu")
-      ->check(CLI::Range(0, 1024))
+      ->check(InRange(0, 1024))
       ->capture_default_str();
   app->add_option("--metrics-listen", flags->agent.metrics_listen, "HOST:PORT of /metrics; port 0 picks one")
       ->check(CheckListen)
@@ -240,34 +243,34 @@ void Declare(CLI::App* app, Flags* flags) {
       ->capture_default_str();
   app->add_option("--rank-cores", flags->rank_cores,
                   "Cores of ranks on GPUs: near (those of the NUMA node that the GPU is at) or all")
-      ->check(CLI::IsMember({kNearCores, kAllCores}))
+      ->check(OneOf({kNearCores, kAllCores}))
       ->capture_default_str();
   DeclarePlace(app, flags);
   DeclarePermissions(app, flags);
   app->add_option("--keep-jobs", flags->agent.folders.keep_jobs,
                   "Of how many jobs logs and traces are kept, those written to last; what runs keeps its own")
-      ->check(CLI::Range(int64_t{1}, int64_t{1000000}))
+      ->check(InRange(int64_t{1}, int64_t{1000000}))
       ->capture_default_str();
   app->add_option(
          "--keep-days", flags->keep_days,
          "For how long after something was written there, at most; 0: as long as --keep-jobs lets them")
-      ->check(CLI::Range(int64_t{0}, int64_t{36500}))
+      ->check(InRange(int64_t{0}, int64_t{36500}))
       ->capture_default_str();
   app->add_option(
          "--log-mib", flags->log_mib,
          "Of each rank's log of an attempt so many MiB are kept, the newest; what is dropped of it while "
          "the rank runs is told to who reads it")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->check(InRange(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();
   app->add_option("--grace-ms", flags->grace_ms,
                   "What ranks have to leave when this agent is stopped (jobs with checkpoints save first), "
                   "or a stop names no time")
-      ->check(CLI::Range(int64_t{1}, int64_t{3600000}))
+      ->check(InRange(int64_t{1}, int64_t{3600000}))
       ->capture_default_str();
   app->add_option("--stopped-exit-code", flags->stopped_exit_code,
                   "What to exit with after SIGTERM or SIGINT. Not 0 where that reads as work that is done: a "
                   "Kubernetes Job would not start another agent in its place")
-      ->check(CLI::Range(0, 255))
+      ->check(InRange(0, 255))
       ->capture_default_str();
   DeclareSecurity(app, flags);
 }
@@ -411,13 +414,10 @@ int Serve(Flags flags, int signals) {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  CLI::App app("Hosts the ranks of one node for fsdpd-coordinator.", "fsdpd-agent");
-  Declare(&app, &flags);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kUsageError;
-  }
+  const std::unique_ptr<CLI::App> app =
+      MakeApp("Hosts the ranks of one node for fsdpd-coordinator.", "fsdpd-agent");
+  Declare(app.get(), &flags);
+  if (const std::optional<int> code = ParseArguments(app.get(), argc, argv); code.has_value()) return *code;
   // Before any thread exists; ranks have this program's environment.
   setenv(kRankCoresVariable, flags.rank_cores.c_str(), /*overwrite=*/1);
   if (flags.agent.node.empty()) flags.agent.node = DefaultNode();

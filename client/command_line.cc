@@ -14,6 +14,7 @@
 
 #include "base/address.h"
 #include "base/call_limits.h"
+#include "base/cli_app.h"
 #include "base/person.h"
 #include "base/spec_fault.h"
 #include "base/text.h"
@@ -234,7 +235,7 @@ void AddProfileCommand(CLI::App* app, CommandLine* line) {
                                  "  fsdpctl profile-device --device cuda --ranks 8 > my.json\n"
                                  "  fsdpctl plan -f job.yaml --offline --profile my.json");
   profile->add_option("--device", line->device, "cpu or cuda")
-      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->check(OneOf({"cpu", "cuda"}))
       ->capture_default_str()
       ->type_name("KIND");
   profile->add_option("--ranks", line->ranks, "Ranks at once; default: 2 on CPU, every device on CUDA")
@@ -270,7 +271,7 @@ void AddCkptConvert(CLI::App* ckpt, CommandLine* line) {
       ->add_option("--to", line->to,
                    "fsdp_dtensor (native), hf (safetensors and config.json) or torch_dist (Megatron-Core)")
       ->required()
-      ->check(CLI::IsMember({"fsdp_dtensor", "hf", "torch_dist"}))
+      ->check(OneOf({"fsdp_dtensor", "hf", "torch_dist"}))
       ->type_name("FORMAT");
   convert
       ->add_option(
@@ -286,7 +287,7 @@ void AddCkptConvert(CLI::App* ckpt, CommandLine* line) {
   convert
       ->add_option("--dtype", line->dtype,
                    "bfloat16 (default with --to hf), float16 or float32 (default with --to torch_dist)")
-      ->check(CLI::IsMember({"bfloat16", "float16", "float32"}))
+      ->check(OneOf({"bfloat16", "float16", "float32"}))
       ->type_name("TYPE");
   convert->add_option("--shard-bytes", line->shard_bytes, "Of a file at most, unless one tensor is larger")
       ->type_name("SIZE")
@@ -407,7 +408,7 @@ void AddTokenCommand(CLI::App* app, CommandLine* line) {
                    "viewer (sees jobs, nodes, logs), submitter (runs jobs and ends its own), operator (ends "
                    "anybody's, cordons nodes) or admin")
       ->required()
-      ->check(CLI::IsMember(roles))
+      ->check(OneOf(roles))
       ->type_name("ROLE");
   make->add_option("--project", line->project, "Whose quota the person's jobs count against; default: none's")
       ->check(CLI::Validator(CheckProject, ""))
@@ -633,10 +634,8 @@ int ExplainUsage(const CLI::App& app, const CLI::ParseError& error, Console* con
                  << (error.get_name() == "ExcludesError" ? "; leave one of the two out" : "");
   }
   std::string path;
-  for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
+  for (const CLI::App* at = &app; !at->get_subcommands().empty(); path += at->get_name() + " ")
     at = at->get_subcommands().front();
-    path += at->get_name() + " ";
-  }
   console->err << "\nrun `fsdpctl " << path << "--help` for usage\n";
   return kExitUsage;
 }
@@ -645,10 +644,10 @@ int ExplainUsage(const CLI::App& app, const CLI::ParseError& error, Console* con
 
 std::vector<std::string> CommandNames() {
   CommandLine unused;
-  CLI::App app;
-  BuildApp(&app, &unused);
+  const auto app = MakeApp("", "");
+  BuildApp(app.get(), &unused);
   std::vector<std::string> names;
-  for (const CLI::App* command : app.get_subcommands(nullptr)) names.push_back(command->get_name());
+  for (const CLI::App* command : app->get_subcommands(nullptr)) names.push_back(command->get_name());
   return names;
 }
 
@@ -673,20 +672,20 @@ void BuildApp(CLI::App* app, CommandLine* line) {
 
 std::optional<int> ParseCommandLine(const std::vector<std::string>& arguments, CommandLine* line,
                                     Console* console) {
-  CLI::App app(kAbout, "fsdpctl");
-  BuildApp(&app, line);
+  const auto app = MakeApp(kAbout, "fsdpctl");
+  BuildApp(app.get(), line);
   try {
-    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+    ParseWords(app.get(), arguments);
   } catch (const CLI::CallForHelp&) {
-    if (app.get_subcommands().empty())
-      app.footer(PluginHelp(PluginVerbs(CommandNames(), PathVariable())) + kFooter);
-    console->out << app.help();
+    if (app->get_subcommands().empty())
+      app->footer(PluginHelp(PluginVerbs(CommandNames(), PathVariable())) + kFooter);
+    console->out << app->help();
     return kExitOk;
   } catch (const CLI::ParseError& error) {
-    return ExplainUsage(app, error, console);
+    return ExplainUsage(*app, error, console);
   }
   line->flags = AccessFlags(arguments);
-  const CLI::App* command = app.get_subcommands().front();
+  const CLI::App* command = app->get_subcommands().front();
   line->command = command->get_name();
   const std::string missing = MissingJob(*line);
   if (const std::string fault = missing.empty() ? OutputFault(*line) : missing; !fault.empty()) {

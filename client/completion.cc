@@ -3,6 +3,7 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <map>
 

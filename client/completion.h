@@ -1,10 +1,13 @@
 // What a shell offers for the word that stands before the cursor.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <string>
 #include <vector>
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace fsdpd {
 

@@ -1,11 +1,14 @@
 // `completion`, and what the scripts that it prints call.
 #include <absl/strings/ascii.h>
 
+#include <CLI/CLI.hpp>
 #include <cstdlib>
+#include <memory>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "base/cli_app.h"
 #include "client/command_line.h"
 #include "client/commands.h"
 #include "client/completion.h"
@@ -28,16 +31,16 @@ constexpr int kMostJobs = 200;  // Nobody reads more; a page of them.
 // What the words before the cursor say of whom to call: they need not be a command line yet.
 void TakeAccess(const std::vector<std::string>& words, CommandLine* line) {
   line->flags = AccessFlags(words);
-  CLI::App app;
-  app.allow_extras();
-  app.set_help_flag();
-  app.add_option("--server", line->server)->envname("FSDPD_SERVER");
-  app.add_option("--context", line->context)->envname("FSDPD_CONTEXT");
-  app.add_option("--coordinator-ca", line->coordinator_ca)->envname("FSDPD_COORDINATOR_CA");
-  app.add_option("--token-file", line->token_file)->envname("FSDPD_TOKEN_FILE");
+  const std::unique_ptr<CLI::App> app = MakeApp("", "");
+  app->allow_extras();
+  app->set_help_flag();
+  app->add_option("--server", line->server)->envname("FSDPD_SERVER");
+  app->add_option("--context", line->context)->envname("FSDPD_CONTEXT");
+  app->add_option("--coordinator-ca", line->coordinator_ca)->envname("FSDPD_COORDINATOR_CA");
+  app->add_option("--token-file", line->token_file)->envname("FSDPD_TOKEN_FILE");
   try {
     // The last one may be half a word.
-    app.parse(std::vector<std::string>(words.rbegin() + (words.empty() ? 0 : 1), words.rend()));
+    ParseWords(app.get(), std::vector<std::string>(words.begin(), words.end() - (words.empty() ? 0 : 1)));
   } catch (const CLI::ParseError&) {  // A flag without its value: what was read until then counts.
   }
 }
@@ -104,13 +107,13 @@ int RunCompletion(const CommandLine& line, Console* console) {
 
 int RunComplete(const std::vector<std::string>& words, Console* console) {
   CommandLine unused;
-  CLI::App app("", "fsdpctl");
-  BuildApp(&app, &unused);
+  const std::unique_ptr<CLI::App> app = MakeApp("", "fsdpctl");
+  BuildApp(app.get(), &unused);
   CommandLine access;
   TakeAccess(words, &access);
   Names names(std::move(access));
   const auto source = [&](NameKind kind, const std::string& command) { return names.Of(kind, command); };
-  for (const std::string& each : Candidates(app, words, source)) console->out << each << "\n";
+  for (const std::string& each : Candidates(*app, words, source)) console->out << each << "\n";
   return kExitOk;
 }
 

@@ -4,6 +4,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 
+#include <CLI/CLI.hpp>
 #include <map>
 
 #include "base/call_limits.h"

@@ -1,9 +1,11 @@
 // The flags of what has happened (events), of a node that is emptied (drain), and of labels.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include "client/command_line.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace fsdpd {
 

@@ -3,6 +3,9 @@
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 
+#include <CLI/CLI.hpp>
+
+#include "base/cli_app.h"
 #include "client/log_choice.h"
 
 namespace fsdpd {
@@ -15,7 +18,7 @@ constexpr int kMostPatience = 365 * kMostSeconds;
 
 CLI::App* AddCommand(CLI::App* app, const std::string& name, const std::string& about,
                      const std::string& examples) {
-  CLI::App* command = app->add_subcommand(name, about);
+  CLI::App* command = AddSubcommand(app, name, about);
   command->fallthrough();
   command->footer("\nExamples:\n" + examples);
   return command;

@@ -2,9 +2,13 @@
 // is what a person reads who wrote something else.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <limits>
 #include <string>
+
+namespace CLI {
+class App;
+class Validator;
+}  // namespace CLI
 
 namespace fsdpd {
 

@@ -1,5 +1,6 @@
 #include "client/list_flags.h"
 
+#include <CLI/CLI.hpp>
 #include <map>
 
 #include "client/flag_checks.h"

@@ -2,9 +2,11 @@
 // only as long as a job is as it was seen.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include "client/command_line.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace fsdpd {
 

@@ -5,9 +5,11 @@
 #include <absl/strings/str_join.h>
 #include <absl/strings/strip.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <vector>
 
+#include "base/cli_app.h"
 #include "base/text.h"
 #include "client/flag_checks.h"
 #include "client/json_path.h"
@@ -146,7 +148,7 @@ void AddCompletion(CLI::App* app, CommandLine* line) {
                  "  fsdpctl completion fish > ~/.config/fish/completions/fsdpctl.fish");
   completion->add_option("SHELL", line->shell, "bash, zsh or fish")
       ->required()
-      ->check(CLI::IsMember({"bash", "zsh", "fish"}))
+      ->check(OneOf({"bash", "zsh", "fish"}))
       ->type_name("");
 }
 
@@ -174,7 +176,7 @@ void AddExport(CLI::App* app, CommandLine* line) {
   command->add_option("JOB", line->job, "The job's id")->required()->check(NotEmpty())->type_name("");
   command->add_option("--as", line->to, "tensorboard or wandb")
       ->required()
-      ->check(CLI::IsMember({"tensorboard", "wandb"}))
+      ->check(OneOf({"tensorboard", "wandb"}))
       ->type_name("TOOL");
   command->add_option("--out", line->out, "The folder to write to; it is made where its parent is there")
       ->required()

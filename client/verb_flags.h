@@ -1,10 +1,13 @@
 // Flags of the commands that look, compare and explain, and what -o takes of which command.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <string>
 
 #include "client/command_line.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace fsdpd {
 

@@ -5,9 +5,11 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/check.h"
+#include "base/cli_app.h"
 #include "base/clock.h"
 #include "base/quiet_grpc.h"
 #include "coordinator/etcd_flags.h"
@@ -49,27 +51,24 @@ int RunBackupCommand(int argc, char** argv) {
   std::string state_dir, file;
   EtcdFlags etcd;
   const bool backs_up = argv[1] == std::string("backup");
-  CLI::App app(backs_up
-                   ? "Copies the state as of now into one file, also while the coordinator serves."
-                   : "Makes a state of a backup, in a directory or in etcd. Stop the coordinators before.",
-               absl::StrCat("fsdpd-coordinator ", argv[1]));
+  const std::unique_ptr<CLI::App> app = MakeApp(
+      backs_up ? "Copies the state as of now into one file, also while the coordinator serves."
+               : "Makes a state of a backup, in a directory or in etcd. Stop the coordinators before.",
+      absl::StrCat("fsdpd-coordinator ", argv[1]));
   CLI::Option* const in_folder =
-      app.add_option("--state-dir", state_dir, backs_up ? "The coordinator's" : "To be made, or empty")
+      app->add_option("--state-dir", state_dir, backs_up ? "The coordinator's" : "To be made, or empty")
           ->check(CheckNotEmpty)
           ->type_name("DIR");
-  CLI::Option* const in_etcd =
-      DeclareStore(&app, backs_up ? "the coordinators'" : "nothing may be there, and nobody may lead", &etcd);
+  CLI::Option* const in_etcd = DeclareStore(
+      app.get(), backs_up ? "the coordinators'" : "nothing may be there, and nobody may lead", &etcd);
   in_folder->excludes(in_etcd);
-  DeclareEtcdFiles(&app, in_etcd, &etcd);
-  app.add_option(backs_up ? "--to" : "--from", file, backs_up ? "To be made" : "What backup made")
+  DeclareEtcdFiles(app.get(), in_etcd, &etcd);
+  app->add_option(backs_up ? "--to" : "--from", file, backs_up ? "To be made" : "What backup made")
       ->required()
       ->check(CheckNotEmpty)
       ->type_name("FILE");
-  try {
-    app.parse(argc - 1, argv + 1);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  if (const std::optional<int> code = ParseArguments(app.get(), argc - 1, argv + 1); code.has_value())
+    return *code;
   const std::string wrong = state_dir.empty() && etcd.store.empty()
                                 ? "--state-dir is required, or --store for a state in etcd"
                                 : WhyNotReached(etcd);

@@ -12,10 +12,13 @@
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
+#include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/address.h"
+#include "base/cli_app.h"
 #include "base/errno_status.h"
 #include "base/file_flags.h"
 #include "base/log.h"
@@ -81,7 +84,7 @@ void DescribeSecurity(CLI::App* app, Flags* flags) {
          "--audit-log-mib", flags->audit_log_mib,
          absl::StrCat("Its size, at which it becomes FILE.1; the last ", kKeptAuditFiles, " are kept"))
       ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 20));
+      ->check(InRange(1, 1 << 20));
 }
 
 // What the flags lack together, or "".
@@ -116,11 +119,11 @@ void DescribePreflight(CLI::App* app, Flags* flags) {
   app->add_option("--preflight", flags->preflight,
                   "Nodes that are measured before a job meets them, once a day: those with GPUs, all or none")
       ->capture_default_str()
-      ->check(CLI::IsMember({"cuda", "all", "off"}));
+      ->check(OneOf({"cuda", "all", "off"}));
   app->add_option("--preflight-limit-seconds", flags->preflight_limit_s,
                   "A node that is not done with that after this time has failed it")
       ->capture_default_str()
-      ->check(CLI::Range(1, 3600));
+      ->check(InRange(1, 3600));
   app->add_option("--preflight-floor", flags->preflight_floors,
                   "What devices of a name must reach, over what is known of them; 0: not judged. May be "
                   "given several times; a node that reaches less is cordoned")
@@ -140,7 +143,7 @@ void DescribeStore(CLI::App* app, Flags* flags) {
   app->add_option("--leader-lease-s", flags->lease_s,
                   "For how long it leads without a word from etcd; others take over within a second after it")
       ->capture_default_str()
-      ->check(CLI::Range(2, 60))
+      ->check(InRange(2, 60))
       ->needs(store);
   DeclareEtcdFiles(app, store, &flags->etcd);
 }
@@ -194,11 +197,11 @@ void Describe(CLI::App* app, Flags* flags) {
                   "File that gets HOST:PORT of /metrics once it is served");
   app->add_option("--tick-ms", flags->tick_ms, "How often jobs are reconciled without an event")
       ->capture_default_str()
-      ->check(CLI::Range(1, 10000));
+      ->check(InRange(1, 10000));
   app->add_option("--reattach-grace-ms", flags->reattach_grace_ms,
                   "How long agents may take to come back after the coordinator restarted or stood still")
       ->capture_default_str()
-      ->check(CLI::Range(0, 3600000));
+      ->check(InRange(0, 3600000));
   DescribeSecurity(app, flags);
   DescribePreflight(app, flags);
   app->add_option(
@@ -209,11 +212,11 @@ void Describe(CLI::App* app, Flags* flags) {
          "--keep-ended-jobs", flags->keep_ended_jobs,
          "How many ended jobs are kept, those that ended last; the others are forgotten, with their logs")
       ->capture_default_str()
-      ->check(CLI::Range(1, 10000000));
+      ->check(InRange(1, 10000000));
   app->add_option("--keep-ended-days", flags->keep_ended_days,
                   "For how long after their end, at most; 0: as long as there is room for them by number")
       ->capture_default_str()
-      ->check(CLI::Range(0, 36500));
+      ->check(InRange(0, 36500));
 }
 
 PreflightPolicy PolicyOf(const Flags& flags) {
@@ -324,14 +327,11 @@ int RunReplica(const Flags& flags, const sigset_t& signals) {
 int Main(int argc, char** argv) {
   if (IsBackupCommand(argc, argv)) return RunBackupCommand(argc, argv);
   Flags flags;
-  CLI::App app("Takes training jobs and drives the agents that run them.", "fsdpd-coordinator");
-  app.footer("fsdpd-coordinator backup --help, restore --help: the state as one file, and back.");
-  Describe(&app, &flags);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
-  }
+  const std::unique_ptr<CLI::App> app =
+      MakeApp("Takes training jobs and drives the agents that run them.", "fsdpd-coordinator");
+  app->footer("fsdpd-coordinator backup --help, restore --help: the state as one file, and back.");
+  Describe(app.get(), &flags);
+  if (const std::optional<int> code = ParseArguments(app.get(), argc, argv); code.has_value()) return *code;
   for (const std::string& wrong : {WhyNoState(flags), WhyNotSecure(flags), WhyNoMetrics(flags)}) {
     if (wrong.empty()) continue;
     fprintf(stderr, "%s\n", wrong.c_str());
