@@ -255,5 +255,27 @@ TEST(NativeRouterCuda, RoutersChooseAndCountAsOnTheCpu) {
   }
 }
 
+// Rounding on the device is not the CPU's: 0 is exact only if chosen / sum is exactly 1 there too.
+TEST(NativeRouterCuda, NormalizedTop1HasAGradientOfExactlyZero) {
+  if (!at::hasCUDA()) GTEST_SKIP() << "no GPU";
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    for (const bool sigmoid : {false, true}) {
+      ExpertsConfig config;
+      config.count = 24;
+      config.per_token = 1;
+      config.normalized = true;
+      config.sigmoid = sigmoid;
+      config.weight_scale = sigmoid ? 2.5 : 1;
+      constexpr int64_t kSamples = 3, kTokens = 3 * 4096, kHidden = 64;
+      const at::Tensor x = at::randn({kTokens, kHidden}).to(type).cuda();
+      const Router router = {at::randn({24, kHidden}).to(type).cuda(), at::Tensor()};
+      LossContext context(at::kCUDA);
+      const Routing routing = Route(x, router, config, kSamples, &context);
+      const at::Tensor got = RouterBackward(routing, config, at::randn({kTokens, 1}).cuda(), context);
+      EXPECT_EQ(got.abs().max().item<double>(), 0) << type << " sigmoid=" << sigmoid;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace fsdpd
