@@ -260,6 +260,24 @@ TEST_F(ReconcilerTest, ARunningJobThatMakesNoStepSaysSoUntilOneComes) {
   EXPECT_EQ(Job("j").stalled_since_unix_nanos(), 0);
 }
 
+// The ledger left out the time between admission and the tick that took the event, so causes did not add up.
+TEST_F(ReconcilerTest, AJobsTimeBeginsAtItsAdmission) {
+  const absl::Time admitted = clock_.Now();
+  v1::Job job;
+  job.set_id("j");
+  job.set_state(v1::JOB_STATE_QUEUED);
+  job.set_revision(1);
+  job.set_create_unix_nanos(absl::ToUnixNanos(clock_.Wall()));
+  ASSERT_TRUE(store_->Insert(job).ok());
+  clock_.Advance(absl::Seconds(2));
+  reconciler_->Submitted(job, admitted);
+  clock_.Advance(absl::Seconds(3));
+  reconciler_->RunOnce();
+  Cancel("j").IgnoreError();
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
+  EXPECT_NEAR(SecondsOf(Job("j").ledger()), 5, 1e-3);
+}
+
 // An hour was of no cause for ever, and what came then of none until that hour was over.
 TEST_F(ReconcilerTest, ADateThatJumpsAheadAndBackAddsNothingToALedger) {
   RunOn({"a"});
