@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/parallel_for.h"
 #include "fsdp/checkpoint/dcp_index.h"
 #include "fsdp/checkpoint/dcp_store.h"
-#include "fsdp/checkpoint/each_tensor.h"
 #include "fsdp/checkpoint/number_cast.h"
 #include "fsdp/checkpoint/open_store.h"
 #include "fsdp/checkpoint/param_source.h"
@@ -157,8 +157,8 @@ absl::StatusOr<Comparison> CompareParams(const Sources& sources, const TensorRea
                               [](const NamedParam& param) { return param.ours_begin > 0; }),
                params.end());
   std::vector<Difference> found(params.size());
-  FSDPD_RETURN_IF_ERROR(ForEachTensor(params.size(), threads, stopped,
-                                      [&](size_t i) { return CompareParam(sources, params[i], &found[i]); }));
+  FSDPD_RETURN_IF_ERROR(ParallelFor(params.size(), threads, stopped,
+                                    [&](size_t i) { return CompareParam(sources, params[i], &found[i]); }));
   Comparison comparison;
   comparison.of_parameters = true;
   comparison.left_out_first = LeftOut(*sources.first, a);
@@ -199,8 +199,8 @@ absl::StatusOr<Comparison> CompareStores(const StoreToCompare& first, const Stor
     found.push_back({name, "", "", std::nullopt, 0});
     of.push_back(&pair);
   }
-  FSDPD_RETURN_IF_ERROR(ForEachTensor(found.size(), threads, stopped,
-                                      [&](size_t i) { return Compare(*a, *b, *of[i], &found[i]); }));
+  FSDPD_RETURN_IF_ERROR(ParallelFor(found.size(), threads, stopped,
+                                    [&](size_t i) { return Compare(*a, *b, *of[i], &found[i]); }));
   Comparison comparison;
   comparison.not_of_model = std::move(not_of_model);
   for (Difference& difference : found) {

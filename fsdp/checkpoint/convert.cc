@@ -12,11 +12,11 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/parallel_for.h"
 #include "fsdp/checkpoint/convert_journal.h"
 #include "fsdp/checkpoint/convert_plan.h"
 #include "fsdp/checkpoint/dcp_store.h"
 #include "fsdp/checkpoint/durable_file.h"
-#include "fsdp/checkpoint/each_tensor.h"
 #include "fsdp/checkpoint/hf_store.h"
 #include "fsdp/checkpoint/megatron_files.h"
 #include "fsdp/checkpoint/number_cast.h"
@@ -216,7 +216,7 @@ absl::Status Fill(const Conversion& conversion, const ConvertPlan& plan, const T
                   int threads, const std::function<bool()>& stopped, TensorWriter* writer, Files* files,
                   ConversionProgress* progress) {
   const std::vector<size_t> missing = MissingTargets(plan, *writer, progress);
-  return ForEachTensor(missing.size(), threads, stopped, [&](size_t i) -> absl::Status {
+  return ParallelFor(missing.size(), threads, stopped, [&](size_t i) -> absl::Status {
     const ConvertTarget& target = plan.targets[missing[i]];
     Passage passage(source, *target.piece.type, HeadRows(conversion.model));
     FSDPD_RETURN_IF_ERROR(Carry(plan, target, &passage, writer, missing[i]));

@@ -18,9 +18,9 @@
 #include "base/check.h"
 #include "base/errno_status.h"
 #include "base/json_quote.h"
+#include "base/parallel_for.h"
 #include "fsdp/checkpoint/dcp_index.h"
 #include "fsdp/checkpoint/durable_file.h"
-#include "fsdp/checkpoint/each_tensor.h"
 #include "fsdp/checkpoint/json.h"
 #include "fsdp/checkpoint/zip.h"
 #include "fsdp/data/input_file.h"
@@ -139,7 +139,7 @@ absl::StatusOr<std::unique_ptr<ConversionJournal>> ConversionJournal::Open(
     FSDPD_RETURN_IF_ERROR(CheckSame(folder->path(), left->arguments, journal->arguments_));
     // Bytes beside each other: a bit of a vector<bool> is not a thread's own.
     std::vector<char> whole(left->files.size());
-    FSDPD_RETURN_IF_ERROR(ForEachTensor(whole.size(), threads, stopped, [&](size_t i) -> absl::Status {
+    FSDPD_RETURN_IF_ERROR(ParallelFor(whole.size(), threads, stopped, [&](size_t i) -> absl::Status {
       FSDPD_ASSIGN_OR_RETURN(whole[i], IsWhole(folder->path(), left->files[i].file));
       return absl::OkStatus();
     }));

@@ -3,12 +3,12 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
-#include <atomic>
 #include <memory>
-#include <thread>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
+#include "base/parallel_for.h"
 #include "fsdp/checkpoint/dcp_record.h"
 #include "fsdp/checkpoint/zip.h"
 #include "fsdp/data/input_file.h"
@@ -16,7 +16,9 @@
 namespace fsdpd {
 namespace {
 
-constexpr int64_t kStretch = 4 << 20;
+constexpr int64_t kRead = 4 << 20;
+// Threads share files in stretches of this size: a rank's share may be one large file.
+constexpr int64_t kStretch = 16 * kRead;
 
 // A record of a file: a chunk of a tensor, or a value (no tensor).
 struct Stored {
@@ -28,72 +30,94 @@ struct Stored {
   const std::string& name() const { return tensor != nullptr ? tensor->name : value->name; }
 };
 
-// Everything about one file; what it finds is its own, so files are checked side by side.
+// The checks of one file. Call order: SumStretch() for each stretch, by several threads, then Run().
 class FileCheck {
  public:
   FileCheck(const std::string& folder, const DcpContents& contents, size_t number,
             const std::function<bool()>& stopped)
       : path_(absl::StrCat(folder, "/", contents.index.files[number])),
         name_(contents.index.files[number]),
-        contents_(contents),
-        number_(number),
-        stopped_(stopped) {}
+        bytes_(contents.file_bytes[number]),
+        stopped_(stopped) {
+    if (!contents.sums.has_value()) return;
+    const auto sum = contents.sums->find(name_);
+    if (sum == contents.sums->end() || sum->second.bytes != bytes_) return;  // Among contents.faults.
+    crc32_ = sum->second.crc32;
+    sums_.resize((bytes_ + kStretch - 1) / kStretch);
+  }
 
   std::vector<Stored> records;
   DcpFaults faults;
   int64_t unsummed_records = 0;
-  absl::Status error;  // Why it could not be read, where that is no fault of the file's.
 
-  void Run() {
-    if (contents_.file_bytes[number_] < 0) return;  // Told already.
+  size_t stretches() const { return sums_.size(); }
+
+  // An error only if it is not a fault of the file.
+  absl::Status SumStretch(size_t stretch) {
+    absl::StatusOr<uint32_t>& sum = sums_[stretch];
+    sum = Crc32Of(static_cast<int64_t>(stretch) * kStretch);
+    return sum.ok() || IsFaultOfFile(sum.status()) ? absl::OkStatus() : sum.status();
+  }
+
+  absl::Status Run() {
+    if (bytes_ < 0) return absl::OkStatus();  // Missing: among contents.faults.
     absl::StatusOr<std::unique_ptr<InputFile>> opened = InputFile::Open(path_);
     if (!opened.ok()) return Tell(name_, opened.status());
     const std::shared_ptr<const InputFile> file = *std::move(opened);
-    const bool intact = CheckSum(*file);
+    FSDPD_ASSIGN_OR_RETURN(const bool intact, CompareSum());
     std::stable_sort(records.begin(), records.end(),
                      [](const Stored& a, const Stored& b) { return a.place().begin < b.place().begin; });
     int64_t end = 0;  // Of the records that were looked into.
     for (const Stored& record : records) {
-      if (stopped_() || !error.ok()) return;
+      if (stopped_()) break;
       const DcpPlace& place = record.place();
       if (place.begin < end || place.bytes <= 0 || place.begin > file->size() ||
           place.bytes > file->size() - place.begin || !place.transform.empty()) {
         continue;  // Told already; many could share one, and it would be read for each.
       }
       end = place.begin + place.bytes;
-      Tell(record.name(), CheckRecord(file, record, intact));
+      FSDPD_RETURN_IF_ERROR(Tell(record.name(), CheckRecord(file, record, intact)));
     }
+    return absl::OkStatus();
   }
 
  private:
-  void Tell(const std::string& where, const absl::Status& status) {
-    if (status.ok()) return;
-    if (IsFaultOfFile(status)) {
-      faults.Add(where, std::string(status.message()));
-    } else {
-      error = status;
+  // Returns what is not a fault of the file.
+  absl::Status Tell(const std::string& where, const absl::Status& status) {
+    if (status.ok() || !IsFaultOfFile(status)) return status;
+    faults.Add(where, std::string(status.message()));
+    return absl::OkStatus();
+  }
+
+  // Each stretch opens the file: a checkpoint may have more files than a process may have open.
+  absl::StatusOr<uint32_t> Crc32Of(int64_t begin) const {
+    FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<InputFile> file, InputFile::Open(path_));
+    const int64_t end = std::min(begin + kStretch, bytes_);
+    if (file->size() < end) return absl::DataLossError("became shorter while it was verified");
+    std::vector<char> bytes(std::min(kRead, end - begin));
+    uint32_t crc32 = 0;
+    for (int64_t size; begin < end; begin += size) {
+      size = std::min(kRead, end - begin);
+      FSDPD_RETURN_IF_ERROR(file->Read(begin, size, bytes.data()));
+      crc32 = Crc32(bytes.data(), size, crc32);
     }
+    return crc32;
   }
 
   // Whether all its bytes are those that were committed.
-  bool CheckSum(const InputFile& file) {
-    if (!contents_.sums.has_value()) return false;
-    const auto sum = contents_.sums->find(name_);
-    if (sum == contents_.sums->end() || sum->second.bytes != file.size()) return false;  // Told already.
-    std::vector<char> stretch(std::min(kStretch, file.size()));
+  absl::StatusOr<bool> CompareSum() {
+    if (!crc32_.has_value()) return false;
     uint32_t crc32 = 0;
-    for (int64_t done = 0; done < file.size() && !stopped_();) {
-      const int64_t bytes = std::min(kStretch, file.size() - done);
-      if (const absl::Status status = file.Read(done, bytes, stretch.data()); !status.ok()) {
-        Tell(name_, status);
+    for (size_t i = 0; i < sums_.size(); ++i) {
+      if (!sums_[i].ok()) {
+        FSDPD_RETURN_IF_ERROR(Tell(name_, sums_[i].status()));
         return false;
       }
-      crc32 = Crc32(stretch.data(), bytes, crc32);
-      done += bytes;
+      const int64_t begin = static_cast<int64_t>(i) * kStretch;
+      crc32 = Crc32Joined(crc32, *sums_[i], std::min(kStretch, bytes_ - begin));
     }
-    if (crc32 == sum->second.crc32) return true;
-    if (!stopped_()) faults.Add(name_, "is not what was committed: its checksum is another");
-    return false;
+    if (crc32 != *crc32_) faults.Add(name_, "is not what was committed: its checksum is another");
+    return crc32 == *crc32_;
   }
 
   absl::Status CheckRecord(const std::shared_ptr<const InputFile>& file, const Stored& stored, bool intact) {
@@ -107,9 +131,10 @@ class FileCheck {
   }
 
   const std::string path_, name_;
-  const DcpContents& contents_;
-  const size_t number_;
+  const int64_t bytes_;
   const std::function<bool()>& stopped_;
+  std::optional<uint32_t> crc32_;  // As committed. Missing: the file has no checksum that applies to it.
+  std::vector<absl::StatusOr<uint32_t>> sums_;
 };
 
 void HandOut(const DcpIndex& index, std::vector<std::unique_ptr<FileCheck>>* checks) {
@@ -136,19 +161,20 @@ absl::StatusOr<DcpVerdict> VerifyDcp(const std::string& folder, int threads,
     checks.push_back(std::make_unique<FileCheck>(folder, verdict.contents, i, stopped));
   }
   HandOut(verdict.contents.index, &checks);
-  std::atomic<size_t> next = 0;
-  std::vector<std::thread> readers;
-  for (int i = 0; i < threads; ++i) {
-    readers.emplace_back([&] {
-      for (size_t number = next++; number < checks.size(); number = next++) {
-        if (static_cast<int64_t>(number) % share.of == share.part) checks[number]->Run();
-      }
-    });
+  std::vector<FileCheck*> mine;
+  std::vector<std::pair<FileCheck*, size_t>> stretches;
+  for (size_t i = 0; i < checks.size(); ++i) {
+    if (static_cast<int64_t>(i) % share.of != share.part) continue;
+    mine.push_back(checks[i].get());
+    for (size_t stretch = 0; stretch < checks[i]->stretches(); ++stretch)
+      stretches.emplace_back(checks[i].get(), stretch);
   }
-  for (std::thread& reader : readers) reader.join();
+  FSDPD_RETURN_IF_ERROR(ParallelFor(stretches.size(), threads, stopped, [&](size_t i) {
+    return stretches[i].first->SumStretch(stretches[i].second);
+  }));
+  FSDPD_RETURN_IF_ERROR(ParallelFor(mine.size(), threads, stopped, [&](size_t i) { return mine[i]->Run(); }));
   if (stopped()) return absl::CancelledError("interrupted");
-  for (const std::unique_ptr<FileCheck>& check : checks) {
-    FSDPD_RETURN_IF_ERROR(check->error);
+  for (const FileCheck* check : mine) {
     verdict.faults.Add(check->faults);
     verdict.unsummed_records += check->unsummed_records;
   }

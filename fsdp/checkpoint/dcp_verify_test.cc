@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <filesystem>
+#include <fstream>
 #include <random>
 
 #include "base/seeds.h"
@@ -70,6 +71,29 @@ TEST_F(DcpVerifyTest, EveryTornFileIsTold) {
       EXPECT_TRUE(zeros == good || Told(file, zeros)) << file << ", zeros from byte " << size;
     }
   }
+}
+
+// Several threads read it, a part each.
+TEST(DcpVerify, AFileLongerThanAStretchIsComparedWhole) {
+  const TempDir dir;
+  constexpr int64_t kNumbers = (70 << 20) / sizeof(float);
+  CommitTestFiles(dir.path(), WriteTestFiles(dir.path(), {MakeTestTensor("long", "float32", {kNumbers})}, 1))
+      .IgnoreError();
+  const absl::StatusOr<DcpVerdict> whole = VerifyDcp(dir.path(), 4);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_TRUE(whole->faults.empty());
+  const std::string path = dir.File("__0_0.distcp");
+  for (const int64_t at : {int64_t{1} << 20, (int64_t{64} << 20) - 1, int64_t{64} << 20, int64_t{69} << 20}) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    const auto byte = static_cast<char>(file.seekg(at).get());
+    file.seekp(at).put(static_cast<char>(byte ^ 1)).flush();
+    const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(dir.path(), 4);
+    ASSERT_TRUE(verdict.ok()) << verdict.status();
+    ASSERT_FALSE(verdict->faults.empty()) << at;
+    EXPECT_EQ(verdict->faults[0].where, "__0_0.distcp") << at;
+    file.seekp(at).put(byte).flush();
+  }
+  EXPECT_TRUE(VerifyDcp(dir.path(), 3)->faults.empty());
 }
 
 // As if torch had written it: no checksums of ours.
@@ -173,7 +197,7 @@ TEST_F(DcpVerifyTest, AMachineThatCannotOpenFilesFindsNoFault) {
   getrlimit(RLIMIT_NOFILE, &before);
   rlimit none = before;
   none.rlim_cur = 0;
-  // It is asked when the first file is open already; the second cannot be opened.
+  // It is called once the contents are loaded, before a file is read.
   const absl::Status status = VerifyDcp(dir_.path(), 1, [&] {
                                 setrlimit(RLIMIT_NOFILE, &none);
                                 return false;

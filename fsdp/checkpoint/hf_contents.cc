@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/parallel_for.h"
 #include "fsdp/checkpoint/dcp_contents.h"
-#include "fsdp/checkpoint/each_tensor.h"
 #include "fsdp/checkpoint/json.h"
 
 namespace fsdpd {
@@ -141,7 +141,7 @@ absl::StatusOr<HfContents> LoadHfContents(const std::string& folder) { return Lo
 absl::Status ReadAllOf(HfContents* contents, int threads, const std::function<bool()>& stopped) {
   const std::vector<HfFile>& files = contents->files;
   std::vector<absl::Status> read(files.size());
-  FSDPD_RETURN_IF_ERROR(ForEachTensor(files.size(), threads, stopped, [&](size_t i) {
+  FSDPD_RETURN_IF_ERROR(ParallelFor(files.size(), threads, stopped, [&](size_t i) {
     if (files[i].input != nullptr) read[i] = ReadAll(files[i], stopped);
     return read[i].ok() || IsFaultOfFile(read[i]) ? absl::OkStatus() : read[i];
   }));

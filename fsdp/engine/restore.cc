@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "base/limits.h"
+#include "base/parallel_for.h"
 #include "base/text.h"
 #include "fsdp/checkpoint/hf_store.h"
 #include "fsdp/checkpoint/job_file.h"
@@ -242,21 +243,20 @@ absl::Status Restore::Finish(const MeshPosition& position, const ShardedParams& 
   }
   const std::vector<std::string> names = MomentNames(plan_.spec.optimizer);
   const std::vector<Chunk> chunks = MomentChunks(plan_, position);
+  const auto read = [&](const Chunk& chunk) {
+    const at::NoGradGuard no_grad;  // Of this thread.
+    const Bucket& bucket = plan_.layout.buckets[chunk.bucket];
+    const std::string key = OptimizerKey(ParamName(plan_.layout, bucket, chunk.slot), names[chunk.moment]);
+    const at::Tensor numbers = ReadNative(key, chunk.run.begin, chunk.run.elements);
+    params.bucket(chunk.bucket)
+        .moments[chunk.moment]
+        .narrow(0, chunk.main_begin, chunk.run.elements)
+        .copy_(bucket.types.moment == DType::kFp8 ? InEightBits(numbers, chunk.moment, key) : numbers);
+    return absl::OkStatus();
+  };
   FSDPD_RETURN_IF_ERROR(CatchTorch([&] {
-    at::parallel_for(0, static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
-      const at::NoGradGuard no_grad;  // Of this thread.
-      for (int64_t c = begin; c < end; ++c) {
-        const Chunk& chunk = chunks[c];
-        const Bucket& bucket = plan_.layout.buckets[chunk.bucket];
-        const std::string key =
-            OptimizerKey(ParamName(plan_.layout, bucket, chunk.slot), names[chunk.moment]);
-        const at::Tensor numbers = ReadNative(key, chunk.run.begin, chunk.run.elements);
-        params.bucket(chunk.bucket)
-            .moments[chunk.moment]
-            .narrow(0, chunk.main_begin, chunk.run.elements)
-            .copy_(bucket.types.moment == DType::kFp8 ? InEightBits(numbers, chunk.moment, key) : numbers);
-      }
-    });
+    FSDPD_RETURN_IF_ERROR(ParallelFor(chunks.size(), at::get_num_threads(),
+                                      [&](size_t c) { return CatchTorch([&] { return read(chunks[c]); }); }));
     if (!chunks.empty()) {
       const at::Device device = params.bucket(chunks[0].bucket).moments[0].device();
       // All of this went to the default stream, which orders itself with no lane.

@@ -10,6 +10,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/parallel_for.h"
 #include "fsdp/optimizer/fp8_moments.h"
 #include "fsdp/torch/scalar_type.h"
 #include "fsdp/torch/torch_status.h"
@@ -73,11 +74,12 @@ absl::StatusOr<ShardedParams> ShardedParams::Make(const Spec& spec, const Layout
     for (size_t b = 0; b < layout.buckets.size(); ++b)
       params.buckets_.push_back(params.MakeShard(spec, static_cast<int>(b), device));
     const std::vector<Chunk> chunks = OwnChunks(layout, position);
-    at::parallel_for(0, static_cast<int64_t>(chunks.size()), 1, [&](int64_t begin, int64_t end) {
-      for (int64_t c = begin; c < end; ++c) {
+    FSDPD_RETURN_IF_ERROR(ParallelFor(chunks.size(), at::get_num_threads(), [&](size_t c) {
+      return CatchTorch([&] {
         Fill(chunks[c], layout.buckets[chunks[c].bucket].unit, initial, params.buckets_[chunks[c].bucket]);
-      }
-    });
+        return absl::OkStatus();
+      });
+    }));
     for (size_t b = 0; b < layout.buckets.size(); ++b) {
       if (!layout.buckets[b].trainable || layout.buckets[b].groups.shard == Group::kSelf) continue;
       params.BindGradShard(static_cast<int>(b),

@@ -1,11 +1,14 @@
 #include "fsdp/optimizer/sharded_params.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
 #include <gtest/gtest.h>
 
 #include <mutex>
 #include <numeric>
 #include <set>
+#include <stdexcept>
+#include <thread>
 
 namespace fsdpd {
 namespace {
@@ -125,6 +128,43 @@ TEST(ShardedParams, DrawsOnlyTheElementsThatTheRankOwns) {
   int64_t own = 0;
   for (const Bucket& bucket : layout.buckets) own += bucket.main_elements;
   EXPECT_LE(elements_drawn, own);
+}
+
+TEST(ShardedParams, ThreadsDrawTheSameModel) {
+  constexpr int64_t kElements = (5 << 20) + 7;  // Six chunks; fp32 has each of these integers.
+  ModelFacts model = SmallModel();
+  model.units[0].params[2].shape = {kElements};
+  const Layout layout = MakeLayout(model, {});
+  const int before = at::get_num_threads();
+  for (const int threads : {1, 4}) {
+    at::set_num_threads(threads);
+    std::mutex mutex;
+    std::set<std::thread::id> ids;
+    const auto params =
+        ShardedParams::Make(SpecOf(Strategy::kOptim), layout, {Mesh::DataParallel(1, 1), 0}, at::kCPU,
+                            [&](int unit, int param, int64_t begin, int64_t elements) {
+                              const std::lock_guard<std::mutex> lock(mutex);
+                              ids.insert(std::this_thread::get_id());
+                              return Counting(unit, param, begin, elements);
+                            });
+    ASSERT_TRUE(params.ok()) << params.status();
+    std::vector<float> drawn(layout.elements()), expected(layout.elements());
+    params->CopyTo(&drawn);
+    std::iota(expected.begin(), expected.end(), 1.0f);
+    EXPECT_TRUE(drawn == expected) << threads;
+    if (threads == 1) EXPECT_EQ(ids, std::set<std::thread::id>{std::this_thread::get_id()});
+  }
+  at::set_num_threads(before);
+}
+
+TEST(ShardedParams, AnExceptionOfAnInitialValueIsAnError) {
+  const int before = at::get_num_threads();
+  at::set_num_threads(4);
+  const auto params = ShardedParams::Make(
+      SpecOf(Strategy::kOptim), LayoutOver(1, 1), {Mesh::DataParallel(1, 1), 0}, at::kCPU,
+      [](int, int, int64_t, int64_t) -> at::Tensor { throw std::runtime_error("no such value"); });
+  at::set_num_threads(before);
+  EXPECT_EQ(params.status(), absl::InternalError("no such value"));
 }
 
 TEST(ShardedParams, ReplicasOfAnAxisThatDoesNotShardOwnTheSame) {

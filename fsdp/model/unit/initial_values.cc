@@ -1,6 +1,5 @@
 #include "fsdp/model/unit/initial_values.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/PhiloxRNGEngine.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -9,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <thread>
 
 #include "base/check.h"
 
@@ -18,7 +16,6 @@ namespace {
 
 constexpr int64_t kGroup = 4;    // Elements of one Philox counter.
 constexpr int64_t kBlock = 256;  // Groups drawn at once: 4 KiB of words, so they stay in the cache.
-constexpr int64_t kGroupsAThread = 16 * 1024;  // Under this a thread costs more than it saves.
 
 // Natural logarithm of 0 < u <= 1, to float precision.
 inline float Log(float u) {
@@ -75,19 +72,6 @@ void FillGroups(uint64_t key, const ParamInit& init, int64_t first, int64_t last
   }
 }
 
-// Threads of our own: at::parallel_for is a loop on one thread unless this file were compiled with OpenMP,
-// whose runtime would then be in the process twice.
-template <typename Run>
-void InParallel(int64_t first, int64_t last, Run run) {
-  const int64_t wanted = (last - first + kGroupsAThread - 1) / kGroupsAThread;
-  const int64_t shares = std::clamp<int64_t>(wanted, 1, at::get_num_threads());
-  const auto bound = [&](int64_t share) { return first + (last - first) * share / shares; };
-  std::vector<std::thread> threads;
-  for (int64_t i = 1; i < shares; ++i) threads.emplace_back(run, bound(i), bound(i + 1));
-  run(bound(0), bound(1));
-  for (std::thread& thread : threads) thread.join();
-}
-
 uint64_t KeyOf(const std::string& unit, const std::string& param, uint64_t seed) {
   const std::string name = unit + "/" + param;
   return XXH64(name.data(), name.size(), seed);
@@ -122,8 +106,7 @@ at::Tensor DrawInitialValue(const std::string& unit, const std::string& param, c
   const uint64_t key = KeyOf(unit, param, seed);
   const int64_t end = begin + elements;
   float* out = values.mutable_data_ptr<float>();
-  InParallel(begin / kGroup, (end + kGroup - 1) / kGroup,
-             [&](int64_t first, int64_t last) { FillGroups(key, init, first, last, begin, end, out); });
+  FillGroups(key, init, begin / kGroup, (end + kGroup - 1) / kGroup, begin, end, out);
   return values;
 }
 

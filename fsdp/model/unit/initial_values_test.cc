@@ -1,6 +1,5 @@
 #include "fsdp/model/unit/initial_values.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/PhiloxRNGEngine.h>
 #include <ATen/ops/cat.h>
@@ -28,17 +27,6 @@ TEST(InitialValues, ARangeHoldsTheSameValuesAsTheWhole) {
     }
   }
   EXPECT_TRUE(at::cat({Draw(0, 7), Draw(7, 10), Draw(17, 3)}).equal(whole.narrow(0, 0, 20)));
-}
-
-TEST(InitialValues, DoNotDependOnTheNumberOfThreads) {
-  const int before = at::get_num_threads();
-  at::set_num_threads(1);
-  const at::Tensor values = Draw(1, 300000);
-  for (const int threads : {2, 3, 8}) {
-    at::set_num_threads(threads);
-    EXPECT_TRUE(Draw(1, 300000).equal(values)) << threads;
-  }
-  at::set_num_threads(before);
 }
 
 TEST(InitialValues, DependOnSeedAndBothNames) {

@@ -5,8 +5,8 @@
 // BackwardWeights where Backward was told that it follows. The last unit, in training, gets ForwardBackward
 // in their place, so that logits need not be computed twice, and Forward in evaluation alone. Parameters are
 // readable only within a call (the engine may reuse their bytes between forward and backward), at the same
-// address each time. Thread safety: none; one thread drives a unit. Errors: LibTorch's exceptions are caught
-// by the engine.
+// address each time. Thread safety: one thread drives a unit, except that several call InitialValue().
+// Errors: LibTorch's exceptions are caught by the engine.
 #pragma once
 
 #include <ATen/core/Tensor.h>

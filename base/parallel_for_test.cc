@@ -1,4 +1,4 @@
-#include "fsdp/checkpoint/each_tensor.h"
+#include "base/parallel_for.h"
 
 #include <gtest/gtest.h>
 
@@ -10,22 +10,22 @@ namespace {
 
 bool Never() { return false; }
 
-TEST(ForEachTensor, DoesEachOnce) {
+TEST(ParallelFor, DoesEachOnce) {
   for (const int threads : {1, 3, 50}) {
     std::vector<std::atomic<int>> done(20);
-    const absl::Status status = ForEachTensor(done.size(), threads, Never, [&](size_t i) {
+    const absl::Status status = ParallelFor(done.size(), threads, Never, [&](size_t i) {
       ++done[i];
       return absl::OkStatus();
     });
     EXPECT_TRUE(status.ok());
     for (const std::atomic<int>& one : done) EXPECT_EQ(one, 1);
   }
-  EXPECT_TRUE(ForEachTensor(0, 2, Never, [](size_t) { return absl::InternalError("none"); }).ok());
+  EXPECT_TRUE(ParallelFor(0, 2, Never, [](size_t) { return absl::InternalError("none"); }).ok());
 }
 
-TEST(ForEachTensor, AnErrorEndsIt) {
+TEST(ParallelFor, AnErrorEndsIt) {
   std::atomic<int> done = 0;
-  const absl::Status status = ForEachTensor(1'000'000, 1, Never, [&](size_t i) {
+  const absl::Status status = ParallelFor(1'000'000, 1, Never, [&](size_t i) {
     ++done;
     return i == 2 ? absl::DataLossError("third") : absl::OkStatus();
   });
@@ -33,9 +33,9 @@ TEST(ForEachTensor, AnErrorEndsIt) {
   EXPECT_EQ(done, 3);
 }
 
-TEST(ForEachTensor, IsStopped) {
+TEST(ParallelFor, IsStopped) {
   int asked = 0, done = 0;
-  const absl::Status status = ForEachTensor(
+  const absl::Status status = ParallelFor(
       10, 1, [&] { return ++asked > 4; },
       [&](size_t) {
         ++done;

@@ -1,2 +1,0 @@
-// Included by ProcessGroupGloo.hpp, which uses nothing of it.
-#pragma once
