@@ -39,9 +39,9 @@ void KeepFailedAttempt(v1::Job* job);
 // of job.attempt(). Where that is since the job came no further, the cause becomes NO_PROGRESS.
 std::string WhyNoOther(const v1::Job& job, v1::Job::Failure* failure);
 
-// How long the next attempt waits: what fails at once would fail again at once, and jobs that failed together
-// would all come back together. Doubles from a second up to a minute, with up to half of it taken off: how
-// much follows from the job and its attempt, so that a coordinator that restarts waits as long.
+// The delay from a failure to the next attempt: an attempt that fails immediately would fail again, and jobs
+// that failed together would restart together. Doubles from a second up to a minute, minus up to half of it:
+// how much follows from the job and its attempt, so a restarted coordinator uses the same delay.
 absl::Duration RetryDelay(const v1::Job& job);
 
 // The node that the next attempt had better not have; "" for none.

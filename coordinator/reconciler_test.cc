@@ -10,6 +10,7 @@
 namespace fsdpd {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -147,6 +148,27 @@ TEST_F(ReconcilerTest, AFailedAttemptIsLaunchedAgainWhileAttemptsAreLeft) {
   Stopped("a", "j", 2);
   Advance(absl::Milliseconds(1));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+}
+
+TEST_F(ReconcilerTest, TheDelayOfARetryBeginsAtTheFailure) {
+  Attach("a", 1);
+  Submit("j", 1, 1, /*max_attempts=*/3);
+  Exit("a", "j", 0, 1);
+  Advance(absl::Milliseconds(400));  // The rank's teardown.
+  Stopped("a", "j");
+  const absl::Duration left = RetryDelay(Job("j")) - absl::Milliseconds(400);
+  EXPECT_THAT(Job("j").reason(), EndsWith("the next one starts after " + absl::FormatDuration(left)));
+  Advance(left - absl::Milliseconds(10));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  Advance(absl::Milliseconds(20));
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  Exit("a", "j", 0, 1, /*attempt=*/2);
+  Advance(absl::Seconds(5));
+  Stopped("a", "j", /*attempt=*/2);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job("j").attempt(), 3);
+  EXPECT_THAT(Job("j").events(Job("j").events_size() - 2).message(),
+              EndsWith("the next one starts immediately"));
 }
 
 TEST_F(ReconcilerTest, CancelOfAQueuedJobIsImmediate) {

@@ -434,7 +434,14 @@ std::string WhatIsSaved(const v1::Job& job) {
   return absl::StrCat("; saved after step ", saved, ", and not the ", last - saved, " after it");
 }
 
-Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence) {
+// Counted from the failure: stopping the attempt has taken a part of it.
+absl::Duration RetryDelayLeft(const v1::Job& job, const AttemptFacts& facts, absl::Time now) {
+  const absl::Duration since = std::max(now - facts.first_failure_seen(), absl::ZeroDuration());
+  return absl::Ceil(std::max(RetryDelay(job) - since, absl::ZeroDuration()), absl::Milliseconds(10));
+}
+
+Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence,
+                      absl::Time now) {
   const bool told = job.has_failure() && job.failure().attempt() == job.attempt();
   // By what is stored: after a restart of the coordinator the facts are gone.
   if (told && (job.failure().refused() || job.failure().newer_attempt() > 0)) return AgainSinceRefused(job);
@@ -477,13 +484,15 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
                          : Then(why, no_other);
   } else if (job.attempt() < allowed) {
     verdict.event = JobEvent::kRetry;
-    verdict.retry_after = RetryDelay(job);
+    verdict.retry_after = RetryDelayLeft(job, facts, now);
+    const std::string start = verdict.retry_after > absl::ZeroDuration()
+                                  ? absl::StrCat("after ", absl::FormatDuration(verdict.retry_after))
+                                  : "immediately";
     const std::string after =
         job.has_last_step() ? absl::StrCat(" after step ", job.last_step().step()) : std::string();
     verdict.reason =
         Then(absl::StrCat("attempt ", job.attempt(), " of ", allowed, " failed", after, ": ", why),
-             absl::StrCat("the next one starts after ", absl::FormatDuration(verdict.retry_after),
-                          NextStart(job)));
+             absl::StrCat("the next one starts ", start, NextStart(job)));
   } else if (facts.recovered && !facts.AnySign() && job.attempt() < allowed + kMaxSwallowedLaunches) {
     // The coordinator died between the decision to launch and the launch: the job has lost nothing.
     verdict.event = JobEvent::kRetry;
@@ -599,7 +608,7 @@ Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& p
     case v1::JOB_STATE_RUNNING:
       return JudgeWhileUp(job, facts, presence, now, options);
     case v1::JOB_STATE_STOPPING:
-      return IsGone(facts, presence) ? JudgeStopping(job, facts, presence) : Verdict();
+      return IsGone(facts, presence) ? JudgeStopping(job, facts, presence, now) : Verdict();
     case v1::JOB_STATE_CANCELLING:
       if (!IsGone(facts, presence)) return Verdict();
       return {JobEvent::kGone, CancelledWords(job, LostNodes(facts, presence)), std::nullopt};

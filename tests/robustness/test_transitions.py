@@ -362,7 +362,7 @@ CASES = [
     Case("job RUNNING -> SUCCEEDED", "all ranks finished", an_end),
     Case("job RUNNING -> STOPPING", "stopping the attempt", a_failure),
     Case("job STARTING -> STOPPING", "stopping the attempt", a_failure_while_it_starts),
-    Case("job STOPPING -> QUEUED", "the next one starts after", another_attempt),
+    Case("job STOPPING -> QUEUED", "the next one starts", another_attempt),
     Case("job STOPPING -> FAILED", "", a_job_given_up),
     Case("job QUEUED -> CANCELLED", ": because", a_cancel_of_a_queued_job),
     Case("job PREFLIGHT -> CANCELLED", ": because", a_cancel_of_a_job_in_preflight),
