@@ -29,7 +29,7 @@ class RendezvousRelay {
     int64_t request = 0;  // The rank's own number.
   };
 
-  // What a rank sets in one attempt: ten times the addresses of Gloo's pairs in the largest job.
+  // What a rank sets in one attempt: many times its addresses.
   static constexpr int64_t kMaxRankBytes = 32 << 20;
   // A rank asks for one key at a time in each communicator; those that it gave up stay open.
   static constexpr int kMaxOpenGets = 1 << 14;

@@ -55,12 +55,12 @@ constexpr int kAgentLostAfterMs = 10000;
 constexpr int kStillToldEveryMs = 5000;
 constexpr int kStillForgottenAfterMs = 15000;
 
-// Rendezvous: keys and values per attempt (a NCCL id is 128 bytes, a Gloo address under 1 KiB per pair).
+// Rendezvous: keys and values per attempt (a NCCL id is 128 bytes, an address of a rank under 300).
 constexpr int kMaxRendezvousKeys = 1 << 20;
 constexpr int kMaxRendezvousValueBytes = 64 << 10;
 
-// What a Gloo communicator receives before it sums it: large beside what an exchange costs, small beside a
+// What a TCP communicator receives before it sums it: large beside what an exchange costs, small beside a
 // bucket. The memory plan counts it.
-constexpr int64_t kMaxGlooReceivedBytes = 4 << 20;
+constexpr int64_t kMaxTcpReceivedBytes = 4 << 20;
 
 }  // namespace fsdpd

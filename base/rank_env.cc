@@ -21,7 +21,6 @@ constexpr Ours kOurs[] = {
     {"CUDA_DEVICE_MAX_CONNECTIONS", "1",
      "one connection puts gathers, reductions and compute into one queue, where nothing overlaps"},
     {"NCCL_COMM_ID", "", "ranks find each other through the coordinator, and each has several communicators"},
-    {"TORCH_FR_BUFFER_SIZE", "", "the rank turns that recorder off"},
 };
 
 // As good as LD_PRELOAD: NCCL's plug-ins, the tools that CUDA and NVTX inject, and a file of NCCL's in which

@@ -24,8 +24,7 @@
 
 namespace fsdpd {
 
-// Per attempt. Keys may be many or values large, not both: 512 Gloo ranks whose pairs exchange a KiB each
-// fit.
+// Per attempt. Keys may be many or values large, not both.
 constexpr size_t kMaxRendezvousBytes = 256 << 20;
 
 class Rendezvous {

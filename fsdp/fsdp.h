@@ -71,7 +71,7 @@ struct RankOptions {
   int device_index = 0;  // CUDA: of this process's GPU. The spec says how many ranks there are.
   // A folder that all ranks see and that no other launch has used. Whoever launches removes it.
   std::string rendezvous;
-  std::string bind_address = "127.0.0.1";  // Gloo: an address of this host that the other ranks reach.
+  std::string bind_address = "127.0.0.1";  // CPU: an address of this host that the other ranks reach.
   absl::Duration rendezvous_timeout = absl::Minutes(5);
   // For what another rank says of files that it reads or writes, of checkpoints: one that was killed says
   // nothing. Above the time that the slowest rank takes for its part of one.

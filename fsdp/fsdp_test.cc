@@ -117,7 +117,7 @@ std::vector<absl::StatusOr<Weights>> TrainRanks(const std::vector<const Plan*>& 
   return results;
 }
 
-// Gloo and the folder, as in processes.
+// TCP and the folder, as in processes.
 TEST(Library, RanksThatMeetInAFolderTrainLikeThreads) {
   TempDir dir;
   const Chain model;

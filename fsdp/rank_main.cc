@@ -134,7 +134,7 @@ void SendFinished(const absl::Status& status, RankChannel* channel) {
   std::fflush(nullptr);
 }
 
-// Without static destructors: threads of LibTorch, Gloo and the stop signal still run.
+// Without static destructors: threads of LibTorch and the stop signal still run.
 [[noreturn]] void Leave(const absl::Status& status, RankChannel* channel, const StopSignal& stop,
                         const Departure& departure) {
   const bool told = stop.requested() || departure.told();

@@ -2,7 +2,7 @@
 //
 //   train TEXT_FILE                        two ranks, as threads of this process
 //   torchrun --no-python --nproc-per-node 2 train TEXT_FILE /tmp/a_new_folder
-//                                          two processes, which meet in the folder and talk over Gloo
+//                                          two processes, which meet in the folder and talk over TCP
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>

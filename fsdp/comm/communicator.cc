@@ -1,8 +1,8 @@
 #include "fsdp/comm/communicator.h"
 
 #include "base/check.h"
-#include "fsdp/comm/gloo_communicator.h"
 #include "fsdp/comm/nccl_communicator.h"
+#include "fsdp/comm/tcp_communicator.h"
 
 namespace fsdpd {
 
@@ -10,7 +10,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> MakeCommunicator(const Communicato
                                                                Store* store) {
   FSDPD_CHECK(options.size > 0 && options.rank >= 0 && options.rank < options.size);
   if (options.device == DeviceKind::kCuda) return MakeNcclCommunicator(options, store);
-  return MakeGlooCommunicator(options, store);
+  return MakeTcpCommunicator(options, store);
 }
 
 }  // namespace fsdpd

@@ -1,5 +1,5 @@
 // Collectives over one group of ranks. Three transports implement it and pass one parameterised test: NCCL
-// (GPUs), Gloo (CPU processes) and local (ranks as threads of one process).
+// (GPUs), TCP (CPU processes) and local (ranks as threads of one process).
 //
 // Order: operations on one communicator must be called in the same order on every rank; take that order from
 // the program. One communicator serialises its operations, so gathers and reductions each have their own.
@@ -75,7 +75,7 @@ class Communicator {
   // An error that came up behind an operation which had returned. Cheap; any thread.
   virtual absl::Status Health() const { return absl::OkStatus(); }
 
-  // Wakes this rank's threads that wait in an operation, which then fails, as does every later one. Gloo's
+  // Wakes this rank's threads that wait in an operation, which then fails, as does every later one. TCP's
   // and the local group's peers fail with it; NCCL's must be aborted each. Callable from any thread.
   virtual void Abort() = 0;
 };
@@ -85,16 +85,16 @@ struct CommunicatorOptions {
   int rank = 0;
   int size = 1;
   int device_index = 0;                    // CUDA.
-  std::string bind_address = "127.0.0.1";  // Gloo: an address of this host that its peers reach.
+  std::string bind_address = "127.0.0.1";  // TCP: an address of this host that its peers reach.
   std::string name;                        // Prefix of its keys in the store: "shard/gather/0".
   // How long a rank waits for the others to come to the store, and how long an operation waits for the
-  // slowest of them (Gloo; a rank may be busy with a checkpoint). A peer that died is noticed at once, not by
+  // slowest of them (TCP; a rank may be busy with a checkpoint). A peer that died is noticed at once, not by
   // this.
   absl::Duration rendezvous_timeout = absl::Minutes(5);
   absl::Duration operation_timeout = absl::Minutes(30);
 };
 
-// Blocks until all ranks have called it. Gloo on CPU, NCCL on CUDA. DEADLINE_EXCEEDED when a rank did not
+// Blocks until all ranks have called it. TCP on CPU, NCCL on CUDA. DEADLINE_EXCEEDED when a rank did not
 // come, UNAVAILABLE when one could not be reached. `store` must outlive the communicator. UNIMPLEMENTED for
 // CUDA in a binary built without --config=cuda.
 absl::StatusOr<std::unique_ptr<Communicator>> MakeCommunicator(const CommunicatorOptions& options,

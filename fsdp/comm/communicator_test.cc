@@ -25,7 +25,7 @@ CommunicatorOptions Options(int rank, int size) {
   return options;
 }
 
-Members MakeGlooGroup(int size) {
+Members MakeTcpGroup(int size) {
   LocalStore store;
   Members group(size);
   OnEveryRank(size, [&](int rank) {
@@ -60,15 +60,14 @@ std::vector<float> ReduceScattered(Communicator* group, float value, int64_t cou
 
 class CpuGroups : public testing::TestWithParam<Transport> {};
 INSTANTIATE_TEST_SUITE_P(Cpu, CpuGroups,
-                         testing::Values(Transport{"Local", MakeLocalGroup},
-                                         Transport{"Gloo", MakeGlooGroup}),
+                         testing::Values(Transport{"Local", MakeLocalGroup}, Transport{"Tcp", MakeTcpGroup}),
                          [](const auto& info) { return info.param.name; });
 
 TEST_P(CpuGroups, SumHasTheBitsOfRankOrderOnEveryRankAndInEveryOperation) {
   constexpr int kSize = 3;
   const float small = 1.0f / (1 << 14);  // Lost beside 32768 in fp32, though both are exact in every type.
   const float inputs[kSize] = {32768, -32768, small};  // Any other order loses it in some element.
-  for (const int64_t own : {3, 3000}) {                // Gloo has a way for small and one for large counts.
+  for (const int64_t own : {3, 3000}) {                // TCP has a way for small and one for large counts.
     const int64_t count = own * kSize;
     Members group = GetParam().make(kSize);
     OnEveryRank(kSize, [&](int rank) {

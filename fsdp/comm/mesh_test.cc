@@ -19,7 +19,7 @@ const std::vector<Group> kExchanged = {Group::kReplicate, Group::kWorld};
 
 std::vector<ConnectedMesh> MakeMemoryMesh(const Mesh& mesh) { return MakeLocalMesh(mesh, kExchanged); }
 
-std::vector<ConnectedMesh> MakeGlooMesh(const Mesh& mesh) {
+std::vector<ConnectedMesh> MakeTcpMesh(const Mesh& mesh) {
   LocalStore store;
   const auto world = static_cast<int>(mesh.world());
   std::vector<ConnectedMesh> ranks(world);
@@ -65,7 +65,7 @@ std::string NameOfCase(const testing::TestParamInfo<std::tuple<Maker, Shape>>& i
 
 INSTANTIATE_TEST_SUITE_P(Cpu, EveryMesh,
                          testing::Combine(testing::Values(Maker{"Local", MakeMemoryMesh},
-                                                          Maker{"Gloo", MakeGlooMesh}),
+                                                          Maker{"Tcp", MakeTcpMesh}),
                                           testing::Values(Shape{1, 1}, Shape{3, 1}, Shape{2, 2}, Shape{4, 2},
                                                           Shape{6, 3}, Shape{8, 4})),
                          NameOfCase);

@@ -1,11 +1,11 @@
-// Over Gloo, whose pairs are those of NCCL.
+// Over TCP, whose pairs are those of NCCL.
 #include "fsdp/comm/neighbours.h"
 
 #include <thread>
 #include <vector>
 
 #include "base/check.h"
-#include "fsdp/comm/gloo_communicator.h"
+#include "fsdp/comm/tcp_communicator.h"
 #include "fsdp/comm/testing/communicator_suite.h"
 
 namespace fsdpd {
@@ -23,7 +23,7 @@ Members MakeRing(int size) {
     options.size = size;
     options.name = "ring";
     auto made = Neighbours::Make(
-        options, [&store](const CommunicatorOptions& of) { return MakeGlooCommunicator(of, &store); });
+        options, [&store](const CommunicatorOptions& of) { return MakeTcpCommunicator(of, &store); });
     FSDPD_CHECK_OK(made.status());
     ring[rank] = std::move(*made);
   });

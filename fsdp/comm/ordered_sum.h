@@ -1,4 +1,4 @@
-// Sums in rank order, in fp32: part 0 + part 1 + ... The local and the Gloo communicator both reduce by it,
+// Sums in rank order, in fp32: part 0 + part 1 + ... The local and the TCP communicator both reduce by it,
 // so a sum has the same bits whichever of them made it, on every rank, and as reduce-scatter or as
 // all-reduce.
 #pragma once

@@ -1,7 +1,6 @@
-#include "fsdp/comm/gloo_communicator.h"
+#include "fsdp/comm/tcp_communicator.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/from_blob.h>
 #include <absl/strings/str_format.h>
 
 #include <algorithm>
@@ -11,8 +10,8 @@
 
 #include "base/check.h"
 #include "base/limits.h"
-#include "fsdp/comm/gloo_group.h"
 #include "fsdp/comm/ordered_sum.h"
+#include "fsdp/comm/tcp_group.h"
 #include "fsdp/torch/torch_status.h"
 
 namespace fsdpd {
@@ -22,85 +21,87 @@ namespace {
 constexpr int64_t kSmallAllReduce = 4096;
 
 constexpr int64_t kFloatBytes = sizeof(float);
-constexpr int64_t kReceivedFloats = kMaxGlooReceivedBytes / kFloatBytes;
+constexpr int64_t kReceivedFloats = kMaxTcpReceivedBytes / kFloatBytes;
 
-class GlooCommunicator : public Communicator {
+class TcpCommunicator : public Communicator {
  public:
-  GlooCommunicator(c10::intrusive_ptr<GlooGroup> group, std::string name)
+  TcpCommunicator(std::unique_ptr<TcpGroup> group, std::string name)
       : group_(std::move(group)), name_(std::move(name)) {}
 
-  int rank() const override { return group_->getRank(); }
-  int size() const override { return group_->getSize(); }
+  int rank() const override { return group_->rank(); }
+  int size() const override { return group_->size(); }
 
   absl::Status AllGather(void* buffer, int64_t count, DType dtype) override {
     return Run("all_gather", [&] {
-      if (count == 0) return;
+      if (count == 0) return absl::OkStatus();
       const int64_t bytes = count * BytesOf(dtype);
-      Gather(static_cast<char*>(buffer), size() * bytes, [bytes](int r) { return Piece{r * bytes, bytes}; });
+      return Gather(static_cast<char*>(buffer), [bytes](int r) { return Piece{r * bytes, bytes}; });
     });
   }
 
   absl::Status ReduceScatter(void* in, void* scratch, float* out, int64_t count, DType wire) override {
     return Run("reduce_scatter", [&] {
-      if (count == 0) return;
+      if (count == 0) return absl::OkStatus();
       if (wire == DType::kFp32) {
         const auto piece_of = [count](int r) { return Piece{r * count, count}; };
         return SumPieces(static_cast<float*>(in), piece_of, out);
       }
       const int64_t bytes = count * BytesOf(wire);
-      ExchangeParts(in, scratch, bytes);
+      FSDPD_RETURN_IF_ERROR(ExchangeParts(in, scratch, bytes));
       Sum(static_cast<char*>(in) + rank() * bytes, scratch, wire, count, out);
+      return absl::OkStatus();
     });
   }
 
   absl::Status AllReduce(float* buffer, int64_t count) override {
     return Run("all_reduce", [&] {
-      if (count == 0) return;
-      if (count <= kSmallAllReduce) {
-        AllReduceSmall(buffer, count);
-      } else {
-        AllReduceLarge(buffer, count);
-      }
+      if (count == 0) return absl::OkStatus();
+      return count <= kSmallAllReduce ? AllReduceSmall(buffer, count) : AllReduceLarge(buffer, count);
     });
   }
 
   absl::Status AllToAll(const void* in, void* out, int64_t count, DType dtype) override {
-    return Run("all_to_all", [&] {
-      if (count == 0) return;
-      ExchangeParts(in, out, count * BytesOf(dtype));
-    });
+    return Run("all_to_all", [&] { return ExchangeParts(in, out, count * BytesOf(dtype)); });
   }
 
   absl::Status Send(const void* buffer, int64_t count, DType dtype, int to) override {
     FSDPD_CHECK(to >= 0 && to < size() && to != rank());
     return Run("send", [&] {
-      if (count == 0) return;
-      // Gloo only reads what it sends.
-      group_->SendTo(to, {static_cast<char*>(const_cast<void*>(buffer)), count * BytesOf(dtype)});
+      if (count == 0) return absl::OkStatus();
+      // What is sent is only read.
+      return group_->SendTo(to, {static_cast<char*>(const_cast<void*>(buffer)), count * BytesOf(dtype)});
     });
   }
 
   absl::Status Receive(void* buffer, int64_t count, DType dtype, int from) override {
     FSDPD_CHECK(from >= 0 && from < size() && from != rank());
     return Run("receive", [&] {
-      if (count > 0) group_->ReceiveFrom(from, {static_cast<char*>(buffer), count * BytesOf(dtype)});
+      if (count == 0) return absl::OkStatus();
+      return group_->ReceiveFrom(from, {static_cast<char*>(buffer), count * BytesOf(dtype)});
     });
   }
 
   absl::Status Broadcast(void* buffer, int64_t count, DType dtype, int root) override {
     FSDPD_CHECK(root >= 0 && root < size());
     return Run("broadcast", [&] {
-      if (count == 0) return;
-      std::vector<at::Tensor> whole = {
-          at::from_blob(buffer, {count * BytesOf(dtype)}, at::TensorOptions(at::kByte))};
-      c10d::BroadcastOptions options;
-      options.rootRank = root;
-      group_->broadcast(whole, options)->wait();
+      const Slice whole = {static_cast<char*>(buffer), count * BytesOf(dtype)};
+      return group_->Exchange([&](int) { return rank() == root ? whole : Slice(); },
+                              [&](int r) { return r == root ? whole : Slice(); });
     });
   }
 
   absl::Status Barrier() override {
-    return Run("barrier", [&] { group_->barrier()->wait(); });
+    return Run("barrier", [&] {
+      char own = 0;
+      std::vector<char> others(size());
+      return group_->Exchange(
+          [&](int) {
+            return Slice{&own, 1};
+          },
+          [&](int r) {
+            return Slice{&others[r], 1};
+          });
+    });
   }
 
   void Abort() override {
@@ -112,10 +113,7 @@ class GlooCommunicator : public Communicator {
   template <typename Body>
   absl::Status Run(const char* operation, Body body) {
     if (broken_) return Lost(operation, "the group is broken by an earlier error or by Abort");
-    const absl::Status status = CatchTorch([&] {
-      body();
-      return absl::OkStatus();
-    });
+    const absl::Status status = CatchTorch(body);
     if (status.ok()) return status;
     // Not enough memory, say: the peers wait for this rank all the same.
     broken_ = true;
@@ -140,26 +138,25 @@ class GlooCommunicator : public Communicator {
 
   // `piece_of(r)`: the bytes of `buffer` that rank r has and the others want.
   template <typename PieceOfRank>
-  void Gather(char* buffer, int64_t total_bytes, PieceOfRank piece_of) {
+  absl::Status Gather(char* buffer, PieceOfRank piece_of) {
     const auto slice_of = [&](int r) {
       const Piece piece = piece_of(r);
       return Slice{buffer + piece.begin, piece.count};
     };
-    group_->Exchange([&](int) { return slice_of(rank()); }, slice_of, {buffer, total_bytes});
+    return group_->Exchange([&](int) { return slice_of(rank()); }, slice_of);
   }
 
   // Part r of `in` goes to rank r, part r of `out` comes from it; the own part stays where it is.
-  void ExchangeParts(const void* in, void* out, int64_t bytes) {
-    char* from = static_cast<char*>(const_cast<void*>(in));  // Gloo only reads what it sends.
+  absl::Status ExchangeParts(const void* in, void* out, int64_t bytes) {
+    char* from = static_cast<char*>(const_cast<void*>(in));  // What is sent is only read.
     char* to = static_cast<char*>(out);
-    group_->Exchange(
+    return group_->Exchange(
         [&](int r) {
           return Slice{from + r * bytes, bytes};
         },
         [&](int r) {
           return Slice{to + r * bytes, bytes};
-        },
-        {to, size() * bytes});
+        });
   }
 
   // The own part and what ExchangeParts received, in rank order.
@@ -174,7 +171,7 @@ class GlooCommunicator : public Communicator {
   // `piece_of(r)`: the floats of `in` whose sum rank r wants; piece 0 is the longest. The own sum goes to
   // `out`, which may be the own piece.
   template <typename PieceOfRank>
-  void SumPieces(float* in, PieceOfRank piece_of, float* out) {
+  absl::Status SumPieces(float* in, PieceOfRank piece_of, float* out) {
     const int64_t longest = piece_of(0).count;
     const int64_t at_once = std::min(longest, std::max(int64_t{1}, kReceivedFloats / size()));
     float* received = Received(size() * at_once);
@@ -184,26 +181,27 @@ class GlooCommunicator : public Communicator {
         return Piece{piece.begin + done, std::clamp(piece.count - done, int64_t{0}, at_once)};
       };
       const Piece own = part_of(rank());
-      group_->Exchange([&](int r) { return SliceOf(in + part_of(r).begin, part_of(r).count); },
-                       [&](int r) { return SliceOf(received + r * own.count, own.count); },
-                       SliceOf(received, size() * own.count));
+      FSDPD_RETURN_IF_ERROR(
+          group_->Exchange([&](int r) { return SliceOf(in + part_of(r).begin, part_of(r).count); },
+                           [&](int r) { return SliceOf(received + r * own.count, own.count); }));
       Sum(in + own.begin, received, DType::kFp32, own.count, out + done);
     }
+    return absl::OkStatus();
   }
 
-  void AllReduceSmall(float* buffer, int64_t count) {
+  absl::Status AllReduceSmall(float* buffer, int64_t count) {
     float* received = Received(size() * count);
-    group_->Exchange([&](int) { return SliceOf(buffer, count); },
-                     [&](int r) { return SliceOf(received + r * count, count); },
-                     SliceOf(received, size() * count));
+    FSDPD_RETURN_IF_ERROR(group_->Exchange([&](int) { return SliceOf(buffer, count); },
+                                           [&](int r) { return SliceOf(received + r * count, count); }));
     Sum(buffer, received, DType::kFp32, count, buffer);
+    return absl::OkStatus();
   }
 
   // Every rank sums one piece where it lies; then they gather the pieces.
-  void AllReduceLarge(float* buffer, int64_t count) {
+  absl::Status AllReduceLarge(float* buffer, int64_t count) {
     const auto piece_of = [&](int r) { return PieceOf(r, size(), count); };
-    SumPieces(buffer, piece_of, buffer + piece_of(rank()).begin);
-    Gather(reinterpret_cast<char*>(buffer), count * kFloatBytes, [&](int r) {
+    FSDPD_RETURN_IF_ERROR(SumPieces(buffer, piece_of, buffer + piece_of(rank()).begin));
+    return Gather(reinterpret_cast<char*>(buffer), [&](int r) {
       return Piece{piece_of(r).begin * kFloatBytes, piece_of(r).count * kFloatBytes};
     });
   }
@@ -212,7 +210,7 @@ class GlooCommunicator : public Communicator {
     return {reinterpret_cast<char*>(begin), count * kFloatBytes};
   }
 
-  const c10::intrusive_ptr<GlooGroup> group_;
+  const std::unique_ptr<TcpGroup> group_;
   const std::string name_;
   at::Tensor received_;
   std::atomic<bool> broken_{false};
@@ -220,10 +218,10 @@ class GlooCommunicator : public Communicator {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Communicator>> MakeGlooCommunicator(const CommunicatorOptions& options,
-                                                                   Store* store) {
-  FSDPD_ASSIGN_OR_RETURN(c10::intrusive_ptr<GlooGroup> group, ConnectGlooGroup(options, store));
-  return std::make_unique<GlooCommunicator>(std::move(group), options.name);
+absl::StatusOr<std::unique_ptr<Communicator>> MakeTcpCommunicator(const CommunicatorOptions& options,
+                                                                  Store* store) {
+  FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<TcpGroup> group, TcpGroup::Connect(options, store));
+  return std::make_unique<TcpCommunicator>(std::move(group), options.name);
 }
 
 }  // namespace fsdpd

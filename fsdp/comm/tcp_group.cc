@@ -1,176 +1,372 @@
-#include "fsdp/comm/gloo_group.h"
+#include "fsdp/comm/tcp_group.h"
 
-#include <absl/strings/cord.h>
-#include <absl/strings/str_format.h>
-#include <gloo/transport/tcp/pair.h>
-#include <gloo/transport/tcp/unbound_buffer.h>
-#include <signal.h>
+#include <absl/cleanup/cleanup.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <stdexcept>
-#include <vector>
+#include <cstring>
+#include <string>
+#include <utility>
 
+#include "base/address.h"
 #include "base/check.h"
-#include "fsdp/torch/torch_status.h"
+#include "base/clock.h"
+#include "base/errno_status.h"
+#include "base/ids.h"
+#include "base/listener.h"
 
 namespace fsdpd {
 namespace {
 
-// Our store as Gloo wants it. Gloo throws away what went wrong; error() keeps it.
-class StoreForGloo : public c10d::Store {
- public:
-  StoreForGloo(fsdpd::Store* store, std::string name, absl::Duration timeout)
-      : c10d::Store(absl::ToChronoMilliseconds(timeout)), store_(store), name_(std::move(name)) {}
+enum Channel : uint32_t { kExchanges = 0, kMessages = 1, kChannels = 2 };
 
-  const absl::Status& error() const { return error_; }
+constexpr size_t kTokenBytes = 32;
 
-  using c10d::Store::set;
-  void set(const std::string& key, const std::vector<uint8_t>& value) override {
-    Check(store_->Set(Prefixed(key), std::string(value.begin(), value.end())));
-  }
-
-  std::vector<uint8_t> get(const std::string& key) override { return Get(key, timeout_); }
-
-  void wait(const std::vector<std::string>& keys) override { wait(keys, timeout_); }
-  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override {
-    for (const std::string& key : keys) Get(key, std::min(timeout, timeout_));
-  }
-
-  bool check(const std::vector<std::string>& keys) override {
-    return std::all_of(keys.begin(), keys.end(), [this](const std::string& key) {
-      return store_->Get(Prefixed(key), absl::ZeroDuration()).ok();
-    });
-  }
-
-  c10::intrusive_ptr<c10d::Store> clone() override {
-    return c10::make_intrusive<StoreForGloo>(store_, name_, absl::FromChrono(timeout_));
-  }
-
-  // Values are written once.
-  int64_t add(const std::string& key, int64_t) override { Refuse("add", key); }
-  bool deleteKey(const std::string& key) override { Refuse("deleteKey", key); }
-  int64_t getNumKeys() override { Refuse("getNumKeys", ""); }
-
- private:
-  std::string Prefixed(const std::string& key) const { return name_ + "/" + key; }
-
-  std::vector<uint8_t> Get(const std::string& key, std::chrono::milliseconds timeout) {
-    const auto value = store_->Get(Prefixed(key), absl::FromChrono(timeout));
-    Check(value.status());
-    return {value->begin(), value->end()};
-  }
-
-  void Check(const absl::Status& status) {
-    if (status.ok()) return;
-    error_ = status;
-    throw std::runtime_error(status.ToString());
-  }
-
-  [[noreturn]] static void Refuse(const char* operation, const std::string& key) {
-    throw std::logic_error(absl::StrFormat("the rendezvous store has no %s (%s)", operation, key));
-  }
-
-  fsdpd::Store* const store_;
-  const std::string name_;
-  absl::Status error_;
+// The first bytes of a connection.
+struct Hello {
+  char token[kTokenBytes];  // Of the rank that listens.
+  uint32_t rank;            // That connects.
+  uint32_t channel;
 };
 
-// Gloo writes to sockets without MSG_NOSIGNAL, so a peer that left would kill this process by SIGPIPE before
-// the error is seen. Python ignores the signal for all who use LibTorch from there; a handler somebody set is
-// kept.
-void IgnoreBrokenPipes() {
-  struct sigaction current;
-  if (sigaction(SIGPIPE, nullptr, &current) == 0 && current.sa_handler == SIG_DFL) signal(SIGPIPE, SIG_IGN);
+// Connections that have not sent their hello: more than the ranks of a group ever have at one time.
+constexpr size_t kMaxUnknown = 1024;
+
+absl::Time Now() { return Clock::Real()->Now(); }
+
+// For poll(): rounded up, so that it does not spin through the last millisecond.
+int MillisecondsUntil(absl::Time deadline) {
+  const int64_t left = absl::ToInt64Milliseconds(absl::Ceil(deadline - Now(), absl::Milliseconds(1)));
+  return static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30));
 }
 
-// LibTorch 2.11 records every collective in one map for the whole process and inserts into it without a lock,
-// so two communicators whose first operations meet on two threads (gather and reduce do) can crash the rank.
-// The variable is read when the first operation is recorded.
-void TurnOffTorchRecorder() {
-  static const int once = setenv("TORCH_FR_BUFFER_SIZE", "0", /*overwrite=*/1);
-  FSDPD_CHECK(once == 0);
+// OK once one of them is ready; DEADLINE_EXCEEDED.
+absl::Status Poll(std::vector<pollfd>* fds, absl::Time deadline) {
+  for (;;) {
+    const int ready = poll(fds->data(), fds->size(), MillisecondsUntil(deadline));
+    if (ready > 0) return absl::OkStatus();
+    if (ready < 0 && errno != EINTR) return ErrnoStatus("poll");
+    if (Now() >= deadline) return absl::DeadlineExceededError("timed out");
+  }
 }
 
-// Exchanges have the numbers below.
-constexpr uint64_t kFirstMessage = uint64_t{1} << 48;
+bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
-gloo::transport::tcp::UnboundBuffer* Of(const std::unique_ptr<gloo::transport::UnboundBuffer>& buffer) {
-  return static_cast<gloo::transport::tcp::UnboundBuffer*>(buffer.get());
+void SendAtOnce(int fd) {
+  const int on = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // Without it, it is only slower.
 }
+
+// Of a socket that has just connected, whose buffer has room for it.
+absl::Status SendHello(int fd, const Hello& hello) {
+  const ssize_t sent = send(fd, &hello, sizeof hello, MSG_NOSIGNAL);
+  if (sent < 0) return ErrnoStatus("send");
+  return sent == sizeof hello ? absl::OkStatus()
+                              : absl::UnavailableError("send: the socket's buffer is full");
+}
+
+absl::StatusOr<UniqueFd> ConnectTo(const HostPort& address, absl::Time deadline) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
+  if (error != 0) return absl::UnavailableError(gai_strerror(error));
+  const auto free_found = absl::MakeCleanup([found] { freeaddrinfo(found); });
+  UniqueFd fd(socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, found->ai_protocol));
+  if (!fd.valid()) return ErrnoStatus("socket");
+  if (connect(fd.get(), found->ai_addr, found->ai_addrlen) != 0) {
+    if (errno != EINPROGRESS && errno != EINTR) return ErrnoStatus("connect");
+    std::vector<pollfd> fds = {{fd.get(), POLLOUT, 0}};
+    FSDPD_RETURN_IF_ERROR(Poll(&fds, deadline));
+    int failed = 0;
+    socklen_t size = sizeof failed;
+    FSDPD_CHECK(getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &failed, &size) == 0);
+    if (failed != 0) return ErrnoStatus("connect", failed);
+  }
+  SendAtOnce(fd.get());
+  return fd;
+}
+
+// How a rank is found: "HOST:PORT TOKEN".
+std::string AddressKey(const std::string& group, int rank) { return absl::StrCat(group, "/address/", rank); }
+
+// Makes the connections of one rank: it connects to the lower ranks, and the higher ones to it.
+class Meeting {
+ public:
+  Meeting(const CommunicatorOptions& options, Store* store)
+      : options_(options), store_(store), deadline_(Now() + options.rendezvous_timeout) {
+    connections_.resize(options.size);
+  }
+
+  absl::Status Run() {
+    FSDPD_ASSIGN_OR_RETURN(listener_, Listen({options_.bind_address, 0}, "the ranks of a group"));
+    token_ = NewToken();
+    FSDPD_CHECK(token_.size() == kTokenBytes);
+    const std::string own = absl::StrCat(ToString(listener_.address), " ", token_);
+    FSDPD_RETURN_IF_ERROR(store_->Set(AddressKey(options_.name, options_.rank), own));
+    for (int peer = 0; peer < options_.size; ++peer) {
+      if (peer == options_.rank) continue;
+      // Also of the higher ranks, which connect by themselves: the error names the one that does not come.
+      FSDPD_ASSIGN_OR_RETURN(const std::string address,
+                             GetFrom(store_, peer, AddressKey(options_.name, peer),
+                                     std::max(deadline_ - Now(), absl::ZeroDuration())));
+      if (peer < options_.rank) FSDPD_RETURN_IF_ERROR(ConnectToPeer(peer, address));
+    }
+    return AcceptHigherRanks();
+  }
+
+  UniqueFd Take(int peer, Channel channel) { return std::move(connections_[peer].by_channel[channel]); }
+
+ private:
+  struct Connections {
+    UniqueFd by_channel[kChannels];
+  };
+  // Accepted, and has not said which rank it is.
+  struct Unknown {
+    UniqueFd fd;
+    Hello hello;
+    size_t bytes = 0;
+  };
+
+  absl::Status ConnectToPeer(int peer, const std::string& published) {
+    const std::vector<std::string> words = absl::StrSplit(published, ' ');
+    const auto address = ParseHostPort(words[0]);
+    if (words.size() != 2 || words[1].size() != kTokenBytes || !address.ok())
+      return absl::UnavailableError(absl::StrCat("rank ", peer, " published no address: '", published, "'"));
+    for (uint32_t channel = 0; channel < kChannels; ++channel) {
+      absl::StatusOr<UniqueFd> fd = ConnectTo(*address, deadline_);
+      Hello hello = {};
+      std::memcpy(hello.token, words[1].data(), kTokenBytes);
+      hello.rank = htonl(static_cast<uint32_t>(options_.rank));
+      hello.channel = htonl(channel);
+      const absl::Status status = fd.ok() ? SendHello(fd->get(), hello) : fd.status();
+      if (!status.ok()) {
+        return absl::Status(status.code(), absl::StrCat("connecting to rank ", peer, " at ", words[0], ": ",
+                                                        status.message()));
+      }
+      connections_[peer].by_channel[channel] = *std::move(fd);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AcceptHigherRanks() {
+    size_t missing = static_cast<size_t>(options_.size - 1 - options_.rank) * kChannels;
+    while (missing > 0) {
+      std::vector<pollfd> fds = {{listener_.fd.get(), POLLIN, 0}};
+      for (const Unknown& each : unknown_) fds.push_back({each.fd.get(), POLLIN, 0});
+      if (const absl::Status status = Poll(&fds, deadline_); !status.ok()) {
+        return absl::Status(status.code(),
+                            absl::StrCat("rank ", FirstMissing(), " did not connect: ", status.message()));
+      }
+      for (size_t i = unknown_.size(); i > 0; --i) {
+        if (fds[i].revents != 0) missing -= ReadHello(i - 1);
+      }
+      if (fds[0].revents != 0) FSDPD_RETURN_IF_ERROR(Accept());
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Accept() {
+    UniqueFd fd(accept4(listener_.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!fd.valid()) {
+      const bool of_client = WouldBlock() || errno == ECONNABORTED;
+      return of_client ? absl::OkStatus() : ErrnoStatus("accept");
+    }
+    SendAtOnce(fd.get());
+    if (unknown_.size() == kMaxUnknown) unknown_.erase(unknown_.begin());
+    unknown_.push_back({std::move(fd), {}, 0});
+    return absl::OkStatus();
+  }
+
+  // Returns the number of connections that are complete by it: 1 or 0.
+  size_t ReadHello(size_t index) {
+    Unknown& from = unknown_[index];
+    const ssize_t bytes =
+        recv(from.fd.get(), reinterpret_cast<char*>(&from.hello) + from.bytes, sizeof(Hello) - from.bytes, 0);
+    if (bytes < 0 && WouldBlock()) return 0;
+    from.bytes += static_cast<size_t>(std::max<ssize_t>(bytes, 0));
+    if (bytes > 0 && from.bytes < sizeof(Hello)) return 0;
+    Unknown done = std::move(from);
+    unknown_.erase(unknown_.begin() + static_cast<std::ptrdiff_t>(index));
+    const int64_t rank = ntohl(done.hello.rank);
+    const uint32_t channel = ntohl(done.hello.channel);
+    const bool known = bytes > 0 && std::memcmp(done.hello.token, token_.data(), kTokenBytes) == 0 &&
+                       rank > options_.rank && rank < options_.size && channel < kChannels;
+    if (!known || connections_[rank].by_channel[channel].valid()) return 0;  // Closes it.
+    connections_[rank].by_channel[channel] = std::move(done.fd);
+    return 1;
+  }
+
+  int FirstMissing() const {
+    for (int rank = options_.rank + 1; rank < options_.size; ++rank) {
+      for (const UniqueFd& fd : connections_[rank].by_channel) {
+        if (!fd.valid()) return rank;
+      }
+    }
+    return -1;
+  }
+
+  const CommunicatorOptions& options_;
+  Store* const store_;
+  const absl::Time deadline_;
+  Listener listener_;
+  std::string token_;
+  std::vector<Connections> connections_;  // By rank.
+  std::vector<Unknown> unknown_;
+};
 
 }  // namespace
 
-GlooGroup::Buffer GlooGroup::MakeBuffer(Slice slice) {
-  return contexts_.front()->createUnboundBuffer(slice.data, static_cast<size_t>(slice.bytes));
-}
-
-void GlooGroup::Exchange(const SliceOf& outgoing, const SliceOf& incoming, Slice target) {
-  const uint64_t slot = ++exchanges_;
-  const std::chrono::milliseconds timeout = getOptions()->timeout;
-  const Buffer to = MakeBuffer(target);
-  std::vector<Buffer> from;
-  int expected = 0;
-  for (int step = 1; step < getSize(); ++step) {
-    const int peer = (getRank() + step) % getSize();  // Not all to rank 0 first.
-    const Slice in = incoming(peer), out = outgoing(peer);
-    if (in.bytes > 0) {
-      Of(to)->recv(peer, slot, in.data - target.data, in.bytes);
-      ++expected;
-    }
-    if (out.bytes > 0) {
-      from.push_back(MakeBuffer(out));
-      Of(from.back())->send(peer, slot, 0, out.bytes);
-    }
+// One message on its way to a peer or from it.
+class TcpGroup::Transfer {
+ public:
+  Transfer(int peer, int fd, bool out, uint64_t number, Slice slice)
+      : peer_(peer),
+        fd_(fd),
+        out_(out),
+        expected_{number, static_cast<uint64_t>(slice.bytes)},
+        slice_(slice) {
+    if (out) header_ = expected_;
   }
-  for (int i = 0; i < expected; ++i) Of(to)->waitRecv(nullptr, timeout);
-  for (const Buffer& buffer : from) Of(buffer)->waitSend(nullptr, timeout);
-}
 
-void GlooGroup::SendTo(int peer, Slice slice) {
-  const Buffer buffer = MakeBuffer(slice);
-  Of(buffer)->send(peer, kFirstMessage + sent_[peer]++, 0, slice.bytes);
-  Of(buffer)->waitSend(nullptr, getOptions()->timeout);
-}
+  int peer() const { return peer_; }
+  bool done() const { return moved_ == kHeader + slice_.bytes; }
+  pollfd Wanted() const { return {fd_, static_cast<short>(out_ ? POLLOUT : POLLIN), 0}; }
 
-void GlooGroup::ReceiveFrom(int peer, Slice slice) {
-  const Buffer buffer = MakeBuffer(slice);
-  Of(buffer)->recv(peer, kFirstMessage + received_[peer]++, 0, slice.bytes);
-  Of(buffer)->waitRecv(nullptr, getOptions()->timeout);
-}
-
-void GlooGroup::Break(const std::string& reason) {
-  for (const auto& context : contexts_) {
-    for (int peer = 0; peer < getSize(); ++peer) {
-      if (peer == getRank()) continue;
-      static_cast<gloo::transport::tcp::Pair*>(context->getPair(peer).get())->signalExceptionExternal(reason);
+  // Moves what can be moved without waiting. Errors name the peer.
+  absl::Status Move() {
+    while (!done()) {
+      iovec parts[2];
+      msghdr message = {};
+      message.msg_iov = parts;
+      if (moved_ < kHeader)
+        parts[message.msg_iovlen++] = {reinterpret_cast<char*>(&header_) + moved_, size_t(kHeader - moved_)};
+      const int64_t of_slice = std::max<int64_t>(moved_ - kHeader, 0);
+      parts[message.msg_iovlen++] = {slice_.data + of_slice, static_cast<size_t>(slice_.bytes - of_slice)};
+      const ssize_t bytes = out_ ? sendmsg(fd_, &message, MSG_NOSIGNAL) : recvmsg(fd_, &message, 0);
+      if (bytes < 0 && errno == EINTR) continue;
+      if (bytes < 0 && WouldBlock()) return absl::OkStatus();
+      if (bytes < 0) return absl::UnavailableError(ErrnoText(absl::StrCat("rank ", peer_)));
+      if (bytes == 0) return absl::UnavailableError(absl::StrCat("rank ", peer_, " closed the connection"));
+      moved_ += bytes;
+      if (!out_ && moved_ >= kHeader && !(header_ == expected_)) {
+        return absl::UnavailableError(absl::StrCat("rank ", peer_, " sent message ", header_.number, " of ",
+                                                   header_.bytes, " bytes, want message ", expected_.number,
+                                                   " of ", expected_.bytes, ": an error in fsdpd"));
+      }
     }
-  }
-}
-
-absl::StatusOr<c10::intrusive_ptr<GlooGroup>> ConnectGlooGroup(const CommunicatorOptions& options,
-                                                               Store* store) {
-  IgnoreBrokenPipes();
-  TurnOffTorchRecorder();
-  auto adapter = c10::make_intrusive<StoreForGloo>(store, options.name, options.rendezvous_timeout);
-  c10::intrusive_ptr<GlooGroup> group;
-  const absl::Status status = CatchTorch([&] {
-    auto gloo = GlooGroup::Options::create(absl::ToChronoMilliseconds(options.rendezvous_timeout));
-    gloo->devices = {GlooGroup::createDeviceForHostname(options.bind_address)};
-    gloo->threads = 1;  // One operation at a time.
-    group = c10::make_intrusive<GlooGroup>(adapter, options.rank, options.size, gloo);
-    group->setTimeout(absl::ToChronoMilliseconds(options.operation_timeout));
     return absl::OkStatus();
-  });
-  if (!adapter->error().ok()) return adapter->error();
-  if (status.ok()) return group;
-  absl::Status failed = absl::UnavailableError(
-      absl::StrFormat("connecting group '%s' on rank %d of %d at %s: %s", options.name, options.rank,
-                      options.size, options.bind_address, status.message()));
-  // Of a thread that the system did not start, say.
-  status.ForEachPayload(
-      [&](absl::string_view url, const absl::Cord& payload) { failed.SetPayload(url, payload); });
-  return failed;
+  }
+
+ private:
+  struct Header {
+    uint64_t number, bytes;
+    bool operator==(const Header& other) const { return number == other.number && bytes == other.bytes; }
+  };
+  static constexpr int64_t kHeader = sizeof(Header);
+
+  int peer_;
+  int fd_;
+  bool out_;
+  Header expected_;
+  Header header_ = {};
+  Slice slice_;
+  int64_t moved_ = 0;  // Header and slice.
+};
+
+absl::StatusOr<std::unique_ptr<TcpGroup>> TcpGroup::Connect(const CommunicatorOptions& options,
+                                                            Store* store) {
+  Meeting meeting(options, store);
+  if (const absl::Status status = meeting.Run(); !status.ok()) {
+    return absl::Status(status.code(),
+                        absl::StrCat("connecting group '", options.name, "' on rank ", options.rank, " of ",
+                                     options.size, " at ", options.bind_address, ": ", status.message()));
+  }
+  std::vector<Peer> peers(options.size);
+  for (int peer = 0; peer < options.size; ++peer) {
+    peers[peer].exchanges = meeting.Take(peer, kExchanges);
+    peers[peer].messages = meeting.Take(peer, kMessages);
+  }
+  return std::unique_ptr<TcpGroup>(new TcpGroup(options.rank, std::move(peers), options.operation_timeout));
+}
+
+absl::Status TcpGroup::Exchange(const SliceOf& outgoing, const SliceOf& incoming) {
+  const uint64_t number = ++exchanges_;
+  std::vector<Transfer> transfers;
+  transfers.reserve(2 * peers_.size());
+  for (int step = 1; step < size(); ++step) {
+    const int peer = (rank_ + step) % size();  // Not all to rank 0 first.
+    const int fd = peers_[peer].exchanges.get();
+    if (const Slice out = outgoing(peer); out.bytes > 0) transfers.emplace_back(peer, fd, true, number, out);
+  }
+  for (int step = 1; step < size(); ++step) {
+    const int peer = (rank_ + size() - step) % size();
+    const int fd = peers_[peer].exchanges.get();
+    if (const Slice in = incoming(peer); in.bytes > 0) transfers.emplace_back(peer, fd, false, number, in);
+  }
+  return Run(&transfers);
+}
+
+absl::Status TcpGroup::SendTo(int peer, Slice slice) {
+  Peer& to = peers_[peer];
+  std::vector<Transfer> transfers = {{peer, to.messages.get(), true, ++to.sent, slice}};
+  return Run(&transfers);
+}
+
+absl::Status TcpGroup::ReceiveFrom(int peer, Slice slice) {
+  Peer& from = peers_[peer];
+  std::vector<Transfer> transfers = {{peer, from.messages.get(), false, ++from.received, slice}};
+  return Run(&transfers);
+}
+
+absl::Status TcpGroup::Run(std::vector<Transfer>* transfers) {
+  const absl::Time deadline = Now() + timeout_;
+  std::vector<pollfd> fds;
+  for (;;) {
+    fds.clear();
+    const Transfer* waits = nullptr;
+    for (Transfer& each : *transfers) {
+      if (each.done()) continue;
+      if (const absl::Status status = each.Move(); !status.ok()) return Error(status);
+      if (each.done()) continue;
+      fds.push_back(each.Wanted());
+      waits = &each;
+    }
+    if (waits == nullptr) return absl::OkStatus();
+    const absl::Status status = Poll(&fds, deadline);
+    if (absl::IsDeadlineExceeded(status)) {
+      return Error(absl::UnavailableError(
+          absl::StrCat("rank ", waits->peer(), " did not follow within ", absl::FormatDuration(timeout_))));
+    }
+    FSDPD_RETURN_IF_ERROR(status);
+  }
+}
+
+void TcpGroup::Break(const std::string& reason) {
+  {
+    MutexLock lock(&mutex_);
+    if (!broken_.empty()) return;
+    broken_ = reason;
+  }
+  // Not closed: another thread may be in an operation.
+  for (const Peer& peer : peers_) {
+    for (const UniqueFd* fd : {&peer.exchanges, &peer.messages}) {
+      if (fd->valid()) shutdown(fd->get(), SHUT_RDWR);
+    }
+  }
+}
+
+absl::Status TcpGroup::Error(const absl::Status& status) const {
+  MutexLock lock(&mutex_);
+  return broken_.empty() ? status : absl::UnavailableError(broken_);
 }
 
 }  // namespace fsdpd

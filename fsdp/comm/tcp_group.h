@@ -1,26 +1,28 @@
-// One group of ranks over LibTorch's Gloo, with two things that it has not: a way to wake its waiters, and an
-// exchange in place. What gloo_communicator.h makes its operations of.
+// One group of CPU ranks, connected by TCP: two connections between each two ranks, one for exchanges and one
+// for messages. No threads of its own: an operation moves its bytes on the calling thread and sleeps in
+// poll(). (LibTorch's Gloo has a thread per group that spins while a rank's thread holds a connection: with
+// more ranks than cores a step took ten times as long.)
 //
-// One thread calls the operations, SendTo and ReceiveFrom apart; Break() may be called from any. Errors are
-// exceptions, as LibTorch's own: call inside CatchTorch (fsdp/torch/torch_status.h).
+// Every message starts with a header (number and length), so ranks that disagree get an error, not wrong
+// numbers. A connection starts with a token from the rendezvous store: other clients are turned away.
+//
+// Thread safety: one thread calls Exchange, one SendTo and one ReceiveFrom; Break may be called from any.
+// Errors: UNAVAILABLE if a peer closed its connection, nothing arrived within the timeout, or Break was
+// called.
 #pragma once
 
 #include <absl/status/statusor.h>
+#include <absl/time/time.h>
 
-#include <chrono>
+#include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <vector>
 
+#include "base/mutex.h"
+#include "base/unique_fd.h"
 #include "fsdp/comm/communicator.h"
-
-namespace gloo {
-namespace transport {
-class UnboundBuffer;
-}
-}  // namespace gloo
 
 namespace fsdpd {
 
@@ -30,40 +32,49 @@ struct Slice {
   int64_t bytes = 0;
 };
 
-class GlooGroup : public c10d::ProcessGroupGloo {
+class TcpGroup {
  public:
-  using ProcessGroupGloo::ProcessGroupGloo;
   using SliceOf = std::function<Slice(int peer)>;
 
-  // Sends `outgoing(p)` to every other rank p and receives `incoming(p)` from it, on the calling thread. An
-  // incoming slice is as long as what that rank sends here; empty ones are not sent. `incoming` slices lie
-  // within `target`: one buffer for all, so that any peer's loss ends the wait and not only that of the one
-  // waited for.
-  void Exchange(const SliceOf& outgoing, const SliceOf& incoming, Slice target);
+  // Blocks until all ranks have called it; errors are MakeCommunicator's.
+  static absl::StatusOr<std::unique_ptr<TcpGroup>> Connect(const CommunicatorOptions& options, Store* store);
 
-  // To one other rank, and from it. Messages between each two ranks match in order, whatever else the group
-  // does; one thread may send while another receives.
-  void SendTo(int peer, Slice slice);
-  void ReceiveFrom(int peer, Slice slice);
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(peers_.size()); }
 
-  // Fails what waits now and what is called later, here and at the peers.
+  // Sends `outgoing(p)` to every other rank p and receives `incoming(p)` from it. An incoming slice is as
+  // long as the one that the peer sends to this rank; empty ones are not sent.
+  absl::Status Exchange(const SliceOf& outgoing, const SliceOf& incoming);
+
+  // Messages between each two ranks arrive in order, independently of exchanges.
+  absl::Status SendTo(int peer, Slice slice);
+  absl::Status ReceiveFrom(int peer, Slice slice);
+
+  // Closes all connections: current and later operations fail, here and at the peers.
   void Break(const std::string& reason);
 
  private:
-  using Buffer = std::unique_ptr<gloo::transport::UnboundBuffer>;
+  struct Peer {
+    UniqueFd exchanges, messages;
+    uint64_t sent = 0;  // Messages.
+    uint64_t received = 0;
+  };
+  class Transfer;
 
-  Buffer MakeBuffer(Slice slice);
+  TcpGroup(int rank, std::vector<Peer> peers, absl::Duration timeout)
+      : rank_(rank), timeout_(timeout), peers_(std::move(peers)) {}
 
-  // Names an exchange on the wire. Numbers below 2^56 are free: Gloo's own operations set the top byte.
+  // Completes all of them, or returns the first error.
+  absl::Status Run(std::vector<Transfer>* transfers);
+  absl::Status Error(const absl::Status& status) const;
+
+  const int rank_;
+  const absl::Duration timeout_;
+  std::vector<Peer> peers_;  // By rank; the own one has no connections.
   uint64_t exchanges_ = 0;
-  // By peer, in the same range but above all exchanges.
-  std::map<int, uint64_t> sent_;
-  std::map<int, uint64_t> received_;
-};
 
-// Blocks until all ranks have called it; errors are MakeCommunicator's. The first group makes the process
-// ignore SIGPIPE and turns off LibTorch's recorder of collectives.
-absl::StatusOr<c10::intrusive_ptr<GlooGroup>> ConnectGlooGroup(const CommunicatorOptions& options,
-                                                               Store* store);
+  mutable Mutex mutex_;
+  std::string broken_ ABSL_GUARDED_BY(mutex_);  // Why; empty until Break().
+};
 
 }  // namespace fsdpd

@@ -114,7 +114,7 @@ Measured TrainAlone(const Plan& plan) {
   return *measured;
 }
 
-// All ranks as threads that meet over Gloo, as processes do: the most that any of them saw of all together.
+// All ranks as threads that meet over TCP, as processes do: the most that any of them saw of all together.
 int64_t PeakOfAll(const Plan& plan) {
   const auto world = static_cast<int>(plan.spec.mesh.world());
   const int64_t before = Allocated() + world * ArenaRounding(plan);

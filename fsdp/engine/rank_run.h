@@ -29,7 +29,7 @@ struct RankRun {
   Store* store = nullptr;
   bool store_may_be_away = false;             // As in Saver::Options.
   absl::Duration timeout = absl::Minutes(5);  // For the others to come.
-  std::string bind_address = {};  // Gloo: an address of this host; empty: the communicator's default.
+  std::string bind_address = {};  // CPU: an address of this host; empty: the communicator's default.
   // Ranks as threads that meet in memory: the mesh, connected already, which is moved from; null: it is
   // connected over the store.
   ConnectedMesh* local = nullptr;

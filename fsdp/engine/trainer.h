@@ -2,7 +2,7 @@
 // arena and the executor, feeds batches, evaluates, and reports each step.
 //
 // Call order: Make (allocates and initialises; on CUDA all ranks together), Run (all steps). The mesh comes
-// from the caller, so ranks are processes over Gloo or NCCL in a job and threads over local memory in a test.
+// from the caller, so ranks are processes over TCP or NCCL in a job and threads over local memory in a test.
 // Callers make sure beforehand that all ranks have the same program (agreement.h). REQUIRES: plan.accepted();
 // the plan and `stop` outlive the trainer; device kCuda only where CUDA is available, with the rank's device
 // current.

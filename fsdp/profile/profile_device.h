@@ -1,6 +1,6 @@
 // Measures the device profile that predictions are made from (fsdp/plan/predict/device_profile.h), on this
 // node: ranks as threads, each on a device of its own or on a share of the CPU, over the transport that jobs
-// use (NCCL; Gloo over loopback).
+// use (NCCL; TCP over loopback).
 //
 // What cannot be measured on one node comes from the shipped profile of the device and is named in `notes`:
 // links between nodes, peaks, and with one rank all links.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A job on GPUs is stopped, killed and left without a coordinator, and goes on from its checkpoints each time.
 
-    tests/gpu/failures.py SPEC.yaml [--ranks 2]        # --device cpu: its twin, over Gloo
+    tests/gpu/failures.py SPEC.yaml [--ranks 2]        # --device cpu: its twin, over TCP
 
 The job would train for ever, and saves. Once it has a checkpoint, its last rank gets SIGSTOP: the hang must be told with
 that rank's name. Once the next attempt has saved, a rank gets SIGKILL: it must be the cause. In the third attempt the

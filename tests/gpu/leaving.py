@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A job on GPUs that is cancelled saves first, and another goes on from there.
 
-    tests/gpu/leaving.py SPEC.yaml [--ranks 2]        # --device cpu: its twin, over Gloo
+    tests/gpu/leaving.py SPEC.yaml [--ranks 2]        # --device cpu: its twin, over TCP
 
 The job would train for ever. It is cancelled with a minute's grace once it makes steps; then `submit --from` it trains
 five steps more. Prints one line of JSON: how long the cancel took, which step was saved, and the losses on both sides of

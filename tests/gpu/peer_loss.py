@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A rank is killed, or stands still, while its peer is inside a collective: the peer must leave all the same.
 
-    tests/gpu/peer_loss.py SPEC.yaml        # --device cpu: its twin, over Gloo
+    tests/gpu/peer_loss.py SPEC.yaml        # --device cpu: its twin, over TCP
 
 Two ranks run the job, for as long as it takes, of one agent (so that copy engines move what they send, where the GPUs reach each
 other) or, with --agents 2, of one each; with --graphs each step is one CUDA graph. Once it makes steps, the second rank

@@ -17,9 +17,10 @@ namespace {
 // LibTorch gives cuBLAS 32 MiB of workspace for each stream that multiplies on Hopper, and cuBLASLt as much.
 constexpr int64_t kCudaLibraryBytes = int64_t{64} << 20;
 
-// Gloo receives what it sums in fp32 into memory of its own (a narrower wire has a place in the arena): each
-// of the communicators that reduce a bucket, or a shard between replicas, keeps what its largest took.
-int64_t GlooBytes(const Layout& layout) {
+// The TCP communicator receives what it sums in fp32 into memory of its own (a narrower wire has a place in
+// the arena): each of the communicators that reduce a bucket, or a shard between replicas, keeps what its
+// largest took.
+int64_t TcpBytes(const Layout& layout) {
   std::map<Group, int64_t> largest;  // Elements.
   for (const Bucket& bucket : layout.buckets) {
     if (!bucket.trainable) continue;
@@ -31,7 +32,7 @@ int64_t GlooBytes(const Layout& layout) {
   }
   int64_t bytes = 0;
   for (const auto& [group, elements] : largest)
-    bytes += std::min(elements * BytesOf(DType::kFp32), kMaxGlooReceivedBytes);
+    bytes += std::min(elements * BytesOf(DType::kFp32), kMaxTcpReceivedBytes);
   return bytes;
 }
 
@@ -337,8 +338,8 @@ StepMemory MemoryWith(const ArenaShares& arena, const Spec& spec, const ModelFac
        whole ? "none: gradients are whole" : "arena: the rest, for gradients on their way"},
       {"activations", compute.activations, ActivationNote(spec, model, compute.unit)},
       {"workspace", compute.workspace, absl::StrCat("estimate: temporaries of ", compute.unit)},
-      {"library", cuda ? kCudaLibraryBytes : GlooBytes(layout),
-       cuda ? "estimate: workspace of cuBLAS and cuBLASLt" : "what Gloo receives into before it sums"},
+      {"library", cuda ? kCudaLibraryBytes : TcpBytes(layout),
+       cuda ? "estimate: workspace of cuBLAS and cuBLASLt" : "receive buffers of fp32 sums"},
       {"fragmentation", cuda ? transient / kFragmentationDivisor : 0,
        cuda ? "estimate: 5% of activations and workspace" : "none on CPU"},
   };

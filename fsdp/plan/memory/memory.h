@@ -3,7 +3,7 @@
 //   replica, gather_buffers, reduce_buffers   exact, from the program's arena
 //   activations, workspace                    from the model's facts, at the unit where they peak together:
 //                                             exact for native units, estimates for others
-//   library                                   on CPU what Gloo receives into, a bound; of CUDA's an estimate
+//   library                                   on CPU receive buffers, a bound; of CUDA's an estimate
 //   fragmentation                             what CUDA's allocator takes beside: an estimate
 // And beside these, pinned host memory, of the rank that takes most: snapshots (host_memory.h), and what of
 // the optimizer's state and of layers' activations lies there.

@@ -135,17 +135,17 @@ TEST(Memory, CudaTakesMoreThanTheStep) {
   EXPECT_GT(PlanOf(spec).memory.Of("fragmentation"), 0);
 }
 
-TEST(Memory, OnCpuGlooReceivesABucketOrAsMuchOfItAsItTakesAtOnce) {
+TEST(Memory, OnCpuCollectivesReceiveABucketOrAsMuchOfItAsItTakesAtOnce) {
   const Planned small = PlanOf(SmallSpec(Strategy::kOptimGradsParams));
   const int64_t bucket = FindLargestUnit(small.layout).bytes;  // One bucket each.
-  EXPECT_LT(bucket, kMaxGlooReceivedBytes);
+  EXPECT_LT(bucket, kMaxTcpReceivedBytes);
   EXPECT_EQ(small.memory.Of("library"), bucket);
   Spec spec = Llama8b(8);
   spec.device = DeviceKind::kCpu;
   spec.precision.compute = DType::kFp32;
-  EXPECT_EQ(PlanOf(spec).memory.Of("library"), kMaxGlooReceivedBytes);
+  EXPECT_EQ(PlanOf(spec).memory.Of("library"), kMaxTcpReceivedBytes);
   spec.mesh = spec.mesh.WithReplicas(2);
-  EXPECT_EQ(PlanOf(spec).memory.Of("library"), 2 * kMaxGlooReceivedBytes) << "and of a shard";
+  EXPECT_EQ(PlanOf(spec).memory.Of("library"), 2 * kMaxTcpReceivedBytes) << "and of a shard";
 }
 
 TEST(Memory, EveryComponentSaysHowItWasComputed) {

@@ -61,7 +61,7 @@ DeviceProfile H100() {
   return p;
 }
 
-// One core of a server and Gloo over loopback: an order of magnitude, for tests and first looks.
+// One core of a server and TCP over loopback: an order of magnitude, for tests and first looks.
 DeviceProfile Cpu() {
   DeviceProfile p;
   p.name = "cpu";

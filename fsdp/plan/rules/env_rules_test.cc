@@ -79,7 +79,7 @@ TEST(EnvRules, RefuseWhatIsNoVariable) {
 }
 
 TEST(EnvRules, RefuseWhatTheDaemonSets) {
-  for (const char* name : {"CUDA_VISIBLE_DEVICES", "FSDPD_RANK", "TORCH_FR_BUFFER_SIZE"}) {
+  for (const char* name : {"CUDA_VISIBLE_DEVICES", "FSDPD_RANK"}) {
     EXPECT_EQ(FaultOf(name).rule, "env_of_the_daemon") << name;
     EXPECT_EQ(FaultOf(name).field, "env[1].name") << name;
   }
