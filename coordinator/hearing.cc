@@ -260,7 +260,7 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
       break;
     case v1::RankUpdate::kStep:
       if (update.rank() == 0) TakeStepReport(node, facts, update.step());
-      break;
+      return;  // It may have ended the attempt.
     case v1::RankUpdate::kSaved:
       if (update.rank() == 0) TakeCheckpoint(node, *facts, update.saved());
       break;
@@ -284,6 +284,15 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
 void Reconciler::TakeStepReport(const std::string& node, AttemptFacts* facts, const v1::StepReport& step) {
   const NodePart* part = facts->PartOfRank(0);
   if (part == nullptr || part->node != node || !IsCurrent(facts->ref)) return;
+  // A client that sees a step may ask for a trace: the job is RUNNING before its first step is shown.
+  if (jobs_.at(facts->ref.job).job.state() == v1::JOB_STATE_STARTING && facts->AllReady()) {
+    const AttemptRef ref = facts->ref;
+    std::vector<v1::Job> told;
+    Advance(ref.job, &told);
+    StoreTold(std::move(told));
+    facts = FactsOf(ref);
+    if (facts == nullptr || !IsCurrent(ref)) return;
+  }
   facts->stepped = facts->stepped_since_attached = true;
   LiveJob& live = jobs_.at(facts->ref.job);
   const v1::StepReport before = live.job.last_step();

@@ -14,7 +14,7 @@ class ReconcilerEndedTest : public ReconcilerCase {
   absl::StatusOr<v1::Job> Delete(const std::string& id) { return reconciler_->Delete(id); }
   void Fail(int attempt) {
     Exit("a", "j", 0, 1, attempt);
-    Advance(absl::Seconds(1));
+    Advance(absl::Milliseconds(1));
     Stopped("a", "j", attempt);
   }
   std::vector<std::string> Forgotten(const std::string& node) {

@@ -171,6 +171,24 @@ TEST_F(ReconcilerTest, TheDelayOfARetryBeginsAtTheFailure) {
               EndsWith("the next one starts immediately"));
 }
 
+TEST_F(ReconcilerTest, AJobIsRunningBeforeItsFirstStepIsShown) {
+  StartOn({"a"});
+  const auto watch = board_->Watch("j", 0);
+  v1::RankUpdate ready = Update("j", 0), step = Update("j", 0);
+  ready.mutable_ready();
+  step.mutable_step()->set_step(1);
+  reconciler_->Told("a", ready, 0);  // Both within one tick.
+  reconciler_->Told("a", step, 0);
+  reconciler_->RunOnce();
+  std::vector<std::string> seen;
+  v1::WatchJobResponse update;
+  while (watch->Next(absl::ZeroDuration(), &update) == JobWatch::Got::kUpdate)
+    seen.push_back(update.has_step() ? "step" : v1::JobState_Name(update.job().state()));
+  ASSERT_GE(seen.size(), 2U);
+  EXPECT_EQ(seen[seen.size() - 2], "JOB_STATE_RUNNING");
+  EXPECT_EQ(seen.back(), "step");
+}
+
 TEST_F(ReconcilerTest, CancelOfAQueuedJobIsImmediate) {
   Submit("j", 1, 1);
   const auto job = Cancel("j", "not needed");

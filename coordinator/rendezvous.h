@@ -24,7 +24,7 @@
 
 namespace fsdpd {
 
-// Per attempt. Keys may be many or values large, not both.
+// Per attempt: the addresses of thousands of ranks in every group, and a bound for the coordinator's memory.
 constexpr size_t kMaxRendezvousBytes = 256 << 20;
 
 class Rendezvous {

@@ -434,7 +434,7 @@ std::string WhatIsSaved(const v1::Job& job) {
   return absl::StrCat("; saved after step ", saved, ", and not the ", last - saved, " after it");
 }
 
-// Counted from the failure: stopping the attempt has taken a part of it.
+// Counted from the first failed exit, if there is one: stopping the attempt has taken a part of the delay.
 absl::Duration RetryDelayLeft(const v1::Job& job, const AttemptFacts& facts, absl::Time now) {
   const absl::Duration since = std::max(now - facts.first_failure_seen(), absl::ZeroDuration());
   return absl::Ceil(std::max(RetryDelay(job) - since, absl::ZeroDuration()), absl::Milliseconds(10));
