@@ -37,9 +37,11 @@ absl::Status ParallelFor(size_t count, int threads, const std::function<absl::St
   const auto run = [&] {
     for (size_t item = next++; item < count && error.Get().ok(); item = next++) error.Update(work(item));
   };
+  const size_t started = std::min(count, static_cast<size_t>(threads));
   std::vector<std::thread> others;
+  others.reserve(started);
   try {
-    for (size_t i = 1; i < std::min(count, static_cast<size_t>(threads)); ++i) others.emplace_back(run);
+    for (size_t i = 1; i < started; ++i) others.emplace_back(run);
   } catch (const std::system_error&) {
     // A limit of threads: the ones that started do all items.
   }

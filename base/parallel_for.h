@@ -1,7 +1,7 @@
 // A loop over independent items on several threads, the caller's among them.
 //
-// at::parallel_for is a serial loop in this project: it needs OpenMP in the file that calls it, and
-// LibTorch's OpenMP runtime would then be in the process twice.
+// at::parallel_for is a serial loop in files that are compiled without OpenMP, as all are here: LibTorch's
+// OpenMP runtime would be in the process twice.
 #pragma once
 
 #include <absl/status/status.h>

@@ -24,6 +24,7 @@
 #include "fsdp/engine/rank_fault.h"
 #include "fsdp/optimizer/fp8_moments.h"
 #include "fsdp/torch/scalar_type.h"
+#include "fsdp/torch/serial_copy.h"
 #include "fsdp/torch/torch_status.h"
 
 namespace fsdpd {
@@ -199,7 +200,7 @@ at::Tensor Restore::ReadNative(const std::string& key, int64_t begin, int64_t el
   FSDPD_CHECK(tensor != nullptr);
   const at::Tensor values = at::empty({elements}, at::TensorOptions().dtype(ScalarOf(*tensor)));
   const absl::Status status = native_->ReadRun(*tensor, begin, elements, values.mutable_data_ptr());
-  return status.ok() ? values.to(at::kFloat) : Failed(status, elements);
+  return status.ok() ? SerialCast(values, at::kFloat) : Failed(status, elements);
 }
 
 at::Tensor Restore::ReadForeign(const std::string& param, int64_t begin, int64_t elements) const {
@@ -210,7 +211,11 @@ at::Tensor Restore::ReadForeign(const std::string& param, int64_t begin, int64_t
 
 at::Tensor Restore::InEightBits(const at::Tensor& numbers, int moment, const std::string& key) const {
   const double largest = LargestMoment(moment);
-  const double found = numbers.numel() == 0 ? 0 : numbers.abs().max().item<double>();
+  const float* const values = numbers.const_data_ptr<float>();
+  double found = 0;  // NaN if any is.
+  for (int64_t i = 0; i < numbers.numel(); ++i) {
+    if (!(std::abs(values[i]) <= found)) found = std::isnan(found) ? found : std::abs(values[i]);
+  }
   if (found <= largest) return NearestMoments(numbers, moment);
   const std::string why =
       std::isnan(found)
@@ -248,10 +253,11 @@ absl::Status Restore::Finish(const MeshPosition& position, const ShardedParams& 
     const Bucket& bucket = plan_.layout.buckets[chunk.bucket];
     const std::string key = OptimizerKey(ParamName(plan_.layout, bucket, chunk.slot), names[chunk.moment]);
     const at::Tensor numbers = ReadNative(key, chunk.run.begin, chunk.run.elements);
-    params.bucket(chunk.bucket)
-        .moments[chunk.moment]
-        .narrow(0, chunk.main_begin, chunk.run.elements)
-        .copy_(bucket.types.moment == DType::kFp8 ? InEightBits(numbers, chunk.moment, key) : numbers);
+    const at::Tensor to =
+        params.bucket(chunk.bucket).moments[chunk.moment].narrow(0, chunk.main_begin, chunk.run.elements);
+    const bool eight_bits = bucket.types.moment == DType::kFp8;
+    SerialCopy(eight_bits ? InEightBits(numbers, chunk.moment, key) : SerialCast(numbers, to.scalar_type()),
+               to);
     return absl::OkStatus();
   };
   FSDPD_RETURN_IF_ERROR(CatchTorch([&] {

@@ -5,7 +5,6 @@
 #include <absl/time/clock.h>
 
 #include <algorithm>
-#include <future>
 #include <utility>
 
 #include "base/check.h"
@@ -167,18 +166,6 @@ absl::Status AtStep(int64_t step, const absl::Status& status) {
   return Annotated(status, absl::StrCat("step ", step, ": "));
 }
 
-// Populating and pinning host memory takes about as long as drawing or reading parameters, so a thread does
-// it meanwhile. Deferred if the system starts no thread. Null: nothing is saved.
-std::future<absl::StatusOr<std::unique_ptr<Snapshot>>> StartSnapshot(const TrainerOptions& options) {
-  return std::async(std::launch::async | std::launch::deferred,
-                    [plan = options.plan, position = options.mesh.position(),
-                     index = options.device_index]() -> absl::StatusOr<std::unique_ptr<Snapshot>> {
-                      if (!plan->spec.checkpoint.saves()) return nullptr;
-                      if (plan->spec.device == DeviceKind::kCuda) FSDPD_RETURN_IF_ERROR(SetCudaDevice(index));
-                      return Snapshot::Make(plan->spec, plan->layout, position);
-                    });
-}
-
 }  // namespace
 
 // A rank that fails here may leave others in a collective, and groups are destroyed together unless aborted.
@@ -206,7 +193,6 @@ absl::Status Trainer::MakeOf(TrainerOptions* given, std::unique_ptr<Trainer>* ma
   FSDPD_ASSIGN_OR_RETURN(options.label.data, TokenFilesOf(options, data));
   FSDPD_ASSIGN_OR_RETURN(Arena arena, MakeArena(options, device));
   FSDPD_ASSIGN_OR_RETURN(auto units, UnitsOf(options, device));
-  auto snapshot = StartSnapshot(options);
   InitialValues initial = options.restore != nullptr ? options.restore->Initial() : options.initial;
   if (!initial) {
     initial = [&](int unit, int param, int64_t begin, int64_t elements) {
@@ -225,8 +211,7 @@ absl::Status Trainer::MakeOf(TrainerOptions* given, std::unique_ptr<Trainer>* ma
     trainer->courses_.emplace(plan.program, plan.layout, StandingBytesOf(trainer->params_, trainer->arena_),
                               /*whole_gradients=*/!plan.spec.shards_grads());
   trainer->state_ = start;
-  FSDPD_ASSIGN_OR_RETURN(trainer->snapshot_, snapshot.get());
-  if (trainer->snapshot_ != nullptr) FSDPD_RETURN_IF_ERROR(trainer->MakeSaver());
+  FSDPD_RETURN_IF_ERROR(trainer->MakeSaver());
   if (plan.spec.offloaded_layers > 0) {
     FSDPD_ASSIGN_OR_RETURN(trainer->kept_, OffloadedKept::Make(plan, device));
   }
@@ -261,9 +246,12 @@ Trainer::Trainer(TrainerOptions options, RankData data, Arena arena, ShardedPara
       spikes_(PlannedPeak(options_)) {}
 
 absl::Status Trainer::MakeSaver() {
+  if (!spec().checkpoint.saves()) return absl::OkStatus();
+  const MeshPosition position = options_.mesh.position();
+  FSDPD_ASSIGN_OR_RETURN(snapshot_, Snapshot::Make(spec(), options_.plan->layout, position));
   Saver::Options saver;
   saver.plan = options_.plan;
-  saver.position = options_.mesh.position();
+  saver.position = position;
   saver.store = options_.store;
   saver.store_may_be_away = options_.store_may_be_away;
   saver.label = options_.label;

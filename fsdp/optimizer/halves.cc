@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "fsdp/kernels/halves.h"
+#include "fsdp/torch/serial_copy.h"
 
 namespace fsdpd {
 namespace {
@@ -39,8 +40,8 @@ void Halves::Write(int64_t begin, const at::Tensor& values) const {
     to_high[i] = halves.high;
     to_low[i] = halves.low;
   }
-  high.narrow(0, begin, elements).copy_(highs);
-  low.narrow(0, begin, elements).copy_(lows);
+  SerialCopy(highs, high.narrow(0, begin, elements));
+  SerialCopy(lows, low.narrow(0, begin, elements));
 }
 
 at::Tensor Halves::Read() const {

@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -13,6 +12,7 @@
 #include "base/parallel_for.h"
 #include "fsdp/optimizer/fp8_moments.h"
 #include "fsdp/torch/scalar_type.h"
+#include "fsdp/torch/serial_copy.h"
 #include "fsdp/torch/torch_status.h"
 
 namespace fsdpd {
@@ -51,14 +51,18 @@ std::vector<Chunk> OwnChunks(const Layout& layout, const MeshPosition& position)
 
 void Fill(const Chunk& chunk, int unit, const InitialValues& initial, const BucketShard& shard) {
   const at::NoGradGuard no_grad;  // Of this thread.
-  std::vector<at::Tensor> runs;
+  int64_t begin = chunk.main_begin;
   for (const ElementRun& run : chunk.runs) {
-    runs.push_back(initial(unit, chunk.param, run.begin, run.elements).to(at::kFloat).view({-1}));
-    FSDPD_CHECK(runs.back().numel() == run.elements);
+    const at::Tensor values = initial(unit, chunk.param, run.begin, run.elements);
+    FSDPD_CHECK(values.scalar_type() == at::kFloat && values.numel() == run.elements);
+    if (shard.halves.defined()) {
+      shard.halves.Write(begin, values);
+    } else {
+      SerialCopy(SerialCast(values.view({-1}), shard.main.scalar_type()),
+                 shard.main.narrow(0, begin, run.elements));
+    }
+    begin += run.elements;
   }
-  const at::Tensor values = runs.size() == 1 ? runs[0] : at::cat(runs);
-  if (shard.halves.defined()) return shard.halves.Write(chunk.main_begin, values);
-  shard.main.narrow(0, chunk.main_begin, values.numel()).copy_(values);
 }
 
 }  // namespace
