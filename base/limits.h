@@ -55,12 +55,12 @@ constexpr int kAgentLostAfterMs = 10000;
 constexpr int kStillToldEveryMs = 5000;
 constexpr int kStillForgottenAfterMs = 15000;
 
-// Rendezvous: keys and values per attempt (a NCCL id is 128 bytes, an address of a rank under 300).
+// Rendezvous: keys and values per attempt (a NCCL id is 128 bytes, an address of a rank under 300 bytes).
 constexpr int kMaxRendezvousKeys = 1 << 20;
 constexpr int kMaxRendezvousValueBytes = 64 << 10;
 
-// What a TCP communicator receives before it sums it: large beside what an exchange costs, small beside a
-// bucket. The memory plan counts it.
+// A TCP communicator receives this many bytes before it sums them: an exchange of this size costs little in
+// addition to its bytes, and it is small next to a bucket. The memory plan counts it.
 constexpr int64_t kMaxTcpReceivedBytes = 4 << 20;
 
 }  // namespace fsdpd

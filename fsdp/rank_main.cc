@@ -32,6 +32,7 @@
 #include "base/exit_code.h"
 #include "base/flight_page.h"
 #include "base/log.h"
+#include "base/open_files.h"
 #include "base/rank_cores.h"
 #include "base/uncaught.h"
 #include "base/version.h"
@@ -223,6 +224,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, StepTraces
   FSDPD_RETURN_IF_ERROR(BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/false, accepted.status()));
   const Plan& plan = *accepted;
   for (const std::string& row : ConfigTable(plan, launch)) Log(Severity::kInfo, row);
+  RaiseOpenFiles();  // Two connections to each peer in each group of CPU ranks.
   PrepareHost(plan.spec.device, launch.device());
   RankRun run;
   run.plan = &plan;

@@ -88,8 +88,8 @@ struct CommunicatorOptions {
   std::string bind_address = "127.0.0.1";  // TCP: an address of this host that its peers reach.
   std::string name;                        // Prefix of its keys in the store: "shard/gather/0".
   // How long a rank waits for the others to come to the store, and how long an operation waits for the
-  // slowest of them (TCP; a rank may be busy with a checkpoint). A peer that died is noticed at once, not by
-  // this.
+  // slowest of them (TCP; a rank may be busy with a checkpoint). A process that died is noticed immediately,
+  // not by this.
   absl::Duration rendezvous_timeout = absl::Minutes(5);
   absl::Duration operation_timeout = absl::Minutes(30);
 };

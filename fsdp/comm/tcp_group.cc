@@ -36,8 +36,10 @@ struct Hello {
   uint32_t channel;
 };
 
-// Connections that have not sent their hello: more than the ranks of a group ever have at one time.
-constexpr size_t kMaxUnknown = 1024;
+// Connections that have not sent their hello. Ranks send it immediately, so the oldest one is not a rank's.
+constexpr size_t kMaxUnknown = 64;
+// A host that vanishes sends nothing: probes end its connections within a minute.
+constexpr int kIdleSeconds = 30, kProbeSeconds = 10, kProbes = 3;
 
 absl::Time Now() { return Clock::Real()->Now(); }
 
@@ -59,12 +61,30 @@ absl::Status Poll(std::vector<pollfd>* fds, absl::Time deadline) {
 
 bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
 
-void SendAtOnce(int fd) {
-  const int on = 1;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);  // Without it, it is only slower.
+void SetOptions(int fd) {
+  const auto set = [fd](int level, int option, int value) {
+    setsockopt(fd, level, option, &value, sizeof value);  // Without these it works, only slower.
+  };
+  set(IPPROTO_TCP, TCP_NODELAY, 1);
+  set(SOL_SOCKET, SO_KEEPALIVE, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, kIdleSeconds);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, kProbeSeconds);
+  set(IPPROTO_TCP, TCP_KEEPCNT, kProbes);
 }
 
-// Of a socket that has just connected, whose buffer has room for it.
+// The address that a listener is bound to, in numbers: peers may not know this host's names.
+absl::StatusOr<std::string> NumericHost(int fd) {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof address;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return ErrnoStatus("getsockname");
+  char host[NI_MAXHOST];
+  const int error =
+      getnameinfo(reinterpret_cast<sockaddr*>(&address), size, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
+  if (error != 0) return absl::UnavailableError(gai_strerror(error));
+  return std::string(host);
+}
+
+// REQUIRES: nothing was sent on the socket, so its buffer holds it.
 absl::Status SendHello(int fd, const Hello& hello) {
   const ssize_t sent = send(fd, &hello, sizeof hello, MSG_NOSIGNAL);
   if (sent < 0) return ErrnoStatus("send");
@@ -91,11 +111,11 @@ absl::StatusOr<UniqueFd> ConnectTo(const HostPort& address, absl::Time deadline)
     FSDPD_CHECK(getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &failed, &size) == 0);
     if (failed != 0) return ErrnoStatus("connect", failed);
   }
-  SendAtOnce(fd.get());
+  SetOptions(fd.get());
   return fd;
 }
 
-// How a rank is found: "HOST:PORT TOKEN".
+// The key of a rank's "HOST:PORT TOKEN".
 std::string AddressKey(const std::string& group, int rank) { return absl::StrCat(group, "/address/", rank); }
 
 // Makes the connections of one rank: it connects to the lower ranks, and the higher ones to it.
@@ -110,11 +130,13 @@ class Meeting {
     FSDPD_ASSIGN_OR_RETURN(listener_, Listen({options_.bind_address, 0}, "the ranks of a group"));
     token_ = NewToken();
     FSDPD_CHECK(token_.size() == kTokenBytes);
+    FSDPD_ASSIGN_OR_RETURN(listener_.address.host, NumericHost(listener_.fd.get()));
     const std::string own = absl::StrCat(ToString(listener_.address), " ", token_);
     FSDPD_RETURN_IF_ERROR(store_->Set(AddressKey(options_.name, options_.rank), own));
     for (int peer = 0; peer < options_.size; ++peer) {
       if (peer == options_.rank) continue;
-      // Also of the higher ranks, which connect by themselves: the error names the one that does not come.
+      // Waits for the addresses of all ranks, although higher ranks connect to this one: an error names the
+      // rank that is missing.
       FSDPD_ASSIGN_OR_RETURN(const std::string address,
                              GetFrom(store_, peer, AddressKey(options_.name, peer),
                                      std::max(deadline_ - Now(), absl::ZeroDuration())));
@@ -129,7 +151,7 @@ class Meeting {
   struct Connections {
     UniqueFd by_channel[kChannels];
   };
-  // Accepted, and has not said which rank it is.
+  // Accepted, and has not sent its hello.
   struct Unknown {
     UniqueFd fd;
     Hello hello;
@@ -140,7 +162,8 @@ class Meeting {
     const std::vector<std::string> words = absl::StrSplit(published, ' ');
     const auto address = ParseHostPort(words[0]);
     if (words.size() != 2 || words[1].size() != kTokenBytes || !address.ok())
-      return absl::UnavailableError(absl::StrCat("rank ", peer, " published no address: '", published, "'"));
+      return absl::UnavailableError(absl::StrCat("rank ", peer, " published an invalid address (got '",
+                                                 published, "', want HOST:PORT TOKEN)"));
     for (uint32_t channel = 0; channel < kChannels; ++channel) {
       absl::StatusOr<UniqueFd> fd = ConnectTo(*address, deadline_);
       Hello hello = {};
@@ -162,7 +185,10 @@ class Meeting {
     while (missing > 0) {
       std::vector<pollfd> fds = {{listener_.fd.get(), POLLIN, 0}};
       for (const Unknown& each : unknown_) fds.push_back({each.fd.get(), POLLIN, 0});
-      if (const absl::Status status = Poll(&fds, deadline_); !status.ok()) {
+      absl::Status status = Poll(&fds, deadline_);
+      if (Now() >= deadline_)
+        status = absl::DeadlineExceededError("timed out");  // Also while strangers connect.
+      if (!status.ok()) {
         return absl::Status(status.code(),
                             absl::StrCat("rank ", FirstMissing(), " did not connect: ", status.message()));
       }
@@ -177,10 +203,12 @@ class Meeting {
   absl::Status Accept() {
     UniqueFd fd(accept4(listener_.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!fd.valid()) {
-      const bool of_client = WouldBlock() || errno == ECONNABORTED;
-      return of_client ? absl::OkStatus() : ErrnoStatus("accept");
+      const bool full = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+      if (full && unknown_.empty()) return ErrnoStatus("accept");
+      if (full) unknown_.erase(unknown_.begin());
+      return absl::OkStatus();  // The next turn accepts it; other errors concern one client.
     }
-    SendAtOnce(fd.get());
+    SetOptions(fd.get());
     if (unknown_.size() == kMaxUnknown) unknown_.erase(unknown_.begin());
     unknown_.push_back({std::move(fd), {}, 0});
     return absl::OkStatus();
@@ -239,7 +267,10 @@ class TcpGroup::Transfer {
 
   int peer() const { return peer_; }
   bool done() const { return moved_ == kHeader + slice_.bytes; }
-  pollfd Wanted() const { return {fd_, static_cast<short>(out_ ? POLLOUT : POLLIN), 0}; }
+  int64_t moved() const { return moved_; }
+  // A peer that closed its connection does not make a full socket writable.
+  pollfd Wanted() const { return {fd_, static_cast<short>(out_ ? POLLOUT | POLLRDHUP : POLLIN), 0}; }
+  bool Closed(const pollfd& ready) const { return out_ && (ready.revents & POLLRDHUP) != 0; }
 
   // Moves what can be moved without waiting. Errors name the peer.
   absl::Status Move() {
@@ -255,7 +286,7 @@ class TcpGroup::Transfer {
       if (bytes < 0 && errno == EINTR) continue;
       if (bytes < 0 && WouldBlock()) return absl::OkStatus();
       if (bytes < 0) return absl::UnavailableError(ErrnoText(absl::StrCat("rank ", peer_)));
-      if (bytes == 0) return absl::UnavailableError(absl::StrCat("rank ", peer_, " closed the connection"));
+      if (bytes == 0) return ClosedError();
       moved_ += bytes;
       if (!out_ && moved_ >= kHeader && !(header_ == expected_)) {
         return absl::UnavailableError(absl::StrCat("rank ", peer_, " sent message ", header_.number, " of ",
@@ -264,6 +295,10 @@ class TcpGroup::Transfer {
       }
     }
     return absl::OkStatus();
+  }
+
+  absl::Status ClosedError() const {
+    return absl::UnavailableError(absl::StrCat("rank ", peer_, " closed the connection"));
   }
 
  private:
@@ -328,25 +363,35 @@ absl::Status TcpGroup::ReceiveFrom(int peer, Slice slice) {
 }
 
 absl::Status TcpGroup::Run(std::vector<Transfer>* transfers) {
-  const absl::Time deadline = Now() + timeout_;
+  absl::Time deadline = Now() + timeout_;
+  int64_t moved = 0;
   std::vector<pollfd> fds;
+  std::vector<const Transfer*> unfinished;  // As fds.
   for (;;) {
     fds.clear();
-    const Transfer* waits = nullptr;
+    unfinished.clear();
+    int64_t moved_now = 0;
     for (Transfer& each : *transfers) {
-      if (each.done()) continue;
-      if (const absl::Status status = each.Move(); !status.ok()) return Error(status);
+      if (!each.done()) {
+        if (const absl::Status status = each.Move(); !status.ok()) return Error(status);
+      }
+      moved_now += each.moved();
       if (each.done()) continue;
       fds.push_back(each.Wanted());
-      waits = &each;
+      unfinished.push_back(&each);
     }
-    if (waits == nullptr) return absl::OkStatus();
+    if (unfinished.empty()) return absl::OkStatus();
+    if (moved_now > moved) deadline = Now() + timeout_;
+    moved = moved_now;
     const absl::Status status = Poll(&fds, deadline);
     if (absl::IsDeadlineExceeded(status)) {
-      return Error(absl::UnavailableError(
-          absl::StrCat("rank ", waits->peer(), " did not follow within ", absl::FormatDuration(timeout_))));
+      return Error(absl::UnavailableError(absl::StrCat("rank ", unfinished.front()->peer(),
+                                                       ": no data within ", absl::FormatDuration(timeout_))));
     }
     FSDPD_RETURN_IF_ERROR(status);
+    for (size_t i = 0; i < fds.size(); ++i) {
+      if (unfinished[i]->Closed(fds[i])) return Error(unfinished[i]->ClosedError());
+    }
   }
 }
 

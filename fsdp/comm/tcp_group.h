@@ -7,7 +7,7 @@
 // numbers. A connection starts with a token from the rendezvous store: other clients are turned away.
 //
 // Thread safety: one thread calls Exchange, one SendTo and one ReceiveFrom; Break may be called from any.
-// Errors: UNAVAILABLE if a peer closed its connection, nothing arrived within the timeout, or Break was
+// Errors: UNAVAILABLE if a peer closed its connection, no data moved within the timeout, or Break was
 // called.
 #pragma once
 
@@ -70,7 +70,7 @@ class TcpGroup {
 
   const int rank_;
   const absl::Duration timeout_;
-  std::vector<Peer> peers_;  // By rank; the own one has no connections.
+  std::vector<Peer> peers_;  // By rank; without connections to itself.
   uint64_t exchanges_ = 0;
 
   mutable Mutex mutex_;

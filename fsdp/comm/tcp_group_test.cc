@@ -1,6 +1,7 @@
 #include "fsdp/comm/tcp_group.h"
 
 #include <absl/strings/match.h>
+#include <absl/time/clock.h>
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -96,14 +97,14 @@ TEST(TcpGroup, RanksThatDisagreeOnALengthGetAnError) {
   });
 }
 
-TEST(TcpGroup, ARankThatDoesNotFollowIsNamed) {
+TEST(TcpGroup, NamesTheRankThatSendsNothing) {
   Groups groups = MakeGroups(3, absl::Milliseconds(50));
   std::vector<char> bytes(1);
   EXPECT_EQ(groups[0]->ReceiveFrom(2, SliceOf(&bytes)),
-            absl::UnavailableError("rank 2 did not follow within 50ms"));
+            absl::UnavailableError("rank 2: no data within 50ms"));
 }
 
-TEST(TcpGroup, BreakWakesWhoWaitsHereAndAtThePeers) {
+TEST(TcpGroup, BreakWakesReceiversHereAndAtThePeers) {
   Groups groups = MakeGroups(3);
   OnEveryRank(3, [&](int rank) {
     if (rank == 2) return groups[2]->Break("enough");
@@ -122,8 +123,25 @@ TEST(TcpGroup, BreakWakesWhoWaitsHereAndAtThePeers) {
   EXPECT_EQ(groups[0]->SendTo(1, SliceOf(&bytes)), absl::UnavailableError("aborted by rank 0"));
 }
 
+TEST(TcpGroup, BreakWakesAPeerThatSendsIntoAFullSocket) {
+  Groups groups = MakeGroups(3);
+  std::vector<char> large(kLarge);
+  std::thread sender([&] {
+    EXPECT_EQ(groups[0]->SendTo(1, SliceOf(&large)), absl::UnavailableError("rank 1 closed the connection"));
+  });
+  std::thread root([&] {
+    EXPECT_EQ(groups[0]->Exchange([&](int peer) { return peer == 1 ? SliceOf(&large) : Slice(); },
+                                  [&](int) { return Slice(); }),
+              absl::UnavailableError("rank 1 closed the connection"));
+  });
+  absl::SleepFor(absl::Milliseconds(50));  // Most often both wait by then; they fail in any case.
+  groups[1]->Break("enough");
+  sender.join();
+  root.join();
+}
+
 // Port scanners, health checks and ranks of an attempt before.
-TEST(TcpGroup, TurnsAwayWhoDoesNotKnowItsToken) {
+TEST(TcpGroup, TurnsAwayConnectionsWithoutItsToken) {
   class CallsFirst : public LocalStore {
    public:
     // Runs before any rank knows the address.
@@ -138,7 +156,7 @@ TEST(TcpGroup, TurnsAwayWhoDoesNotKnowItsToken) {
           FSDPD_CHECK(connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
           const std::string garbage(bytes, 'x');
           FSDPD_CHECK(send(fd.get(), garbage.data(), bytes, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes));
-          if (bytes != 400) strangers.push_back(std::move(fd));  // Stays open, or is gone at once.
+          if (bytes != 400) strangers.push_back(std::move(fd));  // Stays open, or is gone immediately.
         }
       }
       return LocalStore::Set(key, value);
@@ -190,8 +208,9 @@ TEST(TcpGroup, ARankThatPublishesAnAddressAndIsGoneIsNamed) {
   ASSERT_TRUE(store.Set("third/address/0", "nonsense").ok());
   options = Options(1, 2);
   options.name = "third";
-  EXPECT_TRUE(absl::StrContains(TcpGroup::Connect(options, &store).status().message(),
-                                "rank 0 published no address: 'nonsense'"));
+  EXPECT_TRUE(
+      absl::StrContains(TcpGroup::Connect(options, &store).status().message(),
+                        "rank 0 published an invalid address (got 'nonsense', want HOST:PORT TOKEN)"));
 }
 
 }  // namespace

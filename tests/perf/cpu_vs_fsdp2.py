@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The same training on CPU by fsdpd-rank and by PyTorch FSDP2, both as processes, ours over TCP and FSDP2 over Gloo: step times and their ratio.
+"""The same training on CPU by fsdpd-rank over TCP and by PyTorch FSDP2 over Gloo, both as processes: step times and
+their ratio.
 
     .python/bin/python tests/perf/cpu_vs_fsdp2.py [--rounds 3] [--micro-batch 1] [--sequence 128]
 
