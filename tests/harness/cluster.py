@@ -12,6 +12,7 @@ import contextlib
 import os
 import pathlib
 import re
+import shlex
 import signal
 import subprocess
 import urllib.request
@@ -27,6 +28,7 @@ from harness.programs import program
 from harness.specs import to_message
 from harness.wait import wait_until
 
+STEP_MS = 25  # What a job trains in this time, a test that polls sees.
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 
 
@@ -58,6 +60,19 @@ def fsdpctl(*arguments, server=None, stdin=None, timeout_s=180, cwd=None, env=No
 def rank_of(process):
     """A rank's number, from the log file that its stdout is."""
     return int(re.search(r"rank-(\d+)\.log$", os.readlink(f"/proc/{process.pid}/fd/1")).group(1))
+
+
+def paced_rank(folder, *preloads, **variables):
+    """A program that is fsdpd-rank with a pause after each step (pace.c), and with other libraries and variables."""
+    path = folder / "fsdpd-rank"
+    libraries = ":".join(map(str, [*preloads, program("tests/harness/pace.so")]))
+    given = {"LD_PRELOAD": libraries, "FSDPD_STEP_MS": STEP_MS, **variables}
+    words = " ".join(f"{name}={shlex.quote(str(value))}" for name, value in given.items())
+    new = path.with_suffix(f".{uuid.uuid4().hex}")
+    new.write_text(f'#!/bin/sh\n{words} exec {shlex.quote(str(program("fsdp/fsdpd-rank")))} "$@"\n')
+    new.chmod(0o755)
+    new.rename(path)  # Others may be starting it.
+    return path
 
 
 def _port(address):
@@ -186,7 +201,7 @@ class Cluster:
         port_file.unlink(missing_ok=True)
         flags = {"coordinator": self.address, "node": name, "slots": slots, "device": "cpu", "port_file": port_file,
                  "metrics_listen": "127.0.0.1:0", "work_dir": self.folder / f"{stem}.work",
-                 "rank_binary": program("fsdp/fsdpd-rank"),
+                 "rank_binary": paced_rank(self.folder),
                  **(self.security.agent_flags(name) if self.security else {"insecure": True}), **flags}
         command = [*self.agent_prefixes.get(name, []), program("agent/fsdpd-agent")]
         for flag, value in flags.items():

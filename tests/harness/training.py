@@ -13,7 +13,7 @@ from harness.programs import program
 from harness.specs import corpus, spec
 from harness.wait import wait_until
 
-STEPS = 60  # 50 ms each on two cores: what a test does to a job at step 10 happens to one that trains.
+STEPS = 60  # At a pace (cluster.py) that what a test does to a job at step 10 happens to one that trains.
 EVERY = 5
 
 

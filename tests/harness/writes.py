@@ -10,11 +10,10 @@ by their own doing (writes.c), so that no timing decides where.
 
 import os
 import pathlib
-import shlex
 import subprocess
 from dataclasses import dataclass
 
-from harness.programs import program
+from harness.cluster import paced_rank
 
 _SOURCE = pathlib.Path(__file__).with_name("writes.c")
 
@@ -34,12 +33,9 @@ class Writes:
     def __init__(self, folder, written):
         self.folder = folder
         folder.mkdir()
-        library, self.rank_binary = folder / "writes.so", folder / "fsdpd-rank"
+        library = folder / "writes.so"
         subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, _SOURCE, "-ldl"], check=True)
-        variables = [f"LD_PRELOAD={library}", f"FSDPD_WRITES={folder}", f"FSDPD_WRITTEN={written}/"]
-        words = [*variables, program("fsdp/fsdpd-rank")]
-        self.rank_binary.write_text("#!/bin/sh\nexec env " + " ".join(shlex.quote(each) for each in words) + ' "$@"\n')
-        self.rank_binary.chmod(0o755)
+        self.rank_binary = paced_rank(folder, library, FSDPD_WRITES=folder, FSDPD_WRITTEN=f"{written}/")
 
     def of(self, rank, step):
         """The writes of one save that nothing happened to, in order. Of those of numbers into one file, which are many,

@@ -51,7 +51,7 @@ def test_what_is_damaged_is_passed_over_told_and_kept(own, whole, tmp_path, dama
         wait_committed(cluster, job_id, 4 * EVERY)
         between_attempts(cluster, job_id)
         steps = checkpoints.assert_whole(tmp_path / "run")
-        assert len(steps) == 4, steps
+        assert len(steps) in (4, 5), steps  # A rank may leave between a commit and the removal of the oldest.
         where = damage(steps, lambda step: checkpoints.path_of(tmp_path / "run", step))
         damaged = steps[-len(where):][::-1]
         cluster.start_agent("node-1")

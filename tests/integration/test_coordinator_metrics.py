@@ -106,9 +106,9 @@ def test_a_rank_that_is_slower_than_the_others_is_named_with_its_node(shared, jo
 
     def slow_down():  # It runs for a fifth of the time; a hang it is not.
         try:
-            while not over.wait(0.05):
+            while not over.wait(0.005):  # Less than a step: each is hit, and not the pause after it.
                 os.kill(victim.pid, signal.SIGSTOP)
-                over.wait(0.2)
+                over.wait(0.02)
                 os.kill(victim.pid, signal.SIGCONT)
         finally:
             os.kill(victim.pid, signal.SIGCONT)
