@@ -46,7 +46,6 @@ namespace fsdpd {
 namespace {
 
 constexpr int kRuntimeError = 1;
-constexpr int kUsageError = 2;
 // A process in uninterruptible sleep outlives SIGKILL; the agent does not wait for it for ever.
 constexpr absl::Duration kStopLimit = absl::Seconds(30);  // After the grace.
 constexpr int kStopPollMs = 20;

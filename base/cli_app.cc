@@ -3,11 +3,6 @@
 #include <CLI/CLI.hpp>
 
 namespace fsdpd {
-namespace {
-
-constexpr int kUsageError = 2;
-
-}  // namespace
 
 std::unique_ptr<CLI::App> MakeApp(const std::string& about, const std::string& name) {
   return std::make_unique<CLI::App>(about, name);

@@ -16,13 +16,15 @@ class Validator;
 
 namespace fsdpd {
 
+constexpr int kUsageError = 2;  // Exit code.
+
 // `about` heads the help text, `name` its usage line.
 std::unique_ptr<CLI::App> MakeApp(const std::string& about, const std::string& name);
 
 // The app owns it.
 CLI::App* AddSubcommand(CLI::App* app, const std::string& name, const std::string& about);
 
-// The exit code of a process that ends here, having printed its help, its version or a usage error (2).
+// The exit code of a process that ends here, having printed its help, its version or a usage error.
 // Nothing where the arguments were read.
 std::optional<int> ParseArguments(CLI::App* app, int argc, char** argv);
 
