@@ -52,11 +52,10 @@ REPLAY_SECONDS, FUZZ_SECONDS = 2, 300
 # Seconds for a small, medium, large and enormous test where much more is asked of each.
 LONGER = "--test_timeout=600,1800,1800,3600"
 
-PROGRAMS = ["//coordinator:fsdpd-coordinator", "//agent:fsdpd-agent", "//fsdp:fsdpd-rank", "//client:fsdpctl",
-            "//examples/plugin:residual_mlp.so", "//fsdp/model/testing:still_plugin.so",
+CLUSTER = ["//tests:cluster"]
+PROGRAMS = [*CLUSTER, "//examples/plugin:residual_mlp.so", "//fsdp/model/testing:still_plugin.so",
             "//fsdp/model/testing:spike_plugin.so", "//agent/testing:fake_rank", "//fsdp/engine:train_local",
             "//tests/perf:scrape"]
-CLUSTER = ["//tests:cluster"]
 # (seconds, name) of the test cases that Bazel ran in this run.
 SLOW: list[tuple[float, str]] = []
 
