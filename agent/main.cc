@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -356,6 +357,20 @@ int StopCleanly(Agent* agent, absl::Duration grace, int signals) {
   return 0;
 }
 
+// On one machine loopback is enough.
+void WarnOfLoopback(const AgentOptions& agent) {
+  if (!IsLoopback({agent.bind_address, 0})) return;
+  const std::vector<std::string> coordinators = *ParseAddresses(agent.coordinator);
+  if (std::all_of(coordinators.begin(), coordinators.end(),
+                  [](const std::string& each) { return IsLoopback(*ParseHostPort(each)); })) {
+    return;
+  }
+  LogWarning(
+      "--bind-address %s is a loopback address: ranks of other nodes cannot reach this node's ranks; set it "
+      "to an address of this node",
+      agent.bind_address);
+}
+
 int Serve(Flags flags, int signals) {
   std::error_code
       unknown;  // A working folder that is gone: the path stays, and opening it says what is wrong.
@@ -364,6 +379,7 @@ int Serve(Flags flags, int signals) {
   if (const absl::Status own = CheckOwnAddress(flags.agent.bind_address); !own.ok()) {
     return Fail(absl::InvalidArgumentError(absl::StrCat("--bind-address: ", own.message())));
   }
+  WarnOfLoopback(flags.agent);
   if (const absl::Status certificate = CheckCertificate(flags.agent); !certificate.ok()) {
     const TlsFiles& tls = flags.agent.tls;
     return FailOfFile(

@@ -61,23 +61,40 @@ absl::StatusOr<std::vector<std::string>> ParseAddresses(absl::string_view text) 
   return addresses;
 }
 
+namespace {
+
+bool IsWildcard(const sockaddr& address) {
+  if (address.sa_family == AF_INET)
+    return reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr == htonl(INADDR_ANY);
+  return address.sa_family == AF_INET6 &&
+         IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+}
+
+}  // namespace
+
 // By trying: a socket can be bound to an own address only.
 absl::Status CheckOwnAddress(const std::string& host) {
   addrinfo hints = {}, *found = nullptr;
   hints.ai_socktype = SOCK_DGRAM;
   if (const int error = getaddrinfo(host.c_str(), nullptr, &hints, &found); error != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("'", host, "' is no address: ", gai_strerror(error)));
+    return absl::InvalidArgumentError(absl::StrCat("'", host, "' cannot be resolved: ", gai_strerror(error),
+                                                   "; want an IP address or a host name"));
   }
-  bool own = false;
+  bool own = false, wildcard = false;
   for (const addrinfo* each = found; each != nullptr && !own; each = each->ai_next) {
+    wildcard |= IsWildcard(*each->ai_addr);
     const int fd = socket(each->ai_family, each->ai_socktype | SOCK_CLOEXEC, 0);
     if (fd < 0) continue;
     own = bind(fd, each->ai_addr, each->ai_addrlen) == 0;
     close(fd);
   }
   freeaddrinfo(found);
+  if (wildcard) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "'", host, "' is every address of this machine; want one at which other nodes reach it"));
+  }
   if (own) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("'", host, "' is no address of this machine"));
+  return absl::InvalidArgumentError(absl::StrCat("'", host, "' is not an address of this machine"));
 }
 
 bool IsLoopback(const HostPort& address) {

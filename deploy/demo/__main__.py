@@ -67,6 +67,8 @@ def parse(arguments):
     options = parser.parse_args(arguments)
     if options.output and not options.output.resolve().parent.is_dir():
         parser.error(f"argument --output: there is no folder {options.output.resolve().parent}")
+    if options.output and options.output.is_dir():
+        parser.error(f"argument --output: {options.output} is a directory; want a file")
     return options
 
 

@@ -172,8 +172,8 @@ class Meeting {
       hello.channel = htonl(channel);
       const absl::Status status = fd.ok() ? SendHello(fd->get(), hello) : fd.status();
       if (!status.ok()) {
-        return absl::Status(status.code(), absl::StrCat("connecting to rank ", peer, " at ", words[0], ": ",
-                                                        status.message()));
+        return absl::Status(status.code(), absl::StrCat("connecting to rank ", peer, " at its bind address ",
+                                                        words[0], ": ", status.message()));
       }
       connections_[peer].by_channel[channel] = *std::move(fd);
     }

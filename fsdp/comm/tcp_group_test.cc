@@ -195,8 +195,9 @@ TEST(TcpGroup, ARankThatPublishesAnAddressAndIsGoneIsNamed) {
   ASSERT_TRUE(store.Set("test/address/0", "127.0.0.1:1 " + token).ok());
   auto refused = TcpGroup::Connect(Options(1, 2), &store);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_TRUE(absl::StrContains(refused.status().message(),
-                                "connecting to rank 0 at 127.0.0.1:1: connect: Connection refused"))
+  EXPECT_TRUE(
+      absl::StrContains(refused.status().message(),
+                        "connecting to rank 0 at its bind address 127.0.0.1:1: connect: Connection refused"))
       << refused.status();
   ASSERT_TRUE(store.Set("other/address/1", "127.0.0.1:1 " + token).ok());
   CommunicatorOptions options = Options(0, 2);

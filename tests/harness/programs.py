@@ -12,5 +12,8 @@ def program(path):
     found = BIN / path
     if not found.exists():
         folder, name = path.rsplit("/", 1)
+        if "TEST_SRCDIR" in os.environ:
+            raise FileNotFoundError(f"//{folder}:{name} is not an input of this test: add it, or //tests:cluster, to `data` of "
+                                    f"{os.environ['TEST_TARGET']} in its BUILD file")
         raise FileNotFoundError(f"{found} is not built: bazel build //{folder}:{name}, or tests/run integration")
     return str(found)

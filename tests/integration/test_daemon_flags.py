@@ -70,7 +70,21 @@ def test_an_agent_without_a_rank_binary_does_not_register(tmp_path, binary, said
 
 def test_an_agent_whose_ranks_nobody_could_reach_does_not_register(tmp_path):
     said = agent(tmp_path, "--node", "n", "--rank-binary", "/bin/true", "--bind-address", "203.0.113.9", code=1)
-    assert "--bind-address: '203.0.113.9' is no address of this machine" in said
+    assert "--bind-address: '203.0.113.9' is not an address of this machine" in said
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "::"])
+def test_an_agent_whose_ranks_listen_on_every_address_does_not_register(tmp_path, address):
+    said = agent(tmp_path, "--node", "n", "--rank-binary", "/bin/true", "--bind-address", address, code=1)
+    assert f"--bind-address: '{address}' is every address of this machine" in said
+
+
+def test_an_agent_of_several_nodes_warns_of_a_loopback_address(tmp_path):
+    def said(coordinator):
+        return run("agent/fsdpd-agent", "--coordinator", coordinator, "--coordinator-ca", "/no/ca", "--tls-cert", "/no/cert",
+                   "--tls-key", "/no/key", "--node", "n", "--work-dir", tmp_path / "work", "--rank-binary", "/bin/true", code=2)
+    warning = "--bind-address 127.0.0.1 is a loopback address: ranks of other nodes cannot reach"
+    assert warning in said("127.0.0.1:7777,192.0.2.1:7777") and warning not in said("127.0.0.1:7777,localhost:7777")
 
 
 def test_a_node_whose_gpus_are_gone_does_not_register_for_cpu_ranks(tmp_path):

@@ -78,7 +78,10 @@ def test_a_pytest_file_has_its_target_unless_all_of_it_is_nightly():
     named = {f"{build_file.parent}/{name}.py" for build_file in repository.build_files()
              for rule, attributes, _ in repository.calls(build_file) if rule == "pytest_test"
              for name in repository.strings(attributes["name"])}
-    assert len(named) > 70 and named == files - nightly
+    assert len(named) > 70
+    missing, gone = files - nightly - named, named - files
+    assert not missing, f"add a pytest_test for each to its BUILD file, with its inputs as `data`: {sorted(missing)}"
+    assert not gone | (named & nightly), "remove their pytest_test: these files are gone, or nightly as a whole"
 
 
 def test_nightly_tests_are_where_the_night_runs_them():
