@@ -4,7 +4,7 @@
 
 namespace fsdpd {
 
-constexpr int kPeerFailedExitCode = 3;  // Another rank of the job had failed; this one only leaves.
+constexpr int kPeerFailedExitCode = 3;  // Another rank of the job failed, or is gone: this one only leaves.
 constexpr int kRefusedExitCode = 126;   // It never ran: its launch was refused. As shells say it.
 constexpr int kStoppedExitCode = 143;   // 128 + SIGTERM, as shells and container runtimes know it.
 

@@ -22,6 +22,10 @@ bool Terminated(const v1::RankExit& exit) {
   return exit.signal() == SIGTERM || (exit.signal() == 0 && exit.exit_code() == kStoppedExitCode);
 }
 
+bool IsConsequence(const v1::RankExit& exit) {
+  return exit.signal() == 0 && (exit.peer_failed() || exit.exit_code() == kPeerFailedExitCode);
+}
+
 bool EndedFromOutside(const v1::RankExit& exit) {
   if (exit.cancelled()) return false;
   // A rank that had been told of its peer's failure before it would have left for that reason, with its code.
@@ -180,7 +184,10 @@ bool AttemptFacts::AnySign() const {
 const v1::RankExit* AttemptFacts::FirstFailure() const {
   const RankFacts* first = nullptr;
   const auto order = [](const RankFacts& rank) {
-    return std::make_tuple(rank.exit->peer_failed(), rank.exit->cancelled(), rank.ended, rank.order);
+    // A rank that was killed may be told of a peer's failure that followed from its end, before its agent
+    // sees that.
+    return std::make_tuple(IsConsequence(*rank.exit), rank.exit->peer_failed(), rank.exit->cancelled(),
+                           rank.ended, rank.order);
   };
   for (const RankFacts& rank : ranks_) {
     if (!rank.exit.has_value() || !Failed(*rank.exit)) continue;

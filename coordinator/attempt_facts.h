@@ -125,6 +125,8 @@ class AttemptFacts {
 };
 
 bool Failed(const v1::RankExit& exit);
+// It left because a peer had failed or was gone: not the cause.
+bool IsConsequence(const v1::RankExit& exit);
 
 // A rank follows SIGTERM within half a second; and exits of two nodes are placed as exactly as their messages
 // travel.

@@ -1,8 +1,11 @@
 #include "coordinator/attempt_facts.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <utility>
+
+#include "base/exit_code.h"
 
 namespace fsdpd {
 namespace {
@@ -64,6 +67,26 @@ TEST_F(AttemptFactsTest, ARankThatSaysWhatItFailedByIsTheCauseThoughItsPeersFail
     Fail(0, 1);
     ASSERT_TRUE(facts_.TakeExit("b", 2, exit, now_ + after, absl::ZeroDuration()));
     EXPECT_EQ(facts_.FirstFailure()->rank(), cause) << after;
+  }
+}
+
+// The agent sees a killed rank's neighbor leave first, and tells the dead rank of it.
+TEST_F(AttemptFactsTest, ARankThatASignalEndedIsTheCauseThoughPeersLeftBeforeAndItWasToldOfOne) {
+  const AttemptFacts none = facts_;
+  for (const int signal : {SIGKILL, SIGSEGV, SIGABRT, SIGINT}) {
+    for (const bool told : {false, true}) {
+      facts_ = none;
+      v1::RankExit left, ended;
+      left.set_exit_code(kPeerFailedExitCode);
+      ended.set_signal(signal);
+      ended.set_peer_failed(told);
+      ASSERT_TRUE(facts_.TakeExit("a", 0, left, now_, absl::ZeroDuration()));
+      ASSERT_TRUE(facts_.TakeExit("b", 2, left, now_, absl::ZeroDuration()));
+      EXPECT_TRUE(IsConsequence(*facts_.FirstFailure()));
+      ASSERT_TRUE(facts_.TakeExit("b", 3, ended, now_ + absl::Milliseconds(15), absl::ZeroDuration()));
+      EXPECT_EQ(facts_.FirstFailure()->rank(), 3) << signal << told;
+      EXPECT_FALSE(IsConsequence(*facts_.FirstFailure()));
+    }
   }
 }
 

@@ -1,8 +1,11 @@
 // Jobs from their submit to their end, with a coordinator that is always there.
 #include "coordinator/reconciler.h"
 
+#include <signal.h>
+
 #include <optional>
 
+#include "base/exit_code.h"
 #include "coordinator/job_etag.h"
 #include "coordinator/testing/full_disk.h"
 #include "coordinator/testing/reconciler_case.h"
@@ -169,6 +172,26 @@ TEST_F(ReconcilerTest, TheDelayOfARetryBeginsAtTheFailure) {
   EXPECT_EQ(Job("j").attempt(), 3);
   EXPECT_THAT(Job("j").events(Job("j").events_size() - 2).message(),
               EndsWith("the next one starts immediately"));
+}
+
+TEST_F(ReconcilerTest, ARankThatLostAPeerIsNotTheCauseThoughTheCauseIsHeardSecondsLater) {
+  RunOn({"a", "b"});
+  Exit("a", "j", 0, kPeerFailedExitCode);
+  Advance(absl::Seconds(3));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  v1::RankExit killed;
+  killed.set_signal(SIGKILL);
+  ExitWith("b", "j", 1, killed);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
+  EXPECT_EQ(Job("j").failure().rank(), 1);
+}
+
+TEST_F(ReconcilerTest, ARankThatLostAPeerIsNamedIfNoCauseIsHeard) {
+  RunOn({"a", "b"});
+  Exit("a", "j", 0, kPeerFailedExitCode);
+  Advance(absl::Seconds(6));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
+  EXPECT_EQ(Job("j").failure().rank(), 0);
 }
 
 TEST_F(ReconcilerTest, AJobIsRunningBeforeItsFirstStepIsShown) {

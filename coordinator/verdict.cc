@@ -236,7 +236,9 @@ std::optional<v1::Job::Failure> FailureIn(const AttemptFacts& facts, const Prese
   const v1::RankExit* first = facts.FirstFailure();
   if (first != nullptr) {
     // Until the settling time is over the cause may still be on its way, whatever else is wrong.
-    if (!facts.AllExited() && now - facts.first_failure_seen() < options.settle) return std::nullopt;
+    const bool of_another = IsConsequence(*first) && !EndedFromOutside(*first);
+    const absl::Duration settle = of_another ? options.cause_settle : options.settle;
+    if (!facts.AllExited() && now - facts.first_failure_seen() < settle) return std::nullopt;
     if (const v1::RankExit* bad = EndedByBadStep(facts)) return FailureOf(facts, *bad);
     // Peers of an agent that ends, or of a node that dies, see a broken connection before anybody misses it:
     // what they fail with is a consequence.

@@ -55,6 +55,9 @@ using PresenceOf = std::function<Presence(const std::string& node)>;
 
 struct VerdictOptions {
   absl::Duration settle = absl::Milliseconds(300);  // For the true first failure to arrive.
+  // For the cause to arrive if ranks say that they left because of a peer: its agent may be starved of
+  // processor time.
+  absl::Duration cause_settle = absl::Seconds(5);
   absl::Duration missing_settle =
       absl::Seconds(2);  // For exits that an agent reports again after a reconnect.
 };

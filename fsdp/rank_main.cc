@@ -36,6 +36,7 @@
 #include "base/rank_cores.h"
 #include "base/uncaught.h"
 #include "base/version.h"
+#include "fsdp/comm/peer_lost.h"
 #include "fsdp/engine/agreement.h"
 #include "fsdp/engine/bad_step.h"
 #include "fsdp/engine/departure.h"
@@ -149,7 +150,8 @@ void SendFinished(const absl::Status& status, RankChannel* channel) {
   SendFinished(status, channel);
   if (status.ok()) _exit(0);
   if (stop.requested()) _exit(stop.exit_code());
-  _exit(told ? kStoppedExitCode : 1);
+  if (told) _exit(kStoppedExitCode);
+  _exit(IsPeerLost(status) ? kPeerFailedExitCode : 1);
 }
 
 // Null when it was started without one.

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/exit_code.h"
 #include "base/frame.h"
 #include "base/temp_dir.h"
 #include "base/version.h"
@@ -368,7 +369,7 @@ TEST(RankMain, ARankThatIsToldToLeaveSavesAndLeavesWith143) {
   const Exit exit = job.child(1).Wait();
   EXPECT_EQ(exit.code, 143) << exit.output;
   EXPECT_THAT(exit.output, HasSubstr("told to leave within 600000 ms"));
-  EXPECT_EQ(job.child(0).Wait().code, 1);
+  EXPECT_EQ(job.child(0).Wait().code, kPeerFailedExitCode);
   job.Drain();
   EXPECT_THAT(job.error(1), HasSubstr(", which is saved"));
   const auto found = ListCheckpoints(dir.path());
@@ -403,7 +404,7 @@ TEST(RankMain, ARankWhosePeerIsKilledFailsAndNamesTheOperation) {
   job.child(1).Signal(SIGKILL);
   EXPECT_EQ(job.child(1).Wait().code, -SIGKILL);
   const Exit exit = job.child(0).Wait();
-  EXPECT_EQ(exit.code, 1) << exit.output;
+  EXPECT_EQ(exit.code, kPeerFailedExitCode) << exit.output;
   job.Drain();
   EXPECT_THAT(job.error(0), HasSubstr("step "));
 }

@@ -140,7 +140,7 @@ def bazel_tests(scratch, name, targets, *flags):
     counts = count_bazel_tests(events) if events.exists() else Counts()
     if events.exists():
         ran, reused = executed(events)
-        print(f"{name}: {ran} tests ran, {reused} earlier results were reused", flush=True)
+        print(f"{name}: targets and shards: {ran} ran, {reused} reused", flush=True)
         SLOW.extend(durations(events))
     if code not in (0, BAZEL_TESTS_FAILED):
         print(f"bazel test ended with {code}; its log is above", flush=True)
@@ -351,8 +351,12 @@ def parse(arguments):
         print(usage().rstrip())
         sys.exit(0)
     labels = [argument for argument in arguments if argument.startswith("//")]
+    if labels and len(labels) == len(arguments):
+        wrong(f"labels need a part: tests/run unit {labels[0]}")
     asked = set()
     for argument in [each for each in arguments if each not in labels] or ["commit"]:
+        if argument.startswith("-"):
+            wrong(f"unknown option '{argument}'; there is --help")
         if argument not in TIERS and argument not in PARTS:
             wrong(f"unknown name '{argument}'; there are: {' '.join([*TIERS, *PARTS])}")
         asked.update(TIERS[argument][1] if argument in TIERS else [argument])

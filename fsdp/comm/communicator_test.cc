@@ -12,6 +12,7 @@
 
 #include "base/check.h"
 #include "fsdp/comm/local_communicator.h"
+#include "fsdp/comm/peer_lost.h"
 #include "fsdp/comm/testing/communicator_test_ranks.h"
 
 namespace fsdpd {
@@ -98,6 +99,7 @@ TEST_P(CpuGroups, RankThatLeftFailsTheOthersOperation) {
     absl::Status status = group[rank]->AllGather(buffer.data(), 100, DType::kFp32);
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
     EXPECT_TRUE(absl::StrContains(status.message(), "all_gather")) << status;
+    if (GetParam().name == "Tcp") EXPECT_TRUE(IsPeerLost(status)) << status;
   });
 }
 

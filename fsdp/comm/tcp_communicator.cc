@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/limits.h"
 #include "fsdp/comm/ordered_sum.h"
+#include "fsdp/comm/peer_lost.h"
 #include "fsdp/comm/tcp_group.h"
 #include "fsdp/torch/torch_status.h"
 
@@ -123,7 +124,7 @@ class TcpCommunicator : public Communicator {
   }
 
   absl::Status Lost(const char* operation, absl::string_view words) const {
-    return absl::UnavailableError(
+    return PeerLostError(
         absl::StrFormat("%s of group '%s' on rank %d of %d: %s", operation, name_, rank(), size(), words));
   }
 

@@ -3,6 +3,7 @@
 #include <absl/cleanup/cleanup.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
+#include <absl/time/clock.h>
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -38,6 +39,8 @@ struct Hello {
 
 // Connections that have not sent their hello. Ranks send it immediately, so the oldest one is not a rank's.
 constexpr size_t kMaxUnknown = 64;
+// Between two tries to connect over a network that is down.
+constexpr absl::Duration kConnectPause = absl::Milliseconds(200);
 // A host that vanishes sends nothing: probes end its connections within a minute.
 constexpr int kIdleSeconds = 30, kProbeSeconds = 10, kProbes = 3;
 
@@ -92,6 +95,27 @@ absl::Status SendHello(int fd, const Hello& hello) {
                               : absl::UnavailableError("send: the socket's buffer is full");
 }
 
+// A link that is down may come up again. A rank that listens no more does not come back: ECONNREFUSED.
+bool IsOfNetwork(int error) {
+  return error == ENETUNREACH || error == EHOSTUNREACH || error == ENETDOWN || error == EHOSTDOWN ||
+         error == ETIMEDOUT;
+}
+
+absl::StatusOr<UniqueFd> ConnectOnce(const addrinfo& address, absl::Time deadline, int* error) {
+  UniqueFd fd(socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, address.ai_protocol));
+  if (!fd.valid()) return ErrnoStatus("socket");
+  *error = connect(fd.get(), address.ai_addr, address.ai_addrlen) == 0 ? 0 : errno;
+  if (*error == EINPROGRESS || *error == EINTR) {
+    std::vector<pollfd> fds = {{fd.get(), POLLOUT, 0}};
+    FSDPD_RETURN_IF_ERROR(Poll(&fds, deadline));
+    socklen_t size = sizeof *error;
+    FSDPD_CHECK(getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, error, &size) == 0);
+  }
+  if (*error != 0) return ErrnoStatus("connect", *error);
+  SetOptions(fd.get());
+  return fd;
+}
+
 absl::StatusOr<UniqueFd> ConnectTo(const HostPort& address, absl::Time deadline) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
@@ -100,19 +124,12 @@ absl::StatusOr<UniqueFd> ConnectTo(const HostPort& address, absl::Time deadline)
   const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
   if (error != 0) return absl::UnavailableError(gai_strerror(error));
   const auto free_found = absl::MakeCleanup([found] { freeaddrinfo(found); });
-  UniqueFd fd(socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, found->ai_protocol));
-  if (!fd.valid()) return ErrnoStatus("socket");
-  if (connect(fd.get(), found->ai_addr, found->ai_addrlen) != 0) {
-    if (errno != EINPROGRESS && errno != EINTR) return ErrnoStatus("connect");
-    std::vector<pollfd> fds = {{fd.get(), POLLOUT, 0}};
-    FSDPD_RETURN_IF_ERROR(Poll(&fds, deadline));
+  for (;;) {
     int failed = 0;
-    socklen_t size = sizeof failed;
-    FSDPD_CHECK(getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &failed, &size) == 0);
-    if (failed != 0) return ErrnoStatus("connect", failed);
+    absl::StatusOr<UniqueFd> fd = ConnectOnce(*found, deadline, &failed);
+    if (fd.ok() || !IsOfNetwork(failed) || Now() + kConnectPause >= deadline) return fd;
+    absl::SleepFor(kConnectPause);
   }
-  SetOptions(fd.get());
-  return fd;
 }
 
 // The key of a rank's "HOST:PORT TOKEN".

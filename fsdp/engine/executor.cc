@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "fsdp/engine/bad_step.h"
 #include "fsdp/memory/memory_place.h"
 #include "fsdp/plan/program/traffic.h"
 #include "fsdp/torch/torch_status.h"
@@ -34,7 +35,7 @@ size_t GradientsOf(const Program& program) {
 }
 
 absl::Status Annotate(const absl::Status& status, const std::string& where) {
-  return absl::Status(status.code(), absl::StrCat(where, ": ", status.message()));
+  return Annotated(status, absl::StrCat(where, ": "));
 }
 
 // For tests/perf/telemetry_cost.py alone, which trains with and without what is measured of each instruction:

@@ -5,6 +5,8 @@ import re
 import resource
 import signal
 
+import pytest
+
 from harness.cluster import rank_of
 from harness.processes import descendants
 from harness.specs import ENDLESS, corpus, one_rank, spec
@@ -34,13 +36,15 @@ def test_cancel_leaves_no_process(cluster):
     assert again.state == job.state and again.revision == job.revision, "cancelling an ended job changes nothing"
 
 
-def test_a_killed_rank_is_named_as_the_cause(cluster):
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGINT], ids=lambda each: each.name)
+def test_a_killed_rank_is_named_as_the_cause(cluster, signum):
+    """Its peers lose their connections to it and leave before its agent sees its end."""
     job_id = start_endless(cluster)
     victim = next(each for each in cluster.ranks("node-1") if rank_of(each) == 3)
-    os.kill(victim.pid, signal.SIGKILL)
+    os.kill(victim.pid, signum)
     job = cluster.wait_state(job_id, "FAILED")
-    assert (job.failure.rank, job.failure.signal, job.failure.node) == (3, signal.SIGKILL, "node-1"), job.failure
-    assert re.search(r"killed by signal 9 \(SIGKILL\); it stood in " + A_PLACE, job.failure.error), job.failure.error
+    assert (job.failure.rank, job.failure.signal, job.failure.node) == (3, signum, "node-1"), job.failure
+    assert re.search(rf"killed by signal \d+ \({signum.name}\); it stood in " + A_PLACE, job.failure.error), job.failure.error
     assert job.failure.attempt == 1
     assert not cluster.all_ranks()
 

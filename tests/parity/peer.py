@@ -21,7 +21,7 @@ def cosine_rate(step, warmup, steps, floor):
     return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-def run_peer(jobs, world, device, folder, name, patience_seconds=100):
+def run_peer(jobs, world, device, folder, name, patience_seconds=1000):
     """Trains the jobs (fsdp2_rank.py) one after the other in one start, which `name` is of: what each wrote to its
     curves_out."""
     path, rendezvous = folder / f"{name}.json", folder / f"{name}.rendezvous"
