@@ -70,7 +70,7 @@ TEST_F(AttemptFactsTest, ARankThatSaysWhatItFailedByIsTheCauseThoughItsPeersFail
   }
 }
 
-// The agent sees a killed rank's neighbor leave first, and tells the dead rank of it.
+// The agent may see a killed rank's neighbor exit first, and then notifies the dead rank.
 TEST_F(AttemptFactsTest, ARankThatASignalEndedIsTheCauseThoughPeersLeftBeforeAndItWasToldOfOne) {
   const AttemptFacts none = facts_;
   for (const int signal : {SIGKILL, SIGSEGV, SIGABRT, SIGINT}) {

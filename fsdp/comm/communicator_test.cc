@@ -18,14 +18,6 @@
 namespace fsdpd {
 namespace {
 
-CommunicatorOptions Options(int rank, int size) {
-  CommunicatorOptions options;
-  options.rank = rank;
-  options.size = size;
-  options.name = "test";
-  return options;
-}
-
 Members MakeTcpGroup(int size) {
   LocalStore store;
   Members group(size);

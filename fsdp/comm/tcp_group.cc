@@ -37,7 +37,7 @@ struct Hello {
   uint32_t channel;
 };
 
-// Connections that have not sent their hello. Ranks send it immediately, so the oldest one is not a rank's.
+// Limit of connections without a hello. Ranks send it immediately, so the oldest one is not a rank.
 constexpr size_t kMaxUnknown = 64;
 // Between two tries to connect over a network that is down.
 constexpr absl::Duration kConnectPause = absl::Milliseconds(200);
@@ -52,7 +52,7 @@ int MillisecondsUntil(absl::Time deadline) {
   return static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30));
 }
 
-// OK once one of them is ready; DEADLINE_EXCEEDED.
+// Returns OK once a descriptor is ready, or DEADLINE_EXCEEDED.
 absl::Status Poll(std::vector<pollfd>* fds, absl::Time deadline) {
   for (;;) {
     const int ready = poll(fds->data(), fds->size(), MillisecondsUntil(deadline));
@@ -66,7 +66,7 @@ bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == E
 
 void SetOptions(int fd) {
   const auto set = [fd](int level, int option, int value) {
-    setsockopt(fd, level, option, &value, sizeof value);  // Without these it works, only slower.
+    setsockopt(fd, level, option, &value, sizeof value);  // Best effort.
   };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -95,7 +95,7 @@ absl::Status SendHello(int fd, const Hello& hello) {
                               : absl::UnavailableError("send: the socket's buffer is full");
 }
 
-// A link that is down may come up again. A rank that listens no more does not come back: ECONNREFUSED.
+// Errors worth a retry: a link that is down may come up again. A rank that refuses connections is gone.
 bool IsOfNetwork(int error) {
   return error == ENETUNREACH || error == EHOSTUNREACH || error == ENETDOWN || error == EHOSTDOWN ||
          error == ETIMEDOUT;

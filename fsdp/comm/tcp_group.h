@@ -1,7 +1,7 @@
 // One group of CPU ranks, connected by TCP: two connections between each two ranks, one for exchanges and one
 // for messages. No threads of its own: an operation moves its bytes on the calling thread and sleeps in
 // poll(). (LibTorch's Gloo has a thread per group that spins while a rank's thread holds a connection: with
-// more ranks than cores a step took ten times as long.)
+// more ranks than cores a step took five times as long: docs/bench/2026-11-28-cpu-transport.md.)
 //
 // Every message starts with a header (number and length), so ranks that disagree get an error, not wrong
 // numbers. A connection starts with a token from the rendezvous store: other clients are turned away.

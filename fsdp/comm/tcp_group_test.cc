@@ -22,14 +22,6 @@ namespace {
 
 using Groups = std::vector<std::unique_ptr<TcpGroup>>;
 
-CommunicatorOptions Options(int rank, int size) {
-  CommunicatorOptions options;
-  options.rank = rank;
-  options.size = size;
-  options.name = "test";
-  return options;
-}
-
 Groups MakeGroups(int size, absl::Duration timeout = absl::Minutes(1)) {
   LocalStore store;
   Groups groups(size);

@@ -1,5 +1,5 @@
 /* Loaded into ranks before libc: a rank sleeps after each report of a step, for FSDPD_STEP_MS milliseconds. A step of a
-   tiny model takes 3 ms; without the pause a job of 60 steps could end before a test does something to it, and one that
+   tiny model takes 5 ms; without the pause a job of 60 steps could end before a test does something to it, and one that
    trains until it is cancelled would take the processors that others' tests need.
 
    A report is a frame (base/frame.h) with RankToAgent.step (proto/fsdpd/v1/rank.proto), whose tag follows the length. */

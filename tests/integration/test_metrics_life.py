@@ -31,7 +31,7 @@ def test_an_ended_rank_is_down_and_keeps_its_totals(cluster):
 
 def test_a_job_that_failed_is_told_from_one_that_was_cancelled(cluster):
     failed = cluster.submit(spec(steps=ENDLESS, resources={"ranks_per_node": 1}))
-    # On one node: of two nodes the second may see its peer gone before it is told of the cancel.
+    # On one node: with two, a rank may lose its peer before its own agent receives the cancel.
     cancelled = cluster.submit(one_rank(steps=ENDLESS))
     for job_id in (failed, cancelled):
         cluster.wait_step(job_id, 1)

@@ -12,6 +12,15 @@ namespace fsdpd {
 
 using Members = std::vector<std::unique_ptr<Communicator>>;
 
+// Of the group "test", over loopback.
+inline CommunicatorOptions Options(int rank, int size) {
+  CommunicatorOptions options;
+  options.rank = rank;
+  options.size = size;
+  options.name = "test";
+  return options;
+}
+
 // Runs `body` once per rank, each on a thread of its own.
 inline void OnEveryRank(int size, const std::function<void(int rank)>& body) {
   std::vector<std::thread> threads;
