@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "agent/internal_errors.h"
 #include "agent/path_roots.h"
 #include "base/check.h"
 #include "base/clock.h"
@@ -87,25 +88,14 @@ absl::Status Agent::StartParts() {
   flow.refused = refused_;
   flow_ = std::make_unique<AgentFlow>(std::move(flow));
   link_ = std::make_unique<CoordinatorLink>(options_.coordinator, flow_.get(), Clock::Real(), options_.tls);
+  const InternalErrors errors([this] { metrics_->AddInternalError(); });
   steps_ = std::make_unique<StepRecords>(options_.work_dir, [this] { metrics_->AddUnrecordedStep(); });
   logs_ = std::make_unique<LogKeeper>(
       options_.work_dir, [this](v1::LogLines lines) { return link_->SendLogs(std::move(lines)); },
-      [this](absl::Duration lost) { metrics_->AddLogLoss(lost); }, steps_.get(), options_.max_log_bytes);
-  RankSupervisor::Options ranks;
-  ranks.rank_binary = options_.rank_binary;
-  ranks.slots = options_.offer.slots;
-  ranks.device = options_.offer.device;
-  ranks.bind_address = options_.bind_address;
-  ranks.grace = options_.grace;
-  ranks.allowed_env = options_.allowed_env;
-  ranks.plugin_dirs = plugin_dirs_;
-  if (gpus_ != nullptr) {
-    ranks.used_bytes = [gpus = gpus_](int device, absl::Time since) {
-      return gpus->UsedBytes(device, since);
-    };
-  }
-  ranks.path_roots = path_roots_;
-  supervisor_ = std::make_unique<RankSupervisor>(std::move(ranks), logs_.get(), flow_.get(), Clock::Real());
+      [this](absl::Duration lost) { metrics_->AddLogLoss(lost); }, steps_.get(), options_.max_log_bytes,
+      errors);
+  supervisor_ =
+      std::make_unique<RankSupervisor>(RankOptions(errors), logs_.get(), flow_.get(), Clock::Real());
   folders_ = std::make_unique<JobFolders>(options_.work_dir, options_.folders, [this] {
     std::set<std::string> jobs;
     for (const v1::HostedAttempt& attempt : supervisor_->Hosted()) jobs.insert(attempt.job_id());
@@ -123,6 +113,25 @@ absl::Status Agent::StartParts() {
   flow_->TellWhatWasKept();
   link_->Start();
   return absl::OkStatus();
+}
+
+RankSupervisor::Options Agent::RankOptions(InternalErrors errors) const {
+  RankSupervisor::Options ranks;
+  ranks.rank_binary = options_.rank_binary;
+  ranks.slots = options_.offer.slots;
+  ranks.device = options_.offer.device;
+  ranks.bind_address = options_.bind_address;
+  ranks.grace = options_.grace;
+  ranks.allowed_env = options_.allowed_env;
+  ranks.plugin_dirs = plugin_dirs_;
+  if (gpus_ != nullptr) {
+    ranks.used_bytes = [gpus = gpus_](int device, absl::Time since) {
+      return gpus->UsedBytes(device, since);
+    };
+  }
+  ranks.path_roots = path_roots_;
+  ranks.errors = std::move(errors);
+  return ranks;
 }
 
 void Agent::Detach() {

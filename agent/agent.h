@@ -77,6 +77,7 @@ class Agent {
  private:
   Agent(AgentOptions options, std::function<void(const absl::Status&)> refused);
   absl::Status StartParts();
+  RankSupervisor::Options RankOptions(InternalErrors errors) const;
   v1::Register About() const;
   DeviceOffer OfferNow() const;
 

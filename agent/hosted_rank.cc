@@ -158,4 +158,14 @@ v1::RankLaunch LaunchOf(const v1::Launch& launch, int index, const std::string& 
   return start;
 }
 
+std::string Describe(const v1::RankExit& exit) {
+  std::string text = exit.signal() != 0 ? absl::StrCat("signal=", exit.signal())
+                                        : absl::StrCat("exit_code=", exit.exit_code());
+  if (!exit.error().empty()) absl::StrAppend(&text, " error=", exit.error());
+  absl::StrAppend(&text, " cancelled=", exit.cancelled() ? 1 : 0,
+                  " peer_failed=", exit.peer_failed() ? 1 : 0);
+  if (!exit.stood().empty()) absl::StrAppend(&text, " stood in ", exit.stood());
+  return text;
+}
+
 }  // namespace fsdpd

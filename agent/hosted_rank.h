@@ -85,4 +85,6 @@ struct HostedRank {
 // What the rank at `index` of a launch's ranks is told.
 v1::RankLaunch LaunchOf(const v1::Launch& launch, int index, const std::string& bind_address);
 
+std::string Describe(const v1::RankExit& exit);  // For a log line.
+
 }  // namespace fsdpd

@@ -60,6 +60,16 @@ absl::StatusOr<LogFront> FrontAt(int log, LogFront from, int64_t to) {
   return front;
 }
 
+// A hole reads as zeros. A log that is shorter than its hole was truncated; one whose first byte is text was
+// truncated and written again.
+bool StartsWithHole(const std::string& log, int64_t bytes) {
+  const UniqueFd fd(open(log.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat facts = {};
+  char first = '\n';
+  return fd.valid() && fstat(fd.get(), &facts) == 0 && facts.st_size >= bytes &&
+         pread(fd.get(), &first, 1, 0) == 1 && first == '\0';
+}
+
 absl::Status Cut(const std::string& log, int64_t to) {
   const UniqueFd fd(open(log.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) return ErrnoStatus(log);
@@ -84,7 +94,7 @@ LogFront FrontOf(const std::string& log) {
       !absl::SimpleAtoi(numbers[1], &front.lines)) {
     return {};
   }
-  return front;
+  return StartsWithHole(log, front.bytes) ? front : LogFront();
 }
 
 LogBound::LogBound(int64_t max_bytes) : max_bytes_(max_bytes), thread_([this] { Run(); }) {}

@@ -31,6 +31,8 @@ struct LogFront {
   int64_t lines = 0;
 };
 
+// Zero after somebody else truncated the log (logrotate, a plug-in): its writer starts again at offset 0,
+// where no hole is.
 LogFront FrontOf(const std::string& log);
 
 class LogBound {

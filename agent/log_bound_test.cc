@@ -102,5 +102,30 @@ TEST_F(LogBoundTest, ALogWithinItsBoundIsWhole) {
   EXPECT_EQ(FrontOf(path_).bytes, 0);
 }
 
+TEST_F(LogBoundTest, ATruncatedLogHasNoFront) {
+  bound_.Watch(path_);
+  WriteLines(400000);
+  AwaitHole(AwaitFront(1).bytes);
+  ASSERT_EQ(ftruncate(log_.get(), 0), 0);
+  EXPECT_EQ(FrontOf(path_).bytes, 0);
+  WriteLines(10);
+  EXPECT_EQ(FrontOf(path_).bytes, 0) << "shorter than the old front";
+  WriteLines(100000);  // At least as long as the old front, and within the bound of the new log.
+  EXPECT_EQ(FrontOf(path_).lines, 0);
+}
+
+TEST_F(LogBoundTest, ATruncatedLogIsBoundedAgain) {
+  bound_.Watch(path_);
+  WriteLines(400000);
+  AwaitHole(AwaitFront(1).bytes);
+  ASSERT_EQ(ftruncate(log_.get(), 0), 0);
+  lines_ = 0;
+  WriteLines(400000);
+  const LogFront front = AwaitFront(1);
+  EXPECT_EQ(ReadAt(front.bytes, 5), "line ");
+  const std::string first = ReadAt(front.bytes, 32);
+  EXPECT_EQ(first.substr(0, first.find('\n')), absl::StrCat("line ", front.lines));
+}
+
 }  // namespace
 }  // namespace fsdpd

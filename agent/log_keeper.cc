@@ -50,6 +50,9 @@ std::string HolderOf(int lock) {
   return absl::StrCat("pid ", pid);
 }
 
+// The rank that an ask is for; -1: all of its attempt.
+RankId IdOf(const v1::ReadLogs& ask) { return {{ask.job_id(), ask.attempt()}, ask.rank()}; }
+
 // The names of what is in `folder`; none when there is no such folder.
 absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder) {
   std::vector<std::string> names;
@@ -139,10 +142,11 @@ struct LogKeeper::Request {
 };
 
 LogKeeper::LogKeeper(std::string work_dir, Deliver deliver, std::function<void(absl::Duration)> lost,
-                     StepRecords* steps, int64_t max_log_bytes)
+                     StepRecords* steps, int64_t max_log_bytes, InternalErrors errors)
     : work_dir_(std::move(work_dir)),
       deliver_(std::move(deliver)),
       steps_(steps),
+      errors_(std::move(errors)),
       loss_(work_dir_, std::move(lost)),
       bound_(max_log_bytes),
       thread_([this] { Serve(); }) {}
@@ -407,6 +411,15 @@ bool LogKeeper::PassGap(LogFile* file) const {
   return true;
 }
 
+// The log was truncated, and its rank writes at its beginning again.
+void LogKeeper::StartAgain(LogFile* file) {
+  std::vector<std::string> torn;
+  file->splitter.Finish(&torn);
+  file->Take(std::move(torn));
+  file->lines.push_back({"[fsdpd-agent: the log was truncated here]", /*notice=*/true});
+  file->offset = file->taken = 0;
+}
+
 // What the file has next, when nothing of it waits any more; and a word on what is lost, after its end.
 absl::Status LogKeeper::ReadMore(Request* request, LogFile* file) {
   if (file->finished || !file->lines.empty()) return absl::OkStatus();
@@ -424,6 +437,11 @@ absl::Status LogKeeper::ReadMore(Request* request, LogFile* file) {
   if (got > 0) {
     file->offset += got;
     file->splitter.Append(absl::string_view(bytes.data(), static_cast<size_t>(got)), &lines);
+  }
+  if (got == 0 && SizeOf(file->fd.get()) < file->offset) {
+    StartAgain(file);
+    request->progress = true;
+    return absl::OkStatus();
   }
   file->finished = got == 0 && !(request->ask.follow() && live);
   if (file->finished) file->splitter.Finish(&lines);
@@ -523,8 +541,10 @@ bool LogKeeper::Admit(bool idle) {
     granted_.clear();
   }
   for (const v1::ReadLogs& ask : asked) {
-    const absl::Status taken = Begin(ask, drops);
-    if (!taken.ok()) Fail(ask.request(), taken);
+    absl::Status begun;
+    const absl::Status caught = errors_.Catch(IdOf(ask), [&] { begun = Begin(ask, drops); });
+    begun.Update(caught);
+    if (!begun.ok()) Fail(ask.request(), begun);
   }
   return true;
 }
@@ -539,8 +559,10 @@ void LogKeeper::Serve() {
     }
     idle = true;
     for (const std::shared_ptr<Request>& request : requests) {
-      bool done = false, progress = false;
-      const bool delivered = ServeOnce(request.get(), &progress, &done);
+      bool done = false, progress = false, delivered = false;
+      const absl::Status served =
+          errors_.Catch(IdOf(request->ask), [&] { delivered = ServeOnce(request.get(), &progress, &done); });
+      if (!served.ok()) Fail(request->ask.request(), served);
       idle &= !progress;
       if (delivered && !done) continue;
       MutexLock lock(&mutex_);

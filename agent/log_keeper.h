@@ -7,7 +7,7 @@
 // and no line is lost between them. A disk that is full or broken costs log lines, never a rank, and readers
 // are told (log_loss.h): when a file cannot be opened the rank writes to /dev/null. Of a file that outgrows
 // its bound the beginning is dropped (log_bound.h): a reader who is not past it is told how much, and goes on
-// behind.
+// behind. A log that somebody truncates is read from its beginning again, with a notice.
 //
 //   OpenForRank at launch, RankEnded when nobody can write any more: that is when a follow ends.
 //   Read answers through `deliver`, on a thread of the keeper's own, and Grant lets one with a window go on;
@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "agent/attempt.h"
+#include "agent/internal_errors.h"
 #include "agent/log_bound.h"
 #include "agent/log_loss.h"
 #include "agent/rank_logs.h"
@@ -50,7 +51,8 @@ class LogKeeper : public RankLogs {
 
   // `lost` gets the time in which logs were lost, as it passes. `steps`: null where none are recorded.
   LogKeeper(std::string work_dir, Deliver deliver, std::function<void(absl::Duration)> lost = nullptr,
-            StepRecords* steps = nullptr, int64_t max_log_bytes = kMaxLogBytes);
+            StepRecords* steps = nullptr, int64_t max_log_bytes = kMaxLogBytes,
+            InternalErrors errors = InternalErrors());
   ~LogKeeper() override;  // Ends all requests.
 
   // Creates the work folder, proves that it can be written, and takes it for this process for as long as what
@@ -84,6 +86,7 @@ class LogKeeper : public RankLogs {
   absl::Status ReadWhole(Request* request, LogFile* file);
   absl::Status ReadMore(Request* request, LogFile* file);
   bool PassGap(LogFile* file) const;
+  static void StartAgain(LogFile* file);
   v1::LogLines NextLines(Request* request, LogFile* file);
   bool IsLive(const RankId& id) const;
   void Fail(int64_t request, const absl::Status& why);
@@ -91,6 +94,7 @@ class LogKeeper : public RankLogs {
   const std::string work_dir_;
   const Deliver deliver_;
   StepRecords* const steps_;
+  const InternalErrors errors_;
   LogLoss loss_;
   LogBound bound_;
   mutable Mutex mutex_;

@@ -273,6 +273,29 @@ TEST_F(BoundedLogKeeperTest, TheLastLinesAreThereAndThatThereAreFewerIsTold) {
   EXPECT_EQ(Account(all), 40000);
 }
 
+TEST_F(BoundedLogKeeperTest, ATruncatedLogThatWasDroppedBeforeHasATail) {
+  WriteAndAwaitDrop(40000);
+  ASSERT_EQ(ftruncate(log_.get(), 0), 0);
+  EXPECT_TRUE(keeper_.Tail(kRank, 40).empty());
+  Write(log_, "after\n");
+  EXPECT_EQ(keeper_.Tail(kRank, 40), std::vector<std::string>{"after"});
+  keeper_.RankEnded(kRank);
+  keeper_.Read(Ask(3));
+  EXPECT_EQ(reader_.AwaitEnd(), "3:after\n");
+}
+
+TEST_F(BoundedLogKeeperTest, AFollowerOfATruncatedLogGetsTheLinesWrittenAfterwards) {
+  keeper_.Read(Ask(3, /*follow=*/true));
+  WriteAndAwaitDrop(40000);
+  reader_.AwaitText("line 39999");
+  ASSERT_EQ(ftruncate(log_.get(), 0), 0);
+  reader_.AwaitText("3![fsdpd-agent: the log was truncated here]");
+  Write(log_, "after\n");
+  reader_.AwaitText("3:after");
+  keeper_.RankEnded(kRank);
+  reader_.AwaitEnd();
+}
+
 TEST_F(LogKeeperTest, ReadsTracesOneFileAfterTheOther) {
   const UniqueFd log = Open(kRank);
   const std::string folder = keeper_.FolderOf(kRank.of);

@@ -81,7 +81,8 @@ std::string LineSplitter::TakeLine() {
 }
 
 int64_t TailOffset(int fd, int64_t size, int lines, int64_t max_bytes) {
-  const int64_t first = std::max<int64_t>(0, size - max_bytes);
+  // max_bytes is negative where the log was truncated after its front was read.
+  const int64_t first = size - std::clamp<int64_t>(max_bytes, 0, size);
   std::string block(kBlockBytes, '\0');
   for (int64_t end = size; end > first;) {
     const int64_t begin = std::max(first, end - kBlockBytes);

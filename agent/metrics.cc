@@ -121,6 +121,9 @@ constexpr Metric kTable[] = {
     {"fsdpd_unrecorded_steps_total", kCounter, "", "",
      "Steps of jobs that their record (fsdpctl get --steps) lacks, since the work folder's disk did not take "
      "them, or not in time."},
+    {"fsdpd_agent_internal_errors_total", kCounter, "", "",
+     "Exceptions while the agent handled one rank. The agent logs each and continues; the rank's state is "
+     "read again a second later."},
     {"fsdpd_hangs_total", kCounter, "", "",
      "Attempts that were ended since nothing moved any more, with a rank of this node as the "
      "cause (rank 0, where no rank was)."},

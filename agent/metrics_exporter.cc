@@ -125,6 +125,11 @@ void MetricsExporter::AddUnrecordedStep() {
   ++unrecorded_steps_;
 }
 
+void MetricsExporter::AddInternalError() {
+  MutexLock lock(&mutex_);
+  ++internal_errors_;
+}
+
 void MetricsExporter::AddHang() {
   MutexLock lock(&mutex_);
   ++hangs_;
@@ -177,6 +182,7 @@ std::vector<MetricFamily> MetricsExporter::Collect() const {
   }
   families.push_back(Single("fsdpd_log_loss_seconds_total", absl::ToDoubleSeconds(log_loss_)));
   families.push_back(Single("fsdpd_unrecorded_steps_total", static_cast<double>(unrecorded_steps_)));
+  families.push_back(Single("fsdpd_agent_internal_errors_total", static_cast<double>(internal_errors_)));
   families.push_back(Single("fsdpd_hangs_total", static_cast<double>(hangs_)));
   MetricFamily failures = Family("fsdpd_rank_failures_total");
   for (const auto& [cause, count] : failures_) {

@@ -45,6 +45,7 @@ class MetricsExporter {
   void SetConnected(bool connected);
   void AddLogLoss(absl::Duration time);
   void AddUnrecordedStep();
+  void AddInternalError();
   void AddHang();
   void AddFailure(v1::RankFault::Kind fault);  // Of a rank that failed by itself.
   // `expiry`: of the certificate that would be shown now; an error where it cannot be used, and the one
@@ -73,6 +74,7 @@ class MetricsExporter {
   bool connected_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Duration log_loss_ ABSL_GUARDED_BY(mutex_);
   int64_t unrecorded_steps_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t internal_errors_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t hangs_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, int64_t> failures_ ABSL_GUARDED_BY(mutex_);  // By cause.
   std::function<absl::StatusOr<absl::Time>()> expiry_of_;

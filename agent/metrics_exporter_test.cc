@@ -236,6 +236,12 @@ TEST_F(MetricsExporterTest, StepsThatAreNotRecordedAreCountedFromZero) {
   EXPECT_TRUE(Has("fsdpd_unrecorded_steps_total 1"));
 }
 
+TEST_F(MetricsExporterTest, InternalErrorsAreCountedFromZero) {
+  EXPECT_TRUE(Has("fsdpd_agent_internal_errors_total 0"));
+  exporter_.AddInternalError();
+  EXPECT_TRUE(Has("fsdpd_agent_internal_errors_total 1"));
+}
+
 TEST_F(MetricsExporterTest, HangsAreCountedFromZero) {
   EXPECT_TRUE(Has("fsdpd_hangs_total 0"));
   exporter_.AddHang();

@@ -138,12 +138,14 @@ RankProcess::~RankProcess() {
 }
 
 std::optional<ProcessEnd> RankProcess::Exited() const {
+  if (end_.has_value()) return end_;
   FSDPD_CHECK(!reaped_);
   siginfo_t info = {};
   if (waitid(P_PID, pid_, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) return std::nullopt;
   ProcessEnd end;
   (info.si_code == CLD_EXITED ? end.exit_code : end.signal) = info.si_status;
-  return end;
+  end_ = end;
+  return end_;
 }
 
 bool RankProcess::Stopped() const {

@@ -58,7 +58,8 @@ class RankProcess final : public RankBody {
   UniqueFd pidfd_;
   UniqueFd socket_;
   const std::string mark_;
-  std::vector<ProcessFacts> members_;  // Of the tree, as last read.
+  std::vector<ProcessFacts> members_;      // Of the tree, as last read.
+  mutable std::optional<ProcessEnd> end_;  // Once it was seen; the process itself may be reaped since.
   bool reaped_ = false;
 };
 

@@ -1,7 +1,6 @@
 #include "agent/rank_supervisor.h"
 
 #include <absl/strings/str_cat.h>
-#include <absl/strings/str_format.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
@@ -26,6 +25,8 @@ namespace fsdpd {
 namespace {
 
 constexpr absl::Duration kAloneTime = absl::Seconds(30);
+constexpr absl::Duration kRetryDelay = absl::Seconds(1);
+constexpr int kAllRanks = -1;        // Of an attempt, for internal errors.
 constexpr int kTickMs = 1000;        // With nothing to hurry for: collects orphans.
 constexpr int kStoppingTickMs = 20;  // While a tree is on its way out; each looks through /proc once.
 // A launch that may have been lost is of the last.
@@ -41,16 +42,6 @@ constexpr absl::Duration kTogether = absl::Seconds(2);
 // A card is read ten times a second.
 constexpr absl::Duration kReadBefore = absl::Seconds(2);
 
-std::string Describe(const v1::RankExit& exit) {
-  std::string text = exit.signal() != 0 ? absl::StrCat("signal=", exit.signal())
-                                        : absl::StrCat("exit_code=", exit.exit_code());
-  if (!exit.error().empty()) absl::StrAppend(&text, " error=", exit.error());
-  absl::StrAppend(&text, " cancelled=", exit.cancelled() ? 1 : 0,
-                  " peer_failed=", exit.peer_failed() ? 1 : 0);
-  if (!exit.stood().empty()) absl::StrAppend(&text, " stood in ", exit.stood());
-  return text;
-}
-
 // As a rank does that is told to.
 bool Left(const v1::RankExit& exit) {
   return exit.signal() == SIGTERM || (exit.signal() == 0 && exit.exit_code() == kStoppedExitCode);
@@ -64,6 +55,7 @@ struct RankSupervisor::Attempt {
   v1::MemoryPlan planned;
   std::vector<Rank> ranks;
   bool saves = false;                                // It has checkpoints.
+  absl::Time retry_at = absl::InfinitePast();        // After an internal error.
   bool stopping = false;                             // Asked for, by the coordinator or from here.
   std::optional<OwnRendezvous> own;                  // Where all its ranks are here.
   std::optional<int> failed_rank;                    // The first that did not end well.
@@ -109,19 +101,19 @@ RankSupervisor::~RankSupervisor() {
 }
 
 void RankSupervisor::Launch(v1::Launch launch, absl::Duration limit) {
-  Post([this, launch = std::move(launch), limit] { Accept(launch, limit); });
+  PostFor({launch.job_id(), launch.attempt()}, [this, launch, limit] { Accept(launch, limit); });
 }
 
 void RankSupervisor::Stop(v1::Stop stop) {
-  Post([this, stop = std::move(stop)] { HandleStop(stop); });
+  PostFor({stop.job_id(), stop.attempt()}, [this, stop] { HandleStop(stop); });
 }
 
 void RankSupervisor::Locate(v1::Locate locate) {
-  Post([this, locate = std::move(locate)] { HandleLocate(locate); });
+  PostFor({locate.job_id(), locate.attempt()}, [this, locate] { HandleLocate(locate); });
 }
 
 void RankSupervisor::Trace(v1::Trace trace) {
-  Post([this, trace = std::move(trace)] { HandleTrace(trace); });
+  PostFor({trace.job_id(), trace.attempt()}, [this, trace] { HandleTrace(trace); });
 }
 
 void RankSupervisor::StoreValue(v1::RendezvousValue value) {
@@ -140,8 +132,10 @@ void RankSupervisor::SetConnected(bool connected) {
 void RankSupervisor::StopAll(absl::Duration grace) {
   Post([this, grace] {
     draining_ = true;
-    for (auto& [id, attempt] : attempts_)
-      BeginStop(attempt.get(), grace, /*may_save=*/true, "the agent stops");
+    for (auto& each : attempts_) {
+      Guard(each.second.get(), kAllRanks,
+            [&] { BeginStop(each.second.get(), grace, /*may_save=*/true, "the agent stops"); });
+    }
   });
 }
 
@@ -172,6 +166,17 @@ void RankSupervisor::Post(std::function<void()> task) {
     posted_.push_back(std::move(task));
   }
   FSDPD_CHECK(eventfd_write(wake_.get(), 1) == 0);
+}
+
+void RankSupervisor::PostFor(const AttemptId& id, std::function<void()> task) {
+  Post([this, id, task = std::move(task)] { (void)options_.errors.Catch({id, kAllRanks}, task); });
+}
+
+// False after an exception: what the attempt's ranks did meanwhile is asked for again after kRetryDelay.
+bool RankSupervisor::Guard(Attempt* attempt, int rank, absl::FunctionRef<void()> step) {
+  const bool ok = options_.errors.Catch({attempt->id, rank}, step).ok();
+  if (!ok) attempt->retry_at = clock_->Now() + kRetryDelay;
+  return ok;
 }
 
 void RankSupervisor::Run() {
@@ -220,7 +225,9 @@ void RankSupervisor::PollOnce(int timeout_ms) {
   std::vector<Source> ended;
   std::vector<pollfd> fds = {{wake_.get(), POLLIN, 0}};
   std::vector<Source> sources = {{nullptr, nullptr}};
+  const absl::Time begin = clock_->Now();
   for (auto& [id, attempt] : attempts_) {
+    if (begin < attempt->retry_at) continue;
     for (Rank& rank : attempt->ranks) {
       if (rank.link != nullptr) {
         const short events = rank.link->wants_write() ? POLLIN | POLLOUT : POLLIN;
@@ -238,11 +245,14 @@ void RankSupervisor::PollOnce(int timeout_ms) {
   if (fds[0].revents != 0) eventfd_read(wake_.get(), &ignored);
   for (size_t i = 1; i < fds.size(); ++i) {
     if (fds[i].revents == 0) continue;
-    const auto [attempt, rank] = sources[i];
+    Attempt* const attempt = sources[i].attempt;
+    Rank* const rank = sources[i].rank;
     if (rank->link != nullptr && fds[i].fd == rank->link->fd()) {
-      if ((fds[i].revents & ~POLLOUT) != 0) ReadRank(attempt, rank, /*to_the_end=*/false);
-      // What was read may have ended the link.
-      if (rank->link != nullptr && (fds[i].revents & POLLOUT) != 0) rank->EndLink(rank->link->Flush());
+      Guard(attempt, rank->id.rank, [&] {
+        if ((fds[i].revents & ~POLLOUT) != 0) ReadRank(attempt, rank, /*to_the_end=*/false);
+        // What was read may have ended the link.
+        if (rank->link != nullptr && (fds[i].revents & POLLOUT) != 0) rank->EndLink(rank->link->Flush());
+      });
     } else if (fds[i].fd == rank->process->pidfd()) {
       ended.push_back(sources[i]);
     }
@@ -253,7 +263,8 @@ void RankSupervisor::PollOnce(int timeout_ms) {
     const std::optional<ProcessEnd> end = source.rank->process->Exited();
     return end.has_value() && (end->signal != 0 || end->exit_code == kStoppedExitCode);
   });
-  for (const Source& source : ended) CheckExit(source.attempt, source.rank);
+  for (const Source& source : ended)
+    Guard(source.attempt, source.rank->id.rank, [&] { CheckExit(source.attempt, source.rank); });
 }
 
 // While this process stood still, ranks could not be seen to follow a stop, nor the coordinator to be there.
@@ -270,9 +281,9 @@ void RankSupervisor::ExtendDeadlines(absl::Time now) {
 void RankSupervisor::Tick(absl::Time now) {
   for (auto it = attempts_.begin(); it != attempts_.end();) {
     Attempt* attempt = it->second.get();
-    Advance(attempt, now);
+    if (now >= attempt->retry_at) Guard(attempt, kAllRanks, [&] { Advance(attempt, now); });
     const bool left = std::all_of(attempt->ranks.begin(), attempt->ranks.end(),
-                                  [](const Rank& rank) { return rank.left(); });
+                                  [](const Rank& rank) { return rank.exit_reported && rank.left(); });
     if (!left) {
       ++it;
       continue;
@@ -281,7 +292,8 @@ void RankSupervisor::Tick(absl::Time now) {
     const bool stopped = attempt->stopping;
     const v1::FreedMemory memory = attempt->Freed();
     it = attempts_.erase(it);
-    events_->AttemptGone(id, stopped, memory);
+    // The coordinator asks again for the end of what it does not hear of.
+    (void)options_.errors.Catch({id, kAllRanks}, [&] { events_->AttemptGone(id, stopped, memory); });
   }
   if (now >= next_look_) LookAtRanks(now);
   if (now < next_reap_) return;
@@ -303,8 +315,10 @@ void RankSupervisor::LookAtRanks(absl::Time now) {
     if (attempt->stopping || attempt->failed_rank.has_value()) continue;
     for (Rank& rank : attempt->ranks) {
       if (rank.process == nullptr || rank.exit_reported) continue;
-      const std::optional<v1::RankStill> news = rank.Look(EvidencePath(logs_->PathOf(rank.id)), now);
-      if (news.has_value()) events_->RankStill(rank.id, *news);
+      Guard(attempt.get(), rank.id.rank, [&] {
+        const std::optional<v1::RankStill> news = rank.Look(EvidencePath(logs_->PathOf(rank.id)), now);
+        if (news.has_value()) events_->RankStill(rank.id, *news);
+      });
     }
   }
 }
@@ -561,7 +575,8 @@ void RankSupervisor::ReadRank(Attempt* attempt, Rank* rank, bool to_the_end) {
   do {
     std::vector<v1::RankToAgent> messages;
     const absl::Status status = rank->link->Receive(&messages, &drained);
-    for (const v1::RankToAgent& message : messages) HandleMessage(attempt, rank, message);
+    for (const v1::RankToAgent& message : messages)
+      Guard(attempt, rank->id.rank, [&] { HandleMessage(attempt, rank, message); });
     rank->EndLink(status);
   } while (to_the_end && !drained && rank->link != nullptr);
 }
@@ -657,9 +672,9 @@ void RankSupervisor::ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit)
     rank->KeepWhere();
     exit.set_stood(rank->stood);
   }
-  rank->exit_reported = true;
   LogInfo("exit %s %s", ToString(rank->id), Describe(exit));
   events_->RankExited(rank->id, exit);
+  rank->exit_reported = true;
   // One that has finished leaves the others what they were given: rank 0 may be exporting. Without one that
   // died nothing will be committed.
   if (attempt->stopping && failed) {

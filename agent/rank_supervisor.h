@@ -11,6 +11,9 @@
 //          -> AttemptGone
 //   Stop   -> the same end, with RankExit.cancelled; AttemptGone says that it was stopped
 //
+// An exception while a rank is handled is an internal error (internal_errors.h): its attempt's ranks are
+// looked at again a second later, and the others are not touched.
+//
 // One thread runs a poll loop over the ranks' sockets and pidfds and over what is posted to it; everything
 // else is that thread's alone. A rank's end wakes the loop, so it is reported at once. What a dead rank
 // leaves behind is killed without grace, as nobody is left to clean up after it.
@@ -51,6 +54,7 @@
 #include "agent/attempt_history.h"
 #include "agent/freed_memory.h"
 #include "agent/hosted_rank.h"
+#include "agent/internal_errors.h"
 #include "agent/own_time.h"
 #include "agent/path_roots.h"
 #include "agent/rank_logs.h"
@@ -101,7 +105,8 @@ class RankSupervisor {
     std::vector<PathRoot> path_roots;         // Below which jobs' other paths lie, where there are any.
     SpawnRank spawn = RankProcess::Spawn;
     ReadUsedBytes used_bytes;  // Of GPUs; null: nobody can say.
-    bool own_thread = true;    // False: its owner calls everything, and Turn() in place of the loop.
+    InternalErrors errors;
+    bool own_thread = true;  // False: its owner calls everything, and Turn() in place of the loop.
   };
 
   RankSupervisor(Options options, RankLogs* logs, RankEvents* events, Clock* clock);
@@ -135,6 +140,8 @@ class RankSupervisor {
   struct Attempt;
 
   void Post(std::function<void()> task);
+  void PostFor(const AttemptId& id, std::function<void()> task);
+  bool Guard(Attempt* attempt, int rank, absl::FunctionRef<void()> step);
   void Run();
   void RunPosted();
   void PollOnce(int timeout_ms);

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <stdexcept>
 #include <thread>
 
 #include "agent/testing/supervisor_case.h"
@@ -508,6 +509,42 @@ TEST_F(RankSupervisorTest, KillsARankThatBreaksItsProtocol) {
   const v1::RankExit exit = events_.AwaitExit(0);
   EXPECT_EQ(exit.signal(), SIGKILL);
   EXPECT_TRUE(absl::StrContains(exit.error(), "broke its protocol")) << exit.error();
+}
+
+// Whose first read of a tail throws, as reading a truncated log once did.
+class ThrowingLogs : public LogKeeper {
+ public:
+  explicit ThrowingLogs(const std::string& dir) : LogKeeper(dir, [](v1::LogLines) { return true; }) {}
+  std::vector<std::string> Tail(const RankId& id, int lines) const override {
+    if (id.of.job_id == "job" && !thrown_.exchange(true)) throw std::length_error("basic_string::_M_create");
+    return LogKeeper::Tail(id, lines);
+  }
+
+ private:
+  mutable std::atomic<bool> thrown_{false};
+};
+
+TEST_F(RankSupervisorTest, AnExceptionWhileARankIsHandledIsCountedAndItsEndIsReadAgain) {
+  std::atomic<int> errors{0};
+  options_.errors = InternalErrors([&errors] { ++errors; });
+  ThrowingLogs logs(dir_.path());
+  supervisor_ = std::make_unique<RankSupervisor>(options_, &logs, &events_, &clock_);
+  v1::Launch neighbor = Launch("stay", 1, {1});
+  neighbor.set_job_id("neighbor");
+  neighbor.set_first_rank(1);  // Events are told apart by it.
+  neighbor.set_world(2);
+  supervisor_->Launch(Launch("stay", 1, {0}));
+  supervisor_->Launch(neighbor);
+  for (const int rank : {0, 1}) events_.Await(absl::StrCat("ready ", rank));
+  ASSERT_EQ(kill(FactsOf(0).pid, SIGKILL), 0);
+  while (errors == 0) std::this_thread::yield();
+  supervisor_->Hosted();
+  EXPECT_FALSE(events_.Has("exit 0"));
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(events_.AwaitExit(0).signal(), SIGKILL);
+  EXPECT_EQ(errors, 1);
+  EXPECT_EQ(supervisor_->Hosted().size(), 1U) << "the neighbor still runs";
+  supervisor_.reset();  // Before its logs.
 }
 
 TEST_F(RankSupervisorTest, AFullDiskCostsTheLogAndNotTheRank) {

@@ -1,5 +1,6 @@
 """A rank that writes far more than its log may hold costs the disk no more than that, and who reads is told."""
 
+import os
 import re
 import threading
 
@@ -80,3 +81,28 @@ def check_accounts(lines):
         whole = re.match(r"flood (\d+) \.{90}$", line)
         assert not whole or int(whole[1]) == at, (line, at)
     assert at > LINES
+
+
+def test_a_truncated_log_ends_neither_the_agent_nor_a_neighbor(own, tmp_path):
+    """The agent computed a negative size from what it had dropped before, and ended with all jobs of its node."""
+    rank = tmp_path / "talking-rank"
+    rank.write_text(f"""#!/bin/sh
+seq -f 'flood %.0f {'.' * 90}' 30000
+(while :; do echo tick; sleep 0.1; done) &
+exec {program("fsdp/fsdpd-rank")} "$@"
+""")
+    rank.chmod(0o755)
+    with own(agents=0) as cluster:
+        cluster.start_agent("node-0", slots=2, log_mib=1, rank_binary=rank)
+        neighbor = cluster.submit(one_rank(steps=100_000))
+        job_id = cluster.submit(one_rank(steps=100_000))
+        log = cluster.folder / "node-0.work" / job_id / "attempt-1" / "rank-0.log"
+        wait_until("lines were dropped", log.with_suffix(".log.front").exists)
+        cluster.wait_state(job_id, "RUNNING")
+        os.truncate(log, 0)
+        wait_until("later lines are shown", lambda: "tick" in cluster.ctl("logs", job_id).expect(0).out)
+        assert "flood" not in cluster.ctl("logs", job_id).expect(0).out
+        cluster.ctl("cancel", job_id).expect(0)
+        cluster.wait_state(job_id, "CANCELLED")
+        assert cluster.state(neighbor) == "RUNNING" and cluster.agents["node-0"].running()
+        assert "fsdpd_agent_internal_errors_total 0" in cluster.scrape("node-0")

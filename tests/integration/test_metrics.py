@@ -165,7 +165,7 @@ def test_identity_and_agents(prometheus, shared, job):
     assert all(labels["attempt"] == "1" and labels["device"] for labels in ranks.values())
     assert [value for _, value in prometheus.query(f'sum(fsdpd_restarts_total{{fsdpd_job="{job}"}})')] == [0]
     for metric, value in [("fsdpd_agent_slots", 2), ("fsdpd_agent_ranks", 2), ("fsdpd_agent_connected", 1),
-                          ("fsdpd_hangs_total", 0)]:
+                          ("fsdpd_hangs_total", 0), ("fsdpd_agent_internal_errors_total", 0)]:
         assert [each for _, each in prometheus.query(metric)] == [value, value], metric
     assert {labels["version"] for labels, _ in prometheus.query("fsdpd_build_info")} == {"0.1.0"}
 
