@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 
 #include "base/temp_dir.h"
 #include "fsdp/engine/testing/test_job.h"
@@ -117,6 +118,32 @@ INSTANTIATE_TEST_SUITE_P(Meshes, ExpertsIn, ::testing::ValuesIn(Cases()),
                                   "_context" + std::to_string(c.context) + "_expert" +
                                   std::to_string(c.expert);
                          });
+
+// Samples of which none to all of the targets count: routers' losses weigh them alike on every mesh.
+TEST(Experts, LossesOfRoutersWithAMaskAreOneRanks) {
+  TempDir dir;
+  std::ofstream text(dir.File("text"), std::ios::binary), mask(dir.File("mask"), std::ios::binary);
+  for (int i = 0; i < 24 * 40; ++i) {
+    text.put(static_cast<char>(i * i % 31 % 12));
+    mask.put(static_cast<char>(i % 24 >= i / 24 % 25));
+  }
+  text.close();
+  mask.close();
+  v1::JobSpec job = ExpertsJob();
+  job.mutable_model()->mutable_llama()->set_vocab_size(256);
+  job.mutable_data()->clear_synthetic();
+  v1::TokenFile* file = job.mutable_data()->add_tokens();
+  file->set_path(dir.File("text"));
+  file->set_mask(dir.File("mask"));
+  file->set_type(v1::TOKEN_TYPE_U8);
+  const LocalJobResult alone = Train(job);
+  for (const Case& c : {Case{kParams, 4, 3}, Case{kParams, 2, 1, 2}, Case{kParams, 4, 3, 1, 2},
+                        Case{kNoShard, 4, 1, 1, 2}, Case{kParams, 4, 3, 1, 1, 2}}) {
+    const LocalJobResult spread = Train(Spread(job, c));
+    ExpectSame(alone, spread, kRoundOff);
+    ExpectSameRouting(alone, spread);
+  }
+}
 
 const Case kShared{kParams, 4, 3}, kAmong{kParams, 4, 3, 1, 1, 2}, kFour{kParams, 4, 1, 1, 1, 4};
 

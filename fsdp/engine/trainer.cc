@@ -136,9 +136,12 @@ void Describe(const Plan& plan, FlightPage* flight) {
   flight->Describe(lanes, NamesOf(plan.program, plan.layout), NamesOf(plan.evaluation, plan.layout));
 }
 
-// Of so many tokens and layers.
+// Of so many tokens and layers. Losses are means over the targets that count.
 v1::StepReport::Routing RoutingOf(const StepResult& result, int64_t tokens, int64_t layers) {
-  const auto mean = [&](int i) { return Told(result.routing[i] / static_cast<double>(tokens * layers)); };
+  const auto mean_of = [&](int i, int64_t n) {
+    return Told(result.routing[i] / static_cast<double>(std::max<int64_t>(n, 1) * layers));
+  };
+  const auto mean = [&](int i) { return mean_of(i, i < 2 ? tokens : result.counted); };
   v1::StepReport::Routing routing;
   routing.set_imbalance(mean(0));
   routing.set_entropy(mean(1));

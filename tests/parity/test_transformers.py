@@ -146,7 +146,32 @@ class Balance:
         self.got.clear()
 
 
-def train(model, start, batches, bias_update_rate=0.0):
+class RouterLosses:
+    """The loss that routers add (docs/experts.md), from the logits of each layer's `gate`."""
+
+    def __init__(self, model, per_token, balance, z):
+        self.per_token, self.balance, self.z, self.logits = per_token, balance, z, []
+        for name, module in model.named_modules():
+            if name.endswith(".gate"):
+                module.register_forward_hook(lambda *call: self.logits.append(call[-1]))
+
+    def take(self, targets):
+        """Of the last forward. A sample weighs by its targets that count."""
+        counted = (targets != -100).sum(1).float()
+        total = 0.0
+        for logits in self.logits:
+            logits = logits.unflatten(0, (-1, SEQUENCE + 1))[:, :-1]  # The last target is no token of ours.
+            scores = logits.softmax(-1)
+            choices = torch.nn.functional.one_hot(scores.topk(self.per_token).indices, scores.shape[-1]).sum(2)
+            shares = choices.float().mean(1) / self.per_token
+            balance = scores.shape[-1] * (shares * scores.mean(1)).sum(1)
+            z = logits.logsumexp(-1).square().mean(1)
+            total = total + ((self.balance * balance + self.z * z) * counted / counted.sum()).sum()
+        self.logits.clear()
+        return total
+
+
+def train(model, start, batches, bias_update_rate=0.0, router_losses=None):
     """The loop of a textbook, with the loss that the model computes itself."""
     load(model, torch.from_numpy(read_weights(start)))
     balance = Balance(model, bias_update_rate)
@@ -155,11 +180,11 @@ def train(model, start, batches, bias_update_rate=0.0):
     for step, (tokens, targets) in enumerate(batches, 1):
         for group in adamw.param_groups:
             group["lr"] = LR * cosine_rate(step, WARMUP, len(batches), FLOOR)
-        text = torch.cat((tokens, targets[:, -1:]), dim=1)  # It shifts by itself.
-        assert torch.equal(text[:, 1:], targets)
-        loss = model(text, labels=text).loss
+        text = torch.cat((tokens, targets[:, -1:].clamp(min=0)), dim=1)
+        assert torch.equal(text[:, 1:].where(targets >= 0, targets), targets)
+        loss = model(text, labels=torch.cat((tokens[:, :1], targets), dim=1)).loss  # It shifts labels by itself.
         adamw.zero_grad()
-        loss.backward()
+        (loss + router_losses.take(targets) if router_losses else loss).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORM)
         adamw.step()
         balance.step()
@@ -222,6 +247,39 @@ def test_selection_biases_move_by_what_transformers_routers_choose(model, tmp_pa
     moved = numpy.abs(ours.weights - stays.weights)
     assert rate / 2 > WEIGHT_TOLERANCE, "a bias that moved once less would be seen"
     assert (moved > rate / 2).sum() > model.config.n_routed_experts
+
+
+def write_masked_text(folder, message):
+    """Samples of which between none and all of the targets count, as the answers of chats do."""
+    random = numpy.random.default_rng(5)
+    samples = 400
+    counts = random.random((samples, 1)) ** 2 > random.random((samples, SEQUENCE))
+    random.integers(0, 256, counts.size, dtype=numpy.uint8).tofile(folder / "text")
+    counts.astype(numpy.uint8).tofile(folder / "mask")
+    message.data.ClearField("synthetic")
+    message.data.tokens.add(path=str(folder / "text"), mask=str(folder / "mask"), type="TOKEN_TYPE_U8")
+
+
+@pytest.mark.parametrize("model", ["mixtral", "qwen3 moe"], indirect=True)
+def test_router_losses_do_not_depend_on_how_many_targets_a_mask_leaves(model, tmp_path):
+    """They were (all tokens / tokens that count) times too strong."""
+    start, dump = tmp_path / "start", tmp_path / "batches"
+    write_start_weights(parameters(model), start)
+    message = job(tmp_path, model.config)
+    write_masked_text(tmp_path, message)
+    experts = message.model.llama.experts
+    experts.balance_loss, experts.z_loss = 0.5, 0.1
+    steps = message.train.steps = STEPS_WITH_EXPERTS
+    ours = run_message(tmp_path, message, start, "--dump-batches", dump)
+    batches = torch.from_numpy(numpy.fromfile(dump, dtype=numpy.int64)).reshape(steps, 2, GLOBAL_BATCH, SEQUENCE)
+    counted = (batches[:, 1] != -100).float().mean()
+    assert 0.2 < counted < 0.5, counted
+    losses = RouterLosses(model, experts.per_token, experts.balance_loss, experts.z_loss)
+    assert_agree(ours, train(model, start, batches, router_losses=losses), steps)
+    # As strong as before, they would be seen.
+    strong = RouterLosses(model, experts.per_token, experts.balance_loss / counted, experts.z_loss / counted)
+    other = train(model, start, batches, router_losses=strong)
+    assert numpy.abs(ours.weights - other.weights).max() > 5 * WEIGHT_TOLERANCE
 
 
 @pytest.mark.parametrize("model", ["llama 3.1", "qwen2 yarn"], indirect=True)

@@ -252,7 +252,7 @@ void NativeBlock::FillGateUp(Kept* kept) const {
   const at::Tensor read = ForExperts(all, config_.experts.per_token, &context(), [&] {
     if (HasShared()) kept->shared_gate_up = LinearForward(all, WeightsOf(SharedGateUp()));
     const Router router = {param(p_.router), param(p_.router_bias)};
-    kept->routing = Route(all, router, config_.experts, kept->micro_batch[0], &context());
+    kept->routing = Route(all, router, config_.experts, kept->targets, &context());
   });
   kept->passage = MakePassage(kept->routing, ChoiceWeights(kept->routing, config_.experts), &context());
   kept->gate_up = ExpertsOfTokens(read, *kept, GateUp());
@@ -339,6 +339,7 @@ UnitOutput NativeBlock::Forward(int slot, const UnitInput& input, Keep keep) {
   FSDPD_CHECK(kept.micro_batch[1] * context().SizeOf(Group::kContext) == rotary_.cos.size(0));
   kept.positions = input.positions;
   kept.documents = input.documents;
+  kept.targets = input.targets;
   FillMiddle(&kept);
   DropAttention(keep, &kept);
   FillGateUp(&kept);
@@ -360,7 +361,7 @@ void NativeBlock::VisitKept(int slot, const std::function<void(at::Tensor*)>& vi
   Routing& routing = kept->routing;
   Passage& passage = kept->passage;
   tensors.insert(tensors.end(), {&routing.logits, &routing.experts, &routing.counts, &routing.loads,
-                                 &passage.weights, &kept->shared_gate_up});
+                                 &routing.counted, &passage.weights, &kept->shared_gate_up});
   for (RowPlaces* places : {&routing.rows, &passage.here, &passage.sent})
     tensors.insert(tensors.end(), {&places->order, &places->of_choice, &places->ends});
   const auto add = [&tensors](AttentionOutput* of) {

@@ -85,6 +85,7 @@ class NativeBlock : public NativeUnit {
     std::array<int64_t, 2> micro_batch = {};  // Samples, and tokens of each that attention is about.
     at::Tensor positions;
     Documents documents;
+    at::Tensor targets;         // Of routers' losses: which of a sample's tokens count.
     at::Tensor attention_rstd;  // Of the norm before attention: [tokens x 1] fp32.
     at::Tensor qkv;  // Side by side in a row: v, and q and k after rotation; with qk_norm before their norms.
                      // With latents LatentRows'.

@@ -235,9 +235,10 @@ TEST(NativeRouterCuda, RoutersChooseAndCountAsOnTheCpu) {
       const at::Tensor x = at::randn({kTokens, kHidden});
       const Router router = {at::randn({24, kHidden}), sigmoid ? at::randn({24}) : at::Tensor()};
       const Router on_cuda = {router.matrix.cuda(), sigmoid ? router.bias.cuda() : at::Tensor()};
+      const at::Tensor targets = at::randint(-100, -98, {kSamples, kTokens / kSamples}, at::kLong);
       LossContext cpu_context(at::kCPU), cuda_context(at::kCUDA);
-      const Routing cpu = Route(x, router, config, kSamples, &cpu_context);
-      const Routing cuda = Route(x.cuda(), on_cuda, config, kSamples, &cuda_context);
+      const Routing cpu = Route(x, router, config, targets, &cpu_context);
+      const Routing cuda = Route(x.cuda(), on_cuda, config, targets.cuda(), &cuda_context);
       const auto near = [](const at::Tensor& got, const at::Tensor& want) {
         EXPECT_LT((got.cpu() - want).norm().item<double>(), 1e-4 * want.norm().item<double>());
       };
@@ -270,7 +271,8 @@ TEST(NativeRouterCuda, NormalizedTop1HasAGradientOfExactlyZero) {
       const at::Tensor x = at::randn({kTokens, kHidden}).to(type).cuda();
       const Router router = {at::randn({24, kHidden}).to(type).cuda(), at::Tensor()};
       LossContext context(at::kCUDA);
-      const Routing routing = Route(x, router, config, kSamples, &context);
+      const at::Tensor targets = at::zeros({kSamples, kTokens / kSamples}, at::kLong).cuda();
+      const Routing routing = Route(x, router, config, targets, &context);
       const at::Tensor got = RouterBackward(routing, config, at::randn({kTokens, 1}).cuda(), context);
       EXPECT_EQ(got.abs().max().item<double>(), 0) << type << " sigmoid=" << sigmoid;
     }

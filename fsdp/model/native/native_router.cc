@@ -6,16 +6,19 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/logsumexp.h>
 #include <ATen/ops/mm.h>
+#include <ATen/ops/ne.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/stack.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/topk.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <limits>
 
+#include "fsdp/model/unit/unit.h"
 #include "fsdp/plan/model/model_facts.h"
 
 namespace fsdpd {
@@ -65,15 +68,23 @@ at::Tensor ChooseExperts(const at::Tensor& scores, const at::Tensor& bias, const
 int64_t SamplesOf(const Routing& routing) { return routing.loads.size(0); }
 
 // What a token's scores are multiplied with and summed up to what it adds to the balance loss: for each
-// sample and expert, experts x the share of the sample's choices that fell on it.
+// sample and expert, experts x the share of the sample's choices that fell on it x the sample's weight.
 at::Tensor BalanceOf(const Routing& routing, const ExpertsConfig& config) {
   const at::Tensor choices = routing.loads.sum(-1, /*keepdim=*/true);
-  return routing.loads.mul(static_cast<double>(config.count)).div_(choices).unsqueeze(1);
+  return routing.loads.mul(static_cast<double>(config.count))
+      .div_(choices)
+      .mul_(routing.counted.unsqueeze(-1))
+      .unsqueeze(1);
 }
 
 // [samples x tokens of one x experts]
 at::Tensor BySample(const at::Tensor& of_tokens, const Routing& routing) {
   return of_tokens.unflatten(0, {SamplesOf(routing), -1});
+}
+
+// `of_tokens`, [tokens x 1], each times the weight of its sample.
+at::Tensor Weighed(const at::Tensor& of_tokens, const Routing& routing) {
+  return BySample(of_tokens, routing).mul(routing.counted.view({-1, 1, 1})).flatten(0, 1);
 }
 
 // From that of how much each choice counts.
@@ -102,8 +113,9 @@ at::Tensor BalanceBackward(const Routing& routing, const ExpertsConfig& config, 
 
 }  // namespace
 
-Routing Route(const at::Tensor& x, const Router& router, const ExpertsConfig& config, int64_t samples,
-              UnitContext* context) {
+Routing Route(const at::Tensor& x, const Router& router, const ExpertsConfig& config,
+              const at::Tensor& targets, UnitContext* context) {
+  const int64_t samples = targets.size(0), ranks = context->SizeOf(Group::kContext);
   Routing routing;
   routing.logits = LogitsOf(x, router.matrix);
   routing.experts = ChooseExperts(ScoresOf(routing, config), router.bias, config);
@@ -116,7 +128,15 @@ Routing Route(const at::Tensor& x, const Router& router, const ExpertsConfig& co
                       .scatter_add_(0, of_samples, at::ones(of_samples.sizes(), routing.logits.options()))
                       .view({samples, config.count});
   routing.counts = routing.loads.sum(0);
-  if (context->SizeOf(Group::kContext) > 1) context->AllReduce(Group::kContext, routing.loads);
+  routing.counted = targets.ne(kIgnoredTarget)
+                        .sum(-1, /*keepdim=*/false, at::kFloat)
+                        .div_(static_cast<double>(targets.size(1) * ranks));
+  if (ranks > 1) {
+    at::Tensor sums = at::cat({routing.loads, routing.counted.unsqueeze(-1)}, -1);
+    context->AllReduce(Group::kContext, sums);
+    routing.loads = sums.narrow(-1, 0, config.count);
+    routing.counted = sums.select(-1, config.count);
+  }
   return routing;
 }
 
@@ -131,10 +151,11 @@ at::Tensor RoutingSums(const Routing& routing, const ExpertsConfig& config) {
   const auto tokens = static_cast<double>(routing.logits.size(0));
   const double mean = static_cast<double>(routing.experts.numel()) / static_cast<double>(config.count);
   const at::Tensor shares = SharesOf(ScoresOf(routing, config), config);
-  const at::Tensor log_sum = at::logsumexp(routing.logits, {-1});
+  const at::Tensor log_sum = at::logsumexp(routing.logits, {-1}, /*keepdim=*/true);
   return at::stack({routing.counts.max().mul_(tokens / mean),
                     shares.mul(shares.clamp_min(std::numeric_limits<float>::min()).log_()).sum().neg_(),
-                    BySample(shares, routing).mul(BalanceOf(routing, config)).sum(), log_sum.square().sum()});
+                    BySample(shares, routing).mul(BalanceOf(routing, config)).sum(),
+                    Weighed(log_sum.square(), routing).sum()});
 }
 
 at::Tensor RouterBackward(const Routing& routing, const ExpertsConfig& config, at::Tensor grad_weights,
@@ -149,8 +170,8 @@ at::Tensor RouterBackward(const Routing& routing, const ExpertsConfig& config, a
       config.sigmoid ? grad_scores.mul_(scores).mul_(1 - scores)
                      : grad_scores.sub(grad_scores.mul(scores).sum(-1, /*keepdim=*/true)).mul_(scores);
   if (grad_loss.defined() && config.z_loss > 0) {
-    const at::Tensor of_log_sum =
-        at::logsumexp(routing.logits, {-1}, /*keepdim=*/true).mul_(grad_loss).mul_(2 * config.z_loss);
+    const at::Tensor log_sum = at::logsumexp(routing.logits, {-1}, /*keepdim=*/true);
+    const at::Tensor of_log_sum = Weighed(log_sum, routing).mul_(grad_loss).mul_(2 * config.z_loss);
     grad_logits.addcmul_(at::softmax(routing.logits, -1, at::kFloat), of_log_sum);
   }
   return grad_logits;

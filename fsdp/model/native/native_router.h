@@ -29,6 +29,9 @@ struct Routing {
   RowPlaces rows;      // Where this rank has all experts; filled up on CUDA.
   at::Tensor counts;   // [experts] fp32: the rank's own choices of each.
   at::Tensor loads;    // [samples x experts] fp32: choices of each expert, by a whole sample's tokens.
+  // [samples] fp32: of a whole sample's targets, the share that counts in the loss. It weighs the router's
+  // losses of the sample, as it weighs the sample's cross entropy.
+  at::Tensor counted;
 };
 
 struct Router {
@@ -36,9 +39,9 @@ struct Router {
   at::Tensor bias;    // [experts], of selection; undefined: there is none.
 };
 
-// x: [tokens x hidden], those of one sample after the other, of `samples`.
-Routing Route(const at::Tensor& x, const Router& router, const ExpertsConfig& config, int64_t samples,
-              UnitContext* context);
+// x: [tokens x hidden], those of one sample after the other. targets: [samples x tokens of one], UnitInput's.
+Routing Route(const at::Tensor& x, const Router& router, const ExpertsConfig& config,
+              const at::Tensor& targets, UnitContext* context);
 
 // How much each choice counts: [choices x 1] fp32.
 at::Tensor ChoiceWeights(const Routing& routing, const ExpertsConfig& config);

@@ -10,13 +10,16 @@
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/topk.h>
+#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <tuple>
 #include <vector>
 
 #include "fsdp/model/testing/fixed_seed.h"
+#include "fsdp/model/unit/unit.h"
 
 namespace fsdpd {
 namespace {
@@ -49,10 +52,11 @@ struct Input {
   at::Tensor x = at::randn({kTokens, kHidden});
   at::Tensor router = at::randn({6, kHidden});
   at::Tensor bias = {};
+  at::Tensor targets = at::zeros({kSamples, kTokens / kSamples}, at::kLong);  // All count.
 
   Routing Routed(const ExpertsConfig& config) const {
     LossContext context;
-    return Route(x, {router, bias}, config, kSamples, &context);
+    return Route(x, {router, bias}, config, targets, &context);
   }
 };
 
@@ -95,7 +99,7 @@ struct Reference {
   at::Tensor weights;  // By choice.
   at::Tensor balance, z;
 
-  Reference(const at::Tensor& logits, const ExpertsConfig& config) {
+  Reference(const at::Tensor& logits, const ExpertsConfig& config, const at::Tensor& targets) {
     const at::Tensor raw = config.sigmoid ? logits.sigmoid() : at::softmax(logits, -1);
     const auto [chosen, experts] = at::topk(raw, config.per_token);
     const at::Tensor scores = raw / raw.sum(-1, true);
@@ -105,19 +109,26 @@ struct Reference {
     const auto by_sample = [](const at::Tensor& t) { return t.unflatten(0, {kSamples, -1}); };
     const at::Tensor share =
         by_sample(choices).sum(1) / by_sample(choices).sum(at::IntArrayRef({1, 2})).unsqueeze(-1);
-    const double tokens = static_cast<double>(kTokens) / kSamples;
-    // A sample's loss counts as often as it has tokens.
-    balance = (share * by_sample(scores).mean(1)).sum() * static_cast<double>(config.count) * tokens;
-    z = at::logsumexp(logits, {-1}).square().sum();
+    // A sample's loss weighs as much as its cross entropy: by its targets that count.
+    const at::Tensor counted = (targets != kIgnoredTarget).sum(-1).to(at::kFloat);
+    balance =
+        ((share * by_sample(scores).mean(1)).sum(-1) * counted).sum() * static_cast<double>(config.count);
+    z = (by_sample(at::logsumexp(logits, {-1}).square()).mean(-1) * counted).sum();
   }
 };
 
+// Of a sample of four tokens: all targets count, one does, and none does.
+const at::Tensor kMasked = at::tensor({0, 0, 0, 0, -100, -100, 0, -100, -100, -100, -100, -100}, at::kLong)
+                               .view({kSamples, kTokens / kSamples});
+
 TEST(NativeRouter, GradientsAreAutogradsWithBothLosses) {
-  for (const auto& [normalized, sigmoid] :
-       {std::pair(true, false), std::pair(false, false), std::pair(true, true), std::pair(false, true)}) {
+  for (const auto& [normalized, sigmoid, masked] :
+       {std::tuple(true, false, false), std::tuple(false, false, true), std::tuple(true, true, true),
+        std::tuple(false, true, false)}) {
     for (const auto& [balance, z] :
          {std::pair(0.0, 0.0), std::pair(0.3, 0.0), std::pair(0.0, 0.2), std::pair(0.7, 0.1)}) {
-      const Input in;
+      Input in;
+      if (masked) in.targets = kMasked;
       ExpertsConfig config = Config(normalized, balance, z);
       config.sigmoid = sigmoid;
       config.weight_scale = sigmoid ? 1.5 : 1;
@@ -127,7 +138,7 @@ TEST(NativeRouter, GradientsAreAutogradsWithBothLosses) {
       const at::Tensor got = RouterBackward(routing, config, grad_choices.clone().view({-1, 1}), context);
 
       const at::Tensor logits = routing.logits.clone().set_requires_grad(true);
-      const Reference reference(logits, config);
+      const Reference reference(logits, config, in.targets);
       ((reference.weights * grad_choices).sum() + kGradLoss * (balance * reference.balance + z * reference.z))
           .backward();
       EXPECT_LT((got - logits.grad()).abs().max().item<double>(), 1e-5) << normalized << balance << z;
@@ -193,11 +204,12 @@ TEST(NativeRouter, OfRanksThatShareMatricesTheFirstAddsTheLosses) {
 }
 
 TEST(NativeRouter, TellsWhatItDid) {
-  const Input in;
+  Input in;
+  in.targets = kMasked;
   const ExpertsConfig config = Config(true);
   const Routing routing = in.Routed(config);
   const at::Tensor sums = RoutingSums(routing, config);
-  const Reference reference(routing.logits, config);
+  const Reference reference(routing.logits, config, in.targets);
   const at::Tensor scores = at::softmax(routing.logits, -1);
   const auto fullest = routing.counts.max().item<double>();
   EXPECT_NEAR(sums[0].item<double>(), kTokens * fullest / (kTokens * 2 / 6.0), 1e-4);
