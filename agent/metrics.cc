@@ -56,7 +56,7 @@ constexpr Metric kTable[] = {
      "Of fsdpd_fp8_numbers_total those that became zero, as they were too small beside the largest of "
      "their row."},
     {"fsdpd_fp8_scale", kGauge, "", "fsdpd_job, rank, class, bound",
-     "Least and largest scale of the same rows in the last step: what FP8 numbers are multiplied with."},
+     "Least and largest scale of all rows in the last step: the factor that turns FP8 numbers back."},
     {"fsdpd_expert_imbalance", kGauge, "", "fsdpd_job, rank",
      "Tokens of a layer's fullest expert over the mean, in the last step; mean over layers."},
     {"fsdpd_expert_room", kGauge, "", "fsdpd_job, rank",

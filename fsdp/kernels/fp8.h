@@ -28,8 +28,8 @@
 
 namespace fsdpd::kernels {
 
-// What a kernel that is given a place for it sees of one row in kFp8Watched, added to what is there: numbers,
-// and of them those that become zero. Scales as bits of fp32, which are in the order of positive numbers.
+// What a kernel that is given a place for it adds there. Scales, of all rows, as bits of fp32, which are in
+// the order of positive numbers; numbers, and of them those that become zero, of one row in kFp8Watched.
 struct Fp8Seen {
   unsigned long long numbers;
   unsigned long long flushed;

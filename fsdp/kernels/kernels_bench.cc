@@ -19,6 +19,7 @@
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/sigmoid.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
@@ -468,6 +469,13 @@ Fp8Matrix BenchFp8Rows(Bench* bench, const std::string& name, const at::Tensor& 
   run();
   const auto bytes = static_cast<double>(x.nbytes() + to.values.nbytes());
   bench->Measure("fp8 rows of " + name, bytes, Difference(to.Exact(), RoundedAsExact(x)), run);
+  const at::Tensor seen = at::tensor({int64_t{0}, int64_t{0}, int64_t{0x7f800000}, int64_t{0}}).cuda();
+  Fp8RowsArgs watched = args;
+  watched.seen = static_cast<Fp8Seen*>(seen.data_ptr());
+  const auto run_watched = [&] { Fp8Rows(watched, CurrentStream()); };
+  run_watched();
+  bench->Measure("fp8 rows of " + name + ", with telemetry", bytes, Difference(to.Exact(), RoundedAsExact(x)),
+                 run_watched);
   return to;
 }
 

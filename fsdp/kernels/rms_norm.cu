@@ -86,10 +86,12 @@ __global__ void Fp8Forward(RmsNormArgs args) {
     if (pack >= packs) break;
     StoreRounded(PairsOf(y[k]), factor, static_cast<unsigned char*>(args.y) + blockIdx.x * args.width, pack);
   }
-  if (args.seen == nullptr || blockIdx.x % kFp8Watched != 0) return;
+  if (args.seen == nullptr) return;
+  if (threadIdx.x == 0) AddScale(args.seen, largest, ScaleOf(largest));
+  if (blockIdx.x % kFp8Watched != 0) return;
   SeenRow row(factor);
   for (int k = 0; k < K && threadIdx.x + k * kForwardThreads < packs; ++k) row.Add(PairsOf(y[k]));
-  row.AddTo(args.seen, largest, ScaleOf(largest));
+  row.AddTo(args.seen);
 }
 
 // Of narrow rows, as tiny models have and heads that normed_heads does not take: each is a few lanes', which

@@ -1,7 +1,7 @@
-// What rounding to FP8 (native_fp8.h) does to numbers, by what they are: of one row in kernels::kFp8Watched
-// how many there are, how many become zero, and the least and the largest scale. No number is ever cut off at
-// 448, as scales are those of the numbers. What is rounded along columns is not watched: they are the same
-// numbers.
+// What rounding to FP8 (native_fp8.h) does to numbers, by what they are: the least and the largest scale of
+// all rows, so that no outlier is missed; of one row in kernels::kFp8Watched how many numbers there are and
+// how many become zero. No number is ever cut off at 448, as scales are those of the numbers. What is rounded
+// along columns is not watched: they are the same numbers.
 //
 // Thread safety: safe on the CPU; on CUDA kernels add atomically, and nothing may be rounded between Told and
 // Reset.

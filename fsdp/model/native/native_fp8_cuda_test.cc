@@ -187,6 +187,7 @@ TEST_F(NativeFp8Cuda, SeesWhatTheHostSees) {
     x[64].mul_(1e-9)[5] = 1;
     x[128].fill_(0x1p-10)[3] = 448;
     x[128][4] = 0x1.02p-10;
+    x[77][9] = 1e4;  // The largest scale, of a row whose numbers are not counted.
     at::Tensor infinite = x.clone();
     infinite[192].fill_(std::numeric_limits<float>::infinity());
     const at::Tensor weight = Random(1, width)[0], powers = Fp8Weights(Random(width, 16)).scales;
@@ -211,6 +212,7 @@ TEST_F(NativeFp8Cuda, SeesWhatTheHostSees) {
     const at::Tensor host = told(at::kCPU), cuda = told(at::kCUDA);
     EXPECT_TRUE(cuda.equal(host)) << cuda << host;
     EXPECT_GT(host[1].item<float>(), 0);
+    EXPECT_GT(host[4 + 3].item<float>(), 1e4f / 512);
   }
 }
 
