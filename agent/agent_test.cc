@@ -207,7 +207,7 @@ TEST(Agent, ReportsAFailedRankWithItsLastWordAndItsLogsEnd) {
   coordinator.AwaitRegister(1);
   coordinator.Send(Launch("fail"));
   const v1::RankExit exit = coordinator.AwaitExit("fail-k3x9q2", 1, 0).exit();
-  EXPECT_EQ(exit.exit_code(), 3);
+  EXPECT_EQ(exit.exit_code(), 4);
   EXPECT_EQ(exit.error(), "loss is NaN at step 3");
   ASSERT_EQ(exit.log_tail_size(), kLogTailLines);
   EXPECT_EQ(exit.log_tail(0), "line 11");

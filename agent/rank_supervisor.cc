@@ -58,7 +58,8 @@ struct RankSupervisor::Attempt {
   absl::Time retry_at = absl::InfinitePast();        // After an internal error.
   bool stopping = false;                             // Asked for, by the coordinator or from here.
   std::optional<OwnRendezvous> own;                  // Where all its ranks are here.
-  std::optional<int> failed_rank;                    // The first that did not end well.
+  std::optional<int> failed_rank;                    // The first that did not end well,
+  bool cause_seen = false;                           // or the first that did not leave for a lost peer.
   absl::Time terminate_at = absl::InfiniteFuture();  // Not after kill_at.
   absl::Time kill_at = absl::InfiniteFuture();
 
@@ -117,7 +118,7 @@ void RankSupervisor::Trace(v1::Trace trace) {
 }
 
 void RankSupervisor::StoreValue(v1::RendezvousValue value) {
-  Post([this, value = std::move(value)] { HandleValue(value); });
+  Post([this, value = std::move(value)] { AnswerGet(value.request(), value.value()); });
 }
 
 void RankSupervisor::SetConnected(bool connected) {
@@ -552,10 +553,6 @@ void RankSupervisor::HandleTrace(const v1::Trace& trace) {
   for (Rank& rank : attempt->ranks) rank.Send(message);
 }
 
-void RankSupervisor::HandleValue(const v1::RendezvousValue& value) {
-  AnswerGet(value.request(), value.value());
-}
-
 void RankSupervisor::AnswerGet(int64_t number, const std::string& value) {
   const std::optional<RendezvousRelay::Waiter> waiter = relay_.Answer(number);
   if (!waiter.has_value()) return;
@@ -654,7 +651,7 @@ void RankSupervisor::CheckExit(Attempt* attempt, Rank* rank) {
   if (rank->link != nullptr)
     ReadRank(attempt, rank, /*to_the_end=*/true);  // Its last words may still be there.
   rank->link.reset();
-  // Before the report, so that usually the slot is free when the coordinator hears of it.
+  // Before the report, so that the slot is usually free by then.
   rank->gone = rank->process->TreeGone();
   if (rank->gone) RankLeft(rank, clock_->Now());
   ReportExit(attempt, rank, rank->ExitOf(*end, logs_->Tail(rank->id, kLogTailLines)));
@@ -681,8 +678,10 @@ void RankSupervisor::ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit)
     const absl::Time now = clock_->Now();
     attempt->terminate_at = std::min(attempt->terminate_at, died ? now : now + kTogether);
   }
-  if (!failed || attempt->failed_rank.has_value()) return;
+  const bool left = exit.signal() == 0 && exit.exit_code() == kPeerFailedExitCode;
+  if (!failed || attempt->cause_seen || (left && attempt->failed_rank.has_value())) return;
   attempt->failed_rank = exit.rank();
+  attempt->cause_seen = !left;
   for (Rank& peer : attempt->ranks) TellOfFailedPeer(*attempt, &peer);
 }
 
@@ -690,7 +689,7 @@ void RankSupervisor::ReportExit(Attempt* attempt, Rank* rank, v1::RankExit exit)
 void RankSupervisor::TellOfFailedPeer(const Attempt& attempt, Rank* rank) {
   if (!attempt.failed_rank.has_value() || attempt.stopping || rank->process == nullptr || rank->exit_reported)
     return;
-  rank->told_of_peer = true;
+  rank->told_of_peer = attempt.cause_seen;
   rank->KeepWhere();
   v1::AgentToRank message;
   message.mutable_peer_failed()->set_rank(*attempt.failed_rank);

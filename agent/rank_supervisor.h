@@ -20,8 +20,10 @@
 //
 // When a rank fails, the others of its attempt here are told at once (PeerFailed), as they may wait for it
 // for ever, and leave by themselves; their exits say so (RankExit.peer_failed), so that the first keeps the
-// blame. The rest is the coordinator's, which sends Stop. When the coordinator has been away for kAloneTime,
-// what is left is stopped here: a collective without one of its ranks would only hold the devices.
+// blame. A rank that leaves because it lost a peer (kPeerFailedExitCode) is no cause: the next that fails
+// otherwise, here or on another node, is. The rest is the coordinator's, which sends Stop. When the
+// coordinator has been away for kAloneTime, what is left is stopped here: a collective without one of its
+// ranks would only hold the devices.
 //
 // Where a rank stands is read from its flight page (base/flight_page.h): when it is asked for (Locate), and
 // for its exit just before the rank is told to leave or when it has ended, whichever is first. What leaves
@@ -166,7 +168,6 @@ class RankSupervisor {
   void HandleStop(const v1::Stop& stop);
   void HandleLocate(const v1::Locate& locate);
   void HandleTrace(const v1::Trace& trace);
-  void HandleValue(const v1::RendezvousValue& value);
   void ReadRank(Attempt* attempt, Rank* rank, bool to_the_end);
   void HandleMessage(Attempt* attempt, Rank* rank, const v1::RankToAgent& message);
   absl::Status TakeSet(Attempt* attempt, const Rank& rank, const v1::StoreSet& set);

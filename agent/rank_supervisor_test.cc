@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "agent/testing/supervisor_case.h"
+#include "base/exit_code.h"
 
 namespace fsdpd {
 namespace {
@@ -129,6 +130,16 @@ TEST_F(RankSupervisorTest, TellsTheOthersOfARankThatFailedAndLeavesTheBlameWithI
     EXPECT_TRUE(exit.peer_failed());
     EXPECT_FALSE(exit.cancelled());
   }
+  events_.Await("gone");
+}
+
+TEST_F(RankSupervisorTest, ARankThatLeavesForALostPeerTakesNoBlameFromTheOneThatWasKilled) {
+  Start();
+  supervisor_->Launch(Launch("peer-is-lost", 1, {0, 1}));
+  const v1::RankExit left = events_.AwaitExit(0), killed = events_.AwaitExit(1);
+  EXPECT_EQ(left.exit_code(), kPeerFailedExitCode);
+  EXPECT_EQ(killed.signal(), SIGKILL);
+  EXPECT_FALSE(killed.peer_failed());
   events_.Await("gone");
 }
 

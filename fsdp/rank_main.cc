@@ -22,10 +22,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
+#include <thread>
 
 #include "base/check.h"
 #include "base/errno_status.h"
@@ -136,9 +138,20 @@ void SendFinished(const absl::Status& status, RankChannel* channel) {
   std::fflush(nullptr);
 }
 
+// A peer that was told to stop is gone before this rank is told, and a peer that was killed before its agent
+// has reported it. Leaving later makes this rank's end a part of the stop, and keeps the report in order.
+constexpr auto kReasonWait = std::chrono::milliseconds(500);
+
+void AwaitReason(const StopSignal& stop, const Departure& departure) {
+  const auto end = std::chrono::steady_clock::now() + kReasonWait;
+  while (!stop.requested() && !departure.told() && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
 // Without static destructors: threads of LibTorch and the stop signal still run.
 [[noreturn]] void Leave(const absl::Status& status, RankChannel* channel, const StopSignal& stop,
                         const Departure& departure) {
+  if (IsPeerLost(status)) AwaitReason(stop, departure);
   const bool told = stop.requested() || departure.told();
   if (status.ok()) {
     LogInfo("finished");

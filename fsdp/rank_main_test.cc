@@ -409,6 +409,19 @@ TEST(RankMain, ARankWhosePeerIsKilledFailsAndNamesTheOperation) {
   EXPECT_THAT(job.error(0), HasSubstr("step "));
 }
 
+// As where one node hears of a cancel before the other: both were stopped, and none failed.
+TEST(RankMain, ARankWhosePeerIsStoppedBeforeItIsStoppedItselfHasNotFailed) {
+  Job job(2);
+  job.Launch(TinyJob(2, 10'000'000));
+  job.AwaitFirstStep();
+  job.child(1).Signal(SIGTERM);
+  EXPECT_EQ(job.child(1).Wait().code, kStoppedExitCode);
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  job.child(0).Signal(SIGTERM);
+  const Exit exit = job.child(0).Wait();
+  EXPECT_EQ(exit.code, kStoppedExitCode) << exit.output;
+}
+
 TEST(RankMain, SigtermFreesARankThatWaitsForAPeerThatHangs) {
   Job job(2);
   job.Launch(TinyJob(2, 10'000'000));

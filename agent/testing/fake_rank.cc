@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 
+#include "base/exit_code.h"
 #include "base/flight_page.h"
 #include "base/frame.h"
 #include "proto/fsdpd/v1/rank.pb.h"
@@ -117,7 +118,7 @@ int Save(const v1::RankLaunch& launch) {
 int Fail(const v1::RankLaunch&) {
   Started();
   for (int i = 1; i <= 50; ++i) fprintf(stderr, "line %d\n", i);
-  return Finish("loss is NaN at step 3", 3);
+  return Finish("loss is NaN at step 3", 4);
 }
 
 int Segv(const v1::RankLaunch&) {
@@ -239,7 +240,15 @@ int PeerDies(const v1::RankLaunch& launch) {
   if (launch.rank() == 0) return Finish("first", 1);
   const v1::AgentToRank message = Receive();
   if (!message.has_peer_failed() || message.peer_failed().rank() != 0) return Finish("not told", 1);
-  return Finish("told", 3);
+  return Finish("told", kPeerFailedExitCode);
+}
+
+// Rank 0 leaves since it lost a peer, before that one's end is seen: rank 1 is killed once it is told.
+int PeerIsLost(const v1::RankLaunch& launch) {
+  Started();
+  if (launch.rank() == 0) return Finish("lost", kPeerFailedExitCode);
+  if (!Receive().has_peer_failed()) return Finish("not told", 1);
+  return raise(SIGKILL);
 }
 
 // In a collective, as its flight page says.
@@ -267,7 +276,7 @@ int RunsOnWhenTold(const v1::RankLaunch&) {
   Started();
   if (!Receive().has_peer_failed()) return Finish("not told", 1);
   page->word(1)->store(PackProgress({12, 2, /*evaluation=*/false, /*inside=*/true}));
-  return Finish("told", 3);
+  return Finish("told", kPeerFailedExitCode);
 }
 
 // Leaves when its agent tells it to, as one that has saved. "One": rank 0 alone, the others do not hear it.
@@ -355,6 +364,7 @@ const std::map<std::string, std::function<int(const v1::RankLaunch&)>> kBehaviou
     {"garbage", Garbage},
     {"surroundings", Surroundings},
     {"peer-dies", PeerDies},
+    {"peer-is-lost", PeerIsLost},
     {"stands", Stands},
     {"runs-on-when-told", RunsOnWhenTold},
     {"leave-when-told", LeaveWhenTold},

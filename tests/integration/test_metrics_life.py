@@ -30,9 +30,7 @@ def test_an_ended_rank_is_down_and_keeps_its_totals(cluster):
 
 
 def test_a_job_that_failed_is_told_from_one_that_was_cancelled(cluster):
-    failed = cluster.submit(spec(steps=ENDLESS, resources={"ranks_per_node": 1}))
-    # On one node: with two, a rank may lose its peer before its own agent receives the cancel.
-    cancelled = cluster.submit(one_rank(steps=ENDLESS))
+    failed, cancelled = (cluster.submit(spec(steps=ENDLESS, resources={"ranks_per_node": 1})) for _ in range(2))
     for job_id in (failed, cancelled):
         cluster.wait_step(job_id, 1)
     victim = next(each for each in cluster.all_ranks() if f"/{failed}/" in os.readlink(f"/proc/{each.pid}/fd/1"))
