@@ -259,6 +259,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, StepTraces
   run.passed_over = Merged(std::move(run.passed_over));
   run.known_step = launch.checkpoint_step();
   run.label.job = launch.job_id();
+  run.label.attempt = launch.attempt();
   run.label.spec = JsonOf(launch.spec());
   run.on_made = [&](Trainer* trainer, const v1::RestoredCheckpoint* restored) {
     if (restored != nullptr) {

@@ -3,6 +3,9 @@
 #include <absl/strings/str_cat.h>
 #include <errno.h>
 
+#include <filesystem>
+#include <system_error>
+
 #include "base/errno_status.h"
 
 namespace fsdpd {
@@ -24,6 +27,12 @@ absl::Status FolderFault(absl::string_view doing, int error) {
     default:
       return ErrnoStatus(doing, error);
   }
+}
+
+absl::Status MakeFolder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  return error ? FolderFault(absl::StrCat("make ", path), error.value()) : absl::OkStatus();
 }
 
 }  // namespace fsdpd

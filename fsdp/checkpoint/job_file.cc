@@ -288,8 +288,8 @@ JobFile JobFileOf(const Spec& spec, const Layout& layout, const Layout& whole, c
     }
   }
   JobFile file;
-  file.file =
-      LayOut(DcpFileName(static_cast<int>(position.rank)), std::move(pieces.pieces), std::move(values));
+  file.file = LayOut(DcpFileName(static_cast<int>(position.rank), label.attempt - 1),
+                     std::move(pieces.pieces), std::move(values));
   file.runs = std::move(pieces.runs);
   return file;
 }

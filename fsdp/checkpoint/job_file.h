@@ -30,6 +30,7 @@ std::string ParamName(const Layout& layout, const Bucket& bucket, int slot);
 struct JobLabel {
   std::string job;                     // The job's id; empty outside of a service.
   std::string spec;                    // The job's spec as JSON; may be empty.
+  int attempt = 1;                     // Part of file names: each attempt has its own.
   std::vector<std::string> data = {};  // RankData::Traits(): its token files.
 };
 

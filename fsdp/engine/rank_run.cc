@@ -13,6 +13,7 @@
 #include "fsdp/checkpoint/job_folder.h"
 #include "fsdp/engine/agreement.h"
 #include "fsdp/engine/checkpoint_choice.h"
+#include "fsdp/engine/folder_lock.h"
 #include "fsdp/engine/rank_fault.h"
 #include "fsdp/engine/restore.h"
 #include "fsdp/torch/cuda_device.h"
@@ -41,6 +42,17 @@ absl::StatusOr<ConnectedMesh> Connect(const RankRun& run) {
   options.rendezvous_timeout = run.timeout;
   if (!run.bind_address.empty()) options.bind_address = run.bind_address;
   return ConnectMesh(options, spec.mesh, run.plan->whole_layout().exchanged_groups(), run.store);
+}
+
+FolderLock::Options FolderOf(const RankRun& run) {
+  FolderLock::Options options;
+  options.dir = run.plan->spec.checkpoint.dir;
+  options.job = run.label.job;
+  options.rank = run.rank;
+  options.store = run.store;
+  options.stop = run.stop;
+  options.has_checkpoints = run.known_step > 0;
+  return options;
 }
 
 // What an attempt starts from.
@@ -93,7 +105,7 @@ void Export(const RankRun& run) {
   const absl::Time begin = absl::Now();
   const absl::StatusOr<int64_t> bytes =
       ExportHf(spec, run.label.job, CheckpointPath(spec.checkpoint.dir, spec.steps),
-               [&run] { return run.stop != nullptr && run.stop->load(); });
+               [&run] { return run.stop->load(); });
   v1::SavedCheckpoint exported;
   exported.set_format("hf");
   exported.set_step(spec.steps);
@@ -144,16 +156,22 @@ absl::Status RunRank(RankRun run) {
   FSDPD_RETURN_IF_ERROR(AgreeOnProgram(run.store, run.rank, static_cast<int>(plan.spec.mesh.world()),
                                        FingerprintOf(run), run.timeout));
   const absl::Time begin = absl::Now();
+  const std::atomic<bool> never{false};
+  if (run.stop == nullptr) run.stop = &never;
+  std::unique_ptr<FolderLock> folder;  // Before what is there is read: an earlier attempt may still write.
+  if (plan.spec.checkpoint.saves()) {
+    FSDPD_ASSIGN_OR_RETURN(folder, FolderLock::Take(FolderOf(run)));
+  }
   FSDPD_ASSIGN_OR_RETURN(Start start, FindStart(run));
+  if (folder != nullptr && run.rank == 0) FSDPD_RETURN_IF_ERROR(folder->Clear(start.set_aside));
   if (run.local == nullptr) {
     FSDPD_ASSIGN_OR_RETURN(mesh, Connect(run));
   }
-  const std::atomic<bool> never{false};
   TrainerOptions options;
   options.plan = &plan;
   options.mesh = std::move(mesh);
   options.device_index = run.device_index;
-  options.stop = run.stop != nullptr ? run.stop : &never;
+  options.stop = run.stop;
   options.departure = run.departure;
   options.clock = run.clock;
   options.initial = std::move(run.initial);
@@ -167,7 +185,7 @@ absl::Status RunRank(RankRun run) {
   options.store = run.store;
   options.store_may_be_away = run.store_may_be_away;
   options.label = run.label;
-  options.set_aside = std::move(start.set_aside);
+  options.folder = folder.get();
   options.on_saved = run.on_saved;
   options.on_failed = run.on_failed;
   if (run.rank == 0) options.on_course = run.on_course;

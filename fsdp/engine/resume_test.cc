@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <thread>
 
 #include "base/temp_dir.h"
 #include "fsdp/checkpoint/job_folder.h"
+#include "fsdp/engine/folder_lock.h"
 #include "fsdp/engine/testing/test_job.h"
 
 namespace fsdpd {
@@ -476,6 +479,31 @@ TEST(Resume, ReplacesWhatAnAttemptLeftHalf) {
   const LocalJobResult whole = Train(Saving(job, dir.path()));
   EXPECT_FALSE(fs::exists(half + "/__1_0.distcp.abc.part"));
   ExpectGoesOn(whole, Train(Loading(job, half)), 0);
+}
+
+// It chose before it had the folder, and then could not write the step that was there.
+TEST(Resume, StartsFromWhatTheAttemptBeforeCommitsUntilItLetsGo) {
+  const TempDir dir;
+  v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.path());
+  job.mutable_checkpoint()->set_every_steps(3);
+  RunAs(job, "job-1");
+  const std::string newest = CheckpointPath(dir.path(), 6) + "/.metadata";
+  fs::rename(newest, newest + ".later");
+  LocalStore store;
+  const std::atomic<bool> stop{false};
+  absl::StatusOr<std::unique_ptr<FolderLock>> before =
+      FolderLock::Take({dir.path(), "job-1", /*rank=*/0, &store, &stop});
+  ASSERT_TRUE(before.ok()) << before.status();
+  job.mutable_train()->set_steps(9);
+  std::optional<LocalJobResult> resumed;
+  std::thread next([&] { resumed = RunAs(job, "job-1"); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  fs::rename(newest + ".later", newest);
+  before->reset();
+  next.join();
+  ASSERT_TRUE(resumed->restored.has_value());
+  EXPECT_EQ(resumed->restored->step(), 6);
+  EXPECT_THAT(StepsIn(dir.path()), ElementsAre(9, 6, 3));
 }
 
 TEST(Resume, RefusesAFolderThatCannotBeMade) {

@@ -6,22 +6,17 @@
 #include <absl/strings/str_split.h>
 #include <absl/strings/strip.h>
 #include <absl/time/clock.h>
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <optional>
 #include <system_error>
 #include <utility>
 
 #include "base/check.h"
 #include "base/errno_status.h"
-#include "base/ids.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -44,16 +39,6 @@ constexpr char kWritten[] = "written ";
 constexpr char kCommitted[] = "committed";
 constexpr size_t kMaxErrorBytes = 4096;
 constexpr char kFull[] = "full: ";  // In front of an error that is a full disk's.
-// Longer than a server of files keeps the locks of a client that is gone.
-constexpr absl::Duration kLongestHold = absl::Minutes(3);
-// Clients of such a server remember for a while what was not there.
-constexpr absl::Duration kLongestUnseen = absl::Seconds(10);
-constexpr char kLockName[] = ".fsdpd_lock";
-constexpr char kFolderKey[] = "save/folder";
-constexpr char kUnwritten[] = "unwritten";
-constexpr char kNoFolder[] = "failed: ";  // And why.
-// DIR/.fsdpd_said.TOKEN: what ranks say there while the store is silent.
-constexpr char kSaidPrefix[] = ".fsdpd_said.";
 // How long the store may take where all is well, ranks that write more slowly aside; and how often the folder
 // is looked at then.
 constexpr absl::Duration kSilence = absl::Seconds(2);
@@ -103,176 +88,12 @@ double SecondsSince(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
-// What is left of them there is in nobody's way.
-void RemoveSaid(const std::string& dir) {
-  std::error_code error;
-  std::vector<std::filesystem::path> folders;
-  for (std::filesystem::directory_iterator it(dir, error), end; !error && it != end; it.increment(error)) {
-    if (absl::StartsWith(it->path().filename().string(), kSaidPrefix)) folders.push_back(it->path());
-  }
-  for (const std::filesystem::path& folder : folders) std::filesystem::remove_all(folder, error);
-}
-
-// Not where that cannot be told.
-bool WasRemoved(const std::string& path, int file) {
-  struct stat held, there;
-  if (fstat(file, &held) != 0) return false;
-  if (stat(path.c_str(), &there) != 0) return errno == ENOENT;
-  return held.st_dev != there.st_dev || held.st_ino != there.st_ino;
-}
-
-absl::Status MakeFolder(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  return error ? FolderFault(absl::StrCat("make ", path), error.value()) : absl::OkStatus();
-}
-
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Saver>> Saver::Make(Options options, const Snapshot* snapshot) {
-  const std::string& dir = options.plan->spec.checkpoint.dir;
-  absl::Status status = MakeFolder(dir);
-  if (status.ok() && access(dir.c_str(), W_OK | X_OK) != 0)
-    status = FolderFault(absl::StrCat("write to ", dir), errno);
-  const bool of_path = !status.ok() && !absl::IsUnavailable(status);
-  std::unique_ptr<Saver> saver(new Saver(std::move(options), snapshot));
-  if (status.ok()) status = saver->TakeFolder();
-  if (!status.ok()) {
-    // Nobody waits for what does not come.
-    if (saver->options_.position.rank == 0)
-      saver->options_.store
-          ->Set(kFolderKey, absl::StrCat(kNoFolder, CutText(status.message(), kMaxErrorBytes)))
-          .IgnoreError();
-    const absl::Status told(status.code(), absl::StrCat("checkpoint.dir: ", status.message()));
-    return of_path ? BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/false, told) : told;
-  }
-  saver->worker_ = std::thread([raw = saver.get()] { raw->Run(); });
-  return saver;
-}
+Saver::Saver(Options options, const Snapshot* snapshot)
+    : options_(std::move(options)), snapshot_(snapshot), worker_([this] { Run(); }) {}
 
-// A rank 0 of an attempt before may live on for a while, on a node that was lost.
-absl::Status Saver::Lock(const std::string& path) {
-  lock_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (lock_ < 0 && (errno == ENOSPC || errno == EDQUOT)) return absl::OkStatus();
-  if (lock_ < 0) return ErrnoStatus(absl::StrCat("open ", path));
-  const auto begin = std::chrono::steady_clock::now();
-  bool told = false;
-  // Where the file system has no locks, nothing keeps two apart.
-  while (!(locked_ = flock(lock_, LOCK_EX | LOCK_NB) == 0) && errno == EWOULDBLOCK) {
-    std::string holder;
-    std::ifstream(path) >> holder;
-    const bool own = !options_.label.job.empty() && holder == options_.label.job;
-    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
-    if (own && !std::exchange(told, true)) LogInfo("waits for %s, which an attempt before still holds", path);
-    if (own && waited < absl::ToChronoSeconds(kLongestHold) && !options_.stop->load()) {
-      std::this_thread::sleep_for(absl::ToChronoNanoseconds(kStopPoll));
-      continue;
-    }
-    if (own) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          path,
-          " is locked by an attempt before, which lives on somewhere: end its rank 0 (a node that was lost, "
-          "or a process that is stopped or hangs)"));
-    }
-    return absl::FailedPreconditionError(
-        absl::StrCat(path, " is locked by ", holder.empty() ? "another run" : holder,
-                     ", which writes there: give each job a folder of its own"));
-  }
-  return absl::OkStatus();
-}
-
-// The other ranks look for it.
-absl::Status Saver::Sign(const std::string& path, const std::string& token) {
-  const std::string content =
-      absl::StrCat(options_.label.job.empty() ? "-" : options_.label.job, " ", token, "\n");
-  if (lock_ < 0 || ftruncate(lock_, 0) != 0) return ErrnoStatus(absl::StrCat("write ", path));
-  FSDPD_RETURN_IF_ERROR(WriteAt(lock_, path, 0, {{const_cast<char*>(content.data()), content.size()}}));
-  // It stays open, and servers of files show others what was closed or synced.
-  return fsync(lock_) == 0 ? absl::OkStatus() : ErrnoStatus(absl::StrCat("fsync ", path));
-}
-
-// Rank 0's, before it writes: the folder may have been removed with its lock, and another run have taken the
-// one that was made since.
-absl::Status Saver::KeepFolder() {
-  const std::string& dir = options_.plan->spec.checkpoint.dir;
-  const std::string path = absl::StrCat(dir, "/", kLockName);
-  if (!locked_ || !WasRemoved(path, lock_)) return absl::OkStatus();
-  std::string holder, found;
-  std::ifstream(path) >> holder >> found;
-  if (!found.empty() && found == token_) return absl::OkStatus();  // File systems may number files anew.
-  FSDPD_RETURN_IF_ERROR(MakeFolder(dir));
-  const int held = std::exchange(lock_, -1);
-  const absl::Status taken = Lock(path);
-  if (lock_ >= 0 && taken.ok()) {
-    close(held);
-    LogWarning("%s was removed while the job trains: the folder is another, or empty", path);
-    if (const absl::Status signed_anew = Sign(path, token_); !signed_anew.ok())
-      LogWarning("%s", signed_anew.message());
-    return absl::OkStatus();
-  }
-  // The next save tries again.
-  if (lock_ >= 0) close(lock_);
-  lock_ = held;
-  locked_ = true;
-  return absl::Status(
-      taken.code(),
-      absl::StrCat(dir, " was removed while the job trains, and is not its own any more: ", taken.message()));
-}
-
-absl::Status Saver::ClearFolder() {
-  for (const std::string& path : options_.set_aside) {
-    FSDPD_RETURN_IF_ERROR(SetAside(path));
-    LogWarning("%s is damaged, and kept as %s.damaged", path, path);
-  }
-  if (!locked_) return absl::OkStatus();
-  const std::string& dir = options_.plan->spec.checkpoint.dir;
-  RemoveSaid(dir);
-  const absl::StatusOr<int64_t> removed = RemoveUnfinished(dir);
-  if (!removed.ok()) {
-    LogWarning("what killed saves left stays: %s", removed.status().message());
-  } else if (*removed > 0) {
-    LogInfo("removed what killed saves left half in %s files=%d", dir, *removed);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Saver::TakeFolder() {
-  const std::string& dir = options_.plan->spec.checkpoint.dir;
-  const std::string path = absl::StrCat(dir, "/", kLockName);
-  if (options_.position.rank == 0) {
-    FSDPD_RETURN_IF_ERROR(Lock(path));
-    FSDPD_RETURN_IF_ERROR(ClearFolder());
-    const std::string token = NewToken();
-    const absl::Status written = Sign(path, token);
-    // A full disk may have room again when there is a checkpoint to write.
-    if (!written.ok()) LogWarning("whether all nodes share the folder is not known: %s", written.message());
-    if (written.ok()) token_ = token;
-    return options_.store->Set(kFolderKey, written.ok() ? token : kUnwritten);
-  }
-  FSDPD_ASSIGN_OR_RETURN(const std::string token, GetFrom(options_.store, 0, kFolderKey, kLongestFileWait));
-  if (absl::string_view why = token; absl::ConsumePrefix(&why, kNoFolder))
-    return absl::UnavailableError(absl::StrCat("rank 0: ", why));
-  if (token == kUnwritten) return absl::OkStatus();
-  const auto begin = std::chrono::steady_clock::now();
-  while (std::chrono::steady_clock::now() - begin < absl::ToChronoSeconds(kLongestUnseen)) {
-    std::string holder, found;
-    std::ifstream(path) >> holder >> found;
-    if (found == token) {
-      token_ = token;
-      return absl::OkStatus();
-    }
-    if (options_.stop->load()) return absl::CancelledError("asked to stop");
-    std::this_thread::sleep_for(absl::ToChronoNanoseconds(kStopPoll));
-  }
-  return absl::UnavailableError(absl::StrCat("rank ", options_.position.rank, " does not see in ", dir,
-                                             " what rank 0 has just written there: all nodes must share it"));
-}
-
-Saver::~Saver() {
-  if (worker_.joinable()) Leave();
-  if (options_.position.rank == 0 && locked_) RemoveSaid(options_.plan->spec.checkpoint.dir);
-  if (lock_ >= 0) close(lock_);
-}
+Saver::~Saver() { Leave(); }
 
 void Saver::Leave() {
   int64_t next = 0;
@@ -290,9 +111,8 @@ void Saver::Leave() {
 
 // Null where there can be none.
 FileStore* Saver::Beside() {
-  if (beside_ == nullptr && !token_.empty()) {
-    auto opened = FileStore::Open(absl::StrCat(options_.plan->spec.checkpoint.dir, "/", kSaidPrefix, token_),
-                                  absl::ZeroDuration());
+  if (beside_ == nullptr && !options_.folder->token().empty()) {
+    auto opened = FileStore::Open(options_.folder->said_dir(), absl::ZeroDuration());
     if (opened.ok()) beside_ = *std::move(opened);
   }
   return beside_.get();
@@ -402,7 +222,7 @@ void Saver::Do(const Save& save) {
   const absl::Status written = CatchTorch([&]() -> absl::Status {
     file =
         JobFileOf(plan.spec, plan.layout, plan.whole_layout(), options_.position, save.state, options_.label);
-    FSDPD_RETURN_IF_ERROR(KeepFolder());
+    FSDPD_RETURN_IF_ERROR(options_.folder->Keep());
     if (!file.empty()) {
       FSDPD_ASSIGN_OR_RETURN(sum, WriteFile(save, folder, file));
     }

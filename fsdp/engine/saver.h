@@ -7,11 +7,8 @@
 //   AwaitLast()   the last save is on disk, or not: what came of it.
 //   Finish()      after the last step.
 //
-// A folder is one run's at a time: rank 0 holds a lock on DIR/.fsdpd_lock for as long as it lives, and the
-// others look for what it wrote there, so a folder that nodes do not share is known before the first step.
-// With the lock, and before any rank writes, rank 0 gives damaged checkpoints another name and removes what
-// saves that were killed have left half, and says so once. Who removes the folder removes the lock with it:
-// rank 0 takes that of the new one before it writes there, and where another run was faster nothing is saved.
+// The directory is this attempt's (folder_lock.h), and so are the files' names (JobLabel::attempt): a rank of
+// an earlier attempt that was cut off and still writes cannot replace a file of this one.
 //
 // Ranks tell each other through the store: saves are numbered, and a rank sets its sum of each ("save/N/R"),
 // rank 0 the outcome ("save/N"). When one file cannot be written there is no checkpoint, every rank that
@@ -44,6 +41,7 @@
 #include "fsdp/checkpoint/job_file.h"
 #include "fsdp/comm/file_store.h"
 #include "fsdp/comm/store.h"
+#include "fsdp/engine/folder_lock.h"
 #include "fsdp/engine/snapshot.h"
 #include "fsdp/plan/plan.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
@@ -59,14 +57,13 @@ class Saver {
     JobLabel label;
     bool store_may_be_away = false;
     const std::atomic<bool>* stop = nullptr;  // AwaitFree() waits no longer once it is set.
-    std::vector<std::string> set_aside = {};  // Rank 0: ChosenCheckpoint's.
+    FolderLock* folder = nullptr;
     // Rank 0: of each checkpoint, also of one that could not be written. May be empty.
     std::function<void(const v1::SavedCheckpoint&)> on_saved;
   };
 
-  // Makes the folder, and takes it. `snapshot`, plan and store outlive the saver. UNAVAILABLE when it cannot
-  // be made or is not the one that rank 0 has, FAILED_PRECONDITION while another run writes there.
-  static absl::StatusOr<std::unique_ptr<Saver>> Make(Options options, const Snapshot* snapshot);
+  // `snapshot`, plan, store and folder outlive the saver.
+  Saver(Options options, const Snapshot* snapshot);
   ~Saver();
 
   void AwaitFree();
@@ -86,13 +83,6 @@ class Saver {
     double stall_seconds = 0;
   };
 
-  Saver(Options options, const Snapshot* snapshot) : options_(std::move(options)), snapshot_(snapshot) {}
-
-  absl::Status TakeFolder();
-  absl::Status Lock(const std::string& path);
-  absl::Status Sign(const std::string& path, const std::string& token);
-  absl::Status KeepFolder();
-  absl::Status ClearFolder();
   void Leave();
   FileStore* Beside();
   absl::StatusOr<std::string> AwaitWord(int64_t rank, const std::string& key,
@@ -110,10 +100,6 @@ class Saver {
 
   const Options options_;
   const Snapshot* const snapshot_;
-  std::thread worker_;
-  int lock_ = -1;                      // Of rank 0.
-  bool locked_ = false;                // Not where the disk was full, or the file system has no locks.
-  std::string token_;                  // Of this attempt at the folder; empty: it is not known to be shared.
   std::unique_ptr<FileStore> beside_;  // The worker's; null: not needed so far.
   bool told_of_threads_ = false;       // That there are too few of them. Likewise.
   bool store_is_away_ = false;         // When it was last asked. The worker's, as beside_.
@@ -129,6 +115,7 @@ class Saver {
   int64_t last_step_ ABSL_GUARDED_BY(mutex_) = 0;
   double last_seconds_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status last_ ABSL_GUARDED_BY(mutex_);  // Of the last save that ended.
+  std::thread worker_;                         // Last: it uses all of the above.
 };
 
 }  // namespace fsdpd

@@ -5,6 +5,7 @@
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -56,8 +57,21 @@ class LeavingStore : public Store {
   }
 };
 
+// For a saver's options, whose folder it takes.
+std::unique_ptr<FolderLock> FolderOf(const Saver::Options& options) {
+  FolderLock::Options folder;
+  folder.dir = options.plan->spec.checkpoint.dir;
+  folder.job = options.label.job;
+  folder.rank = options.position.rank;
+  folder.store = options.store;
+  folder.stop = options.stop;
+  absl::StatusOr<std::unique_ptr<FolderLock>> taken = FolderLock::Take(folder);
+  FSDPD_CHECK_OK(taken.status());
+  return *std::move(taken);
+}
+
 // Of rank 1, after step 3.
-void SaveAlone(const Plan& plan, Store* store) {
+void SaveAlone(const Plan& plan, Store* store, int attempt = 1) {
   const std::atomic<bool> stop{false};
   const MeshPosition position{plan.spec.mesh, 1};
   const auto snapshot = Snapshot::Make(plan.spec, plan.layout, position);
@@ -66,11 +80,13 @@ void SaveAlone(const Plan& plan, Store* store) {
   options.plan = &plan;
   options.position = position;
   options.store = store;
+  options.label.attempt = attempt;
   options.stop = &stop;
-  const auto saver = Saver::Make(options, snapshot->get());
-  FSDPD_CHECK_OK(saver.status());
-  (*saver)->Write({3, 12, 3, 1, 0});
-  (*saver)->AwaitFree();
+  const std::unique_ptr<FolderLock> folder = FolderOf(options);
+  options.folder = folder.get();
+  Saver saver(options, snapshot->get());
+  saver.Write({3, 12, 3, 1, 0});
+  saver.AwaitFree();
 }
 
 // Rank 0 may be committing it: without the file that would be a damaged checkpoint, and older ones go.
@@ -92,6 +108,21 @@ TEST(Saver, RemovesItsFileWhenNothingCameOfIt) {
   EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 3)));
 }
 
+// It had no way to hear that its attempt is over, and renamed its file over that of a committed checkpoint.
+TEST(Saver, ARankOfAnEarlierAttemptDoesNotReplaceAFileOfThisOne) {
+  const TempDir dir;
+  TakeFolder(dir.path());
+  LeavingStore store;
+  const Plan plan = PlanOf(dir.path());
+  SaveAlone(plan, &store, /*attempt=*/2);
+  const std::string file = CheckpointPath(dir.path(), 3) + "/__1_1.distcp";
+  struct stat before, after;
+  ASSERT_EQ(stat(file.c_str(), &before), 0);
+  SaveAlone(plan, &store, /*attempt=*/1);
+  ASSERT_EQ(stat(file.c_str(), &after), 0);
+  EXPECT_EQ(before.st_ino, after.st_ino);
+}
+
 // A rank of a program without agents, which end who waits for one that was killed.
 TEST(Saver, NamesTheRankThatWasKilledInTheMiddle) {
   const TempDir dir, rendezvous;
@@ -107,10 +138,11 @@ TEST(Saver, NamesTheRankThatWasKilledInTheMiddle) {
   options.position = position;
   options.store = store->get();
   options.stop = &stop;
-  const auto saver = Saver::Make(options, snapshot->get());
-  ASSERT_TRUE(saver.ok()) << saver.status();
-  (*saver)->Write({3, 12, 3, 1, 0});
-  const absl::Status saved = (*saver)->AwaitLast();
+  const std::unique_ptr<FolderLock> folder = FolderOf(options);
+  options.folder = folder.get();
+  Saver saver(options, snapshot->get());
+  saver.Write({3, 12, 3, 1, 0});
+  const absl::Status saved = saver.AwaitLast();
   EXPECT_THAT(saved.message(), ::testing::HasSubstr("rank 1 has not been heard from")) << saved;
   EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 3)));
 }
@@ -140,11 +172,12 @@ TEST(Saver, CommitsWhileTheStoreIsSilent) {
     options.store = &store;
     options.store_may_be_away = true;
     options.stop = &stop;
-    const auto saver = Saver::Make(options, snapshot->get());
-    FSDPD_CHECK_OK(saver.status());
+    const std::unique_ptr<FolderLock> folder = FolderOf(options);
+    options.folder = folder.get();
+    Saver saver(options, snapshot->get());
     for (const int64_t step : {3, 6}) {
-      (*saver)->Write({step, 4 * step, step, 1, 0});
-      const absl::Status saved = (*saver)->AwaitLast();
+      saver.Write({step, 4 * step, step, 1, 0});
+      const absl::Status saved = saver.AwaitLast();
       EXPECT_TRUE(saved.ok()) << "rank " << rank << ": " << saved;
     }
   };
@@ -157,42 +190,6 @@ TEST(Saver, CommitsWhileTheStoreIsSilent) {
     EXPECT_TRUE(verdict->faults.empty());
   }
   EXPECT_FALSE(fs::exists(dir.File(".fsdpd_said.of-an-attempt-before")));
-}
-
-// Of `rank`, whose saver ends at once.
-absl::Status Take(const Plan& plan, Store* store, int64_t rank, const std::string& job = "") {
-  const std::atomic<bool> stop{false};
-  Saver::Options options;
-  options.plan = &plan;
-  options.position = {plan.spec.mesh, rank};
-  options.store = store;
-  options.stop = &stop;
-  options.label.job = job;
-  return Saver::Make(options, nullptr).status();
-}
-
-TEST(Saver, AFolderIsOneRunsAtATime) {
-  const TempDir dir;
-  const Plan plan = PlanOf(dir.path());
-  const std::atomic<bool> stop{false};
-  LocalStore store, other;
-  Saver::Options options;
-  options.plan = &plan;
-  options.position = {plan.spec.mesh, 0};
-  options.store = &store;
-  options.stop = &stop;
-  options.label.job = "first";
-  auto saver = Saver::Make(options, nullptr);
-  ASSERT_TRUE(saver.ok()) << saver.status();
-  const absl::Status refused = Take(plan, &other, 0, "second");
-  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
-  EXPECT_THAT(refused.message(), ::testing::HasSubstr("is locked by first"));
-  // The second's other rank does not wait for ever.
-  EXPECT_THAT(Take(plan, &other, 1, "second").message(),
-              ::testing::MatchesRegex("checkpoint.dir: rank 0: .*is locked by first.*"));
-  saver->reset();
-  LocalStore third;
-  EXPECT_TRUE(Take(plan, &third, 0, "second").ok());
 }
 
 // Whose lock went with it: two runs would write into the one that is made again.
@@ -213,16 +210,22 @@ TEST(Saver, AFolderThatIsRemovedIsTakenAgainOrNothingIsSavedThere) {
   options.store = &store;
   options.stop = &stop;
   options.label.job = "first";
-  const auto saver = Saver::Make(options, snapshot->get());
-  ASSERT_TRUE(saver.ok()) << saver.status();
+  const std::unique_ptr<FolderLock> folder = FolderOf(options);
+  options.folder = folder.get();
+  Saver saver(options, snapshot->get());
   const auto save = [&](int64_t step) {
-    (*saver)->Write({step, 4 * step, step, 1, 0});
-    return (*saver)->AwaitLast();
+    saver.Write({step, 4 * step, step, 1, 0});
+    return saver.AwaitLast();
   };
   fs::remove_all(dir);
   EXPECT_THAT(save(3).message(), ::testing::HasSubstr("rank 1 has no file")) << "rank 0 could write its own";
   LocalStore other;
-  EXPECT_THAT(Take(plan, &other, 0, "second").message(), ::testing::HasSubstr("is locked by first"));
+  FolderLock::Options second;
+  second.dir = dir;
+  second.job = "second";
+  second.store = &other;
+  second.stop = &stop;
+  EXPECT_THAT(FolderLock::Take(second).status().message(), ::testing::HasSubstr("is locked by first"));
 
   fs::remove_all(dir);
   fs::create_directories(dir);
@@ -236,51 +239,6 @@ TEST(Saver, AFolderThatIsRemovedIsTakenAgainOrNothingIsSavedThere) {
                        ::testing::HasSubstr("is locked by second")));
   EXPECT_FALSE(fs::exists(CheckpointPath(dir, 6)));
   close(faster);
-}
-
-// What another run reads, or writes, must not go since this one was started there.
-TEST(Saver, OnlyWhoHoldsTheFolderRemovesAndRenames) {
-  const TempDir dir;
-  const Plan plan = PlanOf(dir.path());
-  const std::string damaged = CheckpointPath(dir.path(), 3), part = "/__1_0.distcp.abc.part";
-  for (const int64_t step : {3, 6}) {
-    fs::create_directories(CheckpointPath(dir.path(), step));
-    std::ofstream(CheckpointPath(dir.path(), step) + "/.metadata") << "x";
-    std::ofstream(CheckpointPath(dir.path(), step) + part) << "half";
-  }
-  const std::atomic<bool> stop{false};
-  const auto options = [&](Store* store) {
-    Saver::Options made;
-    made.plan = &plan;
-    made.position = {plan.spec.mesh, 0};
-    made.store = store;
-    made.stop = &stop;
-    made.set_aside = {damaged};
-    return made;
-  };
-  const int other = open(dir.File(".fsdpd_lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  ASSERT_EQ(flock(other, LOCK_EX | LOCK_NB), 0);
-  LocalStore store;
-  EXPECT_EQ(Saver::Make(options(&store), nullptr).status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(fs::exists(damaged + part));
-  EXPECT_TRUE(fs::exists(CheckpointPath(dir.path(), 6) + part));
-  close(other);
-  LocalStore free;
-  const auto saver = Saver::Make(options(&free), nullptr);
-  ASSERT_TRUE(saver.ok()) << saver.status();
-  EXPECT_TRUE(fs::exists(damaged + ".damaged/.metadata"));
-  EXPECT_FALSE(fs::exists(damaged));
-  EXPECT_TRUE(IsCheckpoint(CheckpointPath(dir.path(), 6)));
-  EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 6) + part));
-}
-
-TEST(Saver, AFolderThatNodesDoNotShareIsKnownBeforeTheFirstStep) {
-  const TempDir dir, elsewhere;
-  LocalStore store;
-  ASSERT_TRUE(Take(PlanOf(dir.path()), &store, 0).ok());
-  const absl::Status status = Take(PlanOf(elsewhere.path()), &store, 1);
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
-  EXPECT_THAT(status.message(), ::testing::HasSubstr("rank 1 does not see in " + elsewhere.path()));
 }
 
 }  // namespace

@@ -258,10 +258,11 @@ absl::Status Trainer::MakeSaver() {
   saver.store = options_.store;
   saver.store_may_be_away = options_.store_may_be_away;
   saver.label = options_.label;
-  saver.set_aside = options_.set_aside;
+  saver.folder = options_.folder;
   saver.stop = options_.stop;
   saver.on_saved = options_.on_saved;
-  FSDPD_ASSIGN_OR_RETURN(saver_, Saver::Make(std::move(saver), snapshot_.get()));
+  FSDPD_CHECK(saver.folder != nullptr);
+  saver_ = std::make_unique<Saver>(std::move(saver), snapshot_.get());
   return absl::OkStatus();
 }
 

@@ -71,10 +71,9 @@ struct TrainerOptions {
   // How ranks tell each other what they read (rank_data.h), and, where the spec saves, what is written.
   Store* store = nullptr;
   bool store_may_be_away = false;
-  // Where the spec saves: whose checkpoints they are, which are damaged, and who hears of them
-  // (Saver::Options).
+  // Where the spec saves: whose checkpoints they are, where, and who hears of them (Saver::Options).
   JobLabel label = {};
-  std::vector<std::string> set_aside = {};
+  FolderLock* folder = nullptr;
   std::function<void(const v1::SavedCheckpoint&)> on_saved = {};
   // Make's own failure, while others' are still to come of it.
   std::function<void(const absl::Status&)> on_failed = {};

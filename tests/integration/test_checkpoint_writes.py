@@ -49,8 +49,9 @@ def assert_tidy(folder, steps):
     assert names == {f"iter_{steps - EVERY:07d}", f"iter_{steps:07d}", "latest_checkpointed_iteration.txt",
                      ".fsdpd_lock"}
     assert (folder / "latest_checkpointed_iteration.txt").read_text().strip() == str(steps)
-    files = {f"__{rank}_0.distcp" for rank in range(4)} | {".metadata", ".fsdpd_sums"}
-    assert {path.name for path in checkpoints.path_of(folder, steps).iterdir()} == files
+    found = {path.name for path in checkpoints.path_of(folder, steps).iterdir()}
+    attempt, = {re.fullmatch(r"__\d+_(\d+)\.distcp", name)[1] for name in found - {".metadata", ".fsdpd_sums"}}
+    assert found == {f"__{rank}_{attempt}.distcp" for rank in range(4)} | {".metadata", ".fsdpd_sums"}
 
 
 def die_before_each(cluster, writes, folder, chosen):

@@ -1,0 +1,226 @@
+#include "fsdp/engine/folder_lock.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
+#include <absl/time/time.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "base/errno_status.h"
+#include "base/ids.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "fsdp/checkpoint/durable_file.h"
+#include "fsdp/checkpoint/folder_fault.h"
+#include "fsdp/checkpoint/job_folder.h"
+#include "fsdp/engine/rank_fault.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr absl::Duration kStopPoll = absl::Milliseconds(20);
+constexpr size_t kMaxErrorBytes = 4096;
+// Longer than a server of files keeps the locks of a client that is gone.
+constexpr absl::Duration kLongestHold = absl::Minutes(3);
+// Clients of such a server remember for a while what was not there.
+constexpr absl::Duration kLongestUnseen = absl::Seconds(10);
+constexpr char kLockName[] = ".fsdpd_lock";
+constexpr char kFolderKey[] = "save/folder";
+constexpr char kUnwritten[] = "unwritten";
+constexpr char kNoFolder[] = "failed: ";       // And why.
+constexpr char kOfAnother[] = "of another: ";  // Likewise.
+constexpr char kSaidPrefix[] = ".fsdpd_said.";
+
+// Not where that cannot be told.
+bool WasRemoved(const std::string& path, int file) {
+  struct stat held, there;
+  if (fstat(file, &held) != 0) return false;
+  if (stat(path.c_str(), &there) != 0) return errno == ENOENT;
+  return held.st_dev != there.st_dev || held.st_ino != there.st_ino;
+}
+
+// Another run's, until somebody changes the spec: the same for all ranks and attempts.
+absl::Status OfAnother(const std::string& words) {
+  return BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/true,
+                  absl::FailedPreconditionError(words));
+}
+
+}  // namespace
+
+std::string FolderLock::path() const { return absl::StrCat(options_.dir, "/", kLockName); }
+std::string FolderLock::said_dir() const { return absl::StrCat(options_.dir, "/", kSaidPrefix, token_); }
+
+absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(Options options) {
+  std::unique_ptr<FolderLock> lock(new FolderLock(std::move(options)));
+  const bool is_first = lock->options_.rank == 0;
+  absl::Status status = lock->Make();
+  const bool of_path = !status.ok() && !absl::IsUnavailable(status);
+  if (status.ok()) status = is_first ? lock->TakeAsFirst() : lock->AwaitFirst();
+  if (status.ok()) return lock;
+  const bool of_another = FaultOf(status).has_value();
+  // No other rank waits for what does not come.
+  const std::string why = CutText(status.message(), kMaxErrorBytes);
+  if (is_first)
+    lock->options_.store->Set(kFolderKey, (of_another ? kOfAnother : kNoFolder) + why).IgnoreError();
+  const std::string words = absl::StrCat("checkpoint.dir: ", status.message());
+  if (of_another) return OfAnother(words);
+  const absl::Status told(status.code(), words);
+  return of_path ? BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/false, told) : told;
+}
+
+FolderLock::~FolderLock() {
+  if (locked_) RemoveSaid();
+  if (lock_ >= 0) close(lock_);
+}
+
+absl::Status FolderLock::Make() {
+  const std::string& dir = options_.dir;
+  if (options_.has_checkpoints && access(dir.c_str(), F_OK) != 0 && errno == ENOENT) return absl::OkStatus();
+  FSDPD_RETURN_IF_ERROR(MakeFolder(dir));
+  return access(dir.c_str(), W_OK | X_OK) == 0 ? absl::OkStatus()
+                                               : FolderFault(absl::StrCat("write to ", dir), errno);
+}
+
+absl::Status FolderLock::TakeAsFirst() {
+  // What is missing has no lock; who looks for the job's checkpoints says so.
+  if (access(options_.dir.c_str(), F_OK) != 0) return options_.store->Set(kFolderKey, kUnwritten);
+  FSDPD_RETURN_IF_ERROR(Lock());
+  token_ = NewToken();
+  const absl::Status written = Sign();
+  // A full disk may have space again when there is a checkpoint to write.
+  if (!written.ok()) {
+    LogWarning("whether all nodes share the folder is not known: %s", written.message());
+    token_.clear();
+  }
+  return options_.store->Set(kFolderKey, written.ok() ? token_ : kUnwritten);
+}
+
+absl::Status FolderLock::AwaitFirst() {
+  FSDPD_ASSIGN_OR_RETURN(const std::string token, GetFrom(options_.store, 0, kFolderKey, kLongestFileWait));
+  absl::string_view why = token;
+  if (absl::ConsumePrefix(&why, kOfAnother)) return OfAnother(std::string(why));
+  if (absl::ConsumePrefix(&why, kNoFolder)) return absl::UnavailableError(absl::StrCat("rank 0: ", why));
+  if (token == kUnwritten) return absl::OkStatus();
+  const auto begin = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - begin < absl::ToChronoSeconds(kLongestUnseen)) {
+    std::string holder, found;
+    std::ifstream(path()) >> holder >> found;
+    if (found == token) {
+      token_ = token;
+      return absl::OkStatus();
+    }
+    if (options_.stop->load()) return absl::CancelledError("asked to stop");
+    std::this_thread::sleep_for(absl::ToChronoNanoseconds(kStopPoll));
+  }
+  return absl::UnavailableError(absl::StrCat("rank ", options_.rank, " does not see in ", options_.dir,
+                                             " what rank 0 has just written there: all nodes must share it"));
+}
+
+// A rank 0 of an attempt before may live on for a while, on a node that was lost.
+absl::Status FolderLock::Lock() {
+  const std::string path = this->path();
+  lock_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (lock_ < 0 && (errno == ENOSPC || errno == EDQUOT)) return absl::OkStatus();
+  if (lock_ < 0) return ErrnoStatus(absl::StrCat("open ", path));
+  const auto begin = std::chrono::steady_clock::now();
+  bool told = false;
+  // Where the file system has no locks, nothing keeps two apart.
+  while (!(locked_ = flock(lock_, LOCK_EX | LOCK_NB) == 0) && errno == EWOULDBLOCK) {
+    std::string holder;
+    std::ifstream(path) >> holder;
+    const bool own = !options_.job.empty() && holder == options_.job;
+    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
+    if (own && !std::exchange(told, true)) LogInfo("waits for %s, which an attempt before still holds", path);
+    if (own && waited < absl::ToChronoSeconds(kLongestHold) && !options_.stop->load()) {
+      std::this_thread::sleep_for(absl::ToChronoNanoseconds(kStopPoll));
+      continue;
+    }
+    if (own) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          path,
+          " is locked by an attempt before, which lives on somewhere: end its rank 0 (a node that was lost, "
+          "or a process that is stopped or hangs)"));
+    }
+    return OfAnother(absl::StrCat(path, " is locked by ", holder.empty() ? "another run" : holder,
+                                  ", which writes there: give each job a folder of its own"));
+  }
+  return absl::OkStatus();
+}
+
+// The other ranks look for it.
+absl::Status FolderLock::Sign() {
+  const std::string path = this->path();
+  const std::string content = absl::StrCat(options_.job.empty() ? "-" : options_.job, " ", token_, "\n");
+  if (lock_ < 0 || ftruncate(lock_, 0) != 0) return ErrnoStatus(absl::StrCat("write ", path));
+  FSDPD_RETURN_IF_ERROR(WriteAt(lock_, path, 0, {{const_cast<char*>(content.data()), content.size()}}));
+  // It stays open, and servers of files show others what was closed or synced.
+  return fsync(lock_) == 0 ? absl::OkStatus() : ErrnoStatus(absl::StrCat("fsync ", path));
+}
+
+// Rank 0's, before it writes: the folder may have been removed with its lock, and another run have taken the
+// one that was made since.
+absl::Status FolderLock::Keep() {
+  const std::string& dir = options_.dir;
+  const std::string path = this->path();
+  if (!locked_ || !WasRemoved(path, lock_)) return absl::OkStatus();
+  std::string holder, found;
+  std::ifstream(path) >> holder >> found;
+  if (!found.empty() && found == token_) return absl::OkStatus();  // File systems may number files anew.
+  FSDPD_RETURN_IF_ERROR(MakeFolder(dir));
+  const int held = std::exchange(lock_, -1);
+  const absl::Status taken = Lock();
+  if (lock_ >= 0 && taken.ok()) {
+    close(held);
+    LogWarning("%s was removed while the job trains: the folder is another, or empty", path);
+    if (const absl::Status signed_anew = Sign(); !signed_anew.ok()) LogWarning("%s", signed_anew.message());
+    return absl::OkStatus();
+  }
+  // The next save tries again.
+  if (lock_ >= 0) close(lock_);
+  lock_ = held;
+  locked_ = true;
+  return absl::Status(
+      taken.code(),
+      absl::StrCat(dir, " was removed while the job trains, and is not its own any more: ", taken.message()));
+}
+
+absl::Status FolderLock::Clear(const std::vector<std::string>& damaged) {
+  for (const std::string& path : damaged) {
+    FSDPD_RETURN_IF_ERROR(SetAside(path));
+    LogWarning("%s is damaged, and kept as %s.damaged", path, path);
+  }
+  if (!locked_) return absl::OkStatus();
+  const std::string& dir = options_.dir;
+  RemoveSaid();
+  const absl::StatusOr<int64_t> removed = RemoveUnfinished(dir);
+  if (!removed.ok()) {
+    LogWarning("what killed saves left stays: %s", removed.status().message());
+  } else if (*removed > 0) {
+    LogInfo("removed what killed saves left half in %s files=%d", dir, *removed);
+  }
+  return absl::OkStatus();
+}
+
+// What is left of them there is in nobody's way.
+void FolderLock::RemoveSaid() const {
+  std::error_code error;
+  std::vector<std::filesystem::path> folders;
+  for (std::filesystem::directory_iterator it(options_.dir, error), end; !error && it != end;
+       it.increment(error)) {
+    if (absl::StartsWith(it->path().filename().string(), kSaidPrefix)) folders.push_back(it->path());
+  }
+  for (const std::filesystem::path& folder : folders) std::filesystem::remove_all(folder, error);
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,75 @@
+// Exclusive use of a job's checkpoint directory by one attempt. Rank 0 holds a lock on DIR/.fsdpd_lock for as
+// long as the object lives and writes a token there. The other ranks read it, so a directory that nodes do
+// not share is found before the first step.
+//
+// Rank 0 chooses the checkpoint to start from after Take: a rank 0 of an earlier attempt, on a node that was
+// lost, may commit another one until then.
+//
+//   Take    each rank, first. Rank 0 waits for a rank 0 of an earlier attempt.
+//   Clear   rank 0, before any rank writes
+//   Keep    before each checkpoint that is written
+//
+// Where the file system has no locks, or the disk is full, nothing keeps two runs apart.
+//
+// Thread safety: one thread at a time.
+#pragma once
+
+#include <absl/status/status.h>
+#include <absl/status/statusor.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "fsdp/comm/store.h"
+
+namespace fsdpd {
+
+class FolderLock {
+ public:
+  struct Options {
+    std::string dir;
+    std::string job;  // Its id; may be empty.
+    int64_t rank = 0;
+    Store* store = nullptr;
+    const std::atomic<bool>* stop = nullptr;  // Nothing is awaited once it is set.
+    // The job has committed one: a directory that is missing is not mounted, and is not created.
+    bool has_checkpoints = false;
+  };
+
+  // Creates the directory. UNAVAILABLE when that fails or rank 0 has another one, FAILED_PRECONDITION while
+  // another run writes there.
+  static absl::StatusOr<std::unique_ptr<FolderLock>> Take(Options options);
+  ~FolderLock();
+
+  // Renames `damaged` checkpoints, and removes what saves that were killed left incomplete.
+  absl::Status Clear(const std::vector<std::string>& damaged);
+
+  // If somebody removed the directory, its lock went with it: takes the lock of the new one, or fails when
+  // another run was faster. OK on other ranks.
+  absl::Status Keep();
+
+  // Of this attempt; empty where it is not known that the ranks share the directory.
+  const std::string& token() const { return token_; }
+  // What ranks tell each other here while the store is silent.
+  std::string said_dir() const;
+
+ private:
+  explicit FolderLock(Options options) : options_(std::move(options)) {}
+
+  std::string path() const;
+  absl::Status Make();
+  absl::Status TakeAsFirst();
+  absl::Status AwaitFirst();
+  absl::Status Lock();
+  absl::Status Sign();
+  void RemoveSaid() const;
+
+  const Options options_;
+  int lock_ = -1;
+  bool locked_ = false;
+  std::string token_;
+};
+
+}  // namespace fsdpd

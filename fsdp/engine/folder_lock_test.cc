@@ -1,0 +1,116 @@
+#include "fsdp/engine/folder_lock.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "base/temp_dir.h"
+#include "fsdp/checkpoint/job_folder.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+const std::atomic<bool> never{false};
+
+FolderLock::Options Of(const std::string& dir, Store* store, int64_t rank = 0, const std::string& job = "") {
+  FolderLock::Options options;
+  options.dir = dir;
+  options.job = job;
+  options.rank = rank;
+  options.store = store;
+  options.stop = &never;
+  return options;
+}
+
+absl::Status Take(const FolderLock::Options& options) { return FolderLock::Take(options).status(); }
+
+TEST(FolderLock, AFolderIsOneRunsAtATime) {
+  const TempDir dir;
+  LocalStore store, other;
+  auto first = FolderLock::Take(Of(dir.path(), &store, 0, "first"));
+  ASSERT_TRUE(first.ok()) << first.status();
+  const absl::Status refused = Take(Of(dir.path(), &other, 0, "second"));
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
+  EXPECT_THAT(refused.message(), HasSubstr("is locked by first"));
+  // The second's other rank does not wait forever, and says the same.
+  EXPECT_EQ(Take(Of(dir.path(), &other, 1, "second")), refused);
+  first->reset();
+  LocalStore third;
+  EXPECT_TRUE(Take(Of(dir.path(), &third, 0, "second")).ok());
+}
+
+TEST(FolderLock, AnAttemptWaitsForTheOneBefore) {
+  const TempDir dir;
+  LocalStore store, other;
+  auto first = FolderLock::Take(Of(dir.path(), &store, 0, "job"));
+  ASSERT_TRUE(first.ok()) << first.status();
+  std::atomic<bool> taken{false};
+  std::thread second([&] {
+    EXPECT_TRUE(Take(Of(dir.path(), &other, 0, "job")).ok());
+    taken = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(taken);
+  first->reset();
+  second.join();
+}
+
+// What another run reads, or writes, must not go since this one was started there.
+TEST(FolderLock, OnlyWhoHoldsTheFolderRemovesAndRenames) {
+  const TempDir dir;
+  const std::string damaged = CheckpointPath(dir.path(), 3), part = "/__1_0.distcp.abc.part";
+  for (const int64_t step : {3, 6}) {
+    fs::create_directories(CheckpointPath(dir.path(), step));
+    std::ofstream(CheckpointPath(dir.path(), step) + "/.metadata") << "x";
+    std::ofstream(CheckpointPath(dir.path(), step) + part) << "half";
+  }
+  const int other = open(dir.File(".fsdpd_lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  ASSERT_EQ(flock(other, LOCK_EX | LOCK_NB), 0);
+  LocalStore store;
+  EXPECT_EQ(Take(Of(dir.path(), &store)).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(fs::exists(damaged + part));
+  EXPECT_TRUE(fs::exists(CheckpointPath(dir.path(), 6) + part));
+  close(other);
+  LocalStore free;
+  const auto lock = FolderLock::Take(Of(dir.path(), &free));
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  ASSERT_TRUE((*lock)->Clear({damaged}).ok());
+  EXPECT_TRUE(fs::exists(damaged + ".damaged/.metadata"));
+  EXPECT_FALSE(fs::exists(damaged));
+  EXPECT_TRUE(IsCheckpoint(CheckpointPath(dir.path(), 6)));
+  EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 6) + part));
+}
+
+TEST(FolderLock, AFolderThatNodesDoNotShareIsKnownBeforeTheFirstStep) {
+  const TempDir dir, elsewhere;
+  LocalStore store;
+  ASSERT_TRUE(Take(Of(dir.path(), &store)).ok());
+  const absl::Status status = Take(Of(elsewhere.path(), &store, 1));
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_THAT(status.message(), HasSubstr("rank 1 does not see in " + elsewhere.path()));
+}
+
+// It is not mounted: on the local disk its place would be taken by an empty one.
+TEST(FolderLock, AMissingFolderOfAJobThatHasCheckpointsIsNotMade) {
+  const TempDir root;
+  const std::string dir = root.File("run");
+  LocalStore store;
+  FolderLock::Options options = Of(dir, &store);
+  options.has_checkpoints = true;
+  EXPECT_TRUE(Take(options).ok());
+  options.rank = 1;
+  EXPECT_TRUE(Take(options).ok());
+  EXPECT_FALSE(fs::exists(dir));
+}
+
+}  // namespace
+}  // namespace fsdpd
