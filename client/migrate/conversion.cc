@@ -1,5 +1,6 @@
 #include "client/migrate/conversion.h"
 
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 #include <absl/strings/str_replace.h>
@@ -35,6 +36,17 @@ bool Conversion::KnowsWord(const char* rule, const char* setting, const std::set
   Error(rule, setting, absl::StrCat("'", word, "' is not one that Megatron has"),
         absl::StrCat("write one of ", absl::StrJoin(known, ", ")));
   return false;
+}
+
+std::optional<v1::DType> Conversion::Type(const char* setting) {
+  const std::string text = settings.Lower(setting).value_or("auto");
+  if (absl::EndsWith(text, "bf16") || absl::EndsWith(text, "bfloat16")) return v1::DTYPE_BF16;
+  if (absl::EndsWith(text, "fp32") || absl::EndsWith(text, "float32")) return v1::DTYPE_FP32;
+  if (absl::EndsWith(text, "fp16") || absl::EndsWith(text, "float16")) return v1::DTYPE_FP16;
+  if (text == "auto") return std::nullopt;
+  Error("type_known", setting, absl::StrCat("'", text, "' is not supported"),
+        absl::StrCat("write fp32 or bf16", absl::StartsWith(setting, "exp_avg") ? ", or fp8" : ""));
+  return std::nullopt;
 }
 
 int64_t Conversion::Times(int64_t a, int64_t b) {

@@ -35,6 +35,10 @@ class Conversion {
   // train otherwise without a word.
   bool KnowsWord(const char* rule, const char* setting, const std::set<std::string>& known);
 
+  // Null where it is not set or `auto`; of an unknown dtype an error is added too. The spec's rules judge the
+  // others.
+  std::optional<v1::DType> Type(const char* setting);
+
   // 0 and a fault where it is not set.
   int64_t Required(const char* name);
 

@@ -165,6 +165,20 @@ const Rule kRules[] = {
        return {{"use_precision_aware_optimizer", "the types of gradients and moments are fields of the spec",
                 "", "true", "precision.{main_grads,moments}"}};
      }},
+    {"types_need_precision_aware", kError,
+     "without use_precision_aware_optimizer, gradients, parameters and moments of the optimizer are fp32",
+     [](Settings* s) -> Findings {
+       Findings findings;
+       for (const char* name :
+            {"main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype"}) {
+         const std::string type = s->Lower(name).value_or("fp32");
+         if (absl::EndsWith(type, "fp32") || absl::EndsWith(type, "float32")) continue;
+         if (s->AnyFlag("use_precision_aware_optimizer")) continue;
+         findings.push_back({name, absl::StrCat("'", type, "' requires use_precision_aware_optimizer"),
+                             "set use_precision_aware_optimizer, or write fp32"});
+       }
+       return findings;
+     }},
     {"nccl_buffers", kAdjust, "buffers have fixed addresses always",
      [](Settings* s) -> Findings {
        Findings findings;

@@ -32,6 +32,8 @@ const Case kCases[] = {
     {"overlap_param_needs_grad", "--overlap-param-gather --no-overlap-grad-reduce"},
     {"precision_aware_optimizer", "--use-precision-aware-optimizer", "true",
      "precision.{main_grads,moments}"},
+    {"types_need_precision_aware", "--main-grads-dtype bf16"},
+    {"types_need_precision_aware", "--exp-avg-dtype fp32 --exp-avg-sq-dtype bf16"},
     {"nccl_buffers", "--use-nccl-ub", "true", "always"},
     {"nccl_buffers", "--fsdp-double-buffer", "true", "always"},
     {"manual_registration_needs_nccl_ub", "--fsdp-manual-registration"},

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/limits.h"
+#include "client/migrate/gradients_of_megatron.h"
 
 namespace fsdpd {
 namespace {
@@ -30,17 +31,9 @@ class PrecisionConverter {
     if (fp16) LossScale(precision->mutable_loss_scale());
     KnownRecipe();
     Fp8(bf16, fp16, precision);
-    // `auto` there: the parameters' type, unless the older switch asks for fp32.
-    // Bridge's recipes of bf16 turn it on.
-    const bool exact =
-        named || s_.AnyFlag("grad_reduce_in_fp32") || s_.Flag("accumulate_allreduce_grads_in_fp32");
-    const bool aware = s_.AnyFlag("use_precision_aware_optimizer");
-    const v1::DType own = bf16 && !exact ? v1::DTYPE_BF16 : v1::DTYPE_FP32;
-    precision->set_main_params(Type("megatron_fsdp_main_params_dtype",
-                                    aware ? Type("main_params_dtype", v1::DTYPE_FP32) : v1::DTYPE_FP32));
-    precision->set_main_grads(
-        Type("megatron_fsdp_main_grads_dtype", aware ? Type("main_grads_dtype", own) : own));
-    precision->set_grad_comm(Type("megatron_fsdp_grad_comm_dtype", precision->main_grads()));
+    const v1::DType params = bf16 ? v1::DTYPE_BF16 : fp16 ? v1::DTYPE_FP16 : v1::DTYPE_FP32;
+    precision->set_main_params(MainParams(params));
+    ConvertGradients(params, recipe_, &c_);
     precision->set_moments(Moment("exp_avg_dtype"));
     if (Moment("exp_avg_sq_dtype") != precision->moments()) {
       c_.Error("moments_differ", "exp_avg_sq_dtype", "both moments have one type",
@@ -155,7 +148,7 @@ class PrecisionConverter {
     const std::string text = s_.Lower(setting).value_or("");
     if (absl::EndsWith(text, "fp8") || absl::EndsWith(text, "uint8"))
       return v1::DTYPE_FP8;  // Megatron's own word.
-    return Type(setting, v1::DTYPE_FP32);
+    return c_.Type(setting).value_or(v1::DTYPE_FP32);
   }
 
   void LossScale(v1::Precision::LossScale* scale) {
@@ -169,16 +162,11 @@ class PrecisionConverter {
               absl::StrCat(hysteresis), "1");
   }
 
-  // What another type would mean is for the spec's own rules to say.
-  v1::DType Type(const char* setting, v1::DType otherwise) {
-    const std::string text = s_.Lower(setting).value_or("auto");
-    if (absl::EndsWith(text, "bf16") || absl::EndsWith(text, "bfloat16")) return v1::DTYPE_BF16;
-    if (absl::EndsWith(text, "fp32") || absl::EndsWith(text, "float32")) return v1::DTYPE_FP32;
-    if (absl::EndsWith(text, "fp16") || absl::EndsWith(text, "float16")) return v1::DTYPE_FP16;
-    if (text == "auto") return otherwise;
-    c_.Error("type_known", setting, absl::StrCat("'", text, "' is not supported"),
-             absl::StrCat("write fp32 or bf16", absl::StartsWith(setting, "exp_avg") ? ", or fp8" : ""));
-    return otherwise;
+  v1::DType MainParams(v1::DType params) {
+    const char* fsdps = "megatron_fsdp_main_params_dtype";  // Where it is `auto`, the parameters' dtype.
+    if (s_.Find(fsdps) != nullptr) return c_.Type(fsdps).value_or(params);
+    const std::optional<v1::DType> aware = c_.Type("main_params_dtype");
+    return s_.AnyFlag("use_precision_aware_optimizer") ? aware.value_or(v1::DTYPE_FP32) : v1::DTYPE_FP32;
   }
 
   Conversion& c_;

@@ -143,6 +143,7 @@ TEST(PublishedRuns, WhatIsToldOfLlama3Of8B) {
                 "adjust samples_are_steps --lr-decay-samples 1949218748 samples -> 15228271 steps",
                 "adjust samples_are_steps --lr-warmup-samples 3906252 samples -> 30517 steps",
                 "adjust samples_are_steps --train-samples 1953125000 samples -> 15258789 steps",
+                "warn gradient_types --bf16",
                 "warn one_step_on",
             }));
 }
@@ -161,8 +162,8 @@ TEST(PublishedRuns, Llama3Of8BIsCarriedOver) {
     "optimizer": {"adamw": {"lr": 1.5e-4, "betas": [0.9, 0.95], "eps": 1e-8, "weightDecay": 0.1}, "clipNorm": 1,
                   "groups": [{"params": ["embedding.weight", "head.output"]}]},
     "schedule": {"cosine": {"warmupSteps": 30517}},
-    "precision": {"compute": "DTYPE_FP8", "mainParams": "DTYPE_FP32", "mainGrads": "DTYPE_BF16",
-                  "gradComm": "DTYPE_BF16", "moments": "DTYPE_FP32"},
+    "precision": {"compute": "DTYPE_FP8", "mainParams": "DTYPE_FP32", "mainGrads": "DTYPE_FP32",
+                  "gradComm": "DTYPE_FP32", "moments": "DTYPE_FP32"},
     "fsdp": {"strategy": "STRATEGY_OPTIM_GRADS_PARAMS", "recompute": "RECOMPUTE_NONE"},
     "parallel": {"tensor": 1, "context": 1, "expert": 1, "pipeline": 1},
     "checkpoint": {"dir": "/runs/ckpt", "everySteps": 1000, "load": "/runs/ckpt"},
@@ -224,6 +225,7 @@ TEST(PublishedRuns, DeepSeekV3IsRefusedForMultiTokenPredictionAndTheSizeThatItDo
                 "error not_supported --mtp-num-layers",
                 "error required vocab_size",
                 "error vocab_size_range model.llama.vocab_size",
+                "warn gradient_types --megatron-fsdp-main-grads-dtype",
                 "warn one_step_on",
             }));
 }

@@ -78,6 +78,8 @@ void AddSplits(const TextNode& splits, const std::string& written, Settings* set
 
 void AddKey(const std::string& section, const TextNode& child, Settings* settings) {
   const std::string written = section.empty() ? child.key : absl::StrCat(section, ".", child.key);
+  if (child.kind == TextNode::Kind::kNull && child.key == "megatron_fsdp_main_params_dtype")
+    return settings->Add({child.key, written, {"auto"}, child.place});  // Its default is another.
   if (child.kind == TextNode::Kind::kNull || absl::StartsWith(child.key, "_")) return;
   if (section == "env_vars") {
     return settings->AddVariable({child.key, child.key, {child.text}, child.place, false});

@@ -1,0 +1,195 @@
+#include "client/migrate/gradients_of_megatron.h"
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "client/migrate/job_of_megatron.h"
+#include "client/migrate/megatron_rules.h"
+#include "fsdp/plan/rules/rules.h"
+
+namespace fsdpd {
+namespace {
+
+struct Result {
+  v1::Precision precision;
+  std::set<std::string> rules;
+  std::string warning;  // The reason of gradient_types.
+};
+
+Result Convert(const std::string& text) {
+  Settings settings;
+  v1::JobSpec job;
+  EXPECT_TRUE(ReadSettings(text, "in", &settings).empty()) << text;
+  SpecFaults faults = CheckMegatron(&settings);
+  const SpecFaults more = JobOfMegatron(&settings, {}, "in", &job);
+  faults.insert(faults.end(), more.begin(), more.end());
+  Result result = {job.precision(), {}, ""};
+  for (const SpecFault& fault : faults) {
+    result.rules.insert(fault.violation.rule);
+    if (fault.violation.rule == "gradient_types") result.warning = fault.violation.reason;
+  }
+  return result;
+}
+
+std::string Short(v1::DType type) { return v1::DType_Name(type).substr(6); }
+
+// "FP32 BF16": accumulated in, reduced in. With "?" where gradient_types warns, "~" where fp16 became fp32.
+std::string Gradients(const std::string& text) {
+  const Result result = Convert(text);
+  return absl::StrCat(Short(result.precision.main_grads()), " ", Short(result.precision.grad_comm()),
+                      result.rules.count("gradient_types") > 0 ? " ?" : "",
+                      result.rules.count("fp16_gradients") > 0 ? " ~" : "");
+}
+
+TEST(GradientsOfMegatron, PlainBf16KeepsItsGradientsInFp32) {
+  EXPECT_EQ(Gradients("--bf16"), "FP32 FP32");
+  EXPECT_EQ(Gradients("--bf16 --use-distributed-optimizer"), "FP32 FP32");
+  EXPECT_EQ(Gradients("--bf16 --use-megatron-fsdp"), "FP32 FP32 ?") << "0.19 follows its own flags only";
+  EXPECT_EQ(Gradients("--bf16 --use-torch-fsdp2"), "BF16 BF16");
+  const std::string warning = Convert("--bf16 --use-megatron-fsdp").warning;
+  EXPECT_TRUE(absl::StrContains(warning, "0.18 and earlier: accumulated in fp32, reduced in fp32"))
+      << warning;
+  EXPECT_TRUE(absl::StrContains(warning, "0.19 and later: accumulated in bf16, reduced in bf16")) << warning;
+}
+
+TEST(GradientsOfMegatron, GradReduceInBf16HasAnEffect) {
+  EXPECT_EQ(Gradients("--bf16 --grad-reduce-in-bf16"), "BF16 BF16");
+  EXPECT_EQ(Gradients("--bf16 --grad-reduce-in-bf16 --use-megatron-fsdp"), "BF16 BF16");
+  EXPECT_EQ(Gradients("--bf16 --grad-reduce-in-bf16 --accumulate-allreduce-grads-in-fp32"), "BF16 BF16");
+}
+
+TEST(GradientsOfMegatron, AnExplicitTypeIsCarriedOver) {
+  const std::string fsdp = "--bf16 --use-megatron-fsdp ";
+  EXPECT_EQ(Gradients(fsdp + "--megatron-fsdp-main-grads-dtype fp32 --megatron-fsdp-grad-comm-dtype fp32"),
+            "FP32 FP32");
+  EXPECT_EQ(Gradients(fsdp + "--megatron-fsdp-main-grads-dtype fp32"), "FP32 FP32");
+  EXPECT_EQ(Gradients(fsdp + "--megatron-fsdp-main-grads-dtype bf16 --megatron-fsdp-grad-comm-dtype bf16"),
+            "BF16 BF16 ?");
+  EXPECT_EQ(Gradients(fsdp + "--megatron-fsdp-main-grads-dtype bf16"), "BF16 BF16 ?");
+  EXPECT_EQ(Gradients(fsdp + "--megatron-fsdp-grad-comm-dtype bf16"), "FP32 BF16 ?");
+  EXPECT_EQ(Gradients(fsdp + "--grad-reduce-in-bf16 --megatron-fsdp-main-grads-dtype fp32 "
+                             "--megatron-fsdp-grad-comm-dtype bf16"),
+            "FP32 BF16");
+}
+
+TEST(GradientsOfMegatron, BridgesConfigurationSaysItInMixedPrecision) {
+  const std::string fsdp = "ddp: {use_megatron_fsdp: true}\n",
+                    types = "{_target_: torch.bfloat16, _call_: false}";
+  EXPECT_EQ(Gradients("mixed_precision: bf16_mixed"), "FP32 FP32");
+  EXPECT_EQ(Gradients("mixed_precision: fp16_mixed"), "FP32 FP32 ~");
+  EXPECT_EQ(Gradients("mixed_precision: {bf16: true}"), "FP32 FP32") << "its default";
+  EXPECT_EQ(Gradients("mixed_precision: {bf16: true, grad_reduce_in_fp32: false}"), "BF16 BF16");
+  EXPECT_EQ(Gradients("mixed_precision: {bf16: true, grad_reduce_in_fp32: false}\n"
+                      "ddp: {grad_reduce_in_fp32: true}"),
+            "BF16 BF16");
+  EXPECT_EQ(Gradients("model: {bf16: true}\nddp: {grad_reduce_in_fp32: true}"), "FP32 FP32");
+  EXPECT_EQ(Gradients("model: {bf16: true}"), "BF16 BF16");
+  EXPECT_EQ(Gradients("mixed_precision: bf16_mixed\n" + fsdp), "FP32 FP32 ?");
+  EXPECT_EQ(
+      Gradients(
+          "mixed_precision: bf16_mixed\nddp: {use_megatron_fsdp: true, megatron_fsdp_main_grads_dtype: " +
+          types + ", megatron_fsdp_grad_comm_dtype: " + types + "}"),
+      "BF16 BF16 ?");
+}
+
+TEST(GradientsOfMegatron, AutoMainParametersAreTheParametersOwn) {
+  EXPECT_EQ(Convert("--bf16").precision.main_params(), v1::DTYPE_FP32);
+  EXPECT_EQ(Convert("--bf16 --megatron-fsdp-main-params-dtype auto").precision.main_params(), v1::DTYPE_BF16);
+  EXPECT_EQ(Convert("--megatron-fsdp-main-params-dtype auto").precision.main_params(), v1::DTYPE_FP32);
+  EXPECT_EQ(Convert("mixed_precision: bf16_mixed\nddp: {megatron_fsdp_main_params_dtype: null}")
+                .precision.main_params(),
+            v1::DTYPE_BF16);
+}
+
+// One command line, as megatron/training/arguments.py and Megatron-FSDP's adapter treat it.
+struct Flags {
+  std::string half, engine, main, comm, aware_main;  // Empty: not given.
+  bool reduce_in_bf16 = false, accumulate = false;
+
+  std::string Text() const {
+    std::string text = "--num-layers 2";
+    if (!half.empty()) absl::StrAppend(&text, " --", half);
+    if (!engine.empty()) absl::StrAppend(&text, " --use-", engine);
+    if (!main.empty()) absl::StrAppend(&text, " --megatron-fsdp-main-grads-dtype ", main);
+    if (!comm.empty()) absl::StrAppend(&text, " --megatron-fsdp-grad-comm-dtype ", comm);
+    if (!aware_main.empty())
+      absl::StrAppend(&text, " --use-precision-aware-optimizer --main-grads-dtype ", aware_main);
+    if (reduce_in_bf16) absl::StrAppend(&text, " --grad-reduce-in-bf16");
+    if (accumulate) absl::StrAppend(&text, " --accumulate-allreduce-grads-in-fp32");
+    return text;
+  }
+
+  bool refused() const { return half == "bf16" && accumulate && aware_main == "bf16"; }
+
+  // The version's "main comm", in lower case.
+  std::string Of(bool since_019) const {
+    const std::string params = half.empty() ? "fp32" : half;
+    bool in_fp32 = accumulate;
+    if (half == "bf16") {
+      if (reduce_in_bf16) {
+        in_fp32 = false;
+      } else if (aware_main != "bf16") {
+        in_fp32 = true;
+      }
+    }
+    if (engine == "torch-fsdp2") return params + " " + params;
+    if (engine.empty()) return in_fp32 ? "fp32 fp32" : params + " " + params;
+    std::string sum = main == "auto" ? "" : main, wire = comm == "auto" ? "" : comm;
+    if (!since_019) {
+      if (reduce_in_bf16) wire = "bf16";
+      if (in_fp32) sum = wire = "fp32";
+    }
+    if (sum.empty()) sum = params;
+    if (wire.empty()) wire = sum;
+    return sum + " " + wire;
+  }
+};
+
+void Expect(const Flags& flags) {
+  const Result result = Convert(flags.Text());
+  EXPECT_EQ(result.rules.count("main_grads_agree") == 1, flags.refused()) << flags.Text();
+  if (flags.refused()) return;
+  const std::string got = absl::AsciiStrToLower(
+      absl::StrCat(Short(result.precision.main_grads()), " ", Short(result.precision.grad_comm())));
+  const std::string older = flags.Of(false), newer = flags.Of(true);
+  const bool warned = result.rules.count("gradient_types") == 1;
+  const auto expect_carried = [&](const std::string& written, const std::string& type) {
+    if (written != "" && written != "auto") EXPECT_EQ(type, written) << flags.Text();
+  };
+  if (result.rules.count("fp16_gradients") == 1) {  // Not supported: they become fp32.
+    EXPECT_FALSE(absl::StrContains(got, "fp16")) << flags.Text();
+  } else if (!warned) {
+    EXPECT_EQ(got, older) << flags.Text();
+    EXPECT_EQ(got, newer) << flags.Text();
+  } else {
+    EXPECT_TRUE(got != older || got != newer) << flags.Text() << " warned of nothing";
+  }
+  expect_carried(flags.main, got.substr(0, 4));
+  expect_carried(flags.comm, got.substr(5));
+}
+
+TEST(GradientsOfMegatron, EveryCombinationIsAsMegatronHasItOrReported) {
+  int combinations = 0;
+  for (const char* half : {"", "bf16", "fp16"}) {
+    for (const char* engine : {"", "megatron-fsdp", "torch-fsdp2"}) {
+      for (const char* main : {"", "auto", "fp32", "bf16"}) {
+        for (const char* comm : {"", "auto", "fp32", "bf16"}) {
+          for (const char* aware_main : {"", "fp32", "bf16"}) {
+            for (const int bits : {0, 1, 2, 3}) {
+              Expect({half, engine, main, comm, aware_main, (bits & 1) != 0, (bits & 2) != 0});
+              ++combinations;
+            }
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(combinations, 3 * 3 * 4 * 4 * 3 * 4);
+}
+
+}  // namespace
+}  // namespace fsdpd
