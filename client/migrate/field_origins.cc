@@ -130,7 +130,8 @@ constexpr FieldOrigin kOrigins[] = {
     {"parallel.pipeline", {"pipeline_model_parallel_size"}},
     {"checkpoint.dir", {"save"}},
     {"checkpoint.every_steps", {"save_interval"}},
-    {"checkpoint.load", {"load"}},
+    {"checkpoint.load", {"load", "pretrained_checkpoint"}},
+    {"checkpoint.load_optimizer", {"pretrained_checkpoint"}},
     {"resources.nodes", {"nnodes"}},
     {"resources.ranks_per_node", {"nproc_per_node"}},
 };

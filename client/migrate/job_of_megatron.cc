@@ -203,8 +203,18 @@ class Converter {
       checkpoint->set_dir(*save);
       checkpoint->set_every_steps(s_.Integer("save_interval").value_or(0));
     }
-    if (const auto load = s_.Text("load")) checkpoint->set_load(*load);
-    if (s_.Find("save") == nullptr && s_.Find("load") == nullptr) job_.clear_checkpoint();
+    const auto load = s_.Text("load"), pretrained = s_.Text("pretrained_checkpoint");
+    if (load.has_value()) {
+      checkpoint->set_load(*load);
+      if (pretrained.has_value())
+        c_.Fault("pretrained_and_load", FaultLevel::kWarn, "pretrained_checkpoint",
+                 "load is used; Megatron starts from pretrained_checkpoint while load has no checkpoint",
+                 "write checkpoint.load: the one to start from");
+    } else if (pretrained.has_value()) {
+      checkpoint->set_load(*pretrained);
+      checkpoint->set_load_optimizer(false);
+    }
+    if (checkpoint->dir().empty() && checkpoint->load().empty()) job_.clear_checkpoint();
   }
 
   void TellUnused() {

@@ -49,6 +49,18 @@ bool Has(const SpecFaults& faults, const std::string& rule) {
   return false;
 }
 
+// It was read by a rule and dropped: the run would have started from random weights.
+TEST(JobOfMegatron, APretrainedCheckpointIsLoadedWithoutItsOptimizer) {
+  const Result result = Convert(std::string(kLlama8b) + " --pretrained-checkpoint /base");
+  EXPECT_EQ(result.job.checkpoint().load(), "/base");
+  EXPECT_TRUE(result.job.checkpoint().has_load_optimizer());
+  EXPECT_FALSE(result.job.checkpoint().load_optimizer());
+  const Result both = Convert(std::string(kLlama8b) + " --load /run --pretrained-checkpoint /base");
+  EXPECT_EQ(both.job.checkpoint().load(), "/run");
+  EXPECT_FALSE(both.job.checkpoint().has_load_optimizer());
+  EXPECT_TRUE(Has(both.faults, "pretrained_and_load"));
+}
+
 TEST(JobOfMegatron, CarriesTheOptimizersOffloadOver) {
   EXPECT_FALSE(Convert(kLlama8b).job.fsdp().offload().optimizer());
   std::string text = kLlama8b;

@@ -135,7 +135,7 @@ constexpr absl::string_view kWithoutEffect[] = {
     "adam_beta1", "adam_beta2", "adam_eps", "add_qkv_bias", "async_save", "bias_gelu_fusion",
     "ckpt_format", "end_weight_decay", "eval_interval", "eval_iters", "full_validation", "hysteresis",
     "initial_loss_scale", "loss_scale_window", "lr_wsd_decay_samples", "lr_wsd_decay_style",
-    "make_vocab_size_divisible_by", "min_loss_scale", "pad_vocab_size", "pretrained_checkpoint",
+    "make_vocab_size_divisible_by", "min_loss_scale", "pad_vocab_size",
     "recompute_method", "recompute_modules", "recompute_num_layers", "rope_scaling",
     "rotary_base", "rotary_percent",
     "save_interval", "sgd_momentum", "should_pad_vocab", "suggested_communication_unit_size", "vocab_size",

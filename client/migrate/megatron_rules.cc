@@ -34,10 +34,12 @@ std::string Strategy(Settings* s) {
 
 bool IsFullySharded(Settings* s) { return Strategy(s) == "optim_grads_params"; }
 
-bool UsesCheckpoints(Settings* s) {
-  return s->Find("save") != nullptr || s->Find("load") != nullptr ||
-         s->Find("pretrained_checkpoint") != nullptr;
+bool LoadsCheckpoint(Settings* s) {
+  const bool load = s->Find("load") != nullptr;
+  return s->Find("pretrained_checkpoint") != nullptr || load;
 }
+
+std::string CheckpointFormat(Settings* s) { return s->Lower("ckpt_format").value_or("torch_dist"); }
 
 bool UsesMegatronFsdp(Settings* s) { return s->Flag("use_megatron_fsdp", !s->Flag("use_torch_fsdp2")); }
 
@@ -219,14 +221,38 @@ const Rule kRules[] = {
                 "with optim_grads_params no rank holds the weights whose hash would be compared",
                 "leave it out"}};
      }},
-    {"fsdp_dtensor_only", kError, "the checkpoint format is fsdp_dtensor",
+    {"fsdp_dtensor_only", kError, "checkpoints are saved as fsdp_dtensor, and loaded as that or torch_dist",
      [](Settings* s) -> Findings {
-       const std::string format = s->Lower("ckpt_format").value_or("torch_dist");
-       if (!UsesCheckpoints(s) || format == "fsdp_dtensor" || !UsesMegatronFsdp(s)) return {};
-       return {{s->Find("ckpt_format") != nullptr ? "ckpt_format" : "save",
-                absl::StrCat("save or load is set and ckpt_format is ", format,
-                             ": sharded checkpoints are fsdp_dtensor only"),
-                "set ckpt_format: fsdp_dtensor; older checkpoints need a conversion first"}};
+       const std::string format = CheckpointFormat(s);
+       if (format == "fsdp_dtensor" || !UsesMegatronFsdp(s)) return {};
+       const char* place = s->Find("ckpt_format") != nullptr ? "ckpt_format" : "save";
+       if (s->Find("save") != nullptr) {
+         return {{place,
+                  absl::StrCat("save is set and ckpt_format is ", format,
+                               ": sharded checkpoints are saved as fsdp_dtensor only"),
+                  "set ckpt_format: fsdp_dtensor"}};
+       }
+       if (!LoadsCheckpoint(s) || format == "torch_dist") return {};
+       return {{place, absl::StrCat("a checkpoint in the format ", format, " cannot be loaded"),
+                "load one in the format fsdp_dtensor or torch_dist"}};
+     }},
+    {"torch_dist_load", kAdjust, "a torch_dist checkpoint is loaded without the optimizer's state",
+     [](Settings* s) -> Findings {
+       if (s->Find("load") == nullptr || CheckpointFormat(s) != "torch_dist") return {};
+       return {{"load",
+                "only the parameters of a torch_dist checkpoint are loaded, and training starts at step 1; "
+                "`fsdpctl ckpt convert` keeps the optimizer's state",
+                "", "parameters, optimizer, iteration", "parameters"}};
+     }},
+    {"torch_dist_experts", kError, "a torch_dist checkpoint has neither experts nor latent attention",
+     [](Settings* s) -> Findings {
+       if (!LoadsCheckpoint(s) || CheckpointFormat(s) != "torch_dist") return {};
+       const bool experts = s->Integer("num_experts").value_or(0) > 0;
+       if (!experts && !s->Flag("multi_latent_attention")) return {};
+       return {{s->Find("load") != nullptr ? "load" : "pretrained_checkpoint",
+                absl::StrCat(experts ? "experts" : "latent attention",
+                             " cannot be loaded from a torch_dist checkpoint"),
+                "load a Hugging Face folder of the model, or leave load out"}};
      }},
     {"fsdp_dtensor_needs_fsdp", kError, "fsdp_dtensor goes with Megatron-FSDP",
      [](Settings* s) -> Findings {
@@ -235,7 +261,7 @@ const Rule kRules[] = {
      }},
     {"async_save_format", kError, "async_save goes with torch_dist or fsdp_dtensor",
      [](Settings* s) -> Findings {
-       const std::string format = s->Lower("ckpt_format").value_or("torch_dist");
+       const std::string format = CheckpointFormat(s);
        if (!s->Flag("async_save") || IsOneOf(format, {"torch_dist", "fsdp_dtensor"})) return {};
        return {{"async_save", absl::StrCat(format, " cannot be saved asynchronously"),
                 "set ckpt_format: fsdp_dtensor"}};
@@ -304,13 +330,13 @@ const Rule kRules[] = {
        }
        return {};
      }},
-    {"connections", kError, "CUDA_DEVICE_MAX_CONNECTIONS is not 1",
+    {"connections", kAdjust, "ranks run without CUDA_DEVICE_MAX_CONNECTIONS=1",
      [](Settings* s) -> Findings {
        if (Environment(s, "CUDA_DEVICE_MAX_CONNECTIONS") != "1") return {};
        return {{"CUDA_DEVICE_MAX_CONNECTIONS",
-                "a value of 1 puts gathers, reductions and compute into one queue: nothing "
-                "would overlap",
-                "leave it unset"}};
+                "one connection puts gathers, reductions and compute into one queue, where nothing overlaps; "
+                "agents do not pass it to their ranks",
+                "", "1", "unset"}};
      }},
     {"expandable_segments", kError, "nccl_ub goes without expandable segments",
      [](Settings* s) -> Findings {

@@ -42,7 +42,11 @@ const Case kCases[] = {
     {"rank_order", "--use-tp-pp-dp-mapping"},
     {"weight_hash_check", "--check-weight-hash-across-dp-replicas-interval 10"},
     {"fsdp_dtensor_only", "--save /ckpt --ckpt-format torch_dist"},
-    {"fsdp_dtensor_only", "--load /ckpt"},
+    {"fsdp_dtensor_only", "--load /ckpt --ckpt-format torch"},
+    {"fsdp_dtensor_only", "--pretrained-checkpoint /ckpt --ckpt-format zarr"},
+    {"torch_dist_load", "--load /ckpt", "parameters, optimizer, iteration", "parameters"},
+    {"torch_dist_load", "--load /ckpt --ckpt-format torch_dist", "parameters, optimizer, iteration",
+     "parameters"},
     {"fsdp_dtensor_needs_fsdp", "--use-torch-fsdp2 --ckpt-format fsdp_dtensor"},
     {"async_save_format", "--async-save --ckpt-format torch"},
     {"hf_sidecar", "--also-save-hf-checkpoint"},
@@ -56,7 +60,7 @@ const Case kCases[] = {
     {"fp4_unsupported", "mixed_precision: bf16_with_nvfp4_mixed"},
     {"virtual_stages", "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 2"},
     {"virtual_stages", "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2"},
-    {"connections", "CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun --bf16"},
+    {"connections", "CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun --bf16", "1", "unset"},
     {"graph_checks_nan", "--cuda-graph-scope full_iteration --check-for-nan-in-loss-and-grad"},
     {"per_token_loss", "--no-calculate-per-token-loss", "false", "true"},
 };
@@ -98,12 +102,27 @@ TEST(MegatronRules, ExpandableSegmentsExcludeRegisteredBuffers) {
   EXPECT_EQ(faults[1].violation.rule, "expandable_segments");
 }
 
+TEST(MegatronRules, ExpertsAreNotLoadedFromTorchDist) {
+  for (const char* model : {"--num-experts 8", "--multi-latent-attention"}) {
+    const SpecFaults faults = Check(std::string("--load /ckpt ") + model);
+    ASSERT_EQ(faults.size(), 2u) << model;
+    EXPECT_EQ(faults[1].violation.rule, "torch_dist_experts");
+    EXPECT_EQ(faults[1].violation.level, FaultLevel::kError);
+  }
+}
+
+// Scripts for tensor parallelism set it; only --use-torch-fsdp2 and --use-megatron-fsdp refuse it.
+TEST(MegatronRules, OneConnectionDoesNotRefuseTheRun) {
+  EXPECT_EQ(Check("CUDA_DEVICE_MAX_CONNECTIONS=1 torchrun --bf16")[0].violation.level, FaultLevel::kAdjust);
+}
+
 TEST(MegatronRules, ChunksOfStagesThatAreNotAreNone) {
   EXPECT_TRUE(Check("--num-layers-per-virtual-pipeline-stage 2").empty()) << "there are no stages";
 }
 
 TEST(MegatronRules, EveryRuleHasACase) {
-  std::set<std::string> broken = {"fsdp_flags_agree", "sections_agree", "expandable_segments"};  // Above.
+  std::set<std::string> broken = {"fsdp_flags_agree", "sections_agree", "expandable_segments",
+                                  "torch_dist_experts"};  // Above.
   for (const Case& each : kCases) broken.insert(each.rule);
   for (const MegatronRuleText& rule : MegatronRules()) EXPECT_EQ(broken.count(rule.id), 1u) << rule.id;
 }

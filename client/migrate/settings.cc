@@ -12,6 +12,7 @@
 
 #include "base/yaml_tree.h"
 #include "client/migrate/option_names.h"
+#include "client/migrate/other_trainers.h"
 #include "client/migrate/shell_words.h"
 
 namespace fsdpd {
@@ -348,6 +349,7 @@ std::vector<const Setting*> Settings::unused() const {
 }
 
 SpecFaults ReadSettings(absl::string_view text, const std::string& file, Settings* settings) {
+  if (std::optional<SpecFault> toml = FindToml(text, file)) return {*std::move(toml)};
   std::vector<ShellWord> words;
   SpecFaults faults = SplitShellWords(text, file, &words);
   ExpandAssigned(&words, &faults);
@@ -360,6 +362,9 @@ SpecFaults ReadSettings(absl::string_view text, const std::string& file, Setting
   }
   TextNode root;
   faults = ParseYaml(text, file, &root);
+  if (faults.empty() && root.kind == TextNode::Kind::kMap) {
+    if (std::optional<SpecFault> other = FindOtherTrainer(root)) return {*std::move(other)};
+  }
   if (faults.empty()) faults = KeysWrittenTwice(root);
   if (!faults.empty()) return faults;
   if (root.kind == TextNode::Kind::kMap) {

@@ -1,0 +1,69 @@
+#include "client/migrate/other_trainers.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "client/migrate/settings.h"
+
+namespace fsdpd {
+namespace {
+
+struct Case {
+  const char* name;
+  int line;
+  const char* text;
+};
+
+const Case kCases[] = {
+    {"a torchtitan configuration (TOML)", 2,
+     "# Llama 3 8B\n[job]\ndump_folder = \"./outputs\"\n\n[model]\nname = \"llama3\"\nflavor = \"8B\"\n"
+     "converters = [\"float8\"]\n[training]\nseq_len = 8192\n[parallelism]  # All ranks shard.\n"
+     "data_parallel_shard_degree = -1\n"},
+    {"a TOML file", 2, "title = \"run\"\n[[stages]]\nsteps = 9\n"},
+    {"a DeepSpeed configuration", 4,
+     "{\n  \"train_micro_batch_size_per_gpu\": 1,\n  \"bf16\": {\"enabled\": true},\n"
+     "  \"zero_optimization\": {\"stage\": 3}\n}\n"},
+    {"a DeepSpeed configuration", 1, "{\"train_batch_size\": 8, \"optimizer\": {\"type\": \"AdamW\"}}"},
+    {"an accelerate configuration", 3,
+     "mixed_precision: bf16\nnum_processes: 8\ndistributed_type: FSDP\nfsdp_config:\n  fsdp_version: 2\n"},
+    {"an accelerate configuration", 1, "deepspeed_config: {zero_stage: 3}\nnum_machines: 2\n"},
+    {"an axolotl configuration", 1,
+     "base_model: NousResearch/Meta-Llama-3.1-8B\nsequence_len: 4096\noptimizer: adamw_torch\nbf16: auto\n"},
+    {"the config.json of a Hugging Face model", 1,
+     "{\"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 4096, \"model_type\": \"llama\"}"},
+};
+
+TEST(OtherTrainers, EachConfigurationIsNamedInOneError) {
+  for (const Case& each : kCases) {
+    Settings settings;
+    const SpecFaults faults = ReadSettings(each.text, "in", &settings);
+    ASSERT_EQ(faults.size(), 1u) << each.text;
+    EXPECT_EQ(faults[0].violation.rule, "not_of_megatron") << each.text;
+    EXPECT_EQ(faults[0].violation.level, FaultLevel::kError);
+    EXPECT_TRUE(absl::StartsWith(faults[0].violation.reason, absl::StrCat("this is ", each.name, ";")))
+        << faults[0].violation.reason;
+    EXPECT_EQ(faults[0].place.line, each.line) << each.text;
+    EXPECT_TRUE(settings.all().empty()) << each.text;
+  }
+}
+
+TEST(OtherTrainers, ConfigurationsOfMegatronAreNotTakenForOthers) {
+  for (const char* text : {
+           "TP=8\nARGS=(\n  --num-layers 32\n  --bf16\n)\ntorchrun pretrain_gpt.py \"${ARGS[@]}\"\n",
+           "# [training]\n--lr 3e-4 --bf16\n",
+           "['--num-layers', '32', '--lr', '3e-4']",
+           "if [[ -f x ]]; then\n  TP=8\nfi\ntorchrun pretrain_gpt.py --bf16\n",
+           "mixed_precision: bf16_mixed\nmodel: {num_layers: 8}\ntrain: {train_iters: 9}\n",
+           "{\"model\": {\"num_layers\": 8}, \"ddp\": {\"use_megatron_fsdp\": true}}",
+       }) {
+    Settings settings;
+    EXPECT_TRUE(ReadSettings(text, "in", &settings).empty()) << text;
+    EXPECT_FALSE(settings.all().empty()) << text;
+  }
+}
+
+}  // namespace
+}  // namespace fsdpd
