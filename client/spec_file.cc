@@ -63,11 +63,17 @@ void InlineHfConfig(const std::filesystem::path& folder, SpecText* spec) {
   }
   v1::Model model;
   FieldPlaces places;  // What is said about the sizes later is said where they came from.
-  const SpecFaults faults = ReadHfConfig(*text, path, &model, &places);
+  double initializer_range = kInitializerRange;
+  const SpecFaults faults = ReadHfConfig(*text, path, &model, &places, &initializer_range);
   spec->faults.insert(spec->faults.end(), faults.begin(), faults.end());
   if (HasErrors(faults)) {
     spec->unread.push_back("model");
     return;
+  }
+  if (initializer_range != kInitializerRange && !spec->spec.train().initial().has_deviation()) {
+    spec->spec.mutable_train()->mutable_initial()->set_deviation(initializer_range);
+  } else {
+    places.erase("train.initial.deviation");
   }
   for (auto& [field, place] : places) spec->places[field] = std::move(place);
   *spec->spec.mutable_model() = std::move(model);

@@ -79,6 +79,31 @@ TEST(SpecFile, RefusesPathsThatAShellOrAStoreWouldMakeSomethingOf) {
       << Render(spec->faults[1]);
 }
 
+// It was left out: weights began with 0.02 instead.
+TEST(SpecFile, AConfigsInitializerRangeBecomesTheInitialDeviation) {
+  TempDir dir;
+  std::filesystem::create_directory(dir.File("m"));
+  Write(dir.File("job.yaml"), "name: a\nmodel: {hf_config: m/config.json}\n");
+  const auto load = [&](const std::string& range, const std::vector<std::string>& sets) {
+    Write(
+        dir.File("m/config.json"),
+        R"({"model_type": "gpt2", "vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 2, "attn_pdrop": 0,
+"embd_pdrop": 0, "resid_pdrop": 0, "initializer_range": )" +
+            range + R"(, "n_positions": 8})");
+    std::istringstream input;
+    absl::StatusOr<SpecText> spec = LoadSpec(dir.File("job.yaml"), sets, input);
+    EXPECT_TRUE(spec.ok()) << spec.status();
+    for (const SpecFault& fault : spec->faults) ADD_FAILURE() << Render(fault);
+    return *std::move(spec);
+  };
+  const SpecText carried = load("0.041", {});
+  EXPECT_EQ(carried.spec.train().initial().deviation(), 0.041);
+  EXPECT_EQ(carried.places.at("train.initial.deviation").file, dir.File("m/config.json"));
+  EXPECT_EQ(carried.places.at("train.initial.deviation").line, 2);
+  EXPECT_EQ(load("0.041", {"train.initial.deviation=0.03"}).spec.train().initial().deviation(), 0.03);
+  EXPECT_FALSE(load("0.02", {}).spec.train().has_initial());
+}
+
 TEST(SpecFile, NamesAConfigFileThatIsNotThere) {
   TempDir dir;
   Write(dir.File("job.yaml"), kSpec);

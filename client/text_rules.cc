@@ -41,6 +41,8 @@ const std::vector<RuleText>& TextRules() {
       {"hf_more_tokens", "the config has no layers that predict tokens after the next", kWarn,
        "model.hf_config"},
       {"hf_quantized", "the weights beside the config are not quantized", kWarn, "model.hf_config"},
+      {"hf_not_known", "every field of the config is read, or known to have no effect", kWarn,
+       "model.hf_config"},
       {"plugin_described_twice", "a plug-in's model is described by a file, or in the spec", kError,
        "model.plugin.description"},
       {"plugin_no_description", "the file of a plug-in's model can be read", kError,

@@ -68,7 +68,7 @@ def rows_of_text():
     rows = [{"id": found["id"], "kind": KINDS[found["level"]], "field": found["field"], "text": joined(found["text"])}
             for found in row.finditer((ROOT / "client/text_rules.cc").read_text())]
     files = [ROOT / "base/yaml_tree.cc", ROOT / "client/spec_text.cc", ROOT / "client/spec_file.cc",
-             ROOT / "fsdp/checkpoint/hf_config.cc"]
+             *(ROOT / "fsdp/checkpoint" / name for name in ("hf_config.cc", "hf_fields.cc", "hf_reader.h"))]
     found = {rule for file in files for rule in OF_TEXT.findall(file.read_text())}
     told = {each["id"] for each in rows} | {"unknown_field"}  # That one is a coordinator's too, and stands there.
     assert found == told, f"faults of the text: {sorted(found ^ told)}"

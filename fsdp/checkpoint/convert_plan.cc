@@ -13,6 +13,7 @@
 #include "fsdp/checkpoint/dcp_store.h"
 #include "fsdp/checkpoint/job_keys.h"
 #include "fsdp/checkpoint/param_match.h"
+#include "fsdp/checkpoint/tied_copy.h"
 #include "fsdp/checkpoint/torch_save.h"
 
 namespace fsdpd {
@@ -46,6 +47,7 @@ class Planner {
   absl::StatusOr<ConvertPlan> Plan() {
     const bool only_model = FormatOf(conversion_.source) == StoreFormat::kHf;
     match_ = MatchParams(source_, conversion_.model, only_model);
+    if (match_.faults.empty()) FSDPD_RETURN_IF_ERROR(CheckTiedCopy(source_, &match_));
     if (!match_.faults.empty()) {
       plan_.faults = std::move(match_.faults);
       return std::move(plan_);

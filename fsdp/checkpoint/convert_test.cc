@@ -244,6 +244,27 @@ TEST_F(ConvertTest, AHeadOfItsOwnIsNotDropped) {
   EXPECT_EQ(done->faults[0].where, "model.module.head.output");
 }
 
+// Of a checkpoint that has both names: a copy of the embedding may be left out, another matrix may not.
+TEST_F(ConvertTest, ATiedHeadThatDiffersFromTheEmbeddingIsRefused) {
+  std::vector<TestTensor> theirs;
+  for (const NamedParam& param : ParamsOf(SmallGpt2(), Naming::kTransformers))
+    theirs.push_back(MakeSmallNumbers(param.theirs, param.TheirShape()));
+  theirs.push_back(theirs[0]);
+  theirs.back().name = "lm_head.weight";
+  const auto faults_of = [&](const std::string& folder) {
+    fs::create_directory(dir_.File(folder));
+    EXPECT_TRUE(CommitTestFiles(dir_.File(folder), WriteTestFiles(dir_.File(folder), theirs, 2)).ok());
+    const auto done = Run(dir_.File(folder), folder + "-hf", StoreFormat::kHf);
+    EXPECT_TRUE(done.ok()) << done.status();
+    return done->faults;
+  };
+  EXPECT_TRUE(faults_of("same").empty());
+  theirs.back().numbers[0] ^= 1;
+  const DcpFaults other = faults_of("other");
+  ASSERT_EQ(other.size(), 1u);
+  EXPECT_EQ(other[0].where, "lm_head.weight");
+}
+
 TEST_F(ConvertTest, AnotherFamilysNamesAreTold) {
   fs::create_directory(dir_.File("other"));
   ASSERT_TRUE(

@@ -11,160 +11,11 @@
 #include <vector>
 
 #include "base/yaml_tree.h"
+#include "fsdp/checkpoint/hf_fields.h"
+#include "fsdp/checkpoint/hf_reader.h"
 
 namespace fsdpd {
 namespace {
-
-constexpr size_t kShown = 80;  // Of a wrong value, in a message.
-
-// Reads values by key and collects the faults.
-class HfReader {
- public:
-  explicit HfReader(const TextNode& root) : root_(root) {
-    for (const SpecFault& twice : KeysWrittenTwice(root))
-      Fault(twice.place, twice.violation.rule.c_str(), twice.violation.reason, twice.violation.fix);
-  }
-
-  const TextNode& root() const { return root_; }
-  size_t faults() const { return faults_.size(); }
-  SpecFaults TakeFaults() { return std::move(faults_); }
-
-  void Fault(const Place& place, std::string rule, std::string reason, std::string fix = "") {
-    faults_.push_back({place,
-                       {std::move(rule), FaultLevel::kError, "model.hf_config", std::move(reason),
-                        std::move(fix), "", ""}});
-  }
-  // Rates that are trained with there and not here, in one warning; `otherwise` is the family's own where the
-  // file says nothing.
-  void TellDropout(std::initializer_list<const char*> keys, double otherwise) {
-    std::string rates;
-    const TextNode* first = nullptr;
-    for (const char* key : keys) {
-      const TextNode* node = Present(key);
-      double rate = otherwise;
-      if (node != nullptr && (!absl::SimpleAtod(node->text, &rate) || !std::isfinite(rate))) {
-        WrongType(root_, *node, "is not a number");
-        continue;
-      }
-      if (rate == 0) continue;
-      absl::StrAppend(&rates, rates.empty() ? "" : ", ", key, " ", rate);
-      if (first == nullptr) first = node;
-    }
-    if (rates.empty()) return;
-    Fault(first == nullptr ? root_.place : first->key_place, "hf_dropout",
-          absl::StrCat("dropout is not carried over, there is none here: ", rates),
-          "write 0.0 in the file to say that none is meant");
-    faults_.back().violation.level = FaultLevel::kWarn;
-  }
-  void Warn(const TextNode& node, std::string rule, std::string reason, std::string fix) {
-    Fault(node.key_place, std::move(rule), std::move(reason), std::move(fix));
-    faults_.back().violation.level = FaultLevel::kWarn;
-  }
-  // A rate that must be 0, as it is where it is absent.
-  void TellNoise(absl::string_view key, absl::string_view what) {
-    const TextNode* node = Present(key);
-    double rate = 0;
-    if (node == nullptr || (absl::SimpleAtod(node->text, &rate) && rate == 0)) return;
-    NotSupported(*node, absl::StrCat(key, ": ", what), "write 0.0 to go without");
-  }
-  void NotSupported(const TextNode& node, absl::string_view what, std::string fix = "") {
-    Fault(&node == &root_ ? node.place : node.key_place, "hf_not_supported",
-          absl::StrCat(what, " is not supported"), std::move(fix));
-  }
-
-  // Null when absent or null, which mean the same but for mistral's sliding_window.
-  static const TextNode* Present(const TextNode& parent, absl::string_view key) {
-    const TextNode* node = parent.kind == TextNode::Kind::kMap ? parent.Find(key) : nullptr;
-    return node == nullptr || node->kind == TextNode::Kind::kNull ? nullptr : node;
-  }
-  const TextNode* Present(absl::string_view key) const { return Present(root_, key); }
-
-  // A positive integer; `otherwise` 0: the field is required.
-  int64_t Integer(const TextNode& parent, absl::string_view key, int64_t otherwise = 0) {
-    const TextNode* node = Present(parent, key);
-    int64_t value = 0;
-    if (node == nullptr) {
-      if (otherwise == 0) Missing(parent, key);
-      return otherwise;
-    }
-    if (IsPlain(*node) && absl::SimpleAtoi(node->text, &value) && value > 0) return value;
-    WrongType(parent, *node, "is not a size");
-    return 0;
-  }
-  int64_t Integer(absl::string_view key, int64_t otherwise = 0) { return Integer(root_, key, otherwise); }
-
-  // A number above 0; `otherwise` 0: the field is required.
-  double Number(const TextNode& parent, absl::string_view key, double otherwise = 0) {
-    const TextNode* node = Present(parent, key);
-    double value = 0;
-    if (node == nullptr) {
-      if (otherwise == 0) Missing(parent, key);
-      return otherwise;
-    }
-    if (IsPlain(*node) && absl::SimpleAtod(node->text, &value) && std::isfinite(value) && value > 0)
-      return value;
-    WrongType(parent, *node, "is not a number above 0");
-    return otherwise == 0 ? 1 : otherwise;
-  }
-
-  // 0 or more, or none after a fault.
-  std::optional<double> Weight(absl::string_view key, double otherwise) {
-    const TextNode* node = Present(key);
-    double value = 0;
-    if (node == nullptr) return otherwise;
-    if (IsPlain(*node) && absl::SimpleAtod(node->text, &value) && std::isfinite(value) && value >= 0)
-      return value;
-    WrongType(root_, *node, "is not 0 or a number above it");
-    return std::nullopt;
-  }
-
-  bool Flag(absl::string_view key, bool otherwise = false) {
-    const TextNode* node = Present(key);
-    if (node == nullptr) return otherwise;
-    if (!IsPlain(*node) || (node->text != "true" && node->text != "false")) {
-      WrongType(root_, *node, "is not true or false");
-      return otherwise;
-    }
-    return node->text == "true";
-  }
-
-  // A name; `otherwise` when absent.
-  std::string Text(const TextNode& parent, absl::string_view key, absl::string_view otherwise) {
-    const TextNode* node = Present(parent, key);
-    if (node == nullptr) return std::string(otherwise);
-    if (node->kind == TextNode::Kind::kScalar) return node->text;
-    WrongType(parent, *node, "is not a name");
-    return std::string(otherwise);
-  }
-
-  // The field must be absent, or have this value.
-  void Only(absl::string_view key, bool value, absl::string_view what) {
-    if (Flag(key, value) != value)
-      NotSupported(*root_.Find(key), absl::StrCat(key, value ? " false: " : " true: ", what));
-  }
-
-  void WrongType(const TextNode& parent, const TextNode& node, absl::string_view what) {
-    const std::string value = node.kind == TextNode::Kind::kScalar
-                                  ? absl::StrCat("'", node.text.substr(0, kShown), "'")
-                                  : absl::StrCat("(", NameOf(node.kind), ")");
-    Fault(node.place, "wrong_type", absl::StrCat(PathOf(parent, node.key), " ", value, " ", what));
-  }
-
- private:
-  // JSON's numbers and flags are not in quotes.
-  static bool IsPlain(const TextNode& node) { return node.kind == TextNode::Kind::kScalar && !node.quoted; }
-
-  std::string PathOf(const TextNode& parent, absl::string_view key) const {
-    return &parent == &root_ ? std::string(key) : absl::StrCat(parent.key, ".", key);
-  }
-
-  void Missing(const TextNode& parent, absl::string_view key) {
-    Fault(parent.place, "hf_no_config", absl::StrCat("has no ", PathOf(parent, key)));
-  }
-
-  const TextNode& root_;
-  SpecFaults faults_;
-};
 
 // What a family's configuration class says where a file says nothing, and what its layers always have.
 struct LlamaFamily {
@@ -208,12 +59,12 @@ void ReadLlama3Scaling(HfReader* in, const TextNode& rope, v1::Llama::RopeScalin
 // There mscale and mscale_all_dim count where both are written; otherwise rotated parts have the scale of 1
 // and 0, and scores that of mscale_all_dim alone.
 void ReadMscale(HfReader* in, const TextNode& rope, v1::Llama::Yarn* yarn) {
-  const TextNode* all_dim = HfReader::Present(rope, "mscale_all_dim");
+  const TextNode* all_dim = in->Present(rope, "mscale_all_dim");
+  const TextNode* mscale = in->Present(rope, "mscale");
   const bool none = all_dim == nullptr || all_dim->text == "0" || all_dim->text == "0.0";
   if (none) return yarn->set_mscale(1);
   const double value = in->Number(rope, "mscale_all_dim");
-  if (HfReader::Present(rope, "mscale") == nullptr)
-    return in->NotSupported(*all_dim, "mscale_all_dim without mscale");
+  if (mscale == nullptr) return in->NotSupported(*all_dim, "mscale_all_dim without mscale");
   yarn->set_mscale(in->Number(rope, "mscale"));
   yarn->set_mscale_all_dim(value);
 }
@@ -225,9 +76,9 @@ void ReadYarnScaling(HfReader* in, const TextNode& rope, v1::Llama::RopeScaling*
   scaling->set_high_freq_factor(in->Number(rope, "beta_fast", 32));
   scaling->set_original_positions(in->Integer(rope, "original_max_position_embeddings"));
   ReadMscale(in, rope, scaling->mutable_yarn());
-  if (const TextNode* factor = HfReader::Present(rope, "attention_factor"))
+  if (const TextNode* factor = in->Present(rope, "attention_factor"))
     in->NotSupported(*factor, "attention_factor", "mscale and mscale_all_dim are");
-  if (const TextNode* truncate = HfReader::Present(rope, "truncate");
+  if (const TextNode* truncate = in->Present(rope, "truncate");
       truncate != nullptr && truncate->text != "true")
     in->NotSupported(*truncate, "truncate other than true");
   if (in->faults() != before) return;
@@ -257,7 +108,7 @@ void ReadRope(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
     } else if (type == "yarn") {
       ReadYarnScaling(in, *rope, llama->mutable_rope_scaling());
     } else {
-      in->NotSupported(*rope, absl::StrCat(group, " of type '", type.substr(0, kShown), "'"),
+      in->NotSupported(*rope, absl::StrCat(group, " of type '", type.substr(0, HfReader::kShown), "'"),
                        "only default, llama3 and yarn are");
     }
   }
@@ -287,7 +138,7 @@ bool CheckLayerTypes(HfReader* in, int64_t layers) {
     in->WrongType(in->root(), *types, absl::StrCat("has ", named, " entries for ", layers, " layers"));
   for (const TextNode& type : types->children) {
     if (type.text == "full_attention") continue;
-    in->NotSupported(*types, absl::StrCat("layer_types with '", type.text.substr(0, kShown), "'"),
+    in->NotSupported(*types, absl::StrCat("layer_types with '", type.text.substr(0, HfReader::kShown), "'"),
                      "only full_attention is");
     break;
   }
@@ -295,8 +146,11 @@ bool CheckLayerTypes(HfReader* in, int64_t layers) {
 }
 
 void CheckWindow(HfReader* in, const LlamaFamily& family, int64_t layers) {
-  if (CheckLayerTypes(in, layers) || Is(family, kLlama) || IsDeepSeek(family)) return;
-  const TextNode* window = in->root().Find("sliding_window");
+  const bool has_types = CheckLayerTypes(in, layers);
+  if (Is(family, kLlama) || IsDeepSeek(family)) return;
+  const TextNode* window = in->Find("sliding_window");
+  in->Skip({"use_sliding_window", "max_window_layers"});
+  if (has_types) return;
   if (window != nullptr && window->kind == TextNode::Kind::kNull) return;
   if (Is(family, kMixtral) && window == nullptr) return;
   const bool has_flag = Is(family, kQwen2) || Is(family, kQwen3) || Is(family, kQwen3Moe);
@@ -333,6 +187,7 @@ void ReadDenseLayers(HfReader* in, int64_t layers, v1::Llama::Experts* experts) 
 
 // There one number of a batch's tokens and of all layers together; of routers that are alike, this much.
 void ReadBalanceLoss(HfReader* in, v1::Llama* llama) {
+  in->Skip({"router_aux_loss_coef"});
   if (!in->Flag("output_router_logits")) return;
   const std::optional<double> there = in->Weight("router_aux_loss_coef", 0.001);
   if (!there.has_value() || *there == 0) return;
@@ -341,7 +196,7 @@ void ReadBalanceLoss(HfReader* in, v1::Llama* llama) {
   if (layers <= 0) return;
   experts->set_balance_loss(*there * static_cast<double>(experts->per_token()) / static_cast<double>(layers));
   in->Warn(
-      *in->root().Find("output_router_logits"), "hf_router_loss",
+      *in->Find("output_router_logits"), "hf_router_loss",
       absl::StrCat("the router's loss is one of each sample and layer here, and of a batch and all layers "
                    "together there: balance_loss is ",
                    experts->balance_loss(), ", as strong where layers route alike"),
@@ -371,6 +226,7 @@ void ReadDots1(HfReader* in, const LlamaFamily& family, v1::Llama::Experts* expe
   experts->set_groups_per_token(in->Integer("topk_group", deepseek ? 4 : 1));
   experts->set_weight_scale(in->Number(in->root(), "routed_scaling_factor", deepseek ? 2.5 : 1));
   experts->set_dense_layers(DenseLayers(in, family));
+  if (!deepseek) in->Skip({"scoring_func", "topk_method"});  // transformers has one of each.
 }
 
 // DeepSeek-V2's. Its method "greedy" leaves no group out, whatever the file says of groups.
@@ -384,10 +240,11 @@ void ReadDeepSeekV2Experts(HfReader* in, v1::Llama::Experts* experts) {
   experts->set_weight_scale(in->Number(in->root(), "routed_scaling_factor", 1));
   experts->set_dense_layers(DenseLayers(in, kDeepSeekV2));
   const std::string method = in->Text(in->root(), "topk_method", "greedy");
+  in->Skip({"n_group", "topk_group"});
   if (method == "greedy") return;
   if (method != "group_limited_greedy") {
-    in->NotSupported(*in->root().Find("topk_method"),
-                     absl::StrCat("topk_method '", method.substr(0, kShown), "'"),
+    in->NotSupported(*in->Find("topk_method"),
+                     absl::StrCat("topk_method '", method.substr(0, HfReader::kShown), "'"),
                      "greedy and group_limited_greedy are");
     return;
   }
@@ -400,7 +257,7 @@ void ReadDeepSeekV2Experts(HfReader* in, v1::Llama::Experts* experts) {
 void CheckName(HfReader* in, const char* key, absl::string_view only) {
   const std::string name = in->Text(in->root(), key, only);
   if (name == only) return;
-  in->NotSupported(*in->root().Find(key), absl::StrCat(key, " '", name.substr(0, kShown), "'"),
+  in->NotSupported(*in->Find(key), absl::StrCat(key, " '", name.substr(0, HfReader::kShown), "'"),
                    absl::StrCat("only ", only, " is"));
 }
 
@@ -408,18 +265,18 @@ void CheckName(HfReader* in, const char* key, absl::string_view only) {
 void ReadDeepSeek(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
   v1::Llama::LatentAttention* latent = llama->mutable_latent_attention();
   latent->set_rank(in->Integer("kv_lora_rank", 512));
-  if (!IsNull(in->root().Find("q_lora_rank"))) latent->set_query_rank(in->Integer("q_lora_rank", 1536));
+  if (!IsNull(in->Find("q_lora_rank"))) latent->set_query_rank(in->Integer("q_lora_rank", 1536));
   latent->set_plain_head_size(in->Integer("qk_nope_head_dim", 128));
   latent->set_rotary_head_size(in->Integer("qk_rope_head_dim", 64));
   latent->set_value_head_size(in->Integer("v_head_dim", 128));
-  latent->set_interleaved(Is(family, kDeepSeekV2) || in->Flag("rope_interleave", true));
+  latent->set_interleaved(in->Flag("rope_interleave", true) || Is(family, kDeepSeekV2));
   llama->clear_head_size();  // head_dim is that of the rotated part.
   CheckName(in, "scoring_func", Is(family, kDeepSeekV2) ? "softmax" : "sigmoid");
   if (Is(family, kDeepSeekV3)) CheckName(in, "topk_method", "noaux_tc");
   if (Is(family, kDeepSeekV2) && llama->rope_scaling().yarn().mscale_all_dim() > 0) {
     const TextNode* rope = in->Present("rope_scaling");
     in->Warn(
-        rope == nullptr ? *in->root().Find("rope_parameters") : *rope, "hf_score_scale",
+        rope == nullptr ? *in->Find("rope_parameters") : *rope, "hf_score_scale",
         "scores have YaRN's scale, squared, as in DeepSeek's own code; transformers leaves it out of its "
         "DeepSeek-V2",
         "for transformers' numbers spell the model out, with yarn: {mscale: 0, mscale_all_dim: 0}");
@@ -441,12 +298,17 @@ void TellDeepSeekLoss(HfReader* in, const LlamaFamily& family) {
   if (!IsDeepSeek(family) || loss == nullptr || in->Weight("aux_loss_alpha", 0).value_or(0) == 0) return;
   in->Warn(*loss, "hf_loss_left_out",
            "the router's loss is not read: transformers has none of this family either",
-           absl::StrCat("spell the model out with experts: {balance_loss: ", loss->text.substr(0, kShown),
-                        "} to train with it"));
+           absl::StrCat("spell the model out with experts: {balance_loss: ",
+                        loss->text.substr(0, HfReader::kShown), "} to train with it"));
 }
 
 void ReadExperts(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
-  if (Is(family, kDeepSeekV2) && IsNull(in->root().Find("n_routed_experts"))) return;
+  if (IsDeepSeek(family)) {  // All of these are without effect in a model whose layers are all dense.
+    in->Skip({"first_k_dense_replace", "moe_intermediate_size", "n_group", "n_routed_experts",
+              "n_shared_experts", "norm_topk_prob", "num_experts_per_tok", "routed_scaling_factor",
+              "topk_group", "topk_method", "aux_loss_alpha"});
+  }
+  if (Is(family, kDeepSeekV2) && IsNull(in->Find("n_routed_experts"))) return;
   if (IsDeepSeek(family) && llama->layers() > 0 && DenseLayers(in, family) >= llama->layers()) return;
   v1::Llama::Experts* experts = llama->mutable_experts();
   TellDeepSeekLoss(in, family);
@@ -474,7 +336,7 @@ void ReadLlama(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
   llama->set_layers(in->Integer("num_hidden_layers"));
   llama->set_heads(in->Integer("num_attention_heads"));
   // Absent is the family's own number, null is as many as heads.
-  const bool written = in->root().Find("num_key_value_heads") != nullptr;
+  const bool written = in->Find("num_key_value_heads") != nullptr;
   const int64_t kv_heads = written || family.kv_heads == 0 ? llama->heads() : family.kv_heads;
   if (llama->heads() > 0) llama->set_kv_heads(in->Integer("num_key_value_heads", kv_heads));
   if (in->Present("head_dim") != nullptr || family.head_dim > 0) {
@@ -493,16 +355,20 @@ void ReadLlama(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
   ReadRope(in, family, llama);
   CheckWindow(in, family, llama->layers());
   // Of qwen2 and mixtral the class itself decides. The others' flag gives the output projection a bias too.
-  if (!family.qkv_bias && !Is(family, kMixtral))
+  if (family.qkv_bias || Is(family, kMixtral)) {
+    in->Skip({"attention_bias"});
+  } else {
     in->Only("attention_bias", false, "a bias of the attention's output projection");
+  }
   in->Only("mlp_bias", false, "a bias in the feed-forward layer");
   if (IsDeepSeek(family)) ReadDeepSeek(in, family, llama);
   if (Is(family, kMixtral) || Is(family, kQwen3Moe) || Is(family, kDots1) || IsDeepSeek(family))
     ReadExperts(in, family, llama);
   const std::string activation = in->Text(in->root(), "hidden_act", "silu");
   if (activation != "silu") {
-    in->NotSupported(*in->root().Find("hidden_act"),
-                     absl::StrCat("hidden_act '", activation.substr(0, kShown), "'"), "only silu is");
+    in->NotSupported(*in->Find("hidden_act"),
+                     absl::StrCat("hidden_act '", activation.substr(0, HfReader::kShown), "'"),
+                     "only silu is");
   }
 }
 
@@ -518,8 +384,8 @@ void ReadGpt2(HfReader* in, v1::Gpt2* gpt2) {
   gpt2->set_untied_embeddings(!in->Flag("tie_word_embeddings", true));
   const std::string activation = in->Text(in->root(), "activation_function", "gelu_new");
   if (activation != "gelu_new" && activation != "gelu_pytorch_tanh") {  // Two names of one formula.
-    in->NotSupported(*in->root().Find("activation_function"),
-                     absl::StrCat("activation_function '", activation.substr(0, kShown), "'"),
+    in->NotSupported(*in->Find("activation_function"),
+                     absl::StrCat("activation_function '", activation.substr(0, HfReader::kShown), "'"),
                      "only gelu_new is");
   }
   in->TellDropout({"attn_pdrop", "embd_pdrop", "resid_pdrop"}, 0.1);
@@ -569,7 +435,8 @@ const Architecture* FindArchitecture(HfReader* in) {
     if (type->text == architecture.model_type) found = &architecture;
   }
   if (found == nullptr) {
-    in->NotSupported(*type, absl::StrCat("model_type '", type->text.substr(0, kShown), "'"), KnownTypes());
+    in->NotSupported(*type, absl::StrCat("model_type '", type->text.substr(0, HfReader::kShown), "'"),
+                     KnownTypes());
     return nullptr;
   }
   const TextNode* names = in->Present("architectures");
@@ -647,10 +514,14 @@ const std::vector<FieldKeys>& Gpt2Keys() {
 void AddPlaces(const TextNode& root, const std::string& file, bool gpt2, FieldPlaces* places) {
   const std::string model = gpt2 ? "model.gpt2" : "model.llama";
   (*places)[model] = {file, 1, 1};
+  if (const TextNode* deviation = root.Find("initializer_range"); deviation != nullptr) {
+    (*places)["train.initial.deviation"] = deviation->key_place;
+    (*places)["train.initial.deviation"].name = "initializer_range";
+  }
   for (const FieldKeys& field : gpt2 ? Gpt2Keys() : LlamaKeys()) {
     for (const char* key : field.keys) {
-      const TextNode* node = HfReader::Present(root, key);
-      if (node == nullptr) continue;
+      const TextNode* node = root.Find(key);
+      if (node == nullptr || node->kind == TextNode::Kind::kNull) continue;
       Place place = node->key_place;
       place.name = key;
       (*places)[absl::StrCat(model, ".", field.field)] = std::move(place);
@@ -661,7 +532,7 @@ void AddPlaces(const TextNode& root, const std::string& file, bool gpt2, FieldPl
 }  // namespace
 
 SpecFaults ReadHfConfig(absl::string_view text, const std::string& file, v1::Model* model,
-                        FieldPlaces* places) {
+                        FieldPlaces* places, double* initializer_range) {
   TextNode root;
   SpecFaults faults = ParseYaml(text, file, &root);
   for (SpecFault& fault : faults) fault.violation.field = "model.hf_config";
@@ -675,6 +546,9 @@ SpecFaults ReadHfConfig(absl::string_view text, const std::string& file, v1::Mod
     ReadLlama(&reader, *architecture->llama, model->mutable_llama());
   }
   TellQuantized(&reader);
+  const double deviation = reader.Number(root, "initializer_range", kInitializerRange);
+  if (initializer_range != nullptr) *initializer_range = deviation;
+  TellUnread(&reader);
   if (places != nullptr) AddPlaces(root, file, architecture->llama == nullptr, places);
   return reader.TakeFaults();
 }

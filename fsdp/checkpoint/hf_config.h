@@ -8,8 +8,8 @@
 //   qwen3    with its norms of query and key; layers without a sliding window
 //   gpt2     gelu_new, tied or not
 // Everything that would train another model than the file describes is a fault with the file, the place and
-// the JSON key. Fields that change neither the weights' shapes nor the arithmetic (token ids, dtype, ...) are
-// ignored. Dropout, which this engine does not have, is a warning.
+// the JSON key. Every field of the file is read, refused, on the list of those without effect, or named in a
+// warning (hf_fields.h). Dropout, which this engine does not have, is a warning.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -23,9 +23,12 @@ namespace fsdpd {
 
 // `file` is the name that faults carry. Defaults of absent fields are those of the family's configuration
 // class (llama: rope_theta 10000, rms_norm_eps 1e-6; qwen3: head_dim 128; ...), and are written out. When no
-// fault is an error, `*model` has a complete `llama` or `gpt2`, and `*places`, which may be null, gets where
-// the file says each of its fields, and all of the model as the file's begin.
+// fault is an error, `*model` has a complete `llama` or `gpt2`; `*places` gets where the file says each of
+// its fields, and all of the model as the file's begin; and `*initializer_range` gets the standard deviation
+// that weights begin with. The last two may be null.
 SpecFaults ReadHfConfig(absl::string_view text, const std::string& file, v1::Model* model,
-                        FieldPlaces* places = nullptr);
+                        FieldPlaces* places = nullptr, double* initializer_range = nullptr);
+
+constexpr double kInitializerRange = 0.02;  // Of every family, where the file has none.
 
 }  // namespace fsdpd

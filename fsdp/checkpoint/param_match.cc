@@ -142,6 +142,7 @@ void MatchFound(const TensorReader& source, const Found& found, const ModelConfi
     const bool inside = absl::ConsumePrefix(&inner, found.prefix.outer);
     const bool in_model =
         only_model || (inside && (!found.prefix.outer.empty() || roots.count(FirstWord(inner)) > 0));
+    if (inside && inner == tied) match->tied_copy = source.Find(tensor.name);
     const bool left_out = IsComputed(inner) || IsOfMoreTokens(model, inner) || inner == tied;
     if (in_model && !left_out) {
       match->faults.Add(tensor.name, "is not in the model");

@@ -29,6 +29,8 @@ struct ParamMatch {
   std::vector<size_t> tensors;     // Of each, where there are no faults: its number in the source.
   DcpFaults faults;
   std::vector<std::string> left_out;  // Of the source's tensors: the optimizer's, and what is computed.
+  // The head's tensor in the source, where the model ties it to the embedding (params[0]); -1: there is none.
+  int64_t tied_copy = -1;
 };
 
 // `only_model`: nothing but the model is expected in the source, as in a Hugging Face folder.

@@ -10,6 +10,7 @@
 #include "fsdp/checkpoint/convert_state.h"
 #include "fsdp/checkpoint/dcp_store.h"
 #include "fsdp/checkpoint/number_cast.h"
+#include "fsdp/checkpoint/tied_copy.h"
 
 namespace fsdpd {
 namespace {
@@ -37,6 +38,7 @@ absl::StatusOr<std::unique_ptr<ParamSource>> ParamSource::Of(std::shared_ptr<con
                                                              const ModelConfig& model) {
   const bool is_hf = dynamic_cast<const DcpTensorReader*>(reader.get()) == nullptr;
   ParamMatch match = MatchParams(*reader, model, is_hf);
+  if (match.faults.empty()) FSDPD_RETURN_IF_ERROR(CheckTiedCopy(*reader, &match));
   std::unique_ptr<ParamSource> source(new ParamSource(std::move(reader), std::move(match), HeadRows(model)));
   FSDPD_RETURN_IF_ERROR(source->TakeMain(model));
   return source;

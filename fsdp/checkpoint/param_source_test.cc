@@ -241,6 +241,29 @@ TEST_F(ParamSourceTest, TellsAllThatDoesNotFit) {
                           "model.layers.0.other.weight is not in the model"));
 }
 
+// The head was dropped without a word.
+TEST_F(ParamSourceTest, ATiedHeadThatDiffersFromTheEmbeddingIsRefused) {
+  std::vector<TestTensor> theirs = Theirs(OddGpt2(), Naming::kTransformers);
+  ASSERT_EQ(theirs[0].name, "transformer.wte.weight");
+  theirs.push_back(theirs[0]);
+  theirs.back().name = "lm_head.weight";
+  WriteHf(theirs);
+  ExpectRuns(OddGpt2());
+  const auto fault_of = [&]() -> std::string {
+    std::filesystem::remove_all(dir_.path());
+    std::filesystem::create_directory(dir_.path());
+    WriteHf(theirs);
+    const auto source = ParamSource::Open(dir_.path(), OddGpt2());
+    if (!source.ok() || (*source)->faults().size() != 1) return "";
+    return (*source)->faults()[0].where + " " + (*source)->faults()[0].what;
+  };
+  theirs.back().numbers.back() ^= 1;
+  EXPECT_THAT(fault_of(),
+              StartsWith("lm_head.weight differs from transformer.wte.weight, and the model ties"));
+  theirs.back() = MakeTestTensor("lm_head.weight", "bfloat16", theirs[0].shape);
+  EXPECT_THAT(fault_of(), StartsWith("lm_head.weight differs"));
+}
+
 TEST_F(ParamSourceTest, OfAnotherFamilyNothingIsThere) {
   WriteHf(Theirs(OddGpt2(), Naming::kTransformers));
   const auto source = ParamSource::Open(dir_.path(), OddLlama());

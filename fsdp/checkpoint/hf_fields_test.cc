@@ -1,0 +1,86 @@
+#include "fsdp/checkpoint/hf_fields.h"
+
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
+#include <gtest/gtest.h>
+
+#include "fsdp/checkpoint/hf_config.h"
+
+namespace fsdpd {
+namespace {
+
+// Of a small llama with these fields more; one line for each fault.
+std::string FaultsWith(const std::string& fields) {
+  const std::string text = absl::StrCat(
+      R"({"model_type": "llama", "vocab_size": 64, "hidden_size": 32, "intermediate_size": 64,
+"num_hidden_layers": 2, "num_attention_heads": 4)",
+      fields.empty() ? "" : ",\n", fields, "}");
+  v1::Model model;
+  std::string faults;
+  for (const SpecFault& fault : ReadHfConfig(text, "c.json", &model)) faults += Render(fault) + "\n";
+  return faults;
+}
+
+TEST(HfFields, AFieldThatScalesOrCapsIsRefusedByName) {
+  EXPECT_EQ(FaultsWith(R"("embedding_multiplier": 12.0)"),
+            "c.json:3:1: error: model.hf_config: embedding_multiplier 12.0: a scale of embeddings is not "
+            "supported [hf_not_supported]\n");
+  for (const char* field :
+       {R"("logits_scaling": 8.0)", R"("residual_multiplier": 0.22)", R"("attention_multiplier": 0.0078125)",
+        R"("final_logit_softcapping": 30.0)", R"("attn_logit_softcapping": 50.0)", R"("logit_scale": 0.0625)",
+        R"("query_pre_attn_scalar": 256)", R"("clip_qkv": 8)", R"("num_local_experts": 8)",
+        R"("qk_norm": true)", R"("no_rope_layers": [1, 0])", R"("pruned_heads": {"0": [1]})"}) {
+    EXPECT_TRUE(absl::StrContains(FaultsWith(field), "is not supported [hf_not_supported]")) << field;
+  }
+}
+
+TEST(HfFields, AValueThatChangesNothingIsNoFault) {
+  EXPECT_EQ(FaultsWith(""), "");
+  EXPECT_EQ(FaultsWith(R"("embedding_multiplier": 1.0, "logits_scaling": 1, "final_logit_softcapping": null,
+    "qk_norm": false, "num_local_experts": 0, "pruned_heads": {}, "brand_new": null)"),
+            "");
+  EXPECT_EQ(FaultsWith(R"("bos_token_id": 1, "torch_dtype": "bfloat16", "use_cache": true, "top_p": 0.9,
+    "_name_or_path": "x", "id2label": {"0": "a"}, "pretraining_tp": 1, "auto_map": {"AutoModel": "m.M"})"),
+            "");
+}
+
+TEST(HfFields, AFieldThatNobodyKnowsIsNamed) {
+  EXPECT_EQ(FaultsWith("\"brand_new\": 3, \"top_k\": 5,\n\"another\": false"),
+            "c.json:3:1: warning: model.hf_config: 2 fields are not known and left out: brand_new, another; "
+            "check whether the model computes with them [hf_not_known]\n");
+}
+
+// Each is read for another kind of scaling, or at the top.
+TEST(HfFields, FieldsOfRotaryPositionsAreJudgedToo) {
+  EXPECT_TRUE(absl::StrContains(
+      FaultsWith(R"("rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5})"),
+      "partial_rotary_factor 0.5: a rotation of a part of each head is not supported"));
+  const std::string llama3 =
+      R"("rope_type": "llama3", "factor": 8, "low_freq_factor": 1, "high_freq_factor": 4,
+         "original_max_position_embeddings": 8192)";
+  EXPECT_EQ(FaultsWith(absl::StrCat(R"("rope_scaling": {)", llama3, "}")), "");
+  EXPECT_TRUE(
+      absl::StrContains(FaultsWith(absl::StrCat(R"("rope_scaling": {)", llama3, R"(, "long_factor": [1]})")),
+                        "1 field is not known and left out: long_factor"));
+  EXPECT_TRUE(absl::StrContains(
+      FaultsWith(absl::StrCat(R"("rope_scaling": {)", llama3, R"(, "attention_factor": 1.2})")),
+      "attention_factor 1.2: a scale of rotary positions is not supported"));
+}
+
+TEST(HfFields, InitializerRangeIsHandedOn) {
+  const auto range = [](const std::string& field) {
+    v1::Model model;
+    double read = 0;
+    const std::string text = absl::StrCat(
+        R"({"model_type": "gpt2", "vocab_size": 64, "n_embd": 32, "n_layer": 2, "n_head": 2, "n_positions": 8)",
+        field, "}");
+    for (const SpecFault& fault : ReadHfConfig(text, "c.json", &model, nullptr, &read))
+      EXPECT_NE(fault.violation.level, FaultLevel::kError) << Render(fault);
+    return read;
+  };
+  EXPECT_EQ(range(""), 0.02);
+  EXPECT_EQ(range(R"(, "initializer_range": 0.041)"), 0.041);
+}
+
+}  // namespace
+}  // namespace fsdpd

@@ -1,0 +1,184 @@
+// Reads fields of a Hugging Face config.json by key, collects faults, and records which fields were read:
+// the others are judged by hf_fields.h.
+#pragma once
+
+#include <absl/strings/numbers.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/string_view.h>
+
+#include <cmath>
+#include <initializer_list>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "base/spec_fault.h"
+#include "base/yaml_tree.h"
+
+namespace fsdpd {
+
+class HfReader {
+ public:
+  static constexpr size_t kShown = 80;  // Of a wrong value, in a message.
+
+  explicit HfReader(const TextNode& root) : root_(root) {
+    for (const SpecFault& twice : KeysWrittenTwice(root))
+      Fault(twice.place, twice.violation.rule.c_str(), twice.violation.reason, twice.violation.fix);
+  }
+
+  const TextNode& root() const { return root_; }
+  size_t faults() const { return faults_.size(); }
+  bool has_errors() const { return HasErrors(faults_); }
+  SpecFaults TakeFaults() { return std::move(faults_); }
+
+  void Fault(const Place& place, std::string rule, std::string reason, std::string fix = "") {
+    faults_.push_back({place,
+                       {std::move(rule), FaultLevel::kError, "model.hf_config", std::move(reason),
+                        std::move(fix), "", ""}});
+  }
+  // Rates that are trained with there and not here, in one warning; `otherwise` is the family's own where the
+  // file says nothing.
+  void TellDropout(std::initializer_list<const char*> keys, double otherwise) {
+    std::string rates;
+    const TextNode* first = nullptr;
+    for (const char* key : keys) {
+      const TextNode* node = Present(key);
+      double rate = otherwise;
+      if (node != nullptr && (!absl::SimpleAtod(node->text, &rate) || !std::isfinite(rate))) {
+        WrongType(root_, *node, "is not a number");
+        continue;
+      }
+      if (rate == 0) continue;
+      absl::StrAppend(&rates, rates.empty() ? "" : ", ", key, " ", rate);
+      if (first == nullptr) first = node;
+    }
+    if (rates.empty()) return;
+    Fault(first == nullptr ? root_.place : first->key_place, "hf_dropout",
+          absl::StrCat("dropout is not carried over, there is none here: ", rates),
+          "write 0.0 in the file to say that none is meant");
+    faults_.back().violation.level = FaultLevel::kWarn;
+  }
+  void Warn(const TextNode& node, std::string rule, std::string reason, std::string fix) {
+    Fault(node.key_place, std::move(rule), std::move(reason), std::move(fix));
+    faults_.back().violation.level = FaultLevel::kWarn;
+  }
+  // A rate that must be 0, as it is where it is absent.
+  void TellNoise(absl::string_view key, absl::string_view what) {
+    const TextNode* node = Present(key);
+    double rate = 0;
+    if (node == nullptr || (absl::SimpleAtod(node->text, &rate) && rate == 0)) return;
+    NotSupported(*node, absl::StrCat(key, ": ", what), "write 0.0 to go without");
+  }
+  void NotSupported(const TextNode& node, absl::string_view what, std::string fix = "") {
+    Fault(&node == &root_ ? node.place : node.key_place, "hf_not_supported",
+          absl::StrCat(what, " is not supported"), std::move(fix));
+  }
+
+  // Null when absent.
+  const TextNode* Find(const TextNode& parent, absl::string_view key) {
+    read_.insert(PathOf(parent, key));
+    return parent.kind == TextNode::Kind::kMap ? parent.Find(key) : nullptr;
+  }
+  const TextNode* Find(absl::string_view key) { return Find(root_, key); }
+  // Null when absent or null, which mean the same but for mistral's sliding_window.
+  const TextNode* Present(const TextNode& parent, absl::string_view key) {
+    const TextNode* node = Find(parent, key);
+    return node == nullptr || node->kind == TextNode::Kind::kNull ? nullptr : node;
+  }
+  const TextNode* Present(absl::string_view key) { return Present(root_, key); }
+  // Fields of the family that have no effect on this model, whatever their values.
+  void Skip(std::initializer_list<const char*> keys) { read_.insert(keys.begin(), keys.end()); }
+  bool HasRead(const TextNode& parent, absl::string_view key) const {
+    return read_.count(PathOf(parent, key)) > 0;
+  }
+
+  // A positive integer; `otherwise` 0: the field is required.
+  int64_t Integer(const TextNode& parent, absl::string_view key, int64_t otherwise = 0) {
+    const TextNode* node = Present(parent, key);
+    int64_t value = 0;
+    if (node == nullptr) {
+      if (otherwise == 0) Missing(parent, key);
+      return otherwise;
+    }
+    if (IsPlain(*node) && absl::SimpleAtoi(node->text, &value) && value > 0) return value;
+    WrongType(parent, *node, "is not a size");
+    return 0;
+  }
+  int64_t Integer(absl::string_view key, int64_t otherwise = 0) { return Integer(root_, key, otherwise); }
+
+  // A number above 0; `otherwise` 0: the field is required.
+  double Number(const TextNode& parent, absl::string_view key, double otherwise = 0) {
+    const TextNode* node = Present(parent, key);
+    double value = 0;
+    if (node == nullptr) {
+      if (otherwise == 0) Missing(parent, key);
+      return otherwise;
+    }
+    if (IsPlain(*node) && absl::SimpleAtod(node->text, &value) && std::isfinite(value) && value > 0)
+      return value;
+    WrongType(parent, *node, "is not a number above 0");
+    return otherwise == 0 ? 1 : otherwise;
+  }
+
+  // 0 or more, or none after a fault.
+  std::optional<double> Weight(absl::string_view key, double otherwise) {
+    const TextNode* node = Present(key);
+    double value = 0;
+    if (node == nullptr) return otherwise;
+    if (IsPlain(*node) && absl::SimpleAtod(node->text, &value) && std::isfinite(value) && value >= 0)
+      return value;
+    WrongType(root_, *node, "is not 0 or a number above it");
+    return std::nullopt;
+  }
+
+  bool Flag(absl::string_view key, bool otherwise = false) {
+    const TextNode* node = Present(key);
+    if (node == nullptr) return otherwise;
+    if (!IsPlain(*node) || (node->text != "true" && node->text != "false")) {
+      WrongType(root_, *node, "is not true or false");
+      return otherwise;
+    }
+    return node->text == "true";
+  }
+
+  // A name; `otherwise` when absent.
+  std::string Text(const TextNode& parent, absl::string_view key, absl::string_view otherwise) {
+    const TextNode* node = Present(parent, key);
+    if (node == nullptr) return std::string(otherwise);
+    if (node->kind == TextNode::Kind::kScalar) return node->text;
+    WrongType(parent, *node, "is not a name");
+    return std::string(otherwise);
+  }
+
+  // The field must be absent, or have this value.
+  void Only(absl::string_view key, bool value, absl::string_view what) {
+    if (Flag(key, value) != value)
+      NotSupported(*Find(key), absl::StrCat(key, value ? " false: " : " true: ", what));
+  }
+
+  void WrongType(const TextNode& parent, const TextNode& node, absl::string_view what) {
+    const std::string value = node.kind == TextNode::Kind::kScalar
+                                  ? absl::StrCat("'", node.text.substr(0, kShown), "'")
+                                  : absl::StrCat("(", NameOf(node.kind), ")");
+    Fault(node.place, "wrong_type", absl::StrCat(PathOf(parent, node.key), " ", value, " ", what));
+  }
+
+ private:
+  // JSON's numbers and flags are not in quotes.
+  static bool IsPlain(const TextNode& node) { return node.kind == TextNode::Kind::kScalar && !node.quoted; }
+
+  std::string PathOf(const TextNode& parent, absl::string_view key) const {
+    return &parent == &root_ ? std::string(key) : absl::StrCat(parent.key, ".", key);
+  }
+
+  void Missing(const TextNode& parent, absl::string_view key) {
+    Fault(parent.place, "hf_no_config", absl::StrCat("has no ", PathOf(parent, key)));
+  }
+
+  const TextNode& root_;
+  std::set<std::string> read_;  // Paths of keys: "rope_scaling.factor".
+  SpecFaults faults_;
+};
+
+}  // namespace fsdpd
