@@ -1,5 +1,6 @@
 #include "base/text.h"
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
@@ -39,14 +40,39 @@ constexpr Unit kByteUnits[] = {
     {"B", 1.0},
 };
 
+// The runs of digits in a name, each with the letters right before it if these are one or two: a model
+// number such as h100 is not a misspelt a100, while gtp2 is a misspelt gpt2. "llama3.1-8b": 3, 1, 8. A letter
+// O after a digit is a zero: "h2O0" is h200.
+std::vector<std::string> NumbersIn(absl::string_view word) {
+  std::vector<std::string> numbers;
+  const auto is_zero = [](char c) { return c == '0' || c == 'o' || c == 'O'; };
+  size_t letters = 0;  // Right before this character.
+  for (size_t i = 0; i < word.size(); ++i) {
+    if (!absl::ascii_isdigit(word[i])) {
+      letters = absl::ascii_isalpha(word[i]) ? letters + 1 : 0;
+      continue;
+    }
+    const size_t kept = letters <= 2 ? letters : 0;
+    std::string number = absl::AsciiStrToLower(word.substr(i - kept, kept));
+    for (; i < word.size() && (absl::ascii_isdigit(word[i]) || is_zero(word[i])); ++i)
+      number.push_back(is_zero(word[i]) ? '0' : word[i]);
+    --i;
+    numbers.push_back(std::move(number));
+    letters = 0;
+  }
+  return numbers;
+}
+
 }  // namespace
 
 std::string Nearest(absl::string_view word, const std::vector<std::string>& candidates) {
+  const std::vector<std::string> numbers = NumbersIn(word);
   std::string best;
   size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
     const size_t distance = EditDistance(word, candidate);
-    if (distance < best_distance && distance < std::max(word.size(), candidate.size())) {
+    if (distance < best_distance && distance < std::max(word.size(), candidate.size()) &&
+        NumbersIn(candidate) == numbers) {
       best_distance = distance;
       best = candidate;
     }

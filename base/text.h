@@ -10,7 +10,8 @@
 
 namespace fsdpd {
 
-// The candidate nearest to `word` by edit distance, or "" when none is near enough to be what was meant.
+// The candidate nearest to `word` by edit distance, or "" when none is near enough to be what was meant. A
+// name with other numbers is never meant: h100 for a100 and llama3-70b for llama3-405b are other things.
 std::string Nearest(absl::string_view word, const std::vector<std::string>& candidates);
 
 std::string HumanBytes(int64_t bytes);     // "1.5 GiB", "512 B"

@@ -20,6 +20,22 @@ TEST(Nearest, SuggestsNothingForAnUnrelatedWord) {
   EXPECT_EQ(Nearest("", {"outer"}), "");
 }
 
+// --profile a100 was answered with h100, llama3-405b with llama3-70b.
+TEST(Nearest, SuggestsNoNameWithOtherNumbers) {
+  const std::vector<std::string> names = {"h100",       "h200", "cpu",          "llama3-8b",
+                                          "llama3-70b", "gpt2", "qwen3-30b-a3b"};
+  for (const char* other : {"a100", "h300", "h20", "b200", "llama3-405b", "llama3-7b", "llama2-70b",
+                            "llama-70b", "gpt3", "qwen3-30b-a4b", "qwen3-32b"})
+    EXPECT_EQ(Nearest(other, names), "") << other;
+  EXPECT_EQ(Nearest("llama3-8c", names), "llama3-8b");
+  EXPECT_EQ(Nearest("lama3-70b", names), "llama3-70b");
+  EXPECT_EQ(Nearest("llama3_70b", names), "llama3-70b");
+  EXPECT_EQ(Nearest("gtp2", names), "gpt2");
+  EXPECT_EQ(Nearest("H100", {"h100"}), "h100");
+  EXPECT_EQ(Nearest("cpi", names), "cpu");
+  EXPECT_EQ(Nearest("h2O0", names), "h200");
+}
+
 TEST(ParseBytes, ReadsTheUnitsPeopleWrite) {
   EXPECT_EQ(ParseBytes("512").value(), 512);
   EXPECT_EQ(ParseBytes("1.5GiB").value(), 1610612736);

@@ -24,7 +24,7 @@ constexpr absl::string_view kWithoutEffect[] = {
     "pretraining_tp", "reorder_and_upcast_attn", "torchscript", "use_cache", "use_flash_attn",
     "use_flash_attention",
     // What a forward pass returns.
-    "keys_to_ignore_at_inference", "output_attentions", "output_hidden_states", "return_dict",
+    "keys_to_ignore_at_inference", "output_past", "output_attentions", "output_hidden_states", "return_dict",
     // Generation.
     "bad_words_ids", "begin_suppress_tokens", "diversity_penalty", "do_sample", "early_stopping",
     "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "forced_bos_token_id",
@@ -38,7 +38,7 @@ constexpr absl::string_view kWithoutEffect[] = {
     "summary_first_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj",
     "tf_legacy_loss", "tie_encoder_decoder",
     // Repeats of other fields.
-    "n_ctx", "qk_head_dim",
+    "n_ctx", "n_special", "predict_special_tokens", "qk_head_dim",
     // DeepSeek's router loss, whose weight hf_loss_left_out is about.
     "seq_aux",
     // clang-format on

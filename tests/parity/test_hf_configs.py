@@ -1,22 +1,38 @@
-"""Every field that transformers' own configuration classes write is read by `model.hf_config`, refused, or on the list
-of fields without effect (fsdp/checkpoint/hf_fields.cc)."""
+"""Hugging Face configurations as transformers' own classes write them: no field of theirs is unknown to `model.hf_config`,
+and presets whose published numbers are a class's defaults are the same program as those defaults."""
 
+import json
 import subprocess
 
 import pytest
+import transformers
 from test_transformers import CONFIGS
 
 from harness.programs import program
+
+
+def run(command, model, tmp_path, *more):
+    (tmp_path / "job.yaml").write_text(
+        f"name: a\nmodel: {{{model}}}\ndata: {{synthetic: {{vocab: 256}}, sequence_length: 16}}\ntrain: {{steps: 1}}\n"
+        "resources: {device: cpu, memory_budget_bytes: 1000000000000}\n")
+    done = subprocess.run([program("client/fsdpctl"), command, "--offline", "-f", tmp_path / "job.yaml", *more],
+                          capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 @pytest.mark.parametrize("name", CONFIGS)
 def test_no_field_of_transformers_is_unknown(name, tmp_path):
     # With fields that have their defaults, too.
     (tmp_path / "config.json").write_text(CONFIGS[name].to_json_string(use_diff=False))
-    (tmp_path / "job.yaml").write_text(
-        "name: a\nmodel: {hf_config: config.json}\ndata: {synthetic: {}, sequence_length: 16}\ntrain: {steps: 1}\n"
-        "resources: {device: cpu}\n")
-    done = subprocess.run([program("client/fsdpctl"), "validate", "--offline", "-f", tmp_path / "job.yaml"],
-                          capture_output=True, text=True, check=False)
-    assert "hf_not_known" not in done.stderr + done.stdout
-    assert done.returncode == 0, done.stderr
+    assert "hf_not_known" not in run("validate", "hf_config: config.json", tmp_path).stderr
+
+
+@pytest.mark.parametrize(("preset", "config"), [("gpt2", transformers.GPT2Config()),
+                                                ("mixtral-8x7b", transformers.MixtralConfig())])
+def test_preset_is_the_default_of_transformers(preset, config, tmp_path):
+    (tmp_path / "config.json").write_text(config.to_json_string(use_diff=False))
+    ours, theirs = (json.loads(run("plan", model, tmp_path, "-o", "json").stdout)
+                    for model in (f"preset: {preset}", "hf_config: config.json"))
+    for key in ("parameters", "flops_per_step", "program_hash"):
+        assert ours[key] == theirs[key], key

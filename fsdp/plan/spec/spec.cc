@@ -8,105 +8,6 @@
 namespace fsdpd {
 namespace {
 
-struct Preset {
-  const char* name;
-  ModelConfig config;
-};
-
-LlamaConfig Tiny() {
-  LlamaConfig c;
-  c.vocab_size = 256;
-  c.hidden_size = 128;
-  c.intermediate_size = 384;
-  c.layers = 4;
-  c.heads = 4;
-  c.kv_heads = 2;
-  c.head_size = 32;
-  c.rope_theta = 10000;
-  c.norm_epsilon = 1e-5;
-  return c;
-}
-
-// What the sizes of Llama 3 share; each sets hidden_size, intermediate_size, layers, heads and head_size.
-LlamaConfig Llama3() {
-  LlamaConfig c;
-  c.vocab_size = 128256;
-  c.kv_heads = 8;
-  c.rope_theta = 500000;
-  c.norm_epsilon = 1e-5;
-  c.positions = 8192;
-  return c;
-}
-
-LlamaConfig Llama3Of1B() {
-  LlamaConfig c = Llama3();
-  c.hidden_size = 2048;
-  c.intermediate_size = 8192;
-  c.layers = 16;
-  c.heads = 32;
-  c.head_size = 64;
-  return c;
-}
-
-LlamaConfig Llama3Of8B() {
-  LlamaConfig c = Llama3();
-  c.hidden_size = 4096;
-  c.intermediate_size = 14336;
-  c.layers = 32;
-  c.heads = 32;
-  c.head_size = 128;
-  return c;
-}
-
-LlamaConfig Llama3Of70B() {
-  LlamaConfig c = Llama3();
-  c.hidden_size = 8192;
-  c.intermediate_size = 28672;
-  c.layers = 80;
-  c.heads = 64;
-  c.head_size = 128;
-  return c;
-}
-
-LlamaConfig Qwen3Of8B() {
-  LlamaConfig c;
-  c.vocab_size = 151936;
-  c.hidden_size = 4096;
-  c.intermediate_size = 12288;
-  c.layers = 36;
-  c.heads = 32;
-  c.kv_heads = 8;
-  c.head_size = 128;
-  c.qk_norm = true;
-  c.rope_theta = 1000000;
-  c.norm_epsilon = 1e-6;
-  c.positions = 40960;
-  return c;
-}
-
-Gpt2Config Gpt2() {
-  Gpt2Config c;
-  c.vocab_size = 50257;
-  c.hidden_size = 768;
-  c.intermediate_size = 3072;
-  c.layers = 12;
-  c.heads = 12;
-  c.positions = 1024;
-  return c;
-}
-
-const std::vector<Preset>& Presets() {
-  static const auto* presets = new std::vector<Preset>{
-      {"tiny", Tiny()},
-      {"llama3-1b", Llama3Of1B()},
-      {"llama3-8b", Llama3Of8B()},
-      {"llama3-70b", Llama3Of70B()},
-      {"qwen3-8b", Qwen3Of8B()},
-      {"gpt2", Gpt2()},
-  };
-  return *presets;
-}
-
 DType ToDType(v1::DType dtype) {
   switch (dtype) {
     case v1::DTYPE_BF16:
@@ -456,19 +357,6 @@ std::string TransformersType(const LlamaConfig& model) {
 int64_t ExpertLayers(const ModelConfig& model) {
   const auto* llama = std::get_if<LlamaConfig>(&model);
   return llama == nullptr ? 0 : llama->expert_layers();
-}
-
-const ModelConfig* FindPreset(const std::string& name) {
-  for (const Preset& preset : Presets()) {
-    if (name == preset.name) return &preset.config;
-  }
-  return nullptr;
-}
-
-std::vector<std::string> PresetNames() {
-  std::vector<std::string> names;
-  for (const Preset& preset : Presets()) names.push_back(preset.name);
-  return names;
 }
 
 ModelConfig ToModelConfig(const v1::Model& model) {
