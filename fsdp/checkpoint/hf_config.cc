@@ -352,6 +352,8 @@ void ReadLlama(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
   llama->set_tied_embeddings(in->Flag("tie_word_embeddings"));
   llama->set_qk_norm(family.qk_norm);
   llama->set_attention_bias(family.qkv_bias);
+  if (family.qk_norm) in->Skip({"qk_norm", "use_qk_norm"});  // Their classes decide: files may repeat it.
+  if (family.qkv_bias) in->Skip({"qkv_bias"});
   ReadRope(in, family, llama);
   CheckWindow(in, family, llama->layers());
   // Of qwen2 and mixtral the class itself decides. The others' flag gives the output projection a bias too.

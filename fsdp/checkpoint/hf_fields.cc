@@ -83,7 +83,9 @@ constexpr Computed kComputed[] = {
     {"rotary_pct", "1", "a rotation of a part of each head"},
     {"scale_depth", "1", "a scale of what layers add"},
     {"scale_emb", "1", "a scale of embeddings"},
+    {"shared_expert_intermediate_size", "0", "an expert that every token goes to"},
     {"use_bias", "false", "biases of attention and feed-forward layers"},
+    {"use_mrope", "false", "rotary positions of several dimensions"},
     {"use_parallel_residual", "false", "attention and feed-forward layer side by side"},
     {"use_qk_norm", "false", "norms of queries and keys"},
 };

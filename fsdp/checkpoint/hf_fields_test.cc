@@ -44,6 +44,23 @@ TEST(HfFields, AValueThatChangesNothingIsNoFault) {
             "");
 }
 
+// As in the published files of Qwen3-Coder and Qwen2.5.
+TEST(HfFields, AFieldThatRepeatsWhatAFamilyHasIsNoFault) {
+  const auto faults = [](const char* type, const char* field) {
+    v1::Model model;
+    std::string told;
+    const std::string text = absl::StrCat(
+        R"({"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "num_key_value_heads": 4, "head_dim": 8, "model_type": ")",
+        type, "\", ", field, "}");
+    for (const SpecFault& fault : ReadHfConfig(text, "c.json", &model)) told += Render(fault) + "\n";
+    return told;
+  };
+  EXPECT_EQ(faults("qwen3", R"("use_qk_norm": true, "shared_expert_intermediate_size": 0)"), "");
+  EXPECT_EQ(faults("qwen2", R"("use_mrope": false, "qkv_bias": true)"), "");
+  EXPECT_TRUE(absl::StrContains(faults("qwen2", R"("use_qk_norm": true)"), "hf_not_supported"));
+}
+
 TEST(HfFields, AFieldThatNobodyKnowsIsNamed) {
   EXPECT_EQ(FaultsWith("\"brand_new\": 3, \"top_k\": 5,\n\"another\": false"),
             "c.json:3:1: warning: model.hf_config: 2 fields are not known and left out: brand_new, another; "
