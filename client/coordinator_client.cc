@@ -29,6 +29,10 @@ constexpr int kKeepaliveMs = 10'000;
 constexpr size_t kMaxPlaces = 16;
 constexpr int kMovesAtOnce = 4;  // From one coordinator to another without a pause.
 constexpr absl::Duration kLongestConnect = absl::Seconds(5);
+// How long a call or stream waits for a channel whose last connect failed; other coordinators may be up.
+constexpr absl::Duration kReconnectWait = absl::Seconds(1);
+constexpr absl::Duration kReconnectWaitOfSeveral = absl::Milliseconds(250);
+constexpr absl::Duration kConnectSlice = absl::Milliseconds(100);  // How late an interrupt may be seen.
 
 template <typename Detail>
 std::string UrlOf() {
@@ -97,6 +101,15 @@ bool IsSilence(const absl::Status& status) {
                                           absl::StrContains(status.message(), "Timeout occurred") ||
                                           absl::EndsWith(status.message(), "Handshake read failed") ||
                                           absl::StrContains(status.message(), "keepalive")));
+}
+
+// gRPC 1.51 polls a connecting socket only from a thread that waits for the channel or inside a call
+// (otherwise every 5 s), and after a failed connect a call returns immediately. A TCP connect needs no poll,
+// but a TLS handshake does: with failing calls and sleeps only, each handshake would miss its deadline.
+void AwaitReconnect(grpc::Channel* channel, absl::Time until, Interrupt* interrupt) {
+  if (channel->GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_TRANSIENT_FAILURE) return;
+  for (absl::Time now = absl::Now(); now < until && !(interrupt && interrupt->fired()); now = absl::Now())
+    if (channel->WaitForConnected(absl::ToChronoTime(std::min(now + kConnectSlice, until)))) return;
 }
 
 absl::Status Silence(const absl::Status& status) {
@@ -171,6 +184,19 @@ std::shared_ptr<CoordinatorClient::Place> CoordinatorClient::Asked() {
   return places_[asked_];
 }
 
+std::shared_ptr<CoordinatorClient::Place> CoordinatorClient::Reconnected(absl::Time deadline,
+                                                                         Interrupt* interrupt) {
+  std::shared_ptr<Place> place;
+  absl::Duration wait = kReconnectWait;
+  {
+    MutexLock lock(&mutex_);
+    place = places_[asked_];
+    if (places_.size() > 1) wait = kReconnectWaitOfSeveral;
+  }
+  AwaitReconnect(place->channel(), std::min(absl::Now() + wait, deadline), interrupt);
+  return place;
+}
+
 bool CoordinatorClient::Move(const Place& asked, const absl::Status& status) {
   google::rpc::ErrorInfo info;
   const bool stands_by = ReadDetail(status, &info) && info.reason() == "NOT_LEADER";
@@ -236,7 +262,7 @@ absl::StatusOr<Response> CoordinatorClient::Call(Method method, const Request& r
   const absl::Time deadline = absl::Now() + options_.call_timeout;
   absl::Duration pause = kFirstPause;
   for (int moves = 0;;) {
-    const std::shared_ptr<Place> place = Asked();
+    const std::shared_ptr<Place> place = Reconnected(deadline, nullptr);
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(deadline));
     Response response;
@@ -262,7 +288,7 @@ template <typename Response, typename Open>
 absl::Status CoordinatorClient::ReadStream(const Open& open, Interrupt* interrupt,
                                            const std::function<void(const Response&)>& on_message) {
   for (int moves = 0;; ++moves) {
-    const std::shared_ptr<Place> place = Asked();
+    const std::shared_ptr<Place> place = Reconnected(absl::InfiniteFuture(), interrupt);
     // Shared with the interrupt's action, which may still run while this function returns.
     const auto context = std::make_shared<grpc::ClientContext>();
     Interrupt::Scope scope(interrupt, [context] { context->TryCancel(); });

@@ -99,6 +99,8 @@ class CoordinatorClient {
   struct Place;
   absl::Status ConnectTo(Place* place, absl::Time until, absl::Time deadline);
   std::shared_ptr<Place> Asked();
+  // Asked(), after a bounded wait for its channel if the last connect failed.
+  std::shared_ptr<Place> Reconnected(absl::Time deadline, Interrupt* interrupt);
   // After `status` of `asked`: whether another one is to be asked, at once.
   bool Move(const Place& asked, const absl::Status& status);
   template <typename Request, typename Response, typename Method>

@@ -11,6 +11,7 @@ import pytest
 from clients.test_go import example, generated  # noqa: F401
 from clients.test_python import Followed
 from harness.coordinators import NAMES, Coordinators
+from harness.security import Security
 from harness.specs import ENDLESS, one_rank
 from harness.wait import wait_until
 
@@ -22,16 +23,19 @@ def follow(client, job_id, followed):
         followed.take(update)
 
 
-def test_calls_and_watches_of_all_clients_go_on_when_the_leader_is_killed(tmp_path, example):  # noqa: F811
-    with Coordinators(tmp_path) as cluster:
+@pytest.mark.parametrize("tls", [False, True], ids=["plaintext", "tls"])
+def test_calls_and_watches_of_all_clients_go_on_when_the_leader_is_killed(tmp_path, example, tls):  # noqa: F811
+    security = Security(tmp_path / "security") if tls else None
+    environ = security.environment("ada") if tls else {}
+    with Coordinators(tmp_path / "cluster", security=security) as cluster:
         first = cluster.leader()
         names = sorted(NAMES, key=lambda name: name == first)
         addresses = ",".join(cluster.addresses[name] for name in names)
         path = tmp_path / "job.json"
         path.write_text(json.dumps(one_rank(name="go", steps=ENDLESS)))
-        with fsdpd.Client(addresses, environ={}) as client, \
-                fsdpd.Client(cluster.addresses[names[0]], environ={}) as of_a_standby, \
-                subprocess.Popen([example, "several", path], env={"FSDPD_SERVER": addresses},
+        with fsdpd.Client(addresses, environ=environ) as client, \
+                fsdpd.Client(cluster.addresses[names[0]], environ=environ) as of_a_standby, \
+                subprocess.Popen([example, "several", path], env={**environ, "FSDPD_SERVER": addresses},
                                  stdout=subprocess.PIPE, text=True) as going:
             told = []
             reader = threading.Thread(target=lambda: told.extend(map(json.loads, going.stdout)))
@@ -55,7 +59,7 @@ def test_calls_and_watches_of_all_clients_go_on_when_the_leader_is_killed(tmp_pa
             assert [line for line in client.logs(job_id, rank=0)]
 
             async def end_all():
-                async with fsdpd.AsyncClient(addresses, environ={}) as asynchronous:
+                async with fsdpd.AsyncClient(addresses, environ=environ) as asynchronous:
                     async for job in asynchronous.jobs():
                         await asynchronous.cancel(job.id, grace_s=0)
 

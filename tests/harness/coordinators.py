@@ -18,8 +18,8 @@ NAMES = ("a", "b", "c")
 class Coordinators(Cluster):
     """Three of them; `coordinator` is the one that led when it was asked for last. With lease_s=None, the lease that ships."""
 
-    def __init__(self, folder, members=1, lease_s=4):
-        super().__init__(folder, start=False)
+    def __init__(self, folder, members=1, lease_s=4, security=None):
+        super().__init__(folder, start=False, security=security)
         self._lease_s = lease_s
         self.etcd = Etcd(self.folder, self.mark, members)
         self.addresses = dict(zip(NAMES, (f"127.0.0.1:{port}" for port in free_ports(len(NAMES)))))
@@ -63,14 +63,17 @@ class Coordinators(Cluster):
         port_file.unlink(missing_ok=True)
         self.daemons[name] = Daemon(name, [
             program("coordinator/fsdpd-coordinator"), "--listen", self.addresses[name], "--store", self.etcd.store,
-            *(["--leader-lease-s", str(self._lease_s)] if self._lease_s else []), "--insecure", "--port-file", port_file],
+            *(["--leader-lease-s", str(self._lease_s)] if self._lease_s else []), "--port-file", port_file,
+            *(self.security.coordinator_flags() if self.security else ["--insecure"])],
             self.folder / f"{name}.log", self.mark)
         self._read_port_file(self.daemons[name], port_file)
 
     def stub(self, name):
         if name not in self._channels:
             options = [("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 300)]
-            self._channels[name] = grpc.insecure_channel(self.addresses[name], options)
+            self._channels[name] = (
+                self.security.channel(self.addresses[name], token=self.security.token("ada"), options=options)
+                if self.security else grpc.insecure_channel(self.addresses[name], options))
         return stubs.coordinator_grpc.CoordinatorStub(self._channels[name])
 
     def leads(self, name):

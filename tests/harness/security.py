@@ -71,11 +71,15 @@ class Security:
         """With which fsdpctl is that person."""
         return {"FSDPD_COORDINATOR_CA": str(self.pki / "ca.crt"), "FSDPD_TOKEN_FILE": str(self.token_file(name))}
 
-    def channel(self, address, token=None, node=None):
+    def ctl_flags(self, name):
+        """Of fsdpctl, to be that person."""
+        return ["--coordinator-ca", self.pki / "ca.crt", "--token-file", self.token_file(name)]
+
+    def channel(self, address, token=None, node=None, options=()):
         """To the coordinator, as who has that token, or the certificate of that node, or neither: a connection of its own,
         which trusts what lies there now."""
         certificate, key = [each.read_bytes() for each in self.pair(node)] if node else [None, None]
         credentials = grpc.ssl_channel_credentials((self.pki / "ca.crt").read_bytes(), key, certificate)
         if token:
             credentials = grpc.composite_channel_credentials(credentials, grpc.access_token_call_credentials(token))
-        return grpc.secure_channel(address, credentials, [("grpc.use_local_subchannel_pool", 1)])
+        return grpc.secure_channel(address, credentials, [("grpc.use_local_subchannel_pool", 1), *options])

@@ -23,9 +23,13 @@ from harness.wait import wait_until
 
 
 @pytest.fixture
-def coordinators(tmp_path):
-    with Coordinators(tmp_path) as made:
+def coordinators(request, tmp_path):
+    tls = getattr(request, "param", "plaintext") == "tls"
+    with Coordinators(tmp_path / "cluster", security=Security(tmp_path / "security") if tls else None) as made:
         yield made
+
+
+over_both = pytest.mark.parametrize("coordinators", ["plaintext", "tls"], indirect=True)
 
 
 def long_job(cluster):
@@ -49,6 +53,7 @@ def events_of(stub):
             return events
 
 
+@over_both
 def test_a_leader_that_is_killed_costs_a_job_nothing(coordinators):
     cluster = coordinators
     job_id = long_job(cluster)
@@ -176,9 +181,11 @@ def test_one_that_stands_by_answers_reads_and_names_the_leader_for_the_rest(coor
     cluster.wait_state(job_id, "CANCELLED")
 
 
+@over_both
 def test_a_watch_of_events_misses_none_and_tells_none_twice_over_two_changes_of_leader(coordinators):
     cluster = coordinators
-    watch = Daemon("events", [program("client/fsdpctl"), "--server", cluster.address, "events", "-w"],
+    access = cluster.security.ctl_flags("ada") if cluster.security else []
+    watch = Daemon("events", [program("client/fsdpctl"), "--server", cluster.address, *access, "events", "-w"],
                    cluster.folder / "events.txt", cluster.mark)
     for number, end in enumerate((lambda leader: leader.kill(), lambda leader: leader.stop(), None)):
         job_id = cluster.submit(one_rank(name=f"of-leader-{number}", steps=2))
