@@ -10,6 +10,10 @@ constexpr Metric kTable[] = {
     // Of every coordinator, whether it leads or stands by.
     {"fsdpd_coordinator_build_info", kGauge, "", "version", "The coordinator's version; always 1."},
     {"fsdpd_coordinator_leader", kGauge, "", "", "1 while this coordinator leads; 0 while it stands by."},
+    {"fsdpd_coordinator_file_stale", kGauge, "", "file",
+     "1 while the coordinator uses an older content of a file than the file has, since that cannot be read "
+     "or "
+     "has a fault; by the file's flag (--tokens, --quotas, --tls-cert)."},
     {"fsdpd_rpc_seconds", kHistogram, "seconds", "method, code",
      "Time that calls of the public API took, streams left out, by what they were answered."},
     {"fsdpd_stream_calls_total", kCounter, "", "method, code",

@@ -65,6 +65,25 @@ absl::Status MetricsPage::Serve(const std::string& listen) {
   return absl::OkStatus();
 }
 
+void MetricsPage::ExportFiles(ReadFiles read) {
+  MutexLock lock(&mutex_);
+  files_.push_back(std::move(read));
+}
+
+// Without the lock, as a disk may take its time.
+void MetricsPage::AddFiles(std::vector<MetricFamily>* families) {
+  std::vector<ReadFiles> files;
+  {
+    MutexLock lock(&mutex_);
+    files = files_;
+  }
+  MetricFamily stale = FamilyNamed("fsdpd_coordinator_file_stale");
+  for (const ReadFiles& read : files) {
+    for (const FileState& file : read()) AddSample(&stale, {{"file", file.flag}}, file.stale ? 1 : 0);
+  }
+  families->push_back(std::move(stale));
+}
+
 void MetricsPage::Show(const Lead& lead) {
   MutexLock lock(&mutex_);
   lead_ = lead;
@@ -91,6 +110,7 @@ std::vector<MetricFamily> MetricsPage::Collect() {
   MetricFamily build = FamilyNamed("fsdpd_coordinator_build_info");
   AddSample(&build, {{"version", kVersion}}, 1);
   families.push_back(std::move(build));
+  AddFiles(&families);
   const std::optional<double> state_bytes = StateBytes();
   MutexLock lock(&mutex_);
   families.push_back(Single("fsdpd_coordinator_leader", lead_.has_value() ? 1 : 0));

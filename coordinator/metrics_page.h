@@ -12,6 +12,7 @@
 #include <absl/status/statusor.h>
 #include <prometheus/metric_family.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -44,7 +45,17 @@ class MetricsPage {
     int64_t generation;
   };
 
+  // A file that the coordinator rereads while it runs, by the flag that names it.
+  struct FileState {
+    std::string flag;    // "--tokens"
+    bool stale = false;  // Whether what is in use is older than the file, which was refused.
+  };
+  using ReadFiles = std::function<std::vector<FileState>()>;
+
   explicit MetricsPage(Clock* clock) : clock_(clock) {}
+
+  // Each scrape reads the files. `read` may outlive the caller.
+  void ExportFiles(ReadFiles read);
 
   // `listen` is HOST:PORT; errors of MetricsServer::Start. Once at most.
   absl::Status Serve(const std::string& listen);
@@ -60,6 +71,7 @@ class MetricsPage {
 
  private:
   std::optional<double> StateBytes();
+  void AddFiles(std::vector<prometheus::MetricFamily>* families);
   void AddJobs(std::vector<prometheus::MetricFamily>* families) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // `jobs`: those that are listed.
   void AddListed(const JobPredictions::Jobs& jobs, std::vector<prometheus::MetricFamily>* families)
@@ -72,6 +84,7 @@ class MetricsPage {
   Meters meters_;
   JobPredictions predictions_;
   Mutex mutex_;
+  std::vector<ReadFiles> files_ ABSL_GUARDED_BY(mutex_);
   std::optional<Lead> lead_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, NodeView> views_ ABSL_GUARDED_BY(mutex_);  // As of the last scrape.
   std::unique_ptr<MetricsServer> server_;                          // Last: its thread uses the rest.

@@ -43,6 +43,14 @@ TEST_F(MetricsPageTest, OneThatStandsBySaysSoAndNothingOfJobsAndAgents) {
   EXPECT_FALSE(absl::StrContains(TextOf(&page_), "fsdpd_agents{"));
 }
 
+TEST_F(MetricsPageTest, AFileThatIsNotInUseAsItIsHasItsFlag) {
+  page_.ExportFiles([] {
+    return std::vector<MetricsPage::FileState>{{"--tokens", true}, {"--quotas", false}};
+  });
+  ExpectLine("fsdpd_coordinator_file_stale{file=\"--tokens\"} 1");
+  ExpectLine("fsdpd_coordinator_file_stale{file=\"--quotas\"} 0");
+}
+
 TEST_F(MetricsPageTest, JobsThatHaveNotEndedAreCountedByState) {
   Show(&page_);
   v1::Job job;
@@ -218,6 +226,7 @@ TEST_F(MetricsPageTest, SeriesAreBoundedWithTenThousandJobs) {
 }
 
 TEST_F(MetricsPageTest, EveryRowOfTheTableIsExportedAndNothingElse) {
+  page_.ExportFiles([] { return std::vector<MetricsPage::FileState>{{"--tokens", true}}; });
   Show(&page_);
   page_.meters()->Called("GetJob", absl::StatusCode::kOk, absl::Milliseconds(1));
   page_.meters()->Opened("WatchJob");

@@ -67,42 +67,32 @@ absl::StatusOr<std::vector<KnownToken>> ParseTokens(absl::string_view text) {
   return tokens;
 }
 
+People::People(const std::string& path, Clock* clock)
+    : file_("tokens", path, clock, [this, path](const std::string& text) { return Take(path, text); }) {}
+
 absl::StatusOr<std::unique_ptr<People>> People::Open(const std::string& path, Clock* clock) {
   std::unique_ptr<People> file(new People(path, clock));
-  FSDPD_RETURN_IF_ERROR(file->Reread());
+  FSDPD_RETURN_IF_ERROR(file->file_.Reread());
   return file;
 }
 
-absl::Status People::Reread() {
-  FSDPD_ASSIGN_OR_RETURN(const std::optional<std::string> text, file_.Changed());
-  if (!text.has_value()) return absl::OkStatus();
-  {
-    MutexLock lock(&mutex_);
-    // Of a file that is written anew nothing is there at first.
-    if (text->empty() && tokens_ != nullptr && !tokens_->empty())
-      return absl::InvalidArgumentError(
-          absl::StrCat(file_.path(), ": is empty; a comment alone says that nobody may call"));
-  }
-  absl::StatusOr<std::vector<KnownToken>> tokens = ParseTokens(*text);
-  if (!tokens.ok())
-    return absl::InvalidArgumentError(absl::StrCat(file_.path(), ": ", tokens.status().message()));
+absl::Status People::Take(const std::string& path, const std::string& text) {
+  FSDPD_ASSIGN_OR_RETURN(std::vector<KnownToken> tokens, ParseTokens(text));
   MutexLock lock(&mutex_);
-  last_fault_.clear();
-  if (tokens->empty() && (tokens_ == nullptr || !tokens_->empty()))
-    LogWarning("%s has no line of a token: nobody can call", file_.path());
-  tokens_ = std::make_shared<const std::vector<KnownToken>>(*std::move(tokens));
+  // Of a file that is written anew nothing is there at first.
+  if (text.empty() && tokens_ != nullptr && !tokens_->empty())
+    return absl::InvalidArgumentError("is empty; a comment alone says that nobody may call");
+  if (tokens.empty() && (tokens_ == nullptr || !tokens_->empty()))
+    LogWarning("%s has no line of a token: nobody can call", path);
+  tokens_ = std::make_shared<const std::vector<KnownToken>>(std::move(tokens));
   return absl::OkStatus();
 }
 
 std::optional<Person> People::Find(absl::string_view token) {
-  const absl::Status read = Reread();
+  file_.Refresh();
   Tokens tokens;
   {
     MutexLock lock(&mutex_);
-    std::string fault(read.message());
-    if (!read.ok() && std::exchange(last_fault_, fault) != fault) {
-      LogError("tokens cannot be read, those before stay: %s", fault);
-    }
     tokens = tokens_;
   }
   // All are compared, so that the time says nothing of which it was.

@@ -3,7 +3,7 @@
 // line.
 //
 // The file is looked at with every call, so a line that is taken out counts at once; streams that are open go
-// on. A file with a fault is said in the log with its line, once, and what was read before stays.
+// on. A file with a fault leaves what was read before in use (watched_file.h).
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -40,16 +40,17 @@ class People {
 
   // Whose it is; nobody's is no person's.
   std::optional<Person> Find(absl::string_view token);
+  // Whether the file cannot be read or has a fault, so that tokens which it revokes may still be valid.
+  bool Stale() { return !file_.Refresh(); }
 
  private:
   using Tokens = std::shared_ptr<const std::vector<KnownToken>>;
-  People(const std::string& path, Clock* clock) : file_(path, clock) {}
-  absl::Status Reread();
+  People(const std::string& path, Clock* clock);
+  absl::Status Take(const std::string& path, const std::string& text);
 
-  WatchedFile file_;
   Mutex mutex_;
   Tokens tokens_ ABSL_GUARDED_BY(mutex_);
-  std::string last_fault_ ABSL_GUARDED_BY(mutex_);
+  WatchedFile file_;
 };
 
 }  // namespace fsdpd

@@ -118,11 +118,13 @@ TEST_F(PeopleTest, AFileWithAFaultLeavesThoseOfBefore) {
   const auto file = OpenOrDie();
   Write("alice admin\n");
   EXPECT_TRUE(file->Find("a").has_value());
+  EXPECT_TRUE(file->Stale());
   ASSERT_EQ(remove(path_.c_str()), 0);
   EXPECT_TRUE(file->Find("a").has_value());
   Write(Line("bob", "admin", "b"));
   EXPECT_FALSE(file->Find("a").has_value()) << "a file that is right again counts";
   EXPECT_TRUE(file->Find("b").has_value());
+  EXPECT_FALSE(file->Stale());
 }
 
 TEST_F(PeopleTest, IsNotOpenedWithAFault) {

@@ -5,12 +5,10 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
-#include "base/log.h"
 #include "base/person.h"
 
 namespace fsdpd {
@@ -48,30 +46,25 @@ absl::StatusOr<RanksByProject> ParseQuotas(absl::string_view text) {
   return quotas;
 }
 
+QuotaFile::QuotaFile(const std::string& path, Clock* clock)
+    : file_("quotas", path, clock, [this](const std::string& text) { return Take(text); }) {}
+
 absl::StatusOr<std::unique_ptr<QuotaFile>> QuotaFile::Open(const std::string& path, Clock* clock) {
   std::unique_ptr<QuotaFile> file(new QuotaFile(path, clock));
-  FSDPD_RETURN_IF_ERROR(file->Reread());
+  FSDPD_RETURN_IF_ERROR(file->file_.Reread());
   return file;
 }
 
-absl::Status QuotaFile::Reread() {
-  FSDPD_ASSIGN_OR_RETURN(const std::optional<std::string> text, file_.Changed());
-  if (!text.has_value()) return absl::OkStatus();
-  absl::StatusOr<RanksByProject> ranks = ParseQuotas(*text);
-  if (!ranks.ok())
-    return absl::InvalidArgumentError(absl::StrCat(file_.path(), ": ", ranks.status().message()));
+absl::Status QuotaFile::Take(const std::string& text) {
+  FSDPD_ASSIGN_OR_RETURN(RanksByProject ranks, ParseQuotas(text));
   MutexLock lock(&mutex_);
-  last_fault_.clear();
-  ranks_ = *std::move(ranks);
+  ranks_ = std::move(ranks);
   return absl::OkStatus();
 }
 
 RanksByProject QuotaFile::Read() {
-  const absl::Status read = Reread();
+  file_.Refresh();
   MutexLock lock(&mutex_);
-  std::string fault(read.message());
-  if (!read.ok() && std::exchange(last_fault_, fault) != fault)
-    LogError("quotas cannot be read, those before stay: %s", fault);
   return ranks_;
 }
 

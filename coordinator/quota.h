@@ -29,19 +29,19 @@ absl::StatusOr<RanksByProject> ParseQuotas(absl::string_view text);
 // Thread-safe.
 class QuotaFile {
  public:
-  // Fails for a file that cannot be read, or has a fault. One that gets a fault later is told in the log,
-  // once, and what was read before stays.
+  // Fails for a file that cannot be read, or has a fault. One that gets a fault later leaves what was read
+  // before in use (watched_file.h).
   static absl::StatusOr<std::unique_ptr<QuotaFile>> Open(const std::string& path, Clock* clock);
   RanksByProject Read();
+  bool Stale() { return !file_.Refresh(); }
 
  private:
-  QuotaFile(const std::string& path, Clock* clock) : file_(path, clock) {}
-  absl::Status Reread();
+  QuotaFile(const std::string& path, Clock* clock);
+  absl::Status Take(const std::string& text);
 
-  WatchedFile file_;
   Mutex mutex_;
   RanksByProject ranks_ ABSL_GUARDED_BY(mutex_);
-  std::string last_fault_ ABSL_GUARDED_BY(mutex_);
+  WatchedFile file_;
 };
 
 // What is left of the quotas while jobs are placed, in the order of the queue.

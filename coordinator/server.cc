@@ -1,6 +1,7 @@
 #include "coordinator/server.h"
 
 #include <mutex>
+#include <vector>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -76,10 +77,19 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 absl::StatusOr<ServerFiles> Server::OpenFiles(const ServerOptions& options) {
   ServerFiles files;
   FSDPD_ASSIGN_OR_RETURN(files.security, SecureFront(options));
+  if (!options.quotas.empty()) {
+    FSDPD_ASSIGN_OR_RETURN(files.quotas, QuotaFile::Open(options.quotas, options.clock));
+  }
   files.page = std::make_shared<MetricsPage>(options.clock);
+  files.page->ExportFiles(
+      [port = files.security.port, people = files.security.people, quotas = files.quotas] {
+        std::vector<MetricsPage::FileState> states;
+        if (port != nullptr) states.push_back({"--tls-cert", port->Stale()});
+        if (people != nullptr) states.push_back({"--tokens", people->Stale()});
+        if (quotas != nullptr) states.push_back({"--quotas", quotas->Stale()});
+        return states;
+      });
   if (!options.metrics_listen.empty()) FSDPD_RETURN_IF_ERROR(files.page->Serve(options.metrics_listen));
-  if (options.quotas.empty()) return files;
-  FSDPD_ASSIGN_OR_RETURN(files.quotas, QuotaFile::Open(options.quotas, options.clock));
   return files;
 }
 

@@ -63,6 +63,12 @@ std::optional<TlsIdentity> TlsPort::Newest() {
   return used_;
 }
 
+bool TlsPort::Stale() {
+  Reread();
+  MutexLock lock(&mutex_);
+  return !last_fault_.empty();
+}
+
 void TlsPort::Reread() {
   absl::StatusOr<TlsIdentity> read = Read(files_, clock_->Wall());
   MutexLock lock(&mutex_);

@@ -32,6 +32,8 @@ class TlsPort final : public grpc::ServerCredentials {
 
   // The set to show from now on, for who listens beside gRPC; nothing where none could be used yet.
   std::optional<TlsIdentity> Newest();
+  // Whether the files cannot be used, so that an older set is.
+  bool Stale();
 
   void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {}
 

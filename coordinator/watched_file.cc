@@ -6,9 +6,11 @@
 #include <cerrno>
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 #include "base/check.h"
 #include "base/errno_status.h"
+#include "base/log.h"
 
 namespace fsdpd {
 namespace {
@@ -41,12 +43,31 @@ absl::StatusOr<WatchedFile::Stamp> WatchedFile::Look() const {
                nanos(stat.st_mtim), nanos(stat.st_ctim)};
 }
 
+absl::Status WatchedFile::Reread() {
+  MutexLock lock(&mutex_);
+  return RereadLocked();
+}
+
+bool WatchedFile::Refresh() {
+  MutexLock lock(&mutex_);
+  const std::string fault(RereadLocked().message());
+  if (fault == last_fault_) return fault.empty();
+  last_fault_ = fault;
+  if (fault.empty()) {
+    LogInfo("%s are read again path=%s", holds_, path_);
+  } else {
+    LogError("%s cannot be read, those before stay: %s", holds_, fault);
+  }
+  return fault.empty();
+}
+
 // The look comes first: what is written after it is another stamp, and read again.
-absl::StatusOr<std::optional<std::string>> WatchedFile::Changed() {
+absl::Status WatchedFile::RereadLocked() {
+  const std::optional<Stamp> taken = std::exchange(stamp_, std::nullopt);
   FSDPD_ASSIGN_OR_RETURN(const Stamp stamp, Look());
-  {
-    MutexLock lock(&mutex_);
-    if (stamp_ == stamp) return std::optional<std::string>();
+  if (taken == stamp) {
+    stamp_ = taken;
+    return absl::OkStatus();
   }
   errno = 0;
   std::ifstream file(path_);
@@ -54,10 +75,11 @@ absl::StatusOr<std::optional<std::string>> WatchedFile::Changed() {
   std::stringstream text;
   if (file.peek() != std::ifstream::traits_type::eof()) text << file.rdbuf();
   if (file.bad()) return absl::UnavailableError(absl::StrCat(path_, ": cannot be read"));
+  if (const absl::Status took = take_(text.str()); !took.ok())
+    return absl::Status(took.code(), absl::StrCat(path_, ": ", took.message()));
   const bool settled = clock_->Wall() - absl::FromUnixNanos(stamp.changed_ns) > kSettled;
-  MutexLock lock(&mutex_);
-  stamp_ = settled ? std::make_optional(stamp) : std::nullopt;
-  return std::make_optional(text.str());
+  if (settled) stamp_ = stamp;
+  return absl::OkStatus();
 }
 
 }  // namespace fsdpd

@@ -1,31 +1,58 @@
 #include "coordinator/watched_file.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/synchronization/notification.h>
 #include <absl/time/clock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "base/temp_dir.h"
 
 namespace fsdpd {
 namespace {
 
-using Text = std::optional<std::string>;
+// Collects what was taken.
+class Reader {
+ public:
+  Reader(const std::string& path, Clock* clock)
+      : file_("words", path, clock, [this](const std::string& text) {
+          if (text == "typo") return absl::InvalidArgumentError("line 1: typo");
+          taken_.push_back(text);
+          return absl::OkStatus();
+        }) {}
+  // What a look takes.
+  std::vector<std::string> Look() {
+    taken_.clear();
+    EXPECT_EQ(file_.Reread(), absl::OkStatus());
+    return taken_;
+  }
+  WatchedFile* file() { return &file_; }
+
+ private:
+  std::vector<std::string> taken_;
+  WatchedFile file_;
+};
+
+using Texts = std::vector<std::string>;
 
 TEST(WatchedFile, IsReadAgainWhenItIsWrittenAndNotOtherwise) {
   const TempDir dir;
   FakeClock clock;
   clock.StepWall(absl::Now() + absl::Hours(1) - clock.Wall());  // Long after it was written.
   std::ofstream(dir.File("f")) << "one";
-  WatchedFile file(dir.File("f"), &clock);
-  EXPECT_EQ(file.Changed().value(), Text("one"));
-  EXPECT_EQ(file.Changed().value(), Text());
+  Reader reader(dir.File("f"), &clock);
+  EXPECT_EQ(reader.Look(), Texts{"one"});
+  EXPECT_EQ(reader.Look(), Texts{});
   std::ofstream(dir.File("f")) << "two!";
-  EXPECT_EQ(file.Changed().value(), Text("two!"));
+  EXPECT_EQ(reader.Look(), Texts{"two!"});
   std::ofstream(dir.File("f"), std::ofstream::trunc);
-  EXPECT_EQ(file.Changed().value(), Text(""));
+  EXPECT_EQ(reader.Look(), Texts{""});
 }
 
 TEST(WatchedFile, ThatWasJustWrittenIsReadOnceMore) {
@@ -33,9 +60,59 @@ TEST(WatchedFile, ThatWasJustWrittenIsReadOnceMore) {
   FakeClock clock;
   clock.StepWall(absl::Now() - clock.Wall());
   std::ofstream(dir.File("f")) << "one";
-  WatchedFile file(dir.File("f"), &clock);
-  EXPECT_EQ(file.Changed().value(), Text("one"));
-  EXPECT_EQ(file.Changed().value(), Text("one"));
+  Reader reader(dir.File("f"), &clock);
+  EXPECT_EQ(reader.Look(), Texts{"one"});
+  EXPECT_EQ(reader.Look(), Texts{"one"});
+}
+
+// A reader that was suspended between the read and the store put a revoked token back.
+TEST(WatchedFile, ASlowReaderDoesNotPutAnOlderTextBack) {
+  const TempDir dir;
+  std::ofstream(dir.File("f")) << "old";
+  absl::Notification slow_has_read, go_on, fast_has_read;
+  std::atomic<bool> first{true};
+  Mutex mutex;
+  std::string in_use;
+  WatchedFile file("words", dir.File("f"), Clock::Real(), [&](const std::string& text) {
+    if (first.exchange(false)) {
+      slow_has_read.Notify();
+      go_on.WaitForNotification();
+    }
+    MutexLock lock(&mutex);
+    in_use = text;
+    return absl::OkStatus();
+  });
+  std::thread slow([&] { file.Refresh(); });
+  slow_has_read.WaitForNotification();
+  std::ofstream(dir.File("f")) << "new, and longer";
+  std::thread fast([&] {
+    file.Refresh();
+    fast_has_read.Notify();
+  });
+  fast_has_read.WaitForNotificationWithTimeout(
+      absl::Milliseconds(300));  // Waits for the slow one, if it must.
+  go_on.Notify();
+  slow.join();
+  fast.join();
+  MutexLock lock(&mutex);
+  EXPECT_EQ(in_use, "new, and longer");
+}
+
+// The fault was known to one line of the log only, and to no later look.
+TEST(WatchedFile, IsStaleForAsLongAsItHasAFault) {
+  const TempDir dir;
+  FakeClock clock;
+  clock.StepWall(absl::Now() + absl::Hours(1) - clock.Wall());
+  std::ofstream(dir.File("f")) << "one";
+  Reader reader(dir.File("f"), &clock);
+  EXPECT_TRUE(reader.file()->Refresh());
+  std::ofstream(dir.File("f")) << "typo";
+  for (int look = 0; look < 3; ++look) EXPECT_FALSE(reader.file()->Refresh());
+  EXPECT_EQ(reader.file()->Reread().message(), absl::StrCat(dir.File("f"), ": line 1: typo"));
+  std::ofstream(dir.File("f")) << "two";
+  EXPECT_TRUE(reader.file()->Refresh());
+  ASSERT_EQ(remove(dir.File("f").c_str()), 0);
+  EXPECT_FALSE(reader.file()->Refresh());
 }
 
 TEST(WatchedFile, ThatOthersMayWriteOrThatIsNoneIsRefused) {
@@ -43,10 +120,10 @@ TEST(WatchedFile, ThatOthersMayWriteOrThatIsNoneIsRefused) {
   FakeClock clock;
   std::ofstream(dir.File("f")) << "one";
   ASSERT_EQ(chmod(dir.File("f").c_str(), 0666), 0);
-  EXPECT_EQ(WatchedFile(dir.File("f"), &clock).Changed().status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(WatchedFile(dir.path(), &clock).Changed().status().message(),
-            absl::StrCat(dir.path(), ": Is a directory"));
-  EXPECT_EQ(WatchedFile(dir.File("none"), &clock).Changed().status().code(), absl::StatusCode::kNotFound);
+  const auto refused = [&](const std::string& path) { return Reader(path, &clock).file()->Reread(); };
+  EXPECT_EQ(refused(dir.File("f")).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(refused(dir.path()).message(), absl::StrCat(dir.path(), ": Is a directory"));
+  EXPECT_EQ(refused(dir.File("none")).code(), absl::StatusCode::kNotFound);
 }
 
 }  // namespace

@@ -21,7 +21,8 @@ VALUES = {  # Of labels that are no places.
     "reason": ["power_cap", "hardware_thermal"], "state": ["QUEUED", "RUNNING"], "part": ["compute", "exposed", "rest"],
     "outcome": ["accepted", "refused"], "rule": ["seq_len_fits", "micro_divides"], "to": ["RUNNING"],
     "method": ["GetJob", "SubmitJob"], "code": ["OK"], "operation": ["Get", "Insert"], "version": ["0.1.0"], "attempt": ["1"],
-    "class": ["weights", "gradients"], "bound": ["least", "largest"], "mode": ["in_place", "moved"], "phase": ["queue", "replay"]}
+    "class": ["weights", "gradients"], "bound": ["least", "largest"], "mode": ["in_place", "moved"], "phase": ["queue", "replay"],
+    "file": ["--tokens", "--etcd-cert"]}
 KINDS = {"fsdpd_bad_steps_total": ["nonfinite", "spike"], "fsdpd_gpu_ecc_errors_total": ["corrected", "uncorrected"]}
 TIMES = ["queue", "step", "exposed", "save", "pause"]  # Of a job's ledger; other causes are of failures.
 CAUSES = ["hang", "node"]

@@ -209,6 +209,9 @@ def test_tokens_are_replaced_under_load(own, tmp_path):
         cluster.ctl("get").expect(0)
         last = len(without.splitlines()) + 1
         assert cluster.coordinator.text().count(f"line {last}: has 2 words") == 1, cluster.coordinator.text()
+        assert 'fsdpd_coordinator_file_stale{file="--tokens"} 1' in cluster.scrape_coordinator()
+        security.tokens.write_text(without)
+        assert 'fsdpd_coordinator_file_stale{file="--tokens"} 0' in cluster.scrape_coordinator(), "without a call"
 
 
 # Nodes ---------------------------------------------------------------------------------------------------------------
