@@ -260,11 +260,14 @@ void Reconciler::StoreTold(std::vector<v1::Job> told) {
   if (told.empty()) return;
   std::vector<const v1::Job*> jobs;
   for (const v1::Job& job : told) jobs.push_back(&job);
-  if (const absl::Status stored = parts_.store->UpdateAll(jobs); !stored.ok())
-    return SayNotStored(told.front().id(), stored);
-  for (v1::Job& job : told) {
-    LiveJob& live = jobs_.at(job.id());
-    Adopt(&live, std::move(job));
+  const std::vector<absl::Status> stored = parts_.store->UpdateAll(jobs);
+  for (size_t i = 0; i < told.size(); ++i) {
+    if (!stored[i].ok()) {
+      SayNotStored(told[i].id(), stored[i]);
+      continue;
+    }
+    LiveJob& live = jobs_.at(told[i].id());
+    Adopt(&live, std::move(told[i]));
   }
 }
 
@@ -398,14 +401,23 @@ void Reconciler::SaveRest() {
   const bool progress = now - progress_saved_ >= options_.progress_every;
   if (progress) progress_saved_ = now;
   cordons_.SaveRest();
-  std::vector<const v1::Job*> unsaved;
+  std::vector<LiveJob*> unsaved;
+  std::vector<const v1::Job*> jobs;
   for (auto& [id, live] : jobs_) {
     live.unsaved |= progress && live.progressed;
-    if (live.unsaved) unsaved.push_back(&live.job);
+    if (!live.unsaved) continue;
+    unsaved.push_back(&live);
+    jobs.push_back(&live.job);
   }
-  if (unsaved.empty() || !parts_.store->UpdateAll(unsaved).ok()) return;
-  for (auto& [id, live] : jobs_) {
-    if (live.unsaved) live.progressed = false;
+  if (jobs.empty()) return;
+  const std::vector<absl::Status> stored = parts_.store->UpdateAll(jobs);
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    LiveJob& live = *unsaved[i];
+    if (!stored[i].ok()) {
+      SayNotStored(live.job.id(), stored[i]);
+      continue;
+    }
+    live.progressed = false;
     live.unsaved = false;
     if (live.not_on_disk.empty()) continue;
     // Watchers are told that it is, which is a change of what they see.

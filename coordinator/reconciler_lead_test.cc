@@ -14,6 +14,8 @@ class LeadersStore : public StateStore {
 
   bool ends = false;
   bool leads = true;
+  std::string too_large;  // A job that is refused, as etcd refuses one.
+  int updated = 0;        // Jobs that UpdateAll() was given.
 
   int64_t generation() const override { return store_->generation(); }
   const EventLog& events() const override { return store_->events(); }
@@ -26,9 +28,15 @@ class LeadersStore : public StateStore {
     const absl::Status taken = Take();
     return taken.ok() ? store_->Update(job) : taken;
   }
-  absl::Status UpdateAll(const std::vector<const v1::Job*>& jobs) override {
+  std::vector<absl::Status> UpdateAll(const std::vector<const v1::Job*>& jobs) override {
+    updated += static_cast<int>(jobs.size());
     const absl::Status taken = Take();
-    return taken.ok() ? store_->UpdateAll(jobs) : taken;
+    if (!taken.ok()) return std::vector<absl::Status>(jobs.size(), taken);
+    std::vector<absl::Status> results;
+    for (const v1::Job* job : jobs)
+      results.push_back(job->id() == too_large ? absl::ResourceExhaustedError("request is too large")
+                                               : store_->UpdateAll({job}).front());
+    return results;
   }
   absl::Status Delete(const std::string& id, const Events& news) override { return store_->Delete(id, news); }
   absl::StatusOr<std::vector<std::string>> ForgetEnded(const Retention& retention, absl::Time now,
@@ -120,6 +128,38 @@ TEST_F(ReconcilerLeadTest, StepsAloneAreStoredAsSeldomAsIsAskedAndCheckpointsWit
   Advance(absl::Seconds(1));
   EXPECT_EQ(store_->Get("j")->checkpoints_size(), 1);
   EXPECT_EQ(store_->Get("j")->last_step().step(), 90);
+}
+
+// One error for all left every job of the batch as it was in memory, though the store had the others.
+TEST_F(ReconcilerLeadTest, AJobThatIsTooLargeForTheStoreKeepsNoOtherInStartingOrUnsaved) {
+  for (const char* node : {"a", "b"}) Attach(node, 1);
+  Submit("large", 1, 1);
+  Submit("small", 1, 1);
+  const std::string of_large = Job("large").placements(0).node(),
+                    of_small = Job("small").placements(0).node();
+  kept_->too_large = "large";
+  v1::RankUpdate ready = Update("large", 0);
+  ready.mutable_ready();
+  reconciler_->Told(of_large, ready, 0);
+  Ready(of_small, "small", 0);  // In the same tick.
+  EXPECT_EQ(StateOf("small"), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(StateOf("large"), v1::JOB_STATE_STARTING) << "tried again in each tick";
+  for (const auto& [node, id] : {std::pair(of_large, "large"), std::pair(of_small, "small")}) {
+    v1::RankUpdate saved = Update(id, 0);
+    saved.mutable_saved()->set_step(10);
+    saved.mutable_saved()->set_path("/runs/j");
+    reconciler_->Told(node, saved, 0);
+  }
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(store_->Get("small")->checkpoints_size(), 1);
+  EXPECT_EQ(store_->Get("large")->checkpoints_size(), 0);
+  kept_->updated = 0;
+  Advance(absl::Seconds(3));
+  EXPECT_EQ(kept_->updated, 2 * 3) << "of the large job only: its change of each tick, and its checkpoint";
+  kept_->too_large.clear();
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(StateOf("large"), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(store_->Get("large")->checkpoints_size(), 1);
 }
 
 TEST_F(ReconcilerLeadTest, ASaveInVainIsEndedByWhoLeadsAlone) {

@@ -282,25 +282,34 @@ absl::Status EtcdStore::Update(const v1::Job& job) {
   return WriteAndAdopt(&batch, absl::StrCat("update job ", job.id()));
 }
 
-absl::Status EtcdStore::UpdateAll(const std::vector<const v1::Job*>& jobs) {
+std::vector<absl::Status> EtcdStore::UpdateAll(const std::vector<const v1::Job*>& jobs) {
   const Turns::Turn turn(&turns_);
+  std::vector<absl::Status> results(jobs.size());
   Batch batch(&jobs_);
   std::vector<const v1::Job*> in_batch;
   size_t events = 0;  // At most, as some may be stored.
-  absl::Status first_fault;
-  // One that etcd finds too large, which is alone in its batch, keeps no other from being stored.
-  const auto write = [&] {
+  size_t begin = 0;   // Of the batch in `jobs`.
+  // A job that etcd finds too large is alone in its batch.
+  const auto write = [&](size_t end) {
     AddEvents(in_batch, {}, &batch);
-    const absl::Status written = WriteAndAdopt(&batch, absl::StrCat("update ", jobs.size(), " jobs"));
+    const absl::Status written = WriteAndAdopt(&batch, absl::StrCat("update ", in_batch.size(), " jobs"));
+    std::fill(results.begin() + begin, results.begin() + end, written);
     batch = Batch(&jobs_);
     in_batch.clear();
     events = 0;
-    first_fault.Update(written);
-    return written.ok() || absl::IsResourceExhausted(written);
+    begin = end;
+    return written;
   };
-  for (const v1::Job* job : jobs) {
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    const v1::Job* job = jobs[i];
     const size_t with_it = events + log_.Number({job}, {}).size();
-    if (!batch.HasRoomFor(job->ByteSizeLong(), with_it + 1) && !write()) return first_fault;
+    if (!batch.HasRoomFor(job->ByteSizeLong(), with_it + 1)) {
+      const absl::Status written = write(i);
+      if (!written.ok() && !absl::IsResourceExhausted(written)) {
+        std::fill(results.begin() + i, results.end(), written);
+        return results;
+      }
+    }
     MutexLock lock(&mutex_);
     const auto it = index_.find(job->id());
     if (it == index_.end()) continue;
@@ -308,8 +317,8 @@ absl::Status EtcdStore::UpdateAll(const std::vector<const v1::Job*>& jobs) {
     in_batch.push_back(job);
     events = in_batch.size() == 1 ? log_.Number({job}, {}).size() : with_it;
   }
-  write();
-  return first_fault;
+  write(jobs.size()).IgnoreError();
+  return results;
 }
 
 absl::Status EtcdStore::Delete(const std::string& id, const Events& news) {

@@ -109,7 +109,7 @@ TEST_F(EtcdStoreTest, WhoLeadsNoMoreChangesNothing) {
   EXPECT_FALSE(first->held());
   EXPECT_TRUE(absl::IsUnavailable(old_store->Insert(MakeJob("b")).status()));
   const v1::Job a = MakeJob("a", "late");
-  EXPECT_TRUE(absl::IsUnavailable(old_store->UpdateAll({&a})));
+  EXPECT_TRUE(absl::IsUnavailable(FirstError(old_store->UpdateAll({&a}))));
   EXPECT_TRUE(absl::IsUnavailable(old_store->Delete("a")));
   EXPECT_TRUE(absl::IsUnavailable(old_store->SetCordon("n", {})));
   EXPECT_TRUE(absl::IsUnavailable(old_store->UpdateNodes({}, {"a"})));
@@ -234,7 +234,10 @@ TEST_F(EtcdStoreTest, AJobThatHasGrownTooLargeKeepsNoOtherFromBeingStored) {
   for (const char* id : {"a", "b", "c"}) ASSERT_TRUE(store->Insert(MakeJob(id)).ok());
   const v1::Job a = MakeJob("a", "newer"), b = MakeJob("b", std::string(2'000'000, 'x')),
                 c = MakeJob("c", "newer");
-  EXPECT_TRUE(absl::IsResourceExhausted(store->UpdateAll({&a, &b, &c})));
+  const std::vector<absl::Status> stored = store->UpdateAll({&a, &b, &c});
+  EXPECT_EQ(stored[0], absl::OkStatus());
+  EXPECT_TRUE(absl::IsResourceExhausted(stored[1])) << stored[1];
+  EXPECT_EQ(stored[2], absl::OkStatus());
   EXPECT_EQ(store->Get("a")->reason(), "newer");
   EXPECT_EQ(store->Get("b")->reason(), "");
   EXPECT_EQ(store->Get("c")->reason(), "newer");

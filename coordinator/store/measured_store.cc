@@ -6,6 +6,7 @@ namespace fsdpd {
 namespace {
 
 absl::StatusCode CodeOf(const absl::Status& status) { return status.code(); }
+absl::StatusCode CodeOf(const std::vector<absl::Status>& results) { return FirstError(results).code(); }
 template <typename T>
 absl::StatusCode CodeOf(const absl::StatusOr<T>& result) {
   return result.status().code();
@@ -28,7 +29,7 @@ class MeasuredStore final : public StateStore {
   absl::Status Update(const v1::Job& job) override {
     return Timed("Update", [&] { return store_->Update(job); });
   }
-  absl::Status UpdateAll(const std::vector<const v1::Job*>& jobs) override {
+  std::vector<absl::Status> UpdateAll(const std::vector<const v1::Job*>& jobs) override {
     return Timed("UpdateAll", [&] { return store_->UpdateAll(jobs); });
   }
   absl::Status Delete(const std::string& id, const Events& news) override {

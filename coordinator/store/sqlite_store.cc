@@ -326,8 +326,9 @@ absl::Status SqliteStore::Update(const v1::Job& job) {
   return stored;
 }
 
-absl::Status SqliteStore::UpdateAll(const std::vector<const v1::Job*>& jobs) {
-  return Write(jobs, {}, absl::StrCat("update ", jobs.size(), " jobs"), [&]() -> absl::Status {
+// All or none of them.
+std::vector<absl::Status> SqliteStore::UpdateAll(const std::vector<const v1::Job*>& jobs) {
+  const auto update_all = [&]() -> absl::Status {
     for (size_t begin = 0; begin < jobs.size(); begin += kJobsPerUpdate) {
       const size_t end = std::min(jobs.size(), begin + kJobsPerUpdate);
       std::string rows = "(?,?,?,?)";
@@ -347,7 +348,9 @@ absl::Status SqliteStore::UpdateAll(const std::vector<const v1::Job*>& jobs) {
       if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, absl::StrCat("update ", end - begin, " jobs"));
     }
     return absl::OkStatus();
-  });
+  };
+  return std::vector<absl::Status>(
+      jobs.size(), Write(jobs, {}, absl::StrCat("update ", jobs.size(), " jobs"), update_all));
 }
 
 absl::Status SqliteStore::Delete(const std::string& id, const Events& news) {

@@ -45,7 +45,7 @@ class SqliteStore : public StateStore {
                                                      const v1::JobSpec& spec) override;
   absl::StatusOr<Inserted> Insert(const v1::Job& job) override;
   absl::Status Update(const v1::Job& job) override;
-  absl::Status UpdateAll(const std::vector<const v1::Job*>& jobs) override;
+  std::vector<absl::Status> UpdateAll(const std::vector<const v1::Job*>& jobs) override;
   absl::Status Delete(const std::string& id, const Events& news = {}) override;
   absl::StatusOr<std::vector<std::string>> ForgetEnded(const Retention& retention, absl::Time now,
                                                        int limit) override;

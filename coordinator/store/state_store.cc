@@ -10,6 +10,12 @@
 
 namespace fsdpd {
 
+absl::Status FirstError(const std::vector<absl::Status>& results) {
+  absl::Status first;
+  for (const absl::Status& each : results) first.Update(each);
+  return first;
+}
+
 absl::StatusOr<v1::Job> ParseJob(const std::string& bytes) {
   v1::Job job;
   if (!job.ParseFromString(bytes)) return absl::DataLossError("state store: a stored job cannot be read");

@@ -94,8 +94,9 @@ class StateStore {
   virtual absl::StatusOr<Inserted> Insert(const v1::Job& job) = 0;
   // FAILED_PRECONDITION where it had ended, has not any more, and another has its folder.
   virtual absl::Status Update(const v1::Job& job) = 0;
-  // Of jobs that are stored, together: few transactions, so that its cost does not grow by an fsync a job.
-  virtual absl::Status UpdateAll(const std::vector<const v1::Job*>& jobs) = 0;
+  // Of jobs that are stored, together: few transactions, so that its cost does not grow by an fsync a job. A
+  // status for each, in their order: one that is refused (too large) keeps no other from being stored.
+  virtual std::vector<absl::Status> UpdateAll(const std::vector<const v1::Job*>& jobs) = 0;
   // `news`: what tells of it, here and below.
   virtual absl::Status Delete(const std::string& id, const Events& news = {}) = 0;
   // Deletes ended jobs that are not to be kept, the first `limit` by their ends; the ids of those that are
@@ -119,6 +120,9 @@ class StateStore {
                                    const Events& news = {}) = 0;
   virtual absl::StatusOr<v1::ListNodesResponse> Nodes() = 0;
 };
+
+// OK where all are.
+absl::Status FirstError(const std::vector<absl::Status>& results);
 
 // What implementations share.
 

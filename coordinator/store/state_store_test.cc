@@ -154,7 +154,7 @@ TEST_P(StateStoreTest, EventsAreStoredWithWhatTheyTellOfAndOutliveTheProcess) {
     ASSERT_TRUE(store->Update(job).ok());
     ASSERT_TRUE(store->Update(job).ok());
     AddEvent(v1::EVENT_KIND_NOTE, "waits", absl::Now(), &other);
-    ASSERT_TRUE(store->UpdateAll({&job, &other}).ok());
+    ASSERT_TRUE(FirstError(store->UpdateAll({&job, &other})).ok());
     ASSERT_TRUE(store->SetCordon("n", {}, {OfNode("n")}).ok());
     v1::ListNodesResponse nodes;
     nodes.add_nodes()->set_name("m");
@@ -249,8 +249,8 @@ TEST_P(StateStoreTest, ManyEventsOfManyJobsAreStoredTogetherAndOnce) {
     for (int i = 0; i < 7; ++i) AddEvent(v1::EVENT_KIND_NOTE, "a word", absl::Now(), &job);
     all.push_back(&job);
   }
-  ASSERT_TRUE(store->UpdateAll(all).ok());
-  ASSERT_TRUE(store->UpdateAll(all).ok());
+  ASSERT_TRUE(FirstError(store->UpdateAll(all)).ok());
+  ASSERT_TRUE(FirstError(store->UpdateAll(all)).ok());
   EXPECT_EQ(EventsIn(*store).size(), 280u);
   EXPECT_EQ(store->Get("j39")->events_size(), 7);
 }
@@ -321,13 +321,13 @@ TEST_P(StateStoreTest, UpdatesManyJobsTogetherAndNoneThatIsNotThere) {
     jobs.back().set_state(v1::JOB_STATE_RUNNING);
     jobs.back().set_reason("newer");
   }
-  ASSERT_TRUE(store->UpdateAll({&jobs[0], &jobs[1], &jobs[2]}).ok());
+  ASSERT_TRUE(FirstError(store->UpdateAll({&jobs[0], &jobs[1], &jobs[2]})).ok());
   EXPECT_EQ(store->Get("j0")->reason(), "newer");
   EXPECT_EQ(store->Get("j1")->state(), v1::JOB_STATE_RUNNING);
   JobQuery running;
   running.states = {v1::JOB_STATE_RUNNING};
   EXPECT_EQ(store->List(running)->jobs.size(), 2u);
-  EXPECT_TRUE(store->UpdateAll({}).ok());
+  EXPECT_TRUE(FirstError(store->UpdateAll({})).ok());
 }
 
 TEST_P(StateStoreTest, APageEndsWhenItHasItsBytes) {
@@ -446,7 +446,7 @@ TEST_P(StateStoreTest, WhatGoesOnAfterItsEndIsNotForgotten) {
   ASSERT_TRUE(store->Insert(Ended("b", 2, 10)).ok());
   ASSERT_TRUE(store->Update(MakeJob("a", 1)).ok());
   const v1::Job b = MakeJob("b", 2, v1::JOB_STATE_RUNNING);
-  ASSERT_TRUE(store->UpdateAll({&b}).ok());
+  ASSERT_TRUE(FirstError(store->UpdateAll({&b})).ok());
   EXPECT_THAT(*store->ForgetEnded({0, absl::Nanoseconds(1)}, absl::FromUnixNanos(100), 10),
               ::testing::IsEmpty());
 }
@@ -630,7 +630,7 @@ TEST_P(StateStoreTest, UpdatesMoreJobsTogetherThanOneTransactionTakes) {
   }
   std::vector<const v1::Job*> all;
   for (const v1::Job& job : jobs) all.push_back(&job);
-  ASSERT_TRUE(store->UpdateAll(all).ok());
+  ASSERT_TRUE(FirstError(store->UpdateAll(all)).ok());
   EXPECT_TRUE(store->LiveJobs()->empty());
   EXPECT_EQ(store->ForgetEnded({0, absl::InfiniteDuration()}, absl::FromUnixNanos(1), 1000)->size(), 150u);
   store.reset();

@@ -427,10 +427,10 @@ absl::Status JudgedStore::Update(const v1::Job& job) {
   return status;
 }
 
-absl::Status JudgedStore::UpdateAll(const std::vector<const v1::Job*>& jobs) {
-  const absl::Status status = store_->UpdateAll(jobs);
-  for (const v1::Job* job : jobs) Tell(*job, status);
-  return status;
+std::vector<absl::Status> JudgedStore::UpdateAll(const std::vector<const v1::Job*>& jobs) {
+  std::vector<absl::Status> results = store_->UpdateAll(jobs);
+  for (size_t i = 0; i < jobs.size(); ++i) Tell(*jobs[i], results[i]);
+  return results;
 }
 
 absl::Status JudgedStore::Delete(const std::string& id, const Events& news) {
