@@ -3,6 +3,7 @@
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "base/log.h"
 #include "coordinator/reconciler.h"
@@ -32,14 +33,14 @@ absl::Status Reconciler::Cordon(const std::string& node, const std::string& reas
   return Decided([this, node, reason] {
     if (!IsKnown(node) && !cordons_.Find(node).has_value())
       return absl::NotFoundError(absl::StrCat("no node '", node, "'"));
+    const std::optional<v1::Cordon> before = cordons_.Find(node);
     // Who has nothing to say takes away nobody's reason, least of all what attempts failed by.
-    if (reason.empty() && cordons_.Find(node).has_value()) return absl::OkStatus();
+    if (reason.empty() && before.has_value() && !before->automatic()) return absl::OkStatus();
     v1::Cordon cordon;
-    cordon.set_reason(reason);
+    cordon.set_reason(reason.empty() && before.has_value() ? before->reason() : reason);
     cordon.set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
     // Another reason ends no drain.
-    if (const auto known = cordons_.Find(node); known.has_value() && known->has_drain())
-      *cordon.mutable_drain() = known->drain();
+    if (before.has_value() && before->has_drain()) *cordon.mutable_drain() = before->drain();
     const absl::Status set = cordons_.Set(node, cordon);
     if (set.ok()) LogInfo("a node is cordoned node=%s reason=%s", node, reason);
     return set;
@@ -88,11 +89,33 @@ void Reconciler::JudgeNodes(const v1::Job& job, JobEvent event) {
   if (!MayBeCordoned(node))
     return LogWarning("a node is not cordoned, as too few would be left node=%s: %s", node, reason);
   v1::Cordon cordon;
-  cordon.set_reason(reason);
+  cordon.set_reason(absl::StrCat(reason, "; opens after ", absl::FormatDuration(kHealthyFor), " connected"));
   cordon.set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
   cordon.set_automatic(true);
   cordons_.SetAnyway(node, cordon);
   LogWarning("a node is cordoned node=%s reason=%s", node, reason);
+}
+
+// The failure count stays: one more failure within its hour cordons the node again.
+void Reconciler::OpenHealthyNodes() {
+  const std::map<std::string, v1::Cordon> cordons = cordons_.All();
+  for (auto it = healthy_since_.begin(); it != healthy_since_.end();)
+    it = cordons.count(it->first) == 0 ? healthy_since_.erase(it) : std::next(it);
+  for (const auto& [node, cordon] : cordons) {
+    const v1::NodePreflight measured = preflights_.Find(node).value_or(v1::NodePreflight());
+    const bool misses_a_floor = !measured.faults().empty() && !measured.accepted();
+    if (!cordon.automatic() || cordon.has_drain() || misses_a_floor) continue;
+    if (PresenceAt(node) != Presence::kConnected) {
+      healthy_since_.erase(node);
+      continue;
+    }
+    const absl::Time since = healthy_since_.try_emplace(node, lease_.now()).first->second;
+    if (lease_.now() - since < kHealthyFor) continue;
+    const std::string why =
+        absl::StrCat("its agent was connected for ", absl::FormatDuration(kHealthyFor), " without a break");
+    if (!cordons_.Lift(node, parts_.clock->Wall(), why).ok()) continue;  // Tried again in the next tick.
+    LogInfo("a node is no longer cordoned node=%s: %s", node, why);
+  }
 }
 
 // What is judged without a person leaves at least half of the nodes of a kind that are there, or were a

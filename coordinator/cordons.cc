@@ -64,8 +64,8 @@ absl::Status Cordons::Set(const std::string& node, const v1::Cordon& cordon) {
   return absl::OkStatus();
 }
 
-absl::Status Cordons::Lift(const std::string& node, absl::Time now) {
-  const v1::Event news = NodeEvent(node, v1::EVENT_KIND_UNCORDONED, absl::ToUnixNanos(now), "");
+absl::Status Cordons::Lift(const std::string& node, absl::Time now, const std::string& why) {
+  const v1::Event news = NodeEvent(node, v1::EVENT_KIND_UNCORDONED, absl::ToUnixNanos(now), why);
   FSDPD_RETURN_IF_ERROR(store_->RemoveCordon(node, {news}));
   unsaved_.erase(node);
   stored_behind_.erase(node);

@@ -1,6 +1,7 @@
 // The nodes on which no job is placed, with why and since when. A cordon is on disk before it is known, and
 // stays until somebody takes it away, whatever becomes of the node's agent and of the coordinator. One that
-// the coordinator makes by itself holds at once though the disk takes nothing, and is stored once it does.
+// the coordinator makes by itself holds at once though the disk takes nothing, and is stored once it does; if
+// it is for failed attempts, it ends by itself once the node is healthy (cordoning.cc).
 //
 // Each change is stored with an event that tells of it.
 //
@@ -8,6 +9,7 @@
 #pragma once
 
 #include <absl/status/status.h>
+#include <absl/time/time.h>
 
 #include <map>
 #include <optional>
@@ -22,6 +24,9 @@ namespace fsdpd {
 
 // As many as nodes that are known (node_registry.h): names of nodes that are no more keep theirs.
 constexpr size_t kMaxCordons = 4096;
+// A node that the coordinator cordoned since attempts failed by it opens again after its agent was connected
+// for so long without a break. A node that fails at each launch then costs an attempt every five minutes.
+constexpr absl::Duration kHealthyFor = absl::Minutes(5);
 
 class Cordons {
  public:
@@ -31,7 +36,7 @@ class Cordons {
   absl::Status Load();
   // An error is the store's, or RESOURCE_EXHAUSTED over kMaxCordons, and changes nothing.
   absl::Status Set(const std::string& node, const v1::Cordon& cordon);
-  absl::Status Lift(const std::string& node, absl::Time now);
+  absl::Status Lift(const std::string& node, absl::Time now, const std::string& why = "");
   void SetAnyway(const std::string& node, const v1::Cordon& cordon);
   // It holds, and is not stored: what is stored may be found to be true after all, and is then no news. Until
   // the next Set() or Lift().

@@ -75,6 +75,9 @@ constexpr Metric kTable[] = {
     {"fsdpd_agents", kGauge, "", "state",
      "Agents that are known: connected, away without a word, or left in order."},
     {"fsdpd_agents_cordoned", kGauge, "", "", "Nodes that take no new jobs, connected or not."},
+    {"fsdpd_cordoned_node_waiting_jobs", kGauge, "", "fsdpd_node",
+     "Jobs that wait in the queue and would fit if cordoned nodes of this node's kind were open; by cordoned "
+     "node."},
     {"fsdpd_agent_heartbeat_age_seconds", kGauge, "seconds", "",
      "How long ago the connected agent was heard that was silent for longest."},
     {"fsdpd_slots", kGauge, "", "state", "Slots of connected agents: free or held."},

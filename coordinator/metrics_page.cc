@@ -124,6 +124,7 @@ std::vector<MetricFamily> MetricsPage::Collect() {
       Single("fsdpd_watch_updates_dropped_total", static_cast<double>(lead_->board->dropped_updates())));
   AddJobs(&families);
   AddNodes(&families);
+  AddCordoned(&families);
   return families;
 }
 
@@ -225,8 +226,26 @@ void MetricsPage::AddNodes(std::vector<MetricFamily>* families) {
   AddSample(&places, {{"state", "held"}}, slots - free_slots);
   for (MetricFamily* family : {&agents, &places}) families->push_back(std::move(*family));
   families->push_back(Single("fsdpd_agent_heartbeat_age_seconds", absl::ToDoubleSeconds(longest)));
-  families->push_back(
-      Single("fsdpd_agents_cordoned", static_cast<double>(lead_->reconciler->cordons().All().size())));
+}
+
+void MetricsPage::AddCordoned(std::vector<MetricFamily>* families) {
+  const std::map<std::string, v1::Cordon> cordons = lead_->reconciler->cordons().All();
+  families->push_back(Single("fsdpd_agents_cordoned", static_cast<double>(cordons.size())));
+  MetricFamily waiting = FamilyNamed("fsdpd_cordoned_node_waiting_jobs");
+  std::map<v1::Device, int> jobs;
+  for (const auto& job : cordons.empty() ? JobPredictions::Jobs() : lead_->board->Live()) {
+    v1::Job bare;
+    bare.set_id(job->id());
+    bare.set_state(job->state());
+    lead_->board->AddWaiting(&bare);
+    const v1::JobSpec& spec = job->has_resolved() ? job->resolved() : job->spec();
+    if (bare.waiting().code() == v1::Job::Waiting::CODE_CORDONED) ++jobs[spec.resources().device()];
+  }
+  for (const auto& [node, cordon] : cordons) {
+    const auto view = views_.find(node);
+    if (view != views_.end()) AddSample(&waiting, {{"fsdpd_node", node}}, jobs[view->second.info.device()]);
+  }
+  families->push_back(std::move(waiting));
 }
 
 }  // namespace fsdpd

@@ -78,6 +78,8 @@ class MetricsPage {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddPredictions(const JobPredictions::Jobs& jobs, std::vector<prometheus::MetricFamily>* families)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // After AddNodes(), which reads the nodes.
+  void AddCordoned(std::vector<prometheus::MetricFamily>* families) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddNodes(std::vector<prometheus::MetricFamily>* families) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Clock* const clock_;

@@ -79,6 +79,18 @@ TEST_F(MetricsPageTest, AgentsAndTheirSlotsAreCounted) {
   ExpectLine("fsdpd_agents_cordoned 0");
 }
 
+TEST_F(MetricsPageTest, ACordonedNodeHasTheNumberOfJobsThatWaitForIt) {
+  Show(&page_);
+  Attach("a", 1);
+  Attach("b", 1);
+  ASSERT_TRUE(reconciler_->Cordon("a", "a fan is broken").ok());
+  Submit("j", 2, 1);
+  Submit("k", 1, 1);
+  ExpectLine("fsdpd_cordoned_node_waiting_jobs{fsdpd_node=\"a\"} 1");
+  ASSERT_TRUE(reconciler_->Uncordon("a").ok());
+  EXPECT_FALSE(absl::StrContains(TextOf(&page_), "fsdpd_cordoned_node_waiting_jobs{"));
+}
+
 TEST_F(MetricsPageTest, TheStatesSizeAndItsEventsGrow) {
   Show(&page_);
   ExpectLine("fsdpd_events_total 0");
@@ -228,6 +240,8 @@ TEST_F(MetricsPageTest, SeriesAreBoundedWithTenThousandJobs) {
 TEST_F(MetricsPageTest, EveryRowOfTheTableIsExportedAndNothingElse) {
   page_.ExportFiles([] { return std::vector<MetricsPage::FileState>{{"--tokens", true}}; });
   Show(&page_);
+  Attach("a", 1);
+  ASSERT_TRUE(reconciler_->Cordon("a", "").ok());
   page_.meters()->Called("GetJob", absl::StatusCode::kOk, absl::Milliseconds(1));
   page_.meters()->Opened("WatchJob");
   page_.meters()->Closed("WatchJob", absl::StatusCode::kOk);

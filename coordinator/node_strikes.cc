@@ -24,6 +24,19 @@ bool FollowsItsJobs(const v1::Job& job) {
 
 }  // namespace
 
+void NodeStrikes::Attached(const std::string& node, const std::string& instance, absl::Time wall) {
+  Life& life = lives_[node];
+  if (life.number > 0 && life.instance == instance) return;
+  life = {instance, life.number + 1, absl::ToUnixNanos(wall)};
+}
+
+// The newest life, or the one before: older ones have ended with their attempts.
+int64_t NodeStrikes::LifeOf(const v1::Job& job) const {
+  const auto life = lives_.find(job.failure().node());
+  if (life == lives_.end()) return 0;
+  return life->second.number - (job.start_unix_nanos() < life->second.began_unix_nanos ? 1 : 0);
+}
+
 std::string NodeStrikes::Take(const v1::Job& job, absl::Time now, absl::Time wall) {
   for (auto it = strikes_.begin(); it != strikes_.end();)
     it = now - it->second.time > kStrikesWithin ? strikes_.erase(it) : std::next(it);
@@ -33,12 +46,15 @@ std::string NodeStrikes::Take(const v1::Job& job, absl::Time now, absl::Time wal
       absl::StrCat("attempt ", failure.attempt(), " of ", job.id(), ": ",
                    CutText(absl::StrReplaceAll(failure.error(), {{"\n", " "}}), kMaxWordsBytes));
   const int64_t date = absl::ToUnixNanos(wall);
-  const auto [strike, first] = strikes_.try_emplace(failure.node(), Strike{now, date, what});
+  const int64_t life = LifeOf(job);
+  const auto [strike, first] = strikes_.try_emplace(failure.node(), Strike{now, date, life, what});
   // One that ran when the node failed before is of the same event.
   if (first || job.start_unix_nanos() < strike->second.unix_nanos) return "";
+  const bool agent_ended = failure.rank() < 0;
+  if (agent_ended && life > 0 && life == strike->second.life) return "";
   const std::string reason =
       absl::StrCat("two attempts in a row failed by this node: ", strike->second.what, "; ", what);
-  strike->second = {now, date, what};  // Where it cannot be cordoned, the next one asks again.
+  strike->second = {now, date, life, what};  // Where it cannot be cordoned, the next one asks again.
   return reason;
 }
 

@@ -17,6 +17,7 @@ class NodeStrikesTest : public ::testing::Test {
     v1::Job::Failure* failure = job->mutable_failure();
     failure->set_attempt(job->attempt());
     failure->set_node(node);
+    failure->set_rank(fell_with_rank_);
     failure->set_error("node " + node + " is lost");
     failure->set_blames_node(true);
     const std::string reason = strikes_.Take(*job, now_, now_);
@@ -36,6 +37,7 @@ class NodeStrikesTest : public ::testing::Test {
   }
 
   NodeStrikes strikes_;
+  int fell_with_rank_ = -1;  // -1: with the node or its agent.
   absl::Time now_ = absl::FromUnixSeconds(100), launched_ = absl::FromUnixSeconds(90);
   v1::Job x_ = Named("x"), y_ = Named("y");
 };
@@ -56,6 +58,28 @@ TEST_F(NodeStrikesTest, TwoJobsThatANodeTakesDownAtOnceAreOneEvent) {
   launched_ = absl::FromUnixSeconds(90);
   EXPECT_EQ(Strike(&y_, "a"), "");
   EXPECT_NE(Strike(&y_, "a"), "");
+}
+
+// One crash cordoned a node for good: the next attempt was launched before anybody noticed it.
+TEST_F(NodeStrikesTest, TwoAttemptsThatFallByTheSameEndOfAnAgentAreOneEvent) {
+  strikes_.Attached("a", "first", absl::FromUnixSeconds(50));
+  fell_with_rank_ = 3;  // It met a node that was dying already.
+  EXPECT_EQ(Strike(&x_, "a"), "");
+  fell_with_rank_ = -1;
+  EXPECT_EQ(Strike(&x_, "a"), "") << "launched into the same life of the agent";
+  strikes_.Attached("a", "second", now_);
+  launched_ = now_ = now_ + absl::Seconds(1);
+  EXPECT_NE(Strike(&x_, "a"), "") << "the end of another life";
+}
+
+TEST_F(NodeStrikesTest, AnAgentThatConnectsAgainLivesOn) {
+  strikes_.Attached("a", "first", absl::FromUnixSeconds(50));
+  fell_with_rank_ = 3;
+  EXPECT_EQ(Strike(&x_, "a"), "");
+  strikes_.Attached("a", "first", now_);
+  launched_ = now_ = now_ + absl::Seconds(1);
+  fell_with_rank_ = -1;
+  EXPECT_EQ(Strike(&x_, "a"), "");
 }
 
 TEST_F(NodeStrikesTest, AnHourApartOrWithAJobBetweenThatEndedWellTheyAreNone) {

@@ -185,6 +185,7 @@ void Reconciler::RunTick(const std::deque<EventQueue::Event>& events) {
   const bool all_noted = TendAwaiting();
   TendPreflights();
   TendDrains();
+  OpenHealthyNodes();
   PlaceQueued();
   SaveRest();
   RememberNodes();
@@ -224,6 +225,7 @@ void Reconciler::ForgetLostNodes() {
   for (const std::string& node : parts_.nodes->ForgetLost(lease_)) {
     attached_.erase(node);
     preflights_.Forget(node);
+    strikes_.ForgetNode(node);
     LogInfo("a lost node is forgotten node=%s", node);
   }
 }

@@ -312,6 +312,7 @@ class Reconciler {
   absl::Status AcceptMeasured(const std::string& node);
   void JudgeNodes(const v1::Job& job, JobEvent event);
   bool MayBeCordoned(const std::string& node) const;
+  void OpenHealthyNodes();
   bool OthersFellSilentWith(const std::string& node) const;
 
   // Draining (draining.cc).
@@ -354,6 +355,7 @@ class Reconciler {
   std::map<std::string, Measurement> measurements_;  // By node, while they run.
   int64_t newest_measurement_ = 0;                   // Its number.
   NodeStrikes strikes_;
+  std::map<std::string, absl::Time> healthy_since_;    // Cordoned nodes that are connected without a break.
   std::map<std::string, absl::Time> not_empty_since_;  // Drained nodes, of which that is not stored.
   AgentLease lease_;                                   // And the tick's time.
   std::map<std::string, NodeMark> nodes_remembered_;   // As they are stored.

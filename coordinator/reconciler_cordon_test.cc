@@ -29,6 +29,7 @@ class ReconcilerCordonTest : public ReconcilerCase {
     Detach(node);
     outboxes_.erase(node);
     Advance(absl::Seconds(1));
+    ++instance_;
     Attach(node, 1);
     Advance(absl::Seconds(3));
     AwaitNext(id);
@@ -120,6 +121,43 @@ TEST_F(ReconcilerCordonTest, ANodeThatTwoAttemptsInARowFailByIsCordoned) {
   EXPECT_EQ(Job("j").attempt(), 3);
   KillAgent("b");
   EXPECT_FALSE(CordonOf("b").has_value()) << "it begins anew";
+}
+
+// Two crashes closed a node until a person came, and jobs waited on healthy nodes.
+TEST_F(ReconcilerCordonTest, ANodeThatStaysHealthyOpensAgainByItself) {
+  Attach("a", 1);
+  Attach("b", 1);
+  Submit("j", 2, 1, /*max_attempts=*/9);
+  KillAgent("b");
+  KillAgent("b");  // AwaitNext() takes a minute of the five.
+  ASSERT_TRUE(CordonOf("b").has_value());
+  EXPECT_THAT(CordonOf("b")->reason(), HasSubstr("; opens after 5m connected"));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  Advance(kHealthyFor - absl::Seconds(90));
+  Detach("b");
+  Attach("b", 1);
+  Advance(kHealthyFor - absl::Seconds(2));
+  EXPECT_TRUE(CordonOf("b").has_value()) << "it was away meanwhile";
+  Advance(absl::Seconds(4));
+  EXPECT_FALSE(CordonOf("b").has_value());
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  KillAgent("b");
+  EXPECT_TRUE(CordonOf("b").has_value()) << "one more failure within the hour";
+}
+
+TEST_F(ReconcilerCordonTest, AHealthyNodeThatAPersonCordonsStaysSo) {
+  Attach("a", 1);
+  Attach("b", 1);
+  Submit("j", 2, 1, /*max_attempts=*/9);
+  KillAgent("b");
+  KillAgent("b");
+  ASSERT_TRUE(CordonOf("b")->automatic());
+  ASSERT_TRUE(Cordon("b").ok());
+  ASSERT_TRUE(Cordon("a", "a fan is broken").ok());
+  EXPECT_THAT(CordonOf("b")->reason(), HasSubstr("two attempts in a row"));
+  Advance(2 * kHealthyFor);
+  EXPECT_TRUE(CordonOf("a").has_value());
+  EXPECT_TRUE(CordonOf("b").has_value());
 }
 
 TEST_F(ReconcilerCordonTest, AJobThatCrashesByItselfCordonsNothing) {

@@ -73,8 +73,8 @@ def places(daemon, name, labels):
                 yield node, {"fsdpd_job": job} if job else {}
     else:
         for job in JOBS if "fsdpd_job" in labels else [None]:
-            where = {"fsdpd_job": job} if job else {}
-            yield "c0", {**where, "rank": "1", "fsdpd_node": "n1"} if "rank" in labels else where
+            where = {"fsdpd_job": job, "rank": "1", "fsdpd_node": "n1"}
+            yield "c0", {label: value for label, value in where.items() if label in labels}
 
 
 # What a card has of its rank only.
