@@ -172,7 +172,12 @@ absl::StatusOr<TlsIdentity> ReadTlsFiles(const TlsFiles& files, absl::Time now) 
   TlsIdentity identity;
   absl::StatusOr<std::string> trusted = ReadWhole(files.trusted, /*secret=*/false);
   if (!trusted.ok()) return trusted.status();
-  if (FirstCertificate(*trusted) == nullptr) return Wrong(files.trusted, "holds no certificate in PEM");
+  const Bio bio = BioOf(*trusted);
+  while (const X509Ptr authority = NextCertificate(bio.get()))
+    identity.trusted_not_after =
+        std::min(identity.trusted_not_after, TimeOf(X509_get0_notAfter(authority.get())));
+  if (identity.trusted_not_after == absl::InfiniteFuture())
+    return Wrong(files.trusted, "holds no certificate in PEM");
   identity.trusted = *std::move(trusted);
   if (files.certificate.empty()) return identity;
   if (const absl::Status own = ReadOwn(files, now, &identity); !own.ok()) return own;

@@ -29,10 +29,11 @@ struct TlsIdentity {
   std::string trusted;  // PEM, as all three.
   std::string certificate;
   std::string key;
-  std::vector<std::string> names;                 // CertificateNames() of `certificate`.
-  std::vector<std::string> addresses;             // IP addresses that it is for too.
-  bool serves = false;                            // Whether it may be shown by a server.
-  absl::Time not_after = absl::InfiniteFuture();  // Of `certificate`.
+  std::vector<std::string> names;                         // CertificateNames() of `certificate`.
+  std::vector<std::string> addresses;                     // IP addresses that it is for too.
+  bool serves = false;                                    // Whether it may be shown by a server.
+  absl::Time not_after = absl::InfiniteFuture();          // Of `certificate`.
+  absl::Time trusted_not_after = absl::InfiniteFuture();  // Of the authority in `trusted` that expires first.
 
   bool SameAs(const TlsIdentity& other) const {
     return trusted == other.trusted && certificate == other.certificate && key == other.key;

@@ -39,7 +39,8 @@ void DeclareEtcdFiles(CLI::App* app, CLI::Option* store, EtcdFlags* flags) {
   };
   file("--etcd-ca", &flags->etcd.tls.trusted, "Authorities of etcd's certificates; without it, plaintext");
   file("--etcd-cert", &flags->etcd.tls.certificate, "This coordinator's certificate for etcd, in PEM");
-  file("--etcd-key", &flags->etcd.tls.key, "Key of --etcd-cert; these three are read at the start");
+  file("--etcd-key", &flags->etcd.tls.key,
+       "Key of --etcd-cert; these three are read again when they are replaced");
 }
 
 std::string WhyNotReached(const EtcdFlags& flags) {

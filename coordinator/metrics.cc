@@ -13,7 +13,12 @@ constexpr Metric kTable[] = {
     {"fsdpd_coordinator_file_stale", kGauge, "", "file",
      "1 while the coordinator uses an older content of a file than the file has, since that cannot be read "
      "or "
-     "has a fault; by the file's flag (--tokens, --quotas, --tls-cert)."},
+     "has a fault; by the file's flag (--tokens, --quotas, --tls-cert, --tls-client-ca, --etcd-cert, "
+     "--etcd-ca)."},
+    {"fsdpd_coordinator_certificate_expiry_timestamp_seconds", kGauge, "", "file",
+     "When the certificate that the coordinator uses expires, by the file's flag; of authorities, the first "
+     "that "
+     "expires."},
     {"fsdpd_rpc_seconds", kHistogram, "seconds", "method, code",
      "Time that calls of the public API took, streams left out, by what they were answered."},
     {"fsdpd_stream_calls_total", kCounter, "", "method, code",

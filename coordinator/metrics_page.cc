@@ -78,10 +78,15 @@ void MetricsPage::AddFiles(std::vector<MetricFamily>* families) {
     files = files_;
   }
   MetricFamily stale = FamilyNamed("fsdpd_coordinator_file_stale");
+  MetricFamily expiry = FamilyNamed("fsdpd_coordinator_certificate_expiry_timestamp_seconds");
   for (const ReadFiles& read : files) {
-    for (const FileState& file : read()) AddSample(&stale, {{"file", file.flag}}, file.stale ? 1 : 0);
+    for (const FileState& file : read()) {
+      AddSample(&stale, {{"file", file.flag}}, file.stale ? 1 : 0);
+      if (file.not_after != absl::InfiniteFuture())
+        AddSample(&expiry, {{"file", file.flag}}, static_cast<double>(absl::ToUnixSeconds(file.not_after)));
+    }
   }
-  families->push_back(std::move(stale));
+  for (MetricFamily* family : {&stale, &expiry}) families->push_back(std::move(*family));
 }
 
 void MetricsPage::Show(const Lead& lead) {

@@ -49,6 +49,7 @@ class MetricsPage {
   struct FileState {
     std::string flag;    // "--tokens"
     bool stale = false;  // Whether what is in use is older than the file, which was refused.
+    absl::Time not_after = absl::InfiniteFuture();  // Of the certificate in use, where the file holds one.
   };
   using ReadFiles = std::function<std::vector<FileState>()>;
 

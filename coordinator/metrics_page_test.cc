@@ -49,6 +49,7 @@ TEST_F(MetricsPageTest, AFileThatIsNotInUseAsItIsHasItsFlag) {
   });
   ExpectLine("fsdpd_coordinator_file_stale{file=\"--tokens\"} 1");
   ExpectLine("fsdpd_coordinator_file_stale{file=\"--quotas\"} 0");
+  EXPECT_FALSE(absl::StrContains(TextOf(&page_), "expiry_timestamp_seconds{"));
 }
 
 TEST_F(MetricsPageTest, JobsThatHaveNotEndedAreCountedByState) {
@@ -238,7 +239,9 @@ TEST_F(MetricsPageTest, SeriesAreBoundedWithTenThousandJobs) {
 }
 
 TEST_F(MetricsPageTest, EveryRowOfTheTableIsExportedAndNothingElse) {
-  page_.ExportFiles([] { return std::vector<MetricsPage::FileState>{{"--tokens", true}}; });
+  page_.ExportFiles([] {
+    return std::vector<MetricsPage::FileState>{{"--tls-cert", false, absl::FromUnixSeconds(1)}};
+  });
   Show(&page_);
   Attach("a", 1);
   ASSERT_TRUE(reconciler_->Cordon("a", "").ok());

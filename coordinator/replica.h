@@ -56,7 +56,7 @@ class Replica {
 
   ReplicaOptions options_;
   const ServerFiles files_;
-  std::unique_ptr<EtcdClient> etcd_;
+  std::shared_ptr<EtcdClient> etcd_;                  // The metrics page reads its certificates.
   std::unique_ptr<Standby> standby_;                  // Null while it leads.
   bool etcd_away_ = false;                            // As it was said.
   absl::Time etcd_read_;                              // When it has answered last.

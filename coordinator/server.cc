@@ -84,7 +84,12 @@ absl::StatusOr<ServerFiles> Server::OpenFiles(const ServerOptions& options) {
   files.page->ExportFiles(
       [port = files.security.port, people = files.security.people, quotas = files.quotas] {
         std::vector<MetricsPage::FileState> states;
-        if (port != nullptr) states.push_back({"--tls-cert", port->Stale()});
+        if (port != nullptr) {
+          const auto [tls, stale] = port->NewestOrStale();
+          const TlsIdentity used = tls.value_or(TlsIdentity());
+          states.push_back({"--tls-cert", stale, used.not_after});
+          states.push_back({"--tls-client-ca", stale, used.trusted_not_after});
+        }
         if (people != nullptr) states.push_back({"--tokens", people->Stale()});
         if (quotas != nullptr) states.push_back({"--quotas", quotas->Stale()});
         return states;

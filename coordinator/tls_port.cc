@@ -57,16 +57,12 @@ std::optional<TlsIdentity> TlsPort::Another() {
   return std::exchange(given_, true) ? std::nullopt : used_;
 }
 
-std::optional<TlsIdentity> TlsPort::Newest() {
-  Reread();
-  MutexLock lock(&mutex_);
-  return used_;
-}
+std::optional<TlsIdentity> TlsPort::Newest() { return NewestOrStale().first; }
 
-bool TlsPort::Stale() {
+std::pair<std::optional<TlsIdentity>, bool> TlsPort::NewestOrStale() {
   Reread();
   MutexLock lock(&mutex_);
-  return !last_fault_.empty();
+  return {used_, !last_fault_.empty()};
 }
 
 void TlsPort::Reread() {

@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/mutex.h"
@@ -32,8 +33,8 @@ class TlsPort final : public grpc::ServerCredentials {
 
   // The set to show from now on, for who listens beside gRPC; nothing where none could be used yet.
   std::optional<TlsIdentity> Newest();
-  // Whether the files cannot be used, so that an older set is.
-  bool Stale();
+  // Newest(), and whether the files cannot be used, so that it is an older set.
+  std::pair<std::optional<TlsIdentity>, bool> NewestOrStale();
 
   void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {}
 

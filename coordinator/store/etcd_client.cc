@@ -8,12 +8,14 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 
 namespace fsdpd {
 namespace {
 
 namespace etcd = etcdserverpb;
 
+constexpr absl::Duration kRereadTls = absl::Seconds(1);
 constexpr absl::Duration kPause = absl::Milliseconds(50);  // Between two attempts, at another member.
 
 absl::Status StatusOf(const grpc::Status& status, const std::string& member) {
@@ -73,35 +75,78 @@ struct EtcdClient::Member {
   const std::unique_ptr<etcd::Lease::Stub> lease;
 };
 
-EtcdClient::EtcdClient(const EtcdOptions& options) : attempt_(options.attempt), patience_(options.patience) {}
+EtcdClient::EtcdClient(const EtcdOptions& options) : options_(options) {}
 EtcdClient::~EtcdClient() = default;
 
 absl::StatusOr<std::unique_ptr<EtcdClient>> EtcdClient::Make(const EtcdOptions& options, absl::Time now) {
-  std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
+  if (options.members.empty()) return absl::InvalidArgumentError("no member of etcd is named");
+  TlsIdentity identity;
   if (options.tls.given()) {
-    FSDPD_ASSIGN_OR_RETURN(const TlsIdentity identity, ReadTlsFiles(options.tls, now));
+    FSDPD_ASSIGN_OR_RETURN(identity, ReadTlsFiles(options.tls, now));
+  }
+  std::unique_ptr<EtcdClient> client(new EtcdClient(options));
+  MutexLock lock(&client->mutex_);
+  client->tls_read_ = absl::Now();
+  client->Use(identity);
+  return client;
+}
+
+// Calls that are under way end on the channels before.
+void EtcdClient::Use(const TlsIdentity& identity) {
+  std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
+  if (options_.tls.given()) {
     grpc::SslCredentialsOptions ssl;
     ssl.pem_root_certs = identity.trusted;
     ssl.pem_private_key = identity.key;
     ssl.pem_cert_chain = identity.certificate;
     credentials = grpc::SslCredentials(ssl);
+    LogInfo("TLS for etcd: certificate=%s expires=%s", options_.tls.certificate,
+            absl::FormatTime(identity.not_after, absl::UTCTimeZone()));
   }
-  if (options.members.empty()) return absl::InvalidArgumentError("no member of etcd is named");
-  std::unique_ptr<EtcdClient> client(new EtcdClient(options));
-  for (const std::string& address : options.members)
-    client->members_.push_back(std::make_unique<Member>(address, credentials));
-  return client;
+  used_ = identity;
+  members_.clear();
+  for (const std::string& address : options_.members)
+    members_.push_back(std::make_shared<Member>(address, credentials));
+}
+
+void EtcdClient::RereadTls(absl::Duration at_most_every) {
+  if (!options_.tls.given()) return;
+  {
+    MutexLock lock(&mutex_);
+    if (absl::Now() - tls_read_ < at_most_every) return;
+    tls_read_ = absl::Now();
+  }
+  const absl::StatusOr<TlsIdentity> read = ReadTlsFiles(options_.tls, absl::Now());
+  MutexLock lock(&mutex_);
+  const std::string fault(read.status().message());
+  if (std::exchange(tls_fault_, fault) != fault && !fault.empty())
+    LogError("TLS files for etcd cannot be used, those before stay in use: %s", fault);
+  if (read.ok() && !used_.SameAs(*read)) Use(*read);
+}
+
+std::optional<EtcdClient::TlsInUse> EtcdClient::Tls() {
+  if (!options_.tls.given()) return std::nullopt;
+  RereadTls(absl::ZeroDuration());
+  MutexLock lock(&mutex_);
+  return TlsInUse{!tls_fault_.empty(), used_.not_after, used_.trusted_not_after};
+}
+
+std::shared_ptr<EtcdClient::Member> EtcdClient::MemberAt(size_t asked) {
+  RereadTls(kRereadTls);
+  MutexLock lock(&mutex_);
+  return members_[asked % members_.size()];
 }
 
 template <typename Answer, typename Call>
 absl::StatusOr<Answer> EtcdClient::Try(const Call& call) {
   const size_t asked = next_.load();
-  Member& member = *members_[asked % members_.size()];
+  const std::shared_ptr<Member> kept = MemberAt(asked);
+  Member& member = *kept;
   // A call on a channel that is between two connects fails at once, and nobody would see the next connect
   // come about; where this one does not either, the call says why.
-  member.channel->WaitForConnected(absl::ToChronoTime(absl::Now() + attempt_ / 2));
+  member.channel->WaitForConnected(absl::ToChronoTime(absl::Now() + options_.attempt / 2));
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + attempt_ / 2));
+  context.set_deadline(absl::ToChronoTime(absl::Now() + options_.attempt / 2));
   Answer answer;
   const absl::Status status = StatusOf(call(member, &context, &answer), member.address);
   if (status.ok()) return answer;
@@ -112,7 +157,7 @@ absl::StatusOr<Answer> EtcdClient::Try(const Call& call) {
 
 template <typename Answer, typename Call>
 absl::StatusOr<Answer> EtcdClient::Ask(const Call& call) {
-  const absl::Time until = absl::Now() + patience_;
+  const absl::Time until = absl::Now() + options_.patience;
   while (true) {
     absl::StatusOr<Answer> answer = Try<Answer>(call);
     if (answer.ok() || !absl::IsUnavailable(answer.status()) || absl::Now() + kPause >= until) return answer;

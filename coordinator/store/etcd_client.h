@@ -1,5 +1,8 @@
 // Calls to etcd: which of its members is asked, for how long, and what its errors mean.
 //
+// TLS files are read again each second that etcd is called; a set that was replaced is used from the next
+// call on, and one that cannot work leaves the one before in use (TlsInUse).
+//
 // A member that does not answer, or that has no quorum, is left for the next one of the list. What is only
 // read is asked again until it is known; a transaction is sent once, since one whose answer was lost may have
 // been made: who writes has to find out (etcd_store.h).
@@ -14,9 +17,11 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/mutex.h"
 #include "base/tls_files.h"
 #include "third_party/etcd/etcd.grpc.pb.h"
 
@@ -24,7 +29,7 @@ namespace fsdpd {
 
 struct EtcdOptions {
   std::vector<std::string> members;            // "HOST:PORT"
-  TlsFiles tls;                                // Not given: plaintext. Read once.
+  TlsFiles tls;                                // Not given: plaintext.
   absl::Duration attempt = absl::Seconds(2);   // Half of it to connect, half for the answer.
   absl::Duration patience = absl::Seconds(5);  // Over all attempts of what is read.
 };
@@ -33,6 +38,13 @@ class EtcdClient {
  public:
   static absl::StatusOr<std::unique_ptr<EtcdClient>> Make(const EtcdOptions& options, absl::Time now);
   ~EtcdClient();
+
+  struct TlsInUse {
+    bool stale = false;  // The files cannot be used, and an older set is.
+    absl::Time not_after, trusted_not_after;
+  };
+  // Nothing in plaintext. Reads the files.
+  std::optional<TlsInUse> Tls();
 
   absl::StatusOr<etcdserverpb::RangeResponse> Range(const etcdserverpb::RangeRequest& request);
   // REQUIRES: nothing is written by it.
@@ -47,15 +59,23 @@ class EtcdClient {
 
  private:
   struct Member;
+  using Members = std::vector<std::shared_ptr<Member>>;
   explicit EtcdClient(const EtcdOptions& options);
+  void Use(const TlsIdentity& identity) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RereadTls(absl::Duration at_most_every);
+  std::shared_ptr<Member> MemberAt(size_t asked);
   template <typename Answer, typename Call>
   absl::StatusOr<Answer> Try(const Call& call);
   template <typename Answer, typename Call>
   absl::StatusOr<Answer> Ask(const Call& call);
 
-  const absl::Duration attempt_, patience_;
-  std::vector<std::unique_ptr<Member>> members_;
-  std::atomic<size_t> next_{0};  // The one that is asked.
+  const EtcdOptions options_;
+  Mutex mutex_;
+  Members members_ ABSL_GUARDED_BY(mutex_);
+  TlsIdentity used_ ABSL_GUARDED_BY(mutex_);
+  absl::Time tls_read_ ABSL_GUARDED_BY(mutex_);
+  std::string tls_fault_ ABSL_GUARDED_BY(mutex_);  // As the log has it; "" while the files can be used.
+  std::atomic<size_t> next_{0};                    // The one that is asked.
 };
 
 }  // namespace fsdpd

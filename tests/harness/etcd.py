@@ -22,7 +22,7 @@ class Etcd:
     def __init__(self, folder, mark, members=3, addresses=(), pki=None):
         """`addresses`: of each member, at 2379, for who has a certificate of `pki`, which deploy/certificates has made."""
         self.folder, self._mark = folder, mark
-        self._addresses, self._pki = addresses, pki
+        self._addresses, self.pki = addresses, pki
         ports = free_ports(2 * members)
         self._clients, self._peers = ports[:members], ports[members:]
         self.members = [None] * members
@@ -53,8 +53,8 @@ class Etcd:
         if not self._addresses:
             return ["--listen-client-urls", client]
         return ["--listen-client-urls", f"{client},https://{self._addresses[index]}:2379", "--client-cert-auth",
-                "--trusted-ca-file", self._pki / "ca.crt", "--cert-file", self._pki / "coordinator.crt",
-                "--key-file", self._pki / "coordinator.key"]
+                "--trusted-ca-file", self.pki / "ca.crt", "--cert-file", self.pki / "coordinator.crt",
+                "--key-file", self.pki / "coordinator.key"]
 
     def _wait_for(self, index):
         def answers():

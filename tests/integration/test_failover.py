@@ -4,9 +4,11 @@ import contextlib
 import json
 import re
 import uuid
+import shutil
 import signal
 import subprocess
 import time
+import urllib.request
 
 import grpc
 import pytest
@@ -17,7 +19,7 @@ from harness.coordinators import NAMES, Coordinators
 from harness.etcd import Etcd, free_ports
 from harness.processes import Daemon
 from harness.programs import program
-from harness.security import Security
+from harness.security import Security, certificates
 from harness.specs import ENDLESS, one_rank, spec, to_message
 from harness.wait import wait_until
 
@@ -262,6 +264,51 @@ def test_a_fault_that_files_get_later_and_a_probe_that_watches_keep_nobody_from_
         for each in started:
             if each.running():
                 each.kill()
+        etcd.stop()
+
+
+def test_certificates_for_etcd_that_were_replaced_are_used_at_the_next_connect(tmp_path):
+    """They were read at the start only: when etcd's authority had changed, no coordinator led until its restart."""
+    mark, address, used = uuid.uuid4().hex, "127.0.0.9", tmp_path / "used"
+    for name in ("first", "second"):
+        certificates(tmp_path / name, "coordinator", address, days=90 if name == "first" else 60)
+        certificates(tmp_path / name, "node", "c1", days=90 if name == "first" else 60)
+
+    def use(name):
+        for source, target in (("ca.crt", "ca.crt"), ("nodes/c1.crt", "c1.crt"), ("nodes/c1.key", "c1.key")):
+            half = used / "half"
+            shutil.copy(tmp_path / name / source, half)
+            half.rename(used / target)
+
+    used.mkdir()
+    use("first")
+    etcd = Etcd(tmp_path, mark, 1, addresses=[address], pki=tmp_path / "first")
+    coordinator = Daemon("coordinator", [
+        program("coordinator/fsdpd-coordinator"), "--listen", f"127.0.0.1:{free_ports(1)[0]}", "--insecure",
+        "--store", f"etcd://{address}:2379/fsdpd", "--etcd-ca", used / "ca.crt", "--etcd-cert", used / "c1.crt",
+        "--etcd-key", used / "c1.key", "--leader-lease-s", "4", "--metrics-listen", "127.0.0.1:0",
+        "--metrics-port-file", tmp_path / "metrics.port"], tmp_path / "coordinator.log", mark)
+
+    def days_left(file):
+        with urllib.request.urlopen(f"http://{(tmp_path / 'metrics.port').read_text().strip()}/metrics", timeout=60) as answer:
+            found = re.search(rf'^fsdpd_coordinator_certificate_expiry_timestamp_seconds{{file="{file}"}} (\S+)$',
+                              answer.read().decode(), re.MULTILINE)
+        return (float(found[1]) - time.time()) / 86400
+
+    try:
+        wait_until("it leads", lambda: "leading generation" in coordinator.text())
+        assert 89 < days_left("--etcd-cert") < 91 and days_left("--etcd-ca") > 91
+        etcd.members[0].kill()
+        etcd.pki = tmp_path / "second"
+        etcd.start(0)
+        wait_until("it has lost etcd", lambda: "leads no more" in coordinator.text() or "standing by" in coordinator.text())
+        use("second")
+        wait_until("it leads again", lambda: coordinator.text().count("leading generation") == 2)
+        assert 59 < days_left("--etcd-cert") < 61
+        assert coordinator.stop() == 0
+    finally:
+        if coordinator.running():
+            coordinator.kill()
         etcd.stop()
 
 
