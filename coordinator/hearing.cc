@@ -101,7 +101,7 @@ void Reconciler::TakeCancel(const std::string& id, const std::string& reason, in
     const bool rest = idle && !WhatIsLeftOf(id).empty();
     const std::string words =
         absl::StrCat(rest    ? std::string(kStoppingRest)
-                     : idle  ? IdleCancelWords(live.job)
+                     : idle  ? absl::StrCat(IdleCancelWords(live.job), MayBeLeftOf(live.job))
                      : saves ? absl::StrCat(kStopping, ", which save first if they have the time")
                              : std::string(kStopping),
                      reason.empty() ? "" : ": ", reason);

@@ -209,6 +209,13 @@ std::string Reconciler::WhatIsLeftOf(const std::string& id) const {
   return absl::StrCat("waits until what is left of attempt ", attempt, " on ", left->node, " has ended");
 }
 
+std::string Reconciler::MayBeLeftOf(const v1::Job& job) const {
+  const std::string& node = job.failure().node();
+  if (job.failure().attempt() != job.attempt() || node.empty() || PresenceAt(node) != Presence::kLost)
+    return "";
+  return absl::StrCat(" (node ", node, " is lost: what ran there could not be confirmed gone)");
+}
+
 // Slots of an attempt that leaves are its project's until it has left.
 QuotaRoom Reconciler::QuotasNow() const {
   if (!parts_.quotas) return QuotaRoom();

@@ -266,6 +266,8 @@ class Reconciler {
   QuotaRoom QuotasNow() const;
   absl::Status ClosePlan(LiveJob* live, int64_t offer_bytes);
   void ShowWaiting(std::map<std::string, v1::Job::Waiting> waiting);
+  // Of an idle job whose last attempt failed with a node that is still silent: words that name it, or "".
+  std::string MayBeLeftOf(const v1::Job& job) const;
   std::string WhatIsLeftOf(const std::string& id) const;
   PlaceDecision Decide(LiveJob* live, const std::vector<NodeSlots>& slots, int* plans);
   static PlaceRequest RequestAgain(const v1::Job& job);

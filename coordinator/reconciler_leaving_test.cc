@@ -298,6 +298,62 @@ TEST_F(ReconcilerLeavingTest, WithoutANodeThatIsLostTheOthersOfACancelledJobSave
   EXPECT_EQ(Job("j").reason(), "nothing more can be saved: node b is lost");
 }
 
+// The state was PAUSING or CANCELLING, and did not say for whom it waited.
+TEST_F(ReconcilerLeavingTest, ACancelledJobNamesASilentNodeUntilItIsHeardFrom) {
+  RunOn({"a", "b"});
+  Detach("b");
+  outboxes_.erase("b");
+  ASSERT_TRUE(Cancel("j", "enough", 0).ok());
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLING);
+  EXPECT_EQ(Job("j").reason(), "waiting for b, not heard from; ranks may still run there");
+  EXPECT_EQ(Job("j").events().rbegin()->node(), "b");
+  const int64_t revision = Job("j").revision();
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(Job("j").revision(), revision) << "reported once";
+  Attach("b", 1, {{"j", 1}});
+  EXPECT_EQ(Job("j").reason(), "all agents are connected again; ranks are leaving");
+  Stopped("a", "j");
+  Stopped("b", "j");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
+}
+
+TEST_F(ReconcilerLeavingTest, APausedJobNamesASilentNodeThatHasNotComeBackAfterARestart) {
+  RunOn({"a", "b"});
+  ASSERT_TRUE(Pause("j").ok());
+  Restart();
+  Attach("a", 1, {{"j", 1}});
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING);
+  EXPECT_EQ(Job("j").reason(), "waiting for b, not heard from; ranks may still run there");
+  Attach("b", 1, {{"j", 1}});
+  EXPECT_EQ(Job("j").reason(), "all agents are connected again; ranks are leaving");
+}
+
+TEST_F(ReconcilerLeavingTest, AnIdleJobThatIsCancelledOrPausedNamesTheNodeThatItLost) {
+  for (const char* node : {"a", "b"}) Attach(node, 1);
+  for (const char* id : {"x", "y"}) Submit(id, 2, 1, /*max_attempts=*/2);
+  const auto lose = [&](const std::string& id, const std::string& node) {
+    Detach(node);
+    outboxes_.erase(node);
+    Advance(absl::Milliseconds(kAgentLostAfterMs) + absl::Seconds(2));
+    Stopped("a", id);
+    Advance(absl::Seconds(1));
+    ASSERT_EQ(StateOf(id), v1::JOB_STATE_QUEUED);
+  };
+  lose("x", "b");
+  ASSERT_TRUE(Cancel("x").ok());
+  EXPECT_EQ(StateOf("x"), v1::JOB_STATE_CANCELLED);
+  EXPECT_THAT(Job("x").reason(), HasSubstr("(node b is lost: what ran there could not be confirmed gone)"));
+  Attach("b", 1);
+  Advance(absl::Seconds(1));
+  ASSERT_EQ(StateOf("y"), v1::JOB_STATE_STARTING);
+  lose("y", "b");
+  ASSERT_TRUE(Pause("y").ok());
+  EXPECT_EQ(StateOf("y"), v1::JOB_STATE_PAUSED);
+  EXPECT_THAT(Job("y").reason(), HasSubstr("(node b is lost: what ran there could not be confirmed gone)"));
+}
+
 // --- Causes ------------------------------------------------------------------------------------------------
 
 TEST_F(ReconcilerLeavingTest, ThatAnAgentWasTheCauseOutlivesTheCoordinatorAndTheAgent) {

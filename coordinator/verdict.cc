@@ -26,6 +26,7 @@ namespace {
 // Failures so close to each other have one cause.
 constexpr absl::Duration kSameEvent = absl::Seconds(2);
 constexpr char kWaitsFor[] = "waits for the agent of ";
+constexpr char kSilent[] = "waiting for ";
 constexpr char kAllBack[] = "all agents are connected again";
 constexpr absl::Duration kStillFor = absl::Milliseconds(kStillForgottenAfterMs);
 // Others wait for a stopped rank within a step, and are told of once they have waited as long.
@@ -543,6 +544,28 @@ void AddMemory(const AttemptFacts& facts, v1::Job::Pause* pause) {
   }
 }
 
+// A job whose ranks were told to leave: its reason names nodes that are silent, until they are heard from. A
+// node that it reports as lost already is named.
+Verdict NameSilentNodes(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence) {
+  std::vector<std::string> silent;
+  bool named = true;
+  for (const NodePart& part : facts.parts) {
+    if (part.stopped || presence(part.node) == Presence::kConnected) continue;
+    silent.push_back(part.node);
+    named &= absl::StrContains(job.reason(), absl::StrCat("node ", part.node, " is lost"));
+  }
+  Verdict verdict;
+  if (silent.size() == 1) verdict.node = silent.front();
+  if (!silent.empty() && !named) {
+    verdict.reason =
+        absl::StrCat(kSilent, absl::StrJoin(silent, ", "), ", not heard from; ranks may still run there");
+  } else if (silent.empty() && absl::StartsWith(job.reason(), kSilent)) {
+    verdict.reason = absl::StrCat(kAllBack, "; ranks are leaving");
+  }
+  if (!verdict.reason.empty() && verdict.reason != job.reason()) verdict.event = JobEvent::kNote;
+  return verdict;
+}
+
 Verdict JudgePausing(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence) {
   if (facts.AllSucceeded() && !NothingCounted(job))
     return {JobEvent::kFinish, "all ranks finished before they were paused", std::nullopt};
@@ -550,7 +573,7 @@ Verdict JudgePausing(const v1::Job& job, const AttemptFacts& facts, const Presen
   const std::vector<std::string> lost = LostNodes(facts, presence);
   const auto& before = job.pause().unconfirmed();
   if (!IsGone(facts, presence)) {
-    if (before.empty()) return verdict;
+    if (before.empty()) return NameSilentNodes(job, facts, presence);
     verdict.event = JobEvent::kNote;
     verdict.reason = "what was lost is back, and leaves";
     verdict.unconfirmed.emplace();
@@ -612,7 +635,7 @@ Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& p
     case v1::JOB_STATE_STOPPING:
       return IsGone(facts, presence) ? JudgeStopping(job, facts, presence, now) : Verdict();
     case v1::JOB_STATE_CANCELLING:
-      if (!IsGone(facts, presence)) return Verdict();
+      if (!IsGone(facts, presence)) return NameSilentNodes(job, facts, presence);
       return {JobEvent::kGone, CancelledWords(job, LostNodes(facts, presence)), std::nullopt};
     case v1::JOB_STATE_PAUSING:
       return JudgePausing(job, facts, presence);

@@ -689,7 +689,7 @@ TEST_F(VerdictTest, CancellingWaitsForEveryNodeAndSaysWhichWasLost) {
   job_.set_state(v1::JOB_STATE_CANCELLING);
   facts_.TakeStopped("node-0");
   presence_["node-1"] = Presence::kAway;
-  EXPECT_FALSE(JudgeNow().event.has_value());
+  EXPECT_EQ(JudgeNow().event, JobEvent::kNote);
   presence_["node-1"] = Presence::kLost;
   const Verdict verdict = JudgeNow();
   EXPECT_EQ(verdict.event, JobEvent::kGone);

@@ -75,6 +75,7 @@ void Reconciler::TakePause(const std::string& id, const std::string& reason, int
   const auto it = jobs_.find(id);
   if (it == jobs_.end()) return answer(RefuseEnded(id, "paused", ""));
   LiveJob& live = it->second;
+  ReadPresence();
   const v1::JobState before = live.job.state();
   // Whoever gives another reason is heard; a call that is made again is not.
   const bool heard = reason.empty() ||
@@ -99,13 +100,14 @@ void Reconciler::TakePause(const std::string& id, const std::string& reason, int
   // Another word may shorten the grace, never lengthen it.
   const bool shorter = facts != nullptr && (!facts->stop.has_value() || grace_ms < facts->stop->grace_ms);
   const bool as_it_is = again && !shorter && !live.job.pause().resumes();
-  const std::string words = With(
-      !HasAttempt(before) ? absl::StrCat("paused before ",
-                                         live.job.attempt() == 0 ? "it" : "its next attempt", " was launched")
-      : as_it_is          ? std::string("the ranks are leaving")
-      : saves             ? std::string("the ranks save and leave")
-                          : std::string("the ranks leave"),
-      reason);
+  const std::string words =
+      With(!HasAttempt(before)
+               ? absl::StrCat("paused before ", live.job.attempt() == 0 ? "it" : "its next attempt",
+                              " was launched", MayBeLeftOf(live.job))
+           : as_it_is ? std::string("the ranks are leaving")
+           : saves    ? std::string("the ranks save and leave")
+                      : std::string("the ranks leave"),
+           reason);
   if (as_it_is && heard) return answer(Shown(live));
   const absl::Status stored =
       Commit(&live, again ? JobEvent::kNote : JobEvent::kPause, words, [&](v1::Job* job) {
