@@ -2,8 +2,10 @@
 // rendezvous, the log relay, the trace relay or the board of courses.
 #include "coordinator/agent_session.h"
 
+#include <absl/strings/escaping.h>
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -14,6 +16,35 @@
 #include "coordinator/preflights.h"
 
 namespace fsdpd {
+namespace {
+
+// An agent repeats for days what it has had: one attempt that cannot be does not cost it its registration.
+void DropBadAttempts(Meters* meters, v1::Register* info) {
+  const auto is_bad = [&](const auto& each, const v1::AgentMessage& alone) {
+    const absl::Status sound = CheckNumbers(alone);
+    if (sound.ok() && each.attempt() > 0) return false;
+    LogWarning("refused an attempt of a registration: invalid number node=%s job=%s attempt=%d why=%s",
+               info->node(), each.job_id(), each.attempt(), std::string(sound.message()));
+    if (meters != nullptr) meters->RefusedFromAgent("registration");
+    return true;
+  };
+  const auto bad_hosted = [&](const v1::HostedAttempt& each) {
+    v1::AgentMessage alone;
+    *alone.mutable_register_()->add_hosted() = each;
+    return is_bad(each, alone);
+  };
+  const auto bad_had = [&](const v1::HadAttempt& each) {
+    v1::AgentMessage alone;
+    *alone.mutable_register_()->add_had() = each;
+    return is_bad(each, alone);
+  };
+  auto* hosted = info->mutable_hosted();
+  hosted->erase(std::remove_if(hosted->begin(), hosted->end(), bad_hosted), hosted->end());
+  auto* had = info->mutable_had();
+  had->erase(std::remove_if(had->begin(), had->end(), bad_had), had->end());
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<AgentSession>> AgentSession::Open(const Parts& parts,
                                                                  const v1::AgentMessage& first,
@@ -21,9 +52,11 @@ absl::StatusOr<std::unique_ptr<AgentSession>> AgentSession::Open(const Parts& pa
                                                                  std::function<void()> end_stream) {
   if (!first.has_register_())
     return absl::InvalidArgumentError("the first message of a stream must be Register");
-  const v1::Register& info = first.register_();
-  FSDPD_RETURN_IF_ERROR(CheckAgentVersion(info.version(), kVersion));
-  FSDPD_RETURN_IF_ERROR(CheckNumbers(first));
+  FSDPD_RETURN_IF_ERROR(CheckAgentVersion(first.register_().version(), kVersion));
+  v1::AgentMessage sound = first;
+  DropBadAttempts(parts.meters, sound.mutable_register_());
+  const v1::Register& info = sound.register_();
+  FSDPD_RETURN_IF_ERROR(CheckNumbers(sound));
   FSDPD_ASSIGN_OR_RETURN(std::shared_ptr<StreamOutbox> outbox,
                          parts.nodes->Attach(info, address, std::move(end_stream)));
   parts.logs->NodeGone(info.node());  // What the stream before was asked for is lost.
@@ -48,6 +81,9 @@ absl::Status AgentSession::Take(v1::AgentMessage* message) {
                                            outbox_->epoch(), "; register again"));
   }
   parts_.nodes->Touch(node_, outbox_->epoch());
+  const AttemptHosts::Word word = parts_.reconciler->hosts().Filter(node_, message);
+  if (word == AttemptHosts::Word::kRefused) SayRefused(*message);
+  if (word != AttemptHosts::Word::kTaken && !message->has_heartbeat()) return absl::OkStatus();
   if (const absl::Status sound = CheckNumbers(*message); !sound.ok()) {
     Drop(*message, sound);
     return absl::OkStatus();
@@ -90,6 +126,14 @@ absl::Status AgentSession::Take(v1::AgentMessage* message) {
       return absl::InvalidArgumentError("a message without a body that this coordinator knows");
   }
   return absl::OkStatus();
+}
+
+void AgentSession::SayRefused(const v1::AgentMessage& message) {
+  const char* kind = RefusedKindOf(message);
+  if (parts_.meters != nullptr) parts_.meters->RefusedFromAgent(kind);
+  if (!refused_.insert(kind).second) return;
+  LogWarning("refused an agent's message: its node does not host what it names kind=%s node=%s message=%s",
+             kind, node_, absl::CHexEscape(message.ShortDebugString().substr(0, 200)));
 }
 
 void AgentSession::Drop(const v1::AgentMessage& message, const absl::Status& why) {

@@ -5,7 +5,9 @@
 //   Open -> { Take, while outbox() is emptied into the stream } -> Close [-> Left]
 //
 // A message with another epoch than the stream's is ABORTED: it belongs to a membership that is over. After
-// an error of Take the stream ends. One with a number out of its bounds (agent_numbers.h) is dropped whole,
+// an error of Take the stream ends. A message about an attempt or a rank that the coordinator did not place
+// on the stream's node is refused before any other code sees it (attempt_hosts.h): it is logged once per kind
+// and counted, and the stream stays open. One with a number out of its bounds (agent_numbers.h) is dropped whole,
 // and the log says so: agents say again on the next stream what may be lost with one, and for what a rank
 // says its node is not given up. What somebody would wait for in vain then ends with the fault: an attempt,
 // the reading of a log, the measurement of a node.
@@ -23,6 +25,7 @@
 
 #include "coordinator/course_board.h"
 #include "coordinator/log_relay.h"
+#include "coordinator/meters.h"
 #include "coordinator/node_registry.h"
 #include "coordinator/reconciler.h"
 #include "coordinator/rendezvous.h"
@@ -40,6 +43,7 @@ class AgentSession {
     LogRelay* logs;
     TraceRelay* traces;
     CourseBoard* courses;
+    Meters* meters = nullptr;  // Null where nobody scrapes.
   };
 
   // By the stream's first message, which must be Register. `end_stream` ends it, from any thread. Errors:
@@ -58,6 +62,7 @@ class AgentSession {
  private:
   AgentSession(const Parts& parts, std::string node, std::shared_ptr<StreamOutbox> outbox)
       : parts_(parts), node_(std::move(node)), outbox_(std::move(outbox)) {}
+  void SayRefused(const v1::AgentMessage& message);
   void Drop(const v1::AgentMessage& message, const absl::Status& why);
   void SetKey(const v1::RendezvousSet& set);
   void GetKey(const v1::RendezvousGet& get);
@@ -66,6 +71,7 @@ class AgentSession {
   const std::string node_;
   const std::shared_ptr<StreamOutbox> outbox_;
   std::set<std::string> dropped_for_;  // Fields of which the log has told.
+  std::set<std::string> refused_;      // Kinds of which the log has.
 };
 
 }  // namespace fsdpd

@@ -174,6 +174,60 @@ TEST_F(AgentSessionTest, WhatIsSaidOfAnothersJobDoesNotFailIt) {
   EXPECT_EQ(StateOf("k"), v1::JOB_STATE_STARTING);
 }
 
+// It read NCCL ids, and failed attempts by keys that it set ahead of their ranks.
+TEST_F(AgentSessionTest, KeysOfAnAttemptOnOtherNodesAreNeitherReadNorSet) {
+  Run();
+  Attach("m", 1);
+  Submit("k", 1, 1);
+  ASSERT_TRUE(rendezvous_->Set({"k", 1}, "nccl", "id").ok());
+  v1::CoordinatorMessage told;
+  while (session_->outbox()->TryPop(&told)) continue;
+  v1::AgentMessage set, get;
+  for (v1::AgentMessage* message : {&set, &get}) message->set_epoch(session_->outbox()->epoch());
+  set.mutable_rendezvous_set()->set_job_id("k");
+  set.mutable_rendezvous_set()->set_attempt(1);
+  set.mutable_rendezvous_set()->set_key("save/1");
+  set.mutable_rendezvous_set()->set_value("evil");
+  get.mutable_rendezvous_get()->set_job_id("k");
+  get.mutable_rendezvous_get()->set_attempt(1);
+  get.mutable_rendezvous_get()->set_key("nccl");
+  EXPECT_TRUE(session_->Take(&set).ok());
+  EXPECT_TRUE(session_->Take(&get).ok());
+  reconciler_->RunOnce();
+  EXPECT_FALSE(session_->outbox()->TryPop(&told)) << told.ShortDebugString();
+  EXPECT_TRUE(rendezvous_->Set({"k", 1}, "save/1", "its own").ok());
+  EXPECT_EQ(StateOf("k"), v1::JOB_STATE_STARTING);
+  ASSERT_THAT(warnings_, SizeIs(1)) << "once per kind";
+  EXPECT_THAT(warnings_[0], HasSubstr("kind=rendezvous node=n"));
+}
+
+TEST_F(AgentSessionTest, AnEndOfAnothersRankIsNotTaken) {
+  Run();
+  Attach("m", 1);
+  Submit("k", 1, 1);
+  v1::RankUpdate update = Update("k", 0);
+  update.mutable_exit()->set_exit_code(1);
+  EXPECT_TRUE(Say(update).ok());
+  EXPECT_EQ(StateOf("k"), v1::JOB_STATE_STARTING);
+  ASSERT_THAT(warnings_, SizeIs(1));
+  EXPECT_THAT(warnings_[0], HasSubstr("kind=rank node=n"));
+}
+
+// After a job had been numbered 1000001 each agent that had had it was refused.
+TEST_F(AgentSessionTest, AnAttemptThatCannotBeIsDroppedAndNotItsAgent) {
+  logs_ = std::make_unique<LogRelay>(nodes_.get());
+  v1::AgentMessage message = Registration();
+  message.mutable_register_()->add_had()->set_attempt(kMaxAttempt + 1);
+  v1::HostedAttempt* hosted = message.mutable_register_()->add_hosted();
+  hosted->set_job_id("j");
+  hosted->set_attempt(1);
+  hosted->add_ranks(1 << 20);
+  EXPECT_TRUE(Attached(message).ok());
+  EXPECT_THAT(warnings_, SizeIs(2));
+  EXPECT_TRUE(nodes_->Snapshot()[0].info.hosted().empty());
+  EXPECT_TRUE(nodes_->Snapshot()[0].info.had().empty());
+}
+
 TEST_F(AgentSessionTest, ARegistrationThatCannotBeIsRefused) {
   logs_ = std::make_unique<LogRelay>(nodes_.get());
   v1::AgentMessage message = Registration();

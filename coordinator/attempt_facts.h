@@ -43,7 +43,9 @@ struct NodePart {
   bool attached = false;       // The agent has registered in this life of the coordinator.
   bool hosted = false;         // And had ranks of it then.
   bool stopped = false;        // No process is left there.
-  v1::FreedMemory memory;      // What its agent said of it then.
+  // Until when anything waits for its end: of a job that was placed there, for as long as it takes.
+  absl::Time awaited_until = absl::InfiniteFuture();
+  v1::FreedMemory memory;  // What its agent said of it then.
   // Since when the agent is back without some ranks whose end nobody reported.
   absl::Time missing_since = absl::InfiniteFuture();
   // Since when it is back with ranks whose end nobody reported: one that has ended counts as hosted until

@@ -8,6 +8,9 @@
 namespace fsdpd {
 
 constexpr int kMaxAttempt = 1'000'000;  // What is numbered higher is no attempt.
+// How far an attempt that an agent reports may be ahead of the job's record. The record gets behind only when
+// the state is restored from a backup: by the attempts between backup and restore.
+constexpr int kMaxAttemptsAhead = 64;
 
 struct AttemptRef {
   std::string job;

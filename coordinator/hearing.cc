@@ -28,6 +28,8 @@ namespace {
 constexpr char kMeasuring[] = "preflight";  // HostedAttempt.job_id of no job.
 // Agents of an attempt speak one after the other within such a time (agent/compute_times.h).
 constexpr absl::Duration kScoreEvery = absl::Seconds(5);
+// For what an agent says to have of a job that was never launched: its time to save, and to report its end.
+constexpr absl::Duration kUnlaunchedWait = absl::Seconds(75);
 constexpr char kStopping[] = "stopping the ranks", kStopsAlready[] = "the ranks leave already";
 constexpr char kStoppingRest[] = "stopping what is left of it";
 constexpr absl::string_view kCancelWords[] = {kStopping, kStopsAlready, kStoppingRest};
@@ -168,10 +170,7 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
   // Unwanted ones are normal after a restart: agents name an attempt for a while after its end.
   LogInfo("agent attached node=%s slots=%d hosted_attempts=%d unwanted=%d", node, info.slots(), hosts,
           hosted.size());
-  for (const auto& [ref, ranks] : hosted) {
-    const bool newer = TakeNewerAttempt(node, ref);
-    StopUnknown(info, ref, newer);
-  }
+  for (const auto& [ref, ranks] : hosted) TakeUnwanted(info, ref);
   // It names attempts for a while after their end, with no ranks.
   const bool has_ranks =
       std::any_of(info.hosted().begin(), info.hosted().end(),
@@ -179,51 +178,73 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
   if (has_ranks) TakeBackEmpty(node);
 }
 
-// An attempt that is newer than the job is known to be, or of a job that is not known: the state was restored
-// from a backup. What it has trained since is saved, and the job goes on from there.
-bool Reconciler::TakeNewerAttempt(const std::string& node, const AttemptRef& ref) {
+// What a node hosts that is not placed there now: it ended while the node was away, is newer than the state,
+// which was restored from a backup, or is of another cluster. It stops; more follows only where the job was
+// placed on that node (attempt_hosts.h).
+void Reconciler::TakeUnwanted(const v1::Register& info, const AttemptRef& ref) {
+  const std::string& node = info.node();
   const auto it = jobs_.find(ref.job);
-  if (it == jobs_.end()) {
-    const absl::StatusOr<v1::Job> ended = parts_.store->Get(ref.job);
-    return ended.ok() ? ref.attempt > ended->attempt() : absl::IsNotFound(ended.status());
+  LiveJob* live = it == jobs_.end() ? nullptr : &it->second;
+  absl::StatusOr<v1::Job> ended = absl::NotFoundError("");
+  if (live == nullptr) ended = parts_.store->Get(ref.job);
+  if (live == nullptr && !ended.ok())
+    return StopUnwanted(info, ref, absl::IsNotFound(ended.status()), /*placed=*/false);
+  const v1::Job& job = live != nullptr ? live->job : *ended;
+  const Hosting hosting = HostingOf(job, node, ref.attempt);
+  // The record of a job that was never launched names no node. Right after a restart the job waits for agents
+  // anyway, and if the state is of before its launch, it waits for what they have of it: once, so that a node
+  // that claims what it does not have only delays it.
+  const bool unlaunched =
+      live != nullptr && job.placements().empty() && live->awaits_agents && !lease_.Settled();
+  const bool delays = hosting == Hosting::kNone && unlaunched && ref.attempt <= kMaxAttemptsAhead;
+  if (hosting == Hosting::kNone && !delays) {
+    LogWarning(
+        "refused a hosted attempt: the job was not placed on the node node=%s job=%s attempt=%d "
+        "known_attempt=%d",
+        node, ref.job, ref.attempt, job.attempt());
+    if (parts_.meters != nullptr) parts_.meters->RefusedFromAgent("registration");
+    AttemptFacts unplaced;
+    unplaced.ref = ref;
+    unplaced.stop = StopOrder{kStopGraceMs, "the job was not placed on this node"};
+    NodePart part;
+    part.node = node;
+    return SendStop(unplaced, part);
   }
-  if (ref.attempt <= it->second.job.attempt()) return false;
-  LiveJob& live = it->second;
-  if (AttemptFacts* facts = FactsOf(live.job); facts != nullptr) {
-    facts->newer_attempt = std::max(facts->newer_attempt, ref.attempt);
-    facts->newer_on = node;
-    return true;
-  }
-  const std::string words = absl::StrCat("node ", node, " hosts attempt ", ref.attempt,
-                                         ", of which nothing is known here: it saves and ends first");
-  const Edit edit = [&](v1::Job* job) { NumberAfter(ref.attempt, job); };
-  // Where it cannot be stored an agent refuses the launch by a number that it knows.
-  Commit(&live, JobEvent::kNote, words, edit).IgnoreError();
-  return true;
+  if (live != nullptr && hosting != Hosting::kPlaced) TakeNewerAttempt(node, ref.attempt, live);
+  StopUnwanted(info, ref, hosting != Hosting::kPlaced, /*placed=*/!delays,
+               delays ? lease_.now() + kUnlaunchedWait : absl::InfiniteFuture());
 }
 
-// An attempt that is hosted there and should not be: it ended while the node was away, or is of another
-// cluster.
-void Reconciler::StopUnknown(const v1::Register& info, const AttemptRef& ref, bool saves) {
+// What the attempt has trained is saved, and the job's next attempt resumes from there.
+void Reconciler::TakeNewerAttempt(const std::string& node, int attempt, LiveJob* live) {
+  if (HasAttempt(live->job.state())) {
+    AttemptFacts* facts = FactsOf(live->job);
+    facts->newer_attempt = std::max(facts->newer_attempt, attempt);
+    facts->newer_on = node;
+    return;
+  }
+  const std::string words = absl::StrCat("node ", node, " hosts attempt ", attempt,
+                                         ", of which nothing is known here: it saves and ends first");
+  const Edit edit = [&](v1::Job* job) { NumberAfter(attempt, job); };
+  // Where it cannot be stored an agent refuses the launch by a number that it knows.
+  Commit(live, JobEvent::kNote, words, edit).IgnoreError();
+}
+
+void Reconciler::StopUnwanted(const v1::Register& info, const AttemptRef& ref, bool saves, bool placed,
+                              absl::Time awaited_until) {
   NodePart part;
   part.node = info.node();
   part.launched = part.attached = part.hosted = true;
-  const AttemptFacts* known = FactsOf(ref);
-  // Wanted, but on other nodes. What is left of an attempt that was over has no ranks here: it gets a part.
-  if (IsCurrent(ref) && known != nullptr && !known->ranks().empty()) {
-    AttemptFacts elsewhere;
-    elsewhere.ref = ref;
-    elsewhere.stop = StopOrder{kStopGraceMs, "placed on other nodes"};
-    return SendStop(elsewhere, part);
-  }
+  part.awaited_until = awaited_until;
   // Which devices it uses is not said: none is free until it is gone.
   for (int device = 0; device < info.slots(); ++device) part.devices.push_back(device);
+  hosts_.AddLeftover(ref, part.node, placed);
   AttemptFacts& facts = attempts_[ref];
   facts.ref = ref;
   facts.parts.push_back(part);
   if (facts.stop.has_value()) return SendStop(facts, part);  // As another node of it was told.
   if (!saves) return BeginStop(&facts, kStopGraceMs, "the attempt has ended");
-  parts_.rendezvous->Open(ref);
+  if (placed) parts_.rendezvous->Open(ref);
   BeginStop(&facts, kUnknownGraceMs, "the coordinator's state is of before this attempt", /*save=*/true);
 }
 
@@ -249,16 +270,15 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
                             absl::Duration age) {
   AttemptFacts* facts = FactsOf(AttemptRef{update.job_id(), update.attempt()});
   if (facts == nullptr) return;  // An older attempt, or a repeat about one that has ended.
-  bool taken = true;
   switch (update.event_case()) {
     case v1::RankUpdate::kReady:
-      taken = facts->TakeReady(node, update.rank());
-      if (taken && update.rank() == 0) TakeRankZeroReady(*facts, update.ready());
+      if (facts->TakeReady(node, update.rank()) && update.rank() == 0)
+        TakeRankZeroReady(*facts, update.ready());
       break;
     case v1::RankUpdate::kExit:
-      taken =
-          facts->TakeExit(node, update.rank(), update.exit(), lease_.now(), lease_.now() - received + age);
-      if (taken && update.rank() == 0) TakeRankZeroExit(*facts, update.exit());
+      if (facts->TakeExit(node, update.rank(), update.exit(), lease_.now(), lease_.now() - received + age) &&
+          update.rank() == 0)
+        TakeRankZeroExit(*facts, update.exit());
       break;
     case v1::RankUpdate::kStep:
       if (update.rank() == 0) TakeStepReport(node, facts, update.step());
@@ -267,19 +287,14 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
       if (update.rank() == 0) TakeCheckpoint(node, *facts, update.saved());
       break;
     case v1::RankUpdate::kStand:
-      taken = TakeRankStand(node, update, *facts);
+      TakeRankStand(node, update, *facts);
       break;
     case v1::RankUpdate::kStill:
-      taken = facts->TakeStill(node, update.rank(), update.still(), lease_.now());
+      facts->TakeStill(node, update.rank(), update.still(), lease_.now());
       break;
     case v1::RankUpdate::kCourse:  // The board of courses takes it (agent_session.cc).
     case v1::RankUpdate::EVENT_NOT_SET:
       break;
-  }
-  const bool unwanted = facts->ranks().empty();  // It came with a registration and is being stopped.
-  if (!taken && !unwanted) {
-    LogWarning("agent speaks of a rank that it does not host node=%s job=%s rank=%d", node, update.job_id(),
-               update.rank());
   }
 }
 
@@ -372,15 +387,13 @@ void Reconciler::TakeRankZeroExit(const AttemptFacts& facts, const v1::RankExit&
 }
 
 // An answer that comes when steps go on is of no use any more.
-bool Reconciler::TakeRankStand(const std::string& node, const v1::RankUpdate& update,
+void Reconciler::TakeRankStand(const std::string& node, const v1::RankUpdate& update,
                                const AttemptFacts& facts) {
   const NodePart* part = facts.PartOfRank(update.rank());
-  if (part == nullptr || part->node != node) return false;
-  if (!IsCurrent(facts.ref)) return true;
+  if (part == nullptr || part->node != node || !IsCurrent(facts.ref)) return;
   LiveJob& live = jobs_.at(facts.ref.job);
   if (live.job.stalled_since_unix_nanos() != 0 && TakeStand(update.rank(), update.stand().where(), &live.job))
     live.unsaved = live.new_stands = true;
-  return true;
 }
 
 void Reconciler::Told(const std::string& node, const v1::Stopped& stopped) {

@@ -8,6 +8,7 @@
 
 #include "base/limits.h"
 #include "base/text.h"
+#include "coordinator/attempt_ref.h"
 #include "coordinator/bad_steps.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/job_plan.h"
@@ -165,6 +166,7 @@ int CountedAttempts(const v1::Job& job) {
 }
 
 void NumberAfter(int attempt, v1::Job* job) {
+  attempt = std::min({attempt, job->attempt() + kMaxAttemptsAhead, kMaxAttempt - 1});
   if (attempt <= job->attempt()) return;
   job->set_refused_launches(job->refused_launches() + attempt - job->attempt());
   job->set_attempt(attempt);

@@ -5,6 +5,7 @@
 #include <numeric>
 #include <optional>
 
+#include "coordinator/attempt_hosts.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/recovery.h"
 #include "fsdp/plan/rules/rules.h"
@@ -92,6 +93,7 @@ Meters::Meters() {
   }
   for (const char* phase : kRecoveryPhases) recoveries_.try_emplace(phase, kRecoveryBounds);
   for (const RuleText& rule : AllRules()) refusals_[rule.id] = 0;
+  for (const char* kind : kRefusedKinds) refused_from_agents_[kind] = 0;
 }
 
 void Meters::Called(const std::string& method, absl::StatusCode code, absl::Duration took) {
@@ -118,6 +120,11 @@ void Meters::Submitted(Submit outcome) {
 void Meters::Refused(const std::string& rule) {
   MutexLock lock(&mutex_);
   ++refusals_[rule];
+}
+
+void Meters::RefusedFromAgent(const std::string& kind) {
+  MutexLock lock(&mutex_);
+  ++refused_from_agents_[kind];
 }
 
 void Meters::Stored(const std::string& operation, absl::StatusCode code, absl::Duration took) {
@@ -182,6 +189,7 @@ std::vector<MetricFamily> Meters::Collect() const {
   families.push_back(CountsAs("fsdpd_open_streams", "method", open_streams_));
   families.push_back(CountsAs("fsdpd_submits_total", "outcome", submits_));
   families.push_back(CountsAs("fsdpd_refusals_total", "rule", refusals_));
+  families.push_back(CountsAs("fsdpd_agent_messages_refused_total", "kind", refused_from_agents_));
   families.push_back(CountsAs("fsdpd_job_transitions_total", "to", transitions_));
   families.push_back(CountsAs("fsdpd_job_failures_total", "cause", failures_));
   families.push_back(CountsAs("fsdpd_store_errors_total", "operation", store_errors_));

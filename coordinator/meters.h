@@ -33,6 +33,7 @@ class Meters {
   void Closed(const std::string& method, absl::StatusCode code);
   void Submitted(Submit outcome);
   void Refused(const std::string& rule);
+  void RefusedFromAgent(const std::string& kind);  // Of kRefusedKinds.
   void Stored(const std::string& operation, absl::StatusCode code, absl::Duration took);
   void Ticked(absl::Duration took);
   // The same state: no effect.
@@ -52,6 +53,7 @@ class Meters {
   Counts open_streams_ ABSL_GUARDED_BY(mutex_);
   Counts submits_ ABSL_GUARDED_BY(mutex_);
   Counts refusals_ ABSL_GUARDED_BY(mutex_);
+  Counts refused_from_agents_ ABSL_GUARDED_BY(mutex_);
   Counts transitions_ ABSL_GUARDED_BY(mutex_);
   Counts failures_ ABSL_GUARDED_BY(mutex_);
   std::map<std::pair<std::string, std::string>, double> restarts_ ABSL_GUARDED_BY(mutex_);  // Cause, mode.

@@ -29,6 +29,9 @@ constexpr Metric kTable[] = {
     {"fsdpd_submits_total", kCounter, "", "outcome",
      "Jobs that were submitted: accepted, the same request again, refused for their spec, or failed."},
     {"fsdpd_refusals_total", kCounter, "", "rule", "Faults for which submits were refused, by rule."},
+    {"fsdpd_agent_messages_refused_total", kCounter, "", "kind",
+     "Messages of agents, or attempts that their registrations name, that were refused: the job was not "
+     "placed on that node."},
     {"fsdpd_job_transitions_total", kCounter, "", "to", "Changes of jobs' states, by the new one."},
     {"fsdpd_job_failures_total", kCounter, "", "cause", "Attempts that failed, by cause."},
     {"fsdpd_job_restarts_total", kCounter, "", "cause, mode",

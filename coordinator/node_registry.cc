@@ -9,7 +9,6 @@
 #include "base/check.h"
 #include "base/ids.h"
 #include "base/limits.h"
-#include "coordinator/attempt_ref.h"
 #include "coordinator/job_labels.h"
 
 namespace fsdpd {
@@ -34,12 +33,6 @@ absl::Status CheckInfo(const v1::Register& info) {
   if (info.hosted_size() > kMaxHosted) {
     return absl::InvalidArgumentError(
         absl::StrCat("register.hosted: has more than ", kMaxHosted, " attempts"));
-  }
-  for (const v1::HostedAttempt& hosted : info.hosted()) {
-    if (hosted.attempt() < 1 || hosted.attempt() > kMaxAttempt) {
-      return absl::InvalidArgumentError(absl::StrCat("register.hosted: attempt ", hosted.attempt(), " of ",
-                                                     hosted.job_id(), " is not within 1..", kMaxAttempt));
-    }
   }
   if (info.instance().empty()) return absl::InvalidArgumentError("register.instance: is empty");
   if (const absl::Status labels = CheckedLabels(info.labels()).status(); !labels.ok())

@@ -282,7 +282,9 @@ absl::Status Reconciler::ClosePlan(LiveJob* live, int64_t offer_bytes) {
 absl::Status Reconciler::Launch(LiveJob* live, const PlaceDecision& decision, bool lent) {
   const std::string words =
       absl::StrCat(decision.reason, lent ? ", on slots that a job before it waits for" : "");
+  const int before = live->job.attempt();
   FSDPD_RETURN_IF_ERROR(Commit(live, JobEvent::kLaunch, words, [&](v1::Job* job) {
+    KeepEarlierHosts(before, job);
     job->mutable_placements()->Assign(decision.placements.begin(), decision.placements.end());
     for (v1::Job::Placement& placement : *job->mutable_placements()) {
       const auto view = views_.find(placement.node());
@@ -290,12 +292,11 @@ absl::Status Reconciler::Launch(LiveJob* live, const PlaceDecision& decision, bo
     }
     job->set_lent(lent);
   }));
-  const AttemptRef ref = {live->job.id(), live->job.attempt()};
-  AttemptFacts& facts = attempts_[ref] = AttemptFacts(live->job, /*recovered=*/false);
+  AttemptFacts& facts = OpenAttempt(live->job, /*recovered=*/false);
   facts.pace.WaitFrom(lease_.now());
   live->short_since.reset();
   live->refused_worlds.clear();
-  parts_.rendezvous->Open(ref);
+  parts_.rendezvous->Open(facts.ref);
   for (NodePart& part : facts.parts) {
     part.attached = true;
     SendLaunch(live->job, &part);

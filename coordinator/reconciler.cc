@@ -117,8 +117,7 @@ absl::Status Reconciler::Load() {
 }
 
 void Reconciler::LoadAttempt(const v1::Job& job) {
-  const AttemptRef ref = {job.id(), job.attempt()};
-  AttemptFacts& facts = attempts_[ref] = AttemptFacts(job, /*recovered=*/true);
+  AttemptFacts& facts = OpenAttempt(job, /*recovered=*/true);
   facts.pace.WaitFrom(lease_.now());
   const bool cancelling = job.state() == v1::JOB_STATE_CANCELLING && job.has_cancellation();
   const bool pausing = job.state() == v1::JOB_STATE_PAUSING;
@@ -134,7 +133,7 @@ void Reconciler::LoadAttempt(const v1::Job& job) {
   const bool saves = leaves && !failed && grace_ms > 0 && !FilledSpec(job).checkpoint().dir().empty();
   if (failed) grace_ms = std::min(grace_ms, kStopGraceMs);
   const bool stopping = leaves || job.state() == v1::JOB_STATE_STOPPING;
-  if (!stopping || saves) parts_.rendezvous->Open(ref);
+  if (!stopping || saves) parts_.rendezvous->Open(facts.ref);
   if (stopping) BeginStop(&facts, grace_ms, job.reason(), saves);
 }
 
@@ -380,11 +379,13 @@ void Reconciler::TendStops() {
   for (auto it = attempts_.begin(); it != attempts_.end();) {
     AttemptFacts& facts = it->second;
     const bool current = IsCurrent(it->first);
+    for (NodePart& part : facts.parts) part.stopped |= now >= part.awaited_until;
     const bool overdue = now - facts.stop_since > kDrainLimit && !facts.ranks().empty() && facts.AllExited();
     if (!current && (IsGone(facts, presence) || overdue)) {
       if (!IsGone(facts, presence))
         LogWarning("no agent confirmed the end of job=%s attempt=%d", it->first.job, it->first.attempt);
       parts_.rendezvous->Close(it->first);
+      hosts_.Close(it->first);
       it = attempts_.erase(it);
       continue;
     }
@@ -537,6 +538,12 @@ void Reconciler::ForgetIfEnded(const std::string& id) {
 
 // --- Looking things up -------------------------------------------------------------------------------------
 
+AttemptFacts& Reconciler::OpenAttempt(const v1::Job& job, bool recovered) {
+  AttemptFacts& facts = attempts_[{job.id(), job.attempt()}] = AttemptFacts(job, recovered);
+  hosts_.Open(facts);
+  return facts;
+}
+
 AttemptFacts* Reconciler::FactsOf(const AttemptRef& ref) {
   const auto it = attempts_.find(ref);
   return it == attempts_.end() ? nullptr : &it->second;
@@ -544,7 +551,7 @@ AttemptFacts* Reconciler::FactsOf(const AttemptRef& ref) {
 
 // For a job of which only ranks of attempts before the newest are left: of that one nothing is.
 AttemptFacts* Reconciler::FactsOfNothing(const v1::Job& job) {
-  AttemptFacts& facts = attempts_[{job.id(), job.attempt()}] = AttemptFacts(job, /*recovered=*/false);
+  AttemptFacts& facts = OpenAttempt(job, /*recovered=*/false);
   for (NodePart& part : facts.parts) part.stopped = true;
   return &facts;
 }

@@ -28,6 +28,7 @@
 #include "base/clock.h"
 #include "coordinator/agent_lease.h"
 #include "coordinator/attempt_facts.h"
+#include "coordinator/attempt_hosts.h"
 #include "coordinator/claims.h"
 #include "coordinator/cordons.h"
 #include "coordinator/event_queue.h"
@@ -117,6 +118,7 @@ class Reconciler {
   // Likewise: has the node measured. FAILED_PRECONDITION where it cannot be now.
   absl::Status Preflight(const std::string& node);
   const Preflights& preflights() const { return preflights_; }
+  const AttemptHosts& hosts() const { return hosts_; }
   size_t waiting_events() const { return events_.size(); }
   // Whoever shows a ledger asks this one: another, made when another date was set, would add what is between.
   const LedgerDate& ledger_date() const { return ledger_date_; }
@@ -192,9 +194,11 @@ class Reconciler {
   void TakeRankZeroReady(const AttemptFacts& facts, const v1::RankReady& ready);
   void TakeRankZeroExit(const AttemptFacts& facts, const v1::RankExit& exit);
   void TakeComputeTimes(const std::string& node, const v1::ComputeTimes& times);
-  bool TakeRankStand(const std::string& node, const v1::RankUpdate& update, const AttemptFacts& facts);
-  bool TakeNewerAttempt(const std::string& node, const AttemptRef& ref);
-  void StopUnknown(const v1::Register& info, const AttemptRef& ref, bool saves);
+  void TakeRankStand(const std::string& node, const v1::RankUpdate& update, const AttemptFacts& facts);
+  void TakeUnwanted(const v1::Register& info, const AttemptRef& ref);
+  void TakeNewerAttempt(const std::string& node, int attempt, LiveJob* live);
+  void StopUnwanted(const v1::Register& info, const AttemptRef& ref, bool saves, bool placed,
+                    absl::Time awaited_until = absl::InfiniteFuture());
 
   // Wishes (wishes.cc).
   void TakePause(const std::string& id, const std::string& reason, int64_t grace_ms, const Answer& answer);
@@ -327,6 +331,7 @@ class Reconciler {
   void SayNotEmpty(const std::string& node, v1::Cordon cordon);
   void TakeBackEmpty(const std::string& node);
 
+  AttemptFacts& OpenAttempt(const v1::Job& job, bool recovered);
   AttemptFacts* FactsOf(const AttemptRef& ref);
   AttemptFacts* FactsOf(const v1::Job& job) { return FactsOf(AttemptRef{job.id(), job.attempt()}); }
   AttemptFacts* FactsOfNothing(const v1::Job& job);
@@ -345,6 +350,7 @@ class Reconciler {
   const LedgerDate ledger_date_;
   Cordons cordons_;
   Preflights preflights_;
+  AttemptHosts hosts_;
   EventQueue events_;
   std::thread thread_;
 

@@ -431,6 +431,82 @@ TEST_F(ReconcilerOutageTest, AJobThatWaitsByAStateFromABackupIsNumberedAfterWhat
   EXPECT_EQ(Job("j").attempt(), 4);
 }
 
+// A node with a certificate of its own stopped other nodes' jobs so, as often as it liked.
+TEST_F(ReconcilerOutageTest, ANodeThatTheJobWasNotPlacedOnCannotClaimAnAttemptOfIt) {
+  RunOn({"a"});
+  for (const bool restarted : {false, true}) {
+    if (restarted) {
+      Restart();
+      Attach("a", 1, {{"j", 1}});
+    }
+    for (const int attempt : {1, 2, 7, kMaxAttempt}) {
+      Attach("s2", 1, {{"j", attempt}});
+      EXPECT_EQ(StopsSent("s2").size(), 1u) << "what is there ends";
+      EXPECT_TRUE(StopsSent("a").empty());
+      EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+      EXPECT_FALSE(rendezvous_->Set({"j", attempt + 1}, "save/1", "evil").ok());
+    }
+  }
+  EXPECT_EQ(Job("j").attempt(), 1);
+  Cancel("j").IgnoreError();
+  Stopped("a", "j");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED) << "nothing of it is left";
+}
+
+// It was the next attempt's number, whose messages were dropped as out of range.
+TEST_F(ReconcilerOutageTest, AnAttemptFarAheadIsBelievedOfNobody) {
+  RunOn({"a"});
+  Attach("a", 1, {{"j", 1}, {"j", kMaxAttempt}});
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  v1::RankExit refused;
+  refused.set_exit_code(126);
+  refused.set_newer_attempt(kMaxAttempt);
+  ExitWith("a", "j", 0, refused);
+  Stopped("a", "j");
+  Advance(absl::Seconds(5));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job("j").attempt(), 2 + kMaxAttemptsAhead);
+}
+
+TEST_F(ReconcilerOutageTest, AClaimOfAJobThatWasNeverLaunchedOnlyDelaysItAfterARestart) {
+  Submit("j", 1, 1);
+  Restart();
+  Attach("s2", 1, {{"j", 1}});
+  Attach("a", 1);
+  Advance(options_.reattach_grace + absl::Seconds(1));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(Job("j").reason(), HasSubstr("what is left of attempt 1 on s2"));
+  EXPECT_FALSE(rendezvous_->Set({"j", 1}, "save/1", "evil").ok());
+  Attach("s2", 1, {{"j", 1}, {"j", 2}});
+  Advance(absl::Seconds(75));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING) << "it may have saved by then";
+}
+
+// It was lost with ranks of attempt 1, and attempt 2 is elsewhere: only the job's record knows of it.
+TEST_F(ReconcilerOutageTest, ANodeOfAnEarlierAttemptIsKnownAfterARestart) {
+  Attach("a", 1);
+  Submit("j", 1, 1, /*max_attempts=*/3);
+  Ready("a", "j", 0);
+  Detach("a");
+  outboxes_.clear();
+  Advance(absl::Seconds(20));
+  Attach("b", 1);
+  ASSERT_EQ(Job("j").attempt(), 2);
+  Ready("b", "j", 0, 2);
+  Restart();
+  Attach("b", 1, {{"j", 2}});
+  Attach("a", 1, {{"j", 1}});
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  Exit("b", "j", 0, 1, 2);
+  Stopped("b", "j", 2);
+  Advance(absl::Seconds(5));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(Job("j").reason(), HasSubstr("what is left of attempt 1 on a"));
+  Stopped("a", "j");
+  Advance(absl::Seconds(5));
+  EXPECT_EQ(Job("j").attempt(), 3);
+}
+
 TEST_F(ReconcilerOutageTest, ALaunchByANumberThatAnAgentKnowsDoesNotCount) {
   StartOn({"a"});
   v1::RankExit refused;

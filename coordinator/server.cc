@@ -35,7 +35,7 @@ struct Server::Parts {
               given.page->meters()}),
         gate(files.security.people.get(), [this](const std::string& id) { return jobs.SubmitterOf(id); }),
         api(&jobs, &gate, files.security.audit.get(), options.clock, files.page->meters()),
-        agents({{&nodes, &reconciler, &rendezvous, &logs, &traces, &courses},
+        agents({{&nodes, &reconciler, &rendezvous, &logs, &traces, &courses, given.page->meters()},
                 &gate,
                 files.security.audit.get(),
                 options.clock}) {}

@@ -1,0 +1,134 @@
+#include "coordinator/attempt_hosts.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+#include <utility>
+
+#include "base/limits.h"
+
+namespace fsdpd {
+namespace {
+
+// 0: none.
+int NewestAttemptOn(const std::string& node, const v1::Job& job) {
+  for (const v1::Job::Placement& placement : job.placements()) {
+    if (placement.node() == node) return job.attempt();
+  }
+  for (const v1::Job::EarlierHost& host : job.earlier_hosts()) {
+    if (host.node() == node) return host.attempt();
+  }
+  return 0;
+}
+
+}  // namespace
+
+Hosting HostingOf(const v1::Job& job, const std::string& node, int attempt) {
+  const int newest = NewestAttemptOn(node, job);
+  if (newest == 0) return Hosting::kNone;
+  if (attempt <= newest) return Hosting::kPlaced;
+  const bool ahead = attempt > job.attempt() && attempt - job.attempt() <= kMaxAttemptsAhead;
+  return ahead ? Hosting::kAhead : Hosting::kNone;
+}
+
+void KeepEarlierHosts(int attempt, v1::Job* job) {
+  std::set<std::string> newer;
+  for (const v1::Job::Placement& placement : job->placements()) newer.insert(placement.node());
+  auto* hosts = job->mutable_earlier_hosts();
+  const auto is_newer = [&](const v1::Job::EarlierHost& host) { return newer.count(host.node()) > 0; };
+  hosts->erase(std::remove_if(hosts->begin(), hosts->end(), is_newer), hosts->end());
+  for (const v1::Job::Placement& placement : job->placements()) {
+    v1::Job::EarlierHost* host = hosts->Add();
+    host->set_node(placement.node());
+    host->set_attempt(attempt);
+  }
+  if (hosts->size() > kMaxEarlierHosts) hosts->DeleteSubrange(0, hosts->size() - kMaxEarlierHosts);
+}
+
+void AttemptHosts::Open(const AttemptFacts& facts) {
+  std::map<std::string, Host> hosts;
+  for (const NodePart& part : facts.parts) hosts[part.node] = {part.first_rank, part.ranks};
+  MutexLock lock(&mutex_);
+  attempts_[facts.ref] = std::move(hosts);
+}
+
+// Which ranks of an earlier attempt were there is not in the job's record.
+void AttemptHosts::AddLeftover(const AttemptRef& attempt, const std::string& node, bool placed) {
+  MutexLock lock(&mutex_);
+  attempts_[attempt].try_emplace(node, Host{0, placed ? kMaxWorld : 0});
+}
+
+void AttemptHosts::Close(const AttemptRef& attempt) {
+  MutexLock lock(&mutex_);
+  attempts_.erase(attempt);
+}
+
+AttemptHosts::Word AttemptHosts::WordOn(const std::string& node, const AttemptRef& attempt,
+                                        absl::FunctionRef<bool(const Host&)> takes) const {
+  MutexLock lock(&mutex_);
+  const auto known = attempts_.find(attempt);
+  if (known == attempts_.end()) return Word::kStale;
+  const auto host = known->second.find(node);
+  if (host == known->second.end()) return Word::kRefused;
+  if (takes(host->second)) return Word::kTaken;
+  return host->second.ranks == 0 ? Word::kStale : Word::kRefused;
+}
+
+AttemptHosts::Word AttemptHosts::Filter(const std::string& node, v1::AgentMessage* message) const {
+  const auto of_attempt = [&](const auto& about, absl::FunctionRef<bool(const Host&)> takes) {
+    return WordOn(node, {about.job_id(), about.attempt()}, takes);
+  };
+  const auto of_rank = [&](const auto& about, int rank) {
+    return of_attempt(about, [rank](const Host& host) {
+      return rank >= host.first_rank && int64_t{rank} < int64_t{host.first_rank} + host.ranks;
+    });
+  };
+  const auto has_ranks = [](const Host& host) { return host.ranks > 0; };
+  switch (message->body_case()) {
+    case v1::AgentMessage::kRank:
+      return of_rank(message->rank(), message->rank().rank());
+    case v1::AgentMessage::kTraced:
+      return of_rank(message->traced(), message->traced().rank());
+    case v1::AgentMessage::kStopped:
+      return of_attempt(message->stopped(), [](const Host&) { return true; });
+    case v1::AgentMessage::kRendezvousSet:
+      return of_attempt(message->rendezvous_set(), has_ranks);
+    case v1::AgentMessage::kRendezvousGet:
+      return of_attempt(message->rendezvous_get(), has_ranks);
+    case v1::AgentMessage::kHeartbeat: {
+      Word word = Word::kTaken;
+      for (v1::ComputeTimes& times : *message->mutable_heartbeat()->mutable_compute_times()) {
+        const auto drops = [&](const v1::ComputeTimes::Rank& rank) {
+          const Word each = of_rank(times, rank.rank());
+          if (each == Word::kRefused) word = each;
+          return each != Word::kTaken;
+        };
+        auto* ranks = times.mutable_ranks();
+        ranks->erase(std::remove_if(ranks->begin(), ranks->end(), drops), ranks->end());
+      }
+      return word;
+    }
+    default:
+      return Word::kTaken;  // About no attempt, or the answer to a request of this stream.
+  }
+}
+
+const char* RefusedKindOf(const v1::AgentMessage& message) {
+  switch (message.body_case()) {
+    case v1::AgentMessage::kRegister:
+      return "registration";
+    case v1::AgentMessage::kHeartbeat:
+      return "compute_times";
+    case v1::AgentMessage::kStopped:
+      return "stopped";
+    case v1::AgentMessage::kTraced:
+      return "trace";
+    case v1::AgentMessage::kRendezvousSet:
+    case v1::AgentMessage::kRendezvousGet:
+      return "rendezvous";
+    default:
+      return "rank";
+  }
+}
+
+}  // namespace fsdpd

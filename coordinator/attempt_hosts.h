@@ -1,0 +1,73 @@
+// Which nodes host which ranks of which attempts: the trust boundary between nodes. An agent's certificate
+// proves its node's name; what it then reports about an attempt counts only if the coordinator placed that
+// attempt, or that rank of it, on that node. AgentSession asks Filter() before any other code sees a message.
+// What a registration claims to host is judged by HostingOf(), from the job's record in the store.
+//
+// The reconciler opens an attempt before it sends the launch, and closes it when no node has anything left of
+// it. A message about an attempt that is not open is stale: agents repeat the end of their ranks for a while.
+//
+// Thread-safe.
+#pragma once
+
+#include <absl/functional/function_ref.h>
+
+#include <map>
+#include <string>
+
+#include "base/mutex.h"
+#include "coordinator/attempt_facts.h"
+#include "coordinator/attempt_ref.h"
+#include "proto/fsdpd/v1/agent.pb.h"
+#include "proto/fsdpd/v1/coordinator.pb.h"
+
+namespace fsdpd {
+
+// Nodes kept of each job; those of the oldest attempts go first.
+constexpr int kMaxEarlierHosts = 1024;
+
+enum class Hosting {
+  kNone,    // The job was not placed on that node, or the attempt is out of range.
+  kPlaced,  // The attempt, or a later one, was placed there.
+  kAhead,   // The job was placed there, and the attempt is newer than the record, within kMaxAttemptsAhead.
+};
+Hosting HostingOf(const v1::Job& job, const std::string& node, int attempt);
+
+// Keeps the placements of `attempt` in Job.earlier_hosts. REQUIRES: the job still has them.
+void KeepEarlierHosts(int attempt, v1::Job* job);
+
+class AttemptHosts {
+ public:
+  enum class Word { kTaken, kStale, kRefused };
+
+  // The placements of `facts`; replaces what was known of the attempt.
+  void Open(const AttemptFacts& facts);
+  // A node that registered with an attempt that is to stop there. Unless the job was `placed` there, only its
+  // report that nothing of the attempt is left counts.
+  void AddLeftover(const AttemptRef& attempt, const std::string& node, bool placed);
+  void Close(const AttemptRef& attempt);
+
+  // Whether the coordinator takes `message` from `node`. Of a heartbeat, removes the compute times that are
+  // not; kRefused then says that there were some, and the rest of it is still to be taken.
+  Word Filter(const std::string& node, v1::AgentMessage* message) const;
+
+ private:
+  struct Host {
+    int first_rank = 0;
+    int ranks = 0;  // 0: only its Stopped is taken, and the rest is stale.
+  };
+
+  // Of an attempt that is open, kTaken if the node is one of it and `takes` agrees.
+  Word WordOn(const std::string& node, const AttemptRef& attempt,
+              absl::FunctionRef<bool(const Host&)> takes) const;
+
+  mutable Mutex mutex_;
+  std::map<AttemptRef, std::map<std::string, Host>> attempts_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Values of fsdpd_agent_messages_refused_total's label `kind`.
+constexpr const char* kRefusedKinds[] = {"compute_times", "rank",    "registration",
+                                         "rendezvous",    "stopped", "trace"};
+// Of these, what `message` is.
+const char* RefusedKindOf(const v1::AgentMessage& message);
+
+}  // namespace fsdpd

@@ -1,0 +1,133 @@
+#include "coordinator/attempt_hosts.h"
+
+#include <gtest/gtest.h>
+
+namespace fsdpd {
+namespace {
+
+using Word = AttemptHosts::Word;
+
+v1::Job PlacedOn(const std::vector<std::string>& nodes, int attempt) {
+  v1::Job job;
+  job.set_id("j");
+  job.set_attempt(attempt);
+  for (const std::string& node : nodes) {
+    v1::Job::Placement* placement = job.add_placements();
+    placement->set_node(node);
+    placement->set_first_rank(2 * (job.placements_size() - 1));
+    placement->set_ranks(2);
+  }
+  return job;
+}
+
+v1::AgentMessage OfRank(int rank, int attempt = 1) {
+  v1::AgentMessage message;
+  message.mutable_rank()->set_job_id("j");
+  message.mutable_rank()->set_attempt(attempt);
+  message.mutable_rank()->set_rank(rank);
+  message.mutable_rank()->mutable_exit();
+  return message;
+}
+
+v1::AgentMessage OfKey() {
+  v1::AgentMessage message;
+  message.mutable_rendezvous_set()->set_job_id("j");
+  message.mutable_rendezvous_set()->set_attempt(1);
+  return message;
+}
+
+v1::AgentMessage OfEnd() {
+  v1::AgentMessage message;
+  message.mutable_stopped()->set_job_id("j");
+  message.mutable_stopped()->set_attempt(1);
+  return message;
+}
+
+class AttemptHostsTest : public ::testing::Test {
+ protected:
+  AttemptHostsTest() { hosts_.Open(AttemptFacts(PlacedOn({"a", "b"}, 1), /*recovered=*/false)); }
+  Word Of(const std::string& node, v1::AgentMessage message) { return hosts_.Filter(node, &message); }
+
+  AttemptHosts hosts_;
+};
+
+TEST_F(AttemptHostsTest, ANodeIsHeardOnItsOwnRanks) {
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(Of("a", OfRank(rank)), Word::kTaken);
+    EXPECT_EQ(Of("b", OfRank(rank)), Word::kRefused);
+  }
+  EXPECT_EQ(Of("b", OfRank(3)), Word::kTaken);
+  for (const int rank : {-1, 2, INT32_MAX, INT32_MIN}) EXPECT_EQ(Of("a", OfRank(rank)), Word::kRefused);
+  EXPECT_EQ(Of("s2", OfRank(0)), Word::kRefused);
+}
+
+TEST_F(AttemptHostsTest, KeysAndEndsOfAnAttemptAreOfItsNodes) {
+  EXPECT_EQ(Of("b", OfKey()), Word::kTaken);
+  EXPECT_EQ(Of("s2", OfKey()), Word::kRefused);
+  EXPECT_EQ(Of("b", OfEnd()), Word::kTaken);
+  EXPECT_EQ(Of("s2", OfEnd()), Word::kRefused);
+}
+
+TEST_F(AttemptHostsTest, WhatIsOfNoOpenAttemptIsStale) {
+  EXPECT_EQ(Of("a", OfRank(0, 2)), Word::kStale);
+  hosts_.Close({"j", 1});
+  EXPECT_EQ(Of("a", OfRank(0)), Word::kStale);
+  EXPECT_EQ(Of("s2", OfKey()), Word::kStale);
+}
+
+TEST_F(AttemptHostsTest, ANodeThatOnlyClaimedAnAttemptIsHeardOnItsEnd) {
+  hosts_.AddLeftover({"j", 1}, "s2", /*placed=*/false);
+  EXPECT_EQ(Of("s2", OfEnd()), Word::kTaken);
+  EXPECT_EQ(Of("s2", OfRank(0)), Word::kStale);
+  EXPECT_EQ(Of("s2", OfKey()), Word::kStale);
+  hosts_.AddLeftover({"j", 1}, "s3", /*placed=*/true);
+  EXPECT_EQ(Of("s3", OfKey()), Word::kTaken);
+  hosts_.AddLeftover({"j", 1}, "a", /*placed=*/true);
+  EXPECT_EQ(Of("a", OfRank(2)), Word::kRefused) << "the placements are known";
+}
+
+TEST_F(AttemptHostsTest, ComputeTimesOfOthersRanksAreTakenOutOfAHeartbeat) {
+  v1::AgentMessage message;
+  v1::ComputeTimes* times = message.mutable_heartbeat()->add_compute_times();
+  times->set_job_id("j");
+  times->set_attempt(1);
+  times->add_ranks()->set_rank(1);
+  times->add_ranks()->set_rank(2);
+  EXPECT_EQ(hosts_.Filter("b", &message), Word::kRefused);
+  ASSERT_EQ(times->ranks_size(), 1);
+  EXPECT_EQ(times->ranks(0).rank(), 2);
+  EXPECT_EQ(hosts_.Filter("b", &message), Word::kTaken);
+}
+
+TEST_F(AttemptHostsTest, AnAttemptIsBelievedOfNodesThatTheJobWasPlacedOn) {
+  v1::Job job = PlacedOn({"a", "b"}, 3);
+  KeepEarlierHosts(3, &job);
+  job.mutable_placements()->erase(job.placements().begin());  // Attempt 5 is on b only.
+  job.set_attempt(5);
+  EXPECT_EQ(HostingOf(job, "b", 5), Hosting::kPlaced);
+  EXPECT_EQ(HostingOf(job, "b", 3), Hosting::kPlaced);
+  EXPECT_EQ(HostingOf(job, "a", 3), Hosting::kPlaced);
+  EXPECT_EQ(HostingOf(job, "a", 5), Hosting::kNone);
+  EXPECT_EQ(HostingOf(job, "a", 6), Hosting::kAhead);
+  EXPECT_EQ(HostingOf(job, "b", 5 + kMaxAttemptsAhead), Hosting::kAhead);
+  EXPECT_EQ(HostingOf(job, "b", 6 + kMaxAttemptsAhead), Hosting::kNone);
+  for (const int attempt : {1, 3, 5, 6}) EXPECT_EQ(HostingOf(job, "s2", attempt), Hosting::kNone);
+}
+
+TEST_F(AttemptHostsTest, OfEachNodeTheNewestAttemptIsKeptAndOfAllNodesTheNewest) {
+  v1::Job job = PlacedOn({"a", "b"}, 1);
+  KeepEarlierHosts(1, &job);
+  KeepEarlierHosts(2, &job);
+  ASSERT_EQ(job.earlier_hosts_size(), 2);
+  EXPECT_EQ(job.earlier_hosts(0).attempt(), 2);
+  for (int attempt = 3; attempt < 3 + kMaxEarlierHosts; ++attempt) {
+    job.mutable_placements()->DeleteSubrange(1, job.placements_size() - 1);
+    job.mutable_placements(0)->set_node("n" + std::to_string(attempt));
+    KeepEarlierHosts(attempt, &job);
+  }
+  ASSERT_EQ(job.earlier_hosts_size(), kMaxEarlierHosts);
+  EXPECT_EQ(job.earlier_hosts(0).attempt(), 3);
+}
+
+}  // namespace
+}  // namespace fsdpd

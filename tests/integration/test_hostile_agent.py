@@ -1,0 +1,144 @@
+"""An agent with the valid certificate of node s2, which hosts nothing, speaks of the jobs of other nodes: every message is
+refused, and those jobs train on."""
+
+import contextlib
+import queue
+import re
+import threading
+
+import grpc
+import pytest
+
+from harness.cluster import Cluster
+from harness.security import Security, certificates
+from harness.specs import ENDLESS
+from harness.stubs import agent as agent_pb, agent_grpc, job as job_pb
+from harness.training import saving
+from harness.wait import wait_until
+
+MAX_ATTEMPT = 1_000_000
+
+
+class Hostile:
+    """A stream of node s2: `say(rank=...)` sends a message, `heard` holds what the coordinator sent."""
+
+    def __init__(self, cluster, **register):
+        self._out, self.heard, self.error = queue.Queue(), [], None
+        self._channel = cluster.security.channel(cluster.address, node="s2")
+        first = agent_pb.AgentMessage()
+        first.register.MergeFrom(agent_pb.Register(node="s2", slots=1, instance="hostile", device=job_pb.DEVICE_CPU,
+                                                   **register))
+        self._out.put(first)
+        self._stream = agent_grpc.AgentLinkStub(self._channel).Attach(iter(self._out.get, None), timeout=300)
+        threading.Thread(target=self._listen, daemon=True).start()
+        wait_until("the coordinator answers s2", lambda: self.heard or self.error)
+        assert self.heard, self.error
+        assert self.heard[0].HasField("welcome")
+
+    def _listen(self):
+        try:
+            for message in self._stream:
+                self.heard.append(message)
+        except grpc.RpcError as error:
+            self.error = error
+
+    def say(self, **body):
+        self._out.put(agent_pb.AgentMessage(epoch=self.heard[0].epoch, **body))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._out.put(None)
+        self._stream.cancel()
+        self._channel.close()
+
+
+def refused(cluster, kind):
+    found = re.search(rf'^fsdpd_agent_messages_refused_total{{kind="{kind}"}} (\d+)', cluster.scrape_coordinator(), re.M)
+    return int(found[1]) if found else 0
+
+
+@contextlib.contextmanager
+def refusing(cluster, kind, count=1):
+    before = refused(cluster, kind)
+    yield
+    wait_until(f"{count} of kind {kind} are refused", lambda: refused(cluster, kind) >= before + count)
+
+
+@pytest.fixture(scope="module")
+def attacked(tmp_path_factory):
+    """A job that saves every few steps, with a rank on each of two nodes, and the certificate of s2."""
+    folder = tmp_path_factory.mktemp("attacked")
+    with Cluster(folder, agents=2, slots=1, security=Security(folder / "security")) as cluster:
+        certificates(cluster.security.pki, "node", "s2")
+        job_id = cluster.submit(saving(folder / "job", steps=ENDLESS, checkpoint={"every_steps": 50},
+                                       resources={"nodes": 2, "ranks_per_node": 1}))
+        cluster.wait_step(job_id, 3)
+        yield cluster, job_id
+        cluster.cancel(job_id)
+
+
+def assert_trains_on(cluster, job_id):
+    reached = cluster.job(job_id).last_step.step
+    cluster.wait_step(job_id, reached + 60)  # A checkpoint at least.
+    job = cluster.job(job_id)
+    assert (job.attempt, job.refused_launches, job.failure.error, job.failed_checkpoint.error) == (1, 0, "", ""), job
+    assert "before it" not in job.reason, job.reason
+
+
+@pytest.mark.parametrize("attempt", [1, 2, 7, MAX_ATTEMPT, MAX_ATTEMPT + 1])
+def test_a_node_without_ranks_of_a_job_claims_an_attempt_of_it(attacked, attempt):
+    cluster, job_id = attacked
+    with refusing(cluster, "registration"):
+        with Hostile(cluster, hosted=[agent_pb.HostedAttempt(job_id=job_id, attempt=attempt, ranks=[0])]) as hostile:
+            hostile.say(stopped=agent_pb.Stopped(job_id=job_id, attempt=attempt))
+            assert_trains_on(cluster, job_id)
+
+
+def test_an_attempt_that_cannot_be_costs_an_agent_that_names_it_nothing(attacked):
+    cluster, _ = attacked
+    with refusing(cluster, "registration"):
+        with Hostile(cluster, had=[agent_pb.HadAttempt(job_id="gone-000000", attempt=MAX_ATTEMPT + 1)]):
+            assert cluster.node("s2").connected
+
+
+def test_a_node_without_ranks_of_a_job_sets_and_reads_its_keys(attacked):
+    cluster, job_id = attacked
+    with Hostile(cluster) as hostile, refusing(cluster, "rendezvous", 801):
+        for number in range(1, 401):
+            for key in (f"save/{number}", f"save/{number}/1"):
+                hostile.say(rendezvous_set=agent_pb.RendezvousSet(job_id=job_id, attempt=1, key=key, value=b"evil"))
+        hostile.say(rendezvous_get=agent_pb.RendezvousGet(job_id=job_id, attempt=1, key="save/1", request=1))
+        assert_trains_on(cluster, job_id)
+        assert not [message for message in hostile.heard if message.HasField("rendezvous_value")]
+
+
+def test_a_node_without_ranks_of_a_job_reports_on_its_ranks(attacked):
+    cluster, job_id = attacked
+    with Hostile(cluster) as hostile:
+        with refusing(cluster, "rank", 4):
+            for event in ({"exit": agent_pb.RankUpdate().exit}, {"still": agent_pb.RankStill(still_ms=10**9)},
+                          {"saved": {"step": 10**6, "path": "/evil"}}, {"step": {"step": 10**6}}):
+                hostile.say(rank=agent_pb.RankUpdate(job_id=job_id, attempt=1, rank=0, **event))
+        with refusing(cluster, "stopped"):
+            hostile.say(stopped=agent_pb.Stopped(job_id=job_id, attempt=1))
+        with refusing(cluster, "compute_times"):
+            heartbeat = agent_pb.Heartbeat()
+            times = heartbeat.compute_times.add(job_id=job_id, attempt=1)
+            times.ranks.add(rank=0)
+            hostile.say(heartbeat=heartbeat)
+        with refusing(cluster, "trace"):
+            hostile.say(traced=agent_pb.Traced(job_id=job_id, attempt=1, rank=0))
+        assert hostile.error is None, "only what it says is refused"
+    assert_trains_on(cluster, job_id)
+
+
+def test_a_coordinator_that_restarted_knows_who_hosts_a_job(attacked):
+    cluster, job_id = attacked
+    cluster.coordinator.kill()
+    cluster.start_coordinator(listen=cluster.address)
+    with refusing(cluster, "registration"):
+        with Hostile(cluster, hosted=[agent_pb.HostedAttempt(job_id=job_id, attempt=7, ranks=[0])]):
+            cluster.wait_nodes(3)
+            assert_trains_on(cluster, job_id)
