@@ -44,7 +44,7 @@ struct AgentOptions {
   std::string rank_binary;
   std::string bind_address = "127.0.0.1";     // Where peers on other nodes reach this one's ranks.
   absl::Duration grace = absl::Seconds(5);    // What ranks have to leave, when a Stop names no time.
-  std::set<std::string> allowed_env;          // In a job's env: names that base/rank_env.h leaves to agents.
+  std::set<std::string> allowed_env;          // Patterns of --allow-env (base/rank_env.h).
   std::vector<std::string> plugin_dirs;       // Of which jobs' plug-ins are loaded; none: no plug-in is.
   std::vector<std::string> path_roots;        // Below which jobs' paths lie; none: wherever they are.
   std::map<std::string, std::string> labels;  // What jobs choose nodes by.

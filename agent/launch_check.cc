@@ -30,7 +30,7 @@ std::string WhyNoEnv(const v1::JobSpec& spec, const std::set<std::string>& allow
     const v1::Variable& variable = spec.env(i);
     std::string why = WhyNoEnvName(variable.name());
     if (why.empty()) why = WhyTheDaemons(variable.name(), variable.value());
-    if (why.empty() && !WhyAskAgents(variable.name()).empty() && allowed.count(variable.name()) == 0) {
+    if (why.empty() && !WhyAskAgents(variable.name()).empty() && !AllowsEnv(allowed, variable.name())) {
       why = absl::StrCat("is not allowed on this node: its agent has no --allow-env ", variable.name());
     }
     if (!why.empty()) return absl::StrCat("env[", i, "].name: '", variable.name(), "' ", why);

@@ -16,7 +16,7 @@ struct NodeUse {
   int slots = 1;
   std::vector<int> devices;           // Of the ranks of which something is left, one each.
   std::optional<int> newest_attempt;  // Of the launch's job.
-  std::set<std::string> allowed_env;  // Names that base/rank_env.h leaves to agents.
+  std::set<std::string> allowed_env;  // Patterns of --allow-env (base/rank_env.h).
 };
 
 // Why not, in words; "" when it can.

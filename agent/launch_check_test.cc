@@ -58,8 +58,9 @@ TEST(LaunchCheck, RefusesVariablesThatThisNodeDoesNotAllow) {
     return launch;
   };
   NodeUse use = Idle();
-  use.allowed_env = {"MY_APP_MODE"};
-  EXPECT_EQ(WhyRefused(set("MY_APP_MODE", "x"), use), "");
+  use.allowed_env = {"CUDA_CACHE_*"};
+  EXPECT_EQ(WhyRefused(set("MY_APP_MODE", "x"), use), "") << "no library of ours reads it";
+  EXPECT_EQ(WhyRefused(set("CUDA_CACHE_PATH", "/cache"), use), "");
   EXPECT_EQ(WhyRefused(set("LD_PRELOAD", "/tmp/x.so"), use),
             "env[1].name: 'LD_PRELOAD' is not allowed on this node: its agent has no --allow-env LD_PRELOAD");
   EXPECT_THAT(WhyRefused(set("NCCL_NET_PLUGIN", "/tmp/x.so"), use),

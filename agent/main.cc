@@ -94,10 +94,10 @@ std::string CheckNode(const std::string& node) {
   return status.ok() ? "" : absl::StrFormat("the name '%s' %s", node, status.message());
 }
 
-std::string CheckAllowedEnv(const std::string& name) {
-  std::string why = WhyNoEnvName(name);
-  if (why.empty()) why = WhyTheDaemons(name, "");
-  return why.empty() ? "" : absl::StrFormat("'%s' cannot be allowed: %s", name, why);
+std::string CheckAllowedEnv(const std::string& pattern) {
+  std::string why = WhyNoEnvPattern(pattern);
+  if (why.empty()) why = WhyTheDaemons(pattern, "");
+  return why.empty() ? "" : absl::StrFormat("'%s' cannot be allowed: %s", pattern, why);
 }
 
 std::string CheckLabel(const std::string& text) {
@@ -194,8 +194,9 @@ void DeclarePlace(CLI::App* app, Flags* flags) {
 // What jobs may do here besides computing.
 void DeclarePermissions(CLI::App* app, Flags* flags) {
   app->add_option("--allow-env", flags->agent.allowed_env,
-                  "Name of a variable that jobs may set for their ranks here, besides " + RankEnvPrefixes() +
-                      " that load no library; may be repeated")
+                  "Allow jobs to set a variable that is refused by default (" + CheckedEnvPrefixes() +
+                      " that are not known to be harmless); * stands for any characters; may be repeated")
+      ->type_name("PATTERN")
       ->check(CheckAllowedEnv);
   app->add_option(
          "--plugin-dir", flags->agent.plugin_dirs,

@@ -102,7 +102,7 @@ class RankSupervisor {
     v1::Device device = v1::DEVICE_CPU;
     std::string bind_address = "127.0.0.1";
     absl::Duration grace = absl::Seconds(5);  // When a Stop names none.
-    std::set<std::string> allowed_env;        // Of jobs' ranks: names that base/rank_env.h leaves to agents.
+    std::set<std::string> allowed_env;        // Patterns of --allow-env (base/rank_env.h).
     std::vector<PathRoot> plugin_dirs;        // Of which jobs' plug-ins are loaded.
     std::vector<PathRoot> path_roots;         // Below which jobs' other paths lie, where there are any.
     SpawnRank spawn = RankProcess::Spawn;

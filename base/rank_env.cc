@@ -3,13 +3,17 @@
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
 
 #include <algorithm>
+
+#include "base/nccl_env.h"
 
 namespace fsdpd {
 namespace {
 
-constexpr absl::string_view kPrefixes[] = {"NCCL_", "CUDA_", "PYTORCH_", "TORCH_"};
+constexpr absl::string_view kPrefixes[] = {"CUDA_", "GLIBC_", "LD_",    "MALLOC_",  "NCCL_",
+                                           "NVTX_", "OMP_",   "PYTHON", "PYTORCH_", "TORCH_"};
 
 struct Ours {
   absl::string_view name;
@@ -23,17 +27,150 @@ constexpr Ours kOurs[] = {
     {"NCCL_COMM_ID", "", "ranks find each other through the coordinator, and each has several communicators"},
 };
 
-// As good as LD_PRELOAD: NCCL's plug-ins, the tools that CUDA and NVTX inject, and a file of NCCL's in which
-// lines set variables.
+// As good as LD_PRELOAD: NCCL's plug-ins, the tools that CUDA and NVTX inject, files that set variables or name
+// libraries, and, without a prefix, the directories that glibc, OpenSSL and the RDMA drivers load code from.
 constexpr absl::string_view kLoads[] = {
-    "CUDA_INJECTION32_PATH", "CUDA_INJECTION64_PATH", "NCCL_CONF_FILE",
-    "NCCL_ENV_PLUGIN",       "NCCL_NET_PLUGIN",       "NCCL_PROFILER_PLUGIN",
-    "NCCL_TUNER_PLUGIN",     "NVTX_INJECTION32_PATH", "NVTX_INJECTION64_PATH",
+    "CUDA_INJECTION32_PATH",
+    "CUDA_INJECTION64_PATH",
+    "GCONV_PATH",
+    "IBV_DRIVERS",
+    "KINETO_CONFIG",
+    "LD_AUDIT",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "NCCL_CONF_FILE",
+    "NCCL_ENV_PLUGIN",
+    "NCCL_NET_PLUGIN",
+    "NCCL_PROFILER_PLUGIN",
+    "NCCL_TUNER_PLUGIN",
+    "NVTX_INJECTION32_PATH",
+    "NVTX_INJECTION64_PATH",
+    "OMP_TOOL_LIBRARIES",
+    "OPENSSL_CONF",
+    "OPENSSL_ENGINES",
+    "OPENSSL_MODULES",
+    "RDMAV_DRIVERS",
 };
 
 // Files that are made or overwritten, wherever the agent's user may.
-constexpr absl::string_view kWrites[] = {"CUDA_COREDUMP_FILE", "NCCL_DEBUG_FILE", "NCCL_GRAPH_DUMP_FILE",
-                                         "NCCL_TOPO_DUMP_FILE"};
+constexpr absl::string_view kWrites[] = {
+    "CUBLASLT_LOG_FILE",
+    "CUBLAS_LOGDEST_DBG",
+    "CUDA_CACHE_PATH",
+    "CUDA_COREDUMP_FILE",
+    "CUDA_COREDUMP_PIPE",
+    "CUDA_LOG_FILE",
+    "CUDNN_LOGDEST_DBG",
+    "CUSOLVER_LOG_FILE",
+    "CUSPARSE_LOG_FILE",
+    "CUTENSOR_LOG_FILE",
+    "MALLOC_TRACE",
+    "NCCL_DEBUG_FILE",
+    "NCCL_GRAPH_DUMP_FILE",
+    "NCCL_TOPO_DUMP_FILE",
+    "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
+    "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
+};
+
+// NCCL's own names are all harmless but for these, and those above: files that it reads, and a service that
+// listens.
+constexpr absl::string_view kNcclOthers[] = {"NCCL_GRAPH_FILE", "NCCL_RAS_ADDR", "NCCL_TOPO_FILE"};
+
+// Of the other prefixes: numbers, switches and levels of a log. CUDA_DEVICE_ORDER is left out, since devices
+// are handed out by number, and so are switches that make a rank write a file into its directory.
+constexpr absl::string_view kHarmless[] = {
+    "CUDA_AUTO_BOOST",
+    "CUDA_BINARY_LOADER_THREAD_COUNT",
+    "CUDA_CACHE_DISABLE",
+    "CUDA_CACHE_MAXSIZE",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "CUDA_DISABLE_PTX_JIT",
+    "CUDA_FORCE_PTX_JIT",
+    "CUDA_LAUNCH_BLOCKING",
+    "CUDA_MODULE_DATA_LOADING",
+    "CUDA_MODULE_LOADING",
+    "CUDA_SCALE_LAUNCH_QUEUES",
+    "MALLOC_ARENA_MAX",
+    "MALLOC_ARENA_TEST",
+    "MALLOC_CHECK_",
+    "MALLOC_MMAP_MAX_",
+    "MALLOC_MMAP_THRESHOLD_",
+    "MALLOC_PERTURB_",
+    "MALLOC_TOP_PAD_",
+    "MALLOC_TRIM_THRESHOLD_",
+    "OMP_CANCELLATION",
+    "OMP_DISPLAY_AFFINITY",
+    "OMP_DISPLAY_ENV",
+    "OMP_DYNAMIC",
+    "OMP_MAX_ACTIVE_LEVELS",
+    "OMP_NESTED",
+    "OMP_NUM_THREADS",
+    "OMP_PLACES",
+    "OMP_PROC_BIND",
+    "OMP_SCHEDULE",
+    "OMP_STACKSIZE",
+    "OMP_THREAD_LIMIT",
+    "OMP_WAIT_POLICY",
+    "PYTHONDONTWRITEBYTECODE",
+    "PYTHONFAULTHANDLER",
+    "PYTHONHASHSEED",
+    "PYTHONUNBUFFERED",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING",
+    "PYTORCH_NVML_BASED_CUDA_CHECK",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "TORCH_BLAS_PREFER_CUBLASLT",
+    "TORCH_CPP_LOG_LEVEL",
+    "TORCH_CUDNN_V8_API_DISABLED",
+    "TORCH_CUDNN_V8_API_LRU_CACHE_LIMIT",
+    "TORCH_DISABLE_ADDR2LINE",
+    "TORCH_DISTRIBUTED_DEBUG",
+    "TORCH_LINALG_PREFER_CUSOLVER",
+    "TORCH_LOGS",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+    "TORCH_NCCL_AVOID_RECORD_STREAMS",
+    "TORCH_NCCL_BLOCKING_WAIT",
+    "TORCH_NCCL_CUDA_EVENT_CACHE",
+    "TORCH_NCCL_DESYNC_DEBUG",
+    "TORCH_NCCL_ENABLE_MONITORING",
+    "TORCH_NCCL_ENABLE_TIMING",
+    "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC",
+    "TORCH_NCCL_HIGH_PRIORITY",
+    "TORCH_NCCL_TRACE_BUFFER_SIZE",
+    "TORCH_NCCL_USE_COMM_NONBLOCKING",
+    "TORCH_SHOW_CPP_STACKTRACES",
+};
+
+template <typename Names>
+bool Has(const Names& names, absl::string_view name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+bool IsHarmless(absl::string_view name) {
+  if (absl::StartsWith(name, "NCCL_")) return Has(NcclEnvNames(), name) && !Has(kNcclOthers, name);
+  return Has(kHarmless, name);
+}
+
+// Backtracks to the last `*` alone, which is enough for patterns that have no other wildcard.
+bool Matches(absl::string_view pattern, absl::string_view name) {
+  size_t at = 0, star = absl::string_view::npos, resume = 0;
+  for (size_t i = 0; i < name.size();) {
+    if (at < pattern.size() && pattern[at] == '*') {
+      star = at++;
+      resume = i;
+    } else if (at < pattern.size() && pattern[at] == name[i]) {
+      ++at;
+      ++i;
+    } else if (star != absl::string_view::npos) {
+      at = star + 1;
+      i = ++resume;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', at) == absl::string_view::npos;
+}
 
 }  // namespace
 
@@ -62,7 +199,7 @@ std::string WhyTheDaemons(absl::string_view name, absl::string_view value) {
   return "";
 }
 
-std::string RankEnvPrefixes() {
+std::string CheckedEnvPrefixes() {
   std::string text;
   for (const absl::string_view prefix : kPrefixes)
     absl::StrAppend(&text, text.empty() ? "" : ", ", prefix, "*");
@@ -70,13 +207,23 @@ std::string RankEnvPrefixes() {
 }
 
 std::string WhyAskAgents(absl::string_view name) {
-  if (std::find(std::begin(kLoads), std::end(kLoads), name) != std::end(kLoads))
+  if (Has(kLoads, name))
     return "makes ranks load a library that the job names, which then runs as the agent's user";
-  if (std::find(std::begin(kWrites), std::end(kWrites), name) != std::end(kWrites))
-    return "makes ranks write a file that the job names, as the agent's user";
-  const bool usual = std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
-                                 [name](absl::string_view prefix) { return absl::StartsWith(name, prefix); });
-  return usual ? "" : absl::StrCat("is none of ", RankEnvPrefixes());
+  if (Has(kWrites, name)) return "makes ranks write a file that the job names, as the agent's user";
+  for (const absl::string_view prefix : kPrefixes) {
+    if (absl::StartsWith(name, prefix) && !IsHarmless(name))
+      return absl::StrCat("begins with ", prefix, " and is not known to be harmless");
+  }
+  return "";
+}
+
+std::string WhyNoEnvPattern(absl::string_view pattern) {
+  return WhyNoEnvName(absl::StrReplaceAll(pattern, {{"*", "_"}}));
+}
+
+bool AllowsEnv(const std::set<std::string>& patterns, absl::string_view name) {
+  return std::any_of(patterns.begin(), patterns.end(),
+                     [name](const std::string& pattern) { return Matches(pattern, name); });
 }
 
 }  // namespace fsdpd

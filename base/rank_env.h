@@ -1,16 +1,17 @@
-// Which environment variables a job may set for its ranks, and what they may hold: the same for the rules at
-// submit and for the agent that starts the ranks.
+// Which environment variables a job may set for its ranks, and their values: the same check at submit and in
+// the agent that starts the ranks.
 //
-// An allow-list, because a rank runs as its agent's user: LD_PRELOAD or PATH would be a program of one's own
-// there. What NCCL, CUDA and LibTorch read tunes them, and is let through by its prefix, but for those names
-// with which they load a library or write a file; these and all others are for an agent's owner to allow
-// (--allow-env).
+// Ranks run as their agent's user, and the libraries that they load take paths from the environment: a plug-in
+// to load, or a file to write outside --path-root. A name that begins with one of those libraries' prefixes is
+// therefore refused, unless it is known to be harmless (rank_env.cc lists them). So are other names that are
+// known to do the same. Every other name passes. An agent's owner may allow more with --allow-env.
 //
-// Each function says what is wrong, or "".
+// Each Why...() returns the reason, or "".
 #pragma once
 
 #include <absl/strings/string_view.h>
 
+#include <set>
 #include <string>
 
 namespace fsdpd {
@@ -25,9 +26,13 @@ std::string WhyNoEnvValue(absl::string_view value);
 // Why its value is not for a job to choose: the daemon sets it, or relies on what it is.
 std::string WhyTheDaemons(absl::string_view name, absl::string_view value);
 
-// "NCCL_*, CUDA_*, PYTORCH_*, TORCH_*"
-std::string RankEnvPrefixes();
+// "CUDA_*, GLIBC_*, ..."
+std::string CheckedEnvPrefixes();
 // Why only an agent that allows the name starts a rank with it.
 std::string WhyAskAgents(absl::string_view name);
+
+// Of --allow-env: a name in which each `*` stands for any characters, as in NCCL_IB_*.
+std::string WhyNoEnvPattern(absl::string_view pattern);
+bool AllowsEnv(const std::set<std::string>& patterns, absl::string_view name);
 
 }  // namespace fsdpd

@@ -8,17 +8,47 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(RankEnv, LetsThroughWhatLibrariesReadAndNothingThatRunsAProgram) {
-  for (const char* name : {"NCCL_DEBUG", "CUDA_LAUNCH_BLOCKING", "PYTORCH_CUDA_ALLOC_CONF", "TORCH_LOGS"})
+TEST(RankEnv, LetsThroughWhatIsKnownToBeHarmlessAndWhatNoLibraryReads) {
+  for (const char* name : {"NCCL_DEBUG", "NCCL_IB_HCA", "CUDA_LAUNCH_BLOCKING", "PYTORCH_CUDA_ALLOC_CONF",
+                           "TORCH_NCCL_TRACE_BUFFER_SIZE", "OMP_NUM_THREADS", "MALLOC_ARENA_MAX",
+                           "MY_APP_MODE", "XNCCL_DEBUG", "NCCL", "HF_HOME", ""})
     EXPECT_EQ(WhyAskAgents(name), "") << name;
-  for (const char* name : {"LD_PRELOAD", "PATH", "XNCCL_DEBUG", "NCCL", ""})
-    EXPECT_EQ(WhyAskAgents(name), "is none of NCCL_*, CUDA_*, PYTORCH_*, TORCH_*") << name;
+}
+
+TEST(RankEnv, AsksForNamesWithALibrarysPrefixThatAreNotKnownToBeHarmless) {
+  for (const char* name :
+       {"CUDA_DEVICE_ORDER", "CUDA_ENABLE_COREDUMP_ON_EXCEPTION", "NCCL_NEW_IN_SOME_RELEASE",
+        "NCCL_TOPO_FILE", "TORCH_NCCL_DUMP_ON_TIMEOUT", "PYTORCH_X", "LD_BIND_NOW", "GLIBC_TUNABLES",
+        "MALLOC_CONF", "PYTHONPATH", "PYTHONSTARTUP", "NVTX_X", "OMP_TOOL"})
+    EXPECT_THAT(WhyAskAgents(name), HasSubstr("not known to be harmless")) << name;
+}
+
+// They passed by their prefix, and named files outside --path-root.
+TEST(RankEnv, AsksForNamesThatWriteAFileWhateverTheirPrefix) {
+  for (const char* name :
+       {"CUDA_CACHE_PATH", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
+        "CUDA_LOG_FILE", "CUDA_COREDUMP_PIPE", "MALLOC_TRACE", "CUBLASLT_LOG_FILE"})
+    EXPECT_THAT(WhyAskAgents(name), HasSubstr("write a file")) << name;
+}
+
+TEST(RankEnv, AnAgentAllowsNamesByPatterns) {
+  const std::set<std::string> patterns = {"NCCL_NET_PLUGIN", "CUDA_*_PATH", "OMP*"};
+  for (const char* name : {"NCCL_NET_PLUGIN", "CUDA_CACHE_PATH", "CUDA_A_PATH_PATH", "OMP", "OMP_TOOL"})
+    EXPECT_TRUE(AllowsEnv(patterns, name)) << name;
+  for (const char* name : {"NCCL_NET_PLUGINS", "CUDA_PATH", "CUDA_CACHE_PATHS", "XOMP", ""})
+    EXPECT_FALSE(AllowsEnv(patterns, name)) << name;
+  EXPECT_FALSE(AllowsEnv({}, "NCCL_NET_PLUGIN"));
+  EXPECT_TRUE(AllowsEnv({"*"}, "LD_PRELOAD"));
+  EXPECT_EQ(WhyNoEnvPattern("NCCL_IB_*"), "");
+  EXPECT_NE(WhyNoEnvPattern("NCCL-*"), "");
+  EXPECT_NE(WhyNoEnvPattern(""), "");
 }
 
 TEST(RankEnv, AsksForNamesThatLoadALibraryWhateverTheirPrefix) {
   for (const char* name :
        {"NCCL_NET_PLUGIN", "NCCL_TUNER_PLUGIN", "NCCL_PROFILER_PLUGIN", "NCCL_ENV_PLUGIN", "NCCL_CONF_FILE",
-        "CUDA_INJECTION64_PATH", "CUDA_INJECTION32_PATH", "NVTX_INJECTION64_PATH", "NVTX_INJECTION32_PATH"})
+        "CUDA_INJECTION64_PATH", "CUDA_INJECTION32_PATH", "NVTX_INJECTION64_PATH", "NVTX_INJECTION32_PATH",
+        "LD_PRELOAD", "OMP_TOOL_LIBRARIES", "GCONV_PATH", "OPENSSL_CONF"})
     EXPECT_THAT(WhyAskAgents(name), HasSubstr("load a library")) << name;
   EXPECT_EQ(WhyAskAgents("NCCL_NET_PLUGIN_REF_COUNT"), "") << "a number";
 }

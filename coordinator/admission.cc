@@ -7,6 +7,7 @@
 
 #include "base/label_selector.h"
 #include "base/limits.h"
+#include "base/rank_env.h"
 #include "base/text.h"
 #include "coordinator/errors.h"
 #include "coordinator/job_plan.h"
@@ -30,7 +31,7 @@ void JudgeEnv(const v1::JobSpec& spec, v1::Device device, const std::vector<Node
     });
     if (warning == faults->end()) continue;
     const auto allows = [&](const NodeSlots& node) {
-      return is_of_kind(node) && node.env.count(spec.env(i).name()) != 0;
+      return is_of_kind(node) && AllowsEnv(node.env, spec.env(i).name());
     };
     if (std::any_of(nodes.begin(), nodes.end(), allows)) {
       faults->erase(warning);

@@ -41,7 +41,7 @@ std::string NotAllowed(const PlaceRequest& request, const NodeSlots& node) {
   const LabelRule* const broken = FirstBroken(request.selector, node.labels);
   if (broken != nullptr) return WhyNot(*broken);
   for (const std::string& name : request.env) {
-    if (node.env.count(name) == 0) return absl::StrCat("does not allow env ", name);
+    if (!AllowsEnv(node.env, name)) return absl::StrCat("does not allow env ", name);
   }
   return request.plugin && !node.plugins ? "loads no plug-ins" : "";
 }

@@ -51,7 +51,7 @@ struct NodeSlots {
   bool away = false;              // It may come back within its lease; nothing is free there until then.
   int64_t bytes_per_slot = 0;     // Memory for one rank; 0: not known, and taken to be enough.
   int64_t host_bytes = 0;  // The node's own, for all its ranks; 0: as above. Not less what jobs there take.
-  std::set<std::string> env;          // Variables that jobs may set there, besides those with a usual prefix.
+  std::set<std::string> env;          // Patterns of --allow-env (base/rank_env.h).
   bool plugins = false;               // Whether its agent loads any.
   Labels labels;                      // Its agent's.
   std::string domain;                 // Whose nodes reach each other by NVLink; "": this one reaches none.

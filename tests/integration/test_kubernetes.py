@@ -123,6 +123,7 @@ def test_an_installation_says_how_its_coordinator_is_reached(tmp_path, overlay, 
     ("agent.slot=2", "slot"),
     ("agent.labels.gpu=h200;", "agent.labels.gpu|/agent/labels/gpu"),
     ("agent.nvlinkDomain=rack 7", "agent.nvlinkDomain|/agent/nvlinkDomain"),
+    ("agent.allowEnv[0]=NCCL-X", "agent.allowEnv.0|/agent/allowEnv/0"),
     ("agent.queued.nodes=-1", "agent.queued.nodes|/agent/queued/nodes"),
     ("agent.queued.queue=Research", "agent.queued.queue|/agent/queued/queue"),
     ("etcd.members=http://etcd-0:2379", "etcd.members|/etcd/members"),
@@ -138,7 +139,8 @@ def test_a_wrong_value_is_refused_by_its_name(value, said):
 def test_values_reach_what_they_are_for():
     done = helm("template", "fsdpd", CHART, "--namespace", "train", "--set", ",".join([
         "images.agent=registry.example/agent@sha256:abc", "images.pullSecrets[0].name=pull", "agent.graceSeconds=600",
-        "agent.slots=4", "agent.labels.gpu=h200", "agent.labels.zone=b", "agent.nvlinkDomain=rack-7", "agent.shm=2Gi", "coordinator.storage=20Gi", "coordinator.storageClass=fast",
+        "agent.slots=4", "agent.labels.gpu=h200", "agent.labels.zone=b", "agent.nvlinkDomain=rack-7", "agent.shm=2Gi",
+        "agent.allowEnv={NCCL_NET_PLUGIN,CUDA_*}", "coordinator.storage=20Gi", "coordinator.storageClass=fast",
         "claims.enabled=true", "claims.storageClass=shared", "claims.dataSize=5Ti"]))
     assert done.returncode == 0, done.stderr
     made = objects(done.stdout)
@@ -149,7 +151,8 @@ def test_values_reach_what_they_are_for():
     assert agent["terminationGracePeriodSeconds"] == 640
     env = {each["name"]: each.get("value") for each in container["env"]}
     assert (env["FSDPD_GRACE_MS"], env["FSDPD_SLOTS"]) == ("600000", "4")
-    assert {"--label=gpu=h200", "--label=zone=b", "--nvlink-domain=rack-7"} <= set(container["args"])
+    assert {"--label=gpu=h200", "--label=zone=b", "--nvlink-domain=rack-7", "--allow-env=NCCL_NET_PLUGIN",
+            "--allow-env=CUDA_*"} <= set(container["args"])
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "4"
     assert {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}} in agent["volumes"]
     state = named(made, "StatefulSet", "fsdpd-coordinator")["spec"]["volumeClaimTemplates"][0]["spec"]

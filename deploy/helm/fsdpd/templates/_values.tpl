@@ -85,6 +85,7 @@
 {{- range $key, $value := $agent.labels }}
 {{- $_ := set $container "args" (append $container.args (printf "--label=%s=%s" $key $value)) }}
 {{- end }}
+{{- range $agent.allowEnv }}{{- $_ := set $container "args" (append $container.args (printf "--allow-env=%s" .)) }}{{- end }}
 {{- with $agent.nvlinkDomain }}{{- $_ := set $container "args" (append $container.args (printf "--nvlink-domain=%s" .)) }}{{- end }}
 {{- range $variable := $container.env }}
 {{- if hasKey $said $variable.name }}{{- $_ := set $variable "value" (get $said $variable.name) }}{{- end }}

@@ -1,0 +1,12 @@
+// Environment variables that NCCL 2.28.9 reads: the names in its library, without those that are words of its
+// log. NCCL ignores an unknown name without a message.
+#pragma once
+
+#include <absl/strings/string_view.h>
+#include <absl/types/span.h>
+
+namespace fsdpd {
+
+absl::Span<const absl::string_view> NcclEnvNames();  // Sorted.
+
+}  // namespace fsdpd
