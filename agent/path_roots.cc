@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/dot_dot.h"
+
 namespace fsdpd {
 namespace {
 
@@ -25,11 +27,6 @@ fs::path NearestOf(fs::path path, std::error_code* error) {
 
 }  // namespace
 
-bool Climbs(const std::string& path) {
-  const fs::path names(path);
-  return std::find(names.begin(), names.end(), "..") != names.end();
-}
-
 absl::StatusOr<PathRoot> ResolvePathRoot(const std::string& dir) {
   std::error_code error;
   const fs::path resolved = fs::canonical(dir, error);
@@ -37,7 +34,7 @@ absl::StatusOr<PathRoot> ResolvePathRoot(const std::string& dir) {
   if (!fs::is_directory(resolved, error))
     return absl::InvalidArgumentError(absl::StrCat(dir, " is no folder"));
   // With a "..", what is written and where it leads may differ.
-  fs::path given = Climbs(dir) ? resolved : fs::absolute(dir, error).lexically_normal();
+  fs::path given = HasDotDot(dir) ? resolved : fs::absolute(dir, error).lexically_normal();
   if (!given.has_filename() && given != given.root_path()) given = given.parent_path();  // "/models/"
   return PathRoot{error ? resolved.string() : given.string(), resolved.string()};
 }
@@ -48,7 +45,7 @@ std::string NamesOf(const std::vector<PathRoot>& roots) {
 
 absl::StatusOr<bool> LiesBelow(const std::string& path, const std::vector<PathRoot>& roots) {
   const fs::path written = fs::path(path).lexically_normal();
-  const bool named = !Climbs(path) && std::any_of(roots.begin(), roots.end(), [&](const PathRoot& root) {
+  const bool named = !HasDotDot(path) && std::any_of(roots.begin(), roots.end(), [&](const PathRoot& root) {
     return IsIn(written, root.given) || IsIn(written, root.resolved);
   });
   if (!named) return false;

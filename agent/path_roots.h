@@ -25,9 +25,6 @@ absl::StatusOr<PathRoot> ResolvePathRoot(const std::string& dir);
 // As their owner named them, for people.
 std::string NamesOf(const std::vector<PathRoot>& roots);
 
-// Whether it goes up by "..", and so lies below none of them.
-bool Climbs(const std::string& path);
-
 // UNAVAILABLE when it cannot be known where the path leads.
 absl::StatusOr<bool> LiesBelow(const std::string& path, const std::vector<PathRoot>& roots);
 

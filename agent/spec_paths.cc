@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "base/dot_dot.h"
+
 namespace fsdpd {
 namespace {
 
@@ -46,7 +48,7 @@ absl::Status CheckPaths(const v1::JobSpec& spec, const std::vector<PathRoot>& ro
           absl::StrCat(who, "cannot be opened on this node: ", below.status().message()));
     }
     if (*below) continue;
-    if (Climbs(path)) {
+    if (HasDotDot(path)) {
       return absl::PermissionDeniedError(absl::StrCat(
           who,
           "is not opened on this node: it goes up with .., which its agent's --path-root does not follow; "

@@ -52,6 +52,12 @@ TEST(NodeName, RefusesWhatIsNoSubdomain) {
   EXPECT_FALSE(CheckNodeName(longest + ".a").ok());
 }
 
+// Agents name what they host while their node is measured so (HostedAttempt.job_id).
+TEST(NodeName, IsNotTheOneOfMeasurements) {
+  EXPECT_FALSE(CheckNodeName("preflight").ok());
+  EXPECT_TRUE(CheckNodeName("preflight-0").ok());
+}
+
 TEST(NodeName, OfAHostIsItsNameInLowerCase) {
   EXPECT_FALSE(CheckNodeName("DGX-01.Lab.example").ok());
   EXPECT_EQ(NodeNameOf("DGX-01.Lab.example"), "dgx-01.lab.example");

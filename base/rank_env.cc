@@ -27,8 +27,9 @@ constexpr Ours kOurs[] = {
     {"NCCL_COMM_ID", "", "ranks find each other through the coordinator, and each has several communicators"},
 };
 
-// As good as LD_PRELOAD: NCCL's plug-ins, the tools that CUDA and NVTX inject, files that set variables or name
-// libraries, and, without a prefix, the directories that glibc, OpenSSL and the RDMA drivers load code from.
+// As good as LD_PRELOAD: NCCL's plug-ins, the tools that CUDA and NVTX inject, files that set variables or
+// name libraries, and, without a prefix, the directories that glibc, OpenSSL and the RDMA drivers load
+// code from.
 constexpr absl::string_view kLoads[] = {
     "CUDA_INJECTION32_PATH",
     "CUDA_INJECTION64_PATH",

@@ -1,10 +1,11 @@
 // Which environment variables a job may set for its ranks, and their values: the same check at submit and in
 // the agent that starts the ranks.
 //
-// Ranks run as their agent's user, and the libraries that they load take paths from the environment: a plug-in
-// to load, or a file to write outside --path-root. A name that begins with one of those libraries' prefixes is
-// therefore refused, unless it is known to be harmless (rank_env.cc lists them). So are other names that are
-// known to do the same. Every other name passes. An agent's owner may allow more with --allow-env.
+// Ranks run as their agent's user, and the libraries that they load take paths from the environment: a
+// plug-in to load, or a file to write outside --path-root. A name that begins with one of those libraries'
+// prefixes is therefore refused, unless it is known to be harmless (rank_env.cc lists them). So are other
+// names that are known to do the same. Every other name passes. An agent's owner may allow more with
+// --allow-env.
 //
 // Each Why...() returns the reason, or "".
 #pragma once

@@ -42,7 +42,7 @@ TEST_F(MigrateCommandTest, WritesASpecThatIsValidAndTellsWhatChanged) {
 TEST_F(MigrateCommandTest, MakesRelativePathsWhole) {
   const std::string run =
       absl::StrReplaceAll(kMegatron, {{"--mock-data", "\n--data-path 0.5 a 0.5 sub/b /c\n"}}) +
-      "--ckpt-format fsdp_dtensor --save-interval 3\n--save runs/../7/ --load /old";
+      "--ckpt-format fsdp_dtensor --save-interval 3\n--save ./7/ --load /old";
   const std::string file = dir_.File("pretrain.args");
   std::ofstream(file) << run;
   EXPECT_EQ(RunCommand({"migrate", "-f", file}), 0) << err_;
@@ -51,7 +51,7 @@ TEST_F(MigrateCommandTest, MakesRelativePathsWhole) {
     EXPECT_NE(out_.find(path + "\n"), std::string::npos) << path << "\n" << out_;
   EXPECT_NE(err_.find(absl::StrCat(file,
                                    ":4:1: adjusted: --save: becomes checkpoint.dir: relative paths are taken "
-                                   "from the file's folder (runs/../7/ -> ",
+                                   "from the file's folder (./7/ -> ",
                                    dir_.File("7"), ") [relative_path]\n")),
             std::string::npos)
       << err_;

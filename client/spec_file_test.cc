@@ -12,7 +12,7 @@ namespace fsdpd {
 namespace {
 
 constexpr char kSpec[] =
-    "name: a\nmodel: {hf_config: m/config.json}\ndata:\n  tokens:\n  - path: ../c.txt\n  - path: /abs\n";
+    "name: a\nmodel: {hf_config: m/config.json}\ndata:\n  tokens:\n  - path: ./c.txt\n  - path: /abs\n";
 
 void Write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
 
@@ -20,7 +20,7 @@ TEST(SpecFile, TakesPathsRelativeToItsOwnFolder) {
   TempDir dir;
   std::filesystem::create_directories(dir.File("jobs/m"));
   Write(dir.File("jobs/job.yaml"), kSpec);
-  Write(dir.File("c.txt"), "text");
+  Write(dir.File("jobs/c.txt"), "text");
   Write(dir.File("jobs/m/config.json"),
         R"({"model_type": "llama", "vocab_size": 8, "hidden_size": 4, "intermediate_size": 4,
             "num_hidden_layers": 3, "num_attention_heads": 2})");
@@ -29,7 +29,7 @@ TEST(SpecFile, TakesPathsRelativeToItsOwnFolder) {
   ASSERT_TRUE(spec.ok()) << spec.status();
   ASSERT_TRUE(spec->faults.empty()) << Render(spec->faults[0]);
   EXPECT_EQ(spec->spec.model().llama().layers(), 3);
-  EXPECT_EQ(spec->spec.data().tokens(0).path(), dir.File("c.txt"));
+  EXPECT_EQ(spec->spec.data().tokens(0).path(), dir.File("jobs/c.txt"));
   EXPECT_EQ(spec->spec.data().tokens(1).path(), "/abs");
   EXPECT_FALSE(spec->spec.has_checkpoint());
 }
@@ -37,11 +37,11 @@ TEST(SpecFile, TakesPathsRelativeToItsOwnFolder) {
 TEST(SpecFile, TakesFoldersOfCheckpointsRelativeToItsOwn) {
   TempDir dir;
   std::filesystem::create_directories(dir.File("jobs"));
-  Write(dir.File("jobs/job.yaml"), "name: a\ncheckpoint: {dir: ../runs/7, load: old/iter_0000200/}\n");
+  Write(dir.File("jobs/job.yaml"), "name: a\ncheckpoint: {dir: runs/7/, load: old/iter_0000200/}\n");
   std::istringstream input;
   absl::StatusOr<SpecText> spec = LoadSpec(dir.File("jobs/job.yaml"), {}, input);
   ASSERT_TRUE(spec.ok()) << spec.status();
-  EXPECT_EQ(spec->spec.checkpoint().dir(), dir.File("runs/7"));
+  EXPECT_EQ(spec->spec.checkpoint().dir(), dir.File("jobs/runs/7"));
   EXPECT_EQ(spec->spec.checkpoint().load(), dir.File("jobs/old/iter_0000200"));
   spec = LoadSpec(dir.File("jobs/job.yaml"), {"checkpoint.dir=/runs/7", "checkpoint.load="}, input);
   ASSERT_TRUE(spec.ok()) << spec.status();
@@ -51,7 +51,7 @@ TEST(SpecFile, TakesFoldersOfCheckpointsRelativeToItsOwn) {
 
 TEST(SpecFile, TakesFoldersOfCheckpointsRelativeToItsOwnFolderToo) {
   TempDir dir;
-  Write(dir.File("job.yaml"), "name: a\ncheckpoint: {dir: runs/../1, every_steps: 5, load: /abs}\n");
+  Write(dir.File("job.yaml"), "name: a\ncheckpoint: {dir: ./1, every_steps: 5, load: /abs}\n");
   std::istringstream input;
   const absl::StatusOr<SpecText> spec = LoadSpec(dir.File("job.yaml"), {}, input);
   ASSERT_TRUE(spec.ok()) << spec.status();

@@ -6,6 +6,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/dot_dot.h"
+
 namespace fsdpd {
 namespace {
 
@@ -50,7 +52,8 @@ bool IsOfShellOrStore(const std::string& path) {
 
 std::string WholePath(const std::string& path, const std::filesystem::path& folder) {
   if (path.empty()) return path;
-  return std::filesystem::absolute(folder / path).lexically_normal().string();
+  const std::filesystem::path whole = std::filesystem::absolute(folder / path);
+  return HasDotDot(path) ? whole.string() : whole.lexically_normal().string();
 }
 
 std::vector<RelativePath> MakePathsWhole(const std::filesystem::path& folder, v1::JobSpec* spec) {

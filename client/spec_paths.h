@@ -17,7 +17,7 @@ namespace fsdpd {
 // `file` as the command line has it: "-" is stdin.
 std::filesystem::path FolderOf(const std::string& file);
 
-// Without `.` and `..`; an empty path stays so.
+// Without `.`; an empty path stays so. A `..` stays too, for the rules to refuse (base/dot_dot.h).
 std::string WholePath(const std::string& path, const std::filesystem::path& folder);
 
 // What a shell or a store would make of a relative path (~, s3://) is nothing that a node could open by that

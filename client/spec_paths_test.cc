@@ -8,8 +8,8 @@ namespace {
 TEST(SpecPaths, NamesEachThatWasRelative) {
   v1::JobSpec spec;
   spec.mutable_model()->mutable_plugin()->set_path("./mine.so");
-  spec.mutable_checkpoint()->set_dir("../runs/");
-  spec.mutable_checkpoint()->set_load("/old/x/../7/");
+  spec.mutable_checkpoint()->set_dir("./runs/");
+  spec.mutable_checkpoint()->set_load("/old/./7/");
   spec.mutable_data()->add_tokens()->set_path("/t");
   spec.mutable_data()->add_validation()->set_path("v");
   spec.mutable_data()->mutable_validation(0)->set_mask("m");
@@ -18,14 +18,21 @@ TEST(SpecPaths, NamesEachThatWasRelative) {
     told += path.field + ": " + path.written + " " + path.whole + "\n";
   EXPECT_EQ(told,
             "model.plugin.path: ./mine.so /jobs/a/mine.so\n"
-            "checkpoint.dir: ../runs/ /jobs/runs\n"
+            "checkpoint.dir: ./runs/ /jobs/a/runs\n"
             "data.validation[0].path: v /jobs/a/v\n"
             "data.validation[0].mask: m /jobs/a/m\n");
-  EXPECT_EQ(spec.checkpoint().dir(), "/jobs/runs");
+  EXPECT_EQ(spec.checkpoint().dir(), "/jobs/a/runs");
   EXPECT_EQ(spec.checkpoint().load(), "/old/7");
   EXPECT_EQ(spec.data().tokens(0).path(), "/t");
   EXPECT_EQ(spec.data().tokens(0).mask(), "") << "none stays none";
   EXPECT_EQ(spec.data().validation(0).mask(), "/jobs/a/m");
+}
+
+// They were folded without a message, and the rules that refuse them never saw them.
+TEST(SpecPaths, APathThatGoesUpStaysAsItIsWritten) {
+  EXPECT_EQ(WholePath("../runs", "/jobs/a"), "/jobs/a/../runs");
+  EXPECT_EQ(WholePath("/old/x/../7", "/jobs"), "/old/x/../7");
+  EXPECT_EQ(WholePath("./a..b/./c", "/jobs"), "/jobs/a..b/c");
 }
 
 TEST(SpecPaths, WhatASpecDoesNotHaveStaysOut) {

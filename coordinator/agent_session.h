@@ -4,13 +4,13 @@
 //
 //   Open -> { Take, while outbox() is emptied into the stream } -> Close [-> Left]
 //
-// A message with another epoch than the stream's is ABORTED: it belongs to a membership that is over. After
-// an error of Take the stream ends. A message about an attempt or a rank that the coordinator did not place
-// on the stream's node is refused before any other code sees it (attempt_hosts.h): it is logged once per kind
-// and counted, and the stream stays open. One with a number out of its bounds (agent_numbers.h) is dropped whole,
-// and the log says so: agents say again on the next stream what may be lost with one, and for what a rank
-// says its node is not given up. What somebody would wait for in vain then ends with the fault: an attempt,
-// the reading of a log, the measurement of a node.
+// A message with another epoch than the stream's is ABORTED: it belongs to a membership that is over.
+// After an error of Take the stream ends. A message about an attempt or a rank that the coordinator did
+// not place on the stream's node is refused before any other code sees it (attempt_hosts.h): it is logged
+// once per kind and counted, and the stream stays open. One with a number out of its bounds
+// (agent_numbers.h) is dropped whole, and the log says so: agents say again on the next stream what may be
+// lost with one, and for what a rank says its node is not given up. What somebody would wait for in vain
+// then ends with the fault: an attempt, the reading of a log, the measurement of a node.
 //
 // Thread safety: one call after the other, from any thread; outbox() is thread-safe. Ownership: borrows
 // everything in Parts.

@@ -128,12 +128,17 @@ def test_a_spec_is_the_same_from_text_mapping_and_message():
 
 def test_paths_are_relative_to_the_specs_folder(tmp_path):
     tokens = [{"path": "a.bin", "type": "u8", "mask": "masks/a"}]
-    made = small(data={"synthetic": None, "tokens": tokens}, checkpoint={"dir": "../saved"})
+    made = small(data={"synthetic": None, "tokens": tokens}, checkpoint={"dir": "./saved"})
     (tmp_path / "specs").mkdir()
     read = fsdpd.read_spec(written(tmp_path / "specs", made))
     assert read.data.tokens[0].path == str(tmp_path / "specs/a.bin")
-    assert read.data.tokens[0].mask == str(tmp_path / "specs/masks/a") and read.checkpoint.dir == str(tmp_path / "saved")
+    assert read.data.tokens[0].mask == str(tmp_path / "specs/masks/a") and read.checkpoint.dir == str(tmp_path / "specs/saved")
     assert fsdpd.read_spec(made).data.tokens[0].path == str(pathlib.Path.cwd() / "a.bin")
+
+
+def test_a_path_that_goes_up_stays_for_the_coordinator_to_refuse(tmp_path):
+    read = fsdpd.read_spec(written(tmp_path, small(checkpoint={"dir": "../saved"})))
+    assert read.checkpoint.dir == f"{tmp_path}/../saved"
 
 
 @pytest.mark.parametrize("value, rule", [(math.nan, "wrong_type"), (math.inf, "wrong_type"), (None, "no_value"),

@@ -51,22 +51,29 @@ def outside(volume, folder):
         "data.validation[0].path": (theirs, {**reads(own, validation=tokens(theirs)),
                                              "train": {"steps": 3, "evaluation": {"every_steps": 3}}}),
         "a link": (volume / "out.txt", reads(volume / "out.txt")),
-        "..": (f"{volume}/../{folder.name}/theirs.txt", reads(f"{volume}/../{folder.name}/theirs.txt")),
         "checkpoint.dir": (folder / "saved", {"checkpoint": {"dir": str(folder / "saved")}}),
         "checkpoint.load": (folder / "model", {"checkpoint": {"load": str(folder / "model")}}),
     }
 
 
-@pytest.mark.parametrize("field", ["data.tokens[0].path", "data.tokens[0].mask", "data.validation[0].path", "a link", "..",
+@pytest.mark.parametrize("field", ["data.tokens[0].path", "data.tokens[0].mask", "data.validation[0].path", "a link",
                                    "checkpoint.dir", "checkpoint.load"])
 def test_what_lies_outside_ends_the_job_before_a_rank_starts(cluster, volume, tmp_path, field):
     path, sections = outside(volume, tmp_path)[field]
     job_id = cluster.submit(spec(restart={"max_attempts": 5}, **sections))
     job = cluster.wait_state(job_id, "FAILED")
-    named = field if "." in field and field != ".." else "data.tokens[0].path"
-    why = ("goes up with .., which its agent's --path-root does not follow" if field == ".." else
-           f"lies outside of its agent's --path-root {volume}")
-    refused = f"{named}: '{path}' is not opened on this node: it {why}"
+    named = field if "." in field else "data.tokens[0].path"
+    refused = f"{named}: '{path}' is not opened on this node: it lies outside of its agent's --path-root {volume}"
     assert refused in job.reason, job.reason
     assert (job.attempt, job.failure.cause) == (1, event.FAILURE_CAUSE_CONFIGURATION), job
     assert not list(cluster.folder.glob(f"node-*.work/{job_id}")), "a rank was started"
+
+
+@pytest.mark.parametrize("field", ["data.tokens[0].path", "checkpoint.dir", "checkpoint.load"])
+def test_a_path_that_goes_up_is_refused_and_not_folded(cluster, volume, field):
+    own = corpus(volume / "corpus.txt")
+    sections = {"data.tokens[0].path": reads("../corpus.txt"),
+                "checkpoint.dir": {"checkpoint": {"dir": "../saved"}, **reads(own)},
+                "checkpoint.load": {"checkpoint": {"load": f"{volume}/x/../model"}, **reads(own)}}[field]
+    refused = cluster.ctl("submit", "-f", cluster.write_spec(spec(**sections))).expect(3)
+    assert field in refused.err and "goes up with .." in refused.err, refused

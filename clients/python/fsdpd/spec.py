@@ -135,7 +135,9 @@ def _make_absolute(spec: JobSpec, folder: pathlib.Path, made: SpecText, reader: 
         if path.startswith("~") or (not path.startswith("/") and "://" in path):
             reader.fault(made.places.get(field, Place()), "path_of_node", field, f"'{path}' is no path that nodes have",
                          "write the whole path on the nodes, /...")
-        return os.path.normpath(folder / path) if path else path
+        if not path or ".." in path.split("/"):  # The coordinator refuses a path that goes up.
+            return path and os.path.join(folder, path)
+        return os.path.normpath(folder / path)
 
     for name, files in (("tokens", spec.data.tokens), ("validation", spec.data.validation)):
         for index, file in enumerate(files):

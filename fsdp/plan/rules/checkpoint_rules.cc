@@ -1,7 +1,6 @@
 // checkpoint.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
-#include <absl/strings/str_split.h>
 
 #include <algorithm>
 #include <string>
@@ -24,11 +23,6 @@ bool HasControlCharacter(const std::string& text) {
   return std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; });
 }
 
-bool LeavesItself(const std::string& path) {
-  const std::vector<std::string> parts = absl::StrSplit(path, '/');
-  return std::find(parts.begin(), parts.end(), "..") != parts.end();
-}
-
 // A path that ranks on any node open, and that logs and events show. Empty: there is none.
 Findings ChecksPath(const std::string& path) {
   if (path.empty()) return {};
@@ -39,13 +33,7 @@ Findings ChecksPath(const std::string& path) {
     return {{absl::StrCat("the path has ", path.size(), " bytes, and files in it need names too"),
              absl::StrCat("use a path of at most ", kMaxPathBytes, " bytes")}};
   }
-  if (path[0] != '/') {
-    return {{absl::StrCat("'", path, "' is relative, and ranks run in folders of their own"),
-             absl::StrCat("write the whole path, /.../", path, " (fsdpctl does this by itself)")}};
-  }
-  if (!LeavesItself(path)) return {};
-  return {{absl::StrCat("'", path, "' goes up with .., which links lead to another place on each node"),
-           "write the path without .. (fsdpctl does this by itself)"}};
+  return ChecksWhole(path);
 }
 
 Findings ChecksFormat(const Facts& f) {

@@ -103,14 +103,10 @@ const Rule kRules[] = {
          return {{"the path is empty", "write the file's path on the nodes that run ranks"}};
        });
      }},
-    {"token_path_absolute", kError, "data.tokens", "each token file's path is absolute",
+    {"token_path_absolute", kError, "data.tokens", "each token file's path is absolute, without ..",
      [](const Facts& f) {
-       return EachFile(f, "path", [](const v1::TokenFile& file) -> Findings {
-         if (file.path().empty() || file.path()[0] == '/') return {};
-         return {
-             {absl::StrCat("'", file.path(), "' is relative, and ranks run in folders of their own"),
-              absl::StrCat("write the whole path, /.../", file.path(), " (fsdpctl does this by itself)")}};
-       });
+       return EachFile(f, "path",
+                       [](const v1::TokenFile& file) -> Findings { return ChecksWhole(file.path()); });
      }},
     {"token_weight_positive", kError, "data.tokens", "each token file's weight is positive and finite",
      [](const Facts& f) {
@@ -188,14 +184,10 @@ const Rule kRules[] = {
        return {{absl::StrCat("token ", token, " is not one of the model's ", VocabSize(f.model())),
                 "write the id of the padding token, or leave it out: every target counts"}};
      }},
-    {"mask_path_absolute", kError, "data.tokens", "each mask's path is absolute",
+    {"mask_path_absolute", kError, "data.tokens", "each mask's path is absolute, without ..",
      [](const Facts& f) {
-       return EachFile(f, "mask", [](const v1::TokenFile& file) -> Findings {
-         if (file.mask().empty() || file.mask()[0] == '/') return {};
-         return {
-             {absl::StrCat("'", file.mask(), "' is relative, and ranks run in folders of their own"),
-              absl::StrCat("write the whole path, /.../", file.mask(), " (fsdpctl does this by itself)")}};
-       });
+       return EachFile(f, "mask",
+                       [](const v1::TokenFile& file) -> Findings { return ChecksWhole(file.mask()); });
      }},
     {"mask_is_not_tokens", kError, "data.tokens", "a mask is another file than the tokens",
      [](const Facts& f) {

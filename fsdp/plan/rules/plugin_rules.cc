@@ -171,9 +171,10 @@ Findings ChecksNumbers(const Facts& f) {
 }
 
 const Rule kRules[] = {
-    {"plugin_path_absolute", kError, "model.plugin.path", "the plug-in's path is absolute",
+    {"plugin_path_absolute", kError, "model.plugin.path", "the plug-in's path is absolute, without ..",
      [](const Facts& f) -> Findings {
-       if (!f.job.model().has_plugin() || absl::StartsWith(PluginOf(f).path(), "/")) return {};
+       if (!f.job.model().has_plugin()) return {};
+       if (absl::StartsWith(PluginOf(f).path(), "/")) return ChecksWhole(PluginOf(f).path());
        return {{absl::StrCat("'", PluginOf(f).path(),
                              "' is not the absolute path of a shared object on the nodes"),
                 "write path: /where/the/nodes/have/it.so"}};

@@ -93,5 +93,7 @@ Findings Positive(double value, const char* name, const std::string& fix);
 Findings Between(int64_t value, int64_t most, const char* name, const std::string& fix);  // From 1.
 // Of a field that has no default: nobody wrote it, which is another fault than a 0.
 Findings Missing(const char* name, const std::string& fix);
+// Of a path that ranks on any node open: relative, or with a `..`. Empty: there is none.
+Findings ChecksWhole(const std::string& path);
 
 }  // namespace fsdpd

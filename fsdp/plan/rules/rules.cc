@@ -7,6 +7,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/dot_dot.h"
 #include "fsdp/plan/model/model_facts.h"
 #include "fsdp/plan/rules/rule_table.h"
 
@@ -170,6 +171,17 @@ Findings Positive(double value, const char* name, const std::string& fix) {
 Findings Between(int64_t value, int64_t most, const char* name, const std::string& fix) {
   if (value >= 1 && value <= most) return {};
   return {{absl::StrCat(name, " is ", value, " and must be between 1 and ", most), fix}};
+}
+
+Findings ChecksWhole(const std::string& path) {
+  if (path.empty()) return {};
+  if (path[0] != '/') {
+    return {{absl::StrCat("'", path, "' is relative, and ranks run in folders of their own"),
+             absl::StrCat("write the whole path, /.../", path, " (fsdpctl does this by itself)")}};
+  }
+  if (!HasDotDot(path)) return {};
+  return {{absl::StrCat("'", path, "' goes up with .., which links lead to another place on each node"),
+           "write the path without .."}};
 }
 
 Findings Missing(const char* name, const std::string& fix) {
