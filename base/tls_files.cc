@@ -204,6 +204,17 @@ absl::StatusOr<std::vector<std::string>> CertificateNames(absl::string_view pem)
   return names;
 }
 
+absl::StatusOr<std::string> CertificateSerial(absl::string_view pem) {
+  const X509Ptr certificate = FirstCertificate(pem);
+  if (certificate == nullptr) return absl::InvalidArgumentError("is no certificate in PEM");
+  const std::unique_ptr<BIGNUM, void (*)(BIGNUM*)> number(
+      ASN1_INTEGER_to_BN(X509_get0_serialNumber(certificate.get()), nullptr), BN_free);
+  const std::unique_ptr<char, void (*)(char*)> hex(BN_bn2hex(number.get()),
+                                                   [](char* text) { OPENSSL_free(text); });
+  const std::string serial = absl::AsciiStrToLower(hex.get());
+  return serial.substr(std::min(serial.find_first_not_of('0'), serial.size() - 1));
+}
+
 absl::Status CheckNodeInNames(absl::string_view node, const std::vector<std::string>& names) {
   if (std::find(names.begin(), names.end(), node) != names.end()) return absl::OkStatus();
   const std::string is_for =

@@ -51,6 +51,10 @@ absl::StatusOr<std::string> ReadSecretLine(const std::string& path);
 // DNS name at all. INVALID_ARGUMENT for what is no certificate.
 absl::StatusOr<std::vector<std::string>> CertificateNames(absl::string_view pem);
 
+// The serial number of the first certificate of a chain, in lower-case hex without leading zeros.
+// INVALID_ARGUMENT for what is no certificate.
+absl::StatusOr<std::string> CertificateSerial(absl::string_view pem);
+
 // OK when one of `names` is `node`; PERMISSION_DENIED with both otherwise. No wildcards: a certificate is one
 // node's.
 absl::Status CheckNodeInNames(absl::string_view node, const std::vector<std::string>& names);

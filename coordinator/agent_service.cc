@@ -16,6 +16,11 @@
 #include "coordinator/errors.h"
 
 namespace fsdpd {
+namespace {
+
+constexpr absl::Duration kCheckCertificateEvery = absl::Seconds(1);
+
+}  // namespace
 
 // Whoever calls gRPC for a stream has a turn: who reads, from the first message to the last; who writes, from
 // a message in the outbox until there is none; who cancels. The last one to give its turn back finishes the
@@ -34,6 +39,7 @@ class AgentService::Stream final : public Reactor, public std::enable_shared_fro
   void OnDone() override;
 
  private:
+  absl::Status CheckCertificate();
   absl::Status OpenSession();
   void EndReading(absl::Status why);
   void Write();
@@ -51,20 +57,34 @@ class AgentService::Stream final : public Reactor, public std::enable_shared_fro
   Mutex mutex_;
   int turns_ ABSL_GUARDED_BY(mutex_) = 1;                    // Who reads has the first one.
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);  // Set where reading is over.
+  std::string serial_;                                       // Of its certificate; set before it is read.
+  absl::Time checked_ = absl::InfinitePast();                // That it is not revoked; who reads has it.
   bool in_order_ = false;  // As far as the coordinator is concerned; set before Finish().
 };
 
 void AgentService::Stream::Begin(const absl::Status& let_in) {
   self_ = shared_from_this();
+  serial_ = service_->parts_.gate->SerialOf(*context_);
   if (!let_in.ok()) return EndReading(let_in);
   StartRead(&incoming_);
 }
 
 void AgentService::Stream::OnReadDone(bool ok) {
   if (!ok) return EndReading(absl::OkStatus());
+  if (const absl::Status revoked = CheckCertificate(); !revoked.ok()) return EndReading(revoked);
   const absl::Status taken = session_ == nullptr ? OpenSession() : session_->Take(&incoming_);
   if (!taken.ok()) return EndReading(taken);
   StartRead(&incoming_);
+}
+
+// An agent is heard every few seconds, or its lease ends the stream (agent_lease.h).
+absl::Status AgentService::Stream::CheckCertificate() {
+  const absl::Time now = service_->parts_.clock->Now();
+  if (serial_.empty() || now - checked_ < kCheckCertificateEvery) return absl::OkStatus();
+  checked_ = now;
+  const absl::Status valid = service_->parts_.gate->CheckNotRevoked(serial_);
+  if (!valid.ok()) service_->CountRevoked();
+  return valid;
 }
 
 absl::Status AgentService::Stream::OpenSession() {
@@ -156,11 +176,16 @@ AgentService::Reactor* AgentService::Attach(grpc::CallbackServerContext* context
 absl::Status AgentService::LetIn(const grpc::CallbackServerContext& context) {
   const int streams = ++streams_;
   if (const absl::Status shown = parts_.gate->AskForCertificate(context); !shown.ok()) {
+    if (!parts_.gate->SerialOf(context).empty()) CountRevoked();  // It showed one.
     PutOnRecord(context, "", shown);
     return shown;
   }
   if (streams <= kMaxAgentStreams) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("more than ", kMaxAgentStreams, " agent streams"));
+}
+
+void AgentService::CountRevoked() {
+  if (parts_.session.meters != nullptr) parts_.session.meters->RefusedRevoked();
 }
 
 absl::Status AgentService::Admit(const grpc::CallbackServerContext& context, const std::string& node) {

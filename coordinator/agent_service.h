@@ -43,6 +43,7 @@ class AgentService final : public v1::AgentLink::CallbackService {
   class Stream;
   // Before it has said a word.
   absl::Status LetIn(const grpc::CallbackServerContext& context);
+  void CountRevoked();  // A stream that is refused, or ended.
   absl::Status Admit(const grpc::CallbackServerContext& context, const std::string& node);
   // `node`: as it says; empty before it has said so.
   void PutOnRecord(const grpc::CallbackServerContext& context, const std::string& node,

@@ -80,6 +80,10 @@ absl::StatusOr<FrontSecurity> SecureFront(const FrontOptions& options) {
   if (options.tls.given()) {
     FSDPD_ASSIGN_OR_RETURN(security.port, TlsPort::Make(options.tls, options.clock));
     FSDPD_ASSIGN_OR_RETURN(security.people, People::Open(options.tokens, options.clock));
+    if (!options.revoked_certs.empty()) {
+      FSDPD_ASSIGN_OR_RETURN(security.revoked,
+                             RevokedCertificates::Open(options.revoked_certs, options.clock));
+    }
   } else {
     FSDPD_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.listen));
     if (!IsLoopback(listen)) {

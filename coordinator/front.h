@@ -16,6 +16,7 @@
 #include "base/tls_files.h"
 #include "coordinator/audit_log.h"
 #include "coordinator/people.h"
+#include "coordinator/revoked_certificates.h"
 #include "coordinator/tls_port.h"
 #include "coordinator/web/web_server.h"
 
@@ -25,8 +26,9 @@ struct FrontOptions {
   std::string listen = "127.0.0.1:7777";  // Port 0 picks one.
   // Not given: plaintext, and nobody is asked who he is. Then `listen` is for this machine alone.
   TlsFiles tls;
-  std::string tokens;     // File of who may call (people.h); with `tls`.
-  std::string audit_log;  // File that says who did what; empty: none.
+  std::string tokens;         // File of who may call (people.h); with `tls`.
+  std::string revoked_certs;  // Serial numbers of agents' certificates, as a file; empty: none is revoked.
+  std::string audit_log;      // File that says who did what; empty: none.
   int64_t audit_log_bytes = 64 << 20;
   std::string health_listen;  // Health alone, in plaintext, for probes that know no TLS; empty: nowhere.
   std::string web_listen;     // The page for browsers (web/site.h), over `tls` as well; empty: nowhere.
@@ -38,6 +40,7 @@ struct FrontOptions {
 struct FrontSecurity {
   std::shared_ptr<TlsPort> port;
   std::shared_ptr<People> people;
+  std::shared_ptr<RevokedCertificates> revoked;
   std::shared_ptr<AuditLog> audit;
 };
 

@@ -65,9 +65,26 @@ absl::Status Gate::Permit(const Caller& caller, absl::string_view method, const 
 }
 
 absl::Status Gate::AskForCertificate(const grpc::ServerContextBase& context) const {
-  if (open() || !context.auth_context()->FindPropertyValues(kPemProperty).empty()) return absl::OkStatus();
-  return Nobody("NO_CERTIFICATE",
-                "an agent shows a certificate with its node's name: --tls-cert and --tls-key");
+  if (open()) return absl::OkStatus();
+  if (context.auth_context()->FindPropertyValues(kPemProperty).empty()) {
+    return Nobody("NO_CERTIFICATE",
+                  "an agent shows a certificate with its node's name: --tls-cert and --tls-key");
+  }
+  return CheckNotRevoked(SerialOf(context));
+}
+
+std::string Gate::SerialOf(const grpc::ServerContextBase& context) const {
+  if (revoked_ == nullptr) return "";
+  const auto shown = context.auth_context()->FindPropertyValues(kPemProperty);
+  if (shown.empty()) return "";
+  return CertificateSerial(absl::string_view(shown.front().data(), shown.front().size())).value_or("");
+}
+
+absl::Status Gate::CheckNotRevoked(const std::string& serial) const {
+  if (revoked_ == nullptr || serial.empty() || !revoked_->Has(serial)) return absl::OkStatus();
+  return Nobody("REVOKED_CERTIFICATE",
+                absl::StrCat("the node's certificate with serial number ", serial,
+                             " is revoked; give the agent a new one (--tls-cert, --tls-key)"));
 }
 
 absl::Status Gate::AdmitNode(const grpc::ServerContextBase& context, const std::string& node) const {

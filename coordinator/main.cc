@@ -71,6 +71,8 @@ void DescribeSecurity(CLI::App* app, Flags* flags) {
   file("--tls-key", &server.tls.key, "Key of --tls-cert; these three are read again at each connection");
   file("--tls-client-ca", &server.tls.trusted, "Authorities of the agents' certificates");
   file("--tokens", &server.tokens, "Who may call: lines of `fsdpctl token new`, read again when they change");
+  file("--revoked-certs", &server.revoked_certs,
+       "Refuse agents' certificates whose serial numbers this file lists; read again when it changes");
   app->add_option("--health-listen", server.health_listen,
                   "HOST:PORT for health checks alone, in plaintext, for probes that know no TLS")
       ->check(CheckListen);
@@ -254,17 +256,12 @@ sigset_t BlockStopSignals() {
 std::vector<FileFlag> FilesOf(const Flags& flags) {
   const ServerOptions& server = flags.server;
   const TlsFiles& etcd = flags.etcd.etcd.tls;
-  return {{"--tls-cert", server.tls.certificate},
-          {"--tls-key", server.tls.key},
-          {"--tls-client-ca", server.tls.trusted},
-          {"--tokens", server.tokens},
-          {"--quotas", server.quotas},
-          {"--audit-log", server.audit_log},
-          {"--etcd-ca", etcd.trusted},
-          {"--etcd-cert", etcd.certificate},
-          {"--etcd-key", etcd.key},
-          {"--port-file", flags.port_file},
-          {"--metrics-port-file", flags.metrics_port_file}};
+  return {{"--tls-cert", server.tls.certificate},    {"--tls-key", server.tls.key},
+          {"--tls-client-ca", server.tls.trusted},   {"--tokens", server.tokens},
+          {"--revoked-certs", server.revoked_certs}, {"--quotas", server.quotas},
+          {"--audit-log", server.audit_log},         {"--etcd-ca", etcd.trusted},
+          {"--etcd-cert", etcd.certificate},         {"--etcd-key", etcd.key},
+          {"--port-file", flags.port_file},          {"--metrics-port-file", flags.metrics_port_file}};
 }
 
 int CannotStart(const Flags& flags, const absl::Status& status) {

@@ -127,6 +127,11 @@ void Meters::RefusedFromAgent(const std::string& kind) {
   ++refused_from_agents_[kind];
 }
 
+void Meters::RefusedRevoked() {
+  MutexLock lock(&mutex_);
+  ++refused_revoked_;
+}
+
 void Meters::Stored(const std::string& operation, absl::StatusCode code, absl::Duration took) {
   MutexLock lock(&mutex_);
   store_.try_emplace(operation, kStoreBounds).first->second.Add(absl::ToDoubleSeconds(took));
@@ -190,6 +195,8 @@ std::vector<MetricFamily> Meters::Collect() const {
   families.push_back(CountsAs("fsdpd_submits_total", "outcome", submits_));
   families.push_back(CountsAs("fsdpd_refusals_total", "rule", refusals_));
   families.push_back(CountsAs("fsdpd_agent_messages_refused_total", "kind", refused_from_agents_));
+  families.push_back(family_of("fsdpd_revoked_agent_streams_total"));
+  AddSample(&families.back(), {}, refused_revoked_);
   families.push_back(CountsAs("fsdpd_job_transitions_total", "to", transitions_));
   families.push_back(CountsAs("fsdpd_job_failures_total", "cause", failures_));
   families.push_back(CountsAs("fsdpd_store_errors_total", "operation", store_errors_));

@@ -34,6 +34,7 @@ class Meters {
   void Submitted(Submit outcome);
   void Refused(const std::string& rule);
   void RefusedFromAgent(const std::string& kind);  // Of kRefusedKinds.
+  void RefusedRevoked();                           // An agent's stream.
   void Stored(const std::string& operation, absl::StatusCode code, absl::Duration took);
   void Ticked(absl::Duration took);
   // The same state: no effect.
@@ -54,6 +55,7 @@ class Meters {
   Counts submits_ ABSL_GUARDED_BY(mutex_);
   Counts refusals_ ABSL_GUARDED_BY(mutex_);
   Counts refused_from_agents_ ABSL_GUARDED_BY(mutex_);
+  double refused_revoked_ ABSL_GUARDED_BY(mutex_) = 0;
   Counts transitions_ ABSL_GUARDED_BY(mutex_);
   Counts failures_ ABSL_GUARDED_BY(mutex_);
   std::map<std::pair<std::string, std::string>, double> restarts_ ABSL_GUARDED_BY(mutex_);  // Cause, mode.

@@ -24,6 +24,8 @@ constexpr Metric kTable[] = {
     {"fsdpd_stream_calls_total", kCounter, "", "method, code",
      "Streams of the public API that have ended, by what they ended with."},
     {"fsdpd_open_streams", kGauge, "", "method", "Streams of the public API that are open."},
+    {"fsdpd_revoked_certificates", kGauge, "", "",
+     "Serial numbers in the file of --revoked-certs; 0 without one."},
 
     // Of what it did since it started.
     {"fsdpd_submits_total", kCounter, "", "outcome",
@@ -32,6 +34,8 @@ constexpr Metric kTable[] = {
     {"fsdpd_agent_messages_refused_total", kCounter, "", "kind",
      "Messages of agents, or attempts that their registrations name, that were refused: the job was not "
      "placed on that node."},
+    {"fsdpd_revoked_agent_streams_total", kCounter, "", "",
+     "Agents' streams that were refused or closed because their certificate is revoked."},
     {"fsdpd_job_transitions_total", kCounter, "", "to", "Changes of jobs' states, by the new one."},
     {"fsdpd_job_failures_total", kCounter, "", "cause", "Attempts that failed, by cause."},
     {"fsdpd_job_restarts_total", kCounter, "", "cause, mode",

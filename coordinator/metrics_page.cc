@@ -116,6 +116,8 @@ std::vector<MetricFamily> MetricsPage::Collect() {
   AddSample(&build, {{"version", kVersion}}, 1);
   families.push_back(std::move(build));
   AddFiles(&families);
+  const size_t revoked = revoked_ == nullptr ? 0 : revoked_->size();
+  families.push_back(Single("fsdpd_revoked_certificates", static_cast<double>(revoked)));
   const std::optional<double> state_bytes = StateBytes();
   MutexLock lock(&mutex_);
   families.push_back(Single("fsdpd_coordinator_leader", lead_.has_value() ? 1 : 0));

@@ -17,6 +17,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -27,6 +28,7 @@
 #include "coordinator/meters.h"
 #include "coordinator/node_registry.h"
 #include "coordinator/reconciler.h"
+#include "coordinator/revoked_certificates.h"
 
 namespace fsdpd {
 
@@ -53,7 +55,9 @@ class MetricsPage {
   };
   using ReadFiles = std::function<std::vector<FileState>()>;
 
-  explicit MetricsPage(Clock* clock) : clock_(clock) {}
+  // `revoked`: null where no certificate is.
+  explicit MetricsPage(Clock* clock, std::shared_ptr<RevokedCertificates> revoked = nullptr)
+      : clock_(clock), revoked_(std::move(revoked)) {}
 
   // Each scrape reads the files. `read` may outlive the caller.
   void ExportFiles(ReadFiles read);
@@ -84,6 +88,7 @@ class MetricsPage {
   void AddNodes(std::vector<prometheus::MetricFamily>* families) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Clock* const clock_;
+  const std::shared_ptr<RevokedCertificates> revoked_;
   Meters meters_;
   JobPredictions predictions_;
   Mutex mutex_;

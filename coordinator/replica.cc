@@ -52,7 +52,9 @@ class Replica::Standby {
  private:
   Standby(EtcdClient* etcd, const std::string& prefix, const ServerFiles& files, Clock* clock)
       : jobs_(etcd, prefix),
-        gate_(files.security.people.get(), [](const std::string&) { return std::nullopt; }),
+        gate_(
+            files.security.people.get(), [](const std::string&) { return std::nullopt; },
+            files.security.revoked.get()),
         api_(&jobs_, &gate_, files.security.audit.get(), clock, files.page->meters(),
              [this] { return leader(); }),
         agents_(&gate_, [this] { return leader(); }) {}

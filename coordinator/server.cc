@@ -33,7 +33,9 @@ struct Server::Parts {
                     given.page->meters()}),
         jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, &traces, &courses, options.clock,
               given.page->meters()}),
-        gate(files.security.people.get(), [this](const std::string& id) { return jobs.SubmitterOf(id); }),
+        gate(
+            files.security.people.get(), [this](const std::string& id) { return jobs.SubmitterOf(id); },
+            files.security.revoked.get()),
         api(&jobs, &gate, files.security.audit.get(), options.clock, files.page->meters()),
         agents({{&nodes, &reconciler, &rendezvous, &logs, &traces, &courses, given.page->meters()},
                 &gate,
@@ -80,20 +82,21 @@ absl::StatusOr<ServerFiles> Server::OpenFiles(const ServerOptions& options) {
   if (!options.quotas.empty()) {
     FSDPD_ASSIGN_OR_RETURN(files.quotas, QuotaFile::Open(options.quotas, options.clock));
   }
-  files.page = std::make_shared<MetricsPage>(options.clock);
-  files.page->ExportFiles(
-      [port = files.security.port, people = files.security.people, quotas = files.quotas] {
-        std::vector<MetricsPage::FileState> states;
-        if (port != nullptr) {
-          const auto [tls, stale] = port->NewestOrStale();
-          const TlsIdentity used = tls.value_or(TlsIdentity());
-          states.push_back({"--tls-cert", stale, used.not_after});
-          states.push_back({"--tls-client-ca", stale, used.trusted_not_after});
-        }
-        if (people != nullptr) states.push_back({"--tokens", people->Stale()});
-        if (quotas != nullptr) states.push_back({"--quotas", quotas->Stale()});
-        return states;
-      });
+  files.page = std::make_shared<MetricsPage>(options.clock, files.security.revoked);
+  files.page->ExportFiles([port = files.security.port, people = files.security.people, quotas = files.quotas,
+                           revoked = files.security.revoked] {
+    std::vector<MetricsPage::FileState> states;
+    if (port != nullptr) {
+      const auto [tls, stale] = port->NewestOrStale();
+      const TlsIdentity used = tls.value_or(TlsIdentity());
+      states.push_back({"--tls-cert", stale, used.not_after});
+      states.push_back({"--tls-client-ca", stale, used.trusted_not_after});
+    }
+    if (people != nullptr) states.push_back({"--tokens", people->Stale()});
+    if (quotas != nullptr) states.push_back({"--quotas", quotas->Stale()});
+    if (revoked != nullptr) states.push_back({"--revoked-certs", revoked->Stale()});
+    return states;
+  });
   if (!options.metrics_listen.empty()) FSDPD_RETURN_IF_ERROR(files.page->Serve(options.metrics_listen));
   return files;
 }

@@ -4,7 +4,9 @@ refused, and those jobs train on."""
 import contextlib
 import queue
 import re
+import subprocess
 import threading
+import time
 
 import grpc
 import pytest
@@ -142,3 +144,33 @@ def test_a_coordinator_that_restarted_knows_who_hosts_a_job(attacked):
         with Hostile(cluster, hosted=[agent_pb.HostedAttempt(job_id=job_id, attempt=7, ranks=[0])]):
             cluster.wait_nodes(3)
             assert_trains_on(cluster, job_id)
+
+
+def test_an_open_stream_of_a_revoked_certificate_is_closed_within_ten_seconds(own, tmp_path):
+    security, listed = Security(tmp_path / "security"), tmp_path / "revoked"
+    listed.write_text("# none\n")
+    security.more_flags = ["--revoked-certs", listed]
+    certificates(security.pki, "node", "s2")
+    serial = subprocess.run(["openssl", "x509", "-noout", "-serial", "-in", security.pair("s2")[0]], check=True,
+                            capture_output=True, text=True).stdout
+    with own(agents=1, security=security) as cluster, Hostile(cluster) as hostile:
+        half = tmp_path / "revoked.tmp"
+        half.write_text(f"{serial}\n")
+        half.rename(listed)
+        revoked_at = time.monotonic()
+        while hostile.error is None and time.monotonic() < revoked_at + 60:
+            hostile.say(heartbeat=agent_pb.Heartbeat())
+            time.sleep(0.5)
+        assert hostile.error.code() == grpc.StatusCode.UNAUTHENTICATED, hostile.error
+        assert time.monotonic() < revoked_at + 10 and "is revoked" in hostile.error.details()
+        with pytest.raises(AssertionError, match="is revoked"):
+            Hostile(cluster)
+        page = cluster.scrape_coordinator()
+        assert re.search("^fsdpd_revoked_certificates 1$", page, re.M), page
+        assert re.search("^fsdpd_revoked_agent_streams_total 2$", page, re.M), page
+        assert cluster.node("node-0").connected, "others are untouched"
+        listed.write_text("typo in it\n")
+        wait_until("the error is shown",
+                   lambda: re.search('^fsdpd_coordinator_file_stale{file="--revoked-certs"} 1$', cluster.scrape_coordinator(), re.M))
+        with pytest.raises(AssertionError, match="is revoked"):
+            Hostile(cluster)

@@ -14,6 +14,11 @@
 {{- range $project, $ranks := $values.quotas }}{{- $lines = printf "%s%s %d\n" $lines $project (int64 $ranks) }}{{- end }}
 {{- $_ := set $object.data "quotas" $lines }}
 {{- end }}
+{{- if eq $key "ConfigMap/fsdpd-revoked-certificates" }}
+{{- $lines := $object.data.serials }}
+{{- range $values.coordinator.revokedCertificates }}{{- $lines = printf "%s%s\n" $lines . }}{{- end }}
+{{- $_ := set $object.data "serials" $lines }}
+{{- end }}
 {{- if eq $key "DaemonSet/fsdpd-agent" }}{{- include "fsdpd.agent" . }}{{- end }}
 {{- if and (eq $object.kind "DaemonSet") $values.agent.queued.nodes }}{{- include "fsdpd.queued" . }}{{- end }}
 {{- if eq $object.kind "PersistentVolumeClaim" }}

@@ -1,0 +1,70 @@
+#include "coordinator/revoked_certificates.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "base/temp_dir.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(RevokedCertificates, SerialsAreReadAsOpensslPrintsThem) {
+  const absl::StatusOr<Serials> serials =
+      ParseSerials("# lost 2026-11-20\nserial=0AFF\n\n 01:b2:C3  # node-1\n");
+  ASSERT_TRUE(serials.ok()) << serials.status();
+  EXPECT_THAT(*serials, ElementsAre("1b2c3", "aff"));
+  for (const char* line : {"node-1", "0x12", "serial=", "00", "12 34"}) {
+    const absl::Status refused = ParseSerials(std::string("ab\n") + line).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(refused)) << line;
+    EXPECT_THAT(refused.message(), HasSubstr("line 2: invalid serial number"));
+  }
+}
+
+class RevokedCertificatesTest : public ::testing::Test {
+ protected:
+  void Write(const std::string& text) {
+    const std::string half = path_ + ".tmp";
+    std::ofstream(half) << text;
+    ASSERT_EQ(rename(half.c_str(), path_.c_str()), 0);
+  }
+
+  const TempDir dir_;
+  const std::string path_ = dir_.File("revoked");
+};
+
+TEST_F(RevokedCertificatesTest, ALineThatIsAddedCountsWithTheNextLook) {
+  Write("# none\n");
+  auto revoked = RevokedCertificates::Open(path_, Clock::Real());
+  ASSERT_TRUE(revoked.ok()) << revoked.status();
+  EXPECT_FALSE((*revoked)->Has("ab"));
+  Write("ab\ncd\n");
+  EXPECT_TRUE((*revoked)->Has("ab"));
+  EXPECT_EQ((*revoked)->size(), 2u);
+  Write("cd\n");
+  EXPECT_FALSE((*revoked)->Has("ab"));
+}
+
+TEST_F(RevokedCertificatesTest, AFileWithAnErrorLeavesTheListBeforeIt) {
+  Write("ab\n");
+  auto revoked = RevokedCertificates::Open(path_, Clock::Real());
+  ASSERT_TRUE(revoked.ok()) << revoked.status();
+  for (const char* text : {"", "typo\n"}) {
+    Write(text);
+    EXPECT_TRUE((*revoked)->Has("ab")) << text;
+    EXPECT_TRUE((*revoked)->Stale());
+  }
+  unlink(path_.c_str());
+  EXPECT_TRUE((*revoked)->Has("ab"));
+  EXPECT_TRUE((*revoked)->Stale());
+  Write("ab\n");
+  EXPECT_FALSE((*revoked)->Stale());
+  EXPECT_FALSE(RevokedCertificates::Open(dir_.File("other"), Clock::Real()).ok());
+}
+
+}  // namespace
+}  // namespace fsdpd
