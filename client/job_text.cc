@@ -208,8 +208,11 @@ std::string FailureText(const v1::Job& job) {
   std::string text = absl::StrCat("  ", CauseText(failure), "\n");
   if (failure.has_hang()) text += HangText(job.id(), failure);
   if (failure.log_tail().empty()) return text;
-  absl::StrAppend(&text, "  the end of its log (all of it: fsdpctl logs ", job.id(), " --rank ",
-                  failure.rank(), " --attempt ", failure.attempt(), "):\n");
+  const std::string logs =
+      absl::StrCat("fsdpctl logs ", job.id(), " --rank ", failure.rank(), " --attempt ", failure.attempt());
+  // A later attempt got past it.
+  if (job.state() == v1::JOB_STATE_SUCCEEDED) return absl::StrCat(text, "  its log: ", logs, "\n");
+  absl::StrAppend(&text, "  the end of its log (all of it: ", logs, "):\n");
   for (const std::string& line : failure.log_tail()) absl::StrAppend(&text, "  | ", OneLine(line), "\n");
   return text;
 }
@@ -541,10 +544,11 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
   for (const std::string& warning : job.warnings())
     absl::StrAppend(&text, "warning:   ", OneLine(warning), "\n");
   if (job.has_last_step()) {
-    absl::StrAppend(
-        &text, "progress:  ", ProgressLine(ProgressOf(job.last_step(), job.spec().train().steps(), 0)),
-        "\nloss:      ", absl::StrFormat("%.4f -> %.4f", job.first_loss(), job.last_step().loss()),
-        "\ndevice allocations in steady state: ", job.steady_device_mallocs(), "\n");
+    Progress last = ProgressOf(job.last_step(), job.spec().train().steps(), 0);
+    if (IsEnded(job.state())) last.eta_seconds = kNoEta;
+    absl::StrAppend(&text, "progress:  ", ProgressLine(last), "\nloss:      ",
+                    absl::StrFormat("%.4f -> %.4f", job.first_loss(), job.last_step().loss()),
+                    "\ndevice allocations in steady state: ", job.steady_device_mallocs(), "\n");
   }
   if (job.has_failure()) {
     const std::string cause = CauseName(job.failure().cause());
@@ -586,15 +590,28 @@ std::vector<std::string> JobNews(const v1::Job& before, const v1::Job& job) {
   return news;
 }
 
+// " in 42 s"; over all attempts " in 2 m 10 s, 3 attempts", without the time in which the job was queued,
+// measured or paused.
+std::string RunTimeText(const v1::Job& job) {
+  if (job.start_unix_nanos() == 0 || job.end_unix_nanos() < job.start_unix_nanos()) return "";
+  const bool again = job.attempt() > 1;
+  const int64_t begin = again ? job.create_unix_nanos() : job.start_unix_nanos();
+  const v1::Job::Ledger& ledger = job.ledger();
+  const double waited =
+      again ? ledger.queue_seconds() + ledger.preflight_seconds() + ledger.pause_seconds() : 0;
+  std::string text = absl::StrCat(
+      " in ", HumanSeconds(std::max(0.0, 1e-9 * static_cast<double>(job.end_unix_nanos() - begin) - waited)));
+  if (again) absl::StrAppend(&text, ", ", job.attempt(), " attempts");
+  if (!again && job.restored().step() > 0)
+    absl::StrAppend(&text, ", resumed after step ", job.restored().step());
+  return text;
+}
+
 std::string Summary(const v1::Job& job, const StepHistory& history) {
   const bool succeeded = job.state() == v1::JOB_STATE_SUCCEEDED;
   std::string text = absl::StrCat(job.id(), " ", StateName(job.state()), " after ",
-                                  succeeded ? absl::StrCat(job.last_step().step()) : StepText(job), " steps");
-  if (job.start_unix_nanos() != 0 && job.end_unix_nanos() >= job.start_unix_nanos()) {
-    absl::StrAppend(&text, " in ",
-                    HumanSeconds(1e-9 * static_cast<double>(job.end_unix_nanos() - job.start_unix_nanos())));
-  }
-  text += "\n";
+                                  succeeded ? absl::StrCat(job.last_step().step()) : StepText(job), " steps",
+                                  RunTimeText(job), "\n");
   if (job.state() == v1::JOB_STATE_FAILED && job.has_failure()) text += FailureText(job);
   if (job.state() == v1::JOB_STATE_CANCELLED && !job.reason().empty())
     absl::StrAppend(&text, "  ", OneLine(job.reason()), "\n");

@@ -459,6 +459,44 @@ TEST(JobText, SummaryOfASuccess) {
             "  device allocations  0 in steady state\n");
 }
 
+// It said how long the last attempt took.
+TEST(JobText, SummaryCountsTheTimeOfAllAttempts) {
+  v1::Job job = EndedJob(v1::JOB_STATE_SUCCEEDED);
+  job.set_attempt(3);
+  job.set_start_unix_nanos(1030 * kSecond);
+  job.mutable_ledger()->set_queue_seconds(2);
+  job.mutable_ledger()->set_pause_seconds(14);
+  EXPECT_THAT(Summary(job, {}), HasSubstr("tiny-k3x9q2 succeeded after 200 steps in 28 s, 3 attempts\n"));
+}
+
+TEST(JobText, SummarySaysAfterWhichStepAJobWasResumed) {
+  v1::Job job = EndedJob(v1::JOB_STATE_SUCCEEDED);
+  job.mutable_restored()->set_step(190);
+  EXPECT_THAT(Summary(job, {}),
+              HasSubstr("tiny-k3x9q2 succeeded after 200 steps in 42 s, resumed after step 190\n"));
+}
+
+TEST(JobText, DescribeOfAnEndedJobHasNoEta) {
+  v1::Job job = EndedJob(v1::JOB_STATE_CANCELLED);
+  job.mutable_last_step()->set_step(20);
+  EXPECT_THAT(DescribeJob(job, Now()), ::testing::Not(HasSubstr("eta")));
+  job.set_state(v1::JOB_STATE_RUNNING);
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("  eta 30 s\n"));
+}
+
+TEST(JobText, DescribeOfASuccessNamesTheLogOfAnEarlierFailureOnly) {
+  v1::Job job = EndedJob(v1::JOB_STATE_SUCCEEDED);
+  v1::Job::Failure* failure = job.mutable_failure();
+  failure->set_rank(1);
+  failure->set_node("node-0");
+  failure->set_signal(9);
+  failure->set_attempt(1);
+  failure->add_log_tail("step 1");
+  const std::string text = DescribeJob(job, Now());
+  EXPECT_THAT(text, HasSubstr("\n  its log: fsdpctl logs tiny-k3x9q2 --rank 1 --attempt 1\n"));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("  | step 1")));
+}
+
 TEST(JobText, SummarySaysHowLongAJobWaitedForItsData) {
   StepHistory history;
   v1::StepReport report = EndedJob(v1::JOB_STATE_SUCCEEDED).last_step();

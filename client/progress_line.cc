@@ -90,8 +90,10 @@ Progress ProgressOf(const v1::StepReport& report, int64_t total_steps, double ty
 
 std::string ProgressLine(const Progress& progress) {
   std::string line = absl::StrCat("step ", Counter(progress));
-  for (int part = 0; part < kParts; ++part)
+  for (int part = 0; part < kParts; ++part) {
+    if (part == kEta && progress.eta_seconds == kNoEta) continue;
     absl::StrAppend(&line, "  ", TextOf(progress, static_cast<Part>(part)));
+  }
   return line;
 }
 

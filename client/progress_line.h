@@ -9,6 +9,8 @@
 
 namespace fsdpd {
 
+constexpr double kNoEta = -1;
+
 struct Progress {
   int64_t step = 0;
   int64_t total_steps = 0;
@@ -20,7 +22,7 @@ struct Progress {
   // communication.
   double overlap = -1;
   int64_t peak_bytes = 0;
-  double eta_seconds = 0;
+  double eta_seconds = 0;  // kNoEta: of a job that has ended.
 };
 
 // `typical_step_seconds`: what the remaining steps are expected to take; 0 takes this step's time.
