@@ -73,6 +73,15 @@ std::string ExplainRule(const std::string& name, int width) {
   return "";
 }
 
+// Of the field: `explain` lists values of its type, of which rules may refuse some.
+std::vector<FieldDoc> RulesOf(const std::string& field) {
+  std::vector<FieldDoc> rules;
+  for (const RuleText& rule : EachRule()) {
+    if (rule.field == field && rule.level == FaultLevel::kError) rules.push_back({rule.id, "", rule.text});
+  }
+  return rules;
+}
+
 // " Of rules, did you mean ...?" where a rule's name is near to what was asked for; "" otherwise.
 std::string NearRule(const std::string& name) {
   std::vector<std::string> ids;
@@ -100,7 +109,8 @@ int RunExplain(const CommandLine& line, Console* console) {
   }
   console->out << found->field.name << "  <" << found->field.type << ">\n"
                << Wrapped(found->field.comment, 2, width) << Wrapped(found->message, 2, width)
-               << List("fields", found->fields, width) << List("values", found->values, width);
+               << List("fields", found->fields, width) << List("values", found->values, width)
+               << List("rules", RulesOf(found->field.name), width);
   return kExitOk;
 }
 

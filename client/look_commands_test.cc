@@ -306,6 +306,10 @@ TEST_F(LookCommandsTest, ExplainNeedsNobody) {
   server_.Stop();
   EXPECT_EQ(Run({"explain", "train.micro_batch"}), kExitOk);
   EXPECT_EQ(out_.find("train.micro_batch  <integer>\n  "), 0u) << out_;
+  EXPECT_EQ(Run({"explain", "precision.main_grads"}), kExitOk);
+  EXPECT_NE(out_.find("\nrules:\n  main_grads_not_fp16\n    main gradients are fp32 or bf16\n"),
+            std::string::npos)
+      << "its type has values that are refused: " << out_;
   EXPECT_EQ(Run({"explain", "parallel"}), kExitOk);
   EXPECT_NE(out_.find("\n  tensor  <integer>\n"), std::string::npos) << out_;
   EXPECT_EQ(Run({"explain", "preset_unknown"}), kExitOk) << "a rule: " << err_;
