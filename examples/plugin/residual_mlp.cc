@@ -3,8 +3,9 @@
 // backward), and the exported symbol.
 //
 //   bazel build //examples/plugin:residual_mlp.so //fsdp:fsdpd-rank
-//   fsdpd-rank --describe-plugin residual_mlp.so --args '{"layers": 2}' > residual_mlp.json
-//   fsdpctl submit job.yaml   # model: {plugin: {path: residual_mlp.so, description: residual_mlp.json}}
+//   .build/bin/fsdp/fsdpd-rank --describe-plugin .build/bin/examples/plugin/residual_mlp.so \
+//     --args '{"layers": 2}' > residual_mlp.json
+//   fsdpctl submit -f job.yaml   # model: {plugin: {path: residual_mlp.so, description: residual_mlp.json}}
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/embedding.h>
