@@ -12,10 +12,8 @@
 #include <utility>
 
 #include "agent/hang_evidence.h"
-#include "agent/launch_check.h"
+#include "agent/launch_refusal.h"
 #include "agent/own_rendezvous.h"
-#include "agent/plugin_check.h"
-#include "agent/spec_paths.h"
 #include "base/check.h"
 #include "base/exit_code.h"
 #include "base/limits.h"
@@ -32,8 +30,7 @@ constexpr int kStoppingTickMs = 20;  // While a tree is on its way out; each loo
 // A launch that may have been lost is of the last.
 constexpr size_t kMaxHadJobs = 64;
 constexpr size_t kMaxKnownJobs = 10000;
-// Ranks of a launch of which each is told that it is refused: as many as a coordinator believes of a node.
-// More of them would hold up what else there is to tell.
+// Ranks of a refused launch that are reported: as many as a coordinator believes of a node.
 constexpr int kMostRefused = 1024;
 // Of a grace, for what a rank does after SIGTERM: half a second, and some more for a machine that is busy.
 constexpr absl::Duration kWayOut = absl::Milliseconds(800);
@@ -102,7 +99,7 @@ RankSupervisor::~RankSupervisor() {
 }
 
 void RankSupervisor::Launch(v1::Launch launch, absl::Duration limit) {
-  PostFor({launch.job_id(), launch.attempt()}, [this, launch, limit] { Accept(launch, limit); });
+  Post([this, launch = std::move(launch), limit] { AcceptOrGiveUp(launch, limit); });
 }
 
 void RankSupervisor::Stop(v1::Stop stop) {
@@ -170,7 +167,13 @@ void RankSupervisor::Post(std::function<void()> task) {
 }
 
 void RankSupervisor::PostFor(const AttemptId& id, std::function<void()> task) {
-  Post([this, id, task = std::move(task)] { (void)options_.errors.Catch({id, kAllRanks}, task); });
+  Post([this, id, task = std::move(task)] { Insist(id, task); });
+}
+
+// Until it does not throw: the coordinator waits for what comes of it.
+void RankSupervisor::Insist(const AttemptId& id, const std::function<void()>& task) {
+  if (options_.errors.Catch({id, kAllRanks}, task).ok()) return;
+  retries_.emplace(clock_->Now() + kRetryDelay, [this, id, task] { Insist(id, task); });
 }
 
 // False after an exception: what the attempt's ranks did meanwhile is asked for again after kRetryDelay.
@@ -251,7 +254,6 @@ void RankSupervisor::PollOnce(int timeout_ms) {
     if (rank->link != nullptr && fds[i].fd == rank->link->fd()) {
       Guard(attempt, rank->id.rank, [&] {
         if ((fds[i].revents & ~POLLOUT) != 0) ReadRank(attempt, rank, /*to_the_end=*/false);
-        // What was read may have ended the link.
         if (rank->link != nullptr && (fds[i].revents & POLLOUT) != 0) rank->EndLink(rank->link->Flush());
       });
     } else if (fds[i].fd == rank->process->pidfd()) {
@@ -280,6 +282,7 @@ void RankSupervisor::ExtendDeadlines(absl::Time now) {
 }
 
 void RankSupervisor::Tick(absl::Time now) {
+  while (!retries_.empty() && retries_.begin()->first <= now) retries_.extract(retries_.begin()).mapped()();
   for (auto it = attempts_.begin(); it != attempts_.end();) {
     Attempt* attempt = it->second.get();
     if (now >= attempt->retry_at) Guard(attempt, kAllRanks, [&] { Advance(attempt, now); });
@@ -293,8 +296,7 @@ void RankSupervisor::Tick(absl::Time now) {
     const bool stopped = attempt->stopping;
     const v1::FreedMemory memory = attempt->Freed();
     it = attempts_.erase(it);
-    // The coordinator asks again for the end of what it does not hear of.
-    (void)options_.errors.Catch({id, kAllRanks}, [&] { events_->AttemptGone(id, stopped, memory); });
+    Insist(id, [this, id, stopped, memory] { events_->AttemptGone(id, stopped, memory); });
   }
   if (now >= next_look_) LookAtRanks(now);
   if (now < next_reap_) return;
@@ -378,22 +380,21 @@ std::vector<v1::HostedAttempt> RankSupervisor::ListHosted() const {
   return hosted;
 }
 
-RankSupervisor::Refusal RankSupervisor::WhyNot(const v1::Launch& launch) const {
+LaunchRefusal RankSupervisor::WhyNot(const v1::Launch& launch) const {
   if (draining_) return {"the agent is stopping"};
-  if (const absl::Status status = CheckRankBinary(options_.rank_binary); !status.ok())
-    return {std::string(status.message()), v1::RankFault::KIND_NODE};
-  const std::string why = WhyRefused(launch, {options_.device, options_.slots, UsedDevices(),
-                                              history_.Newest(launch.job_id()), options_.allowed_env});
-  if (!why.empty()) return {why};
-  const v1::Model& model = launch.spec().model();
-  if (model.has_plugin()) {
-    const std::string no_plugin = WhyNoPlugin(model.plugin().path(), options_.plugin_dirs);
-    if (!no_plugin.empty()) return {no_plugin, v1::RankFault::KIND_CONFIGURATION};
-  }
-  const absl::Status paths = CheckPaths(launch.spec(), options_.path_roots);
-  // What cannot be followed may be there later, and is no fault of the node.
-  return {std::string(paths.message()),
-          absl::IsPermissionDenied(paths) ? v1::RankFault::KIND_CONFIGURATION : v1::RankFault::KIND_DATA};
+  return RefusalOf(launch,
+                   {options_.device, options_.slots, UsedDevices(), history_.Newest(launch.job_id()),
+                    options_.allowed_env},
+                   options_.rank_binary, options_.plugin_dirs, options_.path_roots);
+}
+
+// After an exception nothing of the launch is left, which its ranks' exits say.
+void RankSupervisor::AcceptOrGiveUp(const v1::Launch& launch, absl::Duration limit) {
+  const AttemptId id{launch.job_id(), launch.attempt()};
+  const absl::Status caught = options_.errors.Catch({id, kAllRanks}, [&] { Accept(launch, limit); });
+  if (caught.ok()) return;
+  for (int i = 0; i < launch.ranks(); ++i) logs_->RankEnded({id, launch.first_rank() + i});
+  Refuse(launch, {std::string(caught.message()), v1::RankFault::KIND_NODE, /*begun=*/true});
 }
 
 void RankSupervisor::Accept(const v1::Launch& launch, absl::Duration limit) {
@@ -402,7 +403,7 @@ void RankSupervisor::Accept(const v1::Launch& launch, absl::Duration limit) {
     LogWarning("a repeated launch is ignored %s", ToString(id));
     return;
   }
-  const Refusal refusal = WhyNot(launch);
+  const LaunchRefusal refusal = WhyNot(launch);
   if (!refusal.why.empty()) return Refuse(launch, refusal);
   history_.Take(id);
 
@@ -421,7 +422,7 @@ void RankSupervisor::Accept(const v1::Launch& launch, absl::Duration limit) {
   attempts_[id] = std::move(attempt);
 }
 
-void RankSupervisor::Refuse(const v1::Launch& launch, const Refusal& refusal) {
+void RankSupervisor::Refuse(const v1::Launch& launch, const LaunchRefusal& refusal) {
   const AttemptId id{launch.job_id(), launch.attempt()};
   LogWarning("launch refused %s: %s", ToString(id), refusal.why);
   const int ranks = std::min(launch.ranks(), kMostRefused);
@@ -435,7 +436,7 @@ void RankSupervisor::Refuse(const v1::Launch& launch, const Refusal& refusal) {
     // What its owner lets this node do is no other for the next attempt.
     if (refusal.fault == v1::RankFault::KIND_CONFIGURATION) exit.mutable_fault()->set_permanent(true);
     exit.set_agent_stopping(draining_);
-    if (newest >= launch.attempt()) exit.set_newer_attempt(newest);
+    if (newest >= launch.attempt() && !refusal.begun) exit.set_newer_attempt(newest);
     exit.set_unix_nanos(absl::ToUnixNanos(clock_->Wall()));
     events_->RankExited({id, exit.rank()}, exit);
   }

@@ -20,8 +20,8 @@
 //
 // When a rank fails, the others of its attempt here are told at once (PeerFailed), as they may wait for it
 // for ever, and leave by themselves; their exits say so (RankExit.peer_failed), so that the first keeps the
-// blame. A rank that leaves because it lost a peer (kPeerFailedExitCode) is no cause: the next that fails
-// otherwise, here or on another node, is. The rest is the coordinator's, which sends Stop. When the
+// blame. A rank that leaves because it lost a peer (kPeerFailedExitCode) is not the cause: the next that
+// fails otherwise, here or on another node, is. The rest is the coordinator's, which sends Stop. When the
 // coordinator has been away for kAloneTime, what is left is stopped here: a collective without one of its
 // ranks would only hold the devices.
 //
@@ -57,6 +57,7 @@
 #include "agent/freed_memory.h"
 #include "agent/hosted_rank.h"
 #include "agent/internal_errors.h"
+#include "agent/launch_refusal.h"
 #include "agent/own_time.h"
 #include "agent/path_roots.h"
 #include "agent/rank_logs.h"
@@ -143,6 +144,7 @@ class RankSupervisor {
 
   void Post(std::function<void()> task);
   void PostFor(const AttemptId& id, std::function<void()> task);
+  void Insist(const AttemptId& id, const std::function<void()>& task);
   bool Guard(Attempt* attempt, int rank, absl::FunctionRef<void()> step);
   void Run();
   void RunPosted();
@@ -155,12 +157,9 @@ class RankSupervisor {
   void TellOfHang(const Attempt& attempt, const v1::Stop::Hang& hang);
 
   void Accept(const v1::Launch& launch, absl::Duration limit);
-  struct Refusal {
-    std::string why;  // "" for none.
-    v1::RankFault::Kind fault = v1::RankFault::KIND_UNSPECIFIED;
-  };
-  Refusal WhyNot(const v1::Launch& launch) const;
-  void Refuse(const v1::Launch& launch, const Refusal& refusal);
+  void AcceptOrGiveUp(const v1::Launch& launch, absl::Duration limit);
+  LaunchRefusal WhyNot(const v1::Launch& launch) const;
+  void Refuse(const v1::Launch& launch, const LaunchRefusal& refusal);
   void Start(Attempt* attempt, const v1::Launch& launch, int index);
   void BeginStop(Attempt* attempt, absl::Duration grace, bool may_save, const std::string& reason);
   void Terminate(Rank* rank);
@@ -195,6 +194,7 @@ class RankSupervisor {
   absl::Time connected_until_ = absl::InfiniteFuture();  // When the coordinator was last there.
   absl::Time next_reap_ = absl::InfinitePast();
   absl::Time next_look_ = absl::InfinitePast();
+  std::multimap<absl::Time, std::function<void()>> retries_;  // After internal errors, by when they are due.
 
   UniqueFd wake_;
   Mutex mutex_;

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <new>
 #include <stdexcept>
 #include <thread>
 
@@ -522,10 +523,14 @@ TEST_F(RankSupervisorTest, KillsARankThatBreaksItsProtocol) {
   EXPECT_TRUE(absl::StrContains(exit.error(), "broke its protocol")) << exit.error();
 }
 
-// Whose first read of a tail throws, as reading a truncated log once did.
+// Whose first read of a tail throws, as reading a truncated log once did, and each opening for a job.
 class ThrowingLogs : public LogKeeper {
  public:
   explicit ThrowingLogs(const std::string& dir) : LogKeeper(dir, [](v1::LogLines) { return true; }) {}
+  absl::StatusOr<UniqueFd> OpenForRank(const RankId& id) override {
+    if (id.of.job_id == "no-log") throw std::bad_alloc();
+    return LogKeeper::OpenForRank(id);
+  }
   std::vector<std::string> Tail(const RankId& id, int lines) const override {
     if (id.of.job_id == "job" && !thrown_.exchange(true)) throw std::length_error("basic_string::_M_create");
     return LogKeeper::Tail(id, lines);
@@ -556,6 +561,40 @@ TEST_F(RankSupervisorTest, AnExceptionWhileARankIsHandledIsCountedAndItsEndIsRea
   EXPECT_EQ(errors, 1);
   EXPECT_EQ(supervisor_->Hosted().size(), 1U) << "the neighbor still runs";
   supervisor_.reset();  // Before its logs.
+}
+
+TEST_F(RankSupervisorTest, ALaunchThatThrowsFailsAndAnEndIsReportedAgain) {
+  class ThrowingEvents : public Recorder {
+   public:
+    void AttemptGone(const AttemptId& id, bool stopped, const v1::FreedMemory& memory) override {
+      if (!thrown_.exchange(true)) throw std::bad_alloc();
+      Recorder::AttemptGone(id, stopped, memory);
+    }
+
+   private:
+    std::atomic<bool> thrown_{false};
+  } events;
+  std::atomic<int> errors{0};
+  options_.errors = InternalErrors([&errors] { ++errors; });
+  ThrowingLogs logs(dir_.path());
+  supervisor_ = std::make_unique<RankSupervisor>(options_, &logs, &events, &clock_);
+  v1::Launch launch = Launch("stay", 1, {0});
+  launch.set_job_id("no-log");
+  supervisor_->Launch(launch);
+  const v1::RankExit refused = events.AwaitExit(0);
+  EXPECT_EQ(refused.fault().kind(), v1::RankFault::KIND_NODE);
+  EXPECT_EQ(refused.newer_attempt(), 0);
+  EXPECT_TRUE(absl::StrContains(refused.error(), "internal error of the agent")) << refused.error();
+  launch.set_job_id("job");
+  launch.set_first_rank(1);  // Events are told apart by it.
+  launch.set_world(2);
+  supervisor_->Launch(launch);
+  events.Await("ready 1");
+  supervisor_->Stop(Stop(1, 1));
+  while (errors < 3) Pass(absl::Seconds(1));  // Its tail throws, too.
+  Pass(absl::Seconds(1));
+  events.Await("stopped");
+  supervisor_.reset();  // Before its logs and events.
 }
 
 TEST_F(RankSupervisorTest, AFullDiskCostsTheLogAndNotTheRank) {

@@ -33,6 +33,7 @@ constexpr Ours kOurs[] = {
 constexpr absl::string_view kLoads[] = {
     "CUDA_INJECTION32_PATH",
     "CUDA_INJECTION64_PATH",
+    "FI_PROVIDER_PATH",
     "GCONV_PATH",
     "IBV_DRIVERS",
     "KINETO_CONFIG",
@@ -51,6 +52,7 @@ constexpr absl::string_view kLoads[] = {
     "OPENSSL_ENGINES",
     "OPENSSL_MODULES",
     "RDMAV_DRIVERS",
+    "UCX_MODULE_DIR",
 };
 
 // Files that are made or overwritten, wherever the agent's user may.
@@ -71,6 +73,7 @@ constexpr absl::string_view kWrites[] = {
     "NCCL_TOPO_DUMP_FILE",
     "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
     "TORCH_NCCL_DEBUG_INFO_TEMP_FILE",
+    "UCX_LOG_FILE",
 };
 
 // NCCL's own names are all harmless but for these, and those above: files that it reads, and a service that

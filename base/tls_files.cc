@@ -197,7 +197,7 @@ absl::StatusOr<std::string> ReadSecretLine(const std::string& path) {
 
 absl::StatusOr<std::vector<std::string>> CertificateNames(absl::string_view pem) {
   const X509Ptr certificate = FirstCertificate(pem);
-  if (certificate == nullptr) return absl::InvalidArgumentError("is no certificate in PEM");
+  if (certificate == nullptr) return absl::InvalidArgumentError("is not a PEM certificate");
   std::vector<std::string> names = DnsNames(certificate.get());
   if (!names.empty()) return names;
   if (std::string name = CommonName(certificate.get()); !name.empty()) names.push_back(std::move(name));
@@ -206,7 +206,7 @@ absl::StatusOr<std::vector<std::string>> CertificateNames(absl::string_view pem)
 
 absl::StatusOr<std::string> CertificateSerial(absl::string_view pem) {
   const X509Ptr certificate = FirstCertificate(pem);
-  if (certificate == nullptr) return absl::InvalidArgumentError("is no certificate in PEM");
+  if (certificate == nullptr) return absl::InvalidArgumentError("is not a PEM certificate");
   const std::unique_ptr<BIGNUM, void (*)(BIGNUM*)> number(
       ASN1_INTEGER_to_BN(X509_get0_serialNumber(certificate.get()), nullptr), BN_free);
   const std::unique_ptr<char, void (*)(char*)> hex(BN_bn2hex(number.get()),

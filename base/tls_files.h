@@ -48,11 +48,11 @@ absl::StatusOr<TlsIdentity> ReadTlsFiles(const TlsFiles& files, absl::Time now);
 absl::StatusOr<std::string> ReadSecretLine(const std::string& path);
 
 // The DNS names that the first certificate of a chain is for, in lower case; its common name where it has no
-// DNS name at all. INVALID_ARGUMENT for what is no certificate.
+// DNS name at all. INVALID_ARGUMENT if it is not a certificate.
 absl::StatusOr<std::vector<std::string>> CertificateNames(absl::string_view pem);
 
 // The serial number of the first certificate of a chain, in lower-case hex without leading zeros.
-// INVALID_ARGUMENT for what is no certificate.
+// INVALID_ARGUMENT if it is not a certificate.
 absl::StatusOr<std::string> CertificateSerial(absl::string_view pem);
 
 // OK when one of `names` is `node`; PERMISSION_DENIED with both otherwise. No wildcards: a certificate is one

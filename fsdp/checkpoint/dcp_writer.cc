@@ -64,7 +64,7 @@ absl::Status RemoveParts(const std::string& folder, const std::string& name) {
   });
 }
 
-// Files of an attempt before that had more ranks, whole or half: no rank of this one has written over them.
+// Files of an earlier attempt, complete or not, which have other names.
 absl::Status RemoveFilesBeside(const std::string& folder, const DcpSums& named) {
   return RemoveWhere(folder, [&](const std::string& found) {
     const bool of_a_rank =

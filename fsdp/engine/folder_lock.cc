@@ -38,8 +38,7 @@ constexpr absl::Duration kLongestUnseen = absl::Seconds(10);
 constexpr char kLockName[] = ".fsdpd_lock";
 constexpr char kFolderKey[] = "save/folder";
 constexpr char kUnwritten[] = "unwritten";
-constexpr char kNoFolder[] = "failed: ";       // And why.
-constexpr char kOfAnother[] = "of another: ";  // Likewise.
+constexpr char kNoFolder[] = "failed: ";  // And why.
 constexpr char kSaidPrefix[] = ".fsdpd_said.";
 
 // Not where that cannot be told.
@@ -48,12 +47,6 @@ bool WasRemoved(const std::string& path, int file) {
   if (fstat(file, &held) != 0) return false;
   if (stat(path.c_str(), &there) != 0) return errno == ENOENT;
   return held.st_dev != there.st_dev || held.st_ino != there.st_ino;
-}
-
-// Another run's, until somebody changes the spec: the same for all ranks and attempts.
-absl::Status OfAnother(const std::string& words) {
-  return BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/true,
-                  absl::FailedPreconditionError(words));
 }
 
 }  // namespace
@@ -68,14 +61,10 @@ absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(Options options) {
   const bool of_path = !status.ok() && !absl::IsUnavailable(status);
   if (status.ok()) status = is_first ? lock->TakeAsFirst() : lock->AwaitFirst();
   if (status.ok()) return lock;
-  const bool of_another = FaultOf(status).has_value();
   // No other rank waits for what does not come.
   const std::string why = CutText(status.message(), kMaxErrorBytes);
-  if (is_first)
-    lock->options_.store->Set(kFolderKey, (of_another ? kOfAnother : kNoFolder) + why).IgnoreError();
-  const std::string words = absl::StrCat("checkpoint.dir: ", status.message());
-  if (of_another) return OfAnother(words);
-  const absl::Status told(status.code(), words);
+  if (is_first) lock->options_.store->Set(kFolderKey, kNoFolder + why).IgnoreError();
+  const absl::Status told(status.code(), absl::StrCat("checkpoint.dir: ", status.message()));
   return of_path ? BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/false, told) : told;
 }
 
@@ -93,7 +82,7 @@ absl::Status FolderLock::Make() {
 }
 
 absl::Status FolderLock::TakeAsFirst() {
-  // What is missing has no lock; who looks for the job's checkpoints says so.
+  // ChooseCheckpoint() reports a directory that is missing.
   if (access(options_.dir.c_str(), F_OK) != 0) return options_.store->Set(kFolderKey, kUnwritten);
   FSDPD_RETURN_IF_ERROR(Lock());
   token_ = NewToken();
@@ -108,9 +97,8 @@ absl::Status FolderLock::TakeAsFirst() {
 
 absl::Status FolderLock::AwaitFirst() {
   FSDPD_ASSIGN_OR_RETURN(const std::string token, GetFrom(options_.store, 0, kFolderKey, kLongestFileWait));
-  absl::string_view why = token;
-  if (absl::ConsumePrefix(&why, kOfAnother)) return OfAnother(std::string(why));
-  if (absl::ConsumePrefix(&why, kNoFolder)) return absl::UnavailableError(absl::StrCat("rank 0: ", why));
+  if (absl::string_view why = token; absl::ConsumePrefix(&why, kNoFolder))
+    return absl::UnavailableError(absl::StrCat("rank 0: ", why));
   if (token == kUnwritten) return absl::OkStatus();
   const auto begin = std::chrono::steady_clock::now();
   while (std::chrono::steady_clock::now() - begin < absl::ToChronoSeconds(kLongestUnseen)) {
@@ -139,7 +127,8 @@ absl::Status FolderLock::Lock() {
   while (!(locked_ = flock(lock_, LOCK_EX | LOCK_NB) == 0) && errno == EWOULDBLOCK) {
     std::string holder;
     std::ifstream(path) >> holder;
-    const bool own = !options_.job.empty() && holder == options_.job;
+    // A full disk leaves the file empty, whoever holds it.
+    const bool own = !options_.job.empty() && (holder.empty() || holder == options_.job);
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
     if (own && !std::exchange(told, true)) LogInfo("waits for %s, which an attempt before still holds", path);
     if (own && waited < absl::ToChronoSeconds(kLongestHold) && !options_.stop->load()) {
@@ -152,8 +141,9 @@ absl::Status FolderLock::Lock() {
           " is locked by an attempt before, which lives on somewhere: end its rank 0 (a node that was lost, "
           "or a process that is stopped or hangs)"));
     }
-    return OfAnother(absl::StrCat(path, " is locked by ", holder.empty() ? "another run" : holder,
-                                  ", which writes there: give each job a folder of its own"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " is locked by ", holder.empty() ? "another run" : holder,
+                     ", which writes there: give each job a folder of its own"));
   }
   return absl::OkStatus();
 }
@@ -162,8 +152,11 @@ absl::Status FolderLock::Lock() {
 absl::Status FolderLock::Sign() {
   const std::string path = this->path();
   const std::string content = absl::StrCat(options_.job.empty() ? "-" : options_.job, " ", token_, "\n");
-  if (lock_ < 0 || ftruncate(lock_, 0) != 0) return ErrnoStatus(absl::StrCat("write ", path));
+  if (lock_ < 0) return ErrnoStatus(absl::StrCat("write ", path));
+  // Never empty in between, for those that wait for the lock.
   FSDPD_RETURN_IF_ERROR(WriteAt(lock_, path, 0, {{const_cast<char*>(content.data()), content.size()}}));
+  if (ftruncate(lock_, static_cast<off_t>(content.size())) != 0)
+    return ErrnoStatus(absl::StrCat("write ", path));
   // It stays open, and servers of files show others what was closed or synced.
   return fsync(lock_) == 0 ? absl::OkStatus() : ErrnoStatus(absl::StrCat("fsync ", path));
 }

@@ -52,7 +52,7 @@ class FolderLock {
 
   // Of this attempt; empty where it is not known that the ranks share the directory.
   const std::string& token() const { return token_; }
-  // What ranks tell each other here while the store is silent.
+  // Where ranks leave messages for each other while the store is silent.
   std::string said_dir() const;
 
  private:

@@ -1,0 +1,26 @@
+#include "agent/launch_refusal.h"
+
+#include "agent/plugin_check.h"
+#include "agent/rank_process.h"
+#include "agent/spec_paths.h"
+
+namespace fsdpd {
+
+LaunchRefusal RefusalOf(const v1::Launch& launch, const NodeUse& use, const std::string& rank_binary,
+                        const std::vector<PathRoot>& plugin_dirs, const std::vector<PathRoot>& path_roots) {
+  if (const absl::Status status = CheckRankBinary(rank_binary); !status.ok())
+    return {std::string(status.message()), v1::RankFault::KIND_NODE};
+  const std::string why = WhyRefused(launch, use);
+  if (!why.empty()) return {why};
+  const v1::Model& model = launch.spec().model();
+  if (model.has_plugin()) {
+    const std::string no_plugin = WhyNoPlugin(model.plugin().path(), plugin_dirs);
+    if (!no_plugin.empty()) return {no_plugin, v1::RankFault::KIND_CONFIGURATION};
+  }
+  const absl::Status paths = CheckPaths(launch.spec(), path_roots);
+  // A path that cannot be followed may be there later, which is not the node's fault.
+  return {std::string(paths.message()),
+          absl::IsPermissionDenied(paths) ? v1::RankFault::KIND_CONFIGURATION : v1::RankFault::KIND_DATA};
+}
+
+}  // namespace fsdpd
