@@ -23,7 +23,8 @@ VALUES = {  # Of labels that are no places.
     "method": ["GetJob", "SubmitJob"], "code": ["OK"], "operation": ["Get", "Insert"], "version": ["0.1.0"], "attempt": ["1"],
     "class": ["weights", "gradients"], "bound": ["least", "largest"], "mode": ["in_place", "moved"], "phase": ["queue", "replay"],
     "file": ["--tokens", "--etcd-cert"]}
-KINDS = {"fsdpd_bad_steps_total": ["nonfinite", "spike"], "fsdpd_gpu_ecc_errors_total": ["corrected", "uncorrected"]}
+KINDS = {"fsdpd_bad_steps_total": ["nonfinite", "spike"], "fsdpd_gpu_ecc_errors_total": ["corrected", "uncorrected"],
+         "fsdpd_agent_messages_refused_total": ["rank", "rendezvous"]}
 TIMES = ["queue", "step", "exposed", "save", "pause"]  # Of a job's ledger; other causes are of failures.
 CAUSES = ["hang", "node"]
 # Rank 0 tells them for its job.

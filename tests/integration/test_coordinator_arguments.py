@@ -45,13 +45,14 @@ def chart(*values):
 
 def of_pod(made, secrets, folder):
     """A container's arguments, with what is mounted there in folders of ours."""
-    for name in ("tls", "people", "quotas", "state"):
+    for name in ("tls", "people", "quotas", "revoked", "state"):
         (folder / name).mkdir()
     for key, file in {"ca.crt": "ca.crt", "tls.crt": "coordinator.crt", "tls.key": "coordinator.key"}.items():
         shutil.copy(secrets / "pki" / file, folder / "tls" / key)
     shutil.copy(secrets / "tokens", folder / "people")
-    for key, text in named(made, "ConfigMap", "fsdpd-quotas")["data"].items():
-        (folder / "quotas" / key).write_text(text)
+    for name, mount in (("fsdpd-quotas", "quotas"), ("fsdpd-revoked-certificates", "revoked")):
+        for key, text in named(made, "ConfigMap", name)["data"].items():
+            (folder / mount / key).write_text(text)
     spec = pod_specs(made)["fsdpd-coordinator"]
     arguments = "\n".join(spec["containers"][0]["args"])
     for mount in spec["containers"][0]["volumeMounts"]:

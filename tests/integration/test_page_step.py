@@ -232,12 +232,12 @@ def test_a_step_of_many_instructions_is_few_elements_and_one_without_a_plan_says
         assert browser.ask("document.querySelectorAll('figure.step *').length") < 150
 
         # No node lets a job have this variable, as is known once there is one.
-        refused = cluster.submit(one_rank(name="refused", env=[{"name": "MY_APP_MODE", "value": "x"}]))
+        refused = cluster.submit(one_rank(name="refused", env=[{"name": "NCCL_TOPO_FILE", "value": "x"}]))
         cluster.start_agent("node-0")
         browser.open(f"{cluster.page()}#/jobs/{refused}")
         browser.wait("document.body.innerText.includes('No plan can be drawn: ')")
         said = browser.text()
-        assert "MY_APP_MODE" in said and "Memory plan of a rank" in said, said
+        assert "NCCL_TOPO_FILE" in said and "Memory plan of a rank" in said, said
         assert browser.ask("document.querySelectorAll('figure.step').length") == 0
         assert not browser.faults, browser.faults
         cluster.cancel_all()
