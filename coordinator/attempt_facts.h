@@ -43,7 +43,7 @@ struct NodePart {
   bool attached = false;       // The agent has registered in this life of the coordinator.
   bool hosted = false;         // And had ranks of it then.
   bool stopped = false;        // No process is left there.
-  // Until when anything waits for its end: of a job that was placed there, for as long as it takes.
+  // Until when the job's next launch waits for its end. Its slots are taken until then and after.
   absl::Time awaited_until = absl::InfiniteFuture();
   v1::FreedMemory memory;  // What its agent said of it then.
   // Since when the agent is back without some ranks whose end nobody reported.

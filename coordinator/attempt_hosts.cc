@@ -23,12 +23,11 @@ int NewestAttemptOn(const std::string& node, const v1::Job& job) {
 
 }  // namespace
 
-Hosting HostingOf(const v1::Job& job, const std::string& node, int attempt) {
-  const int newest = NewestAttemptOn(node, job);
-  if (newest == 0) return Hosting::kNone;
-  if (attempt <= newest) return Hosting::kPlaced;
-  const bool ahead = attempt > job.attempt() && attempt - job.attempt() <= kMaxAttemptsAhead;
-  return ahead ? Hosting::kAhead : Hosting::kNone;
+Hosting HostingOf(const v1::Job& job, const std::string& node, int attempt, int newest) {
+  const int newest_there = NewestAttemptOn(node, job);
+  if (newest_there == 0) return Hosting::kNone;
+  if (attempt <= newest_there) return Hosting::kPlaced;
+  return attempt > job.attempt() && attempt <= newest ? Hosting::kAhead : Hosting::kNone;
 }
 
 void KeepEarlierHosts(int attempt, v1::Job* job) {

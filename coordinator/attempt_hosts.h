@@ -28,9 +28,10 @@ constexpr int kMaxEarlierHosts = 1024;
 enum class Hosting {
   kNone,    // The job was not placed on that node, or the attempt is out of range.
   kPlaced,  // The attempt, or a later one, was placed there.
-  kAhead,   // The job was placed there, and the attempt is newer than the record, within kMaxAttemptsAhead.
+  kAhead,   // The job was placed there, and the attempt is newer than the record, but not than `newest`.
 };
-Hosting HostingOf(const v1::Job& job, const std::string& node, int attempt);
+// `newest`: the newest attempt of the job that an agent can host.
+Hosting HostingOf(const v1::Job& job, const std::string& node, int attempt, int newest);
 
 // Keeps the placements of `attempt` in Job.earlier_hosts. REQUIRES: the job still has them.
 void KeepEarlierHosts(int attempt, v1::Job* job);

@@ -104,14 +104,17 @@ TEST_F(AttemptHostsTest, AnAttemptIsBelievedOfNodesThatTheJobWasPlacedOn) {
   KeepEarlierHosts(3, &job);
   job.mutable_placements()->erase(job.placements().begin());  // Attempt 5 is on b only.
   job.set_attempt(5);
-  EXPECT_EQ(HostingOf(job, "b", 5), Hosting::kPlaced);
-  EXPECT_EQ(HostingOf(job, "b", 3), Hosting::kPlaced);
-  EXPECT_EQ(HostingOf(job, "a", 3), Hosting::kPlaced);
-  EXPECT_EQ(HostingOf(job, "a", 5), Hosting::kNone);
-  EXPECT_EQ(HostingOf(job, "a", 6), Hosting::kAhead);
-  EXPECT_EQ(HostingOf(job, "b", 5 + kMaxAttemptsAhead), Hosting::kAhead);
-  EXPECT_EQ(HostingOf(job, "b", 6 + kMaxAttemptsAhead), Hosting::kNone);
-  for (const int attempt : {1, 3, 5, 6}) EXPECT_EQ(HostingOf(job, "s2", attempt), Hosting::kNone);
+  for (const int newest : {0, 9}) {
+    EXPECT_EQ(HostingOf(job, "b", 5, newest), Hosting::kPlaced);
+    EXPECT_EQ(HostingOf(job, "b", 3, newest), Hosting::kPlaced);
+    EXPECT_EQ(HostingOf(job, "a", 3, newest), Hosting::kPlaced);
+    EXPECT_EQ(HostingOf(job, "a", 5, newest), Hosting::kNone);
+    for (const int attempt : {1, 3, 5, 6}) EXPECT_EQ(HostingOf(job, "s2", attempt, newest), Hosting::kNone);
+  }
+  EXPECT_EQ(HostingOf(job, "a", 6, 9), Hosting::kAhead);
+  EXPECT_EQ(HostingOf(job, "b", 9, 9), Hosting::kAhead);
+  EXPECT_EQ(HostingOf(job, "b", 10, 9), Hosting::kNone);
+  EXPECT_EQ(HostingOf(job, "a", 6, 0), Hosting::kNone) << "launched by this coordinator";
 }
 
 TEST_F(AttemptHostsTest, OfEachNodeTheNewestAttemptIsKeptAndOfAllNodesTheNewest) {

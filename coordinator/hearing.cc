@@ -28,8 +28,8 @@ namespace {
 constexpr char kMeasuring[] = "preflight";  // HostedAttempt.job_id of no job.
 // Agents of an attempt speak one after the other within such a time (agent/compute_times.h).
 constexpr absl::Duration kScoreEvery = absl::Seconds(5);
-// For what an agent says to have of a job that was never launched: its time to save, and to report its end.
-constexpr absl::Duration kUnlaunchedWait = absl::Seconds(75);
+// For attempts that an agent claims to host: their time to save (kUnknownGraceMs), and to report the end.
+constexpr absl::Duration kLeftoversWait = absl::Seconds(75);
 constexpr char kStopping[] = "stopping the ranks", kStopsAlready[] = "the ranks leave already";
 constexpr char kStoppingRest[] = "stopping what is left of it";
 constexpr absl::string_view kCancelWords[] = {kStopping, kStopsAlready, kStoppingRest};
@@ -159,6 +159,8 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
     if (it == hosted.end() && IsCurrent(ref) && facts.TakeNeverCame(info))
       LogInfo("a launch never came and is sent again node=%s job=%s attempt=%d", node, ref.job, ref.attempt);
     facts.TakeAttached(node, it == hosted.end() ? std::set<int>() : it->second, lease_.now());
+    // The newest attempt runs: the state is not older than its launch.
+    if (it != hosted.end() && !it->second.empty() && IsCurrent(ref)) jobs_.at(ref.job).newest_elsewhere = 0;
     if (it != hosted.end()) hosted.erase(it);
     if (facts.stop.has_value()) {
       SendStop(facts, *part);
@@ -190,7 +192,8 @@ void Reconciler::TakeUnwanted(const v1::Register& info, const AttemptRef& ref) {
   if (live == nullptr && !ended.ok())
     return StopUnwanted(info, ref, absl::IsNotFound(ended.status()), /*placed=*/false);
   const v1::Job& job = live != nullptr ? live->job : *ended;
-  const Hosting hosting = HostingOf(job, node, ref.attempt);
+  const int newest = live != nullptr ? live->newest_elsewhere : job.attempt() + kMaxAttemptsAhead;
+  const Hosting hosting = HostingOf(job, node, ref.attempt, newest);
   // The record of a job that was never launched names no node. Right after a restart the job waits for agents
   // anyway, and if the state is of before its launch, it waits for what they have of it: once, so that a node
   // that claims what it does not have only delays it.
@@ -211,8 +214,14 @@ void Reconciler::TakeUnwanted(const v1::Register& info, const AttemptRef& ref) {
     return SendStop(unplaced, part);
   }
   if (live != nullptr && hosting != Hosting::kPlaced) TakeNewerAttempt(node, ref.attempt, live);
-  StopUnwanted(info, ref, hosting != Hosting::kPlaced, /*placed=*/!delays,
-               delays ? lease_.now() + kUnlaunchedWait : absl::InfiniteFuture());
+  StopUnwanted(info, ref, hosting != Hosting::kPlaced, /*placed=*/!delays, WaitForLeftovers(node, live));
+}
+
+// Counted from the node's first claim since the last launch: a node that never reports an end, or claims one
+// attempt after another, delays the next launch only once. An ended job has no launch to delay.
+absl::Time Reconciler::WaitForLeftovers(const std::string& node, LiveJob* live) {
+  if (live == nullptr) return absl::InfiniteFuture();
+  return live->leftovers_until.try_emplace(node, lease_.now() + kLeftoversWait).first->second;
 }
 
 // What the attempt has trained is saved, and the job's next attempt resumes from there.

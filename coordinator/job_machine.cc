@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "coordinator/attempt_ref.h"
 #include "coordinator/job_ledger.h"
 
 namespace fsdpd {
@@ -110,6 +111,8 @@ absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, abs
                    v1::Job* job) {
   const absl::StatusOr<JobState> next = NextState(job->state(), event);
   if (!next.ok()) return next.status();
+  if (event == JobEvent::kLaunch && job->attempt() >= kMaxAttempt)
+    return absl::FailedPreconditionError(absl::StrCat("a job has at most ", kMaxAttempt, " attempts"));
   const int64_t unix_nanos = absl::ToUnixNanos(now);
   PassTime(ledger_now, *next, event == JobEvent::kRetry, job);
   job->set_state(*next);

@@ -18,7 +18,8 @@
 //   FAILED, CANCELLED -again-> QUEUED
 //
 // Pure: no clock, no lock, no store. The caller persists the job before it acts on the new state.
-// Errors: FAILED_PRECONDITION when the state does not allow the event; the job is unchanged.
+// Errors: FAILED_PRECONDITION when the state does not allow the event, or for a launch after attempt
+// kMaxAttempt; the job is unchanged.
 #pragma once
 
 #include <absl/status/statusor.h>

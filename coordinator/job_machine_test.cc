@@ -4,6 +4,8 @@
 
 #include <set>
 
+#include "coordinator/attempt_ref.h"
+
 namespace fsdpd {
 namespace {
 
@@ -43,6 +45,18 @@ TEST(JobMachine, NothingButAPersonsWishLeavesAnEndedStateAndNothingLeavesSuccess
           << ShortName(state) << " " << NameOf(event);
     }
   }
+}
+
+// Messages about attempts with higher numbers are dropped.
+TEST(JobMachine, NoAttemptIsNumberedAboveTheMaximum) {
+  v1::Job job = QueuedJob();
+  job.set_attempt(kMaxAttempt - 1);
+  EXPECT_TRUE(Apply(JobEvent::kLaunch, "", At(1), &job).ok());
+  EXPECT_EQ(job.attempt(), kMaxAttempt);
+  job.set_state(v1::JOB_STATE_QUEUED);
+  EXPECT_TRUE(absl::IsFailedPrecondition(Apply(JobEvent::kLaunch, "", At(2), &job)));
+  EXPECT_EQ(job.attempt(), kMaxAttempt);
+  EXPECT_EQ(job.state(), v1::JOB_STATE_QUEUED);
 }
 
 TEST(JobMachine, EveryStateIsReachableFromQueued) {

@@ -79,6 +79,10 @@ std::string Reconciler::PlaceNext(LiveJob* live, Placing* placing) {
     placing->Wait(id, WaitingForTime(parts_.clock->WallOf(live->not_before)));
     return "";
   }
+  if (live->job.attempt() >= kMaxAttempt) {
+    GiveUp(live, absl::StrCat("a job has at most ", kMaxAttempt, " attempts")).IgnoreError();
+    return "";
+  }
   const PlaceRequest request = RequestAgain(live->job);
   v1::Job::Waiting held;
   std::string reason = WhyHeld(live, request, &placing->quotas, &held);
@@ -198,7 +202,8 @@ std::string Reconciler::WhatIsLeftOf(const std::string& id) const {
   int attempt = 0;
   for (auto it = attempts_.lower_bound({id, 0}); it != attempts_.end() && it->first.job == id; ++it) {
     for (const NodePart& part : it->second.parts) {
-      if (part.stopped || PresenceAt(part.node) == Presence::kLost) continue;
+      if (part.stopped || lease_.now() >= part.awaited_until) continue;
+      if (PresenceAt(part.node) == Presence::kLost) continue;
       // Of several, one that an agent says to have is named, and not one whose end has only not been said.
       if (left != nullptr && left->hosted && !part.hosted) continue;
       left = &part;
@@ -269,6 +274,10 @@ absl::Status Reconciler::ClosePlan(LiveJob* live, int64_t offer_bytes) {
     live->refusal = why;
     return absl::OkStatus();
   }
+  return GiveUp(live, why);
+}
+
+absl::Status Reconciler::GiveUp(LiveJob* live, const std::string& why) {
   const std::string words = absl::StrCat("cannot be launched: ", why);
   return Commit(live, JobEvent::kGiveUp, words, [&](v1::Job* job) {
     v1::Job::Failure failure;
@@ -292,10 +301,13 @@ absl::Status Reconciler::Launch(LiveJob* live, const PlaceDecision& decision, bo
     }
     job->set_lent(lent);
   }));
+  live->newest_elsewhere = 0;
+  live->leftovers_until.clear();
   AttemptFacts& facts = OpenAttempt(live->job, /*recovered=*/false);
   facts.pace.WaitFrom(lease_.now());
   live->short_since.reset();
   live->refused_worlds.clear();
+  parts_.rendezvous->Close(facts.ref);  // Keys of a node that claimed this attempt before its launch.
   parts_.rendezvous->Open(facts.ref);
   for (NodePart& part : facts.parts) {
     part.attached = true;

@@ -109,6 +109,7 @@ absl::Status Reconciler::Load() {
     LogInfo("job loaded job=%s state=%s attempt=%d", job.id(), ShortName(job.state()), job.attempt());
     LiveJob& live = jobs_[job.id()];
     live.awaits_agents = !HasAttempt(job.state());
+    live.newest_elsewhere = job.attempt() + kMaxAttemptsAhead;
     if (job.state() == v1::JOB_STATE_QUEUED && job.attempt() > 0)
       live.not_before = lease_.now() + RetryDelay(job);
     live.job = std::move(job);
@@ -379,7 +380,6 @@ void Reconciler::TendStops() {
   for (auto it = attempts_.begin(); it != attempts_.end();) {
     AttemptFacts& facts = it->second;
     const bool current = IsCurrent(it->first);
-    for (NodePart& part : facts.parts) part.stopped |= now >= part.awaited_until;
     const bool overdue = now - facts.stop_since > kDrainLimit && !facts.ranks().empty() && facts.AllExited();
     if (!current && (IsGone(facts, presence) || overdue)) {
       if (!IsGone(facts, presence))

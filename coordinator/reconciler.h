@@ -147,6 +147,11 @@ class Reconciler {
     absl::Time not_before = absl::InfinitePast();  // Of the next attempt's launch.
     // Loaded without an attempt: where the state was restored from a backup, some agent may know one.
     bool awaits_agents = false;
+    // Loaded, and not launched since: the newest attempt that an agent can host, as the state may be older
+    // than its launch (a backup). 0: none that is newer than this coordinator's own.
+    int newest_elsewhere = 0;
+    // By node: until when the next launch waits for what the node claims to have left of earlier attempts.
+    std::map<std::string, absl::Time> leftovers_until;
     std::string not_on_disk;  // Why its last change could not be stored; "" when it is.
     // With what an open plan (job_plan.h) was refused, and why: it is not made again for the same offer.
     std::optional<int64_t> refused_offer;
@@ -197,6 +202,7 @@ class Reconciler {
   void TakeRankStand(const std::string& node, const v1::RankUpdate& update, const AttemptFacts& facts);
   void TakeUnwanted(const v1::Register& info, const AttemptRef& ref);
   void TakeNewerAttempt(const std::string& node, int attempt, LiveJob* live);
+  absl::Time WaitForLeftovers(const std::string& node, LiveJob* live);
   void StopUnwanted(const v1::Register& info, const AttemptRef& ref, bool saves, bool placed,
                     absl::Time awaited_until = absl::InfiniteFuture());
 
@@ -269,6 +275,7 @@ class Reconciler {
                       v1::Job::Waiting* waiting);
   QuotaRoom QuotasNow() const;
   absl::Status ClosePlan(LiveJob* live, int64_t offer_bytes);
+  absl::Status GiveUp(LiveJob* live, const std::string& why);
   void ShowWaiting(std::map<std::string, v1::Job::Waiting> waiting);
   // Of an idle job whose last attempt failed with a node that is still silent: words that name it, or "".
   std::string MayBeLeftOf(const v1::Job& job) const;

@@ -136,6 +136,28 @@ def test_a_node_without_ranks_of_a_job_reports_on_its_ranks(attacked):
     assert_trains_on(cluster, job_id)
 
 
+def test_a_former_host_of_a_job_claims_its_next_attempt(own, tmp_path):
+    with own(agents=0, security=Security(tmp_path / "security")) as cluster:
+        cluster.start_agent("s2", slots=1)
+        job_id = cluster.submit(saving(tmp_path / "job", steps=ENDLESS, checkpoint={"every_steps": 50},
+                                       resources={"nodes": 1, "ranks_per_node": 1}, restart={"max_attempts": 9}))
+        cluster.wait_step(job_id, 60)
+        cluster.agents.pop("s2").kill()
+        cluster.start_agent("node-0", slots=1)
+        wait_until("attempt 2 trains", lambda: cluster.job(job_id).attempt == 2 and cluster.state(job_id) == "RUNNING")
+        for restarted in (False, True):
+            if restarted:
+                cluster.coordinator.kill()
+                cluster.start_coordinator(listen=cluster.address)
+                cluster.wait_nodes(1)
+            hosted = [agent_pb.HostedAttempt(job_id=job_id, attempt=3, ranks=[0])]
+            with refusing(cluster, "registration"), Hostile(cluster, hosted=hosted):
+                reached = cluster.job(job_id).last_step.step
+                cluster.wait_step(job_id, reached + 60)
+                assert cluster.job(job_id).attempt == 2
+        cluster.cancel(job_id)
+
+
 def test_a_coordinator_that_restarted_knows_who_hosts_a_job(attacked):
     cluster, job_id = attacked
     cluster.coordinator.kill()

@@ -1,0 +1,98 @@
+// Claims of nodes that hosted a job once: they stop nothing, and delay its next launch at most once.
+#include "coordinator/testing/reconciler_case.h"
+
+namespace fsdpd {
+namespace {
+
+using ::testing::HasSubstr;
+
+class ReconcilerFormerHostTest : public ReconcilerCase {
+ protected:
+  // Attempt 1 of "j" was on "a", which was lost; attempt 2 runs on "b".
+  void Move() {
+    Attach("a", 1);
+    Submit("j", 1, 1, /*max_attempts=*/3);
+    Ready("a", "j", 0);
+    Detach("a");
+    outboxes_.clear();
+    Advance(absl::Seconds(20));
+    Attach("b", 1);
+    ASSERT_EQ(Job("j").attempt(), 2);
+    Ready("b", "j", 0, 2);
+  }
+  void FailOnB() {
+    Exit("b", "j", 0, 1, 2);
+    Stopped("b", "j", 2);
+    ASSERT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  }
+};
+
+TEST_F(ReconcilerFormerHostTest, AFormerHostCannotFailTheNewestAttemptByAClaimOfALaterOne) {
+  Move();
+  for (const bool restarted : {false, true}) {
+    if (restarted) {
+      Restart();
+      Attach("b", 1, {{"j", 2}});
+    }
+    Attach("a", 1, {{"j", 3}});
+    EXPECT_EQ(StopsSent("a").size(), 1u);
+    EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+    EXPECT_EQ(Job("j").failure().newer_attempt(), 0);
+    EXPECT_FALSE(rendezvous_->Set({"j", 3}, "save/1", "evil").ok());
+  }
+}
+
+TEST_F(ReconcilerFormerHostTest, AFormerHostDelaysTheNextLaunchOnlyOnce) {
+  Move();
+  FailOnB();
+  Attach("a", 1, {{"j", 1}});
+  Advance(absl::Seconds(74));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(Job("j").reason(), HasSubstr("what is left of attempt 1 on a"));
+  Attach("a", 1, {{"j", 1}});
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job("j").attempt(), 3);
+  EXPECT_EQ(Job("j").placements(0).node(), "b") << "the slots of the other are not known to be free";
+}
+
+TEST_F(ReconcilerFormerHostTest, ClaimsOneAfterAnotherDelayTheNextLaunchNoLonger) {
+  Move();
+  FailOnB();
+  Detach("b");
+  outboxes_.clear();
+  for (int claim = 0; claim < 4; ++claim) {
+    Attach("a", 1, {{"j", 1}});
+    ASSERT_TRUE(reconciler_->Cordon("a", "").ok());
+    Advance(absl::Seconds(20));
+    Stopped("a", "j", 1);
+  }
+  Attach("a", 1, {{"j", 1}});
+  Attach("b", 1);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+}
+
+TEST_F(ReconcilerFormerHostTest, AFormerHostCannotRaiseTheNumberOfAJobThatWaits) {
+  Move();
+  FailOnB();
+  Attach("a", 1, {{"j", 3}});
+  EXPECT_EQ(Job("j").attempt(), 2);
+  Restart();
+  for (int claim = 1; claim <= 4; ++claim) Attach("a", 1, {{"j", 2 + claim * kMaxAttemptsAhead}});
+  EXPECT_EQ(Job("j").attempt(), 2 + kMaxAttemptsAhead) << "once, as it may be of a backup";
+}
+
+TEST_F(ReconcilerFormerHostTest, AJobWithTheLastAttemptNumberFailsInsteadOfBeingLaunched) {
+  v1::Job job;
+  job.set_id("j");
+  job.set_state(v1::JOB_STATE_QUEUED);
+  job.set_attempt(kMaxAttempt);
+  ASSERT_TRUE(store_->Insert(job).ok());
+  reconciler_->Submitted(job);
+  reconciler_->RunOnce();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(Job("j").reason(), HasSubstr("at most 1000000 attempts"));
+}
+
+}  // namespace
+}  // namespace fsdpd
