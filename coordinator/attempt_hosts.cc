@@ -48,13 +48,13 @@ void AttemptHosts::Open(const AttemptFacts& facts) {
   std::map<std::string, Host> hosts;
   for (const NodePart& part : facts.parts) hosts[part.node] = {part.first_rank, part.ranks};
   MutexLock lock(&mutex_);
-  attempts_[facts.ref] = std::move(hosts);
+  attempts_[facts.ref] = {std::move(hosts), /*placements_known=*/true};
 }
 
 // Which ranks of an earlier attempt were there is not in the job's record.
 void AttemptHosts::AddLeftover(const AttemptRef& attempt, const std::string& node, bool placed) {
   MutexLock lock(&mutex_);
-  attempts_[attempt].try_emplace(node, Host{0, placed ? kMaxWorld : 0});
+  attempts_[attempt].hosts.try_emplace(node, Host{0, placed ? kMaxWorld : 0});
 }
 
 void AttemptHosts::Close(const AttemptRef& attempt) {
@@ -67,8 +67,9 @@ AttemptHosts::Word AttemptHosts::WordOn(const std::string& node, const AttemptRe
   MutexLock lock(&mutex_);
   const auto known = attempts_.find(attempt);
   if (known == attempts_.end()) return Word::kStale;
-  const auto host = known->second.find(node);
-  if (host == known->second.end()) return Word::kRefused;
+  const auto host = known->second.hosts.find(node);
+  if (host == known->second.hosts.end())
+    return known->second.placements_known ? Word::kRefused : Word::kStale;
   if (takes(host->second)) return Word::kTaken;
   return host->second.ranks == 0 ? Word::kStale : Word::kRefused;
 }

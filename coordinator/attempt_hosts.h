@@ -56,13 +56,17 @@ class AttemptHosts {
     int first_rank = 0;
     int ranks = 0;  // 0: only its Stopped is taken, and the rest is stale.
   };
+  struct Attempt {
+    std::map<std::string, Host> hosts;
+    bool placements_known = false;  // Else messages of other nodes are stale: they may host it as well.
+  };
 
   // Of an attempt that is open, kTaken if the node is one of it and `takes` agrees.
   Word WordOn(const std::string& node, const AttemptRef& attempt,
               absl::FunctionRef<bool(const Host&)> takes) const;
 
   mutable Mutex mutex_;
-  std::map<AttemptRef, std::map<std::string, Host>> attempts_ ABSL_GUARDED_BY(mutex_);
+  std::map<AttemptRef, Attempt> attempts_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Values of fsdpd_agent_messages_refused_total's label `kind`.

@@ -86,6 +86,15 @@ TEST_F(AttemptHostsTest, ANodeThatOnlyClaimedAnAttemptIsHeardOnItsEnd) {
   EXPECT_EQ(Of("a", OfRank(2)), Word::kRefused) << "the placements are known";
 }
 
+// The second node to come back counted as one with a stolen key.
+TEST_F(AttemptHostsTest, OfAnAttemptWhosePlacementsAreNotKnownAnotherNodesMessagesAreStale) {
+  hosts_.Close({"j", 1});
+  hosts_.AddLeftover({"j", 1}, "a", /*placed=*/true);
+  EXPECT_EQ(Of("b", OfRank(2)), Word::kStale);
+  EXPECT_EQ(Of("b", OfKey()), Word::kStale);
+  EXPECT_EQ(Of("b", OfEnd()), Word::kStale);
+}
+
 TEST_F(AttemptHostsTest, ComputeTimesOfOthersRanksAreTakenOutOfAHeartbeat) {
   v1::AgentMessage message;
   v1::ComputeTimes* times = message.mutable_heartbeat()->add_compute_times();
