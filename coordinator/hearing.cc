@@ -200,6 +200,11 @@ void Reconciler::TakeUnwanted(const v1::Register& info, const AttemptRef& ref) {
   const bool unlaunched =
       live != nullptr && job.placements().empty() && live->awaits_agents && !lease_.Settled();
   const bool delays = hosting == Hosting::kNone && unlaunched && ref.attempt <= kMaxAttemptsAhead;
+  // An older release's record, which does not say where earlier attempts were.
+  const bool of_old_record =
+      live != nullptr && job.earlier_hosts().empty() && ref.attempt < job.attempt();
+  if (hosting == Hosting::kNone && of_old_record)
+    return StopUnwanted(info, ref, /*saves=*/false, /*placed=*/false, WaitForLeftovers(node, live));
   if (hosting == Hosting::kNone && !delays) {
     LogWarning(
         "refused a hosted attempt: the job was not placed on the node node=%s job=%s attempt=%d "

@@ -82,6 +82,24 @@ TEST_F(ReconcilerFormerHostTest, AFormerHostCannotRaiseTheNumberOfAJobThatWaits)
   EXPECT_EQ(Job("j").attempt(), 2 + kMaxAttemptsAhead) << "once, as it may be of a backup";
 }
 
+TEST_F(ReconcilerFormerHostTest, AnEarlierAttemptIsWaitedForThoughAnOlderReleaseDidNotRecordItsNode) {
+  Move();
+  v1::Job older = *store_->Get("j");
+  older.clear_earlier_hosts();
+  ASSERT_TRUE(store_->Update(older).ok());
+  Restart();
+  Attach("b", 1, {{"j", 2}});
+  Attach("a", 1, {{"j", 1}});
+  EXPECT_EQ(StopsSent("a").size(), 1u);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
+  FailOnB();
+  Advance(absl::Seconds(5));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(Job("j").reason(), HasSubstr("what is left of attempt 1 on a"));
+  Stopped("a", "j", 1);
+  EXPECT_EQ(Job("j").attempt(), 3);
+}
+
 TEST_F(ReconcilerFormerHostTest, AJobWithTheLastAttemptNumberFailsInsteadOfBeingLaunched) {
   v1::Job job;
   job.set_id("j");
