@@ -18,13 +18,27 @@
 namespace fsdpd {
 namespace {
 
+constexpr int kMaxAttemptsListed = 4096;  // That run, or ended recently.
+
+absl::Status CheckListSizes(const v1::Register& info) {
+  for (const auto& [name, size] :
+       {std::pair("hosted", info.hosted_size()), std::pair("had", info.had_size())}) {
+    if (size <= kMaxAttemptsListed) continue;
+    return absl::InvalidArgumentError(absl::StrCat("register.", name, ": too many attempts (got ", size,
+                                                   ", want at most ", kMaxAttemptsListed, ")"));
+  }
+  return absl::OkStatus();
+}
+
 // An agent repeats for days what it has had: one attempt that cannot be does not cost it its registration.
 void DropBadAttempts(Meters* meters, v1::Register* info) {
+  int bad = 0;
+  std::string first;
   const auto is_bad = [&](const auto& each, const v1::AgentMessage& alone) {
     const absl::Status sound = CheckNumbers(alone);
     if (sound.ok() && each.attempt() > 0) return false;
-    LogWarning("refused an attempt of a registration: invalid number node=%s job=%s attempt=%d why=%s",
-               info->node(), each.job_id(), each.attempt(), std::string(sound.message()));
+    if (++bad == 1)
+      first = absl::StrCat("job=", each.job_id(), " attempt=", each.attempt(), " why=", sound.message());
     if (meters != nullptr) meters->RefusedFromAgent("registration");
     return true;
   };
@@ -42,6 +56,9 @@ void DropBadAttempts(Meters* meters, v1::Register* info) {
   hosted->erase(std::remove_if(hosted->begin(), hosted->end(), bad_hosted), hosted->end());
   auto* had = info->mutable_had();
   had->erase(std::remove_if(had->begin(), had->end(), bad_had), had->end());
+  if (bad > 0)
+    LogWarning("refused attempts of a registration: invalid number node=%s count=%d first: %s", info->node(),
+               bad, absl::CHexEscape(first));
 }
 
 }  // namespace
@@ -53,6 +70,7 @@ absl::StatusOr<std::unique_ptr<AgentSession>> AgentSession::Open(const Parts& pa
   if (!first.has_register_())
     return absl::InvalidArgumentError("the first message of a stream must be Register");
   FSDPD_RETURN_IF_ERROR(CheckAgentVersion(first.register_().version(), kVersion));
+  FSDPD_RETURN_IF_ERROR(CheckListSizes(first.register_()));
   v1::AgentMessage sound = first;
   DropBadAttempts(parts.meters, sound.mutable_register_());
   const v1::Register& info = sound.register_();

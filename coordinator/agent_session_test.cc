@@ -223,9 +223,33 @@ TEST_F(AgentSessionTest, AnAttemptThatCannotBeIsDroppedAndNotItsAgent) {
   hosted->set_attempt(1);
   hosted->add_ranks(1 << 20);
   EXPECT_TRUE(Attached(message).ok());
-  EXPECT_THAT(warnings_, SizeIs(2));
+  ASSERT_THAT(warnings_, SizeIs(1));
+  EXPECT_THAT(warnings_[0], HasSubstr("node=n count=2 first: job=j attempt=1"));
   EXPECT_TRUE(nodes_->Snapshot()[0].info.hosted().empty());
   EXPECT_TRUE(nodes_->Snapshot()[0].info.had().empty());
+}
+
+// Each was a line of the log, and a registration of 16 MiB has several 100,000.
+TEST_F(AgentSessionTest, ARegistrationWithTooManyAttemptsIsRefusedBeforeTheyAreRead) {
+  logs_ = std::make_unique<LogRelay>(nodes_.get());
+  v1::AgentMessage hosted = Registration(), had = Registration();
+  for (int i = 0; i <= 4096; ++i) {
+    hosted.mutable_register_()->add_hosted()->set_attempt(-1);
+    had.mutable_register_()->add_had()->set_attempt(-1);
+  }
+  EXPECT_THAT(Attached(hosted).status().message(), HasSubstr("register.hosted: too many attempts (got 4097"));
+  EXPECT_THAT(Attached(had).status().message(), HasSubstr("register.had: too many attempts (got 4097"));
+  EXPECT_TRUE(warnings_.empty());
+}
+
+TEST_F(AgentSessionTest, AttemptsOfOthersJobsAreRefusedInOneLine) {
+  Run();
+  Attach("m", 2);
+  Submit("k", 1, 1);
+  Submit("l", 1, 1);
+  Attach("s2", 1, {{"k", 1}, {"l", 1}});
+  ASSERT_THAT(warnings_, SizeIs(1));
+  EXPECT_THAT(warnings_[0], HasSubstr("node=s2 count=2 job=k attempt=1"));
 }
 
 TEST_F(AgentSessionTest, ARegistrationThatCannotBeIsRefused) {

@@ -2,6 +2,7 @@
 // and facts. Only a cancel (what else people ask is in wishes.cc) and a registration are acted on at once;
 // what follows from the rest is the tick's to ask.
 #include <absl/strings/ascii.h>
+#include <absl/strings/escaping.h>
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -172,7 +173,17 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
   // Unwanted ones are normal after a restart: agents name an attempt for a while after its end.
   LogInfo("agent attached node=%s slots=%d hosted_attempts=%d unwanted=%d", node, info.slots(), hosts,
           hosted.size());
-  for (const auto& [ref, ranks] : hosted) TakeUnwanted(info, ref);
+  int refused = 0;
+  const AttemptRef* first_refused = nullptr;
+  for (const auto& [ref, ranks] : hosted) {
+    if (TakeUnwanted(info, ref)) continue;
+    if (++refused == 1) first_refused = &ref;
+    if (parts_.meters != nullptr) parts_.meters->RefusedFromAgent("registration");
+  }
+  if (refused > 0)
+    LogWarning(
+        "refused hosted attempts: their jobs were not placed on the node node=%s count=%d job=%s attempt=%d",
+        node, refused, absl::CHexEscape(first_refused->job), first_refused->attempt);
   // It names attempts for a while after their end, with no ranks.
   const bool has_ranks =
       std::any_of(info.hosted().begin(), info.hosted().end(),
@@ -183,14 +194,16 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
 // What a node hosts that is not placed there now: it ended while the node was away, is newer than the state,
 // which was restored from a backup, or is of another cluster. It stops; more follows only where the job was
 // placed on that node (attempt_hosts.h).
-void Reconciler::TakeUnwanted(const v1::Register& info, const AttemptRef& ref) {
+bool Reconciler::TakeUnwanted(const v1::Register& info, const AttemptRef& ref) {
   const std::string& node = info.node();
   const auto it = jobs_.find(ref.job);
   LiveJob* live = it == jobs_.end() ? nullptr : &it->second;
   absl::StatusOr<v1::Job> ended = absl::NotFoundError("");
   if (live == nullptr) ended = parts_.store->Get(ref.job);
-  if (live == nullptr && !ended.ok())
-    return StopUnwanted(info, ref, absl::IsNotFound(ended.status()), /*placed=*/false);
+  if (live == nullptr && !ended.ok()) {
+    StopUnwanted(info, ref, absl::IsNotFound(ended.status()), /*placed=*/false);
+    return true;
+  }
   const v1::Job& job = live != nullptr ? live->job : *ended;
   const int newest = live != nullptr ? live->newest_elsewhere : job.attempt() + kMaxAttemptsAhead;
   const Hosting hosting = HostingOf(job, node, ref.attempt, newest);
@@ -201,25 +214,23 @@ void Reconciler::TakeUnwanted(const v1::Register& info, const AttemptRef& ref) {
       live != nullptr && job.placements().empty() && live->awaits_agents && !lease_.Settled();
   const bool delays = hosting == Hosting::kNone && unlaunched && ref.attempt <= kMaxAttemptsAhead;
   // An older release's record, which does not say where earlier attempts were.
-  const bool of_old_record =
-      live != nullptr && job.earlier_hosts().empty() && ref.attempt < job.attempt();
-  if (hosting == Hosting::kNone && of_old_record)
-    return StopUnwanted(info, ref, /*saves=*/false, /*placed=*/false, WaitForLeftovers(node, live));
+  const bool of_old_record = live != nullptr && job.earlier_hosts().empty() && ref.attempt < job.attempt();
+  if (hosting == Hosting::kNone && of_old_record) {
+    StopUnwanted(info, ref, /*saves=*/false, /*placed=*/false, WaitForLeftovers(node, live));
+    return true;
+  }
   if (hosting == Hosting::kNone && !delays) {
-    LogWarning(
-        "refused a hosted attempt: the job was not placed on the node node=%s job=%s attempt=%d "
-        "known_attempt=%d",
-        node, ref.job, ref.attempt, job.attempt());
-    if (parts_.meters != nullptr) parts_.meters->RefusedFromAgent("registration");
     AttemptFacts unplaced;
     unplaced.ref = ref;
     unplaced.stop = StopOrder{kStopGraceMs, "the job was not placed on this node"};
     NodePart part;
     part.node = node;
-    return SendStop(unplaced, part);
+    SendStop(unplaced, part);
+    return false;
   }
   if (live != nullptr && hosting != Hosting::kPlaced) TakeNewerAttempt(node, ref.attempt, live);
   StopUnwanted(info, ref, hosting != Hosting::kPlaced, /*placed=*/!delays, WaitForLeftovers(node, live));
+  return true;
 }
 
 // Counted from the node's first claim since the last launch: a node that never reports an end, or claims one

@@ -17,7 +17,6 @@ namespace {
 // Streams in one life of the coordinator.
 constexpr int kStreamBits = 32;
 constexpr int kMaxSlots = 1024;
-constexpr int kMaxHosted = 4096;  // That run, or ended of late.
 
 absl::Status CheckInfo(const v1::Register& info) {
   if (const absl::Status name = CheckNodeName(info.node()); !name.ok()) {
@@ -29,10 +28,6 @@ absl::Status CheckInfo(const v1::Register& info) {
   if (info.slots() < 1 || info.slots() > kMaxSlots) {
     return absl::InvalidArgumentError(
         absl::StrCat("register.slots: ", info.slots(), " is not within 1..", kMaxSlots));
-  }
-  if (info.hosted_size() > kMaxHosted) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("register.hosted: has more than ", kMaxHosted, " attempts"));
   }
   if (info.instance().empty()) return absl::InvalidArgumentError("register.instance: is empty");
   if (const absl::Status labels = CheckedLabels(info.labels()).status(); !labels.ok())

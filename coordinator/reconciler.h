@@ -200,7 +200,8 @@ class Reconciler {
   void TakeRankZeroExit(const AttemptFacts& facts, const v1::RankExit& exit);
   void TakeComputeTimes(const std::string& node, const v1::ComputeTimes& times);
   void TakeRankStand(const std::string& node, const v1::RankUpdate& update, const AttemptFacts& facts);
-  void TakeUnwanted(const v1::Register& info, const AttemptRef& ref);
+  // False: refused.
+  bool TakeUnwanted(const v1::Register& info, const AttemptRef& ref);
   void TakeNewerAttempt(const std::string& node, int attempt, LiveJob* live);
   absl::Time WaitForLeftovers(const std::string& node, LiveJob* live);
   void StopUnwanted(const v1::Register& info, const AttemptRef& ref, bool saves, bool placed,
