@@ -92,6 +92,7 @@ void Reconciler::JudgeNodes(const v1::Job& job, JobEvent event) {
   cordon.set_reason(absl::StrCat(reason, "; opens after ", absl::FormatDuration(kHealthyFor), " connected"));
   cordon.set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
   cordon.set_automatic(true);
+  cordon.set_for_failed_attempts(true);
   cordons_.SetAnyway(node, cordon);
   LogWarning("a node is cordoned node=%s reason=%s", node, reason);
 }
@@ -102,9 +103,7 @@ void Reconciler::OpenHealthyNodes() {
   for (auto it = healthy_since_.begin(); it != healthy_since_.end();)
     it = cordons.count(it->first) == 0 ? healthy_since_.erase(it) : std::next(it);
   for (const auto& [node, cordon] : cordons) {
-    const v1::NodePreflight measured = preflights_.Find(node).value_or(v1::NodePreflight());
-    const bool misses_a_floor = !measured.faults().empty() && !measured.accepted();
-    if (!cordon.automatic() || cordon.has_drain() || misses_a_floor) continue;
+    if (!OpensByItself(cordon)) continue;
     if (PresenceAt(node) != Presence::kConnected) {
       healthy_since_.erase(node);
       continue;

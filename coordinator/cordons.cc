@@ -32,6 +32,8 @@ v1::Event NewsOf(const std::string& node, const v1::Cordon& cordon, const v1::Co
 
 }  // namespace
 
+bool OpensByItself(const v1::Cordon& cordon) { return cordon.for_failed_attempts() && !cordon.has_drain(); }
+
 absl::Status Cordons::Store(const std::string& node, const v1::Cordon& cordon) {
   const std::optional<v1::Cordon> behind = StoredBehind(node);
   if (behind.has_value() && behind->SerializeAsString() == cordon.SerializeAsString())

@@ -28,6 +28,9 @@ constexpr size_t kMaxCordons = 4096;
 // for so long without a break. A node that fails at each launch then costs an attempt every five minutes.
 constexpr absl::Duration kHealthyFor = absl::Minutes(5);
 
+// Whether the cordon ends by itself.
+bool OpensByItself(const v1::Cordon& cordon);
+
 class Cordons {
  public:
   explicit Cordons(StateStore* store) : store_(store) {}

@@ -156,8 +156,10 @@ void Reconciler::TakePreflight(const std::string& node, const v1::PreflightResul
           preflight.faults_size());
   if (const std::string others = FloorsOfOthers(result, options_.preflight.floors); !others.empty())
     LogWarning("floors are not judged node=%s: %s", node, others);
-  if (preflight.faults().empty() || cordons_.Find(node).has_value()) return;
+  const std::optional<v1::Cordon> before = cordons_.Find(node);
+  if (preflight.faults().empty() || (before.has_value() && !before->for_failed_attempts())) return;
   v1::Cordon cordon;
+  if (before.has_value() && before->has_drain()) *cordon.mutable_drain() = before->drain();
   cordon.set_reason(absl::StrCat("preflight: ", FaultsText(preflight)));
   cordon.set_unix_nanos(preflight.unix_nanos());
   cordon.set_automatic(true);

@@ -153,6 +153,40 @@ TEST_F(ReconcilerPreflightTest, WithNoOtherNodeTheJobWaitsAndSaysTheNumberUntilS
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING) << "what is known and accepted is not measured again";
 }
 
+// The next preflight passed, and the cordon counted as one for failed attempts from then on.
+TEST_F(ReconcilerPreflightTest, ACordonForAFloorStaysAfterALaterPreflightThatPasses) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Answer("a", 0.4);
+  ASSERT_TRUE(reconciler_->Preflight("a").ok());
+  Answer("a", 1);
+  Advance(2 * kHealthyFor);
+  EXPECT_EQ(CordonOf("a"), "preflight: device 0: product rate 0.4 TFLOP/s, floor 0.5");
+  ASSERT_TRUE(reconciler_->Uncordon("a").ok());
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+}
+
+TEST_F(ReconcilerPreflightTest, ANodeCordonedForFailedAttemptsThatMissesAFloorStaysCordoned) {
+  Attach("a", 1);
+  Attach("b", 1);
+  for (const char* id : {"x", "y"}) {
+    Submit(id, 1, 1);
+    if (StateOf(id) == v1::JOB_STATE_PREFLIGHT) Answer("a", 1);
+    v1::RankExit refused;
+    refused.set_exit_code(126);
+    refused.mutable_fault()->set_kind(v1::RankFault::KIND_NODE);
+    ASSERT_EQ(Job(id).placements(0).node(), "a");
+    ExitWith("a", id, 0, refused);
+    Advance(absl::Seconds(1));
+    Stopped("a", id);
+  }
+  ASSERT_TRUE(reconciler_->cordons().Find("a")->for_failed_attempts());
+  ASSERT_TRUE(reconciler_->Preflight("a").ok());
+  Answer("a", 0.4);
+  Advance(2 * kHealthyFor);
+  EXPECT_EQ(CordonOf("a"), "preflight: device 0: product rate 0.4 TFLOP/s, floor 0.5");
+}
+
 TEST_F(ReconcilerPreflightTest, AMeasurementThatFailsCordonsAndOneThatCouldNotBeginDoesNot) {
   Attach("a", 1);
   Submit("j", 1, 1);
