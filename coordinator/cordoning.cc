@@ -42,7 +42,7 @@ absl::Status Reconciler::Cordon(const std::string& node, const std::string& reas
     // Another reason ends no drain.
     if (before.has_value() && before->has_drain()) *cordon.mutable_drain() = before->drain();
     const absl::Status set = cordons_.Set(node, cordon);
-    if (set.ok()) LogInfo("a node is cordoned node=%s reason=%s", node, reason);
+    if (set.ok()) LogInfo("a node is cordoned node=%s reason=%s", node, cordon.reason());
     return set;
   });
 }
@@ -89,12 +89,12 @@ void Reconciler::JudgeNodes(const v1::Job& job, JobEvent event) {
   if (!MayBeCordoned(node))
     return LogWarning("a node is not cordoned, as too few would be left node=%s: %s", node, reason);
   v1::Cordon cordon;
-  cordon.set_reason(absl::StrCat(reason, "; opens after ", absl::FormatDuration(kHealthyFor), " connected"));
+  cordon.set_reason(reason);
   cordon.set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
   cordon.set_automatic(true);
   cordon.set_for_failed_attempts(true);
   cordons_.SetAnyway(node, cordon);
-  LogWarning("a node is cordoned node=%s reason=%s", node, reason);
+  LogWarning("a node is cordoned node=%s reason=%s", node, ShownReason(cordon));
 }
 
 // The failure count stays: one more failure within its hour cordons the node again.

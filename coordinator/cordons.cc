@@ -8,6 +8,13 @@
 
 namespace fsdpd {
 
+bool OpensByItself(const v1::Cordon& cordon) { return cordon.for_failed_attempts() && !cordon.has_drain(); }
+
+std::string ShownReason(const v1::Cordon& cordon) {
+  if (!OpensByItself(cordon)) return cordon.reason();
+  return absl::StrCat(cordon.reason(), "; opens after ", absl::FormatDuration(kHealthyFor), " connected");
+}
+
 namespace {
 
 v1::Event NodeEvent(const std::string& node, v1::EventKind kind, int64_t unix_nanos,
@@ -23,7 +30,7 @@ v1::Event NodeEvent(const std::string& node, v1::EventKind kind, int64_t unix_na
 v1::Event NewsOf(const std::string& node, const v1::Cordon& cordon, const v1::Cordon& before) {
   const v1::Cordon::Drain& drain = cordon.drain();
   const bool same = drain.SerializeAsString() == before.drain().SerializeAsString();
-  if (same) return NodeEvent(node, v1::EVENT_KIND_CORDONED, cordon.unix_nanos(), cordon.reason());
+  if (same) return NodeEvent(node, v1::EVENT_KIND_CORDONED, cordon.unix_nanos(), ShownReason(cordon));
   if (drain.empty_unix_nanos() > 0)
     return NodeEvent(node, v1::EVENT_KIND_EMPTY, drain.empty_unix_nanos(),
                      "nothing of any job is left there");
@@ -31,8 +38,6 @@ v1::Event NewsOf(const std::string& node, const v1::Cordon& cordon, const v1::Co
 }
 
 }  // namespace
-
-bool OpensByItself(const v1::Cordon& cordon) { return cordon.for_failed_attempts() && !cordon.has_drain(); }
 
 absl::Status Cordons::Store(const std::string& node, const v1::Cordon& cordon) {
   const std::optional<v1::Cordon> behind = StoredBehind(node);
@@ -115,7 +120,7 @@ void Cordons::MarkIn(std::vector<NodeSlots>* slots) const {
   MutexLock lock(&mutex_);
   for (NodeSlots& node : *slots) {
     const auto it = cordons_.find(node.name);
-    if (it != cordons_.end()) node.cordon = it->second.reason();
+    if (it != cordons_.end()) node.cordon = ShownReason(it->second);
   }
 }
 

@@ -30,6 +30,8 @@ constexpr absl::Duration kHealthyFor = absl::Minutes(5);
 
 // Whether the cordon ends by itself.
 bool OpensByItself(const v1::Cordon& cordon);
+// The reason as users see it: with when the cordon ends, which is not stored with the reason.
+std::string ShownReason(const v1::Cordon& cordon);
 
 class Cordons {
  public:

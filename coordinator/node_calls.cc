@@ -38,8 +38,11 @@ std::vector<v1::Node> JobService::Nodes() const {
   std::map<std::string, v1::Node> nodes;
   for (const NodeView& view : parts_.nodes->Snapshot()) nodes[view.info.node()] = NodeOf(view, *parts_.clock);
   for (auto& [name, node] : nodes) parts_.reconciler->preflights().MarkIn(&node);
-  for (const auto& [name, cordon] : parts_.reconciler->cordons().All())
-    *nodes.try_emplace(name, UnseenNode(name)).first->second.mutable_cordon() = cordon;
+  for (const auto& [name, cordon] : parts_.reconciler->cordons().All()) {
+    v1::Cordon* shown = nodes.try_emplace(name, UnseenNode(name)).first->second.mutable_cordon();
+    *shown = cordon;
+    shown->set_reason(ShownReason(cordon));
+  }
   for (const auto& job : parts_.board->Live()) {
     if (!HasAttempt(job->state())) continue;
     for (const v1::Job::Placement& placement : job->placements()) {

@@ -210,7 +210,7 @@ std::string Reconciler::WhyUnplaced(LiveJob* live) {
   for (const v1::Job::Placement& placement : live->job.held()) {
     const std::string& node = placement.node();
     if (const auto cordon = cordons_.Find(node))
-      return absl::StrCat(node, " is cordoned", cordon->reason().empty() ? "" : ": ", cordon->reason());
+      return absl::StrCat(node, " is cordoned", cordon->reason().empty() ? "" : ": ", ShownReason(*cordon));
     const auto view = views_.find(node);
     if (view == views_.end() || view->second.left || PresenceAt(node) == Presence::kLost)
       return absl::StrCat(node, " went away before the job was launched");
