@@ -13,6 +13,8 @@ namespace {
 
 // Nodes that fall silent so close to each other have one cause, a switch or a room, which is none of them.
 constexpr absl::Duration kSameOutage = absl::Seconds(30);
+constexpr absl::Duration kOpenEvery = absl::Seconds(1);
+constexpr absl::Duration kFailedOpenPause = absl::Seconds(10);  // The store takes nothing at the moment.
 
 }  // namespace
 
@@ -93,12 +95,15 @@ void Reconciler::JudgeNodes(const v1::Job& job, JobEvent event) {
   cordon.set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
   cordon.set_automatic(true);
   cordon.set_for_failed_attempts(true);
+  healthy_since_.erase(node);
   cordons_.SetAnyway(node, cordon);
   LogWarning("a node is cordoned node=%s reason=%s", node, ShownReason(cordon));
 }
 
 // The failure count stays: one more failure within its hour cordons the node again.
 void Reconciler::OpenHealthyNodes() {
+  if (lease_.now() < next_opening_) return;
+  next_opening_ = lease_.now() + kOpenEvery;
   const std::map<std::string, v1::Cordon> cordons = cordons_.All();
   for (auto it = healthy_since_.begin(); it != healthy_since_.end();)
     it = cordons.count(it->first) == 0 ? healthy_since_.erase(it) : std::next(it);
@@ -112,7 +117,10 @@ void Reconciler::OpenHealthyNodes() {
     if (lease_.now() - since < kHealthyFor) continue;
     const std::string why =
         absl::StrCat("its agent was connected for ", absl::FormatDuration(kHealthyFor), " without a break");
-    if (!cordons_.Lift(node, parts_.clock->Wall(), why).ok()) continue;  // Tried again in the next tick.
+    if (!cordons_.Lift(node, parts_.clock->Wall(), why).ok()) {
+      next_opening_ = lease_.now() + kFailedOpenPause;
+      return;
+    }
     LogInfo("a node is no longer cordoned node=%s: %s", node, why);
   }
 }

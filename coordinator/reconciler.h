@@ -372,6 +372,7 @@ class Reconciler {
   int64_t newest_measurement_ = 0;                   // Its number.
   NodeStrikes strikes_;
   std::map<std::string, absl::Time> healthy_since_;    // Cordoned nodes that are connected without a break.
+  absl::Time next_opening_ = absl::InfinitePast();     // When OpenHealthyNodes() looks at cordons again.
   std::map<std::string, absl::Time> not_empty_since_;  // Drained nodes, of which that is not stored.
   AgentLease lease_;                                   // And the tick's time.
   std::map<std::string, NodeMark> nodes_remembered_;   // As they are stored.

@@ -1,7 +1,9 @@
 // Where attempts go after one that failed, and nodes on which none is placed any more.
 #include <algorithm>
+#include <optional>
 
 #include "base/limits.h"
+#include "coordinator/testing/full_disk.h"
 #include "coordinator/testing/reconciler_case.h"
 
 namespace fsdpd {
@@ -144,6 +146,24 @@ TEST_F(ReconcilerCordonTest, ANodeThatStaysHealthyOpensAgainByItself) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   KillAgent("b");
   EXPECT_TRUE(CordonOf("b").has_value()) << "one more failure within the hour";
+}
+
+// A store that took nothing was asked again in each tick, ten times a second.
+TEST_F(ReconcilerCordonTest, OpeningANodePausesAfterAFailedWrite) {
+  Attach("a", 1);
+  Attach("b", 1);
+  Submit("j", 2, 1, /*max_attempts=*/9);
+  KillAgent("b");
+  KillAgent("b");
+  ASSERT_TRUE(CordonOf("b").has_value());
+  std::optional<FullDisk> full(std::in_place);
+  Advance(kHealthyFor);
+  full.reset();
+  ASSERT_TRUE(CordonOf("b").has_value());
+  Advance(absl::Seconds(2));
+  EXPECT_TRUE(CordonOf("b").has_value());
+  Advance(absl::Seconds(10));
+  EXPECT_FALSE(CordonOf("b").has_value());
 }
 
 TEST_F(ReconcilerCordonTest, AHealthyNodeThatAPersonCordonsStaysSo) {
