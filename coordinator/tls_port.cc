@@ -66,6 +66,7 @@ std::pair<std::optional<TlsIdentity>, bool> TlsPort::NewestOrStale() {
 }
 
 void TlsPort::Reread() {
+  MutexLock reread(&reread_mutex_);
   absl::StatusOr<TlsIdentity> read = Read(files_, clock_->Wall());
   MutexLock lock(&mutex_);
   if (!read.ok()) {

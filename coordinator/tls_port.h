@@ -52,6 +52,8 @@ class TlsPort final : public grpc::ServerCredentials {
   const TlsFiles files_;
   Clock* const clock_;
   grpc_server_credentials* const credentials_;
+  // Held from the read of the files until they are in use: a slow reader puts no older set back.
+  Mutex reread_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
   Mutex mutex_;
   std::optional<TlsIdentity> used_ ABSL_GUARDED_BY(mutex_);
   bool given_ ABSL_GUARDED_BY(mutex_) = false;  // `used_`, to gRPC's server that listens now.

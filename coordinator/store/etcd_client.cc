@@ -116,6 +116,7 @@ void EtcdClient::RereadTls(absl::Duration at_most_every) {
     if (absl::Now() - tls_read_ < at_most_every) return;
     tls_read_ = absl::Now();
   }
+  MutexLock reread(&reread_mutex_);
   const absl::StatusOr<TlsIdentity> read = ReadTlsFiles(options_.tls, absl::Now());
   MutexLock lock(&mutex_);
   const std::string fault(read.status().message());

@@ -70,6 +70,8 @@ class EtcdClient {
   absl::StatusOr<Answer> Ask(const Call& call);
 
   const EtcdOptions options_;
+  // Held from the read of the files until they are in use: a slow reader puts no older set back.
+  Mutex reread_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);
   Mutex mutex_;
   Members members_ ABSL_GUARDED_BY(mutex_);
   TlsIdentity used_ ABSL_GUARDED_BY(mutex_);

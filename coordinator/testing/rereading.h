@@ -1,0 +1,52 @@
+// TLS files that a test replaces while a reader has read only a part of them. The certificates are made by
+// OpenSSL's own program, as those of an installation are.
+#pragma once
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <sstream>
+#include <string>
+
+#include "base/temp_dir.h"
+#include "coordinator/testing/watched_thread.h"
+
+namespace fsdpd {
+
+class Rereading : public ::testing::Test {
+ protected:
+  // NAME.crt, of its own authority, and NAME.key.
+  void MakeCertificate(const std::string& name) {
+    const std::string command =
+        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=" + name +
+        " -keyout " + dir_.File(name + ".key") + " -out " + dir_.File(name + ".crt") + " 2>/dev/null";
+    ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  }
+  // Whether a second `reread` ends while another one still reads `path`, which is replaced meanwhile.
+  bool EndsDuringAnother(const std::string& path, const std::function<void()>& reread) {
+    std::stringstream text;
+    text << std::ifstream(path).rdbuf();
+    EXPECT_EQ(remove(path.c_str()), 0);
+    EXPECT_EQ(mkfifo(path.c_str(), 0600), 0);
+    WatchedThread slow(reread);
+    const int fifo = open(path.c_str(), O_WRONLY);  // Returns once the slow reader has opened it.
+    std::ofstream(path + ".new") << text.str();
+    EXPECT_EQ(chmod((path + ".new").c_str(), 0600), 0);
+    EXPECT_EQ(rename((path + ".new").c_str(), path.c_str()), 0);
+    WatchedThread fast(reread);
+    const bool ends = fast.EndsBeforeItBlocks();
+    EXPECT_EQ(write(fifo, text.str().data(), text.str().size()), static_cast<ssize_t>(text.str().size()));
+    close(fifo);
+    return ends;
+  }
+
+  const TempDir dir_;
+};
+
+}  // namespace fsdpd
