@@ -9,10 +9,10 @@
 #include <atomic>
 #include <fstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/temp_dir.h"
+#include "coordinator/testing/watched_thread.h"
 
 namespace fsdpd {
 namespace {
@@ -69,7 +69,7 @@ TEST(WatchedFile, ThatWasJustWrittenIsReadOnceMore) {
 TEST(WatchedFile, ASlowReaderDoesNotPutAnOlderTextBack) {
   const TempDir dir;
   std::ofstream(dir.File("f")) << "old";
-  absl::Notification slow_has_read, go_on, fast_has_read;
+  absl::Notification slow_has_read, go_on;
   std::atomic<bool> first{true};
   Mutex mutex;
   std::string in_use;
@@ -82,18 +82,14 @@ TEST(WatchedFile, ASlowReaderDoesNotPutAnOlderTextBack) {
     in_use = text;
     return absl::OkStatus();
   });
-  std::thread slow([&] { file.Refresh(); });
+  WatchedThread slow([&] { file.Refresh(); });
   slow_has_read.WaitForNotification();
   std::ofstream(dir.File("f")) << "new, and longer";
-  std::thread fast([&] {
-    file.Refresh();
-    fast_has_read.Notify();
-  });
-  fast_has_read.WaitForNotificationWithTimeout(
-      absl::Milliseconds(300));  // Waits for the slow one, if it must.
+  WatchedThread fast([&] { file.Refresh(); });
+  EXPECT_FALSE(fast.EndsBeforeItBlocks());
   go_on.Notify();
-  slow.join();
-  fast.join();
+  slow.Join();
+  fast.Join();
   MutexLock lock(&mutex);
   EXPECT_EQ(in_use, "new, and longer");
 }
