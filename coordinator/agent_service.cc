@@ -83,7 +83,9 @@ absl::Status AgentService::Stream::CheckCertificate() {
   if (serial_.empty() || now - checked_ < kCheckCertificateEvery) return absl::OkStatus();
   checked_ = now;
   const absl::Status valid = service_->parts_.gate->CheckNotRevoked(serial_);
-  if (!valid.ok()) service_->CountRevoked();
+  if (valid.ok()) return valid;
+  service_->CountRevoked();
+  service_->PutOnRecord(*context_, session_ == nullptr ? "" : session_->node(), valid);
   return valid;
 }
 

@@ -47,7 +47,7 @@ class AgentSession {
   };
 
   // By the stream's first message, which must be Register. `end_stream` ends it, from any thread. Errors:
-  // NodeRegistry::Attach's.
+  // NodeRegistry::Attach's; INVALID_ARGUMENT for a registration with too many attempts or invalid numbers.
   static absl::StatusOr<std::unique_ptr<AgentSession>> Open(const Parts& parts, const v1::AgentMessage& first,
                                                             const std::string& address,
                                                             std::function<void()> end_stream);
@@ -57,6 +57,7 @@ class AgentSession {
   // The agent had ended the stream in order, as is known once it has been told of its end.
   void Left();
 
+  const std::string& node() const { return node_; }
   StreamOutbox* outbox() { return outbox_.get(); }
 
  private:

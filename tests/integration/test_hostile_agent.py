@@ -2,6 +2,7 @@
 refused, and those jobs train on."""
 
 import contextlib
+import json
 import queue
 import re
 import subprocess
@@ -185,6 +186,9 @@ def test_an_open_stream_of_a_revoked_certificate_is_closed_within_ten_seconds(ow
             time.sleep(0.5)
         assert hostile.error.code() == grpc.StatusCode.UNAUTHENTICATED, hostile.error
         assert time.monotonic() < revoked_at + 10 and "is revoked" in hostile.error.details()
+        wait_until("the closed stream is on record", lambda: [
+            each for each in map(json.loads, security.audit.read_text().splitlines())
+            if (each["method"], each["object"], each["outcome"]) == ("Attach", "s2", "UNAUTHENTICATED")])
         with pytest.raises(AssertionError, match="is revoked"):
             Hostile(cluster)
         page = cluster.scrape_coordinator()
