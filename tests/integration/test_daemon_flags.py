@@ -166,6 +166,10 @@ def test_tls_files_that_cannot_serve_are_one_line(tmp_path):
     assert len(said) == 1 and f"--tls-client-ca {tmp_path / 'none'}: No such file" in said[0], said
 
 
+def test_a_list_of_revoked_certificates_needs_tls(tmp_path):
+    assert "--insecure excludes --revoked-certs" in coordinator(tmp_path, "--revoked-certs", tmp_path / "revoked", code=2)
+
+
 def test_a_file_of_the_command_line_that_cannot_be_opened_is_a_usage_error_of_its_flag(tmp_path):
     for path, why in [(tmp_path / "none" / "log", "No such file"), (tmp_path, "Is a directory")]:
         said = coordinator(tmp_path, "--audit-log", path, code=2)

@@ -125,6 +125,7 @@ def test_an_installation_says_how_its_coordinator_is_reached(tmp_path, overlay, 
     ("agent.nvlinkDomain=rack 7", "agent.nvlinkDomain|/agent/nvlinkDomain"),
     ("agent.allowEnv[0]=NCCL-X", "agent.allowEnv.0|/agent/allowEnv/0"),
     ("coordinator.revokedCertificates[0]=node-0", "coordinator.revokedCertificates.0|/coordinator/revokedCertificates/0"),
+    ("coordinator.revokedCertificates[0]=" + 41 * "f", "coordinator.revokedCertificates.0|/coordinator/revokedCertificates/0"),
     ("agent.queued.nodes=-1", "agent.queued.nodes|/agent/queued/nodes"),
     ("agent.queued.queue=Research", "agent.queued.queue|/agent/queued/queue"),
     ("etcd.members=http://etcd-0:2379", "etcd.members|/etcd/members"),
@@ -141,7 +142,7 @@ def test_values_reach_what_they_are_for():
     done = helm("template", "fsdpd", CHART, "--namespace", "train", "--set", ",".join([
         "images.agent=registry.example/agent@sha256:abc", "images.pullSecrets[0].name=pull", "agent.graceSeconds=600",
         "agent.slots=4", "agent.labels.gpu=h200", "agent.labels.zone=b", "agent.nvlinkDomain=rack-7", "agent.shm=2Gi",
-        "agent.allowEnv={NCCL_NET_PLUGIN,CUDA_*}", "coordinator.revokedCertificates={serial=5A0C,0B}", "coordinator.storage=20Gi", "coordinator.storageClass=fast",
+        "agent.allowEnv={NCCL_NET_PLUGIN,CUDA_*}", "coordinator.revokedCertificates={serial=5A0C,0B,00:" + ":".join(20 * ["f1"]) + "}", "coordinator.storage=20Gi", "coordinator.storageClass=fast",
         "claims.enabled=true", "claims.storageClass=shared", "claims.dataSize=5Ti"]))
     assert done.returncode == 0, done.stderr
     made = objects(done.stdout)
@@ -155,7 +156,7 @@ def test_values_reach_what_they_are_for():
     assert {"--label=gpu=h200", "--label=zone=b", "--nvlink-domain=rack-7", "--allow-env=NCCL_NET_PLUGIN",
             "--allow-env=CUDA_*"} <= set(container["args"])
     revoked = named(made, "ConfigMap", "fsdpd-revoked-certificates")["data"]["serials"]
-    assert revoked.splitlines()[1:] == ["serial=5A0C", "0B"]
+    assert revoked.splitlines()[1:] == ["serial=5A0C", "0B", "00:" + ":".join(20 * ["f1"])]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "4"
     assert {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}} in agent["volumes"]
     state = named(made, "StatefulSet", "fsdpd-coordinator")["spec"]["volumeClaimTemplates"][0]["spec"]
