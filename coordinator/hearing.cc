@@ -160,8 +160,6 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
     if (it == hosted.end() && IsCurrent(ref) && facts.TakeNeverCame(info))
       LogInfo("a launch never came and is sent again node=%s job=%s attempt=%d", node, ref.job, ref.attempt);
     facts.TakeAttached(node, it == hosted.end() ? std::set<int>() : it->second, lease_.now());
-    // The newest attempt runs: the state is not older than its launch.
-    if (it != hosted.end() && !it->second.empty() && IsCurrent(ref)) jobs_.at(ref.job).newest_elsewhere = 0;
     if (it != hosted.end()) hosted.erase(it);
     if (facts.stop.has_value()) {
       SendStop(facts, *part);
