@@ -158,7 +158,7 @@ def test_a_folder_of_another_job_is_refused_with_what_to_do_and_the_other_trains
     second = cluster.submit(saving(tmp_path / "link", name="second", resources=place, restart={"max_attempts": 1}))
     job = cluster.wait_state(second, "FAILED")
     run = re.escape(str(tmp_path / "link" / "run"))
-    refused = rf"checkpoint\.dir: {run}/\.fsdpd_lock is locked by {first}, which writes there: give each job a folder of its own"
+    refused = rf"checkpoint\.dir: (rank 0: )?{run}/\.fsdpd_lock is locked by {first}, which writes there: give each job a folder of its own"
     assert re.search(refused, job.failure.error), job.failure
     assert re.search(refused, messages(job)[2]), "the first attempt says so at once"
     assert job.attempt == 1, job
