@@ -8,18 +8,6 @@ using ::testing::HasSubstr;
 
 class ReconcilerFormerHostTest : public ReconcilerCase {
  protected:
-  // Attempt 1 of "j" was on "a", which was lost; attempt 2 runs on "b".
-  void Move() {
-    Attach("a", 1);
-    Submit("j", 1, 1, /*max_attempts=*/3);
-    Ready("a", "j", 0);
-    Detach("a");
-    outboxes_.clear();
-    Advance(absl::Seconds(20));
-    Attach("b", 1);
-    ASSERT_EQ(Job("j").attempt(), 2);
-    Ready("b", "j", 0, 2);
-  }
   void FailOnB() {
     Exit("b", "j", 0, 1, 2);
     Stopped("b", "j", 2);
@@ -28,7 +16,7 @@ class ReconcilerFormerHostTest : public ReconcilerCase {
 };
 
 TEST_F(ReconcilerFormerHostTest, AFormerHostCannotFailTheNewestAttemptByAClaimOfALaterOne) {
-  Move();
+  MoveFromAToB();
   Attach("a", 1, {{"j", 3}});
   EXPECT_EQ(StopsSent("a").size(), 1u);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
@@ -37,7 +25,7 @@ TEST_F(ReconcilerFormerHostTest, AFormerHostCannotFailTheNewestAttemptByAClaimOf
 }
 
 TEST_F(ReconcilerFormerHostTest, AFormerHostDelaysTheNextLaunchOnlyOnce) {
-  Move();
+  MoveFromAToB();
   FailOnB();
   Attach("a", 1, {{"j", 1}});
   Advance(absl::Seconds(74));
@@ -51,7 +39,7 @@ TEST_F(ReconcilerFormerHostTest, AFormerHostDelaysTheNextLaunchOnlyOnce) {
 }
 
 TEST_F(ReconcilerFormerHostTest, ClaimsOneAfterAnotherDelayTheNextLaunchNoLonger) {
-  Move();
+  MoveFromAToB();
   FailOnB();
   Detach("b");
   outboxes_.clear();
@@ -67,7 +55,7 @@ TEST_F(ReconcilerFormerHostTest, ClaimsOneAfterAnotherDelayTheNextLaunchNoLonger
 }
 
 TEST_F(ReconcilerFormerHostTest, AFormerHostCannotRaiseTheNumberOfAJobThatWaits) {
-  Move();
+  MoveFromAToB();
   FailOnB();
   Attach("a", 1, {{"j", 3}});
   EXPECT_EQ(Job("j").attempt(), 2);
@@ -77,7 +65,7 @@ TEST_F(ReconcilerFormerHostTest, AFormerHostCannotRaiseTheNumberOfAJobThatWaits)
 }
 
 TEST_F(ReconcilerFormerHostTest, AnEarlierAttemptIsWaitedForThoughAnOlderReleaseDidNotRecordItsNode) {
-  Move();
+  MoveFromAToB();
   v1::Job older = *store_->Get("j");
   older.clear_earlier_hosts();
   ASSERT_TRUE(store_->Update(older).ok());

@@ -118,15 +118,7 @@ TEST_F(ReconcilerOutageTest, AJobThatWaitsIsNotCancelledBeforeWhatIsBackOfItsAtt
 
 // Of the attempt before the newest, and in one turn with its coming back.
 TEST_F(ReconcilerOutageTest, AJobThatWaitsIsNotCancelledBeforeWhatIsBackOfAnEarlierAttemptHasLeft) {
-  Attach("a", 1);
-  Submit("j", 1, 1, /*max_attempts=*/3);
-  Ready("a", "j", 0);
-  Detach("a");
-  outboxes_.clear();
-  Advance(absl::Seconds(20));
-  Attach("b", 1);
-  ASSERT_EQ(Job("j").attempt(), 2);
-  Ready("b", "j", 0, 2);
+  MoveFromAToB();
   Exit("b", "j", 0, 1, 2);
   Stopped("b", "j", 2);
   ASSERT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
@@ -484,15 +476,7 @@ TEST_F(ReconcilerOutageTest, AClaimOfAJobThatWasNeverLaunchedOnlyDelaysItAfterAR
 
 // It was lost with ranks of attempt 1, and attempt 2 is elsewhere: only the job's record knows of it.
 TEST_F(ReconcilerOutageTest, ANodeOfAnEarlierAttemptIsKnownAfterARestart) {
-  Attach("a", 1);
-  Submit("j", 1, 1, /*max_attempts=*/3);
-  Ready("a", "j", 0);
-  Detach("a");
-  outboxes_.clear();
-  Advance(absl::Seconds(20));
-  Attach("b", 1);
-  ASSERT_EQ(Job("j").attempt(), 2);
-  Ready("b", "j", 0, 2);
+  MoveFromAToB();
   Restart();
   Attach("b", 1, {{"j", 2}});
   Attach("a", 1, {{"j", 1}});

@@ -138,8 +138,8 @@ void SendFinished(const absl::Status& status, RankChannel* channel) {
   std::fflush(nullptr);
 }
 
-// A peer that was told to stop is gone before this rank is told, and a peer that was killed before its agent
-// has reported it. Leaving later makes this rank's end a part of the stop, and keeps the report in order.
+// A lost peer may have been stopped, with this rank's own stop still on its way, or killed, with its agent's
+// report on the way. Waiting makes this rank's exit part of the stop, and keeps the reports in order.
 constexpr auto kReasonWait = std::chrono::milliseconds(500);
 
 void AwaitReason(const StopSignal& stop, const Departure& departure) {

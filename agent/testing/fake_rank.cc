@@ -243,7 +243,7 @@ int PeerDies(const v1::RankLaunch& launch) {
   return Finish("told", kPeerFailedExitCode);
 }
 
-// Rank 0 leaves since it lost a peer, before that one's end is seen: rank 1 is killed once it is told.
+// Rank 0 leaves because it lost a peer, before the peer's end is seen: rank 1 dies on PeerFailed.
 int PeerIsLost(const v1::RankLaunch& launch) {
   Started();
   if (launch.rank() == 0) return Finish("lost", kPeerFailedExitCode);

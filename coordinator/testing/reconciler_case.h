@@ -52,6 +52,19 @@ class ReconcilerCase : public ::testing::Test {
     Open();
   }
 
+  // Attempt 1 of "j" was on "a", which was lost; attempt 2 runs on "b".
+  void MoveFromAToB() {
+    Attach("a", 1);
+    Submit("j", 1, 1, /*max_attempts=*/3);
+    Ready("a", "j", 0);
+    Detach("a");
+    outboxes_.clear();
+    Advance(absl::Seconds(20));
+    Attach("b", 1);
+    ASSERT_EQ(Job("j").attempt(), 2);
+    Ready("b", "j", 0, 2);
+  }
+
   void Attach(const std::string& node, int slots, const std::vector<AttemptRef>& hosted = {},
               int64_t memory_bytes_per_slot = 0) {
     v1::Register info;

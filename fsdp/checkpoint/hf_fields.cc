@@ -44,7 +44,7 @@ constexpr absl::string_view kWithoutEffect[] = {
     // clang-format on
 };
 
-// What other models, or custom code beside the weights, compute with these.
+// Other models, or custom code next to the weights, compute with these.
 struct Computed {
   absl::string_view key;
   absl::string_view neutral;  // The value with which it changes nothing; empty: none is known.

@@ -127,7 +127,7 @@ absl::Status FolderLock::Lock() {
   while (!(locked_ = flock(lock_, LOCK_EX | LOCK_NB) == 0) && errno == EWOULDBLOCK) {
     std::string holder;
     std::ifstream(path) >> holder;
-    // A full disk leaves the file empty, whoever holds it.
+    // On a full disk the file is empty for any holder.
     const bool own = !options_.job.empty() && (holder.empty() || holder == options_.job);
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
     if (own && !std::exchange(told, true)) LogInfo("waits for %s, which an attempt before still holds", path);
