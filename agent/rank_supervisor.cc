@@ -177,10 +177,8 @@ void RankSupervisor::Insist(const AttemptId& id, const std::function<void()>& ta
 }
 
 // False after an exception: what the attempt's ranks did meanwhile is asked for again after kRetryDelay.
-bool RankSupervisor::Guard(Attempt* attempt, int rank, absl::FunctionRef<void()> step) {
-  const bool ok = options_.errors.Catch({attempt->id, rank}, step).ok();
-  if (!ok) attempt->retry_at = clock_->Now() + kRetryDelay;
-  return ok;
+void RankSupervisor::Guard(Attempt* attempt, int rank, absl::FunctionRef<void()> step) {
+  if (!options_.errors.Catch({attempt->id, rank}, step).ok()) attempt->retry_at = clock_->Now() + kRetryDelay;
 }
 
 void RankSupervisor::Run() {

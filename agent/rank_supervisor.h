@@ -145,7 +145,7 @@ class RankSupervisor {
   void Post(std::function<void()> task);
   void PostFor(const AttemptId& id, std::function<void()> task);
   void Insist(const AttemptId& id, const std::function<void()>& task);
-  bool Guard(Attempt* attempt, int rank, absl::FunctionRef<void()> step);
+  void Guard(Attempt* attempt, int rank, absl::FunctionRef<void()> step);
   void Run();
   void RunPosted();
   void PollOnce(int timeout_ms);

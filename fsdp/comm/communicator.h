@@ -85,6 +85,7 @@ struct CommunicatorOptions {
   int rank = 0;
   int size = 1;
   int device_index = 0;                    // CUDA.
+  bool windows = true;                     // CUDA: Register() asks for one, if every rank of the group does.
   std::string bind_address = "127.0.0.1";  // TCP: an address of this host that its peers reach.
   std::string name;                        // Prefix of its keys in the store: "shard/gather/0".
   // How long a rank waits for the others to come to the store, and how long an operation waits for the

@@ -7,15 +7,19 @@
 #include <c10/cuda/CUDAStream.h>
 #include <nccl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "fsdp/comm/agreement.h"
 #include "fsdp/kernels/sum_parts.h"
 #include "fsdp/torch/cuda_device.h"
 #include "fsdp/torch/torch_status.h"
@@ -25,6 +29,7 @@ namespace {
 
 // Between two looks of Barrier() at the stream: shorter than an all-reduce over a network takes.
 constexpr std::chrono::microseconds kPoll(20);
+constexpr const char* kWindowSwitches[] = {"NCCL_WIN_ENABLE", "NCCL_CUMEM_ENABLE"};
 
 absl::Status StatusOfNccl(ncclResult_t result, ncclComm_t communicator, const std::string& where) {
   if (result == ncclSuccess) return absl::OkStatus();
@@ -46,6 +51,14 @@ ncclDataType_t TypeOf(DType dtype) {
       return ncclUint8;
   }
   FSDPD_CHECK(false);
+}
+
+// NCCL itself reads these on each rank, and does not compare them.
+bool EnvAllowsWindows() {
+  return std::all_of(std::begin(kWindowSwitches), std::end(kWindowSwitches), [](const char* name) {
+    const char* const value = std::getenv(name);
+    return value == nullptr || *value == '\0' || std::strtoll(value, nullptr, 0) != 0;
+  });
 }
 
 class NcclCommunicator : public Communicator {
@@ -139,15 +152,22 @@ class NcclCommunicator : public Communicator {
     }
   }
 
-  // Both ends of a copy must be in a window; a handle of null says that this group has none (its ranks are on
-  // several hosts, or their GPUs do not reach each other), and kernels do the work as before.
+  // Both ends of a copy must be in a window. A null handle means that this group has none (its ranks are on
+  // several hosts, or their GPUs do not reach each other), and kernels do the work. The ranks agree twice: a
+  // rank that does not ask for a window would leave the others blocked in the registration, and one that did
+  // not get one would leave them blocked in the first collective.
   absl::Status Register(std::shared_ptr<void> memory, int64_t bytes) override {
     FSDPD_RETURN_IF_ERROR(CheckUsable("register"));
+    const bool wanted = options_.windows && EnvAllowsWindows();
+    FSDPD_ASSIGN_OR_RETURN(const bool all_want, HoldsOnAllRanks(this, wanted, token_));
     ncclWindow_t handle = nullptr;
-    const ncclResult_t result =
-        ncclCommWindowRegister(communicator_, memory.get(), bytes, &handle, NCCL_WIN_COLL_SYMMETRIC);
-    const bool unsupported = result == ncclInvalidUsage || result == ncclInvalidArgument;
-    if (!unsupported) FSDPD_RETURN_IF_ERROR(StatusOfNccl(result, communicator_, Where("register")));
+    if (all_want) FSDPD_ASSIGN_OR_RETURN(handle, MakeWindowHandle(memory.get(), bytes));
+    FSDPD_ASSIGN_OR_RETURN(const bool all_have, HoldsOnAllRanks(this, handle != nullptr, token_));
+    if (handle != nullptr && !all_have) {
+      FSDPD_RETURN_IF_ERROR(
+          StatusOfNccl(ncclCommWindowDeregister(communicator_, handle), communicator_, Where("deregister")));
+      handle = nullptr;
+    }
     if (rank() == 0) {
       LogInfo("group '%s' of %d ranks moves data by %s", options_.name, size(),
               handle == nullptr ? "kernels: no window over its GPUs" : "copy engines");
@@ -180,6 +200,16 @@ class NcclCommunicator : public Communicator {
 
   cudaStream_t Stream() const {
     return c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(options_.device_index)).stream();
+  }
+
+  // Null where the group cannot have a window.
+  absl::StatusOr<ncclWindow_t> MakeWindowHandle(void* memory, int64_t bytes) {
+    ncclWindow_t handle = nullptr;
+    const ncclResult_t result =
+        ncclCommWindowRegister(communicator_, memory, bytes, &handle, NCCL_WIN_COLL_SYMMETRIC);
+    const bool unsupported = result == ncclInvalidUsage || result == ncclInvalidArgument;
+    if (!unsupported) FSDPD_RETURN_IF_ERROR(StatusOfNccl(result, communicator_, Where("register")));
+    return handle;
   }
 
   std::string Where(const char* operation) const {

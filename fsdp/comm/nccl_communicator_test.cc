@@ -14,7 +14,8 @@
 namespace fsdpd {
 namespace {
 
-Members MakeNcclGroup(int size) {
+// `without`: the rank that asks for no window, or -1.
+Members MakeNcclGroupWithout(int size, int without) {
   LocalStore store;
   Members group(size);
   OnEveryRank(size, [&](int rank) {
@@ -23,6 +24,7 @@ Members MakeNcclGroup(int size) {
     options.rank = rank;
     options.size = size;
     options.device_index = rank;
+    options.windows = rank != without;
     options.name = "test";
     auto made = MakeNcclCommunicator(options, &store);
     FSDPD_CHECK_OK(made.status());
@@ -30,6 +32,8 @@ Members MakeNcclGroup(int size) {
   });
   return group;
 }
+
+Members MakeNcclGroup(int size) { return MakeNcclGroupWithout(size, /*without=*/-1); }
 
 Transport Nccl() {
   Transport transport;
@@ -125,6 +129,30 @@ TEST(NcclCommunicator, CollectivesInAWindowMoveWhatTheyShould) {
   });
   EXPECT_EQ(by_copies, std::vector<char>(size, by_copies[0])) << "one window for all of them, or none";
   OnEveryRank(size, [&](int rank) { group[rank].reset(); });
+}
+
+// The others would copy into a window that this rank does not have, and wait for it forever.
+TEST(NcclCommunicator, NoRankUsesAWindowThatOneRankLacks) {
+  if (CudaDeviceCount() < 2) GTEST_SKIP() << "needs 2 devices";
+  constexpr int64_t kBytes = 4 << 20, kCount = 1000;
+  Members group = MakeNcclGroupWithout(2, /*without=*/1);
+  OnEveryRank(2, [&](int rank) {
+    const c10::cuda::CUDAStreamGuard stream(
+        c10::cuda::getStreamFromPool(/*isHighPriority=*/true, static_cast<c10::DeviceIndex>(rank)));
+    const auto window = MakeWindow(kBytes, rank);
+    FSDPD_CHECK_OK(window.status());
+    ASSERT_EQ(group[rank]->Register(*window, kBytes), absl::OkStatus());
+    EXPECT_FALSE(group[rank]->HasCopyEngines()) << "rank " << rank;
+    const at::Tensor whole = at::from_blob(
+        window->get(), {2 * kCount},
+        at::TensorOptions(at::kFloat).device(at::Device(at::kCUDA, static_cast<at::DeviceIndex>(rank))));
+    whole.fill_(rank + 1);
+    ASSERT_EQ(group[rank]->AllGather(whole.mutable_data_ptr(), kCount, DType::kFp32), absl::OkStatus());
+    std::vector<float> gathered(kCount, 1);
+    gathered.resize(2 * kCount, 2);
+    EXPECT_EQ(OnHost(whole), gathered);
+  });
+  OnEveryRank(2, [&](int rank) { group[rank].reset(); });
 }
 
 TEST(NcclCommunicator, RefusesADeviceThatIsNotThere) {

@@ -16,6 +16,7 @@
 #include <tuple>
 #include <vector>
 
+#include "fsdp/comm/agreement.h"
 #include "fsdp/comm/communicator.h"
 #include "fsdp/comm/testing/communicator_test_ranks.h"
 #include "fsdp/torch/scalar_type.h"
@@ -97,6 +98,21 @@ TEST_P(CommunicatorSuite, KnowsItsRankAndSize) {
     EXPECT_EQ(group_[rank]->rank(), rank);
     EXPECT_EQ(group_[rank]->size(), size_);
   }
+}
+
+TEST_P(CommunicatorSuite, WhatOneRankLacksHoldsOnNone) {
+  const auto held = [&](int lacking) {
+    std::vector<char> answers(size_);
+    OnEveryRank(size_, [&](int rank) {
+      const at::Tensor token = OnDevice({-1}, device_(rank));
+      const absl::StatusOr<bool> all = HoldsOnAllRanks(group_[rank].get(), rank != lacking, token);
+      ASSERT_EQ(all.status(), absl::OkStatus());
+      answers[rank] = *all;
+    });
+    return answers;
+  };
+  EXPECT_EQ(held(/*lacking=*/-1), std::vector<char>(size_, true));
+  EXPECT_EQ(held(/*lacking=*/size_ - 1), std::vector<char>(size_, false));
 }
 
 constexpr DType kSuiteTypes[] = {DType::kFp32, DType::kBf16, DType::kFp16};
