@@ -239,12 +239,16 @@ absl::Status CoordinatorClient::Connect() {
   return status;
 }
 
+// A call as well as a connection: a coordinator that was stopped after the handshake is connected, and a
+// stream to it would wait for keepalive to notice.
 absl::Status CoordinatorClient::ConnectTo(Place* place, absl::Time until, absl::Time deadline) {
   while (true) {
-    if (place->channel()->WaitForConnected(absl::ToChronoTime(until))) return absl::OkStatus();
+    const bool connected = place->channel()->WaitForConnected(absl::ToChronoTime(until));
+    const absl::Duration patience =
+        connected ? std::min(options_.connect_timeout, options_.call_timeout) : kReasonWithin;
     // A call on a channel that failed tells at once why it failed; on one that still tries, it waits too.
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(std::max(deadline, absl::Now() + kReasonWithin)));
+    context.set_deadline(absl::ToChronoTime(std::max(deadline, absl::Now() + patience)));
     v1::GetVersionResponse response;
     const absl::Status status = FromGrpc(place->stub()->GetVersion(&context, {}, &response));
     // An answer of any kind is one: what it is will be told of the call that was meant.

@@ -244,6 +244,17 @@ TEST_F(CoordinatorClientTest, WhoTakesTheConnectionAndSaysNothingDidNotAnswerInT
   }
 }
 
+// `watch` of a coordinator that was stopped after the handshake waited 82 s for keepalive and its repeats.
+TEST_F(CoordinatorClientTest, ACoordinatorThatConnectsAndDoesNotAnswerIsSilent) {
+  server_.on_version = [&](const auto&, auto*) {
+    release_.WaitFor(std::chrono::hours(1));
+    return grpc::Status::OK;
+  };
+  CoordinatorClient client(server_.address(), Patience(absl::Milliseconds(300)));
+  EXPECT_TRUE(absl::IsDeadlineExceeded(client.Connect()));
+  release_.Fire();
+}
+
 // Which is an answer: it is told at once, and not as silence.
 TEST_F(CoordinatorClientTest, WhoEndsTheConnectionIsNotSilent) {
   const TempDir dir;
