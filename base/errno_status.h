@@ -17,6 +17,9 @@ absl::Status ErrnoStatus(absl::string_view what, int error = errno);
 // room.
 bool IsDiskFull(const absl::Status& status);
 
+// Whether it is ErrnoStatus()'s of a process or a system that may open no more files.
+bool IsOutOfDescriptors(const absl::Status& status);
+
 std::string ErrnoText(absl::string_view what, int error = errno);
 
 }  // namespace fsdpd

@@ -1,6 +1,7 @@
 #include "base/errno_status.h"
 
 #include <fcntl.h>
+#include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -24,6 +25,16 @@ TEST(ErrnoStatus, NamesTheLimitThatAFileHasMet) {
             "write /x: File too large, as a file of this process may have 700.0 KiB (ulimit -f)");
   EXPECT_EQ(ErrnoText("write /x", ENOSPC), "write /x: No space left on device");
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+}
+
+TEST(ErrnoStatus, NamesTheLimitOfDescriptors) {
+  rlimit limit = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const absl::Status status = ErrnoStatus("open /x", EMFILE);
+  EXPECT_EQ(status.message(), absl::StrCat("open /x: Too many open files, of ", limit.rlim_cur,
+                                           " that this process may have open (ulimit -n)"));
+  EXPECT_TRUE(IsOutOfDescriptors(status));
+  EXPECT_FALSE(IsOutOfDescriptors(ErrnoStatus("open /x", ENOSPC)));
 }
 
 TEST(ErrnoStatus, KnowsAFullDiskByMoreThanItsWords) {

@@ -19,7 +19,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "fsdp/comm/agreement.h"
+#include "fsdp/comm/holds_on_all_ranks.h"
 #include "fsdp/kernels/sum_parts.h"
 #include "fsdp/torch/cuda_device.h"
 #include "fsdp/torch/torch_status.h"

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "base/errno_status.h"
 #include "fsdp/torch/torch_status.h"
 
 namespace fsdpd {
@@ -42,8 +43,10 @@ std::optional<v1::RankFault> FaultOf(const absl::Status& status) {
   const auto payload = status.GetPayload(kPayload);
   v1::RankFault fault;
   if (payload.has_value() && fault.ParseFromString(std::string(*payload))) return fault;
-  if (!absl::IsResourceExhausted(status)) return std::nullopt;
-  fault.set_kind(IsOfThreads(status) ? v1::RankFault::KIND_NODE : v1::RankFault::KIND_MEMORY);
+  const bool out_of_descriptors = IsOutOfDescriptors(status);
+  if (!absl::IsResourceExhausted(status) && !out_of_descriptors) return std::nullopt;
+  fault.set_kind(out_of_descriptors || IsOfThreads(status) ? v1::RankFault::KIND_NODE
+                                                           : v1::RankFault::KIND_MEMORY);
   return fault;
 }
 

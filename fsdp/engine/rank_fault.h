@@ -1,5 +1,5 @@
 // What a rank's error is the fault of, where that is known: said where a file is opened or a device asked
-// for, and carried by the error to who tells the agent. A thread that a limit of threads does not allow is
+// for, and carried by the error to who tells the agent. A thread or a file that a limit does not allow is
 // the node's, as a process that is not started is. Where there was no memory the code says it. Any other
 // error that nobody marks is the rank's own.
 //

@@ -4,6 +4,7 @@
 
 #include <system_error>
 
+#include "base/errno_status.h"
 #include "fsdp/engine/bad_step.h"
 #include "fsdp/torch/torch_status.h"
 
@@ -64,6 +65,17 @@ TEST(RankFault, AThreadThatALimitDoesNotAllowIsTheNodes) {
   // By where this runs.
   EXPECT_EQ(fault->kind(), IsOfThreads(status) ? v1::RankFault::KIND_NODE : v1::RankFault::KIND_MEMORY);
   EXPECT_FALSE(fault->permanent());
+}
+
+// It was the rank's own, so the next attempt went to the same node.
+TEST(RankFault, AFileThatALimitOfDescriptorsDoesNotAllowIsTheNodes) {
+  for (const int error : {EMFILE, ENFILE}) {
+    const auto fault = FaultOf(Annotated(ErrnoStatus("open /data/tokens.bin", error), "reading: "));
+    ASSERT_TRUE(fault.has_value()) << error;
+    EXPECT_EQ(fault->kind(), v1::RankFault::KIND_NODE);
+    EXPECT_FALSE(fault->permanent());
+  }
+  EXPECT_FALSE(FaultOf(ErrnoStatus("open /data/tokens.bin", EIO)).has_value());
 }
 
 }  // namespace

@@ -16,7 +16,7 @@
 #include <tuple>
 #include <vector>
 
-#include "fsdp/comm/agreement.h"
+#include "fsdp/comm/holds_on_all_ranks.h"
 #include "fsdp/comm/communicator.h"
 #include "fsdp/comm/testing/communicator_test_ranks.h"
 #include "fsdp/torch/scalar_type.h"

@@ -1,4 +1,4 @@
-#include "fsdp/comm/agreement.h"
+#include "fsdp/comm/holds_on_all_ranks.h"
 
 #include "base/check.h"
 #include "fsdp/torch/torch_status.h"

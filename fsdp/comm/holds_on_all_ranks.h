@@ -1,5 +1,5 @@
-// Agreement of a group on a property that each rank checks by itself, as whether it has a window: ranks that
-// differ would enter different collectives and wait for each other forever.
+// A collective decision about a property that each rank checks by itself, as whether it has a window: ranks
+// that differ would enter different collectives and wait for each other forever.
 #pragma once
 
 #include <ATen/core/Tensor.h>
