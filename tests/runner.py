@@ -283,11 +283,11 @@ def run_pytest(scratch, folder, *arguments):
     return count_pytest(code, junit)
 
 
-def run_with(targets, folder, mark, *flags):
-    """Builds what the tests of a directory start, and runs the tests with a mark outside Bazel."""
+def run_with(targets, folders, mark, *flags):
+    """Builds what the tests of these directories start, and runs the tests with a mark outside Bazel."""
     def part(scratch, labels):
         counts = build(targets, *flags)
-        return counts if counts.failed else run_pytest(scratch, folder, "-m", mark)
+        return counts if counts.failed else sum((run_pytest(scratch, folder, "-m", mark) for folder in folders), counts)
     return part
 
 
@@ -324,9 +324,9 @@ PARTS = {
     "asan": Part("the tests beside the code, with AddressSanitizer and UBSan", run_sanitizer("asan"), True),
     "processors": Part("run unit and parity tests with other rounding settings", run_processors),
     "tsan": Part("the same with ThreadSanitizer", run_sanitizer("tsan", "--test_tag_filters=-no-tsan"), True),
-    "long": Part("real processes, the tests marked nightly", run_with(PROGRAMS, "integration", "nightly")),
+    "long": Part("real processes, the tests marked nightly", run_with(PROGRAMS, ["integration", "robustness"], "nightly")),
     "gpu-unit": Part("the tests beside the code that need a GPU", run_gpu_unit, True),
-    "gpu-jobs": Part("jobs and FSDP2 on 2 GPUs", run_with(PROGRAMS, "gpu", "gpu", "--config=cuda")),
+    "gpu-jobs": Part("jobs and FSDP2 on 2 GPUs", run_with(PROGRAMS, ["gpu"], "gpu", "--config=cuda")),
     "kubelets": Part("the images on real kubelets, by root, with what ends there; among long's once this has built what it needs",
                      run_kubelets),
     "coverage": Part("line coverage of the tests beside the code, by room; no verdict of its own", run_coverage, True),
