@@ -161,7 +161,9 @@ class NcclCommunicator : public Communicator {
     const bool wanted = options_.windows && EnvAllowsWindows();
     FSDPD_ASSIGN_OR_RETURN(const bool all_want, HoldsOnAllRanks(this, wanted, token_));
     ncclWindow_t handle = nullptr;
-    if (all_want) FSDPD_ASSIGN_OR_RETURN(handle, MakeWindowHandle(memory.get(), bytes));
+    if (all_want) {
+      FSDPD_ASSIGN_OR_RETURN(handle, MakeWindowHandle(memory.get(), bytes));
+    }
     FSDPD_ASSIGN_OR_RETURN(const bool all_have, HoldsOnAllRanks(this, handle != nullptr, token_));
     if (handle != nullptr && !all_have) {
       FSDPD_RETURN_IF_ERROR(
