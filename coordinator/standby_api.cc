@@ -102,7 +102,7 @@ grpc::Status StandbyApi::ListJobs(Context* c, const v1::ListJobsRequest* q, v1::
     FSDPD_RETURN_IF_ERROR(Readable());
     int64_t revision = 0;
     FSDPD_ASSIGN_OR_RETURN(const EtcdIndex index, jobs_->Load(&revision));
-    FSDPD_ASSIGN_OR_RETURN(JobPage page, jobs_->Read(IdsFor(index, query), query, revision));
+    FSDPD_ASSIGN_OR_RETURN(JobPage page, jobs_->Read(index.IdsFor(query), query, revision));
     if (page.more) a->set_next_page_token(EncodePageToken(page.end, ListMark(q->filter(), q->order_by())));
     std::vector<v1::Job*> jobs;
     for (v1::Job& job : page.jobs) *jobs.emplace_back(a->add_jobs()) = std::move(job);

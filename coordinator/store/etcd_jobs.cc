@@ -8,8 +8,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "coordinator/job_folder.h"
-#include "coordinator/job_machine.h"
 #include "coordinator/store/etcd_keys.h"
 
 namespace fsdpd {
@@ -21,52 +19,11 @@ constexpr int64_t kKeysPerPage = 2000;  // Entries have some 200 bytes each, nod
 constexpr size_t kJobsPerRead = 16;     // Of up to a megabyte; a transaction may have 128.
 constexpr int kTries = 3;
 
-bool Wants(const JobQuery& query, const EtcdEntry& entry, const JobCursor& place) {
-  const auto& states = query.states;
-  if (!states.empty() && std::find(states.begin(), states.end(), entry.state) == states.end()) return false;
-  if (!query.folder.empty() && entry.folder != query.folder) return false;
-  if (!query.project.empty() && entry.project != query.project) return false;
-  if (!Matches(query.selector, entry.labels)) return false;
-  return !query.after_cursor || IsBefore(query, query.cursor, place);
-}
-
 }  // namespace
 
 std::string EndOfPrefix(std::string prefix) {
   ++prefix.back();
   return prefix;
-}
-
-EtcdEntry EntryOf(const v1::Job& job) {
-  EtcdEntry entry;
-  entry.state = job.state();
-  entry.create_unix_nanos = job.create_unix_nanos();
-  entry.end_nanos = EndOf(job);
-  entry.request_id = job.request_id();
-  entry.folder = FolderOf(job.spec());
-  entry.project = job.project();
-  entry.labels = job.labels();
-  v1::Job kept;
-  kept.set_state(job.state());
-  kept.set_create_unix_nanos(job.create_unix_nanos());
-  kept.set_end_unix_nanos(job.end_unix_nanos());
-  kept.set_request_id(job.request_id());
-  kept.set_project(job.project());
-  *kept.mutable_labels() = job.labels();
-  if (!entry.folder.empty()) kept.mutable_spec()->mutable_checkpoint()->set_dir(entry.folder);
-  entry.bytes = kept.SerializeAsString();
-  return entry;
-}
-
-std::vector<JobCursor> IdsFor(const EtcdIndex& index, const JobQuery& query) {
-  std::vector<JobCursor> places;
-  for (const auto& [id, entry] : index) {
-    JobCursor place{query.by_end ? entry.end_nanos : entry.create_unix_nanos, id};
-    if (Wants(query, entry, place)) places.push_back(std::move(place));
-  }
-  std::sort(places.begin(), places.end(),
-            [&](const JobCursor& a, const JobCursor& b) { return IsBefore(query, a, b); });
-  return places;
 }
 
 absl::StatusOr<std::map<std::string, std::string>> EtcdJobs::Below(const std::string& name, int64_t* revision,
@@ -140,13 +97,13 @@ absl::StatusOr<EtcdIndex> EtcdJobs::Load(int64_t* revision) {
   EtcdIndex index;
   for (const auto& [id, bytes] : values) {
     FSDPD_ASSIGN_OR_RETURN(const v1::Job kept, ParseJob(bytes));
-    index[id] = EntryOf(kept);
+    index.Set(id, EntryOf(kept));
   }
   return index;
 }
 
-absl::StatusOr<JobPage> EtcdJobs::Read(const std::vector<JobCursor>& ids, const JobQuery& query,
-                                       int64_t revision) {
+absl::StatusOr<JobPage> EtcdJobs::Read(const EtcdPlaces& places, const JobQuery& query, int64_t revision) {
+  const std::vector<JobCursor>& ids = places.ids;
   JobPage page;
   size_t bytes = 0, looked_at = 0;
   const auto full = [&] {
@@ -182,6 +139,8 @@ absl::StatusOr<JobPage> EtcdJobs::Read(const std::vector<JobCursor>& ids, const 
       page.jobs.push_back(std::move(job));
     }
   }
+  page.more = places.cut;
+  if (places.cut) page.end = ids.back();
   return page;
 }
 

@@ -17,26 +17,14 @@
 #include <vector>
 
 #include "coordinator/store/etcd_client.h"
+#include "coordinator/store/etcd_index.h"
 #include "coordinator/store/state_content.h"
 #include "coordinator/store/state_store.h"
 
 namespace fsdpd {
 
-struct EtcdEntry {
-  v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
-  int64_t create_unix_nanos = 0;
-  int64_t end_nanos = 0;  // EndOf().
-  std::string request_id, folder, project;
-  Labels labels;
-  std::string bytes;  // As it is stored.
-};
-using EtcdIndex = std::map<std::string, EtcdEntry>;  // By id.
-
-EtcdEntry EntryOf(const v1::Job& job);
 // The first key after all that begin with it, which ends in '/'.
 std::string EndOfPrefix(std::string prefix);
-// The ids of those that a query is for, ignoring its limits and its filter, in its order, with their places.
-std::vector<JobCursor> IdsFor(const EtcdIndex& index, const JobQuery& query);
 
 class EtcdJobs {
  public:
@@ -60,9 +48,8 @@ class EtcdJobs {
   // As of `*revision`, which is set.
   absl::StatusOr<EtcdIndex> Load(int64_t* revision);
   // Of `revision`; 0: the newest. Those that are there and that the query's filter is for, in the order of
-  // `ids`, up to its limits. UNAVAILABLE also where etcd has the revision no more.
-  absl::StatusOr<JobPage> Read(const std::vector<JobCursor>& ids, const JobQuery& query,
-                               int64_t revision = 0);
+  // `places`, up to its limits. UNAVAILABLE also where etcd has the revision no more.
+  absl::StatusOr<JobPage> Read(const EtcdPlaces& places, const JobQuery& query, int64_t revision = 0);
   // The newest, and when: NOT_FOUND.
   absl::StatusOr<v1::Job> Get(const std::string& id, int64_t* revision = nullptr);
   absl::StatusOr<v1::ListNodesResponse> Nodes();

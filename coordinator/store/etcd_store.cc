@@ -78,7 +78,7 @@ class EtcdStore::Batch {
   }
 
   std::vector<etcd::RequestOp> ops;
-  EtcdIndex entries;              // What the index has once it is written,
+  std::map<std::string, EtcdEntry> entries;  // What the index has once it is written,
   std::set<std::string> deleted;  // and has no more.
   Events events;                  // What the log has then,
   int64_t forget_through = 0;     // and has no more.
@@ -177,9 +177,9 @@ absl::Status EtcdStore::WriteAndAdopt(Batch* batch, const std::string& doing) {
   FSDPD_RETURN_IF_ERROR(Write(batch, doing));
   {
     MutexLock lock(&mutex_);
-    for (auto& [id, entry] : batch->entries) index_[id] = std::move(entry);
+    for (auto& [id, entry] : batch->entries) index_.Set(id, std::move(entry));
     for (const std::string& id : batch->deleted) {
-      index_.erase(id);
+      index_.Erase(id);
       log_.ForgetJob(id);
     }
   }
@@ -212,27 +212,12 @@ void EtcdStore::AddEvents(const std::vector<const v1::Job*>& jobs, const Events&
   batch->PutEvents(std::move(events), through);
 }
 
-bool EtcdStore::FolderHasAnother(const v1::Job& job) const {
-  const std::string folder = FolderOf(job.spec());
-  if (folder.empty()) return false;
-  return std::any_of(index_.begin(), index_.end(), [&](const auto& other) {
-    return other.second.folder == folder && other.second.end_nanos == 0 && other.first != job.id();
-  });
-}
-
-std::string EtcdStore::IdOfRequest(const std::string& request_id) const {
-  if (request_id.empty()) return "";
-  const auto it = std::find_if(index_.begin(), index_.end(),
-                               [&](const auto& job) { return job.second.request_id == request_id; });
-  return it == index_.end() ? "" : it->first;
-}
-
 absl::StatusOr<std::optional<v1::Job>> EtcdStore::FindRequest(const std::string& request_id,
                                                               const v1::JobSpec& spec) {
   std::string id;
   {
     MutexLock lock(&mutex_);
-    id = IdOfRequest(request_id);
+    id = index_.IdOfRequest(request_id);
   }
   if (id.empty()) return std::nullopt;
   absl::StatusOr<v1::Job> stored = Get(id);
@@ -251,10 +236,10 @@ absl::StatusOr<Inserted> EtcdStore::Insert(const v1::Job& job) {
   bool asked_before = false;
   {
     MutexLock lock(&mutex_);
-    asked_before = !IdOfRequest(job.request_id()).empty();
-    if (!asked_before && index_.count(job.id()) > 0)
+    asked_before = !index_.IdOfRequest(job.request_id()).empty();
+    if (!asked_before && index_.Find(job.id()) != nullptr)
       return absl::AlreadyExistsError(absl::StrCat("job id ", job.id(), " is in use"));
-    if (!asked_before && FolderHasAnother(job)) return FolderTaken(job);
+    if (!asked_before && index_.FolderHasAnother(FolderOf(job.spec()), job.id())) return FolderTaken(job);
   }
   if (asked_before) {
     FSDPD_ASSIGN_OR_RETURN(std::optional<v1::Job> stored, FindRequest(job.request_id(), job.spec()));
@@ -273,10 +258,11 @@ absl::Status EtcdStore::Update(const v1::Job& job) {
   Batch batch(&jobs_);
   {
     MutexLock lock(&mutex_);
-    const auto it = index_.find(job.id());
-    if (it == index_.end()) return absl::NotFoundError(absl::StrCat("no job '", job.id(), "'"));
-    if (it->second.end_nanos > 0 && EndOf(job) == 0 && FolderHasAnother(job)) return FolderTaken(job);
-    batch.PutJob(job, &it->second);
+    const EtcdEntry* const stored = index_.Find(job.id());
+    if (stored == nullptr) return absl::NotFoundError(absl::StrCat("no job '", job.id(), "'"));
+    const bool again = stored->end_nanos > 0 && EndOf(job) == 0;
+    if (again && index_.FolderHasAnother(FolderOf(job.spec()), job.id())) return FolderTaken(job);
+    batch.PutJob(job, stored);
   }
   AddEvents({&job}, {}, &batch);
   return WriteAndAdopt(&batch, absl::StrCat("update job ", job.id()));
@@ -311,9 +297,9 @@ std::vector<absl::Status> EtcdStore::UpdateAll(const std::vector<const v1::Job*>
       }
     }
     MutexLock lock(&mutex_);
-    const auto it = index_.find(job->id());
-    if (it == index_.end()) continue;
-    batch.PutJob(*job, &it->second);
+    const EtcdEntry* const stored = index_.Find(job->id());
+    if (stored == nullptr) continue;
+    batch.PutJob(*job, stored);
     in_batch.push_back(job);
     events = in_batch.size() == 1 ? log_.Number({job}, {}).size() : with_it;
   }
@@ -325,7 +311,7 @@ absl::Status EtcdStore::Delete(const std::string& id, const Events& news) {
   const Turns::Turn turn(&turns_);
   {
     MutexLock lock(&mutex_);
-    if (index_.count(id) == 0) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
+    if (index_.Find(id) == nullptr) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
   }
   Batch batch(&jobs_);
   batch.DeleteJob(id);
@@ -335,22 +321,11 @@ absl::Status EtcdStore::Delete(const std::string& id, const Events& news) {
 
 absl::StatusOr<std::vector<std::string>> EtcdStore::ForgetEnded(const Retention& retention, absl::Time now,
                                                                 int limit) {
-  const int64_t before =
-      retention.time == absl::InfiniteDuration() ? 0 : absl::ToUnixNanos(now - retention.time);
   const Turns::Turn turn(&turns_);
-  std::vector<std::pair<int64_t, std::string>> ended;
+  std::vector<std::string> ids;
   {
     MutexLock lock(&mutex_);
-    for (const auto& [id, entry] : index_) {
-      if (entry.end_nanos > 0) ended.emplace_back(entry.end_nanos, id);
-    }
-  }
-  std::sort(ended.begin(), ended.end());
-  std::vector<std::string> ids;
-  for (const auto& [end_nanos, id] : ended) {
-    const int64_t left = static_cast<int64_t>(ended.size() - ids.size());
-    if (static_cast<int>(ids.size()) == limit || (end_nanos >= before && left <= retention.jobs)) break;
-    ids.push_back(id);
+    ids = index_.NotKept(retention, now, limit);
   }
   std::vector<std::string> gone;
   while (gone.size() < ids.size()) {
@@ -373,12 +348,12 @@ absl::StatusOr<v1::Job> EtcdStore::Get(const std::string& id) {
 }
 
 absl::StatusOr<JobPage> EtcdStore::List(const JobQuery& query) {
-  std::vector<JobCursor> ids;
+  EtcdPlaces places;
   {
     MutexLock lock(&mutex_);
-    ids = IdsFor(index_, query);
+    places = index_.IdsFor(query);
   }
-  FSDPD_ASSIGN_OR_RETURN(JobPage page, jobs_.Read(ids, query));
+  FSDPD_ASSIGN_OR_RETURN(JobPage page, jobs_.Read(places, query));
   for (v1::Job& job : page.jobs) log_.AddTo(&job);
   return page;
 }
@@ -386,15 +361,15 @@ absl::StatusOr<JobPage> EtcdStore::List(const JobQuery& query) {
 absl::StatusOr<std::vector<v1::Job>> EtcdStore::LiveJobs() {
   JobQuery query;
   query.states = LiveJobStates();
+  query.ascending = true;
   query.limit = INT_MAX;
   query.most_looked_at = SIZE_MAX;
-  std::vector<JobCursor> ids;
+  EtcdPlaces places;
   {
     MutexLock lock(&mutex_);
-    ids = IdsFor(index_, query);
+    places = index_.IdsFor(query);
   }
-  std::reverse(ids.begin(), ids.end());
-  FSDPD_ASSIGN_OR_RETURN(JobPage all, jobs_.Read(ids, query));
+  FSDPD_ASSIGN_OR_RETURN(JobPage all, jobs_.Read(places, query));
   for (v1::Job& job : all.jobs) log_.AddTo(&job);
   return std::move(all.jobs);
 }

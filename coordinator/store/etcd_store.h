@@ -62,9 +62,6 @@ class EtcdStore : public StateStore {
   absl::Status WriteAndAdopt(Batch* batch, const std::string& doing);
   void ThinEvents();
   void AddEvents(const std::vector<const v1::Job*>& jobs, const Events& news, Batch* batch) const;
-  // Why `job` cannot be there beside the others; of those that have not ended.
-  bool FolderHasAnother(const v1::Job& job) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::string IdOfRequest(const std::string& request_id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   EtcdClient* const etcd_;
   EtcdJobs jobs_;

@@ -262,8 +262,8 @@ TEST_F(EtcdStoreTest, AListOfARevisionThatEtcdHasNotIsToBeAskedAgain) {
   int64_t revision = 0;
   ASSERT_TRUE(standby.Load(&revision).ok());
   // Of the future; a compacted one is refused with the same code.
-  EXPECT_TRUE(absl::IsUnavailable(standby.Read({JobCursor{0, "a"}}, JobQuery(), revision + 1000).status()));
-  EXPECT_EQ(standby.Read({JobCursor{0, "a"}}, JobQuery(), revision)->jobs.size(), 1u);
+  EXPECT_TRUE(absl::IsUnavailable(standby.Read({{JobCursor{0, "a"}}}, JobQuery(), revision + 1000).status()));
+  EXPECT_EQ(standby.Read({{JobCursor{0, "a"}}}, JobQuery(), revision)->jobs.size(), 1u);
 }
 
 // The next page began behind all that had ended where the last job of this one ended as it was read.
@@ -281,7 +281,7 @@ TEST_F(EtcdStoreTest, APageEndsWhereTheEntriesHadItsLastJob) {
   ASSERT_TRUE(store->Update(job).ok());
   JobQuery query;
   query.by_end = query.ascending = true;
-  const auto page = jobs.Read(IdsFor(*index, query), query);
+  const auto page = jobs.Read(index->IdsFor(query), query);
   ASSERT_TRUE(page.ok()) << page.status();
   EXPECT_EQ(page->jobs.at(0).state(), v1::JOB_STATE_FAILED);
   EXPECT_EQ(page->end.unix_nanos, 0);
@@ -307,7 +307,7 @@ TEST_F(EtcdStoreTest, AListOfOneWhoStandsByIsAsOfOneRevision) {
   ASSERT_TRUE(store->Delete("job-7").ok());
   JobQuery all;
   all.limit = 100;
-  EXPECT_EQ(standby.Read(IdsFor(*index, JobQuery()), all, revision)->jobs.size(), 40u);
+  EXPECT_EQ(standby.Read(index->IdsFor(JobQuery()), all, revision)->jobs.size(), 40u);
   int64_t later = 0;
   EXPECT_EQ(standby.Load(&later)->size(), 39u);
   EXPECT_GT(later, revision);

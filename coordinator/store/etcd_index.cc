@@ -1,0 +1,139 @@
+#include "coordinator/store/etcd_index.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "coordinator/job_folder.h"
+#include "coordinator/job_machine.h"
+
+namespace fsdpd {
+
+EtcdEntry EntryOf(const v1::Job& job) {
+  EtcdEntry entry;
+  entry.state = job.state();
+  entry.create_unix_nanos = job.create_unix_nanos();
+  entry.end_nanos = EndOf(job);
+  entry.request_id = job.request_id();
+  entry.folder = FolderOf(job.spec());
+  entry.project = job.project();
+  entry.labels = job.labels();
+  v1::Job kept;
+  kept.set_state(job.state());
+  kept.set_create_unix_nanos(job.create_unix_nanos());
+  kept.set_end_unix_nanos(job.end_unix_nanos());
+  kept.set_request_id(job.request_id());
+  kept.set_project(job.project());
+  *kept.mutable_labels() = job.labels();
+  if (!entry.folder.empty()) kept.mutable_spec()->mutable_checkpoint()->set_dir(entry.folder);
+  entry.bytes = kept.SerializeAsString();
+  return entry;
+}
+
+void EtcdIndex::Set(const std::string& id, EtcdEntry entry) {
+  Erase(id);
+  const Place created(entry.create_unix_nanos, id);
+  by_create_.insert(created);
+  if (entry.end_nanos == 0) live_by_create_.insert(created);
+  by_end_.emplace(entry.end_nanos, id);
+  if (!entry.folder.empty()) by_folder_[entry.folder].insert(created);
+  if (!entry.request_id.empty()) id_of_request_[entry.request_id] = id;
+  entries_[id] = std::move(entry);
+}
+
+void EtcdIndex::Erase(const std::string& id) {
+  const auto it = entries_.find(id);
+  if (it == entries_.end()) return;
+  const EtcdEntry& entry = it->second;
+  const Place created(entry.create_unix_nanos, id);
+  by_create_.erase(created);
+  live_by_create_.erase(created);
+  by_end_.erase({entry.end_nanos, id});
+  if (const auto folder = by_folder_.find(entry.folder); folder != by_folder_.end()) {
+    folder->second.erase(created);
+    if (folder->second.empty()) by_folder_.erase(folder);
+  }
+  if (const auto request = id_of_request_.find(entry.request_id);
+      request != id_of_request_.end() && request->second == id)
+    id_of_request_.erase(request);
+  entries_.erase(it);
+}
+
+const EtcdEntry* EtcdIndex::Find(const std::string& id) const {
+  const auto it = entries_.find(id);
+  return it == entries_.end() ? nullptr : &it->second;
+}
+
+std::string EtcdIndex::IdOfRequest(const std::string& request_id) const {
+  const auto it = id_of_request_.find(request_id);
+  return it == id_of_request_.end() ? "" : it->second;
+}
+
+bool EtcdIndex::FolderHasAnother(const std::string& folder, const std::string& id) const {
+  const auto it = by_folder_.find(folder);
+  if (it == by_folder_.end()) return false;
+  return std::any_of(it->second.begin(), it->second.end(), [&](const Place& other) {
+    ++visited_;
+    return other.second != id && entries_.at(other.second).end_nanos == 0;
+  });
+}
+
+std::vector<std::string> EtcdIndex::NotKept(const Retention& retention, absl::Time now, int limit) const {
+  const int64_t before =
+      retention.time == absl::InfiniteDuration() ? 0 : absl::ToUnixNanos(now - retention.time);
+  const auto ended = static_cast<int64_t>(entries_.size() - live_by_create_.size());
+  std::vector<std::string> ids;
+  for (auto it = by_end_.lower_bound({1, ""}); it != by_end_.end(); ++it) {
+    ++visited_;
+    const int64_t left = ended - static_cast<int64_t>(ids.size());
+    if (static_cast<int>(ids.size()) == limit || (it->first >= before && left <= retention.jobs)) break;
+    ids.push_back(it->second);
+  }
+  return ids;
+}
+
+// The smallest view that has all jobs of the query.
+const EtcdIndex::Order& EtcdIndex::ViewFor(const JobQuery& query) const {
+  static const Order kNone;
+  if (query.by_end) return by_end_;
+  if (!query.folder.empty()) {
+    const auto folder = by_folder_.find(query.folder);
+    return folder == by_folder_.end() ? kNone : folder->second;
+  }
+  const bool only_live =
+      !query.states.empty() && std::none_of(query.states.begin(), query.states.end(), IsEnded);
+  return only_live ? live_by_create_ : by_create_;
+}
+
+bool EtcdIndex::Wants(const JobQuery& query, const EtcdEntry& entry) const {
+  ++visited_;
+  const auto& states = query.states;
+  if (!states.empty() && std::find(states.begin(), states.end(), entry.state) == states.end()) return false;
+  if (!query.folder.empty() && entry.folder != query.folder) return false;
+  if (!query.project.empty() && entry.project != query.project) return false;
+  return Matches(query.selector, entry.labels);
+}
+
+EtcdPlaces EtcdIndex::IdsFor(const JobQuery& query) const {
+  const size_t most = query.filter == nullptr ? static_cast<size_t>(query.limit) : query.most_looked_at;
+  EtcdPlaces places;
+  // False: the page cannot have more, and there are more.
+  const auto add = [&](const Place& place) {
+    if (!Wants(query, entries_.at(place.second))) return true;
+    places.cut = places.ids.size() == most;
+    if (!places.cut) places.ids.push_back({place.first, place.second});
+    return !places.cut;
+  };
+  const Order& view = ViewFor(query);
+  const Place cursor(query.cursor.unix_nanos, query.cursor.id);
+  if (query.ascending) {
+    auto it = query.after_cursor ? view.upper_bound(cursor) : view.begin();
+    while (it != view.end() && add(*it)) ++it;
+  } else {
+    auto it = std::make_reverse_iterator(query.after_cursor ? view.lower_bound(cursor) : view.end());
+    while (it != view.rend() && add(*it)) ++it;
+  }
+  return places;
+}
+
+}  // namespace fsdpd
