@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "client/text_table.h"
+#include "fsdp/plan/prediction.h"
 
 namespace fsdpd {
 namespace {
@@ -118,13 +119,13 @@ std::string OffloadText(const v1::Prediction& p) {
 std::string PredictionText(const v1::Plan& plan) {
   if (!plan.has_prediction()) return "";
   const v1::Prediction& p = plan.prediction();
-  const double exposed = p.step_seconds() > 0 ? 100 * p.exposed_seconds() / p.step_seconds() : 0;
+  const double exposed = p.step_seconds() > 0 ? 100 * ExposedSeconds(p) / p.step_seconds() : 0;
   const double each = p.tokens_per_second() / static_cast<double>(std::max<int64_t>(plan.world(), 1));
   std::string text = absl::StrCat("\nprediction for ", p.profile().name(), " (an estimate):\n");
   absl::StrAppendFormat(&text, "  step           %s, compute %s\n", Milliseconds(p.step_seconds()),
                         Milliseconds(p.compute_seconds()));
-  absl::StrAppendFormat(&text, "  exposed        %s (%.1f%% of the step)\n",
-                        Milliseconds(p.exposed_seconds()), exposed);
+  absl::StrAppendFormat(&text, "  exposed        %s (%.1f%% of the step)\n", Milliseconds(ExposedSeconds(p)),
+                        exposed);
   absl::StrAppendFormat(&text, "  tokens/s       %.0f, %.0f a rank\n", p.tokens_per_second(), each);
   absl::StrAppendFormat(&text, "  mfu            %.1f%%\n", 100 * p.mfu());
   if (plan.stages_size() > 0) {
@@ -133,11 +134,16 @@ std::string PredictionText(const v1::Plan& plan) {
   }
   if (p.snapshot_seconds() > 0) absl::StrAppend(&text, "  snapshot       ", SnapshotText(p), "\n");
   if (p.offload_seconds() > 0) absl::StrAppend(&text, "  offload        ", OffloadText(p), "\n");
-  if (p.ops_size() == 0) return text;
+  if (p.ops_size() + p.exchanges_size() == 0) return text;
   TextTable table({"COMMUNICATION", "COUNT", "RECEIVED", "TIME", "EXPOSED"});
   for (const v1::OpTime& op : p.ops()) {
     table.Add({NameOf(op.op()), absl::StrCat(op.count()), HumanBytes(op.bytes()), Milliseconds(op.seconds()),
                Milliseconds(op.exposed_seconds())});
+  }
+  for (const v1::Prediction::Exchange& exchange : p.exchanges()) {
+    table.Add({absl::StrCat(exchange.group(), " exchanges"), absl::StrCat(exchange.count()),
+               HumanBytes(exchange.bytes()), Milliseconds(exchange.seconds()),
+               Milliseconds(exchange.seconds())});
   }
   return absl::StrCat(text, table.Render(2));
 }

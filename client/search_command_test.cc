@@ -37,6 +37,21 @@ TEST_F(SearchCommandTest, ShowsTheFastestAndTheSpecAsItIs) {
   EXPECT_EQ(out_.find("NOT ALL"), std::string::npos) << out_;
 }
 
+TEST_F(SearchCommandTest, PlanPrintsTheExposedTimeThatSearchPrints) {
+  server_.Stop();
+  std::ofstream(file_) << kSpec << "parallel: {tensor: 2}\n";
+  EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--profile", "h200"}), kExitOk) << err_;
+  const size_t at = out_.find("exposed ");
+  ASSERT_NE(at, std::string::npos) << out_;
+  const size_t number = out_.find_first_of("0123456789", at);
+  const std::string exposed = out_.substr(number, out_.find(" (", number) - number);
+  EXPECT_NE(out_.find("tensor exchanges"), std::string::npos) << out_;
+  EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--profile", "h200", "--search"}), kExitOk) << err_;
+  const size_t as_written = out_.find("as written");
+  ASSERT_NE(as_written, std::string::npos) << out_;
+  EXPECT_NE(out_.find(" " + exposed + " ", as_written), std::string::npos) << exposed << " in " << out_;
+}
+
 TEST_F(SearchCommandTest, SaysHowStagesRun) {
   server_.Stop();
   std::ofstream(file_)

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "client/plan_text.h"
 #include "client/text_table.h"
+#include "fsdp/plan/prediction.h"
 
 namespace fsdpd {
 namespace {
@@ -66,8 +67,7 @@ void AddRow(const v1::PlanSearch& search, const std::string& number, const Way& 
   const double world = static_cast<double>(std::max<int64_t>(search.world(), 1));
   const v1::JobSpec& spec = way.spec();
   table->Add({number, Milliseconds(p.step_seconds()), absl::StrFormat("%.0f", p.tokens_per_second() / world),
-              absl::StrFormat("%.1f%%", 100 * p.mfu()),
-              Milliseconds(p.exposed_seconds() + p.exchanged_seconds()),
+              absl::StrFormat("%.1f%%", 100 * p.mfu()), Milliseconds(ExposedSeconds(p)),
               HumanBytes(way.memory().peak_bytes()),
               absl::StrCat(MeshText(way.mesh()), StagesText(spec.parallel())), StrategyText(spec.fsdp()),
               absl::StrCat(std::max<int64_t>(spec.train().micro_batch(), 1), " x ", way.micro_batches()),

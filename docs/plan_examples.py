@@ -51,7 +51,7 @@ def row(fsdpctl, preset, nodes, more):
     cells = [
         preset + (f" ({more[-1]})" if more else ""), 8 * nodes, f"{int(memory['peak_bytes']) / GIB:.1f} GiB",
         f"{activations / GIB:.1f} GiB", recompute(plan["resolved"]["fsdp"]),
-        f"{1e3 * step['step_seconds']:.0f} ms", f"{1e3 * step['exposed_seconds']:.1f} ms",
+        f"{1e3 * step['step_seconds']:.0f} ms", f"{1e3 * exposed_seconds(step):.1f} ms",
         f"{step['tokens_per_second'] / (8 * nodes):.0f}", f"{100 * step['mfu']:.1f}%",
     ]
     return cells
@@ -88,6 +88,10 @@ def layer(plan):
 def exchanged(plan):
     count = int(layer(plan).get("exchanged_bytes", 0))
     return size(count, 2) if count else ""
+
+
+def exposed_seconds(prediction):
+    return prediction.get("exposed_seconds", 0) + prediction.get("exchanged_seconds", 0)
 
 
 def rate(prediction, ranks):
@@ -138,7 +142,7 @@ def way(fsdpctl, base, mesh, settings):
     peak = size(best["memory"]["peak_bytes"])
     if not fits:
         return [*head, f"{peak}: does not fit", "", "", ""]
-    seconds, exposed = step["step_seconds"], step.get("exposed_seconds", 0) + step.get("exchanged_seconds", 0)
+    seconds, exposed = step["step_seconds"], exposed_seconds(step)
     digits = 2 if seconds < 100 else 1
     return [*head, peak, f"{seconds:.{digits}f} s", rate(step, int(search["world"])), f"{exposed:.{digits}f} s"]
 

@@ -155,8 +155,19 @@ void AddPrediction(const Plan& plan, const DeviceProfile& profile, bool timeline
   for (const SimulatedGroup& group : simulation.groups) {
     AddGroup(plan.spec.mesh, plan.resolved.resources().ranks_per_node(), group, prediction->add_groups());
   }
+  for (const SimulatedGroup& exchange : simulation.exchanges) {
+    v1::Prediction::Exchange* to = prediction->add_exchanges();
+    to->set_group(NameOf(exchange.group));
+    to->set_count(exchange.count);
+    to->set_bytes(exchange.bytes);
+    to->set_seconds(exchange.seconds);
+  }
   prediction->set_exchanged_seconds(simulation.exchanged_seconds);
   if (timeline) AddTimeline(simulation, prediction->mutable_timeline());
+}
+
+double ExposedSeconds(const v1::Prediction& prediction) {
+  return prediction.exposed_seconds() + prediction.exchanged_seconds();
 }
 
 v1::DeviceProfile ToProto(const DeviceProfile& profile) {

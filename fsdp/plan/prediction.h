@@ -10,6 +10,10 @@ namespace fsdpd {
 // faults. `timeline`: Prediction.timeline too.
 void AddPrediction(const Plan& plan, const DeviceProfile& profile, bool timeline, v1::Plan* proto);
 
+// Time of a step in which a rank computes nothing because of communication: with the compute lane idle, or
+// within units' exchanges. The sum of the ops' exposed times and the exchanges'.
+double ExposedSeconds(const v1::Prediction& prediction);
+
 v1::DeviceProfile ToProto(const DeviceProfile& profile);
 DeviceProfile FromProto(const v1::DeviceProfile& profile);
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 namespace fsdpd {
 namespace {
 
@@ -109,6 +111,38 @@ TEST(Prediction, SaysWhoTalksToWhom) {
   EXPECT_GT(tensor->exposed_seconds(), 0);
   EXPECT_NE(GroupNamed(proto.prediction(), "world"), nullptr) << "the norm is of all ranks";
   EXPECT_EQ(GroupNamed(proto.prediction(), "context"), nullptr);
+}
+
+TEST(Prediction, ExposedTimeOfOperationsAndExchangesAddsUpToTheTotal) {
+  v1::JobSpec experts = TinyJob();
+  experts.mutable_model()->set_preset("deepseek-v3");
+  experts.mutable_data()->set_sequence_length(4096);
+  experts.mutable_resources()->set_device(v1::DEVICE_CUDA);
+  experts.mutable_resources()->set_nodes(16);
+  experts.mutable_resources()->set_ranks_per_node(8);
+  experts.mutable_parallel()->set_expert(8);
+  experts.mutable_parallel()->set_context(2);
+  v1::JobSpec matrices = TinyJob(), stages = TinyJob();
+  matrices.mutable_parallel()->set_tensor(2);
+  stages.mutable_parallel()->set_pipeline(4);
+  for (const auto& [job, exchanging, is_large] :
+       {std::tuple(experts, 2, true), std::tuple(matrices, 1, true), std::tuple(stages, 0, false)}) {
+    const Plan plan = MakePlan(job, 0);
+    ASSERT_TRUE(plan.accepted());
+    v1::Plan proto = ToProto(plan);
+    AddPrediction(plan, *FindProfile("h200"), /*timeline=*/false, &proto);
+    const v1::Prediction& prediction = proto.prediction();
+    ASSERT_EQ(prediction.exchanges_size(), exchanging);
+    double of_ops = 0, of_groups = 0;
+    for (const v1::OpTime& op : prediction.ops()) of_ops += op.exposed_seconds();
+    for (const v1::Prediction::Exchange& exchange : prediction.exchanges()) of_ops += exchange.seconds();
+    for (const auto& group : prediction.groups()) of_groups += group.exposed_seconds();
+    const double exposed = ExposedSeconds(prediction), slack = 1e-9 * prediction.step_seconds();
+    EXPECT_NEAR(of_ops, exposed, slack);
+    EXPECT_NEAR(of_groups, exposed, slack);
+    if (is_large) EXPECT_GT(exposed, 0.05 * prediction.step_seconds());
+    EXPECT_EQ(GroupNamed(prediction, "pipeline") != nullptr, exchanging == 0);
+  }
 }
 
 TEST(Prediction, OfStagesHasABubbleThatMoreMicroBatchesMakeSmaller) {

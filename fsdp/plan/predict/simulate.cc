@@ -116,12 +116,15 @@ class Report {
     for (int g = 0; g < kGroups; ++g) {
       const ExchangeCost& cost = exchanges_[g];
       if (cost.count == 0) continue;
-      SimulatedGroup& group = (*groups)[static_cast<Group>(g)];
-      group.seconds += cost.seconds;
-      group.exposed_seconds += cost.seconds;
-      group.bytes += cost.received_bytes;
-      group.count += cost.count;
-      simulation->exchanged_seconds += cost.seconds;
+      const SimulatedGroup exchange = {static_cast<Group>(g), cost.seconds, cost.seconds, cost.received_bytes,
+                                       cost.count};
+      SimulatedGroup& group = (*groups)[exchange.group];
+      group.seconds += exchange.seconds;
+      group.exposed_seconds += exchange.exposed_seconds;
+      group.bytes += exchange.bytes;
+      group.count += exchange.count;
+      simulation->exchanges.push_back(exchange);
+      simulation->exchanged_seconds += exchange.seconds;
     }
   }
 
@@ -131,21 +134,23 @@ class Report {
     if (seconds <= 0) return;
     const bool computes = piece.running[static_cast<size_t>(LaneId::kCompute)] >= 0;
     if (computes) simulation->compute_seconds += seconds;
-    bool communicates = false;
+    const auto communicating = std::count_if(piece.running.begin(), piece.running.end(), [&](int running) {
+      return running >= 0 && traffic_[running].travels();
+    });
     for (const int running : piece.running) {
       if (running < 0) continue;
       const Instruction& i = program_.instructions[running];
       SimulatedOp& op = (*ops)[i.op];
       op.seconds += seconds;
       if (!traffic_[running].travels()) continue;
-      communicates = true;
       SimulatedGroup& group = (*groups)[i.group];
       group.seconds += seconds;
       if (computes) continue;
-      op.exposed_seconds += seconds;
-      group.exposed_seconds += seconds;
+      const double share = seconds / static_cast<double>(communicating);
+      op.exposed_seconds += share;
+      group.exposed_seconds += share;
     }
-    if (communicates && !computes) simulation->exposed_seconds += seconds;
+    if (communicating > 0 && !computes) simulation->exposed_seconds += seconds;
   }
 
   const Program& program_;

@@ -23,14 +23,15 @@ struct SimulatedSpan {
 struct SimulatedOp {
   Op op = Op::kForward;
   double seconds = 0;
-  double exposed_seconds = 0;  // Of what travels: with the compute lane idle.
+  double exposed_seconds = 0;  // Of what travels: with the compute lane idle, its share of such moments.
   int64_t bytes = 0;           // Traffic::received_bytes.
   int64_t count = 0;
   v1::CommOp counted_as = v1::COMM_OP_UNSPECIFIED;  // Traffic's.
 };
 
 // All that travels over groups of one kind within a step, with what units exchange. That is within compute's
-// time, and nothing is computed meanwhile.
+// time, and nothing is computed meanwhile. A moment in which several groups, or operations, are exposed is
+// divided evenly among them: they add up to the step's exposed time.
 struct SimulatedGroup {
   Group group = Group::kSelf;
   double seconds = 0;
@@ -48,13 +49,14 @@ struct MemorySample {
 struct Simulation {
   std::vector<SimulatedSpan> spans;  // By instruction index.
   double step_seconds = 0;
-  double compute_seconds = 0;          // The compute lane's busy time.
-  double exposed_seconds = 0;          // Compute idle and any communication under way.
-  std::vector<SimulatedOp> ops;        // Kinds that occur, in Op's order.
-  std::vector<SimulatedGroup> groups;  // Over which anything travels, in Group's order.
-  double exchanged_seconds = 0;        // Of compute_seconds: units' exchanges.
-  double tokens_per_second = 0;        // Over all ranks.
-  double mfu = 0;                      // StepFlops over what the ranks' peak would do in the step's time.
+  double compute_seconds = 0;             // The compute lane's busy time.
+  double exposed_seconds = 0;             // Compute idle and any communication under way.
+  std::vector<SimulatedOp> ops;           // Kinds that occur, in Op's order.
+  std::vector<SimulatedGroup> groups;     // Over which anything travels, in Group's order.
+  std::vector<SimulatedGroup> exchanges;  // Units' exchanges by group, which `groups` have too.
+  double exchanged_seconds = 0;           // Of compute_seconds: all of these.
+  double tokens_per_second = 0;           // Over all ranks.
+  double mfu = 0;                         // StepFlops over what the ranks' peak would do in the step's time.
   // The step above saves nothing. Where one does, its Snapshots take so long together, and the step after it,
   // whose Updates wait for them, is so much longer.
   double snapshot_seconds = 0;

@@ -178,7 +178,7 @@ TEST(Simulate, GroupsHaveWhatOperationsAndUnitsSendBetweenThem) {
     EXPECT_EQ(r.exchanged_seconds > 0, shares);
     EXPECT_EQ(groups > ops, shares) << "units exchange beside the operations";
     EXPECT_LE(r.exchanged_seconds, r.compute_seconds);
-    EXPECT_GE(exposed, (r.exposed_seconds + r.exchanged_seconds) * (1 - 1e-9));
+    EXPECT_NEAR(exposed, r.exposed_seconds + r.exchanged_seconds, 1e-9 * r.step_seconds);
   }
 }
 
