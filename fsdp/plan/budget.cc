@@ -1,10 +1,12 @@
 #include "fsdp/plan/budget.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_format.h>
 #include <absl/strings/str_join.h>
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <numeric>
 #include <optional>
@@ -15,6 +17,8 @@
 #include "base/text.h"
 #include "fsdp/plan/model/kept_policy.h"
 #include "fsdp/plan/model/stage_cut.h"
+#include "fsdp/plan/predict/device_profile.h"
+#include "fsdp/plan/predict/estimate.h"
 #include "fsdp/plan/resolve.h"
 #include "fsdp/plan/rules/rules.h"
 #include "fsdp/plan/spec/defaults.h"
@@ -39,6 +43,11 @@ constexpr int64_t kUsualDevices = 8;  // Of a node with GPUs.
 
 // So many times the ranks are told with what else would do.
 constexpr int64_t kManyTimes = 2;
+
+// Of changes that are enough by themselves, the fastest so many, and in addition the fastest that rounds
+// more.
+constexpr size_t kOffered = 3;
+constexpr size_t kOfferedRounding = 1;
 
 // Advice that was found of late.
 constexpr size_t kRemembered = 64;
@@ -237,6 +246,29 @@ Options ExpertsAmongRanks(const v1::JobSpec& job) {
   return options;
 }
 
+// So many ranks, within a node, share each sample or each matrix. Only sizes that the rules accept.
+Options RanksTogether(const v1::JobSpec& job, const char* axis, int64_t now,
+                      void (v1::Parallel::*set)(int64_t)) {
+  const Batch batch = BatchOf(job);
+  const int64_t most = WithDefaults(job, nullptr).resources().ranks_per_node();
+  Options options;
+  for (int64_t ranks = std::max<int64_t>(2 * now, 2); ranks <= most; ranks *= 2) {
+    Option option{job, absl::StrCat("parallel.", axis, ": ", ranks)};
+    (option.job.mutable_parallel()->*set)(ranks);
+    KeepBatch(batch.global, &option);
+    if (!HasErrors(CheckJob(option.job))) options.push_back(std::move(option));
+  }
+  return options;
+}
+
+Options MoreContext(const v1::JobSpec& job) {
+  return RanksTogether(job, "context", job.parallel().context(), &v1::Parallel::set_context);
+}
+
+Options MoreTensor(const v1::JobSpec& job) {
+  return RanksTogether(job, "tensor", job.parallel().tensor(), &v1::Parallel::set_tensor);
+}
+
 Options NarrowMoments(const v1::JobSpec& job) {
   const bool has_moments = !job.optimizer().has_sgd() || job.optimizer().sgd().momentum() > 0;
   const v1::DType now = job.precision().moments();
@@ -333,11 +365,15 @@ Options Of(const v1::JobSpec& job, Peaks*) {
   return kOptions(job);
 }
 
-// On the ranks that there are.
+// On the ranks that there are. Those of kMeshKinds are offered by themselves only: several axes at a time are
+// for a search.
 constexpr Kind kKinds[] = {Of<SmallerMicroBatch>, Of<MoreRecompute>, Of<OffloadActivations>,
                            Of<GatherEachPass>,    Of<MoreSharding>,  Of<FewerReplicas>,
                            Of<ExpertsAmongRanks>, Of<NarrowMoments>, Of<NarrowGradients>,
                            Of<OffloadState>};
+constexpr Kind kMeshKinds[] = {Of<MoreContext>, Of<MoreTensor>};
+
+bool ChangesRounding(Kind kind) { return kind == Of<NarrowMoments> || kind == Of<NarrowGradients>; }
 
 // The option of a kind that is so many steps milder than its strongest.
 struct Change {
@@ -348,6 +384,7 @@ struct Change {
 struct Fix {
   v1::JobSpec job;
   std::vector<std::string> texts;
+  double step_seconds = 0;  // Predicted; 0 where there was nothing to compare with.
 };
 
 // Of the last change the mildest option that fits; empty when none does, or one is milder than there are.
@@ -400,13 +437,45 @@ Fix Lessened(const v1::JobSpec& job, std::vector<Change> changes, Fix fix, Peaks
   return fix;
 }
 
+// In closed form, by the profile that is shipped for the kind of device.
+double StepSecondsOf(const v1::JobSpec& job) {
+  const v1::JobSpec resolved = Resolve(Shortened(job), 0, nullptr);
+  Spec spec = ToSpec(resolved);
+  spec.global_batch = BatchOf(job).global;
+  const std::vector<ModelFacts> stages = StagesOf(spec);
+  std::vector<Layout> layouts;
+  for (const ModelFacts& stage : stages) layouts.push_back(MakeLayout(stage, LayoutOptionsOf(spec)));
+  return EstimateStepSeconds(spec, stages, layouts, DefaultProfile(spec.device),
+                             {resolved.resources().ranks_per_node()});
+}
+
+// Each of which is enough, on the ranks that there are: the fastest first, those that round more last.
+std::vector<Fix> SingleFixes(const v1::JobSpec& job, Peaks* peaks) {
+  std::vector<Fix> fixes, rounding;
+  const auto look = [&](Kind kind) {
+    std::optional<Fix> fix = Together(job, {{kind}}, peaks);
+    if (!fix.has_value()) return;
+    fix->step_seconds = StepSecondsOf(fix->job);
+    (ChangesRounding(kind) ? rounding : fixes).push_back(*std::move(fix));
+  };
+  for (const Kind kind : kKinds) look(kind);
+  for (const Kind kind : kMeshKinds) look(kind);
+  const auto keep_fastest = [](size_t most, std::vector<Fix>* all) {
+    std::stable_sort(all->begin(), all->end(),
+                     [](const Fix& a, const Fix& b) { return a.step_seconds < b.step_seconds; });
+    if (all->size() > most) all->resize(most);
+  };
+  keep_fastest(kOffered, &fixes);
+  keep_fastest(kOfferedRounding, &rounding);
+  std::move(rounding.begin(), rounding.end(), std::back_inserter(fixes));
+  return fixes;
+}
+
 // One change on the ranks that there are; else more of them, one after the other, and beside that more ranks.
 // Both together where either is not enough or asks for very many ranks.
 std::vector<Fix> SmallestFixes(const v1::JobSpec& job, Peaks* peaks) {
-  for (const Kind kind : kKinds) {
-    if (std::optional<Fix> fix = Together(job, {{kind}}, peaks); fix.has_value()) return {*std::move(fix)};
-  }
-  std::vector<Fix> fixes;
+  std::vector<Fix> fixes = SingleFixes(job, peaks);
+  if (!fixes.empty()) return fixes;
   std::vector<Change> changes;
   for (const Kind kind : kKinds) {
     changes.push_back({kind});
@@ -436,11 +505,12 @@ std::string FindAdvice(const v1::JobSpec& job) {
   for (const Fix& fix : SmallestFixes(job, &peaks)) {
     ways.push_back(absl::StrCat(absl::StrJoin(fix.texts, " and "), ": the peak becomes ",
                                 HumanBytes(*peaks.Of(fix.job)), " per rank"));
+    if (fix.step_seconds > 0)
+      absl::StrAppend(&ways.back(), absl::StrFormat(", a step about %.3g s", fix.step_seconds));
   }
   if (ways.empty()) {
-    return "no change of recompute, micro_batch, sharding, experts among ranks, ranks or offload makes it "
-           "fit: "
-           "`fsdpctl plan --search` tries parallel.tensor, context and pipeline too; "
+    return "no change of recompute, micro_batch, sharding, mesh, ranks or offload makes it fit: "
+           "`fsdpctl plan --search` tries several axes of the mesh at a time; "
            "else use a smaller model or sequence_length, or devices with more memory";
   }
   return absl::StrCat("use ", absl::StrJoin(ways, "; or "));

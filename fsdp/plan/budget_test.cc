@@ -1,9 +1,11 @@
 #include "fsdp/plan/budget.h"
 
+#include <gmock/gmock.h>
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <random>
 #include <regex>
@@ -65,6 +67,24 @@ std::string AdviceToFit(v1::JobSpec job, const v1::JobSpec& fitting) {
   return faults.empty() ? "" : faults[0].fix;
 }
 
+// Of advice that leaves a choice.
+std::vector<std::string> WaysOf(const std::string& advice) {
+  std::vector<std::string> ways;
+  for (size_t at = 0; at != std::string::npos;) {
+    const size_t next = advice.find("; or ", at);
+    ways.push_back(advice.substr(at, next - at));
+    at = next == std::string::npos ? next : next + 5;
+  }
+  return ways;
+}
+
+// Whether one of the ways begins so.
+MATCHER_P(OffersWay, text, "") {
+  const std::vector<std::string> ways = WaysOf(arg.substr(arg.find("use ") == 0 ? 4 : 0));
+  return std::any_of(ways.begin(), ways.end(),
+                     [&](const std::string& way) { return way.rfind(text, 0) == 0; });
+}
+
 // Writes "fsdp.outer.size" = "1" into the job, as a person would.
 void Write(const std::string& path, const std::string& value, google::protobuf::Message* message) {
   const size_t dot = path.find('.');
@@ -97,17 +117,6 @@ v1::JobSpec Applied(v1::JobSpec job, const std::string& advice) {
     Write((*it)[1], (*it)[2], &job);
   }
   return job;
-}
-
-// Of advice that leaves a choice.
-std::vector<std::string> WaysOf(const std::string& advice) {
-  std::vector<std::string> ways;
-  for (size_t at = 0; at != std::string::npos;) {
-    const size_t next = advice.find("; or ", at);
-    ways.push_back(advice.substr(at, next - at));
-    at = next == std::string::npos ? next : next + 5;
-  }
-  return ways;
 }
 
 // Does what it is told and looks: the job fits, with the peak that was told, on the samples it had or was
@@ -169,17 +178,18 @@ TEST(Budget, ASmallerMicroBatchKeepsTheGlobalBatchThatNobodyWrote) {
 }
 
 TEST(Budget, OffersTheLeastRecomputeThatIsEnough) {
-  const v1::JobSpec job = Llama8b();
+  v1::JobSpec job = Llama8b();
+  job.mutable_resources()->set_ranks_per_node(1);  // No ranks to share samples or matrices with.
+  job.mutable_resources()->set_nodes(8);
   v1::JobSpec fitting = job;
   fitting.mutable_fsdp()->set_recompute(v1::RECOMPUTE_SELECTIVE);
   fitting.mutable_fsdp()->set_recompute_layers(9);
-  EXPECT_EQ(AdviceToFit(job, fitting).find("use fsdp.recompute: selective with fsdp.recompute_layers: 9: "),
-            0u);
+  EXPECT_THAT(AdviceToFit(job, fitting),
+              OffersWay("fsdp.recompute: selective with fsdp.recompute_layers: 9: "));
   // The last layer may keep more: the peak is the backward of a layer, and what it keeps itself is there
   // then.
-  EXPECT_EQ(AdviceToFit(job, WithFullRecompute(job))
-                .find("use fsdp.recompute: full with fsdp.recompute_layers: 31: "),
-            0u);
+  EXPECT_THAT(AdviceToFit(job, WithFullRecompute(job)),
+              OffersWay("fsdp.recompute: full with fsdp.recompute_layers: 31: "));
 }
 
 TEST(Budget, OffersToShardMoreWhereSomethingIsWhole) {
@@ -226,12 +236,12 @@ TEST(Budget, OffersNarrowMomentsBeforeMoreRanks) {
   const v1::JobSpec job = WithFullRecompute(Llama8b());
   v1::JobSpec fitting = job;
   fitting.mutable_precision()->set_moments(v1::DTYPE_BF16);
-  EXPECT_EQ(AdviceToFit(job, fitting).find("use precision.moments: bf16: "), 0u);
+  EXPECT_THAT(AdviceToFit(job, fitting), OffersWay("precision.moments: bf16: "));
   v1::JobSpec clipped = job;
   clipped.mutable_optimizer()->set_clip_norm(1);
   fitting = clipped;
   fitting.mutable_precision()->set_moments(v1::DTYPE_FP8);
-  EXPECT_EQ(AdviceToFit(clipped, fitting).find("use precision.moments: fp8: "), 0u);
+  EXPECT_THAT(AdviceToFit(clipped, fitting), OffersWay("precision.moments: fp8: "));
 }
 
 // Ranks were doubled: 32 were told where 24 fit, 128 where 72 did.
@@ -242,23 +252,25 @@ TEST(Budget, OffersTheFewestNodesThatFit) {
   job.mutable_fsdp()->mutable_offload()->set_optimizer(true);
   job.mutable_fsdp()->mutable_offload()->set_activation_layers(32);
   job.mutable_train()->clear_global_batch();
+  job.mutable_resources()->set_ranks_per_node(1);  // As above.
+  job.mutable_resources()->set_nodes(8);
   v1::JobSpec fitting = job;
   const auto expect = [&](const std::string& told) {
     const std::string last = WaysOf(AdviceToFit(job, fitting)).back();
     EXPECT_NE(last.find("resources.nodes: " + told), std::string::npos) << last;
   };
-  fitting.mutable_resources()->set_nodes(3);
-  expect("3 (24 ranks instead of 8, samples a step 24 instead of 8): ");
-  fitting.mutable_resources()->set_nodes(9);
-  expect("9 (72 ranks");
+  fitting.mutable_resources()->set_nodes(24);
+  expect("24 (24 ranks instead of 8, samples a step 24 instead of 8): ");
+  fitting.mutable_resources()->set_nodes(72);
+  expect("72 (72 ranks");
   // A batch that somebody wrote stays, where it splits among some number of nodes that fits ...
   job.mutable_train()->set_global_batch(64);
-  fitting.mutable_resources()->set_nodes(3);
+  fitting.mutable_resources()->set_nodes(24);
   fitting.mutable_train()->set_global_batch(72);
-  expect("4 (32 ranks instead of 8): ");
+  expect("32 (32 ranks instead of 8): ");
   // ... and changes by name where it does not.
   job.mutable_train()->set_global_batch(8);
-  expect("2 (16 ranks instead of 8) with train.global_batch: 16 instead of 8: ");
+  expect("11 (11 ranks instead of 8) with train.global_batch: 11 instead of 8: ");
 }
 
 TEST(Budget, PutsChangesTogetherAndLeavesOutThoseThatAreNotNeeded) {
@@ -341,8 +353,33 @@ TEST(Budget, OffersNarrowGradientsBeforeMoreRanks) {
   job.mutable_precision()->set_moments(v1::DTYPE_BF16);
   v1::JobSpec fitting = job;
   fitting.mutable_precision()->set_main_grads(v1::DTYPE_BF16);
-  EXPECT_EQ(AdviceToFit(job, fitting).find("use precision.main_grads: bf16: "), 0u)
-      << AdviceToFit(job, fitting);
+  EXPECT_THAT(AdviceToFit(job, fitting), OffersWay("precision.main_grads: bf16: "));
+}
+
+// Activation offload was offered by itself where a mesh fits without, and whichever is faster.
+TEST(Budget, OffersTheFastestFirstAndAMeshThatFits) {
+  v1::JobSpec job = Llama8b();
+  job.mutable_model()->set_preset("llama3-70b");
+  job.mutable_fsdp()->clear_recompute();
+  job.mutable_resources()->set_nodes(8);
+  job.mutable_train()->set_global_batch(128);
+  const v1::JobSpec full = WithFullRecompute(job);
+  job.mutable_resources()->set_memory_budget_bytes(PeakOf(full) - kGiB);
+  const Violations faults = Check(job);
+  ASSERT_EQ(faults.size(), 1u);
+  EXPECT_THAT(faults[0].fix, OffersWay("parallel.tensor: 2: "));
+  double last = 0;
+  static const std::regex step(", a step about ([0-9.]+) s");
+  const std::vector<std::string> ways = WaysOf(faults[0].fix);
+  ASSERT_GE(ways.size(), 2u) << faults[0].fix;
+  for (const std::string& way : ways) {
+    std::smatch match;
+    ASSERT_TRUE(std::regex_search(way, match, step)) << way;
+    if (way.rfind("precision.", 0) == 0) continue;
+    EXPECT_GE(std::stod(match[1]), last) << faults[0].fix;
+    last = std::stod(match[1]);
+  }
+  ExpectAdviceHolds(job);
 }
 
 TEST(Budget, SaysWhenNothingHelps) {
