@@ -30,7 +30,7 @@ TEST_F(SearchCommandTest, ShowsTheFastestAndTheSpecAsItIs) {
   server_.Stop();
   EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--search", "--profile", "h200"}), kExitOk) << err_;
   for (const char* word :
-       {"a: 8.0 B parameters on 4 ranks, 16 samples of 8192 tokens a step, h200 with 137.0 GiB",
+       {"a: 8.0 B parameters on 4 ranks, 16 samples of 8192 tokens a step, h200 with 134.3 GiB",
         " ways of the same training tried, ", "MESH", "\n  1 ", "\n  5 ", "\n  as written "}) {
     EXPECT_NE(out_.find(word), std::string::npos) << word << " in " << out_;
   }

@@ -24,16 +24,17 @@ TEST(JobPlan, WhatIsKeptIsWhatIsPlacedByItsBytes) {
 }
 
 // An offer is what a device has free; a plan on cuda counts what it may fill of that.
-TEST(JobPlan, OnCudaASlotMustAlsoHoldTheProcess) {
+TEST(JobPlan, OnCudaASlotMustAlsoHoldTheProcessAndAMargin) {
   v1::JobSpec spec = TinySpec();
   spec.mutable_resources()->set_device(v1::DEVICE_CUDA);
   constexpr int64_t kOffer = int64_t{3} << 30;
   v1::Job job;
   const Plan plan = MakePlan(spec, kOffer);
   KeepPlan(plan, /*open=*/false, &job);
-  const int64_t process = kOffer - plan.resolved.resources().memory_budget_bytes();
+  const int64_t process = OfferNeeded(plan.resolved, 0);
   EXPECT_GT(process, 0);
-  EXPECT_EQ(RequestOf(job).bytes_per_rank, plan.memory.peak_bytes + process);
+  EXPECT_GT(RequestOf(job).bytes_per_rank, plan.memory.peak_bytes + process);
+  EXPECT_LE(RequestOf(job).bytes_per_rank, (plan.memory.peak_bytes * 100 + 97) / 98 + process + 100);
 }
 
 TEST(JobPlan, TellsTooLargeFromRefusedForOtherReasons) {

@@ -25,6 +25,10 @@ constexpr int64_t kCudaProcessBytes = int64_t{2} << 30;
 // of two H100s with parallel.context).
 constexpr int64_t kExchangeBytes = int64_t{3} << 29;
 
+// Of a GPU's memory beyond the process's, so much stays free of the plan: measured peaks were up to 0.7%
+// above the plan's, and what a process takes up to 1 GiB above ProcessBytes() (docs/memory.md, "Margin").
+constexpr int64_t kMarginPercent = 2;
+
 int64_t ProcessBytes(const v1::JobSpec& job) {
   if (job.resources().device() != v1::DEVICE_CUDA) return 0;
   const v1::Parallel& parallel = job.parallel();
@@ -119,11 +123,12 @@ class Resolver {
             "what a rank has, by the nodes or by the profile");
       return;
     }
-    const int64_t usable = std::max<int64_t>(budget_bytes_ - ProcessBytes(job_), 1);
+    const int64_t beside_process = budget_bytes_ - ProcessBytes(job_);
+    const int64_t usable = std::max<int64_t>(beside_process / 100 * (100 - kMarginPercent), 1);
     resources->set_memory_budget_bytes(usable);
     Chose("resources.memory_budget_bytes", HumanBytes(usable),
           absl::StrCat("what a device has free, less ", HumanBytes(ProcessBytes(job_)),
-                       " for CUDA's context and NCCL's buffers"));
+                       " for CUDA's context and NCCL's buffers, less a margin of ", kMarginPercent, "%"));
   }
 
   void ResolveFsdp() {
@@ -279,7 +284,10 @@ v1::JobSpec Resolve(const v1::JobSpec& job, int64_t budget_bytes_per_rank, std::
 }
 
 int64_t OfferNeeded(const v1::JobSpec& resolved, int64_t peak_bytes) {
-  return peak_bytes + ProcessBytes(resolved);
+  if (resolved.resources().device() != v1::DEVICE_CUDA) return peak_bytes;
+  // As ResolveBudget() divides.
+  const int64_t parts = (peak_bytes + 99 - kMarginPercent) / (100 - kMarginPercent);
+  return 100 * parts + ProcessBytes(resolved);
 }
 
 }  // namespace fsdpd
