@@ -54,39 +54,33 @@ int64_t BytesOfKind(const Program& program, BufferKind kind) {
   return bytes;
 }
 
-// Gathered bytes at the moment when most of all is live.
-int64_t GatheredAtPeak(const Program& program) {
-  std::vector<int64_t> all(program.instructions.size() + 1), gathered(all);
+// Gathered bytes when most are live, as the step's picture (simulate.h) shows them.
+int64_t MostGathered(const Program& program) {
+  std::vector<int64_t> changes(program.instructions.size() + 1);
   for (const Buffer& buffer : program.buffers) {
+    if (buffer.kind != BufferKind::kGathered) continue;
     for (const Buffer::Interval& live : buffer.live) {
-      for (std::vector<int64_t>* sums : {&all, &gathered}) {
-        if (buffer.kind == BufferKind::kState) continue;
-        if (sums == &gathered && buffer.kind != BufferKind::kGathered) continue;
-        (*sums)[live.born] += buffer.bytes;
-        (*sums)[live.dies + 1] -= buffer.bytes;
-      }
+      changes[live.born] += buffer.bytes;
+      changes[live.dies + 1] -= buffer.bytes;
     }
   }
-  int64_t now = 0, gathered_now = 0, peak = 0, at_peak = 0;
-  for (size_t i = 0; i < all.size(); ++i) {
-    now += all[i];
-    gathered_now += gathered[i];
-    if (now <= peak) continue;
-    peak = now;
-    at_peak = gathered_now;
+  int64_t now = 0, most = 0;
+  for (const int64_t change : changes) {
+    now += change;
+    most = std::max(most, now);
   }
-  return at_peak;
+  return most;
 }
 
 // Buffers of both kinds share bytes at different times. Whole gradients and replicas share with nobody; of
-// the rest, what is gathered at the peak is there for gathers, and the others for reductions.
+// the rest, the most that is gathered is there for gathers, and the others for reductions.
 ArenaShares SharesOf(const Spec& spec, const Program& program) {
   ArenaShares shares;
   shares.replica = BytesOfKind(program, BufferKind::kReplica);
   shares.state = program.state_bytes;
   const int64_t rest = program.arena_bytes - shares.replica - shares.state;
   if (spec.shards_grads()) {
-    shares.gather = GatheredAtPeak(program);
+    shares.gather = MostGathered(program);
     shares.reduce = rest - shares.gather;
   } else {
     shares.reduce = BytesOfKind(program, BufferKind::kReduce);
@@ -333,7 +327,7 @@ StepMemory MemoryWith(const ArenaShares& arena, const Spec& spec, const ModelFac
       {"optimizer", owned.moments + arena.state, OptimizerNote(spec, owned.offloaded)},
       gradients,
       {"replica", arena.replica, "arena: shards in compute precision, gathered over the outer axis"},
-      {"gather_buffers", arena.gather, "arena: what is gathered at its fullest moment"},
+      {"gather_buffers", arena.gather, "arena: the most that is gathered at a time"},
       {"reduce_buffers", whole ? 0 : arena.reduce,
        whole ? "none: gradients are whole" : "arena: the rest, for gradients on their way"},
       {"activations", compute.activations, ActivationNote(spec, model, compute.unit)},
