@@ -94,6 +94,18 @@ TEST(NativeRouter, NormalizedWeightsOfATokenAddUpToOne) {
   }
 }
 
+// Which the rule experts_top_1_normalized warns of: chosen / sum is 1, whatever the scores.
+TEST(NativeRouter, WithOneExpertPerTokenOnlyRawScoresHaveAGradient) {
+  const Input in;
+  for (const bool normalized : {true, false}) {
+    ExpertsConfig config = Config(normalized);
+    config.per_token = 1;
+    const Routing routing = in.Routed(config);
+    const at::Tensor grad = RouterBackward(routing, config, at::randn({kTokens, 1}), LossContext());
+    EXPECT_EQ(grad.abs().max().item<double>() == 0, normalized);
+  }
+}
+
 // What the header says, spelt out for autograd.
 struct Reference {
   at::Tensor weights;  // By choice.

@@ -67,6 +67,18 @@ const Rule kRules[] = {
                   ? Between(Experts(f).per_token(), Experts(f).count(), "per_token", fix)
                   : Missing("per_token", fix);
      }},
+    {"experts_top_1_normalized", kWarn, "model.llama.experts.normalized",
+     "with per_token 1 the weights of experts are not normalized: else the loss does not train the router",
+     [](const Facts& f) -> Findings {
+       if (!HasExperts(f) || !f.Sound({"model.llama.experts"})) return {};
+       const bool normalized = !Experts(f).has_normalized() || Experts(f).normalized();
+       if (Experts(f).per_token() != 1 || !normalized) return {};
+       return {
+           {"with per_token 1 a normalized weight is always 1, so the loss has no gradient for the router; "
+            "only "
+            "balance_loss and z_loss train it",
+            "write normalized: false"}};
+     }},
     {"experts_intermediate_size_range", kError, "model.llama.experts.intermediate_size",
      "intermediate_size of experts is positive and at most 2^17",
      [](const Facts& f) -> Findings {

@@ -54,6 +54,13 @@ std::vector<BadCase> BadCases() {
       {"experts_per_token_range", "per_token", [](J*, Experts* e) { e->set_per_token(9); }},
       {"experts_per_token_range", "per_token", [](J*, Experts* e) { e->set_per_token(0); }},
       {"experts_per_token_range", "per_token", [](J*, Experts* e) { e->clear_per_token(); }},
+      {"experts_top_1_normalized", "normalized", [](J*, Experts* e) { e->set_per_token(1); }},
+      {"experts_top_1_normalized", "normalized",
+       [](J*, Experts* e) {
+         e->set_per_token(1);
+         e->set_normalized(true);
+         e->set_balance_loss(0.01);
+       }},
       {"experts_intermediate_size_range", "intermediate_size",
        [](J*, Experts* e) { e->set_intermediate_size(0); }},
       {"experts_dense_layers_range", "dense_layers", [](J*, Experts* e) { e->set_dense_layers(4); }},
@@ -135,6 +142,14 @@ TEST(ExpertsRules, AModelWithExpertsHasNoFault) {
   experts->set_intermediate_size(7);
   experts->set_balance_loss(0.01);
   EXPECT_FALSE(HasErrors(CheckJob(job)));
+}
+
+TEST(ExpertsRules, ScoresOfOneExpertAsTheyAreHaveNoFault) {
+  v1::JobSpec job = GoodJob();
+  Experts* experts = job.mutable_model()->mutable_llama()->mutable_experts();
+  experts->set_per_token(1);
+  experts->set_normalized(false);
+  EXPECT_TRUE(CheckJob(job).empty());
 }
 
 TEST(ExpertsRules, ABiasThatMovesHasNoFault) {
