@@ -53,7 +53,7 @@ const Rule kRules[] = {
        if (!ElasticOf(f).has_min_ranks()) return Missing("min_ranks", fix);
        const int64_t least = ElasticOf(f).min_ranks();
        if (least < 1) return {{absl::StrCat("min_ranks is ", least, " and must be 1 or more"), fix}};
-       if (!f.Sound({"resources"}) || least < f.world()) return {};
+       if (!f.WorldIsKnown() || least < f.world()) return {};
        return {{absl::StrCat("min_ranks is ", least, ", and the job has ", f.world(), " ranks in all"),
                 f.world() > 1 ? "write fewer, or leave elastic out"
                               : "leave elastic out: a job of one rank has none to go on without"}};

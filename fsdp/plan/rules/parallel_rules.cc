@@ -76,7 +76,7 @@ bool Splits(const LlamaConfig& llama, int64_t tensor) {
 // "write tensor: 1, 2 or 4", of those that the model and a node's ranks split into.
 std::string TensorSizes(const Facts& f, const LlamaConfig& llama) {
   std::vector<int64_t> sizes;
-  const int64_t most = f.Sound({"resources"}) ? f.job.resources().ranks_per_node() : 8;
+  const int64_t most = f.WorldIsKnown() ? f.job.resources().ranks_per_node() : 8;
   for (int64_t size = 1; size <= std::min(most, llama.heads); ++size) {
     if (most % size == 0 && Splits(llama, size)) sizes.push_back(size);
   }
@@ -125,8 +125,8 @@ bool SharesExperts(const Facts& f) { return f.Sound({"parallel.expert"}) && f.jo
 
 // A replica's ranks, those together that work on one sample.
 Findings ExpertDividesRanks(const Facts& f) {
-  if (!SharesExperts(f) || !f.Sound({"resources", "fsdp.outer", "parallel.tensor", "parallel.context"}))
-    return {};
+  if (!SharesExperts(f) || !f.WorldIsKnown()) return {};
+  if (!f.Sound({"fsdp.outer", "parallel.tensor", "parallel.context"})) return {};
   const int64_t together = f.job.parallel().context() * f.job.parallel().tensor();
   const int64_t expert = f.job.parallel().expert(), groups = f.replica_ranks() / together;
   if (groups > 0 && groups % expert == 0) return {};
@@ -149,7 +149,7 @@ const Rule kRules[] = {
     {"parallel_tensor_within_node", kError, "parallel.tensor",
      "each node's ranks, and each replica's, split into groups that share matrices",
      [](const Facts& f) -> Findings {
-       if (!CutsMatrices(f) || !f.Sound({"resources", "fsdp.outer"})) return {};
+       if (!CutsMatrices(f) || !f.WorldIsKnown() || !f.Sound({"fsdp.outer"})) return {};
        const int64_t tensor = f.job.parallel().tensor(), ranks = f.job.resources().ranks_per_node();
        if (ranks % tensor != 0) {
          return {{absl::StrCat(tensor, " ranks would exchange every layer's activations between nodes: the ",
@@ -179,7 +179,7 @@ const Rule kRules[] = {
     {"parallel_context_divides_ranks", kError, "parallel.context",
      "ranks split into replicas, and those into groups that share a sample",
      [](const Facts& f) -> Findings {
-       if (!CutsSamples(f) || !f.Sound({"resources", "fsdp.outer"})) return {};
+       if (!CutsSamples(f) || !f.WorldIsKnown() || !f.Sound({"fsdp.outer"})) return {};
        const int64_t tensor = f.Sound({"parallel.tensor"}) ? f.job.parallel().tensor() : 1;
        const int64_t context = f.job.parallel().context(), ranks = f.replica_ranks() / tensor;
        if (ranks > 0 && ranks % context == 0) return {};

@@ -241,6 +241,18 @@ std::vector<BadCase> BadPipelineCases() {
   };
 }
 
+// `device: tpu` hid global_batch_divisible, and every other rule that counts ranks.
+TEST(ParallelRules, AnUnknownDeviceHidesNoRuleOfTheRanks) {
+  v1::JobSpec job = GoodJob();
+  job.mutable_train()->set_global_batch(13);
+  job.mutable_fsdp()->mutable_outer()->set_size(3);
+  std::set<std::string> rules;
+  for (const Violation& found : CheckJob(job, {"resources.device"})) rules.insert(found.rule);
+  EXPECT_EQ(rules, (std::set<std::string>{"global_batch_divisible", "outer_size_divides"}));
+  job.mutable_resources()->set_nodes(0);
+  for (const Violation& found : CheckJob(job, {"resources.device"})) EXPECT_EQ(found.rule, "nodes_range");
+}
+
 TEST(ParallelRules, StagesMayTrainPartsOfUnitsOrSomeOfTheirs) {
   v1::JobSpec job = GoodJob();
   Staged(&job, 2);

@@ -34,7 +34,7 @@ std::optional<LlamaConfig> LlamaOf(const Facts& f) {
 int64_t UnitsOf(const Facts& f) { return f.layers() + 2; }
 
 Findings DividesRanks(const Facts& f) {
-  if (!HasStages(f) || !f.Sound({"resources", "fsdp.outer"})) return {};
+  if (!HasStages(f) || !f.WorldIsKnown() || !f.Sound({"fsdp.outer"})) return {};
   const int64_t stages = f.job.parallel().pipeline(), outer = f.outer_size();
   if (f.world() % (stages * outer) == 0) return {};
   const std::string of_replica = outer > 1 ? absl::StrCat(" in ", outer, " replicas") : "";
@@ -45,7 +45,8 @@ Findings DividesRanks(const Facts& f) {
 // The most that have a unit each and split the ranks, where those are known.
 std::string MostStages(const Facts& f) {
   int64_t most = UnitsOf(f);
-  if (!f.Sound({"resources", "fsdp.outer"})) return absl::StrCat("write pipeline: ", most, " or less");
+  if (!f.WorldIsKnown() || !f.Sound({"fsdp.outer"}))
+    return absl::StrCat("write pipeline: ", most, " or less");
   while (most > 1 && f.world() % (most * f.outer_size()) != 0) --most;
   return most > 1 ? absl::StrCat("write pipeline: ", most) : "leave parallel.pipeline out";
 }
@@ -123,9 +124,8 @@ Findings TrainsEverywhere(const Facts& f) {
 }
 
 Findings HaveMicroBatches(const Facts& f) {
-  if (!HasStages(f) || !f.Sound({"parallel", "train.micro_batch", "train.global_batch", "resources"}) ||
-      Chunks(f) == 1)
-    return {};
+  if (!HasStages(f) || !f.WorldIsKnown() || Chunks(f) == 1) return {};
+  if (!f.Sound({"parallel", "train.micro_batch", "train.global_batch"})) return {};
   const int64_t at_a_time = f.job.train().micro_batch() * f.data_ranks(),
                 stages = f.job.parallel().pipeline();
   const int64_t count = f.global_batch() / at_a_time;

@@ -31,17 +31,21 @@ class Facts {
   // A model is named and sound.
   bool ModelIsKnown() const;
 
+  // Nodes and ranks of each are sound, and not too many; the device may be unknown.
+  bool WorldIsKnown() const;
+
   ModelConfig model() const;                     // REQUIRES: ModelIsKnown().
   int64_t layers() const;                        // Likewise, as the next.
   std::vector<std::string> param_names() const;  // "layer.0.attention.wq", as patterns see them.
-  int64_t world() const;                         // REQUIRES: Sound({"resources"}).
-  int64_t data_ranks() const;    // Groups that read samples. REQUIRES: Sound({"resources", "parallel"}).
-  int64_t global_batch() const;  // REQUIRES: Sound({"train.micro_batch", "resources", "parallel"}).
+  int64_t world() const;                         // REQUIRES: WorldIsKnown().
+  int64_t data_ranks() const;    // Groups that read samples. REQUIRES: WorldIsKnown(), Sound({"parallel"}).
+  int64_t global_batch() const;  // Likewise, and Sound({"train.micro_batch"}).
   DType compute() const;
   v1::Strategy strategy() const;
   bool shards_grads() const;
   int64_t outer_size() const;
-  int64_t replica_ranks() const;  // Of a replica, in one stage. REQUIRES: Sound({"resources", "fsdp.outer"}).
+  // Of a replica, in one stage. REQUIRES: WorldIsKnown(), Sound({"fsdp.outer"}).
+  int64_t replica_ranks() const;
 
   const v1::JobSpec job;  // Defaults filled in, except for those that follow from other values.
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/dot_dot.h"
+#include "base/limits.h"
 #include "fsdp/plan/model/model_facts.h"
 #include "fsdp/plan/rules/rule_table.h"
 
@@ -113,6 +114,10 @@ bool Facts::Unread(const std::string& field) const {
 
 bool Facts::ModelIsKnown() const {
   return job.model().source_case() != v1::Model::SOURCE_NOT_SET && Sound({"model"});
+}
+
+bool Facts::WorldIsKnown() const {
+  return Sound({"resources.nodes", "resources.ranks_per_node"}) && world() <= kMaxWorld;
 }
 
 ModelConfig Facts::model() const { return ToModelConfig(job.model()); }

@@ -43,7 +43,7 @@ int64_t GatheredBytes(const Facts& f) {
 
 // Also for rules that are asked before the one that refuses an outer axis.
 bool ShardingIsKnown(const Facts& f) {
-  return f.ModelIsKnown() && f.Sound({"resources", "fsdp.outer"}) && f.world() % f.outer_size() == 0;
+  return f.ModelIsKnown() && f.WorldIsKnown() && f.Sound({"fsdp.outer"}) && f.world() % f.outer_size() == 0;
 }
 
 bool GathersEachPass(const Facts& f) {
@@ -157,7 +157,7 @@ const Rule kRules[] = {
        const int64_t size = f.job.fsdp().outer().size();
        if (size < 1)
          return {{absl::StrCat("size is ", size, " and must be 1 or more"), "leave it out for 1"}};
-       if (size == 1 || !f.Sound({"resources"}) || f.world() % size == 0) return {};
+       if (size == 1 || !f.WorldIsKnown() || f.world() % size == 0) return {};
        return {{absl::StrCat(f.world(), " ranks do not split into ", size, " equal groups"),
                 "choose a divisor of the number of ranks, usually the number of nodes"}};
      }},

@@ -100,7 +100,7 @@ const Rule kRules[] = {
     {"global_batch_divisible", kError, "train.global_batch",
      "global_batch is a multiple of micro_batch x ranks",
      [](const Facts& f) -> Findings {
-       if (!f.Sound({"train.micro_batch", "train.global_batch", "resources", "parallel"})) return {};
+       if (!f.WorldIsKnown() || !f.Sound({"train.micro_batch", "train.global_batch", "parallel"})) return {};
        const int64_t ranks = f.data_ranks();
        const int64_t unit = f.job.train().micro_batch() * ranks;
        const int64_t batch = f.global_batch();
@@ -115,7 +115,7 @@ const Rule kRules[] = {
      }},
     {"accumulation_bounded", kError, "train.global_batch", "micro-batches per step x units is at most 32768",
      [](const Facts& f) -> Findings {
-       if (!f.Sound({"train", "resources", "parallel"}) || !f.ModelIsKnown()) return {};
+       if (!f.WorldIsKnown() || !f.Sound({"train", "parallel"}) || !f.ModelIsKnown()) return {};
        const int64_t count = f.global_batch() / (f.job.train().micro_batch() * f.data_ranks());
        const int64_t units = f.layers() + 2;
        if (count * units <= kMaxUnitRuns) return {};
