@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <set>
 #include <sstream>
 
 #include "base/temp_dir.h"
@@ -82,6 +84,27 @@ TEST_F(CkptCommandTest, EveryFaultIsALineAndTheExitCodeIs9) {
   EXPECT_EQ(Run({"ckpt", "inspect", dir_.path()}), kExitDamaged);
   EXPECT_THAT(out_, HasSubstr("model.w")) << "what can be shown is";
   EXPECT_THAT(out_, HasSubstr("iteration  ?"));
+}
+
+// A value's damaged record was told by the check of its file, and again where its content is shown.
+TEST_F(CkptCommandTest, NoFlippedByteIsToldTwice) {
+  for (const char* file : {".metadata", ".fsdpd_sums", "__0_0.distcp", "__1_0.distcp"}) {
+    const std::string good = ReadFileOf(dir_.File(file));
+    for (size_t at = 0; at < good.size(); at += 7) {
+      std::string bad = good;
+      bad[at] = static_cast<char>(bad[at] ^ (1 << at % 8));
+      WriteFileOf(dir_.File(file), bad);
+      EXPECT_EQ(Run({"ckpt", "verify", dir_.path()}), kExitDamaged) << file << ", byte " << at;
+      const std::vector<std::string> lines = absl::StrSplit(err_, '\n', absl::SkipEmpty());
+      const std::set<std::string> different(lines.begin(), lines.end());
+      EXPECT_EQ(lines.size(), different.size()) << file << ", byte " << at << ":\n" << err_;
+      const auto of_value = std::count_if(lines.begin(), lines.end(), [](const std::string& line) {
+        return line.find(": error: iteration: ") != std::string::npos;
+      });
+      EXPECT_LE(of_value, 1) << file << ", byte " << at << ":\n" << err_;  // Nor in other words.
+    }
+    WriteFileOf(dir_.File(file), good);
+  }
 }
 
 TEST_F(CkptCommandTest, WhatIsNoCheckpointIsTold) {

@@ -23,7 +23,7 @@ namespace {
 // More keep a disk no busier.
 constexpr unsigned kMaxThreads = 8;
 
-// What a value is; where its record is damaged, a fault.
+// What a value is; where its record is damaged, a fault, unless verifying has found one there.
 absl::StatusOr<std::string> ContentOf(const std::string& folder, const DcpContents& contents,
                                       const DcpValue& value, DcpFaults* faults) {
   const int file = value.place.file;
@@ -43,7 +43,9 @@ absl::StatusOr<std::string> ContentOf(const std::string& folder, const DcpConten
   if (content.ok()) return *content;
   if (absl::IsUnimplemented(content.status())) return "not read";
   if (!IsFaultOfFile(content.status())) return content.status();
-  faults->Add(value.name, std::string(content.status().message()));
+  const bool is_known = std::any_of(faults->begin(), faults->end(),
+                                    [&](const DcpFault& fault) { return fault.where == value.name; });
+  if (!is_known) faults->Add(value.name, std::string(content.status().message()));
   return "?";
 }
 
