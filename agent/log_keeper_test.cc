@@ -399,9 +399,10 @@ TEST_F(LogKeeperTest, SaysWhyItCannotReadALogThatIsThere) {
   const std::string both = reader_.error();
   const absl::Status unopened = keeper_.OpenForRank({{"job", 2}, 4}).status();
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
-  EXPECT_EQ(one, "cannot read " + keeper_.PathOf(kRank) + ": Too many open files");
-  EXPECT_EQ(both, one + "cannot look into " + dir_.path() + "/job/attempt-2: Too many open files");
-  EXPECT_EQ(std::string(unopened.message()), "/dev/null: Too many open files");
+  const std::string why = ": Too many open files, of 3 that this process may have open (ulimit -n)";
+  EXPECT_EQ(one, "cannot read " + keeper_.PathOf(kRank) + why);
+  EXPECT_EQ(both, one + "cannot look into " + dir_.path() + "/job/attempt-2" + why);
+  EXPECT_EQ(std::string(unopened.message()), "/dev/null" + why);
 }
 
 TEST_F(LogKeeperTest, SendsNoMoreThanTheWindowUntilMoreIsGranted) {

@@ -1,7 +1,7 @@
 #include "base/errno_status.h"
 
-#include <fcntl.h>
 #include <absl/strings/str_cat.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 

@@ -9,7 +9,8 @@
 
 namespace fsdpd {
 
-// Whether `here` is true on every rank. Collective. `token`: one fp32 on the communicator's device; overwritten.
+// Whether `here` is true on every rank. Collective. `token`: one fp32 on the communicator's device, which is
+// overwritten.
 absl::StatusOr<bool> HoldsOnAllRanks(Communicator* communicator, bool here, const at::Tensor& token);
 
 }  // namespace fsdpd

@@ -16,8 +16,8 @@
 #include <tuple>
 #include <vector>
 
-#include "fsdp/comm/holds_on_all_ranks.h"
 #include "fsdp/comm/communicator.h"
+#include "fsdp/comm/holds_on_all_ranks.h"
 #include "fsdp/comm/testing/communicator_test_ranks.h"
 #include "fsdp/torch/scalar_type.h"
 
