@@ -35,10 +35,9 @@ bool Reconciler::TendAwaiting() {
   int news_taken = 0;
   bool all_noted = true;
   std::vector<std::string> ended;
-  for (auto& [id, live] : jobs_) {
+  for (const std::string& id : index_.In(JobIndex::View::kAwaiting)) {
+    LiveJob& live = jobs_.at(id);
     const v1::JobState state = live.job.state();
-    const bool waits = state == v1::JOB_STATE_QUEUED || state == v1::JOB_STATE_PAUSED;
-    if (!waits || !WaitsForJobs(live.job)) continue;
     const AfterNews news = LookAfter(live.job, StatesFor(&live));
     const bool ends = !news.gone.empty() && state == v1::JOB_STATE_QUEUED;
     if (news.succeeded.empty() && !ends) continue;
@@ -60,6 +59,7 @@ absl::Status Reconciler::TakeNews(LiveJob* live, const AfterNews& news) {
     told.set_revision(told.revision() + 1);
     FSDPD_RETURN_IF_ERROR(parts_.store->Update(told));
     live->job = std::move(told);
+    index_.Set(live->job);
     parts_.board->Publish(Shown(*live));
     return absl::OkStatus();
   }
@@ -84,7 +84,8 @@ absl::Status Reconciler::TakeNews(LiveJob* live, const AfterNews& news) {
 // Before a job is deleted: who waits for it knows that it has succeeded, or keeps it from being deleted.
 absl::Status Reconciler::ReleaseAwaiting(const v1::Job& deleted) {
   std::vector<std::string> awaiting;
-  for (auto& [id, live] : jobs_) {
+  for (const std::string& id : index_.In(JobIndex::View::kAwaiting)) {
+    LiveJob& live = jobs_.at(id);
     if (!WaitsForJob(live.job, deleted.id())) continue;
     awaiting.push_back(id);
     if (deleted.state() != v1::JOB_STATE_SUCCEEDED) continue;

@@ -78,9 +78,9 @@ absl::Status Reconciler::Drain(const std::string& node, const std::string& reaso
 // Jobs that train there and could not go on from anything.
 std::vector<std::string> Reconciler::LosingBy(const std::string& node) const {
   std::vector<std::string> losing;
-  for (const auto& [id, live] : jobs_) {
-    if (Trains(live.job) && IsOn(live.job.placements(), node) &&
-        FilledSpec(live.job).checkpoint().dir().empty())
+  for (const std::string& id : index_.In(JobIndex::View::kLaunched)) {
+    const v1::Job& job = jobs_.at(id).job;
+    if (Trains(job) && IsOn(job.placements(), node) && FilledSpec(job).checkpoint().dir().empty())
       losing.push_back(id);
   }
   return losing;
@@ -90,13 +90,15 @@ std::vector<std::string> Reconciler::LosingBy(const std::string& node) const {
 void Reconciler::TendDrains() {
   for (const auto& [node, cordon] : cordons_.All()) {
     if (!IsDraining(cordon)) continue;
-    for (auto& [id, live] : jobs_) {
-      if (live.job.state() == v1::JOB_STATE_PREFLIGHT && IsOn(live.job.held(), node)) {
-        Commit(
-            &live, JobEvent::kUnplace,
-            absl::StrCat("node ", node, " is drained before it was launched; it goes on when there is room"))
-            .IgnoreError();
-      }
+    for (const std::string& id : index_.In(JobIndex::View::kPreflight)) {
+      LiveJob& live = jobs_.at(id);
+      if (!IsOn(live.job.held(), node)) continue;
+      Commit(&live, JobEvent::kUnplace,
+             absl::StrCat("node ", node, " is drained before it was launched; it goes on when there is room"))
+          .IgnoreError();
+    }
+    for (const std::string& id : index_.In(JobIndex::View::kLaunched)) {
+      LiveJob& live = jobs_.at(id);
       if (Trains(live.job) && IsOn(live.job.placements(), node)) HaveMove(&live, node, cordon.drain());
     }
     if (IsEmpty(node)) {
@@ -147,9 +149,12 @@ void Reconciler::HaveMove(LiveJob* live, const std::string& node, const v1::Cord
 }
 
 bool Reconciler::HasNothing(const std::string& node) const {
-  for (const auto& [id, live] : jobs_) {
-    if (live.job.state() == v1::JOB_STATE_PREFLIGHT && IsOn(live.job.held(), node)) return false;
-    if (Trains(live.job) && IsOn(live.job.placements(), node)) return false;
+  for (const std::string& id : index_.In(JobIndex::View::kPreflight)) {
+    if (IsOn(jobs_.at(id).job.held(), node)) return false;
+  }
+  for (const std::string& id : index_.In(JobIndex::View::kLaunched)) {
+    const v1::Job& job = jobs_.at(id).job;
+    if (Trains(job) && IsOn(job.placements(), node)) return false;
   }
   // Ranks that measure a node are of no job, and on its devices all the same.
   return IsIdle(node) && measurements_.count(node) == 0;

@@ -41,6 +41,7 @@ void Reconciler::Submitted(v1::Job job, absl::Time admitted) {
   const absl::Time begin = ledger_date_.Of(std::min(admitted, parts_.clock->Now()));
   events_.Push([this, begin, job = std::move(job)] {
     queue_.insert(PlaceInQueue(job));
+    index_.Set(job);
     LiveJob& live = jobs_[job.id()];
     live.job = job;
     BeginTime(begin, &live.job);
@@ -128,7 +129,7 @@ void Reconciler::TakeCancel(const std::string& id, const std::string& reason, in
     const bool shorter = !facts->stop.has_value() || grace_ms < facts->stop->grace_ms;
     if (shorter) {
       keep_grace(&live.job);
-      live.unsaved = true;
+      MarkUnsaved(&live);
       BeginStop(facts, grace_ms, reason.empty() ? "cancelled" : reason, saves);
     }
   }
@@ -344,7 +345,7 @@ void Reconciler::TakeStepReport(const std::string& node, AttemptFacts* facts, co
   TakeCounted(step, &live.job);
   live.progressed = true;
   if (TakeSkipped(step, parts_.clock->Wall(), &live.job)) {
-    live.unsaved = true;
+    MarkUnsaved(&live);
     LogInfo("skipped job=%s attempt=%d step=%d first_sample=%d end_sample=%d", facts->ref.job,
             facts->ref.attempt, step.step(), step.bad_step().first_sample(), step.bad_step().end_sample());
     parts_.board->Publish(Shown(live));
@@ -380,7 +381,7 @@ void Reconciler::TakeCheckpoint(const std::string& node, const AttemptFacts& fac
   LogInfo("checkpoint job=%s attempt=%d step=%d seconds=%.1f error=%s", facts.ref.job, facts.ref.attempt,
           saved.step(), saved.seconds(), saved.error());
   MoveSave(saved, ledger_date_.Now(), &live.job);
-  live.unsaved = true;
+  MarkUnsaved(&live);
   parts_.board->Publish(Shown(live));
 }
 
@@ -391,7 +392,7 @@ void Reconciler::TakeRankZeroReady(const AttemptFacts& facts, const v1::RankRead
   LogInfo("start job=%s attempt=%d after_step=%d path=%s", facts.ref.job, facts.ref.attempt,
           live.job.restored().step(), live.job.restored().path());
   MoveLoad(ready.restored(), ledger_date_.Now(), &live.job);
-  live.unsaved = true;
+  MarkUnsaved(&live);
   parts_.board->Publish(Shown(live));
 }
 
@@ -406,7 +407,7 @@ void Reconciler::TakeRankZeroExit(const AttemptFacts& facts, const v1::RankExit&
     TakeWarnings(exit.last_report(), parts_.clock->Wall(), &live.job);
   }
   TakeCounted(exit, &live.job);
-  live.unsaved = true;
+  MarkUnsaved(&live);
 }
 
 // An answer that comes when steps go on is of no use any more.
@@ -415,8 +416,10 @@ void Reconciler::TakeRankStand(const std::string& node, const v1::RankUpdate& up
   const NodePart* part = facts.PartOfRank(update.rank());
   if (part == nullptr || part->node != node || !IsCurrent(facts.ref)) return;
   LiveJob& live = jobs_.at(facts.ref.job);
-  if (live.job.stalled_since_unix_nanos() != 0 && TakeStand(update.rank(), update.stand().where(), &live.job))
-    live.unsaved = live.new_stands = true;
+  if (live.job.stalled_since_unix_nanos() == 0) return;
+  if (!TakeStand(update.rank(), update.stand().where(), &live.job)) return;
+  live.new_stands = true;
+  MarkUnsaved(&live);
 }
 
 void Reconciler::Told(const std::string& node, const v1::Stopped& stopped) {

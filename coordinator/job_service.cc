@@ -304,8 +304,11 @@ absl::Status JobService::List(const Caller& caller, const v1::ListJobsRequest& r
                               v1::ListJobsResponse* response) {
   FSDPD_ASSIGN_OR_RETURN(const JobQuery query, QueryOf(caller, request));
   // Before the store: a job that ends meanwhile is in both, and one that begins is in the next list.
-  const std::vector<std::shared_ptr<const v1::Job>> live = parts_.board->Live();
+  std::vector<std::shared_ptr<const v1::Job>> live = parts_.board->Unsettled();
   FSDPD_ASSIGN_OR_RETURN(JobPage stored, parts_.store->List(query));
+  for (const v1::Job& job : stored.jobs) {
+    if (auto shown = parts_.board->Find(job.id()); shown != nullptr) live.push_back(std::move(shown));
+  }
   ShownPage page = AsShown(query, std::move(stored), live);
   if (page.more)
     response->set_next_page_token(EncodePageToken(page.end, ListMark(request.filter(), request.order_by())));

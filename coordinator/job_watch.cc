@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "coordinator/job_machine.h"
+#include "coordinator/waiting.h"
 
 namespace fsdpd {
 namespace {
@@ -70,6 +71,7 @@ void JobBoard::Publish(const v1::Job& job) {
   Entry& entry = entries_[job.id()];
   entry.job = shown;
   entry.moved.reset();
+  Settle(job);
   const bool ended = IsEnded(job.state());
   for (const auto& watch : LiveWatches(&entry)) {
     v1::WatchJobResponse update;
@@ -107,6 +109,16 @@ void JobBoard::Replace(const v1::Job& job) {
   if (it == entries_.end()) return;
   it->second.job = shown;
   it->second.moved.reset();
+  Settle(job);
+}
+
+void JobBoard::Settle(const v1::Job& job) {
+  const bool idle = job.state() == v1::JOB_STATE_QUEUED || job.state() == v1::JOB_STATE_PAUSED;
+  if (IsEnded(job.state()) || (idle && job.not_on_disk().empty())) {
+    unsettled_.erase(job.id());
+  } else {
+    unsettled_.insert(job.id());
+  }
 }
 
 const std::shared_ptr<const v1::Job>& JobBoard::Whole(Entry* entry) {
@@ -128,7 +140,7 @@ void JobBoard::AddWaiting(v1::Job* job) const {
   const bool measured = job->state() == v1::JOB_STATE_PREFLIGHT;
   if (job->state() != v1::JOB_STATE_QUEUED && job->state() != v1::JOB_STATE_PAUSED && !measured) return;
   MutexLock lock(&mutex_);
-  const auto it = waiting_.find(job->id());
+  const auto it = job->state() == v1::JOB_STATE_PAUSED ? waiting_.end() : waiting_.find(job->id());
   if (measured) {  // What it waits for is its reason; only a disk that is full is more.
     if (it != waiting_.end() && it->second.code() == v1::Job::Waiting::CODE_DISK)
       *job->mutable_waiting() = it->second;
@@ -137,19 +149,26 @@ void JobBoard::AddWaiting(v1::Job* job) const {
   } else if (job->state() == v1::JOB_STATE_QUEUED) {
     job->mutable_waiting()->set_code(v1::Job::Waiting::CODE_ADMITTED);
   } else {
-    job->mutable_waiting()->set_code(v1::Job::Waiting::CODE_PAUSED);
+    *job->mutable_waiting() = WaitingToBeResumed(job->id());
   }
 }
 
 std::optional<v1::Job> JobBoard::Get(const std::string& id) const {
-  std::shared_ptr<const v1::Job> job;
-  {
-    MutexLock lock(&mutex_);
-    const auto it = entries_.find(id);
-    if (it == entries_.end()) return std::nullopt;
-    job = Whole(&it->second);
-  }
-  return *job;
+  const std::shared_ptr<const v1::Job> job = Find(id);
+  return job == nullptr ? std::nullopt : std::optional<v1::Job>(*job);
+}
+
+std::shared_ptr<const v1::Job> JobBoard::Find(const std::string& id) const {
+  MutexLock lock(&mutex_);
+  const auto it = entries_.find(id);
+  return it == entries_.end() ? nullptr : Whole(&it->second);
+}
+
+std::vector<std::shared_ptr<const v1::Job>> JobBoard::Unsettled() const {
+  MutexLock lock(&mutex_);
+  std::vector<std::shared_ptr<const v1::Job>> jobs;
+  for (const std::string& id : unsettled_) jobs.push_back(Whole(&entries_.at(id)));
+  return jobs;
 }
 
 std::vector<std::shared_ptr<const v1::Job>> JobBoard::Live() const {

@@ -15,6 +15,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -62,7 +63,10 @@ class JobBoard {
   void AddWaiting(v1::Job* job) const;  // What was set of it; nothing for a job that does not wait.
 
   std::optional<v1::Job> Get(const std::string& id) const;
+  std::shared_ptr<const v1::Job> Find(const std::string& id) const;  // Null: it is not live.
   std::vector<std::shared_ptr<const v1::Job>> Live() const;
+  // Live jobs that may not be stored as they are shown: all but those that are QUEUED or PAUSED and on disk.
+  std::vector<std::shared_ptr<const v1::Job>> Unsettled() const;
   // Starts with the job as it is unless `after_revision` is its own: a higher one is of before the state was
   // restored from a backup. Null when the job is not live.
   std::shared_ptr<JobWatch> Watch(const std::string& id, int64_t after_revision);
@@ -77,10 +81,12 @@ class JobBoard {
     std::vector<std::weak_ptr<JobWatch>> watches;
   };
   static const std::shared_ptr<const v1::Job>& Whole(Entry* entry);
+  void Settle(const v1::Job& job) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static std::vector<std::shared_ptr<JobWatch>> LiveWatches(Entry* entry);
 
   mutable Mutex mutex_;
   mutable std::map<std::string, Entry> entries_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> unsettled_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, v1::Job::Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;

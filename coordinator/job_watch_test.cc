@@ -22,6 +22,23 @@ v1::Job MakeJob(int64_t revision, v1::JobState state = v1::JOB_STATE_RUNNING, in
 
 Got Take(JobWatch* watch, v1::WatchJobResponse* update) { return watch->Next(absl::ZeroDuration(), update); }
 
+// A list copied all live jobs, to find those that are not stored as they are shown.
+TEST(JobWatch, JobsThatWaitAreSettledOnceTheyAreOnDisk) {
+  JobBoard board;
+  v1::Job job = MakeJob(1, v1::JOB_STATE_QUEUED);
+  board.Publish(job);
+  EXPECT_TRUE(board.Unsettled().empty());
+  job.set_not_on_disk("full");
+  board.Replace(job);
+  EXPECT_EQ(board.Unsettled().size(), 1u);
+  board.Publish(MakeJob(2, v1::JOB_STATE_PAUSED));
+  EXPECT_TRUE(board.Unsettled().empty());
+  board.Publish(MakeJob(3, v1::JOB_STATE_RUNNING));
+  EXPECT_EQ(board.Unsettled().size(), 1u);
+  board.Publish(MakeJob(4, v1::JOB_STATE_SUCCEEDED));
+  EXPECT_TRUE(board.Unsettled().empty());
+}
+
 TEST(JobWatch, StartsWithTheJobThenEachChangeAndStepThenEnds) {
   JobBoard board;
   board.Publish(MakeJob(1));

@@ -138,21 +138,21 @@ std::vector<MetricFamily> MetricsPage::Collect() {
 void MetricsPage::AddJobs(std::vector<MetricFamily>* families) {
   std::map<v1::JobState, int> jobs;
   for (const v1::JobState state : LiveJobStates()) jobs[state] = 0;
-  std::map<std::string, double> all_seconds;
+  std::vector<LedgerShare> all_seconds = SharesOf({});
   JobPredictions::Jobs launched;
   const absl::Time now = lead_->reconciler->ledger_date().Now();
   const std::vector<std::shared_ptr<const v1::Job>> live = lead_->board->Live();
   for (const auto& job : live) {
     ++jobs[job->state()];
-    for (const LedgerShare& share : SharesOf(LedgerAt(now, *job)))
-      all_seconds[std::string(share.name)] += share.seconds;
+    const std::vector<LedgerShare> shares = SharesOf(LedgerAt(now, *job));
+    for (size_t i = 0; i < shares.size(); ++i) all_seconds[i].seconds += shares[i].seconds;
     if (job->attempt() > 0) launched.push_back(job);
   }
-  for (const LedgerShare& share : SharesOf({})) all_seconds.try_emplace(std::string(share.name), 0);
   MetricFamily states = FamilyNamed("fsdpd_jobs");
   for (const auto& [state, count] : jobs) AddSample(&states, {{"state", ShortName(state)}}, count);
   MetricFamily all = FamilyNamed("fsdpd_all_jobs_seconds");
-  for (const auto& [cause, seconds] : all_seconds) AddSample(&all, {{"cause", cause}}, seconds);
+  for (const LedgerShare& share : all_seconds)
+    AddSample(&all, {{"cause", std::string(share.name)}}, share.seconds);
   for (MetricFamily* family : {&states, &all}) families->push_back(std::move(*family));
   // By their admission.
   std::sort(launched.begin(), launched.end(), [](const auto& a, const auto& b) {

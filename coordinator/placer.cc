@@ -324,4 +324,8 @@ std::string BehindReason(const PlaceRequest& request, const v1::Job& ahead, cons
                                                        : std::string("was submitted first"));
 }
 
+std::string BehindOthersReason(const PlaceRequest& request) {
+  return absl::StrCat(Needs(request), "; waits behind other jobs in the queue");
+}
+
 }  // namespace fsdpd

@@ -97,5 +97,7 @@ PlaceDecision Place(const PlaceRequest& request, const std::vector<NodeSlots>& n
 // Why `request`, of `job`, waits although slots may be free: `ahead` goes before it and waits for the same
 // kind.
 std::string BehindReason(const PlaceRequest& request, const v1::Job& ahead, const v1::Job& job);
+// The same without a name, for a job far down the queue.
+std::string BehindOthersReason(const PlaceRequest& request);
 
 }  // namespace fsdpd

@@ -15,7 +15,10 @@ namespace fsdpd {
 namespace {
 
 // New reasons of queued jobs stored per tick: a change at the head of a long queue must not stall the tick.
-constexpr int kMaxNotesPerTick = 16;
+constexpr int kMaxNotesPerTick = 200;
+// A queue of so many jobs is gone through in each tick.
+constexpr size_t kShortQueue = 256;
+constexpr absl::Duration kLongQueueEvery = absl::Seconds(1);
 // Jobs that are asked whether they fit beside what those before them claim: each asks all nodes.
 constexpr int kMaxLooksPerTick = 100;
 
@@ -54,22 +57,55 @@ struct Reconciler::Placing {
 
 void Reconciler::PlaceQueued() {
   if (queue_.empty()) return ShowWaiting({});
-  Placing placing = {Claims(SlotsNow()), QuotasNow()};
-  int notes = 0;
-  const auto queue = queue_;
-  for (const auto& [order, create_nanos, id] : queue) {
+  std::vector<NodeSlots> slots = SlotsNow();
+  QueueLook look = LookNow(slots);
+  if (QueueIsAsBefore(look)) return;
+  Placing placing = {Claims(std::move(slots)), QuotaRoom(look.quotas, index_.held_ranks())};
+  std::vector<v1::Job> told;
+  for (auto it = queue_.begin(); it != queue_.end();) {
+    const QueuePlace place = *it;
+    const std::string& id = std::get<std::string>(place);
     LiveJob& live = jobs_.at(id);
+    ++placed_jobs_;
     const std::string reason = PlaceNext(&live, &placing);
+    it = queue_.upper_bound(place);  // The job may have left the queue.
     if (live.job.state() != v1::JOB_STATE_QUEUED) {
       ForgetIfEnded(id);
       continue;
     }
-    if (reason.empty() || reason == live.job.reason() || notes == kMaxNotesPerTick || !placing.stores)
-      continue;
-    ++notes;
-    placing.stores = Commit(&live, JobEvent::kNote, reason).ok();
+    if (reason.empty() || reason == live.job.reason() || !placing.stores) continue;
+    look.undone |= told.size() == kMaxNotesPerTick;
+    if (told.size() == kMaxNotesPerTick) continue;
+    absl::StatusOr<v1::Job> next = After(live, JobEvent::kNote, reason);
+    if (next.ok()) told.push_back(*std::move(next));
   }
+  StoreTold(std::move(told));
   ShowWaiting(std::move(placing.waits));
+  look.undone |= placing.plans > 0;
+  look.changes = index_.changes();
+  queue_look_ = std::move(look);
+}
+
+Reconciler::QueueLook Reconciler::LookNow(const std::vector<NodeSlots>& slots) const {
+  QueueLook look;
+  for (const NodeSlots& node : slots) {
+    const auto view = views_.find(node.name);
+    look.nodes.emplace_back(node.name, view == views_.end() ? 0 : view->second.epoch, node.away,
+                            node.measured, node.free_devices, node.cordon);
+  }
+  if (parts_.quotas) look.quotas = parts_.quotas();
+  look.changes = index_.changes();
+  look.time = lease_.now();
+  return look;
+}
+
+// A long queue takes a good part of a tick to go through. It is left alone while neither slots nor quotas nor
+// any job changed. Some waits end by time only (a pause between attempts, a grace, what a job may lose by a
+// preemption): for these it is gone through every kLongQueueEvery.
+bool Reconciler::QueueIsAsBefore(const QueueLook& now) const {
+  const QueueLook& last = queue_look_;
+  return queue_.size() > kShortQueue && !last.undone && now.time - last.time < kLongQueueEvery &&
+         now.changes == last.changes && now.nodes == last.nodes && now.quotas == last.quotas;
 }
 
 // Launches it if that is possible. Else why it waits; "" where there is no news of that.
@@ -155,6 +191,8 @@ std::string Reconciler::PlaceBehind(LiveJob* live, const PlaceRequest& request, 
   RoomMade room;
   if (looks) room = MakeRoom(live->job, now, claims);
   placing->Claim(live->job, now, room.comes || pending || shrinks || !lease_.Settled());
+  // Reasons are stored: those of a long queue do not change with each launch.
+  if (!looks) return BehindOthersReason(now);
   return absl::StrCat(BehindReason(now, jobs_.at(ahead).job, live->job), room.words);
 }
 
@@ -221,24 +259,9 @@ std::string Reconciler::MayBeLeftOf(const v1::Job& job) const {
   return absl::StrCat(" (node ", node, " is lost: what ran there could not be confirmed gone)");
 }
 
-// Slots of an attempt that leaves are its project's until it has left.
-QuotaRoom Reconciler::QuotasNow() const {
-  if (!parts_.quotas) return QuotaRoom();
-  QuotaRoom room(parts_.quotas());
-  for (const auto& [id, live] : jobs_) {
-    for (const v1::Job::Placement& held : live.job.held()) room.Take(live.job.project(), held.ranks());
-    if (!HasAttempt(live.job.state())) continue;
-    for (const v1::Job::Placement& placement : live.job.placements())
-      room.Take(live.job.project(), placement.ranks());
-  }
-  return room;
-}
-
 void Reconciler::ShowWaiting(std::map<std::string, v1::Job::Waiting> waiting) {
-  for (const auto& [id, live] : jobs_) {
-    if (live.job.state() == v1::JOB_STATE_PAUSED) waiting[id] = WaitingToBeResumed(id);
-    if (live.job.state() == v1::JOB_STATE_PREFLIGHT && !live.not_on_disk.empty())
-      waiting[id] = WaitingForDisk();
+  for (const std::string& id : index_.In(JobIndex::View::kPreflight)) {
+    if (!jobs_.at(id).not_on_disk.empty()) waiting[id] = WaitingForDisk();
   }
   parts_.board->SetWaiting(std::move(waiting));
 }
@@ -265,7 +288,7 @@ absl::Status Reconciler::ClosePlan(LiveJob* live, int64_t offer_bytes) {
   const Plan plan = parts_.plan(live->job.spec(), offer_bytes);
   if (plan.accepted()) {
     KeepPlan(plan, /*open=*/false, &live->job);
-    live->unsaved = true;
+    MarkUnsaved(live);
     return absl::OkStatus();
   }
   const std::string why = WhyRefused(plan);

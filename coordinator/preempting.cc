@@ -29,9 +29,8 @@ Reconciler::RoomMade Reconciler::MakeRoom(const v1::Job& head, const PlaceReques
     if (!HaveLeave(&jobs_.at(id), head).ok()) break;
   }
   std::vector<std::string> leave;
-  for (const auto& [id, live] : jobs_) {
-    if (live.job.state() == v1::JOB_STATE_PAUSING && live.job.pause().preempted_by() == head.id())
-      leave.push_back(id);
+  for (const std::string& id : index_.In(JobIndex::View::kPausing)) {
+    if (jobs_.at(id).job.pause().preempted_by() == head.id()) leave.push_back(id);
   }
   if (leave.empty()) return {room.comes, ""};
   const bool one = leave.size() == 1, all = leave.size() <= kMaxNames;
@@ -71,8 +70,8 @@ std::vector<Occupant> Reconciler::Occupants(const v1::Job& head) const {
 // rest of it, until it is done.
 void Reconciler::AddPreflights(const v1::Job& head, std::vector<Occupant>* all) const {
   std::map<std::string, std::set<int>> held;
-  for (const auto& [id, live] : jobs_) {
-    if (live.job.held().empty()) continue;
+  for (const std::string& id : index_.In(JobIndex::View::kPreflight)) {
+    const LiveJob& live = jobs_.at(id);
     Occupant occupant;
     occupant.job = id;
     occupant.priority = live.job.spec().priority();

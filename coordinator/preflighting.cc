@@ -224,8 +224,8 @@ std::string Reconciler::WhyUnplaced(LiveJob* live) {
 
 void Reconciler::TendPreflights() {
   TendMeasurements();
-  for (auto& [id, live] : jobs_) {
-    if (live.job.state() != v1::JOB_STATE_PREFLIGHT) continue;
+  for (const std::string& id : index_.In(JobIndex::View::kPreflight)) {
+    LiveJob& live = jobs_.at(id);
     const bool known = live.measured_here;
     const std::string why = known ? WhyUnplaced(&live) : std::string(kRestarted);
     if (!why.empty()) {
@@ -257,8 +257,8 @@ void Reconciler::HoldForPreflights(std::vector<NodeSlots>* slots) const {
     node.free_devices.clear();
     node.measured = true;
   }
-  for (const auto& [id, live] : jobs_) {
-    for (const v1::Job::Placement& held : live.job.held()) {
+  for (const std::string& id : index_.In(JobIndex::View::kPreflight)) {
+    for (const v1::Job::Placement& held : jobs_.at(id).job.held()) {
       for (NodeSlots& node : *slots) {
         if (node.name != held.node()) continue;
         node.jobs.push_back(id);

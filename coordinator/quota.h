@@ -48,7 +48,11 @@ class QuotaFile {
 class QuotaRoom {
  public:
   QuotaRoom() = default;
-  explicit QuotaRoom(RanksByProject quotas) : quotas_(std::move(quotas)) {}
+  // `held`: before that. Slots of an attempt that leaves are its project's until it has left.
+  explicit QuotaRoom(RanksByProject quotas, RanksByProject held = {})
+      : quotas_(std::move(quotas)), held_(std::move(held)) {}
+
+  const RanksByProject& quotas() const { return quotas_; }
 
   // A job of `project` holds them.
   void Take(const std::string& project, int64_t ranks) { held_[project] += ranks; }

@@ -105,6 +105,7 @@ absl::Status Reconciler::Load() {
     GoOnWithTime(ledger_date_.Now(), &job);
     parts_.board->Publish(job);
     if (job.state() == v1::JOB_STATE_QUEUED) queue_.insert(PlaceInQueue(job));
+    index_.Set(job);
     if (HasAttempt(job.state())) LoadAttempt(job);
     LogInfo("job loaded job=%s state=%s attempt=%d", job.id(), ShortName(job.state()), job.attempt());
     LiveJob& live = jobs_[job.id()];
@@ -200,8 +201,8 @@ void Reconciler::RunTick(const std::deque<EventQueue::Event>& events) {
       if (!part.stopped) held.emplace_back(part.node, part.devices);
     }
   }
-  for (const auto& [id, live] : jobs_) {
-    for (const v1::Job::Placement& placement : live.job.held())
+  for (const std::string& id : index_.In(JobIndex::View::kPreflight)) {
+    for (const v1::Job::Placement& placement : jobs_.at(id).job.held())
       held.emplace_back(placement.node(), placement.devices());
   }
   parts_.nodes->SetFreeSlots(CountFree(heard, held));
@@ -245,14 +246,10 @@ Presence Reconciler::PresenceAt(const std::string& node) const {
 }
 
 void Reconciler::AdvanceJobs() {
-  std::vector<const std::string*> launched;
-  for (auto& [id, live] : jobs_) {
-    if (HasAttempt(live.job.state())) launched.push_back(&id);
-    // What cannot be stored is tried again in the next tick.
-    if (live.job.state() == v1::JOB_STATE_PAUSED && live.job.pause().resumes()) GoOn(&live, "").IgnoreError();
-  }
+  // What cannot be stored is tried again in the next tick.
+  for (const std::string& id : index_.In(JobIndex::View::kResuming)) GoOn(&jobs_.at(id), "").IgnoreError();
   std::vector<v1::Job> told;
-  for (const std::string* id : launched) Advance(*id, &told);
+  for (const std::string& id : index_.In(JobIndex::View::kLaunched)) Advance(id, &told);
   StoreTold(std::move(told));
 }
 
@@ -327,7 +324,8 @@ void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* told) {
 
 // Ranks answer together: once a tick, however many they are.
 void Reconciler::ShowStands() {
-  for (auto& [id, live] : jobs_) {
+  for (const std::string& id : index_.In(JobIndex::View::kLaunched)) {
+    LiveJob& live = jobs_.at(id);
     if (std::exchange(live.new_stands, false)) parts_.board->Replace(Shown(live));
   }
 }
@@ -404,11 +402,15 @@ void Reconciler::SaveRest() {
   const bool progress = now - progress_saved_ >= options_.progress_every;
   if (progress) progress_saved_ = now;
   cordons_.SaveRest();
+  if (progress) {
+    for (const std::string& id : index_.In(JobIndex::View::kLaunched)) {
+      if (LiveJob& live = jobs_.at(id); live.progressed) MarkUnsaved(&live);
+    }
+  }
   std::vector<LiveJob*> unsaved;
   std::vector<const v1::Job*> jobs;
-  for (auto& [id, live] : jobs_) {
-    live.unsaved |= progress && live.progressed;
-    if (!live.unsaved) continue;
+  for (const std::string& id : unsaved_) {
+    LiveJob& live = jobs_.at(id);
     unsaved.push_back(&live);
     jobs.push_back(&live.job);
   }
@@ -421,15 +423,17 @@ void Reconciler::SaveRest() {
       continue;
     }
     live.progressed = false;
-    live.unsaved = false;
+    unsaved_.erase(live.job.id());
     if (live.not_on_disk.empty()) continue;
     // Watchers are told that it is, which is a change of what they see.
     live.not_on_disk.clear();
     live.job.set_revision(live.job.revision() + 1);
-    live.unsaved = true;
+    MarkUnsaved(&live);
     parts_.board->Publish(live.job);
   }
 }
+
+void Reconciler::MarkUnsaved(LiveJob* live) { unsaved_.insert(live->job.id()); }
 
 // --- Acts --------------------------------------------------------------------------------------------------
 
@@ -489,8 +493,13 @@ void Reconciler::Adopt(LiveJob* live, v1::Job next, const std::string& not_on_di
           next.attempt(), next.reason());
   if (parts_.meters != nullptr) parts_.meters->Changed(live->job, next);
   live->job = std::move(next);
-  live->unsaved = !not_on_disk.empty();
-  if (!live->unsaved) live->progressed = false;
+  index_.Set(live->job);
+  if (not_on_disk.empty()) {
+    unsaved_.erase(live->job.id());
+    live->progressed = false;
+  } else {
+    MarkUnsaved(live);
+  }
   live->not_on_disk = not_on_disk;
   parts_.board->Publish(Shown(*live));
 }
@@ -533,7 +542,10 @@ void Reconciler::SendLocate(const AttemptFacts& facts, const std::string& reason
 
 void Reconciler::ForgetIfEnded(const std::string& id) {
   const auto it = jobs_.find(id);
-  if (it != jobs_.end() && IsEnded(it->second.job.state())) jobs_.erase(it);
+  if (it == jobs_.end() || !IsEnded(it->second.job.state())) return;
+  index_.Erase(id);
+  unsaved_.erase(id);
+  jobs_.erase(it);
 }
 
 // --- Looking things up -------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@
 #include "coordinator/cordons.h"
 #include "coordinator/event_queue.h"
 #include "coordinator/job_after.h"
+#include "coordinator/job_index.h"
 #include "coordinator/job_ledger.h"
 #include "coordinator/job_watch.h"
 #include "coordinator/node_registry.h"
@@ -122,6 +123,7 @@ class Reconciler {
   size_t waiting_events() const { return events_.size(); }
   // Whoever shows a ledger asks this one: another, made when another date was set, would add what is between.
   const LedgerDate& ledger_date() const { return ledger_date_; }
+  int64_t visited_jobs() const { return index_.visited() + placed_jobs_; }  // By all ticks so far.
   // A stream of `node` is up. REQUIRES: pushed before anything else that this stream says.
   void Attached(const v1::Register& info, int64_t epoch);
   // `sent_unix_nanos`: by the agent's clock, which is compared with itself alone; 0 when not known.
@@ -141,9 +143,8 @@ class Reconciler {
  private:
   struct LiveJob {
     v1::Job job;
-    bool unsaved = false;     // Checkpoints, a plan, or a cancel that could not be stored.
-    bool progressed = false;  // Steps that are not stored.
-    bool new_stands = false;  // Which readers do not see yet.
+    bool progressed = false;                       // Steps that are not stored.
+    bool new_stands = false;                       // Which readers do not see yet.
     absl::Time not_before = absl::InfinitePast();  // Of the next attempt's launch.
     // Loaded without an attempt: where the state was restored from a backup, some agent may know one.
     bool awaits_agents = false;
@@ -176,6 +177,17 @@ class Reconciler {
   static constexpr int64_t kUnknownGraceMs = 60000;  // To save in what is not known here.
   // In a tick: one of a large model takes a good part of a second, one that is refused more.
   static constexpr int kMaxPlansPerTick = 1;
+
+  // Of a node: name, stream, whether it is away or being measured, its free devices, why it is cordoned.
+  using NodeLook = std::tuple<std::string, int64_t, bool, bool, std::vector<int>, std::optional<std::string>>;
+  // What a look at the whole queue depended on (placing.cc).
+  struct QueueLook {
+    std::vector<NodeLook> nodes;
+    RanksByProject quotas;
+    int64_t changes = 0;  // Of index_.
+    absl::Time time = absl::InfinitePast();
+    bool undone = false;  // A plan or a reason was left for the next tick.
+  };
 
   using Edit = std::function<void(v1::Job*)>;
   using Answer = std::function<void(absl::StatusOr<v1::Job>)>;
@@ -248,6 +260,7 @@ class Reconciler {
   void TendStops();
   void PlaceQueued();
   void SaveRest();
+  void MarkUnsaved(LiveJob* live);
 
   // Remembering (remembering.cc).
   // Its stream's epoch; connected; left; when it was measured, and whether that is accepted.
@@ -274,10 +287,11 @@ class Reconciler {
   // Placing (placing.cc).
   std::string WhyHeld(LiveJob* live, const PlaceRequest& request, QuotaRoom* quotas,
                       v1::Job::Waiting* waiting);
-  QuotaRoom QuotasNow() const;
   absl::Status ClosePlan(LiveJob* live, int64_t offer_bytes);
   absl::Status GiveUp(LiveJob* live, const std::string& why);
   void ShowWaiting(std::map<std::string, v1::Job::Waiting> waiting);
+  QueueLook LookNow(const std::vector<NodeSlots>& slots) const;
+  bool QueueIsAsBefore(const QueueLook& now) const;
   // Of an idle job whose last attempt failed with a node that is still silent: words that name it, or "".
   std::string MayBeLeftOf(const v1::Job& job) const;
   std::string WhatIsLeftOf(const std::string& id) const;
@@ -363,8 +377,11 @@ class Reconciler {
   std::thread thread_;
 
   // Below: the reconciler's thread alone.
-  Jobs jobs_;                                        // Live ones.
-  std::set<QueuePlace> queue_;                       // Of QUEUED jobs.
+  Jobs jobs_;                      // Live ones.
+  JobIndex index_;                 // Of jobs_.
+  std::set<std::string> unsaved_;  // With checkpoints, a plan, or a cancel that could not be stored.
+  std::set<QueuePlace> queue_;     // Of QUEUED jobs.
+  QueueLook queue_look_;           // The last one.
   std::map<AttemptRef, AttemptFacts> attempts_;      // Until no node has anything left of them.
   std::map<std::string, int64_t> attached_;          // Node -> epoch of the stream that TakeAttached() saw.
   std::map<std::string, NodeView> views_;            // As of this tick.
@@ -379,6 +396,7 @@ class Reconciler {
   absl::Time nodes_remembered_at_ = absl::InfinitePast();
   absl::Time nodes_dated_at_ = absl::InfinitePast();  // When all of them were.
   bool nodes_stored_ = true;
+  int64_t placed_jobs_ = 0;  // Calls of PlaceNext().
   absl::Time rest_saved_ = absl::InfinitePast();
   absl::Time progress_saved_ = absl::InfinitePast();
   absl::Time old_forgotten_ = absl::InfinitePast();

@@ -27,6 +27,28 @@ class ReconcilerQueueTest : public ReconcilerCase {
     reconciler_->RunOnce();
     return id;
   }
+  // `count` more jobs in the store in that state, which the reconciler learns of if they have not ended.
+  void AddJobs(int count, v1::JobState state) {
+    for (int i = 0; i < count; ++i) {
+      v1::Job job;
+      job.set_id(absl::StrCat("job-", ++submits_));
+      job.set_state(state);
+      job.set_revision(1);
+      job.set_create_unix_nanos(absl::ToUnixNanos(clock_.Wall()) + submits_);
+      job.mutable_spec()->mutable_resources()->set_nodes(1);
+      job.mutable_spec()->mutable_resources()->set_ranks_per_node(1);
+      job.mutable_spec()->mutable_resources()->set_device(v1::DEVICE_CPU);
+      ASSERT_TRUE(store_->Insert(job).ok());
+      if (state == v1::JOB_STATE_SUCCEEDED) continue;
+      board_->Publish(job);
+      reconciler_->Submitted(job);
+    }
+  }
+  int64_t VisitedByTicks(int ticks) {
+    const int64_t before = reconciler_->visited_jobs();
+    for (int i = 0; i < ticks; ++i) reconciler_->RunOnce();
+    return reconciler_->visited_jobs() - before;
+  }
   Waiting WaitingOf(const std::string& id) {
     v1::Job job = Job(id);
     board_->AddWaiting(&job);
@@ -75,6 +97,49 @@ TEST_F(ReconcilerQueueTest, EveryJobThatWaitsSaysWhyAndInWhichPlace) {
   EXPECT_EQ(WaitingOf("last").place(), 3);
   EXPECT_THAT(Job("next").reason(), HasSubstr("waits behind job urgent, which has priority 1"));
   EXPECT_THAT(Job("last").reason(), HasSubstr("waits behind job urgent, which has priority 1"));
+}
+
+// The queue was copied, and quotas were counted over all jobs, ten times a second.
+TEST_F(ReconcilerQueueTest, AnIdleTickVisitsNoMoreJobsWhenMoreAreStored) {
+  Attach("a", 1);
+  quotas_ = {{"p", 10}};
+  AddJobs(500, v1::JOB_STATE_QUEUED);
+  VisitedByTicks(10);  // One is launched, and all others say why they wait.
+  const int64_t visited = VisitedByTicks(5);
+  EXPECT_LT(visited, 5 * 10);
+  AddJobs(2000, v1::JOB_STATE_SUCCEEDED);
+  AddJobs(1000, v1::JOB_STATE_QUEUED);
+  VisitedByTicks(10);
+  EXPECT_EQ(VisitedByTicks(5), visited);
+}
+
+TEST_F(ReconcilerQueueTest, ALongQueueIsGoneThroughAgainAsSoonAsASlotIsFree) {
+  Attach("a", 1);
+  AddJobs(500, v1::JOB_STATE_QUEUED);
+  VisitedByTicks(10);
+  ASSERT_EQ(StateOf("job-1"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(NextAfter("job-1"), "job-2");
+  VisitedByTicks(10);
+  Attach("b", 1);
+  EXPECT_EQ(StateOf("job-3"), v1::JOB_STATE_STARTING);
+  VisitedByTicks(10);
+  SubmitWith(5, "urgent");
+  EXPECT_EQ(WaitingOf("urgent").place(), 1);
+  EXPECT_EQ(WaitingOf("job-500").place(), 498);
+}
+
+// Each launch gave each job behind it a new reason, which was stored and filled the log of events.
+TEST_F(ReconcilerQueueTest, ALaunchChangesNoReasonFarDownALongQueue) {
+  Attach("a", 1);
+  AddJobs(500, v1::JOB_STATE_QUEUED);
+  VisitedByTicks(10);
+  const v1::Job before = Job("job-400");
+  EXPECT_THAT(before.reason(), HasSubstr("waits behind other jobs in the queue"));
+  EXPECT_THAT(WaitingOf("job-400").jobs(), ElementsAre("job-2"));
+  EXPECT_EQ(NextAfter("job-1"), "job-2");
+  VisitedByTicks(10);
+  EXPECT_EQ(Job("job-400").revision(), before.revision());
+  EXPECT_THAT(WaitingOf("job-400").jobs(), ElementsAre("job-3"));
 }
 
 TEST_F(ReconcilerQueueTest, WhoCannotBeHelpedByFreeSlotsHoldsNobodyUp) {

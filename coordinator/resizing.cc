@@ -21,7 +21,7 @@ PlaceDecision Reconciler::DecideWorld(LiveJob* live, const std::vector<NodeSlots
   }
   if (decision.placed()) {
     if (live->job.has_shrunk()) absl::StrAppend(&decision.reason, ", all of them again");
-    live->unsaved |= live->job.has_shrunk();  // As ClosePlan(): stored with the launch at the latest.
+    if (live->job.has_shrunk()) MarkUnsaved(live);  // As ClosePlan(): stored with the launch at the latest.
     live->job = whole;
     return decision;
   }
@@ -72,7 +72,7 @@ PlaceDecision Reconciler::Shrink(LiveJob* live, const std::vector<NodeSlots>& no
     }
     decision.reason = ShrunkWords(smaller, decision);
     live->job = std::move(smaller);
-    live->unsaved = true;
+    MarkUnsaved(live);
     return decision;
   }
   return waits;

@@ -239,7 +239,7 @@ void Reconciler::ForgetOldJobs() {
   if (!forgotten.ok()) return;  // The disk; what is written next says so.
   for (const std::string& id : *forgotten) SendForget(id);
   if (!forgotten->empty()) {
-    for (auto& [id, live] : jobs_) live.ended_before.clear();
+    for (const std::string& id : index_.In(JobIndex::View::kAwaiting)) jobs_.at(id).ended_before.clear();
   }
   if (!forgotten->empty())
     LogInfo("old jobs are forgotten jobs=%d first=%s", forgotten->size(), forgotten->front());

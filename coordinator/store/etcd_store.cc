@@ -79,9 +79,9 @@ class EtcdStore::Batch {
 
   std::vector<etcd::RequestOp> ops;
   std::map<std::string, EtcdEntry> entries;  // What the index has once it is written,
-  std::set<std::string> deleted;  // and has no more.
-  Events events;                  // What the log has then,
-  int64_t forget_through = 0;     // and has no more.
+  std::set<std::string> deleted;             // and has no more.
+  Events events;                             // What the log has then,
+  int64_t forget_through = 0;                // and has no more.
 
  private:
   const EtcdJobs* keys_;
