@@ -135,7 +135,9 @@ void Meters::RefusedRevoked() {
 void Meters::Stored(const std::string& operation, absl::StatusCode code, absl::Duration took) {
   MutexLock lock(&mutex_);
   store_.try_emplace(operation, kStoreBounds).first->second.Add(absl::ToDoubleSeconds(took));
-  store_errors_[operation] += IsStoreError(code) ? 1 : 0;
+  // A spec that is too large to submit is its user's; a job that has grown too large is not stored.
+  const bool grown = code == absl::StatusCode::kOutOfRange && operation != "Insert";
+  store_errors_[operation] += IsStoreError(code) || grown ? 1 : 0;
 }
 
 void Meters::Ticked(absl::Duration took) {

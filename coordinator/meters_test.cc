@@ -189,6 +189,10 @@ TEST_F(MetersTest, AnAnswerOfTheStoreIsNoError) {
   meters_.Stored("Get", absl::StatusCode::kResourceExhausted, absl::Milliseconds(1));
   ExpectLine("fsdpd_store_errors_total{operation=\"Get\"} 1");
   ExpectLine("fsdpd_store_seconds_count{operation=\"Get\"} 2");
+  for (const char* operation : {"Insert", "Update"})
+    meters_.Stored(operation, absl::StatusCode::kOutOfRange, absl::Milliseconds(1));
+  ExpectLine("fsdpd_store_errors_total{operation=\"Insert\"} 0");
+  ExpectLine("fsdpd_store_errors_total{operation=\"Update\"} 1");
 }
 
 TEST_F(MetersTest, SubmitsBeginAtZeroAndRulesAreCounted) {

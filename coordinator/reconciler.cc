@@ -458,10 +458,21 @@ absl::Status Reconciler::Commit(LiveJob* live, JobEvent event, const std::string
 
 // A full disk fails each job's change in each tick, and each with words of its own.
 void Reconciler::SayNotStored(const std::string& id, const absl::Status& why) {
+  if (absl::IsOutOfRange(why)) return SayTooLarge(&jobs_.at(id), why);
   const absl::Time now = parts_.clock->Now();
   if (now < store_told_ + kStoreErrorPause) return;
   LogError("cannot store a change, trying again job=%s error=%s", id, why.ToString());
   store_told_ = now;
+}
+
+// The store refuses the job until it is smaller, and other jobs are stored meanwhile.
+void Reconciler::SayTooLarge(LiveJob* live, const absl::Status& why) {
+  if (live->not_on_disk == why.message()) return;
+  live->not_on_disk = std::string(why.message());
+  MarkUnsaved(live);
+  LogError("job is too large to store job=%s bytes=%d error=%s", live->job.id(), live->job.ByteSizeLong(),
+           live->not_on_disk);
+  parts_.board->Replace(Shown(*live));
 }
 
 absl::Status Reconciler::CommitUnstored(LiveJob* live, JobEvent event, const std::string& reason,

@@ -281,6 +281,7 @@ class Reconciler {
   absl::Status CommitUnstored(LiveJob* live, JobEvent event, const std::string& reason,
                               const absl::Status& why, const Edit& edit = nullptr);
   void SayNotStored(const std::string& id, const absl::Status& why);
+  void SayTooLarge(LiveJob* live, const absl::Status& why);
   void Adopt(LiveJob* live, v1::Job next, const std::string& not_on_disk = "");
   static v1::Job Shown(const LiveJob& live);  // As readers see it.
 

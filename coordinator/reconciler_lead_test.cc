@@ -34,7 +34,7 @@ class LeadersStore : public StateStore {
     if (!taken.ok()) return std::vector<absl::Status>(jobs.size(), taken);
     std::vector<absl::Status> results;
     for (const v1::Job* job : jobs)
-      results.push_back(job->id() == too_large ? absl::ResourceExhaustedError("request is too large")
+      results.push_back(job->id() == too_large ? absl::OutOfRangeError("request is too large")
                                                : store_->UpdateAll({job}).front());
     return results;
   }
@@ -153,6 +153,8 @@ TEST_F(ReconcilerLeadTest, AJobThatIsTooLargeForTheStoreKeepsNoOtherInStartingOr
   Advance(absl::Seconds(2));
   EXPECT_EQ(store_->Get("small")->checkpoints_size(), 1);
   EXPECT_EQ(store_->Get("large")->checkpoints_size(), 0);
+  EXPECT_THAT(board_->Get("large")->reason(), HasSubstr("not on disk yet: request is too large"));
+  EXPECT_EQ(board_->Get("small")->not_on_disk(), "");
   kept_->updated = 0;
   Advance(absl::Seconds(3));
   EXPECT_EQ(kept_->updated, 2 * 3) << "of the large job only: its change of each tick, and its checkpoint";
@@ -160,6 +162,7 @@ TEST_F(ReconcilerLeadTest, AJobThatIsTooLargeForTheStoreKeepsNoOtherInStartingOr
   Advance(absl::Seconds(2));
   EXPECT_EQ(StateOf("large"), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(store_->Get("large")->checkpoints_size(), 1);
+  EXPECT_EQ(board_->Get("large")->not_on_disk(), "");
 }
 
 TEST_F(ReconcilerLeadTest, ASaveInVainIsEndedByWhoLeadsAlone) {

@@ -18,6 +18,10 @@ namespace etcd = etcdserverpb;
 constexpr absl::Duration kRereadTls = absl::Seconds(1);
 constexpr absl::Duration kPause = absl::Milliseconds(50);  // Between two attempts, at another member.
 
+absl::Status TooLarge(const std::string& words) {
+  return absl::OutOfRangeError(absl::StrCat(words, " (see etcd's --max-request-bytes)"));
+}
+
 absl::Status StatusOf(const grpc::Status& status, const std::string& member) {
   if (status.ok()) return absl::OkStatus();
   const std::string words = absl::StrCat("etcd at ", member, ": ", status.error_message());
@@ -29,10 +33,11 @@ absl::Status StatusOf(const grpc::Status& status, const std::string& member) {
             "etcd is at its quota, and stores nothing until it was compacted, defragmented and its "
             "alarm disarmed (docs/deploy.md, \"An etcd that is full\"): ",
             words));
+      // What gRPC itself refuses is beyond etcd's limit too.
+      if (absl::StrContains(words, "larger than max")) return TooLarge(words);
       return absl::ResourceExhaustedError(words);
     case grpc::StatusCode::INVALID_ARGUMENT:
-      if (absl::StrContains(words, "too large"))
-        return absl::ResourceExhaustedError(absl::StrCat(words, " (see etcd's --max-request-bytes)"));
+      if (absl::StrContains(words, "too large")) return TooLarge(words);
       return absl::InternalError(words);
     case grpc::StatusCode::NOT_FOUND:
       return absl::NotFoundError(words);

@@ -181,12 +181,27 @@ absl::Status EtcdStore::WriteAndAdopt(Batch* batch, const std::string& doing) {
     for (const std::string& id : batch->deleted) {
       index_.Erase(id);
       log_.ForgetJob(id);
+      too_large_.erase(id);
     }
   }
   if (batch->events.empty()) return absl::OkStatus();
   log_.Append(std::move(batch->events), batch->forget_through);
   ThinEvents();
   return absl::OkStatus();
+}
+
+absl::Status EtcdStore::WhyNotSent(const v1::Job& job) const {
+  const auto refused = too_large_.find(job.id());
+  const bool same = refused != too_large_.end() && job.ByteSizeLong() >= refused->second.bytes;
+  return same && absl::Now() < refused->second.until ? refused->second.why : absl::OkStatus();
+}
+
+void EtcdStore::NoteSent(const v1::Job& job, const absl::Status& written) {
+  if (absl::IsOutOfRange(written)) {
+    too_large_[job.id()] = {job.ByteSizeLong(), absl::Now() + kTooLargePause, written};
+  } else if (written.ok()) {
+    too_large_.erase(job.id());
+  }
 }
 
 // What was written stays so where this fails; the next write tries it again.
@@ -255,6 +270,7 @@ absl::StatusOr<Inserted> EtcdStore::Insert(const v1::Job& job) {
 
 absl::Status EtcdStore::Update(const v1::Job& job) {
   const Turns::Turn turn(&turns_);
+  FSDPD_RETURN_IF_ERROR(WhyNotSent(job));
   Batch batch(&jobs_);
   {
     MutexLock lock(&mutex_);
@@ -265,7 +281,9 @@ absl::Status EtcdStore::Update(const v1::Job& job) {
     batch.PutJob(job, stored);
   }
   AddEvents({&job}, {}, &batch);
-  return WriteAndAdopt(&batch, absl::StrCat("update job ", job.id()));
+  const absl::Status written = WriteAndAdopt(&batch, absl::StrCat("update job ", job.id()));
+  NoteSent(job, written);
+  return written;
 }
 
 std::vector<absl::Status> EtcdStore::UpdateAll(const std::vector<const v1::Job*>& jobs) {
@@ -273,25 +291,28 @@ std::vector<absl::Status> EtcdStore::UpdateAll(const std::vector<const v1::Job*>
   std::vector<absl::Status> results(jobs.size());
   Batch batch(&jobs_);
   std::vector<const v1::Job*> in_batch;
-  size_t events = 0;  // At most, as some may be stored.
-  size_t begin = 0;   // Of the batch in `jobs`.
+  std::vector<size_t> places;  // Of these in `jobs`.
+  size_t events = 0;           // At most, as some may be stored.
   // A job that etcd finds too large is alone in its batch.
-  const auto write = [&](size_t end) {
+  const auto write = [&] {
     AddEvents(in_batch, {}, &batch);
     const absl::Status written = WriteAndAdopt(&batch, absl::StrCat("update ", in_batch.size(), " jobs"));
-    std::fill(results.begin() + begin, results.begin() + end, written);
+    for (const size_t place : places) results[place] = written;
+    if (in_batch.size() == 1) NoteSent(*in_batch.front(), written);
     batch = Batch(&jobs_);
     in_batch.clear();
+    places.clear();
     events = 0;
-    begin = end;
     return written;
   };
   for (size_t i = 0; i < jobs.size(); ++i) {
     const v1::Job* job = jobs[i];
+    results[i] = WhyNotSent(*job);
+    if (!results[i].ok()) continue;
     const size_t with_it = events + log_.Number({job}, {}).size();
     if (!batch.HasRoomFor(job->ByteSizeLong(), with_it + 1)) {
-      const absl::Status written = write(i);
-      if (!written.ok() && !absl::IsResourceExhausted(written)) {
+      const absl::Status written = write();
+      if (!written.ok() && !absl::IsOutOfRange(written)) {
         std::fill(results.begin() + i, results.end(), written);
         return results;
       }
@@ -301,9 +322,10 @@ std::vector<absl::Status> EtcdStore::UpdateAll(const std::vector<const v1::Job*>
     if (stored == nullptr) continue;
     batch.PutJob(*job, stored);
     in_batch.push_back(job);
+    places.push_back(i);
     events = in_batch.size() == 1 ? log_.Number({job}, {}).size() : with_it;
   }
-  write(jobs.size()).IgnoreError();
+  write().IgnoreError();
   return results;
 }
 

@@ -8,7 +8,8 @@
 //
 // The index of entries is in memory: nobody else changes what it is of. A job may have kMaxJobBytes when it
 // is inserted, and is OUT_OF_RANGE with more; etcd's own limit of a request, 1.5 MiB unless it was told
-// otherwise, leaves it room to grow.
+// otherwise, leaves it room to grow. One that has grown beyond that is OUT_OF_RANGE, and is sent to etcd again
+// once it is smaller, or after kTooLargePause.
 //
 // Thread-safe: writes take turns, and no lock is held while etcd is asked.
 #pragma once
@@ -26,6 +27,7 @@ namespace fsdpd {
 class EtcdStore : public StateStore {
  public:
   static constexpr size_t kMaxJobBytes = 1'200'000;
+  static constexpr absl::Duration kTooLargePause = absl::Minutes(10);
 
   // Both outlive it. FAILED_PRECONDITION for a newer schema.
   static absl::StatusOr<std::unique_ptr<EtcdStore>> Open(EtcdClient* etcd, const std::string& prefix,
@@ -60,6 +62,9 @@ class EtcdStore : public StateStore {
   // REQUIRES: the turn.
   absl::Status Write(Batch* batch, const std::string& doing);
   absl::Status WriteAndAdopt(Batch* batch, const std::string& doing);
+  // Why the job need not be sent to etcd, which refused it before.
+  absl::Status WhyNotSent(const v1::Job& job) const;
+  void NoteSent(const v1::Job& job, const absl::Status& written);
   void ThinEvents();
   void AddEvents(const std::vector<const v1::Job*>& jobs, const Events& news, Batch* batch) const;
 
@@ -72,6 +77,12 @@ class EtcdStore : public StateStore {
   Mutex mutex_;
   EtcdIndex index_ ABSL_GUARDED_BY(mutex_);
   // Of who has the turn.
+  struct TooLarge {
+    size_t bytes;
+    absl::Time until;
+    absl::Status why;
+  };
+  std::map<std::string, TooLarge> too_large_;  // Jobs that etcd refused, by id.
   int64_t writes_ = 0;
   int64_t last_write_ = 0;  // The revision of "written", which each write puts.
 };

@@ -200,7 +200,7 @@ TEST_F(EtcdStoreTest, AJobThatEtcdHasNoRoomForIsRefusedWithItsSize) {
   EXPECT_TRUE(absl::IsOutOfRange(refused));
   ASSERT_TRUE(store->Insert(MakeJob("a")).ok());
   const absl::Status grown = store->Update(MakeJob("a", std::string(2'000'000, 'x')));
-  EXPECT_TRUE(absl::IsResourceExhausted(grown)) << grown;
+  EXPECT_TRUE(absl::IsOutOfRange(grown)) << grown;
   EXPECT_THAT(std::string(grown.message()), HasSubstr("--max-request-bytes"));
   EXPECT_TRUE(store->Update(MakeJob("a", "small")).ok()) << "and goes on";
 }
@@ -228,6 +228,26 @@ TEST_F(FullEtcdTest, OneAtItsQuotaIsNamedToWhoWritesAndToWhoWouldLeadWithWhatToD
   }
 }
 
+// It was sent again each second, and with each change in each tick.
+TEST_F(EtcdStoreTest, AJobThatEtcdRefusedIsSentAgainOnceItIsSmaller) {
+  const auto leadership = Take();
+  const auto store = OpenOrDie(leadership.get());
+  for (const char* id : {"a", "b"}) ASSERT_TRUE(store->Insert(MakeJob(id)).ok());
+  const absl::Status refused = store->Update(MakeJob("a", std::string(2'000'000, 'x')));
+  ASSERT_TRUE(absl::IsOutOfRange(refused)) << refused;
+  // What gRPC would refuse with other words, were it sent.
+  const v1::Job grown = MakeJob("a", std::string(3'000'000, 'x')), b = MakeJob("b", "newer");
+  EXPECT_EQ(store->Update(grown), refused);
+  const std::vector<absl::Status> stored = store->UpdateAll({&grown, &b});
+  EXPECT_EQ(stored[0], refused);
+  EXPECT_EQ(stored[1], absl::OkStatus());
+  EXPECT_EQ(store->Get("b")->reason(), "newer");
+  EXPECT_TRUE(store->Update(MakeJob("a", "small")).ok());
+  const absl::Status again = store->Update(grown);
+  EXPECT_TRUE(absl::IsOutOfRange(again)) << again;
+  EXPECT_NE(again, refused) << "it was sent";
+}
+
 TEST_F(EtcdStoreTest, AJobThatHasGrownTooLargeKeepsNoOtherFromBeingStored) {
   const auto leadership = Take();
   const auto store = OpenOrDie(leadership.get());
@@ -236,7 +256,7 @@ TEST_F(EtcdStoreTest, AJobThatHasGrownTooLargeKeepsNoOtherFromBeingStored) {
                 c = MakeJob("c", "newer");
   const std::vector<absl::Status> stored = store->UpdateAll({&a, &b, &c});
   EXPECT_EQ(stored[0], absl::OkStatus());
-  EXPECT_TRUE(absl::IsResourceExhausted(stored[1])) << stored[1];
+  EXPECT_TRUE(absl::IsOutOfRange(stored[1])) << stored[1];
   EXPECT_EQ(stored[2], absl::OkStatus());
   EXPECT_EQ(store->Get("a")->reason(), "newer");
   EXPECT_EQ(store->Get("b")->reason(), "");
