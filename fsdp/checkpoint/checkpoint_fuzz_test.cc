@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/seeds.h"
+#include "fsdp/checkpoint/crc32.h"
 #include "fsdp/checkpoint/dcp_index.h"
 #include "fsdp/checkpoint/dcp_metadata.h"
 #include "fsdp/checkpoint/dcp_sums.h"

@@ -15,6 +15,7 @@
 #include "base/parallel_for.h"
 #include "fsdp/checkpoint/convert_journal.h"
 #include "fsdp/checkpoint/convert_plan.h"
+#include "fsdp/checkpoint/crc32.h"
 #include "fsdp/checkpoint/dcp_store.h"
 #include "fsdp/checkpoint/durable_file.h"
 #include "fsdp/checkpoint/hf_store.h"
@@ -22,7 +23,6 @@
 #include "fsdp/checkpoint/number_cast.h"
 #include "fsdp/checkpoint/part_folder.h"
 #include "fsdp/checkpoint/tensor_names.h"
-#include "fsdp/checkpoint/zip.h"
 
 namespace fsdpd {
 namespace {

@@ -19,10 +19,10 @@
 #include "base/errno_status.h"
 #include "base/json_quote.h"
 #include "base/parallel_for.h"
+#include "fsdp/checkpoint/crc32.h"
 #include "fsdp/checkpoint/dcp_index.h"
 #include "fsdp/checkpoint/durable_file.h"
 #include "fsdp/checkpoint/json.h"
-#include "fsdp/checkpoint/zip.h"
 #include "fsdp/data/input_file.h"
 
 namespace fsdpd {

@@ -6,8 +6,8 @@
 #include <filesystem>
 
 #include "base/temp_dir.h"
+#include "fsdp/checkpoint/crc32.h"
 #include "fsdp/checkpoint/testing/small_checkpoint.h"
-#include "fsdp/checkpoint/zip.h"
 
 namespace fsdpd {
 namespace {

@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "fsdp/checkpoint/crc32.h"
 #include "fsdp/checkpoint/dcp_metadata.h"
 #include "fsdp/checkpoint/pickle.h"
-#include "fsdp/checkpoint/zip.h"
 #include "fsdp/data/input_file.h"
 
 namespace fsdpd {

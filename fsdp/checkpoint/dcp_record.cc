@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "fsdp/checkpoint/crc32.h"
 
 namespace fsdpd {
 namespace {

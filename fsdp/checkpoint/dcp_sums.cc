@@ -7,7 +7,7 @@
 
 #include <vector>
 
-#include "fsdp/checkpoint/zip.h"
+#include "fsdp/checkpoint/crc32.h"
 
 namespace fsdpd {
 namespace {

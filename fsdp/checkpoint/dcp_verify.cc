@@ -9,8 +9,8 @@
 
 #include "base/check.h"
 #include "base/parallel_for.h"
+#include "fsdp/checkpoint/crc32.h"
 #include "fsdp/checkpoint/dcp_record.h"
-#include "fsdp/checkpoint/zip.h"
 #include "fsdp/data/input_file.h"
 
 namespace fsdpd {

@@ -18,6 +18,7 @@
 #include "base/errno_status.h"
 #include "base/ids.h"
 #include "base/log.h"
+#include "fsdp/checkpoint/crc32.h"
 #include "fsdp/checkpoint/dcp_metadata.h"
 #include "fsdp/checkpoint/durable_file.h"
 #include "fsdp/checkpoint/torch_save.h"

@@ -16,10 +16,10 @@
 #include "base/check.h"
 #include "base/errno_status.h"
 #include "base/json_quote.h"
+#include "fsdp/checkpoint/crc32.h"
 #include "fsdp/checkpoint/durable_file.h"
 #include "fsdp/checkpoint/hf_contents.h"
 #include "fsdp/checkpoint/safetensors.h"
-#include "fsdp/checkpoint/zip.h"
 #include "fsdp/data/input_file.h"
 
 namespace fsdpd {

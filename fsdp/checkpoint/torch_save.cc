@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "fsdp/checkpoint/crc32.h"
 #include "fsdp/checkpoint/pickle_writer.h"
 
 namespace fsdpd {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "fsdp/checkpoint/crc32.h"
 #include "fsdp/checkpoint/pickle_writer.h"
 
 namespace fsdpd {

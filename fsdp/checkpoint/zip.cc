@@ -2,12 +2,12 @@
 
 #include <absl/strings/str_cat.h>
 #include <string.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "base/check.h"
+#include "fsdp/checkpoint/crc32.h"
 #include "fsdp/checkpoint/pickle.h"
 
 namespace fsdpd {
@@ -310,14 +310,6 @@ absl::StatusOr<std::string> ReadZipMember(const ZipMember& member, const ReadAt&
     return Bad(member.begin, absl::StrCat("the checksum of ", member.name, " is another"));
   }
   return bytes;
-}
-
-uint32_t Crc32(const void* bytes, int64_t size, uint32_t before) {
-  return static_cast<uint32_t>(crc32_z(before, static_cast<const Bytef*>(bytes), size));
-}
-
-uint32_t Crc32Joined(uint32_t first, uint32_t second, int64_t second_size) {
-  return static_cast<uint32_t>(crc32_combine(first, second, second_size));
 }
 
 }  // namespace fsdpd

@@ -72,9 +72,4 @@ absl::StatusOr<std::vector<ZipMember>> ReadZip(int64_t size, const ReadAt& read)
 // `member` is of the archive.
 absl::StatusOr<std::string> ReadZipMember(const ZipMember& member, const ReadAt& read, int64_t limit);
 
-// CRC-32 as zip has it, of `bytes` after what had `before`.
-uint32_t Crc32(const void* bytes, int64_t size, uint32_t before = 0);
-// Of two pieces one after the other, from each one's own.
-uint32_t Crc32Joined(uint32_t first, uint32_t second, int64_t second_size);
-
 }  // namespace fsdpd

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "fsdp/checkpoint/crc32.h"
+
 namespace fsdpd {
 namespace {
 
@@ -143,14 +145,6 @@ TEST(Zip, ANameThatIsNoTextIsRefused) {
   writer.Add("a/\xff", "1");
   writer.Finish();
   EXPECT_THAT(ErrorOf(writer.Take()), HasSubstr("the name of a member is no text"));
-}
-
-TEST(Zip, SumsOfPiecesJoin) {
-  const std::string first = "first", second(70000, 's');
-  const std::string both = first + second;
-  EXPECT_EQ(Crc32Joined(Crc32(first.data(), 5), Crc32(second.data(), 70000), 70000),
-            Crc32(both.data(), 70005));
-  EXPECT_EQ(Crc32("123456789", 9), 0xcbf43926u);  // The check value of CRC-32.
 }
 
 }  // namespace

@@ -26,7 +26,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr int kThreads = 4;
+constexpr int kThreads = 8;
 constexpr size_t kMaxWhyBytes = 512;
 
 // What ranks say to each other.

@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "fsdp/checkpoint/crc32.h"
 #include "fsdp/checkpoint/dcp_reader.h"
 #include "fsdp/checkpoint/dcp_writer.h"
 #include "fsdp/checkpoint/pickle_writer.h"
