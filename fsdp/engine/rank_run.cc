@@ -16,6 +16,7 @@
 #include "fsdp/engine/folder_lock.h"
 #include "fsdp/engine/rank_fault.h"
 #include "fsdp/engine/restore.h"
+#include "fsdp/engine/snapshot.h"
 #include "fsdp/torch/cuda_device.h"
 #include "fsdp/torch/deterministic.h"
 
@@ -159,8 +160,11 @@ absl::Status RunRank(RankRun run) {
   const std::atomic<bool> never{false};
   if (run.stop == nullptr) run.stop = &never;
   std::unique_ptr<FolderLock> folder;  // Before what is there is read: an earlier attempt may still write.
+  std::unique_ptr<HostArenaFuture> snapshot_memory;
   if (plan.spec.checkpoint.saves()) {
     FSDPD_ASSIGN_OR_RETURN(folder, FolderLock::Take(FolderOf(run)));
+    // After the lock: until then an earlier attempt may have its own. Populated while checkpoints are read.
+    snapshot_memory = Snapshot::Allocate(plan.spec, plan.layout, {plan.spec.mesh, run.rank});
   }
   FSDPD_ASSIGN_OR_RETURN(Start start, FindStart(run));
   if (folder != nullptr && run.rank == 0) FSDPD_RETURN_IF_ERROR(folder->Clear(start.set_aside));
@@ -186,6 +190,7 @@ absl::Status RunRank(RankRun run) {
   options.store_may_be_away = run.store_may_be_away;
   options.label = run.label;
   options.folder = folder.get();
+  options.snapshot_memory = std::move(snapshot_memory);
   options.on_saved = run.on_saved;
   options.on_failed = run.on_failed;
   if (run.rank == 0) options.on_course = run.on_course;

@@ -12,10 +12,16 @@
 
 namespace fsdpd {
 
+std::unique_ptr<HostArenaFuture> Snapshot::Allocate(const Spec& spec, const Layout& layout,
+                                                    const MeshPosition& position) {
+  return std::make_unique<HostArenaFuture>(SnapshotBytes(spec, layout, position), spec.device, "snapshots");
+}
+
 absl::StatusOr<std::unique_ptr<Snapshot>> Snapshot::Make(const Spec& spec, const Layout& layout,
-                                                         const MeshPosition& position) {
-  const int64_t bytes = SnapshotBytes(spec, layout, position);
-  FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<HostArena> arena, HostArena::Make(bytes, spec.device, "snapshots"));
+                                                         const MeshPosition& position,
+                                                         std::unique_ptr<HostArenaFuture> memory) {
+  if (memory == nullptr) memory = Allocate(spec, layout, position);
+  FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<HostArena> arena, memory->Get());
   std::unique_ptr<Snapshot> snapshot(new Snapshot(std::move(arena)));
   snapshot->buckets_.resize(layout.buckets.size());
   for (const SnapshotPlace& place : SnapshotPlaces(spec, layout, position)) {

@@ -23,8 +23,14 @@ namespace fsdpd {
 
 class Snapshot {
  public:
+  // Starts to populate the memory of a rank's snapshots.
+  static std::unique_ptr<HostArenaFuture> Allocate(const Spec& spec, const Layout& layout,
+                                                   const MeshPosition& position);
+
+  // `memory`: from Allocate() with the same arguments; null: allocated now.
   static absl::StatusOr<std::unique_ptr<Snapshot>> Make(const Spec& spec, const Layout& layout,
-                                                        const MeshPosition& position);
+                                                        const MeshPosition& position,
+                                                        std::unique_ptr<HostArenaFuture> memory = nullptr);
 
   // On the copy lane: the copies are done when its next mark is.
   void Take(int bucket, const BucketShard& shard);

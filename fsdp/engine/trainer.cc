@@ -206,6 +206,7 @@ absl::Status Trainer::MakeOf(TrainerOptions* given, std::unique_ptr<Trainer>* ma
                          ShardedParams::Make(plan.spec, plan.layout, position, device, initial));
   if (options.restore != nullptr) FSDPD_RETURN_IF_ERROR(options.restore->Finish(position, params));
   options.restore = nullptr;
+  std::unique_ptr<HostArenaFuture> snapshot_memory = std::move(options.snapshot_memory);
   made->reset(new Trainer(std::move(options), std::move(data), std::move(arena), std::move(params)));
   Trainer* const trainer = made->get();
   trainer->units_ = std::move(units);
@@ -214,7 +215,7 @@ absl::Status Trainer::MakeOf(TrainerOptions* given, std::unique_ptr<Trainer>* ma
     trainer->courses_.emplace(plan.program, plan.layout, StandingBytesOf(trainer->params_, trainer->arena_),
                               /*whole_gradients=*/!plan.spec.shards_grads());
   trainer->state_ = start;
-  FSDPD_RETURN_IF_ERROR(trainer->MakeSaver());
+  FSDPD_RETURN_IF_ERROR(trainer->MakeSaver(std::move(snapshot_memory)));
   if (plan.spec.offloaded_layers > 0) {
     FSDPD_ASSIGN_OR_RETURN(trainer->kept_, OffloadedKept::Make(plan, device));
   }
@@ -248,10 +249,11 @@ Trainer::Trainer(TrainerOptions options, RankData data, Arena arena, ShardedPara
             /*by_instruction=*/static_cast<bool>(options_.on_course)),
       spikes_(PlannedPeak(options_)) {}
 
-absl::Status Trainer::MakeSaver() {
+absl::Status Trainer::MakeSaver(std::unique_ptr<HostArenaFuture> memory) {
   if (!spec().checkpoint.saves()) return absl::OkStatus();
   const MeshPosition position = options_.mesh.position();
-  FSDPD_ASSIGN_OR_RETURN(snapshot_, Snapshot::Make(spec(), options_.plan->layout, position));
+  FSDPD_ASSIGN_OR_RETURN(snapshot_,
+                         Snapshot::Make(spec(), options_.plan->layout, position, std::move(memory)));
   Saver::Options saver;
   saver.plan = options_.plan;
   saver.position = position;

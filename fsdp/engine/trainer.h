@@ -43,6 +43,7 @@
 #include "fsdp/engine/restore.h"
 #include "fsdp/engine/save_schedule.h"
 #include "fsdp/engine/saver.h"
+#include "fsdp/engine/snapshot.h"
 #include "fsdp/memory/memory_snapshot.h"
 #include "fsdp/memory/spike_detector.h"
 #include "fsdp/memory/step_peak.h"
@@ -75,6 +76,8 @@ struct TrainerOptions {
   JobLabel label = {};
   FolderLock* folder = nullptr;
   std::function<void(const v1::SavedCheckpoint&)> on_saved = {};
+  // From Snapshot::Allocate(); null: Make allocates it.
+  std::unique_ptr<HostArenaFuture> snapshot_memory = nullptr;
   // Make's own failure, while others' are still to come of it.
   std::function<void(const absl::Status&)> on_failed = {};
   // Who hears how the newest step went, once in kCourseEvery at most; empty: nobody, and the allocator's
@@ -155,7 +158,7 @@ class Trainer {
   Timeline TraceOf(const OpenStep& step);
   HeldBytes HeldByStep() const;
   absl::Status TellCourse(const OpenStep& step, const v1::StepReport& report);
-  absl::Status MakeSaver();
+  absl::Status MakeSaver(std::unique_ptr<HostArenaFuture> memory);
   absl::Status AwaitLastSave() const;
   absl::Status Interrupted() const;
   void Count(const StepResult& result);

@@ -7,11 +7,12 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <cstring>
 #include <fstream>
 #include <limits>
 #include <optional>
 #include <string>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "base/cgroup_limits.h"
@@ -27,10 +28,11 @@ namespace {
 
 // Made real so much at a time, and what is left of the node looked at in between.
 constexpr int64_t kStretch = int64_t{1} << 30;
-// Four threads populate 3 times as fast as one; more do not help
-// (docs/bench/2026-11-28-launch-and-restart.md).
-constexpr int kThreads = 4;
+// Memory that the node has used before is populated at 18 GiB/s by 4 threads, 33 by 8 and 55 by 16
+// (docs/bench/2026-11-29-restart-checksums-and-pages.md).
+constexpr int kThreads = 8;
 constexpr int64_t kPart = kStretch / kThreads;
+constexpr int64_t kPage = 4096;  // The smallest.
 
 // What the kernel would give without swapping; without bound where it does not say.
 int64_t AvailableBytes() {
@@ -59,15 +61,19 @@ absl::Status CheckAvailable(const char* what, int64_t bytes, int64_t missing, co
                    ": fewer ranks on a node, no checkpoints, or nothing offloaded take less"));
 }
 
-absl::Status MakeReal(const char* what, std::byte* data, int64_t bytes, const std::string& root) {
+// Writes to each page instead of calling madvise(MADV_POPULATE_WRITE): that holds the lock of the address
+// space while it populates, and every cudaMalloc of the process waits for the lock. Page faults take the lock
+// of one mapping only, since Linux 6.4.
+absl::Status MakeReal(const char* what, std::byte* data, int64_t bytes, const std::string& root,
+                      const std::atomic<bool>& stopped) {
   for (int64_t done = 0; done < bytes; done += kStretch) {
+    if (stopped) return absl::CancelledError("not needed any more");
     FSDPD_RETURN_IF_ERROR(CheckAvailable(what, bytes, bytes - done, root));
     const int64_t end = std::min(done + kStretch, bytes);
     FSDPD_RETURN_IF_ERROR(ParallelFor((end - done + kPart - 1) / kPart, kThreads, [&](size_t part) {
       const int64_t begin = done + static_cast<int64_t>(part) * kPart;
-      const auto size = static_cast<size_t>(std::min(kPart, end - begin));
-      // Before Linux 5.14 there is no such advice.
-      if (madvise(data + begin, size, MADV_POPULATE_WRITE) != 0) std::memset(data + begin, 0, size);
+      for (int64_t page = begin; page < std::min(begin + kPart, end); page += kPage)
+        *static_cast<volatile std::byte*>(data + page) = std::byte{0};
       return absl::OkStatus();
     }));
   }
@@ -78,6 +84,15 @@ absl::Status MakeReal(const char* what, std::byte* data, int64_t bytes, const st
 
 absl::StatusOr<std::unique_ptr<HostArena>> HostArena::Make(int64_t bytes, DeviceKind device, const char* what,
                                                            const std::string& root) {
+  const std::atomic<bool> never{false};
+  FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<HostArena> arena, Populate(bytes, what, root, never));
+  FSDPD_RETURN_IF_ERROR(arena->Pin(device));
+  return arena;
+}
+
+absl::StatusOr<std::unique_ptr<HostArena>> HostArena::Populate(int64_t bytes, const char* what,
+                                                               const std::string& root,
+                                                               const std::atomic<bool>& stopped) {
   FSDPD_CHECK(bytes >= 0);
   std::unique_ptr<HostArena> arena(new HostArena(bytes));
   if (bytes == 0) return arena;
@@ -93,17 +108,41 @@ absl::StatusOr<std::unique_ptr<HostArena>> HostArena::Make(int64_t bytes, Device
   }
   arena->data_ = static_cast<std::byte*>(data);
   madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // A wish.
-  FSDPD_RETURN_IF_ERROR(MakeReal(what, arena->data_, bytes, root));
-  if (device == DeviceKind::kCuda) {
-    FSDPD_RETURN_IF_ERROR(PinForCuda(data, bytes));
-    arena->pinned_ = true;
-  }
+  FSDPD_RETURN_IF_ERROR(MakeReal(what, arena->data_, bytes, root, stopped));
   return arena;
+}
+
+absl::Status HostArena::Pin(DeviceKind device) {
+  if (device != DeviceKind::kCuda || bytes_ == 0) return absl::OkStatus();
+  FSDPD_RETURN_IF_ERROR(PinForCuda(data_, bytes_));
+  pinned_ = true;
+  return absl::OkStatus();
 }
 
 HostArena::~HostArena() {
   if (pinned_) UnpinForCuda(data_);
   if (data_ != nullptr) munmap(data_, static_cast<size_t>(bytes_));
+}
+
+HostArenaFuture::HostArenaFuture(int64_t bytes, DeviceKind device, const char* what)
+    : device_(device), arena_(absl::CancelledError("not populated")) {
+  const auto populate = [this, bytes, what] { arena_ = HostArena::Populate(bytes, what, "", stopped_); };
+  try {
+    thread_ = std::thread(populate);
+  } catch (const std::system_error&) {  // A limit of threads.
+    populate();
+  }
+}
+
+HostArenaFuture::~HostArenaFuture() {
+  stopped_ = true;
+  if (thread_.joinable()) thread_.join();
+}
+
+absl::StatusOr<std::unique_ptr<HostArena>> HostArenaFuture::Get() {
+  if (thread_.joinable()) thread_.join();
+  if (arena_.ok()) FSDPD_RETURN_IF_ERROR((*arena_)->Pin(device_));
+  return std::move(arena_);
 }
 
 }  // namespace fsdpd

@@ -2,15 +2,26 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
-#include <cstring>
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "base/temp_dir.h"
 
 namespace fsdpd {
 namespace {
+
+// The bytes of all pages that the kernel has backed with memory.
+int64_t PopulatedBytes(void* data, int64_t bytes) {
+  const int64_t page = sysconf(_SC_PAGESIZE);
+  std::vector<unsigned char> pages((bytes + page - 1) / page);
+  EXPECT_EQ(mincore(data, static_cast<size_t>(bytes), pages.data()), 0);
+  return page * std::count_if(pages.begin(), pages.end(), [](unsigned char each) { return (each & 1) != 0; });
+}
 
 TEST(HostArena, HoldsWhatIsWrittenAtBothEnds) {
   const auto arena = HostArena::Make(5'000'001, DeviceKind::kCpu, "snapshots");
@@ -26,6 +37,32 @@ TEST(HostArena, OfNothingIsNothing) {
   const auto arena = HostArena::Make(0, DeviceKind::kCpu, "snapshots");
   ASSERT_TRUE(arena.ok()) << arena.status();
   EXPECT_EQ((*arena)->bytes(), 0);
+}
+
+TEST(HostArena, PopulatesItsMemory) {
+  const int64_t bytes = (int64_t{130} << 20) + 1;  // Two parts.
+  const auto arena = HostArena::Make(bytes, DeviceKind::kCpu, "snapshots");
+  ASSERT_TRUE(arena.ok()) << arena.status();
+  EXPECT_EQ(PopulatedBytes((*arena)->data(), bytes), bytes + 4095);
+}
+
+TEST(HostArenaFuture, GivesPopulatedMemory) {
+  HostArenaFuture future(5'000'001, DeviceKind::kCpu, "snapshots");
+  const auto arena = future.Get();
+  ASSERT_TRUE(arena.ok()) << arena.status();
+  EXPECT_EQ((*arena)->bytes(), 5'000'001);
+  EXPECT_EQ(PopulatedBytes((*arena)->data(), 5'000'001), 5'001'216);
+}
+
+TEST(HostArenaFuture, ReportsARefusalWhenItsMemoryIsWanted) {
+  HostArenaFuture future(int64_t{1} << 44, DeviceKind::kCpu, "snapshots");  // 16 TiB.
+  const auto arena = future.Get();
+  EXPECT_EQ(arena.status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+// A rank that fails while it reads a checkpoint does not populate the rest first.
+TEST(HostArenaFuture, EndsWithoutItsMemoryBeingWanted) {
+  const HostArenaFuture future(int64_t{64} << 20, DeviceKind::kCpu, "snapshots");
 }
 
 TEST(HostArena, IsRefusedBeforeTheNodeRunsOutOfMemory) {
