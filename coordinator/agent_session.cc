@@ -114,7 +114,7 @@ absl::Status AgentSession::Take(v1::AgentMessage* message) {
     case v1::AgentMessage::kRank:
       // Nothing follows from it: it need not wait for who changes jobs.
       if (message->rank().has_course()) {
-        parts_.courses->Take(node_, message->rank());
+        parts_.courses->Take(message->rank());
         break;
       }
       parts_.reconciler->Told(node_, std::move(*message->mutable_rank()), message->sent_unix_nanos());

@@ -61,6 +61,27 @@ TEST_F(AttemptHostsTest, ANodeIsHeardOnItsOwnRanks) {
   EXPECT_EQ(Of("s2", OfRank(0)), Word::kRefused);
 }
 
+// What takes them does not check it again: the reconciler, the board of courses, the relay of traces.
+TEST_F(AttemptHostsTest, EveryReportOfARankIsRefusedFromAnotherNode) {
+  std::vector<v1::AgentMessage> reports(8);
+  for (v1::AgentMessage& report : reports) report = OfRank(0);
+  reports[0].mutable_rank()->mutable_ready();
+  reports[1].mutable_rank()->mutable_exit();
+  reports[2].mutable_rank()->mutable_step();
+  reports[3].mutable_rank()->mutable_saved();
+  reports[4].mutable_rank()->mutable_stand();
+  reports[5].mutable_rank()->mutable_still();
+  reports[6].mutable_rank()->mutable_course();
+  reports[7].mutable_traced()->set_job_id("j");
+  reports[7].mutable_traced()->set_attempt(1);
+  EXPECT_EQ(v1::RankUpdate::descriptor()->oneof_decl(0)->field_count(), 7) << "a new one is checked too";
+  for (const v1::AgentMessage& report : reports) {
+    EXPECT_EQ(Of("a", report), Word::kTaken) << report.ShortDebugString();
+    for (const char* node : {"b", "s2"})
+      EXPECT_EQ(Of(node, report), Word::kRefused) << report.ShortDebugString();
+  }
+}
+
 TEST_F(AttemptHostsTest, KeysAndEndsOfAnAttemptAreOfItsNodes) {
   EXPECT_EQ(Of("b", OfKey()), Word::kTaken);
   EXPECT_EQ(Of("s2", OfKey()), Word::kRefused);

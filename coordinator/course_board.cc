@@ -1,22 +1,12 @@
 #include "coordinator/course_board.h"
 
-#include <algorithm>
+#include <memory>
 #include <utility>
 
 namespace fsdpd {
-namespace {
-
-bool HasRankZero(const std::string& node, const v1::Job& job) {
-  return std::any_of(job.placements().begin(), job.placements().end(), [&](const v1::Job::Placement& part) {
-    return part.node() == node && part.first_rank() == 0 && part.ranks() > 0;
-  });
-}
-
-}  // namespace
-
-void CourseBoard::Take(const std::string& node, const v1::RankUpdate& update) {
-  const std::optional<v1::Job> job = jobs_->Get(update.job_id());
-  if (!job.has_value() || job->attempt() != update.attempt() || !HasRankZero(node, *job)) return;
+void CourseBoard::Take(const v1::RankUpdate& update) {
+  const std::shared_ptr<const v1::Job> job = jobs_->Find(update.job_id());
+  if (job == nullptr || job->attempt() != update.attempt() || update.rank() != 0) return;
   v1::GetStepCourseResponse told;
   *told.mutable_course() = update.course();
   told.set_attempt(update.attempt());

@@ -30,8 +30,8 @@ class CourseBoard {
   explicit CourseBoard(const JobBoard* jobs, int64_t max_bytes = kMaxCoursesBytes)
       : jobs_(jobs), max_bytes_(max_bytes) {}
 
-  // From agents' streams: an update that has a course.
-  void Take(const std::string& node, const v1::RankUpdate& update);
+  // From agents' streams: an update that has a course. REQUIRES: AttemptHosts (attempt_hosts.h) takes it.
+  void Take(const v1::RankUpdate& update);
   // Empty: none was told of, or it had to go.
   std::optional<v1::GetStepCourseResponse> Find(const std::string& job_id) const;
 

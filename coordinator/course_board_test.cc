@@ -23,14 +23,14 @@ struct Case {
     }
     return job;
   }
-  void Tell(const std::string& node, const std::string& id, int attempt, int64_t step,
-            size_t name_bytes = 1) {
+  void Tell(const std::string& id, int attempt, int64_t step, size_t name_bytes = 1, int rank = 0) {
     v1::RankUpdate update;
     update.set_job_id(id);
     update.set_attempt(attempt);
+    update.set_rank(rank);
     update.mutable_course()->set_step(step);
     update.mutable_course()->add_runs()->set_instruction(std::string(name_bytes, 'x'));
-    courses.Take(node, update);
+    courses.Take(update);
   }
   int64_t StepOf(const std::string& id) const {
     const auto found = courses.Find(id);
@@ -44,8 +44,8 @@ struct Case {
 TEST(CourseBoard, KeepsTheNewestOfAJob) {
   Case board;
   EXPECT_FALSE(board.courses.Find("j").has_value());
-  board.Tell("a", "j", 2, 7);
-  board.Tell("a", "j", 2, 9);
+  board.Tell("j", 2, 7);
+  board.Tell("j", 2, 9);
   const auto found = board.courses.Find("j");
   ASSERT_TRUE(found.has_value());
   EXPECT_EQ(found->course().step(), 9);
@@ -55,32 +55,31 @@ TEST(CourseBoard, KeepsTheNewestOfAJob) {
 
 TEST(CourseBoard, TakesNothingOfOthersThanRankZeroOfTheAttemptThatRuns) {
   Case board;
-  board.Tell("b", "j", 2, 7);
-  board.Tell("c", "j", 2, 7);
-  board.Tell("a", "j", 1, 7);
-  board.Tell("a", "unknown", 2, 7);
+  board.Tell("j", 2, 7, 1, /*rank=*/1);
+  board.Tell("j", 1, 7);
+  board.Tell("unknown", 2, 7);
   EXPECT_EQ(board.StepOf("j"), 0);
   EXPECT_EQ(board.StepOf("unknown"), 0);
 }
 
 TEST(CourseBoard, WhatWasToldLastStaysWhenTheJobHasEnded) {
   Case board;
-  board.Tell("a", "j", 2, 7);
+  board.Tell("j", 2, 7);
   board.jobs.Publish(Case::JobOf("j", v1::JOB_STATE_SUCCEEDED));
   EXPECT_EQ(board.StepOf("j"), 7);
-  board.Tell("a", "j", 2, 8);
+  board.Tell("j", 2, 8);
   EXPECT_EQ(board.StepOf("j"), 7) << "an ended job makes no steps";
 }
 
 TEST(CourseBoard, WhereThereIsNoRoomTheOneThatWasToldOfLongestAgoGoes) {
   Case board(/*max_bytes=*/2500);
-  board.Tell("a", "j", 2, 1, 1000);
-  board.Tell("a", "k", 2, 1, 1000);
-  board.Tell("a", "j", 2, 2, 1000);
+  board.Tell("j", 2, 1, 1000);
+  board.Tell("k", 2, 1, 1000);
+  board.Tell("j", 2, 2, 1000);
   EXPECT_EQ(board.StepOf("j"), 2);
   EXPECT_EQ(board.StepOf("k"), 1) << "one takes the place of another of its job";
   board.jobs.Publish(Case::JobOf("l", v1::JOB_STATE_RUNNING));
-  board.Tell("a", "l", 2, 5, 1000);
+  board.Tell("l", 2, 5, 1000);
   EXPECT_EQ(board.StepOf("k"), 0);
   EXPECT_EQ(board.StepOf("j"), 2);
   EXPECT_EQ(board.StepOf("l"), 5);
@@ -88,7 +87,7 @@ TEST(CourseBoard, WhereThereIsNoRoomTheOneThatWasToldOfLongestAgoGoes) {
 
 TEST(CourseBoard, NoneIsLargerThanARankOfOursMakes) {
   Case board;
-  board.Tell("a", "j", 2, 1, kMaxCourseBytes);
+  board.Tell("j", 2, 1, kMaxCourseBytes);
   EXPECT_EQ(board.StepOf("j"), 0);
 }
 

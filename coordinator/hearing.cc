@@ -305,13 +305,13 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
         TakeRankZeroExit(*facts, update.exit());
       break;
     case v1::RankUpdate::kStep:
-      if (update.rank() == 0) TakeStepReport(node, facts, update.step());
+      if (update.rank() == 0) TakeStepReport(facts, update.step());
       return;  // It may have ended the attempt.
     case v1::RankUpdate::kSaved:
-      if (update.rank() == 0) TakeCheckpoint(node, *facts, update.saved());
+      if (update.rank() == 0) TakeCheckpoint(*facts, update.saved());
       break;
     case v1::RankUpdate::kStand:
-      TakeRankStand(node, update, *facts);
+      TakeRankStand(update, *facts);
       break;
     case v1::RankUpdate::kStill:
       facts->TakeStill(node, update.rank(), update.still(), lease_.now());
@@ -322,9 +322,8 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
   }
 }
 
-void Reconciler::TakeStepReport(const std::string& node, AttemptFacts* facts, const v1::StepReport& step) {
-  const NodePart* part = facts->PartOfRank(0);
-  if (part == nullptr || part->node != node || !IsCurrent(facts->ref)) return;
+void Reconciler::TakeStepReport(AttemptFacts* facts, const v1::StepReport& step) {
+  if (!IsCurrent(facts->ref)) return;
   // A client that sees a step may ask for a trace: the job is RUNNING before its first step is shown.
   if (jobs_.at(facts->ref.job).job.state() == v1::JOB_STATE_STARTING && facts->AllReady()) {
     const AttemptRef ref = facts->ref;
@@ -371,10 +370,8 @@ void Reconciler::TellReady(const AttemptFacts& facts, const LiveJob& live) {
 }
 
 // Like steps, it is on disk within a second; the agent tells it again to a coordinator that died before.
-void Reconciler::TakeCheckpoint(const std::string& node, const AttemptFacts& facts,
-                                const v1::SavedCheckpoint& saved) {
-  const NodePart* part = facts.PartOfRank(0);
-  if (part == nullptr || part->node != node || !IsCurrent(facts.ref)) return;
+void Reconciler::TakeCheckpoint(const AttemptFacts& facts, const v1::SavedCheckpoint& saved) {
+  if (!IsCurrent(facts.ref)) return;
   LiveJob& live = jobs_.at(facts.ref.job);
   if (live.job.state() == v1::JOB_STATE_STARTING) TellReady(facts, live);
   if (!TakeSaved(saved, parts_.clock->Wall(), &live.job)) return;
@@ -411,10 +408,8 @@ void Reconciler::TakeRankZeroExit(const AttemptFacts& facts, const v1::RankExit&
 }
 
 // An answer that comes when steps go on is of no use any more.
-void Reconciler::TakeRankStand(const std::string& node, const v1::RankUpdate& update,
-                               const AttemptFacts& facts) {
-  const NodePart* part = facts.PartOfRank(update.rank());
-  if (part == nullptr || part->node != node || !IsCurrent(facts.ref)) return;
+void Reconciler::TakeRankStand(const v1::RankUpdate& update, const AttemptFacts& facts) {
+  if (!IsCurrent(facts.ref)) return;
   LiveJob& live = jobs_.at(facts.ref.job);
   if (live.job.stalled_since_unix_nanos() == 0) return;
   if (!TakeStand(update.rank(), update.stand().where(), &live.job)) return;

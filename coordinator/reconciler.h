@@ -204,14 +204,14 @@ class Reconciler {
   void TakeAttached(const v1::Register& info, int64_t epoch);
   void TakeUpdate(const std::string& node, const v1::RankUpdate& update, absl::Time received,
                   absl::Duration age);
-  void TakeStepReport(const std::string& node, AttemptFacts* facts, const v1::StepReport& step);
+  void TakeStepReport(AttemptFacts* facts, const v1::StepReport& step);
   void KeepWarnings(const v1::StepReport& step, LiveJob* live);
   void TellReady(const AttemptFacts& facts, const LiveJob& live);
-  void TakeCheckpoint(const std::string& node, const AttemptFacts& facts, const v1::SavedCheckpoint& saved);
+  void TakeCheckpoint(const AttemptFacts& facts, const v1::SavedCheckpoint& saved);
   void TakeRankZeroReady(const AttemptFacts& facts, const v1::RankReady& ready);
   void TakeRankZeroExit(const AttemptFacts& facts, const v1::RankExit& exit);
   void TakeComputeTimes(const std::string& node, const v1::ComputeTimes& times);
-  void TakeRankStand(const std::string& node, const v1::RankUpdate& update, const AttemptFacts& facts);
+  void TakeRankStand(const v1::RankUpdate& update, const AttemptFacts& facts);
   // False: refused.
   bool TakeUnwanted(const v1::Register& info, const AttemptRef& ref);
   void TakeNewerAttempt(const std::string& node, int attempt, LiveJob* live);

@@ -37,7 +37,7 @@ class TraceWait {
 
   const AttemptRef attempt_;
   const v1::TraceJobResponse::Order order_;
-  std::map<int32_t, std::string> nodes_;  // By rank.
+  int64_t ranks_ = 0;
   mutable Mutex mutex_;
   CondVar changed_;
   std::vector<v1::TraceJobResponse::Trace> told_ ABSL_GUARDED_BY(mutex_);
@@ -49,7 +49,7 @@ class TraceRelay {
   // REQUIRES: the job has its placements. To be opened before ranks are told.
   std::shared_ptr<TraceWait> Open(const v1::Job& job, const v1::TraceJobResponse::Order& order);
 
-  // From agents' streams.
+  // From agents' streams. REQUIRES: AttemptHosts (attempt_hosts.h) takes it.
   void Take(const std::string& node, const v1::Traced& traced);
 
  private:
