@@ -38,6 +38,8 @@ class AgentLease {
   bool Settled() const { return AwakeSince(start_) > grace_; }
   // `heard`: when the agent last spoke; InfinitePast when it did not since the coordinator's start.
   bool Expired(absl::Time heard) const;
+  // Likewise: it has not spoken since the start, and still has time to.
+  bool Expected(absl::Time heard) const { return heard < start_ && !Settled(); }
 
  private:
   struct Pause {

@@ -242,6 +242,7 @@ Presence Reconciler::PresenceAt(const std::string& node) const {
   const auto it = views_.find(node);
   if (it != views_.end() && it->second.connected) return Presence::kConnected;
   const absl::Time heard = it == views_.end() ? absl::InfinitePast() : it->second.last_seen;
+  if (lease_.Expected(heard)) return Presence::kExpected;
   return lease_.Expired(heard) ? Presence::kLost : Presence::kAway;
 }
 

@@ -323,11 +323,28 @@ TEST_F(ReconcilerLeavingTest, APausedJobNamesASilentNodeThatHasNotComeBackAfterA
   ASSERT_TRUE(Pause("j").ok());
   Restart();
   Attach("a", 1, {{"j", 1}});
-  Advance(absl::Seconds(1));
+  Advance(options_.reattach_grace + absl::Seconds(1));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING);
   EXPECT_EQ(Job("j").reason(), "waiting for b, not heard from; ranks may still run there");
   Attach("b", 1, {{"j", 1}});
   EXPECT_EQ(Job("j").reason(), "all agents are connected again; ranks are leaving");
+}
+
+// It was named in the first tick, and each restart added an event that meant nothing.
+TEST_F(ReconcilerLeavingTest, NoNodeIsNamedSilentBeforeItsTimeToComeBackAfterARestart) {
+  RunOn({"a", "b"});
+  const int64_t running = Job("j").revision();
+  Restart();
+  Attach("a", 1, {{"j", 1}});
+  Advance(options_.reattach_grace - absl::Seconds(2));
+  EXPECT_EQ(Job("j").revision(), running) << Job("j").reason();
+  ASSERT_TRUE(Cancel("j", "", 600000).ok());
+  const int64_t cancelled = Job("j").revision();
+  Advance(absl::Seconds(1));
+  EXPECT_EQ(Job("j").revision(), cancelled) << Job("j").reason();
+  Attach("b", 1, {{"j", 1}});
+  Advance(absl::Seconds(5));
+  EXPECT_EQ(Job("j").revision(), cancelled) << Job("j").reason();
 }
 
 TEST_F(ReconcilerLeavingTest, AnIdleJobThatIsCancelledOrPausedNamesTheNodeThatItLost) {

@@ -221,13 +221,22 @@ const v1::RankExit* EndedByBadStep(const AttemptFacts& facts) {
   return nullptr;
 }
 
+bool IsSilent(Presence presence) { return presence == Presence::kAway || presence == Presence::kExpected; }
+
+// After the coordinator's start nobody is said to be silent before all had their time to come back.
+bool ExpectsNodes(const AttemptFacts& facts, const PresenceOf& presence) {
+  return std::any_of(facts.parts.begin(), facts.parts.end(), [&](const NodePart& part) {
+    return !part.stopped && presence(part.node) == Presence::kExpected;
+  });
+}
+
 // A node whose ranks are not accounted for and that may still say, or be found, to be the cause.
 bool CauseMayBeOnItsWay(const AttemptFacts& facts, const PresenceOf& presence, absl::Time now,
                         const VerdictOptions& options) {
   return std::any_of(facts.parts.begin(), facts.parts.end(), [&](const NodePart& part) {
     const auto just = [&](absl::Time since) { return since <= now && now - since < options.missing_settle; };
     return HasUnfinishedRank(facts, part) &&
-           (presence(part.node) == Presence::kAway || just(part.missing_since) || just(part.back_since));
+           (IsSilent(presence(part.node)) || just(part.missing_since) || just(part.back_since));
   });
 }
 
@@ -331,6 +340,7 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
   if (job.state() == v1::JOB_STATE_STARTING && (facts.AllReady() || facts.stepped)) {
     return {JobEvent::kReady, AllRun(facts), std::nullopt};
   }
+  if (ExpectsNodes(facts, presence)) return verdict;
   std::vector<std::string> away;
   for (const NodePart& part : facts.parts) {
     if (presence(part.node) == Presence::kAway) away.push_back(part.node);
@@ -547,6 +557,7 @@ void AddMemory(const AttemptFacts& facts, v1::Job::Pause* pause) {
 // A job whose ranks were told to leave: its reason names nodes that are silent, until they are heard from. A
 // node that it reports as lost already is named.
 Verdict NameSilentNodes(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence) {
+  if (ExpectsNodes(facts, presence)) return {};
   std::vector<std::string> silent;
   bool named = true;
   for (const NodePart& part : facts.parts) {

@@ -49,7 +49,8 @@ namespace fsdpd {
 
 enum class Presence {
   kConnected,
-  kAway,  // No stream, but not for long enough to be lost.
+  kExpected,  // Not heard from since the coordinator's start, and still within its time to come back.
+  kAway,      // No stream, but not for long enough to be lost.
   kLost,
 };
 using PresenceOf = std::function<Presence(const std::string& node)>;

@@ -61,7 +61,7 @@ def test_events_are_told_once_over_a_restart_and_a_drained_node_is_emptied(own, 
         assert sequences == sorted(set(sequences))
         of_job = kinds(listed(cluster, job=job_id))
         assert of_job[:3] == ["SUBMITTED", "LAUNCHED", "READY"] and of_job.count("DRAINED") == 1, of_job
-        of_node = [kind for kind in kinds(listed(cluster, node=node)) if kind != "NOTE"]  # That its agent is not back yet.
+        of_node = kinds(listed(cluster, node=node))
         assert of_node == ["LAUNCHED", "DRAINING", "DRAINED", "LEFT", "EMPTY", "UNCORDONED"]
         assert [event.message for event in cluster.job(job_id).events] == [
             event.message for event in listed(cluster, job=job_id)], "one history, told in two places"
