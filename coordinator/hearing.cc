@@ -200,7 +200,8 @@ bool Reconciler::TakeUnwanted(const v1::Register& info, const AttemptRef& ref) {
   absl::StatusOr<v1::Job> ended = absl::NotFoundError("");
   if (live == nullptr) ended = parts_.store->Get(ref.job);
   if (live == nullptr && !ended.ok()) {
-    StopUnwanted(info, ref, absl::IsNotFound(ended.status()), /*placed=*/false);
+    StopUnwanted(info, ref, absl::IsNotFound(ended.status()), /*placed=*/false,
+                 lease_.now() + kLeftoversWait);
     return true;
   }
   const v1::Job& job = live != nullptr ? live->job : *ended;
@@ -233,9 +234,9 @@ bool Reconciler::TakeUnwanted(const v1::Register& info, const AttemptRef& ref) {
 }
 
 // Counted from the node's first claim since the last launch: a node that never reports an end, or claims one
-// attempt after another, delays the next launch only once. An ended job has no launch to delay.
+// attempt after another, delays the next launch only once. A job that is not live may be retried.
 absl::Time Reconciler::WaitForLeftovers(const std::string& node, LiveJob* live) {
-  if (live == nullptr) return absl::InfiniteFuture();
+  if (live == nullptr) return lease_.now() + kLeftoversWait;
   return live->leftovers_until.try_emplace(node, lease_.now() + kLeftoversWait).first->second;
 }
 

@@ -217,7 +217,7 @@ class Reconciler {
   void TakeNewerAttempt(const std::string& node, int attempt, LiveJob* live);
   absl::Time WaitForLeftovers(const std::string& node, LiveJob* live);
   void StopUnwanted(const v1::Register& info, const AttemptRef& ref, bool saves, bool placed,
-                    absl::Time awaited_until = absl::InfiniteFuture());
+                    absl::Time awaited_until);
 
   // Wishes (wishes.cc).
   void TakePause(const std::string& id, const std::string& reason, int64_t grace_ms, const Answer& answer);

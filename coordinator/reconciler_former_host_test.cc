@@ -94,5 +94,29 @@ TEST_F(ReconcilerFormerHostTest, AJobWithTheLastAttemptNumberFailsInsteadOfBeing
   EXPECT_THAT(Job("j").reason(), HasSubstr("at most 1000000 attempts"));
 }
 
+// Its next launch waited for ever for a node that never reported the end.
+TEST_F(ReconcilerFormerHostTest, AClaimOfAnUnknownOrEndedJobDelaysALaunchForALimitedTime) {
+  Attach("x", 1, {{"ghost", 1}});
+  Attach("b", 1);
+  Submit("ghost", 1, 1);
+  Advance(absl::Seconds(70));
+  EXPECT_EQ(StateOf("ghost"), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(Job("ghost").reason(), HasSubstr("what is left of attempt 1 on x"));
+  Advance(absl::Seconds(10));
+  ASSERT_EQ(StateOf("ghost"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job("ghost").placements(0).node(), "b");
+  Exit("b", "ghost", 0, 1);
+  Stopped("b", "ghost");
+  Advance(absl::Seconds(1));
+  ASSERT_EQ(StateOf("ghost"), v1::JOB_STATE_FAILED);
+  Attach("b", 1, {{"ghost", 1}});  // And never says that it has ended.
+  Attach("c", 1);
+  ASSERT_TRUE(reconciler_->Retry("ghost", "").ok());
+  Advance(absl::Seconds(70));
+  EXPECT_EQ(StateOf("ghost"), v1::JOB_STATE_QUEUED);
+  Advance(absl::Seconds(10));
+  EXPECT_EQ(StateOf("ghost"), v1::JOB_STATE_STARTING);
+}
+
 }  // namespace
 }  // namespace fsdpd
