@@ -1,6 +1,8 @@
 // Reconciler: which queued jobs are launched, with which plan, and the launch itself.
 #include <absl/strings/str_cat.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "coordinator/claims.h"
 #include "coordinator/elastic.h"
@@ -18,7 +20,7 @@ namespace {
 constexpr int kMaxNotesPerTick = 200;
 // A queue of so many jobs is gone through in each tick.
 constexpr size_t kShortQueue = 256;
-constexpr absl::Duration kLongQueueEvery = absl::Seconds(1);
+constexpr absl::Duration kLongQueueEvery = absl::Seconds(5);
 // Jobs that are asked whether they fit beside what those before them claim: each asks all nodes.
 constexpr int kMaxLooksPerTick = 100;
 
@@ -42,6 +44,7 @@ struct Reconciler::Placing {
   std::map<v1::Device, int> places = {};  // In the queue of each kind: how many have one.
   std::map<std::string, v1::Job::Waiting> waits = {};
   int plans = 0, looks = 0;
+  absl::Time wake = absl::InfiniteFuture();
   bool stores = true;  // Nothing could be stored in this tick any more, once it is not.
 
   void Wait(const std::string& id, v1::Job::Waiting waiting, v1::Device in_queue = v1::DEVICE_UNSPECIFIED) {
@@ -82,6 +85,7 @@ void Reconciler::PlaceQueued() {
   StoreTold(std::move(told));
   ShowWaiting(std::move(placing.waits));
   look.undone |= placing.plans > 0;
+  look.wake = placing.wake;
   look.changes = index_.changes();
   queue_look_ = std::move(look);
 }
@@ -95,16 +99,19 @@ Reconciler::QueueLook Reconciler::LookNow(const std::vector<NodeSlots>& slots) c
   }
   if (parts_.quotas) look.quotas = parts_.quotas();
   look.changes = index_.changes();
+  look.settled = lease_.Settled();
   look.time = lease_.now();
   return look;
 }
 
 // A long queue takes a good part of a tick to go through. It is left alone while neither slots nor quotas nor
-// any job changed. Some waits end by time only (a pause between attempts, a grace, what a job may lose by a
-// preemption): for these it is gone through every kLongQueueEvery.
+// any job changed, and no pause between two attempts is over. What else ends by time, or by what a running job
+// has saved (an agent's claim, the wait before a job shrinks, whether a job can be preempted), is seen with
+// the look of every kLongQueueEvery.
 bool Reconciler::QueueIsAsBefore(const QueueLook& now) const {
   const QueueLook& last = queue_look_;
-  return queue_.size() > kShortQueue && !last.undone && now.time - last.time < kLongQueueEvery &&
+  return queue_.size() > kShortQueue && !last.undone && now.time < last.wake &&
+         now.time - last.time < kLongQueueEvery && now.settled == last.settled &&
          now.changes == last.changes && now.nodes == last.nodes && now.quotas == last.quotas;
 }
 
@@ -112,6 +119,7 @@ bool Reconciler::QueueIsAsBefore(const QueueLook& now) const {
 std::string Reconciler::PlaceNext(LiveJob* live, Placing* placing) {
   const std::string& id = live->job.id();
   if (lease_.now() < live->not_before) {  // It holds no place while it waits for its next attempt.
+    placing->wake = std::min(placing->wake, live->not_before);
     placing->Wait(id, WaitingForTime(parts_.clock->WallOf(live->not_before)));
     return "";
   }

@@ -185,8 +185,10 @@ class Reconciler {
     std::vector<NodeLook> nodes;
     RanksByProject quotas;
     int64_t changes = 0;  // Of index_.
+    bool settled = false;
     absl::Time time = absl::InfinitePast();
-    bool undone = false;  // A plan or a reason was left for the next tick.
+    bool undone = false;                       // A plan or a reason was left for the next tick.
+    absl::Time wake = absl::InfiniteFuture();  // When the first pause between two attempts is over.
   };
 
   using Edit = std::function<void(v1::Job*)>;

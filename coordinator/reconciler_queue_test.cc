@@ -28,14 +28,14 @@ class ReconcilerQueueTest : public ReconcilerCase {
     return id;
   }
   // `count` more jobs in the store in that state, which the reconciler learns of if they have not ended.
-  void AddJobs(int count, v1::JobState state) {
+  void AddJobs(int count, v1::JobState state, int nodes = 1) {
     for (int i = 0; i < count; ++i) {
       v1::Job job;
       job.set_id(absl::StrCat("job-", ++submits_));
       job.set_state(state);
       job.set_revision(1);
       job.set_create_unix_nanos(absl::ToUnixNanos(clock_.Wall()) + submits_);
-      job.mutable_spec()->mutable_resources()->set_nodes(1);
+      job.mutable_spec()->mutable_resources()->set_nodes(nodes);
       job.mutable_spec()->mutable_resources()->set_ranks_per_node(1);
       job.mutable_spec()->mutable_resources()->set_device(v1::DEVICE_CPU);
       ASSERT_TRUE(store_->Insert(job).ok());
@@ -126,6 +126,23 @@ TEST_F(ReconcilerQueueTest, ALongQueueIsGoneThroughAgainAsSoonAsASlotIsFree) {
   SubmitWith(5, "urgent");
   EXPECT_EQ(WaitingOf("urgent").place(), 1);
   EXPECT_EQ(WaitingOf("job-500").place(), 498);
+}
+
+TEST_F(ReconcilerQueueTest, APauseBetweenTwoAttemptsIsNoLongerBehindALongQueue) {
+  Attach("a", 1);
+  Advance(absl::Seconds(20));  // All agents have had their time to come back.
+  AddJobs(500, v1::JOB_STATE_QUEUED, /*nodes=*/2);
+  SubmitWith(0, "fails", 1, /*max_attempts=*/3);
+  ASSERT_EQ(StateOf("fails"), v1::JOB_STATE_STARTING);
+  Exit("a", "fails", 0, 1);
+  Advance(absl::Milliseconds(400));
+  Stopped("a", "fails");
+  ASSERT_EQ(StateOf("fails"), v1::JOB_STATE_QUEUED);
+  VisitedByTicks(10);
+  EXPECT_LT(VisitedByTicks(5), 5 * 10);
+  const absl::Time until = absl::FromUnixNanos(WaitingOf("fails").not_before_unix_nanos());
+  Advance(until - clock_.Wall() + absl::Milliseconds(100));
+  EXPECT_EQ(StateOf("fails"), v1::JOB_STATE_STARTING);
 }
 
 // Each launch gave each job behind it a new reason, which was stored and filled the log of events.
