@@ -6,6 +6,16 @@
 
 namespace fsdpd {
 
+v1::RankFault FaultOf(const LaunchRefusal& refusal) {
+  v1::RankFault fault;
+  fault.set_kind(refusal.fault);
+  // The directories that the node's owner allows are the same for the next attempt.
+  fault.set_permanent(refusal.fault == v1::RankFault::KIND_CONFIGURATION);
+  // Another node may resolve the path.
+  fault.set_node_only(refusal.fault == v1::RankFault::KIND_DATA);
+  return fault;
+}
+
 LaunchRefusal RefusalOf(const v1::Launch& launch, const NodeUse& use, const std::string& rank_binary,
                         const std::vector<PathRoot>& plugin_dirs, const std::vector<PathRoot>& path_roots) {
   if (const absl::Status status = CheckRankBinary(rank_binary); !status.ok())

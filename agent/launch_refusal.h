@@ -19,6 +19,9 @@ struct LaunchRefusal {
   bool begun = false;  // It was taken, and failed before its ranks ran: its number is not an older one.
 };
 
+// What the exits of a launch that is refused by a known fault say of it.
+v1::RankFault FaultOf(const LaunchRefusal& refusal);
+
 // `plugin_dirs`: from which plug-ins are loaded. `path_roots`: below which a job's other paths lie, if any.
 LaunchRefusal RefusalOf(const v1::Launch& launch, const NodeUse& use, const std::string& rank_binary,
                         const std::vector<PathRoot>& plugin_dirs, const std::vector<PathRoot>& path_roots);

@@ -430,9 +430,7 @@ void RankSupervisor::Refuse(const v1::Launch& launch, const LaunchRefusal& refus
     exit.set_rank(static_cast<int>(int64_t{launch.first_rank()} + i));
     exit.set_exit_code(kRefusedExitCode);
     exit.set_error(absl::StrCat("launch refused: ", refusal.why));
-    if (refusal.fault != v1::RankFault::KIND_UNSPECIFIED) exit.mutable_fault()->set_kind(refusal.fault);
-    // What its owner lets this node do is no other for the next attempt.
-    if (refusal.fault == v1::RankFault::KIND_CONFIGURATION) exit.mutable_fault()->set_permanent(true);
+    if (refusal.fault != v1::RankFault::KIND_UNSPECIFIED) *exit.mutable_fault() = FaultOf(refusal);
     exit.set_agent_stopping(draining_);
     if (newest >= launch.attempt() && !refusal.begun) exit.set_newer_attempt(newest);
     exit.set_unix_nanos(absl::ToUnixNanos(clock_->Wall()));

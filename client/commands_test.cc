@@ -223,6 +223,23 @@ TEST_F(CommandsTest, OfflineValidateAndPlanAgree) {
   }
 }
 
+// It said valid of a checkpoint that is not there, and the job failed at its launch.
+TEST_F(CommandsTest, ValidateNamesThePathsThatOnlyNodesRead) {
+  server_.on_validate = [](const auto&, v1::ValidateJobResponse*) { return grpc::Status::OK; };
+  EXPECT_EQ(Run({"validate", "-f", file_}), 0) << err_;
+  EXPECT_EQ(err_.find("not checked"), std::string::npos) << err_;
+  for (const bool offline : {false, true}) {
+    std::vector<std::string> command = {"validate", "-f", file_};
+    for (const char* set : {"checkpoint.load=/nowhere", "checkpoint.dir=/runs/7", "checkpoint.every_steps=1"})
+      command.insert(command.end(), {"--set", set});
+    if (offline) command.push_back("--offline");
+    EXPECT_EQ(Run(command), 0) << err_;
+    EXPECT_NE(err_.find(": valid\n"), std::string::npos) << err_;
+    EXPECT_NE(err_.find(": not checked on the nodes: checkpoint.dir, checkpoint.load\n"), std::string::npos)
+        << err_;
+  }
+}
+
 // The client does what it was advised to, and gets the peak that it was told.
 TEST_F(CommandsTest, AdviceThatIsWrittenIntoTheSpecHoldsToTheNumber) {
   server_.Stop();

@@ -32,6 +32,7 @@
 #include "client/session.h"
 #include "client/spec_array.h"
 #include "client/spec_file.h"
+#include "client/spec_paths.h"
 #include "client/spec_print.h"
 #include "fsdp/plan/plan.h"
 #include "fsdp/plan/predict/timeline.h"
@@ -43,6 +44,7 @@
 namespace fsdpd {
 namespace {
 
+constexpr size_t kMaxPathsNamed = 5;
 constexpr size_t kMaxTold = 100;  // As many as client/spec_text.h keeps.
 
 SpecFaults Located(const google::protobuf::RepeatedPtrField<v1::Fault>& faults, const SpecText& spec) {
@@ -381,7 +383,16 @@ int RunValidate(Session* session, const SpecText& spec) {
     faults = Located(answer->faults(), spec);
   }
   const int code = Tell(session, spec, faults);
-  if (line.output == "table" && code == kExitOk) session->console().err << line.file << ": valid\n";
+  if (line.output != "table" || code != kExitOk) return code;
+  session->console().err << line.file << ": valid\n";
+  const std::vector<std::string> paths = NodePathFields(spec.spec);
+  if (paths.empty()) return code;
+  const size_t named = std::min(paths.size(), kMaxPathsNamed);
+  const std::string more = paths.size() > named ? absl::StrCat(" and ", paths.size() - named, " more") : "";
+  session->console().err << line.file << ": not checked on the nodes: "
+                         << absl::StrJoin(paths.begin(), paths.begin() + static_cast<std::ptrdiff_t>(named),
+                                          ", ")
+                         << more << "\n";
   return code;
 }
 

@@ -19,6 +19,7 @@ class PathMaker {
   std::string Whole(const std::string& field, const std::string& path, bool is_folder = false) {
     std::string whole = WholePath(path, folder_);
     if (is_folder && whole.size() > 1 && whole.back() == '/') whole.pop_back();
+    if (!path.empty()) fields.push_back(field);
     if (!path.empty() && path[0] != '/') relative.push_back({field, path, whole});
     return whole;
   }
@@ -32,6 +33,23 @@ class PathMaker {
     }
   }
 
+  void All(v1::JobSpec* spec) {
+    if (spec->model().has_plugin()) {
+      v1::Plugin* plugin = spec->mutable_model()->mutable_plugin();
+      plugin->set_path(Whole("model.plugin.path", plugin->path()));
+    }
+    if (spec->has_checkpoint()) {
+      v1::Checkpoint* checkpoint = spec->mutable_checkpoint();
+      checkpoint->set_dir(Whole("checkpoint.dir", checkpoint->dir(), /*is_folder=*/true));
+      checkpoint->set_load(Whole("checkpoint.load", checkpoint->load(), /*is_folder=*/true));
+    }
+    if (spec->has_data()) {
+      Files("data.tokens", spec->mutable_data()->mutable_tokens());
+      Files("data.validation", spec->mutable_data()->mutable_validation());
+    }
+  }
+
+  std::vector<std::string> fields;  // All that name a path.
   std::vector<RelativePath> relative;
 
  private:
@@ -56,21 +74,16 @@ std::string WholePath(const std::string& path, const std::filesystem::path& fold
   return HasDotDot(path) ? whole.string() : whole.lexically_normal().string();
 }
 
+std::vector<std::string> NodePathFields(v1::JobSpec spec) {
+  const std::filesystem::path root = "/";
+  PathMaker maker(root);
+  maker.All(&spec);
+  return std::move(maker.fields);
+}
+
 std::vector<RelativePath> MakePathsWhole(const std::filesystem::path& folder, v1::JobSpec* spec) {
   PathMaker maker(folder);
-  if (spec->model().has_plugin()) {
-    v1::Plugin* plugin = spec->mutable_model()->mutable_plugin();
-    plugin->set_path(maker.Whole("model.plugin.path", plugin->path()));
-  }
-  if (spec->has_checkpoint()) {
-    v1::Checkpoint* checkpoint = spec->mutable_checkpoint();
-    checkpoint->set_dir(maker.Whole("checkpoint.dir", checkpoint->dir(), /*is_folder=*/true));
-    checkpoint->set_load(maker.Whole("checkpoint.load", checkpoint->load(), /*is_folder=*/true));
-  }
-  if (spec->has_data()) {
-    maker.Files("data.tokens", spec->mutable_data()->mutable_tokens());
-    maker.Files("data.validation", spec->mutable_data()->mutable_validation());
-  }
+  maker.All(spec);
   return std::move(maker.relative);
 }
 

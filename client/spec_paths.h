@@ -30,6 +30,10 @@ struct RelativePath {
   std::string whole;
 };
 
+// The fields of a spec that name paths, such as "checkpoint.load". Ranks open them on their nodes, so neither
+// this machine nor the coordinator knows what is there.
+std::vector<std::string> NodePathFields(v1::JobSpec spec);
+
 // Of token files and their masks, of checkpoints and of a plug-in. Returns those that were relative.
 std::vector<RelativePath> MakePathsWhole(const std::filesystem::path& folder, v1::JobSpec* spec);
 

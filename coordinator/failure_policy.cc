@@ -144,10 +144,14 @@ std::string WhyNoOther(const v1::Job& job, v1::Job::Failure* failure) {
     return "another attempt would meet it again: make room for the checkpoint; "
            "`fsdpctl retry` has it go on from its newest one, and begin again where there is none";
   if (IsOfFiles(failure->cause())) {
+    if (HasTrained(job)) return "";
+    if (!failure->fault().node_only())
+      return absl::StrCat("not launched again before its first step: fix it and run `fsdpctl retry ",
+                          job.id(), "`");
     const std::vector<v1::Job::FailedAttempt> before = FailedBefore(job);
     // Not of before a retry: whoever asks for one may have mended it.
     const bool again = AttemptsInVain(job) > 1 && !before.empty() && before[0].cause() == failure->cause();
-    return again && !HasTrained(job) ? "so did the attempt before, and none has made a step" : "";
+    return again ? "so did the attempt before, and none has made a step" : "";
   }
   const int64_t step = StepOfNoProgress(job, *failure);
   if (step < 0) return "";

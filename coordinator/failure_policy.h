@@ -2,9 +2,10 @@
 // after which wait, and where. Nothing is read out of an error's words: a cause is what agents and ranks say
 // by fields (RankFault), or what the coordinator saw itself.
 //
-//   * What every attempt would meet again ends the job at once. What may be of one node, a file that is
-//     missing or another program there, is tried elsewhere where there is room, and only once more by a job
-//     that never made a step. What was there once may be so again: a volume that is not mounted.
+//   * What every attempt would meet again ends the job at once. So does any other configuration or data
+//     error before the job's first step: a person must fix it. Exception: RankFault.node_only is retried
+//     once, on another node where one has capacity. After a step the files were there once and may come
+//     back, as on a volume that is not mounted: other attempts follow.
 //   * A last checkpoint that found no room ends the job too: it would train to its end again, for nothing as
 //     long as nobody has made room, and who has knows it.
 //   * Where checkpoints are on, three attempts in a row that came no further than the one before end the job,

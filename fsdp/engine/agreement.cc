@@ -131,9 +131,9 @@ absl::Status AgreeOnProgram(Store* store, int rank, int world, const Lines& fing
                             absl::Duration timeout) {
   const std::string own = absl::StrCat(HashText(HashOf(fingerprint)), " (version ", kVersion, ")");
   // A node with another build of fsdpd-rank is one that an attempt elsewhere does without.
-  return BlamedOnFile(v1::RankFault::KIND_CONFIGURATION, /*by_all=*/false,
-                      Agree(store, {"program", "ranks compiled different programs from the job's spec"}, rank,
-                            world, own, fingerprint, timeout));
+  const Subject subject = {"program", "ranks compiled different programs from the job's spec"};
+  const absl::Status agreed = Agree(store, subject, rank, world, own, fingerprint, timeout);
+  return absl::IsFailedPrecondition(agreed) ? RefusedByNode(agreed) : agreed;
 }
 
 absl::Status AgreeOnFiles(Store* store, int rank, int world, const OpenedFiles& opened,

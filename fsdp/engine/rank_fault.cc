@@ -23,16 +23,28 @@ bool IsOfFile(const absl::Status& status) {
          absl::IsDataLoss(status);
 }
 
-}  // namespace
-
-absl::Status BlamedOn(v1::RankFault::Kind kind, bool permanent, const absl::Status& status) {
-  if (status.ok() || kind == v1::RankFault::KIND_UNSPECIFIED || FaultOf(status).has_value()) return status;
-  v1::RankFault fault;
-  fault.set_kind(kind);
-  fault.set_permanent(permanent);
+absl::Status Marked(const v1::RankFault& fault, const absl::Status& status) {
+  if (status.ok() || fault.kind() == v1::RankFault::KIND_UNSPECIFIED || FaultOf(status).has_value())
+    return status;
   absl::Status blamed = status;
   blamed.SetPayload(kPayload, absl::Cord(fault.SerializeAsString()));
   return blamed;
+}
+
+}  // namespace
+
+absl::Status BlamedOn(v1::RankFault::Kind kind, bool permanent, const absl::Status& status) {
+  v1::RankFault fault;
+  fault.set_kind(kind);
+  fault.set_permanent(permanent);
+  return Marked(fault, status);
+}
+
+absl::Status RefusedByNode(const absl::Status& status) {
+  v1::RankFault fault;
+  fault.set_kind(v1::RankFault::KIND_CONFIGURATION);
+  fault.set_node_only(true);
+  return Marked(fault, status);
 }
 
 absl::Status BlamedOnFile(v1::RankFault::Kind kind, bool by_all, const absl::Status& status) {

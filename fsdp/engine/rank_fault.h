@@ -25,6 +25,9 @@ absl::Status BlamedOn(v1::RankFault::Kind kind, bool permanent, const absl::Stat
 // the same error, so that what a file holds is the fault for ever.
 absl::Status BlamedOnFile(v1::RankFault::Kind kind, bool by_all, const absl::Status& status);
 
+// A configuration that another node may accept: one with other hardware or another build of fsdpd-rank.
+absl::Status RefusedByNode(const absl::Status& status);
+
 // What the error was marked with, though it went through Annotated() (bad_step.h).
 std::optional<v1::RankFault> FaultOf(const absl::Status& status);
 

@@ -125,7 +125,7 @@ void Export(const RankRun& run) {
 absl::Status TakeDevice(const Spec& spec, int index) {
   FSDPD_RETURN_IF_ERROR(BlamedOn(v1::RankFault::KIND_NODE, /*permanent=*/false, SetCudaDevice(index)));
   if (!spec.precision.fp8) return absl::OkStatus();
-  return BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/false, CheckMultipliesFp8(index));
+  return RefusedByNode(CheckMultipliesFp8(index));
 }
 
 absl::Status Live(const RankRun& run, Trainer* trainer, const v1::RestoredCheckpoint* restored) {

@@ -34,14 +34,26 @@ def test_a_token_that_the_model_does_not_know_ends_the_job_with_attempts_left(cl
     assert re.search(r'^fsdpd_rank_failures_total{cause="data"} [1-9]', cluster.scrape(job.failure.node), re.M)
 
 
-def test_a_file_that_is_missing_is_looked_for_once_more(cluster, tmp_path):
-    job_id = cluster.submit(spec(data=tokens(tmp_path / "nowhere.bin"), restart={"max_attempts": 5}))
+@pytest.mark.parametrize("field", ["data.tokens[0].path", "checkpoint.load", "checkpoint.dir"])
+def test_a_wrong_path_that_validate_cannot_see_fails_the_job_without_another_launch(cluster, tmp_path, field):
+    """It was launched again, into the same refusal."""
+    used = tmp_path / "used"
+    if field == "checkpoint.dir":
+        cluster.wait_state(cluster.submit(spec(name="before", checkpoint={"dir": str(used)})), "SUCCEEDED")
+    wrong, cause, words = {
+        "data.tokens[0].path": ({"data": tokens(tmp_path / "nowhere.bin")}, "DATA", "nowhere.bin: open: No such file"),
+        "checkpoint.load": ({"checkpoint": {"load": str(tmp_path / "nowhere")}}, "CONFIGURATION",
+                            f"checkpoint.load: there is no checkpoint at {tmp_path}/nowhere"),
+        "checkpoint.dir": ({"checkpoint": {"dir": str(used)}}, "CONFIGURATION", "is of another run"),
+    }[field]
+    made = spec(restart={"max_attempts": 5}, **wrong)
+    told = cluster.ctl("validate", "-f", cluster.write_spec(made, "wrong.yaml")).expect(0).err
+    assert re.search(rf"wrong.yaml: not checked on the nodes: .*{re.escape(field)}", told), told
+    job_id = cluster.submit(made)
     job = cluster.wait_state(job_id, "FAILED")
-    assert (job.attempt, cause_of(job)) == (2, "DATA"), job
-    assert attempts_of(job) == [(1, "DATA"), (2, "DATA")]
-    assert re.search("nowhere.bin.*; so did the attempt before, and none has made a step", job.reason), job.reason
-    assert re.search(r"failed attempts:\n +ATTEMPT +CAUSE.*\n +1 +data +node-\d +0\n +2 +data",
-                     cluster.ctl("describe", job_id).expect(0).out)
+    assert attempts_of(job) == [(1, cause)], job
+    again = "another attempt would meet it again|not launched again before its first step: fix it and run `fsdpctl retry"
+    assert re.search(f"{re.escape(words)}(.|\n)*; ({again})", job.reason), job.reason
 
 
 def test_a_checkpoint_of_another_model_ends_the_job_at_once(cluster, tmp_path):
@@ -83,6 +95,8 @@ def test_a_node_whose_agent_is_killed_twice_is_cordoned_until_somebody_says_othe
         cluster.wait_state(cluster.submit(spec(resources={"nodes": 1})), "SUCCEEDED")
         assert cluster.ctl("uncordon", "node-1").expect(0).out == "node-1 open\n"
         wait_until("the job goes on", lambda: cluster.job(job_id).attempt == 3 and cluster.job(job_id).last_step.step >= 2)
+        assert re.search(r"failed attempts:\n +ATTEMPT +CAUSE.*\n +1 +node +node-1 +\d+\n +2 +node +node-1",
+                         cluster.ctl("describe", job_id).expect(0).out)
         cluster.cancel(job_id)
 
 

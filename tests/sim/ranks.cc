@@ -126,6 +126,7 @@ void RankLife::Begin() {
     v1::RankFault fault;
     fault.set_kind(v1::RankFault::KIND_CONFIGURATION);
     fault.set_permanent(world_->dice.OneIn(2));
+    fault.set_node_only(world_->dice.OneIn(2));
     return End(1, 0, "its program is not one", fault);
   }
   if (absl::StartsWith(name, "flaky") && world_->dice.OneIn(2))
