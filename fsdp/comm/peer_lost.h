@@ -1,5 +1,5 @@
-// The error of an operation whose peer is gone: a consequence of the peer's own end, which is the cause to
-// report.
+// Errors that another rank caused: its connection broke, or it met the error and this rank reports it again.
+// The cause to report is the other rank's own exit.
 #pragma once
 
 #include <absl/status/status.h>
@@ -10,14 +10,18 @@ namespace fsdpd {
 
 inline constexpr char kPeerLostPayload[] = "fsdpd.PeerLost";
 
-// UNAVAILABLE, marked.
-inline absl::Status PeerLostError(absl::string_view message) {
-  absl::Status status = absl::UnavailableError(message);
+// The same error, marked as another rank's.
+inline absl::Status OfPeer(absl::Status status) {
   status.SetPayload(kPeerLostPayload, absl::Cord());
   return status;
 }
 
-// Whether it is one, though it went through Annotated() (fsdp/engine/bad_step.h).
+// UNAVAILABLE, marked.
+inline absl::Status PeerLostError(absl::string_view message) {
+  return OfPeer(absl::UnavailableError(message));
+}
+
+// Whether it is marked, though it went through Annotated() (fsdp/engine/bad_step.h).
 inline bool IsPeerLost(const absl::Status& status) { return status.GetPayload(kPeerLostPayload).has_value(); }
 
 }  // namespace fsdpd

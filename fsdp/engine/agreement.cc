@@ -1,5 +1,6 @@
 #include "fsdp/engine/agreement.h"
 
+#include <absl/strings/match.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
@@ -8,11 +9,13 @@
 #include <absl/strings/strip.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/check.h"
 #include "base/limits.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "fsdp/comm/peer_lost.h"
 #include "fsdp/plan/program/fingerprint.h"
 
 namespace fsdpd {
@@ -21,6 +24,8 @@ namespace {
 using Lines = std::vector<std::string>;
 
 constexpr char kAgreed[] = "agreed";
+constexpr char kFailed[] = " failed";  // Behind the hash of a rank that has an error of its own.
+constexpr char kNobody[] = "-";
 constexpr size_t kMaxErrorBytes = 4096;
 constexpr size_t kMaxNamed = 8;  // Ranks that a message names; more say nothing new.
 
@@ -39,6 +44,7 @@ struct Subject {
   std::string ChunksKey(int rank) const { return absl::StrCat(key, "/", rank, "/chunks"); }
   std::string VerdictKey() const { return absl::StrCat(key, "/verdict"); }
   std::string DifferenceKey() const { return absl::StrCat(key, "/difference"); }
+  std::string FailedKey() const { return absl::StrCat(key, "/failed"); }  // The first such rank, or kNobody.
 };
 
 absl::Status SendLines(Store* store, const Subject& subject, int rank, const Lines& lines) {
@@ -77,12 +83,19 @@ std::string DifferenceText(const Lines& own, const Lines& theirs) {
   return absl::StrFormat("'%s', not '%s'", difference.second, difference.first);
 }
 
-absl::StatusOr<std::vector<int>> RanksThatDiffer(Store* store, const Subject& subject, int world,
-                                                 const std::string& own, absl::Duration timeout) {
-  std::vector<int> differ;
+struct Differing {
+  std::vector<int> ranks;     // From rank 0.
+  std::optional<int> failed;  // The first one with an error of its own; may be 0.
+};
+
+absl::StatusOr<Differing> RanksThatDiffer(Store* store, const Subject& subject, int world,
+                                          const std::string& own, absl::Duration timeout) {
+  Differing differ;
+  if (absl::EndsWith(own, kFailed)) differ.failed = 0;
   for (int rank = 1; rank < world; ++rank) {
     FSDPD_ASSIGN_OR_RETURN(const std::string theirs, store->Get(subject.HashKey(rank), timeout));
-    if (theirs != own) differ.push_back(rank);
+    if (theirs != own) differ.ranks.push_back(rank);
+    if (!differ.failed.has_value() && absl::EndsWith(theirs, kFailed)) differ.failed = rank;
   }
   return differ;
 }
@@ -104,11 +117,12 @@ absl::StatusOr<std::string> Explain(Store* store, const Subject& subject, const 
 absl::Status Agree(Store* store, const Subject& subject, int rank, int world, const std::string& own,
                    const Lines& lines, absl::Duration timeout) {
   FSDPD_RETURN_IF_ERROR(store->Set(subject.HashKey(rank), own));
-  std::vector<int> differ;
+  Differing differ;
   if (rank == 0) {
     FSDPD_ASSIGN_OR_RETURN(differ, RanksThatDiffer(store, subject, world, own, timeout));
+    const std::vector<int>& ranks = differ.ranks;
     FSDPD_RETURN_IF_ERROR(
-        store->Set(subject.VerdictKey(), differ.empty() ? kAgreed : absl::StrCat(differ.front())));
+        store->Set(subject.VerdictKey(), ranks.empty() ? kAgreed : absl::StrCat(ranks.front())));
   }
   FSDPD_ASSIGN_OR_RETURN(const std::string verdict, store->Get(subject.VerdictKey(), timeout));
   if (verdict == kAgreed) return absl::OkStatus();
@@ -116,11 +130,15 @@ absl::Status Agree(Store* store, const Subject& subject, int rank, int world, co
   if (verdict == absl::StrCat(rank)) FSDPD_RETURN_IF_ERROR(SendLines(store, subject, rank, lines));
   if (rank == 0) {
     FSDPD_ASSIGN_OR_RETURN(const std::string text,
-                           Explain(store, subject, differ, world, own, lines, timeout));
+                           Explain(store, subject, differ.ranks, world, own, lines, timeout));
+    const std::string failed = differ.failed.has_value() ? absl::StrCat(*differ.failed) : kNobody;
+    FSDPD_RETURN_IF_ERROR(store->Set(subject.FailedKey(), failed));
     FSDPD_RETURN_IF_ERROR(store->Set(subject.DifferenceKey(), text));
   }
   FSDPD_ASSIGN_OR_RETURN(const std::string text, store->Get(subject.DifferenceKey(), timeout));
-  return absl::FailedPreconditionError(text);
+  FSDPD_ASSIGN_OR_RETURN(const std::string failed, store->Get(subject.FailedKey(), timeout));
+  const absl::Status differs = absl::FailedPreconditionError(text);
+  return failed == kNobody || failed == absl::StrCat(rank) ? differs : OfPeer(differs);
 }
 
 }  // namespace
@@ -143,7 +161,8 @@ absl::Status AgreeOnFiles(Store* store, int rank, int world, const OpenedFiles& 
   if (!own.ok()) lines[0] = absl::StrCat("error = ", CutText(own.message(), kMaxErrorBytes));
   if (own.ok()) lines.insert(lines.end(), opened.traits->begin(), opened.traits->end());
   const Subject subject = {opened.key, absl::StrCat("ranks opened different ", opened.what)};
-  const absl::Status agreed = Agree(store, subject, rank, world, HashText(HashOf(lines)), lines, timeout);
+  const std::string hash = absl::StrCat(HashText(HashOf(lines)), own.ok() ? "" : kFailed);
+  const absl::Status agreed = Agree(store, subject, rank, world, hash, lines, timeout);
   return own.ok() ? BlamedOnFile(opened.kind, /*by_all=*/false, agreed)
                   : BlamedOnFile(opened.kind, /*by_all=*/agreed.ok(), own);
 }

@@ -39,7 +39,8 @@ struct OpenedFiles {
   v1::RankFault::Kind kind = v1::RankFault::KIND_UNSPECIFIED;  // Of the errors, as BlamedOnFile() marks them.
 };
 
-// The error of a rank that could not open them is its own. It is for ever where all ranks have the same one.
+// The error of a rank that could not open them is its own; that of the other ranks is then marked as a
+// peer's (peer_lost.h). It is for ever where all ranks have the same one.
 absl::Status AgreeOnFiles(Store* store, int rank, int world, const OpenedFiles& opened,
                           absl::Duration timeout);
 

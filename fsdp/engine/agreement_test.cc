@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/limits.h"
+#include "fsdp/comm/peer_lost.h"
 
 namespace fsdpd {
 namespace {
@@ -121,7 +122,9 @@ TEST(Agreement, ARankThatCannotOpenItsFilesHasItsOwnErrorAndNoOtherWaits) {
     EXPECT_EQ(FaultOf(status)->kind(), v1::RankFault::KIND_DATA);
     EXPECT_FALSE(FaultOf(status)->permanent()) << "on another node it may be there";
   }
+  EXPECT_FALSE(IsPeerLost(results[1])) << "its node is to be named";
   for (const int rank : {0, 2}) {
+    EXPECT_TRUE(IsPeerLost(results[rank]));
     EXPECT_EQ(results[rank].code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_THAT(std::string(results[rank].message()),
                 HasSubstr("ranks opened different token files: rank 1 differs from rank 0: "
@@ -145,6 +148,8 @@ TEST(Agreement, WhatAllRanksFindInAFileIsForEver) {
     for (std::thread& rank : ranks) rank.join();
     ASSERT_TRUE(FaultOf(results[0]).has_value());
     EXPECT_EQ(FaultOf(results[0])->permanent(), by_all);
+    EXPECT_FALSE(IsPeerLost(results[0]));
+    EXPECT_EQ(IsPeerLost(results[1]), !by_all);
   }
 }
 

@@ -22,6 +22,7 @@
 #include "fsdp/checkpoint/job_file.h"
 #include "fsdp/checkpoint/job_folder.h"
 #include "fsdp/checkpoint/start_kind.h"
+#include "fsdp/comm/peer_lost.h"
 
 namespace fsdpd {
 namespace {
@@ -320,14 +321,16 @@ absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseCheckpoint(const Spec& spe
     absl::string_view path = name;
     if (name == kFresh) return std::nullopt;
     chosen.own = absl::ConsumePrefix(&path, kOwn);
-    if (!chosen.own && !absl::ConsumePrefix(&path, kLoaded)) return ErrorOf(name);
+    if (!chosen.own && !absl::ConsumePrefix(&path, kLoaded))
+      return rank == 0 ? ErrorOf(name) : OfPeer(ErrorOf(name));
     chosen.path = std::string(path);
-    FSDPD_RETURN_IF_ERROR(store->Set(CheckKey(round, rank), CheckShare(chosen.path, rank, world)));
+    std::string said = CheckShare(chosen.path, rank, world);
+    FSDPD_RETURN_IF_ERROR(store->Set(CheckKey(round, rank), said));
     if (rank == 0) {
       FSDPD_ASSIGN_OR_RETURN(std::string verdict, VerdictOf(store, round, world));
       if (verdict == kIntact) {
         if (const absl::Status later = CheckLater(spec, job, *candidates, passed_over, &chosen); !later.ok())
-          verdict = Worded(later);
+          verdict = said = Worded(later);
       }
       FSDPD_RETURN_IF_ERROR(store->Set(VerdictKey(round), verdict));
     }
@@ -335,7 +338,8 @@ absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseCheckpoint(const Spec& spe
     if (verdict == kIntact) return chosen;
     absl::string_view why = verdict;
     const bool unread = absl::ConsumePrefix(&why, kUnread);
-    if (!unread && !absl::ConsumePrefix(&why, kDamaged)) return ErrorOf(verdict);
+    if (!unread && !absl::ConsumePrefix(&why, kDamaged))
+      return verdict == said ? ErrorOf(verdict) : OfPeer(ErrorOf(verdict));
     (unread ? passed_over.unread : passed_over.damaged).push_back(chosen.path);
     if (chosen.passed_over.size() < kMaxStartNotes)
       chosen.passed_over.push_back(absl::StrCat(FolderName(chosen.path), ": ", why));

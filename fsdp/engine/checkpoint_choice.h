@@ -14,9 +14,10 @@
 // gone, or not mounted. Where the one that is known is not there and an older one is, that is taken, which is
 // told.
 //
-// Errors, the same on all ranks: NOT_FOUND where checkpoint.load has none, or checkpoint.dir none of a job's
-// that has committed some; DATA_LOSS where none is whole: nobody starts fresh by surprise;
-// FAILED_PRECONDITION for a folder of another run; the store's.
+// Errors, the same on all ranks, and marked on those that did not meet it themselves (peer_lost.h): NOT_FOUND
+// where checkpoint.load has none, or checkpoint.dir none of a job's that has committed some; DATA_LOSS where
+// none is whole: nobody starts fresh by surprise; FAILED_PRECONDITION for a folder of another run; the
+// store's.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -5,6 +5,7 @@
 #include <absl/strings/strip.h>
 #include <absl/time/time.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,6 +25,8 @@
 #include "fsdp/checkpoint/durable_file.h"
 #include "fsdp/checkpoint/folder_fault.h"
 #include "fsdp/checkpoint/job_folder.h"
+#include "fsdp/comm/peer_lost.h"
+#include "fsdp/engine/bad_step.h"
 #include "fsdp/engine/rank_fault.h"
 
 namespace fsdpd {
@@ -35,11 +38,30 @@ constexpr size_t kMaxErrorBytes = 4096;
 constexpr absl::Duration kLongestHold = absl::Minutes(3);
 // Clients of such a server remember for a while what was not there.
 constexpr absl::Duration kLongestUnseen = absl::Seconds(10);
+// A holder signs right after it has the lock; until then the file names the holder before it.
+constexpr absl::Duration kLongestUnsigned = absl::Seconds(1);
 constexpr char kLockName[] = ".fsdpd_lock";
 constexpr char kFolderKey[] = "save/folder";
+constexpr char kNoJob[] = "-";
 constexpr char kUnwritten[] = "unwritten";
 constexpr char kNoFolder[] = "failed: ";  // And why.
 constexpr char kSaidPrefix[] = ".fsdpd_said.";
+
+std::string HostName() {
+  char name[HOST_NAME_MAX + 1] = {};
+  return gethostname(name, sizeof name - 1) == 0 ? name : "";
+}
+
+struct Holder {
+  std::string job, token, host;  // Empty: not known.
+  std::string Where() const { return host.empty() ? "" : absl::StrCat(" on host ", host); }
+};
+
+Holder HolderOf(const std::string& path) {
+  Holder holder;
+  std::ifstream(path) >> holder.job >> holder.token >> holder.host;
+  return holder;
+}
 
 // Not where that cannot be told.
 bool WasRemoved(const std::string& path, int file) {
@@ -64,7 +86,7 @@ absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(Options options) {
   // No other rank waits for what does not come.
   const std::string why = CutText(status.message(), kMaxErrorBytes);
   if (is_first) lock->options_.store->Set(kFolderKey, kNoFolder + why).IgnoreError();
-  const absl::Status told(status.code(), absl::StrCat("checkpoint.dir: ", status.message()));
+  const absl::Status told = Annotated(status, "checkpoint.dir: ");
   return of_path ? BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/false, told) : told;
 }
 
@@ -98,13 +120,11 @@ absl::Status FolderLock::TakeAsFirst() {
 absl::Status FolderLock::AwaitFirst() {
   FSDPD_ASSIGN_OR_RETURN(const std::string token, GetFrom(options_.store, 0, kFolderKey, kLongestFileWait));
   if (absl::string_view why = token; absl::ConsumePrefix(&why, kNoFolder))
-    return absl::UnavailableError(absl::StrCat("rank 0: ", why));
+    return PeerLostError(absl::StrCat("rank 0: ", why));
   if (token == kUnwritten) return absl::OkStatus();
   const auto begin = std::chrono::steady_clock::now();
   while (std::chrono::steady_clock::now() - begin < absl::ToChronoSeconds(kLongestUnseen)) {
-    std::string holder, found;
-    std::ifstream(path()) >> holder >> found;
-    if (found == token) {
+    if (HolderOf(path()).token == token) {
       token_ = token;
       return absl::OkStatus();
     }
@@ -125,25 +145,26 @@ absl::Status FolderLock::Lock() {
   bool told = false;
   // Where the file system has no locks, nothing keeps two apart.
   while (!(locked_ = flock(lock_, LOCK_EX | LOCK_NB) == 0) && errno == EWOULDBLOCK) {
-    std::string holder;
-    std::ifstream(path) >> holder;
+    const Holder holder = HolderOf(path);
     // On a full disk the file is empty for any holder.
-    const bool own = !options_.job.empty() && (holder.empty() || holder == options_.job);
+    const bool own = !options_.job.empty() && (holder.job.empty() || holder.job == options_.job);
+    const absl::Duration longest = own ? kLongestHold : kLongestUnsigned;
     const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
     if (own && !std::exchange(told, true)) LogInfo("waits for %s, which an attempt before still holds", path);
-    if (own && waited < absl::ToChronoSeconds(kLongestHold) && !options_.stop->load()) {
+    if (waited < absl::ToChronoSeconds(longest) && !options_.stop->load()) {
       std::this_thread::sleep_for(absl::ToChronoNanoseconds(kStopPoll));
       continue;
     }
     if (own) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          path,
-          " is locked by an attempt before, which lives on somewhere: end its rank 0 (a node that was lost, "
-          "or a process that is stopped or hangs)"));
+      return absl::FailedPreconditionError(
+          absl::StrCat(path, " is locked by an earlier attempt", holder.Where(),
+                       ": end its rank 0 (a node that was lost, or a process that is stopped or hangs)"));
     }
-    return absl::FailedPreconditionError(
-        absl::StrCat(path, " is locked by ", holder.empty() ? "another run" : holder,
-                     ", which writes there: give each job a folder of its own"));
+    const bool has_job = !holder.job.empty() && holder.job != kNoJob;
+    return BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/false,
+                    absl::FailedPreconditionError(absl::StrCat(
+                        path, " is locked by ", has_job ? holder.job : "another run", holder.Where(),
+                        ", which writes there: give each job a directory of its own")));
   }
   return absl::OkStatus();
 }
@@ -151,7 +172,8 @@ absl::Status FolderLock::Lock() {
 // The other ranks look for it.
 absl::Status FolderLock::Sign() {
   const std::string path = this->path();
-  const std::string content = absl::StrCat(options_.job.empty() ? "-" : options_.job, " ", token_, "\n");
+  const std::string content =
+      absl::StrCat(options_.job.empty() ? kNoJob : options_.job, " ", token_, " ", HostName(), "\n");
   if (lock_ < 0) return ErrnoStatus(absl::StrCat("write ", path));
   // Never empty in between, for those that wait for the lock.
   FSDPD_RETURN_IF_ERROR(WriteAt(lock_, path, 0, {{const_cast<char*>(content.data()), content.size()}}));
@@ -167,8 +189,7 @@ absl::Status FolderLock::Keep() {
   const std::string& dir = options_.dir;
   const std::string path = this->path();
   if (!locked_ || !WasRemoved(path, lock_)) return absl::OkStatus();
-  std::string holder, found;
-  std::ifstream(path) >> holder >> found;
+  const std::string found = HolderOf(path).token;
   if (!found.empty() && found == token_) return absl::OkStatus();  // File systems may number files anew.
   FSDPD_RETURN_IF_ERROR(MakeFolder(dir));
   const int held = std::exchange(lock_, -1);

@@ -9,6 +9,8 @@
 //   Clear   rank 0, before any rank writes
 //   Keep    before each checkpoint that is written
 //
+// The lock file names the holder's job, token and host.
+//
 // Where the file system has no locks, or the disk is full, nothing keeps two runs apart.
 //
 // Thread safety: one thread at a time.
@@ -39,7 +41,7 @@ class FolderLock {
   };
 
   // Creates the directory. UNAVAILABLE when that fails or rank 0 has another one, FAILED_PRECONDITION while
-  // another run writes there.
+  // another run writes there. Rank 0's error is marked on the other ranks (peer_lost.h).
   static absl::StatusOr<std::unique_ptr<FolderLock>> Take(Options options);
   ~FolderLock();
 

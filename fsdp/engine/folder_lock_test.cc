@@ -12,6 +12,8 @@
 
 #include "base/temp_dir.h"
 #include "fsdp/checkpoint/job_folder.h"
+#include "fsdp/comm/peer_lost.h"
+#include "fsdp/engine/rank_fault.h"
 
 namespace fsdpd {
 namespace {
@@ -41,13 +43,34 @@ TEST(FolderLock, AFolderIsOneRunsAtATime) {
   ASSERT_TRUE(first.ok()) << first.status();
   const absl::Status refused = Take(Of(dir.path(), &other, 0, "second"));
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
-  EXPECT_THAT(refused.message(), HasSubstr("is locked by first"));
-  // The second's other rank does not wait forever.
-  EXPECT_THAT(Take(Of(dir.path(), &other, 1, "second")).message(),
-              MatchesRegex("checkpoint.dir: rank 0: .*is locked by first.*"));
+  EXPECT_THAT(refused.message(), MatchesRegex("checkpoint.dir: .* is locked by first on host .+, which .*"));
+  ASSERT_TRUE(FaultOf(refused).has_value());
+  EXPECT_EQ(FaultOf(refused)->kind(), v1::RankFault::KIND_CONFIGURATION);
+  EXPECT_FALSE(IsPeerLost(refused));
+  // The second's other rank does not wait forever, and takes no blame.
+  const absl::Status told = Take(Of(dir.path(), &other, 1, "second"));
+  EXPECT_THAT(told.message(), MatchesRegex("checkpoint.dir: rank 0: .*is locked by first.*"));
+  EXPECT_TRUE(IsPeerLost(told));
   first->reset();
   LocalStore third;
   EXPECT_TRUE(Take(Of(dir.path(), &third, 0, "second")).ok());
+}
+
+// Two jobs started at the same moment: the lock file still named a job that had ended before both.
+TEST(FolderLock, NamesTheHolderAndNotTheOneBeforeItThatHadSigned) {
+  const TempDir dir;
+  std::ofstream(dir.File(".fsdpd_lock")) << "ended-before token host\n";
+  const int holder = open(dir.File(".fsdpd_lock").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(flock(holder, LOCK_EX | LOCK_NB), 0);
+  std::thread signs([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    std::ofstream(dir.File(".fsdpd_lock")) << "first token here\n";
+  });
+  LocalStore store;
+  EXPECT_THAT(Take(Of(dir.path(), &store, 0, "second")).message(),
+              HasSubstr("is locked by first on host here, which writes there"));
+  signs.join();
+  close(holder);
 }
 
 TEST(FolderLock, AnAttemptWaitsForTheOneBefore) {

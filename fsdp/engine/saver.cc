@@ -25,6 +25,8 @@
 #include "fsdp/checkpoint/durable_file.h"
 #include "fsdp/checkpoint/folder_fault.h"
 #include "fsdp/checkpoint/job_folder.h"
+#include "fsdp/comm/peer_lost.h"
+#include "fsdp/engine/bad_step.h"
 #include "fsdp/engine/rank_fault.h"
 #include "fsdp/torch/torch_status.h"
 
@@ -75,7 +77,8 @@ absl::StatusOr<DcpSum> ParseSum(int64_t rank, absl::string_view text) {
   const absl::string_view said = text;
   DcpSum sum;
   if (!absl::ConsumePrefix(&text, kWritten)) {
-    return ErrorTold(absl::StrCat("rank ", rank, ": "), said);
+    const absl::Status error = ErrorTold(absl::StrCat("rank ", rank, ": "), said);
+    return rank == 0 ? error : OfPeer(error);
   }
   const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(text, ' ');
   if (!absl::SimpleAtoi(parts.first, &sum.crc32) || !absl::SimpleAtoi(parts.second, &sum.bytes)) {
@@ -194,8 +197,7 @@ absl::Status Saver::Finish() {
   MutexLock lock(&mutex_);
   const Spec& spec = options_.plan->spec;
   if (busy_ || last_.ok() || !spec.checkpoint.on_end || last_step_ != spec.steps) return absl::OkStatus();
-  const absl::Status lost(last_.code(),
-                          absl::StrCat("the checkpoint of the last step was not written: ", last_.message()));
+  const absl::Status lost = Annotated(last_, "the checkpoint of the last step was not written: ");
   return IsOfDisk(last_) ? BlamedOn(v1::RankFault::KIND_DISK, /*permanent=*/false, lost) : lost;
 }
 
@@ -231,10 +233,13 @@ void Saver::Do(const Save& save) {
   if (!written.ok()) sum = written;
   const std::string own = SumText(sum);
   absl::StatusOr<std::string> outcome = absl::UnknownError("");
+  bool of_peer = false;
   if (const absl::Status told = options_.store->Set(RankKey(save.number, rank), own); !told.ok()) {
     outcome = told;
   } else {
-    outcome = rank == 0 ? Decide(save, folder, own) : AwaitOutcome(save, folder, own);
+    outcome = rank == 0 ? Decide(save, folder, own, &of_peer) : AwaitOutcome(save, folder, own);
+    // Unless it is this rank's own error that rank 0 repeats.
+    if (rank > 0) of_peer = sum.ok() || !outcome.ok() || *outcome != TellError(ParseSum(rank, own).status());
   }
   const bool committed = outcome.ok() && *outcome == kCommitted;
   // Only what this save wrote, and when rank 0 has said that nothing comes of it: a rank that leaves before
@@ -247,14 +252,15 @@ void Saver::Do(const Save& save) {
   }
   MutexLock lock(&mutex_);
   last_ = !outcome.ok() ? outcome.status() : committed ? absl::OkStatus() : ErrorTold("", *outcome);
+  if (outcome.ok() && !committed && of_peer) last_ = OfPeer(last_);
   last_seconds_ = SecondsSince(save.begin);
   busy_ = false;
   changed_.SignalAll();
 }
 
 // Rank 0's: what comes of a save, in the words that the others read.
-absl::StatusOr<std::string> Saver::Decide(const Save& save, const std::string& folder,
-                                          const std::string& own) {
+absl::StatusOr<std::string> Saver::Decide(const Save& save, const std::string& folder, const std::string& own,
+                                          bool* of_peer) {
   absl::StatusOr<int64_t> bytes = 0;
   const absl::Status caught = CatchTorch([&] {
     bytes = Commit(save, folder, own);
@@ -262,6 +268,7 @@ absl::StatusOr<std::string> Saver::Decide(const Save& save, const std::string& f
   });
   if (!caught.ok()) bytes = caught;
   Tell(save, folder, bytes);
+  *of_peer = IsPeerLost(bytes.status());
   const std::string outcome = bytes.ok() ? std::string(kCommitted) : TellError(bytes.status());
   FSDPD_RETURN_IF_ERROR(options_.store->Set(OutcomeKey(save.number), outcome));
   if (beside_ != nullptr) beside_->Set(OutcomeKey(save.number), outcome).IgnoreError();

@@ -92,7 +92,9 @@ class Saver {
                                            const std::string& own);
   void Run();
   void Do(const Save& save);
-  absl::StatusOr<std::string> Decide(const Save& save, const std::string& folder, const std::string& own);
+  // `of_peer`: whether another rank's error is why nothing was committed.
+  absl::StatusOr<std::string> Decide(const Save& save, const std::string& folder, const std::string& own,
+                                     bool* of_peer);
   absl::StatusOr<DcpSum> WriteFile(const Save& save, const std::string& folder, const JobFile& file);
   absl::StatusOr<int64_t> Commit(const Save& save, const std::string& folder, const std::string& own);
   void Tidy(int64_t step, const std::string& folder);

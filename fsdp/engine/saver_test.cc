@@ -17,6 +17,7 @@
 #include "fsdp/checkpoint/dcp_verify.h"
 #include "fsdp/checkpoint/job_folder.h"
 #include "fsdp/comm/file_store.h"
+#include "fsdp/comm/peer_lost.h"
 
 namespace fsdpd {
 namespace {
@@ -70,8 +71,8 @@ std::unique_ptr<FolderLock> FolderOf(const Saver::Options& options) {
   return *std::move(taken);
 }
 
-// Of rank 1, after step 3.
-void SaveAlone(const Plan& plan, Store* store, int attempt = 1) {
+// Of rank 1, after step 3: what came of it.
+absl::Status SaveAlone(const Plan& plan, Store* store, int attempt = 1) {
   const std::atomic<bool> stop{false};
   const MeshPosition position{plan.spec.mesh, 1};
   const auto snapshot = Snapshot::Make(plan.spec, plan.layout, position);
@@ -86,7 +87,7 @@ void SaveAlone(const Plan& plan, Store* store, int attempt = 1) {
   options.folder = folder.get();
   Saver saver(options, snapshot->get());
   saver.Write({3, 12, 3, 1, 0});
-  saver.AwaitFree();
+  return saver.AwaitLast();
 }
 
 // Rank 0 may be committing it: without the file that would be a damaged checkpoint, and older ones go.
@@ -94,7 +95,7 @@ TEST(Saver, KeepsItsFileWhenItLeavesBeforeItKnowsWhatCameOfIt) {
   const TempDir dir;
   TakeFolder(dir.path());
   LeavingStore store;
-  SaveAlone(PlanOf(dir.path()), &store);
+  EXPECT_FALSE(SaveAlone(PlanOf(dir.path()), &store).ok());
   EXPECT_TRUE(fs::exists(CheckpointPath(dir.path(), 3) + "/__1_0.distcp"));
 }
 
@@ -104,8 +105,52 @@ TEST(Saver, RemovesItsFileWhenNothingCameOfIt) {
   LocalStore store;
   ASSERT_TRUE(store.Set("save/folder", kToken).ok());
   ASSERT_TRUE(store.Set("save/0", "rank 0: write __0_0.distcp: No space left on device").ok());
-  SaveAlone(PlanOf(dir.path()), &store);
+  EXPECT_TRUE(IsPeerLost(SaveAlone(PlanOf(dir.path()), &store)));
   EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 3)));
+}
+
+// The last save of a job on a full disk: "rank 1 failed ...: rank 0: reserve 877673 bytes".
+TEST(Saver, AnErrorOfRank0IsNotRank1sThoughItsOwnFileFailedToo) {
+  const TempDir dir;
+  TakeFolder(dir.path());
+  std::ofstream(CheckpointPath(dir.path(), 3)) << "a file where its directory would be";
+  const Plan plan = PlanOf(dir.path());
+  LocalStore first;
+  ASSERT_TRUE(first.Set("save/folder", kToken).ok());
+  ASSERT_TRUE(first.Set("save/0", "rank 0: reserve 877673 bytes").ok());
+  const absl::Status of_rank_0 = SaveAlone(plan, &first);
+  EXPECT_TRUE(IsPeerLost(of_rank_0)) << of_rank_0;
+  const absl::StatusOr<std::string> own = first.Get("save/0/1", absl::ZeroDuration());
+  ASSERT_TRUE(own.ok()) << own.status();
+  LocalStore second;
+  ASSERT_TRUE(second.Set("save/folder", kToken).ok());
+  ASSERT_TRUE(second.Set("save/0", "rank 1: " + *own).ok());
+  const absl::Status of_itself = SaveAlone(plan, &second);
+  EXPECT_FALSE(of_itself.ok());
+  EXPECT_FALSE(IsPeerLost(of_itself)) << of_itself;
+}
+
+TEST(Saver, AnErrorOfRank1IsNotRank0s) {
+  const TempDir dir;
+  const Plan plan = PlanOf(dir.path());
+  LocalStore store;
+  ASSERT_TRUE(store.Set("save/0/1", "full: reserve 877673 bytes").ok());
+  const std::atomic<bool> stop{false};
+  const MeshPosition position{plan.spec.mesh, 0};
+  const auto snapshot = Snapshot::Make(plan.spec, plan.layout, position);
+  ASSERT_TRUE(snapshot.ok()) << snapshot.status();
+  Saver::Options options;
+  options.plan = &plan;
+  options.position = position;
+  options.store = &store;
+  options.stop = &stop;
+  const std::unique_ptr<FolderLock> folder = FolderOf(options);
+  options.folder = folder.get();
+  Saver saver(options, snapshot->get());
+  saver.Write({plan.spec.steps, 12, 3, 1, 0});
+  const absl::Status saved = saver.Finish();
+  EXPECT_EQ(saved.message(), "the checkpoint of the last step was not written: rank 1: reserve 877673 bytes");
+  EXPECT_TRUE(IsPeerLost(saved));
 }
 
 // It had no way to hear that its attempt is over, and renamed its file over that of a committed checkpoint.
@@ -114,11 +159,11 @@ TEST(Saver, ARankOfAnEarlierAttemptDoesNotReplaceAFileOfThisOne) {
   TakeFolder(dir.path());
   LeavingStore store;
   const Plan plan = PlanOf(dir.path());
-  SaveAlone(plan, &store, /*attempt=*/2);
+  EXPECT_FALSE(SaveAlone(plan, &store, /*attempt=*/2).ok());
   const std::string file = CheckpointPath(dir.path(), 3) + "/__1_1.distcp";
   struct stat before, after;
   ASSERT_EQ(stat(file.c_str(), &before), 0);
-  SaveAlone(plan, &store, /*attempt=*/1);
+  EXPECT_FALSE(SaveAlone(plan, &store, /*attempt=*/1).ok());
   ASSERT_EQ(stat(file.c_str(), &after), 0);
   EXPECT_EQ(before.st_ino, after.st_ino);
 }

@@ -139,11 +139,34 @@ def test_a_last_checkpoint_that_cannot_be_written_fails_the_job(disk, cluster, t
     job = cluster.wait_state(cluster.submit(made), "FAILED")
     assert re.search(f"the checkpoint of the last step was not written: .*{NO_ROOM}", job.failure.error), job.failure
     assert job.last_step.step == 4 and not job.checkpoints
+    assert f"not written: rank {job.failure.rank}: " in job.failure.error, "the rank that met it is blamed"
     assert job.failure.cause == event.FAILURE_CAUSE_DISK and job.attempt == 1, job.failure
     assert job.reason.endswith("another attempt would meet it again: make room for the checkpoint; `fsdpctl retry` has "
                                "it go on from its newest one, and begin again where there is none"), job.reason
     left = [path for path in (disk / "run").iterdir() if path.name != ".fsdpd_lock"]
     assert left == [], "what could not be finished takes no room"
+
+
+def locked_by(job_id, folder):
+    return (rf"^checkpoint\.dir: {re.escape(str(folder))}/run/\.fsdpd_lock is locked by {job_id} on host \S+, which writes "
+            "there: give each job a directory of its own")
+
+
+def test_of_two_jobs_that_start_at_once_in_one_folder_by_two_paths_one_is_refused(own, tmp_path):
+    """Rank 1 was blamed for what rank 0 met, and the job was launched again into the same refusal."""
+    place = {"nodes": 1, "ranks_per_node": 2}
+    (tmp_path / "link").symlink_to(tmp_path)
+    with own(agents=0) as cluster:
+        jobs = [cluster.submit(saving(folder, resources=place, restart={"max_attempts": 5}))
+                for folder in (tmp_path, tmp_path / "link")]
+        for node in ("node-0", "node-1"):
+            cluster.start_agent(node)
+        ended = [cluster.wait_state(job_id, "SUCCEEDED", "FAILED") for job_id in jobs]
+        assert sorted(cluster.state(job_id) for job_id in jobs) == ["FAILED", "SUCCEEDED"], ended
+        refused = next(i for i, job in enumerate(ended) if job.HasField("failure"))
+        job = ended[refused]
+        assert re.search(locked_by(jobs[1 - refused], (tmp_path, tmp_path / "link")[refused]), job.failure.error), job
+        assert (job.failure.rank, job.attempt, job.failure.cause) == (0, 1, event.FAILURE_CAUSE_CONFIGURATION), job
 
 
 def test_a_folder_of_another_job_is_refused_with_what_to_do_and_the_other_trains_on(cluster, tmp_path):
@@ -155,13 +178,12 @@ def test_a_folder_of_another_job_is_refused_with_what_to_do_and_the_other_trains
     assert f"{tmp_path}/run belongs to job {first}, which is " in refused.value.details()
     wait_committed(cluster, first, EVERY)
     (tmp_path / "link").symlink_to(tmp_path)
-    second = cluster.submit(saving(tmp_path / "link", name="second", resources=place, restart={"max_attempts": 1}))
+    second = cluster.submit(saving(tmp_path / "link", name="second", resources=place, restart={"max_attempts": 5}))
     job = cluster.wait_state(second, "FAILED")
-    run = re.escape(str(tmp_path / "link" / "run"))
-    refused = rf"checkpoint\.dir: (rank 0: )?{run}/\.fsdpd_lock is locked by {first}, which writes there: give each job a folder of its own"
+    refused = locked_by(first, tmp_path / "link")
     assert re.search(refused, job.failure.error), job.failure
-    assert re.search(refused, messages(job)[2]), "the first attempt says so at once"
-    assert job.attempt == 1, job
+    assert job.failure.error in messages(job)[2], "the first attempt says so at once"
+    assert (job.failure.rank, job.attempt, job.failure.cause) == (0, 1, event.FAILURE_CAUSE_CONFIGURATION), job
     assert job.failure.error in cluster.ctl("describe", second).expect(0).out
     trained = cluster.wait_state(first, "SUCCEEDED")
     assert trained.attempt == 1 and not any("could not be written" in text for text in messages(trained))
