@@ -131,7 +131,7 @@ constexpr FieldOrigin kOrigins[] = {
     {"checkpoint.dir", {"save"}},
     {"checkpoint.every_steps", {"save_interval"}},
     {"checkpoint.load", {"load", "pretrained_checkpoint"}},
-    {"checkpoint.load_optimizer", {"pretrained_checkpoint"}},
+    {"checkpoint.load_optimizer", {"load_optim", "pretrained_checkpoint"}},
     {"resources.nodes", {"nnodes"}},
     {"resources.ranks_per_node", {"nproc_per_node"}},
 };

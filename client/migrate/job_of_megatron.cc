@@ -206,6 +206,7 @@ class Converter {
     const auto load = s_.Text("load"), pretrained = s_.Text("pretrained_checkpoint");
     if (load.has_value()) {
       checkpoint->set_load(*load);
+      if (!s_.Flag("load_optim", true)) checkpoint->set_load_optimizer(false);
       if (pretrained.has_value())
         c_.Fault("pretrained_and_load", FaultLevel::kWarn, "pretrained_checkpoint",
                  "load is used; Megatron starts from pretrained_checkpoint while load has no checkpoint",

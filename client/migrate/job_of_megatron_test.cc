@@ -61,6 +61,18 @@ TEST(JobOfMegatron, APretrainedCheckpointIsLoadedWithoutItsOptimizer) {
   EXPECT_TRUE(Has(both.faults, "pretrained_and_load"));
 }
 
+// It was "without effect", and the job took the optimizer's state.
+TEST(JobOfMegatron, NoLoadOptimLeavesTheOptimizersStateUnread) {
+  const std::string load = std::string(kLlama8b) + " --ckpt-format fsdp_dtensor --load /run";
+  EXPECT_FALSE(Convert(load).job.checkpoint().has_load_optimizer());
+  EXPECT_FALSE(Has(Convert(load).faults, "no_load_optim"));
+  const Result result = Convert(load + " --no-load-optim");
+  EXPECT_TRUE(result.job.checkpoint().has_load_optimizer());
+  EXPECT_FALSE(result.job.checkpoint().load_optimizer());
+  EXPECT_TRUE(Has(result.faults, "no_load_optim"));
+  EXPECT_TRUE(Has(Convert(std::string(kLlama8b) + " --no-load-optim").faults, "without_effect"));
+}
+
 TEST(JobOfMegatron, CarriesTheOptimizersOffloadOver) {
   EXPECT_FALSE(Convert(kLlama8b).job.fsdp().offload().optimizer());
   std::string text = kLlama8b;

@@ -244,6 +244,15 @@ const Rule kRules[] = {
                 "`fsdpctl ckpt convert` keeps the optimizer's state",
                 "", "parameters, optimizer, iteration", "parameters"}};
      }},
+    {"no_load_optim", kAdjust, "a checkpoint that is loaded without the optimizer's state starts at step 1",
+     [](Settings* s) -> Findings {
+       if (s->Find("load") == nullptr || s->Flag("load_optim", true) || CheckpointFormat(s) == "torch_dist")
+         return {};
+       return {{"load_optim",
+                "only the parameters are loaded, and training starts at step 1; Megatron continues at the "
+                "checkpoint's iteration",
+                "", "parameters, iteration", "parameters"}};
+     }},
     {"torch_dist_experts", kError, "a torch_dist checkpoint has neither experts nor latent attention",
      [](Settings* s) -> Findings {
        if (!LoadsCheckpoint(s) || CheckpointFormat(s) != "torch_dist") return {};

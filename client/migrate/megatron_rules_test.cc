@@ -47,6 +47,8 @@ const Case kCases[] = {
     {"torch_dist_load", "--load /ckpt", "parameters, optimizer, iteration", "parameters"},
     {"torch_dist_load", "--load /ckpt --ckpt-format torch_dist", "parameters, optimizer, iteration",
      "parameters"},
+    {"no_load_optim", "--load /ckpt --ckpt-format fsdp_dtensor --no-load-optim", "parameters, iteration",
+     "parameters"},
     {"fsdp_dtensor_needs_fsdp", "--use-torch-fsdp2 --ckpt-format fsdp_dtensor"},
     {"async_save_format", "--async-save --ckpt-format torch"},
     {"hf_sidecar", "--also-save-hf-checkpoint"},
