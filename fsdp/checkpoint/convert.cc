@@ -249,7 +249,7 @@ absl::StatusOr<ConversionResult> Convert(const Conversion& conversion, int threa
   progress->of_tensors = static_cast<int64_t>(plan.targets.size());
   FSDPD_RETURN_IF_ERROR(CheckTargetIsOutside(conversion));
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<PartFolder> folder,
-                         PartFolder::Create(conversion.target, conversion.mark_name));
+                         PartFolder::Create(conversion.target, conversion.mark_name, conversion.attempt));
   std::unique_ptr<ConversionJournal> journal;
   std::vector<WholeFile> whole;
   if (conversion.resumes) {
@@ -278,6 +278,7 @@ absl::StatusOr<ConversionResult> Convert(const Conversion& conversion, int threa
   writer.reset();
   if (journal != nullptr) FSDPD_RETURN_IF_ERROR(journal->Remove());
   FSDPD_RETURN_IF_ERROR(Mark(conversion, *folder));
+  if (conversion.may_commit) FSDPD_RETURN_IF_ERROR(conversion.may_commit());
   FSDPD_RETURN_IF_ERROR(folder->Commit());
   return result;
 }

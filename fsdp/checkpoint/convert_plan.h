@@ -8,6 +8,7 @@
 #include <absl/status/statusor.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,6 +40,9 @@ struct Conversion {
   // Of an owner that has looked at what is at the target: it is replaced, and this file, with this text, says
   // whose the new one is. Empty: there is nothing at the target, and nothing more is written.
   std::string mark_name = {}, mark = {};
+  // Of a job's export: part_folder.h, and whether this attempt may still replace what is at the target.
+  int attempt = 0;
+  std::function<absl::Status()> may_commit = {};
 };
 
 // The numbers of one parameter, or of one of its moments, in a tensor of the source.

@@ -14,6 +14,7 @@
 #include "fsdp/checkpoint/convert.h"
 #include "fsdp/checkpoint/hf_config_text.h"
 #include "fsdp/checkpoint/hf_store.h"
+#include "fsdp/checkpoint/job_folder.h"
 #include "fsdp/checkpoint/json.h"
 #include "fsdp/checkpoint/origin_check.h"
 #include "fsdp/data/input_file.h"
@@ -65,12 +66,11 @@ std::optional<std::string> ConfigOfStart(const Spec& spec) {
 
 }  // namespace
 
-std::string HfExportPath(const std::string& dir) { return absl::StrCat(dir, "/hf"); }
+std::string HfExportPath(const std::string& dir) { return absl::StrCat(dir, "/", kExportName); }
 
-absl::StatusOr<int64_t> ExportHf(const Spec& spec, const std::string& job, const std::string& checkpoint,
-                                 const std::function<bool()>& stopped) {
+absl::StatusOr<int64_t> ExportHf(const Spec& spec, const HfExport& what) {
   Conversion conversion;
-  conversion.source = checkpoint;
+  conversion.source = what.checkpoint;
   conversion.target = HfExportPath(spec.checkpoint.dir);
   conversion.model = spec.model;
   conversion.to = StoreFormat::kHf;
@@ -81,14 +81,17 @@ absl::StatusOr<int64_t> ExportHf(const Spec& spec, const std::string& job, const
                                                 ? RewriteHfConfig(*config, conversion.type->name)
                                                 : MakeHfConfig(spec.model, conversion.type->name));
   conversion.mark_name = kMarkName;
-  conversion.mark = absl::StrCat("{\"job\": ", JsonQuoted(job), ", \"step\": ", spec.steps, "}\n");
+  conversion.mark = absl::StrCat("{\"job\": ", JsonQuoted(what.job), ", \"step\": ", spec.steps, "}\n");
+  conversion.attempt = what.attempt;
+  conversion.may_commit = what.may_commit;
   FSDPD_RETURN_IF_ERROR(CheckMayReplace(conversion.target));
   const int threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()), 1, kMaxThreads);
   ConversionProgress progress;
-  FSDPD_ASSIGN_OR_RETURN(const ConversionResult result, Convert(conversion, threads, stopped, &progress));
+  FSDPD_ASSIGN_OR_RETURN(const ConversionResult result,
+                         Convert(conversion, threads, what.stopped, &progress));
   if (result.faults.empty()) return result.bytes;
   const DcpFault& first = result.faults[0];
-  return absl::DataLossError(absl::StrCat(checkpoint, ": ", first.where, ": ", first.what));
+  return absl::DataLossError(absl::StrCat(what.checkpoint, ": ", first.where, ": ", first.what));
 }
 
 }  // namespace fsdpd

@@ -1,5 +1,6 @@
 // The Hugging Face folder that a job leaves when it has ended (checkpoint.export): the parameters of its last
-// checkpoint in DIR/hf, made beside it as DIR/hf.part and renamed when it is whole.
+// checkpoint in DIR/hf, made beside it as DIR/hf.ATTEMPT.part and renamed when it is whole. An earlier
+// attempt that is late neither writes into that folder nor replaces DIR/hf.
 //
 // Numbers are bfloat16 where the job computed in that, else float32. config.json is the one of the folder
 // that the job started from, where it says this model, so that token ids and the family's name stay; else it
@@ -23,9 +24,16 @@ namespace fsdpd {
 
 std::string HfExportPath(const std::string& dir);
 
-// `checkpoint` is a native one of the spec's model; `job` the id of the job, or empty. Returns how many bytes
-// of numbers were written.
-absl::StatusOr<int64_t> ExportHf(const Spec& spec, const std::string& job, const std::string& checkpoint,
-                                 const std::function<bool()>& stopped);
+struct HfExport {
+  std::string job;         // Its id, or empty.
+  int attempt = 1;         // Of the job.
+  std::string checkpoint;  // A native one of the spec's model.
+  std::function<bool()> stopped;
+  // Asked right before DIR/hf is replaced: an error where a later attempt has the directory's lock.
+  std::function<absl::Status()> may_commit;
+};
+
+// Returns how many bytes of numbers were written.
+absl::StatusOr<int64_t> ExportHf(const Spec& spec, const HfExport& what);
 
 }  // namespace fsdpd

@@ -6,11 +6,14 @@
 #include <absl/strings/str_replace.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <atomic>
 #include <filesystem>
 
 #include "base/temp_dir.h"
 #include "fsdp/checkpoint/hf_store.h"
+#include "fsdp/checkpoint/job_folder.h"
 #include "fsdp/checkpoint/job_keys.h"
 #include "fsdp/checkpoint/tensor_names.h"
 #include "fsdp/checkpoint/testing/small_checkpoint.h"
@@ -42,7 +45,7 @@ class HfExportTest : public ::testing::Test {
   }
 
   absl::StatusOr<int64_t> Export(const std::string& job, bool stopped = false) {
-    return ExportHf(spec_, job, native_, [stopped] { return stopped; });
+    return ExportHf(spec_, {job, 1, native_, [stopped] { return stopped; }, {}});
   }
 
   std::string TypeOfAll() {
@@ -74,7 +77,7 @@ TEST_F(HfExportTest, HasTheTypeThatTheJobComputedIn) {
   spec_.precision.compute = DType::kFp16;  // Which has no room for what parameters may have become.
   ASSERT_TRUE(Export("job-1").ok());
   EXPECT_EQ(TypeOfAll(), "float32");
-  EXPECT_FALSE(fs::exists(hf_ + ".part"));
+  EXPECT_FALSE(fs::exists(hf_ + ".1.part"));
   EXPECT_FALSE(fs::exists(hf_ + ".replaced"));
 }
 
@@ -123,6 +126,45 @@ TEST_F(HfExportTest, MayReplaceWhatTheJobStartedFrom) {
   EXPECT_THAT(Read("config.json"), HasSubstr("\"eos_token_id\": 31"));
 }
 
+// Rank 0 of attempt 1 is stopped, its node is lost with its locks, and it continues while attempt 2 exports,
+// or after that.
+TEST_F(HfExportTest, ALateRank0OfAnEarlierAttemptChangesNothing) {
+  for (const bool second_is_done : {false, true}) {
+    fs::remove_all(hf_);
+    struct stat before = {}, after = {};
+    std::atomic<int> newest{1};
+    const auto may_commit = [&newest](int attempt) {
+      return attempt == newest ? absl::OkStatus() : absl::FailedPreconditionError("taken by a later attempt");
+    };
+    std::atomic<bool> asked{false};
+    const auto second = [&] {  // The first's threads ask whether they are to stop.
+      if (asked.exchange(true)) return false;
+      newest = 2;
+      EXPECT_EQ(*RemoveUnfinished(spec_.checkpoint.dir), 1) << "as attempt 2 does at its start";
+      const auto stopped = [&] { return !second_is_done; };
+      EXPECT_EQ(ExportHf(spec_, {"job-1", 2, native_, stopped, [&] { return may_commit(2); }}).ok(),
+                second_is_done);
+      EXPECT_EQ(stat(hf_.c_str(), &before) == 0, second_is_done);
+      return false;
+    };
+    Spec narrow = spec_;
+    narrow.precision.compute = DType::kBf16;  // So that its numbers would show.
+    const auto first = ExportHf(narrow, {"job-1", 1, native_, second, [&] { return may_commit(1); }});
+    EXPECT_TRUE(asked);
+    EXPECT_FALSE(first.ok()) << "it would have replaced what attempt 2 has made";
+    EXPECT_EQ(stat(hf_.c_str(), &after) == 0, second_is_done);
+    EXPECT_EQ(before.st_ino, after.st_ino);
+    if (second_is_done) EXPECT_EQ(TypeOfAll(), "float32");
+    // It comes to its export only now.
+    const auto later =
+        ExportHf(narrow, {"job-1", 1, native_, [] { return false; }, [&] { return may_commit(1); }});
+    EXPECT_EQ(later.status().message(), "taken by a later attempt");
+    EXPECT_EQ(stat(hf_.c_str(), &after) == 0, second_is_done);
+    EXPECT_EQ(before.st_ino, after.st_ino);
+    EXPECT_FALSE(fs::exists(hf_ + ".1.part"));
+  }
+}
+
 TEST_F(HfExportTest, WhatFailsLeavesTheOneBefore) {
   ASSERT_TRUE(Export("job-1").ok());
   spec_.precision.compute = DType::kBf16;
@@ -133,7 +175,7 @@ TEST_F(HfExportTest, WhatFailsLeavesTheOneBefore) {
   EXPECT_TRUE(absl::IsDataLoss(lacks)) << lacks;
   EXPECT_THAT(lacks.message(), HasSubstr("model.module.layer.1."));
   EXPECT_EQ(TypeOfAll(), "float32");
-  EXPECT_FALSE(fs::exists(hf_ + ".part"));
+  EXPECT_FALSE(fs::exists(hf_ + ".1.part"));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "fsdp/checkpoint/job_folder.h"
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
@@ -51,6 +52,12 @@ bool IsUnfinished(const std::string& name) {
   if (absl::StartsWith(name, "__")) return absl::EndsWith(name, ".part");
   return absl::EndsWith(name, kTemporarySuffix) &&
          (absl::StartsWith(name, kDcpMetadataName) || absl::StartsWith(name, kDcpSumsName));
+}
+
+// "hf.2.part".
+bool IsUnfinishedExport(absl::string_view name) {
+  return absl::ConsumePrefix(&name, absl::StrCat(kExportName, ".")) && absl::ConsumeSuffix(&name, ".part") &&
+         !name.empty() && std::all_of(name.begin(), name.end(), absl::ascii_isdigit);
 }
 
 // Of any; .metadata is dealt with first.
@@ -141,6 +148,15 @@ absl::StatusOr<int64_t> RemoveUnfinished(const std::string& dir) {
       removed += gone.ok() ? 1 : 0;
     }
     if (!each.committed) rmdir(each.path.c_str());  // Where nothing is left in it.
+  }
+  FSDPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(dir));
+  for (const std::string& name : names) {
+    if (!IsUnfinishedExport(name)) continue;
+    std::error_code error;
+    const std::string path = absl::StrCat(dir, "/", name);
+    std::filesystem::remove_all(path, error);
+    if (error) status.Update(ErrnoStatus(absl::StrCat("remove ", path), error.value()));
+    removed += error ? 0 : 1;
   }
   FSDPD_RETURN_IF_ERROR(status);
   return removed;

@@ -27,6 +27,9 @@ struct FoundCheckpoint {
 
 std::string CheckpointPath(const std::string& dir, int64_t step);
 
+// Of what a job exports (hf_export.h): DIR/hf, and DIR/hf.ATTEMPT.part until that is whole.
+inline constexpr char kExportName[] = "hf";
+
 // Has been committed, as far as one can tell: only where the system says that its .metadata is not there it
 // has not. A server that does not answer must not make an old checkpoint look like something to be removed.
 bool IsCheckpoint(const std::string& path);
@@ -49,7 +52,8 @@ absl::Status RemoveOld(const std::string& dir, int64_t newest, int64_t keep_last
 
 // Removes the files that saves were writing when they were killed (__R_N.distcp.*.part, and what a commit
 // wrote beside), and folders of checkpoints that nothing else is in. Returns how many files. What another
-// rank has written whole stays, for RemoveOld().
+// rank has written whole stays, for RemoveOld(). Removes exports that attempts left half too, so that what a
+// late process of one still writes ends nowhere.
 absl::StatusOr<int64_t> RemoveUnfinished(const std::string& dir);
 
 // A damaged one is kept as "iter_0000200.damaged", in the place of the last that was, since the job will

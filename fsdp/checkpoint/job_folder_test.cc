@@ -122,14 +122,17 @@ TEST(JobFolder, WhatKilledSavesWereWritingIsRemovedAndNothingElse) {
       std::ofstream(CheckpointPath(dir.path(), step) + "/" + name) << "half";
   }
   std::ofstream(CheckpointPath(dir.path(), 2) + "/thesis.part") << "mine";
-  fs::create_directories(dir.File("hf"));
+  for (const char* folder : {"hf", "hf.part", "hf.mine.part", "hf.2.part"})
+    fs::create_directories(dir.File(folder));
+  std::ofstream(dir.File("hf.2.part/config.json")) << "half";
   std::ofstream(dir.File("hf/__1_0.distcp.abc.part")) << "somebody's";
   const auto removed = RemoveUnfinished(dir.path());
   ASSERT_TRUE(removed.ok()) << removed.status();
-  EXPECT_EQ(*removed, 9);
+  EXPECT_EQ(*removed, 10);
+  EXPECT_FALSE(fs::exists(dir.File("hf.2.part")));
   EXPECT_THAT(StepsIn(dir.path()), ElementsAre(-2, 1)) << "of the third nothing is left";
   for (const char* kept : {"iter_0000001/__0_0.distcp", "iter_0000002/__0_0.distcp",
-                           "iter_0000002/thesis.part", "hf/__1_0.distcp.abc.part"})
+                           "iter_0000002/thesis.part", "hf/__1_0.distcp.abc.part", "hf.part", "hf.mine.part"})
     EXPECT_TRUE(fs::exists(dir.File(kept))) << kept;
   EXPECT_FALSE(fs::exists(dir.File("iter_0000001/__1_0.distcp.abc.part")));
   EXPECT_EQ(*RemoveUnfinished(dir.path()), 0);

@@ -129,8 +129,9 @@ absl::Status EmptyMarked(const std::string& part, const std::string& mark) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PartFolder>> PartFolder::Create(const std::string& target,
-                                                               const std::string& mark) {
-  const std::string whole = WithoutSlash(target), part = absl::StrCat(whole, kSuffix);
+                                                               const std::string& mark, int attempt) {
+  const std::string whole = WithoutSlash(target);
+  const std::string part = absl::StrCat(whole, attempt > 0 ? absl::StrCat(".", attempt) : "", kSuffix);
   const bool replaces = !mark.empty();
   if (!replaces) FSDPD_RETURN_IF_ERROR(CheckTargetIsFree(whole));
   if (mkdir(part.c_str(), 0777) != 0 && errno != EEXIST) return ErrnoStatus(absl::StrCat("create ", part));

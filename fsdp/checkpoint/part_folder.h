@@ -1,5 +1,5 @@
 // A folder that is there whole or not at all: it is made under another name, TARGET.part, beside where it
-// shall be, and renamed when it is complete.
+// shall be, and renamed when it is complete. A job's attempts have a name each, TARGET.ATTEMPT.part.
 //
 //   Create()    TARGET is not there, or an empty folder, which goes; or what the caller wants replaced, which
 //               stays until Commit(). What an interrupted one left under the other name is still there.
@@ -29,9 +29,10 @@ namespace fsdpd {
 class PartFolder {
  public:
   // `mark`: what is at TARGET goes, all of it, once there is something else, which the caller puts a file of
-  // this name into before Commit(). Empty: nothing is replaced.
+  // this name into before Commit(). Empty: nothing is replaced. `attempt`: of the job
+  // that exports, whose folder is its own. 0: of no job.
   static absl::StatusOr<std::unique_ptr<PartFolder>> Create(const std::string& target,
-                                                            const std::string& mark = "");
+                                                            const std::string& mark = "", int attempt = 0);
   ~PartFolder();
   PartFolder(const PartFolder&) = delete;
   PartFolder& operator=(const PartFolder&) = delete;

@@ -188,7 +188,8 @@ absl::Status FolderLock::Sign() {
 absl::Status FolderLock::Keep() {
   const std::string& dir = options_.dir;
   const std::string path = this->path();
-  if (!locked_ || !WasRemoved(path, lock_)) return absl::OkStatus();
+  if (!locked_) return absl::OkStatus();
+  if (!WasRemoved(path, lock_)) return CheckHeld();
   const std::string found = HolderOf(path).token;
   if (!found.empty() && found == token_) return absl::OkStatus();  // File systems may number files anew.
   FSDPD_RETURN_IF_ERROR(MakeFolder(dir));
@@ -207,6 +208,14 @@ absl::Status FolderLock::Keep() {
   return absl::Status(
       taken.code(),
       absl::StrCat(dir, " was removed while the job trains, and is not its own any more: ", taken.message()));
+}
+
+absl::Status FolderLock::CheckHeld() const {
+  const Holder holder = HolderOf(path());
+  if (token_.empty() || holder.token.empty() || holder.token == token_) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(path(), " was taken by ", holder.job == options_.job ? "a later attempt" : holder.job,
+                   holder.Where(), ": this one no longer writes there"));
 }
 
 absl::Status FolderLock::Clear(const std::vector<std::string>& damaged) {

@@ -49,8 +49,12 @@ class FolderLock {
   absl::Status Clear(const std::vector<std::string>& damaged);
 
   // If somebody removed the directory, its lock went with it: takes the lock of the new one, or fails when
-  // another run was faster. OK on other ranks.
+  // another run was faster. CheckHeld()'s error. OK on other ranks.
   absl::Status Keep();
+
+  // FAILED_PRECONDITION where another rank 0 has signed the lock file since: a file server dropped this one's
+  // lock, as that of a node that was lost. OK where nobody knows.
+  absl::Status CheckHeld() const;
 
   // Of this attempt; empty where it is not known that the ranks share the directory.
   const std::string& token() const { return token_; }

@@ -73,6 +73,20 @@ TEST(FolderLock, NamesTheHolderAndNotTheOneBeforeItThatHadSigned) {
   close(holder);
 }
 
+// A file server drops the locks of a node that was lost: its rank 0 may live on.
+TEST(FolderLock, AHolderWhoseLockWentToALaterAttemptKeepsNothing) {
+  const TempDir dir;
+  LocalStore store;
+  const auto lock = FolderLock::Take(Of(dir.path(), &store, 0, "job"));
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  EXPECT_TRUE((*lock)->Keep().ok());
+  std::ofstream(dir.File(".fsdpd_lock")) << "job another-token there\n";
+  for (const absl::Status& status : {(*lock)->Keep(), (*lock)->CheckHeld()}) {
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+    EXPECT_THAT(status.message(), HasSubstr("was taken by a later attempt on host there"));
+  }
+}
+
 TEST(FolderLock, AnAttemptWaitsForTheOneBefore) {
   const TempDir dir;
   LocalStore store, other;

@@ -101,12 +101,16 @@ absl::StatusOr<Start> FindStart(const RankRun& run) {
 }
 
 // A failure is told and ends nothing: the checkpoint is there.
-void Export(const RankRun& run) {
+void Export(const RankRun& run, const FolderLock& folder) {
   const Spec& spec = run.plan->spec;
   const absl::Time begin = absl::Now();
-  const absl::StatusOr<int64_t> bytes =
-      ExportHf(spec, run.label.job, CheckpointPath(spec.checkpoint.dir, spec.steps),
-               [&run] { return run.stop->load(); });
+  HfExport what;
+  what.job = run.label.job;
+  what.attempt = run.label.attempt;
+  what.checkpoint = CheckpointPath(spec.checkpoint.dir, spec.steps);
+  what.stopped = [&run] { return run.stop->load(); };
+  what.may_commit = [&folder] { return folder.CheckHeld(); };
+  const absl::StatusOr<int64_t> bytes = ExportHf(spec, what);
   v1::SavedCheckpoint exported;
   exported.set_format("hf");
   exported.set_step(spec.steps);
@@ -128,7 +132,8 @@ absl::Status TakeDevice(const Spec& spec, int index) {
   return RefusedByNode(CheckMultipliesFp8(index));
 }
 
-absl::Status Live(const RankRun& run, Trainer* trainer, const v1::RestoredCheckpoint* restored) {
+absl::Status Live(const RankRun& run, Trainer* trainer, const FolderLock* folder,
+                  const v1::RestoredCheckpoint* restored) {
   if (run.on_made) FSDPD_RETURN_IF_ERROR(run.on_made(trainer, restored));
   const PhaseScope training(run.flight, FlightPhase::kTraining);
   FSDPD_RETURN_IF_ERROR(trainer->Run(
@@ -137,7 +142,7 @@ absl::Status Live(const RankRun& run, Trainer* trainer, const v1::RestoredCheckp
   const PhaseScope ending(run.flight, FlightPhase::kEnding);
   trainer->AwaitOthers();  // They may still read what this rank sent last.
   // The folder is still locked, and nobody waits.
-  if (run.rank == 0 && run.plan->spec.checkpoint.exports_hf) Export(run);
+  if (run.rank == 0 && run.plan->spec.checkpoint.exports_hf) Export(run, *folder);
   return absl::OkStatus();
 }
 
@@ -203,7 +208,7 @@ absl::Status RunRank(RankRun run) {
     start.restored.mutable_notes()->Assign(notes.begin(), notes.end());
   }
   start.restore.reset();  // Its open files would keep the room of a checkpoint that is removed meanwhile.
-  const absl::Status status = Live(run, trainer.get(), resumes ? &start.restored : nullptr);
+  const absl::Status status = Live(run, trainer.get(), folder.get(), resumes ? &start.restored : nullptr);
   if (!status.ok()) {
     if (run.on_failed) run.on_failed(status);
     trainer->Abort();
