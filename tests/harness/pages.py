@@ -57,6 +57,13 @@ def pages():
     return [str(path) for path in repository.with_suffix(".md") if not str(path).startswith("docs/bench/")]
 
 
+def with_coordinators():
+    """{tutorial: the folder that its coordinator keeps its state in}."""
+    texts = {page: (ROOT / page).read_text() for page in pages() if page.startswith("docs/tutorials/")}
+    found = {page: re.search(r"^fsdpd-coordinator .*--state-dir (\S+)", text, re.MULTILINE) for page, text in texts.items()}
+    return {page: each[1] for page, each in found.items() if each}
+
+
 def blocks(page):
     text = (ROOT / page).read_text()
     return [Block(page, text[:found.start("text")].count("\n"), found["language"], found["text"], found["why"] or "",
@@ -101,7 +108,7 @@ class Reader:
     place of its own, where nobody but the page has the port that it names."""
 
     def __init__(self, page, folder, shell=(), environment=None):
-        self.page, self.folder, self.mark = page, folder, uuid.uuid4().hex
+        self.folder, self.mark = folder, uuid.uuid4().hex
         self.said = folder.parent / f"{folder.name}.txt"
         self._shell = [*shell, "bash", "-c"]
         self.port = "7777" if shell else str(_free_port())
@@ -110,11 +117,17 @@ class Reader:
             (folder / name).symlink_to(ROOT / name)
         (folder / ".build").mkdir()
         (folder / ".build/bin").symlink_to(BIN)
+        self._given = environment or os.environ
+        self.turn_to(page)
+
+    def turn_to(self, page):
+        """The page that run() runs next, in the same folder."""
+        self.page = page
         # The tests' own Python has the libraries that pages use.
         places = [*(str(BIN / name) for name in ("client", "coordinator", "agent", "fsdp")), os.path.dirname(sys.executable)]
-        self.environment = {**(environment or os.environ), MARK: self.mark, "FSDPD_SERVER": f"127.0.0.1:{self.port}", "HOME": str(folder)}
+        self.environment = {**self._given, MARK: self.mark, "FSDPD_SERVER": f"127.0.0.1:{self.port}", "HOME": str(self.folder)}
         if any("./clients/python" in block.text for block in blocks(page)):  # A page that has the reader install it.
-            places.append(str(wheel.data_command(folder.parent / "bin")))
+            places.append(str(wheel.data_command(self.folder.parent / "bin")))
             self.environment["PYTHONPATH"] = str(wheel.installed())
         self.environment["PATH"] = ":".join([*places, self.environment["PATH"]])
 
@@ -122,15 +135,16 @@ class Reader:
         (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
         (self.folder / name).write_text(text)
 
-    def run(self, timeout_s=110, chosen=lambda block: not block.why):
-        """Runs its blocks; the whole output. A command that fails ends it, with the block and what was said so far."""
+    def run(self, timeout_s=110, chosen=lambda block: not block.why, changed=lambda text: text):
+        """Runs its blocks, their text `changed`; the whole output. A command that fails ends it, with the block and what was
+        said so far."""
         script = f"set -euo pipefail\ncd {self.folder}\n"
         for block in blocks(self.page):
             if block.file:
                 self._write(block.file, block.text)
             elif block.commands and chosen(block):
                 # A page's coordinator listens where nobody else does.
-                script += f"echo '--- {block.place}'\n" + block.text.replace("7777", self.port)
+                script += f"echo '--- {block.place}'\n" + changed(block.text.replace("7777", self.port))
         with open(self.said, "wb") as output:
             done = subprocess.run([*self._shell, script], env=self.environment, stdin=subprocess.DEVNULL,
                                   stdout=output, stderr=output, timeout=timeout_s, check=False)

@@ -1,5 +1,7 @@
 """The commands of the pages, as a reader runs them. Which ones no test runs is tests/tidy/test_pages.py."""
 
+import re
+
 import pytest
 
 from harness import pages
@@ -17,6 +19,20 @@ def test_a_page_s_commands_do_what_it_says(page, tmp_path):
     if page.startswith("docs/tutorials/"):
         missing = pages.never_said(page, output)
         assert not missing, "shown, and not said:\n" + "\n".join(missing)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+def test_tutorials_follow_each_other_in_one_folder_that_nobody_cleans(tmp_path):
+    """What laptop.md had left made the job of python.md fail, and its program end in an IndexError."""
+    laptop, huggingface, python = (f"docs/tutorials/{name}.md" for name in ("laptop", "huggingface", "python"))
+    assert {laptop, huggingface, python} == {page for page in RUN if page in pages.with_coordinators()}, "add the new one"
+    with pages.Reader(laptop, tmp_path / "clone") as reader:
+        for page in (laptop, huggingface, python):
+            reader.turn_to(page)
+            output = reader.run(timeout_s=180, changed=lambda text: re.sub(r"^rm -r \S+$", ":", text, flags=re.MULTILINE))
+            assert not pages.never_said(page, output), output
+        assert {path.name for path in reader.folder.glob("try*")} == {"try", "try-hf", "try-python"}
 
 
 def test_a_shown_line_that_no_command_said_is_found():

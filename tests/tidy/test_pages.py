@@ -87,3 +87,13 @@ def test_a_misspelt_command_or_flag_is_found():
     assert "no flag --folow" in fault_of("fsdpctl submit -f job.yaml --folow", commands)
     assert "no such command" in fault_of("fsdpctl sumbit -f job.yaml", commands)
     assert not fault_of("fsdpctl --context lab get -l team=vision -o json", commands)
+
+
+def test_each_tutorial_has_a_folder_of_its_own():
+    """A night runs them all in one clone (integration/test_pages.py)."""
+    folders = pages.with_coordinators()
+    assert len(folders) == 3 and len(set(folders.values())) == 3, folders
+    for page, state in folders.items():
+        folder = state.split("/")[0]
+        others = [block.file for block in pages.blocks(page) if block.file and block.file.split("/")[0] != folder]
+        assert not others and f"\nrm -r {folder}\n" in (ROOT / page).read_text(), (page, others)
