@@ -109,9 +109,9 @@ struct CommandLine {
   std::string out;       // trace; a file, or empty: by the job. token new. export; a folder.
 
   int64_t after_event = 0;  // events; a sequence.
-  bool force = false;       // drain
+  bool force = false;       // drain, node delete
 
-  std::string node;                      // cordon, uncordon, drain, events
+  std::string node;                      // cordon, uncordon, drain, events, node delete
   std::string reason;                    // cancel, pause, resume, retry, cordon, drain
   std::optional<int64_t> grace_seconds;  // cancel, pause, drain
   bool wait = false;                     // cancel, pause, drain

@@ -60,7 +60,7 @@ int RunTrace(Session* session);
 // What becomes of a job: cancel, pause, resume, retry, delete. Empty for another command.
 std::optional<int> RunLifeCommand(Session* session);
 
-// About one node: describe node, cordon, uncordon, preflight. Empty for another command.
+// About one node: describe node, node delete, cordon, uncordon, preflight. Empty for another command.
 std::optional<int> RunNodeCommand(Session* session);
 
 // Jobs as a table, as data, or as they change: get.

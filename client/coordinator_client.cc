@@ -381,6 +381,10 @@ absl::StatusOr<v1::DrainNodeResponse> CoordinatorClient::DrainNode(const v1::Dra
   return Call<v1::DrainNodeRequest, v1::DrainNodeResponse>(&v1::Coordinator::Stub::DrainNode, request);
 }
 
+absl::StatusOr<v1::DeleteNodeResponse> CoordinatorClient::DeleteNode(const v1::DeleteNodeRequest& request) {
+  return Call<v1::DeleteNodeRequest, v1::DeleteNodeResponse>(&v1::Coordinator::Stub::DeleteNode, request);
+}
+
 absl::StatusOr<v1::ListEventsResponse> CoordinatorClient::ListEvents(const v1::ListEventsRequest& request) {
   return Call<v1::ListEventsRequest, v1::ListEventsResponse>(&v1::Coordinator::Stub::ListEvents, request);
 }

@@ -69,6 +69,21 @@ void AddDrain(CLI::App* app, CommandLine* line) {
       ->type_name("SECONDS");
 }
 
+void AddNode(CLI::App* app, CommandLine* line) {
+  CLI::App* node = AddCommand(app, "node", "Remove a node whose agent is not coming back.",
+                              "  fsdpctl node delete node-7\n"
+                              "  fsdpctl node delete node-7 --force");
+  node->require_subcommand(1);
+  CLI::App* remove = AddCommand(
+      node, "delete",
+      "Delete a node that is lost or has left, with its cordon and preflight result. An agent of that name "
+      "may register again.",
+      "  fsdpctl node delete node-7\n"
+      "  fsdpctl node delete node-7 --force");
+  remove->add_option("NODE", line->node, "The node's name")->required()->check(NotEmpty())->type_name("");
+  remove->add_flag("--force", line->force, "Delete it although ranks on the lost node may still run");
+}
+
 }  // namespace
 
 void AddLabelFlags(CLI::App* app, CommandLine* line) {
@@ -138,6 +153,7 @@ void AddEventCommands(CLI::App* app, CommandLine* line) {
       ->excludes(since);
   events->add_flag("-w,--watch", line->follow, "Go on with each new one, over restarts of the coordinator");
   AddDrain(app, line);
+  AddNode(app, line);
 }
 
 }  // namespace fsdpd

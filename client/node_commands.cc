@@ -1,4 +1,4 @@
-// About one node: cordon, uncordon, preflight, and what `describe node` shows.
+// One node: cordon, uncordon, preflight, delete, and describe.
 #include <absl/strings/str_cat.h>
 
 #include <optional>
@@ -85,6 +85,16 @@ int RunPreflight(Session* session) {
   return node.preflight().faults().empty() ? kExitOk : kExitFailed;
 }
 
+int RunDeleteNode(Session* session) {
+  v1::DeleteNodeRequest request;
+  request.set_node(session->line().node);
+  request.set_force(session->line().force);
+  const absl::StatusOr<v1::DeleteNodeResponse> response = session->client().DeleteNode(request);
+  if (!response.ok()) return session->Fail(response.status());
+  PrintNode(session, response->node(), absl::StrCat(response->node().name(), " deleted\n"));
+  return kExitOk;
+}
+
 int RunDescribeNode(Session* session) {
   const absl::StatusOr<std::optional<v1::Node>> node = FindNode(session, session->line().node);
   if (!node.ok()) return session->Fail(node.status());
@@ -100,6 +110,7 @@ std::optional<int> RunNodeCommand(Session* session) {
   if (line.command == "cordon") return RunCordon(session);
   if (line.command == "uncordon") return RunUncordon(session);
   if (line.command == "preflight") return RunPreflight(session);
+  if (line.command == "node") return RunDeleteNode(session);
   if (line.command != "describe" || line.node.empty()) return std::nullopt;
   if (line.job == "node") return RunDescribeNode(session);
   session->console().err << "fsdpctl: describe takes one job, or `node` and a node's name\n";

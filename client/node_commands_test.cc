@@ -34,6 +34,28 @@ TEST_F(NodeCommandsTest, CordonSendsTheReasonAndUncordonTakesItAway) {
   EXPECT_EQ(out_, "node-7 open\n");
 }
 
+TEST_F(NodeCommandsTest, DeleteRemovesALostNodeAndAsksForForceWhereRanksMayStillRun) {
+  bool force = false;
+  server_.on_delete_node = [&](const v1::DeleteNodeRequest& request, v1::DeleteNodeResponse* response) {
+    force = request.force();
+    if (!force)
+      return RefusalWithDetails(grpc::StatusCode::FAILED_PRECONDITION,
+                                "node node-7 was lost with ranks of j-1, which may still run",
+                                "RANKS_UNCONFIRMED");
+    response->mutable_node()->set_name(request.node());
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"node", "delete", "node-7"}), kExitFailed);
+  EXPECT_EQ(err_,
+            "fsdpctl: node node-7 was lost with ranks of j-1, which may still run [RANKS_UNCONFIRMED]\n");
+  EXPECT_EQ(Run({"node", "delete", "node-7", "--force"}), kExitOk) << err_;
+  EXPECT_TRUE(force);
+  EXPECT_EQ(out_, "node-7 deleted\n");
+  EXPECT_EQ(Run({"node"}), kExitUsage);
+  EXPECT_EQ(Run({"node", "delete"}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("NODE is required"));
+}
+
 TEST_F(NodeCommandsTest, PreflightWaitsForTheResultAndSaysWhetherItIsEnough) {
   int looks = 0;
   server_.on_preflight = [&](const v1::PreflightNodeRequest& request, v1::PreflightNodeResponse* response) {

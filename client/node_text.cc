@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_format.h>
+#include <absl/strings/str_join.h>
 
 #include <algorithm>
 #include <cmath>
@@ -74,6 +75,9 @@ std::string PreflightText(const v1::Node& node, absl::Time now) {
 std::string DescribeNode(const v1::Node& node, absl::Time now) {
   std::string text = NodeTable({node}, now);
   if (node.in_preflight()) absl::StrAppend(&text, node.name(), " is measured now\n");
+  if (!node.unconfirmed_jobs().empty())
+    absl::StrAppend(&text, node.name(), " was lost with ranks of ",
+                    OneLine(absl::StrJoin(node.unconfirmed_jobs(), ", ")), ", which may still run\n");
   return text + PreflightText(node, now);
 }
 

@@ -139,6 +139,9 @@ grpc::Status GuardedApi::WatchEvents(Context* c, const v1::WatchEventsRequest* q
 grpc::Status GuardedApi::DrainNode(Context* c, const v1::DrainNodeRequest* q, v1::DrainNodeResponse* a) {
   return Call("DrainNode", &JobService::DrainNode, c, q, a);
 }
+grpc::Status GuardedApi::DeleteNode(Context* c, const v1::DeleteNodeRequest* q, v1::DeleteNodeResponse* a) {
+  return Call("DeleteNode", &JobService::DeleteNode, c, q, a);
+}
 grpc::Status GuardedApi::PreflightNode(Context* c, const v1::PreflightNodeRequest* q,
                                        v1::PreflightNodeResponse* a) {
   return Call("PreflightNode", &JobService::PreflightNode, c, q, a);

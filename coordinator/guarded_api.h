@@ -55,6 +55,7 @@ class GuardedApi final : public v1::Coordinator::Service {
   grpc::Status WatchEvents(Context* c, const v1::WatchEventsRequest* q,
                            grpc::ServerWriter<v1::WatchEventsResponse>* a) override;
   grpc::Status DrainNode(Context* c, const v1::DrainNodeRequest* q, v1::DrainNodeResponse* a) override;
+  grpc::Status DeleteNode(Context* c, const v1::DeleteNodeRequest* q, v1::DeleteNodeResponse* a) override;
   grpc::Status PreflightNode(Context* c, const v1::PreflightNodeRequest* q,
                              v1::PreflightNodeResponse* a) override;
   grpc::Status GetVersion(Context* c, const v1::GetVersionRequest* q, v1::GetVersionResponse* a) override;

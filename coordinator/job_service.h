@@ -93,6 +93,8 @@ class JobService final : public v1::Coordinator::Service {
   grpc::Status WatchEvents(grpc::ServerContext*, const v1::WatchEventsRequest*,
                            grpc::ServerWriter<v1::WatchEventsResponse>*) override;
   grpc::Status DrainNode(grpc::ServerContext*, const v1::DrainNodeRequest*, v1::DrainNodeResponse*) override;
+  grpc::Status DeleteNode(grpc::ServerContext*, const v1::DeleteNodeRequest*,
+                          v1::DeleteNodeResponse*) override;
   grpc::Status PreflightNode(grpc::ServerContext*, const v1::PreflightNodeRequest*,
                              v1::PreflightNodeResponse*) override;
   grpc::Status GetVersion(grpc::ServerContext*, const v1::GetVersionRequest*,

@@ -21,6 +21,7 @@ v1::Node NodeOf(const NodeView& view, const Clock& clock) {
   node.set_host_memory_bytes(view.info.host_memory_bytes());
   *node.mutable_labels() = view.info.labels();
   node.set_nvlink_domain(view.info.nvlink_domain());
+  for (const std::string& job : view.unconfirmed_jobs) node.add_unconfirmed_jobs(job);
   return node;
 }
 
@@ -37,8 +38,8 @@ NodeView ViewOf(const v1::Node& node, const Clock& clock) {
   view.info.set_nvlink_domain(node.nvlink_domain());
   view.address = node.address();
   view.left = node.left();
-  // Somebody may have set the date back since.
-  const absl::Duration ago = clock.Wall() - absl::FromUnixNanos(node.last_seen_unix_nanos());
+  view.unconfirmed_jobs.assign(node.unconfirmed_jobs().begin(), node.unconfirmed_jobs().end());
+  const absl::Duration ago = date - absl::FromUnixNanos(node.last_seen_unix_nanos());
   view.last_seen = clock.Now() - std::max(ago, absl::Seconds(1));
   return view;
 }

@@ -117,6 +117,15 @@ grpc::Status JobService::DrainNode(grpc::ServerContext*, const v1::DrainNodeRequ
   return grpc::Status::OK;
 }
 
+grpc::Status JobService::DeleteNode(grpc::ServerContext*, const v1::DeleteNodeRequest* request,
+                                    v1::DeleteNodeResponse* response) {
+  if (const absl::Status name = CheckNode(request->node()); !name.ok()) return ToGrpc(name);
+  *response->mutable_node() = NodeNamed(request->node());
+  const absl::Status deleted = parts_.reconciler->DeleteNode(request->node(), request->force());
+  if (absl::IsNotFound(deleted)) return ToGrpc(NodeNotFound(request->node()));
+  return ToGrpc(deleted);
+}
+
 grpc::Status JobService::PreflightNode(grpc::ServerContext*, const v1::PreflightNodeRequest* request,
                                        v1::PreflightNodeResponse* response) {
   if (const absl::Status name = CheckNode(request->node()); !name.ok()) return ToGrpc(name);

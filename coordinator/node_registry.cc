@@ -71,7 +71,7 @@ absl::StatusOr<std::shared_ptr<StreamOutbox>> NodeRegistry::Attach(const v1::Reg
     outbox = std::make_shared<StreamOutbox>((generation_ << kStreamBits) + ++streams_, std::move(end_stream));
     outbox->Push(WelcomeMessage());
     node.outbox = outbox;
-    node.view = {info, address, true, outbox->epoch(), clock_->Now(), 0, false, false};
+    node.view = {info, address, true, outbox->epoch(), clock_->Now(), 0, false, false, {}};
   }
   if (replaced != nullptr) replaced->Close();
   return outbox;
@@ -135,6 +135,15 @@ std::vector<std::string> NodeRegistry::ForgetLost(const AgentLease& lease) {
   return forgotten;
 }
 
+bool NodeRegistry::Forget(const std::string& node) {
+  MutexLock lock(&mutex_);
+  const auto it = nodes_.find(node);
+  if (it == nodes_.end()) return true;
+  if (it->second.outbox != nullptr) return false;
+  nodes_.erase(it);
+  return true;
+}
+
 bool NodeRegistry::Send(const std::string& node, v1::CoordinatorMessage message) {
   std::shared_ptr<StreamOutbox> outbox;
   {
@@ -149,6 +158,15 @@ bool NodeRegistry::KnowsLogWindows(const std::string& node) const {
   MutexLock lock(&mutex_);
   const auto it = nodes_.find(node);
   return it != nodes_.end() && it->second.outbox != nullptr && it->second.view.info.log_windows();
+}
+
+void NodeRegistry::AddUnconfirmed(const std::string& node, const std::string& job) {
+  MutexLock lock(&mutex_);
+  const auto it = nodes_.find(node);
+  if (it == nodes_.end() || it->second.outbox != nullptr) return;
+  std::vector<std::string>& jobs = it->second.view.unconfirmed_jobs;
+  if (jobs.size() < kMaxUnconfirmedJobs && std::find(jobs.begin(), jobs.end(), job) == jobs.end())
+    jobs.push_back(job);
 }
 
 void NodeRegistry::SetFreeSlots(const std::map<std::string, int>& free_slots) {
@@ -177,6 +195,7 @@ void NodeRegistry::ReadInto(std::map<std::string, NodeView>* views) const {
       view.free_slots = node.view.free_slots;
       view.left = node.view.left;
       view.awaited = node.view.awaited;
+      view.unconfirmed_jobs = node.view.unconfirmed_jobs;
     }
     ++it;
   }

@@ -27,6 +27,8 @@
 
 namespace fsdpd {
 
+constexpr size_t kMaxUnconfirmedJobs = 16;  // Of a node.
+
 // Names kept, connected or not: DESIGN's 2,000 agents and as many that were renamed or replaced.
 constexpr size_t kMaxNodes = 4096;
 
@@ -42,8 +44,9 @@ struct NodeView {
   int64_t epoch = 0;
   absl::Time last_seen;  // By Clock::Now().
   int free_slots = 0;
-  bool left = false;     // It ended its stream in order, and has no other.
-  bool awaited = false;  // It has none, did not leave, and is not lost yet.
+  bool left = false;                          // It ended its stream in order, and has no other.
+  bool awaited = false;                       // It has none, did not leave, and is not lost yet.
+  std::vector<std::string> unconfirmed_jobs;  // Node.unconfirmed_jobs.
 };
 
 class NodeRegistry {
@@ -67,10 +70,15 @@ class NodeRegistry {
   // The names of those that are not known any more.
   std::vector<std::string> ForgetLost(const AgentLease& lease);
 
+  // False, and no effect, where its agent has a stream.
+  bool Forget(const std::string& node);
+
   // False when the node has no stream.
   bool Send(const std::string& node, v1::CoordinatorMessage message);
   // Whether its agent, connected, said Register.log_windows.
   bool KnowsLogWindows(const std::string& node) const;
+  // The node is lost with ranks of the job, which may still run. Until its agent registers.
+  void AddUnconfirmed(const std::string& node, const std::string& job);
   void SetFreeSlots(const std::map<std::string, int>& free_slots);
 
   std::vector<NodeView> Snapshot() const;  // By name.

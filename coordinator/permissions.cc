@@ -32,6 +32,7 @@ constexpr Permission kTable[] = {
     {"CordonNode", kOperator, kOperator, true},
     {"UncordonNode", kOperator, kOperator, true},
     {"DrainNode", kOperator, kOperator, true},
+    {"DeleteNode", kOperator, kOperator, true},
     // No job is placed there meanwhile, and a node that is too slow is cordoned.
     {"PreflightNode", kOperator, kOperator, true},
 };

@@ -38,7 +38,7 @@ TEST(Permissions, WhoChangesAJobHasItOrIsAnOperatorAndNodesAreForOperators) {
     EXPECT_EQ(row.own, PersonRole::kSubmitter) << of_a_job;
     EXPECT_TRUE(row.changes) << of_a_job;
   }
-  for (const char* of_a_node : {"CordonNode", "UncordonNode", "DrainNode"}) {
+  for (const char* of_a_node : {"CordonNode", "UncordonNode", "DrainNode", "DeleteNode"}) {
     const Permission& row = PermissionOf(of_a_node);
     EXPECT_EQ(row.role, PersonRole::kOperator) << of_a_node;
     EXPECT_EQ(row.own, PersonRole::kOperator) << of_a_node;

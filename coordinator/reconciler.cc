@@ -95,8 +95,8 @@ absl::Status Reconciler::Load() {
   if (const auto nodes = parts_.store->Nodes(); nodes.ok()) {
     preflights_.Load(*nodes);
     for (const v1::Node& node : nodes->nodes()) {
-      nodes_remembered_[node.name()] = {-1, false, false, node.preflight().unix_nanos(),
-                                        node.preflight().accepted()};
+      nodes_remembered_[node.name()] = {
+          -1, false, false, node.preflight().unix_nanos(), node.preflight().accepted(), 0};
     }
   }
   FSDPD_ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, parts_.store->LiveJobs());
@@ -224,11 +224,15 @@ void Reconciler::BeginTick() {
 
 void Reconciler::ForgetLostNodes() {
   for (const std::string& node : parts_.nodes->ForgetLost(lease_)) {
-    attached_.erase(node);
-    preflights_.Forget(node);
-    strikes_.ForgetNode(node);
+    ForgetNode(node);
     LogInfo("a lost node is forgotten node=%s", node);
   }
+}
+
+void Reconciler::ForgetNode(const std::string& node) {
+  attached_.erase(node);
+  preflights_.Forget(node);
+  strikes_.ForgetNode(node);
 }
 
 void Reconciler::ReadPresence() { parts_.nodes->ReadInto(&views_); }
@@ -383,6 +387,7 @@ void Reconciler::TendStops() {
     if (!current && (IsGone(facts, presence) || overdue)) {
       if (!IsGone(facts, presence))
         LogWarning("no agent confirmed the end of job=%s attempt=%d", it->first.job, it->first.attempt);
+      KeepUnconfirmed(facts);
       parts_.rendezvous->Close(it->first);
       hosts_.Close(it->first);
       it = attempts_.erase(it);

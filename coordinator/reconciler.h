@@ -115,6 +115,9 @@ class Reconciler {
   // Likewise; it goes on by itself (draining.cc). FAILED_PRECONDITION where a job there would lose all that
   // it has trained.
   absl::Status Drain(const std::string& node, const std::string& reason, int64_t grace_ms, bool force);
+  // Likewise (remembering.cc). FAILED_PRECONDITION where its agent may be back, it hosts ranks or, without
+  // `force`, ranks on it may still run.
+  absl::Status DeleteNode(const std::string& node, bool force);
   const Cordons& cordons() const { return cordons_; }
   // Likewise: has the node measured. FAILED_PRECONDITION where it cannot be now.
   absl::Status Preflight(const std::string& node);
@@ -265,12 +268,16 @@ class Reconciler {
   void MarkUnsaved(LiveJob* live);
 
   // Remembering (remembering.cc).
-  // Its stream's epoch; connected; left; when it was measured, and whether that is accepted.
-  using NodeMark = std::tuple<int64_t, bool, bool, int64_t, bool>;
+  // Its stream's epoch; connected; left; when it was measured, and whether that is accepted; how many jobs have
+  // unconfirmed ranks there.
+  using NodeMark = std::tuple<int64_t, bool, bool, int64_t, bool, size_t>;
   std::map<std::string, NodeMark> NodeMarks() const;
   void RememberNodes();
   // `all`: also those that are stored as they are, for the date.
   absl::Status StoreNodes(bool all = false);
+  absl::Status CheckDeletable(const std::string& node, bool force) const;
+  std::vector<std::string> JobsWithRanksOn(const std::string& node) const;
+  void KeepUnconfirmed(const AttemptFacts& facts);
 
   // The job after `event` (and `edit`).
   absl::StatusOr<v1::Job> After(const LiveJob& live, JobEvent event, const std::string& reason,
@@ -364,6 +371,7 @@ class Reconciler {
   bool IsCurrent(const AttemptRef& ref) const;  // The attempt of a live job that has not left it behind.
   void LoadAttempt(const v1::Job& job);
   void ForgetLostNodes();
+  void ForgetNode(const std::string& node);
   void ReadPresence();
   Presence PresenceAt(const std::string& node) const;
   // What it hosts is known too. Before that its slots may be in use.

@@ -37,6 +37,11 @@ class ReconcilerCordonTest : public ReconcilerCase {
     Advance(absl::Seconds(3));
     AwaitNext(id);
   }
+  void Lose(const std::string& node) {
+    Detach(node);
+    outboxes_.erase(node);
+    Advance(absl::Minutes(1));
+  }
   std::optional<v1::Cordon> CordonOf(const std::string& node) { return reconciler_->cordons().Find(node); }
 };
 
@@ -75,6 +80,64 @@ TEST_F(ReconcilerCordonTest, CordonsOutliveTheCoordinatorAndTheAgent) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
   ASSERT_TRUE(Uncordon("a").ok());
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+}
+
+TEST_F(ReconcilerCordonTest, ALostNodeIsDeletedWithItsCordonAndMayRegisterAgain) {
+  Attach("a", 1);
+  ASSERT_TRUE(Cordon("a", "a fan is broken").ok());
+  const absl::Status ready = reconciler_->DeleteNode("a", /*force=*/true);
+  EXPECT_EQ(ready.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(ready.message()), HasSubstr("node a is ready: stop its agent"));
+  Detach("a");
+  const absl::Status silent = reconciler_->DeleteNode("a", /*force=*/true);
+  EXPECT_THAT(std::string(silent.message()), HasSubstr("not lost yet"));
+  outboxes_.erase("a");
+  Advance(absl::Minutes(1));
+  ASSERT_TRUE(reconciler_->DeleteNode("a", /*force=*/false).ok());
+  EXPECT_TRUE(nodes_->Snapshot().empty());
+  EXPECT_FALSE(CordonOf("a").has_value());
+  EXPECT_TRUE(store_->Nodes()->nodes().empty());
+  EXPECT_TRUE(store_->Cordons()->empty());
+  EXPECT_EQ(reconciler_->DeleteNode("a", false).code(), absl::StatusCode::kNotFound);
+  const v1::Event newest = store_->events().Read({})->events.back();
+  EXPECT_EQ(newest.kind(), v1::EVENT_KIND_NODE_DELETED);
+  EXPECT_EQ(newest.node(), "a");
+  Restart();
+  EXPECT_TRUE(nodes_->Snapshot().empty());
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  EXPECT_EQ(NodeOf("j"), "a");
+}
+
+TEST_F(ReconcilerCordonTest, ANodeThatLeftInOrderIsDeletedWithoutAWait) {
+  Attach("a", 1);
+  ASSERT_TRUE(nodes_->Detach("a", outboxes_.at("a")->epoch(), /*left=*/true));
+  EXPECT_TRUE(reconciler_->DeleteNode("a", /*force=*/false).ok());
+}
+
+TEST_F(ReconcilerCordonTest, ALostNodeWhoseRanksMayStillRunIsDeletedOnlyByForce) {
+  RunOn({"a"});
+  Attach("b", 2);
+  Lose("a");
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+  const auto refused = [&] {
+    const absl::Status status = reconciler_->DeleteNode("a", /*force=*/false);
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refused(), HasSubstr("node a was lost with ranks of j, which may still run; make sure"));
+  Advance(absl::Minutes(1));
+  ASSERT_THAT(store_->Nodes()->nodes(0).unconfirmed_jobs(), ::testing::ElementsAre("j"));
+  EXPECT_TRUE(reconciler_->DeleteNode("a", /*force=*/true).ok());
+  EXPECT_THAT(store_->events().Read({})->events.back().message(), HasSubstr("ranks of j"));
+}
+
+TEST_F(ReconcilerCordonTest, AnAgentThatIsBackSaysItselfWhatItHosts) {
+  RunOn({"a"});
+  Lose("a");
+  ASSERT_EQ(nodes_->Snapshot()[0].unconfirmed_jobs.size(), 1u);
+  Attach("a", 1);
+  EXPECT_TRUE(nodes_->Snapshot()[0].unconfirmed_jobs.empty());
 }
 
 TEST_F(ReconcilerCordonTest, ANodeThatNobodyKnowsIsNotFoundAndOneThatIsOpenStaysSo) {

@@ -1,11 +1,14 @@
-// Reconciler: which nodes are known is stored, so that the next life of the coordinator knows who is not
-// there, and what they were measured to be.
+// Reconciler: the known nodes are stored, so that the next life of the coordinator knows which are not there,
+// what they were measured to be, and which jobs may still have ranks on a lost one; and how a node is deleted.
+#include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "coordinator/errors.h"
 #include "coordinator/known_node.h"
 #include "coordinator/reconciler.h"
 
@@ -32,7 +35,12 @@ std::map<std::string, Reconciler::NodeMark> Reconciler::NodeMarks() const {
   std::map<std::string, NodeMark> marks;
   for (const auto& [name, view] : views_) {
     const v1::NodePreflight preflight = preflights_.Find(name).value_or(v1::NodePreflight());
-    marks[name] = {view.epoch, view.connected, view.left, preflight.unix_nanos(), preflight.accepted()};
+    marks[name] = {view.epoch,
+                   view.connected,
+                   view.left,
+                   preflight.unix_nanos(),
+                   preflight.accepted(),
+                   view.unconfirmed_jobs.size()};
   }
   return marks;
 }
@@ -71,6 +79,86 @@ absl::Status Reconciler::StoreNodes(bool all) {
   FSDPD_RETURN_IF_ERROR(parts_.store->UpdateNodes(changed, gone, news));
   nodes_remembered_ = std::move(marks);
   return absl::OkStatus();
+}
+
+// An attempt is forgotten. On nodes that were lost before an agent reported the end of its ranks, they may
+// still run: DeleteNode() asks before it drops the only record of that.
+void Reconciler::KeepUnconfirmed(const AttemptFacts& facts) {
+  for (const NodePart& part : facts.parts) {
+    if (part.stopped || PresenceAt(part.node) != Presence::kLost) continue;
+    for (int rank = part.first_rank; rank < part.first_rank + part.ranks; ++rank) {
+      if (!facts.ranks()[rank].exit.has_value()) parts_.nodes->AddUnconfirmed(part.node, facts.ref.job);
+    }
+  }
+}
+
+std::vector<std::string> Reconciler::JobsWithRanksOn(const std::string& node) const {
+  std::set<std::string> jobs;
+  for (const auto& [ref, facts] : attempts_) {
+    for (const NodePart& part : facts.parts) {
+      if (part.node == node && !part.stopped) jobs.insert(ref.job);
+    }
+  }
+  for (const auto& [id, live] : jobs_) {
+    for (const v1::Job::Placement& held : live.job.held()) {
+      if (held.node() == node) jobs.insert(id);
+    }
+  }
+  return {jobs.begin(), jobs.end()};
+}
+
+absl::Status Reconciler::CheckDeletable(const std::string& node, bool force) const {
+  const auto it = views_.find(node);
+  if (it == views_.end() && !cordons_.Find(node).has_value())
+    return absl::NotFoundError(absl::StrCat("no node '", node, "'"));
+  const NodeView view = it == views_.end() ? NodeView() : it->second;
+  const auto not_idle = [&](const std::string& why) {
+    return WrongState("NODE_NOT_IDLE", absl::StrCat("nodes/", node), absl::StrCat("node ", node, " ", why));
+  };
+  if (view.connected) return not_idle("is ready: stop its agent before you delete the node");
+  if (!view.left && PresenceAt(node) != Presence::kLost)
+    return not_idle("is not ready, but not lost yet: its agent may reconnect; retry in some seconds");
+  if (const std::vector<std::string> jobs = JobsWithRanksOn(node); !jobs.empty())
+    return not_idle(absl::StrCat("hosts ranks of ", absl::StrJoin(jobs, ", "),
+                                 ": wait until the job has left the node, or cancel it"));
+  if (view.unconfirmed_jobs.empty() || force) return absl::OkStatus();
+  return Refusal(
+      absl::StatusCode::kFailedPrecondition, "RANKS_UNCONFIRMED",
+      absl::StrCat("node ", node, " was lost with ranks of ", absl::StrJoin(view.unconfirmed_jobs, ", "),
+                   ", which may still run; make sure that the machine is off or has no fsdpd-rank "
+                   "process left, then delete the node with force"),
+      {{"jobs", absl::StrJoin(view.unconfirmed_jobs, ",")}});
+}
+
+absl::Status Reconciler::DeleteNode(const std::string& node, bool force) {
+  return Decided([this, node, force]() -> absl::Status {
+    ReadPresence();
+    FSDPD_RETURN_IF_ERROR(CheckDeletable(node, force));
+    const auto it = views_.find(node);
+    const std::vector<std::string> unconfirmed =
+        it == views_.end() ? std::vector<std::string>() : it->second.unconfirmed_jobs;
+    v1::Event deleted;
+    deleted.set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
+    deleted.set_kind(v1::EVENT_KIND_NODE_DELETED);
+    deleted.set_node(node);
+    if (!unconfirmed.empty())
+      deleted.set_message(absl::StrCat("by force: ranks of ", absl::StrJoin(unconfirmed, ", "),
+                                       " were not known to have ended"));
+    if (cordons_.Find(node).has_value())
+      FSDPD_RETURN_IF_ERROR(cordons_.Lift(node, parts_.clock->Wall(), "the node is deleted"));
+    FSDPD_RETURN_IF_ERROR(parts_.store->UpdateNodes({}, {node}, {deleted}));
+    nodes_remembered_.erase(node);
+    if (!parts_.nodes->Forget(node))
+      return absl::UnavailableError(absl::StrCat("node ", node, " registered meanwhile; it is not deleted"));
+    ForgetNode(node);
+    not_empty_since_.erase(node);
+    healthy_since_.erase(node);
+    if (measurements_.erase(node) > 0) ShowMeasurements();
+    strikes_.Forgive(node);
+    ReadPresence();
+    LogInfo("node deleted node=%s unconfirmed_jobs=%s", node, absl::StrJoin(unconfirmed, ","));
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace fsdpd

@@ -196,6 +196,9 @@ grpc::Status StandbyApi::WatchEvents(Context* c, const v1::WatchEventsRequest*,
 grpc::Status StandbyApi::DrainNode(Context* c, const v1::DrainNodeRequest*, v1::DrainNodeResponse*) {
   return Redirect("DrainNode", c);
 }
+grpc::Status StandbyApi::DeleteNode(Context* c, const v1::DeleteNodeRequest*, v1::DeleteNodeResponse*) {
+  return Redirect("DeleteNode", c);
+}
 grpc::Status StandbyApi::PreflightNode(Context* c, const v1::PreflightNodeRequest*,
                                        v1::PreflightNodeResponse*) {
   return Redirect("PreflightNode", c);

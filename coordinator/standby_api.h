@@ -84,6 +84,7 @@ class StandbyApi final : public v1::Coordinator::Service {
   grpc::Status WatchEvents(Context* c, const v1::WatchEventsRequest* q,
                            grpc::ServerWriter<v1::WatchEventsResponse>* a) override;
   grpc::Status DrainNode(Context* c, const v1::DrainNodeRequest* q, v1::DrainNodeResponse* a) override;
+  grpc::Status DeleteNode(Context* c, const v1::DeleteNodeRequest* q, v1::DeleteNodeResponse* a) override;
   grpc::Status PreflightNode(Context* c, const v1::PreflightNodeRequest* q,
                              v1::PreflightNodeResponse* a) override;
 

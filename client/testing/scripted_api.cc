@@ -114,6 +114,9 @@ grpc::Status ScriptedApi::ListNodes(Context*, const v1::ListNodesRequest* q, v1:
 grpc::Status ScriptedApi::DrainNode(Context*, const v1::DrainNodeRequest* q, v1::DrainNodeResponse* a) {
   return on_drain(*q, a);
 }
+grpc::Status ScriptedApi::DeleteNode(Context*, const v1::DeleteNodeRequest* q, v1::DeleteNodeResponse* a) {
+  return on_delete_node(*q, a);
+}
 grpc::Status ScriptedApi::ListEvents(Context*, const v1::ListEventsRequest* q, v1::ListEventsResponse* a) {
   return on_events(*q, a);
 }

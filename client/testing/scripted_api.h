@@ -81,6 +81,7 @@ class ScriptedApi : public v1::Coordinator::Service {
   Hook<v1::UncordonNodeRequest, v1::UncordonNodeResponse> on_uncordon;
   Hook<v1::PreflightNodeRequest, v1::PreflightNodeResponse> on_preflight;
   Hook<v1::DrainNodeRequest, v1::DrainNodeResponse> on_drain;
+  Hook<v1::DeleteNodeRequest, v1::DeleteNodeResponse> on_delete_node;
   Hook<v1::ListEventsRequest, v1::ListEventsResponse> on_events;
   Hook<v1::ListStepsRequest, v1::ListStepsResponse> on_steps;
   Hook<v1::GetStepCourseRequest, v1::GetStepCourseResponse> on_course;
@@ -117,6 +118,7 @@ class ScriptedApi : public v1::Coordinator::Service {
   grpc::Status PreflightNode(Context*, const v1::PreflightNodeRequest* q,
                              v1::PreflightNodeResponse* a) override;
   grpc::Status DrainNode(Context*, const v1::DrainNodeRequest* q, v1::DrainNodeResponse* a) override;
+  grpc::Status DeleteNode(Context*, const v1::DeleteNodeRequest* q, v1::DeleteNodeResponse* a) override;
   grpc::Status ListEvents(Context*, const v1::ListEventsRequest* q, v1::ListEventsResponse* a) override;
   grpc::Status ListSteps(Context*, const v1::ListStepsRequest* q, v1::ListStepsResponse* a) override;
   grpc::Status GetStepCourse(Context*, const v1::GetStepCourseRequest* q,

@@ -280,6 +280,14 @@ func (c *Client) Drain(ctx context.Context, node, reason string, grace *int64, f
 	return response.GetNode(), err
 }
 
+// DeleteNode removes a node that is lost or has left, with its cordon and preflight result; an agent of that name may
+// register again. It returns the node as it was. Refused for a node that is ready, not lost yet, or hosts ranks
+// (NODE_NOT_IDLE); without `force` also for a lost node whose ranks may still run (RANKS_UNCONFIRMED).
+func (c *Client) DeleteNode(ctx context.Context, node string, force bool) (*api.Node, error) {
+	response, err := call(ctx, c, "DeleteNode", api.CoordinatorClient.DeleteNode, &api.DeleteNodeRequest{Node: node, Force: force})
+	return response.GetNode(), err
+}
+
 // Preflight begins to measure a node; Node.preflight of Nodes has the result once in_preflight is false there.
 func (c *Client) Preflight(ctx context.Context, node string) (*api.Node, error) {
 	response, err := call(ctx, c, "PreflightNode", api.CoordinatorClient.PreflightNode, &api.PreflightNodeRequest{Node: node})

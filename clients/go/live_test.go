@@ -260,6 +260,9 @@ func TestRefusalsHaveFaultsAndReasons(t *testing.T) {
 		t.Errorf("cordoned as %v", node)
 	}
 	must[*api.Node](t)(client.Uncordon(ctx, "node-0"))
+	if _, err := client.DeleteNode(ctx, "node-0", true); ReasonOf(err) != "NODE_NOT_IDLE" {
+		t.Errorf("a node whose agent is connected was deleted: %v", err)
+	}
 	nodes := must[[]*api.Node](t)(client.Nodes(ctx))
 	if version := must[string](t)(client.Version(ctx)); len(nodes) != 1 || version != nodes[0].GetVersion() {
 		t.Errorf("version %s, nodes %v", version, nodes)

@@ -273,6 +273,23 @@ def crash(cluster):
     cluster.start_coordinator(listen=cluster.address)
 
 
+def test_a_node_that_left_is_deleted_and_registers_again(own):
+    with client_of(own) as client:
+        with pytest.raises(fsdpd.WrongState, match="node-0 is ready: stop its agent"):
+            client.delete_node("node-0", force=True)
+        client.cordon("node-0", reason="gone for good")
+        own.agents["node-0"].stop()
+        wait_until("the node has left", lambda: client.nodes()[0].left)
+        assert client.delete_node("node-0").name == "node-0"
+        assert not client.nodes()
+        with pytest.raises(fsdpd.NotFound):
+            client.delete_node("node-0")
+        newest = next(iter(client.events(newest_first=True)))
+        assert (newest.kind, newest.node) == (fsdpd.EventKind.EVENT_KIND_NODE_DELETED, "node-0")
+        own.start_agent("node-0")
+        assert not client.nodes()[0].HasField("cordon")
+
+
 def test_a_watch_goes_on_over_a_killed_coordinator(own):
     with client_of(own) as client:
         job_id = client.submit(small(steps=ENDLESS)).job.id

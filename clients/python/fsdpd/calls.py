@@ -136,6 +136,10 @@ def drain(node: str, reason: str, grace_s: int | None, force: bool) -> Call[api.
     return Call("DrainNode", request, _node)
 
 
+def delete_node(node: str, force: bool) -> Call[api.Node]:
+    return Call("DeleteNode", api.DeleteNodeRequest(node=node, force=force), _node)
+
+
 def preflight(node: str) -> Call[api.Node]:
     return Call("PreflightNode", api.PreflightNodeRequest(node=node), _node)
 

@@ -311,6 +311,12 @@ class Client:
         it is. `grace_s`: that ranks have to save. `force`: also jobs that write no checkpoints, and lose their steps."""
         return self._run(calls.drain(node, reason, grace_s, force), timeout_s)
 
+    def delete_node(self, node: str, *, force: bool = False, timeout_s: float | None = None) -> Node:
+        """Removes a node that is lost or has left, with its cordon and preflight result; an agent of that name may register
+        again. WrongState for a node that is ready, not lost yet, or hosts ranks; without `force` also for a lost node whose
+        ranks may still run (Node.unconfirmed_jobs). Returns the node as it was."""
+        return self._run(calls.delete_node(node, force), timeout_s)
+
     def preflight(self, node: str, *, timeout_s: float | None = None) -> Node:
         """Begins it; Node.preflight of nodes() has the result once in_preflight is false there."""
         return self._run(calls.preflight(node), timeout_s)
