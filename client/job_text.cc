@@ -110,7 +110,7 @@ std::string FirstLine(const std::string& text) {
 }
 
 std::string StatusText(const v1::Node& node) {
-  const std::string gone = node.left() ? "left" : node.awaited() ? "awaited" : "lost";
+  const std::string gone = node.left() ? "left" : node.awaited() ? "not-ready" : "lost";
   std::string text = node.connected() ? "ready" : gone;
   const v1::Cordon& cordon = node.cordon();
   const char* const closed = !cordon.has_drain()                     ? "cordoned"

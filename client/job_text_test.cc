@@ -141,7 +141,7 @@ TEST(JobText, NodeTableSaysWhoIsLost) {
   EXPECT_THAT(NodeTable({node}, Now()), HasSubstr("\nnode-0  left    cpu "));
   node.set_left(false);
   node.set_awaited(true);
-  EXPECT_THAT(NodeTable({node}, Now()), HasSubstr("\nnode-0  awaited  cpu "));
+  EXPECT_THAT(NodeTable({node}, Now()), HasSubstr("\nnode-0  not-ready  cpu "));
 }
 
 TEST(JobText, NodeTableSaysWhyANodeIsCordonedAndSinceWhen) {

@@ -73,8 +73,9 @@ int RunPreflight(Session* session) {
   }
   const bool measured = node.preflight().unix_nanos() != begun->node().preflight().unix_nanos();
   if (!measured) {
-    console.err << "fsdpctl: " << request.node()
-                << " could not be measured: it went away, or a slot was in use; its agent's log says more\n";
+    console.err
+        << "fsdpctl: " << request.node()
+        << " could not be measured: it was not ready, or a slot was in use; its agent's log says more\n";
     return kExitFailed;
   }
   std::string text = PreflightText(node, console.clock->Wall());

@@ -19,7 +19,7 @@ enum ExitCode {
   kExitUsage = 2,        // Or a file of the command line that cannot be read or written.
   kExitSpecRefused = 3,
   kExitNotFound = 4,
-  kExitUnavailable = 5,  // No coordinator, or it cannot answer now: a node is away.
+  kExitUnavailable = 5,  // No coordinator, or it cannot answer now: a node is not ready.
   kExitTimeout = 6,      // Somebody is there, and did not answer in time.
   kExitFailed = 7,       // The coordinator refused or failed otherwise; or fsdpctl did, or measured nothing.
   kExitNotWritten = 8,   // Stdout did not take what was asked for.

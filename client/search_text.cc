@@ -118,7 +118,7 @@ std::string SearchText(const v1::PlanSearch& search, const std::string& name) {
       "\n");
   if (search.held_size() > 0) absl::StrAppend(&text, "held: ", absl::StrJoin(search.held(), ", "), "\n");
   if (search.no_node_offers()) {
-    absl::StrAppend(&text, "no connected node that could take it says what memory it has: ",
+    absl::StrAppend(&text, "no ready node that could take it says what memory it has: ",
                     HumanBytes(search.budget_bytes()), " is what the profile says\n");
   }
   absl::StrAppend(&text, CountText(search));

@@ -101,7 +101,7 @@ std::string TopText(const std::vector<v1::Job>& jobs, const std::vector<v1::Node
   TextTable table({"ID", "STATE", "STEP", "LOSS", "TOKENS/S", "TOOK", "OVERLAP", "LOST", "SLOWEST", "RANKS",
                    "PEAK (PLAN)", "POWER"});
   for (const v1::Job& job : there) table.Add(RowOf(job, now));
-  const std::string head = absl::StrCat(connected, " of ", nodes.size(), " nodes connected, ", slots - free,
+  const std::string head = absl::StrCat(connected, " of ", nodes.size(), " nodes ready, ", slots - free,
                                         " of ", slots, " slots in use, ", there.size(),
                                         there.size() == 1 ? " job has slots, " : " jobs have slots, ", queued,
                                         queued == 1 ? " waits" : " wait");

@@ -75,7 +75,7 @@ void JudgeLabels(const PlaceRequest& request, const std::vector<NodeSlots>& node
   fault.rule = "node_selector_meets_nodes";
   fault.level = FaultLevel::kWarn;
   fault.field = "resources.node_selector";
-  fault.reason = absl::StrCat("of ", of_kind, " connected nodes of its kind ", meet,
+  fault.reason = absl::StrCat("of ", of_kind, " ready nodes of its kind ", meet,
                               " have such labels, and it needs ", request.nodes, ": it waits for more");
   fault.fix = "write labels that nodes have (fsdpctl nodes -o wide), or start agents with such (--label)";
   faults->push_back(std::move(fault));
@@ -100,7 +100,7 @@ void JudgeHostMemory(const MemoryOffer& offer, PlaceRequest request, const std::
   fault.field = plan->memory.offloaded_bytes > 0 ? "fsdp.offload" : "checkpoint";
   fault.reason =
       absl::StrCat("its ranks keep ", HumanBytes(request.host_bytes), " in a node's own memory, and of ",
-                   has.size(), " connected nodes that could take it ",
+                   has.size(), " ready nodes that could take it ",
                    request.nodes == 1 ? "the roomiest has "
                                       : absl::StrCat("the ", request.nodes, " roomiest have at least "),
                    HumanBytes(has[request.nodes - 1]));

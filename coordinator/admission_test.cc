@@ -213,7 +213,7 @@ TEST(Admission, WarnsOfLabelsThatTooFewNodesHave) {
   label->set_key("gpu");
   label->set_value("h200");
   EXPECT_EQ(warning({Node("a", kPlenty)}),
-            "of 1 connected nodes of its kind 0 have such labels, and it needs 1: it waits for more");
+            "of 1 ready nodes of its kind 0 have such labels, and it needs 1: it waits for more");
   EXPECT_EQ(warning({Node("a", kPlenty), labelled}), "");
   EXPECT_EQ(warning({}), "") << "nobody knows what will come";
   labelled.device = v1::DEVICE_CUDA;

@@ -11,7 +11,7 @@
 
 namespace fsdpd {
 
-// `rank`: -1 for all. Where an older attempt ran is no longer known: any node that is connected may have it.
+// `rank`: -1 for all. Where an older attempt ran is no longer known: any node that is ready may have it.
 std::vector<std::string> NodesOf(const v1::Job& job, int32_t attempt, int32_t rank,
                                  const std::vector<NodeView>& all);
 

@@ -119,7 +119,7 @@ void Reconciler::SayEmpty(const std::string& node, v1::Cordon cordon) {
 }
 
 void Reconciler::SayNotEmpty(const std::string& node, v1::Cordon cordon) {
-  if (HasNothing(node)) return;  // Its agent is away.
+  if (HasNothing(node)) return;  // Its agent is not connected.
   const auto since = not_empty_since_.find(node);
   if (since == not_empty_since_.end() || lease_.now() - since->second < kEndsAreTold) return;
   cordon.mutable_drain()->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));

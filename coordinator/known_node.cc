@@ -4,6 +4,12 @@
 
 namespace fsdpd {
 
+const char* StateOf(const NodeView& view) {
+  if (view.connected) return "ready";
+  if (view.left) return "left";
+  return view.awaited ? "not-ready" : "lost";
+}
+
 v1::Node NodeOf(const NodeView& view, const Clock& clock) {
   v1::Node node;
   node.set_name(view.info.node());

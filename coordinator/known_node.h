@@ -9,6 +9,10 @@
 
 namespace fsdpd {
 
+// "ready", "not-ready" (its agent may reconnect to its ranks), "lost" or "left": one word for each, on all
+// screens and in metrics.
+const char* StateOf(const NodeView& view);
+
 v1::Node NodeOf(const NodeView& view, const Clock& clock);
 
 // Of a stored one, which has no stream now and was last seen before now.

@@ -84,7 +84,7 @@ constexpr Metric kTable[] = {
     {"fsdpd_all_jobs_seconds", kGauge, "seconds", "cause",
      "fsdpd_job_seconds of all jobs that have not ended, launched or not, together."},
     {"fsdpd_agents", kGauge, "", "state",
-     "Agents that are known: connected, away without a word, or left in order."},
+     "Known agents by state: ready, not-ready (may reconnect), lost, or left (stopped in order)."},
     {"fsdpd_agents_cordoned", kGauge, "", "", "Nodes that take no new jobs, connected or not."},
     {"fsdpd_cordoned_node_waiting_jobs", kGauge, "", "fsdpd_node",
      "Jobs that wait in the queue and would fit if cordoned nodes of this node's kind were open; by cordoned "

@@ -14,6 +14,7 @@
 #include "base/version.h"
 #include "coordinator/job_ledger.h"
 #include "coordinator/job_machine.h"
+#include "coordinator/known_node.h"
 #include "coordinator/store/event_log.h"
 
 namespace fsdpd {
@@ -211,23 +212,19 @@ void MetricsPage::AddPredictions(const JobPredictions::Jobs& jobs, std::vector<M
 
 void MetricsPage::AddNodes(std::vector<MetricFamily>* families) {
   lead_->nodes->ReadInto(&views_);
-  int connected = 0, away = 0, left = 0, slots = 0, free_slots = 0;
+  std::map<std::string, int> states = {{"ready", 0}, {"not-ready", 0}, {"lost", 0}, {"left", 0}};
+  int slots = 0, free_slots = 0;
   const absl::Time now = clock_->Now();
   absl::Duration longest;
   for (const auto& [name, view] : views_) {
-    if (!view.connected) {
-      ++(view.left ? left : away);
-      continue;
-    }
-    ++connected;
+    ++states[StateOf(view)];
+    if (!view.connected) continue;
     slots += view.info.slots();
     free_slots += view.free_slots;
     longest = std::max(longest, now - view.last_seen);
   }
   MetricFamily agents = FamilyNamed("fsdpd_agents");
-  for (const auto& [state, count] :
-       {std::pair("connected", connected), std::pair("away", away), std::pair("left", left)})
-    AddSample(&agents, {{"state", state}}, count);
+  for (const auto& [state, count] : states) AddSample(&agents, {{"state", state}}, count);
   MetricFamily places = FamilyNamed("fsdpd_slots");
   AddSample(&places, {{"state", "free"}}, free_slots);
   AddSample(&places, {{"state", "held"}}, slots - free_slots);

@@ -73,7 +73,7 @@ TEST_F(MetricsPageTest, AgentsAndTheirSlotsAreCounted) {
   Attach("n0", 4);
   Attach("n1", 2);
   reconciler_->RunOnce();
-  ExpectLine("fsdpd_agents{state=\"connected\"} 2");
+  ExpectLine("fsdpd_agents{state=\"ready\"} 2");
   ExpectLine("fsdpd_slots{state=\"free\"} 6");
   clock_.Advance(absl::Seconds(4));
   ExpectLine("fsdpd_agent_heartbeat_age_seconds 4");

@@ -96,7 +96,7 @@ std::string Situation(const PlaceRequest& request, const std::vector<const NodeS
     } else if (const std::string why = NotAllowed(request, *node); !why.empty()) {
       parts.push_back(absl::StrCat(node->name, " ", why));
     } else if (node->away) {
-      parts.push_back(absl::StrCat(node->name, " is away"));
+      parts.push_back(absl::StrCat(node->name, " is not ready"));
     } else {
       parts.push_back(absl::StrCat(node->name, " has ", node->free_devices.size(), " of ", node->slots,
                                    " free", HoldersOf(*node)));
@@ -108,7 +108,7 @@ std::string Situation(const PlaceRequest& request, const std::vector<const NodeS
 // For a reason that says "more agents", not "wait".
 std::string TooLargeHint(const PlaceRequest& request, int64_t able, bool scarce, bool cordoned) {
   std::string hint =
-      absl::StrCat("; even when idle, only ", Count(able, "connected node"), " could take ",
+      absl::StrCat("; even when idle, only ", Count(able, "ready node"), " could take ",
                    Count(request.ranks_per_node, "rank"),
                    scarce ? absl::StrCat(" of ", HumanBytes(request.bytes_per_rank), " each") : "",
                    cordoned ? ": uncordon a node, or start" : ": start", " more or larger agents",

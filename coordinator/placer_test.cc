@@ -191,7 +191,7 @@ TEST(Placer, ACordonedNodeIsNoneAndTheReasonSaysSo) {
   EXPECT_FALSE(d.possible) << "no slot that falls free helps: others go first";
   EXPECT_EQ(d.reason,
             "needs 2 nodes with 2 free cpu slots each; a has 2 of 2 free, b is cordoned (a fan is broken); "
-            "even when idle, only 1 connected node could take 2 ranks: uncordon a node, or start more or "
+            "even when idle, only 1 ready node could take 2 ranks: uncordon a node, or start more or "
             "larger agents");
   cordoned.cordon = "";
   EXPECT_THAT(Place(Request(1, 2), {cordoned}).reason, HasSubstr("; b is cordoned; even when idle"));
@@ -209,7 +209,7 @@ TEST(Placer, ReasonNamesWhatIsNeededAndWhoHoldsIt) {
 TEST(Placer, SaysSoWhenTheJobIsLargerThanTheCluster) {
   const PlaceDecision d = Place(Request(3, 2), {Node("node-0", 2, {0, 1}), Node("node-1", 1, {0})});
   EXPECT_FALSE(d.placed());
-  EXPECT_THAT(d.reason, HasSubstr("even when idle, only 1 connected node could take 2 ranks"));
+  EXPECT_THAT(d.reason, HasSubstr("even when idle, only 1 ready node could take 2 ranks"));
 }
 
 TEST(Placer, SaysWhetherIdleNodesCouldTakeTheJobAndCountsThoseThatMayComeBack) {
@@ -221,7 +221,7 @@ TEST(Placer, SaysWhetherIdleNodesCouldTakeTheJobAndCountsThoseThatMayComeBack) {
   const PlaceDecision d = Place(Request(2, 2), {Node("a", 2, {0, 1}), away});
   EXPECT_TRUE(d.possible);
   EXPECT_FALSE(d.placed());
-  EXPECT_THAT(d.reason, HasSubstr("a has 2 of 2 free, b is away"));
+  EXPECT_THAT(d.reason, HasSubstr("a has 2 of 2 free, b is not ready"));
 }
 
 TEST(Placer, DoesNotMixDeviceKinds) {

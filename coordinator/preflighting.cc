@@ -23,6 +23,7 @@
 #include "base/text.h"
 #include "coordinator/errors.h"
 #include "coordinator/job_machine.h"
+#include "coordinator/known_node.h"
 #include "coordinator/reconciler.h"
 
 namespace fsdpd {
@@ -114,7 +115,8 @@ absl::Status Reconciler::Preflight(const std::string& node) {
       return WrongState("NODE_NOT_IDLE", absl::StrCat("nodes/", node), absl::StrCat(node, " ", why));
     };
     if (measurements_.count(node) != 0) return absl::OkStatus();
-    if (!it->second.connected) return not_idle("is away: it cannot be measured now");
+    if (!it->second.connected)
+      return not_idle(absl::StrCat("is ", StateOf(it->second), ": it cannot be measured now"));
     if (!it->second.info.preflights())
       return WrongState("AGENT_TOO_OLD", absl::StrCat("nodes/", node),
                         absl::StrCat(node, "'s agent is of release ", it->second.info.version(),
@@ -213,7 +215,7 @@ std::string Reconciler::WhyUnplaced(LiveJob* live) {
       return absl::StrCat(node, " is cordoned", cordon->reason().empty() ? "" : ": ", ShownReason(*cordon));
     const auto view = views_.find(node);
     if (view == views_.end() || view->second.left || PresenceAt(node) == Presence::kLost)
-      return absl::StrCat(node, " went away before the job was launched");
+      return absl::StrCat(node, " was not ready before the job was launched");
     if (live->measured.count(node) == 0 || measurements_.count(node) != 0) continue;
     if (!Passes(preflights_.Find(node), view->second.info, parts_.clock->Wall()))
       return absl::StrCat(node, " could not be measured");

@@ -79,7 +79,7 @@ TEST_F(ReconcilerTest, AJobThatNoNodeCouldTakeIsGoneRoundUntilThereAreNodesForIt
   EXPECT_EQ(StateOf("small"), v1::JOB_STATE_QUEUED);  // Other agents may be about to come back.
   Advance(absl::Seconds(16));
   EXPECT_EQ(StateOf("small"), v1::JOB_STATE_STARTING);
-  EXPECT_THAT(Job("large").reason(), HasSubstr("even when idle, only 1 connected node could take 1 rank"));
+  EXPECT_THAT(Job("large").reason(), HasSubstr("even when idle, only 1 ready node could take 1 rank"));
   EXPECT_THAT(Job("large").reason(), HasSubstr("jobs behind it go first meanwhile"));
   Submit("next", 1, 1);
   Attach("b", 1);

@@ -90,10 +90,9 @@ absl::Status WhereItMayBe(const v1::Job& job, int32_t attempt, const std::vector
   if (away.empty()) return not_found;
   const std::vector<std::string> named(away.begin(), away.begin() + std::min(away.size(), kMaxNodesNamed));
   return absl::UnavailableError(absl::StrCat(
-      "no node that is connected ",
-      evidence ? "keeps anything of ranks that stood still in" : "has the log of", " attempt ", attempt,
-      " of job ", job.id(), "; not connected, and asked in vain: ", absl::StrJoin(named, ", "),
-      away.size() > named.size() ? ", ..." : ""));
+      "no ready node ", evidence ? "keeps anything of ranks that stood still in" : "has the log of",
+      " attempt ", attempt, " of job ", job.id(), "; not connected, and asked in vain: ",
+      absl::StrJoin(named, ", "), away.size() > named.size() ? ", ..." : ""));
 }
 
 }  // namespace

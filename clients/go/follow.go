@@ -282,7 +282,7 @@ func (c *Client) Wait(ctx context.Context, id string, until func(*api.Job) bool)
 }
 
 // Logs has lines of a job's ranks, as the request says; with Follow until the job has ended, also over lost
-// connections. Without, Unavailable may mean that a node is away. An error is the last that comes.
+// connections. Without, Unavailable may mean that a node is not ready. An error is the last that comes.
 func (c *Client) Logs(ctx context.Context, request *api.TailLogsRequest) iter.Seq2[*Line, error] {
 	return func(yield func(*Line, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)

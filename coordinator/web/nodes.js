@@ -9,8 +9,8 @@ export const load = ask => ask("ListNodes", {});
 function state(node) {
   if (node.cordon) return el("span", { class: "wait" }, "cordoned");
   if (node.in_preflight) return el("span", { class: "wait" }, "in preflight");
-  if (node.connected) return el("span", { class: "good" }, "connected");
-  return el("span", { class: "bad" }, node.left ? "left in order" : "away");
+  if (node.connected) return el("span", { class: "good" }, "ready");
+  return el("span", { class: node.awaited ? "wait" : "bad" }, node.left ? "left" : node.awaited ? "not-ready" : "lost");
 }
 
 function why(node) {

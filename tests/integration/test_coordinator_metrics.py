@@ -59,7 +59,7 @@ def test_the_coordinator_tells_of_jobs_agents_and_calls(shared, job):
     text = shared.scrape_coordinator()
     assert value(text, "fsdpd_coordinator_leader") == 1
     assert value(text, 'fsdpd_jobs{state="RUNNING"}') == 1 and value(text, 'fsdpd_jobs{state="PAUSED"}') == 0
-    assert value(text, 'fsdpd_agents{state="connected"}') == 2
+    assert value(text, 'fsdpd_agents{state="ready"}') == 2
     assert value(text, 'fsdpd_slots{state="held"}') == 4 and value(text, 'fsdpd_slots{state="free"}') == 0
     assert value(text, 'fsdpd_rpc_seconds_count{method="SubmitJob",code="OK"}') >= 1
     assert value(text, 'fsdpd_store_seconds_count{operation="Insert"}') >= 1
@@ -250,7 +250,7 @@ def test_what_was_broken_on_purpose_raises_alerts(tmp_path):
             stopped = cluster.agents["node-1"].process
             stopped.send_signal(signal.SIGSTOP)
             try:
-                wait_until("the stopped agent is missed", lambda: raised("FsdpdAgentsAway", state="away"))
+                wait_until("the stopped agent is missed", lambda: raised("FsdpdAgentsLost", state="lost"))
             finally:
                 stopped.send_signal(signal.SIGCONT)
             cluster.wait_nodes(2)

@@ -222,9 +222,9 @@ def test_an_agent_that_was_told_to_end_left_and_one_that_died_is_lost(own):
         def shown(node):
             return re.search(rf"^{node} +(\S+) ", cluster.ctl("nodes").expect(0).out, re.MULTILINE)[1]
         assert shown("node-0") == "left"
-        wait_until("node-1 is awaited no more", lambda: shown("node-1") == "lost")
+        wait_until("node-1 is lost", lambda: shown("node-1") == "lost")
         assert cluster.coordinator.stop() == 0
         cluster.start_coordinator(listen=cluster.address)
-        assert (shown("node-0"), shown("node-1")) == ("left", "awaited"), "it may come back to its ranks"
+        assert (shown("node-0"), shown("node-1")) == ("left", "not-ready"), "it may come back to its ranks"
         cluster.start_agent("node-0")
         assert not cluster.node("node-0").left, "it is back"

@@ -44,7 +44,7 @@ def test_a_job_for_nodes_that_are_not_there_is_warned_of_and_waits_with_the_numb
     answer = cluster.api().SubmitJob(coordinator.SubmitJobRequest(spec=to_message(made)), timeout=60)
     warned, = [fault for fault in answer.faults if fault.rule == "no_node_could_take_it"]
     assert (warned.severity, warned.field) == (plan.SEVERITY_WARN, "resources") and lacking in warned.reason, warned
-    assert "only 2 connected nodes could take 2 ranks" in warned.reason and "the job waits until then" in warned.fix, warned
+    assert "only 2 ready nodes could take 2 ranks" in warned.reason and "the job waits until then" in warned.fix, warned
     wait_until("the reason says what is missing", lambda: lacking in cluster.job(answer.job.id).reason)
     assert cluster.state(answer.job.id) == "QUEUED"
     told = cluster.ctl("submit", "-f", cluster.write_spec(made)).expect(0)
@@ -78,7 +78,7 @@ def test_jobs_choose_nodes_by_labels_and_get_those_of_one_nvlink_domain(own):
         assert nodes_of(cluster.submit(spec(steps=2))) == ["b", "c"], "a has no NVLink to another"
         chooses["resources"]["node_selector"] = "gpu=b300"
         waits = cluster.ctl("submit", "-f", cluster.write_spec(chooses)).expect(0)
-        assert "[node_selector_meets_nodes]" in waits.err and "of 3 connected nodes of its kind 0 have such labels" in waits.err, waits
+        assert "[node_selector_meets_nodes]" in waits.err and "of 3 ready nodes of its kind 0 have such labels" in waits.err, waits
         job_id = waits.out.strip()
         wait_until("it waits for labels", lambda: cluster.job(job_id).waiting.code == coordinator.Job.Waiting.CODE_LABELS)
         told = cluster.ctl("get", job_id).expect(0).out

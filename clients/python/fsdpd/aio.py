@@ -201,7 +201,7 @@ class AsyncClient:
     async def logs(self, job_id: str, *, rank: int | None = None, attempt: int | None = None, follow: bool = False,
              tail_lines: int = 0, evidence: bool = False, reconnect_for_s: float = RECONNECT_FOR_S) -> AsyncIterator[LogLine]:
         """Lines of one rank or all, of an attempt (default: the newest). With `follow` until the job has ended, also
-        over lost connections; without, Unavailable may mean that a node is away. With `evidence` what agents kept of
+        over lost connections; without, Unavailable may mean that a node is not ready. With `evidence` what agents kept of
         ranks that stood still instead, without `follow` and `tail_lines`; UNIMPLEMENTED where a coordinator sends logs."""
         cursor = LogCursor(calls.logs(job_id, rank=rank, attempt=attempt, follow=follow, tail_lines=tail_lines,
                                       evidence=evidence))
