@@ -40,8 +40,8 @@ int RunNodes(Session* session) {
     return kExitOk;
   }
   if (output != "table" && output != "wide") return session->Show(*response);
-  console.out << NodeTable({response->nodes().begin(), response->nodes().end()}, console.clock->Wall(),
-                           console.width(), output == "wide");
+  console.out << NodeTable({response->nodes().begin(), response->nodes().end()},
+                           DateOf(*response, console.clock->Wall()), console.width(), output == "wide");
   return kExitOk;
 }
 

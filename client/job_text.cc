@@ -483,6 +483,10 @@ std::vector<std::string> JobRows(const std::vector<v1::Job>& jobs, absl::Time no
   return table.Rows(0, width);
 }
 
+absl::Time DateOf(const v1::ListNodesResponse& response, absl::Time here) {
+  return response.unix_nanos() == 0 ? here : absl::FromUnixNanos(response.unix_nanos());
+}
+
 std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int width, bool wide) {
   std::vector<std::string> head = {"NAME",        "STATUS", "DEVICE",  "FREE",
                                    "MEMORY/SLOT", "SEEN",   "METRICS", "VERSION"};

@@ -29,6 +29,9 @@ std::vector<std::string> JobRows(const std::vector<v1::Job>& jobs, absl::Time no
                                  JobColumns columns = JobColumns::kUsual);
 // "3 on node-1, 1.52x": the rank that computes longest, where others notably wait for it; "-" otherwise.
 std::string SlowestText(const v1::Job& job);
+// The coordinator's date, which ages of nodes are relative to; `here` of an older release's answer. Clocks of
+// coordinator and client may be an hour apart.
+absl::Time DateOf(const v1::ListNodesResponse& response, absl::Time here);
 // `wide`: ADDRESS and PREFLIGHT too.
 std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int width = 0, bool wide = false);
 

@@ -5,6 +5,7 @@
 
 #include "client/commands.h"
 #include "client/coordinator_client.h"
+#include "client/job_text.h"
 #include "client/message_output.h"
 #include "client/node_text.h"
 #include "client/outcome.h"
@@ -18,9 +19,11 @@ namespace {
 constexpr auto kLookEvery = std::chrono::seconds(1);
 
 // Empty where there is none of the name.
-absl::StatusOr<std::optional<v1::Node>> FindNode(Session* session, const std::string& name) {
+absl::StatusOr<std::optional<v1::Node>> FindNode(Session* session, const std::string& name,
+                                                 absl::Time* date = nullptr) {
   absl::StatusOr<v1::ListNodesResponse> response = session->client().ListNodes({});
   if (!response.ok()) return response.status();
+  if (date != nullptr) *date = DateOf(*response, session->console().clock->Wall());
   for (v1::Node& node : *response->mutable_nodes()) {
     if (node.name() == name) return std::optional(std::move(node));
   }
@@ -97,10 +100,11 @@ int RunDeleteNode(Session* session) {
 }
 
 int RunDescribeNode(Session* session) {
-  const absl::StatusOr<std::optional<v1::Node>> node = FindNode(session, session->line().node);
+  absl::Time date;
+  const absl::StatusOr<std::optional<v1::Node>> node = FindNode(session, session->line().node, &date);
   if (!node.ok()) return session->Fail(node.status());
   if (!node->has_value()) return SayNotThere(session, session->line().node);
-  PrintNode(session, **node, DescribeNode(**node, session->console().clock->Wall()));
+  PrintNode(session, **node, DescribeNode(**node, date));
   return kExitOk;
 }
 

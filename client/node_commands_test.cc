@@ -105,6 +105,24 @@ TEST_F(NodeCommandsTest, DescribeNodeNamesOneThatIsThere) {
   EXPECT_EQ(err_, "fsdpctl: describe takes one job, or `node` and a node's name\n");
 }
 
+// The client's clock was an hour ahead, and each node was shown as last heard an hour ago.
+TEST_F(NodeCommandsTest, AgesAreRelativeToTheCoordinatorsDate) {
+  server_.on_nodes = [](const v1::ListNodesRequest&, v1::ListNodesResponse* response) {
+    const int64_t date = absl::ToUnixNanos(absl::Now() - absl::Hours(1));
+    response->set_unix_nanos(date);
+    v1::Node* node = response->add_nodes();
+    node->set_name("node-7");
+    node->set_last_seen_unix_nanos(date - absl::ToInt64Nanoseconds(absl::Seconds(3)));
+    node->add_unconfirmed_jobs("j-1");
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"nodes"}), kExitOk) << err_;
+  EXPECT_THAT(out_, HasSubstr(" 3 s ago"));
+  EXPECT_EQ(Run({"describe", "node", "node-7"}), kExitOk) << err_;
+  EXPECT_THAT(out_, HasSubstr(" 3 s ago"));
+  EXPECT_THAT(out_, HasSubstr("node-7 was lost with ranks of j-1, which may still run\n"));
+}
+
 TEST_F(NodeCommandsTest, AnUnknownNodeIsNotFoundAndANodeMustBeNamed) {
   const auto refuse = [](const auto&, auto*) {
     return RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "no node 'nod-7'", "NODE_NOT_FOUND");

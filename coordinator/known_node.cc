@@ -31,7 +31,7 @@ v1::Node NodeOf(const NodeView& view, const Clock& clock) {
   return node;
 }
 
-NodeView ViewOf(const v1::Node& node, const Clock& clock) {
+NodeView ViewOf(const v1::Node& node, absl::Time date, const Clock& clock) {
   NodeView view;
   view.info.set_node(node.name());
   view.info.set_device(node.device());

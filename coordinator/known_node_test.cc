@@ -24,17 +24,26 @@ TEST(KnownNode, IsTheSameAfterItWasStoredButForItsStream) {
   EXPECT_TRUE(stored.connected());
   EXPECT_EQ(stored.labels(0).key() + " " + stored.nvlink_domain(), "gpu rack-1");
   clock.Advance(absl::Minutes(3));
-  v1::Node shown = NodeOf(ViewOf(stored, clock), clock);
+  v1::Node shown = NodeOf(ViewOf(stored, clock.Wall(), clock), clock);
   EXPECT_FALSE(shown.connected());
   stored.set_connected(false);
   EXPECT_EQ(shown.SerializeAsString(), stored.SerializeAsString());
+}
+
+// The clock of the coordinator that led before was an hour ahead.
+TEST(KnownNode, IsAsOldAsTheNewestStoredDateSays) {
+  FakeClock clock;
+  const absl::Time date = clock.Wall() + absl::Hours(1);
+  v1::Node node;
+  node.set_last_seen_unix_nanos(absl::ToUnixNanos(date - absl::Minutes(2)));
+  EXPECT_EQ(ViewOf(node, date, clock).last_seen, clock.Now() - absl::Minutes(2));
 }
 
 TEST(KnownNode, WasSeenBeforeNowWhateverTheDateIs) {
   FakeClock clock;
   v1::Node node;
   node.set_last_seen_unix_nanos(absl::ToUnixNanos(clock.Wall() + absl::Hours(5)));
-  EXPECT_LT(ViewOf(node, clock).last_seen, clock.Now());
+  EXPECT_LT(ViewOf(node, clock.Wall(), clock).last_seen, clock.Now());
 }
 
 }  // namespace

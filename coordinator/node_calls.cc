@@ -72,6 +72,7 @@ grpc::Status JobService::ListNodes(grpc::ServerContext*, const v1::ListNodesRequ
   std::vector<v1::Node> nodes = Nodes();
   const absl::Status ordered = OrderNodes(request->order_by(), &nodes);
   if (!ordered.ok()) return ToGrpc(BadField("order_by", ordered.message()));
+  response->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
   for (v1::Node& node : nodes) {
     if (*filter == nullptr || (*filter)(node)) *response->add_nodes() = std::move(node);
   }

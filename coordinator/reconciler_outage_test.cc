@@ -25,6 +25,25 @@ TEST_F(ReconcilerOutageTest, ARetryWaitsAsLongAfterARestart) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
 }
 
+TEST_F(ReconcilerOutageTest, ACoordinatorWhoseClockIsAnHourBehindDatesNoEventBeforeItsCause) {
+  RunOn({"a"});
+  ASSERT_TRUE(reconciler_->Cordon("a", "a fan").ok());
+  clock_.StepWall(-absl::Hours(1));
+  Restart();
+  Attach("a", 1, {{"j", 1}});
+  ASSERT_TRUE(reconciler_->Uncordon("a").ok());
+  Exit("a", "j", 0, 1);
+  Stopped("a", "j");
+  int64_t before = 0;
+  const Events events = store_->events().Read({})->events;
+  for (const v1::Event& event : events) {
+    EXPECT_GE(event.unix_nanos(), before) << event.ShortDebugString();
+    before = event.unix_nanos();
+  }
+  EXPECT_EQ(Job("j").events().rbegin()->unix_nanos(), before);
+  EXPECT_EQ(events.back().kind(), v1::EVENT_KIND_FAILED);
+}
+
 // Its agent may train it on: the state may be of before its launch, as from a backup.
 TEST_F(ReconcilerOutageTest, AJobThatWaitedBeforeARestartIsLaunchedOnceAgentsHadTheirTimeToTellOfIt) {
   Submit("j", 1, 1);

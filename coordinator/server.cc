@@ -1,5 +1,6 @@
 #include "coordinator/server.h"
 
+#include <algorithm>
 #include <mutex>
 #include <vector>
 
@@ -68,7 +69,10 @@ Server::~Server() { Stop(); }
 void Server::RestoreNodes(const Clock& clock, Parts* parts) {
   const absl::StatusOr<v1::ListNodesResponse> known = parts->store->Nodes();
   if (!known.ok()) return LogWarning("%s", known.status().ToString());
-  for (const v1::Node& node : known->nodes()) parts->nodes.Restore(ViewOf(node, clock));
+  absl::Time date = clock.Wall();
+  for (const v1::Node& node : known->nodes())
+    date = std::max(date, absl::FromUnixNanos(node.last_seen_unix_nanos()));
+  for (const v1::Node& node : known->nodes()) parts->nodes.Restore(ViewOf(node, date, clock));
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {

@@ -265,7 +265,7 @@ absl::StatusOr<Inserted> EtcdStore::Insert(const v1::Job& job) {
   batch.PutJob(job, nullptr);
   AddEvents({&job}, {}, &batch);
   FSDPD_RETURN_IF_ERROR(WriteAndAdopt(&batch, absl::StrCat("insert job ", job.id())));
-  return Inserted{job, true};
+  return Inserted{WithEventsOf(log_, job), true};
 }
 
 absl::Status EtcdStore::Update(const v1::Job& job) {

@@ -130,6 +130,7 @@ void EventLog::Load(Events stored, int64_t first) {
   // What was dropped before this life is not known; nothing is missing after the first that is kept.
   gone_through_ = events_.empty() ? 0 : events_.begin()->first - 1;
   next_ = std::max(next_, first);
+  loaded_unix_nanos_ = events_.empty() ? 0 : events_.rbegin()->second->unix_nanos();
 }
 
 void EventLog::Add(v1::Event event) {
@@ -181,7 +182,10 @@ Events EventLog::Number(const std::vector<const v1::Job*>& jobs, Events others) 
   }
   for (v1::Event& event : others) numbered.push_back(std::move(event));
   int64_t sequence = next_;
-  for (v1::Event& event : numbered) event.set_sequence(sequence++);
+  for (v1::Event& event : numbered) {
+    event.set_sequence(sequence++);
+    event.set_unix_nanos(EventDate(loaded_unix_nanos_, event.unix_nanos()));
+  }
   return numbered;
 }
 
@@ -413,6 +417,12 @@ std::string StoredBytes(const v1::Job& job) {
   *stored = job;
   stored->clear_events();
   return stored->SerializeAsString();
+}
+
+v1::Job WithEventsOf(const EventLog& log, v1::Job job) {
+  job.clear_events();
+  log.AddTo(&job);
+  return job;
 }
 
 void NumberOldEvents(v1::Job* job) {

@@ -87,7 +87,8 @@ class EventLog {
   // All that are stored, in order. `first`: no smaller sequence is given from now on, so that a state that
   // was put back from the past gives none again.
   void Load(Events stored, int64_t first);
-  // Those of the jobs that are new, and `others`, with their sequences.
+  // Those of the jobs that are new, and `others`, with their sequences, and not dated before what was stored when
+  // the log was loaded. Later events do not count: one that could not be stored at once keeps its own date.
   Events Number(const std::vector<const v1::Job*>& jobs, Events others) const;
   // The sequence up to which events are too old once `numbered` are stored; 0: none.
   int64_t ForgetThrough(const Events& numbered, absl::Time now) const;
@@ -146,11 +147,14 @@ class EventLog {
   std::map<int64_t, Kept> events_ ABSL_GUARDED_BY(mutex_);
   std::map<Owner, Owned> owned_ ABSL_GUARDED_BY(mutex_);
   int64_t next_ ABSL_GUARDED_BY(mutex_) = 1;
-  int64_t gone_through_ ABSL_GUARDED_BY(mutex_) = 0;  // The newest of which all up to it are gone.
+  int64_t loaded_unix_nanos_ ABSL_GUARDED_BY(mutex_) = 0;  // Of the newest event of earlier lives.
+  int64_t gone_through_ ABSL_GUARDED_BY(mutex_) = 0;       // The newest of which all up to it are gone.
 };
 
 // A job as it is stored: without the events, which the log has.
 std::string StoredBytes(const v1::Job& job);
+// `job` with its events as the log has them, which may have given them later dates.
+v1::Job WithEventsOf(const EventLog& log, v1::Job job);
 // Those that a coordinator of an older release stored within the job get their numbers.
 void NumberOldEvents(v1::Job* job);
 

@@ -60,6 +60,26 @@ v1::Job JobWith(const std::string& id, const std::vector<std::string>& messages)
   return job;
 }
 
+// A coordinator took the lead whose clock was an hour behind: its events were dated before those that caused them.
+TEST(EventLog, DatesDoNotGoBackBeforeThoseOfEarlierLives) {
+  EventLog before;
+  Store(&before, {}, {OfNode("n")});
+  EventLog log;
+  log.Load(EventsOf(before, {}), 2);
+  Store(&log, {}, {OfNode("n", kNow - absl::Hours(1)), OfNode("n", kNow + absl::Hours(1)), OfNode("n")});
+  std::vector<int64_t> dates;
+  for (const v1::Event& event : EventsOf(log, {}))
+    dates.push_back(event.unix_nanos() - absl::ToUnixNanos(kNow));
+  EXPECT_THAT(dates, ElementsAre(0, 0, absl::ToInt64Nanoseconds(absl::Hours(1)), 0))
+      << "one of this life keeps its own: it may have been stored late";
+}
+
+TEST(EventLog, AWrongDateOfAnEarlierLifeDatesNoLaterEvents) {
+  EventLog log;
+  log.Load({OfNode("n", kNow + absl::Hours(1000))}, 2);
+  EXPECT_EQ(log.Number({}, {OfNode("n")})[0].unix_nanos(), absl::ToUnixNanos(kNow));
+}
+
 TEST(EventLog, WhatIsWrittenAgainIsLoggedOnce) {
   EventLog log;
   v1::Job job = JobWith("a", {"one", "two"});

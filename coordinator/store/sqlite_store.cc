@@ -291,7 +291,7 @@ absl::StatusOr<Inserted> SqliteStore::Insert(const v1::Job& job) {
     known_request = rc == SQLITE_CONSTRAINT_UNIQUE && !job.request_id().empty();
     return folder_taken ? FolderTaken(job) : StatusOf(handle_->db, rc, doing);
   });
-  if (stored.ok()) return Inserted{job, true};
+  if (stored.ok()) return Inserted{WithEventsOf(log_, job), true};
   if (!known_request && (!folder_taken || job.request_id().empty())) return stored;
   // The unique request id decided, in the insert's own transaction. Where its job was deleted since, the
   // caller's next try finds nobody in its way.

@@ -73,7 +73,7 @@ struct Retention {
 };
 
 struct Inserted {
-  v1::Job job;
+  v1::Job job;           // With its events as the log has them.
   bool created = false;  // False: `job` is the one that the same request made before.
 };
 

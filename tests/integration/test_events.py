@@ -1,10 +1,14 @@
 """What has happened: told once and in order over a restart, of jobs that are found by their labels, and of a node that is
 drained meanwhile."""
 
+import re
+import time
+
 import grpc
 import pytest
 
 from harness import stubs
+from harness.clock import shifted_clock
 from harness.processes import Daemon
 from harness.programs import program
 from harness.specs import ENDLESS
@@ -28,6 +32,31 @@ def listed(cluster, **filters):
         token = page.next_page_token
         if not token:
             return events
+
+
+def test_a_coordinator_whose_clock_is_an_hour_behind_dates_no_event_before_its_cause(own, tmp_path):
+    with own(slots=1) as cluster:
+        path = cluster.write_spec(saving(tmp_path / "job", name="dated", steps=ENDLESS, resources=LONE))
+        job_id = cluster.ctl("submit", "-f", path).expect(0).out.split()[0]
+        cluster.wait_step(job_id, 2)
+        cluster.agents["node-1"].kill()
+        wait_until("node-1 is lost", lambda: re.search(r"^node-1 +lost ", cluster.ctl("nodes").expect(0).out, re.MULTILINE))
+        cluster.coordinator.kill()
+        cluster.coordinator_prefix = shifted_clock(tmp_path, -3600)
+        cluster.start_coordinator(listen=cluster.address)
+        cluster.wait_nodes(1)
+        path = cluster.write_spec(saving(tmp_path / "later", name="later", resources=LONE))
+        later = cluster.ctl("submit", "-f", path).expect(0).out.split()[0]
+        cluster.ctl("cancel", job_id, "--wait").expect(0)
+        assert time.time() - cluster.job(later).create_unix_nanos / 1e9 > 3000, \
+            "the coordinator's clock is behind"
+        dates = [event.unix_nanos for event in listed(cluster)]
+        assert dates == sorted(dates)
+        for each in (job_id, later):
+            assert [event.unix_nanos for event in cluster.job(each).events] == \
+                [event.unix_nanos for event in listed(cluster, job=each)]
+        ages = re.findall(r"^node-. .* (\S+) (\S+) ago ", cluster.ctl("nodes").expect(0).out, re.MULTILINE)
+        assert len(ages) == 2 and all(unit in ("ms", "s") for _, unit in ages), ages
 
 
 def test_events_are_told_once_over_a_restart_and_a_drained_node_is_emptied(own, tmp_path):
