@@ -549,6 +549,39 @@ TEST_F(CoordinatorTest, LogsOfTwoNodesAreMergedAndFollowedUntilTheJobEnds) {
   EXPECT_TRUE(reader->Finish().ok());
 }
 
+// `logs -f` on a queued job saw the new attempt, asked for its log before the agent had the launch, and ended with
+// exit code 4.
+TEST_F(CoordinatorTest, AFollowerThatIsFasterThanTheLaunchIsNotToldThatThereIsNoLog) {
+  const v1::Job job = SubmitOrDie(TinySpec());
+  grpc::ClientContext context;
+  v1::TailLogsRequest request;
+  request.set_id(job.id());
+  request.set_follow(true);
+  auto reader = stub_->TailLogs(&context, request);
+  const auto agent = Agent("node-0", 1);
+  const auto answer = [&](int64_t id, const std::string& text) {
+    v1::AgentMessage message;
+    message.mutable_logs()->set_request(id);
+    message.mutable_logs()->set_end(true);
+    message.mutable_logs()->set_no_such_log(text.empty());
+    if (text.empty()) message.mutable_logs()->set_error("this node has no log of it");
+    if (!text.empty()) message.mutable_logs()->add_lines()->set_line(text);
+    agent->Send(message);
+  };
+  for (const char* text : {"", "", "hello"}) {
+    const auto read = agent->Await(Body::kReadLogs);
+    ASSERT_TRUE(read.has_value());
+    answer(read->read_logs().request(), text);
+  }
+  v1::TailLogsResponse line;
+  ASSERT_TRUE(reader->Read(&line));
+  EXPECT_EQ(line.line(), "hello");
+  agent->Exit({job.id(), 1}, 0, 0);
+  AwaitState(job.id(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_FALSE(reader->Read(&line));
+  EXPECT_TRUE(reader->Finish().ok());
+}
+
 TEST_F(CoordinatorTest, LogsSayWhyThereAreNone) {
   const v1::Job job = SubmitOrDie(TinySpec());
   const auto tail = [&](int rank) {

@@ -98,44 +98,61 @@ void LogTail::EndSource(const absl::Status& status) {
   changed_.SignalAll();
 }
 
-std::shared_ptr<LogTail> LogRelay::Open(const LogRequest& request, const std::vector<std::string>& nodes) {
+bool LogTail::KeepForAskAgain(const std::string& node) {
+  MutexLock lock(&mutex_);
+  if (awaits_logs_) without_log_.push_back(node);
+  return awaits_logs_;
+}
+
+std::shared_ptr<LogTail> LogRelay::Open(const LogRequest& request, const std::vector<std::string>& nodes,
+                                        bool awaits_logs) {
   const int64_t count = std::max<int64_t>(1, static_cast<int64_t>(nodes.size()));
   const int64_t window = std::max(limits_.tail_window_bytes / count, kMinLogSourceWindowBytes);
   const std::shared_ptr<LogTail> tail(new LogTail(this, window));
   {
     MutexLock lock(&tail->mutex_);
     tail->open_sources_ = static_cast<int>(nodes.size());
+    tail->awaits_logs_ = awaits_logs;
   }
-  for (const std::string& node : nodes) {
-    v1::CoordinatorMessage message;
-    v1::ReadLogs* read = message.mutable_read_logs();
-    read->set_job_id(request.attempt.job);
-    read->set_attempt(request.attempt.attempt);
-    read->set_rank(request.rank);
-    read->set_follow(request.follow);
-    read->set_tail_lines(request.tail_lines);
-    if (request.traces.has_value()) *read->mutable_traces() = *request.traces;
-    if (request.steps.has_value()) *read->mutable_steps() = *request.steps;
-    read->set_evidence(request.evidence);
-    const bool windows = nodes_->KnowsLogWindows(node);
-    if (windows) read->set_window_bytes(window);
-    const absl::StatusOr<int64_t> id = AddSource({node, tail, windows});
-    if (!id.ok()) {
-      tail->EndSource(id.status());
-      continue;
-    }
-    read->set_request(*id);
-    if (nodes_->Send(node, std::move(message))) continue;
-    bool still_open;
-    {
-      MutexLock lock(&mutex_);
-      const auto source = sources_.find(*id);
-      still_open = source != sources_.end();  // NodeGone() may have ended it already.
-      if (still_open) RemoveSource(source);
-    }
-    if (still_open) tail->EndSource(Gone(node));
-  }
+  for (const std::string& node : nodes) Ask(request, node, tail);
   return tail;
+}
+
+void LogRelay::AskAgain(const LogRequest& request, const std::shared_ptr<LogTail>& tail, bool last) {
+  std::vector<std::string> nodes;
+  {
+    MutexLock lock(&tail->mutex_);
+    nodes.swap(tail->without_log_);
+    if (last) tail->awaits_logs_ = false;
+  }
+  for (const std::string& node : nodes) Ask(request, node, tail);
+}
+
+void LogRelay::Ask(const LogRequest& request, const std::string& node, const std::shared_ptr<LogTail>& tail) {
+  v1::CoordinatorMessage message;
+  v1::ReadLogs* read = message.mutable_read_logs();
+  read->set_job_id(request.attempt.job);
+  read->set_attempt(request.attempt.attempt);
+  read->set_rank(request.rank);
+  read->set_follow(request.follow);
+  read->set_tail_lines(request.tail_lines);
+  if (request.traces.has_value()) *read->mutable_traces() = *request.traces;
+  if (request.steps.has_value()) *read->mutable_steps() = *request.steps;
+  read->set_evidence(request.evidence);
+  const bool windows = nodes_->KnowsLogWindows(node);
+  if (windows) read->set_window_bytes(tail->source_window_bytes_);
+  const absl::StatusOr<int64_t> id = AddSource({node, tail, windows});
+  if (!id.ok()) return tail->EndSource(id.status());
+  read->set_request(*id);
+  if (nodes_->Send(node, std::move(message))) return;
+  bool still_open;
+  {
+    MutexLock lock(&mutex_);
+    const auto source = sources_.find(*id);
+    still_open = source != sources_.end();  // NodeGone() may have ended it already.
+    if (still_open) RemoveSource(source);
+  }
+  if (still_open) tail->EndSource(Gone(node));
 }
 
 absl::StatusOr<int64_t> LogRelay::AddSource(Source source) {
@@ -216,7 +233,7 @@ void LogRelay::Take(const std::string& node, const v1::LogLines& lines) {
     return;
   }
   tail->Take(lines);
-  if (!lines.end()) return;
+  if (!lines.end() || (lines.no_such_log() && tail->KeepForAskAgain(node))) return;
   tail->EndSource(EndOf(node, lines));
 }
 

@@ -75,6 +75,8 @@ class LogTail {
   void EndSource(const absl::Status& status);
   void Fail(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void GrantWhatWasRead();
+  // Whether the node, which has no log yet, is asked again.
+  bool KeepForAskAgain(const std::string& node);
 
   LogRelay* const relay_;
   const int64_t source_window_bytes_;
@@ -87,6 +89,8 @@ class LogTail {
       ABSL_GUARDED_BY(mutex_);  // By request: with the client, not granted anew.
   int open_sources_ ABSL_GUARDED_BY(mutex_) = 0;
   bool overrun_ ABSL_GUARDED_BY(mutex_) = false;
+  bool awaits_logs_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::string> without_log_ ABSL_GUARDED_BY(mutex_);  // Nodes, whose sources stay open meanwhile.
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -94,7 +98,12 @@ class LogRelay {
  public:
   explicit LogRelay(NodeRegistry* nodes, LogLimits limits = {}) : nodes_(nodes), limits_(limits) {}
 
-  std::shared_ptr<LogTail> Open(const LogRequest& request, const std::vector<std::string>& nodes);
+  // `awaits_logs`: an attempt is followed that may be launching. An agent that has no log yet keeps its place in
+  // the tail, and AskAgain() asks it again.
+  std::shared_ptr<LogTail> Open(const LogRequest& request, const std::vector<std::string>& nodes,
+                                bool awaits_logs = false);
+  // `last`: for the last time, as nothing of the attempt starts any more.
+  void AskAgain(const LogRequest& request, const std::shared_ptr<LogTail>& tail, bool last);
   // The reader is done with the tail: its agents are told so.
   void Close(const std::shared_ptr<LogTail>& tail);
 
@@ -117,6 +126,7 @@ class LogRelay {
   };
 
   using Sources = std::map<int64_t, Source>;
+  void Ask(const LogRequest& request, const std::string& node, const std::shared_ptr<LogTail>& tail);
   // The number of its request; RESOURCE_EXHAUSTED where the node has as many readers as it may.
   absl::StatusOr<int64_t> AddSource(Source source);
   Sources::iterator RemoveSource(Sources::iterator source) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -55,6 +55,28 @@ class LogRelayTest : public ::testing::Test {
   LogRelay relay_{&nodes_, LogLimits{kWindow, kRoom}};
 };
 
+TEST_F(LogRelayTest, ANodeThatHasNoLogYetIsAskedAgainAndForTheLastTimeOnceNothingStartsAnyMore) {
+  const LogRequest request = {{"j", 1}, -1, true};
+  const auto tail = relay_.Open(request, {"a"}, /*awaits_logs=*/true);
+  Got last;
+  const auto has_none = [&] {
+    v1::LogLines end = Lines(Asked("a").request(), "", true);
+    end.set_no_such_log(true);
+    end.set_error("no log");
+    relay_.Take("a", end);
+    TakeAll(tail, &last);
+  };
+  has_none();
+  EXPECT_EQ(last, Got::kNothingYet);
+  relay_.AskAgain(request, tail, /*last=*/false);
+  has_none();
+  EXPECT_EQ(last, Got::kNothingYet);
+  relay_.AskAgain(request, tail, /*last=*/true);
+  has_none();
+  EXPECT_EQ(last, Got::kEnd);
+  EXPECT_EQ(tail->status().code(), absl::StatusCode::kNotFound);
+}
+
 TEST_F(LogRelayTest, AsksEveryNodeAndMergesUntilAllEnded) {
   const auto tail = relay_.Open({{"j", 2}, 1, true, 7}, {"a", "b"});
   const v1::ReadLogs a = Asked("a"), b = Asked("b");

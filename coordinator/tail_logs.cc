@@ -83,7 +83,7 @@ absl::Status NoEvidence(const v1::TailLogsRequest& request, const v1::Job& job, 
                        : ""));
 }
 
-// No node that is connected has the attempt's log: those that are away may.
+// No ready node has the attempt's log: those that are not ready may.
 absl::Status WhereItMayBe(const v1::Job& job, int32_t attempt, const std::vector<NodeView>& all,
                           bool evidence, const absl::Status& not_found) {
   const std::vector<std::string> away = NodesAwayOf(job, attempt, all);
@@ -107,9 +107,11 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
   LogRequest read = {{job.id(), attempt}, rank, request.follow() && !AttemptIsOver(job, attempt)};
   read.tail_lines = request.tail_lines();
   read.evidence = request.evidence();
-  const std::shared_ptr<LogTail> tail = parts_.logs->Open(read, nodes);
+  // An agent may be asked before it has the launch, and then has no log of the attempt yet.
+  const std::shared_ptr<LogTail> tail = parts_.logs->Open(read, nodes, /*awaits_logs=*/read.follow);
   const std::shared_ptr<void> close(nullptr, [&](void*) { parts_.logs->Close(tail); });
   absl::Time over = absl::InfiniteFuture();  // Or when the last lines came after that.
+  absl::Time asked = parts_.clock->Now();    // Last, those that had no log yet.
   bool wrote = false;
   std::deque<v1::LogLines::Line> lines;
   v1::TailLogsResponse response;
@@ -129,7 +131,12 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
     const absl::Time now = parts_.clock->Now();
     if (over == absl::InfiniteFuture()) {
       FSDPD_ASSIGN_OR_RETURN(const v1::Job fresh, Find(job.id()));
-      if (AttemptIsOver(fresh, attempt)) over = now;
+      const bool is_over = AttemptIsOver(fresh, attempt);
+      if (is_over) over = now;
+      if (now - asked >= kStreamPoll || is_over) {
+        asked = now;
+        parts_.logs->AskAgain(read, tail, /*last=*/is_over);
+      }
     } else if (!lines.empty()) {
       over = now;
     }
@@ -186,10 +193,11 @@ absl::Status JobService::Tail(grpc::ServerContext* context, const v1::TailLogsRe
   }
   int32_t attempt = request.has_attempt() ? request.attempt() : job.attempt();
   for (;;) {
-    FSDPD_RETURN_IF_ERROR(TailAttempt(context, request, job, attempt, writer));
-    if (!request.follow() || request.has_attempt()) return absl::OkStatus();
+    const absl::Status read = TailAttempt(context, request, job, attempt, writer);
+    if (!request.follow() || request.has_attempt()) return read;
+    if (!read.ok() && !absl::IsNotFound(read)) return read;
     FSDPD_ASSIGN_OR_RETURN(job, AwaitAttempt(context, job.id(), attempt));
-    if (job.attempt() == attempt) return absl::OkStatus();
+    if (job.attempt() == attempt) return read;  // An attempt that had no log was the last one.
     attempt = job.attempt();
   }
 }
