@@ -15,6 +15,7 @@
 #include "base/check.h"
 #include "base/enum_name.h"
 #include "base/text.h"
+#include "fsdp/plan/spec/spec.h"
 
 namespace fsdpd {
 namespace {
@@ -147,6 +148,9 @@ absl::StatusOr<Explained> ExplainField(const std::string& path) {
     explained.field = DocOf(*field);
     explained.field.name = so_far;
     if (message != nullptr) explained.message = CommentOf(*message);
+    if (so_far == "model.preset") {
+      for (const std::string& name : PresetNames()) explained.values.push_back({name, "", ""});
+    }
     const auto* values = field->enum_type();
     for (int v = 0; values != nullptr && v < values->value_count(); ++v) {
       if (values->value(v)->number() == 0) continue;

@@ -310,6 +310,10 @@ TEST_F(LookCommandsTest, ExplainNeedsNobody) {
   EXPECT_NE(out_.find("\nrules:\n  main_grads_not_fp16\n    main gradients are fp32 or bf16\n"),
             std::string::npos)
       << "its type has values that are refused: " << out_;
+  EXPECT_EQ(Run({"explain", "model.preset"}), kExitOk);
+  EXPECT_NE(out_.find("\nvalues:\n  tiny\n"), std::string::npos)
+      << "preset_unknown sends readers here: " << out_;
+  EXPECT_NE(out_.find("\n  qwen3-235b-a22b\n"), std::string::npos) << out_;
   EXPECT_EQ(Run({"explain", "parallel"}), kExitOk);
   EXPECT_NE(out_.find("\n  tensor  <integer>\n"), std::string::npos) << out_;
   EXPECT_EQ(Run({"explain", "preset_unknown"}), kExitOk) << "a rule: " << err_;

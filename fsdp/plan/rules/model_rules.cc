@@ -2,6 +2,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/ids.h"
@@ -91,6 +92,26 @@ Findings ChecksRopeScaling(const Facts& f) {
   return findings;
 }
 
+constexpr char kListPresets[] = "run `fsdpctl explain model.preset`";
+
+// The first few of those that begin as `name` does, the longest common beginning first.
+std::vector<std::string> SimilarPresets(const std::string& name) {
+  constexpr size_t kFew = 3, kLeastCommon = 3;
+  const auto common = [&](const std::string& preset) {
+    const size_t most = std::min(name.size(), preset.size());
+    return static_cast<size_t>(std::mismatch(name.begin(), name.begin() + most, preset.begin()).first -
+                               name.begin());
+  };
+  std::vector<std::string> similar;
+  for (const std::string& preset : PresetNames()) {
+    if (common(preset) >= kLeastCommon) similar.push_back(preset);
+  }
+  std::stable_sort(similar.begin(), similar.end(),
+                   [&](const auto& a, const auto& b) { return common(a) > common(b); });
+  similar.resize(std::min(similar.size(), kFew));
+  return similar;
+}
+
 const Rule kRules[] = {
     {"name_is_label", kError, "name", "the name is a DNS label of at most 40 characters",
      [](const Facts& f) -> Findings {
@@ -108,20 +129,20 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        if (f.job.model().source_case() != v1::Model::SOURCE_NOT_SET || !f.Sound({"model"})) return {};
        return {{"no model is named, so there is nothing to train",
-                absl::StrCat("write model: {preset: NAME} with one of ", absl::StrJoin(PresetNames(), ", "),
-                             ", or model: {hf_config: PATH}, model: {llama: {...}}, model: {gpt2: {...}} or "
-                             "model: {plugin: "
-                             "{...}}")}};
+                absl::StrCat("write model: {preset: NAME}, model: {hf_config: PATH}, model: {llama: {...}}, "
+                             "model: {gpt2: {...}} or model: {plugin: {...}}; for the presets, ",
+                             kListPresets)}};
      }},
     {"preset_unknown", kError, "model.preset", "the preset is a built-in one",
      [](const Facts& f) -> Findings {
        const v1::Model& model = f.job.model();
        if (model.source_case() != v1::Model::kPreset || FindPreset(model.preset()) != nullptr) return {};
        const std::string nearest = Nearest(model.preset(), PresetNames());
-       return {{absl::StrCat("there is no preset '", model.preset(), "'; the presets are ",
-                             absl::StrJoin(PresetNames(), ", ")),
-                nearest.empty() ? "name one of them, or spell the sizes out in model.llama"
-                                : absl::StrCat("write preset: ", nearest)}};
+       const std::vector<std::string> similar = SimilarPresets(model.preset());
+       return {{absl::StrCat("unknown preset '", model.preset(), "'",
+                             similar.empty() ? "" : "; similar presets: ", absl::StrJoin(similar, ", ")),
+                absl::StrCat(nearest.empty() ? "" : absl::StrCat("write preset: ", nearest, ", or "),
+                             kListPresets)}};
      }},
     {"hf_config_unresolved", kError, "model.hf_config", "hf_config is read by the client",
      [](const Facts& f) -> Findings {
