@@ -1,7 +1,9 @@
 // Curves and bars. A curve is read with the pointer, or with the arrow keys once it has the focus.
 import { el, svg } from "./dom.js";
+import { count } from "./numbers.js";
 
 const WIDTH = 520, HEIGHT = 200, LEFT = 62, RIGHT = 10, TOP = 10, BOTTOM = 24;
+const OUTLIER = 3;  // Times the 95th percentile: an axis that has to hold such a value shows nothing else.
 const cursors = new Map();  // By chart: which point is read.
 
 // Some `wanted` round values that cover low .. high; round in numbers of that base.
@@ -20,13 +22,28 @@ export function key(name, color, dashed) {
       svg("line", { x1: 0, x2: 16, y1: 5, y2: 5, class: `line ${color}${dashed ? " dashed" : ""}` })), name);
 }
 
+// Round steps, which are whole; the ends where there are no two of them.
+function stepTicks(points) {
+  const [first, last] = [points[0].step, points.at(-1).step];
+  const round = ticks(first, last, 10, 4).filter(at => Number.isInteger(at) && at >= first && at <= last);
+  return round.length > 1 ? round : [...new Set([first, last])];
+}
+
+// Where the axis of values ends: at the largest of them, unless that is an outlier of each series.
+export function topOf(points, series) {
+  const all = series.map(each => points.map(each.value).filter(Number.isFinite).sort((a, b) => a - b)).filter(each => each.length);
+  const most = Math.max(...all.map(each => each.at(-1)));
+  const usual = Math.max(...all.map(each => each[Math.floor(0.95 * (each.length - 1))]));
+  return most > OUTLIER * usual && usual > 0 ? 1.25 * usual : most;
+}
+
 function frame(values, x, y, format, points) {
   return [
     values.map(value => [
       svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(value), y2: y(value) }),
       svg("text", { class: "tick", x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, format(value))]),
-    svg("text", { class: "tick", x: LEFT, y: HEIGHT - 6 }, `step ${points[0].step}`),
-    svg("text", { class: "tick", x: WIDTH - RIGHT, y: HEIGHT - 6, "text-anchor": "end" }, `step ${points.at(-1).step}`)];
+    stepTicks(points).map((step, at) => svg("text", { class: "tick", x: Math.min(x(step), WIDTH - RIGHT - 20), y: HEIGHT - 6,
+      "text-anchor": "middle", "data-step": step }, at ? count(step) : `step ${count(step)}`))];
 }
 
 // What is not a number, as the loss of a bad step, parts the line.
@@ -44,28 +61,35 @@ function lines(points, series, x, y) {
   });
 }
 
+// Points above the axis, each with a mark at its top.
+function clipped(points, series, x, top) {
+  return series.flatMap(({ value, color }) => points.filter(point => value(point) > top).map(point =>
+    svg("path", { class: `fill ${color}`, d: `M${x(point.step).toFixed(1)} ${TOP - 8}l4 7h-8z`, "data-clipped": point.step })));
+}
+
 function reading(point, series, format) {
   return `step ${point.step}: ` + series.map(each => `${each.name} ${format(each.value(point))}`).join(", ");
 }
 
-// `points`: by step; `series`: {name, color, dashed, value(point)}. `base`: of round numbers. `zero`: whether the axis begins
+// `points`: by step, some; `series`: {name, color, dashed, value(point)}. `base`: of round numbers. `zero`: whether the axis begins
 // there.
 export function chart(title, points, series, format, base = 10, zero = true) {
   const legend = el("span", { class: "legend" }, series.map(each => key(each.name, each.color, each.dashed)));
   const caption = el("figcaption", null, title, legend);
-  if (!points.length) return el("figure", null, caption, el("p", { class: "note" }, "No step yet."));
   const all = points.flatMap(point => series.map(each => each.value(point))).filter(Number.isFinite);
-  const values = ticks(zero ? 0 : Math.min(...all, Infinity) || 0, all.length ? Math.max(...all) : 1, base);
+  const values = ticks(zero ? 0 : Math.min(...all, Infinity) || 0, all.length ? topOf(points, series) : 1, base);
+  const most = Math.max(...all), top = values.at(-1);
+  if (most > top) legend.append(el("span", { class: "key" }, `▲ above ${format(top)}, at most ${format(most)}`));
   const first = points[0].step, steps = Math.max(1, points.at(-1).step - first);
   const x = step => LEFT + (step - first) * (WIDTH - LEFT - RIGHT) / steps;
-  const y = value => TOP + (values.at(-1) - value) * (HEIGHT - TOP - BOTTOM) / (values.at(-1) - values[0]);
+  const y = value => TOP + (top - Math.min(value, top)) * (HEIGHT - TOP - BOTTOM) / (top - values[0]);
   const cursor = cursors.get(title);
   const read = cursor === undefined ? null : points[Math.min(cursor, points.length - 1)];
   const label = `${title}: ${reading(points.at(-1), series, format)}; arrow keys read other steps`;
   return el("figure", null, caption,
     svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, tabindex: 0, role: "img", "aria-label": label, "data-chart": title,
       "data-steps": points.map(point => point.step).join(" ") },
-      frame(values, x, y, format, points), lines(points, series, x, y),
+      frame(values, x, y, format, points), lines(points, series, x, y), clipped(points, series, x, top),
       read && svg("line", { class: "cross", x1: x(read.step), x2: x(read.step), y1: TOP, y2: HEIGHT - BOTTOM })),
     el("p", { class: "reading", "aria-live": "polite" }, read ? reading(read, series, format) : ""));
 }

@@ -68,6 +68,10 @@ function tiles(job) {
 }
 
 function charts(job, points) {
+  if (!points.length) {
+    return el("p", { class: "note" }, number(job.end_unix_nanos) ? `No step was made: ${job.failure?.error || job.reason || ""}`
+      : "No step yet.");
+  }
   const planned = number(job.memory_plan?.peak_bytes);
   return el("div", { class: "charts" },
     chart("Loss", points, [{ name: "loss", color: "c1", value: point => point.loss }], loss, 10, false),

@@ -4,6 +4,7 @@ import { el, patch } from "./dom.js";
 import * as job from "./job.js";
 import * as jobs from "./jobs.js";
 import * as nodes from "./nodes.js";
+import { date } from "./numbers.js";
 
 const EVERY_MS = 2000, LIMIT_MS = 8000;
 const TOKEN = "fsdpd-token";  // Of this tab alone, until it is closed.
@@ -83,9 +84,9 @@ function say(text) {
 
 function lost(error) {
   versionTold = false;
-  lostSince ||= new Date().toLocaleTimeString("sv");
+  lostSince ||= 1e6 * Date.now();
   const why = error instanceof Refused ? `: ${error.message}` : "";
-  say(`Connection lost since ${lostSince}${why}; what is below is as of then. Trying again.`);
+  say(`Connection lost since ${date(lostSince)}${why}; what is below is as of then. Trying again.`);
 }
 
 async function refresh() {

@@ -9,6 +9,9 @@ import { el, svg } from "./dom.js";
 import { bytes, seconds } from "./numbers.js";
 
 const WIDTH = 1180, LEFT = 132, RIGHT = 14, TOP = 8, BOTTOM = 24, MEMORY = 200, BOX = 15, GAP = 3, LANE_GAP = 12;
+// The axis ends at so many times the shortest course: a measured step that took a hundred times as long would leave the
+// planned one no room.
+const CLIPPED = 3;
 const LANES = ["compute", "gather", "reduce", "outer", "copy", "send", "receive", "fetch", "update"];
 const COLORS = ["c1", "c2", "c4", "c3", "c6", "c5", "c7", "c0"];
 let rows = new Map();  // As they were drawn last: what is read in each, [{start, seconds, say}].
@@ -19,11 +22,11 @@ const kindOf = run => run.name.split(" ")[0];
 const duration = value => value === 0 ? "0" : value < 0 ? `−${seconds(-value)}` : seconds(value);
 
 function axisOf(courses) {
-  const ends = courses.flatMap(course => course.runs.map(run => run.start + run.seconds));
+  const ends = courses.map(course => Math.max(course.seconds, ...course.runs.map(run => run.start + run.seconds)));
   const from = Math.min(0, ...courses.flatMap(course => [...course.runs, ...course.memory].map(each => each.start)));
-  const to = Math.max(...courses.map(course => course.seconds), ...ends);
-  const x = at => LEFT + (at - from) * (WIDTH - LEFT - RIGHT) / (to - from || 1);
-  return { from, to, x, attributes: { "data-from": from, "data-to": to, "data-left": LEFT, "data-right": WIDTH - RIGHT } };
+  const end = Math.max(...ends), to = Math.min(end, CLIPPED * Math.min(...ends)) || end;
+  const x = at => LEFT + (Math.min(at, to) - from) * (WIDTH - LEFT - RIGHT) / (to - from || 1);
+  return { from, to, end, x, attributes: { "data-from": from, "data-to": to, "data-left": LEFT, "data-right": WIDTH - RIGHT } };
 }
 
 function timeAxis({ from, to, x }, height) {
@@ -110,9 +113,10 @@ function memory(told, axis, colorOf, planned) {
 // --- lanes
 
 // One path for each kind of instruction: a step may have thousands of boxes. What is wide ends in a gap before the next.
-function boxes(runs, top, x, colorOf) {
+function boxes(runs, top, { x, to }, colorOf) {
   const paths = new Map();
   for (const run of runs) {
+    if (run.start >= to) break;
     const from = x(run.start), width = Math.max(0.4, x(run.start + run.seconds) - from);
     const shown = (width > 3 ? width - 0.8 : width).toFixed(2), kind = kindOf(run);
     paths.set(kind, `${paths.get(kind) || ""}M${from.toFixed(2)} ${top}h${shown}v${BOX}h-${shown}z`);
@@ -151,7 +155,9 @@ function drawRow(course, lane, top, axis, colorOf) {
     svg("text", { class: "tick", x: LEFT - 6, y: top + BOX - 3, "text-anchor": "end" }, course.name),
     svg("g", { tabindex: runs.length ? 0 : null, role: "img", "aria-label": label, "data-row": name, "data-runs": runs.length },
       svg("rect", { class: "track", x: LEFT, y: top, width: WIDTH - LEFT - RIGHT, height: BOX }),
-      boxes(runs, top, axis.x, colorOf), picked(name, top, axis.x))];
+      boxes(runs, top, axis, colorOf), picked(name, top, axis.x)),
+    runs.some(run => run.start + run.seconds > axis.to) &&
+      svg("path", { class: "fill c0", d: `M${WIDTH - RIGHT + 3} ${top + 2}l8 ${BOX / 2 - 2}l-8 ${BOX / 2 - 2}z`, "data-clipped": name })];
 }
 
 function lanesOf(courses) {
@@ -192,7 +198,9 @@ function readable(courses, told) {
 export function timeline(courses, colorOf, planned) {
   const axis = axisOf(courses), told = courses.filter(course => course.memory.length);
   rows = readable(courses, told);
-  return [told.length > 0 && memory(told, axis, colorOf, planned), lanes(courses, axis)];
+  const note = axis.end > axis.to && el("p", { class: "note" },
+    `The axis ends at ${seconds(axis.to)}, ${CLIPPED} times the shorter step; the longer one continues to ${seconds(axis.end)} (▸).`);
+  return [note, told.length > 0 && memory(told, axis, colorOf, planned), lanes(courses, axis)];
 }
 
 // --- reading

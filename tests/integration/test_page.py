@@ -100,6 +100,37 @@ def test_the_keyboard_leads_from_a_jobs_row_to_its_curves(watched, browser):
     assert browser.requests and all(request.startswith(url) for request in browser.requests), browser.requests
 
 
+def test_one_step_that_took_long_does_not_flatten_the_curve_and_its_axis_has_round_steps(watched, browser):
+    browser.open(watched.page())
+    drawn = browser.ask("""(async () => {
+      const { chart } = await import("./chart.js");
+      const points = Array.from({ length: 100 }, (_, at) => ({ step: at + 1, seconds: at === 41 ? 100 : 1 + at / 1000 }));
+      const figure = chart("Time of a step", points, [{ name: "step", color: "c1", value: point => point.seconds }], String);
+      return { clipped: [...figure.querySelectorAll("[data-clipped]")].map(each => each.dataset.clipped),
+        ticks: [...figure.querySelectorAll("[data-step]")].map(each => Number(each.dataset.step)), said: figure.textContent,
+        heights: figure.querySelector("polyline").getAttribute("points").split(" ").map(each => Number(each.split(",")[1])) };
+    })()""")
+    assert drawn["clipped"] == ["42"] and "at most 100" in drawn["said"], drawn
+    assert drawn["ticks"] == [50, 100] or len(drawn["ticks"]) > 2 and all(tick % 10 == 0 for tick in drawn["ticks"]), drawn
+    usual = sorted(drawn["heights"])[-1]
+    assert usual < 130, "an ordinary step is well above the ground"
+
+
+def test_a_date_that_is_not_today_is_shown_with_its_day(watched, browser):
+    browser.open(watched.page())
+    told = browser.ask("import('./numbers.js').then(({ date }) => [date(1e6 * Date.now()), date(86400e9)])")
+    assert re.fullmatch(r"\d\d:\d\d:\d\d", told[0]) and re.fullmatch(r"1970-01-0[12] \d\d:\d\d:\d\d", told[1]), told
+
+
+def test_a_job_that_failed_before_its_first_step_says_why_and_has_no_empty_curves(watched, browser):
+    browser.open(f"{watched.page()}#/jobs/{watched.gone}")
+    assert browser.wait("document.body.innerText.includes('No step was made: ')")
+    assert browser.ask("document.querySelectorAll('.charts, .charts figure').length") == 0
+    browser.open(f"{watched.page()}#/jobs/{watched.waiting}")
+    browser.wait("document.body.innerText.includes('No step yet.')")
+    assert browser.ask("document.querySelectorAll('.charts').length") == 0
+
+
 def test_what_people_write_stays_text(watched, browser):
     url = watched.page()
     browser.open(f"{url}#/jobs/{watched.gone}")

@@ -102,11 +102,11 @@ def assert_boxes(seen, runs, source):
     axes, boxes = seen["time"], drawn_boxes(seen, source)
     assert sorted(boxes) == sorted({lane for lane, *_ in runs})
     for lane, drawn in boxes.items():
-        wanted = sorted(each[1:] for each in runs if each[0] == lane)
+        wanted = sorted(each[1:] for each in runs if each[0] == lane and each[2] < axes["to"])
         assert [kind for kind, *_ in drawn] == [kind for kind, *_ in wanted]
         for (_, x, width), (kind, start, seconds) in zip(drawn, wanted):
             assert x == pytest.approx(place(axes, start), abs=0.02), (lane, kind)
-            end = place(axes, start + seconds)
+            end = place(axes, min(start + seconds, axes["to"]))
             assert end - 0.85 < x + width < max(end, x + 0.4) + 0.02, (lane, kind)
 
 
@@ -118,6 +118,7 @@ def heights(path, at):
 
 
 def assert_edge(axes, path, samples, bytes_of):
+    samples = [each for each in samples if each.start_seconds < axes["to"]]
     found = heights(path, [place(axes, each.start_seconds) for each in samples])
     scale = (axes["ground"] - axes["top"]) / axes["most"]
     wanted = [axes["ground"] - scale * bytes_of(each) for each in samples]
@@ -178,6 +179,25 @@ def test_what_was_measured_of_an_ended_jobs_last_step_is_beside_it(watched, brow
              if step.lane == "gather" and f"{step.op} {step.unit}" == names[again]]
     digits, unit = re.search(r"; planned ([\d.]+) ([mµ]s)$", read).groups()
     assert float(digits) * {"ms": 1e-3, "µs": 1e-6}[unit] == pytest.approx(twins[names[:again].count(names[again])], rel=0.01)
+
+
+def test_a_measured_step_that_took_a_hundred_times_as_long_leaves_the_plan_its_room(watched, browser):
+    opened(watched, browser, watched.waiting)
+    drawn = browser.ask("""(async () => {
+      const { timeline } = await import("./timeline.js");
+      const course = (name, seconds) => ({ name, seconds, components: [], memory: [],
+        runs: [{ lane: "compute", name: "Forward a", start: 0, seconds: seconds / 2 },
+               { lane: "compute", name: "Backward a", start: seconds / 2, seconds: seconds / 2 }] });
+      const element = document.createElement("div");
+      element.append(...timeline([course("planned", 1), course("measured", 100)], () => "c1", 0).filter(Boolean));
+      const axis = element.querySelector("svg[data-lanes]").dataset;
+      const widths = [...element.querySelectorAll("g[data-row='compute planned'] path")].map(path => path.getAttribute("d"));
+      return { to: Number(axis.to), widths, clipped: [...element.querySelectorAll("[data-clipped]")].map(each => each.dataset.clipped),
+        said: element.textContent };
+    })()""")
+    assert drawn["to"] == 3 and drawn["clipped"] == ["compute measured"], drawn
+    assert all(float(re.search(r"h([\d.]+)v", path)[1]) > 150 for path in drawn["widths"]), "the plan's boxes can be seen"
+    assert "the longer one continues to 100 s" in drawn["said"]
 
 
 def test_a_running_jobs_measurements_follow_its_steps(watched, browser):
