@@ -134,7 +134,7 @@ std::string DefaultNode() {
 void DeclareSecurity(CLI::App* app, Flags* flags) {
   TlsFiles& tls = flags->agent.tls;
   CLI::Option* insecure = app->add_flag("--insecure", flags->insecure,
-                                        "Plaintext, to a coordinator with --insecure on this machine only");
+                                        "Connect in plaintext to an --insecure coordinator on this machine");
   const auto file = [&](const char* name, std::string* path, const char* about) {
     app->add_option(name, *path, about)->type_name("FILE")->excludes(insecure);
   };
@@ -249,12 +249,11 @@ void Declare(CLI::App* app, Flags* flags) {
   DeclarePlace(app, flags);
   DeclarePermissions(app, flags);
   app->add_option("--keep-jobs", flags->agent.folders.keep_jobs,
-                  "Of how many jobs logs and traces are kept, those written to last; what runs keeps its own")
+                  "Jobs whose logs and traces are kept, newest first; running jobs always keep theirs")
       ->check(InRange(int64_t{1}, int64_t{1000000}))
       ->capture_default_str();
-  app->add_option(
-         "--keep-days", flags->keep_days,
-         "For how long after something was written there, at most; 0: as long as --keep-jobs lets them")
+  app->add_option("--keep-days", flags->keep_days,
+                  "Days to keep logs and traces after their last write; 0: limited only by --keep-jobs")
       ->check(InRange(int64_t{0}, int64_t{36500}))
       ->capture_default_str();
   app->add_option(

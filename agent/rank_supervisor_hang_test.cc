@@ -80,13 +80,13 @@ TEST_F(RankSupervisorHangTest, AnAttemptThatEndsSinceItHangsSaysSoInEachLogAndIs
   StartStanding(30, {0, 1});
   v1::Stop stop = Stop(1, 60000);
   stop.mutable_hang()->set_rank(1);
-  stop.mutable_hang()->set_verdict("nothing of it has moved for 31 s");
+  stop.mutable_hang()->set_verdict("no progress for 31 s");
   supervisor_->Stop(stop);
   supervisor_->Stop(stop);  // As it is repeated.
   events_.Await("hung 1");
   events_.AwaitExit(0);
   EXPECT_THAT(logs_.Tail({{"job", 1}, 0}, 9),
-              testing::Contains("[fsdpd-agent: rank 1 hangs: nothing of it has moved for 31 s]"));
+              testing::Contains("[fsdpd-agent: rank 1 hangs: no progress for 31 s]"));
   EXPECT_EQ(events_.Count("hung 1"), 1);
 }
 

@@ -495,11 +495,11 @@ void AddLifeCommands(CLI::App* app, CommandLine* line) {
       ->check(WholeNumber(0, kMaxGraceSeconds))
       ->type_name("SECONDS");
   cancel->add_flag("--wait", line->wait, "Return when the job has ended");
-  CLI::App* pause = AddCommand(
-      app, "pause",
-      "Have a job save, leave its slots to others, and wait for `resume`. One that is queued is held.",
-      "  fsdpctl pause tiny-llama-k3x9q2 --wait\n"
-      "  fsdpctl pause tiny-llama-k3x9q2 --reason \"node-3 gets a new disk\"");
+  CLI::App* pause =
+      AddCommand(app, "pause",
+                 "Checkpoint jobs, release their slots, and hold them until `resume`. Queued jobs are held.",
+                 "  fsdpctl pause tiny-llama-k3x9q2 --wait\n"
+                 "  fsdpctl pause tiny-llama-k3x9q2 --reason \"node-3 gets a new disk\"");
   AddJobsArgument(pause, line)->required();
   AddReason(pause, line);
   pause

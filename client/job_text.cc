@@ -577,7 +577,7 @@ std::vector<std::string> JobNews(const v1::Job& before, const v1::Job& job) {
   std::vector<std::string> news;
   const bool begun = job.has_restored() && !(before.has_restored() && before.attempt() == job.attempt());
   if (begun && job.restored().step() > 0)
-    news.push_back(absl::StrCat("goes on after step ", job.restored().step()));
+    news.push_back(absl::StrCat("resumes after step ", job.restored().step()));
   std::set<std::pair<int64_t, int64_t>> known;
   for (const v1::SavedCheckpoint& saved : before.checkpoints())
     known.emplace(saved.step(), saved.unix_nanos());

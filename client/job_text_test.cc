@@ -199,7 +199,7 @@ TEST(JobText, AHangNamesItsRankSaysWhereAllStoodAndWhereMoreIsKept) {
   failure->set_rank(2);
   failure->set_node("node-1");
   failure->set_attempt(1);
-  failure->set_error("nothing of it has moved for 31 s, stopped by a signal");
+  failure->set_error("no progress for 31 s, stopped by a signal");
   failure->mutable_hang()->set_evidence("/var/lib/fsdpd/rank-2.hang.txt");
   for (const int rank : {0, 1, 3}) {
     if (failure->hang().places().empty())
@@ -208,7 +208,7 @@ TEST(JobText, AHangNamesItsRankSaysWhereAllStoodAndWhereMoreIsKept) {
   }
   EXPECT_THAT(DescribeJob(job, Now()),
               HasSubstr("failure of attempt 1:\n"
-                        "  rank 2 on node-1 hangs: nothing of it has moved for 31 s, stopped by a signal\n"
+                        "  rank 2 on node-1 hangs: no progress for 31 s, stopped by a signal\n"
                         "  RANKS  STOOD IN\n"
                         "  0-1,3  step 22: gather in\n"
                         "  its threads: /var/lib/fsdpd/rank-2.hang.txt on node-1 (fsdpctl logs " +
@@ -216,7 +216,7 @@ TEST(JobText, AHangNamesItsRankSaysWhereAllStoodAndWhereMoreIsKept) {
   failure->set_rank(-1);
   failure->clear_node();
   failure->mutable_hang()->clear_evidence();
-  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("  the job hangs: nothing of it"));
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("  the job hangs: no progress"));
 }
 
 TEST(JobText, DescribeSaysWhereRanksStandThatMakeNoStep) {
@@ -402,12 +402,12 @@ TEST(JobText, NewsOfCheckpointsAreThoseThatWereNotThereBefore) {
   next.clear_failed_checkpoint();
   next.mutable_restored()->set_step(20);
   next.mutable_checkpoints()->RemoveLast();  // It was passed over.
-  EXPECT_THAT(JobNews(job, next), ElementsAre("goes on after step 20"));
+  EXPECT_THAT(JobNews(job, next), ElementsAre("resumes after step 20"));
   EXPECT_THAT(JobNews(next, next), IsEmpty());
   job = next;
   job.set_attempt(3);
   job.add_checkpoints()->set_step(20);  // Nobody had told of it: that it is gone on from says all.
-  EXPECT_THAT(JobNews(next, job), ElementsAre("goes on after step 20")) << "this one too";
+  EXPECT_THAT(JobNews(next, job), ElementsAre("resumes after step 20")) << "this one too";
 }
 
 TEST(JobText, WarningsAreToldByDescribeAndSummaryAndAreNewsOnce) {
@@ -531,15 +531,15 @@ TEST(JobText, HowARankEndedThatLeftNoWordIsSaidOnce) {
   failure->set_rank(3);
   failure->set_node("node-1");
   failure->set_signal(9);
-  failure->set_error("killed by signal 9 (SIGKILL); it stood in step 12: compute in Forward head mb 0");
+  failure->set_error("killed by signal 9 (SIGKILL); it was in step 12: compute in Forward head mb 0");
   EXPECT_THAT(Summary(job, {}),
               ::testing::HasSubstr("\n  rank 3 on node-1 was killed by signal 9 (SIGKILL); it "
-                                   "stood in step 12: compute in Forward head mb 0\n"));
+                                   "was in step 12: compute in Forward head mb 0\n"));
   failure->set_signal(0);
   failure->set_exit_code(5);
-  failure->set_error("exited with code 5; it stood in step 12: compute in Forward head mb 0");
+  failure->set_error("exited with code 5; it was in step 12: compute in Forward head mb 0");
   EXPECT_THAT(Summary(job, {}),
-              ::testing::HasSubstr("\n  rank 3 on node-1 exited with code 5; it stood in step"));
+              ::testing::HasSubstr("\n  rank 3 on node-1 exited with code 5; it was in step"));
 }
 
 TEST(JobText, AFailureWithoutARankIsTheJobs) {

@@ -159,7 +159,7 @@ std::string GroupsText(const v1::Plan& plan) {
                absl::StrCat(group.count()), HumanBytes(group.bytes()), Milliseconds(group.seconds()),
                Milliseconds(group.exposed_seconds())});
   }
-  return absl::StrCat("\nwho talks to whom (mesh: ", MeshText(plan.mesh()), "):\n", table.Render(2));
+  return absl::StrCat("\ncommunication groups (mesh: ", MeshText(plan.mesh()), "):\n", table.Render(2));
 }
 
 std::string ProgramText(const v1::Plan& plan, bool program) {

@@ -141,8 +141,8 @@ std::string FaultOfFile(const std::filesystem::path& path) {
   if (folder == folder.root_path() || !std::filesystem::is_directory(folder, error)) return "";
   const bool there = std::filesystem::exists(path, error);
   if (error) return absl::StrCat("cannot be read here: ", error.message());
-  if (!there) return "is not on this machine, though its folder is";
-  if (std::filesystem::is_directory(path, error)) return "is a folder";
+  if (!there) return "does not exist on this machine, although its directory does";
+  if (std::filesystem::is_directory(path, error)) return "is a directory";
   if (access(path.c_str(), R_OK) != 0) return absl::StrCat("cannot be read here: ", std::strerror(errno));
   if (std::filesystem::file_size(path, error) == 0 && !error) return "is empty";
   return "";
@@ -155,7 +155,7 @@ void WarnOfFile(const std::string& field, const std::string& path, SpecText* spe
                         FaultLevel::kWarn,
                         field,
                         absl::StrCat(path, " ", reason),
-                        "mend it, or leave it where the nodes have another file there",
+                        "fix it, or leave it if the nodes have another file there",
                         "",
                         ""};
   spec->faults.push_back(Locate(fault, spec->places));

@@ -200,15 +200,15 @@ TEST(SpecFile, WarnsOfTokenFilesThatItCanSeeAndThatHoldNothing) {
   std::vector<std::string> said;
   for (const SpecFault& fault : spec->faults) said.push_back(Render(fault));
   ASSERT_EQ(said.size(), 6u);
-  EXPECT_EQ(said[0],
-            dir.File("job.yaml") + ":3:5: warning: data.tokens[0].path: " + dir.File("absent") +
-                " is not on this machine, though its folder is; mend it, or leave it where the nodes have "
-                "another file there [token_file_here]");
+  EXPECT_EQ(said[0], dir.File("job.yaml") + ":3:5: warning: data.tokens[0].path: " + dir.File("absent") +
+                         " does not exist on this machine, although its directory does; fix it, or leave it "
+                         "if the nodes have "
+                         "another file there [token_file_here]");
   EXPECT_NE(said[1].find(":4:6: warning: data.tokens[1].path: " + dir.File("empty") + " is empty"),
             std::string::npos)
       << said[1];
   EXPECT_NE(said[2].find("data.tokens[3].path: "), std::string::npos) << said[2];
-  EXPECT_NE(said[3].find("half.idx is not on this machine"), std::string::npos) << said[3];
+  EXPECT_NE(said[3].find("half.idx does not exist on this machine"), std::string::npos) << said[3];
   EXPECT_NE(said[4].find(":10:6: warning: data.validation[0].path: "), std::string::npos) << said[4];
   EXPECT_NE(said[5].find("data.validation[0].mask: " + dir.File("gone.mask")), std::string::npos) << said[5];
 }

@@ -47,9 +47,8 @@ bool IsOneOf(const std::string& word, const std::vector<std::string>& words) {
 void AddWait(CLI::App* app, CommandLine* line) {
   CLI::App* wait =
       AddCommand(app, "wait",
-                 "Return when jobs are as you want them: in a state, at a step, ended or deleted. The exit "
-                 "code is 0 then, "
-                 "1 once one of them cannot be so any more, and 6 after --timeout.",
+                 "Block until jobs reach a state or a step, end, or are deleted. Exit code 0 if they do, 1 "
+                 "once one of them no longer can, and 6 after --timeout.",
                  "  fsdpctl wait tiny-llama-k3x9q2 --for state=running\n"
                  "  fsdpctl wait tiny-llama-k3x9q2 tiny-llama-x1y2z3 --for ended --timeout 3600\n"
                  "  fsdpctl wait tiny-llama-k3x9q2 --for step=200");

@@ -25,8 +25,8 @@ constexpr int kStreamWindowBytes = 256 << 10;
 constexpr auto kShutdownGrace = std::chrono::milliseconds(500);
 
 absl::Status CannotListen(const std::string& address) {
-  return absl::UnavailableError(absl::StrCat("cannot listen on ", address,
-                                             ": the address is in use, not of this machine, or malformed"));
+  return absl::UnavailableError(absl::StrCat(
+      "cannot listen on ", address, ": the address is in use, not assigned to this machine, or malformed"));
 }
 
 // gRPC adds health and reflection to every server by itself; this one has nothing else.

@@ -238,10 +238,9 @@ HangCause FindHang(const std::vector<StillRank>& ranks) {
   cause.hang.set_still_ms(still_ms);
   cause.hang.set_evidence(found->still.evidence());
   const std::string process = ProcessWords(*found), where = found->ended ? "" : WhereOf(*found);
-  cause.words =
-      absl::StrCat("nothing of it has moved for ", HumanSeconds(1e-3 * static_cast<double>(still_ms)),
-                   process.empty() ? "" : ", ", process, where.empty() ? "" : ", ", where,
-                   WaitWords(WhoWaitsFor(*found, ranks)));
+  cause.words = absl::StrCat("no progress for ", HumanSeconds(1e-3 * static_cast<double>(still_ms)),
+                             process.empty() ? "" : ", ", process, where.empty() ? "" : ", ", where,
+                             WaitWords(WhoWaitsFor(*found, ranks)));
   return cause;
 }
 

@@ -59,7 +59,7 @@ TEST_F(HangTest, ARankInAComputationWhileOthersWaitInACollectiveIsBehind) {
   EXPECT_EQ(cause.hang.evidence(), "/var/lib/fsdpd/rank-2.hang.txt");
   EXPECT_EQ(cause.hang.still_ms(), 31002);
   EXPECT_EQ(cause.words,
-            "nothing of it has moved for 31 s, in step 22: compute in #9, gather after #8; 3 ranks wait for "
+            "no progress for 31 s, in step 22: compute in #9, gather after #8; 3 ranks wait for "
             "it, rank 0 in gather #10 of step 22");
   ASSERT_EQ(cause.hang.places_size(), 2);
   EXPECT_EQ(cause.hang.places(0).ranks_size(), 3);
@@ -208,7 +208,7 @@ TEST_F(HangTest, TheOnlyRankOfAJobIsTheCause) {
   Put(0, "compute", 5, 3, /*inside=*/true);
   const HangCause cause = FindHang(ranks_);
   EXPECT_EQ(cause.rank, 0);
-  EXPECT_EQ(cause.words, "nothing of it has moved for 31 s, in step 5: compute in #3");
+  EXPECT_EQ(cause.words, "no progress for 31 s, in step 5: compute in #3");
 }
 
 // Two stages of two ranks. Instructions of the second have lower numbers: its program is another one.

@@ -147,7 +147,7 @@ bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* 
     auto* notes = kept->mutable_notes();
     if (notes->size() > kMaxStartNotes) notes->DeleteSubrange(kMaxStartNotes, notes->size() - kMaxStartNotes);
     absl::StrAppend(&words,
-                    kept->step() > 0 ? absl::StrCat(" goes on after step ", kept->step(), " (")
+                    kept->step() > 0 ? absl::StrCat(" resumes after step ", kept->step(), " (")
                                      : std::string(" starts at step 1 with the parameters of a checkpoint ("),
                     kept->path(), ")");
     if (!passed_over->empty()) absl::StrAppend(&words, "; passed over: ", absl::StrJoin(*passed_over, "; "));

@@ -243,7 +243,7 @@ TEST_F(JobCheckpointsTest, AnAttemptSaysOnceWhereItGoesOnAndWhatItPassedOver) {
   EXPECT_THAT(Steps(), ElementsAre(100)) << "nobody is to go on from what was passed over";
   EXPECT_THAT(
       Events(),
-      ElementsAre("attempt 2 goes on after step 100 (/runs/7/iter_100); passed over: /runs/7/iter_200: "
+      ElementsAre("attempt 2 resumes after step 100 (/runs/7/iter_100); passed over: /runs/7/iter_200: "
                   "__1_0.distcp is not what was committed; /runs/7/iter_300: no .metadata"));
   EXPECT_TRUE(Commit(200)) << "again, in this attempt";
   EXPECT_FALSE(TakeStart(&restored, now_, &job_));

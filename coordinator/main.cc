@@ -60,9 +60,8 @@ std::string CheckListen(const std::string& address) {
 
 void DescribeSecurity(CLI::App* app, Flags* flags) {
   ServerOptions& server = flags->server;
-  CLI::Option* insecure =
-      app->add_flag("--insecure", flags->insecure,
-                    "Plaintext, and whoever connects may do everything: on a loopback address only");
+  CLI::Option* insecure = app->add_flag("--insecure", flags->insecure,
+                                        "Serve plaintext without authentication, on a loopback address only");
   const auto file = [&](const char* name, std::string* path, const char* about) {
     app->add_option(name, *path, about)->type_name("FILE")->excludes(insecure);
   };
@@ -283,7 +282,8 @@ int Serving(const Flags& flags, const std::string& address, const std::string& m
           flags.etcd.store.empty() ? flags.server.state_dir
                                    : absl::StrCat(flags.etcd.store, " below ", flags.etcd.prefix),
           metrics.empty() ? "off" : metrics, kVersion);
-  if (flags.insecure) LogWarning("--insecure: plaintext, and whoever is on this machine may do everything");
+  if (flags.insecure)
+    LogWarning("--insecure: plaintext without authentication; any process on this machine has full access");
   return 0;
 }
 

@@ -112,8 +112,8 @@ std::string TooLargeHint(const PlaceRequest& request, int64_t able, bool scarce,
                    Count(request.ranks_per_node, "rank"),
                    scarce ? absl::StrCat(" of ", HumanBytes(request.bytes_per_rank), " each") : "",
                    cordoned ? ": uncordon a node, or start" : ": start", " more or larger agents",
-                   request.selector.empty() ? "" : " with such labels");
-  if (scarce) hint += ", or submit it again to have it planned for those that are there";
+                   request.selector.empty() ? "" : " with these labels");
+  if (scarce) hint += ", or submit the job again to plan it for the ready nodes";
   return hint;
 }
 

@@ -75,7 +75,7 @@ TEST(Placer, TakesOnlyNodesWithTheLabelsThatTheJobAsksFor) {
       waits.reason,
       "needs 1 node of gpu=h200,!shared with 1 free cpu slot; a is not gpu=h200, b has the label shared; "
       "even "
-      "when idle, only 0 connected nodes could take 1 rank: start more or larger agents with such labels");
+      "when idle, only 0 ready nodes could take 1 rank: start more or larger agents with these labels");
   EXPECT_EQ(CountNodes(request, {plain, shared, fits}).idle, 1);
 }
 
@@ -311,11 +311,10 @@ TEST(Placer, PutsRanksOnlyWhereTheirVariablesAreAllowed) {
 
 TEST(Placer, ReasonNamesTheMemoryThatIsMissing) {
   const PlaceDecision d = Place(Request(2, 1, 60), {Sized("a", 1, 50), Sized("b", 1, 70)});
-  EXPECT_EQ(
-      d.reason,
-      "needs 2 nodes with 1 free cpu slot of 60 B each; a offers 50 B a slot, b has 1 of 1 free; even "
-      "when idle, only 1 connected node could take 1 rank of 60 B each: start more or larger agents, or "
-      "submit it again to have it planned for those that are there");
+  EXPECT_EQ(d.reason,
+            "needs 2 nodes with 1 free cpu slot of 60 B each; a offers 50 B a slot, b has 1 of 1 free; even "
+            "when idle, only 1 ready node could take 1 rank of 60 B each: start more or larger agents, or "
+            "submit the job again to plan it for the ready nodes");
   EXPECT_THAT(Place(Request(2, 1, 60), {Sized("b", 1, 70)}).reason, Not(HasSubstr("60 B")));
 }
 

@@ -71,7 +71,7 @@ TEST_F(ReconcilerLeavingTest, AnAttemptThatAForgottenCancelEndedBlamesNoNodeAndD
   Advance(absl::Seconds(1));
   EXPECT_FALSE(Job("j").failure().node_to_blame());
   EXPECT_EQ(Job("j").failure().cause(), v1::FAILURE_CAUSE_DRAINED);
-  EXPECT_EQ(Job("j").failure().error(), "its agent stopped it, as a coordinator had told it to");
+  EXPECT_EQ(Job("j").failure().error(), "stopped by its agent on a coordinator's request");
   Stopped("a", "j");
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED) << "of one attempt that it may have, none is used";
   EXPECT_THAT(Retried(), HasSubstr("a coordinator had told the agent of a to stop it"));

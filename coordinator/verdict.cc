@@ -53,10 +53,10 @@ bool SaysEnough(const v1::RankExit& exit) {
 }
 
 std::string WordsOf(const v1::RankExit& exit) {
-  if (WasOrdered(exit)) return "its agent stopped it, as a coordinator had told it to";
+  if (WasOrdered(exit)) return "stopped by its agent on a coordinator's request";
   if (exit.cancelled()) return "its agent stopped it (the agent was told to end)";
   // A rank that could not say a word says by its flight page where it was.
-  const std::string stood = exit.stood().empty() ? "" : absl::StrCat("; it stood in ", exit.stood());
+  const std::string stood = exit.stood().empty() ? "" : absl::StrCat("; it was in ", exit.stood());
   // The rank's own word is only that it was told to leave.
   if (Terminated(exit)) return absl::StrCat("SIGTERM from outside, not from its agent", stood);
   if (!exit.error().empty()) return absl::StrCat(exit.error(), SaysEnough(exit) ? "" : stood);

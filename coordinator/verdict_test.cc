@@ -115,7 +115,7 @@ TEST_F(VerdictTest, AnAttemptHangsWhenNothingMovesOnAnyRank) {
   EXPECT_EQ(failed.failure->node(), "node-1");
   EXPECT_EQ(failed.failure->hang().kind(), v1::Job::Hang::KIND_BEHIND);
   EXPECT_EQ(failed.reason,
-            "rank 3 on node-1 hangs: nothing of it has moved for 31 s; 3 ranks wait for it, rank 0 in Gather "
+            "rank 3 on node-1 hangs: no progress for 31 s; 3 ranks wait for it, rank 0 in Gather "
             "layer.1 of step 7; stopping the attempt");
 
   *job_.mutable_failure() = *failed.failure;
@@ -127,7 +127,7 @@ TEST_F(VerdictTest, AnAttemptHangsWhenNothingMovesOnAnyRank) {
   job_.mutable_spec()->mutable_restart()->set_max_attempts(2);
   const Verdict again = JudgeNow();
   EXPECT_EQ(again.event, JobEvent::kRetry);
-  EXPECT_THAT(again.reason, HasSubstr("attempt 1 of 2 failed: rank 3 on node-1 hangs: nothing of it"));
+  EXPECT_THAT(again.reason, HasSubstr("attempt 1 of 2 failed: rank 3 on node-1 hangs: no progress"));
 }
 
 TEST_F(VerdictTest, ARankThatMovesAgainOrWasNotToldOfForLongIsNoHang) {
@@ -247,7 +247,7 @@ TEST_F(VerdictTest, ACancelledJobSaysWhatOfItIsSaved) {
 }
 
 TEST_F(VerdictTest, ARankWhoseWordsNameNoPlaceSaysWhereItStood) {
-  const std::string stood = "; it stood in step 12: compute in Forward head mb 0";
+  const std::string stood = "; it was in step 12: compute in Forward head mb 0";
   const std::string own = "step 12: #3 Forward head mb 0: out of memory", nccl = "a step of group 'dp': gone";
   for (const auto& [error, words] : std::map<std::string, std::string>{
            {"", "killed by signal 9 (SIGKILL)" + stood}, {own, own}, {nccl, nccl + stood}}) {
@@ -311,7 +311,7 @@ TEST_F(VerdictTest, ARankThatSomebodyTerminatedIsTheCauseThoughItsPeersFailedBef
   ASSERT_EQ(verdict.event, JobEvent::kFail);
   EXPECT_EQ(verdict.failure->rank(), 1);
   EXPECT_EQ(verdict.failure->error(),
-            "SIGTERM from outside, not from its agent; it stood in step 12: compute in Forward head mb 0");
+            "SIGTERM from outside, not from its agent; it was in step 12: compute in Forward head mb 0");
 }
 
 TEST_F(VerdictTest, ARankThatTheKernelKilledIsTheCauseAndOneThatCrashedMayBeAConsequence) {
@@ -509,7 +509,7 @@ TEST_F(VerdictTest, ARankStoppedByItsAgentAloneStillFailsTheJob) {
   Exit(0, 143, 1, /*cancelled=*/true);
   now_ += options_.settle;
   EXPECT_EQ(JudgeNow().event, JobEvent::kFail);
-  EXPECT_THAT(JudgeNow().reason, HasSubstr("rank 0 on node-0 ended: its agent stopped it, as"));
+  EXPECT_THAT(JudgeNow().reason, HasSubstr("rank 0 on node-0 ended: stopped by its agent on"));
 }
 
 TEST_F(VerdictTest, SaysTheSignalOfARankWithoutLastWords) {

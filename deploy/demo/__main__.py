@@ -1,8 +1,8 @@
 """Builds fsdpd, trains a small Llama with it on this machine, and draws what was measured as one HTML page.
 
 A coordinator and two agents start on loopback, each agent with two CPU ranks (or, with --gpus, one agent with a rank
-on each GPU). They run with --insecure, without certificates and tokens: for these minutes whoever is on this machine
-may do everything with them. docs/deploy.md says what an installation has instead. The text is this repository's own
+on each GPU). They run with --insecure, without certificates and tokens: meanwhile any process on this machine has full
+access to them. docs/deploy.md says what an installation has instead. The text is this repository's own
 documentation, a token per character. Everything is stopped at the end, on failure and on Ctrl-C, and that nothing is
 left is checked and printed. A failed run keeps its folder.
 """
@@ -167,7 +167,7 @@ class Cluster:
                          "--work-dir", self._folder / name)
         self._await_nodes(nodes)
         say("start", f"coordinator on {self._server}; {' and '.join(names)} with {slots} {device} ranks each; "
-                     "--insecure: whoever is on this machine may use them")
+                     "--insecure: any process on this machine has full access")
 
     def _daemon(self, name, binary, *flags):
         port_file = self._folder / f"{name}.port"

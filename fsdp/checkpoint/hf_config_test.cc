@@ -503,10 +503,10 @@ TEST(HfConfig, SaysWhatIsNoConfigAtAll) {
 TEST(HfConfig, WarnsOfTheDropoutThatItDrops) {
   EXPECT_EQ(FaultsOf(kLlama), "");
   EXPECT_EQ(FaultsWith("\"attention_dropout\": 0.0", "\"attention_dropout\": 0.2"),
-            "c.json:4:3: warning: model.hf_config: dropout is not carried over, there is none here: "
+            "c.json:4:3: warning: model.hf_config: dropout is not supported and is ignored: "
             "attention_dropout 0.2; write 0.0 in the file to say that none is meant [hf_dropout]\n");
   EXPECT_EQ(FaultsOf(With(kGpt2, "\"n_ctx\": 1024", "\"embd_pdrop\": 0.0")),
-            "c.json:2:76: warning: model.hf_config: dropout is not carried over, there is none here: "
+            "c.json:2:76: warning: model.hf_config: dropout is not supported and is ignored: "
             "attn_pdrop 0.1, resid_pdrop 0.1; write 0.0 in the file to say that none is meant [hf_dropout]\n")
       << "the family's own where the file says nothing";
 }

@@ -55,7 +55,7 @@ class HfReader {
     }
     if (rates.empty()) return;
     Fault(first == nullptr ? root_.place : first->key_place, "hf_dropout",
-          absl::StrCat("dropout is not carried over, there is none here: ", rates),
+          absl::StrCat("dropout is not supported and is ignored: ", rates),
           "write 0.0 in the file to say that none is meant");
     faults_.back().violation.level = FaultLevel::kWarn;
   }

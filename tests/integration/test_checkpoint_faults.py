@@ -57,7 +57,7 @@ def test_what_is_damaged_is_passed_over_told_and_kept(own, whole, tmp_path, dama
         cluster.start_agent("node-1")
         job = cluster.wait_state(job_id, "SUCCEEDED")
         step = steps[-len(where) - 1]
-        said = [text for text in messages(job) if re.match(rf"attempt \d goes on after step {step} \(", text)]
+        said = [text for text in messages(job) if re.match(rf"attempt \d resumes after step {step} \(", text)]
         assert said, messages(job)
         assert job.restored.step == step and len(job.restored.passed_over) == len(where), job.restored
         for passed, bad, words in zip(job.restored.passed_over, damaged, where):

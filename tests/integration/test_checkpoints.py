@@ -16,7 +16,7 @@ from harness.wait import wait_until
 
 def went_on_after(job, attempt=2):
     """The step that an attempt went on after, as the job's events say."""
-    said = [re.match(rf"attempt {attempt} goes on after step (\d+) \(", text) for text in messages(job)]
+    said = [re.match(rf"attempt {attempt} resumes after step (\d+) \(", text) for text in messages(job)]
     assert any(said), messages(job)
     return next(int(each.group(1)) for each in said if each)
 
@@ -40,7 +40,7 @@ def test_a_killed_rank_costs_a_job_only_what_it_had_not_saved(cluster, whole, tm
     assert first <= known and set(dict(losses)) == set(range(first, STEPS + 1)), "no step was left out"
     assert checkpoints.assert_whole(tmp_path / "run") == [STEPS - 2 * EVERY, STEPS - EVERY, STEPS]
     told = record.text()
-    assert f"goes on after step {step}" in told and f"checkpoint of step {known} committed" in told, told
+    assert f"resumes after step {step}" in told and f"checkpoint of step {known} committed" in told, told
 
 
 def test_a_job_with_state_and_activations_in_host_memory_is_the_same_job_killed_rank_and_all(cluster, whole, tmp_path):
@@ -67,7 +67,7 @@ def test_screens_say_where_a_job_went_on_and_what_it_has_saved(cluster, tmp_path
     assert re.search(rf"^attempt 2 began after step {step}, from {re.escape(str(path))} \(read in ", described, re.M)
     last = checkpoints.path_of(tmp_path / "run", 40)
     assert re.search(rf"^checkpoints:\n  STEP .*\n  40 .* {re.escape(str(last))}$", described, re.M), described
-    assert re.search(rf"attempt 2 goes on after step {step} ", described), described
+    assert re.search(rf"attempt 2 resumes after step {step} ", described), described
     assert "40/40" in cluster.ctl("get").expect(0).out
     job = json.loads(cluster.ctl("get", job_id, "-o", "json").expect(0).out)
     assert (job["state"], int(job["restored"]["step"]), job["restored"]["passed_over"]) == ("succeeded", step, [])

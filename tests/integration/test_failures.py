@@ -44,7 +44,7 @@ def test_a_killed_rank_is_named_as_the_cause(cluster, signum):
     os.kill(victim.pid, signum)
     job = cluster.wait_state(job_id, "FAILED")
     assert (job.failure.rank, job.failure.signal, job.failure.node) == (3, signum, "node-1"), job.failure
-    assert re.search(rf"killed by signal \d+ \({signum.name}\); it stood in " + A_PLACE, job.failure.error), job.failure.error
+    assert re.search(rf"killed by signal \d+ \({signum.name}\); it was in " + A_PLACE, job.failure.error), job.failure.error
     assert job.failure.attempt == 1
     assert not cluster.all_ranks()
 
@@ -55,7 +55,7 @@ def test_a_rank_that_somebody_terminates_is_the_cause_and_not_its_peers(cluster)
     os.kill(victim.pid, signal.SIGTERM)
     job = cluster.wait_state(job_id, "FAILED")
     assert (job.failure.rank, job.failure.exit_code, job.failure.node) == (3, 143, "node-1"), job.failure
-    assert re.search("SIGTERM from outside, not from its agent; it stood in " + A_PLACE, job.failure.error)
+    assert re.search("SIGTERM from outside, not from its agent; it was in " + A_PLACE, job.failure.error)
 
 
 def test_a_stopped_rank_is_no_job_where_all_is_well(cluster):

@@ -38,7 +38,7 @@ def test_a_stopped_rank_is_named_and_the_job_goes_on_from_its_checkpoint(own, wh
         failure = cluster.job(job_id).failure
         assert (failure.rank, failure.node) == (2, "node-1"), failure
         assert failure.hang.kind == failure.hang.KIND_ABSENT, failure
-        assert re.search(r"^nothing of it has moved for \d+ s, stopped by a signal, .*in step \d+: ", failure.error), failure
+        assert re.search(r"^no progress for \d+ s, stopped by a signal, .*in step \d+: ", failure.error), failure
         assert LEAST * 1000 < failure.hang.still_ms < 60_000, failure.hang
         assert 2 in {rank for place in failure.hang.places for rank in place.ranks}, failure.hang
         evidence = pathlib.Path(failure.hang.evidence)
@@ -49,7 +49,7 @@ def test_a_stopped_rank_is_named_and_the_job_goes_on_from_its_checkpoint(own, wh
         assert re.search(rf"^thread {victim.pid} fsdpd-rank state=T ", text, re.M), text
         job = cluster.wait_state(job_id, "SUCCEEDED")
         assert job.attempt == 2 and job.restored.step > 0, job
-        assert any("rank 2 on node-1 hangs: nothing of it has moved" in message for message in messages(job)), messages(job)
+        assert any("rank 2 on node-1 hangs: no progress" in message for message in messages(job)), messages(job)
         described = cluster.ctl("describe", job_id).expect(0).out
         assert "rank 2 on node-1 hangs: " in described and str(evidence) in described, described
         hinted = re.search(r"\(fsdpctl (logs \S+ --evidence --rank 2 --attempt 1)\)", described)
@@ -85,7 +85,7 @@ def test_a_rank_that_lives_and_computes_while_its_peers_wait_in_a_collective_is_
         failure = cluster.job(job_id).failure
         assert (failure.rank, failure.node) == (1, "node-0") and not failure.hang.by_node, failure
         assert failure.hang.kind == failure.hang.KIND_BEHIND and "signal" not in failure.error, failure
-        assert re.search(r"^nothing of it has moved for \d+ s, in step \d+: compute in Forward layer\.0 mb 0.*"
+        assert re.search(r"^no progress for \d+ s, in step \d+: compute in Forward layer\.0 mb 0.*"
                          r"; 3 ranks wait for it, rank 0 in (Gather|Reduce) \S+.* of step \d+$", failure.error), failure.error
         of = {rank: place.where for place in failure.hang.places for rank in place.ranks}
         assert sorted(of) == [0, 1, 2, 3] and "compute in Forward layer.0 mb 0" in of[1], of
