@@ -75,6 +75,7 @@ def test_jobs_choose_nodes_by_labels_and_get_those_of_one_nvlink_domain(own):
         path = cluster.write_spec(chooses)
         assert "node_selector" not in cluster.ctl("validate", "-f", path).expect(0).err
         assert nodes_of(cluster.submit(chooses)) == ["b"]
+        cluster.wait_idle()  # A job has succeeded when its ranks have; their slots are free a moment later.
         assert nodes_of(cluster.submit(spec(steps=2))) == ["b", "c"], "a has no NVLink to another"
         chooses["resources"]["node_selector"] = "gpu=b300"
         waits = cluster.ctl("submit", "-f", cluster.write_spec(chooses)).expect(0)

@@ -86,4 +86,4 @@ def test_a_pytest_file_has_its_target_unless_all_of_it_is_nightly():
 
 def test_nightly_tests_are_where_the_night_runs_them():
     assert not [str(path) for path in repository.python_files() if path.match("tests/*/test_*.py") and path.parts[1] not in
-                ("integration", "tidy") and "mark.nightly" in repository.text(path)]
+                ("integration", "robustness", "tidy") and "mark.nightly" in repository.text(path)]
