@@ -549,8 +549,8 @@ TEST_F(CoordinatorTest, LogsOfTwoNodesAreMergedAndFollowedUntilTheJobEnds) {
   EXPECT_TRUE(reader->Finish().ok());
 }
 
-// `logs -f` on a queued job saw the new attempt, asked for its log before the agent had the launch, and ended with
-// exit code 4.
+// `logs -f` on a queued job saw the new attempt, asked for its log before the agent had the launch, and
+// ended with exit code 4.
 TEST_F(CoordinatorTest, AFollowerThatIsFasterThanTheLaunchIsNotToldThatThereIsNoLog) {
   const v1::Job job = SubmitOrDie(TinySpec());
   grpc::ClientContext context;

@@ -15,8 +15,9 @@ const char* StateOf(const NodeView& view);
 
 v1::Node NodeOf(const NodeView& view, const Clock& clock);
 
-// Of a stored one, which has no stream now. `date`: of the newest that is stored, or the clock's if that is later,
-// so that a coordinator whose clock is behind that of the one before makes no node older or younger than it is.
+// Of a stored one, which has no stream now. `date`: of the newest that is stored, or the clock's if that is
+// later, so that a coordinator whose clock is behind that of the one before makes no node older or younger
+// than it is.
 NodeView ViewOf(const v1::Node& node, absl::Time date, const Clock& clock);
 
 }  // namespace fsdpd

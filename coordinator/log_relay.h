@@ -98,8 +98,8 @@ class LogRelay {
  public:
   explicit LogRelay(NodeRegistry* nodes, LogLimits limits = {}) : nodes_(nodes), limits_(limits) {}
 
-  // `awaits_logs`: an attempt is followed that may be launching. An agent that has no log yet keeps its place in
-  // the tail, and AskAgain() asks it again.
+  // `awaits_logs`: an attempt is followed that may be launching. An agent that has no log yet keeps its place
+  // in the tail, and AskAgain() asks it again.
   std::shared_ptr<LogTail> Open(const LogRequest& request, const std::vector<std::string>& nodes,
                                 bool awaits_logs = false);
   // `last`: for the last time, as nothing of the attempt starts any more.

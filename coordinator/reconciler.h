@@ -268,8 +268,8 @@ class Reconciler {
   void MarkUnsaved(LiveJob* live);
 
   // Remembering (remembering.cc).
-  // Its stream's epoch; connected; left; when it was measured, and whether that is accepted; how many jobs have
-  // unconfirmed ranks there.
+  // Its stream's epoch; connected; left; when it was measured, and whether that is accepted; how many jobs
+  // have unconfirmed ranks there.
   using NodeMark = std::tuple<int64_t, bool, bool, int64_t, bool, size_t>;
   std::map<std::string, NodeMark> NodeMarks() const;
   void RememberNodes();

@@ -1,5 +1,6 @@
-// Reconciler: the known nodes are stored, so that the next life of the coordinator knows which are not there,
-// what they were measured to be, and which jobs may still have ranks on a lost one; and how a node is deleted.
+// Reconciler: the known nodes are stored, so that the next life of the coordinator knows which are not
+// there, what they were measured to be, and which jobs may still have ranks on a lost one; and how a node is
+// deleted.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 

@@ -87,8 +87,8 @@ class EventLog {
   // All that are stored, in order. `first`: no smaller sequence is given from now on, so that a state that
   // was put back from the past gives none again.
   void Load(Events stored, int64_t first);
-  // Those of the jobs that are new, and `others`, with their sequences, and not dated before what was stored when
-  // the log was loaded. Later events do not count: one that could not be stored at once keeps its own date.
+  // Those of the jobs that are new, and `others`, with their sequences, and not dated before what was stored
+  // when the log was loaded. Later events do not count: one that is stored late keeps its own date.
   Events Number(const std::vector<const v1::Job*>& jobs, Events others) const;
   // The sequence up to which events are too old once `numbered` are stored; 0: none.
   int64_t ForgetThrough(const Events& numbered, absl::Time now) const;

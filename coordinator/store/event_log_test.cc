@@ -60,7 +60,7 @@ v1::Job JobWith(const std::string& id, const std::vector<std::string>& messages)
   return job;
 }
 
-// A coordinator took the lead whose clock was an hour behind: its events were dated before those that caused them.
+// A coordinator took the lead whose clock was an hour behind: its events were dated before their causes.
 TEST(EventLog, DatesDoNotGoBackBeforeThoseOfEarlierLives) {
   EventLog before;
   Store(&before, {}, {OfNode("n")});

@@ -147,6 +147,9 @@ def test_a_last_checkpoint_that_cannot_be_written_fails_the_job(disk, cluster, t
     assert left == [], "what could not be finished takes no room"
 
 
+LONG = 4 * STEPS  # Longer than a rank asks who holds a folder's lock.
+
+
 def locked_by(job_id, folder):
     return (rf"^checkpoint\.dir: {re.escape(str(folder))}/run/\.fsdpd_lock is locked by {job_id} on host \S+, which writes "
             "there: give each job a directory of its own")
@@ -157,7 +160,7 @@ def test_of_two_jobs_that_start_at_once_in_one_folder_by_two_paths_one_is_refuse
     place = {"nodes": 1, "ranks_per_node": 2}
     (tmp_path / "link").symlink_to(tmp_path)
     with own(agents=0) as cluster:
-        jobs = [cluster.submit(saving(folder, resources=place, restart={"max_attempts": 5}))
+        jobs = [cluster.submit(saving(folder, steps=LONG, resources=place, restart={"max_attempts": 5}))
                 for folder in (tmp_path, tmp_path / "link")]
         for node in ("node-0", "node-1"):
             cluster.start_agent(node)
@@ -172,7 +175,7 @@ def test_of_two_jobs_that_start_at_once_in_one_folder_by_two_paths_one_is_refuse
 def test_a_folder_of_another_job_is_refused_with_what_to_do_and_the_other_trains_on(cluster, tmp_path):
     """At submit; and by the ranks where it is written otherwise, as by a link."""
     place = {"nodes": 1, "ranks_per_node": 2}
-    first = cluster.submit(saving(tmp_path, name="first", resources=place))
+    first = cluster.submit(saving(tmp_path, name="first", steps=LONG, resources=place))
     with pytest.raises(grpc.RpcError) as refused:
         cluster.submit(saving(tmp_path, name="second", resources=place))
     assert f"{tmp_path}/run belongs to job {first}, which is " in refused.value.details()
@@ -187,4 +190,4 @@ def test_a_folder_of_another_job_is_refused_with_what_to_do_and_the_other_trains
     assert job.failure.error in cluster.ctl("describe", second).expect(0).out
     trained = cluster.wait_state(first, "SUCCEEDED")
     assert trained.attempt == 1 and not any("could not be written" in text for text in messages(trained))
-    assert checkpoints.assert_whole(tmp_path / "run") == [STEPS - 2 * EVERY, STEPS - EVERY, STEPS]
+    assert checkpoints.assert_whole(tmp_path / "run") == [LONG - 2 * EVERY, LONG - EVERY, LONG]
