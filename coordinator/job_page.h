@@ -18,8 +18,8 @@ struct ShownPage {
   JobCursor end;  // Where the next page begins, when there is more.
 };
 
-// `stored`: what the store answered to `query`. `live`: what the board has of these jobs, after jobs that may be
-// stored otherwise than they are shown, which had been read before the store.
+// `stored`: what the store answered to `query`. `live`: jobs that may be stored otherwise than they are
+// shown, which had been read before the store, then what the board has of the stored ones.
 ShownPage AsShown(const JobQuery& query, JobPage stored,
                   const std::vector<std::shared_ptr<const v1::Job>>& live);
 

@@ -105,9 +105,9 @@ Reconciler::QueueLook Reconciler::LookNow(const std::vector<NodeSlots>& slots) c
 }
 
 // A long queue takes a good part of a tick to go through. It is left alone while neither slots nor quotas nor
-// any job changed, and no pause between two attempts is over. What else ends by time, or by what a running job
-// has saved (an agent's claim, the wait before a job shrinks, whether a job can be preempted), is seen with
-// the look of every kLongQueueEvery.
+// any job changed, and no pause between two attempts is over. What else ends by time, or by what a running
+// job has saved (an agent's claim, the wait before a job shrinks, whether a job can be preempted), is seen
+// with the look of every kLongQueueEvery.
 bool Reconciler::QueueIsAsBefore(const QueueLook& now) const {
   const QueueLook& last = queue_look_;
   return queue_.size() > kShortQueue && !last.undone && now.time < last.wake &&

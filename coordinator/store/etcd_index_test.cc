@@ -36,7 +36,7 @@ std::vector<std::string> Ids(const EtcdPlaces& places) {
   return ids;
 }
 
-// What SubmitJob asks, the newest page, a page in the middle, and what the reconciler asks to forget old jobs.
+// What SubmitJob asks, the newest page, a page in the middle, and the search for jobs that are not kept.
 int64_t VisitedByAllQuestions(int ended) {
   EtcdIndex index = WithEnded(ended);
   EXPECT_EQ(index.IdOfRequest("request-7"), "job-7");

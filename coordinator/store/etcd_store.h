@@ -8,8 +8,8 @@
 //
 // The index of entries is in memory: nobody else changes what it is of. A job may have kMaxJobBytes when it
 // is inserted, and is OUT_OF_RANGE with more; etcd's own limit of a request, 1.5 MiB unless it was told
-// otherwise, leaves it room to grow. One that has grown beyond that is OUT_OF_RANGE, and is sent to etcd again
-// once it is smaller, or after kTooLargePause.
+// otherwise, leaves it room to grow. One that has grown beyond that is OUT_OF_RANGE, and is sent to etcd
+// again once it is smaller, or after kTooLargePause.
 //
 // Thread-safe: writes take turns, and no lock is held while etcd is asked.
 #pragma once

@@ -11,8 +11,8 @@
 //     in it (Job.events, event_log.h), those of others beside it.
 //   * generation() is larger than in every earlier life that stored anything: it fences agents' streams.
 // Thread-safe. Errors: RESOURCE_EXHAUSTED when the disk is full, DATA_LOSS when what is stored cannot be
-// read, UNAVAILABLE for an I/O error, NOT_FOUND, ALREADY_EXISTS, OUT_OF_RANGE for a job that is too large. After an error nothing of the call was
-// stored, but for what is about many: of that a part may be.
+// read, UNAVAILABLE for an I/O error, NOT_FOUND, ALREADY_EXISTS, OUT_OF_RANGE for a job that is too large.
+// After an error nothing of the call was stored, but for what is about many: of that a part may be.
 #pragma once
 
 #include <absl/status/statusor.h>
