@@ -403,7 +403,6 @@ TEST_F(ReconcilerTest, AsksWhereRanksStandOnceForEachStallAndShowsIt) {
   const int64_t revision = Job("j").revision();
   stand("a", 0, "step 4: reduce in Norm");
   stand("b", 1, "stopped");
-  stand("b", 0, "not its rank");
   ASSERT_EQ(Job("j").stands_size(), 2);
   EXPECT_EQ(Job("j").stands(0).where(), "step 4: reduce in Norm");
   EXPECT_EQ(Job("j").stands(1).ranks(0), 1);
