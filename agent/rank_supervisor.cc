@@ -176,7 +176,7 @@ void RankSupervisor::Insist(const AttemptId& id, const std::function<void()>& ta
   retries_.emplace(clock_->Now() + kRetryDelay, [this, id, task] { Insist(id, task); });
 }
 
-// False after an exception: what the attempt's ranks did meanwhile is asked for again after kRetryDelay.
+// After an exception the attempt's ranks are looked at again after kRetryDelay.
 void RankSupervisor::Guard(Attempt* attempt, int rank, absl::FunctionRef<void()> step) {
   if (!options_.errors.Catch({attempt->id, rank}, step).ok()) attempt->retry_at = clock_->Now() + kRetryDelay;
 }

@@ -365,9 +365,9 @@ TEST_F(CommandsTest, GetReadsAllPages) {
 TEST_F(CommandsTest, AnEmptyListIsStillAList) {
   server_.on_nodes = [](const auto&, auto*) { return grpc::Status::OK; };
   EXPECT_EQ(Run({"nodes", "-o", "json"}), 0);
-  EXPECT_EQ(out_, "{\n  \"nodes\": []\n}\n");
+  EXPECT_EQ(out_, "{\n  \"nodes\": [],\n  \"unix_nanos\": 0\n}\n");
   EXPECT_EQ(Run({"nodes", "-o", "yaml"}), 0);
-  EXPECT_EQ(out_, "nodes: []\n");
+  EXPECT_EQ(out_, "nodes: []\nunix_nanos: 0\n");
 }
 
 // JSON and YAML left zeros out and named an enum each in its own way.

@@ -18,8 +18,8 @@ struct ShownPage {
   JobCursor end;  // Where the next page begins, when there is more.
 };
 
-// `stored`: what the store answered to `query`. `live`: jobs that may be stored otherwise than they are
-// shown, which had been read before the store, then what the board has of the stored ones.
+// `stored`: the store's answer to `query`. `live`: jobs whose stored record may be behind the board, read before
+// the store, followed by the board's version of the stored jobs.
 ShownPage AsShown(const JobQuery& query, JobPage stored,
                   const std::vector<std::shared_ptr<const v1::Job>>& live);
 

@@ -84,7 +84,7 @@ void Reconciler::PlaceQueued() {
   }
   StoreTold(std::move(told));
   ShowWaiting(std::move(placing.waits));
-  look.undone |= placing.plans > 0;
+  look.undone |= placing.plans > 0 || !placing.stores;
   look.wake = placing.wake;
   look.changes = index_.changes();
   queue_look_ = std::move(look);
@@ -216,7 +216,9 @@ std::string Reconciler::LaunchFrom(LiveJob* live, const PlaceDecision& decision,
   const PlaceRequest request = RequestOf(live->job);
   const absl::Status launched =
       placing->stores ? Begin(live, decision, lent) : absl::UnavailableError("nothing can");
-  placing->stores = launched.ok();
+  // A record that is too large for the store delays no other job.
+  const bool too_large = absl::IsOutOfRange(launched);
+  placing->stores = launched.ok() || too_large;
   if (launched.ok()) {
     placing->quotas.Take(live->job.project(), request.nodes * request.ranks_per_node);
     std::vector<NodeSlots> now = placing->claims.now();
@@ -229,7 +231,7 @@ std::string Reconciler::LaunchFrom(LiveJob* live, const PlaceDecision& decision,
     return "";
   }
   placing->Wait(live->job.id(), WaitingForDisk(), request.device);
-  placing->Claim(live->job, request, /*firm=*/true);
+  if (!too_large) placing->Claim(live->job, request, /*firm=*/true);
   return absl::StrCat("its launch cannot be stored: ", launched.message());
 }
 

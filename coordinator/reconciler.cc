@@ -424,6 +424,7 @@ void Reconciler::SaveRest() {
   const std::vector<absl::Status> stored = parts_.store->UpdateAll(jobs);
   for (size_t i = 0; i < jobs.size(); ++i) {
     LiveJob& live = *unsaved[i];
+    if (absl::IsOutOfRange(stored[i])) SayTooLarge(&live, stored[i]);
     if (!stored[i].ok()) {
       SayNotStored(live.job.id(), stored[i]);
       continue;
@@ -464,14 +465,13 @@ absl::Status Reconciler::Commit(LiveJob* live, JobEvent event, const std::string
 
 // A full disk fails each job's change in each tick, and each with words of its own.
 void Reconciler::SayNotStored(const std::string& id, const absl::Status& why) {
-  if (absl::IsOutOfRange(why)) return SayTooLarge(&jobs_.at(id), why);
   const absl::Time now = parts_.clock->Now();
   if (now < store_told_ + kStoreErrorPause) return;
   LogError("cannot store a change, trying again job=%s error=%s", id, why.ToString());
   store_told_ = now;
 }
 
-// The store refuses the job until it is smaller, and other jobs are stored meanwhile.
+// The store refuses the job as it is until it is smaller, and other jobs are stored meanwhile.
 void Reconciler::SayTooLarge(LiveJob* live, const absl::Status& why) {
   if (live->not_on_disk == why.message()) return;
   live->not_on_disk = std::string(why.message());

@@ -87,6 +87,8 @@ absl::Status Reconciler::StoreNodes(bool all) {
 void Reconciler::KeepUnconfirmed(const AttemptFacts& facts) {
   for (const NodePart& part : facts.parts) {
     if (part.stopped || PresenceAt(part.node) != Presence::kLost) continue;
+    // Ranks that the agent named when it came back, of an attempt that is not known otherwise.
+    if (part.ranks == 0 && part.hosted) parts_.nodes->AddUnconfirmed(part.node, facts.ref.job);
     for (int rank = part.first_rank; rank < part.first_rank + part.ranks; ++rank) {
       if (!facts.ranks()[rank].exit.has_value()) parts_.nodes->AddUnconfirmed(part.node, facts.ref.job);
     }
@@ -145,12 +147,13 @@ absl::Status Reconciler::DeleteNode(const std::string& node, bool force) {
     if (!unconfirmed.empty())
       deleted.set_message(absl::StrCat("by force: ranks of ", absl::StrJoin(unconfirmed, ", "),
                                        " were not known to have ended"));
-    if (cordons_.Find(node).has_value())
-      FSDPD_RETURN_IF_ERROR(cordons_.Lift(node, parts_.clock->Wall(), "the node is deleted"));
     FSDPD_RETURN_IF_ERROR(parts_.store->UpdateNodes({}, {node}, {deleted}));
     nodes_remembered_.erase(node);
     if (!parts_.nodes->Forget(node))
       return absl::UnavailableError(absl::StrCat("node ", node, " registered meanwhile; it is not deleted"));
+    // Last: a node that registered meanwhile stays cordoned.
+    if (cordons_.Find(node).has_value())
+      FSDPD_RETURN_IF_ERROR(cordons_.Lift(node, parts_.clock->Wall(), "the node is deleted"));
     ForgetNode(node);
     not_empty_since_.erase(node);
     healthy_since_.erase(node);

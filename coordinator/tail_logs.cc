@@ -108,7 +108,8 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
   read.tail_lines = request.tail_lines();
   read.evidence = request.evidence();
   // An agent may be asked before it has the launch, and then has no log of the attempt yet.
-  const std::shared_ptr<LogTail> tail = parts_.logs->Open(read, nodes, /*awaits_logs=*/read.follow);
+  const bool awaits_logs = read.follow && job.state() == v1::JOB_STATE_STARTING;
+  const std::shared_ptr<LogTail> tail = parts_.logs->Open(read, nodes, awaits_logs);
   const std::shared_ptr<void> close(nullptr, [&](void*) { parts_.logs->Close(tail); });
   absl::Time over = absl::InfiniteFuture();  // Or when the last lines came after that.
   absl::Time asked = parts_.clock->Now();    // Last, those that had no log yet.
@@ -131,11 +132,11 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
     const absl::Time now = parts_.clock->Now();
     if (over == absl::InfiniteFuture()) {
       FSDPD_ASSIGN_OR_RETURN(const v1::Job fresh, Find(job.id()));
-      const bool is_over = AttemptIsOver(fresh, attempt);
-      if (is_over) over = now;
-      if (now - asked >= kStreamPoll || is_over) {
+      if (AttemptIsOver(fresh, attempt)) over = now;
+      const bool launched = fresh.attempt() != attempt || fresh.state() != v1::JOB_STATE_STARTING;
+      if (awaits_logs && (now - asked >= kStreamPoll || launched)) {
         asked = now;
-        parts_.logs->AskAgain(read, tail, /*last=*/is_over);
+        parts_.logs->AskAgain(read, tail, /*last=*/launched);
       }
     } else if (!lines.empty()) {
       over = now;
@@ -151,8 +152,9 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
                             ? absl::NotFoundError(absl::StrCat("no node has the log of attempt ", attempt,
                                                                " of job ", job.id(), ": none is connected"))
                             : tail->status();
-  if (!absl::IsNotFound(status) || (current && !request.evidence())) return status;
+  if (!absl::IsNotFound(status)) return status;
   if (wrote) return absl::OkStatus();
+  if (current && !request.evidence()) return status;
   if (request.evidence()) {
     FSDPD_RETURN_IF_ERROR(RefuseOld(job, attempt, rank, all));
     status = NoEvidence(request, job, attempt);

@@ -208,6 +208,8 @@ void Reconciler::TakeRetry(const std::string& id, const std::string& reason, con
     job->clear_cancellation();
   });
   if (stored.ok()) return answer(Shown(live));
+  unsaved_.erase(id);  // Where it is too large for the store.
+  index_.Erase(id);
   jobs_.erase(id);
   answer(stored);
 }

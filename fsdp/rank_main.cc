@@ -236,7 +236,7 @@ absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, StepTraces
   StopSignal* const stop = &ending->stop;
   const absl::StatusOr<Plan> accepted = PlanLaunch(launch);
   // The coordinator has accepted it: this program is of another version, as perhaps no other node's is.
-  FSDPD_RETURN_IF_ERROR(RefusedByNode(accepted.status()));
+  FSDPD_RETURN_IF_ERROR(RefusedByNode(v1::RankFault::KIND_CONFIGURATION, accepted.status()));
   const Plan& plan = *accepted;
   for (const std::string& row : ConfigTable(plan, launch)) Log(Severity::kInfo, row);
   RaiseOpenFiles();  // Two connections to each peer in each group of CPU ranks.

@@ -52,8 +52,8 @@ absl::Status RemoveOld(const std::string& dir, int64_t newest, int64_t keep_last
 
 // Removes the files that saves were writing when they were killed (__R_N.distcp.*.part, and what a commit
 // wrote beside), and folders of checkpoints that nothing else is in. Returns how many files. What another
-// rank has written whole stays, for RemoveOld(). Removes exports that attempts left half too, so that what a
-// late process of one still writes ends nowhere.
+// rank has written whole stays, for RemoveOld(). Also removes unfinished exports of earlier attempts, so that
+// late writes of such an attempt are discarded.
 absl::StatusOr<int64_t> RemoveUnfinished(const std::string& dir);
 
 // A damaged one is kept as "iter_0000200.damaged", in the place of the last that was, since the job will

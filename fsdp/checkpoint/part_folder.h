@@ -29,8 +29,8 @@ namespace fsdpd {
 class PartFolder {
  public:
   // `mark`: what is at TARGET goes, all of it, once there is something else, which the caller puts a file of
-  // this name into before Commit(). Empty: nothing is replaced. `attempt`: of the job
-  // that exports, whose folder is its own. 0: of no job.
+  // this name into before Commit(). Empty: nothing is replaced. `attempt`: number of the
+  // exporting attempt, which has a directory of its own. 0: not an attempt's.
   static absl::StatusOr<std::unique_ptr<PartFolder>> Create(const std::string& target,
                                                             const std::string& mark = "", int attempt = 0);
   ~PartFolder();

@@ -151,7 +151,8 @@ absl::Status AgreeOnProgram(Store* store, int rank, int world, const Lines& fing
   // A node with another build of fsdpd-rank is one that an attempt elsewhere does without.
   const Subject subject = {"program", "ranks compiled different programs from the job's spec"};
   const absl::Status agreed = Agree(store, subject, rank, world, own, fingerprint, timeout);
-  return absl::IsFailedPrecondition(agreed) ? RefusedByNode(agreed) : agreed;
+  return absl::IsFailedPrecondition(agreed) ? RefusedByNode(v1::RankFault::KIND_CONFIGURATION, agreed)
+                                            : agreed;
 }
 
 absl::Status AgreeOnFiles(Store* store, int rank, int world, const OpenedFiles& opened,
@@ -163,8 +164,8 @@ absl::Status AgreeOnFiles(Store* store, int rank, int world, const OpenedFiles& 
   const Subject subject = {opened.key, absl::StrCat("ranks opened different ", opened.what)};
   const std::string hash = absl::StrCat(HashText(HashOf(lines)), own.ok() ? "" : kFailed);
   const absl::Status agreed = Agree(store, subject, rank, world, hash, lines, timeout);
-  return own.ok() ? BlamedOnFile(opened.kind, /*by_all=*/false, agreed)
-                  : BlamedOnFile(opened.kind, /*by_all=*/agreed.ok(), own);
+  if (own.ok()) return BlamedOnNodesFile(opened.kind, agreed);
+  return agreed.ok() ? BlamedOnFile(opened.kind, /*by_all=*/true, own) : BlamedOnNodesFile(opened.kind, own);
 }
 
 }  // namespace fsdpd

@@ -40,11 +40,15 @@ absl::Status BlamedOn(v1::RankFault::Kind kind, bool permanent, const absl::Stat
   return Marked(fault, status);
 }
 
-absl::Status RefusedByNode(const absl::Status& status) {
+absl::Status RefusedByNode(v1::RankFault::Kind kind, const absl::Status& status) {
   v1::RankFault fault;
-  fault.set_kind(v1::RankFault::KIND_CONFIGURATION);
+  fault.set_kind(kind);
   fault.set_node_only(true);
   return Marked(fault, status);
+}
+
+absl::Status BlamedOnNodesFile(v1::RankFault::Kind kind, const absl::Status& status) {
+  return IsOfFile(status) ? RefusedByNode(kind, status) : status;
 }
 
 absl::Status BlamedOnFile(v1::RankFault::Kind kind, bool by_all, const absl::Status& status) {

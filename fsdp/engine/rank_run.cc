@@ -129,7 +129,7 @@ void Export(const RankRun& run, const FolderLock& folder) {
 absl::Status TakeDevice(const Spec& spec, int index) {
   FSDPD_RETURN_IF_ERROR(BlamedOn(v1::RankFault::KIND_NODE, /*permanent=*/false, SetCudaDevice(index)));
   if (!spec.precision.fp8) return absl::OkStatus();
-  return RefusedByNode(CheckMultipliesFp8(index));
+  return RefusedByNode(v1::RankFault::KIND_CONFIGURATION, CheckMultipliesFp8(index));
 }
 
 absl::Status Live(const RankRun& run, Trainer* trainer, const FolderLock* folder,

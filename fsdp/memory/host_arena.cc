@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
+#include <new>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -126,7 +127,13 @@ HostArena::~HostArena() {
 
 HostArenaFuture::HostArenaFuture(int64_t bytes, DeviceKind device, const char* what)
     : device_(device), arena_(absl::CancelledError("not populated")) {
-  const auto populate = [this, bytes, what] { arena_ = HostArena::Populate(bytes, what, "", stopped_); };
+  const auto populate = [this, bytes, what] {
+    try {
+      arena_ = HostArena::Populate(bytes, what, "", stopped_);
+    } catch (const std::bad_alloc&) {
+      arena_ = absl::ResourceExhaustedError(absl::StrCat("out of host memory for ", what));
+    }
+  };
   try {
     thread_ = std::thread(populate);
   } catch (const std::system_error&) {  // A limit of threads.

@@ -60,7 +60,6 @@ TEST(HostArenaFuture, ReportsARefusalWhenItsMemoryIsWanted) {
   EXPECT_EQ(arena.status().code(), absl::StatusCode::kResourceExhausted);
 }
 
-// A rank that fails while it reads a checkpoint does not populate the rest first.
 TEST(HostArenaFuture, EndsWithoutItsMemoryBeingWanted) {
   const HostArenaFuture future(int64_t{64} << 20, DeviceKind::kCpu, "snapshots");
 }
