@@ -1,5 +1,6 @@
 // Reconciler: which queued jobs are launched, with which plan, and the launch itself.
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 
 #include <algorithm>
 
@@ -263,10 +264,34 @@ std::string Reconciler::WhatIsLeftOf(const std::string& id) const {
 }
 
 std::string Reconciler::MayBeLeftOf(const v1::Job& job) const {
+  std::vector<std::string> lost = LostWithRanksOf(job.id());
   const std::string& node = job.failure().node();
-  if (job.failure().attempt() != job.attempt() || node.empty() || PresenceAt(node) != Presence::kLost)
-    return "";
-  return absl::StrCat(" (node ", node, " is lost: what ran there could not be confirmed gone)");
+  const bool of_last = job.failure().attempt() == job.attempt() && !node.empty();
+  if (of_last && PresenceAt(node) == Presence::kLost && std::count(lost.begin(), lost.end(), node) == 0)
+    lost.push_back(node);
+  if (lost.empty()) return "";
+  return absl::StrCat(" (node ", absl::StrJoin(lost, ", "),
+                      lost.size() == 1 ? " is" : " are", " lost: what ran there could not be confirmed gone)");
+}
+
+// Nodes that were lost with ranks of the job and have not registered since: the registry clears it then, and
+// keeps it over restarts.
+std::vector<std::string> Reconciler::LostWithRanksOf(const std::string& id) const {
+  std::vector<std::string> lost;
+  for (const auto& [name, view] : views_) {
+    const std::vector<std::string>& jobs = view.unconfirmed_jobs;
+    if (std::find(jobs.begin(), jobs.end(), id) != jobs.end()) lost.push_back(name);
+  }
+  return lost;
+}
+
+EarlierAttempts Reconciler::EarlierAttemptsOf(const v1::Job& job) const {
+  EarlierAttempts earlier;
+  const bool leaves = job.state() == v1::JOB_STATE_PAUSING || job.state() == v1::JOB_STATE_CANCELLING;
+  const bool starts_again = job.state() == v1::JOB_STATE_STARTING && job.attempt() > 1;
+  if (leaves || starts_again) earlier.lost = LostWithRanksOf(job.id());
+  earlier.ending = leaves && !WhatIsLeftOf(job.id()).empty();
+  return earlier;
 }
 
 void Reconciler::ShowWaiting(std::map<std::string, v1::Job::Waiting> waiting) {

@@ -281,9 +281,8 @@ void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* told) {
   AttemptFacts* facts = FactsOf(live.job);
   FSDPD_CHECK(facts != nullptr);
   const auto presence = [this](const std::string& node) { return PresenceAt(node); };
-  const Verdict verdict = Judge(live.job, *facts, presence, lease_.now(), options_.verdict);
-  // Of an attempt before it a node may be back with ranks.
-  if (verdict.event == JobEvent::kGone && !WhatIsLeftOf(id).empty()) return;
+  const Verdict verdict =
+      Judge(live.job, *facts, presence, lease_.now(), options_.verdict, EarlierAttemptsOf(live.job));
   if (!verdict.event.has_value()) {
     EndSaveInVain(&live, facts);
     return SayWhetherItSteps(&live, facts);

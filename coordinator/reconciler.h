@@ -305,6 +305,8 @@ class Reconciler {
   // Of an idle job whose last attempt failed with a node that is still silent: words that name it, or "".
   std::string MayBeLeftOf(const v1::Job& job) const;
   std::string WhatIsLeftOf(const std::string& id) const;
+  std::vector<std::string> LostWithRanksOf(const std::string& id) const;
+  EarlierAttempts EarlierAttemptsOf(const v1::Job& job) const;
   PlaceDecision Decide(LiveJob* live, const std::vector<NodeSlots>& slots, int* plans);
   static PlaceRequest RequestAgain(const v1::Job& job);
   struct Placing;

@@ -371,6 +371,54 @@ TEST_F(ReconcilerLeavingTest, AnIdleJobThatIsCancelledOrPausedNamesTheNodeThatIt
   EXPECT_THAT(Job("y").reason(), HasSubstr("(node b is lost: what ran there could not be confirmed gone)"));
 }
 
+// It was "cancelled, all ranks are gone" while ranks of attempt 1 trained on and saved.
+TEST_F(ReconcilerLeavingTest, ACancelledJobNamesTheLostNodeOfAnEarlierAttempt) {
+  MoveFromAToB();
+  ASSERT_TRUE(Cancel("j").ok());
+  Stopped("b", "j", 2);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
+  EXPECT_THAT(Job("j").reason(), HasSubstr("all ranks elsewhere are gone (node a is lost: what ran there "
+                                           "could not be confirmed gone)"));
+}
+
+TEST_F(ReconcilerLeavingTest, AnIdleJobThatIsCancelledNamesEachNodeThatItLost) {
+  MoveFromAToB();
+  Detach("b");
+  outboxes_.erase("b");
+  Advance(absl::Milliseconds(kAgentLostAfterMs) + absl::Seconds(2));
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  ASSERT_TRUE(Cancel("j").ok());
+  EXPECT_THAT(Job("j").reason(),
+              HasSubstr("(node a, b are lost: what ran there could not be confirmed gone)"));
+}
+
+// --- Starts that wait for an earlier attempt ---------------------------------------------------------------
+
+// Only the log of its rank 0 had it.
+TEST_F(ReconcilerLeavingTest, AJobThatDoesNotStartNamesTheLostNodeWhoseRanksMayHoldItsDirectory) {
+  for (const char* node : {"a", "b"}) Attach(node, 1);
+  ASSERT_TRUE(reconciler_->Cordon("b", "").ok());
+  Submit("j", 1, 1, /*max_attempts=*/3, "/runs/1");
+  Ready("a", "j", 0);
+  Detach("a");
+  outboxes_.erase("a");
+  ASSERT_TRUE(reconciler_->Uncordon("b").ok());
+  Advance(absl::Seconds(20));
+  ASSERT_EQ(Job("j").attempt(), 2);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job("j").reason(),
+            "waiting to start: ranks of an earlier attempt may still run on lost node a and lock "
+            "checkpoint.dir; rank 0 waits up to 3 minutes for the lock");
+  EXPECT_EQ(Job("j").events().rbegin()->node(), "a");
+  const int64_t revision = Job("j").revision();
+  Advance(absl::Seconds(5));
+  EXPECT_EQ(Job("j").revision(), revision) << "reported once";
+  Attach("a", 1, {{"j", 1}});
+  EXPECT_EQ(Job("j").reason(), "all agents are connected again");
+  Ready("b", "j", 0, 2);
+  EXPECT_EQ(Job("j").reason(), "its rank runs");
+}
+
 // --- Causes ------------------------------------------------------------------------------------------------
 
 TEST_F(ReconcilerLeavingTest, ThatAnAgentWasTheCauseOutlivesTheCoordinatorAndTheAgent) {

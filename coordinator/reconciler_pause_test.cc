@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/limits.h"
+#include "coordinator/known_node.h"
 #include "coordinator/testing/reconciler_case.h"
 
 namespace fsdpd {
@@ -357,6 +358,13 @@ class ReconcilerPauseLostTest : public ReconcilerPauseTest {
     outboxes_.erase(node);
     Advance(absl::Milliseconds(kAgentLostAfterMs) + absl::Seconds(2));
   }
+  // As server.cc restores what it knew of nodes.
+  void RestartWithNodes() {
+    Restart();
+    const auto known = store_->Nodes();
+    ASSERT_TRUE(known.ok());
+    for (const v1::Node& node : known->nodes()) nodes_->Restore(ViewOf(node, clock_.Wall(), clock_));
+  }
   std::vector<std::string> Unconfirmed() {
     const v1::Job job = Job("j");
     return {job.pause().unconfirmed().begin(), job.pause().unconfirmed().end()};
@@ -465,6 +473,69 @@ TEST_F(ReconcilerPauseLostTest, ACancelEndsTheJob) {
   EXPECT_THAT(Job("j").reason(),
               HasSubstr("all ranks elsewhere are gone (node a is lost: what ran there could "
                         "not be confirmed gone)"));
+}
+
+// It was PAUSED while ranks of attempt 1 trained on and saved.
+TEST_F(ReconcilerPauseLostTest, NoJobIsPausedWhileRanksOfAnEarlierAttemptMayTrainOn) {
+  for (const bool restarts : {false, true}) {
+    SCOPED_TRACE(restarts);
+    MoveFromAToB();
+    Saved("b", 20, 2);
+    if (restarts) RestartWithNodes();
+    if (restarts) Attach("b", 1, {{"j", 2}});
+    if (restarts) Saved("b", 20, 2);
+    Pause("j").IgnoreError();
+    Left("b", 0, "left after step 20, which is saved", 2);
+    EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING);
+    EXPECT_THAT(Unconfirmed(), ElementsAre("a"));
+    EXPECT_THAT(Job("j").reason(), HasSubstr("node a is lost, and what runs there may train on and save"));
+    Advance(absl::Seconds(60));
+    EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING);
+    Attach("a", 1, {{"j", 1}});
+    EXPECT_EQ(StopsSent("a").size(), 1U);
+    EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING);
+    EXPECT_EQ(Job("j").reason(), "what was lost is back, and leaves");
+    Stopped("a", "j", 1);
+    EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
+    EXPECT_EQ(Job("j").reason(), "paused after step 20, which is saved");
+    Cancel("j").IgnoreError();
+    ASSERT_TRUE(store_->Delete("j").ok());
+    Detach("b");
+  }
+}
+
+TEST_F(ReconcilerPauseLostTest, WhoResumesTheJobHasItGoOnWithoutTheNodeOfAnEarlierAttempt) {
+  MoveFromAToB();
+  Saved("b", 20, 2);
+  Pause("j").IgnoreError();
+  Left("b", 0, "left after step 20, which is saved", 2);
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING);
+  ASSERT_TRUE(Resume("j").ok());
+  reconciler_->RunOnce();
+  reconciler_->RunOnce();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  EXPECT_EQ(Job("j").attempt(), 3);
+}
+
+TEST_F(ReconcilerPauseLostTest, ADeletedNodeDelaysNoPause) {
+  MoveFromAToB();
+  Saved("b", 20, 2);
+  ASSERT_TRUE(reconciler_->DeleteNode("a", /*force=*/true).ok());
+  Pause("j").IgnoreError();
+  Left("b", 0, "left after step 20, which is saved", 2);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
+}
+
+// A node that was back for less time than its ranks took to end.
+TEST_F(ReconcilerPauseLostTest, NoJobIsPausedWhenTheNodeOfAnEarlierAttemptIsLostAgain) {
+  MoveFromAToB();
+  Saved("b", 20, 2);
+  Attach("a", 1, {{"j", 1}});
+  Lose("a");
+  Pause("j").IgnoreError();
+  Left("b", 0, "left after step 20, which is saved", 2);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING);
+  EXPECT_THAT(Unconfirmed(), ElementsAre("a"));
 }
 
 TEST_F(ReconcilerPauseTest, WhoPausesAJobThatIsAboutToGoOnHoldsIt) {

@@ -87,8 +87,8 @@ absl::Status Reconciler::StoreNodes(bool all) {
 void Reconciler::KeepUnconfirmed(const AttemptFacts& facts) {
   for (const NodePart& part : facts.parts) {
     if (part.stopped || PresenceAt(part.node) != Presence::kLost) continue;
-    // Ranks that the agent named when it came back, of an attempt that is not known otherwise.
-    if (part.ranks == 0 && part.hosted) parts_.nodes->AddUnconfirmed(part.node, facts.ref.job);
+    // Its agent registered with ranks of an earlier attempt, did not say which, and was lost again.
+    if (part.ranks == 0) parts_.nodes->AddUnconfirmed(part.node, facts.ref.job);
     for (int rank = part.first_rank; rank < part.first_rank + part.ranks; ++rank) {
       if (!facts.ranks()[rank].exit.has_value()) parts_.nodes->AddUnconfirmed(part.node, facts.ref.job);
     }

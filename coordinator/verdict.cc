@@ -28,6 +28,9 @@ constexpr absl::Duration kSameEvent = absl::Seconds(2);
 constexpr char kWaitsFor[] = "waits for the agent of ";
 constexpr char kSilent[] = "waiting for ";
 constexpr char kAllBack[] = "all agents are connected again";
+constexpr char kMayBeLocked[] = "waiting to start: ranks of an earlier attempt may still run on lost node ";
+// A start that takes longer may be blocked by ranks of an earlier attempt, which hold the directory's lock.
+constexpr absl::Duration kPromptStart = absl::Seconds(5);
 constexpr absl::Duration kStillFor = absl::Milliseconds(kStillForgottenAfterMs);
 // Others wait for a stopped rank within a step, and are told of once they have waited as long.
 constexpr absl::Duration kOthersStop = absl::Seconds(10);
@@ -303,10 +306,14 @@ std::optional<v1::Job::Failure> HangIn(const AttemptFacts& facts, int64_t stages
   return failure;
 }
 
-std::vector<std::string> LostNodes(const AttemptFacts& facts, const PresenceOf& presence) {
+std::vector<std::string> LostNodes(const AttemptFacts& facts, const PresenceOf& presence,
+                                   const EarlierAttempts& earlier = {}) {
   std::vector<std::string> lost;
   for (const NodePart& part : facts.parts) {
     if (!part.stopped && presence(part.node) == Presence::kLost) lost.push_back(part.node);
+  }
+  for (const std::string& node : earlier.lost) {
+    if (std::find(lost.begin(), lost.end(), node) == lost.end()) lost.push_back(node);
   }
   return lost;
 }
@@ -319,8 +326,15 @@ std::string WithLost(const std::string& why, const std::vector<std::string>& los
                       "what ran there could not be confirmed gone)");
 }
 
+// Rank 0 locks the checkpoint directory first, and reports nothing while it waits for that.
+bool MayWaitForLock(const v1::Job& job, const AttemptFacts& facts, absl::Time now,
+                    const EarlierAttempts& earlier) {
+  return job.state() == v1::JOB_STATE_STARTING && !earlier.lost.empty() &&
+         now - facts.pace.since() >= kPromptStart && !FilledSpec(job).checkpoint().dir().empty();
+}
+
 Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence,
-                     absl::Time now, const VerdictOptions& options) {
+                     absl::Time now, const VerdictOptions& options, const EarlierAttempts& earlier) {
   Verdict verdict;
   if (facts.AllSucceeded()) {
     if (!NothingCounted(job)) return {JobEvent::kFinish, "all ranks finished", std::nullopt};
@@ -345,7 +359,8 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
   for (const NodePart& part : facts.parts) {
     if (presence(part.node) == Presence::kAway) away.push_back(part.node);
   }
-  const bool waited = job.reason().rfind(kWaitsFor, 0) == 0;
+  const bool waited = absl::StartsWith(job.reason(), kWaitsFor) ||
+                      (absl::StartsWith(job.reason(), kMayBeLocked) && earlier.lost.empty());
   const bool goes_on = job.state() == v1::JOB_STATE_RUNNING && facts.stepped_since_attached;
   if (!away.empty()) {
     verdict.reason = absl::StrCat(kWaitsFor, absl::StrJoin(away, ", "),
@@ -353,6 +368,10 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
     if (away.size() == 1) verdict.node = away.front();
   } else if (waited) {
     verdict.reason = kAllBack;
+  } else if (MayWaitForLock(job, facts, now, earlier)) {
+    verdict.reason = absl::StrCat(kMayBeLocked, absl::StrJoin(earlier.lost, ", "),
+                                  " and lock checkpoint.dir; rank 0 waits up to 3 minutes for the lock");
+    if (earlier.lost.size() == 1) verdict.node = earlier.lost.front();
   } else if (goes_on && job.reason() == kAllBack) {
     verdict.reason = AllRun(facts);
   }
@@ -577,13 +596,14 @@ Verdict NameSilentNodes(const v1::Job& job, const AttemptFacts& facts, const Pre
   return verdict;
 }
 
-Verdict JudgePausing(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence) {
+Verdict JudgePausing(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence,
+                     const EarlierAttempts& earlier) {
   if (facts.AllSucceeded() && !NothingCounted(job))
     return {JobEvent::kFinish, "all ranks finished before they were paused", std::nullopt};
   Verdict verdict;
-  const std::vector<std::string> lost = LostNodes(facts, presence);
+  const std::vector<std::string> lost = LostNodes(facts, presence, earlier);
   const auto& before = job.pause().unconfirmed();
-  if (!IsGone(facts, presence)) {
+  if (!IsGone(facts, presence) || earlier.ending) {
     if (before.empty()) return NameSilentNodes(job, facts, presence);
     verdict.event = JobEvent::kNote;
     verdict.reason = "what was lost is back, and leaves";
@@ -638,18 +658,18 @@ std::string WhyNothingIsSaved(const AttemptFacts& facts, const PresenceOf& prese
 }
 
 Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence, absl::Time now,
-              const VerdictOptions& options) {
+              const VerdictOptions& options, const EarlierAttempts& earlier) {
   switch (job.state()) {
     case v1::JOB_STATE_STARTING:
     case v1::JOB_STATE_RUNNING:
-      return JudgeWhileUp(job, facts, presence, now, options);
+      return JudgeWhileUp(job, facts, presence, now, options, earlier);
     case v1::JOB_STATE_STOPPING:
       return IsGone(facts, presence) ? JudgeStopping(job, facts, presence, now) : Verdict();
     case v1::JOB_STATE_CANCELLING:
-      if (!IsGone(facts, presence)) return NameSilentNodes(job, facts, presence);
-      return {JobEvent::kGone, CancelledWords(job, LostNodes(facts, presence)), std::nullopt};
+      if (!IsGone(facts, presence) || earlier.ending) return NameSilentNodes(job, facts, presence);
+      return {JobEvent::kGone, CancelledWords(job, LostNodes(facts, presence, earlier)), std::nullopt};
     case v1::JOB_STATE_PAUSING:
-      return JudgePausing(job, facts, presence);
+      return JudgePausing(job, facts, presence, earlier);
     default:
       FSDPD_CHECK(false);
   }

@@ -33,6 +33,7 @@
 //   * While ranks are to leave, the job's reason names each node that is silent: its ranks may run on.
 //   * An attempt is over when every node said so, or is lost; only then does its job end or queue again.
 //     PAUSED says more than that, and waits for nodes that are lost.
+//   * Ranks of earlier attempts count too: PAUSED waits for them, and a cancelled job names their nodes.
 #pragma once
 
 #include <absl/time/time.h>
@@ -79,12 +80,18 @@ struct Verdict {
   absl::Duration retry_after = absl::ZeroDuration();  // kRetry: how long the next attempt waits.
 };
 
+// Ranks of attempts before the one that is judged.
+struct EarlierAttempts {
+  std::vector<std::string> lost;  // Nodes that were lost with such ranks, and are not back.
+  bool ending = false;            // A node that is not lost has some, which were told to stop.
+};
+
 // Why a job is RUNNING.
 std::string AllRun(const AttemptFacts& facts);
 
 // REQUIRES: HasAttempt(job.state()), and `facts` are of its attempt.
 Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence, absl::Time now,
-              const VerdictOptions& options);
+              const VerdictOptions& options, const EarlierAttempts& earlier = {});
 
 // Every node said that nothing is left, or is lost.
 bool IsGone(const AttemptFacts& facts, const PresenceOf& presence);
