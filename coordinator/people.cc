@@ -79,9 +79,8 @@ absl::StatusOr<std::unique_ptr<People>> People::Open(const std::string& path, Cl
 absl::Status People::Take(const std::string& path, const std::string& text) {
   FSDPD_ASSIGN_OR_RETURN(std::vector<KnownToken> tokens, ParseTokens(text));
   MutexLock lock(&mutex_);
-  // Of a file that is written anew nothing is there at first.
-  if (text.empty() && tokens_ != nullptr && !tokens_->empty())
-    return absl::InvalidArgumentError("is empty; a comment alone says that nobody may call");
+  // A file that is being written is empty at first.
+  if (text.empty()) return absl::InvalidArgumentError("is empty; write a comment (#) if nobody may call");
   if (tokens.empty() && (tokens_ == nullptr || !tokens_->empty()))
     LogWarning("%s has no line of a token: nobody can call", path);
   tokens_ = std::make_shared<const std::vector<KnownToken>>(std::move(tokens));

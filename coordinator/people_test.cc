@@ -98,6 +98,14 @@ TEST_F(PeopleTest, AnEmptiedFileKeepsThoseBeforeAndACommentDoesNot) {
   EXPECT_FALSE(file->Find("a").has_value());
 }
 
+// As after a restart of a coordinator whose file was emptied.
+TEST_F(PeopleTest, AnEmptyFileIsRefusedAtStart) {
+  Write("");
+  EXPECT_THAT(People::Open(path_, Clock::Real()).status().message(), HasSubstr("tokens: is empty"));
+  Write("# nobody\n");
+  EXPECT_TRUE(People::Open(path_, Clock::Real()).ok());
+}
+
 TEST_F(PeopleTest, WhatIsTakenOutOrAddedCountsWithTheNextCall) {
   Write(Line("alice", "admin", "a"));
   const auto file = OpenOrDie();

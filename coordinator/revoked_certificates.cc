@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<RevokedCertificates>> RevokedCertificates::Open(c
 absl::Status RevokedCertificates::Take(const std::string& text) {
   FSDPD_ASSIGN_OR_RETURN(Serials serials, ParseSerials(text));
   MutexLock lock(&mutex_);
-  if (text.empty() && !serials_.empty())
+  if (text.empty())
     return absl::InvalidArgumentError("is empty; write a comment (#) if no certificate is revoked");
   serials_ = std::move(serials);
   return absl::OkStatus();

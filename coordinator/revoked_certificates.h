@@ -3,8 +3,8 @@
 // comments. An operator edits it while the coordinator runs. AgentService checks it once a second with an
 // agent's messages, so an open stream of a revoked certificate ends with the node's next heartbeat.
 //
-// A file with an error leaves the last valid list in use (watched_file.h). A file that became empty counts as
-// an error, since it may be half written: keep a comment in it.
+// A file with an error leaves the last valid list in use (watched_file.h). An empty file is an error, at
+// start too, since it may be half written or emptied by mistake: keep a comment in it.
 //
 // Thread-safe.
 #pragma once

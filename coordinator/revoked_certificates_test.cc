@@ -66,5 +66,14 @@ TEST_F(RevokedCertificatesTest, AFileWithAnErrorLeavesTheListBeforeIt) {
   EXPECT_FALSE(RevokedCertificates::Open(dir_.File("other"), Clock::Real()).ok());
 }
 
+// A restart accepted every revoked certificate again.
+TEST_F(RevokedCertificatesTest, AnEmptyFileIsRefusedAtStart) {
+  Write("");
+  EXPECT_THAT(RevokedCertificates::Open(path_, Clock::Real()).status().message(),
+              HasSubstr("is empty; write a comment (#) if no certificate is revoked"));
+  Write("# none\n");
+  EXPECT_TRUE(RevokedCertificates::Open(path_, Clock::Real()).ok());
+}
+
 }  // namespace
 }  // namespace fsdpd
