@@ -10,8 +10,10 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "coordinator/job_folder.h"
 #include "coordinator/job_machine.h"
+#include "coordinator/store/small_record.h"
 
 namespace fsdpd {
 namespace {
@@ -197,11 +199,8 @@ absl::Status EtcdStore::WhyNotSent(const v1::Job& job) const {
 }
 
 void EtcdStore::NoteSent(const v1::Job& job, const absl::Status& written) {
-  if (absl::IsOutOfRange(written)) {
+  if (absl::IsOutOfRange(written))
     too_large_[job.id()] = {job.ByteSizeLong(), absl::Now() + kTooLargePause, written};
-  } else if (written.ok()) {
-    too_large_.erase(job.id());
-  }
 }
 
 // What was written stays so where this fails; the next write tries it again.
@@ -244,8 +243,9 @@ absl::StatusOr<std::optional<v1::Job>> EtcdStore::FindRequest(const std::string&
 
 absl::StatusOr<Inserted> EtcdStore::Insert(const v1::Job& job) {
   if (const size_t bytes = BytesWithRoom(job); bytes > kMaxJobBytes) {
-    return absl::OutOfRangeError(absl::StrCat(
-        "it has ", bytes, " bytes with what it may come to, and etcd has room for ", kMaxJobBytes));
+    return absl::OutOfRangeError(
+        absl::StrCat("job record: too large (got ", bytes, " bytes, want at most ", kMaxJobBytes,
+                     "; the rest of etcd's 1.5 MiB is headroom for the job's history)"));
   }
   const Turns::Turn turn(&turns_);
   bool asked_before = false;
@@ -270,6 +270,28 @@ absl::StatusOr<Inserted> EtcdStore::Insert(const v1::Job& job) {
 
 absl::Status EtcdStore::Update(const v1::Job& job) {
   const Turns::Turn turn(&turns_);
+  return UpdateOne(job);
+}
+
+// While etcd refuses the whole record, what it refused last is the smallest refused so far: WhyNotSent spares
+// the larger ones.
+absl::Status EtcdStore::UpdateOne(const v1::Job& job) {
+  const bool known = too_large_.count(job.id()) != 0;
+  const absl::Status whole = UpdateRecord(job);
+  if (whole.ok()) too_large_.erase(job.id());
+  absl::Status written = whole;
+  for (const RecordSize size : {RecordSize::kWithoutLogs, RecordSize::kShortTexts}) {
+    if (!absl::IsOutOfRange(written)) break;
+    written = UpdateRecord(SmallRecord(job, size));
+  }
+  if (!whole.ok() && written.ok() && !known) {
+    LogWarning("stored a job record without its longest texts job=%s bytes=%d error=%s", job.id(),
+               job.ByteSizeLong(), whole.message());
+  }
+  return written;
+}
+
+absl::Status EtcdStore::UpdateRecord(const v1::Job& job) {
   FSDPD_RETURN_IF_ERROR(WhyNotSent(job));
   Batch batch(&jobs_);
   {
@@ -293,12 +315,15 @@ std::vector<absl::Status> EtcdStore::UpdateAll(const std::vector<const v1::Job*>
   std::vector<const v1::Job*> in_batch;
   std::vector<size_t> places;  // Of these in `jobs`.
   size_t events = 0;           // At most, as some may be stored.
-  // A job that etcd finds too large is alone in its batch.
+  // If etcd refuses a batch as too large, each of its jobs is stored by itself.
   const auto write = [&] {
     AddEvents(in_batch, {}, &batch);
-    const absl::Status written = WriteAndAdopt(&batch, absl::StrCat("update ", in_batch.size(), " jobs"));
-    for (const size_t place : places) results[place] = written;
-    if (in_batch.size() == 1) NoteSent(*in_batch.front(), written);
+    absl::Status written = WriteAndAdopt(&batch, absl::StrCat("update ", in_batch.size(), " jobs"));
+    const bool one_by_one = absl::IsOutOfRange(written);
+    for (const size_t place : places) {
+      if (one_by_one) written = UpdateOne(*jobs[place]);
+      results[place] = written;
+    }
     batch = Batch(&jobs_);
     in_batch.clear();
     places.clear();
@@ -307,8 +332,10 @@ std::vector<absl::Status> EtcdStore::UpdateAll(const std::vector<const v1::Job*>
   };
   for (size_t i = 0; i < jobs.size(); ++i) {
     const v1::Job* job = jobs[i];
-    results[i] = WhyNotSent(*job);
-    if (!results[i].ok()) continue;
+    if (!WhyNotSent(*job).ok()) {
+      results[i] = UpdateOne(*job);
+      continue;
+    }
     const size_t with_it = events + log_.Number({job}, {}).size();
     if (!batch.HasRoomFor(job->ByteSizeLong(), with_it + 1)) {
       const absl::Status written = write();

@@ -7,9 +7,10 @@
 // is. What etcd refuses (its space, the size of a request) was not written.
 //
 // The index of entries is in memory: nobody else changes what it is of. A job may have kMaxJobBytes when it
-// is inserted, and is OUT_OF_RANGE with more; etcd's own limit of a request, 1.5 MiB unless it was told
-// otherwise, leaves it room to grow. One that has grown beyond that is OUT_OF_RANGE, and is sent to etcd
-// again once it is smaller, or after kTooLargePause.
+// is inserted, and is OUT_OF_RANGE with more: etcd limits a request to 1.5 MiB by default, and the 512 KiB
+// between are headroom for the job's history. A record that has grown beyond etcd's limit is stored as a
+// smaller one (small_record.h). A record that etcd refused is sent again once it is smaller, or after
+// kTooLargePause; OUT_OF_RANGE if etcd refuses the smallest one.
 //
 // Thread-safe: writes take turns, and no lock is held while etcd is asked.
 #pragma once
@@ -26,7 +27,7 @@ namespace fsdpd {
 
 class EtcdStore : public StateStore {
  public:
-  static constexpr size_t kMaxJobBytes = 1'200'000;
+  static constexpr size_t kMaxJobBytes = size_t{1} << 20;
   static constexpr absl::Duration kTooLargePause = absl::Minutes(10);
 
   // Both outlive it. FAILED_PRECONDITION for a newer schema.
@@ -62,6 +63,9 @@ class EtcdStore : public StateStore {
   // REQUIRES: the turn.
   absl::Status Write(Batch* batch, const std::string& doing);
   absl::Status WriteAndAdopt(Batch* batch, const std::string& doing);
+  // Tries smaller records of a job that etcd refuses.
+  absl::Status UpdateOne(const v1::Job& job);
+  absl::Status UpdateRecord(const v1::Job& job);
   // Why the job need not be sent to etcd, which refused it before.
   absl::Status WhyNotSent(const v1::Job& job) const;
   void NoteSent(const v1::Job& job, const absl::Status& written);

@@ -28,6 +28,13 @@ v1::Job MakeJob(const std::string& id, const std::string& reason = "") {
   return job;
 }
 
+// Larger than etcd's limit by its spec, of which no record is made smaller.
+v1::Job HugeJob(const std::string& id, int bytes = 2'000'000) {
+  v1::Job job = MakeJob(id);
+  job.mutable_spec()->set_name(std::string(bytes, 'x'));
+  return job;
+}
+
 class EtcdStoreTest : public ::testing::Test {
  protected:
   explicit EtcdStoreTest(int64_t quota_bytes = 0) : server_(quota_bytes), client_(NewClient()) {}
@@ -199,7 +206,7 @@ TEST_F(EtcdStoreTest, AJobThatEtcdHasNoRoomForIsRefusedWithItsSize) {
   const absl::Status refused = store->Insert(MakeJob("a", std::string(1'300'000, 'x'))).status();
   EXPECT_TRUE(absl::IsOutOfRange(refused));
   ASSERT_TRUE(store->Insert(MakeJob("a")).ok());
-  const absl::Status grown = store->Update(MakeJob("a", std::string(2'000'000, 'x')));
+  const absl::Status grown = store->Update(HugeJob("a"));
   EXPECT_TRUE(absl::IsOutOfRange(grown)) << grown;
   EXPECT_THAT(std::string(grown.message()), HasSubstr("--max-request-bytes"));
   EXPECT_TRUE(store->Update(MakeJob("a", "small")).ok()) << "and goes on";
@@ -233,10 +240,10 @@ TEST_F(EtcdStoreTest, AJobThatEtcdRefusedIsSentAgainOnceItIsSmaller) {
   const auto leadership = Take();
   const auto store = OpenOrDie(leadership.get());
   for (const char* id : {"a", "b"}) ASSERT_TRUE(store->Insert(MakeJob(id)).ok());
-  const absl::Status refused = store->Update(MakeJob("a", std::string(2'000'000, 'x')));
+  const absl::Status refused = store->Update(HugeJob("a"));
   ASSERT_TRUE(absl::IsOutOfRange(refused)) << refused;
   // What gRPC would refuse with other words, were it sent.
-  const v1::Job grown = MakeJob("a", std::string(3'000'000, 'x')), b = MakeJob("b", "newer");
+  const v1::Job grown = HugeJob("a", 3'000'000), b = MakeJob("b", "newer");
   EXPECT_EQ(store->Update(grown), refused);
   const std::vector<absl::Status> stored = store->UpdateAll({&grown, &b});
   EXPECT_EQ(stored[0], refused);
@@ -252,8 +259,7 @@ TEST_F(EtcdStoreTest, AJobThatHasGrownTooLargeKeepsNoOtherFromBeingStored) {
   const auto leadership = Take();
   const auto store = OpenOrDie(leadership.get());
   for (const char* id : {"a", "b", "c"}) ASSERT_TRUE(store->Insert(MakeJob(id)).ok());
-  const v1::Job a = MakeJob("a", "newer"), b = MakeJob("b", std::string(2'000'000, 'x')),
-                c = MakeJob("c", "newer");
+  const v1::Job a = MakeJob("a", "newer"), b = HugeJob("b"), c = MakeJob("c", "newer");
   const std::vector<absl::Status> stored = store->UpdateAll({&a, &b, &c});
   EXPECT_EQ(stored[0], absl::OkStatus());
   EXPECT_TRUE(absl::IsOutOfRange(stored[1])) << stored[1];
@@ -261,6 +267,51 @@ TEST_F(EtcdStoreTest, AJobThatHasGrownTooLargeKeepsNoOtherFromBeingStored) {
   EXPECT_EQ(store->Get("a")->reason(), "newer");
   EXPECT_EQ(store->Get("b")->reason(), "");
   EXPECT_EQ(store->Get("c")->reason(), "newer");
+}
+
+// It stayed CANCELLING forever: no later state of it could be stored, and a new leader did not know the cancel.
+TEST_F(EtcdStoreTest, AJobThatOutgrowsEtcdByItsLogLinesAndErrorsCanEnd) {
+  const auto leadership = Take();
+  const auto store = OpenOrDie(leadership.get());
+  v1::Job job = HugeJob("a", EtcdStore::kMaxJobBytes - 100);
+  ASSERT_TRUE(store->Insert(job).ok());
+  for (int i = 0; i < 40; ++i) job.mutable_failure()->add_log_tail(std::string(16'000, 'l'));
+  job.mutable_failure()->set_error("exit code 3");
+  ASSERT_EQ(store->Update(job), absl::OkStatus());
+  EXPECT_THAT(store->Get("a")->failure().log_tail(0), HasSubstr("40 log lines dropped"));
+  EXPECT_EQ(store->Get("a")->failure().error(), "exit code 3");
+  job.set_state(v1::JOB_STATE_CANCELLED);
+  job.mutable_failure()->set_error(std::string(400'000, 'e'));
+  job.set_reason(std::string(400'000, 'r'));
+  AddEvent(v1::EVENT_KIND_NOTE, std::string(400'000, 'm'), absl::Now(), &job);
+  const v1::Job b = MakeJob("b");
+  ASSERT_TRUE(store->Insert(b).ok());
+  for (const absl::Status& stored : store->UpdateAll({&b, &job})) EXPECT_EQ(stored, absl::OkStatus());
+  const v1::Job ended = *OpenOrDie(leadership.get())->Get("a");
+  EXPECT_EQ(ended.state(), v1::JOB_STATE_CANCELLED);
+  EXPECT_THAT(ended.failure().error(), HasSubstr("bytes dropped"));
+  EXPECT_EQ(ended.events_size(), 1);
+}
+
+TEST_F(EtcdStoreTest, JobsWhoseEventsAreTooLargeForOneRequestAreStoredOneByOne) {
+  const auto leadership = Take();
+  const auto store = OpenOrDie(leadership.get());
+  std::vector<v1::Job> jobs = {MakeJob("a"), MakeJob("b")};
+  for (v1::Job& job : jobs) {
+    ASSERT_TRUE(store->Insert(job).ok());
+    AddEvent(v1::EVENT_KIND_NOTE, std::string(900'000, 'm'), absl::Now(), &job);
+  }
+  for (const absl::Status& stored : store->UpdateAll({&jobs[0], &jobs[1]}))
+    EXPECT_EQ(stored, absl::OkStatus());
+  for (const char* id : {"a", "b"}) EXPECT_EQ(store->Get(id)->events(0).message().size(), 900'000u);
+}
+
+TEST_F(EtcdStoreTest, AJobIsRefusedThatLeavesNoHeadroomForItsHistory) {
+  const auto leadership = Take();
+  const auto store = OpenOrDie(leadership.get());
+  const absl::Status refused = store->Insert(HugeJob("a", 1'100'000)).status();
+  EXPECT_TRUE(absl::IsOutOfRange(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("headroom for the job's history"));
 }
 
 TEST_F(EtcdStoreTest, AJobThatMayGoOnWithFewerRanksNeedsRoomForWhatItKeepsThen) {
