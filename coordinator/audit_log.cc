@@ -31,6 +31,13 @@ int64_t SizeOf(int fd) {
   return fstat(fd, &stat) == 0 ? stat.st_size : 0;
 }
 
+// False after somebody removed or renamed the file, also if another one is there by now.
+bool IsAt(int fd, const std::string& path) {
+  struct stat held = {}, there = {};
+  if (stat(path.c_str(), &there) != 0) return errno != ENOENT;
+  return fstat(fd, &held) == 0 && held.st_dev == there.st_dev && held.st_ino == there.st_ino;
+}
+
 }  // namespace
 
 std::string ToJsonLine(const AuditRecord& record) {
@@ -127,8 +134,15 @@ void AuditLog::Lost(int64_t lines, const std::string& why) {
 
 // Half a line is taken back: what follows would be lost with it.
 absl::Status AuditLog::WriteWhole(const std::string& line) {
-  if (fd_ < 0) fd_ = OpenToAppend(path_);
-  if (fd_ < 0) return ErrnoStatus(path_);
+  if (fd_ >= 0 && !IsAt(fd_, path_)) {
+    LogWarning("audit log was removed or replaced, reopening it path=%s", path_);
+    close(std::exchange(fd_, -1));
+  }
+  if (fd_ < 0) {
+    fd_ = OpenToAppend(path_);
+    if (fd_ < 0) return ErrnoStatus(path_);
+    bytes_ = SizeOf(fd_);
+  }
   const ssize_t written = write(fd_, line.data(), line.size());
   if (written == static_cast<ssize_t>(line.size())) {
     bytes_ += written;

@@ -7,7 +7,7 @@
 // Write() never waits: a thread of its own writes, and what it cannot write (a full disk, a disk that hangs
 // until the queue is full) is counted. The log says when that begins, and the file how many lines are missing
 // once it can be written again. A file that has reached its size becomes FILE.1, that one FILE.2, and the
-// last is removed.
+// last is removed. A file that somebody removes or renames (logrotate) is opened anew before the next line.
 //
 // Thread-safe. The destructor writes what waits.
 #pragma once

@@ -118,6 +118,32 @@ TEST(AuditLog, WhatIsMissingStandsInTheFileOnceItCanBeWritten) {
   EXPECT_EQ(TextOf(dir.File("audit")), "{\"lost_lines\":1}\n" + ToJsonLine(Record("cc")));
 }
 
+// All later lines went into the file without a name, and nothing was logged.
+TEST(AuditLog, AFileThatIsRemovedOrRenamedIsOpenedAnew) {
+  const TempDir dir;
+  const std::string path = dir.File("audit");
+  const auto log = OpenOrDie(path, 1 << 20);
+  const auto write_and_await = [&](const std::string& object) {
+    log->Write(Record(object));
+    while (TextOf(path) != ToJsonLine(Record(object))) std::this_thread::yield();
+  };
+  write_and_await("a");
+  std::filesystem::remove(path);
+  write_and_await("b");
+  std::filesystem::rename(path, dir.File("rotated"));
+  write_and_await("c");
+  EXPECT_EQ(TextOf(dir.File("rotated")), ToJsonLine(Record("b")));
+  std::filesystem::rename(path, dir.File("rotated"));
+  std::filesystem::create_directory(path);
+  log->Write(Record("d"));
+  while (log->lost() < 1) std::this_thread::yield();
+  std::filesystem::remove(path);
+  log->Write(Record("e"));
+  const std::string expected = "{\"lost_lines\":1}\n" + ToJsonLine(Record("e"));
+  while (TextOf(path) != expected) std::this_thread::yield();
+  EXPECT_EQ(log->lost(), 1);
+}
+
 TEST(AuditLog, AFileThatCannotBeMadeIsAnError) {
   const TempDir dir;
   const auto log = AuditLog::Open(dir.File("none") + "/audit", 1 << 20);

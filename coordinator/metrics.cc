@@ -25,6 +25,8 @@ constexpr Metric kTable[] = {
     {"fsdpd_open_streams", kGauge, "", "method", "Streams of the public API that are open."},
     {"fsdpd_revoked_certificates", kGauge, "", "",
      "Serial numbers in the file of --revoked-certs; 0 without one."},
+    {"fsdpd_audit_lines_lost_total", kCounter, "", "",
+     "Lines that could not be written to the file of --audit-log; 0 without one."},
 
     // Of what it did since it started.
     {"fsdpd_submits_total", kCounter, "", "outcome",

@@ -119,6 +119,8 @@ std::vector<MetricFamily> MetricsPage::Collect() {
   AddFiles(&families);
   const size_t revoked = revoked_ == nullptr ? 0 : revoked_->size();
   families.push_back(Single("fsdpd_revoked_certificates", static_cast<double>(revoked)));
+  const int64_t audit_lost = audit_ == nullptr ? 0 : audit_->lost();
+  families.push_back(Single("fsdpd_audit_lines_lost_total", static_cast<double>(audit_lost)));
   const std::optional<double> state_bytes = StateBytes();
   MutexLock lock(&mutex_);
   families.push_back(Single("fsdpd_coordinator_leader", lead_.has_value() ? 1 : 0));

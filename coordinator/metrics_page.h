@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/metrics_server.h"
 #include "base/mutex.h"
+#include "coordinator/audit_log.h"
 #include "coordinator/job_predictions.h"
 #include "coordinator/job_watch.h"
 #include "coordinator/meters.h"
@@ -55,9 +56,10 @@ class MetricsPage {
   };
   using ReadFiles = std::function<std::vector<FileState>()>;
 
-  // `revoked`: null where no certificate is.
-  explicit MetricsPage(Clock* clock, std::shared_ptr<RevokedCertificates> revoked = nullptr)
-      : clock_(clock), revoked_(std::move(revoked)) {}
+  // `revoked`, `audit`: null without --revoked-certs, --audit-log.
+  explicit MetricsPage(Clock* clock, std::shared_ptr<RevokedCertificates> revoked = nullptr,
+                       std::shared_ptr<const AuditLog> audit = nullptr)
+      : clock_(clock), revoked_(std::move(revoked)), audit_(std::move(audit)) {}
 
   // Each scrape reads the files. `read` may outlive the caller.
   void ExportFiles(ReadFiles read);
@@ -89,6 +91,7 @@ class MetricsPage {
 
   Clock* const clock_;
   const std::shared_ptr<RevokedCertificates> revoked_;
+  const std::shared_ptr<const AuditLog> audit_;
   Meters meters_;
   JobPredictions predictions_;
   Mutex mutex_;

@@ -6,8 +6,10 @@
 #include <prometheus/text_serializer.h>
 
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
+#include <thread>
 
 #include "coordinator/job_machine.h"
 #include "coordinator/testing/reconciler_case.h"
@@ -50,6 +52,15 @@ TEST_F(MetricsPageTest, AFileThatIsNotInUseAsItIsHasItsFlag) {
   ExpectLine("fsdpd_coordinator_file_stale{file=\"--tokens\"} 1");
   ExpectLine("fsdpd_coordinator_file_stale{file=\"--quotas\"} 0");
   EXPECT_FALSE(absl::StrContains(TextOf(&page_), "expiry_timestamp_seconds{"));
+}
+
+TEST_F(MetricsPageTest, LinesThatTheAuditLogLostAreCounted) {
+  ExpectLine("fsdpd_audit_lines_lost_total 0");
+  const std::shared_ptr<AuditLog> audit = *AuditLog::Open("/dev/full", 1 << 20);
+  audit->Write(AuditRecord());
+  while (audit->lost() < 1) std::this_thread::yield();
+  MetricsPage page(&clock_, nullptr, audit);
+  EXPECT_TRUE(absl::StrContains(TextOf(&page), "\nfsdpd_audit_lines_lost_total 1\n"));
 }
 
 TEST_F(MetricsPageTest, JobsThatHaveNotEndedAreCountedByState) {

@@ -86,7 +86,7 @@ absl::StatusOr<ServerFiles> Server::OpenFiles(const ServerOptions& options) {
   if (!options.quotas.empty()) {
     FSDPD_ASSIGN_OR_RETURN(files.quotas, QuotaFile::Open(options.quotas, options.clock));
   }
-  files.page = std::make_shared<MetricsPage>(options.clock, files.security.revoked);
+  files.page = std::make_shared<MetricsPage>(options.clock, files.security.revoked, files.security.audit);
   files.page->ExportFiles([port = files.security.port, people = files.security.people, quotas = files.quotas,
                            revoked = files.security.revoked] {
     std::vector<MetricsPage::FileState> states;
