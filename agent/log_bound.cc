@@ -3,6 +3,7 @@
 #include <absl/strings/numbers.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -16,7 +17,6 @@
 #include "base/errno_status.h"
 #include "base/log.h"
 #include "base/log_gap.h"
-#include "base/unique_fd.h"
 
 namespace fsdpd {
 namespace {
@@ -24,6 +24,7 @@ namespace {
 constexpr auto kLookInterval = std::chrono::milliseconds(200);
 constexpr int kParts = 8;  // Of the bound, of which one is cut off at once: not each page is a cut.
 constexpr int64_t kBlockBytes = 256 << 10;
+constexpr int64_t kStatBlockBytes = 512;  // Of st_blocks.
 constexpr int64_t kFarBehind = int64_t{1} << 30;
 
 std::string FrontPath(const std::string& log) { return log + ".front"; }
@@ -70,16 +71,23 @@ bool StartsWithHole(const std::string& log, int64_t bytes) {
          pread(fd.get(), &first, 1, 0) == 1 && first == '\0';
 }
 
-absl::Status Cut(const std::string& log, int64_t to) {
-  const UniqueFd fd(open(log.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
-  if (!fd.valid()) return ErrnoStatus(log);
-  constexpr int kHole = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+UniqueFd OpenLog(const std::string& path) {
+  return UniqueFd(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+}
+
+constexpr int kHole = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+
+absl::Status Cut(const std::string& log, int fd, int64_t to) {
   // Behind its end it changes nothing, and says whether holes are known here.
-  if (fallocate(fd.get(), kHole, lseek(fd.get(), 0, SEEK_END) + kFarBehind, kBlockBytes) != 0)
-    return ErrnoStatus(log);
-  FSDPD_ASSIGN_OR_RETURN(const LogFront front, FrontAt(fd.get(), FrontOf(log), to));
+  if (fallocate(fd, kHole, lseek(fd, 0, SEEK_END) + kFarBehind, kBlockBytes) != 0) return ErrnoStatus(log);
+  FSDPD_ASSIGN_OR_RETURN(const LogFront front, FrontAt(fd, FrontOf(log), to));
   FSDPD_RETURN_IF_ERROR(WriteFront(log, front));
-  return fallocate(fd.get(), kHole, 0, front.bytes) == 0 ? absl::OkStatus() : ErrnoStatus(log);
+  return fallocate(fd, kHole, 0, front.bytes) == 0 ? absl::OkStatus() : ErrnoStatus(log);
+}
+
+// The front beside the path is of another file: no new reader reaches this one.
+absl::Status CutRemoved(const std::string& log, int fd, int64_t to) {
+  return fallocate(fd, kHole, 0, to) == 0 ? absl::OkStatus() : ErrnoStatus(log);
 }
 
 }  // namespace
@@ -97,7 +105,8 @@ LogFront FrontOf(const std::string& log) {
   return StartsWithHole(log, front.bytes) ? front : LogFront();
 }
 
-LogBound::LogBound(int64_t max_bytes) : max_bytes_(max_bytes), thread_([this] { Run(); }) {}
+LogBound::LogBound(int64_t max_bytes, std::function<void(const std::string&)> removed)
+    : max_bytes_(max_bytes), removed_(std::move(removed)), thread_([this] { Run(); }) {}
 
 LogBound::~LogBound() {
   {
@@ -109,15 +118,17 @@ LogBound::~LogBound() {
 }
 
 void LogBound::Watch(const std::string& log) {
+  auto opened = std::make_shared<Log>();
+  opened->fd = OpenLog(log);
   MutexLock lock(&mutex_);
-  watched_[log] = true;
+  watched_[log] = {std::move(opened)};
   changed_.SignalAll();
 }
 
 void LogBound::Unwatch(const std::string& log) {
   MutexLock lock(&mutex_);
   const auto it = watched_.find(log);
-  if (it != watched_.end()) it->second = false;
+  if (it != watched_.end()) it->second.written = false;
 }
 
 std::string LogBound::Notice(int64_t bytes, int64_t lines) const {
@@ -126,26 +137,41 @@ std::string LogBound::Notice(int64_t bytes, int64_t lines) const {
 
 void LogBound::Run() {
   while (true) {
-    std::map<std::string, bool> watched;
+    std::map<std::string, Watched> watched;
     {
       MutexLock lock(&mutex_);
       while (!stopping_ && watched_.empty()) changed_.Wait(&mutex_);
       if (!stopping_) changed_.WaitFor(&mutex_, kLookInterval);
       if (stopping_) return;
       watched = watched_;
-      for (const auto& [log, written] : watched) {
-        if (!written) watched_.erase(log);
+      for (const auto& [path, each] : watched) {
+        if (!each.written) watched_.erase(path);
       }
     }
-    for (const auto& [log, written] : watched) Look(log);
+    for (const auto& [path, each] : watched) Look(path, each);
   }
 }
 
-void LogBound::Look(const std::string& log) {
+void LogBound::Look(const std::string& path, const Watched& watched) {
+  Log& log = *watched.log;
+  if (!log.fd.valid()) log.fd = OpenLog(path);
+  struct stat held = {}, there = {};
+  if (!log.fd.valid() || fstat(log.fd.get(), &held) != 0) return;
+  const bool found = stat(path.c_str(), &there) == 0, gone = !found && errno == ENOENT;
+  const bool other = found && (held.st_dev != there.st_dev || held.st_ino != there.st_ino);
+  const bool was_removed = std::exchange(log.removed, gone || other);
+  // The logs of a rank that has ended may go with their job.
+  if (watched.written && removed_ && (gone || (other && !was_removed))) removed_(path);
+  Bound(path, log);
+}
+
+void LogBound::Bound(const std::string& path, const Log& log) {
   struct stat facts = {};
-  if (stat(log.c_str(), &facts) != 0 || facts.st_size <= max_bytes_) return;
-  if (facts.st_size - FrontOf(log).bytes <= max_bytes_) return;
-  const absl::Status cut = Cut(log, facts.st_size - max_bytes_ / kParts * (kParts - 1));
+  if (fstat(log.fd.get(), &facts) != 0 || facts.st_size <= max_bytes_) return;
+  const int64_t kept = log.removed ? facts.st_blocks * kStatBlockBytes : facts.st_size - FrontOf(path).bytes;
+  if (kept <= max_bytes_) return;
+  const int64_t to = facts.st_size - max_bytes_ / kParts * (kParts - 1);
+  const absl::Status cut = log.removed ? CutRemoved(path, log.fd.get(), to) : Cut(path, log.fd.get(), to);
   if (cut.ok() || std::exchange(told_, true)) return;
   LogWarning("a log of more than %d bytes is not cut, and grows: %s", max_bytes_, cut.message());
 }

@@ -4,6 +4,9 @@
 // small file beside it before the hole is made, so whoever has read bytes that LogFront does not pass over
 // has read what was written.
 //
+// The bound also holds for a log that somebody removes or replaces while its rank writes: the descriptor that
+// is opened by Watch reaches the file without a name, and `removed` is called.
+//
 // A thread looks a few times a second, so that much more than the bound may be there for a moment. On a file
 // system without holes logs grow, which is said once.
 //
@@ -15,11 +18,14 @@
 #include <absl/status/statusor.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <thread>
 
 #include "base/mutex.h"
+#include "base/unique_fd.h"
 
 namespace fsdpd {
 
@@ -37,7 +43,9 @@ LogFront FrontOf(const std::string& log);
 
 class LogBound {
  public:
-  explicit LogBound(int64_t max_bytes);
+  // `removed` is called on the thread of this object, with the path of a watched log: once when another file is
+  // there, and in each look while none is.
+  explicit LogBound(int64_t max_bytes, std::function<void(const std::string&)> removed = nullptr);
   ~LogBound();
 
   void Watch(const std::string& log);
@@ -47,17 +55,28 @@ class LogBound {
   std::string Notice(int64_t bytes, int64_t lines) const;
 
  private:
+  struct Log {
+    UniqueFd fd;           // Invalid until the file can be opened.
+    bool removed = false;  // The path leads to another file, or to none.
+  };
+  struct Watched {
+    std::shared_ptr<Log> log;  // The thread's own, once it is watched.
+    bool written = true;
+  };
+
   void Run();
-  void Look(const std::string& log);
+  void Look(const std::string& path, const Watched& watched);
+  void Bound(const std::string& path, const Log& log);
 
   const int64_t max_bytes_;
+  const std::function<void(const std::string&)> removed_;
   // The thread's own.
   bool told_ = false;  // That something cannot be cut.
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::map<std::string, bool> watched_ ABSL_GUARDED_BY(mutex_);  // Whether it is written.
-  std::thread thread_;                                           // Last: it uses all of the above.
+  std::map<std::string, Watched> watched_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;  // Last: it uses all of the above.
 };
 
 }  // namespace fsdpd

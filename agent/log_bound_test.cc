@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 
@@ -51,7 +53,8 @@ class LogBoundTest : public testing::Test {
   const std::string path_ = dir_.File("rank-0.log");
   const UniqueFd log_{open(path_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644)};
   int lines_ = 0;
-  LogBound bound_{kBound};
+  std::atomic<int> removed_{0};
+  LogBound bound_{kBound, [this](const std::string& path) { removed_ += path == path_ ? 1 : 0; }};
 };
 
 TEST_F(LogBoundTest, TheOldestLinesAreGivenBackToTheDiskWhereTheyStand) {
@@ -100,6 +103,39 @@ TEST_F(LogBoundTest, ALogWithinItsBoundIsWhole) {
   EXPECT_EQ(FrontOf(path_).bytes, 0);
   std::ofstream(path_ + ".front") << "torn";
   EXPECT_EQ(FrontOf(path_).bytes, 0);
+}
+
+// The file without a name grew until the disk was full, and nobody was told.
+TEST_F(LogBoundTest, ARemovedLogStaysWithinItsBoundAndIsReported) {
+  bound_.Watch(path_);
+  WriteLines(400000);
+  AwaitHole(AwaitFront(1).bytes);
+  std::filesystem::remove(path_);
+  while (removed_ == 0) std::this_thread::yield();
+  for (int turn = 0; turn < 3; ++turn) {
+    WriteLines(400000);
+    struct stat facts = {};
+    do {
+      ASSERT_EQ(fstat(log_.get(), &facts), 0);
+    } while (facts.st_blocks * 512 > kBound);
+  }
+  const std::string last = absl::StrCat("line ", lines_ - 1, "\n");
+  EXPECT_EQ(ReadAt(lseek(log_.get(), 0, SEEK_END) - static_cast<int64_t>(last.size()), last.size()), last);
+}
+
+TEST_F(LogBoundTest, AFileInTheLogsPlaceIsReportedOnceAndLeftAlone) {
+  bound_.Watch(path_);
+  std::filesystem::rename(path_, path_ + ".1");
+  std::ofstream(path_) << std::string(2 * kBound, 'x');
+  while (removed_ == 0) std::this_thread::yield();
+  const int reported = removed_;  // More than once where a look met the moment without a file.
+  WriteLines(400000);
+  struct stat facts = {};
+  do {
+    ASSERT_EQ(fstat(log_.get(), &facts), 0);
+  } while (facts.st_blocks * 512 > kBound);
+  EXPECT_LE(removed_ - reported, 1);
+  EXPECT_GT(Facts().st_blocks * 512, kBound);
 }
 
 TEST_F(LogBoundTest, ATruncatedLogHasNoFront) {

@@ -61,7 +61,8 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder) {
   if (error == std::errc::no_such_file_or_directory) return names;
   for (const std::filesystem::directory_iterator end; !error && entry != end; entry.increment(error))
     names.push_back(entry->path().filename());
-  if (error) return absl::UnavailableError(absl::StrCat("cannot look into ", folder, ": ", error.message()));
+  if (error)
+    return absl::UnavailableError(ErrnoText(absl::StrCat("cannot look into ", folder), error.value()));
   return names;
 }
 
@@ -148,7 +149,7 @@ LogKeeper::LogKeeper(std::string work_dir, Deliver deliver, std::function<void(a
       steps_(steps),
       errors_(std::move(errors)),
       loss_(work_dir_, std::move(lost)),
-      bound_(max_log_bytes),
+      bound_(max_log_bytes, [this](const std::string& log) { loss_.Removed(log); }),
       thread_([this] { Serve(); }) {}
 
 LogKeeper::~LogKeeper() {

@@ -183,6 +183,22 @@ TEST_F(LogKeeperTest, AFullDiskIsToldToReadersMarkedInTheLogAndCounted) {
   EXPECT_EQ(text.substr(text.size() - 6), "3:two\n");
 }
 
+// The loss was neither counted nor logged, and readers were told that the node has no such log.
+TEST_F(LogKeeperTest, ALogThatIsRemovedWhileItsRankWritesIsToldToReadersAndCounted) {
+  const UniqueFd log = Open(kRank);
+  Write(log, "one\n");
+  std::filesystem::remove_all(dir_.path() + "/job");
+  while (keeper_.Tail(kRank, 5).empty()) std::this_thread::yield();
+  EXPECT_NE(keeper_.Tail(kRank, 5).back().find("[fsdpd-agent: the log file was removed or replaced"),
+            std::string::npos);
+  while (lost_ns_ == 0) std::this_thread::yield();
+  Write(log, "two\n");
+  keeper_.RankEnded(kRank);
+  keeper_.Read(Ask(-1));
+  EXPECT_EQ(reader_.AwaitEnd().find("3:[fsdpd-agent: the log file was removed or replaced"), 0u);
+  EXPECT_EQ(keeper_.Tail(kRank, 5).size(), 1u) << "it is told once";
+}
+
 v1::ReadLogs AskForTraces(int64_t first, int64_t last, int rank = -1) {
   v1::ReadLogs ask = Ask(rank);
   ask.mutable_traces()->set_first(first);

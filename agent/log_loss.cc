@@ -6,6 +6,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "agent/log_lines.h"
@@ -17,6 +19,9 @@ namespace fsdpd {
 namespace {
 
 constexpr auto kLookInterval = std::chrono::seconds(1);
+constexpr char kRemovedNotice[] =
+    "the log file was removed or replaced while the rank wrote to it; its earlier lines are gone, and its "
+    "output is lost until its next attempt";
 constexpr size_t kPageBytes = 4096;  // What a log's next block takes.
 constexpr size_t kMaxGaps = 4096;    // Logs that get a line about it; more in one loss are a crash loop's.
 
@@ -59,6 +64,20 @@ void LogLoss::Watch(const std::string& log) {
 void LogLoss::Unwatch(const std::string& log) {
   MutexLock lock(&mutex_);
   watched_.erase(log);
+  removed_.erase(log);
+}
+
+void LogLoss::Removed(const std::string& log) {
+  {
+    MutexLock lock(&mutex_);
+    if (watched_.count(log) == 0) return;
+    if (removed_.insert(log).second)
+      LogWarning("a rank's log was removed or replaced, its output is lost path=%s", log);
+  }
+  // The whole directory may be gone. A disk that does not take the file is tried again in the next look.
+  std::error_code ignored;
+  std::filesystem::create_directories(std::filesystem::path(log).parent_path(), ignored);
+  AppendNotice(log, kRemovedNotice).IgnoreError();
 }
 
 std::string LogLoss::Notice() const {
@@ -84,14 +103,16 @@ void LogLoss::Look() {
   const absl::Time now = Clock::Real()->Now();
   const absl::Duration passed = now - std::exchange(last_look_, now);
   std::string was;
+  bool removed = false;
   std::set<std::string> gaps;
   {
     MutexLock lock(&mutex_);
     was = std::exchange(why_, error == 0 ? "" : absl::StrCat(work_dir_, ": ", strerror(error)));
+    removed = !removed_.empty();
     if (error != 0 && was.empty()) gaps_ = watched_;
     if (error == 0) gaps.swap(gaps_);
   }
-  if (!was.empty() && lost_) lost_(passed);
+  if ((!was.empty() || removed) && lost_) lost_(passed);
   if (error != 0 && was.empty()) {
     since_ = now;
     LogWarning("rank logs are lost from now on: %s: %s", work_dir_, strerror(error));

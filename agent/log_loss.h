@@ -2,7 +2,8 @@
 // fail on a full disk. While ranks write, a thread tries the disk once a second with a page of its own; from
 // the first failure to the next success what ranks write counts as lost. It says so in the agent's log when
 // that begins and ends, counts the time, and when there is room again puts a line into each log that has a
-// gap.
+// gap. The time counts too while a rank writes to a log that somebody removed or replaced: a new file at its
+// path says so to readers.
 //
 //   Watch when a rank begins to write, Unwatch when nobody can write any more
 //
@@ -28,6 +29,9 @@ class LogLoss {
   void Watch(const std::string& log);
   void Unwatch(const std::string& log);
 
+  // The path of a watched log leads to another file than its rank writes to, or to none.
+  void Removed(const std::string& log);
+
   // Why what ranks write now is lost, as a line for readers; "" when it is not.
   std::string Notice() const;
 
@@ -48,6 +52,7 @@ class LogLoss {
   std::string why_ ABSL_GUARDED_BY(mutex_);                // Of the present loss.
   std::set<std::string> watched_ ABSL_GUARDED_BY(mutex_);  // Logs that ranks write to.
   std::set<std::string> gaps_ ABSL_GUARDED_BY(mutex_);     // Logs that were watched during the present loss.
+  std::set<std::string> removed_ ABSL_GUARDED_BY(mutex_);  // Of watched_.
   std::thread thread_;                                     // Last: it uses all of the above.
 };
 

@@ -116,8 +116,8 @@ constexpr Metric kTable[] = {
     {"fsdpd_agent_certificate_expiry_timestamp_seconds", kGauge, "seconds", "",
      "When the certificate that the agent shows its coordinator expires."},
     {"fsdpd_log_loss_seconds_total", kCounter, "seconds", "",
-     "Time in which the work folder's disk took nothing while ranks ran, so that what they "
-     "logged is lost."},
+     "Time in which output of ranks was lost: the disk of --work-dir refused writes, or a running rank's log "
+     "was removed."},
     {"fsdpd_unrecorded_steps_total", kCounter, "", "",
      "Steps of jobs that their record (fsdpctl get --steps) lacks, since the work folder's disk did not take "
      "them, or not in time."},
