@@ -4,10 +4,15 @@
 #include "coordinator/agent_service.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 #include <absl/strings/strip.h>
+#include <grpcpp/alarm.h>
 
+#include <algorithm>
+#include <chrono>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/ids.h"
@@ -31,14 +36,16 @@ class AgentService::Stream final : public Reactor, public std::enable_shared_fro
   Stream(AgentService* service, grpc::CallbackServerContext* context)
       : service_(service), context_(context) {}
 
-  // It is there until OnDone.
-  void Begin(const absl::Status& let_in);
+  // It is there until OnDone. `owner`: whose place it gives back then; not set: it has none.
+  void Begin(const absl::Status& let_in, std::optional<std::string> owner);
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnDone() override;
 
  private:
+  void OnRegisterLimit();
+  bool CameInTime();
   absl::Status CheckCertificate();
   absl::Status OpenSession();
   void EndReading(absl::Status why);
@@ -48,28 +55,59 @@ class AgentService::Stream final : public Reactor, public std::enable_shared_fro
   bool TakeTurn();
   void GiveTurnBack();
 
+  enum class First { kAwaited, kCame, kLate };
+
   AgentService* const service_;
   grpc::CallbackServerContext* const context_;
+  std::optional<std::string> owner_;
+  grpc::Alarm register_limit_;
   std::shared_ptr<Stream> self_;           // Until gRPC has done with it.
   std::unique_ptr<AgentSession> session_;  // Made by who reads, before anybody writes.
   v1::AgentMessage incoming_;              // Who reads has it.
   v1::CoordinatorMessage outgoing_;        // Who writes has it.
   Mutex mutex_;
   int turns_ ABSL_GUARDED_BY(mutex_) = 1;                    // Who reads has the first one.
+  First first_ ABSL_GUARDED_BY(mutex_) = First::kAwaited;    // Its first message.
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);  // Set where reading is over.
   std::string serial_;                                       // Of its certificate; set before it is read.
   absl::Time checked_ = absl::InfinitePast();                // That it is not revoked; who reads has it.
   bool in_order_ = false;  // As far as the coordinator is concerned; set before Finish().
 };
 
-void AgentService::Stream::Begin(const absl::Status& let_in) {
+void AgentService::Stream::Begin(const absl::Status& let_in, std::optional<std::string> owner) {
   self_ = shared_from_this();
+  owner_ = std::move(owner);
   serial_ = service_->parts_.gate->SerialOf(*context_);
   if (!let_in.ok()) return EndReading(let_in);
+  const std::weak_ptr<Stream> weak = weak_from_this();
+  register_limit_.Set(std::chrono::system_clock::now() + absl::ToChronoSeconds(kRegisterWithin),
+                      [weak](bool expired) {
+                        const std::shared_ptr<Stream> stream = weak.lock();
+                        if (expired && stream != nullptr) stream->OnRegisterLimit();
+                      });
   StartRead(&incoming_);
 }
 
+// The read fails then, and OnReadDone() says why the stream ends.
+void AgentService::Stream::OnRegisterLimit() {
+  {
+    MutexLock lock(&mutex_);
+    if (first_ != First::kAwaited) return;
+    first_ = First::kLate;
+  }
+  Cancel();
+}
+
+bool AgentService::Stream::CameInTime() {
+  register_limit_.Cancel();
+  MutexLock lock(&mutex_);
+  if (first_ == First::kLate) return false;
+  first_ = First::kCame;
+  return true;
+}
+
 void AgentService::Stream::OnReadDone(bool ok) {
+  if (session_ == nullptr && !CameInTime()) return EndReading(service_->RefuseLate(*context_, *owner_));
   if (!ok) return EndReading(absl::OkStatus());
   if (const absl::Status revoked = CheckCertificate(); !revoked.ok()) return EndReading(revoked);
   const absl::Status taken = session_ == nullptr ? OpenSession() : session_->Take(&incoming_);
@@ -165,25 +203,48 @@ void AgentService::Stream::GiveTurnBack() {
 void AgentService::Stream::OnDone() {
   // An agent that stops ends its side; a connection that breaks cancels the call, which is certain only now.
   if (session_ != nullptr && in_order_ && !context_->IsCancelled()) session_->Left();
-  --service_->streams_;
+  if (owner_.has_value()) service_->places_.GiveBack(*owner_);
   self_.reset();
 }
 
 AgentService::Reactor* AgentService::Attach(grpc::CallbackServerContext* context) {
   const auto stream = std::make_shared<Stream>(this, context);
-  stream->Begin(LetIn(*context));
+  std::string owner;
+  const absl::Status let_in = LetIn(*context, &owner);
+  stream->Begin(let_in, let_in.ok() ? std::optional(owner) : std::nullopt);
   return stream.get();
 }
 
-absl::Status AgentService::LetIn(const grpc::CallbackServerContext& context) {
-  const int streams = ++streams_;
+absl::Status AgentService::LetIn(const grpc::CallbackServerContext& context, std::string* owner) {
   if (const absl::Status shown = parts_.gate->AskForCertificate(context); !shown.ok()) {
     if (!parts_.gate->SerialOf(context).empty()) CountRevoked();  // It showed one.
     PutOnRecord(context, "", shown);
     return shown;
   }
-  if (streams <= kMaxAgentStreams) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("more than ", kMaxAgentStreams, " agent streams"));
+  const absl::Status placed = TakePlace(context, owner);
+  if (placed.ok()) return placed;
+  CountRefused();
+  PutOnRecord(context, *owner, placed);
+  return placed;
+}
+
+absl::Status AgentService::TakePlace(const grpc::CallbackServerContext& context, std::string* owner) {
+  if (parts_.gate->open()) return places_.Take(*owner, kMaxAgentStreams);
+  const std::vector<std::string> names = parts_.gate->CertificateNamesOf(context);
+  *owner = absl::StrJoin(names, ",");
+  return places_.Take(*owner, kMaxStreamsPerNode * std::max<int>(1, names.size()));
+}
+
+absl::Status AgentService::RefuseLate(const grpc::CallbackServerContext& context, const std::string& owner) {
+  const absl::Status late = absl::DeadlineExceededError(
+      absl::StrCat("agent stream: no Register within ", absl::FormatDuration(kRegisterWithin)));
+  CountRefused();
+  PutOnRecord(context, owner, late);
+  return late;
+}
+
+void AgentService::CountRefused() {
+  if (parts_.session.meters != nullptr) parts_.session.meters->RefusedFromAgent("stream");
 }
 
 void AgentService::CountRevoked() {

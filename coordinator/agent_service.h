@@ -10,7 +10,6 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <atomic>
 #include <memory>
 #include <string>
 
@@ -18,12 +17,14 @@
 #include "coordinator/agent_session.h"
 #include "coordinator/audit_log.h"
 #include "coordinator/gate.h"
+#include "coordinator/stream_places.h"
 #include "proto/fsdpd/v1/agent.grpc.pb.h"
 
 namespace fsdpd {
 
-// DESIGN's 2,000 agents, all of which may come back before their streams of before are seen to be dead.
-constexpr int kMaxAgentStreams = 4400;
+// An agent registers immediately. Less than the 10 s within which streams of a revoked certificate end: one
+// without a registration is closed by this limit.
+constexpr absl::Duration kRegisterWithin = absl::Seconds(8);
 
 class AgentService final : public v1::AgentLink::CallbackService {
  public:
@@ -41,8 +42,12 @@ class AgentService final : public v1::AgentLink::CallbackService {
 
  private:
   class Stream;
-  // Before it has said a word.
-  absl::Status LetIn(const grpc::CallbackServerContext& context);
+  // Before its first message. OK: the stream has a place of `owner` (stream_places.h).
+  absl::Status LetIn(const grpc::CallbackServerContext& context, std::string* owner);
+  absl::Status TakePlace(const grpc::CallbackServerContext& context, std::string* owner);
+  // Of a stream that did not register in time.
+  absl::Status RefuseLate(const grpc::CallbackServerContext& context, const std::string& owner);
+  void CountRefused();
   void CountRevoked();  // A stream that is refused, or ended.
   absl::Status Admit(const grpc::CallbackServerContext& context, const std::string& node);
   // `node`: as it says; empty before it has said so.
@@ -50,7 +55,7 @@ class AgentService final : public v1::AgentLink::CallbackService {
                    const absl::Status& admitted);
 
   const Parts parts_;
-  std::atomic<int> streams_{0};
+  StreamPlaces places_;
 };
 
 }  // namespace fsdpd

@@ -119,6 +119,10 @@ const char* RefusedKindOf(const v1::AgentMessage& message) {
       return "registration";
     case v1::AgentMessage::kHeartbeat:
       return "compute_times";
+    case v1::AgentMessage::kLogs:
+      return "log";
+    case v1::AgentMessage::kPreflight:
+      return "preflight";
     case v1::AgentMessage::kStopped:
       return "stopped";
     case v1::AgentMessage::kTraced:

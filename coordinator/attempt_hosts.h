@@ -70,8 +70,8 @@ class AttemptHosts {
 };
 
 // Values of fsdpd_agent_messages_refused_total's label `kind`.
-constexpr const char* kRefusedKinds[] = {"compute_times", "rank",    "registration",
-                                         "rendezvous",    "stopped", "trace"};
+constexpr const char* kRefusedKinds[] = {"compute_times", "log",     "preflight", "rank", "registration",
+                                         "rendezvous",    "stopped", "stream",    "trace"};
 // Of these, what `message` is.
 const char* RefusedKindOf(const v1::AgentMessage& message);
 

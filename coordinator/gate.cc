@@ -80,6 +80,13 @@ std::string Gate::SerialOf(const grpc::ServerContextBase& context) const {
   return CertificateSerial(absl::string_view(shown.front().data(), shown.front().size())).value_or("");
 }
 
+std::vector<std::string> Gate::CertificateNamesOf(const grpc::ServerContextBase& context) const {
+  const auto shown = context.auth_context()->FindPropertyValues(kPemProperty);
+  if (shown.empty()) return {};
+  return CertificateNames(absl::string_view(shown.front().data(), shown.front().size()))
+      .value_or(std::vector<std::string>());
+}
+
 absl::Status Gate::CheckNotRevoked(const std::string& serial) const {
   if (revoked_ == nullptr || serial.empty() || !revoked_->Has(serial)) return absl::OkStatus();
   return Nobody("REVOKED_CERTIFICATE",

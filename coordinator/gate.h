@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "coordinator/caller.h"
 #include "coordinator/people.h"
@@ -41,6 +42,8 @@ class Gate {
   absl::Status AskForCertificate(const grpc::ServerContextBase& context) const;
   // Serial number of the certificate that was shown; "" if none was, or no certificate is revoked here.
   std::string SerialOf(const grpc::ServerContextBase& context) const;
+  // Names in the certificate that was shown; empty if none was.
+  std::vector<std::string> CertificateNamesOf(const grpc::ServerContextBase& context) const;
   // Of a stream that was let in: whether its certificate has been revoked since.
   absl::Status CheckNotRevoked(const std::string& serial) const;
   // An agent that says that it is `node`.

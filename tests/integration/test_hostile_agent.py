@@ -57,6 +57,29 @@ class Hostile:
         self._channel.close()
 
 
+class SilentStreams:
+    """Streams of node s2 on which nothing is sent."""
+
+    def __init__(self, cluster, count):
+        self._channel = cluster.security.channel(cluster.address, node="s2")
+        grpc.channel_ready_future(self._channel).result(timeout=60)
+        self._sent = [queue.Queue() for _ in range(count)]
+        attach = agent_grpc.AgentLinkStub(self._channel).Attach
+        self.calls = [attach(iter(sent.get, None), timeout=300) for sent in self._sent]
+
+    def open(self):
+        return sum(not call.done() for call in self.calls)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for call, sent in zip(self.calls, self._sent):
+            call.cancel()
+            sent.put(None)
+        self._channel.close()
+
+
 def refused(cluster, kind):
     found = re.search(rf'^fsdpd_agent_messages_refused_total{{kind="{kind}"}} (\d+)', cluster.scrape_coordinator(), re.M)
     return int(found[1]) if found else 0
@@ -137,6 +160,20 @@ def test_a_node_without_ranks_of_a_job_reports_on_its_ranks(attacked):
     assert_trains_on(cluster, job_id)
 
 
+def test_streams_without_a_registration_do_not_use_up_the_places_of_other_agents(attacked):
+    cluster, job_id = attacked
+    with refusing(cluster, "stream", 40), SilentStreams(cluster, 40) as silent:
+        wait_until("all but the certificate's share are refused", lambda: silent.open() <= 8)
+        assert {call.code() for call in silent.calls if call.done()} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        assert silent.open() == 8
+        wait_until("streams that do not register are closed", lambda: silent.open() == 0, timeout_s=20)
+    on_record = [each["outcome"] for each in map(json.loads, cluster.security.audit.read_text().splitlines())
+                 if (each["method"], each["object"]) == ("Attach", "s2")]
+    assert on_record.count("RESOURCE_EXHAUSTED") == 32 and on_record.count("DEADLINE_EXCEEDED") == 8
+    with Hostile(cluster):
+        assert_trains_on(cluster, job_id)
+
+
 def test_a_former_host_of_a_job_claims_its_next_attempt(own, tmp_path):
     with own(agents=0, security=Security(tmp_path / "security")) as cluster:
         cluster.start_agent("s2", slots=1)
@@ -171,7 +208,7 @@ def test_an_open_stream_of_a_revoked_certificate_is_closed_within_ten_seconds(ow
     certificates(security.pki, "node", "s2")
     serial = subprocess.run(["openssl", "x509", "-noout", "-serial", "-in", security.pair("s2")[0]], check=True,
                             capture_output=True, text=True).stdout
-    with own(agents=1, security=security) as cluster, Hostile(cluster) as hostile:
+    with own(agents=1, security=security) as cluster, SilentStreams(cluster, 1) as silent, Hostile(cluster) as hostile:
         half = tmp_path / "revoked.tmp"
         half.write_text(f"{serial}\n")
         half.rename(listed)
@@ -181,6 +218,9 @@ def test_an_open_stream_of_a_revoked_certificate_is_closed_within_ten_seconds(ow
             time.sleep(0.5)
         assert hostile.error.code() == grpc.StatusCode.UNAUTHENTICATED, hostile.error
         assert time.monotonic() < revoked_at + 10 and "is revoked" in hostile.error.details()
+        wait_until("the stream without a registration ends too", lambda: silent.open() == 0,
+                   timeout_s=revoked_at + 10 - time.monotonic())
+        assert silent.calls[0].code() == grpc.StatusCode.CANCELLED, "it was open"
         wait_until("the closed stream is on record", lambda: [
             each for each in map(json.loads, security.audit.read_text().splitlines())
             if (each["method"], each["object"], each["outcome"]) == ("Attach", "s2", "UNAUTHENTICATED")])
