@@ -126,7 +126,7 @@ absl::Status AgentSession::Take(v1::AgentMessage* message) {
       parts_.reconciler->Told(node_, CutToBounds(std::move(*message->mutable_preflight())));
       break;
     case v1::AgentMessage::kLogs:
-      parts_.logs->Take(node_, message->logs());
+      if (parts_.logs->Take(node_, message->logs()) > 0) SayRefused(*message);
       break;
     case v1::AgentMessage::kTraced:
       parts_.traces->Take(node_, message->traced());

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "coordinator/attempt_hosts.h"
 #include "coordinator/job_machine.h"
 
 namespace fsdpd {
@@ -15,6 +16,14 @@ std::string OnlyNodeOf(const v1::Job& job, int32_t attempt) {
     if (event.kind() == v1::EVENT_KIND_LAUNCHED && event.attempt() == attempt) return event.node();
   }
   return "";
+}
+
+// An older attempt ran on a node only if the record says so, unless it lacks hosts: those of a release that
+// kept none, and the oldest of more than it keeps. Other nodes could answer with forged lines.
+bool MayHaveHosted(const v1::Job& job, int32_t attempt, const std::string& node) {
+  const int known = job.earlier_hosts_size();
+  if (known == 0 || known >= kMaxEarlierHosts) return true;
+  return HostingOf(job, node, attempt, job.attempt()) == Hosting::kPlaced;
 }
 
 bool IsConnected(const std::string& node, const std::vector<NodeView>& all) {
@@ -33,10 +42,15 @@ std::vector<std::string> NodesOf(const v1::Job& job, int32_t attempt, int32_t ra
     }
   } else {
     for (const NodeView& view : all) {
-      if (view.connected) nodes.insert(view.info.node());
+      if (view.connected && MayHaveHosted(job, attempt, view.info.node())) nodes.insert(view.info.node());
     }
   }
   return {nodes.begin(), nodes.end()};
+}
+
+std::vector<v1::Job::Placement> PlacementsOf(const v1::Job& job, int32_t attempt) {
+  if (attempt != job.attempt()) return {};
+  return {job.placements().begin(), job.placements().end()};
 }
 
 std::vector<std::string> NodesWithSteps(const v1::Job& job, std::optional<int32_t> attempt,
@@ -52,7 +66,9 @@ std::vector<std::string> NodesWithSteps(const v1::Job& job, std::optional<int32_
       nodes.insert(only);
       continue;
     }
-    for (const NodeView& view : all) nodes.insert(view.info.node());
+    for (const NodeView& view : all) {
+      if (MayHaveHosted(job, older, view.info.node())) nodes.insert(view.info.node());
+    }
     break;
   }
   return {nodes.begin(), nodes.end()};

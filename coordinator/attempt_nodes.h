@@ -11,12 +11,16 @@
 
 namespace fsdpd {
 
-// `rank`: -1 for all. Where an older attempt ran is no longer known: any node that is ready may have it.
+// `rank`: -1 for all. Of an older attempt: nodes that are ready and hosted it or a later one
+// (Job.earlier_hosts), or any that is ready, if the record does not have all hosts.
 std::vector<std::string> NodesOf(const v1::Job& job, int32_t attempt, int32_t rank,
                                  const std::vector<NodeView>& all);
 
+// Of that attempt; empty for an older one, whose ranks may have been elsewhere.
+std::vector<v1::Job::Placement> PlacementsOf(const v1::Job& job, int32_t attempt);
+
 // Nodes to ask for steps: those where rank 0 was, of an attempt or (none) of all. Where that is no longer
-// known, any node may have them, also one that is away.
+// known, any host of it may have them, also one that is away.
 std::vector<std::string> NodesWithSteps(const v1::Job& job, std::optional<int32_t> attempt,
                                         const std::vector<NodeView>& all);
 

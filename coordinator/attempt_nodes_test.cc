@@ -67,5 +67,22 @@ TEST(AttemptNodes, StepsAreAskedOfWhereRankZeroWasAsFarAsThatIsKnown) {
   EXPECT_THAT(NodesWithSteps(job, 2, all), ElementsAre("node-1"));
 }
 
+// A node that never had the job was asked for the log of an older attempt, and could forge it.
+TEST(AttemptNodes, AnOlderAttemptIsAskedOfItsHostsOnly) {
+  v1::Job job;
+  job.set_attempt(2);
+  Launched(&job, 1, "");
+  const std::vector<NodeView> all = {Seen("node-0", true), Seen("node-1", true), Seen("s2", true)};
+  EXPECT_THAT(NodesOf(job, 1, -1, all), ElementsAre("node-0", "node-1", "s2"))
+      << "of a release that kept no hosts";
+  for (const char* node : {"node-0", "node-1"}) {
+    v1::Job::EarlierHost* host = job.add_earlier_hosts();
+    host->set_node(node);
+    host->set_attempt(1);
+  }
+  EXPECT_THAT(NodesOf(job, 1, -1, all), ElementsAre("node-0", "node-1"));
+  EXPECT_THAT(NodesWithSteps(job, 1, all), ElementsAre("node-0", "node-1"));
+}
+
 }  // namespace
 }  // namespace fsdpd

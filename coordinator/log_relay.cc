@@ -128,6 +128,25 @@ void LogRelay::AskAgain(const LogRequest& request, const std::shared_ptr<LogTail
   for (const std::string& node : nodes) Ask(request, node, tail);
 }
 
+bool LogRelay::Source::Sends(const v1::LogLines::Line& line) const {
+  return (attempt == 0 || line.attempt() == attempt) && line.rank() >= first_rank &&
+         line.rank() - first_rank < ranks;
+}
+
+// Records of steps name their attempt themselves, and only nodes of rank 0 are asked for them.
+void LogRelay::LimitLines(const LogRequest& request, Source* source) {
+  if (request.steps.has_value()) return;
+  source->attempt = request.attempt.attempt;
+  for (const v1::Job::Placement& placement : request.placements) {
+    if (placement.node() != source->node) continue;
+    source->first_rank = placement.first_rank();
+    source->ranks = placement.ranks();
+  }
+  if (request.rank < 0) return;
+  source->first_rank = request.rank;
+  source->ranks = 1;
+}
+
 void LogRelay::Ask(const LogRequest& request, const std::string& node, const std::shared_ptr<LogTail>& tail) {
   v1::CoordinatorMessage message;
   v1::ReadLogs* read = message.mutable_read_logs();
@@ -141,7 +160,9 @@ void LogRelay::Ask(const LogRequest& request, const std::string& node, const std
   read->set_evidence(request.evidence);
   const bool windows = nodes_->KnowsLogWindows(node);
   if (windows) read->set_window_bytes(tail->source_window_bytes_);
-  const absl::StatusOr<int64_t> id = AddSource({node, tail, windows});
+  Source asked = {node, tail, windows};
+  LimitLines(request, &asked);
+  const absl::StatusOr<int64_t> id = AddSource(std::move(asked));
   if (!id.ok()) return tail->EndSource(id.status());
   read->set_request(*id);
   if (nodes_->Send(node, std::move(message))) return;
@@ -220,21 +241,32 @@ void LogRelay::Close(const std::shared_ptr<LogTail>& tail) {
   }
 }
 
-void LogRelay::Take(const std::string& node, const v1::LogLines& lines) {
-  std::shared_ptr<LogTail> tail;
+int LogRelay::Take(const std::string& node, const v1::LogLines& lines) {
+  Source source;
   {
     MutexLock lock(&mutex_);
     const auto it = sources_.find(lines.request());
-    if (it != sources_.end() && it->second.node == node) tail = it->second.tail;
-    if (tail != nullptr && lines.end()) RemoveSource(it);
+    if (it != sources_.end() && it->second.node == node) source = it->second;
+    if (source.tail != nullptr && lines.end()) RemoveSource(it);
   }
-  if (tail == nullptr) {  // The reader has gone, and the agent may not know.
+  if (source.tail == nullptr) {  // The reader has gone, and the agent may not know.
     if (!lines.end()) SendStop(node, lines.request());
-    return;
+    return 0;
   }
-  tail->Take(lines);
-  if (!lines.end() || (lines.no_such_log() && tail->KeepForAskAgain(node))) return;
-  tail->EndSource(EndOf(node, lines));
+  const auto is_forged = [&](const v1::LogLines::Line& line) { return !source.Sends(line); };
+  const auto forged = static_cast<int>(std::count_if(lines.lines().begin(), lines.lines().end(), is_forged));
+  if (forged == 0) {
+    source.tail->Take(lines);
+  } else {
+    v1::LogLines own = lines;
+    own.mutable_lines()->erase(
+        std::remove_if(own.mutable_lines()->begin(), own.mutable_lines()->end(), is_forged),
+        own.mutable_lines()->end());
+    source.tail->Take(own);
+  }
+  if (!lines.end() || (lines.no_such_log() && source.tail->KeepForAskAgain(node))) return forged;
+  source.tail->EndSource(EndOf(node, lines));
+  return forged;
 }
 
 void LogRelay::Fail(const std::string& node, int64_t request, const std::string& why) {

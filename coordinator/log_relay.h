@@ -28,6 +28,7 @@
 #include "coordinator/attempt_ref.h"
 #include "coordinator/node_registry.h"
 #include "proto/fsdpd/v1/agent.pb.h"
+#include "proto/fsdpd/v1/coordinator.pb.h"
 
 namespace fsdpd {
 
@@ -42,8 +43,9 @@ struct LogRequest {
   bool follow = false;
   int tail_lines = 0;
   std::optional<v1::StepRange> traces = {};  // Of these steps, instead of the logs; without follow and tail.
-  std::optional<v1::RecordedSteps> steps = {};  // Likewise; of attempt 0: of all attempts.
-  bool evidence = false;                        // What is kept of ranks that stood still, likewise.
+  std::optional<v1::RecordedSteps> steps = {};      // Likewise; of attempt 0: of all attempts.
+  bool evidence = false;                            // What is kept of ranks that stood still, likewise.
+  std::vector<v1::Job::Placement> placements = {};  // Of the attempt; empty: not known.
 };
 
 class LogRelay;
@@ -110,8 +112,9 @@ class LogRelay {
   // What all tails hold together.
   int64_t held_bytes() const { return held_bytes_; }
 
-  // From agents' streams.
-  void Take(const std::string& node, const v1::LogLines& lines);
+  // From agents' streams. Drops lines of another attempt than was asked for, and of ranks that were not asked
+  // for or that `request.placements` has on another node; returns how many.
+  int Take(const std::string& node, const v1::LogLines& lines);
   // Of what the node sends for it something cannot be taken: its reader is told why and gets no more, and its
   // agent is told to send none.
   void Fail(const std::string& node, int64_t request, const std::string& why);
@@ -123,9 +126,14 @@ class LogRelay {
     std::string node;
     std::shared_ptr<LogTail> tail;
     bool window = false;  // Its agent waits for grants.
+    int attempt = 0;      // Of its lines; 0: of any.
+    int first_rank = 0;
+    int ranks = kMaxWorld;
+    bool Sends(const v1::LogLines::Line& line) const;
   };
 
   using Sources = std::map<int64_t, Source>;
+  static void LimitLines(const LogRequest& request, Source* source);
   void Ask(const LogRequest& request, const std::string& node, const std::shared_ptr<LogTail>& tail);
   // The number of its request; RESOURCE_EXHAUSTED where the node has as many readers as it may.
   absl::StatusOr<int64_t> AddSource(Source source);

@@ -1,7 +1,10 @@
 #include "coordinator/log_relay.h"
 
+#include <absl/strings/str_cat.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <algorithm>
 
 #include "base/log_readers.h"
 
@@ -29,14 +32,21 @@ class LogRelayTest : public ::testing::Test {
   v1::ReadLogs Asked(const std::string& node) {
     v1::CoordinatorMessage message;
     EXPECT_TRUE(outboxes_.at(node)->TryPop(&message));
+    asked_[message.read_logs().request()] = message.read_logs();
     return message.read_logs();
   }
-  static v1::LogLines Lines(int64_t request, const std::string& text, bool end = false) {
+  v1::LogLines Lines(int64_t request, const std::string& text, bool end = false) {
     v1::LogLines lines;
     lines.set_request(request);
-    if (!text.empty()) lines.add_lines()->set_line(text);
+    if (!text.empty()) AddLine(std::max(0, asked_[request].rank()), asked_[request].attempt(), text, &lines);
     lines.set_end(end);
     return lines;
+  }
+  static void AddLine(int rank, int attempt, const std::string& text, v1::LogLines* lines) {
+    v1::LogLines::Line* line = lines->add_lines();
+    line->set_rank(rank);
+    line->set_attempt(attempt);
+    line->set_line(text);
   }
   std::vector<std::string> TakeAll(const std::shared_ptr<LogTail>& tail, Got* last) {
     std::vector<std::string> texts;
@@ -50,6 +60,7 @@ class LogRelayTest : public ::testing::Test {
   FakeClock clock_;
   NodeRegistry nodes_{1, &clock_};
   std::map<std::string, std::shared_ptr<StreamOutbox>> outboxes_;
+  std::map<int64_t, v1::ReadLogs> asked_;
   static constexpr int64_t kWindow = 64 << 10;
   static constexpr int64_t kRoom = 256 << 10;
   LogRelay relay_{&nodes_, LogLimits{kWindow, kRoom}};
@@ -103,6 +114,29 @@ TEST_F(LogRelayTest, ANodeCannotAnswerForAnother) {
   Got last;
   EXPECT_TRUE(TakeAll(tail, &last).empty());
   EXPECT_EQ(last, Got::kNothingYet);
+}
+
+// `fsdpctl logs` printed them as lines of rank 0, and of an attempt that never was.
+TEST_F(LogRelayTest, ANodeCannotSendLinesOfRanksOnOtherNodes) {
+  LogRequest request = {{"j", 1}};
+  for (const char* node : {"a", "b"}) {
+    v1::Job::Placement& placement = request.placements.emplace_back();
+    placement.set_node(node);
+    placement.set_first_rank(2 * static_cast<int>(request.placements.size() - 1));
+    placement.set_ranks(2);
+  }
+  const auto all = relay_.Open(request, {"b"});
+  v1::LogLines lines = Lines(Asked("b").request(), "");
+  for (const int rank : {0, 1, 2, 3, 4, 16000}) AddLine(rank, 1, absl::StrCat("rank ", rank), &lines);
+  AddLine(2, 99, "attempt 99", &lines);
+  EXPECT_EQ(relay_.Take("b", lines), 5);
+  Got last;
+  EXPECT_EQ(TakeAll(all, &last), (std::vector<std::string>{"rank 2", "rank 3"}));
+  request.rank = 3;
+  const auto one = relay_.Open(request, {"b"});
+  lines.set_request(Asked("b").request());
+  EXPECT_EQ(relay_.Take("b", lines), 6);
+  EXPECT_EQ(TakeAll(one, &last), std::vector<std::string>{"rank 3"});
 }
 
 TEST_F(LogRelayTest, SaysWhichNodeIsNotThere) {

@@ -107,6 +107,7 @@ absl::Status JobService::TailAttempt(grpc::ServerContext* context, const v1::Tai
   LogRequest read = {{job.id(), attempt}, rank, request.follow() && !AttemptIsOver(job, attempt)};
   read.tail_lines = request.tail_lines();
   read.evidence = request.evidence();
+  read.placements = PlacementsOf(job, attempt);
   // An agent may be asked before it has the launch, and then has no log of the attempt yet.
   const bool awaits_logs = read.follow && job.state() == v1::JOB_STATE_STARTING;
   const std::shared_ptr<LogTail> tail = parts_.logs->Open(read, nodes, awaits_logs);

@@ -149,6 +149,7 @@ absl::Status JobService::Trace(grpc::ServerContext* context, const v1::TraceJobR
   LogRequest read;
   read.attempt = {job.id(), request.has_attempt() ? request.attempt() : job.attempt()};
   if (request.has_rank()) read.rank = request.rank();
+  read.placements = PlacementsOf(job, read.attempt.attempt);
   read.traces.emplace();
   read.traces->set_first(1);
   read.traces->set_last(std::numeric_limits<int64_t>::max());

@@ -14,12 +14,13 @@ import pytest
 
 from harness.cluster import Cluster
 from harness.security import Security, certificates
-from harness.specs import ENDLESS
+from harness.specs import ENDLESS, spec
 from harness.stubs import agent as agent_pb, agent_grpc, job as job_pb
 from harness.training import saving
 from harness.wait import wait_until
 
 MAX_ATTEMPT = 1_000_000
+ON_S2 = [job_pb.Label(key="on", value="s2")]
 
 
 class Hostile:
@@ -172,6 +173,41 @@ def test_streams_without_a_registration_do_not_use_up_the_places_of_other_agents
     assert on_record.count("RESOURCE_EXHAUSTED") == 32 and on_record.count("DEADLINE_EXCEEDED") == 8
     with Hostile(cluster):
         assert_trains_on(cluster, job_id)
+
+
+def one_rank_on_s2(cluster, hostile, **arguments):
+    """A job that is launched on the hostile node."""
+    job_id = cluster.submit(spec(resources={"nodes": 1, "ranks_per_node": 1, "node_selector": "on=s2"}, **arguments))
+    wait_until("s2 has the launch", lambda: [each for each in hostile.heard if each.launch.job_id == job_id])
+    return job_id
+
+
+def cancel_on_s2(cluster, hostile, job_id):
+    cluster.ctl("cancel", job_id)
+    wait_until("s2 has the stop", lambda: [each for each in hostile.heard if each.stop.job_id == job_id])
+    hostile.say(stopped=agent_pb.Stopped(job_id=job_id, attempt=1))
+    cluster.wait_state(job_id, "CANCELLED")
+
+
+def test_a_node_that_hosts_rank_0_sends_log_lines_of_other_ranks(attacked):
+    cluster, _ = attacked
+    line = agent_pb.LogLines.Line
+    with Hostile(cluster, labels=ON_S2) as hostile, refusing(cluster, "log"):
+        job_id = one_rank_on_s2(cluster, hostile)
+
+        def answer():
+            asked = wait_until("s2 is asked for the log", lambda: [each.read_logs for each in hostile.heard
+                                                                  if each.HasField("read_logs")])
+            hostile.say(logs=agent_pb.LogLines(request=asked[0].request, end=True, lines=[
+                line(rank=0, attempt=1, line="own"), line(rank=16000, attempt=1, line="FORGED"),
+                line(rank=0, attempt=99, line="FORGED")]))
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        printed = cluster.ctl("logs", job_id)
+        answering.join()
+        assert "own" in printed.out and "FORGED" not in printed.out, printed
+        cancel_on_s2(cluster, hostile, job_id)
 
 
 def test_a_former_host_of_a_job_claims_its_next_attempt(own, tmp_path):
