@@ -34,21 +34,24 @@ class GradientConverter {
     const std::optional<v1::DType> comm = c_.Type("megatron_fsdp_grad_comm_dtype");
     const v1::DType otherwise = in_fp32 ? v1::DTYPE_FP32 : params_;
 
-    GradientTypes chosen;
-    chosen.main = main.value_or(otherwise);
+    GradientTypes asked;
+    asked.main = main.value_or(otherwise);
     const bool bf16_comm = reduce_in_bf16 && params_ == v1::DTYPE_BF16;
-    chosen.comm = comm.value_or(bf16_comm ? v1::DTYPE_BF16 : chosen.main);
-    WarnOfOthers(chosen, Megatrons(in_fp32, reduce_in_bf16, main, comm));
+    asked.comm = comm.value_or(bf16_comm ? v1::DTYPE_BF16 : asked.main);
 
     // An explicit fp16 is left for the spec's rules to refuse.
-    const bool main_by_default = !main.has_value() && chosen.main == v1::DTYPE_FP16;
-    const bool comm_by_default = !comm.has_value() && chosen.comm == v1::DTYPE_FP16;
+    GradientTypes chosen = asked;
+    const bool main_by_default = !main.has_value() && asked.main == v1::DTYPE_FP16;
+    const bool comm_by_default = !comm.has_value() && asked.comm == v1::DTYPE_FP16;
     if (main_by_default) chosen.main = v1::DTYPE_FP32;
-    if (comm_by_default) chosen.comm = chosen.main;
-    if (main_by_default || comm_by_default) {
+    if (comm_by_default) chosen.comm = v1::DTYPE_FP32;
+    if (main_by_default) {
       c_.Adjust("fp16_gradients", s_.Find("fp16") != nullptr ? "fp16" : "mixed_precision",
-                "gradients are accumulated and reduced in fp32", "fp16", "fp32");
+                absl::StrCat("gradients are accumulated ", comm_by_default ? "and reduced " : "", "in fp32"),
+                "fp16", "fp32");
     }
+    if (chosen.main != v1::DTYPE_FP16 && chosen.comm != v1::DTYPE_FP16)
+      WarnOfOthers(asked, chosen, Megatrons(in_fp32, reduce_in_bf16, main, comm));
     c_.job.mutable_precision()->set_main_grads(chosen.main);
     c_.job.mutable_precision()->set_grad_comm(chosen.comm);
   }
@@ -56,6 +59,7 @@ class GradientConverter {
  private:
   // DistributedDataParallelConfig.grad_reduce_in_fp32 as Megatron-LM's arguments or Bridge end up with it.
   bool InFp32(bool reduce_in_bf16) {
+    const v1::DType main_grads = AwareMainGrads();
     const bool accumulate = s_.Flag("accumulate_allreduce_grads_in_fp32");
     bool arguments = s_.Find("accumulate_allreduce_grads_in_fp32") != nullptr;
     bool mixed_precision = false;
@@ -69,13 +73,19 @@ class GradientConverter {
     if (!recipe_.empty()) return !absl::StartsWith(recipe_, "fp16");
     if (!arguments) return bridge;
     if (params_ != v1::DTYPE_BF16) return accumulate;
-    const v1::DType main_grads = c_.Type("main_grads_dtype").value_or(v1::DTYPE_FP32);
     if (accumulate && main_grads != v1::DTYPE_FP32) {
       c_.Error("main_grads_agree", "main_grads_dtype",
                "accumulate_allreduce_grads_in_fp32 requires main_grads_dtype fp32",
                "leave one of the two out");
     }
     return !reduce_in_bf16 && (accumulate || main_grads == v1::DTYPE_FP32);
+  }
+
+  v1::DType AwareMainGrads() {
+    const v1::DType type = c_.Type("main_grads_dtype").value_or(v1::DTYPE_FP32);
+    if (type == v1::DTYPE_FP16)
+      c_.Error("type_known", "main_grads_dtype", "'fp16' is not supported", "write fp32 or bf16");
+    return type;
   }
 
   struct Megatron {
@@ -102,11 +112,13 @@ class GradientConverter {
     return {{"Megatron Core 0.18 and earlier", older}, {"0.19 and later", newer}};
   }
 
-  void WarnOfOthers(const GradientTypes& chosen, const std::vector<Megatron>& megatrons) {
+  // Compares what was asked for, as `fp16_gradients` reports how `chosen` differs from it.
+  void WarnOfOthers(const GradientTypes& asked, const GradientTypes& chosen,
+                    const std::vector<Megatron>& megatrons) {
     std::vector<std::string> texts;
     bool differs = false;
     for (const auto& [name, types] : megatrons) {
-      differs |= !(types == chosen);
+      differs |= !(types == asked);
       texts.push_back(
           absl::StrCat(name, ": accumulated in ", NameOf(types.main), ", reduced in ", NameOf(types.comm)));
     }

@@ -105,6 +105,35 @@ TEST(GradientsOfMegatron, AutoMainParametersAreTheParametersOwn) {
             v1::DTYPE_BF16);
 }
 
+// It became bf16 without a word.
+TEST(GradientsOfMegatron, MainGradsInFp16AreRefusedAsAnyUnknownTypeIs) {
+  for (const char* half : {"--bf16", "--fp16", ""}) {
+    for (const char* type : {"fp16", "fp64"}) {
+      const std::string text =
+          absl::StrCat("--num-layers 2 ", half, " --use-precision-aware-optimizer --main-grads-dtype ", type);
+      EXPECT_EQ(Convert(text).rules.count("type_known"), 1) << text;
+    }
+  }
+}
+
+// The warning named fp16, which had become fp32 in the spec.
+TEST(GradientsOfMegatron, TheWarningNamesTheTypesThatTheSpecHas) {
+  const Result result = Convert("--fp16 --grad-reduce-in-bf16 --use-megatron-fsdp");
+  EXPECT_EQ(result.precision.main_grads(), v1::DTYPE_FP32);
+  EXPECT_EQ(result.precision.grad_comm(), v1::DTYPE_FP32);
+  EXPECT_TRUE(absl::StartsWith(result.warning, "gradients become accumulated in fp32, reduced in fp32; "))
+      << result.warning;
+}
+
+// It was an adjustment of mixed_precision, which the command line has not, and adjusted nothing.
+TEST(GradientsOfMegatron, AnExplicitFp16IsRefusedAndNotAlsoAdjusted) {
+  const Result result = Convert("--bf16 --use-megatron-fsdp --megatron-fsdp-main-grads-dtype fp16");
+  EXPECT_EQ(result.rules.count("fp16_gradients"), 0);
+  EXPECT_EQ(result.rules.count("gradient_types"), 0);
+  EXPECT_EQ(result.precision.main_grads(), v1::DTYPE_FP16);
+  EXPECT_EQ(result.precision.grad_comm(), v1::DTYPE_FP32) << "one mistake, one error";
+}
+
 // One command line, as megatron/training/arguments.py and Megatron-FSDP's adapter treat it.
 struct Flags {
   std::string half, engine, main, comm, aware_main;  // Empty: not given.
