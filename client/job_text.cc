@@ -54,6 +54,20 @@ int64_t StepOf(const v1::Job& job) {
   return std::max(saved, job.restored().step());
 }
 
+// Null where no attempt is known to have made a step.
+const v1::StepReport* NewestStep(const v1::Job& job) {
+  if (job.has_last_step()) return &job.last_step();
+  return job.has_earlier_step() ? &job.earlier_step() : nullptr;
+}
+
+// "5.6021 -> 2.4410"; with " (at step 75)" where an attempt went further than the job resumes from.
+std::string LossText(const v1::Job& job, const v1::StepReport& newest) {
+  std::string text = absl::StrFormat("%.4f", newest.loss());
+  if (job.first_loss() != 0) text = absl::StrCat(absl::StrFormat("%.4f -> ", job.first_loss()), text);
+  if (newest.step() != StepOf(job)) absl::StrAppend(&text, " (at step ", newest.step(), ")");
+  return text;
+}
+
 std::string FailedCheckpointText(const v1::SavedCheckpoint& failed) {
   return absl::StrCat("checkpoint of step ", failed.step(),
                       " could not be written: ", OneLine(failed.error()));
@@ -203,6 +217,14 @@ std::string HangText(const std::string& id, const v1::Job::Failure& failure) {
   return text;
 }
 
+// Not of one that an attempt has recovered from, or that a pause or a cancellation made irrelevant.
+bool IsCurrentTrouble(const v1::Job& job) {
+  if (job.state() == v1::JOB_STATE_FAILED) return true;
+  const bool waits = job.state() == v1::JOB_STATE_STOPPING || job.state() == v1::JOB_STATE_QUEUED ||
+                     job.state() == v1::JOB_STATE_PREFLIGHT;
+  return waits && job.failure().attempt() == job.attempt();
+}
+
 std::string FailureText(const v1::Job& job) {
   const v1::Job::Failure& failure = job.failure();
   std::string text = absl::StrCat("  ", CauseText(failure), "\n");
@@ -210,8 +232,7 @@ std::string FailureText(const v1::Job& job) {
   if (failure.log_tail().empty()) return text;
   const std::string logs =
       absl::StrCat("fsdpctl logs ", job.id(), " --rank ", failure.rank(), " --attempt ", failure.attempt());
-  // A later attempt got past it.
-  if (job.state() == v1::JOB_STATE_SUCCEEDED) return absl::StrCat(text, "  its log: ", logs, "\n");
+  if (!IsCurrentTrouble(job)) return absl::StrCat(text, "  its log: ", logs, "\n");
   absl::StrAppend(&text, "  the end of its log (all of it: ", logs, "):\n");
   for (const std::string& line : failure.log_tail()) absl::StrAppend(&text, "  | ", OneLine(line), "\n");
   return text;
@@ -465,11 +486,12 @@ std::vector<std::string> JobRows(const std::vector<v1::Job>& jobs, absl::Time no
   if (columns != JobColumns::kUsual) head.insert(head.end() - 1, "LABELS");
   TextTable table(head);
   for (const v1::Job& job : jobs) {
-    const bool stepped = job.has_last_step();
+    const v1::StepReport* newest = NewestStep(job);
+    const bool at_newest = newest != nullptr && newest->step() == StepOf(job);
     std::vector<std::string> row = {job.id(),
                                     StateName(job.state()),
                                     StepText(job),
-                                    stepped ? absl::StrFormat("%.4f", job.last_step().loss()) : "-",
+                                    at_newest ? absl::StrFormat("%.4f", newest->loss()) : "-",
                                     RanksText(job, "/"),
                                     Since(job.create_unix_nanos(), now),
                                     Shortened(ReasonText(job, now), job.id())};
@@ -526,6 +548,7 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
                   "\nranks:     ", RanksText(job, " of "),
                   "\nsubmitted: ", TimeText(job.create_unix_nanos(), now),
                   "\nstarted:   ", TimeText(job.start_unix_nanos(), now),
+                  job.attempt() > 1 ? absl::StrCat(", attempt ", job.attempt()) : "",
                   "\nended:     ", TimeText(job.end_unix_nanos(), now), "\n");
   text += LedgerText(job.ledger());
   if (!job.submitter().empty()) absl::StrAppend(&text, "submitter: ", OneLine(job.submitter()), "\n");
@@ -550,9 +573,10 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
   if (job.has_last_step()) {
     Progress last = ProgressOf(job.last_step(), job.spec().train().steps(), 0);
     if (IsEnded(job.state())) last.eta_seconds = kNoEta;
-    absl::StrAppend(&text, "progress:  ", ProgressLine(last), "\nloss:      ",
-                    absl::StrFormat("%.4f -> %.4f", job.first_loss(), job.last_step().loss()),
+    absl::StrAppend(&text, "progress:  ", ProgressLine(last), "\nloss:      ", LossText(job, job.last_step()),
                     "\ndevice allocations in steady state: ", job.steady_device_mallocs(), "\n");
+  } else if (job.has_earlier_step()) {
+    absl::StrAppend(&text, "loss:      ", LossText(job, job.earlier_step()), "\n");
   }
   if (job.has_failure()) {
     const std::string cause = CauseName(job.failure().cause());
@@ -606,16 +630,15 @@ std::string RunTimeText(const v1::Job& job) {
   std::string text = absl::StrCat(
       " in ", HumanSeconds(std::max(0.0, 1e-9 * static_cast<double>(job.end_unix_nanos() - begin) - waited)));
   if (again) absl::StrAppend(&text, ", ", job.attempt(), " attempts");
-  if (!again && job.restored().step() > 0)
-    absl::StrAppend(&text, ", resumed after step ", job.restored().step());
+  if (job.begun_after() > 0) absl::StrAppend(&text, ", resumed after step ", job.begun_after());
   return text;
 }
 
 std::string Summary(const v1::Job& job, const StepHistory& history) {
   const bool succeeded = job.state() == v1::JOB_STATE_SUCCEEDED;
-  std::string text = absl::StrCat(job.id(), " ", StateName(job.state()), " after ",
-                                  succeeded ? absl::StrCat(job.last_step().step()) : StepText(job), " steps",
-                                  RunTimeText(job), "\n");
+  std::string text =
+      absl::StrCat(job.id(), " ", StateName(job.state()), " after ",
+                   succeeded ? absl::StrCat(StepOf(job)) : StepText(job), " steps", RunTimeText(job), "\n");
   if (job.state() == v1::JOB_STATE_FAILED && job.has_failure()) text += FailureText(job);
   if (job.state() == v1::JOB_STATE_CANCELLED && !job.reason().empty())
     absl::StrAppend(&text, "  ", OneLine(job.reason()), "\n");
@@ -632,13 +655,14 @@ std::string Summary(const v1::Job& job, const StepHistory& history) {
         exported.error().empty() ? OneLine(exported.path()) : "not made: " + OneLine(exported.error()));
   }
   for (const std::string& warning : job.warnings()) row("warning", OneLine(warning));
-  if (!job.has_last_step()) return text;
+  const v1::StepReport* newest = NewestStep(job);
+  if (newest == nullptr) return text;
   if (job.skipped_steps() > 0) row("skipped", absl::StrCat(job.skipped_steps(), " steps, not applied"));
   if (job.rewinds() > 0)
     row("gone back", absl::StrCat(job.rewinds(), " times, past samples that describe lists"));
-  const Progress last = ProgressOf(job.last_step(), job.spec().train().steps(), 0);
+  const Progress last = ProgressOf(*newest, job.spec().train().steps(), 0);
   const bool seen = history.steps() > 1;
-  row("loss", absl::StrFormat("%.4f -> %.4f", job.first_loss(), last.loss));
+  row("loss", LossText(job, *newest));
   row("step",
       seen ? absl::StrCat(HumanSeconds(history.median_step_seconds()), " (median of ", history.steps(), ")")
            : absl::StrCat(HumanSeconds(last.step_seconds), " (the last)"));
@@ -650,7 +674,8 @@ std::string Summary(const v1::Job& job, const StepHistory& history) {
   if (history.data_wait_seconds() >= 1)
     row("waited for data", absl::StrCat(HumanSeconds(history.data_wait_seconds()), " in all, on rank 0"));
   row("peak memory", PeakText(job));
-  row("device allocations", absl::StrCat(job.steady_device_mallocs(), " in steady state"));
+  if (job.has_last_step())
+    row("device allocations", absl::StrCat(job.steady_device_mallocs(), " in steady state"));
   return text;
 }
 

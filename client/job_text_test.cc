@@ -469,11 +469,46 @@ TEST(JobText, SummaryCountsTheTimeOfAllAttempts) {
   EXPECT_THAT(Summary(job, {}), HasSubstr("tiny-k3x9q2 succeeded after 200 steps in 28 s, 3 attempts\n"));
 }
 
-TEST(JobText, SummarySaysAfterWhichStepAJobWasResumed) {
+// With a second attempt it was left out.
+TEST(JobText, SummarySaysAfterWhichStepAJobBegan) {
   v1::Job job = EndedJob(v1::JOB_STATE_SUCCEEDED);
-  job.mutable_restored()->set_step(190);
+  job.set_begun_after(120);
   EXPECT_THAT(Summary(job, {}),
-              HasSubstr("tiny-k3x9q2 succeeded after 200 steps in 42 s, resumed after step 190\n"));
+              HasSubstr("tiny-k3x9q2 succeeded after 200 steps in 42 s, resumed after step 120\n"));
+  job.set_attempt(2);
+  job.mutable_restored()->set_step(190);
+  EXPECT_THAT(Summary(job, {}), HasSubstr(" in 44 s, 2 attempts, resumed after step 120\n"));
+}
+
+// It said "after 0 steps", without loss, step time and tokens/s.
+TEST(JobText, SummaryOfASuccessWhoseLastAttemptHadNoStepLeftToMake) {
+  v1::Job job = EndedJob(v1::JOB_STATE_SUCCEEDED);
+  job.mutable_earlier_step()->Swap(job.mutable_last_step());
+  job.clear_last_step();
+  job.mutable_restored()->set_step(200);
+  *job.add_checkpoints() = Saved(200);
+  const std::string text = Summary(job, {});
+  EXPECT_THAT(text, HasSubstr("succeeded after 200 steps in 42 s\n"));
+  EXPECT_THAT(text, HasSubstr("\n  loss                5.6021 -> 2.4410\n"
+                              "  step                165 ms (the last)\n"
+                              "  tokens/s            12.3 k\n"));
+  EXPECT_THAT(text, Not(HasSubstr("device allocations")));
+  EXPECT_THAT(JobTable({job}, Now()), HasSubstr("  200/200  2.4410  "));
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\nloss:      5.6021 -> 2.4410\n"));
+}
+
+TEST(JobText, AJobThatIsCancelledWhilePausedOrInBackOffKeepsItsLoss) {
+  v1::Job job = EndedJob(v1::JOB_STATE_CANCELLED);
+  job.mutable_earlier_step()->Swap(job.mutable_last_step());
+  job.clear_last_step();
+  job.mutable_earlier_step()->set_step(175);
+  *job.add_checkpoints() = Saved(150);
+  const std::string text = Summary(job, {});
+  EXPECT_THAT(text, HasSubstr("cancelled after 150/200 steps"));
+  EXPECT_THAT(text, HasSubstr("\n  loss                5.6021 -> 2.4410 (at step 175)\n"));
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\nloss:      5.6021 -> 2.4410 (at step 175)\n"));
+  job.clear_first_loss();  // As without checkpoints.
+  EXPECT_THAT(Summary(job, {}), HasSubstr("\n  loss                2.4410 (at step 175)\n"));
 }
 
 TEST(JobText, DescribeOfAnEndedJobHasNoEta) {
@@ -484,7 +519,8 @@ TEST(JobText, DescribeOfAnEndedJobHasNoEta) {
   EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("  eta 30 s\n"));
 }
 
-TEST(JobText, DescribeOfASuccessNamesTheLogOfAnEarlierFailureOnly) {
+// Only successes were spared the log lines of a failure that they had recovered from.
+TEST(JobText, DescribeShowsLogLinesOfAFailureOnlyWhileItIsTheJobsTrouble) {
   v1::Job job = EndedJob(v1::JOB_STATE_SUCCEEDED);
   v1::Job::Failure* failure = job.mutable_failure();
   failure->set_rank(1);
@@ -492,9 +528,31 @@ TEST(JobText, DescribeOfASuccessNamesTheLogOfAnEarlierFailureOnly) {
   failure->set_signal(9);
   failure->set_attempt(1);
   failure->add_log_tail("step 1");
-  const std::string text = DescribeJob(job, Now());
-  EXPECT_THAT(text, HasSubstr("\n  its log: fsdpctl logs tiny-k3x9q2 --rank 1 --attempt 1\n"));
-  EXPECT_THAT(text, ::testing::Not(HasSubstr("  | step 1")));
+  const auto shown = [&](v1::JobState state, int attempt) {
+    job.set_state(state);
+    job.set_attempt(attempt);
+    const std::string text = DescribeJob(job, Now());
+    const bool lines = text.find("  | step 1") != std::string::npos;
+    EXPECT_NE(text.find("\n  its log: fsdpctl logs tiny-k3x9q2 --rank 1 --attempt 1\n") != std::string::npos,
+              lines);
+    return lines;
+  };
+  for (const v1::JobState state :
+       {v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_RUNNING, v1::JOB_STATE_PAUSED, v1::JOB_STATE_CANCELLED}) {
+    EXPECT_FALSE(shown(state, 1)) << v1::JobState_Name(state);
+    EXPECT_FALSE(shown(state, 2)) << v1::JobState_Name(state);
+  }
+  EXPECT_TRUE(shown(v1::JOB_STATE_FAILED, 1));
+  EXPECT_TRUE(shown(v1::JOB_STATE_QUEUED, 1)) << "in back-off";
+  EXPECT_FALSE(shown(v1::JOB_STATE_QUEUED, 2)) << "after a pause of the attempt that recovered from it";
+}
+
+TEST(JobText, DescribeSaysWhichAttemptStartedThen) {
+  v1::Job job = EndedJob(v1::JOB_STATE_SUCCEEDED);
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\nstarted:   1970-01-01 00:16:42 UTC (1 m 03 s ago)\n"));
+  job.set_attempt(2);
+  EXPECT_THAT(DescribeJob(job, Now()),
+              HasSubstr("\nstarted:   1970-01-01 00:16:42 UTC (1 m 03 s ago), attempt 2\n"));
 }
 
 TEST(JobText, SummarySaysHowLongAJobWaitedForItsData) {

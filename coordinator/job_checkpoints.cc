@@ -153,7 +153,9 @@ bool TakeStart(const v1::RestoredCheckpoint* restored, absl::Time now, v1::Job* 
     if (!passed_over->empty()) absl::StrAppend(&words, "; passed over: ", absl::StrJoin(*passed_over, "; "));
     DropFrom(kept->step() + 1, job);
     if (IsUnheard(*kept, *job)) TakeUnheard(*kept, now, job);
-    BeginCounting(kept->step(), IsOwn(*kept, *job), job);
+    const bool own = IsOwn(*kept, *job);
+    if (!own) job->set_begun_after(kept->step());
+    BeginCounting(kept->step(), own, job);
   }
   job->set_revision(job->revision() + 1);
   AddEvent(v1::EVENT_KIND_STARTED_FROM, words, now, job);

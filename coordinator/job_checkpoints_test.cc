@@ -328,10 +328,25 @@ TEST_F(JobCheckpointsTest, AnAttemptThatGoesOnKeepsTheFirstLossAndWarmsUpForOneS
   EXPECT_EQ(job_.steady_device_mallocs(), 0);
   TakeStep(Step(103, 2.5, 53), &job_);
   EXPECT_EQ(job_.steady_device_mallocs(), 3);
+  EXPECT_EQ(job_.begun_after(), 0) << "its own checkpoint";
   Next();
+  EXPECT_FALSE(job_.has_last_step());
+  EXPECT_EQ(job_.earlier_step().step(), 103) << "its loss is known still";
   TakeStart(nullptr, now_, &job_);
   TakeStep(Step(1, 5.25, 40), &job_);
   EXPECT_EQ(job_.first_loss(), 5.25) << "it began anew";
+}
+
+// With a second attempt nobody could see at which step the job had begun.
+TEST_F(JobCheckpointsTest, TheStepThatAJobBeganFromIsKeptOverItsAttempts) {
+  v1::RestoredCheckpoint restored;
+  restored.set_step(120);
+  restored.set_path("/runs/6/iter_120");
+  EXPECT_TRUE(TakeStart(&restored, now_, &job_));
+  Commit(150);
+  Next();
+  GoOnAfter(150);
+  EXPECT_EQ(job_.begun_after(), 120);
 }
 
 TEST_F(JobCheckpointsTest, AttemptsWhoseNodeLeftDoNotCountAndACommitForgetsThem) {

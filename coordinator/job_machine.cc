@@ -77,6 +77,7 @@ constexpr Transition kTransitions[] = {
 // Steps, how fast ranks were and where they stood belong to an attempt. The first loss stays where the next
 // one may go on from a checkpoint: its losses are compared with it.
 void ForgetSteps(v1::Job* job) {
+  if (job->has_last_step()) *job->mutable_earlier_step() = job->last_step();
   job->clear_last_step();
   if (job->checkpoints().empty()) job->clear_first_loss();
   job->clear_steady_device_mallocs();
