@@ -10,6 +10,8 @@
 #include "base/text.h"
 #include "client/commands.h"
 #include "client/field_docs.h"
+#include "client/migrate/conversion_rules.h"
+#include "client/migrate/megatron_rules.h"
 #include "client/outcome.h"
 #include "client/text_rules.h"
 #include "client/text_table.h"
@@ -50,27 +52,35 @@ std::string List(const char* title, const std::vector<FieldDoc>& docs, int width
   return text;
 }
 
-// Of what must hold: the rules of a spec, and before them those of its text.
+// Every rule that is ever printed in brackets: of a spec's text, of specs, and of a Megatron run, whose rules
+// have no field of a spec.
 std::vector<RuleText> EachRule() {
   std::vector<RuleText> each = TextRules();
   const std::vector<RuleText> of_specs = AllRules();
   each.insert(each.end(), of_specs.begin(), of_specs.end());
+  for (const std::vector<MigrateRule>& of_runs : {MegatronRules(), ConversionRules()}) {
+    for (const MigrateRule& rule : of_runs) each.push_back({rule.id, rule.text, rule.level, ""});
+  }
   return each;
 }
 
-// The rule of that name, as it stands in brackets at the end of a fault; "" where there is none.
+// The rules of that name, as it is printed in brackets at the end of a fault; "" where there is none. Two where
+// specs and Megatron runs have one each: lr_positive.
 std::string ExplainRule(const std::string& name, int width) {
+  std::string text;
   for (const RuleText& rule : EachRule()) {
     if (rule.id != name) continue;
     const char* const kind = rule.level == FaultLevel::kWarn ? "a warning"
                              : rule.level == FaultLevel::kAdjust
                                  ? "an adjustment: the job runs with another value"
                                  : "an error: the job is refused";
-    return absl::StrCat(rule.id, "  <rule>\n", Wrapped(absl::StrCat("What must hold: ", rule.text), 2, width),
-                        Wrapped(absl::StrCat("Field: ", rule.field), 2, width),
-                        Wrapped(absl::StrCat("Where it does not: ", kind), 2, width));
+    absl::StrAppend(
+        &text, rule.id, "  <rule>\n", Wrapped(absl::StrCat("What must hold: ", rule.text), 2, width),
+        Wrapped(rule.field.empty() ? "Reported by: fsdpctl migrate" : absl::StrCat("Field: ", rule.field), 2,
+                width),
+        Wrapped(absl::StrCat("Where it does not: ", kind), 2, width));
   }
-  return "";
+  return text;
 }
 
 // Of the field: `explain` lists values of its type, of which rules may refuse some.
@@ -82,12 +92,12 @@ std::vector<FieldDoc> RulesOf(const std::string& field) {
   return rules;
 }
 
-// " Of rules, did you mean ...?" where a rule's name is near to what was asked for; "" otherwise.
+// "; of rules, did you mean ...?" where a rule's name is near to what was asked for; "" otherwise.
 std::string NearRule(const std::string& name) {
   std::vector<std::string> ids;
   for (const RuleText& rule : EachRule()) ids.push_back(rule.id);
   const std::string nearest = Nearest(name, ids);
-  return nearest.empty() ? "" : absl::StrCat(" Of rules, did you mean ", nearest, "?");
+  return nearest.empty() ? "" : absl::StrCat("; of rules, did you mean ", nearest, "?");
 }
 
 }  // namespace
@@ -96,8 +106,8 @@ int RunExplain(const CommandLine& line, Console* console) {
   const absl::StatusOr<Explained> found = ExplainField(line.field);
   const int terminal = console->width();
   const int width = terminal > 0 ? std::min(terminal, kWidest) : kWidest;
-  const std::string rule = found.ok() ? "" : ExplainRule(line.field, width);
-  if (!rule.empty()) {
+  const std::string rule = ExplainRule(line.field, width);
+  if (!found.ok() && !rule.empty()) {
     console->out << rule;
     return kExitOk;
   }
@@ -110,7 +120,8 @@ int RunExplain(const CommandLine& line, Console* console) {
   console->out << found->field.name << "  <" << found->field.type << ">\n"
                << Wrapped(found->field.comment, 2, width) << Wrapped(found->message, 2, width)
                << List("fields", found->fields, width) << List("values", found->values, width)
-               << List("rules", RulesOf(found->field.name), width);
+               << List("rules", RulesOf(found->field.name), width) << (rule.empty() ? "" : "\n")
+               << rule;  // A few have the name of a field: schedule.
   return kExitOk;
 }
 

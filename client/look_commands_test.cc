@@ -13,6 +13,8 @@
 #include "base/temp_dir.h"
 #include "client/command_line.h"
 #include "client/contexts.h"
+#include "client/migrate/conversion_rules.h"
+#include "client/migrate/megatron_rules.h"
 #include "client/outcome.h"
 #include "client/testing/command_case.h"
 
@@ -329,10 +331,32 @@ TEST_F(LookCommandsTest, ExplainNeedsNobody) {
   EXPECT_NE(out_.find("Field: resources.node_selector\n  Where it does not: a warning\n"), std::string::npos)
       << out_;
   EXPECT_EQ(Run({"explain", "two_of_oneof"}), kExitOk) << "one of the text: " << err_;
+  EXPECT_EQ(Run({"explain", "token_file_here"}), kExitOk) << "one that validate finds: " << err_;
+  EXPECT_EQ(Run({"explain", "lr_positive"}), kExitOk);
+  EXPECT_NE(out_.find("\nlr_positive  <rule>\n"), std::string::npos)
+      << "specs and runs have one each: " << out_;
   EXPECT_EQ(Run({"explain", "preset_unknow"}), kExitUsage);
   EXPECT_NE(err_.find("did you mean preset_unknown?"), std::string::npos) << err_;
   EXPECT_EQ(Run({"explain", "trian"}), kExitUsage);
   EXPECT_NE(err_.find("did you mean train?"), std::string::npos) << err_;
+  EXPECT_EQ(Run({"explain", "hf_not_know"}), kExitUsage);
+  EXPECT_NE(err_.find("; of rules, did you mean hf_not_known?"), std::string::npos)
+      << "run together: " << err_;
+}
+
+// None of these was known, though migrate prints them in brackets.
+TEST_F(LookCommandsTest, ExplainKnowsTheRulesOfMigrate) {
+  server_.Stop();
+  for (const std::vector<MigrateRule>& rules : {MegatronRules(), ConversionRules()}) {
+    for (const MigrateRule& rule : rules) {
+      EXPECT_EQ(Run({"explain", rule.id}), kExitOk) << rule.id << err_;
+      EXPECT_NE(out_.find(rule.id + "  <rule>\n"), std::string::npos) << out_;
+    }
+  }
+  EXPECT_EQ(Run({"explain", "dropout"}), kExitOk);
+  EXPECT_EQ(out_,
+            "dropout  <rule>\n  What must hold: dropout is 0: dropout is not supported\n"
+            "  Reported by: fsdpctl migrate\n  Where it does not: a warning\n");
 }
 
 // --- context and completion --------------------------------------------------------------------------------

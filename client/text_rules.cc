@@ -48,6 +48,10 @@ const std::vector<RuleText>& TextRules() {
       {"plugin_no_description", "the file of a plug-in's model can be read", kError,
        "model.plugin.description"},
       {"plugin_other_args", "the description was made with these arguments", kError, "model.plugin.args"},
+      {"from_and_load", "checkpoint.load, where it is set, is the checkpoint that --from names", kError,
+       "checkpoint.load"},
+      {"token_file_here", "a token file with an absolute path can be read here, and is not empty", kWarn,
+       "data.tokens"},
       {"path_of_node", "a path of the nodes is one that they can open: no ~ and no store's address", kError,
        "spec"},
   };

@@ -7,10 +7,14 @@
 
 #include <limits>
 
+#include "base/check.h"
+#include "client/migrate/conversion_rules.h"
+
 namespace fsdpd {
 
 void Conversion::Fault(const char* rule, FaultLevel level, const char* setting, const std::string& reason,
                        const std::string& fix) {
+  FSDPD_CHECK(IsConversionRule(rule, level));
   const Setting* found = *setting == '\0' ? nullptr : settings.Find(setting);
   if (found == nullptr && *setting != '\0' && settings.incomplete()) return;
   if (found != nullptr && found->value_is_open()) return;

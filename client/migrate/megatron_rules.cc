@@ -398,9 +398,9 @@ SpecFaults CheckMegatron(Settings* settings) {
   return faults;
 }
 
-std::vector<MegatronRuleText> MegatronRules() {
-  std::vector<MegatronRuleText> texts;
-  for (const Rule& rule : kRules) texts.push_back({rule.id, rule.text});
+std::vector<MigrateRule> MegatronRules() {
+  std::vector<MigrateRule> texts;
+  for (const Rule& rule : kRules) texts.push_back({rule.id, rule.level, rule.text});
   return texts;
 }
 

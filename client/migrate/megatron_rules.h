@@ -6,9 +6,9 @@
 // of Megatron's rules are where, and which have no meaning here.
 #pragma once
 
-#include <string>
 #include <vector>
 
+#include "client/migrate/conversion_rules.h"
 #include "client/migrate/settings.h"
 
 namespace fsdpd {
@@ -16,10 +16,6 @@ namespace fsdpd {
 // Runs every rule in the table's order; adjustments change `*settings`.
 SpecFaults CheckMegatron(Settings* settings);
 
-struct MegatronRuleText {
-  std::string id;
-  std::string text;
-};
-std::vector<MegatronRuleText> MegatronRules();
+std::vector<MigrateRule> MegatronRules();
 
 }  // namespace fsdpd

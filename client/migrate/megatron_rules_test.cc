@@ -126,7 +126,7 @@ TEST(MegatronRules, EveryRuleHasACase) {
   std::set<std::string> broken = {"fsdp_flags_agree", "sections_agree", "expandable_segments",
                                   "torch_dist_experts"};  // Above.
   for (const Case& each : kCases) broken.insert(each.rule);
-  for (const MegatronRuleText& rule : MegatronRules()) EXPECT_EQ(broken.count(rule.id), 1u) << rule.id;
+  for (const MigrateRule& rule : MegatronRules()) EXPECT_EQ(broken.count(rule.id), 1u) << rule.id;
 }
 
 TEST(MegatronRules, AUsualRunBreaksNone) {

@@ -53,6 +53,12 @@ constexpr Rule kFoundElsewhere[] = {
     {"job_fits_store", kError, "spec", "the job, with its plan, is no larger than the store takes", nullptr},
     {"unknown_field", kError, "spec", "client and coordinator know every field that is written", nullptr},
     {"unknown_enum", kError, "spec", "the coordinator knows every value of an enum that is written", nullptr},
+    {"parallel_pipeline_not_timed", kError, "parallel.pipeline",
+     "a search does not vary pipeline stages on GPUs: their step time is not predicted", nullptr},
+    {"hold_many", kError, "spec", "a search holds no more fields than there may be", nullptr},
+    {"hold_unknown", kError, "spec", "a search holds fields that it varies", nullptr},
+    {"search_found_none", kError, "spec", "a search finds a valid configuration in its time", nullptr},
+    {"profile_value", kError, "spec", "numbers of a device profile are finite and in their range", nullptr},
     {"compiler_bug", kError, "spec",
      "fsdpd plans what its rules accept: where it cannot, the fault is fsdpd's", nullptr},
 };
