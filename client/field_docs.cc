@@ -9,12 +9,14 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/descriptor.pb.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
 #include "base/check.h"
 #include "base/enum_name.h"
 #include "base/text.h"
+#include "fsdp/plan/rules/field_values.h"
 #include "fsdp/plan/spec/spec.h"
 
 namespace fsdpd {
@@ -152,8 +154,10 @@ absl::StatusOr<Explained> ExplainField(const std::string& path) {
       for (const std::string& name : PresetNames()) explained.values.push_back({name, "", ""});
     }
     const auto* values = field->enum_type();
+    const std::vector<std::string> names =
+        values == nullptr ? std::vector<std::string>() : ValuesOf(so_far, *values);
     for (int v = 0; values != nullptr && v < values->value_count(); ++v) {
-      if (values->value(v)->number() == 0) continue;
+      if (std::count(names.begin(), names.end(), ShortEnumName(*values->value(v))) == 0) continue;
       explained.values.push_back({ShortEnumName(*values->value(v)), "", CommentOf(*values->value(v))});
     }
   }

@@ -52,6 +52,17 @@ TEST(FieldDocs, AMessageHasFieldsAndAnEnumValues) {
   EXPECT_FALSE(Has(strategy->values, "unspecified"));
 }
 
+// They were those of the field's type, of which rules refuse some.
+TEST(FieldDocs, AnEnumFieldHasTheValuesThatAValidSpecMayHave) {
+  const absl::StatusOr<Explained> grads = ExplainField("precision.main_grads");
+  ASSERT_TRUE(grads.ok());
+  EXPECT_EQ(grads->values.size(), 2);
+  EXPECT_TRUE(Has(grads->values, "fp32") && Has(grads->values, "bf16"));
+  EXPECT_TRUE(Has(ExplainField("precision.moments")->values, "fp8"));
+  EXPECT_FALSE(Has(ExplainField("precision.moments")->values, "fp16"));
+  EXPECT_EQ(ExplainField("precision.compute")->values.size(), 4);
+}
+
 TEST(FieldDocs, OfWhatIsPrintedToo) {
   EXPECT_TRUE(Has(ExplainField("job")->fields, "last_step"));
   EXPECT_TRUE(Has(ExplainField("job.waiting.code")->values, "behind"));

@@ -18,6 +18,7 @@
 #include "base/enum_name.h"
 #include "base/text.h"
 #include "base/yaml_tree.h"
+#include "fsdp/plan/rules/field_values.h"
 
 namespace fsdpd {
 namespace {
@@ -86,7 +87,8 @@ std::string WithoutDigits(std::string word) {
 std::string MeantValue(const std::string& type, const std::string& word,
                        const std::vector<std::string>& names) {
   for (const Synonym& synonym : kSynonyms) {
-    if (type == synonym.type && word == synonym.word) return synonym.meant;
+    if (type != synonym.type || word != synonym.word) continue;
+    return std::count(names.begin(), names.end(), synonym.meant) > 0 ? synonym.meant : "";
   }
   const std::string nearest = Nearest(word, names);
   // A digit is never a slip of the pen: it is another size.
@@ -306,13 +308,12 @@ class SpecReader {
 
   const EnumValueDescriptor* ReadEnum(const TextNode& node, const std::string& path,
                                       const FieldDescriptor& field) {
-    std::vector<std::string> names;
     for (int i = 0; i < field.enum_type()->value_count(); ++i) {
       const EnumValueDescriptor& value = *field.enum_type()->value(i);
       if (value.number() == 0) continue;
-      names.push_back(ShortEnumName(value));
-      if (node.text == names.back() || node.text == value.name()) return &value;
+      if (node.text == ShortEnumName(value) || node.text == value.name()) return &value;
     }
+    const std::vector<std::string> names = ValuesOf(path, *field.enum_type());
     const std::string meant = MeantValue(field.enum_type()->name(), absl::AsciiStrToLower(node.text), names);
     Unread(path);
     Fault(node.place, "unknown_value", path,

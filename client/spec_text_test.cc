@@ -361,6 +361,17 @@ TEST(SpecText, KnowsWhatPeopleCallThingsElsewhere) {
       "f:1:22: error: 'FP32' is not a value of precision.compute; did you mean fp32? [unknown_value]\n");
 }
 
+// It listed fp16 and fp8, which rules refuse.
+TEST(SpecText, ListsTheValuesThatAValidSpecMayHave) {
+  EXPECT_EQ(FaultsOf("precision: {main_grads: fp4}"),
+            "f:1:25: error: 'fp4' is not a value of precision.main_grads; write one of fp32, bf16 "
+            "[unknown_value]\n");
+  EXPECT_EQ(FaultsOf("precision: {main_grads: half}"),
+            "f:1:25: error: 'half' is not a value of precision.main_grads; write one of fp32, bf16 "
+            "[unknown_value]\n");
+  EXPECT_EQ(FaultsOf("precision: {main_grads: fp16}"), "") << "a rule refuses it, with its reason";
+}
+
 TEST(SpecText, SaysWhichFieldsItCouldNotRead) {
   const SpecText text = ParseSpec(
       "train: {stpes: 3, seed: x}\nlr: 1\noptimizer: {adamw: {betas: [0.9, y]}}\n"

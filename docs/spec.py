@@ -35,6 +35,11 @@ def words(text):
     return made.strip()
 
 
+# Values of enum fields that some valid spec has, where these are not all.
+NARROW = {path: re.findall(r'"(\w+)"', values) for path, values in re.findall(
+    r'\{"([\w.]+)", \{([^}]*)\}\}', (ROOT / "fsdp/plan/rules/field_values.cc").read_text())}
+
+
 class Protos:
     """The messages and enums of job.proto by full name, with their comments."""
 
@@ -120,8 +125,8 @@ class Page:
             kind += f", instead of {', '.join(others)}"
         if field.type == Field.TYPE_ENUM:
             values = [f"`{name}`" + (f" ({said.rstrip('.')})" if said else "") for name, said in
-                      self.protos.values(field.type_name)]
-            what = f"{what} One of {'; '.join(values)}.".strip()
+                      self.protos.values(field.type_name) if name in NARROW.get(path, [name])]
+            what = f"{what} One of {'; '.join(values)}.".strip() if len(values) > 1 else f"{what} Only {values[0]}.".strip()
         self.paths.append(path)
         assert default or others, f"{PROTO}: {path}: its comment says neither a default nor that it is required"
         named = ", ".join(f"`{rule}`" for rule in self.rules.get(path, []))
