@@ -54,9 +54,10 @@ const std::vector<Trainer>& Trainers() {
       {"a DeepSpeed configuration",
        {"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size",
         "zero_allow_untested_optimizer"}},
+      // Before accelerate, whose fsdp_config axolotl has too.
+      {"an axolotl configuration", {"base_model", "base_model_config"}},
       {"an accelerate configuration",
        {"distributed_type", "compute_environment", "fsdp_config", "deepspeed_config", "megatron_lm_config"}},
-      {"an axolotl configuration", {"base_model", "base_model_config"}},
       {"the config.json of a Hugging Face model",
        {"model_type", "architectures"},
        "write model: {hf_config: PATH} in a job spec"},

@@ -32,6 +32,9 @@ const Case kCases[] = {
     {"an accelerate configuration", 1, "deepspeed_config: {zero_stage: 3}\nnum_machines: 2\n"},
     {"an axolotl configuration", 1,
      "base_model: NousResearch/Meta-Llama-3.1-8B\nsequence_len: 4096\noptimizer: adamw_torch\nbf16: auto\n"},
+    // It was called an accelerate configuration.
+    {"an axolotl configuration", 4,
+     "fsdp_config:\n  fsdp_version: 2\n  fsdp_offload_params: false\nbase_model: Qwen/Qwen3-8B\n"},
     {"the config.json of a Hugging Face model", 1,
      "{\"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 4096, \"model_type\": \"llama\"}"},
 };
