@@ -31,6 +31,7 @@ const std::vector<RuleText>& TextRules() {
       {"bad_set", "--set has path=value, and the path leads to a field", kError, "spec"},
       {"hf_no_config", "the file is there and is a Hugging Face config.json", kError, "model.hf_config"},
       {"hf_not_supported", "what the config asks for is built here", kError, "model.hf_config"},
+      {"hf_two_values", "a field that the config has in two places has one value", kError, "model.hf_config"},
       {"hf_dropout", "the config has no dropout: none is trained with", kWarn, "model.hf_config"},
       {"hf_router_loss", "a router's loss is one of each sample and layer, as it is here", kWarn,
        "model.hf_config"},

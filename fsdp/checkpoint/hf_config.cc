@@ -91,8 +91,8 @@ void ReadYarnScaling(HfReader* in, const TextNode& rope, v1::Llama::RopeScaling*
 
 // At the top in most files; newer ones group it with its kind under rope_parameters.
 void ReadRope(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
-  const double theta = in->Number(in->root(), "rope_theta", family.rope_theta);
-  llama->set_rope_theta(theta);
+  llama->set_rope_theta(in->Number(in->root(), "rope_theta", family.rope_theta));
+  bool has_theta = in->Present("rope_theta") != nullptr;
   for (const char* group : {"rope_scaling", "rope_parameters"}) {
     const TextNode* rope = in->Present(group);
     if (rope == nullptr) continue;
@@ -100,7 +100,17 @@ void ReadRope(HfReader* in, const LlamaFamily& family, v1::Llama* llama) {
       in->WrongType(in->root(), *rope, "is not an object");
       continue;
     }
-    llama->set_rope_theta(in->Number(*rope, "rope_theta", llama->rope_theta()));
+    if (const TextNode* theta = in->Present(*rope, "rope_theta"); theta != nullptr) {
+      const double before = llama->rope_theta();
+      llama->set_rope_theta(in->Number(*rope, "rope_theta", before));
+      if (has_theta && llama->rope_theta() != before) {
+        in->Fault(theta->key_place, "hf_two_values",
+                  absl::StrCat(group, ".rope_theta is ", theta->text.substr(0, HfReader::kShown),
+                               ", and another rope_theta of the file is ", before),
+                  "remove the one that is wrong");
+      }
+      has_theta = true;
+    }
     const std::string type = in->Text(*rope, "rope_type", in->Text(*rope, "type", "default"));
     if (type == "default") continue;
     if (type == "llama3") {

@@ -158,6 +158,16 @@ TEST(HfConfig, ReadsTheScalingOfLlama31) {
   EXPECT_EQ(llama.rope_scaling().original_positions(), 8192);
 }
 
+// The second one was taken without a word.
+TEST(HfConfig, TwoValuesOfRopeThetaAreRefused) {
+  const std::string piece = "\"rope_theta\": 500000.0";
+  EXPECT_TRUE(absl::StrContains(
+      FaultsWith(piece, R"("rope_theta": 10000.0, "rope_parameters": {"rope_theta": 500000.0})"),
+      "rope_parameters.rope_theta is 500000.0, and another rope_theta of the file is 10000; remove the one "
+      "that is wrong [hf_two_values]"));
+  EXPECT_EQ(FaultsWith(piece, R"("rope_theta": 5e5, "rope_parameters": {"rope_theta": 500000.0})"), "");
+}
+
 TEST(HfConfig, ReadsRopeParametersOfNewerFiles) {
   const v1::Llama plain = Read(With(kLlama, "\"rope_theta\": 500000.0",
                                     R"("rope_parameters": {"rope_theta": 1e6, "rope_type": "default"})"))
