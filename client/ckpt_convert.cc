@@ -130,7 +130,10 @@ int TakeJob(const std::string& from, const v1::JobSpec& job, Conversion* convers
   conversion->spec = JsonOf(job);
   conversion->adam = AdamOf(job);
   if (conversion->to != StoreFormat::kHf) return kExitOk;
-  const absl::StatusOr<std::string> config = MakeHfConfig(conversion->model, conversion->type->name);
+  const v1::InitialValues& initial = job.train().initial();
+  const double deviation = initial.has_deviation() ? initial.deviation() : InitialConfig().deviation;
+  const absl::StatusOr<std::string> config =
+      MakeHfConfig(conversion->model, conversion->type->name, deviation);
   if (!config.ok()) return RefuseUse(absl::StrCat(from, ": ", config.status().message()), console);
   conversion->config = *config;
   return kExitOk;

@@ -138,7 +138,7 @@ void AddLatent(const LlamaConfig& model, absl::string_view type, Fields* fields)
   if (model.experts.count == 0) fields->Size("first_k_dense_replace", model.layers);
 }
 
-absl::StatusOr<std::string> Make(const LlamaConfig& model, absl::string_view dtype) {
+absl::StatusOr<std::string> Make(const LlamaConfig& model, absl::string_view dtype, double deviation) {
   const std::string type = TransformersType(model);
   const auto family = std::find_if(std::begin(kFamilies), std::end(kFamilies),
                                    [&](const Family& each) { return type == each.type; });
@@ -169,11 +169,12 @@ absl::StatusOr<std::string> Make(const LlamaConfig& model, absl::string_view dty
   if (experts) AddExperts(model.experts, type, &fields);
   fields.Text("hidden_act", "silu");
   fields.Flag("tie_word_embeddings", model.tied_embeddings);
+  fields.Number("initializer_range", deviation);
   fields.Text("torch_dtype", dtype);
   return fields.Object();
 }
 
-absl::StatusOr<std::string> Make(const Gpt2Config& model, absl::string_view dtype) {
+absl::StatusOr<std::string> Make(const Gpt2Config& model, absl::string_view dtype, double deviation) {
   Fields fields;
   fields.Json("architectures", "[\"GPT2LMHeadModel\"]");
   fields.Text("model_type", "gpt2");
@@ -187,11 +188,13 @@ absl::StatusOr<std::string> Make(const Gpt2Config& model, absl::string_view dtyp
   fields.Text("activation_function", "gelu_new");
   for (const char* rate : {"attn_pdrop", "embd_pdrop", "resid_pdrop"}) fields.Json(rate, "0.0");
   fields.Flag("tie_word_embeddings", model.tied_embeddings);
+  fields.Number("initializer_range", deviation);
   fields.Text("torch_dtype", dtype);
   return fields.Object();
 }
 
-absl::StatusOr<std::string> Make(const PluginConfig& /*model*/, absl::string_view /*dtype*/) {
+absl::StatusOr<std::string> Make(const PluginConfig& /*model*/, absl::string_view /*dtype*/,
+                                 double /*deviation*/) {
   return absl::InvalidArgumentError("a plug-in's model is none of transformers'");
 }
 
@@ -218,8 +221,9 @@ absl::StatusOr<std::string> RewriteHfConfig(absl::string_view text, absl::string
   return absl::StrCat(Json(root, 0), "\n");
 }
 
-absl::StatusOr<std::string> MakeHfConfig(const ModelConfig& model, absl::string_view dtype) {
-  return std::visit([dtype](const auto& config) { return Make(config, dtype); }, model);
+absl::StatusOr<std::string> MakeHfConfig(const ModelConfig& model, absl::string_view dtype,
+                                         double deviation) {
+  return std::visit([&](const auto& config) { return Make(config, dtype, deviation); }, model);
 }
 
 }  // namespace fsdpd

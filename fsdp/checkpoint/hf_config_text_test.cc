@@ -27,7 +27,7 @@ LlamaConfig SomeLlama() {
 }
 
 void ExpectComesBack(const LlamaConfig& llama) {
-  const auto text = MakeHfConfig(llama, "bfloat16");
+  const auto text = MakeHfConfig(llama, "bfloat16", 0.02);
   ASSERT_TRUE(text.ok()) << text.status();
   const ModelConfig back = ToModelConfig(Read(*text));
   const auto& read = std::get<LlamaConfig>(back);
@@ -83,7 +83,7 @@ TEST(HfConfigText, EachFamilyOfOursComesBack) {
   llama.qk_norm = llama.tied_embeddings = true;
   ExpectComesBack(llama);
   llama.attention_bias = true;
-  EXPECT_FALSE(MakeHfConfig(llama, "bfloat16").ok()) << "no family has both";
+  EXPECT_FALSE(MakeHfConfig(llama, "bfloat16", 0.02).ok()) << "no family has both";
 }
 
 TEST(HfConfigText, ModelsWithExpertsComeBack) {
@@ -95,7 +95,7 @@ TEST(HfConfigText, ModelsWithExpertsComeBack) {
   }
   LlamaConfig llama = SmallMixtral();
   llama.experts.normalized = false;
-  EXPECT_FALSE(MakeHfConfig(llama, "bfloat16").ok()) << "Mixtral's are";
+  EXPECT_FALSE(MakeHfConfig(llama, "bfloat16", 0.02).ok()) << "Mixtral's are";
 }
 
 TEST(HfConfigText, ModelsWithLatentsComeBackWithExpertsAndWithout) {
@@ -109,14 +109,14 @@ TEST(HfConfigText, ModelsWithLatentsComeBackWithExpertsAndWithout) {
   llama.latent.interleaved = false;
   ExpectComesBack(llama);
   llama.experts.sigmoid = false;
-  EXPECT_FALSE(MakeHfConfig(llama, "bfloat16").ok()) << "DeepSeek-V3's are";
+  EXPECT_FALSE(MakeHfConfig(llama, "bfloat16", 0.02).ok()) << "DeepSeek-V3's are";
   llama.experts.selection_bias = llama.experts.normalized = false;
   llama.experts.groups_by_best = true;
-  EXPECT_FALSE(MakeHfConfig(llama, "bfloat16").ok()) << "DeepSeek-V2's rotation is of neighbours";
+  EXPECT_FALSE(MakeHfConfig(llama, "bfloat16", 0.02).ok()) << "DeepSeek-V2's rotation is of neighbours";
   llama.latent.interleaved = true;
   ExpectComesBack(llama);
   llama.experts.groups_by_best = false;
-  EXPECT_FALSE(MakeHfConfig(llama, "bfloat16").ok()) << "DeepSeek-V2's groups are";
+  EXPECT_FALSE(MakeHfConfig(llama, "bfloat16", 0.02).ok()) << "DeepSeek-V2's groups are";
   llama.experts.groups = llama.experts.groups_per_token = 1;
   ExpectComesBack(llama);
   llama.experts = {};
@@ -128,7 +128,7 @@ TEST(HfConfigText, Gpt2ComesBack) {
   gpt2.layers = 3;
   gpt2.intermediate_size = 24;
   gpt2.tied_embeddings = false;
-  const auto text = MakeHfConfig(gpt2, "float32");
+  const auto text = MakeHfConfig(gpt2, "float32", 0.02);
   ASSERT_TRUE(text.ok()) << text.status();
   const ModelConfig back = ToModelConfig(Read(*text));
   const auto& read = std::get<Gpt2Config>(back);
@@ -140,6 +140,18 @@ TEST(HfConfigText, Gpt2ComesBack) {
   EXPECT_EQ(read.positions, 16);
   EXPECT_EQ(read.norm_epsilon, 1e-5);
   EXPECT_FALSE(read.tied_embeddings);
+}
+
+// It was left out: a reader took the default of 0.02.
+TEST(HfConfigText, TheDeviationOfInitialValuesComesBack) {
+  for (const ModelConfig& config : {ModelConfig(SomeLlama()), ModelConfig(SmallGpt2())}) {
+    const auto text = MakeHfConfig(config, "float32", 0.05);
+    ASSERT_TRUE(text.ok()) << text.status();
+    v1::Model model;
+    double deviation = 0;
+    EXPECT_TRUE(ReadHfConfig(*text, "config.json", &model, nullptr, &deviation).empty());
+    EXPECT_EQ(deviation, 0.05);
+  }
 }
 
 TEST(HfConfigText, EveryFieldIsWrittenAgainInItsPlace) {

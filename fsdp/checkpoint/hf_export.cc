@@ -77,9 +77,10 @@ absl::StatusOr<int64_t> ExportHf(const Spec& spec, const HfExport& what) {
   conversion.type = FindTensorType(spec.precision.compute == DType::kBf16 ? "bfloat16" : "float32");
   conversion.file_bytes = kFileBytes;
   const std::optional<std::string> config = ConfigOfStart(spec);
-  FSDPD_ASSIGN_OR_RETURN(conversion.config, config.has_value()
-                                                ? RewriteHfConfig(*config, conversion.type->name)
-                                                : MakeHfConfig(spec.model, conversion.type->name));
+  FSDPD_ASSIGN_OR_RETURN(conversion.config,
+                         config.has_value()
+                             ? RewriteHfConfig(*config, conversion.type->name)
+                             : MakeHfConfig(spec.model, conversion.type->name, spec.initial.deviation));
   conversion.mark_name = kMarkName;
   conversion.mark = absl::StrCat("{\"job\": ", JsonQuoted(what.job), ", \"step\": ", spec.steps, "}\n");
   conversion.attempt = what.attempt;

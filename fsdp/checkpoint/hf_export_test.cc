@@ -81,6 +81,12 @@ TEST_F(HfExportTest, HasTheTypeThatTheJobComputedIn) {
   EXPECT_FALSE(fs::exists(hf_ + ".replaced"));
 }
 
+TEST_F(HfExportTest, HasTheDeviationThatTheJobsParametersBeganWith) {
+  spec_.initial.deviation = 0.05;
+  ASSERT_TRUE(Export("job-1").ok());
+  EXPECT_THAT(Read("config.json"), HasSubstr("\"initializer_range\": 0.05"));
+}
+
 TEST_F(HfExportTest, KeepsWhatTheStartsConfigSaysBesides) {
   fs::create_directories(dir_.File("start"));
   const std::string config =

@@ -205,7 +205,7 @@ constexpr Published kPublished[] = {
 };
 
 std::string ConfigOf(const ModelConfig& model) {
-  const absl::StatusOr<std::string> text = MakeHfConfig(model, "bfloat16");
+  const absl::StatusOr<std::string> text = MakeHfConfig(model, "bfloat16", 0.02);
   EXPECT_TRUE(text.ok()) << text.status();
   return text.value_or("");
 }
