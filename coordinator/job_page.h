@@ -18,8 +18,8 @@ struct ShownPage {
   JobCursor end;  // Where the next page begins, when there is more.
 };
 
-// `stored`: the store's answer to `query`. `live`: jobs whose stored record may be behind the board, read before
-// the store, followed by the board's version of the stored jobs.
+// `stored`: the store's answer to `query`. `live`: jobs whose stored record may be behind the board, read
+// before the store, followed by the board's version of the stored jobs.
 ShownPage AsShown(const JobQuery& query, JobPage stored,
                   const std::vector<std::shared_ptr<const v1::Job>>& live);
 

@@ -270,8 +270,8 @@ std::string Reconciler::MayBeLeftOf(const v1::Job& job) const {
   if (of_last && PresenceAt(node) == Presence::kLost && std::count(lost.begin(), lost.end(), node) == 0)
     lost.push_back(node);
   if (lost.empty()) return "";
-  return absl::StrCat(" (node ", absl::StrJoin(lost, ", "),
-                      lost.size() == 1 ? " is" : " are", " lost: what ran there could not be confirmed gone)");
+  return absl::StrCat(" (node ", absl::StrJoin(lost, ", "), lost.size() == 1 ? " is" : " are",
+                      " lost: what ran there could not be confirmed gone)");
 }
 
 // Nodes that were lost with ranks of the job and have not registered since: the registry clears it then, and

@@ -28,8 +28,8 @@ absl::Status BlamedOnFile(v1::RankFault::Kind kind, bool by_all, const absl::Sta
 // What another node may accept: one with other hardware, another build of fsdpd-rank, or other files.
 absl::Status RefusedByNode(v1::RankFault::Kind kind, const absl::Status& status);
 
-// An error of a file, or of what it holds, that some ranks have and others do not, such as a mount that is late
-// on one node; other errors are not marked.
+// An error of a file, or of what it holds, that some ranks have and others do not, such as a mount that is
+// late on one node; other errors are not marked.
 absl::Status BlamedOnNodesFile(v1::RankFault::Kind kind, const absl::Status& status);
 
 // What the error was marked with, though it went through Annotated() (bad_step.h).
