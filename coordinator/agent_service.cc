@@ -252,7 +252,11 @@ void AgentService::CountRevoked() {
 }
 
 absl::Status AgentService::Admit(const grpc::CallbackServerContext& context, const std::string& node) {
-  const absl::Status admitted = parts_.gate->AdmitNode(context, node);
+  // Its refusal repeats the name, and is logged.
+  const absl::Status named = CheckNodeName(node);
+  const absl::Status admitted =
+      named.ok() ? parts_.gate->AdmitNode(context, node)
+                 : absl::InvalidArgumentError(absl::StrCat("register.node: ", named.message()));
   PutOnRecord(context, node, admitted);
   return admitted;
 }

@@ -2,10 +2,12 @@
 // rendezvous, the log relay, the trace relay or the board of courses.
 #include "coordinator/agent_session.h"
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/escaping.h>
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -19,6 +21,13 @@ namespace fsdpd {
 namespace {
 
 constexpr int kMaxAttemptsListed = 4096;  // That run, or ended recently.
+constexpr int kMaxRanksListed = 1024;     // Of an attempt: as many as a node may have slots.
+// Kept and listed of each node: `fsdpctl nodes` of 2,000 nodes stays below kMaxRpcBytes.
+constexpr size_t kMaxRegisterText = 256;
+constexpr int kMaxAllowedEnv = 1024;
+constexpr int kMaxPluginDirs = 64;
+constexpr size_t kMaxPluginDir = 4 << 10;  // PATH_MAX.
+constexpr size_t kMaxRefusedText = 200;  // In the log.
 
 absl::Status CheckListSizes(const v1::Register& info) {
   for (const auto& [name, size] :
@@ -27,6 +36,36 @@ absl::Status CheckListSizes(const v1::Register& info) {
     return absl::InvalidArgumentError(absl::StrCat("register.", name, ": too many attempts (got ", size,
                                                    ", want at most ", kMaxAttemptsListed, ")"));
   }
+  for (const auto& [name, size, most] :
+       {std::tuple("allowed_env", info.allowed_env_size(), kMaxAllowedEnv),
+        std::tuple("plugin_dirs", info.plugin_dirs_size(), kMaxPluginDirs)}) {
+    if (size <= most) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("register.", name, ": too many elements (got ", size, ", want at most ", most, ")"));
+  }
+  return absl::OkStatus();
+}
+
+// Terminals print them. The error does not repeat the text: it is logged.
+absl::Status CheckText(absl::string_view field, const std::string& text) {
+  if (text.size() > kMaxRegisterText) {
+    return absl::InvalidArgumentError(absl::StrCat("register.", field, ": too long (got ", text.size(),
+                                                   " bytes, want at most ", kMaxRegisterText, ")"));
+  }
+  if (std::all_of(text.begin(), text.end(), absl::ascii_isprint)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("register.", field, ": not printable ASCII"));
+}
+
+absl::Status CheckTexts(const v1::Register& info) {
+  FSDPD_RETURN_IF_ERROR(CheckText("version", info.version()));
+  FSDPD_RETURN_IF_ERROR(CheckText("metrics_endpoint", info.metrics_endpoint()));
+  FSDPD_RETURN_IF_ERROR(CheckText("instance", info.instance()));
+  for (const std::string& name : info.allowed_env()) FSDPD_RETURN_IF_ERROR(CheckText("allowed_env", name));
+  for (const std::string& path : info.plugin_dirs()) {
+    if (path.size() <= kMaxPluginDir) continue;
+    return absl::InvalidArgumentError(absl::StrCat("register.plugin_dirs: too long a path (got ", path.size(),
+                                                   " bytes, want at most ", kMaxPluginDir, ")"));
+  }
   return absl::OkStatus();
 }
 
@@ -34,31 +73,33 @@ absl::Status CheckListSizes(const v1::Register& info) {
 void DropBadAttempts(Meters* meters, v1::Register* info) {
   int bad = 0;
   std::string first;
-  const auto is_bad = [&](const auto& each, const v1::AgentMessage& alone) {
+  const auto is_bad = [&](const auto& each, const v1::AgentMessage& alone, int ranks) {
     const absl::Status sound = CheckNumbers(alone);
-    if (sound.ok() && each.attempt() > 0) return false;
+    const bool bounded = each.job_id().size() <= kMaxRegisterText && ranks <= kMaxRanksListed;
+    if (sound.ok() && each.attempt() > 0 && bounded) return false;
     if (++bad == 1)
-      first = absl::StrCat("job=", each.job_id(), " attempt=", each.attempt(), " why=", sound.message());
+      first = absl::StrCat("job=", each.job_id().substr(0, kMaxRefusedText), " attempt=", each.attempt(),
+                           " why=", sound.message());
     if (meters != nullptr) meters->RefusedFromAgent("registration");
     return true;
   };
   const auto bad_hosted = [&](const v1::HostedAttempt& each) {
     v1::AgentMessage alone;
     *alone.mutable_register_()->add_hosted() = each;
-    return is_bad(each, alone);
+    return is_bad(each, alone, each.ranks_size());
   };
   const auto bad_had = [&](const v1::HadAttempt& each) {
     v1::AgentMessage alone;
     *alone.mutable_register_()->add_had() = each;
-    return is_bad(each, alone);
+    return is_bad(each, alone, 0);
   };
   auto* hosted = info->mutable_hosted();
   hosted->erase(std::remove_if(hosted->begin(), hosted->end(), bad_hosted), hosted->end());
   auto* had = info->mutable_had();
   had->erase(std::remove_if(had->begin(), had->end(), bad_had), had->end());
   if (bad > 0)
-    LogWarning("refused attempts of a registration: invalid number node=%s count=%d first: %s", info->node(),
-               bad, absl::CHexEscape(first));
+    LogWarning("refused attempts of a registration: out of bounds node=%s count=%d first: %s", info->node(),
+               bad, absl::CHexEscape(first.substr(0, kMaxRefusedText)));
 }
 
 }  // namespace
@@ -69,8 +110,9 @@ absl::StatusOr<std::unique_ptr<AgentSession>> AgentSession::Open(const Parts& pa
                                                                  std::function<void()> end_stream) {
   if (!first.has_register_())
     return absl::InvalidArgumentError("the first message of a stream must be Register");
-  FSDPD_RETURN_IF_ERROR(CheckAgentVersion(first.register_().version(), kVersion));
   FSDPD_RETURN_IF_ERROR(CheckListSizes(first.register_()));
+  FSDPD_RETURN_IF_ERROR(CheckTexts(first.register_()));
+  FSDPD_RETURN_IF_ERROR(CheckAgentVersion(first.register_().version(), kVersion));
   v1::AgentMessage sound = first;
   DropBadAttempts(parts.meters, sound.mutable_register_());
   const v1::Register& info = sound.register_();
@@ -151,7 +193,7 @@ void AgentSession::SayRefused(const v1::AgentMessage& message) {
   if (parts_.meters != nullptr) parts_.meters->RefusedFromAgent(kind);
   if (!refused_.insert(kind).second) return;
   LogWarning("refused an agent's message: its node does not host what it names kind=%s node=%s message=%s",
-             kind, node_, absl::CHexEscape(message.ShortDebugString().substr(0, 200)));
+             kind, node_, absl::CHexEscape(message.ShortDebugString().substr(0, kMaxRefusedText)));
 }
 
 void AgentSession::Drop(const v1::AgentMessage& message, const absl::Status& why) {

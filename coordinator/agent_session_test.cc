@@ -242,6 +242,48 @@ TEST_F(AgentSessionTest, ARegistrationWithTooManyAttemptsIsRefusedBeforeTheyAreR
   EXPECT_TRUE(warnings_.empty());
 }
 
+// The line had 32 MB.
+TEST_F(AgentSessionTest, TheLogLineOfARefusedAttemptIsShort) {
+  logs_ = std::make_unique<LogRelay>(nodes_.get());
+  v1::AgentMessage message = Registration();
+  message.mutable_register_()->add_hosted()->set_job_id(std::string(1 << 20, '\x01'));
+  v1::HadAttempt* had = message.mutable_register_()->add_had();
+  had->set_job_id(std::string(1 << 20, 'j'));
+  had->set_attempt(1);
+  EXPECT_TRUE(Attached(message).ok());
+  EXPECT_TRUE(nodes_->Snapshot()[0].info.had().empty());
+  ASSERT_THAT(warnings_, SizeIs(1));
+  EXPECT_LT(warnings_[0].size(), 1000u);
+}
+
+// `fsdpctl nodes` failed for everyone: its answer was above kMaxRpcBytes.
+TEST_F(AgentSessionTest, ARegistrationWithLongOrUnprintableTextsIsRefused) {
+  logs_ = std::make_unique<LogRelay>(nodes_.get());
+  for (const std::string& bad :
+       {std::string(1 << 20, 'x'), std::string("0.1\x1b[31m"), std::string("0.1\n")}) {
+    v1::AgentMessage version = Registration(), endpoint = Registration(), instance = Registration(),
+                     env = Registration();
+    version.mutable_register_()->set_version(kVersion + bad);
+    endpoint.mutable_register_()->set_metrics_endpoint(bad);
+    instance.mutable_register_()->set_instance(bad);
+    env.mutable_register_()->add_allowed_env(bad);
+    EXPECT_THAT(Attached(version).status().message(), HasSubstr("register.version: "));
+    EXPECT_THAT(Attached(endpoint).status().message(), HasSubstr("register.metrics_endpoint: "));
+    EXPECT_THAT(Attached(instance).status().message(), HasSubstr("register.instance: "));
+    const std::string env_refused(Attached(env).status().message());
+    EXPECT_THAT(env_refused, HasSubstr("register.allowed_env: "));
+    EXPECT_LT(env_refused.size(), 200u);
+  }
+  v1::AgentMessage node = Registration(), dirs = Registration(), dir = Registration();
+  node.mutable_register_()->set_node(std::string(1 << 20, 'x'));
+  EXPECT_LT(Attached(node).status().message().size(), 300u);
+  for (int i = 0; i < 65; ++i) dirs.mutable_register_()->add_plugin_dirs("/plugins");
+  EXPECT_THAT(Attached(dirs).status().message(), HasSubstr("register.plugin_dirs: too many"));
+  dir.mutable_register_()->add_plugin_dirs(std::string(1 << 20, '/'));
+  EXPECT_THAT(Attached(dir).status().message(), HasSubstr("register.plugin_dirs: too long"));
+  EXPECT_TRUE(nodes_->Snapshot().empty());
+}
+
 TEST_F(AgentSessionTest, AttemptsOfOthersJobsAreRefusedInOneLine) {
   Run();
   Attach("m", 2);

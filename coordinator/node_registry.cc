@@ -1,5 +1,6 @@
 #include "coordinator/node_registry.h"
 
+#include <absl/strings/escaping.h>
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include "base/check.h"
 #include "base/ids.h"
 #include "base/limits.h"
+#include "base/text.h"
 #include "coordinator/job_labels.h"
 
 namespace fsdpd {
@@ -20,7 +22,8 @@ constexpr int kMaxSlots = 1024;
 
 absl::Status CheckInfo(const v1::Register& info) {
   if (const absl::Status name = CheckNodeName(info.node()); !name.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("register.node: '", info.node(), "' ", name.message()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("register.node: '", absl::CHexEscape(CutText(info.node(), 64)), "' ", name.message()));
   }
   if (info.device() != v1::DEVICE_CPU && info.device() != v1::DEVICE_CUDA) {
     return absl::InvalidArgumentError("register.device: must be cpu or cuda");

@@ -210,6 +210,14 @@ def test_a_node_that_hosts_rank_0_sends_log_lines_of_other_ranks(attacked):
         cancel_on_s2(cluster, hostile, job_id)
 
 
+def test_a_registration_with_a_long_version_is_refused_and_nodes_are_listed(attacked):
+    cluster, _ = attacked
+    for texts in ({"version": "0.1.0" + "x" * 3_000_000}, {"metrics_endpoint": "a\n\x1b[31mb"}):
+        with pytest.raises(AssertionError, match="INVALID_ARGUMENT"):
+            Hostile(cluster, **texts)
+    assert cluster.ctl("nodes").code == 0
+
+
 def test_a_former_host_of_a_job_claims_its_next_attempt(own, tmp_path):
     with own(agents=0, security=Security(tmp_path / "security")) as cluster:
         cluster.start_agent("s2", slots=1)
