@@ -24,6 +24,7 @@
 #include "coordinator/errors.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/known_node.h"
+#include "coordinator/meters.h"
 #include "coordinator/reconciler.h"
 
 namespace fsdpd {
@@ -135,14 +136,23 @@ void Reconciler::Told(const std::string& node, const v1::PreflightResult& result
   events_.Push([this, node, result] { TakePreflight(node, result); });
 }
 
-// An agent says again what may have been lost with its stream: the same result may come twice.
+// A repeated one is not counted: agents repeat what may have been lost with a stream, and after a restart of
+// the coordinator bring what the one before had requested.
+void Reconciler::RefusePreflight(const std::string& node, const v1::PreflightResult& result) {
+  const std::optional<v1::NodePreflight> known = preflights_.Find(node);
+  const int64_t newest = std::max(newest_measurement_, known.has_value() ? known->result().number() : 0);
+  if (result.number() <= newest || !lease_.Settled()) return;
+  if (parts_.meters != nullptr) parts_.meters->RefusedFromAgent("preflight");
+  if (unrequested_from_.insert(node).second)
+    LogWarning("refused a preflight result that was not requested node=%s number=%d", node, result.number());
+}
+
 void Reconciler::TakePreflight(const std::string& node, const v1::PreflightResult& result) {
   const auto running = measurements_.find(node);
   const bool awaited = running != measurements_.end() &&
                        (running->second.number == 0 || running->second.number == result.number());
-  const std::optional<v1::NodePreflight> known = preflights_.Find(node);
-  if (!awaited && known.has_value() && known->result().number() >= result.number()) return;
-  if (awaited) measurements_.erase(running);
+  if (!awaited) return RefusePreflight(node, result);
+  measurements_.erase(running);
   if (!result.refused().empty())
     return LogWarning("a node could not be measured node=%s: %s", node, result.refused());
   const auto view = views_.find(node);

@@ -232,6 +232,7 @@ void Reconciler::ForgetLostNodes() {
 void Reconciler::ForgetNode(const std::string& node) {
   attached_.erase(node);
   preflights_.Forget(node);
+  unrequested_from_.erase(node);
   strikes_.ForgetNode(node);
 }
 

@@ -334,6 +334,7 @@ class Reconciler {
   bool IsIdle(const std::string& node) const;
   void Measure(const std::string& node);
   void TakePreflight(const std::string& node, const v1::PreflightResult& result);
+  void RefusePreflight(const std::string& node, const v1::PreflightResult& result);
   void TakeMeasuring(const std::string& node, bool still);
   void TendMeasurements();
   void ShowMeasurements();
@@ -400,6 +401,7 @@ class Reconciler {
   std::map<std::string, NodeView> views_;            // As of this tick.
   std::map<std::string, Measurement> measurements_;  // By node, while they run.
   int64_t newest_measurement_ = 0;                   // Its number.
+  std::set<std::string> unrequested_from_;           // Nodes whose refused preflight results were logged.
   NodeStrikes strikes_;
   std::map<std::string, absl::Time> healthy_since_;    // Cordoned nodes that are connected without a break.
   absl::Time next_opening_ = absl::InfinitePast();     // When OpenHealthyNodes() looks at cordons again.

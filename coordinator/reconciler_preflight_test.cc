@@ -469,6 +469,26 @@ TEST_F(ReconcilerPreflightTest, AnUncordonThatCannotBeStoredChangesNothing) {
   EXPECT_FALSE(reconciler_->preflights().Find("a")->accepted());
 }
 
+// A node that was never measured passed by its own word, and each result was a line of the log.
+TEST_F(ReconcilerPreflightTest, AResultThatWasNotRequestedIsNotTaken) {
+  Attach("a", 1);
+  Advance(options_.reattach_grace + absl::Seconds(1));
+  for (int number = 1; number <= 3; ++number) {
+    v1::PreflightResult result;
+    result.set_number(number);
+    result.add_devices()->set_name("cpu");
+    result.mutable_devices(0)->set_product_flops(1e12);
+    reconciler_->Told("a", result);
+    reconciler_->RunOnce();
+  }
+  v1::Node shown;
+  shown.set_name("a");
+  reconciler_->preflights().MarkIn(&shown);
+  EXPECT_FALSE(shown.has_preflight());
+  Submit("j", 1, 1);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PREFLIGHT);
+}
+
 TEST_F(ReconcilerPreflightTest, AResultThatComesTwiceIsTakenOnce) {
   Attach("a", 1);
   Submit("j", 1, 1);

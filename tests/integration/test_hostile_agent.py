@@ -15,7 +15,7 @@ import pytest
 from harness.cluster import Cluster
 from harness.security import Security, certificates
 from harness.specs import ENDLESS, spec
-from harness.stubs import agent as agent_pb, agent_grpc, job as job_pb
+from harness.stubs import agent as agent_pb, agent_grpc, job as job_pb, preflight as preflight_pb
 from harness.training import saving
 from harness.wait import wait_until
 
@@ -216,6 +216,18 @@ def test_a_registration_with_a_long_version_is_refused_and_nodes_are_listed(atta
         with pytest.raises(AssertionError, match="INVALID_ARGUMENT"):
             Hostile(cluster, **texts)
     assert cluster.ctl("nodes").code == 0
+
+
+def test_a_preflight_result_that_was_not_requested_is_refused(attacked):
+    cluster, _ = attacked
+
+    def refuses():  # Not counted while agents may still reattach to a new coordinator.
+        hostile.say(preflight=preflight_pb.PreflightResult(number=12345))
+        return refused(cluster, "preflight") > 0
+
+    with Hostile(cluster, preflights=True) as hostile:
+        wait_until("the result is refused", refuses, interval_s=0.5)
+    assert "was measured node=s2" not in cluster.coordinator.text()
 
 
 def test_a_former_host_of_a_job_claims_its_next_attempt(own, tmp_path):
