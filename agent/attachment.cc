@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "base/message_texts.h"
+
 namespace fsdpd {
 namespace {
 
@@ -77,6 +79,7 @@ bool Attachment::Next(v1::AgentMessage* message, int64_t* ticket) {
     message->mutable_heartbeat();
     *ticket = -1;
   }
+  if (message->has_rank()) CutTexts(message->mutable_rank());
   message->set_epoch(epoch_);
   message->set_sent_unix_nanos(absl::ToUnixNanos(clock_->Wall()));
   return true;

@@ -132,6 +132,25 @@ TEST(Attachment, OfSeveralCoordinatorsOneThatLedBeforeAnotherIsNotObeyed) {
   }
 }
 
+// A rank's long lines grew the job's record: the coordinator keeps no more than this of them.
+TEST(Attachment, LongTextsOfARankAreCutBeforeTheyAreSent) {
+  FakeClock clock;
+  Attachment attachment(&clock);
+  attachment.Begin({});
+  attachment.Welcome(Welcome(7));
+  v1::AgentMessage exit;
+  exit.mutable_rank()->set_job_id("job");
+  exit.mutable_rank()->set_attempt(1);
+  for (int line = 0; line < 40; ++line)
+    exit.mutable_rank()->mutable_exit()->add_log_tail(std::string(15'000, 'x'));
+  attachment.outbox().AddLifecycle(exit);
+  v1::AgentMessage sent;
+  int64_t ticket = 0;
+  ASSERT_TRUE(attachment.Next(&sent, &ticket));
+  ASSERT_TRUE(sent.rank().has_exit());
+  EXPECT_LT(sent.ByteSizeLong(), 80u << 10);
+}
+
 v1::CoordinatorMessage Launch(int64_t epoch) {
   v1::CoordinatorMessage message;
   message.set_epoch(epoch);

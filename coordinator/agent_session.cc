@@ -12,6 +12,8 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/message_texts.h"
+#include "base/text.h"
 #include "base/version.h"
 #include "coordinator/agent_numbers.h"
 #include "coordinator/agent_version.h"
@@ -26,8 +28,9 @@ constexpr int kMaxRanksListed = 1024;     // Of an attempt: as many as a node ma
 constexpr size_t kMaxRegisterText = 256;
 constexpr int kMaxAllowedEnv = 1024;
 constexpr int kMaxPluginDirs = 64;
-constexpr size_t kMaxPluginDir = 4 << 10;  // PATH_MAX.
 constexpr size_t kMaxRefusedText = 200;  // In the log.
+// A step's report takes about 1 KiB, a rank's exit up to kMaxTextListBytes of its log in addition.
+constexpr size_t kMaxRankUpdateBytes = 256 << 10;
 
 absl::Status CheckListSizes(const v1::Register& info) {
   for (const auto& [name, size] :
@@ -62,9 +65,9 @@ absl::Status CheckTexts(const v1::Register& info) {
   FSDPD_RETURN_IF_ERROR(CheckText("instance", info.instance()));
   for (const std::string& name : info.allowed_env()) FSDPD_RETURN_IF_ERROR(CheckText("allowed_env", name));
   for (const std::string& path : info.plugin_dirs()) {
-    if (path.size() <= kMaxPluginDir) continue;
+    if (path.size() <= kMaxTextBytes) continue;
     return absl::InvalidArgumentError(absl::StrCat("register.plugin_dirs: too long a path (got ", path.size(),
-                                                   " bytes, want at most ", kMaxPluginDir, ")"));
+                                                   " bytes, want at most ", kMaxTextBytes, ")"));
   }
   return absl::OkStatus();
 }
@@ -100,6 +103,20 @@ void DropBadAttempts(Meters* meters, v1::Register* info) {
   if (bad > 0)
     LogWarning("refused attempts of a registration: out of bounds node=%s count=%d first: %s", info->node(),
                bad, absl::CHexEscape(first.substr(0, kMaxRefusedText)));
+}
+
+// Texts are cut. What is too large even so has lists that no rank makes; a job's record would grow by it.
+absl::Status BoundTexts(v1::AgentMessage* message) {
+  if (message->has_traced()) CutTexts(message->mutable_traced());
+  if (message->has_logs())
+    message->mutable_logs()->set_error(CutText(message->logs().error(), kMaxTextBytes));
+  if (message->stopped().memory().held_size() > kMaxRanksListed) message->mutable_stopped()->clear_memory();
+  if (!message->has_rank()) return absl::OkStatus();
+  CutTexts(message->mutable_rank());
+  const size_t bytes = message->rank().ByteSizeLong();
+  if (message->rank().has_course() || bytes <= kMaxRankUpdateBytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("rank: too large (got ", bytes, " bytes, want at most ", kMaxRankUpdateBytes, ")"));
 }
 
 }  // namespace
@@ -144,6 +161,10 @@ absl::Status AgentSession::Take(v1::AgentMessage* message) {
   const AttemptHosts::Word word = parts_.reconciler->hosts().Filter(node_, message);
   if (word == AttemptHosts::Word::kRefused) SayRefused(*message);
   if (word != AttemptHosts::Word::kTaken && !message->has_heartbeat()) return absl::OkStatus();
+  if (const absl::Status sound = BoundTexts(message); !sound.ok()) {
+    Drop(*message, sound);
+    return absl::OkStatus();
+  }
   if (const absl::Status sound = CheckNumbers(*message); !sound.ok()) {
     Drop(*message, sound);
     return absl::OkStatus();

@@ -284,6 +284,33 @@ TEST_F(AgentSessionTest, ARegistrationWithLongOrUnprintableTextsIsRefused) {
   EXPECT_TRUE(nodes_->Snapshot().empty());
 }
 
+// Records of 53 MB: `fsdpctl get` failed for everyone.
+TEST_F(AgentSessionTest, TextsOfARankDoNotGrowItsJobsRecord) {
+  Run();
+  const std::string large(1 << 20, 'x');
+  v1::RankUpdate saved = Update("j", 0);
+  saved.mutable_saved()->set_step(1);
+  saved.mutable_saved()->set_path(large);
+  EXPECT_TRUE(Say(saved).ok());
+  v1::RankUpdate exit = Update("j", 0);
+  exit.mutable_exit()->set_exit_code(1);
+  exit.mutable_exit()->set_error(large);
+  exit.mutable_exit()->set_stood(large);
+  for (int i = 0; i < 100; ++i) exit.mutable_exit()->add_log_tail(large);
+  EXPECT_TRUE(Say(exit).ok());
+  EXPECT_EQ(Job("j").failure().error().size(), 4096u);
+  EXPECT_LT(Job("j").ByteSizeLong(), 128u << 10);
+}
+
+TEST_F(AgentSessionTest, ARankWhoseEndIsTooLargeFailsItsAttempt) {
+  Run();
+  v1::RankUpdate exit = Update("j", 0);
+  for (int i = 0; i < 100000; ++i) exit.mutable_exit()->mutable_last_report()->add_ops()->set_bytes(1 << 20);
+  EXPECT_TRUE(Say(exit).ok());
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
+  EXPECT_LT(Job("j").ByteSizeLong(), 128u << 10);
+}
+
 TEST_F(AgentSessionTest, AttemptsOfOthersJobsAreRefusedInOneLine) {
   Run();
   Attach("m", 2);

@@ -230,6 +230,20 @@ def test_a_preflight_result_that_was_not_requested_is_refused(attacked):
     assert "was measured node=s2" not in cluster.coordinator.text()
 
 
+def test_large_texts_of_a_rank_do_not_break_the_list_of_jobs(attacked):
+    cluster, _ = attacked
+    with Hostile(cluster, labels=ON_S2) as hostile:
+        job_id = one_rank_on_s2(cluster, hostile, restart={"max_attempts": 1})
+        for event in ({"saved": {"step": 1, "path": "/q" * 1_000_000}},
+                      {"exit": {"exit_code": 1, "error": "E" * 1_000_000, "log_tail": ["L" * 1_000_000] * 2}}):
+            hostile.say(rank=agent_pb.RankUpdate(job_id=job_id, attempt=1, rank=0, **event))
+        hostile.say(stopped=agent_pb.Stopped(job_id=job_id, attempt=1))
+        cluster.wait_state(job_id, "FAILED")
+    assert cluster.job(job_id).ByteSize() < 256 << 10
+    assert cluster.ctl("get").code == 0
+    assert max(map(len, cluster.coordinator.text().splitlines())) < 20_000
+
+
 def test_a_former_host_of_a_job_claims_its_next_attempt(own, tmp_path):
     with own(agents=0, security=Security(tmp_path / "security")) as cluster:
         cluster.start_agent("s2", slots=1)
