@@ -318,6 +318,27 @@ TEST_F(ReconcilerLeavingTest, ACancelledJobNamesASilentNodeUntilItIsHeardFrom) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
 }
 
+// It stayed CANCELLING without a reason: the agent sent heartbeats, and never answered.
+TEST_F(ReconcilerLeavingTest, ACancelledJobNamesAConnectedNodeThatDoesNotConfirmTheStop) {
+  RunOn({"a", "b"});
+  ASSERT_TRUE(Cancel("j", "enough", 5000).ok());
+  Stopped("a", "j");
+  Advance(absl::Seconds(30));
+  EXPECT_THAT(Job("j").reason(), ::testing::Not(HasSubstr("waiting for b")));
+  Advance(absl::Seconds(6));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLING);
+  EXPECT_EQ(
+      Job("j").reason(),
+      "waiting for b, connected but has not confirmed the stop 30s after its grace; ranks may still run "
+      "there");
+  EXPECT_EQ(Job("j").events().rbegin()->node(), "b");
+  const int64_t revision = Job("j").revision();
+  Advance(absl::Seconds(6));
+  EXPECT_EQ(Job("j").revision(), revision) << "reported once";
+  Stopped("b", "j");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
+}
+
 TEST_F(ReconcilerLeavingTest, APausedJobNamesASilentNodeThatHasNotComeBackAfterARestart) {
   RunOn({"a", "b"});
   ASSERT_TRUE(Pause("j").ok());

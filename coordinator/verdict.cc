@@ -34,6 +34,8 @@ constexpr absl::Duration kPromptStart = absl::Seconds(5);
 constexpr absl::Duration kStillFor = absl::Milliseconds(kStillForgottenAfterMs);
 // Others wait for a stopped rank within a step, and are told of once they have waited as long.
 constexpr absl::Duration kOthersStop = absl::Seconds(10);
+// An agent kills ranks when their grace is over, and confirms within seconds that nothing is left.
+constexpr absl::Duration kConfirmsWithin = absl::Seconds(30);
 // A launch that a restart swallowed costs the job no attempt, unless it is what ends the coordinator each
 // time.
 constexpr int kMaxSwallowedLaunches = 3;
@@ -573,9 +575,22 @@ void AddMemory(const AttemptFacts& facts, v1::Job::Pause* pause) {
   }
 }
 
-// A job whose ranks were told to leave: its reason names nodes that are silent, until they are heard from. A
-// node that it reports as lost already is named.
-Verdict NameSilentNodes(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence) {
+// Connected nodes that should have confirmed by now that nothing of the attempt is left.
+std::vector<std::string> UnconfirmedNodes(const AttemptFacts& facts, const PresenceOf& presence,
+                                          absl::Time now) {
+  std::vector<std::string> nodes;
+  const int64_t grace_ms = facts.stop.has_value() ? facts.stop->grace_ms : 0;
+  if (now - facts.stop_since < absl::Milliseconds(grace_ms) + kConfirmsWithin) return nodes;
+  for (const NodePart& part : facts.parts) {
+    if (!part.stopped && presence(part.node) == Presence::kConnected) nodes.push_back(part.node);
+  }
+  return nodes;
+}
+
+// A job whose ranks were told to leave: its reason names nodes that are silent, until they are heard from, or
+// do not confirm the stop. A node that it reports as lost already is named.
+Verdict NameSilentNodes(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence,
+                        absl::Time now) {
   if (ExpectsNodes(facts, presence)) return {};
   std::vector<std::string> silent;
   bool named = true;
@@ -584,11 +599,18 @@ Verdict NameSilentNodes(const v1::Job& job, const AttemptFacts& facts, const Pre
     silent.push_back(part.node);
     named &= absl::StrContains(job.reason(), absl::StrCat("node ", part.node, " is lost"));
   }
+  const std::vector<std::string> unconfirmed =
+      silent.empty() ? UnconfirmedNodes(facts, presence, now) : std::vector<std::string>();
   Verdict verdict;
   if (silent.size() == 1) verdict.node = silent.front();
+  if (unconfirmed.size() == 1) verdict.node = unconfirmed.front();
   if (!silent.empty() && !named) {
     verdict.reason =
         absl::StrCat(kSilent, absl::StrJoin(silent, ", "), ", not heard from; ranks may still run there");
+  } else if (!unconfirmed.empty()) {
+    verdict.reason =
+        absl::StrCat(kSilent, absl::StrJoin(unconfirmed, ", "), ", connected but has not confirmed the stop ",
+                     absl::FormatDuration(kConfirmsWithin), " after its grace; ranks may still run there");
   } else if (silent.empty() && absl::StartsWith(job.reason(), kSilent)) {
     verdict.reason = absl::StrCat(kAllBack, "; ranks are leaving");
   }
@@ -597,14 +619,14 @@ Verdict NameSilentNodes(const v1::Job& job, const AttemptFacts& facts, const Pre
 }
 
 Verdict JudgePausing(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence,
-                     const EarlierAttempts& earlier) {
+                     const EarlierAttempts& earlier, absl::Time now) {
   if (facts.AllSucceeded() && !NothingCounted(job))
     return {JobEvent::kFinish, "all ranks finished before they were paused", std::nullopt};
   Verdict verdict;
   const std::vector<std::string> lost = LostNodes(facts, presence, earlier);
   const auto& before = job.pause().unconfirmed();
   if (!IsGone(facts, presence) || earlier.ending) {
-    if (before.empty()) return NameSilentNodes(job, facts, presence);
+    if (before.empty()) return NameSilentNodes(job, facts, presence, now);
     verdict.event = JobEvent::kNote;
     verdict.reason = "what was lost is back, and leaves";
     verdict.unconfirmed.emplace();
@@ -666,10 +688,10 @@ Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& p
     case v1::JOB_STATE_STOPPING:
       return IsGone(facts, presence) ? JudgeStopping(job, facts, presence, now) : Verdict();
     case v1::JOB_STATE_CANCELLING:
-      if (!IsGone(facts, presence) || earlier.ending) return NameSilentNodes(job, facts, presence);
+      if (!IsGone(facts, presence) || earlier.ending) return NameSilentNodes(job, facts, presence, now);
       return {JobEvent::kGone, CancelledWords(job, LostNodes(facts, presence, earlier)), std::nullopt};
     case v1::JOB_STATE_PAUSING:
-      return JudgePausing(job, facts, presence, earlier);
+      return JudgePausing(job, facts, presence, earlier, now);
     default:
       FSDPD_CHECK(false);
   }
