@@ -30,8 +30,8 @@
 //   * An attempt of which nothing moves any more, on any rank, has failed by the rank that the others wait
 //     for (hang.h). Failures come first, since they end that wait.
 //   * A job that was paused is PAUSED whatever becomes of its ranks (job_pause.h), unless all have finished.
-//   * While ranks are to leave, the job's reason names each node that is silent, or that is connected and does
-//     not confirm the stop: its ranks may run on.
+//   * While ranks are to leave, the job's reason names each node that is silent, or that is connected and
+//     does not confirm the stop: its ranks may run on.
 //   * An attempt is over when every node said so, or is lost; only then does its job end or queue again.
 //     PAUSED says more than that, and waits for nodes that are lost.
 //   * Ranks of earlier attempts count too: PAUSED waits for them, and a cancelled job names their nodes.
