@@ -96,6 +96,7 @@ void Reconciler::JudgeNodes(const v1::Job& job, JobEvent event) {
   cordon.set_automatic(true);
   cordon.set_for_failed_attempts(true);
   healthy_since_.erase(node);
+  healthy_before_.erase(node);
   cordons_.SetAnyway(node, cordon);
   LogWarning("a node is cordoned node=%s reason=%s", node, ShownReason(cordon));
 }
@@ -109,8 +110,10 @@ void Reconciler::OpenHealthyNodes() {
     it = cordons.count(it->first) == 0 ? healthy_since_.erase(it) : std::next(it);
   for (const auto& [node, cordon] : cordons) {
     if (!OpensByItself(cordon)) continue;
-    if (PresenceAt(node) != Presence::kConnected) {
+    const Presence presence = PresenceAt(node);
+    if (presence != Presence::kConnected) {
       healthy_since_.erase(node);
+      if (presence != Presence::kExpected) healthy_before_.erase(node);
       continue;
     }
     const absl::Time since = healthy_since_.try_emplace(node, lease_.now()).first->second;
@@ -123,6 +126,39 @@ void Reconciler::OpenHealthyNodes() {
     }
     LogInfo("a node is no longer cordoned node=%s: %s", node, why);
   }
+}
+
+// InfinitePast(): it is not healthy, or not cordoned.
+absl::Time Reconciler::HealthySince(const std::string& node) const {
+  const auto now = healthy_since_.find(node);
+  if (now != healthy_since_.end()) return now->second;
+  const auto before = healthy_before_.find(node);
+  return before == healthy_before_.end() ? absl::InfinitePast() : before->second.second;
+}
+
+void Reconciler::MarkStanding(v1::Node* node) const {
+  strikes_.MarkIn(node);
+  const absl::Time healthy = HealthySince(node->name());
+  if (healthy == absl::InfinitePast()) return;
+  node->mutable_standing()->set_healthy_unix_nanos(absl::ToUnixNanos(parts_.clock->WallOf(healthy)));
+}
+
+void Reconciler::LoadStanding(const v1::Node& node) {
+  const absl::Time now = parts_.clock->Now(), wall = parts_.clock->Wall();
+  strikes_.Load(node, now, wall);
+  const v1::Node::Standing& standing = node.standing();
+  if (standing.healthy_unix_nanos() == 0) return;
+  const absl::Duration ago = wall - absl::FromUnixNanos(standing.healthy_unix_nanos());
+  healthy_before_[node.name()] = {standing.agent_instance(), now - std::max(ago, absl::ZeroDuration())};
+}
+
+// The coordinator's own restart is no break of the agent's; that of the agent is.
+void Reconciler::ResumeHealth(const std::string& node, const std::string& instance) {
+  healthy_since_.erase(node);
+  const auto before = healthy_before_.find(node);
+  if (before == healthy_before_.end()) return;
+  if (before->second.first == instance) healthy_since_[node] = before->second.second;
+  healthy_before_.erase(before);
 }
 
 // What is judged without a person leaves at least half of the nodes of a kind that are there, or were a

@@ -144,7 +144,7 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
   const std::string& node = info.node();
   attached_[node] = epoch;
   strikes_.Attached(node, info.instance(), parts_.clock->Wall());
-  healthy_since_.erase(node);
+  ResumeHealth(node, info.instance());
   std::map<AttemptRef, std::set<int>> hosted;
   for (const v1::HostedAttempt& attempt : info.hosted()) {
     hosted[{attempt.job_id(), attempt.attempt()}].insert(attempt.ranks().begin(), attempt.ranks().end());

@@ -3,6 +3,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_replace.h>
 
+#include <algorithm>
 #include <iterator>
 
 #include "base/text.h"
@@ -28,6 +29,39 @@ void NodeStrikes::Attached(const std::string& node, const std::string& instance,
   Life& life = lives_[node];
   if (life.number > 0 && life.instance == instance) return;
   life = {instance, life.number + 1, absl::ToUnixNanos(wall)};
+}
+
+void NodeStrikes::MarkIn(v1::Node* node) const {
+  v1::Node::Standing* const standing = node->mutable_standing();
+  const auto life = lives_.find(node->name());
+  if (life != lives_.end()) {
+    standing->set_agent_instance(life->second.instance);
+    standing->set_agent_unix_nanos(life->second.began_unix_nanos);
+  }
+  const auto strike = strikes_.find(node->name());
+  if (strike == strikes_.end()) return;
+  standing->set_failure_unix_nanos(strike->second.unix_nanos);
+  standing->set_failure(strike->second.what);
+  if (life != lives_.end()) standing->set_failure_agents_ago(life->second.number - strike->second.life);
+}
+
+void NodeStrikes::Load(const v1::Node& node, absl::Time now, absl::Time wall) {
+  const v1::Node::Standing& standing = node.standing();
+  const bool known = !standing.agent_instance().empty();
+  const int64_t first = known ? 1 : 0;
+  if (known) {
+    lives_[node.name()] = {standing.agent_instance(), first + standing.failure_agents_ago(),
+                           standing.agent_unix_nanos()};
+  }
+  if (standing.failure_unix_nanos() == 0) return;
+  const absl::Duration ago = wall - absl::FromUnixNanos(standing.failure_unix_nanos());
+  strikes_[node.name()] = {now - std::max(ago, absl::ZeroDuration()), standing.failure_unix_nanos(), first,
+                           standing.failure()};
+}
+
+int64_t NodeStrikes::CountedAt(const std::string& node) const {
+  const auto strike = strikes_.find(node);
+  return strike == strikes_.end() ? 0 : strike->second.unix_nanos;
 }
 
 // The newest life, or the one before: older ones have ended with their attempts.

@@ -7,8 +7,7 @@
 // A job that fails by one node after another without coming any further is the suspect itself, as one that
 // has the kernel kill agents is: what it brings about is held against no node.
 //
-// By the coordinator's clock, which no date moves, and in its memory: after a restart it begins to count
-// again.
+// By the coordinator's clock, which no date moves. Node.standing keeps the count over a restart.
 //
 // One thread.
 #pragma once
@@ -32,6 +31,12 @@ class NodeStrikes {
   // An agent process has registered. A new `instance` is a new life.
   void Attached(const std::string& node, const std::string& instance, absl::Time wall);
   void ForgetNode(const std::string& node) { lives_.erase(node); }
+
+  void MarkIn(v1::Node* node) const;  // Its `standing`.
+  // A stored node, before any Attached() of it.
+  void Load(const v1::Node& node, absl::Time now, absl::Time wall);
+  int64_t CountedAt(const std::string& node) const;  // The date of the failure that counts; 0: none does.
+
   // A job ended well there, or somebody says that the node is sound.
   void Forgive(const std::string& node) { strikes_.erase(node); }
 

@@ -96,7 +96,8 @@ absl::Status Reconciler::Load() {
     preflights_.Load(*nodes);
     for (const v1::Node& node : nodes->nodes()) {
       nodes_remembered_[node.name()] = {
-          -1, false, false, node.preflight().unix_nanos(), node.preflight().accepted(), 0};
+          -1, false, false, node.preflight().unix_nanos(), node.preflight().accepted(), 0, 0, {}};
+      LoadStanding(node);
     }
   }
   FSDPD_ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, parts_.store->LiveJobs());
@@ -234,6 +235,7 @@ void Reconciler::ForgetNode(const std::string& node) {
   preflights_.Forget(node);
   unrequested_from_.erase(node);
   strikes_.ForgetNode(node);
+  healthy_before_.erase(node);
 }
 
 void Reconciler::ReadPresence() { parts_.nodes->ReadInto(&views_); }

@@ -269,8 +269,8 @@ class Reconciler {
 
   // Remembering (remembering.cc).
   // Its stream's epoch; connected; left; when it was measured, and whether that is accepted; how many jobs
-  // have unconfirmed ranks there.
-  using NodeMark = std::tuple<int64_t, bool, bool, int64_t, bool, size_t>;
+  // have unconfirmed ranks there; when the failure that counts was; since when it is healthy.
+  using NodeMark = std::tuple<int64_t, bool, bool, int64_t, bool, size_t, int64_t, absl::Time>;
   std::map<std::string, NodeMark> NodeMarks() const;
   void RememberNodes();
   // `all`: also those that are stored as they are, for the date.
@@ -354,6 +354,10 @@ class Reconciler {
   void JudgeNodes(const v1::Job& job, JobEvent event);
   bool MayBeCordoned(const std::string& node) const;
   void OpenHealthyNodes();
+  absl::Time HealthySince(const std::string& node) const;
+  void MarkStanding(v1::Node* node) const;
+  void LoadStanding(const v1::Node& node);
+  void ResumeHealth(const std::string& node, const std::string& instance);
   bool OthersFellSilentWith(const std::string& node) const;
 
   // Draining (draining.cc).
@@ -403,7 +407,9 @@ class Reconciler {
   int64_t newest_measurement_ = 0;                   // Its number.
   std::set<std::string> unrequested_from_;           // Nodes whose refused preflight results were logged.
   NodeStrikes strikes_;
-  std::map<std::string, absl::Time> healthy_since_;    // Cordoned nodes that are connected without a break.
+  std::map<std::string, absl::Time> healthy_since_;  // Cordoned nodes that are connected without a break.
+  // As the life before stored it, with the agent's instance: until that agent reconnects, or is late.
+  std::map<std::string, std::pair<std::string, absl::Time>> healthy_before_;
   absl::Time next_opening_ = absl::InfinitePast();     // When OpenHealthyNodes() looks at cordons again.
   std::map<std::string, absl::Time> not_empty_since_;  // Drained nodes, of which that is not stored.
   AgentLease lease_;                                   // And the tick's time.

@@ -211,6 +211,54 @@ TEST_F(ReconcilerCordonTest, ANodeThatStaysHealthyOpensAgainByItself) {
   EXPECT_TRUE(CordonOf("b").has_value()) << "one more failure within the hour";
 }
 
+// The five minutes began anew, and the failure count was forgotten.
+TEST_F(ReconcilerCordonTest, ARestartOfTheCoordinatorNeitherDelaysTheOpeningNorForgetsFailures) {
+  Attach("a", 1);
+  Attach("b", 1);
+  Submit("j", 2, 1, /*max_attempts=*/9);
+  KillAgent("b");
+  Restart();
+  for (const char* node : {"a", "b"}) Attach(node, 1, {{"j", 2}});
+  Advance(absl::Seconds(65));
+  ASSERT_FALSE(CordonOf("b").has_value());
+  KillAgent("b");
+  ASSERT_TRUE(CordonOf("b").has_value());
+  EXPECT_THAT(CordonOf("b")->reason(), HasSubstr("two attempts in a row"));
+  Advance(absl::Minutes(2));
+  Restart();
+  for (const char* node : {"a", "b"}) Attach(node, 1);
+  Advance(kHealthyFor - absl::Minutes(3) - absl::Seconds(10));  // AwaitNext() took a minute.
+  EXPECT_TRUE(CordonOf("b").has_value());
+  Advance(absl::Seconds(15));
+  EXPECT_FALSE(CordonOf("b").has_value());
+  Restart();
+  for (const char* node : {"a", "b"}) Attach(node, 1, {{"j", 3}});
+  Advance(absl::Seconds(65));
+  KillAgent("b");
+  EXPECT_TRUE(CordonOf("b").has_value()) << "one more failure within the hour";
+}
+
+TEST_F(ReconcilerCordonTest, AnAgentThatRestartedWithTheCoordinatorOrCameLateHadABreak) {
+  Attach("a", 1);
+  Attach("b", 1);
+  Submit("j", 2, 1, /*max_attempts=*/9);
+  KillAgent("b");
+  for (const bool late : {false, true}) {
+    KillAgent("b");
+    ASSERT_TRUE(CordonOf("b").has_value());
+    Advance(absl::Minutes(2));
+    Restart();
+    Attach("a", 1);
+    if (late) Advance(absl::Minutes(1));
+    if (!late) ++instance_;
+    Attach("b", 1);
+    Advance(kHealthyFor - absl::Seconds(5));
+    EXPECT_TRUE(CordonOf("b").has_value()) << late;
+    Advance(absl::Seconds(10));
+    EXPECT_FALSE(CordonOf("b").has_value()) << late;
+  }
+}
+
 // A store that took nothing was asked again in each tick, ten times a second.
 TEST_F(ReconcilerCordonTest, OpeningANodePausesAfterAFailedWrite) {
   Attach("a", 1);

@@ -41,7 +41,9 @@ std::map<std::string, Reconciler::NodeMark> Reconciler::NodeMarks() const {
                    view.left,
                    preflight.unix_nanos(),
                    preflight.accepted(),
-                   view.unconfirmed_jobs.size()};
+                   view.unconfirmed_jobs.size(),
+                   strikes_.CountedAt(name),
+                   HealthySince(name)};
   }
   return marks;
 }
@@ -67,6 +69,7 @@ absl::Status Reconciler::StoreNodes(bool all) {
     v1::Node* const node = changed.add_nodes();
     *node = NodeOf(views_.at(name), *parts_.clock);
     preflights_.MarkIn(node);
+    MarkStanding(node);
     const int64_t measured = std::get<kMeasuredAt>(mark);
     const int64_t before = it == nodes_remembered_.end() ? 0 : std::get<kMeasuredAt>(it->second);
     if (measured != 0 && measured != before) news.push_back(Measured(name, node->preflight()));
