@@ -63,9 +63,12 @@ absl::Status Agent::StartParts() {
   FSDPD_ASSIGN_OR_RETURN(work_dir_lock_, LogKeeper::Prepare(options_.work_dir));
   FSDPD_RETURN_IF_ERROR(BecomeSubreaper());
   if (options_.tls.given()) {
-    metrics_->WatchCertificate([tls = options_.tls]() -> absl::StatusOr<absl::Time> {
-      FSDPD_ASSIGN_OR_RETURN(const TlsIdentity shown, ReadTlsFiles(tls, Clock::Real()->Wall()));
-      return shown.not_after;
+    metrics_->WatchCertificates([tls = options_.tls] {
+      std::map<std::string, absl::Time> expiries;
+      const TlsExpiry expiry = ExpiryOf(tls);
+      if (expiry.certificate.has_value()) expiries["--tls-cert"] = *expiry.certificate;
+      if (expiry.trusted.has_value()) expiries["--coordinator-ca"] = *expiry.trusted;
+      return expiries;
     });
   }
   if (options_.offer.device == v1::DEVICE_CUDA) {

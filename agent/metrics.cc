@@ -113,8 +113,9 @@ constexpr Metric kTable[] = {
     {"fsdpd_agent_slots", kGauge, "", "", "Ranks that this node can run at once."},
     {"fsdpd_agent_ranks", kGauge, "", "", "Rank processes that run on this node."},
     {"fsdpd_agent_connected", kGauge, "", "", "1 while the agent is attached to its coordinator."},
-    {"fsdpd_agent_certificate_expiry_timestamp_seconds", kGauge, "seconds", "",
-     "When the certificate that the agent shows its coordinator expires."},
+    {"fsdpd_agent_certificate_expiry_timestamp_seconds", kGauge, "seconds", "file",
+     "When the certificate in the agent's file expires, or has expired, by the file's flag (--tls-cert, "
+     "--coordinator-ca); of authorities, the first that expires."},
     {"fsdpd_log_loss_seconds_total", kCounter, "seconds", "",
      "Time in which output of ranks was lost: the disk of --work-dir refused writes, or a running rank's log "
      "was removed."},

@@ -158,10 +158,10 @@ void MetricsExporter::DropEnded() const {
 
 std::vector<MetricFamily> MetricsExporter::Collect() const {
   // It reads files: without the lock.
-  const absl::StatusOr<absl::Time> expiry =
-      expiry_of_ ? expiry_of_() : absl::StatusOr<absl::Time>(absl::NotFoundError("no certificate"));
+  const std::map<std::string, absl::Time> newest =
+      expiries_of_ ? expiries_of_() : std::map<std::string, absl::Time>();
   MutexLock lock(&mutex_);
-  if (expiry.ok()) expiry_ = *expiry;
+  for (const auto& [flag, expiry] : newest) expiries_[flag] = expiry;
   DropEnded();
   std::vector<const RankSeries*> series;
   int live_ranks = 0;
@@ -176,9 +176,11 @@ std::vector<MetricFamily> MetricsExporter::Collect() const {
   families.push_back(Single("fsdpd_agent_slots", slots_));
   families.push_back(Single("fsdpd_agent_ranks", live_ranks));
   families.push_back(Single("fsdpd_agent_connected", connected_));
-  if (expiry_.has_value()) {
-    families.push_back(Single("fsdpd_agent_certificate_expiry_timestamp_seconds",
-                              static_cast<double>(absl::ToUnixSeconds(*expiry_))));
+  if (!expiries_.empty()) {
+    MetricFamily expiries = Family("fsdpd_agent_certificate_expiry_timestamp_seconds");
+    for (const auto& [flag, expiry] : expiries_)
+      AddSample(&expiries, {{"file", flag}}, static_cast<double>(absl::ToUnixSeconds(expiry)));
+    families.push_back(std::move(expiries));
   }
   families.push_back(Single("fsdpd_log_loss_seconds_total", absl::ToDoubleSeconds(log_loss_)));
   families.push_back(Single("fsdpd_unrecorded_steps_total", static_cast<double>(unrecorded_steps_)));

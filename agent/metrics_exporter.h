@@ -6,13 +6,11 @@
 // Thread safety: all methods; scrapes come on the server's thread (metrics_server.h).
 #pragma once
 
-#include <absl/status/statusor.h>
 #include <absl/time/time.h>
 #include <prometheus/metric_family.h>
 
 #include <functional>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -48,10 +46,10 @@ class MetricsExporter {
   void AddInternalError();
   void AddHang();
   void AddFailure(v1::RankFault::Kind fault);  // Of a rank that failed by itself.
-  // `expiry`: of the certificate that would be shown now; an error where it cannot be used, and the one
-  // before stays. Asked at each scrape; set before others may scrape.
-  void WatchCertificate(std::function<absl::StatusOr<absl::Time>()> expiry) {
-    expiry_of_ = std::move(expiry);
+  // `expiries`: when the certificates in the agent's files expire, by the file's flag; the time before stays
+  // for a file that holds none. Called at each scrape; set before others may scrape.
+  void WatchCertificates(std::function<std::map<std::string, absl::Time>()> expiries) {
+    expiries_of_ = std::move(expiries);
   }
 
   std::vector<prometheus::MetricFamily> Collect() const;
@@ -77,8 +75,8 @@ class MetricsExporter {
   int64_t internal_errors_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t hangs_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, int64_t> failures_ ABSL_GUARDED_BY(mutex_);  // By cause.
-  std::function<absl::StatusOr<absl::Time>()> expiry_of_;
-  mutable std::optional<absl::Time> expiry_ ABSL_GUARDED_BY(mutex_);
+  std::function<std::map<std::string, absl::Time>()> expiries_of_;
+  mutable std::map<std::string, absl::Time> expiries_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fsdpd

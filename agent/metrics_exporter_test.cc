@@ -432,15 +432,18 @@ TEST_F(MetricsExporterTest, ARankThatFailedSaysSoUntilItsNextAttempt) {
   EXPECT_FALSE(Mentions("fsdpd_rank_failed"));
 }
 
-TEST_F(MetricsExporterTest, SaysWhenItsCertificateExpiresAlsoOnceThatHasHappened) {
+TEST_F(MetricsExporterTest, SaysWhenItsCertificatesExpireAlsoOnceTheyCannotBeRead) {
+  const std::string own = "fsdpd_agent_certificate_expiry_timestamp_seconds{file=\"--tls-cert\"} ";
   EXPECT_FALSE(Mentions("fsdpd_agent_certificate_expiry_timestamp_seconds")) << "where none is shown";
-  absl::StatusOr<absl::Time> expiry = absl::FromUnixSeconds(1'800'000'000);
-  exporter_.WatchCertificate([&] { return expiry; });
-  EXPECT_TRUE(Has("fsdpd_agent_certificate_expiry_timestamp_seconds 1800000000"));
-  expiry = absl::InvalidArgumentError("the certificate has expired");
-  EXPECT_TRUE(Has("fsdpd_agent_certificate_expiry_timestamp_seconds 1800000000"));
-  expiry = absl::FromUnixSeconds(1'900'000'000);
-  EXPECT_TRUE(Has("fsdpd_agent_certificate_expiry_timestamp_seconds 1900000000"));
+  std::map<std::string, absl::Time> expiries = {{"--tls-cert", absl::FromUnixSeconds(1'800'000'000)},
+                                                {"--coordinator-ca", absl::FromUnixSeconds(1'700'000'000)}};
+  exporter_.WatchCertificates([&] { return expiries; });
+  EXPECT_TRUE(Has(own + "1800000000"));
+  EXPECT_TRUE(Has("fsdpd_agent_certificate_expiry_timestamp_seconds{file=\"--coordinator-ca\"} 1700000000"));
+  expiries.clear();
+  EXPECT_TRUE(Has(own + "1800000000"));
+  expiries["--tls-cert"] = absl::FromUnixSeconds(1'900'000'000);
+  EXPECT_TRUE(Has(own + "1900000000"));
 }
 
 TEST_F(MetricsExporterTest, KnowsOnlyRanksThatWereLaunched) {

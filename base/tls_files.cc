@@ -133,6 +133,15 @@ std::string CommonName(X509* certificate) {
                                                  static_cast<size_t>(ASN1_STRING_length(text))));
 }
 
+// InfiniteFuture() without a certificate.
+absl::Time FirstExpiry(absl::string_view pem) {
+  absl::Time first = absl::InfiniteFuture();
+  const Bio bio = BioOf(pem);
+  while (const X509Ptr each = NextCertificate(bio.get()))
+    first = std::min(first, TimeOf(X509_get0_notAfter(each.get())));
+  return first;
+}
+
 absl::Status CheckDates(X509* certificate, absl::Time now, const std::string& path) {
   const absl::Time from = TimeOf(X509_get0_notBefore(certificate));
   const absl::Time until = TimeOf(X509_get0_notAfter(certificate));
@@ -172,16 +181,29 @@ absl::StatusOr<TlsIdentity> ReadTlsFiles(const TlsFiles& files, absl::Time now) 
   TlsIdentity identity;
   absl::StatusOr<std::string> trusted = ReadWhole(files.trusted, /*secret=*/false);
   if (!trusted.ok()) return trusted.status();
-  const Bio bio = BioOf(*trusted);
-  while (const X509Ptr authority = NextCertificate(bio.get()))
-    identity.trusted_not_after =
-        std::min(identity.trusted_not_after, TimeOf(X509_get0_notAfter(authority.get())));
+  identity.trusted_not_after = FirstExpiry(*trusted);
   if (identity.trusted_not_after == absl::InfiniteFuture())
     return Wrong(files.trusted, "holds no certificate in PEM");
   identity.trusted = *std::move(trusted);
   if (files.certificate.empty()) return identity;
   if (const absl::Status own = ReadOwn(files, now, &identity); !own.ok()) return own;
   return identity;
+}
+
+bool IsFaultOf(const std::string& path, absl::string_view message) {
+  return absl::StartsWith(message, absl::StrCat(path, ": "));
+}
+
+TlsExpiry ExpiryOf(const TlsFiles& files) {
+  TlsExpiry expiry;
+  if (const auto pem = ReadWhole(files.certificate, /*secret=*/false); pem.ok()) {
+    if (const X509Ptr own = FirstCertificate(*pem))
+      expiry.certificate = TimeOf(X509_get0_notAfter(own.get()));
+  }
+  if (const auto pem = ReadWhole(files.trusted, /*secret=*/false); pem.ok()) {
+    if (const absl::Time first = FirstExpiry(*pem); first != absl::InfiniteFuture()) expiry.trusted = first;
+  }
+  return expiry;
 }
 
 absl::StatusOr<std::string> ReadSecretLine(const std::string& path) {

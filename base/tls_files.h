@@ -10,6 +10,7 @@
 #include <absl/strings/string_view.h>
 #include <absl/time/time.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,16 @@ struct TlsIdentity {
 
 // INVALID_ARGUMENT or an error of the system, with the path. REQUIRES: files.given().
 absl::StatusOr<TlsIdentity> ReadTlsFiles(const TlsFiles& files, absl::Time now);
+
+// Whether the message of such an error is about the file at `path`.
+bool IsFaultOf(const std::string& path, absl::string_view message);
+
+// When the certificates in the files expire, also if they have. Nothing for a file that holds none.
+struct TlsExpiry {
+  std::optional<absl::Time> certificate;
+  std::optional<absl::Time> trusted;  // The authority that expires first.
+};
+TlsExpiry ExpiryOf(const TlsFiles& files);
 
 // A secret of one line (a token), without its end. FAILED_PRECONDITION where every user of the machine may
 // read the file.

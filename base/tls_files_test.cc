@@ -105,6 +105,35 @@ TEST_F(TlsFilesTest, RefusesWhatHasExpiredOrIsNotYetValidWithTheDate) {
   EXPECT_THAT(WhyNot("ca", "ca"), HasSubstr("the certificate is valid only from 20"));
 }
 
+TEST_F(TlsFilesTest, HasTheExpiryOfWhatHasExpired) {
+  Make("ca", "/CN=authority");
+  Make("own", "/CN=own");
+  const TlsFiles files = {dir_.File("ca.crt"), dir_.File("own.crt"), dir_.File("own.key")};
+  const absl::Time expected = Read("own", "own")->not_after;
+  now_ += absl::Hours(24 * 31);
+  ASSERT_FALSE(Read("own", "own").ok());
+  EXPECT_EQ(ExpiryOf(files).certificate, expected);
+  EXPECT_TRUE(ExpiryOf(files).trusted.has_value());
+  Write("own.crt", "half");
+  EXPECT_FALSE(ExpiryOf(files).certificate.has_value());
+  EXPECT_TRUE(ExpiryOf(files).trusted.has_value());
+}
+
+TEST_F(TlsFilesTest, AFaultIsOfOneFile) {
+  Make("ca", "/CN=authority");
+  Write("half.crt", "half");
+  const auto blamed = [&](const std::string& message) {
+    std::string files;
+    for (const char* name : {"ca.crt", "half.crt", "ca.key"})
+      if (IsFaultOf(dir_.File(name), message)) files += std::string(name) + " ";
+    return files;
+  };
+  EXPECT_EQ(blamed(WhyNot("half", "ca")), "half.crt ");
+  Make("own", "/CN=own");
+  EXPECT_EQ(blamed(WhyNot("own", "ca")), "ca.key ");
+  EXPECT_EQ(blamed(""), "");
+}
+
 TEST_F(TlsFilesTest, RefusesWhatIsNoCertificateOrKey) {
   Make("ca", "/CN=authority");
   Write("half.crt", "-----BEGIN CERTIFICATE-----\nMIIB");

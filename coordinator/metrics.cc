@@ -12,8 +12,8 @@ constexpr Metric kTable[] = {
     {"fsdpd_coordinator_leader", kGauge, "", "", "1 while this coordinator leads; 0 while it stands by."},
     {"fsdpd_coordinator_file_stale", kGauge, "", "file",
      "1 while the coordinator uses an older version of a file because the file is unreadable or invalid; by "
-     "the file's flag (--tokens, --revoked-certs, --quotas, --tls-cert, --tls-client-ca, --etcd-cert, "
-     "--etcd-ca)."},
+     "the file's flag (--tokens, --revoked-certs, --quotas, --tls-cert, --tls-key, --tls-client-ca, "
+     "--etcd-cert, --etcd-key, --etcd-ca)."},
     {"fsdpd_coordinator_certificate_expiry_timestamp_seconds", kGauge, "", "file",
      "When the certificate that the coordinator uses expires, by the file's flag; of authorities, the first "
      "that "

@@ -254,4 +254,17 @@ void MetricsPage::AddCordoned(std::vector<MetricFamily>* families) {
   families->push_back(std::move(waiting));
 }
 
+std::vector<MetricsPage::FileState> TlsFileStates(const TlsFiles& flags, const TlsFiles& files,
+                                                  const std::string& fault, absl::Time not_after,
+                                                  absl::Time trusted_not_after) {
+  std::vector<MetricsPage::FileState> states;
+  const auto add = [&](const std::string& flag, const std::string& path, absl::Time expiry) {
+    if (!path.empty()) states.push_back({flag, IsFaultOf(path, fault), expiry});
+  };
+  add(flags.trusted, files.trusted, trusted_not_after);
+  add(flags.certificate, files.certificate, not_after);
+  add(flags.key, files.key, absl::InfiniteFuture());
+  return states;
+}
+
 }  // namespace fsdpd

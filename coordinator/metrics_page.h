@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/metrics_server.h"
 #include "base/mutex.h"
+#include "base/tls_files.h"
 #include "coordinator/audit_log.h"
 #include "coordinator/job_predictions.h"
 #include "coordinator/job_watch.h"
@@ -100,5 +101,11 @@ class MetricsPage {
   std::map<std::string, NodeView> views_ ABSL_GUARDED_BY(mutex_);  // As of the last scrape.
   std::unique_ptr<MetricsServer> server_;                          // Last: its thread uses the rest.
 };
+
+// The states of the files that are given; `flags` has the flag of each as the path. `fault`: why the files
+// cannot be used, which is about one of them; "" where they can.
+std::vector<MetricsPage::FileState> TlsFileStates(const TlsFiles& flags, const TlsFiles& files,
+                                                  const std::string& fault, absl::Time not_after,
+                                                  absl::Time trusted_not_after);
 
 }  // namespace fsdpd

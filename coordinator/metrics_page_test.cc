@@ -54,6 +54,20 @@ TEST_F(MetricsPageTest, AFileThatIsNotInUseAsItIsHasItsFlag) {
   EXPECT_FALSE(absl::StrContains(TextOf(&page_), "expiry_timestamp_seconds{"));
 }
 
+// A broken certificate was said of the authorities too.
+TEST_F(MetricsPageTest, OfTlsFilesOnlyTheOneWithTheFaultIsStale) {
+  page_.ExportFiles([] {
+    return TlsFileStates({"--etcd-ca", "--etcd-cert", "--etcd-key"}, {"pki/ca", "pki/c", "pki/c.key"},
+                         "pki/c: holds no certificate in PEM", absl::FromUnixSeconds(7),
+                         absl::FromUnixSeconds(9));
+  });
+  ExpectLine("fsdpd_coordinator_file_stale{file=\"--etcd-ca\"} 0");
+  ExpectLine("fsdpd_coordinator_file_stale{file=\"--etcd-cert\"} 1");
+  ExpectLine("fsdpd_coordinator_file_stale{file=\"--etcd-key\"} 0");
+  ExpectLine("fsdpd_coordinator_certificate_expiry_timestamp_seconds{file=\"--etcd-cert\"} 7");
+  ExpectLine("fsdpd_coordinator_certificate_expiry_timestamp_seconds{file=\"--etcd-ca\"} 9");
+}
+
 TEST_F(MetricsPageTest, LinesThatTheAuditLogLostAreCounted) {
   ExpectLine("fsdpd_audit_lines_lost_total 0");
   const std::shared_ptr<AuditLog> audit = *AuditLog::Open("/dev/full", 1 << 20);

@@ -80,11 +80,11 @@ absl::StatusOr<std::unique_ptr<Replica>> Replica::Start(const ReplicaOptions& op
   FSDPD_ASSIGN_OR_RETURN(ServerFiles files, Server::OpenFiles(options.server));
   std::unique_ptr<Replica> replica(new Replica(options, std::move(files)));
   FSDPD_ASSIGN_OR_RETURN(replica->etcd_, EtcdClient::Make(options.etcd, options.server.clock->Wall()));
-  replica->files_.page->ExportFiles([etcd = replica->etcd_] {
+  replica->files_.page->ExportFiles([etcd = replica->etcd_, files = options.etcd.tls] {
     const std::optional<EtcdClient::TlsInUse> tls = etcd->Tls();
     if (!tls.has_value()) return std::vector<MetricsPage::FileState>();
-    return std::vector<MetricsPage::FileState>{{"--etcd-cert", tls->stale, tls->not_after},
-                                               {"--etcd-ca", tls->stale, tls->trusted_not_after}};
+    return TlsFileStates({"--etcd-ca", "--etcd-cert", "--etcd-key"}, files, tls->fault, tls->not_after,
+                         tls->trusted_not_after);
   });
   // At the start alone: afterwards etcd may be away, and one that leads looks at it again.
   FSDPD_RETURN_IF_ERROR(EtcdJobs(replica->etcd_.get(), options.prefix).ReadSchema().status());

@@ -87,14 +87,14 @@ absl::StatusOr<ServerFiles> Server::OpenFiles(const ServerOptions& options) {
     FSDPD_ASSIGN_OR_RETURN(files.quotas, QuotaFile::Open(options.quotas, options.clock));
   }
   files.page = std::make_shared<MetricsPage>(options.clock, files.security.revoked, files.security.audit);
-  files.page->ExportFiles([port = files.security.port, people = files.security.people, quotas = files.quotas,
-                           revoked = files.security.revoked] {
+  files.page->ExportFiles([tls = options.tls, port = files.security.port, people = files.security.people,
+                           quotas = files.quotas, revoked = files.security.revoked] {
     std::vector<MetricsPage::FileState> states;
     if (port != nullptr) {
-      const auto [tls, stale] = port->NewestOrStale();
-      const TlsIdentity used = tls.value_or(TlsIdentity());
-      states.push_back({"--tls-cert", stale, used.not_after});
-      states.push_back({"--tls-client-ca", stale, used.trusted_not_after});
+      const auto [newest, fault] = port->NewestAndFault();
+      const TlsIdentity used = newest.value_or(TlsIdentity());
+      states = TlsFileStates({"--tls-client-ca", "--tls-cert", "--tls-key"}, tls, fault, used.not_after,
+                             used.trusted_not_after);
     }
     if (people != nullptr) states.push_back({"--tokens", people->Stale()});
     if (quotas != nullptr) states.push_back({"--quotas", quotas->Stale()});

@@ -57,12 +57,12 @@ std::optional<TlsIdentity> TlsPort::Another() {
   return std::exchange(given_, true) ? std::nullopt : used_;
 }
 
-std::optional<TlsIdentity> TlsPort::Newest() { return NewestOrStale().first; }
+std::optional<TlsIdentity> TlsPort::Newest() { return NewestAndFault().first; }
 
-std::pair<std::optional<TlsIdentity>, bool> TlsPort::NewestOrStale() {
+std::pair<std::optional<TlsIdentity>, std::string> TlsPort::NewestAndFault() {
   Reread();
   MutexLock lock(&mutex_);
-  return {used_, !last_fault_.empty()};
+  return {used_, last_fault_};
 }
 
 void TlsPort::Reread() {

@@ -33,8 +33,8 @@ class TlsPort final : public grpc::ServerCredentials {
 
   // The set to show from now on, for who listens beside gRPC; nothing where none could be used yet.
   std::optional<TlsIdentity> Newest();
-  // Newest(), and whether the files cannot be used, so that it is an older set.
-  std::pair<std::optional<TlsIdentity>, bool> NewestOrStale();
+  // Newest(), and why the files cannot be used, so that it is an older set; "" where they can.
+  std::pair<std::optional<TlsIdentity>, std::string> NewestAndFault();
 
   void SetAuthMetadataProcessor(const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {}
 

@@ -134,7 +134,7 @@ std::optional<EtcdClient::TlsInUse> EtcdClient::Tls() {
   if (!options_.tls.given()) return std::nullopt;
   RereadTls(absl::ZeroDuration());
   MutexLock lock(&mutex_);
-  return TlsInUse{!tls_fault_.empty(), used_.not_after, used_.trusted_not_after};
+  return TlsInUse{tls_fault_, used_.not_after, used_.trusted_not_after};
 }
 
 std::shared_ptr<EtcdClient::Member> EtcdClient::MemberAt(size_t asked) {

@@ -40,7 +40,7 @@ class EtcdClient {
   ~EtcdClient();
 
   struct TlsInUse {
-    bool stale = false;  // The files cannot be used, and an older set is.
+    std::string fault;  // Why the files cannot be used, so that an older set is. Empty: they are.
     absl::Time not_after, trusted_not_after;
   };
   // Nothing in plaintext. Reads the files.

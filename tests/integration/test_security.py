@@ -300,11 +300,12 @@ def test_a_certificate_that_does_not_count_ends_the_connection(secure, tmp_path,
 
 
 def test_an_agent_says_when_its_certificate_expires(secure):
-    value, = re.findall(r"^fsdpd_agent_certificate_expiry_timestamp_seconds (\S+)$", secure.scrape("node-0"),
-                        re.MULTILINE)
-    end = subprocess.run(["openssl", "x509", "-noout", "-enddate", "-in", secure.security.pki / "nodes/node-0.crt"],
-                         check=True, capture_output=True, text=True).stdout.strip().removeprefix("notAfter=")
-    assert float(value) == ssl.cert_time_to_seconds(end)
+    for flag, file in [("--tls-cert", "nodes/node-0.crt"), ("--coordinator-ca", "ca.crt")]:
+        value, = re.findall(rf'^fsdpd_agent_certificate_expiry_timestamp_seconds{{file="{flag}"}} (\S+)$',
+                            secure.scrape("node-0"), re.MULTILINE)
+        end = subprocess.run(["openssl", "x509", "-noout", "-enddate", "-in", secure.security.pki / file],
+                             check=True, capture_output=True, text=True).stdout.strip().removeprefix("notAfter=")
+        assert float(value) == ssl.cert_time_to_seconds(end)
 
 
 def agent_of(secure, folder, **flags):
