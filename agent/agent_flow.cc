@@ -257,4 +257,6 @@ void AgentFlow::Received(const v1::CoordinatorMessage& message) {
 
 void AgentFlow::Refused(const absl::Status& why) { options_.refused(why); }
 
+void AgentFlow::Revoked() { parts_.supervisor->StopRevoked(); }
+
 }  // namespace fsdpd

@@ -85,6 +85,7 @@ class AgentFlow : public RankEvents, public UplinkHandler {
   void Connected(bool connected) override;
   void Received(const v1::CoordinatorMessage& message) override;
   void Refused(const absl::Status& why) override;
+  void Revoked() override;
 
   const Options options_;
   Parts parts_;

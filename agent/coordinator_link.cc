@@ -22,6 +22,9 @@ constexpr absl::Duration kLastRetryOfSeveral = absl::Seconds(1);  // One of them
 constexpr absl::Duration kConnectTimeout = absl::Seconds(3);
 constexpr auto kConnectSlice = std::chrono::milliseconds(100);  // How late a shutdown may be seen.
 constexpr absl::Duration kEndTimeout = absl::Seconds(2);
+// Reason of the ErrorInfo in the status's details (coordinator/gate.h).
+constexpr char kRevokedReason[] = "REVOKED_CERTIFICATE";
+constexpr char kRevokedPayload[] = "fsdpd/revoked";
 constexpr int kMaxWaitingLogs = 16;  // Messages of a quarter MiB.
 
 std::chrono::nanoseconds UntilFrom(absl::Time when, absl::Time now) {
@@ -144,6 +147,7 @@ void CoordinatorLink::Run() {
       first = asked_;
     }
     if (refused) return handler_->Refused(status);
+    if (status.GetPayload(kRevokedPayload).has_value()) handler_->Revoked();
     SayWhy(status, attached);
     if (!reached && IsUnknownName(status.message())) places_[asked_].channel.Renew();
     asked_ = (asked_ + 1) % places_.size();
@@ -223,7 +227,10 @@ absl::Status CoordinatorLink::RunStream(const std::shared_ptr<grpc::Channel>& ch
   changed_.SignalAll();
   if (lapsed) return absl::CancelledError(Attachment::kLapsedWords);
   if (status.ok()) return absl::UnavailableError("the coordinator ended the stream");
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  absl::Status ended(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  if (absl::IsUnauthenticated(ended) && absl::StrContains(status.error_details(), kRevokedReason))
+    ended.SetPayload(kRevokedPayload, absl::Cord(kRevokedReason));
+  return ended;
 }
 
 void CoordinatorLink::ReadAll(Session* session) {

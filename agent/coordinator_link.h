@@ -10,6 +10,7 @@
 // told. A first attach that is refused for good (ALREADY_EXISTS: the node's name is taken; INVALID_ARGUMENT;
 // UNAUTHENTICATED and PERMISSION_DENIED: its certificate is not this node's) goes to Refused and is not tried
 // again; later refusals are retried, as a coordinator may still hold the old stream, and files be replaced.
+// A revoked certificate goes to Revoked each time.
 // A stream on which this agent could say nothing for its lease is given up, with what waits to be read.
 //
 // Of several coordinators one leads; the others refuse the stream. They are asked one after the other, and

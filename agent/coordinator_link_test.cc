@@ -45,12 +45,18 @@ class Answering : public CoordinatorLink::Handler {
     link->SendLifecycle(std::move(answer));
   }
   void Refused(const absl::Status& why) override { ADD_FAILURE() << why; }
+  void Revoked() override {
+    if (!told_.exchange(true)) revoked.set_value();
+  }
+
+  std::promise<void> revoked;
 
   CoordinatorLink* link = nullptr;
   std::vector<absl::Time> orders;  // When they came; read once the link has ended.
 
  private:
   Clock* const clock_;
+  std::atomic<bool> told_ = false;
 };
 
 v1::CoordinatorMessage Stop(int attempt) {
@@ -107,6 +113,20 @@ TEST(CoordinatorLink, OfSeveralCoordinatorsItIsAttachedToTheOneThatLeads) {
   standby.Refuse(grpc::Status::OK);
   leader.Cut();
   standby.AwaitRegister(1);
+  link.Shutdown(absl::ZeroDuration());
+}
+
+// Its ranks trained on next to those of the next attempt.
+TEST(CoordinatorLink, ARevokedCertificateIsReported) {
+  ScriptedCoordinator coordinator;
+  Answering handler(Clock::Real());
+  CoordinatorLink link(coordinator.address(), &handler, Clock::Real());
+  handler.link = &link;
+  link.Start();
+  coordinator.AwaitRegister(1);
+  coordinator.Cut();
+  coordinator.Refuse(grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "refused", "REVOKED_CERTIFICATE"));
+  EXPECT_EQ(handler.revoked.get_future().wait_for(std::chrono::seconds(10)), std::future_status::ready);
   link.Shutdown(absl::ZeroDuration());
 }
 

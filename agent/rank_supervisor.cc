@@ -128,12 +128,14 @@ void RankSupervisor::SetConnected(bool connected) {
 }
 
 void RankSupervisor::StopAll(absl::Duration grace) {
-  Post([this, grace] {
-    draining_ = true;
-    for (auto& each : attempts_) {
-      Guard(each.second.get(), kAllRanks,
-            [&] { BeginStop(each.second.get(), grace, /*may_save=*/true, "the agent stops"); });
-    }
+  Post([this] { draining_ = true; });
+  StopEach(grace, /*may_save=*/true, "the agent stops");
+}
+
+void RankSupervisor::StopEach(absl::Duration grace, bool may_save, const std::string& reason) {
+  Post([=] {
+    for (auto& each : attempts_)
+      Guard(each.second.get(), kAllRanks, [&] { BeginStop(each.second.get(), grace, may_save, reason); });
   });
 }
 

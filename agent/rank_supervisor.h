@@ -125,6 +125,8 @@ class RankSupervisor {
 
   // Stops everything and accepts nothing any more. A second call with a shorter grace shortens it.
   void StopAll(absl::Duration grace);
+  // The coordinator has refused this node: its jobs continue elsewhere, so nothing here may save any more.
+  void StopRevoked() { StopEach(options_.grace, /*may_save=*/false, "the node's certificate is revoked"); }
   bool Idle();  // Nothing of any rank is left.
 
   // One turn of the loop; after how long the next one is due, if nothing happens before. REQUIRES: no thread
@@ -162,6 +164,7 @@ class RankSupervisor {
   void Refuse(const v1::Launch& launch, const LaunchRefusal& refusal);
   void Start(Attempt* attempt, const v1::Launch& launch, int index);
   void BeginStop(Attempt* attempt, absl::Duration grace, bool may_save, const std::string& reason);
+  void StopEach(absl::Duration grace, bool may_save, const std::string& reason);
   void Terminate(Rank* rank);
   void RankLeft(Rank* rank, absl::Time now);
   void HandleStop(const v1::Stop& stop);

@@ -34,6 +34,8 @@ class UplinkHandler {
   virtual void Connected(bool connected) = 0;
   virtual void Received(const v1::CoordinatorMessage& message) = 0;  // All but Welcome.
   virtual void Refused(const absl::Status& why) = 0;
+  // The coordinator refused or ended a stream because this node's certificate is revoked; also repeatedly.
+  virtual void Revoked() = 0;
 };
 
 }  // namespace fsdpd

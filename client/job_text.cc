@@ -534,6 +534,9 @@ std::string NodeTable(const std::vector<v1::Node>& nodes, absl::Time now, int wi
   std::string text = table.Render(0, width);
   for (const v1::Node& node : nodes) {
     if (node.has_cordon()) text += CordonText(node, now);
+    if (!node.revoked_serial().empty())
+      absl::StrAppend(&text, node.name(), ": the agent's certificate is revoked (serial number ",
+                      OneLine(node.revoked_serial()), "); give the agent a new one\n");
   }
   return text;
 }

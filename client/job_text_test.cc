@@ -144,6 +144,15 @@ TEST(JobText, NodeTableSaysWhoIsLost) {
   EXPECT_THAT(NodeTable({node}, Now()), HasSubstr("\nnode-0  not-ready  cpu "));
 }
 
+TEST(JobText, NodeTableReportsARevokedCertificate) {
+  v1::Node node;
+  node.set_name("node-0");
+  node.set_revoked_serial("5a0c");
+  EXPECT_THAT(NodeTable({node}, Now()),
+              HasSubstr("\nnode-0: the agent's certificate is revoked (serial number "
+                        "5a0c); give the agent a new one\n"));
+}
+
 TEST(JobText, NodeTableSaysWhyANodeIsCordonedAndSinceWhen) {
   v1::Node node;
   node.set_name("node-0");

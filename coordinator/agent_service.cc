@@ -122,8 +122,11 @@ absl::Status AgentService::Stream::CheckCertificate() {
   checked_ = now;
   const absl::Status valid = service_->parts_.gate->CheckNotRevoked(serial_);
   if (valid.ok()) return valid;
-  service_->CountRevoked();
-  service_->PutOnRecord(*context_, session_ == nullptr ? "" : session_->node(), valid);
+  if (session_ == nullptr) {
+    service_->TakeRevoked(*context_, service_->parts_.gate->NodeOf(*context_), 0, valid);
+  } else {
+    service_->TakeRevoked(*context_, session_->node(), session_->outbox()->epoch(), valid);
+  }
   return valid;
 }
 
@@ -217,8 +220,11 @@ AgentService::Reactor* AgentService::Attach(grpc::CallbackServerContext* context
 
 absl::Status AgentService::LetIn(const grpc::CallbackServerContext& context, std::string* owner) {
   if (const absl::Status shown = parts_.gate->AskForCertificate(context); !shown.ok()) {
-    if (!parts_.gate->SerialOf(context).empty()) CountRevoked();  // It showed one.
-    PutOnRecord(context, "", shown);
+    if (parts_.gate->SerialOf(context).empty()) {
+      PutOnRecord(context, "", shown);
+    } else {  // It showed one.
+      TakeRevoked(context, parts_.gate->NodeOf(context), 0, shown);
+    }
     return shown;
   }
   const absl::Status placed = TakePlace(context, owner);
@@ -247,8 +253,12 @@ void AgentService::CountRefused() {
   if (parts_.session.meters != nullptr) parts_.session.meters->RefusedFromAgent("stream");
 }
 
-void AgentService::CountRevoked() {
+void AgentService::TakeRevoked(const grpc::CallbackServerContext& context, const std::string& node,
+                               int64_t epoch, const absl::Status& refused) {
   if (parts_.session.meters != nullptr) parts_.session.meters->RefusedRevoked();
+  const std::string serial = parts_.gate->SerialOf(context);
+  parts_.session.nodes->SetRevoked(node, epoch, serial);
+  PutOnRecord(context, node, refused, serial);
 }
 
 absl::Status AgentService::Admit(const grpc::CallbackServerContext& context, const std::string& node) {
@@ -262,15 +272,16 @@ absl::Status AgentService::Admit(const grpc::CallbackServerContext& context, con
 }
 
 void AgentService::PutOnRecord(const grpc::CallbackServerContext& context, const std::string& node,
-                               const absl::Status& admitted) {
+                               const absl::Status& admitted, const std::string& revoked_serial) {
   if (parts_.audit == nullptr) return;
   AuditRecord record;
   record.time = parts_.clock->Wall();
   record.nobody = absl::IsUnauthenticated(admitted);
-  if (admitted.ok() && !parts_.gate->open()) {
+  if ((admitted.ok() && !parts_.gate->open()) || !revoked_serial.empty()) {
     record.who = node;
     record.role = "node";
   }
+  record.revoked_serial = revoked_serial;
   record.from = context.peer();
   record.method = "Attach";
   record.object = node.empty() || CheckNodeName(node).ok() ? node : "(no node's name)";

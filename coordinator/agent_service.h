@@ -48,11 +48,13 @@ class AgentService final : public v1::AgentLink::CallbackService {
   // Of a stream that did not register in time.
   absl::Status RefuseLate(const grpc::CallbackServerContext& context, const std::string& owner);
   void CountRefused();
-  void CountRevoked();  // A stream that is refused, or ended.
+  // A stream that is refused (`epoch` 0) or ended because its certificate is revoked.
+  void TakeRevoked(const grpc::CallbackServerContext& context, const std::string& node, int64_t epoch,
+                   const absl::Status& refused);
   absl::Status Admit(const grpc::CallbackServerContext& context, const std::string& node);
   // `node`: as it says; empty before it has said so.
   void PutOnRecord(const grpc::CallbackServerContext& context, const std::string& node,
-                   const absl::Status& admitted);
+                   const absl::Status& admitted, const std::string& revoked_serial = "");
 
   const Parts parts_;
   StreamPlaces places_;

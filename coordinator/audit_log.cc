@@ -45,6 +45,9 @@ std::string ToJsonLine(const AuditRecord& record) {
                       ",\"role\":", JsonQuoted(record.role), ",\"from\":", JsonQuoted(record.from),
                       ",\"method\":", JsonQuoted(record.method), ",\"object\":", JsonQuoted(record.object),
                       ",\"outcome\":", JsonQuoted(record.outcome),
+                      record.revoked_serial.empty()
+                          ? ""
+                          : absl::StrCat(",\"revoked_serial\":", JsonQuoted(record.revoked_serial)),
                       record.left_out > 0 ? absl::StrCat(",\"left_out\":", record.left_out) : "", "}\n");
 }
 

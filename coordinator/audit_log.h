@@ -37,6 +37,7 @@ struct AuditRecord {
   std::string object;   // What it acted on: a job's id, a node's name; empty where there is none.
   std::string outcome;  // "OK", or the code and the reason of the refusal: "PERMISSION_DENIED".
   bool nobody = false;  // Who called could not be told: without a token or certificate that counts.
+  std::string revoked_serial = {};  // Of the node's certificate, which is revoked; empty elsewhere.
   int64_t left_out = 0;  // Calls of nobody to `method` since the line of one before. Set by Write().
 };
 

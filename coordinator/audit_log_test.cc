@@ -42,6 +42,9 @@ TEST(AuditLog, ACallIsOneLineOfJson) {
             "{\"time\":\"2001-09-09T01:46:40.123Z\",\"who\":\"alice\",\"role\":\"submitter\","
             "\"from\":\"ipv4:10.0.0.7:51234\",\"method\":\"CancelJob\",\"object\":\"tiny-k3x9q2\","
             "\"outcome\":\"OK\"}\n");
+  AuditRecord revoked = Record("node-0");
+  revoked.revoked_serial = "5a0c";
+  EXPECT_THAT(ToJsonLine(revoked), HasSubstr("\"outcome\":\"OK\",\"revoked_serial\":\"5a0c\"}"));
   const std::string hostile = ToJsonLine(Record("a\nb\"c"));
   EXPECT_THAT(hostile, HasSubstr("\"a\\nb\\\"c\""));
   EXPECT_EQ(hostile.find('\n'), hostile.size() - 1) << "a caller cannot write lines of its own";

@@ -146,7 +146,7 @@ void Reconciler::MarkStanding(v1::Node* node) const {
 void Reconciler::LoadStanding(const v1::Node& node) {
   const absl::Time now = parts_.clock->Now(), wall = parts_.clock->Wall();
   strikes_.Load(node, now, wall);
-  const v1::Node::Standing& standing = node.standing();
+  const v1::NodeStanding& standing = node.standing();
   if (standing.healthy_unix_nanos() == 0) return;
   const absl::Duration ago = wall - absl::FromUnixNanos(standing.healthy_unix_nanos());
   healthy_before_[node.name()] = {standing.agent_instance(), now - std::max(ago, absl::ZeroDuration())};

@@ -4,9 +4,11 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/strip.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "base/check.h"
+#include "base/ids.h"
 #include "base/tls_files.h"
 #include "coordinator/errors.h"
 
@@ -85,6 +87,14 @@ std::vector<std::string> Gate::CertificateNamesOf(const grpc::ServerContextBase&
   if (shown.empty()) return {};
   return CertificateNames(absl::string_view(shown.front().data(), shown.front().size()))
       .value_or(std::vector<std::string>());
+}
+
+std::string Gate::NodeOf(const grpc::ServerContextBase& context) const {
+  if (revoked_ == nullptr) return "";
+  const std::vector<std::string> names = CertificateNamesOf(context);
+  const auto name = std::find_if(names.begin(), names.end(),
+                                 [](const std::string& each) { return CheckNodeName(each).ok(); });
+  return name == names.end() ? "" : *name;
 }
 
 absl::Status Gate::CheckNotRevoked(const std::string& serial) const {

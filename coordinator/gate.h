@@ -44,6 +44,8 @@ class Gate {
   std::string SerialOf(const grpc::ServerContextBase& context) const;
   // Names in the certificate that was shown; empty if none was.
   std::vector<std::string> CertificateNamesOf(const grpc::ServerContextBase& context) const;
+  // The node that the certificate is for; "" as SerialOf(), and if it names none.
+  std::string NodeOf(const grpc::ServerContextBase& context) const;
   // Of a stream that was let in: whether its certificate has been revoked since.
   absl::Status CheckNotRevoked(const std::string& serial) const;
   // An agent that says that it is `node`.

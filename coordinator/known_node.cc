@@ -28,6 +28,7 @@ v1::Node NodeOf(const NodeView& view, const Clock& clock) {
   *node.mutable_labels() = view.info.labels();
   node.set_nvlink_domain(view.info.nvlink_domain());
   for (const std::string& job : view.unconfirmed_jobs) node.add_unconfirmed_jobs(job);
+  node.set_revoked_serial(view.revoked_serial);
   return node;
 }
 
@@ -45,6 +46,7 @@ NodeView ViewOf(const v1::Node& node, absl::Time date, const Clock& clock) {
   view.address = node.address();
   view.left = node.left();
   view.unconfirmed_jobs.assign(node.unconfirmed_jobs().begin(), node.unconfirmed_jobs().end());
+  view.revoked_serial = node.revoked_serial();
   const absl::Duration ago = date - absl::FromUnixNanos(node.last_seen_unix_nanos());
   view.last_seen = clock.Now() - std::max(ago, absl::Seconds(1));
   return view;

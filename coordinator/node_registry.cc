@@ -74,7 +74,7 @@ absl::StatusOr<std::shared_ptr<StreamOutbox>> NodeRegistry::Attach(const v1::Reg
     outbox = std::make_shared<StreamOutbox>((generation_ << kStreamBits) + ++streams_, std::move(end_stream));
     outbox->Push(WelcomeMessage());
     node.outbox = outbox;
-    node.view = {info, address, true, outbox->epoch(), clock_->Now(), 0, false, false, {}};
+    node.view = {info, address, true, outbox->epoch(), clock_->Now(), 0, false, false, {}, ""};
   }
   if (replaced != nullptr) replaced->Close();
   return outbox;
@@ -172,6 +172,13 @@ void NodeRegistry::AddUnconfirmed(const std::string& node, const std::string& jo
     jobs.push_back(job);
 }
 
+void NodeRegistry::SetRevoked(const std::string& node, int64_t epoch, const std::string& serial) {
+  MutexLock lock(&mutex_);
+  const auto it = nodes_.find(node);
+  if (it == nodes_.end() || (it->second.outbox != nullptr && it->second.view.epoch != epoch)) return;
+  it->second.view.revoked_serial = serial;
+}
+
 void NodeRegistry::SetFreeSlots(const std::map<std::string, int>& free_slots) {
   MutexLock lock(&mutex_);
   for (auto& [name, node] : nodes_) {
@@ -199,6 +206,7 @@ void NodeRegistry::ReadInto(std::map<std::string, NodeView>* views) const {
       view.left = node.view.left;
       view.awaited = node.view.awaited;
       view.unconfirmed_jobs = node.view.unconfirmed_jobs;
+      view.revoked_serial = node.view.revoked_serial;
     }
     ++it;
   }

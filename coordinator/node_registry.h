@@ -47,6 +47,7 @@ struct NodeView {
   bool left = false;                          // It ended its stream in order, and has no other.
   bool awaited = false;                       // It has none, did not leave, and is not lost yet.
   std::vector<std::string> unconfirmed_jobs;  // Node.unconfirmed_jobs.
+  std::string revoked_serial;                 // Node.revoked_serial.
 };
 
 class NodeRegistry {
@@ -79,6 +80,9 @@ class NodeRegistry {
   bool KnowsLogWindows(const std::string& node) const;
   // The node is lost with ranks of the job, which may still run. Until its agent registers.
   void AddUnconfirmed(const std::string& node, const std::string& job);
+  // A stream of the node was ended (`epoch`), or refused (0), because its certificate is revoked. No effect
+  // where the agent has another stream: somebody else has the revoked certificate.
+  void SetRevoked(const std::string& node, int64_t epoch, const std::string& serial);
   void SetFreeSlots(const std::map<std::string, int>& free_slots);
 
   std::vector<NodeView> Snapshot() const;  // By name.

@@ -245,6 +245,27 @@ TEST_F(NodeRegistryTest, ALostNodeIsShownForADayAndThenForgotten) {
   EXPECT_TRUE(Attach(Info("lost", "i2")).ok());
 }
 
+TEST_F(NodeRegistryTest, ARevokedCertificateIsKeptUntilTheAgentRegistersAgain) {
+  const auto serial = [&] { return registry_.Snapshot()[0].revoked_serial; };
+  const auto first = Attach(Info("a", "i1"));
+  ASSERT_TRUE(first.ok());
+  registry_.SetRevoked("a", (*first)->epoch(), "5a0c");
+  EXPECT_EQ(serial(), "5a0c") << "of its open stream";
+  registry_.Detach("a", (*first)->epoch());
+  EXPECT_EQ(serial(), "5a0c");
+  const auto second = Attach(Info("a", "i1"));
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ(serial(), "");
+  registry_.SetRevoked("a", 0, "5a0c");
+  registry_.SetRevoked("a", (*first)->epoch(), "5a0c");
+  EXPECT_EQ(serial(), "") << "somebody else has the revoked certificate";
+  registry_.Detach("a", (*second)->epoch());
+  registry_.SetRevoked("a", 0, "5a0c");
+  registry_.SetRevoked("nobody", 0, "5a0c");
+  EXPECT_EQ(serial(), "5a0c");
+  EXPECT_EQ(registry_.Snapshot().size(), 1u);
+}
+
 TEST_F(NodeRegistryTest, OfManyLostNodesTheLongestLostAreForgottenFirst) {
   for (size_t i = 0; i < kMaxLostNodes + 2; ++i) {
     const std::string name = "n" + std::to_string(i);

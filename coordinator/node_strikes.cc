@@ -32,7 +32,7 @@ void NodeStrikes::Attached(const std::string& node, const std::string& instance,
 }
 
 void NodeStrikes::MarkIn(v1::Node* node) const {
-  v1::Node::Standing* const standing = node->mutable_standing();
+  v1::NodeStanding* const standing = node->mutable_standing();
   const auto life = lives_.find(node->name());
   if (life != lives_.end()) {
     standing->set_agent_instance(life->second.instance);
@@ -46,7 +46,7 @@ void NodeStrikes::MarkIn(v1::Node* node) const {
 }
 
 void NodeStrikes::Load(const v1::Node& node, absl::Time now, absl::Time wall) {
-  const v1::Node::Standing& standing = node.standing();
+  const v1::NodeStanding& standing = node.standing();
   const bool known = !standing.agent_instance().empty();
   const int64_t first = known ? 1 : 0;
   if (known) {

@@ -96,7 +96,8 @@ absl::Status Reconciler::Load() {
     preflights_.Load(*nodes);
     for (const v1::Node& node : nodes->nodes()) {
       nodes_remembered_[node.name()] = {
-          -1, false, false, node.preflight().unix_nanos(), node.preflight().accepted(), 0, 0, {}};
+          -1, false, false, node.preflight().unix_nanos(), node.preflight().accepted(),
+          0,  0,     {},    node.revoked_serial()};
       LoadStanding(node);
     }
   }

@@ -269,8 +269,9 @@ class Reconciler {
 
   // Remembering (remembering.cc).
   // Its stream's epoch; connected; left; when it was measured, and whether that is accepted; how many jobs
-  // have unconfirmed ranks there; when the failure that counts was; since when it is healthy.
-  using NodeMark = std::tuple<int64_t, bool, bool, int64_t, bool, size_t, int64_t, absl::Time>;
+  // have unconfirmed ranks there; when the failure that counts was; since when it is healthy; its revoked
+  // certificate.
+  using NodeMark = std::tuple<int64_t, bool, bool, int64_t, bool, size_t, int64_t, absl::Time, std::string>;
   std::map<std::string, NodeMark> NodeMarks() const;
   void RememberNodes();
   // `all`: also those that are stored as they are, for the date.

@@ -140,6 +140,25 @@ TEST_F(ReconcilerCordonTest, AnAgentThatIsBackSaysItselfWhatItHosts) {
   EXPECT_TRUE(nodes_->Snapshot()[0].unconfirmed_jobs.empty());
 }
 
+TEST_F(ReconcilerCordonTest, ARevokedCertificateIsStoredWithTheNodeAndIsOneEvent) {
+  Attach("a", 1);
+  nodes_->SetRevoked("a", outboxes_.at("a")->epoch(), "5a0c");
+  Detach("a");
+  outboxes_.erase("a");
+  Advance(absl::Minutes(1));
+  EXPECT_EQ(store_->Nodes()->nodes(0).revoked_serial(), "5a0c");
+  int told = 0;
+  const auto read = store_->events().Read({});
+  ASSERT_TRUE(read.ok());
+  for (const v1::Event& event : read->events) {
+    if (event.kind() != v1::EVENT_KIND_CERTIFICATE_REVOKED) continue;
+    ++told;
+    EXPECT_EQ(event.node(), "a");
+    EXPECT_EQ(event.message(), "its certificate with serial number 5a0c is revoked");
+  }
+  EXPECT_EQ(told, 1);
+}
+
 TEST_F(ReconcilerCordonTest, ANodeThatNobodyKnowsIsNotFoundAndOneThatIsOpenStaysSo) {
   EXPECT_EQ(Cordon("nobody").code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(Uncordon("nobody").code(), absl::StatusCode::kNotFound);

@@ -18,7 +18,7 @@ namespace {
 
 // When nodes come and go; and when none does, for the date at which they were last seen.
 constexpr absl::Duration kAtMostEvery = absl::Seconds(1), kAtLeastEvery = absl::Minutes(10);
-constexpr size_t kMeasuredAt = 3;  // Of a NodeMark.
+constexpr size_t kMeasuredAt = 3, kRevoked = 8;  // Of a NodeMark.
 
 v1::Event Measured(const std::string& node, const v1::NodePreflight& preflight) {
   const bool passed = preflight.faults().empty();
@@ -27,6 +27,15 @@ v1::Event Measured(const std::string& node, const v1::NodePreflight& preflight) 
   event.set_kind(passed ? v1::EVENT_KIND_PREFLIGHT_PASSED : v1::EVENT_KIND_PREFLIGHT_MISSED);
   event.set_node(node);
   event.set_message(passed ? "it is fast enough" : absl::StrJoin(preflight.faults(), "; "));
+  return event;
+}
+
+v1::Event Revoked(const std::string& node, const std::string& serial, absl::Time now) {
+  v1::Event event;
+  event.set_unix_nanos(absl::ToUnixNanos(now));
+  event.set_kind(v1::EVENT_KIND_CERTIFICATE_REVOKED);
+  event.set_node(node);
+  event.set_message(absl::StrCat("its certificate with serial number ", serial, " is revoked"));
   return event;
 }
 
@@ -43,7 +52,8 @@ std::map<std::string, Reconciler::NodeMark> Reconciler::NodeMarks() const {
                    preflight.accepted(),
                    view.unconfirmed_jobs.size(),
                    strikes_.CountedAt(name),
-                   HealthySince(name)};
+                   HealthySince(name),
+                   view.revoked_serial};
   }
   return marks;
 }
@@ -71,6 +81,9 @@ absl::Status Reconciler::StoreNodes(bool all) {
     preflights_.MarkIn(node);
     MarkStanding(node);
     const int64_t measured = std::get<kMeasuredAt>(mark);
+    const std::string& revoked = std::get<kRevoked>(mark);
+    const bool told = it != nodes_remembered_.end() && std::get<kRevoked>(it->second) == revoked;
+    if (!revoked.empty() && !told) news.push_back(Revoked(name, revoked, parts_.clock->Wall()));
     const int64_t before = it == nodes_remembered_.end() ? 0 : std::get<kMeasuredAt>(it->second);
     if (measured != 0 && measured != before) news.push_back(Measured(name, node->preflight()));
   }

@@ -293,9 +293,11 @@ def test_an_open_stream_of_a_revoked_certificate_is_closed_within_ten_seconds(ow
         assert silent.calls[0].code() == grpc.StatusCode.CANCELLED, "it was open"
         wait_until("the closed stream is on record", lambda: [
             each for each in map(json.loads, security.audit.read_text().splitlines())
-            if (each["method"], each["object"], each["outcome"]) == ("Attach", "s2", "UNAUTHENTICATED")])
+            if (each["who"], each["object"], each["outcome"]) == ("s2", "s2", "UNAUTHENTICATED")
+            and each["method"] == "Attach" and f"serial={each['revoked_serial']}".upper() == serial.strip().upper()])
         with pytest.raises(AssertionError, match="is revoked"):
             Hostile(cluster)
+        assert cluster.node("s2").revoked_serial
         page = cluster.scrape_coordinator()
         assert re.search("^fsdpd_revoked_certificates 1$", page, re.M), page
         assert re.search("^fsdpd_revoked_agent_streams_total 2$", page, re.M), page
@@ -305,3 +307,25 @@ def test_an_open_stream_of_a_revoked_certificate_is_closed_within_ten_seconds(ow
                    lambda: re.search('^fsdpd_coordinator_file_stale{file="--revoked-certs"} 1$', cluster.scrape_coordinator(), re.M))
         with pytest.raises(AssertionError, match="is revoked"):
             Hostile(cluster)
+
+
+def test_an_agent_whose_certificate_is_revoked_ends_its_ranks_and_its_node_says_why(own, tmp_path):
+    security, listed = Security(tmp_path / "security"), tmp_path / "revoked"
+    listed.write_text("# none\n")
+    security.more_flags = ["--revoked-certs", listed]
+    with own(agents=1, security=security) as cluster:
+        job_id = cluster.submit(saving(tmp_path / "job", steps=ENDLESS, checkpoint={"every_steps": 50},
+                                       resources={"nodes": 1, "ranks_per_node": 1}))
+        cluster.wait_step(job_id, 3)
+        serial = subprocess.run(["openssl", "x509", "-noout", "-serial", "-in", security.pair("node-0")[0]], check=True,
+                                capture_output=True, text=True).stdout
+        listed.write_text(serial)
+        wait_until("its ranks have ended", lambda: not cluster.all_ranks())
+        node = cluster.node("node-0")
+        assert f"serial={node.revoked_serial}".upper() == serial.strip().upper() and not node.connected
+        words = f"node-0: the agent's certificate is revoked (serial number {node.revoked_serial})"
+        for command in (["nodes"], ["describe", "node", "node-0"]):
+            assert words in cluster.ctl(*command).expect(0).out
+        wait_until("the event is stored", lambda: "is revoked" in cluster.ctl("events").expect(0).out)
+        assert "reason=the node's certificate is revoked" in cluster.logs()
+        cluster.cancel(job_id)
