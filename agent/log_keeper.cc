@@ -31,11 +31,22 @@ namespace fsdpd {
 namespace {
 
 constexpr int64_t kReadBytes = 256 << 10;  // One message's worth; well under kMaxRpcBytes when escaped.
+// Of a log as it was read: its first bytes tell what is still the same after a truncation, those before the
+// offset whether it has outgrown the offset since.
+constexpr size_t kHeadBytes = 4 << 10, kLastBytes = 64;
 constexpr auto kFollowInterval = std::chrono::milliseconds(100);
 
 int64_t SizeOf(int fd) {
   struct stat facts = {};
   return fstat(fd, &facts) == 0 ? facts.st_size : 0;
+}
+
+// At most `size` bytes; fewer at the end of the file, or where it cannot be read.
+std::string BytesAt(int fd, int64_t begin, size_t size) {
+  std::string bytes(size, '\0');
+  const ssize_t got = pread(fd, bytes.data(), size, begin);
+  bytes.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  return bytes;
 }
 
 std::string AttemptFolder(const std::string& work_dir, const AttemptId& id) {
@@ -113,12 +124,21 @@ struct LogKeeper::LogFile {
   std::string path;
   UniqueFd fd;  // Of what was written whole only while it is read.
   int64_t offset = 0;
+  std::string head;  // The first bytes of a log, as far as it was read.
+  std::string last;  // Those before `offset`.
   LineSplitter splitter;
   std::deque<Waiting> lines;  // Of one read, not sent yet.
   int64_t taken = 0;          // Lines before `offset`; -1: it was not read from the beginning.
   bool told_of_loss = false;  // That lines are lost from here on; once is enough.
   bool finished = false;      // Nothing more is to be read.
 
+  void Pass(absl::string_view bytes) {
+    if (static_cast<int64_t>(head.size()) == offset)
+      absl::StrAppend(&head, bytes.substr(0, kHeadBytes - head.size()));
+    absl::StrAppend(&last, bytes.substr(bytes.size() - std::min(bytes.size(), kLastBytes)));
+    last.erase(0, last.size() - std::min(last.size(), kLastBytes));
+    offset += static_cast<int64_t>(bytes.size());
+  }
   void Take(std::vector<std::string> more) {
     if (taken >= 0) taken += static_cast<int64_t>(more.size());
     for (std::string& line : more) lines.push_back({std::move(line)});
@@ -318,6 +338,7 @@ absl::StatusOr<std::shared_ptr<LogKeeper::Request>> LogKeeper::Open(const v1::Re
       file.offset = TailOffset(file.fd.get(), size, ask.tail_lines(), size - front);
       if (file.offset == front) file.offset = 0;  // There may be fewer than were asked for, which is told.
       if (file.offset > 0) file.taken = -1;
+      file.head = BytesAt(file.fd.get(), 0, std::min<size_t>(kHeadBytes, file.offset));
     }
     request->files.push_back(std::move(file));
   }
@@ -408,17 +429,36 @@ bool LogKeeper::PassGap(LogFile* file) const {
   const int64_t lines = file->taken < 0 ? -1 : std::max<int64_t>(0, front.lines - file->taken);
   file->lines.push_back({bound_.Notice(front.bytes - file->offset, lines), /*notice=*/true});
   file->offset = front.bytes;
+  file->last.clear();
   file->taken = front.lines;
   return true;
 }
 
-// The log was truncated, and its rank writes at its beginning again.
+// The log was truncated, and has grown beyond what was read of it since: other bytes are before the offset.
+bool LogKeeper::WasRewritten(const LogFile& file) {
+  const int64_t begin = file.offset - static_cast<int64_t>(file.last.size());
+  const std::string bytes = BytesAt(file.fd.get(), begin, file.last.size());
+  if (bytes == file.last) return false;
+  // What was dropped reads as zeros.
+  const size_t dropped = std::clamp<int64_t>(FrontOf(file.path).bytes - begin, 0, bytes.size());
+  return bytes.substr(dropped) != file.last.substr(dropped);
+}
+
+// The log was truncated. What is still the same at its beginning was delivered before; its rank may have
+// written behind that already, in the middle of a line or with a line that begins as another did.
 void LogKeeper::StartAgain(LogFile* file) {
   std::vector<std::string> torn;
   file->splitter.Finish(&torn);
   file->Take(std::move(torn));
   file->lines.push_back({"[fsdpd-agent: the log was truncated here]", /*notice=*/true});
-  file->offset = file->taken = 0;
+  const std::string now = BytesAt(file->fd.get(), 0, file->head.size());
+  const auto end = std::mismatch(now.begin(), now.end(), file->head.begin()).first;
+  std::string same(now.begin(), end);
+  if (static_cast<int64_t>(same.size()) < SizeOf(file->fd.get())) same.resize(same.rfind('\n') + 1);
+  file->offset = static_cast<int64_t>(same.size());
+  file->taken = std::count(same.begin(), same.end(), '\n');
+  file->head = std::move(same);
+  file->last.clear();
 }
 
 // What the file has next, when nothing of it waits any more; and a word on what is lost, after its end.
@@ -434,16 +474,15 @@ absl::Status LogKeeper::ReadMore(Request* request, LogFile* file) {
     request->progress = true;
     return absl::OkStatus();
   }
-  std::vector<std::string> lines;
-  if (got > 0) {
-    file->offset += got;
-    file->splitter.Append(absl::string_view(bytes.data(), static_cast<size_t>(got)), &lines);
-  }
-  if (got == 0 && SizeOf(file->fd.get()) < file->offset) {
+  if (got > 0 ? WasRewritten(*file) : SizeOf(file->fd.get()) < file->offset) {
     StartAgain(file);
     request->progress = true;
     return absl::OkStatus();
   }
+  bytes.resize(static_cast<size_t>(got));
+  std::vector<std::string> lines;
+  file->Pass(bytes);
+  file->splitter.Append(bytes, &lines);
   file->finished = got == 0 && !(request->ask.follow() && live);
   if (file->finished) file->splitter.Finish(&lines);
   request->progress |= got > 0;

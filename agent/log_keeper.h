@@ -7,7 +7,8 @@
 // and no line is lost between them. A disk that is full or broken costs log lines, never a rank, and readers
 // are told (log_loss.h): when a file cannot be opened the rank writes to /dev/null. Of a file that outgrows
 // its bound the beginning is dropped (log_bound.h): a reader who is not past it is told how much, and goes on
-// behind. A log that somebody truncates is read from its beginning again, with a notice.
+// behind. After somebody truncates a log, readers get a notice, and then what is new in it: of a part that is
+// still there more than its first 4 KiB are delivered again.
 //
 //   OpenForRank at launch, RankEnded when nobody can write any more: that is when a follow ends.
 //   Read answers through `deliver`, on a thread of the keeper's own, and Grant lets one with a window go on;
@@ -86,6 +87,7 @@ class LogKeeper : public RankLogs {
   absl::Status ReadWhole(Request* request, LogFile* file);
   absl::Status ReadMore(Request* request, LogFile* file);
   bool PassGap(LogFile* file) const;
+  static bool WasRewritten(const LogFile& file);
   static void StartAgain(LogFile* file);
   v1::LogLines NextLines(Request* request, LogFile* file);
   bool IsLive(const RankId& id) const;

@@ -312,6 +312,53 @@ TEST_F(BoundedLogKeeperTest, AFollowerOfATruncatedLogGetsTheLinesWrittenAfterwar
   reader_.AwaitEnd();
 }
 
+// Its first line and a half were delivered again, the half one with the next line behind it.
+TEST_F(LogKeeperTest, AFollowerOfALogThatWasTruncatedInPartGetsWhatIsNew) {
+  const UniqueFd log = Open(kRank);
+  keeper_.Read(Ask(3, /*follow=*/true));
+  Write(log, "one\ntwo\nthree\n");
+  reader_.AwaitText("three\n");
+  ASSERT_EQ(ftruncate(log.get(), 6), 0);
+  reader_.AwaitText("truncated here]\n");
+  Write(log, "after\n");
+  keeper_.RankEnded(kRank);
+  EXPECT_EQ(reader_.AwaitEnd(),
+            "3:one\n3:two\n3:three\n3![fsdpd-agent: the log was truncated here]\n3:after\n");
+}
+
+// No notice came, and the rest of a line where the reader was before.
+TEST_F(LogKeeperTest, AFollowerIsToldOfATruncationThoughTheLogIsLongerAgain) {
+  const UniqueFd log = Open(kRank);
+  Write(log, "one\ntwo\nthree\n");
+  v1::ReadLogs ask = Ask(3, /*follow=*/true);
+  ask.set_window_bytes(LogLineCost(3) + LogLineCost(3) + 1);  // The third line uses it up.
+  keeper_.Read(ask);
+  reader_.AwaitText("three\n");
+  ASSERT_EQ(ftruncate(log.get(), 6), 0);
+  Write(log, "o\nthis is longer than what was there\n");
+  keeper_.RankEnded(kRank);
+  v1::LogGrant grant;
+  grant.set_request(ask.request());
+  grant.set_bytes(1 << 20);
+  keeper_.Grant(grant);
+  EXPECT_EQ(reader_.AwaitEnd(),
+            "3:one\n3:two\n3:three\n3![fsdpd-agent: the log was truncated here]\n"
+            "3:this is longer than what was there\n");
+}
+
+// As long as it was again, up to the same place in a line.
+TEST_F(LogKeeperTest, ALogThatWasTruncatedAndWrittenAnewIsReadFromItsBeginning) {
+  const UniqueFd log = Open(kRank);
+  keeper_.Read(Ask(3, /*follow=*/true));
+  Write(log, "one\ntwo\n");
+  reader_.AwaitText("two\n");
+  ASSERT_EQ(ftruncate(log.get(), 0), 0);
+  reader_.AwaitText("truncated here]\n");
+  Write(log, "one more\n");
+  keeper_.RankEnded(kRank);
+  EXPECT_EQ(reader_.AwaitEnd(), "3:one\n3:two\n3![fsdpd-agent: the log was truncated here]\n3:one more\n");
+}
+
 TEST_F(LogKeeperTest, ReadsTracesOneFileAfterTheOther) {
   const UniqueFd log = Open(kRank);
   const std::string folder = keeper_.FolderOf(kRank.of);
