@@ -114,6 +114,26 @@ def test_a_job_is_not_paused_while_a_rank_trains_on_that_nobody_can_ask(own, tmp
         assert job.pause.step == checkpoints.steps_in(tmp_path / "job" / "run")[-1] and job.pause.lost_steps == 0, job.pause
 
 
+def test_a_job_is_not_paused_while_ranks_of_an_earlier_attempt_train_on(own, tmp_path):
+    """It was PAUSED when the ranks of attempt 2 were gone, though those of attempt 1 trained on and saved."""
+    with own(agents=1) as cluster:
+        job_id = cluster.submit(saving(tmp_path / "job", steps=ENDLESS, checkpoint={"every_steps": 20},
+                                       resources={"nodes": 1, "ranks_per_node": 1}, restart={"max_attempts": 3}))
+        cluster.wait_step(job_id, 3)
+        cluster.start_agent("node-1")
+        agent = cluster.agents["node-0"]
+        os.kill(agent.pid, signal.SIGSTOP)
+        wait_until("the wait for the lock is named",
+                   lambda: "may still run on lost node node-0 and lock checkpoint.dir" in cluster.job(job_id).reason)
+        assert cluster.job(job_id).attempt == 2 and cluster.state(job_id) == "STARTING"
+        result = cluster.ctl("pause", job_id, "--grace", "10", "--wait").expect(7)
+        assert "is not paused yet: node node-0 is lost" in result.err and cluster.state(job_id) == "PAUSING"
+        assert len(cluster.ranks("node-0")) == 1 and not cluster.ranks("node-1")
+        os.kill(agent.pid, signal.SIGCONT)
+        job = cluster.wait_state(job_id, "PAUSED")
+        assert not cluster.all_ranks() and not job.pause.unconfirmed
+
+
 @contextlib.contextmanager
 def frozen(pid):
     """A process whose first thread no signal but the last one moves. What it gives is to be called now and then: the end of
