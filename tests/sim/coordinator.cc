@@ -112,7 +112,7 @@ absl::Status Coordinator::RememberNodes() {
   if (!world_->shared()) return absl::OkStatus();
   const absl::StatusOr<v1::ListNodesResponse> known = life_->store->Nodes();
   if (!known.ok()) return known.status();
-  for (const v1::Node& node : known->nodes()) life_->nodes.Restore(ViewOf(node, clock_));
+  for (const v1::Node& node : known->nodes()) life_->nodes.Restore(ViewOf(node, clock_.Wall(), clock_));
   return absl::OkStatus();
 }
 
