@@ -23,6 +23,7 @@
 #include "client/event_flags.h"
 #include "client/flag_checks.h"
 #include "client/list_flags.h"
+#include "client/meant_verb.h"
 #include "client/outcome.h"
 #include "client/plugin_verbs.h"
 #include "client/spec_array.h"
@@ -612,7 +613,7 @@ std::string Suggestion(const CLI::App& app, const std::string& word) {
     return absl::StrCat("; it is a program of its own: write `fsdpctl ", word, " ...`, flags after it");
   if (const std::string hint = InstallHint(word); !has_command && !hint.empty())
     return absl::StrCat("; it is installed apart (", hint, ")");
-  const std::string nearest = Nearest(word.substr(0, word.find('=')), candidates);
+  const std::string nearest = MeantVerb(word.substr(0, word.find('=')), candidates);
   return nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?");
 }
 

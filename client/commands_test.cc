@@ -57,6 +57,7 @@ TEST_F(CommandsTest, EveryCommandHasExamples) {
 TEST_F(CommandsTest, WrongUsageIsToldWithTheNearestWord) {
   const std::pair<std::vector<std::string>, std::string> cases[] = {
       {{"sumbit"}, "fsdpctl: unknown command 'sumbit'; did you mean submit?\n"},
+      {{"jobs"}, "fsdpctl: unknown command 'jobs'; did you mean get?\n"},
       {{"get", "--ouput", "json"}, "fsdpctl: unknown flag '--ouput'; did you mean --output?\n"},
       {{"logs", "j", "--rank", "many"},
        "fsdpctl: --rank: 'many' is not a whole number from 0 to 2147483647\n"},

@@ -1,4 +1,4 @@
-// What two calls of SubmitJob do to each other, in the order in which they may meet.
+// Two calls of SubmitJob that meet, and names that calls refuse.
 #include "coordinator/job_service.h"
 
 #include <utility>
@@ -60,6 +60,18 @@ TEST_F(JobServiceTest, AnotherRequestIsRefusedForTheFolderThatWasTakenMeanwhile)
     EXPECT_THAT(status.message(), HasSubstr("/runs/7 belongs to job first"));
     ASSERT_TRUE(store_->Delete("first").ok());
   }
+}
+
+// It said "node: is reserved".
+TEST_F(JobServiceTest, AnErrorOfANodesNameHasTheName) {
+  const Admission admission([] { return std::vector<NodeSlots>(); });
+  JobService service({&admission, store_.get(), board_.get(), reconciler_.get(), nodes_.get(),
+                      /*logs=*/nullptr, /*traces=*/nullptr, /*courses=*/nullptr, &clock_});
+  v1::PreflightNodeRequest request;
+  request.set_node("preflight");
+  v1::PreflightNodeResponse response;
+  const grpc::Status status = service.PreflightNode(nullptr, &request, &response);
+  EXPECT_THAT(status.error_message(), HasSubstr("node: 'preflight' is reserved"));
 }
 
 }  // namespace

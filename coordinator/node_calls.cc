@@ -25,7 +25,7 @@ constexpr int64_t kDrainSeconds = 600;  // As a pause.
 absl::Status CheckNode(const std::string& name) {
   if (name.empty()) return BadField("node", "is required: a name that ListNodes answered");
   const absl::Status status = CheckNodeName(name);
-  return status.ok() ? status : BadField("node", status.message());
+  return status.ok() ? status : BadField("node", absl::StrCat("'", name, "' ", status.message()));
 }
 
 absl::Status NodeNotFound(const std::string& name) {

@@ -242,6 +242,8 @@ class Converter {
     TellNames("without_effect", "without effect on the result, and left behind: ", without_effect);
     std::set<std::string> environment;
     for (const auto& [name, variable] : s_.variables()) {
+      // The rule `connections` has reported it.
+      if (name == "CUDA_DEVICE_MAX_CONNECTIONS" && variable.values.front() == "1") continue;
       for (const char* beginning : {"NCCL_", "CUDA_", "TORCH_", "PYTORCH_", "NVTE_"}) {
         if (absl::StartsWith(name, beginning)) environment.insert(name);
       }

@@ -49,6 +49,18 @@ bool Has(const SpecFaults& faults, const std::string& rule) {
   return false;
 }
 
+// One line said that it is unset, another that the agents' own counts.
+TEST(JobOfMegatron, AVariableThatARuleReportsIsReportedOnce) {
+  const auto faults_of = [](const std::string& connections) {
+    return Convert("CUDA_DEVICE_MAX_CONNECTIONS=" + connections + " torchrun pretrain_gpt.py" + kLlama8b)
+        .faults;
+  };
+  EXPECT_TRUE(Has(faults_of("1"), "connections"));
+  EXPECT_FALSE(Has(faults_of("1"), "environment"));
+  EXPECT_FALSE(Has(faults_of("8"), "connections"));
+  EXPECT_TRUE(Has(faults_of("8"), "environment"));
+}
+
 // It was read by a rule and dropped: the run would have started from random weights.
 TEST(JobOfMegatron, APretrainedCheckpointIsLoadedWithoutItsOptimizer) {
   const Result result = Convert(std::string(kLlama8b) + " --pretrained-checkpoint /base");

@@ -112,6 +112,19 @@ std::vector<std::string> SimilarPresets(const std::string& name) {
   return similar;
 }
 
+// "xl" in "gpt2-xl"; "" where a name does not end with such a size.
+absl::string_view SizeWord(absl::string_view name) {
+  const absl::string_view last = name.substr(std::min(name.size(), name.rfind('-') + 1));
+  return last.find_first_not_of("xsml") == absl::string_view::npos ? last : "";
+}
+
+// The preset that `name` is a misspelling of; "" where there is none. Another size is another model.
+std::string MeantPreset(const std::string& name) {
+  const std::string nearest = Nearest(name, PresetNames());
+  const absl::string_view size = SizeWord(name);
+  return size.empty() || size == SizeWord(nearest) ? nearest : "";
+}
+
 const Rule kRules[] = {
     {"name_is_label", kError, "name", "the name is a DNS label of at most 40 characters",
      [](const Facts& f) -> Findings {
@@ -137,7 +150,7 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        const v1::Model& model = f.job.model();
        if (model.source_case() != v1::Model::kPreset || FindPreset(model.preset()) != nullptr) return {};
-       const std::string nearest = Nearest(model.preset(), PresetNames());
+       const std::string nearest = MeantPreset(model.preset());
        const std::vector<std::string> similar = SimilarPresets(model.preset());
        return {{absl::StrCat("unknown preset '", model.preset(), "'",
                              similar.empty() ? "" : "; similar presets: ", absl::StrJoin(similar, ", ")),

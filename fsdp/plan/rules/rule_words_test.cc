@@ -5,6 +5,7 @@
 #include <google/protobuf/message.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <random>
 #include <regex>
@@ -34,14 +35,42 @@ TEST(RuleWords, IdsAreUnique) {
   EXPECT_GE(ids.size(), 45u);
 }
 
-// It listed all 28.
-TEST(RuleWords, AnUnknownPresetIsAnsweredWithTheFewThatBeginAlike) {
-  v1::JobSpec job;
-  job.mutable_model()->set_preset("llama3-8c");
-  EXPECT_EQ(ReasonAt(CheckJob(job), "model.preset"),
+TEST(RuleWords, AnUnknownPresetIsAnsweredWithSimilarOnes) {
+  const auto of_preset = [](const std::string& name) {
+    v1::JobSpec job;
+    job.mutable_model()->set_preset(name);
+    const Violations found = CheckJob(job);
+    const auto unknown = std::find_if(found.begin(), found.end(),
+                                      [](const Violation& v) { return v.rule == "preset_unknown"; });
+    return unknown == found.end() ? Violation() : *unknown;
+  };
+  EXPECT_EQ(of_preset("lama3-8b").fix, "write preset: llama3-8b, or run `fsdpctl explain model.preset`");
+  EXPECT_EQ(of_preset("llama3-8c").reason,
             "unknown preset 'llama3-8c'; similar presets: llama3-8b, llama3-1b, llama3-70b");
-  job.mutable_model()->set_preset("bert-base");
-  EXPECT_EQ(ReasonAt(CheckJob(job), "model.preset"), "unknown preset 'bert-base'");
+  EXPECT_EQ(of_preset("bert-base").reason, "unknown preset 'bert-base'");
+  EXPECT_EQ(of_preset("bert-base").fix, "run `fsdpctl explain model.preset`");
+  EXPECT_EQ(of_preset("gpt2-xxl").fix, "run `fsdpctl explain model.preset`") << "not gpt2-xl, another model";
+  EXPECT_EQ(of_preset("gtp2-xl").fix, "write preset: gpt2-xl, or run `fsdpctl explain model.preset`");
+}
+
+// "over 1 ranks ...: use fewer ranks"
+TEST(RuleWords, OneRankIsNotToldToUseFewer) {
+  v1::JobSpec job;
+  v1::Llama* llama = job.mutable_model()->mutable_llama();
+  llama->set_vocab_size(32);
+  llama->set_hidden_size(8);
+  llama->set_intermediate_size(16);
+  llama->set_layers(1);
+  llama->set_heads(2);
+  llama->set_kv_heads(2);
+  const auto warned = [&] {
+    const Violations found = CheckJob(job);
+    return std::any_of(found.begin(), found.end(),
+                       [](const Violation& v) { return v.rule == "few_parameters_per_rank"; });
+  };
+  EXPECT_FALSE(warned());
+  job.mutable_resources()->set_ranks_per_node(2);
+  EXPECT_TRUE(warned());
 }
 
 // It said "steps is 0", which nobody had written.

@@ -653,12 +653,6 @@ TEST(Rules, ReportsEverythingAtOnce) {
                                         "sequence_length_range", "steps_range"}));
 }
 
-TEST(Rules, SuggestsTheNearestPreset) {
-  v1::JobSpec job = GoodJob();
-  job.mutable_model()->set_preset("lama3-8b");
-  EXPECT_EQ(CheckJob(job)[0].fix, "write preset: llama3-8b, or run `fsdpctl explain model.preset`");
-}
-
 TEST(Rules, NamesTheTwoNearestLegalBatches) {
   v1::JobSpec job = GoodJob();
   job.mutable_train()->set_global_batch(24);

@@ -261,7 +261,7 @@ const Rule kRules[] = {
      }},
     {"few_parameters_per_rank", kWarn, "resources", "each rank owns at least 16384 parameters",
      [](const Facts& f) -> Findings {
-       if (IsWhole(f) || !ShardingIsKnown(f)) return {};
+       if (IsWhole(f) || !ShardingIsKnown(f) || f.world() == 1) return {};
        const int64_t parameters = DescribeModel(f.model(), 1, 1, DType::kFp32).elements();
        if (parameters / f.world() >= kFewParametersPerRank) return {};
        return {
