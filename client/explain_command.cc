@@ -64,8 +64,8 @@ std::vector<RuleText> EachRule() {
   return each;
 }
 
-// The rules of that name, as it is printed in brackets at the end of a fault; "" where there is none. Two where
-// specs and Megatron runs have one each: lr_positive.
+// The rules of that name, as it is printed in brackets at the end of a fault; "" where there is none. Two
+// where specs and Megatron runs have one each: lr_positive.
 std::string ExplainRule(const std::string& name, int width) {
   std::string text;
   for (const RuleText& rule : EachRule()) {

@@ -1,6 +1,6 @@
 // The rules that `migrate` prints in brackets in addition to Megatron's own (megatron_rules.h): id, level and
-// what must hold. Conversion::Fault() accepts ids of this table only; docs/rules.py compares it with every place
-// in client/ that reports a fault, and `explain` prints it.
+// what must hold. Conversion::Fault() accepts ids of this table only; docs/rules.py compares it with every
+// place in client/ that reports a fault, and `explain` prints it.
 #pragma once
 
 #include <string>

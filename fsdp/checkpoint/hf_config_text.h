@@ -15,8 +15,8 @@ namespace fsdpd {
 // INVALID_ARGUMENT where it is no object.
 absl::StatusOr<std::string> RewriteHfConfig(absl::string_view text, absl::string_view dtype);
 
-// Of a model that has no such file, with InitialConfig.deviation as initializer_range. INVALID_ARGUMENT where no
-// family of transformers is that model.
+// Of a model that has no such file, with InitialConfig.deviation as initializer_range. INVALID_ARGUMENT where
+// no family of transformers is that model.
 absl::StatusOr<std::string> MakeHfConfig(const ModelConfig& model, absl::string_view dtype, double deviation);
 
 }  // namespace fsdpd

@@ -1,6 +1,5 @@
 // Enum fields of a spec whose type has values that the rules refuse in every spec: precision.main_grads is a
-// DType and never fp8. What lists the values of a field (`explain`, docs/spec.py, the error for an unknown value)
-// lists those of ValuesOf().
+// DType and never fp8. `explain`, docs/spec.py and the error for an unknown value list ValuesOf() a field.
 #pragma once
 
 #include <google/protobuf/descriptor.h>
