@@ -116,6 +116,8 @@ class AttemptFacts {
   std::string fault;              // What went wrong that is no rank's exit; empty when nothing did.
   std::optional<StopOrder> stop;  // Set once the attempt is to end.
   absl::Time stop_since = absl::InfiniteFuture();
+  std::string
+      why_unsaved;  // Why its ranks were told to leave without a save after all; empty when they were not.
 
  private:
   RankFacts* RankOn(const std::string& node, int rank);

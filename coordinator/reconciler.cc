@@ -4,7 +4,9 @@
 // the job.
 #include "coordinator/reconciler.h"
 
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/strip.h>
 
 #include <algorithm>
 #include <chrono>
@@ -373,6 +375,9 @@ void Reconciler::EndSaveInVain(LiveJob* live, AttemptFacts* facts) {
   const std::string why =
       WhyNothingIsSaved(*facts, [this](const std::string& node) { return PresenceAt(node); });
   if (why.empty()) return;
+  facts->why_unsaved = absl::EndsWith(why, kIsLost) ? absl::StrCat(absl::StripSuffix(why, kIsLost),
+                                                                   " was lost before its ranks had saved")
+                                                    : why;
   const std::string words = absl::StrCat("nothing more can be saved: ", why);
   absl::Status stored = Commit(live, JobEvent::kNote, words);
   // The ranks leave already, whatever the disk says.

@@ -209,6 +209,24 @@ TEST_F(ReconcilerPauseTest, WithoutARankNothingIsSavedAndTheOthersLeaveAtOnce) {
   EXPECT_THAT(Job("j").reason(), HasSubstr("2 steps after it are lost: rank 1 on b failed"));
 }
 
+// The reason blamed rank 0, which was on the healthy node.
+TEST_F(ReconcilerPauseTest, LostStepsNameTheNodeThatWasSilentAlsoOnceItIsBack) {
+  RunOn({"a", "b"});
+  Saved("a", 5);
+  Stepped("a", 7);
+  Pause("j").IgnoreError();
+  Detach("b");
+  outboxes_.erase("b");
+  Advance(absl::Seconds(20));
+  Left("a", 0, "stopped at step 7");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING);
+  Attach("b", 1, {{"j", 1}});
+  Left("b", 1, "stopped at step 7");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
+  EXPECT_THAT(Job("j").reason(),
+              HasSubstr("2 steps after it are lost: node b was lost before its ranks had saved"));
+}
+
 TEST_F(ReconcilerPauseTest, AJobThatWritesNoCheckpointsIsNotPaused) {
   saves_ = false;
   RunOn({"a"});

@@ -540,7 +540,8 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
 }
 
 std::string WhyLost(const AttemptFacts& facts, const PresenceOf& presence) {
-  const std::string why = WhyNothingIsSaved(facts, presence);
+  // A node that was lost then may be back by now.
+  const std::string why = facts.why_unsaved.empty() ? WhyNothingIsSaved(facts, presence) : facts.why_unsaved;
   if (!why.empty()) return why;
   for (const RankFacts& rank : facts.ranks()) {
     if (rank.exit.has_value() && !rank.exit->error().empty())
@@ -673,7 +674,7 @@ std::string WhyNothingIsSaved(const AttemptFacts& facts, const PresenceOf& prese
     if (presence(part.node) != Presence::kLost) {
       others_wait = true;
     } else if (lost.empty()) {
-      lost = absl::StrCat("node ", part.node, " is lost");
+      lost = absl::StrCat("node ", part.node, kIsLost);
     }
   }
   return others_wait ? lost : "";  // Those that are lost together may save together still.

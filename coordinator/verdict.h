@@ -97,6 +97,8 @@ Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& p
 // Every node said that nothing is left, or is lost.
 bool IsGone(const AttemptFacts& facts, const PresenceOf& presence);
 
+inline constexpr char kIsLost[] = " is lost";  // How WhyNothingIsSaved() ends if a node is lost.
+
 // Of an attempt whose ranks were told to leave and may save first, which they do together or not at all: why
 // they cannot any more; empty while they can.
 std::string WhyNothingIsSaved(const AttemptFacts& facts, const PresenceOf& presence);
