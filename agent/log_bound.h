@@ -43,8 +43,8 @@ LogFront FrontOf(const std::string& log);
 
 class LogBound {
  public:
-  // `removed` is called on the thread of this object, with the path of a watched log: once when another file is
-  // there, and in each look while none is.
+  // `removed` is called on the thread of this object, with the path of a watched log: once when another file
+  // is there, and in each look while none is.
   explicit LogBound(int64_t max_bytes, std::function<void(const std::string&)> removed = nullptr);
   ~LogBound();
 

@@ -603,8 +603,7 @@ Verdict NameSilentNodes(const v1::Job& job, const AttemptFacts& facts, const Pre
   const std::vector<std::string> unconfirmed =
       silent.empty() ? UnconfirmedNodes(facts, presence, now) : std::vector<std::string>();
   Verdict verdict;
-  if (silent.size() == 1) verdict.node = silent.front();
-  if (unconfirmed.size() == 1) verdict.node = unconfirmed.front();
+  if (silent.size() + unconfirmed.size() == 1) verdict.node = silent.empty() ? unconfirmed[0] : silent[0];
   if (!silent.empty() && !named) {
     verdict.reason =
         absl::StrCat(kSilent, absl::StrJoin(silent, ", "), ", not heard from; ranks may still run there");
@@ -623,11 +622,12 @@ Verdict JudgePausing(const v1::Job& job, const AttemptFacts& facts, const Presen
                      const EarlierAttempts& earlier, absl::Time now) {
   if (facts.AllSucceeded() && !NothingCounted(job))
     return {JobEvent::kFinish, "all ranks finished before they were paused", std::nullopt};
+  const auto& before = job.pause().unconfirmed();
+  const bool leaving = !IsGone(facts, presence) || earlier.ending;
+  if (leaving && before.empty()) return NameSilentNodes(job, facts, presence, now);
   Verdict verdict;
   const std::vector<std::string> lost = LostNodes(facts, presence, earlier);
-  const auto& before = job.pause().unconfirmed();
-  if (!IsGone(facts, presence) || earlier.ending) {
-    if (before.empty()) return NameSilentNodes(job, facts, presence, now);
+  if (leaving) {
     verdict.event = JobEvent::kNote;
     verdict.reason = "what was lost is back, and leaves";
     verdict.unconfirmed.emplace();

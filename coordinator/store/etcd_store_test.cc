@@ -269,7 +269,7 @@ TEST_F(EtcdStoreTest, AJobThatHasGrownTooLargeKeepsNoOtherFromBeingStored) {
   EXPECT_EQ(store->Get("c")->reason(), "newer");
 }
 
-// It stayed CANCELLING forever: no later state of it could be stored, and a new leader did not know the cancel.
+// It stayed CANCELLING forever: no later state could be stored, and a new leader did not know the cancel.
 TEST_F(EtcdStoreTest, AJobThatOutgrowsEtcdByItsLogLinesAndErrorsCanEnd) {
   const auto leadership = Take();
   const auto store = OpenOrDie(leadership.get());
