@@ -566,6 +566,7 @@ TEST_F(CoordinatorTest, AFollowerThatIsFasterThanTheLaunchIsNotToldThatThereIsNo
     message.mutable_logs()->set_no_such_log(text.empty());
     if (text.empty()) message.mutable_logs()->set_error("this node has no log of it");
     if (!text.empty()) message.mutable_logs()->add_lines()->set_line(text);
+    for (auto& line : *message.mutable_logs()->mutable_lines()) line.set_attempt(1);
     agent->Send(message);
   };
   for (const char* text : {"", "", "hello"}) {
