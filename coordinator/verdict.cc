@@ -36,8 +36,7 @@ constexpr absl::Duration kStillFor = absl::Milliseconds(kStillForgottenAfterMs);
 constexpr absl::Duration kOthersStop = absl::Seconds(10);
 // An agent kills ranks when their grace is over, and confirms within seconds that nothing is left.
 constexpr absl::Duration kConfirmsWithin = absl::Seconds(30);
-// A launch that a restart swallowed costs the job no attempt, unless it is what ends the coordinator each
-// time.
+// A launch that a restart swallowed costs no attempt, unless such launches end the coordinator.
 constexpr int kMaxSwallowedLaunches = 3;
 
 // A coordinator had it stopped, which it may have forgotten since: neither its agent nor its node did.
@@ -47,8 +46,7 @@ bool WasOrdered(const v1::RankExit& exit) {
 
 bool WasOrdered(const v1::Job::Failure& failure) { return failure.drained() && !failure.node_to_blame(); }
 
-// What it says itself may name the place too, or what the fault is of, and then needs no other; NCCL's errors
-// do neither.
+// Its own words may name the place or the fault, and then need no others; NCCL's errors name neither.
 bool SaysEnough(const v1::RankExit& exit) {
   const v1::RankFault::Kind fault = exit.fault().kind();
   const bool known = fault != v1::RankFault::KIND_UNSPECIFIED && fault != v1::RankFault::KIND_MEMORY;
