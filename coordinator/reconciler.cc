@@ -448,7 +448,10 @@ void Reconciler::SaveRest() {
   }
 }
 
-void Reconciler::MarkUnsaved(LiveJob* live) { unsaved_.insert(live->job.id()); }
+void Reconciler::MarkUnsaved(LiveJob* live) {
+  parts_.store->events().Date(&live->job);
+  unsaved_.insert(live->job.id());
+}
 
 // --- Acts --------------------------------------------------------------------------------------------------
 
@@ -457,6 +460,7 @@ absl::StatusOr<v1::Job> Reconciler::After(const LiveJob& live, JobEvent event, c
   v1::Job next = live.job;
   FSDPD_RETURN_IF_ERROR(Apply(event, reason, parts_.clock->Wall(), ledger_date_.Now(), &next));
   if (edit) edit(&next);
+  parts_.store->events().Date(&next);
   SayWhy(&next);
   return next;
 }

@@ -189,6 +189,16 @@ Events EventLog::Number(const std::vector<const v1::Job*>& jobs, Events others) 
   return numbered;
 }
 
+void EventLog::Date(v1::Job* job) const {
+  MutexLock lock(&mutex_);
+  const auto known = owned_.find({true, job->id()});
+  const int64_t last = known == owned_.end() ? 0 : known->second.last_number;
+  for (int i = job->events_size() - 1; i >= 0 && job->events(i).number() > last; --i) {
+    v1::Job::Event* const event = job->mutable_events(i);
+    event->set_unix_nanos(EventDate(loaded_unix_nanos_, event->unix_nanos()));
+  }
+}
+
 int64_t EventLog::ForgetThrough(const Events& numbered, absl::Time now) const {
   MutexLock lock(&mutex_);
   if (events_.empty()) return 0;

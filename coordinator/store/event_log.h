@@ -90,6 +90,8 @@ class EventLog {
   // Those of the jobs that are new, and `others`, with their sequences, and not dated before what was stored
   // when the log was loaded. Later events do not count: one that is stored late keeps its own date.
   Events Number(const std::vector<const v1::Job*>& jobs, Events others) const;
+  // Gives those of the job that are new the dates that Number() gives them, for readers of the live job.
+  void Date(v1::Job* job) const;
   // The sequence up to which events are too old once `numbered` are stored; 0: none.
   int64_t ForgetThrough(const Events& numbered, absl::Time now) const;
   void Append(Events numbered, int64_t forget_through);

@@ -74,6 +74,20 @@ TEST(EventLog, DatesDoNotGoBackBeforeThoseOfEarlierLives) {
       << "one of this life keeps its own: it may have been stored late";
 }
 
+// A live job had other dates than its events in ListEvents, until the next restart.
+TEST(EventLog, ALiveJobHasTheDatesThatItsEventsAreStoredWith) {
+  EventLog before;
+  v1::Job job = JobWith("a", {"one"});
+  Store(&before, {&job}, {OfNode("n", kNow + absl::Hours(1))});
+  EventLog log;
+  log.Load(EventsOf(before, {}), 3);
+  AddEvent(v1::EVENT_KIND_NOTE, "two", kNow, &job);
+  log.Date(&job);
+  EXPECT_EQ(job.events(0).unix_nanos(), absl::ToUnixNanos(kNow)) << "of an earlier life";
+  EXPECT_EQ(job.events(1).unix_nanos(), absl::ToUnixNanos(kNow + absl::Hours(1)));
+  EXPECT_EQ(log.Number({&job}, {})[0].unix_nanos(), job.events(1).unix_nanos());
+}
+
 TEST(EventLog, AWrongDateOfAnEarlierLifeDatesNoLaterEvents) {
   EventLog log;
   log.Load({OfNode("n", kNow + absl::Hours(1000))}, 2);
