@@ -133,19 +133,13 @@ absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, abs
   return absl::OkStatus();
 }
 
-int64_t EventDate(int64_t before, int64_t now) {
-  const int64_t kMaxBehind = absl::ToInt64Nanoseconds(absl::Hours(24));
-  return before - now > kMaxBehind ? now : std::max(before, now);
-}
-
 void AddEvent(v1::EventKind kind, absl::string_view message, absl::Time now, v1::Job* job) {
-  const int64_t before = job->events().empty() ? 0 : job->events().rbegin()->unix_nanos();
   v1::Job::Event* event = job->add_events();
   job->set_event_count(job->event_count() + 1);
   event->set_kind(kind);
   event->set_number(job->event_count());
   event->set_attempt(job->attempt());
-  event->set_unix_nanos(EventDate(before, absl::ToUnixNanos(now)));
+  event->set_unix_nanos(absl::ToUnixNanos(now));
   event->set_state(job->state());
   event->set_message(std::string(message));
   BoundEvents(job);

@@ -65,11 +65,7 @@ absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, abs
                    v1::Job* job);
 absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, v1::Job* job);
 
-// The date of an event that happens `now`, after one of `before`, both Unix nanoseconds: dates of events do
-// not go back. The clock may be behind that of the coordinator that led before, by up to a day; a date beyond
-// that was wrong, and does not count.
-int64_t EventDate(int64_t before, int64_t now);
-// Among the job's events, numbered, not before the last of them. No revision.
+// Among the job's events, numbered. No revision.
 void AddEvent(v1::EventKind kind, absl::string_view message, absl::Time now, v1::Job* job);
 // Drops the middle where there are more than kMaxJobEvents.
 void BoundEvents(v1::Job* job);

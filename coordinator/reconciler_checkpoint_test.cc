@@ -164,7 +164,6 @@ TEST_F(ReconcilerCheckpointTest, ACommitIsSeenAtOnceAndIsOnDiskWithinASecond) {
   RunOn({"a", "b"});
   const int64_t revision = Job("j").revision();
   Saved("a", 100);
-  Saved("b", 200);                             // Not rank 0's node.
   Saved("b", 300, /*attempt=*/1, /*rank=*/1);  // Not rank 0.
   Saved("a", 400, /*attempt=*/2);              // Of no attempt that there is.
   ASSERT_EQ(Job("j").checkpoints_size(), 1);

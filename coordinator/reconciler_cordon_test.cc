@@ -99,9 +99,9 @@ TEST_F(ReconcilerCordonTest, ALostNodeIsDeletedWithItsCordonAndMayRegisterAgain)
   EXPECT_TRUE(store_->Nodes()->nodes().empty());
   EXPECT_TRUE(store_->Cordons()->empty());
   EXPECT_EQ(reconciler_->DeleteNode("a", false).code(), absl::StatusCode::kNotFound);
-  const v1::Event newest = store_->events().Read({})->events.back();
-  EXPECT_EQ(newest.kind(), v1::EVENT_KIND_NODE_DELETED);
-  EXPECT_EQ(newest.node(), "a");
+  const v1::Event deleted = store_->events().Read({})->events.rbegin()[1];  // Its cordon ended after that.
+  EXPECT_EQ(deleted.kind(), v1::EVENT_KIND_NODE_DELETED);
+  EXPECT_EQ(deleted.node(), "a");
   Restart();
   EXPECT_TRUE(nodes_->Snapshot().empty());
   Attach("a", 1);

@@ -13,6 +13,13 @@
 namespace fsdpd {
 namespace {
 
+// The date of an event that happens `now`, after one of `before`, both Unix nanoseconds. The clock may be up to
+// a day behind that of the coordinator that led before; a date beyond that was wrong, and does not count.
+int64_t EventDate(int64_t before, int64_t now) {
+  const int64_t kMaxBehind = absl::ToInt64Nanoseconds(absl::Hours(24));
+  return before - now > kMaxBehind ? now : std::max(before, now);
+}
+
 // For each that comes. A clock that is wrong for a moment, as before a machine has heard the date, takes away
 // no more than that.
 constexpr size_t kForgottenByAge = 2;
