@@ -87,7 +87,7 @@ class Cluster:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.mark = uuid.uuid4().hex
         self.state_dir = self.folder / "state"
-        self.state_flags = ["--state-dir", self.state_dir]
+        self.store = None  # As --store has it, instead of state_dir.
         self.coordinator = None
         self.address = None
         self.agents = {}   # By node name.
@@ -179,7 +179,7 @@ class Cluster:
             file.unlink(missing_ok=True)
         self.coordinator = Daemon("coordinator", [
             *self.coordinator_prefix, program("coordinator/fsdpd-coordinator"), "--listen", listen or "127.0.0.1:0",
-            *self.state_flags, "--port-file", port_file,
+            *(["--store", self.store] if self.store else ["--state-dir", self.state_dir]), "--port-file", port_file,
             "--metrics-listen", "127.0.0.1:0", "--metrics-port-file", metrics_port_file,
             *(self.security.coordinator_flags() if self.security else ["--insecure"]), *self.coordinator_flags],
             self.folder / "coordinator.log", self.mark)

@@ -127,7 +127,7 @@ def one_setting(folder, store, ended, queued):
             backup = cluster.folder / "backup"
             cluster.coordinator_says("backup", "--state-dir", cluster.state_dir, "--to", backup)
             cluster.coordinator_says("restore", "--from", backup, "--store", etcd.store)
-            cluster.state_flags = ["--store", etcd.store]
+            cluster.store = etcd.store
         begin = time.monotonic()
         stack.enter_context(cluster)
         cluster.start_coordinator()
