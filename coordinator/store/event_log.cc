@@ -13,7 +13,7 @@
 namespace fsdpd {
 namespace {
 
-// The date of an event that happens `now`, after one of `before`, both Unix nanoseconds. The clock may be up to
+// Date of an event that happens `now`, after one of `before`, both Unix nanoseconds. The clock may be up to
 // a day behind that of the coordinator that led before; a date beyond that was wrong, and does not count.
 int64_t EventDate(int64_t before, int64_t now) {
   const int64_t kMaxBehind = absl::ToInt64Nanoseconds(absl::Hours(24));
