@@ -136,12 +136,14 @@ void Reconciler::Told(const std::string& node, const v1::PreflightResult& result
   events_.Push([this, node, result] { TakePreflight(node, result); });
 }
 
-// A repeated one is not counted: agents repeat what may have been lost with a stream, and after a restart of
-// the coordinator bring what the one before had requested.
-void Reconciler::RefusePreflight(const std::string& node, const v1::PreflightResult& result) {
+int64_t Reconciler::NumberOfPreflight(const std::string& node) const {
   const std::optional<v1::NodePreflight> known = preflights_.Find(node);
-  const int64_t newest = std::max(newest_measurement_, known.has_value() ? known->result().number() : 0);
-  if (result.number() <= newest || !lease_.Settled()) return;
+  return known.has_value() ? known->result().number() : 0;
+}
+
+// A repeated one is not counted: agents repeat what may have been lost with a stream.
+void Reconciler::RefusePreflight(const std::string& node, const v1::PreflightResult& result) {
+  if (result.number() <= std::max(newest_measurement_, NumberOfPreflight(node))) return;
   if (parts_.meters != nullptr) parts_.meters->RefusedFromAgent("preflight");
   if (unrequested_from_.insert(node).second)
     LogWarning("refused a preflight result that was not requested node=%s number=%d", node, result.number());
@@ -151,8 +153,10 @@ void Reconciler::TakePreflight(const std::string& node, const v1::PreflightResul
   const auto running = measurements_.find(node);
   const bool awaited = running != measurements_.end() &&
                        (running->second.number == 0 || running->second.number == result.number());
-  if (!awaited) return RefusePreflight(node, result);
-  measurements_.erase(running);
+  // After a restart of the coordinator, agents bring what the one before had requested.
+  const bool earlier = !lease_.Settled() && result.number() > NumberOfPreflight(node);
+  if (!awaited && !earlier) return RefusePreflight(node, result);
+  if (awaited) measurements_.erase(running);
   if (!result.refused().empty())
     return LogWarning("a node could not be measured node=%s: %s", node, result.refused());
   const auto view = views_.find(node);

@@ -335,6 +335,7 @@ class Reconciler {
   bool IsIdle(const std::string& node) const;
   void Measure(const std::string& node);
   void TakePreflight(const std::string& node, const v1::PreflightResult& result);
+  int64_t NumberOfPreflight(const std::string& node) const;  // Of the newest result; 0: none.
   void RefusePreflight(const std::string& node, const v1::PreflightResult& result);
   void TakeMeasuring(const std::string& node, bool still);
   void TendMeasurements();

@@ -489,6 +489,21 @@ TEST_F(ReconcilerPreflightTest, AResultThatWasNotRequestedIsNotTaken) {
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PREFLIGHT);
 }
 
+// Its launch was stored, and the nodes' results were not: they came again and were dropped.
+TEST_F(ReconcilerPreflightTest, AResultThatTheCoordinatorBeforeARestartRequestedIsTaken) {
+  Attach("a", 1);
+  v1::PreflightResult result;
+  result.set_number(1);
+  result.add_devices()->set_name("cpu");
+  result.mutable_devices(0)->set_product_flops(1e12);
+  reconciler_->Told("a", result);
+  reconciler_->RunOnce();
+  v1::Node shown;
+  shown.set_name("a");
+  reconciler_->preflights().MarkIn(&shown);
+  EXPECT_TRUE(shown.has_preflight());
+}
+
 TEST_F(ReconcilerPreflightTest, AResultThatComesTwiceIsTakenOnce) {
   Attach("a", 1);
   Submit("j", 1, 1);

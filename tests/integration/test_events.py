@@ -52,9 +52,10 @@ def test_a_coordinator_whose_clock_is_an_hour_behind_dates_no_event_before_its_c
             "the coordinator's clock is behind"
         dates = [event.unix_nanos for event in listed(cluster)]
         assert dates == sorted(dates)
-        for each in (job_id, later):
-            assert [event.unix_nanos for event in cluster.job(each).events] == \
-                [event.unix_nanos for event in listed(cluster, job=each)]
+        for each in (job_id, later):  # The later job may go on between the two reads.
+            wait_until("a job and the list have the same dates", lambda: [
+                event.unix_nanos for event in cluster.job(each).events] == [
+                    event.unix_nanos for event in listed(cluster, job=each)])
         ages = re.findall(r"^node-. .* (\S+) (\S+) ago ", cluster.ctl("nodes").expect(0).out, re.MULTILINE)
         assert len(ages) == 2 and all(unit in ("ms", "s") for _, unit in ages), ages
 
