@@ -154,7 +154,8 @@ void Reconciler::TakePreflight(const std::string& node, const v1::PreflightResul
   const bool awaited = running != measurements_.end() &&
                        (running->second.number == 0 || running->second.number == result.number());
   // After a restart of the coordinator, agents bring what the one before had requested.
-  const bool earlier = !lease_.Settled() && result.number() > NumberOfPreflight(node);
+  const bool earlier =
+      !lease_.Settled() && nodes_before_.count(node) > 0 && result.number() > NumberOfPreflight(node);
   if (!awaited && !earlier) return RefusePreflight(node, result);
   if (awaited) measurements_.erase(running);
   if (!result.refused().empty())

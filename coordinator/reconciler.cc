@@ -101,6 +101,7 @@ absl::Status Reconciler::Load() {
           -1, false, false, node.preflight().unix_nanos(), node.preflight().accepted(),
           0,  0,     {},    node.revoked_serial()};
       LoadStanding(node);
+      nodes_before_.insert(node.name());
     }
   }
   FSDPD_ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, parts_.store->LiveJobs());

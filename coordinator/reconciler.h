@@ -408,6 +408,7 @@ class Reconciler {
   std::map<std::string, Measurement> measurements_;  // By node, while they run.
   int64_t newest_measurement_ = 0;                   // Its number.
   std::set<std::string> unrequested_from_;           // Nodes whose refused preflight results were logged.
+  std::set<std::string> nodes_before_;               // Stored by the coordinator before this one.
   NodeStrikes strikes_;
   std::map<std::string, absl::Time> healthy_since_;  // Cordoned nodes that are connected without a break.
   // As the life before stored it, with the agent's instance: until that agent reconnects, or is late.

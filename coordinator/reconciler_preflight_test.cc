@@ -492,6 +492,9 @@ TEST_F(ReconcilerPreflightTest, AResultThatWasNotRequestedIsNotTaken) {
 // Its launch was stored, and the nodes' results were not: they came again and were dropped.
 TEST_F(ReconcilerPreflightTest, AResultThatTheCoordinatorBeforeARestartRequestedIsTaken) {
   Attach("a", 1);
+  Advance(absl::Seconds(1));
+  Restart();
+  Attach("a", 1);
   v1::PreflightResult result;
   result.set_number(1);
   result.add_devices()->set_name("cpu");

@@ -221,7 +221,7 @@ def test_a_registration_with_a_long_version_is_refused_and_nodes_are_listed(atta
 def test_a_preflight_result_that_was_not_requested_is_refused(attacked):
     cluster, _ = attacked
 
-    def refuses():  # Not counted while agents may still reattach to a new coordinator.
+    def refuses():
         hostile.say(preflight=preflight_pb.PreflightResult(number=12345))
         return refused(cluster, "preflight") > 0
 
