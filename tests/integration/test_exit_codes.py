@@ -16,6 +16,7 @@ ABOUT = {
     "get": ["x-000000"], "describe": ["x-000000"], "logs": ["x-000000"], "trace": ["x-000000"], "cancel": ["x-000000"],
     "pause": ["x-000000"], "resume": ["x-000000"], "retry": ["x-000000"], "delete": ["x-000000"], "watch": ["x-000000"],
     "wait": ["x-000000", "--for", "ended"], "cordon": ["x"], "uncordon": ["x"], "preflight": ["x"], "drain": ["x"],
+    "node": ["delete", "x"],
     "top": ["--once"], "nodes": [], "events": [], "version": [], "diff": ["x-000000", "-f", "SPEC"],
     "export": ["x-000000", "--as", "wandb", "--out", "OUT"],
     "submit": ["-f", "SPEC", "--after", "x-000000"], "validate": ["-f", "SPEC"], "plan": ["-f", "SPEC"],

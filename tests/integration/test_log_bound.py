@@ -104,5 +104,6 @@ exec {program("fsdp/fsdpd-rank")} "$@"
         assert "flood" not in cluster.ctl("logs", job_id).expect(0).out
         cluster.ctl("cancel", job_id).expect(0)
         cluster.wait_state(job_id, "CANCELLED")
-        assert cluster.state(neighbor) == "RUNNING" and cluster.agents["node-0"].running()
+        cluster.wait_state(neighbor, "RUNNING")
+        assert cluster.agents["node-0"].running()
         assert "fsdpd_agent_internal_errors_total 0" in cluster.scrape("node-0")
