@@ -85,7 +85,7 @@ absl::Status Cut(const std::string& log, int fd, int64_t to) {
   return fallocate(fd, kHole, 0, front.bytes) == 0 ? absl::OkStatus() : ErrnoStatus(log);
 }
 
-// The front beside the path is of another file: no new reader reaches this one.
+// The .front file at the path describes another file: new readers do not reach this one.
 absl::Status CutRemoved(const std::string& log, int fd, int64_t to) {
   return fallocate(fd, kHole, 0, to) == 0 ? absl::OkStatus() : ErrnoStatus(log);
 }

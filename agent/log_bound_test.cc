@@ -105,7 +105,7 @@ TEST_F(LogBoundTest, ALogWithinItsBoundIsWhole) {
   EXPECT_EQ(FrontOf(path_).bytes, 0);
 }
 
-// The file without a name grew until the disk was full, and nobody was told.
+// The file without a name grew until the disk was full, without a log line or a metric.
 TEST_F(LogBoundTest, ARemovedLogStaysWithinItsBoundAndIsReported) {
   bound_.Watch(path_);
   WriteLines(400000);

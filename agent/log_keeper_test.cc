@@ -196,7 +196,7 @@ TEST_F(LogKeeperTest, ALogThatIsRemovedWhileItsRankWritesIsToldToReadersAndCount
   keeper_.RankEnded(kRank);
   keeper_.Read(Ask(-1));
   EXPECT_EQ(reader_.AwaitEnd().find("3:[fsdpd-agent: the log file was removed or replaced"), 0u);
-  EXPECT_EQ(keeper_.Tail(kRank, 5).size(), 1u) << "it is told once";
+  EXPECT_EQ(keeper_.Tail(kRank, 5).size(), 1u) << "reported once";
 }
 
 v1::ReadLogs AskForTraces(int64_t first, int64_t last, int rank = -1) {

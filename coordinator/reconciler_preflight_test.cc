@@ -49,6 +49,14 @@ class ReconcilerPreflightTest : public ReconcilerCase {
     reconciler_->Told(node, result);
     reconciler_->RunOnce();
   }
+  void SendUnrequested(const std::string& node, int64_t number) {
+    v1::PreflightResult result;
+    result.set_number(number);
+    result.add_devices()->set_name("cpu");
+    result.mutable_devices(0)->set_product_flops(1e12);
+    reconciler_->Told(node, result);
+    reconciler_->RunOnce();
+  }
   // All that ran there ends, and is gone.
   void End(const std::string& node, const std::string& id, int code, int attempt = 1) {
     Exit(node, id, 0, code, attempt);
@@ -473,18 +481,8 @@ TEST_F(ReconcilerPreflightTest, AnUncordonThatCannotBeStoredChangesNothing) {
 TEST_F(ReconcilerPreflightTest, AResultThatWasNotRequestedIsNotTaken) {
   Attach("a", 1);
   Advance(options_.reattach_grace + absl::Seconds(1));
-  for (int number = 1; number <= 3; ++number) {
-    v1::PreflightResult result;
-    result.set_number(number);
-    result.add_devices()->set_name("cpu");
-    result.mutable_devices(0)->set_product_flops(1e12);
-    reconciler_->Told("a", result);
-    reconciler_->RunOnce();
-  }
-  v1::Node shown;
-  shown.set_name("a");
-  reconciler_->preflights().MarkIn(&shown);
-  EXPECT_FALSE(shown.has_preflight());
+  for (int number = 1; number <= 3; ++number) SendUnrequested("a", number);
+  EXPECT_FALSE(reconciler_->preflights().Find("a").has_value());
   Submit("j", 1, 1);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PREFLIGHT);
 }
@@ -495,16 +493,8 @@ TEST_F(ReconcilerPreflightTest, AResultThatTheCoordinatorBeforeARestartRequested
   Advance(absl::Seconds(1));
   Restart();
   Attach("a", 1);
-  v1::PreflightResult result;
-  result.set_number(1);
-  result.add_devices()->set_name("cpu");
-  result.mutable_devices(0)->set_product_flops(1e12);
-  reconciler_->Told("a", result);
-  reconciler_->RunOnce();
-  v1::Node shown;
-  shown.set_name("a");
-  reconciler_->preflights().MarkIn(&shown);
-  EXPECT_TRUE(shown.has_preflight());
+  SendUnrequested("a", 1);
+  EXPECT_TRUE(reconciler_->preflights().Find("a").has_value());
 }
 
 TEST_F(ReconcilerPreflightTest, AResultThatComesTwiceIsTakenOnce) {

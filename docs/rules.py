@@ -13,7 +13,7 @@ its place, what it found and what to write instead; `fsdpctl explain RULE` print
 
 An *error* refuses the job, a *warning* is told, and an *adjustment* says what the job runs with in the place of what was
 written. [spec.md](spec.md) has the rules of each field; those of the whole have `spec` here. The first table is what must hold
-of the text before it is a spec; its faults are told beside the others'. The last one is what `fsdpctl migrate` reports of a Megatron run.
+of the text before it is a spec; its errors are reported with the others. The last one is what `fsdpctl migrate` reports of a Megatron run.
 """
 STRINGS = r'(?:"(?:[^"\\]|\\.)*"\s*)+'
 ROW = re.compile(r'\{(?:"(?P<id>\w+)"|(?P<constant>k\w+)),\s*(?:FaultLevel::)?(?P<level>k(?:Error|Warn|Adjust)),\s*'
