@@ -36,6 +36,7 @@
 #include "base/ids.h"
 #include "base/label_selector.h"
 #include "base/log.h"
+#include "base/open_files.h"
 #include "base/quiet_grpc.h"
 #include "base/rank_cores.h"
 #include "base/rank_env.h"
@@ -450,6 +451,7 @@ int Main(int argc, char** argv) {
   }
   SetLogName("agent " + flags.agent.node);
   LogUncaught();
+  RaiseOpenFiles();
   // Before any thread exists, so that all inherit the mask and the signals are read in one place.
   sigset_t handled;
   sigemptyset(&handled);

@@ -6,6 +6,7 @@
 
 #include "agent/metrics.h"
 #include "base/metric.h"
+#include "base/process_metrics.h"
 #include "base/version.h"
 
 namespace fsdpd {
@@ -160,6 +161,8 @@ std::vector<MetricFamily> MetricsExporter::Collect() const {
   // It reads files: without the lock.
   const std::map<std::string, absl::Time> newest =
       expiries_of_ ? expiries_of_() : std::map<std::string, absl::Time>();
+  std::vector<MetricFamily> families;
+  AddProcessMetrics(&families);
   MutexLock lock(&mutex_);
   for (const auto& [flag, expiry] : newest) expiries_[flag] = expiry;
   DropEnded();
@@ -171,7 +174,7 @@ std::vector<MetricFamily> MetricsExporter::Collect() const {
     live_ranks += job.live_ranks;
     AddSample(&restarts, {{kJobLabel, id}}, std::max(0, job.attempt - 1));
   }
-  std::vector<MetricFamily> families = CollectSeries(series);
+  for (MetricFamily& family : CollectSeries(series)) families.push_back(std::move(family));
   if (!restarts.metric.empty()) families.push_back(std::move(restarts));
   families.push_back(Single("fsdpd_agent_slots", slots_));
   families.push_back(Single("fsdpd_agent_ranks", live_ranks));

@@ -16,17 +16,28 @@
 namespace fsdpd {
 namespace {
 
+// At the same place in both families.
+in_port_t* PortIn(sockaddr* address) { return &reinterpret_cast<sockaddr_in*>(address)->sin_port; }
+
 int PortOf(int fd) {
   sockaddr_storage address = {};
   socklen_t size = sizeof address;
   FSDPD_CHECK(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0);
-  // At the same place in both families.
-  return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+  return ntohs(*PortIn(reinterpret_cast<sockaddr*>(&address)));
 }
 
-}  // namespace
+// Invalid, with errno, where it cannot.
+UniqueFd ListenAt(const addrinfo& at) {
+  UniqueFd fd(socket(at.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, at.ai_protocol));
+  const int on = 1;
+  if (fd.valid() && setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+      bind(fd.get(), at.ai_addr, at.ai_addrlen) == 0 && ::listen(fd.get(), SOMAXCONN) == 0) {
+    return fd;
+  }
+  return UniqueFd();
+}
 
-absl::StatusOr<Listener> Listen(const HostPort& address, absl::string_view what) {
+absl::StatusOr<std::vector<Listener>> ListenOn(const HostPort& address, absl::string_view what, size_t most) {
   const auto cannot = [&](const char* why) {
     return absl::UnavailableError(absl::StrCat("cannot serve ", what, " at ", ToString(address), ": ", why));
   };
@@ -37,14 +48,38 @@ absl::StatusOr<Listener> Listen(const HostPort& address, absl::string_view what)
   const int error = getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &hints, &found);
   if (error != 0) return cannot(gai_strerror(error));
   const auto free_found = absl::MakeCleanup([found] { freeaddrinfo(found); });
-  UniqueFd fd(socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, found->ai_protocol));
-  const int on = 1;
-  if (!fd.valid() || setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) != 0 ||
-      bind(fd.get(), found->ai_addr, found->ai_addrlen) != 0 || ::listen(fd.get(), SOMAXCONN) != 0) {
-    return cannot(strerror(errno));
+  std::vector<Listener> listeners;
+  int last_error = 0;
+  for (const addrinfo* at = found; at != nullptr && listeners.size() < most; at = at->ai_next) {
+    if (!listeners.empty()) *PortIn(at->ai_addr) = htons(static_cast<uint16_t>(listeners[0].address.port));
+    UniqueFd fd = ListenAt(*at);
+    if (!fd.valid()) {
+      last_error = errno;
+      if (most == 1) break;
+      continue;
+    }
+    const int port = PortOf(fd.get());
+    listeners.push_back({std::move(fd), {address.host, port}});
   }
-  const int port = PortOf(fd.get());
-  return Listener{std::move(fd), {address.host, port}};
+  if (listeners.empty()) return cannot(strerror(last_error));
+  return listeners;
+}
+
+}  // namespace
+
+absl::StatusOr<Listener> Listen(const HostPort& address, absl::string_view what) {
+  FSDPD_ASSIGN_OR_RETURN(std::vector<Listener> listeners, ListenOn(address, what, 1));
+  return std::move(listeners[0]);
+}
+
+absl::StatusOr<std::vector<Listener>> ListenOnAll(const HostPort& address, absl::string_view what) {
+  constexpr size_t kMost = 8;
+  if (address.host == "0.0.0.0") {
+    // An IPv6 socket also takes IPv4 connections; there is none where IPv6 is disabled.
+    absl::StatusOr<std::vector<Listener>> both = ListenOn({"::", address.port}, what, kMost);
+    if (both.ok()) return both;
+  }
+  return ListenOn(address, what, kMost);
 }
 
 }  // namespace fsdpd

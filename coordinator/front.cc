@@ -103,12 +103,15 @@ absl::StatusOr<Front> OpenFront(const FrontOptions& options, const FrontSecurity
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ResourceQuota quota("fsdpd-coordinator");
   quota.SetMaxThreads(kMaxThreads);
-  int port = 0;
+  FSDPD_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.listen));
+  Front front;
+  absl::StatusOr<std::unique_ptr<Acceptor>> acceptor = Acceptor::Open(listen);
+  if (!acceptor.ok()) return CannotListen(options.listen);
+  front.acceptor = *std::move(acceptor);
   grpc::ServerBuilder builder;
   builder.SetResourceQuota(quota);
   builder.SetMaxReceiveMessageSize(kMaxRpcBytes);
   builder.SetMaxSendMessageSize(kMaxRpcBytes);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // Two coordinators on one port must not share it.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingIntervalMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kAgentLostAfterMs);
@@ -118,17 +121,15 @@ absl::StatusOr<Front> OpenFront(const FrontOptions& options, const FrontSecurity
   builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kStreamWindowBytes);
   const std::shared_ptr<grpc::ServerCredentials> plaintext = grpc::InsecureServerCredentials();
-  builder.AddListeningPort(options.listen, security.port ? security.port : plaintext, &port);
+  std::unique_ptr<Acceptor::Sink> sink = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      security.port ? security.port : plaintext);
   for (const ServedService& each : services) builder.RegisterService(each.service);
-  Front front;
   front.reader = std::make_unique<SocketReader>(&builder);
   front.server = builder.BuildAndStart();
   if (front.server == nullptr) return CannotListen(options.listen);
   front.reader->Start();
-  if (port == 0) {
-    front.Stop();
-    return CannotListen(options.listen);
-  }
+  front.acceptor->Start(std::move(sink));
   absl::Status beside = ServeHealth(options.health_listen, &front);
   if (beside.ok()) beside = ServePage(options, security, &front);
   if (!beside.ok()) {
@@ -138,13 +139,15 @@ absl::StatusOr<Front> OpenFront(const FrontOptions& options, const FrontSecurity
   // Health answers by service too, as gRPC's probes and load balancers ask.
   for (const ServedService& each : services)
     front.server->GetHealthCheckService()->SetServingStatus(each.name, each.healthy);
-  front.address = absl::StrCat(options.listen.substr(0, options.listen.rfind(':')), ":", port);
+  front.address =
+      absl::StrCat(options.listen.substr(0, options.listen.rfind(':')), ":", front.acceptor->port());
   return front;
 }
 
 void Front::Stop() {
   if (server == nullptr) return;
   web.reset();
+  acceptor.reset();
   const auto until = std::chrono::system_clock::now() + kShutdownGrace;
   server->Shutdown(until);
   server->Wait();

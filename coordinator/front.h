@@ -14,6 +14,7 @@
 
 #include "base/clock.h"
 #include "base/tls_files.h"
+#include "coordinator/acceptor.h"
 #include "coordinator/audit_log.h"
 #include "coordinator/people.h"
 #include "coordinator/revoked_certificates.h"
@@ -64,6 +65,7 @@ class SocketReader {
 
 // Running servers. Streams do not end by themselves: who shuts them down cancels those.
 struct Front {
+  std::unique_ptr<Acceptor> acceptor;
   std::unique_ptr<grpc::Server> server;
   std::unique_ptr<SocketReader> reader;
   std::unique_ptr<grpc::Server> health;  // Null where the options ask for none.

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/process_metrics.h"
 #include "base/version.h"
 #include "coordinator/job_ledger.h"
 #include "coordinator/job_machine.h"
@@ -116,6 +117,7 @@ std::vector<MetricFamily> MetricsPage::Collect() {
   MetricFamily build = FamilyNamed("fsdpd_coordinator_build_info");
   AddSample(&build, {{"version", kVersion}}, 1);
   families.push_back(std::move(build));
+  AddProcessMetrics(&families);
   AddFiles(&families);
   const size_t revoked = revoked_ == nullptr ? 0 : revoked_->size();
   families.push_back(Single("fsdpd_revoked_certificates", static_cast<double>(revoked)));

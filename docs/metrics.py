@@ -7,7 +7,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 HEAD = """# Metrics
 
 What Prometheus finds at `/metrics` of an agent (`--metrics-listen`) and of a coordinator (`--metrics-listen`), made by
-`docs/references.py` of [agent/metrics.cc](../agent/metrics.cc) and [coordinator/metrics.cc](../coordinator/metrics.cc).
+`docs/references.py` of [agent/metrics.cc](../agent/metrics.cc), [coordinator/metrics.cc](../coordinator/metrics.cc) and
+[base/process_metrics.cc](../base/process_metrics.cc).
 Times are seconds, sizes bytes, dates Unix time; counters end in `_total` and begin at zero. The training job is the label
 `fsdpd_job`, a rank's node `fsdpd_node`: scrape configurations set neither. What is asked of a job names it, series of cards too: no join
 tells whose a series is.
@@ -16,16 +17,20 @@ A rank has 39 series beside its card's, one more once it had a memory spike, and
 mesh adds six, and fp16, the end of the last step and a failure one each: 50 at most. Rank 0 has up to 19 more, which are its
 job's: checkpoints, components of memory as measured, bad steps, learning rate and validation loss; 12 more in FP8, and 4 where there are experts.
 """
-ROW = re.compile(r'\{\s*"(?P<name>fsdpd_\w+)",\s*(?P<kind>kCounter|kGauge|kHistogram),\s*"(?P<unit>\w*)",'
+ROW = re.compile(r'\{\s*"(?P<name>(?:fsdpd|process)_\w+)",\s*(?P<kind>kCounter|kGauge|kHistogram),\s*"(?P<unit>\w*)",'
                  r'\s*"(?P<labels>[^"]*)",\s*(?P<help>(?:"(?:[^"\\]|\\.)*"\s*)+)\}')
 SECTION = re.compile(r"^    // (?P<title>.*)$")
 BOUNDS = re.compile(r"((?:^// .*\n)+)constexpr double (k\w+)\[\] = \{([^}]*)\};", re.MULTILINE)
 
 
+TABLES = {"agent": "agent/metrics.cc", "coordinator": "coordinator/metrics.cc", "process": "base/process_metrics.cc"}
+
+
 def sections(daemon):
-    """[(title, [row])] of a daemon's table, in its order."""
-    text = (ROOT / daemon / "metrics.cc").read_text()
+    """[(title, [row])] of a daemon's table, in its order; "process" is what both have in common."""
+    text = (ROOT / TABLES[daemon]).read_text()
     table = text[text.index("constexpr Metric kTable[]"):]
+    table = table[:table.index("\n};")]
     places = [(found.start(), "title", found["title"]) for found in re.finditer(SECTION.pattern, table, re.MULTILINE)]
     for found in ROW.finditer(table):
         row = {key: found[key] for key in ("name", "unit", "labels")}
@@ -38,7 +43,7 @@ def sections(daemon):
             made.append((value, []))
         else:
             made[-1][1].append(value)
-    assert sum(len(rows) for _, rows in made) == table.count('{"fsdpd_'), f"{daemon}: a row that is not read"
+    assert sum(len(rows) for _, rows in made) == len(re.findall(r'\{"(?:fsdpd|process)_', table)), f"{daemon}: a row that is not read"
     return made
 
 
@@ -59,7 +64,7 @@ def rows(daemon):
 
 def page():
     text = HEAD
-    for daemon in ("agent", "coordinator"):
+    for daemon in TABLES:
         text += f"\n## {daemon.capitalize()}\n"
         for title, found in sections(daemon):
             text += f"\n{title}\n\n| metric | kind | labels | what it is |\n|---|---|---|---|\n"

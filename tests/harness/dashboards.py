@@ -35,7 +35,7 @@ def rules():
 
 def metrics(expression):
     """The names of our metrics in an expression; recorded ones keep their colons."""
-    return set(re.findall(r"(?:[a-z_]+:)?fsdpd_[a-z0-9_]+(?::[a-z0-9_]+)?", expression)) - LABELS
+    return set(re.findall(r"(?:[a-z_]+:)?\b(?:fsdpd|process)_[a-z0-9_]+(?::[a-z0-9_]+)?", expression)) - LABELS
 
 
 def substitute(expression, variables):

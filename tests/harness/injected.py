@@ -11,7 +11,7 @@ from harness.programs import ROOT
 from harness.prometheus import Prometheus
 
 TABLES = runpy.run_path(ROOT / "docs/metrics.py")
-ROWS = {daemon: TABLES["rows"](daemon) for daemon in ("agent", "coordinator")}
+ROWS = {daemon: TABLES["rows"](daemon) for daemon in ("agent", "coordinator", "process")}
 INSTALLATIONS = [("one", "x"), ("two", "x"), ("one", "y")]  # Cluster and namespace; the first is the one that is asked for.
 PLACES = {("a", "0"): ("n0", "cuda:0"), ("a", "1"): ("n1", "cuda:0"), ("b", "0"): ("n0", "cuda:1"), ("b", "1"): ("n1", "cuda:1")}
 JOBS, RANKS, NODES = ["a", "b"], ["0", "1"], ["n0", "n1"]
@@ -72,6 +72,9 @@ def places(daemon, name, labels):
         for node in NODES:
             for job in JOBS if "fsdpd_job" in labels else [None]:
                 yield node, {"fsdpd_job": job} if job else {}
+    elif daemon == "process":
+        for instance in [*NODES, "c0"]:
+            yield instance, {}
     else:
         for job in JOBS if "fsdpd_job" in labels else [None]:
             where = {"fsdpd_job": job, "rank": "1", "fsdpd_node": "n1"}

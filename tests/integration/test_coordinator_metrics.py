@@ -6,6 +6,7 @@ import pathlib
 import re
 import runpy
 import signal
+import socket
 import subprocess
 import threading
 
@@ -53,6 +54,30 @@ def test_daemons_export_what_the_tables_say(shared, job):
         for name, labels in re.findall(r"^(fsdpd_\w+?)(?:_bucket|_sum|_count)?\{([^}]*)\}", text, re.MULTILINE):
             said = set(filter(None, rows[name]["labels"].split(", ")))
             assert set(re.findall(r'(\w+)="', labels)) - {"le"} == said, name
+
+
+def test_daemons_export_the_standard_metrics_of_a_process(shared):
+    for text in (shared.scrape_coordinator(), shared.scrape("node-0")):
+        assert all(value(text, name) for name in TABLES["rows"]("process"))
+
+
+def test_a_coordinator_that_ran_out_of_descriptors_accepts_connections_again(tmp_path):
+    """gRPC stops listening for good when accept() finds no free descriptor."""
+    with Cluster(tmp_path / "cluster", start=False) as cluster:
+        cluster.coordinator_prefix = ["prlimit", "--nofile=128:128"]
+        cluster.start_coordinator()
+        host, port = cluster.address.rsplit(":", 1)
+        idle = [socket.create_connection((host, int(port))) for _ in range(200)]
+        log = wait_until("connections are refused", lambda: "refusing connections" in cluster.coordinator.text() and cluster.coordinator.text())
+        assert log.count("refusing connections") == 1
+        full = cluster.scrape_coordinator()
+        assert value(full, "process_open_fds") > 0.8 * value(full, "process_max_fds")
+        refused = cluster.ctl("nodes")
+        assert refused.code == 5 and cluster.address in refused.err, refused
+        for each in idle:
+            each.close()
+        wait_until("the connections are closed", lambda: value(cluster.scrape_coordinator(), "process_open_fds") < 100)
+        cluster.ctl("nodes").expect(0)
 
 
 def test_the_coordinator_tells_of_jobs_agents_and_calls(shared, job):

@@ -307,6 +307,8 @@ EXPECTED = {
         ("Turns", [bounded("fsdpd_tick_seconds", "instance", ["c0"])]),
         ("Size of the state", [by("instance", ["c0"], lambda see, each: see.data.at("fsdpd_state_bytes", instance=each))]),
         ("Events", [one(lambda see: WINDOW * counted(see, "events_total", instance="c0"))]),
+        ("File descriptors", [by("instance", [*NODES, "c0"], lambda see, each: see.data.at("process_open_fds", instance=each)
+                                 / see.data.at("process_max_fds", instance=each))]),
         ("Power", [of_card("gpu_power_watts")]),
         ("Temperature", [by_card(lambda see, node, device: see.data.at("fsdpd_gpu_temperature_celsius", instance=node, fsdpd_node=node, device=device))]),
         ("SM clock", [of_card("gpu_sm_clock_hertz")]),

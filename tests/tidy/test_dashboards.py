@@ -15,9 +15,9 @@ SOURCE = "prometheus"  # What boards ask: a Prometheus.
 
 
 def exported():
-    """Every metric name that the agent's and the coordinator's sources spell out."""
-    sources = [path for path in repository.with_suffix(".cc", ".h") if path.parts[0] in ("agent", "coordinator")]
-    names = {name for path in sources for name in re.findall(r'"(fsdpd_[a-z0-9_]+)"', repository.text(path))}
+    """Every metric name that the sources of agent, coordinator and base spell out."""
+    sources = [path for path in repository.with_suffix(".cc", ".h") if path.parts[0] in ("agent", "base", "coordinator")]
+    names = {name for path in sources for name in re.findall(r'"((?:fsdpd|process)_[a-z0-9_]+)"', repository.text(path))}
     histograms = {name for path in sources for name in re.findall(r'"(fsdpd_[a-z0-9_]+)", kHistogram', repository.text(path))}
     return names | {name + part for name in histograms for part in ("_bucket", "_sum", "_count")}
 

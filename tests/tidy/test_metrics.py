@@ -47,7 +47,7 @@ def test_commands_flags_and_metrics_of_the_runbook_are_real():
     assert calls and not [name for name, _ in calls if name not in commands], commands
     flags = {flag for _, rest in calls for flag in re.findall(r"--[a-z-]+", rest)}
     assert flags and not [flag for flag in flags if not re.search(rf'"(?:-\w,)?{flag}["\[]', line)]
-    exported = set(re.findall(r"`(fsdpd_\w+)`", (ROOT / "docs/metrics.md").read_text()))
+    exported = set(re.findall(r"`((?:fsdpd|process)_\w+)`", (ROOT / "docs/metrics.md").read_text()))
     recorded = {rule["record"] for rule in dashboards.rules() if "record" in rule}
     asked = {name for code in re.findall(r"`([^`\n]+)`", RUNBOOK) for name in dashboards.metrics(code)}
     assert asked and not asked - exported - recorded
