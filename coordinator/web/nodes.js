@@ -6,11 +6,18 @@ export const title = () => "Nodes";
 
 export const load = ask => ask("ListNodes", {});
 
+// The status of `fsdpctl nodes`.
+function status(node) {
+  const connection = node.connected ? "ready" : node.left ? "left" : node.awaited ? "not-ready" : "lost";
+  if (!node.cordon) return connection;
+  const closed = !node.cordon.drain ? "cordoned" : number(node.cordon.drain.empty_unix_nanos) > 0 ? "drained" : "draining";
+  return node.connected ? closed : `${connection}, ${closed}`;
+}
+
 function state(node) {
-  if (node.cordon) return el("span", { class: "wait" }, "cordoned");
-  if (node.in_preflight) return el("span", { class: "wait" }, "in preflight");
-  if (node.connected) return el("span", { class: "good" }, "ready");
-  return el("span", { class: node.awaited ? "wait" : "bad" }, node.left ? "left" : node.awaited ? "not-ready" : "lost");
+  const open = node.connected && !node.cordon;
+  if (open && node.in_preflight) return el("span", { class: "wait" }, "in preflight");
+  return el("span", { class: open ? "good" : node.connected || node.awaited ? "wait" : "bad" }, status(node));
 }
 
 function why(node) {
@@ -19,6 +26,8 @@ function why(node) {
     said.push(`Since ${date(node.cordon.unix_nanos)}, by ${node.cordon.automatic ? "the coordinator" : "a person"}: ` +
       (node.cordon.reason || "no reason was given"));
   }
+  if (node.unconfirmed_jobs?.length)
+    said.push(`was lost with ranks of ${node.unconfirmed_jobs.join(", ")}, which may still run`);
   for (const job of node.stalled_jobs || []) said.push(`${job} makes no step`);
   return said.join("; ");
 }

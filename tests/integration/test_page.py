@@ -122,6 +122,24 @@ def test_a_date_that_is_not_today_is_shown_with_its_day(watched, browser):
     assert re.fullmatch(r"\d\d:\d\d:\d\d", told[0]) and re.fullmatch(r"1970-01-0[12] \d\d:\d\d:\d\d", told[1]), told
 
 
+def test_a_lost_node_that_is_cordoned_is_shown_as_lost_with_the_jobs_that_may_still_run(watched, browser):
+    browser.open(watched.page())
+    rows = browser.ask("""import("./nodes.js").then(({ draw }) => {
+      const page = document.createElement("div");
+      page.append(...draw({ nodes: [
+        { name: "gone", cordon: { reason: "a fan" }, unconfirmed_jobs: ["j-1", "j-2"] },
+        { name: "silent", awaited: true, cordon: { drain: {} } },
+        { name: "empty", connected: true, cordon: { drain: { empty_unix_nanos: "5" } } },
+        { name: "closed", connected: true, cordon: {}, in_preflight: true },
+        { name: "open", connected: true }] }).flat());
+      return [...page.querySelectorAll("tbody tr")].map(row => [...row.children].map(cell => cell.textContent));
+    })""")
+    shown = {row[0]: row[1:] for row in rows}
+    assert {name: row[0] for name, row in shown.items()} == {
+        "gone": "lost, cordoned", "silent": "not-ready, draining", "empty": "drained", "closed": "cordoned", "open": "ready"}
+    assert "was lost with ranks of j-1, j-2, which may still run" in shown["gone"][-1]
+
+
 def test_a_job_that_failed_before_its_first_step_says_why_and_has_no_empty_curves(watched, browser):
     browser.open(f"{watched.page()}#/jobs/{watched.gone}")
     assert browser.wait("document.body.innerText.includes('No step was made: ')")
