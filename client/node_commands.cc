@@ -67,9 +67,10 @@ int RunPreflight(Session* session) {
   const absl::StatusOr<v1::PreflightNodeResponse> begun = session->client().PreflightNode(request);
   if (!begun.ok()) return session->Fail(begun.status());
   v1::Node node = begun->node();
+  absl::Time date = console.clock->Wall();
   while (node.in_preflight()) {
     if (console.interrupt->WaitFor(kLookEvery)) return kExitInterrupted;
-    const absl::StatusOr<std::optional<v1::Node>> now = FindNode(session, request.node());
+    const absl::StatusOr<std::optional<v1::Node>> now = FindNode(session, request.node(), &date);
     if (!now.ok()) return session->Fail(now.status());
     if (!now->has_value()) return SayNotThere(session, request.node());
     node = **now;
@@ -81,7 +82,7 @@ int RunPreflight(Session* session) {
         << " could not be measured: it was not ready, or a slot was in use; its agent's log says more\n";
     return kExitFailed;
   }
-  std::string text = PreflightText(node, console.clock->Wall());
+  std::string text = PreflightText(node, date);
   if (node.preflight().faults().empty() && node.has_cordon())
     absl::StrAppend(&text, node.name(), " stays cordoned all the same, until fsdpctl uncordon ", node.name(),
                     "\n");

@@ -114,6 +114,11 @@ TEST_F(NodeCommandsTest, AgesAreRelativeToTheCoordinatorsDate) {
     node->set_name("node-7");
     node->set_last_seen_unix_nanos(date - absl::ToInt64Nanoseconds(absl::Seconds(3)));
     node->add_unconfirmed_jobs("j-1");
+    node->mutable_preflight()->set_unix_nanos(date - absl::ToInt64Nanoseconds(absl::Seconds(4)));
+    return grpc::Status::OK;
+  };
+  server_.on_preflight = [](const v1::PreflightNodeRequest&, v1::PreflightNodeResponse* response) {
+    response->mutable_node()->set_in_preflight(true);
     return grpc::Status::OK;
   };
   EXPECT_EQ(Run({"nodes"}), kExitOk) << err_;
@@ -121,6 +126,8 @@ TEST_F(NodeCommandsTest, AgesAreRelativeToTheCoordinatorsDate) {
   EXPECT_EQ(Run({"describe", "node", "node-7"}), kExitOk) << err_;
   EXPECT_THAT(out_, HasSubstr(" 3 s ago"));
   EXPECT_THAT(out_, HasSubstr("node-7 was lost with ranks of j-1, which may still run\n"));
+  EXPECT_EQ(Run({"preflight", "node-7"}), kExitOk) << err_;
+  EXPECT_THAT(out_, HasSubstr("node-7 has passed its preflight 4 s ago"));
 }
 
 TEST_F(NodeCommandsTest, AnUnknownNodeIsNotFoundAndANodeMustBeNamed) {
