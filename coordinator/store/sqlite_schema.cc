@@ -3,6 +3,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -70,12 +71,26 @@ constexpr const char* kSchemas[] = {
     R"sql(
   DROP INDEX jobs_by_end;     -- It had ended ones alone, and a list in the order of ends has all.
   CREATE INDEX jobs_by_end ON jobs (end_nanos, id);
+)sql",
+    R"sql(
+  CREATE TABLE job_labels (   -- A job's labels do not change.
+    key TEXT NOT NULL,
+    value TEXT NOT NULL,
+    create_nanos INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    PRIMARY KEY (key, value, create_nanos, id)
+  ) WITHOUT ROWID;
+  CREATE UNIQUE INDEX job_labels_by_job ON job_labels (id, key);
+  CREATE TRIGGER job_labels_of_deleted AFTER DELETE ON jobs BEGIN
+    DELETE FROM job_labels WHERE id = OLD.id;
+  END;
 )sql"};
 constexpr int64_t kSchemaVersion = std::size(kSchemas);
 // Of jobs that were stored before:
 constexpr int64_t kSchemaOfEnds = 3;
 constexpr int64_t kSchemaOfFolders = 4;
 constexpr int64_t kSchemaOfNodes = 7;
+constexpr int64_t kSchemaOfLabels = 10;
 
 // REQUIRES: within a transaction.
 absl::Status AddEnds(sqlite3* db) {
@@ -124,6 +139,17 @@ absl::Status AddFolders(sqlite3* db) {
 }
 
 // REQUIRES: within a transaction.
+absl::Status AddLabels(sqlite3* db) {
+  Statement select(db, "SELECT job FROM jobs");
+  int rc;
+  while ((rc = select.Step()) == SQLITE_ROW) {
+    const absl::StatusOr<v1::Job> job = ParseJob(select.Blob(0));
+    if (job.ok()) FSDPD_RETURN_IF_ERROR(StoreLabels(db, *job));
+  }
+  return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(db, rc, "read the labels of jobs");
+}
+
+// REQUIRES: within a transaction.
 absl::Status SplitNodes(sqlite3* db) {
   v1::ListNodesResponse nodes;
   {
@@ -150,6 +176,7 @@ absl::Status MakeSchemas(sqlite3* db, int64_t version, const std::string& doing)
     FSDPD_RETURN_IF_ERROR(Execute(db, kSchemas[from], doing));
   if (version < kSchemaOfEnds) FSDPD_RETURN_IF_ERROR(AddEnds(db));
   if (version < kSchemaOfFolders) FSDPD_RETURN_IF_ERROR(AddFolders(db));
+  if (version < kSchemaOfLabels) FSDPD_RETURN_IF_ERROR(AddLabels(db));
   return version < kSchemaOfNodes ? SplitNodes(db) : absl::OkStatus();
 }
 
@@ -178,22 +205,80 @@ absl::Status PrepareSchema(sqlite3* db, const std::string& path) {
   return done;
 }
 
+absl::Status StoreLabels(sqlite3* db, const v1::Job& job) {
+  for (const v1::Label& label : job.labels()) {
+    Statement insert(db, "INSERT OR IGNORE INTO job_labels (key, value, create_nanos, id) VALUES (?,?,?,?)");
+    insert.BindText(label.key());
+    insert.BindText(label.value());
+    insert.BindInt(job.create_unix_nanos());
+    insert.BindText(job.id());
+    if (const int rc = insert.Step(); rc != SQLITE_DONE)
+      return StatusOf(db, rc, absl::StrCat("store the labels of ", job.id()));
+  }
+  return absl::OkStatus();
+}
+
+namespace {
+
+// The rule whose jobs are read in the order of job_labels, which has only these: a list by a rare label visits
+// few entries, and one by a common label ends once its page is full. Null: the index of all jobs.
+const LabelRule* LeadingRule(const JobQuery& query) {
+  if (query.by_end || !query.folder.empty()) return nullptr;
+  const auto found = std::find_if(query.selector.begin(), query.selector.end(),
+                                  [](const LabelRule& rule) { return rule.kind == LabelRule::Kind::kIs; });
+  return found == query.selector.end() ? nullptr : &*found;
+}
+
+bool HasValue(const LabelRule& rule) {
+  return rule.kind == LabelRule::Kind::kIs || rule.kind == LabelRule::Kind::kIsNot;
+}
+
+std::string Condition(const LabelRule& rule) {
+  const bool negated = rule.kind == LabelRule::Kind::kIsNot || rule.kind == LabelRule::Kind::kNotThere;
+  return absl::StrCat(negated ? "NOT " : "",
+                      "EXISTS (SELECT 1 FROM job_labels WHERE job_labels.id = jobs.id AND key = ?",
+                      HasValue(rule) ? " AND value = ?" : "", ")");
+}
+
+}  // namespace
+
 // Jobs are read by their places once these are in order: what is sorted are numbers and ids. A subquery with
 // a limit is ordered before it is joined, and CROSS keeps the join from beginning with the other side.
 std::string SelectJobs(const JobQuery& query) {
+  const LabelRule* const leading = LeadingRule(query);
+  const std::string from =
+      leading == nullptr ? "jobs" : "job_labels AS label CROSS JOIN jobs ON jobs.id = label.id";
+  const char* const table = leading == nullptr ? "jobs" : "label";
+  const std::string id = absl::StrCat(table, ".id");
+  const std::string time = absl::StrCat(table, query.by_end ? ".end_nanos" : ".create_nanos");
+  const char* const way = query.ascending ? "" : " DESC";
   std::string where = "1";
   if (!query.states.empty()) absl::StrAppend(&where, " AND state IN (", InStates(query.states), ")");
   if (!query.folder.empty()) absl::StrAppend(&where, " AND folder = ?");
   if (!query.project.empty()) absl::StrAppend(&where, " AND project = ?");
-  const char* const column = query.by_end ? "end_nanos" : "create_nanos";
-  const char* const way = query.ascending ? "" : " DESC";
   if (query.after_cursor)
-    absl::StrAppend(&where, " AND (", column, ", id) ", query.ascending ? ">" : "<", " (?, ?)");
-  // What labels and a filter leave of them is known once they are read.
-  const bool by_itself = query.selector.empty() && query.filter == nullptr;
-  return absl::StrCat("SELECT job FROM (SELECT rowid AS place FROM jobs WHERE ", where, " ORDER BY ", column,
-                      way, ", id", way, " LIMIT ", by_itself ? query.limit + 1 : -1,
+    absl::StrAppend(&where, " AND (", time, ", ", id, ") ", query.ascending ? ">" : "<", " (?, ?)");
+  for (const LabelRule& rule : query.selector)
+    absl::StrAppend(&where, " AND ",
+                    &rule == leading ? "label.key = ? AND label.value = ?" : Condition(rule));
+  // What a filter leaves of them is known once they are read.
+  return absl::StrCat("SELECT job FROM (SELECT jobs.rowid AS place FROM ", from, " WHERE ", where,
+                      " ORDER BY ", time, way, ", ", id, way, " LIMIT ",
+                      query.filter == nullptr ? query.limit + 1 : -1,
                       ") CROSS JOIN jobs ON jobs.rowid = place");
+}
+
+void BindQuery(const JobQuery& query, Statement* select) {
+  if (!query.folder.empty()) select->BindText(query.folder);
+  if (!query.project.empty()) select->BindText(query.project);
+  if (query.after_cursor) {
+    select->BindInt(query.cursor.unix_nanos);
+    select->BindText(query.cursor.id);
+  }
+  for (const LabelRule& rule : query.selector) {
+    select->BindText(rule.key);
+    if (HasValue(rule)) select->BindText(rule.value);
+  }
 }
 
 std::string InStates(const std::vector<v1::JobState>& states) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/store/sqlite_query.h"
 #include "coordinator/store/state_store.h"
 #include "proto/fsdpd/v1/coordinator.pb.h"
 
@@ -26,8 +27,10 @@ absl::Status PrepareSchema(sqlite3* db, const std::string& path);
 
 // For a clause `state IN (...)`.
 std::string InStates(const std::vector<v1::JobState>& states);
-// What lists the query's jobs in its order, as many as it may want. Takes its folder, its project, and its
-// cursor's time and id, as far as it has them.
+// Of a job that was just inserted. REQUIRES: within the transaction of that.
+absl::Status StoreLabels(sqlite3* db, const v1::Job& job);
+// What lists the query's jobs in its order, as many as it may want, and what gives it the query's values.
 std::string SelectJobs(const JobQuery& query);
+void BindQuery(const JobQuery& query, Statement* select);
 
 }  // namespace fsdpd

@@ -134,7 +134,6 @@ absl::StatusOr<JobPage> SqliteStore::ReadJobs(Statement* statement, const JobQue
   while ((rc = statement->Step()) == SQLITE_ROW) {
     const std::string blob = statement->Blob(0);
     FSDPD_ASSIGN_OR_RETURN(v1::Job job, ParseJob(blob));
-    if (!Matches(query.selector, job.labels())) continue;
     const bool wanted = query.filter == nullptr || query.filter(job);
     const bool full = page.jobs.size() >= static_cast<size_t>(query.limit) || bytes >= query.max_bytes;
     page.more = looked_at >= query.most_looked_at || (wanted && full);
@@ -183,7 +182,7 @@ absl::Status SqliteStore::Write(const std::vector<const v1::Job*>& jobs, const E
   FSDPD_RETURN_IF_ERROR(TakeBackWhatIsOpen(doing));
   FSDPD_RETURN_IF_ERROR(CountThisLife());
   Events events = log_.Number(jobs, news);
-  if (events.empty()) return write();  // One statement is one transaction.
+  if (events.empty()) return WriteInOne(doing, write);
   const int64_t forget_through = log_.ForgetThrough(events, absl::FromUnixNanos(events.back().unix_nanos()));
   FSDPD_RETURN_IF_ERROR(WriteInOne(doing, [&]() -> absl::Status {
     FSDPD_RETURN_IF_ERROR(write());
@@ -285,8 +284,8 @@ absl::StatusOr<Inserted> SqliteStore::Insert(const v1::Job& job) {
     insert.BindTextOrNull(job.project());
     int rc = insert.Step();
     const bool inserted = rc == SQLITE_ROW;
-    if (inserted) rc = insert.Step();  // Without events, the commit happens in the last step.
-    if (inserted && rc == SQLITE_DONE) return absl::OkStatus();
+    if (inserted) rc = insert.Step();
+    if (inserted && rc == SQLITE_DONE) return StoreLabels(handle_->db, job);
     folder_taken = rc == SQLITE_DONE;
     known_request = rc == SQLITE_CONSTRAINT_UNIQUE && !job.request_id().empty();
     return folder_taken ? FolderTaken(job) : StatusOf(handle_->db, rc, doing);
@@ -319,7 +318,7 @@ absl::Status SqliteStore::Update(const v1::Job& job) {
     int rc = update.Step();
     not_there = rc == SQLITE_DONE;
     if (not_there) return FolderTaken(job);
-    if (rc == SQLITE_ROW) rc = update.Step();  // Without events, the commit happens in the last step.
+    if (rc == SQLITE_ROW) rc = update.Step();
     return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(handle_->db, rc, doing);
   });
   if (not_there) FSDPD_RETURN_IF_ERROR(Get(job.id()).status());
@@ -410,12 +409,7 @@ absl::StatusOr<v1::Job> SqliteStore::Get(const std::string& id) {
 
 absl::StatusOr<JobPage> SqliteStore::List(const JobQuery& query) {
   Statement select(handle_->db, SelectJobs(query));
-  if (!query.folder.empty()) select.BindText(query.folder);
-  if (!query.project.empty()) select.BindText(query.project);
-  if (query.after_cursor) {
-    select.BindInt(query.cursor.unix_nanos);
-    select.BindText(query.cursor.id);
-  }
+  BindQuery(query, &select);
   return ReadJobs(&select, query, "list jobs");
 }
 

@@ -265,10 +265,12 @@ TEST(SqliteStore, NodesOfASchemaThatHadThemInOneRowAreKept) {
   sqlite3* db = nullptr;
   ASSERT_EQ(sqlite3_open(dir.File("fsdpd.db").c_str(), &db), SQLITE_OK);
   ASSERT_EQ(
-      sqlite3_exec(db,
-                   "DROP TABLE events; DROP TABLE nodes; PRAGMA user_version=6; CREATE TABLE known_nodes "
-                   "(row INTEGER PRIMARY KEY CHECK (row = 1), nodes BLOB NOT NULL);",
-                   nullptr, nullptr, nullptr),
+      sqlite3_exec(
+          db,
+          "DROP TRIGGER job_labels_of_deleted; DROP TABLE job_labels; DROP TABLE events; DROP TABLE nodes; "
+          "PRAGMA user_version=6; CREATE TABLE known_nodes "
+          "(row INTEGER PRIMARY KEY CHECK (row = 1), nodes BLOB NOT NULL);",
+          nullptr, nullptr, nullptr),
       SQLITE_OK);
   sqlite3_stmt* insert = nullptr;
   ASSERT_EQ(sqlite3_prepare_v2(db, "INSERT INTO known_nodes VALUES (1, ?)", -1, &insert, nullptr), SQLITE_OK);
@@ -296,8 +298,10 @@ TEST(SqliteStore, BringsTheFirstSchemaUpToDateWithTheEndsAndFoldersOfItsJobs) {
   sqlite3* db = nullptr;
   ASSERT_EQ(sqlite3_open(dir.File("fsdpd.db").c_str(), &db), SQLITE_OK);
   ASSERT_EQ(sqlite3_exec(db, kFirstSchema, nullptr, nullptr, nullptr), SQLITE_OK);
-  for (const v1::Job& job : {Ended("late", 1, 90), Ended("early", 2, 10),
-                             SavingJob("waits", 3, v1::JOB_STATE_QUEUED, "/runs/7/")}) {
+  v1::Job late = Ended("late", 1, 90);
+  late.add_labels()->set_key("team");
+  for (const v1::Job& job :
+       {late, Ended("early", 2, 10), SavingJob("waits", 3, v1::JOB_STATE_QUEUED, "/runs/7/")}) {
     sqlite3_stmt* insert = nullptr;
     ASSERT_EQ(sqlite3_prepare_v2(db, "INSERT INTO jobs VALUES (?,?,?,NULL,?)", -1, &insert, nullptr),
               SQLITE_OK);
@@ -314,6 +318,9 @@ TEST(SqliteStore, BringsTheFirstSchemaUpToDateWithTheEndsAndFoldersOfItsJobs) {
     auto store = OpenOrDie(dir.path());
     EXPECT_EQ(store->generation(), 8 + life);
     EXPECT_EQ(store->List(JobQuery())->jobs.size(), 3u - life);
+    JobQuery labeled;
+    labeled.selector = *ParseSelector("team");
+    EXPECT_EQ(store->List(labeled)->jobs.size(), 1u);
     const auto forgotten = store->ForgetEnded({9, absl::Nanoseconds(50)}, absl::FromUnixNanos(100), 10);
     EXPECT_EQ(forgotten->size(), life == 0 ? 1u : 0u);
     if (life == 0) {
@@ -342,7 +349,8 @@ TEST(SqliteStore, JobsAreListedInTheOrderOfAnIndexAlsoInAFileOfAnOlderSchema) {
   sqlite3* db = nullptr;
   ASSERT_EQ(sqlite3_open(dir.File("fsdpd.db").c_str(), &db), SQLITE_OK);
   ASSERT_EQ(sqlite3_exec(db,
-                         "DROP INDEX jobs_by_end; PRAGMA user_version=8;"
+                         "DROP TRIGGER job_labels_of_deleted; DROP TABLE job_labels; DROP INDEX jobs_by_end; "
+                         "PRAGMA user_version=8;"
                          "CREATE INDEX jobs_by_end ON jobs (end_nanos, id) WHERE end_nanos > 0;",
                          nullptr, nullptr, nullptr),
             SQLITE_OK);
@@ -358,6 +366,29 @@ TEST(SqliteStore, JobsAreListedInTheOrderOfAnIndexAlsoInAFileOfAnOlderSchema) {
       const std::string plan = PlanOf(db, SelectJobs(query));
       EXPECT_THAT(plan, HasSubstr(by_end ? "INDEX jobs_by_end" : "INDEX jobs_by_time")) << plan;
       EXPECT_THAT(plan, Not(HasSubstr("TEMP B-TREE"))) << plan;
+    }
+  }
+  sqlite3_close(db);
+}
+
+// A list by a label read and parsed every stored job: 0.4 to 2 s of 45,000.
+TEST(SqliteStore, AListByALabelSearchesTheIndexOfLabels) {
+  const TempDir dir;
+  OpenOrDie(dir.path()).reset();
+  sqlite3* db = nullptr;
+  ASSERT_EQ(sqlite3_open(dir.File("fsdpd.db").c_str(), &db), SQLITE_OK);
+  for (const bool goes_on : {false, true}) {
+    for (const bool ascending : {false, true}) {
+      JobQuery query;
+      query.after_cursor = goes_on;
+      query.ascending = ascending;
+      query.selector = *ParseSelector("stage!=test,team=a,owner,!old");
+      const std::string plan = PlanOf(db, SelectJobs(query));
+      EXPECT_THAT(plan, HasSubstr("SEARCH label USING PRIMARY KEY (key=? AND value=?")) << plan;
+      EXPECT_THAT(plan, HasSubstr("SEARCH job_labels USING COVERING INDEX job_labels_by_job (id=? AND key=?"))
+          << plan;
+      EXPECT_THAT(plan, Not(HasSubstr("TEMP B-TREE"))) << plan;
+      EXPECT_THAT(plan, Not(HasSubstr("SCAN jobs"))) << plan;
     }
   }
   sqlite3_close(db);

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "coordinator/job_folder.h"
 #include "coordinator/store/sqlite_query.h"
+#include "coordinator/store/sqlite_schema.h"
 #include "coordinator/store/state_store.h"
 
 namespace fsdpd {
@@ -28,7 +29,7 @@ absl::Status PutJob(sqlite3* db, const std::string& id, const std::string& bytes
   insert.BindTextOrNull(FolderOf(job->spec()));
   insert.BindTextOrNull(job->project());
   const int rc = insert.Step();
-  return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(db, rc, absl::StrCat("copy job ", id));
+  return rc == SQLITE_DONE ? StoreLabels(db, *job) : StatusOf(db, rc, absl::StrCat("copy job ", id));
 }
 
 absl::Status PutBlobs(sqlite3* db, const std::string& table, const std::string& key, const std::string& value,

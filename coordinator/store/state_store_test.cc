@@ -515,6 +515,44 @@ TEST_P(StateStoreTest, WhatASelectorLeavesOutIsNotLookedAt) {
   EXPECT_EQ(PagesOf(store.get(), query), "zk|fa|");
 }
 
+TEST_P(StateStoreTest, ASelectorFindsJobsByTheirLabelsInEveryOrder) {
+  auto store = Open();
+  const std::vector<std::vector<std::pair<const char*, const char*>>> labels = {
+      {{"team", "a"}}, {{"team", "a"}, {"stage", "test"}}, {{"team", "b"}}, {}, {{"team", "a"}, {"old", ""}}};
+  for (size_t i = 0; i < labels.size(); ++i) {
+    v1::Job job = MakeJob(std::string(1, static_cast<char>('a' + i)), static_cast<int64_t>(i));
+    for (const auto& [key, value] : labels[i]) {
+      v1::Label* const label = job.add_labels();
+      label->set_key(key);
+      label->set_value(value);
+    }
+    ASSERT_TRUE(store->Insert(job).ok());
+  }
+  JobQuery query;
+  query.limit = 2;
+  const auto found = [&](const char* selector) {
+    query.selector = *ParseSelector(selector);
+    return PagesOf(store.get(), query);
+  };
+  EXPECT_EQ(found("team=a"), "eb|a|");
+  EXPECT_EQ(found("team=a,stage!=test"), "ea|");
+  EXPECT_EQ(found("team!=a"), "dc|");
+  EXPECT_EQ(found("team"), "ec|ba|");
+  EXPECT_EQ(found("!team"), "d|");
+  EXPECT_EQ(found("!old,team=a"), "ba|");
+  EXPECT_EQ(found("team=nobody"), "|");
+  query.ascending = true;
+  EXPECT_EQ(found("team=a"), "ab|e|");
+  query.by_end = true;
+  EXPECT_EQ(found("team=a"), "ab|e|");
+  query.by_end = false;
+  query.states = {v1::JOB_STATE_PAUSED};
+  EXPECT_EQ(found("team=a"), "|");
+  query.states.clear();
+  ASSERT_TRUE(store->Delete("a").ok());
+  EXPECT_EQ(found("team=a"), "be|");
+}
+
 TEST_P(StateStoreTest, AJobThatLivesKeepsItsEventsWhateverComesAndGoes) {
   v1::Job lives = MakeJob("lives", 1);
   {

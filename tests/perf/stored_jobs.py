@@ -67,6 +67,8 @@ def write_jobs(state_dir, ended, queued):
                            "project": one.project, "job": one.SerializeToString()}
                 yield [changed.get(column, values[column]) for column in columns]
         db.executemany(f"INSERT INTO jobs VALUES ({', '.join('?' * len(columns))})", rows())
+        db.execute("INSERT INTO job_labels SELECT 'team', 'team-' || (CAST(substr(id, 6) AS INTEGER) % 1000), "
+                   "create_nanos, id FROM jobs WHERE id LIKE 'copy-%'")
 
 
 def spread(durations):
