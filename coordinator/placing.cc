@@ -17,8 +17,9 @@
 namespace fsdpd {
 namespace {
 
-// New reasons of queued jobs stored per tick: a change at the head of a long queue must not stall the tick.
-constexpr int kMaxNotesPerTick = 200;
+// New reasons of queued jobs stored per tick: a change at the head of a long queue must not stall the tick. Each
+// tick goes through the whole queue, so that a longer one stores more: all reasons are stored within 16 ticks.
+size_t MaxNotesPerTick(size_t queued) { return std::max<size_t>(200, queued / 16); }
 // A queue of so many jobs is gone through in each tick.
 constexpr size_t kShortQueue = 256;
 constexpr absl::Duration kLongQueueEvery = absl::Seconds(5);
@@ -66,6 +67,7 @@ void Reconciler::PlaceQueued() {
   if (QueueIsAsBefore(look)) return;
   Placing placing = {Claims(std::move(slots)), QuotaRoom(look.quotas, index_.held_ranks())};
   std::vector<v1::Job> told;
+  const size_t max_notes = MaxNotesPerTick(queue_.size());
   for (auto it = queue_.begin(); it != queue_.end();) {
     const QueuePlace place = *it;
     const std::string& id = std::get<std::string>(place);
@@ -78,8 +80,8 @@ void Reconciler::PlaceQueued() {
       continue;
     }
     if (reason.empty() || reason == live.job.reason() || !placing.stores) continue;
-    look.undone |= told.size() == kMaxNotesPerTick;
-    if (told.size() == kMaxNotesPerTick) continue;
+    look.undone |= told.size() == max_notes;
+    if (told.size() == max_notes) continue;
     absl::StatusOr<v1::Job> next = After(live, JobEvent::kNote, reason);
     if (next.ok()) told.push_back(*std::move(next));
   }

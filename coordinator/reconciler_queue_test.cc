@@ -159,6 +159,14 @@ TEST_F(ReconcilerQueueTest, ALaunchChangesNoReasonFarDownALongQueue) {
   EXPECT_THAT(WaitingOf("job-400").jobs(), ElementsAre("job-3"));
 }
 
+// 200 a tick were stored, each after a look at the whole queue: 50,000 jobs took minutes.
+TEST_F(ReconcilerQueueTest, TheReasonsOfALongerQueueAreStoredInNoMoreTicks) {
+  Attach("a", 1);
+  AddJobs(6400, v1::JOB_STATE_QUEUED);
+  VisitedByTicks(20);
+  EXPECT_THAT(Job("job-6400").reason(), HasSubstr("waits behind other jobs in the queue"));
+}
+
 TEST_F(ReconcilerQueueTest, WhoCannotBeHelpedByFreeSlotsHoldsNobodyUp) {
   Attach("a", 1);
   Advance(absl::Seconds(20));  // All agents have had their time to come back.
