@@ -1,0 +1,74 @@
+"""Many jobs submitted through the API: all are listed, the queue's places are complete, and a kill loses none. What must
+hold whatever the time; tests/perf/stored_jobs.py measures times."""
+
+import concurrent.futures
+import re
+
+import pytest
+
+from harness import stubs
+from harness.cluster import Cluster
+from harness.specs import one_rank, to_message
+from harness.wait import wait_until
+
+AHEAD = 8  # Calls under way at once.
+MIB = 1 << 20
+
+
+def listed(cluster, page_size, **query):
+    """{id: job} of all pages, each job on one page only."""
+    jobs, token = {}, ""
+    while True:
+        page = cluster.api().ListJobs(stubs.coordinator.ListJobsRequest(page_size=page_size, page_token=token, **query),
+                                      timeout=120, wait_for_ready=True)
+        again = [job.id for job in page.jobs if job.id in jobs]
+        assert not again, f"on two pages: {again[:5]}"
+        jobs.update({job.id: job for job in page.jobs})
+        token = page.next_page_token
+        if not token:
+            return jobs
+
+
+def resident_bytes(cluster):
+    return float(re.search(r"^process_resident_memory_bytes (\S+)$", cluster.scrape_coordinator(), re.M)[1])
+
+
+def all_have_places(cluster, ids):
+    jobs = listed(cluster, 500)
+    assert set(jobs) == ids
+    return sorted(job.waiting.place for job in jobs.values()) == list(range(1, len(ids) + 1))
+
+
+@pytest.mark.parametrize("count", [500, pytest.param(50_000, marks=[pytest.mark.nightly, pytest.mark.timeout(3600)])])
+def test_none_of_many_queued_jobs_is_lost_or_left_out_of_a_list(tmp_path, count):
+    with Cluster(tmp_path / "cluster", agents=0) as cluster:
+        before = resident_bytes(cluster)
+        api, job = cluster.api(), to_message(one_rank(name="many"))
+
+        def submit(number):
+            label = stubs.job.Label(key="tenth", value=str(number % 10))
+            request = stubs.coordinator.SubmitJobRequest(spec=job, request_id=f"r-{number}", labels=[label])
+            return api.SubmitJob(request, timeout=120, wait_for_ready=True).job.id
+
+        with concurrent.futures.ThreadPoolExecutor(AHEAD) as calls:
+            ids = list(calls.map(submit, range(count)))
+        assert len(set(ids)) == count
+        assert set(listed(cluster, 500)) == set(ids)
+        assert set(listed(cluster, 97, selector="tenth=3")) == set(ids[3::10])
+        wait_until("each job has its place", lambda: all_have_places(cluster, set(ids)), 600)
+        # What a job takes twice over, and the pages of lists.
+        assert resident_bytes(cluster) - before < count * 48 * 1024 + 200 * MIB
+
+        address = cluster.address
+        cluster.coordinator.kill()
+        cluster.start_coordinator(listen=address)
+        assert set(listed(cluster, 500)) == set(ids)
+        assert set(listed(cluster, 97, selector="tenth=3")) == set(ids[3::10])
+        wait_until("each job has its place again", lambda: all_have_places(cluster, set(ids)), 600)
+        assert submit_again(cluster, job) == ids[0], "a repeated request is the job that it made"
+
+
+def submit_again(cluster, job):
+    label = stubs.job.Label(key="tenth", value="0")
+    return cluster.api().SubmitJob(stubs.coordinator.SubmitJobRequest(spec=job, request_id="r-0", labels=[label]),
+                                   timeout=120, wait_for_ready=True).job.id
