@@ -1,7 +1,7 @@
 // Listening socket of a gRPC server, with an accept loop of its own. gRPC 1.51 stops listening for good after
-// an accept() that found no free file descriptor; this loop resumes when descriptors are free again. It closes
-// new connections while fewer than kReservedFds are free, so that clients get an error immediately, and the
-// store, the log and /metrics can still open files.
+// an accept() that found no free file descriptor; this loop resumes when descriptors are free again. It
+// closes new connections while fewer than kReservedFds are free, so that clients get an error immediately,
+// and the store, the log and /metrics can still open files.
 //
 // Order: Open(), Start() once the server has started, Stop() before the server's Shutdown().
 #pragma once

@@ -17,8 +17,9 @@
 namespace fsdpd {
 namespace {
 
-// New reasons of queued jobs stored per tick: a change at the head of a long queue must not stall the tick. Each
-// tick goes through the whole queue, so that a longer one stores more: all reasons are stored within 16 ticks.
+// New reasons of queued jobs stored per tick: a change at the head of a long queue must not stall the tick.
+// Each tick goes through the whole queue, so that a longer one stores more: all reasons are stored within 16
+// ticks.
 size_t MaxNotesPerTick(size_t queued) { return std::max<size_t>(200, queued / 16); }
 // A queue of so many jobs is gone through in each tick.
 constexpr size_t kShortQueue = 256;
