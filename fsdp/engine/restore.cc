@@ -195,12 +195,16 @@ InitialValues Restore::Initial() const {
   };
 }
 
-at::Tensor Restore::ReadNative(const std::string& key, int64_t begin, int64_t elements) const {
+at::Tensor Restore::ReadStored(const std::string& key, int64_t begin, int64_t elements) const {
   const DcpTensor* tensor = native_->FindTensor(key);
   FSDPD_CHECK(tensor != nullptr);
   const at::Tensor values = at::empty({elements}, at::TensorOptions().dtype(ScalarOf(*tensor)));
   const absl::Status status = native_->ReadRun(*tensor, begin, elements, values.mutable_data_ptr());
-  return status.ok() ? SerialCast(values, at::kFloat) : Failed(status, elements);
+  return status.ok() ? values : Failed(status, elements);
+}
+
+at::Tensor Restore::ReadNative(const std::string& key, int64_t begin, int64_t elements) const {
+  return SerialCast(ReadStored(key, begin, elements), at::kFloat);
 }
 
 at::Tensor Restore::ReadForeign(const std::string& param, int64_t begin, int64_t elements) const {
@@ -211,11 +215,7 @@ at::Tensor Restore::ReadForeign(const std::string& param, int64_t begin, int64_t
 
 at::Tensor Restore::InEightBits(const at::Tensor& numbers, int moment, const std::string& key) const {
   const double largest = LargestMoment(moment);
-  const float* const values = numbers.const_data_ptr<float>();
-  double found = 0;  // NaN if any is.
-  for (int64_t i = 0; i < numbers.numel(); ++i) {
-    if (!(std::abs(values[i]) <= found)) found = std::isnan(found) ? found : std::abs(values[i]);
-  }
+  const double found = LargestMagnitude(numbers);
   if (found <= largest) return NearestMoments(numbers, moment);
   const std::string why =
       std::isnan(found)
@@ -252,10 +252,11 @@ absl::Status Restore::Finish(const MeshPosition& position, const ShardedParams& 
     const at::NoGradGuard no_grad;  // Of this thread.
     const Bucket& bucket = plan_.layout.buckets[chunk.bucket];
     const std::string key = OptimizerKey(ParamName(plan_.layout, bucket, chunk.slot), names[chunk.moment]);
-    const at::Tensor numbers = ReadNative(key, chunk.run.begin, chunk.run.elements);
     const at::Tensor to =
         params.bucket(chunk.bucket).moments[chunk.moment].narrow(0, chunk.main_begin, chunk.run.elements);
+    at::Tensor numbers = ReadStored(key, chunk.run.begin, chunk.run.elements);
     const bool eight_bits = bucket.types.moment == DType::kFp8;
+    if (!eight_bits || numbers.scalar_type() != at::kBFloat16) numbers = SerialCast(numbers, at::kFloat);
     SerialCopy(eight_bits ? InEightBits(numbers, chunk.moment, key) : SerialCast(numbers, to.scalar_type()),
                to);
     return absl::OkStatus();

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/check.h"
@@ -28,6 +29,37 @@ void Store(const at::Tensor& stored, Make make) {
 const float* Fp32Of(const at::Tensor& numbers) {
   FSDPD_CHECK(numbers.is_cpu() && numbers.is_contiguous());
   return numbers.const_data_ptr<float>();
+}
+
+// Without the sign, numbers are ordered as their bits are, and NaN is above infinity.
+template <typename Bits>
+uint32_t LargestBits(const at::Tensor& numbers, Bits magnitude) {
+  const auto* const bits = static_cast<const Bits*>(numbers.const_data_ptr());
+  Bits largest = 0;
+  for (int64_t i = 0; i < numbers.numel(); ++i)
+    largest = std::max(largest, static_cast<Bits>(bits[i] & magnitude));
+  return largest;
+}
+
+// Of each number in bf16, by its bits.
+std::vector<uint8_t> NearestTable(int moment) {
+  const kernels::MomentFormat format = kernels::MomentFormatOf(moment);
+  std::vector<uint8_t> table(1 << 16);
+  for (uint32_t bits = 0; bits < table.size(); ++bits)
+    table[bits] = kernels::NarrowMoment(kernels::FloatOf(bits << 16), kernels::kMomentNearest, format);
+  return table;
+}
+
+// A rank that owns 8 G parameters reads 16 G moments (docs/bench/2026-11-29-restart-8b-on-one-gpu.md).
+at::Tensor NearestOfBf16(const at::Tensor& numbers, int moment) {
+  static const std::vector<uint8_t> tables[] = {NearestTable(0), NearestTable(1)};
+  FSDPD_CHECK(numbers.is_cpu());
+  const at::Tensor stored = at::empty(numbers.sizes(), at::TensorOptions().dtype(at::kByte));
+  const uint8_t* const table = tables[moment].data();
+  Store(stored, [table, from = static_cast<const uint16_t*>(numbers.const_data_ptr())](int64_t i) {
+    return table[from[i]];
+  });
+  return stored;
 }
 
 const uint8_t* StoredBytes(const at::Tensor& stored) {
@@ -65,7 +97,16 @@ double LargestMoment(int moment) {
   return kernels::WidenMoment(static_cast<uint8_t>(format.most), format);
 }
 
+double LargestMagnitude(const at::Tensor& numbers) {
+  FSDPD_CHECK(numbers.is_cpu() && numbers.is_contiguous());
+  if (numbers.scalar_type() == at::kBFloat16)
+    return kernels::FloatOf(LargestBits<uint16_t>(numbers, 0x7fff) << 16);
+  FSDPD_CHECK(numbers.scalar_type() == at::kFloat);
+  return kernels::FloatOf(LargestBits<uint32_t>(numbers, 0x7fffffff));
+}
+
 at::Tensor NearestMoments(const at::Tensor& numbers, int moment) {
+  if (numbers.scalar_type() == at::kBFloat16) return NearestOfBf16(numbers.contiguous(), moment);
   const at::Tensor fp32 = numbers.to(at::kFloat).contiguous();
   const at::Tensor stored = at::empty(numbers.sizes(), at::TensorOptions().dtype(at::kByte));
   const kernels::MomentFormat format = kernels::MomentFormatOf(moment);

@@ -26,6 +26,9 @@ void WidenMomentsTo(const at::Tensor& stored, int moment, char* to);
 // Of that moment, the largest number there is.
 double LargestMoment(int moment);
 
+// The largest magnitude of numbers in fp32 or bf16; NaN if any is.
+double LargestMagnitude(const at::Tensor& numbers);
+
 // The nearest: for numbers that are read.
 at::Tensor NearestMoments(const at::Tensor& numbers, int moment);
 

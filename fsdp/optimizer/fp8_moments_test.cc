@@ -76,6 +76,22 @@ TEST(Fp8Moments, WhatIsStoredOnceStaysWhateverTheDither) {
   }
 }
 
+TEST(Fp8Moments, EachNumberInBf16IsRoundedAsInFp32) {
+  const at::Tensor all = at::arange(-32768, 32768, at::TensorOptions().dtype(at::kShort)).view(at::kBFloat16);
+  for (const int moment : {0, 1})
+    EXPECT_TRUE(NearestMoments(all, moment).equal(NearestMoments(all.to(at::kFloat), moment)));
+}
+
+TEST(Fp8Moments, TheLargestMagnitudeIsThatOfEitherSignAndNaNIsAboveAll) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    EXPECT_EQ(LargestMagnitude(at::tensor({0.5, -3.0, 2.0}).to(type)), 3);
+    EXPECT_EQ(LargestMagnitude(at::tensor({1.0, -kInf}).to(type)), kInf);
+    EXPECT_TRUE(std::isnan(LargestMagnitude(at::tensor({kInf, std::nan(""), 1.0}).to(type))));
+    EXPECT_EQ(LargestMagnitude(at::zeros({0}, at::TensorOptions().dtype(type))), 0);
+  }
+}
+
 TEST(Fp8Moments, EachNumberBecomesOneOfItsNeighboursAndItselfInTheMean) {
   constexpr int kTimes = 4000;
   for (int moment = 0; moment < 2; ++moment) {
