@@ -8,6 +8,7 @@
 #include <string>
 
 #include "agent/metrics.h"
+#include "base/process_metrics.h"
 
 namespace fsdpd {
 namespace {
@@ -399,6 +400,7 @@ TEST_F(MetricsExporterTest, TwoThousandJobsLeaveFewSeriesAlsoWhereNobodyScrapes)
 TEST_F(MetricsExporterTest, WhatIsExportedIsInTheTable) {
   std::set<std::string> rows;
   for (const Metric& row : AgentMetrics()) EXPECT_TRUE(rows.insert(row.name).second) << row.name;
+  for (const Metric& row : ProcessMetrics()) EXPECT_TRUE(rows.insert(row.name).second) << row.name;
   exporter_.RankLaunched(kFirst, "cpu");
   exporter_.RankStepped(kFirst, 1, Step(1));
   for (const prometheus::MetricFamily& family : exporter_.Collect())

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "base/process_metrics.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/testing/reconciler_case.h"
 #include "coordinator/testing/tiny_spec.h"
@@ -291,6 +292,7 @@ TEST_F(MetricsPageTest, EveryRowOfTheTableIsExportedAndNothingElse) {
     if (!family.metric.empty()) exported.insert(family.name);
   }
   for (const Metric& metric : CoordinatorMetrics()) rows.insert(metric.name);
+  for (const Metric& metric : ProcessMetrics()) rows.insert(metric.name);
   EXPECT_EQ(exported, rows);
 }
 

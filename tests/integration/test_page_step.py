@@ -125,8 +125,8 @@ def assert_edge(axes, path, samples, bytes_of):
     # Of moments closer than a tenth of a pixel the last is seen.
     far = [index for index, each in enumerate(samples[1:])
            if place(axes, each.start_seconds) - place(axes, samples[index].start_seconds) > 0.2]
-    assert len(far) > 2  # One slow instruction presses the others together.
     assert [found[index] for index in far] == pytest.approx([wanted[index] for index in far], abs=0.11)
+    return len(far)
 
 
 def assert_areas(seen, timeline):
@@ -134,7 +134,8 @@ def assert_areas(seen, timeline):
     shown = [name for index, name in enumerate(names) if any(each.bytes[index] for each in timeline.memory)]
     assert sorted(areas) == sorted(shown) and len(shown) > 3
     for name in shown:
-        assert_edge(seen["memory"], areas[name], timeline.memory, lambda each, upto=names.index(name) + 1: sum(each.bytes[:upto]))
+        assert assert_edge(seen["memory"], areas[name], timeline.memory,
+                           lambda each, upto=names.index(name) + 1: sum(each.bytes[:upto])) > 2
 
 
 @pytest.mark.parametrize("which", ["running", "ended", "waiting", "gone"])
@@ -162,6 +163,7 @@ def test_what_was_measured_of_an_ended_jobs_last_step_is_beside_it(watched, brow
         assert_boxes(seen, runs, "measured")
         (name, path), = seen["lines"]
         assert name == "measured"
+        # An instruction may take longer than all that the axis shows: no number of moments is asked for.
         assert_edge(seen["memory"], path, told.course.memory, lambda each: sum(each.bytes))
         assert browser.ask(FAINT) == [], scheme
     assert f"Measured by rank 0: step {told.course.step}, " in browser.text()
