@@ -38,6 +38,7 @@ struct CoordinatorLink::Session {
   std::string address;
   grpc::ClientContext context;
   std::unique_ptr<Stream> stream;
+  bool registered = false;  // The registration was sent: the stream can be ended in order.
   bool read_ended = false;
   bool write_ended = false;
 };
@@ -64,7 +65,7 @@ void CoordinatorLink::Shutdown(absl::Duration flush) {
     MutexLock lock(&mutex_);
     stopping_ = true;
     flush_until_ = clock_->Now() + flush;
-    if (session_ != nullptr && !attachment_.welcomed()) session_->context.TryCancel();
+    if (session_ != nullptr && !session_->registered) session_->context.TryCancel();
   }
   changed_.SignalAll();
   if (thread_.joinable()) thread_.join();
@@ -211,7 +212,12 @@ absl::Status CoordinatorLink::RunStream(const std::shared_ptr<grpc::Channel>& ch
     registration = attachment_.Begin(std::move(info));
   }
   session.stream = stub->Attach(&session.context);  // Waits for the connection.
-  session.stream->Write(registration);              // When it fails, the read fails too, and Finish says why.
+  // When it fails, the read fails too, and Finish says why.
+  const bool sent = session.stream->Write(registration);
+  {
+    MutexLock lock(&mutex_);
+    session.registered = sent;
+  }
   std::thread reader([this, &session] { ReadAll(&session); });
   WriteAll(&session);
   AwaitEnd(&session);
@@ -307,7 +313,9 @@ bool CoordinatorLink::NextToWrite(Session* session, v1::AgentMessage* message, i
       if (stopping_ && now >= flush_until_) return false;
       if (attachment_.Next(message, ticket) && (*ticket >= 0 || !stopping_)) return true;
       if (stopping_) return false;
-    } else if (stopping_ || attachment_.Overdue()) {
+    } else if (stopping_) {
+      return false;
+    } else if (attachment_.Overdue()) {
       session->context.TryCancel();
       return false;
     }
@@ -321,7 +329,7 @@ void CoordinatorLink::AwaitEnd(Session* session) {
   bool leaving = false;
   {
     MutexLock lock(&mutex_);
-    leaving = stopping_ && attachment_.welcomed() && !session->read_ended;
+    leaving = stopping_ && session->registered && !session->read_ended;
     session->write_ended = true;
     changed_.SignalAll();
   }

@@ -6,6 +6,8 @@
 
 #include <atomic>
 #include <future>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "agent/testing/scripted_coordinator.h"
@@ -128,6 +130,46 @@ TEST(CoordinatorLink, ARevokedCertificateIsReported) {
   coordinator.Refuse(grpc::Status(grpc::StatusCode::UNAUTHENTICATED, "refused", "REVOKED_CERTIFICATE"));
   EXPECT_EQ(handler.revoked.get_future().wait_for(std::chrono::seconds(10)), std::future_status::ready);
   link.Shutdown(absl::ZeroDuration());
+}
+
+// Accepts a registration without a welcome, as a coordinator that is slow.
+class Unwelcoming : public v1::AgentLink::Service {
+ public:
+  Unwelcoming() {
+    int port = 0;
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    address = absl::StrCat("127.0.0.1:", port);
+  }
+  grpc::Status Attach(grpc::ServerContext* context,
+                      grpc::ServerReaderWriter<v1::CoordinatorMessage, v1::AgentMessage>* stream) override {
+    v1::AgentMessage message;
+    if (stream->Read(&message)) registered.set_value();
+    while (stream->Read(&message)) {
+    }
+    in_order.set_value(!context->IsCancelled());
+    return grpc::Status::OK;
+  }
+
+  std::string address;
+  std::promise<void> registered;
+  std::promise<bool> in_order;
+
+ private:
+  std::unique_ptr<grpc::Server> server_;
+};
+
+// Its node was lost, with ranks that may still run, where it had left.
+TEST(CoordinatorLink, AnAgentThatStopsBeforeItsWelcomeLeavesInOrder) {
+  Unwelcoming coordinator;
+  Answering handler(Clock::Real());
+  CoordinatorLink link(coordinator.address, &handler, Clock::Real());
+  link.Start();
+  coordinator.registered.get_future().wait();
+  link.Shutdown(absl::ZeroDuration());
+  EXPECT_TRUE(coordinator.in_order.get_future().get());
 }
 
 v1::CoordinatorMessage Welcome(int64_t epoch) {

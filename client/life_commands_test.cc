@@ -284,7 +284,7 @@ TEST_F(LifeCommandsTest, ARequestIdThatIsAnUnsetVariableIsRefused) {
 
 TEST_F(LifeCommandsTest, TheVersionOfFsdpctlIsToldToWhomTheCoordinatorRefuses) {
   server_.on_version = [](const v1::GetVersionRequest&, v1::GetVersionResponse*) {
-    return RefusalWithDetails(grpc::StatusCode::UNAUTHENTICATED, "the call brings no token", "NO_TOKEN");
+    return RefusalWithDetails(grpc::StatusCode::UNAUTHENTICATED, "the call has no token", "NO_TOKEN");
   };
   EXPECT_EQ(Run({"version"}), kExitFailed);
   EXPECT_EQ(out_.find("client  "), 0U) << out_;

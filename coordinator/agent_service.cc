@@ -6,6 +6,7 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 #include <absl/strings/strip.h>
+#include <absl/time/clock.h>
 #include <grpcpp/alarm.h>
 
 #include <algorithm>
@@ -54,6 +55,7 @@ class AgentService::Stream final : public Reactor, public std::enable_shared_fro
   void Cancel();
   bool TakeTurn();
   void GiveTurnBack();
+  void LogEnd(const absl::Status& end);
 
   enum class First { kAwaited, kCame, kLate };
 
@@ -199,8 +201,18 @@ void AgentService::Stream::GiveTurnBack() {
     session_->Close();
   }
   in_order_ = end.ok();
-  if (!end.ok()) LogWarning("agent stream ended peer=%s status=%s", context_->peer(), end.ToString());
+  if (!end.ok()) LogEnd(end);
   Finish(ToGrpc(end));
+}
+
+// An agent that is refused tries again every few seconds.
+void AgentService::Stream::LogEnd(const absl::Status& end) {
+  const std::string text = end.ToString(absl::StatusToStringMode::kWithNoExtraData);
+  std::optional<int64_t> unlogged = 0;
+  if (session_ == nullptr) unlogged = service_->refusals_.Tell(text, absl::Now());
+  if (!unlogged.has_value()) return;
+  const std::string repeats = *unlogged > 0 ? absl::StrCat(" unlogged_repeats=", *unlogged) : "";
+  LogWarning("agent stream ended peer=%s status=%s%s", context_->peer(), text, repeats);
 }
 
 void AgentService::Stream::OnDone() {

@@ -14,6 +14,7 @@
 #include <string>
 
 #include "base/clock.h"
+#include "base/repeats.h"
 #include "coordinator/agent_session.h"
 #include "coordinator/audit_log.h"
 #include "coordinator/gate.h"
@@ -58,6 +59,7 @@ class AgentService final : public v1::AgentLink::CallbackService {
 
   const Parts parts_;
   StreamPlaces places_;
+  Repeats refusals_;
 };
 
 }  // namespace fsdpd

@@ -34,9 +34,7 @@ absl::StatusOr<Caller> Gate::Identify(const grpc::ServerContextBase& context) co
   if (open()) return Caller{};
   const auto header = context.client_metadata().find(kHeader);
   if (header == context.client_metadata().end()) {
-    return Nobody("NO_TOKEN",
-                  "the call brings no token; fsdpctl takes one from FSDPD_TOKEN, or from the file that "
-                  "--token-file names");
+    return Nobody("NO_TOKEN", "the call has no token; set FSDPD_TOKEN, or pass --token-file to fsdpctl");
   }
   absl::string_view token(header->second.data(), header->second.size());
   if (!absl::ConsumePrefix(&token, kScheme)) {
@@ -44,8 +42,7 @@ absl::StatusOr<Caller> Gate::Identify(const grpc::ServerContextBase& context) co
   }
   const std::optional<Person> person = people_->Find(token);
   if (!person.has_value()) {
-    return Nobody("UNKNOWN_TOKEN",
-                  "the token is none that this coordinator knows; it may have been replaced");
+    return Nobody("UNKNOWN_TOKEN", "unknown token (it may have been rotated)");
   }
   return Caller{person->name, person->role, person->project};
 }

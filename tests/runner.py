@@ -60,6 +60,10 @@ PROGRAMS = [*CLUSTER, "//examples/plugin:residual_mlp.so", "//fsdp/model/testing
 SLOW: list[tuple[float, str]] = []
 
 
+# SIGHUP: the terminal was closed. Children have sessions of their own and would not get it.
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
 class Interrupted(Exception):
     pass
 
@@ -213,14 +217,19 @@ def run_gpu_unit(scratch, labels):
     return bazel_tests(scratch, "gpu", targets, "--config=cuda", LONGER) if targets else Counts(failed=1)
 
 
+def ask_bazel(*arguments):
+    done = subprocess.run([*BAZEL, *arguments], cwd=ROOT, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"bazel {' '.join(arguments)} failed with exit code {done.returncode}:\n{done.stderr}")
+    return done.stdout
+
+
 def query(expression):
-    done = subprocess.run(BAZEL + ["query", "--noshow_progress", expression], cwd=ROOT, capture_output=True, text=True)
-    return done.stdout.split()
+    return ask_bazel("query", "--noshow_progress", expression).split()
 
 
 def bazel_bin(config):
-    done = subprocess.run(BAZEL + ["info", config, "bazel-bin"], cwd=ROOT, capture_output=True, text=True)
-    return pathlib.Path(done.stdout.strip())
+    return pathlib.Path(ask_bazel("info", config, "bazel-bin").strip())
 
 
 def path_of(label):
@@ -400,14 +409,14 @@ def print_slowest():
 
 def interrupt(signum, frame):
     # Once: a second Ctrl-C must not cut short the clean-up that the first one began.
-    for each in (signal.SIGINT, signal.SIGTERM):
+    for each in INTERRUPTS:
         signal.signal(each, signal.SIG_IGN)
     raise Interrupted()
 
 
 def main():
     names, labels = parse(sys.argv[1:])
-    for each in (signal.SIGINT, signal.SIGTERM):
+    for each in INTERRUPTS:
         signal.signal(each, interrupt)
     scratch = pathlib.Path(tempfile.mkdtemp(prefix="fsdpd-tests-"))
     try:

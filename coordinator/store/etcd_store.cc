@@ -317,6 +317,7 @@ std::vector<absl::Status> EtcdStore::UpdateAll(const std::vector<const v1::Job*>
   size_t events = 0;           // At most, as some may be stored.
   // If etcd refuses a batch as too large, each of its jobs is stored by itself.
   const auto write = [&] {
+    if (in_batch.empty()) return absl::OkStatus();
     AddEvents(in_batch, {}, &batch);
     absl::Status written = WriteAndAdopt(&batch, absl::StrCat("update ", in_batch.size(), " jobs"));
     const bool one_by_one = absl::IsOutOfRange(written);

@@ -91,7 +91,9 @@ absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(Options options) {
 }
 
 FolderLock::~FolderLock() {
-  if (locked_) RemoveSaid();
+  // Only this attempt's messages: a later attempt may hold the lock by now (CheckHeld()).
+  std::error_code error;
+  if (locked_) std::filesystem::remove_all(said_dir(), error);
   if (lock_ >= 0) close(lock_);
 }
 

@@ -77,7 +77,7 @@ TEST(FolderLock, NamesTheHolderAndNotTheOneBeforeItThatHadSigned) {
 TEST(FolderLock, AHolderWhoseLockWentToALaterAttemptKeepsNothing) {
   const TempDir dir;
   LocalStore store;
-  const auto lock = FolderLock::Take(Of(dir.path(), &store, 0, "job"));
+  auto lock = FolderLock::Take(Of(dir.path(), &store, 0, "job"));
   ASSERT_TRUE(lock.ok()) << lock.status();
   EXPECT_TRUE((*lock)->Keep().ok());
   std::ofstream(dir.File(".fsdpd_lock")) << "job another-token there\n";
@@ -85,6 +85,11 @@ TEST(FolderLock, AHolderWhoseLockWentToALaterAttemptKeepsNothing) {
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
     EXPECT_THAT(status.message(), HasSubstr("was taken by a later attempt on host there"));
   }
+  const std::string own = (*lock)->said_dir(), later = dir.File(".fsdpd_said.another-token");
+  for (const std::string& messages : {own, later}) ASSERT_TRUE(fs::create_directory(messages));
+  lock->reset();
+  EXPECT_FALSE(fs::exists(own));
+  EXPECT_TRUE(fs::exists(later)) << "the later attempt's ranks save through it";
 }
 
 TEST(FolderLock, AnAttemptWaitsForTheOneBefore) {

@@ -127,7 +127,17 @@ def test_parts_of_unit_tests_leave_out_process_tests(run, tmp_path, monkeypatch)
     assert len(asked) == 5 and all(f"-//tests/{folder}/..." in targets for targets in asked for folder in run.PROCESS_TESTS)
 
 
-def test_ctrl_c_stops_everything(tmp_path):
+def test_a_query_that_fails_ends_the_run_with_its_reason(run, tmp_path, monkeypatch):
+    bazel = tmp_path / "bazel"
+    bazel.write_text("#!/bin/sh\necho 'no such package' >&2\nexit 7\n")
+    bazel.chmod(0o755)
+    monkeypatch.setattr(run, "BAZEL", [str(bazel)])
+    with pytest.raises(SystemExit, match="(?s)query .*exit code 7.*no such package"):
+        run.query("//nowhere/...")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGHUP], ids=["ctrl_c", "closed_terminal"])
+def test_an_interrupt_stops_everything(tmp_path, signum):
     bazel = tmp_path / "bazel"
     # Stands for a build that takes long and leaves a process behind when it is asked to end; and for a server that is
     # only starting, in a session of its own, so that `bazel shutdown` would find none to end.
@@ -139,7 +149,7 @@ def test_ctrl_c_stops_everything(tmp_path):
     wait_until("the build has begun", (tmp_path / "building").exists, timeout_s=60)
     started = {process.pid for process in descendants(running.pid)}
     assert started
-    running.send_signal(signal.SIGINT)
+    running.send_signal(signum)
     _, errors = running.communicate(timeout=45)
     assert running.returncode == 130 and "interrupted" in errors
     assert not started & {process.pid for process in descendants(os.getpid())}
