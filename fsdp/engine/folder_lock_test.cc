@@ -117,11 +117,14 @@ TEST(FolderLock, OnlyWhoHoldsTheFolderRemovesAndRenames) {
     std::ofstream(CheckpointPath(dir.path(), step) + "/.metadata") << "x";
     std::ofstream(CheckpointPath(dir.path(), step) + part) << "half";
   }
+  const std::string messages = dir.File(".fsdpd_said.of-an-attempt-before");
+  fs::create_directories(messages);
   const int other = open(dir.File(".fsdpd_lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   ASSERT_EQ(flock(other, LOCK_EX | LOCK_NB), 0);
   LocalStore store;
   EXPECT_EQ(Take(Of(dir.path(), &store)).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(fs::exists(damaged + part));
+  EXPECT_TRUE(fs::exists(messages));
   EXPECT_TRUE(fs::exists(CheckpointPath(dir.path(), 6) + part));
   close(other);
   LocalStore free;
@@ -130,6 +133,7 @@ TEST(FolderLock, OnlyWhoHoldsTheFolderRemovesAndRenames) {
   ASSERT_TRUE((*lock)->Clear({damaged}).ok());
   EXPECT_TRUE(fs::exists(damaged + ".damaged/.metadata"));
   EXPECT_FALSE(fs::exists(damaged));
+  EXPECT_FALSE(fs::exists(messages));
   EXPECT_TRUE(IsCheckpoint(CheckpointPath(dir.path(), 6)));
   EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 6) + part));
 }

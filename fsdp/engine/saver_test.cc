@@ -204,7 +204,6 @@ class SilentStore : public LocalStore {
 TEST(Saver, CommitsWhileTheStoreIsSilent) {
   const TempDir dir;
   const Plan plan = PlanOf(dir.path());
-  fs::create_directories(dir.File(".fsdpd_said.of-an-attempt-before"));
   SilentStore store;
   const std::atomic<bool> stop{false};
   const auto save = [&](int64_t rank) {
@@ -234,7 +233,6 @@ TEST(Saver, CommitsWhileTheStoreIsSilent) {
     ASSERT_TRUE(verdict.ok()) << verdict.status();
     EXPECT_TRUE(verdict->faults.empty());
   }
-  EXPECT_FALSE(fs::exists(dir.File(".fsdpd_said.of-an-attempt-before")));
 }
 
 // Whose lock went with it: two runs would write into the one that is made again.

@@ -304,7 +304,7 @@ def test_an_open_stream_of_a_revoked_certificate_is_closed_within_ten_seconds(ow
         assert not any("type.googleapis.com" in line for line in lines)
         page = cluster.scrape_coordinator()
         assert re.search("^fsdpd_revoked_certificates 1$", page, re.M), page
-        assert re.search("^fsdpd_revoked_agent_streams_total 2$", page, re.M), page
+        assert re.search("^fsdpd_revoked_agent_streams_total 4$", page, re.M), page
         assert cluster.node("node-0").connected, "others are untouched"
         listed.write_text("typo in it\n")
         wait_until("the error is shown",

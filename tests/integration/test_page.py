@@ -256,7 +256,7 @@ def test_it_asks_for_a_token_over_tls(own, browser, tmp_path):
         assert not browser.ask("document.querySelector('[role=alert]')"), "nobody has shown a wrong one yet"
         browser.type("fsdpd_wrong")
         browser.press("Enter")
-        assert "none that this coordinator knows" in browser.wait("document.querySelector('[role=alert]')?.textContent")
+        assert "unknown token" in browser.wait("document.querySelector('[role=alert]')?.textContent")
         browser.type(security.token("vera"))
         browser.press("Enter")
         browser.wait("document.body.innerText.includes('No such job')")
