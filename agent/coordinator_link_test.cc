@@ -6,8 +6,6 @@
 
 #include <atomic>
 #include <future>
-#include <memory>
-#include <string>
 #include <vector>
 
 #include "agent/testing/scripted_coordinator.h"
@@ -132,44 +130,16 @@ TEST(CoordinatorLink, ARevokedCertificateIsReported) {
   link.Shutdown(absl::ZeroDuration());
 }
 
-// Accepts a registration without a welcome, as a coordinator that is slow.
-class Unwelcoming : public v1::AgentLink::Service {
- public:
-  Unwelcoming() {
-    int port = 0;
-    grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-    builder.RegisterService(this);
-    server_ = builder.BuildAndStart();
-    address = absl::StrCat("127.0.0.1:", port);
-  }
-  grpc::Status Attach(grpc::ServerContext* context,
-                      grpc::ServerReaderWriter<v1::CoordinatorMessage, v1::AgentMessage>* stream) override {
-    v1::AgentMessage message;
-    if (stream->Read(&message)) registered.set_value();
-    while (stream->Read(&message)) {
-    }
-    in_order.set_value(!context->IsCancelled());
-    return grpc::Status::OK;
-  }
-
-  std::string address;
-  std::promise<void> registered;
-  std::promise<bool> in_order;
-
- private:
-  std::unique_ptr<grpc::Server> server_;
-};
-
-// Its node was lost, with ranks that may still run, where it had left.
+// Its stream was cancelled, so the coordinator took its node for lost, with ranks that may still run.
 TEST(CoordinatorLink, AnAgentThatStopsBeforeItsWelcomeLeavesInOrder) {
-  Unwelcoming coordinator;
+  ScriptedCoordinator coordinator;
+  coordinator.WithholdWelcome();
   Answering handler(Clock::Real());
-  CoordinatorLink link(coordinator.address, &handler, Clock::Real());
+  CoordinatorLink link(coordinator.address(), &handler, Clock::Real());
   link.Start();
-  coordinator.registered.get_future().wait();
+  coordinator.AwaitRegister(1);
   link.Shutdown(absl::ZeroDuration());
-  EXPECT_TRUE(coordinator.in_order.get_future().get());
+  EXPECT_TRUE(coordinator.AwaitEnd());
 }
 
 v1::CoordinatorMessage Welcome(int64_t epoch) {

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>
+#include <netinet/in.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -26,10 +27,12 @@ int PortOf(int fd) {
   return ntohs(*PortIn(reinterpret_cast<sockaddr*>(&address)));
 }
 
-// Invalid, with errno, where it cannot.
+// Invalid, with errno, on failure.
 UniqueFd ListenAt(const addrinfo& at) {
   UniqueFd fd(socket(at.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, at.ai_protocol));
-  const int on = 1;
+  const int on = 1, off = 0;
+  // Whatever net.ipv6.bindv6only says.
+  if (at.ai_family == AF_INET6) setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
   if (fd.valid() && setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
       bind(fd.get(), at.ai_addr, at.ai_addrlen) == 0 && ::listen(fd.get(), SOMAXCONN) == 0) {
     return fd;
@@ -75,7 +78,7 @@ absl::StatusOr<Listener> Listen(const HostPort& address, absl::string_view what)
 absl::StatusOr<std::vector<Listener>> ListenOnAll(const HostPort& address, absl::string_view what) {
   constexpr size_t kMost = 8;
   if (address.host == "0.0.0.0") {
-    // An IPv6 socket also takes IPv4 connections; there is none where IPv6 is disabled.
+    // An IPv6 socket also accepts IPv4 connections. It fails if IPv6 is disabled.
     absl::StatusOr<std::vector<Listener>> both = ListenOn({"::", address.port}, what, kMost);
     if (both.ok()) return both;
   }

@@ -1,6 +1,5 @@
 // How many files and connections a process may have open. A shell gives it 1024 of some hundred thousands
-// that it may ask for. gRPC 1.51 never listens again once it found none left for a connection, so a server
-// asks for all.
+// that it may ask for.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,7 @@ namespace {
 constexpr MetricKind kCounter = MetricKind::kCounter, kGauge = MetricKind::kGauge;
 
 constexpr Metric kTable[] = {
-    // Of the process, agent or coordinator.
+    // An agent or a coordinator, under the names that Prometheus client libraries use.
     {"process_cpu_seconds_total", kCounter, "seconds", "", "User and system CPU time of the process."},
     {"process_open_fds", kGauge, "", "", "Open file descriptors of the process."},
     {"process_max_fds", kGauge, "", "", "Limit of open file descriptors (soft RLIMIT_NOFILE)."},

@@ -1,5 +1,5 @@
-// Metrics of this process under the names that Prometheus client libraries use for them, so that dashboards
-// and alerts of other programs work here too. docs/metrics.md is made of the table (docs/metrics.py).
+// Metrics of this process under the names that Prometheus client libraries use, so that dashboards and alerts
+// for other programs work here too. docs/metrics.py generates a section of docs/metrics.md from the table.
 //
 // Thread-safe: functions.
 #pragma once

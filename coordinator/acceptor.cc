@@ -21,7 +21,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr int kStarvedMs = 100;  // Until the listener is asked again after that.
+constexpr int kStarvedMs = 100;  // Retry interval of accept() after it found no descriptor.
 
 // As gRPC sets them on connections that it accepts itself.
 void SetOptions(int fd) {
@@ -64,7 +64,7 @@ void Acceptor::Stop() {
 
 void Acceptor::Run() {
   while (!stopping_) {
-    // A listener without a descriptor to give would be ready at every turn.
+    // Without a free descriptor, poll() would report the listener as ready every time.
     const short accepts = starved_ ? 0 : POLLIN;
     std::vector<pollfd> fds = {{wake_.get(), POLLIN, 0}};
     for (const Listener& listener : listeners_) fds.push_back({listener.fd.get(), accepts, 0});

@@ -32,7 +32,7 @@ class Acceptor {
   ~Acceptor() { Stop(); }
 
   int port() const { return listeners_[0].address.port; }
-  void Start(std::unique_ptr<Sink> sink);  // Of the server's builder.
+  void Start(std::unique_ptr<Sink> sink);  // From the server's builder.
   void Stop();                             // Closes the port. Idempotent.
 
  private:
@@ -44,7 +44,7 @@ class Acceptor {
   const UniqueFd wake_;
   std::unique_ptr<Sink> sink_;
   std::atomic<bool> stopping_{false};
-  bool starved_ = false;  // The last accept() found no descriptor or memory; the thread's own.
+  bool starved_ = false;  // The last accept() found no descriptor or memory. Used only by the thread.
   Repeats repeats_;
   std::thread thread_;
 };

@@ -6,7 +6,6 @@
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 #include <absl/strings/strip.h>
-#include <absl/time/clock.h>
 #include <grpcpp/alarm.h>
 
 #include <algorithm>
@@ -209,7 +208,7 @@ void AgentService::Stream::GiveTurnBack() {
 void AgentService::Stream::LogEnd(const absl::Status& end) {
   const std::string text = end.ToString(absl::StatusToStringMode::kWithNoExtraData);
   std::optional<int64_t> unlogged = 0;
-  if (session_ == nullptr) unlogged = service_->refusals_.Tell(text, absl::Now());
+  if (session_ == nullptr) unlogged = service_->refusals_.Tell(text, service_->parts_.clock->Now());
   if (!unlogged.has_value()) return;
   const std::string repeats = *unlogged > 0 ? absl::StrCat(" unlogged_repeats=", *unlogged) : "";
   LogWarning("agent stream ended peer=%s status=%s%s", context_->peer(), text, repeats);

@@ -105,9 +105,7 @@ absl::StatusOr<Front> OpenFront(const FrontOptions& options, const FrontSecurity
   quota.SetMaxThreads(kMaxThreads);
   FSDPD_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.listen));
   Front front;
-  absl::StatusOr<std::unique_ptr<Acceptor>> acceptor = Acceptor::Open(listen);
-  if (!acceptor.ok()) return CannotListen(options.listen);
-  front.acceptor = *std::move(acceptor);
+  FSDPD_ASSIGN_OR_RETURN(front.acceptor, Acceptor::Open(listen));
   grpc::ServerBuilder builder;
   builder.SetResourceQuota(quota);
   builder.SetMaxReceiveMessageSize(kMaxRpcBytes);

@@ -38,7 +38,7 @@ absl::StatusOr<Caller> Gate::Identify(const grpc::ServerContextBase& context) co
   }
   absl::string_view token(header->second.data(), header->second.size());
   if (!absl::ConsumePrefix(&token, kScheme)) {
-    return Nobody("NO_TOKEN", "the metadata 'authorization' is to be 'Bearer ' and a token");
+    return Nobody("NO_TOKEN", "metadata 'authorization' must be 'Bearer <token>'");
   }
   const std::optional<Person> person = people_->Find(token);
   if (!person.has_value()) {

@@ -60,7 +60,7 @@ PROGRAMS = [*CLUSTER, "//examples/plugin:residual_mlp.so", "//fsdp/model/testing
 SLOW: list[tuple[float, str]] = []
 
 
-# SIGHUP: the terminal was closed. Children have sessions of their own and would not get it.
+# SIGHUP, when the terminal closes, does not reach children: they have their own sessions.
 INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

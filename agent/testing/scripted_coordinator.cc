@@ -33,6 +33,11 @@ void ScriptedCoordinator::Refuse(grpc::Status status) {
   refusal_ = std::move(status);
 }
 
+void ScriptedCoordinator::WithholdWelcome() {
+  MutexLock lock(&mutex_);
+  withhold_welcome_ = true;
+}
+
 void ScriptedCoordinator::HoldRendezvous(bool hold) {
   MutexLock lock(&mutex_);
   hold_rendezvous_ = hold;
@@ -115,6 +120,19 @@ void ScriptedCoordinator::AwaitStopped(const std::string& job, int attempt) {
   });
 }
 
+bool ScriptedCoordinator::AwaitEnd() {
+  const auto deadline = std::chrono::steady_clock::now() + kPatience;
+  MutexLock lock(&mutex_);
+  while (ended_in_order_.empty()) {
+    if (std::chrono::steady_clock::now() >= deadline) {
+      ADD_FAILURE() << "no stream ended";
+      return false;
+    }
+    changed_.WaitFor(&mutex_, kPatience);
+  }
+  return ended_in_order_.front();
+}
+
 int ScriptedCoordinator::Count(const Matcher& matches) {
   MutexLock lock(&mutex_);
   int count = 0;
@@ -165,7 +183,7 @@ grpc::Status ScriptedCoordinator::Attach(grpc::ServerContext* context, Stream* s
     v1::CoordinatorMessage welcome;
     welcome.set_epoch(epoch);
     welcome.mutable_welcome()->set_heartbeat_interval_ms(50);
-    stream->Write(welcome);
+    if (!withhold_welcome_) stream->Write(welcome);
     stream_ = stream;
     context_ = context;
     Take(message);
@@ -181,6 +199,7 @@ grpc::Status ScriptedCoordinator::Attach(grpc::ServerContext* context, Stream* s
   MutexLock lock(&mutex_);
   stream_ = nullptr;
   context_ = nullptr;
+  ended_in_order_.push_back(!context->IsCancelled());
   changed_.SignalAll();
   return grpc::Status::OK;
 }

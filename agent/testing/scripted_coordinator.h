@@ -27,6 +27,7 @@ class ScriptedCoordinator : public v1::AgentLink::Service {
   const std::string& address() const { return address_; }
 
   void Refuse(grpc::Status status);  // Every Attach from now on; OK ends that.
+  void WithholdWelcome();            // From the next Attach on.
   void HoldRendezvous(bool hold);    // Gets stay unanswered while held.
   void ForgetRendezvous();           // As a coordinator that was restarted.
   void SetRendezvous(const std::string& key, const std::string& value);  // As a rank of another node.
@@ -44,6 +45,7 @@ class ScriptedCoordinator : public v1::AgentLink::Service {
   v1::RankUpdate AwaitExit(const std::string& job, int attempt, int rank);
   v1::RankUpdate AwaitReady(const std::string& job, int attempt, int rank);
   void AwaitStopped(const std::string& job, int attempt);
+  bool AwaitEnd();  // Of the first stream; false: it was cancelled.
   int Count(const Matcher& matches);
   std::vector<v1::AgentMessage> Received();
 
@@ -60,6 +62,8 @@ class ScriptedCoordinator : public v1::AgentLink::Service {
   CondVar changed_;
   grpc::Status refusal_ ABSL_GUARDED_BY(mutex_);
   bool hold_rendezvous_ ABSL_GUARDED_BY(mutex_) = false;
+  bool withhold_welcome_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<bool> ended_in_order_ ABSL_GUARDED_BY(mutex_);  // For each stream that has ended.
   int64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
   Stream* stream_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Writes happen under the lock: it is a test.
   grpc::ServerContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;

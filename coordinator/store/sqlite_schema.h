@@ -27,9 +27,10 @@ absl::Status PrepareSchema(sqlite3* db, const std::string& path);
 
 // For a clause `state IN (...)`.
 std::string InStates(const std::vector<v1::JobState>& states);
-// Of a job that was just inserted. REQUIRES: within the transaction of that.
+// Stores the labels of a job that was just inserted. REQUIRES: the same transaction.
 absl::Status StoreLabels(sqlite3* db, const v1::Job& job);
-// What lists the query's jobs in its order, as many as it may want, and what gives it the query's values.
+// SQL that returns the query's jobs in its order, at least as many as the query returns. BindQuery() binds its
+// parameters.
 std::string SelectJobs(const JobQuery& query);
 void BindQuery(const JobQuery& query, Statement* select);
 

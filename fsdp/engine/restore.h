@@ -52,7 +52,7 @@ class Restore {
   absl::Status OpenNative(const std::string& path, bool own);
   absl::Status OpenForeign(const std::string& path);
   void Note(const std::string& note);
-  // In the type of the file; ReadNative() in fp32.
+  // In the dtype of the file. ReadNative() converts to fp32.
   at::Tensor ReadStored(const std::string& key, int64_t begin, int64_t elements) const;
   at::Tensor ReadNative(const std::string& key, int64_t begin, int64_t elements) const;
   at::Tensor ReadForeign(const std::string& param, int64_t begin, int64_t elements) const;

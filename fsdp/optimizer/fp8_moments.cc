@@ -41,7 +41,7 @@ uint32_t LargestBits(const at::Tensor& numbers, Bits magnitude) {
   return largest;
 }
 
-// Of each number in bf16, by its bits.
+// The rounded moment of each bf16 value, indexed by its bits.
 std::vector<uint8_t> NearestTable(int moment) {
   const kernels::MomentFormat format = kernels::MomentFormatOf(moment);
   std::vector<uint8_t> table(1 << 16);

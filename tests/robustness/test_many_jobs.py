@@ -1,5 +1,5 @@
-"""Many jobs submitted through the API: all are listed, the queue's places are complete, and a kill loses none. What must
-hold whatever the time; tests/perf/stored_jobs.py measures times."""
+"""Many jobs submitted through the API: all are listed, queue positions are complete, and a killed coordinator loses none.
+tests/perf/stored_jobs.py measures times."""
 
 import concurrent.futures
 import re
@@ -11,7 +11,7 @@ from harness.cluster import Cluster
 from harness.specs import one_rank, to_message
 from harness.wait import wait_until
 
-AHEAD = 8  # Calls under way at once.
+PARALLEL_CALLS = 8
 MIB = 1 << 20
 
 
@@ -50,7 +50,7 @@ def test_none_of_many_queued_jobs_is_lost_or_left_out_of_a_list(tmp_path, count)
             request = stubs.coordinator.SubmitJobRequest(spec=job, request_id=f"r-{number}", labels=[label])
             return api.SubmitJob(request, timeout=120, wait_for_ready=True).job.id
 
-        with concurrent.futures.ThreadPoolExecutor(AHEAD) as calls:
+        with concurrent.futures.ThreadPoolExecutor(PARALLEL_CALLS) as calls:
             ids = list(calls.map(submit, range(count)))
         assert len(set(ids)) == count
         assert set(listed(cluster, 500)) == set(ids)
