@@ -38,7 +38,7 @@ struct CoordinatorLink::Session {
   std::string address;
   grpc::ClientContext context;
   std::unique_ptr<Stream> stream;
-  bool registered = false;  // The registration was sent: the stream can be ended in order.
+  bool registered = false;  // Write() of the registration has returned: the stream can be ended in order.
   bool read_ended = false;
   bool write_ended = false;
 };
@@ -60,14 +60,20 @@ void CoordinatorLink::Start() {
   thread_ = std::thread([this] { Run(); });
 }
 
+bool CoordinatorLink::IsRegistering() const { return session_ != nullptr && !session_->registered; }
+
 void CoordinatorLink::Shutdown(absl::Duration flush) {
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
     flush_until_ = clock_->Now() + flush;
-    if (session_ != nullptr && !session_->registered) session_->context.TryCancel();
+    changed_.SignalAll();
+    // A registration takes moments. If it is stuck, so would be WritesDone().
+    const absl::Time until = clock_->Now() + kEndTimeout;
+    for (absl::Time now = clock_->Now(); IsRegistering() && now < until; now = clock_->Now())
+      changed_.WaitFor(&mutex_, UntilFrom(until, now));
+    if (IsRegistering()) session_->context.TryCancel();
   }
-  changed_.SignalAll();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -213,10 +219,11 @@ absl::Status CoordinatorLink::RunStream(const std::shared_ptr<grpc::Channel>& ch
   }
   session.stream = stub->Attach(&session.context);  // Waits for the connection.
   // When it fails, the read fails too, and Finish says why.
-  const bool sent = session.stream->Write(registration);
+  session.stream->Write(registration);
   {
     MutexLock lock(&mutex_);
-    session.registered = sent;
+    session.registered = true;
+    changed_.SignalAll();
   }
   std::thread reader([this, &session] { ReadAll(&session); });
   WriteAll(&session);

@@ -73,6 +73,7 @@ class CoordinatorLink : public Uplink {
   void WriteAll(Session* session);
   bool NextToWrite(Session* session, v1::AgentMessage* message, int64_t* ticket);
   void AwaitEnd(Session* session);
+  bool IsRegistering() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool WaitBeforeRetry(absl::Duration wait);
   void SayWhy(const absl::Status& status, bool attached);
 
