@@ -220,8 +220,8 @@ absl::Status StoreLabels(sqlite3* db, const v1::Job& job) {
 
 namespace {
 
-// The rule whose entries in job_labels lead the query: a list by a rare label visits few of them, and one by a
-// common label stops when its page is full. Null: the query reads the index of all jobs.
+// The rule whose entries in job_labels lead the query: a list by a rare label visits few of them, and one by
+// a common label stops when its page is full. Null: the query reads the index of all jobs.
 const LabelRule* LeadingRule(const JobQuery& query) {
   if (query.by_end || !query.folder.empty()) return nullptr;
   const auto found = std::find_if(query.selector.begin(), query.selector.end(),

@@ -29,8 +29,8 @@ absl::Status PrepareSchema(sqlite3* db, const std::string& path);
 std::string InStates(const std::vector<v1::JobState>& states);
 // Stores the labels of a job that was just inserted. REQUIRES: the same transaction.
 absl::Status StoreLabels(sqlite3* db, const v1::Job& job);
-// SQL that returns the query's jobs in its order, at least as many as the query returns. BindQuery() binds its
-// parameters.
+// SQL that returns the query's jobs in its order, at least as many as the query returns. BindQuery() binds
+// its parameters.
 std::string SelectJobs(const JobQuery& query);
 void BindQuery(const JobQuery& query, Statement* select);
 
