@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "coordinator/bad_steps.h"
 #include "coordinator/job_checkpoints.h"
 #include "coordinator/job_machine.h"
@@ -12,6 +13,9 @@
 
 namespace fsdpd {
 namespace {
+
+// Of the GPUs that did not free their memory.
+constexpr int kMostHeld = 8;
 
 std::string Steps(int64_t steps) { return absl::StrCat(steps, steps == 1 ? " step" : " steps"); }
 
@@ -110,6 +114,23 @@ void KeepPause(const v1::Job::Pause& pause, v1::Job* job) {
   if (newer == 0 && HasFailed(*job)) return;
   ExcuseAttempt(job);
   NumberAfter(newer, job);
+}
+
+void AddFreedMemory(const std::vector<NodePart>& parts, v1::Job::Pause* pause) {
+  int64_t held_gpus = 0;
+  pause->clear_freed_gpus();
+  pause->clear_held_memory();
+  for (const NodePart& part : parts) {
+    pause->set_freed_gpus(pause->freed_gpus() + part.memory.gpus());
+    for (const v1::FreedMemory::Held& held : part.memory.held()) {
+      if (++held_gpus > kMostHeld) continue;
+      pause->add_held_memory(absl::StrCat(part.node, " cuda:", held.device(), " ",
+                                          held.bytes() > 0 ? HumanBytes(held.bytes()) : "of unknown size"));
+    }
+  }
+  if (held_gpus > kMostHeld) {
+    *pause->mutable_held_memory()->rbegin() = absl::StrCat("and ", held_gpus - kMostHeld + 1, " more");
+  }
 }
 
 std::string IdleCancelWords(const v1::Job& job) {

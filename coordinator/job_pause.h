@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/attempt_facts.h"
 #include "proto/fsdpd/v1/coordinator.pb.h"
 
 namespace fsdpd {
@@ -30,6 +31,9 @@ v1::Job::Pause PauseOf(const v1::Job& job, const std::string& why,
 std::string PausedWords(const v1::Job::Pause& pause);
 // Of a job that stays PAUSING for these nodes.
 std::string UnconfirmedWords(const std::vector<std::string>& nodes);
+
+// Of the GPUs of an attempt that is gone.
+void AddFreedMemory(const std::vector<NodePart>& parts, v1::Job::Pause* pause);
 
 // Of a cancel of a job that has no ranks: from where it could be gone on with, if it has ever had some.
 // REQUIRES: QUEUED or PAUSED.

@@ -287,6 +287,10 @@ void Reconciler::Advance(const std::string& id, std::vector<v1::Job>* told) {
   LiveJob& live = jobs_.at(id);
   AttemptFacts* facts = FactsOf(live.job);
   FSDPD_CHECK(facts != nullptr);
+  for (NodePart& part : facts->parts) {
+    const auto view = views_.find(part.node);
+    part.revoked = view != views_.end() && !view->second.revoked_serial.empty();
+  }
   const auto presence = [this](const std::string& node) { return PresenceAt(node); };
   const Verdict verdict =
       Judge(live.job, *facts, presence, lease_.now(), options_.verdict, EarlierAttemptsOf(live.job));

@@ -159,6 +159,19 @@ TEST_F(ReconcilerCordonTest, ARevokedCertificateIsStoredWithTheNodeAndIsOneEvent
   EXPECT_EQ(told, 1);
 }
 
+TEST_F(ReconcilerCordonTest, AJobOnANodeWhoseCertificateIsRevokedSaysSoAndTheNodeIsNotBlamed) {
+  RunOn({"a"});
+  nodes_->SetRevoked("a", outboxes_.at("a")->epoch(), "5a0c");
+  Detach("a");
+  outboxes_.erase("a");
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(Job("j").reason(), "waits for the agent of a to reconnect; the certificate of a is revoked");
+  Advance(absl::Minutes(1));
+  EXPECT_THAT(Job("j").failure().error(), HasSubstr("node a is lost: its agent's certificate is revoked"));
+  EXPECT_FALSE(Job("j").failure().blames_node());
+  EXPECT_FALSE(CordonOf("a").has_value());
+}
+
 TEST_F(ReconcilerCordonTest, ANodeThatNobodyKnowsIsNotFoundAndOneThatIsOpenStaysSo) {
   EXPECT_EQ(Cordon("nobody").code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(Uncordon("nobody").code(), absl::StatusCode::kNotFound);

@@ -11,7 +11,6 @@
 
 #include "base/check.h"
 #include "base/limits.h"
-#include "base/text.h"
 #include "coordinator/agent_lease.h"
 #include "coordinator/bad_steps.h"
 #include "coordinator/failure_policy.h"
@@ -120,7 +119,7 @@ v1::Job::Failure FailureOfNode(const AttemptFacts& facts, const NodePart& part, 
   const bool alone = std::all_of(facts.parts.begin(), facts.parts.end(), [&](const NodePart& each) {
     return each.node == part.node || presence(each.node) == Presence::kConnected;
   });
-  failure.set_blames_node(alone && (part.hosted || !facts.recovered));
+  failure.set_blames_node(alone && !part.revoked && (part.hosted || !facts.recovered));
   return failure;
 }
 
@@ -169,22 +168,22 @@ bool HasUnfinishedRank(const AttemptFacts& facts, const NodePart& part) {
   return false;
 }
 
+std::string WhyNodeIsLost(const AttemptFacts& facts, const NodePart& part) {
+  const std::string node = absl::StrCat("node ", part.node);
+  if (part.revoked) return absl::StrCat(node, kIsLost, ": its agent's certificate is revoked");
+  if (facts.recovered && !part.attached)
+    return absl::StrCat(node, " did not come back after the coordinator's restart");
+  return absl::StrCat(node, kIsLost, ": its agent was not heard from for ",
+                      absl::ToDoubleSeconds(AgentLease::kLostAfter), " s");
+}
+
 // A fault of a node that still has ranks to finish.
 std::optional<v1::Job::Failure> NodeFailure(const AttemptFacts& facts, const PresenceOf& presence,
                                             absl::Time now, const VerdictOptions& options) {
   for (const NodePart& part : facts.parts) {
     if (!HasUnfinishedRank(facts, part)) continue;
-    if (presence(part.node) == Presence::kLost) {
-      const char* why = facts.recovered && !part.attached
-                            ? " did not come back after the coordinator's restart"
-                            : " is lost: its agent was not heard from for ";
-      return FailureOfNode(
-          facts, part, presence,
-          absl::StrCat("node ", part.node, why,
-                       part.attached || !facts.recovered
-                           ? absl::StrCat(absl::ToDoubleSeconds(AgentLease::kLostAfter), " s")
-                           : ""));
-    }
+    if (presence(part.node) == Presence::kLost)
+      return FailureOfNode(facts, part, presence, WhyNodeIsLost(facts, part));
     if (part.stopped || now - part.missing_since >= options.missing_settle) {
       return FailureOfNode(
           facts, part, presence,
@@ -355,16 +354,20 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
     return {JobEvent::kReady, AllRun(facts), std::nullopt};
   }
   if (ExpectsNodes(facts, presence)) return verdict;
-  std::vector<std::string> away;
+  std::vector<std::string> away, revoked;
   for (const NodePart& part : facts.parts) {
-    if (presence(part.node) == Presence::kAway) away.push_back(part.node);
+    if (presence(part.node) != Presence::kAway) continue;
+    away.push_back(part.node);
+    if (part.revoked) revoked.push_back(part.node);
   }
   const bool waited = absl::StartsWith(job.reason(), kWaitsFor) ||
                       (absl::StartsWith(job.reason(), kMayBeLocked) && earlier.lost.empty());
   const bool goes_on = job.state() == v1::JOB_STATE_RUNNING && facts.stepped_since_attached;
   if (!away.empty()) {
-    verdict.reason = absl::StrCat(kWaitsFor, absl::StrJoin(away, ", "),
-                                  " to reconnect; its ranks go on if only the connection broke");
+    verdict.reason = absl::StrCat(
+        kWaitsFor, absl::StrJoin(away, ", "), " to reconnect; ",
+        revoked.empty() ? "its ranks go on if only the connection broke"
+                        : absl::StrCat("the certificate of ", absl::StrJoin(revoked, ", "), " is revoked"));
     if (away.size() == 1) verdict.node = away.front();
   } else if (waited) {
     verdict.reason = kAllBack;
@@ -537,7 +540,7 @@ Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const Prese
   return verdict;
 }
 
-std::string WhyLost(const AttemptFacts& facts, const PresenceOf& presence) {
+std::string WhyNotSaved(const AttemptFacts& facts, const PresenceOf& presence) {
   // A node that was lost then may be back by now.
   const std::string why = facts.why_unsaved.empty() ? WhyNothingIsSaved(facts, presence) : facts.why_unsaved;
   if (!why.empty()) return why;
@@ -552,26 +555,6 @@ std::string CancelledWords(const v1::Job& job, const std::vector<std::string>& l
   const char* gone =
       lost.empty() ? "cancelled, all ranks are gone" : "cancelled, all ranks elsewhere are gone";
   return absl::StrCat(WithLost(gone, lost), WhatIsSaved(job));
-}
-
-constexpr int kMostHeld = 8;
-
-// Of the GPUs of an attempt that is gone.
-void AddMemory(const AttemptFacts& facts, v1::Job::Pause* pause) {
-  int64_t held_gpus = 0;
-  pause->clear_freed_gpus();
-  pause->clear_held_memory();
-  for (const NodePart& part : facts.parts) {
-    pause->set_freed_gpus(pause->freed_gpus() + part.memory.gpus());
-    for (const v1::FreedMemory::Held& held : part.memory.held()) {
-      if (++held_gpus > kMostHeld) continue;
-      pause->add_held_memory(absl::StrCat(part.node, " cuda:", held.device(), " ",
-                                          held.bytes() > 0 ? HumanBytes(held.bytes()) : "of unknown size"));
-    }
-  }
-  if (held_gpus > kMostHeld) {
-    *pause->mutable_held_memory()->rbegin() = absl::StrCat("and ", held_gpus - kMostHeld + 1, " more");
-  }
 }
 
 // Connected nodes that should have confirmed by now that nothing of the attempt is left.
@@ -633,8 +616,8 @@ Verdict JudgePausing(const v1::Job& job, const AttemptFacts& facts, const Presen
   }
   if (lost.empty() || job.pause().resumes()) {
     verdict.event = JobEvent::kGone;
-    verdict.pause = PauseOf(job, WhyLost(facts, presence), lost);
-    AddMemory(facts, &*verdict.pause);
+    verdict.pause = PauseOf(job, WhyNotSaved(facts, presence), lost);
+    AddFreedMemory(facts.parts, &*verdict.pause);
     verdict.reason = PausedWords(*verdict.pause);
   } else if (!std::equal(lost.begin(), lost.end(), before.begin(), before.end())) {
     verdict.event = JobEvent::kNote;
