@@ -235,7 +235,7 @@ Options FewerReplicas(const v1::JobSpec& job) {
 // combinations, so only those that the rules take.
 Options ExpertsAmongRanks(const v1::JobSpec& job) {
   const v1::JobSpec filled = WithDefaults(job, nullptr);
-  const int64_t count = job.model().llama().experts().count(), most = filled.resources().ranks_per_node();
+  const int64_t count = ExpertsOf(job.model()), most = filled.resources().ranks_per_node();
   Options options;
   for (int64_t ranks = filled.parallel().expert() + 1; count > 0 && ranks <= most; ++ranks) {
     if (most % ranks != 0 || count % ranks != 0) continue;

@@ -10,9 +10,6 @@
 namespace fsdpd {
 namespace {
 
-// Of how many layers are offloaded so many are tried, and none.
-constexpr int64_t kTries = 10;
-
 // Of more micro-batches all further ones take as long as the last of these.
 constexpr int64_t kMicroBatches = 3;
 
@@ -30,10 +27,9 @@ class Ways {
     MemoryWay least = With(0);
     if (Fits(least) && (least.recompute.recompute == Recompute::kNone || least.recompute.layers == 0))
       return {least};
-    const int64_t blocks = BlocksOf(model_), step = (blocks + kTries - 1) / kTries;
     std::vector<MemoryWay> ways;
-    for (int64_t layers = 0; layers < blocks + step; layers += step) {
-      for (const MemoryWay& way : Both(With(std::min(layers, blocks)))) {
+    for (const int64_t layers : OffloadsToTry(BlocksOf(model_))) {
+      for (const MemoryWay& way : Both(With(layers))) {
         if (way.peak_bytes < least.peak_bytes) least = way;
         if (Fits(way)) ways.push_back(way);
       }
@@ -106,6 +102,14 @@ class Ways {
 
 std::vector<MemoryWay> MemoryWays(const Spec& spec, const HeldRecompute& held, int64_t ranks_per_node) {
   return Ways(spec, held, ranks_per_node).Find();
+}
+
+std::vector<int64_t> OffloadsToTry(int64_t blocks) {
+  constexpr int64_t kTries = 10;
+  const int64_t step = (blocks + kTries - 1) / kTries;
+  std::vector<int64_t> tries = {0};
+  while (tries.back() < blocks) tries.push_back(std::min(tries.back() + step, blocks));
+  return tries;
 }
 
 std::string Describe(const RecomputeChoice& choice) {

@@ -32,6 +32,9 @@ struct HeldRecompute {
 // none fits the one that needs least. REQUIRES: a budget, and one stage.
 std::vector<MemoryWay> MemoryWays(const Spec& spec, const HeldRecompute& held, int64_t ranks_per_node);
 
+// Numbers of layers, of so many blocks, that are tried in host memory: none, about ten, and all.
+std::vector<int64_t> OffloadsToTry(int64_t blocks);
+
 // "selective on 4 layers", "none"; of those that are not offloaded.
 std::string Describe(const RecomputeChoice& choice);
 

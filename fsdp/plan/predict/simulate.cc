@@ -240,12 +240,12 @@ void AddSnapshots(const Spec& spec, const Layout& layout, const Program& program
                   Simulation* simulation) {
   if (!spec.checkpoint.saves()) return;
   const std::vector<double> snapshots = SnapshotSeconds(spec, layout, program, profile);
+  const double without = ReportedStep(program, seconds, slowdown);
   for (size_t i = 0; i < seconds.size(); ++i) {
     seconds[i] += snapshots[i];
     simulation->snapshot_seconds += snapshots[i];
   }
-  const double step_seconds = ReportedStep(program, seconds, slowdown);
-  simulation->snapshot_stall_seconds = std::max(0.0, step_seconds - simulation->step_seconds);
+  simulation->snapshot_stall_seconds = std::max(0.0, ReportedStep(program, seconds, slowdown) - without);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <limits>
 #include <set>
@@ -131,6 +132,16 @@ TEST(ExpertsRules, EachIsBrokenByACaseAndByNothingElse) {
   for (const RuleText& rule : AllRules()) {
     if (rule.id.rfind("experts_", 0) == 0) EXPECT_EQ(broken.count(rule.id), 1u) << rule.id;
   }
+}
+
+TEST(ExpertsRules, SlowProductsOfAPresetAreToldToo) {
+  v1::JobSpec job = GoodJob();
+  job.mutable_model()->set_preset("mixtral-8x7b");
+  job.mutable_resources()->set_device(v1::DEVICE_CUDA);
+  job.mutable_precision()->set_compute(v1::DTYPE_FP16);
+  const Violations found = CheckJob(job);
+  EXPECT_TRUE(std::any_of(found.begin(), found.end(),
+                          [](const Violation& each) { return each.rule == "experts_slow_products"; }));
 }
 
 TEST(ExpertsRules, AModelWithExpertsHasNoFault) {

@@ -8,6 +8,7 @@
 
 #include "fsdp/plan/rules/rules.h"
 #include "fsdp/plan/spec/defaults.h"
+#include "fsdp/plan/spec/spec.h"
 
 namespace fsdpd {
 namespace {
@@ -145,7 +146,7 @@ Jobs Experts(const Fixed& fixed, const v1::JobSpec& job) {
   const int64_t written = job.parallel().expert();
   Jobs jobs = {job};
   if (job.has_parallel()) jobs.back().mutable_parallel()->clear_expert();
-  const int64_t count = job.model().llama().experts().count();
+  const int64_t count = ExpertsOf(job.model());
   if (count == 0 || TensorOf(job) > 1) return jobs;
   std::vector<int64_t> ranks = DivisorsOf(fixed.ranks_per_node);
   if (std::find(ranks.begin(), ranks.end(), written) == ranks.end()) ranks.push_back(written);

@@ -10,6 +10,7 @@
 #include "base/check_guard.h"
 #include "base/limits.h"
 #include "fsdp/plan/memory/memory.h"
+#include "fsdp/plan/memory_ways.h"
 #include "fsdp/plan/model/kept_policy.h"
 #include "fsdp/plan/model/stage_cut.h"
 #include "fsdp/plan/plan.h"
@@ -170,6 +171,8 @@ class Search {
     v1::JobSpec open = way;
     const bool chooses = open.fsdp().recompute() == v1::RECOMPUTE_UNSPECIFIED;
     if (chooses) open.mutable_fsdp()->set_recompute(v1::RECOMPUTE_NONE);
+    const bool may_offload = open.fsdp().memory() == v1::MEMORY_RECOMPUTE_OR_OFFLOAD &&
+                             !open.fsdp().offload().has_activation_layers();
     if (!open.fsdp().offload().has_activation_layers())
       open.mutable_fsdp()->mutable_offload()->set_activation_layers(0);
     const v1::JobSpec resolved = Resolve(open, budget_bytes_, nullptr);
@@ -177,9 +180,26 @@ class Search {
     const std::vector<ModelFacts> stages = StagesOf(spec);
     std::vector<Layout> layouts;
     for (const ModelFacts& stage : stages) layouts.push_back(MakeLayout(stage, LayoutOptionsOf(spec)));
+    const auto estimated = [&, this](int64_t offloaded_layers) {
+      spec.offloaded_layers = offloaded_layers;
+      return EstimateStep(spec, chooses, stages, layouts, PlacementOf(resolved));
+    };
+    if (!may_offload || stages.size() > 1 || !WhyLayersStay(spec.model).empty())
+      return estimated(spec.offloaded_layers);
+    std::vector<Estimated> tries;
+    for (const int64_t layers : OffloadsToTry(BlocksOf(stages[0]))) tries.push_back(estimated(layers));
+    const auto order = [](const Estimated& each) {
+      return std::make_pair(!each.fits, each.fits ? each.seconds : static_cast<double>(each.peak_bytes));
+    };
+    return *std::min_element(tries.begin(), tries.end(),
+                             [&](const auto& a, const auto& b) { return order(a) < order(b); });
+  }
+
+  Estimated EstimateStep(Spec spec, bool chooses_recompute, const std::vector<ModelFacts>& stages,
+                         const std::vector<Layout>& layouts, const Placement& placement) const {
     Estimated estimated;
     const int64_t budget = spec.memory_budget_bytes;
-    if (chooses && budget > 0) {
+    if (chooses_recompute && budget > 0) {
       const RecomputeChoice chosen = RecomputeFor(spec, stages, layouts);
       spec.recompute = chosen.recompute;
       spec.recompute_layers = chosen.layers;
@@ -188,8 +208,7 @@ class Search {
       estimated.peak_bytes =
           std::max(estimated.peak_bytes, EstimateMemory(spec, stages[s], layouts[s]).peak_bytes);
     estimated.fits = budget <= 0 || estimated.peak_bytes <= budget + budget / kEstimateSlackDivisor;
-    if (estimated.fits)
-      estimated.seconds = EstimateStepSeconds(spec, stages, layouts, profile_, PlacementOf(resolved));
+    if (estimated.fits) estimated.seconds = EstimateStepSeconds(spec, stages, layouts, profile_, placement);
     return estimated;
   }
 

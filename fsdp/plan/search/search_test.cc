@@ -165,6 +165,35 @@ TEST(Search, FindsStagesWhereTheyAreAllowedAndFaster) {
   EXPECT_EQ(HashText(plan), fastest.program_hash());
 }
 
+TEST(Search, ExpertsOfAPresetAreDistributedAsThoseOfAModelWrittenOut) {
+  v1::JobSpec job = Preset("qwen3-30b-a3b", 1, 8);
+  job.mutable_data()->set_sequence_length(4096);
+  bool tried = false;
+  VisitCandidates(job, {}, [&](const v1::JobSpec& way) {
+    tried |= way.parallel().expert() == 8;
+    return Visit::kGoOn;
+  });
+  EXPECT_TRUE(tried);
+}
+
+TEST(Search, WaysThatFitOnlyWithOffloadAreFound) {
+  v1::JobSpec job = Preset("llama3.1-8b", 1, 8);
+  job.mutable_data()->set_sequence_length(32768);
+  job.mutable_resources()->set_ranks_per_node(2);
+  job.mutable_precision()->set_moments(v1::DTYPE_BF16);
+  job.mutable_precision()->set_main_grads(v1::DTYPE_BF16);
+  job.mutable_fsdp()->set_recompute(v1::RECOMPUTE_NONE);
+  job.mutable_fsdp()->set_memory(v1::MEMORY_RECOMPUTE_OR_OFFLOAD);
+  const Plan plan = PlanWithoutAdvice(job, FindProfile("h100")->budget_bytes());
+  ASSERT_TRUE(plan.accepted());
+  ASSERT_GT(plan.spec.offloaded_layers, 0);
+  SearchOptions options;
+  options.held = {"fsdp.recompute"};
+  const v1::PlanSearch search = SearchedOf(job, options, "h100").search;
+  ASSERT_GT(search.found_size(), 0);
+  EXPECT_GT(search.found(0).spec().fsdp().offload().activation_layers(), 0);
+}
+
 TEST(Search, SaysWhyNoStagesAreTried) {
   const v1::PlanSearch search = SearchedOf(Preset("llama3-8b", 1, 32)).search;
   ASSERT_EQ(search.not_tried_size(), 1);

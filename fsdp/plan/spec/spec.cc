@@ -368,6 +368,13 @@ ModelConfig ToModelConfig(const v1::Model& model) {
   return *preset;
 }
 
+int64_t ExpertsOf(const v1::Model& model) {
+  if (model.has_llama()) return model.llama().experts().count();
+  const ModelConfig* preset = FindPreset(model.preset());
+  const auto* llama = preset == nullptr ? nullptr : std::get_if<LlamaConfig>(preset);
+  return llama == nullptr ? 0 : llama->experts.count;
+}
+
 v1::Plugin ToProto(const ModelDescription& model) {
   v1::Plugin plugin;
   plugin.set_vocab_size(model.vocab_size);

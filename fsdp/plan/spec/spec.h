@@ -316,6 +316,9 @@ std::vector<std::string> PresetNames();
 // is set.
 ModelConfig ToModelConfig(const v1::Model& model);
 
+// Experts of a layer; 0 where the model has none, or is not known.
+int64_t ExpertsOf(const v1::Model& model);
+
 // The way back, for what a model says of itself; path and args stay empty.
 v1::Plugin ToProto(const ModelDescription& model);
 
