@@ -25,6 +25,7 @@ constexpr absl::Duration kLongestPause = absl::Seconds(1);
 constexpr absl::Duration kReasonWithin = absl::Milliseconds(200);
 // Of an error's details, with room for a coordinator that says more than this one's 4 KiB.
 constexpr int kMaxMetadataBytes = 64 << 10;
+constexpr int kSearchTimeouts = 4;  // A coordinator searches for most of the time that it is given.
 constexpr int kKeepaliveMs = 10'000;
 constexpr size_t kMaxPlaces = 16;
 constexpr int kMovesAtOnce = 4;  // From one coordinator to another without a pause.
@@ -262,8 +263,9 @@ absl::Status CoordinatorClient::ConnectTo(Place* place, absl::Time until, absl::
 }
 
 template <typename Request, typename Response, typename Method>
-absl::StatusOr<Response> CoordinatorClient::Call(Method method, const Request& request, bool idempotent) {
-  const absl::Time deadline = absl::Now() + options_.call_timeout;
+absl::StatusOr<Response> CoordinatorClient::Call(Method method, const Request& request, bool idempotent,
+                                                 int timeouts) {
+  const absl::Time deadline = absl::Now() + timeouts * options_.call_timeout;
   absl::Duration pause = kFirstPause;
   for (int moves = 0;;) {
     const std::shared_ptr<Place> place = Reconnected(deadline, nullptr);
@@ -322,7 +324,8 @@ absl::StatusOr<v1::PlanJobResponse> CoordinatorClient::PlanJob(const v1::PlanJob
 
 absl::StatusOr<v1::SearchPlansResponse> CoordinatorClient::SearchPlans(
     const v1::SearchPlansRequest& request) {
-  return Call<v1::SearchPlansRequest, v1::SearchPlansResponse>(&v1::Coordinator::Stub::SearchPlans, request);
+  return Call<v1::SearchPlansRequest, v1::SearchPlansResponse>(&v1::Coordinator::Stub::SearchPlans, request,
+                                                               /*idempotent=*/true, kSearchTimeouts);
 }
 
 absl::StatusOr<v1::GetJobResponse> CoordinatorClient::GetJob(const v1::GetJobRequest& request) {
@@ -382,7 +385,8 @@ absl::StatusOr<v1::DrainNodeResponse> CoordinatorClient::DrainNode(const v1::Dra
 }
 
 absl::StatusOr<v1::DeleteNodeResponse> CoordinatorClient::DeleteNode(const v1::DeleteNodeRequest& request) {
-  return Call<v1::DeleteNodeRequest, v1::DeleteNodeResponse>(&v1::Coordinator::Stub::DeleteNode, request);
+  return Call<v1::DeleteNodeRequest, v1::DeleteNodeResponse>(&v1::Coordinator::Stub::DeleteNode, request,
+                                                             /*idempotent=*/false);
 }
 
 absl::StatusOr<v1::ListEventsResponse> CoordinatorClient::ListEvents(const v1::ListEventsRequest& request) {

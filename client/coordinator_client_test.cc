@@ -85,6 +85,17 @@ TEST_F(CoordinatorClientTest, RepeatsASubmitOnlyWithARequestId) {
   EXPECT_TRUE(client.SubmitJob(request).ok());
 }
 
+TEST_F(CoordinatorClientTest, DeletesANodeOnceSinceASecondCallWouldNotFindIt) {
+  const auto calls = std::make_shared<std::atomic<int>>(0);
+  server_.on_delete_node = [calls](const auto&, auto*) {
+    ++*calls;
+    return grpc::Status(grpc::StatusCode::UNAVAILABLE, "going away");
+  };
+  CoordinatorClient client(server_.address(), {});
+  EXPECT_TRUE(absl::IsUnavailable(client.DeleteNode({}).status()));
+  EXPECT_EQ(*calls, 1);
+}
+
 TEST_F(CoordinatorClientTest, AsksTheOneThatLeadsWhereverItIsInTheList) {
   ScriptedApi standby;
   standby.Start();

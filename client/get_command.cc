@@ -208,16 +208,14 @@ class ChangeScreen {
 int WatchJobs(Session* session) {
   Console& console = session->console();
   ChangeScreen screen(session);
-  absl::Time heard = absl::Now();
+  Patience patience;
   bool lost = false, first = true;
   while (true) {
     const absl::Time asked_at = absl::Now();
     const absl::StatusOr<Asked> asked = Fetch(session, std::exchange(first, false));
-    const bool away = absl::IsUnavailable(asked.status()) || absl::IsDeadlineExceeded(asked.status());
-    if (!asked.ok() && (!away || absl::Now() - heard >= FollowOptions().reconnect_for))
-      return session->Fail(asked.status());
+    const bool bears = patience.Bears(asked.status());
+    if (!asked.ok() && !bears) return session->Fail(asked.status());
     if (asked.ok()) {
-      heard = absl::Now();
       if (std::exchange(lost, false)) console.err << "connected again\n" << std::flush;
       if (asked->list.jobs().empty() && !asked->missing.ok()) return kExitNotFound;
       if (const absl::Status shown = screen.Show(asked->list); !shown.ok()) return session->Fail(shown);

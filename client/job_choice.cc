@@ -1,5 +1,6 @@
 #include "client/job_choice.h"
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
@@ -38,24 +39,29 @@ absl::StatusOr<v1::Job> FindJob(CoordinatorClient* client, const std::string& id
   absl::StatusOr<v1::GetJobResponse> response = client->GetJob(request);
   if (response.ok()) return std::move(*response->mutable_job());
   if (!absl::IsNotFound(response.status())) return response.status();
+  if (!std::all_of(id.begin(), id.end(), [](char c) { return absl::ascii_isalnum(c) || c == '-'; }))
+    return response.status();
   v1::ListJobsRequest list;
   list.set_all_projects(true);
-  absl::StatusOr<v1::ListJobsResponse> all = ListAllJobs(client, list);
-  if (!all.ok()) return response.status();
-  std::vector<std::string> ids;
-  v1::Job* found = nullptr;
-  for (v1::Job& job : *all->mutable_jobs()) {
-    if (!absl::StartsWith(job.id(), id)) continue;
-    found = &job;
-    ids.push_back(job.id());
-  }
-  if (ids.empty()) return response.status();
-  if (ids.size() == 1) return std::move(*found);
-  const size_t named = std::min(ids.size(), kMaxNamed);
-  return absl::NotFoundError(
-      absl::StrCat("the ids of ", ids.size(), " jobs begin with '", id,
-                   "': ", absl::StrJoin(ids.begin(), ids.begin() + static_cast<int64_t>(named), ", "),
-                   ids.size() > named ? ", ..." : ""));
+  list.set_filter(absl::StrCat("id : \"", id, "\""));  // Those that begin so are among those that hold it.
+  list.set_page_size(kPageSize);
+  std::vector<v1::Job> found;
+  do {
+    absl::StatusOr<v1::ListJobsResponse> page = client->ListJobs(list);
+    if (!page.ok()) return response.status();
+    for (v1::Job& job : *page->mutable_jobs()) {
+      if (found.size() <= kMaxNamed && absl::StartsWith(job.id(), id)) found.push_back(std::move(job));
+    }
+    list.set_page_token(page->next_page_token());
+  } while (!list.page_token().empty() && found.size() <= kMaxNamed);
+  if (found.empty()) return response.status();
+  if (found.size() == 1) return std::move(found.front());
+  const bool more = found.size() > kMaxNamed;
+  if (more) found.pop_back();
+  const auto id_of = [](std::string* out, const v1::Job& job) { out->append(job.id()); };
+  return absl::NotFoundError(absl::StrCat("the ids of ", more ? "more than " : "", found.size(),
+                                          " jobs begin with '", id, "': ", absl::StrJoin(found, ", ", id_of),
+                                          more ? ", ..." : ""));
 }
 
 }  // namespace fsdpd

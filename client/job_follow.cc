@@ -53,6 +53,13 @@ class Cursor {
 
 }  // namespace
 
+bool Patience::Bears(const absl::Status& status) {
+  const absl::Time now = absl::Now();
+  if (status.ok()) heard_ = now;
+  const bool away = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+  return away && now - heard_ < FollowOptions().reconnect_for;
+}
+
 absl::StatusOr<v1::Job> FollowJob(CoordinatorClient* client, const std::string& id,
                                   const FollowOptions& options, Interrupt* interrupt, JobObserver* observer) {
   Cursor cursor(observer);

@@ -31,6 +31,17 @@ struct FollowOptions {
   std::function<bool(const v1::Job&)> until = nullptr;
 };
 
+// Of a caller that looks again and again: a coordinator that does not answer is waited for as long as
+// FollowJob() does.
+class Patience {
+ public:
+  // Of a look: whether it failed only because nobody answered, and the next one may succeed.
+  bool Bears(const absl::Status& status);
+
+ private:
+  absl::Time heard_ = absl::Now();
+};
+
 // The job as it was then. UNAVAILABLE: the connection stayed lost. CANCELLED: `interrupt` fired. Any other
 // error is the coordinator's.
 absl::StatusOr<v1::Job> FollowJob(CoordinatorClient* client, const std::string& id,

@@ -149,8 +149,12 @@ int RunCancel(Session* session) {
   for (const std::string& id : ids) Keep(CancelOne(session, id, ids.size() > 1 ? &leaving : nullptr), &code);
   for (const v1::Job& job : leaving) {
     const absl::StatusOr<v1::Job> ended = AwaitJob(session, job, nullptr);
-    if (!ended.ok()) return session->Fail(ended.status());
-    Print(session, *ended, StateName(ended->state()));
+    if (absl::IsCancelled(ended.status())) return session->Fail(ended.status());
+    if (ended.ok()) {
+      Print(session, *ended, StateName(ended->state()));
+    } else {
+      Keep(session->Fail(ended.status()), &code);
+    }
   }
   return code;
 }

@@ -213,6 +213,24 @@ TEST_F(LookCommandsTest, TheBeginningOfAnIdIsEnoughWhereItIsOfOneJob) {
   EXPECT_EQ(Run({"cancel", "tiny"}), kExitNotFound);
 }
 
+TEST_F(LookCommandsTest, AnIdThatIsNotFoundDoesNotReadAllJobs) {
+  std::vector<std::string> filters;
+  int pages = 0;
+  server_.on_list = [&](const v1::ListJobsRequest& request, v1::ListJobsResponse* response) {
+    filters.push_back(request.filter());
+    for (int i = 0; i < 4; ++i) response->add_jobs()->set_id(absl::StrCat("tiny-", pages, i));
+    response->set_next_page_token(absl::StrCat(++pages));
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"cancel", "tiny"}), kExitNotFound);
+  EXPECT_NE(err_.find("the ids of more than 5 jobs begin with 'tiny': "), std::string::npos) << err_;
+  EXPECT_EQ(filters, (std::vector<std::string>{"id : \"tiny\"", "id : \"tiny\""}));
+  filters.clear();
+  EXPECT_EQ(Run({"get", "no\"id"}), kExitNotFound);
+  EXPECT_TRUE(filters.empty());
+  server_.Stop();
+}
+
 TEST_F(LookCommandsTest, WatchPrintsARowOfEachJobThatChanges) {
   std::atomic<int> calls{0};
   server_.on_list = [&](const auto&, v1::ListJobsResponse* response) {
@@ -284,6 +302,22 @@ TEST_F(LookCommandsTest, WhatIsNotThereIsDeleted) {
   EXPECT_EQ(Run({"wait", "gone-1", "--for", "deleted"}), kExitOk) << err_;
   EXPECT_EQ(out_, "gone-1 deleted\n");
   EXPECT_EQ(Run({"wait", "tiny-b2", "--for", "deleted", "--timeout", "0.2"}), kExitTimeout);
+}
+
+TEST_F(LookCommandsTest, AWaitForADeletionGoesOnWhereOneAnswerIsMissing) {
+  std::atomic<int> calls{0};
+  server_.on_get = [&](const v1::GetJobRequest& request, v1::GetJobResponse* response) {
+    response->mutable_job()->set_id(request.id());
+    const int call = ++calls;
+    if (call < 2) return grpc::Status::OK;
+    return call < 4 ? grpc::Status(grpc::StatusCode::DEADLINE_EXCEEDED, "no answer")
+                    : grpc::Status(grpc::StatusCode::NOT_FOUND, "no such job");
+  };
+  server_.on_list = [](const auto&, v1::ListJobsResponse*) { return grpc::Status::OK; };
+  EXPECT_EQ(Run({"wait", "j", "--for", "deleted"}), kExitOk) << err_;
+  EXPECT_EQ(out_, "j deleted\n");
+  EXPECT_GE(calls, 4);
+  server_.Stop();  // Before `calls` goes.
 }
 
 // --- diff and explain --------------------------------------------------------------------------------------

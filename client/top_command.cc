@@ -46,17 +46,13 @@ std::string Drawn(const std::string& text) {
 
 int RunTop(Session* session) {
   Console& console = session->console();
-  absl::Time heard = absl::Now();
+  Patience patience;
   std::string shown;
   while (true) {
     const absl::StatusOr<std::string> text = Look(session);
-    const bool away = absl::IsUnavailable(text.status()) || absl::IsDeadlineExceeded(text.status());
-    const bool waits = away && !shown.empty() && absl::Now() - heard < FollowOptions().reconnect_for;
+    const bool waits = patience.Bears(text.status()) && !shown.empty();
     if (!text.ok() && !waits) return session->Fail(text.status());
-    if (text.ok()) {
-      shown = *text;
-      heard = absl::Now();
-    }
+    if (text.ok()) shown = *text;
     if (!console.terminal || session->line().once) {
       console.out << shown;
       return kExitOk;

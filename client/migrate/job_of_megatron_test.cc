@@ -1,6 +1,7 @@
 #include "client/migrate/job_of_megatron.h"
 
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_replace.h>
 #include <google/protobuf/util/json_util.h>
 #include <gtest/gtest.h>
 
@@ -273,6 +274,15 @@ mixed_precision: bf16_mixed
   EXPECT_EQ(job.fsdp().outer().strategy(), v1::STRATEGY_OPTIM);
   EXPECT_EQ(job.train().evaluation().samples(), 96);
   EXPECT_EQ(job.precision().compute(), v1::DTYPE_BF16);
+}
+
+TEST(JobOfMegatron, StagesDoNotMultiplyTheDefaultBatch) {
+  std::string command =
+      absl::StrReplaceAll(kLlama8b, {{"--global-batch-size 128 ", ""},
+                                     {"--micro-batch-size 1", "--micro-batch-size 2"},
+                                     {"--nproc-per-node 8", "--nnodes 4 --nproc-per-node 8"}});
+  absl::StrAppend(&command, " --tensor-model-parallel-size 2 --pipeline-model-parallel-size 4");
+  EXPECT_EQ(Convert(command).job.train().global_batch(), 2 * 32 / (2 * 4));
 }
 
 TEST(JobOfMegatron, DeterministicModeIsCarriedOver) {

@@ -116,7 +116,8 @@ class TrainingConverter {
     const auto ranks = [this](const char* axis) {
       return std::clamp<int64_t>(s_.Integer(axis).value_or(1), 1, kMaxWorld);
     };
-    const int64_t sharing = ranks("context_parallel_size") * ranks("tensor_model_parallel_size");
+    const int64_t sharing = ranks("context_parallel_size") * ranks("tensor_model_parallel_size") *
+                            ranks("pipeline_model_parallel_size");
     train->set_micro_batch(s_.Integer("micro_batch_size").value_or(1));
     train->set_global_batch(
         s_.Integer("global_batch_size").value_or(Conversion::Times(train->micro_batch(), world / sharing)));
