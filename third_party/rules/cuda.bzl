@@ -25,8 +25,8 @@ def cuda_library(name, device_hdrs = [], none = [], deps = [], **kwargs):
         name = name + "_object",
         srcs = [name + ".cu", name + ".h"] + device_hdrs,
         outs = [name + ".cu.pic.o"],
-        cmd = own_folder + NVCC + " -std=c++17 -O3 " + _ARCH + " -I. -ccbin /usr/bin/g++ -Xcompiler -fPIC,-Wall" +
-              " -c $(location %s.cu) -o $@" % name,
+        cmd = own_folder + "FSDPD_DEBIAN=$(debian) " + NVCC + " -std=c++17 -O3 " + _ARCH +
+              " -I. -ccbin /usr/bin/g++ -Xcompiler -fPIC,-Wall -c $(location %s.cu) -o $@" % name,
     )
     cuda = "//third_party:cuda_device"
     native.cc_library(

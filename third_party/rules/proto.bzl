@@ -2,7 +2,8 @@
 
 load(":precompiled.bzl", "cc_library")
 
-_PROTOC = "/usr/bin/protoc"
+# deploy/setup sets $(debian), so that another protoc is another action.
+_PROTOC = "FSDPD_DEBIAN=$(debian) /usr/bin/protoc"
 _GRPC = "--plugin=protoc-gen-grpc=/usr/bin/grpc_cpp_plugin --grpc_out=$(GENDIR)/proto"
 
 def fsdpd_proto(name, deps = [], services = False):

@@ -1,0 +1,74 @@
+"""deploy/setup: the settings that it writes for Bazel, in a clone and a cache of its own."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from harness.programs import ROOT
+from tidy import repository
+
+# The precompiled headers are not what is tested, and take half a minute.
+CLANG = '#!/bin/sh\nfor last; do :; done\ntouch "$last"\n'
+# Debian's own, except that the package in $UPGRADED has another version.
+DPKG_QUERY = '''#!/bin/sh
+/usr/bin/dpkg-query "$@" | sed "s/^\\(${UPGRADED:-none}\\(:amd64\\)\\?\\t\\).*/\\1999/"
+'''
+
+
+class Clone:
+    def __init__(self, folder):
+        self.folder, self.cache = folder / "clone", folder / "cache/fsdpd"
+        for path in repository.files():
+            if path.parts[0] == "third_party" or str(path) == "deploy/setup":
+                (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / path, self.folder / path)
+        self.python = self.cache / f"python-{hashlib.sha256((ROOT / 'third_party/python.txt').read_bytes()).hexdigest()[:12]}"
+        (self.python / "lib/python3.11/site-packages").mkdir(parents=True)
+        (self.python / ".complete").touch()
+        self.programs = folder / "programs"
+        self.programs.mkdir()
+        for name, text in (("clang++-14", CLANG), ("dpkg-query", DPKG_QUERY)):
+            (self.programs / name).write_text(text)
+            (self.programs / name).chmod(0o755)
+
+    def setup(self, **variables):
+        environment = {**os.environ, "PATH": f"{self.programs}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(self.cache.parent)}
+        return subprocess.run([self.folder / "deploy/setup"], env={**environment, **variables}, capture_output=True, text=True)
+
+    def settings(self, **variables):
+        done = self.setup(**variables)
+        assert done.returncode == 0, done.stderr
+        return (self.folder / "user.bazelrc").read_text()
+
+
+@pytest.fixture
+def clone(tmp_path):
+    return Clone(tmp_path)
+
+
+def keys(settings):
+    """What is in the cache keys of genrules and links, and of everything without precompiled headers."""
+    return [line for line in settings.splitlines() if "debian" in line.lower()]
+
+
+@pytest.mark.parametrize("package", ["libgrpc++-dev", "libre2-dev", "protobuf-compiler", "binutils"])
+def test_outputs_made_with_other_versions_of_debian_packages_are_not_reused(clone, package):
+    """A new protoc or libgrpc.a found the stubs and programs of the old one in the disk cache."""
+    before = clone.settings()
+    assert len(keys(before)) == 2 and keys(clone.settings(UPGRADED=package)) != keys(before)
+    assert clone.settings() == before
+
+
+def test_a_package_that_no_output_is_made_of_keeps_the_cache(clone):
+    before = clone.settings()
+    assert "etcd-server" in (ROOT / "third_party/debian.txt").read_text()
+    assert clone.settings(UPGRADED="etcd-server") == before
+
+
+def test_every_genrule_that_starts_a_tool_of_debian_has_its_version_in_its_key():
+    starts = [(path, line.strip()) for path in repository.files() if path.name == "BUILD" or path.suffix == ".bzl"
+              for line in repository.text(path).splitlines() if "/usr/bin/protoc" in line or "+ NVCC" in line]
+    assert len(starts) == 4 and not [each for each in starts if "FSDPD_DEBIAN=$(debian) " not in each[1]], starts
