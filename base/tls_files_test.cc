@@ -1,14 +1,13 @@
-// The certificates are made by OpenSSL's own program, as those of an installation are.
 #include "base/tls_files.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
-#include <cstdlib>
 #include <fstream>
 
 #include "base/temp_dir.h"
+#include "base/testing/certificate.h"
 
 namespace fsdpd {
 namespace {
@@ -20,11 +19,7 @@ class TlsFilesTest : public ::testing::Test {
  protected:
   // A certificate of its own authority.
   void Make(const std::string& name, const std::string& subject, const std::string& more = "") {
-    const std::string command =
-        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj '" + subject +
-        "' -keyout " + dir_.File(name + ".key") + " -out " + dir_.File(name + ".crt") + " " + more +
-        " 2>/dev/null";
-    ASSERT_EQ(std::system(command.c_str()), 0) << command;
+    MakeCertificate(dir_.File(name), subject, more);
   }
   void Write(const std::string& name, const std::string& text, mode_t mode = 0600) {
     std::ofstream(dir_.File(name)) << text;

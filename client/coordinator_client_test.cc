@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -15,6 +14,7 @@
 
 #include "base/check.h"
 #include "base/temp_dir.h"
+#include "base/testing/certificate.h"
 #include "client/testing/scripted_api.h"
 
 namespace fsdpd {
@@ -229,12 +229,9 @@ class SilentListener {
 };
 
 std::string MakeAuthority(const TempDir& dir) {
-  const std::string command =
-      "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=x -keyout " +
-      dir.File("key") + " -out " + dir.File("crt") + " 2>/dev/null";
-  EXPECT_EQ(std::system(command.c_str()), 0) << command;
+  MakeCertificate(dir.File("ca"), "/CN=x");
   std::stringstream pem;
-  pem << std::ifstream(dir.File("crt")).rdbuf();
+  pem << std::ifstream(dir.File("ca.crt")).rdbuf();
   return pem.str();
 }
 

@@ -1,5 +1,4 @@
-// TLS files that a test replaces while a reader has read only a part of them. The certificates are made by
-// OpenSSL's own program, as those of an installation are.
+// TLS files that a test replaces while a reader has read only a part of them.
 #pragma once
 
 #include <fcntl.h>
@@ -8,13 +7,13 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <sstream>
 #include <string>
 
 #include "base/temp_dir.h"
+#include "base/testing/certificate.h"
 #include "coordinator/testing/watched_thread.h"
 
 namespace fsdpd {
@@ -22,12 +21,7 @@ namespace fsdpd {
 class Rereading : public ::testing::Test {
  protected:
   // NAME.crt, of its own authority, and NAME.key.
-  void MakeCertificate(const std::string& name) {
-    const std::string command =
-        "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj /CN=" + name +
-        " -keyout " + dir_.File(name + ".key") + " -out " + dir_.File(name + ".crt") + " 2>/dev/null";
-    ASSERT_EQ(std::system(command.c_str()), 0) << command;
-  }
+  void MakeCertificate(const std::string& name) { fsdpd::MakeCertificate(dir_.File(name), "/CN=" + name); }
   // Whether a second `reread` ends while another one still reads `path`, which is replaced meanwhile.
   bool EndsDuringAnother(const std::string& path, const std::function<void()>& reread) {
     std::stringstream text;

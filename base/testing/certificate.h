@@ -1,0 +1,20 @@
+// Self-signed certificates for tests. OpenSSL's own program makes them, as it does in an installation.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+namespace fsdpd {
+
+// Writes `stem`.crt and `stem`.key. `flags` are more arguments of `openssl req`.
+inline void MakeCertificate(const std::string& stem, const std::string& subject,
+                            const std::string& flags = "") {
+  const std::string command =
+      "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj '" + subject +
+      "' -keyout " + stem + ".key -out " + stem + ".crt " + flags + " 2>/dev/null";
+  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+}
+
+}  // namespace fsdpd

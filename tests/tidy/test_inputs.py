@@ -1,0 +1,18 @@
+"""What a unit test takes from the machine is an input of its result, or Bazel reuses that of another machine."""
+
+import re
+
+from tidy import repository
+
+STARTS = re.compile(r'"openssl |\{"etcd",')
+
+
+def test_who_starts_etcd_or_openssl_has_their_versions_as_an_input():
+    """A result with one version of etcd was reused after an upgrade."""
+    starters = {path for path in repository.own_cpp(".h", ".cc") if path.name.endswith("_test.cc") or "testing" in path.parts
+                if STARTS.search(repository.text(path))}
+    declared = {build_file.parent / source for build_file in repository.build_files()
+                for _, attributes, _ in repository.calls(build_file)
+                if "data" in attributes and "//:machine.txt" in repository.strings(attributes["data"])
+                for each in ("srcs", "hdrs") if each in attributes for source in repository.strings(attributes[each])}
+    assert len(starters) == 2 and starters <= declared, starters - declared
