@@ -1,6 +1,8 @@
 """What a unit test takes from the machine is an input of its result, or Bazel reuses that of another machine."""
 
+import pathlib
 import re
+import types
 
 from tidy import repository
 
@@ -16,3 +18,13 @@ def test_who_starts_etcd_or_openssl_has_their_versions_as_an_input():
                 if "data" in attributes and "//:machine.txt" in repository.strings(attributes["data"])
                 for each in ("srcs", "hdrs") if each in attributes for source in repository.strings(attributes[each])}
     assert len(starters) == 2 and starters <= declared, starters - declared
+
+
+def test_a_test_that_uses_libtorch_has_the_processor_as_an_input():
+    """A result from a machine with AVX-512 was reused on one without it."""
+    tests = []
+    rules = {"load": lambda *_: None, "HEADERS": "", "native": types.SimpleNamespace(
+        package_name=lambda: "fsdp/engine", cc_test=lambda **attributes: tests.append(attributes))}
+    exec(repository.text(pathlib.Path("third_party/rules/precompiled.bzl")), rules)  # Starlark, which is Python as well.
+    rules["cc_test"](name="x_test", data=["x.json"])
+    assert tests[0]["data"] == ["x.json", "//:hardware"]
