@@ -71,7 +71,7 @@ class Interrupted(Exception):
 class Children:
     """Runs commands, each in a process group of its own, so that an interrupt reaches all of it."""
 
-    GRACE_S = 30  # Bazel stops its compilers first; pytest's fixtures stop their daemons.
+    GRACE_S = 90  # More than Bazel gives tests, whose fixtures stop daemons (.bazelrc: local_termination_grace_seconds).
 
     def __init__(self):
         become_subreaper()

@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 
@@ -134,6 +135,12 @@ def test_a_query_that_fails_ends_the_run_with_its_reason(run, tmp_path, monkeypa
     monkeypatch.setattr(run, "BAZEL", [str(bazel)])
     with pytest.raises(SystemExit, match="(?s)query .*exit code 7.*no such package"):
         run.query("//nowhere/...")
+
+
+def test_bazel_has_more_time_to_stop_than_it_gives_tests(run):
+    """It was killed while the tests that it had interrupted still stopped their daemons."""
+    given = int(re.search(r"^test --local_termination_grace_seconds=(\d+)$", (ROOT / ".bazelrc").read_text(), re.M)[1])
+    assert run.Children.GRACE_S > given + 15
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGHUP], ids=["ctrl_c", "closed_terminal"])
