@@ -24,7 +24,14 @@ ln -s .. "$clone/.build/bin"
 ln -s "$(machine python)" "$clone/.python"
 ln -s "$(machine tools)" "$clone/.tools"
 
-export HOME XDG_CACHE_HOME PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8
+# Limits and capabilities come from the Bazel server, which may be older than machine.txt or of another shell.
+ulimit -n "$(machine open_files)" && grep -q "^CapEff:\s$(machine capabilities)$" /proc/self/status || {
+  echo "run_file.sh: the Bazel server has other limits or capabilities than machine.txt records; run: bazel shutdown" >&2
+  exit 1
+}
+
+# Without /usr/local: Debian's packages, whose versions are in machine.txt, install nothing there.
+export HOME XDG_CACHE_HOME PATH=/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8
 export TMPDIR=$scratch PYTHONDONTWRITEBYTECODE=1 FSDPD_SCREENS=$TEST_UNDECLARED_OUTPUTS_DIR/screens
 HOME=$(machine home)
 XDG_CACHE_HOME=$(machine cache)

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -23,14 +24,16 @@ def started(tmp_path):
         (inputs / "tests" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / "tests" / name, inputs / "tests" / name)
     (inputs / "declared.txt").write_text("as it was")
-    (inputs / "machine.txt").write_text(f"python={(ROOT / '.python').resolve()}\ntools=/none\nhome={tmp_path}\ncache={tmp_path}\n")
+    machine = {"python": (ROOT / ".python").resolve(), "tools": "/none", "home": tmp_path, "cache": tmp_path, "open_files": 500,
+               "capabilities": re.search(r"^CapEff:\s(\w+)$", pathlib.Path("/proc/self/status").read_text(), re.M)[1]}
     for name in ("tmp", "outputs"):
         (tmp_path / name).mkdir()
     environment = {"PATH": os.environ["PATH"], "TEST_SRCDIR": str(inputs.parent), "TEST_WORKSPACE": "fsdpd",
                    "TEST_TMPDIR": str(tmp_path / "tmp"), "TEST_UNDECLARED_OUTPUTS_DIR": str(tmp_path / "outputs"),
                    "XML_OUTPUT_FILE": str(tmp_path / "test.xml")}
 
-    def start(text):
+    def start(text, **recorded):
+        (inputs / "machine.txt").write_text("".join(f"{name}={value}\n" for name, value in (machine | recorded).items()))
         (inputs / "tests/test_it.py").write_text(text)
         return subprocess.Popen([ROOT / "tests/run_file.sh", "tests/test_it.py"], env=environment, start_new_session=True,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -51,6 +54,35 @@ def test_it(tmp_path):
     assert running.returncode == 0, said
     assert (tmp_path / "runfiles/fsdpd/declared.txt").read_text() == "as it was"
     assert not pathlib.Path((tmp_path / "scratch").read_text()).exists() and not list((tmp_path / "tmp").iterdir())
+
+
+def test_a_test_finds_no_program_in_usr_local(started):
+    """One there was started in place of Debian's, and is no input."""
+    running = started("""
+import os
+def test_it():
+    assert "/usr/local" not in os.environ["PATH"] and "/usr/bin" in os.environ["PATH"]
+""")
+    said = running.communicate(timeout=60)[0]
+    assert running.returncode == 0, said
+
+
+def test_a_test_has_the_limits_that_its_result_is_kept_for(started):
+    """It had those of the shell that started the Bazel server."""
+    running = started("""
+import resource
+def test_it():
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (500, 500)
+""")
+    said = running.communicate(timeout=60)[0]
+    assert running.returncode == 0, said
+
+
+@pytest.mark.parametrize("recorded", [{"capabilities": "0000000000000001"}, {"open_files": 1 << 40}], ids=str)
+def test_a_test_on_another_machine_than_the_recorded_one_fails(started, recorded):
+    running = started("def test_it(): pass", **recorded)
+    said = running.communicate(timeout=60)[0]
+    assert running.returncode == 1 and "run: bazel shutdown" in said, said
 
 
 def test_a_failed_test_keeps_its_logs(started, tmp_path):
