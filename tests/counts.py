@@ -51,22 +51,27 @@ def test_results(events_file):
 
 
 def junit_of(result):
-    """The test cases of a result, which is one shard of a test; none where it wrote no JUnit file."""
+    """The test cases of a result, which is one shard of a test; None where it wrote no JUnit file."""
     for output in result.get("testActionOutput", []):
         if output["name"] == "test.xml":
             with contextlib.suppress(OSError, xml.ParseError):
                 return list(cases(unquote(urlparse(output["uri"]).path)))
-    return []
+    return None
 
 
 def count_bazel_tests(events_file):
     total = Counts()
     for label, result in test_results(events_file):
-        counts = count_cases(junit_of(result))
-        if result.get("status") != "PASSED" and counts.failed == 0:
+        found = junit_of(result)
+        counts = count_cases(found or [])
+        status = result.get("status", "no result")
+        if status != "PASSED" and counts.failed == 0:
             # A test that crashed or timed out has no failed test case.
-            print(f"{label}: {result.get('status', 'no result')}")
+            print(f"{label}: {status}")
             counts.failed = 1
+        elif found is None:
+            print(f"{label}: {status} without a readable test.xml")
+            counts.failed += 1
         total += counts
     return total
 
@@ -84,4 +89,4 @@ def executed(events_file):
 def durations(events_file):
     """(seconds, name) of each test case that ran."""
     return [(float(case.get("time") or 0), f"{label} {case.get('name')}") for label, result in test_results(events_file)
-            if not reused(result) for case in junit_of(result)]
+            if not reused(result) for case in junit_of(result) or []]

@@ -18,6 +18,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -137,6 +138,11 @@ def build(targets, *flags):
     return Counts()
 
 
+def nothing_to_run(parts, labels):
+    print(f"{parts}: no tests of {' '.join(labels)}", flush=True)
+    return Counts()
+
+
 def bazel_tests(scratch, name, targets, *flags):
     events = scratch / f"{name}.json"
     code = CHILDREN.run(BAZEL + ["test", *quiet_progress(), "--keep_going", "--test_summary=terse",
@@ -152,15 +158,28 @@ def bazel_tests(scratch, name, targets, *flags):
     return counts
 
 
+def below(label, folder):
+    """The part of a label or pattern that is below tests/`folder`, as a pattern; None if there is none."""
+    package = f"//tests/{folder}"
+    if label in ("//...", "//tests/..."):
+        return f"{package}/..."
+    return label if re.match(rf"{package}(:|/|$)", label) else None
+
+
 def run_unit(scratch, labels):
     """GoogleTest cases of all folders; and the CUDA rank must compile, for which no GPU is needed."""
-    counts = Counts() if labels else build(["//fsdp:fsdpd-rank"], "--config=cuda")
-    return counts + bazel_tests(scratch, "unit", labels or UNIT)
+    if not labels:
+        return build(["//fsdp:fsdpd-rank"], "--config=cuda") + bazel_tests(scratch, "unit", UNIT)
+    own = [label for label in labels if label not in [below(label, folder) for folder in PROCESS_TESTS]]
+    return bazel_tests(scratch, "unit", [*own, *UNIT[1:]]) if own else nothing_to_run("unit", labels)
 
 
 def run_processes(scratch, folders, labels):
     """Runs all process tests in one Bazel invocation: separate ones leave cores idle at the end of each."""
-    targets = labels or [f"//tests/{folder}/..." for folder in folders]
+    asked = [below(label, folder) for folder in folders for label in labels or ["//tests/..."]]
+    targets = [pattern for pattern in asked if pattern]
+    if not targets:
+        return nothing_to_run(", ".join(folders), labels)
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
     at_once = max(1, min(PER_CORE * len(os.sched_getaffinity(0)), memory_gib // GIB_EACH))
     counts = build(targets)

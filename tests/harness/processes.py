@@ -67,7 +67,7 @@ def descendants(pid):
 
 
 def marked(mark):
-    """Our descendants that carry `mark`, or carry none at all though we did start them."""
+    """Our descendants that have `mark` in their environment."""
     found = []
     for process in descendants(os.getpid()):
         try:

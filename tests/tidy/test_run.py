@@ -42,9 +42,12 @@ def test_cases_are_counted_by_their_outcome(run, tmp_path):
     # Crashed after its last case, or before it wrote any.
     ("FAILED", "<testcase/><testcase/>", (2, 1)),
     ("TIMEOUT", None, (0, 1)),
+    # Nobody knows how many tests ran, if any.
+    ("PASSED", None, (0, 1)),
+    ("PASSED", "", (0, 0)),
 ])
-def test_a_crashed_target_is_a_failure(run, tmp_path, status, cases, expected):
-    outputs = [{"name": "test.xml", "uri": "file://" + str(junit(tmp_path / "test.xml", cases))}] if cases else []
+def test_a_target_that_crashed_or_does_not_say_what_ran_is_a_failure(run, tmp_path, status, cases, expected):
+    outputs = [{"name": "test.xml", "uri": "file://" + str(junit(tmp_path / "test.xml", cases))}] if cases is not None else []
     events = tmp_path / "events.json"
     events.write_text(json.dumps({"started": {}}) + "\n" + json.dumps(
         {"id": {"testResult": {"label": "//x:x_test"}}, "testResult": {"status": status, "testActionOutput": outputs}}))
@@ -86,6 +89,27 @@ def test_every_part_is_in_a_tier_or_stands_alone(run):
     of_tiers = [part for _, parts in run.TIERS.values() for part in parts]
     assert len(of_tiers) == len(set(of_tiers))
     assert set(run.PARTS) - set(of_tiers) == {"coverage", "kubelets", "threads"}
+
+
+def test_each_part_runs_and_counts_its_own_labels_only(run, tmp_path, monkeypatch):
+    """`tests/run unit integration //tests/integration:test_queue` ran it in both."""
+    asked = {}
+    monkeypatch.setattr(run, "build", lambda *_: run.Counts())
+    monkeypatch.setattr(run, "bazel_tests", lambda scratch, name, targets, *flags: asked.update({name: targets}) or run.Counts(1))
+
+    def targets(*labels, folders=("integration", "parity")):
+        asked.clear()
+        run.PARTS["unit"].run(tmp_path, list(labels))
+        run.run_processes(tmp_path, list(folders), list(labels))
+        return asked.get("unit"), asked.get("processes")
+
+    others = run.UNIT[1:]
+    queue = "//tests/integration:test_queue"
+    assert targets(queue) == (None, [queue])
+    assert targets("//tests/integration", "//agent/...", "//tests/integrations") == (
+        ["//agent/...", "//tests/integrations", *others], ["//tests/integration"])
+    assert targets("//...", folders=["parity"]) == (["//...", *others], ["//tests/parity/..."])
+    assert targets() == (["//...", *others], ["//tests/integration/...", "//tests/parity/..."])
 
 
 def test_help_names_every_tier_and_part():
