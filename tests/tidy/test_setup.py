@@ -72,3 +72,12 @@ def test_every_genrule_that_starts_a_tool_of_debian_has_its_version_in_its_key()
     starts = [(path, line.strip()) for path in repository.files() if path.name == "BUILD" or path.suffix == ".bzl"
               for line in repository.text(path).splitlines() if "/usr/bin/protoc" in line or "+ NVCC" in line]
     assert len(starts) == 4 and not [each for each in starts if "FSDPD_DEBIAN=$(debian) " not in each[1]], starts
+
+
+@pytest.mark.parametrize("name", ["user.bazelrc", "machine.txt", ".python"])
+def test_a_directory_in_place_of_a_file_that_setup_writes_is_named(clone, name):
+    """machine.txt.new was moved into it, and setup had succeeded."""
+    (clone.folder / name).mkdir(parents=True)
+    done = clone.setup()
+    assert done.returncode == 1 and done.stderr == (f"setup: {clone.folder / name}: is a directory, and deploy/setup writes a "
+                                                    "file or link there; remove it\n")
