@@ -23,9 +23,9 @@
 
 namespace fsdpd {
 
-// An agent registers immediately. Less than the 10 s within which streams of a revoked certificate end: one
-// without a registration is closed by this limit.
+// An agent registers immediately. A stream without a registration is closed by this limit only.
 constexpr absl::Duration kRegisterWithin = absl::Seconds(8);
+static_assert(kRegisterWithin < absl::Seconds(10), "docs/deploy.md: when streams of a revoked certificate end");
 
 class AgentService final : public v1::AgentLink::CallbackService {
  public:
