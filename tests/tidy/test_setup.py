@@ -4,6 +4,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import time
 
 import pytest
 
@@ -81,3 +82,17 @@ def test_a_directory_in_place_of_a_file_that_setup_writes_is_named(clone, name):
     done = clone.setup()
     assert done.returncode == 1 and done.stderr == (f"setup: {clone.folder / name}: is a directory, and deploy/setup writes a "
                                                     "file or link there; remove it\n")
+
+
+def test_environments_that_no_clone_uses_are_reported(clone):
+    """5 GB stayed behind with each new version of LibTorch."""
+    clone.settings()
+    old, new = (clone.cache / name for name in ("python-0123456789ab", "tools-0123456789ab"))
+    for folder in (old, new, clone.python):
+        folder.mkdir(exist_ok=True)
+        (folder / ".used").touch()
+        os.utime(folder / ".used", (0, time.time() - (5 if folder == new else 31 + 1) * 86400))
+    (clone.cache / "headers-0123456789ab").mkdir()  # Of an older deploy/setup: counts from now on.
+    said = clone.setup().stderr
+    assert said.endswith(f"no clone has used these environments for 30 days; remove them: rm -r {old}\n"), said
+    assert said.count(str(clone.cache)) == 1 and (clone.cache / "headers-0123456789ab/.used").exists()
