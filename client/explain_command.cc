@@ -1,5 +1,5 @@
-// `explain`: a field of a spec, or of what -o json prints, in the words of the protos; or a rule that a spec
-// must meet, in those of its table.
+// `explain`: fields of a spec or of -o json and reasons of errors, in the words of the protos; and the rules
+// that a spec must meet, in the words of their tables.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
@@ -92,12 +92,22 @@ std::vector<FieldDoc> RulesOf(const std::string& field) {
   return rules;
 }
 
-// "; of rules, did you mean ...?" where a rule's name is near to what was asked for; "" otherwise.
+// "" if errors have no such reason. Case is ignored: no rule and no field has the name of a reason.
+std::string ExplainReason(const std::string& name, int width) {
+  for (const FieldDoc& reason : ErrorReasons()) {
+    if (absl::EqualsIgnoreCase(reason.name, name))
+      return absl::StrCat(reason.name, "  <error reason>\n", Wrapped(reason.comment, 2, width));
+  }
+  return "";
+}
+
+// "; of rules, did you mean ...?" if the name of a rule or of an error reason is similar; "" otherwise.
 std::string NearRule(const std::string& name) {
   std::vector<std::string> ids;
   for (const RuleText& rule : EachRule()) ids.push_back(rule.id);
+  for (const FieldDoc& reason : ErrorReasons()) ids.push_back(reason.name);
   const std::string nearest = Nearest(name, ids);
-  return nearest.empty() ? "" : absl::StrCat("; of rules, did you mean ", nearest, "?");
+  return nearest.empty() ? "" : absl::StrCat("; of rules and error reasons, did you mean ", nearest, "?");
 }
 
 }  // namespace
@@ -106,7 +116,8 @@ int RunExplain(const CommandLine& line, Console* console) {
   const absl::StatusOr<Explained> found = ExplainField(line.field);
   const int terminal = console->width();
   const int width = terminal > 0 ? std::min(terminal, kWidest) : kWidest;
-  const std::string rule = ExplainRule(line.field, width);
+  std::string rule = ExplainRule(line.field, width);
+  if (rule.empty()) rule = ExplainReason(line.field, width);
   if (!found.ok() && !rule.empty()) {
     console->out << rule;
     return kExitOk;

@@ -165,4 +165,16 @@ absl::StatusOr<Explained> ExplainField(const std::string& path) {
   return explained;
 }
 
+std::vector<FieldDoc> ErrorReasons() {
+  const auto* all = Pool().FindEnumTypeByName("fsdpd.v1.Reason");
+  FSDPD_CHECK(all != nullptr);
+  std::vector<FieldDoc> reasons;
+  for (int i = 0; i < all->value_count(); ++i) {
+    const auto& value = *all->value(i);
+    if (value.number() == 0) continue;
+    reasons.push_back({std::string(absl::StripPrefix(value.name(), "REASON_")), "", CommentOf(value)});
+  }
+  return reasons;
+}
+
 }  // namespace fsdpd

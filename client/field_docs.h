@@ -1,4 +1,4 @@
-// What the protos' own comments say of a field, from descriptors that are built into the program.
+// The protos' own comments on fields and error reasons, from descriptors that are built into the program.
 //
 // Paths are those of a spec, "train.micro_batch"; after "job" or "node" those of what -o json prints.
 #pragma once
@@ -25,5 +25,8 @@ struct Explained {
 
 // NOT_FOUND with the nearest name. "" is the spec itself.
 absl::StatusOr<Explained> ExplainField(const std::string& path);
+
+// Every reason that errors of the API have in brackets: NODE_NOT_IDLE, with its comment in reason.proto.
+std::vector<FieldDoc> ErrorReasons();
 
 }  // namespace fsdpd

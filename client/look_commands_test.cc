@@ -13,6 +13,7 @@
 #include "base/temp_dir.h"
 #include "client/command_line.h"
 #include "client/contexts.h"
+#include "client/field_docs.h"
 #include "client/migrate/conversion_rules.h"
 #include "client/migrate/megatron_rules.h"
 #include "client/outcome.h"
@@ -374,7 +375,7 @@ TEST_F(LookCommandsTest, ExplainNeedsNobody) {
   EXPECT_EQ(Run({"explain", "trian"}), kExitUsage);
   EXPECT_NE(err_.find("did you mean train?"), std::string::npos) << err_;
   EXPECT_EQ(Run({"explain", "hf_not_know"}), kExitUsage);
-  EXPECT_NE(err_.find("; of rules, did you mean hf_not_known?"), std::string::npos)
+  EXPECT_NE(err_.find("; of rules and error reasons, did you mean hf_not_known?"), std::string::npos)
       << "run together: " << err_;
 }
 
@@ -391,6 +392,23 @@ TEST_F(LookCommandsTest, ExplainKnowsTheRulesOfMigrate) {
   EXPECT_EQ(out_,
             "dropout  <rule>\n  What must hold: dropout is 0: dropout is not supported\n"
             "  Reported by: fsdpctl migrate\n  Where it does not: a warning\n");
+}
+
+// tests/tidy/test_proto.py compares reason.proto with the reasons in the coordinator's code.
+TEST_F(LookCommandsTest, ExplainDidNotKnowTheReasonsThatErrorsPrint) {
+  server_.Stop();
+  for (const FieldDoc& reason : ErrorReasons()) {
+    EXPECT_EQ(Run({"explain", reason.name}), kExitOk) << err_;
+    EXPECT_EQ(out_.find(reason.name + "  <error reason>\n  "), 0u) << out_;
+  }
+  EXPECT_EQ(Run({"explain", "role_needed"}), kExitOk) << err_;
+  EXPECT_EQ(out_,
+            "ROLE_NEEDED  <error reason>\n"
+            "  PERMISSION_DENIED. The call needs a higher role: metadata has both, \"needed\" and \"role\". "
+            "Ask an\n"
+            "  operator for that role, or to make the call.\n");
+  EXPECT_EQ(Run({"explain", "NODE_NOT_IDEL"}), kExitUsage);
+  EXPECT_NE(err_.find("did you mean NODE_NOT_IDLE?"), std::string::npos) << err_;
 }
 
 // --- context and completion --------------------------------------------------------------------------------

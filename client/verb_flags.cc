@@ -103,16 +103,19 @@ void AddDiff(CLI::App* app, CommandLine* line) {
 }
 
 void AddExplain(CLI::App* app, CommandLine* line) {
-  CLI::App* explain = AddCommand(app, "explain",
-                                 "What a field of a spec means, its type and default. After `job` or `node`: "
-                                 "of what -o json prints. Or a "
-                                 "rule, by its name.",
-                                 "  fsdpctl explain\n"
-                                 "  fsdpctl explain parallel\n"
-                                 "  fsdpctl explain train.micro_batch\n"
-                                 "  fsdpctl explain job.waiting\n"
-                                 "  fsdpctl explain fp8_sizes");
-  explain->add_option("FIELD", line->field, "Its path, or a rule's name; none: the fields of a spec")
+  CLI::App* explain =
+      AddCommand(app, "explain",
+                 "Explain a field of a spec: meaning, type and default. After `job` or `node`: "
+                 "a field of -o json. Or explain a rule, or the reason of an error, by name.",
+                 "  fsdpctl explain\n"
+                 "  fsdpctl explain parallel\n"
+                 "  fsdpctl explain train.micro_batch\n"
+                 "  fsdpctl explain job.waiting\n"
+                 "  fsdpctl explain fp8_sizes\n"
+                 "  fsdpctl explain NODE_NOT_IDLE");
+  explain
+      ->add_option("FIELD", line->field,
+                   "Path of a field, or name of a rule or reason; default: list the fields of a spec")
       ->check(NotEmpty())
       ->type_name("");
 }
