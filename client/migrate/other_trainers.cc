@@ -42,10 +42,10 @@ bool IsAssignment(absl::string_view line) {
   return equals != absl::string_view::npos && IsBareWord(absl::StripAsciiWhitespace(line.substr(0, equals)));
 }
 
-// One trainer, by keys at the root that no Megatron configuration has.
+// One trainer, by keys that no Megatron configuration has.
 struct Trainer {
   const char* name;
-  std::vector<absl::string_view> keys;  // Any of them.
+  std::vector<absl::string_view> keys;  // Any of them; "model.preset" is a key of the root's `model`.
   const char* fix = kWriteSpec;
 };
 
@@ -58,11 +58,32 @@ const std::vector<Trainer>& Trainers() {
       {"an axolotl configuration", {"base_model", "base_model_config"}},
       {"an accelerate configuration",
        {"distributed_type", "compute_environment", "fsdp_config", "deepspeed_config", "megatron_lm_config"}},
+      // Before a job spec: recipes of NeMo 2 have `data` too.
+      {"a NeMo configuration",
+       {"exp_manager", "trainer._target_", "step_scheduler"},
+       "give the run_config.yaml of the same training in Megatron Bridge, or write a job spec; "
+       "`fsdpctl explain` describes its fields"},
+      {"a PyTorch Lightning configuration", {"trainer"}},
+      {"an fsdpd job spec",
+       {"model.preset", "model.hf_config", "model.llama", "model.gpt2", "model.plugin", "data.tokens",
+        "data.synthetic", "data.sequence_length", "resources", "parallel", "fsdp"},
+       "it needs no migration: run `fsdpctl validate -f` and `fsdpctl submit -f` with it"},
       {"the config.json of a Hugging Face model",
        {"model_type", "architectures"},
        "write model: {hf_config: PATH} in a job spec"},
   };
   return *trainers;
+}
+
+// Null if there is none.
+const TextNode* FindByPath(const TextNode& root, absl::string_view path) {
+  const TextNode* node = &root;
+  for (const absl::string_view key : absl::StrSplit(path, '.')) {
+    if (node->kind != TextNode::Kind::kMap) return nullptr;
+    node = node->Find(key);
+    if (node == nullptr) return nullptr;
+  }
+  return node;
 }
 
 }  // namespace
@@ -93,7 +114,7 @@ std::optional<SpecFault> FindToml(absl::string_view text, const std::string& fil
 std::optional<SpecFault> FindOtherTrainer(const TextNode& root) {
   for (const Trainer& trainer : Trainers()) {
     for (const absl::string_view key : trainer.keys) {
-      if (const TextNode* found = root.Find(key); found != nullptr)
+      if (const TextNode* found = FindByPath(root, key); found != nullptr)
         return FaultOf(found->key_place, trainer.name, trainer.fix);
     }
   }

@@ -35,6 +35,19 @@ const Case kCases[] = {
     // It was called an accelerate configuration.
     {"an axolotl configuration", 4,
      "fsdp_config:\n  fsdp_version: 2\n  fsdp_offload_params: false\nbase_model: Qwen/Qwen3-8B\n"},
+    // Each of these was a dozen errors about settings that nobody wrote.
+    {"an fsdpd job spec", 2,
+     "name: tiny\nmodel: {preset: tiny}\ndata: {synthetic: {}, sequence_length: 8}\ntrain: {steps: 3}\n"},
+    {"an fsdpd job spec", 1,
+     "{\"name\": \"a\", \"data\": {\"tokens\": [{\"path\": \"/data/a.bin\"}]}, \"train\": {\"steps\": 9}}"},
+    {"a NeMo configuration", 5,
+     "name: megatron_gpt\ntrainer:\n  devices: 8\n  precision: bf16\nexp_manager:\n  exp_dir: null\nmodel:\n"
+     "  ffn_hidden_size: ${multiply:4, ${.hidden_size}}  # Of NeMo 1.\n"},
+    {"a NeMo configuration", 4,
+     "_target_: nemo.collections.llm.api.pretrain\n_partial_: true\ntrainer:\n"
+     "  _target_: nemo.lightning.pytorch.trainer.Trainer\ndata:\n  seq_length: 8192\n"},
+    {"a PyTorch Lightning configuration", 1,
+     "trainer: {devices: 8, precision: bf16-mixed}\nmodel: {lr: 0.1}\n"},
     {"the config.json of a Hugging Face model", 1,
      "{\"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 4096, \"model_type\": \"llama\"}"},
 };
