@@ -64,6 +64,8 @@ constexpr Row kRows[] = {
     {"router_chooses", kAdjust, "tokens go where the router sends them"},
     {"type_known", kError, "dtypes are fp32 or bf16; moments may be fp8"},
     {"main_grads_agree", kError, "accumulate_allreduce_grads_in_fp32 and main_grads_dtype agree"},
+    {"grad_reduce_in_bf16_wins", kAdjust,
+     "grad_reduce_in_bf16 and accumulate_allreduce_grads_in_fp32 are not set together: the former counts"},
     {"gradient_types", kWarn,
      "Megatron's versions accumulate and reduce gradients in the dtypes of the spec"},
     {"fp16_gradients", kAdjust, "gradients are not accumulated or reduced in fp16: fp32 is used"},

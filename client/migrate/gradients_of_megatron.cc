@@ -78,6 +78,10 @@ class GradientConverter {
                "accumulate_allreduce_grads_in_fp32 requires main_grads_dtype fp32",
                "leave one of the two out");
     }
+    if (accumulate && reduce_in_bf16) {
+      c_.Adjust("grad_reduce_in_bf16_wins", "accumulate_allreduce_grads_in_fp32",
+                "grad_reduce_in_bf16 turns it off, as in Megatron-LM", "true", "false");
+    }
     return !reduce_in_bf16 && (accumulate || main_grads == v1::DTYPE_FP32);
   }
 

