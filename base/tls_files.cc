@@ -233,8 +233,7 @@ absl::StatusOr<std::string> CertificateSerial(absl::string_view pem) {
       ASN1_INTEGER_to_BN(X509_get0_serialNumber(certificate.get()), nullptr), BN_free);
   const std::unique_ptr<char, void (*)(char*)> hex(BN_bn2hex(number.get()),
                                                    [](char* text) { OPENSSL_free(text); });
-  const std::string serial = absl::AsciiStrToLower(hex.get());
-  return serial.substr(std::min(serial.find_first_not_of('0'), serial.size() - 1));
+  return std::string(BN_is_zero(number.get()) ? "00" : hex.get());
 }
 
 absl::Status CheckNodeInNames(absl::string_view node, const std::vector<std::string>& names) {

@@ -62,8 +62,8 @@ absl::StatusOr<std::string> ReadSecretLine(const std::string& path);
 // DNS name at all. INVALID_ARGUMENT if it is not a certificate.
 absl::StatusOr<std::vector<std::string>> CertificateNames(absl::string_view pem);
 
-// The serial number of the first certificate of a chain, in lower-case hex without leading zeros.
-// INVALID_ARGUMENT if it is not a certificate.
+// The serial number of the first certificate of a chain, as `openssl x509 -serial` prints it: upper-case hex,
+// two digits a byte. INVALID_ARGUMENT if it is not a certificate.
 absl::StatusOr<std::string> CertificateSerial(absl::string_view pem);
 
 // OK when one of `names` is `node`; PERMISSION_DENIED with both otherwise. No wildcards: a certificate is one

@@ -27,7 +27,7 @@ absl::StatusOr<Serials> ParseSerials(absl::string_view text) {
     line = absl::StripAsciiWhitespace(line.substr(0, line.find('#')));
     if (line.empty()) continue;
     absl::ConsumePrefix(&line, "serial=");
-    std::string serial = absl::AsciiStrToLower(absl::StrReplaceAll(line, {{":", ""}}));
+    std::string serial = absl::AsciiStrToUpper(absl::StrReplaceAll(line, {{":", ""}}));
     serial.erase(0, std::min(serial.find_first_not_of('0'), serial.size()));
     const bool is_hex = std::all_of(serial.begin(), serial.end(), absl::ascii_isxdigit);
     if (serial.empty() || serial.size() > kMaxSerialDigits || !is_hex) {
@@ -35,6 +35,7 @@ absl::StatusOr<Serials> ParseSerials(absl::string_view text) {
           absl::StrCat("line ", number,
                        ": invalid serial number; write what `openssl x509 -noout -serial -in FILE` prints"));
     }
+    if (serial.size() % 2 != 0) serial.insert(0, 1, '0');
     serials.insert(std::move(serial));
   }
   return serials;

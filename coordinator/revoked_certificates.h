@@ -24,7 +24,7 @@ namespace fsdpd {
 
 using Serials = std::set<std::string>;
 
-// Lower-case hex without leading zeros, as CertificateSerial() (base/tls_files.h) returns it.
+// As CertificateSerial() (base/tls_files.h) returns them.
 // INVALID_ARGUMENT with the first invalid line.
 absl::StatusOr<Serials> ParseSerials(absl::string_view text);
 
