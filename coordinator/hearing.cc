@@ -151,8 +151,7 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
   }
   const auto measuring = std::find_if(hosted.begin(), hosted.end(),
                                       [](const auto& each) { return each.first.job == kMeasuring; });
-  TakeMeasuring(node, measuring != hosted.end());
-  if (measuring != hosted.end()) hosted.erase(measuring);
+  if (TakeMeasuring(node, measuring != hosted.end())) hosted.erase(measuring);
   const size_t hosts = hosted.size();
   for (auto& [ref, facts] : attempts_) {
     NodePart* part = facts.PartOf(node);
@@ -181,7 +180,8 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
   }
   if (refused > 0)
     LogWarning(
-        "refused hosted attempts: their jobs were not placed on the node node=%s count=%d job=%s attempt=%d",
+        "refused hosted attempts: the coordinator did not order them from the node node=%s count=%d job=%s "
+        "attempt=%d",
         node, refused, absl::CHexEscape(first_refused->job), first_refused->attempt);
   // It names attempts for a while after their end, with no ranks.
   const bool has_ranks =
@@ -195,6 +195,16 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
 // placed on that node (attempt_hosts.h).
 bool Reconciler::TakeUnwanted(const v1::Register& info, const AttemptRef& ref) {
   const std::string& node = info.node();
+  const auto refuse = [&](const char* why) {
+    AttemptFacts refused;
+    refused.ref = ref;
+    refused.stop = StopOrder{kStopGraceMs, why};
+    NodePart part;
+    part.node = node;
+    SendStop(refused, part);
+    return false;
+  };
+  if (ref.job == kMeasuring) return refuse("the coordinator did not order this measurement");
   const auto it = jobs_.find(ref.job);
   LiveJob* live = it == jobs_.end() ? nullptr : &it->second;
   absl::StatusOr<v1::Job> ended = absl::NotFoundError("");
@@ -219,15 +229,7 @@ bool Reconciler::TakeUnwanted(const v1::Register& info, const AttemptRef& ref) {
     StopUnwanted(info, ref, /*saves=*/false, /*placed=*/false, WaitForLeftovers(node, live));
     return true;
   }
-  if (hosting == Hosting::kNone && !delays) {
-    AttemptFacts unplaced;
-    unplaced.ref = ref;
-    unplaced.stop = StopOrder{kStopGraceMs, "the job was not placed on this node"};
-    NodePart part;
-    part.node = node;
-    SendStop(unplaced, part);
-    return false;
-  }
+  if (hosting == Hosting::kNone && !delays) return refuse("the job was not placed on this node");
   if (live != nullptr && hosting != Hosting::kPlaced) TakeNewerAttempt(node, ref.attempt, live);
   StopUnwanted(info, ref, hosting != Hosting::kPlaced, /*placed=*/!delays, WaitForLeftovers(node, live));
   return true;

@@ -87,7 +87,7 @@ void Reconciler::AddPreflights(const v1::Job& head, std::vector<Occupant>* all) 
   }
   for (const auto& [node, measurement] : measurements_) {
     const auto view = views_.find(node);
-    if (view == views_.end()) continue;
+    if (view == views_.end() || PresenceAt(node) == Presence::kLost) continue;
     Occupant occupant;
     occupant.leaves = true;
     for (int device = 0; device < view->second.info.slots(); ++device) {

@@ -4,8 +4,9 @@
 // the measurement and however many nodes are left: it ran there alone, so that nothing but the node, or the
 // floor, can be at fault. Then the job goes back to the queue, and elsewhere.
 //
-// Of a measurement the coordinator keeps nothing on disk but its result. A job that it finds in PREFLIGHT
-// when it starts is queued again; an agent that still measures says so when it attaches, and its word counts.
+// A result, or an agent's report that it still measures, counts only if the coordinator ordered a measurement
+// of that node. Which nodes that are is stored with them (Node.in_preflight), so that the next life of the
+// coordinator takes the result. A job that it finds in PREFLIGHT when it starts is queued again.
 //
 // A node is measured while it is idle alone: what runs there would be slowed, and would slow what is
 // measured. So a job that joins others on a node takes it as they did. One whose attempt has failed and that
@@ -99,6 +100,7 @@ void Reconciler::Measure(const std::string& node) {
   newest_measurement_ = std::max(newest_measurement_ + 1, absl::ToUnixMicros(parts_.clock->Wall()));
   measurement.number = newest_measurement_;
   measurement.until = lease_.now() + options_.preflight.limit + kAnswerTime;
+  nodes_remembered_at_ = absl::InfinitePast();  // The order is stored in this tick.
   v1::CoordinatorMessage message;
   message.mutable_preflight()->set_number(measurement.number);
   message.mutable_preflight()->set_limit_ms(absl::ToInt64Milliseconds(options_.preflight.limit));
@@ -151,13 +153,11 @@ void Reconciler::RefusePreflight(const std::string& node, const v1::PreflightRes
 
 void Reconciler::TakePreflight(const std::string& node, const v1::PreflightResult& result) {
   const auto running = measurements_.find(node);
-  const bool awaited = running != measurements_.end() &&
-                       (running->second.number == 0 || running->second.number == result.number());
-  // After a restart of the coordinator, agents bring what the one before had requested.
-  const bool earlier =
-      !lease_.Settled() && nodes_before_.count(node) > 0 && result.number() > NumberOfPreflight(node);
-  if (!awaited && !earlier) return RefusePreflight(node, result);
-  if (awaited) measurements_.erase(running);
+  if (running == measurements_.end()) return RefusePreflight(node, result);
+  const int64_t number = running->second.number;
+  const bool newer = number == 0 && result.number() > NumberOfPreflight(node);
+  if (result.number() != number && !newer) return RefusePreflight(node, result);
+  measurements_.erase(running);
   if (!result.refused().empty())
     return LogWarning("a node could not be measured node=%s: %s", node, result.refused());
   const auto view = views_.find(node);
@@ -184,12 +184,18 @@ void Reconciler::TakePreflight(const std::string& node, const v1::PreflightResul
   LogWarning("a node is cordoned node=%s reason=%s", node, cordon.reason());
 }
 
-// The agent has registered, and measures (`still`) or does not.
-void Reconciler::TakeMeasuring(const std::string& node, bool still) {
+// Ordered by an earlier life of the coordinator, whose number only the agent knows.
+void Reconciler::LoadMeasurement(const v1::Node& node) {
+  if (node.in_preflight())
+    measurements_[node.name()].until = lease_.now() + options_.preflight.limit + kAnswerTime;
+}
+
+// The agent has registered, and measures (`still`) or does not. Whether it measures as ordered.
+bool Reconciler::TakeMeasuring(const std::string& node, bool still) {
   const auto it = measurements_.find(node);
-  if (still && it == measurements_.end())  // That an earlier life of the coordinator has asked for.
-    measurements_[node].until = lease_.now() + options_.preflight.limit + kAnswerTime;
-  if (!still && it != measurements_.end()) it->second.lost_at = lease_.now() + kResultTime;
+  if (it == measurements_.end()) return false;
+  if (!still) it->second.lost_at = lease_.now() + kResultTime;
+  return still;
 }
 
 // An agent that does not end what hangs within its limit has a device that the kernel does not let go.
@@ -198,8 +204,8 @@ void Reconciler::TendMeasurements() {
   for (auto it = measurements_.begin(); it != measurements_.end();) {
     const auto& [node, measurement] = *it;
     const Presence presence = PresenceAt(node);
-    const bool late = lease_.now() >= measurement.until && presence == Presence::kConnected;
-    if (late) {
+    const bool late = lease_.now() >= measurement.until;
+    if (late && presence == Presence::kConnected) {
       v1::PreflightResult result;
       result.set_number(measurement.number);
       result.set_error(
@@ -209,7 +215,8 @@ void Reconciler::TendMeasurements() {
       ++it;
       continue;
     }
-    const bool lost = presence == Presence::kLost || lease_.now() >= measurement.lost_at;
+    // Until then a lost node may come back with it.
+    const bool lost = (late && presence == Presence::kLost) || lease_.now() >= measurement.lost_at;
     it = lost ? measurements_.erase(it) : std::next(it);
   }
   for (const auto& [node, result] : overdue) TakePreflight(node, result);

@@ -99,9 +99,9 @@ absl::Status Reconciler::Load() {
     for (const v1::Node& node : nodes->nodes()) {
       nodes_remembered_[node.name()] = {
           -1, false, false, node.preflight().unix_nanos(), node.preflight().accepted(),
-          0,  0,     {},    node.revoked_serial()};
+          0,  0,     {},    node.revoked_serial(),         node.in_preflight()};
       LoadStanding(node);
-      nodes_before_.insert(node.name());
+      LoadMeasurement(node);
     }
   }
   FSDPD_ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, parts_.store->LiveJobs());

@@ -270,8 +270,9 @@ class Reconciler {
   // Remembering (remembering.cc).
   // Its stream's epoch; connected; left; when it was measured, and whether that is accepted; how many jobs
   // have unconfirmed ranks there; when the failure that counts was; since when it is healthy; its revoked
-  // certificate.
-  using NodeMark = std::tuple<int64_t, bool, bool, int64_t, bool, size_t, int64_t, absl::Time, std::string>;
+  // certificate; whether it is being measured.
+  using NodeMark =
+      std::tuple<int64_t, bool, bool, int64_t, bool, size_t, int64_t, absl::Time, std::string, bool>;
   std::map<std::string, NodeMark> NodeMarks() const;
   void RememberNodes();
   // `all`: also those that are stored as they are, for the date.
@@ -326,7 +327,7 @@ class Reconciler {
 
   // Preflighting (preflighting.cc).
   struct Measurement {
-    int64_t number = 0;  // 0: whatever its agent says.
+    int64_t number = 0;  // 0: ordered by an earlier life of the coordinator, under an unknown number.
     absl::Time until;
     absl::Time lost_at = absl::InfiniteFuture();  // Its agent is back without it.
   };
@@ -337,7 +338,8 @@ class Reconciler {
   void TakePreflight(const std::string& node, const v1::PreflightResult& result);
   int64_t NumberOfPreflight(const std::string& node) const;  // Of the newest result; 0: none.
   void RefusePreflight(const std::string& node, const v1::PreflightResult& result);
-  void TakeMeasuring(const std::string& node, bool still);
+  void LoadMeasurement(const v1::Node& node);
+  bool TakeMeasuring(const std::string& node, bool still);
   void TendMeasurements();
   void ShowMeasurements();
   void TendPreflights();
@@ -408,7 +410,6 @@ class Reconciler {
   std::map<std::string, Measurement> measurements_;  // By node, while they run.
   int64_t newest_measurement_ = 0;                   // Its number.
   std::set<std::string> unrequested_from_;           // Nodes whose refused preflight results were logged.
-  std::set<std::string> nodes_before_;               // Stored by the coordinator before this one.
   NodeStrikes strikes_;
   std::map<std::string, absl::Time> healthy_since_;  // Cordoned nodes that are connected without a break.
   // As the life before stored it, with the agent's instance: until that agent reconnects, or is late.

@@ -490,11 +490,50 @@ TEST_F(ReconcilerPreflightTest, AResultThatWasNotRequestedIsNotTaken) {
 // Its launch was stored, and the nodes' results were not: they came again and were dropped.
 TEST_F(ReconcilerPreflightTest, AResultThatTheCoordinatorBeforeARestartRequestedIsTaken) {
   Attach("a", 1);
-  Advance(absl::Seconds(1));
+  Attach("b", 1);
+  ASSERT_TRUE(reconciler_->Preflight("a").ok());
+  OrdersTo("a");
   Restart();
-  Attach("a", 1);
-  SendUnrequested("a", 1);
+  for (const char* node : {"a", "b"}) Attach(node, 1);
+  SendUnrequested("b", numbers_["a"]);
+  EXPECT_FALSE(reconciler_->preflights().Find("b").has_value());
+  Answer("a", 1);
   EXPECT_TRUE(reconciler_->preflights().Find("a").has_value());
+}
+
+TEST_F(ReconcilerPreflightTest, ANodeThatWasLostWhileItMeasuredAsOrderedIsNotRefused) {
+  Attach("a", 1);
+  ASSERT_TRUE(reconciler_->Preflight("a").ok());
+  OrdersTo("a");
+  Detach("a");
+  outboxes_.clear();
+  Advance(absl::Milliseconds(kAgentLostAfterMs) + absl::Seconds(2));
+  Attach("a", 1, {{"preflight", 77}});
+  EXPECT_TRUE(StopsSent("a").empty());
+  Answer("a", 1);
+  EXPECT_TRUE(reconciler_->preflights().Find("a").has_value());
+}
+
+// It held the node's slots, and the next result counted, whatever it was.
+TEST_F(ReconcilerPreflightTest, AMeasurementThatNobodyOrderedFromTheNodeIsStoppedAndItsResultRefused) {
+  for (const bool restarted : {false, true}) {
+    Attach("a", 1);
+    Advance(absl::Seconds(2));
+    if (restarted) Restart();
+    Attach("a", 1, {{"preflight", 1}, {"preflight", 2}});
+    const std::vector<v1::Stop> stops = StopsSent("a");
+    ASSERT_EQ(stops.size(), 2u);
+    EXPECT_EQ(stops[0].job_id(), "preflight");
+    EXPECT_EQ(stops[0].reason(), "the coordinator did not order this measurement");
+    SendUnrequested("a", 1);
+    EXPECT_FALSE(reconciler_->preflights().Find("a").has_value());
+    v1::Node shown;
+    shown.set_name("a");
+    reconciler_->preflights().MarkIn(&shown);
+    EXPECT_FALSE(shown.in_preflight());
+    EXPECT_TRUE(reconciler_->Preflight("a").ok());
+    Answer("a", 0, "", "it was stopped before it was done");
+  }
 }
 
 TEST_F(ReconcilerPreflightTest, AResultThatComesTwiceIsTakenOnce) {

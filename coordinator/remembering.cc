@@ -53,7 +53,8 @@ std::map<std::string, Reconciler::NodeMark> Reconciler::NodeMarks() const {
                    view.unconfirmed_jobs.size(),
                    strikes_.CountedAt(name),
                    HealthySince(name),
-                   view.revoked_serial};
+                   view.revoked_serial,
+                   measurements_.count(name) > 0};
   }
   return marks;
 }

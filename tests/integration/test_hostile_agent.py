@@ -224,7 +224,8 @@ def test_a_preflight_result_that_was_not_requested_is_refused(attacked):
         hostile.say(preflight=preflight_pb.PreflightResult(number=12345))
         return refused(cluster, "preflight") > 0
 
-    with Hostile(cluster, preflights=True) as hostile:
+    measuring = [agent_pb.HostedAttempt(job_id="preflight", attempt=1, ranks=[0])]
+    with refusing(cluster, "registration"), Hostile(cluster, preflights=True, hosted=measuring) as hostile:
         wait_until("the result is refused", refuses, interval_s=0.5)
     assert "was measured node=s2" not in cluster.coordinator.text()
 
