@@ -52,7 +52,9 @@ absl::Status NodeRegistry::CheckAdmissible(const v1::Register& info) const {
   const auto it = nodes_.find(info.node());
   if (it == nodes_.end()) {
     if (nodes_.size() < kMaxNodes) return absl::OkStatus();
-    return absl::ResourceExhaustedError(absl::StrCat("the coordinator knows ", kMaxNodes, " nodes already"));
+    return absl::ResourceExhaustedError(absl::StrCat("register.node: too many nodes (got ", nodes_.size() + 1,
+                                                     ", want at most ", kMaxNodes,
+                                                     "); remove lost nodes with `fsdpctl node delete`"));
   }
   const NodeView& known = it->second.view;
   if (!known.connected || known.info.instance() == info.instance()) return absl::OkStatus();
@@ -120,12 +122,13 @@ void NodeRegistry::EndSilentStreams(const AgentLease& lease) {
   for (const auto& outbox : silent) outbox->Close();
 }
 
-std::vector<std::string> NodeRegistry::ForgetLost(const AgentLease& lease) {
+std::vector<std::string> NodeRegistry::ForgetLost(const AgentLease& lease, HasEnded has_ended) {
   MutexLock lock(&mutex_);
   std::vector<std::pair<absl::Time, std::string>> lost;
   for (const auto& [name, node] : nodes_) {
-    if (node.outbox == nullptr && lease.Expired(node.view.last_seen))
-      lost.emplace_back(node.view.last_seen, name);
+    if (node.outbox != nullptr || !lease.Expired(node.view.last_seen)) continue;
+    const std::vector<std::string>& jobs = node.view.unconfirmed_jobs;
+    if (std::all_of(jobs.begin(), jobs.end(), has_ended)) lost.emplace_back(node.view.last_seen, name);
   }
   std::sort(lost.begin(), lost.end());
   std::vector<std::string> forgotten;
@@ -163,13 +166,15 @@ bool NodeRegistry::KnowsLogWindows(const std::string& node) const {
   return it != nodes_.end() && it->second.outbox != nullptr && it->second.view.info.log_windows();
 }
 
-void NodeRegistry::AddUnconfirmed(const std::string& node, const std::string& job) {
+void NodeRegistry::AddUnconfirmed(const std::string& node, const std::string& job, HasEnded has_ended) {
   MutexLock lock(&mutex_);
   const auto it = nodes_.find(node);
   if (it == nodes_.end() || it->second.outbox != nullptr) return;
   std::vector<std::string>& jobs = it->second.view.unconfirmed_jobs;
-  if (jobs.size() < kMaxUnconfirmedJobs && std::find(jobs.begin(), jobs.end(), job) == jobs.end())
-    jobs.push_back(job);
+  if (std::find(jobs.begin(), jobs.end(), job) != jobs.end()) return;
+  jobs.push_back(job);
+  for (auto old = jobs.begin(); old != jobs.end() && jobs.size() > kMaxUnconfirmedJobs;)
+    old = has_ended(*old) ? jobs.erase(old) : std::next(old);
 }
 
 void NodeRegistry::SetRevoked(const std::string& node, int64_t epoch, const std::string& serial) {

@@ -10,6 +10,7 @@
 // Thread-safe.
 #pragma once
 
+#include <absl/functional/function_ref.h>
 #include <absl/status/statusor.h>
 #include <absl/time/time.h>
 
@@ -27,11 +28,12 @@
 
 namespace fsdpd {
 
-constexpr size_t kMaxUnconfirmedJobs = 16;  // Of a node.
+constexpr size_t kMaxUnconfirmedJobs = 16;  // Of a node, unless more of them have not ended.
 
 // Names kept, connected or not: DESIGN's 2,000 agents and as many that were renamed or replaced.
 constexpr size_t kMaxNodes = 4096;
 
+// A lost node with unconfirmed ranks of a job that has not ended is kept beyond both.
 constexpr absl::Duration kLostNodeKept = absl::Hours(24);
 // The longest lost ones go first: the names of a cluster whose nodes are new each time leave room for the
 // others.
@@ -52,6 +54,8 @@ struct NodeView {
 
 class NodeRegistry {
  public:
+  using HasEnded = absl::FunctionRef<bool(const std::string& job)>;
+
   // `generation`: StateStore::generation().
   NodeRegistry(int64_t generation, Clock* clock) : generation_(generation), clock_(clock) {}
 
@@ -69,7 +73,7 @@ class NodeRegistry {
   // Ends streams whose lease has expired. Nobody is awaited for longer.
   void EndSilentStreams(const AgentLease& lease);
   // The names of those that are not known any more.
-  std::vector<std::string> ForgetLost(const AgentLease& lease);
+  std::vector<std::string> ForgetLost(const AgentLease& lease, HasEnded has_ended);
 
   // False, and no effect, where its agent has a stream.
   bool Forget(const std::string& node);
@@ -79,7 +83,7 @@ class NodeRegistry {
   // Whether its agent, connected, said Register.log_windows.
   bool KnowsLogWindows(const std::string& node) const;
   // The node is lost with ranks of the job, which may still run. Until its agent registers.
-  void AddUnconfirmed(const std::string& node, const std::string& job);
+  void AddUnconfirmed(const std::string& node, const std::string& job, HasEnded has_ended);
   // A stream of the node was ended (`epoch`), or refused (0), because its certificate is revoked. No effect
   // where the agent has another stream: somebody else has the revoked certificate.
   void SetRevoked(const std::string& node, int64_t epoch, const std::string& serial);

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "base/limits.h"
 
 namespace fsdpd {
@@ -31,6 +33,20 @@ class NodeRegistryTest : public ::testing::Test {
     registry_.EndSilentStreams(lease_);
   }
 
+  std::vector<std::string> ForgetLost() {
+    return registry_.ForgetLost(lease_, [this](const std::string& job) { return live_.count(job) == 0; });
+  }
+  void AddUnconfirmed(const std::string& node, const std::string& job) {
+    registry_.AddUnconfirmed(node, job, [this](const std::string& id) { return live_.count(id) == 0; });
+  }
+  // Lost from now on.
+  void Lose(const std::string& name) {
+    const auto outbox = Attach(Info(name, "i1"));
+    ASSERT_TRUE(outbox.ok());
+    registry_.Detach(name, (*outbox)->epoch());
+  }
+
+  std::set<std::string> live_;  // Jobs that have not ended.
   FakeClock clock_;
   NodeRegistry registry_{3, &clock_};
   AgentLease lease_{absl::ZeroDuration(), /*tick=*/absl::Hours(1), clock_.Now()};
@@ -101,7 +117,7 @@ TEST_F(NodeRegistryTest, WhatIsReadIntoWhatWasReadBeforeIsWhatIsKnownNow) {
   }
   ASSERT_TRUE(Attach(Info("d", "i1")).ok());
   registry_.EndSilentStreams(lease_);
-  EXPECT_EQ(registry_.ForgetLost(lease_).size(), 4u);
+  EXPECT_EQ(ForgetLost().size(), 4u);
   expect_known();
   EXPECT_EQ(views.size(), 1u);
 }
@@ -172,10 +188,10 @@ TEST_F(NodeRegistryTest, ANodeOfALifeBeforeIsShownForADayUnlessItIsBack) {
   view.info.set_node("b");
   registry_.Restore(view);
   lease_.BeginTick(clock_.Now());
-  EXPECT_TRUE(registry_.ForgetLost(lease_).empty());
+  EXPECT_TRUE(ForgetLost().empty());
   clock_.Advance(absl::Hours(5));
   lease_.BeginTick(clock_.Now());
-  EXPECT_EQ(registry_.ForgetLost(lease_), std::vector<std::string>{"b"});
+  EXPECT_EQ(ForgetLost(), std::vector<std::string>{"b"});
 }
 
 TEST_F(NodeRegistryTest, TellsWhoLeftInOrderFromWhoWasCutOff) {
@@ -230,7 +246,7 @@ TEST_F(NodeRegistryTest, ALostNodeIsShownForADayAndThenForgotten) {
   const auto forget = [&] {
     registry_.Touch("here", (*here)->epoch());
     lease_.BeginTick(clock_.Now());
-    return registry_.ForgetLost(lease_);
+    return ForgetLost();
   };
   EXPECT_TRUE(forget().empty()) << "it is away, and not lost yet";
   for (int hour = 0; hour < 24; ++hour) {
@@ -268,15 +284,53 @@ TEST_F(NodeRegistryTest, ARevokedCertificateIsKeptUntilTheAgentRegistersAgain) {
 
 TEST_F(NodeRegistryTest, OfManyLostNodesTheLongestLostAreForgottenFirst) {
   for (size_t i = 0; i < kMaxLostNodes + 2; ++i) {
-    const std::string name = "n" + std::to_string(i);
-    const auto outbox = Attach(Info(name, "i1"));
-    ASSERT_TRUE(outbox.ok());
-    registry_.Detach(name, (*outbox)->epoch());
+    Lose("n" + std::to_string(i));
     clock_.Advance(absl::Milliseconds(1));
   }
   clock_.Advance(kLost);
   lease_.BeginTick(clock_.Now());
-  EXPECT_EQ(registry_.ForgetLost(lease_), (std::vector<std::string>{"n0", "n1"}));
+  EXPECT_EQ(ForgetLost(), (std::vector<std::string>{"n0", "n1"}));
+}
+
+// After a day, or a thousand other lost nodes, its job was paused while ranks of it may still train there.
+TEST_F(NodeRegistryTest, ALostNodeIsKeptWhileAJobHasUnconfirmedRanksThere) {
+  live_ = {"runs"};
+  for (const char* name : {"with-live", "with-ended"}) Lose(name);
+  for (const char* job : {"ended", "runs"}) AddUnconfirmed("with-live", job);
+  AddUnconfirmed("with-ended", "ended");
+  for (size_t i = 0; i < kMaxLostNodes; ++i) {
+    clock_.Advance(absl::Milliseconds(1));
+    Lose("n" + std::to_string(i));
+  }
+  clock_.Advance(kLost);
+  lease_.BeginTick(clock_.Now());
+  EXPECT_EQ(ForgetLost(), std::vector<std::string>{"with-ended"});
+  clock_.Advance(kLostNodeKept);
+  lease_.BeginTick(clock_.Now());
+  EXPECT_EQ(ForgetLost().size(), kMaxLostNodes);
+  ASSERT_EQ(registry_.Snapshot().size(), 1u);
+  EXPECT_EQ(registry_.Snapshot()[0].info.node(), "with-live");
+  live_.clear();
+  EXPECT_EQ(ForgetLost(), std::vector<std::string>{"with-live"});
+}
+
+TEST_F(NodeRegistryTest, NoUnconfirmedJobIsLostBeforeItHasEnded) {
+  Lose("a");
+  const auto jobs = [&] { return registry_.Snapshot()[0].unconfirmed_jobs; };
+  for (size_t i = 0; i < kMaxUnconfirmedJobs + 3; ++i) {
+    const std::string job = "live-" + std::to_string(i);
+    live_.insert(job);
+    AddUnconfirmed("a", job);
+  }
+  EXPECT_EQ(jobs().size(), kMaxUnconfirmedJobs + 3);
+  AddUnconfirmed("a", "ended");
+  EXPECT_EQ(jobs().size(), kMaxUnconfirmedJobs + 3);
+  EXPECT_EQ(jobs().back(), "live-18");
+  live_.clear();
+  AddUnconfirmed("a", "ended");
+  EXPECT_EQ(jobs().size(), kMaxUnconfirmedJobs);
+  EXPECT_EQ(jobs().front(), "live-4");
+  EXPECT_EQ(jobs().back(), "ended");
 }
 
 }  // namespace

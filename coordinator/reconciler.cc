@@ -99,7 +99,7 @@ absl::Status Reconciler::Load() {
     for (const v1::Node& node : nodes->nodes()) {
       nodes_remembered_[node.name()] = {
           -1, false, false, node.preflight().unix_nanos(), node.preflight().accepted(),
-          0,  0,     {},    node.revoked_serial(),         node.in_preflight()};
+          {}, 0,     {},    node.revoked_serial(),         node.in_preflight()};
       LoadStanding(node);
       LoadMeasurement(node);
     }
@@ -228,7 +228,8 @@ void Reconciler::BeginTick() {
 }
 
 void Reconciler::ForgetLostNodes() {
-  for (const std::string& node : parts_.nodes->ForgetLost(lease_)) {
+  const auto has_ended = [this](const std::string& job) { return HasEnded(job); };
+  for (const std::string& node : parts_.nodes->ForgetLost(lease_, has_ended)) {
     ForgetNode(node);
     LogInfo("a lost node is forgotten node=%s", node);
   }

@@ -268,11 +268,11 @@ class Reconciler {
   void MarkUnsaved(LiveJob* live);
 
   // Remembering (remembering.cc).
-  // Its stream's epoch; connected; left; when it was measured, and whether that is accepted; how many jobs
+  // Its stream's epoch; connected; left; when it was measured, and whether that is accepted; which jobs
   // have unconfirmed ranks there; when the failure that counts was; since when it is healthy; its revoked
   // certificate; whether it is being measured.
-  using NodeMark =
-      std::tuple<int64_t, bool, bool, int64_t, bool, size_t, int64_t, absl::Time, std::string, bool>;
+  using NodeMark = std::tuple<int64_t, bool, bool, int64_t, bool, std::vector<std::string>, int64_t,
+                              absl::Time, std::string, bool>;
   std::map<std::string, NodeMark> NodeMarks() const;
   void RememberNodes();
   // `all`: also those that are stored as they are, for the date.
@@ -381,6 +381,7 @@ class Reconciler {
   int64_t EndOf(const v1::Job& job, const AttemptFacts& facts) const;
   bool IsCurrent(const AttemptRef& ref) const;  // The attempt of a live job that has not left it behind.
   void LoadAttempt(const v1::Job& job);
+  bool HasEnded(const std::string& id) const { return jobs_.count(id) == 0; }
   void ForgetLostNodes();
   void ForgetNode(const std::string& node);
   void ReadPresence();

@@ -493,6 +493,21 @@ TEST_F(ReconcilerPauseLostTest, ACancelEndsTheJob) {
                         "not be confirmed gone)"));
 }
 
+// The node was forgotten after a day.
+TEST_F(ReconcilerPauseLostTest, ANodeWhereAnEarlierAttemptMayTrainOnIsKeptUntilItIsDeleted) {
+  MoveFromAToB();
+  StandStill(kLostNodeKept + absl::Hours(1));
+  Advance(absl::Seconds(20));
+  Saved("b", 20, 2);
+  Pause("j").IgnoreError();
+  Left("b", 0, "left after step 20, which is saved", 2);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING);
+  EXPECT_THAT(Unconfirmed(), ElementsAre("a"));
+  ASSERT_TRUE(reconciler_->DeleteNode("a", /*force=*/true).ok());
+  reconciler_->RunOnce();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
+}
+
 // It was PAUSED while ranks of attempt 1 trained on and saved.
 TEST_F(ReconcilerPauseLostTest, NoJobIsPausedWhileRanksOfAnEarlierAttemptMayTrainOn) {
   for (const bool restarts : {false, true}) {

@@ -50,7 +50,7 @@ std::map<std::string, Reconciler::NodeMark> Reconciler::NodeMarks() const {
                    view.left,
                    preflight.unix_nanos(),
                    preflight.accepted(),
-                   view.unconfirmed_jobs.size(),
+                   view.unconfirmed_jobs,
                    strikes_.CountedAt(name),
                    HealthySince(name),
                    view.revoked_serial,
@@ -105,10 +105,12 @@ void Reconciler::KeepUnconfirmed(const AttemptFacts& facts) {
   for (const NodePart& part : facts.parts) {
     if (part.stopped || PresenceAt(part.node) != Presence::kLost) continue;
     // Its agent registered with ranks of an earlier attempt, did not say which, and was lost again.
-    if (part.ranks == 0) parts_.nodes->AddUnconfirmed(part.node, facts.ref.job);
-    for (int rank = part.first_rank; rank < part.first_rank + part.ranks; ++rank) {
-      if (!facts.ranks()[rank].exit.has_value()) parts_.nodes->AddUnconfirmed(part.node, facts.ref.job);
-    }
+    bool unconfirmed = part.ranks == 0;
+    for (int rank = part.first_rank; rank < part.first_rank + part.ranks; ++rank)
+      unconfirmed |= !facts.ranks()[rank].exit.has_value();
+    if (!unconfirmed) continue;
+    parts_.nodes->AddUnconfirmed(part.node, facts.ref.job,
+                                 [this](const std::string& job) { return HasEnded(job); });
   }
 }
 
