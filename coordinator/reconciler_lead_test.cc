@@ -1,4 +1,6 @@
 // A coordinator that is one of several, and loses the lead in the middle of a tick.
+#include <algorithm>
+
 #include "coordinator/testing/reconciler_case.h"
 
 namespace fsdpd {
@@ -14,8 +16,9 @@ class LeadersStore : public StateStore {
 
   bool ends = false;
   bool leads = true;
-  std::string too_large;  // A job that is refused, as etcd refuses one.
-  int updated = 0;        // Jobs that UpdateAll() was given.
+  std::string too_large;                        // A job that is refused, as etcd refuses one.
+  int updated = 0;                              // Jobs that UpdateAll() was given.
+  std::function<absl::Status()> before_forget;  // Once, before nodes are removed; its error is the write's.
 
   int64_t generation() const override { return store_->generation(); }
   const EventLog& events() const override { return store_->events(); }
@@ -55,6 +58,10 @@ class LeadersStore : public StateStore {
   absl::StatusOr<std::map<std::string, v1::Cordon>> Cordons() override { return store_->Cordons(); }
   absl::Status UpdateNodes(const v1::ListNodesResponse& changed, const std::vector<std::string>& gone,
                            const Events& news) override {
+    if (before_forget && !gone.empty()) {
+      const absl::Status allowed = std::exchange(before_forget, nullptr)();
+      if (!allowed.ok()) return allowed;
+    }
     return store_->UpdateNodes(changed, gone, news);
   }
   absl::StatusOr<v1::ListNodesResponse> Nodes() override { return store_->Nodes(); }
@@ -189,6 +196,51 @@ TEST_F(ReconcilerLeadTest, WhatIsAskedInTheSameTickAfterTheLeadIsLostIsNotDone) 
   EXPECT_THAT(std::string(Cancel("j").status().message()), HasSubstr("the coordinator is stopping"));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(store_->Get("k")->state(), v1::JOB_STATE_QUEUED);
+}
+
+class ReconcilerDeleteTest : public ReconcilerLeadTest {
+ protected:
+  bool HasDeletedEvent() {
+    const auto read = store_->events().Read({});
+    EXPECT_TRUE(read.ok());
+    return std::any_of(read->events.begin(), read->events.end(),
+                       [](const v1::Event& event) { return event.kind() == v1::EVENT_KIND_NODE_DELETED; });
+  }
+};
+
+// It registered between the event and the node's removal: the event told of what had not happened.
+TEST_F(ReconcilerDeleteTest, ANodeThatRegistersMeanwhileHasTheEventOnlyIfItWasDeleted) {
+  Attach("a", 1);
+  Detach("a");
+  outboxes_.erase("a");
+  Advance(absl::Minutes(1));
+  kept_->before_forget = [this] {
+    v1::Register info;
+    info.set_node("a");
+    info.set_instance("another");
+    info.set_device(v1::DEVICE_CPU);
+    info.set_slots(1);
+    return nodes_->Attach(info, "test", nullptr).status();
+  };
+  const absl::Status deleted = reconciler_->DeleteNode("a", /*force=*/false);
+  EXPECT_EQ(kept_->before_forget, nullptr);
+  EXPECT_EQ(deleted.ok(), HasDeletedEvent()) << deleted;
+  EXPECT_TRUE(nodes_->Snapshot().at(0).connected);
+}
+
+TEST_F(ReconcilerDeleteTest, ANodeWhoseRemovalCannotBeStoredStaysAsItWas) {
+  RunOn({"a"});
+  Detach("a");
+  outboxes_.erase("a");
+  Advance(absl::Minutes(1));
+  kept_->before_forget = [] { return absl::UnavailableError("the disk is full"); };
+  EXPECT_EQ(reconciler_->DeleteNode("a", /*force=*/true).message(), "the disk is full");
+  EXPECT_FALSE(HasDeletedEvent());
+  ASSERT_EQ(nodes_->Snapshot().size(), 1u);
+  EXPECT_THAT(nodes_->Snapshot()[0].unconfirmed_jobs, ::testing::ElementsAre("j"));
+  EXPECT_TRUE(reconciler_->DeleteNode("a", /*force=*/true).ok());
+  EXPECT_TRUE(HasDeletedEvent());
+  EXPECT_TRUE(nodes_->Snapshot().empty());
 }
 
 }  // namespace

@@ -166,13 +166,17 @@ absl::Status Reconciler::DeleteNode(const std::string& node, bool force) {
     if (!unconfirmed.empty())
       deleted.set_message(absl::StrCat("by force: ranks of ", absl::StrJoin(unconfirmed, ", "),
                                        " were not known to have ended"));
-    FSDPD_RETURN_IF_ERROR(parts_.store->UpdateNodes({}, {node}, {deleted}));
+    // First: the event is stored only for a node that is deleted.
+    if (!parts_.nodes->Forget(node)) {
+      return absl::UnavailableError(
+          absl::StrCat("node ", node, ": not deleted, its agent has just registered; stop its agent first"));
+    }
+    const absl::Status stored = parts_.store->UpdateNodes({}, {node}, {deleted});
+    if (!stored.ok()) {
+      if (it != views_.end()) parts_.nodes->Restore(it->second);
+      return stored;
+    }
     nodes_remembered_.erase(node);
-    if (!parts_.nodes->Forget(node))
-      return absl::UnavailableError(absl::StrCat("node ", node, " registered meanwhile; it is not deleted"));
-    // Last: a node that registered meanwhile stays cordoned.
-    if (cordons_.Find(node).has_value())
-      FSDPD_RETURN_IF_ERROR(cordons_.Lift(node, parts_.clock->Wall(), "the node is deleted"));
     ForgetNode(node);
     not_empty_since_.erase(node);
     healthy_since_.erase(node);
@@ -180,7 +184,8 @@ absl::Status Reconciler::DeleteNode(const std::string& node, bool force) {
     strikes_.Forgive(node);
     ReadPresence();
     LogInfo("node deleted node=%s unconfirmed_jobs=%s", node, absl::StrJoin(unconfirmed, ","));
-    return absl::OkStatus();
+    if (!cordons_.Find(node).has_value()) return absl::OkStatus();
+    return cordons_.Lift(node, parts_.clock->Wall(), "the node is deleted");
   });
 }
 

@@ -347,7 +347,10 @@ std::vector<absl::Status> EtcdStore::UpdateAll(const std::vector<const v1::Job*>
     }
     MutexLock lock(&mutex_);
     const EtcdEntry* const stored = index_.Find(job->id());
-    if (stored == nullptr) continue;
+    if (stored == nullptr) {
+      results[i] = absl::NotFoundError(absl::StrCat("no job '", job->id(), "'"));
+      continue;
+    }
     batch.PutJob(*job, stored);
     in_batch.push_back(job);
     places.push_back(i);

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -36,6 +37,10 @@ absl::StatusOr<int> TakeLock(const std::string& path) {
   close(fd);
   return absl::FailedPreconditionError(
       absl::StrCat("another coordinator uses this state directory (it holds ", path, ")"));
+}
+
+absl::Status NoSuchJob(const std::string& id) {
+  return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
 }
 
 }  // namespace
@@ -325,9 +330,13 @@ absl::Status SqliteStore::Update(const v1::Job& job) {
   return stored;
 }
 
-// All or none of them.
-std::vector<absl::Status> SqliteStore::UpdateAll(const std::vector<const v1::Job*>& jobs) {
+// All that are there, or none of them.
+std::vector<absl::Status> SqliteStore::UpdateAll(const std::vector<const v1::Job*>& all) {
+  std::vector<const v1::Job*> jobs = all;
+  std::set<std::string> found;
+  const auto is_missing = [&](const v1::Job* job) { return found.count(job->id()) == 0; };
   const auto update_all = [&]() -> absl::Status {
+    found.clear();
     for (size_t begin = 0; begin < jobs.size(); begin += kJobsPerUpdate) {
       const size_t end = std::min(jobs.size(), begin + kJobsPerUpdate);
       std::string rows = "(?,?,?,?)";
@@ -336,20 +345,32 @@ std::vector<absl::Status> SqliteStore::UpdateAll(const std::vector<const v1::Job
           handle_->db,
           absl::StrCat("UPDATE jobs SET state = new.column2, job = new.column3, end_nanos = new.column4 "
                        "FROM (VALUES ",
-                       rows, ") AS new WHERE jobs.id = new.column1"));
+                       rows, ") AS new WHERE jobs.id = new.column1 RETURNING id"));
       for (size_t i = begin; i < end; ++i) {
         update.BindText(jobs[i]->id());
         update.BindInt(jobs[i]->state());
         update.BindBlob(StoredBytes(*jobs[i]));
         update.BindInt(EndOf(*jobs[i]));
       }
-      const int rc = update.Step();
+      int rc = update.Step();
+      for (; rc == SQLITE_ROW; rc = update.Step()) found.insert(update.Blob(0));
       if (rc != SQLITE_DONE) return StatusOf(handle_->db, rc, absl::StrCat("update ", end - begin, " jobs"));
     }
-    return absl::OkStatus();
+    if (std::none_of(jobs.begin(), jobs.end(), is_missing)) return absl::OkStatus();
+    return absl::NotFoundError("a job is not stored");
   };
-  return std::vector<absl::Status>(
-      jobs.size(), Write(jobs, {}, absl::StrCat("update ", jobs.size(), " jobs"), update_all));
+  const auto update = [&] {
+    return Write(jobs, {}, absl::StrCat("update ", jobs.size(), " jobs"), update_all);
+  };
+  absl::Status stored = update();
+  if (absl::IsNotFound(stored)) {  // Again without those, whose events would be stored.
+    jobs.erase(std::remove_if(jobs.begin(), jobs.end(), is_missing), jobs.end());
+    stored = update();
+  }
+  std::vector<absl::Status> results;
+  for (const v1::Job* job : all)
+    results.push_back(stored.ok() && is_missing(job) ? NoSuchJob(job->id()) : stored);
+  return results;
 }
 
 absl::Status SqliteStore::Delete(const std::string& id, const Events& news) {
@@ -358,7 +379,7 @@ absl::Status SqliteStore::Delete(const std::string& id, const Events& news) {
     Statement remove(handle_->db, "DELETE FROM jobs WHERE id = ? RETURNING 1");
     remove.BindText(id);
     int rc = remove.Step();
-    if (rc == SQLITE_DONE) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
+    if (rc == SQLITE_DONE) return NoSuchJob(id);
     if (rc == SQLITE_ROW) rc = remove.Step();
     return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(handle_->db, rc, doing);
   }));
@@ -402,7 +423,7 @@ absl::StatusOr<v1::Job> SqliteStore::Get(const std::string& id) {
   Statement select(handle_->db, "SELECT job FROM jobs WHERE id = ?");
   select.BindText(id);
   const int rc = select.Step();
-  if (rc == SQLITE_DONE) return absl::NotFoundError(absl::StrCat("no job '", id, "'"));
+  if (rc == SQLITE_DONE) return NoSuchJob(id);
   if (rc != SQLITE_ROW) return StatusOf(handle_->db, rc, absl::StrCat("read job ", id));
   return ReadJob(select.Blob(0));
 }

@@ -310,7 +310,8 @@ TEST_P(StateStoreTest, ACordonIsReplacedAndRemovedAndOutlivesTheProcess) {
   EXPECT_EQ(cordons->at("b").reason(), "second");
 }
 
-TEST_P(StateStoreTest, UpdatesManyJobsTogetherAndNoneThatIsNotThere) {
+// Its update was OK, and its events were stored.
+TEST_P(StateStoreTest, UpdatesManyJobsTogetherAndReportsOneThatIsNotThere) {
   auto store = Open();
   std::vector<v1::Job> jobs;
   for (int i = 0; i < 3; ++i) {
@@ -320,8 +321,14 @@ TEST_P(StateStoreTest, UpdatesManyJobsTogetherAndNoneThatIsNotThere) {
     }
     jobs.back().set_state(v1::JOB_STATE_RUNNING);
     jobs.back().set_reason("newer");
+    AddEvent(v1::EVENT_KIND_NOTE, "newer", absl::Now(), &jobs.back());
   }
-  ASSERT_TRUE(FirstError(store->UpdateAll({&jobs[0], &jobs[1], &jobs[2]})).ok());
+  const std::vector<absl::Status> stored = store->UpdateAll({&jobs[0], &jobs[2], &jobs[1]});
+  ASSERT_EQ(stored.size(), 3u);
+  EXPECT_TRUE(stored[0].ok()) << stored[0];
+  EXPECT_EQ(stored[1], absl::NotFoundError("no job 'j2'"));
+  EXPECT_TRUE(stored[2].ok()) << stored[2];
+  EXPECT_EQ(EventsIn(*store), (std::vector<std::string>{"j0/1", "j1/1"}));
   EXPECT_EQ(store->Get("j0")->reason(), "newer");
   EXPECT_EQ(store->Get("j1")->state(), v1::JOB_STATE_RUNNING);
   JobQuery running;
