@@ -74,6 +74,17 @@ std::vector<std::string> NodesWithSteps(const v1::Job& job, std::optional<int32_
   return {nodes.begin(), nodes.end()};
 }
 
+bool MayHaveSteps(const v1::Job& job, int32_t attempt, const std::string& node) {
+  if (attempt == job.attempt()) {
+    const auto& parts = job.placements();
+    return std::any_of(parts.begin(), parts.end(), [&](const v1::Job::Placement& part) {
+      return part.first_rank() == 0 && part.node() == node;
+    });
+  }
+  const std::string only = OnlyNodeOf(job, attempt);
+  return only.empty() ? MayHaveHosted(job, attempt, node) : node == only;
+}
+
 std::vector<std::string> NodesAwayOf(const v1::Job& job, int32_t attempt, const std::vector<NodeView>& all) {
   if (const std::string only = OnlyNodeOf(job, attempt); !only.empty()) {
     return IsConnected(only, all) ? std::vector<std::string>() : std::vector<std::string>{only};

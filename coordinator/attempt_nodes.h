@@ -24,6 +24,9 @@ std::vector<v1::Job::Placement> PlacementsOf(const v1::Job& job, int32_t attempt
 std::vector<std::string> NodesWithSteps(const v1::Job& job, std::optional<int32_t> attempt,
                                         const std::vector<NodeView>& all);
 
+// Whether rank 0 of the attempt may have been there: steps of it from any other node are forged.
+bool MayHaveSteps(const v1::Job& job, int32_t attempt, const std::string& node);
+
 // Nodes that are not connected and may have files of an older attempt: the one that it ran on or where it
 // failed, as long as that is known, or all that are away. None where all of it ran on one that is connected.
 std::vector<std::string> NodesAwayOf(const v1::Job& job, int32_t attempt, const std::vector<NodeView>& all);

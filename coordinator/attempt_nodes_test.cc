@@ -82,6 +82,15 @@ TEST(AttemptNodes, AnOlderAttemptIsAskedOfItsHostsOnly) {
   }
   EXPECT_THAT(NodesOf(job, 1, -1, all), ElementsAre("node-0", "node-1"));
   EXPECT_THAT(NodesWithSteps(job, 1, all), ElementsAre("node-0", "node-1"));
+  EXPECT_TRUE(MayHaveSteps(job, 1, "node-0"));
+  EXPECT_FALSE(MayHaveSteps(job, 1, "s2"));
+  v1::Job::Placement* const first = job.add_placements();
+  first->set_node("node-1");
+  v1::Job::Placement* const second = job.add_placements();
+  second->set_node("node-0");
+  second->set_first_rank(1);
+  EXPECT_TRUE(MayHaveSteps(job, 2, "node-1"));
+  EXPECT_FALSE(MayHaveSteps(job, 2, "node-0")) << "it has rank 1";
 }
 
 }  // namespace

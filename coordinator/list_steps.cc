@@ -6,9 +6,11 @@
 #include <limits>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "coordinator/attempt_nodes.h"
 #include "coordinator/errors.h"
 #include "coordinator/job_service.h"
+#include "coordinator/meters.h"
 #include "coordinator/step_history.h"
 
 namespace fsdpd {
@@ -94,16 +96,26 @@ absl::Status JobService::ReadSteps(grpc::ServerContext* context, const v1::ListS
   for (Asked& each : asked) {
     if (each.tail == nullptr) continue;
     std::deque<v1::LogLines::Line> lines;
+    int forged = 0;
+    const auto may_have = [&](int32_t attempt) {
+      const bool may = MayHaveSteps(job, attempt, each.node);
+      forged += !may && attempt <= job.attempt();  // A newer one may have been launched since `job` was read.
+      return may;
+    };
     for (LogTail::Got got; (got = each.tail->Next(left(), &lines)) != LogTail::Got::kEnd;) {
       for (const v1::LogLines::Line& line : lines) {
-        if (const absl::Status taken = TakeStepLine(line, &each.steps); !taken.ok())
-          each.fault = std::string(taken.message());
+        const absl::Status taken = TakeStepLine(line, may_have, &each.steps);
+        if (absl::IsDataLoss(taken)) each.fault = std::string(taken.message());
       }
       FSDPD_RETURN_IF_ERROR(CheckStream(context));
       if (got == LogTail::Got::kLines || parts_.clock->Now() < deadline) continue;
       each.fault = "its agent did not answer in time";
       break;
     }
+    if (forged > 0 && parts_.meters != nullptr) parts_.meters->RefusedFromAgent("log");
+    if (forged > 0)
+      LogWarning("refused steps of attempts whose rank 0 was on another node node=%s job=%s lines=%d",
+                 each.node, job.id(), forged);
     const absl::Status status = each.tail->status();
     if (!status.ok() && !absl::IsNotFound(status)) each.fault = std::string(status.message());
     if (!each.fault.empty()) each.steps = {};  // A part of an answer would pass for all of it.

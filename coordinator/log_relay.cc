@@ -133,9 +133,12 @@ bool LogRelay::Source::Sends(const v1::LogLines::Line& line) const {
          line.rank() - first_rank < ranks;
 }
 
-// Records of steps name their attempt themselves, and only nodes of rank 0 are asked for them.
+// Steps are all of rank 0, and their records name the attempt (TakeStepLine()).
 void LogRelay::LimitLines(const LogRequest& request, Source* source) {
-  if (request.steps.has_value()) return;
+  if (request.steps.has_value()) {
+    source->ranks = 1;
+    return;
+  }
   source->attempt = request.attempt.attempt;
   for (const v1::Job::Placement& placement : request.placements) {
     if (placement.node() != source->node) continue;

@@ -1,5 +1,6 @@
 // Logs and steps of attempts before a job's newest, which nodes may keep no more, by the whole coordinator in
 // one process.
+#include <absl/strings/str_format.h>
 #include <absl/time/clock.h>
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
@@ -181,6 +182,36 @@ TEST_F(OldLogsTest, StepsAreNotAskedOfANodeThatRanNothing) {
   ASSERT_TRUE(status.ok()) << status.error_message();
   ASSERT_EQ(response.unread_size(), 1) << response.ShortDebugString();
   EXPECT_EQ(response.unread(0).node(), "node-1");
+}
+
+// A node that had hosted rank 0 once answered for all attempts.
+TEST_F(OldLogsTest, StepsOfAnAttemptAreNotTakenFromANodeThatDidNotHostItsRankZero) {
+  const auto agent = Agent("node-0");
+  v1::ListStepsResponse response;
+  grpc::Status status;
+  std::thread lists([&] {
+    grpc::ClientContext context;
+    v1::ListStepsRequest request;
+    request.set_id("tiny-1");
+    status = stub_->ListSteps(&context, request, &response);
+  });
+  const auto read = agent->Await(v1::CoordinatorMessage::kReadLogs);
+  v1::AgentMessage message;
+  for (const int attempt : {1, 2, 3}) {
+    v1::LogLines::Line* line = message.mutable_logs()->add_lines();
+    line->set_line(absl::StrFormat(R"({"attempt":%d,"began":%d,"first":%d,"last":%d})", attempt, attempt,
+                                   attempt, attempt));
+    line = message.mutable_logs()->add_lines();
+    line->set_line(absl::StrFormat(R"({"attempt":%d,"step":%d})", attempt, attempt));
+    line->set_step(attempt);
+  }
+  message.mutable_logs()->set_request(read.has_value() ? read->read_logs().request() : 0);
+  message.mutable_logs()->set_end(true);
+  agent->Send(message);
+  lists.join();
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  ASSERT_EQ(response.steps_size(), 1) << response.ShortDebugString();
+  EXPECT_EQ(response.steps(0).attempt(), 2) << "where that was is not known";
 }
 
 }  // namespace

@@ -71,19 +71,24 @@ void AddMissing(const std::vector<Span>& kept, Span expected, v1::ListStepsRespo
 
 }  // namespace
 
-absl::Status TakeStepLine(const v1::LogLines::Line& line, NodeSteps* node) {
+absl::Status TakeStepLine(const v1::LogLines::Line& line, absl::FunctionRef<bool(int32_t)> may_have,
+                          NodeSteps* node) {
   // An agent of a newer release may tell more.
   google::protobuf::util::JsonParseOptions options;
   options.ignore_unknown_fields = true;
-  const bool read =
-      line.step() == 0
-          ? google::protobuf::util::JsonStringToMessage(line.line(), &node->segments.emplace_back(), options)
-                .ok()
-          : google::protobuf::util::JsonStringToMessage(line.line(), &node->records.emplace_back(), options)
-                .ok();
-  if (read) return absl::OkStatus();
-  line.step() == 0 ? node->segments.pop_back() : node->records.pop_back();
-  return absl::DataLossError(absl::StrCat("its record of step ", line.step(), " cannot be read"));
+  const auto take = [&](auto* all) {
+    auto& one = all->emplace_back();
+    absl::Status taken;
+    if (!google::protobuf::util::JsonStringToMessage(line.line(), &one, options).ok()) {
+      taken = absl::DataLossError(absl::StrCat("its record of step ", line.step(), " cannot be read"));
+    } else if (!may_have(one.attempt())) {
+      taken = absl::PermissionDeniedError(
+          absl::StrCat("step record: the node did not host rank 0 of attempt ", one.attempt()));
+    }
+    if (!taken.ok()) all->pop_back();
+    return taken;
+  };
+  return line.step() == 0 ? take(&node->segments) : take(&node->records);
 }
 
 v1::ListStepsResponse JoinSteps(const StepQuery& query, const StepsMade& made,

@@ -2,6 +2,7 @@
 // several attempts have made are the run's, up to where a page is complete, and what is missing. Pure.
 #pragma once
 
+#include <absl/functional/function_ref.h>
 #include <absl/status/status.h>
 
 #include <cstdint>
@@ -34,8 +35,10 @@ struct NodeSteps {
   std::vector<v1::StepRecord> records;  // By step.
 };
 
-// Adds a line of a node's answer. DATA_LOSS: it is none.
-absl::Status TakeStepLine(const v1::LogLines::Line& line, NodeSteps* node);
+// Adds a line of a node's answer. DATA_LOSS: it cannot be read. PERMISSION_DENIED: it is about an attempt that
+// the node `may_have` no steps of.
+absl::Status TakeStepLine(const v1::LogLines::Line& line, absl::FunctionRef<bool(int32_t attempt)> may_have,
+                          NodeSteps* node);
 
 // All but `unread`.
 v1::ListStepsResponse JoinSteps(const StepQuery& query, const StepsMade& made,

@@ -114,17 +114,33 @@ TEST(StepHistory, AttemptsWithoutStepsAreKnown) {
 
 TEST(StepHistory, ALineIsASegmentOrAStepAndElseRefused) {
   NodeSteps node;
+  const auto any = [](int32_t) { return true; };
   v1::LogLines::Line line;
   line.set_line(R"({"attempt":2,"began":11,"first":12,"last":13})");
-  EXPECT_TRUE(TakeStepLine(line, &node).ok());
+  EXPECT_TRUE(TakeStepLine(line, any, &node).ok());
   line.set_step(12);
   line.set_line(R"({"step":12,"attempt":2,"loss":"NaN","of_a_newer_release":1})");
-  EXPECT_TRUE(TakeStepLine(line, &node).ok());
+  EXPECT_TRUE(TakeStepLine(line, any, &node).ok());
   line.set_line("[");
-  EXPECT_EQ(TakeStepLine(line, &node).code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(TakeStepLine(line, any, &node).code(), absl::StatusCode::kDataLoss);
   ASSERT_EQ(node.segments.size(), 1u);
   ASSERT_EQ(node.records.size(), 1u);
   EXPECT_EQ(node.segments[0].began(), 11);
+}
+
+TEST(StepHistory, ALineOfAnAttemptThatTheNodeDidNotHostIsRefused) {
+  NodeSteps node;
+  const auto second = [](int32_t attempt) { return attempt == 2; };
+  v1::LogLines::Line line;
+  for (const int64_t step : {0, 12}) {
+    line.set_step(step);
+    line.set_line(R"({"attempt":3})");
+    EXPECT_EQ(TakeStepLine(line, second, &node).code(), absl::StatusCode::kPermissionDenied);
+    line.set_line(R"({"attempt":2})");
+    EXPECT_TRUE(TakeStepLine(line, second, &node).ok());
+  }
+  EXPECT_EQ(node.segments.size(), 1u);
+  EXPECT_EQ(node.records.size(), 1u);
 }
 
 // Attempts on nodes by chance, read in pages of chance, against what a reader of everything would say.

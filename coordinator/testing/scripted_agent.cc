@@ -30,6 +30,7 @@ ScriptedAgent::ScriptedAgent(const std::string& address, const Options& options)
   info->set_instance(options.instance);
   info->set_memory_bytes_per_slot(options.memory_bytes_per_slot);
   info->set_evidence(options.evidence);
+  info->set_step_records(true);
   for (const v1::HostedAttempt& hosted : options.hosted) *info->add_hosted() = hosted;
   stream_->Write(message);
   reader_ = std::thread([this] { ReadAll(); });
