@@ -108,7 +108,7 @@ absl::Status FolderLock::Make() {
 absl::Status FolderLock::TakeAsFirst() {
   // ChooseCheckpoint() reports a directory that is missing.
   if (access(options_.dir.c_str(), F_OK) != 0) return options_.store->Set(kFolderKey, kUnwritten);
-  FSDPD_RETURN_IF_ERROR(Lock());
+  FSDPD_RETURN_IF_ERROR(Lock(kLongestHold));
   token_ = NewToken();
   const absl::Status written = Sign();
   // A full disk may have space again when there is a checkpoint to write.
@@ -137,36 +137,46 @@ absl::Status FolderLock::AwaitFirst() {
                                              " what rank 0 has just written there: all nodes must share it"));
 }
 
-// A rank 0 of an attempt before may live on for a while, on a node that was lost.
-absl::Status FolderLock::Lock() {
+// A rank 0 of an attempt before may live on for a while, on a node that was lost. The kernel drops the locks of
+// a process that ends: only a holder that has signed on this host is known to be alive.
+absl::Status FolderLock::Lock(absl::Duration longest_foreign) {
   const std::string path = this->path();
   lock_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (lock_ < 0 && (errno == ENOSPC || errno == EDQUOT)) return absl::OkStatus();
   if (lock_ < 0) return ErrnoStatus(absl::StrCat("open ", path));
-  const auto begin = std::chrono::steady_clock::now();
+  const absl::Time begin = options_.clock->Now();
   bool told = false;
   // Where the file system has no locks, nothing keeps two apart.
   while (!(locked_ = flock(lock_, LOCK_EX | LOCK_NB) == 0) && errno == EWOULDBLOCK) {
     const Holder holder = HolderOf(path);
     // On a full disk the file is empty for any holder.
     const bool own = !options_.job.empty() && (holder.job.empty() || holder.job == options_.job);
-    const absl::Duration longest = own ? kLongestHold : kLongestUnsigned;
-    const std::chrono::duration<double> waited = std::chrono::steady_clock::now() - begin;
-    if (own && !std::exchange(told, true)) LogInfo("waits for %s, which an attempt before still holds", path);
-    if (waited < absl::ToChronoSeconds(longest) && !options_.stop->load()) {
+    const bool alive = !holder.host.empty() && holder.host == HostName();
+    const absl::Duration longest = own ? kLongestHold : alive ? kLongestUnsigned : longest_foreign;
+    const bool has_job = !holder.job.empty() && holder.job != kNoJob;
+    const std::string who = absl::StrCat(own       ? "an earlier attempt"
+                                         : has_job ? holder.job
+                                                   : "another run",
+                                         holder.Where());
+    if ((own || !alive) && !std::exchange(told, true)) {
+      LogInfo("waiting for the lock of checkpoint.dir path=%s holder=%s seconds=%d", path, who,
+              absl::ToInt64Seconds(longest));
+      if (options_.on_wait) options_.on_wait(absl::StrCat(path, " is locked by ", who));
+    }
+    if (options_.clock->Now() - begin < longest && !options_.stop->load()) {
       std::this_thread::sleep_for(absl::ToChronoNanoseconds(kStopPoll));
       continue;
     }
     if (own) {
       return absl::FailedPreconditionError(
-          absl::StrCat(path, " is locked by an earlier attempt", holder.Where(),
+          absl::StrCat(path, " is locked by ", who,
                        ": end its rank 0 (a node that was lost, or a process that is stopped or hangs)"));
     }
-    const bool has_job = !holder.job.empty() && holder.job != kNoJob;
-    return BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/false,
-                    absl::FailedPreconditionError(absl::StrCat(
-                        path, " is locked by ", has_job ? holder.job : "another run", holder.Where(),
-                        ", which writes there: give each job a directory of its own")));
+    return BlamedOn(
+        v1::RankFault::KIND_CONFIGURATION, /*permanent=*/false,
+        absl::FailedPreconditionError(absl::StrCat(
+            path, " is locked by ", who, ", which writes there: give each job a directory of its own",
+            alive ? "" : ", or end that process if its job has ended")));
   }
   return absl::OkStatus();
 }
@@ -196,7 +206,7 @@ absl::Status FolderLock::Keep() {
   if (!found.empty() && found == token_) return absl::OkStatus();  // File systems may number files anew.
   FSDPD_RETURN_IF_ERROR(MakeFolder(dir));
   const int held = std::exchange(lock_, -1);
-  const absl::Status taken = Lock();
+  const absl::Status taken = Lock(kLongestUnsigned);  // Of a run that was faster, and is alive.
   if (lock_ >= 0 && taken.ok()) {
     close(held);
     LogWarning("%s was removed while the job trains: the folder is another, or empty", path);

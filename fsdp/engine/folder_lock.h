@@ -5,7 +5,8 @@
 // Rank 0 chooses the checkpoint to start from after Take: a rank 0 of an earlier attempt, on a node that was
 // lost, may commit another one until then.
 //
-//   Take    each rank, first. Rank 0 waits for a rank 0 of an earlier attempt.
+//   Take    each rank, first. Rank 0 waits for a rank 0 of an earlier attempt, and for a holder that may be
+//           gone: a file server keeps the locks of a lost node for a while.
 //   Clear   rank 0, before any rank writes
 //   Keep    before each checkpoint that is written
 //
@@ -18,12 +19,15 @@
 
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
+#include <absl/time/time.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "fsdp/comm/store.h"
 
 namespace fsdpd {
@@ -38,6 +42,9 @@ class FolderLock {
     const std::atomic<bool>* stop = nullptr;  // Nothing is awaited once it is set.
     // The job has committed one: a directory that is missing is not mounted, and is not created.
     bool has_checkpoints = false;
+    Clock* clock = Clock::Real();
+    // Called once by Take when rank 0 has to wait, with the reason; it is logged as well.
+    std::function<void(const std::string& reason)> on_wait = nullptr;
   };
 
   // Creates the directory. UNAVAILABLE when that fails or rank 0 has another one, FAILED_PRECONDITION while
@@ -68,7 +75,8 @@ class FolderLock {
   absl::Status Make();
   absl::Status TakeAsFirst();
   absl::Status AwaitFirst();
-  absl::Status Lock();
+  // `longest_foreign`: how long the lock of a holder that may be gone is waited for.
+  absl::Status Lock(absl::Duration longest_foreign);
   absl::Status Sign();
   void RemoveSaid() const;
 

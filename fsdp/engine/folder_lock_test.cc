@@ -1,14 +1,17 @@
 #include "fsdp/engine/folder_lock.h"
 
+#include <absl/strings/match.h>
+#include <absl/strings/str_cat.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <limits.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
-#include <thread>
+#include <utility>
 
 #include "base/temp_dir.h"
 #include "fsdp/checkpoint/job_folder.h"
@@ -56,21 +59,67 @@ TEST(FolderLock, AFolderIsOneRunsAtATime) {
   EXPECT_TRUE(Take(Of(dir.path(), &third, 0, "second")).ok());
 }
 
+// A lock file that names `content` and is locked, by another file description of this process.
+class LockedElsewhere {
+ public:
+  LockedElsewhere(const TempDir& dir, const std::string& content) : path_(dir.File(".fsdpd_lock")) {
+    Sign(content);
+    file_ = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    EXPECT_EQ(flock(file_, LOCK_EX | LOCK_NB), 0);
+  }
+  ~LockedElsewhere() { Release(); }
+  void Sign(const std::string& content) { std::ofstream(path_) << content; }
+  void Release() {
+    if (file_ >= 0) close(std::exchange(file_, -1));
+  }
+
+ private:
+  const std::string path_;
+  int file_ = -1;
+};
+
 // Two jobs started at the same moment: the lock file still named a job that had ended before both.
 TEST(FolderLock, NamesTheHolderAndNotTheOneBeforeItThatHadSigned) {
   const TempDir dir;
-  std::ofstream(dir.File(".fsdpd_lock")) << "ended-before token host\n";
-  const int holder = open(dir.File(".fsdpd_lock").c_str(), O_RDWR | O_CLOEXEC);
-  ASSERT_EQ(flock(holder, LOCK_EX | LOCK_NB), 0);
-  std::thread signs([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    std::ofstream(dir.File(".fsdpd_lock")) << "first token here\n";
-  });
+  LockedElsewhere first(dir, "ended-before token host\n");
   LocalStore store;
-  EXPECT_THAT(Take(Of(dir.path(), &store, 0, "second")).message(),
-              HasSubstr("is locked by first on host here, which writes there"));
-  signs.join();
-  close(holder);
+  FakeClock clock;
+  FolderLock::Options second = Of(dir.path(), &store, 0, "second");
+  second.clock = &clock;
+  second.on_wait = [&](const std::string&) {
+    char host[HOST_NAME_MAX + 1] = {};
+    ASSERT_EQ(gethostname(host, HOST_NAME_MAX), 0);
+    first.Sign(absl::StrCat("first token ", host, "\n"));
+    clock.Advance(absl::Seconds(1));
+  };
+  EXPECT_THAT(Take(second).message(), MatchesRegex(".*is locked by first on host .*, which writes there.*"));
+}
+
+// A file server held the lock of a lost node for 90 s more, and a new job there failed after one.
+TEST(FolderLock, ALockOfAHolderThatMayBeGoneIsWaitedForAsOneOfAnEarlierAttempt) {
+  for (const char* content : {"ended token lost-node\n", "- token lost-node\n", ""}) {
+    for (const bool goes : {true, false}) {
+      SCOPED_TRACE(absl::StrCat(content, goes));
+      const TempDir dir;
+      LockedElsewhere gone(dir, content);
+      LocalStore store;
+      FakeClock clock;
+      FolderLock::Options options = Of(dir.path(), &store);
+      options.clock = &clock;
+      std::string reason;
+      options.on_wait = [&](const std::string& why) {
+        reason = why;
+        clock.Advance(goes ? absl::Seconds(170) : absl::Seconds(190));
+        if (goes) gone.Release();
+      };
+      const absl::Status taken = Take(options);
+      EXPECT_EQ(taken.ok(), goes) << taken;
+      EXPECT_THAT(reason,
+                  HasSubstr(absl::StrContains(content, "ended") ? "is locked by ended on host lost-node"
+                                                                : "is locked by another run"));
+      if (!goes) EXPECT_THAT(taken.message(), HasSubstr("or end that process if its job has ended"));
+    }
+  }
 }
 
 // A file server drops the locks of a node that was lost: its rank 0 may live on.
@@ -97,15 +146,14 @@ TEST(FolderLock, AnAttemptWaitsForTheOneBefore) {
   LocalStore store, other;
   auto first = FolderLock::Take(Of(dir.path(), &store, 0, "job"));
   ASSERT_TRUE(first.ok()) << first.status();
-  std::atomic<bool> taken{false};
-  std::thread second([&] {
-    EXPECT_TRUE(Take(Of(dir.path(), &other, 0, "job")).ok());
-    taken = true;
-  });
-  std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  EXPECT_FALSE(taken);
-  first->reset();
-  second.join();
+  FolderLock::Options second = Of(dir.path(), &other, 0, "job");
+  std::string reason;
+  second.on_wait = [&](const std::string& why) {
+    reason = why;
+    first->reset();
+  };
+  EXPECT_TRUE(Take(second).ok());
+  EXPECT_THAT(reason, HasSubstr("is locked by an earlier attempt on host "));
 }
 
 // What another run reads, or writes, must not go since this one was started there.
@@ -119,14 +167,17 @@ TEST(FolderLock, OnlyWhoHoldsTheFolderRemovesAndRenames) {
   }
   const std::string messages = dir.File(".fsdpd_said.of-an-attempt-before");
   fs::create_directories(messages);
-  const int other = open(dir.File(".fsdpd_lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  ASSERT_EQ(flock(other, LOCK_EX | LOCK_NB), 0);
+  LockedElsewhere other(dir, "");
   LocalStore store;
-  EXPECT_EQ(Take(Of(dir.path(), &store)).code(), absl::StatusCode::kFailedPrecondition);
+  FakeClock clock;
+  FolderLock::Options refused = Of(dir.path(), &store);
+  refused.clock = &clock;
+  refused.on_wait = [&](const std::string&) { clock.Advance(absl::Minutes(4)); };
+  EXPECT_EQ(Take(refused).code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(fs::exists(damaged + part));
   EXPECT_TRUE(fs::exists(messages));
   EXPECT_TRUE(fs::exists(CheckpointPath(dir.path(), 6) + part));
-  close(other);
+  other.Release();
   LocalStore free;
   const auto lock = FolderLock::Take(Of(dir.path(), &free));
   ASSERT_TRUE(lock.ok()) << lock.status();
