@@ -64,6 +64,7 @@ void AgentFlow::Leave() {
 v1::Register AgentFlow::Registration() {
   v1::Register registration = options_.about();
   registration.set_says_had(true);
+  registration.set_acknowledges_launches(true);
   for (const AttemptId& id : parts_.supervisor->Had()) {
     v1::HadAttempt* const had = registration.add_had();
     had->set_job_id(id.job_id);
@@ -82,6 +83,13 @@ void AgentFlow::RankLaunched(const RankId& id, const v1::RankLaunch& launch, con
   parts_.metrics->RankPlanned(id, planned, launch.spec().train().steps());
   if (id.rank == 0 && !launch.spec().checkpoint().dir().empty()) parts_.metrics->RankSaves(id);
   if (launch.spec().precision().compute() == v1::DTYPE_FP8) parts_.metrics->RankRoundsToFp8(id);
+}
+
+void AgentFlow::LaunchAcknowledged(const RankId& first) {
+  if (IsPreflight(first.of)) return;
+  v1::AgentMessage message = UpdateOf(first);
+  message.mutable_rank()->mutable_launch_acknowledged();
+  parts_.link->SendStep(std::move(message));  // If it is lost, the coordinator sends the launch again.
 }
 
 void AgentFlow::RankReady(const RankId& id, const v1::RankStarted& started) {

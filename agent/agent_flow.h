@@ -66,6 +66,7 @@ class AgentFlow : public RankEvents, public UplinkHandler {
 
   // RankEvents, on the supervisor's thread.
   void RankLaunched(const RankId& id, const v1::RankLaunch& launch, const v1::MemoryPlan& planned) override;
+  void LaunchAcknowledged(const RankId& first) override;
   void RankReady(const RankId& id, const v1::RankStarted& started) override;
   void RankStepped(const RankId& id, int world, const v1::StepReport& report) override;
   void RankCourse(const RankId& id, const v1::StepCourse& course) override;

@@ -399,9 +399,10 @@ void RankSupervisor::AcceptOrGiveUp(const v1::Launch& launch, absl::Duration lim
 
 void RankSupervisor::Accept(const v1::Launch& launch, absl::Duration limit) {
   const AttemptId id{launch.job_id(), launch.attempt()};
-  if (Find(id) != nullptr) {
-    LogWarning("a repeated launch is ignored %s", ToString(id));
-    return;
+  // Of an attempt that has ended, the exits of its ranks were reported.
+  if (Find(id) != nullptr || (launch.resent() && history_.Newest(id.job_id) == id.attempt)) {
+    LogInfo("repeated launch was ignored %s", ToString(id));
+    return events_->LaunchAcknowledged({id, launch.first_rank()});
   }
   const LaunchRefusal refusal = WhyNot(launch);
   if (!refusal.why.empty()) return Refuse(launch, refusal);
@@ -420,6 +421,7 @@ void RankSupervisor::Accept(const v1::Launch& launch, absl::Duration limit) {
           launch.first_rank() + launch.ranks() - 1, launch.world());
   for (int i = 0; i < launch.ranks(); ++i) Start(attempt.get(), launch, i);
   attempts_[id] = std::move(attempt);
+  events_->LaunchAcknowledged({id, launch.first_rank()});
 }
 
 void RankSupervisor::Refuse(const v1::Launch& launch, const LaunchRefusal& refusal) {

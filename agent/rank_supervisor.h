@@ -7,8 +7,9 @@
 // over, soon after the first of them has left, and at once when one has died, as none can save without it.
 // One that died so was not stopped, though it had been told to leave: its exit is not `cancelled`.
 //
-//   Launch -> RankLaunched, RankReady, RankStepped ..., CheckpointSaved ..., RankExited per rank
-//          -> AttemptGone
+//   Launch -> RankLaunched per rank -> LaunchAcknowledged
+//          -> RankReady, RankStepped ..., CheckpointSaved ..., RankExited per rank -> AttemptGone
+//   A repeated Launch -> LaunchAcknowledged; a refused one -> RankExited per rank
 //   Stop   -> the same end, with RankExit.cancelled; AttemptGone says that it was stopped
 //
 // An exception while a rank is handled is an internal error (internal_errors.h): its attempt's ranks are
@@ -78,6 +79,8 @@ class RankEvents {
   // differ.
   virtual void RankLaunched(const RankId& id, const v1::RankLaunch& launch,
                             const v1::MemoryPlan& planned) = 0;
+  // The launch of which `first` is the first rank here was carried out, now or before.
+  virtual void LaunchAcknowledged(const RankId& first) = 0;
   virtual void RankReady(const RankId& id, const v1::RankStarted& started) = 0;
   virtual void RankStepped(const RankId& id, int world, const v1::StepReport& report) = 0;
   virtual void CheckpointSaved(const RankId& id, const v1::SavedCheckpoint& saved) = 0;  // Or failed to be.

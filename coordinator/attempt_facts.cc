@@ -10,6 +10,8 @@
 namespace fsdpd {
 namespace {
 
+// An agent that only lost the launch confirms a stop immediately.
+constexpr absl::Duration kStopAnsweredWithin = absl::Seconds(10);
 constexpr int kSentSignals[] = {SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU};
 
 }  // namespace
@@ -130,6 +132,7 @@ bool AttemptFacts::TakeNeverCame(const v1::Register& info) {
 bool AttemptFacts::TakeAttached(const std::string& node, const std::set<int>& hosted, absl::Time now) {
   NodePart* part = PartOf(node);
   if (part == nullptr) return false;
+  launches.Answered(node);
   part->attached = true;
   part->hosted |= !hosted.empty();
   stepped_since_attached = false;
@@ -156,9 +159,14 @@ void AttemptFacts::WaitAgain(absl::Time now) {
     again(&part.missing_since);
     again(&part.back_since);
   }
+  launches.WaitAgain(now);
   // What has moved meanwhile may not have been read yet.
   for (RankFacts& rank : ranks_) rank.still.reset();
   pace.WaitFrom(now);
+}
+
+bool AttemptFacts::GaveUpOn(const NodePart& part, absl::Time now) const {
+  return launches.Expired(part.node, now) && now - stop_since >= kStopAnsweredWithin;
 }
 
 bool AttemptFacts::AllReady() const {

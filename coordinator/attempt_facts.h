@@ -14,6 +14,7 @@
 
 #include "coordinator/attempt_ref.h"
 #include "coordinator/compute_scores.h"
+#include "coordinator/launch_waits.h"
 #include "coordinator/step_pace.h"
 #include "proto/fsdpd/v1/agent.pb.h"
 #include "proto/fsdpd/v1/coordinator.pb.h"
@@ -83,6 +84,10 @@ class AttemptFacts {
   // The agent of `node` registered and hosts these ranks of the attempt.
   bool TakeAttached(const std::string& node, const std::set<int>& hosted, absl::Time now);
 
+  // Whether the agent acknowledged neither the launch nor the stop in time. Its ranks may still start, so its
+  // slots stay taken, but the job does not wait for it.
+  bool GaveUpOn(const NodePart& part, absl::Time now) const;
+
   // The coordinator stood still: what it waited for may have come meanwhile, so that each wait begins again.
   void WaitAgain(absl::Time now);
 
@@ -105,6 +110,7 @@ class AttemptFacts {
 
   AttemptRef ref;
   std::vector<NodePart> parts;
+  LaunchWaits launches;
   bool recovered = false;
   bool stepped = false;                 // Rank 0 has reported a step: every rank is through rendezvous.
   bool stepped_since_attached = false;  // After the last registration of one of its agents.

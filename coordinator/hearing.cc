@@ -297,6 +297,7 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
                             absl::Duration age) {
   AttemptFacts* facts = FactsOf(AttemptRef{update.job_id(), update.attempt()});
   if (facts == nullptr) return;  // An older attempt, or a repeat about one that has ended.
+  facts->launches.Answered(node);
   switch (update.event_case()) {
     case v1::RankUpdate::kReady:
       if (facts->TakeReady(node, update.rank()) && update.rank() == 0)
@@ -319,6 +320,7 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
     case v1::RankUpdate::kStill:
       facts->TakeStill(node, update.rank(), update.still(), lease_.now());
       break;
+    case v1::RankUpdate::kLaunchAcknowledged:
     case v1::RankUpdate::kCourse:  // The board of courses takes it (agent_session.cc).
     case v1::RankUpdate::EVENT_NOT_SET:
       break;
@@ -337,6 +339,7 @@ void Reconciler::TakeStepReport(AttemptFacts* facts, const v1::StepReport& step)
     if (facts == nullptr || !IsCurrent(ref)) return;
   }
   facts->stepped = facts->stepped_since_attached = true;
+  facts->launches.AllAnswered();
   LiveJob& live = jobs_.at(facts->ref.job);
   const v1::StepReport before = live.job.last_step();
   const int64_t newest = live.job.ledger().newest_step();

@@ -195,4 +195,28 @@ int64_t AttemptsAllowed(const v1::Job& job) {
          job.attempts_before_checkpoint() + job.rewinds_since_checkpoint() + job.drains_since_checkpoint();
 }
 
+std::string NextStart(const v1::Job& job) {
+  if (job.checkpoints().empty()) return "";
+  return absl::StrCat(", from the checkpoint of step ", job.checkpoints().rbegin()->step());
+}
+
+std::string WhatIsSaved(const v1::Job& job) {
+  if (FilledSpec(job).checkpoint().dir().empty() || !job.has_last_step()) return "";
+  const int64_t last = job.last_step().step();
+  if (job.checkpoints().empty()) return absl::StrCat("; nothing was saved of ", last, " steps");
+  const int64_t saved = job.checkpoints().rbegin()->step();
+  if (saved >= last) return absl::StrCat("; saved after step ", saved);
+  return absl::StrCat("; saved after step ", saved, ", and not the ", last - saved, " after it");
+}
+
+std::string WhyGivenUp(const v1::Job& job, const std::string& why) {
+  if (FilledSpec(job).checkpoint().dir().empty()) return why;
+  const int in_vain = AttemptsInVain(job);
+  if (in_vain < 2) return why;
+  const std::string since = job.checkpoints().empty()
+                                ? std::string()
+                                : absl::StrCat(" after that of step ", job.checkpoints().rbegin()->step());
+  return absl::StrCat(in_vain, " attempts in a row committed no checkpoint", since, "; the last one: ", why);
+}
+
 }  // namespace fsdpd

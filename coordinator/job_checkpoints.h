@@ -11,6 +11,8 @@
 
 #include <absl/time/time.h>
 
+#include <string>
+
 #include "proto/fsdpd/v1/coordinator.pb.h"
 
 namespace fsdpd {
@@ -39,6 +41,14 @@ void ExcuseAttempt(v1::Job* job);
 // That it does not count, where something else has counted it: of an attempt that went back (GoBack() of
 // bad_steps.h), or of all that were before a RetryJob.
 void NoteExcused(v1::Job* job);
+
+// Of an attempt that may be followed by another: where that begins, as far as is known. Begins with a comma,
+// or is empty.
+std::string NextStart(const v1::Job& job);
+// `why` the last attempt failed, with how many before it came to no checkpoint either.
+std::string WhyGivenUp(const v1::Job& job, const std::string& why);
+// Of what a cancelled job has trained: how much is saved. Begins with a semicolon, or is empty.
+std::string WhatIsSaved(const v1::Job& job);
 
 // The number of the last attempt that the job may have, as things stand.
 int64_t AttemptsAllowed(const v1::Job& job);

@@ -150,20 +150,27 @@ bool NodeRegistry::Forget(const std::string& node) {
   return true;
 }
 
-bool NodeRegistry::Send(const std::string& node, v1::CoordinatorMessage message) {
+bool NodeRegistry::Send(const std::string& node, v1::CoordinatorMessage message, int64_t epoch) {
   std::shared_ptr<StreamOutbox> outbox;
   {
     MutexLock lock(&mutex_);
     const auto it = nodes_.find(node);
     if (it != nodes_.end()) outbox = it->second.outbox;
   }
-  return outbox != nullptr && outbox->Push(std::move(message));
+  if (outbox == nullptr || (epoch != 0 && outbox->epoch() != epoch)) return false;
+  return outbox->Push(std::move(message));
 }
 
 bool NodeRegistry::KnowsLogWindows(const std::string& node) const {
   MutexLock lock(&mutex_);
   const auto it = nodes_.find(node);
   return it != nodes_.end() && it->second.outbox != nullptr && it->second.view.info.log_windows();
+}
+
+bool NodeRegistry::AcknowledgesLaunches(const std::string& node) const {
+  MutexLock lock(&mutex_);
+  const auto it = nodes_.find(node);
+  return it != nodes_.end() && it->second.view.info.acknowledges_launches();
 }
 
 void NodeRegistry::AddUnconfirmed(const std::string& node, const std::string& job, HasEnded has_ended) {

@@ -78,10 +78,11 @@ class NodeRegistry {
   // False, and no effect, where its agent has a stream.
   bool Forget(const std::string& node);
 
-  // False when the node has no stream.
-  bool Send(const std::string& node, v1::CoordinatorMessage message);
+  // False when the node has no stream, or, unless `epoch` is 0, another one.
+  bool Send(const std::string& node, v1::CoordinatorMessage message, int64_t epoch = 0);
   // Whether its agent, connected, said Register.log_windows.
   bool KnowsLogWindows(const std::string& node) const;
+  bool AcknowledgesLaunches(const std::string& node) const;  // Likewise, Register.acknowledges_launches.
   // The node is lost with ranks of the job, which may still run. Until its agent registers.
   void AddUnconfirmed(const std::string& node, const std::string& job, HasEnded has_ended);
   // A stream of the node was ended (`epoch`), or refused (0), because its certificate is revoked. No effect

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "coordinator/claims.h"
 #include "coordinator/elastic.h"
 #include "coordinator/failure_policy.h"
@@ -255,6 +256,7 @@ std::string Reconciler::WhatIsLeftOf(const std::string& id) const {
   for (auto it = attempts_.lower_bound({id, 0}); it != attempts_.end() && it->first.job == id; ++it) {
     for (const NodePart& part : it->second.parts) {
       if (part.stopped || lease_.now() >= part.awaited_until) continue;
+      if (it->second.GaveUpOn(part, lease_.now())) continue;
       if (PresenceAt(part.node) == Presence::kLost) continue;
       // Of several, one that an agent says to have is named, and not one whose end has only not been said.
       if (left != nullptr && left->hosted && !part.hosted) continue;
@@ -377,7 +379,18 @@ absl::Status Reconciler::Launch(LiveJob* live, const PlaceDecision& decision, bo
   return absl::OkStatus();
 }
 
-void Reconciler::SendLaunch(const v1::Job& job, NodePart* part) {
+void Reconciler::ResendLaunches(AttemptFacts* facts) {
+  for (const std::string& node : facts->launches.TakeDue(lease_.now())) {
+    const auto view = views_.find(node);
+    if (view == views_.end() || !IsHeard(view->second)) continue;
+    LogWarning("launch was not acknowledged; resending node=%s job=%s attempt=%d", node, facts->ref.job,
+               facts->ref.attempt);
+    SendLaunch(jobs_.at(facts->ref.job).job, facts->PartOf(node), /*again=*/true);
+  }
+}
+
+void Reconciler::SendLaunch(const v1::Job& job, NodePart* part, bool again) {
+  AttemptFacts& facts = attempts_.at({job.id(), job.attempt()});
   v1::CoordinatorMessage message;
   v1::Launch* launch = message.mutable_launch();
   launch->set_job_id(job.id());
@@ -386,11 +399,19 @@ void Reconciler::SendLaunch(const v1::Job& job, NodePart* part) {
   *launch->mutable_memory_plan() = job.memory_plan();
   *launch->mutable_passed_over() = job.passed_over();
   if (!job.checkpoints().empty()) launch->set_checkpoint_step(job.checkpoints().rbegin()->step());
-  launch->set_world(static_cast<int32_t>(attempts_.at({job.id(), job.attempt()}).ranks().size()));
+  launch->set_world(static_cast<int32_t>(facts.ranks().size()));
   launch->set_first_rank(part->first_rank);
   launch->set_ranks(part->ranks);
   launch->mutable_devices()->Assign(part->devices.begin(), part->devices.end());
+  launch->set_resent(again);
+  if (again) {
+    // Another process of the agent, which may have registered just now, would start the ranks anew.
+    parts_.nodes->Send(part->node, std::move(message), attached_.at(part->node));
+    return;
+  }
   part->launched = parts_.nodes->Send(part->node, std::move(message));
+  if (part->launched)
+    facts.launches.Sent(part->node, parts_.nodes->AcknowledgesLaunches(part->node), lease_.now());
 }
 
 std::vector<NodeSlots> Reconciler::SlotsNow() const {

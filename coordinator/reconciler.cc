@@ -407,6 +407,7 @@ void Reconciler::TendStops() {
       it = attempts_.erase(it);
       continue;
     }
+    if (current && !facts.stop.has_value()) ResendLaunches(&facts);
     if (facts.stop.has_value() && now - facts.stop->sent >= kStopRepeat) {
       facts.stop->sent = now;
       for (const NodePart& part : facts.parts) SendStop(facts, part);

@@ -319,7 +319,8 @@ class Reconciler {
   static std::string GoRound(const LiveJob& live, const PlaceDecision& decision, Placing* placing);
   std::string LaunchFrom(LiveJob* live, const PlaceDecision& decision, bool lent, Placing* placing);
   absl::Status Launch(LiveJob* live, const PlaceDecision& decision, bool lent);
-  void SendLaunch(const v1::Job& job, NodePart* part);
+  void SendLaunch(const v1::Job& job, NodePart* part, bool again = false);
+  void ResendLaunches(AttemptFacts* facts);
   void BeginStop(AttemptFacts* facts, int64_t grace_ms, const std::string& reason, bool save = false);
   void SendStop(const AttemptFacts& facts, const NodePart& part);
   void SendLocate(const AttemptFacts& facts, const std::string& reason);

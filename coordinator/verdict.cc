@@ -18,6 +18,7 @@
 #include "coordinator/job_checkpoints.h"
 #include "coordinator/job_pause.h"
 #include "coordinator/job_plan.h"
+#include "coordinator/launch_waits.h"
 
 namespace fsdpd {
 namespace {
@@ -184,6 +185,12 @@ std::optional<v1::Job::Failure> NodeFailure(const AttemptFacts& facts, const Pre
     if (!HasUnfinishedRank(facts, part)) continue;
     if (presence(part.node) == Presence::kLost)
       return FailureOfNode(facts, part, presence, WhyNodeIsLost(facts, part));
+    if (presence(part.node) == Presence::kConnected && facts.launches.Expired(part.node, now)) {
+      return FailureOfNode(
+          facts, part, presence,
+          absl::StrCat("the agent of node ", part.node, " has not acknowledged the launch for ",
+                       absl::FormatDuration(kLaunchAnsweredWithin)));
+    }
     if (part.stopped || now - part.missing_since >= options.missing_settle) {
       return FailureOfNode(
           facts, part, presence,
@@ -362,6 +369,8 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
   }
   const bool waited = absl::StartsWith(job.reason(), kWaitsFor) ||
                       (absl::StartsWith(job.reason(), kMayBeLocked) && earlier.lost.empty());
+  const bool was_late = absl::StartsWith(job.reason(), kLaunchNotAcknowledged);
+  const LateLaunches late = facts.launches.Late(now);
   const bool goes_on = job.state() == v1::JOB_STATE_RUNNING && facts.stepped_since_attached;
   if (!away.empty()) {
     verdict.reason = absl::StrCat(
@@ -369,6 +378,9 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
         revoked.empty() ? "its ranks go on if only the connection broke"
                         : absl::StrCat("the certificate of ", absl::StrJoin(revoked, ", "), " is revoked"));
     if (away.size() == 1) verdict.node = away.front();
+  } else if (!late.reason.empty() || was_late) {
+    verdict.reason = late.reason.empty() ? "all launches are acknowledged" : late.reason;
+    verdict.node = late.node;
   } else if (waited) {
     verdict.reason = kAllBack;
   } else if (MayWaitForLock(job, facts, now, earlier)) {
@@ -408,12 +420,6 @@ Verdict AgainSinceRefused(const v1::Job& job) {
   return verdict;
 }
 
-// Of an attempt that may be followed by another: where that begins, as far as is known.
-std::string NextStart(const v1::Job& job) {
-  if (job.checkpoints().empty()) return "";
-  return absl::StrCat(", from the checkpoint of step ", job.checkpoints().rbegin()->step());
-}
-
 // Its node left in order, or a coordinator had it stopped, which is no failure of the job.
 Verdict AgainSinceDrained(const v1::Job& job) {
   Verdict verdict;
@@ -429,16 +435,6 @@ Verdict AgainSinceDrained(const v1::Job& job) {
       absl::StrCat("attempt ", job.attempt(), " does not count, as ", why, "; the next one starts after ",
                    absl::FormatDuration(verdict.retry_after), NextStart(job));
   return verdict;
-}
-
-std::string WhyGivenUp(const v1::Job& job, const std::string& why) {
-  if (FilledSpec(job).checkpoint().dir().empty()) return why;
-  const int in_vain = AttemptsInVain(job);
-  if (in_vain < 2) return why;
-  const std::string since = job.checkpoints().empty()
-                                ? std::string()
-                                : absl::StrCat(" after that of step ", job.checkpoints().rbegin()->step());
-  return absl::StrCat(in_vain, " attempts in a row committed no checkpoint", since, "; the last one: ", why);
 }
 
 // By what is stored, as a coordinator that begins here after a restart knows it.
@@ -459,20 +455,17 @@ Verdict JudgeBadStep(const v1::Job& job, const std::string& why) {
   return verdict;
 }
 
-// Of what a cancelled job has trained.
-std::string WhatIsSaved(const v1::Job& job) {
-  if (FilledSpec(job).checkpoint().dir().empty() || !job.has_last_step()) return "";
-  const int64_t last = job.last_step().step();
-  if (job.checkpoints().empty()) return absl::StrCat("; nothing was saved of ", last, " steps");
-  const int64_t saved = job.checkpoints().rbegin()->step();
-  if (saved >= last) return absl::StrCat("; saved after step ", saved);
-  return absl::StrCat("; saved after step ", saved, ", and not the ", last - saved, " after it");
-}
-
 // Counted from the first failed exit, if there is one: stopping the attempt has taken a part of the delay.
 absl::Duration RetryDelayLeft(const v1::Job& job, const AttemptFacts& facts, absl::Time now) {
   const absl::Duration since = std::max(now - facts.first_failure_seen(), absl::ZeroDuration());
   return absl::Ceil(std::max(RetryDelay(job) - since, absl::ZeroDuration()), absl::Milliseconds(10));
+}
+
+// As IsGone(), but for agents that answer nothing.
+bool IsOver(const AttemptFacts& facts, const PresenceOf& presence, absl::Time now) {
+  return std::all_of(facts.parts.begin(), facts.parts.end(), [&](const NodePart& part) {
+    return part.stopped || presence(part.node) == Presence::kLost || facts.GaveUpOn(part, now);
+  });
 }
 
 Verdict JudgeStopping(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence,
@@ -668,7 +661,7 @@ Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& p
     case v1::JOB_STATE_RUNNING:
       return JudgeWhileUp(job, facts, presence, now, options, earlier);
     case v1::JOB_STATE_STOPPING:
-      return IsGone(facts, presence) ? JudgeStopping(job, facts, presence, now) : Verdict();
+      return IsOver(facts, presence, now) ? JudgeStopping(job, facts, presence, now) : Verdict();
     case v1::JOB_STATE_CANCELLING:
       if (!IsGone(facts, presence) || earlier.ending) return NameSilentNodes(job, facts, presence, now);
       return {JobEvent::kGone, CancelledWords(job, LostNodes(facts, presence, earlier)), std::nullopt};

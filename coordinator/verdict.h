@@ -18,6 +18,8 @@
 //     attempt is numbered after that.
 //   * A launch that never came to its agent, as that says itself, fails nothing: it is sent again
 //     (AttemptFacts::TakeNeverCame).
+//   * A launch that a connected agent does not acknowledge is sent again, and then fails the attempt with
+//     that node as its cause (launch_waits.h).
 //   * What was found while the attempt was up stands, unless a rank is told to have failed before: it is
 //     stored with the job, and compared only with what is known still.
 //   * A job none of whose steps counted has failed, though every rank ended well, and would do so again.
@@ -32,8 +34,9 @@
 //   * A job that was paused is PAUSED whatever becomes of its ranks (job_pause.h), unless all have finished.
 //   * While ranks are to leave, the job's reason names each node that is silent, or that is connected and
 //     does not confirm the stop: its ranks may run on.
-//   * An attempt is over when every node said so, or is lost; only then does its job end or queue again.
-//     PAUSED says more than that, and waits for nodes that are lost.
+//   * An attempt is over when every node said so, is lost, or has answered neither the launch nor the stop;
+//     only then does its job end or queue again. PAUSED says more than that, and waits for nodes that are
+//     lost.
 //   * Ranks of earlier attempts count too: PAUSED waits for them, and a cancelled job names their nodes.
 #pragma once
 

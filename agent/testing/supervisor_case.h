@@ -33,6 +33,7 @@ class Recorder : public RankEvents {
   void RankLaunched(const RankId& id, const v1::RankLaunch& launch, const v1::MemoryPlan&) override {
     Add(absl::StrCat("launched ", id.rank, " device ", launch.device()));
   }
+  void LaunchAcknowledged(const RankId& first) override { Add(absl::StrCat("acknowledged ", first.rank)); }
   void RankReady(const RankId& id, const v1::RankStarted&) override { Add(absl::StrCat("ready ", id.rank)); }
   void RankStepped(const RankId&, int, const v1::StepReport&) override {}
   void RankCourse(const RankId& id, const v1::StepCourse& course) override {

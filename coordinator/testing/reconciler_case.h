@@ -75,6 +75,7 @@ class ReconcilerCase : public ::testing::Test {
     info.set_memory_bytes_per_slot(memory_bytes_per_slot);
     info.set_preflights(agents_measure_);
     info.set_says_had(agents_say_had_);
+    info.set_acknowledges_launches(agents_acknowledge_);
     for (const AttemptRef& ref : had_) {
       info.add_had()->set_job_id(ref.job);
       info.mutable_had()->rbegin()->set_attempt(ref.attempt);
@@ -231,6 +232,7 @@ class ReconcilerCase : public ::testing::Test {
   bool agents_measure_ = true;
   bool agents_say_had_ = false;  // Of those that attach: what had_ lists.
   std::vector<AttemptRef> had_;
+  bool agents_acknowledge_ = false;
   int instance_ = 1;  // Of agents that attach.
   int priority_ = 0;  // Of jobs that are submitted.
   bool preemptible_ = false;

@@ -1,0 +1,61 @@
+// Launches that the coordinator sends again because no acknowledgement arrived.
+#include <absl/strings/match.h>
+
+#include "agent/testing/supervisor_case.h"
+
+namespace fsdpd {
+namespace {
+
+class RankSupervisorLaunchTest : public SupervisorCase {
+ protected:
+  v1::Launch Resent(v1::Launch launch) {
+    launch.set_resent(true);
+    return launch;
+  }
+};
+
+TEST_F(RankSupervisorLaunchTest, ALaunchIsAcknowledgedOnceItsRanksHaveStartedAndAgainWhenItIsRepeated) {
+  Start();
+  v1::Launch launch = Launch("stay", 1, {0, 1});
+  launch.set_world(4);
+  launch.set_first_rank(2);
+  supervisor_->Launch(launch);
+  events_.Await("ready 3");
+  EXPECT_EQ(events_.Count("acknowledged 2"), 1);
+  supervisor_->Launch(Resent(launch));
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(events_.Count("acknowledged 2"), 2);
+  EXPECT_EQ(events_.Count("launched 2 device 0"), 1);
+}
+
+TEST_F(RankSupervisorLaunchTest, ARepeatedLaunchOfAnEndedAttemptIsAcknowledgedAndNotRefused) {
+  Start();
+  const v1::Launch launch = Launch("train", 1, {0});
+  supervisor_->Launch(launch);
+  EXPECT_EQ(events_.AwaitExit(0).exit_code(), 0);
+  events_.Await("gone");
+  supervisor_->Launch(Resent(launch));
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(events_.Count("acknowledged 0"), 2);
+  EXPECT_EQ(events_.Count("exit 0"), 1) << "a refusal would say that attempt 1 was here before";
+  EXPECT_EQ(events_.Count("launched 0 device 0"), 1);
+}
+
+TEST_F(RankSupervisorLaunchTest, AResentLaunchThatNeverArrivedBeforeStartsTheRanks) {
+  Start();
+  supervisor_->Launch(Resent(Launch("stay", 1, {0})));
+  events_.Await("ready 0");
+  EXPECT_EQ(events_.Count("acknowledged 0"), 1);
+}
+
+TEST_F(RankSupervisorLaunchTest, ARefusedLaunchIsNotAcknowledged) {
+  Start();
+  supervisor_->Launch(Launch("stay", 2, {0}));
+  events_.Await("ready 0");
+  supervisor_->Launch(Resent(Launch("stay", 1, {1})));
+  EXPECT_TRUE(absl::StrContains(events_.AwaitExit(0).error(), "attempt 1 is stale"));
+  EXPECT_EQ(events_.Count("acknowledged 0"), 1) << "that of attempt 2";
+}
+
+}  // namespace
+}  // namespace fsdpd
