@@ -1,5 +1,5 @@
 """An agent with the valid certificate of node s2, which hosts nothing, speaks of the jobs of other nodes: every message is
-refused, and those jobs train on."""
+refused, and those jobs train on. Or it takes a launch and never answers."""
 
 import contextlib
 import json
@@ -143,9 +143,9 @@ def test_a_node_without_ranks_of_a_job_sets_and_reads_its_keys(attacked):
 def test_a_node_without_ranks_of_a_job_reports_on_its_ranks(attacked):
     cluster, job_id = attacked
     with Hostile(cluster) as hostile:
-        with refusing(cluster, "rank", 4):
+        with refusing(cluster, "rank", 5):
             for event in ({"exit": agent_pb.RankUpdate().exit}, {"still": agent_pb.RankStill(still_ms=10**9)},
-                          {"saved": {"step": 10**6, "path": "/evil"}}, {"step": {"step": 10**6}}):
+                          {"launch_acknowledged": {}}, {"saved": {"step": 10**6, "path": "/evil"}}, {"step": {"step": 10**6}}):
                 hostile.say(rank=agent_pb.RankUpdate(job_id=job_id, attempt=1, rank=0, **event))
         with refusing(cluster, "stopped"):
             hostile.say(stopped=agent_pb.Stopped(job_id=job_id, attempt=1))
@@ -186,6 +186,43 @@ def cancel_on_s2(cluster, hostile, job_id):
     wait_until("s2 has the stop", lambda: [each for each in hostile.heard if each.stop.job_id == job_id])
     hostile.say(stopped=agent_pb.Stopped(job_id=job_id, attempt=1))
     cluster.wait_state(job_id, "CANCELLED")
+
+
+@contextlib.contextmanager
+def sending_heartbeats(hostile):
+    ended = threading.Event()
+
+    def send():
+        while not ended.wait(1):
+            hostile.say(heartbeat=agent_pb.Heartbeat())
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    yield
+    ended.set()
+    thread.join()
+
+
+def test_a_launch_that_a_connected_agent_never_answers_is_sent_again_and_then_the_job_trains_elsewhere(own, tmp_path):
+    with own(agents=0, slots=1, security=Security(tmp_path / "security")) as cluster:
+        certificates(cluster.security.pki, "node", "s2")
+        with Hostile(cluster, acknowledges_launches=True) as hostile, sending_heartbeats(hostile):
+            job_id = cluster.submit(spec(steps=3, resources={"nodes": 1, "ranks_per_node": 1}, restart={"max_attempts": 2}))
+            waiting = "launch is not acknowledged by s2; resending it every 5s"
+            for command in (["get"], ["describe", job_id]):
+                wait_until("the reason is shown", lambda: waiting in cluster.ctl(*command).expect(0).out)
+            cluster.start_agent("node-0", slots=1)
+            cluster.wait_state(job_id, "SUCCEEDED")
+            launches = [message.launch for message in hostile.heard if message.HasField("launch")]
+            assert len(launches) > 1 and [launch.resent for launch in launches] == [False] + [True] * (len(launches) - 1)
+            assert {launch.attempt for launch in launches} == {1}
+            job = cluster.job(job_id)
+            assert job.attempt == 2 and job.placements[0].node == "node-0", job
+            assert (job.failure.error, job.failure.node) == ("the agent of node s2 has not acknowledged the launch for 1m", "s2")
+            assert [message for message in hostile.heard if message.HasField("stop")], "its ranks may start at any time"
+            assert cluster.node("s2").free_slots == 0
+            hostile.say(stopped=agent_pb.Stopped(job_id=job_id, attempt=1))
+            wait_until("its slot is free", lambda: cluster.node("s2").free_slots == 1)
 
 
 def test_a_node_that_hosts_rank_0_sends_log_lines_of_other_ranks(attacked):
