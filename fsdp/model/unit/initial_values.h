@@ -1,11 +1,8 @@
-// Where parameters begin: a value is a function of the seed, the unit's and the parameter's names, and the
-// element's number, and of nothing else. So any range can be drawn alone, by any rank, on any number of
-// threads, and no rank ever holds a whole parameter to start training.
+// Initial values of parameters. A value is a function of the seed, the names of the unit and the parameter, and
+// the element's number only: any rank draws any range on any number of threads, and no rank ever holds a whole
+// parameter to start training.
 //
-// How: element 4g + i is the i-th of four normal numbers made (Box-Muller) from the four words of
-// Philox4x32-10 at counter g, under a key that is a hash of seed and names. The arithmetic is additions,
-// products, divisions and square roots only, which IEEE 754 defines to the bit: libm's logarithm differs
-// between processors in the last bit, and replicas that start apart stay apart.
+// Element i is number i of fsdp/kernels/normal_numbers.h under a key that is a hash of seed and names.
 //
 // Thread-safe: pure functions.
 #pragma once

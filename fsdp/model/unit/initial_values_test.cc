@@ -29,6 +29,12 @@ TEST(InitialValues, ARangeHoldsTheSameValuesAsTheWhole) {
   EXPECT_TRUE(at::cat({Draw(0, 7), Draw(7, 10), Draw(17, 3)}).equal(whole.narrow(0, 0, 20)));
 }
 
+// A job that starts with one release and is compared with another, or grows, must meet the same model.
+TEST(InitialValues, AreThoseOfEveryReleaseBefore) {
+  const at::Tensor values = DrawInitialValue("layer.0", "attention.wq", {}, 1, 5, 1000003);
+  EXPECT_EQ(XXH64(values.const_data_ptr(), values.nbytes(), 0), 0xd013925291e8a963u);
+}
+
 TEST(InitialValues, DependOnSeedAndBothNames) {
   const at::Tensor values = Draw(0, 8);
   EXPECT_FALSE(values.equal(Draw(0, 8, /*seed=*/2)));

@@ -1,0 +1,81 @@
+// Normal(0, 1) numbers as a function of a key and a position: numbers 4g .. 4g + 3 are made (Box-Muller) from
+// the four words of Philox4x32-10 at counter g.
+//
+// The arithmetic is additions, products, divisions and square roots only, each rounded separately, which
+// IEEE 754 defines to the bit: scalar, vector and device code give the same numbers. libm's logarithm differs
+// between processors in the last bit.
+//
+// For CPU and device code. REQUIRES: compiled without contraction to FMA (clang -ffp-contract=off,
+// nvcc -fmad=false).
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "fsdp/kernels/halves.h"
+
+// Inlined into functions for other instruction sets than the file's, too.
+#define FSDPD_NORMAL_INLINE FSDPD_HOST_DEVICE inline __attribute__((always_inline))
+
+namespace fsdpd::kernels {
+
+struct PhiloxWords {
+  uint32_t at[4];
+};
+
+// Philox4x32-10 at counter (group, 0), as at::philox_engine with subsequence 0.
+FSDPD_NORMAL_INLINE PhiloxWords PhiloxAt(uint64_t key, uint64_t group) {
+  uint32_t c0 = static_cast<uint32_t>(group), c1 = static_cast<uint32_t>(group >> 32), c2 = 0, c3 = 0;
+  uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const uint64_t product0 = uint64_t{0xd2511f53} * c0, product1 = uint64_t{0xcd9e8d57} * c2;
+    c0 = static_cast<uint32_t>(product1 >> 32) ^ c1 ^ k0;
+    c1 = static_cast<uint32_t>(product1);
+    c2 = static_cast<uint32_t>(product0 >> 32) ^ c3 ^ k1;
+    c3 = static_cast<uint32_t>(product0);
+    k0 += 0x9e3779b9;
+    k1 += 0xbb67ae85;
+  }
+  return {{c0, c1, c2, c3}};
+}
+
+// Natural logarithm of 0 < u <= 1, to float precision.
+FSDPD_NORMAL_INLINE float LogOfUnit(float u) {
+  int32_t bits;
+  memcpy(&bits, &u, sizeof(bits));
+  const int32_t exponent =
+      (bits - 0x3f3504f3) >> 23;  // So that the mantissa lies about 1: sqrt(1/2) .. sqrt(2).
+  bits -= exponent * (1 << 23);
+  float mantissa;
+  memcpy(&mantissa, &bits, sizeof(mantissa));
+  const float s = (mantissa - 1) / (mantissa + 1);  // log(m) = 2 atanh(s)
+  const float s2 = s * s;
+  const float series = 1 + s2 * (1 / 3.f + s2 * (1 / 5.f + s2 * (1 / 7.f + s2 * (1 / 9.f))));
+  return static_cast<float>(exponent) * 0.69314718f + 2 * s * series;
+}
+
+// -2 log(u) for the u of a word's upper 24 bits: the square of the pair's distance from the origin.
+FSDPD_NORMAL_INLINE float SquaredRadius(uint32_t word) {
+  return -2 * LogOfUnit((static_cast<float>(static_cast<int32_t>(word >> 8)) + 0.5f) * 0x1p-24f);
+}
+
+struct NormalPair {
+  float first;
+  float second;
+};
+
+// A point of the unit circle by a word's upper 24 bits: a quadrant, and a rest within an eighth of a turn
+// about its middle, where the series are short.
+FSDPD_NORMAL_INLINE NormalPair PointOnCircle(uint32_t word) {
+  const int32_t rest = static_cast<int32_t>((word >> 8) & 0x3fffff) - 0x200000;
+  const float a = (static_cast<float>(rest) + 0.5f) * (1.57079633f * 0x1p-22f);
+  const float a2 = a * a;
+  const float sine = a * (1 + a2 * (-1 / 6.f + a2 * (1 / 120.f + a2 * (-1 / 5040.f + a2 * (1 / 362880.f)))));
+  const float cosine = 1 + a2 * (-1 / 2.f + a2 * (1 / 24.f + a2 * (-1 / 720.f + a2 * (1 / 40320.f))));
+  const bool odd = (word & 0x40000000u) != 0, half_turn = (word & 0x80000000u) != 0;
+  const float x = odd ? -sine : cosine;
+  const float y = odd ? cosine : sine;
+  return {half_turn ? -x : x, half_turn ? -y : y};
+}
+
+}  // namespace fsdpd::kernels

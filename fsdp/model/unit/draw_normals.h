@@ -1,0 +1,22 @@
+// Runs of the numbers of fsdp/kernels/normal_numbers.h on the CPU, with the widest vectors that the processor
+// has. Every instruction set gives the same bits.
+//
+// Thread-safe: pure functions.
+#pragma once
+
+#include <cstdint>
+
+namespace fsdpd {
+
+enum class VectorSet { kBaseline, kAvx2, kAvx512 };
+
+// Whether this build and this processor have it.
+bool HasVectorSet(VectorSet set);
+VectorSet WidestVectorSet();
+
+// values[i] = mean + deviation * number begin + i of `key`, for i < elements.
+// REQUIRES: HasVectorSet(set).
+void DrawNormals(VectorSet set, uint64_t key, float deviation, float mean, int64_t begin, int64_t elements,
+                 float* values);
+
+}  // namespace fsdpd
