@@ -197,13 +197,15 @@ absl::Status Trainer::MakeOf(TrainerOptions* given, std::unique_ptr<Trainer>* ma
   FSDPD_ASSIGN_OR_RETURN(Arena arena, MakeArena(options, device));
   FSDPD_ASSIGN_OR_RETURN(auto units, UnitsOf(options, device));
   InitialValues initial = options.restore != nullptr ? options.restore->Initial() : options.initial;
+  InitialNumbers numbers;
   if (!initial) {
+    numbers = [&](int unit, int param) { return units[unit]->InitialNumbers(param, plan.spec.seed); };
     initial = [&](int unit, int param, int64_t begin, int64_t elements) {
       return units[unit]->InitialValue(param, plan.spec.seed, begin, elements);
     };
   }
   FSDPD_ASSIGN_OR_RETURN(ShardedParams params,
-                         ShardedParams::Make(plan.spec, plan.layout, position, device, initial));
+                         ShardedParams::Make(plan.spec, plan.layout, position, device, initial, numbers));
   if (options.restore != nullptr) FSDPD_RETURN_IF_ERROR(options.restore->Finish(position, params));
   options.restore = nullptr;
   std::unique_ptr<HostArenaFuture> snapshot_memory = std::move(options.snapshot_memory);

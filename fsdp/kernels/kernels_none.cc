@@ -4,6 +4,7 @@
 #include "fsdp/kernels/add_product.h"
 #include "fsdp/kernels/cross_entropy.h"
 #include "fsdp/kernels/expert_rows.h"
+#include "fsdp/kernels/fill_normals.h"
 #include "fsdp/kernels/fp8.h"
 #include "fsdp/kernels/fp8_swiglu.h"
 #include "fsdp/kernels/grouped_product.h"
@@ -33,6 +34,7 @@ bool TakesRmsNorm(int64_t, DType, std::initializer_list<const void*>) { FSDPD_CH
 bool TakesFp8RmsNorm(int64_t, std::initializer_list<const void*>) { FSDPD_CHECK(false); }
 void RmsNormForward(const RmsNormArgs&, Stream) { FSDPD_CHECK(false); }
 void RmsNormBackward(const RmsNormBackwardArgs&, Stream) { FSDPD_CHECK(false); }
+void FillNormals(const FillNormalsArgs&, Stream) { FSDPD_CHECK(false); }
 void AdamWUpdate(const AdamWArgs&, Stream) { FSDPD_CHECK(false); }
 bool AddProduct(const AddProductArgs&, Stream) { FSDPD_CHECK(false); }
 void Fp8Rows(const Fp8RowsArgs&, Stream) { FSDPD_CHECK(false); }

@@ -1,4 +1,4 @@
-// Normal(0, 1) numbers as a function of a key and a position: numbers 4g .. 4g + 3 are made (Box-Muller) from
+// Normal(mean, deviation) numbers as a function of a key and a position: numbers 4g .. 4g + 3 are made (Box-Muller) from
 // the four words of Philox4x32-10 at counter g.
 //
 // The arithmetic is additions, products, divisions and square roots only, each rounded separately, which
@@ -9,6 +9,7 @@
 // nvcc -fmad=false).
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -18,6 +19,12 @@
 #define FSDPD_NORMAL_INLINE FSDPD_HOST_DEVICE inline __attribute__((always_inline))
 
 namespace fsdpd::kernels {
+
+struct NormalNumbers {
+  uint64_t key;
+  float deviation;
+  float mean;
+};
 
 struct PhiloxWords {
   uint32_t at[4];
@@ -76,6 +83,15 @@ FSDPD_NORMAL_INLINE NormalPair PointOnCircle(uint32_t word) {
   const float x = odd ? -sine : cosine;
   const float y = odd ? cosine : sine;
   return {half_turn ? -x : x, half_turn ? -y : y};
+}
+
+// One number. A run of them is made faster side by side (fsdp/model/unit/draw_normals.h).
+FSDPD_NORMAL_INLINE float NumberAt(const NormalNumbers& numbers, uint64_t i) {
+  const PhiloxWords words = PhiloxAt(numbers.key, i / 4);
+  const bool late = (i & 2) != 0;
+  const float radius = sqrtf(SquaredRadius(late ? words.at[2] : words.at[0]));
+  const NormalPair point = PointOnCircle(late ? words.at[3] : words.at[1]);
+  return numbers.mean + numbers.deviation * (radius * ((i & 1) != 0 ? point.second : point.first));
 }
 
 }  // namespace fsdpd::kernels

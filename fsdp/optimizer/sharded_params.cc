@@ -4,12 +4,14 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 
 #include "base/check.h"
 #include "base/parallel_for.h"
+#include "fsdp/kernels/fill_normals.h"
 #include "fsdp/optimizer/fp8_moments.h"
 #include "fsdp/torch/scalar_type.h"
 #include "fsdp/torch/serial_copy.h"
@@ -32,21 +34,47 @@ int64_t SliceOf(const Bucket& bucket, const MeshPosition& position) {
   return position.IndexIn(bucket.groups.slices);
 }
 
-std::vector<Chunk> OwnChunks(const Layout& layout, const MeshPosition& position) {
-  std::vector<Chunk> chunks;
-  for (size_t b = 0; b < layout.buckets.size(); ++b) {
-    const Bucket& bucket = layout.buckets[b];
-    for (const BucketPiece& piece : PiecesOf(bucket, MainRange(bucket, position))) {
-      const ParamSlot& slot = bucket.params[piece.slot];
-      for (int64_t done = 0; done < piece.elements; done += kChunkElements) {
-        chunks.push_back({static_cast<int>(b), slot.param,
-                          WholeRuns(slot.shape, slot.cut, SliceOf(bucket, position), piece.param_begin + done,
-                                    std::min(kChunkElements, piece.elements - done)),
-                          piece.range_begin + done});
-      }
-    }
+// Elements that follow each other in a slice and in the whole parameter are as many in each run: the first has them.
+kernels::ParamSlice KernelSlice(const ParamSlot& slot, int64_t slice) {
+  const std::vector<ElementRun> runs = WholeRuns(slot.shape, slot.cut, slice, 0, slot.elements);
+  return {runs.empty() ? 1 : runs.front().elements, slot.cut.parts, slice};
+}
+
+// Draws the piece where it is kept, and returns false where that takes the CPU.
+bool DrawOnDevice(const Bucket& bucket, int64_t slice, const BucketPiece& piece,
+                  const InitialNumbers& numbers, const BucketShard& shard) {
+  const at::Tensor& stored = shard.stored();
+  const bool halves = shard.halves.defined();
+  const bool on_host = !stored.is_cuda() || (halves && !shard.halves.low.is_cuda());
+  if (!numbers || on_host || (!halves && stored.scalar_type() != at::kFloat)) return false;
+  const ParamSlot& slot = bucket.params[piece.slot];
+  const auto of = numbers(bucket.unit, slot.param);
+  if (!of.has_value()) return false;
+  kernels::FillNormalsArgs args = {};
+  args.numbers = *of;
+  args.slice = KernelSlice(slot, slice);
+  args.begin = piece.param_begin;
+  args.elements = piece.elements;
+  if (halves) {
+    args.high = static_cast<uint16_t*>(stored.mutable_data_ptr()) + piece.range_begin;
+    args.low = static_cast<uint16_t*>(shard.halves.low.mutable_data_ptr()) + piece.range_begin;
+  } else {
+    args.values = stored.mutable_data_ptr<float>() + piece.range_begin;
   }
-  return chunks;
+  const c10::DeviceGuard guard(stored.device());
+  kernels::FillNormals(args, kernels::CurrentStream(stored.get_device()));
+  return true;
+}
+
+void AddChunks(const Layout& layout, int bucket, int64_t slice, const BucketPiece& piece,
+               std::vector<Chunk>* chunks) {
+  const ParamSlot& slot = layout.buckets[bucket].params[piece.slot];
+  for (int64_t done = 0; done < piece.elements; done += kChunkElements) {
+    chunks->push_back({bucket, slot.param,
+                       WholeRuns(slot.shape, slot.cut, slice, piece.param_begin + done,
+                                 std::min(kChunkElements, piece.elements - done)),
+                       piece.range_begin + done});
+  }
 }
 
 void Fill(const Chunk& chunk, int unit, const InitialValues& initial, const BucketShard& shard) {
@@ -69,7 +97,8 @@ void Fill(const Chunk& chunk, int unit, const InitialValues& initial, const Buck
 
 absl::StatusOr<ShardedParams> ShardedParams::Make(const Spec& spec, const Layout& layout,
                                                   const MeshPosition& position, at::Device device,
-                                                  const InitialValues& initial) {
+                                                  const InitialValues& initial,
+                                                  const InitialNumbers& numbers) {
   ShardedParams params(layout, position);
   FSDPD_RETURN_IF_ERROR(params.MakeHomes(spec.device));
   const absl::Status status = CatchTorch([&] {
@@ -77,7 +106,15 @@ absl::StatusOr<ShardedParams> ShardedParams::Make(const Spec& spec, const Layout
     params.grad_shards_.resize(layout.buckets.size());
     for (size_t b = 0; b < layout.buckets.size(); ++b)
       params.buckets_.push_back(params.MakeShard(spec, static_cast<int>(b), device));
-    const std::vector<Chunk> chunks = OwnChunks(layout, position);
+    std::vector<Chunk> chunks;  // Of what is not drawn on the device.
+    for (size_t b = 0; b < layout.buckets.size(); ++b) {
+      const Bucket& bucket = layout.buckets[b];
+      const int64_t slice = SliceOf(bucket, position);
+      for (const BucketPiece& piece : PiecesOf(bucket, MainRange(bucket, position))) {
+        if (!DrawOnDevice(bucket, slice, piece, numbers, params.buckets_[b]))
+          AddChunks(layout, static_cast<int>(b), slice, piece, &chunks);
+      }
+    }
     FSDPD_RETURN_IF_ERROR(ParallelFor(chunks.size(), at::get_num_threads(), [&](size_t c) {
       return CatchTorch([&] {
         Fill(chunks[c], layout.buckets[chunks[c].bucket].unit, initial, params.buckets_[chunks[c].bucket]);

@@ -2,9 +2,9 @@
 // optimizer's moments, and of the gradient. Padding is zero and stays zero. Frozen buckets have main
 // parameters only.
 //
-// Initial values are drawn for the rank's own pieces alone, a chunk at a time and over the process's cores,
-// so no rank ever holds a whole parameter that it shares. They depend on seed, names and element numbers
-// alone: every world and strategy starts from the same model.
+// Initial values are drawn for the rank's own pieces only: by a kernel where the pieces are on a GPU, else a chunk
+// at a time and over the process's cores. No rank ever holds a whole parameter that it shares. Values depend on
+// seed, names and element numbers only: every device, world size and strategy starts from the same model.
 //
 // What a job offloads of it (Bucket::offloaded) lies in host memory, all of a bucket's in one piece. The
 // optimizer works on copies of that, which somebody brings to the device and back (fsdp/plan/program).
@@ -18,8 +18,10 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "fsdp/kernels/normal_numbers.h"
 #include "fsdp/memory/host_arena.h"
 #include "fsdp/optimizer/halves.h"
 #include "fsdp/plan/layout/layout.h"
@@ -44,11 +46,15 @@ struct BucketShard {
 // from several threads.
 using InitialValues = std::function<at::Tensor(int unit, int param, int64_t begin, int64_t elements)>;
 
+// The same values of a whole parameter as numbers that a device can make itself; nullopt: there are none such.
+using InitialNumbers = std::function<std::optional<kernels::NormalNumbers>(int unit, int param)>;
+
 class ShardedParams {
  public:
+  // On CUDA, parameters that `numbers` knows are drawn on the device; empty: it knows none.
   static absl::StatusOr<ShardedParams> Make(const Spec& spec, const Layout& layout,
                                             const MeshPosition& position, at::Device device,
-                                            const InitialValues& initial);
+                                            const InitialValues& initial, const InitialNumbers& numbers = {});
 
   const BucketShard& bucket(int index) const { return buckets_[index]; }
   // What of it lies in host memory: flat bytes, Bucket::offloaded_bytes(). Undefined where nothing does.

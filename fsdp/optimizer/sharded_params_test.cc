@@ -10,6 +10,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include "fsdp/kernels/fill_normals.h"
+
 namespace fsdpd {
 namespace {
 
@@ -155,6 +157,26 @@ TEST(ShardedParams, ThreadsDrawTheSameModel) {
     if (threads == 1) EXPECT_EQ(ids, std::set<std::thread::id>{std::this_thread::get_id()});
   }
   at::set_num_threads(before);
+}
+
+// The kernel that draws on a GPU computes which element of the whole parameter a slice's element is.
+TEST(ShardedParams, AKernelFindsTheElementsThatWholeRunsName) {
+  const std::vector<int64_t> shape = {3, 5, 7};
+  for (const int dim : {0, 1, 2}) {
+    for (const int64_t parts : {1, 2, 3}) {
+      for (int64_t part = 0; part < parts; ++part) {
+        const TensorCut cut{dim, parts};
+        const auto runs = WholeRuns(shape, cut, part, 0, 105);
+        const kernels::ParamSlice slice{runs.front().elements, parts, part};
+        int64_t i = 0;
+        for (const ElementRun& run : runs) {
+          for (int64_t k = 0; k < run.elements; ++k)
+            EXPECT_EQ(kernels::WholeElement(slice, i++), run.begin + k) << dim << " " << part << "/" << parts;
+        }
+        EXPECT_EQ(i, 105);
+      }
+    }
+  }
 }
 
 TEST(ShardedParams, AnExceptionOfAnInitialValueIsAnError) {

@@ -18,7 +18,8 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("FSDPD_BIN", ROOT / ".build/bin"))
-TESTS = ("fsdp/comm/sum_parts_cuda_test", "fsdp/optimizer/make_optimizer_cuda_test", "fsdp/model/native/native_ops_cuda_test",
+TESTS = ("fsdp/comm/sum_parts_cuda_test", "fsdp/optimizer/make_optimizer_cuda_test",
+         "fsdp/optimizer/sharded_params_cuda_test", "fsdp/model/native/native_ops_cuda_test",
          "fsdp/model/native/native_experts_cuda_test", "fsdp/model/native/native_fp8_cuda_test")
 TOOLS = {"memcheck": [], "racecheck": ["--kernel-name-exclude", "kernel_substring=nvjet"]}
 FOUND = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")

@@ -9,7 +9,7 @@ _ARCH = " ".join([
     "-gencode arch=compute_90,code=compute_90",
 ])
 
-def cuda_library(name, device_hdrs = [], none = [], deps = [], **kwargs):
+def cuda_library(name, device_hdrs = [], none = [], deps = [], nvcc_options = [], **kwargs):
     """A launcher `name`.h and its device code `name`.cu; a build without CUDA takes `none` in its place.
 
     Args:
@@ -17,6 +17,7 @@ def cuda_library(name, device_hdrs = [], none = [], deps = [], **kwargs):
       device_hdrs: what the .cu includes besides; nvcc sees no `deps`.
       none: dependencies that define the launchers without CUDA.
       deps: of the launcher's header.
+      nvcc_options: for the device code, in addition to those of all.
       **kwargs: of the cc_library.
     """
     # nvcc names its files after its process, and every sandbox's has the same number.
@@ -26,7 +27,8 @@ def cuda_library(name, device_hdrs = [], none = [], deps = [], **kwargs):
         srcs = [name + ".cu", name + ".h"] + device_hdrs,
         outs = [name + ".cu.pic.o"],
         cmd = own_folder + "FSDPD_DEBIAN=$(debian) " + NVCC + " -std=c++17 -O3 " + _ARCH +
-              " -I. -ccbin /usr/bin/g++ -Xcompiler -fPIC,-Wall -c $(location %s.cu) -o $@" % name,
+              " -I. -ccbin /usr/bin/g++ -Xcompiler -fPIC,-Wall" + "".join([" " + option for option in nvcc_options]) +
+              " -c $(location %s.cu) -o $@" % name,
     )
     cuda = "//third_party:cuda_device"
     native.cc_library(

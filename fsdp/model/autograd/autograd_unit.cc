@@ -174,8 +174,12 @@ void AutogradUnit::VisitKept(int slot, const std::function<void(at::Tensor*)>& v
 at::Tensor AutogradUnit::InitialValue(int index, uint64_t seed, int64_t begin, int64_t elements) const {
   const ParamFacts& param = facts_.params[index];
   FSDPD_CHECK(begin >= 0 && elements >= 0 && begin + elements <= param.elements());
-  return DrawInitialValue(OwnerOf(facts_.name, param.owner), param.name, inits_[index], seed, begin,
-                          elements);
+  return DrawInitialValue(*InitialNumbers(index, seed), begin, elements);
+}
+
+std::optional<kernels::NormalNumbers> AutogradUnit::InitialNumbers(int index, uint64_t seed) const {
+  const ParamFacts& param = facts_.params[index];
+  return NumbersOf(OwnerOf(facts_.name, param.owner), param.name, inits_[index], seed);
 }
 
 }  // namespace fsdpd

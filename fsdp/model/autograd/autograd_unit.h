@@ -20,6 +20,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "fsdp/model/unit/initial_values.h"
@@ -44,6 +45,7 @@ class AutogradUnit : public Unit {
   // The input where it is all that is kept: what the graph saved belongs to the graph.
   void VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) override;
   at::Tensor InitialValue(int index, uint64_t seed, int64_t begin, int64_t elements) const override;
+  std::optional<kernels::NormalNumbers> InitialNumbers(int index, uint64_t seed) const override;
 
  private:
   struct Leaves;

@@ -194,7 +194,7 @@ TEST_F(AutogradUnitTest, TheLossIsScaledByATensor) {
 }
 
 TEST_F(AutogradUnitTest, InitialValuesAreThoseOfItsNames) {
-  EXPECT_TRUE(unit_.InitialValue(0, 1, 3, 9).equal(DrawInitialValue("test", "w", {}, 1, 3, 9)));
+  EXPECT_TRUE(unit_.InitialValue(0, 1, 3, 9).equal(DrawInitialValue(NumbersOf("test", "w", {}, 1), 3, 9)));
 }
 
 }  // namespace

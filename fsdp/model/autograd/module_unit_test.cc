@@ -121,7 +121,8 @@ TEST_F(ModuleUnitTest, ParametersMayBeBoundInAnotherType) {
 TEST_F(ModuleUnitTest, GivesUpTheModulesOwnValuesAndStartsFromTheNames) {
   const std::unique_ptr<Unit> unit = Make();
   EXPECT_EQ(block_->up->weight.numel(), 0);
-  EXPECT_TRUE(unit->InitialValue(2, 7, 0, 5).equal(DrawInitialValue("layer.0", "up.weight", {}, 7, 0, 5)));
+  EXPECT_TRUE(
+      unit->InitialValue(2, 7, 0, 5).equal(DrawInitialValue(NumbersOf("layer.0", "up.weight", {}, 7), 0, 5)));
   EXPECT_TRUE(unit->InitialValue(0, 7, 0, 3).equal(at::full({3}, 1.0)));
   EXPECT_TRUE(unit->InitialValue(1, 7, 0, 3).equal(at::full({3}, 0.0)));
 }

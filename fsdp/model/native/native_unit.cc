@@ -26,9 +26,12 @@ void NativeUnit::Bind(const std::vector<BoundParam>& params, UnitContext* contex
 }
 
 at::Tensor NativeUnit::InitialValue(int index, uint64_t seed, int64_t begin, int64_t elements) const {
+  return DrawInitialValue(*InitialNumbers(index, seed), begin, elements);
+}
+
+std::optional<kernels::NormalNumbers> NativeUnit::InitialNumbers(int index, uint64_t seed) const {
   const ParamFacts& param = facts_.params.at(index);
-  return DrawInitialValue(OwnerOf(facts_.name, param.owner), param.name, DefaultInit(param), seed, begin,
-                          elements);
+  return NumbersOf(OwnerOf(facts_.name, param.owner), param.name, DefaultInit(param), seed);
 }
 
 int NativeUnit::IndexOf(const std::string& name) const {

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,7 @@ class NativeUnit : public Unit {
  public:
   void Bind(const std::vector<BoundParam>& params, UnitContext* context) final;
   at::Tensor InitialValue(int index, uint64_t seed, int64_t begin, int64_t elements) const final;
+  std::optional<kernels::NormalNumbers> InitialNumbers(int index, uint64_t seed) const final;
   bool Recordable() const override { return true; }
 
  protected:

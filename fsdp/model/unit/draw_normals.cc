@@ -14,15 +14,9 @@ namespace fsdpd {
 namespace {
 
 constexpr int64_t kGroup = 4;  // Numbers of one Philox counter.
-constexpr int64_t kLanes =
-    64;  // Groups drawn side by side: several of the widest vectors, within the L1 cache.
+// Groups drawn side by side: several of the widest vectors, within the L1 cache.
+constexpr int64_t kLanes = 64;
 constexpr int64_t kBlock = kLanes * kGroup;
-
-struct Draw {
-  uint64_t key;
-  float deviation;
-  float mean;
-};
 
 // std::sqrt may set errno, so compilers do not vectorize a loop of it.
 inline __attribute__((always_inline)) void SquareRoots(float* numbers) {
@@ -51,10 +45,11 @@ inline __attribute__((always_inline)) void BoxMuller(const uint32_t* words0, con
 }
 
 // Loops over lanes, which compilers vectorize for the instruction set of the function that this is part of.
-inline __attribute__((always_inline)) void DrawLanes(const Draw& draw, uint64_t group, float* values) {
+inline __attribute__((always_inline)) void DrawLanes(const kernels::NormalNumbers& numbers, uint64_t group,
+                                                     float* values) {
   uint32_t words[kGroup][kLanes];
   for (int i = 0; i < kLanes; ++i) {
-    const kernels::PhiloxWords of = kernels::PhiloxAt(draw.key, group + i);
+    const kernels::PhiloxWords of = kernels::PhiloxAt(numbers.key, group + i);
     words[0][i] = of.at[0];
     words[1][i] = of.at[1];
     words[2][i] = of.at[2];
@@ -63,7 +58,7 @@ inline __attribute__((always_inline)) void DrawLanes(const Draw& draw, uint64_t 
   Pairs low, high;
   BoxMuller(words[0], words[1], &low);
   BoxMuller(words[2], words[3], &high);
-  const float deviation = draw.deviation, mean = draw.mean;
+  const float deviation = numbers.deviation, mean = numbers.mean;
   for (int i = 0; i < kLanes; ++i) {
     values[kGroup * i] = mean + deviation * low.first[i];
     values[kGroup * i + 1] = mean + deviation * low.second[i];
@@ -73,33 +68,34 @@ inline __attribute__((always_inline)) void DrawLanes(const Draw& draw, uint64_t 
 }
 
 // Numbers [begin, end) to values[0 .. end - begin).
-inline __attribute__((always_inline)) void DrawRange(const Draw& draw, int64_t begin, int64_t end,
-                                                     float* values) {
+inline __attribute__((always_inline)) void DrawRange(const kernels::NormalNumbers& numbers, int64_t begin,
+                                                     int64_t end, float* values) {
   for (int64_t first = begin / kGroup * kGroup; first < end; first += kBlock) {
     const auto group = static_cast<uint64_t>(first / kGroup);
     if (first >= begin && first + kBlock <= end) {
-      DrawLanes(draw, group, values + (first - begin));
+      DrawLanes(numbers, group, values + (first - begin));
       continue;
     }
     float block[kBlock];
-    DrawLanes(draw, group, block);
+    DrawLanes(numbers, group, block);
     const int64_t from = std::max(begin, first), to = std::min(end, first + kBlock);
     std::copy(block + (from - first), block + (to - first), values + (from - begin));
   }
 }
 
-void DrawBaseline(const Draw& draw, int64_t begin, int64_t end, float* values) {
-  DrawRange(draw, begin, end, values);
+void DrawBaseline(const kernels::NormalNumbers& numbers, int64_t begin, int64_t end, float* values) {
+  DrawRange(numbers, begin, end, values);
 }
 
 #ifdef __x86_64__
-__attribute__((target("avx2"))) void DrawAvx2(const Draw& draw, int64_t begin, int64_t end, float* values) {
-  DrawRange(draw, begin, end, values);
+__attribute__((target("avx2"))) void DrawAvx2(const kernels::NormalNumbers& numbers, int64_t begin,
+                                              int64_t end, float* values) {
+  DrawRange(numbers, begin, end, values);
 }
 
-__attribute__((target("avx512f"))) void DrawAvx512(const Draw& draw, int64_t begin, int64_t end,
-                                                   float* values) {
-  DrawRange(draw, begin, end, values);
+__attribute__((target("avx512f"))) void DrawAvx512(const kernels::NormalNumbers& numbers, int64_t begin,
+                                                   int64_t end, float* values) {
+  DrawRange(numbers, begin, end, values);
 }
 #endif
 
@@ -120,15 +116,14 @@ VectorSet WidestVectorSet() {
   return HasVectorSet(VectorSet::kAvx2) ? VectorSet::kAvx2 : VectorSet::kBaseline;
 }
 
-void DrawNormals(VectorSet set, uint64_t key, float deviation, float mean, int64_t begin, int64_t elements,
+void DrawNormals(VectorSet set, const kernels::NormalNumbers& numbers, int64_t begin, int64_t elements,
                  float* values) {
   FSDPD_CHECK(begin >= 0 && elements >= 0 && HasVectorSet(set));
-  const Draw draw{key, deviation, mean};
 #ifdef __x86_64__
-  if (set == VectorSet::kAvx512) return DrawAvx512(draw, begin, begin + elements, values);
-  if (set == VectorSet::kAvx2) return DrawAvx2(draw, begin, begin + elements, values);
+  if (set == VectorSet::kAvx512) return DrawAvx512(numbers, begin, begin + elements, values);
+  if (set == VectorSet::kAvx2) return DrawAvx2(numbers, begin, begin + elements, values);
 #endif
-  DrawBaseline(draw, begin, begin + elements, values);
+  DrawBaseline(numbers, begin, begin + elements, values);
 }
 
 }  // namespace fsdpd

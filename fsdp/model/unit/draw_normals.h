@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "fsdp/kernels/normal_numbers.h"
+
 namespace fsdpd {
 
 enum class VectorSet { kBaseline, kAvx2, kAvx512 };
@@ -14,9 +16,8 @@ enum class VectorSet { kBaseline, kAvx2, kAvx512 };
 bool HasVectorSet(VectorSet set);
 VectorSet WidestVectorSet();
 
-// values[i] = mean + deviation * number begin + i of `key`, for i < elements.
-// REQUIRES: HasVectorSet(set).
-void DrawNormals(VectorSet set, uint64_t key, float deviation, float mean, int64_t begin, int64_t elements,
+// Numbers [begin, begin + elements) to `values`. REQUIRES: HasVectorSet(set).
+void DrawNormals(VectorSet set, const kernels::NormalNumbers& numbers, int64_t begin, int64_t elements,
                  float* values);
 
 }  // namespace fsdpd

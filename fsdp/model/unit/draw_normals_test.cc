@@ -2,25 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstring>
 #include <vector>
-
-#include "fsdp/kernels/normal_numbers.h"
 
 namespace fsdpd {
 namespace {
 
-constexpr uint64_t kKey = 0xfedcba9876543210;
-
-// One number at a time.
-float NumberAt(int64_t i) {
-  const kernels::PhiloxWords words = kernels::PhiloxAt(kKey, static_cast<uint64_t>(i / 4));
-  const int64_t word = i % 4 / 2 * 2;
-  const float radius = std::sqrt(kernels::SquaredRadius(words.at[word]));
-  const kernels::NormalPair point = kernels::PointOnCircle(words.at[word + 1]);
-  return 0.25f + 0.02f * (radius * (i % 2 == 0 ? point.first : point.second));
-}
+constexpr kernels::NormalNumbers kNumbers = {0xfedcba9876543210, 0.02f, 0.25f};
 
 class DrawNormalsTest : public testing::TestWithParam<VectorSet> {};
 
@@ -30,8 +18,9 @@ TEST_P(DrawNormalsTest, EveryVectorSetDrawsTheBitsOfOneNumberAtATime) {
   for (const int64_t begin : {int64_t{0}, int64_t{1}, int64_t{255}, int64_t{1022}, kFar - 514, kFar + 3}) {
     for (const int64_t elements : {0, 1, 3, 4, 255, 256, 257, 511, 1021, 4099}) {
       std::vector<float> values(elements + 1, 7), expected(elements + 1, 7);
-      DrawNormals(GetParam(), kKey, 0.02f, 0.25f, begin, elements, values.data());
-      for (int64_t i = 0; i < elements; ++i) expected[i] = NumberAt(begin + i);
+      DrawNormals(GetParam(), kNumbers, begin, elements, values.data());
+      for (int64_t i = 0; i < elements; ++i)
+        expected[i] = kernels::NumberAt(kNumbers, static_cast<uint64_t>(begin + i));
       EXPECT_EQ(std::memcmp(values.data(), expected.data(), values.size() * sizeof(float)), 0)
           << begin << " " << elements;
     }

@@ -10,11 +10,6 @@
 namespace fsdpd {
 namespace {
 
-uint64_t KeyOf(const std::string& unit, const std::string& param, uint64_t seed) {
-  const std::string name = unit + "/" + param;
-  return XXH64(name.data(), name.size(), seed);
-}
-
 bool IsBias(const std::string& name) {
   constexpr char kBias[] = "bias";
   constexpr size_t kLength = sizeof(kBias) - 1;
@@ -36,14 +31,19 @@ std::vector<ParamInit> DefaultInits(const UnitFacts& unit) {
   return inits;
 }
 
-at::Tensor DrawInitialValue(const std::string& unit, const std::string& param, const ParamInit& init,
-                            uint64_t seed, int64_t begin, int64_t elements) {
+kernels::NormalNumbers NumbersOf(const std::string& unit, const std::string& param, const ParamInit& init,
+                                 uint64_t seed) {
+  const std::string name = unit + "/" + param;
+  return {XXH64(name.data(), name.size(), seed), static_cast<float>(init.deviation),
+          static_cast<float>(init.mean)};
+}
+
+at::Tensor DrawInitialValue(const kernels::NormalNumbers& numbers, int64_t begin, int64_t elements) {
   FSDPD_CHECK(begin >= 0 && elements >= 0);
-  if (init.deviation == 0) return at::full({elements}, init.mean, at::kFloat);
-  at::Tensor values = at::empty({elements}, at::kFloat);
+  if (numbers.deviation == 0) return at::full({elements}, numbers.mean, at::kFloat);
   static const VectorSet set = WidestVectorSet();
-  DrawNormals(set, KeyOf(unit, param, seed), static_cast<float>(init.deviation),
-              static_cast<float>(init.mean), begin, elements, values.mutable_data_ptr<float>());
+  at::Tensor values = at::empty({elements}, at::kFloat);
+  DrawNormals(set, numbers, begin, elements, values.mutable_data_ptr<float>());
   return values;
 }
 

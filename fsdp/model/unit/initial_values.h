@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "fsdp/kernels/normal_numbers.h"
 #include "fsdp/plan/model/model_facts.h"
 
 namespace fsdpd {
@@ -28,8 +29,11 @@ struct ParamInit {
 ParamInit DefaultInit(const ParamFacts& param);
 std::vector<ParamInit> DefaultInits(const UnitFacts& unit);
 
-// Elements [begin, begin + elements) of parameter `param` of unit `unit`, flat fp32 on the CPU.
-at::Tensor DrawInitialValue(const std::string& unit, const std::string& param, const ParamInit& init,
-                            uint64_t seed, int64_t begin, int64_t elements);
+// The numbers of parameter `param` of unit `unit`.
+kernels::NormalNumbers NumbersOf(const std::string& unit, const std::string& param, const ParamInit& init,
+                                 uint64_t seed);
+
+// Numbers [begin, begin + elements), flat fp32 on the CPU.
+at::Tensor DrawInitialValue(const kernels::NormalNumbers& numbers, int64_t begin, int64_t elements);
 
 }  // namespace fsdpd

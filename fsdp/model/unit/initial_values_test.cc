@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kMany = 1 << 20;
 
 at::Tensor Draw(int64_t begin, int64_t elements, uint64_t seed = 1) {
-  return DrawInitialValue("layer.0", "attention.wq", {1, 0}, seed, begin, elements);
+  return DrawInitialValue(NumbersOf("layer.0", "attention.wq", {1, 0}, seed), begin, elements);
 }
 
 TEST(InitialValues, ARangeHoldsTheSameValuesAsTheWhole) {
@@ -31,15 +31,15 @@ TEST(InitialValues, ARangeHoldsTheSameValuesAsTheWhole) {
 
 // A job that starts with one release and is compared with another, or grows, must meet the same model.
 TEST(InitialValues, AreThoseOfEveryReleaseBefore) {
-  const at::Tensor values = DrawInitialValue("layer.0", "attention.wq", {}, 1, 5, 1000003);
+  const at::Tensor values = DrawInitialValue(NumbersOf("layer.0", "attention.wq", {}, 1), 5, 1000003);
   EXPECT_EQ(XXH64(values.const_data_ptr(), values.nbytes(), 0), 0xd013925291e8a963u);
 }
 
 TEST(InitialValues, DependOnSeedAndBothNames) {
   const at::Tensor values = Draw(0, 8);
   EXPECT_FALSE(values.equal(Draw(0, 8, /*seed=*/2)));
-  EXPECT_FALSE(values.equal(DrawInitialValue("layer.1", "attention.wq", {1, 0}, 1, 0, 8)));
-  EXPECT_FALSE(values.equal(DrawInitialValue("layer.0", "attention.wk", {1, 0}, 1, 0, 8)));
+  EXPECT_FALSE(values.equal(DrawInitialValue(NumbersOf("layer.1", "attention.wq", {1, 0}, 1), 0, 8)));
+  EXPECT_FALSE(values.equal(DrawInitialValue(NumbersOf("layer.0", "attention.wk", {1, 0}, 1), 0, 8)));
 }
 
 // The formula with libm's functions in double.
@@ -70,9 +70,9 @@ TEST(InitialValues, AreNormal) {
 }
 
 TEST(InitialValues, DeviationAndMeanScaleAndShift) {
-  const at::Tensor scaled = DrawInitialValue("layer.0", "attention.wq", {0.5, 2}, 1, 3, 8);
+  const at::Tensor scaled = DrawInitialValue(NumbersOf("layer.0", "attention.wq", {0.5, 2}, 1), 3, 8);
   EXPECT_TRUE(scaled.equal(Draw(3, 8) * 0.5 + 2));
-  EXPECT_TRUE(DrawInitialValue("u", "p", {0, 3}, 1, 5, 2).equal(at::full({2}, 3.0)));
+  EXPECT_TRUE(DrawInitialValue(NumbersOf("u", "p", {0, 3}, 1), 5, 2).equal(at::full({2}, 3.0)));
 }
 
 TEST(InitialValues, MatricesAreNormalNormsOneAndBiasesZero) {

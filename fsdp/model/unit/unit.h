@@ -14,9 +14,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "fsdp/kernels/normal_numbers.h"
 #include "fsdp/model/unit/documents.h"
 #include "fsdp/model/unit/unit_context.h"
 #include "fsdp/plan/model/model_facts.h"
@@ -124,6 +126,11 @@ class Unit {
   // function of the seed, the two names and the element's number, so it is the same for every world size and
   // strategy, and a rank draws its own pieces only.
   virtual at::Tensor InitialValue(int index, uint64_t seed, int64_t begin, int64_t elements) const = 0;
+
+  // The same values as numbers that a device can make itself; nullopt: InitialValue() is the only source.
+  virtual std::optional<kernels::NormalNumbers> InitialNumbers(int /*index*/, uint64_t /*seed*/) const {
+    return std::nullopt;
+  }
 };
 
 }  // namespace fsdpd

@@ -1,0 +1,43 @@
+#include <algorithm>
+
+#include "fsdp/kernels/fill_normals.h"
+#include "fsdp/kernels/pack.cuh"
+
+namespace fsdpd::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+// Sixteen blocks for each multiprocessor of an H100.
+constexpr unsigned kMaxBlocks = 132 * 16;
+
+// A thread draws one number at a time. That computes each pair twice and each Philox counter four times, and a
+// GPU still draws 8 G numbers in a small part of a second; stores are coalesced for any begin and slice.
+template <bool kHalves>
+__global__ void Fill(FillNormalsArgs args) {
+  const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < args.elements;
+       i += stride) {
+    const int64_t element = WholeElement(args.slice, args.begin + i);
+    const float value = NumberAt(args.numbers, static_cast<uint64_t>(element));
+    if constexpr (kHalves) {
+      const HalfBits halves = SplitBits(__float_as_uint(value));
+      args.high[i] = halves.high;
+      args.low[i] = halves.low;
+    } else {
+      args.values[i] = value;
+    }
+  }
+}
+
+}  // namespace
+
+void FillNormals(const FillNormalsArgs& args, Stream stream) {
+  if (args.elements == 0) return;
+  const unsigned blocks =
+      static_cast<unsigned>(std::min<int64_t>((args.elements + kThreads - 1) / kThreads, kMaxBlocks));
+  const auto kernel = args.values == nullptr ? Fill<true> : Fill<false>;
+  kernel<<<blocks, kThreads, 0, stream>>>(args);
+  CheckLaunch("initial values");
+}
+
+}  // namespace fsdpd::kernels

@@ -1,0 +1,92 @@
+// Built with --config=cuda; skips where there is no GPU. Initial values that a kernel draws on the GPU equal the
+// CPU's bit for bit, for shards, pieces and slices of odd sizes, in fp32 and in halves.
+#include <ATen/TensorOperators.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "fsdp/model/unit/initial_values.h"
+#include "fsdp/optimizer/sharded_params.h"
+#include "fsdp/torch/cuda_device.h"
+
+namespace fsdpd {
+namespace {
+
+// Slices of rows and of columns, a vector of ones and one of zeros, a frozen matrix, and a matrix of more elements
+// than the CPU draws at once.
+ModelFacts OddModel(int64_t tensor) {
+  UnitFacts unit{"layer.0", UnitKind::kBlock, {}};
+  unit.params.push_back({"rows", {77, 13}});
+  unit.params.push_back({"norm", {7}});
+  unit.params.push_back({"columns", {131, 21}});
+  unit.params.push_back({"attention.bq", {5}});
+  unit.params.push_back({"frozen", {3, 11}});
+  unit.params.push_back({"large", {1033, 2051}});
+  unit.params[0].cut = {0, tensor};
+  unit.params[2].cut = {1, tensor};
+  unit.params[4].trainable = false;
+  return {{unit}};
+}
+
+struct Case {
+  Mesh mesh;
+  Strategy strategy;
+  DType compute;  // bf16: main parameters lie in halves.
+  bool offload = false;
+};
+
+class CudaInitialValues : public ::testing::TestWithParam<Case> {};
+
+TEST_P(CudaInitialValues, AreTheBitsThatTheCpuDraws) {
+  if (!CudaAvailable()) GTEST_SKIP() << "no GPU";
+  ASSERT_TRUE(SetCudaDevice(0).ok());
+  Spec spec;
+  spec.device = DeviceKind::kCuda;
+  spec.mesh = GetParam().mesh;
+  spec.strategy = GetParam().strategy;
+  spec.precision.compute = GetParam().compute;
+  spec.offload_optimizer = GetParam().offload;
+  const ModelFacts model = OddModel(spec.mesh.size(Axis::kTensor));
+  const Layout layout = MakeLayout(model, LayoutOptionsOf(spec));
+  const InitialNumbers numbers = [&](int unit, int param) {
+    const ParamFacts& of = model.units[unit].params[param];
+    return NumbersOf(model.units[unit].name, of.name, DefaultInit(of), spec.seed);
+  };
+  std::atomic<int64_t> on_cpu = 0;
+  const InitialValues initial = [&](int unit, int param, int64_t begin, int64_t elements) {
+    on_cpu += elements;
+    return DrawInitialValue(*numbers(unit, param), begin, elements);
+  };
+  Spec host = spec;
+  host.device = DeviceKind::kCpu;
+  for (int rank = 0; rank < spec.mesh.world(); ++rank) {
+    const MeshPosition position{spec.mesh, rank};
+    const auto want = ShardedParams::Make(host, layout, position, at::kCPU, initial);
+    on_cpu = 0;
+    const auto got = ShardedParams::Make(spec, layout, position, at::Device(at::kCUDA, 0), initial, numbers);
+    ASSERT_TRUE(want.ok() && got.ok()) << want.status() << got.status();
+    EXPECT_EQ(on_cpu > 0, GetParam().offload && GetParam().compute == DType::kBf16);
+    for (int b = 0; b < want->size(); ++b) {
+      const BucketShard &cpu = want->bucket(b), &gpu = got->bucket(b);
+      EXPECT_TRUE(gpu.stored().cpu().equal(cpu.stored())) << rank << " " << b;
+      if (cpu.halves.defined()) EXPECT_TRUE(gpu.halves.low.cpu().equal(cpu.halves.low)) << rank << " " << b;
+    }
+  }
+}
+
+const Mesh kSharded = Mesh::DataParallel(1, 3), kHybrid = Mesh::DataParallel(2, 3);
+
+INSTANTIATE_TEST_SUITE_P(
+    , CudaInitialValues,
+    ::testing::Values(Case{Mesh::DataParallel(1, 1), Strategy::kNoShard, DType::kBf16},
+                      Case{Mesh::DataParallel(1, 1), Strategy::kNoShard, DType::kFp32},
+                      Case{kSharded, Strategy::kOptimGradsParams, DType::kBf16},
+                      Case{kSharded, Strategy::kOptimGradsParams, DType::kFp32},
+                      Case{kHybrid, Strategy::kOptimGradsParams, DType::kBf16},
+                      Case{Mesh::DataParallel(1, 6).WithTensor(2), Strategy::kOptimGradsParams, DType::kBf16},
+                      Case{Mesh::DataParallel(1, 6).WithTensor(2), Strategy::kOptimGradsParams, DType::kFp32},
+                      Case{kSharded, Strategy::kOptimGradsParams, DType::kBf16, /*offload=*/true},
+                      Case{kSharded, Strategy::kOptimGradsParams, DType::kFp32, /*offload=*/true}));
+
+}  // namespace
+}  // namespace fsdpd
