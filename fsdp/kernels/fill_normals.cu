@@ -10,8 +10,8 @@ constexpr int kThreads = 256;
 // Sixteen blocks for each multiprocessor of an H100.
 constexpr unsigned kMaxBlocks = 132 * 16;
 
-// A thread draws one number at a time. That computes each pair twice and each Philox counter four times, and a
-// GPU still draws 8 G numbers in a small part of a second; stores are coalesced for any begin and slice.
+// A thread draws one number at a time. That computes each pair twice and each Philox counter four times, and
+// a GPU still draws 8 G numbers in a small part of a second; stores are coalesced for any begin and slice.
 template <bool kHalves>
 __global__ void Fill(FillNormalsArgs args) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;

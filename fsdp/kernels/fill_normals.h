@@ -1,5 +1,6 @@
-// Writes initial values where they are kept: numbers of normal_numbers.h, into fp32 or into halves (halves.h). The
-// bits are those of the CPU (fsdp/model/unit/draw_normals.h), which fsdp/optimizer:sharded_params_cuda_test compares.
+// Writes initial values where they are kept: numbers of normal_numbers.h, into fp32 or into halves
+// (halves.h). The bits are those of the CPU (fsdp/model/unit/draw_normals.h), which
+// fsdp/optimizer:sharded_params_cuda_test compares.
 //
 // Bytes that must move for n numbers: 4 n.
 #pragma once

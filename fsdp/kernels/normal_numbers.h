@@ -1,5 +1,5 @@
-// Normal(mean, deviation) numbers as a function of a key and a position: numbers 4g .. 4g + 3 are made (Box-Muller) from
-// the four words of Philox4x32-10 at counter g.
+// Normal(mean, deviation) numbers as a function of a key and a position: numbers 4g .. 4g + 3 are made
+// (Box-Muller) from the four words of Philox4x32-10 at counter g.
 //
 // The arithmetic is additions, products, divisions and square roots only, each rounded separately, which
 // IEEE 754 defines to the bit: scalar, vector and device code give the same numbers. libm's logarithm differs

@@ -34,7 +34,7 @@ int64_t SliceOf(const Bucket& bucket, const MeshPosition& position) {
   return position.IndexIn(bucket.groups.slices);
 }
 
-// Elements that follow each other in a slice and in the whole parameter are as many in each run: the first has them.
+// All runs of a whole slice have the length of the first.
 kernels::ParamSlice KernelSlice(const ParamSlot& slot, int64_t slice) {
   const std::vector<ElementRun> runs = WholeRuns(slot.shape, slot.cut, slice, 0, slot.elements);
   return {runs.empty() ? 1 : runs.front().elements, slot.cut.parts, slice};

@@ -2,9 +2,10 @@
 // optimizer's moments, and of the gradient. Padding is zero and stays zero. Frozen buckets have main
 // parameters only.
 //
-// Initial values are drawn for the rank's own pieces only: by a kernel where the pieces are on a GPU, else a chunk
-// at a time and over the process's cores. No rank ever holds a whole parameter that it shares. Values depend on
-// seed, names and element numbers only: every device, world size and strategy starts from the same model.
+// Initial values are drawn for the rank's own pieces only: by a kernel where the pieces are on a GPU, else a
+// chunk at a time and over the process's cores. No rank ever holds a whole parameter that it shares. Values
+// depend on seed, names and element numbers only: every device, world size and strategy starts from the same
+// model.
 //
 // What a job offloads of it (Bucket::offloaded) lies in host memory, all of a bucket's in one piece. The
 // optimizer works on copies of that, which somebody brings to the device and back (fsdp/plan/program).
@@ -46,7 +47,7 @@ struct BucketShard {
 // from several threads.
 using InitialValues = std::function<at::Tensor(int unit, int param, int64_t begin, int64_t elements)>;
 
-// The same values of a whole parameter as numbers that a device can make itself; nullopt: there are none such.
+// The same values in a form that a device can draw; nullopt: only InitialValues has them.
 using InitialNumbers = std::function<std::optional<kernels::NormalNumbers>(int unit, int param)>;
 
 class ShardedParams {

@@ -1,5 +1,5 @@
-// Built with --config=cuda; skips where there is no GPU. Initial values that a kernel draws on the GPU equal the
-// CPU's bit for bit, for shards, pieces and slices of odd sizes, in fp32 and in halves.
+// Built with --config=cuda; skips where there is no GPU. Initial values that a kernel draws on the GPU equal
+// the CPU's bit for bit, for shards, pieces and slices of odd sizes, in fp32 and in halves.
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@
 namespace fsdpd {
 namespace {
 
-// Slices of rows and of columns, a vector of ones and one of zeros, a frozen matrix, and a matrix of more elements
-// than the CPU draws at once.
+// Slices of rows and of columns, a vector of ones and one of zeros, a frozen matrix, and a matrix of more
+// elements than the CPU draws at once.
 ModelFacts OddModel(int64_t tensor) {
   UnitFacts unit{"layer.0", UnitKind::kBlock, {}};
   unit.params.push_back({"rows", {77, 13}});

@@ -1,6 +1,6 @@
-// Initial values of parameters. A value is a function of the seed, the names of the unit and the parameter, and
-// the element's number only: any rank draws any range on any number of threads, and no rank ever holds a whole
-// parameter to start training.
+// Initial values of parameters. A value is a function of the seed, the names of the unit and the parameter,
+// and the element's number only: any rank draws any range on any number of threads, and no rank ever holds a
+// whole parameter to start training.
 //
 // Element i is number i of fsdp/kernels/normal_numbers.h under a key that is a hash of seed and names.
 //

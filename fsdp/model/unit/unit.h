@@ -127,7 +127,7 @@ class Unit {
   // strategy, and a rank draws its own pieces only.
   virtual at::Tensor InitialValue(int index, uint64_t seed, int64_t begin, int64_t elements) const = 0;
 
-  // The same values as numbers that a device can make itself; nullopt: InitialValue() is the only source.
+  // The same values in a form that a device can draw; nullopt: only InitialValue() has them.
   virtual std::optional<kernels::NormalNumbers> InitialNumbers(int /*index*/, uint64_t /*seed*/) const {
     return std::nullopt;
   }
