@@ -451,9 +451,10 @@ TEST(Agent, TellsWhatARankStartedFromAndItsCheckpointsAlsoToACoordinatorThatMayH
 TEST(Agent, RefusesStaleAttemptsAndLaunchesWithoutFreeSlots) {
   ScriptedCoordinator coordinator;
   Node node(&coordinator, /*slots=*/2);
-  coordinator.AwaitRegister(1);
+  EXPECT_TRUE(coordinator.AwaitRegister(1).acknowledges_launches());
   coordinator.Send(Launch("stay", 2, 2));
   coordinator.AwaitReady("stay-k3x9q2", 2, 1);
+  EXPECT_EQ(coordinator.Count([](const auto& m) { return m.rank().has_launch_acknowledged(); }), 1);
   coordinator.Send(Launch("stay", 1));
   EXPECT_EQ(coordinator.AwaitExit("stay-k3x9q2", 1, 0).exit().error(),
             "launch refused: attempt 1 is stale: attempt 2 was already here");

@@ -163,6 +163,17 @@ TEST_F(NodeRegistryTest, AReconnectReplacesItsOwnStream) {
   EXPECT_TRUE(registry_.Snapshot()[0].connected);
 }
 
+TEST_F(NodeRegistryTest, AMessageForAStreamIsNotSentOnTheNextOne) {
+  v1::CoordinatorMessage message;
+  message.mutable_launch()->set_resent(true);
+  const int64_t before = (*Attach(Info("a", "i1")))->epoch();
+  EXPECT_TRUE(registry_.Send("a", message, before));
+  const int64_t after = (*Attach(Info("a", "i1")))->epoch();
+  EXPECT_FALSE(registry_.Send("a", message, before));
+  EXPECT_TRUE(registry_.Send("a", message, after));
+  EXPECT_TRUE(registry_.Send("a", message)) << "on whichever there is";
+}
+
 TEST_F(NodeRegistryTest, ANewAgentMayTakeTheNameOfASilentOrGoneOne) {
   const auto first = Attach(Info("a", "i1"));
   clock_.Advance(kLost);
