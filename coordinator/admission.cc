@@ -85,7 +85,7 @@ void JudgeLabels(const PlaceRequest& request, const std::vector<NodeSlots>& node
 void JudgeHostMemory(const MemoryOffer& offer, PlaceRequest request, const std::vector<NodeSlots>& nodes,
                      Plan* plan) {
   if (!offer.firm || !plan->accepted()) return;
-  request.bytes_per_rank = OfferNeeded(plan->resolved, plan->memory.peak_bytes);
+  request.bytes_per_rank = OfferNeeded(plan->resolved, plan->memory.peak_bytes, /*margin=*/true);
   std::vector<int64_t> has;
   for (const NodeSlots& node : nodes) {
     if (CouldTake(request, node)) has.push_back(node.host_bytes);

@@ -27,6 +27,7 @@ v1::Job WithAllRanks(v1::Job job) {
   *job.mutable_resolved() = job.shrunk().resolved();
   *job.mutable_memory_plan() = job.shrunk().memory_plan();
   job.set_node_host_bytes(job.shrunk().node_host_bytes());
+  job.set_memory_margin(job.shrunk().memory_margin());
   job.clear_shrunk();
   return job;
 }
@@ -46,6 +47,7 @@ void KeepShrunk(const Plan& plan, const std::string& why, v1::Job* job) {
     *shrunk->mutable_resolved() = job->resolved();
     *shrunk->mutable_memory_plan() = job->memory_plan();
     shrunk->set_node_host_bytes(job->node_host_bytes());
+    shrunk->set_memory_margin(job->memory_margin());
   }
   shrunk->set_reason(why);
   KeepPlan(plan, /*open=*/false, job);

@@ -34,6 +34,7 @@ TEST(Elastic, ThePlanOfAllRanksIsKeptHoweverOftenAJobShrinks) {
   plan.resolved = InWorld(job.spec(), {2, 1});
   KeepShrunk(plan, "two are gone", &job);
   EXPECT_TRUE(IsIn({2, 1}, job));
+  EXPECT_TRUE(job.memory_margin());
   EXPECT_EQ(RanksOf(job), 2);
   EXPECT_EQ(AllRanksOf(job), 4);
   EXPECT_TRUE(MayShrink(job)) << "whatever its last attempt ended by";
@@ -44,6 +45,7 @@ TEST(Elastic, ThePlanOfAllRanksIsKeptHoweverOftenAJobShrinks) {
   const v1::Job whole = WithAllRanks(job);
   EXPECT_EQ(RanksOf(whole), 4);
   EXPECT_EQ(whole.memory_plan().peak_bytes(), 7);
+  EXPECT_FALSE(whole.memory_margin()) << "a release without one made that plan";
   EXPECT_FALSE(whole.has_shrunk());
 }
 

@@ -27,7 +27,7 @@ PlaceRequest RequestOf(const v1::Job& job) {
   if (!job.has_resolved()) return RequestOf(WithDefaults(job.spec(), nullptr));
   PlaceRequest request = RequestOf(job.resolved());
   if (job.plan_open()) return request;
-  request.bytes_per_rank = OfferNeeded(job.resolved(), job.memory_plan().peak_bytes());
+  request.bytes_per_rank = OfferNeeded(job.resolved(), job.memory_plan().peak_bytes(), job.memory_margin());
   request.host_bytes = job.node_host_bytes();
   return request;
 }
@@ -36,6 +36,7 @@ void KeepPlan(const Plan& plan, bool open, v1::Job* job) {
   *job->mutable_resolved() = plan.resolved;
   *job->mutable_memory_plan() = ToProto(plan.memory);
   job->set_node_host_bytes(HostBytesOfNode(plan));
+  job->set_memory_margin(true);
   job->set_plan_open(open);
 }
 

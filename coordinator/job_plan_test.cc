@@ -31,7 +31,7 @@ TEST(JobPlan, OnCudaASlotMustAlsoHoldTheProcessAndAMargin) {
   v1::Job job;
   const Plan plan = MakePlan(spec, kOffer);
   KeepPlan(plan, /*open=*/false, &job);
-  const int64_t process = OfferNeeded(plan.resolved, 0);
+  const int64_t process = OfferNeeded(plan.resolved, 0, /*margin=*/true);
   EXPECT_GT(process, 0);
   EXPECT_GT(RequestOf(job).bytes_per_rank, plan.memory.peak_bytes + process);
   EXPECT_LE(RequestOf(job).bytes_per_rank, (plan.memory.peak_bytes * 100 + 97) / 98 + process + 100);

@@ -162,5 +162,36 @@ TEST_F(ReconcilerPlacingTest, TheFreeSlotsThatAreShownAreThoseThatNoAttemptHolds
   }
 }
 
+// Planned by a release without a margin, it fitted the card, and waited forever after an upgrade.
+TEST_F(ReconcilerPlacingTest, AStoredPlanWithoutAMarginIsPlacedOnTheCardThatItFits) {
+  constexpr int64_t kPeakBytes = int64_t{77} << 30, kProcessBytes = int64_t{2} << 30;
+  for (const bool margin : {false, true}) {
+    v1::Job job;
+    job.set_id(margin ? "new" : "old");
+    job.set_state(v1::JOB_STATE_QUEUED);
+    job.set_revision(1);
+    job.mutable_spec()->mutable_resources()->set_device(v1::DEVICE_CUDA);
+    *job.mutable_resolved() = WithDefaults(job.spec(), nullptr);
+    job.mutable_resolved()->mutable_resources()->set_memory_budget_bytes(kPeakBytes);
+    job.mutable_memory_plan()->set_peak_bytes(kPeakBytes);
+    job.set_memory_margin(margin);
+    ASSERT_TRUE(store_->Insert(job).ok());
+  }
+  Restart();
+  v1::Register info;
+  info.set_node("a");
+  info.set_instance("1");
+  info.set_device(v1::DEVICE_CUDA);
+  info.set_slots(2);
+  info.set_memory_bytes_per_slot(kPeakBytes + kProcessBytes);
+  const auto outbox = nodes_->Attach(info, "test", nullptr);
+  ASSERT_TRUE(outbox.ok());
+  outboxes_["a"] = *outbox;
+  reconciler_->Attached(info, (*outbox)->epoch());
+  Advance(options_.reattach_grace + absl::Seconds(5));
+  EXPECT_EQ(StateOf("old"), v1::JOB_STATE_STARTING) << Job("old").reason();
+  EXPECT_EQ(StateOf("new"), v1::JOB_STATE_QUEUED);
+}
+
 }  // namespace
 }  // namespace fsdpd

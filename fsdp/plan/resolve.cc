@@ -283,8 +283,9 @@ v1::JobSpec Resolve(const v1::JobSpec& job, int64_t budget_bytes_per_rank, std::
   return Resolver(job, budget_bytes_per_rank, choices).Run();
 }
 
-int64_t OfferNeeded(const v1::JobSpec& resolved, int64_t peak_bytes) {
+int64_t OfferNeeded(const v1::JobSpec& resolved, int64_t peak_bytes, bool margin) {
   if (resolved.resources().device() != v1::DEVICE_CUDA) return peak_bytes;
+  if (!margin) return peak_bytes + ProcessBytes(resolved);
   // As ResolveBudget() divides.
   const int64_t parts = (peak_bytes + 99 - kMarginPercent) / (100 - kMarginPercent);
   return 100 * parts + ProcessBytes(resolved);

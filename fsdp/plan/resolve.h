@@ -16,7 +16,8 @@ namespace fsdpd {
 // memory_budget_bytes unset. `choices` gets one entry per value that this function chose; may be null.
 v1::JobSpec Resolve(const v1::JobSpec& job, int64_t budget_bytes_per_rank, std::vector<Choice>* choices);
 
-// The other way round: what a node must offer for a rank whose step needs `peak_bytes`.
-int64_t OfferNeeded(const v1::JobSpec& resolved, int64_t peak_bytes);
+// The other way round: what a node must offer for a rank whose step needs `peak_bytes`. `margin`: false for a
+// plan by a release that left none, which must still be placed where it fitted.
+int64_t OfferNeeded(const v1::JobSpec& resolved, int64_t peak_bytes, bool margin);
 
 }  // namespace fsdpd

@@ -103,8 +103,8 @@ TEST(Resolve, APlanThatFitsTheBudgetFitsTheOfferThatItCameFrom) {
   for (int64_t free = int64_t{40} << 30; free < (int64_t{40} << 30) + 1000; free += 7) {
     const v1::JobSpec resolved = Resolve(job, free, nullptr);
     const int64_t budget = resolved.resources().memory_budget_bytes();
-    EXPECT_LE(OfferNeeded(resolved, budget), free);
-    EXPECT_GT(OfferNeeded(resolved, budget + 1), free - 100);
+    EXPECT_LE(OfferNeeded(resolved, budget, /*margin=*/true), free);
+    EXPECT_GT(OfferNeeded(resolved, budget + 1, /*margin=*/true), free - 100);
   }
 }
 
