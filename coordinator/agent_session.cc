@@ -24,8 +24,6 @@ namespace {
 
 constexpr int kMaxAttemptsListed = 4096;  // That run, or ended recently.
 constexpr int kMaxRanksListed = 1024;     // Of an attempt: as many as a node may have slots.
-// Kept and listed of each node: `fsdpctl nodes` of 2,000 nodes stays below kMaxRpcBytes.
-constexpr size_t kMaxRegisterText = 256;
 constexpr int kMaxAllowedEnv = 1024;
 constexpr int kMaxPluginDirs = 64;
 constexpr size_t kMaxRefusedText = 200;  // In the log.

@@ -1,12 +1,31 @@
 #include "coordinator/course_board.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
 namespace fsdpd {
+namespace {
+
+// Twice what a rank of ours sends (fsdp/telemetry/step_course.h). An empty entry takes 2 bytes in a message,
+// and some 50 in memory.
+constexpr int kMaxRuns = 8192, kMaxSamples = 2048, kMaxComponents = 64;
+
+bool HasTooManyEntries(const v1::StepCourse& course) {
+  const auto too_long = [](const v1::StepCourse::MemorySample& sample) {
+    return sample.bytes_size() > kMaxComponents;
+  };
+  return course.runs_size() > kMaxRuns || course.components_size() > kMaxComponents ||
+         course.memory_size() > kMaxSamples ||
+         std::any_of(course.memory().begin(), course.memory().end(), too_long);
+}
+
+}  // namespace
+
 void CourseBoard::Take(const v1::RankUpdate& update) {
   const std::shared_ptr<const v1::Job> job = jobs_->Find(update.job_id());
   if (job == nullptr || job->attempt() != update.attempt() || update.rank() != 0) return;
+  if (HasTooManyEntries(update.course())) return;
   v1::GetStepCourseResponse told;
   *told.mutable_course() = update.course();
   told.set_attempt(update.attempt());

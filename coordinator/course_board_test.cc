@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 namespace fsdpd {
 namespace {
 
@@ -89,6 +91,31 @@ TEST(CourseBoard, NoneIsLargerThanARankOfOursMakes) {
   Case board;
   board.Tell("j", 2, 1, kMaxCourseBytes);
   EXPECT_EQ(board.StepOf("j"), 0);
+}
+
+// Half a million empty entries fit in a megabyte, and each reader had them parsed.
+TEST(CourseBoard, NoneHasMoreEntriesThanARankOfOursMakes) {
+  Case board;
+  const auto take = [&](const std::function<void(v1::StepCourse*)>& add, int count) {
+    v1::RankUpdate update;
+    update.set_job_id("j");
+    update.set_attempt(2);
+    update.mutable_course()->set_step(count);
+    for (int i = 0; i < count; ++i) add(update.mutable_course());
+    board.courses.Take(update);
+    return board.StepOf("j") == count;
+  };
+  const auto run = [](v1::StepCourse* course) { course->add_runs(); };
+  const auto sample = [](v1::StepCourse* course) { course->add_memory(); };
+  const auto component = [](v1::StepCourse* course) { course->add_components(); };
+  const auto bytes = [](v1::StepCourse* course) {
+    (course->memory().empty() ? course->add_memory() : course->mutable_memory(0))->add_bytes(1);
+  };
+  EXPECT_TRUE(take(run, 4096) && take(sample, 1024) && take(component, 10) && take(bytes, 10));
+  EXPECT_FALSE(take(run, 10'000));
+  EXPECT_FALSE(take(sample, 10'000));
+  EXPECT_FALSE(take(component, 10'000));
+  EXPECT_FALSE(take(bytes, 10'000));
 }
 
 }  // namespace

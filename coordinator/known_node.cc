@@ -1,8 +1,19 @@
 #include "coordinator/known_node.h"
 
+#include <absl/strings/escaping.h>
+
 #include <algorithm>
 
+#include "base/text.h"
+#include "coordinator/job_labels.h"
+
 namespace fsdpd {
+namespace {
+
+// As the bounds of a registration are today: an older release may have stored longer texts.
+std::string Bounded(const std::string& text) { return CutText(absl::CHexEscape(text), kMaxRegisterText); }
+
+}  // namespace
 
 const char* StateOf(const NodeView& view) {
   if (view.connected) return "ready";
@@ -37,16 +48,16 @@ NodeView ViewOf(const v1::Node& node, absl::Time date, const Clock& clock) {
   view.info.set_node(node.name());
   view.info.set_device(node.device());
   view.info.set_slots(node.slots());
-  view.info.set_metrics_endpoint(node.metrics_endpoint());
-  view.info.set_version(node.version());
+  view.info.set_metrics_endpoint(Bounded(node.metrics_endpoint()));
+  view.info.set_version(Bounded(node.version()));
   view.info.set_memory_bytes_per_slot(node.memory_bytes_per_slot());
   view.info.set_host_memory_bytes(node.host_memory_bytes());
-  *view.info.mutable_labels() = node.labels();
-  view.info.set_nvlink_domain(node.nvlink_domain());
-  view.address = node.address();
+  if (CheckedLabels(node.labels()).ok()) *view.info.mutable_labels() = node.labels();
+  if (CheckLabelValue(node.nvlink_domain()).ok()) view.info.set_nvlink_domain(node.nvlink_domain());
+  view.address = Bounded(node.address());
   view.left = node.left();
   view.unconfirmed_jobs.assign(node.unconfirmed_jobs().begin(), node.unconfirmed_jobs().end());
-  view.revoked_serial = node.revoked_serial();
+  view.revoked_serial = Bounded(node.revoked_serial());
   const absl::Duration ago = date - absl::FromUnixNanos(node.last_seen_unix_nanos());
   view.last_seen = clock.Now() - std::max(ago, absl::Seconds(1));
   return view;

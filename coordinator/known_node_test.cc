@@ -30,6 +30,26 @@ TEST(KnownNode, IsTheSameAfterItWasStoredButForItsStream) {
   EXPECT_EQ(shown.SerializeAsString(), stored.SerializeAsString());
 }
 
+// An older release stored what it was told, and each screen showed it.
+TEST(KnownNode, TextsBeyondTheBoundsOfARegistrationAreCut) {
+  FakeClock clock;
+  v1::Node stored;
+  const std::string large(5000, 'x');
+  stored.set_version(large);
+  stored.set_metrics_endpoint("a\n\x1b[31mb");
+  stored.set_address(large);
+  stored.set_revoked_serial(large);
+  stored.set_nvlink_domain(large);
+  stored.add_labels()->set_key(large);
+  const NodeView view = ViewOf(stored, clock.Wall(), clock);
+  EXPECT_EQ(view.info.version().size(), kMaxRegisterText);
+  EXPECT_EQ(view.info.metrics_endpoint(), "a\\n\\x1b[31mb");
+  EXPECT_EQ(view.address.size(), kMaxRegisterText);
+  EXPECT_EQ(view.revoked_serial.size(), kMaxRegisterText);
+  EXPECT_EQ(view.info.nvlink_domain(), "");
+  EXPECT_TRUE(view.info.labels().empty());
+}
+
 // The clock of the coordinator that led before was an hour ahead.
 TEST(KnownNode, IsAsOldAsTheNewestStoredDateSays) {
   FakeClock clock;

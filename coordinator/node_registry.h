@@ -30,8 +30,13 @@ namespace fsdpd {
 
 constexpr size_t kMaxUnconfirmedJobs = 16;  // Of a node, unless more of them have not ended.
 
-// Names kept, connected or not: DESIGN's 2,000 agents and as many that were renamed or replaced.
+// Names kept, connected or not: twice the agents that a coordinator is sized for (kMaxWorld in
+// base/limits.h), as nodes are renamed or replaced.
 constexpr size_t kMaxNodes = 4096;
+
+// A text of a registration, kept and listed of each node: `fsdpctl nodes` of all agents stays below
+// kMaxRpcBytes.
+constexpr size_t kMaxRegisterText = 256;
 
 // A lost node with unconfirmed ranks of a job that has not ended is kept beyond both.
 constexpr absl::Duration kLostNodeKept = absl::Hours(24);

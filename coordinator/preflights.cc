@@ -16,7 +16,9 @@ constexpr size_t kMaxResultBytes = 256 << 10;
 void Preflights::Load(const v1::ListNodesResponse& nodes) {
   MutexLock lock(&mutex_);
   for (const v1::Node& node : nodes.nodes()) {
-    if (node.has_preflight()) results_[node.name()] = node.preflight();
+    if (!node.has_preflight()) continue;
+    v1::NodePreflight& kept = results_[node.name()] = node.preflight();
+    *kept.mutable_result() = CutToBounds(std::move(*kept.mutable_result()));
   }
 }
 

@@ -70,6 +70,15 @@ TEST(Preflights, OneWithFaultsCountsOnceSomebodyHasAcceptedIt) {
   EXPECT_FALSE(preflights.Find("n")->accepted()) << "there was nothing to accept";
 }
 
+TEST(Preflights, AStoredResultBeyondTheBoundsIsCut) {
+  v1::ListNodesResponse stored;
+  stored.add_nodes()->set_name("n");
+  stored.mutable_nodes(0)->mutable_preflight()->mutable_result()->set_error(std::string(1 << 20, 'x'));
+  Preflights preflights;
+  preflights.Load(stored);
+  EXPECT_EQ(preflights.Find("n")->result().error().size(), 4096u);
+}
+
 TEST(Preflights, ResultsAreInWhatIsStoredOfNodesAndComeBackFromThere) {
   Preflights before;
   before.Set("n", ResultAt(kNow));
