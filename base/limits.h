@@ -18,7 +18,7 @@ constexpr uint32_t kMaxFrameBytes = 4 << 20;
 // Far above any model; below it no product of a model's sizes leaves 63 bits.
 constexpr int64_t kMaxLayers = 1024;
 
-// Ranks in one job: what DESIGN's coordinator budget covers (2,000 agents with 8 ranks).
+// Ranks in one job. A coordinator is sized for 2,000 agents with 8 ranks each (docs/deploy.md).
 constexpr int kMaxWorld = 16384;
 
 // Rank log lines kept in memory by the agent for a failure's tail, and the longest line.

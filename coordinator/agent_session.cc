@@ -217,24 +217,24 @@ void AgentSession::SayRefused(const v1::AgentMessage& message) {
 
 void AgentSession::Drop(const v1::AgentMessage& message, const absl::Status& why) {
   const std::string what(why.message());
-  // By the field, or the list that it is in: its value may be another in each message.
+  // Deduplicated by field or list: values may differ in each message.
   if (dropped_for_.insert(what.substr(0, what.find_first_of("[ "))).second)
-    LogWarning("a message of an agent is dropped: %s node=%s", what, node_);
+    LogWarning("dropped an agent's message node=%s error=%s", node_, what);
   if (message.has_logs())
     parts_.logs->Fail(node_, message.logs().request(),
-                      absl::StrCat("what it sends of a log cannot be: ", what));
+                      absl::StrCat("log lines of the agent: out of range: ", what));
   if (message.has_preflight()) {
     v1::PreflightResult failed;
     failed.set_number(message.preflight().number());
-    failed.set_error(absl::StrCat("what it was measured to be cannot be: ", what));
+    failed.set_error(absl::StrCat("preflight result: out of range: ", what));
     parts_.reconciler->Told(node_, failed);
   }
   const v1::RankUpdate& update = message.rank();
-  // The rest comes again, or nobody waits for it.
+  // Other updates are sent again, or nothing waits for them.
   if (!update.has_ready() && !update.has_exit() && !update.has_saved()) return;
   parts_.reconciler->Fault(
       node_, {update.job_id(), update.attempt()},
-      absl::StrCat("what node ", node_, " tells of rank ", update.rank(), " cannot be: ", what));
+      absl::StrCat("rank ", update.rank(), " on node ", node_, ": report out of range: ", what));
 }
 
 void AgentSession::SetKey(const v1::RendezvousSet& set) {

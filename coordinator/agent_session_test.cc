@@ -113,7 +113,7 @@ TEST_F(AgentSessionTest, AnEndThatCannotBeFailsItsAttemptWhichWouldWaitForItInVa
   reconciler_->RunOnce();
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
   EXPECT_THAT(Job("j").reason(),
-              HasSubstr("what node n tells of rank 0 cannot be: rank.exit.last_step is -1"));
+              HasSubstr("rank 0 on node n: report out of range: rank.exit.last_step is -1"));
 }
 
 // Its reader waited until the node went away.
@@ -133,7 +133,7 @@ TEST_F(AgentSessionTest, ALogThatCannotBeEndsForWhoReadsItAndItsAgentIsToldToSto
   EXPECT_EQ(tail->Next(absl::ZeroDuration(), &lines), LogTail::Got::kEnd);
   EXPECT_EQ(tail->status().code(), absl::StatusCode::kInternal);
   EXPECT_THAT(tail->status().message(),
-              HasSubstr("node n: what it sends of a log cannot be: logs.lines[0].rank"));
+              HasSubstr("node n: log lines of the agent: out of range: logs.lines[0].rank"));
   ASSERT_TRUE(session_->outbox()->TryPop(&order));
   EXPECT_TRUE(order.read_logs().stop());
   EXPECT_EQ(order.read_logs().request(), request);
@@ -161,7 +161,8 @@ TEST_F(AgentSessionTest, AMeasurementThatCannotBeHasFailed) {
   reconciler_->preflights().MarkIn(&shown);
   EXPECT_FALSE(shown.in_preflight());
   ASSERT_TRUE(reconciler_->cordons().Find("n").has_value());
-  EXPECT_THAT(reconciler_->cordons().Find("n")->reason(), HasSubstr("cannot be: preflight.seconds is -5"));
+  EXPECT_THAT(reconciler_->cordons().Find("n")->reason(),
+              HasSubstr("preflight result: out of range: preflight.seconds is -5"));
 }
 
 TEST_F(AgentSessionTest, WhatIsSaidOfAnothersJobDoesNotFailIt) {

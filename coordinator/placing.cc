@@ -29,7 +29,7 @@ constexpr absl::Duration kLongQueueEvery = absl::Seconds(5);
 constexpr int kMaxLooksPerTick = 100;
 
 constexpr char kAwaitsAgents[] =
-    "waits until agents had their time to come back after the coordinator's start: one may know more of it";
+    "waiting for agents to reconnect after the coordinator's restart: one may host a newer attempt";
 
 }  // namespace
 

@@ -29,8 +29,8 @@
 namespace fsdpd {
 namespace {
 
-// A step report of 16 jobs of 2,000 agents each fits many times; one agent's burst after a reconnect does
-// too.
+// Fits a step report of 16 jobs on each agent that a coordinator is sized for (kMaxWorld) many times, and one
+// agent's burst after a reconnect.
 constexpr size_t kMaxQueued = 1 << 16;
 // A stop is sent again while its node has not answered.
 constexpr absl::Duration kStopRepeat = absl::Seconds(5);

@@ -50,7 +50,8 @@ TEST_F(ReconcilerOutageTest, AJobThatWaitedBeforeARestartIsLaunchedOnceAgentsHad
   Restart();
   Attach("b", 1);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
-  EXPECT_THAT(Job("j").reason(), HasSubstr("agents had their time to come back"));
+  EXPECT_THAT(Job("j").reason(),
+              HasSubstr("waiting for agents to reconnect after the coordinator's restart"));
   Submit("later", 1, 1);
   EXPECT_EQ(StateOf("later"), v1::JOB_STATE_QUEUED) << "it passes nobody";
   Attach("a", 1, {{"j", 1}});

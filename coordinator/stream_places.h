@@ -13,7 +13,8 @@
 
 namespace fsdpd {
 
-// The 2,000 agents of DESIGN, all of which may reconnect before their old streams are known to be dead.
+// More than twice the agents that a coordinator is sized for (kMaxWorld in base/limits.h): all may reconnect
+// before their old streams are known to be dead.
 constexpr int kMaxAgentStreams = 4400;
 // Of one node name: the stream in use, and those of reconnects that are not known to be dead yet.
 constexpr int kMaxStreamsPerNode = 8;

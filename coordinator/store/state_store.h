@@ -95,7 +95,8 @@ class StateStore {
   // FAILED_PRECONDITION where it had ended, has not any more, and another has its folder.
   virtual absl::Status Update(const v1::Job& job) = 0;
   // Of jobs that are stored, together: few transactions, so that its cost does not grow by an fsync a job. A
-  // status for each, in their order: one that is refused (too large) keeps no other from being stored.
+  // status for each, in their order: one that is refused (too large, or NOT_FOUND) keeps no other from being
+  // stored.
   virtual std::vector<absl::Status> UpdateAll(const std::vector<const v1::Job*>& jobs) = 0;
   // `news`: what tells of it, here and below.
   virtual absl::Status Delete(const std::string& id, const Events& news = {}) = 0;
