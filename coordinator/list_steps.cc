@@ -60,7 +60,26 @@ struct Asked {
   std::shared_ptr<LogTail> tail;  // Null: it cannot be asked.
   std::string fault;              // "": none.
   NodeSteps steps;
+  int forged = 0;  // Lines of attempts whose rank 0 was on another node.
 };
+
+void TakeLines(const std::deque<v1::LogLines::Line>& lines, const v1::Job& job, Asked* asked) {
+  const auto may_have = [&](int32_t attempt) {
+    const bool may = MayHaveSteps(job, attempt, asked->node);
+    asked->forged += !may && attempt <= job.attempt();  // A newer one may have been launched since.
+    return may;
+  };
+  for (const v1::LogLines::Line& line : lines) {
+    const absl::Status taken = TakeStepLine(line, may_have, &asked->steps);
+    if (absl::IsDataLoss(taken)) asked->fault = std::string(taken.message());
+  }
+}
+
+void SayForged(const Asked& asked, const v1::Job& job, Meters* meters) {
+  if (meters != nullptr) meters->RefusedFromAgent("log");
+  LogWarning("refused steps of attempts whose rank 0 was on another node node=%s job=%s lines=%d", asked.node,
+             job.id(), asked.forged);
+}
 
 }  // namespace
 
@@ -96,26 +115,14 @@ absl::Status JobService::ReadSteps(grpc::ServerContext* context, const v1::ListS
   for (Asked& each : asked) {
     if (each.tail == nullptr) continue;
     std::deque<v1::LogLines::Line> lines;
-    int forged = 0;
-    const auto may_have = [&](int32_t attempt) {
-      const bool may = MayHaveSteps(job, attempt, each.node);
-      forged += !may && attempt <= job.attempt();  // A newer one may have been launched since `job` was read.
-      return may;
-    };
     for (LogTail::Got got; (got = each.tail->Next(left(), &lines)) != LogTail::Got::kEnd;) {
-      for (const v1::LogLines::Line& line : lines) {
-        const absl::Status taken = TakeStepLine(line, may_have, &each.steps);
-        if (absl::IsDataLoss(taken)) each.fault = std::string(taken.message());
-      }
+      TakeLines(lines, job, &each);
       FSDPD_RETURN_IF_ERROR(CheckStream(context));
       if (got == LogTail::Got::kLines || parts_.clock->Now() < deadline) continue;
       each.fault = "its agent did not answer in time";
       break;
     }
-    if (forged > 0 && parts_.meters != nullptr) parts_.meters->RefusedFromAgent("log");
-    if (forged > 0)
-      LogWarning("refused steps of attempts whose rank 0 was on another node node=%s job=%s lines=%d",
-                 each.node, job.id(), forged);
+    if (each.forged > 0) SayForged(each, job, parts_.meters);
     const absl::Status status = each.tail->status();
     if (!status.ok() && !absl::IsNotFound(status)) each.fault = std::string(status.message());
     if (!each.fault.empty()) each.steps = {};  // A part of an answer would pass for all of it.

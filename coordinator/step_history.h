@@ -35,8 +35,8 @@ struct NodeSteps {
   std::vector<v1::StepRecord> records;  // By step.
 };
 
-// Adds a line of a node's answer. DATA_LOSS: it cannot be read. PERMISSION_DENIED: it is about an attempt that
-// the node `may_have` no steps of.
+// Adds a line of a node's answer. DATA_LOSS: it cannot be read. PERMISSION_DENIED: it is about an attempt
+// that the node `may_have` no steps of.
 absl::Status TakeStepLine(const v1::LogLines::Line& line, absl::FunctionRef<bool(int32_t attempt)> may_have,
                           NodeSteps* node);
 

@@ -137,8 +137,8 @@ absl::Status FolderLock::AwaitFirst() {
                                              " what rank 0 has just written there: all nodes must share it"));
 }
 
-// A rank 0 of an attempt before may live on for a while, on a node that was lost. The kernel drops the locks of
-// a process that ends: only a holder that has signed on this host is known to be alive.
+// A rank 0 of an attempt before may live on for a while, on a node that was lost. The kernel drops the locks
+// of a process that ends: only a holder that has signed on this host is known to be alive.
 absl::Status FolderLock::Lock(absl::Duration longest_foreign) {
   const std::string path = this->path();
   lock_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
