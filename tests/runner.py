@@ -30,7 +30,7 @@ from dataclasses import dataclass
 
 import line_coverage
 from counts import Counts, count_bazel_tests, count_junit, durations, executed, test_results
-from harness.processes import become_subreaper, descendants
+from harness.processes import become_subreaper, descendants, interrupt_with_parent
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BAZEL = os.environ.get("BAZEL", "bazel").split()
@@ -87,7 +87,7 @@ class Children:
     @staticmethod
     def start(command, **kwargs):
         sys.stdout.flush()
-        return subprocess.Popen(command, cwd=ROOT, start_new_session=True, **kwargs)
+        return subprocess.Popen(command, cwd=ROOT, start_new_session=True, preexec_fn=interrupt_with_parent, **kwargs)
 
     def stop(self, child):
         """No process of the group outlives its command, whether that ended by itself or is being interrupted."""

@@ -186,3 +186,17 @@ def test_an_interrupt_stops_everything(tmp_path, signum):
     _, errors = running.communicate(timeout=45)
     assert running.returncode == 130 and "interrupted" in errors
     assert not started & {process.pid for process in descendants(os.getpid())}
+
+
+def test_a_killed_run_interrupts_bazel(tmp_path):
+    """The build and its tests went on, and the next run waited for them."""
+    bazel = tmp_path / "bazel"
+    bazel.write_text(f"#!/bin/sh\ntrap 'kill $!; touch {tmp_path}/interrupted; exit' INT\nsleep 1000 &\n"
+                     f"touch {tmp_path}/building\nwait\n")
+    bazel.chmod(0o755)
+    running = subprocess.Popen([RUN, "unit"], env={**os.environ, "BAZEL": str(bazel)}, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL)
+    wait_until("the build has begun", (tmp_path / "building").exists, timeout_s=60)
+    running.kill()
+    running.wait()
+    wait_until("Bazel is interrupted", (tmp_path / "interrupted").exists, timeout_s=60)
