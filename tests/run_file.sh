@@ -11,12 +11,19 @@ clone=$TEST_TMPDIR/clone
 # In /tmp, as the path of a Unix socket has at most 107 characters. The name is the same in every run of this test, so a
 # run reclaims what a killed one left.
 scratch=/tmp/fsdpd-test-$(sha256sum <<<"$TEST_TMPDIR" | cut -c1-10)
+# A run of this test whose Bazel server was killed continues, and would remove the new run's files when it ends.
+former=$(cat "$scratch/pid" 2>/dev/null || :)
+if [ -n "$former" ] && grep -qs run_file.sh "/proc/$former/cmdline"; then
+  kill -TERM "$former"
+  timeout 60 tail --pid="$former" -f /dev/null || kill -KILL "$former"
+fi
 clean() { rm -rf "$clone" "$scratch" || :; }
 trap clean EXIT
 clean
 # Not links: a test that writes to one would write to the source tree.
 cp -RL --reflink=auto "$TEST_SRCDIR/$TEST_WORKSPACE" "$clone"
 mkdir -m 700 "$scratch"
+echo $$ > "$scratch/pid"
 
 machine() { sed -n "s/^$1=//p" "$clone/machine.txt"; }
 mkdir "$clone/.build"

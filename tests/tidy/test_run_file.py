@@ -121,3 +121,24 @@ def test_every_test_is_in_one_shard():
     shards = [conftest.share(items, 3, shard) for shard in range(3)]
     assert sorted(item for mine, _ in shards for item in mine) == items
     assert all(sorted(mine + others) == items for mine, others in shards)
+
+
+def test_a_run_stops_one_of_the_same_test_that_lost_its_bazel_server(started, tmp_path):
+    """When that one ended, it removed the files of the new run."""
+    text = f"""
+import pathlib, time, pytest
+@pytest.fixture
+def daemon():
+    pathlib.Path("{tmp_path}/began").touch()
+    yield
+    pathlib.Path("{tmp_path}/stopped").touch()
+def test_it(daemon):
+    time.sleep(SLEEP)
+    assert pathlib.Path("tests/test_it.py").exists()
+"""
+    former = started(text.replace("SLEEP", "100"))
+    wait_until("the test runs", (tmp_path / "began").exists, timeout_s=60)
+    running = started(text.replace("SLEEP", "0"))
+    said = running.communicate(timeout=90)[0]
+    assert running.returncode == 0 and (tmp_path / "stopped").exists(), said
+    assert former.wait(60) != 0
