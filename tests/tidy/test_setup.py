@@ -29,6 +29,10 @@ class Clone:
         self.python = self.cache / f"python-{hashlib.sha256((ROOT / 'third_party/python.txt').read_bytes()).hexdigest()[:12]}"
         (self.python / "lib/python3.11/site-packages").mkdir(parents=True)
         (self.python / ".complete").touch()
+        (self.python / "bin").mkdir()
+        self.interpreter = self.python / "bin/python"
+        self.interpreter.write_text(f'#!/bin/sh\nexec {ROOT}/.python/bin/python "$@"\n')
+        self.interpreter.chmod(0o755)
         self.programs = folder / "programs"
         self.programs.mkdir()
         for name, text in (("clang++-14", CLANG), ("dpkg-query", DPKG_QUERY)):
@@ -96,3 +100,15 @@ def test_environments_that_no_clone_uses_are_reported(clone):
     said = clone.setup().stderr
     assert said.endswith(f"no clone has used these environments for 30 days; remove them: rm -r {old}\n"), said
     assert said.count(str(clone.cache)) == 1 and (clone.cache / "headers-0123456789ab/.used").exists()
+
+
+@pytest.mark.parametrize("interpreter", [None, "/usr/bin/python3 -S"], ids=["no_python", "no_packages"])
+def test_a_damaged_environment_is_named_with_its_fix(clone, interpreter):
+    """setup succeeded, and what failed later asked to run it again."""
+    if interpreter:
+        clone.interpreter.write_text(f'#!/bin/sh\nexec {interpreter} "$@"\n')
+    else:
+        clone.interpreter.unlink()
+    done = clone.setup()
+    assert done.returncode == 1 and done.stderr.endswith(
+        f"setup: {clone.python}: damaged; run this, then deploy/setup again: rm -r {clone.python}\n"), done.stderr
