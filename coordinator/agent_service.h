@@ -25,7 +25,8 @@ namespace fsdpd {
 
 // An agent registers immediately. A stream without a registration is closed by this limit only.
 constexpr absl::Duration kRegisterWithin = absl::Seconds(8);
-static_assert(kRegisterWithin < absl::Seconds(10), "docs/deploy.md: when streams of a revoked certificate end");
+static_assert(kRegisterWithin < absl::Seconds(10),
+              "docs/deploy.md: when streams of a revoked certificate end");
 
 class AgentService final : public v1::AgentLink::CallbackService {
  public:

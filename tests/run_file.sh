@@ -13,9 +13,13 @@ clone=$TEST_TMPDIR/clone
 scratch=/tmp/fsdpd-test-$(sha256sum <<<"$TEST_TMPDIR" | cut -c1-10)
 # A run of this test whose Bazel server was killed continues, and would remove the new run's files when it ends.
 former=$(cat "$scratch/pid" 2>/dev/null || :)
-if [ -n "$former" ] && grep -qs run_file.sh "/proc/$former/cmdline"; then
+former_runs() { [ -n "$former" ] && grep -qs run_file.sh "/proc/$former/cmdline"; }
+if former_runs; then
   kill -TERM "$former"
-  timeout 60 tail --pid="$former" -f /dev/null || kill -KILL "$former"
+  for _ in {1..600}; do  # 60 s.
+    former_runs || break
+    sleep 0.1
+  done
 fi
 clean() { rm -rf "$clone" "$scratch" || :; }
 trap clean EXIT
