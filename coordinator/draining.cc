@@ -47,7 +47,7 @@ absl::Status Reconciler::Drain(const std::string& node, const std::string& reaso
           absl::StatusCode::kFailedPrecondition, "DRAIN_LOSES_STEPS",
           absl::StrCat("node ", node, " is not drained: ", names, losing.size() == 1 ? " writes" : " write",
                        " no checkpoints, and would begin anew elsewhere; cancel ",
-                       losing.size() == 1 ? "it" : "them", ", or drain with force"),
+                       losing.size() == 1 ? "it" : "them", ", or drain with --force"),
           {{"jobs", absl::StrJoin(losing, ",")}});
     }
     v1::Cordon cordon = known.value_or(v1::Cordon());

@@ -72,17 +72,19 @@ v1::Job::Pause PauseOf(const v1::Job& job, const std::string& why,
 
 std::string UnconfirmedWords(const std::vector<std::string>& nodes) {
   const std::string names = absl::StrJoin(nodes, ", ");
-  return absl::StrCat("node ", names, nodes.size() == 1 ? " is" : " are",
-                      " lost, and what runs there may train on and save; it is paused once ",
-                      nodes.size() == 1 ? "its agent is" : "their agents are",
-                      " back; `fsdpctl resume` has it go on without, `fsdpctl cancel` ends it");
+  const bool one = nodes.size() == 1;
+  return absl::StrCat("node ", names, one ? " is" : " are",
+                      " lost, and ranks there may still train and save; the job is paused once ",
+                      one ? "its agent is" : "their agents are",
+                      " connected again; `fsdpctl resume` continues the job without the ",
+                      one ? "node" : "nodes", ", `fsdpctl cancel` ends it");
 }
 
 std::string PausedWords(const v1::Job::Pause& pause) {
   if (pause.unconfirmed_size() > 0) {
-    return absl::StrCat("goes on without node ", absl::StrJoin(pause.unconfirmed(), ", "),
-                        ", of which nobody knows what it saved after ",
-                        pause.step() > 0 ? absl::StrCat("step ", pause.step()) : "the beginning");
+    return absl::StrCat("continues without node ", absl::StrJoin(pause.unconfirmed(), ", "),
+                        "; what it saved after ",
+                        pause.step() > 0 ? absl::StrCat("step ", pause.step()) : "the start", " is unknown");
   }
   std::string words = pause.step() > 0 ? absl::StrCat("paused after step ", pause.step(), ", which is saved")
                       : pause.lost_steps() > 0 ? std::string("paused; it will begin anew")

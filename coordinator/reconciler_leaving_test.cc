@@ -306,7 +306,10 @@ TEST_F(ReconcilerLeavingTest, ACancelledJobNamesASilentNodeUntilItIsHeardFrom) {
   ASSERT_TRUE(Cancel("j", "enough", 0).ok());
   Advance(absl::Seconds(1));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLING);
-  EXPECT_EQ(Job("j").reason(), "waiting for b, not heard from; ranks may still run there");
+  EXPECT_EQ(
+      Job("j").reason(),
+      "waiting for b, not heard from; ranks may still run there; the job is cancelled once they have ended "
+      "or the node is lost");
   EXPECT_EQ(Job("j").events().rbegin()->node(), "b");
   const int64_t revision = Job("j").revision();
   Advance(absl::Seconds(2));
@@ -330,7 +333,7 @@ TEST_F(ReconcilerLeavingTest, ACancelledJobNamesAConnectedNodeThatDoesNotConfirm
   EXPECT_EQ(
       Job("j").reason(),
       "waiting for b, connected but has not confirmed the stop 30s after its grace; ranks may still run "
-      "there");
+      "there; the job is cancelled once they have ended or the node is lost");
   EXPECT_EQ(Job("j").events().rbegin()->node(), "b");
   const int64_t revision = Job("j").revision();
   Advance(absl::Seconds(6));
@@ -339,6 +342,7 @@ TEST_F(ReconcilerLeavingTest, ACancelledJobNamesAConnectedNodeThatDoesNotConfirm
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
 }
 
+// Neither did the reason say what becomes of the job.
 TEST_F(ReconcilerLeavingTest, APausedJobNamesASilentNodeThatHasNotComeBackAfterARestart) {
   RunOn({"a", "b"});
   ASSERT_TRUE(Pause("j").ok());
@@ -346,9 +350,22 @@ TEST_F(ReconcilerLeavingTest, APausedJobNamesASilentNodeThatHasNotComeBackAfterA
   Attach("a", 1, {{"j", 1}});
   Advance(options_.reattach_grace + absl::Seconds(1));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING);
-  EXPECT_EQ(Job("j").reason(), "waiting for b, not heard from; ranks may still run there");
+  EXPECT_EQ(
+      Job("j").reason(),
+      "waiting for b, not heard from; ranks may still run there; the job is paused once they have ended; if "
+      "the node is lost, `fsdpctl resume` continues the job");
   Attach("b", 1, {{"j", 1}});
   EXPECT_EQ(Job("j").reason(), "all agents are connected again; ranks are leaving");
+}
+
+TEST_F(ReconcilerLeavingTest, AJobThatIsResumedWhileItPausesSaysThatItContinues) {
+  RunOn({"a", "b"});
+  Detach("b");
+  outboxes_.erase("b");
+  ASSERT_TRUE(Pause("j").ok());
+  ASSERT_TRUE(Resume("j").ok());
+  Advance(absl::Seconds(1));
+  EXPECT_THAT(Job("j").reason(), HasSubstr("; the job continues once they have ended or the node is lost"));
 }
 
 // It was named in the first tick, and each restart added an event that meant nothing.

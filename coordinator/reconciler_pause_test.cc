@@ -397,7 +397,7 @@ TEST_F(ReconcilerPauseLostTest, NoJobIsPausedWhileARankMayTrainOn) {
   Lose("a");
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING);
   EXPECT_THAT(Unconfirmed(), ElementsAre("a"));
-  EXPECT_THAT(Job("j").reason(), HasSubstr("node a is lost, and what runs there may train on and save"));
+  EXPECT_THAT(Job("j").reason(), HasSubstr("node a is lost, and ranks there may still train and save"));
   EXPECT_THAT(Job("j").reason(), HasSubstr("fsdpctl resume"));
   const int64_t revision = Job("j").revision();
   Advance(absl::Seconds(60));
@@ -424,7 +424,7 @@ TEST_F(ReconcilerPauseLostTest, AnotherPauseDoesNotHideWhyItIsNotPaused) {
   reconciler_->RunOnce();
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING);
   EXPECT_THAT(Unconfirmed(), ElementsAre("a"));
-  EXPECT_THAT(Job("j").reason(), HasSubstr("node a is lost, and what runs there may train on and save"));
+  EXPECT_THAT(Job("j").reason(), HasSubstr("node a is lost, and ranks there may still train and save"));
 }
 
 // Each call was an event, and the next tick another.
@@ -521,7 +521,7 @@ TEST_F(ReconcilerPauseLostTest, NoJobIsPausedWhileRanksOfAnEarlierAttemptMayTrai
     Left("b", 0, "left after step 20, which is saved", 2);
     EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING);
     EXPECT_THAT(Unconfirmed(), ElementsAre("a"));
-    EXPECT_THAT(Job("j").reason(), HasSubstr("node a is lost, and what runs there may train on and save"));
+    EXPECT_THAT(Job("j").reason(), HasSubstr("node a is lost, and ranks there may still train and save"));
     Advance(absl::Seconds(60));
     EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING);
     Attach("a", 1, {{"j", 1}});
@@ -557,6 +557,35 @@ TEST_F(ReconcilerPauseLostTest, ADeletedNodeDelaysNoPause) {
   Pause("j").IgnoreError();
   Left("b", 0, "left after step 20, which is saved", 2);
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
+}
+
+// The refusals did not mention a resume: to wait, as one of them advised, took forever.
+TEST_F(ReconcilerPauseLostTest, ANodeForWhichAJobIsPausingIsRefusedWithWhatBecomesOfTheJob) {
+  RunOn({"a"});
+  Saved("a", 5);
+  Pause("j").IgnoreError();
+  Lose("a");
+  const auto refused = [&] { return std::string(reconciler_->DeleteNode("a", /*force=*/false).message()); };
+  EXPECT_EQ(
+      refused(),
+      "node a hosts ranks of j: `fsdpctl resume` continues without the node what is pausing (j), `fsdpctl "
+      "cancel` ends it");
+}
+
+TEST_F(ReconcilerPauseLostTest, ADeletedNodeEndsThePauseThatWaitedForIt) {
+  MoveFromAToB();
+  Saved("b", 20, 2);
+  EXPECT_THAT(std::string(reconciler_->DeleteNode("a", /*force=*/false).message()),
+              HasSubstr("process left, then delete the node with --force"));
+  Pause("j").IgnoreError();
+  Left("b", 0, "left after step 20, which is saved", 2);
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_PAUSING);
+  EXPECT_THAT(std::string(reconciler_->DeleteNode("a", /*force=*/false).message()),
+              HasSubstr("with --force; j is paused then, and `fsdpctl resume` continues it"));
+  ASSERT_TRUE(reconciler_->DeleteNode("a", /*force=*/true).ok());
+  reconciler_->RunOnce();
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_PAUSED);
+  EXPECT_EQ(Job("j").reason(), "paused after step 20, which is saved");
 }
 
 // A node that was back for less time than its ranks took to end.

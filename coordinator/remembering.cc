@@ -140,15 +140,33 @@ absl::Status Reconciler::CheckDeletable(const std::string& node, bool force) con
   if (view.connected) return not_idle("is ready: stop its agent before you delete the node");
   if (!view.left && PresenceAt(node) != Presence::kLost)
     return not_idle("is not ready, but not lost yet: its agent may reconnect; retry in some seconds");
-  if (const std::vector<std::string> jobs = JobsWithRanksOn(node); !jobs.empty())
-    return not_idle(absl::StrCat("hosts ranks of ", absl::StrJoin(jobs, ", "),
-                                 ": wait until the job has left the node, or cancel it"));
+  // A job that is pausing waits for the node, and would do so forever.
+  const auto pausing_of = [&](const std::vector<std::string>& jobs) {
+    std::vector<std::string> pausing;
+    for (const std::string& id : jobs) {
+      const auto job = jobs_.find(id);
+      if (job != jobs_.end() && job->second.job.state() == v1::JOB_STATE_PAUSING) pausing.push_back(id);
+    }
+    return absl::StrJoin(pausing, ", ");
+  };
+  if (const std::vector<std::string> jobs = JobsWithRanksOn(node); !jobs.empty()) {
+    const std::string pausing = pausing_of(jobs);
+    return not_idle(absl::StrCat(
+        "hosts ranks of ", absl::StrJoin(jobs, ", "),
+        pausing.empty() ? ": wait until the job has left the node, or cancel it"
+                        : absl::StrCat(": `fsdpctl resume` continues without the node what is pausing (",
+                                       pausing, "), `fsdpctl cancel` ends it")));
+  }
   if (view.unconfirmed_jobs.empty() || force) return absl::OkStatus();
+  const std::string pausing = pausing_of(view.unconfirmed_jobs);
   return Refusal(
       absl::StatusCode::kFailedPrecondition, "RANKS_UNCONFIRMED",
       absl::StrCat("node ", node, " was lost with ranks of ", absl::StrJoin(view.unconfirmed_jobs, ", "),
                    ", which may still run; make sure that the machine is off or has no fsdpd-rank "
-                   "process left, then delete the node with force"),
+                   "process left, then delete the node with --force",
+                   pausing.empty()
+                       ? ""
+                       : absl::StrCat("; ", pausing, " is paused then, and `fsdpctl resume` continues it")),
       {{"jobs", absl::StrJoin(view.unconfirmed_jobs, ",")}});
 }
 

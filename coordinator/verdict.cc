@@ -562,6 +562,14 @@ std::vector<std::string> UnconfirmedNodes(const AttemptFacts& facts, const Prese
   return nodes;
 }
 
+// What happens to a job that waits for ranks that may still run on nodes that are silent.
+std::string WhatFollows(const v1::Job& job) {
+  constexpr char kLeft[] = "once they have ended or the node is lost";
+  if (job.state() == v1::JOB_STATE_CANCELLING) return absl::StrCat("; the job is cancelled ", kLeft);
+  if (job.pause().resumes()) return absl::StrCat("; the job continues ", kLeft);
+  return "; the job is paused once they have ended; if the node is lost, `fsdpctl resume` continues the job";
+}
+
 // A job whose ranks were told to leave: its reason names nodes that are silent, until they are heard from, or
 // do not confirm the stop. A node that it reports as lost already is named.
 Verdict NameSilentNodes(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence,
@@ -579,12 +587,13 @@ Verdict NameSilentNodes(const v1::Job& job, const AttemptFacts& facts, const Pre
   Verdict verdict;
   if (silent.size() + unconfirmed.size() == 1) verdict.node = silent.empty() ? unconfirmed[0] : silent[0];
   if (!silent.empty() && !named) {
-    verdict.reason =
-        absl::StrCat(kSilent, absl::StrJoin(silent, ", "), ", not heard from; ranks may still run there");
+    verdict.reason = absl::StrCat(kSilent, absl::StrJoin(silent, ", "),
+                                  ", not heard from; ranks may still run there", WhatFollows(job));
   } else if (!unconfirmed.empty()) {
     verdict.reason =
         absl::StrCat(kSilent, absl::StrJoin(unconfirmed, ", "), ", connected but has not confirmed the stop ",
-                     absl::FormatDuration(kConfirmsWithin), " after its grace; ranks may still run there");
+                     absl::FormatDuration(kConfirmsWithin), " after its grace; ranks may still run there",
+                     WhatFollows(job));
   } else if (silent.empty() && absl::StartsWith(job.reason(), kSilent)) {
     verdict.reason = absl::StrCat(kAllBack, "; ranks are leaving");
   }

@@ -135,8 +135,8 @@ void Reconciler::TakeResume(const std::string& id, const std::string& reason, co
   if (live.job.state() == v1::JOB_STATE_PAUSED) stored = GoOn(&live, reason);
   if (live.job.state() == v1::JOB_STATE_PAUSING && !live.job.pause().resumes()) {
     // Its ranks leave already, and could do so at different steps if some were called back.
-    const bool alone = live.job.pause().unconfirmed_size() > 0;
-    const std::string when = absl::StrCat("goes on ", alone ? "without what is lost" : "once it is paused");
+    const bool lost = live.job.pause().unconfirmed_size() > 0;
+    const char* when = lost ? "continues without the lost nodes" : "continues once it is paused";
     stored = Commit(&live, JobEvent::kNote, With(when, reason),
                     [](v1::Job* job) { job->mutable_pause()->set_resumes(true); });
   }
