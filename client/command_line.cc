@@ -24,6 +24,7 @@
 #include "client/flag_checks.h"
 #include "client/list_flags.h"
 #include "client/meant_verb.h"
+#include "client/node_flags.h"
 #include "client/outcome.h"
 #include "client/plugin_verbs.h"
 #include "client/spec_array.h"
@@ -528,27 +529,6 @@ void AddLifeCommands(CLI::App* app, CommandLine* line) {
   CLI::App* remove = AddCommand(app, "delete", "Forget ended jobs and their logs. Checkpoints stay on disk.",
                                 "  fsdpctl delete tiny-llama-k3x9q2 tiny-llama-x1y2z3");
   AddJobsArgument(remove, line)->required();
-}
-
-void AddNodeCommands(CLI::App* app, CommandLine* line) {
-  AddCommand(app, "nodes", "List the agents and their free slots, and why nodes are cordoned.",
-             "  fsdpctl nodes\n  fsdpctl nodes -o json");
-  CLI::App* cordon =
-      AddCommand(app, "cordon",
-                 "Place no job on a node from now on, until `uncordon`. What runs there goes on; a restart "
-                 "of the coordinator or of the agent changes nothing.",
-                 "  fsdpctl cordon node-7 --reason \"a fan is broken\"");
-  CLI::App* uncordon =
-      AddCommand(app, "uncordon", "Place jobs on a node again.", "  fsdpctl uncordon node-7");
-  CLI::App* preflight =
-      AddCommand(app, "preflight",
-                 "Measure an idle node's devices now, and show what came of it. One that is slower than it "
-                 "should be is cordoned.",
-                 "  fsdpctl preflight node-7");
-  for (CLI::App* command : {cordon, uncordon, preflight})
-    command->add_option("NODE", line->node, "The node's name")->required()->check(NotEmpty())->type_name("");
-  cordon->add_option("--reason", line->reason, "Shown with the node, and to jobs that wait for it")
-      ->type_name("TEXT");
 }
 
 void AddGlobalFlags(CLI::App* app, CommandLine* line) {

@@ -111,7 +111,8 @@ struct CommandLine {
   int64_t after_event = 0;  // events; a sequence.
   bool force = false;       // drain, node delete
 
-  std::string node;                      // cordon, uncordon, drain, events, node delete
+  std::string node;                      // preflight, drain, events, describe, node delete
+  std::vector<std::string> node_names;   // cordon, uncordon
   std::string reason;                    // cancel, pause, resume, retry, cordon, drain
   std::optional<int64_t> grace_seconds;  // cancel, pause, drain
   bool wait = false;                     // cancel, pause, drain

@@ -7,7 +7,6 @@
 #include <CLI/CLI.hpp>
 #include <map>
 
-#include "base/call_limits.h"
 #include "client/flag_checks.h"
 
 namespace fsdpd {
@@ -42,46 +41,6 @@ std::string CheckRules(std::string& text) {
 std::string CheckLabel(std::string& text) {
   const size_t equals = text.find('=');
   return equals == 0 || equals == std::string::npos ? absl::StrCat("'", text, "' is not KEY=VALUE") : "";
-}
-
-void AddDrain(CLI::App* app, CommandLine* line) {
-  CLI::App* drain = AddCommand(app, "drain",
-                               "Empty a node: no job is placed there, and those that are there save, leave "
-                               "and go on elsewhere, without "
-                               "an attempt that counts. `uncordon` opens it again.",
-                               "  fsdpctl drain node-7 --reason \"gets a new disk\" --wait\n"
-                               "  fsdpctl drain node-7 --force");
-  drain->add_option("NODE", line->node, "The node's name")->required()->check(NotEmpty())->type_name("");
-  drain->add_option("--reason", line->reason, "Shown with the node, and to jobs that wait for it")
-      ->type_name("TEXT");
-  drain
-      ->add_option("--grace", line->grace_seconds,
-                   "Until SIGKILL of ranks that have not saved; default 600, at most 3600")
-      ->check(WholeNumber(1, kMaxGraceSeconds))
-      ->type_name("SECONDS");
-  drain->add_flag("--force", line->force, "Jobs that write no checkpoints leave too, and begin anew");
-  CLI::Option* wait = drain->add_flag("--wait", line->wait, "Return when nothing of any job is left there");
-  drain
-      ->add_option("--timeout", line->patience_seconds,
-                   "With --wait: for how long at most; default: for ever")
-      ->needs(wait)
-      ->check(CLI::Validator(CheckPatience, ""))
-      ->type_name("SECONDS");
-}
-
-void AddNode(CLI::App* app, CommandLine* line) {
-  CLI::App* node = AddCommand(app, "node", "Remove a node whose agent is not coming back.",
-                              "  fsdpctl node delete node-7\n"
-                              "  fsdpctl node delete node-7 --force");
-  node->require_subcommand(1);
-  CLI::App* remove = AddCommand(
-      node, "delete",
-      "Delete a node that is lost or has left, with its cordon and preflight result. An agent of that name "
-      "may register again.",
-      "  fsdpctl node delete node-7\n"
-      "  fsdpctl node delete node-7 --force");
-  remove->add_option("NODE", line->node, "The node's name")->required()->check(NotEmpty())->type_name("");
-  remove->add_flag("--force", line->force, "Delete it although ranks on the lost node may still run");
 }
 
 }  // namespace
@@ -152,8 +111,6 @@ void AddEventCommands(CLI::App* app, CommandLine* line) {
       ->type_name("SEQUENCE")
       ->excludes(since);
   events->add_flag("-w,--watch", line->follow, "Go on with each new one, over restarts of the coordinator");
-  AddDrain(app, line);
-  AddNode(app, line);
 }
 
 }  // namespace fsdpd

@@ -1,4 +1,4 @@
-// The flags of what has happened (events), of a node that is emptied (drain), and of labels.
+// The flags of events and of labels.
 #pragma once
 
 #include "client/command_line.h"

@@ -1,4 +1,4 @@
-// One node: cordon, uncordon, preflight, delete, and describe.
+// Nodes: cordon, uncordon, preflight, delete, and describe.
 #include <absl/strings/str_cat.h>
 
 #include <optional>
@@ -45,19 +45,28 @@ int PrintCordon(Session* session, const v1::Node& node) {
   return kExitOk;
 }
 
-int RunCordon(Session* session) {
+int CordonOne(Session* session, const std::string& node) {
   v1::CordonNodeRequest request;
-  request.set_node(session->line().node);
+  request.set_node(node);
   request.set_reason(session->line().reason);
   const absl::StatusOr<v1::CordonNodeResponse> response = session->client().CordonNode(request);
   return response.ok() ? PrintCordon(session, response->node()) : session->Fail(response.status());
 }
 
-int RunUncordon(Session* session) {
+int UncordonOne(Session* session, const std::string& node) {
   v1::UncordonNodeRequest request;
-  request.set_node(session->line().node);
+  request.set_node(node);
   const absl::StatusOr<v1::UncordonNodeResponse> response = session->client().UncordonNode(request);
   return response.ok() ? PrintCordon(session, response->node()) : session->Fail(response.status());
+}
+
+// Each by itself: an error does not keep the others. The exit code is that of the last error.
+int ForEachNode(Session* session, int (*run)(Session* session, const std::string& node)) {
+  int code = kExitOk;
+  for (const std::string& node : session->line().node_names) {
+    if (const int one = run(session, node); one != kExitOk) code = one;
+  }
+  return code;
 }
 
 int RunPreflight(Session* session) {
@@ -92,6 +101,18 @@ int RunPreflight(Session* session) {
   return node.preflight().faults().empty() ? kExitOk : kExitFailed;
 }
 
+// A job that is pausing waited for the node that is deleted now.
+void TellPausing(Session* session, const std::string& id) {
+  v1::GetJobRequest request;
+  request.set_id(id);
+  const absl::StatusOr<v1::GetJobResponse> response = session->client().GetJob(request);
+  if (!response.ok()) return;
+  const v1::JobState state = response->job().state();
+  if (state != v1::JOB_STATE_PAUSING && state != v1::JOB_STATE_PAUSED) return;
+  session->console().err << "fsdpctl: " << id << ", which had ranks there, is " << StateName(state)
+                         << " and waits for them no longer; `fsdpctl resume " << id << "` continues it\n";
+}
+
 int RunDeleteNode(Session* session) {
   v1::DeleteNodeRequest request;
   request.set_node(session->line().node);
@@ -99,6 +120,7 @@ int RunDeleteNode(Session* session) {
   const absl::StatusOr<v1::DeleteNodeResponse> response = session->client().DeleteNode(request);
   if (!response.ok()) return session->Fail(response.status());
   PrintNode(session, response->node(), absl::StrCat(response->node().name(), " deleted\n"));
+  for (const std::string& job : response->node().unconfirmed_jobs()) TellPausing(session, job);
   return kExitOk;
 }
 
@@ -115,8 +137,8 @@ int RunDescribeNode(Session* session) {
 
 std::optional<int> RunNodeCommand(Session* session) {
   const CommandLine& line = session->line();
-  if (line.command == "cordon") return RunCordon(session);
-  if (line.command == "uncordon") return RunUncordon(session);
+  if (line.command == "cordon") return ForEachNode(session, CordonOne);
+  if (line.command == "uncordon") return ForEachNode(session, UncordonOne);
   if (line.command == "preflight") return RunPreflight(session);
   if (line.command == "node") return RunDeleteNode(session);
   if (line.command != "describe" || line.node.empty()) return std::nullopt;

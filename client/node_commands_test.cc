@@ -34,6 +34,46 @@ TEST_F(NodeCommandsTest, CordonSendsTheReasonAndUncordonTakesItAway) {
   EXPECT_EQ(out_, "node-7 open\n");
 }
 
+// The second node was an error of the command line.
+TEST_F(NodeCommandsTest, CordonAndUncordonTakeSeveralNodesAndAnErrorDoesNotKeepTheOthers) {
+  server_.on_cordon = [](const v1::CordonNodeRequest& request, v1::CordonNodeResponse* response) {
+    if (request.node() == "node-8")
+      return RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "no node 'node-8'", "NODE_NOT_FOUND");
+    response->mutable_node()->set_name(request.node());
+    response->mutable_node()->mutable_cordon()->set_reason(request.reason());
+    return grpc::Status::OK;
+  };
+  server_.on_uncordon = [](const v1::UncordonNodeRequest& request, v1::UncordonNodeResponse* response) {
+    response->mutable_node()->set_name(request.node());
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"cordon", "node-7", "node-8", "node-9", "--reason", "moved"}), kExitNotFound);
+  EXPECT_EQ(out_, "node-7 cordoned\nnode-9 cordoned\n");
+  EXPECT_EQ(err_, "fsdpctl: no node 'node-8'; `fsdpctl nodes` lists the nodes\n");
+  EXPECT_EQ(Run({"uncordon", "node-7", "node-9"}), kExitOk) << err_;
+  EXPECT_EQ(out_, "node-7 open\nnode-9 open\n");
+  EXPECT_EQ(Run({"cordon"}), kExitUsage);
+  EXPECT_THAT(err_, HasSubstr("NODE is required"));
+}
+
+TEST_F(NodeCommandsTest, ADeletedNodeSaysThatAJobNoLongerPausesForIt) {
+  server_.on_delete_node = [](const v1::DeleteNodeRequest& request, v1::DeleteNodeResponse* response) {
+    response->mutable_node()->set_name(request.node());
+    for (const char* job : {"j-1", "j-2"}) response->mutable_node()->add_unconfirmed_jobs(job);
+    return grpc::Status::OK;
+  };
+  server_.on_get = [](const v1::GetJobRequest& request, v1::GetJobResponse* response) {
+    response->mutable_job()->set_state(request.id() == "j-1" ? v1::JOB_STATE_PAUSING : v1::JOB_STATE_RUNNING);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"node", "delete", "node-7", "--force"}), kExitOk) << err_;
+  EXPECT_EQ(out_, "node-7 deleted\n");
+  EXPECT_EQ(
+      err_,
+      "fsdpctl: j-1, which had ranks there, is pausing and waits for them no longer; `fsdpctl resume j-1` "
+      "continues it\n");
+}
+
 TEST_F(NodeCommandsTest, DeleteRemovesALostNodeAndAsksForForceWhereRanksMayStillRun) {
   bool force = false;
   server_.on_delete_node = [&](const v1::DeleteNodeRequest& request, v1::DeleteNodeResponse* response) {

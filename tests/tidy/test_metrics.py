@@ -40,7 +40,7 @@ def test_every_section_is_of_an_alert():
 
 
 def test_commands_flags_and_metrics_of_the_runbook_are_real():
-    line = "".join(repository.text(f"client/{file}.cc") for file in ("command_line", "verb_flags", "event_flags"))
+    line = "".join(repository.text(f"client/{file}.cc") for file in ("command_line", "verb_flags", "event_flags", "node_flags"))
     commands = set(re.findall(r'AddCommand\(\s*app,\s*"([a-z-]+)"|\bapp, "([a-z]+)",', line))
     commands = {name for pair in commands for name in pair if name}
     calls = re.findall(r"`fsdpctl ([a-z-]+)([^`]*)`", RUNBOOK)

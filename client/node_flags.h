@@ -1,0 +1,14 @@
+// The flags of the commands on nodes: nodes, cordon, uncordon, preflight, drain, node delete.
+#pragma once
+
+#include "client/command_line.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
+
+namespace fsdpd {
+
+void AddNodeCommands(CLI::App* app, CommandLine* line);
+
+}  // namespace fsdpd
