@@ -1,4 +1,5 @@
 // name and model.
+#include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
@@ -150,8 +151,9 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        const v1::Model& model = f.job.model();
        if (model.source_case() != v1::Model::kPreset || FindPreset(model.preset()) != nullptr) return {};
-       const std::string nearest = MeantPreset(model.preset());
-       const std::vector<std::string> similar = SimilarPresets(model.preset());
+       const std::string written = absl::AsciiStrToLower(model.preset());  // As all presets are.
+       const std::string nearest = MeantPreset(written);
+       const std::vector<std::string> similar = SimilarPresets(written);
        return {{absl::StrCat("unknown preset '", model.preset(), "'",
                              similar.empty() ? "" : "; similar presets: ", absl::StrJoin(similar, ", ")),
                 absl::StrCat(nearest.empty() ? "" : absl::StrCat("write preset: ", nearest, ", or "),

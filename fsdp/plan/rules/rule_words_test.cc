@@ -47,6 +47,9 @@ TEST(RuleWords, AnUnknownPresetIsAnsweredWithSimilarOnes) {
   EXPECT_EQ(of_preset("lama3-8b").fix, "write preset: llama3-8b, or run `fsdpctl explain model.preset`");
   EXPECT_EQ(of_preset("llama3-8c").reason,
             "unknown preset 'llama3-8c'; similar presets: llama3-8b, llama3-1b, llama3-70b");
+  // As Hugging Face writes them: nothing was suggested.
+  EXPECT_EQ(of_preset("Llama3-8B").fix, "write preset: llama3-8b, or run `fsdpctl explain model.preset`");
+  EXPECT_EQ(of_preset("GPT2-XL").fix, "write preset: gpt2-xl, or run `fsdpctl explain model.preset`");
   EXPECT_EQ(of_preset("bert-base").reason, "unknown preset 'bert-base'");
   EXPECT_EQ(of_preset("bert-base").fix, "run `fsdpctl explain model.preset`");
   EXPECT_EQ(of_preset("gpt2-xxl").fix, "run `fsdpctl explain model.preset`") << "not gpt2-xl, another model";
