@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/dot_dot.h"
 #include "base/limits.h"
 #include "client/spec_paths.h"
 #include "fsdp/checkpoint/hf_config.h"
@@ -149,7 +150,8 @@ std::string FaultOfFile(const std::filesystem::path& path) {
 }
 
 void WarnOfFile(const std::string& field, const std::string& path, SpecText* spec) {
-  const std::string reason = path.empty() || path[0] != '/' ? "" : FaultOfFile(path);
+  if (path.empty() || path[0] != '/' || HasDotDot(path)) return;  // The rules refuse a `..`.
+  const std::string reason = FaultOfFile(path);
   if (reason.empty()) return;
   const Violation fault{"token_file_here",
                         FaultLevel::kWarn,

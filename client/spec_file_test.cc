@@ -1,5 +1,6 @@
 #include "client/spec_file.h"
 
+#include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -211,6 +212,18 @@ TEST(SpecFile, WarnsOfTokenFilesThatItCanSeeAndThatHoldNothing) {
   EXPECT_NE(said[3].find("half.idx does not exist on this machine"), std::string::npos) << said[3];
   EXPECT_NE(said[4].find(":10:6: warning: data.validation[0].path: "), std::string::npos) << said[4];
   EXPECT_NE(said[5].find("data.validation[0].mask: " + dir.File("gone.mask")), std::string::npos) << said[5];
+}
+
+// It came with an error of the rules: two lines for one mistake.
+TEST(SpecFile, ATokenPathWithDotDotIsLeftToTheRules) {
+  TempDir dir;
+  Write(dir.File("job.yaml"), absl::StrCat("data:\n  tokens:\n  - path: ../absent\n  - path: ",
+                                           dir.File("x/../gone"), "\n  - {path: good, mask: ../absent}\n"));
+  Write(dir.File("good"), "text");
+  std::istringstream input;
+  const absl::StatusOr<SpecText> spec = LoadSpec(dir.File("job.yaml"), {}, input);
+  ASSERT_TRUE(spec.ok());
+  EXPECT_TRUE(spec->faults.empty()) << Render(spec->faults[0]);
 }
 
 // It was told as missing; a path that leads to itself is another that nobody, root neither, can look behind.
