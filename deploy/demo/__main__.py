@@ -30,6 +30,7 @@ BAZEL = shlex.split(os.environ.get("BAZEL", "bazel"))  # As tests/run reads it.
 MIN_CORPUS_BYTES = 20_000  # Below it the model learns the text by heart within the run.
 CPU_NODES, CPU_RANKS_PER_NODE, MICRO_BATCH, WARMUP_STEPS = 2, 2, 4, 15
 LOG_TAIL_LINES = 20
+MOST_STEPS = 1_000_000_000  # Of a spec: train.steps.
 OK, FAILED, INTERRUPTED = 0, 1, 130
 
 
@@ -51,8 +52,10 @@ def write(descriptor, text):
 
 def parse(arguments):
     def steps(text):
-        if not text.isdecimal() or int(text) < 1:
-            raise argparse.ArgumentTypeError(f"'{text}' is not a number of steps, 1 or more")
+        # Python's int() raises for thousands of digits.
+        if not text.isdecimal() or len(text) > 10 or not 1 <= int(text) <= MOST_STEPS:
+            shown = text if len(text) <= 20 else f"{text[:20]}..."
+            raise argparse.ArgumentTypeError(f"'{shown}' is not a number of steps from 1 to {MOST_STEPS}")
         return int(text)
 
     parser = argparse.ArgumentParser(

@@ -172,6 +172,8 @@ def test_a_dead_daemon_is_named_and_the_folder_stays(start):
     (["--bogus"], "unrecognized arguments: --bogus"),
     (["--steps", "many"], "'many' is not a number of steps"),
     (["--steps", "0"], "'0' is not a number of steps"),
+    (["--steps", "1000000001"], "'1000000001' is not a number of steps from 1 to 1000000000"),
+    (["--steps", 5000 * "9"], f"'{20 * '9'}...' is not a number of steps from 1 to 1000000000"),
     (["--step", "5"], "unrecognized arguments: --step 5"),
     (["--output", "/no/such/folder/page.html"], "there is no folder /no/such/folder"),
 ])
