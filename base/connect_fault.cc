@@ -17,16 +17,15 @@ absl::string_view LastError(absl::string_view message) {
 std::string WordsOfClosed(OwnTls own) {
   switch (own) {
     case OwnTls::kNone:
-      return "it ends the connection; one with TLS does so until --coordinator-ca or FSDPD_COORDINATOR_CA is "
-             "set";
+      return "the server closed the connection; if it uses TLS, set --coordinator-ca or FSDPD_COORDINATOR_CA";
     case OwnTls::kCertificate:
-      return "it ends the connection; one does so where --tls-cert is of no authority in its "
-             "--tls-client-ca, "
-             "or not valid now";
+      return "the server closed the connection; --tls-cert may have expired, or may not be signed by a CA in "
+             "the "
+             "server's --tls-client-ca";
     case OwnTls::kTrust:
       break;
   }
-  return "it ends the connection";
+  return "the server closed the connection";
 }
 
 }  // namespace
@@ -34,15 +33,17 @@ std::string WordsOfClosed(OwnTls own) {
 std::string WordsOfConnectFault(absl::string_view message, OwnTls own) {
   const bool tls = own != OwnTls::kNone;
   if (tls && absl::StrContains(message, "wrong version number")) {
-    return own == OwnTls::kTrust ? "it speaks no TLS; leave --coordinator-ca out, if that is meant"
-                                 : "it speaks no TLS; --insecure instead of certificates, if that is meant";
+    return own == OwnTls::kTrust
+               ? "the server does not use TLS; drop --coordinator-ca if that is intended"
+               : "the server does not use TLS; use --insecure instead of certificates if that is intended";
   }
   if (tls && absl::StrContains(message, "certificate verify failed"))
-    return "its certificate is of no authority in --coordinator-ca, or not valid now";
+    return "the server's certificate is not signed by a CA in --coordinator-ca, or has expired";
   if (tls && absl::StrContains(message, "is not in peer certificate")) {
-    return absl::StrCat("its certificate has another name (",
-                        LastError(message).empty() ? message : LastError(message),
-                        "): dial one that it has, or make it one with this name too (deploy/certificates)");
+    return absl::StrCat(
+        "the server's certificate has another name (",
+        LastError(message).empty() ? message : LastError(message),
+        "): connect to a name that it has, or issue one with this name (deploy/certificates)");
   }
   // While the connection is made; a stream that breaks says so without that.
   const bool connecting = absl::StrContains(message, "failed to connect");
@@ -50,9 +51,9 @@ std::string WordsOfConnectFault(absl::string_view message, OwnTls own) {
       absl::StrContains(message, "Socket closed") || absl::StrContains(message, "reset by peer");
   if (closed && (connecting || !tls)) return WordsOfClosed(own);
   if (absl::StrContains(message, "Handshake read failed"))
-    return "it takes the connection and does not answer: it stands still, or is no coordinator";
+    return "the server accepts the connection and does not answer: it is stopped, or is not a coordinator";
   if (IsUnknownName(message)) return kUnknownName;
-  if (absl::StrContains(message, "HTTP/2")) return "what listens there is no coordinator";
+  if (absl::StrContains(message, "HTTP/2")) return "the server is not a coordinator";
   const absl::string_view last = LastError(message);
   return std::string(last.empty() ? message : last);
 }

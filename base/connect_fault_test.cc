@@ -34,13 +34,13 @@ TEST(ConnectFault, WhoIsThereAndDoesNotFitIsToldWithTheFlagThatHelps) {
       {"Socket closed", OwnTls::kCertificate, "--tls-client-ca"},
       {"Connection reset by peer", OwnTls::kCertificate, "--tls-client-ca"},
       {"SSL_ERROR_SSL: error:0A000086:SSL routines::certificate verify failed", OwnTls::kTrust,
-       "no authority in --coordinator-ca"},
+       "is not signed by a CA in --coordinator-ca"},
       {"SSL_ERROR_SSL: error:0A00010B:SSL routines::wrong version number", OwnTls::kTrust,
-       "leave --coordinator-ca out"},
+       "drop --coordinator-ca"},
       {"SSL_ERROR_SSL: error:0A00010B:SSL routines::wrong version number", OwnTls::kCertificate,
        "--insecure"},
       {"Peer name 127.0.0.1 is not in peer certificate", OwnTls::kTrust,
-       "Peer name 127.0.0.1 is not in peer certificate): dial one that it has"},
+       "Peer name 127.0.0.1 is not in peer certificate): connect to a name that it has"},
       {"Handshake read failed", OwnTls::kCertificate, "does not answer"},
   };
   for (const auto& each : cases) {

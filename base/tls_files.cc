@@ -157,7 +157,7 @@ absl::Status ReadOwn(const TlsFiles& files, absl::Time now, TlsIdentity* identit
   absl::StatusOr<std::string> key = ReadWhole(files.key, /*secret=*/true);
   if (!key.ok()) return key.status();
   const X509Ptr own = FirstCertificate(*certificate);
-  if (own == nullptr) return Wrong(files.certificate, "holds no certificate in PEM");
+  if (own == nullptr) return Wrong(files.certificate, "contains no PEM certificate");
   const KeyPtr secret = KeyOf(*key);
   if (secret == nullptr) return Wrong(files.key, "holds no private key in PEM (without a password)");
   const bool belongs = X509_check_private_key(own.get(), secret.get()) == 1;
@@ -183,7 +183,7 @@ absl::StatusOr<TlsIdentity> ReadTlsFiles(const TlsFiles& files, absl::Time now) 
   if (!trusted.ok()) return trusted.status();
   identity.trusted_not_after = FirstExpiry(*trusted);
   if (identity.trusted_not_after == absl::InfiniteFuture())
-    return Wrong(files.trusted, "holds no certificate in PEM");
+    return Wrong(files.trusted, "contains no PEM certificate");
   identity.trusted = *std::move(trusted);
   if (files.certificate.empty()) return identity;
   if (const absl::Status own = ReadOwn(files, now, &identity); !own.ok()) return own;

@@ -149,7 +149,7 @@ TEST_F(TlsFilesTest, RefusesWhatIsNoCertificateOrKey) {
   Make("ca", "/CN=authority");
   Write("half.crt", "-----BEGIN CERTIFICATE-----\nMIIB");
   Write("half.key", "");
-  EXPECT_EQ(WhyNot("half", "ca"), dir_.File("half.crt") + ": holds no certificate in PEM");
+  EXPECT_EQ(WhyNot("half", "ca"), dir_.File("half.crt") + ": contains no PEM certificate");
   EXPECT_THAT(WhyNot("ca", "half"), HasSubstr("half.key: holds no private key in PEM"));
   EXPECT_THAT(WhyNot("missing", "ca"), HasSubstr("missing.crt: No such file"));
 }

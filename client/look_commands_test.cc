@@ -269,7 +269,7 @@ TEST_F(LookCommandsTest, WaitReturnsWhenTheJobIsAsAsked) {
 TEST_F(LookCommandsTest, WaitEndsWithOneOnceTheJobCannotBeSoAnyMore) {
   ServeWatch();
   EXPECT_EQ(Run({"wait", "tiny-b2", "--for", "state=failed"}), kExitJobFailed);
-  EXPECT_NE(err_.find("tiny-b2 will not be there (state=failed): it is succeeded: all ranks finished"),
+  EXPECT_NE(err_.find("tiny-b2 cannot reach state=failed any more: it is succeeded: all ranks finished"),
             std::string::npos)
       << err_;
   EXPECT_EQ(Run({"wait", "tiny-b2", "--for", "step=31"}), kExitJobFailed);
@@ -288,7 +288,7 @@ TEST_F(LookCommandsTest, WaitEndsWithSixAfterItsTimeout) {
     return grpc::Status::OK;
   };
   EXPECT_EQ(Run({"wait", "tiny-b2", "big-c3", "--for", "ended", "--timeout", "0.5"}), kExitTimeout);
-  EXPECT_NE(err_.find("tiny-b2 is not there (ended) after the --timeout; it is queued"), std::string::npos)
+  EXPECT_NE(err_.find("tiny-b2 did not reach ended within --timeout; it is queued"), std::string::npos)
       << err_;
 }
 

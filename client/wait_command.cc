@@ -131,7 +131,7 @@ int Tell(Session* session, const Waiter& waiter) {
     return kExitOk;
   }
   if (waiter.verdict() == WaitVerdict::kNever) {
-    console.err << "fsdpctl: " << waiter.id() << " will not be there (" << line.wait_for << "): it "
+    console.err << "fsdpctl: " << waiter.id() << " cannot reach " << line.wait_for << " any more: it "
                 << (IsEnded(waiter.job().state())
                         ? absl::StrCat("is ", state, ": ", OneLine(waiter.job().reason()))
                         : absl::StrCat("makes ", waiter.job().spec().train().steps(), " steps"))
@@ -139,7 +139,7 @@ int Tell(Session* session, const Waiter& waiter) {
     return kExitJobFailed;
   }
   if (console.interrupt->fired()) return kExitInterrupted;
-  console.err << "fsdpctl: " << waiter.id() << " is not there (" << line.wait_for << ") after the --timeout";
+  console.err << "fsdpctl: " << waiter.id() << " did not reach " << line.wait_for << " within --timeout";
   if (!waiter.job().id().empty())
     console.err << "; it is " << state << ": " << OneLine(waiter.job().reason());
   console.err << "\n";

@@ -52,10 +52,10 @@ absl::StatusOr<WaitCondition> ParseWaitCondition(absl::string_view text) {
     }
   } else if (absl::ConsumePrefix(&text, "step=")) {
     if (!absl::SimpleAtoi(text, &condition.step) || condition.step < 1)
-      return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no step; write a number from 1"));
+      return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not a step; write a number from 1"));
   } else {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is nothing to wait for; write state=NAME, ended, step=N or deleted"));
+        absl::StrCat("invalid condition '", text, "'; write state=NAME, ended, step=N or deleted"));
   }
   return condition;
 }

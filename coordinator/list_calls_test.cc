@@ -96,7 +96,7 @@ TEST_F(ListCallsTest, WhatIsNoFilterOrderOrTokenOfTheListIsRefusedWithItsFieldAn
   request.set_filter("state = RUNNING AND colour = red");
   EXPECT_EQ(List(request, &response).error_code(), StatusCode::INVALID_ARGUMENT);
   EXPECT_THAT(List(request, &response).error_message(),
-              HasSubstr("filter: at offset 20: 'colour' is no field"));
+              HasSubstr("filter: at offset 20: unknown field 'colour'"));
   request.set_filter("");
   request.set_order_by("colour");
   EXPECT_THAT(

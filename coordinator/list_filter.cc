@@ -212,7 +212,8 @@ class FilterParser {
       if (map) term->key = token_.text.substr(name.size());
       return absl::OkStatus();
     }
-    return Misplaced(absl::StrCat(Shown(token_.text), " is no field of these; there are ", NamesOf(fields_)));
+    return Misplaced(
+        absl::StrCat("unknown field ", Shown(token_.text), "; the fields are ", NamesOf(fields_)));
   }
 
   absl::Status SetOperator(Node* term) {

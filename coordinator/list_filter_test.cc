@@ -124,7 +124,7 @@ TEST(ListFilter, JoinsAsTheAipHasItWithOrBeforeAnd) {
 
 TEST(ListFilter, WhatIsNoFilterIsRefusedWithItsPlace) {
   EXPECT_EQ(WhyNot("size = 7 AND colour = red"),
-            "at offset 13: 'colour' is no field of these; there are name, size, open, time, state, never, "
+            "at offset 13: unknown field 'colour'; the fields are name, size, open, time, state, never, "
             "note, zero, shut, unsaid, labels.KEY");
   EXPECT_EQ(WhyNot("size"), "at offset 4: after 'size' one of = != < <= > >= : is missing");
   EXPECT_EQ(WhyNot("size ="), "at offset 6: what 'size' is compared with is missing");
@@ -153,7 +153,7 @@ TEST(ListFilter, WhatIsNoFilterIsRefusedWithItsPlace) {
   EXPECT_EQ(WhyNot("= 7"), "at offset 0: '=' stands where a field is to be");
   EXPECT_EQ(WhyNot("name = \"a"), "at offset 7: a quote that nothing closes");
   EXPECT_EQ(WhyNot("size = 7 & open = true"), "at offset 9: '&' means nothing here");
-  EXPECT_THAT(WhyNot("labels. = 7"), HasSubstr("'labels.' is no field"));
+  EXPECT_THAT(WhyNot("labels. = 7"), HasSubstr("unknown field 'labels.'"));
 }
 
 TEST(ListFilter, IsBounded) {

@@ -59,7 +59,7 @@ TEST_F(MetricsPageTest, AFileThatIsNotInUseAsItIsHasItsFlag) {
 TEST_F(MetricsPageTest, OfTlsFilesOnlyTheOneWithTheFaultIsStale) {
   page_.ExportFiles([] {
     return TlsFileStates({"--etcd-ca", "--etcd-cert", "--etcd-key"}, {"pki/ca", "pki/c", "pki/c.key"},
-                         "pki/c: holds no certificate in PEM", absl::FromUnixSeconds(7),
+                         "pki/c: contains no PEM certificate", absl::FromUnixSeconds(7),
                          absl::FromUnixSeconds(9));
   });
   ExpectLine("fsdpd_coordinator_file_stale{file=\"--etcd-ca\"} 0");

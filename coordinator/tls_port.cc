@@ -72,7 +72,7 @@ void TlsPort::Reread() {
   if (!read.ok()) {
     std::string fault(read.status().message());
     if (std::exchange(last_fault_, fault) != fault) {
-      LogError("TLS files cannot be used, those before stay in use: %s", fault);
+      LogError("TLS files cannot be used, the previous ones stay in use: %s", fault);
     }
     return;
   }

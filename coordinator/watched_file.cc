@@ -56,7 +56,7 @@ bool WatchedFile::Refresh() {
   if (fault.empty()) {
     LogInfo("%s are read again path=%s", holds_, path_);
   } else {
-    LogError("%s cannot be read, those before stay: %s", holds_, fault);
+    LogError("%s cannot be read, the previous version stays in use: %s", holds_, fault);
   }
   return fault.empty();
 }

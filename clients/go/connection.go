@@ -161,7 +161,7 @@ func (o Options) dialOptions() ([]grpc.DialOption, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(trusted) {
-		return nil, fmt.Errorf("%s holds no certificate in PEM", o.CAFile)
+		return nil, fmt.Errorf("%s contains no PEM certificate", o.CAFile)
 	}
 	options = append(options, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: pool})))
 	if o.TokenFile == "" && o.Token == "" {

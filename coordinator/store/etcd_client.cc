@@ -126,7 +126,7 @@ void EtcdClient::RereadTls(absl::Duration at_most_every) {
   MutexLock lock(&mutex_);
   const std::string fault(read.status().message());
   if (std::exchange(tls_fault_, fault) != fault && !fault.empty())
-    LogError("TLS files for etcd cannot be used, those before stay in use: %s", fault);
+    LogError("TLS files for etcd cannot be used, the previous ones stay in use: %s", fault);
   if (read.ok() && !used_.SameAs(*read)) Use(*read);
 }
 

@@ -86,7 +86,7 @@ class Connection:
             return None
         trusted = pathlib.Path(ca_file).read_bytes()
         if b"-----BEGIN CERTIFICATE-----" not in trusted:
-            raise ValueError(f"{os.fspath(ca_file)} holds no certificate in PEM")
+            raise ValueError(f"{os.fspath(ca_file)} contains no PEM certificate")
         channel = grpc.ssl_channel_credentials(trusted)
         if token_file:
             plugin = _FileToken(pathlib.Path(token_file))
