@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <fstream>
 #include <string>
 
 namespace fsdpd {
@@ -15,6 +16,15 @@ inline void MakeCertificate(const std::string& stem, const std::string& subject,
       "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 30 -subj '" + subject +
       "' -keyout " + stem + ".key -out " + stem + ".crt " + flags + " 2>/dev/null";
   ASSERT_EQ(std::system(command.c_str()), 0) << command;
+}
+
+// The line that `openssl x509 -serial` prints for `stem`.crt.
+inline std::string PrintedSerial(const std::string& stem) {
+  const std::string command = "openssl x509 -noout -serial -in " + stem + ".crt > " + stem + ".serial";
+  EXPECT_EQ(std::system(command.c_str()), 0) << command;
+  std::string line;
+  std::getline(std::ifstream(stem + ".serial"), line);
+  return line;
 }
 
 }  // namespace fsdpd
