@@ -43,8 +43,10 @@ struct NodePart {
   bool launched = false;       // Launch was handed to a stream, or the agent said that it hosts the ranks.
   bool attached = false;       // The agent has registered in this life of the coordinator.
   bool hosted = false;         // And had ranks of it then.
-  bool stopped = false;        // No process is left there.
-  bool revoked = false;        // Its agent's last stream was refused or ended: its certificate is revoked.
+  // Only its agent reports it: its devices are not known, so it takes all slots of the node.
+  bool leftover = false;
+  bool stopped = false;  // No process is left there.
+  bool revoked = false;  // Its agent's last stream was refused or ended: its certificate is revoked.
   // Until when the job's next launch waits for its end. Its slots are taken until then and after.
   absl::Time awaited_until = absl::InfiniteFuture();
   v1::FreedMemory memory;  // What its agent said of it then.

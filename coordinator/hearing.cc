@@ -18,6 +18,7 @@
 #include "coordinator/job_machine.h"
 #include "coordinator/job_pause.h"
 #include "coordinator/job_plan.h"
+#include "coordinator/job_query.h"
 #include "coordinator/job_warnings.h"
 #include "coordinator/meters.h"
 #include "coordinator/rank_stands.h"
@@ -31,6 +32,8 @@ constexpr char kMeasuring[] = "preflight";  // HostedAttempt.job_id of no job.
 constexpr absl::Duration kScoreEvery = absl::Seconds(5);
 // For attempts that an agent claims to host: their time to save (kUnknownGraceMs), and to report the end.
 constexpr absl::Duration kLeftoversWait = absl::Seconds(75);
+// An agent hosts as many attempts as it has slots, and repeats the ends of some that it hosted before.
+constexpr int kMaxLeftovers = 64;
 constexpr char kStopping[] = "stopping the ranks", kStopsAlready[] = "the ranks leave already";
 constexpr char kStoppingRest[] = "stopping what is left of it";
 constexpr absl::string_view kCancelWords[] = {kStopping, kStopsAlready, kStoppingRest};
@@ -153,7 +156,10 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
                                       [](const auto& each) { return each.first.job == kMeasuring; });
   if (TakeMeasuring(node, measuring != hosted.end())) hosted.erase(measuring);
   const size_t hosts = hosted.size();
-  for (auto& [ref, facts] : attempts_) {
+  int leftovers = 0;
+  for (auto next = attempts_.begin(); next != attempts_.end();) {
+    const auto attempt = next++;
+    auto& [ref, facts] = *attempt;
     NodePart* part = facts.PartOf(node);
     if (part == nullptr) continue;
     const auto it = hosted.find(ref);
@@ -161,7 +167,11 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
       LogInfo("a launch never came and is sent again node=%s job=%s attempt=%d", node, ref.job, ref.attempt);
     facts.TakeAttached(node, it == hosted.end() ? std::set<int>() : it->second, lease_.now());
     if (it != hosted.end()) hosted.erase(it);
-    if (facts.stop.has_value()) {
+    leftovers += part->leftover && !part->stopped ? 1 : 0;
+    if (part->leftover && part->stopped && facts.parts.size() == 1) {
+      // Before the tick's end: an agent may register many times until then.
+      CloseAttempt(attempt);
+    } else if (facts.stop.has_value()) {
       SendStop(facts, *part);
     } else if (!part->launched && IsCurrent(ref)) {
       part->agent_instance = info.instance();
@@ -174,7 +184,7 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
   int refused = 0;
   const AttemptRef* first_refused = nullptr;
   for (const auto& [ref, ranks] : hosted) {
-    if (TakeUnwanted(info, ref)) continue;
+    if (TakeUnwanted(info, ref, leftovers++)) continue;
     if (++refused == 1) first_refused = &ref;
     if (parts_.meters != nullptr) parts_.meters->RefusedFromAgent("registration");
   }
@@ -193,7 +203,7 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
 // What a node hosts that is not placed there now: it ended while the node was away, is newer than the state,
 // which was restored from a backup, or is of another cluster. It stops; more follows only where the job was
 // placed on that node (attempt_hosts.h).
-bool Reconciler::TakeUnwanted(const v1::Register& info, const AttemptRef& ref) {
+bool Reconciler::TakeUnwanted(const v1::Register& info, const AttemptRef& ref, int leftovers) {
   const std::string& node = info.node();
   const auto refuse = [&](const char* why) {
     AttemptFacts refused;
@@ -205,6 +215,9 @@ bool Reconciler::TakeUnwanted(const v1::Register& info, const AttemptRef& ref) {
     return false;
   };
   if (ref.job == kMeasuring) return refuse("the coordinator did not order this measurement");
+  if (!CheckJobId(ref.job).ok()) return refuse("invalid job id");
+  if (leftovers >= std::max(kMaxLeftovers, info.slots()))
+    return refuse("the agent reports more attempts than it can host");
   const auto it = jobs_.find(ref.job);
   LiveJob* live = it == jobs_.end() ? nullptr : &it->second;
   absl::StatusOr<v1::Job> ended = absl::NotFoundError("");
@@ -261,10 +274,8 @@ void Reconciler::StopUnwanted(const v1::Register& info, const AttemptRef& ref, b
                               absl::Time awaited_until) {
   NodePart part;
   part.node = info.node();
-  part.launched = part.attached = part.hosted = true;
+  part.launched = part.attached = part.hosted = part.leftover = true;
   part.awaited_until = awaited_until;
-  // Which devices it uses is not said: none is free until it is gone.
-  for (int device = 0; device < info.slots(); ++device) part.devices.push_back(device);
   hosts_.AddLeftover(ref, part.node, placed);
   AttemptFacts& facts = attempts_[ref];
   facts.ref = ref;

@@ -414,6 +414,17 @@ void Reconciler::SendLaunch(const v1::Job& job, NodePart* part, bool again) {
     facts.launches.Sent(part->node, parts_.nodes->AcknowledgesLaunches(part->node), lease_.now());
 }
 
+// Nodes all of whose slots are taken, as nobody knows which.
+std::set<std::string> Reconciler::FullNodes() const {
+  std::set<std::string> full;
+  for (const auto& [ref, facts] : attempts_) {
+    for (const NodePart& part : facts.parts) {
+      if (part.leftover && !part.stopped) full.insert(part.node);
+    }
+  }
+  return full;
+}
+
 std::vector<NodeSlots> Reconciler::SlotsNow() const {
   std::vector<const NodeView*> usable;
   std::vector<NodeSlots> away;
@@ -427,6 +438,10 @@ std::vector<NodeSlots> Reconciler::SlotsNow() const {
     }
   }
   std::vector<NodeSlots> slots = CountSlots(usable, attempts_);
+  const std::set<std::string> full = FullNodes();
+  for (NodeSlots& node : slots) {
+    if (full.count(node.name) > 0) node.free_devices.clear();
+  }
   HoldForPreflights(&slots);
   slots.insert(slots.end(), away.begin(), away.end());
   cordons_.MarkIn(&slots);

@@ -42,6 +42,7 @@ Reconciler::RoomMade Reconciler::MakeRoom(const v1::Job& head, const PlaceReques
 // Who may leave is said of those alone whose slots `head` may have.
 std::vector<Occupant> Reconciler::Occupants(const v1::Job& head) const {
   std::vector<Occupant> all;
+  std::map<std::string, std::set<int>> held;
   for (const auto& [ref, facts] : attempts_) {
     Occupant occupant;
     occupant.job = ref.job;
@@ -58,7 +59,19 @@ std::vector<Occupant> Reconciler::Occupants(const v1::Job& head) const {
                             WhyNotPaused(job, kGraceMs).empty());
     }
     for (const NodePart& part : facts.parts) {
-      if (!part.stopped) occupant.devices[part.node] = part.devices;
+      if (part.stopped || part.leftover) continue;
+      occupant.devices[part.node] = part.devices;
+      held[part.node].insert(part.devices.begin(), part.devices.end());
+    }
+    all.push_back(std::move(occupant));
+  }
+  for (const std::string& node : FullNodes()) {
+    const auto view = views_.find(node);
+    if (view == views_.end()) continue;
+    Occupant occupant;
+    occupant.leaves = true;
+    for (int device = 0; device < view->second.info.slots(); ++device) {
+      if (held[node].count(device) == 0) occupant.devices[node].push_back(device);
     }
     all.push_back(std::move(occupant));
   }

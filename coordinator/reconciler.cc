@@ -196,9 +196,10 @@ void Reconciler::RunTick(const std::deque<EventQueue::Event>& events) {
   SaveRest();
   RememberNodes();
   if (all_noted) ForgetOldJobs();
+  const std::set<std::string> full = FullNodes();
   std::vector<const NodeView*> heard;
   for (const auto& [name, view] : views_) {
-    if (IsHeard(view) && measurements_.count(name) == 0) heard.push_back(&view);
+    if (IsHeard(view) && measurements_.count(name) == 0 && full.count(name) == 0) heard.push_back(&view);
   }
   std::vector<HeldDevices> held;
   for (const auto& [ref, facts] : attempts_) {
@@ -401,10 +402,7 @@ void Reconciler::TendStops() {
     if (!current && (IsGone(facts, presence) || overdue)) {
       if (!IsGone(facts, presence))
         LogWarning("no agent confirmed the end of job=%s attempt=%d", it->first.job, it->first.attempt);
-      KeepUnconfirmed(facts);
-      parts_.rendezvous->Close(it->first);
-      hosts_.Close(it->first);
-      it = attempts_.erase(it);
+      it = CloseAttempt(it);
       continue;
     }
     if (current && !facts.stop.has_value()) ResendLaunches(&facts);
@@ -414,6 +412,13 @@ void Reconciler::TendStops() {
     }
     ++it;
   }
+}
+
+Reconciler::Attempts::iterator Reconciler::CloseAttempt(Attempts::iterator it) {
+  KeepUnconfirmed(it->second);
+  parts_.rendezvous->Close(it->first);
+  hosts_.Close(it->first);
+  return attempts_.erase(it);
 }
 
 void Reconciler::SaveRest() {

@@ -171,6 +171,7 @@ class Reconciler {
     std::map<std::string, v1::JobState> ended_before;
   };
   using Jobs = std::map<std::string, LiveJob>;
+  using Attempts = std::map<AttemptRef, AttemptFacts>;
   // In the order of the queue: less priority is later, then who came later.
   using QueuePlace = std::tuple<int64_t, int64_t, std::string>;
   static QueuePlace PlaceInQueue(const v1::Job& job);
@@ -217,8 +218,8 @@ class Reconciler {
   void TakeRankZeroExit(const AttemptFacts& facts, const v1::RankExit& exit);
   void TakeComputeTimes(const std::string& node, const v1::ComputeTimes& times);
   void TakeRankStand(const v1::RankUpdate& update, const AttemptFacts& facts);
-  // False: refused.
-  bool TakeUnwanted(const v1::Register& info, const AttemptRef& ref);
+  // False: refused. `leftovers`: how many the node has reported before, of this registration or kept.
+  bool TakeUnwanted(const v1::Register& info, const AttemptRef& ref, int leftovers);
   void TakeNewerAttempt(const std::string& node, int attempt, LiveJob* live);
   absl::Time WaitForLeftovers(const std::string& node, LiveJob* live);
   void StopUnwanted(const v1::Register& info, const AttemptRef& ref, bool saves, bool placed,
@@ -263,6 +264,7 @@ class Reconciler {
   void ShowStands();
   void ShowSlowRanks();
   void TendStops();
+  Attempts::iterator CloseAttempt(Attempts::iterator it);  // Returns the next one.
   void PlaceQueued();
   void SaveRest();
   void MarkUnsaved(LiveJob* live);
@@ -389,6 +391,7 @@ class Reconciler {
   Presence PresenceAt(const std::string& node) const;
   // What it hosts is known too. Before that its slots may be in use.
   bool IsHeard(const NodeView& view) const;
+  std::set<std::string> FullNodes() const;
   std::vector<NodeSlots> SlotsNow() const;
 
   const ReconcilerOptions options_;
@@ -406,7 +409,7 @@ class Reconciler {
   std::set<std::string> unsaved_;  // With checkpoints, a plan, or a cancel that could not be stored.
   std::set<QueuePlace> queue_;     // Of QUEUED jobs.
   QueueLook queue_look_;           // The last one.
-  std::map<AttemptRef, AttemptFacts> attempts_;      // Until no node has anything left of them.
+  Attempts attempts_;              // Until no node has anything left of them.
   std::map<std::string, int64_t> attached_;          // Node -> epoch of the stream that TakeAttached() saw.
   std::map<std::string, NodeView> views_;            // As of this tick.
   std::map<std::string, Measurement> measurements_;  // By node, while they run.

@@ -4,6 +4,7 @@
 namespace fsdpd {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 class ReconcilerFormerHostTest : public ReconcilerCase {
@@ -12,6 +13,11 @@ class ReconcilerFormerHostTest : public ReconcilerCase {
     Exit("b", "j", 0, 1, 2);
     Stopped("b", "j", 2);
     ASSERT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  }
+  static std::vector<AttemptRef> Ghosts(const std::string& prefix, int count) {
+    std::vector<AttemptRef> ghosts;
+    for (int i = 0; i < count; ++i) ghosts.push_back({absl::StrCat(prefix, 1000 + i), 1});
+    return ghosts;
   }
 };
 
@@ -116,6 +122,41 @@ TEST_F(ReconcilerFormerHostTest, AClaimOfAnUnknownOrEndedJobDelaysALaunchForALim
   EXPECT_EQ(StateOf("ghost"), v1::JOB_STATE_QUEUED);
   Advance(absl::Seconds(10));
   EXPECT_EQ(StateOf("ghost"), v1::JOB_STATE_STARTING);
+}
+
+// Each claim had all slots of its node listed, and 4,096 of them slowed every tick down.
+TEST_F(ReconcilerFormerHostTest, AnAgentThatReportsThousandsOfUnknownAttemptsGetsOnlyAFewKept) {
+  Attach("x", 8, Ghosts("first", 4096));
+  EXPECT_EQ(StopsSent("x").size(), 4096u);
+  EXPECT_EQ(RefusedFromAgents("registration"), 4096 - 64);
+  Advance(absl::Seconds(5));
+  EXPECT_EQ(StopsSent("x").size(), 64u) << "a stop is repeated for what is kept";
+  EXPECT_EQ(nodes_->Snapshot()[0].free_slots, 0);
+}
+
+TEST_F(ReconcilerFormerHostTest, AnotherRegistrationReplacesTheUnknownAttemptsOfTheOneBefore) {
+  for (int i = 0; i < 20; ++i) Attach("x", 8, Ghosts(absl::StrCat("at-", i, "-"), 100));
+  EXPECT_EQ(StopsSent("x").size(), 100u) << "the last registration's are stopped";
+  Advance(absl::Seconds(5));
+  std::set<std::string> kept;
+  for (const v1::Stop& stop : StopsSent("x")) kept.insert(stop.job_id().substr(0, 5));
+  EXPECT_THAT(kept, ElementsAre("at-19"));
+  Attach("x", 8);
+  Submit("j", 1, 8);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING) << "it hosts nothing any more";
+}
+
+TEST_F(ReconcilerFormerHostTest, AnAgentWithManySlotsGetsAsManyUnknownAttemptsKept) {
+  Attach("x", 100, Ghosts("ghost", 100));
+  EXPECT_EQ(RefusedFromAgents("registration"), 0);
+  Attach("x", 100, Ghosts("ghost", 101));
+  EXPECT_EQ(RefusedFromAgents("registration"), 1) << "those of the registration before count";
+}
+
+TEST_F(ReconcilerFormerHostTest, AnAttemptOfAnIdThatNoJobCanHaveIsRefused) {
+  Attach("x", 8, {{std::string(65, 'j'), 1}});
+  EXPECT_EQ(RefusedFromAgents("registration"), 1);
+  EXPECT_EQ(StopsSent("x").size(), 1u);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "coordinator/failure_policy.h"
+#include "coordinator/meters.h"
 #include "coordinator/reconciler.h"
 #include "coordinator/store/sqlite_store.h"
 #include "coordinator/testing/memory_dir.h"
@@ -37,7 +38,7 @@ class ReconcilerCase : public ::testing::Test {
         options_,
         Reconciler::Parts{Kept(), nodes_.get(), rendezvous_.get(), board_.get(), &clock_,
                           [this](const v1::JobSpec& spec, int64_t offer) { return plan_(spec, offer); },
-                          [this] { return quotas_; }});
+                          [this] { return quotas_; }, &meters_});
     ASSERT_TRUE(reconciler_->Load().ok());
   }
   // What the reconciler stores in.
@@ -214,6 +215,16 @@ class ReconcilerCase : public ::testing::Test {
     }
     return stops;
   }
+  // What fsdpd_agent_messages_refused_total counts of that kind.
+  double RefusedFromAgents(const std::string& kind) const {
+    for (const prometheus::MetricFamily& family : meters_.Collect()) {
+      if (family.name != "fsdpd_agent_messages_refused_total") continue;
+      for (const prometheus::ClientMetric& metric : family.metric) {
+        if (metric.label.at(0).value == kind) return metric.counter.value;
+      }
+    }
+    return 0;
+  }
   std::vector<v1::Launch> LaunchesSent(const std::string& node) {
     std::vector<v1::Launch> launches;
     for (const auto& message : Sent(node)) {
@@ -239,6 +250,7 @@ class ReconcilerCase : public ::testing::Test {
   ReconcilerOptions options_;
   MemoryDir dir_;
   FakeClock clock_;
+  Meters meters_;
   std::unique_ptr<SqliteStore> store_;
   std::unique_ptr<NodeRegistry> nodes_;
   std::unique_ptr<Rendezvous> rendezvous_;
