@@ -32,6 +32,10 @@ v1::FailureCause CauseOf(const v1::RankFault& fault) {
   }
 }
 
+bool WasNotLaunched(const v1::Job::Failure& failure) {
+  return failure.signal() == 0 && failure.exit_code() == kRefusedExitCode;
+}
+
 v1::FailureCause CauseOf(const v1::Job::Failure& failure) {
   if (failure.has_bad_step()) return v1::FAILURE_CAUSE_BAD_STEP;
   if (failure.refused() || failure.drained() || failure.newer_attempt() > 0) return v1::FAILURE_CAUSE_DRAINED;
@@ -39,8 +43,7 @@ v1::FailureCause CauseOf(const v1::Job::Failure& failure) {
   const v1::FailureCause said = CauseOf(failure.fault());
   if (said != v1::FAILURE_CAUSE_UNSPECIFIED) return said;
   const bool not_of_a_rank = failure.rank() < 0 && !failure.node().empty();
-  const bool not_launched = failure.signal() == 0 && failure.exit_code() == kRefusedExitCode;
-  if (not_of_a_rank || not_launched || failure.node_to_blame()) return v1::FAILURE_CAUSE_NODE;
+  if (not_of_a_rank || WasNotLaunched(failure) || failure.node_to_blame()) return v1::FAILURE_CAUSE_NODE;
   return v1::FAILURE_CAUSE_PROCESS;
 }
 
@@ -171,7 +174,9 @@ absl::Duration RetryDelay(const v1::Job& job) {
 std::string NodeToAvoid(const v1::Job& job) {
   const v1::Job::Failure& failure = job.failure();
   if (!job.has_failure() || failure.attempt() != job.attempt()) return "";
-  return failure.blames_node() || IsOfFiles(failure.cause()) ? failure.node() : "";
+  // An agent that refused a launch may do so again, for example while its slots are not free.
+  const bool may_be_of_node = failure.blames_node() || WasNotLaunched(failure) || IsOfFiles(failure.cause());
+  return may_be_of_node ? failure.node() : "";
 }
 
 }  // namespace fsdpd

@@ -292,6 +292,11 @@ TEST(FailurePolicy, TheNextAttemptAvoidsANodeThatMayBeTheFault) {
   EXPECT_EQ(NodeToAvoid(job), "");
   job.mutable_failure()->set_blames_node(true);
   EXPECT_EQ(NodeToAvoid(job), "a");
+  *job.mutable_failure() = OfRank(0, kRefusedExitCode);
+  job.mutable_failure()->set_attempt(2);
+  Classify(job.mutable_failure());
+  EXPECT_EQ(NodeToAvoid(job), "a") << "its slots may not be free for longer than the attempts last";
+  EXPECT_FALSE(job.failure().blames_node()) << "it is not cordoned for that";
 }
 
 }  // namespace

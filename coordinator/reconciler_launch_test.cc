@@ -1,4 +1,5 @@
 // Launches that a connected agent does not acknowledge.
+#include "base/exit_code.h"
 #include "coordinator/launch_waits.h"
 #include "coordinator/testing/reconciler_case.h"
 
@@ -51,6 +52,21 @@ TEST_F(ReconcilerLaunchTest, ALaunchThatNobodyAnswersIsSentAgainAndFailsTheAttem
   Stopped("a", "j");
   Advance(absl::Seconds(2));
   EXPECT_EQ(Job("j").attempt(), 2);
+  EXPECT_EQ(Job("j").placements(0).node(), "b");
+}
+
+// All attempts went to the node whose agent refused them, while another node was idle.
+TEST_F(ReconcilerLaunchTest, ALaunchThatABusyAgentRefusesGoesToAnIdleNodeNext) {
+  Attach("a", 1);
+  Submit("j", 1, 1, /*max_attempts=*/2);
+  Attach("b", 1);
+  v1::RankExit exit;
+  exit.set_exit_code(kRefusedExitCode);
+  exit.set_error("launch refused: 1 ranks need as many slots, and 0 of 1 are free");
+  ExitWith("a", "j", 0, exit);
+  Stopped("a", "j");
+  Advance(absl::Seconds(3));
+  ASSERT_EQ(Job("j").attempt(), 2);
   EXPECT_EQ(Job("j").placements(0).node(), "b");
 }
 
