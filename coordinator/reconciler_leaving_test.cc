@@ -342,6 +342,38 @@ TEST_F(ReconcilerLeavingTest, ACancelledJobNamesAConnectedNodeThatDoesNotConfirm
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
 }
 
+// An hour later its reason was still that the attempt is being stopped.
+TEST_F(ReconcilerLeavingTest, AFailedAttemptNamesANodeThatDoesNotConfirmTheStop) {
+  RunOn({"a", "b"});
+  Exit("a", "j", 0, 9);
+  Stopped("a", "j");
+  Advance(absl::Seconds(2));
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
+  EXPECT_EQ(Job("j").reason(), "rank 0 on a failed: exited with code 9; stopping the attempt");
+  Advance(absl::Seconds(40));
+  EXPECT_EQ(
+      Job("j").reason(),
+      "waiting for b, connected but has not confirmed the stop 30s after its grace; ranks may still run "
+      "there");
+  EXPECT_EQ(Job("j").events().rbegin()->node(), "b");
+  Stopped("b", "j");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+  EXPECT_THAT(Job("j").reason(), HasSubstr("rank 0 on a failed: exited with code 9"));
+}
+
+TEST_F(ReconcilerLeavingTest, AFailedAttemptNamesASilentNode) {
+  RunOn({"a", "b"});
+  Exit("a", "j", 0, 9);
+  Stopped("a", "j");
+  Advance(absl::Seconds(2));
+  Detach("b");
+  outboxes_.erase("b");
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(Job("j").reason(), "waiting for b, not heard from; ranks may still run there");
+  Attach("b", 1, {{"j", 1}});
+  EXPECT_EQ(Job("j").reason(), "all agents are connected again; ranks are leaving");
+}
+
 // Neither did the reason say what becomes of the job.
 TEST_F(ReconcilerLeavingTest, APausedJobNamesASilentNodeThatHasNotComeBackAfterARestart) {
   RunOn({"a", "b"});

@@ -670,7 +670,8 @@ Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& p
     case v1::JOB_STATE_RUNNING:
       return JudgeWhileUp(job, facts, presence, now, options, earlier);
     case v1::JOB_STATE_STOPPING:
-      return IsOver(facts, presence, now) ? JudgeStopping(job, facts, presence, now) : Verdict();
+      return IsOver(facts, presence, now) ? JudgeStopping(job, facts, presence, now)
+                                          : NameSilentNodes(job, facts, presence, now);
     case v1::JOB_STATE_CANCELLING:
       if (!IsGone(facts, presence) || earlier.ending) return NameSilentNodes(job, facts, presence, now);
       return {JobEvent::kGone, CancelledWords(job, LostNodes(facts, presence, earlier)), std::nullopt};
