@@ -29,6 +29,7 @@ class LeadersStore : public StateStore {
   absl::StatusOr<Inserted> Insert(const v1::Job& job) override { return store_->Insert(job); }
   absl::Status Update(const v1::Job& job) override {
     const absl::Status taken = Take();
+    if (taken.ok() && job.id() == too_large) return absl::OutOfRangeError("request is too large");
     return taken.ok() ? store_->Update(job) : taken;
   }
   std::vector<absl::Status> UpdateAll(const std::vector<const v1::Job*>& jobs) override {
@@ -97,6 +98,27 @@ TEST_F(ReconcilerLeadTest, ACancelByWhichTheLeadIsLostIsRefusedAndEndsNoRank) {
   EXPECT_THAT(StopsSent("a"), IsEmpty());
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(store_->Get("j")->state(), v1::JOB_STATE_RUNNING) << "the next leader has it train on";
+}
+
+// It held the node for ever, and the jobs behind it waited.
+TEST_F(ReconcilerLeadTest, AJobInPreflightWhoseLaunchIsTooLargeToStoreGivesItsNodesBack) {
+  options_.preflight.devices = {v1::DEVICE_CPU};
+  Restart();
+  Attach("a", 1);
+  Submit("large", 1, 1);
+  Submit("small", 1, 1);
+  ASSERT_EQ(StateOf("large"), v1::JOB_STATE_PREFLIGHT);
+  kept_->too_large = "large";
+  v1::PreflightResult result;
+  for (const v1::CoordinatorMessage& message : Sent("a")) {
+    if (message.has_preflight()) result.set_number(message.preflight().number());
+  }
+  result.add_devices()->set_product_flops(1e12);
+  reconciler_->Told("a", result);
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(StateOf("large"), v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(Job("large").reason(), HasSubstr("its launch cannot be stored: request is too large"));
+  EXPECT_EQ(StateOf("small"), v1::JOB_STATE_STARTING);
 }
 
 TEST_F(ReconcilerLeadTest, AFailureByWhichTheLeadIsLostIsLeftToTheNextLeader) {
