@@ -625,6 +625,21 @@ TEST_F(ReconcilerPauseTest, WhatIsLeftOfAFailedAttemptHasNotMoreTimeAfterARestar
   EXPECT_LE(stops[0].grace_ms(), 10000);
 }
 
+// The second pause had the ranks of the failed attempt save.
+TEST_F(ReconcilerPauseTest, WhatIsLeftOfAFailedAttemptSavesNothingHoweverOftenItIsPaused) {
+  for (const char* node : {"a", "b"}) Attach(node, 1);
+  Submit("j", 2, 1, /*max_attempts=*/3, "/runs/1");
+  Ready("a", "j", 0);
+  Ready("b", "j", 1);
+  Exit("a", "j", 0, 9);
+  Advance(absl::Seconds(1));
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
+  ASSERT_TRUE(Pause("j", 60000).ok());
+  ASSERT_TRUE(Pause("j", 5000).ok());
+  EXPECT_EQ(Job("j").reason(), "the ranks leave");
+  for (const v1::Stop& stop : StopsSent("b")) EXPECT_FALSE(stop.save());
+}
+
 TEST_F(ReconcilerPauseTest, APausedJobCanBeCancelledAndOneThatIsCancelledNotPaused) {
   RunOn({"a"});
   Pause("j").IgnoreError();

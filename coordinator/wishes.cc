@@ -94,9 +94,10 @@ void Reconciler::TakePause(const std::string& id, const std::string& reason, int
   if (const std::string why = WhyNotPaused(live.job, grace_ms); !why.empty())
     return answer(Refused("JOB_NOT_PAUSABLE", live.job, "paused", why));
   const bool again = before == v1::JOB_STATE_PAUSING;
-  // Ranks of an attempt that has failed are leaving, and have nothing to save together any more.
-  const bool saves = grace_ms > 0 && before != v1::JOB_STATE_STOPPING;
   AttemptFacts* facts = HasAttempt(before) ? FactsOf(live.job) : nullptr;
+  // Ranks of an attempt that has failed are leaving, and have nothing to save together any more.
+  const bool may_save = facts == nullptr || !facts->stop.has_value() || facts->stop->save;
+  const bool saves = may_save && grace_ms > 0;
   // Another word may shorten the grace, never lengthen it.
   const bool shorter = facts != nullptr && (!facts->stop.has_value() || grace_ms < facts->stop->grace_ms);
   const bool as_it_is = again && !shorter && !live.job.pause().resumes();
