@@ -32,6 +32,8 @@ constexpr char kMeasuring[] = "preflight";  // HostedAttempt.job_id of no job.
 constexpr absl::Duration kScoreEvery = absl::Seconds(5);
 // For attempts that an agent claims to host: their time to save (kUnknownGraceMs), and to report the end.
 constexpr absl::Duration kLeftoversWait = absl::Seconds(75);
+// After its grace a rank is killed.
+constexpr absl::Duration kKilledWithin = absl::Seconds(2);
 // An agent hosts as many attempts as it has slots, and repeats the ends of some that it hosted before.
 constexpr int kMaxLeftovers = 64;
 constexpr char kStopping[] = "stopping the ranks", kStopsAlready[] = "the ranks leave already";
@@ -185,6 +187,8 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
   const AttemptRef* first_refused = nullptr;
   for (const auto& [ref, ranks] : hosted) {
     if (TakeUnwanted(info, ref, leftovers++)) continue;
+    if (!ranks.empty())
+      refused_until_[node] = lease_.now() + absl::Milliseconds(kStopGraceMs) + kKilledWithin;
     if (++refused == 1) first_refused = &ref;
     if (parts_.meters != nullptr) parts_.meters->RefusedFromAgent("registration");
   }

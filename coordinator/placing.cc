@@ -414,6 +414,11 @@ void Reconciler::SendLaunch(const v1::Job& job, NodePart* part, bool again) {
     facts.launches.Sent(part->node, parts_.nodes->AcknowledgesLaunches(part->node), lease_.now());
 }
 
+bool Reconciler::HasRefusedRanks(const std::string& node) const {
+  const auto it = refused_until_.find(node);
+  return it != refused_until_.end() && lease_.now() < it->second;
+}
+
 // Nodes all of whose slots are taken, as nobody knows which.
 std::set<std::string> Reconciler::FullNodes() const {
   std::set<std::string> full;
@@ -421,6 +426,9 @@ std::set<std::string> Reconciler::FullNodes() const {
     for (const NodePart& part : facts.parts) {
       if (part.leftover && !part.stopped) full.insert(part.node);
     }
+  }
+  for (const auto& [node, until] : refused_until_) {
+    if (HasRefusedRanks(node)) full.insert(node);
   }
   return full;
 }

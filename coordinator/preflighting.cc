@@ -124,6 +124,7 @@ absl::Status Reconciler::Preflight(const std::string& node) {
       return WrongState("AGENT_TOO_OLD", absl::StrCat("nodes/", node),
                         absl::StrCat(node, "'s agent is of release ", it->second.info.version(),
                                      ", which measures nothing"));
+    if (HasRefusedRanks(node)) return not_idle("has ranks that are leaving; retry in some seconds");
     for (const NodeSlots& slots : SlotsNow()) {
       if (slots.name == node && !slots.jobs.empty())
         return not_idle(absl::StrCat("is in use by ", absl::StrJoin(slots.jobs, ", "),

@@ -391,6 +391,7 @@ class Reconciler {
   Presence PresenceAt(const std::string& node) const;
   // What it hosts is known too. Before that its slots may be in use.
   bool IsHeard(const NodeView& view) const;
+  bool HasRefusedRanks(const std::string& node) const;
   std::set<std::string> FullNodes() const;
   std::vector<NodeSlots> SlotsNow() const;
 
@@ -414,7 +415,9 @@ class Reconciler {
   std::map<std::string, NodeView> views_;            // As of this tick.
   std::map<std::string, Measurement> measurements_;  // By node, while they run.
   int64_t newest_measurement_ = 0;                   // Its number.
-  std::set<std::string> unrequested_from_;           // Nodes whose refused preflight results were logged.
+  // By node: until when ranks may still run there that nobody placed, and that were told to leave.
+  std::map<std::string, absl::Time> refused_until_;
+  std::set<std::string> unrequested_from_;  // Nodes whose refused preflight results were logged.
   NodeStrikes strikes_;
   std::map<std::string, absl::Time> healthy_since_;  // Cordoned nodes that are connected without a break.
   // As the life before stored it, with the agent's instance: until that agent reconnects, or is late.

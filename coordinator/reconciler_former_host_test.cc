@@ -124,6 +124,22 @@ TEST_F(ReconcilerFormerHostTest, AClaimOfAnUnknownOrEndedJobDelaysALaunchForALim
   EXPECT_EQ(StateOf("ghost"), v1::JOB_STATE_STARTING);
 }
 
+// The agent refused what was placed there: the slots were not free yet.
+TEST_F(ReconcilerFormerHostTest, ANodeWithARefusedAttemptGetsNoJobBeforeItsRanksHaveHadTheTimeToLeave) {
+  RunOn({"b"});
+  Attach("x", 1, {{"j", 1}});
+  EXPECT_EQ(StopsSent("x").size(), 1u);
+  Submit("k", 1, 1);
+  Advance(absl::Seconds(11));
+  EXPECT_EQ(StateOf("k"), v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(nodes_->Snapshot()[1].free_slots, 0);
+  Exit("x", "j", 0, 1);
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING) << "what it says of the attempt does not count";
+  EXPECT_EQ(reconciler_->Preflight("x").code(), absl::StatusCode::kFailedPrecondition);
+  Advance(absl::Seconds(2));
+  EXPECT_EQ(StateOf("k"), v1::JOB_STATE_STARTING);
+}
+
 // Each claim had all slots of its node listed, and 4,096 of them slowed every tick down.
 TEST_F(ReconcilerFormerHostTest, AnAgentThatReportsThousandsOfUnknownAttemptsGetsOnlyAFewKept) {
   Attach("x", 8, Ghosts("first", 4096));
@@ -135,8 +151,9 @@ TEST_F(ReconcilerFormerHostTest, AnAgentThatReportsThousandsOfUnknownAttemptsGet
 }
 
 TEST_F(ReconcilerFormerHostTest, AnotherRegistrationReplacesTheUnknownAttemptsOfTheOneBefore) {
-  for (int i = 0; i < 20; ++i) Attach("x", 8, Ghosts(absl::StrCat("at-", i, "-"), 100));
-  EXPECT_EQ(StopsSent("x").size(), 100u) << "the last registration's are stopped";
+  for (int i = 0; i < 20; ++i) Attach("x", 8, Ghosts(absl::StrCat("at-", i, "-"), 64));
+  EXPECT_EQ(StopsSent("x").size(), 64u) << "the last registration's are stopped";
+  EXPECT_EQ(RefusedFromAgents("registration"), 0) << "those of the registrations before do not count";
   Advance(absl::Seconds(5));
   std::set<std::string> kept;
   for (const v1::Stop& stop : StopsSent("x")) kept.insert(stop.job_id().substr(0, 5));

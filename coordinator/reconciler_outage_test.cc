@@ -475,7 +475,7 @@ TEST_F(ReconcilerOutageTest, AnAttemptFarAheadIsBelievedOfNobody) {
   refused.set_newer_attempt(kMaxAttempt);
   ExitWith("a", "j", 0, refused);
   Stopped("a", "j");
-  Advance(absl::Seconds(5));
+  Advance(absl::Seconds(13));  // Ranks of the refused attempt have that time to leave.
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
   EXPECT_EQ(Job("j").attempt(), 2 + kMaxAttemptsAhead);
 }

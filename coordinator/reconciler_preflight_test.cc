@@ -514,7 +514,7 @@ TEST_F(ReconcilerPreflightTest, ANodeThatWasLostWhileItMeasuredAsOrderedIsNotRef
   EXPECT_TRUE(reconciler_->preflights().Find("a").has_value());
 }
 
-// It held the node's slots, and the next result counted, whatever it was.
+// It held the node's slots for ever, and the next result counted, whatever it was.
 TEST_F(ReconcilerPreflightTest, AMeasurementThatNobodyOrderedFromTheNodeIsStoppedAndItsResultRefused) {
   for (const bool restarted : {false, true}) {
     Attach("a", 1);
@@ -531,6 +531,7 @@ TEST_F(ReconcilerPreflightTest, AMeasurementThatNobodyOrderedFromTheNodeIsStoppe
     shown.set_name("a");
     reconciler_->preflights().MarkIn(&shown);
     EXPECT_FALSE(shown.in_preflight());
+    Advance(absl::Seconds(12));
     EXPECT_TRUE(reconciler_->Preflight("a").ok());
     Answer("a", 0, "", "it was stopped before it was done");
   }
