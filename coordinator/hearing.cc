@@ -452,13 +452,17 @@ void Reconciler::Told(const std::string& node, const v1::ComputeTimes& times) {
 void Reconciler::TakeComputeTimes(const std::string& node, const v1::ComputeTimes& times) {
   AttemptFacts* facts = FactsOf(AttemptRef{times.job_id(), times.attempt()});
   if (facts == nullptr || !IsCurrent(facts->ref)) return;
+  const v1::ComputeTimes::Rank* refused = nullptr;
   for (const v1::ComputeTimes::Rank& rank : times.ranks()) {
     const NodePart* part = facts->PartOfRank(rank.rank());
     const bool hosted = part != nullptr && part->node == node;
-    if (!hosted || !facts->compute.Take(rank, static_cast<int>(facts->ranks().size())))
-      LogWarning("agent tells of compute times that cannot be node=%s job=%s rank=%d", node, times.job_id(),
-                 rank.rank());
+    if (!hosted || !facts->compute.Take(rank, static_cast<int>(facts->ranks().size()))) refused = &rank;
   }
+  if (refused == nullptr) return;
+  if (parts_.meters != nullptr) parts_.meters->RefusedFromAgent("compute_times");
+  if (bad_times_from_.insert(node).second)
+    LogWarning("refused invalid compute times node=%s job=%s rank=%d steps=%d seconds=%g", node,
+               times.job_id(), refused->rank(), refused->steps(), refused->seconds());
 }
 
 // For readers: nothing is decided by them, and they come again.

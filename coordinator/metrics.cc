@@ -33,8 +33,8 @@ constexpr Metric kTable[] = {
      "Jobs that were submitted: accepted, the same request again, refused for their spec, or failed."},
     {"fsdpd_refusals_total", kCounter, "", "rule", "Faults for which submits were refused, by rule."},
     {"fsdpd_agent_messages_refused_total", kCounter, "", "kind",
-     "Messages of agents that were refused: about a job not placed on that node, or not requested; and "
-     "streams without Register or beyond a certificate's share."},
+     "Messages of agents that were refused: about a job not placed on that node, not requested or invalid; "
+     "and streams without Register or beyond a certificate's share."},
     {"fsdpd_revoked_agent_streams_total", kCounter, "", "",
      "Agents' streams that were refused or closed because their certificate is revoked."},
     {"fsdpd_job_transitions_total", kCounter, "", "to", "Changes of jobs' states, by the new one."},

@@ -269,13 +269,13 @@ void Reconciler::TendPreflights() {
     decision.reason = "its nodes have passed their preflight";
     const absl::Status launched = Launch(&live, decision, live.job.lent());
     if (launched.ok()) continue;
-    // It is tried again in the next tick. Its nodes are not what keeps it waiting.
     if (absl::IsOutOfRange(launched)) {  // That does not pass: others may have its nodes.
       const std::string words = absl::StrCat("its launch cannot be stored: ", launched.message());
       if (!Commit(&live, JobEvent::kUnplace, words).ok())
         CommitUnstored(&live, JobEvent::kUnplace, words, launched).IgnoreError();
       continue;
     }
+    // It is tried again in the next tick. Its nodes are not what keeps it waiting.
     const std::string words = absl::StrCat(decision.reason, "; its launch cannot be stored");
     if (words != live.job.reason()) CommitUnstored(&live, JobEvent::kNote, words, launched).IgnoreError();
   }

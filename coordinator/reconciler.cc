@@ -240,6 +240,7 @@ void Reconciler::ForgetNode(const std::string& node) {
   attached_.erase(node);
   preflights_.Forget(node);
   unrequested_from_.erase(node);
+  bad_times_from_.erase(node);
   refused_until_.erase(node);
   strikes_.ForgetNode(node);
   healthy_before_.erase(node);

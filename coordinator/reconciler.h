@@ -418,6 +418,7 @@ class Reconciler {
   // By node: until when ranks may still run there that nobody placed, and that were told to leave.
   std::map<std::string, absl::Time> refused_until_;
   std::set<std::string> unrequested_from_;  // Nodes whose refused preflight results were logged.
+  std::set<std::string> bad_times_from_;    // Nodes whose refused compute times were logged.
   NodeStrikes strikes_;
   std::map<std::string, absl::Time> healthy_since_;  // Cordoned nodes that are connected without a break.
   // As the life before stored it, with the agent's instance: until that agent reconnects, or is late.

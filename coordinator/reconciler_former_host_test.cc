@@ -140,6 +140,25 @@ TEST_F(ReconcilerFormerHostTest, ANodeWithARefusedAttemptGetsNoJobBeforeItsRanks
   EXPECT_EQ(StateOf("k"), v1::JOB_STATE_STARTING);
 }
 
+// It logged a line for each rank and message, at any rate, and counted none.
+TEST_F(ReconcilerFormerHostTest, InvalidComputeTimesAreLoggedOnceForTheirNodeAndCounted) {
+  RunOn({"b"});
+  v1::ComputeTimes times;
+  times.set_job_id("j");
+  times.set_attempt(1);
+  for (int rank = 0; rank < 8; ++rank) {
+    times.add_ranks()->set_rank(rank);
+    times.mutable_ranks(rank)->set_seconds(-1);
+  }
+  testing::internal::CaptureStderr();
+  for (int message = 0; message < 3; ++message) reconciler_->Told("b", times);
+  reconciler_->RunOnce();
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(log, HasSubstr("refused invalid compute times node=b job=j"));
+  EXPECT_EQ(log.find("compute times"), log.rfind("compute times"));
+  EXPECT_EQ(RefusedFromAgents("compute_times"), 3);
+}
+
 // Each claim had all slots of its node listed, and 4,096 of them slowed every tick down.
 TEST_F(ReconcilerFormerHostTest, AnAgentThatReportsThousandsOfUnknownAttemptsGetsOnlyAFewKept) {
   Attach("x", 8, Ghosts("first", 4096));
