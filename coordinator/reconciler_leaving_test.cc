@@ -489,6 +489,30 @@ TEST_F(ReconcilerLeavingTest, AJobThatDoesNotStartNamesTheLostNodeWhoseRanksMayH
   EXPECT_EQ(Job("j").reason(), "its rank runs");
 }
 
+// It said that all agents were connected again.
+TEST_F(ReconcilerLeavingTest, AJobThatDoesNotStartSaysThatTheNodeWhoseRanksMayHoldItsDirectoryWasDeleted) {
+  for (const char* node : {"a", "b"}) Attach(node, 1);
+  ASSERT_TRUE(reconciler_->Cordon("b", "").ok());
+  Submit("j", 1, 1, /*max_attempts=*/3, "/runs/1");
+  Ready("a", "j", 0);
+  Detach("a");
+  outboxes_.erase("a");
+  ASSERT_TRUE(reconciler_->Uncordon("b").ok());
+  Advance(absl::Seconds(20));
+  ASSERT_THAT(Job("j").reason(), HasSubstr("may still run on lost node a"));
+  ASSERT_TRUE(reconciler_->DeleteNode("a", /*force=*/true).ok());
+  reconciler_->RunOnce();
+  EXPECT_EQ(Job("j").reason(),
+            "waiting to start: ranks of an earlier attempt may still run on deleted node a and lock "
+            "checkpoint.dir; rank 0 waits up to 3 minutes for the lock");
+  EXPECT_EQ(Job("j").events().rbegin()->node(), "a");
+  const int64_t revision = Job("j").revision();
+  Advance(absl::Seconds(5));
+  EXPECT_EQ(Job("j").revision(), revision) << "reported once";
+  Ready("b", "j", 0, 2);
+  EXPECT_EQ(Job("j").reason(), "its rank runs");
+}
+
 // --- Causes ------------------------------------------------------------------------------------------------
 
 TEST_F(ReconcilerLeavingTest, ThatAnAgentWasTheCauseOutlivesTheCoordinatorAndTheAgent) {

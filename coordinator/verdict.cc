@@ -3,6 +3,8 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
+#include <absl/strings/strip.h>
 #include <signal.h>
 #include <string.h>
 
@@ -29,6 +31,9 @@ constexpr char kWaitsFor[] = "waits for the agent of ";
 constexpr char kSilent[] = "waiting for ";
 constexpr char kAllBack[] = "all agents are connected again";
 constexpr char kMayBeLocked[] = "waiting to start: ranks of an earlier attempt may still run on lost node ";
+constexpr char kDeletedMayLock[] =
+    "waiting to start: ranks of an earlier attempt may still run on deleted node ";
+constexpr char kLocks[] = " and lock checkpoint.dir; rank 0 waits up to 3 minutes for the lock";
 // A start that takes longer may be blocked by ranks of an earlier attempt, which hold the directory's lock.
 constexpr absl::Duration kPromptStart = absl::Seconds(5);
 constexpr absl::Duration kStillFor = absl::Milliseconds(kStillForgottenAfterMs);
@@ -339,6 +344,15 @@ bool MayWaitForLock(const v1::Job& job, const AttemptFacts& facts, absl::Time no
          now - facts.pace.since() >= kPromptStart && !FilledSpec(job).checkpoint().dir().empty();
 }
 
+// Of the lost nodes that such a reason names: those that were deleted, and have not registered since.
+std::vector<std::string> DeletedNodesIn(absl::string_view reason, const PresenceOf& presence) {
+  if (!absl::ConsumePrefix(&reason, kMayBeLocked)) return {};
+  std::vector<std::string> deleted = absl::StrSplit(reason.substr(0, reason.find(kLocks)), ", ");
+  const auto is_back = [&](const std::string& node) { return presence(node) != Presence::kLost; };
+  deleted.erase(std::remove_if(deleted.begin(), deleted.end(), is_back), deleted.end());
+  return deleted;
+}
+
 Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence,
                      absl::Time now, const VerdictOptions& options, const EarlierAttempts& earlier) {
   Verdict verdict;
@@ -382,10 +396,12 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
     verdict.reason = late.reason.empty() ? "all launches are acknowledged" : late.reason;
     verdict.node = late.node;
   } else if (waited) {
-    verdict.reason = kAllBack;
+    const std::vector<std::string> deleted = DeletedNodesIn(job.reason(), presence);
+    verdict.reason = deleted.empty() ? std::string(kAllBack)
+                                     : absl::StrCat(kDeletedMayLock, absl::StrJoin(deleted, ", "), kLocks);
+    if (deleted.size() == 1) verdict.node = deleted.front();
   } else if (MayWaitForLock(job, facts, now, earlier)) {
-    verdict.reason = absl::StrCat(kMayBeLocked, absl::StrJoin(earlier.lost, ", "),
-                                  " and lock checkpoint.dir; rank 0 waits up to 3 minutes for the lock");
+    verdict.reason = absl::StrCat(kMayBeLocked, absl::StrJoin(earlier.lost, ", "), kLocks);
     if (earlier.lost.size() == 1) verdict.node = earlier.lost.front();
   } else if (goes_on && job.reason() == kAllBack) {
     verdict.reason = AllRun(facts);
