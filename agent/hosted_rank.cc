@@ -20,6 +20,9 @@ namespace {
 constexpr absl::Duration kBeforeTold = absl::Seconds(1);
 constexpr absl::Duration kForEvidence = absl::Seconds(1);  // That what is told waits for the file.
 
+// Each look at a tree goes through all of /proc.
+constexpr absl::Duration kStuckLookEvery = absl::Seconds(1);
+
 // A rank without a page trains all the same.
 UniqueFd NewFlightPage(const RankId& id) {
   const absl::StatusOr<int> page = MakeFlightPage();
@@ -108,6 +111,12 @@ std::optional<v1::RankStill> HostedRank::Look(const std::string& evidence_path, 
     LogWarning("%s: %s", ToString(id),
                still ? "nothing of it moves; it stands in " + news->where() : "it moves again");
   return news;
+}
+
+void HostedRank::Kill(absl::Time now) {
+  process->SignalTree(SIGKILL);
+  killed_at = std::min(killed_at, now);
+  if (IsStuck(now)) look_at = now + kStuckLookEvery;
 }
 
 bool HostedRank::HasBegun() const {

@@ -29,6 +29,8 @@
 namespace fsdpd {
 
 struct HostedRank {
+  static constexpr absl::Duration kEndsWithin = absl::Seconds(1);  // After SIGKILL, usually milliseconds.
+
   RankId id;
   int device = 0;
   std::unique_ptr<RankBody> process;          // Null when it could not be started.
@@ -45,13 +47,20 @@ struct HostedRank {
   bool told_of_peer = false;                  // That another rank of the attempt has failed.
   bool terminated = false;                    // Has got SIGTERM.
   bool exit_reported = false;
-  bool gone = false;                       // Nothing of its tree is left.
-  FreedMemory memory;                      // Its slot is free once that is settled.
-  std::optional<RankStillness> stillness;  // Of a job that is not left alone when it hangs.
-  Evidence evidence;                       // Of this stillness; null: none was begun.
-  bool told_still = false;                 // That it stands still; likewise.
+  bool gone = false;                              // Nothing of its tree is left.
+  absl::Time killed_at = absl::InfiniteFuture();  // The first Kill().
+  absl::Time look_at = absl::InfinitePast();      // When its tree is next looked at.
+  FreedMemory memory;                             // Its slot is free once that is settled.
+  std::optional<RankStillness> stillness;         // Of a job that is not left alone when it hangs.
+  Evidence evidence;                              // Of this stillness; null: none was begun.
+  bool told_still = false;                        // That it stands still; likewise.
 
   bool left() const { return gone && memory.settled(); }
+
+  // Its whole tree. To be repeated until that is gone, since it may fork meanwhile.
+  void Kill(absl::Time now);
+  // SIGKILL does not end it: it is blocked in the kernel, where more signals and looks change nothing.
+  bool IsStuck(absl::Time now) const { return !gone && now - killed_at >= kEndsWithin; }
 
   // Its process, with `start` as the first message. An error leaves none. `log`: where its output goes.
   absl::Status Start(const v1::RankLaunch& start, const std::string& binary, const SpawnRank& spawn,

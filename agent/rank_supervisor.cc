@@ -203,9 +203,11 @@ void RankSupervisor::TurnOnce(int timeout_ms) {
 }
 
 int RankSupervisor::TurnMs() const {
+  const absl::Time now = clock_->Now();
   for (const auto& [id, attempt] : attempts_) {
     for (const Rank& rank : attempt->ranks) {
-      if (attempt->stopping || (rank.exit_reported && !rank.left())) return kStoppingTickMs;
+      const bool ends = attempt->stopping || rank.exit_reported;
+      if (ends && !rank.left() && !rank.IsStuck(now)) return kStoppingTickMs;
     }
   }
   return kTickMs;
@@ -333,13 +335,11 @@ void RankSupervisor::Advance(Attempt* attempt, absl::Time now) {
   }
   for (Rank& rank : attempt->ranks) {
     rank.memory.Look(options_.used_bytes, now);
-    if (rank.gone || rank.process == nullptr) continue;
+    if (rank.gone || rank.process == nullptr || now < rank.look_at) continue;
     if (rank.exit_reported) rank.gone = rank.process->TreeGone();
     const bool lingers = rank.exit_reported && attempt->stopping;
     if (!rank.gone && !rank.terminated && (lingers || now >= attempt->terminate_at)) Terminate(&rank);
-    if (!rank.gone && (now >= attempt->kill_at || (rank.exit_reported && !attempt->stopping))) {
-      rank.process->SignalTree(SIGKILL);
-    }
+    if (!rank.gone && (now >= attempt->kill_at || (rank.exit_reported && !attempt->stopping))) rank.Kill(now);
     if (rank.gone) RankLeft(&rank, now);
   }
 }
