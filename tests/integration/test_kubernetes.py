@@ -355,6 +355,15 @@ def test_agents_know_each_coordinator_by_the_name_that_it_has_itself():
                      for index in range(coordinators["replicas"])]
 
 
+@pytest.mark.parametrize("members, ports", [("e1:2379,e2:2379,e3:2379", [2379]), ("e1:2379,e2:12379", [2379, 12379])])
+def test_coordinators_may_reach_etcd_at_the_ports_of_its_members(members, ports):
+    """The network policy allowed 2379 only, so coordinators could not reach an etcd at another port."""
+    done = helm("template", "fsdpd", CHART, "--set", "etcd.members=" + members.replace(",", "\\,"))
+    assert done.returncode == 0, done.stderr
+    egress = named(objects(done.stdout), "NetworkPolicy", "fsdpd-coordinator")["spec"]["egress"]
+    assert [each["port"] for each in egress[0]["ports"]] == ports
+
+
 # What Prometheus and Grafana take --------------------------------------------------------------------------------------
 
 

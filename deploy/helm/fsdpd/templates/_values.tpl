@@ -151,7 +151,9 @@
 {{- if eq .object.metadata.name "fsdpd-coordinator" }}
 {{- if $values.etcd.members }}
 {{- $dns := list (dict "port" 53 "protocol" "UDP") (dict "port" 53 "protocol" "TCP") }}
-{{- $_ := set $spec "egress" (list (dict "ports" (list (dict "port" 2379))) (dict "ports" $dns)) }}
+{{- $ports := list }}
+{{- range splitList "," $values.etcd.members }}{{- $ports = append $ports (dict "port" (last (splitList ":" .) | int)) }}{{- end }}
+{{- $_ := set $spec "egress" (list (dict "ports" (uniq $ports)) (dict "ports" $dns)) }}
 {{- end }}
 {{- end }}
 {{- range $rule := $spec.ingress }}
