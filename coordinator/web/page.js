@@ -30,11 +30,20 @@ async function ask(method, request) {
   return told;
 }
 
+// A link that was cut within "%C3%A4" is invalid: the server reports that no job has this id.
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
 function route() {
   const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
   const parameters = Object.fromEntries(new URLSearchParams(query || ""));
   const [page, id] = path.split("/");
-  if (page === "jobs" && id) return { view: job, id: decodeURIComponent(id), parameters, at: "#/" };
+  if (page === "jobs" && id) return { view: job, id: decoded(id), parameters, at: "#/" };
   return page === "nodes" ? { view: nodes, parameters, at: "#/nodes" } : { view: jobs, parameters, at: "#/" };
 }
 

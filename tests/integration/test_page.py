@@ -163,6 +163,15 @@ def test_what_people_write_stays_text(watched, browser):
     assert browser.ask("document.querySelectorAll('img').length") == 0
 
 
+def test_a_malformed_address_is_not_found_and_the_page_keeps_refreshing(watched, browser):
+    url = watched.page()
+    browser.open(f"{url}#/jobs/%E0%A4%A")
+    browser.wait("document.querySelector('[role=alert]')?.textContent.includes('%E0%A4%A')")
+    browser.ask("document.querySelector('header nav a').click()")
+    browser.wait(f"document.querySelectorAll('{LINK}').length === 3")
+    assert not browser.faults
+
+
 def test_light_and_dark_can_be_read(watched, browser, tmp_path):
     pictures = {}
     for page, title in (("", "Jobs"), (f"#/jobs/{watched.running}", watched.running), ("#/nodes", "Nodes")):
