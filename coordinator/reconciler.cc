@@ -23,6 +23,7 @@
 #include "coordinator/job_machine.h"
 #include "coordinator/job_pause.h"
 #include "coordinator/job_plan.h"
+#include "coordinator/known_node.h"
 #include "coordinator/meters.h"
 #include "coordinator/slot_count.h"
 
@@ -93,16 +94,19 @@ Reconciler::~Reconciler() { Stop(); }
 
 absl::Status Reconciler::Load() {
   FSDPD_RETURN_IF_ERROR(cordons_.Load());
-  // What cannot be read is measured again.
-  if (const auto nodes = parts_.store->Nodes(); nodes.ok()) {
-    preflights_.Load(*nodes);
-    for (const v1::Node& node : nodes->nodes()) {
-      nodes_remembered_[node.name()] = {
-          -1, false, false, node.preflight().unix_nanos(), node.preflight().accepted(),
-          {}, 0,     {},    node.revoked_serial(),         node.in_preflight()};
-      LoadStanding(node);
-      LoadMeasurement(node);
-    }
+  // Fatal, as for jobs: without these rows the next write would drop measurements and unconfirmed jobs.
+  FSDPD_ASSIGN_OR_RETURN(const v1::ListNodesResponse nodes, parts_.store->Nodes());
+  preflights_.Load(nodes);
+  absl::Time date = parts_.clock->Wall();
+  for (const v1::Node& node : nodes.nodes())
+    date = std::max(date, absl::FromUnixNanos(node.last_seen_unix_nanos()));
+  for (const v1::Node& node : nodes.nodes()) {
+    parts_.nodes->Restore(ViewOf(node, date, *parts_.clock));
+    nodes_remembered_[node.name()] = {
+        -1, false, false, node.preflight().unix_nanos(), node.preflight().accepted(),
+        {}, 0,     {},    node.revoked_serial(),         node.in_preflight()};
+    LoadStanding(node);
+    LoadMeasurement(node);
   }
   FSDPD_ASSIGN_OR_RETURN(std::vector<v1::Job> jobs, parts_.store->LiveJobs());
   old_forgotten_ = lease_.now();  // Agents that are to forget them too have to come back first.

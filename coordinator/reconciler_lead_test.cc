@@ -18,6 +18,7 @@ class LeadersStore : public StateStore {
   bool leads = true;
   std::string too_large;                        // A job that is refused, as etcd refuses one.
   int updated = 0;                              // Jobs that UpdateAll() was given.
+  bool nodes_fail = false;                      // The next read of nodes.
   std::function<absl::Status()> before_forget;  // Once, before nodes are removed; its error is the write's.
 
   int64_t generation() const override { return store_->generation(); }
@@ -65,7 +66,9 @@ class LeadersStore : public StateStore {
     }
     return store_->UpdateNodes(changed, gone, news);
   }
-  absl::StatusOr<v1::ListNodesResponse> Nodes() override { return store_->Nodes(); }
+  absl::StatusOr<v1::ListNodesResponse> Nodes() override {
+    return std::exchange(nodes_fail, false) ? absl::UnavailableError("etcd: timed out") : store_->Nodes();
+  }
 
  private:
   absl::Status Take() {
@@ -218,6 +221,21 @@ TEST_F(ReconcilerLeadTest, WhatIsAskedInTheSameTickAfterTheLeadIsLostIsNotDone) 
   EXPECT_THAT(std::string(Cancel("j").status().message()), HasSubstr("the coordinator is stopping"));
   EXPECT_EQ(StateOf("j"), v1::JOB_STATE_RUNNING);
   EXPECT_EQ(store_->Get("k")->state(), v1::JOB_STATE_QUEUED);
+}
+
+// The next write dropped the rows of all nodes, with the jobs whose ranks may still run there.
+TEST_F(ReconcilerLeadTest, NodesThatCannotBeReadAtStartAreAnErrorAndThoseThatCanAreKept) {
+  RunOn({"a"});
+  Detach("a");
+  outboxes_.erase("a");
+  Advance(absl::Minutes(1));
+  ASSERT_EQ(store_->Nodes()->nodes(0).unconfirmed_jobs_size(), 1);
+  kept_->nodes_fail = true;
+  EXPECT_EQ(reconciler_->Load().message(), "etcd: timed out");
+  Restart();
+  Advance(absl::Minutes(1));
+  ASSERT_EQ(store_->Nodes()->nodes_size(), 1);
+  EXPECT_EQ(store_->Nodes()->nodes(0).unconfirmed_jobs_size(), 1);
 }
 
 class ReconcilerDeleteTest : public ReconcilerLeadTest {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "base/limits.h"
-#include "coordinator/known_node.h"
 #include "coordinator/testing/reconciler_case.h"
 
 namespace fsdpd {
@@ -376,13 +375,6 @@ class ReconcilerPauseLostTest : public ReconcilerPauseTest {
     outboxes_.erase(node);
     Advance(absl::Milliseconds(kAgentLostAfterMs) + absl::Seconds(2));
   }
-  // As server.cc restores what it knew of nodes.
-  void RestartWithNodes() {
-    Restart();
-    const auto known = store_->Nodes();
-    ASSERT_TRUE(known.ok());
-    for (const v1::Node& node : known->nodes()) nodes_->Restore(ViewOf(node, clock_.Wall(), clock_));
-  }
   std::vector<std::string> Unconfirmed() {
     const v1::Job job = Job("j");
     return {job.pause().unconfirmed().begin(), job.pause().unconfirmed().end()};
@@ -514,7 +506,7 @@ TEST_F(ReconcilerPauseLostTest, NoJobIsPausedWhileRanksOfAnEarlierAttemptMayTrai
     SCOPED_TRACE(restarts);
     MoveFromAToB();
     Saved("b", 20, 2);
-    if (restarts) RestartWithNodes();
+    if (restarts) Restart();
     if (restarts) Attach("b", 1, {{"j", 2}});
     if (restarts) Saved("b", 20, 2);
     Pause("j").IgnoreError();

@@ -1,6 +1,5 @@
 #include "coordinator/server.h"
 
-#include <algorithm>
 #include <mutex>
 #include <vector>
 
@@ -12,7 +11,6 @@
 #include "coordinator/gate.h"
 #include "coordinator/guarded_api.h"
 #include "coordinator/job_service.h"
-#include "coordinator/known_node.h"
 #include "coordinator/slot_count.h"
 #include "coordinator/store/measured_store.h"
 #include "coordinator/store/sqlite_store.h"
@@ -65,16 +63,6 @@ Server::Server(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 Server::~Server() { Stop(); }
 
-// What cannot be read is no reason not to start.
-void Server::RestoreNodes(const Clock& clock, Parts* parts) {
-  const absl::StatusOr<v1::ListNodesResponse> known = parts->store->Nodes();
-  if (!known.ok()) return LogWarning("%s", known.status().ToString());
-  absl::Time date = clock.Wall();
-  for (const v1::Node& node : known->nodes())
-    date = std::max(date, absl::FromUnixNanos(node.last_seen_unix_nanos()));
-  for (const v1::Node& node : known->nodes()) parts->nodes.Restore(ViewOf(node, date, clock));
-}
-
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& options) {
   FSDPD_ASSIGN_OR_RETURN(const ServerFiles files, OpenFiles(options));
   return Start(options, files, [&options] { return SqliteStore::Open(options.state_dir); });
@@ -110,7 +98,6 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<StateStore> store, open());
   auto parts = std::make_unique<Parts>(options, files, std::move(store));
   FSDPD_RETURN_IF_ERROR(parts->reconciler.Load());
-  RestoreNodes(*options.clock, parts.get());
   FSDPD_ASSIGN_OR_RETURN(parts->front,
                          OpenFront(options, files.security,
                                    {{&parts->api, v1::Coordinator::service_full_name(), true},

@@ -55,7 +55,6 @@ class Server {
 
  private:
   struct Parts;
-  static void RestoreNodes(const Clock& clock, Parts* parts);
   explicit Server(std::unique_ptr<Parts> parts);
 
   std::unique_ptr<Parts> parts_;
