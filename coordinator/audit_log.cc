@@ -6,24 +6,29 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <deque>
 #include <utility>
 
 #include "base/check.h"
 #include "base/errno_status.h"
 #include "base/json_quote.h"
 #include "base/log.h"
+#include "base/mutex.h"
 
 namespace fsdpd {
 namespace {
 
 constexpr size_t kMaxWaiting = 10'000;  // Lines of some 300 bytes.
+constexpr std::chrono::seconds kSlowWrite(10);
 
 std::string DateText(absl::Time time) {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", time, absl::UTCTimeZone());
 }
 
+// O_NONBLOCK: a FIFO without a reader is an error, and one that is full refuses a line.
 int OpenToAppend(const std::string& path) {
-  return open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+  return open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0640);
 }
 
 int64_t SizeOf(int fd) {
@@ -51,23 +56,62 @@ std::string ToJsonLine(const AuditRecord& record) {
                       record.left_out > 0 ? absl::StrCat(",\"left_out\":", record.left_out) : "", "}\n");
 }
 
+class AuditLog::File {
+ public:
+  File(std::string path, int64_t max_bytes, int fd)
+      : path_(std::move(path)), max_bytes_(max_bytes), fd_(fd), bytes_(SizeOf(fd)) {}
+  ~File() {
+    if (fd_ >= 0) close(fd_);
+  }
+
+  void Push(std::string line);
+  void Run();  // Until Close(), and all lines are written.
+  // False where lines are left after kAuditCloseTimeout: the thread is blocked.
+  bool Close();
+  int64_t lost() const;
+
+ private:
+  // On the writing thread: file and size are its own.
+  void Append(const std::string& line);
+  void Lost(int64_t lines, const std::string& why);
+  absl::Status WriteWhole(const std::string& line);
+  absl::Status Rotate();
+
+  const std::string path_;
+  const int64_t max_bytes_;
+  int fd_;               // -1 while it cannot be opened.
+  int64_t bytes_;        // Of the file.
+  int64_t missing_ = 0;  // Lost since the last line that was written.
+  std::string last_fault_;
+
+  mutable Mutex mutex_;
+  CondVar changed_;
+  std::deque<std::string> waiting_ ABSL_GUARDED_BY(mutex_);
+  int64_t overflowed_ ABSL_GUARDED_BY(mutex_) = 0;  // Not yet in missing_.
+  int64_t lost_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Since when lines are being written, and how many.
+  std::chrono::steady_clock::time_point writing_since_ ABSL_GUARDED_BY(mutex_);
+  size_t writing_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool slow_logged_ ABSL_GUARDED_BY(mutex_) = false;
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
 absl::StatusOr<std::unique_ptr<AuditLog>> AuditLog::Open(const std::string& path, int64_t max_bytes) {
   const int fd = OpenToAppend(path);
   if (fd < 0) return ErrnoStatus(path);
-  return std::unique_ptr<AuditLog>(new AuditLog(path, max_bytes, fd, SizeOf(fd)));
+  return std::unique_ptr<AuditLog>(new AuditLog(std::make_shared<File>(path, max_bytes, fd)));
 }
 
-AuditLog::AuditLog(std::string path, int64_t max_bytes, int fd, int64_t bytes)
-    : path_(std::move(path)), max_bytes_(max_bytes), fd_(fd), bytes_(bytes), thread_([this] { Run(); }) {}
+AuditLog::AuditLog(std::shared_ptr<File> file)
+    : file_(std::move(file)), thread_([file = file_] { file->Run(); }) {}
 
 AuditLog::~AuditLog() {
-  {
-    MutexLock lock(&mutex_);
-    closing_ = true;
+  if (file_->Close()) {
+    thread_.join();
+  } else {
+    thread_.detach();
   }
-  changed_.SignalAll();
-  thread_.join();
-  if (fd_ >= 0) close(fd_);
 }
 
 void AuditLog::Write(AuditRecord record) {
@@ -77,32 +121,68 @@ void AuditLog::Write(AuditRecord record) {
     if (!left_out.has_value()) return;
     record.left_out = *left_out;
   }
-  std::string line = ToJsonLine(record);
-  MutexLock lock(&mutex_);
-  if (waiting_.size() < kMaxWaiting) {
-    waiting_.push_back(std::move(line));
-  } else {
-    ++overflowed_;
-    ++lost_;
-  }
-  changed_.SignalAll();
+  file_->Push(ToJsonLine(record));
 }
 
-int64_t AuditLog::lost() const {
+int64_t AuditLog::lost() const { return file_->lost(); }
+
+void AuditLog::File::Push(std::string line) {
+  size_t pending = 0;
+  {
+    MutexLock lock(&mutex_);
+    if (waiting_.size() < kMaxWaiting) {
+      waiting_.push_back(std::move(line));
+    } else {
+      ++overflowed_;
+      ++lost_;
+    }
+    if (writing_ > 0 && std::chrono::steady_clock::now() - writing_since_ > kSlowWrite &&
+        !std::exchange(slow_logged_, true))
+      pending = writing_ + waiting_.size();
+    changed_.SignalAll();
+  }
+  if (pending > 0) LogError("audit log does not respond path=%s pending_lines=%d", path_, pending);
+}
+
+bool AuditLog::File::Close() {
+  const auto until = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(kAuditCloseTimeout);
+  size_t pending = 0;
+  {
+    MutexLock lock(&mutex_);
+    closing_ = true;
+    changed_.SignalAll();
+    for (auto now = std::chrono::steady_clock::now(); !ended_ && now < until;
+         now = std::chrono::steady_clock::now())
+      changed_.WaitFor(&mutex_, until - now);
+    if (ended_) return true;
+    pending = writing_ + waiting_.size();
+  }
+  LogError("audit log did not respond at the stop path=%s pending_lines=%d", path_, pending);
+  return false;
+}
+
+int64_t AuditLog::File::lost() const {
   MutexLock lock(&mutex_);
   return lost_;
 }
 
-void AuditLog::Run() {
+void AuditLog::File::Run() {
   for (;;) {
     std::deque<std::string> lines;
     int64_t overflowed = 0;
     {
       MutexLock lock(&mutex_);
+      if (std::exchange(writing_, 0) > 0) slow_logged_ = false;
       while (waiting_.empty() && !closing_) changed_.Wait(&mutex_);
-      if (waiting_.empty()) return;
+      if (waiting_.empty()) {
+        ended_ = true;
+        changed_.SignalAll();
+        return;
+      }
       lines.swap(waiting_);
       overflowed = std::exchange(overflowed_, 0);
+      writing_ = lines.size();
+      writing_since_ = std::chrono::steady_clock::now();
     }
     for (const std::string& line : lines) Append(line);
     // Those came after these.
@@ -111,7 +191,7 @@ void AuditLog::Run() {
   }
 }
 
-void AuditLog::Append(const std::string& line) {
+void AuditLog::File::Append(const std::string& line) {
   absl::Status status =
       bytes_ > 0 && bytes_ + static_cast<int64_t>(line.size()) > max_bytes_ ? Rotate() : absl::OkStatus();
   if (status.ok() && missing_ > 0) {
@@ -130,13 +210,13 @@ void AuditLog::Append(const std::string& line) {
   Lost(1, std::string(status.message()));
 }
 
-void AuditLog::Lost(int64_t lines, const std::string& why) {
+void AuditLog::File::Lost(int64_t lines, const std::string& why) {
   missing_ += lines;
   if (std::exchange(last_fault_, why) != why) LogError("the audit log loses lines: %s", why);
 }
 
 // Half a line is taken back: what follows would be lost with it.
-absl::Status AuditLog::WriteWhole(const std::string& line) {
+absl::Status AuditLog::File::WriteWhole(const std::string& line) {
   if (fd_ >= 0 && !IsAt(fd_, path_)) {
     LogWarning("audit log was removed or replaced, reopening it path=%s", path_);
     close(std::exchange(fd_, -1));
@@ -156,7 +236,7 @@ absl::Status AuditLog::WriteWhole(const std::string& line) {
   return status;
 }
 
-absl::Status AuditLog::Rotate() {
+absl::Status AuditLog::File::Rotate() {
   const auto name = [this](int number) { return number == 0 ? path_ : absl::StrCat(path_, ".", number); };
   for (int number = kKeptAuditFiles - 1; number >= 0; --number) {
     if (rename(name(number).c_str(), name(number + 1).c_str()) != 0 && errno != ENOENT) {

@@ -4,29 +4,29 @@
 // Calls of nobody, which whoever reaches the port may make, cannot fill it: of each method and outcome a line
 // a minute, which counts those before it that have none.
 //
-// Write() never waits: a thread of its own writes, and what it cannot write (a full disk, a disk that hangs
-// until the queue is full) is counted. The log says when that begins, and the file how many lines are missing
+// Write() never blocks: a thread of its own writes, and what it cannot write (a full disk, a disk that hangs
+// until the queue is full, a FIFO without a reader) is counted. A file that does not respond is logged once. The log says when that begins, and the file how many lines are missing
 // once it can be written again. A file that has reached its size becomes FILE.1, that one FILE.2, and the
 // last is removed. A file that somebody removes or renames (logrotate) is opened anew before the next line.
 //
-// Thread-safe. The destructor writes what waits.
+// Thread-safe. The destructor writes pending lines, for kAuditCloseTimeout at most: a write to a file system
+// that does not respond cannot be interrupted, so its thread is left behind.
 #pragma once
 
 #include <absl/status/statusor.h>
 #include <absl/time/time.h>
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 #include <thread>
 
-#include "base/mutex.h"
 #include "base/repeats.h"
 
 namespace fsdpd {
 
 constexpr int kKeptAuditFiles = 4;  // FILE.1 to FILE.4.
+constexpr absl::Duration kAuditCloseTimeout = absl::Seconds(3);
 
 struct AuditRecord {
   absl::Time time;      // When the call ended; a date.
@@ -54,28 +54,11 @@ class AuditLog {
   int64_t lost() const;  // Lines that are in no file.
 
  private:
-  AuditLog(std::string path, int64_t max_bytes, int fd, int64_t bytes);
-  void Run();
-  // On the writing thread: file and size are its own.
-  void Append(const std::string& line);
-  void Lost(int64_t lines, const std::string& why);
-  absl::Status WriteWhole(const std::string& line);
-  absl::Status Rotate();
+  class File;
+  explicit AuditLog(std::shared_ptr<File> file);
 
-  const std::string path_;
-  const int64_t max_bytes_;
-  int fd_;               // -1 while it cannot be opened.
-  int64_t bytes_;        // Of the file.
-  int64_t missing_ = 0;  // Lost since the last line that was written.
-  std::string last_fault_;
-
-  Repeats repeats_;  // Of calls of nobody.
-  mutable Mutex mutex_;
-  CondVar changed_;
-  std::deque<std::string> waiting_ ABSL_GUARDED_BY(mutex_);
-  int64_t overflowed_ ABSL_GUARDED_BY(mutex_) = 0;  // Not yet in missing_.
-  int64_t lost_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  const std::shared_ptr<File> file_;  // Shared with the thread, which may outlive this.
+  Repeats repeats_;                   // Of calls of nobody.
   std::thread thread_;
 };
 

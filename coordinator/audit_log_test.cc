@@ -1,13 +1,30 @@
 #include "coordinator/audit_log.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "base/temp_dir.h"
+
+namespace {
+
+std::atomic<bool> disk_hangs{false}, disk_is_reached{false};
+
+}  // namespace
+
+// As a network's file system whose server is gone.
+extern "C" int fdatasync(int fd) {
+  static const auto real = reinterpret_cast<int (*)(int)>(dlsym(RTLD_NEXT, "fdatasync"));
+  disk_is_reached = true;
+  while (disk_hangs) std::this_thread::yield();
+  return real(fd);
+}
 
 namespace fsdpd {
 namespace {
@@ -145,6 +162,39 @@ TEST(AuditLog, AFileThatIsRemovedOrRenamedIsOpenedAnew) {
   const std::string expected = "{\"lost_lines\":1}\n" + ToJsonLine(Record("e"));
   while (TextOf(path) != expected) std::this_thread::yield();
   EXPECT_EQ(log->lost(), 1);
+}
+
+// The coordinator waited for a reader for ever: at its start, or when it was to stop.
+TEST(AuditLog, AFifoWithoutAReaderIsAnErrorAtTheStartAndCostsLinesLater) {
+  const TempDir dir;
+  const std::string path = dir.File("audit");
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_THAT(std::string(AuditLog::Open(path, 1 << 20).status().message()), HasSubstr("No such device"));
+  std::filesystem::remove(path);
+  const auto log = OpenOrDie(path, 1 << 20);
+  std::filesystem::remove(path);
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  log->Write(Record("a"));
+  while (log->lost() < 1) std::this_thread::yield();
+}
+
+// SIGTERM did not end the coordinator.
+TEST(AuditLog, ADiskThatHangsDoesNotKeepTheCoordinatorFromStopping) {
+  const TempDir dir;
+  auto log = OpenOrDie(dir.File("audit"), 1 << 20);
+  disk_is_reached = false;
+  disk_hangs = true;
+  log->Write(Record("a"));
+  while (!disk_is_reached) std::this_thread::yield();
+  log->Write(Record("b"));
+  ::testing::internal::CaptureStderr();
+  log.reset();
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("audit log did not respond at the stop"));
+  EXPECT_THAT(said, HasSubstr("pending_lines=2"));
+  disk_hangs = false;
+  while (TextOf(dir.File("audit")) != ToJsonLine(Record("a")) + ToJsonLine(Record("b")))
+    std::this_thread::yield();
 }
 
 TEST(AuditLog, AFileThatCannotBeMadeIsAnError) {
