@@ -1,5 +1,6 @@
 #include "coordinator/store/sqlite_query.h"
 
+#include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +35,10 @@ absl::Status StatusOf(sqlite3* db, int rc, absl::string_view doing) {
   switch (rc & 0xff) {
     case SQLITE_CORRUPT:
     case SQLITE_NOTADB:
-      return absl::DataLossError(message);
+      return absl::DataLossError(absl::StrCat(
+          message, absl::StrContains(doing, path) ? "" : absl::StrCat(" (", path, ")"),
+          "; restore an intact backup into an empty state directory: ",
+          "fsdpd-coordinator restore"));
     case SQLITE_IOERR:
       return absl::UnavailableError(absl::StrCat(message, " (", path, ")"));
     case SQLITE_BUSY:

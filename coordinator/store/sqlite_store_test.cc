@@ -153,6 +153,8 @@ TEST(SqliteStore, ReportsDamagedPagesAsDataLoss) {
   const auto store = SqliteStore::Open(dir.path());
   const absl::Status status = store.ok() ? (*store)->List(JobQuery()).status() : store.status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr(dir.File("fsdpd.db")));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("fsdpd-coordinator restore"));
 }
 
 TEST(SqliteStore, RefusesANewerSchemaAndLeavesItAlone) {
