@@ -110,16 +110,16 @@ std::vector<std::string> JobFolders::Prune(fs::file_time_type now) {
   int64_t kept = 0;
   for (const Folder& folder : folders) {
     const bool told = forgotten.count(folder.job_id) != 0;
-    if (hosted.count(folder.job_id) != 0) {
+    const bool old = options_.keep_for != absl::InfiniteDuration() &&
+                     now - folder.written > absl::ToChronoNanoseconds(options_.keep_for);
+    const bool expires = told || old || kept >= options_.keep_jobs;
+    // Asked again before each removal: those before may have taken minutes, and a job was launched meanwhile.
+    if (!expires || hosted.count(folder.job_id) != 0 || hosted_().count(folder.job_id) != 0) {
       ++kept;
       if (told) left.insert(folder.job_id);
       continue;
     }
-    const bool old = options_.keep_for != absl::InfiniteDuration() &&
-                     now - folder.written > absl::ToChronoNanoseconds(options_.keep_for);
-    if (!told && !old && kept < options_.keep_jobs) {
-      ++kept;
-    } else if (Remove(folder.job_id, told ? "it was deleted" : old ? "it is old" : "there are newer ones")) {
+    if (Remove(folder.job_id, told ? "it was deleted" : old ? "it is old" : "there are newer ones")) {
       removed.push_back(folder.job_id);
     } else if (told) {
       left.insert(folder.job_id);

@@ -65,6 +65,21 @@ TEST_F(JobFoldersTest, TheOldestGoWhenThereAreTooMany) {
   EXPECT_FALSE(Has("old"));
 }
 
+// Its logs were removed under its ranks: what runs was asked once, before the first removal.
+TEST_F(JobFoldersTest, AJobThatIsLaunchedWhileOthersAreRemovedKeepsItsFolder) {
+  std::atomic<int> asked{0};
+  JobFolders folders(dir_.path(), {/*keep_jobs=*/1}, [this, &asked] {
+    ++asked;
+    return Has("new") && !Has("middle") ? std::set<std::string>{"old"} : std::set<std::string>();
+  });
+  while (asked == 0) std::this_thread::yield();
+  Write("old", 3);
+  Write("middle", 2);
+  Write("new", 1);
+  EXPECT_THAT(folders.Prune(now_), ElementsAre("middle"));
+  EXPECT_TRUE(Has("old"));
+}
+
 TEST_F(JobFoldersTest, WhatWasWrittenLastCountsAndNotWhenTheJobCame) {
   const auto folders = Keep(1);
   Write("long-ago", 50);
