@@ -116,16 +116,22 @@ void WebServer::Reap() {
   }
 }
 
+bool WebServer::EndIdle() {
+  const auto idle = std::find_if(exchanges_.begin(), exchanges_.end(), [](const Exchange& each) {
+    return !each.turned_away && !each.ended && !each.awaited;
+  });
+  if (idle == exchanges_.end()) return false;
+  shutdown(idle->fd, SHUT_RDWR);
+  idle->ended = true;
+  return true;
+}
+
 bool WebServer::MakeRoom() {
   const auto turned_away = [](const Exchange& each) { return each.turned_away; };
   const auto away = static_cast<size_t>(std::count_if(exchanges_.begin(), exchanges_.end(), turned_away));
-  if (exchanges_.size() - away < options_.max_exchanges) return true;
-  const auto idle = std::find_if(exchanges_.begin(), exchanges_.end(),
-                                 [](const Exchange& each) { return !each.turned_away && !each.awaited; });
-  if (idle != exchanges_.end()) {
-    End(idle);
-    return true;
-  }
+  const auto ended = static_cast<size_t>(std::count_if(exchanges_.begin(), exchanges_.end(),
+                                                       [](const Exchange& each) { return each.ended; }));
+  if (exchanges_.size() - away - ended < options_.max_exchanges || EndIdle()) return true;
   if (away >= kMaxTurnedAway) End(std::find_if(exchanges_.begin(), exchanges_.end(), turned_away));
   return false;
 }
@@ -137,8 +143,7 @@ void WebServer::Accept() {
       accept4(listener_.fd.get(), reinterpret_cast<sockaddr*>(&peer), &size, SOCK_NONBLOCK | SOCK_CLOEXEC);
   if (fd < 0) {
     starved_ = errno != EAGAIN && errno != EINTR && errno != ECONNABORTED;
-    // Out of descriptors: the oldest gives up its own.
-    if (errno == EMFILE && !exchanges_.empty()) End(exchanges_.begin());
+    if (errno == EMFILE) EndIdle();
     return;
   }
   const bool turned_away = !MakeRoom();

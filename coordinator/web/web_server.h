@@ -49,6 +49,7 @@ class WebServer {
     int fd = -1;
     std::string from;
     bool turned_away = false;          // Whatever it asks for.
+    bool ended = false;                // Shut down, and not joined yet: its descriptor is still open.
     std::atomic<bool> awaited{false};  // Its request is whole, and the answer is not written.
     std::atomic<bool> done{false};
     std::thread thread;
@@ -57,8 +58,10 @@ class WebServer {
   WebServer(const WebOptions& options, Listener listener, Answer answer);
   void Run();
   void Accept();
-  // False where all that are served wait for answers.
-  bool MakeRoom();
+  // Shuts the oldest down that waits for no answer, for Reap() to join: it may be about to get one. False
+  // where all that are served wait for answers.
+  bool EndIdle();
+  bool MakeRoom();  // Likewise.
   void Serve(Exchange* exchange) const;
   void Reap();
   void End(std::list<Exchange>::iterator exchange);

@@ -4,6 +4,8 @@
 #include <absl/synchronization/notification.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <list>
 
@@ -127,6 +129,39 @@ TEST(WebServer, WhoComesWhileAllAreAnsweredIsToldToComeAgain) {
   answered.Notify();
   for (HttpClient* each : {&first, &second}) EXPECT_THAT(each->ReadAll(), EndsWith("/long "));
   EXPECT_THAT(HttpClient::Get(server->port(), "/x"), EndsWith("/x "));
+}
+
+// The oldest was joined, which waited for its answer, and nobody was served meanwhile.
+TEST(WebServer, OutOfDescriptorsOneThatWaitsForNoAnswerGivesUpItsOwn) {
+  WebOptions options;
+  options.head_time = absl::Minutes(10);
+  absl::Notification first_asked, last_asked, answered;
+  const auto server = Started(options, [&](const HttpRequest& request, const std::string& from) {
+    if (request.path == "/first") first_asked.Notify();
+    if (request.path == "/last") last_asked.Notify();
+    if (request.path != "/x") answered.WaitForNotification();
+    return Echo(request, from);
+  });
+  HttpClient first(server->port());
+  first.Send("GET /first HTTP/1.1\r\n\r\n");
+  first_asked.WaitForNotification();
+  HttpClient silent(server->port()), last(server->port());
+  last.Send("GET /last HTTP/1.1\r\n\r\n");
+  last_asked.WaitForNotification();  // So the silent one is accepted too.
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int free = dup(STDIN_FILENO);
+  ASSERT_GE(free, 0);
+  close(free);
+  rlimit tight = before;
+  tight.rlim_cur = static_cast<rlim_t>(free) + 1;  // The client's own socket.
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &tight), 0);
+  EXPECT_THAT(HttpClient::Get(server->port(), "/x"), EndsWith("/x "));
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(silent.ReadAll(), "");
+  answered.Notify();
+  EXPECT_THAT(first.ReadAll(), EndsWith("/first "));
+  EXPECT_THAT(last.ReadAll(), EndsWith("/last "));
 }
 
 TEST(WebServer, ItsEndEndsWhatIsUnderWay) {
