@@ -44,7 +44,11 @@ class Reader {
   bool Take(v1::LogLines lines) {
     MutexLock lock(&mutex_);
     while (held_) changed_.Wait(&mutex_);
-    if (gone_) return false;
+    if (gone_) {
+      ++refused_;
+      changed_.SignalAll();
+      return false;
+    }
     ended_ += lines.end() ? 1 : 0;
     error_ += lines.error();
     no_such_log_ |= lines.no_such_log();
@@ -80,6 +84,12 @@ class Reader {
     }
     return static_cast<int>(steps_.size());
   }
+  void AwaitRefused() {
+    MutexLock lock(&mutex_);
+    while (refused_ == 0 && changed_.WaitFor(&mutex_, std::chrono::seconds(10))) {
+    }
+    EXPECT_EQ(refused_, 1);
+  }
   std::string error() {
     MutexLock lock(&mutex_);
     return error_;
@@ -101,6 +111,7 @@ class Reader {
   bool held_ ABSL_GUARDED_BY(mutex_) = false;
   bool gone_ ABSL_GUARDED_BY(mutex_) = false;
   int ended_ ABSL_GUARDED_BY(mutex_) = 0;
+  int refused_ ABSL_GUARDED_BY(mutex_) = 0;  // Messages that came when it had gone.
   std::string error_ ABSL_GUARDED_BY(mutex_);
   bool no_such_log_ ABSL_GUARDED_BY(mutex_) = false;
   std::string text_ ABSL_GUARDED_BY(mutex_);
@@ -601,7 +612,13 @@ TEST_F(LogKeeperTest, AReaderThatHasGoneEndsItsRequestAndHoldsUpNobody) {
   keeper_.Read(Ask(3, /*follow=*/true));
   Write(log, "two\n");  // A rank does not wait for readers.
   reader_.Hold(/*held=*/false, /*gone=*/true);
-  keeper_.DropAll();
+  reader_.AwaitRefused();
+  reader_.Hold(/*held=*/false, /*gone=*/false);
+  v1::ReadLogs other = Ask(3);
+  other.set_request(2);
+  keeper_.RankEnded(kRank);
+  keeper_.Read(other);
+  EXPECT_EQ(reader_.AwaitEnd(), "3:one\n3:two\n") << "lines of the first request are not sent again";
 }
 
 TEST_F(LogKeeperTest, PreparesItsFolderOrSaysWhyNot) {
