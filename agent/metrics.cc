@@ -121,7 +121,7 @@ constexpr Metric kTable[] = {
      "was removed."},
     {"fsdpd_unrecorded_steps_total", kCounter, "", "",
      "Steps of jobs that their record (fsdpctl get --steps) lacks, since the work folder's disk did not take "
-     "them, or not in time."},
+     "them, not in time, or their file was removed."},
     {"fsdpd_agent_internal_errors_total", kCounter, "", "",
      "Exceptions while the agent handled one rank. The agent logs each and continues; the rank's state is "
      "read again a second later."},

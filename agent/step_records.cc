@@ -255,6 +255,13 @@ absl::Status ReadSpan(const Span& span, const v1::RecordedSteps& ask, size_t mos
   return absl::OkStatus();
 }
 
+// False after the file was removed or renamed: what is written to it is found by no reader.
+bool IsAt(int fd, const std::string& path) {
+  struct stat held = {}, there = {};
+  if (stat(path.c_str(), &there) != 0) return errno != ENOENT && errno != ENOTDIR;
+  return fstat(fd, &held) == 0 && held.st_dev == there.st_dev && held.st_ino == there.st_ino;
+}
+
 // The oldest go until the attempt's new segment fits.
 void Prune(const std::string& folder, int attempt, const StepRecordLimits& limits) {
   const absl::StatusOr<std::vector<Segment>> segments = SegmentsIn(folder, attempt);
@@ -348,6 +355,14 @@ void StepRecords::Write(const Waiting& next) {
 }
 
 absl::Status StepRecords::Append(Open* open, const Waiting& next) {
+  if (open->fd.valid() && !IsAt(open->fd.get(), open->path)) {
+    Segment removed;
+    ParseName(fs::path(open->path).filename(), &removed);
+    LogWarning("step records were removed job=%s attempt=%d path=%s steps=%d", next.id.job_id,
+               next.id.attempt, open->path, open->next_step - removed.first);
+    for (int64_t step = removed.first; step < open->next_step; ++step) missed_();
+    open->fd = UniqueFd();
+  }
   if (!open->fd.valid() || open->next_step != next.step || open->bytes >= limits_.segment_bytes)
     FSDPD_RETURN_IF_ERROR(Begin(open, next));
   const ssize_t wrote = write(open->fd.get(), next.line.data(), next.line.size());

@@ -219,6 +219,16 @@ TEST_F(StepRecordsTest, StepsThatCannotBeWrittenAreAHole) {
   EXPECT_EQ(missed_, 2);
 }
 
+// They went on into a file without a name, and nothing said so.
+TEST_F(StepRecordsTest, StepsWhoseRecordIsRemovedAreCountedAndTheNextOneIsRecorded) {
+  Add(1, 1, 3);
+  (void)Read(0, Ask());
+  fs::remove_all(dir_.path() + "/" + kJob);
+  Add(1, 4, 5);
+  EXPECT_THAT(Read(0, Ask()), ElementsAre("[1 began 1: 4-5]", "1:4", "1:5"));
+  EXPECT_EQ(missed_, 3);
+}
+
 TEST_F(StepRecordsTest, StepsForWhichThereIsNoRoomAreCounted) {
   StepRecordLimits limits;
   limits.waiting = 0;
