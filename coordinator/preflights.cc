@@ -49,6 +49,13 @@ std::optional<v1::NodePreflight> Preflights::Find(const std::string& node) const
   return it == results_.end() ? std::nullopt : std::optional(it->second);
 }
 
+Preflights::Version Preflights::VersionOf(const std::string& node) const {
+  MutexLock lock(&mutex_);
+  const auto it = results_.find(node);
+  if (it == results_.end()) return {};
+  return {it->second.unix_nanos(), it->second.accepted()};
+}
+
 void Preflights::MarkIn(v1::Node* node) const {
   MutexLock lock(&mutex_);
   const auto it = results_.find(node->name());

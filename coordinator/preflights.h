@@ -31,6 +31,12 @@ class Preflights {
 
   // --- Any thread -----------------------------------------------------------------------------------------
   std::optional<v1::NodePreflight> Find(const std::string& node) const;
+  // What tells one result of a node from another, without a copy of it: asked for all nodes in each tick.
+  struct Version {
+    int64_t unix_nanos = 0;  // 0: the node was not measured.
+    bool accepted = false;
+  };
+  Version VersionOf(const std::string& node) const;
   // Into the public form of a node.
   void MarkIn(v1::Node* node) const;
 

@@ -45,6 +45,26 @@ TEST(Preflights, AResultIsKeptWithinBoundsWhateverAnAgentSends) {
   EXPECT_FALSE(long_name.error().empty());
 }
 
+// The marks of all nodes were made from copies of all results in each tick.
+TEST(Preflights, TheVersionOfAResultChangesWithItsTimeAndItsAcceptance) {
+  Preflights preflights;
+  const auto version = [&] {
+    const Preflights::Version now = preflights.VersionOf("n");
+    return std::pair(now.unix_nanos, now.accepted);
+  };
+  EXPECT_EQ(version(), std::pair(int64_t{0}, false));
+  v1::NodePreflight result = ResultAt(kNow);
+  result.add_faults("slow");
+  preflights.Set("n", result);
+  EXPECT_EQ(version(), std::pair(absl::ToUnixNanos(kNow), false));
+  preflights.Accept("n");
+  EXPECT_EQ(version(), std::pair(absl::ToUnixNanos(kNow), true));
+  preflights.Set("n", ResultAt(kNow + absl::Hours(1)));
+  EXPECT_EQ(version(), std::pair(absl::ToUnixNanos(kNow + absl::Hours(1)), false));
+  preflights.Forget("n");
+  EXPECT_EQ(version(), std::pair(int64_t{0}, false));
+}
+
 TEST(Preflights, AResultCountsForADayAndForTheNodeThatWasMeasured) {
   EXPECT_FALSE(Passes(std::nullopt, Node(), kNow));
   EXPECT_TRUE(Passes(ResultAt(kNow - absl::Hours(23)), Node(), kNow));

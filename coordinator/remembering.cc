@@ -44,12 +44,12 @@ v1::Event Revoked(const std::string& node, const std::string& serial, absl::Time
 std::map<std::string, Reconciler::NodeMark> Reconciler::NodeMarks() const {
   std::map<std::string, NodeMark> marks;
   for (const auto& [name, view] : views_) {
-    const v1::NodePreflight preflight = preflights_.Find(name).value_or(v1::NodePreflight());
+    const Preflights::Version measured = preflights_.VersionOf(name);
     marks[name] = {view.epoch,
                    view.connected,
                    view.left,
-                   preflight.unix_nanos(),
-                   preflight.accepted(),
+                   measured.unix_nanos,
+                   measured.accepted,
                    view.unconfirmed_jobs,
                    strikes_.CountedAt(name),
                    HealthySince(name),
