@@ -231,7 +231,7 @@ class Reconciler {
   void TakeRetry(const std::string& id, const std::string& reason, const Answer& answer);
   absl::StatusOr<v1::Job> TakeDelete(const std::string& id);
   void ForgetOldJobs();
-  void SendForget(const std::string& id);
+  void SendForgets();
   absl::Status GoOn(LiveJob* live, const std::string& reason);
   absl::Status CheckFolder(const v1::Job& ended);
   absl::Status RefuseEnded(const std::string& id, const char* what, const char* hint);
@@ -434,6 +434,7 @@ class Reconciler {
   absl::Time rest_saved_ = absl::InfinitePast();
   absl::Time progress_saved_ = absl::InfinitePast();
   absl::Time old_forgotten_ = absl::InfinitePast();
+  std::deque<std::string> to_forget_;             // Jobs that agents are to forget: SendForgets().
   absl::Time store_told_ = absl::InfinitePast();  // That something could not be stored.
 };
 
