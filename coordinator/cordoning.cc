@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "base/log.h"
+#include "coordinator/errors.h"
 #include "coordinator/reconciler.h"
 
 namespace fsdpd {
@@ -33,8 +34,7 @@ bool Reconciler::IsKnown(const std::string& node) const {
 
 absl::Status Reconciler::Cordon(const std::string& node, const std::string& reason) {
   return Decided([this, node, reason] {
-    if (!IsKnown(node) && !cordons_.Find(node).has_value())
-      return absl::NotFoundError(absl::StrCat("no node '", node, "'"));
+    if (!IsKnown(node) && !cordons_.Find(node).has_value()) return NodeNotFound(node);
     const std::optional<v1::Cordon> before = cordons_.Find(node);
     // Who has nothing to say takes away nobody's reason, least of all what attempts failed by.
     if (reason.empty() && before.has_value() && !before->automatic()) return absl::OkStatus();
@@ -51,8 +51,7 @@ absl::Status Reconciler::Cordon(const std::string& node, const std::string& reas
 
 absl::Status Reconciler::Uncordon(const std::string& node) {
   return Decided([this, node] {
-    if (!cordons_.Find(node).has_value())
-      return IsKnown(node) ? absl::OkStatus() : absl::NotFoundError(absl::StrCat("no node '", node, "'"));
+    if (!cordons_.Find(node).has_value()) return IsKnown(node) ? absl::OkStatus() : NodeNotFound(node);
     const std::optional<v1::NodePreflight> measured = preflights_.Find(node);
     absl::Status lifted = AcceptMeasured(node);
     if (lifted.ok()) lifted = cordons_.Lift(node, parts_.clock->Wall());

@@ -38,8 +38,7 @@ absl::Status Reconciler::Drain(const std::string& node, const std::string& reaso
                                bool force) {
   return Decided([this, node, reason, grace_ms, force] {
     const std::optional<v1::Cordon> known = cordons_.Find(node);
-    if (!IsKnown(node) && !known.has_value())
-      return absl::NotFoundError(absl::StrCat("no node '", node, "'"));
+    if (!IsKnown(node) && !known.has_value()) return NodeNotFound(node);
     const std::vector<std::string> losing = force ? std::vector<std::string>() : LosingBy(node);
     if (!losing.empty()) {
       const std::string names = absl::StrJoin(losing, ", ");

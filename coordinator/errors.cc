@@ -189,6 +189,10 @@ absl::Status JobNotFound(absl::string_view id) {
   return Refusal(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", absl::StrCat("no job '", id, "'"));
 }
 
+absl::Status NodeNotFound(absl::string_view name) {
+  return Refusal(absl::StatusCode::kNotFound, "NODE_NOT_FOUND", absl::StrCat("no node '", name, "'"));
+}
+
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   const Row& row = RowOf(status.code());

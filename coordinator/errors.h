@@ -37,6 +37,7 @@ absl::Status BadField(absl::string_view field, absl::string_view reason);
 absl::Status WrongState(absl::string_view reason, absl::string_view subject, absl::string_view message);
 
 absl::Status JobNotFound(absl::string_view id);
+absl::Status NodeNotFound(absl::string_view name);
 
 grpc::Status ToGrpc(const absl::Status& status);
 

@@ -120,6 +120,7 @@ TEST(Errors, OnlyUnavailableAsksForARetry) {
   EXPECT_GT(retry.retry_delay().seconds(), 0);
   EXPECT_FALSE(Find(ToGrpc(JobNotFound("x")), &retry));
   EXPECT_EQ(ReasonOf(ToGrpc(JobNotFound("x"))), "JOB_NOT_FOUND");
+  EXPECT_EQ(ReasonOf(ToGrpc(NodeNotFound("x"))), "NODE_NOT_FOUND");
 }
 
 TEST(Errors, BadFieldNamesTheField) {

@@ -28,10 +28,6 @@ absl::Status CheckNode(const std::string& name) {
   return status.ok() ? status : BadField("node", absl::StrCat("'", name, "' ", status.message()));
 }
 
-absl::Status NodeNotFound(const std::string& name) {
-  return Refusal(absl::StatusCode::kNotFound, "NODE_NOT_FOUND", absl::StrCat("no node '", name, "'"));
-}
-
 }  // namespace
 
 std::vector<v1::Node> JobService::Nodes() const {
@@ -85,7 +81,6 @@ grpc::Status JobService::CordonNode(grpc::ServerContext*, const v1::CordonNodeRe
   if (request->reason().size() > kMaxReasonBytes)
     return ToGrpc(BadField("reason", absl::StrCat("has more than ", kMaxReasonBytes, " characters")));
   const absl::Status cordoned = parts_.reconciler->Cordon(request->node(), request->reason());
-  if (absl::IsNotFound(cordoned)) return ToGrpc(NodeNotFound(request->node()));
   if (!cordoned.ok()) return ToGrpc(cordoned);
   *response->mutable_node() = NodeNamed(request->node());
   return grpc::Status::OK;
@@ -95,7 +90,6 @@ grpc::Status JobService::UncordonNode(grpc::ServerContext*, const v1::UncordonNo
                                       v1::UncordonNodeResponse* response) {
   if (const absl::Status name = CheckNode(request->node()); !name.ok()) return ToGrpc(name);
   const absl::Status lifted = parts_.reconciler->Uncordon(request->node());
-  if (absl::IsNotFound(lifted)) return ToGrpc(NodeNotFound(request->node()));
   if (!lifted.ok()) return ToGrpc(lifted);
   *response->mutable_node() = NodeNamed(request->node());
   return grpc::Status::OK;
@@ -112,7 +106,6 @@ grpc::Status JobService::DrainNode(grpc::ServerContext*, const v1::DrainNodeRequ
         BadField("grace_seconds", absl::StrCat("must be 1 to ", kMaxGraceSeconds, ", is ", seconds)));
   const absl::Status drained =
       parts_.reconciler->Drain(request->node(), request->reason(), 1000 * seconds, request->force());
-  if (absl::IsNotFound(drained)) return ToGrpc(NodeNotFound(request->node()));
   if (!drained.ok()) return ToGrpc(drained);
   *response->mutable_node() = NodeNamed(request->node());
   return grpc::Status::OK;
@@ -122,16 +115,13 @@ grpc::Status JobService::DeleteNode(grpc::ServerContext*, const v1::DeleteNodeRe
                                     v1::DeleteNodeResponse* response) {
   if (const absl::Status name = CheckNode(request->node()); !name.ok()) return ToGrpc(name);
   *response->mutable_node() = NodeNamed(request->node());
-  const absl::Status deleted = parts_.reconciler->DeleteNode(request->node(), request->force());
-  if (absl::IsNotFound(deleted)) return ToGrpc(NodeNotFound(request->node()));
-  return ToGrpc(deleted);
+  return ToGrpc(parts_.reconciler->DeleteNode(request->node(), request->force()));
 }
 
 grpc::Status JobService::PreflightNode(grpc::ServerContext*, const v1::PreflightNodeRequest* request,
                                        v1::PreflightNodeResponse* response) {
   if (const absl::Status name = CheckNode(request->node()); !name.ok()) return ToGrpc(name);
   const absl::Status begun = parts_.reconciler->Preflight(request->node());
-  if (absl::IsNotFound(begun)) return ToGrpc(NodeNotFound(request->node()));
   if (!begun.ok()) return ToGrpc(begun);
   *response->mutable_node() = NodeNamed(request->node());
   return grpc::Status::OK;

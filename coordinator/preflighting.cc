@@ -113,7 +113,7 @@ absl::Status Reconciler::Preflight(const std::string& node) {
   return Decided([this, node]() -> absl::Status {
     ReadPresence();
     const auto it = views_.find(node);
-    if (it == views_.end()) return absl::NotFoundError(absl::StrCat("no node '", node, "'"));
+    if (it == views_.end()) return NodeNotFound(node);
     const auto not_idle = [&](const std::string& why) {
       return WrongState("NODE_NOT_IDLE", absl::StrCat("nodes/", node), absl::StrCat(node, " ", why));
     };

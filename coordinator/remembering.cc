@@ -131,8 +131,7 @@ std::vector<std::string> Reconciler::JobsWithRanksOn(const std::string& node) co
 
 absl::Status Reconciler::CheckDeletable(const std::string& node, bool force) const {
   const auto it = views_.find(node);
-  if (it == views_.end() && !cordons_.Find(node).has_value())
-    return absl::NotFoundError(absl::StrCat("no node '", node, "'"));
+  if (it == views_.end() && !cordons_.Find(node).has_value()) return NodeNotFound(node);
   const NodeView view = it == views_.end() ? NodeView() : it->second;
   const auto not_idle = [&](const std::string& why) {
     return WrongState("NODE_NOT_IDLE", absl::StrCat("nodes/", node), absl::StrCat("node ", node, " ", why));
