@@ -135,6 +135,14 @@ void AddFreedMemory(const std::vector<NodePart>& parts, v1::Job::Pause* pause) {
   }
 }
 
+std::string WhatFollows(const v1::Job& job) {
+  if (job.state() == v1::JOB_STATE_STOPPING) return "";
+  constexpr char kLeft[] = "once they have ended or the node is lost";
+  if (job.state() == v1::JOB_STATE_CANCELLING) return absl::StrCat("; the job is cancelled ", kLeft);
+  if (job.pause().resumes()) return absl::StrCat("; the job continues ", kLeft);
+  return "; the job is paused once they have ended; if the node is lost, `fsdpctl resume` continues the job";
+}
+
 std::string IdleCancelWords(const v1::Job& job) {
   const bool paused = job.state() == v1::JOB_STATE_PAUSED;
   if (job.attempt() == 0)

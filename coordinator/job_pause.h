@@ -35,6 +35,9 @@ std::string UnconfirmedWords(const std::vector<std::string>& nodes);
 // Of the GPUs of an attempt that is gone.
 void AddFreedMemory(const std::vector<NodePart>& parts, v1::Job::Pause* pause);
 
+// What becomes of a job that waits for ranks to leave on nodes that do not say so; "" if it is STOPPING.
+std::string WhatFollows(const v1::Job& job);
+
 // Of a cancel of a job that has no ranks: from where it could be gone on with, if it has ever had some.
 // REQUIRES: QUEUED or PAUSED.
 std::string IdleCancelWords(const v1::Job& job);

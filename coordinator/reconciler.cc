@@ -200,8 +200,8 @@ void Reconciler::RunTick(const std::deque<EventQueue::Event>& events) {
   SaveRest();
   RememberNodes();
   if (all_noted) ForgetOldJobs();
-  const std::set<std::string> full = FullNodes();
   SendForgets();
+  const std::set<std::string> full = FullNodes();
   std::vector<const NodeView*> heard;
   for (const auto& [name, view] : views_) {
     if (IsHeard(view) && measurements_.count(name) == 0 && full.count(name) == 0) heard.push_back(&view);

@@ -578,13 +578,6 @@ std::vector<std::string> UnconfirmedNodes(const AttemptFacts& facts, const Prese
   return nodes;
 }
 
-// What happens to a job that waits for ranks that may still run on nodes that are silent.
-std::string WhatFollows(const v1::Job& job) {
-  constexpr char kLeft[] = "once they have ended or the node is lost";
-  if (job.state() == v1::JOB_STATE_CANCELLING) return absl::StrCat("; the job is cancelled ", kLeft);
-  if (job.pause().resumes()) return absl::StrCat("; the job continues ", kLeft);
-  return "; the job is paused once they have ended; if the node is lost, `fsdpctl resume` continues the job";
-}
 
 // A job whose ranks were told to leave: its reason names nodes that are silent, until they are heard from, or
 // do not confirm the stop. A node that it reports as lost already is named.
