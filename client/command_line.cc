@@ -431,7 +431,7 @@ void AddOtherCommands(CLI::App* app, CommandLine* line) {
   CLI::Option* attempt = logs->add_option("--attempt", line->attempt, "Of this attempt; default: the newest")
                              ->check(WholeNumber(1))
                              ->type_name("N");
-  logs->add_option("--tail", line->tail, "Only the last N lines of each rank")
+  logs->add_option("--tail", line->tail, "Only the last N lines of each rank, at most 100,000")
       ->check(WholeNumber(1))
       ->type_name("N");
   AddLogFlags(logs, line);

@@ -130,6 +130,21 @@ TEST_F(OldLogsTest, WhereNoNodeIsConnectedALogIsNotEmpty) {
   EXPECT_EQ(Tail(2).error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
+// Any number was passed on to the agents.
+TEST_F(OldLogsTest, MoreTailLinesThanTheBoundAreRefusedWithTheFieldAndTheBound) {
+  grpc::ClientContext context;
+  v1::TailLogsRequest request;
+  request.set_id("tiny-1");
+  request.set_tail_lines(100'001);
+  auto reader = stub_->TailLogs(&context, request);
+  v1::TailLogsResponse line;
+  EXPECT_FALSE(reader->Read(&line));
+  const grpc::Status refused = reader->Finish();
+  EXPECT_EQ(refused.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_THAT(refused.error_message(), HasSubstr("tail_lines"));
+  EXPECT_THAT(refused.error_message(), HasSubstr("must be 0 to 100000 (got 100001)"));
+}
+
 // It would send its log instead.
 TEST_F(OldLogsTest, AnAgentOfAnOlderReleaseIsNotAskedForEvidence) {
   const auto agent = Agent("node-1");

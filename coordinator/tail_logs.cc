@@ -20,10 +20,15 @@ namespace {
 // than an agent may stand still without being lost, which ends its part with a word of its own.
 constexpr absl::Duration kSilence = absl::Milliseconds(2 * kAgentLostAfterMs);
 
+// Above it an agent searches its whole log for the beginning: without tail_lines it is sent as fast.
+constexpr int kMaxTailLines = 100'000;
+
 constexpr size_t kMaxNodesNamed = 4;  // In a sentence.
 
 absl::Status CheckRequest(const v1::TailLogsRequest& request, const v1::Job& job) {
-  if (request.tail_lines() < 0) return BadField("tail_lines", "must not be negative");
+  if (request.tail_lines() < 0 || request.tail_lines() > kMaxTailLines)
+    return BadField("tail_lines", absl::StrCat("must be 0 to ", kMaxTailLines, " (got ", request.tail_lines(),
+                                               "); 0 returns the whole log"));
   if (request.evidence() && request.tail_lines() > 0)
     return BadField("tail_lines", "goes without evidence, which is sent whole");
   if (request.evidence() && request.follow())

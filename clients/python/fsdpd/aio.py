@@ -202,7 +202,8 @@ class AsyncClient:
              tail_lines: int = 0, evidence: bool = False, reconnect_for_s: float = RECONNECT_FOR_S) -> AsyncIterator[LogLine]:
         """Lines of one rank or all, of an attempt (default: the newest). With `follow` until the job has ended, also
         over lost connections; without, Unavailable may mean that a node is not ready. With `evidence` what agents kept of
-        ranks that stood still instead, without `follow` and `tail_lines`; UNIMPLEMENTED where a coordinator sends logs."""
+        ranks that stood still instead, without `follow` and `tail_lines`; UNIMPLEMENTED where a coordinator sends logs.
+        `tail_lines` is at most 100,000."""
         cursor = LogCursor(calls.logs(job_id, rank=rank, attempt=attempt, follow=follow, tail_lines=tail_lines,
                                       evidence=evidence))
         outage = Outage(reconnect_for_s if follow else 0)
