@@ -5,9 +5,10 @@
 // a minute, which counts those before it that have none.
 //
 // Write() never blocks: a thread of its own writes, and what it cannot write (a full disk, a disk that hangs
-// until the queue is full, a FIFO without a reader) is counted. A file that does not respond is logged once. The log says when that begins, and the file how many lines are missing
-// once it can be written again. A file that has reached its size becomes FILE.1, that one FILE.2, and the
-// last is removed. A file that somebody removes or renames (logrotate) is opened anew before the next line.
+// until the queue is full, a FIFO without a reader) is counted. The log says when that begins, or that the
+// file does not respond, and the file how many lines are missing once it can be written again. A file that
+// has reached its size becomes FILE.1, that one FILE.2, and the last is removed. A file that somebody removes
+// or renames (logrotate) is opened anew before the next line.
 //
 // Thread-safe. The destructor writes pending lines, for kAuditCloseTimeout at most: a write to a file system
 // that does not respond cannot be interrupted, so its thread is left behind.

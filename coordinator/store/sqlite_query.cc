@@ -37,8 +37,7 @@ absl::Status StatusOf(sqlite3* db, int rc, absl::string_view doing) {
     case SQLITE_NOTADB:
       return absl::DataLossError(absl::StrCat(
           message, absl::StrContains(doing, path) ? "" : absl::StrCat(" (", path, ")"),
-          "; restore an intact backup into an empty state directory: ",
-          "fsdpd-coordinator restore"));
+          "; restore an intact backup into an empty state directory: ", "fsdpd-coordinator restore"));
     case SQLITE_IOERR:
       return absl::UnavailableError(absl::StrCat(message, " (", path, ")"));
     case SQLITE_BUSY:

@@ -129,8 +129,8 @@ bool WebServer::EndIdle() {
 bool WebServer::MakeRoom() {
   const auto turned_away = [](const Exchange& each) { return each.turned_away; };
   const auto away = static_cast<size_t>(std::count_if(exchanges_.begin(), exchanges_.end(), turned_away));
-  const auto ended = static_cast<size_t>(std::count_if(exchanges_.begin(), exchanges_.end(),
-                                                       [](const Exchange& each) { return each.ended; }));
+  const auto ended = static_cast<size_t>(
+      std::count_if(exchanges_.begin(), exchanges_.end(), [](const Exchange& each) { return each.ended; }));
   if (exchanges_.size() - away - ended < options_.max_exchanges || EndIdle()) return true;
   if (away >= kMaxTurnedAway) End(std::find_if(exchanges_.begin(), exchanges_.end(), turned_away));
   return false;
