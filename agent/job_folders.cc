@@ -1,8 +1,12 @@
 #include "agent/job_folders.h"
 
 #include <absl/strings/match.h>
+#include <absl/strings/numbers.h>
+#include <absl/strings/strip.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "agent/attempt.h"
@@ -60,6 +64,55 @@ std::vector<Folder> NewestFirst(const std::string& work_dir) {
     return std::tie(a.written, a.job_id) > std::tie(b.written, b.job_id);
   });
   return folders;
+}
+
+// Blocks and not sizes: the front of a log that was dropped is a hole (log_bound.h).
+int64_t BytesOnDisk(const fs::path& path) {
+  struct stat facts = {};
+  return lstat(path.c_str(), &facts) == 0 ? int64_t{512} * facts.st_blocks : 0;
+}
+
+// Of one attempt: its folder, and its segments of steps (step_records.h).
+struct AttemptFiles {
+  fs::path job;
+  int number = 0;
+  bool newest = false;  // Of its job.
+  fs::file_time_type written = fs::file_time_type::min();
+  int64_t bytes = 0;
+  std::vector<fs::path> paths;
+};
+
+void AddPath(const fs::directory_entry& entry, AttemptFiles* files) {
+  std::error_code error;
+  bool any = false;
+  files->paths.push_back(entry.path());
+  files->written = std::max(files->written, NewestIn(entry.path(), entry.last_write_time(error), &any));
+  files->bytes += BytesOnDisk(entry.path());
+  for (fs::directory_iterator file(entry.path(), error), end; !error && file != end; file.increment(error))
+    files->bytes += BytesOnDisk(file->path());
+}
+
+// By number.
+std::vector<AttemptFiles> AttemptsOf(const fs::path& job) {
+  std::map<int, AttemptFiles> by_number;
+  for (const fs::path& folder : {job, job / "steps"}) {
+    std::error_code error;
+    for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+      const std::string name = entry->path().filename().string();
+      absl::string_view rest = name;
+      int number = 0;
+      if (!absl::ConsumePrefix(&rest, "attempt-")) continue;
+      if (absl::SimpleAtoi(rest.substr(0, rest.find('.')), &number)) AddPath(*entry, &by_number[number]);
+    }
+  }
+  std::vector<AttemptFiles> attempts;
+  for (auto& [number, files] : by_number) {
+    files.job = job;
+    files.number = number;
+    attempts.push_back(std::move(files));
+  }
+  if (!attempts.empty()) attempts.back().newest = true;
+  return attempts;
 }
 
 }  // namespace
@@ -125,9 +178,38 @@ std::vector<std::string> JobFolders::Prune(fs::file_time_type now) {
       left.insert(folder.job_id);
     }
   }
+  if (options_.max_bytes > 0) KeepWithinBytes();
   MutexLock lock(&mutex_);
   left_.merge(left);
   return removed;
+}
+
+void JobFolders::KeepWithinBytes() {
+  std::vector<AttemptFiles> attempts;
+  int64_t bytes = 0;
+  for (const Folder& folder : NewestFirst(work_dir_)) {
+    for (AttemptFiles& attempt : AttemptsOf(fs::path(work_dir_) / folder.job_id)) {
+      bytes += attempt.bytes;
+      attempts.push_back(std::move(attempt));
+    }
+  }
+  std::sort(attempts.begin(), attempts.end(),
+            [](const AttemptFiles& a, const AttemptFiles& b) { return a.written < b.written; });
+  for (const AttemptFiles& attempt : attempts) {
+    if (bytes <= options_.max_bytes) return;
+    const std::string job_id = attempt.job.filename().string();
+    if (attempt.newest && hosted_().count(job_id) != 0) continue;
+    std::error_code error;
+    for (const fs::path& path : attempt.paths) fs::remove_all(path, error);
+    // Those that are empty now.
+    for (const fs::path& folder : {attempt.job / "steps", attempt.job}) fs::remove(folder, error);
+    bytes -= attempt.bytes;
+    LogInfo("files of an attempt were removed, as the work directory is full job=%s attempt=%d bytes=%d",
+            job_id, attempt.number, attempt.bytes);
+  }
+  if (bytes > options_.max_bytes)
+    LogWarning("work directory is over its bound, and only attempts that run are left bytes=%d max_bytes=%d",
+               bytes, options_.max_bytes);
 }
 
 bool JobFolders::Remove(const std::string& job_id, const char* why) {

@@ -1,7 +1,8 @@
 // Folders that jobs have left in an agent's work dir (WORK_DIR/JOB, log_keeper.h), with their logs, steps,
 // traces and evidence of hangs: how many stay, and for how long. The oldest go first, by what was written
 // there last; a job of which something runs here keeps its own whatever its age. One that the coordinator was
-// told to delete goes at once.
+// told to delete goes at once. If what is left takes more than max_bytes, the attempts written to longest ago
+// go, also those of running jobs, but never the newest attempt of one.
 //
 // A thread of its own removes, so that a slow disk keeps nobody waiting: at its start, every kPruneEvery, and
 // when it is told to. What cannot be removed is a warning, and is tried again. Other files of the work dir,
@@ -26,6 +27,7 @@ namespace fsdpd {
 struct JobFoldersOptions {
   int64_t keep_jobs = 1000;
   absl::Duration keep_for = absl::InfiniteDuration();  // Since something was written there last.
+  int64_t max_bytes = 0;                               // On the disk, of all jobs; 0: no bound.
 };
 
 class JobFolders {
@@ -44,6 +46,7 @@ class JobFolders {
  private:
   void Run();
   bool Remove(const std::string& job_id, const char* why);
+  void KeepWithinBytes();
 
   const std::string work_dir_;
   const JobFoldersOptions options_;

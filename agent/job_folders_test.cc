@@ -80,6 +80,37 @@ TEST_F(JobFoldersTest, AJobThatIsLaunchedWhileOthersAreRemovedKeepsItsFolder) {
   EXPECT_TRUE(Has("old"));
 }
 
+// A job that fails again and again filled the disk: attempts of a running job were never removed.
+TEST_F(JobFoldersTest, OldAttemptsOfARunningJobGoWhenTheBytesAreUsedUpAndItsNewestStays) {
+  hosted_ = {"runs"};
+  const auto has = [this](const std::string& path) { return fs::exists(fs::path(dir_.path()) / path); };
+  for (int attempt = 1; attempt <= 3; ++attempt) {
+    Write("runs", 10 - attempt, attempt);
+    std::ofstream(dir_.path() + "/runs/attempt-" + std::to_string(attempt) + "/rank-0.log")
+        << std::string(1 << 20, 'x');
+    fs::last_write_time(dir_.path() + "/runs/attempt-" + std::to_string(attempt) + "/rank-0.log",
+                        now_ - std::chrono::hours(10 - attempt));
+  }
+  WriteSteps("runs", 9);
+  Write("ended", 5);
+  JobFoldersOptions options;
+  options.max_bytes = 5 << 19;  // Of 2.5 attempts.
+  {
+    const JobFolders folders(dir_.path(), options, [&] { return hosted_; });
+    while (has("runs/attempt-1")) std::this_thread::yield();
+  }
+  EXPECT_FALSE(has("runs/steps")) << "of attempt 1";
+  EXPECT_TRUE(has("runs/attempt-2"));
+  EXPECT_TRUE(has("runs/attempt-3"));
+  EXPECT_TRUE(has("ended"));
+  options.max_bytes = 1;
+  {
+    const JobFolders folders(dir_.path(), options, [&] { return hosted_; });
+    while (has("runs/attempt-2") || has("ended")) std::this_thread::yield();
+  }
+  EXPECT_TRUE(has("runs/attempt-3"));
+}
+
 TEST_F(JobFoldersTest, WhatWasWrittenLastCountsAndNotWhenTheJobCame) {
   const auto folders = Keep(1);
   Write("long-ago", 50);

@@ -61,6 +61,7 @@ struct Flags {
   int stopped_exit_code = 0;
   int64_t keep_days = 0;
   int64_t log_mib = kMaxLogBytes >> 20;
+  int64_t work_mib = 0;
   std::string rank_cores = kNearCores;
   std::string port_file;
   bool insecure = false;
@@ -263,6 +264,11 @@ void Declare(CLI::App* app, Flags* flags) {
          "the rank runs is told to who reads it")
       ->check(InRange(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();
+  app->add_option("--work-mib", flags->work_mib,
+                  "MiB that jobs may use in --work-dir; above it the oldest attempts' files are removed, but "
+                  "not those of running attempts; 0: no limit")
+      ->check(InRange(int64_t{0}, int64_t{1} << 30))
+      ->capture_default_str();
   app->add_option("--grace-ms", flags->grace_ms,
                   "What ranks have to leave when this agent is stopped (jobs with checkpoints save first), "
                   "or a stop names no time")
@@ -397,6 +403,7 @@ int Serve(Flags flags, int signals) {
   };
   flags.agent.grace = absl::Milliseconds(flags.grace_ms);
   flags.agent.max_log_bytes = flags.log_mib << 20;
+  flags.agent.folders.max_bytes = flags.work_mib << 20;
   if (flags.keep_days > 0) flags.agent.folders.keep_for = absl::Hours(24 * flags.keep_days);
   if (flags.agent.rank_binary.empty()) {
     flags.agent.rank_binary = DefaultRankBinary();

@@ -141,7 +141,7 @@ def test_a_wrong_value_is_refused_by_its_name(value, said):
 def test_values_reach_what_they_are_for():
     done = helm("template", "fsdpd", CHART, "--namespace", "train", "--set", ",".join([
         "images.agent=registry.example/agent@sha256:abc", "images.pullSecrets[0].name=pull", "agent.graceSeconds=600",
-        "agent.slots=4", "agent.labels.gpu=h200", "agent.labels.zone=b", "agent.nvlinkDomain=rack-7", "agent.shm=2Gi",
+        "agent.slots=4", "agent.labels.gpu=h200", "agent.labels.zone=b", "agent.nvlinkDomain=rack-7", "agent.shm=2Gi", "agent.workGib=50",
         "agent.allowEnv={NCCL_NET_PLUGIN,CUDA_*}", "coordinator.revokedCertificates={serial=5A0C,0B,00:" + ":".join(20 * ["f1"]) + "}", "coordinator.storage=20Gi", "coordinator.storageClass=fast",
         "claims.enabled=true", "claims.storageClass=shared", "claims.dataSize=5Ti"]))
     assert done.returncode == 0, done.stderr
@@ -159,6 +159,7 @@ def test_values_reach_what_they_are_for():
     assert revoked.splitlines()[1:] == ["serial=5A0C", "0B", "00:" + ":".join(20 * ["f1"])]
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "4"
     assert {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "2Gi"}} in agent["volumes"]
+    assert {"name": "work", "emptyDir": {"sizeLimit": "50Gi"}} in agent["volumes"] and env["FSDPD_WORK_MIB"] == "20480"
     state = named(made, "StatefulSet", "fsdpd-coordinator")["spec"]["volumeClaimTemplates"][0]["spec"]
     assert (state["storageClassName"], state["resources"]["requests"]["storage"]) == ("fast", "20Gi")
     data = named(made, "PersistentVolumeClaim", "fsdpd-data")["spec"]

@@ -86,7 +86,7 @@
 {{- end }}
 {{- end }}
 {{- $_ := set $container "resources" $resources }}
-{{- $said := dict "FSDPD_DEVICE" $agent.device "FSDPD_SLOTS" (toString $agent.slots) "FSDPD_GRACE_MS" (mul $agent.graceSeconds 1000 | toString) }}
+{{- $said := dict "FSDPD_DEVICE" $agent.device "FSDPD_SLOTS" (toString $agent.slots) "FSDPD_GRACE_MS" (mul $agent.graceSeconds 1000 | toString) "FSDPD_WORK_MIB" (div (mul $agent.workGib 2048) 5 | toString) }}
 {{- range $key, $value := $agent.labels }}
 {{- $_ := set $container "args" (append $container.args (printf "--label=%s=%s" $key $value)) }}
 {{- end }}
@@ -108,6 +108,7 @@
 {{- with $agent.tolerations }}{{- $_ := set $pod "tolerations" . }}{{- end }}
 {{- range $volume := $pod.volumes }}
 {{- if eq $volume.name "shm" }}{{- $_ := set $volume.emptyDir "sizeLimit" $agent.shm }}{{- end }}
+{{- if eq $volume.name "work" }}{{- $_ := set $volume.emptyDir "sizeLimit" (printf "%dGi" (int64 $agent.workGib)) }}{{- end }}
 {{- end }}
 {{- if $values.etcd.members }}
 {{- $peers := list }}
