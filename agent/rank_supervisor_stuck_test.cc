@@ -1,5 +1,5 @@
-// Ranks that SIGKILL cannot end, such as one that is blocked on a file server that is gone. A test cannot make
-// such a process, so its body here takes signals and does nothing.
+// Ranks that SIGKILL cannot end, such as one that is blocked on a file server that is gone. A test cannot
+// make such a process, so its body here takes signals and does nothing.
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 

@@ -9,11 +9,11 @@
 // done, and it says who leads: that one is asked then, also where it is not in the list. Who is gone, or says
 // nothing when Connect() asks, is passed over.
 //
-// Unary calls have `call_timeout`, SearchPlans several, and are repeated on UNAVAILABLE within it, by RetryInfo
-// or with growing pauses: all but DeleteJob and DeleteNode are idempotent by contract (coordinator.proto) as
-// long as a submit carries a request_id; one without is tried once, and so is one with an etag, which an answer
-// that was lost has made old. Streams
-// have no deadline and are not repeated (client/job_follow.h does, by revision).
+// Unary calls have `call_timeout`, SearchPlans several, and are repeated on UNAVAILABLE within it, by
+// RetryInfo or with growing pauses: all but DeleteJob and DeleteNode are idempotent by contract
+// (coordinator.proto) as long as a submit carries a request_id; one without is tried once, and so is one with
+// an etag, which an answer that was lost has made old. Streams have no deadline and are not repeated
+// (client/job_follow.h does, by revision).
 //
 // Errors: the code of the wire, the message of the server, and google.rpc details as payloads; ReasonOf() and
 // FieldViolationsOf() read them. UNAVAILABLE: no coordinator there, or it went away. DEADLINE_EXCEEDED: it is

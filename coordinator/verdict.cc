@@ -578,7 +578,6 @@ std::vector<std::string> UnconfirmedNodes(const AttemptFacts& facts, const Prese
   return nodes;
 }
 
-
 // A job whose ranks were told to leave: its reason names nodes that are silent, until they are heard from, or
 // do not confirm the stop. A node that it reports as lost already is named.
 Verdict NameSilentNodes(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence,
