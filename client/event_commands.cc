@@ -220,7 +220,7 @@ std::optional<std::string> WhyThere(Session* session, const std::string& id) {
   if (trains && job.has_failed_checkpoint())
     return absl::StrCat(" stays: its checkpoint of step ", job.failed_checkpoint().step(),
                         " could not be written: ", job.failed_checkpoint().error(),
-                        "; mend that, or say `fsdpctl drain ", session->line().node,
+                        "; fix that, or run `fsdpctl drain ", session->line().node,
                         " --force` to have it leave without a save");
   return absl::StrCat(" (", StateName(job.state()), job.reason().empty() ? "" : ": ", job.reason(), ")");
 }

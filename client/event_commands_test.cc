@@ -153,7 +153,7 @@ TEST_F(EventCommandsTest, ADrainSaysWhatHoldsItUpWheneverThatChangesAndEndsAtIts
       "still there: tiny-k3x9q2 (running: all 2 ranks run)\n"
       "node-7 is lost: nobody knows what is left there until its agent is back\n"
       "still there: tiny-k3x9q2 stays: its checkpoint of step 40 could not be written: the disk is full; "
-      "mend that, or say `fsdpctl drain node-7 --force` to have it leave without a save\n"
+      "fix that, or run `fsdpctl drain node-7 --force` to have it leave without a save\n"
       "fsdpctl: what it lost cannot be read: events are for viewers\n");
   EXPECT_EQ(Run({"drain", "node-7", "--wait", "--timeout", "0.000001"}), kExitTimeout);
   EXPECT_THAT(err_, HasSubstr("node-7 is not empty after the --timeout; the drain goes on\n"));

@@ -46,14 +46,6 @@ v1::JobSpec Filled(const v1::Job& job) {
   return job.has_resolved() ? job.resolved() : WithDefaults(job.spec(), nullptr);
 }
 
-// What the job has reached, as far as it would not be lost.
-int64_t StepOf(const v1::Job& job) {
-  if (job.has_last_step()) return job.last_step().step();
-  // Those that the attempt could not use are listed no more.
-  const int64_t saved = job.checkpoints().empty() ? 0 : job.checkpoints().rbegin()->step();
-  return std::max(saved, job.restored().step());
-}
-
 // Null where no attempt is known to have made a step.
 const v1::StepReport* NewestStep(const v1::Job& job) {
   if (job.has_last_step()) return &job.last_step();
@@ -444,6 +436,13 @@ std::string Indented(const std::string& text) {
 
 }  // namespace
 
+int64_t StepOf(const v1::Job& job) {
+  if (job.has_last_step()) return job.last_step().step();
+  // Those that the attempt could not use are listed no more.
+  const int64_t saved = job.checkpoints().empty() ? 0 : job.checkpoints().rbegin()->step();
+  return std::max(saved, job.restored().step());
+}
+
 std::string StepText(const v1::Job& job) {
   return absl::StrCat(StepOf(job), "/", job.spec().train().steps());
 }
@@ -579,7 +578,8 @@ std::string DescribeJob(const v1::Job& job, absl::Time now) {
     absl::StrAppend(&text, "progress:  ", ProgressLine(last), "\nloss:      ", LossText(job, job.last_step()),
                     "\ndevice allocations in steady state: ", job.steady_device_mallocs(), "\n");
   } else if (job.has_earlier_step()) {
-    absl::StrAppend(&text, "loss:      ", LossText(job, job.earlier_step()), "\n");
+    absl::StrAppend(&text, "progress:  step ", StepText(job),
+                    "\nloss:      ", LossText(job, job.earlier_step()), "\n");
   }
   if (job.has_failure()) {
     const std::string cause = CauseName(job.failure().cause());

@@ -501,7 +501,7 @@ TEST(JobText, SummaryOfASuccessWhoseLastAttemptHadNoStepLeftToMake) {
                               "  tokens/s            12.3 k\n"));
   EXPECT_THAT(text, Not(HasSubstr("device allocations")));
   EXPECT_THAT(JobTable({job}, Now()), HasSubstr("  200/200  2.4410  "));
-  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\nloss:      5.6021 -> 2.4410\n"));
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\nprogress:  step 200/200\nloss:      5.6021 -> 2.4410\n"));
 }
 
 TEST(JobText, AJobThatIsCancelledWhilePausedOrInBackOffKeepsItsLoss) {
@@ -513,7 +513,7 @@ TEST(JobText, AJobThatIsCancelledWhilePausedOrInBackOffKeepsItsLoss) {
   const std::string text = Summary(job, {});
   EXPECT_THAT(text, HasSubstr("cancelled after 150/200 steps"));
   EXPECT_THAT(text, HasSubstr("\n  loss                5.6021 -> 2.4410 (at step 175)\n"));
-  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("\nloss:      5.6021 -> 2.4410 (at step 175)\n"));
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("step 150/200\nloss:      5.6021 -> 2.4410 (at step 175)\n"));
 }
 
 TEST(JobText, DescribeOfAnEndedJobHasNoEta) {

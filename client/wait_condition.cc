@@ -63,7 +63,7 @@ absl::StatusOr<WaitCondition> ParseWaitCondition(absl::string_view text) {
 WaitVerdict Judge(const WaitCondition& condition, const v1::Job& job) {
   if (condition.is_deletion) return WaitVerdict::kNotYet;
   if (condition.step > 0) {
-    if (job.last_step().step() >= condition.step) return WaitVerdict::kMet;
+    if (StepOf(job) >= condition.step) return WaitVerdict::kMet;
     const bool too_few = job.spec().train().steps() < condition.step;
     return too_few || IsEnded(job.state()) ? WaitVerdict::kNever : WaitVerdict::kNotYet;
   }

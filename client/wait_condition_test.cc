@@ -36,6 +36,17 @@ TEST(WaitCondition, AStepIsReachedOrCannotBe) {
   EXPECT_EQ(Of("step=101", JobIn(v1::JOB_STATE_QUEUED)), WaitVerdict::kNever) << "it makes 100";
 }
 
+// Neither has a last step: it is cleared when a job pauses or its next attempt starts.
+TEST(WaitCondition, AStepBeforeAPauseOrAnEarlierAttemptIsReached) {
+  v1::Job paused = JobIn(v1::JOB_STATE_PAUSED);
+  paused.add_checkpoints()->set_step(65);
+  EXPECT_EQ(Of("step=30", paused), WaitVerdict::kMet);
+  EXPECT_EQ(Of("step=66", paused), WaitVerdict::kNotYet);
+  v1::Job restored = JobIn(v1::JOB_STATE_SUCCEEDED);
+  restored.mutable_restored()->set_step(100);
+  EXPECT_EQ(Of("step=100", restored), WaitVerdict::kMet);
+}
+
 TEST(WaitCondition, SaysWhatItTakes) {
   EXPECT_EQ(ParseWaitCondition("state=runing").status().message(),
             "there is no state 'runing'; did you mean running?");

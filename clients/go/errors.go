@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Error is a call that failed. Its status code says how to go on: InvalidArgument (mend it), NotFound, AlreadyExists
+// Error is a call that failed. Its status code says how to go on: InvalidArgument (fix it), NotFound, AlreadyExists
 // (the request id has another spec), FailedPrecondition (the job does not allow it now), Aborted (it is not as it was seen
 // any more), PermissionDenied and Unauthenticated, ResourceExhausted and Unavailable (later), DeadlineExceeded (nobody
 // knows whether it took effect).
