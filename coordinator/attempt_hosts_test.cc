@@ -63,7 +63,7 @@ TEST_F(AttemptHostsTest, ANodeIsHeardOnItsOwnRanks) {
 
 // What takes them does not check it again: the reconciler, the board of courses, the relay of traces.
 TEST_F(AttemptHostsTest, EveryReportOfARankIsRefusedFromAnotherNode) {
-  std::vector<v1::AgentMessage> reports(8);
+  std::vector<v1::AgentMessage> reports(9);
   for (v1::AgentMessage& report : reports) report = OfRank(0);
   reports[0].mutable_rank()->mutable_ready();
   reports[1].mutable_rank()->mutable_exit();
@@ -72,9 +72,10 @@ TEST_F(AttemptHostsTest, EveryReportOfARankIsRefusedFromAnotherNode) {
   reports[4].mutable_rank()->mutable_stand();
   reports[5].mutable_rank()->mutable_still();
   reports[6].mutable_rank()->mutable_course();
-  reports[7].mutable_traced()->set_job_id("j");
-  reports[7].mutable_traced()->set_attempt(1);
-  EXPECT_EQ(v1::RankUpdate::descriptor()->oneof_decl(0)->field_count(), 7) << "a new one is checked too";
+  reports[7].mutable_rank()->mutable_launch_acknowledged();
+  reports[8].mutable_traced()->set_job_id("j");
+  reports[8].mutable_traced()->set_attempt(1);
+  EXPECT_EQ(v1::RankUpdate::descriptor()->oneof_decl(0)->field_count(), 8) << "a new one is checked too";
   for (const v1::AgentMessage& report : reports) {
     EXPECT_EQ(Of("a", report), Word::kTaken) << report.ShortDebugString();
     for (const char* node : {"b", "s2"})
