@@ -100,9 +100,10 @@ absl::Status Agent::StartParts() {
   supervisor_ =
       std::make_unique<RankSupervisor>(RankOptions(errors), logs_.get(), flow_.get(), Clock::Real());
   folders_ = std::make_unique<JobFolders>(options_.work_dir, options_.folders, [this] {
-    std::set<std::string> jobs;
-    for (const v1::HostedAttempt& attempt : supervisor_->Hosted()) jobs.insert(attempt.job_id());
-    return jobs;
+    std::map<std::string, std::set<int>> hosted;
+    for (const v1::HostedAttempt& attempt : supervisor_->Hosted())
+      hosted[attempt.job_id()].insert(attempt.attempt());
+    return hosted;
   });
   preflight_ = std::make_unique<Preflight>(Preflight::Options{options_.offer.device, options_.offer.slots},
                                            supervisor_.get(), gpus_.get(), Clock::Real(),

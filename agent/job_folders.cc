@@ -157,7 +157,7 @@ std::vector<std::string> JobFolders::Prune(fs::file_time_type now) {
   }
   const std::vector<Folder> folders = NewestFirst(work_dir_);
   // After the folders were looked at: what is launched since has a newer one.
-  const std::set<std::string> hosted = hosted_();
+  const std::map<std::string, std::set<int>> hosted = hosted_();
   std::vector<std::string> removed;
   std::set<std::string> left;
   int64_t kept = 0;
@@ -198,9 +198,19 @@ void JobFolders::KeepWithinBytes() {
   for (const AttemptFiles& attempt : attempts) {
     if (bytes <= options_.max_bytes) return;
     const std::string job_id = attempt.job.filename().string();
-    if (attempt.newest && hosted_().count(job_id) != 0) continue;
-    std::error_code error;
-    for (const fs::path& path : attempt.paths) fs::remove_all(path, error);
+    const std::map<std::string, std::set<int>> hosted = hosted_();
+    const auto runs = hosted.find(job_id);
+    if (runs != hosted.end() && (attempt.newest || runs->second.count(attempt.number) != 0)) continue;
+    std::error_code error, failed;
+    for (const fs::path& path : attempt.paths) {
+      fs::remove_all(path, error);
+      if (error) failed = error;
+    }
+    if (failed) {
+      LogWarning("files of an attempt cannot be removed job=%s attempt=%d error=%s", job_id, attempt.number,
+                 failed.message());
+      continue;
+    }
     // Those that are empty now.
     for (const fs::path& folder : {attempt.job / "steps", attempt.job}) fs::remove(folder, error);
     bytes -= attempt.bytes;
@@ -208,8 +218,8 @@ void JobFolders::KeepWithinBytes() {
             job_id, attempt.number, attempt.bytes);
   }
   if (bytes > options_.max_bytes)
-    LogWarning("work directory is over its bound, and only attempts that run are left bytes=%d max_bytes=%d",
-               bytes, options_.max_bytes);
+    LogWarning("work directory is over its bound, and nothing is left to remove bytes=%d max_bytes=%d", bytes,
+               options_.max_bytes);
 }
 
 bool JobFolders::Remove(const std::string& job_id, const char* why) {

@@ -15,6 +15,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <thread>
@@ -32,7 +33,7 @@ struct JobFoldersOptions {
 
 class JobFolders {
  public:
-  using Hosted = std::function<std::set<std::string>()>;  // Ids of jobs of which something runs here.
+  using Hosted = std::function<std::map<std::string, std::set<int>>()>;  // Attempts that run here, by job.
 
   static constexpr absl::Duration kPruneEvery = absl::Minutes(10);
 

@@ -50,7 +50,7 @@ class JobFoldersTest : public ::testing::Test {
   TempDir dir_;
   const fs::file_time_type now_ = fs::file_time_type::clock::now();
   std::mutex hosting_;
-  std::set<std::string> hosted_;
+  std::map<std::string, std::set<int>> hosted_;
   std::atomic<int> rounds_{0};
 };
 
@@ -70,7 +70,9 @@ TEST_F(JobFoldersTest, AJobThatIsLaunchedWhileOthersAreRemovedKeepsItsFolder) {
   std::atomic<int> asked{0};
   JobFolders folders(dir_.path(), {/*keep_jobs=*/1}, [this, &asked] {
     ++asked;
-    return Has("new") && !Has("middle") ? std::set<std::string>{"old"} : std::set<std::string>();
+    const bool launched = Has("new") && !Has("middle");
+    return launched ? std::map<std::string, std::set<int>>{{"old", {1}}}
+                    : std::map<std::string, std::set<int>>();
   });
   while (asked == 0) std::this_thread::yield();
   Write("old", 3);
@@ -82,7 +84,7 @@ TEST_F(JobFoldersTest, AJobThatIsLaunchedWhileOthersAreRemovedKeepsItsFolder) {
 
 // A job that fails again and again filled the disk: attempts of a running job were never removed.
 TEST_F(JobFoldersTest, OldAttemptsOfARunningJobGoWhenTheBytesAreUsedUpAndItsNewestStays) {
-  hosted_ = {"runs"};
+  hosted_ = {{"runs", {3}}};
   const auto has = [this](const std::string& path) { return fs::exists(fs::path(dir_.path()) / path); };
   for (int attempt = 1; attempt <= 3; ++attempt) {
     Write("runs", 10 - attempt, attempt);
@@ -104,9 +106,16 @@ TEST_F(JobFoldersTest, OldAttemptsOfARunningJobGoWhenTheBytesAreUsedUpAndItsNewe
   EXPECT_TRUE(has("runs/attempt-3"));
   EXPECT_TRUE(has("ended"));
   options.max_bytes = 1;
+  hosted_ = {{"runs", {2, 3}}};
   {
     const JobFolders folders(dir_.path(), options, [&] { return hosted_; });
-    while (has("runs/attempt-2") || has("ended")) std::this_thread::yield();
+    while (has("ended")) std::this_thread::yield();
+  }
+  EXPECT_TRUE(has("runs/attempt-2")) << "it runs still";
+  hosted_ = {{"runs", {3}}};
+  {
+    const JobFolders folders(dir_.path(), options, [&] { return hosted_; });
+    while (has("runs/attempt-2")) std::this_thread::yield();
   }
   EXPECT_TRUE(has("runs/attempt-3"));
 }
@@ -152,7 +161,7 @@ TEST_F(JobFoldersTest, StepsOfWhichNoLogsAreLeftGoAfterTheSameTime) {
 }
 
 TEST_F(JobFoldersTest, WhatRunsStaysWhateverIsTold) {
-  hosted_ = {"runs"};
+  hosted_ = {{"runs", {1}}};
   const auto folders = Keep(1, absl::Hours(1));
   Write("runs", 30);
   Write("new", 0);
@@ -177,7 +186,7 @@ TEST_F(JobFoldersTest, OneThatStillRunsWhenItIsDeletedGoesLater) {
   Write("stops", 1);
   {
     const std::lock_guard<std::mutex> lock(hosting_);
-    hosted_ = {"stops"};
+    hosted_ = {{"stops", {1}}};
   }
   folders->Forget("stops");
   folders->Prune(now_);

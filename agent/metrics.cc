@@ -120,8 +120,8 @@ constexpr Metric kTable[] = {
      "Time in which output of ranks was lost: the disk of --work-dir refused writes, or a running rank's log "
      "was removed."},
     {"fsdpd_unrecorded_steps_total", kCounter, "", "",
-     "Steps of jobs that their record (fsdpctl get --steps) lacks, since the work folder's disk did not take "
-     "them, not in time, or their file was removed."},
+     "Steps that are missing from the record of their job (fsdpctl get --steps): the disk of --work-dir "
+     "refused them or was too slow, or the file was removed."},
     {"fsdpd_agent_internal_errors_total", kCounter, "", "",
      "Exceptions while the agent handled one rank. The agent logs each and continues; the rank's state is "
      "read again a second later."},

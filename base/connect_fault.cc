@@ -20,8 +20,7 @@ std::string WordsOfClosed(OwnTls own) {
       return "the server closed the connection; if it uses TLS, set --coordinator-ca or FSDPD_COORDINATOR_CA";
     case OwnTls::kCertificate:
       return "the server closed the connection; --tls-cert may have expired, or may not be signed by a CA in "
-             "the "
-             "server's --tls-client-ca";
+             "the server's --tls-client-ca";
     case OwnTls::kTrust:
       break;
   }

@@ -432,7 +432,7 @@ void AddOtherCommands(CLI::App* app, CommandLine* line) {
                              ->check(WholeNumber(1))
                              ->type_name("N");
   logs->add_option("--tail", line->tail, "Only the last N lines of each rank, at most 100,000")
-      ->check(WholeNumber(1))
+      ->check(WholeNumber(1, kMaxTailLines))
       ->type_name("N");
   AddLogFlags(logs, line);
   logs->get_option("--previous")->excludes(attempt);

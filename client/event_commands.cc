@@ -269,7 +269,7 @@ int RunDrain(Session* session) {
   if (!response.ok()) return session->Fail(response.status());
   v1::Node node = response->node();
   DrainScreen screen(session);
-  Patience patience;
+  Outage outage;
   const absl::Time until = line.patience_seconds.has_value()
                                ? absl::Now() + absl::Seconds(*line.patience_seconds)
                                : absl::InfiniteFuture();
@@ -282,7 +282,7 @@ int RunDrain(Session* session) {
     }
     if (console.interrupt->WaitFor(kLookEvery)) return kExitInterrupted;
     absl::StatusOr<v1::Node> now = LookAt(session, line.node);
-    if (patience.Bears(now.status())) continue;
+    if (outage.IsTolerable(now.status())) continue;
     if (!now.ok()) return session->Fail(now.status());
     node = *std::move(now);
   }

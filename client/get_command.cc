@@ -208,13 +208,13 @@ class ChangeScreen {
 int WatchJobs(Session* session) {
   Console& console = session->console();
   ChangeScreen screen(session);
-  Patience patience;
+  Outage outage;
   bool lost = false, first = true;
   while (true) {
     const absl::Time asked_at = absl::Now();
     const absl::StatusOr<Asked> asked = Fetch(session, std::exchange(first, false));
-    const bool bears = patience.Bears(asked.status());
-    if (!asked.ok() && !bears) return session->Fail(asked.status());
+    const bool away = outage.IsTolerable(asked.status());
+    if (!asked.ok() && !away) return session->Fail(asked.status());
     if (asked.ok()) {
       if (std::exchange(lost, false)) console.err << "connected again\n" << std::flush;
       if (asked->list.jobs().empty() && !asked->missing.ok()) return kExitNotFound;

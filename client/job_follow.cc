@@ -53,7 +53,7 @@ class Cursor {
 
 }  // namespace
 
-bool Patience::Bears(const absl::Status& status) {
+bool Outage::IsTolerable(const absl::Status& status) {
   const absl::Time now = absl::Now();
   if (status.ok()) heard_ = now;
   const bool away = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);

@@ -31,12 +31,11 @@ struct FollowOptions {
   std::function<bool(const v1::Job&)> until = nullptr;
 };
 
-// Of a caller that looks again and again: a coordinator that does not answer is waited for as long as
-// FollowJob() does.
-class Patience {
+// Lets a polling loop tolerate a coordinator that does not answer, for as long as FollowJob() does.
+class Outage {
  public:
-  // Of a look: whether it failed only because nobody answered, and the next one may succeed.
-  bool Bears(const absl::Status& status);
+  // `status`: of the newest call. True if it failed because nobody answered, and the next may succeed.
+  bool IsTolerable(const absl::Status& status);
 
  private:
   absl::Time heard_ = absl::Now();

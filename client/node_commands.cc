@@ -77,11 +77,11 @@ int RunPreflight(Session* session) {
   if (!begun.ok()) return session->Fail(begun.status());
   v1::Node node = begun->node();
   absl::Time date = console.clock->Wall();
-  Patience patience;
+  Outage outage;
   while (node.in_preflight()) {
     if (console.interrupt->WaitFor(kLookEvery)) return kExitInterrupted;
     const absl::StatusOr<std::optional<v1::Node>> now = FindNode(session, request.node(), &date);
-    if (patience.Bears(now.status())) continue;
+    if (outage.IsTolerable(now.status())) continue;
     if (!now.ok()) return session->Fail(now.status());
     if (!now->has_value()) return SayNotThere(session, request.node());
     node = **now;

@@ -46,11 +46,11 @@ std::string Drawn(const std::string& text) {
 
 int RunTop(Session* session) {
   Console& console = session->console();
-  Patience patience;
+  Outage outage;
   std::string shown;
   while (true) {
     const absl::StatusOr<std::string> text = Look(session);
-    const bool waits = patience.Bears(text.status()) && !shown.empty();
+    const bool waits = outage.IsTolerable(text.status()) && !shown.empty();
     if (!text.ok() && !waits) return session->Fail(text.status());
     if (text.ok()) shown = *text;
     if (!console.terminal || session->line().once) {

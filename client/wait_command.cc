@@ -72,14 +72,14 @@ class Waiter : public JobObserver {
   absl::Status AwaitDeletion() {
     v1::GetJobRequest request;
     request.set_id(id_);
-    Patience patience;
+    Outage outage;
     do {
       const absl::StatusOr<v1::GetJobResponse> response = client_.GetJob(request);
       if (absl::IsNotFound(response.status())) {
         verdict_ = WaitVerdict::kMet;
         return absl::OkStatus();
       }
-      if (patience.Bears(response.status())) continue;
+      if (outage.IsTolerable(response.status())) continue;
       if (!response.ok()) return response.status();
       job_ = response->job();
     } while (!stop_.WaitFor(kLookEvery));

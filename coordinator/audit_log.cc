@@ -2,6 +2,7 @@
 
 #include <absl/strings/str_cat.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -26,7 +27,7 @@ std::string DateText(absl::Time time) {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", time, absl::UTCTimeZone());
 }
 
-// O_NONBLOCK: a FIFO without a reader is an error, and one that is full refuses a line.
+// O_NONBLOCK: a FIFO without a reader is an error.
 int OpenToAppend(const std::string& path) {
   return open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0640);
 }
@@ -226,7 +227,12 @@ absl::Status AuditLog::File::WriteWhole(const std::string& line) {
     if (fd_ < 0) return ErrnoStatus(path_);
     bytes_ = SizeOf(fd_);
   }
-  const ssize_t written = write(fd_, line.data(), line.size());
+  ssize_t written = write(fd_, line.data(), line.size());
+  if (written < 0 && errno == EAGAIN) {  // A pipe that is full.
+    pollfd full = {fd_, POLLOUT, 0};
+    poll(&full, 1, static_cast<int>(absl::ToInt64Milliseconds(kAuditCloseTimeout)));
+    written = write(fd_, line.data(), line.size());
+  }
   if (written == static_cast<ssize_t>(line.size())) {
     bytes_ += written;
     return absl::OkStatus();

@@ -117,6 +117,21 @@ int FailuresInARow(const v1::Job& job) {
 
 }  // namespace
 
+const char* ByWhat(v1::FailureCause cause) {
+  switch (cause) {
+    case v1::FAILURE_CAUSE_CONFIGURATION:
+      return " by its configuration";
+    case v1::FAILURE_CAUSE_DATA:
+      return " by its data";
+    case v1::FAILURE_CAUSE_NODE:
+      return " by its node";
+    case v1::FAILURE_CAUSE_DISK:
+      return " by a full disk";
+    default:
+      return "";
+  }
+}
+
 void Classify(v1::Job::Failure* failure) {
   failure->set_cause(CauseOf(*failure));
   failure->set_blames_node(failure->fault().kind() == v1::RankFault::KIND_NODE || failure->hang().by_node());

@@ -33,6 +33,9 @@ constexpr int kAttemptsInVain = 3;
 // fields. That of a node that was lost is its owner's to say (verdict.h), who knows when it is not.
 void Classify(v1::Job::Failure* failure);
 
+// " by its node": what a rank failed by other than itself; "" for others.
+const char* ByWhat(v1::FailureCause cause);
+
 // Keeps job.failure() among the job's failed attempts; again, where a later word has named another cause.
 void KeepFailedAttempt(v1::Job* job);
 

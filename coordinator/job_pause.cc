@@ -37,15 +37,14 @@ std::string WhyNotPaused(const v1::Job& job, int64_t grace_ms) {
   const bool trains = job.state() == v1::JOB_STATE_STARTING || job.state() == v1::JOB_STATE_RUNNING;
   if (!trains) return "";
   if (FilledSpec(job).checkpoint().dir().empty()) {
-    return "it writes no checkpoints, so what it has trained would be lost: jobs that are to be paused have "
-           "a "
+    return "it writes no checkpoints, so what it has trained would be lost: jobs that are to be paused need "
            "checkpoint.dir in their spec; `fsdpctl cancel` ends this one";
   }
   if (grace_ms > 0 && job.has_failed_checkpoint()) {
     const int64_t saved = SavedStep(job);
     return absl::StrCat("its checkpoint of step ", job.failed_checkpoint().step(),
                         " could not be written: ", job.failed_checkpoint().error(),
-                        "; it trains on. Pause it once that is mended, ",
+                        "; it trains on. Pause it once that is fixed, ",
                         saved > 0 ? absl::StrCat("or with `--grace 0`, to go on after step ", saved)
                                   : std::string("or with `--grace 0`, to begin anew"));
   }

@@ -1,5 +1,6 @@
 #include "coordinator/known_node.h"
 
+#include <absl/strings/ascii.h>
 #include <absl/strings/escaping.h>
 
 #include <algorithm>
@@ -57,7 +58,9 @@ NodeView ViewOf(const v1::Node& node, absl::Time date, const Clock& clock) {
   view.address = Bounded(node.address());
   view.left = node.left();
   view.unconfirmed_jobs.assign(node.unconfirmed_jobs().begin(), node.unconfirmed_jobs().end());
-  view.revoked_serial = Bounded(node.revoked_serial());
+  // Releases before wrote it in lower case, without a leading zero.
+  view.revoked_serial = absl::AsciiStrToUpper(Bounded(node.revoked_serial()));
+  if (view.revoked_serial.size() % 2 != 0) view.revoked_serial.insert(0, "0");
   const absl::Duration ago = date - absl::FromUnixNanos(node.last_seen_unix_nanos());
   view.last_seen = clock.Now() - std::max(ago, absl::Seconds(1));
   return view;

@@ -124,11 +124,12 @@ void NodeRegistry::EndSilentStreams(const AgentLease& lease) {
 
 std::vector<std::string> NodeRegistry::ForgetLost(const AgentLease& lease, HasEnded has_ended) {
   MutexLock lock(&mutex_);
-  std::vector<std::pair<absl::Time, std::string>> lost;
+  std::vector<std::pair<absl::Time, std::string>> lost, held;  // `held`: by jobs that have not ended.
   for (const auto& [name, node] : nodes_) {
     if (node.outbox != nullptr || !lease.Expired(node.view.last_seen)) continue;
     const std::vector<std::string>& jobs = node.view.unconfirmed_jobs;
-    if (std::all_of(jobs.begin(), jobs.end(), has_ended)) lost.emplace_back(node.view.last_seen, name);
+    const bool ended = std::all_of(jobs.begin(), jobs.end(), has_ended);
+    (ended ? lost : held).emplace_back(node.view.last_seen, name);
   }
   std::sort(lost.begin(), lost.end());
   std::vector<std::string> forgotten;
@@ -137,6 +138,12 @@ std::vector<std::string> NodeRegistry::ForgetLost(const AgentLease& lease, HasEn
     if (!crowded && lease.now() - last_seen <= kLostNodeKept) break;
     nodes_.erase(name);
     forgotten.push_back(name);
+  }
+  // Else, with names that are used once, as of spot instances, new agents would be refused some day.
+  std::sort(held.begin(), held.end());
+  for (size_t i = 0; i + kMaxLostNodes < held.size(); ++i) {
+    nodes_.erase(held[i].second);
+    forgotten.push_back(held[i].second);
   }
   return forgotten;
 }

@@ -107,12 +107,12 @@ std::string Situation(const PlaceRequest& request, const std::vector<const NodeS
 
 // For a reason that says "more agents", not "wait".
 std::string TooLargeHint(const PlaceRequest& request, int64_t able, bool scarce, bool cordoned) {
-  std::string hint =
-      absl::StrCat("; even when idle, only ", Count(able, "ready node"), " could take ",
-                   Count(request.ranks_per_node, "rank"),
-                   scarce ? absl::StrCat(" of ", HumanBytes(request.bytes_per_rank), " each") : "",
-                   cordoned ? ": uncordon a node, or start" : ": start", " more or larger agents",
-                   request.selector.empty() ? "" : " with these labels");
+  std::string hint = absl::StrCat(
+      "; even when idle, ", able == 0 ? "no ready node" : absl::StrCat("only ", Count(able, "ready node")),
+      " could take ", Count(request.ranks_per_node, "rank"),
+      scarce ? absl::StrCat(" of ", HumanBytes(request.bytes_per_rank), " each") : "",
+      cordoned ? ": uncordon a node, or start" : ": start", " more or larger agents",
+      request.selector.empty() ? "" : " with these labels");
   if (scarce) hint += ", or submit the job again to plan it for the ready nodes";
   return hint;
 }

@@ -75,7 +75,7 @@ TEST(Placer, TakesOnlyNodesWithTheLabelsThatTheJobAsksFor) {
       waits.reason,
       "needs 1 node of gpu=h200,!shared with 1 free cpu slot; a is not gpu=h200, b has the label shared; "
       "even "
-      "when idle, only 0 ready nodes could take 1 rank: start more or larger agents with these labels");
+      "when idle, no ready node could take 1 rank: start more or larger agents with these labels");
   EXPECT_EQ(CountNodes(request, {plain, shared, fits}).idle, 1);
 }
 

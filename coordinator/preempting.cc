@@ -60,10 +60,17 @@ std::vector<Occupant> Reconciler::Occupants(const v1::Job& head) const {
     }
     for (const NodePart& part : facts.parts) {
       if (part.stopped || part.leftover) continue;
+      if (facts.GaveUpOn(part, lease_.now())) {  // It may never answer: nobody is to wait for these slots.
+        held[part.node].insert(part.devices.begin(), part.devices.end());
+        continue;
+      }
       occupant.devices[part.node] = part.devices;
-      held[part.node].insert(part.devices.begin(), part.devices.end());
     }
     all.push_back(std::move(occupant));
+  }
+  AddPreflights(head, &all);
+  for (const Occupant& each : all) {
+    for (const auto& [node, devices] : each.devices) held[node].insert(devices.begin(), devices.end());
   }
   for (const std::string& node : FullNodes()) {
     const auto view = views_.find(node);
@@ -75,7 +82,6 @@ std::vector<Occupant> Reconciler::Occupants(const v1::Job& head) const {
     }
     all.push_back(std::move(occupant));
   }
-  AddPreflights(head, &all);
   return all;
 }
 

@@ -101,10 +101,11 @@ absl::Status Reconciler::Load() {
   for (const v1::Node& node : nodes.nodes())
     date = std::max(date, absl::FromUnixNanos(node.last_seen_unix_nanos()));
   for (const v1::Node& node : nodes.nodes()) {
-    parts_.nodes->Restore(ViewOf(node, date, *parts_.clock));
+    const NodeView view = ViewOf(node, date, *parts_.clock);
+    parts_.nodes->Restore(view);
     nodes_remembered_[node.name()] = {
         -1, false, false, node.preflight().unix_nanos(), node.preflight().accepted(),
-        {}, 0,     {},    node.revoked_serial(),         node.in_preflight()};
+        {}, 0,     {},    view.revoked_serial,           node.in_preflight()};
     LoadStanding(node);
     LoadMeasurement(node);
   }

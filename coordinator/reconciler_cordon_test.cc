@@ -54,7 +54,7 @@ TEST_F(ReconcilerCordonTest, NothingIsPlacedOnACordonedNodeAndWhatRunsThereGoesO
   Submit("waits", 1, 1);
   EXPECT_EQ(Job("waits").reason(),
             "needs 1 node with 1 free cpu slot; a is cordoned (a fan is broken), b is cordoned; even when "
-            "idle, only 0 ready nodes could take 1 rank: uncordon a node, or start more or larger "
+            "idle, no ready node could take 1 rank: uncordon a node, or start more or larger "
             "agents");
   ASSERT_TRUE(Uncordon("b").ok());
   EXPECT_EQ(NodeOf("waits"), "b");

@@ -91,6 +91,18 @@ TEST_F(ReconcilerLaunchTest, AnAgentThatAnswersNoStopEitherDelaysTheNextAttemptF
   EXPECT_EQ(StateOf("next"), v1::JOB_STATE_STARTING);
 }
 
+TEST_F(ReconcilerLaunchTest, ACancelledJobDoesNotWaitForAnAgentThatAnswersNothing) {
+  StartOn({"a"});
+  Advance(absl::Seconds(10));
+  ASSERT_TRUE(Cancel("j").ok());
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLING);
+  Advance(absl::Seconds(65));
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(Reason(),
+            "cancelled, all ranks elsewhere are gone; the agent of a acknowledged neither the launch nor the "
+            "stop");
+}
+
 TEST_F(ReconcilerLaunchTest, TheLastAttemptOnANodeThatAnswersNothingEndsTheJob) {
   StartOn({"a"});
   Advance(absl::Seconds(71));

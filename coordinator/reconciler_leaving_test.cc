@@ -361,6 +361,19 @@ TEST_F(ReconcilerLeavingTest, AFailedAttemptNamesANodeThatDoesNotConfirmTheStop)
   EXPECT_THAT(Job("j").reason(), HasSubstr("rank 0 on a failed: exited with code 9"));
 }
 
+TEST_F(ReconcilerLeavingTest, AFailedAttemptDoesNotWaitForANodeThatIsLost) {
+  RunOn({"a", "b", "c"});
+  Detach("b");
+  outboxes_.erase("b");
+  Exit("a", "j", 0, 9);
+  Stopped("a", "j");
+  Advance(absl::Seconds(20));
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STOPPING);
+  EXPECT_THAT(Job("j").reason(), ::testing::Not(HasSubstr("waiting for b")));
+  Stopped("c", "j");
+  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+}
+
 TEST_F(ReconcilerLeavingTest, AFailedAttemptNamesASilentNode) {
   RunOn({"a", "b"});
   Exit("a", "j", 0, 9);

@@ -13,9 +13,9 @@ using ::testing::IsEmpty;
 TEST(RefusedHandshakes, AreToldWithWhatTheOtherSideLacks) {
   const std::string failed = "Handshake failed with fatal error SSL_ERROR_SSL: error:";
   EXPECT_THAT(WhyRefused(failed + "0A000086:SSL routines::certificate verify failed."),
-              HasSubstr("no authority in --tls-client-ca"));
+              HasSubstr("not signed by a CA in --tls-client-ca"));
   EXPECT_THAT(WhyRefused(failed + "0A00010B:SSL routines::wrong version number."),
-              HasSubstr("speaks no TLS"));
+              HasSubstr("does not use TLS"));
   EXPECT_THAT(WhyRefused(failed + "0A000418:SSL routines::tlsv1 alert unknown ca."),
               HasSubstr("does not trust"));
   EXPECT_THAT(WhyRefused(failed + "0A000102:SSL routines::unsupported protocol."),

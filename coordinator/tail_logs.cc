@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/call_limits.h"
 #include "base/check.h"
 #include "base/limits.h"
 #include "coordinator/attempt_nodes.h"
@@ -19,9 +20,6 @@ namespace {
 // "end". One that says neither for so long is no longer counted on, and the reader is told so: it is longer
 // than an agent may stand still without being lost, which ends its part with a word of its own.
 constexpr absl::Duration kSilence = absl::Milliseconds(2 * kAgentLostAfterMs);
-
-// Above it an agent searches its whole log for the beginning: without tail_lines it is sent as fast.
-constexpr int kMaxTailLines = 100'000;
 
 constexpr size_t kMaxNodesNamed = 4;  // In a sentence.
 

@@ -129,22 +129,6 @@ v1::Job::Failure FailureOfNode(const AttemptFacts& facts, const NodePart& part, 
   return failure;
 }
 
-// Of a rank that failed by something else than itself.
-const char* ByWhat(v1::FailureCause cause) {
-  switch (cause) {
-    case v1::FAILURE_CAUSE_CONFIGURATION:
-      return " by its configuration";
-    case v1::FAILURE_CAUSE_DATA:
-      return " by its data";
-    case v1::FAILURE_CAUSE_NODE:
-      return " by its node";
-    case v1::FAILURE_CAUSE_DISK:
-      return " by a full disk";
-    default:
-      return "";
-  }
-}
-
 std::string ReasonOf(const v1::Job::Failure& failure) {
   if (failure.has_hang())
     return failure.rank() < 0
@@ -346,7 +330,8 @@ bool MayWaitForLock(const v1::Job& job, const AttemptFacts& facts, absl::Time no
 
 // Of the lost nodes that such a reason names: those that were deleted, and have not registered since.
 std::vector<std::string> DeletedNodesIn(absl::string_view reason, const PresenceOf& presence) {
-  if (!absl::ConsumePrefix(&reason, kMayBeLocked)) return {};
+  if (!absl::ConsumePrefix(&reason, kMayBeLocked) && !absl::ConsumePrefix(&reason, kDeletedMayLock))
+    return {};
   std::vector<std::string> deleted = absl::StrSplit(reason.substr(0, reason.find(kLocks)), ", ");
   const auto is_back = [&](const std::string& node) { return presence(node) != Presence::kLost; };
   deleted.erase(std::remove_if(deleted.begin(), deleted.end(), is_back), deleted.end());
@@ -381,8 +366,9 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
     away.push_back(part.node);
     if (part.revoked) revoked.push_back(part.node);
   }
-  const bool waited = absl::StartsWith(job.reason(), kWaitsFor) ||
-                      (absl::StartsWith(job.reason(), kMayBeLocked) && earlier.lost.empty());
+  const bool locked =
+      absl::StartsWith(job.reason(), kMayBeLocked) || absl::StartsWith(job.reason(), kDeletedMayLock);
+  const bool waited = absl::StartsWith(job.reason(), kWaitsFor) || (locked && earlier.lost.empty());
   const bool was_late = absl::StartsWith(job.reason(), kLaunchNotAcknowledged);
   const LateLaunches late = facts.launches.Late(now);
   const bool goes_on = job.state() == v1::JOB_STATE_RUNNING && facts.stepped_since_attached;
@@ -393,6 +379,8 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
                         : absl::StrCat("the certificate of ", absl::StrJoin(revoked, ", "), " is revoked"));
     if (away.size() == 1) verdict.node = away.front();
   } else if (!late.reason.empty() || was_late) {
+    // Of thousands of nodes, each acknowledgement would be an event.
+    if (was_late && !late.reason.empty() && late.node.empty()) return verdict;
     verdict.reason = late.reason.empty() ? "all launches are acknowledged" : late.reason;
     verdict.node = late.node;
   } else if (waited) {
@@ -560,22 +548,33 @@ std::string WhyNotSaved(const AttemptFacts& facts, const PresenceOf& presence) {
   return "nobody said why they were not saved";
 }
 
-std::string CancelledWords(const v1::Job& job, const std::vector<std::string>& lost) {
-  const char* gone =
-      lost.empty() ? "cancelled, all ranks are gone" : "cancelled, all ranks elsewhere are gone";
+// Those that have not said that nothing of the attempt is left.
+std::vector<std::string> ConnectedNodes(const AttemptFacts& facts, const PresenceOf& presence) {
+  std::vector<std::string> nodes;
+  for (const NodePart& part : facts.parts) {
+    if (!part.stopped && presence(part.node) == Presence::kConnected) nodes.push_back(part.node);
+  }
+  return nodes;
+}
+
+std::string CancelledWords(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence,
+                           const EarlierAttempts& earlier) {
+  const std::vector<std::string> lost = LostNodes(facts, presence, earlier);
+  const std::vector<std::string> mute = ConnectedNodes(facts, presence);
+  std::string gone = lost.empty() && mute.empty() ? "cancelled, all ranks are gone"
+                                                  : "cancelled, all ranks elsewhere are gone";
+  if (!mute.empty())
+    absl::StrAppend(&gone, "; the agent of ", absl::StrJoin(mute, ", "),
+                    " acknowledged neither the launch nor the stop");
   return absl::StrCat(WithLost(gone, lost), WhatIsSaved(job));
 }
 
 // Connected nodes that should have confirmed by now that nothing of the attempt is left.
 std::vector<std::string> UnconfirmedNodes(const AttemptFacts& facts, const PresenceOf& presence,
                                           absl::Time now) {
-  std::vector<std::string> nodes;
   const int64_t grace_ms = facts.stop.has_value() ? facts.stop->grace_ms : 0;
-  if (now - facts.stop_since < absl::Milliseconds(grace_ms) + kConfirmsWithin) return nodes;
-  for (const NodePart& part : facts.parts) {
-    if (!part.stopped && presence(part.node) == Presence::kConnected) nodes.push_back(part.node);
-  }
-  return nodes;
+  if (now - facts.stop_since < absl::Milliseconds(grace_ms) + kConfirmsWithin) return {};
+  return ConnectedNodes(facts, presence);
 }
 
 // A job whose ranks were told to leave: its reason names nodes that are silent, until they are heard from, or
@@ -583,11 +582,14 @@ std::vector<std::string> UnconfirmedNodes(const AttemptFacts& facts, const Prese
 Verdict NameSilentNodes(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence,
                         absl::Time now) {
   if (ExpectsNodes(facts, presence)) return {};
-  std::vector<std::string> silent;
+  std::vector<std::string> silent, lost;
   bool named = true;
   for (const NodePart& part : facts.parts) {
     if (part.stopped || presence(part.node) == Presence::kConnected) continue;
-    silent.push_back(part.node);
+    // Only a pause waits for nodes that are lost.
+    const bool ignored = presence(part.node) == Presence::kLost && job.state() != v1::JOB_STATE_PAUSING;
+    (ignored ? lost : silent).push_back(part.node);
+    if (ignored) continue;
     named &= absl::StrContains(job.reason(), absl::StrCat("node ", part.node, " is lost"));
   }
   const std::vector<std::string> unconfirmed =
@@ -603,7 +605,8 @@ Verdict NameSilentNodes(const v1::Job& job, const AttemptFacts& facts, const Pre
                      absl::FormatDuration(kConfirmsWithin), " after its grace; ranks may still run there",
                      WhatFollows(job));
   } else if (silent.empty() && absl::StartsWith(job.reason(), kSilent)) {
-    verdict.reason = absl::StrCat(kAllBack, "; ranks are leaving");
+    verdict.reason =
+        lost.empty() ? absl::StrCat(kAllBack, "; ranks are leaving") : WithLost("ranks are leaving", lost);
   }
   if (!verdict.reason.empty() && verdict.reason != job.reason()) verdict.event = JobEvent::kNote;
   return verdict;
@@ -681,8 +684,8 @@ Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& p
       return IsOver(facts, presence, now) ? JudgeStopping(job, facts, presence, now)
                                           : NameSilentNodes(job, facts, presence, now);
     case v1::JOB_STATE_CANCELLING:
-      if (!IsGone(facts, presence) || earlier.ending) return NameSilentNodes(job, facts, presence, now);
-      return {JobEvent::kGone, CancelledWords(job, LostNodes(facts, presence, earlier)), std::nullopt};
+      if (!IsOver(facts, presence, now) || earlier.ending) return NameSilentNodes(job, facts, presence, now);
+      return {JobEvent::kGone, CancelledWords(job, facts, presence, earlier), std::nullopt};
     case v1::JOB_STATE_PAUSING:
       return JudgePausing(job, facts, presence, earlier, now);
     default:

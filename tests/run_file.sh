@@ -13,13 +13,15 @@ clone=$TEST_TMPDIR/clone
 scratch=/tmp/fsdpd-test-$(sha256sum <<<"$TEST_TMPDIR" | cut -c1-10)
 # A run of this test whose Bazel server was killed continues, and would remove the new run's files when it ends.
 former=$(cat "$scratch/pid" 2>/dev/null || :)
-former_runs() { [ -n "$former" ] && grep -qs run_file.sh "/proc/$former/cmdline"; }
+former_runs() { [ -n "$former" ] && grep -qszxF "TEST_TMPDIR=$TEST_TMPDIR" "/proc/$former/environ"; }
 if former_runs; then
-  kill -TERM "$former"
+  kill -TERM "$former" 2>/dev/null || :
   for _ in {1..600}; do  # 60 s.
     former_runs || break
     sleep 0.1
   done
+  # Without its EXIT trap, which would remove the new run's files.
+  ! former_runs || kill -KILL "$former" 2>/dev/null || :
 fi
 clean() { rm -rf "$clone" "$scratch" || :; }
 trap clean EXIT

@@ -166,11 +166,15 @@ def below(label, folder):
     return label if re.match(rf"{package}(:|/|$)", label) else None
 
 
+def is_unit(label):
+    return label not in [below(label, folder) for folder in PROCESS_TESTS]
+
+
 def run_unit(scratch, labels):
     """GoogleTest cases of all folders; and the CUDA rank must compile, for which no GPU is needed."""
     if not labels:
         return build(["//fsdp:fsdpd-rank"], "--config=cuda") + bazel_tests(scratch, "unit", UNIT)
-    own = [label for label in labels if label not in [below(label, folder) for folder in PROCESS_TESTS]]
+    own = [label for label in labels if is_unit(label)]
     return bazel_tests(scratch, "unit", [*own, *UNIT[1:]]) if own else nothing_to_run("unit", labels)
 
 
@@ -392,6 +396,10 @@ def parse(arguments):
     whole = [name for name in names if labels and not PARTS[name].takes_labels]
     if whole:
         wrong(f"{labels[0]}: {whole[0]} takes no labels")
+    if {"unit", *PROCESS_TESTS}.issuperset(names):
+        for label in labels:
+            if not ("unit" in names and is_unit(label)) and not any(below(label, name) for name in names):
+                wrong(f"{label}: is in none of {' '.join(names)}")
     return names, labels
 
 

@@ -66,7 +66,7 @@ const std::vector<Trainer>& Trainers() {
       {"a PyTorch Lightning configuration", {"trainer"}},
       {"an fsdpd job spec",
        {"model.preset", "model.hf_config", "model.llama", "model.gpt2", "model.plugin", "data.tokens",
-        "data.synthetic", "data.sequence_length", "resources", "parallel", "fsdp"},
+        "data.synthetic", "data.sequence_length"},
        "it needs no migration: run `fsdpctl validate -f` and `fsdpctl submit -f` with it"},
       {"the config.json of a Hugging Face model",
        {"model_type", "architectures"},

@@ -177,7 +177,13 @@ def test_streams_without_a_registration_do_not_use_up_the_places_of_other_agents
 def one_rank_on_s2(cluster, hostile, **arguments):
     """A job that is launched on the hostile node."""
     job_id = cluster.submit(spec(resources={"nodes": 1, "ranks_per_node": 1, "node_selector": "on=s2"}, **arguments))
-    wait_until("s2 has the launch", lambda: [each for each in hostile.heard if each.launch.job_id == job_id])
+
+    def is_launched():
+        # Its slots may be held for some seconds, for ranks that an earlier test claimed.
+        hostile.say(heartbeat=agent_pb.Heartbeat())
+        return [each for each in hostile.heard if each.launch.job_id == job_id]
+
+    wait_until("s2 has the launch", is_launched, interval_s=0.5)
     return job_id
 
 
@@ -198,9 +204,11 @@ def sending_heartbeats(hostile):
 
     thread = threading.Thread(target=send)
     thread.start()
-    yield
-    ended.set()
-    thread.join()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def test_a_launch_that_a_connected_agent_never_answers_is_sent_again_and_then_the_job_trains_elsewhere(own, tmp_path):
@@ -211,7 +219,7 @@ def test_a_launch_that_a_connected_agent_never_answers_is_sent_again_and_then_th
             waiting = "launch is not acknowledged by s2; resending it every 5s"
             for command in (["get"], ["describe", job_id]):
                 wait_until("the reason is shown", lambda: waiting in cluster.ctl(*command).expect(0).out)
-            cluster.start_agent("node-0", slots=1)
+            cluster.start_agent("node-0", slots=1, wait=False)
             cluster.wait_state(job_id, "SUCCEEDED")
             launches = [message.launch for message in hostile.heard if message.HasField("launch")]
             assert len(launches) > 1 and [launch.resent for launch in launches] == [False] + [True] * (len(launches) - 1)

@@ -123,6 +123,12 @@ def test_labels_are_for_what_bazel_tests():
     assert done.returncode == 2 and "tidy takes no labels" in done.stderr
 
 
+def test_a_label_of_no_part_is_a_usage_error():
+    for label in ("//agent/...", "//test/integration:test_queue"):
+        done = subprocess.run([RUN, "integration", "//tests/integration:test_queue", label], capture_output=True, text=True)
+        assert done.returncode == 2 and f"{label}: is in none of integration" in done.stderr, done.stderr
+
+
 def test_gpu_fails_where_there_is_none_rather_than_skip_all(run, tmp_path, monkeypatch):
     monkeypatch.setattr(run.pathlib.Path, "glob", lambda *_: iter(()))
     assert run.run_gpu_unit(tmp_path, []).failed == 1

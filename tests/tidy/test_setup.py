@@ -98,7 +98,7 @@ def test_environments_that_no_clone_uses_are_reported(clone):
         os.utime(folder / ".used", (0, time.time() - (5 if folder == new else 31 + 1) * 86400))
     (clone.cache / "headers-0123456789ab").mkdir()  # Of an older deploy/setup: counts from now on.
     said = clone.setup().stderr
-    assert said.endswith(f"no clone has used these environments for 30 days; remove them: rm -r {old}\n"), said
+    assert said.endswith(f"deploy/setup has not used these environments for 30 days; if no clone links to them (.python, .tools): rm -r {old}\n"), said
     assert said.count(str(clone.cache)) == 1 and (clone.cache / "headers-0123456789ab/.used").exists()
 
 

@@ -86,6 +86,9 @@
 {{- end }}
 {{- end }}
 {{- $_ := set $container "resources" $resources }}
+{{- if lt (mul $agent.workGib 3072) (mul 10 (add (mul $agent.slots 256) 512)) }}
+{{- fail "agent.workGib: too small for two attempts of agent.slots ranks: of each, logs of --log-mib (256 MiB) and 512 MiB of steps" }}
+{{- end }}
 {{- $said := dict "FSDPD_DEVICE" $agent.device "FSDPD_SLOTS" (toString $agent.slots) "FSDPD_GRACE_MS" (mul $agent.graceSeconds 1000 | toString) "FSDPD_WORK_MIB" (div (mul $agent.workGib 2048) 5 | toString) }}
 {{- range $key, $value := $agent.labels }}
 {{- $_ := set $container "args" (append $container.args (printf "--label=%s=%s" $key $value)) }}
