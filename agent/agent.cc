@@ -63,12 +63,18 @@ absl::Status Agent::StartParts() {
   FSDPD_ASSIGN_OR_RETURN(work_dir_lock_, LogKeeper::Prepare(options_.work_dir));
   FSDPD_RETURN_IF_ERROR(BecomeSubreaper());
   if (options_.tls.given()) {
-    metrics_->WatchCertificates([tls = options_.tls] {
-      std::map<std::string, absl::Time> expiries;
+    // The channel reads the files, and logs a fault, only when it connects, which may be weeks later.
+    metrics_->WatchFiles([tls = options_.tls, last_fault = std::string()]() mutable {
+      std::string fault(ReadTlsFiles(tls, Clock::Real()->Wall()).status().message());
+      if (fault != last_fault && !fault.empty())
+        LogError("TLS files cannot be used, the previous ones stay in use: %s", fault);
       const TlsExpiry expiry = ExpiryOf(tls);
-      if (expiry.certificate.has_value()) expiries["--tls-cert"] = *expiry.certificate;
-      if (expiry.trusted.has_value()) expiries["--coordinator-ca"] = *expiry.trusted;
-      return expiries;
+      std::map<std::string, MetricsExporter::FileState> files;
+      files["--coordinator-ca"] = {IsFaultOf(tls.trusted, fault), expiry.trusted};
+      files["--tls-cert"] = {IsFaultOf(tls.certificate, fault), expiry.certificate};
+      files["--tls-key"] = {IsFaultOf(tls.key, fault), std::nullopt};
+      last_fault = std::move(fault);
+      return files;
     });
   }
   if (options_.offer.device == v1::DEVICE_CUDA) {

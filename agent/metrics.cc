@@ -113,6 +113,9 @@ constexpr Metric kTable[] = {
     {"fsdpd_agent_slots", kGauge, "", "", "Ranks that this node can run at once."},
     {"fsdpd_agent_ranks", kGauge, "", "", "Rank processes that run on this node."},
     {"fsdpd_agent_connected", kGauge, "", "", "1 while the agent is attached to its coordinator."},
+    {"fsdpd_agent_file_stale", kGauge, "", "file",
+     "1 while the agent uses an older version of a file because the file is unreadable or invalid, so that "
+     "it would not start with it; by the file's flag (--coordinator-ca, --tls-cert, --tls-key)."},
     {"fsdpd_agent_certificate_expiry_timestamp_seconds", kGauge, "seconds", "file",
      "When the certificate in the agent's file expires, or has expired, by the file's flag (--tls-cert, "
      "--coordinator-ca); of authorities, the first that expires."},

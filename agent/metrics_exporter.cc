@@ -157,14 +157,32 @@ void MetricsExporter::DropEnded() const {
   }
 }
 
+void MetricsExporter::WatchFiles(std::function<std::map<std::string, FileState>()> read) {
+  read_files_ = std::move(read);
+  std::vector<MetricFamily> unused;
+  AddFiles(&unused);
+}
+
+void MetricsExporter::AddFiles(std::vector<MetricFamily>* families) const {
+  if (!read_files_) return;
+  const std::map<std::string, FileState> files = read_files_();  // Without the lock: a disk may be slow.
+  MetricFamily stale = Family("fsdpd_agent_file_stale");
+  MetricFamily expiries = Family("fsdpd_agent_certificate_expiry_timestamp_seconds");
+  MutexLock lock(&mutex_);
+  for (const auto& [flag, file] : files) {
+    AddSample(&stale, {{"file", flag}}, file.stale ? 1 : 0);
+    if (file.not_after.has_value()) expiries_[flag] = *file.not_after;
+  }
+  for (const auto& [flag, expiry] : expiries_)
+    AddSample(&expiries, {{"file", flag}}, static_cast<double>(absl::ToUnixSeconds(expiry)));
+  for (MetricFamily* family : {&stale, &expiries}) families->push_back(std::move(*family));
+}
+
 std::vector<MetricFamily> MetricsExporter::Collect() const {
-  // It reads files: without the lock.
-  const std::map<std::string, absl::Time> newest =
-      expiries_of_ ? expiries_of_() : std::map<std::string, absl::Time>();
   std::vector<MetricFamily> families;
   AddProcessMetrics(&families);
+  AddFiles(&families);
   MutexLock lock(&mutex_);
-  for (const auto& [flag, expiry] : newest) expiries_[flag] = expiry;
   DropEnded();
   std::vector<const RankSeries*> series;
   int live_ranks = 0;
@@ -179,12 +197,6 @@ std::vector<MetricFamily> MetricsExporter::Collect() const {
   families.push_back(Single("fsdpd_agent_slots", slots_));
   families.push_back(Single("fsdpd_agent_ranks", live_ranks));
   families.push_back(Single("fsdpd_agent_connected", connected_));
-  if (!expiries_.empty()) {
-    MetricFamily expiries = Family("fsdpd_agent_certificate_expiry_timestamp_seconds");
-    for (const auto& [flag, expiry] : expiries_)
-      AddSample(&expiries, {{"file", flag}}, static_cast<double>(absl::ToUnixSeconds(expiry)));
-    families.push_back(std::move(expiries));
-  }
   families.push_back(Single("fsdpd_log_loss_seconds_total", absl::ToDoubleSeconds(log_loss_)));
   families.push_back(Single("fsdpd_unrecorded_steps_total", static_cast<double>(unrecorded_steps_)));
   families.push_back(Single("fsdpd_agent_internal_errors_total", static_cast<double>(internal_errors_)));

@@ -11,6 +11,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -46,11 +47,14 @@ class MetricsExporter {
   void AddInternalError();
   void AddHang();
   void AddFailure(v1::RankFault::Kind fault);  // Of a rank that failed by itself.
-  // `expiries`: when the certificates in the agent's files expire, by the file's flag; the time before stays
-  // for a file that holds none. Called at each scrape; set before others may scrape.
-  void WatchCertificates(std::function<std::map<std::string, absl::Time>()> expiries) {
-    expiries_of_ = std::move(expiries);
-  }
+  // A file that the agent rereads when it connects.
+  struct FileState {
+    bool stale = false;                   // The file is refused; the previous version is in use.
+    std::optional<absl::Time> not_after;  // Of the certificate in it.
+  };
+  // `read` returns the files by flag; it is called now and at each scrape. The last expiry of a file stays once
+  // it has no certificate any more. REQUIRES: nothing scrapes yet.
+  void WatchFiles(std::function<std::map<std::string, FileState>()> read);
 
   std::vector<prometheus::MetricFamily> Collect() const;
 
@@ -63,6 +67,7 @@ class MetricsExporter {
   };
   RankSeries* Find(const RankId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void DropEnded() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddFiles(std::vector<prometheus::MetricFamily>* families) const;
 
   const std::string node_;
   const int slots_;
@@ -75,8 +80,8 @@ class MetricsExporter {
   int64_t internal_errors_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t hangs_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, int64_t> failures_ ABSL_GUARDED_BY(mutex_);  // By cause.
-  std::function<std::map<std::string, absl::Time>()> expiries_of_;
-  mutable std::map<std::string, absl::Time> expiries_ ABSL_GUARDED_BY(mutex_);
+  std::function<std::map<std::string, FileState>()> read_files_;
+  mutable std::map<std::string, absl::Time> expiries_ ABSL_GUARDED_BY(mutex_);  // By the file's flag.
 };
 
 }  // namespace fsdpd

@@ -434,18 +434,23 @@ TEST_F(MetricsExporterTest, ARankThatFailedSaysSoUntilItsNextAttempt) {
   EXPECT_FALSE(Mentions("fsdpd_rank_failed"));
 }
 
-TEST_F(MetricsExporterTest, SaysWhenItsCertificatesExpireAlsoOnceTheyCannotBeRead) {
+// The expiry was gone if the file was broken before the first scrape, and nothing else was exported.
+TEST_F(MetricsExporterTest, ABrokenCertificateFileIsStaleAndItsExpiryStays) {
   const std::string own = "fsdpd_agent_certificate_expiry_timestamp_seconds{file=\"--tls-cert\"} ";
-  EXPECT_FALSE(Mentions("fsdpd_agent_certificate_expiry_timestamp_seconds")) << "where none is shown";
-  std::map<std::string, absl::Time> expiries = {{"--tls-cert", absl::FromUnixSeconds(1'800'000'000)},
-                                                {"--coordinator-ca", absl::FromUnixSeconds(1'700'000'000)}};
-  exporter_.WatchCertificates([&] { return expiries; });
+  const std::string stale = "fsdpd_agent_file_stale{file=\"--tls-cert\"} ";
+  EXPECT_FALSE(Mentions("{file=")) << "without TLS";
+  std::map<std::string, MetricsExporter::FileState> files;
+  files["--tls-cert"].not_after = absl::FromUnixSeconds(1'800'000'000);
+  files["--coordinator-ca"].not_after = absl::FromUnixSeconds(1'700'000'000);
+  exporter_.WatchFiles([&] { return files; });
+  files["--tls-cert"] = {true, std::nullopt};
   EXPECT_TRUE(Has(own + "1800000000"));
   EXPECT_TRUE(Has("fsdpd_agent_certificate_expiry_timestamp_seconds{file=\"--coordinator-ca\"} 1700000000"));
-  expiries.clear();
-  EXPECT_TRUE(Has(own + "1800000000"));
-  expiries["--tls-cert"] = absl::FromUnixSeconds(1'900'000'000);
+  EXPECT_TRUE(Has(stale + "1"));
+  EXPECT_TRUE(Has("fsdpd_agent_file_stale{file=\"--coordinator-ca\"} 0"));
+  files["--tls-cert"] = {false, absl::FromUnixSeconds(1'900'000'000)};
   EXPECT_TRUE(Has(own + "1900000000"));
+  EXPECT_TRUE(Has(stale + "0"));
 }
 
 TEST_F(MetricsExporterTest, KnowsOnlyRanksThatWereLaunched) {

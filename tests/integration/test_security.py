@@ -308,6 +308,27 @@ def test_an_agent_says_when_its_certificate_expires(secure):
         assert float(value) == ssl.cert_time_to_seconds(end)
 
 
+def test_an_agents_broken_certificate_file_is_stale_and_its_expiry_stays(secure):
+    file = secure.security.pki / "nodes/node-0.crt"
+    pem = file.read_text()
+
+    def exported(metric, flag="--tls-cert"):
+        return re.findall(rf'^{metric}{{file="{flag}"}} (\S+)$', secure.scrape("node-0"), re.MULTILINE)
+
+    expiry = exported("fsdpd_agent_certificate_expiry_timestamp_seconds")
+    assert exported("fsdpd_agent_file_stale") == ["0"] and len(expiry) == 1
+    try:
+        file.write_text("garbage\n")
+        assert exported("fsdpd_agent_file_stale") == ["1"]
+        assert exported("fsdpd_agent_file_stale", "--tls-key") == ["0"]
+        assert exported("fsdpd_agent_certificate_expiry_timestamp_seconds") == expiry
+        logged = secure.agents["node-0"].text().count("node-0.crt: contains no PEM certificate")
+        assert logged == 1, "once, while it is connected"
+    finally:
+        file.write_text(pem)
+    assert exported("fsdpd_agent_file_stale") == ["0"]
+
+
 def agent_of(secure, folder, **flags):
     """An agent that is expected to end by itself, or to be stopped: its daemon."""
     return secure.start_agent("node-9", expect_serving=False, work_dir=folder / "work", **flags)
