@@ -2,6 +2,7 @@
 // what it asks.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 
 #include <algorithm>
 #include <functional>
@@ -285,6 +286,12 @@ int RunDelete(Session* session) {
     const std::string dir = job.resolved().checkpoint().dir();
     const bool saved = !dir.empty() && !job.checkpoints().empty();
     Print(session, job, saved ? absl::StrCat("deleted; its checkpoints stay in ", OneLine(dir)) : "deleted");
+    if (response->unconfirmed_nodes().empty()) continue;
+    session->console().err << absl::StrCat(
+        job.id(), ": warning: its ranks may still run on lost node ",
+        OneLine(absl::StrJoin(response->unconfirmed_nodes(), ", ")),
+        dir.empty() ? "" : absl::StrCat(" and lock ", OneLine(dir)),
+        "; make sure that the machine is off or has no fsdpd-rank process left\n");
   }
   return code;
 }

@@ -206,6 +206,22 @@ TEST_F(LifeCommandsTest, DeleteSaysWhatStaysAndGoesOnToTheNext) {
   EXPECT_EQ(Run({"delete"}), kExitUsage);
 }
 
+// It printed "deleted" only, while `node delete` refuses for the same ranks.
+TEST_F(LifeCommandsTest, DeleteWarnsOfRanksThatMayStillRunOnALostNode) {
+  server_.on_delete = [](const v1::DeleteJobRequest& request, v1::DeleteJobResponse* response) {
+    response->mutable_job()->set_id(request.id());
+    response->mutable_job()->mutable_resolved()->mutable_checkpoint()->set_dir("/runs/7");
+    response->add_unconfirmed_nodes("n1");
+    response->add_unconfirmed_nodes("n2");
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"delete", "j"}), kExitOk);
+  EXPECT_EQ(out_, "j deleted\n");
+  EXPECT_EQ(err_,
+            "j: warning: its ranks may still run on lost node n1, n2 and lock /runs/7; make sure that the "
+            "machine is off or has no fsdpd-rank process left\n");
+}
+
 TEST_F(LifeCommandsTest, RetrySaysWhatBecomesOfIt) {
   server_.on_retry = [](const v1::RetryJobRequest& request, v1::RetryJobResponse* response) {
     EXPECT_EQ(request.reason(), "the disk was full");

@@ -227,8 +227,9 @@ bool Reconciler::TakeUnwanted(const v1::Register& info, const AttemptRef& ref, i
   absl::StatusOr<v1::Job> ended = absl::NotFoundError("");
   if (live == nullptr) ended = parts_.store->Get(ref.job);
   if (live == nullptr && !ended.ok()) {
-    StopUnwanted(info, ref, absl::IsNotFound(ended.status()), /*placed=*/false,
-                 lease_.now() + kLeftoversWait);
+    // A job that is unknown without having been deleted is newer than the state: its ranks save first.
+    const bool newer = absl::IsNotFound(ended.status()) && !WasDeleted(ref.job);
+    StopUnwanted(info, ref, newer, /*placed=*/false, lease_.now() + kLeftoversWait);
     return true;
   }
   const v1::Job& job = live != nullptr ? live->job : *ended;
@@ -285,9 +286,21 @@ void Reconciler::StopUnwanted(const v1::Register& info, const AttemptRef& ref, b
   facts.ref = ref;
   facts.parts.push_back(part);
   if (facts.stop.has_value()) return SendStop(facts, part);  // As another node of it was told.
-  if (!saves) return BeginStop(&facts, kStopGraceMs, "the attempt has ended");
+  if (!saves)
+    return BeginStop(&facts, kStopGraceMs,
+                     WasDeleted(ref.job) ? "the job was deleted" : "the attempt has ended");
   if (placed) parts_.rendezvous->Open(ref);
   BeginStop(&facts, kUnknownGraceMs, "the coordinator's state is of before this attempt", /*save=*/true);
+}
+
+// As far as its events are kept.
+bool Reconciler::WasDeleted(const std::string& job) const {
+  EventQuery newest;
+  newest.job = job;
+  newest.newest_first = true;
+  newest.limit = 1;
+  const absl::StatusOr<EventPage> page = parts_.store->events().Read(newest);
+  return page.ok() && !page->events.empty() && page->events.front().kind() == v1::EVENT_KIND_DELETED;
 }
 
 void Reconciler::Told(const std::string& node, v1::RankUpdate update, int64_t sent_unix_nanos) {

@@ -81,7 +81,10 @@ grpc::Status JobService::RetryJob(grpc::ServerContext*, const v1::RetryJobReques
 grpc::Status JobService::DeleteJob(grpc::ServerContext*, const v1::DeleteJobRequest* request,
                                    v1::DeleteJobResponse* response) {
   if (const absl::Status checked = CheckJobId(request->id()); !checked.ok()) return ToGrpc(checked);
-  return Answer(request->id(), parts_.reconciler->Delete(request->id(), request->etag()), response);
+  std::vector<std::string> unconfirmed;
+  absl::StatusOr<v1::Job> job = parts_.reconciler->Delete(request->id(), request->etag(), &unconfirmed);
+  response->mutable_unconfirmed_nodes()->Assign(unconfirmed.begin(), unconfirmed.end());
+  return Answer(request->id(), std::move(job), response);
 }
 
 }  // namespace fsdpd

@@ -108,7 +108,9 @@ class Reconciler {
                                  const std::string& etag = "");
   absl::StatusOr<v1::Job> Retry(const std::string& id, const std::string& reason,
                                 const std::string& etag = "");
-  absl::StatusOr<v1::Job> Delete(const std::string& id, const std::string& etag = "");  // As it was.
+  // As it was. `unconfirmed_nodes`: DeleteJobResponse's; may be null.
+  absl::StatusOr<v1::Job> Delete(const std::string& id, const std::string& etag = "",
+                                 std::vector<std::string>* unconfirmed_nodes = nullptr);
   // Likewise. NOT_FOUND for a node of which nothing is known.
   absl::Status Cordon(const std::string& node, const std::string& reason);
   absl::Status Uncordon(const std::string& node);
@@ -224,12 +226,13 @@ class Reconciler {
   absl::Time WaitForLeftovers(const std::string& node, LiveJob* live);
   void StopUnwanted(const v1::Register& info, const AttemptRef& ref, bool saves, bool placed,
                     absl::Time awaited_until);
+  bool WasDeleted(const std::string& job) const;
 
   // Wishes (wishes.cc).
   void TakePause(const std::string& id, const std::string& reason, int64_t grace_ms, const Answer& answer);
   void TakeResume(const std::string& id, const std::string& reason, const Answer& answer);
   void TakeRetry(const std::string& id, const std::string& reason, const Answer& answer);
-  absl::StatusOr<v1::Job> TakeDelete(const std::string& id);
+  absl::StatusOr<v1::Job> TakeDelete(const std::string& id, std::vector<std::string>* unconfirmed_nodes);
   void ForgetOldJobs();
   void SendForgets();
   absl::Status GoOn(LiveJob* live, const std::string& reason);

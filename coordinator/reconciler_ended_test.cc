@@ -142,6 +142,30 @@ TEST_F(ReconcilerEndedTest, AnEndedJobIsDeletedAndItsLogsWithIt) {
   EXPECT_EQ(Delete("j").status().code(), absl::StatusCode::kNotFound);
 }
 
+// The answer did not name the node, and its ranks were stopped as after a restore from a backup.
+TEST_F(ReconcilerEndedTest, ADeletedJobNamesTheLostNodeOfItsRanksWhichAreStoppedAsDeletedOnceItIsBack) {
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Ready("a", "j", 0);
+  Detach("a");
+  outboxes_.clear();
+  Advance(absl::Seconds(20));
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_FAILED);
+  std::vector<std::string> unconfirmed;
+  ASSERT_TRUE(reconciler_->Delete("j", "", &unconfirmed).ok());
+  EXPECT_THAT(unconfirmed, ElementsAre("a"));
+  EXPECT_EQ(store_->events().Read({})->events.back().message(),
+            "deleted: its ranks may still run on lost node a");
+  Restart();
+  Attach("a", 1, {{"j", 1}, {"newer", 1}});
+  std::map<std::string, v1::Stop> stops;
+  for (const v1::Stop& stop : StopsSent("a")) stops[stop.job_id()] = stop;
+  EXPECT_EQ(stops["j"].reason(), "the job was deleted");
+  EXPECT_FALSE(stops["j"].save());
+  EXPECT_EQ(stops["newer"].reason(), "the coordinator's state is of before this attempt");
+  EXPECT_TRUE(stops["newer"].save());
+}
+
 TEST_F(ReconcilerEndedTest, APausedJobIsResumedAndNotTriedAgain) {
   Submit("j", 1, 1);
   Pause("j").IgnoreError();

@@ -3,8 +3,10 @@
 // refused, and the job stays as it was. And what nobody asks for: that ended jobs are forgotten in time.
 #include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 
 #include <algorithm>
+#include <memory>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -60,8 +62,13 @@ absl::StatusOr<v1::Job> Reconciler::Retry(const std::string& id, const std::stri
   return AskOf(id, etag, "retried", [=](const Answer& answer) { TakeRetry(id, reason, answer); });
 }
 
-absl::StatusOr<v1::Job> Reconciler::Delete(const std::string& id, const std::string& etag) {
-  return AskOf(id, etag, "deleted", [=](const Answer& answer) { answer(TakeDelete(id)); });
+absl::StatusOr<v1::Job> Reconciler::Delete(const std::string& id, const std::string& etag,
+                                           std::vector<std::string>* unconfirmed_nodes) {
+  const auto nodes = std::make_shared<std::vector<std::string>>();  // Outlives a call that gives up.
+  absl::StatusOr<v1::Job> job =
+      AskOf(id, etag, "deleted", [=](const Answer& answer) { answer(TakeDelete(id, nodes.get())); });
+  if (job.ok() && unconfirmed_nodes != nullptr) *unconfirmed_nodes = std::move(*nodes);
+  return job;
 }
 
 // The job of an id that is not live, or why there is none.
@@ -219,7 +226,8 @@ void Reconciler::TakeRetry(const std::string& id, const std::string& reason, con
   answer(stored);
 }
 
-absl::StatusOr<v1::Job> Reconciler::TakeDelete(const std::string& id) {
+absl::StatusOr<v1::Job> Reconciler::TakeDelete(const std::string& id,
+                                               std::vector<std::string>* unconfirmed_nodes) {
   if (const auto it = jobs_.find(id); it != jobs_.end())
     return Refused("JOB_NOT_ENDED", it->second.job, "deleted", "it has not ended; cancel it first");
   FSDPD_ASSIGN_OR_RETURN(v1::Job job, parts_.store->Get(id));
@@ -231,9 +239,12 @@ absl::StatusOr<v1::Job> Reconciler::TakeDelete(const std::string& id) {
   deleted.set_kind(v1::EVENT_KIND_DELETED);
   deleted.set_job(id);
   deleted.set_attempt(job.attempt());
-  deleted.set_message("deleted");
+  *unconfirmed_nodes = LostWithRanksOf(id);
+  const std::string nodes = absl::StrJoin(*unconfirmed_nodes, ", ");
+  deleted.set_message(nodes.empty() ? "deleted"
+                                    : absl::StrCat("deleted: its ranks may still run on lost node ", nodes));
   FSDPD_RETURN_IF_ERROR(parts_.store->Delete(id, {deleted}));
-  LogInfo("job deleted job=%s", id);
+  LogInfo("job deleted job=%s unconfirmed_nodes=%s", id, nodes);
   to_forget_.push_back(id);
   return job;
 }
