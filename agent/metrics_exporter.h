@@ -52,8 +52,8 @@ class MetricsExporter {
     bool stale = false;                   // The file is refused; the previous version is in use.
     std::optional<absl::Time> not_after;  // Of the certificate in it.
   };
-  // `read` returns the files by flag; it is called now and at each scrape. The last expiry of a file stays once
-  // it has no certificate any more. REQUIRES: nothing scrapes yet.
+  // `read` returns the files by flag; it is called now and at each scrape. The last expiry of a file stays
+  // once it has no certificate any more. REQUIRES: nothing scrapes yet.
   void WatchFiles(std::function<std::map<std::string, FileState>()> read);
 
   std::vector<prometheus::MetricFamily> Collect() const;

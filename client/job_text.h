@@ -16,7 +16,7 @@ std::string StateName(v1::JobState state);  // "running"
 
 // The step that the job has reached, as far as it would not be lost.
 int64_t StepOf(const v1::Job& job);
-int64_t WorldOf(const v1::Job& job);        // Ranks that it asks for.
+int64_t WorldOf(const v1::Job& job);  // Ranks that it asks for.
 // "20/300": until an attempt has reported a step, the first is the one that it goes on after.
 std::string StepText(const v1::Job& job);
 

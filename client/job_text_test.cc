@@ -513,7 +513,7 @@ TEST(JobText, AJobThatIsCancelledWhilePausedOrInBackOffKeepsItsLoss) {
   const std::string text = Summary(job, {});
   EXPECT_THAT(text, HasSubstr("cancelled after 150/200 steps"));
   EXPECT_THAT(text, HasSubstr("\n  loss                5.6021 -> 2.4410 (at step 175)\n"));
-  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("step 150/200\nloss:      5.6021 -> 2.4410 (at step 175)\n"));
+  EXPECT_THAT(DescribeJob(job, Now()), HasSubstr("150/200\nloss:      5.6021 -> 2.4410 (at step 175)\n"));
 }
 
 TEST(JobText, DescribeOfAnEndedJobHasNoEta) {
