@@ -51,11 +51,14 @@ grpc::Status GuardedApi::Guarded(const char* method, Context* context, const std
 
 template <typename Request, typename Answer>
 grpc::Status GuardedApi::Call(const char* method, Handler<Request, Answer> handler, Context* context,
-                              const Request* request, Answer* answer) {
+                              const Request* request, Answer* answer, std::optional<ReaderKind> reads) {
   const std::string job_id = Named(*request, "id");
   const std::string object = job_id.empty() ? Named(*request, "node") : job_id;
-  return Guarded(method, context, job_id, &object,
-                 [&](const Caller&) { return (jobs_->*handler)(context, request, answer); });
+  return Guarded(method, context, job_id, &object, [&](const Caller& caller) {
+    if (!reads.has_value()) return (jobs_->*handler)(context, request, answer);
+    const ReaderStreams::Place place(&streams_, caller.name, *reads);
+    return place.status().ok() ? (jobs_->*handler)(context, request, answer) : ToGrpc(place.status());
+  });
 }
 
 grpc::Status GuardedApi::SubmitJob(Context* c, const v1::SubmitJobRequest* q, v1::SubmitJobResponse* a) {
@@ -87,7 +90,7 @@ grpc::Status GuardedApi::ListJobs(Context* c, const v1::ListJobsRequest* q, v1::
 }
 grpc::Status GuardedApi::WatchJob(Context* c, const v1::WatchJobRequest* q,
                                   grpc::ServerWriter<v1::WatchJobResponse>* a) {
-  return Call("WatchJob", &JobService::WatchJob, c, q, a);
+  return Call("WatchJob", &JobService::WatchJob, c, q, a, ReaderKind::kWatch);
 }
 grpc::Status GuardedApi::CancelJob(Context* c, const v1::CancelJobRequest* q, v1::CancelJobResponse* a) {
   return Call("CancelJob", &JobService::CancelJob, c, q, a);
@@ -106,14 +109,14 @@ grpc::Status GuardedApi::DeleteJob(Context* c, const v1::DeleteJobRequest* q, v1
 }
 grpc::Status GuardedApi::TailLogs(Context* c, const v1::TailLogsRequest* q,
                                   grpc::ServerWriter<v1::TailLogsResponse>* a) {
-  return Call("TailLogs", &JobService::TailLogs, c, q, a);
+  return Call("TailLogs", &JobService::TailLogs, c, q, a, ReaderKind::kLogs);
 }
 grpc::Status GuardedApi::TraceJob(Context* c, const v1::TraceJobRequest* q,
                                   grpc::ServerWriter<v1::TraceJobResponse>* a) {
-  return Call("TraceJob", &JobService::TraceJob, c, q, a);
+  return Call("TraceJob", &JobService::TraceJob, c, q, a, ReaderKind::kLogs);
 }
 grpc::Status GuardedApi::ListSteps(Context* c, const v1::ListStepsRequest* q, v1::ListStepsResponse* a) {
-  return Call("ListSteps", &JobService::ListSteps, c, q, a);
+  return Call("ListSteps", &JobService::ListSteps, c, q, a, ReaderKind::kLogs);
 }
 grpc::Status GuardedApi::GetStepCourse(Context* c, const v1::GetStepCourseRequest* q,
                                        v1::GetStepCourseResponse* a) {
@@ -134,7 +137,7 @@ grpc::Status GuardedApi::ListEvents(Context* c, const v1::ListEventsRequest* q, 
 }
 grpc::Status GuardedApi::WatchEvents(Context* c, const v1::WatchEventsRequest* q,
                                      grpc::ServerWriter<v1::WatchEventsResponse>* a) {
-  return Call("WatchEvents", &JobService::WatchEvents, c, q, a);
+  return Call("WatchEvents", &JobService::WatchEvents, c, q, a, ReaderKind::kWatch);
 }
 grpc::Status GuardedApi::DrainNode(Context* c, const v1::DrainNodeRequest* q, v1::DrainNodeResponse* a) {
   return Call("DrainNode", &JobService::DrainNode, c, q, a);

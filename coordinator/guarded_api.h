@@ -8,12 +8,14 @@
 #include <grpcpp/grpcpp.h>
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "base/clock.h"
 #include "coordinator/audit_log.h"
 #include "coordinator/gate.h"
 #include "coordinator/job_service.h"
+#include "coordinator/reader_streams.h"
 #include "proto/fsdpd/v1/coordinator.grpc.pb.h"
 
 namespace fsdpd {
@@ -67,15 +69,17 @@ class GuardedApi final : public v1::Coordinator::Service {
   // `object`: what is acted on, read when the call has ended.
   grpc::Status Guarded(const char* method, Context* context, const std::string& job_id,
                        const std::string* object, const std::function<grpc::Status(const Caller&)>& handle);
+  // `reads`: of a call that holds a thread while it waits for a job, events or agents.
   template <typename Request, typename Answer>
   grpc::Status Call(const char* method, Handler<Request, Answer> handler, Context* context,
-                    const Request* request, Answer* answer);
+                    const Request* request, Answer* answer, std::optional<ReaderKind> reads = std::nullopt);
 
   JobService* const jobs_;
   const Gate* const gate_;
   AuditLog* const audit_;
   const Clock* const clock_;
   Meters* const meters_;
+  ReaderStreams streams_;
 };
 
 }  // namespace fsdpd

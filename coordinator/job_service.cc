@@ -360,8 +360,7 @@ absl::Status JobService::Watch(grpc::ServerContext* context, const v1::WatchJobR
 
 grpc::Status JobService::WatchJob(grpc::ServerContext* context, const v1::WatchJobRequest* request,
                                   grpc::ServerWriter<v1::WatchJobResponse>* writer) {
-  const StreamSlot slot(&reader_streams_);
-  return ToGrpc(slot.status().ok() ? Watch(context, *request, writer) : slot.status());
+  return ToGrpc(Watch(context, *request, writer));
 }
 
 }  // namespace fsdpd

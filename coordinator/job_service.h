@@ -3,9 +3,9 @@
 // wire by errors.h.
 //
 // Unary handlers return within one tick of the reconciler plus one write; SearchPlans before its client stops
-// waiting, and one at a time; ListSteps, which asks agents, within kStepsPatience (list_steps.cc), and
-// counted with the streams. Streams (WatchJob, WatchEvents, TailLogs, TraceJob) hold a thread each and are
-// bounded as reader_streams.h says.
+// waiting, and one at a time; ListSteps, which asks agents, within kStepsPatience (list_steps.cc). Streams
+// (WatchJob, WatchEvents, TailLogs, TraceJob) hold a thread each. GuardedApi bounds them, and ListSteps, as
+// reader_streams.h says.
 //
 // Thread-safe. Ownership: borrows everything in Parts.
 #pragma once
@@ -150,7 +150,6 @@ class JobService final : public v1::Coordinator::Service {
   const Parts parts_;
   std::atomic<bool> closing_{false};
   std::atomic<bool> searching_{false};
-  std::atomic<int> reader_streams_{0};
 };
 
 }  // namespace fsdpd

@@ -151,14 +151,7 @@ absl::Status JobService::ReadSteps(grpc::ServerContext* context, const v1::ListS
 
 grpc::Status JobService::ListSteps(grpc::ServerContext* context, const v1::ListStepsRequest* request,
                                    v1::ListStepsResponse* response) {
-  // Counted with the watches: it waits for agents, and holds a thread meanwhile.
-  if (reader_streams_.fetch_add(1) >= kMaxReaderStreams) {
-    --reader_streams_;
-    return ToGrpc(absl::ResourceExhaustedError("too many watches, log tails, traces and lists of steps"));
-  }
-  const absl::Status status = ReadSteps(context, *request, response);
-  --reader_streams_;
-  return ToGrpc(status);
+  return ToGrpc(ReadSteps(context, *request, response));
 }
 
 }  // namespace fsdpd

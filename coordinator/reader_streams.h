@@ -1,36 +1,65 @@
-// Streams to readers hold a thread each: how many there may be, and how often they look at their client and
-// at the coordinator's stop, because the synchronous API cannot wake a handler.
+// Bounds on reader streams of the public API, each of which holds a thread: in all, and per person, so that
+// one client does not use up what others need. Readers of logs are bounded more tightly, because each holds
+// files open on every node that it reads from (base/log_readers.h). kStreamPoll: how often a stream looks at
+// its client and at the coordinator's stop, because the synchronous API cannot wake a handler.
 //
 // Thread-safe.
 #pragma once
 
 #include <absl/status/status.h>
-#include <absl/strings/str_cat.h>
 #include <absl/time/time.h>
 
-#include <atomic>
+#include <map>
+#include <string>
+
+#include "base/mutex.h"
 
 namespace fsdpd {
 
 constexpr int kMaxReaderStreams = 512;
+constexpr int kMaxStreamsPerPerson = 128;
+constexpr int kMaxLogReadersPerPerson = 64;  // Of these; a quarter of what a node serves at once.
 constexpr absl::Duration kStreamPoll = absl::Milliseconds(200);
 
-// Counts a stream for its life.
-class StreamSlot {
+enum class ReaderKind {
+  kWatch,  // Of a job or of events.
+  kLogs,   // Of logs, traces or steps, which agents send.
+};
+
+class ReaderStreams {
  public:
-  explicit StreamSlot(std::atomic<int>* count) : count_(count), number_(++*count) {}
-  ~StreamSlot() { --*count_; }
-  StreamSlot(const StreamSlot&) = delete;
-  StreamSlot& operator=(const StreamSlot&) = delete;
-  absl::Status status() const {
-    if (number_ <= kMaxReaderStreams) return absl::OkStatus();
-    return absl::ResourceExhaustedError(
-        absl::StrCat("more than ", kMaxReaderStreams, " watches and log tails"));
-  }
+  // A stream's place, for its life. Not counted unless status() is OK.
+  class Place {
+   public:
+    // `person`: whose share it is; empty without tokens, when only the total is bounded. `streams` outlives
+    // it.
+    Place(ReaderStreams* streams, const std::string& person, ReaderKind kind)
+        : streams_(streams), person_(person), kind_(kind), status_(streams->Take(person, kind)) {}
+    ~Place() {
+      if (status_.ok()) streams_->GiveBack(person_, kind_);
+    }
+    Place(const Place&) = delete;
+    Place& operator=(const Place&) = delete;
+    const absl::Status& status() const { return status_; }  // RESOURCE_EXHAUSTED at a bound.
+
+   private:
+    ReaderStreams* const streams_;
+    const std::string person_;
+    const ReaderKind kind_;
+    const absl::Status status_;
+  };
 
  private:
-  std::atomic<int>* const count_;
-  const int number_;
+  struct Share {
+    int streams = 0;
+    int log_readers = 0;  // Of these.
+  };
+  absl::Status Take(const std::string& person, ReaderKind kind);
+  void GiveBack(const std::string& person, ReaderKind kind);
+
+  Mutex mutex_;
+  int streams_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<std::string, Share> by_person_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fsdpd

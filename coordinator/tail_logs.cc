@@ -210,14 +210,7 @@ absl::Status JobService::Tail(grpc::ServerContext* context, const v1::TailLogsRe
 
 grpc::Status JobService::TailLogs(grpc::ServerContext* context, const v1::TailLogsRequest* request,
                                   LogWriter* writer) {
-  // Counted with the watches: both hold a thread.
-  if (reader_streams_.fetch_add(1) >= kMaxReaderStreams) {
-    --reader_streams_;
-    return ToGrpc(absl::ResourceExhaustedError("too many watches and log tails"));
-  }
-  const absl::Status status = Tail(context, *request, writer);
-  --reader_streams_;
-  return ToGrpc(status);
+  return ToGrpc(Tail(context, *request, writer));
 }
 
 }  // namespace fsdpd

@@ -171,14 +171,7 @@ absl::Status JobService::Trace(grpc::ServerContext* context, const v1::TraceJobR
 
 grpc::Status JobService::TraceJob(grpc::ServerContext* context, const v1::TraceJobRequest* request,
                                   TraceWriter* writer) {
-  // Counted with the watches: it holds a thread too.
-  if (reader_streams_.fetch_add(1) >= kMaxReaderStreams) {
-    --reader_streams_;
-    return ToGrpc(absl::ResourceExhaustedError("too many watches, log tails and traces"));
-  }
-  const absl::Status status = Trace(context, *request, writer);
-  --reader_streams_;
-  return ToGrpc(status);
+  return ToGrpc(Trace(context, *request, writer));
 }
 
 }  // namespace fsdpd

@@ -117,6 +117,26 @@ def test_what_a_role_lacks_is_data_too(secure):
     assert dict(info_of(error).metadata) == {"needed": "operator", "role": "viewer"}
 
 
+def test_one_viewer_does_not_use_up_the_readers_of_others(secure):
+    job_id = submitted(secure, "sam")
+    secure.wait_state(job_id, "RUNNING")
+    request = api.TailLogsRequest(id=job_id, rank=0, follow=True)
+    with secure.security.channel(secure.address, secure.security.token("vera")) as of_vera, \
+            secure.security.channel(secure.address, secure.security.token("sue")) as of_sue:
+        vera, sue = coordinator_grpc.CoordinatorStub(of_vera), coordinator_grpc.CoordinatorStub(of_sue)
+        readers = [vera.TailLogs(request, timeout=600) for _ in range(64)]
+        for reader in readers:
+            next(reader)
+        error = refusal(lambda: next(vera.TailLogs(request, timeout=60)))
+        assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "(got 65, want at most 64); end some of them and retry" in error.details(), error
+        next(vera.WatchJob(api.WatchJobRequest(id=job_id), timeout=60))
+        next(sue.TailLogs(request, timeout=60))
+        for reader in readers:
+            reader.cancel()
+    secure.ctl("cancel", job_id, "--wait", person="sam").expect(0)
+
+
 def test_health_needs_no_token(secure):
     with secure.security.channel(secure.address) as channel:
         assert channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=60) == b"\x08\x01"
