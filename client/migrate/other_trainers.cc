@@ -54,7 +54,8 @@ const std::vector<Trainer>& Trainers() {
       {"a DeepSpeed configuration",
        {"zero_optimization", "train_micro_batch_size_per_gpu", "train_batch_size",
         "zero_allow_untested_optimizer"}},
-      // Before accelerate, whose fsdp_config axolotl has too.
+      // Before accelerate, whose fsdp_config they may have too.
+      {"a file of Hugging Face training arguments", {"per_device_train_batch_size", "model_name_or_path"}},
       {"an axolotl configuration", {"base_model", "base_model_config"}},
       {"an accelerate configuration",
        {"distributed_type", "compute_environment", "fsdp_config", "deepspeed_config", "megatron_lm_config"}},

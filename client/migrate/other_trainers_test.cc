@@ -35,6 +35,11 @@ const Case kCases[] = {
     // It was called an accelerate configuration.
     {"an axolotl configuration", 4,
      "fsdp_config:\n  fsdp_version: 2\n  fsdp_offload_params: false\nbase_model: Qwen/Qwen3-8B\n"},
+    // It was called a job spec.
+    {"a file of Hugging Face training arguments", 2,
+     "output_dir: out\nper_device_train_batch_size: 1\nfsdp: full_shard auto_wrap\nbf16: true\n"},
+    {"a file of Hugging Face training arguments", 1,
+     "model_name_or_path: Qwen/Qwen3-8B\nmax_steps: 9\nfsdp_config: {fsdp_version: 2}\n"},
     // Each of these was a dozen errors about settings that nobody wrote.
     {"an fsdpd job spec", 2,
      "name: tiny\nmodel: {preset: tiny}\ndata: {synthetic: {}, sequence_length: 8}\ntrain: {steps: 3}\n"},
