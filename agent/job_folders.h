@@ -1,8 +1,8 @@
 // Folders that jobs have left in an agent's work dir (WORK_DIR/JOB, log_keeper.h), with their logs, steps,
 // traces and evidence of hangs: how many stay, and for how long. The oldest go first, by what was written
 // there last; a job of which something runs here keeps its own whatever its age. One that the coordinator was
-// told to delete goes at once. If what is left takes more than max_bytes, the attempts written to longest ago
-// go, also those of running jobs, but never the newest attempt of one.
+// told to delete is removed immediately. If the rest takes more than max_bytes, the attempts written to least
+// recently are removed, but no attempt that runs and not the newest one of a running job.
 //
 // A thread of its own removes, so that a slow disk keeps nobody waiting: at its start, every kPruneEvery, and
 // when it is told to. What cannot be removed is a warning, and is tried again. Other files of the work dir,
