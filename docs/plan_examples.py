@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes what plans say in docs/plan.md, docs/memory.md, docs/parallelism.md and docs/fsdpctl.md again, in place:
+"""Regenerates the plans and tables in docs/plan.md, memory.md, the pages on parallelism and fsdpctl.md, in place:
 docs/plan_examples.py FSDPCTL
 
 Needs neither a coordinator nor a GPU. Texts go between `<!-- begin: NAME -->` and `<!-- end -->` of a page,
@@ -112,8 +112,8 @@ def context_table(fsdpctl):
         step = plans[0]["prediction"]
         rows.append(["8, 64", tokens, context, *(size(plan["memory"]["peak_bytes"]) for plan in plans),
                      f"{step['step_seconds']:.2f} s", rate(step, 8), exchanged(plans[0])])
-    return as_table(["ranks", "tokens of a sample", "context", "peak on 8 ranks", "on 64", "step", "tokens/s a rank",
-                     "a layer receives"], rows)
+    return as_table(["ranks", "tokens per sample", "context", "peak on 8 ranks", "peak on 64", "step",
+                     "tokens/s per rank", "received per layer"], rows)
 
 
 def tensor_table(fsdpctl):
@@ -125,8 +125,8 @@ def tensor_table(fsdpctl):
         rows.append([8 * nodes, tensor, size(plan["memory"]["peak_bytes"]), recompute(plan["resolved"]["fsdp"]),
                      f"{step['step_seconds']:.2f} s", rate(step, 8 * nodes), size(layer(plan)["gathered_bytes"], 2),
                      exchanged(plan)])
-    return as_table(["ranks", "tensor", "peak", "recompute", "step", "tokens/s a rank", "a layer gathered",
-                     "a layer receives"], rows)
+    return as_table(["ranks", "tensor", "peak", "recompute", "step", "tokens/s per rank", "gathered layer",
+                     "received per layer"], rows)
 
 
 def way(fsdpctl, base, mesh, settings):
@@ -170,7 +170,7 @@ MANY_NODES = [  # mesh, settings
     ("shard 256 x context 2", ["parallel.context=2"]), ("shard 64 x tensor 8", ["parallel.tensor=8"]),
     ("shard 512", []), ("replicate 8 x shard 64, HFSDP", replicas(8, hybrid=True)),
 ]
-WAY = ["mesh", "micro-batches", "recompute", "peak", "step", "tokens/s a rank", "exposed"]
+WAY = ["mesh", "micro-batches", "recompute", "peak", "step", "tokens/s per rank", "exposed"]
 
 
 def one_node(fsdpctl):
@@ -198,7 +198,7 @@ def offload_table(fsdpctl):
             rows.append([moments, micro_batches, size(memory["peak_bytes"]), size(memory["host_bytes"]),
                          f"{step['offload_seconds']:.2f} s", f"{step['step_seconds']:.2f} s",
                          f"{step['offload_stall_seconds']:.2f} s", rate(step, 1)])
-    return as_table(["moments", "micro-batches", "peak", "host", "comes in", "step", "of it waits", "tokens/s"], rows)
+    return as_table(["moments", "micro-batches", "peak", "host", "transfer", "step", "exposed transfer", "tokens/s"], rows)
 
 
 # Of a plan, what most read first.
@@ -211,7 +211,7 @@ def offline(fsdpctl):
 
 
 def table(fsdpctl):
-    head = ["model", "ranks", "peak", "of it activations", "recompute", "step", "exposed", "tokens/s a rank", "MFU"]
+    head = ["model", "ranks", "peak", "activations", "recompute", "step", "exposed", "tokens/s per rank", "MFU"]
     rows = [row(fsdpctl, *case) for case in CASES]
     return as_table(head, rows)
 
@@ -237,9 +237,9 @@ def main():
     })
     write(DOCS / "memory.md", {"offload": offload_table(fsdpctl)})
     write(DOCS / "fsdpctl.md", {"offline": offline(fsdpctl)})
+    write(DOCS / "context_parallelism.md", {"context": context_table(fsdpctl)})
+    write(DOCS / "tensor_parallelism.md", {"tensor": tensor_table(fsdpctl)})
     write(DOCS / "parallelism.md", {
-        "context": context_table(fsdpctl),
-        "tensor": tensor_table(fsdpctl),
         "8 ranks": one_node(fsdpctl),
         "64 ranks": many_nodes(fsdpctl, arguments("llama3-70b", 8, ["--set", "train.global_batch=256"]), EIGHT_NODES),
         "512 ranks": many_nodes(fsdpctl, ["plan", "--offline", "-f", "bench/specs/llama3-405b-512.yaml", "--profile",
