@@ -198,7 +198,8 @@ def offload_table(fsdpctl):
             rows.append([moments, micro_batches, size(memory["peak_bytes"]), size(memory["host_bytes"]),
                          f"{step['offload_seconds']:.2f} s", f"{step['step_seconds']:.2f} s",
                          f"{step['offload_stall_seconds']:.2f} s", rate(step, 1)])
-    return as_table(["moments", "micro-batches", "peak", "host", "transfer", "step", "exposed transfer", "tokens/s"], rows)
+    return as_table(["moments", "micro-batches", "peak", "host", "transfer each way", "step", "stall",
+                     "tokens/s"], rows)
 
 
 # Of a plan, what most read first.
