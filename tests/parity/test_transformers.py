@@ -147,7 +147,7 @@ class Balance:
 
 
 class RouterLosses:
-    """The loss that routers add (docs/experts.md), from the logits of each layer's `gate`."""
+    """The loss that routers add (docs/expert_parallelism.md), from the logits of each layer's `gate`."""
 
     def __init__(self, model, per_token, balance, z):
         self.per_token, self.balance, self.z, self.logits = per_token, balance, z, []
