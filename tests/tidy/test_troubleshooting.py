@@ -13,10 +13,10 @@ PUT_IN = re.compile(r"\d[\d.]*(?: [KMG]iB| ms| s)?|HOST:PORT|\bN\b|\.\.\.")
 
 
 def quotes():
-    """(line, words) of the first column of tables that begin with "it says"."""
+    """(line, words) of the first column of tables that begin with "output"."""
     asked = False
     for number, line in enumerate(PAGE.read_text().splitlines(), 1):
-        asked = line.startswith("| it says |") or (asked and line.startswith("|"))
+        asked = line.startswith("| output |") or (asked and line.startswith("|"))
         if asked:
             yield from ((number, words) for words in re.findall(r"`([^`]+)`", line.split(" | ")[0]))
 
