@@ -54,7 +54,7 @@ def test_a_coordinator_s_metrics_are_at_one_port():
     policy = named(of_overlay("gpu"), "NetworkPolicy", "fsdpd-coordinator")["spec"]["ingress"]
     assert [{"port": int(port)}] in [rule.get("ports") for rule in policy]
     for place, said in [("deploy/systemd/coordinator.env", f"--metrics-listen 0.0.0.0:{port}\n"),
-                        ("docs/deploy.md", f"`--metrics-listen`, {port} in what is shipped"),
+                        ("docs/deploy.md", f"`--metrics-listen` ({port} in the shipped"),
                         ("dashboards/prometheus.yml", f"coordinator:{port}")]:
         assert said in (ROOT / place).read_text(), place
 

@@ -1,4 +1,4 @@
-"""The page of --web-listen in a real browser: docs/deploy.md, "Watching it", says what is promised. FSDPD_PICTURES names a
+"""The page of --web-listen in a real browser: docs/deploy.md, "Web UI", says what is promised. FSDPD_PICTURES names a
 folder that keeps its pictures: docs/img has those."""
 
 import json
