@@ -11,6 +11,8 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2
 
+from harness.cluster import fsdpctl
+from harness.programs import ROOT
 from harness.specs import spec, to_message
 from harness.stubs import coordinator, plan
 from integration.test_api import details
@@ -214,3 +216,13 @@ def test_the_line_is_the_one_that_was_written(shared):
 
 def test_a_good_spec_is_valid(shared):
     shared.ctl("validate", "-f", shared.write_spec(spec())).expect(0)
+
+
+def test_the_transcript_of_the_readme_is_the_output_of_validate(tmp_path):
+    (text, command, output), = re.findall(
+        r"^```yaml\n(# bad\.yaml\n(?:.+\n)+)```\n\n<!--.*-->\n```sh\nfsdpctl (.+)\n```\n\n```\n((?:.+\n)+)```",
+        (ROOT / "README.md").read_text(), re.MULTILINE)
+    (tmp_path / "bad.yaml").write_text(text)
+    result = fsdpctl(*command.split(), cwd=tmp_path).expect(3)
+    assert result.out == "" and result.err == output
+    assert len(re.findall(r": error: ", result.err)) == 3
