@@ -9,7 +9,8 @@ from harness.programs import ROOT
 
 # Blocks that no test runs, by page: one more is to be put here, where it is seen.
 NOT_RUN = {"README.md": 2, "docs/data.md": 2, "docs/deploy.md": 3, "docs/fsdpctl.md": 1, "docs/library.md": 2, "docs/migrate.md": 1, "docs/slurm.md": 1,
-           "docs/tutorials/huggingface.md": 2, "docs/tutorials/kubernetes.md": 2, "docs/tutorials/laptop.md": 1, "docs/tutorials/python.md": 1}
+           "docs/tutorials/huggingface.md": 2, "docs/tutorials/kubernetes.md": 2, "docs/tutorials/laptop.md": 1, "docs/tutorials/python.md": 1,
+           "tests/sim/README.md": 1}
 # Programs of their own that fsdpctl runs, and the page's word for any: what they take their own tests know.
 PLUGINS = ("data", "NAME")
 
