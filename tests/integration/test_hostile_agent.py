@@ -167,9 +167,14 @@ def test_streams_without_a_registration_do_not_use_up_the_places_of_other_agents
         assert {call.code() for call in silent.calls if call.done()} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
         assert silent.open() == 8
         wait_until("streams that do not register are closed", lambda: silent.open() == 0, timeout_s=20)
-    on_record = [each["outcome"] for each in map(json.loads, cluster.security.audit.read_text().splitlines())
-                 if (each["method"], each["object"]) == ("Attach", "s2")]
-    assert on_record.count("RESOURCE_EXHAUSTED") == 32 and on_record.count("DEADLINE_EXCEEDED") == 8
+
+    def audited(outcome):
+        rows = map(json.loads, cluster.security.audit.read_text().splitlines())
+        return [(row["method"], row["object"], row["outcome"]) for row in rows].count(("Attach", "s2", outcome))
+
+    # A thread of its own writes the audit log, after the client has its answer.
+    wait_until("the audit log has all closed streams", lambda: audited("DEADLINE_EXCEEDED") == 8)
+    assert audited("RESOURCE_EXHAUSTED") == 32
     with Hostile(cluster):
         assert_trains_on(cluster, job_id)
 
