@@ -139,6 +139,16 @@ def test_cancel_and_its_exit_codes(cluster):
     cluster.ctl("cancel", job_id).expect(0)
 
 
+@pytest.mark.parametrize("wait", [[], ["--wait"]], ids=["no wait", "wait"])
+def test_cancel_of_several_jobs_continues_after_one_that_fails(cluster, wait):
+    first, last = (cluster.submit(spec(steps=ENDLESS)) for _ in range(2))
+    result = cluster.ctl("cancel", first, "x-000000", last, *wait).expect(4)
+    assert sorted(re.findall(r"^(\S+) cancel", result.out, re.MULTILINE)) == sorted([first, last]), result
+    assert "x-000000" in result.err and first not in result.err and last not in result.err, result
+    for job_id in (first, last):
+        cluster.wait_state(job_id, "CANCELLED")
+
+
 def test_the_same_request_id_submits_once(cluster):
     command = ["submit", "-f", cluster.write_spec(spec(steps=2)), "--request-id", "again-and-again", "-o", "json"]
     first, second = (json.loads(cluster.ctl(*command).expect(0).out) for _ in range(2))
