@@ -145,7 +145,7 @@ absl::Status FolderLock::Lock(absl::Duration longest_foreign) {
   if (lock_ < 0 && (errno == ENOSPC || errno == EDQUOT)) return absl::OkStatus();
   if (lock_ < 0) return ErrnoStatus(absl::StrCat("open ", path));
   const absl::Time begin = options_.clock->Now();
-  bool told = false;
+  std::string logged;  // The holder.
   // Where the file system has no locks, nothing keeps two apart.
   while (!(locked_ = flock(lock_, LOCK_EX | LOCK_NB) == 0) && errno == EWOULDBLOCK) {
     const Holder holder = HolderOf(path);
@@ -158,12 +158,13 @@ absl::Status FolderLock::Lock(absl::Duration longest_foreign) {
                                          : has_job ? holder.job
                                                    : "another run",
                                          holder.Where());
-    if ((own || !alive) && !std::exchange(told, true)) {
-      LogInfo("waiting for the lock of checkpoint.dir path=%s holder=%s seconds=%d", path, who,
-              absl::ToInt64Seconds(longest));
-      if (options_.on_wait) options_.on_wait(absl::StrCat(path, " is locked by ", who));
+    const absl::Duration waited = options_.clock->Now() - begin;
+    if ((own || !alive) && waited < longest && logged != who) {
+      LogInfo("waiting for the lock of checkpoint.dir path=%s holder=%s seconds_left=%d", path, who,
+              absl::ToInt64Seconds(longest - waited));
+      logged = who;
     }
-    if (options_.clock->Now() - begin < longest && !options_.stop->load()) {
+    if (waited < longest && !options_.stop->load()) {
       std::this_thread::sleep_for(absl::ToChronoNanoseconds(kStopPoll));
       continue;
     }
@@ -178,6 +179,9 @@ absl::Status FolderLock::Lock(absl::Duration longest_foreign) {
             path, " is locked by ", who, ", which writes there: give each job a directory of its own",
             alive ? "" : ", or end that process if its job has ended")));
   }
+  if (locked_ && !logged.empty())
+    LogInfo("took the lock of checkpoint.dir path=%s waited_seconds=%d", path,
+            absl::ToInt64Seconds(options_.clock->Now() - begin));
   return absl::OkStatus();
 }
 

@@ -6,7 +6,8 @@
 // lost, may commit another one until then.
 //
 //   Take    each rank, first. Rank 0 waits for a rank 0 of an earlier attempt, and for a holder that may be
-//           gone: a file server keeps the locks of a lost node for a while.
+//           gone: a file server keeps the locks of a lost node for a while. It logs each holder, and how long
+//           it waited.
 //   Clear   rank 0, before any rank writes
 //   Keep    before each checkpoint that is written
 //
@@ -22,7 +23,6 @@
 #include <absl/time/time.h>
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -43,8 +43,6 @@ class FolderLock {
     // The job has committed one: a directory that is missing is not mounted, and is not created.
     bool has_checkpoints = false;
     Clock* clock = Clock::Real();
-    // Called once by Take when rank 0 has to wait, with the reason; it is logged as well.
-    std::function<void(const std::string& reason)> on_wait = nullptr;
   };
 
   // Creates the directory. UNAVAILABLE when that fails or rank 0 has another one, FAILED_PRECONDITION while

@@ -11,8 +11,12 @@
 
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "base/log.h"
 #include "base/temp_dir.h"
 #include "fsdp/checkpoint/job_folder.h"
 #include "fsdp/comm/peer_lost.h"
@@ -21,6 +25,7 @@
 namespace fsdpd {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::MatchesRegex;
 namespace fs = std::filesystem;
@@ -36,6 +41,22 @@ FolderLock::Options Of(const std::string& dir, Store* store, int64_t rank = 0, c
   options.stop = &never;
   return options;
 }
+
+// Takes the log lines about the wait for a lock, and calls `then` for each that names a holder.
+class LockLog {
+ public:
+  explicit LockLog(std::function<void()> then) {
+    TakeLog([this, then = std::move(then)](Severity, absl::string_view line) {
+      lines_.emplace_back(line);
+      if (absl::StartsWith(line, "waiting for the lock of checkpoint.dir ")) then();
+    });
+  }
+  ~LockLog() { TakeLog(nullptr); }
+  const std::vector<std::string>& lines() const { return lines_; }
+
+ private:
+  std::vector<std::string> lines_;
+};
 
 absl::Status Take(const FolderLock::Options& options) { return FolderLock::Take(options).status(); }
 
@@ -86,12 +107,12 @@ TEST(FolderLock, NamesTheHolderAndNotTheOneBeforeItThatHadSigned) {
   FakeClock clock;
   FolderLock::Options second = Of(dir.path(), &store, 0, "second");
   second.clock = &clock;
-  second.on_wait = [&](const std::string&) {
+  LockLog log([&] {
     char host[HOST_NAME_MAX + 1] = {};
     ASSERT_EQ(gethostname(host, HOST_NAME_MAX), 0);
     first.Sign(absl::StrCat("first token ", host, "\n"));
     clock.Advance(absl::Seconds(1));
-  };
+  });
   EXPECT_THAT(Take(second).message(), MatchesRegex(".*is locked by first on host .*, which writes there.*"));
 }
 
@@ -106,20 +127,40 @@ TEST(FolderLock, ALockOfAHolderThatMayBeGoneIsWaitedForAsOneOfAnEarlierAttempt) 
       FakeClock clock;
       FolderLock::Options options = Of(dir.path(), &store);
       options.clock = &clock;
-      std::string reason;
-      options.on_wait = [&](const std::string& why) {
-        reason = why;
+      LockLog log([&] {
         clock.Advance(goes ? absl::Seconds(170) : absl::Seconds(190));
         if (goes) gone.Release();
-      };
+      });
       const absl::Status taken = Take(options);
       EXPECT_EQ(taken.ok(), goes) << taken;
-      EXPECT_THAT(reason,
-                  HasSubstr(absl::StrContains(content, "ended") ? "is locked by ended on host lost-node"
-                                                                : "is locked by another run"));
+      ASSERT_EQ(log.lines().size(), goes ? 2u : 1u);
+      EXPECT_THAT(log.lines()[0], HasSubstr(absl::StrContains(content, "ended")
+                                                ? "holder=ended on host lost-node seconds_left=180"
+                                                : "holder=another run"));
+      if (goes) EXPECT_THAT(log.lines()[1], HasSubstr("took the lock of checkpoint.dir path="));
       if (!goes) EXPECT_THAT(taken.message(), HasSubstr("or end that process if its job has ended"));
     }
   }
+}
+
+// It was logged as 180 whatever had passed, and how long it took was not logged.
+TEST(FolderLock, TheSecondsThatAreLoggedAreThoseOfTheWait) {
+  const TempDir dir;
+  LockedElsewhere gone(dir, "first token lost-node\n");
+  LocalStore store;
+  FakeClock clock;
+  FolderLock::Options options = Of(dir.path(), &store, 0, "third");
+  options.clock = &clock;
+  int holders = 0;
+  LockLog log([&] {
+    clock.Advance(absl::Seconds(100) / ++holders);
+    if (holders == 1) gone.Sign("second token lost-node\n");
+    if (holders == 2) gone.Release();
+  });
+  EXPECT_TRUE(Take(options).ok());
+  EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("holder=first on host lost-node seconds_left=180"),
+                                       HasSubstr("holder=second on host lost-node seconds_left=80"),
+                                       HasSubstr("waited_seconds=150")));
 }
 
 // A file server drops the locks of a node that was lost: its rank 0 may live on.
@@ -147,13 +188,10 @@ TEST(FolderLock, AnAttemptWaitsForTheOneBefore) {
   auto first = FolderLock::Take(Of(dir.path(), &store, 0, "job"));
   ASSERT_TRUE(first.ok()) << first.status();
   FolderLock::Options second = Of(dir.path(), &other, 0, "job");
-  std::string reason;
-  second.on_wait = [&](const std::string& why) {
-    reason = why;
-    first->reset();
-  };
+  LockLog log([&] { first->reset(); });
   EXPECT_TRUE(Take(second).ok());
-  EXPECT_THAT(reason, HasSubstr("is locked by an earlier attempt on host "));
+  ASSERT_FALSE(log.lines().empty());
+  EXPECT_THAT(log.lines()[0], HasSubstr("holder=an earlier attempt on host "));
 }
 
 // What another run reads, or writes, must not go since this one was started there.
@@ -172,8 +210,10 @@ TEST(FolderLock, OnlyWhoHoldsTheFolderRemovesAndRenames) {
   FakeClock clock;
   FolderLock::Options refused = Of(dir.path(), &store);
   refused.clock = &clock;
-  refused.on_wait = [&](const std::string&) { clock.Advance(absl::Minutes(4)); };
-  EXPECT_EQ(Take(refused).code(), absl::StatusCode::kFailedPrecondition);
+  {
+    LockLog log([&] { clock.Advance(absl::Minutes(4)); });
+    EXPECT_EQ(Take(refused).code(), absl::StatusCode::kFailedPrecondition);
+  }
   EXPECT_TRUE(fs::exists(damaged + part));
   EXPECT_TRUE(fs::exists(messages));
   EXPECT_TRUE(fs::exists(CheckpointPath(dir.path(), 6) + part));
