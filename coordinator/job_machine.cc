@@ -121,6 +121,7 @@ absl::Status Apply(JobEvent event, absl::string_view reason, absl::Time now, abs
   job->set_revision(job->revision() + 1);
   if (event != JobEvent::kNote) job->clear_stalled_since_unix_nanos();
   if (event == JobEvent::kLaunch) StartAttempt(unix_nanos, job);
+  if (event == JobEvent::kReady) job->clear_deleted_hosts();  // The attempt holds the lock.
   if (event == JobEvent::kRetry || event == JobEvent::kAgain || *next == v1::JOB_STATE_PAUSED)
     ForgetSteps(job);
   if (*next != v1::JOB_STATE_PAUSING && *next != v1::JOB_STATE_PAUSED) job->clear_pause();

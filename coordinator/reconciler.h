@@ -284,6 +284,7 @@ class Reconciler {
   absl::Status StoreNodes(bool all = false);
   absl::Status CheckDeletable(const std::string& node, bool force) const;
   std::vector<std::string> JobsWithRanksOn(const std::string& node) const;
+  absl::Status KeepDeletedHost(const std::string& node, const std::vector<std::string>& jobs);
   void KeepUnconfirmed(const AttemptFacts& facts);
 
   // The job after `event` (and `edit`).

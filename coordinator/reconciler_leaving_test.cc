@@ -477,25 +477,41 @@ TEST_F(ReconcilerLeavingTest, AnIdleJobThatIsCancelledNamesEachNodeThatItLost) {
 
 // --- Starts that wait for an earlier attempt ---------------------------------------------------------------
 
+// Attempt 1 was on "a", which is lost; "b" is cordoned, so that attempt 2 is not launched.
+class ReconcilerLockedTest : public ReconcilerLeavingTest {
+ protected:
+  void LoseAttempt1() {
+    for (const char* node : {"a", "b"}) Attach(node, 1);
+    ASSERT_TRUE(reconciler_->Cordon("b", "").ok());
+    Submit("j", 1, 1, /*max_attempts=*/3, "/runs/1");
+    Ready("a", "j", 0);
+    Detach("a");
+    outboxes_.erase("a");
+    Advance(absl::Milliseconds(kAgentLostAfterMs) + absl::Seconds(5));
+    ASSERT_EQ(StateOf("j"), v1::JOB_STATE_QUEUED);
+  }
+  void LaunchAttempt2() {
+    ASSERT_TRUE(reconciler_->Uncordon("b").ok());
+    Advance(absl::Seconds(8));
+    ASSERT_EQ(Job("j").attempt(), 2);
+    ASSERT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
+  }
+  void DeleteA() { ASSERT_TRUE(reconciler_->DeleteNode("a", /*force=*/true).ok()); }
+  void ExpectNamed(const std::string& holder) {
+    EXPECT_EQ(Job("j").reason(), "waiting to start: ranks of an earlier attempt may still run on " + holder +
+                                     " and lock checkpoint.dir; rank 0 waits up to 3 minutes for the lock");
+    EXPECT_EQ(Job("j").events().rbegin()->node(), "a");
+    const int64_t revision = Job("j").revision();
+    Advance(absl::Seconds(5));
+    EXPECT_EQ(Job("j").revision(), revision) << "reported once";
+  }
+};
+
 // Only the log of its rank 0 had it.
-TEST_F(ReconcilerLeavingTest, AJobThatDoesNotStartNamesTheLostNodeWhoseRanksMayHoldItsDirectory) {
-  for (const char* node : {"a", "b"}) Attach(node, 1);
-  ASSERT_TRUE(reconciler_->Cordon("b", "").ok());
-  Submit("j", 1, 1, /*max_attempts=*/3, "/runs/1");
-  Ready("a", "j", 0);
-  Detach("a");
-  outboxes_.erase("a");
-  ASSERT_TRUE(reconciler_->Uncordon("b").ok());
-  Advance(absl::Seconds(20));
-  ASSERT_EQ(Job("j").attempt(), 2);
-  EXPECT_EQ(StateOf("j"), v1::JOB_STATE_STARTING);
-  EXPECT_EQ(Job("j").reason(),
-            "waiting to start: ranks of an earlier attempt may still run on lost node a and lock "
-            "checkpoint.dir; rank 0 waits up to 3 minutes for the lock");
-  EXPECT_EQ(Job("j").events().rbegin()->node(), "a");
-  const int64_t revision = Job("j").revision();
-  Advance(absl::Seconds(5));
-  EXPECT_EQ(Job("j").revision(), revision) << "reported once";
+TEST_F(ReconcilerLockedTest, AJobThatDoesNotStartNamesTheLostNodeWhoseRanksMayHoldItsDirectory) {
+  LoseAttempt1();
+  LaunchAttempt2();
+  ExpectNamed("lost node a");
   Attach("a", 1, {{"j", 1}});
   EXPECT_EQ(Job("j").reason(), "all agents are connected again");
   Ready("b", "j", 0, 2);
@@ -503,27 +519,56 @@ TEST_F(ReconcilerLeavingTest, AJobThatDoesNotStartNamesTheLostNodeWhoseRanksMayH
 }
 
 // It said that all agents were connected again.
-TEST_F(ReconcilerLeavingTest, AJobThatDoesNotStartSaysThatTheNodeWhoseRanksMayHoldItsDirectoryWasDeleted) {
-  for (const char* node : {"a", "b"}) Attach(node, 1);
-  ASSERT_TRUE(reconciler_->Cordon("b", "").ok());
-  Submit("j", 1, 1, /*max_attempts=*/3, "/runs/1");
-  Ready("a", "j", 0);
-  Detach("a");
-  outboxes_.erase("a");
-  ASSERT_TRUE(reconciler_->Uncordon("b").ok());
-  Advance(absl::Seconds(20));
-  ASSERT_THAT(Job("j").reason(), HasSubstr("may still run on lost node a"));
-  ASSERT_TRUE(reconciler_->DeleteNode("a", /*force=*/true).ok());
+TEST_F(ReconcilerLockedTest, AJobThatDoesNotStartNamesANodeThatIsDeletedMeanwhile) {
+  LoseAttempt1();
+  LaunchAttempt2();
+  DeleteA();
   reconciler_->RunOnce();
-  EXPECT_EQ(Job("j").reason(),
-            "waiting to start: ranks of an earlier attempt may still run on deleted node a and lock "
-            "checkpoint.dir; rank 0 waits up to 3 minutes for the lock");
-  EXPECT_EQ(Job("j").events().rbegin()->node(), "a");
-  const int64_t revision = Job("j").revision();
-  Advance(absl::Seconds(5));
-  EXPECT_EQ(Job("j").revision(), revision) << "reported once";
+  ExpectNamed("deleted node a");
   Ready("b", "j", 0, 2);
   EXPECT_EQ(Job("j").reason(), "its rank runs");
+  EXPECT_TRUE(Job("j").deleted_hosts().empty()) << "the job holds the lock";
+}
+
+// It named no node.
+TEST_F(ReconcilerLockedTest, AJobThatDoesNotStartNamesANodeThatWasDeletedBeforeItsLaunch) {
+  LoseAttempt1();
+  DeleteA();
+  LaunchAttempt2();
+  ExpectNamed("deleted node a");
+  Attach("a", 1, {{"j", 1}});
+  EXPECT_EQ(Job("j").reason(), "all agents are connected again");
+}
+
+TEST_F(ReconcilerLockedTest, ACancelledJobThatIsRetriedNamesANodeThatWasDeletedAfterItsEnd) {
+  LoseAttempt1();
+  ASSERT_TRUE(Cancel("j").ok());
+  ASSERT_EQ(StateOf("j"), v1::JOB_STATE_CANCELLED);
+  DeleteA();
+  ASSERT_TRUE(reconciler_->Retry("j", "").ok());
+  LaunchAttempt2();
+  ExpectNamed("deleted node a");
+}
+
+// The reason that named the node is replaced while the other one's agent is away.
+TEST_F(ReconcilerLockedTest, ThatANodeWasDeletedOutlivesTheCoordinator) {
+  LoseAttempt1();
+  DeleteA();
+  Restart();
+  Attach("b", 1);
+  Advance(absl::Seconds(20));
+  LaunchAttempt2();
+  ExpectNamed("deleted node a");
+  Restart();
+  Attach("b", 1, {{"j", 2}});
+  Advance(absl::Seconds(8));
+  ExpectNamed("deleted node a");
+  Detach("b");
+  Advance(absl::Seconds(1));
+  ASSERT_THAT(Job("j").reason(), HasSubstr("waits for the agent of b"));
+  Attach("b", 1, {{"j", 2}});
+  Advance(absl::Seconds(8));
+  ExpectNamed("deleted node a");
 }
 
 // --- Causes ------------------------------------------------------------------------------------------------

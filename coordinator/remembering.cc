@@ -18,6 +18,7 @@ namespace {
 
 // When nodes come and go; and when none does, for the date at which they were last seen.
 constexpr absl::Duration kAtMostEvery = absl::Seconds(1), kAtLeastEvery = absl::Minutes(10);
+constexpr int kMaxDeletedHosts = 64;             // Of a job: its reason names them all.
 constexpr size_t kMeasuredAt = 3, kRevoked = 8;  // Of a NodeMark.
 
 v1::Event Measured(const std::string& node, const v1::NodePreflight& preflight) {
@@ -169,6 +170,24 @@ absl::Status Reconciler::CheckDeletable(const std::string& node, bool force) con
       {{"jobs", absl::StrJoin(view.unconfirmed_jobs, ",")}});
 }
 
+// Before the node is deleted: afterwards only the jobs know that their ranks may still run there.
+absl::Status Reconciler::KeepDeletedHost(const std::string& node, const std::vector<std::string>& jobs) {
+  for (const std::string& id : jobs) {
+    const auto live = jobs_.find(id);
+    absl::StatusOr<v1::Job> job = live == jobs_.end() ? parts_.store->Get(id) : live->second.job;
+    if (absl::IsNotFound(job.status())) continue;
+    FSDPD_RETURN_IF_ERROR(job.status());
+    auto* hosts = job->mutable_deleted_hosts();
+    if (std::count(hosts->begin(), hosts->end(), node) > 0) continue;
+    *hosts->Add() = node;
+    if (hosts->size() > kMaxDeletedHosts) hosts->DeleteSubrange(0, 1);
+    job->set_revision(job->revision() + 1);
+    FSDPD_RETURN_IF_ERROR(parts_.store->Update(*job));
+    if (live != jobs_.end()) Adopt(&live->second, *std::move(job));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Reconciler::DeleteNode(const std::string& node, bool force) {
   return Decided([this, node, force]() -> absl::Status {
     ReadPresence();
@@ -188,7 +207,8 @@ absl::Status Reconciler::DeleteNode(const std::string& node, bool force) {
       return absl::UnavailableError(
           absl::StrCat("node ", node, ": not deleted, its agent has just registered; stop its agent first"));
     }
-    const absl::Status stored = parts_.store->UpdateNodes({}, {node}, {deleted});
+    absl::Status stored = KeepDeletedHost(node, unconfirmed);
+    if (stored.ok()) stored = parts_.store->UpdateNodes({}, {node}, {deleted});
     if (!stored.ok()) {
       if (it != views_.end()) parts_.nodes->Restore(it->second);
       return stored;

@@ -3,8 +3,6 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
-#include <absl/strings/str_split.h>
-#include <absl/strings/strip.h>
 #include <signal.h>
 #include <string.h>
 
@@ -30,9 +28,7 @@ constexpr absl::Duration kSameEvent = absl::Seconds(2);
 constexpr char kWaitsFor[] = "waits for the agent of ";
 constexpr char kSilent[] = "waiting for ";
 constexpr char kAllBack[] = "all agents are connected again";
-constexpr char kMayBeLocked[] = "waiting to start: ranks of an earlier attempt may still run on lost node ";
-constexpr char kDeletedMayLock[] =
-    "waiting to start: ranks of an earlier attempt may still run on deleted node ";
+constexpr char kMayBeLocked[] = "waiting to start: ranks of an earlier attempt may still run on ";
 constexpr char kLocks[] = " and lock checkpoint.dir; rank 0 waits up to 3 minutes for the lock";
 // A start that takes longer may be blocked by ranks of an earlier attempt, which hold the directory's lock.
 constexpr absl::Duration kPromptStart = absl::Seconds(5);
@@ -324,18 +320,19 @@ std::string WithLost(const std::string& why, const std::vector<std::string>& los
 // Rank 0 locks the checkpoint directory first, and reports nothing while it waits for that.
 bool MayWaitForLock(const v1::Job& job, const AttemptFacts& facts, absl::Time now,
                     const EarlierAttempts& earlier) {
-  return job.state() == v1::JOB_STATE_STARTING && !earlier.lost.empty() &&
+  return job.state() == v1::JOB_STATE_STARTING && earlier.MayHoldLock() &&
          now - facts.pace.since() >= kPromptStart && !FilledSpec(job).checkpoint().dir().empty();
 }
 
-// Of the lost nodes that such a reason names: those that were deleted, and have not registered since.
-std::vector<std::string> DeletedNodesIn(absl::string_view reason, const PresenceOf& presence) {
-  if (!absl::ConsumePrefix(&reason, kMayBeLocked) && !absl::ConsumePrefix(&reason, kDeletedMayLock))
-    return {};
-  std::vector<std::string> deleted = absl::StrSplit(reason.substr(0, reason.find(kLocks)), ", ");
-  const auto is_back = [&](const std::string& node) { return presence(node) != Presence::kLost; };
-  deleted.erase(std::remove_if(deleted.begin(), deleted.end(), is_back), deleted.end());
-  return deleted;
+// The event names the node if there is only one.
+void NameLockHolders(const EarlierAttempts& earlier, Verdict* verdict) {
+  std::vector<std::string> holders;
+  if (!earlier.lost.empty()) holders.push_back(absl::StrCat("lost node ", absl::StrJoin(earlier.lost, ", ")));
+  if (!earlier.deleted.empty())
+    holders.push_back(absl::StrCat("deleted node ", absl::StrJoin(earlier.deleted, ", ")));
+  verdict->reason = absl::StrCat(kMayBeLocked, absl::StrJoin(holders, ", "), kLocks);
+  if (earlier.lost.size() + earlier.deleted.size() > 1) return;
+  verdict->node = earlier.lost.empty() ? earlier.deleted.front() : earlier.lost.front();
 }
 
 Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence,
@@ -366,9 +363,8 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
     away.push_back(part.node);
     if (part.revoked) revoked.push_back(part.node);
   }
-  const bool locked =
-      absl::StartsWith(job.reason(), kMayBeLocked) || absl::StartsWith(job.reason(), kDeletedMayLock);
-  const bool waited = absl::StartsWith(job.reason(), kWaitsFor) || (locked && earlier.lost.empty());
+  const bool waited = absl::StartsWith(job.reason(), kWaitsFor) ||
+                      (absl::StartsWith(job.reason(), kMayBeLocked) && !earlier.MayHoldLock());
   const bool was_late = absl::StartsWith(job.reason(), kLaunchNotAcknowledged);
   const LateLaunches late = facts.launches.Late(now);
   const bool goes_on = job.state() == v1::JOB_STATE_RUNNING && facts.stepped_since_attached;
@@ -384,13 +380,9 @@ Verdict JudgeWhileUp(const v1::Job& job, const AttemptFacts& facts, const Presen
     verdict.reason = late.reason.empty() ? "all launches are acknowledged" : late.reason;
     verdict.node = late.node;
   } else if (waited) {
-    const std::vector<std::string> deleted = DeletedNodesIn(job.reason(), presence);
-    verdict.reason = deleted.empty() ? std::string(kAllBack)
-                                     : absl::StrCat(kDeletedMayLock, absl::StrJoin(deleted, ", "), kLocks);
-    if (deleted.size() == 1) verdict.node = deleted.front();
+    verdict.reason = kAllBack;
   } else if (MayWaitForLock(job, facts, now, earlier)) {
-    verdict.reason = absl::StrCat(kMayBeLocked, absl::StrJoin(earlier.lost, ", "), kLocks);
-    if (earlier.lost.size() == 1) verdict.node = earlier.lost.front();
+    NameLockHolders(earlier, &verdict);
   } else if (goes_on && job.reason() == kAllBack) {
     verdict.reason = AllRun(facts);
   }
