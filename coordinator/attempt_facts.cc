@@ -12,6 +12,7 @@ namespace {
 
 // An agent that only lost the launch confirms a stop immediately.
 constexpr absl::Duration kStopAnsweredWithin = absl::Seconds(10);
+constexpr absl::Duration kLinesApart = absl::Seconds(10);
 constexpr int kSentSignals[] = {SIGKILL, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGXCPU};
 
 }  // namespace
@@ -34,6 +35,15 @@ bool EndedFromOutside(const v1::RankExit& exit) {
   if (Terminated(exit)) return true;
   const bool sent = std::count(std::begin(kSentSignals), std::end(kSentSignals), exit.signal()) != 0;
   return sent && !exit.peer_failed();
+}
+
+std::optional<int64_t> PacedLine::Take(absl::Time now) {
+  if (now - logged_ < kLinesApart) {
+    ++omitted_;
+    return std::nullopt;
+  }
+  logged_ = now;
+  return std::exchange(omitted_, 0);
 }
 
 AttemptFacts::AttemptFacts(const v1::Job& job, bool recovered)

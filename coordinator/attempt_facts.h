@@ -58,6 +58,17 @@ struct NodePart {
   absl::Time last_ended = absl::InfinitePast();  // Of its ranks; an agent tells their ends in order.
 };
 
+// Bounds a log line that an agent causes as often as it reports something.
+class PacedLine {
+ public:
+  // If the line may be logged now: how many were omitted since the last one.
+  std::optional<int64_t> Take(absl::Time now);
+
+ private:
+  absl::Time logged_ = absl::InfinitePast();
+  int64_t omitted_ = 0;
+};
+
 struct StopOrder {
   int64_t grace_ms = 0;
   std::string reason;
@@ -118,6 +129,9 @@ class AttemptFacts {
   bool stepped_since_attached = false;  // After the last registration of one of its agents.
   StepPace pace;
   ComputeScores compute;
+  PacedLine saves_line, skips_line;
+  bool exported = false;      // What checkpoint.export made was reported; an attempt exports once.
+  bool refused_save = false;  // A report of an impossible checkpoint was logged.
   absl::Time scored = absl::InfinitePast();  // When its job was shown them last.
   // The newest that an agent hosts of the job, where that is newer than this one.
   int newer_attempt = 0;

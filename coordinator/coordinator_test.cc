@@ -304,18 +304,18 @@ TEST_F(CoordinatorTest, ACheckpointIsKnownOnceThoughItsCoordinatorDiedBeforeItWa
   const AttemptRef ref = {job.id(), 1};
   ASSERT_TRUE(agent->Await(Body::kLaunch).has_value());
   agent->Ready(ref, 0);
-  agent->Saved(ref, 100);
+  agent->Saved(ref, 5);
   AwaitJob(job.id(), [](const v1::Job& now) { return now.checkpoints_size() == 1; });
   server_.reset();
   StartServer();
   agent = Agent("node-0", 1, {Hosted(ref, {0})});
-  agent->Saved(ref, 100);  // As an agent does on a new stream.
-  agent->Saved(ref, 200);
+  agent->Saved(ref, 5);  // As an agent does on a new stream.
+  agent->Saved(ref, 10);
   agent->Exit(ref, 0, 0);
   const v1::Job done = AwaitState(job.id(), v1::JOB_STATE_SUCCEEDED);
   ASSERT_EQ(done.checkpoints_size(), 2);
-  EXPECT_EQ(done.checkpoints(0).step(), 100);
-  EXPECT_EQ(done.checkpoints(1).step(), 200);
+  EXPECT_EQ(done.checkpoints(0).step(), 5);
+  EXPECT_EQ(done.checkpoints(1).step(), 10);
 }
 
 TEST_F(CoordinatorTest, AQueuedJobOutlivesItsCoordinatorAndIsLaunchedThen) {

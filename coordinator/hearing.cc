@@ -340,7 +340,7 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
       if (update.rank() == 0) TakeStepReport(facts, update.step());
       return;  // It may have ended the attempt.
     case v1::RankUpdate::kSaved:
-      if (update.rank() == 0) TakeCheckpoint(*facts, update.saved());
+      if (update.rank() == 0) TakeCheckpoint(node, update.saved(), facts);
       break;
     case v1::RankUpdate::kStand:
       TakeRankStand(update, *facts);
@@ -379,8 +379,10 @@ void Reconciler::TakeStepReport(AttemptFacts* facts, const v1::StepReport& step)
   live.progressed = true;
   if (TakeSkipped(step, parts_.clock->Wall(), &live.job)) {
     MarkUnsaved(&live);
-    LogInfo("skipped job=%s attempt=%d step=%d first_sample=%d end_sample=%d", facts->ref.job,
-            facts->ref.attempt, step.step(), step.bad_step().first_sample(), step.bad_step().end_sample());
+    if (const std::optional<int64_t> omitted = facts->skips_line.Take(lease_.now()))
+      LogInfo("skipped job=%s attempt=%d step=%d first_sample=%d end_sample=%d omitted=%d", facts->ref.job,
+              facts->ref.attempt, step.step(), step.bad_step().first_sample(), step.bad_step().end_sample(),
+              *omitted);
     parts_.board->Publish(Shown(live));
   }
   KeepWarnings(step, &live);
@@ -404,13 +406,24 @@ void Reconciler::TellReady(const AttemptFacts& facts, const LiveJob& live) {
 }
 
 // Like steps, it is on disk within a second; the agent tells it again to a coordinator that died before.
-void Reconciler::TakeCheckpoint(const AttemptFacts& facts, const v1::SavedCheckpoint& saved) {
-  if (!IsCurrent(facts.ref)) return;
-  LiveJob& live = jobs_.at(facts.ref.job);
-  if (live.job.state() == v1::JOB_STATE_STARTING) TellReady(facts, live);
+void Reconciler::TakeCheckpoint(const std::string& node, const v1::SavedCheckpoint& saved,
+                                AttemptFacts* facts) {
+  const AttemptRef& ref = facts->ref;
+  if (!IsCurrent(ref)) return;
+  LiveJob& live = jobs_.at(ref.job);
+  if (!CanHaveSaved(saved, live.job)) {
+    if (parts_.meters != nullptr) parts_.meters->RefusedFromAgent("rank");
+    if (!std::exchange(facts->refused_save, true))
+      LogWarning("refused a checkpoint that the job cannot have saved node=%s job=%s attempt=%d step=%d",
+                 node, ref.job, ref.attempt, saved.step());
+    return;
+  }
+  if (!saved.format().empty() && std::exchange(facts->exported, true)) return;
+  if (live.job.state() == v1::JOB_STATE_STARTING) TellReady(*facts, live);
   if (!TakeSaved(saved, parts_.clock->Wall(), &live.job)) return;
-  LogInfo("checkpoint job=%s attempt=%d step=%d seconds=%.1f error=%s", facts.ref.job, facts.ref.attempt,
-          saved.step(), saved.seconds(), saved.error());
+  if (const std::optional<int64_t> omitted = facts->saves_line.Take(lease_.now()))
+    LogInfo("checkpoint job=%s attempt=%d step=%d seconds=%.1f omitted=%d error=%s", ref.job, ref.attempt,
+            saved.step(), saved.seconds(), *omitted, saved.error());
   MoveSave(saved, ledger_date_.Now(), &live.job);
   MarkUnsaved(&live);
   parts_.board->Publish(Shown(live));

@@ -118,6 +118,11 @@ void TakeUnheard(const v1::RestoredCheckpoint& restored, absl::Time now, v1::Job
 
 }  // namespace
 
+bool CanHaveSaved(const v1::SavedCheckpoint& saved, const v1::Job& job) {
+  const int64_t steps = FilledSpec(job).train().steps();
+  return steps == 0 || saved.step() <= steps;
+}
+
 bool TakeSaved(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* job) {
   if (!saved.format().empty()) return TakeExported(saved, now, job);
   if (IsHeard(saved, *job)) return false;

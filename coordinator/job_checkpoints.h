@@ -17,6 +17,9 @@
 
 namespace fsdpd {
 
+// False for a step after the job's last one, which only a node that invents checkpoints reports.
+bool CanHaveSaved(const v1::SavedCheckpoint& saved, const v1::Job& job);
+
 // Of the job's present attempt, told by its rank 0: a checkpoint was committed, or could not be written; or
 // what checkpoint.export made of the last one, or could not.
 bool TakeSaved(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* job);

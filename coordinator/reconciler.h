@@ -215,7 +215,7 @@ class Reconciler {
   void TakeStepReport(AttemptFacts* facts, const v1::StepReport& step);
   void KeepWarnings(const v1::StepReport& step, LiveJob* live);
   void TellReady(const AttemptFacts& facts, const LiveJob& live);
-  void TakeCheckpoint(const AttemptFacts& facts, const v1::SavedCheckpoint& saved);
+  void TakeCheckpoint(const std::string& node, const v1::SavedCheckpoint& saved, AttemptFacts* facts);
   void TakeRankZeroReady(const AttemptFacts& facts, const v1::RankReady& ready);
   void TakeRankZeroExit(const AttemptFacts& facts, const v1::RankExit& exit);
   void TakeComputeTimes(const std::string& node, const v1::ComputeTimes& times);

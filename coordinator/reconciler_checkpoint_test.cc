@@ -1,4 +1,7 @@
 // Jobs that save: what agents tell of checkpoints, and what attempts that go on from them are worth.
+#include <absl/strings/match.h>
+
+#include "base/log.h"
 #include "coordinator/job_etag.h"
 #include "coordinator/reconciler.h"
 #include "coordinator/testing/reconciler_case.h"
@@ -51,10 +54,11 @@ class ReconcilerCheckpointTest : public ReconcilerCase {
     Exit("a", "j", 0, 1, attempt);
     Stopped("a", "j", attempt);
   }
-  void StartSavingOn(const std::string& node, int max_attempts) {
-    plan_ = [](const v1::JobSpec& spec, int64_t) {
+  void StartSavingOn(const std::string& node, int max_attempts, int64_t steps = 0) {
+    plan_ = [steps](const v1::JobSpec& spec, int64_t) {
       Plan plan;
       plan.resolved = WithDefaults(spec, nullptr);
+      plan.resolved.mutable_train()->set_steps(steps);
       plan.resolved.mutable_checkpoint()->set_dir("/runs/7");
       return plan;
     };
@@ -79,6 +83,63 @@ TEST_F(ReconcilerCheckpointTest, AJobThatSavesRunsBeforeItHasSaved) {
   const int last = job.events_size() - 1;
   EXPECT_EQ(job.events(last).kind(), v1::EVENT_KIND_CHECKPOINT);
   EXPECT_EQ(job.events(last - 1).kind(), v1::EVENT_KIND_READY);
+}
+
+// A node's certificate is enough to report them. Each was a line of the coordinator's log.
+TEST_F(ReconcilerCheckpointTest, InventedCheckpointsDoNotFillTheLog) {
+  StartSavingOn("a", 1);
+  std::vector<std::string> lines;
+  TakeLog([&](Severity, absl::string_view line) {
+    if (absl::StartsWith(line, "checkpoint ") || absl::StartsWith(line, "skipped ")) lines.emplace_back(line);
+  });
+  for (int64_t step = 1; step <= 1000; ++step) Saved("a", step);
+  EXPECT_EQ(lines.size(), 1u);
+  Advance(absl::Seconds(10));
+  Saved("a", 1001);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_THAT(lines[1], HasSubstr("step=1001 seconds=0.0 omitted=999 "));
+  v1::RankUpdate skipped = Update("j", 0);
+  skipped.mutable_step()->mutable_bad_step();
+  for (int64_t step = 1; step <= 1000; ++step) {
+    skipped.mutable_step()->set_step(step);
+    reconciler_->Told("a", skipped, 0);
+    reconciler_->RunOnce();
+  }
+  EXPECT_EQ(lines.size(), 3u);
+  TakeLog(nullptr);
+}
+
+// Each was an event of the job.
+TEST_F(ReconcilerCheckpointTest, OfManyInventedExportsOneIsBelieved) {
+  StartSavingOn("a", 1);
+  const int64_t events = Job("j").event_count();
+  v1::RankUpdate exported = Update("j", 0);
+  exported.mutable_saved()->set_format("hf");
+  for (int64_t date = 1; date <= 100; ++date) {
+    exported.mutable_saved()->set_unix_nanos(date);
+    reconciler_->Told("a", exported, 0);
+    reconciler_->RunOnce();
+  }
+  EXPECT_EQ(Job("j").event_count(), events + 1);
+}
+
+// The job would resume from a step that it never reached, and its own later checkpoints were dropped as old.
+TEST_F(ReconcilerCheckpointTest, ACheckpointOfAStepAfterTheLastOneIsRefused) {
+  StartSavingOn("a", 1, /*steps=*/20);
+  std::vector<std::string> warnings;
+  TakeLog([&](Severity severity, absl::string_view line) {
+    if (severity == Severity::kWarning) warnings.emplace_back(line);
+  });
+  const int64_t revision = Job("j").revision();
+  for (int64_t step = 21; step < 1021; ++step) Saved("a", step);
+  TakeLog(nullptr);
+  EXPECT_EQ(Job("j").revision(), revision);
+  EXPECT_EQ(RefusedFromAgents("rank"), 1000);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_EQ(warnings[0],
+            "refused a checkpoint that the job cannot have saved node=a job=j attempt=1 step=21");
+  Saved("a", 20);
+  EXPECT_EQ(Job("j").checkpoints_size(), 1);
 }
 
 // Of a job that saves every minute nobody could ask anything else.
