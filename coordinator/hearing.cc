@@ -227,9 +227,10 @@ bool Reconciler::TakeUnwanted(const v1::Register& info, const AttemptRef& ref, i
   absl::StatusOr<v1::Job> ended = absl::NotFoundError("");
   if (live == nullptr) ended = parts_.store->Get(ref.job);
   if (live == nullptr && !ended.ok()) {
-    // A job that is unknown without having been deleted is newer than the state: its ranks save first.
-    const bool newer = absl::IsNotFound(ended.status()) && !WasDeleted(ref.job);
-    StopUnwanted(info, ref, newer, /*placed=*/false, lease_.now() + kLeftoversWait);
+    const StopOrder order = absl::IsNotFound(ended.status())
+                                ? OrderForUnknown(ref.job)
+                                : StopOrder{kStopGraceMs, "the job's record cannot be read"};
+    StopUnwanted(info, ref, order, /*placed=*/false, lease_.now() + kLeftoversWait);
     return true;
   }
   const v1::Job& job = live != nullptr ? live->job : *ended;
@@ -241,15 +242,18 @@ bool Reconciler::TakeUnwanted(const v1::Register& info, const AttemptRef& ref, i
   const bool unlaunched =
       live != nullptr && job.placements().empty() && live->awaits_agents && !lease_.Settled();
   const bool delays = hosting == Hosting::kNone && unlaunched && ref.attempt <= kMaxAttemptsAhead;
+  const StopOrder over = {kStopGraceMs, "the attempt has ended"};
   // An older release's record, which does not say where earlier attempts were.
   const bool of_old_record = live != nullptr && job.earlier_hosts().empty() && ref.attempt < job.attempt();
   if (hosting == Hosting::kNone && of_old_record) {
-    StopUnwanted(info, ref, /*saves=*/false, /*placed=*/false, WaitForLeftovers(node, live));
+    StopUnwanted(info, ref, over, /*placed=*/false, WaitForLeftovers(node, live));
     return true;
   }
   if (hosting == Hosting::kNone && !delays) return refuse("the job was not placed on this node");
   if (live != nullptr && hosting != Hosting::kPlaced) TakeNewerAttempt(node, ref.attempt, live);
-  StopUnwanted(info, ref, hosting != Hosting::kPlaced, /*placed=*/!delays, WaitForLeftovers(node, live));
+  const StopOrder newer = {kUnknownGraceMs, "the coordinator's state is older than this attempt", true};
+  StopUnwanted(info, ref, hosting == Hosting::kPlaced ? over : newer, /*placed=*/!delays,
+               WaitForLeftovers(node, live));
   return true;
 }
 
@@ -275,8 +279,8 @@ void Reconciler::TakeNewerAttempt(const std::string& node, int attempt, LiveJob*
   Commit(live, JobEvent::kNote, words, edit).IgnoreError();
 }
 
-void Reconciler::StopUnwanted(const v1::Register& info, const AttemptRef& ref, bool saves, bool placed,
-                              absl::Time awaited_until) {
+void Reconciler::StopUnwanted(const v1::Register& info, const AttemptRef& ref, const StopOrder& order,
+                              bool placed, absl::Time awaited_until) {
   NodePart part;
   part.node = info.node();
   part.launched = part.attached = part.hosted = part.leftover = true;
@@ -286,21 +290,27 @@ void Reconciler::StopUnwanted(const v1::Register& info, const AttemptRef& ref, b
   facts.ref = ref;
   facts.parts.push_back(part);
   if (facts.stop.has_value()) return SendStop(facts, part);  // As another node of it was told.
-  if (!saves)
-    return BeginStop(&facts, kStopGraceMs,
-                     WasDeleted(ref.job) ? "the job was deleted" : "the attempt has ended");
-  if (placed) parts_.rendezvous->Open(ref);
-  BeginStop(&facts, kUnknownGraceMs, "the coordinator's state is of before this attempt", /*save=*/true);
+  if (order.save && placed) parts_.rendezvous->Open(ref);
+  BeginStop(&facts, order.grace_ms, order.reason, order.save);
 }
 
-// As far as its events are kept.
-bool Reconciler::WasDeleted(const std::string& job) const {
+// The job's last event says what became of it, as long as events are kept. Without one the state may be older
+// than the job, as after a restore of a backup: its ranks save first.
+StopOrder Reconciler::OrderForUnknown(const std::string& job) const {
   EventQuery newest;
   newest.job = job;
   newest.newest_first = true;
   newest.limit = 1;
   const absl::StatusOr<EventPage> page = parts_.store->events().Read(newest);
-  return page.ok() && !page->events.empty() && page->events.front().kind() == v1::EVENT_KIND_DELETED;
+  const v1::Event last = page.ok() && !page->events.empty() ? page->events.front() : v1::Event();
+  if (last.kind() == v1::EVENT_KIND_DELETED) return {kStopGraceMs, "the job was deleted"};
+  if (IsEnded(last.state()))
+    return {kStopGraceMs, "the job has ended and was forgotten (--keep-ended-jobs, --keep-ended-days)"};
+  return {
+      kUnknownGraceMs,
+      "the coordinator does not know this job: it has ended and was forgotten, or the coordinator's state "
+      "is older than the job",
+      /*save=*/true};
 }
 
 void Reconciler::Told(const std::string& node, v1::RankUpdate update, int64_t sent_unix_nanos) {

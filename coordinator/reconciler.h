@@ -224,9 +224,9 @@ class Reconciler {
   bool TakeUnwanted(const v1::Register& info, const AttemptRef& ref, int leftovers);
   void TakeNewerAttempt(const std::string& node, int attempt, LiveJob* live);
   absl::Time WaitForLeftovers(const std::string& node, LiveJob* live);
-  void StopUnwanted(const v1::Register& info, const AttemptRef& ref, bool saves, bool placed,
+  void StopUnwanted(const v1::Register& info, const AttemptRef& ref, const StopOrder& order, bool placed,
                     absl::Time awaited_until);
-  bool WasDeleted(const std::string& job) const;
+  StopOrder OrderForUnknown(const std::string& job) const;
 
   // Wishes (wishes.cc).
   void TakePause(const std::string& id, const std::string& reason, int64_t grace_ms, const Answer& answer);

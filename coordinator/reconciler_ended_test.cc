@@ -162,8 +162,29 @@ TEST_F(ReconcilerEndedTest, ADeletedJobNamesTheLostNodeOfItsRanksWhichAreStopped
   for (const v1::Stop& stop : StopsSent("a")) stops[stop.job_id()] = stop;
   EXPECT_EQ(stops["j"].reason(), "the job was deleted");
   EXPECT_FALSE(stops["j"].save());
-  EXPECT_EQ(stops["newer"].reason(), "the coordinator's state is of before this attempt");
+  EXPECT_EQ(
+      stops["newer"].reason(),
+      "the coordinator does not know this job: it has ended and was forgotten, or the coordinator's state "
+      "is older than the job");
   EXPECT_TRUE(stops["newer"].save());
+}
+
+// They were told that the coordinator's state was of before their attempt, as after a restore of a backup.
+TEST_F(ReconcilerEndedTest, RanksOfAJobThatWasForgottenAreToldSoWhenTheirNodeIsBack) {
+  options_.retention.jobs = 0;
+  Restart();
+  Attach("a", 1);
+  Submit("j", 1, 1);
+  Ready("a", "j", 0);
+  Detach("a");
+  outboxes_.clear();
+  Advance(absl::Seconds(40));
+  ASSERT_TRUE(absl::IsNotFound(store_->Get("j").status())) << "it failed and was forgotten";
+  Attach("a", 1, {{"j", 1}});
+  const std::vector<v1::Stop> stops = StopsSent("a");
+  ASSERT_EQ(stops.size(), 1u);
+  EXPECT_EQ(stops[0].reason(), "the job has ended and was forgotten (--keep-ended-jobs, --keep-ended-days)");
+  EXPECT_FALSE(stops[0].save());
 }
 
 TEST_F(ReconcilerEndedTest, APausedJobIsResumedAndNotTriedAgain) {
