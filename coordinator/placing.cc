@@ -451,9 +451,8 @@ std::vector<NodeSlots> Reconciler::SlotsNow() const {
     }
   }
   std::vector<NodeSlots> slots = CountSlots(usable, attempts_);
-  const std::set<std::string> full = FullNodes();
   for (NodeSlots& node : slots) {
-    if (full.count(node.name) > 0) node.free_devices.clear();
+    if (full_nodes_.count(node.name) > 0) node.free_devices.clear();
   }
   HoldForPreflights(&slots);
   slots.insert(slots.end(), away.begin(), away.end());

@@ -72,7 +72,7 @@ std::vector<Occupant> Reconciler::Occupants(const v1::Job& head) const {
   for (const Occupant& each : all) {
     for (const auto& [node, devices] : each.devices) held[node].insert(devices.begin(), devices.end());
   }
-  for (const std::string& node : FullNodes()) {
+  for (const std::string& node : full_nodes_) {
     const auto view = views_.find(node);
     if (view == views_.end()) continue;
     Occupant occupant;

@@ -193,6 +193,7 @@ void Reconciler::RunTick(const std::deque<EventQueue::Event>& events) {
   AdvanceJobs();
   if (!Leads()) return;
   TendStops();
+  full_nodes_ = FullNodes();
   const bool all_noted = TendAwaiting();
   TendPreflights();
   TendDrains();
@@ -202,10 +203,10 @@ void Reconciler::RunTick(const std::deque<EventQueue::Event>& events) {
   RememberNodes();
   if (all_noted) ForgetOldJobs();
   SendForgets();
-  const std::set<std::string> full = FullNodes();
   std::vector<const NodeView*> heard;
   for (const auto& [name, view] : views_) {
-    if (IsHeard(view) && measurements_.count(name) == 0 && full.count(name) == 0) heard.push_back(&view);
+    if (IsHeard(view) && measurements_.count(name) == 0 && full_nodes_.count(name) == 0)
+      heard.push_back(&view);
   }
   std::vector<HeldDevices> held;
   for (const auto& [ref, facts] : attempts_) {

@@ -421,6 +421,7 @@ class Reconciler {
   int64_t newest_measurement_ = 0;                   // Its number.
   // By node: until when ranks may still run there that nobody placed, and that were told to leave.
   std::map<std::string, absl::Time> refused_until_;
+  std::set<std::string> full_nodes_;        // FullNodes(), from this tick's TendStops() on.
   std::set<std::string> unrequested_from_;  // Nodes whose refused preflight results were logged.
   std::set<std::string> bad_times_from_;    // Nodes whose refused compute times were logged.
   NodeStrikes strikes_;
