@@ -14,6 +14,7 @@ using ::testing::HasSubstr;
 
 class ReconcilerCheckpointTest : public ReconcilerCase {
  protected:
+  void TearDown() override { TakeLog(nullptr); }
   void Saved(const std::string& node, int64_t step, int attempt = 1, int rank = 0,
              const std::string& error = "") {
     v1::RankUpdate update = Update("j", rank, attempt);
@@ -106,7 +107,6 @@ TEST_F(ReconcilerCheckpointTest, InventedCheckpointsDoNotFillTheLog) {
     reconciler_->RunOnce();
   }
   EXPECT_EQ(lines.size(), 3u);
-  TakeLog(nullptr);
 }
 
 // Each was an event of the job.
@@ -132,7 +132,6 @@ TEST_F(ReconcilerCheckpointTest, ACheckpointOfAStepAfterTheLastOneIsRefused) {
   });
   const int64_t revision = Job("j").revision();
   for (int64_t step = 21; step < 1021; ++step) Saved("a", step);
-  TakeLog(nullptr);
   EXPECT_EQ(Job("j").revision(), revision);
   EXPECT_EQ(RefusedFromAgents("rank"), 1000);
   ASSERT_EQ(warnings.size(), 1u);
