@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "agent/attempt.h"
+#include "agent/removed_files.h"
 #include "base/log.h"
 
 namespace fsdpd {
@@ -48,7 +49,7 @@ bool Look(const fs::directory_entry& entry, Folder* folder) {
     const bool attempt = absl::StartsWith(name, "attempt-");
     bool any = false;
     if (attempt || name == "steps") folder->written = NewestIn(part->path(), folder->written, &any);
-    is_job = is_job || attempt || any;
+    is_job = is_job || attempt || any || name == kRemovedFiles;
   }
   return is_job;
 }
@@ -202,6 +203,8 @@ void JobFolders::KeepWithinBytes() {
     const auto runs = hosted.find(job_id);
     if (runs != hosted.end() && (attempt.newest || runs->second.count(attempt.number) != 0)) continue;
     std::error_code error, failed;
+    const std::vector<std::string> rank_files = RankFilesOf(attempt.job, attempt.number);
+    const fs::file_time_type written = fs::last_write_time(attempt.job, error);
     for (const fs::path& path : attempt.paths) {
       fs::remove_all(path, error);
       if (error) failed = error;
@@ -211,6 +214,9 @@ void JobFolders::KeepWithinBytes() {
                  failed.message());
       continue;
     }
+    RecordRemoval(attempt.job, rank_files);
+    // The folder's age decides which jobs are kept: what is written here does not make it younger.
+    fs::last_write_time(attempt.job, written, error);
     // Those that are empty now.
     for (const fs::path& folder : {attempt.job / "steps", attempt.job}) fs::remove(folder, error);
     bytes -= attempt.bytes;

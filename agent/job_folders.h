@@ -2,7 +2,8 @@
 // traces and evidence of hangs: how many stay, and for how long. The oldest go first, by what was written
 // there last; a job of which something runs here keeps its own whatever its age. One that the coordinator was
 // told to delete is removed immediately. If the rest takes more than max_bytes, the attempts written to least
-// recently are removed, but no attempt that runs and not the newest one of a running job.
+// recently are removed, but no attempt that runs and not the newest one of a running job. Their logs and
+// evidence stay recorded (removed_files.h).
 //
 // A thread of its own removes, so that a slow disk keeps nobody waiting: at its start, every kPruneEvery, and
 // when it is told to. What cannot be removed is a warning, and is tried again. Other files of the work dir,

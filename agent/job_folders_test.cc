@@ -109,7 +109,7 @@ TEST_F(JobFoldersTest, OldAttemptsOfARunningJobGoWhenTheBytesAreUsedUpAndItsNewe
   hosted_ = {{"runs", {2, 3}}};
   {
     const JobFolders folders(dir_.path(), options, [&] { return hosted_; });
-    while (has("ended")) std::this_thread::yield();
+    while (has("ended/attempt-1")) std::this_thread::yield();
   }
   EXPECT_TRUE(has("runs/attempt-2")) << "it runs still";
   hosted_ = {{"runs", {3}}};
@@ -118,6 +118,24 @@ TEST_F(JobFoldersTest, OldAttemptsOfARunningJobGoWhenTheBytesAreUsedUpAndItsNewe
     while (has("runs/attempt-2")) std::this_thread::yield();
   }
   EXPECT_TRUE(has("runs/attempt-3"));
+}
+
+// Writing the record must not make its job the newest: a whole job would be removed in its place.
+TEST_F(JobFoldersTest, AJobIsNoYoungerForTheRecordOfWhatWasRemovedAndGoesByAge) {
+  Write("old", 3);
+  Write("new", 1);
+  JobFoldersOptions options;
+  options.max_bytes = 1;
+  hosted_ = {{"new", {1}}};
+  {
+    const JobFolders folders(dir_.path(), options, [&] { return hosted_; });
+    while (fs::exists(fs::path(dir_.path()) / "old/attempt-1")) std::this_thread::yield();
+  }
+  EXPECT_TRUE(Has("old/removed"));
+  hosted_.clear();
+  const JobFolders folders(dir_.path(), {/*keep_jobs=*/1}, [&] { return hosted_; });
+  while (Has("old") && Has("new")) std::this_thread::yield();
+  EXPECT_TRUE(Has("new/attempt-1"));
 }
 
 TEST_F(JobFoldersTest, WhatWasWrittenLastCountsAndNotWhenTheJobCame) {

@@ -20,6 +20,7 @@
 
 #include "agent/hang_evidence.h"
 #include "agent/log_lines.h"
+#include "agent/removed_files.h"
 #include "base/check.h"
 #include "base/errno_status.h"
 #include "base/limits.h"
@@ -342,9 +343,26 @@ absl::StatusOr<std::shared_ptr<LogKeeper::Request>> LogKeeper::Open(const v1::Re
     }
     request->files.push_back(std::move(file));
   }
+  AddRemoved(request.get(), "log", ".log");
   if (!request->files.empty()) return request;
   const std::string who = ask.rank() < 0 ? ToString(attempt) : ToString(RankId{attempt, ask.rank()});
   return absl::NotFoundError(absl::StrCat("this node has no log of ", who));
+}
+
+// A notice in place of each file that was asked for and removed.
+void LogKeeper::AddRemoved(Request* request, absl::string_view what, absl::string_view suffix) const {
+  const v1::ReadLogs& ask = request->ask;
+  const AttemptId attempt{ask.job_id(), ask.attempt()};
+  for (const int rank : RanksRemoved(work_dir_, attempt, suffix)) {
+    const auto is_of_rank = [rank](const LogFile& file) { return file.id.rank == rank; };
+    if (ask.rank() >= 0 && ask.rank() != rank) continue;
+    if (std::any_of(request->files.begin(), request->files.end(), is_of_rank)) continue;
+    LogFile file;
+    file.id = {attempt, rank};
+    file.finished = true;
+    file.lines.push_back({RemovalNotice(what, file.id), /*notice=*/true});
+    request->files.push_back(std::move(file));
+  }
 }
 
 // Of what the ask names, which was written whole: nothing more comes to these files.
@@ -379,6 +397,7 @@ absl::Status LogKeeper::FindEvidence(Request* request) const {
     file.path = EvidencePath(PathOf(file.id));
     request->files.push_back(std::move(file));
   }
+  AddRemoved(request, "hang evidence", kEvidenceSuffix);
   if (!request->files.empty()) return absl::OkStatus();
   return absl::NotFoundError(
       absl::StrCat("this node keeps nothing of a rank of ", ToString(attempt), " that stood still"));

@@ -8,7 +8,8 @@
 // are told (log_loss.h): when a file cannot be opened the rank writes to /dev/null. Of a file that outgrows
 // its bound the beginning is dropped (log_bound.h): a reader who is not past it is told how much, and goes on
 // behind. After somebody truncates a log, readers get a notice, and then what is new in it: of a part that is
-// still there more than its first 4 KiB are delivered again.
+// still there more than its first 4 KiB are delivered again. A notice replaces a log or
+// evidence that was removed to stay within --work-mib (removed_files.h).
 //
 //   OpenForRank at launch, RankEnded when nobody can write any more: that is when a follow ends.
 //   Read answers through `deliver`, on a thread of the keeper's own, and Grant lets one with a window go on;
@@ -24,6 +25,7 @@
 
 #include <absl/status/status.h>
 #include <absl/status/statusor.h>
+#include <absl/strings/string_view.h>
 
 #include <cstdint>
 #include <functional>
@@ -81,6 +83,7 @@ class LogKeeper : public RankLogs {
   absl::Status Begin(const v1::ReadLogs& ask, int64_t drops);
   absl::StatusOr<std::shared_ptr<Request>> Open(const v1::ReadLogs& ask) const;
   bool ServeOnce(Request* request, bool* progress, bool* done);
+  void AddRemoved(Request* request, absl::string_view what, absl::string_view suffix) const;
   absl::Status FindTraces(Request* request) const;
   absl::Status FindSteps(Request* request) const;
   absl::Status FindEvidence(Request* request) const;

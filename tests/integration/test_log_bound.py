@@ -6,7 +6,7 @@ import threading
 
 from harness.processes import peak_kib
 from harness.programs import program
-from harness.specs import one_rank
+from harness.specs import one_rank, spec
 from harness.stubs import coordinator
 from harness.wait import wait_until
 
@@ -107,3 +107,24 @@ exec {program("fsdp/fsdpd-rank")} "$@"
         cluster.wait_state(neighbor, "RUNNING")
         assert cluster.agents["node-0"].running()
         assert "fsdpd_agent_internal_errors_total 0" in cluster.scrape("node-0")
+
+
+def test_a_log_that_the_work_bound_removed_is_not_left_out_in_silence(own, tmp_path):
+    """`logs` printed the lines of the other node only."""
+    rank = tmp_path / "talking-rank"
+    rank.write_text(f"#!/bin/sh\nseq -f 'flood %.0f {'.' * 90}' 30000\nexec {program('fsdp/fsdpd-rank')} \"$@\"\n")
+    rank.chmod(0o755)
+    with own(agents=0) as cluster:
+        cluster.start_agent("node-0", slots=1)
+        cluster.start_agent("node-1", slots=1, rank_binary=rank)
+        job_id = cluster.submit(spec(steps=2, resources={"nodes": 2, "ranks_per_node": 1}))
+        cluster.wait_state(job_id, "SUCCEEDED")
+        attempt = cluster.folder / "node-1.work" / job_id / "attempt-1"
+        removed = 1 if (attempt / "rank-1.log").exists() else 0
+        cluster.agents["node-1"].stop()
+        cluster.start_agent("node-1", slots=1, work_mib=1)
+        wait_until("the log is removed", lambda: not attempt.exists())
+        notice = f"[fsdpd-agent: the log of rank {removed} of attempt 1 was removed: files of jobs on this node exceeded --work-mib]"
+        lines = cluster.ctl("logs", job_id).expect(0).out.splitlines()
+        assert f"[rank {removed}] {notice}" in lines and any(line.startswith(f"[rank {1 - removed}] ") for line in lines), lines
+        assert cluster.ctl("logs", job_id, "--rank", removed).expect(0).out == f"{notice}\n"

@@ -1,0 +1,33 @@
+// Record of the logs and hang evidence that an agent removed to stay within --work-mib (job_folders.h), in
+// WORK_DIR/JOB/removed: a reader of one gets a notice instead of nothing. One line per file, as in
+// "attempt-1/rank-0.log". It is removed with the job's folder.
+//
+// Thread safety: one writer (the thread of JobFolders); readers at any time.
+#pragma once
+
+#include <absl/strings/string_view.h>
+
+#include <filesystem>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "agent/attempt.h"
+
+namespace fsdpd {
+
+constexpr char kRemovedFiles[] = "removed";
+
+// "attempt-1/rank-0.log" of each file of a rank in the attempt's folder.
+std::vector<std::string> RankFilesOf(const std::filesystem::path& job, int attempt);
+
+// After the removal, which may have made room for it. A record that cannot be written is logged.
+void RecordRemoval(const std::filesystem::path& job, const std::vector<std::string>& rank_files);
+
+// Ranks of the attempt whose file rank-R`suffix` was removed.
+std::set<int> RanksRemoved(const std::string& work_dir, const AttemptId& id, absl::string_view suffix);
+
+// Replaces the file. `what`: "log" or "hang evidence".
+std::string RemovalNotice(absl::string_view what, const RankId& id);
+
+}  // namespace fsdpd
