@@ -569,6 +569,16 @@ TEST_F(LookCommandsTest, LogsOfTheAttemptBefore) {
   EXPECT_EQ(Run({"logs", "j", "--previous"}), kExitNotFound);
 }
 
+// The coordinator refused it, and named its own field `tail_lines`.
+TEST_F(LookCommandsTest, AnInvalidTailIsRefusedByTheNameOfTheFlag) {
+  for (const char* lines : {"0", "-1", "100001", "ten"}) {
+    EXPECT_EQ(Run({"logs", "j", absl::StrCat("--tail=", lines)}), kExitUsage) << lines;
+    EXPECT_EQ(err_, absl::StrCat(
+                        "fsdpctl: --tail: '", lines,
+                        "' is not a whole number from 1 to 100000\nrun `fsdpctl logs --help` for usage\n"));
+  }
+}
+
 TEST_F(LookCommandsTest, LogsHaveEvidenceOnlyOfACoordinatorThatSendsIt) {
   const auto knows = std::make_shared<std::atomic<bool>>(true);
   server_.on_get = [](const auto&, v1::GetJobResponse* response) {
