@@ -164,6 +164,30 @@ TEST_F(SearchCommandTest, SaysWhichMemoryWasTakenAndHowManyWaysFitIt) {
   EXPECT_NE(out_.find("shard 2 x expert 4 x tensor 2"), std::string::npos) << out_;
 }
 
+// It was "full on 80, then selective, 80 offloaded".
+TEST_F(SearchCommandTest, ActivationCheckpointingIsNamedInItsOwnTerms) {
+  server_.on_search = [](const auto&, v1::SearchPlansResponse* response) {
+    const auto add = [&](v1::Recompute recompute, int64_t layers, int64_t offloaded) {
+      v1::Fsdp* fsdp = response->mutable_search()->add_found()->mutable_spec()->mutable_fsdp();
+      fsdp->set_recompute(recompute);
+      if (layers > 0) fsdp->set_recompute_layers(layers);
+      if (offloaded > 0) fsdp->mutable_offload()->set_activation_layers(offloaded);
+    };
+    add(v1::RECOMPUTE_FULL, 80, 80);
+    add(v1::RECOMPUTE_FULL, 49, 0);
+    add(v1::RECOMPUTE_SELECTIVE, 1, 0);
+    add(v1::RECOMPUTE_NONE, 0, 1);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"plan", "-f", file_, "--search"}), kExitOk) << err_;
+  for (const char* words :
+       {"  ACTIVATION CHECKPOINTING\n",
+        "  full on at most 80 layers, selective on the rest; activations of 80 layers offloaded\n",
+        "  full on 49 layers, selective on the rest\n", "  selective on 1 layer\n",
+        "  none; activations of 1 layer offloaded\n"})
+    EXPECT_NE(out_.find(words), std::string::npos) << words << " in " << out_;
+}
+
 TEST_F(SearchCommandTest, SaysWhyTheSpecAsItIsIsRefused) {
   server_.Stop();
   EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--search", "--profile", "h200", "--set",

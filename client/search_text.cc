@@ -36,24 +36,31 @@ std::string StrategyText(const v1::Fsdp& fsdp) {
                       parts ? ", outer optim" : "");
 }
 
+std::string LayersText(int64_t layers) { return absl::StrCat(layers, layers == 1 ? " layer" : " layers"); }
+
+// recompute_layers may exceed the layers that are not offloaded, to which alone it applies.
 std::string RecomputeText(const v1::Fsdp& fsdp) {
-  const std::string on = fsdp.has_recompute_layers() ? absl::StrCat(" on ", fsdp.recompute_layers()) : "";
+  const bool offloads = fsdp.offload().activation_layers() > 0;
+  const std::string on = fsdp.has_recompute_layers() ? absl::StrCat(" on ", offloads ? "at most " : "",
+                                                                    LayersText(fsdp.recompute_layers()))
+                                                     : "";
   switch (fsdp.recompute()) {
     case v1::RECOMPUTE_NONE:
       return "none";
     case v1::RECOMPUTE_SELECTIVE:
       return absl::StrCat("selective", on);
     case v1::RECOMPUTE_FULL:
-      return absl::StrCat("full", on, on.empty() ? "" : ", then selective");
+      return absl::StrCat("full", on, on.empty() ? "" : ", selective on the rest");
     default:
       return "auto";
   }
 }
 
-std::string KeptText(const v1::Fsdp& fsdp) {
+std::string CheckpointingText(const v1::Fsdp& fsdp) {
   const std::string recompute = RecomputeText(fsdp);
   const int64_t layers = fsdp.offload().activation_layers();
-  return layers == 0 ? recompute : absl::StrCat(recompute, ", ", layers, " offloaded");
+  if (layers == 0) return recompute;
+  return absl::StrCat(recompute, "; activations of ", LayersText(layers), " offloaded");
 }
 
 std::string StagesText(const v1::Parallel& parallel) {
@@ -71,7 +78,7 @@ void AddRow(const v1::PlanSearch& search, const std::string& number, const Way& 
               HumanBytes(way.memory().peak_bytes()),
               absl::StrCat(MeshText(way.mesh()), StagesText(spec.parallel())), StrategyText(spec.fsdp()),
               absl::StrCat(std::max<int64_t>(spec.train().micro_batch(), 1), " x ", way.micro_batches()),
-              KeptText(spec.fsdp())});
+              CheckpointingText(spec.fsdp())});
 }
 
 std::string ClosestText(const v1::PlanSearch& search) {
@@ -124,7 +131,7 @@ std::string SearchText(const v1::PlanSearch& search, const std::string& name) {
   absl::StrAppend(&text, CountText(search));
   if (search.has_closest()) absl::StrAppend(&text, ClosestText(search));
   TextTable table({"", "STEP", "TOKENS/S A RANK", "MFU", "EXPOSED", "PEAK", "MESH", "STRATEGY", "MICRO_BATCH",
-                   "RECOMPUTE"});
+                   "ACTIVATION CHECKPOINTING"});
   for (int i = 0; i < search.found_size(); ++i) {
     AddRow(search, absl::StrCat(i + 1), search.found(i), &table);
   }
