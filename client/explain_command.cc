@@ -1,10 +1,12 @@
 // `explain`: fields of a spec or of -o json and reasons of errors, in the words of the protos; and the rules
 // that a spec must meet, in the words of their tables.
+#include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_split.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/spec_fault.h"
 #include "base/text.h"
@@ -64,12 +66,12 @@ std::vector<RuleText> EachRule() {
   return each;
 }
 
-// The rules of that name, as it is printed in brackets at the end of a fault; "" where there is none. Two
-// where specs and Megatron runs have one each: lr_positive.
+// The rules of that name in any case, as it is printed in brackets at the end of a fault; "" where there is
+// none. Two where specs and Megatron runs have one each: lr_positive.
 std::string ExplainRule(const std::string& name, int width) {
   std::string text;
   for (const RuleText& rule : EachRule()) {
-    if (rule.id != name) continue;
+    if (!absl::EqualsIgnoreCase(rule.id, name)) continue;
     const char* const kind = rule.level == FaultLevel::kWarn ? "a warning"
                              : rule.level == FaultLevel::kAdjust
                                  ? "an adjustment: the job runs with another value"
@@ -92,10 +94,11 @@ std::vector<FieldDoc> RulesOf(const std::string& field) {
   return rules;
 }
 
-// "" if errors have no such reason. Case is ignored: no rule and no field has the name of a reason.
+// "" if errors have no such reason. Case is ignored, and the prefix that the proto has.
 std::string ExplainReason(const std::string& name, int width) {
   for (const FieldDoc& reason : ErrorReasons()) {
-    if (absl::EqualsIgnoreCase(reason.name, name))
+    if (absl::EqualsIgnoreCase(reason.name, name) ||
+        absl::EqualsIgnoreCase(absl::StrCat("REASON_", reason.name), name))
       return absl::StrCat(reason.name, "  <error reason>\n", Wrapped(reason.comment, 2, width));
   }
   return "";
@@ -103,11 +106,14 @@ std::string ExplainReason(const std::string& name, int width) {
 
 // "; of rules, did you mean ...?" if the name of a rule or of an error reason is similar; "" otherwise.
 std::string NearRule(const std::string& name) {
-  std::vector<std::string> ids;
-  for (const RuleText& rule : EachRule()) ids.push_back(rule.id);
-  for (const FieldDoc& reason : ErrorReasons()) ids.push_back(reason.name);
-  const std::string nearest = Nearest(name, ids);
-  return nearest.empty() ? "" : absl::StrCat("; of rules and error reasons, did you mean ", nearest, "?");
+  std::map<std::string, std::string> names;  // By themselves in lower case.
+  for (const RuleText& rule : EachRule()) names[rule.id] = rule.id;
+  for (const FieldDoc& reason : ErrorReasons()) names[absl::AsciiStrToLower(reason.name)] = reason.name;
+  std::vector<std::string> lower;
+  for (const auto& [key, unused] : names) lower.push_back(key);
+  const std::string nearest = Nearest(absl::AsciiStrToLower(name), lower);
+  return nearest.empty() ? ""
+                         : absl::StrCat("; of rules and error reasons, did you mean ", names[nearest], "?");
 }
 
 }  // namespace
@@ -117,7 +123,11 @@ int RunExplain(const CommandLine& line, Console* console) {
   const int terminal = console->width();
   const int width = terminal > 0 ? std::min(terminal, kWidest) : kWidest;
   std::string rule = ExplainRule(line.field, width);
-  if (rule.empty()) rule = ExplainReason(line.field, width);
+  // OUT_OF_RANGE is a reason, and out_of_range a rule.
+  const bool is_upper = line.field == absl::AsciiStrToUpper(line.field);
+  if (const std::string reason = ExplainReason(line.field, width);
+      rule.empty() || (is_upper && !reason.empty()))
+    rule = reason;
   if (!found.ok() && !rule.empty()) {
     console->out << rule;
     return kExitOk;

@@ -113,7 +113,7 @@ absl::Status Unknown(const std::string& path, const std::string& so_far, const s
                      const Descriptor& message) {
   std::vector<std::string> known;
   for (int i = 0; i < message.field_count(); ++i) known.push_back(message.field(i)->name());
-  const std::string nearest = Nearest(name, known);
+  const std::string nearest = Nearest(absl::AsciiStrToLower(name), known);
   return absl::NotFoundError(absl::StrCat(
       "there is no field ", path,
       nearest.empty()
@@ -127,19 +127,20 @@ absl::StatusOr<Explained> ExplainField(const std::string& path) {
   static const auto* const kRoots = new std::map<std::string, const char*>{
       {"spec", "fsdpd.v1.JobSpec"}, {"job", "fsdpd.v1.Job"}, {"node", "fsdpd.v1.Node"}};
   std::vector<std::string> names = NamesOf(path);
-  const auto root = names.empty() ? kRoots->end() : kRoots->find(names[0]);
+  const auto root = names.empty() ? kRoots->end() : kRoots->find(absl::AsciiStrToLower(names[0]));
   const bool named = root != kRoots->end();
   const Descriptor* message = Pool().FindMessageTypeByName(named ? root->second : "fsdpd.v1.JobSpec");
   FSDPD_CHECK(message != nullptr);
   Explained explained;
   explained.field = {named ? root->first : "spec", message->name(), CommentOf(*message)};
-  std::string so_far = named && names[0] != "spec" ? names[0] : "";
+  std::string so_far = named && explained.field.name != "spec" ? explained.field.name : "";
   if (named) names.erase(names.begin());
   for (size_t i = 0; i < names.size(); ++i) {
     const FieldDescriptor* field = nullptr;
     if (message != nullptr) {
       field = message->FindFieldByName(names[i]);
       if (field == nullptr) field = message->FindFieldByCamelcaseName(names[i]);
+      if (field == nullptr) field = message->FindFieldByName(absl::AsciiStrToLower(names[i]));
       if (field == nullptr) return Unknown(path, so_far, names[i], *message);
     } else {
       return absl::NotFoundError(absl::StrCat("there is no field ", path, "; ", so_far, " has none"));

@@ -1,6 +1,7 @@
 // The protos' own comments on fields and error reasons, from descriptors that are built into the program.
 //
-// Paths are those of a spec, "train.micro_batch"; after "job" or "node" those of what -o json prints.
+// Paths are those of a spec, "train.micro_batch"; after "job" or "node" those of what -o json prints. Case is
+// ignored.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -69,6 +69,12 @@ TEST(FieldDocs, OfWhatIsPrintedToo) {
   EXPECT_TRUE(ExplainField("node.cordon.reason").ok());
 }
 
+TEST(FieldDocs, TheCaseOfAPathIsIgnored) {
+  EXPECT_EQ(ExplainField("Job.waiting")->field.name, "job.waiting");
+  EXPECT_EQ(ExplainField("TRAIN.MICRO_BATCH")->field.name, "train.micro_batch");
+  EXPECT_EQ(ExplainField("Spec")->field.name, "spec");
+}
+
 TEST(FieldDocs, AMisspeltFieldIsToldWithTheNearest) {
   EXPECT_EQ(ExplainField("train.micro_bach").status().message(),
             "there is no field train.micro_bach; did you mean train.micro_batch?");

@@ -411,6 +411,18 @@ TEST_F(LookCommandsTest, ExplainDidNotKnowTheReasonsThatErrorsPrint) {
   EXPECT_NE(err_.find("did you mean NODE_NOT_IDLE?"), std::string::npos) << err_;
 }
 
+TEST_F(LookCommandsTest, ExplainKnewNamesInTheirOwnCaseAndWithoutTheirTypeOnly) {
+  server_.Stop();
+  EXPECT_EQ(Run({"explain", "LR_POSITIVE"}), kExitOk) << err_;
+  EXPECT_EQ(out_.find("lr_positive  <rule>\n"), 0u) << out_;
+  EXPECT_EQ(Run({"explain", "REASON_NODE_NOT_IDLE"}), kExitOk) << err_;
+  EXPECT_EQ(out_.find("NODE_NOT_IDLE  <error reason>\n"), 0u) << out_;
+  EXPECT_EQ(Run({"explain", "Job.waiting"}), kExitOk) << err_;
+  EXPECT_EQ(out_.find("job.waiting  <"), 0u) << out_;
+  EXPECT_EQ(Run({"explain", "LR_POSITIV"}), kExitUsage);
+  EXPECT_NE(err_.find("did you mean lr_positive?"), std::string::npos) << err_;
+}
+
 // --- context and completion --------------------------------------------------------------------------------
 
 TEST_F(LookCommandsTest, AContextSaysWhomToCall) {
