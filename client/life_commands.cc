@@ -41,13 +41,32 @@ absl::StatusOr<v1::Job> AwaitJob(Session* session, const v1::Job& job,
   return FollowJob(&session->client(), job.id(), options, session->console().interrupt, &quiet);
 }
 
-// `words`: what has become of it, for people.
-int Print(Session* session, const v1::Job& job, const std::string& words) {
-  const std::string& output = session->line().output;
-  session->console().out << (output == "table" ? absl::StrCat(job.id(), " ", words, "\n")
-                                               : Rendered(job, output));
-  return kExitOk;
-}
+// Prints each job: a line immediately, or with -o json and yaml one document at the end, as `get` does.
+class Results {
+ public:
+  explicit Results(Session* session) : session_(*session) {}
+
+  // `words`: what has become of it, for people.
+  int Add(const v1::Job& job, const std::string& words) {
+    if (session_.line().output == "table") {
+      session_.console().out << job.id() << " " << words << "\n";
+    } else {
+      *jobs_.add_jobs() = job;
+    }
+    return kExitOk;
+  }
+  int End(int code) {
+    const CommandLine& line = session_.line();
+    if (line.output == "table" || (jobs_.jobs().empty() && code != kExitOk)) return code;
+    const bool is_one = line.jobs.size() == 1 && jobs_.jobs_size() == 1;
+    session_.console().out << (is_one ? Rendered(jobs_.jobs(0), line.output) : Rendered(jobs_, line.output));
+    return code;
+  }
+
+ private:
+  Session& session_;
+  v1::ListJobsResponse jobs_;
+};
 
 // A coordinator from before there were etags would do what is asked for whatever the job is.
 absl::Status KnowsEtags(Session* session, const std::string& id) {
@@ -60,7 +79,7 @@ absl::Status KnowsEtags(Session* session, const std::string& id) {
 }
 
 // `leaving`: with --wait, takes a job that has not ended yet, which is waited for otherwise.
-int CancelOne(Session* session, const std::string& id, std::vector<v1::Job>* leaving) {
+int CancelOne(Session* session, const std::string& id, std::vector<v1::Job>* leaving, Results* results) {
   const CommandLine& line = session->line();
   v1::CancelJobRequest request;
   request.set_id(id);
@@ -83,7 +102,9 @@ int CancelOne(Session* session, const std::string& id, std::vector<v1::Job>* lea
   if (job.state() == v1::JOB_STATE_CANCELLING && !job.not_on_disk().empty())
     session->console().err << "fsdpctl: " << job.id() << ": " << OneLine(job.reason())
                            << ": should the coordinator stop before it is, the job goes on\n";
-  return Print(session, job, StateName(job.state()));
+  const bool is_too_late =
+      response->job().state() == v1::JOB_STATE_SUCCEEDED || response->job().state() == v1::JOB_STATE_FAILED;
+  return results->Add(job, absl::StrCat(is_too_late ? "has already " : "", StateName(job.state())));
 }
 
 // Of several jobs, what the last that is wrong says.
@@ -143,16 +164,17 @@ std::vector<std::string> ChosenIds(Session* session, const Choice& choice, int* 
 
 // Each by itself: one that cannot be cancelled does not keep the others, and all are told to leave before one
 // is waited for.
-int RunCancel(Session* session) {
+int RunCancel(Session* session, Results* results) {
   int code = kExitOk;
   const std::vector<std::string> ids = ChosenIds(session, kNotEnded, &code);
   std::vector<v1::Job> leaving;
-  for (const std::string& id : ids) Keep(CancelOne(session, id, ids.size() > 1 ? &leaving : nullptr), &code);
+  for (const std::string& id : ids)
+    Keep(CancelOne(session, id, ids.size() > 1 ? &leaving : nullptr, results), &code);
   for (const v1::Job& job : leaving) {
     const absl::StatusOr<v1::Job> ended = AwaitJob(session, job, nullptr);
     if (absl::IsCancelled(ended.status())) return session->Fail(ended.status());
     if (ended.ok()) {
-      Print(session, *ended, StateName(ended->state()));
+      results->Add(*ended, StateName(ended->state()));
     } else {
       Keep(session->Fail(ended.status()), &code);
     }
@@ -161,21 +183,21 @@ int RunCancel(Session* session) {
 }
 
 // What was waited for is that nothing is lost.
-int PrintPaused(Session* session, const v1::Job& job) {
+int AddPaused(Session* session, const v1::Job& job, Results* results) {
   std::ostream& err = session->console().err;
   if (job.state() == v1::JOB_STATE_PAUSING) {
-    Print(session, job, StateName(job.state()));
+    results->Add(job, StateName(job.state()));
     err << "fsdpctl: " << job.id() << " is not paused yet: " << OneLine(job.reason()) << "\n";
     return kExitFailed;
   }
   if (job.state() != v1::JOB_STATE_PAUSED) {
-    Print(session, job, StateName(job.state()));
+    results->Add(job, StateName(job.state()));
     if (job.state() == v1::JOB_STATE_SUCCEEDED) return kExitOk;
     err << "fsdpctl: " << job.id() << " is not paused: " << OneLine(job.reason()) << "\n";
     return kExitFailed;
   }
-  Print(
-      session, job,
+  results->Add(
+      job,
       absl::StrCat("paused", job.pause().step() > 0 ? absl::StrCat(" after step ", job.pause().step()) : ""));
   if (job.pause().lost_steps() == 0 && job.pause().held_memory().empty()) return kExitOk;
   err << "fsdpctl: " << OneLine(job.reason()) << "\n";
@@ -193,16 +215,16 @@ void WarnOfLoss(const v1::Job& job, Session* session) {
                          << (saved > 0 ? "\n" : ", and it will begin anew\n");
 }
 
-int AwaitPause(Session* session, const v1::Job& job) {
+int AwaitPause(Session* session, const v1::Job& job, Results* results) {
   // A node that is lost may be so for ever.
   const absl::StatusOr<v1::Job> left = AwaitJob(session, job, [](const v1::Job& now) {
     return now.state() != v1::JOB_STATE_PAUSING || now.pause().unconfirmed_size() > 0;
   });
-  return left.ok() ? PrintPaused(session, *left) : session->Fail(left.status());
+  return left.ok() ? AddPaused(session, *left, results) : session->Fail(left.status());
 }
 
 // All are told to leave before one is waited for.
-int RunPause(Session* session) {
+int RunPause(Session* session, Results* results) {
   const CommandLine& line = session->line();
   int code = kExitOk;
   std::vector<v1::Job> leaving;
@@ -220,13 +242,13 @@ int RunPause(Session* session) {
     }
     WarnOfLoss(response->job(), session);
     if (line.wait) leaving.push_back(response->job());
-    if (!line.wait) Print(session, response->job(), StateName(response->job().state()));
+    if (!line.wait) results->Add(response->job(), StateName(response->job().state()));
   }
-  for (const v1::Job& job : leaving) Keep(AwaitPause(session, job), &code);
+  for (const v1::Job& job : leaving) Keep(AwaitPause(session, job, results), &code);
   return code;
 }
 
-int ResumeOne(Session* session, const std::string& id) {
+int ResumeOne(Session* session, const std::string& id, Results* results) {
   v1::ResumeJobRequest request;
   request.set_id(id);
   request.set_reason(session->line().reason);
@@ -234,10 +256,10 @@ int ResumeOne(Session* session, const std::string& id) {
   if (const absl::Status known = KnowsEtags(session, id); !known.ok()) return session->Fail(known);
   const absl::StatusOr<v1::ResumeJobResponse> response = session->client().ResumeJob(request);
   if (!response.ok()) return session->Fail(response.status());
-  return Print(session, response->job(), StateName(response->job().state()));
+  return results->Add(response->job(), StateName(response->job().state()));
 }
 
-int RetryOne(Session* session, const std::string& id) {
+int RetryOne(Session* session, const std::string& id, Results* results) {
   // The coordinator takes it for a call that is made again.
   v1::GetJobRequest look;
   look.set_id(id);
@@ -258,18 +280,19 @@ int RetryOne(Session* session, const std::string& id) {
   if (const absl::Status known = KnowsEtags(session, id); !known.ok()) return session->Fail(known);
   const absl::StatusOr<v1::RetryJobResponse> response = session->client().RetryJob(request);
   if (!response.ok()) return session->Fail(response.status());
-  return Print(session, response->job(), StateName(response->job().state()));
+  return results->Add(response->job(), StateName(response->job().state()));
 }
 
 // Each by itself.
-int RunEach(Session* session, const Choice& choice, int (*run)(Session*, const std::string&)) {
+int RunEach(Session* session, const Choice& choice, int (*run)(Session*, const std::string&, Results*),
+            Results* results) {
   int code = kExitOk;
-  for (const std::string& id : ChosenIds(session, choice, &code)) Keep(run(session, id), &code);
+  for (const std::string& id : ChosenIds(session, choice, &code)) Keep(run(session, id, results), &code);
   return code;
 }
 
 // Each by itself: those that are not there, or have not ended, do not keep the others.
-int RunDelete(Session* session) {
+int RunDelete(Session* session, Results* results) {
   int code = kExitOk;
   for (const std::string& id : ChosenIds(session, kEnded, &code)) {
     v1::DeleteJobRequest request;
@@ -285,7 +308,7 @@ int RunDelete(Session* session) {
     const v1::Job& job = response->job();
     const std::string dir = job.resolved().checkpoint().dir();
     const bool saved = !dir.empty() && !job.checkpoints().empty();
-    Print(session, job, saved ? absl::StrCat("deleted; its checkpoints stay in ", OneLine(dir)) : "deleted");
+    results->Add(job, saved ? absl::StrCat("deleted; its checkpoints stay in ", OneLine(dir)) : "deleted");
     if (response->unconfirmed_nodes().empty()) continue;
     session->console().err << absl::StrCat(
         job.id(), ": warning: its ranks may still run on lost node ",
@@ -300,11 +323,12 @@ int RunDelete(Session* session) {
 
 std::optional<int> RunLifeCommand(Session* session) {
   const std::string& command = session->line().command;
-  if (command == "cancel") return RunCancel(session);
-  if (command == "pause") return RunPause(session);
-  if (command == "resume") return RunEach(session, kPaused, ResumeOne);
-  if (command == "retry") return RunEach(session, kRetryable, RetryOne);
-  if (command == "delete") return RunDelete(session);
+  Results results(session);
+  if (command == "cancel") return results.End(RunCancel(session, &results));
+  if (command == "pause") return results.End(RunPause(session, &results));
+  if (command == "resume") return results.End(RunEach(session, kPaused, ResumeOne, &results));
+  if (command == "retry") return results.End(RunEach(session, kRetryable, RetryOne, &results));
+  if (command == "delete") return results.End(RunDelete(session, &results));
   return std::nullopt;
 }
 

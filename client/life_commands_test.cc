@@ -222,6 +222,52 @@ TEST_F(LifeCommandsTest, DeleteWarnsOfRanksThatMayStillRunOnALostNode) {
             "machine is off or has no fsdpd-rank process left\n");
 }
 
+// It printed "j succeeded", as if the cancel had done that.
+TEST_F(LifeCommandsTest, CancelOfAnEndedJobSaysThatItHasAlreadyEnded) {
+  v1::JobState state = v1::JOB_STATE_SUCCEEDED;
+  server_.on_cancel = [&state](const v1::CancelJobRequest& request, v1::CancelJobResponse* response) {
+    response->mutable_job()->set_id(request.id());
+    response->mutable_job()->set_state(state);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"cancel", "j"}), kExitOk) << err_;
+  EXPECT_EQ(out_, "j has already succeeded\n");
+  EXPECT_EQ(Run({"cancel", "j", "--wait"}), kExitOk) << err_;
+  EXPECT_EQ(out_, "j has already succeeded\n");
+  state = v1::JOB_STATE_FAILED;
+  EXPECT_EQ(Run({"cancel", "j"}), kExitOk) << err_;
+  EXPECT_EQ(out_, "j has already failed\n");
+  state = v1::JOB_STATE_CANCELLED;  // By this call, or before.
+  EXPECT_EQ(Run({"cancel", "j"}), kExitOk) << err_;
+  EXPECT_EQ(out_, "j cancelled\n");
+}
+
+// Each job was a document of its own, one after the other.
+TEST_F(LifeCommandsTest, DataOfSeveralJobsIsOneDocument) {
+  const auto take = [](const auto& request, auto* response) {
+    if (request.id() == "gone")
+      return RefusalWithDetails(grpc::StatusCode::NOT_FOUND, "no job 'gone'", "JOB_NOT_FOUND");
+    response->mutable_job()->set_id(request.id());
+    response->mutable_job()->set_state(v1::JOB_STATE_PAUSED);
+    return grpc::Status::OK;
+  };
+  server_.on_cancel = take;
+  server_.on_pause = take;
+  server_.on_resume = take;
+  server_.on_retry = take;
+  server_.on_delete = take;
+  for (const char* command : {"cancel", "pause", "resume", "retry", "delete"}) {
+    EXPECT_EQ(Run({command, "a", "gone", "b", "-o", "json"}), kExitNotFound) << command;
+    EXPECT_EQ(out_.find("{\n  \"jobs\": [{\n    \"id\": \"a\""), 0U) << out_;
+    EXPECT_NE(out_.find("\n    \"id\": \"b\""), std::string::npos) << out_;
+    EXPECT_EQ(out_.find("\n{"), std::string::npos) << "a second document: " << out_;
+    EXPECT_EQ(Run({command, "a", "-o", "json"}), kExitOk) << err_;
+    EXPECT_EQ(out_.find("{\n  \"id\": \"a\""), 0U) << out_;
+    EXPECT_EQ(Run({command, "gone", "-o", "json"}), kExitNotFound);
+    EXPECT_EQ(out_, "");
+  }
+}
+
 TEST_F(LifeCommandsTest, RetrySaysWhatBecomesOfIt) {
   server_.on_retry = [](const v1::RetryJobRequest& request, v1::RetryJobResponse* response) {
     EXPECT_EQ(request.reason(), "the disk was full");

@@ -2,7 +2,9 @@
 #include <absl/strings/str_cat.h>
 
 #include <optional>
+#include <utility>
 
+#include "base/check.h"
 #include "client/commands.h"
 #include "client/coordinator_client.h"
 #include "client/job_text.h"
@@ -40,32 +42,41 @@ void PrintNode(Session* session, const v1::Node& node, const std::string& table)
   session->console().out << (output == "table" ? table : Rendered(node, output));
 }
 
-int PrintCordon(Session* session, const v1::Node& node) {
-  PrintNode(session, node, absl::StrCat(node.name(), node.has_cordon() ? " cordoned\n" : " open\n"));
-  return kExitOk;
-}
-
-int CordonOne(Session* session, const std::string& node) {
+absl::StatusOr<v1::Node> CordonOne(Session* session, const std::string& node) {
   v1::CordonNodeRequest request;
   request.set_node(node);
   request.set_reason(session->line().reason);
-  const absl::StatusOr<v1::CordonNodeResponse> response = session->client().CordonNode(request);
-  return response.ok() ? PrintCordon(session, response->node()) : session->Fail(response.status());
+  FSDPD_ASSIGN_OR_RETURN(const v1::CordonNodeResponse response, session->client().CordonNode(request));
+  return response.node();
 }
 
-int UncordonOne(Session* session, const std::string& node) {
+absl::StatusOr<v1::Node> UncordonOne(Session* session, const std::string& node) {
   v1::UncordonNodeRequest request;
   request.set_node(node);
-  const absl::StatusOr<v1::UncordonNodeResponse> response = session->client().UncordonNode(request);
-  return response.ok() ? PrintCordon(session, response->node()) : session->Fail(response.status());
+  FSDPD_ASSIGN_OR_RETURN(const v1::UncordonNodeResponse response, session->client().UncordonNode(request));
+  return response.node();
 }
 
-// Each by itself: an error does not keep the others. The exit code is that of the last error.
-int ForEachNode(Session* session, int (*run)(Session* session, const std::string& node)) {
+// Each by itself: an error does not keep the others. The exit code is that of the last error. With -o json,
+// several nodes are one document, as with `nodes`.
+int ForEachNode(Session* session,
+                absl::StatusOr<v1::Node> (*run)(Session* session, const std::string& node)) {
+  const CommandLine& line = session->line();
+  std::ostream& out = session->console().out;
   int code = kExitOk;
-  for (const std::string& node : session->line().node_names) {
-    if (const int one = run(session, node); one != kExitOk) code = one;
+  v1::ListNodesResponse nodes;
+  for (const std::string& name : line.node_names) {
+    absl::StatusOr<v1::Node> node = run(session, name);
+    if (!node.ok()) {
+      code = session->Fail(node.status());
+    } else if (line.output == "table") {
+      out << node->name() << (node->has_cordon() ? " cordoned\n" : " open\n");
+    } else {
+      *nodes.add_nodes() = *std::move(node);
+    }
   }
+  if (nodes.nodes().empty()) return code;
+  out << (line.node_names.size() == 1 ? Rendered(nodes.nodes(0), line.output) : Rendered(nodes, line.output));
   return code;
 }
 
@@ -141,6 +152,11 @@ std::optional<int> RunNodeCommand(Session* session) {
   if (line.command == "uncordon") return ForEachNode(session, UncordonOne);
   if (line.command == "preflight") return RunPreflight(session);
   if (line.command == "node") return RunDeleteNode(session);
+  if (line.command == "describe" && line.job == "node" && line.node.empty()) {
+    session->console().err << "fsdpctl: describe takes a job, or `node` and a node's name, as in `fsdpctl "
+                              "describe node NODE`; `fsdpctl nodes` lists the nodes\n";
+    return kExitUsage;
+  }
   if (line.command != "describe" || line.node.empty()) return std::nullopt;
   if (line.job == "node") return RunDescribeNode(session);
   session->console().err << "fsdpctl: describe takes one job, or `node` and a node's name\n";

@@ -56,6 +56,24 @@ TEST_F(NodeCommandsTest, CordonAndUncordonTakeSeveralNodesAndAnErrorDoesNotKeepT
   EXPECT_THAT(err_, HasSubstr("NODE is required"));
 }
 
+// Each node was a document of its own, one after the other.
+TEST_F(NodeCommandsTest, DataOfSeveralNodesIsOneDocument) {
+  const auto take = [](const auto& request, auto* response) {
+    response->mutable_node()->set_name(request.node());
+    return grpc::Status::OK;
+  };
+  server_.on_cordon = take;
+  server_.on_uncordon = take;
+  for (const char* command : {"cordon", "uncordon"}) {
+    EXPECT_EQ(Run({command, "a", "b", "-o", "json"}), kExitOk) << err_;
+    EXPECT_EQ(out_.find("{\n  \"nodes\": [{\n    \"name\": \"a\""), 0U) << out_;
+    EXPECT_THAT(out_, HasSubstr("\n    \"name\": \"b\""));
+    EXPECT_THAT(out_, Not(HasSubstr("\n{")));
+    EXPECT_EQ(Run({command, "a", "-o", "json"}), kExitOk) << err_;
+    EXPECT_EQ(out_.find("{\n  \"name\": \"a\""), 0U) << out_;
+  }
+}
+
 TEST_F(NodeCommandsTest, ADeletedNodeSaysThatAJobNoLongerPausesForIt) {
   server_.on_delete_node = [](const v1::DeleteNodeRequest& request, v1::DeleteNodeResponse* response) {
     response->mutable_node()->set_name(request.node());
@@ -143,6 +161,11 @@ TEST_F(NodeCommandsTest, DescribeNodeNamesOneThatIsThere) {
   EXPECT_EQ(err_, "fsdpctl: no node 'nod-7'; `fsdpctl nodes` lists the nodes\n");
   EXPECT_EQ(Run({"describe", "tiny-k3x9q2", "node-7"}), kExitUsage);
   EXPECT_EQ(err_, "fsdpctl: describe takes one job, or `node` and a node's name\n");
+  // It was "no job 'node'".
+  EXPECT_EQ(Run({"describe", "node"}), kExitUsage);
+  EXPECT_EQ(err_,
+            "fsdpctl: describe takes a job, or `node` and a node's name, as in `fsdpctl describe node NODE`; "
+            "`fsdpctl nodes` lists the nodes\n");
 }
 
 // The client's clock was an hour ahead, and each node was shown as last heard an hour ago.
