@@ -29,6 +29,7 @@
 #include "client/plugin_verbs.h"
 #include "client/spec_array.h"
 #include "client/verb_flags.h"
+#include "client/wait_condition.h"
 
 namespace fsdpd {
 namespace {
@@ -359,9 +360,7 @@ void AddWatchCommands(CLI::App* app, CommandLine* line) {
       ->delimiter(',')
       ->type_name("STATE")
       ->allow_extra_args(false)
-      ->check(CLI::IsMember({"queued", "starting", "running", "cancelling", "stopping", "pausing", "paused",
-                             "preflight", "succeeded", "failed", "cancelled"},
-                            CLI::ignore_case));
+      ->check(CLI::IsMember(StateNames(), CLI::ignore_case));
   CLI::Option* project = get->add_option("--project", line->project, "Only jobs of this project")
                              ->check(CLI::Validator(CheckProject, ""))
                              ->type_name("PROJECT");

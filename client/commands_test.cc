@@ -17,6 +17,7 @@
 #include "base/temp_dir.h"
 #include "client/outcome.h"
 #include "client/testing/command_case.h"
+#include "client/wait_condition.h"
 #include "fsdp/plan/predict/device_profile.h"
 
 namespace fsdpd {
@@ -645,6 +646,24 @@ TEST_F(CommandsTest, VersionNamesBothEnds) {
   };
   EXPECT_EQ(Run({"version"}), 0);
   EXPECT_EQ(out_, "client  0.1.0\nserver  9.9\n");
+}
+
+TEST_F(CommandsTest, AVersionWithAQuoteDoesNotBreakJson) {
+  server_.on_version = [](const auto&, v1::GetVersionResponse* response) {
+    response->set_version("9.9\"\\\n");
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"version", "-o", "json"}), 0);
+  EXPECT_EQ(out_, R"({"client": "0.1.0", "server": "9.9\"\\\n"})"
+                  "\n");
+  EXPECT_EQ(Run({"version", "-o", "yaml"}), 0);
+  EXPECT_EQ(out_, "client: \"0.1.0\"\nserver: \"9.9\\\"\\\\\\n\"\n");
+}
+
+TEST_F(CommandsTest, GetTakesEveryStateThatThereIs) {
+  server_.on_list = [](const v1::ListJobsRequest&, v1::ListJobsResponse*) { return grpc::Status::OK; };
+  for (const std::string& state : StateNames()) EXPECT_EQ(Run({"get", "--state", state}), 0) << err_;
+  EXPECT_EQ(Run({"get", "--state", "unspecified"}), kExitUsage);
 }
 
 }  // namespace

@@ -1,11 +1,14 @@
 #include <absl/strings/str_cat.h>
+#include <absl/strings/str_join.h>
 
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "base/json_quote.h"
 #include "base/version.h"
 #include "client/commands.h"
 #include "client/coordinator_client.h"
@@ -15,6 +18,7 @@
 #include "client/message_output.h"
 #include "client/outcome.h"
 #include "client/session.h"
+#include "client/text_table.h"
 
 namespace fsdpd {
 namespace {
@@ -45,23 +49,24 @@ int RunNodes(Session* session) {
   return kExitOk;
 }
 
+std::string VersionsText(const std::vector<std::pair<std::string, std::string>>& versions,
+                         const std::string& output) {
+  const auto text = [&output](std::string* out, const std::pair<std::string, std::string>& version) {
+    const auto& [end, number] = version;
+    if (output == "json") absl::StrAppend(out, JsonQuoted(end), ": ", JsonQuoted(number));
+    if (output == "yaml") absl::StrAppend(out, end, ": ", JsonQuoted(number));
+    if (output == "table") absl::StrAppend(out, end, "  ", OneLine(number));
+  };
+  if (output == "json") return absl::StrCat("{", absl::StrJoin(versions, ", ", text), "}\n");
+  return absl::StrCat(absl::StrJoin(versions, "\n", text), "\n");
+}
+
 int RunVersion(Session* session) {
   const absl::StatusOr<v1::GetVersionResponse> response = session->client().GetVersion({});
-  const std::string& output = session->line().output;
-  std::ostream& out = session->console().out;
-  if (!response.ok()) {  // Its own is known all the same.
-    out << (output == "json"   ? absl::StrCat("{\"client\": \"", kVersion, "\"}\n")
-            : output == "yaml" ? absl::StrCat("client: ", kVersion, "\n")
-                               : absl::StrCat("client  ", kVersion, "\n"));
-    return session->Fail(response.status());
-  }
-  if (output == "json") {
-    out << "{\"client\": \"" << kVersion << "\", \"server\": \"" << response->version() << "\"}\n";
-  } else {
-    out << (output == "yaml" ? "client: " : "client  ") << kVersion << "\n"
-        << (output == "yaml" ? "server: " : "server  ") << response->version() << "\n";
-  }
-  return kExitOk;
+  std::vector<std::pair<std::string, std::string>> versions = {{"client", kVersion}};
+  if (response.ok()) versions.emplace_back("server", response->version());
+  session->console().out << VersionsText(versions, session->line().output);
+  return response.ok() ? kExitOk : session->Fail(response.status());
 }
 
 // The ids that are meant, for commands that ask for no job before they act, as `get` does. An exit code where
