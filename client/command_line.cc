@@ -551,7 +551,8 @@ void AddGlobalFlags(CLI::App* app, CommandLine* line) {
       ->check(NotEmpty())
       ->type_name("FILE");
   AddOutputFlag(app, line);
-  app->add_option("--timeout", line->timeout_seconds, "For calls that do not stream")
+  app->add_option("--timeout", line->timeout_seconds,
+                  "Time limit of non-streaming calls and of plan --search (its default: 40)")
       ->check(CLI::Validator(CheckSeconds, ""))
       ->type_name("SECONDS")
       ->capture_default_str();

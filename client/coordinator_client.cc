@@ -25,7 +25,6 @@ constexpr absl::Duration kLongestPause = absl::Seconds(1);
 constexpr absl::Duration kReasonWithin = absl::Milliseconds(200);
 // Of an error's details, with room for a coordinator that says more than this one's 4 KiB.
 constexpr int kMaxMetadataBytes = 64 << 10;
-constexpr int kSearchTimeouts = 4;  // A coordinator searches for most of the time that it is given.
 constexpr int kKeepaliveMs = 10'000;
 constexpr size_t kMaxPlaces = 16;
 constexpr int kMovesAtOnce = 4;  // From one coordinator to another without a pause.
@@ -324,8 +323,7 @@ absl::StatusOr<v1::PlanJobResponse> CoordinatorClient::PlanJob(const v1::PlanJob
 
 absl::StatusOr<v1::SearchPlansResponse> CoordinatorClient::SearchPlans(
     const v1::SearchPlansRequest& request) {
-  return Call<v1::SearchPlansRequest, v1::SearchPlansResponse>(&v1::Coordinator::Stub::SearchPlans, request,
-                                                               /*idempotent=*/true, kSearchTimeouts);
+  return Call<v1::SearchPlansRequest, v1::SearchPlansResponse>(&v1::Coordinator::Stub::SearchPlans, request);
 }
 
 absl::StatusOr<v1::GetJobResponse> CoordinatorClient::GetJob(const v1::GetJobRequest& request) {

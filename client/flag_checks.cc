@@ -62,7 +62,8 @@ std::set<std::string> AccessFlags(const std::vector<std::string>& words) {
   for (const std::string& word : words) {
     if (word == "--") break;
     const std::string flag = word.substr(0, word.find('='));
-    if (flag == "--server" || flag == "--context" || flag == "--coordinator-ca" || flag == "--token-file")
+    if (flag == "--server" || flag == "--context" || flag == "--coordinator-ca" || flag == "--token-file" ||
+        flag == "--timeout")
       flags.insert(flag);
   }
   return flags;

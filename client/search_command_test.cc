@@ -1,7 +1,10 @@
 // fsdpctl plan --search, here and by a coordinator: what is shown, what is written, and what is told when
 // nothing fits.
+#include <absl/time/clock.h>
+
 #include <atomic>
 #include <fstream>
+#include <sstream>
 
 #include "base/temp_dir.h"
 #include "client/outcome.h"
@@ -213,6 +216,66 @@ TEST_F(SearchCommandTest, ASearchThatWasCutOffIsNoVerdict) {
   complete = true;
   EXPECT_EQ(Run({"plan", "-f", file_, "--search"}), kExitSpecRefused);
   server_.Stop();  // Before `complete` goes.
+}
+
+// Each look at it takes 10 ms.
+class SlowClock : public Clock {
+ public:
+  absl::Time Now() const override { return absl::UnixEpoch() + ++looks_ * absl::Milliseconds(10); }
+  absl::Time Wall() const override { return Now(); }
+  int looks() const { return looks_; }
+
+ private:
+  mutable int looks_ = 0;
+};
+
+// `--timeout 1` took 2.3 s: an offline search had no limit, and a coordinator's had four times that.
+TEST_F(SearchCommandTest, TheTimeoutBoundsASearchHere) {
+  const auto search = [this](const std::vector<std::string>& timeout, Clock* clock) {
+    std::vector<std::string> words = {"plan", "-f", file_, "--offline", "--search", "--profile", "h200"};
+    words.insert(words.end(), timeout.begin(), timeout.end());
+    std::istringstream in;
+    std::ostringstream out, err;
+    Console console{in, out, err};
+    console.interrupt = &interrupt_;
+    console.clock = clock;
+    EXPECT_EQ(RunFsdpctl(words, &console), kExitOk) << err.str();
+    return out.str();
+  };
+  SlowClock clock;
+  const std::string partial = search({"--timeout", "1"}, &clock);
+  EXPECT_NE(partial.find("NOT ALL OF THEM"), std::string::npos) << partial;
+  EXPECT_GT(clock.looks(), 70) << "the share of ranking";
+  EXPECT_LT(clock.looks(), 110);
+  const std::string whole = search({}, &clock);
+  EXPECT_EQ(whole.find("NOT ALL OF THEM"), std::string::npos) << whole;
+}
+
+// Answers a search with nothing, and notes for how long its client waits.
+class WaitNotingApi : public ScriptedApi {
+ public:
+  double seconds() const { return seconds_; }
+
+ private:
+  grpc::Status SearchPlans(grpc::ServerContext* context, const v1::SearchPlansRequest*,
+                           v1::SearchPlansResponse*) override {
+    seconds_ = absl::ToDoubleSeconds(absl::FromChrono(context->deadline()) - absl::Now());
+    return grpc::Status::OK;
+  }
+
+  std::atomic<double> seconds_{0};
+};
+
+TEST_F(SearchCommandTest, TheTimeoutIsTheTimeThatACoordinatorGets) {
+  WaitNotingApi api;
+  api.Start();
+  EXPECT_EQ(RunCommand({"plan", "-f", file_, "--search", "--server", api.address(), "--timeout", "7"}),
+            kExitTimeout);
+  EXPECT_LT(api.seconds(), 8);
+  EXPECT_EQ(RunCommand({"plan", "-f", file_, "--search", "--server", api.address()}), kExitTimeout);
+  EXPECT_GT(api.seconds(), 20);
+  EXPECT_LT(api.seconds(), 41);
+  api.Stop();
 }
 
 TEST_F(SearchCommandTest, RefusesFlagsThatMeanNothing) {

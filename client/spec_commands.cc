@@ -3,7 +3,7 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
-#include <absl/time/clock.h>
+#include <absl/time/time.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -434,16 +434,23 @@ absl::Status WritePlanFiles(const CommandLine& line, const v1::Plan& plan) {
 // What was found, or the exit code of what was told already.
 std::variant<v1::PlanSearch, int> SearchHere(Session* session, const SpecText& spec,
                                              const ProfileText* profile) {
+  const CommandLine& line = session->line();
   const bool cpu = WithDefaults(spec.spec, nullptr).resources().device() == v1::DEVICE_CPU;
   SearchOptions options;
-  options.held = session->line().hold;
-  const absl::Time begin = absl::Now();
+  options.held = line.hold;
+  const Clock& clock = *session->console().clock;
+  const absl::Time begin = clock.Now();
+  if (line.flags.count("--timeout") > 0) {
+    options.spent = [&clock, &line, begin] {
+      return absl::ToDoubleSeconds(clock.Now() - begin) / line.timeout_seconds;
+    };
+  }
   Searched searched = SearchPlans(
       spec.spec,
       profile != nullptr ? profile->profile : DefaultProfile(cpu ? DeviceKind::kCpu : DeviceKind::kCuda),
       options);
   if (HasErrors(searched.faults)) return Tell(session, spec, Located(searched.faults, spec));
-  searched.search.set_seconds(absl::ToDoubleSeconds(absl::Now() - begin));
+  searched.search.set_seconds(absl::ToDoubleSeconds(clock.Now() - begin));
   return std::move(searched.search);
 }
 
