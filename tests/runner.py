@@ -403,6 +403,15 @@ def parse(arguments):
     return names, labels
 
 
+def check_labels(labels):
+    """Bazel ends with 1 for a label that it does not know, as for a build that failed."""
+    if labels:
+        done = subprocess.run([*BAZEL, "query", "--noshow_progress", f"set({' '.join(labels)})"], cwd=ROOT,
+                              capture_output=True, text=True)
+        if done.returncode != 0:
+            wrong(f"invalid labels: {done.stderr.strip()}")
+
+
 def wrong(what):
     print(f"tests/run: {what}", file=sys.stderr)
     sys.exit(2)
@@ -413,6 +422,7 @@ def run(names, labels, scratch):
     if CHILDREN.run([str(ROOT / "deploy/setup"), "--tools"]) != 0:
         print("deploy/setup failed; its message is above")
         return Counts(failed=1)
+    check_labels(labels)
     total, processes = Counts(), [name for name in names if name in PROCESS_TESTS]
     for name in names:
         if name in processes[1:]:

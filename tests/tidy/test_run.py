@@ -129,6 +129,14 @@ def test_a_label_of_no_part_is_a_usage_error():
         assert done.returncode == 2 and f"{label}: is in none of integration" in done.stderr, done.stderr
 
 
+@pytest.mark.parametrize("label, why", [("//nowhere/...", "no targets found beneath 'nowhere'"),
+                                        ("//base:no_such_test", "no such target '//base:no_such_test'")])
+def test_a_label_that_no_package_has_is_a_usage_error(label, why):
+    """It ended with 1, as if a test had failed."""
+    done = subprocess.run([RUN, "unit", label], capture_output=True, text=True)
+    assert done.returncode == 2 and why in done.stderr, done.stderr
+
+
 def test_gpu_fails_where_there_is_none_rather_than_skip_all(run, tmp_path, monkeypatch):
     monkeypatch.setattr(run.pathlib.Path, "glob", lambda *_: iter(()))
     assert run.run_gpu_unit(tmp_path, []).failed == 1
