@@ -103,7 +103,7 @@ constexpr FieldOrigin kOrigins[] = {
     {"schedule.cosine.min_lr_ratio", {"min_lr"}},
     {"schedule.wsd.min_lr_ratio", {"min_lr"}},
     {"schedule.wsd.decay_steps", {"wsd_decay_iters", "lr_wsd_decay_samples"}},
-    {"precision.compute", {"fp8_format", "fp8", "fp8_e4m3", "fp8_hybrid", "bf16", "fp16", "mixed_precision"}},
+    {"precision.compute", {"mixed_precision", "fp8_format", "fp8", "fp8_e4m3", "fp8_hybrid", "bf16", "fp16"}},
     {"precision.fp8.keep_bf16", {"first_last_layers_bf16"}},
     {"precision.fp8", {"first_last_layers_bf16"}},
     {"precision.main_params", {"megatron_fsdp_main_params_dtype", "main_params_dtype"}},

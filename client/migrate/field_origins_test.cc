@@ -5,6 +5,7 @@
 #include <google/protobuf/message.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <regex>
 
 #include "client/migrate/job_of_megatron.h"
@@ -190,6 +191,19 @@ TEST(FieldOrigins, NumbersThatNobodyShouldWriteStayWhatTheyAre) {
     }
   }
   EXPECT_GT(told, 1000);
+}
+
+// Errors about precision.compute were reported at `bf16: false`.
+TEST(FieldOrigins, PrecisionComesFromTheHalfThatIsOnOrFromTheRecipe) {
+  for (const auto& [text, origin] : std::map<std::string, std::string>{
+           {"model: {bf16: false, fp16: true}\noptimizer: {fp16: false}", "model.fp16"},
+           {"mixed_precision: fp16_mixed\nmodel: {bf16: true}", "mixed_precision"}}) {
+    Settings settings;
+    ASSERT_TRUE(ReadSettings(text, "in", &settings).empty());
+    const Setting* found = OriginOf("precision.compute", &settings);
+    ASSERT_NE(found, nullptr) << text;
+    EXPECT_EQ(found->written, origin);
+  }
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ class GradientConverter {
     if (main_by_default) chosen.main = v1::DTYPE_FP32;
     if (comm_by_default) chosen.comm = v1::DTYPE_FP32;
     if (main_by_default) {
-      c_.Adjust("fp16_gradients", s_.Find("fp16") != nullptr ? "fp16" : "mixed_precision",
+      c_.Adjust("fp16_gradients", recipe_.empty() ? "fp16" : "mixed_precision",
                 absl::StrCat("gradients are accumulated ", comm_by_default ? "and reduced " : "", "in fp32"),
                 "fp16", "fp32");
     }
@@ -127,9 +127,11 @@ class GradientConverter {
           absl::StrCat(name, ": accumulated in ", NameOf(types.main), ", reduced in ", NameOf(types.comm)));
     }
     if (!differs) return;
-    const char* setting = "mixed_precision";
-    for (const char* name : {"fp16", "bf16", "grad_reduce_in_fp32", "grad_reduce_in_bf16",
-                             "megatron_fsdp_grad_comm_dtype", "megatron_fsdp_main_grads_dtype"}) {
+    std::vector<const char*> names = {"mixed_precision"};
+    if (recipe_.empty()) names = {"fp16", "bf16", "grad_reduce_in_fp32", "grad_reduce_in_bf16"};
+    names.insert(names.end(), {"megatron_fsdp_grad_comm_dtype", "megatron_fsdp_main_grads_dtype"});
+    const char* setting = names.front();
+    for (const char* name : names) {
       if (s_.Find(name) != nullptr) setting = name;
     }
     c_.Fault("gradient_types", FaultLevel::kWarn, setting,

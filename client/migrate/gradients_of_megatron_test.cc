@@ -5,6 +5,7 @@
 #include <absl/strings/str_cat.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 
 #include "client/migrate/job_of_megatron.h"
@@ -17,7 +18,8 @@ namespace {
 struct Result {
   v1::Precision precision;
   std::set<std::string> rules;
-  std::string warning;  // The reason of gradient_types.
+  std::string warning;                    // The reason of gradient_types.
+  std::map<std::string, int> lines = {};  // By rule.
 };
 
 Result Convert(const std::string& text) {
@@ -30,6 +32,7 @@ Result Convert(const std::string& text) {
   Result result = {job.precision(), {}, ""};
   for (const SpecFault& fault : faults) {
     result.rules.insert(fault.violation.rule);
+    result.lines[fault.violation.rule] = fault.place.line;
     if (fault.violation.rule == "gradient_types") result.warning = fault.violation.reason;
   }
   return result;
@@ -77,6 +80,25 @@ TEST(GradientsOfMegatron, Bf16AndFp16AreOneErrorAboutPrecision) {
   const Result both = Convert(run + "--fp16 --hysteresis 2 --initial-loss-scale 4 --grad-reduce-in-bf16");
   EXPECT_EQ(both.rules, expected);
   EXPECT_FALSE(both.precision.has_loss_scale());
+}
+
+// Each was reported at a line that says false, or one that the recipe overrides.
+TEST(GradientsOfMegatron, ContradictoryPrecisionOfBridgeIsReportedAtTheLineThatAsksForIt) {
+  std::map<std::string, int> lines =
+      Convert("mixed_precision: fp16_mixed\nmodel:\n  bf16: true\n  fp16: false\n").lines;
+  EXPECT_EQ(lines["fp16_gradients"], 1);
+  EXPECT_EQ(lines["mixed_precision_wins"], 3);
+  lines = Convert(
+              "mixed_precision: bf16_mixed\nmodel:\n  fp16: true\nddp:\n  use_megatron_fsdp: true\n"
+              "  grad_reduce_in_fp32: false\n")
+              .lines;
+  EXPECT_EQ(lines["gradient_types"], 1);
+  EXPECT_EQ(lines["mixed_precision_wins"], 3);
+  lines = Convert("model:\n  fp16: true\noptimizer:\n  bf16: false\n  fp16: false\n").lines;
+  EXPECT_EQ(lines["fp16_gradients"], 2);
+  EXPECT_EQ(lines.count("mixed_precision_wins"), 0);
+  lines = Convert("model:\n  bf16: true\n  fp16: true\noptimizer:\n  fp16: false\n").lines;
+  EXPECT_EQ(lines["one_half_precision"], 3);
 }
 
 TEST(GradientsOfMegatron, AnExplicitTypeIsCarriedOver) {

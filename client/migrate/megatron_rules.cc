@@ -308,6 +308,16 @@ const Rule kRules[] = {
        return {
            {"optimizer", absl::StrCat("'", optimizer, "' is not supported with FSDP"), "use adam or sgd"}};
      }},
+    {"mixed_precision_wins", kAdjust, "bf16 and fp16 are those of the recipe that mixed_precision names",
+     [](Settings* s) -> Findings {
+       const std::string recipe = s->Lower("mixed_precision").value_or("");
+       const bool bf16 = absl::StrContains(recipe, "bf16");
+       if (!bf16 && !absl::StartsWith(recipe, "fp16")) return {};
+       const char* other = bf16 ? "fp16" : "bf16";
+       if (!s->AnyFlag(other)) return {};
+       return Turn(s, other, false,
+                   absl::StrCat("mixed_precision: ", recipe, " overrides it, as in Megatron Bridge"));
+     }},
     {"one_half_precision", kError, "at most one of bf16 and fp16 is set",
      [](Settings* s) -> Findings {
        if (!s->AnyFlag("bf16") || !s->AnyFlag("fp16")) return {};

@@ -57,6 +57,8 @@ const Case kCases[] = {
     {"cpu_offload", "--fine-grained-activation-offloading"},
     {"hybrid_context_parallel", "--hybrid-context-parallel"},
     {"optimizer_known", "--optimizer muon"},
+    {"mixed_precision_wins", "mixed_precision: bf16_mixed\nmodel: {bf16: true, fp16: true}", "true", "false"},
+    {"mixed_precision_wins", "mixed_precision: fp16_mixed\noptimizer: {bf16: true}", "true", "false"},
     {"one_half_precision", "--bf16 --fp16"},
     {"fp4_unsupported", "--fp4-format e2m1"},
     {"fp4_unsupported", "mixed_precision: bf16_with_nvfp4_mixed"},

@@ -82,6 +82,9 @@ void AddKey(const std::string& section, const TextNode& child, Settings* setting
   if (child.kind == TextNode::Kind::kNull && child.key == "megatron_fsdp_main_params_dtype")
     return settings->Add({child.key, written, {"auto"}, child.place});  // Its default is another.
   if (child.kind == TextNode::Kind::kNull || absl::StartsWith(child.key, "_")) return;
+  // Bridge writes them in every section. Off is their default, and must not hide where another turns one on.
+  const bool half = child.key == "bf16" || child.key == "fp16";
+  if (half && child.kind == TextNode::Kind::kScalar && IsFalse(child.text)) return;
   if (section == "env_vars") {
     return settings->AddVariable({child.key, child.key, {child.text}, child.place, false});
   }
