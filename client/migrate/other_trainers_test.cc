@@ -53,6 +53,10 @@ const Case kCases[] = {
      "  _target_: nemo.lightning.pytorch.trainer.Trainer\ndata:\n  seq_length: 8192\n"},
     {"a PyTorch Lightning configuration", 1,
      "trainer: {devices: 8, precision: bf16-mixed}\nmodel: {lr: 0.1}\n"},
+    // These two were read as Megatron's.
+    {"a PyTorch Lightning configuration", 2,
+     "# lightning.pytorch==2.5\nfit:\n  seed_everything: true\n  trainer: {devices: 8, precision: bf16}\n"},
+    {"an fsdpd job spec", 1, "train: {steps: 1}\n"},
     {"the config.json of a Hugging Face model", 1,
      "{\"architectures\": [\"LlamaForCausalLM\"], \"hidden_size\": 4096, \"model_type\": \"llama\"}"},
 };
