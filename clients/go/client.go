@@ -11,6 +11,8 @@ import (
 	"fsdpd/clients/go/api"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -234,8 +236,40 @@ func (c *Client) NodesWhere(ctx context.Context, request *api.ListNodesRequest) 
 }
 
 // Events is what has happened to jobs and nodes, as the request says and as far as it is kept, all pages. Where some of
-// a job or node is not, an event of the kind FORGOTTEN says how many. An error is the last that comes.
+// a job or node is not, an event of the kind FORGOTTEN says how many. An error is the last that comes: NotFound for a job
+// that does not exist and that no event is kept of.
 func (c *Client) Events(ctx context.Context, request *api.ListEventsRequest) iter.Seq2[*api.Event, error] {
+	return func(yield func(*api.Event, error) bool) {
+		found := false
+		for event, err := range c.pagesOfEvents(ctx, request) {
+			found = found || err != nil || tellsOf(event, request.GetJob())
+			if !yield(event, err) {
+				return
+			}
+		}
+		if found || request.GetJob() == "" {
+			return
+		}
+		_, lost := c.Get(ctx, request.GetJob())
+		if status.Code(lost) == codes.NotFound { // Or deleted, with events that the rest of the request excludes.
+			for event, err := range c.pagesOfEvents(ctx, &api.ListEventsRequest{Job: request.GetJob()}) {
+				if err == nil && tellsOf(event, request.GetJob()) {
+					return
+				}
+			}
+		}
+		if lost != nil {
+			yield(nil, lost)
+		}
+	}
+}
+
+// A gap in the log is reported to every reader: it shows a job's existence only where it names the job.
+func tellsOf(event *api.Event, job string) bool {
+	return event.GetKind() != api.EventKind_EVENT_KIND_FORGOTTEN || job != "" && event.GetJob() == job
+}
+
+func (c *Client) pagesOfEvents(ctx context.Context, request *api.ListEventsRequest) iter.Seq2[*api.Event, error] {
 	return func(yield func(*api.Event, error) bool) {
 		next := proto.Clone(request).(*api.ListEventsRequest)
 		for {

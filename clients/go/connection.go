@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -181,8 +182,9 @@ func (o Options) addresses() ([]string, error) {
 	var addresses []string
 	for _, each := range strings.Split(o.Address, ",") {
 		each = strings.TrimSpace(each)
-		if host, port, err := net.SplitHostPort(each); err != nil || host == "" || port == "" {
-			return nil, fmt.Errorf("%q is not HOST:PORT", each)
+		host, port, err := net.SplitHostPort(each)
+		if number, invalid := strconv.ParseUint(port, 10, 16); err != nil || host == "" || invalid != nil || number == 0 {
+			return nil, fmt.Errorf("%q is not HOST:PORT, with a port from 1 to 65535", each)
 		}
 		addresses = append(addresses, each)
 	}

@@ -116,6 +116,33 @@ func TestASpecIsValidatedPlannedSubmittedAndFollowed(t *testing.T) {
 	}
 }
 
+func TestEventsOfAJobThatDoesNotExistAreAnErrorAndThoseOfADeletedJobAreNot(t *testing.T) {
+	ctx, client := connected(t)
+	spec := small(4)
+	spec.Resources = &api.Resources{Nodes: proto.Int64(50), RanksPerNode: proto.Int64(2)}
+	spec.Train.GlobalBatch = proto.Int64(100)
+	job := must[*Submission](t)(client.Submit(ctx, spec, "")).Job
+	must[*api.Job](t)(client.Cancel(ctx, job.GetId(), "", nil))
+	must[*api.Job](t)(client.Delete(ctx, job.GetId()))
+	of := func(request *api.ListEventsRequest) (count int, last error) {
+		for _, err := range client.Events(ctx, request) {
+			if last = err; err == nil {
+				count++
+			}
+		}
+		return count, last
+	}
+	if count, err := of(&api.ListEventsRequest{Job: job.GetId()}); count == 0 || err != nil {
+		t.Errorf("a deleted job has %d events, %v", count, err)
+	}
+	if count, err := of(&api.ListEventsRequest{Job: job.GetId(), Filter: "kind = SUCCEEDED"}); count != 0 || err != nil {
+		t.Errorf("it has succeeded %d times, %v", count, err)
+	}
+	if _, err := of(&api.ListEventsRequest{Job: "nope"}); ReasonOf(err) != "JOB_NOT_FOUND" {
+		t.Errorf("a job that does not exist: %v", err)
+	}
+}
+
 func TestListsAreFilteredAndWhatHasChangedIsNotCancelled(t *testing.T) {
 	ctx, client := connected(t)
 	spec := small(4)

@@ -99,6 +99,27 @@ def test_lists_are_filtered_and_ordered_and_what_has_changed_is_not_cancelled(cl
         client.cancel(job.id)
 
 
+def test_events_of_a_job_that_does_not_exist_are_an_error_and_those_of_a_deleted_job_are_not(shared, client):
+    job = client.submit(small(resources={"nodes": 50, "ranks_per_node": 2}, train={"global_batch": 100})).job
+    excluded = "kind = SUCCEEDED"
+    assert not list(client.events(job=job.id, filter=excluded)), "it exists"
+    client.cancel(job.id)
+    client.delete(job.id)
+    assert list(client.events(job=job.id)) and not list(client.events(job=job.id, filter=excluded))
+    with pytest.raises(fsdpd.NotFound) as raised:
+        list(client.events(job="nope"))
+    assert raised.value.reason == "JOB_NOT_FOUND"
+
+    async def awaited():
+        async with fsdpd.AsyncClient(environ=environment(shared)) as own:
+            assert [each async for each in own.events(job=job.id)]
+            assert not [each async for each in own.events(job=job.id, filter=excluded)]
+            with pytest.raises(fsdpd.NotFound):
+                [each async for each in own.events(job="nope")]
+
+    asyncio.run(awaited())
+
+
 def test_a_job_is_paused_resumed_and_cancelled(client, tmp_path):
     job_id = client.submit(small(steps=ENDLESS, checkpoint={"dir": str(tmp_path / "saved")})).job.id
     client.wait(job_id, until=lambda job: job.state == fsdpd.JobState.JOB_STATE_RUNNING)

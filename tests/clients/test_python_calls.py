@@ -244,6 +244,14 @@ def test_a_client_that_is_closed_says_so(server):
     asyncio.run(closed())
 
 
+@pytest.mark.parametrize("address", ["h:99999", "h:0", "h:\u0667", "h:", ":7", "h", "ok:1,h:65536"])
+def test_an_address_whose_port_is_out_of_range_is_refused(address):
+    for kind in (fsdpd.Client, fsdpd.AsyncClient):
+        with pytest.raises(ValueError, match="is not HOST:PORT, with a port from 1 to 65535") as raised:
+            kind(address, environ={})
+        assert repr(address.split(",")[-1]) in str(raised.value)
+
+
 def test_one_field_to_hold_may_be_a_str(server):
     server.client.search(small(), hold="parallel")
     server.client.search(small(), hold=["parallel", "fsdp"])

@@ -14,6 +14,7 @@ from google.protobuf.message import Message
 from fsdpd.errors import InvalidRequest
 from fsdpd.v1 import coordinator_pb2 as api
 from fsdpd.v1.course_pb2 import GetStepCourseRequest, GetStepCourseResponse
+from fsdpd.v1.event_pb2 import EVENT_KIND_FORGOTTEN
 from fsdpd.v1.job_pb2 import JobSpec
 from fsdpd.v1.plan_pb2 import Fault, Plan, PlanSearch
 from fsdpd.v1.steps_pb2 import ListStepsRequest, ListStepsResponse, StepRecord
@@ -121,6 +122,11 @@ def events(page_token: str, job: str, node: str, since_unix_nanos: int, after: i
                                     after=after if newest_first or not page_token else 0, filter=filter,
                                     order_by="sequence desc" if newest_first else "")
     return Call("ListEvents", request, lambda response: response)
+
+
+def tells_of(event: api.Event, job: str) -> bool:
+    """A gap in the log is reported to every reader: it shows a job's existence only where it names the job."""
+    return event.kind != EVENT_KIND_FORGOTTEN or (bool(job) and event.job == job)
 
 
 def cordon(node: str, reason: str) -> Call[api.Node]:

@@ -14,7 +14,7 @@ import grpc
 from fsdpd import calls, connection
 from fsdpd.calls import (Call, StepPages, StepsMissing, StepsUnread, Submission, TraceLine, TraceOrder,
                          TraceWritten)
-from fsdpd.errors import Error, SpecError, Unavailable, from_rpc
+from fsdpd.errors import Error, NotFound, SpecError, Unavailable, from_rpc
 from fsdpd.follow import (RECONNECT_FOR_S, Cursor, EventCursor, JobChanged, LogCursor, LogLine, Outage, Update,
                           WatchCursor, is_ended)
 from fsdpd.places import Places, Tries
@@ -283,7 +283,22 @@ class Client:
     def events(self, *, job: str = "", node: str = "", since_unix_nanos: int = 0, after: int = 0, filter: str = "",
                newest_first: bool = False, timeout_s: float | None = None) -> Iterator[Event]:
         """What has happened to jobs and nodes, oldest first or not, all pages, as far as it is kept. Where some of a
-        job or node is not, an event of the kind FORGOTTEN says how many."""
+        job or node is not, an event of the kind FORGOTTEN says how many. NotFound for a job that does not exist and that
+        no event is kept of."""
+        found = False
+        for event in self._events(job, node, since_unix_nanos, after, filter, newest_first, timeout_s):
+            found |= calls.tells_of(event, job)
+            yield event
+        if found or not job:
+            return
+        try:
+            self.get(job, timeout_s=timeout_s)
+        except NotFound:  # Or deleted, with events that the other arguments exclude.
+            if not any(calls.tells_of(each, job) for each in self._events(job, "", 0, 0, "", False, timeout_s)):
+                raise
+
+    def _events(self, job: str, node: str, since_unix_nanos: int, after: int, filter: str, newest_first: bool,
+                timeout_s: float | None) -> Iterator[Event]:
         token = ""
         while True:
             call = calls.events(token, job, node, since_unix_nanos, after, filter, newest_first)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import socket
 import ssl
 import stat
@@ -21,6 +22,7 @@ from fsdpd.errors import Error, Unavailable
 
 CALLS: dict[str, Any] = json.loads(resources.files("fsdpd").joinpath("calls.json").read_text())
 DEFAULT_ADDRESS = "127.0.0.1:7777"
+_MAX_PORT = 65535
 _PROBE_S = 2.0
 
 
@@ -68,8 +70,8 @@ class Connection:
         self.addresses = [each.strip() for each in self.address.split(",")]
         for each in self.addresses:
             host, colon, port = each.rpartition(":")
-            if not colon or not host or not port.isdigit():
-                raise ValueError(f"{each!r} is not HOST:PORT")
+            if not colon or not host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) <= _MAX_PORT:
+                raise ValueError(f"{each!r} is not HOST:PORT, with a port from 1 to {_MAX_PORT}")
         if ca_file is None:
             ca_file = environ.get("FSDPD_COORDINATOR_CA")
         # A token that was given goes before a file that the environment names.

@@ -42,7 +42,7 @@ class SpecError(InvalidRequest):
     """The spec has faults: those of its text, which were found here, or those that the coordinator found."""
 
     def __str__(self) -> str:
-        told = [f"{_place(fault)}{fault.field}: {fault.reason}; {fault.fix} [{fault.rule}]" for fault in self.faults]
+        told = [f"{_place(fault)}{_reason(fault)} [{fault.rule}]" for fault in self.faults]
         more = [f"and {self.more_faults} more"] if self.more_faults else []
         return "\n".join([self.message, *told, *more])
 
@@ -95,6 +95,11 @@ _KINDS: dict[grpc.StatusCode, type[Error]] = {
 
 def _place(fault: Fault) -> str:
     return f"{fault.file}:{fault.line}:{fault.column}: " if fault.line else ""
+
+
+def _reason(fault: Fault) -> str:
+    """Without the empty parts: a syntax error belongs to no field."""
+    return (fault.field and f"{fault.field}: ") + fault.reason + (fault.fix and f"; {fault.fix}")
 
 
 def _unpacked(details: status_pb2.Status, kind: Any) -> Any:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +15,7 @@ from fsdpd.v1.plan_pb2 import SEVERITY_ERROR, Fault
 _MAX_BYTES = 1 << 20
 _MAX_DEPTH = 32
 _MAX_NODES = 20_000
+_MAX_BITS = 1024  # Of an integer; a field has 64.
 _NULLS = ("", "~", "null", "Null", "NULL")
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _WHAT = {"null": "nothing", "list": "a list", "map": "a group of fields"}
@@ -63,6 +65,11 @@ def parse(text: bytes, file: str) -> tuple[Node, Fault | None]:
         column = error.start - text.rfind(b"\n", 0, error.start)
         return nothing, _Refused(Place(file, line, column), "not_utf8", f"byte 0x{text[error.start]:02x} is not UTF-8",
                                  "save the file as UTF-8").fault
+    except yaml.reader.ReaderError as error:  # Its position is in bytes or in characters, by the loader.
+        before = text.decode().partition(chr(error.character))[0]
+        place = Place(file, before.count("\n") + 1, len(before) - before.rfind("\n"))
+        return nothing, _Refused(place, "syntax", f"the character U+{error.character:04X} is not allowed in YAML",
+                                 "remove it").fault
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = Place(file, mark.line + 1, mark.column + 1) if mark else nothing.place
@@ -80,6 +87,8 @@ def of_values(value: Any, depth: int = 0) -> Node:
         return Node("map", place, fields=[(str(key), place, of_values(each, depth + 1)) for key, each in value.items()])
     if isinstance(value, bool):
         return Node("scalar", place, "true" if value else "false")
+    if isinstance(value, int) and value.bit_length() > _MAX_BITS:  # repr() refuses integers of more than 4,300 digits.
+        return Node("scalar", place, f"{'-' * (value < 0)}1e{int(value.bit_length() * math.log10(2))}")
     if isinstance(value, (int, float)):
         return Node("scalar", place, repr(value))
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
