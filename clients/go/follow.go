@@ -282,7 +282,8 @@ func (c *Client) Wait(ctx context.Context, id string, until func(*api.Job) bool)
 }
 
 // Logs has lines of a job's ranks, as the request says; with Follow until the job has ended, also over lost
-// connections. Without, Unavailable may mean that a node is not ready. An error is the last that comes.
+// connections. Without, Unavailable may mean that a node is not ready. With Evidence, Unimplemented where the coordinator
+// is of an older release, which sends logs. An error is the last that comes.
 func (c *Client) Logs(ctx context.Context, request *api.TailLogsRequest) iter.Seq2[*Line, error] {
 	return func(yield func(*Line, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -295,6 +296,11 @@ func (c *Client) Logs(ctx context.Context, request *api.TailLogsRequest) iter.Se
 			place := c.places.now()
 			open := func() (stream[Line], error) { return place.stub.TailLogs(ctx, cursor.next()) }
 			wanted, lost := read(open, func(line *Line) bool {
+				if request.GetEvidence() && !line.GetEvidence() {
+					yield(nil, &Error{Code: codes.Unimplemented, Message: "this coordinator is of an older release, which sends " +
+						"no evidence: it is in files next to the ranks' logs on their nodes, rank-N.hang.txt"})
+					return false
+				}
 				if !cursor.take(line) {
 					return true
 				}

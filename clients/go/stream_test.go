@@ -37,6 +37,17 @@ func (l *losing) TraceJob(request *api.TraceJobRequest, to api.Coordinator_Trace
 	return status.Error(codes.Unavailable, "as told")
 }
 
+// Sends logs, whatever the request says of evidence; with `known` it marks them as what was asked for.
+type logging struct {
+	api.UnimplementedCoordinatorServer
+	known bool
+}
+
+func (l *logging) TailLogs(request *api.TailLogsRequest, to api.Coordinator_TailLogsServer) error {
+	to.Send(&Line{Line: "one", Evidence: l.known})
+	return to.Send(&Line{Line: "two", Evidence: l.known})
+}
+
 func clientOf(t *testing.T, coordinator api.CoordinatorServer) (context.Context, *Client) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -83,5 +94,33 @@ func TestATraceThatBeganIsNotAskedForAgain(t *testing.T) {
 	}
 	if status.Code(last) != codes.Unavailable || !slices.Equal(first, []int64{7}) || coordinator.orders != 1 {
 		t.Errorf("ended with %v after %v, and %d orders", last, first, coordinator.orders)
+	}
+}
+
+func TestLogsOfACoordinatorThatKnowsNoEvidenceAreNotTakenForIt(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		ctx, client := clientOf(t, &logging{known: known})
+		var lines []string
+		var last error
+		for line, err := range client.Logs(ctx, &api.TailLogsRequest{Id: "one", Evidence: true}) {
+			if last = err; err == nil {
+				lines = append(lines, line.GetLine())
+			}
+		}
+		if known && (last != nil || !slices.Equal(lines, []string{"one", "two"})) {
+			t.Errorf("evidence ended with %v after %v", last, lines)
+		}
+		if !known && (status.Code(last) != codes.Unimplemented || len(lines) != 0) {
+			t.Errorf("an older coordinator's logs ended with %v after %v", last, lines)
+		}
+	}
+}
+
+func TestAnAddressWhosePortIsOutOfRangeIsRefused(t *testing.T) {
+	for _, address := range []string{"h:99999", "h:0", "h:x", "h:", "h"} {
+		if client, err := New(Options{Address: address}); err == nil {
+			client.Close()
+			t.Errorf("%s was accepted", address)
+		}
 	}
 }
