@@ -27,6 +27,10 @@ BAD = {
     "a text for a number": GOOD.replace("steps: 5", "steps: many"),
     "a fraction for a whole number": GOOD.replace("steps: 5", "steps: 5.5"),
     "a number beyond all": GOOD.replace("steps: 5", "steps: 99999999999999999999"),
+    "a number that int() refuses": GOOD.replace("steps: 5", f"steps: {'9' * 5000}"),
+    "digits of another script": GOOD.replace("steps: 5", "steps: \u0661\u0662"),
+    "a size in digits of another script": GOOD + "fsdp: {prefetch_bytes: \uff11KiB}\n",
+    "a size with an underscore": GOOD + "fsdp: {prefetch_bytes: 1_0KiB}\n",
     "a double beyond all": GOOD.replace("lr: 0.01", "lr: 1e999"),
     "not a number": GOOD.replace("lr: 0.01", "lr: .nan"),
     "a list for a value": GOOD.replace("steps: 5", "steps: [5]"),
@@ -142,11 +146,22 @@ def test_a_path_that_goes_up_stays_for_the_coordinator_to_refuse(tmp_path):
 
 
 @pytest.mark.parametrize("value, rule", [(math.nan, "wrong_type"), (math.inf, "wrong_type"), (None, "no_value"),
-                                         ([1], "wrong_type"), ("x", "wrong_type"), (True, "wrong_type")])
+                                         ([1], "wrong_type"), ("x", "wrong_type"), (True, "wrong_type"),
+                                         pytest.param(10**5000, "out_of_range", id="5,001 digits")])
 def test_a_mapping_with_a_wrong_value_names_its_field(value, rule):
     with pytest.raises(fsdpd.SpecError) as raised:
         fsdpd.read_spec(small(optimizer={"adamw": {"lr": value}}))
     assert [(fault.rule, fault.field) for fault in raised.value.faults] == [(rule, "optimizer.adamw.lr")]
+
+
+# The first was reported at 1:1, over several lines.
+@pytest.mark.parametrize("text, told", [
+    ("name: \u00e9\nmodel: a\x07b\n", "<text>:2:9: the character U+0007 is not allowed in YAML; remove it [syntax]"),
+    ("name: x\nmodel: {a: b: c}\n", "<text>:2:13: did not find expected ',' or '}' [syntax]")])
+def test_a_broken_text_is_reported_at_its_line_and_column(text, told):
+    with pytest.raises(fsdpd.SpecError) as raised:
+        fsdpd.read_spec(text)
+    assert str(raised.value).splitlines()[1:] == [told]
 
 
 @pytest.mark.parametrize("path", [

@@ -31,7 +31,9 @@ from fsdpd.v1.plan_pb2 import SEVERITY_ERROR, Fault
 SpecSource = JobSpec | Mapping[str, Any] | str | os.PathLike[str]
 
 _MAX_FAULTS = 100
-_DECIMAL = re.compile(r"[+-]?(?:\d|\.)[\d.eE+-]*\Z")
+# Python's int() and float() also take underscores and the digits of other scripts.
+_DECIMAL = re.compile(r"[+-]?[0-9.][0-9.eE+-]*\Z")
+_INTEGER = re.compile(r"[+-]?[0-9]{1,4000}\Z")  # int() refuses more than 4,300 digits.
 _SIZE = re.compile(r"(.*?)(KiB|MiB|GiB|TiB|KB|MB|GB|TB|B|) *\Z", re.DOTALL)
 _UNIT_BYTES = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30,
                "TiB": 2**40}
@@ -159,8 +161,10 @@ def _short_names(field: FieldDescriptor) -> dict[str, int]:
 
 def _bytes(text: str) -> int | None:
     match = _SIZE.match(text)
+    if match is None or not _DECIMAL.match(match[1].strip(" ")):
+        return None
     try:
-        size = float(match[1]) * _UNIT_BYTES[match[2]] if match else -1.0
+        size = float(match[1]) * _UNIT_BYTES[match[2]]
     except ValueError:
         return None
     return round(size) if 0 <= size < 9.2e18 else None
@@ -299,7 +303,7 @@ class _Reader:
         return None
 
     def _integer(self, node: Node, path: str, field: FieldDescriptor) -> int | None:
-        if re.fullmatch(r"[+-]?\d+", node.text) and -2**63 <= int(node.text) < 2**63:
+        if _INTEGER.match(node.text) and -2**63 <= int(node.text) < 2**63:
             return int(node.text)
         number = self._number(node.text)
         if number is not None and abs(number) > _MAX_EXACT:
