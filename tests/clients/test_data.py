@@ -429,6 +429,17 @@ def test_pack_merges_and_shuffles_documents_with_their_masks(run, files, tmp_pat
     assert documents_of("plain.u16", files) == before
 
 
+# 2^32 + 7 became 7.
+@pytest.mark.parametrize("token", [2**32 + 7, -1])
+def test_pack_refuses_ids_that_32_bits_do_not_hold(run, tmp_path, token):
+    numpy.array([5, 3, token, 3], "<i8").tofile("m.bin")
+    (tmp_path / "m.idx").write_bytes(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 5, 1, 2) + struct.pack("<i", 4)
+                                     + struct.pack("<q", 0) + struct.pack("<2q", 0, 1))
+    code, _, err = run("pack", "m", "--out", "p", "--end-of-document", 3)
+    assert code == 2 and f"m: token {token} at byte 16 is out of range; ids are from 0 to 4294967295" in err
+    assert not list(tmp_path.glob("p.*"))
+
+
 def test_pack_ends_a_document_that_a_file_ends_and_refuses_what_does_not_belong_together(run, files, model, tmp_path):
     numpy.array([5, 6, files, 7, 8], "<u2").tofile("open.u16")
     code, _, err = run("pack", "open.u16", "a.u16", "--out", "p", "--end-of-document", files)

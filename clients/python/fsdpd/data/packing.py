@@ -17,6 +17,7 @@ from fsdpd.data.token_files import DTYPES, FORMAT, TokenFile, description_of
 
 WRITTEN_AT_ONCE = 1 << 22  # Tokens.
 SCANNED_AT_ONCE = 1 << 22
+HIGHEST = (1 << 32) - 1  # Of u32, the widest type that is written.
 BOUNDS_AT_ONCE = 1 << 16  # As Python's own numbers, which take tens of bytes each.
 
 
@@ -30,6 +31,18 @@ def document_bounds(file: TokenFile, end: int) -> Any:
     if ends[-1] != file.tokens:
         ends = numpy.append(ends, file.tokens)
     return numpy.stack([numpy.append(0, ends[:-1]), ends], axis=1)
+
+
+def check_ids(file: TokenFile) -> None:
+    """Only files of type megatron can have ids that do not fit."""
+    if file.ids.dtype.kind != "i":
+        return
+    width = file.ids.dtype.itemsize
+    for begin in range(0, file.tokens, SCANNED_AT_ONCE):
+        ids = file.ids[begin:begin + SCANNED_AT_ONCE].astype("i8")
+        for at in numpy.flatnonzero((ids < 0) | (ids > HIGHEST))[:1]:
+            raise Fault(f"{file.path}: token {ids[at]} at byte {(begin + int(at)) * width} is out of range; "
+                        f"ids are from 0 to {HIGHEST}")
 
 
 def order_of(documents: int, seed: int) -> Any:
@@ -59,9 +72,9 @@ class Packing:
             raise Fault(f"{first.path} and {second.path} were made with different tokenizers: their ids mean different "
                         "words")
         self.tokenizer: dict[str, Any] = next(iter(made_with.values())).description["tokenizer"] if made_with else {}
+        for file in files:
+            check_ids(file)
         self._highest = max(int(file.ids.max()) for file in files)
-        if min(int(file.ids.min()) for file in files) < 0:
-            raise Fault("a file has negative ids; fsdpctl data inspect says where")
         widths = [numpy.dtype(file.ids.dtype).itemsize for file in files]
         self.kind = "u8" if max(widths) == 1 else "u16" if self._highest < 1 << 16 and end < 1 << 16 else "u32"
 
