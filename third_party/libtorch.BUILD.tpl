@@ -19,8 +19,10 @@ cc_library(
     includes = ["nvidia/cu13/include", "nvidia/cu13/include/cccl", "nvidia/cudnn/include", "nvidia/nccl/include"],
 )
 
+# LibTorch chooses its kernels by the processor's instruction sets: an input of each test that links it.
 cc_library(
     name = "cpu",
+    data = ["@fsdpd//:hardware"],
     linkopts = _RPATH + ["-L{SITE}/torch/lib", "-ltorch_cpu", "-lc10"],
     deps = [":headers"],
 )

@@ -2,7 +2,6 @@
 
 import pathlib
 import re
-import types
 
 from tidy import repository
 
@@ -21,10 +20,13 @@ def test_who_starts_etcd_or_openssl_has_their_versions_as_an_input():
 
 
 def test_a_test_that_uses_libtorch_has_the_processor_as_an_input():
-    """A result from a machine with AVX-512 was reused on one without it."""
-    tests = []
-    rules = {"load": lambda *_: None, "HEADERS": "", "native": types.SimpleNamespace(
-        package_name=lambda: "fsdp/engine", cc_test=lambda **attributes: tests.append(attributes))}
-    exec(repository.text(pathlib.Path("third_party/rules/precompiled.bzl")), rules)  # Starlark, which is Python as well.
-    rules["cc_test"](name="x_test", data=["x.json"])
-    assert tests[0]["data"] == ["x.json", "//:hardware"]
+    """A result from a machine with AVX-512 was reused on one without it; then those of fsdp/data, which a list of packages
+    left out."""
+    libraries = {repository.strings(attributes["name"])[0]: attributes
+                 for _, attributes, _ in repository.calls(pathlib.Path("third_party/libtorch.BUILD.tpl"))
+                 if "name" in attributes}
+    linked = {name for name, attributes in libraries.items()
+              if "linkopts" in attributes and any("-ltorch" in each for each in repository.strings(attributes["linkopts"]))}
+    assert linked == {"cpu", "cuda"}
+    assert repository.strings(libraries["cpu"]["data"]) == ["@fsdpd//:hardware"]
+    assert ":cpu" in repository.strings(libraries["cuda"]["deps"])

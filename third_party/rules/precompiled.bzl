@@ -48,7 +48,5 @@ def cc_library(copts = [], testonly = None, **kwargs):
 def cc_binary(copts = [], testonly = None, **kwargs):
     native.cc_binary(copts = _copts(testonly) + copts, testonly = testonly, **kwargs)
 
-def cc_test(copts = [], data = [], **kwargs):
-    # LibTorch chooses its kernels by the processor's instruction sets.
-    hardware = ["//:hardware"] if native.package_name() in _LIBTORCH_PACKAGES else []
-    native.cc_test(copts = _copts(True) + copts, data = data + hardware, **kwargs)
+def cc_test(copts = [], **kwargs):
+    native.cc_test(copts = _copts(True) + copts, **kwargs)
