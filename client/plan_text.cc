@@ -127,7 +127,8 @@ std::string PredictionText(const v1::Plan& plan) {
   absl::StrAppendFormat(&text, "  exposed        %s (%.1f%% of the step)\n", Milliseconds(ExposedSeconds(p)),
                         exposed);
   absl::StrAppendFormat(&text, "  tokens/s       %.0f, %.0f a rank\n", p.tokens_per_second(), each);
-  absl::StrAppendFormat(&text, "  mfu            %.1f%%\n", 100 * p.mfu());
+  const bool fp8 = plan.resolved().precision().compute() == v1::DTYPE_FP8;
+  absl::StrAppendFormat(&text, "  mfu            %.1f%%%s\n", 100 * p.mfu(), fp8 ? " of the bf16 peak" : "");
   if (plan.stages_size() > 0) {
     absl::StrAppendFormat(&text, "  bubble         %s (%.1f%% of the step), the mean of the stages\n",
                           Milliseconds(p.bubble_seconds()), 100 * p.bubble_seconds() / p.step_seconds());

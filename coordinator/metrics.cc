@@ -78,7 +78,7 @@ constexpr Metric kTable[] = {
      "exposed communication and the rest together are the step."},
     {"fsdpd_job_predicted_mfu_ratio", kGauge, "", "fsdpd_job",
      "The model's FLOPs in such a step over what the devices could compute in it at their peak, by the "
-     "profile."},
+     "profile; with FP8 products at the bf16 peak."},
     {"fsdpd_job_mfu_ratio", kGauge, "", "fsdpd_job",
      "The same of a running job by the time that its newest step took on rank 0."},
     {"fsdpd_job_failed_attempts", kGauge, "", "fsdpd_job, cause",
