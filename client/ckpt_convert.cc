@@ -25,6 +25,7 @@
 #include "fsdp/checkpoint/open_store.h"
 #include "fsdp/checkpoint/origin_check.h"
 #include "fsdp/plan/spec/defaults.h"
+#include "fsdp/plan/spec/global_batch.h"
 #include "fsdp/plan/spec/model_difference.h"
 #include "proto/fsdpd/v1/checkpoint.pb.h"
 #include "proto/fsdpd/v1/job.pb.h"
@@ -50,7 +51,7 @@ std::optional<AdamSettings> AdamOf(const v1::JobSpec& spec) {
   const v1::JobSpec job = WithDefaults(spec, nullptr);
   const v1::AdamW& adamw = job.optimizer().adamw();
   if (job.optimizer().has_sgd() || adamw.betas_size() != 2) return std::nullopt;
-  const int64_t batch = job.train().global_batch();
+  const int64_t batch = GlobalBatchOf(job);
   AdamSettings adam;
   adam.lr = adamw.lr();
   adam.beta1 = adamw.betas(0);

@@ -214,6 +214,17 @@ def test_the_optimizers_state_goes_there_and_back(trained, tmp_path):
     equal(first, second)
 
 
+@pytest.mark.parametrize("train, batch", [({"global_batch": 6}, 6), ({}, 4)])
+def test_the_scheduler_counts_samples_also_where_the_spec_has_no_global_batch(trained, tmp_path, train, batch):
+    """Without one all lengths were 0, and Megatron-LM would train on at the least rate."""
+    _, spec, _, native = trained
+    warmup = spec["schedule"]["cosine"]["warmup_steps"]
+    (tmp_path / "job.yaml").write_text(json.dumps({**spec, "train": {"steps": 9, "micro_batch": 2, **train}}))
+    convert(native, tmp_path / "theirs", "--to", "torch_dist", "--spec", tmp_path / "job.yaml")
+    scheduler = torch.load(tmp_path / "theirs/common.pt", weights_only=True)["opt_param_scheduler"]
+    assert (scheduler["lr_decay_steps"], scheduler["lr_warmup_steps"]) == (9 * batch, warmup * batch)
+
+
 def test_the_commands_of_the_docs_do_what_they_say(trained, tmp_path):
     folder, _, _, native = trained
     (tmp_path / "runs/9").mkdir(parents=True)

@@ -8,6 +8,7 @@
 
 #include "fsdp/plan/rules/rules.h"
 #include "fsdp/plan/spec/defaults.h"
+#include "fsdp/plan/spec/global_batch.h"
 #include "fsdp/plan/spec/spec.h"
 
 namespace fsdpd {
@@ -297,15 +298,6 @@ std::optional<Violation> WhyNoStages(const v1::JobSpec& job) {
     return refusal == nullptr ? std::nullopt : std::optional<Violation>(*refusal);
   }
   return std::nullopt;
-}
-
-int64_t GlobalBatchOf(const v1::JobSpec& job) {
-  const v1::JobSpec filled = WithDefaults(job, nullptr);
-  if (filled.train().has_global_batch()) return filled.train().global_batch();
-  const int64_t world = filled.resources().nodes() * filled.resources().ranks_per_node();
-  const int64_t sharing =
-      filled.parallel().pipeline() * filled.parallel().context() * filled.parallel().tensor();
-  return filled.train().micro_batch() * std::max<int64_t>(world / sharing, 1);
 }
 
 void VisitCandidates(const v1::JobSpec& job, const std::vector<std::string>& held,

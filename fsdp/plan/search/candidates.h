@@ -29,11 +29,8 @@ Violations CheckHeld(const std::vector<std::string>& held);
 // Whether a field keeps what the job says.
 bool IsHeld(const std::string& field, const std::vector<std::string>& held);
 
-// Samples of a step, as the job is written. REQUIRES: its resources and parallel are positive.
-int64_t GlobalBatchOf(const v1::JobSpec& job);
-
 // Why no number of stages is among the ways: what the rules say of the fewest. Empty where there are some, or
-// the ranks have no divisor. REQUIRES: as GlobalBatchOf.
+// the ranks have no divisor. REQUIRES: the job's resources and parallel are positive.
 std::optional<Violation> WhyNoStages(const v1::JobSpec& job);
 
 enum class Visit {
@@ -45,7 +42,7 @@ enum class Visit {
 // Recompute is left to the plan (`auto`: the cheapest that fits), unless it is held. Micro-batches of
 // otherwise equal ways follow each other, the smallest first. `is_over` (may be null: never) is asked before
 // each way, and on the way to some that turn out not to be there: true ends the visit. REQUIRES: as
-// GlobalBatchOf.
+// WhyNoStages.
 void VisitCandidates(const v1::JobSpec& job, const std::vector<std::string>& held,
                      const std::function<Visit(const v1::JobSpec&)>& visit,
                      const std::function<bool()>& is_over = nullptr);

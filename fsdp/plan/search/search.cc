@@ -19,6 +19,7 @@
 #include "fsdp/plan/resolve.h"
 #include "fsdp/plan/rules/rules.h"
 #include "fsdp/plan/search/candidates.h"
+#include "fsdp/plan/spec/global_batch.h"
 
 namespace fsdpd {
 namespace {

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "fsdp/plan/spec/defaults.h"
+#include "fsdp/plan/spec/global_batch.h"
 
 namespace fsdpd {
 namespace {
@@ -16,12 +17,6 @@ int64_t RanksOf(const v1::JobSpec& filled) {
 int64_t Together(const v1::JobSpec& filled) {
   const v1::Parallel& parallel = filled.parallel();
   return parallel.pipeline() * parallel.context() * parallel.tensor();
-}
-
-int64_t BatchOf(const v1::JobSpec& filled) {
-  const v1::Train& train = filled.train();
-  return train.has_global_batch() ? train.global_batch()
-                                  : train.micro_batch() * RanksOf(filled) / Together(filled);
 }
 
 // Replicas go first, so that no rank has more of each: as many stay as have as many ranks as before or more.
@@ -39,7 +34,7 @@ void ShrinkOuter(int64_t ranks_before, int64_t ranks, v1::Fsdp* fsdp) {
 
 std::vector<World> SmallerWorlds(const v1::JobSpec& job) {
   const v1::JobSpec filled = WithDefaults(job, nullptr);
-  const int64_t together = Together(filled), batch = BatchOf(filled), all = RanksOf(filled);
+  const int64_t together = Together(filled), batch = GlobalBatchOf(filled), all = RanksOf(filled);
   const int64_t least = std::max<int64_t>(1, filled.restart().elastic().min_ranks());
   std::vector<World> worlds;
   for (int64_t nodes = 1; nodes <= filled.resources().nodes(); ++nodes) {
@@ -61,7 +56,7 @@ v1::JobSpec InWorld(const v1::JobSpec& job, const World& world) {
   v1::JobSpec smaller = job;
   smaller.mutable_resources()->set_nodes(world.nodes);
   smaller.mutable_resources()->set_ranks_per_node(world.ranks_per_node);
-  smaller.mutable_train()->set_global_batch(BatchOf(filled));
+  smaller.mutable_train()->set_global_batch(GlobalBatchOf(filled));
   ShrinkOuter(RanksOf(filled), world.ranks(), smaller.mutable_fsdp());
   smaller.mutable_restart()->clear_elastic();
   return smaller;
