@@ -22,13 +22,12 @@ struct CommandLine {
   std::string command;  // "submit", "get", ...
   std::string
       action;  // ckpt; "inspect", "verify", "convert", "diff". token; "new". context; "use", "list", "show"
-  std::string server;   // Empty: by the context, or kDefaultServer.
-  std::string context;  // A name in the contexts file; empty: its current one.
-  std::set<std::string>
-      flags;  // Those of whom to call that were given as flags: "--server", "--context", ...
+  std::string server;                // Empty: by the context, or kDefaultServer.
+  std::string context;               // A name in the contexts file; empty: its current one.
+  std::set<std::string> flags;       // Those of AccessFlags() that were given.
   bool takes_token_variable = true;  // False where FSDPD_TOKEN is for another coordinator.
   std::string output = "table";      // table, json, yaml, wide, name, spec, csv, jsonpath=TEMPLATE
-  double timeout_seconds = 10;       // Of a unary call.
+  double timeout_seconds = 10;       // Of a unary call; of a search if --timeout was given.
   std::string coordinator_ca;        // A file; empty: plaintext.
   std::string token_file;            // Empty: by the environment, or none.
   std::string trusted;               // What is in coordinator_ca: ReadCredentials().
@@ -130,8 +129,8 @@ std::vector<std::string> CommandNames();
 // All commands and flags, which write to `line` when `app` parses.
 void BuildApp(CLI::App* app, CommandLine* line);
 
-// Of --server, --context, --coordinator-ca and --token-file those that are given: CLI11 tells no variable
-// from a flag.
+// Of --server, --context, --coordinator-ca, --token-file and --timeout those that are given: CLI11 does not
+// distinguish a flag from a variable or a default.
 std::set<std::string> AccessFlags(const std::vector<std::string>& words);
 
 // An exit code when the program ends here (help, or wrong usage, which is explained on console->err).

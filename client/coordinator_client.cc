@@ -262,9 +262,8 @@ absl::Status CoordinatorClient::ConnectTo(Place* place, absl::Time until, absl::
 }
 
 template <typename Request, typename Response, typename Method>
-absl::StatusOr<Response> CoordinatorClient::Call(Method method, const Request& request, bool idempotent,
-                                                 int timeouts) {
-  const absl::Time deadline = absl::Now() + timeouts * options_.call_timeout;
+absl::StatusOr<Response> CoordinatorClient::Call(Method method, const Request& request, bool idempotent) {
+  const absl::Time deadline = absl::Now() + options_.call_timeout;
   absl::Duration pause = kFirstPause;
   for (int moves = 0;;) {
     const std::shared_ptr<Place> place = Reconnected(deadline, nullptr);

@@ -9,7 +9,7 @@
 // done, and it says who leads: that one is asked then, also where it is not in the list. Who is gone, or says
 // nothing when Connect() asks, is passed over.
 //
-// Unary calls have `call_timeout`, SearchPlans several, and are repeated on UNAVAILABLE within it, by
+// Unary calls have `call_timeout`, and are repeated on UNAVAILABLE within it, by
 // RetryInfo or with growing pauses: all but DeleteJob and DeleteNode are idempotent by contract
 // (coordinator.proto) as long as a submit carries a request_id; one without is tried once, and so is one with
 // an etag, which an answer that was lost has made old. Streams have no deadline and are not repeated
@@ -106,8 +106,7 @@ class CoordinatorClient {
   // After `status` of `asked`: whether another one is to be asked, at once.
   bool Move(const Place& asked, const absl::Status& status);
   template <typename Request, typename Response, typename Method>
-  absl::StatusOr<Response> Call(Method method, const Request& request, bool idempotent = true,
-                                int timeouts = 1);  // So many call_timeouts are the deadline.
+  absl::StatusOr<Response> Call(Method method, const Request& request, bool idempotent = true);
   template <typename Response, typename Open>
   absl::Status ReadStream(const Open& open, Interrupt* interrupt,
                           const std::function<void(const Response&)>& on_message);
