@@ -68,7 +68,7 @@ class Agent {
   bool Stopped() { return supervisor_->Idle(); }
 
   // Nothing is left that the coordinator should know: it may be away. Then what is left is on disk when this
-  // returns, for the next agent of the work dir to tell (untold.h): who ends this one may not wait.
+  // returns, for the next agent of the work dir to tell (undelivered.h): who ends this one may not wait.
   bool Told() { return flow_->Told(); }
 
   // Tells the coordinator what is still to be told, keeps the rest for the next agent, and leaves.

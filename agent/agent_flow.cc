@@ -8,7 +8,7 @@
 #include <optional>
 #include <utility>
 
-#include "agent/untold.h"
+#include "agent/undelivered.h"
 #include "base/log.h"
 
 namespace fsdpd {
@@ -31,34 +31,35 @@ std::string DeviceName(v1::Device device, int index) {
 }  // namespace
 
 void AgentFlow::TellWhatWasKept() {
-  std::vector<v1::AgentMessage> untold = TakeUntold(options_.work_dir, options_.node);
-  if (!untold.empty()) LogInfo("an agent before left messages to be told messages=%d", untold.size());
-  for (v1::AgentMessage& message : untold) {
+  std::vector<v1::AgentMessage> undelivered = TakeUndelivered(options_.work_dir, options_.node);
+  if (!undelivered.empty())
+    LogInfo("an agent before left messages to be told messages=%d", undelivered.size());
+  for (v1::AgentMessage& message : undelivered) {
     message.rank().has_saved() ? parts_.link->SendSaved(std::move(message))
                                : parts_.link->SendLifecycle(std::move(message));
   }
 }
 
-void AgentFlow::Keep(const std::vector<v1::AgentMessage>& untold) {
-  const absl::Status kept = KeepUntold(options_.work_dir, options_.node, untold);
-  kept_ = !untold.empty();  // Once, also where it fails.
+void AgentFlow::Keep(const std::vector<v1::AgentMessage>& undelivered) {
+  const absl::Status kept = KeepUndelivered(options_.work_dir, options_.node, undelivered);
+  kept_ = !undelivered.empty();  // Once, also where it fails.
   if (!kept.ok()) {
     LogWarning("what the coordinator was not told is lost with this agent: %s", kept.message());
   } else if (kept_) {
     LogWarning("the coordinator is away; what it was not told is kept for the next agent in %s messages=%d",
-               options_.work_dir, untold.size());
+               options_.work_dir, undelivered.size());
   }
 }
 
 bool AgentFlow::Told() {
-  const std::vector<v1::AgentMessage> untold = parts_.link->Untold();
-  if (!untold.empty() && !kept_ && !parts_.link->attached()) Keep(untold);
-  return untold.empty();
+  const std::vector<v1::AgentMessage> undelivered = parts_.link->Undelivered();
+  if (!undelivered.empty() && !kept_ && !parts_.link->attached()) Keep(undelivered);
+  return undelivered.empty();
 }
 
 void AgentFlow::Leave() {
-  const std::vector<v1::AgentMessage> untold = parts_.link->Untold();
-  if (kept_ || !untold.empty()) Keep(untold);
+  const std::vector<v1::AgentMessage> undelivered = parts_.link->Undelivered();
+  if (kept_ || !undelivered.empty()) Keep(undelivered);
 }
 
 v1::Register AgentFlow::Registration() {

@@ -1,7 +1,7 @@
 // What flows between the parts of an agent, and nothing else: it starts no part and owns none. Down:
 // Received() gives launches and stops to the supervisor. Up: what the supervisor says of ranks goes to
 // /metrics and to the coordinator. It also owns what becomes of what an agent that ends could not tell
-// (untold.h). Of ranks that measure the node nothing goes either way: that is agent/preflight.h's.
+// (undelivered.h). Of ranks that measure the node nothing goes either way: that is agent/preflight.h's.
 //
 // Which parts there are, and their order of life, is agent.h's; the simulation of tests/sim has some of them.
 //
@@ -61,7 +61,7 @@ class AgentFlow : public RankEvents, public UplinkHandler {
   void Leave();
 
  private:
-  void Keep(const std::vector<v1::AgentMessage>& untold);
+  void Keep(const std::vector<v1::AgentMessage>& undelivered);
   void TellComputeTimes(const RankId& id, int world, const v1::StepReport& report);
 
   // RankEvents, on the supervisor's thread.
@@ -90,7 +90,7 @@ class AgentFlow : public RankEvents, public UplinkHandler {
 
   const Options options_;
   Parts parts_;
-  bool kept_ = false;  // In the work dir: what is untold.
+  bool kept_ = false;  // In the work dir: what is undelivered.
   // The supervisor's thread's.
   std::map<RankId, int> rank_devices_;  // Of those that run.
   ComputeTimes compute_times_;

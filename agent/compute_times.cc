@@ -4,18 +4,18 @@ namespace fsdpd {
 
 std::optional<v1::ComputeTimes> ComputeTimes::Take(const RankId& id, const v1::StepReport& report,
                                                    absl::Time now) {
-  Untold& untold = attempts_.try_emplace(id.of, Untold{now, {}}).first->second;
-  v1::ComputeTimes::Rank& rank = untold.ranks[id.rank];
+  Undelivered& undelivered = attempts_.try_emplace(id.of, Undelivered{now, {}}).first->second;
+  v1::ComputeTimes::Rank& rank = undelivered.ranks[id.rank];
   rank.set_rank(id.rank);
   rank.set_steps(rank.steps() + 1);
   rank.set_seconds(rank.seconds() + report.compute_seconds());
-  if (now - untold.told < kComputeTimesEvery) return std::nullopt;
+  if (now - undelivered.told < kComputeTimesEvery) return std::nullopt;
   v1::ComputeTimes times;
   times.set_job_id(id.of.job_id);
   times.set_attempt(id.of.attempt);
-  for (const auto& [number, sum] : untold.ranks) *times.add_ranks() = sum;
-  untold.ranks.clear();
-  untold.told = now;
+  for (const auto& [number, sum] : undelivered.ranks) *times.add_ranks() = sum;
+  undelivered.ranks.clear();
+  undelivered.told = now;
   return times;
 }
 

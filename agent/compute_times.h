@@ -2,7 +2,7 @@
 // every few seconds and not for each step, so that thousands of agents cost it next to nothing. What slow is,
 // it alone can say: it knows the others (coordinator/compute_scores.h).
 //
-// A word goes out with a report, so that a rank that stands still is not told of; that is rank_stillness.h's.
+// A word goes out with a report, so that a rank that stands still is not told of; that is no_progress.h's.
 //
 // Thread safety: none.
 #pragma once
@@ -28,11 +28,11 @@ class ComputeTimes {
   void Forget(const AttemptId& attempt);
 
  private:
-  struct Untold {
+  struct Undelivered {
     absl::Time told;
     std::map<int, v1::ComputeTimes::Rank> ranks;
   };
-  std::map<AttemptId, Untold> attempts_;
+  std::map<AttemptId, Undelivered> attempts_;
 };
 
 }  // namespace fsdpd

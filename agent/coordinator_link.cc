@@ -22,7 +22,7 @@ constexpr absl::Duration kLastRetryOfSeveral = absl::Seconds(1);  // One of them
 constexpr absl::Duration kConnectTimeout = absl::Seconds(3);
 constexpr auto kConnectSlice = std::chrono::milliseconds(100);  // How late a shutdown may be seen.
 constexpr absl::Duration kEndTimeout = absl::Seconds(2);
-// Reason of the ErrorInfo in the status's details (coordinator/gate.h).
+// Reason of the ErrorInfo in the status's details (coordinator/authorizer.h).
 constexpr char kRevokedReason[] = "REVOKED_CERTIFICATE";
 constexpr char kRevokedPayload[] = "fsdpd/revoked";
 constexpr int kMaxWaitingLogs = 16;  // Messages of a quarter MiB.
@@ -121,9 +121,9 @@ void CoordinatorLink::ForgetRendezvous(const AttemptId& attempt) {
   attachment_.outbox().ForgetRendezvous(attempt);
 }
 
-std::vector<v1::AgentMessage> CoordinatorLink::Untold() {
+std::vector<v1::AgentMessage> CoordinatorLink::Undelivered() {
   MutexLock lock(&mutex_);
-  return attachment_.outbox().Untold();
+  return attachment_.outbox().Undelivered();
 }
 
 bool CoordinatorLink::attached() {

@@ -57,7 +57,7 @@ class CoordinatorLink : public Uplink {
   // Waits while the stream is behind with logs; false when it has gone.
   bool SendLogs(v1::LogLines lines);
   void ForgetRendezvous(const AttemptId& attempt) override;
-  std::vector<v1::AgentMessage> Untold() override;
+  std::vector<v1::AgentMessage> Undelivered() override;
   bool attached() override;
 
  private:

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/flight_page.h"
+#include "base/flight_recorder.h"
 #include "base/log.h"
 
 namespace fsdpd {
@@ -24,8 +24,8 @@ constexpr absl::Duration kForEvidence = absl::Seconds(1);  // That what is told 
 constexpr absl::Duration kStuckLookEvery = absl::Seconds(1);
 
 // A rank without a page trains all the same.
-UniqueFd NewFlightPage(const RankId& id) {
-  const absl::StatusOr<int> page = MakeFlightPage();
+UniqueFd NewFlightRecorder(const RankId& id) {
+  const absl::StatusOr<int> page = MakeFlightRecorder();
   if (page.ok()) return UniqueFd(*page);
   LogWarning("%s: where it stands will not be known: %s", ToString(id), page.status().message());
   return UniqueFd();
@@ -44,7 +44,7 @@ absl::Status HostedRank::Start(const v1::RankLaunch& start, const std::string& b
   command.binary = binary;
   command.mark = absl::StrCat(start.job_id(), "/", start.attempt(), "/", start.rank());
   command.log_fd = log->get();
-  flight = NewFlightPage(id);
+  flight = NewFlightRecorder(id);
   command.flight_fd = flight.get();
   // One thread per rank, unless the node's owner knows better: ranks already share the cores.
   if (kind == v1::DEVICE_CPU) command.defaults = {{"OMP_NUM_THREADS", "1"}};

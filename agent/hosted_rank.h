@@ -19,9 +19,9 @@
 
 #include "agent/attempt.h"
 #include "agent/freed_memory.h"
+#include "agent/no_progress.h"
 #include "agent/rank_body.h"
 #include "agent/rank_link.h"
-#include "agent/rank_stillness.h"
 #include "base/unique_fd.h"
 #include "proto/fsdpd/v1/agent.pb.h"
 #include "proto/fsdpd/v1/rank.pb.h"
@@ -51,7 +51,7 @@ struct HostedRank {
   absl::Time killed_at = absl::InfiniteFuture();  // The first Kill().
   absl::Time look_at = absl::InfinitePast();      // When its tree is next looked at.
   FreedMemory memory;                             // Its slot is free once that is settled.
-  std::optional<RankStillness> stillness;         // Of a job that is not left alone when it hangs.
+  std::optional<NoProgress> stillness;            // Of a job that is not left alone when it hangs.
   Evidence evidence;                              // Of this stillness; null: none was begun.
   bool told_still = false;                        // That it stands still; likewise.
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/flight_page.h"
+#include "base/flight_recorder.h"
 
 namespace fsdpd {
 namespace {
@@ -64,7 +64,7 @@ TEST(HostedRank, AnExitSaysByWhichStepTheRankFailed) {
 // Where a library could not be loaded, or found no memory when it was.
 TEST(HostedRank, TheLogsLastLineIsTheWordOfARankThatEndedBeforeItBegan) {
   HostedRank rank;
-  const absl::StatusOr<int> fd = MakeFlightPage();
+  const absl::StatusOr<int> fd = MakeFlightRecorder();
   ASSERT_TRUE(fd.ok()) << fd.status();
   rank.flight = UniqueFd(*fd);
   const std::vector<std::string> tail = {"cannot load libtorch_cpu.so", "[fsdpd-agent: lines are lost]"};
@@ -80,7 +80,7 @@ TEST(HostedRank, TheLogsLastLineIsTheWordOfARankThatEndedBeforeItBegan) {
             "it ended before it began, by signal 6: cannot load libtorch_cpu.so");
   end.signal = SIGKILL;  // By somebody else, of whom the log knows nothing.
   EXPECT_EQ(rank.ExitOf(end, tail).error(), "");
-  const auto page = FlightPage::Map(rank.flight.get());
+  const auto page = FlightRecorder::Map(rank.flight.get());
   ASSERT_TRUE(page.ok()) << page.status();
   const PhaseScope loading(page->get(), FlightPhase::kLoading);
   end.signal = SIGABRT;

@@ -127,14 +127,14 @@ void Outbox::Settle(absl::Time now) {
   }
 }
 
-std::vector<v1::AgentMessage> Outbox::Untold() const {
-  std::vector<v1::AgentMessage> untold;
+std::vector<v1::AgentMessage> Outbox::Undelivered() const {
+  std::vector<v1::AgentMessage> undelivered;
   for (const auto& [ticket, entry] : entries_) {
     const bool ends = entry.kind == Kind::kLifecycle && !entry.message.has_preflight();
     const bool matters = ends || entry.kind == Kind::kSaved;
-    if (matters && entry.sent == absl::InfiniteFuture()) untold.push_back(entry.message);
+    if (matters && entry.sent == absl::InfiniteFuture()) undelivered.push_back(entry.message);
   }
-  return untold;
+  return undelivered;
 }
 
 std::vector<RankId> Outbox::KeptExits() const {

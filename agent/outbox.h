@@ -62,7 +62,7 @@ class Outbox {
   // Lifecycle and checkpoints that no stream has carried, but for one that was lost. Without what the node
   // was measured to be: the coordinator would date it when it is told, and the next agent may have other
   // devices.
-  std::vector<v1::AgentMessage> Untold() const;
+  std::vector<v1::AgentMessage> Undelivered() const;
 
   // Ranks whose exit a new stream will carry: the coordinator may not know yet that they are gone.
   std::vector<RankId> KeptExits() const;

@@ -221,28 +221,28 @@ TEST(Outbox, WhatTheNodeWasMeasuredToBeIsOfThisAgentAlone) {
   measured.mutable_preflight()->set_number(1);
   outbox.AddLifecycle(measured);
   outbox.AddLifecycle(Exit(1));
-  ASSERT_EQ(outbox.Untold().size(), 1u);
-  EXPECT_TRUE(outbox.Untold()[0].has_rank());
+  ASSERT_EQ(outbox.Undelivered().size(), 1u);
+  EXPECT_TRUE(outbox.Undelivered()[0].has_rank());
   v1::AgentMessage message;
   int64_t ticket = 0;
   ASSERT_TRUE(outbox.Next(&message, &ticket));
   EXPECT_TRUE(message.has_preflight()) << "its own streams carry it";
 }
 
-TEST(Outbox, UntoldIsWhatNoStreamHasCarried) {
+TEST(Outbox, UndeliveredIsWhatNoStreamHasCarried) {
   Outbox outbox;
   outbox.AddLifecycle(Exit(0));
   outbox.AddStep(Step(1));
   outbox.AddSaved(Saved(4));
   outbox.AddRendezvous(Set("job"));
   outbox.AddLifecycle(Exit(1));
-  const auto untold = [&outbox] {
+  const auto undelivered = [&outbox] {
     std::vector<std::string> names;
-    for (const v1::AgentMessage& message : outbox.Untold()) names.push_back(Name(message));
+    for (const v1::AgentMessage& message : outbox.Undelivered()) names.push_back(Name(message));
     return names;
   };
   const std::vector<std::string> all = {"exit 0", "saved 4", "exit 1"};
-  EXPECT_EQ(untold(), all);
+  EXPECT_EQ(undelivered(), all);
   outbox.NewStream();
   v1::AgentMessage message;
   int64_t ticket = 0;
@@ -250,9 +250,9 @@ TEST(Outbox, UntoldIsWhatNoStreamHasCarried) {
     ASSERT_TRUE(outbox.Next(&message, &ticket));
     outbox.Sent(ticket, kStart);
   }
-  EXPECT_EQ(untold(), std::vector<std::string>{"exit 1"});
+  EXPECT_EQ(undelivered(), std::vector<std::string>{"exit 1"});
   outbox.NewStream();
-  EXPECT_EQ(untold(), all) << "what was on a stream that is gone may not have been read";
+  EXPECT_EQ(undelivered(), all) << "what was on a stream that is gone may not have been read";
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ struct RankCommand {
   std::map<std::string, std::string> variables;  // Set whatever the agent's environment has.
   std::map<std::string, std::string> defaults;   // Set unless the agent or `variables` has them.
   int log_fd = -1;                               // Open for appending; borrowed.
-  int flight_fd = -1;                            // Of MakeFlightPage(); borrowed. -1: it gets none.
+  int flight_fd = -1;                            // Of MakeFlightRecorder(); borrowed. -1: it gets none.
 };
 
 struct ProcessEnd {

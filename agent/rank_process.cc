@@ -19,14 +19,14 @@
 #include "agent/process_tree.h"
 #include "base/check.h"
 #include "base/errno_status.h"
-#include "base/flight_page.h"
+#include "base/flight_recorder.h"
 #include "base/shortage.h"
 
 namespace fsdpd {
 namespace {
 
 constexpr int kRankSocket = 3;  // What the rank finds its agent at.
-static_assert(kFlightPageFd == kRankSocket + 1);
+static_assert(kFlightRecorderFd == kRankSocket + 1);
 constexpr int kAboveTargets = 10;  // Sources of dup2 are moved here, so that no target overwrites one.
 
 // People set it for other trainers. On this one's ranks it would put gathers, reductions and compute into one
@@ -70,8 +70,8 @@ struct SpawnSettings {
     posix_spawn_file_actions_adddup2(&actions, log, STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&actions, log, STDERR_FILENO);
     posix_spawn_file_actions_adddup2(&actions, socket, kRankSocket);
-    if (flight >= 0) posix_spawn_file_actions_adddup2(&actions, flight, kFlightPageFd);
-    posix_spawn_file_actions_addclosefrom_np(&actions, flight >= 0 ? kFlightPageFd + 1 : kRankSocket + 1);
+    if (flight >= 0) posix_spawn_file_actions_adddup2(&actions, flight, kFlightRecorderFd);
+    posix_spawn_file_actions_addclosefrom_np(&actions, flight >= 0 ? kFlightRecorderFd + 1 : kRankSocket + 1);
 
     // The agent blocks signals to read them in one place, and ignores some; a rank starts with neither.
     sigset_t none, all;

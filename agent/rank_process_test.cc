@@ -14,7 +14,7 @@
 #include <set>
 
 #include "agent/process_tree.h"
-#include "base/flight_page.h"
+#include "base/flight_recorder.h"
 #include "base/frame.h"
 #include "base/temp_dir.h"
 #include "proto/fsdpd/v1/rank.pb.h"
@@ -93,9 +93,9 @@ TEST_F(RankProcessTest, StartsARankInASessionOfItsOwnWithNothingElseOpen) {
   EXPECT_TRUE(process->TreeGone());
 }
 
-TEST_F(RankProcessTest, GivesARankItsFlightPageAndNothingElse) {
+TEST_F(RankProcessTest, GivesARankItsFlightRecorderAndNothingElse) {
   const UniqueFd leak(open("/dev/null", O_RDONLY));
-  flight_ = UniqueFd(*MakeFlightPage());
+  flight_ = UniqueFd(*MakeFlightRecorder());
   UniqueFd socket;
   const auto stands = Start("stands", &socket);
   EXPECT_THAT(*WhereLanesStand(flight_.get()), testing::HasSubstr("reduce in Reduce layer.2 mb 0"));

@@ -26,11 +26,11 @@
 // coordinator has been away for kAloneTime, what is left is stopped here: a collective without one of its
 // ranks would only hold the devices.
 //
-// Where a rank stands is read from its flight page (base/flight_page.h): when it is asked for (Locate), and
+// Where a rank stands is read from its flight recorder (base/flight_recorder.h): when it is asked for (Locate), and
 // for its exit just before the rank is told to leave or when it has ended, whichever is first. What leaves
 // runs on.
 //
-// Once a second each rank is looked at, and one that stands still for longer than it may (rank_stillness.h)
+// Once a second each rank is looked at, and one that stands still for longer than it may (no_progress.h)
 // is told of again and again until it moves. While this process, or the coordinator over which ranks of
 // several nodes meet, was not there, they could not be seen to move: they are given that time again.
 //

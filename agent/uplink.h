@@ -22,7 +22,7 @@ class Uplink {
   virtual void ForgetRendezvous(const AttemptId& attempt) = 0;
 
   // Of what was sent as lifecycle or saved: what the coordinator has not read, as far as is known.
-  virtual std::vector<v1::AgentMessage> Untold() = 0;
+  virtual std::vector<v1::AgentMessage> Undelivered() = 0;
   virtual bool attached() = 0;
 };
 

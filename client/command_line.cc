@@ -15,7 +15,7 @@
 #include "base/address.h"
 #include "base/call_limits.h"
 #include "base/cli_app.h"
-#include "base/person.h"
+#include "base/principal.h"
 #include "base/spec_fault.h"
 #include "base/text.h"
 #include "base/trace_file.h"
@@ -386,7 +386,7 @@ void AddWatchCommands(CLI::App* app, CommandLine* line) {
       ->type_name("FILE");
 }
 
-std::string CheckPerson(std::string& name) { return std::string(CheckPersonName(name).message()); }
+std::string CheckPrincipal(std::string& name) { return std::string(CheckPrincipalName(name).message()); }
 
 void AddTokenCommand(CLI::App* app, CommandLine* line) {
   CLI::App* token =
@@ -401,10 +401,10 @@ void AddTokenCommand(CLI::App* app, CommandLine* line) {
                  "  fsdpctl token new alice --role submitter --out alice.token >> /etc/fsdpd/tokens");
   make->add_option("NAME", line->person, "Whose it is; the same name twice while one replaces another")
       ->required()
-      ->check(CLI::Validator(CheckPerson, ""))
+      ->check(CLI::Validator(CheckPrincipal, ""))
       ->type_name("");
   std::vector<std::string> roles;
-  for (const PersonRole role : kPersonRoles) roles.push_back(NameOf(role));
+  for (const PrincipalRole role : kPrincipalRoles) roles.push_back(NameOf(role));
   make->add_option("--role", line->role,
                    "viewer (sees jobs, nodes, logs), submitter (runs jobs and ends its own), operator (ends "
                    "anybody's, cordons nodes) or admin")

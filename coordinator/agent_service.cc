@@ -78,7 +78,7 @@ class AgentService::Stream final : public Reactor, public std::enable_shared_fro
 void AgentService::Stream::Begin(const absl::Status& let_in, std::optional<std::string> owner) {
   self_ = shared_from_this();
   owner_ = std::move(owner);
-  serial_ = service_->parts_.gate->SerialOf(*context_);
+  serial_ = service_->parts_.authorizer->SerialOf(*context_);
   if (!let_in.ok()) return EndReading(let_in);
   const std::weak_ptr<Stream> weak = weak_from_this();
   register_limit_.Set(std::chrono::system_clock::now() + absl::ToChronoSeconds(kRegisterWithin),
@@ -121,10 +121,10 @@ absl::Status AgentService::Stream::CheckCertificate() {
   const absl::Time now = service_->parts_.clock->Now();
   if (serial_.empty() || now - checked_ < kCheckCertificateEvery) return absl::OkStatus();
   checked_ = now;
-  const absl::Status valid = service_->parts_.gate->CheckNotRevoked(serial_);
+  const absl::Status valid = service_->parts_.authorizer->CheckNotRevoked(serial_);
   if (valid.ok()) return valid;
   if (session_ == nullptr) {
-    service_->TakeRevoked(*context_, service_->parts_.gate->NodeOf(*context_), 0, valid);
+    service_->TakeRevoked(*context_, service_->parts_.authorizer->NodeOf(*context_), 0, valid);
   } else {
     service_->TakeRevoked(*context_, session_->node(), session_->outbox()->epoch(), valid);
   }
@@ -230,11 +230,11 @@ AgentService::Reactor* AgentService::Attach(grpc::CallbackServerContext* context
 }
 
 absl::Status AgentService::LetIn(const grpc::CallbackServerContext& context, std::string* owner) {
-  if (const absl::Status shown = parts_.gate->AskForCertificate(context); !shown.ok()) {
-    if (parts_.gate->SerialOf(context).empty()) {
+  if (const absl::Status shown = parts_.authorizer->AskForCertificate(context); !shown.ok()) {
+    if (parts_.authorizer->SerialOf(context).empty()) {
       PutOnRecord(context, "", shown);
     } else {  // It showed one.
-      TakeRevoked(context, parts_.gate->NodeOf(context), 0, shown);
+      TakeRevoked(context, parts_.authorizer->NodeOf(context), 0, shown);
     }
     return shown;
   }
@@ -246,8 +246,8 @@ absl::Status AgentService::LetIn(const grpc::CallbackServerContext& context, std
 }
 
 absl::Status AgentService::TakePlace(const grpc::CallbackServerContext& context, std::string* owner) {
-  if (parts_.gate->open()) return places_.Take(*owner, kMaxAgentStreams);
-  const std::vector<std::string> names = parts_.gate->CertificateNamesOf(context);
+  if (parts_.authorizer->open()) return places_.Take(*owner, kMaxAgentStreams);
+  const std::vector<std::string> names = parts_.authorizer->CertificateNamesOf(context);
   *owner = absl::StrJoin(names, ",");
   return places_.Take(*owner, kMaxStreamsPerNode * std::max<int>(1, names.size()));
 }
@@ -267,7 +267,7 @@ void AgentService::CountRefused() {
 void AgentService::TakeRevoked(const grpc::CallbackServerContext& context, const std::string& node,
                                int64_t epoch, const absl::Status& refused) {
   if (parts_.session.meters != nullptr) parts_.session.meters->RefusedRevoked();
-  const std::string serial = parts_.gate->SerialOf(context);
+  const std::string serial = parts_.authorizer->SerialOf(context);
   parts_.session.nodes->SetRevoked(node, epoch, serial);
   PutOnRecord(context, node, refused, serial);
 }
@@ -276,7 +276,7 @@ absl::Status AgentService::Admit(const grpc::CallbackServerContext& context, con
   // Its refusal repeats the name, and is logged.
   const absl::Status named = CheckNodeName(node);
   const absl::Status admitted =
-      named.ok() ? parts_.gate->AdmitNode(context, node)
+      named.ok() ? parts_.authorizer->AdmitNode(context, node)
                  : absl::InvalidArgumentError(absl::StrCat("register.node: ", named.message()));
   PutOnRecord(context, node, admitted);
   return admitted;
@@ -288,7 +288,7 @@ void AgentService::PutOnRecord(const grpc::CallbackServerContext& context, const
   AuditRecord record;
   record.time = parts_.clock->Wall();
   record.nobody = absl::IsUnauthenticated(admitted);
-  if ((admitted.ok() && !parts_.gate->open()) || !revoked_serial.empty()) {
+  if ((admitted.ok() && !parts_.authorizer->open()) || !revoked_serial.empty()) {
     record.who = node;
     record.role = "node";
   }

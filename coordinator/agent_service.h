@@ -17,7 +17,7 @@
 #include "base/repeats.h"
 #include "coordinator/agent_session.h"
 #include "coordinator/audit_log.h"
-#include "coordinator/gate.h"
+#include "coordinator/authorizer.h"
 #include "coordinator/stream_places.h"
 #include "proto/fsdpd/v1/agent.grpc.pb.h"
 
@@ -32,7 +32,7 @@ class AgentService final : public v1::AgentLink::CallbackService {
  public:
   struct Parts {
     AgentSession::Parts session;
-    const Gate* gate;
+    const Authorizer* authorizer;
     AuditLog* audit;  // Null where no record is kept.
     const Clock* clock;
   };

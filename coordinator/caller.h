@@ -1,15 +1,15 @@
-// Who calls the public API, as the gate found out.
+// Who calls the public API, as the authorizer found out.
 #pragma once
 
 #include <string>
 
-#include "base/person.h"
+#include "base/principal.h"
 
 namespace fsdpd {
 
 struct Caller {
   std::string name;  // Empty where nobody is asked.
-  PersonRole role = PersonRole::kAdmin;
+  PrincipalRole role = PrincipalRole::kAdmin;
   std::string project = {};  // Its jobs' where they say none; empty for none.
 };
 

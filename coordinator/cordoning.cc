@@ -59,7 +59,7 @@ absl::Status Reconciler::Uncordon(const std::string& node) {
       if (measured.has_value()) preflights_.Set(node, *measured);
       return lifted;
     }
-    strikes_.Forgive(node);
+    node_failures_.Forgive(node);
     not_empty_since_.erase(node);
     LogInfo("a node is no longer cordoned node=%s", node);
     return lifted;
@@ -79,13 +79,13 @@ absl::Status Reconciler::AcceptMeasured(const std::string& node) {
 // An attempt of the job is over: what that says of the nodes that it had.
 void Reconciler::JudgeNodes(const v1::Job& job, JobEvent event) {
   if (event == JobEvent::kFinish) {
-    for (const v1::Job::Placement& placement : job.placements()) strikes_.Forgive(placement.node());
+    for (const v1::Job::Placement& placement : job.placements()) node_failures_.Forgive(placement.node());
   }
   const bool over = event == JobEvent::kRetry || event == JobEvent::kGiveUp;
   const std::string& node = job.failure().node();
   if (!over || job.failure().attempt() != job.attempt() || !job.failure().blames_node()) return;
   if (OthersFellSilentWith(node)) return;
-  const std::string reason = strikes_.Take(job, lease_.now(), parts_.clock->Wall());
+  const std::string reason = node_failures_.Take(job, lease_.now(), parts_.clock->Wall());
   if (reason.empty() || cordons_.Find(node).has_value()) return;
   if (!MayBeCordoned(node))
     return LogWarning("a node is not cordoned, as too few would be left node=%s: %s", node, reason);
@@ -136,7 +136,7 @@ absl::Time Reconciler::HealthySince(const std::string& node) const {
 }
 
 void Reconciler::MarkStanding(v1::Node* node) const {
-  strikes_.MarkIn(node);
+  node_failures_.MarkIn(node);
   const absl::Time healthy = HealthySince(node->name());
   if (healthy == absl::InfinitePast()) return;
   node->mutable_standing()->set_healthy_unix_nanos(absl::ToUnixNanos(parts_.clock->WallOf(healthy)));
@@ -144,7 +144,7 @@ void Reconciler::MarkStanding(v1::Node* node) const {
 
 void Reconciler::LoadStanding(const v1::Node& node) {
   const absl::Time now = parts_.clock->Now(), wall = parts_.clock->Wall();
-  strikes_.Load(node, now, wall);
+  node_failures_.Load(node, now, wall);
   const v1::NodeStanding& standing = node.standing();
   if (standing.healthy_unix_nanos() == 0) return;
   const absl::Duration ago = wall - absl::FromUnixNanos(standing.healthy_unix_nanos());

@@ -1,4 +1,4 @@
-// SubmitJob here: the gate says who calls and whether it may, JobService::Submit does it, and what came of it
+// SubmitJob here: the authorizer says who calls and whether it may, JobService::Submit does it, and what came of it
 // goes on record. So it is for every method; what differs is the object that is named in the record.
 #include "coordinator/guarded_api.h"
 
@@ -29,8 +29,8 @@ grpc::Status GuardedApi::Guarded(const char* method, Context* context, const std
                                  const std::string* object,
                                  const std::function<grpc::Status(const Caller&)>& handle) {
   CallMeter meter(meters_, method);
-  const absl::StatusOr<Caller> caller = gate_->Identify(*context);
-  const absl::Status permitted = caller.ok() ? gate_->Permit(*caller, method, job_id) : caller.status();
+  const absl::StatusOr<Caller> caller = authorizer_->Identify(*context);
+  const absl::Status permitted = caller.ok() ? authorizer_->Permit(*caller, method, job_id) : caller.status();
   const grpc::Status status = permitted.ok() ? handle(*caller) : ToGrpc(permitted);
   meter.End(status);
   if (audit_ == nullptr || (permitted.ok() && !PermissionOf(method).changes)) return status;

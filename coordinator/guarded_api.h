@@ -1,5 +1,5 @@
 // The public API as it is served: in front of every method stands the question of who calls and may it
-// (gate.h), behind it the record of who did what (audit_log.h). A method that is not named here is not
+// (authorizer.h), behind it the record of who did what (audit_log.h). A method that is not named here is not
 // served: it answers UNIMPLEMENTED to everybody.
 //
 // Thread-safe. Borrows what it is made of.
@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "coordinator/audit_log.h"
-#include "coordinator/gate.h"
+#include "coordinator/authorizer.h"
 #include "coordinator/job_service.h"
 #include "coordinator/reader_streams.h"
 #include "proto/fsdpd/v1/coordinator.grpc.pb.h"
@@ -25,8 +25,9 @@ class Meters;
 class GuardedApi final : public v1::Coordinator::Service {
  public:
   // `audit`: null where no record is kept.
-  GuardedApi(JobService* jobs, const Gate* gate, AuditLog* audit, const Clock* clock, Meters* meters)
-      : jobs_(jobs), gate_(gate), audit_(audit), clock_(clock), meters_(meters) {}
+  GuardedApi(JobService* jobs, const Authorizer* authorizer, AuditLog* audit, const Clock* clock,
+             Meters* meters)
+      : jobs_(jobs), authorizer_(authorizer), audit_(audit), clock_(clock), meters_(meters) {}
 
   using Context = grpc::ServerContext;
   grpc::Status SubmitJob(Context* c, const v1::SubmitJobRequest* q, v1::SubmitJobResponse* a) override;
@@ -75,7 +76,7 @@ class GuardedApi final : public v1::Coordinator::Service {
                     const Request* request, Answer* answer, std::optional<ReaderKind> reads = std::nullopt);
 
   JobService* const jobs_;
-  const Gate* const gate_;
+  const Authorizer* const authorizer_;
   AuditLog* const audit_;
   const Clock* const clock_;
   Meters* const meters_;

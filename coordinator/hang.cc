@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 #include "base/text.h"
-#include "coordinator/rank_stands.h"
+#include "coordinator/rank_positions.h"
 
 namespace fsdpd {
 namespace {

@@ -30,7 +30,7 @@ absl::StatusOr<JobQuery> QueryOf(const Caller& caller, const v1::ListJobsRequest
   if (request.all_projects() && !request.project().empty())
     return BadField("all_projects", "is not said with a project; leave one of them out");
   query.project = request.project();
-  if (query.project.empty() && !request.all_projects() && caller.role != PersonRole::kAdmin)
+  if (query.project.empty() && !request.all_projects() && caller.role != PrincipalRole::kAdmin)
     query.project = caller.project;
   query.max_bytes = kMaxPageBytes;
   if (request.page_size() < 0) return BadField("page_size", "must not be negative");

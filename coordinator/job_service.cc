@@ -59,7 +59,7 @@ absl::StatusOr<std::string> ProjectOf(const Caller& caller, const v1::SubmitJobR
   if (asked.empty() || asked == caller.project) return caller.project;
   if (const absl::Status name = CheckProjectName(asked); !name.ok())
     return BadField("project", name.message());
-  if (caller.project.empty() || caller.role >= PersonRole::kOperator) return asked;
+  if (caller.project.empty() || caller.role >= PrincipalRole::kOperator) return asked;
   return Refusal(absl::StatusCode::kPermissionDenied, "OTHER_PROJECT",
                  absl::StrCat("project: ", caller.name, " is of project ", caller.project,
                               "; jobs of another are for operators to submit"),

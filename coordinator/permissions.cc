@@ -3,8 +3,8 @@
 namespace fsdpd {
 namespace {
 
-constexpr PersonRole kViewer = PersonRole::kViewer, kSubmitter = PersonRole::kSubmitter,
-                     kOperator = PersonRole::kOperator;
+constexpr PrincipalRole kViewer = PrincipalRole::kViewer, kSubmitter = PrincipalRole::kSubmitter,
+                        kOperator = PrincipalRole::kOperator;
 
 constexpr Permission kTable[] = {
     {"GetVersion", kViewer, kViewer, false},
@@ -37,7 +37,7 @@ constexpr Permission kTable[] = {
     {"PreflightNode", kOperator, kOperator, true},
 };
 
-constexpr Permission kUnlisted = {"", PersonRole::kAdmin, PersonRole::kAdmin, true};
+constexpr Permission kUnlisted = {"", PrincipalRole::kAdmin, PrincipalRole::kAdmin, true};
 
 const Permission* Find(absl::string_view method) {
   for (const Permission& row : kTable) {

@@ -4,14 +4,14 @@
 
 #include <absl/strings/string_view.h>
 
-#include "base/person.h"
+#include "base/principal.h"
 
 namespace fsdpd {
 
 struct Permission {
   const char* method;  // As in coordinator.proto: "CancelJob".
-  PersonRole role;     // That is needed.
-  PersonRole own;      // That is needed where the job in the request's `id` was submitted by the caller.
+  PrincipalRole role;  // That is needed.
+  PrincipalRole own;   // That is needed where the job in the request's `id` was submitted by the caller.
   bool changes;        // Something other than an answer comes of it: the call is put on record.
 };
 

@@ -24,24 +24,24 @@ TEST(Permissions, EveryMethodOfTheApiHasARow) {
 TEST(Permissions, WhatIsNotListedIsForAdminsAndPutOnRecord) {
   const Permission& unknown = PermissionOf("FormatAllDisks");
   EXPECT_FALSE(IsListed("FormatAllDisks"));
-  EXPECT_EQ(unknown.role, PersonRole::kAdmin);
-  EXPECT_EQ(unknown.own, PersonRole::kAdmin);
+  EXPECT_EQ(unknown.role, PrincipalRole::kAdmin);
+  EXPECT_EQ(unknown.own, PrincipalRole::kAdmin);
   EXPECT_TRUE(unknown.changes);
 }
 
 // As docs/deploy.md has them.
 TEST(Permissions, WhoChangesAJobHasItOrIsAnOperatorAndNodesAreForOperators) {
-  EXPECT_EQ(PermissionOf("SubmitJob").role, PersonRole::kSubmitter);
+  EXPECT_EQ(PermissionOf("SubmitJob").role, PrincipalRole::kSubmitter);
   for (const char* of_a_job : {"CancelJob", "PauseJob", "ResumeJob", "RetryJob", "DeleteJob", "TraceJob"}) {
     const Permission& row = PermissionOf(of_a_job);
-    EXPECT_EQ(row.role, PersonRole::kOperator) << of_a_job;
-    EXPECT_EQ(row.own, PersonRole::kSubmitter) << of_a_job;
+    EXPECT_EQ(row.role, PrincipalRole::kOperator) << of_a_job;
+    EXPECT_EQ(row.own, PrincipalRole::kSubmitter) << of_a_job;
     EXPECT_TRUE(row.changes) << of_a_job;
   }
   for (const char* of_a_node : {"CordonNode", "UncordonNode", "DrainNode", "DeleteNode"}) {
     const Permission& row = PermissionOf(of_a_node);
-    EXPECT_EQ(row.role, PersonRole::kOperator) << of_a_node;
-    EXPECT_EQ(row.own, PersonRole::kOperator) << of_a_node;
+    EXPECT_EQ(row.role, PrincipalRole::kOperator) << of_a_node;
+    EXPECT_EQ(row.own, PrincipalRole::kOperator) << of_a_node;
     EXPECT_TRUE(row.changes) << of_a_node;
   }
 }
@@ -60,7 +60,7 @@ TEST(Permissions, NobodyNeedsMoreForAJobOfHisOwn) {
 TEST(Permissions, WhatChangesSomethingIsNotForViewers) {
   for (int i = 0; i < Api().method_count(); ++i) {
     const Permission& row = PermissionOf(Api().method(i)->name());
-    EXPECT_TRUE(!row.changes || row.own > PersonRole::kViewer) << row.method;
+    EXPECT_TRUE(!row.changes || row.own > PrincipalRole::kViewer) << row.method;
   }
 }
 

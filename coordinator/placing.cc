@@ -6,12 +6,12 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "coordinator/claims.h"
 #include "coordinator/elastic.h"
 #include "coordinator/failure_policy.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/job_plan.h"
 #include "coordinator/reconciler.h"
+#include "coordinator/reservations.h"
 #include "coordinator/slot_count.h"
 #include "coordinator/waiting.h"
 
@@ -43,7 +43,7 @@ PlaceRequest Reconciler::RequestAgain(const v1::Job& job) {
 
 // What is left to give in a tick, and who waits for what.
 struct Reconciler::Placing {
-  Claims claims;
+  Reservations reservations;
   QuotaRoom quotas;
   std::map<v1::Device, int> places = {};  // In the queue of each kind: how many have one.
   std::map<std::string, v1::Job::Waiting> waits = {};
@@ -56,8 +56,8 @@ struct Reconciler::Placing {
     waits[id] = std::move(waiting);
   }
   // It waits for slots, and keeps its place: those behind it leave it what it claims, and its quota.
-  void Claim(const v1::Job& job, const PlaceRequest& request, bool firm) {
-    claims.Add(job.id(), request, firm);
+  void Reserve(const v1::Job& job, const PlaceRequest& request, bool firm) {
+    reservations.Add(job.id(), request, firm);
     quotas.Take(job.project(), request.nodes * request.ranks_per_node);
   }
 };
@@ -67,7 +67,7 @@ void Reconciler::PlaceQueued() {
   std::vector<NodeSlots> slots = SlotsNow();
   QueueLook look = LookNow(slots);
   if (QueueIsAsBefore(look)) return;
-  Placing placing = {Claims(std::move(slots)), QuotaRoom(look.quotas, index_.held_ranks())};
+  Placing placing = {Reservations(std::move(slots)), QuotaRoom(look.quotas, index_.held_ranks())};
   std::vector<v1::Job> told;
   const size_t max_notes = MaxNotesPerTick(queue_.size());
   for (auto it = queue_.begin(); it != queue_.end();) {
@@ -141,37 +141,39 @@ std::string Reconciler::PlaceNext(LiveJob* live, Placing* placing) {
   }
   if (live->awaits_agents && !lease_.Settled()) {
     placing->Wait(id, WaitingForAgents(), request.device);
-    placing->Claim(live->job, request, /*firm=*/true);
+    placing->Reserve(live->job, request, /*firm=*/true);
     return kAwaitsAgents;
   }
   if (reason = WhatIsLeftOf(id); !reason.empty()) {  // Nor does it hold one while that leaves.
     placing->Wait(id, WaitingForRest());
     return reason;
   }
-  const std::string ahead = placing->claims.Ahead(request);
+  const std::string ahead = placing->reservations.Ahead(request);
   return ahead.empty() ? PlaceFirst(live, request, placing) : PlaceBehind(live, request, ahead, placing);
 }
 
 // Nobody before it waits for what it could use.
 std::string Reconciler::PlaceFirst(LiveJob* live, const PlaceRequest& request, Placing* placing) {
   const std::string id = live->job.id();
-  const PlaceDecision decision = DecideWorld(live, placing->claims.now(), placing->quotas, &placing->plans);
+  const PlaceDecision decision =
+      DecideWorld(live, placing->reservations.now(), placing->quotas, &placing->plans);
   if (live->job.state() != v1::JOB_STATE_QUEUED) return "";
   if (decision.placed()) return LaunchFrom(live, decision, /*lent=*/false, placing);
   if (!decision.possible && lease_.Settled()) return GoRound(*live, decision, placing);
   placing->Wait(id,
-                decision.reason.empty() ? WaitingForPlan()
-                                        : WaitingToBePlaced(RequestOf(live->job), placing->claims.now()),
+                decision.reason.empty()
+                    ? WaitingForPlan()
+                    : WaitingToBePlaced(RequestOf(live->job), placing->reservations.now()),
                 request.device);
   if (MayShrink(live->job) && live->short_since.has_value()) {
     const absl::Time until = *live->short_since + ShrinkWait(live->job);
     if (until > lease_.now())
       placing->waits[id].set_not_before_unix_nanos(absl::ToUnixNanos(parts_.clock->WallOf(until)));
   }
-  const RoomMade room = MakeRoom(live->job, RequestAgain(live->job), placing->claims);
+  const RoomMade room = MakeRoom(live->job, RequestAgain(live->job), placing->reservations);
   // What shrinks takes what it finds, and asks nobody to leave for that.
   const bool firm = room.comes || decision.reason.empty() || MayShrink(live->job) || !lease_.Settled();
-  placing->Claim(live->job, request, firm);
+  placing->Reserve(live->job, request, firm);
   return decision.reason.empty() ? "" : absl::StrCat(decision.reason, room.words);
 }
 
@@ -179,16 +181,16 @@ std::string Reconciler::PlaceFirst(LiveJob* live, const PlaceRequest& request, P
 // lent to it.
 std::string Reconciler::PlaceBehind(LiveJob* live, const PlaceRequest& request, const std::string& ahead,
                                     Placing* placing) {
-  const Claims& claims = placing->claims;
+  const Reservations& reservations = placing->reservations;
   const bool looks = ++placing->looks <= kMaxLooksPerTick;
-  const bool beside = looks && CountNodes(request, claims.unclaimed()).now >= request.nodes;
+  const bool beside = looks && CountNodes(request, reservations.unreserved()).now >= request.nodes;
   const bool lent = looks && !beside && live->job.preemptible() && !live->job.has_failed_checkpoint() &&
-                    CountNodes(request, claims.lendable()).now >= request.nodes;
+                    CountNodes(request, reservations.backfillable()).now >= request.nodes;
   PlaceDecision decision;
   const bool decided = beside || lent || (looks && MayShrink(live->job));
   if (decided) {
-    decision =
-        DecideWorld(live, lent ? claims.lendable() : claims.unclaimed(), placing->quotas, &placing->plans);
+    decision = DecideWorld(live, lent ? reservations.backfillable() : reservations.unreserved(),
+                           placing->quotas, &placing->plans);
     if (live->job.state() != v1::JOB_STATE_QUEUED) return "";
     if (decision.placed()) return LaunchFrom(live, decision, lent, placing);
   }
@@ -196,14 +198,14 @@ std::string Reconciler::PlaceBehind(LiveJob* live, const PlaceRequest& request, 
   const bool pending = decided && decision.reason.empty();
   const bool shrinks = MayShrink(live->job);
   if (!shrinks && (!decided || decision.possible)) {
-    decision.possible = CountNodes(now, claims.now()).idle >= now.nodes;
-    if (!decision.possible) decision.reason = Place(now, claims.now()).reason;
+    decision.possible = CountNodes(now, reservations.now()).idle >= now.nodes;
+    if (!decision.possible) decision.reason = Place(now, reservations.now()).reason;
   }
   if (!decision.possible && lease_.Settled()) return GoRound(*live, decision, placing);
   placing->Wait(live->job.id(), WaitingBehind(ahead), request.device);
   RoomMade room;
-  if (looks) room = MakeRoom(live->job, now, claims);
-  placing->Claim(live->job, now, room.comes || pending || shrinks || !lease_.Settled());
+  if (looks) room = MakeRoom(live->job, now, reservations);
+  placing->Reserve(live->job, now, room.comes || pending || shrinks || !lease_.Settled());
   // Reasons are stored: those of a long queue do not change with each launch.
   if (!looks) return BehindOthersReason(now);
   return absl::StrCat(BehindReason(now, jobs_.at(ahead).job, live->job), room.words);
@@ -212,7 +214,7 @@ std::string Reconciler::PlaceBehind(LiveJob* live, const PlaceRequest& request, 
 // Slots that wait for it would never be enough. Once there are nodes for it, it is ahead again, and those
 // behind it leave it what it claims.
 std::string Reconciler::GoRound(const LiveJob& live, const PlaceDecision& decision, Placing* placing) {
-  placing->Wait(live.job.id(), WaitingToBePlaced(RequestOf(live.job), placing->claims.now()));
+  placing->Wait(live.job.id(), WaitingToBePlaced(RequestOf(live.job), placing->reservations.now()));
   return absl::StrCat(decision.reason, "; jobs behind it go first meanwhile");
 }
 
@@ -226,17 +228,17 @@ std::string Reconciler::LaunchFrom(LiveJob* live, const PlaceDecision& decision,
   placing->stores = launched.ok() || too_large;
   if (launched.ok()) {
     placing->quotas.Take(live->job.project(), request.nodes * request.ranks_per_node);
-    std::vector<NodeSlots> now = placing->claims.now();
+    std::vector<NodeSlots> now = placing->reservations.now();
     if (HasAttempt(live->job.state())) {
       TakeOff(*FactsOf(live->job), &now);
     } else {
       now = SlotsNow();  // Its nodes are measured first.
     }
-    placing->claims.Renew(std::move(now));
+    placing->reservations.Renew(std::move(now));
     return "";
   }
   placing->Wait(live->job.id(), WaitingForDisk(), request.device);
-  if (!too_large) placing->Claim(live->job, request, /*firm=*/true);
+  if (!too_large) placing->Reserve(live->job, request, /*firm=*/true);
   return absl::StrCat("its launch cannot be stored: ", launched.message());
 }
 

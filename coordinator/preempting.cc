@@ -21,7 +21,7 @@ constexpr size_t kMaxNames = 4;  // In a sentence.
 
 // `head` waits for slots, beside those that are claimed before it.
 Reconciler::RoomMade Reconciler::MakeRoom(const v1::Job& head, const PlaceRequest& request,
-                                          const Claims& ahead) {
+                                          const Reservations& ahead) {
   if (IsPlanOpen(head) || !lease_.Settled()) return {};
   const Room room = ChooseToLeave(request, head.spec().priority(), ahead.now(), ahead, Occupants(head));
   for (const std::string& id : room.leave) {

@@ -22,7 +22,7 @@ std::vector<NodeSlots> Without(std::vector<NodeSlots> nodes, const std::vector<c
 }  // namespace
 
 Room ChooseToLeave(const PlaceRequest& request, int64_t priority, const std::vector<NodeSlots>& nodes,
-                   const Claims& ahead, const std::vector<Occupant>& occupants) {
+                   const Reservations& ahead, const std::vector<Occupant>& occupants) {
   std::vector<const Occupant*> leaving, able, chosen;
   for (const Occupant& each : occupants) {
     if (each.leaves) leaving.push_back(&each);

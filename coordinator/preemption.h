@@ -1,6 +1,6 @@
 // Which jobs save and leave for one that waits. Only those whose submitters allowed it
 // (SubmitJobRequest.preemptible), whose priority is less (so that no two ever take each other's slots in
-// turn), and that lose nothing by it; or that were lent slots which one before them claims (claims.h), for
+// turn), and that lose nothing by it; or that were lent slots which one before them claims (reservations.h), for
 // that one. And only when the one that waits could be placed then, beside what those before it claim. As few
 // as that takes: of the lowest priority first, then those that were launched last.
 //
@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/claims.h"
 #include "coordinator/placer.h"
+#include "coordinator/reservations.h"
 
 namespace fsdpd {
 
@@ -38,6 +38,6 @@ struct Room {
 
 // REQUIRES: `request` cannot be placed on `nodes` beside `ahead`, which those before it claim.
 Room ChooseToLeave(const PlaceRequest& request, int64_t priority, const std::vector<NodeSlots>& nodes,
-                   const Claims& ahead, const std::vector<Occupant>& occupants);
+                   const Reservations& ahead, const std::vector<Occupant>& occupants);
 
 }  // namespace fsdpd

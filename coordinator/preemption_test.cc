@@ -44,7 +44,7 @@ class PreemptionTest : public ::testing::Test {
   }
 
   std::vector<NodeSlots> nodes_;
-  Claims ahead_ = Claims({});  // Of nobody.
+  Reservations ahead_ = Reservations({});  // Of nobody.
   std::vector<Occupant> occupants_;
 };
 
@@ -110,7 +110,7 @@ TEST_F(PreemptionTest, WhoWasLentSlotsLeavesForItsEqualToo) {
 TEST_F(PreemptionTest, NobodyLeavesForWhatOthersClaim) {
   Node("a");
   Holds("low", 0, "a", {0, 1});
-  ahead_ = Claims(nodes_);
+  ahead_ = Reservations(nodes_);
   PlaceRequest first;
   first.ranks_per_node = 2;
   first.device = v1::DEVICE_CPU;

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/person.h"
+#include "base/principal.h"
 
 namespace fsdpd {
 namespace {

@@ -1,5 +1,5 @@
 // How many ranks each project may have at once: a file of lines PROJECT RANKS, with '#' comments, that an
-// operator edits while the coordinator runs, read as tokens are (people.h). Projects without a line have no
+// operator edits while the coordinator runs, read as tokens are (token_store.h). Projects without a line have no
 // bound, and jobs without a project neither.
 //
 // A job that its quota keeps from being launched holds no place in the queue, so that those of other projects

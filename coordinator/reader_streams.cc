@@ -7,24 +7,25 @@ namespace fsdpd {
 absl::Status ReaderStreams::Take(const std::string& person, ReaderKind kind) {
   const bool reads_logs = kind == ReaderKind::kLogs;
   MutexLock lock(&mutex_);
-  const auto it = by_person_.find(person);
-  const Share share = it == by_person_.end() || person.empty() ? Share() : it->second;
-  if (reads_logs && share.log_readers >= kMaxLogReadersPerPerson) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "token of '", person, "': too many open readers of logs, traces and steps (got ",
-        share.log_readers + 1, ", want at most ", kMaxLogReadersPerPerson, "); end some of them and retry"));
+  const auto it = by_principal_.find(person);
+  const Share share = it == by_principal_.end() || person.empty() ? Share() : it->second;
+  if (reads_logs && share.log_readers >= kMaxLogReadersPerPrincipal) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("token of '", person, "': too many open readers of logs, traces and steps (got ",
+                     share.log_readers + 1, ", want at most ", kMaxLogReadersPerPrincipal,
+                     "); end some of them and retry"));
   }
-  if (share.streams >= kMaxStreamsPerPerson) {
+  if (share.streams >= kMaxStreamsPerPrincipal) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "token of '", person, "': too many open streams (got ", share.streams + 1, ", want at most ",
-        kMaxStreamsPerPerson, "); follow many jobs by one WatchEvents (`fsdpctl events -w`)"));
+        kMaxStreamsPerPrincipal, "); follow many jobs by one WatchEvents (`fsdpctl events -w`)"));
   }
   if (streams_ >= kMaxReaderStreams) {
     return absl::ResourceExhaustedError(absl::StrCat("coordinator: too many open streams (want at most ",
                                                      kMaxReaderStreams, "); retry when others have ended"));
   }
   ++streams_;
-  Share& taken = by_person_[person];
+  Share& taken = by_principal_[person];
   ++taken.streams;
   if (reads_logs) ++taken.log_readers;
   return absl::OkStatus();
@@ -33,9 +34,9 @@ absl::Status ReaderStreams::Take(const std::string& person, ReaderKind kind) {
 void ReaderStreams::GiveBack(const std::string& person, ReaderKind kind) {
   MutexLock lock(&mutex_);
   --streams_;
-  const auto it = by_person_.find(person);
+  const auto it = by_principal_.find(person);
   if (kind == ReaderKind::kLogs) --it->second.log_readers;
-  if (--it->second.streams == 0) by_person_.erase(it);
+  if (--it->second.streams == 0) by_principal_.erase(it);
 }
 
 }  // namespace fsdpd

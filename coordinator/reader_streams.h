@@ -17,8 +17,8 @@
 namespace fsdpd {
 
 constexpr int kMaxReaderStreams = 512;
-constexpr int kMaxStreamsPerPerson = 128;
-constexpr int kMaxLogReadersPerPerson = 64;  // Of these; a quarter of what a node serves at once.
+constexpr int kMaxStreamsPerPrincipal = 128;
+constexpr int kMaxLogReadersPerPrincipal = 64;  // Of these; a quarter of what a node serves at once.
 constexpr absl::Duration kStreamPoll = absl::Milliseconds(200);
 
 enum class ReaderKind {
@@ -34,9 +34,9 @@ class ReaderStreams {
     // `person`: whose share it is; empty without tokens, when only the total is bounded. `streams` outlives
     // it.
     Place(ReaderStreams* streams, const std::string& person, ReaderKind kind)
-        : streams_(streams), person_(person), kind_(kind), status_(streams->Take(person, kind)) {}
+        : streams_(streams), principal_(person), kind_(kind), status_(streams->Take(person, kind)) {}
     ~Place() {
-      if (status_.ok()) streams_->GiveBack(person_, kind_);
+      if (status_.ok()) streams_->GiveBack(principal_, kind_);
     }
     Place(const Place&) = delete;
     Place& operator=(const Place&) = delete;
@@ -44,7 +44,7 @@ class ReaderStreams {
 
    private:
     ReaderStreams* const streams_;
-    const std::string person_;
+    const std::string principal_;
     const ReaderKind kind_;
     const absl::Status status_;
   };
@@ -59,7 +59,7 @@ class ReaderStreams {
 
   Mutex mutex_;
   int streams_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<std::string, Share> by_person_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, Share> by_principal_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace fsdpd

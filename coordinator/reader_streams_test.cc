@@ -29,7 +29,7 @@ class ReaderStreamsTest : public ::testing::Test {
 
 // One viewer filled all 512, and others were refused with words that named no remedy.
 TEST_F(ReaderStreamsTest, OnePersonDoesNotUseUpTheStreamsOfOthers) {
-  ASSERT_TRUE(Open("vera", ReaderKind::kWatch, kMaxStreamsPerPerson).ok());
+  ASSERT_TRUE(Open("vera", ReaderKind::kWatch, kMaxStreamsPerPrincipal).ok());
   const absl::Status refused = Open("vera", ReaderKind::kWatch);
   EXPECT_TRUE(absl::IsResourceExhausted(refused));
   EXPECT_EQ(refused.message(),
@@ -41,7 +41,7 @@ TEST_F(ReaderStreamsTest, OnePersonDoesNotUseUpTheStreamsOfOthers) {
 }
 
 TEST_F(ReaderStreamsTest, OnePersonDoesNotUseUpTheLogReadersOfANode) {
-  ASSERT_TRUE(Open("vera", ReaderKind::kLogs, kMaxLogReadersPerPerson).ok());
+  ASSERT_TRUE(Open("vera", ReaderKind::kLogs, kMaxLogReadersPerPrincipal).ok());
   EXPECT_EQ(Open("vera", ReaderKind::kLogs).message(),
             "token of 'vera': too many open readers of logs, traces and steps (got 65, want at most 64); end "
             "some of them and retry");

@@ -1,6 +1,6 @@
-// A job's way through here: Submitted() queues it (hearing.cc), PlaceQueued() finds nodes (placing.cc),
+// A job's way through here: Submitted() queues it (agent_events.cc), PlaceQueued() finds nodes (placing.cc),
 // Launch() stores that it starts and SendLaunch() puts the order into each agent's stream. Told() takes what
-// agents say of ranks (hearing.cc); Advance() asks the verdict what that means, and stops, retries or ends
+// agents say of ranks (agent_events.cc); Advance() asks the verdict what that means, and stops, retries or ends
 // the job.
 #include "coordinator/reconciler.h"
 
@@ -249,7 +249,7 @@ void Reconciler::ForgetNode(const std::string& node) {
   unrequested_from_.erase(node);
   bad_times_from_.erase(node);
   refused_until_.erase(node);
-  strikes_.ForgetNode(node);
+  node_failures_.ForgetNode(node);
   healthy_before_.erase(node);
 }
 

@@ -29,21 +29,21 @@
 #include "coordinator/agent_lease.h"
 #include "coordinator/attempt_facts.h"
 #include "coordinator/attempt_hosts.h"
-#include "coordinator/claims.h"
 #include "coordinator/cordons.h"
 #include "coordinator/event_queue.h"
 #include "coordinator/job_after.h"
 #include "coordinator/job_index.h"
 #include "coordinator/job_ledger.h"
 #include "coordinator/job_watch.h"
+#include "coordinator/node_failures.h"
 #include "coordinator/node_registry.h"
-#include "coordinator/node_strikes.h"
 #include "coordinator/placer.h"
 #include "coordinator/preemption.h"
 #include "coordinator/preflight_floors.h"
 #include "coordinator/preflights.h"
 #include "coordinator/quota.h"
 #include "coordinator/rendezvous.h"
+#include "coordinator/reservations.h"
 #include "coordinator/store/state_store.h"
 #include "coordinator/verdict.h"
 #include "fsdp/plan/plan.h"
@@ -101,7 +101,7 @@ class Reconciler {
   // With an etag (job_etag.h): ABORTED where the job has another one by then.
   absl::StatusOr<v1::Job> Cancel(const std::string& id, const std::string& reason, int64_t grace_ms,
                                  const std::string& etag = "");
-  // Likewise (wishes.cc); FAILED_PRECONDITION where the job's state does not allow it.
+  // Likewise (job_commands.cc); FAILED_PRECONDITION where the job's state does not allow it.
   absl::StatusOr<v1::Job> Pause(const std::string& id, const std::string& reason, int64_t grace_ms,
                                 const std::string& etag = "");
   absl::StatusOr<v1::Job> Resume(const std::string& id, const std::string& reason,
@@ -207,7 +207,7 @@ class Reconciler {
                                 std::function<void(const Answer&)> take);
   EventQueue::Event OwnTick();  // For who asks; null where a thread of its own takes events.
 
-  // Hearing (hearing.cc).
+  // Agent events (agent_events.cc).
   void TakeCancel(const std::string& id, const std::string& reason, int64_t grace_ms, const Answer& answer);
   void TakeAttached(const v1::Register& info, int64_t epoch);
   void TakeUpdate(const std::string& node, const v1::RankUpdate& update, absl::Time received,
@@ -228,7 +228,7 @@ class Reconciler {
                     absl::Time awaited_until);
   StopOrder OrderForUnknown(const std::string& job) const;
 
-  // Wishes (wishes.cc).
+  // Job commands (job_commands.cc).
   void TakePause(const std::string& id, const std::string& reason, int64_t grace_ms, const Answer& answer);
   void TakeResume(const std::string& id, const std::string& reason, const Answer& answer);
   void TakeRetry(const std::string& id, const std::string& reason, const Answer& answer);
@@ -250,7 +250,7 @@ class Reconciler {
     bool comes = false;  // As Room (preemption.h).
     std::string words;   // Who leaves for it, after the reason why it waits.
   };
-  RoomMade MakeRoom(const v1::Job& head, const PlaceRequest& request, const Claims& ahead);
+  RoomMade MakeRoom(const v1::Job& head, const PlaceRequest& request, const Reservations& ahead);
   std::vector<Occupant> Occupants(const v1::Job& head) const;
   void AddPreflights(const v1::Job& head, std::vector<Occupant>* all) const;
   absl::Status HaveLeave(LiveJob* live, const v1::Job& head);
@@ -424,7 +424,7 @@ class Reconciler {
   std::set<std::string> full_nodes_;        // FullNodes(), from this tick's TendStops() on.
   std::set<std::string> unrequested_from_;  // Nodes whose refused preflight results were logged.
   std::set<std::string> bad_times_from_;    // Nodes whose refused compute times were logged.
-  NodeStrikes strikes_;
+  NodeFailures node_failures_;
   std::map<std::string, absl::Time> healthy_since_;  // Cordoned nodes that are connected without a break.
   // As the life before stored it, with the agent's instance: until that agent reconnects, or is late.
   std::map<std::string, std::pair<std::string, absl::Time>> healthy_before_;

@@ -52,7 +52,7 @@ std::map<std::string, Reconciler::NodeMark> Reconciler::NodeMarks() const {
                    measured.unix_nanos,
                    measured.accepted,
                    view.unconfirmed_jobs,
-                   strikes_.CountedAt(name),
+                   node_failures_.CountedAt(name),
                    HealthySince(name),
                    view.revoked_serial,
                    measurements_.count(name) > 0};
@@ -218,7 +218,7 @@ absl::Status Reconciler::DeleteNode(const std::string& node, bool force) {
     not_empty_since_.erase(node);
     healthy_since_.erase(node);
     if (measurements_.erase(node) > 0) ShowMeasurements();
-    strikes_.Forgive(node);
+    node_failures_.Forgive(node);
     ReadPresence();
     LogInfo("node deleted node=%s unconfirmed_jobs=%s", node, absl::StrJoin(unconfirmed, ","));
     if (!cordons_.Find(node).has_value()) return absl::OkStatus();

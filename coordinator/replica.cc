@@ -30,13 +30,13 @@ constexpr absl::Duration kProgressEvery = absl::Seconds(30);
 class Replica::Standby {
  public:
   static absl::StatusOr<std::unique_ptr<Standby>> Open(EtcdClient* etcd, const std::string& prefix,
-                                                       const FrontOptions& options,
+                                                       const PublicServerOptions& options,
                                                        const ServerFiles& files) {
     std::unique_ptr<Standby> standby(new Standby(etcd, prefix, files, options.clock));
-    FSDPD_ASSIGN_OR_RETURN(standby->front_,
-                           OpenFront(options, files.security,
-                                     {{&standby->api_, v1::Coordinator::service_full_name(), true},
-                                      {&standby->agents_, v1::AgentLink::service_full_name(), false}}));
+    FSDPD_ASSIGN_OR_RETURN(
+        standby->front_, OpenPublicServer(options, files.security,
+                                          {{&standby->api_, v1::Coordinator::service_full_name(), true},
+                                           {&standby->agents_, v1::AgentLink::service_full_name(), false}}));
     return standby;
   }
   ~Standby() { front_.Stop(); }
@@ -52,24 +52,24 @@ class Replica::Standby {
  private:
   Standby(EtcdClient* etcd, const std::string& prefix, const ServerFiles& files, Clock* clock)
       : jobs_(etcd, prefix),
-        gate_(
+        authorizer_(
             files.security.people.get(), [](const std::string&) { return std::nullopt; },
             files.security.revoked.get()),
-        api_(&jobs_, &gate_, files.security.audit.get(), clock, files.page->meters(),
+        api_(&jobs_, &authorizer_, files.security.audit.get(), clock, files.page->meters(),
              [this] { return leader(); }),
-        agents_(&gate_, [this] { return leader(); }) {}
+        agents_(&authorizer_, [this] { return leader(); }) {}
   LeaderSeen leader() {
     MutexLock lock(&mutex_);
     return leader_;
   }
 
   EtcdJobs jobs_;
-  Gate gate_;
+  Authorizer authorizer_;
   Mutex mutex_;
   LeaderSeen leader_ ABSL_GUARDED_BY(mutex_);
   StandbyApi api_;
   StandbyAgents agents_;
-  Front front_;
+  PublicServer front_;
 };
 
 Replica::Replica(const ReplicaOptions& options, ServerFiles files)

@@ -6,11 +6,11 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "coordinator/agent_service.h"
+#include "coordinator/authorizer.h"
 #include "coordinator/course_board.h"
-#include "coordinator/front.h"
-#include "coordinator/gate.h"
 #include "coordinator/guarded_api.h"
 #include "coordinator/job_service.h"
+#include "coordinator/public_server.h"
 #include "coordinator/slot_count.h"
 #include "coordinator/store/measured_store.h"
 #include "coordinator/store/sqlite_store.h"
@@ -32,12 +32,12 @@ struct Server::Parts {
                     given.page->meters()}),
         jobs({&admission, store.get(), &board, &reconciler, &nodes, &logs, &traces, &courses, options.clock,
               given.page->meters()}),
-        gate(
+        authorizer(
             files.security.people.get(), [this](const std::string& id) { return jobs.SubmitterOf(id); },
             files.security.revoked.get()),
-        api(&jobs, &gate, files.security.audit.get(), options.clock, files.page->meters()),
+        api(&jobs, &authorizer, files.security.audit.get(), options.clock, files.page->meters()),
         agents({{&nodes, &reconciler, &rendezvous, &logs, &traces, &courses, given.page->meters()},
-                &gate,
+                &authorizer,
                 files.security.audit.get(),
                 options.clock}) {}
 
@@ -52,10 +52,10 @@ struct Server::Parts {
   Admission admission;
   Reconciler reconciler;
   JobService jobs;
-  Gate gate;
+  Authorizer authorizer;
   GuardedApi api;
   AgentService agents;
-  Front front;
+  PublicServer front;
   std::once_flag stopped;
 };
 
@@ -70,7 +70,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 
 absl::StatusOr<ServerFiles> Server::OpenFiles(const ServerOptions& options) {
   ServerFiles files;
-  FSDPD_ASSIGN_OR_RETURN(files.security, SecureFront(options));
+  FSDPD_ASSIGN_OR_RETURN(files.security, SecurePublicServer(options));
   if (!options.quotas.empty()) {
     FSDPD_ASSIGN_OR_RETURN(files.quotas, QuotaFile::Open(options.quotas, options.clock));
   }
@@ -99,9 +99,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   auto parts = std::make_unique<Parts>(options, files, std::move(store));
   FSDPD_RETURN_IF_ERROR(parts->reconciler.Load());
   FSDPD_ASSIGN_OR_RETURN(parts->front,
-                         OpenFront(options, files.security,
-                                   {{&parts->api, v1::Coordinator::service_full_name(), true},
-                                    {&parts->agents, v1::AgentLink::service_full_name(), true}}));
+                         OpenPublicServer(options, files.security,
+                                          {{&parts->api, v1::Coordinator::service_full_name(), true},
+                                           {&parts->agents, v1::AgentLink::service_full_name(), true}}));
   parts->reconciler.Start();
   parts->files.page->Show({&parts->board, &parts->nodes, &parts->reconciler, &parts->store->events(),
                            options.state_dir, parts->store->generation()});

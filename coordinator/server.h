@@ -16,15 +16,15 @@
 #include <memory>
 #include <string>
 
-#include "coordinator/front.h"
 #include "coordinator/metrics_page.h"
+#include "coordinator/public_server.h"
 #include "coordinator/quota.h"
 #include "coordinator/reconciler.h"
 #include "coordinator/store/state_store.h"
 
 namespace fsdpd {
 
-struct ServerOptions : FrontOptions {
+struct ServerOptions : PublicServerOptions {
   std::string state_dir;
   std::string quotas;  // File of how many ranks projects may have (quota.h); empty: as many as there are.
   std::string metrics_listen;  // HOST:PORT of /metrics, in plaintext; empty: nowhere.
@@ -34,7 +34,7 @@ struct ServerOptions : FrontOptions {
 // What it goes on reading while it runs. Opened once, also where it leads again and again (replica.h): a
 // fault that a file gets later leaves what was read before.
 struct ServerFiles {
-  FrontSecurity security;
+  PublicServerSecurity security;
   std::shared_ptr<QuotaFile> quotas;  // Null where there are none.
   std::shared_ptr<MetricsPage> page;  // Also where it is served nowhere.
 };

@@ -61,7 +61,7 @@ grpc::Status StandbyApi::Refused(const char* method, const Context& context,
 
 grpc::Status StandbyApi::Redirect(const char* method, Context* context) {
   CallMeter meter(meters_, method);
-  const absl::StatusOr<Caller> caller = gate_->Identify(*context);
+  const absl::StatusOr<Caller> caller = authorizer_->Identify(*context);
   const grpc::Status status =
       caller.ok() ? ToGrpc(NotLeader(leader_())) : Refused(method, *context, caller, caller.status());
   meter.End(status);
@@ -71,8 +71,8 @@ grpc::Status StandbyApi::Redirect(const char* method, Context* context) {
 grpc::Status StandbyApi::Read(const char* method, Context* context,
                               const std::function<absl::Status(const Caller&)>& read) {
   CallMeter meter(meters_, method);
-  const absl::StatusOr<Caller> caller = gate_->Identify(*context);
-  const absl::Status permitted = caller.ok() ? gate_->Permit(*caller, method, "") : caller.status();
+  const absl::StatusOr<Caller> caller = authorizer_->Identify(*context);
+  const absl::Status permitted = caller.ok() ? authorizer_->Permit(*caller, method, "") : caller.status();
   const grpc::Status status =
       permitted.ok() ? ToGrpc(read(*caller)) : Refused(method, *context, caller, permitted);
   meter.End(status);
@@ -206,7 +206,7 @@ grpc::Status StandbyApi::PreflightNode(Context* c, const v1::PreflightNodeReques
 
 grpc::Status StandbyAgents::Attach(grpc::ServerContext* context,
                                    grpc::ServerReaderWriter<v1::CoordinatorMessage, v1::AgentMessage>*) {
-  const absl::Status shown = gate_->AskForCertificate(*context);
+  const absl::Status shown = authorizer_->AskForCertificate(*context);
   return ToGrpc(shown.ok() ? NotLeader(leader_()) : shown);
 }
 

@@ -18,7 +18,7 @@
 
 #include "base/clock.h"
 #include "coordinator/audit_log.h"
-#include "coordinator/gate.h"
+#include "coordinator/authorizer.h"
 #include "coordinator/store/etcd_events.h"
 #include "coordinator/store/etcd_jobs.h"
 #include "proto/fsdpd/v1/agent.grpc.pb.h"
@@ -43,11 +43,11 @@ absl::Status NotLeader(const LeaderSeen& leader);
 class StandbyApi final : public v1::Coordinator::Service {
  public:
   // `audit` may be null.
-  StandbyApi(EtcdJobs* jobs, const Gate* gate, AuditLog* audit, Clock* clock, Meters* meters,
+  StandbyApi(EtcdJobs* jobs, const Authorizer* authorizer, AuditLog* audit, Clock* clock, Meters* meters,
              LeaderNow leader)
       : jobs_(jobs),
         events_(jobs),
-        gate_(gate),
+        authorizer_(authorizer),
         audit_(audit),
         clock_(clock),
         meters_(meters),
@@ -100,7 +100,7 @@ class StandbyApi final : public v1::Coordinator::Service {
 
   EtcdJobs* const jobs_;
   EtcdEvents events_;
-  const Gate* const gate_;
+  const Authorizer* const authorizer_;
   AuditLog* const audit_;
   Clock* const clock_;
   Meters* const meters_;
@@ -109,12 +109,13 @@ class StandbyApi final : public v1::Coordinator::Service {
 
 class StandbyAgents final : public v1::AgentLink::Service {
  public:
-  StandbyAgents(const Gate* gate, LeaderNow leader) : gate_(gate), leader_(std::move(leader)) {}
+  StandbyAgents(const Authorizer* authorizer, LeaderNow leader)
+      : authorizer_(authorizer), leader_(std::move(leader)) {}
   grpc::Status Attach(grpc::ServerContext*,
                       grpc::ServerReaderWriter<v1::CoordinatorMessage, v1::AgentMessage>*) override;
 
  private:
-  const Gate* const gate_;
+  const Authorizer* const authorizer_;
   const LeaderNow leader_;
 };
 

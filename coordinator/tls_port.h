@@ -3,7 +3,7 @@
 // A set that cannot work is said in the log, once, and the set before it stays in use.
 //
 // Who connects may show a certificate of one of the trusted authorities, or none: agents must
-// (coordinator/gate.h), people have tokens. One of another authority, or one that has expired, ends the
+// (coordinator/authorizer.h), people have tokens. One of another authority, or one that has expired, ends the
 // handshake.
 //
 // Thread-safe. Outlives the servers that listen with it, one after the other; each begins with the set in

@@ -59,7 +59,7 @@ bool SaysEnough(const v1::RankExit& exit) {
 std::string WordsOf(const v1::RankExit& exit) {
   if (WasOrdered(exit)) return "stopped by its agent on a coordinator's request";
   if (exit.cancelled()) return "its agent stopped it (the agent was told to end)";
-  // A rank that could not say a word says by its flight page where it was.
+  // A rank that could not say a word says by its flight recorder where it was.
   const std::string stood = exit.stood().empty() ? "" : absl::StrCat("; it was in ", exit.stood());
   // The rank's own word is only that it was told to leave.
   if (Terminated(exit)) return absl::StrCat("SIGTERM from outside, not from its agent", stood);

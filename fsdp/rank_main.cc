@@ -32,7 +32,7 @@
 #include "base/check.h"
 #include "base/errno_status.h"
 #include "base/exit_code.h"
-#include "base/flight_page.h"
+#include "base/flight_recorder.h"
 #include "base/log.h"
 #include "base/open_files.h"
 #include "base/rank_cores.h"
@@ -168,13 +168,13 @@ void AwaitReason(const StopSignal& stop, const Departure& departure) {
 }
 
 // Null when it was started without one.
-std::unique_ptr<FlightPage> TakeFlightPage() {
-  absl::StatusOr<std::unique_ptr<FlightPage>> page = FlightPage::Map(kFlightPageFd);
+std::unique_ptr<FlightRecorder> TakeFlightRecorder() {
+  absl::StatusOr<std::unique_ptr<FlightRecorder>> page = FlightRecorder::Map(kFlightRecorderFd);
   if (!page.ok()) {
     if (!absl::IsFailedPrecondition(page.status())) LogWarning("%s", page.status().message());
     return nullptr;
   }
-  close(kFlightPageFd);
+  close(kFlightRecorderFd);
   return *std::move(page);
 }
 
@@ -231,7 +231,7 @@ absl::Status SendCourse(const v1::StepCourse& course, RankChannel* channel) {
   return channel->Send(message);
 }
 
-absl::Status RunJob(const v1::RankLaunch& launch, FlightPage* flight, StepTraces* traces,
+absl::Status RunJob(const v1::RankLaunch& launch, FlightRecorder* flight, StepTraces* traces,
                     RankChannel* channel, Ending* ending) {
   StopSignal* const stop = &ending->stop;
   const absl::StatusOr<Plan> accepted = PlanLaunch(launch);
@@ -328,7 +328,7 @@ void EndWithAgent() {
 [[noreturn]] void Main() {
   EndWithAgent();
   fcntl(kAgentFd, F_SETFD, FD_CLOEXEC);
-  const std::unique_ptr<FlightPage> flight = TakeFlightPage();
+  const std::unique_ptr<FlightRecorder> flight = TakeFlightRecorder();
   const PhaseScope begun(flight.get(), FlightPhase::kLoading);  // Its agent reads that its own code runs.
   SetLogName("");  // Its file says which rank it is, and readers of several get that before each line.
   RankChannel channel(kAgentFd);

@@ -63,7 +63,7 @@ def seeds():
         "label_selector_fuzzer": [b"team=a,stage!=test,owner,!old"],
         "json_path_fuzzer": [b'{range .jobs[?(@.attempt>=2)]}{.id}{"\\t"}{.warnings[0:-1]}{end}'],
         "spec_text_fuzzer": specs,
-        "untold_fuzzer": [b"n\n", b"n\n\x02\x00\x00\x00\x08\x07"],
+        "undelivered_fuzzer": [b"n\n", b"n\n\x02\x00\x00\x00\x08\x07"],
         "frame_fuzzer": [b"\x02\x00\x00\x00ab\x00\x00\x00\x00", b"\xff\xff\xff\xff"],
         "sums_fuzzer": [b".metadata 100 12345678\n__0_0.distcp 5000000000 00000007\n"],
     }

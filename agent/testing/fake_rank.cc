@@ -14,7 +14,7 @@
 #include <string>
 
 #include "base/exit_code.h"
-#include "base/flight_page.h"
+#include "base/flight_recorder.h"
 #include "base/frame.h"
 #include "proto/fsdpd/v1/rank.pb.h"
 
@@ -251,9 +251,9 @@ int PeerIsLost(const v1::RankLaunch& launch) {
   return raise(SIGKILL);
 }
 
-// In a collective, as its flight page says.
-std::unique_ptr<FlightPage> StandInReduce() {
-  absl::StatusOr<std::unique_ptr<FlightPage>> page = FlightPage::Map(kFlightPageFd);
+// In a collective, as its flight recorder says.
+std::unique_ptr<FlightRecorder> StandInReduce() {
+  absl::StatusOr<std::unique_ptr<FlightRecorder>> page = FlightRecorder::Map(kFlightRecorderFd);
   if (!page.ok()) exit(8);
   (*page)->Describe({{"compute"}, {"reduce", /*exchanges=*/true}},
                     {"Backward layer.2 mb 0", "Reduce layer.2 mb 0", "Norm"}, {});

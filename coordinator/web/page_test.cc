@@ -15,8 +15,8 @@
 #include "coordinator/store/sqlite_store.h"
 #include "coordinator/testing/http_client.h"
 #include "coordinator/testing/tiny_spec.h"
-#include "coordinator/web/site.h"
 #include "coordinator/web/web_api.h"
+#include "coordinator/web/web_routes.h"
 #include "proto/fsdpd/v1/coordinator.grpc.pb.h"
 
 namespace fsdpd {
@@ -36,7 +36,7 @@ class Page {
     options_.listen = options_.web_listen = "127.0.0.1:0";
     std::ofstream(dir_.File("tokens")) << people;
     ServerFiles files = *Server::OpenFiles(options_);
-    if (!people.empty()) files.security.people = *People::Open(dir_.File("tokens"), options_.clock);
+    if (!people.empty()) files.security.people = *TokenStore::Open(dir_.File("tokens"), options_.clock);
     files.security.audit = *AuditLog::Open(audit(), 1 << 20);
     auto server = Server::Start(options_, files, [this] { return SqliteStore::Open(dir_.File("state")); });
     EXPECT_TRUE(server.ok()) << server.status();
@@ -127,7 +127,7 @@ TEST(Page, ServesNoMethodThatChangesSomething) {
     EXPECT_TRUE(IsListed(method)) << method;
     EXPECT_FALSE(PermissionOf(method).changes) << method;
     // What a viewer may not ask for, the page does without.
-    const PersonRole role = method == "PlanJob" ? PersonRole::kSubmitter : PersonRole::kViewer;
+    const PrincipalRole role = method == "PlanJob" ? PrincipalRole::kSubmitter : PrincipalRole::kViewer;
     EXPECT_EQ(PermissionOf(method).role, role) << method;
   }
   Page page;

@@ -19,7 +19,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/shortage.h"
-#include "coordinator/web/pipe.h"
+#include "coordinator/web/connection.h"
 
 namespace fsdpd {
 namespace {
@@ -169,20 +169,20 @@ void WebServer::Serve(Exchange* exchange) const {
   const absl::Time begin = Clock::Real()->Now();
   std::shared_ptr<SSL_CTX> context = tls_ == nullptr ? nullptr : tls_->Context();
   if (tls_ != nullptr && context == nullptr) return;
-  Pipe pipe(exchange->fd, std::move(context), begin + options_.head_time);
-  if (!pipe.Handshake()) return;
+  Connection connection(exchange->fd, std::move(context), begin + options_.head_time);
+  if (!connection.Handshake()) return;
   std::string head;
   while (!IsWhole(head) && head.size() <= kMaxHeadBytes) {
     // Also where it comes byte by byte.
-    if (!pipe.Read(&head) || Clock::Real()->Now() > begin + options_.head_time) return;
+    if (!connection.Read(&head) || Clock::Real()->Now() > begin + options_.head_time) return;
   }
   exchange->awaited = true;
   const std::string answer = exchange->turned_away ? RenderHttp({}, {503, "application/json", kFull})
                                                    : AnswerTo(head, exchange->from);
-  pipe.ExtendTo(begin + options_.exchange_time);
-  const bool written = pipe.Write(answer);
+  connection.ExtendTo(begin + options_.exchange_time);
+  const bool written = connection.Write(answer);
   exchange->awaited = false;
-  if (written) pipe.Close();
+  if (written) connection.Close();
 }
 
 std::string WebServer::AnswerTo(const std::string& head, const std::string& from) const {

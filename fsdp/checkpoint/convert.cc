@@ -28,9 +28,9 @@ namespace fsdpd {
 namespace {
 
 // One tensor on its way: read, rounded, turned.
-class Passage {
+class TokenDispatch {
  public:
-  Passage(const TensorReader& source, const TensorType& type, int64_t head_rows)
+  TokenDispatch(const TensorReader& source, const TensorType& type, int64_t head_rows)
       : source_(source), type_(type), head_rows_(head_rows) {}
 
   // `from` and `to`: the same parameter in both namings. The numbers, in its order where it is a part of a
@@ -87,20 +87,20 @@ absl::StatusOr<std::unique_ptr<TensorWriter>> MakeWriter(const Conversion& conve
   return MakeDcpWriter(folder, pieces, conversion.file_bytes, plan.values, whole);
 }
 
-absl::Status Carry(const ConvertPlan& plan, const ConvertTarget& target, Passage* passage,
+absl::Status Carry(const ConvertPlan& plan, const ConvertTarget& target, TokenDispatch* dispatch,
                    TensorWriter* writer, size_t number) {
   if (target.ways.empty()) return writer->Write(number, &target.number);
   const ConvertWay& first = target.ways[0];
   if (plan.to[first.param].runs.empty()) {
     FSDPD_ASSIGN_OR_RETURN(const char* numbers,
-                           passage->Bring(first.tensor, plan.from[first.param], plan.to[first.param]));
+                           dispatch->Bring(first.tensor, plan.from[first.param], plan.to[first.param]));
     return writer->Write(number, numbers);
   }
   std::unique_ptr<char[]> all(new char[target.bytes()]);
   const int64_t width = target.piece.type->bytes;
   for (const ConvertWay& way : target.ways) {
     FSDPD_ASSIGN_OR_RETURN(const char* numbers,
-                           passage->Bring(way.tensor, plan.from[way.param], plan.to[way.param]));
+                           dispatch->Bring(way.tensor, plan.from[way.param], plan.to[way.param]));
     for (const SharedRun& run : plan.to[way.param].runs) {
       std::memcpy(all.get() + (run.theirs - target.begin) * width, numbers + run.ours * width,
                   run.numbers * width);
@@ -218,11 +218,11 @@ absl::Status Fill(const Conversion& conversion, const ConvertPlan& plan, const T
   const std::vector<size_t> missing = MissingTargets(plan, *writer, progress);
   return ParallelFor(missing.size(), threads, stopped, [&](size_t i) -> absl::Status {
     const ConvertTarget& target = plan.targets[missing[i]];
-    Passage passage(source, *target.piece.type, HeadRows(conversion.model));
-    FSDPD_RETURN_IF_ERROR(Carry(plan, target, &passage, writer, missing[i]));
+    TokenDispatch dispatch(source, *target.piece.type, HeadRows(conversion.model));
+    FSDPD_RETURN_IF_ERROR(Carry(plan, target, &dispatch, writer, missing[i]));
     progress->bytes += target.bytes();
     ++progress->tensors;
-    return files->Wrote(missing[i], passage.overflowed());
+    return files->Wrote(missing[i], dispatch.overflowed());
   });
 }
 

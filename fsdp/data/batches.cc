@@ -91,7 +91,7 @@ class SampleText {
 };
 
 // Of a sample's tokens, this rank's: inputs, and as targets the same moved on by one.
-void SetRow(const SequenceCut& cut, const SampleText& sample, int64_t row, Batch* batch) {
+void SetRow(const SequencePartition& cut, const SampleText& sample, int64_t row, Batch* batch) {
   int64_t* tokens = batch->tokens.mutable_data_ptr<int64_t>() + row * cut.tokens();
   int64_t* targets = batch->targets.mutable_data_ptr<int64_t>() + row * cut.tokens();
   for (int64_t t = 0; t < cut.tokens(); ++t) {

@@ -8,7 +8,7 @@
 // windows in its own order (token_source.h), so an epoch of a file takes each window once before any comes
 // again. Of n samples and w groups of ranks that read their own (Mesh::DataRank), group r takes samples [r x
 // n/w, (r+1) x n/w) in micro-batches, and each of its ranks its part of all of them
-// (fsdp/plan/mesh/sequence_cut.h).
+// (fsdp/plan/mesh/sequence_partition.h).
 //
 // Where the spec names the token with which documents end, a sample is the documents that its window happens
 // to hold: a first that may have begun before it, a last that may go on behind. What follows an end is no
@@ -90,7 +90,7 @@ class Batches {
 
   Spec spec_;
   int64_t data_rank_;
-  SequenceCut cut_;
+  SequencePartition cut_;
   DataOrigin origin_;
   std::vector<Source> sources_;
   std::vector<Place> block_;
@@ -125,7 +125,7 @@ class EvaluationBatches {
 
   Spec spec_;
   int64_t data_rank_;
-  SequenceCut cut_;
+  SequencePartition cut_;
   std::vector<File> files_;
   int64_t samples_ = 0;
   int64_t rounds_ = 0;

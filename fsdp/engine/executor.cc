@@ -83,7 +83,8 @@ Lanes MakeRunAheadLanes(const Program& program) {
 }
 
 absl::StatusOr<std::unique_ptr<Executor>> Executor::Make(const OperationParts& parts, Lanes lanes,
-                                                         const std::atomic<bool>* stop, FlightPage* flight) {
+                                                         const std::atomic<bool>* stop,
+                                                         FlightRecorder* flight) {
   std::unique_ptr<Executor> executor(new Executor(parts, std::move(lanes), stop));
   if (flight != nullptr && MeasuresInstructions()) executor->ShowProgress(flight);
   Lane* compute = executor->lane(LaneId::kCompute);
@@ -98,7 +99,7 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Make(const OperationParts& p
 }
 
 // A rank that nobody could find when it hangs trains all the same.
-void Executor::ShowProgress(FlightPage* flight) {
+void Executor::ShowProgress(FlightRecorder* flight) {
   static_assert(kLanes <= kMaxFlightLanes && Lane::kProgressBytes <= static_cast<int64_t>(kFlightWordBytes));
   for (int i = 0; i < kLanes; ++i) {
     if (lanes_[i] == nullptr) continue;
@@ -200,13 +201,13 @@ absl::StatusOr<StepResult> Executor::Evaluate(const Program& program, const Batc
 }
 
 // Memory for other shapes is taken before they are recorded, as in a job's first steps.
-void Executor::MakeRoom(double expert_room) {
+void Executor::GrowExpertCapacity(double expert_capacity) {
   FSDPD_CHECK(open_.empty());
   FollowLaunch();
   for (Recorded& recorded : recorded_) recorded = {};
   recorded_from_ = submitted_ + kStepsBeforeRecording;
-  SubmitWork(LaneId::kCompute, "making room for experts", [this, expert_room] {
-    operations_->MakeRoom(expert_room);
+  SubmitWork(LaneId::kCompute, "making room for experts", [this, expert_capacity] {
+    operations_->GrowExpertCapacity(expert_capacity);
     return absl::OkStatus();
   });
 }
@@ -221,7 +222,7 @@ void Executor::Begin(Execution* execution, std::function<absl::Status()> begin) 
 // everything waits for, it has no mark.
 void Executor::AwaitNorm() {
   if (previous_ == nullptr) return;
-  const MarkPtr& norm = previous_->marks[gradients_ - 1].end;
+  const LaneEventPtr& norm = previous_->marks[gradients_ - 1].end;
   if (norm != nullptr) lane(LaneId::kCompute)->Wait(norm);
 }
 
@@ -310,7 +311,7 @@ std::vector<Lane*> Executor::AllLanes() {
 
 // Before anything else goes to the lanes after a launch, which was on the first of them.
 void Executor::FollowLaunch() {
-  const MarkPtr end = std::exchange(launch_end_, nullptr);
+  const LaneEventPtr end = std::exchange(launch_end_, nullptr);
   if (end == nullptr) return;
   for (Lane* each : AllLanes()) {
     if (each != lane(LaneId::kCompute)) each->Wait(end);
@@ -409,17 +410,17 @@ void Executor::SubmitWork(LaneId lane, std::string where, std::function<absl::St
 
 // Waits for its launch, and for the last instruction of each lane, and so for all that was submitted.
 absl::StatusOr<StepResult> Executor::Await(const Execution& execution) {
-  std::array<Mark*, kLanes> last = {};
+  std::array<LaneEvent*, kLanes> last = {};
   for (size_t i = 0; i < execution.marks.size(); ++i) {
-    Mark* const end = execution.marks[i].end.get();
+    LaneEvent* const end = execution.marks[i].end.get();
     if (end != nullptr) last[static_cast<int>(execution.program->instructions[i].lane)] = end;
   }
   absl::Status status;
-  const auto await = [&](Mark* mark) {
+  const auto await = [&](LaneEvent* mark) {
     if (mark != nullptr) status.Update(mark->Await([this] { return Interrupted(); }));
   };
   await(execution.launch_end.get());
-  for (Mark* mark : last) await(mark);
+  for (LaneEvent* mark : last) await(mark);
   const absl::Status first = FirstError();
   if (!first.ok()) return Fail(first);
   if (!status.ok()) return Fail(Annotate(status, execution.name));
@@ -461,7 +462,7 @@ double Executor::SecondsSinceStepBefore() const {
 void Executor::MeasureSpans(const Execution& execution) {
   spans_.clear();
   if (!MeasuresInstructions()) {
-    const Mark* last = execution.launch_end.get();
+    const LaneEvent* last = execution.launch_end.get();
     for (const Marks& marks : execution.marks) last = marks.end != nullptr ? marks.end.get() : last;
     Span unmeasured;
     unmeasured.lane = LaneId::kCopy;  // Which no sum looks at.

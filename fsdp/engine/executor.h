@@ -14,7 +14,7 @@
 // graphs, one for each place of results. What differs from step to step (batches, learning rate, which place)
 // is not in them: Operations::BeginStep does it before each launch.
 //
-// With a flight page (base/flight_page.h), each lane says there which instruction it is in: when what it
+// With a flight recorder (base/flight_recorder.h), each lane says there which instruction it is in: when what it
 // waited for is done, and again when it has ended. A lane that says what it has ended waits for the next
 // one's turn.
 //
@@ -35,7 +35,7 @@
 #include <string>
 #include <vector>
 
-#include "base/flight_page.h"
+#include "base/flight_recorder.h"
 #include "base/mutex.h"
 #include "fsdp/engine/operations.h"
 #include "fsdp/lane/lane.h"
@@ -65,7 +65,7 @@ class Executor {
   // outlive the executor, as does `flight` (null: lanes show their progress to nobody).
   static absl::StatusOr<std::unique_ptr<Executor>> Make(const OperationParts& parts, Lanes lanes,
                                                         const std::atomic<bool>* stop,
-                                                        FlightPage* flight = nullptr);
+                                                        FlightRecorder* flight = nullptr);
 
   // Where a step's memory is highest is noted there, of what the compute lane runs. REQUIRES: no step was
   // submitted; it outlives the executor.
@@ -95,7 +95,7 @@ class Executor {
 
   // Where a step lacked room for experts: from here on they have so much, and steps are recorded anew.
   // REQUIRES: in_flight() is 0, and all ranks call it.
-  void MakeRoom(double expert_room);
+  void GrowExpertCapacity(double expert_capacity);
 
   // Aborts all communicators and drains the lanes. The executor is unusable from then on.
   void Abandon();
@@ -112,8 +112,8 @@ class Executor {
 
  private:
   struct Marks {
-    MarkPtr start;
-    MarkPtr end;
+    LaneEventPtr start;
+    LaneEventPtr end;
   };
   // A step that was recorded: marks of the updates of the one before, and of its own other instructions.
   struct Recorded {
@@ -127,10 +127,10 @@ class Executor {
     int64_t step = 0;  // That it is, or that it follows.
     bool saves = false;
     int result_slot = 0;
-    MarkPtr begin;
+    LaneEventPtr begin;
     std::vector<Marks> marks;            // By instruction; null for what was launched.
     const Recorded* recorded = nullptr;  // What was launched for it, and when that has ended.
-    MarkPtr launch_end;
+    LaneEventPtr launch_end;
   };
   // Some of a program's instructions on their way to the lanes.
   struct Walk {
@@ -163,7 +163,7 @@ class Executor {
   absl::Status Record(int64_t step, Recorded* recorded);
   absl::StatusOr<int64_t> CountRefusals(bool recorded);
   void Launch(Execution* execution, const Recorded& recorded);
-  void ShowProgress(FlightPage* flight);
+  void ShowProgress(FlightRecorder* flight);
   absl::StatusOr<StepResult> Await(const Execution& execution);
   absl::Status Interrupted() const;
   absl::Status Fail(const absl::Status& status);
@@ -186,12 +186,12 @@ class Executor {
   int64_t recorded_from_ = 0;                    // Steps are recorded once so many were submitted.
   std::unique_ptr<StepPool> pool_;               // Set by UseGraphs.
   std::array<Recorded, kMaxInFlight> recorded_;  // By place of the result.
-  MarkPtr launch_end_;  // Of the launch that lanes other than the first have not waited for; or null.
+  LaneEventPtr launch_end_;  // Of the launch that lanes other than the first have not waited for; or null.
   bool abandoned_ = false;
   std::vector<Span> spans_;
   absl::Time collected_at_;
-  MarkPtr collected_begin_;
-  MarkPtr before_collected_begin_;
+  LaneEventPtr collected_begin_;
+  LaneEventPtr before_collected_begin_;
   bool collected_launch_ = false;
 
   mutable Mutex mutex_;

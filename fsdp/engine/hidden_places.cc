@@ -24,21 +24,21 @@ const HiddenPlaces::Places& HiddenPlaces::Of(const Instruction& instruction) con
 
 // What comes is one order, hidden states and gradients; what goes is one of each.
 void HiddenPlaces::Number(const Program& program, const StagePlace& stage) {
-  std::map<std::tuple<Op, int, int>, at::Tensor> of_crossing;
+  std::map<std::tuple<Op, int, int>, at::Tensor> of_stage_transfer;
   std::array<int, 3> next{};
   for (const Instruction& i : program.instructions) {
-    if (CrossingOf(i.op) == Crossing::kNone || i.micro_batch < 0) continue;
-    const bool comes = CrossingOf(i.op) == Crossing::kReceives;
+    if (StageTransferOf(i.op) == StageTransfer::kNone || i.micro_batch < 0) continue;
+    const bool comes = StageTransferOf(i.op) == StageTransfer::kReceives;
     const Way way = comes ? kIn : i.op == Op::kSend ? kHiddenOut : kGradOut;
-    const at::Tensor& place = tensors_[way][next[way]++ % kCrossingPlaces];
-    of_crossing[{i.op, i.unit, i.micro_batch}] = place;
+    const at::Tensor& place = tensors_[way][next[way]++ % kStageTransferSlots];
+    of_stage_transfer[{i.op, i.unit, i.micro_batch}] = place;
     (comes ? places_[&i].in : places_[&i].out) = place;
   }
   for (const Instruction& i : program.instructions) {
     const bool forward = i.op == Op::kForward || i.op == Op::kForwardBackward, back = GivesInputGrad(i.op);
     const auto place = [&](Op op) {
-      const auto found = of_crossing.find({op, i.unit, i.micro_batch});
-      FSDPD_CHECK(found != of_crossing.end());
+      const auto found = of_stage_transfer.find({op, i.unit, i.micro_batch});
+      FSDPD_CHECK(found != of_stage_transfer.end());
       return found->second;
     };
     if (forward && stage.Enters(i.unit)) places_[&i].in = place(Op::kReceive);

@@ -1,4 +1,4 @@
-// Where hidden states and their gradients are between a stage's passes and its neighbours: kCrossingPlaces
+// Where hidden states and their gradients are between a stage's passes and its neighbours: kStageTransferSlots
 // fixed tensors of each kind, taken by turns in the order of the program, which says when one is free again.
 // A pass copies what came out of its place, and what goes into one. So nothing is allocated for what crosses,
 // and no lane frees what another still reads.
@@ -35,7 +35,7 @@ class HiddenPlaces {
   void Number(const Program& program, const StagePlace& stage);
 
   enum Way { kIn, kHiddenOut, kGradOut };
-  std::array<std::array<at::Tensor, kCrossingPlaces>, 3> tensors_;  // By way.
+  std::array<std::array<at::Tensor, kStageTransferSlots>, 3> tensors_;  // By way.
   std::map<const Instruction*, Places> places_;
 };
 

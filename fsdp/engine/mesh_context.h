@@ -44,8 +44,8 @@ class MeshContext : public UnitContext {
   void Start(std::function<void()> exchanges) override;
   void Await() override;
   at::Tensor GradLoss() const override { return grad_loss_; }
-  double ExpertRoom() const override { return *routing_.room; }
-  at::Tensor LackingRoom() const override { return routing_.lacking; }
+  double ExpertCapacity() const override { return *routing_.room; }
+  at::Tensor ExpertOverflow() const override { return routing_.lacking; }
   void AddRouting(const at::Tensor& sums, const at::Tensor& choices) override {
     routing_.sums.add_(sums);
     if (routing_.choices.defined()) routing_.choices.add_(choices);

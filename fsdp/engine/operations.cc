@@ -16,7 +16,7 @@
 
 #include "base/check.h"
 #include "fsdp/comm/ordered_sum.h"
-#include "fsdp/engine/step_sums.h"
+#include "fsdp/engine/step_all_reduce.h"
 #include "fsdp/kernels/sum_parts.h"
 #include "fsdp/plan/program/residencies.h"
 #include "fsdp/torch/scalar_type.h"
@@ -73,7 +73,7 @@ Operations::Operations(const OperationParts& parts)
       param_grads_(layout().units.size()),
       may_lack_room_(spec().mesh.size(Axis::kExpert) > 1),
       micro_batches_(spec().micro_batches_per_step()),
-      crossing_(*parts.plan, [this] { return MakeHidden(); }) {
+      stage_transfer_(*parts.plan, [this] { return MakeHidden(); }) {
   const at::NoGradGuard no_grad;
   MakeScalars();
   MakeInputs();
@@ -112,7 +112,7 @@ void Operations::MakeScalars() {
   const double initial_scale = !spec().scales_loss() ? 1.0
                                : fresh               ? spec().loss_scale.initial
                                                      : parts_.start.loss_scale;
-  sums_ = at::zeros({kStepSums + layout().choices}, fp32);
+  sums_ = at::zeros({kStepAllReduceSize + layout().choices}, fp32);
   bias_steps_ = at::zeros({layout().choices}, fp32);
   grad_loss_ = at::zeros({}, fp32);
   refusals_ = at::zeros({}, fp32);
@@ -135,7 +135,7 @@ void Operations::MakeScalars() {
 
 void Operations::MakeInputs() {
   const at::TensorOptions tokens = at::TensorOptions().dtype(at::kLong).device(parts_.device);
-  const SequenceCut cut = spec().SequenceOf(position().rank);
+  const SequencePartition cut = spec().SequenceOf(position().rank);
   std::vector<int64_t> positions;  // Where tokens stand in their samples.
   for (int64_t t = 0; t < cut.tokens(); ++t) positions.push_back(cut.PositionOf(t));
   for (MicroBatch& each : micro_batches_) {
@@ -213,7 +213,7 @@ void Operations::BindUnit(int unit) {
   contexts_.push_back(std::make_unique<MeshContext>(
       parts_.mesh, &layout().units[unit], aside_.get(), grad_loss_,
       MeshContext::RoutingPlaces{sums_.narrow(0, kRouting, kRoutingSums), std::move(choices),
-                                 sums_.select(0, kLacking), &expert_room_}));
+                                 sums_.select(0, kExpertOverflow), &expert_capacity_}));
   (*parts_.units)[unit]->Bind(params, contexts_.back().get());
 }
 
@@ -282,13 +282,13 @@ absl::Status Operations::Run(const Instruction& instruction, bool saves) {
       return Forward(instruction);
     case Op::kRelease:
       return absl::OkStatus();  // A place in the order, which the plan's lifetimes refer to.
-    case Op::kOffloadKept:
+    case Op::kOffloadActivations:
       parts_.kept->Offload(instruction.unit);
       return absl::OkStatus();
-    case Op::kDropKept:
+    case Op::kDropActivations:
       parts_.kept->Drop(instruction.unit);
       return absl::OkStatus();
-    case Op::kFetchKept:
+    case Op::kFetchActivations:
       parts_.kept->Fetch(instruction.unit);
       return absl::OkStatus();
     case Op::kBackward:
@@ -355,8 +355,8 @@ absl::Status Operations::Cross(const Instruction& instruction) {
   const int other = (stages->rank() + CrossesTo(instruction.op) + stages->size()) % stages->size();
   const int64_t count = layout().stage.hidden_elements;
   const DType type = layout().stage.hidden_type;
-  const HiddenPlaces::Places& places = crossing_.Of(instruction);
-  return CrossingOf(instruction.op) == Crossing::kReceives
+  const HiddenPlaces::Places& places = stage_transfer_.Of(instruction);
+  return StageTransferOf(instruction.op) == StageTransfer::kReceives
              ? stages->Receive(places.in.mutable_data_ptr(), count, type, other)
              : stages->Send(places.out.const_data_ptr(), count, type, other);
 }
@@ -367,7 +367,7 @@ absl::Status Operations::CrossTwin(const Instruction& instruction) {
   const at::Tensor& grad = parts_.params->bucket(instruction.bucket).grad;
   const DType type = BucketOf(instruction).types.gradient;
   const int other = layout().stage.first() ? stages->size() - 1 : 0;
-  if (CrossingOf(instruction.op) == Crossing::kSends)
+  if (StageTransferOf(instruction.op) == StageTransfer::kSends)
     return stages->Send(grad.const_data_ptr(), grad.numel(), type, other);
   if (!instruction.accumulate) return stages->Receive(grad.mutable_data_ptr(), grad.numel(), type, other);
   const at::Tensor came = at::empty_like(grad);
@@ -389,7 +389,7 @@ at::Tensor Operations::MakeHidden() const {
 
 // Of a pass at an edge of a run, what came. A copy: units keep it until their backward.
 void Operations::TakeReceived(const Instruction& instruction) {
-  const at::Tensor& place = crossing_.Of(instruction).in;
+  const at::Tensor& place = stage_transfer_.Of(instruction).in;
   if (!place.defined()) return;
   MicroBatch& current = micro_batches_[instruction.micro_batch];
   (instruction.op == Op::kBackward ? current.grad_hidden : current.input.hidden) = place.clone();
@@ -399,7 +399,7 @@ void Operations::TakeReceived(const Instruction& instruction) {
 // comes to the next by way of the others.
 absl::Status Operations::HandOver(const Instruction& instruction) {
   FSDPD_RETURN_IF_ERROR(contexts_[instruction.unit]->TakeStatus());
-  const at::Tensor& place = crossing_.Of(instruction).out;
+  const at::Tensor& place = stage_transfer_.Of(instruction).out;
   if (!place.defined()) return absl::OkStatus();
   MicroBatch& current = micro_batches_[instruction.micro_batch];
   const at::Tensor made =
@@ -563,9 +563,9 @@ void Operations::ForgetRecording() {
   if (parts_.kept != nullptr) parts_.kept->Forget();
 }
 
-void Operations::MakeRoom(double expert_room) {
+void Operations::GrowExpertCapacity(double expert_capacity) {
   const at::NoGradGuard no_grad;
-  expert_room_ = expert_room;
+  expert_capacity_ = expert_capacity;
   overrun_.zero_();
 }
 

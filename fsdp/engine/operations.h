@@ -17,7 +17,7 @@
 // host, and a step that is submitted ahead is judged by the one before it. Where the run ends with a bad step
 // the flag stays up, since the host may have submitted a step more.
 //
-// Nor does one update anything whose experts had too little room (MeshContext::ExpertRoom) on some rank, or
+// Nor does one update anything whose experts had too little room (MeshContext::ExpertCapacity) on some rank, or
 // any that follows it: the host makes room and submits them again.
 //
 // Selection biases that experts' choices move (Bucket::balances) have an Update as what is trained has: Norm,
@@ -41,7 +41,7 @@
 #include "fsdp/engine/gathered_bucket.h"
 #include "fsdp/engine/hidden_places.h"
 #include "fsdp/engine/mesh_context.h"
-#include "fsdp/engine/offloaded_kept.h"
+#include "fsdp/engine/offloaded_activations.h"
 #include "fsdp/engine/snapshot.h"
 #include "fsdp/memory/arena.h"
 #include "fsdp/model/native/fp8_watch.h"
@@ -49,7 +49,7 @@
 #include "fsdp/optimizer/grad_norm.h"
 #include "fsdp/optimizer/make_optimizer.h"
 #include "fsdp/optimizer/sharded_params.h"
-#include "fsdp/plan/model/expert_room.h"
+#include "fsdp/plan/model/expert_capacity.h"
 #include "fsdp/plan/plan.h"
 
 namespace fsdpd {
@@ -62,9 +62,9 @@ struct OperationParts {
   ShardedParams* params = nullptr;
   const Arena* arena = nullptr;
   const ConnectedMesh* mesh = nullptr;
-  TrainingState start;            // What the first step goes on from.
-  Snapshot* snapshot = nullptr;   // Null: nothing is saved.
-  OffloadedKept* kept = nullptr;  // Null: layers keep all on the device.
+  TrainingState start;                   // What the first step goes on from.
+  Snapshot* snapshot = nullptr;          // Null: nothing is saved.
+  OffloadedActivations* kept = nullptr;  // Null: layers keep all on the device.
 };
 
 // What the host has decided of a step when it submits it.
@@ -88,7 +88,7 @@ struct StepResult {
   double next_loss_scale = 1;
   int64_t good_steps = 0;
   bool asked = false;                             // Some rank has, for a checkpoint.
-  bool lacked_room = false;                       // Some rank has, for experts: nothing here is of use.
+  bool expert_overflow = false;                   // Some rank has, for experts: nothing here is of use.
   std::array<double, kRoutingSums> routing = {};  // Over all tokens and layers with experts.
   std::array<double, kFp8Told> fp8 = {};          // Fp8Watch::Told() of this rank.
 
@@ -120,7 +120,7 @@ class Operations {
   void ForgetRecording();
   // On the compute lane, by all ranks, with no step open: from here on experts have so much room, and steps
   // count again.
-  void MakeRoom(double expert_room);
+  void GrowExpertCapacity(double expert_capacity);
 
   // On the reduce lane, by all ranks. How many ranks have said no is known once the host has waited for it.
   absl::Status Vote(bool yes);
@@ -173,7 +173,7 @@ class Operations {
   absl::Status ReduceOuter(const Instruction& instruction);
   absl::Status Norm(const Instruction& instruction);
   at::Tensor Choices(int64_t begin, int64_t experts) const {
-    return sums_.narrow(0, kStepSums + begin, experts);
+    return sums_.narrow(0, kStepAllReduceSize + begin, experts);
   }
   void KeepLackOfRoom();
   void Judge(const at::Tensor& norm);
@@ -208,14 +208,14 @@ class Operations {
   GradSquares squares_;                                 // What the norm is made of.
   std::unique_ptr<Fp8Watch> fp8_watch_;                 // Where something is rounded to FP8.
   const bool may_lack_room_;                            // For experts.
-  double expert_room_ = kExpertRoom;
+  double expert_capacity_ = kExpertCapacity;
   std::vector<MicroBatch> micro_batches_;
-  const HiddenPlaces crossing_;
+  const HiddenPlaces stage_transfer_;
   bool evaluating_ = false;
   int result_slot_ = 0;
 
   // fp32 scalars on the device.
-  at::Tensor sums_;           // Of this rank, then of all: kStepSums says which, and then Layout::choices.
+  at::Tensor sums_;  // Of this rank, then of all: kStepAllReduceSize says which, and then Layout::choices.
   at::Tensor bias_steps_;     // [Layout::choices]: what the updates of selection biases add.
   at::Tensor grad_loss_;      // What backward starts from.
   at::Tensor learning_rate_;  // Of the step that has begun; scalars_ has it from its Norm on.

@@ -12,7 +12,7 @@
 
 #include "base/check.h"
 #include "fsdp/engine/operations.h"
-#include "fsdp/engine/step_sums.h"
+#include "fsdp/engine/step_all_reduce.h"
 
 // What a step's sums over all ranks decide: whether it counts, by how much gradients are divided, how
 // selection biases move, and what the host is told.
@@ -54,7 +54,7 @@ absl::Status Operations::Norm(const Instruction& instruction) {
 // room has a loss.
 void Operations::KeepLackOfRoom() {
   if (!may_lack_room_) return;
-  const at::Tensor lacking = sums_.select(0, kLacking);
+  const at::Tensor lacking = sums_.select(0, kExpertOverflow);
   lacking.copy_(at::where(sums_.select(0, kLossSum).isfinite(), lacking, at::zeros_like(lacking)));
 }
 
@@ -74,7 +74,7 @@ void Operations::Judge(const at::Tensor& norm) {
   const at::Tensor& skip = scalars_.found_nonfinite;
   unfinished_.copy_(sums_.isfinite().all().logical_not());
   if (may_lack_room_) {
-    overrun_.add_(sums_.select(0, kLacking)).clamp_max_(1).ceil_();
+    overrun_.add_(sums_.select(0, kExpertOverflow)).clamp_max_(1).ceil_();
     unfinished_.mul_(1 - overrun_);
   }
   if (!spec().scales_loss() && spec().on_nonfinite.action != StepAction::kSkip) ended_.add_(unfinished_);
@@ -122,7 +122,7 @@ void Operations::JudgeSpike(const at::Tensor& norm) {
 }
 
 absl::Status Operations::Loss(const Instruction& instruction) {
-  FSDPD_RETURN_IF_ERROR(GroupOf(instruction)->AllReduce(sums_.mutable_data_ptr<float>(), kStepSums));
+  FSDPD_RETURN_IF_ERROR(GroupOf(instruction)->AllReduce(sums_.mutable_data_ptr<float>(), kStepAllReduceSize));
   KeepLackOfRoom();
   PublishResult(sums_.select(0, kSquares), loss_scale_);
   return absl::OkStatus();
@@ -131,7 +131,7 @@ absl::Status Operations::Loss(const Instruction& instruction) {
 void Operations::PublishResult(const at::Tensor& norm, const at::Tensor& loss_scale) {
   const at::Tensor result = at::stack({norm, sums_.select(0, kLossSum), sums_.select(0, kCounted), loss_scale,
                                        unfinished_, loss_scale_, good_steps_.to(at::kFloat), spike_,
-                                       threshold_, sums_.select(0, kAsks), sums_.select(0, kLacking)});
+                                       threshold_, sums_.select(0, kAsks), sums_.select(0, kExpertOverflow)});
   at::Tensor into = results_[result_slot_];
   into.narrow(0, 0, kFirstRouting).copy_(result, /*non_blocking=*/true);
   into.narrow(0, kFirstRouting, kRoutingSums)
@@ -154,7 +154,7 @@ StepResult Operations::Result(int result_slot) const {
   result.spike = values[7] != 0;
   result.spike_threshold = values[8];
   result.asked = values[9] > 0;
-  result.lacked_room = values[10] > 0;
+  result.expert_overflow = values[10] > 0;
   std::copy_n(values + kFirstRouting, kRoutingSums, result.routing.begin());
   std::copy_n(values + kFirstFp8, kFp8Told, result.fp8.begin());
   return result;

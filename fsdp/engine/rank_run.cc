@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/flight_page.h"
+#include "base/flight_recorder.h"
 #include "base/text.h"
 #include "fsdp/checkpoint/hf_export.h"
 #include "fsdp/checkpoint/job_folder.h"

@@ -39,7 +39,7 @@ struct RankRun {
   InitialValues initial = {};
   const UserModel* model = nullptr;
   StepTraces* traces = nullptr;
-  FlightPage* flight = nullptr;
+  FlightRecorder* flight = nullptr;
   bool run_ahead_on_cpu = false;
   bool alone = false;
   std::vector<SampleRange> passed_over = {};

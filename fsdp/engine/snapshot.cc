@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/check.h"
-#include "fsdp/kernels/halves.h"
+#include "fsdp/kernels/split_fp32.h"
 #include "fsdp/optimizer/fp8_moments.h"
 #include "fsdp/plan/memory/host_memory.h"
 #include "fsdp/torch/scalar_type.h"

@@ -43,7 +43,7 @@ class Snapshot {
  private:
   struct BucketCopy {
     at::Tensor main;  // fp32; undefined where there are halves, and where another rank has the first copy.
-    Halves halves;
+    SplitFp32 halves;
     std::vector<at::Tensor> moments;
   };
 

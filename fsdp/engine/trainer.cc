@@ -125,7 +125,7 @@ std::vector<std::string> NamesOf(const Program& program, const Layout& layout) {
   return names;
 }
 
-void Describe(const Plan& plan, FlightPage* flight) {
+void Describe(const Plan& plan, FlightRecorder* flight) {
   std::vector<FlightLane> lanes;
   for (int i = 0; i < kLanes; ++i) {
     const auto lane = static_cast<LaneId>(i);
@@ -219,7 +219,7 @@ absl::Status Trainer::MakeOf(TrainerOptions* given, std::unique_ptr<Trainer>* ma
   trainer->state_ = start;
   FSDPD_RETURN_IF_ERROR(trainer->MakeSaver(std::move(snapshot_memory)));
   if (plan.spec.offloaded_layers > 0) {
-    FSDPD_ASSIGN_OR_RETURN(trainer->kept_, OffloadedKept::Make(plan, device));
+    FSDPD_ASSIGN_OR_RETURN(trainer->kept_, OffloadedActivations::Make(plan, device));
   }
   trainer->MakeRecorder();
   OperationParts parts;
@@ -232,7 +232,7 @@ absl::Status Trainer::MakeOf(TrainerOptions* given, std::unique_ptr<Trainer>* ma
   parts.start = start;
   parts.snapshot = trainer->snapshot_.get();
   parts.kept = trainer->kept_.get();
-  FlightPage* const flight = trainer->options_.flight;
+  FlightRecorder* const flight = trainer->options_.flight;
   if (flight != nullptr) Describe(plan, flight);
   FSDPD_ASSIGN_OR_RETURN(trainer->executor_,
                          Executor::Make(parts, LanesOf(trainer->options_), trainer->options_.stop, flight));
@@ -485,24 +485,24 @@ absl::Status Trainer::SubmitOpen(OpenStep* step) {
 
 // The oldest open step, and with it those behind: none of them was applied, on any rank. What they were read
 // from is still here, so nothing is lost but their time.
-absl::Status Trainer::RunAgain() {
+absl::Status Trainer::ReplayOpenSteps() {
   for (size_t i = 1; i < open_.size(); ++i) FSDPD_RETURN_IF_ERROR(executor_->Collect().status());
-  open_.front().warnings.push_back(MakeRoom());
+  open_.front().warnings.push_back(GrowExpertCapacity());
   traced_step_ = 0;  // What comes is not behind the step that was traced.
   for (OpenStep& open : open_) FSDPD_RETURN_IF_ERROR(SubmitOpen(&open));
   return absl::OkStatus();
 }
 
-std::string Trainer::MakeRoom() {
-  const double before = std::exchange(expert_room_, kExpertRoomGrowth * expert_room_);
+std::string Trainer::GrowExpertCapacity() {
+  const double before = std::exchange(expert_capacity_, kExpertCapacityGrowth * expert_capacity_);
   const auto ranks = static_cast<double>(spec().mesh.size(Axis::kExpert));
   FSDPD_CHECK(before < ranks);
-  executor_->MakeRoom(expert_room_);
+  executor_->GrowExpertCapacity(expert_capacity_);
   return absl::StrFormat(
       "the experts of some rank got more rows than there was room for, %.4g times those of even routing: "
       "nothing was dropped, the batch was run again with room for %.4g times, which takes more memory than "
       "planned",
-      before, std::min(expert_room_, ranks));
+      before, std::min(expert_capacity_, ranks));
 }
 
 // What ends a wait for data.
@@ -515,7 +515,7 @@ absl::Status Trainer::Finish(const OnStep& on_step) {
   OpenStep& open = open_.front();
   const int64_t step = open.order.step;
   FSDPD_ASSIGN_OR_RETURN(const StepResult result, executor_->Collect());
-  if (result.lacked_room) return RunAgain();
+  if (result.expert_overflow) return ReplayOpenSteps();
   const std::optional<v1::BadStep> bad = FindBadStep(open, result);
   if (bad.has_value()) FSDPD_RETURN_IF_ERROR(AtStep(step, TakeBadStep(spec(), *bad, &state_)));
   Count(result);
@@ -577,8 +577,8 @@ absl::Status Trainer::Evaluate(v1::StepReport::Evaluation* report, std::vector<s
     FSDPD_ASSIGN_OR_RETURN(const StepBatches read, NextBatches(data_.evaluation.get(), ++rounds_done_));
     const auto evaluate = [&] { return executor_->Evaluate(options_.plan->evaluation, read.batches()[0]); };
     FSDPD_ASSIGN_OR_RETURN(StepResult result, evaluate());
-    while (result.lacked_room) {
-      warnings->push_back(absl::StrCat("evaluation: ", MakeRoom()));
+    while (result.expert_overflow) {
+      warnings->push_back(absl::StrCat("evaluation: ", GrowExpertCapacity()));
       FSDPD_ASSIGN_OR_RETURN(result, evaluate());
     }
     total.loss_sum += result.loss_sum;
@@ -628,7 +628,7 @@ v1::StepReport Trainer::Report(const OpenStep& step, const StepResult& result) c
   if (const int64_t layers = ExpertLayers(spec().model); layers > 0)
     *report.mutable_routing() = RoutingOf(result, spec().tokens_per_step(), layers);
   if (const int64_t ranks = spec().mesh.size(Axis::kExpert); ranks > 1)
-    report.mutable_routing()->set_room(std::min(expert_room_, static_cast<double>(ranks)));
+    report.mutable_routing()->set_room(std::min(expert_capacity_, static_cast<double>(ranks)));
   AddFp8(result, &report);
   if (spec().device == DeviceKind::kCuda && spec().shards_optimizer() &&
       spec().mesh.SizeOf(Group::kShard) > 1) {

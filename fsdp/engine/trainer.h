@@ -67,7 +67,8 @@ struct TrainerOptions {
   InitialValues initial;                    // Empty: the model's own, from the spec's seed.
   const UserModel* model = nullptr;         // The plan's model; null: the one that its spec names.
   StepTraces* traces = nullptr;             // Which steps are written down, and where; null: none.
-  FlightPage* flight = nullptr;      // Where lanes say how far they are (base/flight_page.h); null: nowhere.
+  FlightRecorder* flight =
+      nullptr;  // Where lanes say how far they are (base/flight_recorder.h); null: nowhere.
   const Restore* restore = nullptr;  // What to go on from, read by Make alone; null: a fresh start.
   // How ranks tell each other what they read (rank_data.h), and, where the spec saves, what is written.
   Store* store = nullptr;
@@ -140,8 +141,8 @@ class Trainer {
   absl::Status FreeSnapshot(const OnStep& on_step);
   absl::Status Submit(int64_t step, bool saves);
   absl::Status SubmitOpen(OpenStep* step);
-  absl::Status RunAgain();
-  std::string MakeRoom();  // Says so.
+  absl::Status ReplayOpenSteps();
+  std::string GrowExpertCapacity();  // Says so.
   absl::Status Finish(const OnStep& on_step);
   bool told_to_leave() const { return options_.departure != nullptr && options_.departure->told(); }
   bool RunsAhead() const;
@@ -172,15 +173,15 @@ class Trainer {
   ShardedParams params_;
   int64_t rounds_done_ = 0;  // Of all evaluations.
   std::vector<std::unique_ptr<Unit>> units_;
-  std::unique_ptr<OffloadedKept> kept_;  // Where the spec has layers keep anything in host memory.
-  std::unique_ptr<Snapshot> snapshot_;   // Set, like the saver, where the spec saves.
-  StepPeak peak_;                        // Lanes use it.
+  std::unique_ptr<OffloadedActivations> kept_;  // Where the spec has layers keep anything in host memory.
+  std::unique_ptr<Snapshot> snapshot_;          // Set, like the saver, where the spec saves.
+  StepPeak peak_;                               // Lanes use it.
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Saver> saver_;
   std::optional<SaveSchedule> schedule_;  // Set by Run.
   std::deque<OpenStep> open_;             // The oldest first.
   double step_seconds_ = 0;               // Of the step reported last.
-  double expert_room_ = kExpertRoom;
+  double expert_capacity_ = kExpertCapacity;
   int64_t step_peak_bytes_ = 0;           // Of the allocator, in the step last submitted by hand.
   TrainingState state_;                   // After the step reported last.
   std::optional<DataWarnings> warnings_;  // Set by Run.

@@ -224,12 +224,12 @@ TEST(Evaluation, OfTheSameTokensIsTheTrainingLoss) {
 
 // A page with its reader.
 struct Flight {
-  Flight() : fd(*MakeFlightPage()), page(*FlightPage::Map(fd)) {}
+  Flight() : fd(*MakeFlightRecorder()), page(*FlightRecorder::Map(fd)) {}
   ~Flight() { close(fd); }
   std::string Where() const { return *WhereLanesStand(fd); }
 
   const int fd;
-  const std::unique_ptr<FlightPage> page;
+  const std::unique_ptr<FlightRecorder> page;
 };
 
 TEST(FlightRecorder, NamesEachStepsLastInstructionAndTellsAnEvaluationFromAStep) {

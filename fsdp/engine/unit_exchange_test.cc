@@ -41,7 +41,9 @@ class Centre : public Unit {
     return grad * w_;
   }
 
-  void VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) override { visit(&x_[slot]); }
+  void VisitSavedActivations(int slot, const std::function<void(at::Tensor*)>& visit) override {
+    visit(&x_[slot]);
+  }
 
   at::Tensor InitialValue(int /*index*/, uint64_t /*seed*/, int64_t begin, int64_t elements) const override {
     return (at::arange(elements) + begin) * 0.1 + 0.5;

@@ -2,8 +2,8 @@
 
 #include "fsdp/kernels/adamw.h"
 #include "fsdp/kernels/fp8_moments.h"
-#include "fsdp/kernels/halves.h"
 #include "fsdp/kernels/pack.cuh"
+#include "fsdp/kernels/split_fp32.h"
 
 namespace fsdpd::kernels {
 namespace {
@@ -53,9 +53,9 @@ __device__ M StoredMoment(float moment, uint32_t hash) {
   }
 }
 
-template <int N, bool kHalves>
+template <int N, bool kSplitFp32>
 __device__ Pack<float, N> LoadParam(const AdamWArgs& args, int64_t i) {
-  if constexpr (kHalves) {
+  if constexpr (kSplitFp32) {
     const auto high = Load<uint16_t, N>(args.high, i), low = Load<uint16_t, N>(args.low, i);
     Pack<float, N> param;
     for (int k = 0; k < N; ++k) param.at[k] = __uint_as_float(JoinBits({high.at[k], low.at[k]}));
@@ -65,9 +65,9 @@ __device__ Pack<float, N> LoadParam(const AdamWArgs& args, int64_t i) {
   }
 }
 
-template <int N, bool kHalves>
+template <int N, bool kSplitFp32>
 __device__ void StoreParam(const AdamWArgs& args, int64_t i, const Pack<float, N>& param) {
-  if constexpr (kHalves) {
+  if constexpr (kSplitFp32) {
     Pack<uint16_t, N> high, low;
     for (int k = 0; k < N; ++k) {
       const HalfBits halves = SplitBits(__float_as_uint(param.at[k]));
@@ -82,9 +82,9 @@ __device__ void StoreParam(const AdamWArgs& args, int64_t i, const Pack<float, N
 }
 
 // Roundings are spelt out: those that a compiler chooses differ between types of storage.
-template <typename G, typename M, int N, bool kHalves>
+template <typename G, typename M, int N, bool kSplitFp32>
 __device__ void UpdatePack(const AdamWArgs& args, const Factors& f, int64_t i) {
-  auto param = LoadParam<N, kHalves>(args, i);
+  auto param = LoadParam<N, kSplitFp32>(args, i);
   const auto grad = Load<G, N>(static_cast<const G*>(args.grad), i);
   auto exp_avg = Load<M, N>(static_cast<const M*>(args.exp_avg), i);
   auto exp_avg_sq = Load<M, N>(static_cast<const M*>(args.exp_avg_sq), i);
@@ -98,12 +98,12 @@ __device__ void UpdatePack(const AdamWArgs& args, const Factors& f, int64_t i) {
     exp_avg.at[k] = StoredMoment<0, M>(m, hash);
     exp_avg_sq.at[k] = StoredMoment<1, M>(v, hash);
   }
-  StoreParam<N, kHalves>(args, i, param);
+  StoreParam<N, kSplitFp32>(args, i, param);
   Store(static_cast<M*>(args.exp_avg), i, exp_avg);
   Store(static_cast<M*>(args.exp_avg_sq), i, exp_avg_sq);
 }
 
-template <typename G, typename M, int N, bool kHalves>
+template <typename G, typename M, int N, bool kSplitFp32>
 __global__ void Update(AdamWArgs args) {
   if (*args.skip == 1.0f) return;
   __shared__ Factors factors;
@@ -113,7 +113,7 @@ __global__ void Update(AdamWArgs args) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < args.elements / N;
        i += stride) {
-    UpdatePack<G, M, N, kHalves>(args, mine, i);
+    UpdatePack<G, M, N, kSplitFp32>(args, mine, i);
   }
 }
 
@@ -128,13 +128,13 @@ bool PacksOf(const AdamWArgs& args, int params) {
          aligned(args.exp_avg_sq, args.moment_type);
 }
 
-template <typename G, typename M, bool kHalves>
+template <typename G, typename M, bool kSplitFp32>
 void Launch(const AdamWArgs& args, Stream stream) {
   constexpr int kMost = kParams<M>;
   const bool packs = PacksOf(args, kMost);
   const unsigned blocks =
       std::min(kMaxBlocks, BlocksOf(packs ? args.elements / kMost : args.elements, kThreads));
-  const auto kernel = packs ? Update<G, M, kMost, kHalves> : Update<G, M, 1, kHalves>;
+  const auto kernel = packs ? Update<G, M, kMost, kSplitFp32> : Update<G, M, 1, kSplitFp32>;
   kernel<<<blocks, kThreads, 0, stream>>>(args);
 }
 

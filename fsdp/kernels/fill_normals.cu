@@ -12,14 +12,14 @@ constexpr unsigned kMaxBlocks = 132 * 16;
 
 // A thread draws one number at a time. That computes each pair twice and each Philox counter four times, and
 // a GPU still draws 8 G numbers in a small part of a second; stores are coalesced for any begin and slice.
-template <bool kHalves>
+template <bool kSplitFp32>
 __global__ void Fill(FillNormalsArgs args) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < args.elements;
        i += stride) {
     const int64_t element = WholeElement(args.slice, args.begin + i);
     const float value = NumberAt(args.numbers, static_cast<uint64_t>(element));
-    if constexpr (kHalves) {
+    if constexpr (kSplitFp32) {
       const HalfBits halves = SplitBits(__float_as_uint(value));
       args.high[i] = halves.high;
       args.low[i] = halves.low;

@@ -7,8 +7,8 @@
 
 #include <cstdint>
 
-#include "fsdp/kernels/halves.h"
 #include "fsdp/kernels/normal_numbers.h"
+#include "fsdp/kernels/split_fp32.h"
 #include "fsdp/kernels/stream.h"
 
 namespace fsdpd::kernels {

@@ -187,28 +187,28 @@ __device__ inline void AddScale(Fp8Seen* seen, unsigned largest_number, float sc
 }
 
 // So many packs of a row a thread keeps until the row's largest number is known; others it makes again.
-constexpr int kFp8Kept = 4;
+constexpr int kFp8Saved = 4;
 
 // A block's row, of packs that source(i) reads or makes: Pairs, or one number each.
 template <typename Scaling = FullScale, typename Source>
 __device__ void RoundRow(const Source& source, int64_t packs, unsigned char* to, float* scale,
                          Fp8Seen* seen) {
-  decltype(source(0)) kept[kFp8Kept];
+  decltype(source(0)) kept[kFp8Saved];
   unsigned largest = 0;
 #pragma unroll
-  for (int j = 0; j < kFp8Kept; ++j) {
+  for (int j = 0; j < kFp8Saved; ++j) {
     const int64_t i = threadIdx.x + static_cast<int64_t>(j) * blockDim.x;
     if (i >= packs) break;
     kept[j] = source(i);
     largest = max(largest, LargestIn(kept[j]));
   }
-  const int64_t beyond = threadIdx.x + static_cast<int64_t>(kFp8Kept) * blockDim.x;
+  const int64_t beyond = threadIdx.x + static_cast<int64_t>(kFp8Saved) * blockDim.x;
   for (int64_t i = beyond; i < packs; i += blockDim.x) largest = max(largest, LargestIn(source(i)));
   largest = BlockMax(largest);
   if (threadIdx.x == 0) *scale = Scaling::Scale(largest);
   const float factor = Scaling::Factor(largest);
 #pragma unroll
-  for (int j = 0; j < kFp8Kept; ++j) {
+  for (int j = 0; j < kFp8Saved; ++j) {
     const int64_t i = threadIdx.x + static_cast<int64_t>(j) * blockDim.x;
     if (i >= packs) break;
     StoreRounded(kept[j], factor, to, i);
@@ -225,7 +225,7 @@ __device__ void RoundRow(const Source& source, int64_t packs, unsigned char* to,
 
 inline unsigned RowThreads(int64_t packs) {
   constexpr int64_t kMost = 1024;
-  const int64_t wanted = ((packs + kFp8Kept - 1) / kFp8Kept + 31) / 32 * 32;
+  const int64_t wanted = ((packs + kFp8Saved - 1) / kFp8Saved + 31) / 32 * 32;
   return static_cast<unsigned>(wanted < kMost ? wanted : kMost);
 }
 

@@ -19,7 +19,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "fsdp/kernels/halves.h"
+#include "fsdp/kernels/split_fp32.h"
 #include "fsdp/plan/spec/dtype.h"
 
 namespace fsdpd::kernels {

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "fsdp/kernels/halves.h"
+#include "fsdp/kernels/split_fp32.h"
 
 // Inlined into functions for other instruction sets than the file's, too.
 #define FSDPD_NORMAL_INLINE FSDPD_HOST_DEVICE inline __attribute__((always_inline))

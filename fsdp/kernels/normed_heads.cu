@@ -13,18 +13,18 @@ constexpr int kBackwardThreads = 256;
 
 // What a lane has of a head: a pack of its first half, and the one that this turns with.
 template <typename T>
-struct Halves {
+struct SplitFp32 {
   Pack<T, kPack<T>> first, second;
 };
 
 template <typename T>
-__device__ Halves<T> LoadHalves(const void* from, int64_t begin, int pack, int packs) {
+__device__ SplitFp32<T> LoadSplitFp32(const void* from, int64_t begin, int pack, int packs) {
   const T* const head = static_cast<const T*>(from) + begin;
   return {Load<T, kPack<T>>(head, pack), Load<T, kPack<T>>(head, packs + pack)};
 }
 
 template <typename T>
-__device__ void StoreHalves(void* to, int64_t begin, int pack, int packs, const Halves<T>& values) {
+__device__ void StoreSplitFp32(void* to, int64_t begin, int pack, int packs, const SplitFp32<T>& values) {
   T* const head = static_cast<T*>(to) + begin;
   Store(head, pack, values.first);
   Store(head, packs + pack, values.second);
@@ -67,10 +67,10 @@ __global__ void Forward(NormedHeadsArgs args) {
     const bool has = number < heads && pack < packs, is_q = number < args.q.rows.heads;
     const NormedHeads& of = is_q ? args.q : args.k;
     const int head = is_q ? number : number - args.q.rows.heads;
-    Halves<T> x;
+    SplitFp32<T> x;
     float squares = 0;
     if (has) {
-      x = LoadHalves<T>(of.rows.from, token * of.rows.from_row + head * 2 * args.angles.half, pack, packs);
+      x = LoadSplitFp32<T>(of.rows.from, token * of.rows.from_row + head * 2 * args.angles.half, pack, packs);
       for (int n = 0; n < N; ++n) {
         squares += Wide(x.first.at[n]) * Wide(x.first.at[n]) + Wide(x.second.at[n]) * Wide(x.second.at[n]);
       }
@@ -79,21 +79,21 @@ __global__ void Forward(NormedHeadsArgs args) {
     const float rstd = rsqrtf(mean + static_cast<float>(args.epsilon));
     if (!has) continue;
     if (pack == 0) of.rstd[token * of.rows.heads + head] = rstd;
-    const auto weight = LoadHalves<T>(of.weight, 0, pack, packs);
+    const auto weight = LoadSplitFp32<T>(of.weight, 0, pack, packs);
     for (int n = 0; n < N; ++n) {
       const float a = Wide(x.first.at[n]) * rstd * Wide(weight.first.at[n]);
       const float b = Wide(x.second.at[n]) * rstd * Wide(weight.second.at[n]);
       x.first.at[n] = Narrow<T>(a * turn.cos[n] - b * turn.sin[n]);
       x.second.at[n] = Narrow<T>(b * turn.cos[n] + a * turn.sin[n]);
     }
-    StoreHalves<T>(of.rows.to, token * of.rows.to_row + head * 2 * args.angles.half, pack, packs, x);
+    StoreSplitFp32<T>(of.rows.to, token * of.rows.to_row + head * 2 * args.angles.half, pack, packs, x);
   }
 }
 
 // What a lane reads of a head on the way back.
 template <typename T>
 struct HeadPart {
-  Halves<T> grad, x;
+  SplitFp32<T> grad, x;
   float rstd;
 };
 
@@ -101,8 +101,8 @@ template <typename T>
 __device__ HeadPart<T> LoadPart(const NormedHeadsGrad& of, int half, unsigned item, int pack, int packs) {
   const unsigned heads = of.grad.heads, token = item / heads, head = item % heads;
   const int64_t in_row = static_cast<int64_t>(head) * 2 * half;
-  return {LoadHalves<T>(of.grad.from, token * of.grad.from_row + in_row, pack, packs),
-          LoadHalves<T>(of.x, token * of.grad.to_row + in_row, pack, packs), of.rstd[item]};
+  return {LoadSplitFp32<T>(of.grad.from, token * of.grad.from_row + in_row, pack, packs),
+          LoadSplitFp32<T>(of.x, token * of.grad.to_row + in_row, pack, packs), of.rstd[item]};
 }
 
 // What blocks add to the weight's gradient: a lane's numbers, of all heads that it had.
@@ -141,8 +141,8 @@ __global__ void __launch_bounds__(kBackwardThreads, 2) Backward(NormedHeadsBackw
   const int half = args.angles.half, packs = half / N, pack = static_cast<int>(threadIdx.x) % kLanes;
   const unsigned items = static_cast<unsigned>(args.angles.tokens) * of.grad.heads;
   const unsigned stride = gridDim.x * (kBackwardThreads / kLanes);
-  Halves<T> weight;
-  if (pack < packs) weight = LoadHalves<T>(of.weight, 0, pack, packs);
+  SplitFp32<T> weight;
+  if (pack < packs) weight = LoadSplitFp32<T>(of.weight, 0, pack, packs);
   WeightSums<N> sums;
   HeadPart<T> next;
   unsigned item = blockIdx.x * (kBackwardThreads / kLanes) + threadIdx.x / kLanes;
@@ -177,8 +177,8 @@ __global__ void __launch_bounds__(kBackwardThreads, 2) Backward(NormedHeadsBackw
       part.grad.second.at[n] = Narrow<T>(part.rstd * (b[n] - unit_s * mean));
     }
     const unsigned token = item / of.grad.heads, head = item % of.grad.heads;
-    StoreHalves<T>(of.grad.to, token * of.grad.to_row + static_cast<int64_t>(head) * 2 * half, pack, packs,
-                   part.grad);
+    StoreSplitFp32<T>(of.grad.to, token * of.grad.to_row + static_cast<int64_t>(head) * 2 * half, pack, packs,
+                      part.grad);
   }
   if (of.parts != nullptr)
     StoreWeightSums<N, kLanes>(sums, packs, half, of.parts + static_cast<int64_t>(blockIdx.x) * 2 * half);

@@ -1,4 +1,4 @@
-#include "fsdp/lane/clock_mark.h"
+#include "fsdp/lane/clock_event.h"
 #include "fsdp/lane/lane.h"
 #include "fsdp/torch/torch_status.h"
 
@@ -11,13 +11,13 @@ class InlineLane : public Lane {
     if (error_.ok()) error_ = CatchTorch(work);
   }
 
-  MarkPtr Record() override {
-    auto mark = std::make_shared<ClockMark>();
+  LaneEventPtr Record() override {
+    auto mark = std::make_shared<ClockEvent>();
     mark->Reach(error_);
     return mark;
   }
 
-  void Wait(const MarkPtr& mark) override {
+  void Wait(const LaneEventPtr& mark) override {
     const absl::Status status = mark->Await();
     if (error_.ok()) error_ = status;
   }

@@ -27,9 +27,9 @@ namespace fsdpd {
 using Interrupt = std::function<absl::Status()>;
 
 // A point in a lane's order. Shared, since several lanes may wait for it.
-class Mark {
+class LaneEvent {
  public:
-  virtual ~Mark() = default;
+  virtual ~LaneEvent() = default;
   // Host waits until the point is reached, and gets the lane's error so far. While a device works,
   // `interrupted` (may be empty) is asked again and again, and an error from it ends the wait: a peer that is
   // gone ends neither a kernel nor an event. CPU lanes do not ask, since their collectives fail with an
@@ -37,16 +37,16 @@ class Mark {
   virtual absl::Status Await(const Interrupt& interrupted) = 0;
   absl::Status Await() { return Await(nullptr); }
   // REQUIRES: both reached, both of the same device.
-  virtual double SecondsSince(const Mark& earlier) const = 0;
+  virtual double SecondsSince(const LaneEvent& earlier) const = 0;
 };
-using MarkPtr = std::shared_ptr<Mark>;
+using LaneEventPtr = std::shared_ptr<LaneEvent>;
 
 class Lane {
  public:
   virtual ~Lane() = default;
   virtual void Submit(std::function<absl::Status()> work) = 0;
-  virtual MarkPtr Record() = 0;
-  virtual void Wait(const MarkPtr& mark) = 0;  // Later work of this lane starts after the mark.
+  virtual LaneEventPtr Record() = 0;
+  virtual void Wait(const LaneEventPtr& mark) = 0;  // Later work of this lane starts after the mark.
 
   // From now on Progress stores to `word` (null: nowhere), which outlives the lane and lies at the head of
   // kProgressBytes that nothing else shares, aligned to as many: a stream makes them known to its device. An

@@ -22,7 +22,7 @@ TEST(ThreadLane, RunsBesideTheThreadThatSubmits) {
     gone.get();
     return absl::OkStatus();
   });
-  const MarkPtr mark = lane->Record();
+  const LaneEventPtr mark = lane->Record();
   go.set_value();  // Reached only because Submit did not wait for the work.
   EXPECT_TRUE(mark->Await().ok());
 }

@@ -25,7 +25,7 @@ class StreamGraph : public LaneGraph {
 
 void Join(const std::vector<StreamLane*>& waiting, const std::vector<StreamLane*>& awaited) {
   for (StreamLane* each : awaited) {
-    const MarkPtr mark = each->Record();
+    const LaneEventPtr mark = each->Record();
     for (StreamLane* lane : waiting) {
       if (lane != each) lane->Wait(mark);
     }

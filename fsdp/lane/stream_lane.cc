@@ -49,13 +49,13 @@ void EventPool::GiveBack(cudaEvent_t event) {
   free_.push_back(event);
 }
 
-EventMark::~EventMark() {
+CudaEvent::~CudaEvent() {
   if (order_ != nullptr) pool_->GiveBack(order_);
   if (time_ != nullptr && time_ != order_) pool_->GiveBack(time_);
 }
 
 // Polled rather than cudaEventSynchronize, which nothing ends.
-absl::Status EventMark::Await(const Interrupt& interrupted) {
+absl::Status CudaEvent::Await(const Interrupt& interrupted) {
   if (!status_.ok()) return status_;
   FSDPD_CHECK(time_ == order_);  // Of a graph's, which launch would be meant?
   while (true) {
@@ -66,8 +66,8 @@ absl::Status EventMark::Await(const Interrupt& interrupted) {
   }
 }
 
-double EventMark::SecondsSince(const Mark& earlier) const {
-  const auto* other = dynamic_cast<const EventMark*>(&earlier);
+double CudaEvent::SecondsSince(const LaneEvent& earlier) const {
+  const auto* other = dynamic_cast<const CudaEvent*>(&earlier);
   FSDPD_CHECK(other != nullptr);  // A mark of another device.
   // A lane that failed recorded no events; its times mean nothing.
   if (!status_.ok() || !other->status_.ok()) return 0;
@@ -92,8 +92,8 @@ void StreamLane::Submit(std::function<absl::Status()> work) {
 }
 
 // While a graph is recorded, an event that orders is not one that is recorded when the graph runs.
-MarkPtr StreamLane::Record() {
-  if (!error_.ok()) return std::make_shared<EventMark>(events_, nullptr, nullptr, error_);
+LaneEventPtr StreamLane::Record() {
+  if (!error_.ok()) return std::make_shared<CudaEvent>(events_, nullptr, nullptr, error_);
   const cudaEvent_t order = events_->Take(), time = recording_ ? events_->Take() : order;
   if (order == nullptr || time == nullptr) {
     Keep(StatusOfCuda(cudaGetLastError(), "cudaEventCreate"));
@@ -103,11 +103,11 @@ MarkPtr StreamLane::Record() {
       Keep(StatusOfCuda(cudaEventRecordWithFlags(time, stream(), cudaEventRecordExternal),
                         "cudaEventRecordWithFlags"));
   }
-  return std::make_shared<EventMark>(events_, order, time, error_);
+  return std::make_shared<CudaEvent>(events_, order, time, error_);
 }
 
-void StreamLane::Wait(const MarkPtr& mark) {
-  const auto* recorded = dynamic_cast<const EventMark*>(mark.get());
+void StreamLane::Wait(const LaneEventPtr& mark) {
+  const auto* recorded = dynamic_cast<const CudaEvent*>(mark.get());
   if (recorded == nullptr) return Keep(mark->Await());  // Of a CPU lane: the host waits for the stream.
   if (!recorded->status().ok()) return Keep(recorded->status());
   Keep(StatusOfCuda(cudaStreamWaitEvent(stream(), recorded->event()), "cudaStreamWaitEvent"));

@@ -36,17 +36,17 @@ class EventPool {
   std::vector<cudaEvent_t> free_ ABSL_GUARDED_BY(mutex_);
 };
 
-class EventMark : public Mark {
+class CudaEvent : public LaneEvent {
  public:
   // `order`: what others wait for. `time`: what measures; the same one, but in a graph, where an event does
   // either. Recorded already; null only with an error.
-  EventMark(std::shared_ptr<EventPool> pool, cudaEvent_t order, cudaEvent_t time, absl::Status status)
+  CudaEvent(std::shared_ptr<EventPool> pool, cudaEvent_t order, cudaEvent_t time, absl::Status status)
       : pool_(std::move(pool)), order_(order), time_(time), status_(std::move(status)) {}
-  ~EventMark() override;
+  ~CudaEvent() override;
 
-  using Mark::Await;
+  using LaneEvent::Await;
   absl::Status Await(const Interrupt& interrupted) override;
-  double SecondsSince(const Mark& earlier) const override;
+  double SecondsSince(const LaneEvent& earlier) const override;
 
   cudaEvent_t event() const { return order_; }
   const absl::Status& status() const { return status_; }
@@ -64,8 +64,8 @@ class StreamLane : public Lane {
   ~StreamLane() override;
 
   void Submit(std::function<absl::Status()> work) override;
-  MarkPtr Record() override;
-  void Wait(const MarkPtr& mark) override;
+  LaneEventPtr Record() override;
+  void Wait(const LaneEventPtr& mark) override;
   absl::Status ShowProgress(std::atomic<uint64_t>* word) override;
   void Progress(uint64_t value) override;
   absl::Status ShowLaunches(std::atomic<uint64_t>* word) override;

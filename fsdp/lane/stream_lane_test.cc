@@ -58,12 +58,12 @@ TEST_F(StreamLane, KernelsOfOneLaneStartAfterTheMarkOfAnother) {
 TEST_F(StreamLane, MarksMeasureTheDeviceAndNotTheHost) {
   const at::Tensor a = at::zeros({256 << 20}, at::TensorOptions(at::kFloat).device(at::kCUDA));
   auto lane = MakeStreamLane(0, false);
-  const MarkPtr begin = lane->Record();
+  const LaneEventPtr begin = lane->Record();
   lane->Submit([&] {
     for (int i = 0; i < 10; ++i) a.add_(1);
     return absl::OkStatus();
   });
-  const MarkPtr end = lane->Record();
+  const LaneEventPtr end = lane->Record();
   ASSERT_TRUE(end->Await().ok());
   EXPECT_GT(end->SecondsSince(*begin), 0.001);  // 10 x 2 GiB through memory: no GPU moves 20 TB/s.
 }
@@ -116,7 +116,7 @@ TEST_F(StreamLane, OthersReadWhatAStuckStreamIsIn) {
   auto lane = MakeStreamLane(0, true);
   ASSERT_TRUE(lane->ShowProgress(shared.word()).ok());
   lane->Progress(1);
-  const MarkPtr before = lane->Record();
+  const LaneEventPtr before = lane->Record();
   Stuck stuck(lane.get());
   lane->Progress(2);
   ASSERT_TRUE(before->Await().ok());
@@ -149,7 +149,7 @@ TEST_F(StreamLane, KernelsOfTheLaneAreDoneWhenItsProgressSaysSo) {
 
 // Two lanes: one adds 1 to `a`, the other copies that to `b`.
 absl::Status AddAndCopy(Lane* adder, Lane* copier, const at::Tensor& a, const at::Tensor& b,
-                        MarkPtr marks[2]) {
+                        LaneEventPtr marks[2]) {
   adder->Progress(1);
   marks[0] = adder->Record();
   adder->Submit([&a] {
@@ -173,7 +173,7 @@ TEST_F(StreamLane, AGraphDoesAgainWhatItsLanesDidAndShowsAndMeasuresIt) {
   SharedWord progress, launches;
   ASSERT_TRUE(adder->ShowProgress(progress.word()).ok());
   ASSERT_TRUE(adder->ShowLaunches(launches.word()).ok());
-  MarkPtr marks[2];
+  LaneEventPtr marks[2];
   // What the operators need of LibTorch is there before they are recorded.
   ASSERT_TRUE(AddAndCopy(adder.get(), copier.get(), a, b, marks).ok());
   ASSERT_TRUE(copier->Synchronize().ok());
@@ -184,7 +184,7 @@ TEST_F(StreamLane, AGraphDoesAgainWhatItsLanesDidAndShowsAndMeasuresIt) {
   for (int round = 1; round <= 5; ++round) {
     progress.word()->store(0);
     (*graph)->Launch(100 + round);
-    const MarkPtr end = adder->Record();
+    const LaneEventPtr end = adder->Record();
     copier->Wait(end);
     ASSERT_TRUE(end->Await().ok());
     EXPECT_EQ(b.min().item<float>(), 1 + round);

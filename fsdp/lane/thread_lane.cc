@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/mutex.h"
-#include "fsdp/lane/clock_mark.h"
+#include "fsdp/lane/clock_event.h"
 #include "fsdp/lane/lane.h"
 #include "fsdp/torch/torch_status.h"
 
@@ -36,13 +36,13 @@ class ThreadLane : public Lane {
     });
   }
 
-  MarkPtr Record() override {
-    auto mark = std::make_shared<ClockMark>();
+  LaneEventPtr Record() override {
+    auto mark = std::make_shared<ClockEvent>();
     Push([mark](absl::Status* error) { mark->Reach(*error); });
     return mark;
   }
 
-  void Wait(const MarkPtr& mark) override {
+  void Wait(const LaneEventPtr& mark) override {
     Push([mark](absl::Status* error) {
       const absl::Status status = mark->Await();
       if (error->ok()) *error = status;

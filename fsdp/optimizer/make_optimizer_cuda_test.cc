@@ -91,7 +91,7 @@ TEST_P(CudaUpdates, EqualTheCpusAndSkipBitForBit) {
 
 // fp32 as halves keep it.
 at::Tensor Stored(const at::Tensor& fp32) {
-  const Halves halves = Halves::Make(fp32.numel(), at::kCPU);
+  const SplitFp32 halves = SplitFp32::Make(fp32.numel(), at::kCPU);
   halves.Write(0, fp32.cpu());
   return halves.Read();
 }
@@ -106,13 +106,13 @@ TEST_F(OnCuda, HalvesAreUpdatedAsFp32IsBitForBit) {
       const at::TensorOptions moments = at::TensorOptions(at::kCUDA).dtype(MomentTypeOf(narrow));
       BucketShard whole, halved;
       whole.main = Stored(at::randn({kElements})).cuda();
-      halved.halves = Halves::Make(kElements, at::Device(at::kCUDA, 0));
+      halved.halves = SplitFp32::Make(kElements, at::Device(at::kCUDA, 0));
       halved.halves.Write(0, whole.main.cpu());
       for (BucketShard* shard : {&whole, &halved}) {
         for (int i = 0; i < 2; ++i) shard->moments.push_back(at::zeros({kElements}, moments));
       }
       const auto of_whole = MakeOptimizer(spec, Runs(off), {}, at::kCUDA);
-      const auto of_halves = MakeOptimizer(spec, Runs(off), {}, at::kCUDA);
+      const auto of_split_fp32 = MakeOptimizer(spec, Runs(off), {}, at::kCUDA);
       for (int step = 1; step <= 5; ++step) {
         const at::Tensor before = halved.halves.Read();
         whole.grad = halved.grad = at::randn({kElements}).to(grads).cuda();
@@ -120,9 +120,9 @@ TEST_F(OnCuda, HalvesAreUpdatedAsFp32IsBitForBit) {
         of_whole->BeginStep(step);
         of_whole->Count(scalars);
         of_whole->Update(0, whole, scalars);
-        of_halves->BeginStep(step);
-        of_halves->Count(scalars);
-        of_halves->Update(0, halved, scalars);
+        of_split_fp32->BeginStep(step);
+        of_split_fp32->Count(scalars);
+        of_split_fp32->Update(0, halved, scalars);
         whole.main.copy_(Stored(whole.main));  // What a tie moved is moved in both.
         const at::Tensor read = halved.halves.Read();
         ASSERT_TRUE(read.equal(whole.main.cpu())) << step;

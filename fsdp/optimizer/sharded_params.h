@@ -24,7 +24,7 @@
 
 #include "fsdp/kernels/normal_numbers.h"
 #include "fsdp/memory/host_arena.h"
-#include "fsdp/optimizer/halves.h"
+#include "fsdp/optimizer/split_fp32.h"
 #include "fsdp/plan/layout/layout.h"
 
 namespace fsdpd {
@@ -36,7 +36,8 @@ struct BucketShard {
       moments;  // As many as the optimizer has, each [main_elements] of MomentTypeOf(BucketTypes::moment).
   at::Tensor
       grad;  // [main_elements]: a view of the gradient shard. Undefined in frozen buckets, and until bound.
-  Halves halves = {};  // Of main, where BucketTypes::halves says so: what AdamW reads and writes on CUDA.
+  SplitFp32 halves =
+      {};  // Of main, where BucketTypes::split_fp32 says so: what AdamW reads and writes on CUDA.
 
   // What a gather sends once it has BucketTypes::gathered: a cast, a rounding, or a copy of what has it
   // already.

@@ -165,7 +165,7 @@ TEST(ShardedParams, AKernelFindsTheElementsThatWholeRunsName) {
   for (const int dim : {0, 1, 2}) {
     for (const int64_t parts : {1, 2, 3}) {
       for (int64_t part = 0; part < parts; ++part) {
-        const TensorCut cut{dim, parts};
+        const TensorPartition cut{dim, parts};
         const auto runs = WholeRuns(shape, cut, part, 0, 105);
         const kernels::ParamSlice slice{runs.front().elements, parts, part};
         int64_t i = 0;

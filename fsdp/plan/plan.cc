@@ -15,8 +15,8 @@
 #include "base/text.h"
 #include "fsdp/plan/budget.h"
 #include "fsdp/plan/memory/host_memory.h"
-#include "fsdp/plan/model/kept_policy.h"
-#include "fsdp/plan/model/stage_cut.h"
+#include "fsdp/plan/model/activation_policy.h"
+#include "fsdp/plan/model/stage_partition.h"
 #include "fsdp/plan/predict/cost.h"
 #include "fsdp/plan/program/traffic.h"
 #include "fsdp/plan/rules/rules.h"
@@ -59,7 +59,7 @@ void AddUnits(const Plan& plan, const StagePlan& from, int begin, int end, v1::P
                                 ReceivedBytes(plan.spec.mesh, exchange, exchange.forward_elements) +
                                 ReceivedBytes(plan.spec.mesh, exchange, exchange.backward_elements));
     }
-    unit->set_activation_bytes(KeptBytesOf(plan.spec, from.model, u));
+    unit->set_activation_bytes(SavedBytesOf(plan.spec, from.model, u));
   }
 }
 

@@ -8,10 +8,10 @@
 
 #include "base/text.h"
 #include "fsdp/plan/memory/memory.h"
-#include "fsdp/plan/memory_ways.h"
+#include "fsdp/plan/memory_strategies.h"
+#include "fsdp/plan/model/activation_policy.h"
 #include "fsdp/plan/model/fp8_facts.h"
-#include "fsdp/plan/model/kept_policy.h"
-#include "fsdp/plan/model/stage_cut.h"
+#include "fsdp/plan/model/stage_partition.h"
 #include "fsdp/plan/predict/device_profile.h"
 #include "fsdp/plan/spec/global_batch.h"
 
@@ -197,7 +197,7 @@ class Resolver {
     HeldRecompute held;
     if (fsdp->recompute() != v1::RECOMPUTE_UNSPECIFIED) held.kind = spec.recompute;
     if (fsdp->has_recompute_layers()) held.layers = fsdp->recompute_layers();
-    const std::vector<MemoryWay> ways = MemoryWays(spec, held, job_.resources().ranks_per_node());
+    const std::vector<MemoryWay> ways = MemoryStrategies(spec, held, job_.resources().ranks_per_node());
     choose(ways.front().offloaded_layers, WhyOf(ways, spec));
     if (!held.kind.has_value())
       SetRecompute(ways.front().recompute, held.layers.has_value(),

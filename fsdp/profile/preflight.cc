@@ -77,7 +77,7 @@ class Measurement {
 
   absl::StatusOr<double> MedianSecondsOf(Lane* lane, const Work& work) const {
     for (int i = 0; i < kWarmUps; ++i) lane->Submit(work);
-    std::vector<MarkPtr> marks{lane->Record()};
+    std::vector<LaneEventPtr> marks{lane->Record()};
     for (int i = 0; i < options_.runs; ++i) {
       lane->Submit(work);
       marks.push_back(lane->Record());

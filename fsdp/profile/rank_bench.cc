@@ -48,7 +48,7 @@ absl::Status RunOn(Lane* lane, const Work& work) {
 absl::StatusOr<double> MedianSeconds(RankBench* rank, Lane* lane, const Work& work) {
   FSDPD_RETURN_IF_ERROR(AwaitRanks(rank));
   for (int i = 0; i < kWarmUps; ++i) lane->Submit(work);
-  std::vector<MarkPtr> marks{lane->Record()};
+  std::vector<LaneEventPtr> marks{lane->Record()};
   for (int i = 0; i < rank->runs; ++i) {
     lane->Submit(work);
     marks.push_back(lane->Record());
@@ -66,9 +66,9 @@ absl::StatusOr<double> SecondsBeside(RankBench* rank, const TimedWork& work, con
       static_cast<int>(std::min(std::ceil(longest / other.seconds_alone), 1.0 * kMostFillers));
   FSDPD_RETURN_IF_ERROR(AwaitRanks(rank));
   for (int i = 0; i < fillers; ++i) other.lane->Submit(other.work);
-  const MarkPtr start = work.lane->Record();
+  const LaneEventPtr start = work.lane->Record();
   for (int i = 0; i < rank->runs; ++i) work.lane->Submit(work.work);
-  const MarkPtr end = work.lane->Record();
+  const LaneEventPtr end = work.lane->Record();
   FSDPD_RETURN_IF_ERROR(work.lane->Synchronize());
   FSDPD_RETURN_IF_ERROR(other.lane->Synchronize());
   return MeanOverRanks(rank, end->SecondsSince(*start) / rank->runs);

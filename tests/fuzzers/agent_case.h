@@ -120,7 +120,7 @@ class AgentCase : public Uplink {
     attachment.outbox().AddRendezvous(std::move(message));
   }
   void ForgetRendezvous(const AttemptId& attempt) override { attachment.outbox().ForgetRendezvous(attempt); }
-  std::vector<v1::AgentMessage> Untold() override { return attachment.outbox().Untold(); }
+  std::vector<v1::AgentMessage> Undelivered() override { return attachment.outbox().Undelivered(); }
   bool attached() override { return attachment.welcomed(); }
 
   FakeClock clock;

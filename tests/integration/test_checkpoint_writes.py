@@ -84,8 +84,8 @@ def test_a_rank_killed_around_the_commit_leaves_a_checkpoint_or_none(watched, tm
         commit, recorded, removal = (place_of(of_rank_0, *each) for each in [
             ("rename", ".metadata"), ("rename", "latest_checkpointed_iteration.txt"), ("unlink", ".fsdpd_sums")])
         # Committed, and dead before it could say so, in as many attempts as the job has: each got further.
-        untold = [of_rank_0[commit + 1]] * MAX_ATTEMPTS
-        return [of_rank_2[-1], of_rank_0[commit], *untold, of_rank_0[recorded], of_rank_0[removal]]
+        undelivered = [of_rank_0[commit + 1]] * MAX_ATTEMPTS
+        return [of_rank_2[-1], of_rank_0[commit], *undelivered, of_rank_0[recorded], of_rank_0[removal]]
     die_before_each(*watched, tmp_path / "runs", chosen)
 
 

@@ -5,7 +5,7 @@
     tests/perf/telemetry_cost.py --device cuda docs/bench/specs/llama3-1b-s4096.yaml
 
 Without a spec: the preset `tiny` on two CPU ranks. "Off" is FSDPD_MEASURE=off (fsdp/engine/executor.cc), which leaves out what is
-done for each instruction: the mark at its begin, the memory's height after it, its lane's word on the flight page, and
+done for each instruction: the mark at its begin, the memory's height after it, its lane's word on the flight recorder, and
 the sums that a step's report is made of. What stays in both is small or is not telemetry alone: marks at instructions' ends,
 which are the step's order too, counters of the allocator, read once a step, and the report itself.
 
@@ -44,7 +44,7 @@ def step_ms(path, telemetry, spec, options):
 def measure(spec, options):
     if options.steps:
         spec["train"]["steps"] = options.steps
-    spec.setdefault("restart", {})["hang_seconds"] = 0  # Without flight pages nothing seems to move.
+    spec.setdefault("restart", {})["hang_seconds"] = 0  # Without flight recorders nothing seems to move.
     spec["resources"]["device"] = options.device
     times = {"on": [], "off": []}
     with tempfile.TemporaryDirectory() as folder:

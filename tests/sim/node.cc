@@ -56,7 +56,7 @@ struct AgentLife : public Uplink, public std::enable_shared_from_this<AgentLife>
     Added([&] { out().AddRendezvous(std::move(message)); });
   }
   void ForgetRendezvous(const AttemptId& attempt) override { out().ForgetRendezvous(attempt); }
-  std::vector<v1::AgentMessage> Untold() override { return out().Untold(); }
+  std::vector<v1::AgentMessage> Undelivered() override { return out().Undelivered(); }
   bool attached() override { return stream != nullptr && attachment.welcomed(); }
 
   UplinkHandler& handler() { return flow; }
@@ -407,8 +407,8 @@ void Node::Kick() {
   life_->Later(absl::ZeroDuration(), [](AgentLife* life) { life->Write(); });
 }
 
-void Node::TearUntold() {
-  const std::string path = work_dir_ + "/untold";
+void Node::TearUndelivered() {
+  const std::string path = work_dir_ + "/undelivered";
   std::error_code error;
   const auto size = std::filesystem::file_size(path, error);
   if (error || size < 2) return;

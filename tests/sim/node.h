@@ -1,4 +1,4 @@
-// A machine with an agent: the agent's own logic (AgentFlow, RankSupervisor, Attachment, Outbox, untold.h)
+// A machine with an agent: the agent's own logic (AgentFlow, RankSupervisor, Attachment, Outbox, undelivered.h)
 // over ranks and a network that are simulated. It is killed, stopped, told to end and started again as a
 // machine's is.
 #pragma once
@@ -24,12 +24,12 @@ class Node {
 
   void Start();
   void Kill();                           // kill -9, or the machine's power.
-  void Drain();                          // SIGTERM: ranks save and leave, and what is untold is kept.
+  void Drain();                          // SIGTERM: ranks save and leave, and what is undelivered is kept.
   void StandStill(absl::Duration time);  // SIGSTOP, SIGCONT.
   void Cut(absl::Duration time);         // Nothing passes; both ends give up in their own time.
   void BreakStream();
   void Heal();
-  void TearUntold();  // The file that an agent before left is cut.
+  void TearUndelivered();  // The file that an agent before left is cut.
 
   const std::string& name() const { return name_; }
   int slots() const { return slots_; }

@@ -38,7 +38,7 @@ enum class Fault {
   kDates,
   kKillRank,
   kStopRank,
-  kTearUntold,
+  kTearUndelivered,
   kStaleMessage,
   kCount,
 };
@@ -119,7 +119,7 @@ void Cluster::Strike(Fault fault) {
     case Fault::kCut:
     case Fault::kCutAll:
     case Fault::kBreak:
-    case Fault::kTearUntold:
+    case Fault::kTearUndelivered:
     case Fault::kStaleMessage:
       return StrikeAgent(fault, node);
     case Fault::kDates: {
@@ -147,8 +147,8 @@ void Cluster::StrikeAgent(Fault fault, Node* node) {
       return node->Cut(Some(0.5, 45));
     case Fault::kBreak:
       return node->BreakStream();
-    case Fault::kTearUntold:
-      return node->TearUntold();
+    case Fault::kTearUndelivered:
+      return node->TearUndelivered();
     case Fault::kStaleMessage:
       return SayWhatIsStale(node);
     default: {

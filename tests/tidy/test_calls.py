@@ -34,7 +34,7 @@ def test_fsdpctl_has_the_same_numbers():
 
 
 def test_the_coordinator_takes_pings_that_often():
-    assert CALLS["keepalive_seconds"] * 1000 >= constant("coordinator/front.cc", "kMinPingIntervalMs")
+    assert CALLS["keepalive_seconds"] * 1000 >= constant("coordinator/public_server.cc", "kMinPingIntervalMs")
 
 
 def test_what_is_idempotent_is_what_is_repeated(contracts):  # noqa: F811

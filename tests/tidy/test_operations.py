@@ -20,19 +20,19 @@ KNOWS = {
     "fsdp/plan/verify/testing/rehearsal.cc": "the rehearsal",
 }
 EMITTERS = {
-    "fsdp/plan/program/crossings.cc",
+    "fsdp/plan/program/stage_transfers.cc",
     "fsdp/plan/program/evaluation_program.cc",
     "fsdp/plan/program/gathered_params.cc",
     "fsdp/plan/program/reduced_grads.cc",
     "fsdp/plan/program/schedule.cc",
-    "fsdp/plan/program/staged_kept.cc",
+    "fsdp/plan/program/staged_activations.cc",
     "fsdp/plan/program/staged_state.cc",
     "fsdp/plan/program/training_program.cc",
 }
 # Of one operation each, by what it means to them: kept activations. What crosses between stages has its counterpart in another program.
 ONE_OF_THEM = {
     "fsdp/engine/hidden_places.cc": {"kForward", "kForwardBackward", "kSend", "kReceive", "kSendGrad", "kReceiveGrad"},
-    "fsdp/plan/predict/simulate.cc": {"kForward", "kBackward", "kForwardBackward", "kBackwardWeights", "kDropKept", "kFetchKept"},
+    "fsdp/plan/predict/simulate.cc": {"kForward", "kBackward", "kForwardBackward", "kBackwardWeights", "kDropActivations", "kFetchActivations"},
     "fsdp/plan/predict/simulate.h": {"kForward"},
     "fsdp/plan/program/program.h": {"kForward"},
     "fsdp/plan/program/schedule.h": {"kForward"},

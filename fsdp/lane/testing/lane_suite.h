@@ -69,14 +69,14 @@ TEST_P(LaneSuite, WorkStartsAfterTheMarkOfAnotherLane) {
 
 TEST_P(LaneSuite, FirstErrorStaysAndLaterWorkIsSkipped) {
   auto lane = GetParam().make();
-  const MarkPtr before = lane->Record();
+  const LaneEventPtr before = lane->Record();
   lane->Submit([] { return absl::UnavailableError("first"); });
   bool ran = false;
   lane->Submit([&ran] {
     ran = true;
     return absl::InternalError("second");
   });
-  const MarkPtr after = lane->Record();
+  const LaneEventPtr after = lane->Record();
   EXPECT_TRUE(before->Await().ok());
   EXPECT_EQ(after->Await(), absl::UnavailableError("first"));
   EXPECT_EQ(lane->Synchronize(), absl::UnavailableError("first"));
@@ -87,9 +87,9 @@ TEST_P(LaneSuite, ErrorReachesEveryLaneThatWaitsForALaterMark) {
   auto failing = GetParam().make();
   auto thread = MakeThreadLane();
   auto inline_lane = MakeInlineLane();
-  const MarkPtr before = failing->Record();
+  const LaneEventPtr before = failing->Record();
   failing->Submit([] { return absl::UnavailableError("gone"); });
-  const MarkPtr after = failing->Record();
+  const LaneEventPtr after = failing->Record();
   thread->Wait(before);
   EXPECT_TRUE(thread->Synchronize().ok());
   thread->Wait(after);
@@ -112,7 +112,7 @@ TEST_P(LaneSuite, TurnsAnExceptionIntoTheLanesError) {
 
 TEST_P(LaneSuite, TimesOfMarksGrowWithTheLane) {
   auto lane = GetParam().make();
-  std::vector<MarkPtr> marks;
+  std::vector<LaneEventPtr> marks;
   for (int i = 0; i < 100; ++i) {
     marks.push_back(lane->Record());
     lane->Submit([] { return absl::OkStatus(); });
@@ -189,7 +189,7 @@ TEST_P(LaneSuite, FinishesItsWorkBeforeItIsDestroyedAndItsMarksStayGood) {
       return absl::OkStatus();
     });
   }
-  const MarkPtr mark = lane->Record();
+  const LaneEventPtr mark = lane->Record();
   lane.reset();
   EXPECT_EQ(runs, 100);
   EXPECT_TRUE(mark->Await().ok());

@@ -165,7 +165,7 @@ at::Tensor AutogradUnit::Backward(int slot, const at::Tensor& grad_out, const Pa
                         : at::zeros_like(saved->input.hidden);  // The output may not depend on the input.
 }
 
-void AutogradUnit::VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) {
+void AutogradUnit::VisitSavedActivations(int slot, const std::function<void(at::Tensor*)>& visit) {
   FSDPD_CHECK(saved_.count(slot) == 1);
   Saved* saved = saved_[slot].get();
   if (!saved->has_graph && saved->input.hidden.defined()) visit(&saved->input.hidden);

@@ -43,7 +43,7 @@ class AutogradUnit : public Unit {
   at::Tensor Backward(int slot, const at::Tensor& grad_out, const ParamGrads& grads,
                       WeightGrads when) override;
   // The input where it is all that is kept: what the graph saved belongs to the graph.
-  void VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) override;
+  void VisitSavedActivations(int slot, const std::function<void(at::Tensor*)>& visit) override;
   at::Tensor InitialValue(int index, uint64_t seed, int64_t begin, int64_t elements) const override;
   std::optional<kernels::NormalNumbers> InitialNumbers(int index, uint64_t seed) const override;
 

@@ -15,17 +15,17 @@
 namespace fsdpd {
 namespace {
 
-at::Tensor HalfOf(const at::Tensor& x, int64_t half, const SequenceCut& cut) {
+at::Tensor HalfOf(const at::Tensor& x, int64_t half, const SequencePartition& cut) {
   return x.narrow(1, half * cut.chunk_tokens(), cut.chunk_tokens());
 }
 
 // What the rank's chunks of queries give: `own`, over their own keys, joined with what `before` makes of
 // those before them. `out`: a tensor for all.
 template <typename Before>
-AttentionOutput JoinHalves(std::vector<AttentionOutput> own, const SequenceCut& cut, at::Tensor out,
-                           const Before& before) {
+AttentionOutput JoinSplitFp32(std::vector<AttentionOutput> own, const SequencePartition& cut, at::Tensor out,
+                              const Before& before) {
   AttentionOutput output;
-  for (int64_t half = 0; half < SequenceCut::kHalves; ++half) {
+  for (int64_t half = 0; half < SequencePartition::kSplitFp32; ++half) {
     AttentionOutput earlier;
     if (cut.own_chunks()[half] > 0) {
       earlier = before(half);
@@ -43,8 +43,8 @@ AttentionOutput JoinHalves(std::vector<AttentionOutput> own, const SequenceCut& 
 
 // Of a half of the queries over a part of its keys: its own, or those before.
 AttentionInput BackwardOf(const AttentionInput& of, const at::Tensor& grad_out, const AttentionOutput& output,
-                          const SequenceCut& cut, int64_t half, int64_t part) {
-  AttentionOutput attended = output.parts.at(SequenceCut::kHalves * half + part);
+                          const SequencePartition& cut, int64_t half, int64_t part) {
+  AttentionOutput attended = output.parts.at(SequencePartition::kSplitFp32 * half + part);
   attended.out = HalfOf(output.out, half, cut);
   return AttentionBackward(HalfOf(grad_out, half, cut), of, attended);
 }
@@ -63,11 +63,11 @@ class CutAttention {
     at::Tensor parts = OwnKeys();
     context_->Start([&] { context_->AllGather(Group::kContext, parts); });
     std::vector<AttentionOutput> own;
-    for (int64_t half = 0; half < SequenceCut::kHalves; ++half) own.push_back(Attend(Own(half)));
+    for (int64_t half = 0; half < SequencePartition::kSplitFp32; ++half) own.push_back(Attend(Own(half)));
     context_->Await();
     const at::Tensor all = InOrder(std::exchange(parts, {}), cut_);
-    return JoinHalves(std::move(own), cut_, at::empty(input_.q.sizes(), input_.q.options()),
-                      [&](int64_t half) { return Attend(Before(all, half)); });
+    return JoinSplitFp32(std::move(own), cut_, at::empty(input_.q.sizes(), input_.q.options()),
+                         [&](int64_t half) { return Attend(Before(all, half)); });
   }
 
   // Keys travel beside the first chunk's own backward, what others are sent of their gradients beside the
@@ -76,7 +76,7 @@ class CutAttention {
     const auto backward = [&](const AttentionInput& of, int64_t half, int64_t part) {
       return BackwardOf(of, grad_out, output, cut_, half, part);
     };
-    const int64_t last = SequenceCut::kHalves - 1;
+    const int64_t last = SequencePartition::kSplitFp32 - 1;
     at::Tensor parts = OwnKeys();
     const at::Tensor grad_q = at::empty(input_.q.sizes(), input_.q.options());
     const at::Tensor own_grads = at::empty(parts[cut_.rank].sizes(), parts.options());
@@ -108,7 +108,7 @@ class CutAttention {
 
  private:
   std::vector<int64_t> PartsShape() const {
-    return {cut_.ranks,          input_.k.size(0), SequenceCut::kHalves,
+    return {cut_.ranks,          input_.k.size(0), SequencePartition::kSplitFp32,
             cut_.chunk_tokens(), 2 * kv_heads_,    input_.k.size(3)};
   }
   // A chunk's place among them.
@@ -159,23 +159,23 @@ class CutAttention {
 
   const AttentionInput& input_;
   UnitContext* const context_;
-  const SequenceCut cut_;
+  const SequencePartition cut_;
   const int64_t kv_heads_;
 };
 
 // A half of the queries, and of samples' keys and values so many tokens from one on.
-AttentionInput KeysFrom(const AttentionInput& input, const SequenceCut& cut, int64_t half, int64_t begin,
-                        int64_t count, bool causal) {
+AttentionInput KeysFrom(const AttentionInput& input, const SequencePartition& cut, int64_t half,
+                        int64_t begin, int64_t count, bool causal) {
   return {HalfOf(input.q, half, cut), input.k.narrow(1, begin, count), input.v.narrow(1, begin, count),
           causal, input.scale};
 }
 
-AttentionInput OwnKeysOf(const AttentionInput& input, const SequenceCut& cut, int64_t half) {
+AttentionInput OwnKeysOf(const AttentionInput& input, const SequencePartition& cut, int64_t half) {
   const int64_t tokens = cut.chunk_tokens();
   return KeysFrom(input, cut, half, cut.own_chunks()[half] * tokens, tokens, /*causal=*/true);
 }
 
-AttentionInput KeysBefore(const AttentionInput& input, const SequenceCut& cut, int64_t half) {
+AttentionInput KeysBefore(const AttentionInput& input, const SequencePartition& cut, int64_t half) {
   return KeysFrom(input, cut, half, 0, cut.own_chunks()[half] * cut.chunk_tokens(), /*causal=*/false);
 }
 
@@ -190,24 +190,25 @@ AttentionInput CutAttentionBackward(const at::Tensor& grad_out, const AttentionI
   return CutAttention(input, context).Backward(grad_out, output);
 }
 
-AttentionOutput AttendToSamples(const AttentionInput& input, const SequenceCut& cut, KernelChoice choose) {
+AttentionOutput AttendToSamples(const AttentionInput& input, const SequencePartition& cut,
+                                KernelChoice choose) {
   const auto attend = [&](const AttentionInput& of) { return AttentionForward(of, choose(of)); };
   std::vector<AttentionOutput> own;
-  for (int64_t half = 0; half < SequenceCut::kHalves; ++half)
+  for (int64_t half = 0; half < SequencePartition::kSplitFp32; ++half)
     own.push_back(attend(OwnKeysOf(input, cut, half)));
-  return JoinHalves(std::move(own), cut, at::empty(input.q.sizes(), input.q.options()),
-                    [&](int64_t half) { return attend(KeysBefore(input, cut, half)); });
+  return JoinSplitFp32(std::move(own), cut, at::empty(input.q.sizes(), input.q.options()),
+                       [&](int64_t half) { return attend(KeysBefore(input, cut, half)); });
 }
 
 AttentionInput AttendToSamplesBackward(const at::Tensor& grad_out, const AttentionInput& input,
-                                       const AttentionOutput& output, const SequenceCut& cut) {
+                                       const AttentionOutput& output, const SequencePartition& cut) {
   AttentionInput grads = {at::empty(input.q.sizes(), input.q.options()),
                           at::zeros(input.k.sizes(), input.k.options()),
                           at::zeros(input.v.sizes(), input.v.options())};
   const auto add_keys = [](const at::Tensor& all, int64_t begin, const at::Tensor& some) {
     all.narrow(1, begin, some.size(1)).add_(some);
   };
-  for (int64_t half = 0; half < SequenceCut::kHalves; ++half) {
+  for (int64_t half = 0; half < SequencePartition::kSplitFp32; ++half) {
     const int64_t chunk = cut.own_chunks()[half];
     const AttentionInput own = BackwardOf(OwnKeysOf(input, cut, half), grad_out, output, cut, half, 0);
     HalfOf(grads.q, half, cut).copy_(own.q);

@@ -1,5 +1,5 @@
 // Causal attention to samples that the ranks of a context group share: each has two chunks of every sequence
-// (fsdp/plan/mesh/sequence_cut.h), with their queries, keys and values. Keys and values of all are gathered,
+// (fsdp/plan/mesh/sequence_partition.h), with their queries, keys and values. Keys and values of all are gathered,
 // which is little where query heads share them, and a rank's chunk of queries attends to its own keys,
 // causally, and to all those before it, whole. What the two give is joined by their log-sum-exp in fp32: the
 // result of one kernel over all keys, rounded once more.
@@ -15,7 +15,7 @@
 
 #include "fsdp/model/native/native_attention.h"
 #include "fsdp/model/unit/unit_context.h"
-#include "fsdp/plan/mesh/sequence_cut.h"
+#include "fsdp/plan/mesh/sequence_partition.h"
 
 namespace fsdpd {
 
@@ -28,10 +28,11 @@ AttentionInput CutAttentionBackward(const at::Tensor& grad_out, const AttentionI
 
 // `input`: queries of this rank's tokens, keys and values of whole samples.
 using KernelChoice = AttentionKernel (*)(const AttentionInput&);
-AttentionOutput AttendToSamples(const AttentionInput& input, const SequenceCut& cut, KernelChoice choose);
+AttentionOutput AttendToSamples(const AttentionInput& input, const SequencePartition& cut,
+                                KernelChoice choose);
 
 // Keys' and values' gradients are by this rank's queries, of whole samples.
 AttentionInput AttendToSamplesBackward(const at::Tensor& grad_out, const AttentionInput& input,
-                                       const AttentionOutput& output, const SequenceCut& cut);
+                                       const AttentionOutput& output, const SequencePartition& cut);
 
 }  // namespace fsdpd

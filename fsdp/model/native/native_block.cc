@@ -175,94 +175,98 @@ AttentionInput NativeBlock::Heads(const at::Tensor& qkv, at::IntArrayRef micro_b
   return {part(0, query), part(query, key), part(query + key, key)};
 }
 
-AttentionInput NativeBlock::AttentionInputOf(const Kept& kept) const {
-  AttentionInput heads = Heads(kept.qkv, kept.micro_batch);
+AttentionInput NativeBlock::AttentionInputOf(const SavedActivations& saved) const {
+  AttentionInput heads = Heads(saved.qkv, saved.micro_batch);
   if (config_.qk_norm) {
-    heads.q = kept.q;
-    heads.k = kept.k;
+    heads.q = saved.q;
+    heads.k = saved.k;
   }
   return heads;
 }
 
-void NativeBlock::FillLatentHeads(Kept* kept) const {
-  LatentHeads heads = LatentHeadsOf(*kept);
-  if (SharesSamples() && !kept->samples.defined())
-    kept->samples = latent_.SamplesOf(LatentRowsOf(*kept), &context());
-  if (!heads.kv.defined()) latent_.MakeKeys(LatentRowsOf(*kept), LatentParamsOf(), &heads);
-  if (!heads.q.defined()) latent_.MakeQueries(LatentRowsOf(*kept), LatentParamsOf(), &heads);
-  kept->q = std::move(heads.q);
-  kept->k = std::move(heads.kv);
-  kept->q_rstd = std::move(heads.q_rstd);
-  kept->k_rstd = std::move(heads.kv_rstd);
+void NativeBlock::FillLatentHeads(SavedActivations* saved) const {
+  LatentHeads heads = LatentHeadsOf(*saved);
+  if (SharesSamples() && !saved->samples.defined())
+    saved->samples = latent_.SamplesOf(LatentRowsOf(*saved), &context());
+  if (!heads.kv.defined()) latent_.MakeKeys(LatentRowsOf(*saved), LatentParamsOf(), &heads);
+  if (!heads.q.defined()) latent_.MakeQueries(LatentRowsOf(*saved), LatentParamsOf(), &heads);
+  saved->q = std::move(heads.q);
+  saved->k = std::move(heads.kv);
+  saved->q_rstd = std::move(heads.q_rstd);
+  saved->k_rstd = std::move(heads.kv_rstd);
 }
 
-void NativeBlock::FillQk(Kept* kept) const {
-  if (HasLatents()) return FillLatentHeads(kept);
-  if (!config_.qk_norm || kept->q.defined()) return;
-  const AttentionInput raw = Heads(kept->qkv, kept->micro_batch);
-  NormedHeads normed = NormAndRotate(rotary_, kept->positions, {raw.q, raw.k}, HeadNormsOf());
-  kept->q = std::move(normed.turned.q);
-  kept->k = std::move(normed.turned.k);
-  kept->q_rstd = std::move(normed.q_rstd);
-  kept->k_rstd = std::move(normed.k_rstd);
+void NativeBlock::FillQk(SavedActivations* saved) const {
+  if (HasLatents()) return FillLatentHeads(saved);
+  if (!config_.qk_norm || saved->q.defined()) return;
+  const AttentionInput raw = Heads(saved->qkv, saved->micro_batch);
+  NormedHeads normed = NormAndRotate(rotary_, saved->positions, {raw.q, raw.k}, HeadNormsOf());
+  saved->q = std::move(normed.turned.q);
+  saved->k = std::move(normed.turned.k);
+  saved->q_rstd = std::move(normed.q_rstd);
+  saved->k_rstd = std::move(normed.k_rstd);
 }
 
-AttentionOutput NativeBlock::Attend(const Kept& kept) const {
-  if (HasLatents()) return latent_.Attend(LatentRowsOf(kept), LatentHeadsOf(kept), kept.documents, context());
-  const AttentionInput input = AttentionInputOf(kept);
-  if (!SharesSamples()) return AttentionForward(input, kept.documents);
-  FSDPD_CHECK(kept.documents.empty() && kept.positions.defined());
+AttentionOutput NativeBlock::Attend(const SavedActivations& saved) const {
+  if (HasLatents())
+    return latent_.Attend(LatentRowsOf(saved), LatentHeadsOf(saved), saved.documents, context());
+  const AttentionInput input = AttentionInputOf(saved);
+  if (!SharesSamples()) return AttentionForward(input, saved.documents);
+  FSDPD_CHECK(saved.documents.empty() && saved.positions.defined());
   return CutAttentionForward(input, &context());
 }
 
-AttentionInput NativeBlock::AttendBackward(at::Tensor grad, const Kept& kept) const {
+AttentionInput NativeBlock::AttendBackward(at::Tensor grad, const SavedActivations& saved) const {
   if (HasLatents()) {
-    return latent_.AttendBackward(std::move(grad), LatentRowsOf(kept), LatentHeadsOf(kept), kept.attended,
-                                  kept.documents, context());
+    return latent_.AttendBackward(std::move(grad), LatentRowsOf(saved), LatentHeadsOf(saved), saved.attended,
+                                  saved.documents, context());
   }
-  const AttentionInput input = AttentionInputOf(kept);
-  if (!SharesSamples()) return AttentionBackward(grad, input, kept.attended, kept.documents);
-  return CutAttentionBackward(grad, input, kept.attended, &context());
+  const AttentionInput input = AttentionInputOf(saved);
+  if (!SharesSamples()) return AttentionBackward(grad, input, saved.attended, saved.documents);
+  return CutAttentionBackward(grad, input, saved.attended, &context());
 }
 
-void NativeBlock::FillMiddle(Kept* kept) const {
-  kept->qkv =
-      NormedProduct(kept->x.flatten(0, 1), p_.attention_norm, &kept->attention_rstd, Qkv(), QkvBiases());
-  if (HasLatents()) latent_.Rotate(LatentRowsOf(*kept));
+void NativeBlock::FillMiddle(SavedActivations* saved) const {
+  saved->qkv =
+      NormedProduct(saved->x.flatten(0, 1), p_.attention_norm, &saved->attention_rstd, Qkv(), QkvBiases());
+  if (HasLatents()) latent_.Rotate(LatentRowsOf(*saved));
   if (config_.qk_norm || HasLatents()) {
-    FillQk(kept);
+    FillQk(saved);
   } else {
-    const AttentionInput heads = AttentionInputOf(*kept);
-    RotateForward(rotary_, kept->positions, {heads.q, heads.k});
+    const AttentionInput heads = AttentionInputOf(*saved);
+    RotateForward(rotary_, saved->positions, {heads.q, heads.k});
   }
-  kept->attended = Attend(*kept);
-  if (HasLatents() && SharesSamples()) kept->samples = kept->k = kept->k_rstd = at::Tensor();
-  kept->middle = AddProduct(kept->x.flatten(0, 1), FlatTokens(kept->attended.out), p_.wo);
+  saved->attended = Attend(*saved);
+  if (HasLatents() && SharesSamples()) saved->samples = saved->k = saved->k_rstd = at::Tensor();
+  saved->middle = AddProduct(saved->x.flatten(0, 1), FlatTokens(saved->attended.out), p_.wo);
 }
 
-void NativeBlock::FillGateUp(Kept* kept) const {
+void NativeBlock::FillGateUp(SavedActivations* saved) const {
   if (!HasExperts()) {
-    kept->gate_up = NormedProduct(kept->middle, p_.ffn_norm, &kept->ffn_rstd, GateUp(), /*biases=*/{});
+    saved->gate_up = NormedProduct(saved->middle, p_.ffn_norm, &saved->ffn_rstd, GateUp(), /*biases=*/{});
     return;
   }
-  Normed in = RmsNormForward(kept->middle, param(p_.ffn_norm), config_.norm_epsilon);
-  kept->ffn_rstd = std::move(in.rstd);
+  Normed in = RmsNormForward(saved->middle, param(p_.ffn_norm), config_.norm_epsilon);
+  saved->ffn_rstd = std::move(in.rstd);
   const at::Tensor all = TokenParts(&context()).Gather(in.y);
   in.y = at::Tensor();
   const at::Tensor read = ForExperts(all, config_.experts.per_token, &context(), [&] {
-    if (HasShared()) kept->shared_gate_up = LinearForward(all, WeightsOf(SharedGateUp()));
+    if (HasShared()) saved->shared_gate_up = LinearForward(all, WeightsOf(SharedGateUp()));
     const Router router = {param(p_.router), param(p_.router_bias)};
-    kept->routing = Route(all, router, config_.experts, kept->targets, &context());
+    saved->routing = Route(all, router, config_.experts, saved->targets, &context());
   });
-  kept->passage = MakePassage(kept->routing, ChoiceWeights(kept->routing, config_.experts), &context());
-  kept->gate_up = ExpertsOfTokens(read, *kept, GateUp());
+  saved->dispatch =
+      MakeTokenDispatch(saved->routing, ChoiceWeights(saved->routing, config_.experts), &context());
+  saved->gate_up = ExpertsOfTokens(read, *saved, GateUp());
 }
 
 // Rows are copies of tokens, and what is rounded once is moved in half the bytes.
-at::Tensor NativeBlock::ExpertsOfTokens(const at::Tensor& tokens, const Kept& kept,
+at::Tensor NativeBlock::ExpertsOfTokens(const at::Tensor& tokens, const SavedActivations& saved,
                                         const std::vector<int>& matrices) const {
-  const at::Tensor& ends = EndsHere(kept.routing, kept.passage);
-  const auto move = [&](const at::Tensor& of) { return ToRows(of, kept.routing, kept.passage, &context()); };
+  const at::Tensor& ends = EndsHere(saved.routing, saved.dispatch);
+  const auto move = [&](const at::Tensor& of) {
+    return ToRows(of, saved.routing, saved.dispatch, &context());
+  };
   if (!InFp8(matrices)) return ExpertsForward(move(tokens), ends, ParamsOf(matrices));
   return Fp8ExpertsForward(MovedRows(Fp8Rows(tokens), move), ends, Fp8Of(matrices));
 }
@@ -273,11 +277,11 @@ at::Tensor NativeBlock::ExpertsOfRows(const at::Tensor& rows, const at::Tensor& 
 }
 
 // Rows that are rounded where they are read are not copied, but where they go to others.
-ExpertRows NativeBlock::RowsFor(const at::Tensor& tokens, const Routing& routing, const Passage& passage,
-                                const std::vector<int>& matrices) const {
-  const at::Tensor order = OrderHere(routing, passage);
+ExpertRows NativeBlock::RowsFor(const at::Tensor& tokens, const Routing& routing,
+                                const TokenDispatch& dispatch, const std::vector<int>& matrices) const {
+  const at::Tensor order = OrderHere(routing, dispatch);
   if (InFp8(matrices) && order.defined()) return {tokens, order, config_.experts.per_token};
-  return ToRows(tokens, routing, passage, &context());
+  return ToRows(tokens, routing, dispatch, &context());
 }
 
 std::vector<at::Tensor> NativeBlock::ExpertsInputGrads(const ExpertRows& grad_out, const at::Tensor& ends,
@@ -297,78 +301,79 @@ void NativeBlock::ExpertsMatrixGrads(const ExpertRows& grad_out, const ExpertRow
   ExpertsGradsInto(grad_out.from, rows.from, ends, outputs, accumulate, into);
 }
 
-at::Tensor NativeBlock::FfnOutput(const Kept& kept) const {
+at::Tensor NativeBlock::FfnOutput(const SavedActivations& saved) const {
   if (!HasExperts() && ReadsRounded({p_.w2}))
-    return AddLinear(kept.middle, Fp8SwigluForward(kept.gate_up), WeightsOf({p_.w2}));
-  if (!HasExperts()) return AddProduct(kept.middle, SwigluForward(kept.gate_up), p_.w2);
-  const at::Tensor& ends = EndsHere(kept.routing, kept.passage);
-  at::Tensor rows = WeighedSwigluForward(kept.gate_up, kept.passage.weights, ends);
+    return AddLinear(saved.middle, Fp8SwigluForward(saved.gate_up), WeightsOf({p_.w2}));
+  if (!HasExperts()) return AddProduct(saved.middle, SwigluForward(saved.gate_up), p_.w2);
+  const at::Tensor& ends = EndsHere(saved.routing, saved.dispatch);
+  at::Tensor rows = WeighedSwigluForward(saved.gate_up, saved.dispatch.weights, ends);
   rows = ExpertsOfRows(rows, ends, p_.w2);
   const TokenParts parts(&context());
   const bool parted = parts.ranks() > 1;
   std::function<void(at::Tensor*)> add;
-  if (HasShared()) add = [&](at::Tensor* sum) { sum->add_(SharedOutput(kept.shared_gate_up)); };
+  if (HasShared()) add = [&](at::Tensor* sum) { sum->add_(SharedOutput(saved.shared_gate_up)); };
   const at::Tensor sum =
-      AtTokens({rows}, kept.routing, kept.passage, &context(), add, parted ? at::Tensor() : kept.middle);
-  return parted ? parts.Sum(sum, kept.middle) : sum;
+      AtTokens({rows}, saved.routing, saved.dispatch, &context(), add, parted ? at::Tensor() : saved.middle);
+  return parted ? parts.Sum(sum, saved.middle) : sum;
 }
 
-void NativeBlock::DropAttention(Keep keep, Kept* kept) const {
+void NativeBlock::DropAttention(Keep keep, SavedActivations* saved) const {
   if (keep == Keep::kAll) return;
-  kept->q = kept->k = kept->q_rstd = kept->k_rstd = at::Tensor();
+  saved->q = saved->k = saved->q_rstd = saved->k_rstd = at::Tensor();
   if (keep == Keep::kSelective) return;
-  kept->qkv = kept->attention_rstd = at::Tensor();
-  kept->attended = {};
+  saved->qkv = saved->attention_rstd = at::Tensor();
+  saved->attended = {};
 }
 
-void NativeBlock::DropFfn(Keep keep, Kept* kept) const {
+void NativeBlock::DropFfn(Keep keep, SavedActivations* saved) const {
   if (keep == Keep::kAll) return;
-  kept->gate_up = kept->ffn_rstd = at::Tensor();
-  kept->routing = {};
-  kept->passage = {};
-  kept->shared_gate_up = at::Tensor();
-  if (keep == Keep::kInput) kept->middle = at::Tensor();
+  saved->gate_up = saved->ffn_rstd = at::Tensor();
+  saved->routing = {};
+  saved->dispatch = {};
+  saved->shared_gate_up = at::Tensor();
+  if (keep == Keep::kInput) saved->middle = at::Tensor();
 }
 
 UnitOutput NativeBlock::Forward(int slot, const UnitInput& input, Keep keep) {
   const at::NoGradGuard no_grad;
-  Kept kept;
-  kept.x = input.hidden;
+  SavedActivations saved;
+  saved.x = input.hidden;
   const at::Tensor& whole = context().SizeOf(Group::kTensor) == 1 ? input.hidden : input.tokens;
-  kept.micro_batch = {whole.size(0), whole.size(1)};
-  FSDPD_CHECK(kept.micro_batch[1] * context().SizeOf(Group::kContext) == rotary_.cos.size(0));
-  kept.positions = input.positions;
-  kept.documents = input.documents;
-  kept.targets = input.targets;
-  FillMiddle(&kept);
-  DropAttention(keep, &kept);
-  FillGateUp(&kept);
+  saved.micro_batch = {whole.size(0), whole.size(1)};
+  FSDPD_CHECK(saved.micro_batch[1] * context().SizeOf(Group::kContext) == rotary_.cos.size(0));
+  saved.positions = input.positions;
+  saved.documents = input.documents;
+  saved.targets = input.targets;
+  FillMiddle(&saved);
+  DropAttention(keep, &saved);
+  FillGateUp(&saved);
   if (HasExperts() && context().IndexIn(Group::kTensor) == 0)
-    context().AddRouting(RoutingSums(kept.routing, config_.experts), kept.routing.counts);
-  const at::Tensor out = FfnOutput(kept);
+    context().AddRouting(RoutingSums(saved.routing, config_.experts), saved.routing.counts);
+  const at::Tensor out = FfnOutput(saved);
   if (keep != Keep::kNothing) {
-    DropFfn(keep, &kept);
-    kept_.Put(slot, std::move(kept));
+    DropFfn(keep, &saved);
+    saved_.Put(slot, std::move(saved));
   }
   return {out.view_as(input.hidden), at::Tensor()};
 }
 
-void NativeBlock::VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) {
-  Kept* kept = kept_.Find(slot);
+void NativeBlock::VisitSavedActivations(int slot, const std::function<void(at::Tensor*)>& visit) {
+  SavedActivations* saved = saved_.Find(slot);
   std::vector<at::Tensor*> tensors = {
-      &kept->x,      &kept->attention_rstd, &kept->qkv,    &kept->q,        &kept->k,      &kept->q_rstd,
-      &kept->k_rstd, &kept->attended.out,   &kept->middle, &kept->ffn_rstd, &kept->gate_up};
-  Routing& routing = kept->routing;
-  Passage& passage = kept->passage;
+      &saved->x,      &saved->attention_rstd, &saved->qkv,    &saved->q,
+      &saved->k,      &saved->q_rstd,         &saved->k_rstd, &saved->attended.out,
+      &saved->middle, &saved->ffn_rstd,       &saved->gate_up};
+  Routing& routing = saved->routing;
+  TokenDispatch& dispatch = saved->dispatch;
   tensors.insert(tensors.end(), {&routing.logits, &routing.experts, &routing.counts, &routing.loads,
-                                 &routing.counted, &passage.weights, &kept->shared_gate_up});
-  for (RowPlaces* places : {&routing.rows, &passage.here, &passage.sent})
+                                 &routing.counted, &dispatch.weights, &saved->shared_gate_up});
+  for (RowPlaces* places : {&routing.rows, &dispatch.here, &dispatch.sent})
     tensors.insert(tensors.end(), {&places->order, &places->of_choice, &places->ends});
   const auto add = [&tensors](AttentionOutput* of) {
     tensors.insert(tensors.end(), {&of->log_sum_exp, &of->seed, &of->offset});
   };
-  add(&kept->attended);
-  for (AttentionOutput& part : kept->attended.parts) add(&part);
+  add(&saved->attended);
+  for (AttentionOutput& part : saved->attended.parts) add(&part);
   for (at::Tensor* tensor : tensors) {
     if (tensor->defined()) visit(tensor);
   }
@@ -417,12 +422,12 @@ at::Tensor NativeBlock::Backward(int slot, const at::Tensor& grad_out, const Par
                                  WeightGrads when) {
   const at::NoGradGuard no_grad;
   CheckGrads(grads);
-  Kept kept = kept_.Take(slot);
-  if (!kept.middle.defined()) FillMiddle(&kept);
-  if (!kept.gate_up.defined()) FillGateUp(&kept);
+  SavedActivations saved = saved_.Take(slot);
+  if (!saved.middle.defined()) FillMiddle(&saved);
+  if (!saved.gate_up.defined()) FillGateUp(&saved);
   BackwardCall call{grads, when, {}, {}};
-  const at::Tensor grad_middle = FfnBackward(grad_out.flatten(0, 1), &call, &kept);
-  const at::Tensor grad_x = AttentionHalfBackward(grad_middle, &call, &kept).view_as(grad_out);
+  const at::Tensor grad_middle = FfnBackward(grad_out.flatten(0, 1), &call, &saved);
+  const at::Tensor grad_x = AttentionHalfBackward(grad_middle, &call, &saved).view_as(grad_out);
   if (when == WeightGrads::kLater) later_.Put(slot, std::move(call.later));
   return grad_x;
 }
@@ -445,10 +450,10 @@ at::Tensor NativeBlock::SharedOutput(const at::Tensor& gate_up) const {
 }
 
 at::Tensor NativeBlock::SharedBackward(const at::Tensor& grad_sum, const BackwardCall& call,
-                                       Kept* kept) const {
+                                       SavedActivations* saved) const {
   // Its gradient, until SwigluBackward.
   at::Tensor product = LinearBackward(grad_sum, Turned(WeightsOf({p_.shared_w2})));
-  at::Tensor gate_up = std::move(kept->shared_gate_up);
+  at::Tensor gate_up = std::move(saved->shared_gate_up);
   SwigluBackward(product, gate_up);
   Compute({grad_sum, std::move(product), {p_.shared_w2}, {}}, call.grads);
   return gate_up;
@@ -456,31 +461,32 @@ at::Tensor NativeBlock::SharedBackward(const at::Tensor& grad_sum, const Backwar
 
 // Everything of experts is by row up to their inputs' gradients, which are added up by token. The norm's
 // output, which router and experts read, is made again as in NormedBackward.
-at::Tensor NativeBlock::ExpertsFfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const {
+at::Tensor NativeBlock::ExpertsFfnBackward(const at::Tensor& grad, BackwardCall* call,
+                                           SavedActivations* saved) const {
   const TokenParts parts(&context());
-  const Routing routing = std::move(kept->routing);
-  const Passage passage = std::move(kept->passage);
-  const at::Tensor& ends = EndsHere(routing, passage);
+  const Routing routing = std::move(saved->routing);
+  const TokenDispatch dispatch = std::move(saved->dispatch);
+  const at::Tensor& ends = EndsHere(routing, dispatch);
   const bool accumulate = call->grads.accumulate;
   const auto for_experts = [&](const at::Tensor& of, const std::function<void()>& work) {
     return ForExperts(of, config_.experts.per_token, &context(), work);
   };
-  at::Tensor gate_up = std::move(kept->gate_up);  // Their gradients after SwigluBackward.
+  at::Tensor gate_up = std::move(saved->gate_up);  // Their gradients after SwigluBackward.
   at::Tensor grad_logits, shared_gate_up;
   {
     const at::Tensor grad_sum = parts.Gather(grad);
     const at::Tensor all = for_experts(grad_sum, [&] {
-      if (HasShared()) shared_gate_up = SharedBackward(grad_sum, *call, kept);
+      if (HasShared()) shared_gate_up = SharedBackward(grad_sum, *call, saved);
     });
-    const ExpertRows grad_rows = RowsFor(all, routing, passage, {p_.w2});
-    const auto [product, grad_weights] =
-        WeighedSwigluBackward(ExpertsInputGrads(grad_rows, ends, {p_.w2})[0], gate_up, passage.weights, ends);
+    const ExpertRows grad_rows = RowsFor(all, routing, dispatch, {p_.w2});
+    const auto [product, grad_weights] = WeighedSwigluBackward(ExpertsInputGrads(grad_rows, ends, {p_.w2})[0],
+                                                               gate_up, dispatch.weights, ends);
     ExpertsMatrixGrads(grad_rows, product, ends, {p_.w2}, *call);
     grad_logits = RouterBackward(routing, config_.experts,
-                                 AtChoices(grad_weights, routing, passage, &context()), context());
+                                 AtChoices(grad_weights, routing, dispatch, &context()), context());
   }
   const at::Tensor sum =
-      AtTokens(ExpertsInputGrads(gate_up, ends, GateUp()), routing, passage, &context(),
+      AtTokens(ExpertsInputGrads(gate_up, ends, GateUp()), routing, dispatch, &context(),
                [&](at::Tensor* of) {
                  AddRouterInputGrad(grad_logits, param(p_.router), of);
                  if (HasShared()) of->add_(LinearBackward(shared_gate_up, Turned(WeightsOf(SharedGateUp()))));
@@ -488,56 +494,59 @@ at::Tensor NativeBlock::ExpertsFfnBackward(const at::Tensor& grad, BackwardCall*
                /*addend=*/{});
   at::Tensor normed = parts.Sum(sum);  // Its gradient.
   at::Tensor grad_middle =
-      RmsNormBackward(normed, kept->middle, kept->ffn_rstd, param(p_.ffn_norm), /*residual=*/grad, accumulate,
-                      call->Into(p_.ffn_norm), /*y_into=*/normed);
+      RmsNormBackward(normed, saved->middle, saved->ffn_rstd, param(p_.ffn_norm), /*residual=*/grad,
+                      accumulate, call->Into(p_.ffn_norm), /*y_into=*/normed);
   normed = parts.Gather(normed);
   const at::Tensor all = for_experts(normed, [&] {
     if (call->Into(p_.router).defined())
       GradInto(RouterMatrixGrad(grad_logits, normed), accumulate, call->Into(p_.router));
     if (HasShared()) Compute({shared_gate_up, normed, SharedGateUp(), {}}, call->grads);
   });
-  ExpertsMatrixGrads(gate_up, RowsFor(all, routing, passage, GateUp()), ends, GateUp(), *call);
-  kept->middle = kept->ffn_rstd = at::Tensor();
+  ExpertsMatrixGrads(gate_up, RowsFor(all, routing, dispatch, GateUp()), ends, GateUp(), *call);
+  saved->middle = saved->ffn_rstd = at::Tensor();
   return grad_middle;
 }
 
-at::Tensor NativeBlock::Fp8FfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const {
-  Fp8SwigluGrads of = Fp8SwigluBackward(ProductBackward(grad, p_.w2), kept->gate_up, ScalesOf(GateUp()));
-  kept->gate_up = at::Tensor();
+at::Tensor NativeBlock::Fp8FfnBackward(const at::Tensor& grad, BackwardCall* call,
+                                       SavedActivations* saved) const {
+  Fp8SwigluGrads of = Fp8SwigluBackward(ProductBackward(grad, p_.w2), saved->gate_up, ScalesOf(GateUp()));
+  saved->gate_up = at::Tensor();
   MatrixGrads product = {grad, {}, {p_.w2}, {}};
   product.x_columns = std::move(of.product_columns);
   Add(std::move(product), call);
   at::Tensor grad_middle =
-      NormedBackward(grad, {{}, std::move(of.gate_up), std::move(of.gate_up_columns)}, kept->middle,
-                     kept->ffn_rstd, {p_.ffn_norm, GateUp(), /*biases=*/{}}, call);
-  kept->middle = kept->ffn_rstd = at::Tensor();
+      NormedBackward(grad, {{}, std::move(of.gate_up), std::move(of.gate_up_columns)}, saved->middle,
+                     saved->ffn_rstd, {p_.ffn_norm, GateUp(), /*biases=*/{}}, call);
+  saved->middle = saved->ffn_rstd = at::Tensor();
   return grad_middle;
 }
 
-at::Tensor NativeBlock::FfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const {
-  if (HasExperts()) return ExpertsFfnBackward(grad, call, kept);
-  if (ReadsRounded({p_.w2}) && ReadsRounded(GateUp())) return Fp8FfnBackward(grad, call, kept);
+at::Tensor NativeBlock::FfnBackward(const at::Tensor& grad, BackwardCall* call,
+                                    SavedActivations* saved) const {
+  if (HasExperts()) return ExpertsFfnBackward(grad, call, saved);
+  if (ReadsRounded({p_.w2}) && ReadsRounded(GateUp())) return Fp8FfnBackward(grad, call, saved);
   at::Tensor grad_sum = TokenParts(&context()).RoomWith(grad);
   at::Tensor product = ProductBackward(grad_sum, p_.w2);  // Its gradient, until SwigluBackward.
-  at::Tensor gate_up = std::move(kept->gate_up);          // Their gradients after it.
+  at::Tensor gate_up = std::move(saved->gate_up);         // Their gradients after it.
   SwigluBackward(product, gate_up);
   AddBeside({std::move(grad_sum), std::move(product), {p_.w2}, {}}, call);
-  at::Tensor grad_middle = NormedBackward(grad, {std::move(gate_up)}, kept->middle, kept->ffn_rstd,
+  at::Tensor grad_middle = NormedBackward(grad, {std::move(gate_up)}, saved->middle, saved->ffn_rstd,
                                           {p_.ffn_norm, GateUp(), /*biases=*/{}}, call);
-  kept->middle = kept->ffn_rstd = at::Tensor();
+  saved->middle = saved->ffn_rstd = at::Tensor();
   return grad_middle;
 }
 
-at::Tensor NativeBlock::AttentionHalfBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const {
+at::Tensor NativeBlock::AttentionHalfBackward(const at::Tensor& grad, BackwardCall* call,
+                                              SavedActivations* saved) const {
   at::Tensor grad_sum = TokenParts(&context()).RoomWith(grad);
-  at::Tensor grad_out = ProductBackward(grad_sum, p_.wo).view(kept->attended.out.sizes());
-  AddBeside({std::move(grad_sum), FlatTokens(kept->attended.out), {p_.wo}, {}}, call);
-  FillQk(kept);
-  AttentionInput of = AttendBackward(std::move(grad_out), *kept);
-  kept->attended = {};
+  at::Tensor grad_out = ProductBackward(grad_sum, p_.wo).view(saved->attended.out.sizes());
+  AddBeside({std::move(grad_sum), FlatTokens(saved->attended.out), {p_.wo}, {}}, call);
+  FillQk(saved);
+  AttentionInput of = AttendBackward(std::move(grad_out), *saved);
+  saved->attended = {};
   at::Tensor grad_qkv =
-      HasLatents() ? LatentBackward(std::move(of), call, kept) : QkvBackward(std::move(of), *call, kept);
-  return NormedBackward(grad, {std::move(grad_qkv)}, kept->x.flatten(0, 1), kept->attention_rstd,
+      HasLatents() ? LatentBackward(std::move(of), call, saved) : QkvBackward(std::move(of), *call, saved);
+  return NormedBackward(grad, {std::move(grad_qkv)}, saved->x.flatten(0, 1), saved->attention_rstd,
                         {p_.attention_norm, Qkv(), QkvBiases()}, call);
 }
 
@@ -576,37 +585,39 @@ at::Tensor NativeBlock::NormedBackward(const at::Tensor& grad, OutputGrads grad_
 }
 
 // Of each product the gradients of all before it are gone when the next one's are made.
-at::Tensor NativeBlock::LatentBackward(AttentionInput grad, BackwardCall* call, Kept* kept) const {
+at::Tensor NativeBlock::LatentBackward(AttentionInput grad, BackwardCall* call,
+                                       SavedActivations* saved) const {
   const bool accumulate = call->grads.accumulate;
   const auto add = [&](LatentProduct of, int matrix) {
     Add({std::move(of.grad_out), std::move(of.x), {matrix}, {}}, call);
   };
-  add(latent_.KeysBackward(grad.k, grad.v, LatentRowsOf(*kept), LatentHeadsOf(*kept), LatentParamsOf(),
+  add(latent_.KeysBackward(grad.k, grad.v, LatentRowsOf(*saved), LatentHeadsOf(*saved), LatentParamsOf(),
                            accumulate, call->Into(p_.kv_a_norm)),
       p_.wkv_b);
-  if (SharesSamples()) latent_.SamplesBackward(LatentRowsOf(*kept), &context());
-  kept->samples = at::Tensor();
-  grad.k = grad.v = kept->k = kept->k_rstd = at::Tensor();
-  LatentProduct queries = latent_.QueriesBackward(grad.q, LatentRowsOf(*kept), LatentHeadsOf(*kept),
+  if (SharesSamples()) latent_.SamplesBackward(LatentRowsOf(*saved), &context());
+  saved->samples = at::Tensor();
+  grad.k = grad.v = saved->k = saved->k_rstd = at::Tensor();
+  LatentProduct queries = latent_.QueriesBackward(grad.q, LatentRowsOf(*saved), LatentHeadsOf(*saved),
                                                   LatentParamsOf(), accumulate, call->Into(p_.q_a_norm));
   if (queries.x.defined()) add(std::move(queries), p_.wq_b);
-  kept->q = kept->q_rstd = at::Tensor();
-  return std::move(kept->qkv);
+  saved->q = saved->q_rstd = at::Tensor();
+  return std::move(saved->qkv);
 }
 
 // The rows of qkv have been read for the last time (but by the norms of q and k) and take the gradients.
-at::Tensor NativeBlock::QkvBackward(AttentionInput grad, const BackwardCall& call, Kept* kept) const {
-  const AttentionInput rows = Heads(kept->qkv, kept->micro_batch);
+at::Tensor NativeBlock::QkvBackward(AttentionInput grad, const BackwardCall& call,
+                                    SavedActivations* saved) const {
+  const AttentionInput rows = Heads(saved->qkv, saved->micro_batch);
   rows.v.copy_(grad.v);
   if (!config_.qk_norm) {
-    RotateBackward(rotary_, kept->positions, {grad.q, grad.k}, {rows.q, rows.k});
-    return std::move(kept->qkv);
+    RotateBackward(rotary_, saved->positions, {grad.q, grad.k}, {rows.q, rows.k});
+    return std::move(saved->qkv);
   }
-  NormAndRotateBackward(rotary_, kept->positions, {grad.q, grad.k}, {{}, kept->q_rstd, kept->k_rstd},
+  NormAndRotateBackward(rotary_, saved->positions, {grad.q, grad.k}, {{}, saved->q_rstd, saved->k_rstd},
                         HeadNormsOf(), {call.Into(p_.q_norm), call.Into(p_.k_norm), call.grads.accumulate},
                         {rows.q, rows.k});
-  kept->q = kept->k = kept->q_rstd = kept->k_rstd = at::Tensor();
-  return std::move(kept->qkv);
+  saved->q = saved->k = saved->q_rstd = saved->k_rstd = at::Tensor();
+  return std::move(saved->qkv);
 }
 
 }  // namespace fsdpd

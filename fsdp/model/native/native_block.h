@@ -22,7 +22,7 @@
 // native_router.h), and beside gate and up it keeps 4 T experts + 20 T per_token bytes of the routing, as
 // long as those. SwiGLU's product is multiplied with how much the choice counts before the last matrix. Of
 // ranks that have the experts among them, tokens or rows go to who has their expert, and what comes of them
-// back (native_passage.h): then gate and up are of all rows that there is room for here, and of the routing
+// back (native_dispatch.h): then gate and up are of all rows that there is room for here, and of the routing
 // 4 T experts + 8 T per_token bytes are kept, 8 for each of those rows, and 4 for each choice of all ranks,
 // or where rows travel for each of its own and 8 for each that there is room for on its way. Backward sends
 // the norm's output again.
@@ -43,6 +43,7 @@
 #include <vector>
 
 #include "fsdp/model/native/native_attention.h"
+#include "fsdp/model/native/native_dispatch.h"
 #include "fsdp/model/native/native_experts.h"
 #include "fsdp/model/native/native_fp8_experts.h"
 #include "fsdp/model/native/native_fp8_ops.h"
@@ -50,7 +51,6 @@
 #include "fsdp/model/native/native_latent_attention.h"
 #include "fsdp/model/native/native_linear.h"
 #include "fsdp/model/native/native_ops.h"
-#include "fsdp/model/native/native_passage.h"
 #include "fsdp/model/native/native_unit.h"
 #include "fsdp/model/native/token_parts.h"
 
@@ -66,9 +66,9 @@ class NativeBlock : public NativeUnit {
   // Puts off every product with a matrix's gradient but experts' and their router's; those of norms come with
   // their input's.
   void BackwardWeights(int slot, const ParamGrads& grads) override;
-  void VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) override;
+  void VisitSavedActivations(int slot, const std::function<void(at::Tensor*)>& visit) override;
   void Forget() override {
-    kept_.Clear();
+    saved_.Clear();
     later_.Clear();
   }
 
@@ -80,7 +80,7 @@ class NativeBlock : public NativeUnit {
   };
 
   // What forward computes, in order. What is undefined was dropped, and backward computes it again.
-  struct Kept {
+  struct SavedActivations {
     at::Tensor x;                             // [micro_batch x sequence x hidden], as UnitInput has it.
     std::array<int64_t, 2> micro_batch = {};  // Samples, and tokens of each that attention is about.
     at::Tensor positions;
@@ -99,7 +99,7 @@ class NativeBlock : public NativeUnit {
     at::Tensor ffn_rstd;
     // With experts.
     Routing routing;
-    Passage passage;
+    TokenDispatch dispatch;
     at::Tensor shared_gate_up;  // Of the layer beside them, [tokens x 2 of its width].
     at::Tensor gate_up;         // [tokens, or rows, x 2 intermediate]
   };
@@ -151,10 +151,12 @@ class NativeBlock : public NativeUnit {
   LatentParams LatentParamsOf() const {
     return {param(p_.q_a_norm), param(p_.wq_b), param(p_.kv_a_norm), param(p_.wkv_b)};
   }
-  static LatentRows LatentRowsOf(const Kept& kept) {
-    return {kept.qkv, kept.micro_batch, kept.positions, kept.samples};
+  static LatentRows LatentRowsOf(const SavedActivations& saved) {
+    return {saved.qkv, saved.micro_batch, saved.positions, saved.samples};
   }
-  static LatentHeads LatentHeadsOf(const Kept& kept) { return {kept.q, kept.k, kept.q_rstd, kept.k_rstd}; }
+  static LatentHeads LatentHeadsOf(const SavedActivations& saved) {
+    return {saved.q, saved.k, saved.q_rstd, saved.k_rstd};
+  }
 
   // The matrices' outputs for all tokens, from the norm of x, this rank's tokens.
   at::Tensor NormedProduct(const at::Tensor& x, int norm, at::Tensor* rstd, const std::vector<int>& matrices,
@@ -164,18 +166,18 @@ class NativeBlock : public NativeUnit {
 
   // The parts of qkv's rows, by head.
   AttentionInput Heads(const at::Tensor& qkv, at::IntArrayRef micro_batch) const;
-  AttentionInput AttentionInputOf(const Kept& kept) const;
+  AttentionInput AttentionInputOf(const SavedActivations& saved) const;
 
   // Of this rank's tokens, to whole samples.
-  AttentionOutput Attend(const Kept& kept) const;
+  AttentionOutput Attend(const SavedActivations& saved) const;
   bool SharesSamples() const { return context().SizeOf(Group::kContext) > 1; }
-  AttentionInput AttendBackward(at::Tensor grad, const Kept& kept) const;
+  AttentionInput AttendBackward(at::Tensor grad, const SavedActivations& saved) const;
 
   // Tokens' rows for products with these matrices' gradients.
-  ExpertRows RowsFor(const at::Tensor& tokens, const Routing& routing, const Passage& passage,
+  ExpertRows RowsFor(const at::Tensor& tokens, const Routing& routing, const TokenDispatch& dispatch,
                      const std::vector<int>& matrices) const;
   // native_experts.h's three products, in FP8 where these matrices are; forward of tokens' rows, or of rows.
-  at::Tensor ExpertsOfTokens(const at::Tensor& tokens, const Kept& kept,
+  at::Tensor ExpertsOfTokens(const at::Tensor& tokens, const SavedActivations& saved,
                              const std::vector<int>& matrices) const;
   at::Tensor ExpertsOfRows(const at::Tensor& rows, const at::Tensor& ends, int matrix) const;
   std::vector<at::Tensor> ExpertsInputGrads(const ExpertRows& grad_out, const at::Tensor& ends,
@@ -184,24 +186,25 @@ class NativeBlock : public NativeUnit {
                           const std::vector<int>& matrices, const BackwardCall& call) const;
 
   // Each fills in what it is named after from what comes before it in `kept`.
-  void FillQk(Kept* kept) const;
-  void FillLatentHeads(Kept* kept) const;
-  void FillMiddle(Kept* kept) const;  // Attention whole.
-  void FillGateUp(Kept* kept) const;
-  at::Tensor FfnOutput(const Kept& kept) const;  // With the residual.
+  void FillQk(SavedActivations* saved) const;
+  void FillLatentHeads(SavedActivations* saved) const;
+  void FillMiddle(SavedActivations* saved) const;  // Attention whole.
+  void FillGateUp(SavedActivations* saved) const;
+  at::Tensor FfnOutput(const SavedActivations& saved) const;  // With the residual.
 
   // Drop what `keep` computes again.
-  void DropAttention(Keep keep, Kept* kept) const;
-  void DropFfn(Keep keep, Kept* kept) const;
+  void DropAttention(Keep keep, SavedActivations* saved) const;
+  void DropFfn(Keep keep, SavedActivations* saved) const;
 
   // From the gradient of the output to that of `middle`, and from that to x's. Free in `kept` what they used.
-  at::Tensor FfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const;
-  at::Tensor Fp8FfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const;
-  at::Tensor ExpertsFfnBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const;
+  at::Tensor FfnBackward(const at::Tensor& grad, BackwardCall* call, SavedActivations* saved) const;
+  at::Tensor Fp8FfnBackward(const at::Tensor& grad, BackwardCall* call, SavedActivations* saved) const;
+  at::Tensor ExpertsFfnBackward(const at::Tensor& grad, BackwardCall* call, SavedActivations* saved) const;
   // Of the layer beside experts: its output, and from that's gradient to that of gate and up.
   at::Tensor SharedOutput(const at::Tensor& gate_up) const;
-  at::Tensor SharedBackward(const at::Tensor& grad_sum, const BackwardCall& call, Kept* kept) const;
-  at::Tensor AttentionHalfBackward(const at::Tensor& grad, BackwardCall* call, Kept* kept) const;
+  at::Tensor SharedBackward(const at::Tensor& grad_sum, const BackwardCall& call,
+                            SavedActivations* saved) const;
+  at::Tensor AttentionHalfBackward(const at::Tensor& grad, BackwardCall* call, SavedActivations* saved) const;
   // A norm, and the matrices that read its output.
   struct NormedParams {
     int norm;
@@ -223,8 +226,8 @@ class NativeBlock : public NativeUnit {
   HeadNorms HeadNormsOf() const { return {param(p_.q_norm), param(p_.k_norm), config_.norm_epsilon}; }
 
   // From the gradients of q, k and v to those of qkv's rows.
-  at::Tensor QkvBackward(AttentionInput grad, const BackwardCall& call, Kept* kept) const;
-  at::Tensor LatentBackward(AttentionInput grad, BackwardCall* call, Kept* kept) const;
+  at::Tensor QkvBackward(AttentionInput grad, const BackwardCall& call, SavedActivations* saved) const;
+  at::Tensor LatentBackward(AttentionInput grad, BackwardCall* call, SavedActivations* saved) const;
 
   void Add(MatrixGrads product, BackwardCall* call) const;        // Now or later.
   void AddBeside(MatrixGrads product, BackwardCall* call) const;  // When something travels, or later.
@@ -234,8 +237,8 @@ class NativeBlock : public NativeUnit {
   const Rotary rotary_;
   const Params p_;
   const LatentAttention latent_;  // Of a configuration that has it.
-  KeptSlots<Kept> kept_;
-  KeptSlots<std::vector<MatrixGrads>> later_;
+  SavedSlots<SavedActivations> saved_;
+  SavedSlots<std::vector<MatrixGrads>> later_;
 };
 
 }  // namespace fsdpd

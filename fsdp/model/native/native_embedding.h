@@ -16,11 +16,11 @@ class NativeEmbedding : public NativeUnit {
   UnitOutput Forward(int slot, const UnitInput& input, Keep keep) override;
   at::Tensor Backward(int slot, const at::Tensor& grad_out, const ParamGrads& grads,
                       WeightGrads when) override;
-  void VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) override {}
+  void VisitSavedActivations(int slot, const std::function<void(at::Tensor*)>& visit) override {}
   void Forget() override { tokens_.Clear(); }
 
  private:
-  KeptSlots<at::Tensor> tokens_;
+  SavedSlots<at::Tensor> tokens_;
 };
 
 }  // namespace fsdpd

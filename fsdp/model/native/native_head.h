@@ -31,7 +31,7 @@ class NativeHead : public NativeUnit {
   // Comes with its forward alone.
   at::Tensor Backward(int slot, const at::Tensor& grad_out, const ParamGrads& grads,
                       WeightGrads when) override;
-  void VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) override {}
+  void VisitSavedActivations(int slot, const std::function<void(at::Tensor*)>& visit) override {}
 
  private:
   // Of a chunk's rows.

@@ -50,13 +50,13 @@ at::Tensor Frequencies(const LlamaConfig& config) {
   const RopeScaling& scaling = config.rope_scaling;
   if (scaling.factor == 1) return frequencies;
   if (scaling.yarn) {
-    const at::Tensor kept = KeptByYarn(config);
-    return frequencies * (kept + (1 - kept) / scaling.factor);
+    const at::Tensor saved = KeptByYarn(config);
+    return frequencies * (saved + (1 - saved) / scaling.factor);
   }
   const at::Tensor turns = frequencies * (static_cast<double>(scaling.original_positions) / kTwoPi);
-  const at::Tensor kept =
+  const at::Tensor saved =
       ((turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)).clamp(0, 1);
-  return frequencies * (kept + (1 - kept) / scaling.factor);
+  return frequencies * (saved + (1 - saved) / scaling.factor);
 }
 
 // From token to token, as the kernel walks. The stride of an axis with one member says nothing.

@@ -54,9 +54,9 @@ TEST(Rotate, TurnsEachPairByPositionTimesFrequency) {
 TEST(Rotate, StretchesLongWavelengthsOnly) {
   const double position = 3;
   const at::Tensor angles = MakeRotary(RotaryConfig(8), 4, at::kCPU).sin[3].view({-1}).asin();
-  const double turns = 64 / (2 * M_PI) * std::pow(10, -0.5), kept = (turns - 1) / 3;
+  const double turns = 64 / (2 * M_PI) * std::pow(10, -0.5), saved = (turns - 1) / 3;
   EXPECT_NEAR(std::sin(angles[0].item<double>()), std::sin(position), 1e-6);  // More than 4 turns: stays.
-  EXPECT_NEAR(angles[1].item<double>(), position * std::pow(10, -0.5) * (kept + (1 - kept) / 8), 1e-6);
+  EXPECT_NEAR(angles[1].item<double>(), position * std::pow(10, -0.5) * (saved + (1 - saved) / 8), 1e-6);
   EXPECT_NEAR(angles[3].item<double>(), position * std::pow(10, -1.5) / 8, 1e-7);  // Less than 1: stretched.
 }
 

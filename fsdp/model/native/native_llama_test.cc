@@ -473,10 +473,10 @@ TEST_P(NativeBlock, WhatIsKeptMayBeTakenAwayAndPutBack) {
     const UnitInput input{{}, {}, block.input.hidden.clone()};
     block.unit->Forward(0, input, keep);
     int visited = 0;
-    block.unit->VisitKept(0, [&](at::Tensor* kept) {
-      const at::Tensor copy = kept->clone();
-      kept->is_floating_point() ? kept->fill_(std::numeric_limits<float>::quiet_NaN()) : kept->zero_();
-      *kept = copy;
+    block.unit->VisitSavedActivations(0, [&](at::Tensor* saved) {
+      const at::Tensor copy = saved->clone();
+      saved->is_floating_point() ? saved->fill_(std::numeric_limits<float>::quiet_NaN()) : saved->zero_();
+      *saved = copy;
       ++visited;
     });
     EXPECT_EQ(visited, keep == Keep::kInput ? 1 : keep == Keep::kSelective ? 6 : 12);
@@ -548,9 +548,9 @@ TEST(NativeLlamaMemory, ForwardKeepsTheBytesThatThePlanCountsAndBackwardFreesThe
     for (size_t u = 0; u + 1 < units.size(); ++u) {  // The last unit keeps nothing between two calls.
       BindAlone(units[u].get(), chain.params()[u]);
       const int64_t input_bytes = u == 0 ? batch.tokens.nbytes() : hidden.nbytes();
-      const std::pair<Keep, int64_t> modes[] = {{Keep::kAll, facts.units[u].kept_bytes.none},
-                                                {Keep::kSelective, facts.units[u].kept_bytes.selective},
-                                                {Keep::kInput, facts.units[u].kept_bytes.full},
+      const std::pair<Keep, int64_t> modes[] = {{Keep::kAll, facts.units[u].saved_bytes.none},
+                                                {Keep::kSelective, facts.units[u].saved_bytes.selective},
+                                                {Keep::kInput, facts.units[u].saved_bytes.full},
                                                 {Keep::kNothing, 0}};
       for (const auto& [keep, expected] : modes) {
         if (u != 1 && keep != Keep::kAll) continue;  // Only blocks recompute.
@@ -562,7 +562,8 @@ TEST(NativeLlamaMemory, ForwardKeepsTheBytesThatThePlanCountsAndBackwardFreesThe
             << static_cast<int>(heads);
         if (keep == Keep::kNothing) continue;
         int64_t handed_out = 0;
-        units[u]->VisitKept(0, [&](at::Tensor* kept) { handed_out += static_cast<int64_t>(kept->nbytes()); });
+        units[u]->VisitSavedActivations(
+            0, [&](at::Tensor* saved) { handed_out += static_cast<int64_t>(saved->nbytes()); });
         EXPECT_EQ(handed_out, u == 0 ? 0 : expected);  // Tokens are the batch's.
         units[u]->Backward(0, hidden, {chain.grads()[u]}, WeightGrads::kNow);
         EXPECT_EQ(Allocated(), before);

@@ -57,32 +57,32 @@ class NativeUnit : public Unit {
 };
 
 // What forwards left for their backwards, by slot.
-template <typename Kept>
-class KeptSlots {
+template <typename Saved>
+class SavedSlots {
  public:
-  void Put(int slot, Kept kept) {
-    const bool is_new = slots_.emplace(slot, std::move(kept)).second;
+  void Put(int slot, Saved saved) {
+    const bool is_new = slots_.emplace(slot, std::move(saved)).second;
     FSDPD_CHECK(is_new);
   }
 
-  Kept* Find(int slot) {
+  Saved* Find(int slot) {
     const auto found = slots_.find(slot);
     FSDPD_CHECK(found != slots_.end());
     return &found->second;
   }
 
-  Kept Take(int slot) {
+  Saved Take(int slot) {
     const auto found = slots_.find(slot);
     FSDPD_CHECK(found != slots_.end());
-    Kept kept = std::move(found->second);
+    Saved saved = std::move(found->second);
     slots_.erase(found);
-    return kept;
+    return saved;
   }
 
   void Clear() { slots_.clear(); }
 
  private:
-  std::map<int, Kept> slots_;
+  std::map<int, Saved> slots_;
 };
 
 }  // namespace fsdpd

@@ -12,28 +12,28 @@ namespace fsdpd {
 namespace {
 
 // By rank, of what is [micro_batch, tokens, ...].
-at::Tensor RoomFor(const at::Tensor& of, const SequenceCut& cut) {
+at::Tensor RoomFor(const at::Tensor& of, const SequencePartition& cut) {
   std::vector<int64_t> shape = of.sizes().vec();
   shape[1] = cut.chunk_tokens();
-  shape.insert(shape.begin() + 1, SequenceCut::kHalves);
+  shape.insert(shape.begin() + 1, SequencePartition::kSplitFp32);
   shape.insert(shape.begin(), cut.ranks);
   return at::empty(shape, of.options());
 }
 
 // A chunk's place among parts.
-at::Tensor ChunkOf(const at::Tensor& parts, int64_t chunk, const SequenceCut& cut) {
+at::Tensor ChunkOf(const at::Tensor& parts, int64_t chunk, const SequencePartition& cut) {
   return parts[cut.RankOf(chunk)].select(1, cut.HalfOf(chunk));
 }
 
 }  // namespace
 
-SequenceCut CutOf(int64_t tokens, const UnitContext& context) {
-  FSDPD_CHECK(tokens % SequenceCut::kHalves == 0);
+SequencePartition CutOf(int64_t tokens, const UnitContext& context) {
+  FSDPD_CHECK(tokens % SequencePartition::kSplitFp32 == 0);
   const int64_t ranks = context.SizeOf(Group::kContext);
   return {tokens * ranks, ranks, context.IndexIn(Group::kContext)};
 }
 
-at::Tensor InOrder(const at::Tensor& parts, const SequenceCut& cut) {
+at::Tensor InOrder(const at::Tensor& parts, const SequencePartition& cut) {
   std::vector<int64_t> shape = parts.sizes().slice(1).vec();
   shape[1] = cut.chunks();
   const at::Tensor all = at::empty(shape, parts.options());
@@ -43,7 +43,7 @@ at::Tensor InOrder(const at::Tensor& parts, const SequenceCut& cut) {
 }
 
 at::Tensor GatherSamples(const at::Tensor& own, UnitContext* context) {
-  const SequenceCut cut = CutOf(own.size(1), *context);
+  const SequencePartition cut = CutOf(own.size(1), *context);
   const at::Tensor parts = RoomFor(own, cut);
   parts[cut.rank].flatten(1, 2).copy_(own);
   context->AllGather(Group::kContext, parts);
@@ -51,7 +51,7 @@ at::Tensor GatherSamples(const at::Tensor& own, UnitContext* context) {
 }
 
 at::Tensor SumOfSamples(const at::Tensor& grads, UnitContext* context) {
-  const SequenceCut cut = CutOf(grads.size(1) / context->SizeOf(Group::kContext), *context);
+  const SequencePartition cut = CutOf(grads.size(1) / context->SizeOf(Group::kContext), *context);
   const at::Tensor sent = RoomFor(grads, cut), received = at::empty_like(sent);
   for (int64_t chunk = 0; chunk < cut.chunks(); ++chunk)
     ChunkOf(sent, chunk, cut).copy_(grads.narrow(1, chunk * cut.chunk_tokens(), cut.chunk_tokens()));

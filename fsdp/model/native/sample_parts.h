@@ -1,5 +1,5 @@
 // What the ranks of a context group have of their samples, [micro_batch, tokens, ...], chunk by chunk
-// (fsdp/plan/mesh/sequence_cut.h), and whole samples in their order, [micro_batch, sequence, ...]: how one
+// (fsdp/plan/mesh/sequence_partition.h), and whole samples in their order, [micro_batch, sequence, ...]: how one
 // becomes the other. Between ranks parts lie by rank, [ranks, micro_batch, half, chunk's tokens, ...].
 //
 // Call with gradient mode off.
@@ -8,15 +8,15 @@
 #include <ATen/core/Tensor.h>
 
 #include "fsdp/model/unit/unit_context.h"
-#include "fsdp/plan/mesh/sequence_cut.h"
+#include "fsdp/plan/mesh/sequence_partition.h"
 
 namespace fsdpd {
 
 // How this rank's `tokens` of each sample are cut.
-SequenceCut CutOf(int64_t tokens, const UnitContext& context);
+SequencePartition CutOf(int64_t tokens, const UnitContext& context);
 
 // Of parts by rank.
-at::Tensor InOrder(const at::Tensor& parts, const SequenceCut& cut);
+at::Tensor InOrder(const at::Tensor& parts, const SequencePartition& cut);
 
 // Whole samples, of which `own` are this rank's tokens.
 at::Tensor GatherSamples(const at::Tensor& own, UnitContext* context);

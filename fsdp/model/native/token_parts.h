@@ -10,7 +10,7 @@
 //
 // Of a rank that shares matrices with nobody every part is the whole, and nothing is copied.
 //
-// Ranks of another group part and join tokens alike (native_passage.h).
+// Ranks of another group part and join tokens alike (native_dispatch.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -114,7 +114,7 @@ class Unit {
   // positions) not. Who takes one away puts one with the same values, shape and strides in its place before
   // Backward; others may hold the input, so nothing is written in place. A unit that cannot part with what it
   // keeps hands out what it can.
-  virtual void VisitKept(int slot, const std::function<void(at::Tensor*)>& visit) = 0;
+  virtual void VisitSavedActivations(int slot, const std::function<void(at::Tensor*)>& visit) = 0;
 
   // Whether its calls may be recorded once and then done again without the unit (fsdp/lane/lane_graph.h): it
   // reads nothing back from the device, and what the host decides is the same for every micro-batch.

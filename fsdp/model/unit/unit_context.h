@@ -49,10 +49,10 @@ class UnitContext {
   // multiplies the gradient with of what it adds to the loss. Undefined: it adds nothing.
   virtual at::Tensor GradLoss() const = 0;
   // Where ranks have experts among them there is room for so many times the rows of even routing
-  // (fsdp/plan/model/expert_room.h). What is lacking a unit adds to LackingRoom, an fp32 scalar: then the
+  // (fsdp/plan/model/expert_capacity.h). What is lacking a unit adds to ExpertOverflow, an fp32 scalar: then the
   // step is run again with more, so what it gives is of no use.
-  virtual double ExpertRoom() const = 0;
-  virtual at::Tensor LackingRoom() const = 0;
+  virtual double ExpertCapacity() const = 0;
+  virtual at::Tensor ExpertOverflow() const = 0;
 
   // In forward, and not where a backward runs it again, of all of the rank's tokens at once: kRoutingSums
   // numbers, and how many choices fell on each expert, all fp32. Where ranks have the same tokens the first
@@ -72,8 +72,8 @@ class LoneContext : public UnitContext {
   void Start(std::function<void()> exchanges) override { exchanges(); }
   void Await() override {}
   at::Tensor GradLoss() const override { return {}; }
-  double ExpertRoom() const override { return 1; }
-  at::Tensor LackingRoom() const override { return {}; }
+  double ExpertCapacity() const override { return 1; }
+  at::Tensor ExpertOverflow() const override { return {}; }
   void AddRouting(const at::Tensor& /*sums*/, const at::Tensor& /*choices*/) override {}
 };
 

@@ -17,7 +17,7 @@
 // fast path ask for); what is between is padding: zero, and stays zero.
 //
 // Each bucket says which group of ranks cuts it into shards, and which sums its gradients. Where ranks have
-// slices of matrices (the tensor axis, tensor_cut.h), those who share a slice cut and sum a bucket of slices;
+// slices of matrices (the tensor axis, tensor_partition.h), those who share a slice cut and sum a bucket of slices;
 // parameters that all have whole have buckets of their own, cut and summed over all of a replica: so
 // gradients of what each slice used are added up, and each of these parameters has one owner in the replica.
 // Where ranks have a layer's experts among them (the expert axis), experts have buckets of their own, cut and
@@ -47,8 +47,8 @@ struct ParamSlot {
   double lr_scale = 1;
   int64_t offset = 0;  // Elements from the bucket's start.
   int64_t elements = 0;
-  TensorCut cut = {};      // Of a cut one, shape and elements are a slice's.
-  std::string owner = {};  // ParamFacts'.
+  TensorPartition cut = {};  // Of a cut one, shape and elements are a slice's.
+  std::string owner = {};    // ParamFacts'.
 
   int64_t whole_elements() const { return elements * cut.parts; }
 };

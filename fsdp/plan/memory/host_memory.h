@@ -3,7 +3,7 @@
 //
 // A bucket is copied out by the rank that has its first copy (HasFirstCopy), once. Of each such bucket, in
 // the layout's order: its main parameters, or their high and then their low halves where they lie so
-// (BucketTypes::halves), then each moment where it is trained. All padding included: a part is one copy.
+// (BucketTypes::split_fp32), then each moment where it is trained. All padding included: a part is one copy.
 //
 // Pure. Nothing where the job writes no checkpoints.
 #pragma once

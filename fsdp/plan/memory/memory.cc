@@ -8,7 +8,7 @@
 #include "base/limits.h"
 #include "base/text.h"
 #include "fsdp/plan/memory/host_memory.h"
-#include "fsdp/plan/model/kept_policy.h"
+#include "fsdp/plan/model/activation_policy.h"
 #include "fsdp/plan/program/schedule.h"
 
 namespace fsdpd {
@@ -172,13 +172,13 @@ struct ComputePeak {
 };
 
 // Hidden states between stages beside what units keep: what comes, what goes, and gradients that go.
-constexpr int64_t kCrossingHidden = 3 * kCrossingPlaces;
+constexpr int64_t kStageTransferHidden = 3 * kStageTransferSlots;
 
 // On the device, but for what is on its way to host memory.
 int64_t KeptBy(const Spec& spec, const ModelFacts& model, int begin, int end) {
   int64_t kept = 0;
   for (int u = begin; u < end; ++u) {
-    if (!OffloadsKept(spec, model, u)) kept += KeptBytesOf(spec, model, u);
+    if (!OffloadsActivations(spec, model, u)) kept += SavedBytesOf(spec, model, u);
   }
   return kept;
 }
@@ -187,11 +187,11 @@ int64_t KeptBy(const Spec& spec, const ModelFacts& model, int begin, int end) {
 // one of kStagedLayers itself where it is offloaded.
 int64_t StagedBeside(const Spec& spec, const ModelFacts& model, int unit) {
   if (spec.offloaded_layers == 0) return 0;
-  size_t places = kStagedLayers - (OffloadsKept(spec, model, unit) ? 1 : 0);
+  size_t places = kStagedLayers - (OffloadsActivations(spec, model, unit) ? 1 : 0);
   int64_t bytes = 0;
   for (int u = unit - 1; u >= 0 && places > 0; --u) {
-    if (!OffloadsKept(spec, model, u)) continue;
-    bytes += KeptBytesOf(spec, model, u);
+    if (!OffloadsActivations(spec, model, u)) continue;
+    bytes += SavedBytesOf(spec, model, u);
     --places;
   }
   return bytes;
@@ -210,7 +210,7 @@ std::vector<int64_t> KeptBeside(const Spec& spec, const ModelFacts& model) {
   if (stage.count == 1) return {0};
   std::vector<int64_t> by_run, beside(stage.runs.size(), 0);
   for (const UnitRun& run : stage.runs) by_run.push_back(KeptBy(spec, model, run.begin, run.end));
-  int64_t kept = kCrossingHidden * stage.hidden_elements * BytesOf(stage.hidden_type);
+  int64_t kept = kStageTransferHidden * stage.hidden_elements * BytesOf(stage.hidden_type);
   const int64_t put_off = PutOffBy(model, stage.runs[0].begin, stage.runs[0].end);
   for (const Turn& turn : TrainingTurns(static_cast<int>(spec.micro_batches_per_step()), stage)) {
     if (turn.leg == Leg::kBackward) kept -= by_run[turn.run];
@@ -378,7 +378,7 @@ int64_t StepMemory::Of(absl::string_view component) const {
   return 0;
 }
 
-UnitPeak BackwardPeak(const UnitFacts& unit) { return {unit.kept_bytes.none, unit.workspace_bytes}; }
+UnitPeak BackwardPeak(const UnitFacts& unit) { return {unit.saved_bytes.none, unit.workspace_bytes}; }
 
 LargestUnit FindLargestUnit(const Layout& layout) {
   LargestUnit largest;

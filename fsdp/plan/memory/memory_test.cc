@@ -159,11 +159,11 @@ TEST(Memory, ActivationsPeakWhereBackwardBegins) {
   Spec spec = Llama8b(8);
   const Planned p = PlanOf(spec);
   int64_t kept = 0;
-  for (const UnitFacts& unit : p.model.units) kept += unit.kept_bytes.none;
+  for (const UnitFacts& unit : p.model.units) kept += unit.saved_bytes.none;
   const UnitFacts& head = p.model.units.back();
   const UnitFacts& block = p.model.units[p.model.units.size() - 2];
-  const bool at_head = head.kept_bytes.none + head.workspace_bytes > block.workspace_bytes;
-  EXPECT_EQ(p.memory.Of("activations"), at_head ? kept : kept - head.kept_bytes.none);
+  const bool at_head = head.saved_bytes.none + head.workspace_bytes > block.workspace_bytes;
+  EXPECT_EQ(p.memory.Of("activations"), at_head ? kept : kept - head.saved_bytes.none);
   EXPECT_EQ(p.memory.Of("workspace"), at_head ? head.workspace_bytes : block.workspace_bytes);
 }
 

@@ -15,8 +15,8 @@ enum class Axis {
   kReplicate,  // Ranks along it hold the same shards, and may cut the optimizer's state again.
   kShard,      // Ranks along it hold shards of a bucket, and read samples of their own.
   kExpert,     // The same, but of a layer's experts each has some, whole or in shards.
-  kContext,    // The same, but each has a part of one sample's tokens (sequence_cut.h).
-  kTensor,     // Ranks along it hold slices of each matrix, and work on the same tokens (tensor_cut.h).
+  kContext,    // The same, but each has a part of one sample's tokens (sequence_partition.h).
+  kTensor,     // Ranks along it hold slices of each matrix, and work on the same tokens (tensor_partition.h).
 };
 constexpr int kAxes = 6;
 const char* NameOf(Axis axis);

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "fsdp/plan/model/expert_room.h"
+#include "fsdp/plan/model/expert_capacity.h"
 
 namespace fsdpd {
 namespace {
@@ -191,9 +191,9 @@ void DescribeFp8(const Spec& spec, ModelFacts* facts) {
         product.filling = host ? 0 : product.experts * kExpertRowStep;
         if (ranks > 1 && !tokens_travel)
           product.travelling =
-              ranks * RowsOfPart(kExpertRoom, product.tokens, per_token, ranks, product.experts);
+              ranks * RowsOfPart(kExpertCapacity, product.tokens, per_token, ranks, product.experts);
         if (ranks > 1 && !host) {
-          const int64_t room = RowsOfRoom(kExpertRoom, product.tokens, per_token, ranks, product.experts);
+          const int64_t room = RowsOfRoom(kExpertCapacity, product.tokens, per_token, ranks, product.experts);
           product.filling += (tokens_travel ? room : product.travelling) - product.tokens;
         }
         AddExpertsProduct(product, names.front() == "ffn.experts.w1", tokens_travel ? ranks * tokens : tokens,

@@ -85,7 +85,7 @@ UnitFacts Added(const Spec& with_fp8) {
   UnitFacts added = DescribeSpec(spec).units[1];
   spec.precision.fp8 = false;
   const UnitFacts bf16 = DescribeSpec(spec).units[1];
-  EXPECT_EQ(added.kept_bytes.none, bf16.kept_bytes.none);
+  EXPECT_EQ(added.saved_bytes.none, bf16.saved_bytes.none);
   added.forward_bytes -= bf16.forward_bytes;
   added.backward_bytes -= bf16.backward_bytes;
   added.workspace_bytes -= bf16.workspace_bytes;
@@ -140,7 +140,7 @@ TEST(Fp8Facts, WhatExpertsRoundMovesAndTakesRoom) {
 }
 
 // Rows go to other ranks' experts in half the bytes, and their scales with them.
-TEST(Fp8Facts, RowsTravelRounded) {
+TEST(Fp8Facts, DispatchesRoundedRows) {
   Spec spec = SpecOfExperts();
   spec.mesh = Mesh::DataParallel(1, 8).WithExpert(8);
   int64_t bf16 = 0, fp32 = 0;

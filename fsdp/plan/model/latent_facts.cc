@@ -25,10 +25,10 @@ LatentWidths WidthsOf(const Shape& s) {
           s.heads * latent.value_head_size};
 }
 
-AttentionKept LatentKept(const Shape& s) {
+AttentionSaved LatentSaved(const Shape& s) {
   const LatentWidths widths = WidthsOf(s);
   const bool query_latent = s.latent.query_rank > 0;
-  AttentionKept kept;
+  AttentionSaved kept;
   kept.selective = widths.made_of_token + widths.values;
   kept.all = kept.selective + (query_latent ? widths.queries : 0);
   kept.selective_statistics = s.heads;  // The log-sum-exp.
@@ -80,7 +80,7 @@ int64_t LatentWorkspace(const Shape& s) {
   // gradients, beside those by a chunk of queries.
   if (s.context > 1) {
     const int64_t samples = s.tokens * s.context / s.sequence;
-    const int64_t sums = s.host ? 0 : QuerySumBytes(s, samples, s.tokens / SequenceCut::kHalves);
+    const int64_t sums = s.host ? 0 : QuerySumBytes(s, samples, s.tokens / SequencePartition::kSplitFp32);
     const int64_t all = s.tokens * s.context;
     const int64_t keys = (SampleLatents(s) + all * widths.keys_and_values) * s.compute_bytes;
     const int64_t attention = made + s.Bytes(2 * s.query) + sums + keys + 3 * s.AllKeys() * s.compute_bytes;

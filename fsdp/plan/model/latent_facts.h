@@ -25,14 +25,14 @@ LatentWidths WidthsOf(const Shape& s);
 
 // What attention keeps of each token for its backward: numbers in compute precision, and fp32 statistics
 // beside 1/rms of its input.
-struct AttentionKept {
+struct AttentionSaved {
   int64_t all = 0;
   int64_t selective = 0;
   int64_t all_statistics = 0;
   int64_t selective_statistics = 0;
 };
 // Selective leaves out what is made of the latents, which is most of it.
-AttentionKept LatentKept(const Shape& s);
+AttentionSaved LatentSaved(const Shape& s);
 double LatentSelectiveFlops(const Shape& s);
 
 // What products with the gradients of its matrices read (LlamaBlockPutOff), of each token.

@@ -7,7 +7,7 @@
 
 namespace fsdpd {
 
-void Add(Params* params, std::string name, std::vector<int64_t> shape, TensorCut cut) {
+void Add(Params* params, std::string name, std::vector<int64_t> shape, TensorPartition cut) {
   const bool decay = shape.size() > 1;
   params->push_back({std::move(name), std::move(shape), decay});
   params->back().cut = cut;
@@ -34,7 +34,7 @@ constexpr size_t kUsualParams = 20;  // Of a layer, or fewer.
 void AddExperts(const Shape& s, Params* params) {
   FSDPD_CHECK(s.tensor == 1 || s.expert == 1);
   const auto cut = [&s](int dim) {
-    return s.expert > 1 ? TensorCut{0, s.expert, Group::kExpert} : TensorCut{dim, s.tensor};
+    return s.expert > 1 ? TensorPartition{0, s.expert, Group::kExpert} : TensorPartition{dim, s.tensor};
   };
   const int64_t own = SliceOf(s.experts, s.expert);
   Add(params, "ffn.router", {s.experts, s.hidden});
@@ -54,15 +54,15 @@ void AddExperts(const Shape& s, Params* params) {
 
 // What makes queries, keys and values of heads.
 void AddHeads(const LlamaConfig& model, const Shape& s, Params* params) {
-  const auto projection = [&](const std::string& letter, int64_t width, TensorCut cut) {
+  const auto projection = [&](const std::string& letter, int64_t width, TensorPartition cut) {
     Add(params, "attention.w" + letter, {width, s.hidden}, cut);
     if (model.attention_bias) Add(params, "attention.b" + letter, {width}, cut);
   };
   const bool cuts = CutsKeys(model, s.tensor);
   const int64_t keys = cuts ? s.key : model.kv_heads * model.head_size;
   projection("q", s.query, s.Rows());
-  projection("k", keys, cuts ? s.Rows() : TensorCut());
-  projection("v", keys, cuts ? s.Rows() : TensorCut());
+  projection("k", keys, cuts ? s.Rows() : TensorPartition());
+  projection("v", keys, cuts ? s.Rows() : TensorPartition());
   if (!model.qk_norm) return;
   Add(params, "attention.q_norm", {model.head_size});
   Add(params, "attention.k_norm", {model.head_size});

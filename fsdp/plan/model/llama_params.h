@@ -12,7 +12,7 @@ namespace fsdpd {
 using Params = std::vector<ParamFacts>;
 
 // Matrices decay, norms and biases do not.
-void Add(Params* params, std::string name, std::vector<int64_t> shape, TensorCut cut = {});
+void Add(Params* params, std::string name, std::vector<int64_t> shape, TensorPartition cut = {});
 
 // Of heads or words that are cut, a rank's.
 int64_t SliceOf(int64_t whole, int64_t ranks);

@@ -53,7 +53,7 @@ int64_t LargestMatrix(const Params& params) {
 
 // Of each token the router's products, which experts it goes to, where its rows are and of which choice each
 // row is (native_router.h), and how much that counts.
-int64_t RoutingKept(const Shape& s) {
+int64_t RoutingSaved(const Shape& s) {
   if (s.experts == 0) return 0;
   // Of tokens that travel, of all ranks' choices where each one's row is; of rows, of what was received and
   // sent.
@@ -63,8 +63,8 @@ int64_t RoutingKept(const Shape& s) {
 }
 
 // Of attention with key heads.
-AttentionKept HeadsKept(const Shape& s, bool qk_norm) {
-  AttentionKept kept;
+AttentionSaved HeadsSaved(const Shape& s, bool qk_norm) {
+  AttentionSaved kept;
   kept.selective = s.query + s.key  // Rotated q and k (with qk_norm: before their norms).
                    + s.key          // v.
                    + s.query;       // Attention's output.
@@ -77,13 +77,13 @@ AttentionKept HeadsKept(const Shape& s, bool qk_norm) {
 }
 
 // Native Llama block (native_block.h): tensors kept for backward, [tokens x width] in compute precision each.
-KeptBytes LlamaBlockKept(const Shape& s, bool qk_norm) {
-  const AttentionKept attention = s.latent ? LatentKept(s) : HeadsKept(s, qk_norm);
+SavedBytes LlamaBlockSaved(const Shape& s, bool qk_norm) {
+  const AttentionSaved attention = s.latent ? LatentSaved(s) : HeadsSaved(s, qk_norm);
   const int64_t between = s.OwnBytes(s.hidden         // Input: of the attention norm, and of the residual.
                                      + s.hidden);     // After the first residual: of the FFN norm.
   const int64_t ffn = s.RowBytes(2 * s.intermediate)  // Gate and up.
                       + s.Bytes(2 * s.shared)         // Those of the layer beside experts.
-                      + RoutingKept(s);
+                      + RoutingSaved(s);
   const auto statistics = [&](int64_t of_tokens, int64_t norms) {  // Of the norms 1/rms.
     return (s.tokens * of_tokens + s.own_tokens() * norms) * kStatisticBytes;
   };
@@ -148,13 +148,14 @@ int64_t LlamaBlockWorkspace(const Shape& s, const Params& params) {
   // gradients of those that a chunk of queries sees, what is sent of them, and those of the own; and the
   // gradients of what attention gave and of the queries.
   const int64_t samples = s.tokens * s.context / s.sequence;
-  const int64_t sums = s.ordered_attention ? QuerySumBytes(s, samples, s.tokens / SequenceCut::kHalves) : 0;
+  const int64_t sums =
+      s.ordered_attention ? QuerySumBytes(s, samples, s.tokens / SequencePartition::kSplitFp32) : 0;
   return beside_ffn((3 * s.AllKeys() + s.AllKeys() / s.context) * s.compute_bytes + s.Bytes(3 * s.query) +
                     sums);
 }
 
 // GPT-2's block is an autograd unit: what LibTorch's operators save, in order of the forward.
-KeptBytes Gpt2BlockKept(const Shape& s) {
+SavedBytes Gpt2BlockSaved(const Shape& s) {
   const int64_t width = s.hidden               // Input: of the attention norm.
                         + s.hidden             // Normed: of wqkv.
                         + 3 * s.hidden         // q, k and v: views of one tensor.
@@ -175,14 +176,14 @@ int64_t Gpt2BlockWorkspace(const Shape& s) {
 }
 
 // Token ids, whatever the policy.
-KeptBytes EmbeddingKept(const Shape& s) {
+SavedBytes EmbeddingSaved(const Shape& s) {
   const int64_t bytes = s.tokens * 8;
   return {bytes, bytes, bytes};
 }
 
 // What the head holds within its ForwardBackward: its input, the normed input, targets and so many numbers a
 // token: the norm's statistics, and each row's log-sum-exp where autograd keeps it.
-KeptBytes HeadKept(const Shape& s, int64_t statistics) {
+SavedBytes HeadSaved(const Shape& s, int64_t statistics) {
   const int64_t bytes = s.HiddenBytes() + s.Bytes(s.hidden) + s.tokens * (8 + statistics * kStatisticBytes);
   return {bytes, bytes, bytes};
 }
@@ -280,7 +281,7 @@ void CountGpt2HeadBytes(const Shape& s, UnitFacts* unit) {
 UnitFacts Embedding(const Shape& s, Params params, int64_t workspace_bytes) {
   UnitFacts unit{"embedding", UnitKind::kEmbedding, std::move(params)};
   unit.backward_reads = false;
-  unit.kept_bytes = EmbeddingKept(s);
+  unit.saved_bytes = EmbeddingSaved(s);
   unit.output_bytes = s.HiddenBytes();
   unit.workspace_bytes = workspace_bytes;
   unit.forward_bytes = 2 * unit.output_bytes;
@@ -306,7 +307,7 @@ UnitFacts Head(const Shape& s, bool tied, Params params, int64_t statistics, int
   if (!tied) Add(&params, "output", {s.vocab, s.hidden}, s.Rows());
   UnitFacts unit{"head", UnitKind::kHead, std::move(params)};
   if (tied) unit.borrows = 0;
-  unit.kept_bytes = HeadKept(s, statistics);
+  unit.saved_bytes = HeadSaved(s, statistics);
   unit.workspace_bytes = workspace_bytes;
   unit.forward_flops = 2 * static_cast<double>(s.tokens) * static_cast<double>(s.vocab * s.hidden);
   return unit;
@@ -338,7 +339,7 @@ UnitFacts LlamaBlock(const LlamaConfig& model, int64_t layer, const Shape& s, DT
     const int64_t others = 2 * (model.kv_heads - 1) * model.head_size;
     unit.forward_flops -= 2 * static_cast<double>(s.tokens) * static_cast<double>(others * s.hidden);
   }
-  unit.kept_bytes = LlamaBlockKept(s, model.qk_norm);
+  unit.saved_bytes = LlamaBlockSaved(s, model.qk_norm);
   unit.workspace_bytes = LlamaBlockWorkspace(s, params);
   unit.put_off_bytes = LlamaBlockPutOff(s);
   unit.put_off_flops =
@@ -450,7 +451,7 @@ ModelFacts Describe(const Gpt2Config& model, const Share& share) {
   const Params params = Gpt2BlockParams(s);
   for (int64_t i = 0; i < model.layers; ++i) {
     UnitFacts unit = Block(i, s, params);
-    unit.kept_bytes = Gpt2BlockKept(s);
+    unit.saved_bytes = Gpt2BlockSaved(s);
     unit.workspace_bytes = Gpt2BlockWorkspace(s);
     // Two norms, two residuals, GELU.
     unit.forward_bytes = s.Bytes(10 * s.hidden + 2 * s.intermediate);
@@ -485,13 +486,13 @@ UnitFacts Unit(const UnitDescription& from, int64_t tokens, int64_t input_bytes,
   const auto bytes = [&](int64_t values) { return tokens * values * compute_bytes; };
   UnitFacts unit{from.name, UnitKind::kBlock, PluginParams(from)};
   const int64_t selective = from.kept_values_selective == 0 ? from.kept_values : from.kept_values_selective;
-  unit.kept_bytes = {std::max(bytes(from.kept_values), input_bytes), std::max(bytes(selective), input_bytes),
-                     input_bytes};
+  unit.saved_bytes = {std::max(bytes(from.kept_values), input_bytes), std::max(bytes(selective), input_bytes),
+                      input_bytes};
   // Its units are autograd's: a gradient exists before it is cast into the bucket.
   unit.workspace_bytes = bytes(from.workspace_values) + LargestMatrix(unit.params) * compute_bytes;
   unit.output_bytes = bytes(from.output_values);
   unit.forward_flops = static_cast<double>(tokens) * from.flops_per_token;
-  unit.forward_bytes = unit.kept_bytes.none + unit.output_bytes;  // What is kept was written once.
+  unit.forward_bytes = unit.saved_bytes.none + unit.output_bytes;  // What is kept was written once.
   unit.backward_bytes = 2 * unit.forward_bytes;
   return unit;
 }
@@ -513,7 +514,7 @@ ModelFacts Describe(const PluginConfig& model, const Share& share) {
 
 // Beside a micro-batch's ids, where each token stands in its document and, for CUDA's kernels, where
 // documents begin: at most with each token.
-void AddDocuments(const Spec& spec, KeptBytes* kept) {
+void AddDocuments(const Spec& spec, SavedBytes* kept) {
   const int64_t token_bytes = spec.device == DeviceKind::kCpu ? 8 : 8 + 4;
   const int64_t bytes = spec.micro_batch * spec.data.sequence_length * token_bytes;
   for (int64_t* each : {&kept->none, &kept->selective, &kept->full}) *each += bytes;
@@ -540,7 +541,7 @@ const char* VerbOf(Exchange what) {
   return "?";
 }
 
-int64_t KeptBytes::With(Recompute recompute) const {
+int64_t SavedBytes::With(Recompute recompute) const {
   switch (recompute) {
     case Recompute::kNone:
       return none;
@@ -613,7 +614,7 @@ ModelFacts DescribeSpec(const Spec& spec) {
       },
       spec.model);
   SetDeviations(spec.model, spec.initial, &facts);
-  if (spec.data.document_end_token.has_value()) AddDocuments(spec, &facts.units.front().kept_bytes);
+  if (spec.data.document_end_token.has_value()) AddDocuments(spec, &facts.units.front().saved_bytes);
   for (UnitFacts& unit : facts.units) {
     for (ParamFacts& param : unit.params) {
       const std::string name = absl::StrCat(unit.name, ".", param.name);

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "fsdp/plan/model/tensor_cut.h"
+#include "fsdp/plan/model/tensor_partition.h"
 #include "fsdp/plan/spec/spec.h"
 
 namespace fsdpd {
@@ -50,7 +50,7 @@ struct ParamFacts {
   bool trainable = true;
   double weight_decay = 0;
   double lr_scale = 1;
-  TensorCut cut = {};
+  TensorPartition cut = {};
   bool fixed = false;  // Never trained.
   bool fp8 = false;    // Gathered and multiplied in FP8.
   Twin twin = Twin::kNone;
@@ -70,7 +70,7 @@ struct ParamFacts {
 };
 
 // Bytes that a forward of one micro-batch on one rank keeps for its backward, the input included.
-struct KeptBytes {
+struct SavedBytes {
   int64_t none = 0;       // No recompute.
   int64_t selective = 0;  // Without what takes most room for its work.
   int64_t full = 0;       // The input alone.
@@ -110,7 +110,7 @@ struct UnitFacts {
   // Its backward needs its own parameters. An embedding's does not, so they are not gathered for it.
   bool backward_reads = true;
   // For one micro-batch on one rank:
-  KeptBytes kept_bytes = {};
+  SavedBytes saved_bytes = {};
   int64_t workspace_bytes = 0;  // Extra bytes at the unit's own peak, in forward or backward.
   int64_t output_bytes = 0;     // Hidden states that it hands on.
   double forward_flops = 0;     // Of matrix products and attention; causal attention counted half.
@@ -145,7 +145,7 @@ struct UnitRun {
 };
 
 // Which units of a model's chain a rank has, where ranks of other stages have the rest (the pipeline axis,
-// stage_cut.h). Elsewhere there is one stage, which is the first and the last. The chain's runs go to the
+// stage_partition.h). Elsewhere there is one stage, which is the first and the last. The chain's runs go to the
 // stages by turns, so a stage with several (interleaved) has those that are as far apart as there are stages.
 struct StagePlace {
   int number = 0;

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "fsdp/plan/model/kept_policy.h"
+#include "fsdp/plan/model/activation_policy.h"
 
 namespace fsdpd {
 namespace {
@@ -110,7 +110,7 @@ TEST(ModelFacts, CountsDeepSeekV3) {
                                              "attention.wkv_b", "attention.wo", "ffn_norm", "ffn.w1",
                                              "ffn.w3", "ffn.w2"}));
   // What is made of latents is most of what is kept, and not with selective recompute.
-  const KeptBytes& kept = facts.units[1].kept_bytes;
+  const SavedBytes& kept = facts.units[1].saved_bytes;
   const int64_t heads = 128 * 192 + 128 * 256, gates = 2 * 18432, statistics = 4 * (2 + 1);
   EXPECT_EQ(kept.none - kept.selective, kTokens * (2 * (heads + gates) + statistics));
 }
@@ -143,18 +143,18 @@ TEST(ModelFacts, ActivationsScaleWithTokensAndPrecision) {
     const ModelFacts two = Describe(preset, 2, 1024);
     const ModelFacts fp32 = Describe(preset, 1, 1024, DType::kFp32);
     for (size_t u = 0; u < one.units.size(); ++u) {
-      const KeptBytes &kept = one.units[u].kept_bytes, &twice = two.units[u].kept_bytes;
+      const SavedBytes &kept = one.units[u].saved_bytes, &twice = two.units[u].saved_bytes;
       EXPECT_EQ(twice.none, 2 * kept.none);
       EXPECT_EQ(twice.full, 2 * kept.full);
-      EXPECT_GE(fp32.units[u].kept_bytes.none, kept.none);
+      EXPECT_GE(fp32.units[u].saved_bytes.none, kept.none);
       EXPECT_GE(kept.none, kept.selective);
       EXPECT_GE(kept.selective, kept.full);
     }
-    EXPECT_EQ(one.units[1].kept_bytes.full, one.units[0].output_bytes);
+    EXPECT_EQ(one.units[1].saved_bytes.full, one.units[0].output_bytes);
   }
   // Korthikanti et al. count 34 bytes per token and hidden element for a GPT block; SwiGLU's wider layer
   // adds.
-  const double kept = static_cast<double>(Describe("llama3-8b", 1, 1024).units[1].kept_bytes.none);
+  const double kept = static_cast<double>(Describe("llama3-8b", 1, 1024).units[1].saved_bytes.none);
   EXPECT_GT(kept / (1024.0 * 4096), 20);
   EXPECT_LT(kept / (1024.0 * 4096), 60);
 }
@@ -164,7 +164,7 @@ TEST(ModelFacts, TheHeadNeverHoldsAllLogits) {
   const UnitFacts many = Describe("llama3-8b", 1, 8 * kLossChunkTokens).units.back();
   const int64_t hidden_bytes = kLossChunkTokens * 4096 * 2;
   EXPECT_LE(many.workspace_bytes - few.workspace_bytes, 7 * 2 * hidden_bytes);
-  EXPECT_LT(many.kept_bytes.none, 8 * kLossChunkTokens * 128256);  // Logits would be two bytes each.
+  EXPECT_LT(many.saved_bytes.none, 8 * kLossChunkTokens * 128256);  // Logits would be two bytes each.
 }
 
 TEST(ModelFacts, CountsCausalAttentionHalf) {
@@ -294,18 +294,18 @@ TEST(ModelFacts, TakesAPluginsNumbersPerToken) {
   EXPECT_EQ(facts.elements(), 40 + 24 + 6 + 10);
   const UnitFacts& mix = facts.units[1];
   EXPECT_EQ(mix.kind, UnitKind::kBlock);
-  EXPECT_EQ(mix.kept_bytes.none, 16 * 12 * 2);
-  EXPECT_EQ(mix.kept_bytes.selective, 16 * 8 * 2);
-  EXPECT_EQ(mix.kept_bytes.full, 16 * 4 * 2);
+  EXPECT_EQ(mix.saved_bytes.none, 16 * 12 * 2);
+  EXPECT_EQ(mix.saved_bytes.selective, 16 * 8 * 2);
+  EXPECT_EQ(mix.saved_bytes.full, 16 * 4 * 2);
   EXPECT_EQ(mix.workspace_bytes, 16 * 3 * 2 + 24 * 2);
   EXPECT_EQ(mix.output_bytes, 16 * 4 * 2);
   EXPECT_EQ(mix.forward_flops, 16 * 48);
   EXPECT_FALSE(mix.params[1].decay);
   EXPECT_EQ(facts.units[0].kind, UnitKind::kEmbedding);
-  EXPECT_EQ(facts.units[0].kept_bytes.none, 16 * 8);  // Token ids.
+  EXPECT_EQ(facts.units[0].saved_bytes.none, 16 * 8);  // Token ids.
   EXPECT_EQ(facts.units[2].kind, UnitKind::kHead);
   EXPECT_EQ(facts.units[2].borrows, 0);
-  EXPECT_EQ(facts.units[2].kept_bytes.none, 16 * 4 * 2);  // At least the input.
+  EXPECT_EQ(facts.units[2].saved_bytes.none, 16 * 4 * 2);  // At least the input.
 }
 
 // Padding of samples made each token a document, and 2 GiB that no plan counted.
@@ -363,7 +363,7 @@ TEST(DescribeSpec, OnGpusExpertsHaveRoomForRowsOfNoChoice) {
   llama.experts.intermediate_size = 24;
   const auto kept = [&spec](DeviceKind device) {
     spec.device = device;
-    return DescribeSpec(spec).units[1].kept_bytes.none;
+    return DescribeSpec(spec).units[1].saved_bytes.none;
   };
   // Gate and up of each in bf16; of which choice it is, and how much it counts.
   EXPECT_EQ(kept(DeviceKind::kCuda) - kept(DeviceKind::kCpu), 32 * kExpertRowStep * (2 * 24 * 2 + 4 + 4));

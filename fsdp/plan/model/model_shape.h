@@ -3,9 +3,9 @@
 
 #include <cstdint>
 
-#include "fsdp/plan/model/expert_room.h"
+#include "fsdp/plan/model/expert_capacity.h"
 #include "fsdp/plan/model/model_facts.h"
-#include "fsdp/plan/model/tensor_cut.h"
+#include "fsdp/plan/model/tensor_partition.h"
 
 namespace fsdpd {
 
@@ -42,13 +42,14 @@ struct Shape {
   // Where rows travel, in parts for all ranks.
   int64_t travelling_rows() const {
     if (expert == 1 || tokens_travel()) return 0;
-    return expert * RowsOfPart(kExpertRoom, rows(), per_token, expert, own_experts());
+    return expert * RowsOfPart(kExpertCapacity, rows(), per_token, expert, own_experts());
   }
   // That memory has room for. On the CPU there are as many as there are.
   int64_t room_rows() const {
     if (host || expert == 1) return rows() + filling_rows();
-    const int64_t room = tokens_travel() ? RowsOfRoom(kExpertRoom, rows(), per_token, expert, own_experts())
-                                         : travelling_rows();
+    const int64_t room = tokens_travel()
+                             ? RowsOfRoom(kExpertCapacity, rows(), per_token, expert, own_experts())
+                             : travelling_rows();
     return room + filling_rows();
   }
   int64_t RowBytes(int64_t width) const { return room_rows() * width * compute_bytes; }
@@ -68,8 +69,8 @@ struct Shape {
   int64_t OwnBytes(int64_t width) const { return own_tokens() * width * compute_bytes; }
   int64_t HiddenBytes() const { return OwnBytes(hidden); }
   // How a matrix is cut that makes what units have inside of them, and one that reads it.
-  TensorCut Rows() const { return {0, tensor}; }
-  TensorCut Columns() const { return {1, tensor}; }
+  TensorPartition Rows() const { return {0, tensor}; }
+  TensorPartition Columns() const { return {1, tensor}; }
   // Of all tokens, where ranks part them; else there is nothing beside the rank's own.
   int64_t AllHiddenBytes() const { return tensor > 1 ? Bytes(hidden) : 0; }
   int64_t AllKeys() const { return tokens * context * 2 * key; }  // And values, of whole samples.

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "fsdp/plan/memory/host_memory.h"
-#include "fsdp/plan/model/kept_policy.h"
+#include "fsdp/plan/model/activation_policy.h"
 #include "fsdp/plan/program/traffic.h"
 
 namespace fsdpd {
@@ -69,10 +69,10 @@ class Costs {
       case Op::kFetch:
       case Op::kOffload:
         return HostCopySeconds(spec_, profile_, BucketOf(i).offloaded_bytes());
-      case Op::kOffloadKept:
-      case Op::kFetchKept:
+      case Op::kOffloadActivations:
+      case Op::kFetchActivations:
         return KeptCopy(i.unit);
-      case Op::kDropKept:
+      case Op::kDropActivations:
         return 0;
       case Op::kLoss:
         return SmallCollective(i);
@@ -82,7 +82,7 @@ class Costs {
       case Op::kReceiveGrad:
       case Op::kSendTwin:
       case Op::kReceiveTwin:
-        return Crossing(i);
+        return StageTransfer(i);
     }
     return 0;
   }
@@ -118,7 +118,7 @@ class Costs {
     seconds.forward = of(Op::kForward);
     seconds.backward = of(Op::kBackward);
     seconds.put_off = PutOff(unit);
-    if (OffloadsKept(spec_, model_, unit)) seconds.kept_copy = KeptCopy(unit);
+    if (OffloadsActivations(spec_, model_, unit)) seconds.kept_copy = KeptCopy(unit);
     for (const int bucket : layout_.units[unit].buckets) AddBucket(bucket, &seconds);
     return seconds;
   }
@@ -130,7 +130,7 @@ class Costs {
     return Of(norm);
   }
 
-  double OfCrossing() const {
+  double OfStageTransfer() const {
     if (layout_.stage.count == 1) return 0;
     Instruction send;
     send.op = Op::kSend;
@@ -140,7 +140,7 @@ class Costs {
 
  private:
   double KeptCopy(int unit) const {
-    return HostCopySeconds(spec_, profile_, KeptBytesOf(spec_, model_, unit));
+    return HostCopySeconds(spec_, profile_, SavedBytesOf(spec_, model_, unit));
   }
 
   void AddBucket(int bucket, UnitSeconds* seconds) const {
@@ -196,7 +196,7 @@ class Costs {
   }
 
   // Once they have met: both sides are busy for as long.
-  double Crossing(const Instruction& i) const {
+  double StageTransfer(const Instruction& i) const {
     const double rate = OnOneNode(Group::kWorld) ? profile_.node_gather_bytes_per_second
                                                  : profile_.network_gather_bytes_per_second;
     return profile_.collective_latency_seconds + D(TrafficOf(spec_.mesh, layout_, i).buffer_bytes) / rate;
@@ -284,7 +284,7 @@ class Costs {
 
   // What autograd saved is all there, and nothing runs again.
   bool Selects(const Instruction& i) const {
-    const KeptBytes& kept = model_.units[i.unit].kept_bytes;
+    const SavedBytes& kept = model_.units[i.unit].saved_bytes;
     return i.recompute == Recompute::kSelective && kept.selective < kept.none;
   }
 
@@ -383,7 +383,7 @@ StepSeconds SecondsWithoutProgram(const Spec& spec, const ModelFacts& model, con
   StepSeconds seconds;
   for (size_t u = 0; u < model.units.size(); ++u) seconds.units.push_back(costs.OfUnit(static_cast<int>(u)));
   seconds.norm = costs.OfNorm();
-  seconds.crossing = costs.OfCrossing();
+  seconds.stage_transfer = costs.OfStageTransfer();
   return seconds;
 }
 

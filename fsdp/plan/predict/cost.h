@@ -54,7 +54,7 @@ struct UnitSeconds {
 struct StepSeconds {
   std::vector<UnitSeconds> units;
   double norm = 0;
-  double crossing = 0;  // Of a micro-batch's hidden states to the next stage.
+  double stage_transfer = 0;  // Of a micro-batch's hidden states to the next stage.
 };
 StepSeconds SecondsWithoutProgram(const Spec& spec, const ModelFacts& model, const Layout& layout,
                                   const DeviceProfile& profile, Placement placement);

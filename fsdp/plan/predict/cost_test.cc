@@ -31,7 +31,7 @@ ModelFacts OneBlock() {
   UnitFacts& unit = model.units[0];
   unit.name = "layer.0";
   unit.params = {{"a", {8, 8}}, {"b", {8, 8}}};
-  unit.kept_bytes = {64, 32, 16};
+  unit.saved_bytes = {64, 32, 16};
   unit.forward_flops = 100;
   unit.attention_flops = 40;
   unit.selective_flops = 20;
@@ -180,7 +180,7 @@ TEST(Cost, BackwardIsTwiceTheProductsAndWhatIsRecomputed) {
 // As autograd's units do, which keep what their operators save.
 TEST(Cost, AUnitThatKeepsAllRunsNothingAgain) {
   Case c;
-  c.model.units[0].kept_bytes.selective = c.model.units[0].kept_bytes.none;
+  c.model.units[0].saved_bytes.selective = c.model.units[0].saved_bytes.none;
   Instruction i;
   i.op = Op::kBackward;
   i.unit = 0;

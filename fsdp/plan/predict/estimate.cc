@@ -166,13 +166,13 @@ class Estimate {
 double EstimateStepSeconds(const Spec& spec, const std::vector<ModelFacts>& stages,
                            const std::vector<Layout>& layouts, const DeviceProfile& profile,
                            Placement placement) {
-  double step = 0, micro_batch = 0, crossing = 0;
+  double step = 0, micro_batch = 0, stage_transfer = 0;
   for (size_t s = 0; s < stages.size(); ++s) {
     const StepSeconds seconds = SecondsWithoutProgram(spec, stages[s], layouts[s], profile, placement);
     const Estimate estimate(spec, layouts[s], seconds, profile);
     step = std::max(step, estimate.Run());
     micro_batch = std::max(micro_batch, estimate.MicroBatch());
-    crossing = seconds.crossing;
+    stage_transfer = seconds.stage_transfer;
   }
   if (stages.size() == 1) return step;
   const auto others = static_cast<double>(stages.size()) - 1;
@@ -180,8 +180,8 @@ double EstimateStepSeconds(const Spec& spec, const std::vector<ModelFacts>& stag
   const auto micro_batches = static_cast<double>(spec.micro_batches_per_step());
   // A stage has as many micro-batches under way as let the last one begin: what crosses, there and back, is
   // waited for by each of these in turn.
-  const double round = 2 * crossing * others / (others + 1);
-  return step + others / chunks * micro_batch + 2 * others * crossing + micro_batches * chunks * round;
+  const double round = 2 * stage_transfer * others / (others + 1);
+  return step + others / chunks * micro_batch + 2 * others * stage_transfer + micro_batches * chunks * round;
 }
 
 }  // namespace fsdpd

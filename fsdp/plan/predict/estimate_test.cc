@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "fsdp/plan/model/stage_cut.h"
+#include "fsdp/plan/model/stage_partition.h"
 #include "fsdp/plan/predict/simulate.h"
 #include "fsdp/plan/predict/stage_times.h"
 

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "base/check.h"
-#include "fsdp/plan/model/kept_policy.h"
+#include "fsdp/plan/model/activation_policy.h"
 #include "fsdp/plan/predict/lane_times.h"
 
 namespace fsdpd {
@@ -196,17 +196,17 @@ void AddActivations(const Spec& spec, const ModelFacts& model, const Program& pr
     const bool both = i.op == Op::kForwardBackward;
     if (both || i.op == Op::kForward) forward[{i.unit, i.micro_batch}] = at;
     // On the device until it has left, and again as soon as it begins to come back.
-    if (i.op == Op::kDropKept)
-      report->AddMemory(kActivations, KeptBytesOf(spec, model, i.unit), forward.at({i.unit, i.micro_batch}),
+    if (i.op == Op::kDropActivations)
+      report->AddMemory(kActivations, SavedBytesOf(spec, model, i.unit), forward.at({i.unit, i.micro_batch}),
                         at);
-    if (i.op == Op::kFetchKept) forward[{i.unit, i.micro_batch}] = at;
+    if (i.op == Op::kFetchActivations) forward[{i.unit, i.micro_batch}] = at;
     if (i.op == Op::kBackwardWeights)
       report->AddMemory(kActivations, model.units[i.unit].put_off_bytes, back.at({i.unit, i.micro_batch}),
                         at);
     if (i.puts_off) back[{i.unit, i.micro_batch}] = at;
     if (!both && i.op != Op::kBackward) continue;
     const UnitFacts& unit = model.units[i.unit];
-    const int64_t kept = KeptBytesOf(spec, model, i.unit);
+    const int64_t kept = SavedBytesOf(spec, model, i.unit);
     const UnitPeak peak = BackwardPeak(unit);
     report->AddMemory(kActivations, kept, forward.at({i.unit, i.micro_batch}), at);
     report->AddMemory(kActivations, peak.activations - kept, at, at);

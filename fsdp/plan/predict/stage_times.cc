@@ -30,8 +30,8 @@ class Stages {
       for (size_t i = 0; i < all.size(); ++i) {
         const auto number = static_cast<int>(i);
         lanes_[s][static_cast<size_t>(all[i].lane)].queue.push_back(number);
-        if (CrossingOf(all[i].op) == Crossing::kNone || all[i].micro_batch < 0) continue;
-        crossings_[{all[i].op, stages[s].stage.ChainRun(all[i].unit), all[i].micro_batch}] = {
+        if (StageTransferOf(all[i].op) == StageTransfer::kNone || all[i].micro_batch < 0) continue;
+        stage_transfers_[{all[i].op, stages[s].stage.ChainRun(all[i].unit), all[i].micro_batch}] = {
             static_cast<int>(s), 0, number};
       }
     }
@@ -80,14 +80,14 @@ class Stages {
   // k-th of each.
   std::vector<Place> Meets(const Place& at) const {
     const Instruction& own = At(at);
-    if (CrossingOf(own.op) != Crossing::kNone && own.micro_batch < 0) {
+    if (StageTransferOf(own.op) != StageTransfer::kNone && own.micro_batch < 0) {
       const int other = at.stage == 0 ? static_cast<int>(stages_.size()) - 1 : 0;
       return {at, {other, at.step, Nth(other, CounterpartOf(own.op), NumberOf(at))}};
     }
-    if (CrossingOf(own.op) != Crossing::kNone) {
+    if (StageTransferOf(own.op) != StageTransfer::kNone) {
       const int run = stages_[at.stage].stage.ChainRun(own.unit) + CrossesTo(own.op);
-      const auto other = crossings_.find({CounterpartOf(own.op), run, own.micro_batch});
-      FSDPD_CHECK(other != crossings_.end());
+      const auto other = stage_transfers_.find({CounterpartOf(own.op), run, own.micro_batch});
+      FSDPD_CHECK(other != stage_transfers_.end());
       return {at, other->second};
     }
     std::vector<Place> all = {at};
@@ -178,8 +178,8 @@ class Stages {
   const int steps_;
   std::vector<LaneTimes> times_;
   std::vector<std::array<Lane, kLanes>> lanes_;
-  std::map<std::tuple<Op, int, int>, Place> crossings_;      // By operation, run of the chain, micro-batch.
-  std::map<std::pair<int, int>, std::vector<Place>> meets_;  // By stage and instruction; of any step.
+  std::map<std::tuple<Op, int, int>, Place> stage_transfers_;  // By operation, run of the chain, micro-batch.
+  std::map<std::pair<int, int>, std::vector<Place>> meets_;    // By stage and instruction; of any step.
 };
 
 }  // namespace

@@ -4,7 +4,7 @@
 
 #include <numeric>
 
-#include "fsdp/plan/model/stage_cut.h"
+#include "fsdp/plan/model/stage_partition.h"
 #include "fsdp/plan/program/testing/program_cases.h"
 
 namespace fsdpd {
@@ -88,7 +88,7 @@ TEST(StageTimes, WhatCrossesDelaysThePipelineByItsTime) {
   Timed timed = Equal(2, 1);
   for (TimedStage& stage : timed.stages) {
     for (size_t i = 0; i < stage.seconds.size(); ++i) {
-      if (CrossingOf(stage.program->instructions[i].op) != Crossing::kNone) stage.seconds[i] = 0.25;
+      if (StageTransferOf(stage.program->instructions[i].op) != StageTransfer::kNone) stage.seconds[i] = 0.25;
     }
   }
   EXPECT_NEAR(BusyOf(timed.stages, RunStages(timed.stages, 3)).step_seconds, 3.0 * 2 + 2 * 0.25, 1e-9);

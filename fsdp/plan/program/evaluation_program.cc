@@ -1,11 +1,11 @@
 #include <utility>
 
 #include "base/check.h"
-#include "fsdp/plan/program/crossings.h"
 #include "fsdp/plan/program/fingerprint.h"
 #include "fsdp/plan/program/gathered_params.h"
 #include "fsdp/plan/program/program.h"
 #include "fsdp/plan/program/program_writer.h"
+#include "fsdp/plan/program/stage_transfers.h"
 
 namespace fsdpd {
 
@@ -17,21 +17,21 @@ Program CompileEvaluation(const Spec& spec, const ModelFacts& model, const Layou
   ProgramWriter writer(spec, layout, ProgramKind::kEvaluation);
   GatheredParams params(spec, layout, EvaluationSchedule(static_cast<int>(layout.units.size())),
                         /*releases=*/true, &writer);
-  Crossings crossings(layout, params.passes(), &writer);
+  StageTransfers stage_transfers(layout, params.passes(), &writer);
   params.Publish();
   for (size_t i = 0; i < params.passes().size(); ++i) {
     const int unit = params.passes()[i].unit;
     params.GatherWhatMayStart(static_cast<int>(i));
-    crossings.ReceiveFor(static_cast<int>(i));
+    stage_transfers.ReceiveFor(static_cast<int>(i));
     Instruction forward;
     forward.op = Op::kForward;
     forward.unit = unit;
     forward.micro_batch = 0;
     forward.uses = params.Reads(static_cast<int>(i));
     std::vector<int> after = params.Gathers(static_cast<int>(i));
-    for (const int other : crossings.WaitsFor(static_cast<int>(i))) after.push_back(other);
+    for (const int other : stage_transfers.WaitsFor(static_cast<int>(i))) after.push_back(other);
     writer.Append(std::move(forward), std::move(after));
-    crossings.SendAfter(static_cast<int>(i));
+    stage_transfers.SendAfter(static_cast<int>(i));
     params.ReleaseAfter(static_cast<int>(i));
   }
   params.Finish();
@@ -40,7 +40,7 @@ Program CompileEvaluation(const Spec& spec, const ModelFacts& model, const Layou
   const int end = writer.Append(std::move(loss), {writer.last(LaneId::kCompute), writer.last(LaneId::kSend)});
   // Everything follows the first instruction, and Loss follows everything: batches never overlap.
   writer.AfterPrevious(0, end);
-  if (crossings.first_receive() > 0) writer.AfterPrevious(crossings.first_receive(), end);
+  if (stage_transfers.first_receive() > 0) writer.AfterPrevious(stage_transfers.first_receive(), end);
   Program program = writer.FinishWithin(training);
   program.hash = HashOf(Fingerprint(spec, layout, program));
   return program;

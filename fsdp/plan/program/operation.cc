@@ -42,9 +42,11 @@ constexpr Operation kOperations[] = {
      kNobody},
     {Op::kFetch, "Fetch", ActsOn::kBucket, false, LaneId::kFetch, Role::kGather, nullptr, kNobody},
     {Op::kOffload, "Offload", ActsOn::kBucket, false, LaneId::kCopy, Role::kGather, nullptr, kNobody},
-    {Op::kOffloadKept, "OffloadKept", ActsOn::kUnit, true, LaneId::kCopy, Role::kGather, nullptr, kNobody},
-    {Op::kDropKept, "DropKept", ActsOn::kUnit, true, kOnCompute, Role::kGather, nullptr, kNobody},
-    {Op::kFetchKept, "FetchKept", ActsOn::kUnit, true, LaneId::kFetch, Role::kGather, nullptr, kNobody},
+    {Op::kOffloadActivations, "OffloadKept", ActsOn::kUnit, true, LaneId::kCopy, Role::kGather, nullptr,
+     kNobody},
+    {Op::kDropActivations, "DropKept", ActsOn::kUnit, true, kOnCompute, Role::kGather, nullptr, kNobody},
+    {Op::kFetchActivations, "FetchKept", ActsOn::kUnit, true, LaneId::kFetch, Role::kGather, nullptr,
+     kNobody},
 };
 
 // By the enum's number.
@@ -79,19 +81,19 @@ bool GoesBackAlone(Op op) { return op == Op::kBackward || op == Op::kBackwardWei
 
 bool GivesInputGrad(Op op) { return op == Op::kBackward || op == Op::kForwardBackward; }
 
-Crossing CrossingOf(Op op) {
-  if (op == Op::kSend || op == Op::kSendGrad || op == Op::kSendTwin) return Crossing::kSends;
+StageTransfer StageTransferOf(Op op) {
+  if (op == Op::kSend || op == Op::kSendGrad || op == Op::kSendTwin) return StageTransfer::kSends;
   const bool receives = op == Op::kReceive || op == Op::kReceiveGrad || op == Op::kReceiveTwin;
-  return receives ? Crossing::kReceives : Crossing::kNone;
+  return receives ? StageTransfer::kReceives : StageTransfer::kNone;
 }
 
 int CrossesTo(Op op) {
-  FSDPD_CHECK(CrossingOf(op) != Crossing::kNone && OperationOf(op).of_micro_batch);
+  FSDPD_CHECK(StageTransferOf(op) != StageTransfer::kNone && OperationOf(op).of_micro_batch);
   return op == Op::kSend || op == Op::kReceiveGrad ? 1 : -1;
 }
 
 Op CounterpartOf(Op op) {
-  FSDPD_CHECK(CrossingOf(op) != Crossing::kNone);
+  FSDPD_CHECK(StageTransferOf(op) != StageTransfer::kNone);
   if (op == Op::kSend) return Op::kReceive;
   if (op == Op::kReceive) return Op::kSend;
   if (op == Op::kSendTwin) return Op::kReceiveTwin;
@@ -100,11 +102,11 @@ Op CounterpartOf(Op op) {
 }
 
 Staging StagingOf(Op op) {
-  if (op == Op::kFetch || op == Op::kFetchKept) return Staging::kBrings;
-  return op == Op::kOffload || op == Op::kOffloadKept ? Staging::kPutsBack : Staging::kNone;
+  if (op == Op::kFetch || op == Op::kFetchActivations) return Staging::kBrings;
+  return op == Op::kOffload || op == Op::kOffloadActivations ? Staging::kPutsBack : Staging::kNone;
 }
 
-bool IsPlace(Op op) { return op == Op::kRelease || op == Op::kDropKept; }
+bool IsPlace(Op op) { return op == Op::kRelease || op == Op::kDropActivations; }
 
 Group GroupOf(Op op, const Bucket* bucket) {
   const Operation& operation = OperationOf(op);

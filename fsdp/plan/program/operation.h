@@ -29,9 +29,9 @@ enum class Op {
   kBackwardWeights,
   kFetch,
   kOffload,
-  kOffloadKept,
-  kDropKept,
-  kFetchKept,
+  kOffloadActivations,
+  kDropActivations,
+  kFetchActivations,
 };
 constexpr int kOps = 24;
 
@@ -41,7 +41,7 @@ constexpr int kLanes = 9;
 // What Norm and Loss sum over all ranks, in fp32: squares of the gradient, loss, targets that count, ranks
 // that ask for a checkpoint, rows that experts had no room for, and what units tell of their routers. Norm
 // also sums Layout::choices.
-constexpr int kStepSums = 5 + kRoutingSums;
+constexpr int kStepAllReduceSize = 5 + kRoutingSums;
 
 enum class ActsOn { kStep, kUnit, kBucket };
 
@@ -82,8 +82,8 @@ const char* NameOf(LaneId lane);
 
 // How the operation takes part in what crosses from one stage to a neighbour: by itself it is no collective,
 // and each has its counterpart in another program.
-enum class Crossing { kNone, kSends, kReceives };
-Crossing CrossingOf(Op op);
+enum class StageTransfer { kNone, kSends, kReceives };
+StageTransfer StageTransferOf(Op op);
 // To the next stage (1) or the one before (-1), or from there; not of twins, which go between the two that
 // have them.
 int CrossesTo(Op op);

@@ -70,7 +70,7 @@
 // whose gathers wait for the Updates of their own buckets alone; and a step's first Fetch for the last
 // Offload of the step before. A Snapshot copies from the device too, before others take the bytes.
 //
-// Where layers keep in host memory what their backward needs (OffloadsKept), OffloadKept follows such a
+// Where layers keep in host memory what their backward needs (OffloadsActivations), OffloadKept follows such a
 // Forward, and as soon as kStagedLayers are on their way the next one waits for the oldest, whose DropKept
 // comes first. Those on their way when the forward ends are dropped before the first Backward. From there on
 // kStagedLayers come back ahead of their Backward, each as soon as the one before has been used. What comes
@@ -80,7 +80,7 @@
 // Where the model is cut into stages (the pipeline axis), a program is one stage's: its runs of units, and
 // what it sends to its neighbours and receives from them; behind the last stage the first has its next run.
 // Stages run 1F1B (schedule.h): as many forwards as let the last stage begin, then one back for each forward.
-// A Receive is listed before the turn through a run that needs it. What crosses has kCrossingPlaces of each
+// A Receive is listed before the turn through a run that needs it. What crosses has kStageTransferSlots of each
 // kind, so that it may be under way while the turn before runs: a Receive waits until what came so many
 // Receives before has been taken, and a pass that makes something to send until what was sent so many before
 // has left. Norm waits for the last Send, and the first Receive of a step for the Norm of the step before, so
@@ -161,7 +161,7 @@ struct Buffer {
 
 // Hidden states that a stage has room for beside what units keep: that have come and wait for their turn,
 // that wait to be sent, and gradients that do; of each so many.
-constexpr int kCrossingPlaces = 2;
+constexpr int kStageTransferSlots = 2;
 
 // Bytes on the device for optimizer's state that is on its way there, there, or on its way back: the most
 // that two buckets of it, one behind the other, have, so that each can come while the one before it goes.

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "fsdp/plan/model/kept_policy.h"
+#include "fsdp/plan/model/activation_policy.h"
 #include "fsdp/plan/program/fingerprint.h"
 #include "fsdp/plan/program/testing/program_cases.h"
 

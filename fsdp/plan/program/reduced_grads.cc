@@ -122,19 +122,19 @@ void ReducedGrads::SumTwin(int bucket) {
   const bool lends = layout_.buckets[bucket].twin == Twin::kOriginal;
   const int buffer = writer_->Find(BufferKind::kReduce, bucket);
   for (const bool sends : {!lends, lends}) {
-    Instruction crossing;
-    crossing.op = sends ? Op::kSendTwin : Op::kReceiveTwin;
-    crossing.unit = layout_.buckets[bucket].unit;
-    crossing.bucket = bucket;
-    crossing.accumulate = !sends && lends;
+    Instruction stage_transfer;
+    stage_transfer.op = sends ? Op::kSendTwin : Op::kReceiveTwin;
+    stage_transfer.unit = layout_.buckets[bucket].unit;
+    stage_transfer.bucket = bucket;
+    stage_transfer.accumulate = !sends && lends;
     if (!IsSharded(bucket)) {
-      if (sends || lends) crossing.uses.push_back({buffer, Access::kRead});
-      if (!sends) crossing.uses.push_back({buffer, Access::kWrite});
+      if (sends || lends) stage_transfer.uses.push_back({buffer, Access::kRead});
+      if (!sends) stage_transfer.uses.push_back({buffer, Access::kWrite});
     }
     const LaneId before = lends ? LaneId::kReceive : LaneId::kSend;
     std::vector<int> after = {reduced_[bucket], writer_->last(LaneId::kOuter)};
     if (sends == lends) after.push_back(writer_->last(before));
-    writer_->Append(std::move(crossing), std::move(after));
+    writer_->Append(std::move(stage_transfer), std::move(after));
   }
 }
 

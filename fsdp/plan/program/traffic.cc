@@ -64,10 +64,10 @@ Traffic Of(const Layout& layout, const Instruction& instruction) {
       set(SumPattern(bucket.groups.pieces), bucket.shard_elements * kSumBytes, v1::COMM_OP_OUTER_REDUCE);
       break;
     case Op::kNorm:
-      set(Pattern::kAllReduce, (kStepSums + layout.choices) * kSumBytes, v1::COMM_OP_ALL_REDUCE);
+      set(Pattern::kAllReduce, (kStepAllReduceSize + layout.choices) * kSumBytes, v1::COMM_OP_ALL_REDUCE);
       break;
     case Op::kLoss:
-      set(Pattern::kAllReduce, kStepSums * kSumBytes, v1::COMM_OP_ALL_REDUCE);
+      set(Pattern::kAllReduce, kStepAllReduceSize * kSumBytes, v1::COMM_OP_ALL_REDUCE);
       break;
     case Op::kSend:
     case Op::kSendGrad:
@@ -92,9 +92,9 @@ Traffic Of(const Layout& layout, const Instruction& instruction) {
     case Op::kSnapshot:
     case Op::kFetch:
     case Op::kOffload:
-    case Op::kOffloadKept:
-    case Op::kDropKept:
-    case Op::kFetchKept:
+    case Op::kOffloadActivations:
+    case Op::kDropActivations:
+    case Op::kFetchActivations:
       break;
   }
   return traffic;

@@ -2,14 +2,14 @@
 #include <utility>
 
 #include "base/check.h"
-#include "fsdp/plan/model/kept_policy.h"
-#include "fsdp/plan/program/crossings.h"
+#include "fsdp/plan/model/activation_policy.h"
 #include "fsdp/plan/program/fingerprint.h"
 #include "fsdp/plan/program/gathered_params.h"
 #include "fsdp/plan/program/program.h"
 #include "fsdp/plan/program/program_writer.h"
 #include "fsdp/plan/program/reduced_grads.h"
-#include "fsdp/plan/program/staged_kept.h"
+#include "fsdp/plan/program/stage_transfers.h"
+#include "fsdp/plan/program/staged_activations.h"
 #include "fsdp/plan/program/staged_state.h"
 
 namespace fsdpd {
@@ -75,7 +75,7 @@ void AppendSnapshots(const Layout& layout, const ReducedGrads& grads, ProgramWri
 // that step's Snapshot of what it overwrites. What comes from other stages waits for the Norm, behind which
 // nothing of that step is on its way; state waits until all of that step's has been put back.
 void WaitForPreviousStep(const Layout& layout, const GatheredParams& params, const ReducedGrads& grads,
-                         const std::vector<int>& snapshots, const Crossings& crossings,
+                         const std::vector<int>& snapshots, const StageTransfers& stage_transfers,
                          const StagedState& state, ProgramWriter* writer) {
   std::vector<std::pair<int, int>> waits;
   for (size_t i = 0; i < layout.buckets.size(); ++i) {
@@ -88,8 +88,8 @@ void WaitForPreviousStep(const Layout& layout, const GatheredParams& params, con
       waits.emplace_back(grads.UpdateOrEnd(b), snapshots[i]);
   }
   if (state.first_fetch() >= 0) waits.emplace_back(state.first_fetch(), state.last_use());
-  if (crossings.first_receive() >= 0)
-    waits.emplace_back(crossings.first_receive(), writer->last(LaneId::kReduce));
+  if (stage_transfers.first_receive() >= 0)
+    waits.emplace_back(stage_transfers.first_receive(), writer->last(LaneId::kReduce));
   std::sort(waits.begin(), waits.end());
   for (const auto& [later, earlier] : waits) writer->AfterPrevious(later, earlier);
 }
@@ -103,17 +103,17 @@ Program CompileProgram(const Spec& spec, const ModelFacts& model, const Layout& 
   ProgramWriter writer(spec, layout, ProgramKind::kTraining);
   GatheredParams params(spec, layout, TrainingSchedule(units, micro_batches, layout.stage),
                         spec.shards_params(), &writer);
-  Crossings crossings(layout, params.passes(), &writer);
+  StageTransfers stage_transfers(layout, params.passes(), &writer);
   ReducedGrads grads(spec, layout, &writer);
-  StagedKept kept(spec, model, &writer);
+  StagedActivations kept(spec, model, &writer);
   params.Publish();
   for (size_t i = 0; i < params.passes().size(); ++i) {
     const Pass& pass = params.passes()[i];
     const int at = static_cast<int>(i);
     params.GatherWhatMayStart(at);
-    crossings.ReceiveFor(at);
+    stage_transfers.ReceiveFor(at);
     std::vector<int> after = params.Gathers(at);
-    for (const int other : crossings.WaitsFor(at)) after.push_back(other);
+    for (const int other : stage_transfers.WaitsFor(at)) after.push_back(other);
     kept.Before(pass);
     after.push_back(kept.WaitsFor(pass));
     Instruction run = RunPass(pass, spec, model);
@@ -125,7 +125,7 @@ Program CompileProgram(const Spec& spec, const ModelFacts& model, const Layout& 
       grads.Backward(std::move(run), std::move(after));
     }
     kept.After(pass);
-    crossings.SendAfter(at);
+    stage_transfers.SendAfter(at);
     params.ReleaseAfter(at);
     if (ends_gradient) grads.Reduce(pass.unit, pass.micro_batch);
   }
@@ -133,7 +133,7 @@ Program CompileProgram(const Spec& spec, const ModelFacts& model, const Layout& 
   std::vector<int> snapshots = AppendUpdates(spec, layout, &grads, &state, &writer);
   params.Finish();
   if (spec.checkpoint.saves()) AppendSnapshots(layout, grads, &writer, &snapshots);
-  WaitForPreviousStep(layout, params, grads, snapshots, crossings, state, &writer);
+  WaitForPreviousStep(layout, params, grads, snapshots, stage_transfers, state, &writer);
   Program program = writer.Finish();
   program.hash = HashOf(Fingerprint(spec, layout, program));
   return program;

@@ -2,7 +2,7 @@
 // keep with one stage of layers of which the plan knows all tensors.
 #include <absl/strings/str_cat.h>
 
-#include "fsdp/plan/model/kept_policy.h"
+#include "fsdp/plan/model/activation_policy.h"
 #include "fsdp/plan/rules/rule_table.h"
 
 namespace fsdpd {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/limits.h"
-#include "fsdp/plan/mesh/sequence_cut.h"
+#include "fsdp/plan/mesh/sequence_partition.h"
 #include "fsdp/plan/rules/rule_table.h"
 
 namespace fsdpd {
@@ -112,7 +112,7 @@ Findings CutsTokens(const Facts& f) {
   const int64_t micro_batch = f.job.train().micro_batch(), context = f.job.parallel().context();
   if (micro_batch < 1 || length % context != 0) return {};  // Another rule's fault.
   if ((micro_batch % tensor) * (length / context % tensor) % tensor == 0) return {};
-  const int64_t step = std::lcm(context * (context > 1 ? SequenceCut::kHalves : 1),
+  const int64_t step = std::lcm(context * (context > 1 ? SequencePartition::kSplitFp32 : 1),
                                 context * (tensor / std::gcd(tensor, micro_batch)));
   const int64_t below = length / step * step;
   return {
@@ -213,7 +213,7 @@ const Rule kRules[] = {
      "sequence_length is a multiple of 2 x parallel.context",
      [](const Facts& f) -> Findings {
        if (!CutsSamples(f) || !f.Sound({"data.sequence_length"})) return {};
-       const int64_t chunks = SequenceCut::kHalves * f.job.parallel().context();
+       const int64_t chunks = SequencePartition::kSplitFp32 * f.job.parallel().context();
        const int64_t length = f.job.data().sequence_length(), below = length / chunks * chunks;
        if (length == below) return {};
        const std::string or_less = below > 0 ? absl::StrCat(below, " or ") : "";

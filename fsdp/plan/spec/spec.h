@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "fsdp/plan/mesh/mesh.h"
-#include "fsdp/plan/mesh/sequence_cut.h"
+#include "fsdp/plan/mesh/sequence_partition.h"
 #include "fsdp/plan/spec/dtype.h"
 #include "proto/fsdpd/v1/job.pb.h"
 
@@ -274,7 +274,8 @@ struct Spec {
   int64_t prefetch_bytes = 0;
   bool keep_gathered = false;
   bool offload_optimizer = false;  // The optimizer's state lies in host memory (Bucket::offloaded).
-  int64_t offloaded_layers = 0;  // Blocks that keep in host memory what their backward needs (OffloadsKept).
+  int64_t offloaded_layers =
+      0;  // Blocks that keep in host memory what their backward needs (OffloadsActivations).
   Recompute recompute = Recompute::kNone;
   // Of the blocks that are not offloaded, the first so many use `recompute`, those after it the next cheaper.
   int64_t recompute_layers = 0;
@@ -289,7 +290,7 @@ struct Spec {
   int64_t micro_batches_per_step() const { return global_batch / (micro_batch * mesh.data_ranks()); }
   int64_t tokens_per_step() const { return global_batch * data.sequence_length; }
   // Of each sample that the rank reads.
-  SequenceCut SequenceOf(int64_t rank) const {
+  SequencePartition SequenceOf(int64_t rank) const {
     return {data.sequence_length, mesh.size(Axis::kContext), mesh.IndexIn(Group::kContext, rank)};
   }
   // Gradients of fp16 would vanish.

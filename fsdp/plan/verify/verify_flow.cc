@@ -120,11 +120,11 @@ class Flow {
         return Fetch(i);
       case Op::kOffload:
         return Offload(i);
-      case Op::kOffloadKept:
-        return MoveKept(i, KeptIn::kDevice, KeptIn::kBoth);
-      case Op::kDropKept:
-        return MoveKept(i, KeptIn::kBoth, KeptIn::kHost);
-      case Op::kFetchKept:
+      case Op::kOffloadActivations:
+        return MoveActivations(i, KeptIn::kDevice, KeptIn::kBoth);
+      case Op::kDropActivations:
+        return MoveActivations(i, KeptIn::kBoth, KeptIn::kHost);
+      case Op::kFetchActivations:
         return FetchKept(i);
       case Op::kLoss:
         return Loss(i);
@@ -347,7 +347,7 @@ class Flow {
   absl::Status Forward(int i) {
     FSDPD_RETURN_IF_ERROR(Advance(i));
     if (case_.KeepsAway(case_.At(i).unit))
-      FSDPD_RETURN_IF_ERROR(MoveKept(i, KeptIn::kNowhere, KeptIn::kDevice));
+      FSDPD_RETURN_IF_ERROR(MoveActivations(i, KeptIn::kNowhere, KeptIn::kDevice));
     recompute_[case_.At(i).unit] = case_.At(i).recompute;
     if (case_.At(i).recompute <= case_.spec.recompute) return absl::OkStatus();
     return Broken(4, absl::StrCat(case_.Name(i), " keeps less than the spec's recompute asks"));
@@ -368,7 +368,7 @@ class Flow {
     if (at.recompute != recompute_[at.unit]) {
       return Broken(4, absl::StrCat(case_.Name(i), " recomputes other things than its Forward left out"));
     }
-    if (case_.KeepsAway(at.unit)) FSDPD_RETURN_IF_ERROR(MoveKept(i, KeptIn::kBack, KeptIn::kNowhere));
+    if (case_.KeepsAway(at.unit)) FSDPD_RETURN_IF_ERROR(MoveActivations(i, KeptIn::kBack, KeptIn::kNowhere));
     return AddToGradients(i);
   }
 
@@ -546,7 +546,7 @@ class Flow {
   }
 
   // Rule 12.
-  absl::Status MoveKept(int i, KeptIn from, KeptIn to) {
+  absl::Status MoveActivations(int i, KeptIn from, KeptIn to) {
     const int unit = case_.At(i).unit;
     if (!case_.KeepsAway(unit))
       return Broken(12, absl::StrCat(case_.Name(i), " is of what the device keeps"));
@@ -561,7 +561,7 @@ class Flow {
 
   // It gets bytes that compute may have freed as it was given its work, and may still use.
   absl::Status FetchKept(int i) {
-    FSDPD_RETURN_IF_ERROR(MoveKept(i, KeptIn::kHost, KeptIn::kBack));
+    FSDPD_RETURN_IF_ERROR(MoveActivations(i, KeptIn::kHost, KeptIn::kBack));
     int last = i;
     while (last >= 0 && case_.At(last).lane != LaneId::kCompute) --last;
     if (last < 0 || order_.Before(last, i)) return absl::OkStatus();

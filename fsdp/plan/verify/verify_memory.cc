@@ -178,24 +178,26 @@ class MemoryCheck {
   // has come away, and a Send what a pass has made.
   enum Way { kIn, kHiddenOut, kGradOut };
   static constexpr int kWays = 3;
-  int Place(Way way, int number) const { return LossSum() + 1 + (number % kCrossingPlaces) * kWays + way; }
-  int Kept(int unit) const { return Place(kIn, 0) + kWays * kCrossingPlaces + unit; }
-  int KeptHome(int unit) const { return Kept(case_.units()) + unit; }
-  int Resources() const { return KeptHome(case_.units()); }
+  int Place(Way way, int number) const {
+    return LossSum() + 1 + (number % kStageTransferSlots) * kWays + way;
+  }
+  int Kept(int unit) const { return Place(kIn, 0) + kWays * kStageTransferSlots + unit; }
+  int HostCopy(int unit) const { return Kept(case_.units()) + unit; }
+  int Resources() const { return HostCopy(case_.units()); }
   bool LastOfAll(int unit) const {
     const StagePlace& stage = case_.layout.stage;
     return stage.number + 1 == stage.count && unit == case_.units() - 1;
   }
 
   // By the end of a step nothing is on its way.
-  void EndCrossings(int i) {
+  void EndStageTransfers(int i) {
     if (case_.layout.stage.count == 1) return;
-    for (int place = 0; place < kCrossingPlaces; ++place) {
+    for (int place = 0; place < kStageTransferSlots; ++place) {
       for (const Way way : {kIn, kHiddenOut, kGradOut}) Writes(i, Place(way, place));
     }
   }
 
-  void AddCrossings(int i) {
+  void AddStageTransfers(int i) {
     const Instruction& at = case_.At(i);
     if (case_.layout.stage.count == 1) return;
     const bool forward = at.op != Op::kBackward, back = at.op != Op::kForward;
@@ -250,20 +252,20 @@ class MemoryCheck {
         for (const int b : case_.BucketsOf(at.unit)) ReadsParams(i, b);
         if (LastOfAll(at.unit)) Writes(i, LossSum());
         Writes(i, Kept(at.unit));
-        return AddCrossings(i);
+        return AddStageTransfers(i);
       case Op::kRelease:  // Ends a life like a write: what follows must wait for it.
         for (const int b : case_.layout.units[at.unit].buckets) Writes(i, BufferOf(BufferKind::kGathered, b));
         return;
       case Op::kBackward:
         AddBackward(i);
         Add(i, Kept(at.unit), true, true);
-        return AddCrossings(i);
+        return AddStageTransfers(i);
       case Op::kBackwardWeights:
         return AddBackward(i);
       case Op::kForwardBackward:
         AddBackward(i);
         Writes(i, LossSum());
-        return AddCrossings(i);
+        return AddStageTransfers(i);
       case Op::kReduce:
         return AddReduce(i);
       case Op::kReduceOuter:
@@ -275,7 +277,7 @@ class MemoryCheck {
         }
         Reads(i, LossSum());
         Writes(i, NormResult());
-        return EndCrossings(i);
+        return EndStageTransfers(i);
       case Op::kUpdate:
         return AddUpdate(i);
       case Op::kSnapshot:
@@ -285,13 +287,13 @@ class MemoryCheck {
       case Op::kFetch:
       case Op::kOffload:
         return AddStaging(i);
-      case Op::kOffloadKept:
-      case Op::kDropKept:
-      case Op::kFetchKept:
-        return AddMovingKept(i);
+      case Op::kOffloadActivations:
+      case Op::kDropActivations:
+      case Op::kFetchActivations:
+        return AddMovingActivations(i);
       case Op::kLoss:
         Reads(i, LossSum());
-        return EndCrossings(i);
+        return EndStageTransfers(i);
       case Op::kSend:
         return Reads(i, Place(kHiddenOut, NumberOf(at.op, at)));
       case Op::kSendGrad:
@@ -324,11 +326,11 @@ class MemoryCheck {
     Writes(i, brings ? state : home);
   }
 
-  void AddMovingKept(int i) {
+  void AddMovingActivations(int i) {
     const Instruction& at = case_.At(i);
-    if (at.op == Op::kOffloadKept) Reads(i, Kept(at.unit));
-    if (at.op == Op::kFetchKept) Reads(i, KeptHome(at.unit));
-    Writes(i, at.op == Op::kOffloadKept ? KeptHome(at.unit) : Kept(at.unit));
+    if (at.op == Op::kOffloadActivations) Reads(i, Kept(at.unit));
+    if (at.op == Op::kFetchActivations) Reads(i, HostCopy(at.unit));
+    Writes(i, at.op == Op::kOffloadActivations ? HostCopy(at.unit) : Kept(at.unit));
   }
 
   void ReadsParams(int i, int bucket) {

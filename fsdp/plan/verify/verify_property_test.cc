@@ -53,7 +53,7 @@ UnitFacts RandomUnit(Dice* dice, int index) {
   }
   unit.backward_reads = !dice->OneIn(4);
   unit.output_bytes = 64;
-  unit.kept_bytes = {256, 128, 64};
+  unit.saved_bytes = {256, 128, 64};
   return unit;
 }
 
@@ -395,9 +395,9 @@ std::vector<Fault> Faults() {
                                                 {Op::kSnapshot, "drop a Snapshot"},
                                                 {Op::kFetch, "drop a Fetch"},
                                                 {Op::kOffload, "drop an Offload"},
-                                                {Op::kOffloadKept, "drop an OffloadKept"},
-                                                {Op::kDropKept, "drop a DropKept"},
-                                                {Op::kFetchKept, "drop a FetchKept"}};
+                                                {Op::kOffloadActivations, "drop an OffloadKept"},
+                                                {Op::kDropActivations, "drop a DropKept"},
+                                                {Op::kFetchActivations, "drop a FetchKept"}};
   for (const auto& [op, name] : dropped) {
     faults.push_back({name, true, [op = op](Case* c, Dice* d) { return DropOne(op, c, d); }});
   }

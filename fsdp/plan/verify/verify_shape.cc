@@ -22,10 +22,10 @@ LaneId LaneFor(const VerifyCase& verified, const Instruction& at) {
       return LaneId::kOuter;
     case Op::kSnapshot:
     case Op::kOffload:
-    case Op::kOffloadKept:
+    case Op::kOffloadActivations:
       return LaneId::kCopy;
     case Op::kFetch:
-    case Op::kFetchKept:
+    case Op::kFetchActivations:
       return LaneId::kFetch;
     case Op::kUpdate:
       return verified.Stages(at.bucket) ? LaneId::kUpdate : LaneId::kCompute;
@@ -100,9 +100,9 @@ bool Crosses(Op op) {
 }
 
 bool OfMicroBatch(Op op) {
-  return Crosses(op) || op == Op::kOffloadKept || op == Op::kDropKept || op == Op::kFetchKept ||
-         op == Op::kForward || op == Op::kBackward || op == Op::kForwardBackward ||
-         op == Op::kBackwardWeights || op == Op::kReduce;
+  return Crosses(op) || op == Op::kOffloadActivations || op == Op::kDropActivations ||
+         op == Op::kFetchActivations || op == Op::kForward || op == Op::kBackward ||
+         op == Op::kForwardBackward || op == Op::kBackwardWeights || op == Op::kReduce;
 }
 
 bool Belongs(const VerifyCase& verified, Op op) {

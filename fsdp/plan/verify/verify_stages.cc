@@ -98,7 +98,7 @@ class StagesCheck {
   }
 
   // What the stage sends, or else receives, to or from the other.
-  std::vector<int> Crossings(int stage, bool sends, int other) const {
+  std::vector<int> StageTransfers(int stage, bool sends, int other) const {
     std::vector<int> found = Find(stage, [sends](const Instruction& i) {
       return sends ? i.op == Op::kSend || i.op == Op::kSendGrad || i.op == Op::kSendTwin
                    : i.op == Op::kReceive || i.op == Op::kReceiveGrad || i.op == Op::kReceiveTwin;
@@ -112,7 +112,7 @@ class StagesCheck {
   // Rule 11, of all that goes from one stage to another.
   absl::Status Match(int from, int to) {
     const StagePlace &a = stages_[from].layout->stage, &b = stages_[to].layout->stage;
-    const std::vector<int> sent = Crossings(from, true, to), received = Crossings(to, false, from);
+    const std::vector<int> sent = StageTransfers(from, true, to), received = StageTransfers(to, false, from);
     for (size_t k = 0; k < std::min(sent.size(), received.size()); ++k) {
       if (!Meet(sent[k], received[k]))
         return Broken(11, absl::StrCat(Name(sent[k]), " meets ", Name(received[k])));

@@ -11,7 +11,7 @@
 // launched for the first time, and waits then for all that the device has been given, receives that another
 // rank has to meet among it. With these waits, those of all stages together have an order in which every
 // instruction runs; whoever has more room, more threads or all kernels waits for less. One step is enough:
-// each step's crossings match each other, and nothing waits for a later step.
+// each step's stage_transfers match each other, and nothing waits for a later step.
 //
 // Ranks of one stage run one program, so whatever they do among themselves they do in one order.
 #pragma once

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "fsdp/plan/model/stage_cut.h"
+#include "fsdp/plan/model/stage_partition.h"
 #include "fsdp/plan/program/testing/program_cases.h"
 #include "fsdp/plan/program/testing/program_edits.h"
 #include "fsdp/plan/verify/testing/rehearsal.h"

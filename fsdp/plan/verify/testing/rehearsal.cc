@@ -136,7 +136,7 @@ class Places {
  public:
   explicit Places(const Program& program) {
     for (const Instruction& i : program.instructions) {
-      if (CrossingOf(i.op) == Crossing::kNone || i.micro_batch < 0) continue;
+      if (StageTransferOf(i.op) == StageTransfer::kNone || i.micro_batch < 0) continue;
       const auto next = counts_[WayOf(i.op)]++;
       number_[{i.op, i.unit, i.micro_batch}] = next;
     }
@@ -144,7 +144,7 @@ class Places {
 
   // Of what goes by that operation from or to a pass.
   Value& At(Op op, const Instruction& of) {
-    return values_[WayOf(op)][number_[{op, of.unit, of.micro_batch}] % kCrossingPlaces];
+    return values_[WayOf(op)][number_[{op, of.unit, of.micro_batch}] % kStageTransferSlots];
   }
 
  private:
@@ -152,7 +152,7 @@ class Places {
 
   std::array<int, 3> counts_{};
   std::map<std::tuple<Op, int, int>, int> number_;  // By operation, unit and micro-batch.
-  std::array<std::array<Value, kCrossingPlaces>, 3> values_{};
+  std::array<std::array<Value, kStageTransferSlots>, 3> values_{};
 };
 
 class Run {
@@ -169,14 +169,14 @@ class Run {
         home_(main_.size()),
         grad_(layout.buckets.size(), 0),
         kept_(layout.units.size(), 0),
-        kept_home_(layout.units.size(), 0),
+        host_copy_(layout.units.size(), 0),
         keeps_away_(layout.units.size(), false),
         done_(static_cast<size_t>(steps) * count_, false) {
     if (program.kind == ProgramKind::kTraining && spec.checkpoint.saves()) {
       copies_.assign(static_cast<size_t>(steps) * main_.size(), 0);
     }
     for (const Instruction& i : program.instructions) {
-      if (i.op == Op::kOffloadKept || i.op == Op::kDropKept || i.op == Op::kFetchKept)
+      if (i.op == Op::kOffloadActivations || i.op == Op::kDropActivations || i.op == Op::kFetchActivations)
         keeps_away_[i.unit] = true;
     }
     std::transform(main_.begin(), main_.end(), home_.begin(), Home);
@@ -295,10 +295,10 @@ class Run {
       case Op::kOffload:
         home_[at.bucket] = Mix({random_()});
         return Touch(BufferKind::kState, at.bucket, true, false, running);
-      case Op::kOffloadKept:
-      case Op::kDropKept:
-      case Op::kFetchKept:
-        return StartMovingKept(at, running);
+      case Op::kOffloadActivations:
+      case Op::kDropActivations:
+      case Op::kFetchActivations:
+        return StartMovingActivations(at, running);
       case Op::kReceive:
       case Op::kReceiveGrad:
         places_.At(at.op, at) = Mix({random_()});
@@ -413,9 +413,9 @@ class Run {
       case Op::kOffload:
         home_[at.bucket] = Input(*running, BufferKind::kState, at.bucket);
         return;
-      case Op::kOffloadKept:
-      case Op::kFetchKept:
-        return EndMovingKept(at, *running);
+      case Op::kOffloadActivations:
+      case Op::kFetchActivations:
+        return EndMovingActivations(at, *running);
       case Op::kLoss:
         results_.push_back(Mix({kNormTag, loss_}));
         loss_ = 0;
@@ -436,7 +436,7 @@ class Run {
       case Op::kReceiveTwin:
         return EndReceiveTwin(at, *running);
       case Op::kRelease:
-      case Op::kDropKept:
+      case Op::kDropActivations:
         return;
     }
   }
@@ -458,16 +458,16 @@ class Run {
   }
 
   // From one of the two places into the other; a DropKept into none.
-  void StartMovingKept(const Instruction& at, Running* running) {
-    const bool leaves = at.op == Op::kOffloadKept;
-    running->kept = (leaves ? kept_ : kept_home_)[at.unit];
-    (leaves ? kept_home_ : kept_)[at.unit] = Mix({random_()});
+  void StartMovingActivations(const Instruction& at, Running* running) {
+    const bool leaves = at.op == Op::kOffloadActivations;
+    running->kept = (leaves ? kept_ : host_copy_)[at.unit];
+    (leaves ? host_copy_ : kept_)[at.unit] = Mix({random_()});
   }
 
-  void EndMovingKept(const Instruction& at, const Running& running) {
-    const bool leaves = at.op == Op::kOffloadKept;
-    const Value source = (leaves ? kept_ : kept_home_)[at.unit];
-    (leaves ? kept_home_ : kept_)[at.unit] = source == running.kept ? source : Mix({random_()});
+  void EndMovingActivations(const Instruction& at, const Running& running) {
+    const bool leaves = at.op == Op::kOffloadActivations;
+    const Value source = (leaves ? kept_ : host_copy_)[at.unit];
+    (leaves ? host_copy_ : kept_)[at.unit] = source == running.kept ? source : Mix({random_()});
   }
 
   void EndNorm(const Running& running) {
@@ -539,7 +539,7 @@ class Run {
   Value norm_ = 0;
   Value loss_ = 0;
   std::map<std::pair<int, int>, Value> hidden_, hidden_grad_;  // By unit and micro-batch.
-  std::vector<Value> kept_, kept_home_;                        // By unit: on the device, and in host memory.
+  std::vector<Value> kept_, host_copy_;                        // By unit: on the device, and in host memory.
   std::vector<bool> keeps_away_;                               // Units that have the latter.
   std::vector<Value> results_;
   std::vector<Value> copies_;

@@ -1,0 +1,189 @@
+#include "agent/no_progress.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "base/enum_name.h"
+#include "base/limits.h"
+
+namespace fsdpd {
+namespace {
+
+// Specs of an older coordinator do not name it.
+constexpr absl::Duration kStep = absl::Seconds(30);
+constexpr int kSteps = 3;  // So many median steps without any movement.
+constexpr size_t kStepsKept = 31;
+// A rank waits so long by itself for others to start, and says then who is missing; and libraries are read
+// from a cold disk before that.
+constexpr absl::Duration kStarting = absl::Minutes(10);
+// Kernels are chosen and graphs captured in the first steps, on a host that others use too.
+constexpr absl::Duration kFirstSteps = absl::Minutes(10);
+constexpr size_t kWarm = 5;  // So many steps; two graphs are captured before.
+// Files are opened, and a data set's other part is read from a cold disk.
+constexpr absl::Duration kEvaluation = absl::Minutes(2);
+// Servers of files stand still for minutes when they fail over; and less than this of a checkpoint each
+// second is no speed at which anybody trains.
+constexpr absl::Duration kFiles = absl::Minutes(10);
+constexpr int64_t kSlowestFileBytesPerSecond = 20'000'000;
+constexpr absl::Duration kTellEvery = absl::Milliseconds(kStillToldEveryMs);
+
+auto Key(const LanePlace& place) {
+  return std::make_tuple(place.at.step, place.at.evaluation, place.at.instruction, place.at.inside);
+}
+
+absl::Duration ForFiles(int64_t bytes) { return kFiles + absl::Seconds(bytes / kSlowestFileBytesPerSecond); }
+
+v1::RankPhase PhaseOf(FlightPhase phase) {
+  switch (phase) {
+    case FlightPhase::kStarting:
+      return v1::RANK_PHASE_STARTING;
+    case FlightPhase::kLoading:
+      return v1::RANK_PHASE_LOADING;
+    case FlightPhase::kTraining:
+      return v1::RANK_PHASE_TRAINING;
+    case FlightPhase::kReading:
+      return v1::RANK_PHASE_READING;
+    case FlightPhase::kSaving:
+      return v1::RANK_PHASE_SAVING;
+    case FlightPhase::kEnding:
+      return v1::RANK_PHASE_ENDING;
+  }
+  return v1::RANK_PHASE_UNSPECIFIED;
+}
+
+}  // namespace
+
+v1::ProcessState ProcessStateOf(char state) {
+  switch (state) {
+    case 'T':
+    case 't':
+      return v1::PROCESS_STATE_STOPPED;
+    case 'D':
+      return v1::PROCESS_STATE_BLOCKED;
+    case 'Z':
+    case 'X':
+      return v1::PROCESS_STATE_GONE;
+    case 'R':
+    case 'S':
+    case 'I':
+      return v1::PROCESS_STATE_LIVE;
+    default:
+      return v1::PROCESS_STATE_UNSPECIFIED;
+  }
+}
+
+std::optional<StillBudget> StillBudgetOf(const v1::Launch& launch) {
+  const v1::Restart& restart = launch.spec().restart();
+  if (restart.has_hang_seconds() && restart.hang_seconds() == 0) return std::nullopt;
+  StillBudget budget;
+  budget.step = restart.has_hang_seconds() ? absl::Seconds(restart.hang_seconds()) : kStep;
+  // What is loaded and saved is a part of these.
+  for (const v1::MemoryPlan::Component& component : launch.memory_plan().components()) {
+    if (component.name() == "main_params" || component.name() == "optimizer")
+      budget.rank_bytes += component.bytes();
+  }
+  budget.export_bytes = budget.rank_bytes * launch.world();
+  return budget;
+}
+
+void NoProgress::BeginAgain(absl::Time now) {
+  moved_ = now;
+  for (auto& [lane, since] : since_) since = now;
+}
+
+void NoProgress::Take(const v1::StepReport& report) {
+  step_seconds_.push_back(report.step_seconds());
+  if (step_seconds_.size() > kStepsKept) step_seconds_.pop_front();
+}
+
+void NoProgress::Look(const absl::StatusOr<FlightState>& page, v1::ProcessState process, absl::Time now) {
+  process_ = process;
+  if (!page.ok()) return;
+  bool moved = page->phase != shown_.phase;
+  for (const LanePlace& place : page->lanes) {
+    const auto before = std::find_if(shown_.lanes.begin(), shown_.lanes.end(),
+                                     [&](const LanePlace& each) { return each.lane == place.lane; });
+    if (before != shown_.lanes.end() && Key(*before) == Key(place)) continue;
+    moved = true;
+    since_[place.lane] = now;
+  }
+  shown_ = *page;
+  if (moved) moved_ = now;
+}
+
+absl::Duration NoProgress::StepLimit() const {
+  if (step_seconds_.size() < kWarm) return std::max(budget_.step, kFirstSteps);
+  std::vector<double> sorted(step_seconds_.begin(), step_seconds_.end());
+  const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
+  std::nth_element(sorted.begin(), middle, sorted.end());
+  absl::Duration limit = std::max(budget_.step, kSteps * absl::Seconds(*middle));
+  const bool evaluates = std::any_of(shown_.lanes.begin(), shown_.lanes.end(),
+                                     [](const LanePlace& place) { return place.at.evaluation; });
+  if (evaluates) limit = std::max(limit, kEvaluation);
+  return limit;
+}
+
+absl::Duration NoProgress::limit() const {
+  // Whatever it was in the middle of, it does not do it.
+  if (process_ == v1::PROCESS_STATE_STOPPED) return budget_.step;
+  switch (shown_.phase) {
+    case FlightPhase::kTraining:
+      return StepLimit();
+    case FlightPhase::kReading:
+      return std::max(StepLimit(), kFiles);
+    case FlightPhase::kLoading:
+    case FlightPhase::kSaving:
+      return std::max(budget_.step, ForFiles(budget_.rank_bytes));
+    case FlightPhase::kEnding:
+      return std::max(budget_.step, ForFiles(budget_.export_bytes));
+    case FlightPhase::kStarting:
+      break;
+  }
+  return std::max(budget_.step, kStarting);
+}
+
+std::optional<v1::RankStill> NoProgress::News(absl::Time now) {
+  v1::RankStill news;
+  if (still(now) <= limit()) {
+    if (std::exchange(told_, absl::InfinitePast()) == absl::InfinitePast()) return std::nullopt;
+    return news;
+  }
+  if (now - told_ < kTellEvery) return std::nullopt;
+  told_ = now;
+  news.set_still_ms(absl::ToInt64Milliseconds(still(now)));
+  news.set_limit_ms(absl::ToInt64Milliseconds(limit()));
+  news.set_phase(PhaseOf(shown_.phase));
+  news.set_process(process_);
+  news.set_where(TextOf(shown_.lanes));
+  for (const LanePlace& place : shown_.lanes) {
+    v1::LaneStand* lane = news.add_lanes();
+    lane->set_lane(place.lane_name);
+    lane->set_exchanges(place.exchanges);
+    lane->set_step(place.at.step);
+    lane->set_evaluation(place.at.evaluation);
+    lane->set_instruction(place.at.instruction);
+    lane->set_inside(place.at.inside);
+    lane->set_name(place.instruction);
+  }
+  return news;
+}
+
+std::string NoProgress::Text(absl::Time now) const {
+  std::string text =
+      absl::StrCat("nothing has moved for ", absl::FormatDuration(still(now)), "; ",
+                   absl::FormatDuration(limit()), " are allowed while ", ShortEnumName(PhaseOf(shown_.phase)),
+                   "; the process is ", ShortEnumName(process_), "\n");
+  for (const LanePlace& place : shown_.lanes) {
+    absl::StrAppend(&text, "lane ", place.lane_name, place.at.inside ? " in " : " after ", place.instruction,
+                    place.at.evaluation ? " of the evaluation after step " : " of step ", place.at.step,
+                    ", instruction ", place.at.instruction, ", for ",
+                    absl::FormatDuration(now - since_.at(place.lane)), "\n");
+  }
+  return text;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,84 @@
+#include "agent/undelivered.h"
+
+#include <absl/strings/str_cat.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "base/check.h"
+#include "base/errno_status.h"
+#include "base/frame.h"
+#include "base/log.h"
+#include "base/unique_fd.h"
+
+namespace fsdpd {
+namespace {
+
+std::string PathIn(const std::string& work_dir) { return absl::StrCat(work_dir, "/undelivered"); }
+
+absl::Status WriteSynced(const std::string& path, const std::string& bytes) {
+  const UniqueFd file(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (!file.valid()) return ErrnoStatus(absl::StrCat("open ", path));
+  for (size_t done = 0; done < bytes.size();) {
+    const ssize_t written = write(file.get(), bytes.data() + done, bytes.size() - done);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return ErrnoStatus(absl::StrCat("write ", path));
+    done += static_cast<size_t>(written);
+  }
+  return fsync(file.get()) == 0 ? absl::OkStatus() : ErrnoStatus(absl::StrCat("fsync ", path));
+}
+
+absl::StatusOr<std::vector<v1::AgentMessage>> Parse(const std::string& bytes, const std::string& node) {
+  const size_t line = bytes.find('\n');
+  if (line == std::string::npos) return absl::DataLossError("it is cut");
+  if (bytes.substr(0, line) != node)
+    return absl::FailedPreconditionError(absl::StrCat("it is of node ", bytes.substr(0, line)));
+  FrameBuffer frames;
+  frames.Append(bytes.data() + line + 1, bytes.size() - line - 1);
+  std::vector<v1::AgentMessage> messages;
+  while (true) {
+    std::string payload;
+    bool complete = false;
+    FSDPD_RETURN_IF_ERROR(frames.Next(&payload, &complete));
+    if (!complete) break;
+    if (!messages.emplace_back().ParseFromString(payload)) return absl::DataLossError("it has no message");
+  }
+  if (frames.pending_bytes() > 0) return absl::DataLossError("it is cut");
+  return messages;
+}
+
+}  // namespace
+
+absl::Status KeepUndelivered(const std::string& work_dir, const std::string& node,
+                             const std::vector<v1::AgentMessage>& messages) {
+  const std::string path = PathIn(work_dir), half = path + ".tmp";
+  if (messages.empty()) {
+    if (unlink(path.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
+    return ErrnoStatus(absl::StrCat("remove ", path));
+  }
+  std::string bytes = node + "\n";
+  for (const v1::AgentMessage& message : messages) FSDPD_RETURN_IF_ERROR(AppendFrame(message, &bytes));
+  FSDPD_RETURN_IF_ERROR(WriteSynced(half, bytes));
+  if (rename(half.c_str(), path.c_str()) != 0) return ErrnoStatus(absl::StrCat("rename ", half));
+  const UniqueFd folder(open(work_dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.valid() || fsync(folder.get()) != 0) return ErrnoStatus(absl::StrCat("fsync ", work_dir));
+  return absl::OkStatus();
+}
+
+std::vector<v1::AgentMessage> TakeUndelivered(const std::string& work_dir, const std::string& node) {
+  const std::string path = PathIn(work_dir);
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return {};
+  const std::string bytes(std::istreambuf_iterator<char>(file), {});
+  absl::StatusOr<std::vector<v1::AgentMessage>> messages = Parse(bytes, node);
+  unlink(path.c_str());
+  if (messages.ok()) return *std::move(messages);
+  LogWarning("%s, which an agent before left to be told, is not: %s", path, messages.status().message());
+  return {};
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,54 @@
+#include "base/principal.h"
+
+#include <absl/strings/ascii.h>
+
+#include <algorithm>
+
+namespace fsdpd {
+namespace {
+
+constexpr size_t kMaxProject = 40;  // A token is longer, and no project where it stands in the wrong place.
+constexpr size_t kMaxName = 64;
+
+bool MayStandInName(char c) { return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '@' || c == '-'; }
+
+}  // namespace
+
+const char* NameOf(PrincipalRole role) {
+  switch (role) {
+    case PrincipalRole::kViewer:
+      return "viewer";
+    case PrincipalRole::kSubmitter:
+      return "submitter";
+    case PrincipalRole::kOperator:
+      return "operator";
+    case PrincipalRole::kAdmin:
+      return "admin";
+  }
+  return "";
+}
+
+std::optional<PrincipalRole> RoleNamed(absl::string_view name) {
+  for (const PrincipalRole role : kPrincipalRoles) {
+    if (name == NameOf(role)) return role;
+  }
+  return std::nullopt;
+}
+
+absl::Status CheckPrincipalName(absl::string_view name) {
+  if (!name.empty() && name.size() <= kMaxName && std::all_of(name.begin(), name.end(), MayStandInName)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError("a name is 1 to 64 letters, digits, '.', '_', '@' and '-'");
+}
+
+absl::Status CheckProjectName(absl::string_view name) {
+  const auto may_stand = [](char c) {
+    return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '.' || c == '-';
+  };
+  if (!name.empty() && name.size() <= kMaxProject && std::all_of(name.begin(), name.end(), may_stand))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError("a project is 1 to 40 lower-case letters, digits, '.' and '-'");
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,65 @@
+#include "client/model_config_flag.h"
+
+#include <absl/strings/str_cat.h>
+
+#include <utility>
+
+#include "client/outcome.h"
+#include "client/spec_file.h"
+#include "fsdp/checkpoint/hf_config.h"
+#include "fsdp/plan/rules/rules.h"
+
+namespace fsdpd {
+namespace {
+
+SpecFaults ModelFaults(const v1::Model& model, const FieldPlaces& places) {
+  v1::JobSpec job;
+  *job.mutable_model() = model;
+  job.mutable_resources()->set_device(v1::DEVICE_CPU);  // What GPUs lack is no fault of a model.
+  SpecFaults faults;
+  for (const Violation& violation : CheckJob(job)) {
+    if (violation.level == FaultLevel::kError && IsWithin(violation.field, "model")) {
+      faults.push_back(Locate(violation, places));
+    }
+  }
+  return faults;
+}
+
+SpecFaults Errors(SpecFaults all) {
+  SpecFaults errors;
+  for (SpecFault& fault : all) {
+    if (fault.violation.level == FaultLevel::kError) errors.push_back(std::move(fault));
+  }
+  return errors;
+}
+
+}  // namespace
+
+int RefuseUse(absl::string_view why, Console* console) {
+  console->err << "fsdpctl: " << Escaped(std::string(why)) << "\n";
+  return kExitUsage;
+}
+
+bool IsSoundModel(const v1::Model& model) { return ModelFaults(model, {}).empty(); }
+
+int ReadConfigModel(const std::string& path, Console* console, v1::Model* model, std::string* text) {
+  absl::StatusOr<std::string> read = ReadText(path, console->in);
+  if (!read.ok()) return RefuseUse(read.status().message(), console);
+  *text = *std::move(read);
+  // What is warned of is how training would differ.
+  FieldPlaces places;
+  SpecFaults faults = Errors(ReadHfConfig(*text, path, model, &places));
+  if (faults.empty()) faults = ModelFaults(*model, places);
+  return ReportFaults(faults, console);
+}
+
+int ReadSpecModel(const std::string& path, Console* console, v1::JobSpec* job) {
+  const absl::StatusOr<SpecText> spec = LoadSpec(path, {}, console->in);
+  if (!spec.ok()) return RefuseUse(spec.status().message(), console);
+  SpecFaults faults = Errors(spec->faults);
+  if (faults.empty()) faults = ModelFaults(spec->spec.model(), spec->places);
+  *job = spec->spec;
+  return ReportFaults(faults, console);
+}
+
+}  // namespace fsdpd

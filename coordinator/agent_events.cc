@@ -1,0 +1,528 @@
+// Reconciler: what clients and agents say, pushed by their threads and taken by the reconciler's into jobs
+// and facts. Only a cancel (what else people ask is in job_commands.cc) and a registration are acted on at once;
+// what follows from the rest is the tick's to ask.
+#include <absl/strings/ascii.h>
+#include <absl/strings/escaping.h>
+#include <absl/strings/str_cat.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "coordinator/bad_steps.h"
+#include "coordinator/errors.h"
+#include "coordinator/heard_reason.h"
+#include "coordinator/job_checkpoints.h"
+#include "coordinator/job_etag.h"
+#include "coordinator/job_ledger.h"
+#include "coordinator/job_machine.h"
+#include "coordinator/job_pause.h"
+#include "coordinator/job_plan.h"
+#include "coordinator/job_query.h"
+#include "coordinator/job_warnings.h"
+#include "coordinator/meters.h"
+#include "coordinator/rank_positions.h"
+#include "coordinator/reconciler.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr char kMeasuring[] = "preflight";  // HostedAttempt.job_id of no job.
+// Agents of an attempt speak one after the other within such a time (agent/compute_times.h).
+constexpr absl::Duration kScoreEvery = absl::Seconds(5);
+// For attempts that an agent claims to host: their time to save (kUnknownGraceMs), and to report the end.
+constexpr absl::Duration kLeftoversWait = absl::Seconds(75);
+// After its grace a rank is killed.
+constexpr absl::Duration kKilledWithin = absl::Seconds(2);
+// An agent hosts as many attempts as it has slots, and repeats the ends of some that it hosted before.
+constexpr int kMaxLeftovers = 64;
+constexpr char kStopping[] = "stopping the ranks", kStopsAlready[] = "the ranks leave already";
+constexpr char kStoppingRest[] = "stopping what is left of it";
+constexpr absl::string_view kCancelWords[] = {kStopping, kStopsAlready, kStoppingRest};
+
+}  // namespace
+
+void Reconciler::Submitted(v1::Job job, absl::Time admitted) {
+  const absl::Time begin = ledger_date_.Of(std::min(admitted, parts_.clock->Now()));
+  events_.Push([this, begin, job = std::move(job)] {
+    queue_.insert(PlaceInQueue(job));
+    index_.Set(job);
+    LiveJob& live = jobs_[job.id()];
+    live.job = job;
+    BeginTime(begin, &live.job);
+    LogInfo("job submitted job=%s name=%s", job.id(), job.spec().name());
+  });
+}
+
+absl::StatusOr<v1::Job> Reconciler::Ask(const std::string& done, std::function<void(const Answer&)> take) {
+  return events_.Ask<absl::StatusOr<v1::Job>>(
+      std::move(take),
+      absl::UnavailableError(absl::StrCat("the coordinator is stopping; the job was not ", done)), OwnTick());
+}
+
+absl::StatusOr<v1::Job> Reconciler::AskOf(const std::string& id, const std::string& etag,
+                                          const std::string& done, std::function<void(const Answer&)> take) {
+  if (etag.empty()) return Ask(done, std::move(take));
+  return Ask(done, [this, id, etag, take = std::move(take)](const Answer& answer) {
+    const auto live = jobs_.find(id);
+    const absl::StatusOr<v1::Job> job = live != jobs_.end() ? Shown(live->second) : parts_.store->Get(id);
+    if (!job.ok()) return answer(job.status());
+    const std::string now = EtagOf(*job);
+    if (now == etag) return take(answer);
+    answer(Refusal(
+        absl::StatusCode::kAborted, "JOB_CHANGED",
+        absl::StrCat("job ", id, " is not as it was when its etag was seen: it is ",
+                     absl::AsciiStrToLower(ShortName(job->state())), ", in revision ", job->revision()),
+        {{"etag", now}}));
+  });
+}
+
+EventQueue::Event Reconciler::OwnTick() {
+  if (options_.own_thread) return nullptr;
+  return [this] { RunOnce(); };
+}
+
+absl::StatusOr<v1::Job> Reconciler::Cancel(const std::string& id, const std::string& reason, int64_t grace_ms,
+                                           const std::string& etag) {
+  return AskOf(id, etag, "cancelled",
+               [=](const Answer& answer) { TakeCancel(id, reason, grace_ms, answer); });
+}
+
+void Reconciler::TakeCancel(const std::string& id, const std::string& reason, int64_t grace_ms,
+                            const Answer& answer) {
+  const auto it = jobs_.find(id);
+  if (it == jobs_.end()) return answer(parts_.store->Get(id));
+  LiveJob& live = it->second;
+  ReadPresence();  // A node that was lost may be back in this very turn.
+  AttemptFacts* facts = FactsOf(live.job);
+  // What leaves without a save goes on so.
+  const bool may_save = facts == nullptr || !facts->stop.has_value() || facts->stop->save;
+  const bool saves = may_save && grace_ms > 0 && !FilledSpec(live.job).checkpoint().dir().empty();
+  const Edit keep_grace = [&](v1::Job* job) {
+    job->mutable_cancellation()->set_unix_nanos(absl::ToUnixNanos(parts_.clock->Wall()));
+    // What leaves already has no longer than it had, after a restart of the coordinator neither.
+    const bool leaves = facts != nullptr && facts->stop.has_value();
+    job->mutable_cancellation()->set_grace_ms(leaves ? std::min(grace_ms, facts->stop->grace_ms) : grace_ms);
+  };
+  if (live.job.state() != v1::JOB_STATE_CANCELLING) {
+    const bool idle = !HasAttempt(live.job.state());
+    // A node that was lost may be back with ranks, which end in their grace: until then it has not ended.
+    const bool rest = idle && !WhatIsLeftOf(id).empty();
+    const std::string words =
+        absl::StrCat(rest    ? std::string(kStoppingRest)
+                     : idle  ? absl::StrCat(IdleCancelWords(live.job), MayBeLeftOf(live.job))
+                     : saves ? absl::StrCat(kStopping, ", which save first if they have the time")
+                             : std::string(kStopping),
+                     reason.empty() ? "" : ": ", reason);
+    absl::Status cancelled =
+        Commit(&live, rest ? JobEvent::kCancelRest : JobEvent::kCancel, words, keep_grace);
+    // A queued or paused job has nothing to stop, and would be launched by a coordinator that forgot the
+    // cancel.
+    if (!cancelled.ok() && !idle)
+      cancelled = CommitUnstored(&live, JobEvent::kCancel, words, cancelled, keep_grace);
+    if (!cancelled.ok()) return answer(cancelled);
+    if (rest && facts == nullptr) facts = FactsOfNothing(live.job);
+  } else if (!reason.empty() && !HasHeard(live.job, reason, {v1::JOB_STATE_CANCELLING}, kCancelWords)) {
+    // Where it cannot be stored the ranks leave all the same.
+    const std::string words = absl::StrCat(kStopsAlready, ": ", reason);
+    if (const absl::Status stored = Commit(&live, JobEvent::kNote, words); !stored.ok())
+      CommitUnstored(&live, JobEvent::kNote, words, stored).IgnoreError();
+  }
+  answer(Shown(live));
+  if (live.job.state() == v1::JOB_STATE_CANCELLING) {
+    // A second cancel may shorten the grace, never lengthen it.
+    const bool shorter = !facts->stop.has_value() || grace_ms < facts->stop->grace_ms;
+    if (shorter) {
+      keep_grace(&live.job);
+      MarkUnsaved(&live);
+      BeginStop(facts, grace_ms, reason.empty() ? "cancelled" : reason, saves);
+    }
+  }
+  ForgetIfEnded(id);
+}
+
+void Reconciler::Attached(const v1::Register& info, int64_t epoch) {
+  events_.Push([this, info, epoch] { TakeAttached(info, epoch); });
+}
+
+void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
+  const std::string& node = info.node();
+  attached_[node] = epoch;
+  node_failures_.Attached(node, info.instance(), parts_.clock->Wall());
+  ResumeHealth(node, info.instance());
+  std::map<AttemptRef, std::set<int>> hosted;
+  for (const v1::HostedAttempt& attempt : info.hosted()) {
+    hosted[{attempt.job_id(), attempt.attempt()}].insert(attempt.ranks().begin(), attempt.ranks().end());
+  }
+  const auto measuring = std::find_if(hosted.begin(), hosted.end(),
+                                      [](const auto& each) { return each.first.job == kMeasuring; });
+  if (TakeMeasuring(node, measuring != hosted.end())) hosted.erase(measuring);
+  const size_t hosts = hosted.size();
+  int leftovers = 0;
+  for (auto next = attempts_.begin(); next != attempts_.end();) {
+    const auto attempt = next++;
+    auto& [ref, facts] = *attempt;
+    NodePart* part = facts.PartOf(node);
+    if (part == nullptr) continue;
+    const auto it = hosted.find(ref);
+    if (it == hosted.end() && IsCurrent(ref) && facts.TakeNeverCame(info))
+      LogInfo("a launch never came and is sent again node=%s job=%s attempt=%d", node, ref.job, ref.attempt);
+    facts.TakeAttached(node, it == hosted.end() ? std::set<int>() : it->second, lease_.now());
+    if (it != hosted.end()) hosted.erase(it);
+    leftovers += part->leftover && !part->stopped ? 1 : 0;
+    if (part->leftover && part->stopped && facts.parts.size() == 1) {
+      // Before the tick's end: an agent may register many times until then.
+      CloseAttempt(attempt);
+    } else if (facts.stop.has_value()) {
+      SendStop(facts, *part);
+    } else if (!part->launched && IsCurrent(ref)) {
+      part->agent_instance = info.instance();
+      SendLaunch(jobs_.at(ref.job).job, part);
+    }
+  }
+  // Unwanted ones are normal after a restart: agents name an attempt for a while after its end.
+  LogInfo("agent attached node=%s slots=%d hosted_attempts=%d unwanted=%d", node, info.slots(), hosts,
+          hosted.size());
+  int refused = 0;
+  const AttemptRef* first_refused = nullptr;
+  for (const auto& [ref, ranks] : hosted) {
+    if (TakeUnwanted(info, ref, leftovers++)) continue;
+    if (!ranks.empty())
+      refused_until_[node] = lease_.now() + absl::Milliseconds(kStopGraceMs) + kKilledWithin;
+    if (++refused == 1) first_refused = &ref;
+    if (parts_.meters != nullptr) parts_.meters->RefusedFromAgent("registration");
+  }
+  if (refused > 0)
+    LogWarning(
+        "refused hosted attempts: the coordinator did not order them from the node node=%s count=%d job=%s "
+        "attempt=%d",
+        node, refused, absl::CHexEscape(first_refused->job), first_refused->attempt);
+  // It names attempts for a while after their end, with no ranks.
+  const bool has_ranks =
+      std::any_of(info.hosted().begin(), info.hosted().end(),
+                  [](const v1::HostedAttempt& attempt) { return !attempt.ranks().empty(); });
+  if (has_ranks) TakeBackEmpty(node);
+}
+
+// What a node hosts that is not placed there now: it ended while the node was away, is newer than the state,
+// which was restored from a backup, or is of another cluster. It stops; more follows only where the job was
+// placed on that node (attempt_hosts.h).
+bool Reconciler::TakeUnwanted(const v1::Register& info, const AttemptRef& ref, int leftovers) {
+  const std::string& node = info.node();
+  const auto refuse = [&](const char* why) {
+    AttemptFacts refused;
+    refused.ref = ref;
+    refused.stop = StopOrder{kStopGraceMs, why};
+    NodePart part;
+    part.node = node;
+    SendStop(refused, part);
+    return false;
+  };
+  if (ref.job == kMeasuring) return refuse("the coordinator did not order this measurement");
+  if (!CheckJobId(ref.job).ok()) return refuse("invalid job id");
+  if (leftovers >= std::max(kMaxLeftovers, info.slots()))
+    return refuse("the agent reports more attempts than it can host");
+  const auto it = jobs_.find(ref.job);
+  LiveJob* live = it == jobs_.end() ? nullptr : &it->second;
+  absl::StatusOr<v1::Job> ended = absl::NotFoundError("");
+  if (live == nullptr) ended = parts_.store->Get(ref.job);
+  if (live == nullptr && !ended.ok()) {
+    const StopOrder order = absl::IsNotFound(ended.status())
+                                ? OrderForUnknown(ref.job)
+                                : StopOrder{kStopGraceMs, "the job's record cannot be read"};
+    StopUnwanted(info, ref, order, /*placed=*/false, lease_.now() + kLeftoversWait);
+    return true;
+  }
+  const v1::Job& job = live != nullptr ? live->job : *ended;
+  const int newest = live != nullptr ? live->newest_elsewhere : job.attempt() + kMaxAttemptsAhead;
+  const Hosting hosting = HostingOf(job, node, ref.attempt, newest);
+  // The record of a job that was never launched names no node. Right after a restart the job waits for agents
+  // anyway, and if the state is of before its launch, it waits for what they have of it: once, so that a node
+  // that claims what it does not have only delays it.
+  const bool unlaunched =
+      live != nullptr && job.placements().empty() && live->awaits_agents && !lease_.Settled();
+  const bool delays = hosting == Hosting::kNone && unlaunched && ref.attempt <= kMaxAttemptsAhead;
+  const StopOrder over = {kStopGraceMs, "the attempt has ended"};
+  // An older release's record, which does not say where earlier attempts were.
+  const bool of_old_record = live != nullptr && job.earlier_hosts().empty() && ref.attempt < job.attempt();
+  if (hosting == Hosting::kNone && of_old_record) {
+    StopUnwanted(info, ref, over, /*placed=*/false, WaitForLeftovers(node, live));
+    return true;
+  }
+  if (hosting == Hosting::kNone && !delays) return refuse("the job was not placed on this node");
+  if (live != nullptr && hosting != Hosting::kPlaced) TakeNewerAttempt(node, ref.attempt, live);
+  const StopOrder newer = {kUnknownGraceMs, "the coordinator's state is older than this attempt", true};
+  StopUnwanted(info, ref, hosting == Hosting::kPlaced ? over : newer, /*placed=*/!delays,
+               WaitForLeftovers(node, live));
+  return true;
+}
+
+// Counted from the node's first claim since the last launch: a node that never reports an end, or claims one
+// attempt after another, delays the next launch only once. A job that is not live may be retried.
+absl::Time Reconciler::WaitForLeftovers(const std::string& node, LiveJob* live) {
+  if (live == nullptr) return lease_.now() + kLeftoversWait;
+  return live->leftovers_until.try_emplace(node, lease_.now() + kLeftoversWait).first->second;
+}
+
+// What the attempt has trained is saved, and the job's next attempt resumes from there.
+void Reconciler::TakeNewerAttempt(const std::string& node, int attempt, LiveJob* live) {
+  if (HasAttempt(live->job.state())) {
+    AttemptFacts* facts = FactsOf(live->job);
+    facts->newer_attempt = std::max(facts->newer_attempt, attempt);
+    facts->newer_on = node;
+    return;
+  }
+  const std::string words = absl::StrCat("node ", node, " hosts attempt ", attempt,
+                                         ", of which nothing is known here: it saves and ends first");
+  const Edit edit = [&](v1::Job* job) { NumberAfter(attempt, job); };
+  // Where it cannot be stored an agent refuses the launch by a number that it knows.
+  Commit(live, JobEvent::kNote, words, edit).IgnoreError();
+}
+
+void Reconciler::StopUnwanted(const v1::Register& info, const AttemptRef& ref, const StopOrder& order,
+                              bool placed, absl::Time awaited_until) {
+  NodePart part;
+  part.node = info.node();
+  part.launched = part.attached = part.hosted = part.leftover = true;
+  part.awaited_until = awaited_until;
+  hosts_.AddLeftover(ref, part.node, placed);
+  AttemptFacts& facts = attempts_[ref];
+  facts.ref = ref;
+  facts.parts.push_back(part);
+  if (facts.stop.has_value()) return SendStop(facts, part);  // As another node of it was told.
+  if (order.save && placed) parts_.rendezvous->Open(ref);
+  BeginStop(&facts, order.grace_ms, order.reason, order.save);
+}
+
+// The job's last event says what became of it, as long as events are kept. Without one the state may be older
+// than the job, as after a restore of a backup: its ranks save first.
+StopOrder Reconciler::OrderForUnknown(const std::string& job) const {
+  EventQuery newest;
+  newest.job = job;
+  newest.newest_first = true;
+  newest.limit = 1;
+  const absl::StatusOr<EventPage> page = parts_.store->events().Read(newest);
+  const v1::Event last = page.ok() && !page->events.empty() ? page->events.front() : v1::Event();
+  if (last.kind() == v1::EVENT_KIND_DELETED) return {kStopGraceMs, "the job was deleted"};
+  if (IsEnded(last.state()))
+    return {kStopGraceMs, "the job has ended and was forgotten (--keep-ended-jobs, --keep-ended-days)"};
+  return {
+      kUnknownGraceMs,
+      "the coordinator does not know this job: it has ended and was forgotten, or the coordinator's state "
+      "is older than the job",
+      /*save=*/true};
+}
+
+void Reconciler::Told(const std::string& node, v1::RankUpdate update, int64_t sent_unix_nanos) {
+  const int64_t happened = update.exit().unix_nanos();
+  const bool stamped = happened != 0 && sent_unix_nanos != 0;
+  const absl::Duration since = absl::FromUnixNanos(sent_unix_nanos) - absl::FromUnixNanos(happened);
+  const absl::Duration age = stamped ? std::max(absl::ZeroDuration(), since) : absl::ZeroDuration();
+  // Thousands of nodes tell of steps, and after they were away of ranks that run: what follows from these can
+  // wait for a tick.
+  const bool unhurried = !update.has_exit();
+  EventQueue::Event event = [this, node, update = std::move(update), received = parts_.clock->Now(), age] {
+    TakeUpdate(node, update, received, age);
+  };
+  if (unhurried) {
+    events_.PushUnhurried(std::move(event));
+  } else {
+    events_.Push(std::move(event));
+  }
+}
+
+void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& update, absl::Time received,
+                            absl::Duration age) {
+  AttemptFacts* facts = FactsOf(AttemptRef{update.job_id(), update.attempt()});
+  if (facts == nullptr) return;  // An older attempt, or a repeat about one that has ended.
+  facts->launches.Answered(node);
+  switch (update.event_case()) {
+    case v1::RankUpdate::kReady:
+      if (facts->TakeReady(node, update.rank()) && update.rank() == 0)
+        TakeRankZeroReady(*facts, update.ready());
+      break;
+    case v1::RankUpdate::kExit:
+      if (facts->TakeExit(node, update.rank(), update.exit(), lease_.now(), lease_.now() - received + age) &&
+          update.rank() == 0)
+        TakeRankZeroExit(*facts, update.exit());
+      break;
+    case v1::RankUpdate::kStep:
+      if (update.rank() == 0) TakeStepReport(facts, update.step());
+      return;  // It may have ended the attempt.
+    case v1::RankUpdate::kSaved:
+      if (update.rank() == 0) TakeCheckpoint(node, update.saved(), facts);
+      break;
+    case v1::RankUpdate::kStand:
+      TakeRankStand(update, *facts);
+      break;
+    case v1::RankUpdate::kStill:
+      facts->TakeStill(node, update.rank(), update.still(), lease_.now());
+      break;
+    case v1::RankUpdate::kLaunchAcknowledged:
+    case v1::RankUpdate::kCourse:  // The board of courses takes it (agent_session.cc).
+    case v1::RankUpdate::EVENT_NOT_SET:
+      break;
+  }
+}
+
+void Reconciler::TakeStepReport(AttemptFacts* facts, const v1::StepReport& step) {
+  if (!IsCurrent(facts->ref)) return;
+  // A client that sees a step may ask for a trace: the job is RUNNING before its first step is shown.
+  if (jobs_.at(facts->ref.job).job.state() == v1::JOB_STATE_STARTING && facts->AllReady()) {
+    const AttemptRef ref = facts->ref;
+    std::vector<v1::Job> told;
+    Advance(ref.job, &told);
+    StoreTold(std::move(told));
+    facts = FactsOf(ref);
+    if (facts == nullptr || !IsCurrent(ref)) return;
+  }
+  facts->stepped = facts->stepped_since_attached = true;
+  facts->launches.AllAnswered();
+  LiveJob& live = jobs_.at(facts->ref.job);
+  const v1::StepReport before = live.job.last_step();
+  const int64_t newest = live.job.ledger().newest_step();
+  if (!TakeStep(step, &live.job)) return;
+  facts->pace.Take(before, step, lease_.now());
+  MoveStep(before, step, ledger_date_.Now(), &live.job);
+  if (parts_.meters != nullptr) parts_.meters->Stepped(live.job, before.step(), newest, parts_.clock->Wall());
+  TakeCounted(step, &live.job);
+  live.progressed = true;
+  if (TakeSkipped(step, parts_.clock->Wall(), &live.job)) {
+    MarkUnsaved(&live);
+    if (const std::optional<int64_t> omitted = facts->skips_line.Take(lease_.now()))
+      LogInfo("skipped job=%s attempt=%d step=%d first_sample=%d end_sample=%d omitted=%d", facts->ref.job,
+              facts->ref.attempt, step.step(), step.bad_step().first_sample(), step.bad_step().end_sample(),
+              *omitted);
+    parts_.board->Publish(Shown(live));
+  }
+  KeepWarnings(step, &live);
+  parts_.board->PublishStep(live.job);
+}
+
+// On disk before anybody is told: a report comes once, and a revision is not to be given twice.
+void Reconciler::KeepWarnings(const v1::StepReport& step, LiveJob* live) {
+  if (step.warnings().empty()) return;
+  v1::Job told = live->job;
+  if (!TakeWarnings(step, parts_.clock->Wall(), &told)) return;
+  const absl::Status stored = parts_.store->Update(told);
+  if (!stored.ok() && !Leads()) return;
+  Adopt(live, std::move(told), std::string(stored.message()));
+}
+
+// Ahead of the tick's verdict: where one saves all ranks run, and a job's history has it so.
+void Reconciler::TellReady(const AttemptFacts& facts, const LiveJob& live) {
+  absl::StatusOr<v1::Job> next = After(live, JobEvent::kReady, AllRun(facts));
+  if (next.ok()) StoreTold({*std::move(next)});
+}
+
+// Like steps, it is on disk within a second; the agent tells it again to a coordinator that died before.
+void Reconciler::TakeCheckpoint(const std::string& node, const v1::SavedCheckpoint& saved,
+                                AttemptFacts* facts) {
+  const AttemptRef& ref = facts->ref;
+  if (!IsCurrent(ref)) return;
+  LiveJob& live = jobs_.at(ref.job);
+  if (!CanHaveSaved(saved, live.job)) {
+    if (parts_.meters != nullptr) parts_.meters->RefusedFromAgent("rank");
+    if (!std::exchange(facts->refused_save, true))
+      LogWarning("refused a checkpoint that the job cannot have saved node=%s job=%s attempt=%d step=%d",
+                 node, ref.job, ref.attempt, saved.step());
+    return;
+  }
+  if (!saved.format().empty() && std::exchange(facts->exported, true)) return;
+  if (live.job.state() == v1::JOB_STATE_STARTING) TellReady(*facts, live);
+  if (!TakeSaved(saved, parts_.clock->Wall(), &live.job)) return;
+  if (const std::optional<int64_t> omitted = facts->saves_line.Take(lease_.now()))
+    LogInfo("checkpoint job=%s attempt=%d step=%d seconds=%.1f omitted=%d error=%s", ref.job, ref.attempt,
+            saved.step(), saved.seconds(), *omitted, saved.error());
+  MoveSave(saved, ledger_date_.Now(), &live.job);
+  MarkUnsaved(&live);
+  parts_.board->Publish(Shown(live));
+}
+
+void Reconciler::TakeRankZeroReady(const AttemptFacts& facts, const v1::RankReady& ready) {
+  if (!IsCurrent(facts.ref)) return;
+  LiveJob& live = jobs_.at(facts.ref.job);
+  if (!TakeStart(ready.has_restored() ? &ready.restored() : nullptr, parts_.clock->Wall(), &live.job)) return;
+  LogInfo("start job=%s attempt=%d after_step=%d path=%s", facts.ref.job, facts.ref.attempt,
+          live.job.restored().step(), live.job.restored().path());
+  MoveLoad(ready.restored(), ledger_date_.Now(), &live.job);
+  MarkUnsaved(&live);
+  parts_.board->Publish(Shown(live));
+}
+
+void Reconciler::TakeRankZeroExit(const AttemptFacts& facts, const v1::RankExit& exit) {
+  if (!IsCurrent(facts.ref)) return;
+  LiveJob& live = jobs_.at(facts.ref.job);
+  // Its last steps may have come to a coordinator that died before it had stored them.
+  if (exit.has_last_report()) {
+    const v1::StepReport before = live.job.last_step();
+    if (TakeStep(exit.last_report(), &live.job))
+      MoveStep(before, exit.last_report(), ledger_date_.Now(), &live.job);
+    TakeWarnings(exit.last_report(), parts_.clock->Wall(), &live.job);
+  }
+  TakeCounted(exit, &live.job);
+  MarkUnsaved(&live);
+}
+
+// An answer that comes when steps go on is of no use any more.
+void Reconciler::TakeRankStand(const v1::RankUpdate& update, const AttemptFacts& facts) {
+  if (!IsCurrent(facts.ref)) return;
+  LiveJob& live = jobs_.at(facts.ref.job);
+  if (live.job.stalled_since_unix_nanos() == 0) return;
+  if (!TakeStand(update.rank(), update.stand().where(), &live.job)) return;
+  live.new_stands = true;
+  MarkUnsaved(&live);
+}
+
+void Reconciler::Told(const std::string& node, const v1::Stopped& stopped) {
+  events_.Push(
+      [this, node, ref = AttemptRef{stopped.job_id(), stopped.attempt()}, memory = stopped.memory()] {
+        if (AttemptFacts* facts = FactsOf(ref)) facts->TakeStopped(node, memory);
+      });
+}
+
+void Reconciler::Told(const std::string& node, const v1::ComputeTimes& times) {
+  events_.PushUnhurried([this, node, times] { TakeComputeTimes(node, times); });
+}
+
+void Reconciler::TakeComputeTimes(const std::string& node, const v1::ComputeTimes& times) {
+  AttemptFacts* facts = FactsOf(AttemptRef{times.job_id(), times.attempt()});
+  if (facts == nullptr || !IsCurrent(facts->ref)) return;
+  const v1::ComputeTimes::Rank* refused = nullptr;
+  for (const v1::ComputeTimes::Rank& rank : times.ranks()) {
+    const NodePart* part = facts->PartOfRank(rank.rank());
+    const bool hosted = part != nullptr && part->node == node;
+    if (!hosted || !facts->compute.Take(rank, static_cast<int>(facts->ranks().size()))) refused = &rank;
+  }
+  if (refused == nullptr) return;
+  if (parts_.meters != nullptr) parts_.meters->RefusedFromAgent("compute_times");
+  if (bad_times_from_.insert(node).second)
+    LogWarning("refused invalid compute times node=%s job=%s rank=%d steps=%d seconds=%g", node,
+               times.job_id(), refused->rank(), refused->steps(), refused->seconds());
+}
+
+// For readers: nothing is decided by them, and they come again.
+void Reconciler::ShowSlowRanks() {
+  for (auto& [ref, facts] : attempts_) {
+    if (!IsCurrent(ref) || lease_.now() - facts.scored < kScoreEvery || !facts.compute.TakeNews()) continue;
+    facts.scored = lease_.now();
+    LiveJob& live = jobs_.at(ref.job);
+    const int64_t stages = std::max<int64_t>(live.job.spec().parallel().pipeline(), 1);
+    live.job.clear_slowest_ranks();
+    for (v1::SlowRank& slow : facts.compute.Slowest(stages)) {
+      slow.set_node(facts.PartOfRank(slow.rank())->node);
+      *live.job.add_slowest_ranks() = std::move(slow);
+    }
+    live.progressed = true;
+    parts_.board->Move(live.job);
+  }
+}
+
+void Reconciler::Fault(const std::string& node, const AttemptRef& ref, const std::string& what) {
+  events_.Push([this, node, ref, what] {
+    AttemptFacts* facts = FactsOf(ref);
+    if (facts != nullptr && facts->PartOf(node) != nullptr && facts->fault.empty()) facts->fault = what;
+  });
+}
+
+}  // namespace fsdpd

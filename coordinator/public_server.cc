@@ -1,0 +1,159 @@
+#include "coordinator/public_server.h"
+
+#include <absl/strings/str_cat.h>
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include "base/address.h"
+#include "base/check.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "coordinator/agent_service.h"
+#include "coordinator/job_service.h"
+#include "coordinator/web/web_routes.h"
+
+namespace fsdpd {
+namespace {
+
+// Agents ping every heartbeat interval, also without a call; gRPC's own minimum of five minutes would answer
+// that with GOAWAY too_many_pings.
+constexpr int kMinPingIntervalMs = 1000;
+// Of calls; agents' streams have none (agent_service.h).
+constexpr int kMaxThreads = kMaxReaderStreams + 256;
+// What a client may send of one stream ahead of what is taken of it.
+constexpr int kStreamWindowBytes = 256 << 10;
+constexpr auto kShutdownGrace = std::chrono::milliseconds(500);
+
+absl::Status CannotListen(const std::string& address) {
+  return absl::UnavailableError(absl::StrCat(
+      "cannot listen on ", address, ": the address is in use, not assigned to this machine, or malformed"));
+}
+
+// gRPC adds health and reflection to every server by itself; this one has nothing else.
+absl::Status ServeHealth(const std::string& listen, PublicServer* front) {
+  if (listen.empty()) return absl::OkStatus();
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.AddListeningPort(listen, grpc::InsecureServerCredentials(), &port);
+  front->health = builder.BuildAndStart();
+  return front->health != nullptr && port != 0 ? absl::OkStatus() : CannotListen(listen);
+}
+
+// Its calls go through the server that has just begun to serve.
+absl::Status ServePage(const PublicServerOptions& options, const PublicServerSecurity& security,
+                       PublicServer* front) {
+  if (options.web_listen.empty()) return absl::OkStatus();
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxRpcBytes);
+  const auto site = std::make_shared<const WebRoutes>(front->server->InProcessChannel(arguments),
+                                                      /*open=*/security.people == nullptr);
+  FSDPD_ASSIGN_OR_RETURN(front->web,
+                         WebServer::Start({options.web_listen, security.port},
+                                          [site](const HttpRequest& request, const std::string& from) {
+                                            return site->Answer(request, from);
+                                          }));
+  LogInfo("page at %s", front->web->url());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+SocketReader::SocketReader(grpc::ServerBuilder* builder)
+    : queue_(builder->AddCompletionQueue(/*is_frequently_polled=*/true)) {}
+
+void SocketReader::Start() {
+  thread_ = std::thread([this] {
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue_->Next(&tag, &ok)) continue;
+  });
+}
+
+SocketReader::~SocketReader() {
+  queue_->Shutdown();
+  if (!thread_.joinable()) Start();  // What is not read to its end may not go.
+  thread_.join();
+}
+
+absl::StatusOr<PublicServerSecurity> SecurePublicServer(const PublicServerOptions& options) {
+  PublicServerSecurity security;
+  if (options.tls.given()) {
+    FSDPD_ASSIGN_OR_RETURN(security.port, TlsPort::Make(options.tls, options.clock));
+    FSDPD_ASSIGN_OR_RETURN(security.people, TokenStore::Open(options.tokens, options.clock));
+    if (!options.revoked_certs.empty()) {
+      FSDPD_ASSIGN_OR_RETURN(security.revoked,
+                             RevokedCertificates::Open(options.revoked_certs, options.clock));
+    }
+  } else {
+    FSDPD_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.listen));
+    if (!IsLoopback(listen)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(options.listen, " is reached from other machines: that needs TLS"));
+    }
+  }
+  if (!options.audit_log.empty()) {
+    FSDPD_ASSIGN_OR_RETURN(security.audit, AuditLog::Open(options.audit_log, options.audit_log_bytes));
+  }
+  return security;
+}
+
+absl::StatusOr<PublicServer> OpenPublicServer(const PublicServerOptions& options,
+                                              const PublicServerSecurity& security,
+                                              const std::vector<ServedService>& services) {
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  grpc::ResourceQuota quota("fsdpd-coordinator");
+  quota.SetMaxThreads(kMaxThreads);
+  FSDPD_ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(options.listen));
+  PublicServer front;
+  FSDPD_ASSIGN_OR_RETURN(front.acceptor, Acceptor::Open(listen));
+  grpc::ServerBuilder builder;
+  builder.SetResourceQuota(quota);
+  builder.SetMaxReceiveMessageSize(kMaxRpcBytes);
+  builder.SetMaxSendMessageSize(kMaxRpcBytes);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kMinPingIntervalMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kAgentLostAfterMs);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kAgentLostAfterMs);
+  // By default gRPC sizes the window of each connection by what it measures: with pings and timers that for
+  // thousands of agents, who say little, cost as much as what they say.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kStreamWindowBytes);
+  const std::shared_ptr<grpc::ServerCredentials> plaintext = grpc::InsecureServerCredentials();
+  std::unique_ptr<Acceptor::Sink> sink = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+      security.port ? security.port : plaintext);
+  for (const ServedService& each : services) builder.RegisterService(each.service);
+  front.reader = std::make_unique<SocketReader>(&builder);
+  front.server = builder.BuildAndStart();
+  if (front.server == nullptr) return CannotListen(options.listen);
+  front.reader->Start();
+  front.acceptor->Start(std::move(sink));
+  absl::Status beside = ServeHealth(options.health_listen, &front);
+  if (beside.ok()) beside = ServePage(options, security, &front);
+  if (!beside.ok()) {
+    front.Stop();
+    return beside;
+  }
+  // Health answers by service too, as gRPC's probes and load balancers ask.
+  for (const ServedService& each : services)
+    front.server->GetHealthCheckService()->SetServingStatus(each.name, each.healthy);
+  front.address =
+      absl::StrCat(options.listen.substr(0, options.listen.rfind(':')), ":", front.acceptor->port());
+  return front;
+}
+
+void PublicServer::Stop() {
+  if (server == nullptr) return;
+  web.reset();
+  acceptor.reset();
+  const auto until = std::chrono::system_clock::now() + kShutdownGrace;
+  server->Shutdown(until);
+  server->Wait();
+  reader.reset();
+  // A probe may watch for as long as it likes.
+  if (health != nullptr) health->Shutdown(until);
+}
+
+}  // namespace fsdpd

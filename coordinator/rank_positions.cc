@@ -1,0 +1,32 @@
+#include "coordinator/rank_positions.h"
+
+#include <algorithm>
+
+namespace fsdpd {
+
+bool TakeStand(int rank, const std::string& where, v1::Job* job) {
+  if (where.empty() || where.size() > kMaxStandBytes) return false;
+  auto* stands = job->mutable_stands();
+  bool left = false;  // An older place.
+  for (int i = stands->size() - 1; i >= 0; --i) {
+    auto* ranks = stands->Mutable(i)->mutable_ranks();
+    const auto own = std::remove(ranks->begin(), ranks->end(), rank);
+    left |= own != ranks->end();
+    ranks->erase(own, ranks->end());
+    if (ranks->empty()) stands->DeleteSubrange(i, 1);
+  }
+  auto stand = std::find_if(stands->begin(), stands->end(),
+                            [&](const v1::Job::Stand& each) { return each.where() == where; });
+  if (stand == stands->end()) {
+    if (stands->size() >= kMaxStands) return left;
+    stands->Add()->set_where(where);
+    stand = stands->end() - 1;
+  }
+  auto* ranks = stand->mutable_ranks();
+  const auto place = std::lower_bound(ranks->begin(), ranks->end(), rank) - ranks->begin();
+  ranks->Add(rank);
+  std::rotate(ranks->begin() + place, ranks->end() - 1, ranks->end());
+  return true;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,106 @@
+#include "coordinator/token_store.h"
+
+#include <absl/strings/ascii.h>
+#include <absl/strings/str_cat.h>
+#include <absl/strings/str_split.h>
+
+#include <map>
+#include <utility>
+
+#include "base/bearer_token.h"
+#include "base/check.h"
+#include "base/log.h"
+
+namespace fsdpd {
+namespace {
+
+constexpr size_t kMaxTokens = 10'000;  // Each is compared with what a call brings.
+
+absl::Status WrongLine(int line, absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("line ", line, ": ", why));
+}
+
+// A text that is shown may be a token that stands in the wrong place.
+absl::StatusOr<KnownToken> ParseLine(int number, absl::string_view line) {
+  const std::vector<std::string> words = absl::StrSplit(line, absl::ByAnyChar(" \t"), absl::SkipEmpty());
+  if (words.size() != 3 && words.size() != 4) {
+    return WrongLine(number, absl::StrCat("has ", words.size(), " words; it is NAME ROLE HASH [PROJECT]"));
+  }
+  KnownToken token;
+  token.person.name = words[0];
+  if (const absl::Status name = CheckPrincipalName(words[0]); !name.ok())
+    return WrongLine(number, name.message());
+  const std::optional<PrincipalRole> role = RoleNamed(words[1]);
+  if (!role.has_value()) {
+    return WrongLine(number, "the second word is no role; roles are viewer, submitter, operator and admin");
+  }
+  token.person.role = *role;
+  if (!IsTokenHash(words[2])) {
+    return WrongLine(
+        number, "the third word is no hash: sha256: and 64 hex digits, as `fsdpctl token new` prints it");
+  }
+  token.hash = words[2];
+  if (words.size() < 4) return token;
+  if (const absl::Status name = CheckProjectName(words[3]); !name.ok())
+    return WrongLine(number, name.message());
+  token.person.project = words[3];
+  return token;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<KnownToken>> ParseTokens(absl::string_view text) {
+  std::vector<KnownToken> tokens;
+  std::map<std::string, int> lines;
+  int number = 0;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    ++number;
+    line = absl::StripAsciiWhitespace(line);
+    if (line.empty() || line.front() == '#') continue;
+    FSDPD_ASSIGN_OR_RETURN(KnownToken token, ParseLine(number, line));
+    const auto [first, fresh] = lines.emplace(token.hash, number);
+    if (!fresh) return WrongLine(number, absl::StrCat("the hash stands in line ", first->second, " already"));
+    tokens.push_back(std::move(token));
+    if (tokens.size() > kMaxTokens)
+      return WrongLine(number, absl::StrCat("more than ", kMaxTokens, " tokens"));
+  }
+  return tokens;
+}
+
+TokenStore::TokenStore(const std::string& path, Clock* clock)
+    : file_("tokens", path, clock, [this, path](const std::string& text) { return Take(path, text); }) {}
+
+absl::StatusOr<std::unique_ptr<TokenStore>> TokenStore::Open(const std::string& path, Clock* clock) {
+  std::unique_ptr<TokenStore> file(new TokenStore(path, clock));
+  FSDPD_RETURN_IF_ERROR(file->file_.Reread());
+  return file;
+}
+
+absl::Status TokenStore::Take(const std::string& path, const std::string& text) {
+  FSDPD_ASSIGN_OR_RETURN(std::vector<KnownToken> tokens, ParseTokens(text));
+  MutexLock lock(&mutex_);
+  // A file that is being written is empty at first.
+  if (text.empty()) return absl::InvalidArgumentError("is empty; write a comment (#) if nobody may call");
+  if (tokens.empty() && (tokens_ == nullptr || !tokens_->empty()))
+    LogWarning("%s has no line of a token: nobody can call", path);
+  tokens_ = std::make_shared<const std::vector<KnownToken>>(std::move(tokens));
+  return absl::OkStatus();
+}
+
+std::optional<Principal> TokenStore::Find(absl::string_view token) {
+  file_.Refresh();
+  Tokens tokens;
+  {
+    MutexLock lock(&mutex_);
+    tokens = tokens_;
+  }
+  // All are compared, so that the time says nothing of which it was.
+  const std::string hash = HashOfToken(token);
+  std::optional<Principal> found;
+  for (const KnownToken& known : *tokens) {
+    if (SameHash(known.hash, hash)) found = known.person;
+  }
+  return found;
+}
+
+}  // namespace fsdpd

@@ -1,0 +1,61 @@
+#include "fsdp/plan/program/staged_activations.h"
+
+#include <utility>
+
+#include "fsdp/plan/model/activation_policy.h"
+
+namespace fsdpd {
+
+StagedActivations::StagedActivations(const Spec& spec, const ModelFacts& model, ProgramWriter* writer)
+    : writer_(writer), moved_(model.units.size(), -1) {
+  for (size_t u = 0; u < model.units.size(); ++u)
+    away_.push_back(OffloadsActivations(spec, model, static_cast<int>(u)));
+}
+
+// A Backward follows the last of a micro-batch's forwards: all that has left is dropped there, and the first
+// come back while those layers run back that have kept all on the device.
+void StagedActivations::Before(const Pass& pass) {
+  if (pass.op == Op::kForward && away_[pass.unit] && leaving_.size() == kStagedLayers) Drop(pass.micro_batch);
+  if (pass.op != Op::kBackward || leaving_.empty()) return;
+  while (!leaving_.empty()) Drop(pass.micro_batch);
+  for (size_t n = 0; n < kStagedLayers; ++n) Fetch(pass.micro_batch);
+}
+
+int StagedActivations::WaitsFor(const Pass& pass) const {
+  return pass.op == Op::kBackward && away_[pass.unit] ? moved_[pass.unit] : -1;
+}
+
+void StagedActivations::After(const Pass& pass) {
+  if (!away_[pass.unit]) return;
+  if (pass.op == Op::kForward) {
+    moved_[pass.unit] =
+        Append(Op::kOffloadActivations, pass.unit, pass.micro_batch, writer_->last(LaneId::kCompute));
+    leaving_.push_back(pass.unit);
+  } else if (pass.op == Op::kBackward) {
+    Fetch(pass.micro_batch);
+  }
+}
+
+void StagedActivations::Drop(int micro_batch) {
+  const int unit = leaving_.front();
+  leaving_.pop_front();
+  Append(Op::kDropActivations, unit, micro_batch, moved_[unit]);
+  returning_.push_back(unit);
+}
+
+void StagedActivations::Fetch(int micro_batch) {
+  if (returning_.empty()) return;
+  const int unit = returning_.back();
+  returning_.pop_back();
+  moved_[unit] = Append(Op::kFetchActivations, unit, micro_batch, writer_->last(LaneId::kCompute));
+}
+
+int StagedActivations::Append(Op op, int unit, int micro_batch, int after) {
+  Instruction instruction;
+  instruction.op = op;
+  instruction.unit = unit;
+  instruction.micro_batch = micro_batch;
+  return writer_->Append(std::move(instruction), {after});
+}
+
+}  // namespace fsdpd
