@@ -105,7 +105,7 @@ absl::Status Agent::StartParts() {
       errors);
   supervisor_ =
       std::make_unique<RankSupervisor>(RankOptions(errors), logs_.get(), flow_.get(), Clock::Real());
-  folders_ = std::make_unique<JobFolders>(options_.work_dir, options_.folders, [this] {
+  directories_ = std::make_unique<JobDirectories>(options_.work_dir, options_.directories, [this] {
     std::map<std::string, std::set<int>> hosted;
     for (const v1::HostedAttempt& attempt : supervisor_->Hosted())
       hosted[attempt.job_id()].insert(attempt.attempt());
@@ -118,8 +118,8 @@ absl::Status Agent::StartParts() {
                                              *message.mutable_preflight() = std::move(result);
                                              link_->SendLifecycle(std::move(message));
                                            });
-  flow_->Connect({link_.get(), supervisor_.get(), metrics_.get(), logs_.get(), steps_.get(), folders_.get(),
-                  gpus_.get(), preflight_.get()});
+  flow_->Connect({link_.get(), supervisor_.get(), metrics_.get(), logs_.get(), steps_.get(),
+                  directories_.get(), gpus_.get(), preflight_.get()});
   flow_->TellWhatWasKept();
   link_->Start();
   return absl::OkStatus();

@@ -24,7 +24,7 @@
 #include "agent/coordinator_link.h"
 #include "agent/device_probe.h"
 #include "agent/gpu_watch.h"
-#include "agent/job_folders.h"
+#include "agent/job_directories.h"
 #include "agent/log_keeper.h"
 #include "agent/metrics_exporter.h"
 #include "agent/rank_supervisor.h"
@@ -49,7 +49,7 @@ struct AgentOptions {
   std::vector<std::string> path_roots;        // Below which jobs' paths lie; none: wherever they are.
   std::map<std::string, std::string> labels;  // What jobs choose nodes by.
   std::string nvlink_domain;                  // Whose nodes reach each other's GPUs by NVLink; "": none.
-  JobFoldersOptions folders;                  // Which logs of jobs stay.
+  JobDirectoriesOptions directories;          // Which logs of jobs stay.
   int64_t max_log_bytes = kMaxLogBytes;       // Of a rank's log of an attempt.
 };
 
@@ -96,7 +96,7 @@ class Agent {
   std::unique_ptr<LogKeeper> logs_;
   std::unique_ptr<Preflight> preflight_;
   std::unique_ptr<RankSupervisor> supervisor_;
-  std::unique_ptr<JobFolders> folders_;
+  std::unique_ptr<JobDirectories> directories_;
 };
 
 }  // namespace fsdpd

@@ -252,7 +252,7 @@ void AgentFlow::Received(const v1::CoordinatorMessage& message) {
       if (parts_.logs != nullptr) parts_.logs->Grant(message.log_grant());
       return;
     case v1::CoordinatorMessage::kForget:
-      if (parts_.folders != nullptr) parts_.folders->Forget(message.forget().job_id());
+      if (parts_.directories != nullptr) parts_.directories->Forget(message.forget().job_id());
       return;
     case v1::CoordinatorMessage::kPreflight:
       if (parts_.preflight != nullptr) parts_.preflight->Begin(message.preflight());

@@ -14,7 +14,7 @@
 
 #include "agent/compute_times.h"
 #include "agent/gpu_watch.h"
-#include "agent/job_folders.h"
+#include "agent/job_directories.h"
 #include "agent/log_keeper.h"
 #include "agent/metrics_exporter.h"
 #include "agent/preflight.h"
@@ -42,7 +42,7 @@ class AgentFlow : public RankEvents, public UplinkHandler {
     MetricsExporter* metrics = nullptr;
     LogKeeper* logs = nullptr;
     StepRecords* steps = nullptr;
-    JobFolders* folders = nullptr;
+    JobDirectories* directories = nullptr;
     GpuWatch* gpus = nullptr;
     Preflight* preflight = nullptr;
   };

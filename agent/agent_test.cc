@@ -27,7 +27,7 @@
 namespace fsdpd {
 namespace {
 
-// Test binaries run in the folder of their runfiles.
+// Test binaries run in the directory of their runfiles.
 constexpr char kFakeRank[] = "agent/testing/fake_rank";
 
 struct Node {
@@ -682,10 +682,10 @@ TEST(Agent, SaysWhatIsWrongWithItsMachine) {
   options.node = "node-1";
   options.rank_binary = "/no/such/fsdpd-rank";
   EXPECT_EQ(Agent::Start(options, nullptr).status().code(), absl::StatusCode::kNotFound);
-  options.rank_binary = node.work.path();  // A folder.
+  options.rank_binary = node.work.path();  // A directory.
   EXPECT_EQ(Agent::Start(options, nullptr).status().code(), absl::StatusCode::kFailedPrecondition);
   options.rank_binary = kFakeRank;
-  options.work_dir = "/proc/no-such-folder";
+  options.work_dir = "/proc/no-such-directory";
   EXPECT_EQ(Agent::Start(options, nullptr).status().code(), absl::StatusCode::kPermissionDenied);
   options.work_dir = node.work.path();
   options.metrics_listen = node.agent->metrics_endpoint();  // In use.

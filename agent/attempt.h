@@ -38,7 +38,7 @@ inline bool IsPreflight(const AttemptId& id) { return id.job_id == kPreflightJob
 std::string ToString(const AttemptId& id);  // "job=tiny-k3x9q2 attempt=1"
 std::string ToString(const RankId& id);     // "job=tiny-k3x9q2 attempt=1 rank=0"
 
-// A job id becomes a folder's name, a metric label and part of a rank's environment: lower-case letters,
+// A job id becomes a directory's name, a metric label and part of a rank's environment: lower-case letters,
 // digits and '-', starting with a letter, at most 63 characters. INVALID_ARGUMENT says what is wrong with it.
 absl::Status CheckJobId(absl::string_view job_id);
 

@@ -10,7 +10,7 @@ TEST(CheckJobId, AcceptsWhatSubmitMakes) {
   EXPECT_TRUE(CheckJobId(std::string(63, 'a')).ok());
 }
 
-TEST(CheckJobId, RefusesWhatCouldLeaveTheWorkFolder) {
+TEST(CheckJobId, RefusesWhatCouldLeaveTheWorkDirectory) {
   for (const std::string& bad :
        {std::string(), std::string(".."), std::string("../etc"), std::string("a/b"), std::string("a.b"),
         std::string("-rf"), std::string("A"), std::string("a\0b", 3), std::string(64, 'a')}) {

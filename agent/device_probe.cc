@@ -100,12 +100,12 @@ int ReadGpusOffered(absl::string_view work_dir) {
 
 int CountGpusOnBus(const std::string& devices) {
   int gpus = 0;
-  std::error_code none;  // Machines without PCI have no such folder.
+  std::error_code none;  // Machines without PCI have no such directory.
   for (const auto& device : std::filesystem::directory_iterator(devices, none)) {
-    const std::string folder = device.path().string();
+    const std::string directory = device.path().string();
     // PCI class 03 is of what draws or computes; a bridge between cards (NVSwitch) has another.
-    gpus += absl::StartsWith(ReadText(folder + "/vendor"), "0x10de") &&
-            absl::StartsWith(ReadText(folder + "/class"), "0x03");
+    gpus += absl::StartsWith(ReadText(directory + "/vendor"), "0x10de") &&
+            absl::StartsWith(ReadText(directory + "/class"), "0x03");
   }
   return gpus;
 }

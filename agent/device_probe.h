@@ -48,7 +48,7 @@ absl::StatusOr<DeviceOffer> DecideOffer(absl::string_view asked, int slots, cons
 std::string GpusOfferedPath(absl::string_view work_dir);
 int ReadGpusOffered(absl::string_view work_dir);
 
-// In a folder such as /sys/bus/pci/devices: display and compute cards of NVIDIA's.
+// In a directory such as /sys/bus/pci/devices: display and compute cards of NVIDIA's.
 int CountGpusOnBus(const std::string& devices);
 
 // MemTotal of /proc/meminfo's text, in bytes; 0 when it is not there.

@@ -94,10 +94,10 @@ TEST(GpusOnBus, AreCardsOfNvidiaAndNeitherItsBridgesNorOthersCards) {
   const TempDir dir;
   EXPECT_EQ(CountGpusOnBus(dir.File("none")), 0);
   const auto device = [&](const std::string& name, const char* vendor, const char* kind) {
-    const std::string folder = dir.File(name);
-    std::filesystem::create_directory(folder);
-    std::ofstream(folder + "/vendor") << vendor << "\n";
-    std::ofstream(folder + "/class") << kind << "\n";
+    const std::string directory = dir.File(name);
+    std::filesystem::create_directory(directory);
+    std::ofstream(directory + "/vendor") << vendor << "\n";
+    std::ofstream(directory + "/class") << kind << "\n";
   };
   device("0000:01:00.0", "0x10de", "0x030200");
   device("0000:02:00.0", "0x10de", "0x030000");

@@ -50,11 +50,11 @@ std::string BytesAt(int fd, int64_t begin, size_t size) {
   return bytes;
 }
 
-std::string AttemptFolder(const std::string& work_dir, const AttemptId& id) {
+std::string AttemptDirectory(const std::string& work_dir, const AttemptId& id) {
   return absl::StrCat(work_dir, "/", id.job_id, "/attempt-", id.attempt);
 }
 
-// As the holder of a work folder's lock has written it there.
+// As the holder of a work directory's lock has written it there.
 std::string HolderOf(int lock) {
   char text[16] = {};
   int pid = 0;
@@ -65,22 +65,22 @@ std::string HolderOf(int lock) {
 // The rank that an ask is for; -1: all of its attempt.
 RankId IdOf(const v1::ReadLogs& ask) { return {{ask.job_id(), ask.attempt()}, ask.rank()}; }
 
-// The names of what is in `folder`; none when there is no such folder.
-absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder) {
+// The names of what is in `directory`; none when there is no such directory.
+absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& directory) {
   std::vector<std::string> names;
   std::error_code error;
-  std::filesystem::directory_iterator entry(folder, error);
+  std::filesystem::directory_iterator entry(directory, error);
   if (error == std::errc::no_such_file_or_directory) return names;
   for (const std::filesystem::directory_iterator end; !error && entry != end; entry.increment(error))
     names.push_back(entry->path().filename());
   if (error)
-    return absl::UnavailableError(ErrnoText(absl::StrCat("cannot look into ", folder), error.value()));
+    return absl::UnavailableError(ErrnoText(absl::StrCat("cannot look into ", directory), error.value()));
   return names;
 }
 
-// The ranks that have a file rank-R`suffix` in `folder`, in order.
-absl::StatusOr<std::vector<int>> RanksIn(const std::string& folder, absl::string_view suffix) {
-  FSDPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(folder));
+// The ranks that have a file rank-R`suffix` in `directory`, in order.
+absl::StatusOr<std::vector<int>> RanksIn(const std::string& directory, absl::string_view suffix) {
+  FSDPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(directory));
   std::vector<int> ranks;
   for (absl::string_view name : names) {
     int rank = 0;
@@ -98,9 +98,9 @@ struct TraceOf {
   int rank = 0;
 };
 
-// The traces in `folder`, by step.
-absl::StatusOr<std::vector<TraceOf>> TracesIn(const std::string& folder) {
-  FSDPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(folder));
+// The traces in `directory`, by step.
+absl::StatusOr<std::vector<TraceOf>> TracesIn(const std::string& directory) {
+  FSDPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(directory));
   std::vector<TraceOf> traces;
   for (const std::string& name : names) {
     TraceOf trace;
@@ -210,14 +210,14 @@ absl::StatusOr<UniqueFd> LogKeeper::Prepare(const std::string& work_dir) {
 }
 
 std::string LogKeeper::PathOf(const RankId& id) const {
-  return absl::StrCat(AttemptFolder(work_dir_, id.of), "/rank-", id.rank, ".log");
+  return absl::StrCat(AttemptDirectory(work_dir_, id.of), "/rank-", id.rank, ".log");
 }
 
-std::string LogKeeper::FolderOf(const AttemptId& id) const {
-  const std::string folder = AttemptFolder(work_dir_, id);
+std::string LogKeeper::DirectoryOf(const AttemptId& id) const {
+  const std::string directory = AttemptDirectory(work_dir_, id);
   std::error_code error;
-  const std::filesystem::path absolute = std::filesystem::absolute(folder, error);
-  return error ? folder : absolute.string();
+  const std::filesystem::path absolute = std::filesystem::absolute(directory, error);
+  return error ? directory : absolute.string();
 }
 
 void LogKeeper::AddNotice(const RankId& id, const std::string& words) {
@@ -228,7 +228,7 @@ void LogKeeper::AddNotice(const RankId& id, const std::string& words) {
 absl::StatusOr<UniqueFd> LogKeeper::OpenForRank(const RankId& id) {
   const std::string path = PathOf(id);
   std::error_code ignored;  // The open that follows says it better.
-  std::filesystem::create_directories(AttemptFolder(work_dir_, id.of), ignored);
+  std::filesystem::create_directories(AttemptDirectory(work_dir_, id.of), ignored);
   UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!fd.valid()) LogWarning("nothing that %s logs is kept: %s", ToString(id), ErrnoText(path));
   loss_.Watch(path);
@@ -325,7 +325,7 @@ absl::StatusOr<std::shared_ptr<LogKeeper::Request>> LogKeeper::Open(const v1::Re
   }
   std::vector<int> ranks = {ask.rank()};
   if (ask.rank() < 0) {
-    FSDPD_ASSIGN_OR_RETURN(ranks, RanksIn(AttemptFolder(work_dir_, attempt), ".log"));
+    FSDPD_ASSIGN_OR_RETURN(ranks, RanksIn(AttemptDirectory(work_dir_, attempt), ".log"));
   }
   for (const int rank : ranks) {
     LogFile file;
@@ -369,15 +369,15 @@ void LogKeeper::AddRemoved(Request* request, absl::string_view what, absl::strin
 absl::Status LogKeeper::FindTraces(Request* request) const {
   const v1::ReadLogs& ask = request->ask;
   const AttemptId attempt{ask.job_id(), ask.attempt()};
-  const std::string folder = FolderOf(attempt);
-  FSDPD_ASSIGN_OR_RETURN(const std::vector<TraceOf> traces, TracesIn(folder));
+  const std::string directory = DirectoryOf(attempt);
+  FSDPD_ASSIGN_OR_RETURN(const std::vector<TraceOf> traces, TracesIn(directory));
   for (const TraceOf& trace : traces) {
     const bool wanted = trace.step >= ask.traces().first() && trace.step <= ask.traces().last();
     if (!wanted || (ask.rank() >= 0 && ask.rank() != trace.rank)) continue;
     LogFile file;
     file.id = {attempt, trace.rank};
     file.step = trace.step;
-    file.path = absl::StrCat(folder, "/", TraceFileName(trace.step, trace.rank));
+    file.path = absl::StrCat(directory, "/", TraceFileName(trace.step, trace.rank));
     request->files.push_back(std::move(file));
   }
   if (!request->files.empty()) return absl::OkStatus();
@@ -389,7 +389,7 @@ absl::Status LogKeeper::FindEvidence(Request* request) const {
   const v1::ReadLogs& ask = request->ask;
   const AttemptId attempt{ask.job_id(), ask.attempt()};
   FSDPD_ASSIGN_OR_RETURN(const std::vector<int> ranks,
-                         RanksIn(AttemptFolder(work_dir_, attempt), kEvidenceSuffix));
+                         RanksIn(AttemptDirectory(work_dir_, attempt), kEvidenceSuffix));
   for (const int rank : ranks) {
     if (ask.rank() >= 0 && ask.rank() != rank) continue;
     LogFile file;

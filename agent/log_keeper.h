@@ -58,13 +58,13 @@ class LogKeeper : public RankLogs {
             InternalErrors errors = InternalErrors());
   ~LogKeeper() override;  // Ends all requests.
 
-  // Creates the work folder, proves that it can be written, and takes it for this process for as long as what
-  // it returns lives: two agents would write the same logs, and read each other's. FAILED_PRECONDITION names
-  // the process that has it.
+  // Creates the work directory, proves that it can be written, and takes it for this process for as long as
+  // what it returns lives: two agents would write the same logs, and read each other's. FAILED_PRECONDITION
+  // names the process that has it.
   static absl::StatusOr<UniqueFd> Prepare(const std::string& work_dir);
 
   std::string PathOf(const RankId& id) const override;
-  std::string FolderOf(const AttemptId& id) const override;
+  std::string DirectoryOf(const AttemptId& id) const override;
   absl::StatusOr<UniqueFd> OpenForRank(const RankId& id) override;
   void RankEnded(const RankId& id) override;
   void AddNotice(const RankId& id, const std::string& words) override;

@@ -14,7 +14,7 @@
 #include <sstream>
 #include <thread>
 
-#include "agent/job_folders.h"
+#include "agent/job_directories.h"
 #include "base/limits.h"
 #include "base/log_gap.h"
 #include "base/temp_dir.h"
@@ -22,14 +22,14 @@
 
 namespace {
 
-// After how many entries listing a folder fails, as on a network's file system; < 0: it does not.
+// After how many entries listing a directory fails, as on a network's file system; < 0: it does not.
 std::atomic<int> listing_fails_after{-1};
 
 }  // namespace
 
-extern "C" dirent* readdir(DIR* folder) {
+extern "C" dirent* readdir(DIR* directory) {
   static const auto real = reinterpret_cast<dirent* (*)(DIR*)>(dlsym(RTLD_NEXT, "readdir"));
-  if (listing_fails_after < 0 || listing_fails_after-- > 0) return real(folder);
+  if (listing_fails_after < 0 || listing_fails_after-- > 0) return real(directory);
   errno = EIO;
   return nullptr;
 }
@@ -373,11 +373,11 @@ TEST_F(LogKeeperTest, ALogThatWasTruncatedAndWrittenAnewIsReadFromItsBeginning) 
 
 TEST_F(LogKeeperTest, ReadsTracesOneFileAfterTheOther) {
   const UniqueFd log = Open(kRank);
-  const std::string folder = keeper_.FolderOf(kRank.of);
+  const std::string directory = keeper_.DirectoryOf(kRank.of);
   for (const char* name :
        {"trace_step_9_rank_3.json", "trace_step_10_rank_3.json", "trace_step_10_rank_2.json",
         "trace_step_11_rank_2.json", "trace_step_10_rank_3.json.tmp"})
-    std::ofstream(folder + "/" + name) << name << "\nend\n";
+    std::ofstream(directory + "/" + name) << name << "\nend\n";
   keeper_.Read(AskForTraces(9, 10));
   EXPECT_EQ(reader_.AwaitEnd(),
             "3:trace_step_9_rank_3.json\n3:end\n2:trace_step_10_rank_2.json\n2:end\n"
@@ -390,7 +390,7 @@ TEST_F(LogKeeperTest, ATraceWaitsForItsReader) {
   const UniqueFd log = Open(kRank);
   const std::string line(1000, 'x');
   for (const int step : {1, 2}) {
-    std::ofstream file(keeper_.FolderOf(kRank.of) + "/" + TraceFileName(step, 3));
+    std::ofstream file(keeper_.DirectoryOf(kRank.of) + "/" + TraceFileName(step, 3));
     for (int i = 0; i < 100; ++i) file << line << "\n";
   }
   v1::ReadLogs ask = AskForTraces(1, 2, 3);
@@ -412,20 +412,21 @@ TEST_F(LogKeeperTest, ATraceWaitsForItsReader) {
 // What is read to its half is no whole, and the node is none that has nothing.
 TEST_F(LogKeeperTest, AFileThatGoesBeforeItsTurnIsAnError) {
   const UniqueFd log = Open(kRank);
-  const std::string folder = keeper_.FolderOf(kRank.of) + "/", line(1000, 'x');
-  std::ofstream(folder + TraceFileName(1, 3)) << line << "\n" << line << "\n";
-  std::ofstream(folder + TraceFileName(2, 3)) << line << "\n";
+  const std::string directory = keeper_.DirectoryOf(kRank.of) + "/", line(1000, 'x');
+  std::ofstream(directory + TraceFileName(1, 3)) << line << "\n" << line << "\n";
+  std::ofstream(directory + TraceFileName(2, 3)) << line << "\n";
   v1::ReadLogs ask = AskForTraces(1, 2, 3);
   ask.set_window_bytes(LogLineCost(1000));
   keeper_.Read(ask);
   EXPECT_EQ(reader_.AwaitLines(1), 1);
-  ASSERT_EQ(unlink((folder + TraceFileName(2, 3)).c_str()), 0);
+  ASSERT_EQ(unlink((directory + TraceFileName(2, 3)).c_str()), 0);
   v1::LogGrant grant;
   grant.set_request(1);
   grant.set_bytes(10 * LogLineCost(1000));
   keeper_.Grant(grant);
   reader_.AwaitEnd();
-  EXPECT_EQ(reader_.error(), "cannot read " + folder + TraceFileName(2, 3) + ": No such file or directory");
+  EXPECT_EQ(reader_.error(),
+            "cannot read " + directory + TraceFileName(2, 3) + ": No such file or directory");
   EXPECT_FALSE(reader_.no_such_log());
 }
 
@@ -445,7 +446,7 @@ TEST_F(LogKeeperTest, ReadsWhatIsKeptOfRanksThatStoodStill) {
   EXPECT_EQ(reader_.error(), "this node keeps nothing of a rank of job=job attempt=2 that stood still");
   Write(log, "its log\n");
   for (const char* name : {"rank-3.hang.txt", "rank-2.hang.txt", "rank-4.hang.txt.part"})
-    std::ofstream(keeper_.FolderOf(kRank.of) + "/" + name) << name << "\nend\n";
+    std::ofstream(keeper_.DirectoryOf(kRank.of) + "/" + name) << name << "\nend\n";
   keeper_.Read(ask);
   EXPECT_EQ(reader_.AwaitEnds(2), "2:rank-2.hang.txt\n2:end\n3:rank-3.hang.txt\n3:end\n");
   ask.set_rank(3);
@@ -460,12 +461,13 @@ TEST_F(LogKeeperTest, ALogRemovedByTheWorkBoundIsANoticeAndNotNothing) {
     Write(Open({kRank.of, rank}), "a line\n");
     keeper_.RankEnded({kRank.of, rank});
   }
-  std::ofstream(keeper_.FolderOf(kRank.of) + "/rank-3.hang.txt") << "its threads\n";
+  std::ofstream(keeper_.DirectoryOf(kRank.of) + "/rank-3.hang.txt") << "its threads\n";
   {
-    JobFoldersOptions options;
+    JobDirectoriesOptions options;
     options.max_bytes = 1;
-    const JobFolders folders(dir_.path(), options, [] { return std::map<std::string, std::set<int>>(); });
-    while (std::filesystem::exists(keeper_.FolderOf(kRank.of))) std::this_thread::yield();
+    const JobDirectories directories(dir_.path(), options,
+                                     [] { return std::map<std::string, std::set<int>>(); });
+    while (std::filesystem::exists(keeper_.DirectoryOf(kRank.of))) std::this_thread::yield();
   }
   const std::string of_log =
       "3![fsdpd-agent: the log of rank 3 of attempt 2 was removed: files of jobs on this node exceeded "
@@ -603,7 +605,7 @@ TEST_F(LogKeeperTest, ALogThatBreaksOffWhereItCannotBeReadSaysSo) {
   EXPECT_EQ(reader_.error(), "cannot read " + keeper_.PathOf(kRank) + ": Is a directory");
 }
 
-TEST_F(LogKeeperTest, AFolderWhoseListingBreaksOffEndsTheAskAndNotTheAgent) {
+TEST_F(LogKeeperTest, ADirectoryWhoseListingBreaksOffEndsTheAskAndNotTheAgent) {
   for (const int rank : {1, 2, 3}) Write(Open({{"job", 2}, rank}), "one\n");
   listing_fails_after = 3;  // Of five, with "." and "..".
   keeper_.Read(Ask(-1));
@@ -655,25 +657,25 @@ TEST_F(LogKeeperTest, AReaderThatHasGoneEndsItsRequestAndHoldsUpNobody) {
   EXPECT_EQ(reader_.AwaitEnd(), "3:one\n3:two\n") << "lines of the first request are not sent again";
 }
 
-TEST_F(LogKeeperTest, PreparesItsFolderOrSaysWhyNot) {
+TEST_F(LogKeeperTest, PreparesItsDirectoryOrSaysWhyNot) {
   EXPECT_TRUE(LogKeeper::Prepare(dir_.File("new/deep")).ok());
   const absl::Status status = LogKeeper::Prepare("/proc/new").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(std::string(status.message()).rfind("cannot make /proc/new: ", 0), 0u) << status;
 }
 
-TEST_F(LogKeeperTest, AFolderIsOneAgentsAndSaysWhose) {
-  const std::string folder = dir_.File("work");
+TEST_F(LogKeeperTest, ADirectoryIsOneAgentsAndSaysWhose) {
+  const std::string directory = dir_.File("work");
   {
-    const absl::StatusOr<UniqueFd> first = LogKeeper::Prepare(folder);
+    const absl::StatusOr<UniqueFd> first = LogKeeper::Prepare(directory);
     ASSERT_TRUE(first.ok()) << first.status();
-    const absl::Status second = LogKeeper::Prepare(folder).status();
+    const absl::Status second = LogKeeper::Prepare(directory).status();
     EXPECT_EQ(second.code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_EQ(std::string(second.message()), "another agent, pid " + std::to_string(getpid()) +
-                                                 ", keeps its ranks' logs in " + folder +
+                                                 ", keeps its ranks' logs in " + directory +
                                                  ": give this one another --work-dir");
   }
-  EXPECT_TRUE(LogKeeper::Prepare(folder).ok()) << "it has ended";
+  EXPECT_TRUE(LogKeeper::Prepare(directory).ok()) << "it has ended";
 }
 
 }  // namespace

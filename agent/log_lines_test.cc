@@ -93,7 +93,7 @@ TEST(AppendNotice, HasALineOfItsOwnAlsoAfterATornOne) {
   EXPECT_EQ(WithNotice(""), "[fsdpd-agent: words]\n");
   EXPECT_EQ(WithNotice("a\n"), "a\n[fsdpd-agent: words]\n");
   EXPECT_EQ(WithNotice("a\nb"), "a\nb\n[fsdpd-agent: words]\n");
-  EXPECT_FALSE(AppendNotice("/no/such/folder/log", "words").ok());
+  EXPECT_FALSE(AppendNotice("/no/such/directory/log", "words").ok());
 }
 
 }  // namespace

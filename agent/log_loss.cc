@@ -25,7 +25,7 @@ constexpr char kRemovedNotice[] =
 constexpr size_t kPageBytes = 4096;  // What a log's next block takes.
 constexpr size_t kMaxGaps = 4096;    // Logs that get a line about it; more in one loss are a crash loop's.
 
-// What a write to the folder's disk fails with; 0 when it takes a page.
+// What a write to the directory's disk fails with; 0 when it takes a page.
 int TryDisk(const std::string& work_dir) {
   const std::string path = work_dir + "/.write-probe";
   const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));

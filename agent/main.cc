@@ -123,7 +123,7 @@ std::string TakeLabels(const std::vector<std::string>& texts, std::map<std::stri
   return absl::StrCat("--label: ", labels->size(), " labels; at most ", kMaxLabels, " are allowed");
 }
 
-std::string CheckFolder(const std::string& dir) {
+std::string CheckDirectory(const std::string& dir) {
   return std::string(ResolvePathRoot(dir).status().message());
 }
 
@@ -202,14 +202,14 @@ void DeclarePermissions(CLI::App* app, Flags* flags) {
       ->check(CheckAllowedEnv);
   app->add_option(
          "--plugin-dir", flags->agent.plugin_dirs,
-         "Folder of which ranks here load jobs' plug-ins (model.plugin); may be repeated. Without it "
+         "Directory of which ranks here load jobs' plug-ins (model.plugin); may be repeated. Without it "
          "none is loaded: a plug-in runs as this program's user")
-      ->check(CheckFolder);
+      ->check(CheckDirectory);
   app->add_option(
          "--path-root", flags->agent.path_roots,
-         "Folder below which lies what jobs read and write here (data, checkpoints); may be repeated. "
+         "Directory below which lies what jobs read and write here (data, checkpoints); may be repeated. "
          "Without it that may lie wherever this program's user reaches")
-      ->check(CheckFolder);
+      ->check(CheckDirectory);
 }
 
 void Declare(CLI::App* app, Flags* flags) {
@@ -236,7 +236,7 @@ void Declare(CLI::App* app, Flags* flags) {
       ->check(CheckListen)
       ->capture_default_str();
   app->add_option("--port-file", flags->port_file, "Gets the HOST:PORT of /metrics once it is served");
-  app->add_option("--work-dir", flags->agent.work_dir, "Folder for rank logs")
+  app->add_option("--work-dir", flags->agent.work_dir, "Directory for rank logs")
       ->required()
       ->check(CheckNotEmpty);
   app->add_option("--rank-binary", flags->agent.rank_binary,
@@ -250,7 +250,7 @@ void Declare(CLI::App* app, Flags* flags) {
       ->capture_default_str();
   DeclarePlace(app, flags);
   DeclarePermissions(app, flags);
-  app->add_option("--keep-jobs", flags->agent.folders.keep_jobs,
+  app->add_option("--keep-jobs", flags->agent.directories.keep_jobs,
                   "Jobs whose logs and traces are kept, newest first; running jobs always keep theirs")
       ->check(InRange(int64_t{1}, int64_t{1000000}))
       ->capture_default_str();
@@ -284,10 +284,11 @@ void Declare(CLI::App* app, Flags* flags) {
 
 std::string DefaultRankBinary() {
   std::error_code error;
-  const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
-  const std::filesystem::path beside = folder / "fsdpd-rank";
+  const std::filesystem::path directory =
+      std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+  const std::filesystem::path beside = directory / "fsdpd-rank";
   if (std::filesystem::exists(beside, error)) return beside;
-  return (folder.parent_path() / "fsdp" / "fsdpd-rank").string();
+  return (directory.parent_path() / "fsdp" / "fsdpd-rank").string();
 }
 
 // Readers never see half of it.
@@ -380,7 +381,7 @@ void WarnOfLoopback(const AgentOptions& agent) {
 
 int Serve(Flags flags, int signals) {
   std::error_code
-      unknown;  // A working folder that is gone: the path stays, and opening it says what is wrong.
+      unknown;  // A working directory that is gone: the path stays, and opening it says what is wrong.
   const std::filesystem::path work_dir = std::filesystem::absolute(flags.agent.work_dir, unknown);
   if (!unknown) flags.agent.work_dir = work_dir.lexically_normal().string();  // Coordinators tell it people.
   if (const absl::Status own = CheckOwnAddress(flags.agent.bind_address); !own.ok()) {
@@ -403,8 +404,8 @@ int Serve(Flags flags, int signals) {
   };
   flags.agent.grace = absl::Milliseconds(flags.grace_ms);
   flags.agent.max_log_bytes = flags.log_mib << 20;
-  flags.agent.folders.max_bytes = flags.work_mib << 20;
-  if (flags.keep_days > 0) flags.agent.folders.keep_for = absl::Hours(24 * flags.keep_days);
+  flags.agent.directories.max_bytes = flags.work_mib << 20;
+  if (flags.keep_days > 0) flags.agent.directories.keep_for = absl::Hours(24 * flags.keep_days);
   if (flags.agent.rank_binary.empty()) {
     flags.agent.rank_binary = DefaultRankBinary();
   } else if (const absl::Status usable = CheckRankBinary(flags.agent.rank_binary); !usable.ok()) {

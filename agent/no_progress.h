@@ -1,7 +1,7 @@
 // Since when nothing of a rank moves, and whether that is longer than what it is in the middle of may take. A
-// pure count over what its agent sees from outside: its flight recorder, its messages and its process. It says
-// that a rank stands still and not why: most that do wait for another one, and which is to blame is judged
-// over all ranks of the attempt, by the coordinator.
+// pure count over what its agent sees from outside: its flight recorder, its messages and its process. It
+// says that a rank stands still and not why: most that do wait for another one, and which is to blame is
+// judged over all ranks of the attempt, by the coordinator.
 //
 // A rank moves when a lane begins or ends an instruction, when its phase changes, and when it says something.
 // So a slow step is no stillness: some lane of it moves. What may take long without any of it has a limit by

@@ -13,7 +13,8 @@ namespace {
 class PathRootsTest : public testing::Test {
  protected:
   PathRootsTest() {
-    for (const char* folder : {"data", "data-not"}) std::filesystem::create_directory(dir_.File(folder));
+    for (const char* directory : {"data", "data-not"})
+      std::filesystem::create_directory(dir_.File(directory));
     for (const char* file : {"data/a.bin", "data-not/a.bin"}) std::ofstream(dir_.File(file)) << "x";
     roots_ = {ResolvePathRoot(dir_.File("data")).value()};
   }
@@ -26,7 +27,7 @@ class PathRootsTest : public testing::Test {
   std::vector<PathRoot> roots_;
 };
 
-TEST_F(PathRootsTest, WhatLiesBelowAFolderThatWasNamedDoesAndNothingElse) {
+TEST_F(PathRootsTest, WhatLiesBelowADirectoryThatWasNamedDoesAndNothingElse) {
   EXPECT_TRUE(Below(dir_.File("data/a.bin")));
   EXPECT_TRUE(Below(dir_.File("data")));
   EXPECT_TRUE(Below(dir_.File("data/")));
@@ -38,8 +39,8 @@ TEST_F(PathRootsTest, WhatLiesBelowAFolderThatWasNamedDoesAndNothingElse) {
   EXPECT_FALSE(LiesBelow(dir_.File("data/a.bin"), {}).value());
 }
 
-// A checkpoint's folder is made by the job.
-TEST_F(PathRootsTest, WhatIsNotThereYetLiesWhereItsNearestFolderDoes) {
+// A checkpoint's directory is made by the job.
+TEST_F(PathRootsTest, WhatIsNotThereYetLiesWhereItsNearestDirectoryDoes) {
   EXPECT_TRUE(Below(dir_.File("data/run/one")));
   EXPECT_FALSE(Below(dir_.File("data-not/run/one")));
   Link("data-not", "data/out");
@@ -70,7 +71,7 @@ TEST_F(PathRootsTest, WhereALinkThatLeadsNowhereWillLeadIsNotKnown) {
   }
 }
 
-TEST_F(PathRootsTest, AFolderMayBeNamedByItsLinkOrWhereThatLeads) {
+TEST_F(PathRootsTest, ADirectoryMayBeNamedByItsLinkOrWhereThatLeads) {
   Link("data", "link");
   const std::vector<PathRoot> linked = {ResolvePathRoot(dir_.File("link/")).value()};
   EXPECT_EQ(linked[0].given, dir_.File("link"));
@@ -88,10 +89,10 @@ TEST_F(PathRootsTest, TheRootOfAllHoldsAllThatDoesNotClimb) {
   EXPECT_FALSE(LiesBelow("/nowhere/..", all).value());
 }
 
-TEST_F(PathRootsTest, SaysThatThereIsNoSuchFolder) {
+TEST_F(PathRootsTest, SaysThatThereIsNoSuchDirectory) {
   EXPECT_EQ(ResolvePathRoot("/nowhere").status().message(), "/nowhere: No such file or directory");
   const std::string file = dir_.File("data/a.bin");
-  EXPECT_EQ(ResolvePathRoot(file).status().message(), file + " is no folder");
+  EXPECT_EQ(ResolvePathRoot(file).status().message(), file + " is no directory");
 }
 
 TEST_F(PathRootsTest, TheyAreNamedAsTheirOwnerDoes) {

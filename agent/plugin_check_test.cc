@@ -13,8 +13,8 @@ namespace {
 class PluginCheckTest : public testing::Test {
  protected:
   PluginCheckTest() {
-    for (const char* folder : {"allowed", "allowed-not"})
-      std::filesystem::create_directory(dir_.File(folder));
+    for (const char* directory : {"allowed", "allowed-not"})
+      std::filesystem::create_directory(dir_.File(directory));
     for (const char* file : {"allowed/mine.so", "allowed-not/mine.so"}) std::ofstream(dir_.File(file)) << "x";
     allowed_ = {ResolvePathRoot(dir_.File("allowed")).value()};
   }
@@ -22,7 +22,7 @@ class PluginCheckTest : public testing::Test {
   std::vector<PathRoot> allowed_;
 };
 
-TEST_F(PluginCheckTest, TakesWhatLiesInAFolderThatWasNamedAndNothingElse) {
+TEST_F(PluginCheckTest, TakesWhatLiesInADirectoryThatWasNamedAndNothingElse) {
   EXPECT_EQ(WhyNoPlugin(dir_.File("allowed/mine.so"), allowed_), "");
   const std::string beside = dir_.File("allowed-not/mine.so");
   const std::string outside = "' is not loaded on this node: it lies outside of its agent's --plugin-dir ";
@@ -32,7 +32,7 @@ TEST_F(PluginCheckTest, TakesWhatLiesInAFolderThatWasNamedAndNothingElse) {
   EXPECT_EQ(WhyNoPlugin(out, allowed_), "model.plugin.path: '" + out + outside + allowed_[0].given);
 }
 
-TEST_F(PluginCheckTest, WithoutAFolderNothingIsLoaded) {
+TEST_F(PluginCheckTest, WithoutADirectoryNothingIsLoaded) {
   const std::string path = dir_.File("allowed/mine.so");
   EXPECT_EQ(WhyNoPlugin(path, {}),
             "model.plugin.path: '" + path + "' is not loaded on this node: its agent has no --plugin-dir");

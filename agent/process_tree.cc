@@ -38,12 +38,12 @@ std::string ReadSmallFile(const std::string& path) {
 
 // In the middle of execve a process has no environment; it is asked again until it has one.
 std::string ReadEnvironment(pid_t pid) {
-  const std::string folder = absl::StrCat("/proc/", pid);
+  const std::string directory = absl::StrCat("/proc/", pid);
   const absl::Time deadline = Clock::Real()->Now() + kLongestExec;
   for (int seen_empty = 0;;) {
-    std::string environment = ReadSmallFile(folder + "/environ");
+    std::string environment = ReadSmallFile(directory + "/environ");
     char image;  // A zombie, the kernel's and who is gone have none.
-    if (!environment.empty() || readlink((folder + "/exe").c_str(), &image, 1) < 0) return environment;
+    if (!environment.empty() || readlink((directory + "/exe").c_str(), &image, 1) < 0) return environment;
     ProcessFacts facts;
     seen_empty = ReadProcessFacts(pid, &facts) && facts.empty_environment ? seen_empty + 1 : 0;
     // Once may be the moment in which the kernel fills a new one.

@@ -19,7 +19,7 @@
 namespace fsdpd {
 
 struct RankCommand {
-  std::string binary;  // Absolute, or relative to the agent's folder.
+  std::string binary;  // Absolute, or relative to the agent's directory.
   std::string mark;    // Value of kRankMark in the environment of the tree; unique per rank and attempt.
   std::map<std::string, std::string> variables;  // Set whatever the agent's environment has.
   std::map<std::string, std::string> defaults;   // Set unless the agent or `variables` has them.

@@ -19,7 +19,7 @@ class RankLogs {
   virtual ~RankLogs() = default;
 
   virtual std::string PathOf(const RankId& id) const = 0;
-  virtual std::string FolderOf(
+  virtual std::string DirectoryOf(
       const AttemptId& id) const = 0;  // Absolute: ranks leave their traces there too.
   // An error when not even /dev/null can be had: the agent is out of descriptors.
   virtual absl::StatusOr<UniqueFd> OpenForRank(const RankId& id) = 0;

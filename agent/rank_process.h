@@ -5,8 +5,8 @@
 //
 // Spawned with posix_spawn, never fork: threads of gRPC are running. The rank leads a session and a process
 // group of its own, has /dev/null as stdin, its log as stdout and stderr, its end of the socket pair as
-// descriptor 3, its flight recorder (base/flight_recorder.h) as descriptor 4 and nothing else open. It must exit by
-// itself when descriptor 3 closes: that covers an agent that was killed.
+// descriptor 3, its flight recorder (base/flight_recorder.h) as descriptor 4 and nothing else open. It must
+// exit by itself when descriptor 3 closes: that covers an agent that was killed.
 //
 // The dead rank stays a zombie until its whole tree is gone, so that its number, and with it the group and
 // the session, cannot be given to somebody else in between.

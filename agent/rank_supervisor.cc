@@ -445,7 +445,7 @@ void RankSupervisor::Refuse(const v1::Launch& launch, const LaunchRefusal& refus
 void RankSupervisor::Start(Attempt* attempt, const v1::Launch& launch, int index) {
   Rank* rank = &attempt->ranks[static_cast<size_t>(index)];
   v1::RankLaunch start = LaunchOf(launch, index, options_.bind_address);
-  start.set_files_dir(logs_->FolderOf(attempt->id));
+  start.set_files_dir(logs_->DirectoryOf(attempt->id));
   rank->id = {attempt->id, start.rank()};
   rank->device = start.device();
   if (options_.used_bytes != nullptr)

@@ -26,9 +26,9 @@
 // coordinator has been away for kAloneTime, what is left is stopped here: a collective without one of its
 // ranks would only hold the devices.
 //
-// Where a rank stands is read from its flight recorder (base/flight_recorder.h): when it is asked for (Locate), and
-// for its exit just before the rank is told to leave or when it has ended, whichever is first. What leaves
-// runs on.
+// Where a rank stands is read from its flight recorder (base/flight_recorder.h): when it is asked for
+// (Locate), and for its exit just before the rank is told to leave or when it has ended, whichever is first.
+// What leaves runs on.
 //
 // Once a second each rank is looked at, and one that stands still for longer than it may (no_progress.h)
 // is told of again and again until it moves. While this process, or the coordinator over which ranks of

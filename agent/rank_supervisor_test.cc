@@ -600,7 +600,7 @@ TEST_F(RankSupervisorTest, ALaunchThatThrowsFailsAndAnEndIsReportedAgain) {
 TEST_F(RankSupervisorTest, AFullDiskCostsTheLogAndNotTheRank) {
   std::filesystem::create_directories(dir_.File("job/attempt-1"));
   std::filesystem::create_symlink("/dev/full", dir_.File("job/attempt-1/rank-0.log"));
-  std::ofstream(dir_.File("job/attempt-2")) << "a file where the folder should be";
+  std::ofstream(dir_.File("job/attempt-2")) << "a file where the directory should be";
   Start();
   supervisor_->Launch(Launch("flood", 1, {0}));
   EXPECT_EQ(events_.AwaitExit(0).exit_code(), 0);
@@ -653,7 +653,7 @@ TEST_F(RankSupervisorTest, WithoutDescriptorsALaunchFailsForThatReasonAndWhatRan
   EXPECT_EQ(events_.AwaitExit(2).exit_code(), 0);
 }
 
-TEST_F(RankSupervisorTest, APlugInIsLoadedOnlyFromAFolderThatWasNamed) {
+TEST_F(RankSupervisorTest, APlugInIsLoadedOnlyFromADirectoryThatWasNamed) {
   std::filesystem::create_directory(dir_.File("plugins"));
   std::ofstream(dir_.File("plugins/mine.so")) << "x";
   std::ofstream(dir_.File("theirs.so")) << "x";
@@ -674,7 +674,7 @@ TEST_F(RankSupervisorTest, APlugInIsLoadedOnlyFromAFolderThatWasNamed) {
   EXPECT_EQ(events_.AwaitExit(1).exit_code(), 0);
 }
 
-TEST_F(RankSupervisorTest, WhatAJobReadsAndWritesLiesBelowAFolderThatWasNamed) {
+TEST_F(RankSupervisorTest, WhatAJobReadsAndWritesLiesBelowADirectoryThatWasNamed) {
   std::filesystem::create_directory(dir_.File("data"));
   options_.path_roots = {ResolvePathRoot(dir_.File("data")).value()};
   Start();

@@ -20,12 +20,13 @@ constexpr uintmax_t kMaxRecordBytes = 1 << 20;
 }  // namespace
 
 std::vector<std::string> RankFilesOf(const fs::path& job, int attempt) {
-  const std::string folder = absl::StrCat("attempt-", attempt);
+  const std::string directory = absl::StrCat("attempt-", attempt);
   std::vector<std::string> files;
   std::error_code error;
-  for (fs::directory_iterator file(job / folder, error), end; !error && file != end; file.increment(error)) {
+  for (fs::directory_iterator file(job / directory, error), end; !error && file != end;
+       file.increment(error)) {
     const std::string name = file->path().filename().string();
-    if (absl::StartsWith(name, "rank-")) files.push_back(absl::StrCat(folder, "/", name));
+    if (absl::StartsWith(name, "rank-")) files.push_back(absl::StrCat(directory, "/", name));
   }
   return files;
 }

@@ -1,8 +1,8 @@
-// Record of the logs and hang evidence that an agent removed to stay within --work-mib (job_folders.h), in
-// WORK_DIR/JOB/removed: a reader of one gets a notice instead of nothing. One line per file, as in
-// "attempt-1/rank-0.log". It is removed with the job's folder.
+// Record of the logs and hang evidence that an agent removed to stay within --work-mib (job_directories.h),
+// in WORK_DIR/JOB/removed: a reader of one gets a notice instead of nothing. One line per file, as in
+// "attempt-1/rank-0.log". It is removed with the job's directory.
 //
-// Thread safety: one writer (the thread of JobFolders); readers at any time.
+// Thread safety: one writer (the thread of JobDirectories); readers at any time.
 #pragma once
 
 #include <absl/strings/string_view.h>
@@ -18,7 +18,7 @@ namespace fsdpd {
 
 constexpr char kRemovedFiles[] = "removed";
 
-// "attempt-1/rank-0.log" of each file of a rank in the attempt's folder.
+// "attempt-1/rank-0.log" of each file of a rank in the attempt's directory.
 std::vector<std::string> RankFilesOf(const std::filesystem::path& job, int attempt);
 
 // After the removal, which may have made room for it. A record that cannot be written is logged.

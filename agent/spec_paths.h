@@ -1,6 +1,6 @@
 // Whether a job's ranks may open what its spec names on this node. They run as the agent's user, so a spec's
-// paths reach what that user does, unless the agent's owner named folders (--path-root): then all of them lie
-// below these (path_roots.h). A plug-in's has folders of its own (plugin_check.h).
+// paths reach what that user does, unless the agent's owner named directories (--path-root): then all of them
+// lie below these (path_roots.h). A plug-in's has directories of its own (plugin_check.h).
 //
 // Looks at the disk, for as long as that takes.
 #pragma once
@@ -17,7 +17,7 @@ namespace fsdpd {
 
 struct SpecPath {
   std::string field;  // "data.tokens[0].path"
-  std::string path;   // Of the file or folder that is opened.
+  std::string path;   // Of the file or directory that is opened.
 };
 
 // All that ranks open or make; those that the spec leaves out are not among them.

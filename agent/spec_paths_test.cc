@@ -71,15 +71,15 @@ TEST(SpecPaths, ATextThatIsNoneOfThemIsNoPathOnTheNodes) {
 class CheckPathsTest : public testing::Test {
  protected:
   CheckPathsTest() {
-    for (const char* folder : {"data", "ckpt"}) {
-      std::filesystem::create_directory(dir_.File(folder));
-      roots_.push_back(ResolvePathRoot(dir_.File(folder)).value());
+    for (const char* directory : {"data", "ckpt"}) {
+      std::filesystem::create_directory(dir_.File(directory));
+      roots_.push_back(ResolvePathRoot(dir_.File(directory)).value());
     }
   }
-  absl::Status Check(const std::string& tokens, const std::string& folder) {
+  absl::Status Check(const std::string& tokens, const std::string& directory) {
     v1::JobSpec spec;
     spec.mutable_data()->add_tokens()->set_path(tokens);
-    spec.mutable_checkpoint()->set_dir(folder);
+    spec.mutable_checkpoint()->set_dir(directory);
     return CheckPaths(spec, roots_);
   }
 
@@ -87,7 +87,7 @@ class CheckPathsTest : public testing::Test {
   std::vector<PathRoot> roots_;
 };
 
-TEST_F(CheckPathsTest, TheFieldThePathAndTheFoldersAreNamed) {
+TEST_F(CheckPathsTest, TheFieldThePathAndTheDirectoriesAreNamed) {
   EXPECT_TRUE(Check(dir_.File("data/a.bin"), dir_.File("ckpt/run")).ok());
   const absl::Status refused = Check(dir_.File("data/a.bin"), dir_.File("other"));
   EXPECT_TRUE(absl::IsPermissionDenied(refused));
@@ -108,7 +108,7 @@ TEST_F(CheckPathsTest, APathThatGoesUpIsRefusedForThat) {
                                    "--path-root does not follow; write the path without ..");
 }
 
-TEST_F(CheckPathsTest, WithoutFoldersAllMayBeOpened) {
+TEST_F(CheckPathsTest, WithoutDirectoriesAllMayBeOpened) {
   roots_.clear();
   EXPECT_TRUE(Check("/etc/passwd", "/nowhere").ok());
 }

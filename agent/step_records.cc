@@ -88,7 +88,7 @@ struct Segment {
   std::string path;
 };
 
-std::string FolderOf(const std::string& work_dir, const std::string& job_id) {
+std::string DirectoryOf(const std::string& work_dir, const std::string& job_id) {
   return absl::StrCat(work_dir, "/", job_id, "/steps");
 }
 
@@ -108,10 +108,10 @@ bool ParseName(const std::string& name, Segment* segment) {
 }
 
 // By attempt and step; of one attempt, or (0) of all.
-absl::StatusOr<std::vector<Segment>> SegmentsIn(const std::string& folder, int attempt) {
+absl::StatusOr<std::vector<Segment>> SegmentsIn(const std::string& directory, int attempt) {
   std::vector<Segment> segments;
   std::error_code error;
-  fs::directory_iterator entry(folder, error);
+  fs::directory_iterator entry(directory, error);
   if (error == std::errc::no_such_file_or_directory) return segments;
   for (const fs::directory_iterator end; !error && entry != end; entry.increment(error)) {
     Segment segment;
@@ -122,7 +122,8 @@ absl::StatusOr<std::vector<Segment>> SegmentsIn(const std::string& folder, int a
     segment.bytes = static_cast<int64_t>(entry->file_size(gone));
     if (!gone) segments.push_back(std::move(segment));
   }
-  if (error) return absl::UnavailableError(absl::StrCat("cannot look into ", folder, ": ", error.message()));
+  if (error)
+    return absl::UnavailableError(absl::StrCat("cannot look into ", directory, ": ", error.message()));
   std::sort(segments.begin(), segments.end(), [](const Segment& a, const Segment& b) {
     return std::tie(a.attempt, a.first) < std::tie(b.attempt, b.first);
   });
@@ -263,8 +264,8 @@ bool IsAt(int fd, const std::string& path) {
 }
 
 // The oldest go until the attempt's new segment fits.
-void Prune(const std::string& folder, int attempt, const StepRecordLimits& limits) {
-  const absl::StatusOr<std::vector<Segment>> segments = SegmentsIn(folder, attempt);
+void Prune(const std::string& directory, int attempt, const StepRecordLimits& limits) {
+  const absl::StatusOr<std::vector<Segment>> segments = SegmentsIn(directory, attempt);
   if (!segments.ok()) return;
   int64_t bytes = limits.segment_bytes;
   for (const Segment& segment : *segments) bytes += segment.bytes;
@@ -381,18 +382,18 @@ absl::Status StepRecords::Append(Open* open, const Waiting& next) {
 }
 
 absl::Status StepRecords::Begin(Open* open, const Waiting& next) {
-  const std::string folder = FolderOf(work_dir_, next.id.job_id);
+  const std::string directory = DirectoryOf(work_dir_, next.id.job_id);
   std::error_code ignored;  // The open that follows says it better.
-  fs::create_directories(folder, ignored);
+  fs::create_directories(directory, ignored);
   if (open->began == 0) open->began = next.step;
   if (!open->looked) {
     // An attempt has one agent, but what is there is not made shorter by another.
-    FSDPD_ASSIGN_OR_RETURN(const std::vector<Segment> before, SegmentsIn(folder, next.id.attempt));
+    FSDPD_ASSIGN_OR_RETURN(const std::vector<Segment> before, SegmentsIn(directory, next.id.attempt));
     if (!before.empty()) open->began = before.front().began;
     open->looked = true;
   }
-  Prune(folder, next.id.attempt, limits_);
-  open->path = absl::StrCat(folder, "/", NameOf(next.id.attempt, open->began, next.step));
+  Prune(directory, next.id.attempt, limits_);
+  open->path = absl::StrCat(directory, "/", NameOf(next.id.attempt, open->began, next.step));
   open->fd = UniqueFd(::open(open->path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
   open->bytes = 0;
   return open->fd.valid() ? absl::OkStatus() : ErrnoStatus(open->path);
@@ -407,7 +408,7 @@ absl::StatusOr<std::vector<StepRecords::Line>> StepRecords::Read(const std::stri
     while (written_ < until && std::chrono::steady_clock::now() < deadline)
       changed_.WaitFor(&mutex_, kWritePatience);
   }
-  FSDPD_ASSIGN_OR_RETURN(std::vector<Segment> segments, SegmentsIn(FolderOf(work_dir_, job_id), attempt));
+  FSDPD_ASSIGN_OR_RETURN(std::vector<Segment> segments, SegmentsIn(DirectoryOf(work_dir_, job_id), attempt));
   std::vector<Line> lines;
   absl::Status unread;
   for (Segment& segment : segments) {

@@ -1,7 +1,7 @@
 // What is kept of each step that a job's rank 0 reports:
 // WORK_DIR/JOB_ID/steps/attempt-2.began-11.from-251.jsonl, a line of JSON a step, whose fields are
 // StepRecord's (proto/fsdpd/v1/steps.proto). It owns the names of these files, how many stay, and reading
-// them back. They go with the job's logs (job_folders.h).
+// them back. They go with the job's logs (job_directories.h).
 //
 // A file is a segment: consecutive steps of an attempt, from the one in its name, without a hole. A segment
 // is ended by its size, and by a step that could not be written or did not come; then the next step begins

@@ -78,11 +78,11 @@ class StepRecordsTest : public ::testing::Test {
     }
     return found;
   }
-  std::string Folder() const { return dir_.path() + "/" + kJob + "/steps"; }
+  std::string Directory() const { return dir_.path() + "/" + kJob + "/steps"; }
   std::vector<std::string> Names() {
     (void)Read(0, Ask());  // What was added is written then.
     std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(Folder())) names.push_back(entry.path().filename());
+    for (const auto& entry : fs::directory_iterator(Directory())) names.push_back(entry.path().filename());
     std::sort(names.begin(), names.end());
     return names;
   }
@@ -175,7 +175,8 @@ TEST_F(StepRecordsTest, TheOldestGoWhenAnAttemptHasTooMany) {
   Add(2, 41, 41);
   const std::vector<std::string> read = Read(0, Ask(1, 1'000'000, 1, 1000));
   int64_t bytes = 0;
-  for (const auto& entry : fs::directory_iterator(Folder())) bytes += static_cast<int64_t>(entry.file_size());
+  for (const auto& entry : fs::directory_iterator(Directory()))
+    bytes += static_cast<int64_t>(entry.file_size());
   EXPECT_LE(bytes, 4000 + 1000 + 400) << "a segment ends with the line that fills it, and attempt 2 has one";
   EXPECT_THAT(read.front(), HasSubstr("[1 began 1: ")) << "where it began is known though its begin is gone";
   EXPECT_EQ(read.back(), "2:41");
@@ -187,7 +188,7 @@ TEST_F(StepRecordsTest, ATornLineIsNoStepAndAnotherAgentGoesOn) {
   Add(1, 1, 3);
   EXPECT_THAT(Names(), ElementsAre("attempt-1.began-1.from-1.jsonl"));
   records_.reset();
-  const std::string path = Folder() + "/attempt-1.began-1.from-1.jsonl";
+  const std::string path = Directory() + "/attempt-1.began-1.from-1.jsonl";
   std::ofstream(path, std::ios::app) << "{\"step\":4,\"attempt\":1,\"lo";
   Open({});
   EXPECT_THAT(Read(0, Ask()), ElementsAre("[1 began 1: 1-3]", "1:1", "1:2", "1:3"));
@@ -201,19 +202,19 @@ TEST_F(StepRecordsTest, WhatIsNoRecordIsToldOrPassedOver) {
   Add(2, 1, 2);
   EXPECT_THAT(Read(1, Ask()), ElementsAre("this node has no steps of job=tiny-k3x9q2 attempt=1"));
   for (const char* name : {"notes.txt", "attempt-x.began-1.from-1.jsonl", "attempt-1.began-0.from-1.jsonl"})
-    std::ofstream(Folder() + "/" + name) << "nothing\n";
-  std::ofstream(Folder() + "/attempt-1.began-1.from-1.jsonl") << std::string(200, '\0') << "\n";
+    std::ofstream(Directory() + "/" + name) << "nothing\n";
+  std::ofstream(Directory() + "/attempt-1.began-1.from-1.jsonl") << std::string(200, '\0') << "\n";
   EXPECT_THAT(Read(0, Ask()), ElementsAre("[2 began 1: 1-2]", "2:1", "2:2"));
-  std::ofstream(Folder() + "/attempt-1.began-1.from-1.jsonl") << std::string(100'000, 'x');
+  std::ofstream(Directory() + "/attempt-1.began-1.from-1.jsonl") << std::string(100'000, 'x');
   EXPECT_THAT(Read(1, Ask()), ElementsAre(HasSubstr("is no record of steps")));
 }
 
 TEST_F(StepRecordsTest, StepsThatCannotBeWrittenAreAHole) {
   fs::create_directories(dir_.path() + "/" + kJob);
-  std::ofstream(Folder()) << "in its place";
+  std::ofstream(Directory()) << "in its place";
   Add(1, 1, 2);
   (void)records_->Read(kJob, 0, Ask());
-  fs::remove(Folder());
+  fs::remove(Directory());
   Add(1, 3, 4);
   EXPECT_THAT(Read(0, Ask()), ElementsAre("[1 began 1: 3-4]", "1:3", "1:4"));
   EXPECT_EQ(missed_, 2);
@@ -251,7 +252,7 @@ TEST_F(StepRecordsTest, ADiskThatTakesNothingLeavesNoSegmentBehind) {
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
   signal(SIGXFSZ, handler);
   EXPECT_EQ(missed_, 6);
-  EXPECT_EQ(std::distance(fs::directory_iterator(Folder()), {}), 1);
+  EXPECT_EQ(std::distance(fs::directory_iterator(Directory()), {}), 1);
   EXPECT_THAT(Read(0, Ask()), ElementsAre("[1 began 1: 1-2]", "1:1", "1:2"));
 }
 

@@ -87,13 +87,13 @@ std::vector<std::string> CallsOnStack(pid_t pid, const std::vector<CodeRange>& c
 }
 
 std::string ThreadText(pid_t pid, pid_t tid, const std::vector<CodeRange>& code) {
-  const std::string folder = absl::StrCat("/proc/", pid, "/task/", tid, "/");
-  const std::string stat = ReadText(folder + "stat");
+  const std::string directory = absl::StrCat("/proc/", pid, "/task/", tid, "/");
+  const std::string stat = ReadText(directory + "stat");
   const size_t close = stat.rfind(") ");
-  const std::string call = ReadText(folder + "syscall");  // "running", or NUMBER ARGUMENTS... STACK AT.
-  std::string text = absl::StrCat("thread ", tid, " ", ReadText(folder + "comm"),
+  const std::string call = ReadText(directory + "syscall");  // "running", or NUMBER ARGUMENTS... STACK AT.
+  std::string text = absl::StrCat("thread ", tid, " ", ReadText(directory + "comm"),
                                   " state=", close == std::string::npos ? "?" : stat.substr(close + 2, 1),
-                                  " wchan=", ReadText(folder + "wchan"), "\n");
+                                  " wchan=", ReadText(directory + "wchan"), "\n");
   const std::vector<std::string> fields = absl::StrSplit(call, ' ');
   uint64_t stack = 0, at = 0;
   if (fields.size() >= 3 && absl::SimpleHexAtoi(fields[fields.size() - 2], &stack) &&
@@ -104,7 +104,7 @@ std::string ThreadText(pid_t pid, pid_t tid, const std::vector<CodeRange>& code)
   } else if (!call.empty()) {
     absl::StrAppend(&text, "  ", call, "\n");
   }
-  for (const absl::string_view line : absl::StrSplit(ReadText(folder + "stack"), '\n', absl::SkipEmpty()))
+  for (const absl::string_view line : absl::StrSplit(ReadText(directory + "stack"), '\n', absl::SkipEmpty()))
     absl::StrAppend(&text, "  kernel ", line, "\n");
   return text;
 }
@@ -113,8 +113,9 @@ std::string ThreadText(pid_t pid, pid_t tid, const std::vector<CodeRange>& code)
 
 std::string ThreadsText(pid_t pid) {
   std::vector<pid_t> threads;
-  const std::string folder = absl::StrCat("/proc/", pid, "/task");
-  if (const std::unique_ptr<DIR, int (*)(DIR*)> tasks(opendir(folder.c_str()), closedir); tasks != nullptr) {
+  const std::string directory = absl::StrCat("/proc/", pid, "/task");
+  if (const std::unique_ptr<DIR, int (*)(DIR*)> tasks(opendir(directory.c_str()), closedir);
+      tasks != nullptr) {
     while (const dirent* entry = readdir(tasks.get())) {
       pid_t tid = 0;
       if (absl::SimpleAtoi(entry->d_name, &tid)) threads.push_back(tid);

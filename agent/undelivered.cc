@@ -64,8 +64,8 @@ absl::Status KeepUndelivered(const std::string& work_dir, const std::string& nod
   for (const v1::AgentMessage& message : messages) FSDPD_RETURN_IF_ERROR(AppendFrame(message, &bytes));
   FSDPD_RETURN_IF_ERROR(WriteSynced(half, bytes));
   if (rename(half.c_str(), path.c_str()) != 0) return ErrnoStatus(absl::StrCat("rename ", half));
-  const UniqueFd folder(open(work_dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder.valid() || fsync(folder.get()) != 0) return ErrnoStatus(absl::StrCat("fsync ", work_dir));
+  const UniqueFd directory(open(work_dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!directory.valid() || fsync(directory.get()) != 0) return ErrnoStatus(absl::StrCat("fsync ", work_dir));
   return absl::OkStatus();
 }
 

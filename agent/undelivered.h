@@ -2,9 +2,9 @@
 // saved. The next agent of the work dir tells it. A node that left in order would else look like one that
 // crashed, and its jobs would pay with an attempt.
 //
-// One file of the work dir, WORK_DIR/undelivered: the node's name, then each message as a frame. It is on disk
-// when KeepUndelivered returns. Messages are those that a broken stream would carry again (outbox.h); of an
-// attempt that is long over the coordinator ignores them.
+// One file of the work dir, WORK_DIR/undelivered: the node's name, then each message as a frame. It is on
+// disk when KeepUndelivered returns. Messages are those that a broken stream would carry again (outbox.h); of
+// an attempt that is long over the coordinator ignores them.
 //
 // REQUIRES: the lock of the work dir (log_keeper.h). Thread safety: none.
 #pragma once

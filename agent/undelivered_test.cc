@@ -71,7 +71,7 @@ TEST_F(UndeliveredTest, WhatIsDamagedIsLeftOut) {
   EXPECT_EQ(RanksTaken(), std::vector<int>{});
 }
 
-TEST_F(UndeliveredTest, AFolderThatCannotBeWrittenIsSaid) {
+TEST_F(UndeliveredTest, ADirectoryThatCannotBeWrittenIsSaid) {
   const absl::Status kept = KeepUndelivered(dir_.File("absent"), "node-0", {ExitOf(1)});
   EXPECT_FALSE(kept.ok());
   EXPECT_NE(kept.message().find("absent/undelivered"), std::string::npos) << kept;

@@ -55,19 +55,19 @@ constexpr Controller kMemory = {
 constexpr Controller kPids = {
     "pids", {"pids.max", "pids.current", "", ""}, {"pids.max", "pids.current", "", ""}};
 
-using Visit = std::function<void(const std::string& folder, const Names& names)>;
+using Visit = std::function<void(const std::string& directory, const Names& names)>;
 
-// The folder of `group`, a path below `mount`, and all those above it. In a container the path may be the
+// The directory of `group`, a path below `mount`, and all those above it. In a container the path may be the
 // host's and not be there: then the mount itself is the container's group.
 void VisitUpwards(const std::string& mount, absl::string_view group, const Names& of, const Visit& visit) {
-  std::string folder = mount;
+  std::string directory = mount;
   std::vector<absl::string_view> names = absl::StrSplit(group, '/', absl::SkipEmpty());
   // What lies outside of the container's view of the tree, where ".." would lead to.
   names.erase(std::remove(names.begin(), names.end(), ".."), names.end());
-  visit(folder, of);
+  visit(directory, of);
   for (const absl::string_view part : names) {
-    absl::StrAppend(&folder, "/", part);
-    visit(folder, of);
+    absl::StrAppend(&directory, "/", part);
+    visit(directory, of);
   }
 }
 
@@ -91,8 +91,8 @@ void VisitGroups(const Controller& controller, const std::string& root, const Vi
 
 std::optional<int64_t> CgroupMemoryLimit(const std::string& root) {
   std::optional<int64_t> smallest;
-  VisitGroups(kMemory, root, [&](const std::string& folder, const Names& names) {
-    const std::optional<int64_t> limit = NumberIn(absl::StrCat(folder, "/", names.limit));
+  VisitGroups(kMemory, root, [&](const std::string& directory, const Names& names) {
+    const std::optional<int64_t> limit = NumberIn(absl::StrCat(directory, "/", names.limit));
     if (limit.has_value()) smallest = std::min(smallest.value_or(*limit), *limit);
   });
   return smallest;
@@ -100,11 +100,11 @@ std::optional<int64_t> CgroupMemoryLimit(const std::string& root) {
 
 std::optional<CgroupMemory> TightestCgroup(const std::string& root) {
   std::optional<CgroupMemory> tightest;
-  VisitGroups(kMemory, root, [&](const std::string& folder, const Names& names) {
-    const std::optional<int64_t> limit = NumberIn(absl::StrCat(folder, "/", names.limit));
-    const std::optional<int64_t> usage = NumberIn(absl::StrCat(folder, "/", names.usage));
+  VisitGroups(kMemory, root, [&](const std::string& directory, const Names& names) {
+    const std::optional<int64_t> limit = NumberIn(absl::StrCat(directory, "/", names.limit));
+    const std::optional<int64_t> usage = NumberIn(absl::StrCat(directory, "/", names.usage));
     if (!limit.has_value() || !usage.has_value()) return;
-    const std::string stat = folder + "/memory.stat";
+    const std::string stat = directory + "/memory.stat";
     const int64_t of_files = FieldIn(stat, names.active_file) + FieldIn(stat, names.inactive_file);
     const int64_t left = *limit - (*usage - of_files);
     if (!tightest.has_value() || left < tightest->left_bytes) tightest = CgroupMemory{*limit, left};
@@ -114,9 +114,9 @@ std::optional<CgroupMemory> TightestCgroup(const std::string& root) {
 
 std::optional<CgroupTasks> TightestCgroupOfTasks(const std::string& root) {
   std::optional<CgroupTasks> tightest;
-  VisitGroups(kPids, root, [&](const std::string& folder, const Names& names) {
-    const std::optional<int64_t> limit = NumberIn(absl::StrCat(folder, "/", names.limit));
-    const std::optional<int64_t> running = NumberIn(absl::StrCat(folder, "/", names.usage));
+  VisitGroups(kPids, root, [&](const std::string& directory, const Names& names) {
+    const std::optional<int64_t> limit = NumberIn(absl::StrCat(directory, "/", names.limit));
+    const std::optional<int64_t> running = NumberIn(absl::StrCat(directory, "/", names.usage));
     if (!limit.has_value() || !running.has_value()) return;
     if (!tightest.has_value() || *limit - *running < tightest->limit - tightest->running)
       tightest = CgroupTasks{*limit, *running};

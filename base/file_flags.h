@@ -20,7 +20,7 @@ struct FileFlag {
 std::string WithFlag(const std::vector<FileFlag>& flags, const absl::Status& error);
 
 // Whether the error is of such a file and says that its path cannot be opened, as it does not exist, is a
-// folder, or is others': another start meets it again. What may pass by itself (a disk that is full, a
+// directory, or is others': another start meets it again. What may pass by itself (a disk that is full, a
 // certificate that is replaced) is none.
 bool IsWrongPath(const std::vector<FileFlag>& flags, const absl::Status& error);
 

@@ -1,5 +1,5 @@
 // Every bound that keeps a queue, a message or a retry finite, with its reason. A limit lives here when two
-// folders must agree on it; a limit of one file stays in that file.
+// directories must agree on it; a limit of one file stays in that file.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ constexpr int64_t LogLineCost(int64_t bytes) { return bytes + 128; }
 constexpr int kMaxBufferedReports = 4800;
 
 // Checkpoints of a job that its coordinator knows, and that an agent keeps to tell of while it is away: more
-// than a folder holds at once (checkpoint.keep_last is 3 by default).
+// than a directory holds at once (checkpoint.keep_last is 3 by default).
 constexpr int kMaxKnownCheckpoints = 16;
 
 // Notes on what an attempt started from, and checkpoints that it passed over: what telemetry.proto allows of

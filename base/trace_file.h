@@ -1,5 +1,5 @@
-// Traces of steps as files: what they are called in an attempt's folder on its rank's node, and how many and
-// how large they may be. Ranks write them, agents read them for who asks, and rules and the coordinator
+// Traces of steps as files: what they are called in an attempt's directory on its rank's node, and how many
+// and how large they may be. Ranks write them, agents read them for who asks, and rules and the coordinator
 // refuse what would be more.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Which checkpoint `submit --from JOB[@STEP]` means: of what a job has committed, its coordinator still knows
-// and its folder keeps. Pure.
+// and its directory keeps. Pure.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -19,8 +19,8 @@ struct CheckpointChoice {
 // "tiny-k3x9q2" or "tiny-k3x9q2@200". INVALID_ARGUMENT says what is wrong.
 absl::StatusOr<CheckpointChoice> ParseCheckpointChoice(const std::string& text);
 
-// Whether the job's folder still has its checkpoints(index), as the job's own keep them
-// (fsdp/checkpoint/job_folder.h). Of another job's there it may be fewer.
+// Whether the job's directory still has its checkpoints(index), as the job's own keep them
+// (fsdp/checkpoint/job_directory.h). Of another job's there it may be fewer.
 bool IsKept(const v1::Job& job, int index);
 
 // NOT_FOUND says what there is instead.

@@ -1,5 +1,5 @@
 // fsdpctl ckpt: what is in a checkpoint (inspect), and whether it is whole (verify); convert and diff have
-// files of their own. Reads folders itself; no coordinator is asked.
+// files of their own. Reads directories itself; no coordinator is asked.
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
@@ -23,9 +23,9 @@
 #include "client/outcome.h"
 #include "client/text_table.h"
 #include "fsdp/checkpoint/dcp_sums.h"
-#include "fsdp/checkpoint/folder_path.h"
+#include "fsdp/checkpoint/directory_path.h"
 #include "fsdp/checkpoint/hf_store.h"
-#include "fsdp/checkpoint/job_folder.h"
+#include "fsdp/checkpoint/job_directory.h"
 #include "proto/fsdpd/v1/checkpoint.pb.h"
 
 namespace fsdpd {
@@ -56,16 +56,16 @@ std::string ContentsText(const v1::CheckpointReport& checkpoint, int width) {
 }
 
 // To stderr: each fault, and what no checksum vouches for. The exit code.
-int TellFaults(const std::string& folder, const v1::CheckpointReport& checkpoint, Console* console) {
+int TellFaults(const std::string& directory, const v1::CheckpointReport& checkpoint, Console* console) {
   for (const v1::CheckpointFault& fault : checkpoint.faults()) {
-    console->err << absl::StrCat(folder, ": error: ", Escaped(fault.where()), ": ", Escaped(fault.what()),
+    console->err << absl::StrCat(directory, ": error: ", Escaped(fault.where()), ": ", Escaped(fault.what()),
                                  "\n");
   }
   if (checkpoint.faults_left_out() > 0) {
-    console->err << absl::StrCat(folder, ": error: and ", checkpoint.faults_left_out(), " more faults\n");
+    console->err << absl::StrCat(directory, ": error: and ", checkpoint.faults_left_out(), " more faults\n");
   }
   if (checkpoint.unsummed_records() > 0) {
-    console->err << absl::StrCat(folder, ": note: ", checkpoint.unsummed_records(),
+    console->err << absl::StrCat(directory, ": note: ", checkpoint.unsummed_records(),
                                  checkpoint.unsummed_records() == 1 ? " record has" : " records have",
                                  " no checksums: a damaged number in them would not be seen\n");
   }
@@ -73,9 +73,9 @@ int TellFaults(const std::string& folder, const v1::CheckpointReport& checkpoint
       std::any_of(checkpoint.values().begin(), checkpoint.values().end(),
                   [](const v1::CheckpointValue& value) { return absl::StartsWith(value.name(), "fsdpd."); });
   if (checkpoint.verified() && is_jobs &&
-      access(absl::StrCat(folder, "/", kDcpSumsName).c_str(), F_OK) != 0) {
+      access(absl::StrCat(directory, "/", kDcpSumsName).c_str(), F_OK) != 0) {
     console->err << absl::StrCat(
-        folder, ": note: ", kDcpSumsName,
+        directory, ": note: ", kDcpSumsName,
         ", which was written with it, is gone: damage to .metadata would not be seen\n");
   }
   return checkpoint.faults().empty() ? kExitOk : kExitDamaged;
@@ -93,10 +93,10 @@ int Tell(const v1::CheckpointReport& checkpoint, const CommandLine& line, Consol
   return code;
 }
 
-// Those in a folder of checkpoints, the newest first; none where it is one itself, or has something else.
-std::vector<FoundCheckpoint> CheckpointsIn(const std::string& folder) {
-  if (IsCheckpoint(folder)) return {};
-  const absl::StatusOr<std::vector<FoundCheckpoint>> found = ListCheckpoints(WithoutSlash(folder));
+// Those in a directory of checkpoints, the newest first; none where it is one itself, or has something else.
+std::vector<FoundCheckpoint> CheckpointsIn(const std::string& directory) {
+  if (IsCheckpoint(directory)) return {};
+  const absl::StatusOr<std::vector<FoundCheckpoint>> found = ListCheckpoints(WithoutSlash(directory));
   const bool any = found.ok() && std::any_of(found->begin(), found->end(),
                                              [](const FoundCheckpoint& each) { return each.committed; });
   return any ? *found : std::vector<FoundCheckpoint>();
@@ -151,14 +151,14 @@ bool IsHubName(const std::string& path) {
          });
 }
 
-// The checkpoint that a path means: of a folder of them the newest, which is told. OK, or the exit code.
+// The checkpoint that a path means: of a directory of them the newest, which is told. OK, or the exit code.
 int Resolve(std::string* path, Console* console) {
   struct stat info;
   if (stat(path->c_str(), &info) != 0 && errno == ENOENT && IsHubName(*path)) {
     console->err << absl::StrCat("fsdpctl: ", *path,
-                                 ": there is no such folder; folders are read, and nothing is ",
+                                 ": there is no such directory; directories are read, and nothing is ",
                                  "fetched: if it is a model of Hugging Face's hub, `hf download ", *path,
-                                 " --local-dir ", FolderName(*path), "` makes one\n");
+                                 " --local-dir ", DirectoryName(*path), "` makes one\n");
     return kExitUsage;
   }
   for (const FoundCheckpoint& each : CheckpointsIn(*path)) {
@@ -171,18 +171,18 @@ int Resolve(std::string* path, Console* console) {
   return kExitOk;
 }
 
-// Of a folder that is to be read. What else keeps from reading it is told by who reads.
-absl::Status HasCheckpoint(const std::string& folder) {
+// Of a directory that is to be read. What else keeps from reading it is told by who reads.
+absl::Status HasCheckpoint(const std::string& directory) {
   struct stat info;
-  if (stat(absl::StrCat(folder, "/.metadata").c_str(), &info) == 0) return absl::OkStatus();
-  if (errno == ENOTDIR) return absl::NotFoundError(absl::StrCat(folder, ": is no folder"));
+  if (stat(absl::StrCat(directory, "/.metadata").c_str(), &info) == 0) return absl::OkStatus();
+  if (errno == ENOTDIR) return absl::NotFoundError(absl::StrCat(directory, ": is no directory"));
   if (errno != ENOENT) return absl::OkStatus();
-  if (stat(folder.c_str(), &info) != 0)
-    return absl::NotFoundError(absl::StrCat(folder, ": there is no such folder"));
-  if (HasHfWeights(folder)) return absl::OkStatus();
+  if (stat(directory.c_str(), &info) != 0)
+    return absl::NotFoundError(absl::StrCat(directory, ": there is no such directory"));
+  if (HasHfWeights(directory)) return absl::OkStatus();
   return absl::NotFoundError(absl::StrCat(
-      folder,
-      ": there is no checkpoint: neither .metadata nor safetensors, nor folders iter_N that have it"));
+      directory,
+      ": there is no checkpoint: neither .metadata nor safetensors, nor directories iter_N that have it"));
 }
 
 }  // namespace

@@ -109,13 +109,13 @@ TEST_F(CkptCommandTest, NoFlippedByteIsToldTwice) {
 
 TEST_F(CkptCommandTest, WhatIsNoCheckpointIsTold) {
   EXPECT_EQ(Run({"ckpt", "inspect", dir_.File("absent")}), kExitUsage);
-  EXPECT_THAT(err_, HasSubstr("absent: there is no such folder"));
+  EXPECT_THAT(err_, HasSubstr("absent: there is no such directory"));
   std::filesystem::create_directory(dir_.File("empty"));
   EXPECT_EQ(Run({"ckpt", "verify", dir_.File("empty")}), kExitUsage);
   EXPECT_THAT(err_, HasSubstr("empty: there is no checkpoint: neither .metadata nor safetensors"));
   WriteFileOf(dir_.File("file"), "x");
   EXPECT_EQ(Run({"ckpt", "verify", dir_.File("file")}), kExitUsage);
-  EXPECT_THAT(err_, HasSubstr("file: is no folder"));
+  EXPECT_THAT(err_, HasSubstr("file: is no directory"));
   WriteFileOf(dir_.File(".metadata"), "\x80\x04]q.");
   EXPECT_EQ(Run({"ckpt", "verify", dir_.path()}), kExitDamaged);
   EXPECT_THAT(err_, HasSubstr("/.metadata: pickle, byte "));
@@ -124,7 +124,7 @@ TEST_F(CkptCommandTest, WhatIsNoCheckpointIsTold) {
   EXPECT_EQ(Run({"ckpt", "repair", dir_.path()}), kExitUsage);
 }
 
-TEST_F(CkptCommandTest, AnEmptyNameIsNoFolder) {
+TEST_F(CkptCommandTest, AnEmptyNameIsNoDirectory) {
   EXPECT_EQ(Run({"ckpt", "verify", ""}), kExitUsage);
   EXPECT_THAT(err_, HasSubstr("DIR"));
 }
@@ -157,13 +157,13 @@ TEST_F(CkptCommandTest, AValueThatIsNotReadIsNoFault) {
   EXPECT_EQ(Run({"ckpt", "verify", dir.path()}), kExitOk) << err_;
 }
 
-// A folder may have any name; protobuf would refuse it.
+// A directory may have any name; protobuf would refuse it.
 TEST_F(CkptCommandTest, BytesThatAreNoTextAreEscapedForPrograms) {
-  const std::string folder = dir_.path() + "/\xff";
-  std::filesystem::create_directory(folder);
-  ASSERT_TRUE(CommitTestFiles(folder, WriteTestFiles(folder, SmallTensors(), 1)).ok());
-  std::filesystem::remove(folder + "/__0_0.distcp");
-  EXPECT_EQ(Run({"ckpt", "verify", folder, "-o", "json"}), kExitDamaged);
+  const std::string directory = dir_.path() + "/\xff";
+  std::filesystem::create_directory(directory);
+  ASSERT_TRUE(CommitTestFiles(directory, WriteTestFiles(directory, SmallTensors(), 1)).ok());
+  std::filesystem::remove(directory + "/__0_0.distcp");
+  EXPECT_EQ(Run({"ckpt", "verify", directory, "-o", "json"}), kExitDamaged);
   EXPECT_THAT(out_, HasSubstr(R"(/\\xff")"));
   EXPECT_THAT(out_, HasSubstr(R"("what": "open: No such file or directory")"));
 }
@@ -182,7 +182,7 @@ TEST_F(CkptCommandTest, ControlCharactersOfNamesAreEscaped) {
   EXPECT_THAT(out_, HasSubstr("a\\x1b[2Jb"));
 }
 
-// A folder of safetensors: model.w in one file, the rest in two others.
+// A directory of safetensors: model.w in one file, the rest in two others.
 class HfCommandTest : public CkptCommandTest {
  protected:
   HfCommandTest() {
@@ -228,9 +228,9 @@ TEST_F(HfCommandTest, EveryFaultOfSafetensorsIsALine) {
 }
 
 // As a job leaves it: three that were committed, the first of which is damaged by now, and one that was not.
-class FolderCommandTest : public CkptCommandTest {
+class DirectoryCommandTest : public CkptCommandTest {
  protected:
-  FolderCommandTest() {
+  DirectoryCommandTest() {
     for (const char* name : {"iter_0000100", "iter_0000200", "iter_0000300", "iter_0000400"}) {
       std::filesystem::create_directories(Path(name));
       const WrittenFiles written = WriteTestFiles(Path(name), SmallTensors(), 1);
@@ -250,7 +250,7 @@ class FolderCommandTest : public CkptCommandTest {
   const std::string runs_ = dir_.File("runs");
 };
 
-TEST_F(FolderCommandTest, VerifyTellsOfEachTheNewestFirst) {
+TEST_F(DirectoryCommandTest, VerifyTellsOfEachTheNewestFirst) {
   EXPECT_EQ(Run({"ckpt", "verify", runs_ + "/"}), kExitOk) << err_;
   const std::vector<std::string> lines = absl::StrSplit(out_, '\n', absl::SkipEmpty());
   ASSERT_EQ(lines.size(), 3u);
@@ -266,21 +266,21 @@ TEST_F(FolderCommandTest, VerifyTellsOfEachTheNewestFirst) {
   EXPECT_THAT(out_, HasSubstr(Path("iter_0000300") + ": 5 tensors"));
 }
 
-// Removes a folder when the first word is written to it.
+// Removes a directory when the first word is written to it.
 class RemovingBuffer : public std::stringbuf {
  public:
-  explicit RemovingBuffer(std::string folder) : folder_(std::move(folder)) {}
+  explicit RemovingBuffer(std::string directory) : directory_(std::move(directory)) {}
 
  private:
   std::streamsize xsputn(const char* text, std::streamsize count) override {
-    std::filesystem::remove_all(folder_);
+    std::filesystem::remove_all(directory_);
     return std::stringbuf::xsputn(text, count);
   }
-  const std::string folder_;
+  const std::string directory_;
 };
 
 // As keep_last of a job does that trains on.
-TEST_F(FolderCommandTest, WhatIsRemovedMeanwhileIsNoDamage) {
+TEST_F(DirectoryCommandTest, WhatIsRemovedMeanwhileIsNoDamage) {
   RemovingBuffer buffer(Path("iter_0000200"));
   std::istringstream in;
   std::ostringstream err;
@@ -292,7 +292,7 @@ TEST_F(FolderCommandTest, WhatIsRemovedMeanwhileIsNoDamage) {
   EXPECT_THAT(err.str(), HasSubstr(Path("iter_0000200") + ": note: was removed while it was read\n"));
 }
 
-TEST_F(FolderCommandTest, OthersTakeTheNewestAndSaySo) {
+TEST_F(DirectoryCommandTest, OthersTakeTheNewestAndSaySo) {
   EXPECT_EQ(Run({"ckpt", "inspect", runs_}), kExitOk) << err_;
   EXPECT_THAT(out_, HasSubstr("5 tensors and 1 other entry"));
   EXPECT_EQ(err_,
@@ -301,7 +301,7 @@ TEST_F(FolderCommandTest, OthersTakeTheNewestAndSaySo) {
   EXPECT_THAT(err_, HasSubstr("this is the newest of them"));
 }
 
-TEST_F(CkptCommandTest, AModelOfTheHubIsNoFolder) {
+TEST_F(CkptCommandTest, AModelOfTheHubIsNoDirectory) {
   for (const char* action : {"inspect", "verify"}) {
     EXPECT_EQ(Run({"ckpt", action, "meta-llama/Llama-3.1-8B"}), kExitUsage);
     EXPECT_THAT(err_, HasSubstr("`hf download meta-llama/Llama-3.1-8B --local-dir Llama-3.1-8B` makes one"));

@@ -98,15 +98,15 @@ int ReadConfig(const std::string& path, Conversion* conversion, Console* console
 }
 
 // What the job that wrote the checkpoint says of its model; no model where the source says nothing.
-absl::StatusOr<v1::JobSpec> JobInside(const std::string& folder) {
+absl::StatusOr<v1::JobSpec> JobInside(const std::string& directory) {
   v1::JobSpec job;
-  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<TensorReader> reader, OpenStore(folder));
-  FSDPD_ASSIGN_OR_RETURN(const std::string json, SpecInside(folder, *reader));
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<TensorReader> reader, OpenStore(directory));
+  FSDPD_ASSIGN_OR_RETURN(const std::string json, SpecInside(directory, *reader));
   if (json.empty()) return job;
   google::protobuf::util::JsonParseOptions options;
   options.ignore_unknown_fields = true;  // Of a version to come.
   if (!google::protobuf::util::JsonStringToMessage(json, &job, options).ok() || !IsSoundModel(job.model())) {
-    return absl::DataLossError(absl::StrCat(folder, ": fsdpd.spec is not the spec of a job"));
+    return absl::DataLossError(absl::StrCat(directory, ": fsdpd.spec is not the spec of a job"));
   }
   return job;
 }

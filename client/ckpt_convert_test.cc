@@ -57,7 +57,7 @@ class CkptConvertTest : public CommandCase {
   }
 
   template <typename Change>
-  void WriteHf(const std::string& folder, Change change) {
+  void WriteHf(const std::string& directory, Change change) {
     std::vector<TestTensor> tensors;
     std::vector<StoredTensor> stored;
     for (const NamedParam& param : ParamsOf(Model(), Naming::kTransformers)) {
@@ -66,8 +66,8 @@ class CkptConvertTest : public CommandCase {
       stored.push_back({param.theirs, tensors.back().type, tensors.back().shape,
                         static_cast<int64_t>(tensors.back().numbers.size())});
     }
-    fs::create_directory(folder);
-    const auto writer = MakeHfWriter(folder, stored, 1 << 20, kConfig);
+    fs::create_directory(directory);
+    const auto writer = MakeHfWriter(directory, stored, 1 << 20, kConfig);
     ASSERT_TRUE(writer.ok()) << writer.status();
     for (size_t i = 0; i < tensors.size(); ++i) {
       ASSERT_TRUE((*writer)->Write(i, tensors[i].numbers.data()).ok());
@@ -110,26 +110,27 @@ class CkptConvertTest : public CommandCase {
   }
 
   TempDir dir_;
-  const std::string hf_ = dir_.File("hf"), native_ = dir_.File("native"), out_folder_ = dir_.File("out");
+  const std::string hf_ = dir_.File("hf"), native_ = dir_.File("native"), out_directory_ = dir_.File("out");
 };
 
 TEST_F(CkptConvertTest, ThereAndBackIsEqual) {
   MakeNative();
   EXPECT_EQ(out_, absl::StrCat(native_, ": 12 tensors, 4.22 KiB in 1 file, float32\n"));
   EXPECT_EQ(err_, "");
-  EXPECT_EQ(Run({"convert", native_, out_folder_, "--to", "hf", "--config", hf_ + "/config.json"}), kExitOk)
+  EXPECT_EQ(Run({"convert", native_, out_directory_, "--to", "hf", "--config", hf_ + "/config.json"}),
+            kExitOk)
       << err_;
-  EXPECT_EQ(Run({"diff", hf_, out_folder_}), kExitOk) << out_;
+  EXPECT_EQ(Run({"diff", hf_, out_directory_}), kExitOk) << out_;
   EXPECT_EQ(out_, "equal: 12 tensors and other entries\n");
 }
 
 TEST_F(CkptConvertTest, TheConfigIsWrittenAgainWithTheType) {
   MakeNative();
-  EXPECT_EQ(Run({"convert", native_, out_folder_, "--to", "hf", "--config", dir_.File("config.json"),
+  EXPECT_EQ(Run({"convert", native_, out_directory_, "--to", "hf", "--config", dir_.File("config.json"),
                  "--dtype", "float16"}),
             kExitOk)
       << err_;
-  EXPECT_EQ(ReadFileOf(out_folder_ + "/config.json"),
+  EXPECT_EQ(ReadFileOf(out_directory_ + "/config.json"),
             absl::StrReplaceAll(absl::StrCat(kConfig, "\n"), {{"float64", "float16"}}));
 }
 
@@ -137,25 +138,26 @@ TEST_F(CkptConvertTest, ASpecSaysTheModelToo) {
   MakeNative();
   // What a config.json without it means.
   WriteFileOf(dir_.File("job.yaml"), absl::StrReplaceAll(kSpec, {{"2}", "2, norm_epsilon: 1e-06}"}}));
-  EXPECT_EQ(Run({"convert", native_, out_folder_, "--to", "hf", "--spec", dir_.File("job.yaml")}), kExitOk)
+  EXPECT_EQ(Run({"convert", native_, out_directory_, "--to", "hf", "--spec", dir_.File("job.yaml")}), kExitOk)
       << err_;
-  EXPECT_EQ(Run({"diff", hf_, out_folder_}), kExitOk) << out_;
+  EXPECT_EQ(Run({"diff", hf_, out_directory_}), kExitOk) << out_;
   // Its config.json is one that is read again.
-  EXPECT_EQ(Run({"convert", out_folder_, dir_.File("again"), "--to", "fsdp_dtensor"}), kExitOk) << err_;
+  EXPECT_EQ(Run({"convert", out_directory_, dir_.File("again"), "--to", "fsdp_dtensor"}), kExitOk) << err_;
   EXPECT_EQ(Run({"diff", native_, dir_.File("again")}), kExitOk) << out_;
 }
 
 TEST_F(CkptConvertTest, WhichModelItIsMustBeSaid) {
   MakeJobs("");
-  const std::vector<std::string> convert = {"convert", native_, out_folder_, "--to", "hf"};
+  const std::vector<std::string> convert = {"convert", native_, out_directory_, "--to", "hf"};
   EXPECT_EQ(Run(convert), kExitUsage);
   EXPECT_THAT(err_, HasSubstr("add --config CONFIG.JSON, or --spec JOB.YAML"));
   std::vector<std::string> both = convert;
   both.insert(both.end(), {"--config", dir_.File("config.json"), "--spec", dir_.File("job.yaml")});
   EXPECT_EQ(Run(both), kExitUsage);
   WriteFileOf(dir_.File("job.yaml"), "name: x\nmodel: {plugin: {path: /x.so}}\n");
-  EXPECT_NE(Run({"convert", native_, out_folder_, "--to", "hf", "--spec", dir_.File("job.yaml")}), kExitOk);
-  EXPECT_FALSE(fs::exists(out_folder_));
+  EXPECT_NE(Run({"convert", native_, out_directory_, "--to", "hf", "--spec", dir_.File("job.yaml")}),
+            kExitOk);
+  EXPECT_FALSE(fs::exists(out_directory_));
 }
 
 constexpr char kJobsSpec[] =
@@ -165,11 +167,11 @@ constexpr char kJobsSpec[] =
 TEST_F(CkptConvertTest, AJobsCheckpointSaysItsModelItself) {
   MakeJobs(kJobsSpec);
   const std::string given = dir_.File("given");
-  ASSERT_EQ(Run({"convert", native_, out_folder_, "--to", "hf"}), kExitOk) << err_;
+  ASSERT_EQ(Run({"convert", native_, out_directory_, "--to", "hf"}), kExitOk) << err_;
   EXPECT_EQ(Run({"convert", native_, given, "--to", "hf", "--config", dir_.File("config.json")}), kExitOk)
       << err_;
-  EXPECT_EQ(Run({"diff", out_folder_, given}), kExitOk) << out_;
-  EXPECT_THAT(ReadFileOf(out_folder_ + "/config.json"), HasSubstr("\"num_attention_heads\": 2"));
+  EXPECT_EQ(Run({"diff", out_directory_, given}), kExitOk) << out_;
+  EXPECT_THAT(ReadFileOf(out_directory_ + "/config.json"), HasSubstr("\"num_attention_heads\": 2"));
 }
 
 // They leave no trace in shapes: the wrong ones would compute other numbers, and nobody would know.
@@ -178,25 +180,25 @@ TEST_F(CkptConvertTest, WhatContradictsTheCheckpointIsRefused) {
   WriteFileOf(dir_.File("config.json"),
               absl::StrReplaceAll(kConfig, {{"\"num_attention_heads\": 2", "\"num_attention_heads\": 4"},
                                             {"\"bos_token_id\": 1", "\"rms_norm_eps\": 1e-5"}}));
-  EXPECT_EQ(Run({"convert", native_, out_folder_, "--to", "hf", "--config", dir_.File("config.json")}),
+  EXPECT_EQ(Run({"convert", native_, out_directory_, "--to", "hf", "--config", dir_.File("config.json")}),
             kExitSpecRefused);
   EXPECT_THAT(err_, HasSubstr("config.json: error: heads: 4 there, and 2 in the checkpoint\n"));
   EXPECT_THAT(err_,
               HasSubstr("config.json: error: norm_epsilon: 1e-05 there, and 1e-06 in the checkpoint\n"));
-  EXPECT_FALSE(fs::exists(out_folder_));
+  EXPECT_FALSE(fs::exists(out_directory_));
 }
 
 TEST_F(CkptConvertTest, ASpecInsideThatIsNoneIsDamage) {
   MakeJobs("{\"model\": 7}");
-  EXPECT_EQ(Run({"convert", native_, out_folder_, "--to", "hf"}), kExitDamaged);
+  EXPECT_EQ(Run({"convert", native_, out_directory_, "--to", "hf"}), kExitDamaged);
   EXPECT_THAT(err_, HasSubstr("fsdpd.spec is not the spec of a job"));
 }
 
 TEST_F(CkptConvertTest, TorchDistIsWrittenAndReadAgain) {
   MakeNative();
-  ASSERT_EQ(Run({"convert", native_, out_folder_, "--to", "torch_dist"}), kExitOk) << err_;
+  ASSERT_EQ(Run({"convert", native_, out_directory_, "--to", "torch_dist"}), kExitOk) << err_;
   EXPECT_THAT(out_, HasSubstr(", float32\n"));
-  ASSERT_EQ(Run({"convert", out_folder_, dir_.File("back"), "--to", "fsdp_dtensor"}), kExitOk) << err_;
+  ASSERT_EQ(Run({"convert", out_directory_, dir_.File("back"), "--to", "fsdp_dtensor"}), kExitOk) << err_;
   EXPECT_EQ(Run({"diff", native_, dir_.File("back")}), kExitOk) << out_;
 }
 
@@ -206,8 +208,8 @@ TEST_F(CkptConvertTest, WhatIsMadeKnowsItsModel) {
   MakeNative();
   ASSERT_EQ(Run({"inspect", native_}), kExitOk);
   EXPECT_THAT(out_, HasSubstr("fsdpd.spec"));
-  ASSERT_EQ(Run({"convert", native_, out_folder_, "--to", "hf"}), kExitOk) << err_;
-  EXPECT_EQ(Run({"diff", hf_, out_folder_}), kExitOk) << out_;
+  ASSERT_EQ(Run({"convert", native_, out_directory_, "--to", "hf"}), kExitOk) << err_;
+  EXPECT_EQ(Run({"diff", hf_, out_directory_}), kExitOk) << out_;
   WriteFileOf(hf_config,
               absl::StrReplaceAll(kConfig, {{"\"num_attention_heads\": 2", "\"num_attention_heads\": 4"}}));
   EXPECT_EQ(Run({"convert", native_, again, "--to", "hf", "--config", hf_config}), kExitSpecRefused);
@@ -230,7 +232,7 @@ TEST_F(CkptConvertTest, WhatWasInterruptedIsKeptForTheSameCommandOverTheSameSour
   const fs::file_time_type time = fs::last_write_time(file);
   WriteFileOf(file, damaged);
   fs::last_write_time(file, time);
-  const std::vector<std::string> convert = {"convert", native_,         out_folder_, "--to",
+  const std::vector<std::string> convert = {"convert", native_,         out_directory_, "--to",
                                             "hf",      "--shard-bytes", "300"};
   EXPECT_EQ(Run(convert), kExitDamaged);
   EXPECT_THAT(err_, HasSubstr("out.part: the same command goes on from them"));
@@ -248,20 +250,20 @@ TEST_F(CkptConvertTest, WhatWasInterruptedIsKeptForTheSameCommandOverTheSameSour
   std::vector<std::string> anew = convert;
   anew.push_back("--overwrite");
   ASSERT_EQ(Run(anew), kExitOk) << err_;
-  EXPECT_FALSE(fs::exists(out_folder_ + ".part"));
-  fs::rename(out_folder_, dir_.File("first"));
+  EXPECT_FALSE(fs::exists(out_directory_ + ".part"));
+  fs::rename(out_directory_, dir_.File("first"));
   ASSERT_EQ(Run(convert), kExitOk) << err_;
-  EXPECT_EQ(Run({"diff", dir_.File("first"), out_folder_}), kExitOk) << out_;
+  EXPECT_EQ(Run({"diff", dir_.File("first"), out_directory_}), kExitOk) << out_;
 }
 
 TEST_F(CkptConvertTest, OverwriteBeginsAnewAndSparesATargetThatIsThere) {
-  fs::create_directory(out_folder_ + ".part");
-  WriteFileOf(out_folder_ + ".part/.fsdpd_conversion",
+  fs::create_directory(out_directory_ + ".part");
+  WriteFileOf(out_directory_ + ".part/.fsdpd_conversion",
               R"({"version": 1, "begun": {"SOURCE": "/another"}, "files": []})");
-  EXPECT_EQ(Run({"convert", hf_, out_folder_, "--to", "fsdp_dtensor"}), kExitUsage);
+  EXPECT_EQ(Run({"convert", hf_, out_directory_, "--to", "fsdp_dtensor"}), kExitUsage);
   EXPECT_THAT(err_, HasSubstr("SOURCE was /another and is "));
-  EXPECT_EQ(Run({"convert", hf_, out_folder_, "--to", "fsdp_dtensor", "--overwrite"}), kExitOk) << err_;
-  EXPECT_EQ(Run({"convert", hf_, out_folder_, "--to", "fsdp_dtensor", "--overwrite"}), kExitUsage);
+  EXPECT_EQ(Run({"convert", hf_, out_directory_, "--to", "fsdp_dtensor", "--overwrite"}), kExitOk) << err_;
+  EXPECT_EQ(Run({"convert", hf_, out_directory_, "--to", "fsdp_dtensor", "--overwrite"}), kExitUsage);
   EXPECT_THAT(err_, HasSubstr("out: is there already"));
 }
 
@@ -310,7 +312,7 @@ TEST_F(CkptConvertTest, WhatBecameInfiniteIsAWarning) {
     if (tensor->name == "model.norm.weight") tensor->numbers.replace(0, 2, "\x80\x49");  // 2^20
   });
   EXPECT_EQ(
-      Run({"convert", dir_.File("large"), out_folder_, "--to", "hf", "--dtype", "float16", "-o", "yaml"}),
+      Run({"convert", dir_.File("large"), out_directory_, "--to", "hf", "--dtype", "float16", "-o", "yaml"}),
       kExitOk);
   EXPECT_THAT(err_, HasSubstr("numbers are too large for float16 and became infinite"));
   EXPECT_THAT(out_, Not(HasSubstr("overflowed: 0\n")));
@@ -320,7 +322,7 @@ TEST_F(CkptConvertTest, ATerminalSeesHowFarItIs) {
   MakeNative();
   EXPECT_THAT(err_, Not(HasSubstr("KiB of")));
   err_terminal_ = true;
-  ASSERT_EQ(Run({"convert", native_, out_folder_, "--to", "hf", "--config", dir_.File("config.json")}),
+  ASSERT_EQ(Run({"convert", native_, out_directory_, "--to", "hf", "--config", dir_.File("config.json")}),
             kExitOk);
   EXPECT_THAT(err_, HasSubstr("12/12  2.11 KiB of 2.11 KiB"));
   EXPECT_TRUE(err_.size() > 5 && err_.substr(err_.size() - 5) == "\r\x1b[2K")
@@ -355,9 +357,9 @@ TEST_F(CkptConvertTest, ASourceThatIsNotThereIsSaidToBeThat) {
 
 TEST_F(CkptConvertTest, ATargetInTheSourceIsRefused) {
   EXPECT_EQ(Run({"convert", hf_, hf_ + "/out", "--to", "fsdp_dtensor"}), kExitUsage);
-  EXPECT_THAT(err_, HasSubstr("/out: lies in " + hf_ + ", of which it is made; name a folder elsewhere"));
+  EXPECT_THAT(err_, HasSubstr("/out: lies in " + hf_ + ", of which it is made; name a directory elsewhere"));
   EXPECT_FALSE(fs::exists(hf_ + "/out"));
-  EXPECT_EQ(Run({"convert", hf_, hf_ + "2/out", "--to", "fsdp_dtensor"}), kExitUsage) << "another folder";
+  EXPECT_EQ(Run({"convert", hf_, hf_ + "2/out", "--to", "fsdp_dtensor"}), kExitUsage) << "another directory";
   EXPECT_THAT(err_, Not(HasSubstr("lies in")));
 }
 

@@ -64,11 +64,11 @@ std::string Table(const v1::CheckpointComparison& comparison, bool of_parameters
                       comparison.equal() == 1 ? " is equal\n" : " are equal\n");
 }
 
-void TellLeftOut(const std::string& folder, const std::vector<std::string>& names, Console* console) {
+void TellLeftOut(const std::string& directory, const std::vector<std::string>& names, Console* console) {
   if (names.empty()) return;
   const size_t told = std::min(names.size(), kLeftOutTold);
   console->err << absl::StrCat(
-      folder, ": note: not compared, being no parameters of the model: ",
+      directory, ": note: not compared, being no parameters of the model: ",
       Escaped(absl::StrJoin(names.begin(), names.begin() + static_cast<std::ptrdiff_t>(told), ", ")),
       names.size() > told ? absl::StrCat(" and ", names.size() - told, " more") : "", "\n");
 }
@@ -97,15 +97,16 @@ absl::StatusOr<std::optional<ModelConfig>> ModelOfBoth(const CommandLine& line,
                                                        const StoreToCompare& second, Console* console) {
   std::string from = absl::StrCat("in ", line.spec.empty() ? line.config : line.spec);
   for (const StoreToCompare* store : {&first, &second}) {
-    FSDPD_ASSIGN_OR_RETURN(const std::optional<ModelConfig> said, StatedModel(store->folder, *store->reader));
+    FSDPD_ASSIGN_OR_RETURN(const std::optional<ModelConfig> said,
+                           StatedModel(store->directory, *store->reader));
     if (!said.has_value()) continue;
     if (!model.has_value()) {
       model = said;
-      from = absl::StrCat("in ", store->folder);
+      from = absl::StrCat("in ", store->directory);
       continue;
     }
     for (const std::string& each : ModelDifferences(*model, *said, from))
-      console->err << absl::StrCat(store->folder, ": note: says of its model ", each, "\n");
+      console->err << absl::StrCat(store->directory, ": note: says of its model ", each, "\n");
   }
   return model;
 }

@@ -44,8 +44,9 @@ class CkptDiffTest : public CommandCase {
     for (size_t i = 0; i < tensors.size(); ++i)
       EXPECT_TRUE((*writer)->Write(i, tensors[i].numbers.data()).ok());
     EXPECT_TRUE((*writer)->Finish().ok());
-    for (const auto& [folder, format] : {std::pair(native_, "fsdp_dtensor"), std::pair(dist_, "torch_dist")})
-      EXPECT_EQ(Run({"convert", hf_, folder, "--to", format}), kExitOk) << err_;
+    for (const auto& [directory, format] :
+         {std::pair(native_, "fsdp_dtensor"), std::pair(dist_, "torch_dist")})
+      EXPECT_EQ(Run({"convert", hf_, directory, "--to", format}), kExitOk) << err_;
   }
 
   int Run(std::vector<std::string> arguments) {

@@ -24,7 +24,7 @@ namespace {
 constexpr unsigned kMaxThreads = 8;
 
 // What a value is; where its record is damaged, a fault, unless verifying has found one there.
-absl::StatusOr<std::string> ContentOf(const std::string& folder, const DcpContents& contents,
+absl::StatusOr<std::string> ContentOf(const std::string& directory, const DcpContents& contents,
                                       const DcpValue& value, DcpFaults* faults) {
   const int file = value.place.file;
   const bool whole = file >= 0 && value.place.begin >= 0 && value.place.bytes > 0 &&
@@ -33,7 +33,7 @@ absl::StatusOr<std::string> ContentOf(const std::string& folder, const DcpConten
   if (!whole) return "?";  // Which is a fault of the contents.
   const auto read = [&]() -> absl::StatusOr<std::string> {
     FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<InputFile> input,
-                           InputFile::Open(absl::StrCat(folder, "/", contents.index.files[file])));
+                           InputFile::Open(absl::StrCat(directory, "/", contents.index.files[file])));
     if (input->size() != contents.file_bytes[file]) return absl::DataLossError("its file changes now");
     FSDPD_ASSIGN_OR_RETURN(const DcpRecord record, DcpRecord::Open(std::move(input), value.place));
     FSDPD_ASSIGN_OR_RETURN(const Pickle pickle, record.ReadValue());
@@ -74,10 +74,10 @@ void AddTensor(const DcpContents& contents, const DcpTensor& tensor, v1::Checkpo
   }
 }
 
-absl::StatusOr<v1::CheckpointReport> ToProto(const std::string& folder, const DcpContents& contents,
+absl::StatusOr<v1::CheckpointReport> ToProto(const std::string& directory, const DcpContents& contents,
                                              DcpFaults faults) {
   v1::CheckpointReport checkpoint;
-  checkpoint.set_path(ShownText(folder));
+  checkpoint.set_path(ShownText(directory));
   checkpoint.set_sums(contents.sums.has_value());
   for (size_t i = 0; i < contents.index.files.size(); ++i) {
     v1::CheckpointFile* file = checkpoint.add_files();
@@ -89,7 +89,7 @@ absl::StatusOr<v1::CheckpointReport> ToProto(const std::string& folder, const Dc
   for (const DcpValue& value : contents.index.values) {
     v1::CheckpointValue* proto = checkpoint.add_values();
     proto->set_name(value.name);
-    FSDPD_ASSIGN_OR_RETURN(std::string content, ContentOf(folder, contents, value, &faults));
+    FSDPD_ASSIGN_OR_RETURN(std::string content, ContentOf(directory, contents, value, &faults));
     proto->set_content(std::move(content));
     if (value.place.file >= 0) proto->set_file(contents.index.files[value.place.file]);
     proto->set_bytes(value.place.bytes);
@@ -99,9 +99,9 @@ absl::StatusOr<v1::CheckpointReport> ToProto(const std::string& folder, const Dc
 }
 
 // A tensor there is one chunk, and no entry is anything else.
-v1::CheckpointReport ToProto(const std::string& folder, const HfContents& contents) {
+v1::CheckpointReport ToProto(const std::string& directory, const HfContents& contents) {
   v1::CheckpointReport checkpoint;
-  checkpoint.set_path(ShownText(folder));
+  checkpoint.set_path(ShownText(directory));
   for (const HfFile& file : contents.files) {
     v1::CheckpointFile* proto = checkpoint.add_files();
     proto->set_name(file.name);
@@ -126,11 +126,11 @@ v1::CheckpointReport ToProto(const std::string& folder, const HfContents& conten
   return checkpoint;
 }
 
-absl::StatusOr<v1::CheckpointReport> ReportOfHf(const std::string& folder, bool verify,
+absl::StatusOr<v1::CheckpointReport> ReportOfHf(const std::string& directory, bool verify,
                                                 const std::function<bool()>& stopped) {
-  FSDPD_ASSIGN_OR_RETURN(HfContents contents, LoadHfContents(folder));
+  FSDPD_ASSIGN_OR_RETURN(HfContents contents, LoadHfContents(directory));
   if (verify) FSDPD_RETURN_IF_ERROR(ReadAllOf(&contents, CkptThreads(), stopped));
-  v1::CheckpointReport checkpoint = ToProto(folder, contents);
+  v1::CheckpointReport checkpoint = ToProto(directory, contents);
   checkpoint.set_verified(verify);
   if (verify) checkpoint.set_unsummed_records(checkpoint.tensors_size());
   return checkpoint;
@@ -138,16 +138,17 @@ absl::StatusOr<v1::CheckpointReport> ReportOfHf(const std::string& folder, bool 
 
 }  // namespace
 
-absl::StatusOr<v1::CheckpointReport> ReportOf(const std::string& folder, bool verify,
+absl::StatusOr<v1::CheckpointReport> ReportOf(const std::string& directory, bool verify,
                                               const std::function<bool()>& stopped) {
-  if (FormatOf(folder) == StoreFormat::kHf && HasHfWeights(folder))
-    return ReportOfHf(folder, verify, stopped);
+  if (FormatOf(directory) == StoreFormat::kHf && HasHfWeights(directory))
+    return ReportOfHf(directory, verify, stopped);
   if (!verify) {
-    FSDPD_ASSIGN_OR_RETURN(const DcpContents contents, LoadContents(folder));
-    return ToProto(folder, contents, contents.faults);
+    FSDPD_ASSIGN_OR_RETURN(const DcpContents contents, LoadContents(directory));
+    return ToProto(directory, contents, contents.faults);
   }
-  FSDPD_ASSIGN_OR_RETURN(const DcpVerdict verdict, VerifyDcp(folder, CkptThreads(), stopped));
-  FSDPD_ASSIGN_OR_RETURN(v1::CheckpointReport checkpoint, ToProto(folder, verdict.contents, verdict.faults));
+  FSDPD_ASSIGN_OR_RETURN(const DcpVerdict verdict, VerifyDcp(directory, CkptThreads(), stopped));
+  FSDPD_ASSIGN_OR_RETURN(v1::CheckpointReport checkpoint,
+                         ToProto(directory, verdict.contents, verdict.faults));
   checkpoint.set_verified(true);
   checkpoint.set_unsummed_records(verdict.unsummed_records);
   return checkpoint;

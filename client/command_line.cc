@@ -253,7 +253,7 @@ void AddCkptConvert(CLI::App* ckpt, CommandLine* line) {
   CLI::App* convert = AddCommand(
       ckpt, "convert",
       "Write a model's parameters in another format, and between native checkpoints and torch_dist the "
-      "optimizer's state too. SOURCE is a native checkpoint, a Hugging Face folder, Megatron-Core's "
+      "optimizer's state too. SOURCE is a native checkpoint, a Hugging Face directory, Megatron-Core's "
       "torch_dist, "
       "or what FSDP2 or torchtitan saved. TARGET appears when it is complete; after an interrupt, run the "
       "same "
@@ -262,11 +262,11 @@ void AddCkptConvert(CLI::App* ckpt, CommandLine* line) {
       "  fsdpctl ckpt convert runs/7/iter_0001000 out --to hf --spec job.yaml\n"
       "  fsdpctl ckpt convert runs/7/iter_0001000 out --to hf --config Llama-3.1-8B/config.json --dtype "
       "float32");
-  convert->add_option("SOURCE", line->file, "The folder to read")
+  convert->add_option("SOURCE", line->file, "The directory to read")
       ->required()
       ->check(NotEmpty())
       ->type_name("");
-  convert->add_option("TARGET", line->target, "The folder to make; not there yet, or empty")
+  convert->add_option("TARGET", line->target, "The directory to make; not there yet, or empty")
       ->required()
       ->check(NotEmpty())
       ->type_name("");
@@ -313,27 +313,30 @@ void AddCkptCommand(CLI::App* app, CommandLine* line) {
   ckpt->require_subcommand(1);
   const auto add = [&](const char* name, const char* about) {
     CLI::App* command = AddCommand(ckpt, name, about, absl::StrCat("  fsdpctl ckpt ", name, " DIR\n"));
-    command->add_option("DIR", line->file, "The folder: with .metadata, or of safetensors; or of checkpoints")
+    command
+        ->add_option("DIR", line->file, "The directory: with .metadata, or of safetensors; or of checkpoints")
         ->required()
         ->check(NotEmpty())
         ->type_name("");
   };
   add("inspect",
-      "Show tensors, values and files, and what is wrong as far as .metadata and heads show it. Of a folder "
+      "Show tensors, values and files, and what is wrong as far as .metadata and heads show it. Of a "
+      "directory "
       "of "
       "checkpoints the newest.");
   add("verify",
-      "Read all of it, compare it with its checksums, and tell every fault. Of a folder of checkpoints each, "
+      "Read all of it, compare it with its checksums, and tell every fault. Of a directory of checkpoints "
+      "each, "
       "the newest first.");
   AddCkptConvert(ckpt, line);
   CLI::App* diff = AddCommand(
       ckpt, "diff",
       "Compare two checkpoints: names, shapes, types and numbers. In different formats, "
-      "a Hugging Face folder and a native checkpoint for one, the parameters of the model that "
+      "a Hugging Face directory and a native checkpoint for one, the parameters of the model that "
       "one of them, or a flag, says it is. The exit code is 0 where they are equal and 10 where not.",
       "  fsdpctl ckpt diff runs/7/iter_0001000 runs/8/iter_0001000\n"
       "  fsdpctl ckpt diff fsdp2/step-1000 megatron/iter_0001000 --config Llama-3.1-8B/config.json");
-  diff->add_option("FIRST", line->file, "A folder")->required()->check(NotEmpty())->type_name("");
+  diff->add_option("FIRST", line->file, "A directory")->required()->check(NotEmpty())->type_name("");
   diff->add_option("SECOND", line->target, "Another")->required()->check(NotEmpty())->type_name("");
   diff->add_option("--config", line->config, "The model's config.json, where neither says which model it is")
       ->check(NotEmpty())

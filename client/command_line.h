@@ -33,8 +33,8 @@ struct CommandLine {
   std::string trusted;               // What is in coordinator_ca: ReadCredentials().
   std::string token;                 // What is in token_file: likewise.
 
-  std::string file;                 // submit, validate, plan, migrate; ckpt: the folder
-  std::string target;               // ckpt convert; ckpt diff: the second folder
+  std::string file;                 // submit, validate, plan, migrate; ckpt: the directory
+  std::string target;               // ckpt convert; ckpt diff: the second directory
   std::string to;                   // ckpt convert; fsdp_dtensor, hf, torch_dist. export; tensorboard, wandb
   std::string config;               // ckpt convert, diff; a config.json, or empty.
   std::string spec;                 // ckpt convert, diff; a job's, or empty.
@@ -105,7 +105,7 @@ struct CommandLine {
   int steps = 1;         // trace
   bool written = false;  // trace; what was written before.
   bool memory = false;   // trace; memory snapshots too.
-  std::string out;       // trace; a file, or empty: by the job. token new. export; a folder.
+  std::string out;       // trace; a file, or empty: by the job. token new. export; a directory.
 
   int64_t after_event = 0;  // events; a sequence.
   bool force = false;       // drain, node delete

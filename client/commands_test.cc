@@ -323,8 +323,8 @@ TEST_F(CommandsTest, PlanSaysWhichProfileOrFileIsWrong) {
   EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--profile", profile}), kExitUsage);
   EXPECT_EQ(err_.find(profile + ":1:33: error: memory_bytes: is -1"), 0u) << err_;
   for (const char* flag : {"--trace", "--picture"}) {
-    EXPECT_EQ(Run({"plan", "-f", file_, "--offline", flag, dir_.File("no/such/folder")}), kExitUsage);
-    EXPECT_EQ(err_, absl::StrCat("fsdpctl: ", flag, " ", dir_.File("no/such/folder"),
+    EXPECT_EQ(Run({"plan", "-f", file_, "--offline", flag, dir_.File("no/such/directory")}), kExitUsage);
+    EXPECT_EQ(err_, absl::StrCat("fsdpctl: ", flag, " ", dir_.File("no/such/directory"),
                                  ": No such file or directory\n"));
     EXPECT_EQ(out_, "");
   }
@@ -496,7 +496,7 @@ TEST_F(CommandsTest, TheRecordIsOpenedOnce) {
   const int watch = inotify_init1(IN_NONBLOCK);
   ASSERT_GE(inotify_add_watch(watch, record.c_str(), IN_OPEN | IN_CLOSE_WRITE), 0);
   EXPECT_EQ(Run({"submit", "-f", file_, "--follow", "--record", record}), 0) << err_;
-  inotify_event events[8];  // Without names: it is no folder that is watched.
+  inotify_event events[8];  // Without names: it is no directory that is watched.
   EXPECT_EQ(read(watch, events, sizeof(events)), static_cast<ssize_t>(2 * sizeof(inotify_event)))
       << "one open, one close";
   close(watch);

@@ -52,7 +52,7 @@ absl::Status TakeText(const TextNode& node, std::string* text) {
   return absl::OkStatus();
 }
 
-// Of the file's own folder.
+// Of the file's own directory.
 std::string PathIn(const std::string& file, const std::string& path) {
   if (path.empty()) return path;
   return (std::filesystem::path(file).parent_path() / path).lexically_normal().string();

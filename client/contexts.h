@@ -5,8 +5,8 @@
 //     lab: {server: coordinator.example:7777, coordinator_ca: ca.crt, token_file: alice.token}
 //     here: {server: 127.0.0.1:7777}
 //
-// A relative path is relative to the file's folder. The file is written by hand; this code changes `current`
-// alone, and leaves the rest of the text as it is.
+// A relative path is relative to the file's directory. The file is written by hand; this code changes
+// `current` alone, and leaves the rest of the text as it is.
 //
 // What a flag says counts before a variable, and a variable before the current context. A token is for the
 // coordinator that it was made for: who names a server gets nothing of a context, and who names a context by

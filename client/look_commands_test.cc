@@ -438,7 +438,7 @@ TEST_F(LookCommandsTest, AContextSaysWhomToCall) {
   EXPECT_EQ(Run({"get", "-o", "name"}), kExitOk) << "--server counts before it: " << err_;
   EXPECT_EQ(RunCommand({"context", "list"}), kExitOk);
   EXPECT_TRUE(absl::StrContains(out_, "*        far")) << out_;
-  EXPECT_TRUE(absl::StrContains(out_, dir_.File("t"))) << "of the file's folder: " << out_;
+  EXPECT_TRUE(absl::StrContains(out_, dir_.File("t"))) << "of the file's directory: " << out_;
   EXPECT_EQ(RunCommand({"--context", "lba", "get"}), kExitUsage);
   EXPECT_NE(err_.find("did you mean lab?"), std::string::npos) << err_;
 }

@@ -49,17 +49,17 @@ SpecFaults FaultsOf(const v1::JobSpec& job, const CommandLine& line, const std::
   return faults;
 }
 
-// Where a run was started, of whose folder its relative paths are, nobody wrote down: they are taken as a
+// Where a run was started, of whose directory its relative paths are, nobody wrote down: they are taken as a
 // spec's are. One of a list of files is told, for all of them.
 SpecFaults TakePaths(const CommandLine& line, const std::string& file, Settings* settings, v1::JobSpec* job) {
-  const char* folder = line.file == "-" ? "the folder that fsdpctl runs in" : "the file's folder";
+  const char* directory = line.file == "-" ? "the directory that fsdpctl runs in" : "the file's directory";
   SpecFaults faults;
   std::set<std::string> told;
-  for (const RelativePath& path : MakePathsWhole(FolderOf(line.file), job)) {
+  for (const RelativePath& path : MakePathsWhole(DirectoryOf(line.file), job)) {
     const Violation made_whole = {"relative_path",
                                   FaultLevel::kAdjust,
                                   path.field,
-                                  absl::StrCat("relative paths are taken from ", folder),
+                                  absl::StrCat("relative paths are taken from ", directory),
                                   "",
                                   path.written,
                                   path.whole};

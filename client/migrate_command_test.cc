@@ -51,7 +51,7 @@ TEST_F(MigrateCommandTest, MakesRelativePathsWhole) {
     EXPECT_NE(out_.find(path + "\n"), std::string::npos) << path << "\n" << out_;
   EXPECT_NE(err_.find(absl::StrCat(file,
                                    ":4:1: adjusted: --save: becomes checkpoint.dir: relative paths are taken "
-                                   "from the file's folder (./7/ -> ",
+                                   "from the file's directory (./7/ -> ",
                                    dir_.File("7"), ") [relative_path]\n")),
             std::string::npos)
       << err_;
@@ -62,7 +62,7 @@ TEST_F(MigrateCommandTest, MakesRelativePathsWhole) {
   const std::string spec = out_;
   EXPECT_EQ(RunCommand({"validate", "-f", "-", "--offline"}, spec), 0) << err_ << spec;
   EXPECT_EQ(RunCommand({"migrate", "-f", "-"}, run), 0) << err_;
-  EXPECT_NE(err_.find("relative paths are taken from the folder that fsdpctl runs in"), std::string::npos)
+  EXPECT_NE(err_.find("relative paths are taken from the directory that fsdpctl runs in"), std::string::npos)
       << err_;
 }
 

@@ -12,10 +12,11 @@ namespace fsdpd {
 absl::Status CheckOutput(const char* flag, const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error))
-    return absl::InvalidArgumentError(absl::StrCat(flag, " ", path, ": is a folder"));
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  if (folder.empty() || std::filesystem::is_directory(folder, error)) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(flag, " ", path, ": there is no folder ", folder.string()));
+    return absl::InvalidArgumentError(absl::StrCat(flag, " ", path, ": is a directory"));
+  const std::filesystem::path directory = std::filesystem::path(path).parent_path();
+  if (directory.empty() || std::filesystem::is_directory(directory, error)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(flag, " ", path, ": there is no directory ", directory.string()));
 }
 
 absl::Status WriteOutput(const char* flag, const std::string& path, const std::string& text) {

@@ -7,8 +7,8 @@
 
 namespace fsdpd {
 
-// Before what is to be written is made: INVALID_ARGUMENT with `flag` where the file's folder is not there, or
-// the path is one.
+// Before what is to be written is made: INVALID_ARGUMENT with `flag` where the file's directory is not there,
+// or the path is one.
 absl::Status CheckOutput(const char* flag, const std::string& path);
 
 // INVALID_ARGUMENT with `flag` and the reason; what the file had may be gone then.

@@ -40,20 +40,20 @@ bool IsProgram(const std::filesystem::path& path) {
   return std::filesystem::is_regular_file(path, error) && access(path.c_str(), X_OK) == 0;
 }
 
-std::vector<std::filesystem::path> Folders(absl::string_view path) {
-  std::vector<std::filesystem::path> folders;
+std::vector<std::filesystem::path> Directories(absl::string_view path) {
+  std::vector<std::filesystem::path> directories;
   for (const absl::string_view each : absl::StrSplit(path, ':', absl::SkipEmpty())) {
-    if (each.front() == '/') folders.emplace_back(std::string(each));
+    if (each.front() == '/') directories.emplace_back(std::string(each));
   }
-  return folders;
+  return directories;
 }
 
 }  // namespace
 
 std::string PluginProgram(absl::string_view name, absl::string_view path) {
   if (!CanBeVerb(name)) return "";
-  for (const std::filesystem::path& folder : Folders(path)) {
-    const std::filesystem::path program = folder / absl::StrCat(kPrefix, name);
+  for (const std::filesystem::path& directory : Directories(path)) {
+    const std::filesystem::path program = directory / absl::StrCat(kPrefix, name);
     if (IsProgram(program)) return program.string();
   }
   return "";
@@ -61,10 +61,10 @@ std::string PluginProgram(absl::string_view name, absl::string_view path) {
 
 std::vector<PluginVerb> PluginVerbs(const std::vector<std::string>& commands, absl::string_view path) {
   std::map<std::string, std::string> found;
-  for (const std::filesystem::path& folder : Folders(path)) {
+  for (const std::filesystem::path& directory : Directories(path)) {
     std::error_code error;
-    // A folder that is away, or that ends while it is read, holds nothing more.
-    for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end;
+    // A directory that is away, or that ends while it is read, holds nothing more.
+    for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end;
          at.increment(error)) {
       const std::string file = at->path().filename().string();
       absl::string_view name = file;

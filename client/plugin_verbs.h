@@ -2,8 +2,9 @@
 // fsdpctl-NAME of PATH with the words after NAME. fsdpctl is replaced by it, so stdin, signals and the exit
 // code are the program's own; flags of fsdpctl before NAME are not taken, since they would be lost.
 //
-// A folder of PATH that is relative is passed over: what a person's current folder happens to hold is no
-// command. Of programs with one name the first on PATH counts, as for a shell. Pure but for the folders read.
+// A directory of PATH that is relative is passed over: what a person's current directory happens to hold is
+// no command. Of programs with one name the first on PATH counts, as for a shell. Pure but for the
+// directories read.
 #pragma once
 
 #include <absl/strings/string_view.h>

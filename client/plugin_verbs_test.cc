@@ -14,12 +14,12 @@ namespace {
 
 class PluginVerbsTest : public testing::Test {
  protected:
-  std::string Folder(const std::string& name) {
+  std::string Directory(const std::string& name) {
     std::filesystem::create_directory(dir_.File(name));
     return dir_.File(name);
   }
-  std::string Program(const std::string& folder, const std::string& name, mode_t mode = 0755) {
-    const std::string path = absl::StrCat(folder, "/", name);
+  std::string Program(const std::string& directory, const std::string& name, mode_t mode = 0755) {
+    const std::string path = absl::StrCat(directory, "/", name);
     std::ofstream(path) << "#!/bin/sh\n";
     chmod(path.c_str(), mode);
     return path;
@@ -29,7 +29,7 @@ class PluginVerbsTest : public testing::Test {
 };
 
 TEST_F(PluginVerbsTest, TheFirstOnPathCounts) {
-  const std::string first = Folder("first"), second = Folder("second");
+  const std::string first = Directory("first"), second = Directory("second");
   Program(second, "fsdpctl-data");
   const std::string path = absl::StrCat("/nowhere-at-all::", first, ":", second);
   EXPECT_EQ(PluginProgram("data", path), second + "/fsdpctl-data");
@@ -40,36 +40,37 @@ TEST_F(PluginVerbsTest, TheFirstOnPathCounts) {
 }
 
 TEST_F(PluginVerbsTest, WhatCannotBeRunIsNoVerb) {
-  const std::string folder = Folder("bin");
-  std::filesystem::create_directory(folder + "/fsdpctl-folder");
-  Program(folder, "fsdpctl-text", 0644);
-  Program(folder, "fsdpctl-");
-  Program(folder, "fsdpctl-Upper");
-  Program(folder, "fsdpctl");
-  EXPECT_TRUE(PluginVerbs({}, folder).empty());
-  for (const char* name : {"folder", "text", "", "Upper"}) EXPECT_EQ(PluginProgram(name, folder), "") << name;
+  const std::string directory = Directory("bin");
+  std::filesystem::create_directory(directory + "/fsdpctl-directory");
+  Program(directory, "fsdpctl-text", 0644);
+  Program(directory, "fsdpctl-");
+  Program(directory, "fsdpctl-Upper");
+  Program(directory, "fsdpctl");
+  EXPECT_TRUE(PluginVerbs({}, directory).empty());
+  for (const char* name : {"directory", "text", "", "Upper"})
+    EXPECT_EQ(PluginProgram(name, directory), "") << name;
 }
 
-TEST_F(PluginVerbsTest, ANameCannotLeadToAnotherFolder) {
-  const std::string folder = Folder("bin");
-  Folder("bin/fsdpctl-x");
-  Program(folder, "evil");
-  EXPECT_EQ(PluginProgram("x/../evil", folder), "");
+TEST_F(PluginVerbsTest, ANameCannotLeadToAnotherDirectory) {
+  const std::string directory = Directory("bin");
+  Directory("bin/fsdpctl-x");
+  Program(directory, "evil");
+  EXPECT_EQ(PluginProgram("x/../evil", directory), "");
 }
 
-TEST_F(PluginVerbsTest, ARelativeFolderOfPathIsPassedOver) {
-  const std::string folder = Folder("bin");
-  Program(folder, "fsdpctl-data");
-  const std::string relative = std::filesystem::relative(folder).string();
+TEST_F(PluginVerbsTest, ARelativeDirectoryOfPathIsPassedOver) {
+  const std::string directory = Directory("bin");
+  Program(directory, "fsdpctl-data");
+  const std::string relative = std::filesystem::relative(directory).string();
   ASSERT_TRUE(std::filesystem::exists(relative + "/fsdpctl-data"));
   EXPECT_EQ(PluginProgram("data", relative), "");
   EXPECT_TRUE(PluginVerbs({}, relative).empty());
 }
 
 TEST_F(PluginVerbsTest, CommandsOfFsdpctlAreNotListed) {
-  const std::string folder = Folder("bin");
-  for (const char* name : {"fsdpctl-get", "fsdpctl-b", "fsdpctl-a"}) Program(folder, name);
-  const std::vector<PluginVerb> verbs = PluginVerbs({"get", "submit"}, folder);
+  const std::string directory = Directory("bin");
+  for (const char* name : {"fsdpctl-get", "fsdpctl-b", "fsdpctl-a"}) Program(directory, name);
+  const std::vector<PluginVerb> verbs = PluginVerbs({"get", "submit"}, directory);
   ASSERT_EQ(verbs.size(), 2u);
   EXPECT_EQ(verbs[0].name, "a");
   EXPECT_EQ(verbs[1].name, "b");

@@ -14,13 +14,14 @@
 namespace fsdpd {
 namespace {
 
-// Beside this program when installed; in Bazel's output the folders are beside each other.
+// Beside this program when installed; in Bazel's output the directories are beside each other.
 std::string DefaultRankBinary() {
   std::error_code ignored;
-  const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
-  const std::filesystem::path beside = folder / "fsdpd-rank";
+  const std::filesystem::path directory =
+      std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
+  const std::filesystem::path beside = directory / "fsdpd-rank";
   if (std::filesystem::exists(beside, ignored)) return beside;
-  return folder.parent_path() / "fsdp" / "fsdpd-rank";
+  return directory.parent_path() / "fsdp" / "fsdpd-rank";
 }
 
 std::vector<std::string> Arguments(const CommandLine& line) {

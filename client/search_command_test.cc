@@ -95,11 +95,11 @@ TEST_F(SearchCommandTest, ShowsWhatItHasFoundWhereItCannotWriteIt) {
 TEST_F(SearchCommandTest, SearchesNothingForAFileThatCannotBe) {
   server_.Stop();
   EXPECT_EQ(Run({"plan", "-f", file_, "--search", "--write", dir_.File("none/fastest.yaml")}), kExitUsage);
-  EXPECT_NE(err_.find("--write " + dir_.File("none/fastest.yaml") + ": there is no folder "),
+  EXPECT_NE(err_.find("--write " + dir_.File("none/fastest.yaml") + ": there is no directory "),
             std::string::npos)
       << err_;
   EXPECT_EQ(Run({"plan", "-f", file_, "--search", "--write", dir_.path()}), kExitUsage);
-  EXPECT_NE(err_.find(": is a folder"), std::string::npos) << err_;
+  EXPECT_NE(err_.find(": is a directory"), std::string::npos) << err_;
 }
 
 TEST_F(SearchCommandTest, SaysWhatTheClosestLacks) {

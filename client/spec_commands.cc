@@ -226,7 +226,7 @@ std::vector<SpecFaults> FaultsOf(const std::vector<ArrayJob>& jobs) {
   return faults;
 }
 
-// By which a fault is the same in several jobs; the job's number is in what is said of name and folder.
+// By which a fault is the same in several jobs; the job's number is in what is said of name and directory.
 std::string KeyOf(const SpecFault& fault) {
   const Violation& violation = fault.violation;
   const bool is_numbered = violation.field == "name" || violation.field == "checkpoint.dir";

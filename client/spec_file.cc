@@ -31,7 +31,7 @@ std::string ReadBounded(std::istream& stream) {
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error))
-    return absl::NotFoundError(absl::StrCat(path, ": is a folder"));
+    return absl::NotFoundError(absl::StrCat(path, ": is a directory"));
   errno = 0;
   std::ifstream stream(path, std::ios::binary);
   if (!stream) return absl::NotFoundError(absl::StrCat(path, ": ", std::strerror(errno)));
@@ -53,9 +53,9 @@ void AddModelFault(const char* rule, const char* field, absl::string_view reason
   spec->unread.push_back("model");
 }
 
-void InlineHfConfig(const std::filesystem::path& folder, SpecText* spec) {
+void InlineHfConfig(const std::filesystem::path& directory, SpecText* spec) {
   if (!spec->spec.model().has_hf_config()) return;
-  const std::string path = WholePath(spec->spec.model().hf_config(), folder);
+  const std::string path = WholePath(spec->spec.model().hf_config(), directory);
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) {
     AddModelFault("hf_no_config", "model.hf_config", text.status().message(),
@@ -109,7 +109,7 @@ void TakeDescription(const SpecText& described, SpecText* spec) {
   }
 }
 
-void InlineDescription(const std::filesystem::path& folder, SpecText* spec) {
+void InlineDescription(const std::filesystem::path& directory, SpecText* spec) {
   if (!spec->spec.model().has_plugin()) return;
   v1::Plugin* plugin = spec->spec.mutable_model()->mutable_plugin();
   if (plugin->description().empty()) return;
@@ -118,7 +118,7 @@ void InlineDescription(const std::filesystem::path& folder, SpecText* spec) {
                   "the model is described by a file and here as well", "leave one of them out", spec);
     return;
   }
-  const std::string path = WholePath(plugin->description(), folder);
+  const std::string path = WholePath(plugin->description(), directory);
   const absl::StatusOr<std::string> text = ReadFile(path);
   if (!text.ok()) {
     AddModelFault("plugin_no_description", "model.plugin.description", text.status().message(),
@@ -135,11 +135,11 @@ void InlineDescription(const std::filesystem::path& folder, SpecText* spec) {
 }
 
 // What is wrong with the file as this machine sees it; "" when nothing is, or when it does not see the
-// folder.
+// directory.
 std::string FaultOfFile(const std::filesystem::path& path) {
   std::error_code error;
-  const std::filesystem::path folder = path.parent_path();
-  if (folder == folder.root_path() || !std::filesystem::is_directory(folder, error)) return "";
+  const std::filesystem::path directory = path.parent_path();
+  if (directory == directory.root_path() || !std::filesystem::is_directory(directory, error)) return "";
   const bool there = std::filesystem::exists(path, error);
   if (error) return absl::StrCat("cannot be read here: ", error.message());
   if (!there) return "does not exist on this machine, although its directory does";
@@ -187,10 +187,10 @@ absl::StatusOr<SpecText> LoadSpec(const std::string& path, const std::vector<std
   FSDPD_ASSIGN_OR_RETURN(const std::string text, ReadText(path, input));
   SpecText spec = ParseSpec(text, path == "-" ? "<stdin>" : path, sets);
   if (!spec.is_tree) return spec;
-  const std::filesystem::path folder = FolderOf(path);
-  InlineHfConfig(folder, &spec);
-  InlineDescription(folder, &spec);
-  for (const RelativePath& of : MakePathsWhole(folder, &spec.spec)) {
+  const std::filesystem::path directory = DirectoryOf(path);
+  InlineHfConfig(directory, &spec);
+  InlineDescription(directory, &spec);
+  for (const RelativePath& of : MakePathsWhole(directory, &spec.spec)) {
     if (!IsOfShellOrStore(of.written)) continue;
     AddFault("path_of_node", of.field.c_str(), absl::StrCat("'", of.written, "' is no path that nodes have"),
              "write the whole path on the nodes, /...", &spec);

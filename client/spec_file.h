@@ -2,9 +2,9 @@
 // --set, turns model.hf_config into model.llama or model.gpt2, takes in model.plugin.description, and makes
 // its paths whole (spec_paths.h).
 //
-// Token files are looked at where this machine has their folder: one that is missing, empty or unreadable is
-// a warning with its field, since the nodes may have another file there. Where the folder is not here either,
-// only the nodes can know, and nothing is said.
+// Token files are looked at where this machine has their directory: one that is missing, empty or unreadable
+// is a warning with its field, since the nodes may have another file there. Where the directory is not here
+// either, only the nodes can know, and nothing is said.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -17,7 +17,7 @@ constexpr char kSpec[] =
 
 void Write(const std::string& path, const std::string& text) { std::ofstream(path) << text; }
 
-TEST(SpecFile, TakesPathsRelativeToItsOwnFolder) {
+TEST(SpecFile, TakesPathsRelativeToItsOwnDirectory) {
   TempDir dir;
   std::filesystem::create_directories(dir.File("jobs/m"));
   Write(dir.File("jobs/job.yaml"), kSpec);
@@ -35,7 +35,7 @@ TEST(SpecFile, TakesPathsRelativeToItsOwnFolder) {
   EXPECT_FALSE(spec->spec.has_checkpoint());
 }
 
-TEST(SpecFile, TakesFoldersOfCheckpointsRelativeToItsOwn) {
+TEST(SpecFile, TakesDirectoriesOfCheckpointsRelativeToItsOwn) {
   TempDir dir;
   std::filesystem::create_directories(dir.File("jobs"));
   Write(dir.File("jobs/job.yaml"), "name: a\ncheckpoint: {dir: runs/7/, load: old/iter_0000200/}\n");
@@ -50,7 +50,7 @@ TEST(SpecFile, TakesFoldersOfCheckpointsRelativeToItsOwn) {
   EXPECT_EQ(spec->spec.checkpoint().load(), "") << "none stays none";
 }
 
-TEST(SpecFile, TakesFoldersOfCheckpointsRelativeToItsOwnFolderToo) {
+TEST(SpecFile, TakesDirectoriesOfCheckpointsRelativeToItsOwnDirectoryToo) {
   TempDir dir;
   Write(dir.File("job.yaml"), "name: a\ncheckpoint: {dir: ./1, every_steps: 5, load: /abs}\n");
   std::istringstream input;
@@ -181,7 +181,7 @@ TEST(SpecFile, SaysWhichFileCannotBeRead) {
   std::istringstream input;
   EXPECT_EQ(LoadSpec(dir.File("no.yaml"), {}, input).status().message(),
             dir.File("no.yaml") + ": No such file or directory");
-  EXPECT_EQ(LoadSpec(dir.path(), {}, input).status().message(), dir.path() + ": is a folder");
+  EXPECT_EQ(LoadSpec(dir.path(), {}, input).status().message(), dir.path() + ": is a directory");
 }
 
 // Token files were looked at only after launch.
@@ -192,7 +192,7 @@ TEST(SpecFile, WarnsOfTokenFilesThatItCanSeeAndThatHoldNothing) {
   Write(dir.File("half.bin"), "x");
   Write(dir.File("job.yaml"),
         "data:\n  tokens:\n  - path: absent\n  - {path: empty}\n  - path: good\n  - path: .\n"
-        "  - {path: half, type: megatron}\n  - path: /no/such/folder/file\n"
+        "  - {path: half, type: megatron}\n  - path: /no/such/directory/file\n"
         "  validation:\n  - {path: gone, mask: gone.mask}\n");
   std::istringstream input;
   const absl::StatusOr<SpecText> spec = LoadSpec(dir.File("job.yaml"), {}, input);

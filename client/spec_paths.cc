@@ -13,12 +13,12 @@ namespace {
 
 class PathMaker {
  public:
-  explicit PathMaker(const std::filesystem::path& folder) : folder_(folder) {}
+  explicit PathMaker(const std::filesystem::path& directory) : directory_(directory) {}
 
-  // A folder's is without a slash at its end: what others name by it compares equal.
-  std::string Whole(const std::string& field, const std::string& path, bool is_folder = false) {
-    std::string whole = WholePath(path, folder_);
-    if (is_folder && whole.size() > 1 && whole.back() == '/') whole.pop_back();
+  // A directory's is without a slash at its end: what others name by it compares equal.
+  std::string Whole(const std::string& field, const std::string& path, bool is_directory = false) {
+    std::string whole = WholePath(path, directory_);
+    if (is_directory && whole.size() > 1 && whole.back() == '/') whole.pop_back();
     if (!path.empty()) fields.push_back(field);
     if (!path.empty() && path[0] != '/') relative.push_back({field, path, whole});
     return whole;
@@ -40,8 +40,8 @@ class PathMaker {
     }
     if (spec->has_checkpoint()) {
       v1::Checkpoint* checkpoint = spec->mutable_checkpoint();
-      checkpoint->set_dir(Whole("checkpoint.dir", checkpoint->dir(), /*is_folder=*/true));
-      checkpoint->set_load(Whole("checkpoint.load", checkpoint->load(), /*is_folder=*/true));
+      checkpoint->set_dir(Whole("checkpoint.dir", checkpoint->dir(), /*is_directory=*/true));
+      checkpoint->set_load(Whole("checkpoint.load", checkpoint->load(), /*is_directory=*/true));
     }
     if (spec->has_data()) {
       Files("data.tokens", spec->mutable_data()->mutable_tokens());
@@ -53,12 +53,12 @@ class PathMaker {
   std::vector<RelativePath> relative;
 
  private:
-  const std::filesystem::path& folder_;
+  const std::filesystem::path& directory_;
 };
 
 }  // namespace
 
-std::filesystem::path FolderOf(const std::string& file) {
+std::filesystem::path DirectoryOf(const std::string& file) {
   std::error_code ignored;
   if (file == "-") return std::filesystem::current_path(ignored);
   return std::filesystem::absolute(file, ignored).parent_path();
@@ -68,9 +68,9 @@ bool IsOfShellOrStore(const std::string& path) {
   return absl::StartsWith(path, "~") || absl::StrContains(path, "://");
 }
 
-std::string WholePath(const std::string& path, const std::filesystem::path& folder) {
+std::string WholePath(const std::string& path, const std::filesystem::path& directory) {
   if (path.empty()) return path;
-  const std::filesystem::path whole = std::filesystem::absolute(folder / path);
+  const std::filesystem::path whole = std::filesystem::absolute(directory / path);
   return HasDotDot(path) ? whole.string() : whole.lexically_normal().string();
 }
 
@@ -81,8 +81,8 @@ std::vector<std::string> NodePathFields(v1::JobSpec spec) {
   return std::move(maker.fields);
 }
 
-std::vector<RelativePath> MakePathsWhole(const std::filesystem::path& folder, v1::JobSpec* spec) {
-  PathMaker maker(folder);
+std::vector<RelativePath> MakePathsWhole(const std::filesystem::path& directory, v1::JobSpec* spec) {
+  PathMaker maker(directory);
   maker.All(spec);
   return std::move(maker.relative);
 }

@@ -66,9 +66,9 @@ int ReadSteps(Session* session, const std::string& job_id,
 class NewFile {
  public:
   // While it is written its name has nothing by which TensorBoard would know it.
-  NewFile(const std::string& folder, const std::string& name)
-      : path_(absl::StrCat(folder, "/", name)),
-        temporary_(absl::StrCat(folder, "/.fsdpctl-export.", getpid(), ".tmp")),
+  NewFile(const std::string& directory, const std::string& name)
+      : path_(absl::StrCat(directory, "/", name)),
+        temporary_(absl::StrCat(directory, "/.fsdpctl-export.", getpid(), ".tmp")),
         out_(temporary_, std::ios::binary),
         error_(out_.good() ? 0 : errno) {}
   ~NewFile() {
@@ -99,11 +99,11 @@ class NewFile {
 };
 
 // Why nothing can be written into --out, or "".
-std::string MakeFolder(const std::string& folder) {
+std::string MakeDirectory(const std::string& directory) {
   std::error_code error;
-  if (fs::is_directory(folder, error)) return "";
-  if (fs::exists(folder, error)) return "is no folder";
-  fs::create_directory(folder, error);  // Its parent is to be there: a slip makes no tree.
+  if (fs::is_directory(directory, error)) return "";
+  if (fs::exists(directory, error)) return "is no directory";
+  fs::create_directory(directory, error);  // Its parent is to be there: a slip makes no tree.
   return error ? error.message() : "";
 }
 
@@ -160,7 +160,7 @@ int RunExport(Session* session) {
   Console& console = session->console();
   const absl::StatusOr<v1::Job> job = FindJob(&session->client(), line.job);
   if (!job.ok()) return session->Fail(job.status());
-  if (const std::string fault = MakeFolder(line.out); !fault.empty()) {
+  if (const std::string fault = MakeDirectory(line.out); !fault.empty()) {
     console.err << "fsdpctl: --out " << line.out << ": " << fault << "\n";
     return kExitUsage;
   }

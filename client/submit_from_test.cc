@@ -58,7 +58,7 @@ class SubmitFromTest : public ServedCommandCase {
   std::vector<std::string> after_ ABSL_GUARDED_BY(mutex_);  // What the last one waits for.
 };
 
-TEST_F(SubmitFromTest, AnArrayIsAJobForEachValueWithItsNumberInNameFolderAndRequestId) {
+TEST_F(SubmitFromTest, AnArrayIsAJobForEachValueWithItsNumberInNameDirectoryAndRequestId) {
   std::vector<v1::SubmitJobRequest> made;
   Mutex mutex;
   server_.on_submit = [&](const v1::SubmitJobRequest& request, v1::SubmitJobResponse* response) {

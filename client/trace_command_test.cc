@@ -152,7 +152,7 @@ TEST_F(TraceCommandTest, TracesNothingForAFileThatCannotBe) {
   };
   out_file_ = dir_.File("none/out.json");
   EXPECT_EQ(Run({}), kExitUsage);
-  EXPECT_NE(err_.find(": there is no folder "), std::string::npos) << err_;
+  EXPECT_NE(err_.find(": there is no directory "), std::string::npos) << err_;
 }
 
 TEST_F(TraceCommandTest, WithoutATraceThereIsNoFile) {

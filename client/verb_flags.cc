@@ -180,7 +180,7 @@ void AddExport(CLI::App* app, CommandLine* line) {
       ->required()
       ->check(OneOf({"tensorboard", "wandb"}))
       ->type_name("TOOL");
-  command->add_option("--out", line->out, "The folder to write to; it is made where its parent is there")
+  command->add_option("--out", line->out, "The directory to write to; it is made where its parent is there")
       ->required()
       ->check(NotEmpty())
       ->type_name("DIR");

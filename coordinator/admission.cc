@@ -57,7 +57,7 @@ void JudgePlugin(const v1::JobSpec& spec, v1::Device device, const std::vector<N
   fault.field = "model.plugin.path";
   fault.reason = "no connected agent loads plug-ins: what they run, they run as the agent's user";
   fault.fix =
-      "start the agents with --plugin-dir DIR, where DIR is a folder of the nodes that holds the file";
+      "start the agents with --plugin-dir DIR, where DIR is a directory of the nodes that holds the file";
   faults->push_back(std::move(fault));
 }
 

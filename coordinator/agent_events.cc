@@ -1,6 +1,6 @@
 // Reconciler: what clients and agents say, pushed by their threads and taken by the reconciler's into jobs
-// and facts. Only a cancel (what else people ask is in job_commands.cc) and a registration are acted on at once;
-// what follows from the rest is the tick's to ask.
+// and facts. Only a cancel (what else people ask is in job_commands.cc) and a registration are acted on at
+// once; what follows from the rest is the tick's to ask.
 #include <absl/strings/ascii.h>
 #include <absl/strings/escaping.h>
 #include <absl/strings/str_cat.h>

@@ -124,7 +124,7 @@ TEST(AuditLog, WhatIsMissingStandsInTheFileOnceItCanBeWritten) {
   const TempDir dir;
   const std::string line = ToJsonLine(Record("aa"));
   {
-    // Its second line needs another file, and those before cannot make room: two folders are in the way.
+    // Its second line needs another file, and those before cannot make room: two directories are in the way.
     const auto log = OpenOrDie(dir.File("audit"), static_cast<int64_t>(line.size()));
     for (const char* name : {"audit.3", "audit.4"})
       std::filesystem::create_directories(dir.File(name) + "/full");

@@ -1,5 +1,5 @@
-// Who calls, and may it? TokenStore show a token of the token file, agents a certificate with their node's name.
-// A coordinator that was told to ask nobody lets everybody do everything; it listens on loopback alone.
+// Who calls, and may it? TokenStore show a token of the token file, agents a certificate with their node's
+// name. A coordinator that was told to ask nobody lets everybody do everything; it listens on loopback alone.
 //
 // Refusals: UNAUTHENTICATED (NO_TOKEN, UNKNOWN_TOKEN, NO_CERTIFICATE, REVOKED_CERTIFICATE) for who is
 // nobody, PERMISSION_DENIED (ROLE_NEEDED with both roles, WRONG_NODE with both names) for who is somebody

@@ -55,13 +55,13 @@ int RunBackupCommand(int argc, char** argv) {
       backs_up ? "Copies the state as of now into one file, also while the coordinator serves."
                : "Makes a state of a backup, in a directory or in etcd. Stop the coordinators before.",
       absl::StrCat("fsdpd-coordinator ", argv[1]));
-  CLI::Option* const in_folder =
+  CLI::Option* const in_directory =
       app->add_option("--state-dir", state_dir, backs_up ? "The coordinator's" : "To be made, or empty")
           ->check(CheckNotEmpty)
           ->type_name("DIR");
   CLI::Option* const in_etcd = DeclareStore(
       app.get(), backs_up ? "the coordinators'" : "nothing may be there, and nobody may lead", &etcd);
-  in_folder->excludes(in_etcd);
+  in_directory->excludes(in_etcd);
   DeclareEtcdFiles(app.get(), in_etcd, &etcd);
   app->add_option(backs_up ? "--to" : "--from", file, backs_up ? "To be made" : "What backup made")
       ->required()

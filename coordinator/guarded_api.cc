@@ -1,5 +1,5 @@
-// SubmitJob here: the authorizer says who calls and whether it may, JobService::Submit does it, and what came of it
-// goes on record. So it is for every method; what differs is the object that is named in the record.
+// SubmitJob here: the authorizer says who calls and whether it may, JobService::Submit does it, and what came
+// of it goes on record. So it is for every method; what differs is the object that is named in the record.
 #include "coordinator/guarded_api.h"
 
 #include <absl/status/status.h>

@@ -80,7 +80,7 @@ bool TakeExported(const v1::SavedCheckpoint& exported, absl::Time now, v1::Job* 
   if (job->has_exported() && job->exported().unix_nanos() == exported.unix_nanos()) return false;
   *job->mutable_exported() = exported;
   job->set_revision(job->revision() + 1);
-  const std::string what = absl::StrCat("Hugging Face folder ", exported.path());
+  const std::string what = absl::StrCat("Hugging Face directory ", exported.path());
   AddEvent(v1::EVENT_KIND_CHECKPOINT,
            exported.error().empty() ? absl::StrCat(what, " written (", HumanBytes(exported.bytes()), " in ",
                                                    HumanSeconds(exported.seconds()), ")")

@@ -189,9 +189,10 @@ TEST_F(JobCheckpointsTest, AnExportIsNoCheckpoint) {
   exported.set_unix_nanos(6);
   EXPECT_TRUE(TakeSaved(exported, now_, &job_));
   EXPECT_FALSE(job_.has_failed_checkpoint()) << "nothing of the job is lost";
-  EXPECT_THAT(Events(), ElementsAre("Hugging Face folder /runs/7/hf written (1.50 GiB in 3 s)",
-                                    "Hugging Face folder /runs/7/hf could not be written: the disk is full; "
-                                    "fsdpctl ckpt convert makes it of the checkpoint"));
+  EXPECT_THAT(Events(),
+              ElementsAre("Hugging Face directory /runs/7/hf written (1.50 GiB in 3 s)",
+                          "Hugging Face directory /runs/7/hf could not be written: the disk is full; "
+                          "fsdpctl ckpt convert makes it of the checkpoint"));
 }
 
 TEST_F(JobCheckpointsTest, ThatTrainingGoesOnIsSaidOnlyWhereItDoes) {

@@ -13,7 +13,7 @@
 #include "coordinator/errors.h"
 #include "coordinator/heard_reason.h"
 #include "coordinator/job_checkpoints.h"
-#include "coordinator/job_folder.h"
+#include "coordinator/job_directory.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/job_pause.h"
 #include "coordinator/job_plan.h"
@@ -27,7 +27,7 @@ constexpr absl::Duration kForgetEvery = absl::Seconds(10);
 constexpr int kMaxForgotten = 256;
 // A tick, over all nodes: some 5 ms. 256 jobs of 2,000 nodes take 64 ticks.
 constexpr size_t kMaxForgetsSent = 8192;
-// Of one folder, the newest: what older ones saved there the ranks find. A spec may have a MiB, and
+// Of one directory, the newest: what older ones saved there the ranks find. A spec may have a MiB, and
 // everything waits while they are read.
 constexpr int kMaxSharing = 64;
 constexpr size_t kMaxSharingBytes = size_t{16} << 20;
@@ -167,20 +167,20 @@ absl::Status Reconciler::GoOn(LiveJob* live, const std::string& reason) {
   return Commit(live, JobEvent::kResume, With(from, reason));
 }
 
-absl::Status Reconciler::CheckFolder(const v1::Job& ended) {
+absl::Status Reconciler::CheckDirectory(const v1::Job& ended) {
   JobQuery query;
   query.limit = kMaxSharing;
   query.max_bytes = kMaxSharingBytes;
-  query.folder = FolderOf(ended.spec());
-  if (query.folder.empty()) return absl::OkStatus();
+  query.directory = DirectoryOf(ended.spec());
+  if (query.directory.empty()) return absl::OkStatus();
   FSDPD_ASSIGN_OR_RETURN(const JobPage sharing, parts_.store->List(query));
-  const std::string why = WhyFolderIsLost(ended, sharing.jobs);
+  const std::string why = WhyDirectoryIsLost(ended, sharing.jobs);
   if (why.empty()) return absl::OkStatus();
   return WrongState("FOLDER_TAKEN", absl::StrCat("jobs/", ended.id()),
                     absl::StrCat("job ", ended.id(), " cannot be retried: ", why));
 }
 
-// Under its own id: its checkpoints are in a folder that is its own, and its attempts and logs go
+// Under its own id: its checkpoints are in a directory that is its own, and its attempts and logs go
 // on being numbered.
 void Reconciler::TakeRetry(const std::string& id, const std::string& reason, const Answer& answer) {
   if (const auto it = jobs_.find(id); it != jobs_.end()) {
@@ -202,7 +202,7 @@ void Reconciler::TakeRetry(const std::string& id, const std::string& reason, con
     return answer(
         Refused("JOB_ENDED", *ended, "retried",
                 "it has succeeded; `fsdpctl submit --from` starts another from its last checkpoint"));
-  if (const absl::Status free = CheckFolder(*ended); !free.ok()) return answer(free);
+  if (const absl::Status free = CheckDirectory(*ended); !free.ok()) return answer(free);
   const int counted = CountedAttempts(*ended);
   const int64_t saved = ended->checkpoints().empty() ? 0 : ended->checkpoints().rbegin()->step();
   const std::string words =

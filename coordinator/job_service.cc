@@ -11,8 +11,8 @@
 #include "base/limits.h"
 #include "base/version.h"
 #include "coordinator/errors.h"
+#include "coordinator/job_directory.h"
 #include "coordinator/job_etag.h"
-#include "coordinator/job_folder.h"
 #include "coordinator/job_ledger.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/job_page.h"
@@ -140,7 +140,7 @@ absl::Status JobService::Admit(const Caller& caller, const v1::SubmitJobRequest&
   FSDPD_ASSIGN_OR_RETURN(const std::vector<v1::Job::After> after, AfterOf(request));
   const Examined examined = parts_.admission->Examine(request.spec());
   Violations faults = examined.plan.faults;
-  FSDPD_ASSIGN_OR_RETURN(const Violations taken, FolderFaults(request.spec(), request.request_id()));
+  FSDPD_ASSIGN_OR_RETURN(const Violations taken, DirectoryFaults(request.spec(), request.request_id()));
   faults.insert(faults.end(), taken.begin(), taken.end());
   if (HasErrors(faults)) return Refuse(faults);
   if (request.preemptible() && examined.plan.resolved.checkpoint().dir().empty()) {
@@ -160,7 +160,7 @@ absl::Status JobService::Admit(const Caller& caller, const v1::SubmitJobRequest&
     if (absl::IsOutOfRange(stored.status()))
       return Refuse({TooLarge(request.spec(), stored.status().message())});
     if (absl::IsFailedPrecondition(stored.status())) {  // Another was faster, and may have ended since.
-      FSDPD_ASSIGN_OR_RETURN(const Violations since, FolderFaults(request.spec(), request.request_id()));
+      FSDPD_ASSIGN_OR_RETURN(const Violations since, DirectoryFaults(request.spec(), request.request_id()));
       if (!since.empty()) return Refuse(since);
     } else if (!absl::IsAlreadyExists(stored.status())) {
       break;
@@ -225,7 +225,7 @@ absl::StatusOr<std::vector<v1::Job::After>> JobService::AfterOf(const v1::Submit
 grpc::Status JobService::ValidateJob(grpc::ServerContext*, const v1::ValidateJobRequest* request,
                                      v1::ValidateJobResponse* response) {
   if (const absl::Status size = CheckSize(request->spec()); !size.ok()) return ToGrpc(size);
-  const absl::StatusOr<Violations> taken = FolderFaults(request->spec());
+  const absl::StatusOr<Violations> taken = DirectoryFaults(request->spec());
   if (!taken.ok()) return ToGrpc(taken.status());
   const Examined examined = parts_.admission->Examine(request->spec());
   Violations faults = examined.plan.faults;
@@ -241,17 +241,18 @@ grpc::Status JobService::ValidateJob(grpc::ServerContext*, const v1::ValidateJob
   return grpc::Status::OK;
 }
 
-absl::StatusOr<Violations> JobService::FolderFaults(const v1::JobSpec& spec, const std::string& request_id) {
+absl::StatusOr<Violations> JobService::DirectoryFaults(const v1::JobSpec& spec,
+                                                       const std::string& request_id) {
   JobQuery query;
   query.limit = 1;
   query.states = LiveJobStates();
-  query.folder = FolderOf(spec);
-  if (query.folder.empty()) return Violations();
+  query.directory = DirectoryOf(spec);
+  if (query.directory.empty()) return Violations();
   FSDPD_ASSIGN_OR_RETURN(const JobPage holders, parts_.store->List(query));
   if (holders.jobs.empty()) return Violations();
   const v1::Job& holder = holders.jobs[0];
   if (!request_id.empty() && holder.request_id() == request_id) return Violations();
-  return Violations{FolderIsTaken(holder)};
+  return Violations{DirectoryIsTaken(holder)};
 }
 
 // --- Reading -----------------------------------------------------------------------------------------------

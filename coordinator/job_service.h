@@ -111,9 +111,9 @@ class JobService final : public v1::Coordinator::Service {
   absl::Status Admit(const Caller& caller, const v1::SubmitJobRequest& request, bool* repeated,
                      v1::SubmitJobResponse* response);
   absl::Status Refuse(const Violations& faults);
-  // The fault of a spec whose folder a job has that has not ended; empty where none has, or the one that the
-  // same request has made since: inserting finds it.
-  absl::StatusOr<Violations> FolderFaults(const v1::JobSpec& spec, const std::string& request_id = "");
+  // The fault of a spec whose directory a job has that has not ended; empty where none has, or the one that
+  // the same request has made since: inserting finds it.
+  absl::StatusOr<Violations> DirectoryFaults(const v1::JobSpec& spec, const std::string& request_id = "");
   // Of a request whose id made `earlier`.
   static absl::Status AnswerAgain(const v1::SubmitJobRequest& request, v1::Job earlier,
                                   v1::SubmitJobResponse* response);

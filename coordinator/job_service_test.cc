@@ -46,14 +46,14 @@ class JobServiceTest : public ReconcilerCase {
   }
 };
 
-TEST_F(JobServiceTest, ARequestIsNotRefusedForTheFolderOfTheJobThatItHasMade) {
+TEST_F(JobServiceTest, ARequestIsNotRefusedForTheDirectoryOfTheJobThatItHasMade) {
   v1::Job job;
   const absl::Status status = SubmitWhile(Saving("r"), Saving("r"), &job);
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(job.id(), "first");
 }
 
-TEST_F(JobServiceTest, AnotherRequestIsRefusedForTheFolderThatWasTakenMeanwhile) {
+TEST_F(JobServiceTest, AnotherRequestIsRefusedForTheDirectoryThatWasTakenMeanwhile) {
   v1::Job job;
   for (const char* request_id : {"", "s"}) {
     const absl::Status status = SubmitWhile(Saving(request_id), Saving("r"), &job);

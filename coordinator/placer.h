@@ -11,8 +11,8 @@
 // of the above but the node that it failed by. Where none has, nodes whose ranks exchange within layers
 // (PlaceRequest::together) are of one each. Rank numbers follow domains and node names, so neighbours in rank
 // order sit together. Order among jobs is the caller's: by priority, then first come, first served; whom one
-// that waits holds up is said in reservations.h (BehindReason() words that case). Jobs that no slot which falls
-// free could help (PlaceDecision::possible) claim none until there are nodes for them.
+// that waits holds up is said in reservations.h (BehindReason() words that case). Jobs that no slot which
+// falls free could help (PlaceDecision::possible) claim none until there are nodes for them.
 #pragma once
 
 #include <optional>

@@ -1,8 +1,8 @@
 // Which jobs save and leave for one that waits. Only those whose submitters allowed it
 // (SubmitJobRequest.preemptible), whose priority is less (so that no two ever take each other's slots in
-// turn), and that lose nothing by it; or that were lent slots which one before them claims (reservations.h), for
-// that one. And only when the one that waits could be placed then, beside what those before it claim. As few
-// as that takes: of the lowest priority first, then those that were launched last.
+// turn), and that lose nothing by it; or that were lent slots which one before them claims (reservations.h),
+// for that one. And only when the one that waits could be placed then, beside what those before it claim. As
+// few as that takes: of the lowest priority first, then those that were launched last.
 //
 // What leaves already, as does what measures a node (preflighting.cc), is waited for before anybody else is
 // asked to.

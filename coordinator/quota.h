@@ -1,6 +1,6 @@
 // How many ranks each project may have at once: a file of lines PROJECT RANKS, with '#' comments, that an
-// operator edits while the coordinator runs, read as tokens are (token_store.h). Projects without a line have no
-// bound, and jobs without a project neither.
+// operator edits while the coordinator runs, read as tokens are (token_store.h). Projects without a line have
+// no bound, and jobs without a project neither.
 //
 // A job that its quota keeps from being launched holds no place in the queue, so that those of other projects
 // pass it; those of its own, which would take what it waits for, do not. One that needs more than the quota

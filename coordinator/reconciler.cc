@@ -1,7 +1,7 @@
 // A job's way through here: Submitted() queues it (agent_events.cc), PlaceQueued() finds nodes (placing.cc),
 // Launch() stores that it starts and SendLaunch() puts the order into each agent's stream. Told() takes what
-// agents say of ranks (agent_events.cc); Advance() asks the verdict what that means, and stops, retries or ends
-// the job.
+// agents say of ranks (agent_events.cc); Advance() asks the verdict what that means, and stops, retries or
+// ends the job.
 #include "coordinator/reconciler.h"
 
 #include <absl/strings/match.h>
@@ -42,7 +42,7 @@ constexpr std::chrono::milliseconds kLongestRest(50);
 constexpr absl::Duration kSaveRestEvery = absl::Seconds(1);
 constexpr absl::Duration kStoreErrorPause = absl::Seconds(10);
 
-// All steps are done, and what is left takes its time: a checkpoint, and a folder of the model's size.
+// All steps are done, and what is left takes its time: a checkpoint, and a directory of the model's size.
 bool WritesItsResult(const v1::Job& job) {
   const v1::JobSpec spec = FilledSpec(job);
   const bool writes = spec.checkpoint().on_end() || !spec.checkpoint().export_().empty();

@@ -236,7 +236,7 @@ class Reconciler {
   void ForgetOldJobs();
   void SendForgets();
   absl::Status GoOn(LiveJob* live, const std::string& reason);
-  absl::Status CheckFolder(const v1::Job& ended);
+  absl::Status CheckDirectory(const v1::Job& ended);
   absl::Status RefuseEnded(const std::string& id, const char* what, const char* hint);
 
   // Awaiting (awaiting.cc).

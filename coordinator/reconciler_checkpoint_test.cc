@@ -313,7 +313,7 @@ TEST_F(ReconcilerCheckpointTest, ALaunchTellsOfTheNewestCheckpoint) {
   Exit("a", "j", 0, 1, 2);  // It found none.
   Stopped("a", "j", 2);
   Advance(absl::Seconds(2));
-  EXPECT_EQ(told(), 200) << "the folder may be back";
+  EXPECT_EQ(told(), 200) << "the directory may be back";
   ReadyAfter("a", 100, 3);
   FailAttempt(3);
   EXPECT_EQ(Job("j").checkpoints_size(), 1);

@@ -106,7 +106,7 @@ TEST_F(ReconcilerEndedTest, WhatHasNotEndedIsLeftAloneAndSuccessIsFinal) {
   EXPECT_EQ(Retry("nobody").status().code(), absl::StatusCode::kNotFound);
 }
 
-TEST_F(ReconcilerEndedTest, AJobWhoseFolderAnotherHasTakenIsTriedAgainOnceThatOneIsOutOfItsWay) {
+TEST_F(ReconcilerEndedTest, AJobWhoseDirectoryAnotherHasTakenIsTriedAgainOnceThatOneIsOutOfItsWay) {
   Attach("a", 1);
   Submit("j", 1, 1, 1, "/runs/7");
   Fail(1);

@@ -28,10 +28,11 @@ class ReconcilerLeavingTest : public ReconcilerCase {
     reconciler_->Told(node, update, 0);
     reconciler_->RunOnce();
   }
-  void ReadyAfter(const std::string& node, int64_t step, int attempt, const std::string& folder = "/runs/7") {
+  void ReadyAfter(const std::string& node, int64_t step, int attempt,
+                  const std::string& directory = "/runs/7") {
     v1::RankUpdate update = Update("j", 0, attempt);
     update.mutable_ready()->mutable_restored()->set_step(step);
-    update.mutable_ready()->mutable_restored()->set_path(folder + "/iter_" + std::to_string(step));
+    update.mutable_ready()->mutable_restored()->set_path(directory + "/iter_" + std::to_string(step));
     reconciler_->Told(node, update, 0);
     reconciler_->RunOnce();
   }

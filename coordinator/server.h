@@ -1,5 +1,5 @@
 // A whole coordinator: opens its state, loads the jobs, serves both APIs with health and reflection, and
-// stops cleanly. main() and the tests use it alike; everything else in this folder is a part of it.
+// stops cleanly. main() and the tests use it alike; everything else in this directory is a part of it.
 //
 // Call order: Start() -> address() ... -> Stop() (also by the destructor). Start() returns when calls are
 // served. Stop() decides nothing more from the first, so that nobody is judged by streams which it ends; it

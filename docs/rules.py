@@ -4,7 +4,7 @@ import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDER = ROOT / "fsdp/plan/rules"
+DIR = ROOT / "fsdp/plan/rules"
 HEAD = """# Rules
 
 Why a spec is refused, by the name that stands in brackets at the end of each fault, made by `docs/references.py` of the
@@ -46,7 +46,7 @@ def made_elsewhere(constants):
     """[(id, kind, field)] of faults that the plan and the coordinator make; field is None where it is not one literal."""
     made = []
     for file in sorted([*ROOT.glob("coordinator/*.cc"), *ROOT.glob("fsdp/plan/**/*.cc")]):
-        if file.stem.endswith("_test") or file.parent == FOLDER:
+        if file.stem.endswith("_test") or file.parent == DIR:
             continue
         source = file.read_text()
         for found in MADE.finditer(source):
@@ -63,8 +63,8 @@ BRACED = re.compile(r'\{\s*"(\w+)",\s*(?:FaultLevel::)?k(?:Error|Warn|Adjust)\b'
 OF_MIGRATE = re.compile(r'\b(?:Fault|Error|Adjust|KnowsWord|ValueFault|TellNames)\(\s*(?:\*\w+(?:\(\w+\))?,\s*)?(?:"(\w+)"|(k[A-Z]\w+)),')
 
 
-def sources_of(folder, but=()):
-    return {file.stem: file.read_text() for file in sorted((ROOT / folder).glob("*.cc"))
+def sources_of(directory, but=()):
+    return {file.stem: file.read_text() for file in sorted((ROOT / directory).glob("*.cc"))
             if not file.stem.endswith("_test") and file.stem not in but}
 
 
@@ -107,12 +107,12 @@ def rows_of_text():
 
 def parts():
     """[(title, [row])] in the order in which rules run; a row has id, kind, field and text."""
-    table = (FOLDER / "rules.cc").read_text()
-    constants = {name: rule for header in (FOLDER / "rules.h", ROOT / "fsdp/plan/budget.h", ROOT / "coordinator/spec_shape.h")
+    table = (DIR / "rules.cc").read_text()
+    constants = {name: rule for header in (DIR / "rules.h", ROOT / "fsdp/plan/budget.h", ROOT / "coordinator/spec_shape.h")
                  for name, rule in CONSTANT.findall(header.read_text())}
     made = []
     for name in re.findall(r"&(\w+)Rules\(\)", table):
-        file = FOLDER / (re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower() + "_rules.cc")
+        file = DIR / (re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower() + "_rules.cc")
         source = file.read_text()
         rows = rows_of(source, constants)
         # A row is the one place where a level stands before a field.

@@ -44,8 +44,8 @@ class Protos:
     """The messages and enums of job.proto by full name, with their comments."""
 
     def __init__(self):
-        with tempfile.TemporaryDirectory() as folder:
-            out = f"{folder}/set"
+        with tempfile.TemporaryDirectory() as directory:
+            out = f"{directory}/set"
             code = protoc.main(["protoc", f"-I{ROOT / 'proto'}", "--include_source_info", f"--descriptor_set_out={out}",
                                 PROTO])
             assert code == 0, f"protoc ended with {code}"

@@ -37,14 +37,14 @@ absl::Status CheckModel(const Plan& plan, const UserModel* model) {
                                         : "TrainOptions.model: the plan's spec names another model");
 }
 
-// A value that only this launch can have: a folder that was used before is found before anybody is waited
+// A value that only this launch can have: a directory that was used before is found before anybody is waited
 // for.
 absl::Status Join(Store* store, int rank) {
   const std::string self = absl::StrCat(getpid(), " at ", absl::GetCurrentTimeNanos());
   const absl::Status status = store->Set(absl::StrCat("rank/", rank), self);
   if (!absl::IsAlreadyExists(status)) return status;
   return absl::AlreadyExistsError(
-      absl::StrFormat("rank %d has been here: each launch needs a rendezvous folder of its own (%s)", rank,
+      absl::StrFormat("rank %d has been here: each launch needs a rendezvous directory of its own (%s)", rank,
                       status.message()));
 }
 
@@ -160,8 +160,8 @@ absl::StatusOr<Weights> TrainRank(const Plan& plan, const RankOptions& rank, con
     return absl::InvalidArgumentError(
         absl::StrFormat("rank is %d, but the spec has %d ranks", rank.rank, plan.spec.mesh.world()));
   }
-  if (rank.rendezvous.empty()) return absl::InvalidArgumentError("rendezvous: no folder is named");
-  // Before the folder knows of this rank, so that a wrong index can be mended and tried again.
+  if (rank.rendezvous.empty()) return absl::InvalidArgumentError("rendezvous: no directory is named");
+  // Before the directory knows of this rank, so that a wrong index can be mended and tried again.
   if (plan.spec.device == DeviceKind::kCuda) FSDPD_RETURN_IF_ERROR(SetCudaDevice(rank.device_index));
   FSDPD_ASSIGN_OR_RETURN(
       const std::unique_ptr<FileStore> store,

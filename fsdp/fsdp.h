@@ -69,7 +69,7 @@ absl::StatusOr<Weights> TrainThreads(const Plan& plan, const TrainOptions& optio
 struct RankOptions {
   int rank = 0;
   int device_index = 0;  // CUDA: of this process's GPU. The spec says how many ranks there are.
-  // A folder that all ranks see and that no other launch has used. Whoever launches removes it.
+  // A directory that all ranks see and that no other launch has used. Whoever launches removes it.
   std::string rendezvous;
   std::string bind_address = "127.0.0.1";  // CPU: an address of this host that the other ranks reach.
   absl::Duration rendezvous_timeout = absl::Minutes(5);

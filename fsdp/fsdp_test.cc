@@ -101,14 +101,14 @@ TEST(Library, ShardedIsUnsharded) {
 }
 
 std::vector<absl::StatusOr<Weights>> TrainRanks(const std::vector<const Plan*>& plans,
-                                                const TrainOptions& options, const std::string& folder) {
+                                                const TrainOptions& options, const std::string& directory) {
   std::vector<absl::StatusOr<Weights>> results(plans.size());
   std::vector<std::thread> ranks;
   for (size_t r = 0; r < plans.size(); ++r) {
     ranks.emplace_back([&, r] {
       RankOptions rank;
       rank.rank = static_cast<int>(r);
-      rank.rendezvous = folder;
+      rank.rendezvous = directory;
       rank.rendezvous_timeout = absl::Seconds(60);
       results[r] = TrainRank(*plans[r], rank, options);
     });
@@ -117,8 +117,8 @@ std::vector<absl::StatusOr<Weights>> TrainRanks(const std::vector<const Plan*>& 
   return results;
 }
 
-// TCP and the folder, as in processes.
-TEST(Library, RanksThatMeetInAFolderTrainLikeThreads) {
+// TCP and the directory, as in processes.
+TEST(Library, RanksThatMeetInADirectoryTrainLikeThreads) {
   TempDir dir;
   const Chain model;
   TrainOptions options;
@@ -134,7 +134,7 @@ TEST(Library, RanksThatMeetInAFolderTrainLikeThreads) {
   }
 }
 
-TEST(Library, AFolderOfAnEarlierLaunchIsRefused) {
+TEST(Library, ADirectoryOfAnEarlierLaunchIsRefused) {
   TempDir dir;
   const auto plan = PlanJson(Job(1, "NO_SHARD", R"(, "model": {"gpt2": {"vocab_size": 8, "hidden_size": 8,
       "layers": 1, "heads": 1, "positions": 8}})"));
@@ -142,7 +142,7 @@ TEST(Library, AFolderOfAnEarlierLaunchIsRefused) {
   EXPECT_TRUE(TrainRanks({&*plan}, {}, dir.path())[0].ok());
   const auto again = TrainRanks({&*plan}, {}, dir.path());
   EXPECT_EQ(again[0].status().code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_THAT(again[0].status().ToString(), HasSubstr("rendezvous folder of its own"));
+  EXPECT_THAT(again[0].status().ToString(), HasSubstr("rendezvous directory of its own"));
 }
 
 TEST(Library, RanksWithOtherPlansSayWhatDiffers) {

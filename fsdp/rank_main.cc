@@ -193,7 +193,7 @@ struct Ending {
 
 StepTraces::Options TracesOf(const v1::RankLaunch& launch, RankChannel* channel) {
   StepTraces::Options options;
-  options.folder = launch.files_dir();
+  options.directory = launch.files_dir();
   options.rank = launch.rank();
   const v1::JobSpec& spec = launch.spec();
   options.steps = {spec.telemetry().trace_steps().begin(), spec.telemetry().trace_steps().end()};
@@ -320,7 +320,7 @@ absl::Status RunPreflight(const v1::RankLaunch& launch, RankChannel* channel) {
 }
 
 // A rank that somebody stopped, or a debugger holds, cannot see that its agent is gone: it would keep its
-// device and the lock of its checkpoint folder. The kernel sees it.
+// device and the lock of its checkpoint directory. The kernel sees it.
 void EndWithAgent() {
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) LogWarning("%s", ErrnoText("prctl(PR_SET_PDEATHSIG)"));
 }
@@ -370,9 +370,9 @@ int Profile(const std::vector<std::string>& arguments) {
 
 // --describe-plugin PATH [--args TEXT]: what goes into a spec's model.plugin.description.
 int PrintDescription(const std::string& path, const std::string& args) {
-  // Without a folder dlopen() would look where the system's libraries are.
-  const bool has_folder = path.find('/') != std::string::npos;
-  const absl::StatusOr<std::string> json = DescribePlugin(has_folder ? path : "./" + path, args);
+  // Without a directory dlopen() would look where the system's libraries are.
+  const bool has_directory = path.find('/') != std::string::npos;
+  const absl::StatusOr<std::string> json = DescribePlugin(has_directory ? path : "./" + path, args);
   if (json.ok()) return std::printf("%s", json->c_str()) < 0 ? 1 : 0;
   std::fprintf(stderr, "%s\n", std::string(json.status().message()).c_str());
   return 1;

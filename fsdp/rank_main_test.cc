@@ -23,7 +23,7 @@
 #include "base/frame.h"
 #include "base/temp_dir.h"
 #include "base/version.h"
-#include "fsdp/checkpoint/job_folder.h"
+#include "fsdp/checkpoint/job_directory.h"
 #include "proto/fsdpd/v1/rank.pb.h"
 
 namespace fsdpd {

@@ -45,10 +45,10 @@ def saved(value):
 
 def seeds():
     """By fuzzer, what the real tools write."""
-    with tempfile.TemporaryDirectory() as folder:
-        dcp.save(STATE, checkpoint_id=folder, no_dist=True)
-        metadata = pathlib.Path(folder, ".metadata").read_bytes()
-        files = [path.read_bytes() for path in pathlib.Path(folder).glob("*.distcp")]
+    with tempfile.TemporaryDirectory() as directory:
+        dcp.save(STATE, checkpoint_id=directory, no_dist=True)
+        metadata = pathlib.Path(directory, ".metadata").read_bytes()
+        files = [path.read_bytes() for path in pathlib.Path(directory).glob("*.distcp")]
     specs = [path.read_bytes() for path in sorted((ROOT / "docs/bench/specs").glob("*.yaml"))]
     return {
         "pickle_fuzzer": [pickle.dumps(STATE["list"], protocol=protocol) for protocol in (2, 3, 4, 5)] + [metadata],
@@ -69,13 +69,13 @@ def seeds():
     }
 
 
-def begin(program, folder, start):
+def begin(program, directory, start):
     """Cases that a fuzzer starts from, as files."""
     name = pathlib.Path(program).name
     kept = CORPORA / name
     lines = kept.read_text().split() if kept.exists() else []
     for number, content in enumerate([base64.b64decode(line) for line in lines] + start.get(name, [])):
-        pathlib.Path(folder, str(number)).write_bytes(content)
+        pathlib.Path(directory, str(number)).write_bytes(content)
 
 
 def flags(name):
@@ -87,13 +87,13 @@ def run(program, seconds, start, search):
     name = pathlib.Path(program).name
     found = CACHE / name
     found.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as new:
-        begin(program, folder, start)
-        # The first folder takes what is new.
-        folders = [found, folder] if search else [new, folder]
-        done = subprocess.run([program, f"-max_total_time={seconds}", *flags(name), "-print_final_stats=1", *folders],
+    with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryDirectory() as new:
+        begin(program, directory, start)
+        # The first directory takes what is new.
+        directories = [found, directory] if search else [new, directory]
+        done = subprocess.run([program, f"-max_total_time={seconds}", *flags(name), "-print_final_stats=1", *directories],
                               capture_output=True, text=True, errors="replace")
-        kept = len(list(pathlib.Path(folder).iterdir()))
+        kept = len(list(pathlib.Path(directory).iterdir()))
     stats = dict(line[len("stat::"):].split(":", 1) for line in done.stderr.splitlines() if line.startswith("stat::"))
     cases = stats.get("number_of_executed_units", "?").strip()
     print(f"{name}: {cases} cases, {kept} of them kept", flush=True)
@@ -105,9 +105,9 @@ def run(program, seconds, start, search):
 def keep(program, start):
     """Longer cases than most are left out: they say little more, and are read by nobody."""
     name = pathlib.Path(program).name
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as least:
-        begin(program, folder, start)
-        subprocess.run([program, "-merge=1", *flags(name), f"-max_len={LARGEST_KEPT}", least, folder, CACHE / name],
+    with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryDirectory() as least:
+        begin(program, directory, start)
+        subprocess.run([program, "-merge=1", *flags(name), f"-max_len={LARGEST_KEPT}", least, directory, CACHE / name],
                        check=True, capture_output=True)
         cases = sorted((path.read_bytes() for path in pathlib.Path(least).iterdir()), key=lambda case: (len(case), case))
     cases = [case for case in cases if case][:MOST_KEPT]

@@ -39,7 +39,7 @@ BAZEL_TESTS_FAILED = 3
 # Directories of pytest files that Bazel runs (third_party/rules/pytest.bzl).
 PROCESS_TESTS = ["integration", "robustness", "clients", "parity"]
 # Targets of unit tests: all but those of process tests.
-UNIT = ["//...", *(f"-//tests/{folder}/..." for folder in PROCESS_TESTS)]
+UNIT = ["//...", *(f"-//tests/{directory}/..." for directory in PROCESS_TESTS)]
 # Process tests mostly wait: this many run at a time per core, and each takes up to 3 GiB.
 PER_CORE, GIB_EACH = 2, 3
 SLOWEST = 20
@@ -158,32 +158,32 @@ def bazel_tests(scratch, name, targets, *flags):
     return counts
 
 
-def below(label, folder):
-    """The part of a label or pattern that is below tests/`folder`, as a pattern; None if there is none."""
-    package = f"//tests/{folder}"
+def below(label, directory):
+    """The part of a label or pattern that is below tests/`directory`, as a pattern; None if there is none."""
+    package = f"//tests/{directory}"
     if label in ("//...", "//tests/..."):
         return f"{package}/..."
     return label if re.match(rf"{package}(:|/|$)", label) else None
 
 
 def is_unit(label):
-    return label not in [below(label, folder) for folder in PROCESS_TESTS]
+    return label not in [below(label, directory) for directory in PROCESS_TESTS]
 
 
 def run_unit(scratch, labels):
-    """GoogleTest cases of all folders; and the CUDA rank must compile, for which no GPU is needed."""
+    """GoogleTest cases of all directories; and the CUDA rank must compile, for which no GPU is needed."""
     if not labels:
         return build(["//fsdp:fsdpd-rank"], "--config=cuda") + bazel_tests(scratch, "unit", UNIT)
     own = [label for label in labels if is_unit(label)]
     return bazel_tests(scratch, "unit", [*own, *UNIT[1:]]) if own else nothing_to_run("unit", labels)
 
 
-def run_processes(scratch, folders, labels):
+def run_processes(scratch, directories, labels):
     """Runs all process tests in one Bazel invocation: separate ones leave cores idle at the end of each."""
-    asked = [below(label, folder) for folder in folders for label in labels or ["//tests/..."]]
+    asked = [below(label, directory) for directory in directories for label in labels or ["//tests/..."]]
     targets = [pattern for pattern in asked if pattern]
     if not targets:
-        return nothing_to_run(", ".join(folders), labels)
+        return nothing_to_run(", ".join(directories), labels)
     memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
     at_once = max(1, min(PER_CORE * len(os.sched_getaffinity(0)), memory_gib // GIB_EACH))
     counts = build(targets)
@@ -309,17 +309,17 @@ def count_pytest(code, junit):
     return counts if code == 0 or counts.failed else counts + Counts(failed=1)
 
 
-def run_pytest(scratch, folder, *arguments):
-    junit = scratch / f"{pathlib.PurePath(folder).stem}.xml"
-    code = CHILDREN.run(pytest_command(f"tests/{folder}", junit, *arguments))
+def run_pytest(scratch, directory, *arguments):
+    junit = scratch / f"{pathlib.PurePath(directory).stem}.xml"
+    code = CHILDREN.run(pytest_command(f"tests/{directory}", junit, *arguments))
     return count_pytest(code, junit)
 
 
-def run_with(targets, folders, mark, *flags):
+def run_with(targets, directories, mark, *flags):
     """Builds what the tests of these directories start, and runs the tests with a mark outside Bazel."""
     def part(scratch, labels):
         counts = build(targets, *flags)
-        return counts if counts.failed else sum((run_pytest(scratch, folder, "-m", mark) for folder in folders), counts)
+        return counts if counts.failed else sum((run_pytest(scratch, directory, "-m", mark) for directory in directories), counts)
     return part
 
 

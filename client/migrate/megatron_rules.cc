@@ -261,7 +261,7 @@ const Rule kRules[] = {
        return {{s->Find("load") != nullptr ? "load" : "pretrained_checkpoint",
                 absl::StrCat(experts ? "experts" : "latent attention",
                              " cannot be loaded from a torch_dist checkpoint"),
-                "load a Hugging Face folder of the model, or leave load out"}};
+                "load a Hugging Face directory of the model, or leave load out"}};
      }},
     {"fsdp_dtensor_needs_fsdp", kError, "fsdp_dtensor goes with Megatron-FSDP",
      [](Settings* s) -> Findings {

@@ -19,7 +19,7 @@ struct Case {
 
 const Case kCases[] = {
     {"a torchtitan configuration (TOML)", 2,
-     "# Llama 3 8B\n[job]\ndump_folder = \"./outputs\"\n\n[model]\nname = \"llama3\"\nflavor = \"8B\"\n"
+     "# Llama 3 8B\n[job]\ndump_directory = \"./outputs\"\n\n[model]\nname = \"llama3\"\nflavor = \"8B\"\n"
      "converters = [\"float8\"]\n[training]\nseq_len = 8192\n[parallelism]  # All ranks shard.\n"
      "data_parallel_shard_degree = -1\n"},
     {"a TOML file", 2, "title = \"run\"\n[[stages]]\nsteps = 9\n"},

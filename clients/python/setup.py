@@ -1,6 +1,6 @@
 """What pyproject.toml cannot say: stubs are made from the clone's protos, and the version is the daemons'.
 
-Nothing is written into the clone: stubs go where setuptools collects the wheel, which is a temporary folder.
+Nothing is written into the clone: stubs go where setuptools collects the wheel, which is a temporary directory.
 """
 
 import atexit

@@ -64,7 +64,7 @@ class Writer {
   absl::Status RemoveAll() {
     ops_.clear();
     first_ = "nothing";
-    for (const char* below : kEtcdFolders) {
+    for (const char* below : kEtcdDirectories) {
       etcd::DeleteRangeRequest* range = ops_.emplace_back().mutable_request_delete_range();
       range->set_key(keys_->Key(below));
       range->set_range_end(EndOfPrefix(keys_->Key(below)));
@@ -85,10 +85,10 @@ class Writer {
 // But for what a leader puts there before all else.
 absl::Status CheckIsEmpty(EtcdClient* etcd, const std::string& prefix) {
   std::vector<etcd::RangeRequest> requests;
-  for (const char* folder : kEtcdFolders) {
+  for (const char* directory : kEtcdDirectories) {
     etcd::RangeRequest& request = requests.emplace_back();
-    request.set_key(prefix + folder);
-    request.set_range_end(EndOfPrefix(prefix + folder));
+    request.set_key(prefix + directory);
+    request.set_range_end(EndOfPrefix(prefix + directory));
     request.set_limit(1);
   }
   for (const char* name : kEtcdNames) requests.emplace_back().set_key(prefix + name);

@@ -4,7 +4,7 @@
 #include <iterator>
 #include <utility>
 
-#include "coordinator/job_folder.h"
+#include "coordinator/job_directory.h"
 #include "coordinator/job_machine.h"
 
 namespace fsdpd {
@@ -15,7 +15,7 @@ EtcdEntry EntryOf(const v1::Job& job) {
   entry.create_unix_nanos = job.create_unix_nanos();
   entry.end_nanos = EndOf(job);
   entry.request_id = job.request_id();
-  entry.folder = FolderOf(job.spec());
+  entry.directory = DirectoryOf(job.spec());
   entry.project = job.project();
   entry.labels = job.labels();
   v1::Job kept;
@@ -25,7 +25,7 @@ EtcdEntry EntryOf(const v1::Job& job) {
   kept.set_request_id(job.request_id());
   kept.set_project(job.project());
   *kept.mutable_labels() = job.labels();
-  if (!entry.folder.empty()) kept.mutable_spec()->mutable_checkpoint()->set_dir(entry.folder);
+  if (!entry.directory.empty()) kept.mutable_spec()->mutable_checkpoint()->set_dir(entry.directory);
   entry.bytes = kept.SerializeAsString();
   return entry;
 }
@@ -36,7 +36,7 @@ void EtcdIndex::Set(const std::string& id, EtcdEntry entry) {
   by_create_.insert(created);
   if (entry.end_nanos == 0) live_by_create_.insert(created);
   by_end_.emplace(entry.end_nanos, id);
-  if (!entry.folder.empty()) by_folder_[entry.folder].insert(created);
+  if (!entry.directory.empty()) by_directory_[entry.directory].insert(created);
   if (!entry.request_id.empty()) id_of_request_[entry.request_id] = id;
   entries_[id] = std::move(entry);
 }
@@ -49,9 +49,9 @@ void EtcdIndex::Erase(const std::string& id) {
   by_create_.erase(created);
   live_by_create_.erase(created);
   by_end_.erase({entry.end_nanos, id});
-  if (const auto folder = by_folder_.find(entry.folder); folder != by_folder_.end()) {
-    folder->second.erase(created);
-    if (folder->second.empty()) by_folder_.erase(folder);
+  if (const auto directory = by_directory_.find(entry.directory); directory != by_directory_.end()) {
+    directory->second.erase(created);
+    if (directory->second.empty()) by_directory_.erase(directory);
   }
   if (const auto request = id_of_request_.find(entry.request_id);
       request != id_of_request_.end() && request->second == id)
@@ -69,9 +69,9 @@ std::string EtcdIndex::IdOfRequest(const std::string& request_id) const {
   return it == id_of_request_.end() ? "" : it->second;
 }
 
-bool EtcdIndex::FolderHasAnother(const std::string& folder, const std::string& id) const {
-  const auto it = by_folder_.find(folder);
-  if (it == by_folder_.end()) return false;
+bool EtcdIndex::DirectoryHasAnother(const std::string& directory, const std::string& id) const {
+  const auto it = by_directory_.find(directory);
+  if (it == by_directory_.end()) return false;
   return std::any_of(it->second.begin(), it->second.end(), [&](const Place& other) {
     ++visited_;
     return other.second != id && entries_.at(other.second).end_nanos == 0;
@@ -96,9 +96,9 @@ std::vector<std::string> EtcdIndex::NotKept(const Retention& retention, absl::Ti
 const EtcdIndex::Order& EtcdIndex::ViewFor(const JobQuery& query) const {
   static const Order kNone;
   if (query.by_end) return by_end_;
-  if (!query.folder.empty()) {
-    const auto folder = by_folder_.find(query.folder);
-    return folder == by_folder_.end() ? kNone : folder->second;
+  if (!query.directory.empty()) {
+    const auto directory = by_directory_.find(query.directory);
+    return directory == by_directory_.end() ? kNone : directory->second;
   }
   const bool only_live =
       !query.states.empty() && std::none_of(query.states.begin(), query.states.end(), IsEnded);
@@ -109,7 +109,7 @@ bool EtcdIndex::Wants(const JobQuery& query, const EtcdEntry& entry) const {
   ++visited_;
   const auto& states = query.states;
   if (!states.empty() && std::find(states.begin(), states.end(), entry.state) == states.end()) return false;
-  if (!query.folder.empty() && entry.folder != query.folder) return false;
+  if (!query.directory.empty() && entry.directory != query.directory) return false;
   if (!query.project.empty() && entry.project != query.project) return false;
   return Matches(query.selector, entry.labels);
 }

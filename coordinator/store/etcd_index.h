@@ -1,5 +1,5 @@
 // In-memory index of the jobs in etcd: one entry per job, and ordered views of them, so that a question about
-// one request, one folder or one page does not visit every stored job.
+// one request, one directory or one page does not visit every stored job.
 //
 // Not thread-safe. Pointers to entries are valid until that entry is replaced or erased.
 #pragma once
@@ -20,7 +20,7 @@ struct EtcdEntry {
   v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
   int64_t create_unix_nanos = 0;
   int64_t end_nanos = 0;  // EndOf().
-  std::string request_id, folder, project;
+  std::string request_id, directory, project;
   Labels labels;
   std::string bytes;  // As it is stored.
 };
@@ -41,8 +41,8 @@ class EtcdIndex {
   const EtcdEntry* Find(const std::string& id) const;  // Null: none.
   size_t size() const { return entries_.size(); }
   std::string IdOfRequest(const std::string& request_id) const;  // "": none.
-  // Whether a job other than `id` has `folder` and has not ended.
-  bool FolderHasAnother(const std::string& folder, const std::string& id) const;
+  // Whether a job other than `id` has `directory` and has not ended.
+  bool DirectoryHasAnother(const std::string& directory, const std::string& id) const;
   // Those that `retention` does not keep, at most `limit`, the oldest ends first.
   std::vector<std::string> NotKept(const Retention& retention, absl::Time now, int limit) const;
   // The jobs that the query is for, ignoring its filter, as many as one page may look at.
@@ -58,8 +58,8 @@ class EtcdIndex {
 
   std::map<std::string, EtcdEntry> entries_;
   std::unordered_map<std::string, std::string> id_of_request_;
-  std::unordered_map<std::string, Order> by_folder_;  // Those of each folder, by creation.
-  Order by_create_, live_by_create_, by_end_;         // Jobs that have not ended have the end 0.
+  std::unordered_map<std::string, Order> by_directory_;  // Those of each directory, by creation.
+  Order by_create_, live_by_create_, by_end_;            // Jobs that have not ended have the end 0.
   mutable int64_t visited_ = 0;
 };
 

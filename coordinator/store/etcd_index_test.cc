@@ -40,11 +40,11 @@ std::vector<std::string> Ids(const EtcdPlaces& places) {
 int64_t VisitedByAllQuestions(int ended) {
   EtcdIndex index = WithEnded(ended);
   EXPECT_EQ(index.IdOfRequest("request-7"), "job-7");
-  EXPECT_FALSE(index.FolderHasAnother("/runs/7", "new"));
+  EXPECT_FALSE(index.DirectoryHasAnother("/runs/7", "new"));
   JobQuery taken;
   taken.limit = 1;
   taken.states = LiveJobStates();
-  taken.folder = "/runs/7";
+  taken.directory = "/runs/7";
   EXPECT_TRUE(index.IdsFor(taken).ids.empty());
   JobQuery live;
   live.states = LiveJobStates();
@@ -86,10 +86,10 @@ TEST(EtcdIndex, APageIsCutWhereMoreJobsFollow) {
 TEST(EtcdIndex, ReplacesAndErasesAnEntryInEveryView) {
   EtcdIndex index;
   Set(MakeJob(1, v1::JOB_STATE_QUEUED), &index);
-  EXPECT_TRUE(index.FolderHasAnother("/runs/1", "new"));
-  EXPECT_FALSE(index.FolderHasAnother("/runs/1", "job-1"));
+  EXPECT_TRUE(index.DirectoryHasAnother("/runs/1", "new"));
+  EXPECT_FALSE(index.DirectoryHasAnother("/runs/1", "job-1"));
   Set(MakeJob(1), &index);
-  EXPECT_FALSE(index.FolderHasAnother("/runs/1", "new"));
+  EXPECT_FALSE(index.DirectoryHasAnother("/runs/1", "new"));
   JobQuery live;
   live.states = LiveJobStates();
   EXPECT_TRUE(index.IdsFor(live).ids.empty());

@@ -9,13 +9,13 @@
 
 namespace fsdpd {
 
-constexpr const char* kEtcdFolders[] = {"cordon/", "entry/", "event/", "job/", "node/"};
+constexpr const char* kEtcdDirectories[] = {"cordon/", "entry/", "event/", "job/", "node/"};
 constexpr const char* kEtcdNames[] = {"schema", "written"};
 
 // The command that removes the state below `prefix`, and no other.
 inline std::string HowToRemoveFromEtcd(const std::string& prefix) {
   std::string command = "for name in";
-  for (const char* folder : kEtcdFolders) absl::StrAppend(&command, " ", folder);
+  for (const char* directory : kEtcdDirectories) absl::StrAppend(&command, " ", directory);
   absl::StrAppend(&command, "; do etcdctl del --prefix ", prefix, "$name; done");
   for (const char* name : kEtcdNames) absl::StrAppend(&command, "; etcdctl del ", prefix, name);
   return command;

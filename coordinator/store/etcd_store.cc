@@ -11,7 +11,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "coordinator/job_folder.h"
+#include "coordinator/job_directory.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/store/small_record.h"
 
@@ -254,7 +254,8 @@ absl::StatusOr<Inserted> EtcdStore::Insert(const v1::Job& job) {
     asked_before = !index_.IdOfRequest(job.request_id()).empty();
     if (!asked_before && index_.Find(job.id()) != nullptr)
       return absl::AlreadyExistsError(absl::StrCat("job id ", job.id(), " is in use"));
-    if (!asked_before && index_.FolderHasAnother(FolderOf(job.spec()), job.id())) return FolderTaken(job);
+    if (!asked_before && index_.DirectoryHasAnother(DirectoryOf(job.spec()), job.id()))
+      return DirectoryTaken(job);
   }
   if (asked_before) {
     FSDPD_ASSIGN_OR_RETURN(std::optional<v1::Job> stored, FindRequest(job.request_id(), job.spec()));
@@ -299,7 +300,7 @@ absl::Status EtcdStore::UpdateRecord(const v1::Job& job) {
     const EtcdEntry* const stored = index_.Find(job.id());
     if (stored == nullptr) return absl::NotFoundError(absl::StrCat("no job '", job.id(), "'"));
     const bool again = stored->end_nanos > 0 && EndOf(job) == 0;
-    if (again && index_.FolderHasAnother(FolderOf(job.spec()), job.id())) return FolderTaken(job);
+    if (again && index_.DirectoryHasAnother(DirectoryOf(job.spec()), job.id())) return DirectoryTaken(job);
     batch.PutJob(job, stored);
   }
   AddEvents({&job}, {}, &batch);

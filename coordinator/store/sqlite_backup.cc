@@ -112,7 +112,7 @@ absl::Status SyncPath(const std::string& path, int flags) {
   return synced;
 }
 
-std::string FolderOf(const std::string& file) {
+std::string DirectoryOf(const std::string& file) {
   return fs::path(file).has_parent_path() ? fs::path(file).parent_path().string() : ".";
 }
 
@@ -123,7 +123,7 @@ absl::Status GiveName(const std::string& made, const std::string& name) {
     return errno == EEXIST ? absl::AlreadyExistsError(absl::StrCat(name, " exists; it is not overwritten"))
                            : ErrnoStatus(absl::StrCat("name the copy ", name));
   }
-  return SyncPath(FolderOf(name), O_RDONLY | O_DIRECTORY);
+  return SyncPath(DirectoryOf(name), O_RDONLY | O_DIRECTORY);
 }
 
 absl::Status CheckSource(const std::string& path) {
@@ -132,24 +132,24 @@ absl::Status CheckSource(const std::string& path) {
     return errno == ENOENT ? absl::NotFoundError(absl::StrCat("there is no file ", path))
                            : ErrnoStatus(absl::StrCat("open ", path));
   }
-  if (S_ISDIR(file.st_mode)) return absl::NotFoundError(absl::StrCat(path, " is a folder, and no file"));
+  if (S_ISDIR(file.st_mode)) return absl::NotFoundError(absl::StrCat(path, " is a directory, and no file"));
   if (!S_ISREG(file.st_mode)) return absl::NotFoundError(absl::StrCat(path, " is no file"));
   return access(path.c_str(), R_OK) == 0 ? absl::OkStatus() : ErrnoStatus(absl::StrCat("open ", path));
 }
 
-// SQLite says of a folder that is missing, or others', no more than that it could not open a file.
+// SQLite says of a directory that is missing, or others', no more than that it could not open a file.
 absl::Status CheckTarget(const std::string& path) {
-  const std::string folder = FolderOf(path);
+  const std::string directory = DirectoryOf(path);
   struct stat there = {};
-  if (stat(folder.c_str(), &there) != 0) {
+  if (stat(directory.c_str(), &there) != 0) {
     return errno == ENOENT
-               ? absl::NotFoundError(absl::StrCat("there is no folder ", folder, "; make it first"))
-               : ErrnoStatus(absl::StrCat("open ", folder));
+               ? absl::NotFoundError(absl::StrCat("there is no directory ", directory, "; make it first"))
+               : ErrnoStatus(absl::StrCat("open ", directory));
   }
-  if (!S_ISDIR(there.st_mode)) return absl::NotFoundError(absl::StrCat(folder, " is no folder"));
+  if (!S_ISDIR(there.st_mode)) return absl::NotFoundError(absl::StrCat(directory, " is no directory"));
   if (lstat(path.c_str(), &there) == 0)
     return absl::AlreadyExistsError(absl::StrCat(path, " exists; it is not overwritten"));
-  if (access(folder.c_str(), W_OK | X_OK) != 0) return ErrnoStatus(absl::StrCat("write in ", folder));
+  if (access(directory.c_str(), W_OK | X_OK) != 0) return ErrnoStatus(absl::StrCat("write in ", directory));
   return absl::OkStatus();
 }
 
@@ -189,7 +189,7 @@ absl::StatusOr<CopiedState> CopyAndTidy(sqlite3* source, const std::string& from
 }
 
 // What of it and above it is not there yet, the innermost first.
-std::vector<fs::path> MissingFolders(const std::string& dir) {
+std::vector<fs::path> MissingDirectories(const std::string& dir) {
   std::vector<fs::path> missing;
   std::error_code error;
   for (fs::path each = dir; !each.empty() && !fs::exists(each, error) && !error; each = each.parent_path())
@@ -257,7 +257,7 @@ absl::StatusOr<StateContent> ReadBackup(const std::string& from) {
 }
 
 absl::StatusOr<CopiedState> Restore(const std::string& from, const std::string& dir, absl::Time now) {
-  const std::vector<fs::path> made = MissingFolders(dir);
+  const std::vector<fs::path> made = MissingDirectories(dir);
   absl::StatusOr<CopiedState> state = RestoreInto(from, dir, now);
   std::error_code ignored;
   for (const fs::path& each : made) {

@@ -6,7 +6,7 @@
 // Errors: NOT_FOUND for what is not there, ALREADY_EXISTS for what would be overwritten, FAILED_PRECONDITION
 // for a schema that this program does not know and for a state directory that is not empty, DATA_LOSS for a
 // damaged file, by its checksum (state_digest.h) too, RESOURCE_EXHAUSTED for a full disk, UNAVAILABLE for an
-// I/O error and for what may not be read or written. After an error there is no new file or folder.
+// I/O error and for what may not be read or written. After an error there is no new file or directory.
 //
 // Thread-safe: functions of the files.
 #pragma once

@@ -120,14 +120,14 @@ TEST(SqliteBackup, SaysWhatIsNotThere) {
               HasSubstr("there is no f"));
   OpenOrDie(dir.File("state")).reset();
   EXPECT_EQ(BackUp(dir.File("state"), dir.File("no/to")).status().message(),
-            "there is no folder " + dir.File("no") + "; make it first");
+            "there is no directory " + dir.File("no") + "; make it first");
   EXPECT_EQ(Restore(dir.File("state"), dir.File("a/b"), kNow).status().message(),
-            dir.File("state") + " is a folder, and no file");
-  EXPECT_EQ(Files(dir.path()), "state ") << "and a restore that is refused leaves no folder";
+            dir.File("state") + " is a directory, and no file");
+  EXPECT_EQ(Files(dir.path()), "state ") << "and a restore that is refused leaves no directory";
 }
 
 // An exception ended the program. Root may enter what others may not: of it a path through a file is told.
-TEST(SqliteBackup, AFolderThatMayNotBeEnteredIsAnErrorAndNoException) {
+TEST(SqliteBackup, ADirectoryThatMayNotBeEnteredIsAnErrorAndNoException) {
   const TempDir dir;
   OpenOrDie(dir.File("state")).reset();
   std::filesystem::create_directory(dir.File("locked"));
@@ -139,7 +139,7 @@ TEST(SqliteBackup, AFolderThatMayNotBeEnteredIsAnErrorAndNoException) {
   const auto backup = BackUp(closed + "/state", dir.File("to"));
   EXPECT_THAT(std::string(backup.status().message()), HasSubstr(why));
   EXPECT_THAT(std::string(BackUp(dir.File("state"), closed + "/to").status().message()),
-              HasSubstr(root ? "is no folder" : why));
+              HasSubstr(root ? "is no directory" : why));
   EXPECT_THAT(std::string(Restore(closed + "/from", dir.File("made"), kNow).status().message()),
               HasSubstr(why));
   EXPECT_FALSE(Restore(dir.File("state") + "/fsdpd.db", closed + "/made", kNow).ok());

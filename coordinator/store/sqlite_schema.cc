@@ -9,7 +9,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "coordinator/job_folder.h"
+#include "coordinator/job_directory.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/store/sqlite_query.h"
 #include "coordinator/store/state_store.h"
@@ -88,7 +88,7 @@ constexpr const char* kSchemas[] = {
 constexpr int64_t kSchemaVersion = std::size(kSchemas);
 // Of jobs that were stored before:
 constexpr int64_t kSchemaOfEnds = 3;
-constexpr int64_t kSchemaOfFolders = 4;
+constexpr int64_t kSchemaOfDirectories = 4;
 constexpr int64_t kSchemaOfNodes = 7;
 constexpr int64_t kSchemaOfLabels = 10;
 
@@ -119,21 +119,21 @@ absl::Status AddEnds(sqlite3* db) {
 }
 
 // REQUIRES: within a transaction.
-absl::Status AddFolders(sqlite3* db) {
-  std::vector<std::pair<std::string, std::string>> folders;
+absl::Status AddDirectories(sqlite3* db) {
+  std::vector<std::pair<std::string, std::string>> directories;
   Statement select(db, "SELECT job, id FROM jobs");
   int rc;
   while ((rc = select.Step()) == SQLITE_ROW) {
     const absl::StatusOr<v1::Job> job = ParseJob(select.Blob(0));
-    if (job.ok()) folders.emplace_back(select.Blob(1), FolderOf(job->spec()));
+    if (job.ok()) directories.emplace_back(select.Blob(1), DirectoryOf(job->spec()));
   }
   if (rc != SQLITE_DONE) return StatusOf(db, rc, "read jobs");
-  for (const auto& [id, folder] : folders) {
+  for (const auto& [id, directory] : directories) {
     Statement update(db, "UPDATE jobs SET folder = ? WHERE id = ?");
-    update.BindTextOrNull(folder);
+    update.BindTextOrNull(directory);
     update.BindText(id);
     if (rc = update.Step(); rc != SQLITE_DONE)
-      return StatusOf(db, rc, absl::StrCat("add the folder of ", id));
+      return StatusOf(db, rc, absl::StrCat("add the directory of ", id));
   }
   return absl::OkStatus();
 }
@@ -175,7 +175,7 @@ absl::Status MakeSchemas(sqlite3* db, int64_t version, const std::string& doing)
   for (int64_t from = version; from < kSchemaVersion; ++from)
     FSDPD_RETURN_IF_ERROR(Execute(db, kSchemas[from], doing));
   if (version < kSchemaOfEnds) FSDPD_RETURN_IF_ERROR(AddEnds(db));
-  if (version < kSchemaOfFolders) FSDPD_RETURN_IF_ERROR(AddFolders(db));
+  if (version < kSchemaOfDirectories) FSDPD_RETURN_IF_ERROR(AddDirectories(db));
   if (version < kSchemaOfLabels) FSDPD_RETURN_IF_ERROR(AddLabels(db));
   return version < kSchemaOfNodes ? SplitNodes(db) : absl::OkStatus();
 }
@@ -223,7 +223,7 @@ namespace {
 // The rule whose entries in job_labels lead the query: a list by a rare label visits few of them, and one by
 // a common label stops when its page is full. Null: the query reads the index of all jobs.
 const LabelRule* LeadingRule(const JobQuery& query) {
-  if (query.by_end || !query.folder.empty()) return nullptr;
+  if (query.by_end || !query.directory.empty()) return nullptr;
   const auto found = std::find_if(query.selector.begin(), query.selector.end(),
                                   [](const LabelRule& rule) { return rule.kind == LabelRule::Kind::kIs; });
   return found == query.selector.end() ? nullptr : &*found;
@@ -254,7 +254,7 @@ std::string SelectJobs(const JobQuery& query) {
   const char* const way = query.ascending ? "" : " DESC";
   std::string where = "1";
   if (!query.states.empty()) absl::StrAppend(&where, " AND state IN (", InStates(query.states), ")");
-  if (!query.folder.empty()) absl::StrAppend(&where, " AND folder = ?");
+  if (!query.directory.empty()) absl::StrAppend(&where, " AND folder = ?");
   if (!query.project.empty()) absl::StrAppend(&where, " AND project = ?");
   if (query.after_cursor)
     absl::StrAppend(&where, " AND (", time, ", ", id, ") ", query.ascending ? ">" : "<", " (?, ?)");
@@ -269,7 +269,7 @@ std::string SelectJobs(const JobQuery& query) {
 }
 
 void BindQuery(const JobQuery& query, Statement* select) {
-  if (!query.folder.empty()) select->BindText(query.folder);
+  if (!query.directory.empty()) select->BindText(query.directory);
   if (!query.project.empty()) select->BindText(query.project);
   if (query.after_cursor) {
     select->BindInt(query.cursor.unix_nanos);

@@ -17,7 +17,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "coordinator/job_folder.h"
+#include "coordinator/job_directory.h"
 #include "coordinator/job_machine.h"
 #include "coordinator/store/sqlite_query.h"
 #include "coordinator/store/sqlite_schema.h"
@@ -273,7 +273,8 @@ absl::StatusOr<Inserted> SqliteStore::Insert(const v1::Job& job) {
   bool folder_taken = false, known_request = false;
   const std::string doing = absl::StrCat("insert job ", job.id());
   const absl::Status stored = Write({&job}, {}, doing, [&]() -> absl::Status {
-    // +: to be found by the folder. Of those that have not ended, which have an index too, there may be more.
+    // +: to be found by the directory. Of those that have not ended, which have an index too, there may be
+    // more.
     Statement insert(
         handle_->db,
         "INSERT INTO jobs (id, state, create_nanos, request_id, job, end_nanos, folder, project) SELECT "
@@ -285,7 +286,7 @@ absl::StatusOr<Inserted> SqliteStore::Insert(const v1::Job& job) {
     insert.BindTextOrNull(job.request_id());
     insert.BindBlob(StoredBytes(job));
     insert.BindInt(EndOf(job));
-    insert.BindTextOrNull(FolderOf(job.spec()));
+    insert.BindTextOrNull(DirectoryOf(job.spec()));
     insert.BindTextOrNull(job.project());
     int rc = insert.Step();
     const bool inserted = rc == SQLITE_ROW;
@@ -293,14 +294,14 @@ absl::StatusOr<Inserted> SqliteStore::Insert(const v1::Job& job) {
     if (inserted && rc == SQLITE_DONE) return StoreLabels(handle_->db, job);
     folder_taken = rc == SQLITE_DONE;
     known_request = rc == SQLITE_CONSTRAINT_UNIQUE && !job.request_id().empty();
-    return folder_taken ? FolderTaken(job) : StatusOf(handle_->db, rc, doing);
+    return folder_taken ? DirectoryTaken(job) : StatusOf(handle_->db, rc, doing);
   });
   if (stored.ok()) return Inserted{WithEventsOf(log_, job), true};
   if (!known_request && (!folder_taken || job.request_id().empty())) return stored;
   // The unique request id decided, in the insert's own transaction. Where its job was deleted since, the
   // caller's next try finds nobody in its way.
   FSDPD_ASSIGN_OR_RETURN(std::optional<v1::Job> earlier, FindRequest(job.request_id(), job.spec()));
-  if (!earlier.has_value() && folder_taken) return FolderTaken(job);
+  if (!earlier.has_value() && folder_taken) return DirectoryTaken(job);
   if (!earlier.has_value()) return absl::AlreadyExistsError(absl::StrCat("job id ", job.id(), " is in use"));
   return Inserted{std::move(*earlier), false};
 }
@@ -322,7 +323,7 @@ absl::Status SqliteStore::Update(const v1::Job& job) {
     update.BindText(job.id());
     int rc = update.Step();
     not_there = rc == SQLITE_DONE;
-    if (not_there) return FolderTaken(job);
+    if (not_there) return DirectoryTaken(job);
     if (rc == SQLITE_ROW) rc = update.Step();
     return rc == SQLITE_DONE ? absl::OkStatus() : StatusOf(handle_->db, rc, doing);
   });

@@ -295,7 +295,7 @@ constexpr char kFirstSchema[] = R"sql(
   PRAGMA user_version = 1;
 )sql";
 
-TEST(SqliteStore, BringsTheFirstSchemaUpToDateWithTheEndsAndFoldersOfItsJobs) {
+TEST(SqliteStore, BringsTheFirstSchemaUpToDateWithTheEndsAndDirectoriesOfItsJobs) {
   const TempDir dir;
   sqlite3* db = nullptr;
   ASSERT_EQ(sqlite3_open(dir.File("fsdpd.db").c_str(), &db), SQLITE_OK);

@@ -4,7 +4,7 @@
 #include <sqlite3.h>
 
 #include "base/check.h"
-#include "coordinator/job_folder.h"
+#include "coordinator/job_directory.h"
 #include "coordinator/store/sqlite_query.h"
 #include "coordinator/store/sqlite_schema.h"
 #include "coordinator/store/state_store.h"
@@ -26,7 +26,7 @@ absl::Status PutJob(sqlite3* db, const std::string& id, const std::string& bytes
   insert.BindTextOrNull(job->request_id());
   insert.BindBlob(bytes);
   insert.BindInt(EndOf(*job));
-  insert.BindTextOrNull(FolderOf(job->spec()));
+  insert.BindTextOrNull(DirectoryOf(job->spec()));
   insert.BindTextOrNull(job->project());
   const int rc = insert.Step();
   return rc == SQLITE_DONE ? StoreLabels(db, *job) : StatusOf(db, rc, absl::StrCat("copy job ", id));

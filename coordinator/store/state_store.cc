@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "coordinator/job_folder.h"
+#include "coordinator/job_directory.h"
 #include "coordinator/job_machine.h"
 
 namespace fsdpd {
@@ -36,9 +36,9 @@ int64_t EndOf(const v1::Job& job) {
   return IsEnded(job.state()) ? std::max<int64_t>(1, job.end_unix_nanos()) : 0;
 }
 
-absl::Status FolderTaken(const v1::Job& job) {
+absl::Status DirectoryTaken(const v1::Job& job) {
   return absl::FailedPreconditionError(
-      absl::StrCat("another job that has not ended has the folder ", FolderOf(job.spec())));
+      absl::StrCat("another job that has not ended has the directory ", DirectoryOf(job.spec())));
 }
 
 absl::StatusOr<v1::Job> SameRequest(v1::Job stored, const v1::JobSpec& spec) {

@@ -5,7 +5,7 @@
 // Contract for every implementation:
 //   * What changes something is on stable storage when it returns OK.
 //   * A request id names at most one job, for as long as that is stored; check and insert are one step.
-//   * A checkpoint folder (job_folder.h) has at most one job that has not ended, but for those that an
+//   * A checkpoint directory (job_directory.h) has at most one job that has not ended, but for those that an
 //     earlier release stored; check and change are one step.
 //   * Events are stored with the change that they tell of, or not at all: those of a job that it is given are
 //     in it (Job.events, event_log.h), those of others beside it.
@@ -47,7 +47,7 @@ struct JobQuery {
   // A page ends early, after the job with which it has more bytes than this.
   size_t max_bytes = SIZE_MAX;
   std::vector<v1::JobState> states;  // Empty: all.
-  std::string folder;                // As FolderOf() has it; empty: all.
+  std::string directory;             // As DirectoryOf() has it; empty: all.
   std::string project;               // Empty: all.
   Selector selector;                 // Empty: all.
   // Null: all. Asked of each that is read.
@@ -90,9 +90,9 @@ class StateStore {
                                                              const v1::JobSpec& spec) = 0;
   // A job with the request id of a stored one is that job when their specs are the same bytes, ALREADY_EXISTS
   // otherwise. An empty request id never matches. ALREADY_EXISTS also for an id in use. FAILED_PRECONDITION
-  // where a job that has not ended has its folder.
+  // where a job that has not ended has its directory.
   virtual absl::StatusOr<Inserted> Insert(const v1::Job& job) = 0;
-  // FAILED_PRECONDITION where it had ended, has not any more, and another has its folder.
+  // FAILED_PRECONDITION where it had ended, has not any more, and another has its directory.
   virtual absl::Status Update(const v1::Job& job) = 0;
   // Of jobs that are stored, together: few transactions, so that its cost does not grow by an fsync a job. A
   // status for each, in their order: one that is refused (too large, or NOT_FOUND) keeps no other from being
@@ -134,7 +134,7 @@ JobCursor PlaceOf(const JobQuery& query, const v1::Job& job);
 bool IsBefore(const JobQuery& query, const JobCursor& a, const JobCursor& b);
 // When it ended, as it is stored: 0 while it has not, and what says nothing of it has ended long ago.
 int64_t EndOf(const v1::Job& job);
-absl::Status FolderTaken(const v1::Job& job);
+absl::Status DirectoryTaken(const v1::Job& job);
 // `stored` where its spec is the same; ALREADY_EXISTS.
 absl::StatusOr<v1::Job> SameRequest(v1::Job stored, const v1::JobSpec& spec);
 // Seconds since 2020: grows faster than coordinators can be started one after the other, so that a state that

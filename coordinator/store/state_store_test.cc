@@ -594,7 +594,7 @@ TEST_P(StateStoreTest, ADeletedJobIsGoneAndItsRequestMayMakeAnother) {
   EXPECT_TRUE(store->Insert(job)->created);
 }
 
-TEST_P(StateStoreTest, AFolderHasOneJobThatHasNotEnded) {
+TEST_P(StateStoreTest, ADirectoryHasOneJobThatHasNotEnded) {
   const auto store = Open();
   ASSERT_TRUE(store->Insert(SavingJob("a", 1, v1::JOB_STATE_PAUSED, "/runs/7")).ok());
   EXPECT_TRUE(store->Insert(SavingJob("elsewhere", 2, v1::JOB_STATE_QUEUED, "/runs/8")).ok());
@@ -611,7 +611,7 @@ TEST_P(StateStoreTest, AFolderHasOneJobThatHasNotEnded) {
   EXPECT_EQ(store->Get("a")->state(), v1::JOB_STATE_FAILED);
   EXPECT_TRUE(store->Update(SavingJob("b", 5, v1::JOB_STATE_RUNNING, "/runs/7")).ok());
   JobQuery query;
-  query.folder = "/runs/7";
+  query.directory = "/runs/7";
   const auto sharing = store->List(query);
   ASSERT_TRUE(sharing.ok()) << sharing.status();
   ASSERT_EQ(sharing->jobs.size(), 2U);
@@ -630,7 +630,7 @@ TEST_P(StateStoreTest, TheSameRequestIsNotInItsOwnWay) {
   EXPECT_EQ(again->job.id(), "a");
 }
 
-TEST_P(StateStoreTest, OneOfManyConcurrentInsertsIntoAFolderWins) {
+TEST_P(StateStoreTest, OneOfManyConcurrentInsertsIntoADirectoryWins) {
   const auto store = Open();
   std::atomic<int> created{0};
   std::vector<std::thread> threads;

@@ -1,4 +1,4 @@
-// For tests: an etcd of one member on loopback, with its data in a folder that goes with it. It can be
+// For tests: an etcd of one member on loopback, with its data in a directory that goes with it. It can be
 // killed, be stopped (it keeps its connections and says nothing), and be started again on the same port and
 // data.
 //

@@ -1,4 +1,4 @@
-// A folder in the machine's memory, or on its disk where it has no such: for tests that store much and ask
+// A directory in the machine's memory, or on its disk where it has no such: for tests that store much and ask
 // nothing of disks, each write of which is waited for.
 #pragma once
 

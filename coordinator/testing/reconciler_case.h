@@ -96,7 +96,7 @@ class ReconcilerCase : public ::testing::Test {
   void Detach(const std::string& node) { nodes_->Detach(node, outboxes_.at(node)->epoch()); }
 
   std::string Submit(const std::string& id, int nodes, int ranks, int max_attempts = 1,
-                     const std::string& folder = "") {
+                     const std::string& directory = "") {
     v1::Job job;
     job.set_id(id);
     job.set_state(v1::JOB_STATE_QUEUED);
@@ -107,7 +107,7 @@ class ReconcilerCase : public ::testing::Test {
     resources->set_ranks_per_node(ranks);
     resources->set_device(v1::DEVICE_CPU);
     job.mutable_spec()->mutable_restart()->set_max_attempts(max_attempts);
-    if (!folder.empty()) job.mutable_spec()->mutable_checkpoint()->set_dir(folder);
+    if (!directory.empty()) job.mutable_spec()->mutable_checkpoint()->set_dir(directory);
     job.mutable_spec()->set_priority(priority_);
     job.set_preemptible(preemptible_);
     EXPECT_TRUE(store_->Insert(job).ok());

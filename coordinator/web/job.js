@@ -151,7 +151,7 @@ function checkpoints(job) {
     job.failed_checkpoint && el("p", { class: "bad" },
       `That of step ${number(job.failed_checkpoint.step)} could not be written: ${job.failed_checkpoint.error}`),
     saved.length && table(null, [["After step", "number"], ["Committed", "when"], ["Size", "number"], ["Took", "number"],
-      ["Training waited", "number"], ["Folder"]],
+      ["Training waited", "number"], ["Directory"]],
       saved.map(each => [count(each.step), date(each.unix_nanos), bytes(each.bytes), seconds(each.seconds),
         seconds(each.stall_seconds), each.path])));
 }

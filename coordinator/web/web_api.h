@@ -1,6 +1,7 @@
 // The page's way to the public API: GET /api/METHOD?q=JSON of a few methods that only read. A call goes
 // through the very server that serves gRPC, with the token that the browser brought, so that who may call
-// what is asked in one place (authorizer.h) and what is refused goes on one record. PlanJob's q is a job, {id}.
+// what is asked in one place (authorizer.h) and what is refused goes on one record. PlanJob's q is a job,
+// {id}.
 //
 // Thread-safe. A call takes kWebCallLimit at most.
 #pragma once

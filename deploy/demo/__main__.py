@@ -4,7 +4,7 @@ A coordinator and two agents start on loopback, each agent with two CPU ranks (o
 on each GPU). They run with --insecure, without certificates and tokens: meanwhile any process on this machine has full
 access to them. docs/deploy.md says what an installation has instead. The text is this repository's own
 documentation, a token per character. Everything is stopped at the end, on failure and on Ctrl-C, and that nothing is
-left is checked and printed. A failed run keeps its folder.
+left is checked and printed. A failed run keeps its directory.
 """
 import argparse
 import contextlib
@@ -65,11 +65,11 @@ def parse(arguments):
     flag = parser.add_argument
     flag("--gpus", action="store_true", help="train on this machine's GPUs (NCCL) instead of its CPU cores")
     flag("--steps", type=steps, default=300, metavar="N", help="optimizer steps (default 300)")
-    flag("--output", type=Path, metavar="FILE", help="the HTML page (default: quickstart.html in the run folder)")
-    flag("--keep", action="store_true", help="keep the run folder: logs, state, corpus, spec, records")
+    flag("--output", type=Path, metavar="FILE", help="the HTML page (default: quickstart.html in the run directory)")
+    flag("--keep", action="store_true", help="keep the run directory: logs, state, corpus, spec, records")
     options = parser.parse_args(arguments)
     if options.output and not options.output.resolve().parent.is_dir():
-        parser.error(f"argument --output: there is no folder {options.output.resolve().parent}")
+        parser.error(f"argument --output: there is no directory {options.output.resolve().parent}")
     if options.output and options.output.is_dir():
         parser.error(f"argument --output: {options.output} is a directory; want a file")
     return options
@@ -149,10 +149,10 @@ def overrides(steps, gpus):
 
 
 class Cluster:
-    """A coordinator and its agents in one run folder. The owner of `processes` stops them."""
+    """A coordinator and its agents in one run directory. The owner of `processes` stops them."""
 
-    def __init__(self, folder, processes):
-        self._folder, self._processes = folder, processes
+    def __init__(self, directory, processes):
+        self._directory, self._processes = directory, processes
         self._server = None
         os.environ.pop("FSDPD_COORDINATOR_CA", None)  # Of a coordinator of the user's own, which is not asked here.
         # Four ranks share the cores; with a thread for each core in every rank, a step would be spent on switching.
@@ -161,20 +161,20 @@ class Cluster:
 
     def start(self, gpus):
         self._server = self._daemon("coordinator", BIN / "coordinator/fsdpd-coordinator", "--insecure",
-                                    "--listen", "127.0.0.1:0", "--state-dir", self._folder / "state")
+                                    "--listen", "127.0.0.1:0", "--state-dir", self._directory / "state")
         device, slots, nodes = ("cuda", gpus, 1) if gpus else ("cpu", CPU_RANKS_PER_NODE, CPU_NODES)
         names = [f"node-{index}" for index in range(nodes)]
         for name in names:
             self._daemon(name, BIN / "agent/fsdpd-agent", "--insecure", "--coordinator", self._server, "--node", name,
                          "--device", device, "--slots", slots, "--metrics-listen", "127.0.0.1:0",
-                         "--work-dir", self._folder / name)
+                         "--work-dir", self._directory / name)
         self._await_nodes(nodes)
         say("start", f"coordinator on {self._server}; {' and '.join(names)} with {slots} {device} ranks each; "
                      "--insecure: any process on this machine has full access")
 
     def _daemon(self, name, binary, *flags):
-        port_file = self._folder / f"{name}.port"
-        log = self._folder / f"{name}.log"
+        port_file = self._directory / f"{name}.port"
+        log = self._directory / f"{name}.log"
         daemon = self._processes.start(name, [binary, *flags, "--port-file", port_file], log, self._env)
         return self._processes.address(daemon, port_file)
 
@@ -187,7 +187,7 @@ class Cluster:
             self._processes.require_running()
             if time.monotonic() > deadline:
                 raise Failed(f"{count} agents did not reach the coordinator within {seconds} s",
-                             self._folder / "node-0.log")
+                             self._directory / "node-0.log")
             pause()
 
     def query(self, *arguments):
@@ -196,7 +196,7 @@ class Cluster:
                                 start_new_session=True, timeout=30)
         if answer.returncode != 0:
             raise Failed(f"fsdpctl {arguments[0]} failed with exit code {answer.returncode}: {answer.stderr.strip()}",
-                         self._folder / "coordinator.log")
+                         self._directory / "coordinator.log")
         return json.loads(answer.stdout)
 
     def train(self, spec, changes, record):
@@ -205,7 +205,7 @@ class Cluster:
         code = self._processes.run("fsdpctl", argv, on_interrupt=self._cancel)
         if code != 0:
             self._processes.require_running()
-            logs = sorted(self._folder.glob("node-*/*/attempt-*/rank-*.log"))
+            logs = sorted(self._directory.glob("node-*/*/attempt-*/rank-*.log"))
             raise Failed(f"the job failed: fsdpctl ended with exit code {code}", logs[0] if logs else None)
 
 
@@ -216,17 +216,17 @@ class Cluster:
                 self.query("cancel", job["id"], "--reason", "the quickstart was interrupted", "--wait")
 
 
-def train(options, folder, processes, page):
+def train(options, directory, processes, page):
     """Everything from the corpus to the page."""
     gpus = gpu_names() if options.gpus else []
     setup_and_build(options.gpus)
     processes.adopt_orphans()
-    size = write_corpus(folder / "corpus.txt")
+    size = write_corpus(directory / "corpus.txt")
     say("corpus", f"{size:,} characters of README.md, docs, proto and LICENSE")
     # The spec names its corpus beside itself.
-    spec, record = folder / "tiny-llama.yaml", folder / "steps.jsonl"
+    spec, record = directory / "tiny-llama.yaml", directory / "steps.jsonl"
     shutil.copy(ROOT / "deploy/examples/tiny-llama.yaml", spec)
-    cluster = Cluster(folder, processes)
+    cluster = Cluster(directory, processes)
     cluster.start(len(gpus))
     cluster.train(spec, overrides(options.steps, len(gpus)), record)
     reports = [json.loads(line) for line in record.read_text().splitlines()]
@@ -234,15 +234,15 @@ def train(options, folder, processes, page):
     page.write_text(html.render(reports, job, {"corpus_bytes": size, "gpus": gpus}), encoding="utf-8")
 
 
-def explain(failure, folder):
+def explain(failure, directory):
     complain(failure)
     if failure.log and failure.log.exists():
         lines = failure.log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]
         write(2, "\n".join([f"the end of {failure.log}:", *(f"  {line}" for line in lines)]))
-    if any(folder.iterdir()):
-        complain(f"logs and state are in {folder}")
+    if any(directory.iterdir()):
+        complain(f"logs and state are in {directory}")
     else:
-        folder.rmdir()
+        directory.rmdir()
 
 
 def stop(processes):
@@ -256,22 +256,22 @@ def stop(processes):
     return not stopped.faults()
 
 
-def remove_all_but(page, folder):
-    for entry in folder.iterdir():
+def remove_all_but(page, directory):
+    for entry in directory.iterdir():
         if entry != page:
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-    if page.parent != folder:
-        folder.rmdir()
+    if page.parent != directory:
+        directory.rmdir()
 
 
 def main():
     options = parse(sys.argv[1:])
     heed_signals()
-    folder = Path(tempfile.mkdtemp(prefix="fsdpd-quickstart-")).resolve()
-    page = options.output.resolve() if options.output else folder / "quickstart.html"
+    directory = Path(tempfile.mkdtemp(prefix="fsdpd-quickstart-")).resolve()
+    page = options.output.resolve() if options.output else directory / "quickstart.html"
     processes, failure, code = Processes(), None, OK
     try:
-        train(options, folder, processes, page)
+        train(options, directory, processes, page)
     except Interrupted:
         code = INTERRUPTED
     except Failed as caught:
@@ -279,13 +279,13 @@ def main():
     finally:
         clean = stop(processes)
     if failure:
-        explain(failure, folder)
+        explain(failure, directory)
     elif code == INTERRUPTED:
         say("stop", "interrupted; everything that was started has been stopped")
     elif clean:
         say("page", page)
     if clean and not failure and not options.keep:
-        shutil.rmtree(folder) if code == INTERRUPTED else remove_all_but(page, folder)
+        shutil.rmtree(directory) if code == INTERRUPTED else remove_all_but(page, directory)
     return code if clean else code or FAILED
 
 

@@ -1,8 +1,8 @@
 // Trains the model of char_lm.h on a text, sharded, without the daemon.
 //
 //   train TEXT_FILE                        two ranks, as threads of this process
-//   torchrun --no-python --nproc-per-node 2 train TEXT_FILE /tmp/a_new_folder
-//                                          two processes, which meet in the folder and talk over TCP
+//   torchrun --no-python --nproc-per-node 2 train TEXT_FILE /tmp/a_new_directory
+//                                          two processes, which meet in the directory and talk over TCP
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -29,26 +29,26 @@ absl::Status PrintStep(const fsdpd::v1::StepReport& report) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<fsdpd::Weights> Train(const fsdpd::Plan& plan, const CharLm& model, const char* folder) {
+absl::StatusOr<fsdpd::Weights> Train(const fsdpd::Plan& plan, const CharLm& model, const char* directory) {
   fsdpd::TrainOptions options;
   options.model = &model;
-  if (std::getenv("RANK") == nullptr || folder == nullptr) {
+  if (std::getenv("RANK") == nullptr || directory == nullptr) {
     options.on_step = PrintStep;
     return fsdpd::TrainThreads(plan, options);
   }
   absl::StatusOr<fsdpd::RankOptions> rank = fsdpd::RankOptionsOfEnvironment(plan);
   if (!rank.ok()) return rank.status();
-  rank->rendezvous = folder;
+  rank->rendezvous = directory;
   if (rank->rank == 0) options.on_step = PrintStep;
   return fsdpd::TrainRank(plan, *rank, options);
 }
 
-absl::Status Run(const std::string& text_file, const char* folder) {
+absl::Status Run(const std::string& text_file, const char* directory) {
   const CharLm model(/*layers=*/4, /*width=*/64);
   const absl::StatusOr<fsdpd::Plan> plan = fsdpd::PlanJson(JobFor(text_file), model);
   if (!plan.ok()) return plan.status();
   if (std::getenv("RANK") == nullptr) std::printf("%s", fsdpd::PlanText(*plan).c_str());
-  absl::StatusOr<fsdpd::Weights> weights = Train(*plan, model, folder);
+  absl::StatusOr<fsdpd::Weights> weights = Train(*plan, model, directory);
   if (!weights.ok()) return weights.status();
   for (const auto& [name, values] : fsdpd::ByName(*plan, &*weights)) {
     if (name == "head.output.weight") {

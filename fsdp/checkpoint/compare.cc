@@ -109,8 +109,8 @@ absl::StatusOr<Sources> SourcesOf(const StoreToCompare& a, const StoreToCompare&
   if (!naming_a.has_value() || !naming_b.has_value() || naming_a == naming_b) return sources;
   FSDPD_ASSIGN_OR_RETURN(sources.first, ParamSource::Of(a.reader, model));
   FSDPD_ASSIGN_OR_RETURN(sources.second, ParamSource::Of(b.reader, model));
-  for (const auto& [path, source] :
-       {std::make_pair(&a.folder, sources.first.get()), std::make_pair(&b.folder, sources.second.get())}) {
+  for (const auto& [path, source] : {std::make_pair(&a.directory, sources.first.get()),
+                                     std::make_pair(&b.directory, sources.second.get())}) {
     if (source->faults().empty()) continue;
     const DcpFault& fault = source->faults()[0];
     *why = absl::StrCat(*path, ": ", fault.where, " ", fault.what);
@@ -175,9 +175,9 @@ absl::StatusOr<Comparison> CompareParams(const Sources& sources, const TensorRea
 
 }  // namespace
 
-absl::StatusOr<StoreToCompare> OpenToCompare(const std::string& folder) {
-  FSDPD_ASSIGN_OR_RETURN(std::shared_ptr<const TensorReader> reader, OpenStore(folder));
-  return StoreToCompare{folder, std::move(reader)};
+absl::StatusOr<StoreToCompare> OpenToCompare(const std::string& directory) {
+  FSDPD_ASSIGN_OR_RETURN(std::shared_ptr<const TensorReader> reader, OpenStore(directory));
+  return StoreToCompare{directory, std::move(reader)};
 }
 
 absl::StatusOr<Comparison> CompareStores(const StoreToCompare& first, const StoreToCompare& second,

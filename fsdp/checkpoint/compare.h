@@ -45,13 +45,13 @@ struct Comparison {
   std::string not_of_model;
 };
 
-// A folder, open.
+// A directory, open.
 struct StoreToCompare {
-  std::string folder;
+  std::string directory;
   std::shared_ptr<const TensorReader> reader;
 };
 
-absl::StatusOr<StoreToCompare> OpenToCompare(const std::string& folder);
+absl::StatusOr<StoreToCompare> OpenToCompare(const std::string& directory);
 
 absl::StatusOr<Comparison> CompareStores(const StoreToCompare& first, const StoreToCompare& second,
                                          const std::optional<ModelConfig>& model, int threads,

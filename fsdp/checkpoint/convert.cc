@@ -21,7 +21,7 @@
 #include "fsdp/checkpoint/hf_store.h"
 #include "fsdp/checkpoint/megatron_files.h"
 #include "fsdp/checkpoint/number_cast.h"
-#include "fsdp/checkpoint/part_folder.h"
+#include "fsdp/checkpoint/part_directory.h"
 #include "fsdp/checkpoint/tensor_names.h"
 
 namespace fsdpd {
@@ -73,18 +73,19 @@ class TokenDispatch {
 };
 
 absl::StatusOr<std::unique_ptr<TensorWriter>> MakeWriter(const Conversion& conversion,
-                                                         const ConvertPlan& plan, const std::string& folder,
+                                                         const ConvertPlan& plan,
+                                                         const std::string& directory,
                                                          const std::vector<WholeFile>& whole) {
   if (conversion.to == StoreFormat::kHf) {
     std::vector<StoredTensor> tensors;
     for (const ConvertTarget& target : plan.targets) {
       tensors.push_back({target.piece.name, target.piece.type, target.piece.shape, target.bytes()});
     }
-    return MakeHfWriter(folder, tensors, conversion.file_bytes, conversion.config, whole);
+    return MakeHfWriter(directory, tensors, conversion.file_bytes, conversion.config, whole);
   }
   std::vector<DcpPiece> pieces;
   for (const ConvertTarget& target : plan.targets) pieces.push_back(target.piece);
-  return MakeDcpWriter(folder, pieces, conversion.file_bytes, plan.values, whole);
+  return MakeDcpWriter(directory, pieces, conversion.file_bytes, plan.values, whole);
 }
 
 absl::Status Carry(const ConvertPlan& plan, const ConvertTarget& target, TokenDispatch* dispatch,
@@ -143,7 +144,7 @@ absl::Status CheckTargetIsOutside(const Conversion& conversion) {
   for (target = target.parent_path(); target.has_relative_path(); target = target.parent_path()) {
     if (target == source) {
       return absl::FailedPreconditionError(absl::StrCat(conversion.target, ": lies in ", conversion.source,
-                                                        ", of which it is made; name a folder elsewhere"));
+                                                        ", of which it is made; name a directory elsewhere"));
     }
   }
   return absl::OkStatus();
@@ -226,10 +227,10 @@ absl::Status Fill(const Conversion& conversion, const ConvertPlan& plan, const T
   });
 }
 
-// Whose the new one is, where somebody asked for that; the last file before the folder gets its name.
-absl::Status Mark(const Conversion& conversion, const PartFolder& folder) {
+// Whose the new one is, where somebody asked for that; the last file before the directory gets its name.
+absl::Status Mark(const Conversion& conversion, const PartDirectory& directory) {
   if (conversion.mark_name.empty()) return absl::OkStatus();
-  return ReplaceFile(folder.path(), conversion.mark_name, conversion.mark);
+  return ReplaceFile(directory.path(), conversion.mark_name, conversion.mark);
 }
 
 }  // namespace
@@ -248,13 +249,13 @@ absl::StatusOr<ConversionResult> Convert(const Conversion& conversion, int threa
   progress->of_bytes = result.bytes;
   progress->of_tensors = static_cast<int64_t>(plan.targets.size());
   FSDPD_RETURN_IF_ERROR(CheckTargetIsOutside(conversion));
-  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<PartFolder> folder,
-                         PartFolder::Create(conversion.target, conversion.mark_name, conversion.attempt));
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<PartDirectory> directory,
+                         PartDirectory::Create(conversion.target, conversion.mark_name, conversion.attempt));
   std::unique_ptr<ConversionJournal> journal;
   std::vector<WholeFile> whole;
   if (conversion.resumes) {
     FSDPD_ASSIGN_OR_RETURN(ConversionArguments arguments, ArgumentsOf(conversion, plan));
-    FSDPD_ASSIGN_OR_RETURN(journal, ConversionJournal::Open(folder.get(), std::move(arguments),
+    FSDPD_ASSIGN_OR_RETURN(journal, ConversionJournal::Open(directory.get(), std::move(arguments),
                                                             conversion.anew, threads, stopped));
     for (const JournaledFile& found : journal->found()) {
       whole.push_back(found.file);
@@ -263,23 +264,23 @@ absl::StatusOr<ConversionResult> Convert(const Conversion& conversion, int threa
     }
     result.files_found = static_cast<int64_t>(whole.size());
   } else {
-    FSDPD_RETURN_IF_ERROR(folder->KeepOnly({}));
+    FSDPD_RETURN_IF_ERROR(directory->KeepOnly({}));
   }
   FSDPD_RETURN_IF_ERROR(CheckFreeSpace(conversion.target, result.bytes - result.bytes_found));
   FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<TensorWriter> writer,
-                         MakeWriter(conversion, plan, folder->path(), whole));
+                         MakeWriter(conversion, plan, directory->path(), whole));
   Files files(writer.get(), plan, journal.get());
   FSDPD_RETURN_IF_ERROR(Fill(conversion, plan, *source, threads, stopped, writer.get(), &files, progress));
   if (conversion.to == StoreFormat::kTorchDist)
-    FSDPD_RETURN_IF_ERROR(WriteMegatronFiles(folder->path(), plan.common, plan.adam));
+    FSDPD_RETURN_IF_ERROR(WriteMegatronFiles(directory->path(), plan.common, plan.adam));
   FSDPD_RETURN_IF_ERROR(writer->Finish());
   result.files = writer->files();
   result.overflowed += files.overflowed();
   writer.reset();
   if (journal != nullptr) FSDPD_RETURN_IF_ERROR(journal->Remove());
-  FSDPD_RETURN_IF_ERROR(Mark(conversion, *folder));
+  FSDPD_RETURN_IF_ERROR(Mark(conversion, *directory));
   if (conversion.may_commit) FSDPD_RETURN_IF_ERROR(conversion.may_commit());
-  FSDPD_RETURN_IF_ERROR(folder->Commit());
+  FSDPD_RETURN_IF_ERROR(directory->Commit());
   return result;
 }
 

@@ -4,15 +4,15 @@
 // What is written has all parameters of `model`. Between native checkpoints and torch_dist go the optimizer's
 // moments, counts and place in the data too, bit by bit, where the source has them; what else it has is named
 // in the result. A source that has not all of it, or others, or other shapes, is refused with every fault,
-// and nothing is written. The target is there whole or not at all (part_folder.h). Who is interrupted leaves
-// nothing, or with `resumes` files that are whole, from which the same conversion goes on and makes the same
-// bytes (convert_journal.h).
+// and nothing is written. The target is there whole or not at all (part_directory.h). Who is interrupted
+// leaves nothing, or with `resumes` files that are whole, from which the same conversion goes on and makes
+// the same bytes (convert_journal.h).
 //
 // Tensors stream through: a thread holds one at a time, twice where rows and columns change places or several
 // become one.
 //
 // Errors: those of the source's reader; ALREADY_EXISTS and FAILED_PRECONDITION where the target cannot be
-// (part_folder.h, convert_journal.h); UNAVAILABLE for a disk that is full or would be; CANCELLED.
+// (part_directory.h, convert_journal.h); UNAVAILABLE for a disk that is full or would be; CANCELLED.
 #pragma once
 
 #include <absl/status/statusor.h>

@@ -30,7 +30,7 @@ namespace {
 
 constexpr char kVersion[] = "1";
 constexpr int64_t kStretch = 1 << 20;
-// What of a checkpoint's folder a conversion reads.
+// What of a checkpoint's directory a conversion reads.
 constexpr absl::string_view kRead[] = {".distcp", ".metadata", ".safetensors", ".index.json", "common.pt"};
 
 struct Journal {
@@ -85,9 +85,9 @@ std::optional<Journal> Parse(absl::string_view text) {
 }
 
 // None where there is none. A damaged one is as none: what lies beside it cannot be told from ruins.
-absl::StatusOr<std::optional<Journal>> Read(const std::string& folder) {
+absl::StatusOr<std::optional<Journal>> Read(const std::string& directory) {
   const absl::StatusOr<std::unique_ptr<InputFile>> file =
-      InputFile::Open(absl::StrCat(folder, "/", kJournalName));
+      InputFile::Open(absl::StrCat(directory, "/", kJournalName));
   if (absl::IsNotFound(file.status())) return std::nullopt;
   if (!file.ok()) return file.status();
   if ((*file)->size() > JsonLimits().bytes) return std::nullopt;
@@ -96,7 +96,7 @@ absl::StatusOr<std::optional<Journal>> Read(const std::string& folder) {
   return Parse(text);
 }
 
-absl::Status CheckSame(const std::string& folder, const ConversionArguments& begun,
+absl::Status CheckSame(const std::string& directory, const ConversionArguments& begun,
                        const ConversionArguments& now) {
   std::vector<std::string> differences;
   for (const auto& [name, value] : now) {
@@ -107,13 +107,13 @@ absl::Status CheckSame(const std::string& folder, const ConversionArguments& beg
   }
   if (differences.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat(folder, ": holds the begin of another conversion: ", absl::StrJoin(differences, "; "),
+      absl::StrCat(directory, ": holds the begin of another conversion: ", absl::StrJoin(differences, "; "),
                    "; run that one again, name another TARGET, or begin anew with --overwrite"));
 }
 
-absl::StatusOr<bool> IsWhole(const std::string& folder, const WholeFile& whole) {
+absl::StatusOr<bool> IsWhole(const std::string& directory, const WholeFile& whole) {
   const absl::StatusOr<std::unique_ptr<InputFile>> file =
-      InputFile::Open(absl::StrCat(folder, "/", whole.name));
+      InputFile::Open(absl::StrCat(directory, "/", whole.name));
   if (absl::IsNotFound(file.status())) return false;
   if (!file.ok()) return file.status();
   if ((*file)->size() != whole.bytes) return false;
@@ -130,17 +130,17 @@ absl::StatusOr<bool> IsWhole(const std::string& folder, const WholeFile& whole) 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ConversionJournal>> ConversionJournal::Open(
-    PartFolder* folder, ConversionArguments arguments, bool anew, int threads,
+    PartDirectory* directory, ConversionArguments arguments, bool anew, int threads,
     const std::function<bool()>& stopped) {
-  std::unique_ptr<ConversionJournal> journal(new ConversionJournal(folder, std::move(arguments)));
-  FSDPD_ASSIGN_OR_RETURN(const std::optional<Journal> left, Read(folder->path()));
+  std::unique_ptr<ConversionJournal> journal(new ConversionJournal(directory, std::move(arguments)));
+  FSDPD_ASSIGN_OR_RETURN(const std::optional<Journal> left, Read(directory->path()));
   std::set<std::string> names;
   if (left.has_value() && !anew) {
-    FSDPD_RETURN_IF_ERROR(CheckSame(folder->path(), left->arguments, journal->arguments_));
+    FSDPD_RETURN_IF_ERROR(CheckSame(directory->path(), left->arguments, journal->arguments_));
     // Bytes beside each other: a bit of a vector<bool> is not a thread's own.
     std::vector<char> whole(left->files.size());
     FSDPD_RETURN_IF_ERROR(ParallelFor(whole.size(), threads, stopped, [&](size_t i) -> absl::Status {
-      FSDPD_ASSIGN_OR_RETURN(whole[i], IsWhole(folder->path(), left->files[i].file));
+      FSDPD_ASSIGN_OR_RETURN(whole[i], IsWhole(directory->path(), left->files[i].file));
       return absl::OkStatus();
     }));
     for (size_t i = 0; i < whole.size(); ++i) {
@@ -150,7 +150,7 @@ absl::StatusOr<std::unique_ptr<ConversionJournal>> ConversionJournal::Open(
     }
   }
   if (!names.empty()) names.insert(kJournalName);
-  FSDPD_RETURN_IF_ERROR(folder->KeepOnly(std::move(names)));
+  FSDPD_RETURN_IF_ERROR(directory->KeepOnly(std::move(names)));
   {
     MutexLock lock(&journal->mutex_);
     journal->files_ = journal->found_;
@@ -169,15 +169,15 @@ absl::Status ConversionJournal::Add(const JournaledFile& file) {
   while (true) {
     {
       MutexLock lock(&mutex_);
-      for (const JournaledFile& one : written) folder_.Keep(one.file.name);
-      if (!written.empty()) folder_.Keep(kJournalName);
+      for (const JournaledFile& one : written) directory_.Keep(one.file.name);
+      if (!written.empty()) directory_.Keep(kJournalName);
       writing_ = written.size() < files_.size();
       if (!writing_) return absl::OkStatus();
       written = files_;
     }
     // The file's name first: the journal must not outlive what it names.
-    absl::Status status = SyncFolder(folder_.path());
-    if (status.ok()) status = ReplaceFile(folder_.path(), kJournalName, TextOf(arguments_, written));
+    absl::Status status = SyncDirectory(directory_.path());
+    if (status.ok()) status = ReplaceFile(directory_.path(), kJournalName, TextOf(arguments_, written));
     if (status.ok()) continue;
     MutexLock lock(&mutex_);
     writing_ = false;
@@ -186,16 +186,16 @@ absl::Status ConversionJournal::Add(const JournaledFile& file) {
 }
 
 absl::Status ConversionJournal::Remove() {
-  const std::string path = absl::StrCat(folder_.path(), "/", kJournalName);
+  const std::string path = absl::StrCat(directory_.path(), "/", kJournalName);
   if (unlink(path.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
   return ErrnoStatus(absl::StrCat("remove ", path));
 }
 
-absl::StatusOr<std::string> FilesText(const std::string& folder) {
+absl::StatusOr<std::string> FilesText(const std::string& directory) {
   std::vector<std::string> lines;
   int64_t bytes = 0;
   std::error_code error;
-  std::filesystem::directory_iterator entry(folder, error);
+  std::filesystem::directory_iterator entry(directory, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     const bool is_read = std::any_of(std::begin(kRead), std::end(kRead),
@@ -209,7 +209,7 @@ absl::StatusOr<std::string> FilesText(const std::string& folder) {
                                  " ", info.st_ctim.tv_sec, ".", info.st_ctim.tv_nsec));
     bytes += info.st_size;
   }
-  if (error) return ErrnoStatus(absl::StrCat("list ", folder), error.value());
+  if (error) return ErrnoStatus(absl::StrCat("list ", directory), error.value());
   std::sort(lines.begin(), lines.end());
   const std::string all = absl::StrJoin(lines, "\n");
   return absl::StrFormat("%d files of %d bytes (%08x)", lines.size(), bytes,

@@ -1,15 +1,15 @@
-// What a conversion has done so far, in a file of the folder that it makes: `.fsdpd_conversion`. Who is
+// What a conversion has done so far, in a file of the directory that it makes: `.fsdpd_conversion`. Who is
 // interrupted, killed or finds the disk full goes on from it.
 //
 // It says what the conversion was asked for, and which files are whole, each with its sum. A file is written
 // into it when it is complete and on disk under its name; so what it names is whole, unless somebody else was
 // there since, which the sums show. What it does not name is written anew.
 //
-//   Open()    reads what an interrupted one left in `folder`, and removes all that is not whole. Refused
+//   Open()    reads what an interrupted one left in `directory`, and removes all that is not whole. Refused
 //             where that one was asked for something else (FAILED_PRECONDITION, with each difference), and
 //             then nothing is removed; unless `anew`, which begins from nothing.
 //   Add()     when a file is whole. On any thread.
-//   Remove()  when all is done, before the folder gets its name.
+//   Remove()  when all is done, before the directory gets its name.
 //
 // Other errors: ErrnoStatus's; CANCELLED while sums are compared.
 #pragma once
@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "fsdp/checkpoint/part_folder.h"
+#include "fsdp/checkpoint/part_directory.h"
 #include "fsdp/checkpoint/tensor_store.h"
 
 namespace fsdpd {
@@ -41,8 +41,8 @@ struct JournaledFile {
 
 class ConversionJournal {
  public:
-  // `folder` must outlive it.
-  static absl::StatusOr<std::unique_ptr<ConversionJournal>> Open(PartFolder* folder,
+  // `directory` must outlive it.
+  static absl::StatusOr<std::unique_ptr<ConversionJournal>> Open(PartDirectory* directory,
                                                                  ConversionArguments arguments, bool anew,
                                                                  int threads,
                                                                  const std::function<bool()>& stopped);
@@ -54,10 +54,10 @@ class ConversionJournal {
   absl::Status Remove();
 
  private:
-  ConversionJournal(PartFolder* folder, ConversionArguments arguments)
-      : folder_(*folder), arguments_(std::move(arguments)) {}
+  ConversionJournal(PartDirectory* directory, ConversionArguments arguments)
+      : directory_(*directory), arguments_(std::move(arguments)) {}
 
-  PartFolder& folder_;
+  PartDirectory& directory_;
   const ConversionArguments arguments_;
   std::vector<JournaledFile> found_;
   Mutex mutex_;
@@ -66,6 +66,6 @@ class ConversionJournal {
 };
 
 // Which files of a checkpoint there are, how long and since when: another text where one was replaced.
-absl::StatusOr<std::string> FilesText(const std::string& folder);
+absl::StatusOr<std::string> FilesText(const std::string& directory);
 
 }  // namespace fsdpd

@@ -19,17 +19,17 @@ using ::testing::HasSubstr;
 class ConversionJournalTest : public ::testing::Test {
  protected:
   struct Opened {
-    std::unique_ptr<PartFolder> folder;
+    std::unique_ptr<PartDirectory> directory;
     std::unique_ptr<ConversionJournal> journal;
     absl::Status status;
   };
 
   Opened Open(const ConversionArguments& arguments, bool anew = false) {
     Opened opened;
-    auto folder = PartFolder::Create(target_);
-    EXPECT_TRUE(folder.ok()) << folder.status();
-    opened.folder = *std::move(folder);
-    auto journal = ConversionJournal::Open(opened.folder.get(), arguments, anew, 2, [] { return false; });
+    auto directory = PartDirectory::Create(target_);
+    EXPECT_TRUE(directory.ok()) << directory.status();
+    opened.directory = *std::move(directory);
+    auto journal = ConversionJournal::Open(opened.directory.get(), arguments, anew, 2, [] { return false; });
     opened.status = journal.status();
     if (journal.ok()) opened.journal = *std::move(journal);
     return opened;

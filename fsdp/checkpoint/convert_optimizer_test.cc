@@ -45,9 +45,9 @@ DcpSmall Value(const std::string& name, const KeptValue& value) {
 }
 
 // A tensor's type, shape and numbers, and what is pickled of a value, by name.
-std::map<std::string, std::string> ContentsOf(const std::string& folder) {
+std::map<std::string, std::string> ContentsOf(const std::string& directory) {
   std::map<std::string, std::string> contents;
-  const auto reader = DcpTensorReader::Open(folder);
+  const auto reader = DcpTensorReader::Open(directory);
   EXPECT_TRUE(reader.ok()) << reader.status();
   if (!reader.ok()) return contents;
   for (size_t i = 0; i < (*reader)->tensors().size(); ++i) {
@@ -98,15 +98,15 @@ class ConvertOptimizerTest : public ::testing::Test {
                {"optimizer.param_to_group_meta.module.module.module.head.norm.weight_decay", {0.0}}};
   }
 
-  void Write(const std::string& folder, const std::vector<TestTensor>& tensors, const KeptValues& values) {
-    fs::create_directory(folder);
+  void Write(const std::string& directory, const std::vector<TestTensor>& tensors, const KeptValues& values) {
+    fs::create_directory(directory);
     std::vector<DcpPiece> pieces;
     for (const TestTensor& tensor : tensors)
       pieces.push_back(
           WholePiece({tensor.name, tensor.type, tensor.shape, static_cast<int64_t>(tensor.numbers.size())}));
     std::vector<DcpSmall> small;
     for (const auto& [name, value] : values) small.push_back(Value(name, value));
-    const auto writer = MakeDcpWriter(folder, pieces, 1 << 20, small);
+    const auto writer = MakeDcpWriter(directory, pieces, 1 << 20, small);
     ASSERT_TRUE(writer.ok()) << writer.status();
     for (size_t i = 0; i < tensors.size(); ++i)
       ASSERT_TRUE((*writer)->Write(i, tensors[i].numbers.data()).ok());
@@ -164,9 +164,9 @@ class ConvertOptimizerTest : public ::testing::Test {
   }
 
   // As Megatron-Core leaves it: a checkpoint and the two files.
-  void WriteMegatrons(const std::string& folder, const char* main, const MegatronCommon& common) {
-    Write(folder, MegatronsOf(main), {});
-    ASSERT_TRUE(WriteMegatronFiles(folder, common, Adam()).ok());
+  void WriteMegatrons(const std::string& directory, const char* main, const MegatronCommon& common) {
+    Write(directory, MegatronsOf(main), {});
+    ASSERT_TRUE(WriteMegatronFiles(directory, common, Adam()).ok());
   }
 
   static AdamSettings Adam() { return {1e-3, 1e-4, 0.9, 0.95, 1e-8, 0.1, "cosine", 80, 8000}; }
@@ -218,10 +218,10 @@ TEST_F(ConvertOptimizerTest, MainParametersCountBesideRoundedOnes) {
 
 TEST_F(ConvertOptimizerTest, WhatMegatronsOptimizersWriteIsRead) {
   for (const char* main : {"param", "fp32_param"}) {
-    const std::string folder = absl::StrCat("megatrons.", main), out = absl::StrCat("out.", main);
-    WriteMegatrons(dir_.File(folder), main, {9, 72, 8, {}});
+    const std::string directory = absl::StrCat("megatrons.", main), out = absl::StrCat("out.", main);
+    WriteMegatrons(dir_.File(directory), main, {9, 72, 8, {}});
     conversion_.spec = "{\"model\": {}}";
-    const auto done = Run(folder, out, StoreFormat::kDcp);
+    const auto done = Run(directory, out, StoreFormat::kDcp);
     ASSERT_TRUE(done.ok()) << done.status();
     ASSERT_THAT(done->faults, IsEmpty());
     auto contents = ContentsOf(dir_.File(out));

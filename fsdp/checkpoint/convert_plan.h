@@ -24,7 +24,7 @@
 namespace fsdpd {
 
 struct Conversion {
-  std::string source, target;          // Folders.
+  std::string source, target;          // Directories.
   ModelConfig model;                   // Llama or GPT-2.
   StoreFormat to = StoreFormat::kDcp;  // kDcp: native.
   const TensorType* type = nullptr;    // Of what is written; CanCast().
@@ -40,7 +40,7 @@ struct Conversion {
   // Of an owner that has looked at what is at the target: it is replaced, and this file, with this text, says
   // whose the new one is. Empty: there is nothing at the target, and nothing more is written.
   std::string mark_name = {}, mark = {};
-  // Of a job's export: part_folder.h, and whether this attempt may still replace what is at the target.
+  // Of a job's export: part_directory.h, and whether this attempt may still replace what is at the target.
   int attempt = 0;
   std::function<absl::Status()> may_commit = {};
 };

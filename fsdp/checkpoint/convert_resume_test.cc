@@ -29,9 +29,9 @@ constexpr char kJournal[] = "/.fsdpd_conversion";
 
 using Files = std::map<std::string, std::string>;  // Bytes by name.
 
-Files FilesOf(const std::string& folder) {
+Files FilesOf(const std::string& directory) {
   Files files;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory))
     files[entry.path().filename().string()] = ReadFileOf(entry.path().string());
   return files;
 }
@@ -178,7 +178,7 @@ TEST_F(ConvertResumeTest, AFullDiskCostsNoMoreThanTheFileThatDidNotFit) {
   }
 }
 
-// Between the last file and the name of the folder: a crash then, and power that fails.
+// Between the last file and the name of the directory: a crash then, and power that fails.
 TEST_F(ConvertResumeTest, WhatTheJournalDoesNotKnowIsWrittenAgain) {
   const std::string whole = dir_.File("whole");
   ASSERT_TRUE(Run(ConversionOf(native_, whole, StoreFormat::kTorchDist)).ok());

@@ -163,7 +163,7 @@ TEST_F(ConvertTest, SelectionBiasesStayInFp32) {
   }
   WriteNative(tensors_);
   ASSERT_TRUE(Run(native_, "narrow", StoreFormat::kHf, "bfloat16").ok());
-  const auto reader = OpenHfFolder(dir_.File("narrow"));
+  const auto reader = OpenHfDirectory(dir_.File("narrow"));
   ASSERT_TRUE(reader.ok()) << reader.status();
   int biases = 0;
   for (const StoredTensor& tensor : (*reader)->tensors()) {
@@ -251,10 +251,10 @@ TEST_F(ConvertTest, ATiedHeadThatDiffersFromTheEmbeddingIsRefused) {
     theirs.push_back(MakeSmallNumbers(param.theirs, param.TheirShape()));
   theirs.push_back(theirs[0]);
   theirs.back().name = "lm_head.weight";
-  const auto faults_of = [&](const std::string& folder) {
-    fs::create_directory(dir_.File(folder));
-    EXPECT_TRUE(CommitTestFiles(dir_.File(folder), WriteTestFiles(dir_.File(folder), theirs, 2)).ok());
-    const auto done = Run(dir_.File(folder), folder + "-hf", StoreFormat::kHf);
+  const auto faults_of = [&](const std::string& directory) {
+    fs::create_directory(dir_.File(directory));
+    EXPECT_TRUE(CommitTestFiles(dir_.File(directory), WriteTestFiles(dir_.File(directory), theirs, 2)).ok());
+    const auto done = Run(dir_.File(directory), directory + "-hf", StoreFormat::kHf);
     EXPECT_TRUE(done.ok()) << done.status();
     return done->faults;
   };
@@ -321,7 +321,7 @@ TEST_F(ConvertTest, AFullDiskLeavesNothing) {
 using ConvertDeathTest = ConvertTest;
 
 TEST_F(ConvertDeathTest, WhoWasKilledCanBeRunAgain) {
-  testing::FLAGS_gtest_death_test_style = "fast";  // The child has this one's folder.
+  testing::FLAGS_gtest_death_test_style = "fast";  // The child has this one's directory.
   std::atomic<int> asked = 0;
   EXPECT_EXIT(Run(native_, "out", StoreFormat::kDcp, "float32",
                   [&asked] {

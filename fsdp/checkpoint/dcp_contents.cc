@@ -26,8 +26,9 @@ absl::StatusOr<std::string> ReadWhole(const std::string& path, int64_t limit) {
   return bytes;
 }
 
-absl::Status LoadSums(const std::string& folder, DcpContents* contents) {
-  const absl::StatusOr<std::string> text = ReadWhole(absl::StrCat(folder, "/", kDcpSumsName), kMaxSumsBytes);
+absl::Status LoadSums(const std::string& directory, DcpContents* contents) {
+  const absl::StatusOr<std::string> text =
+      ReadWhole(absl::StrCat(directory, "/", kDcpSumsName), kMaxSumsBytes);
   if (absl::IsNotFound(text.status())) return absl::OkStatus();  // Somebody else's checkpoint.
   if (!text.ok() && !IsFaultOfFile(text.status())) return text.status();
   const absl::StatusOr<DcpSums> sums = text.ok() ? ParseSums(*text) : text.status();
@@ -39,10 +40,10 @@ absl::Status LoadSums(const std::string& folder, DcpContents* contents) {
   return absl::OkStatus();
 }
 
-absl::Status CheckFile(const std::string& folder, size_t number, DcpContents* contents) {
+absl::Status CheckFile(const std::string& directory, size_t number, DcpContents* contents) {
   const std::string& name = contents->index.files[number];
   if (!IsPlainFileName(name)) return absl::OkStatus();  // CheckIndex() says so.
-  const std::string path = absl::StrCat(folder, "/", name);
+  const std::string path = absl::StrCat(directory, "/", name);
   const absl::StatusOr<std::unique_ptr<InputFile>> file = InputFile::Open(path);
   if (!file.ok()) {
     if (!IsFaultOfFile(file.status())) return file.status();
@@ -81,11 +82,11 @@ bool IsFaultOfFile(const absl::Status& status) {
          absl::IsUnimplemented(status);
 }
 
-absl::StatusOr<DcpContents> LoadContents(const std::string& folder) {
+absl::StatusOr<DcpContents> LoadContents(const std::string& directory) {
   DcpContents contents;
-  FSDPD_RETURN_IF_ERROR(LoadSums(folder, &contents));
+  FSDPD_RETURN_IF_ERROR(LoadSums(directory, &contents));
   FSDPD_ASSIGN_OR_RETURN(std::string metadata,
-                         ReadWhole(absl::StrCat(folder, "/", kDcpMetadataName), PickleLimits().bytes));
+                         ReadWhole(absl::StrCat(directory, "/", kDcpMetadataName), PickleLimits().bytes));
   if (contents.sums.has_value()) {
     const auto bytes = static_cast<int64_t>(metadata.size());
     const auto sum = contents.sums->find(kDcpMetadataName);
@@ -97,12 +98,12 @@ absl::StatusOr<DcpContents> LoadContents(const std::string& folder) {
   absl::StatusOr<DcpIndex> index = ReadMetadata(std::move(metadata));
   if (!index.ok()) {
     return absl::Status(index.status().code(),
-                        absl::StrCat(folder, "/", kDcpMetadataName, ": ", index.status().message()));
+                        absl::StrCat(directory, "/", kDcpMetadataName, ": ", index.status().message()));
   }
   contents.index = *std::move(index);
   contents.file_bytes.assign(contents.index.files.size(), -1);
   for (size_t i = 0; i < contents.index.files.size(); ++i) {
-    FSDPD_RETURN_IF_ERROR(CheckFile(folder, i, &contents));
+    FSDPD_RETURN_IF_ERROR(CheckFile(directory, i, &contents));
   }
   for (const DcpTensor& tensor : contents.index.tensors) {
     for (const DcpChunk& chunk : tensor.chunks) {

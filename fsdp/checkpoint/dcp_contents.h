@@ -1,6 +1,6 @@
-// What a folder with a checkpoint is found to hold: its index, and all that is wrong with it short of reading
-// its numbers. For who restores a fault is a refusal (dcp_reader.h); for who looks (`fsdpctl ckpt`) it is
-// what to show.
+// What a directory with a checkpoint is found to hold: its index, and all that is wrong with it short of
+// reading its numbers. For who restores a fault is a refusal (dcp_reader.h); for who looks (`fsdpctl ckpt`)
+// it is what to show.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -31,6 +31,6 @@ std::string WithoutPath(const absl::Status& status, const std::string& path);
 
 // An error where there is no `.metadata` (NOT_FOUND), it cannot be read at all (DATA_LOSS), or a file could
 // not be opened or read for a reason that is none of the checkpoint's (INTERNAL, PERMISSION_DENIED).
-absl::StatusOr<DcpContents> LoadContents(const std::string& folder);
+absl::StatusOr<DcpContents> LoadContents(const std::string& directory);
 
 }  // namespace fsdpd

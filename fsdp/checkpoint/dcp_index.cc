@@ -106,7 +106,7 @@ class Checker {
 
   DcpFaults Run() {
     for (const std::string& file : index_.files) {
-      if (!IsPlainFileName(file)) Fault(file, "is no name of a file in the checkpoint's folder");
+      if (!IsPlainFileName(file)) Fault(file, "is no name of a file in the checkpoint's directory");
     }
     for (const DcpTensor& tensor : index_.tensors) CheckTensor(tensor);
     for (const DcpValue& value : index_.values) CheckPlace(value.name, value.place);

@@ -1,10 +1,10 @@
 // What is in a checkpoint of torch.distributed.checkpoint (DCP), and where: plain data, as its `.metadata`
 // says it and as the layouts of its files make it (dcp_file.h).
 //
-// A checkpoint is a folder. Each chunk of a tensor, and each value that is no tensor, is a record of a file
-// of it: what torch.save writes (torch_save.h). CheckIndex() owns what makes an index whole: chunks within
-// their tensor, each number in exactly one, records apart from each other. What an index says may be damaged
-// or hostile until then.
+// A checkpoint is a directory. Each chunk of a tensor, and each value that is no tensor, is a record of a
+// file of it: what torch.save writes (torch_save.h). CheckIndex() owns what makes an index whole: chunks
+// within their tensor, each number in exactly one, records apart from each other. What an index says may be
+// damaged or hostile until then.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ struct DcpValue {
 };
 
 struct DcpIndex {
-  std::vector<std::string> files;  // Names within the folder.
+  std::vector<std::string> files;  // Names within the directory.
   std::vector<DcpTensor> tensors;
   std::vector<DcpValue> values;
 };
@@ -83,7 +83,7 @@ class DcpFaults {
 // that is a fault too.
 DcpFaults CheckIndex(const DcpIndex& index);
 
-// That it is one name in a folder, and no way out of it.
+// That it is one name in a directory, and no way out of it.
 bool IsPlainFileName(const std::string& name);
 
 // Has no numbers. (Rectangle::elements() multiplies, which the sizes of a damaged index may not bear.)

@@ -96,11 +96,11 @@ TEST(DcpIndex, PlacesAreJudged) {
   EXPECT_THAT(with_place({0, INT64_MAX, INT64_MAX, ""}), HasSubstr("is said to be"));
 }
 
-TEST(DcpIndex, NoFileOutsideOfTheFolderIsNamed) {
+TEST(DcpIndex, NoFileOutsideOfTheDirectoryIsNamed) {
   for (const char* name : {"../secret", "/etc/passwd", "a/b", "..", ".", ""}) {
     DcpIndex index = IndexWith({4}, {{{0}, {4}}});
     index.files[0] = name;
-    EXPECT_THAT(FaultOf(index), HasSubstr("is no name of a file in the checkpoint's folder")) << name;
+    EXPECT_THAT(FaultOf(index), HasSubstr("is no name of a file in the checkpoint's directory")) << name;
   }
 }
 

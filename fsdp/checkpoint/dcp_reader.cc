@@ -31,16 +31,16 @@ bool Meet(const Rectangle& a, const Rectangle& b) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DcpReader>> DcpReader::Open(const std::string& folder) {
-  FSDPD_ASSIGN_OR_RETURN(DcpContents contents, LoadContents(folder));
+absl::StatusOr<std::unique_ptr<DcpReader>> DcpReader::Open(const std::string& directory) {
+  FSDPD_ASSIGN_OR_RETURN(DcpContents contents, LoadContents(directory));
   if (!contents.faults.empty()) {
     const DcpFault& first = contents.faults[0];
     const int64_t more = contents.faults.count() - 1;
     return absl::DataLossError(absl::StrCat(
-        folder, ": ", first.where, ": ", first.what,
+        directory, ": ", first.where, ": ", first.what,
         more > 0 ? absl::StrCat("; and ", more, more == 1 ? " more fault" : " more faults") : ""));
   }
-  return std::unique_ptr<DcpReader>(new DcpReader(folder, std::move(contents)));
+  return std::unique_ptr<DcpReader>(new DcpReader(directory, std::move(contents)));
 }
 
 const DcpTensor* DcpReader::FindTensor(const std::string& name) const {
@@ -83,7 +83,7 @@ absl::StatusOr<std::shared_ptr<const InputFile>> DcpReader::OpenFile(int number)
     if (const auto found = open_.find(number); found != open_.end()) return found->second;
   }
   FSDPD_ASSIGN_OR_RETURN(std::shared_ptr<const InputFile> file,
-                         InputFile::Open(absl::StrCat(folder_, "/", contents_.index.files[number])));
+                         InputFile::Open(absl::StrCat(directory_, "/", contents_.index.files[number])));
   if (file->size() != contents_.file_bytes[number]) {
     return absl::DataLossError(absl::StrCat(file->path(), " has ", file->size(), " bytes now, and had ",
                                             contents_.file_bytes[number], " when the checkpoint was opened"));

@@ -1,6 +1,6 @@
 // Reads a checkpoint: any rectangle of its tensors, whatever chunks they lie in, and values.
 //
-// Open() refuses a folder with any fault that shows without reading numbers (dcp_contents.h), so a tensor
+// Open() refuses a directory with any fault that shows without reading numbers (dcp_contents.h), so a tensor
 // that is in index() is whole. Numbers that are read with all of their chunk are compared with the chunk's
 // checksum; others are not, and `VerifyDcp` is for who wants to know first.
 //
@@ -23,7 +23,7 @@ namespace fsdpd {
 
 class DcpReader {
  public:
-  static absl::StatusOr<std::unique_ptr<DcpReader>> Open(const std::string& folder);
+  static absl::StatusOr<std::unique_ptr<DcpReader>> Open(const std::string& directory);
 
   const DcpIndex& index() const { return contents_.index; }
   const DcpTensor* FindTensor(const std::string& name) const;  // Null: there is none.
@@ -39,12 +39,12 @@ class DcpReader {
   absl::StatusOr<Pickle> ReadValue(const DcpValue& value) const;
 
  private:
-  DcpReader(std::string folder, DcpContents contents)
-      : folder_(std::move(folder)), contents_(std::move(contents)) {}
+  DcpReader(std::string directory, DcpContents contents)
+      : directory_(std::move(directory)), contents_(std::move(contents)) {}
 
   absl::StatusOr<std::shared_ptr<const InputFile>> OpenFile(int number) const;
 
-  const std::string folder_;
+  const std::string directory_;
   const DcpContents contents_;
   mutable Mutex mutex_;
   mutable std::map<int, std::shared_ptr<const InputFile>> open_ ABSL_GUARDED_BY(mutex_);

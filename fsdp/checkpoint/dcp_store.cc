@@ -12,8 +12,8 @@ namespace {
 
 class DcpTensorWriter : public TensorWriter {
  public:
-  DcpTensorWriter(std::string folder, std::vector<size_t> begins)
-      : folder_(std::move(folder)), begins_(std::move(begins)) {}
+  DcpTensorWriter(std::string directory, std::vector<size_t> begins)
+      : directory_(std::move(directory)), begins_(std::move(begins)) {}
 
   absl::Status Create(const std::vector<DcpPiece>& pieces, const std::vector<DcpSmall>& values,
                       const std::vector<WholeFile>& whole) {
@@ -34,7 +34,7 @@ class DcpTensorWriter : public TensorWriter {
         sums_[file] = {found->bytes, found->crc32};
         continue;
       }
-      FSDPD_ASSIGN_OR_RETURN(writers_.back(), DcpWriter::Create(folder_, *layouts_.back()));
+      FSDPD_ASSIGN_OR_RETURN(writers_.back(), DcpWriter::Create(directory_, *layouts_.back()));
     }
     return absl::OkStatus();
   }
@@ -63,13 +63,13 @@ class DcpTensorWriter : public TensorWriter {
       if (writers_[i] != nullptr) FSDPD_RETURN_IF_ERROR(FinishFile(i).status());
       files.push_back(layouts_[i].get());
     }
-    return CommitDcp(folder_, files, sums_);
+    return CommitDcp(directory_, files, sums_);
   }
 
   int64_t files() const override { return static_cast<int64_t>(layouts_.size()); }
 
  private:
-  const std::string folder_;
+  const std::string directory_;
   std::vector<size_t> begins_;
   std::vector<std::unique_ptr<DcpFile>> layouts_;    // Which the writers refer to.
   std::vector<std::unique_ptr<DcpWriter>> writers_;  // Null: the file is whole.
@@ -88,8 +88,8 @@ DcpTensorReader::DcpTensorReader(std::unique_ptr<DcpReader> dcp) : dcp_(std::mov
   for (const StoredTensor& tensor : this->tensors()) found_.push_back(dcp_->FindTensor(tensor.name));
 }
 
-absl::StatusOr<std::unique_ptr<DcpTensorReader>> DcpTensorReader::Open(const std::string& folder) {
-  FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<DcpReader> dcp, DcpReader::Open(folder));
+absl::StatusOr<std::unique_ptr<DcpTensorReader>> DcpTensorReader::Open(const std::string& directory) {
+  FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<DcpReader> dcp, DcpReader::Open(directory));
   return std::unique_ptr<DcpTensorReader>(new DcpTensorReader(std::move(dcp)));
 }
 
@@ -101,14 +101,14 @@ absl::Status DcpTensorReader::ReadPart(size_t tensor, const Rectangle& part, voi
   return dcp_->Read(*found_[tensor], part, out);
 }
 
-absl::StatusOr<std::unique_ptr<TensorWriter>> MakeDcpWriter(const std::string& folder,
+absl::StatusOr<std::unique_ptr<TensorWriter>> MakeDcpWriter(const std::string& directory,
                                                             const std::vector<DcpPiece>& pieces,
                                                             int64_t file_bytes,
                                                             const std::vector<DcpSmall>& values,
                                                             const std::vector<WholeFile>& whole) {
   std::vector<int64_t> bytes;
   for (const DcpPiece& piece : pieces) bytes.push_back(piece.at.elements() * piece.type->bytes);
-  auto writer = std::make_unique<DcpTensorWriter>(folder, FileBegins(bytes, file_bytes));
+  auto writer = std::make_unique<DcpTensorWriter>(directory, FileBegins(bytes, file_bytes));
   FSDPD_RETURN_IF_ERROR(writer->Create(pieces, values, whole));
   return writer;
 }

@@ -17,7 +17,7 @@ namespace fsdpd {
 // What is no tensor is not among them: `dcp()` has it.
 class DcpTensorReader : public TensorReader {
  public:
-  static absl::StatusOr<std::unique_ptr<DcpTensorReader>> Open(const std::string& folder);
+  static absl::StatusOr<std::unique_ptr<DcpTensorReader>> Open(const std::string& directory);
 
   absl::Status ReadRun(size_t tensor, int64_t begin, int64_t count, void* out) const override;
   absl::Status ReadPart(size_t tensor, const Rectangle& part, void* out) const override;
@@ -32,9 +32,9 @@ class DcpTensorReader : public TensorReader {
 };
 
 // Files of one rank, `file_bytes` each, the first one with `values` too. What Write() counts are the pieces.
-// `whole`: of a writer before, for the same pieces and values. REQUIRES: the folder exists and has no
+// `whole`: of a writer before, for the same pieces and values. REQUIRES: the directory exists and has no
 // checkpoint.
-absl::StatusOr<std::unique_ptr<TensorWriter>> MakeDcpWriter(const std::string& folder,
+absl::StatusOr<std::unique_ptr<TensorWriter>> MakeDcpWriter(const std::string& directory,
                                                             const std::vector<DcpPiece>& pieces,
                                                             int64_t file_bytes,
                                                             const std::vector<DcpSmall>& values = {},

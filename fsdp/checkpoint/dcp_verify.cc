@@ -33,9 +33,9 @@ struct Stored {
 // The checks of one file. Call order: SumStretch() for each stretch, by several threads, then Run().
 class FileCheck {
  public:
-  FileCheck(const std::string& folder, const DcpContents& contents, size_t number,
+  FileCheck(const std::string& directory, const DcpContents& contents, size_t number,
             const std::function<bool()>& stopped)
-      : path_(absl::StrCat(folder, "/", contents.index.files[number])),
+      : path_(absl::StrCat(directory, "/", contents.index.files[number])),
         name_(contents.index.files[number]),
         bytes_(contents.file_bytes[number]),
         stopped_(stopped) {
@@ -151,14 +151,14 @@ void HandOut(const DcpIndex& index, std::vector<std::unique_ptr<FileCheck>>* che
 
 }  // namespace
 
-absl::StatusOr<DcpVerdict> VerifyDcp(const std::string& folder, int threads,
+absl::StatusOr<DcpVerdict> VerifyDcp(const std::string& directory, int threads,
                                      const std::function<bool()>& stopped, DcpShare share) {
   DcpVerdict verdict;
-  FSDPD_ASSIGN_OR_RETURN(verdict.contents, LoadContents(folder));
+  FSDPD_ASSIGN_OR_RETURN(verdict.contents, LoadContents(directory));
   verdict.faults = verdict.contents.faults;
   std::vector<std::unique_ptr<FileCheck>> checks;
   for (size_t i = 0; i < verdict.contents.index.files.size(); ++i) {
-    checks.push_back(std::make_unique<FileCheck>(folder, verdict.contents, i, stopped));
+    checks.push_back(std::make_unique<FileCheck>(directory, verdict.contents, i, stopped));
   }
   HandOut(verdict.contents.index, &checks);
   std::vector<FileCheck*> mine;

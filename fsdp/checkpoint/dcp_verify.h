@@ -35,7 +35,7 @@ struct DcpShare {
 // Files are read by this many threads. `stopped` is asked now and then, and ends it early with CANCELLED.
 // Errors are LoadContents()'s otherwise, those of reading among them that are no fault of the checkpoint's.
 absl::StatusOr<DcpVerdict> VerifyDcp(
-    const std::string& folder, int threads, const std::function<bool()>& stopped = [] { return false; },
+    const std::string& directory, int threads, const std::function<bool()>& stopped = [] { return false; },
     DcpShare share = {});
 
 }  // namespace fsdpd

@@ -36,38 +36,38 @@ iovec PieceOf(const void* bytes, int64_t size) {
 }
 iovec PieceOf(const std::string& bytes) { return PieceOf(bytes.data(), static_cast<int64_t>(bytes.size())); }
 
-absl::Status CheckOpen(const std::string& folder) {
-  const std::string metadata = absl::StrCat(folder, "/", kDcpMetadataName);
+absl::Status CheckOpen(const std::string& directory) {
+  const std::string metadata = absl::StrCat(directory, "/", kDcpMetadataName);
   if (access(metadata.c_str(), F_OK) != 0) {
     // Only what is not there is not committed; a server that does not answer says nothing of it.
     return errno == ENOENT ? absl::OkStatus() : ErrnoStatus(absl::StrCat("look for ", metadata));
   }
-  return absl::FailedPreconditionError(absl::StrCat(folder, " has a committed checkpoint already"));
+  return absl::FailedPreconditionError(absl::StrCat(directory, " has a committed checkpoint already"));
 }
 
-absl::Status RemoveWhere(const std::string& folder,
+absl::Status RemoveWhere(const std::string& directory,
                          const std::function<bool(const std::string& name)>& goes) {
   std::error_code error;
-  std::filesystem::directory_iterator entry(folder, error);
+  std::filesystem::directory_iterator entry(directory, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     if (!goes(entry->path().filename().string())) continue;
     if (unlink(entry->path().c_str()) != 0 && errno != ENOENT) {
       return ErrnoStatus(absl::StrCat("remove ", entry->path().string()));
     }
   }
-  return error ? ErrnoStatus(absl::StrCat("list ", folder), error.value()) : absl::OkStatus();
+  return error ? ErrnoStatus(absl::StrCat("list ", directory), error.value()) : absl::OkStatus();
 }
 
 // What an attempt before left of this file.
-absl::Status RemoveParts(const std::string& folder, const std::string& name) {
-  return RemoveWhere(folder, [&](const std::string& found) {
+absl::Status RemoveParts(const std::string& directory, const std::string& name) {
+  return RemoveWhere(directory, [&](const std::string& found) {
     return absl::StartsWith(found, name + ".") && absl::EndsWith(found, kPart);
   });
 }
 
 // Files of an earlier attempt, complete or not, which have other names.
-absl::Status RemoveFilesBeside(const std::string& folder, const DcpSums& named) {
-  return RemoveWhere(folder, [&](const std::string& found) {
+absl::Status RemoveFilesBeside(const std::string& directory, const DcpSums& named) {
+  return RemoveWhere(directory, [&](const std::string& found) {
     const bool of_a_rank =
         absl::StartsWith(found, "__") && (absl::EndsWith(found, ".distcp") || absl::EndsWith(found, kPart));
     return of_a_rank && named.count(found) == 0;
@@ -76,9 +76,9 @@ absl::Status RemoveFilesBeside(const std::string& folder, const DcpSums& named) 
 
 }  // namespace
 
-DcpWriter::DcpWriter(std::string folder, std::string part_path, const DcpFile& layout, int fd)
-    : folder_(std::move(folder)),
-      path_(absl::StrCat(folder_, "/", layout.name)),
+DcpWriter::DcpWriter(std::string directory, std::string part_path, const DcpFile& layout, int fd)
+    : directory_(std::move(directory)),
+      path_(absl::StrCat(directory_, "/", layout.name)),
       part_path_(std::move(part_path)),
       layout_(layout),
       fd_(fd),
@@ -92,15 +92,15 @@ DcpWriter::~DcpWriter() {
   close(fd_);
 }
 
-absl::StatusOr<std::unique_ptr<DcpWriter>> DcpWriter::Create(const std::string& folder,
+absl::StatusOr<std::unique_ptr<DcpWriter>> DcpWriter::Create(const std::string& directory,
                                                              const DcpFile& layout) {
   FSDPD_CHECK(IsPlainFileName(layout.name));
-  FSDPD_RETURN_IF_ERROR(CheckOpen(folder));
-  FSDPD_RETURN_IF_ERROR(RemoveParts(folder, layout.name));
-  const std::string part_path = absl::StrCat(folder, "/", layout.name, ".", NewToken(), kPart);
+  FSDPD_RETURN_IF_ERROR(CheckOpen(directory));
+  FSDPD_RETURN_IF_ERROR(RemoveParts(directory, layout.name));
+  const std::string part_path = absl::StrCat(directory, "/", layout.name, ".", NewToken(), kPart);
   const int fd = open(part_path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) return ErrnoStatus(absl::StrCat("create ", part_path));
-  std::unique_ptr<DcpWriter> writer(new DcpWriter(folder, part_path, layout, fd));
+  std::unique_ptr<DcpWriter> writer(new DcpWriter(directory, part_path, layout, fd));
   FSDPD_RETURN_IF_ERROR(ReserveBytes(fd, part_path, layout.bytes));
   FSDPD_RETURN_IF_ERROR(writer->WriteValues());
   return writer;
@@ -163,16 +163,16 @@ absl::StatusOr<DcpSum> DcpWriter::Finish() {
   for (const Record& record : pieces_) append(record);
   FSDPD_CHECK(sum.bytes == layout_.bytes);
   if (fsync(fd_) != 0) return ErrnoStatus(absl::StrCat("fsync ", part_path_));
-  FSDPD_RETURN_IF_ERROR(CheckOpen(folder_));
+  FSDPD_RETURN_IF_ERROR(CheckOpen(directory_));
   if (rename(part_path_.c_str(), path_.c_str()) != 0) return ErrnoStatus(absl::StrCat("rename ", part_path_));
   finished_ = true;
   return sum;
 }
 
-absl::Status CommitDcp(const std::string& folder, const std::vector<const DcpFile*>& files,
+absl::Status CommitDcp(const std::string& directory, const std::vector<const DcpFile*>& files,
                        const std::vector<DcpSum>& sums) {
   FSDPD_CHECK(files.size() == sums.size());
-  FSDPD_RETURN_IF_ERROR(CheckOpen(folder));
+  FSDPD_RETURN_IF_ERROR(CheckOpen(directory));
   FSDPD_ASSIGN_OR_RETURN(const DcpIndex index, IndexOf(files));
   if (const DcpFaults faults = CheckIndex(index); !faults.empty()) {
     std::vector<std::string> told;
@@ -184,7 +184,7 @@ absl::Status CommitDcp(const std::string& folder, const std::vector<const DcpFil
   }
   DcpSums named;
   for (size_t i = 0; i < files.size(); ++i) {
-    const std::string path = absl::StrCat(folder, "/", files[i]->name);
+    const std::string path = absl::StrCat(directory, "/", files[i]->name);
     struct stat info;
     if (stat(path.c_str(), &info) != 0) return ErrnoStatus(absl::StrCat("stat ", path));
     if (info.st_size != files[i]->bytes || sums[i].bytes != files[i]->bytes) {
@@ -193,19 +193,19 @@ absl::Status CommitDcp(const std::string& folder, const std::vector<const DcpFil
     }
     named[files[i]->name] = sums[i];
   }
-  if (const absl::Status left = RemoveFilesBeside(folder, named); !left.ok())
+  if (const absl::Status left = RemoveFilesBeside(directory, named); !left.ok())
     LogWarning("%s", left.message());  // They are in nobody's way.
   const std::string metadata = MetadataOf(index);
   const auto bytes = static_cast<int64_t>(metadata.size());
   named[kDcpMetadataName] = {bytes, Crc32(metadata.data(), bytes)};
-  FSDPD_RETURN_IF_ERROR(ReplaceFile(folder, kDcpSumsName, SumsText(named)));
+  FSDPD_RETURN_IF_ERROR(ReplaceFile(directory, kDcpSumsName, SumsText(named)));
   // The names of all files, before the one that makes a checkpoint of them.
-  FSDPD_RETURN_IF_ERROR(SyncFolder(folder));
-  FSDPD_RETURN_IF_ERROR(ReplaceFile(folder, kDcpMetadataName, metadata));
-  const absl::Status synced = SyncFolder(folder);
+  FSDPD_RETURN_IF_ERROR(SyncDirectory(directory));
+  FSDPD_RETURN_IF_ERROR(ReplaceFile(directory, kDcpMetadataName, metadata));
+  const absl::Status synced = SyncDirectory(directory);
   if (synced.ok()) return synced;
   // Whether the rename outlives the machine is not known: who is told so must not find it there.
-  const std::string path = absl::StrCat(folder, "/", kDcpMetadataName);
+  const std::string path = absl::StrCat(directory, "/", kDcpMetadataName);
   if (unlink(path.c_str()) == 0) return synced;
   return absl::Status(synced.code(), absl::StrCat(synced.message(), "; it is a checkpoint all the same, as ",
                                                   ErrnoStatus(absl::StrCat("remove ", path)).message()));

@@ -7,17 +7,17 @@
 //                written from where they lie and are not copied. They must stay as they are until it returns.
 //   Finish()     when every Write() has returned: all is on disk, and this is its sum.
 //   CommitDcp()  on one rank, with the layouts of all files (each rank can make all of them) and their sums
-//                (which have to be sent): writes `.metadata` last, by a rename. Until then the folder is no
-//                checkpoint for any reader.
+//                (which have to be sent): writes `.metadata` last, by a rename. Until then no reader takes
+//                the directory for a checkpoint.
 //
 // Until Finish() a file has another name, "NAME.TOKEN.part", so what has its name is complete. A writer that
 // is destroyed without a Finish() that succeeded takes its part away.
 //
-// Attempts at one folder follow each other, and whoever starts one ends the one before; nothing here keeps
+// Attempts at one directory follow each other, and whoever starts one ends the one before; nothing here keeps
 // two apart. What is done against a process of an attempt before that is late: Create() removes all parts of
 // the file's name, so the Finish() of whoever made them before fails (NOT_FOUND). Create(), Finish() and
-// CommitDcp() refuse a folder that has a `.metadata`: FAILED_PRECONDITION. What is left: a late process that
-// calls Create() after the new attempt did may replace the file until the commit, and one whose Finish()
+// CommitDcp() refuse a directory that has a `.metadata`: FAILED_PRECONDITION. What is left: a late process
+// that calls Create() after the new attempt did may replace the file until the commit, and one whose Finish()
 // looks for `.metadata` before the commit and renames after it replaces a committed file. VerifyDcp tells
 // both, unless the bytes are the same.
 //
@@ -38,8 +38,9 @@ namespace fsdpd {
 
 class DcpWriter {
  public:
-  // `layout` must outlive it. REQUIRES: the folder exists.
-  static absl::StatusOr<std::unique_ptr<DcpWriter>> Create(const std::string& folder, const DcpFile& layout);
+  // `layout` must outlive it. REQUIRES: the directory exists.
+  static absl::StatusOr<std::unique_ptr<DcpWriter>> Create(const std::string& directory,
+                                                           const DcpFile& layout);
   ~DcpWriter();
   DcpWriter(const DcpWriter&) = delete;
   DcpWriter& operator=(const DcpWriter&) = delete;
@@ -63,21 +64,21 @@ class DcpWriter {
     uint32_t crc32 = 0;
   };
 
-  DcpWriter(std::string folder, std::string part_path, const DcpFile& layout, int fd);
+  DcpWriter(std::string directory, std::string part_path, const DcpFile& layout, int fd);
 
   absl::Status WriteValues();
 
-  const std::string folder_, path_, part_path_;  // part_path_ until Finish().
+  const std::string directory_, path_, part_path_;  // part_path_ until Finish().
   const DcpFile& layout_;
   const int fd_;
   bool finished_ = false;
   std::vector<Record> pieces_, values_;  // Each touched by the one thread that writes it.
 };
 
-// Refused with every fault, and the folder left as it was, where the files together are no whole checkpoint
-// (FAILED_PRECONDITION), or one of them is not there with its bytes (DATA_LOSS). Files of other ranks go:
-// they are of an attempt that was not committed.
-absl::Status CommitDcp(const std::string& folder, const std::vector<const DcpFile*>& files,
+// Refused with every fault, and the directory left as it was, where the files together are no whole
+// checkpoint (FAILED_PRECONDITION), or one of them is not there with its bytes (DATA_LOSS). Files of other
+// ranks go: they are of an attempt that was not committed.
+absl::Status CommitDcp(const std::string& directory, const std::vector<const DcpFile*>& files,
                        const std::vector<DcpSum>& sums);
 
 }  // namespace fsdpd

@@ -171,7 +171,7 @@ TEST(DcpWriter, ALateFileDoesNotReplaceACommittedOne) {
 }
 
 // Only "there is none" means that nothing is committed.
-TEST(DcpWriter, AFolderThatCannotBeAskedIsNotWrittenTo) {
+TEST(DcpWriter, ADirectoryThatCannotBeAskedIsNotWrittenTo) {
   TempDir dir;
   const WrittenFiles written = WriteTestFiles(dir.path(), SmallTensors(), 1);
   std::filesystem::create_symlink(kDcpMetadataName, dir.File(kDcpMetadataName));  // Which has no end.

@@ -49,8 +49,9 @@ absl::Status ReserveBytes(int fd, const std::string& path, int64_t bytes) {
   return result == 0 ? absl::OkStatus() : ErrnoStatus(absl::StrCat("reserve ", bytes, " bytes of ", path));
 }
 
-absl::Status ReplaceFile(const std::string& folder, const std::string& name, absl::string_view content) {
-  const std::string path = absl::StrCat(folder, "/", name), temporary = absl::StrCat(path, kTemporarySuffix);
+absl::Status ReplaceFile(const std::string& directory, const std::string& name, absl::string_view content) {
+  const std::string path = absl::StrCat(directory, "/", name),
+                    temporary = absl::StrCat(path, kTemporarySuffix);
   const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd < 0) return ErrnoStatus(absl::StrCat("open ", temporary));
   const auto close_it = absl::MakeCleanup([fd] { close(fd); });
@@ -62,11 +63,11 @@ absl::Status ReplaceFile(const std::string& folder, const std::string& name, abs
   return absl::OkStatus();
 }
 
-absl::Status SyncFolder(const std::string& folder) {
-  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return ErrnoStatus(absl::StrCat("open ", folder));
+absl::Status SyncDirectory(const std::string& directory) {
+  const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return ErrnoStatus(absl::StrCat("open ", directory));
   const auto close_it = absl::MakeCleanup([fd] { close(fd); });
-  return fsync(fd) == 0 ? absl::OkStatus() : ErrnoStatus(absl::StrCat("fsync ", folder));
+  return fsync(fd) == 0 ? absl::OkStatus() : ErrnoStatus(absl::StrCat("fsync ", directory));
 }
 
 }  // namespace fsdpd

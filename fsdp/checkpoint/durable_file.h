@@ -22,10 +22,10 @@ absl::Status ReserveBytes(int fd, const std::string& path, int64_t bytes);
 // What ReplaceFile() writes to before the rename ends so; a process that is killed there leaves it.
 inline constexpr char kTemporarySuffix[] = ".tmp";
 
-// `folder`/`name` has this content, or what it had: written under another name, on disk, then renamed. The
-// rename itself is on disk after SyncFolder(). An error leaves nothing else behind.
-absl::Status ReplaceFile(const std::string& folder, const std::string& name, absl::string_view content);
+// `directory`/`name` has this content, or what it had: written under another name, on disk, then renamed. The
+// rename itself is on disk after SyncDirectory(). An error leaves nothing else behind.
+absl::Status ReplaceFile(const std::string& directory, const std::string& name, absl::string_view content);
 
-absl::Status SyncFolder(const std::string& folder);
+absl::Status SyncDirectory(const std::string& directory);
 
 }  // namespace fsdpd

@@ -24,7 +24,7 @@ using Named = std::map<std::string, std::set<std::string>>;
 
 class Look {
  public:
-  explicit Look(const std::string& folder) : folder_(folder) {}
+  explicit Look(const std::string& directory) : directory_(directory) {}
 
   absl::StatusOr<HfContents> Run() {
     const std::string path = PathOf(kHfIndexName);
@@ -45,9 +45,9 @@ class Look {
   }
 
  private:
-  std::string PathOf(const std::string& name) const { return absl::StrCat(folder_, "/", name); }
+  std::string PathOf(const std::string& name) const { return absl::StrCat(directory_, "/", name); }
 
-  // `file`: of the folder; `where`: of the file, or empty.
+  // `file`: of the directory; `where`: of the file, or empty.
   void Fault(const std::string& file, const std::string& where, const std::string& what,
              absl::StatusCode code = absl::StatusCode::kDataLoss) {
     const std::string in_file = where.empty() ? what : absl::StrCat(where, ": ", what);
@@ -74,7 +74,7 @@ class Look {
       if (of.kind == JsonValue::Kind::kText && IsPlainFileName(of.text)) {
         (*named)[of.text].insert(map->keys[i]);
       } else {
-        Fault(kHfIndexName, "", absl::StrCat(map->keys[i], " is in no file of the folder"));
+        Fault(kHfIndexName, "", absl::StrCat(map->keys[i], " is in no file of the directory"));
       }
     }
     return absl::OkStatus();
@@ -118,7 +118,7 @@ class Look {
     return absl::OkStatus();
   }
 
-  const std::string folder_;
+  const std::string directory_;
   std::map<std::string, std::string> file_of_;  // By tensor: the first that has it.
   HfContents contents_;
 };
@@ -136,7 +136,7 @@ absl::Status ReadAll(const HfFile& file, const std::function<bool()>& stopped) {
 
 }  // namespace
 
-absl::StatusOr<HfContents> LoadHfContents(const std::string& folder) { return Look(folder).Run(); }
+absl::StatusOr<HfContents> LoadHfContents(const std::string& directory) { return Look(directory).Run(); }
 
 absl::Status ReadAllOf(HfContents* contents, int threads, const std::function<bool()>& stopped) {
   const std::vector<HfFile>& files = contents->files;

@@ -1,6 +1,6 @@
-// What lies in a folder of safetensors, one or several with an index, and all that is wrong with it short of
-// reading its numbers. For who reads a fault is a refusal (hf_store.h); for who looks (`fsdpctl ckpt`) it is
-// what to show.
+// What lies in a directory of safetensors, one or several with an index, and all that is wrong with it short
+// of reading its numbers. For who reads a fault is a refusal (hf_store.h); for who looks (`fsdpctl ckpt`) it
+// is what to show.
 //
 // Faults are: an index that is none, or names files or tensors that are not there; a tensor in two files; a
 // head that is none, with holes, overlaps, or numbers beyond the file's end; types that are not read, and
@@ -44,8 +44,8 @@ struct HfContents {
 };
 
 // An error where there are no safetensors (NOT_FOUND), or a file could not be opened or read for a reason
-// that is none of the folder's (INTERNAL, PERMISSION_DENIED).
-absl::StatusOr<HfContents> LoadHfContents(const std::string& folder);
+// that is none of the directory's (INTERNAL, PERMISSION_DENIED).
+absl::StatusOr<HfContents> LoadHfContents(const std::string& directory);
 
 // Reads every byte, each file on one of `threads`: one that is shorter by now is a fault. There are no
 // checksums: a number that was damaged is not seen. CANCELLED when `stopped`, which is asked now and then;

@@ -1,5 +1,5 @@
-// Folders as we write them, damaged in every way that shows without checksums. Those of transformers are in
-// tests/parity.
+// Directories as we write them, damaged in every way that shows without checksums. Those of transformers are
+// in tests/parity.
 #include "fsdp/checkpoint/hf_contents.h"
 
 #include <absl/strings/str_cat.h>
@@ -51,7 +51,7 @@ class HfContentsTest : public ::testing::Test {
     for (const DcpFault& fault : contents.faults)
       faults.push_back(absl::StrCat(fault.where, ": ", fault.what));
     EXPECT_EQ(contents.first.ok(), faults.empty());
-    EXPECT_EQ(OpenHfFolder(dir_.path()).ok(), faults.empty()) << "a reader wants it whole";
+    EXPECT_EQ(OpenHfDirectory(dir_.path()).ok(), faults.empty()) << "a reader wants it whole";
     return faults;
   }
 
@@ -83,7 +83,7 @@ TEST_F(HfContentsTest, EveryFaultOfEveryFileIsTold) {
   std::filesystem::resize_file(dir_.File(Part(3)), std::filesystem::file_size(dir_.File(Part(3))) - 1);
   Replace(kHfIndexName, absl::StrCat("\"none\": \"", Part(3), "\""), "\"none\": \"../x\"");
   EXPECT_THAT(Faults(),
-              ElementsAre(absl::StrCat(kHfIndexName, ": none is in no file of the folder"),
+              ElementsAre(absl::StrCat(kHfIndexName, ": none is in no file of the directory"),
                           Part(1) + ": open: No such file or directory",
                           Part(2) + ": model.c: has 192 bytes, which are not [2, 3, 4] of type int32",
                           StartsWith(Part(3) + ": step: its numbers end at byte 4 "),

@@ -14,7 +14,7 @@
 #include "fsdp/checkpoint/convert.h"
 #include "fsdp/checkpoint/hf_config_text.h"
 #include "fsdp/checkpoint/hf_store.h"
-#include "fsdp/checkpoint/job_folder.h"
+#include "fsdp/checkpoint/job_directory.h"
 #include "fsdp/checkpoint/json.h"
 #include "fsdp/checkpoint/origin_check.h"
 #include "fsdp/data/input_file.h"
@@ -36,22 +36,22 @@ absl::StatusOr<std::string> ReadWhole(const std::string& path, int64_t most) {
 }
 
 // By a job of this service, this one or another.
-bool IsExport(const std::string& folder) {
-  const absl::StatusOr<std::string> text = ReadWhole(absl::StrCat(folder, "/", kMarkName), kMaxMarkBytes);
+bool IsExport(const std::string& directory) {
+  const absl::StatusOr<std::string> text = ReadWhole(absl::StrCat(directory, "/", kMarkName), kMaxMarkBytes);
   const absl::StatusOr<JsonValue> mark = text.ok() ? ParseJson(*text) : text.status();
   const JsonValue* owner = mark.ok() ? mark->Find("job") : nullptr;
   return owner != nullptr && owner->kind == JsonValue::Kind::kText;
 }
 
-absl::Status CheckMayReplace(const std::string& folder) {
+absl::Status CheckMayReplace(const std::string& directory) {
   std::error_code error;
-  const bool absent = !std::filesystem::exists(folder, error) && !error;
-  if (absent || std::filesystem::is_empty(folder, error) || IsExport(folder)) return absl::OkStatus();
+  const bool absent = !std::filesystem::exists(directory, error) && !error;
+  if (absent || std::filesystem::is_empty(directory, error) || IsExport(directory)) return absl::OkStatus();
   return absl::AlreadyExistsError(
-      absl::StrCat(folder, ": is there already and is no job's export; move it away"));
+      absl::StrCat(directory, ": is there already and is no job's export; move it away"));
 }
 
-// None where the job did not start from a folder that has one of this model.
+// None where the job did not start from a directory that has one of this model.
 std::optional<std::string> ConfigOfStart(const Spec& spec) {
   const std::string& load = spec.checkpoint.load;
   if (load.empty()) return std::nullopt;

@@ -1,4 +1,4 @@
-// What a job leaves as a Hugging Face folder. That transformers compute the same with it is shown in
+// What a job leaves as a Hugging Face directory. That transformers compute the same with it is shown in
 // tests/parity.
 #include "fsdp/checkpoint/hf_export.h"
 
@@ -13,7 +13,7 @@
 
 #include "base/temp_dir.h"
 #include "fsdp/checkpoint/hf_store.h"
-#include "fsdp/checkpoint/job_folder.h"
+#include "fsdp/checkpoint/job_directory.h"
 #include "fsdp/checkpoint/job_keys.h"
 #include "fsdp/checkpoint/tensor_names.h"
 #include "fsdp/checkpoint/testing/small_checkpoint.h"
@@ -49,7 +49,7 @@ class HfExportTest : public ::testing::Test {
   }
 
   std::string TypeOfAll() {
-    const auto reader = OpenHfFolder(hf_);
+    const auto reader = OpenHfDirectory(hf_);
     if (!reader.ok()) return std::string(reader.status().message());
     std::string type((*reader)->tensors()[0].type->name);
     for (const StoredTensor& tensor : (*reader)->tensors()) EXPECT_EQ(tensor.type->name, type) << tensor.name;
@@ -104,7 +104,7 @@ TEST_F(HfExportTest, KeepsWhatTheStartsConfigSaysBesides) {
   EXPECT_THAT(Read("config.json"), HasSubstr("\"layer_norm_epsilon\": 1e-06"));
 }
 
-// What a job that goes on in the folder of an earlier one has learnt belongs at that place.
+// What a job that goes on in the directory of an earlier one has learnt belongs at that place.
 TEST_F(HfExportTest, ReplacesWhatAJobLeftAndNothingElse) {
   ASSERT_TRUE(Export("job-1").ok());
   for (const char* job : {"job-1", "job-2", ""}) {
@@ -116,7 +116,7 @@ TEST_F(HfExportTest, ReplacesWhatAJobLeftAndNothingElse) {
     EXPECT_FALSE(fs::exists(hf_ + "/model-00001-of-00002.safetensors"));
     EXPECT_THAT(Read("fsdpd.json"), HasSubstr(absl::StrCat("{\"job\": \"", job, "\"")));
   }
-  fs::remove(hf_ + "/fsdpd.json");  // As somebody's own folder.
+  fs::remove(hf_ + "/fsdpd.json");  // As somebody's own directory.
   EXPECT_TRUE(absl::IsAlreadyExists(Export("job-2").status()));
   EXPECT_EQ(TypeOfAll(), "float32");
 }

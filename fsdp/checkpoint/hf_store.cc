@@ -131,8 +131,8 @@ class HfTensorReader : public TensorReader {
 
 class HfTensorWriter : public TensorWriter {
  public:
-  HfTensorWriter(std::string folder, std::vector<size_t> begins, std::string config)
-      : folder_(std::move(folder)), begins_(std::move(begins)), config_(std::move(config)) {}
+  HfTensorWriter(std::string directory, std::vector<size_t> begins, std::string config)
+      : directory_(std::move(directory)), begins_(std::move(begins)), config_(std::move(config)) {}
 
   ~HfTensorWriter() override {
     for (const File& file : files_) {
@@ -157,7 +157,7 @@ class HfTensorWriter : public TensorWriter {
       const int64_t bytes =
           here.empty() ? static_cast<int64_t>(head.size()) : here.back().begin + here.back().bytes;
       const std::string name = NameOf(number);
-      files_.push_back({name, absl::StrCat(folder_, "/", name, ".part"), std::move(head), bytes});
+      files_.push_back({name, absl::StrCat(directory_, "/", name, ".part"), std::move(head), bytes});
       const bool is_whole = std::any_of(whole.begin(), whole.end(), [&](const WholeFile& one) {
         return one.name == name && one.bytes == bytes;
       });
@@ -184,7 +184,7 @@ class HfTensorWriter : public TensorWriter {
   absl::StatusOr<WholeFile> FinishFile(size_t number) override {
     File& file = files_[number];
     if (fsync(file.fd) != 0) return ErrnoStatus(absl::StrCat("fsync ", file.part_path));
-    const std::string path = absl::StrCat(folder_, "/", file.name);
+    const std::string path = absl::StrCat(directory_, "/", file.name);
     if (rename(file.part_path.c_str(), path.c_str()) != 0)
       return ErrnoStatus(absl::StrCat("rename ", file.part_path));
     close(file.fd);
@@ -200,9 +200,9 @@ class HfTensorWriter : public TensorWriter {
     for (size_t number = 0; number < files_.size(); ++number) {
       if (files_[number].fd >= 0) FSDPD_RETURN_IF_ERROR(FinishFile(number).status());
     }
-    if (files_.size() > 1) FSDPD_RETURN_IF_ERROR(ReplaceFile(folder_, kHfIndexName, IndexText()));
-    FSDPD_RETURN_IF_ERROR(ReplaceFile(folder_, kHfConfigName, config_));
-    return SyncFolder(folder_);
+    if (files_.size() > 1) FSDPD_RETURN_IF_ERROR(ReplaceFile(directory_, kHfIndexName, IndexText()));
+    FSDPD_RETURN_IF_ERROR(ReplaceFile(directory_, kHfConfigName, config_));
+    return SyncDirectory(directory_);
   }
 
   int64_t files() const override { return static_cast<int64_t>(files_.size()); }
@@ -244,7 +244,7 @@ class HfTensorWriter : public TensorWriter {
         "\n  }\n}\n");
   }
 
-  const std::string folder_;
+  const std::string directory_;
   const std::vector<size_t> begins_;
   const std::string config_;
   std::vector<SafetensorsEntry> entries_;
@@ -253,14 +253,14 @@ class HfTensorWriter : public TensorWriter {
   int64_t bytes_ = 0, numbers_ = 0;
 };
 
-bool HasSafetensors(const std::string& folder) {
-  return access(absl::StrCat(folder, "/", kHfSingleName).c_str(), F_OK) == 0 ||
-         access(absl::StrCat(folder, "/", kHfIndexName).c_str(), F_OK) == 0;
+bool HasSafetensors(const std::string& directory) {
+  return access(absl::StrCat(directory, "/", kHfSingleName).c_str(), F_OK) == 0 ||
+         access(absl::StrCat(directory, "/", kHfIndexName).c_str(), F_OK) == 0;
 }
 
-bool HasOtherWeights(const std::string& folder) {
+bool HasOtherWeights(const std::string& directory) {
   std::error_code error;
-  std::filesystem::directory_iterator entry(folder, error);
+  std::filesystem::directory_iterator entry(directory, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     if (absl::StartsWith(name, "pytorch_model") || absl::EndsWith(name, ".safetensors")) return true;
@@ -270,12 +270,14 @@ bool HasOtherWeights(const std::string& folder) {
 
 }  // namespace
 
-bool HasHfWeights(const std::string& folder) { return HasSafetensors(folder) || HasOtherWeights(folder); }
+bool HasHfWeights(const std::string& directory) {
+  return HasSafetensors(directory) || HasOtherWeights(directory);
+}
 
-absl::StatusOr<std::unique_ptr<TensorReader>> OpenHfFolder(const std::string& folder) {
-  absl::StatusOr<HfContents> contents = LoadHfContents(folder);
-  if (absl::IsNotFound(contents.status()) && !HasSafetensors(folder) && HasOtherWeights(folder)) {
-    return absl::UnimplementedError(absl::StrCat(folder, ": has weights and no ", kHfSingleName,
+absl::StatusOr<std::unique_ptr<TensorReader>> OpenHfDirectory(const std::string& directory) {
+  absl::StatusOr<HfContents> contents = LoadHfContents(directory);
+  if (absl::IsNotFound(contents.status()) && !HasSafetensors(directory) && HasOtherWeights(directory)) {
+    return absl::UnimplementedError(absl::StrCat(directory, ": has weights and no ", kHfSingleName,
                                                  ": save_pretrained() of transformers makes one of them"));
   }
   FSDPD_RETURN_IF_ERROR(contents.status());
@@ -283,13 +285,13 @@ absl::StatusOr<std::unique_ptr<TensorReader>> OpenHfFolder(const std::string& fo
   return std::make_unique<HfTensorReader>(*std::move(contents));
 }
 
-absl::StatusOr<std::unique_ptr<TensorWriter>> MakeHfWriter(const std::string& folder,
+absl::StatusOr<std::unique_ptr<TensorWriter>> MakeHfWriter(const std::string& directory,
                                                            const std::vector<StoredTensor>& tensors,
                                                            int64_t file_bytes, const std::string& config,
                                                            const std::vector<WholeFile>& whole) {
   std::vector<int64_t> bytes;
   for (const StoredTensor& tensor : tensors) bytes.push_back(tensor.bytes);
-  auto writer = std::make_unique<HfTensorWriter>(folder, FileBegins(bytes, file_bytes), config);
+  auto writer = std::make_unique<HfTensorWriter>(directory, FileBegins(bytes, file_bytes), config);
   FSDPD_RETURN_IF_ERROR(writer->Create(tensors, whole));
   return writer;
 }

@@ -1,4 +1,4 @@
-// A folder as Hugging Face's transformers save a model: safetensors, one or several with an index, and
+// A directory as Hugging Face's transformers save a model: safetensors, one or several with an index, and
 // config.json (tensor_store.h says what reader and writer are).
 //
 // Of the reader: every byte of a file is some tensor's, and what the index names is where it says; else
@@ -19,16 +19,17 @@ namespace fsdpd {
 
 inline constexpr char kHfConfigName[] = "config.json";
 
-absl::StatusOr<std::unique_ptr<TensorReader>> OpenHfFolder(const std::string& folder);
+absl::StatusOr<std::unique_ptr<TensorReader>> OpenHfDirectory(const std::string& directory);
 
-// Whether it has weights in whatever form: then OpenHfFolder() tells what is wrong with them.
-bool HasHfWeights(const std::string& folder);
+// Whether it has weights in whatever form: then OpenHfDirectory() tells what is wrong with them.
+bool HasHfWeights(const std::string& directory);
 
 // "model.safetensors" where all fits into `file_bytes`, else "model-00001-of-00002.safetensors" and so on
 // with model.safetensors.index.json. `config` is the text of config.json. `whole`: of a writer before, for
 // the same tensors.
-// REQUIRES: the folder exists and has no more than `whole`; HasSafetensorsName() of every type; names differ.
-absl::StatusOr<std::unique_ptr<TensorWriter>> MakeHfWriter(const std::string& folder,
+// REQUIRES: the directory exists and has no more than `whole`; HasSafetensorsName() of every type; names
+// differ.
+absl::StatusOr<std::unique_ptr<TensorWriter>> MakeHfWriter(const std::string& directory,
                                                            const std::vector<StoredTensor>& tensors,
                                                            int64_t file_bytes, const std::string& config,
                                                            const std::vector<WholeFile>& whole = {});

@@ -1,4 +1,4 @@
-// Folders as we write them, whole and damaged. Those of transformers are in tests/parity.
+// Directories as we write them, whole and damaged. Those of transformers are in tests/parity.
 #include "fsdp/checkpoint/hf_store.h"
 
 #include <absl/strings/str_cat.h>
@@ -33,7 +33,7 @@ class HfStoreTest : public ::testing::Test {
   }
 
   std::string ErrorOf() {
-    const auto reader = OpenHfFolder(dir_.path());
+    const auto reader = OpenHfDirectory(dir_.path());
     EXPECT_TRUE(absl::IsDataLoss(reader.status())) << reader.status();
     return std::string(reader.status().message());
   }
@@ -54,7 +54,7 @@ TEST_F(HfStoreTest, WhatIsWrittenIsRead) {
     Write(file_bytes);
     EXPECT_EQ(std::filesystem::exists(dir_.File(index_)), file_bytes < 1000);
     EXPECT_EQ(ReadFileOf(dir_.File("config.json")), "{}\n");
-    const auto reader = OpenHfFolder(dir_.path());
+    const auto reader = OpenHfDirectory(dir_.path());
     ASSERT_TRUE(reader.ok()) << reader.status();
     ASSERT_EQ((*reader)->tensors().size(), tensors_.size());
     for (const TestTensor& tensor : tensors_) {
@@ -76,7 +76,7 @@ TEST_F(HfStoreTest, AnIndexThatSaysWhatIsNotThereIsRefused) {
   Replace(index_, "model.w", "model.v");
   EXPECT_THAT(ErrorOf(), HasSubstr("has no model.v, which the index says"));
   Replace(index_, first_, "../" + first_);
-  EXPECT_THAT(ErrorOf(), HasSubstr("is in no file of the folder"));
+  EXPECT_THAT(ErrorOf(), HasSubstr("is in no file of the directory"));
   WriteFileOf(dir_.File(index_), "{}");
   EXPECT_THAT(ErrorOf(), HasSubstr("has no weight_map"));
   WriteFileOf(dir_.File(index_), "[");
@@ -100,7 +100,7 @@ TEST_F(HfStoreTest, ATornFileIsRefused) {
 TEST_F(HfStoreTest, TraitsTellFilesOfOtherNumbersAndNotCopies) {
   Write(170);
   const auto traits = [this] {
-    const auto reader = OpenHfFolder(dir_.path());
+    const auto reader = OpenHfDirectory(dir_.path());
     EXPECT_TRUE(reader.ok()) << reader.status();
     return *(*reader)->Traits();
   };
@@ -127,7 +127,7 @@ TEST_F(HfStoreTest, BlocksOfALargeFileAreFromItsFirstNumberToItsLast) {
   ASSERT_TRUE(writer.ok()) << writer.status();
   ASSERT_TRUE((*writer)->Write(0, std::string(100'003, 'x').data()).ok());
   ASSERT_TRUE((*writer)->Finish().ok());
-  const auto reader = OpenHfFolder(dir_.path());
+  const auto reader = OpenHfDirectory(dir_.path());
   ASSERT_TRUE(reader.ok()) << reader.status();
   const std::vector<std::string> traits = *(*reader)->Traits();
   const auto size = static_cast<int64_t>(std::filesystem::file_size(dir_.File("model.safetensors")));
@@ -138,7 +138,7 @@ TEST_F(HfStoreTest, BlocksOfALargeFileAreFromItsFirstNumberToItsLast) {
 
 TEST_F(HfStoreTest, AFileThatChangesAfterItWasOpenedIsTold) {
   Write(170);
-  const auto reader = OpenHfFolder(dir_.path());
+  const auto reader = OpenHfDirectory(dir_.path());
   ASSERT_TRUE(reader.ok()) << reader.status();
   EXPECT_TRUE((*reader)->CheckUnchanged().ok());
   std::filesystem::copy(dir_.File(first_), dir_.File("copy"));
@@ -149,9 +149,9 @@ TEST_F(HfStoreTest, AFileThatChangesAfterItWasOpenedIsTold) {
 }
 
 TEST_F(HfStoreTest, WeightsInAnotherFormAreNamed) {
-  EXPECT_TRUE(absl::IsNotFound(OpenHfFolder(dir_.path()).status()));
+  EXPECT_TRUE(absl::IsNotFound(OpenHfDirectory(dir_.path()).status()));
   WriteFileOf(dir_.File("pytorch_model.bin"), "x");
-  const auto reader = OpenHfFolder(dir_.path());
+  const auto reader = OpenHfDirectory(dir_.path());
   EXPECT_TRUE(absl::IsUnimplemented(reader.status())) << reader.status();
 }
 

@@ -142,12 +142,12 @@ TEST(JobFile, NamesTheStateThatAnotherOptimizerLeavesUnread) {
 }
 
 // A checkpoint whose numbers are all zeros.
-absl::Status Write(const std::string& folder, const std::vector<JobFile>& files) {
+absl::Status Write(const std::string& directory, const std::vector<JobFile>& files) {
   const std::string zeros(1 << 20, '\0');
   std::vector<const DcpFile*> layouts;
   std::vector<DcpSum> sums;
   for (const JobFile& file : files) {
-    FSDPD_ASSIGN_OR_RETURN(const auto writer, DcpWriter::Create(folder, file.file));
+    FSDPD_ASSIGN_OR_RETURN(const auto writer, DcpWriter::Create(directory, file.file));
     for (size_t piece = 0; piece < file.runs.size(); ++piece) {
       FSDPD_RETURN_IF_ERROR(writer->Write(piece, zeros.data()));
     }
@@ -155,7 +155,7 @@ absl::Status Write(const std::string& folder, const std::vector<JobFile>& files)
     layouts.push_back(&file.file);
     sums.push_back(sum);
   }
-  return CommitDcp(folder, layouts, sums);
+  return CommitDcp(directory, layouts, sums);
 }
 
 // Of rank 0 of a job of this layout; `reads`: the spec that goes on from it.

@@ -205,9 +205,9 @@ std::optional<int64_t> StepsOf(const PickleValue& root, const InputFile& file) {
 
 }  // namespace
 
-absl::StatusOr<MegatronCommon> ReadMegatronCommon(const std::string& folder) {
+absl::StatusOr<MegatronCommon> ReadMegatronCommon(const std::string& directory) {
   const absl::StatusOr<std::unique_ptr<InputFile>> file =
-      InputFile::Open(absl::StrCat(folder, "/", kMegatronCommonName));
+      InputFile::Open(absl::StrCat(directory, "/", kMegatronCommonName));
   if (absl::IsNotFound(file.status())) return MegatronCommon();
   if (!file.ok()) return file.status();
   const absl::StatusOr<Pickle> pickle = ReadSavedValue(
@@ -233,11 +233,11 @@ absl::StatusOr<MegatronCommon> ReadMegatronCommon(const std::string& folder) {
   return common;
 }
 
-absl::Status WriteMegatronFiles(const std::string& folder, const MegatronCommon& common,
+absl::Status WriteMegatronFiles(const std::string& directory, const MegatronCommon& common,
                                 const std::optional<AdamSettings>& adam) {
-  FSDPD_RETURN_IF_ERROR(ReplaceFile(folder, kMegatronCommonName, CommonOf(common, adam)));
-  FSDPD_RETURN_IF_ERROR(ReplaceFile(folder, kMegatronMetadataName, kMetadata));
-  return SyncFolder(folder);
+  FSDPD_RETURN_IF_ERROR(ReplaceFile(directory, kMegatronCommonName, CommonOf(common, adam)));
+  FSDPD_RETURN_IF_ERROR(ReplaceFile(directory, kMegatronMetadataName, kMetadata));
+  return SyncDirectory(directory);
 }
 
 }  // namespace fsdpd

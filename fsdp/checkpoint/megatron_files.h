@@ -1,5 +1,5 @@
 // What Megatron-Core keeps beside the tensors of a checkpoint of its own (torch_dist): metadata.json says
-// which format it is, common.pt has what every rank would have written alike. Both in a folder that DCP
+// which format it is, common.pt has what every rank would have written alike. Both in a directory that DCP
 // reads.
 //
 // Of the optimizer it has the groups of parameters with their settings, but not which parameters are in
@@ -43,13 +43,13 @@ struct MegatronCommon {
   KeptValues kept;                 // Ours.
 };
 
-// A folder without common.pt says nothing.
-absl::StatusOr<MegatronCommon> ReadMegatronCommon(const std::string& folder);
+// A directory without common.pt says nothing.
+absl::StatusOr<MegatronCommon> ReadMegatronCommon(const std::string& directory);
 
 // Of a checkpoint whose layers lie along a leading axis; with `adam`, of one with the optimizer's state in
 // tensors like the model's (`fully_reshardable`), and then `common` says how many steps it made. Of the
 // model's parameters alone otherwise.
-absl::Status WriteMegatronFiles(const std::string& folder, const MegatronCommon& common,
+absl::Status WriteMegatronFiles(const std::string& directory, const MegatronCommon& common,
                                 const std::optional<AdamSettings>& adam);
 
 }  // namespace fsdpd

@@ -13,23 +13,23 @@
 
 namespace fsdpd {
 
-StoreFormat FormatOf(const std::string& folder) {
+StoreFormat FormatOf(const std::string& directory) {
   const auto has = [&](const char* name) {
-    return access(absl::StrCat(folder, "/", name).c_str(), F_OK) == 0;
+    return access(absl::StrCat(directory, "/", name).c_str(), F_OK) == 0;
   };
   if (!has(kDcpMetadataName)) return StoreFormat::kHf;
   return has(kMegatronMetadataName) ? StoreFormat::kTorchDist : StoreFormat::kDcp;
 }
 
-absl::StatusOr<std::unique_ptr<TensorReader>> OpenStore(const std::string& folder) {
-  if (FormatOf(folder) != StoreFormat::kHf) {
-    FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<DcpTensorReader> reader, DcpTensorReader::Open(folder));
+absl::StatusOr<std::unique_ptr<TensorReader>> OpenStore(const std::string& directory) {
+  if (FormatOf(directory) != StoreFormat::kHf) {
+    FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<DcpTensorReader> reader, DcpTensorReader::Open(directory));
     return reader;
   }
-  absl::StatusOr<std::unique_ptr<TensorReader>> reader = OpenHfFolder(folder);
-  if (!absl::IsNotFound(reader.status()) || HasHfWeights(folder)) return reader;
+  absl::StatusOr<std::unique_ptr<TensorReader>> reader = OpenHfDirectory(directory);
+  if (!absl::IsNotFound(reader.status()) || HasHfWeights(directory)) return reader;
   return absl::NotFoundError(
-      absl::StrCat(folder, ": there is no checkpoint: neither ", kDcpMetadataName, " nor safetensors"));
+      absl::StrCat(directory, ": there is no checkpoint: neither ", kDcpMetadataName, " nor safetensors"));
 }
 
 }  // namespace fsdpd

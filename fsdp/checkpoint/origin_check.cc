@@ -61,9 +61,9 @@ void CompareRun(const v1::JobSpec& theirs, const Spec& job, std::vector<std::str
       NameOf(job.optimizer.kind));
 }
 
-absl::StatusOr<std::string> ReadConfig(const std::string& folder) {
+absl::StatusOr<std::string> ReadConfig(const std::string& directory) {
   FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<InputFile> file,
-                         InputFile::Open(absl::StrCat(folder, "/", kHfConfigName)));
+                         InputFile::Open(absl::StrCat(directory, "/", kHfConfigName)));
   if (file->size() > kMaxJobSpecBytes)
     return absl::DataLossError(absl::StrCat(file->path(), ": is too large for a config.json"));
   std::string text(file->size(), '\0');
@@ -131,9 +131,9 @@ std::vector<std::string> CompareData(const std::vector<std::string>& there,
   return differences;
 }
 
-absl::StatusOr<std::optional<std::vector<std::string>>> CompareHfConfig(const std::string& folder,
+absl::StatusOr<std::optional<std::vector<std::string>>> CompareHfConfig(const std::string& directory,
                                                                         const ModelConfig& job) {
-  const absl::StatusOr<std::string> text = ReadConfig(folder);
+  const absl::StatusOr<std::string> text = ReadConfig(directory);
   if (absl::IsNotFound(text.status())) return std::nullopt;
   if (!text.ok()) return text.status();
   v1::Model model;
@@ -142,23 +142,23 @@ absl::StatusOr<std::optional<std::vector<std::string>>> CompareHfConfig(const st
   return differences;
 }
 
-absl::StatusOr<std::string> SpecInside(const std::string& folder, const TensorReader& reader) {
+absl::StatusOr<std::string> SpecInside(const std::string& directory, const TensorReader& reader) {
   const auto* dcp = dynamic_cast<const DcpTensorReader*>(&reader);
   if (dcp == nullptr) return std::string();
-  if (FormatOf(folder) != StoreFormat::kTorchDist) return ReadJobSpec(dcp->dcp());
-  FSDPD_ASSIGN_OR_RETURN(const MegatronCommon common, ReadMegatronCommon(folder));
+  if (FormatOf(directory) != StoreFormat::kTorchDist) return ReadJobSpec(dcp->dcp());
+  FSDPD_ASSIGN_OR_RETURN(const MegatronCommon common, ReadMegatronCommon(directory));
   return KeptText(common.kept, kSpecKey).value_or("");
 }
 
-absl::StatusOr<std::optional<ModelConfig>> StatedModel(const std::string& folder,
+absl::StatusOr<std::optional<ModelConfig>> StatedModel(const std::string& directory,
                                                        const TensorReader& reader) {
-  FSDPD_ASSIGN_OR_RETURN(const std::string json, SpecInside(folder, reader));
+  FSDPD_ASSIGN_OR_RETURN(const std::string json, SpecInside(directory, reader));
   v1::JobSpec spec;
   if (!json.empty() && ParseSpec(json, &spec)) {
     spec = WithDefaults(spec, nullptr);
     if (IsSound(spec.model())) return ToModelConfig(spec.model());
   }
-  const absl::StatusOr<std::string> text = ReadConfig(folder);
+  const absl::StatusOr<std::string> text = ReadConfig(directory);
   if (absl::IsNotFound(text.status())) return std::nullopt;
   if (!text.ok()) return text.status();
   v1::Model model;

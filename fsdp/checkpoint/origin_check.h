@@ -5,7 +5,7 @@
 // another model, and the job would train from nonsense without a word. Other data or another optimizer is
 // what people start from checkpoints for: it is told, no more.
 //
-// Pure, but for those that read a folder.
+// Pure, but for those that read a directory.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -32,17 +32,18 @@ OriginDifferences CompareSpec(const std::string& json, const Spec& job);
 std::vector<std::string> CompareData(const std::vector<std::string>& there,
                                      const std::vector<std::string>& here);
 
-// None where the folder has no config.json. What is in it and not trained here is a difference too. An error
-// where it cannot be read: INTERNAL and the like, as of any file.
-absl::StatusOr<std::optional<std::vector<std::string>>> CompareHfConfig(const std::string& folder,
+// None where the directory has no config.json. What is in it and not trained here is a difference too. An
+// error where it cannot be read: INTERNAL and the like, as of any file.
+absl::StatusOr<std::optional<std::vector<std::string>>> CompareHfConfig(const std::string& directory,
                                                                         const ModelConfig& job);
 
 // The spec of the job that wrote a checkpoint, as JSON: in fsdpd.spec, of torch_dist in its common.pt. Empty
-// where it does not say. `reader` is of the folder.
-absl::StatusOr<std::string> SpecInside(const std::string& folder, const TensorReader& reader);
+// where it does not say. `reader` is of the directory.
+absl::StatusOr<std::string> SpecInside(const std::string& directory, const TensorReader& reader);
 
-// The model that a folder itself says it is: in the spec inside, or in the config.json beside the weights.
+// The model that a directory itself says it is: in the spec inside, or in the config.json beside the weights.
 // None where it says nothing, or what is none of today's models. An error where it cannot be read.
-absl::StatusOr<std::optional<ModelConfig>> StatedModel(const std::string& folder, const TensorReader& reader);
+absl::StatusOr<std::optional<ModelConfig>> StatedModel(const std::string& directory,
+                                                       const TensorReader& reader);
 
 }  // namespace fsdpd

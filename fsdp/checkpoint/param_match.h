@@ -33,7 +33,7 @@ struct ParamMatch {
   int64_t tied_copy = -1;
 };
 
-// `only_model`: nothing but the model is expected in the source, as in a Hugging Face folder.
+// `only_model`: nothing but the model is expected in the source, as in a Hugging Face directory.
 ParamMatch MatchParams(const TensorReader& source, const ModelConfig& model, bool only_model);
 
 }  // namespace fsdpd

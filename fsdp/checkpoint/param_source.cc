@@ -28,9 +28,9 @@ ParamSource::ParamSource(std::shared_ptr<const TensorReader> reader, ParamMatch 
   for (size_t i = 0; i < match_.params.size(); ++i) numbers_.emplace(match_.params[i].ours, i);
 }
 
-absl::StatusOr<std::unique_ptr<ParamSource>> ParamSource::Open(const std::string& folder,
+absl::StatusOr<std::unique_ptr<ParamSource>> ParamSource::Open(const std::string& directory,
                                                                const ModelConfig& model) {
-  FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<TensorReader> reader, OpenStore(folder));
+  FSDPD_ASSIGN_OR_RETURN(std::unique_ptr<TensorReader> reader, OpenStore(directory));
   return Of(std::move(reader), model);
 }
 

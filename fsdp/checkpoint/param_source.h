@@ -1,5 +1,5 @@
 // A model's parameters in a checkpoint that is not ours, read in parts: what a job starts from without a
-// conversion. A Hugging Face folder, and DCP of a transformers model, of torchtitan's llama or of
+// conversion. A Hugging Face directory, and DCP of a transformers model, of torchtitan's llama or of
 // Megatron-Core.
 //
 // Where the optimizer's state of Megatron-Core is there too, the numbers are its main parameters, as in a
@@ -28,9 +28,9 @@ namespace fsdpd {
 class ParamSource {
  public:
   // `model` is Llama or GPT-2.
-  static absl::StatusOr<std::unique_ptr<ParamSource>> Open(const std::string& folder,
+  static absl::StatusOr<std::unique_ptr<ParamSource>> Open(const std::string& directory,
                                                            const ModelConfig& model);
-  // Of a folder that is open.
+  // Of a directory that is open.
   static absl::StatusOr<std::unique_ptr<ParamSource>> Of(std::shared_ptr<const TensorReader> reader,
                                                          const ModelConfig& model);
 

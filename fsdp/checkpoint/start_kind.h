@@ -1,6 +1,6 @@
 // What a job can take from a checkpoint that it did not write itself.
 //
-// Pure, but for reading what lies in the folder. Errors: the reader's.
+// Pure, but for reading what lies in the directory. Errors: the reader's.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -14,7 +14,7 @@ namespace fsdpd {
 enum class StartKind {
   kTraining,  // A native one, of a job: parameters, the optimizer's state, step and place in the data.
   kNative,    // Parameters under our names and no step: what a conversion made.
-  kForeign,   // Parameters under others' names: a Hugging Face folder, or DCP (param_source.h).
+  kForeign,   // Parameters under others' names: a Hugging Face directory, or DCP (param_source.h).
 };
 
 // By names alone. What is nobody's is native, for the restore to say what it lacks.

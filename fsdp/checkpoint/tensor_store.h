@@ -1,5 +1,5 @@
-// Named tensors in a folder, whatever its format: what a conversion reads from and writes to. There are two
-// kinds of each: DCP (dcp_store.h) and Hugging Face's safetensors (hf_store.h).
+// Named tensors in a directory, whatever its format: what a conversion reads from and writes to. There are
+// two kinds of each: DCP (dcp_store.h) and Hugging Face's safetensors (hf_store.h).
 //
 // Thread safety: Read() and Write() may run on any number of threads; the rest before or after them. Errors
 // are those of the format's own reader and writer, and name file or tensor.
@@ -70,7 +70,7 @@ class TensorReader {
   std::vector<StoredTensor> tensors_;
 };
 
-// A file of a folder that is complete and on disk.
+// A file of a directory that is complete and on disk.
 struct WholeFile {
   std::string name;
   int64_t bytes = 0;
@@ -81,7 +81,7 @@ struct WholeFile {
 // are whole already: those are left as they are.
 //
 // A file has its name when it is complete and on disk, and another one before; a writer that is destroyed
-// takes away what it did not complete. The folder can be read after Finish(), and not before.
+// takes away what it did not complete. The directory can be read after Finish(), and not before.
 class TensorWriter {
  public:
   virtual ~TensorWriter() = default;
@@ -98,7 +98,7 @@ class TensorWriter {
   virtual absl::StatusOr<WholeFile> FinishFile(size_t file) = 0;
 
   // REQUIRES: every tensor was written. When it returns all is on disk, files that nobody finished too, and
-  // the folder can be read.
+  // the directory can be read.
   virtual absl::Status Finish() = 0;
 
   virtual int64_t files() const = 0;

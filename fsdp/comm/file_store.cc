@@ -22,8 +22,8 @@
 namespace fsdpd {
 namespace {
 
-// Ranks start seconds apart, so the last one to come is hardly kept waiting, and a folder on a server is not
-// asked by hundreds of ranks a thousand times a second.
+// Ranks start seconds apart, so the last one to come is hardly kept waiting, and a directory on a server is
+// not asked by hundreds of ranks a thousand times a second.
 constexpr absl::Duration kFirstPoll = absl::Milliseconds(1);
 constexpr absl::Duration kLongestPoll = absl::Milliseconds(50);
 
@@ -73,21 +73,21 @@ absl::StatusOr<std::optional<std::string>> ReadIfThere(const std::string& path) 
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<FileStore>> FileStore::Open(const std::string& folder,
+absl::StatusOr<std::unique_ptr<FileStore>> FileStore::Open(const std::string& directory,
                                                            absl::Duration longest_wait) {
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) return absl::UnavailableError(absl::StrCat(folder, ": ", error.message()));
-  return std::unique_ptr<FileStore>(new FileStore(folder, longest_wait));
+  std::filesystem::create_directories(directory, error);
+  if (error) return absl::UnavailableError(absl::StrCat(directory, ": ", error.message()));
+  return std::unique_ptr<FileStore>(new FileStore(directory, longest_wait));
 }
 
 std::string FileStore::FileOf(const std::string& key) const {
-  return absl::StrCat(folder_, "/", Escaped(key));
+  return absl::StrCat(directory_, "/", Escaped(key));
 }
 
 absl::Status FileStore::Set(const std::string& key, const std::string& value) {
   const std::string path = FileOf(key);
-  std::string aside = absl::StrCat(folder_, "/.new.XXXXXX");  // No key's file begins with a dot.
+  std::string aside = absl::StrCat(directory_, "/.new.XXXXXX");  // No key's file begins with a dot.
   absl::Status status = WriteNew(&aside, value);
   if (status.ok() && link(aside.c_str(), path.c_str()) != 0) {
     status = errno == EEXIST ? absl::AlreadyExistsError(key) : Failed(path);
@@ -97,7 +97,7 @@ absl::Status FileStore::Set(const std::string& key, const std::string& value) {
   FSDPD_ASSIGN_OR_RETURN(const std::optional<std::string> present, ReadIfThere(path));
   if (present == value) return absl::OkStatus();
   return absl::AlreadyExistsError(
-      absl::StrFormat("key %s is set already in %s, to another value", key, folder_));
+      absl::StrFormat("key %s is set already in %s, to another value", key, directory_));
 }
 
 absl::StatusOr<std::string> FileStore::Get(const std::string& key, absl::Duration timeout) {
@@ -110,8 +110,8 @@ absl::StatusOr<std::string> FileStore::Get(const std::string& key, absl::Duratio
     if (value.has_value()) return *std::move(value);
     const absl::Duration left = timeout - absl::FromChrono(std::chrono::steady_clock::now() - start);
     if (left <= absl::ZeroDuration()) {
-      return absl::DeadlineExceededError(absl::StrFormat("key %s did not come to %s within %s", key, folder_,
-                                                         absl::FormatDuration(timeout)));
+      return absl::DeadlineExceededError(absl::StrFormat("key %s did not come to %s within %s", key,
+                                                         directory_, absl::FormatDuration(timeout)));
     }
     absl::SleepFor(std::min(poll, left));
   }

@@ -1,9 +1,10 @@
-// The rendezvous through a folder that all ranks see: for ranks that somebody else's launcher starts, without
-// the daemon. A key is a file; it is written aside and linked to its name, so a reader sees all of it or
-// nothing, and two writers of one key cannot both succeed. Files stay until the folder's owner removes it.
+// The rendezvous through a directory that all ranks see: for ranks that somebody else's launcher starts,
+// without the daemon. A key is a file; it is written aside and linked to its name, so a reader sees all of it
+// or nothing, and two writers of one key cannot both succeed. Files stay until the directory's owner removes
+// it.
 //
-// REQUIRES: a folder of its own for each launch, on a file system with hard links (local disks, NFS, Lustre).
-// Readers poll: a rendezvous is some tens of keys, once.
+// REQUIRES: a directory of its own for each launch, on a file system with hard links (local disks, NFS,
+// Lustre). Readers poll: a rendezvous is some tens of keys, once.
 //
 // Thread-safe. Errors: Store's; UNAVAILABLE names the file and the system's words.
 #pragma once
@@ -18,21 +19,21 @@ namespace fsdpd {
 
 class FileStore : public Store {
  public:
-  // Makes the folder if it is not there. No Get waits longer than `longest_wait`, whatever its timeout: who
-  // started the ranks may not end those that wait for one that was killed.
+  // Makes the directory if it is not there. No Get waits longer than `longest_wait`, whatever its timeout:
+  // who started the ranks may not end those that wait for one that was killed.
   static absl::StatusOr<std::unique_ptr<FileStore>> Open(
-      const std::string& folder, absl::Duration longest_wait = absl::InfiniteDuration());
+      const std::string& directory, absl::Duration longest_wait = absl::InfiniteDuration());
 
   absl::Status Set(const std::string& key, const std::string& value) override;
   absl::StatusOr<std::string> Get(const std::string& key, absl::Duration timeout) override;
 
  private:
-  FileStore(std::string folder, absl::Duration longest_wait)
-      : folder_(std::move(folder)), longest_wait_(longest_wait) {}
+  FileStore(std::string directory, absl::Duration longest_wait)
+      : directory_(std::move(directory)), longest_wait_(longest_wait) {}
 
   std::string FileOf(const std::string& key) const;
 
-  const std::string folder_;
+  const std::string directory_;
   const absl::Duration longest_wait_;
 };
 

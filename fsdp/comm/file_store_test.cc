@@ -87,7 +87,7 @@ TEST(FileStore, OneOfManyWritersWins) {
       << "what was written aside";
 }
 
-TEST(FileStore, SaysWhichFolderCannotBeUsed) {
+TEST(FileStore, SaysWhichDirectoryCannotBeUsed) {
   TempDir dir;
   std::ofstream(dir.File("file")) << "x";
   const auto store = FileStore::Open(dir.File("file"));

@@ -113,7 +113,7 @@ TEST(TcpCommunicator, SurvivesPeersThatLeaveWhileItWrites) {
 // For ranks that are processes: a file per key.
 class FileStore : public Store {
  public:
-  explicit FileStore(std::string folder) : folder_(std::move(folder)) {}
+  explicit FileStore(std::string directory) : directory_(std::move(directory)) {}
 
   absl::Status Set(const std::string& key, const std::string& value) override {
     const std::string path = PathOf(key);
@@ -135,19 +135,19 @@ class FileStore : public Store {
 
  private:
   std::string PathOf(const std::string& key) const {
-    return folder_ + "/" + absl::StrReplaceAll(key, {{"/", "_"}});
+    return directory_ + "/" + absl::StrReplaceAll(key, {{"/", "_"}});
   }
-  const std::string folder_;
+  const std::string directory_;
 };
 
 constexpr int kProcesses = 3;
 
 // This binary again, as another rank: it runs the one test below.
-pid_t SpawnRank(int rank, const std::string& folder) {
+pid_t SpawnRank(int rank, const std::string& directory) {
   const std::string rank_variable = absl::StrFormat("TEST_RANK=%d", rank);
-  const std::string folder_variable = "TEST_FOLDER=" + folder;
+  const std::string directory_variable = "TEST_FOLDER=" + directory;
   std::vector<char*> environment = {const_cast<char*>(rank_variable.c_str()),
-                                    const_cast<char*>(folder_variable.c_str())};
+                                    const_cast<char*>(directory_variable.c_str())};
   for (char** variable = environ; *variable != nullptr; ++variable) {
     // The parent's report and shard are not the child's.
     if (!absl::StartsWith(*variable, "GTEST_") && !absl::StartsWith(*variable, "XML_OUTPUT")) {
@@ -176,10 +176,10 @@ TEST(TcpProcesses, DISABLED_RankOfAnotherProcess) {
 }
 
 TEST(TcpProcesses, KilledPeerFailsTheOperationsOfAllOthers) {
-  TempDir folder;
-  const pid_t killed = SpawnRank(1, folder.path());
-  const pid_t survivor = SpawnRank(2, folder.path());
-  FileStore store(folder.path());
+  TempDir directory;
+  const pid_t killed = SpawnRank(1, directory.path());
+  const pid_t survivor = SpawnRank(2, directory.path());
+  FileStore store(directory.path());
   auto made = MakeTcpCommunicator(Options(0, kProcesses), &store);
   ASSERT_EQ(made.status(), absl::OkStatus());
   ASSERT_EQ((*made)->Barrier(), absl::OkStatus());

@@ -17,10 +17,10 @@
 #include "base/text.h"
 #include "fsdp/checkpoint/dcp_reader.h"
 #include "fsdp/checkpoint/dcp_verify.h"
-#include "fsdp/checkpoint/folder_path.h"
+#include "fsdp/checkpoint/directory_path.h"
 #include "fsdp/checkpoint/hf_store.h"
+#include "fsdp/checkpoint/job_directory.h"
 #include "fsdp/checkpoint/job_file.h"
-#include "fsdp/checkpoint/job_folder.h"
 #include "fsdp/checkpoint/start_kind.h"
 #include "fsdp/comm/peer_lost.h"
 
@@ -94,14 +94,14 @@ absl::Status AddLoaded(const CheckpointConfig& checkpoint, Candidates* candidate
     candidates->in_order.push_back({load});
     return absl::OkStatus();
   }
-  // One folder to write to and to start from is empty the first time.
+  // One directory to write to and to start from is empty the first time.
   if (!found.empty() || load == WithoutSlash(checkpoint.dir)) return absl::OkStatus();
   const bool absent = access(load.c_str(), F_OK) != 0 && errno == ENOENT;
   return absl::NotFoundError(absl::StrCat(
       "checkpoint.load: there is no checkpoint at ", load,
-      absent ? ": there is no such folder, and nothing is fetched: of a model of Hugging Face's hub `hf "
-               "download NAME --local-dir FOLDER` makes one"
-             : ": it has neither .metadata nor iter_NNNNNNN folders that have, nor safetensors"));
+      absent ? ": there is no such directory, and nothing is fetched: of a model of Hugging Face's hub `hf "
+               "download NAME --local-dir DIR` makes one"
+             : ": it has neither .metadata nor iter_NNNNNNN directories that have, nor safetensors"));
 }
 
 bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0 || errno != ENOENT; }
@@ -125,7 +125,7 @@ absl::Status NoneIsLeft(const std::string& dir, int64_t known_step) {
   return absl::NotFoundError(absl::StrCat(
       "checkpoint.dir: ", dir, Exists(dir) ? " has none of the job's checkpoints" : " is not there",
       Torsos(dir), ", and the job has committed that of step ", known_step,
-      ": mount the folder or put it back, or submit the job anew to begin at step 1"));
+      ": mount the directory or put it back, or submit the job anew to begin at step 1"));
 }
 
 // The job's own, and those that may be: that they are damaged is told when they are looked through. None
@@ -145,7 +145,7 @@ absl::Status AddOwn(const std::string& job, int64_t known_step, Candidates* cand
   return absl::OkStatus();
 }
 
-// Where a job writes into the folder that it began from: those that were there before.
+// Where a job writes into the directory that it began from: those that were there before.
 void AddBegun(Candidates* candidates) {
   const std::vector<ChosenCheckpoint> own = candidates->in_order;
   const auto is_own = [&](const FoundCheckpoint& each) {
@@ -208,10 +208,10 @@ absl::Status NotItsOwn(const CheckpointConfig& checkpoint, const std::string& jo
                                             " cannot be read, so whose it is is not known", start,
                                             ": move it away if the job may"));
   }
-  const std::string theirs =
-      absl::StrCat("choose a folder of its own, or go on from there (checkpoint.load: ", checkpoint.dir, ")");
+  const std::string theirs = absl::StrCat(
+      "choose a directory of its own, or go on from there (checkpoint.load: ", checkpoint.dir, ")");
   const std::string its =
-      absl::StrCat("move what is later than step ", step, " out of that folder and `fsdpctl retry ", job,
+      absl::StrCat("move what is later than step ", step, " out of that directory and `fsdpctl retry ", job,
                    "`, or `fsdpctl submit --from ", job, "@", step, "` with another checkpoint.dir");
   return absl::FailedPreconditionError(
       absl::StrCat("checkpoint.dir: ", path, " is of another run", start, ": ", own ? its : theirs));
@@ -240,14 +240,14 @@ void PassOverLost(const std::string& lost, ChosenCheckpoint* chosen) {
   if (lost.empty()) return;
   const bool there = Exists(lost);
   chosen->passed_over.push_back(
-      absl::StrCat(FolderName(lost), ": ", there ? "has no .metadata any more" : "is not there any more"));
+      absl::StrCat(DirectoryName(lost), ": ", there ? "has no .metadata any more" : "is not there any more"));
   if (there) chosen->set_aside.push_back(lost);
 }
 
 // Why a rank cannot read a checkpoint that rank 0 sees.
 std::string Unreadable(const absl::Status& status, int rank) {
   const std::string what = absl::StrCat("rank ", rank, ": ", status.message());
-  // Rank 0 sees it: another folder is mounted here, or its server's answer is an old one.
+  // Rank 0 sees it: another directory is mounted here, or its server's answer is an old one.
   if (absl::IsNotFound(status)) return Worded(absl::UnavailableError(what));
   if (IsFaultOfFile(status)) return absl::StrCat(kDamaged, Bounded(status.message()));
   if (absl::IsInternal(status)) return absl::StrCat(kUnread, Bounded(what));
@@ -256,7 +256,7 @@ std::string Unreadable(const absl::Status& status, int rank) {
 
 // Safetensors have no checksums: what shows without reading numbers, on every rank.
 std::string CheckHf(const std::string& path, int rank) {
-  const absl::Status opened = OpenHfFolder(path).status();
+  const absl::Status opened = OpenHfDirectory(path).status();
   if (opened.ok()) return kIntact;
   // A file that the index names.
   if (absl::IsNotFound(opened) && rank == 0) return absl::StrCat(kDamaged, Bounded(opened.message()));
@@ -265,7 +265,7 @@ std::string CheckHf(const std::string& path, int rank) {
 
 // kIntact, kDamaged or kUnread and why, or an error of the machine's.
 std::string CheckShare(const std::string& path, int rank, int world) {
-  // Not by what this node has there: a folder without anything is one that it does not share.
+  // Not by what this node has there: a directory without anything is one that it does not share.
   if (!IsCheckpoint(path) && HasHfWeights(path)) return CheckHf(path, rank);
   const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(path, kThreads, [] { return false; }, {rank, world});
   if (!verdict.ok()) return Unreadable(verdict.status(), rank);
@@ -342,7 +342,7 @@ absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseCheckpoint(const Spec& spe
       return verdict == said ? ErrorOf(verdict) : OfPeer(ErrorOf(verdict));
     (unread ? passed_over.unread : passed_over.damaged).push_back(chosen.path);
     if (chosen.passed_over.size() < kMaxStartNotes)
-      chosen.passed_over.push_back(absl::StrCat(FolderName(chosen.path), ": ", why));
+      chosen.passed_over.push_back(absl::StrCat(DirectoryName(chosen.path), ": ", why));
   }
 }
 

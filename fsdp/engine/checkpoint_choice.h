@@ -1,22 +1,22 @@
 // Which checkpoint an attempt starts from: all ranks the same, and one that is whole. Where checkpoint.dir
 // holds some that the job wrote itself, it goes on from the newest there; else checkpoint.load says. Rank 0
 // names one, every rank reads its share of the files against their checksums, and what any of them finds
-// damaged, or cannot read since a disk fails, is passed over for the next older one. A Hugging Face folder
+// damaged, or cannot read since a disk fails, is passed over for the next older one. A Hugging Face directory
 // has no checksums: of it every rank looks at index, heads and sizes.
 //
 // What is the job's own is told by the id in it, so what another run left is never taken for it, but where
-// the job began from that very folder. Another run's checkpoints that are later than where this job starts
+// the job began from that very directory. Another run's checkpoints that are later than where this job starts
 // are an error: one day they would be the newest. What is damaged in checkpoint.dir must get another name
-// before the job comes to that step again; that is for who holds the folder's lock (saver.h): here nothing
+// before the job comes to that step again; that is for who holds the directory's lock (saver.h): here nothing
 // is written. What rank 0 sees and another rank does not is not damaged: it stays, and the attempt fails.
 //
-// A job that is known to have committed a checkpoint does not begin anew: a folder without any of its own is
-// gone, or not mounted. Where the one that is known is not there and an older one is, that is taken, which is
-// told.
+// A job that is known to have committed a checkpoint does not begin anew: a directory without any of its own
+// is gone, or not mounted. Where the one that is known is not there and an older one is, that is taken, which
+// is told.
 //
 // Errors, the same on all ranks, and marked on those that did not meet it themselves (peer_lost.h): NOT_FOUND
 // where checkpoint.load has none, or checkpoint.dir none of a job's that has committed some; DATA_LOSS where
-// none is whole: nobody starts fresh by surprise; FAILED_PRECONDITION for a folder of another run; the
+// none is whole: nobody starts fresh by surprise; FAILED_PRECONDITION for a directory of another run; the
 // store's.
 #pragma once
 

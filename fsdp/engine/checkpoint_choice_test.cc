@@ -12,7 +12,7 @@
 #include "base/temp_dir.h"
 #include "fsdp/checkpoint/dcp_writer.h"
 #include "fsdp/checkpoint/hf_store.h"
-#include "fsdp/checkpoint/job_folder.h"
+#include "fsdp/checkpoint/job_directory.h"
 #include "fsdp/checkpoint/pickle_writer.h"
 #include "fsdp/checkpoint/torch_save.h"
 
@@ -98,7 +98,7 @@ TEST(CheckpointChoice, IsNeverAnotherRunsSinceTheJobsOwnIsDamaged) {
   EXPECT_THAT(chosen.status().message(), HasSubstr("iter_0000003: "));
 }
 
-TEST(CheckpointChoice, IsWhatTheJobBeganFromInThatFolderWhenItsOwnIsDamaged) {
+TEST(CheckpointChoice, IsWhatTheJobBeganFromInThatDirectoryWhenItsOwnIsDamaged) {
   const TempDir dir;
   Save(dir.path(), 1, "job-0");
   const std::string begun = Save(dir.path(), 2, "job-0");
@@ -110,7 +110,7 @@ TEST(CheckpointChoice, IsWhatTheJobBeganFromInThatFolderWhenItsOwnIsDamaged) {
   EXPECT_THAT((*chosen)->passed_over, ElementsAre(HasSubstr("iter_0000003: ")));
 }
 
-// Another run may hold the folder's lock, and read it.
+// Another run may hold the directory's lock, and read it.
 TEST(CheckpointChoice, TellsWhatIsDamagedAndRenamesNothing) {
   const TempDir dir;
   Save(dir.path(), 1, "job-1");
@@ -123,7 +123,7 @@ TEST(CheckpointChoice, TellsWhatIsDamagedAndRenamesNothing) {
   EXPECT_FALSE(fs::exists(damaged + ".damaged"));
 }
 
-// A volume that is not mounted, a folder that was renamed, or whose files are gone: the job comes back to
+// A volume that is not mounted, a directory that was renamed, or whose files are gone: the job comes back to
 // what it has written when that is there again.
 TEST(CheckpointChoice, IsNotToBeginAnewWhereTheJobHasCommitted) {
   const TempDir dir, loaded;
@@ -136,7 +136,7 @@ TEST(CheckpointChoice, IsNotToBeginAnewWhereTheJobHasCommitted) {
     EXPECT_EQ(
         gone.status().message(),
         "checkpoint.dir: " + dir.File("run") +
-            " is not there, and the job has committed that of step 60: mount the folder or put it back, "
+            " is not there, and the job has committed that of step 60: mount the directory or put it back, "
             "or submit the job anew to begin at step 1");
     fs::create_directories(dir.File("run") + "/iter_0000060");
     EXPECT_THAT(ChooseAlone(spec, 60).status().message(),
@@ -195,7 +195,7 @@ TEST(CheckpointChoice, SaysWhatIsWrongWithEachOfTheJobsOwnThatCannotBeRead) {
                     HasSubstr("; iter_0000001: "), HasSubstr("__0_0.distcp")));
 }
 
-TEST(CheckpointChoice, RefusesTwoJobsInOneFolder) {
+TEST(CheckpointChoice, RefusesTwoJobsInOneDirectory) {
   const TempDir dir;
   Save(dir.path(), 1, "job-1");
   const std::string other = Save(dir.path(), 2, "job-2");
@@ -203,8 +203,8 @@ TEST(CheckpointChoice, RefusesTwoJobsInOneFolder) {
   EXPECT_EQ(chosen.status().code(), absl::StatusCode::kFailedPrecondition) << chosen.status();
   EXPECT_THAT(chosen.status().message(), HasSubstr("iter_0000002 is of another run"));
   EXPECT_THAT(chosen.status().message(),
-              HasSubstr("move what is later than step 1 out of that folder and `fsdpctl retry job-1`"))
-      << "a job that goes on has the folder that it has";
+              HasSubstr("move what is later than step 1 out of that directory and `fsdpctl retry job-1`"))
+      << "a job that goes on has the directory that it has";
   EXPECT_TRUE(IsCheckpoint(other));
 }
 
@@ -217,23 +217,23 @@ TEST(CheckpointChoice, SaysThatTheOnlyOneCannotBeRead) {
 }
 
 // One file, whose numbers nobody looks at.
-void SaveHf(const std::string& folder) {
-  fs::create_directories(folder);
+void SaveHf(const std::string& directory) {
+  fs::create_directories(directory);
   const auto writer = MakeHfWriter(
-      folder, {{"model.embed_tokens.weight", FindTensorType("float32"), {8, 4}, 128}}, 1 << 20, "{}");
+      directory, {{"model.embed_tokens.weight", FindTensorType("float32"), {8, 4}, 128}}, 1 << 20, "{}");
   FSDPD_CHECK_OK(writer.status());
   FSDPD_CHECK_OK((*writer)->Write(0, std::string(128, '\1').data()));
   FSDPD_CHECK_OK((*writer)->Finish());
 }
 
-TEST(CheckpointChoice, TakesAHuggingFaceFolder) {
+TEST(CheckpointChoice, TakesAHuggingFaceDirectory) {
   const TempDir dir, loaded;
   SaveHf(loaded.path());
   const auto chosen = ChooseAlone(SpecOf(dir.path(), loaded.path() + "/"));
   ASSERT_TRUE(chosen.ok()) << chosen.status();
   EXPECT_EQ((*chosen)->path, loaded.path());
   EXPECT_FALSE((*chosen)->own);
-  // The job's own comes first, also where both are in one folder.
+  // The job's own comes first, also where both are in one directory.
   SaveHf(dir.path());
   EXPECT_EQ((*ChooseAlone(SpecOf(dir.path(), dir.path())))->path, dir.path());
   const std::string own = Save(dir.path(), 3, "job-1");
@@ -241,7 +241,7 @@ TEST(CheckpointChoice, TakesAHuggingFaceFolder) {
   EXPECT_EQ((*ChooseAlone(SpecOf(dir.path(), loaded.path())))->path, own);
 }
 
-TEST(CheckpointChoice, SeesWhatOfAHuggingFaceFolderIsNotThere) {
+TEST(CheckpointChoice, SeesWhatOfAHuggingFaceDirectoryIsNotThere) {
   const TempDir dir, loaded;
   SaveHf(loaded.path());
   fs::resize_file(loaded.File("model.safetensors"), fs::file_size(loaded.File("model.safetensors")) - 1);
@@ -260,7 +260,7 @@ TEST(CheckpointChoice, SeesWhatOfAHuggingFaceFolderIsNotThere) {
               HasSubstr("save_pretrained() of transformers"));
 }
 
-TEST(CheckpointChoice, ANodeThatDoesNotShareAHuggingFaceFolderIsTold) {
+TEST(CheckpointChoice, ANodeThatDoesNotShareAHuggingFaceDirectoryIsTold) {
   const TempDir loaded;
   LocalStore store;
   ASSERT_TRUE(store.Set("restore/0", "loaded " + loaded.File("elsewhere")).ok());
@@ -269,20 +269,20 @@ TEST(CheckpointChoice, ANodeThatDoesNotShareAHuggingFaceFolderIsTold) {
   EXPECT_THAT(*store.Get("restore/0/1", absl::ZeroDuration()), StartsWith("error 14 rank 1: "));
 }
 
-TEST(CheckpointChoice, SaysHowAModelOfTheHubBecomesAFolder) {
+TEST(CheckpointChoice, SaysHowAModelOfTheHubBecomesADirectory) {
   const TempDir dir;
   const auto absent = ChooseAlone(SpecOf(dir.path(), dir.File("meta-llama/Llama-3.1-8B")));
   EXPECT_EQ(absent.status().code(), absl::StatusCode::kNotFound) << absent.status();
   EXPECT_THAT(
       absent.status().message(),
       AllOf(HasSubstr("there is no checkpoint at " + dir.File("meta-llama/Llama-3.1-8B")),
-            HasSubstr("there is no such folder"), HasSubstr("`hf download NAME --local-dir FOLDER`")));
+            HasSubstr("there is no such directory"), HasSubstr("`hf download NAME --local-dir DIR`")));
   const TempDir empty;
   EXPECT_THAT(ChooseAlone(SpecOf(dir.path(), empty.path())).status().message(),
               HasSubstr(": it has neither .metadata nor "));
 }
 
-// What must be asked for cannot be met: nothing in the folder is set aside for it.
+// What must be asked for cannot be met: nothing in the directory is set aside for it.
 TEST(CheckpointChoice, RefusesAnOptimizerThatIsNotThere) {
   const TempDir dir, loaded;
   SaveHf(loaded.path());
@@ -293,7 +293,7 @@ TEST(CheckpointChoice, RefusesAnOptimizerThatIsNotThere) {
   EXPECT_THAT(chosen.status().message(), HasSubstr("checkpoint.load_optimizer is true"));
 }
 
-// A server's old answer, or a folder that is not shared, on one node.
+// A server's old answer, or a directory that is not shared, on one node.
 TEST(CheckpointChoice, WhatOnlyRankZeroSeesIsNotDamaged) {
   const TempDir dir;
   Save(dir.path(), 1, "job-1");

@@ -14,8 +14,8 @@
 // graphs, one for each place of results. What differs from step to step (batches, learning rate, which place)
 // is not in them: Operations::BeginStep does it before each launch.
 //
-// With a flight recorder (base/flight_recorder.h), each lane says there which instruction it is in: when what it
-// waited for is done, and again when it has ended. A lane that says what it has ended waits for the next
+// With a flight recorder (base/flight_recorder.h), each lane says there which instruction it is in: when what
+// it waited for is done, and again when it has ended. A lane that says what it has ended waits for the next
 // one's turn.
 //
 // An error of one lane stops the submission, aborts all communicators (so that no lane stays blocked in a

@@ -269,13 +269,13 @@ TEST(Experts, AJobGoesOnInAnotherMesh) {
   const Case four{kNoShard, 4, 1, 1, 1, 4};
   for (const Case& from : {kShared, kAmong, tensor, alone}) {
     v1::JobSpec saving = Spread(ExpertsJob(), from);
-    const std::string folder = dir.File(std::to_string(from.world * 100 + from.tensor * 10 + from.expert));
-    saving.mutable_checkpoint()->set_dir(folder);
+    const std::string directory = dir.File(std::to_string(from.world * 100 + from.tensor * 10 + from.expert));
+    saving.mutable_checkpoint()->set_dir(directory);
     saving.mutable_checkpoint()->set_every_steps(5);
     Train(saving);
     for (const Case& to : {kShared, kAmong, four, tensor, alone}) {
       v1::JobSpec job = Spread(ExpertsJob(), to);
-      job.mutable_checkpoint()->set_load(folder + "/iter_0000005");
+      job.mutable_checkpoint()->set_load(directory + "/iter_0000005");
       const LocalJobResult resumed = Train(job);
       ASSERT_EQ(resumed.reports[0].size(), 5u);
       ExpectSameRest(whole, resumed, kRoundOff);

@@ -269,7 +269,7 @@ TEST_F(GraphsBetween, ATracedStepSaysWhichStepItsUpdatesAreOf) {
   LocalJobOptions options;
   for (int rank = 0; rank < World(); ++rank) {
     StepTraces::Options of;
-    of.folder = dir.path();
+    of.directory = dir.path();
     of.rank = rank;
     of.steps = {8, 9, 10};
     traces.push_back(std::make_unique<StepTraces>(std::move(of)));

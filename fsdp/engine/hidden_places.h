@@ -1,7 +1,7 @@
-// Where hidden states and their gradients are between a stage's passes and its neighbours: kStageTransferSlots
-// fixed tensors of each kind, taken by turns in the order of the program, which says when one is free again.
-// A pass copies what came out of its place, and what goes into one. So nothing is allocated for what crosses,
-// and no lane frees what another still reads.
+// Where hidden states and their gradients are between a stage's passes and its neighbours:
+// kStageTransferSlots fixed tensors of each kind, taken by turns in the order of the program, which says when
+// one is free again. A pass copies what came out of its place, and what goes into one. So nothing is
+// allocated for what crosses, and no lane frees what another still reads.
 //
 // Thread safety: Of() from any lane; what is in the tensors is ordered by the program.
 #pragma once

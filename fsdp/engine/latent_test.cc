@@ -233,13 +233,13 @@ TEST(Latents, AJobGoesOnInAnotherMesh) {
   const Case alone{kNoShard, 1, 1};
   for (const Case& from : {kAmong, alone}) {
     v1::JobSpec saving = Spread(LatentJob(true), from);
-    const std::string folder = dir.File(std::to_string(from.world));
-    saving.mutable_checkpoint()->set_dir(folder);
+    const std::string directory = dir.File(std::to_string(from.world));
+    saving.mutable_checkpoint()->set_dir(directory);
     saving.mutable_checkpoint()->set_every_steps(3);
     Train(saving);
     for (const Case& to : {kShared, kStages, alone}) {
       v1::JobSpec job = Spread(LatentJob(true), to);
-      job.mutable_checkpoint()->set_load(folder + "/iter_0000003");
+      job.mutable_checkpoint()->set_load(directory + "/iter_0000003");
       ExpectSameRest(whole, Train(job), kRoundOff);
     }
   }

@@ -10,7 +10,7 @@
 
 #include "base/clock.h"
 #include "base/temp_dir.h"
-#include "fsdp/checkpoint/job_folder.h"
+#include "fsdp/checkpoint/job_directory.h"
 #include "fsdp/engine/departure.h"
 #include "fsdp/engine/testing/test_job.h"
 
@@ -152,7 +152,7 @@ TEST(Leaving, ACheckpointThatCannotBeWrittenHoldsNobody) {
   options.departures = {&departures[0], &departures[1]};
   options.on_rank_step = [&](int rank, const v1::StepReport& report) {
     if (report.step() != 3) return;
-    // A file where rank 0 would make the folder.
+    // A file where rank 0 would make the directory.
     if (rank == 0) std::ofstream(CheckpointPath(dir.path(), 5)) << "in the way";
     departures[rank].LeaveWithin(kLong);
   };

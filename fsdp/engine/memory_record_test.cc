@@ -37,7 +37,7 @@ class MemoryRecord : public ::testing::Test {
 
   std::unique_ptr<StepTraces> TracesOf(std::set<int64_t> memory_steps) {
     StepTraces::Options of;
-    of.folder = dir_.path();
+    of.directory = dir_.path();
     of.memory = true;
     of.memory_steps = std::move(memory_steps);
     auto traces = std::make_unique<StepTraces>(std::move(of));
@@ -122,7 +122,7 @@ TEST_F(MemoryRecord, TheFirstSpikesAreWrittenDownToo) {
 
 TEST_F(MemoryRecord, WhatIsAskedForWhileStepsRunIsRecordedFromThenOn) {
   StepTraces::Options of;
-  of.folder = dir_.path();
+  of.directory = dir_.path();
   StepTraces traces(std::move(of));
   options_.traces = {&traces};
   options_.on_step = [&](const v1::StepReport& report) {

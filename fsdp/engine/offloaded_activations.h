@@ -1,5 +1,5 @@
-// What layers keep in host memory between their forward and their backward (OffloadsActivations): out of a unit's
-// hands, over, and back into them.
+// What layers keep in host memory between their forward and their backward (OffloadsActivations): out of a
+// unit's hands, over, and back into them.
 //
 // Call order, of a micro-batch and a unit, as a program has it: Take, Offload, Drop, Fetch, PutBack. Memory
 // on the device comes from where the units' comes from, on the compute lane's stream: what Drop frees,

@@ -17,8 +17,8 @@
 // host, and a step that is submitted ahead is judged by the one before it. Where the run ends with a bad step
 // the flag stays up, since the host may have submitted a step more.
 //
-// Nor does one update anything whose experts had too little room (MeshContext::ExpertCapacity) on some rank, or
-// any that follows it: the host makes room and submits them again.
+// Nor does one update anything whose experts had too little room (MeshContext::ExpertCapacity) on some rank,
+// or any that follows it: the host makes room and submits them again.
 //
 // Selection biases that experts' choices move (Bucket::balances) have an Update as what is trained has: Norm,
 // where all ranks' choices are summed, leaves what to add, nothing in a step that is skipped.

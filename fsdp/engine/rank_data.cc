@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "fsdp/checkpoint/job_folder.h"
+#include "fsdp/checkpoint/job_directory.h"
 #include "fsdp/engine/agreement.h"
 #include "fsdp/engine/rank_fault.h"
 

@@ -10,10 +10,10 @@
 #include "base/flight_recorder.h"
 #include "base/text.h"
 #include "fsdp/checkpoint/hf_export.h"
-#include "fsdp/checkpoint/job_folder.h"
+#include "fsdp/checkpoint/job_directory.h"
 #include "fsdp/engine/agreement.h"
 #include "fsdp/engine/checkpoint_choice.h"
-#include "fsdp/engine/folder_lock.h"
+#include "fsdp/engine/directory_lock.h"
 #include "fsdp/engine/rank_fault.h"
 #include "fsdp/engine/restore.h"
 #include "fsdp/engine/snapshot.h"
@@ -45,8 +45,8 @@ absl::StatusOr<ConnectedMesh> Connect(const RankRun& run) {
   return ConnectMesh(options, spec.mesh, run.plan->whole_layout().exchanged_groups(), run.store);
 }
 
-FolderLock::Options FolderOf(const RankRun& run) {
-  FolderLock::Options options;
+DirectoryLock::Options DirectoryOf(const RankRun& run) {
+  DirectoryLock::Options options;
   options.dir = run.plan->spec.checkpoint.dir;
   options.job = run.label.job;
   options.rank = run.rank;
@@ -83,7 +83,7 @@ absl::StatusOr<Start> FindStart(const RankRun& run) {
   constexpr auto kKind = v1::RankFault::KIND_CONFIGURATION;
   const absl::StatusOr<std::optional<ChosenCheckpoint>> named =
       ChooseCheckpoint(run.plan->spec, run.label.job, run.known_step, run.store, run.rank);
-  // As rank 0 sees folders; but what another run left there stays until somebody moves it.
+  // As rank 0 sees directories; but what another run left there stays until somebody moves it.
   if (!named.ok())
     return BlamedOnFile(kKind, /*by_all=*/absl::IsFailedPrecondition(named.status()), named.status());
   const std::optional<ChosenCheckpoint>& chosen = *named;
@@ -101,7 +101,7 @@ absl::StatusOr<Start> FindStart(const RankRun& run) {
 }
 
 // A failure is told and ends nothing: the checkpoint is there.
-void Export(const RankRun& run, const FolderLock& folder) {
+void Export(const RankRun& run, const DirectoryLock& directory) {
   const Spec& spec = run.plan->spec;
   const absl::Time begin = absl::Now();
   HfExport what;
@@ -109,7 +109,7 @@ void Export(const RankRun& run, const FolderLock& folder) {
   what.attempt = run.label.attempt;
   what.checkpoint = CheckpointPath(spec.checkpoint.dir, spec.steps);
   what.stopped = [&run] { return run.stop->load(); };
-  what.may_commit = [&folder] { return folder.CheckHeld(); };
+  what.may_commit = [&directory] { return directory.CheckHeld(); };
   const absl::StatusOr<int64_t> bytes = ExportHf(spec, what);
   v1::SavedCheckpoint exported;
   exported.set_format("hf");
@@ -132,7 +132,7 @@ absl::Status TakeDevice(const Spec& spec, int index) {
   return RefusedByNode(v1::RankFault::KIND_CONFIGURATION, CheckMultipliesFp8(index));
 }
 
-absl::Status Live(const RankRun& run, Trainer* trainer, const FolderLock* folder,
+absl::Status Live(const RankRun& run, Trainer* trainer, const DirectoryLock* directory,
                   const v1::RestoredCheckpoint* restored) {
   if (run.on_made) FSDPD_RETURN_IF_ERROR(run.on_made(trainer, restored));
   const PhaseScope training(run.flight, FlightPhase::kTraining);
@@ -141,8 +141,8 @@ absl::Status Live(const RankRun& run, Trainer* trainer, const FolderLock* folder
   if (run.on_trained) FSDPD_RETURN_IF_ERROR(run.on_trained(trainer));
   const PhaseScope ending(run.flight, FlightPhase::kEnding);
   trainer->AwaitOthers();  // They may still read what this rank sent last.
-  // The folder is still locked, and nobody waits.
-  if (run.rank == 0 && run.plan->spec.checkpoint.exports_hf) Export(run, *folder);
+  // The directory is still locked, and nobody waits.
+  if (run.rank == 0 && run.plan->spec.checkpoint.exports_hf) Export(run, *directory);
   return absl::OkStatus();
 }
 
@@ -164,15 +164,16 @@ absl::Status RunRank(RankRun run) {
   const absl::Time begin = absl::Now();
   const std::atomic<bool> never{false};
   if (run.stop == nullptr) run.stop = &never;
-  std::unique_ptr<FolderLock> folder;  // Before what is there is read: an earlier attempt may still write.
+  std::unique_ptr<DirectoryLock>
+      directory;  // Before what is there is read: an earlier attempt may still write.
   std::unique_ptr<HostArenaFuture> snapshot_memory;
   if (plan.spec.checkpoint.saves()) {
-    FSDPD_ASSIGN_OR_RETURN(folder, FolderLock::Take(FolderOf(run)));
+    FSDPD_ASSIGN_OR_RETURN(directory, DirectoryLock::Take(DirectoryOf(run)));
     // After the lock: until then an earlier attempt may have its own. Populated while checkpoints are read.
     snapshot_memory = Snapshot::Allocate(plan.spec, plan.layout, {plan.spec.mesh, run.rank});
   }
   FSDPD_ASSIGN_OR_RETURN(Start start, FindStart(run));
-  if (folder != nullptr && run.rank == 0) FSDPD_RETURN_IF_ERROR(folder->Clear(start.set_aside));
+  if (directory != nullptr && run.rank == 0) FSDPD_RETURN_IF_ERROR(directory->Clear(start.set_aside));
   if (run.local == nullptr) {
     FSDPD_ASSIGN_OR_RETURN(mesh, Connect(run));
   }
@@ -194,7 +195,7 @@ absl::Status RunRank(RankRun run) {
   options.store = run.store;
   options.store_may_be_away = run.store_may_be_away;
   options.label = run.label;
-  options.folder = folder.get();
+  options.directory = directory.get();
   options.snapshot_memory = std::move(snapshot_memory);
   options.on_saved = run.on_saved;
   options.on_failed = run.on_failed;
@@ -208,7 +209,7 @@ absl::Status RunRank(RankRun run) {
     start.restored.mutable_notes()->Assign(notes.begin(), notes.end());
   }
   start.restore.reset();  // Its open files would keep the room of a checkpoint that is removed meanwhile.
-  const absl::Status status = Live(run, trainer.get(), folder.get(), resumes ? &start.restored : nullptr);
+  const absl::Status status = Live(run, trainer.get(), directory.get(), resumes ? &start.restored : nullptr);
   if (!status.ok()) {
     if (run.on_failed) run.on_failed(status);
     trainer->Abort();

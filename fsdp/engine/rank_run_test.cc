@@ -119,19 +119,19 @@ TEST(RankRun, ARankWhoseAgreementFailsAloneLeavesTheOthersGroups) {
 
 constexpr char kModel[] = "model.safetensors";
 
-// A Hugging Face folder of the test job's model.
-void WriteHf(const std::string& folder, const ModelConfig& model, char number) {
+// A Hugging Face directory of the test job's model.
+void WriteHf(const std::string& directory, const ModelConfig& model, char number) {
   std::vector<StoredTensor> tensors;
   for (const NamedParam& param : ParamsOf(model, Naming::kTransformers)) {
     const TestTensor tensor = MakeTestTensor(param.theirs, "float32", param.shape);
     tensors.push_back({tensor.name, tensor.type, tensor.shape, static_cast<int64_t>(tensor.numbers.size())});
   }
-  const auto writer = MakeHfWriter(folder, tensors, 1 << 20, "{}");
+  const auto writer = MakeHfWriter(directory, tensors, 1 << 20, "{}");
   FSDPD_CHECK_OK(writer.status());
   for (size_t i = 0; i < tensors.size(); ++i)
     FSDPD_CHECK_OK((*writer)->Write(i, std::string(tensors[i].bytes, number).data()));
   FSDPD_CHECK_OK((*writer)->Finish());
-  std::filesystem::remove(folder + "/config.json");  // Which would say another model.
+  std::filesystem::remove(directory + "/config.json");  // Which would say another model.
 }
 
 // Of a file, between rank 0's open of it and rank 1's.

@@ -56,19 +56,19 @@ const Plan& TestPlan() {
 }
 
 // Of a job after `state`: the numbers of each tensor are all the same.
-void WriteNative(const std::string& folder, const v1::JobSpec& job, TrainingState state,
+void WriteNative(const std::string& directory, const v1::JobSpec& job, TrainingState state,
                  const std::string& spec = "", float number = 0.25f) {
   const Plan plan = PlanOf(job);
   const JobFile file =
       JobFileOf(plan.spec, plan.layout, plan.layout, {plan.spec.mesh, 0}, state, {"another-job", spec});
-  const auto writer = DcpWriter::Create(folder, file.file);
+  const auto writer = DcpWriter::Create(directory, file.file);
   FSDPD_CHECK_OK(writer.status());
   const std::vector<float> numbers(1 << 16, number);
   for (size_t piece = 0; piece < file.runs.size(); ++piece)
     FSDPD_CHECK_OK((*writer)->Write(piece, numbers.data()));
   const auto sum = (*writer)->Finish();
   FSDPD_CHECK_OK(sum.status());
-  FSDPD_CHECK_OK(CommitDcp(folder, {&file.file}, {*sum}));
+  FSDPD_CHECK_OK(CommitDcp(directory, {&file.file}, {*sum}));
 }
 
 constexpr char kConfig[] = R"({"model_type": "llama", "hidden_size": 20, "intermediate_size": 36,
@@ -86,13 +86,13 @@ std::vector<TestTensor> Theirs(const ModelConfig& model) {
   return tensors;
 }
 
-void WriteHf(const std::string& folder, const std::vector<TestTensor>& tensors,
+void WriteHf(const std::string& directory, const std::vector<TestTensor>& tensors,
              const std::string& config = kConfig) {
   std::vector<StoredTensor> stored;
   for (const TestTensor& tensor : tensors) {
     stored.push_back({tensor.name, tensor.type, tensor.shape, static_cast<int64_t>(tensor.numbers.size())});
   }
-  const auto writer = MakeHfWriter(folder, stored, 1 << 20, config);
+  const auto writer = MakeHfWriter(directory, stored, 1 << 20, config);
   FSDPD_CHECK_OK(writer.status());
   for (size_t i = 0; i < tensors.size(); ++i) FSDPD_CHECK_OK((*writer)->Write(i, tensors[i].numbers.data()));
   FSDPD_CHECK_OK((*writer)->Finish());
@@ -119,7 +119,7 @@ TEST(Restore, TakesTheWholeStateOfAJob) {
             std::vector<float>(3, 0.25f));
 }
 
-TEST(Restore, TakesTheParametersOfAHuggingFaceFolder) {
+TEST(Restore, TakesTheParametersOfAHuggingFaceDirectory) {
   const TempDir dir;
   WriteHf(dir.path(), Theirs(TestPlan().spec.model));
   const auto restore = Restore::Open(TestPlan(), dir.path(), /*own=*/false);
@@ -131,7 +131,7 @@ TEST(Restore, TakesTheParametersOfAHuggingFaceFolder) {
             (std::vector<float>{15, 16, 17, 18}));
 }
 
-TEST(Restore, TellsAHuggingFaceFolderWithoutAConfig) {
+TEST(Restore, TellsAHuggingFaceDirectoryWithoutAConfig) {
   const TempDir dir;
   WriteHf(dir.path(), Theirs(TestPlan().spec.model));
   ASSERT_EQ(unlink(dir.File("config.json").c_str()), 0);

@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "base/temp_dir.h"
-#include "fsdp/checkpoint/job_folder.h"
-#include "fsdp/engine/folder_lock.h"
+#include "fsdp/checkpoint/job_directory.h"
+#include "fsdp/engine/directory_lock.h"
 #include "fsdp/engine/testing/test_job.h"
 
 namespace fsdpd {
@@ -222,7 +222,7 @@ TEST(Resume, AfterItsOwnLastStepHasNothingToDo) {
 }
 
 // What is left for others is what others' jobs start from.
-TEST(Resume, StartsFromAHuggingFaceFolderThatAJobExported) {
+TEST(Resume, StartsFromAHuggingFaceDirectoryThatAJobExported) {
   const TempDir dir;
   v1::JobSpec job = Saving(Over(TestJob(), kParams, 3), dir.path());
   job.mutable_checkpoint()->set_export_("hf");
@@ -260,7 +260,7 @@ TEST(Resume, ExportsAgainWhenOnlyThatIsLeftToDo) {
 
 TEST(Resume, AnExportThatFailsIsToldAndFailsNoJob) {
   const TempDir dir;
-  std::ofstream(dir.File("hf")) << "a file where a folder should be";
+  std::ofstream(dir.File("hf")) << "a file where a directory should be";
   v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.path());
   job.mutable_checkpoint()->set_export_("hf");
   const LocalJobResult result = RunAs(job, "job-1");
@@ -288,7 +288,7 @@ TEST(Resume, KeepsNoFileOpenOfWhatItStartedFrom) {
   EXPECT_EQ(steps, 3);
 }
 
-TEST(Resume, OfTheJobsOwnFolderGoesOnByItself) {
+TEST(Resume, OfTheJobsOwnDirectoryGoesOnByItself) {
   const TempDir dir;
   const v1::JobSpec job = Over(TestJob(), kParams, 2);
   const LocalJobResult whole = Train(job);
@@ -298,7 +298,7 @@ TEST(Resume, OfTheJobsOwnFolderGoesOnByItself) {
 }
 
 // As a job does whose nodes are gone (Restart.elastic): its samples stay, in more micro-batches.
-TEST(Resume, OfItsOwnFolderGoesOnWithFewerRanksAndThenWithAllAgain) {
+TEST(Resume, OfItsOwnDirectoryGoesOnWithFewerRanksAndThenWithAllAgain) {
   const TempDir dir;
   const v1::JobSpec job = Saving(Over(TestJob(), kParams, 4), dir.path());
   const LocalJobResult whole = Train(Over(TestJob(), kParams, 4));
@@ -347,7 +347,7 @@ TEST(Resume, SaysThatATokenFileHasChanged) {
   }
 }
 
-TEST(Resume, NeverTakesAnotherRunsFolderForItsOwn) {
+TEST(Resume, NeverTakesAnotherRunsDirectoryForItsOwn) {
   const TempDir dir;
   v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.path());
   EXPECT_FALSE(Outcome(job, "job-1", 5).ok());
@@ -356,7 +356,7 @@ TEST(Resume, NeverTakesAnotherRunsFolderForItsOwn) {
   EXPECT_THAT(status.message(), HasSubstr("iter_0000003 is of another run"));
   job.mutable_checkpoint()->set_load(dir.path());
   EXPECT_EQ(RunAs(job, "job-2").restored->step(), 3);
-  // The first to use a folder that it names as both starts fresh.
+  // The first to use a directory that it names as both starts fresh.
   job.mutable_checkpoint()->set_load(dir.File("new"));
   job.mutable_checkpoint()->set_dir(dir.File("new"));
   EXPECT_FALSE(RunAs(job, "job-3").restored.has_value());
@@ -416,7 +416,7 @@ TEST(Resume, SaysThatThereIsNothing) {
 
 TEST(Resume, GoesOnWhenACheckpointCannotBeWritten) {
   const TempDir dir;
-  std::ofstream(CheckpointPath(dir.path(), 3)) << "a file where a folder should be";
+  std::ofstream(CheckpointPath(dir.path(), 3)) << "a file where a directory should be";
   const v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.path());
   const LocalJobResult result = RunAs(job, "job-1");
   ASSERT_THAT(result.saved, SizeIs(2));
@@ -428,7 +428,7 @@ TEST(Resume, GoesOnWhenACheckpointCannotBeWritten) {
 
 TEST(Resume, FailsWhenWhatItLearntCannotBeKept) {
   const TempDir dir;
-  std::ofstream(CheckpointPath(dir.path(), 6)) << "a file where a folder should be";
+  std::ofstream(CheckpointPath(dir.path(), 6)) << "a file where a directory should be";
   const absl::Status status = Outcome(Saving(Over(TestJob(), kParams, 2), dir.path()), "job-1");
   EXPECT_THAT(status.message(), HasSubstr("the checkpoint of the last step was not written"));
   EXPECT_THAT(StepsIn(dir.path()), ElementsAre(3));
@@ -481,7 +481,7 @@ TEST(Resume, ReplacesWhatAnAttemptLeftHalf) {
   ExpectGoesOn(whole, Train(Loading(job, half)), 0);
 }
 
-// It chose before it had the folder, and then could not write the step that was there.
+// It chose before it had the directory, and then could not write the step that was there.
 TEST(Resume, StartsFromWhatTheAttemptBeforeCommitsUntilItLetsGo) {
   const TempDir dir;
   v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.path());
@@ -491,8 +491,8 @@ TEST(Resume, StartsFromWhatTheAttemptBeforeCommitsUntilItLetsGo) {
   fs::rename(newest, newest + ".later");
   LocalStore store;
   const std::atomic<bool> stop{false};
-  absl::StatusOr<std::unique_ptr<FolderLock>> before =
-      FolderLock::Take({dir.path(), "job-1", /*rank=*/0, &store, &stop});
+  absl::StatusOr<std::unique_ptr<DirectoryLock>> before =
+      DirectoryLock::Take({dir.path(), "job-1", /*rank=*/0, &store, &stop});
   ASSERT_TRUE(before.ok()) << before.status();
   job.mutable_train()->set_steps(9);
   std::optional<LocalJobResult> resumed;
@@ -506,7 +506,7 @@ TEST(Resume, StartsFromWhatTheAttemptBeforeCommitsUntilItLetsGo) {
   EXPECT_THAT(StepsIn(dir.path()), ElementsAre(9, 6, 3));
 }
 
-TEST(Resume, RefusesAFolderThatCannotBeMade) {
+TEST(Resume, RefusesADirectoryThatCannotBeMade) {
   const TempDir dir;
   std::ofstream(dir.File("file")) << "";
   const absl::Status status =

@@ -22,9 +22,9 @@
 #include "base/text.h"
 #include "fsdp/checkpoint/dcp_reader.h"
 #include "fsdp/checkpoint/dcp_writer.h"
+#include "fsdp/checkpoint/directory_fault.h"
 #include "fsdp/checkpoint/durable_file.h"
-#include "fsdp/checkpoint/folder_fault.h"
-#include "fsdp/checkpoint/job_folder.h"
+#include "fsdp/checkpoint/job_directory.h"
 #include "fsdp/comm/peer_lost.h"
 #include "fsdp/engine/bad_step.h"
 #include "fsdp/engine/rank_fault.h"
@@ -41,8 +41,8 @@ constexpr char kWritten[] = "written ";
 constexpr char kCommitted[] = "committed";
 constexpr size_t kMaxErrorBytes = 4096;
 constexpr char kFull[] = "full: ";  // In front of an error that is a full disk's.
-// How long the store may take where all is well, ranks that write more slowly aside; and how often the folder
-// is looked at then.
+// How long the store may take where all is well, ranks that write more slowly aside; and how often the
+// directory is looked at then.
 constexpr absl::Duration kSilence = absl::Seconds(2);
 constexpr absl::Duration kLook = absl::Seconds(1);
 
@@ -114,8 +114,8 @@ void Saver::Leave() {
 
 // Null where there can be none.
 FileStore* Saver::Beside() {
-  if (beside_ == nullptr && !options_.folder->token().empty()) {
-    auto opened = FileStore::Open(options_.folder->said_dir(), absl::ZeroDuration());
+  if (beside_ == nullptr && !options_.directory->token().empty()) {
+    auto opened = FileStore::Open(options_.directory->said_dir(), absl::ZeroDuration());
     if (opened.ok()) beside_ = *std::move(opened);
   }
   return beside_.get();
@@ -149,14 +149,14 @@ absl::StatusOr<std::string> Saver::AwaitSum(const Save& save, int64_t rank) {
 }
 
 // `own`: what this rank has told the store.
-absl::StatusOr<std::string> Saver::AwaitOutcome(const Save& save, const std::string& folder,
+absl::StatusOr<std::string> Saver::AwaitOutcome(const Save& save, const std::string& directory,
                                                 const std::string& own) {
   bool told = false;
   return AwaitWord(0, OutcomeKey(save.number), [&]() -> std::optional<std::string> {
     if (Beside() == nullptr) return std::nullopt;
     if (!told) told = Beside()->Set(RankKey(save.number, options_.position.rank), own).ok();
     // Of rank 0 that had no need to look here. It was none when this rank's file got its name.
-    if (absl::StartsWith(own, kWritten) && IsCheckpoint(folder)) return kCommitted;
+    if (absl::StartsWith(own, kWritten) && IsCheckpoint(directory)) return kCommitted;
     absl::StatusOr<std::string> said = Beside()->Get(OutcomeKey(save.number), absl::ZeroDuration());
     return said.ok() ? std::optional<std::string>(*std::move(said)) : std::nullopt;
   });
@@ -217,16 +217,16 @@ void Saver::Run() {
 void Saver::Do(const Save& save) {
   const Plan& plan = *options_.plan;
   const int64_t rank = options_.position.rank;
-  const std::string folder = CheckpointPath(plan.spec.checkpoint.dir, save.state.step);
+  const std::string directory = CheckpointPath(plan.spec.checkpoint.dir, save.state.step);
   JobFile file;
   absl::StatusOr<DcpSum> sum = DcpSum();
   // Without memory, or a thread, a save is not written, and training goes on.
   const absl::Status written = CatchTorch([&]() -> absl::Status {
     file =
         JobFileOf(plan.spec, plan.layout, plan.whole_layout(), options_.position, save.state, options_.label);
-    FSDPD_RETURN_IF_ERROR(options_.folder->Keep());
+    FSDPD_RETURN_IF_ERROR(options_.directory->Keep());
     if (!file.empty()) {
-      FSDPD_ASSIGN_OR_RETURN(sum, WriteFile(save, folder, file));
+      FSDPD_ASSIGN_OR_RETURN(sum, WriteFile(save, directory, file));
     }
     return absl::OkStatus();
   });
@@ -237,18 +237,18 @@ void Saver::Do(const Save& save) {
   if (const absl::Status told = options_.store->Set(RankKey(save.number, rank), own); !told.ok()) {
     outcome = told;
   } else {
-    outcome = rank == 0 ? Decide(save, folder, own, &of_peer) : AwaitOutcome(save, folder, own);
+    outcome = rank == 0 ? Decide(save, directory, own, &of_peer) : AwaitOutcome(save, directory, own);
     // Unless it is this rank's own error that rank 0 repeats.
     if (rank > 0) of_peer = sum.ok() || !outcome.ok() || *outcome != TellError(ParseSum(rank, own).status());
   }
   const bool committed = outcome.ok() && *outcome == kCommitted;
   // Only what this save wrote, and when rank 0 has said that nothing comes of it: a rank that leaves before
   // it knows may be one whose file rank 0 is about to commit.
-  if (outcome.ok() && !committed && !IsCheckpoint(folder)) {
-    if (sum.ok()) unlink(absl::StrCat(folder, "/", file.file.name).c_str());
+  if (outcome.ok() && !committed && !IsCheckpoint(directory)) {
+    if (sum.ok()) unlink(absl::StrCat(directory, "/", file.file.name).c_str());
     // Of a commit that failed.
-    if (sum.ok() && rank == 0) unlink(absl::StrCat(folder, "/", kDcpSumsName).c_str());
-    rmdir(folder.c_str());  // The last one to go takes it away, also where none could write.
+    if (sum.ok() && rank == 0) unlink(absl::StrCat(directory, "/", kDcpSumsName).c_str());
+    rmdir(directory.c_str());  // The last one to go takes it away, also where none could write.
   }
   MutexLock lock(&mutex_);
   last_ = !outcome.ok() ? outcome.status() : committed ? absl::OkStatus() : ErrorTold("", *outcome);
@@ -259,31 +259,31 @@ void Saver::Do(const Save& save) {
 }
 
 // Rank 0's: what comes of a save, in the words that the others read.
-absl::StatusOr<std::string> Saver::Decide(const Save& save, const std::string& folder, const std::string& own,
-                                          bool* of_peer) {
+absl::StatusOr<std::string> Saver::Decide(const Save& save, const std::string& directory,
+                                          const std::string& own, bool* of_peer) {
   absl::StatusOr<int64_t> bytes = 0;
   const absl::Status caught = CatchTorch([&] {
-    bytes = Commit(save, folder, own);
+    bytes = Commit(save, directory, own);
     return absl::OkStatus();
   });
   if (!caught.ok()) bytes = caught;
-  Tell(save, folder, bytes);
+  Tell(save, directory, bytes);
   *of_peer = IsPeerLost(bytes.status());
   const std::string outcome = bytes.ok() ? std::string(kCommitted) : TellError(bytes.status());
   FSDPD_RETURN_IF_ERROR(options_.store->Set(OutcomeKey(save.number), outcome));
   if (beside_ != nullptr) beside_->Set(OutcomeKey(save.number), outcome).IgnoreError();
   if (!bytes.ok()) return outcome;
   const absl::Status tidied = CatchTorch([&] {
-    Tidy(save.state.step, folder);
+    Tidy(save.state.step, directory);
     return absl::OkStatus();
   });
   if (!tidied.ok()) LogWarning("after the checkpoint of step %d: %s", save.state.step, tidied.message());
   return outcome;
 }
 
-absl::StatusOr<DcpSum> Saver::WriteFile(const Save& save, const std::string& folder, const JobFile& file) {
-  FSDPD_RETURN_IF_ERROR(MakeFolder(folder));
-  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpWriter> writer, DcpWriter::Create(folder, file.file));
+absl::StatusOr<DcpSum> Saver::WriteFile(const Save& save, const std::string& directory, const JobFile& file) {
+  FSDPD_RETURN_IF_ERROR(MakeDirectory(directory));
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpWriter> writer, DcpWriter::Create(directory, file.file));
   const auto steps_taken = static_cast<float>(save.state.steps_taken);
   std::atomic<size_t> next{0};
   std::vector<absl::Status> statuses(options_.plan->spec.device == DeviceKind::kCuda ? kCudaWriters : 1);
@@ -319,7 +319,8 @@ absl::StatusOr<DcpSum> Saver::WriteFile(const Save& save, const std::string& fol
 }
 
 // Of all files, by bytes.
-absl::StatusOr<int64_t> Saver::Commit(const Save& save, const std::string& folder, const std::string& own) {
+absl::StatusOr<int64_t> Saver::Commit(const Save& save, const std::string& directory,
+                                      const std::string& own) {
   const Plan& plan = *options_.plan;
   std::vector<JobFile> files;
   std::vector<DcpSum> sums;
@@ -344,17 +345,17 @@ absl::StatusOr<int64_t> Saver::Commit(const Save& save, const std::string& folde
   FSDPD_RETURN_IF_ERROR(failed);
   std::vector<const DcpFile*> layouts;
   for (const JobFile& file : files) layouts.push_back(&file.file);
-  // The folder's own name first: once it is a checkpoint nothing may fail that says it is none.
-  FSDPD_RETURN_IF_ERROR(SyncFolder(plan.spec.checkpoint.dir));
-  FSDPD_RETURN_IF_ERROR(CommitDcp(folder, layouts, sums));
+  // The directory's own name first: once it is a checkpoint nothing may fail that says it is none.
+  FSDPD_RETURN_IF_ERROR(SyncDirectory(plan.spec.checkpoint.dir));
+  FSDPD_RETURN_IF_ERROR(CommitDcp(directory, layouts, sums));
   return bytes;
 }
 
 // The checkpoint is there, and told: to remove old ones may take long, and what fails is no reason to call it
 // lost.
-void Saver::Tidy(int64_t step, const std::string& folder) {
+void Saver::Tidy(int64_t step, const std::string& directory) {
   const CheckpointConfig& checkpoint = options_.plan->spec.checkpoint;
-  own_[folder] = true;
+  own_[directory] = true;
   const auto is_own = [this](const std::string& path) {
     const auto [known, is_new] = own_.emplace(path, false);
     if (!is_new || options_.label.job.empty()) return known->second;
@@ -367,10 +368,10 @@ void Saver::Tidy(int64_t step, const std::string& folder) {
   if (!status.ok()) LogWarning("after the checkpoint of step %d: %s", step, status.message());
 }
 
-void Saver::Tell(const Save& save, const std::string& folder, const absl::StatusOr<int64_t>& bytes) {
+void Saver::Tell(const Save& save, const std::string& directory, const absl::StatusOr<int64_t>& bytes) {
   v1::SavedCheckpoint saved;
   saved.set_step(save.state.step);
-  saved.set_path(folder);
+  saved.set_path(directory);
   saved.set_seconds(SecondsSince(save.begin));
   saved.set_stall_seconds(save.stall_seconds);
   saved.set_unix_nanos(absl::GetCurrentTimeNanos());

@@ -7,8 +7,8 @@
 //   AwaitLast()   the last save is on disk, or not: what came of it.
 //   Finish()      after the last step.
 //
-// The directory is this attempt's (folder_lock.h), and so are the files' names (JobLabel::attempt): a rank of
-// an earlier attempt that was cut off and still writes cannot replace a file of this one.
+// The directory is this attempt's (directory_lock.h), and so are the files' names (JobLabel::attempt): a rank
+// of an earlier attempt that was cut off and still writes cannot replace a file of this one.
 //
 // Ranks tell each other through the store: saves are numbered, and a rank sets its sum of each ("save/N/R"),
 // rank 0 the outcome ("save/N"). When one file cannot be written there is no checkpoint, every rank that
@@ -16,9 +16,9 @@
 // next save, so no other waits for it for ever.
 //
 // The store may be silent: ranks of several nodes reach it through a coordinator, which may be away. Where
-// Options::store_may_be_away, a rank that has waited for some seconds says its sum in a folder beside the
+// Options::store_may_be_away, a rank that has waited for some seconds says its sum in a directory beside the
 // checkpoints too, where rank 0 looks, and takes a checkpoint that is there for one that was committed: all
-// nodes share the folder. So what is saved meanwhile counts, of ranks that are told to leave too.
+// nodes share the directory. So what is saved meanwhile counts, of ranks that are told to leave too.
 //
 // Thread safety: one thread; Options::on_saved is called from another one. Errors: only of Finish, where the
 // checkpoint of the last step was asked for and is not there: what the job has learnt would be lost.
@@ -41,7 +41,7 @@
 #include "fsdp/checkpoint/job_file.h"
 #include "fsdp/comm/file_store.h"
 #include "fsdp/comm/store.h"
-#include "fsdp/engine/folder_lock.h"
+#include "fsdp/engine/directory_lock.h"
 #include "fsdp/engine/snapshot.h"
 #include "fsdp/plan/plan.h"
 #include "proto/fsdpd/v1/telemetry.pb.h"
@@ -57,12 +57,12 @@ class Saver {
     JobLabel label;
     bool store_may_be_away = false;
     const std::atomic<bool>* stop = nullptr;  // AwaitFree() waits no longer once it is set.
-    FolderLock* folder = nullptr;
+    DirectoryLock* directory = nullptr;
     // Rank 0: of each checkpoint, also of one that could not be written. May be empty.
     std::function<void(const v1::SavedCheckpoint&)> on_saved;
   };
 
-  // `snapshot`, plan, store and folder outlive the saver.
+  // `snapshot`, plan, store and directory outlive the saver.
   Saver(Options options, const Snapshot* snapshot);
   ~Saver();
 
@@ -88,24 +88,24 @@ class Saver {
   absl::StatusOr<std::string> AwaitWord(int64_t rank, const std::string& key,
                                         const std::function<std::optional<std::string>()>& beside);
   absl::StatusOr<std::string> AwaitSum(const Save& save, int64_t rank);
-  absl::StatusOr<std::string> AwaitOutcome(const Save& save, const std::string& folder,
+  absl::StatusOr<std::string> AwaitOutcome(const Save& save, const std::string& directory,
                                            const std::string& own);
   void Run();
   void Do(const Save& save);
   // `of_peer`: whether another rank's error is why nothing was committed.
-  absl::StatusOr<std::string> Decide(const Save& save, const std::string& folder, const std::string& own,
+  absl::StatusOr<std::string> Decide(const Save& save, const std::string& directory, const std::string& own,
                                      bool* of_peer);
-  absl::StatusOr<DcpSum> WriteFile(const Save& save, const std::string& folder, const JobFile& file);
-  absl::StatusOr<int64_t> Commit(const Save& save, const std::string& folder, const std::string& own);
-  void Tidy(int64_t step, const std::string& folder);
-  void Tell(const Save& save, const std::string& folder, const absl::StatusOr<int64_t>& bytes);
+  absl::StatusOr<DcpSum> WriteFile(const Save& save, const std::string& directory, const JobFile& file);
+  absl::StatusOr<int64_t> Commit(const Save& save, const std::string& directory, const std::string& own);
+  void Tidy(int64_t step, const std::string& directory);
+  void Tell(const Save& save, const std::string& directory, const absl::StatusOr<int64_t>& bytes);
 
   const Options options_;
   const Snapshot* const snapshot_;
   std::unique_ptr<FileStore> beside_;  // The worker's; null: not needed so far.
   bool told_of_threads_ = false;       // That there are too few of them. Likewise.
   bool store_is_away_ = false;         // When it was last asked. The worker's, as beside_.
-  std::map<std::string, bool> own_;    // The worker's: whether a checkpoint in the folder is the job's.
+  std::map<std::string, bool> own_;    // The worker's: whether a checkpoint in the directory is the job's.
 
   mutable Mutex mutex_;
   CondVar changed_;

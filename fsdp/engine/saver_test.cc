@@ -15,7 +15,7 @@
 #include "base/check.h"
 #include "base/temp_dir.h"
 #include "fsdp/checkpoint/dcp_verify.h"
-#include "fsdp/checkpoint/job_folder.h"
+#include "fsdp/checkpoint/job_directory.h"
 #include "fsdp/comm/file_store.h"
 #include "fsdp/comm/peer_lost.h"
 
@@ -46,27 +46,27 @@ Plan PlanOf(const std::string& dir) {
 constexpr char kToken[] = "of-rank-0";
 
 // As rank 0 does.
-void TakeFolder(const std::string& dir) { std::ofstream(dir + "/.fsdpd_lock") << "- " << kToken; }
+void TakeDirectory(const std::string& dir) { std::ofstream(dir + "/.fsdpd_lock") << "- " << kToken; }
 
 // Takes what is set, and is gone for who asks: as the channel of a rank that is leaving.
 class LeavingStore : public Store {
  public:
   absl::Status Set(const std::string&, const std::string&) override { return absl::OkStatus(); }
   absl::StatusOr<std::string> Get(const std::string& key, absl::Duration) override {
-    if (key == "save/folder") return std::string(kToken);
+    if (key == "save/directory") return std::string(kToken);
     return absl::UnavailableError("leaving");
   }
 };
 
-// For a saver's options, whose folder it takes.
-std::unique_ptr<FolderLock> FolderOf(const Saver::Options& options) {
-  FolderLock::Options folder;
-  folder.dir = options.plan->spec.checkpoint.dir;
-  folder.job = options.label.job;
-  folder.rank = options.position.rank;
-  folder.store = options.store;
-  folder.stop = options.stop;
-  absl::StatusOr<std::unique_ptr<FolderLock>> taken = FolderLock::Take(folder);
+// For a saver's options, whose directory it takes.
+std::unique_ptr<DirectoryLock> DirectoryOf(const Saver::Options& options) {
+  DirectoryLock::Options directory;
+  directory.dir = options.plan->spec.checkpoint.dir;
+  directory.job = options.label.job;
+  directory.rank = options.position.rank;
+  directory.store = options.store;
+  directory.stop = options.stop;
+  absl::StatusOr<std::unique_ptr<DirectoryLock>> taken = DirectoryLock::Take(directory);
   FSDPD_CHECK_OK(taken.status());
   return *std::move(taken);
 }
@@ -83,8 +83,8 @@ absl::Status SaveAlone(const Plan& plan, Store* store, int attempt = 1) {
   options.store = store;
   options.label.attempt = attempt;
   options.stop = &stop;
-  const std::unique_ptr<FolderLock> folder = FolderOf(options);
-  options.folder = folder.get();
+  const std::unique_ptr<DirectoryLock> directory = DirectoryOf(options);
+  options.directory = directory.get();
   Saver saver(options, snapshot->get());
   saver.Write({3, 12, 3, 1, 0});
   return saver.AwaitLast();
@@ -93,7 +93,7 @@ absl::Status SaveAlone(const Plan& plan, Store* store, int attempt = 1) {
 // Rank 0 may be committing it: without the file that would be a damaged checkpoint, and older ones go.
 TEST(Saver, KeepsItsFileWhenItLeavesBeforeItKnowsWhatCameOfIt) {
   const TempDir dir;
-  TakeFolder(dir.path());
+  TakeDirectory(dir.path());
   LeavingStore store;
   EXPECT_FALSE(SaveAlone(PlanOf(dir.path()), &store).ok());
   EXPECT_TRUE(fs::exists(CheckpointPath(dir.path(), 3) + "/__1_0.distcp"));
@@ -101,9 +101,9 @@ TEST(Saver, KeepsItsFileWhenItLeavesBeforeItKnowsWhatCameOfIt) {
 
 TEST(Saver, RemovesItsFileWhenNothingCameOfIt) {
   const TempDir dir;
-  TakeFolder(dir.path());
+  TakeDirectory(dir.path());
   LocalStore store;
-  ASSERT_TRUE(store.Set("save/folder", kToken).ok());
+  ASSERT_TRUE(store.Set("save/directory", kToken).ok());
   ASSERT_TRUE(store.Set("save/0", "rank 0: write __0_0.distcp: No space left on device").ok());
   EXPECT_TRUE(IsPeerLost(SaveAlone(PlanOf(dir.path()), &store)));
   EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 3)));
@@ -112,18 +112,18 @@ TEST(Saver, RemovesItsFileWhenNothingCameOfIt) {
 // The last save of a job on a full disk: "rank 1 failed ...: rank 0: reserve 877673 bytes".
 TEST(Saver, AnErrorOfRank0IsNotRank1sThoughItsOwnFileFailedToo) {
   const TempDir dir;
-  TakeFolder(dir.path());
+  TakeDirectory(dir.path());
   std::ofstream(CheckpointPath(dir.path(), 3)) << "a file where its directory would be";
   const Plan plan = PlanOf(dir.path());
   LocalStore first;
-  ASSERT_TRUE(first.Set("save/folder", kToken).ok());
+  ASSERT_TRUE(first.Set("save/directory", kToken).ok());
   ASSERT_TRUE(first.Set("save/0", "rank 0: reserve 877673 bytes").ok());
   const absl::Status of_rank_0 = SaveAlone(plan, &first);
   EXPECT_TRUE(IsPeerLost(of_rank_0)) << of_rank_0;
   const absl::StatusOr<std::string> own = first.Get("save/0/1", absl::ZeroDuration());
   ASSERT_TRUE(own.ok()) << own.status();
   LocalStore second;
-  ASSERT_TRUE(second.Set("save/folder", kToken).ok());
+  ASSERT_TRUE(second.Set("save/directory", kToken).ok());
   ASSERT_TRUE(second.Set("save/0", "rank 1: " + *own).ok());
   const absl::Status of_itself = SaveAlone(plan, &second);
   EXPECT_FALSE(of_itself.ok());
@@ -144,8 +144,8 @@ TEST(Saver, AnErrorOfRank1IsNotRank0s) {
   options.position = position;
   options.store = &store;
   options.stop = &stop;
-  const std::unique_ptr<FolderLock> folder = FolderOf(options);
-  options.folder = folder.get();
+  const std::unique_ptr<DirectoryLock> directory = DirectoryOf(options);
+  options.directory = directory.get();
   Saver saver(options, snapshot->get());
   saver.Write({plan.spec.steps, 12, 3, 1, 0});
   const absl::Status saved = saver.Finish();
@@ -156,7 +156,7 @@ TEST(Saver, AnErrorOfRank1IsNotRank0s) {
 // It had no way to hear that its attempt is over, and renamed its file over that of a committed checkpoint.
 TEST(Saver, ARankOfAnEarlierAttemptDoesNotReplaceAFileOfThisOne) {
   const TempDir dir;
-  TakeFolder(dir.path());
+  TakeDirectory(dir.path());
   LeavingStore store;
   const Plan plan = PlanOf(dir.path());
   EXPECT_FALSE(SaveAlone(plan, &store, /*attempt=*/2).ok());
@@ -183,8 +183,8 @@ TEST(Saver, NamesTheRankThatWasKilledInTheMiddle) {
   options.position = position;
   options.store = store->get();
   options.stop = &stop;
-  const std::unique_ptr<FolderLock> folder = FolderOf(options);
-  options.folder = folder.get();
+  const std::unique_ptr<DirectoryLock> directory = DirectoryOf(options);
+  options.directory = directory.get();
   Saver saver(options, snapshot->get());
   saver.Write({3, 12, 3, 1, 0});
   const absl::Status saved = saver.AwaitLast();
@@ -196,7 +196,7 @@ TEST(Saver, NamesTheRankThatWasKilledInTheMiddle) {
 class SilentStore : public LocalStore {
  public:
   absl::StatusOr<std::string> Get(const std::string& key, absl::Duration timeout) override {
-    if (key == "save/folder") return LocalStore::Get(key, timeout);
+    if (key == "save/directory") return LocalStore::Get(key, timeout);
     return absl::DeadlineExceededError("silence");
   }
 };
@@ -216,8 +216,8 @@ TEST(Saver, CommitsWhileTheStoreIsSilent) {
     options.store = &store;
     options.store_may_be_away = true;
     options.stop = &stop;
-    const std::unique_ptr<FolderLock> folder = FolderOf(options);
-    options.folder = folder.get();
+    const std::unique_ptr<DirectoryLock> directory = DirectoryOf(options);
+    options.directory = directory.get();
     Saver saver(options, snapshot->get());
     for (const int64_t step : {3, 6}) {
       saver.Write({step, 4 * step, step, 1, 0});
@@ -236,7 +236,7 @@ TEST(Saver, CommitsWhileTheStoreIsSilent) {
 }
 
 // Whose lock went with it: two runs would write into the one that is made again.
-TEST(Saver, AFolderThatIsRemovedIsTakenAgainOrNothingIsSavedThere) {
+TEST(Saver, ADirectoryThatIsRemovedIsTakenAgainOrNothingIsSavedThere) {
   const TempDir root;
   const std::string dir = root.File("run");
   const Plan plan = PlanOf(dir);
@@ -253,8 +253,8 @@ TEST(Saver, AFolderThatIsRemovedIsTakenAgainOrNothingIsSavedThere) {
   options.store = &store;
   options.stop = &stop;
   options.label.job = "first";
-  const std::unique_ptr<FolderLock> folder = FolderOf(options);
-  options.folder = folder.get();
+  const std::unique_ptr<DirectoryLock> directory = DirectoryOf(options);
+  options.directory = directory.get();
   Saver saver(options, snapshot->get());
   const auto save = [&](int64_t step) {
     saver.Write({step, 4 * step, step, 1, 0});
@@ -263,12 +263,12 @@ TEST(Saver, AFolderThatIsRemovedIsTakenAgainOrNothingIsSavedThere) {
   fs::remove_all(dir);
   EXPECT_THAT(save(3).message(), ::testing::HasSubstr("rank 1 has no file")) << "rank 0 could write its own";
   LocalStore other;
-  FolderLock::Options second;
+  DirectoryLock::Options second;
   second.dir = dir;
   second.job = "second";
   second.store = &other;
   second.stop = &stop;
-  EXPECT_THAT(FolderLock::Take(second).status().message(), ::testing::HasSubstr("is locked by first"));
+  EXPECT_THAT(DirectoryLock::Take(second).status().message(), ::testing::HasSubstr("is locked by first"));
 
   fs::remove_all(dir);
   fs::create_directories(dir);

@@ -150,13 +150,13 @@ TEST(Tensor, AJobGoesOnWithOtherSlices) {
   const Case four{kParams, 8, 4, 1, 1}, none{kParams, 2, 1, 1, 3};
   for (const Case& from : {kShared, four, none}) {
     v1::JobSpec saving = Cut(SplitJob(), from);
-    const std::string folder = dir.File(std::to_string(from.tensor));
-    saving.mutable_checkpoint()->set_dir(folder);
+    const std::string directory = dir.File(std::to_string(from.tensor));
+    saving.mutable_checkpoint()->set_dir(directory);
     saving.mutable_checkpoint()->set_every_steps(3);
     Train(saving);
     for (const Case& to : {kShared, four, none, Case{kNoShard, 4, 2, 2, 1}}) {
       v1::JobSpec job = Cut(SplitJob(), to);
-      job.mutable_checkpoint()->set_load(folder + "/iter_0000003");
+      job.mutable_checkpoint()->set_load(directory + "/iter_0000003");
       const LocalJobResult resumed = Train(job);
       ASSERT_EQ(resumed.reports[0].size(), 3u);
       const std::string what = std::to_string(from.tensor) + " to " + std::to_string(to.tensor);

@@ -262,10 +262,10 @@ absl::Status Trainer::MakeSaver(std::unique_ptr<HostArenaFuture> memory) {
   saver.store = options_.store;
   saver.store_may_be_away = options_.store_may_be_away;
   saver.label = options_.label;
-  saver.folder = options_.folder;
+  saver.directory = options_.directory;
   saver.stop = options_.stop;
   saver.on_saved = options_.on_saved;
-  FSDPD_CHECK(saver.folder != nullptr);
+  FSDPD_CHECK(saver.directory != nullptr);
   saver_ = std::make_unique<Saver>(std::move(saver), snapshot_.get());
   return absl::OkStatus();
 }

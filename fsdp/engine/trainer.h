@@ -75,7 +75,7 @@ struct TrainerOptions {
   bool store_may_be_away = false;
   // Where the spec saves: whose checkpoints they are, where, and who hears of them (Saver::Options).
   JobLabel label = {};
-  FolderLock* folder = nullptr;
+  DirectoryLock* directory = nullptr;
   std::function<void(const v1::SavedCheckpoint&)> on_saved = {};
   // From Snapshot::Allocate(); null: Make allocates it.
   std::unique_ptr<HostArenaFuture> snapshot_memory = nullptr;

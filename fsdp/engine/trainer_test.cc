@@ -98,7 +98,7 @@ TEST_P(TracedSteps, AreThoseThatWereAskedForAndFollowEachOther) {
   options.run_ahead_on_cpu = GetParam();
   for (int rank = 0; rank < 2; ++rank) {
     StepTraces::Options of;
-    of.folder = dir.path();
+    of.directory = dir.path();
     of.rank = rank;
     of.steps = {2, 3, 6};
     traces.push_back(std::make_unique<StepTraces>(std::move(of)));

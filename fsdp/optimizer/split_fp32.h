@@ -1,5 +1,5 @@
-// fp32 numbers of a rank in two flat tensors of 16 bits each, as fsdp/kernels/split_fp32.h splits them: the first
-// is their bf16 and can be sent as it is. Four bytes a number, as fp32 has.
+// fp32 numbers of a rank in two flat tensors of 16 bits each, as fsdp/kernels/split_fp32.h splits them: the
+// first is their bf16 and can be sent as it is. Four bytes a number, as fp32 has.
 //
 // Thread safety: different ranges may be written at once. LibTorch's exceptions pass through.
 #pragma once

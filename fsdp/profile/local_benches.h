@@ -1,4 +1,4 @@
-// Ranks as threads that meet in memory, for this folder's tests.
+// Ranks as threads that meet in memory, for this directory's tests.
 #pragma once
 
 #include <functional>

@@ -200,20 +200,20 @@ void StepTraces::WriteFiles(Record* record, WrittenTrace* written) {
 }
 
 absl::Status StepTraces::WriteFile(const std::string& name, const std::string& text, WrittenFile* written) {
-  if (options_.folder.empty()) {
-    return absl::FailedPreconditionError("its agent is of a release that names no folder for it");
+  if (options_.directory.empty()) {
+    return absl::FailedPreconditionError("its agent is of a release that names no directory for it");
   }
   if (files_ >= kMaxTraceFiles) {
     return absl::ResourceExhaustedError(absl::StrCat("the rank has written ", kMaxTraceFiles,
                                                      " traces in this attempt, which is all it may"));
   }
-  written->path = absl::StrCat(options_.folder, "/", name);
+  written->path = absl::StrCat(options_.directory, "/", name);
   written->bytes = static_cast<int64_t>(text.size());
   if (written->bytes > kMaxTraceBytes) {
     return absl::ResourceExhaustedError(
         absl::StrCat("it would have ", written->bytes, " bytes, and a trace may have ", kMaxTraceBytes));
   }
-  FSDPD_RETURN_IF_ERROR(ReplaceFile(options_.folder, name, text));
+  FSDPD_RETURN_IF_ERROR(ReplaceFile(options_.directory, name, text));
   ++files_;
   return absl::OkStatus();
 }

@@ -1,6 +1,6 @@
 // A rank's traces: which of its steps are written down, and the files that they come to, in the attempt's
-// folder on its node (base/trace_file.h). Beside a trace, or without one, goes what the allocator holds after
-// the step (memory_file.h), where that was asked for.
+// directory on its node (base/trace_file.h). Beside a trace, or without one, goes what the allocator holds
+// after the step (memory_file.h), where that was asked for.
 //
 // The steps of a spec are known from the start. More are asked for while the job runs, by step number, so
 // that all ranks trace the same; a rank that hears of a step too late says so, and writes the others.
@@ -48,7 +48,7 @@ struct WrittenTrace : WrittenFile {  // Without path and error: only its memory 
 class StepTraces {
  public:
   struct Options {
-    std::string folder;  // Empty: the agent named none, and nothing is written.
+    std::string directory;  // Empty: the agent named none, and nothing is written.
     int rank = 0;
     std::set<int64_t> steps;  // Of the spec.
     bool memory = false;      // Allocations are recorded from the start, and the first spikes are written.

@@ -25,7 +25,7 @@ class StepTracesTest : public ::testing::Test {
  protected:
   StepTraces::Options Options(std::set<int64_t> steps) {
     StepTraces::Options options;
-    options.folder = dir_.path();
+    options.directory = dir_.path();
     options.rank = 3;
     options.steps = std::move(steps);
     options.on_written = [this](const WrittenTrace& trace) {
@@ -198,7 +198,7 @@ TEST_F(StepTracesTest, AnAskIsBounded) {
 
 TEST_F(StepTracesTest, WhatCannotBeWrittenIsTold) {
   StepTraces::Options options = Options({1});
-  options.folder = dir_.File("gone");
+  options.directory = dir_.File("gone");
   StepTraces traces(std::move(options));
   traces.Write(Step(1));
   EXPECT_TRUE(traces.AwaitWritten(absl::Minutes(1)));
@@ -206,14 +206,14 @@ TEST_F(StepTracesTest, WhatCannotBeWrittenIsTold) {
   EXPECT_NE(Written()[0].error.find("No such file or directory"), std::string::npos) << Written()[0].error;
 }
 
-TEST_F(StepTracesTest, AnAgentThatNamesNoFolderGetsNoFile) {
+TEST_F(StepTracesTest, AnAgentThatNamesNoDirectoryGetsNoFile) {
   StepTraces::Options options = Options({1});
-  options.folder = "";
+  options.directory = "";
   StepTraces traces(std::move(options));
   traces.Write(Step(1));
   EXPECT_TRUE(traces.AwaitWritten(absl::Minutes(1)));
   ASSERT_EQ(Written().size(), 1u);
-  EXPECT_EQ(Written()[0].error, "its agent is of a release that names no folder for it");
+  EXPECT_EQ(Written()[0].error, "its agent is of a release that names no directory for it");
 }
 
 // Who is told of the first stands for a disk that hangs: both hold the thread.

@@ -11,7 +11,7 @@ from harness.wheel import TOOLS
 if not TOOLS.exists():
     raise pytest.UsageError("run deploy/setup --tools, as tests/run does")
 if "fsdpd" in sys.modules:
-    raise pytest.UsageError("tests/clients runs in a process of its own: other folders' stubs are imported already")
+    raise pytest.UsageError("tests/clients runs in a process of its own: other directories' stubs are imported already")
 SITE = wheel.installed()
 sys.path.insert(0, str(SITE))
 
@@ -29,8 +29,8 @@ def site():
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory):
     """A cluster that asks who calls, for all tests that leave it as it is."""
-    folder = tmp_path_factory.mktemp("shared")
-    with Cluster(folder, agents=1, slots=2, security=Security(folder / "security")) as cluster:
+    directory = tmp_path_factory.mktemp("shared")
+    with Cluster(directory, agents=1, slots=2, security=Security(directory / "security")) as cluster:
         yield cluster
 
 

@@ -12,16 +12,16 @@ def small(steps=5, **sections):
     return spec(steps, **{"resources": {"nodes": 1, "ranks_per_node": 2}, **sections})
 
 
-def failing(folder):
+def failing(directory):
     """Its ranks find no tokens."""
-    return small(data={"synthetic": None, "tokens": [{"path": str(folder / "nothing-here"), "type": "u8"}]})
+    return small(data={"synthetic": None, "tokens": [{"path": str(directory / "nothing-here"), "type": "u8"}]})
 
 
 def environment(cluster, person="ada", **more):
     return {**os.environ, "FSDPD_SERVER": cluster.address, **cluster.security.environment(person), **more}
 
 
-def written(folder, made, name="job.yaml"):
-    path = folder / name
+def written(directory, made, name="job.yaml"):
+    path = directory / name
     path.write_text(yaml.safe_dump(made))
     return path

@@ -43,8 +43,8 @@ TEXTS = [f"Line {number}: the quick brown fox, naïve café 🦊, jumps {'over '
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory):
-    """A folder as Hugging Face's are: tokenizer.json, and a chat template beside it."""
-    folder = tmp_path_factory.mktemp("model")
+    """A directory as Hugging Face's are: tokenizer.json, and a chat template beside it."""
+    directory = tmp_path_factory.mktemp("model")
     made = tokenizers.Tokenizer(models.BPE())
     made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     made.train_from_iterator(TEXTS, trainers.BpeTrainer(
@@ -53,9 +53,9 @@ def model(tmp_path_factory):
     # Neither is to cut or to fill up a document.
     made.enable_truncation(8)
     made.enable_padding(length=64)
-    made.save(str(folder / "tokenizer.json"))
-    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": MARKED, "eos_token": "<|turn_end|>"}))
-    return folder
+    made.save(str(directory / "tokenizer.json"))
+    (directory / "tokenizer_config.json").write_text(json.dumps({"chat_template": MARKED, "eos_token": "<|turn_end|>"}))
+    return directory
 
 
 @pytest.fixture(scope="session")
@@ -69,7 +69,7 @@ def library(model):
 
 @pytest.fixture
 def run(capfd, tmp_path, monkeypatch):
-    """Runs a command in the test's folder: (exit code, stdout, stderr)."""
+    """Runs a command in the test's directory: (exit code, stdout, stderr)."""
     monkeypatch.chdir(tmp_path)
 
     def call(*words):
@@ -251,7 +251,7 @@ def test_the_end_that_a_post_processor_writes_counts_as_the_answer_before_it(run
     ("a.txt", b"x", ["--type", "u8"], "--type u8: does not hold the "),
     ("a.txt", b"x", ["--tokenizer", "a.txt"], "a.txt: tokenizers 0."),
     ("a.txt", b"x", ["--tokenizer", "absent.json"], "absent.json: No such file"),
-    ("a.txt", b"x", ["--out", "no/where"], "there is no folder no"),
+    ("a.txt", b"x", ["--out", "no/where"], "there is no directory no"),
     ("a.jsonl", b'{"messages": []}\n', ["--as", "chat"], "a.jsonl:1: field 'messages' is empty, and a list of messages"),
     ("a.jsonl", b'{"messages": [{"content": "x"}]}\n', ["--as", "chat"], "message 0 of 'messages' is no object with a role"),
     ("a.jsonl", b'{"prompt": "x", "completion": []}\n', ["--as", "completion"], "'prompt' is a text and 'completion' is a "
@@ -313,12 +313,12 @@ def test_ctrl_c_leaves_no_file_and_a_second_run_at_once_is_refused(site, model, 
 
 def test_a_full_disk_leaves_no_file(site, run, model, tmp_path):
     source = jsonl(tmp_path / "in.jsonl", [{"text": TEXTS[number % 300]} for number in range(3000)])
-    folder = tmp_path / "limited"
-    folder.mkdir()
-    limited = process(site, "tokenize", source, "--tokenizer", model, "--out", folder / "out",
+    directory = tmp_path / "limited"
+    directory.mkdir()
+    limited = process(site, "tokenize", source, "--tokenizer", model, "--out", directory / "out",
                       preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)))
     _, err = limited.communicate(timeout=120)
-    assert limited.returncode == 2 and b"out: File too large" in err and not list(folder.iterdir())
+    assert limited.returncode == 2 and b"out: File too large" in err and not list(directory.iterdir())
     with small_disk(tmp_path / "disk") as disk:
         filler = fill(disk)
         code, _, err = run("tokenize", source, "--tokenizer", model, "--out", disk / "out")
@@ -458,8 +458,8 @@ def test_pack_ends_a_document_that_a_file_ends_and_refuses_what_does_not_belong_
 @pytest.fixture
 def path(tmp_path):
     """A PATH with fsdpctl-data as `pip install` puts it there."""
-    folder = wheel.data_command(tmp_path / "bin")
-    return f"{folder}:{os.environ['PATH']}"
+    directory = wheel.data_command(tmp_path / "bin")
+    return f"{directory}:{os.environ['PATH']}"
 
 
 def test_a_job_trains_on_what_fsdpctl_data_wrote(shared, path, model, library, tmp_path):

@@ -416,7 +416,7 @@ def test_the_example_tells_checkpoints_of_a_job_that_succeeds(shared, site, tmp_
     path = written(tmp_path, small(steps=6, checkpoint={"dir": "saved"}))
     code, told = run_example(shared, site, "one", path)
     assert code == 0 and told[-1]["kind"] == "succeeded" and told[-1]["steps"] == 6
-    # Relative to the spec's folder.
+    # Relative to the spec's directory.
     assert told[-1]["checkpoints"] and pathlib.Path(told[-1]["checkpoints"][-1]["path"]).is_relative_to(tmp_path)
     job = next(each["job"] for each in told if each["kind"] == "submitted")
     code, again = run_example(shared, site, "one", path)

@@ -130,7 +130,7 @@ def test_a_spec_is_the_same_from_text_mapping_and_message():
     assert fsdpd.read_spec(small()) == fsdpd.read_spec(GOOD) == fsdpd.read_spec(message) == message
 
 
-def test_paths_are_relative_to_the_specs_folder(tmp_path):
+def test_paths_are_relative_to_the_specs_directory(tmp_path):
     tokens = [{"path": "a.bin", "type": "u8", "mask": "masks/a"}]
     made = small(data={"synthetic": None, "tokens": tokens}, checkpoint={"dir": "./saved"})
     (tmp_path / "specs").mkdir()

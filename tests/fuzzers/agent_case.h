@@ -23,7 +23,7 @@ namespace fsdpd::fuzz {
 class NoLogs : public RankLogs {
  public:
   std::string PathOf(const RankId&) const override { return "/nonexistent/rank.log"; }
-  std::string FolderOf(const AttemptId&) const override { return "/nonexistent"; }
+  std::string DirectoryOf(const AttemptId&) const override { return "/nonexistent"; }
   absl::StatusOr<UniqueFd> OpenForRank(const RankId&) override { return UniqueFd(); }
   void RankEnded(const RankId&) override {}
   void AddNotice(const RankId&, const std::string&) override {}

@@ -32,9 +32,9 @@ JOB = {
 }
 
 
-def traced(folder, wire):
+def traced(directory, wire):
     """Names of kernels and copies of a run, counted."""
-    spec, trace = folder / "job.json", folder / "kernels.json"
+    spec, trace = directory / "job.json", directory / "kernels.json"
     spec.write_text(json.dumps({**JOB, "precision": {"compute": "DTYPE_BF16", "grad_comm": wire}}))
     command = [BIN / "fsdp/engine/train_local", "--spec", spec, "--device", "cuda", "--kernels", trace]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600,
@@ -46,8 +46,8 @@ def traced(folder, wire):
 
 
 def main():
-    with tempfile.TemporaryDirectory() as folder:
-        narrow, wide = (traced(pathlib.Path(folder), wire) for wire in ("DTYPE_BF16", "DTYPE_FP32"))
+    with tempfile.TemporaryDirectory() as directory:
+        narrow, wide = (traced(pathlib.Path(directory), wire) for wire in ("DTYPE_BF16", "DTYPE_FP32"))
     faults = []
     for wire, names in (("bf16", narrow), ("fp32", wide)):
         nccl = {name: count for name, count in names.items() if name.startswith("nccl")}

@@ -62,15 +62,15 @@ def lose_a_rank(server, job_id, attempt, signum):
     return right
 
 
-def lose_the_coordinator(server, folder, job_id):
+def lose_the_coordinator(server, directory, job_id):
     training = ranks()
     pid = next(int(entry.name) for entry in pathlib.Path("/proc").glob("[0-9]*")
-               if (entry / "cmdline").exists() and f"{folder}/state".encode() in (entry / "cmdline").read_bytes())
+               if (entry / "cmdline").exists() and f"{directory}/state".encode() in (entry / "cmdline").read_bytes())
     job = job_of(server, job_id)
     os.kill(pid, signal.SIGKILL)
     began = time.monotonic()
     daemon, _ = start([BIN / "coordinator/fsdpd-coordinator", "--insecure", "--listen", server, "--state-dir",
-                       folder / "state"], folder, "again")
+                       directory / "state"], directory, "again")
     wait("a step after it is told", lambda: last_step(job_of(server, job_id)) > last_step(job) + 1)
     seconds = time.monotonic() - began
     after = job_of(server, job_id)
@@ -87,16 +87,16 @@ def main():
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fsdpd-failures-") as name:
-        folder = pathlib.Path(name)
+        directory = pathlib.Path(name)
         spec = yaml.safe_load(pathlib.Path(options.spec).read_text())
         spec["train"]["steps"] = 1_000_000
         spec["resources"] = {"nodes": 1, "ranks_per_node": options.ranks, "device": options.device}
-        spec["checkpoint"] = {"dir": f"{folder}/run", "every_steps": options.every, "keep_last": 2}
+        spec["checkpoint"] = {"dir": f"{directory}/run", "every_steps": options.every, "keep_last": 2}
         spec["restart"] = {"max_attempts": 5}
-        with cluster(folder, options.device, agents=1, slots=options.ranks) as (server, _):
-            job_id = submit(server, folder, spec)
+        with cluster(directory, options.device, agents=1, slots=options.ranks) as (server, _):
+            job_id = submit(server, directory, spec)
             results = [lose_a_rank(server, job_id, 1, signal.SIGSTOP), lose_a_rank(server, job_id, 2, signal.SIGKILL)]
-            daemon, right = lose_the_coordinator(server, folder, job_id)
+            daemon, right = lose_the_coordinator(server, directory, job_id)
             daemon.send_signal(signal.SIGTERM)
             daemon.wait(30)
     return 0 if all([*results, right]) else 1

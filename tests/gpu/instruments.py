@@ -99,8 +99,8 @@ def memory(path):
             "known_share": round(sum(1 for event in made if event["frames"]) / max(1, len(made)), 3)}
 
 
-def measure(server, metrics, folder, spec):
-    job = submit(server, folder, spec)
+def measure(server, metrics, directory, spec):
+    job = submit(server, directory, spec)
     times = collections.defaultdict(dict)
 
     def reached(step, when):
@@ -113,13 +113,13 @@ def measure(server, metrics, folder, spec):
     wait("the job is warm", lambda: reached(WARM_STEPS, "before"))
     read = samples(metrics[0])
     step = job_of(server, job)["last_step"]
-    traced = ctl(server, "trace", job, "--steps", STEPS, "--memory", "--out", f"{folder}/trace.json", "-o", "json")
+    traced = ctl(server, "trace", job, "--steps", STEPS, "--memory", "--out", f"{directory}/trace.json", "-o", "json")
     files = [json.loads(line)["trace"] for line in traced.splitlines()]
     last = max(int(each["step"]) for each in files)
     reached(0, "traced")
     wait("the job goes on", lambda: reached(last + GO_ON_STEPS, "after"))
     ctl(server, "cancel", job, "--wait")
-    trace = json.loads(pathlib.Path(folder, "trace.json").read_text())
+    trace = json.loads(pathlib.Path(directory, "trace.json").read_text())
     power = step.get("power", {})
     return {
         "gpus": gpus(read),
@@ -142,12 +142,12 @@ def main():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="fsdpd-instruments-") as folder:
+    with tempfile.TemporaryDirectory(prefix="fsdpd-instruments-") as directory:
         spec = yaml.safe_load(pathlib.Path(options.spec).read_text())
         spec["train"]["steps"] = 1_000_000
         spec["resources"] = {"nodes": 1, "ranks_per_node": options.ranks, "device": options.device}
-        with cluster(pathlib.Path(folder), options.device, agents=1, slots=options.ranks) as (server, metrics):
-            told = measure(server, metrics, folder, spec)
+        with cluster(pathlib.Path(directory), options.device, agents=1, slots=options.ranks) as (server, metrics):
+            told = measure(server, metrics, directory, spec)
     faults = []
     if len(told["memory"]) != options.ranks * STEPS:
         faults.append(f"{len(told['memory'])} snapshots of {options.ranks} ranks' {STEPS} steps")

@@ -26,8 +26,8 @@ from run_jobs import cluster  # noqa: E402
 GRACE_S, MORE_STEPS = 60, 5
 
 
-def submit(server, folder, spec, *flags):
-    path = pathlib.Path(folder) / "job.yaml"
+def submit(server, directory, spec, *flags):
+    path = pathlib.Path(directory) / "job.yaml"
     path.write_text(yaml.safe_dump(spec))
     return json.loads(ctl(server, "submit", "-f", path, *flags, "-o", "json"))["id"]
 
@@ -42,13 +42,13 @@ def main():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="fsdpd-leaving-") as folder:
+    with tempfile.TemporaryDirectory(prefix="fsdpd-leaving-") as directory:
         spec = yaml.safe_load(pathlib.Path(options.spec).read_text())
         spec["train"]["steps"] = 1_000_000
         spec["resources"] = {"nodes": 1, "ranks_per_node": options.ranks, "device": options.device}
-        spec["checkpoint"] = {"dir": f"{folder}/first"}
-        with cluster(pathlib.Path(folder), options.device, agents=1, slots=options.ranks) as (server, _):
-            first = submit(server, folder, spec)
+        spec["checkpoint"] = {"dir": f"{directory}/first"}
+        with cluster(pathlib.Path(directory), options.device, agents=1, slots=options.ranks) as (server, _):
+            first = submit(server, directory, spec)
             wait("the job makes steps", lambda: last_step(job_of(server, first)) >= 5)
             began = time.monotonic()
             ctl(server, "cancel", first, "--grace", GRACE_S, "--wait")
@@ -61,7 +61,7 @@ def main():
             if right:
                 spec["train"]["steps"] = saved + MORE_STEPS
                 del spec["checkpoint"]
-                second = submit(server, folder, spec, "--from", first)
+                second = submit(server, directory, spec, "--from", first)
                 wait("the second job has ended", lambda: job_of(server, second)["state"] in ("failed", "succeeded"))
                 job = job_of(server, second)
                 told.update(second=job["state"], restored=job.get("restored"), loss_after=job["last_step"]["loss"])

@@ -52,13 +52,13 @@ def main():
     parser.add_argument("spec", metavar="SPEC")
     parser.add_argument("--ranks", type=int, default=2)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="fsdpd-pausing-") as folder:
+    with tempfile.TemporaryDirectory(prefix="fsdpd-pausing-") as directory:
         spec = yaml.safe_load(pathlib.Path(options.spec).read_text())
         spec["train"]["steps"] = 1_000_000
         spec["resources"] = {"nodes": 1, "ranks_per_node": options.ranks, "device": "cuda"}
-        spec["checkpoint"] = {"dir": f"{folder}/run"}
-        with cluster(pathlib.Path(folder), "cuda", agents=1, slots=options.ranks) as (server, _):
-            job_id = submit(server, folder, spec)
+        spec["checkpoint"] = {"dir": f"{directory}/run"}
+        with cluster(pathlib.Path(directory), "cuda", agents=1, slots=options.ranks) as (server, _):
+            job_id = submit(server, directory, spec)
             wait("the job makes steps", lambda: last_step(job_of(server, job_id)) >= 3)
             free = "memory of its GPU is free" if options.ranks == 1 else f"memory of its {options.ranks} GPUs is free"
             right = pause(server, job_id, free)

@@ -107,13 +107,13 @@ def main():
     parser.add_argument("--copy-engines", action="store_true", help="fail where kernels move the data")
     options = parser.parse_args()
     slots = 2 // options.agents
-    with tempfile.TemporaryDirectory(prefix="fsdpd-peer-loss-") as folder:
+    with tempfile.TemporaryDirectory(prefix="fsdpd-peer-loss-") as directory:
         spec = yaml.safe_load(pathlib.Path(options.spec).read_text())
         spec["train"] |= {"steps": 1_000_000, "graphs": options.graphs}
         spec["resources"] = {"nodes": options.agents, "ranks_per_node": slots, "device": options.device}
-        endless = pathlib.Path(folder) / "endless.yaml"
+        endless = pathlib.Path(directory) / "endless.yaml"
         endless.write_text(yaml.safe_dump(spec))
-        with cluster(pathlib.Path(folder), options.device, options.agents, slots) as (server, _):
+        with cluster(pathlib.Path(directory), options.device, options.agents, slots) as (server, _):
             told = [run(server, endless, signum) for signum in (signal.SIGKILL, signal.SIGSTOP)]
     faults = [f"{each['signal']}: {each}" for each in told if not each["right"]]
     if options.graphs and any(each["each_instruction"] for each in told):

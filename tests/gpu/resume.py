@@ -41,11 +41,11 @@ JOB = {
 }
 
 
-def run(folder, ranks, checkpoint, steps=STEPS):
+def run(directory, ranks, checkpoint, steps=STEPS):
     """One job, whatever it trains for: what lies in `dir` is its own."""
     job = copy.deepcopy(JOB)
     job["resources"]["ranks_per_node"], job["checkpoint"], job["train"]["steps"] = ranks, checkpoint, steps
-    spec, weights = folder / "job.json", folder / "weights"
+    spec, weights = directory / "job.json", directory / "weights"
     spec.write_text(json.dumps(job))
     command = [BIN / "fsdp/engine/train_local", "--spec", spec, "--device", "cuda", "--dump-weights", weights, "--job", "resume"]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600,
@@ -61,18 +61,18 @@ def main():
     options = parser.parse_args()
     faults, told = [], {}
     with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        runs = folder / "runs"
-        losses, end = run(folder, options.ranks, {"dir": str(runs), "every_steps": SAVED})
+        directory = pathlib.Path(name)
+        runs = directory / "runs"
+        losses, end = run(directory, options.ranks, {"dir": str(runs), "every_steps": SAVED})
         saved = pathlib.Path("middle") / f"iter_{SAVED:07d}"  # Where it is the last, there is nothing to do.
-        shutil.copytree(runs / saved.name, folder / saved)
-        _, middle = run(folder, options.ranks, {"dir": str(folder / "middle")}, SAVED)
+        shutil.copytree(runs / saved.name, directory / saved)
+        _, middle = run(directory, options.ranks, {"dir": str(directory / "middle")}, SAVED)
         moved = numpy.linalg.norm(end - middle)
         for ranks in (options.ranks, 1):
-            none, loaded = run(folder, ranks, {"dir": str(runs), "every_steps": SAVED})
+            none, loaded = run(directory, ranks, {"dir": str(runs), "every_steps": SAVED})
             if none or loaded.tobytes() != end.tobytes():
                 faults.append(f"on {ranks} GPUs what was loaded is not what was saved")
-            resumed, weights = run(folder, ranks, {"load": str(runs / f"iter_{SAVED:07d}")})
+            resumed, weights = run(directory, ranks, {"load": str(runs / f"iter_{SAVED:07d}")})
             apart = max(abs(one / other - 1) for one, other in zip(losses[SAVED:], resumed, strict=True))
             weights_apart = float(numpy.linalg.norm(weights - end) / moved)
             told[f"on {ranks}"] = {"losses_apart": apart, "weights_apart": weights_apart}

@@ -17,11 +17,11 @@ FP32_BOUND, BF16_BOUND = 5e-5, 2e-2
 WHAT = ("losses", "grad_norms")
 
 
-def train(folder, device, specs):
+def train(directory, device, specs):
     """What run_jobs.py says of each, by name. All are done by one agent."""
     paths = []
     for name, spec in specs.items():
-        paths.append(folder / f"{name}.yaml")
+        paths.append(directory / f"{name}.yaml")
         paths[-1].write_text(yaml.safe_dump({"name": name, **spec}))
     slots = max(spec["resources"]["ranks_per_node"] for spec in specs.values())
     out = subprocess.run([sys.executable, RUN_JOBS, "--device", device, "--slots", str(slots), *paths], check=True,
@@ -36,9 +36,9 @@ def furthest(line, other, what):
 def compare(specs):
     """Runs them and prints one line of JSON a job; what is known of each, by name, and whether all are within bounds and learn."""
     found = {}
-    with tempfile.TemporaryDirectory(prefix="fsdpd-same-losses-") as folder:
+    with tempfile.TemporaryDirectory(prefix="fsdpd-same-losses-") as directory:
         for device in ("cpu", "cuda"):
-            found |= train(pathlib.Path(folder), device,
+            found |= train(pathlib.Path(directory), device,
                            {name: spec for name, spec in specs.items() if spec["resources"]["device"] == device})
     alone, within = found["cpu-fp32"], True
     rounding = {what: furthest(found["gpu-bf16"], alone, what) for what in WHAT}

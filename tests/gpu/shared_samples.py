@@ -31,13 +31,13 @@ JOB = {
 }
 
 
-def lines(folder):
+def lines(directory):
     """What each job gave, by precision and way."""
     paths = []
     for precision in PRECISIONS:
         for way, parallel in WAYS.items():
             job = {"name": f"{precision}-{way}", **copy.deepcopy(JOB), "precision": {"compute": precision}, "parallel": parallel}
-            paths.append(folder / f"{job['name']}.yaml")
+            paths.append(directory / f"{job['name']}.yaml")
             paths[-1].write_text(yaml.safe_dump(job))
     out = subprocess.run([sys.executable, RUN_JOBS, "--device", "cuda", *paths], check=True, stdout=subprocess.PIPE, text=True).stdout
     return {pathlib.Path(line["spec"]).stem: line for line in map(json.loads, out.splitlines())}
@@ -48,8 +48,8 @@ def furthest(first, second):
 
 
 def main():
-    with tempfile.TemporaryDirectory(prefix="fsdpd-shared-") as folder:
-        found = lines(pathlib.Path(folder))
+    with tempfile.TemporaryDirectory(prefix="fsdpd-shared-") as directory:
+        found = lines(pathlib.Path(directory))
     within = True
     of = ("losses", "grad_norms")
     rounding = {each: furthest(found["bf16-whole"][each], found["fp32-whole"][each]) for each in of}

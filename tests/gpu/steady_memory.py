@@ -29,14 +29,14 @@ TOKENS = 4_000_000
 CALLS = ("fsdpd_device_mallocs_total", "fsdpd_device_frees_total")
 
 
-def busy_job(spec, folder, options):
-    file = folder / "tokens.u8"
+def busy_job(spec, directory, options):
+    file = directory / "tokens.u8"
     file.write_bytes(random.Random(1).randbytes(TOKENS))
     spec["data"] = {"sequence_length": spec["data"]["sequence_length"], "tokens": [{"path": str(file), "type": "u8"}],
                     "validation": [{"path": str(file), "type": "u8"}]}
     spec["train"] |= {"steps": options.steps, "evaluation": {"every_steps": options.steps // 5, "samples": 8}}
     spec["resources"] = {"nodes": 1, "ranks_per_node": options.ranks, "device": options.device}
-    spec["checkpoint"] = {"dir": f"{folder}/run", "every_steps": options.steps // 2 - 1, "keep_last": 1}
+    spec["checkpoint"] = {"dir": f"{directory}/run", "every_steps": options.steps // 2 - 1, "keep_last": 1}
     spec["telemetry"] = {"trace_steps": [options.steps // 3]}
     return spec
 
@@ -46,9 +46,9 @@ def calls(address):
     return {name: {labels["rank"]: int(value) for labels, value in read[name]} for name in CALLS}
 
 
-def trained(server, address, spec, folder, options):
+def trained(server, address, spec, directory, options):
     """The job's id; calls of each rank once it had made the second step, and at its end."""
-    job = submit(server, folder, busy_job(spec, folder, options))
+    job = submit(server, directory, busy_job(spec, directory, options))
 
     def made(step):
         now = job_of(server, job)
@@ -59,7 +59,7 @@ def trained(server, address, spec, folder, options):
     wait("the second step is made", lambda: made(3))
     before = calls(address)
     wait("half is done", lambda: made(options.steps // 2))
-    ctl(server, "trace", job, "--out", f"{folder}/trace.json")
+    ctl(server, "trace", job, "--out", f"{directory}/trace.json")
     ctl(server, "wait", job)
     return job, before, calls(address)
 
@@ -71,14 +71,14 @@ def main():
     parser.add_argument("--steps", type=int, default=500)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cuda")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="fsdpd-steady-") as folder:
-        folder = pathlib.Path(folder)
+    with tempfile.TemporaryDirectory(prefix="fsdpd-steady-") as directory:
+        directory = pathlib.Path(directory)
         spec = yaml.safe_load(pathlib.Path(options.spec).read_text())
-        with cluster(folder, options.device, agents=1, slots=options.ranks) as (server, metrics):
-            job, before, after = trained(server, metrics[0], spec, folder, options)
+        with cluster(directory, options.device, agents=1, slots=options.ranks) as (server, metrics):
+            job, before, after = trained(server, metrics[0], spec, directory, options)
             steps = [json.loads(line) for line in ctl(server, "get", job, "--steps", "-o", "json").splitlines()]
             ended = job_of(server, job)
-            traces = len(list(folder.glob("*.work/**/trace_step_*_rank_0.json")))
+            traces = len(list(directory.glob("*.work/**/trace_step_*_rank_0.json")))
     hot = [step["step_seconds"] * 1e3 for step in steps[10:]]
     told = {"steps": len(steps), "step_ms": round(statistics.median(hot), 2), "longest_ms": round(max(hot), 2),
             "evaluations": sum("evaluation_loss" in step for step in steps), "saves": len(ended["checkpoints"]),

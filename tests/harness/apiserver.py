@@ -22,8 +22,8 @@ _OF_THE_CLUSTER = {"Namespace", "Node", "PersistentVolume", "PriorityClass", "Cu
 
 def programs(*of):
     """Where tests/kubernetes/build has them, or nothing; `of`: what else it was told to build."""
-    folder = pathlib.Path(subprocess.run([BUILD, *of, "--path"], capture_output=True, text=True, check=True).stdout.strip())
-    return folder if (folder / ".complete").exists() else None
+    directory = pathlib.Path(subprocess.run([BUILD, *of, "--path"], capture_output=True, text=True, check=True).stdout.strip())
+    return directory if (directory / ".complete").exists() else None
 
 
 def _token_of(user):
@@ -45,27 +45,27 @@ def path_of(each, namespace="fsdpd"):
 
 
 class ApiServer:
-    def __init__(self, folder, mark, address="127.0.0.1", users=(), node_grace="1h"):
+    def __init__(self, directory, mark, address="127.0.0.1", users=(), node_grace="1h"):
         """`address`: where nodes would reach it. `users`: [(name, group)] beside the administrator. `node_grace`: after how long
         without a heartbeat a node is taken for gone; nobody sends any for those that are only said to be there."""
-        self.folder, self._mark, self._bin = folder, mark, programs()
+        self.directory, self._mark, self._bin = directory, mark, programs()
         self._address, self._users = address, users
         self._daemons = []
         self._port, scheduler, manager = free_ports(3)
         self._tls = ssl._create_unverified_context()
-        self.etcd = Etcd(folder, mark, members=1)
+        self.etcd = Etcd(directory, mark, members=1)
         self._serve()
         self.kubeconfig = config = self.kubeconfig_of("admin")
         self._start("kube-controller-manager", f"--kubeconfig={config}", "--use-service-account-credentials",
-                    f"--service-account-private-key-file={self.folder / 'sa.key'}", "--leader-elect=false",
-                    "--bind-address=127.0.0.1", f"--secure-port={manager}", f"--cert-dir={self.folder / 'manager'}",
+                    f"--service-account-private-key-file={self.directory / 'sa.key'}", "--leader-elect=false",
+                    "--bind-address=127.0.0.1", f"--secure-port={manager}", f"--cert-dir={self.directory / 'manager'}",
                     f"--node-monitor-grace-period={node_grace}")
-        settings = self.folder / "scheduler.yaml"
+        settings = self.directory / "scheduler.yaml"
         settings.write_text(yaml.safe_dump({
             "apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
             "leaderElection": {"leaderElect": False}, "clientConnection": {"kubeconfig": str(config)}}))
         self._start("kube-scheduler", f"--config={settings}", "--bind-address=127.0.0.1", f"--secure-port={scheduler}",
-                    f"--cert-dir={self.folder / 'scheduler'}")
+                    f"--cert-dir={self.directory / 'scheduler'}")
 
     def stop(self):
         for daemon in reversed(self._daemons):
@@ -74,17 +74,17 @@ class ApiServer:
         self.etcd.stop()
 
     def _start(self, name, *flags):
-        self._daemons.append(Daemon(name, [self._bin / name, *flags], self.folder / f"{name}.log", self._mark))
+        self._daemons.append(Daemon(name, [self._bin / name, *flags], self.directory / f"{name}.log", self._mark))
 
     def _serve(self):
-        private, public, tokens = (self.folder / name for name in ("sa.key", "sa.pub", "tokens.csv"))
+        private, public, tokens = (self.directory / name for name in ("sa.key", "sa.pub", "tokens.csv"))
         subprocess.run(["openssl", "genrsa", "-out", private, "2048"], check=True, capture_output=True)
         subprocess.run(["openssl", "rsa", "-in", private, "-pubout", "-out", public], check=True, capture_output=True)
         everybody = [("admin", "system:masters"), *self._users]
         tokens.write_text("".join(f"{_token_of(name)},{name},{number},{group}\n" for number, (name, group) in enumerate(everybody)))
         etcd = self.etcd.store.removeprefix("etcd://").split("/")[0]
         self._start("kube-apiserver", f"--etcd-servers=http://{etcd}", f"--bind-address={self._address}",
-                    f"--advertise-address={self._address}", f"--secure-port={self._port}", f"--cert-dir={self.folder / 'server'}",
+                    f"--advertise-address={self._address}", f"--secure-port={self._port}", f"--cert-dir={self.directory / 'server'}",
                     "--service-cluster-ip-range=10.96.0.0/16", "--service-account-issuer=https://kubernetes.default.svc",
                     f"--service-account-key-file={public}", f"--service-account-signing-key-file={private}",
                     f"--token-auth-file={tokens}", "--authorization-mode=Node,RBAC", "--endpoint-reconciler-type=none",
@@ -101,7 +101,7 @@ class ApiServer:
         wait_until("the API server is ready", ready)
 
     def kubeconfig_of(self, user):
-        path = self.folder / f"kubeconfig-{user.replace(':', '-')}"
+        path = self.directory / f"kubeconfig-{user.replace(':', '-')}"
         path.write_text(yaml.safe_dump({
             "apiVersion": "v1", "kind": "Config", "current-context": "test",
             "clusters": [{"name": "test", "cluster": {"server": f"https://{self._address}:{self._port}",

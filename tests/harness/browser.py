@@ -1,6 +1,6 @@
 """A headless Chromium, driven through its DevTools over a pair of pipes.
 
-    with Browser(folder) as browser:
+    with Browser(directory) as browser:
         browser.open("http://127.0.0.1:7780/")
         browser.wait("document.querySelector('table')")
         browser.press("Tab")
@@ -24,14 +24,14 @@ _KEYS = {"Tab": 9, "Enter": 13, "ArrowLeft": 37, "ArrowRight": 39}
 
 
 class Browser:
-    def __init__(self, folder, width=1240, height=1000):
+    def __init__(self, directory, width=1240, height=1000):
         self.requests, self.faults = [], []
         self._last, self._unread = 0, b""
         (commands, self._in), (self._out, answers) = os.pipe(), os.pipe()
         # It wants them as descriptors 3 and 4. A group of its own: it has children.
         command = ["bash", "-c", f'exec "$@" 3<&{commands} 4>&{answers}', "bash", PROGRAM, *_FLAGS,
-                   f"--window-size={width},{height}", f"--user-data-dir={folder}", "about:blank"]
-        self._log = open(f"{folder}.log", "wb")
+                   f"--window-size={width},{height}", f"--user-data-dir={directory}", "about:blank"]
+        self._log = open(f"{directory}.log", "wb")
         self._process = subprocess.Popen(command, pass_fds=(commands, answers), stdin=subprocess.DEVNULL,
                                          stdout=self._log, stderr=self._log, start_new_session=True)
         os.close(commands)

@@ -9,24 +9,24 @@ import sys
 
 
 def made_once(name, pins, make):
-    """The folder `name` for what the files `pins` say. Where it is not there, `make` fills the folder that it is given."""
+    """The directory `name` for what the files `pins` say. Where it is not there, `make` fills the directory that it is given."""
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in pins)).hexdigest()[:12]
-    folder = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / f"fsdpd/{name}-{digest}"
-    if folder.exists():
-        return folder
-    partial = folder.with_name(f"{folder.name}.{os.getpid()}")
+    directory = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / f"fsdpd/{name}-{digest}"
+    if directory.exists():
+        return directory
+    partial = directory.with_name(f"{directory.name}.{os.getpid()}")
     partial.mkdir(parents=True)
     try:
         make(partial)
-        partial.rename(folder)
+        partial.rename(directory)
     except OSError:
-        if not folder.exists():  # Otherwise another test run was first.
+        if not directory.exists():  # Otherwise another test run was first.
             raise
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-    return folder
+    return directory
 
 
-def pip_install(requirements, folder, *flags):
+def pip_install(requirements, directory, *flags):
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps", *flags,
-                    "--target", folder, "-r", requirements], check=True)
+                    "--target", directory, "-r", requirements], check=True)

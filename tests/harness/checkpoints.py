@@ -6,21 +6,21 @@ import pathlib
 from harness.cluster import fsdpctl
 
 
-def steps_in(folder):
-    """Steps of the checkpoints in a job's folder that are committed, ascending."""
-    return sorted(int(path.parent.name[len("iter_"):]) for path in pathlib.Path(folder).glob("iter_*/.metadata")
+def steps_in(directory):
+    """Steps of the checkpoints in a job's directory that are committed, ascending."""
+    return sorted(int(path.parent.name[len("iter_"):]) for path in pathlib.Path(directory).glob("iter_*/.metadata")
                   if not path.parent.name.endswith(".damaged"))
 
 
-def path_of(folder, step):
-    return pathlib.Path(folder) / f"iter_{step:07d}"
+def path_of(directory, step):
+    return pathlib.Path(directory) / f"iter_{step:07d}"
 
 
-def assert_whole(folder):
+def assert_whole(directory):
     """Each of a job's checkpoints, by `fsdpctl ckpt verify`; the steps."""
-    steps = steps_in(folder)
+    steps = steps_in(directory)
     for step in steps:
-        assert fsdpctl("ckpt", "verify", path_of(folder, step)).expect(0).out.endswith(": whole\n")
+        assert fsdpctl("ckpt", "verify", path_of(directory, step)).expect(0).out.endswith(": whole\n")
     return steps
 
 

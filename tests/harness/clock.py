@@ -1,4 +1,4 @@
-"""A process with another date than the machine's (clock.c): cluster.coordinator_prefix = shifted_clock(folder, -3600)."""
+"""A process with another date than the machine's (clock.c): cluster.coordinator_prefix = shifted_clock(directory, -3600)."""
 
 import pathlib
 import subprocess
@@ -6,8 +6,8 @@ import subprocess
 _SOURCE = pathlib.Path(__file__).with_name("clock.c")
 
 
-def shifted_clock(folder, seconds):
+def shifted_clock(directory, seconds):
     """What stands before the command of such a process."""
-    library = folder / "clock.so"
+    library = directory / "clock.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, _SOURCE], check=True)
     return ["env", f"LD_PRELOAD={library}", f"FSDPD_CLOCK_SHIFT_S={seconds}"]

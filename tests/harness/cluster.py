@@ -62,9 +62,9 @@ def rank_of(process):
     return int(re.search(r"rank-(\d+)\.log$", os.readlink(f"/proc/{process.pid}/fd/1")).group(1))
 
 
-def paced_rank(folder, *preloads, **variables):
+def paced_rank(directory, *preloads, **variables):
     """A program that is fsdpd-rank with a pause after each step (pace.c), and with other libraries and variables."""
-    path = folder / "fsdpd-rank"
+    path = directory / "fsdpd-rank"
     libraries = ":".join(map(str, [*preloads, program("tests/harness/pace.so")]))
     given = {"LD_PRELOAD": libraries, "FSDPD_STEP_MS": STEP_MS, **variables}
     words = " ".join(f"{name}={shlex.quote(str(value))}" for name, value in given.items())
@@ -80,13 +80,13 @@ def _port(address):
 
 
 class Cluster:
-    def __init__(self, folder, agents=2, slots=2, start=True, security=None, coordinator_flags=()):
+    def __init__(self, directory, agents=2, slots=2, start=True, security=None, coordinator_flags=()):
         """`security` (harness.security): who asks and answers by TLS and tokens; without it nobody asks."""
         self.coordinator_flags = list(coordinator_flags)  # Beside those that every one of a test has.
-        self.folder = pathlib.Path(folder)
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.directory = pathlib.Path(directory)
+        self.directory.mkdir(parents=True, exist_ok=True)
         self.mark = uuid.uuid4().hex
-        self.state_dir = self.folder / "state"
+        self.state_dir = self.directory / "state"
         self.store = None  # As --store has it, instead of state_dir.
         self.coordinator = None
         self.address = None
@@ -158,11 +158,11 @@ class Cluster:
 
     def logs(self):
         """The ends of the daemons' logs and of the newest ranks': what a failed test shows."""
-        newest = sorted(self.folder.rglob("rank-*.log"), key=lambda log: log.stat().st_mtime)[-4:]
+        newest = sorted(self.directory.rglob("rank-*.log"), key=lambda log: log.stat().st_mtime)[-4:]
         text = ""
-        for log in [*sorted(self.folder.glob("*.log")), *newest]:
+        for log in [*sorted(self.directory.glob("*.log")), *newest]:
             lines = log.read_text(errors="replace").splitlines()
-            text += f"--- {log.relative_to(self.folder)} ({len(lines)} lines)\n" + "\n".join(lines[-30:]) + "\n"
+            text += f"--- {log.relative_to(self.directory)} ({len(lines)} lines)\n" + "\n".join(lines[-30:]) + "\n"
         return text
 
     # --- daemons
@@ -173,8 +173,8 @@ class Cluster:
         if self._channel:
             self._channel.close()
             self._channel = None
-        port_file = self.folder / "coordinator.port"
-        metrics_port_file = self.folder / "coordinator-metrics.port"
+        port_file = self.directory / "coordinator.port"
+        metrics_port_file = self.directory / "coordinator-metrics.port"
         for file in (port_file, metrics_port_file):
             file.unlink(missing_ok=True)
         self.coordinator = Daemon("coordinator", [
@@ -182,7 +182,7 @@ class Cluster:
             *(["--store", self.store] if self.store else ["--state-dir", self.state_dir]), "--port-file", port_file,
             "--metrics-listen", "127.0.0.1:0", "--metrics-port-file", metrics_port_file,
             *(self.security.coordinator_flags() if self.security else ["--insecure"]), *self.coordinator_flags],
-            self.folder / "coordinator.log", self.mark)
+            self.directory / "coordinator.log", self.mark)
         if expect_serving:
             self.address = self._read_port_file(self.coordinator, port_file)
             self.coordinator_metrics = self._read_port_file(self.coordinator, metrics_port_file)
@@ -198,16 +198,16 @@ class Cluster:
 
     def start_agent(self, name, slots=2, wait=True, expect_serving=True, **flags):
         stem = name[:200]  # A node's name alone may be nearly as long as a file's.
-        port_file = self.folder / f"{stem}.port"
+        port_file = self.directory / f"{stem}.port"
         port_file.unlink(missing_ok=True)
         flags = {"coordinator": self.address, "node": name, "slots": slots, "device": "cpu", "port_file": port_file,
-                 "metrics_listen": "127.0.0.1:0", "work_dir": self.folder / f"{stem}.work",
-                 "rank_binary": paced_rank(self.folder),
+                 "metrics_listen": "127.0.0.1:0", "work_dir": self.directory / f"{stem}.work",
+                 "rank_binary": paced_rank(self.directory),
                  **(self.security.agent_flags(name) if self.security else {"insecure": True}), **flags}
         command = [*self.agent_prefixes.get(name, []), program("agent/fsdpd-agent")]
         for flag, value in flags.items():
             command += [f"--{flag.replace('_', '-')}"] + ([] if value is True else [value])
-        agent = Daemon(name, command, self.folder / f"{stem}.log", self.mark)
+        agent = Daemon(name, command, self.directory / f"{stem}.log", self.mark)
         if not expect_serving:
             return agent
         self.agents[name] = agent
@@ -243,7 +243,7 @@ class Cluster:
         return fsdpctl(*arguments, server=self.address, env=env, **kwargs)
 
     def write_spec(self, spec, name="job.yaml"):
-        path = self.folder / name
+        path = self.directory / name
         path.write_text(spec if isinstance(spec, str) else yaml.safe_dump(spec, sort_keys=False))
         return path
 

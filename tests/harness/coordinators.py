@@ -18,10 +18,10 @@ NAMES = ("a", "b", "c")
 class Coordinators(Cluster):
     """Three of them; `coordinator` is the one that led when it was asked for last. With lease_s=None, the lease that ships."""
 
-    def __init__(self, folder, members=1, lease_s=4, security=None):
-        super().__init__(folder, start=False, security=security)
+    def __init__(self, directory, members=1, lease_s=4, security=None):
+        super().__init__(directory, start=False, security=security)
         self._lease_s = lease_s
-        self.etcd = Etcd(self.folder, self.mark, members)
+        self.etcd = Etcd(self.directory, self.mark, members)
         self.addresses = dict(zip(NAMES, (f"127.0.0.1:{port}" for port in free_ports(len(NAMES)))))
         self.address = ",".join(self.addresses.values())
         self.daemons = {}
@@ -59,13 +59,13 @@ class Coordinators(Cluster):
         super()._kill_all()
 
     def start_one(self, name):
-        port_file = self.folder / f"{name}.port"
+        port_file = self.directory / f"{name}.port"
         port_file.unlink(missing_ok=True)
         self.daemons[name] = Daemon(name, [
             program("coordinator/fsdpd-coordinator"), "--listen", self.addresses[name], "--store", self.etcd.store,
             *(["--leader-lease-s", str(self._lease_s)] if self._lease_s else []), "--port-file", port_file,
             *(self.security.coordinator_flags() if self.security else ["--insecure"])],
-            self.folder / f"{name}.log", self.mark)
+            self.directory / f"{name}.log", self.mark)
         self._read_port_file(self.daemons[name], port_file)
 
     def stub(self, name):

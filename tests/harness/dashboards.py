@@ -7,12 +7,12 @@ import yaml
 
 from harness.programs import ROOT
 
-FOLDER = ROOT / "dashboards"
+DIR = ROOT / "dashboards"
 LABELS = {"fsdpd_job", "fsdpd_node"}  # Ours, with the prefix that metrics have.
 
 
 def boards():
-    return {path.name: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}
+    return {path.name: json.loads(path.read_text()) for path in sorted(DIR.glob("*.json"))}
 
 
 def panels(board):
@@ -29,7 +29,7 @@ def queries(board):
 
 def rules():
     """The rules of dashboards/rules.yml."""
-    groups = yaml.safe_load((FOLDER / "rules.yml").read_text())["groups"]
+    groups = yaml.safe_load((DIR / "rules.yml").read_text())["groups"]
     return [rule for group in groups for rule in group["rules"]]
 
 

@@ -1,5 +1,5 @@
 /* Loaded into a coordinator before libc: it is dead, as by kill -9, at the place where harness/deaths.py says so.
-   FSDPD_DEATHS is a folder; the text in its file `unwritten` is the start of what is never written to a file, and that in
+   FSDPD_DEATHS is a directory; the text in its file `unwritten` is the start of what is never written to a file, and that in
    `written` of what is the last line of its log. A file is removed as it is met, so that it is met once. */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -14,12 +14,12 @@ _SOURCE = pathlib.Path(__file__).with_name("deaths.c")
 
 
 class Deaths:
-    def __init__(self, folder):
-        self._folder = folder
-        folder.mkdir()
-        library = folder / "deaths.so"
+    def __init__(self, directory):
+        self._directory = directory
+        directory.mkdir()
+        library = directory / "deaths.so"
         subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, _SOURCE, "-ldl"], check=True)
-        self.prefix = ["env", f"LD_PRELOAD={library}", f"FSDPD_DEATHS={folder}"]
+        self.prefix = ["env", f"LD_PRELOAD={library}", f"FSDPD_DEATHS={directory}"]
 
     def before(self, text):
         """In place of a write with that text to the store."""
@@ -30,10 +30,10 @@ class Deaths:
         self._meet("written", text)
 
     def _meet(self, which, text):
-        made = self._folder / f"new.{which}"
+        made = self._directory / f"new.{which}"
         made.write_text(text)
-        os.rename(made, self._folder / which)
+        os.rename(made, self._directory / which)
 
     def left(self):
         """What was to happen and did not."""
-        return sorted(name for name in ("unwritten", "written") if (self._folder / name).exists())
+        return sorted(name for name in ("unwritten", "written") if (self._directory / name).exists())

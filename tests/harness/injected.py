@@ -105,15 +105,15 @@ def series():
 class Injected(Prometheus):
     """As a Prometheus that has scraped all of it; entered, it answers questions of `now`."""
 
-    def __init__(self, folder, mark):
-        super().__init__(folder, [], mark)
+    def __init__(self, directory, mark):
+        super().__init__(directory, [], mark)
         # Within one block of its, two hours, which is over.
         self.begin = int(time.time()) // 7200 * 7200 - 3 * 7200 + 600
         self.now = self.begin + SECONDS
         self.table = {}
         text = "".join(self._lines()) + "# EOF\n"
-        (folder / "injected.txt").write_text(text)
-        subprocess.run(["promtool", "tsdb", "create-blocks-from", "openmetrics", folder / "injected.txt", folder / "data"],
+        (directory / "injected.txt").write_text(text)
+        subprocess.run(["promtool", "tsdb", "create-blocks-from", "openmetrics", directory / "injected.txt", directory / "data"],
                        check=True, capture_output=True)
 
     def ask(self, expression):

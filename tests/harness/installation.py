@@ -33,14 +33,14 @@ def block_of(words):
 
 
 class Installation:
-    """`with Installation(cluster, folder) as fsdpd`: what was put there is gone after the block, and the cluster as before.
+    """`with Installation(cluster, directory) as fsdpd`: what was put there is gone after the block, and the cluster as before.
     `server`: as FSDPD_SERVER names it, within the cluster."""
 
-    def __init__(self, cluster, folder, server=SERVICE):
-        self.cluster, self.folder, self.server = cluster, folder, server
+    def __init__(self, cluster, directory, server=SERVICE):
+        self.cluster, self.directory, self.server = cluster, directory, server
         self.volumes = {}
-        folder.mkdir(exist_ok=True)
-        (folder / "deploy").symlink_to(DEPLOY)
+        directory.mkdir(exist_ok=True)
+        (directory / "deploy").symlink_to(DEPLOY)
 
     def __enter__(self):
         return self
@@ -52,7 +52,7 @@ class Installation:
 
     def typed(self, script):
         """What a shell on a node of the cluster says. What it leaves running ends with it."""
-        command = self.place().inside("bash", "-euo", "pipefail", "-c", f"cd {self.folder}\n{script}")
+        command = self.place().inside("bash", "-euo", "pipefail", "-c", f"cd {self.directory}\n{script}")
         with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as complained:
             shell = subprocess.Popen(command, env=self.environment(), stdin=subprocess.DEVNULL, stdout=said, stderr=complained,
                                      start_new_session=True)
@@ -71,7 +71,7 @@ class Installation:
     def environment(self):
         """Of a shell with kubectl, helm and fsdpctl."""
         own = self.cluster.environment()
-        return {**own, MARK: self.cluster.mark, "HOME": str(self.folder), "PATH": f"{BIN / 'client'}:{own['PATH']}:{tool('helm').parent}"}
+        return {**own, MARK: self.cluster.mark, "HOME": str(self.directory), "PATH": f"{BIN / 'client'}:{own['PATH']}:{tool('helm').parent}"}
 
     def place(self):
         """The node of the coordinator, whose link no test takes away; before there is one, any."""
@@ -88,12 +88,12 @@ class Installation:
         self.typed(block_of("create secret generic fsdpd-coordinator-tls").partition("kubectl apply -k")[0])
 
     def add_volumes(self, coordinators=1, state_on=None):
-        """What a cluster's storage would make of claims, for all nodes: folders of this machine. `state_on`: the one node that has
+        """What a cluster's storage would make of claims, for all nodes: directories of this machine. `state_on`: the one node that has
         coordinators' volumes, as kind's storage has it."""
         claims = {f"state-{each}": (f"state-fsdpd-coordinator-{each}", "ReadWriteOnce") for each in range(coordinators)}
         claims |= {"data": ("fsdpd-data", "ReadWriteMany"), "checkpoints": ("fsdpd-checkpoints", "ReadWriteMany")}
         for name, (claim, mode) in claims.items():
-            self.volumes[name] = self.folder / name
+            self.volumes[name] = self.directory / name
             self.volumes[name].mkdir()
             os.chown(self.volumes[name], _USER, _USER)
             at = {"key": "kubernetes.io/hostname", "operator": "In", "values": [state_on]}
@@ -114,7 +114,7 @@ class Installation:
 
     def apply(self, release=RELEASE, *components):
         """An overlay of one's own: CPU ranks, with volumes to read and to save in."""
-        mine = self.folder / "mine"
+        mine = self.directory / "mine"
         mine.mkdir(exist_ok=True)
         (mine / "kustomization.yaml").write_text(yaml.safe_dump({
             "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "namespace": "fsdpd",
@@ -151,7 +151,7 @@ class Installation:
             "data": {"synthetic": None, "tokens": [{"path": "/data/corpus.txt", "type": "u8"}]},
             "checkpoint": {"dir": f"/ckpt/{name}", "every_steps": 20, "keep_last": 3},
             "resources": {"nodes": 2, "ranks_per_node": 1}, **sections})
-        (self.folder / f"{name}.yaml").write_text(yaml.safe_dump(made))
+        (self.directory / f"{name}.yaml").write_text(yaml.safe_dump(made))
         return json.loads(self.ctl("submit", "-f", f"{name}.yaml", "-o", "json"))["id"]
 
     def job(self, job_id):

@@ -23,18 +23,18 @@ from harness.wait import wait_until
 CGROUPS = pathlib.Path("/sys/fs/cgroup")
 _CNI = "/usr/lib/cni"
 
-# $1: what tests/kubernetes/build made, $2: the node's folder, $3: its name, $4: its address, $5: the bridge's,
+# $1: what tests/kubernetes/build made, $2: the node's directory, $3: its name, $4: its address, $5: the bridge's,
 # then of each other node "SUBNET ADDRESS".
 _FIRST_PROCESS = r"""
-programs=$1 folder=$2 name=$3 address=$4 bridge=$5
+programs=$1 directory=$2 name=$3 address=$4 bridge=$5
 shift 5
 export PATH=$programs:$PATH
 mount -t tmpfs tmpfs /run
-for each in lib log; do mount --bind "$folder/$each" /var/$each; done
-mount --bind "$folder/resolv.conf" /etc/resolv.conf
+for each in lib log; do mount --bind "$directory/$each" /var/$each; done
+mount --bind "$directory/resolv.conf" /etc/resolv.conf
 for each in kernel/panic kernel/panic_on_oops kernel/keys/root_maxkeys kernel/keys/root_maxbytes vm/overcommit_memory; do
-  cp --no-preserve=mode /proc/sys/$each "$folder/sysctl-${each##*/}"
-  mount --bind "$folder/sysctl-${each##*/}" /proc/sys/$each
+  cp --no-preserve=mode /proc/sys/$each "$directory/sysctl-${each##*/}"
+  mount --bind "$directory/sysctl-${each##*/}" /proc/sys/$each
 done
 until ip link show eth0 >/dev/null 2>&1; do sleep 0.05; done
 ip link set lo up
@@ -44,12 +44,12 @@ ip route add default via "$bridge"
 while [ $# != 0 ]; do ip route add "$1" via "$2"; shift 2; done
 echo 1 > /proc/sys/net/ipv4/ip_forward
 
-containerd --config "$folder/containerd.toml" >"$folder/containerd.log" 2>&1 &
+containerd --config "$directory/containerd.toml" >"$directory/containerd.log" 2>&1 &
 until ctr version >/dev/null 2>&1; do sleep 0.1; done
-for each in "$folder"/../images/*.tar; do ctr --namespace k8s.io images import "$each"; done
-kube-proxy --config "$folder/kube-proxy.yaml" >"$folder/kube-proxy.log" 2>&1 &
-kubelet --config "$folder/kubelet.yaml" --kubeconfig "$folder/kubeconfig" --hostname-override "$name" --node-ip "$address" \
-  >"$folder/kubelet.log" 2>&1 &
+for each in "$directory"/../images/*.tar; do ctr --namespace k8s.io images import "$each"; done
+kube-proxy --config "$directory/kube-proxy.yaml" >"$directory/kube-proxy.log" 2>&1 &
+kubelet --config "$directory/kubelet.yaml" --kubeconfig "$directory/kubeconfig" --hostname-override "$name" --node-ip "$address" \
+  >"$directory/kubelet.log" 2>&1 &
 wait  # And take the ends of what was orphaned here.
 """
 
@@ -75,13 +75,13 @@ class Node:
     def __init__(self, cluster, number):
         self._cluster, self.name = cluster, f"fsdpd-worker{number if number > 1 else ''}"
         self.address, self.pods = f"{cluster.net}.0.{number}", f"{cluster.net}.{number}.0/24"
-        self.folder = cluster.folder / self.name
+        self.directory = cluster.directory / self.name
         self._cgroup, self.link = f"fsdpd-{os.getpid()}-{number}", f"fk{os.getpid()}n{number}"
         self._first = None
 
     def start(self, others):
         for each in ("lib", "log", "cni"):
-            (self.folder / each).mkdir(parents=True)
+            (self.directory / each).mkdir(parents=True)
         for each in hierarchies():
             (each / self._cgroup).mkdir()
             if each.name == "cpuset":
@@ -90,29 +90,29 @@ class Node:
         self._write_settings()
         routes = [part for each in others for part in (each.pods, each.address)]
         self._first = Daemon(self.name, ["unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "bash", "-ec",
-                                         _FIRST_PROCESS, "bash", self._cluster.built, self.folder, self.name, self.address,
-                                         self._cluster.bridge_address, *routes], self.folder / "node.log", self._cluster.mark)
+                                         _FIRST_PROCESS, "bash", self._cluster.built, self.directory, self.name, self.address,
+                                         self._cluster.bridge_address, *routes], self.directory / "node.log", self._cluster.mark)
         own = os.readlink("/proc/self/ns/net")
         wait_until("the node has a network", lambda: os.readlink(f"/proc/{self._first.pid}/ns/net") != own)
         run("ip", "link", "add", self.link, "type", "veth", "peer", "name", "eth0", "netns", self._first.pid)
         run("ip", "link", "set", self.link, "master", self._cluster.bridge, "up")
 
     def _write_settings(self):
-        write, folder = self._write, self.folder
+        write, directory = self._write, self.directory
         # As pods have it.
-        (folder / "resolv.conf").write_text(f"nameserver {self._cluster.bridge_address}\nsearch fsdpd.svc.cluster.local\n"
+        (directory / "resolv.conf").write_text(f"nameserver {self._cluster.bridge_address}\nsearch fsdpd.svc.cluster.local\n"
                                             "options ndots:5\n")
-        (folder / "nothing.conf").write_text("")
-        shutil.copy(self._cluster.kubeconfig_of(f"system:node:{self.name}"), folder / "kubeconfig")
+        (directory / "nothing.conf").write_text("")
+        shutil.copy(self._cluster.kubeconfig_of(f"system:node:{self.name}"), directory / "kubeconfig")
         cri = '[plugins."io.containerd.grpc.v1.cri"'
-        (folder / "containerd.toml").write_text("\n".join((
+        (directory / "containerd.toml").write_text("\n".join((
             "version = 2", f"{cri}]", 'sandbox_image = "localhost/pause:1"',
             # A process here may not take itself out of the kernel's order of whom to kill when memory is short.
             "restrict_oom_score_adj = true",
-            f"{cri}.cni]", f'bin_dir = "{_CNI}"', f'conf_dir = "{folder}/cni"',
+            f"{cri}.cni]", f'bin_dir = "{_CNI}"', f'conf_dir = "{directory}/cni"',
             f"{cri}.containerd.runtimes.runc]", 'runtime_type = "io.containerd.runc.v2"', "")))
         # Each pod has a wire of its own to its node, which routes: kube-proxy sees all of it.
-        (folder / "cni/pods.conflist").write_text(json.dumps({"cniVersion": "0.4.0", "name": "pods", "plugins": [{
+        (directory / "cni/pods.conflist").write_text(json.dumps({"cniVersion": "0.4.0", "name": "pods", "plugins": [{
             "type": "ptp", "ipMasq": False, "ipam": {"type": "host-local", "ranges": [[{"subnet": self.pods}]],
                                                      "routes": [{"dst": "0.0.0.0/0"}], "dataDir": "/var/lib/cni"}}]}))
         write("kube-proxy.yaml", "kubeproxy", "KubeProxyConfiguration", {
@@ -121,7 +121,7 @@ class Node:
             "conntrack": {"maxPerCore": 0, "min": 0}})
         write("kubelet.yaml", "kubelet", "KubeletConfiguration", {
             "address": self.address, "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
-            "clusterDNS": [self._cluster.bridge_address], "clusterDomain": "cluster.local", "resolvConf": f"{folder}/nothing.conf",
+            "clusterDNS": [self._cluster.bridge_address], "clusterDomain": "cluster.local", "resolvConf": f"{directory}/nothing.conf",
             "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
             "authorization": {"mode": "AlwaysAllow"},
             "cgroupDriver": "cgroupfs", "cgroupRoot": f"/{self._cgroup}", "failCgroupV1": False, "enforceNodeAllocatable": [],
@@ -132,7 +132,7 @@ class Node:
 
     def _write(self, file, group, kind, fields):
         version = "v1beta1" if group == "kubelet" else "v1alpha1"
-        (self.folder / file).write_text(yaml.safe_dump({"apiVersion": f"{group}.config.k8s.io/{version}", "kind": kind, **fields}))
+        (self.directory / file).write_text(yaml.safe_dump({"apiVersion": f"{group}.config.k8s.io/{version}", "kind": kind, **fields}))
 
     def inside(self, *command):
         """The command, as it is run on this node: its network, names and mounts."""
@@ -148,11 +148,11 @@ class Node:
 
     def logs(self):
         return "".join(f"--- {self.name} {each.name}\n" + each.read_text(errors="replace")[-3000:] + "\n"
-                       for each in sorted(self.folder.glob("*.log")))
+                       for each in sorted(self.directory.glob("*.log")))
 
     def stop(self):
         with contextlib.ExitStack() as ends:  # Whatever one of them says, and the last first.
-            ends.callback(shutil.rmtree, self.folder / "lib", ignore_errors=True)  # Images as they were unpacked: gigabytes.
+            ends.callback(shutil.rmtree, self.directory / "lib", ignore_errors=True)  # Images as they were unpacked: gigabytes.
             for each in hierarchies():
                 ends.callback(self._remove_groups, each / self._cgroup)
             ends.callback(subprocess.run, ["ip", "link", "del", self.link], capture_output=True)
@@ -167,9 +167,9 @@ class Node:
     @staticmethod
     def _remove_groups(group):
         def gone():
-            for folder in [*sorted(group.rglob("*/"), key=lambda path: -len(path.parts)), group]:
+            for directory in [*sorted(group.rglob("*/"), key=lambda path: -len(path.parts)), group]:
                 with contextlib.suppress(OSError):  # The kernel may not be done with its last process.
-                    folder.rmdir()
+                    directory.rmdir()
             return not group.exists()
         wait_until(f"{group} is gone", gone)
 
@@ -187,20 +187,20 @@ def free_net():
 
 
 class Kubelets(ApiServer):
-    """`nodes` of them; `images` is a folder with those that each node is to have, as files."""
+    """`nodes` of them; `images` is a directory with those that each node is to have, as files."""
 
-    def __init__(self, folder, mark, nodes=2):
+    def __init__(self, directory, mark, nodes=2):
         self.built, self.mark = programs("nodes"), mark
         # Addresses and names that no other run of this test has.
         self.net, self.bridge = free_net(), f"fk{os.getpid()}"
         self.bridge_address = f"{self.net}.0.254"
-        self.folder = folder
+        self.directory = directory
         self.nodes = {each.name: each for each in (Node(self, number + 1) for number in range(nodes))}
         run("ip", "link", "add", self.bridge, "type", "bridge")
         try:
             run("ip", "address", "add", f"{self.bridge_address}/24", "dev", self.bridge)
             run("ip", "link", "set", self.bridge, "up")
-            super().__init__(folder, mark, self.bridge_address, [(f"system:node:{each}", "system:nodes") for each in self.nodes],
+            super().__init__(directory, mark, self.bridge_address, [(f"system:node:{each}", "system:nodes") for each in self.nodes],
                              node_grace="50s")  # As Kubernetes has it.
             self._serve_names()
             for each in self.nodes.values():
@@ -219,10 +219,10 @@ class Kubelets(ApiServer):
         return address
 
     def _serve_names(self):
-        file = self.folder / "Corefile"
+        file = self.directory / "Corefile"
         file.write_text(f"cluster.local:53 {{\n  bind {self.bridge_address}\n  kubernetes cluster.local {{\n"
                         f"    kubeconfig {self.kubeconfig} test\n  }}\n}}\n")
-        names = Daemon("coredns", [self.built / "coredns", "-conf", file], self.folder / "coredns.log", self.mark)
+        names = Daemon("coredns", [self.built / "coredns", "-conf", file], self.directory / "coredns.log", self.mark)
         self._daemons.append(names)
         wait_until("CoreDNS serves", lambda: "CoreDNS-" in names.text() or self._ended(names))
 

@@ -1,5 +1,5 @@
 """A Debian machine of its own: a real systemd as the first process of namespaces that systemd-nspawn makes, with a network
-of its own. What is written on it lies over a root folder that tests/debian/build made, and is gone with the machine."""
+of its own. What is written on it lies over a root directory that tests/debian/build made, and is gone with the machine."""
 
 import os
 import pathlib
@@ -23,43 +23,43 @@ exec "$@"
 
 def debian_root(name):
     """`slim` or `machine`, or a skipped test."""
-    folder = pathlib.Path(subprocess.run([BUILD, "--path"], capture_output=True, text=True, check=True).stdout.strip())
-    if os.geteuid() != 0 or not (folder / ".complete").exists():
+    directory = pathlib.Path(subprocess.run([BUILD, "--path"], capture_output=True, text=True, check=True).stdout.strip())
+    if os.geteuid() != 0 or not (directory / ".complete").exists():
         pytest.skip("needs root, and tests/debian/build to have been run once")
-    return folder / name
+    return directory / name
 
 
-def _over(root, folder, *command):
-    """`command` where `folder`/root is the root folder with what is written below `folder` over it."""
+def _over(root, directory, *command):
+    """`command` where `directory`/root is the root directory with what is written below `directory` over it."""
     for each in ("upper", "work", "root"):
-        (folder / each).mkdir(parents=True, exist_ok=True)
-    return ["unshare", "--mount", "sh", "-ec", _START, "sh", root, folder, *command]
+        (directory / each).mkdir(parents=True, exist_ok=True)
+    return ["unshare", "--mount", "sh", "-ec", _START, "sh", root, directory, *command]
 
 
-def changed(root, folder, script):
+def changed(root, directory, script):
     """Runs a script of sh on a copy of `root` on which nothing is started; what it says."""
-    command = _over(root, folder, "chroot", folder / "root", "sh", "-exc", script)
+    command = _over(root, directory, "chroot", directory / "root", "sh", "-exc", script)
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 class Machine:
-    """`with Machine(folder) as machine`: booted, until the end of the block. `folder`/shared is /shared there."""
+    """`with Machine(directory) as machine`: booted, until the end of the block. `directory`/shared is /shared there."""
 
-    def __init__(self, folder, name="node-0"):
-        self.root, self.folder, self.name = debian_root("machine"), folder, name
+    def __init__(self, directory, name="node-0"):
+        self.root, self.directory, self.name = debian_root("machine"), directory, name
         if not shutil.which("systemd-nspawn"):
             pytest.skip("systemd-nspawn is not installed (Debian package systemd-container)")
-        self.shared = folder / "shared"
+        self.shared = directory / "shared"
         self.shared.mkdir(parents=True)
 
     def __enter__(self):
         self._nspawn = Daemon("machine", _over(
-            self.root, self.folder, "systemd-nspawn", f"--directory={self.folder / 'root'}", f"--machine=fsdpd-{os.getpid()}",
+            self.root, self.directory, "systemd-nspawn", f"--directory={self.directory / 'root'}", f"--machine=fsdpd-{os.getpid()}",
             f"--hostname={self.name}", "--register=no", "--keep-unit", "--private-network", "--link-journal=no",
             "--resolv-conf=off", "--console=pipe", f"--bind={self.shared}:/shared", "--boot"),
-            self.folder / "machine.log", "machine")
+            self.directory / "machine.log", "machine")
         try:
             self._systemd = wait_until("systemd is started", self._first_process)
             wait_until("the machine is up", lambda: self("systemctl is-system-running", code=None).strip() in ("running", "degraded"))
@@ -80,7 +80,7 @@ class Machine:
     def _end(self):
         self._nspawn.stop()  # It has the machine shut down.
         for each in ("upper", "work"):  # Half a gigabyte of libraries.
-            shutil.rmtree(self.folder / each)
+            shutil.rmtree(self.directory / each)
 
     def __call__(self, script, code=0):
         """Runs a script of sh there, as root; what it says. `code` None takes any."""

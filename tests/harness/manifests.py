@@ -27,19 +27,19 @@ def tool(name):
 def validator():
     """The directory with kubernetes-validate; installed once per version into the user's cache."""
     pins = DEPLOY / "kubernetes/validator.txt"
-    return made_once("kubernetes-validate", [pins], lambda folder: pip_install(pins, folder))
+    return made_once("kubernetes-validate", [pins], lambda directory: pip_install(pins, directory))
 
 
-def rendered(folder):
+def rendered(directory):
     """A kustomization's objects, as text."""
-    done = subprocess.run([tool("kustomize"), "build", folder], capture_output=True, text=True)
+    done = subprocess.run([tool("kustomize"), "build", directory], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 @functools.lru_cache(maxsize=None)
-def overlay_text(overlay, folder=DEPLOY / "kubernetes"):
-    return rendered(pathlib.Path(folder) / "overlays" / overlay)
+def overlay_text(overlay, directory=DEPLOY / "kubernetes"):
+    return rendered(pathlib.Path(directory) / "overlays" / overlay)
 
 
 def values_of(overlay):

@@ -58,7 +58,7 @@ def pages():
 
 
 def with_coordinators():
-    """{tutorial: the folder that its coordinator keeps its state in}."""
+    """{tutorial: the directory that its coordinator keeps its state in}."""
     texts = {page: (ROOT / page).read_text() for page in pages() if page.startswith("docs/tutorials/")}
     found = {page: re.search(r"^fsdpd-coordinator .*--state-dir (\S+)", text, re.MULTILINE) for page, text in texts.items()}
     return {page: each[1] for page, each in found.items() if each}
@@ -104,41 +104,41 @@ def _free_port():
 
 
 class Reader:
-    """Runs one page in a folder that looks like a clone. Nothing that it starts outlives `with`. `shell`, `environment`: of a
+    """Runs one page in a directory that looks like a clone. Nothing that it starts outlives `with`. `shell`, `environment`: of a
     place of its own, where nobody but the page has the port that it names."""
 
-    def __init__(self, page, folder, shell=(), environment=None):
-        self.folder, self.mark = folder, uuid.uuid4().hex
-        self.said = folder.parent / f"{folder.name}.txt"
+    def __init__(self, page, directory, shell=(), environment=None):
+        self.directory, self.mark = directory, uuid.uuid4().hex
+        self.said = directory.parent / f"{directory.name}.txt"
         self._shell = [*shell, "bash", "-c"]
         self.port = "7777" if shell else str(_free_port())
-        folder.mkdir()
+        directory.mkdir()
         for name in ("clients", "dashboards", "deploy", "docs", "examples", "proto"):
-            (folder / name).symlink_to(ROOT / name)
-        (folder / ".build").mkdir()
-        (folder / ".build/bin").symlink_to(BIN)
+            (directory / name).symlink_to(ROOT / name)
+        (directory / ".build").mkdir()
+        (directory / ".build/bin").symlink_to(BIN)
         self._given = environment or os.environ
         self.turn_to(page)
 
     def turn_to(self, page):
-        """The page that run() runs next, in the same folder."""
+        """The page that run() runs next, in the same directory."""
         self.page = page
         # The tests' own Python has the libraries that pages use.
         places = [*(str(BIN / name) for name in ("client", "coordinator", "agent", "fsdp")), os.path.dirname(sys.executable)]
-        self.environment = {**self._given, MARK: self.mark, "FSDPD_SERVER": f"127.0.0.1:{self.port}", "HOME": str(self.folder)}
+        self.environment = {**self._given, MARK: self.mark, "FSDPD_SERVER": f"127.0.0.1:{self.port}", "HOME": str(self.directory)}
         if any("./clients/python" in block.text for block in blocks(page)):  # A page that has the reader install it.
-            places.append(str(wheel.data_command(self.folder.parent / "bin")))
+            places.append(str(wheel.data_command(self.directory.parent / "bin")))
             self.environment["PYTHONPATH"] = str(wheel.installed())
         self.environment["PATH"] = ":".join([*places, self.environment["PATH"]])
 
     def _write(self, name, text):
-        (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (self.folder / name).write_text(text)
+        (self.directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (self.directory / name).write_text(text)
 
     def run(self, timeout_s=110, chosen=lambda block: not block.why, changed=lambda text: text):
         """Runs its blocks, their text `changed`; the whole output. A command that fails ends it, with the block and what was
         said so far."""
-        script = f"set -euo pipefail\ncd {self.folder}\n"
+        script = f"set -euo pipefail\ncd {self.directory}\n"
         for block in blocks(self.page):
             if block.file:
                 self._write(block.file, block.text)
@@ -159,5 +159,5 @@ class Reader:
         left = marked(self.mark)
         for process in left:
             os.kill(process.pid, signal.SIGKILL)
-        shutil.rmtree(self.folder)
+        shutil.rmtree(self.directory)
         assert kind is not None or not left, f"{self.page} leaves running: {left}"

@@ -44,10 +44,10 @@ class Process:
 
 def _read(pid):
     try:
-        folder = pathlib.Path("/proc") / str(pid)
+        directory = pathlib.Path("/proc") / str(pid)
         # The name in parentheses may hold spaces: the fields start after the last parenthesis.
-        fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
-        command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+        fields = (directory / "stat").read_text().rsplit(")", 1)[1].split()
+        command = (directory / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
         return Process(pid, int(fields[1]), fields[0], command)
     except (FileNotFoundError, ProcessLookupError):
         return None  # Ended while being read.

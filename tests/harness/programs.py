@@ -1,4 +1,4 @@
-"""Where the built programs are. FSDPD_BIN names another folder than .build/bin, for builds made elsewhere."""
+"""Where the built programs are. FSDPD_BIN names another directory than .build/bin, for builds made elsewhere."""
 
 import os
 import pathlib
@@ -11,9 +11,9 @@ def program(path):
     """`path` as Bazel names it: "client/fsdpctl"."""
     found = BIN / path
     if not found.exists():
-        folder, name = path.rsplit("/", 1)
+        directory, name = path.rsplit("/", 1)
         if "TEST_SRCDIR" in os.environ:
-            raise FileNotFoundError(f"//{folder}:{name} is not an input of this test: add it, or //tests:cluster, to `data` of "
+            raise FileNotFoundError(f"//{directory}:{name} is not an input of this test: add it, or //tests:cluster, to `data` of "
                                     f"{os.environ['TEST_TARGET']} in its BUILD file")
-        raise FileNotFoundError(f"{found} is not built: bazel build //{folder}:{name}, or tests/run integration")
+        raise FileNotFoundError(f"{found} is not built: bazel build //{directory}:{name}, or tests/run integration")
     return str(found)

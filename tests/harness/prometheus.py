@@ -7,23 +7,23 @@ import urllib.request
 
 import yaml
 
-from harness.dashboards import FOLDER
+from harness.dashboards import DIR
 from harness.processes import Daemon
 from harness.wait import wait_until
 
 
 class Prometheus:
-    def __init__(self, folder, targets, mark, coordinators=(), name="prometheus", flags=(), rules=True):
+    def __init__(self, directory, targets, mark, coordinators=(), name="prometheus", flags=(), rules=True):
         """`name` names the log. With rules=False it only answers queries."""
-        self.folder, self._name, self._flags = folder, name, flags
-        folder.mkdir(parents=True, exist_ok=True)
-        config = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
+        self.directory, self._name, self._flags = directory, name, flags
+        directory.mkdir(parents=True, exist_ok=True)
+        config = yaml.safe_load((DIR / "prometheus.yml").read_text())
         # As shipped, but at a test's pace.
         config["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
-        config["rule_files"] = [str(FOLDER / "rules.yml")] if rules else []
-        (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-        (folder / "agents.json").write_text(json.dumps([{"targets": targets}]))
-        (folder / "coordinators.json").write_text(json.dumps([{"targets": list(coordinators)}]))
+        config["rule_files"] = [str(DIR / "rules.yml")] if rules else []
+        (directory / "prometheus.yml").write_text(yaml.safe_dump(config))
+        (directory / "agents.json").write_text(json.dumps([{"targets": targets}]))
+        (directory / "coordinators.json").write_text(json.dumps([{"targets": list(coordinators)}]))
         self._mark = mark
         self.daemon = None
         self.address = None
@@ -31,9 +31,9 @@ class Prometheus:
     def __enter__(self):
         # It tells the port that it took in its log only.
         self.daemon = Daemon("prometheus", [
-            "prometheus", f"--config.file={self.folder / 'prometheus.yml'}", "--log.format=json",
-            f"--storage.tsdb.path={self.folder / 'data'}", "--web.listen-address=127.0.0.1:0", *self._flags],
-            self.folder / f"{self._name}.log", self._mark)
+            "prometheus", f"--config.file={self.directory / 'prometheus.yml'}", "--log.format=json",
+            f"--storage.tsdb.path={self.directory / 'data'}", "--web.listen-address=127.0.0.1:0", *self._flags],
+            self.directory / f"{self._name}.log", self._mark)
         self.address = wait_until("Prometheus listens", self._listening)
         wait_until("Prometheus is ready", self._ready)
         return self

@@ -49,23 +49,23 @@ print(json.dumps(rows))
 
 @functools.lru_cache(maxsize=None)
 def installed():
-    """Their folder, for PYTHONPATH; made once per version in the user's cache."""
-    return made_once("readers", [PINS], lambda folder: pip_install(PINS, folder, "--require-hashes"))
+    """Their directory, for PYTHONPATH; made once per version in the user's cache."""
+    return made_once("readers", [PINS], lambda directory: pip_install(PINS, directory, "--require-hashes"))
 
 
-def _said(script, folder):
-    done = subprocess.run([sys.executable, "-c", script, folder], cwd=folder, capture_output=True, text=True, timeout=120,
+def _said(script, directory):
+    done = subprocess.run([sys.executable, "-c", script, directory], cwd=directory, capture_output=True, text=True, timeout=120,
                           env={**os.environ, "PYTHONPATH": str(installed())})
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def tensorboard(folder):
-    """{tag: [[step, value]]} of all scalars that TensorBoard finds below the folder."""
-    return json.loads(_said(_TENSORBOARD, folder))
+def tensorboard(directory):
+    """{tag: [[step, value]]} of all scalars that TensorBoard finds below the directory."""
+    return json.loads(_said(_TENSORBOARD, directory))
 
 
-def wandb_run(folder, logged):
+def wandb_run(directory, logged):
     """The rows of an offline run, as its file has them, to which these lines of Python have logged."""
-    _said(f"{_WANDB}{logged}\nrun.finish()", folder)
-    return json.loads(_said(_WANDB_FILE, folder))
+    _said(f"{_WANDB}{logged}\nrun.finish()", directory)
+    return json.loads(_said(_WANDB_FILE, directory))

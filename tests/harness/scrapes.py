@@ -1,6 +1,6 @@
 """Scrapes that were kept as files, and a Prometheus that has them as if it had made them, with what the rules record.
 
-A folder has a file for each scrape, as the daemons answered: agent-TIME.txt and coordinator-TIME.txt, or agent-NAME-TIME.txt
+A directory has a file for each scrape, as the daemons answered: agent-TIME.txt and coordinator-TIME.txt, or agent-NAME-TIME.txt
 where there are several of them. TIME is in unix milliseconds.
 """
 
@@ -11,7 +11,7 @@ import time
 import urllib.request
 from dataclasses import dataclass
 
-from harness.dashboards import FOLDER
+from harness.dashboards import DIR
 from harness.prometheus import Prometheus
 
 _FILE = re.compile(r"(agent|coordinator)(?:-(.+))?-(\d+)\.txt")
@@ -40,49 +40,49 @@ class Scrape:
             yield f"{name}{{{labels}}} {value} {self.seconds:.3f}"
 
 
-def record(folder, targets, seconds, every_s=1):
-    """Scrapes {"agent" or "agent-NAME": address, ...} into `folder`."""
-    folder.mkdir(parents=True, exist_ok=True)
+def record(directory, targets, seconds, every_s=1):
+    """Scrapes {"agent" or "agent-NAME": address, ...} into `directory`."""
+    directory.mkdir(parents=True, exist_ok=True)
     for turn in range(int(seconds / every_s) + 1):
         begin = time.time()
         for name, address in targets.items():
             with urllib.request.urlopen(f"http://{address}/metrics", timeout=60) as answer:
-                (folder / f"{name}-{int(begin * 1000)}.txt").write_bytes(answer.read())
+                (directory / f"{name}-{int(begin * 1000)}.txt").write_bytes(answer.read())
         time.sleep(max(0, begin + every_s - time.time()) if turn < int(seconds / every_s) else 0)
 
 
-def read(folder):
-    """All of a folder, by time."""
+def read(directory):
+    """All of a directory, by time."""
     found = []
-    for path in folder.iterdir():
+    for path in directory.iterdir():
         named = _FILE.fullmatch(path.name)
         if named:
             kind, target, millis = named.groups()
             found.append(Scrape(f"fsdpd-{kind}", f"{target or kind}:{_PORTS[kind]}", int(millis) / 1000, path.read_text()))
-    assert found, f"{folder} has no scrape: they are called agent-TIME.txt and coordinator-TIME.txt"
+    assert found, f"{directory} has no scrape: they are called agent-TIME.txt and coordinator-TIME.txt"
     return sorted(found, key=lambda scrape: scrape.seconds)
 
 
 class Recorded:
     """With `server`, a Prometheus as harness.prometheus has it, `begin`, `end` and `every_s` of what it holds."""
 
-    def __init__(self, folder, scrapes, mark):
-        self._folder, self._mark = folder, mark
-        folder.mkdir(parents=True, exist_ok=True)
+    def __init__(self, directory, scrapes, mark):
+        self._directory, self._mark = directory, mark
+        directory.mkdir(parents=True, exist_ok=True)
         self.begin, self.end = scrapes[0].seconds, scrapes[-1].seconds
         assert self.end - self.begin >= 1, "two scrapes a second apart are needed; TIME in files' names is in milliseconds"
         times = sorted({scrape.seconds for scrape in scrapes if (scrape.job, scrape.instance) == (scrapes[0].job, scrapes[0].instance)})
         gaps = [after - before for before, after in zip(times, times[1:])]
         self.every_s = max(1, round(statistics.median(gaps))) if gaps else 1
-        samples = folder / "samples.txt"
+        samples = directory / "samples.txt"
         with open(samples, "w") as out:
             for scrape in scrapes:
                 out.writelines(f"{line}\n" for line in scrape.samples())
             out.write("# EOF\n")
-        self._make("openmetrics", samples, folder / "data")
+        self._make("openmetrics", samples, directory / "data")
         with self._serve("before") as server:
             self._make("rules", f"--url=http://{server.address}", f"--start={self.begin:.0f}", f"--end={self.end:.0f}",
-                       f"--eval-interval={self.every_s}s", f"--output-dir={folder / 'data'}", FOLDER / "rules.yml")
+                       f"--eval-interval={self.every_s}s", f"--output-dir={directory / 'data'}", DIR / "rules.yml")
 
     def __enter__(self):
         self.server = self._serve("prometheus").__enter__()
@@ -94,7 +94,7 @@ class Recorded:
     def _serve(self, name):
         # Files have no mark of a series' end, which a scrape makes: what is not there any more is soon not looked for.
         # Rules are not evaluated: on a slow machine they add samples after the end of the recording.
-        return Prometheus(self._folder, [], self._mark, name=name, rules=False, flags=[
+        return Prometheus(self._directory, [], self._mark, name=name, rules=False, flags=[
             f"--query.lookback-delta={5 * self.every_s}s", "--storage.tsdb.retention.time=100y"])
 
     @staticmethod

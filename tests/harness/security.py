@@ -9,14 +9,14 @@ import grpc
 from harness.programs import ROOT, program
 
 
-def certificates(folder, *arguments, days=90):
-    subprocess.run([ROOT / "deploy/certificates", folder, *arguments], check=True,
+def certificates(directory, *arguments, days=90):
+    subprocess.run([ROOT / "deploy/certificates", directory, *arguments], check=True,
                    env={**os.environ, "FSDPD_CERTIFICATE_DAYS": str(days)})
 
 
-def new_token(folder, name, role, *flags):
+def new_token(directory, name, role, *flags):
     """(its line for the coordinator, the file with the token)"""
-    path = pathlib.Path(folder) / f"{name}-{len(list(pathlib.Path(folder).glob('*.token')))}.token"
+    path = pathlib.Path(directory) / f"{name}-{len(list(pathlib.Path(directory).glob('*.token')))}.token"
     done = subprocess.run([program("client/fsdpctl"), "token", "new", name, "--role", role, "--out", path, *flags],
                           check=True, capture_output=True, text=True)
     return done.stdout, path
@@ -27,16 +27,16 @@ class Security:
 
     PEOPLE = {"vera": "viewer", "sam": "submitter", "sue": "submitter", "olga": "operator", "ada": "admin"}
 
-    def __init__(self, folder, names=("localhost", "127.0.0.1")):
+    def __init__(self, directory, names=("localhost", "127.0.0.1")):
         """`names`: of the coordinator, as its certificate has them."""
-        folder = pathlib.Path(folder)
-        folder.mkdir(parents=True)
-        self.pki, self.tokens, self.audit = folder / "pki", folder / "tokens", folder / "audit.jsonl"
+        directory = pathlib.Path(directory)
+        directory.mkdir(parents=True)
+        self.pki, self.tokens, self.audit = directory / "pki", directory / "tokens", directory / "audit.jsonl"
         self.more_flags = []  # Of the coordinator.
         self._files, lines = {}, []
         certificates(self.pki, "coordinator", *names)
         for name, role in self.PEOPLE.items():
-            line, self._files[name] = new_token(folder, name, role)
+            line, self._files[name] = new_token(directory, name, role)
             lines.append(line)
         self.tokens.write_text("".join(lines))
 

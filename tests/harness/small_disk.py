@@ -7,20 +7,20 @@ import pytest
 
 
 @contextlib.contextmanager
-def small_disk(folder, size="1m"):
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], capture_output=True)
+def small_disk(directory, size="1m"):
+    directory.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", directory], capture_output=True)
     if mounted.returncode != 0:
         pytest.skip("needs to mount a small tmpfs, which takes root")
     try:
-        yield folder
+        yield directory
     finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
+        subprocess.run(["umount", "--lazy", directory], check=True)
 
 
-def fill(folder):
+def fill(directory):
     """Takes all room that is left; removing the file that it returns makes room again."""
-    filler = folder / "filler"
+    filler = directory / "filler"
     with open(filler, "wb", buffering=0) as file:
         try:
             while True:

@@ -17,11 +17,11 @@ STEPS = 60  # At a pace (cluster.py) that what a test does to a job at step 10 h
 EVERY = 5
 
 
-def saving(folder, name="saving", steps=STEPS, checkpoint=None, data=None, **sections):
-    """A spec that trains on a text of its folder and saves to `folder`/run."""
-    folder.mkdir(exist_ok=True)
-    text = corpus(folder / "corpus.txt")
-    saved = {"dir": str(folder / "run"), "every_steps": EVERY, "keep_last": 3, **(checkpoint or {})}
+def saving(directory, name="saving", steps=STEPS, checkpoint=None, data=None, **sections):
+    """A spec that trains on a text of its directory and saves to `directory`/run."""
+    directory.mkdir(exist_ok=True)
+    text = corpus(directory / "corpus.txt")
+    saved = {"dir": str(directory / "run"), "every_steps": EVERY, "keep_last": 3, **(checkpoint or {})}
     read = {"synthetic": None, "tokens": [{"path": str(text), "type": "u8"}], **(data or {})}
     return spec(steps=steps, name=name, data=read, checkpoint=saved, **sections)
 
@@ -30,9 +30,9 @@ class Record:
     """`fsdpctl watch --record` of a job, as long as it lives; it goes on when the coordinator was gone."""
 
     def __init__(self, cluster, job_id):
-        self.path = cluster.folder / f"{job_id}.jsonl"
+        self.path = cluster.directory / f"{job_id}.jsonl"
         self.process = Daemon("watch", [program("client/fsdpctl"), "--server", cluster.address, "watch", job_id,
-                                        "--record", self.path], cluster.folder / f"{job_id}.watch.log", cluster.mark)
+                                        "--record", self.path], cluster.directory / f"{job_id}.watch.log", cluster.mark)
 
     def losses(self, code=0):
         """After the job's end: (step, loss) in the order of their coming; steps that were made twice are there twice."""
@@ -47,24 +47,24 @@ class Record:
 class WholeRun:
     """A job that nothing happened to: its losses by step, and its last checkpoint."""
 
-    def __init__(self, cluster, folder, made):
+    def __init__(self, cluster, directory, made):
         self.job_id = cluster.submit(made)
         record = Record(cluster, self.job_id)
         self.job = cluster.wait_state(self.job_id, "SUCCEEDED")
         self.losses = dict(record.losses())
         self.steps = made["train"]["steps"]
-        self.folder = folder / "run"
-        self.records = checkpoints.records(checkpoints.path_of(self.folder, self.steps))
+        self.directory = directory / "run"
+        self.records = checkpoints.records(checkpoints.path_of(self.directory, self.steps))
         assert set(range(min(self.losses), self.steps + 1)) == set(self.losses), "nothing was missed"
         assert len(set(self.losses.values())) > len(self.losses) // 2, "what does not change shows nothing"
 
-    def assert_same(self, losses, folder):
+    def assert_same(self, losses, directory):
         """Bit by bit: each loss, and what the last checkpoint holds."""
         differing = [(step, loss, self.losses[step]) for step, loss in losses
                      if step in self.losses and loss != self.losses[step]]
         assert not differing, differing
         assert self.steps in dict(losses)
-        assert checkpoints.records(checkpoints.path_of(folder, self.steps)) == self.records
+        assert checkpoints.records(checkpoints.path_of(directory, self.steps)) == self.records
 
     def assert_close(self, losses, after):
         """Of another world, whose sums are in another order; every step after `after`."""

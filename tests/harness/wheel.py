@@ -15,21 +15,21 @@ TOOLS = ROOT / ".tools/bin"
 
 @functools.lru_cache(maxsize=None)
 def installed():
-    """The folder with the package, for PYTHONPATH; made once, and gone with the process."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="fsdpd-wheel-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    """The directory with the package, for PYTHONPATH; made once, and gone with the process."""
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="fsdpd-wheel-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
     pip = [TOOLS / "python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", folder, ROOT / "clients/python"],
+    subprocess.run([*pip, "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", directory, ROOT / "clients/python"],
                    check=True)
-    wheel, = folder.glob("fsdpd-*.whl")
-    subprocess.run([*pip, "install", "--no-deps", "--target", folder / "site", wheel], check=True)
-    return folder / "site"
+    wheel, = directory.glob("fsdpd-*.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--target", directory / "site", wheel], check=True)
+    return directory / "site"
 
 
-def data_command(folder):
-    """`fsdpctl-data` in a folder for PATH, as `pip install` puts it there."""
-    folder.mkdir(exist_ok=True)
-    program = folder / "fsdpctl-data"
+def data_command(directory):
+    """`fsdpctl-data` in a directory for PATH, as `pip install` puts it there."""
+    directory.mkdir(exist_ok=True)
+    program = directory / "fsdpctl-data"
     program.write_text(f"#!/bin/sh\nPYTHONPATH={installed()} exec {sys.executable} -m fsdpd.data \"$@\"\n")
     program.chmod(0o755)
-    return folder
+    return directory

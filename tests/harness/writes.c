@@ -1,9 +1,9 @@
-/* Loaded into ranks before libc: what they write into folders of checkpoints is counted, and one write fails, or kills
-   its rank before it is made, where harness/writes.py says so. FSDPD_WRITES is its folder, FSDPD_WRITTEN the start of
+/* Loaded into ranks before libc: what they write into directories of checkpoints is counted, and one write fails, or kills
+   its rank before it is made, where harness/writes.py says so. FSDPD_WRITES is its directory, FSDPD_WRITTEN the start of
    the paths that count.
 
    A rank's save begins when it makes its own file, __R_0.distcp in iter_STEP; writes are numbered from there, by the one
-   thread that saves. A file RANK.STEP.NUMBER in the folder is a fate: the number of an error, or 0 for death. It is
+   thread that saves. A file RANK.STEP.NUMBER in the directory is a fate: the number of an error, or 0 for death. It is
    removed, so that it is met once. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -77,9 +77,9 @@ int open(const char* path, int flags, ...) {
   va_end(arguments);
   if (flags & O_CREAT && Counts(path)) {
     const char* file = strstr(path, "/__");
-    const char* folder = strstr(path, "/iter_");
+    const char* directory = strstr(path, "/iter_");
     long begun = 0;
-    if (file != NULL && folder != NULL && sscanf(folder, "/iter_%ld/", &begun) == 1) {
+    if (file != NULL && directory != NULL && sscanf(directory, "/iter_%ld/", &begun) == 1) {
       step = begun;
       number = 0;
     }

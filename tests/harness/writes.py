@@ -1,4 +1,4 @@
-"""What ranks write into folders of checkpoints, write by write; and a write that fails, or a rank that is dead before it:
+"""What ranks write into directories of checkpoints, write by write; and a write that fails, or a rank that is dead before it:
 by their own doing (writes.c), so that no timing decides where.
 
     writes = Writes(tmp_path / "writes", tmp_path / "runs")
@@ -30,17 +30,17 @@ class Write:
 
 
 class Writes:
-    def __init__(self, folder, written):
-        self.folder = folder
-        folder.mkdir()
-        library = folder / "writes.so"
+    def __init__(self, directory, written):
+        self.directory = directory
+        directory.mkdir()
+        library = directory / "writes.so"
         subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", library, _SOURCE, "-ldl"], check=True)
-        self.rank_binary = paced_rank(folder, library, FSDPD_WRITES=folder, FSDPD_WRITTEN=f"{written}/")
+        self.rank_binary = paced_rank(directory, library, FSDPD_WRITES=directory, FSDPD_WRITTEN=f"{written}/")
 
     def of(self, rank, step):
         """The writes of one save that nothing happened to, in order. Of those of numbers into one file, which are many,
         the first and the last."""
-        fields = [line.split(" ", 4) for line in (self.folder / "log").read_text().splitlines()]
+        fields = [line.split(" ", 4) for line in (self.directory / "log").read_text().splitlines()]
         found = [Write(rank, int(number), what, pathlib.Path(path)) for by, at, number, what, path in fields
                  if (int(by), int(at)) == (rank, step)]
         alike = [write.what == "write" and {before.what, after.what} == {"write"}
@@ -57,10 +57,10 @@ class Writes:
 
     def _meet(self, write, step, fate):
         name = f"{write.rank}.{step}.{write.number}"
-        made = self.folder / f"new.{name}"
+        made = self.directory / f"new.{name}"
         made.write_text(str(fate))
-        os.rename(made, self.folder / name)
+        os.rename(made, self.directory / name)
 
     def left(self):
         """What was to happen and did not."""
-        return sorted(path.name for path in self.folder.glob("[0-9]*.[0-9]*.[0-9]*"))
+        return sorted(path.name for path in self.directory.glob("[0-9]*.[0-9]*.[0-9]*"))

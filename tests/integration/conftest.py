@@ -24,8 +24,8 @@ def cluster(shared):
 @pytest.fixture(scope="module")
 def whole(shared, tmp_path_factory):
     """What a job that saves comes to when nothing happens to it."""
-    folder = tmp_path_factory.mktemp("whole")
-    return WholeRun(shared, folder, saving(folder, name="whole"))
+    directory = tmp_path_factory.mktemp("whole")
+    return WholeRun(shared, directory, saving(directory, name="whole"))
 
 
 @pytest.fixture

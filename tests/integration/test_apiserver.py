@@ -24,9 +24,9 @@ CLAIMS = "/api/v1/namespaces/fsdpd/persistentvolumeclaims"
 def server(tmp_path_factory):
     if not programs():
         pytest.skip(f"Kubernetes is not built: {BUILD.relative_to(ROOT)}, once, some 6 minutes")
-    folder = tmp_path_factory.mktemp("apiserver")
-    mark = f"apiserver-{folder}"
-    started = ApiServer(folder, mark)
+    directory = tmp_path_factory.mktemp("apiserver")
+    mark = f"apiserver-{directory}"
+    started = ApiServer(directory, mark)
     try:
         for schema in sorted((programs() / "crds").glob("*.yaml")):
             definition = yaml.safe_load(schema.read_text())

@@ -88,11 +88,11 @@ FAULTS = {
     "more ranks than can be": ({"resources": {"nodes": 100000}}, "resources"),
     "a memory budget that nothing fits": ({"resources": {"memory_budget_bytes": 1000}}, "resources.memory_budget_bytes"),
     "a negative number of attempts": ({"restart": {"max_attempts": -1}}, "restart.max_attempts"),
-    "an interval without a checkpoint folder": ({"checkpoint": {"every_steps": 5}}, "checkpoint.every_steps"),
+    "an interval without a checkpoint directory": ({"checkpoint": {"every_steps": 5}}, "checkpoint.every_steps"),
     "a negative interval of checkpoints": ({"checkpoint": {"dir": "/runs/x", "every_steps": -1}},
                                            "checkpoint.every_steps"),
-    "minutes without a checkpoint folder": ({"checkpoint": {"every_minutes": 5}}, "checkpoint.every_minutes"),
-    "a folder for checkpoints that are never written": ({"checkpoint": {"dir": "/runs/x", "on_end": False}},
+    "minutes without a checkpoint directory": ({"checkpoint": {"every_minutes": 5}}, "checkpoint.every_minutes"),
+    "a directory for checkpoints that are never written": ({"checkpoint": {"dir": "/runs/x", "on_end": False}},
                                                         "checkpoint.dir"),
     "an unknown checkpoint format": ({"checkpoint": {"format": "pickle"}}, "checkpoint.format"),
     "gradients that cross the wire in fp16": ({"precision": {"grad_comm": "fp16"}}, "precision.grad_comm"),
@@ -181,7 +181,7 @@ TEXTS = {
 @pytest.mark.parametrize("command", ["validate", "submit", "plan"])
 def test_text_that_is_no_spec_is_refused_at_its_line(shared, command, what):
     text, line, words = TEXTS[what]
-    path = shared.folder / "bad.yaml"
+    path = shared.directory / "bad.yaml"
     path.write_bytes(text.encode(errors="surrogateescape"))
     result = shared.ctl(command, "-f", path).expect(3)
     place = rf"bad\.yaml:{line}:\d+: error: " if line else r"bad\.yaml(:\d+){0,2}: error: "

@@ -28,13 +28,13 @@ def text_with_one_bad_sample(path, sample):
 @pytest.fixture(scope="module")
 def poisoned(shared, tmp_path_factory):
     """A checkpoint in which the embedding of one byte is infinite: what reads it has no finite loss."""
-    folder = tmp_path_factory.mktemp("poisoned")
-    made = spec(steps=1, name="start", checkpoint={"dir": str(folder / "run")})
+    directory = tmp_path_factory.mktemp("poisoned")
+    made = spec(steps=1, name="start", checkpoint={"dir": str(directory / "run")})
     shared.wait_state(shared.submit(made), "SUCCEEDED")
     written = shared.write_spec(made, "start.yaml")
-    shared.ctl("ckpt", "convert", folder / "run" / "iter_0000001", folder / "hf", "--to", "hf", "--dtype", "float32",
+    shared.ctl("ckpt", "convert", directory / "run" / "iter_0000001", directory / "hf", "--to", "hf", "--dtype", "float32",
                "--spec", written).expect(0)
-    file = folder / "hf" / "model.safetensors"
+    file = directory / "hf" / "model.safetensors"
     content = bytearray(file.read_bytes())
     size = struct.unpack_from("<Q", content)[0]
     tensor = json.loads(content[8:8 + size])["model.embed_tokens.weight"]
@@ -42,15 +42,15 @@ def poisoned(shared, tmp_path_factory):
     at = 8 + size + tensor["data_offsets"][0] + BAD * width * 4
     content[at:at + 4 * width] = struct.pack("<f", float("inf")) * width
     file.write_bytes(content)
-    shared.ctl("ckpt", "convert", folder / "hf", folder / "start", "--to", "fsdp_dtensor").expect(0)
-    return folder / "start"
+    shared.ctl("ckpt", "convert", directory / "hf", directory / "start", "--to", "fsdp_dtensor").expect(0)
+    return directory / "start"
 
 
-def made_of(folder, poisoned, action, **train):
-    text = text_with_one_bad_sample(folder / "text.bin", 40)
+def made_of(directory, poisoned, action, **train):
+    text = text_with_one_bad_sample(directory / "text.bin", 40)
     return spec(steps=STEPS, name="bad-steps", data={"synthetic": None, "tokens": [{"path": str(text), "type": "u8"}]},
                 train={"on_nonfinite": {"action": action}, **train},
-                checkpoint={"dir": str(folder / "run"), "every_steps": EVERY, "load": str(poisoned),
+                checkpoint={"dir": str(directory / "run"), "every_steps": EVERY, "load": str(poisoned),
                             "load_optimizer": False})
 
 

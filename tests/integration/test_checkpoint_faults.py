@@ -1,4 +1,4 @@
-"""What goes wrong with a job's checkpoints: damage, a full disk, a folder of another job. It is told, nothing whole is
+"""What goes wrong with a job's checkpoints: damage, a full disk, a directory of another job. It is told, nothing whole is
 lost, and no job starts fresh by surprise."""
 
 import re
@@ -16,8 +16,8 @@ from harness.wait import wait_until
 
 @pytest.fixture
 def disk(tmp_path):
-    with small_disk(tmp_path / "disk", size="2m") as folder:
-        yield folder
+    with small_disk(tmp_path / "disk", size="2m") as directory:
+        yield directory
 
 
 def between_attempts(cluster, job_id):
@@ -85,7 +85,7 @@ def test_a_job_without_a_whole_checkpoint_fails_and_starts_nowhere_else(own, tmp
         assert checkpoints.steps_in(tmp_path / "run") == steps, "they are left as they are"
 
 
-def test_a_job_whose_folder_is_gone_fails_its_attempts_and_goes_on_when_it_is_back(own, whole, tmp_path):
+def test_a_job_whose_directory_is_gone_fails_its_attempts_and_goes_on_when_it_is_back(own, whole, tmp_path):
     with own() as cluster:
         job_id = cluster.submit(saving(tmp_path, restart={"max_attempts": 8}))
         record = Record(cluster, job_id)
@@ -96,7 +96,7 @@ def test_a_job_whose_folder_is_gone_fails_its_attempts_and_goes_on_when_it_is_ba
         cluster.start_agent("node-1")
         # Of any rank: each looks for itself, and the first to say so is heard.
         gone = (f" failed by its configuration: checkpoint.dir: {tmp_path}/run is not there, and the job has committed "
-                f"that of step {step}: mount the folder or put it back, or submit the job anew to begin at step 1")
+                f"that of step {step}: mount the directory or put it back, or submit the job anew to begin at step 1")
         wait_until("an attempt fails", lambda: any(gone in text for text in messages(cluster.job(job_id))))
         assert not (tmp_path / "run").exists(), "nothing is written where it was"
         (tmp_path / "moved").rename(tmp_path / "run")
@@ -147,21 +147,21 @@ def test_a_last_checkpoint_that_cannot_be_written_fails_the_job(disk, cluster, t
     assert left == [], "what could not be finished takes no room"
 
 
-LONG = 4 * STEPS  # Longer than a rank asks who holds a folder's lock.
+LONG = 4 * STEPS  # Longer than a rank asks who holds a directory's lock.
 
 
-def locked_by(job_id, folder):
-    return (rf"^checkpoint\.dir: {re.escape(str(folder))}/run/\.fsdpd_lock is locked by {job_id} on host \S+, which writes "
+def locked_by(job_id, directory):
+    return (rf"^checkpoint\.dir: {re.escape(str(directory))}/run/\.fsdpd_lock is locked by {job_id} on host \S+, which writes "
             "there: give each job a directory of its own")
 
 
-def test_of_two_jobs_that_start_at_once_in_one_folder_by_two_paths_one_is_refused(own, tmp_path):
+def test_of_two_jobs_that_start_at_once_in_one_directory_by_two_paths_one_is_refused(own, tmp_path):
     """Rank 1 was blamed for what rank 0 met, and the job was launched again into the same refusal."""
     place = {"nodes": 1, "ranks_per_node": 2}
     (tmp_path / "link").symlink_to(tmp_path)
     with own(agents=0) as cluster:
-        jobs = [cluster.submit(saving(folder, steps=LONG, resources=place, restart={"max_attempts": 5}))
-                for folder in (tmp_path, tmp_path / "link")]
+        jobs = [cluster.submit(saving(directory, steps=LONG, resources=place, restart={"max_attempts": 5}))
+                for directory in (tmp_path, tmp_path / "link")]
         for node in ("node-0", "node-1"):
             cluster.start_agent(node)
         ended = [cluster.wait_state(job_id, "SUCCEEDED", "FAILED") for job_id in jobs]
@@ -172,7 +172,7 @@ def test_of_two_jobs_that_start_at_once_in_one_folder_by_two_paths_one_is_refuse
         assert (job.failure.rank, job.attempt, job.failure.cause) == (0, 1, event.FAILURE_CAUSE_CONFIGURATION), job
 
 
-def test_a_folder_of_another_job_is_refused_with_what_to_do_and_the_other_trains_on(cluster, tmp_path):
+def test_a_directory_of_another_job_is_refused_with_what_to_do_and_the_other_trains_on(cluster, tmp_path):
     """At submit; and by the ranks where it is written otherwise, as by a link."""
     place = {"nodes": 1, "ranks_per_node": 2}
     first = cluster.submit(saving(tmp_path, name="first", steps=LONG, resources=place))

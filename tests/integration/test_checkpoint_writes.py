@@ -27,14 +27,14 @@ def watched(own, tmp_path):
         yield cluster, writes
 
 
-def job_of(folder, steps):
-    return saving(folder, steps=steps, checkpoint={"every_steps": EVERY, "keep_last": KEPT},
+def job_of(directory, steps):
+    return saving(directory, steps=steps, checkpoint={"every_steps": EVERY, "keep_last": KEPT},
                   restart={"max_attempts": MAX_ATTEMPTS})
 
 
-def learn(cluster, writes, folder):
+def learn(cluster, writes, directory):
     """The writes of a save that also removes an older checkpoint: rank 0's, and those of one that does not commit."""
-    cluster.wait_state(cluster.submit(job_of(folder, steps=8)), "SUCCEEDED")
+    cluster.wait_state(cluster.submit(job_of(directory, steps=8)), "SUCCEEDED")
     return writes.of(rank=0, step=8), writes.of(rank=2, step=8)
 
 
@@ -42,29 +42,29 @@ def place_of(of_rank_0, what, name):
     return next(i for i, write in enumerate(of_rank_0) if (write.what, write.path.name) == (what, name))
 
 
-def assert_tidy(folder, steps):
+def assert_tidy(directory, steps):
     """The last ones are whole, and nothing is left of what went wrong."""
-    assert checkpoints.assert_whole(folder) == [steps - EVERY, steps]
-    names = {path.name for path in folder.iterdir()}
+    assert checkpoints.assert_whole(directory) == [steps - EVERY, steps]
+    names = {path.name for path in directory.iterdir()}
     assert names == {f"iter_{steps - EVERY:07d}", f"iter_{steps:07d}", "latest_checkpointed_iteration.txt",
                      ".fsdpd_lock"}
-    assert (folder / "latest_checkpointed_iteration.txt").read_text().strip() == str(steps)
-    found = {path.name for path in checkpoints.path_of(folder, steps).iterdir()}
+    assert (directory / "latest_checkpointed_iteration.txt").read_text().strip() == str(steps)
+    found = {path.name for path in checkpoints.path_of(directory, steps).iterdir()}
     attempt, = {re.fullmatch(r"__\d+_(\d+)\.distcp", name)[1] for name in found - {".metadata", ".fsdpd_sums"}}
     assert found == {f"__{rank}_{attempt}.distcp" for rank in range(4)} | {".metadata", ".fsdpd_sums"}
 
 
-def die_before_each(cluster, writes, folder, chosen):
+def die_before_each(cluster, writes, directory, chosen):
     """One job, whose attempts end before one write each; `chosen` says of (rank 0's writes, rank 2's) which."""
-    of_rank_0, of_rank_2 = learn(cluster, writes, folder / "plain")
+    of_rank_0, of_rank_2 = learn(cluster, writes, directory / "plain")
     commit = of_rank_0[place_of(of_rank_0, "rename", ".metadata")]
     deaths = chosen(of_rank_0, of_rank_2)
     first = 8  # From here on a save also removes.
     steps = first + EVERY * (len(deaths) + 1)
-    whole = WholeRun(cluster, folder / "whole", job_of(folder / "whole", steps))
+    whole = WholeRun(cluster, directory / "whole", job_of(directory / "whole", steps))
     for index, write in enumerate(deaths):
         writes.die(write, first + EVERY * index)
-    job_id = cluster.submit(job_of(folder / "killed", steps))
+    job_id = cluster.submit(job_of(directory / "killed", steps))
     record = Record(cluster, job_id)
     job = cluster.wait_state(job_id, "SUCCEEDED")
     assert not writes.left() and job.attempt == 1 + len(deaths)
@@ -75,8 +75,8 @@ def die_before_each(cluster, writes, folder, chosen):
         committed = write.rank == commit.rank and write.number > commit.number
         assert int(went_on[index]) == (step if committed else step - EVERY), f"killed before {write}: {went_on}"
     assert not any("could not be written" in text for text in messages(job)), "it is no disk that failed"
-    whole.assert_same(record.losses(), folder / "killed" / "run")
-    assert_tidy(folder / "killed" / "run", steps)
+    whole.assert_same(record.losses(), directory / "killed" / "run")
+    assert_tidy(directory / "killed" / "run", steps)
 
 
 def test_a_rank_killed_around_the_commit_leaves_a_checkpoint_or_none(watched, tmp_path):
@@ -126,7 +126,7 @@ def test_a_write_that_fails_costs_no_more_than_its_checkpoint(watched, tmp_path)
     record = Record(cluster, job_id)
     job = cluster.wait_state(job_id, "SUCCEEDED")
     assert not writes.left() and job.attempt == 1, job
-    log = (cluster.folder / "node-0.work" / job_id / "attempt-1" / "rank-0.log").read_text()
+    log = (cluster.directory / "node-0.work" / job_id / "attempt-1" / "rank-0.log").read_text()
     told = [int(line.split(" save ")[1].split("/")[0]) for line in log.splitlines() if "no checkpoint at" in line]
     assert told == [step for step, cost in zip(at, costs) if cost]
     assert log.count("No space left on device") == len(faults), "each is told once, also where it costs nothing"

@@ -163,10 +163,10 @@ def test_a_state_that_was_restored_from_a_backup_costs_a_job_nothing_that_it_has
 
 def test_what_a_run_carries_along_is_carried_over_a_failure(cluster, tmp_path):
     """A loss scale that grows, two micro-batches a step, a replicated mesh, a schedule over all steps, an evaluation."""
-    def made(folder):
-        folder.mkdir(exist_ok=True)
-        held_out = corpus(folder / "held_out.txt", tokens=100)
-        return saving(folder, steps=40, data={"validation": [{"path": str(held_out), "type": "u8"}]},
+    def made(directory):
+        directory.mkdir(exist_ok=True)
+        held_out = corpus(directory / "held_out.txt", tokens=100)
+        return saving(directory, steps=40, data={"validation": [{"path": str(held_out), "type": "u8"}]},
                       train={"global_batch": 8, "evaluation": {"every_steps": 10}},
                       schedule={"cosine": {"warmup_steps": 4}}, precision={"compute": "fp16"},
                       fsdp={"strategy": "optim_grads_params", "outer": {"size": 2}})
@@ -214,7 +214,7 @@ def test_a_job_goes_on_from_another_s_checkpoint_in_another_world(cluster, whole
     record = Record(cluster, job_id)
     job = cluster.wait_state(job_id, "SUCCEEDED")
     assert (job.attempt, job.restored.step) == (1, after)
-    assert job.restored.path == str(checkpoints.path_of(whole.folder, after))
+    assert job.restored.path == str(checkpoints.path_of(whole.directory, after))
     whole.assert_close(record.losses(), after)
     assert checkpoints.assert_whole(tmp_path / "run") == [STEPS]
 
@@ -227,7 +227,7 @@ def test_a_job_goes_on_from_another_s_newest_checkpoint_with_more_steps(cluster,
     losses = record.losses()
     assert [step for step, _ in losses] == [STEPS + 1, STEPS + 2, STEPS + 3]
     assert losses[0][1] == pytest.approx(whole.losses[STEPS], rel=0.5), "it goes on where the other was"
-    said = cluster.ctl("submit", "-f", cluster.folder / "more.yaml", "--from", f"{whole.job_id}@7").expect(4)
+    said = cluster.ctl("submit", "-f", cluster.directory / "more.yaml", "--from", f"{whole.job_id}@7").expect(4)
     assert f"{whole.job_id} has no checkpoint of step 7, but of {STEPS - 2 * EVERY}, {STEPS - EVERY}, {STEPS}" in said.err, said
 
 

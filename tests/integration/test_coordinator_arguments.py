@@ -29,12 +29,12 @@ def free_port():
 @pytest.fixture(scope="module")
 def secrets(tmp_path_factory):
     """What an installation makes first: certificates, and the line of a token."""
-    folder = tmp_path_factory.mktemp("secrets")
-    subprocess.run([DEPLOY / "certificates", folder / "pki", "coordinator", "localhost", "127.0.0.1"], check=True)
-    line = subprocess.run([program("client/fsdpctl"), "token", "new", "me", "--role", "viewer", "--out", folder / "me.token"],
+    directory = tmp_path_factory.mktemp("secrets")
+    subprocess.run([DEPLOY / "certificates", directory / "pki", "coordinator", "localhost", "127.0.0.1"], check=True)
+    line = subprocess.run([program("client/fsdpctl"), "token", "new", "me", "--role", "viewer", "--out", directory / "me.token"],
                           capture_output=True, text=True, check=True).stdout
-    (folder / "tokens").write_text(line)
-    return folder
+    (directory / "tokens").write_text(line)
+    return directory
 
 
 def chart(*values):
@@ -43,45 +43,45 @@ def chart(*values):
     return objects(done.stdout)
 
 
-def of_pod(made, secrets, folder):
-    """A container's arguments, with what is mounted there in folders of ours."""
+def of_pod(made, secrets, directory):
+    """A container's arguments, with what is mounted there in directories of ours."""
     for name in ("tls", "people", "quotas", "revoked", "state"):
-        (folder / name).mkdir()
+        (directory / name).mkdir()
     for key, file in {"ca.crt": "ca.crt", "tls.crt": "coordinator.crt", "tls.key": "coordinator.key"}.items():
-        shutil.copy(secrets / "pki" / file, folder / "tls" / key)
-    shutil.copy(secrets / "tokens", folder / "people")
+        shutil.copy(secrets / "pki" / file, directory / "tls" / key)
+    shutil.copy(secrets / "tokens", directory / "people")
     for name, mount in (("fsdpd-quotas", "quotas"), ("fsdpd-revoked-certificates", "revoked")):
         for key, text in named(made, "ConfigMap", name)["data"].items():
-            (folder / mount / key).write_text(text)
+            (directory / mount / key).write_text(text)
     spec = pod_specs(made)["fsdpd-coordinator"]
     arguments = "\n".join(spec["containers"][0]["args"])
     for mount in spec["containers"][0]["volumeMounts"]:
-        arguments = arguments.replace(mount["mountPath"], str(folder / mount["name"]))
+        arguments = arguments.replace(mount["mountPath"], str(directory / mount["name"]))
     return arguments.split("\n")
 
 
-def of_unit(secrets, folder, **changed):
+def of_unit(secrets, directory, **changed):
     """The unit's command line, as systemd makes it of coordinator.env."""
-    (folder / "etc/tls").mkdir(parents=True)
+    (directory / "etc/tls").mkdir(parents=True)
     for file in ("coordinator.crt", "coordinator.key"):
-        shutil.copy(secrets / "pki" / file, folder / "etc/tls")
-    shutil.copy(secrets / "pki/ca.crt", folder / "etc/tls")
-    shutil.copy(secrets / "tokens", folder / "etc")
+        shutil.copy(secrets / "pki" / file, directory / "etc/tls")
+    shutil.copy(secrets / "pki/ca.crt", directory / "etc/tls")
+    shutil.copy(secrets / "tokens", directory / "etc")
     settings = dict(re.findall(r"^(FSDPD_\w+)=(.*)$", (DEPLOY / "systemd/coordinator.env").read_text(), re.MULTILINE))
     settings |= changed
     unit = (DEPLOY / "systemd/fsdpd-coordinator.service").read_text()
-    line = re.search(r"^ExecStart=\S+ ((?:.*\\\n)*.*)$", unit, re.MULTILINE)[1].replace("\\\n", " ").replace("%S", str(folder))
+    line = re.search(r"^ExecStart=\S+ ((?:.*\\\n)*.*)$", unit, re.MULTILINE)[1].replace("\\\n", " ").replace("%S", str(directory))
     line = re.sub(r"\$\{?(\w+)\}?", lambda name: settings[name[1]], line)
-    return shlex.split(line.replace("/etc/fsdpd", str(folder / "etc")).replace("/var/lib", str(folder)))
+    return shlex.split(line.replace("/etc/fsdpd", str(directory / "etc")).replace("/var/lib", str(directory)))
 
 
 class Coordinator:
     """It runs within `with`, on ports that are free here."""
 
-    def __init__(self, arguments, folder):
-        self.log = folder / "log"
+    def __init__(self, arguments, directory):
+        self.log = directory / "log"
         self.ports = {number: str(free_port()) for number in ("7777", "7779", "7780", "7781")}
-        (folder / "fsdpd-coordinator").mkdir(exist_ok=True)
+        (directory / "fsdpd-coordinator").mkdir(exist_ok=True)
         text = re.sub(r"\b(?:0\.0\.0\.0|127\.0\.0\.1):(\d+)", lambda found: f"127.0.0.1:{self.ports[found[1]]}",
                       "\n".join(arguments))
         with open(self.log, "wb") as log:

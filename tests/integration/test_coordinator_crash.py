@@ -88,7 +88,7 @@ def test_a_stopped_coordinator_leaves_its_jobs_running(own):
 def test_a_port_in_use_is_said_at_once(own):
     with own(agents=0) as cluster:
         first = cluster.coordinator
-        second = Cluster(cluster.folder / "second", start=False)
+        second = Cluster(cluster.directory / "second", start=False)
         daemon = second.start_coordinator(listen=cluster.address, expect_serving=False)
         with measured("the second one has ended"):
             assert daemon.wait() == 1
@@ -99,7 +99,7 @@ def test_a_port_in_use_is_said_at_once(own):
 
 def test_a_second_coordinator_on_the_same_state_is_refused(own):
     with own(agents=0) as cluster:
-        second = Cluster(cluster.folder / "second", start=False)
+        second = Cluster(cluster.directory / "second", start=False)
         second.state_dir = cluster.state_dir
         daemon = second.start_coordinator(expect_serving=False)
         with measured("the second one has ended"):
@@ -110,8 +110,8 @@ def test_a_second_coordinator_on_the_same_state_is_refused(own):
 
 @pytest.fixture
 def disk(tmp_path):
-    with small_disk(tmp_path / "disk") as folder:
-        yield folder
+    with small_disk(tmp_path / "disk") as directory:
+        yield directory
 
 
 def submit_until_refused(cluster):

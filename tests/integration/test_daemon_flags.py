@@ -19,13 +19,13 @@ def run(name, *arguments, code, timeout_s=60):
     return text
 
 
-def coordinator(folder, *arguments, code):
-    return run("coordinator/fsdpd-coordinator", "--state-dir", folder / "state", "--insecure", *arguments,
+def coordinator(directory, *arguments, code):
+    return run("coordinator/fsdpd-coordinator", "--state-dir", directory / "state", "--insecure", *arguments,
                code=code)
 
 
-def agent(folder, *arguments, code):
-    return run("agent/fsdpd-agent", "--coordinator", "127.0.0.1:1", "--insecure", "--work-dir", folder / "work",
+def agent(directory, *arguments, code):
+    return run("agent/fsdpd-agent", "--coordinator", "127.0.0.1:1", "--insecure", "--work-dir", directory / "work",
                *arguments, code=code)
 
 
@@ -120,9 +120,9 @@ def test_a_work_dir_is_told_absolutely(tmp_path):
 
 
 @pytest.mark.parametrize("flag", ["--plugin-dir", "--path-root"])
-def test_a_folder_that_is_none_is_a_usage_error(tmp_path, flag):
-    assert "/no/such/folder: No such file" in agent(tmp_path, "--node", "n", flag, "/no/such/folder", code=2)
-    assert "/etc/passwd is no folder" in agent(tmp_path, "--node", "n", flag, "/etc/passwd", code=2)
+def test_a_directory_that_is_none_is_a_usage_error(tmp_path, flag):
+    assert "/no/such/directory: No such file" in agent(tmp_path, "--node", "n", flag, "/no/such/directory", code=2)
+    assert "/etc/passwd is no directory" in agent(tmp_path, "--node", "n", flag, "/etc/passwd", code=2)
 
 
 @pytest.mark.parametrize("flags, said", [
@@ -144,14 +144,14 @@ def test_plaintext_is_asked_for_and_stays_on_this_machine(tmp_path):
     def said(name, *arguments):
         return run(name, *arguments, code=2).strip()
 
-    folder = ["--state-dir", tmp_path / "state"]
-    assert "--tls-cert is required, or --insecure" in said("coordinator/fsdpd-coordinator", *folder)
-    assert "--tls-client-ca is required" in said("coordinator/fsdpd-coordinator", *folder, *TLS)
-    assert "--tokens is required" in said("coordinator/fsdpd-coordinator", *folder, *TLS, "--tls-client-ca", "a")
-    assert "excludes" in said("coordinator/fsdpd-coordinator", *folder, *TLS, "--insecure")
+    directory = ["--state-dir", tmp_path / "state"]
+    assert "--tls-cert is required, or --insecure" in said("coordinator/fsdpd-coordinator", *directory)
+    assert "--tls-client-ca is required" in said("coordinator/fsdpd-coordinator", *directory, *TLS)
+    assert "--tokens is required" in said("coordinator/fsdpd-coordinator", *directory, *TLS, "--tls-client-ca", "a")
+    assert "excludes" in said("coordinator/fsdpd-coordinator", *directory, *TLS, "--insecure")
     for listen in ("0.0.0.0:7777", "[::]:7777", "10.0.0.1:7777"):
         assert f"--insecure: {listen} is reached from other machines" in said(
-            "coordinator/fsdpd-coordinator", *folder, "--insecure", "--listen", listen)
+            "coordinator/fsdpd-coordinator", *directory, "--insecure", "--listen", listen)
     work = ["--work-dir", tmp_path / "work", "--node", "n"]
     assert "--coordinator-ca is required, or --insecure" in said("agent/fsdpd-agent", *work, "--coordinator", "h:1")
     assert "--insecure: the coordinator h:1 is not on this machine" in said(
@@ -187,7 +187,7 @@ def test_a_file_of_the_command_line_that_cannot_be_opened_is_a_usage_error_of_it
 
 
 def test_backup_and_restore_say_in_a_line_what_is_wrong(tmp_path):
-    """A folder that may not be entered ended them by an exception, and an empty path was looked for in /."""
+    """A directory that may not be entered ended them by an exception, and an empty path was looked for in /."""
     def said(command, source, target, code):
         flags = ("--state-dir", "--to") if command == "backup" else ("--from", "--state-dir")
         lines = run("coordinator/fsdpd-coordinator", command, flags[0], source, flags[1], target, code=code).splitlines()

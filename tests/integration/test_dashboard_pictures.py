@@ -1,5 +1,5 @@
 """Each dashboard of a real job, drawn by Grafana's own panel library (13.2.2) in headless Chromium, from what a real Prometheus
-answers. FSDPD_PICTURES names a folder that keeps the pictures: docs/img has those of dashboards/README.md."""
+answers. FSDPD_PICTURES names a directory that keeps the pictures: docs/img has those of dashboards/README.md."""
 
 import os
 import pathlib
@@ -21,14 +21,14 @@ BOARDS = {name.removesuffix(".json"): board for name, board in dashboards.boards
 @pytest.fixture(scope="module")
 def watched(shared, tmp_path_factory):
     """(Prometheus, job's id, seconds from, to), once there are curves."""
-    folder = tmp_path_factory.mktemp("watched")
-    text = corpus(folder / "text.bin", tokens=20000)
+    directory = tmp_path_factory.mktemp("watched")
+    text = corpus(directory / "text.bin", tokens=20000)
     files = [{"path": str(text), "type": "u8"}]
     job_id = shared.submit(spec(
         steps=ENDLESS, name="watched", model={"llama": None, "preset": "tiny"}, optimizer={"adamw": {"lr": 3e-3}, "clip_norm": 1.0},
         data={"synthetic": None, "tokens": files, "validation": files, "sequence_length": 64},
         train={"micro_batch": 2, "global_batch": 8, "evaluation": {"every_steps": 25, "samples": 16}},
-        checkpoint={"dir": str(folder / "run"), "every_steps": 100}))
+        checkpoint={"dir": str(directory / "run"), "every_steps": 100}))
     begin = time.time()
     with Prometheus(tmp_path_factory.mktemp("prometheus"), list(shared.metrics.values()), shared.mark,
                     [shared.coordinator_metrics]) as server:
@@ -40,9 +40,9 @@ def watched(shared, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def drawing(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("drawing")
-    grafana.drawer(folder)
-    return folder
+    directory = tmp_path_factory.mktemp("drawing")
+    grafana.drawer(directory)
+    return directory
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="chromium is not installed")

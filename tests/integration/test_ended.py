@@ -34,16 +34,16 @@ def test_a_deleted_job_leaves_its_checkpoints_and_nothing_else(cluster, tmp_path
     job_id = cluster.submit(saving(tmp_path, steps=10, name="deleted"))
     running = cluster.submit(spec(steps=10_000_000, name="runs"))
     cluster.wait_state(job_id, "SUCCEEDED")
-    folders = [cluster.folder / f"node-{node}.work" / job_id for node in (0, 1)]
-    assert all(folder.exists() for folder in folders)
+    directories = [cluster.directory / f"node-{node}.work" / job_id for node in (0, 1)]
+    assert all(directory.exists() for directory in directories)
     cluster.wait_step(running, 1)
     assert "it has not ended; cancel it first" in cluster.ctl("delete", running).expect(7).err
     out = cluster.ctl("delete", job_id).expect(0).out
     assert out == f"{job_id} deleted; its checkpoints stay in {tmp_path / 'run'}\n"
     cluster.ctl("describe", job_id).expect(4)
     assert job_id not in cluster.ctl("get").expect(0).out
-    wait_until("its logs are gone", lambda: not any(folder.exists() for folder in folders))
-    assert (cluster.folder / "node-0.work" / running).exists()
+    wait_until("its logs are gone", lambda: not any(directory.exists() for directory in directories))
+    assert (cluster.directory / "node-0.work" / running).exists()
     assert checkpoints.assert_whole(tmp_path / "run")[-1] == 10
     cluster.ctl("delete", job_id).expect(4)
     cluster.cancel(running)
@@ -57,7 +57,7 @@ def test_an_agent_keeps_the_logs_of_so_many_jobs(own):
         for index in range(4):
             jobs.append(cluster.submit(spec(steps=1, name=f"job-{index}", **one)))
             cluster.wait_state(jobs[-1], "SUCCEEDED")
-        work = cluster.folder / "node-0.work"
+        work = cluster.directory / "node-0.work"
         assert all((work / each).exists() for each in jobs)
         assert cluster.agents["node-0"].stop() == 0
         cluster.start_agent("node-0", keep_jobs=2)

@@ -49,7 +49,7 @@ def test_a_rank_goes_only_where_its_variables_are_allowed(own):
     with own(agents=1) as cluster:
         cluster.start_agent("node-9", allow_env="CUDA_CACHE_*")
         made = spec(steps=2, train={"global_batch": 1}, resources={"nodes": 1, "ranks_per_node": 1},
-                    env={"CUDA_CACHE_PATH": str(cluster.folder / "cache")})
+                    env={"CUDA_CACHE_PATH": str(cluster.directory / "cache")})
         path = cluster.write_spec(made)
         job_id = cluster.ctl("submit", "-f", path).expect(0).out.split()[0]
         assert [place.node for place in cluster.wait_state(job_id, "SUCCEEDED").placements] == ["node-9"]

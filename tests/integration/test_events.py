@@ -67,7 +67,7 @@ def test_events_are_told_once_over_a_restart_and_a_drained_node_is_emptied(own, 
         job_id = cluster.ctl("submit", "-f", path, "--label", "team=vision").expect(0).out.split()[0]
         cluster.wait_step(job_id, 7)
         watch = Daemon("events", [program("client/fsdpctl"), "--server", cluster.address, "events", "-w"],
-                       cluster.folder / "events.txt", cluster.mark)
+                       cluster.directory / "events.txt", cluster.mark)
         wait_until("the first event is shown", lambda: "submitted" in watch.text())
         node, = [placement.node for placement in cluster.job(job_id).placements]
         cluster.ctl("drain", node, "--reason", "gets a new disk").expect(0)

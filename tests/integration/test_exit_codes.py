@@ -39,8 +39,8 @@ CODES = documented()
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory):
     """What stands for SPEC, BAD, and checkpoints that are none: EMPTY and BROKEN."""
-    folder = tmp_path_factory.mktemp("specs")
-    made = {"SPEC": folder / "good.json", "BAD": folder / "bad.json", "EMPTY": folder / "empty", "BROKEN": folder / "broken", "OUT": folder / "out"}
+    directory = tmp_path_factory.mktemp("specs")
+    made = {"SPEC": directory / "good.json", "BAD": directory / "bad.json", "EMPTY": directory / "empty", "BROKEN": directory / "broken", "OUT": directory / "out"}
     made["EMPTY"].mkdir()
     made["BROKEN"].mkdir()
     (made["BROKEN"] / ".metadata").write_bytes(b"no pickle")

@@ -188,7 +188,7 @@ def test_a_watch_of_events_misses_none_and_tells_none_twice_over_two_changes_of_
     cluster = coordinators
     access = cluster.security.ctl_flags("ada") if cluster.security else []
     watch = Daemon("events", [program("client/fsdpctl"), "--server", cluster.address, *access, "events", "-w"],
-                   cluster.folder / "events.txt", cluster.mark)
+                   cluster.directory / "events.txt", cluster.mark)
     for number, end in enumerate((lambda leader: leader.kill(), lambda leader: leader.stop(), None)):
         job_id = cluster.submit(one_rank(name=f"of-leader-{number}", steps=2))
         cluster.wait_state(job_id, "SUCCEEDED")

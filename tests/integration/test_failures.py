@@ -165,7 +165,7 @@ def test_ranks_end_when_their_agent_is_killed(own):
 
 
 def test_a_rank_that_stands_still_ends_when_its_agent_is_killed(own):
-    """It cannot see that its socket is closed, and would keep its device and the lock of its checkpoint folder."""
+    """It cannot see that its socket is closed, and would keep its device and the lock of its checkpoint directory."""
     with own(agents=1) as cluster:
         job_id = cluster.submit(one_rank(steps=ENDLESS))
         cluster.wait_step(job_id, 1)
@@ -187,7 +187,7 @@ def test_a_second_agent_of_the_same_name_is_refused(own):
 
 def test_two_agents_do_not_share_a_work_dir(own):
     with own(agents=1) as cluster:
-        other = cluster.start_agent("other", work_dir=cluster.folder / "node-0.work", expect_serving=False)
+        other = cluster.start_agent("other", work_dir=cluster.directory / "node-0.work", expect_serving=False)
         with measured("the other one has ended"):
             assert other.wait() == 1
         assert f"another agent, pid {cluster.agents['node-0'].pid}, keeps its ranks' logs in" in other.text()

@@ -43,7 +43,7 @@ def test_a_stopped_rank_is_named_and_the_job_goes_on_from_its_checkpoint(own, wh
         assert LEAST * 1000 < failure.hang.still_ms < 60_000, failure.hang
         assert 2 in {rank for place in failure.hang.places for rank in place.ranks}, failure.hang
         evidence = pathlib.Path(failure.hang.evidence)
-        assert evidence == cluster.folder / "node-1.work" / job_id / "attempt-1" / "rank-2.hang.txt"
+        assert evidence == cluster.directory / "node-1.work" / job_id / "attempt-1" / "rank-2.hang.txt"
         wait_until("the evidence is written", evidence.exists)
         text = evidence.read_text()
         assert re.search(r" are allowed while (training|reading|saving); the process is stopped\nlane compute ", text), text
@@ -64,10 +64,10 @@ def test_a_stopped_rank_is_named_and_the_job_goes_on_from_its_checkpoint(own, wh
         whole.assert_same(record.losses(), tmp_path / "job" / "run")
 
 
-def standing_still(folder):
-    """A job whose model stands still in a rank's layer while the folder has a file of the name of its process."""
-    plugin, description = program("fsdp/model/testing/still_plugin.so"), folder / "still.json"
-    described = subprocess.run([program("fsdp/fsdpd-rank"), "--describe-plugin", plugin, "--args", str(folder)],
+def standing_still(directory):
+    """A job whose model stands still in a rank's layer while the directory has a file of the name of its process."""
+    plugin, description = program("fsdp/model/testing/still_plugin.so"), directory / "still.json"
+    described = subprocess.run([program("fsdp/fsdpd-rank"), "--describe-plugin", plugin, "--args", str(directory)],
                                capture_output=True, text=True, check=True, timeout=180)
     description.write_text(described.stdout)
     return spec(steps=ENDLESS, name="behind", restart={"max_attempts": 2, "hang_seconds": LEAST},

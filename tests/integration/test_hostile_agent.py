@@ -95,10 +95,10 @@ def refusing(cluster, kind, count=1):
 @pytest.fixture(scope="module")
 def attacked(tmp_path_factory):
     """A job that saves every few steps, with a rank on each of two nodes, and the certificate of s2."""
-    folder = tmp_path_factory.mktemp("attacked")
-    with Cluster(folder, agents=2, slots=1, security=Security(folder / "security")) as cluster:
+    directory = tmp_path_factory.mktemp("attacked")
+    with Cluster(directory, agents=2, slots=1, security=Security(directory / "security")) as cluster:
         certificates(cluster.security.pki, "node", "s2")
-        job_id = cluster.submit(saving(folder / "job", steps=ENDLESS, checkpoint={"every_steps": 50},
+        job_id = cluster.submit(saving(directory / "job", steps=ENDLESS, checkpoint={"every_steps": 50},
                                        resources={"nodes": 2, "ranks_per_node": 1}))
         cluster.wait_step(job_id, 3)
         yield cluster, job_id

@@ -28,15 +28,15 @@ SITE = next((ROOT / ".python").resolve().glob("lib/python3*/site-packages"))
 def images(tmp_path_factory):
     for each in ("coordinator/fsdpd-coordinator", "agent/fsdpd-agent", "fsdp/fsdpd-rank", "client/fsdpctl"):
         program(each)
-    folder = tmp_path_factory.mktemp("images")
-    made = Images(folder, "images")
+    directory = tmp_path_factory.mktemp("images")
+    made = Images(directory, "images")
     try:
-        collected(folder / "out")
-        made.build(folder / "out", "coordinator", "agent", "fsdpctl")
+        collected(directory / "out")
+        made.build(directory / "out", "coordinator", "agent", "fsdpctl")
         yield made
     finally:
         made.remove()
-        shutil.rmtree(folder / "out", ignore_errors=True)
+        shutil.rmtree(directory / "out", ignore_errors=True)
 
 
 def test_images_are_as_small_as_is_promised(images):

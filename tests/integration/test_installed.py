@@ -50,7 +50,7 @@ def newer(package, out):
     return out / "newer.deb"
 
 
-def test_the_package_comes_and_goes_on_a_root_folder_where_nothing_runs(control, tmp_path):
+def test_the_package_comes_and_goes_on_a_root_directory_where_nothing_runs(control, tmp_path):
     """As that of an image: what the maintainer's scripts do has to be done without systemd, too."""
     (tmp_path / "upper").mkdir()
     for name, file in (("control.deb", control), ("newer.deb", newer(control, tmp_path))):
@@ -99,9 +99,9 @@ def job(machine, job_id):
 
 def submitted(machine, name, **spec):
     """It saves where the unit lets jobs write."""
-    folder = machine.shared / "text"
-    whole = yaml.safe_dump(saving(folder, name=name, resources={"nodes": 1, "ranks_per_node": 2}, **spec))
-    (machine.shared / "job.yaml").write_text(whole.replace(f"{folder}/run", f"/ckpt/{name}").replace(str(folder), "/shared/text"))
+    directory = machine.shared / "text"
+    whole = yaml.safe_dump(saving(directory, name=name, resources={"nodes": 1, "ranks_per_node": 2}, **spec))
+    (machine.shared / "job.yaml").write_text(whole.replace(f"{directory}/run", f"/ckpt/{name}").replace(str(directory), "/shared/text"))
     return json.loads(machine(f"{CTL} submit -f /shared/job.yaml -o json"))["id"]
 
 

@@ -325,13 +325,13 @@ def immutable(among):
 
 
 def test_the_next_release_changes_nothing_that_may_not_change(tmp_path):
-    folder = shutil.copytree(DEPLOY / "kubernetes", tmp_path / "deploy/kubernetes")
+    directory = shutil.copytree(DEPLOY / "kubernetes", tmp_path / "deploy/kubernetes")
     shutil.copytree(ROOT / "dashboards", tmp_path / "dashboards")
-    kustomization = folder / "base/kustomization.yaml"
+    kustomization = directory / "base/kustomization.yaml"
     version = yaml.safe_load(kustomization.read_text())["images"][0]["newTag"]
     kustomization.write_text(kustomization.read_text().replace(version, "99.0.0"))
     for overlay in OVERLAYS:
-        now, later = of_overlay(overlay), objects(overlay_text(overlay, folder))
+        now, later = of_overlay(overlay), objects(overlay_text(overlay, directory))
         assert now != later, "the release has another version"
         assert immutable(now) == immutable(later)
         # Of a Job the pods too: docs/deploy.md says how agents that are one are brought up to date.
@@ -365,7 +365,8 @@ def test_coordinators_may_reach_etcd_at_the_ports_of_its_members(members, ports)
     assert [each["port"] for each in egress[0]["ports"]] == ports
 
 
-# What Prometheus and Grafana take --------------------------------------------------------------------------------------
+# What Prometheus and Grafana take
+# --------------------------------------------------------------------------------------
 
 
 def test_every_dashboard_is_in_a_config_map():

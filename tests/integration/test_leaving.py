@@ -15,9 +15,9 @@ ENDLESS = 1_000_000
 LONG = 120  # Seconds, of a grace that no machine is too slow for.
 
 
-def unsaved(folder, **arguments):
+def unsaved(directory, **arguments):
     """A job that saves when it is asked to, and after its last step."""
-    return saving(folder, checkpoint={"every_steps": None}, **arguments)
+    return saving(directory, checkpoint={"every_steps": None}, **arguments)
 
 
 def cancel(cluster, job_id, grace):
@@ -35,7 +35,7 @@ def test_a_cancelled_job_saves_and_another_goes_on_from_there(cluster, whole, tm
     assert any("the ranks, which save first" in text for text in messages(job)), messages(job)
     path = checkpoints.path_of(tmp_path / "cancelled" / "run", step)
     assert str(path) in cluster.ctl("describe", cancelled).expect(0).out
-    log = (cluster.folder / "node-0.work" / cancelled / "attempt-1" / "rank-0.log").read_text()
+    log = (cluster.directory / "node-0.work" / cancelled / "attempt-1" / "rank-0.log").read_text()
     assert f"left after step {step}, which is saved" in log, log[-2000:]
     following = submit_from(cluster, cancelled, saving(tmp_path / "on", name="on"))
     record = Record(cluster, following)
@@ -117,7 +117,7 @@ def test_an_agent_that_leaves_while_the_coordinator_is_away_costs_no_attempt_and
 
 @pytest.mark.parametrize("node", ["node-0", "node-1"])
 def test_a_job_of_two_nodes_saves_and_leaves_while_the_coordinator_is_away(own, tmp_path, node):
-    """Its ranks say what is on disk in the folder that they share. Until then it has trained on, and saved, without it."""
+    """Its ranks say what is on disk in the directory that they share. Until then it has trained on, and saved, without it."""
     with own(agents=0) as cluster:
         for name in ("node-0", "node-1"):
             cluster.start_agent(name, grace_ms=LONG * 1000)
@@ -126,15 +126,15 @@ def test_a_job_of_two_nodes_saves_and_leaves_while_the_coordinator_is_away(own, 
         cluster.wait_step(job_id, 7)
         known = cluster.job(job_id).last_step.step
         cluster.coordinator.kill()
-        folder = tmp_path / "job" / "run"
-        wait_until("it saves alone", lambda: any(step > known + 20 for step in checkpoints.steps_in(folder)))
+        directory = tmp_path / "job" / "run"
+        wait_until("it saves alone", lambda: any(step > known + 20 for step in checkpoints.steps_in(directory)))
         agent = cluster.agents[node]
         agent.process.send_signal(signal.SIGTERM)
         wait_until("the agent keeps what it could not tell", lambda: "is kept for the next agent" in agent.text())
         agent.process.send_signal(signal.SIGINT)
         assert agent.wait() == 0
-        step = checkpoints.assert_whole(folder)[-1]
-        log = max((cluster.folder / f"{node}.work" / job_id / "attempt-1").glob("rank-*.log")).read_text()
+        step = checkpoints.assert_whole(directory)[-1]
+        log = max((cluster.directory / f"{node}.work" / job_id / "attempt-1").glob("rank-*.log")).read_text()
         assert f"left after step {step}, which is saved" in log, log[-2000:]
         cluster.start_coordinator(listen=cluster.address)
         cluster.start_agent(node)
@@ -149,7 +149,7 @@ def test_a_job_saves_every_so_many_minutes(cluster, tmp_path):
                      lambda: (lambda now: now.checkpoints and now)(cluster.job(job_id)), timeout_s=150)
     saved = job.checkpoints[0]
     assert 60e9 <= saved.unix_nanos - job.start_unix_nanos
-    log = (cluster.folder / "node-0.work" / job_id / "attempt-1" / "rank-0.log").read_text()
+    log = (cluster.directory / "node-0.work" / job_id / "attempt-1" / "rank-0.log").read_text()
     assert re.search(r"every 1 minutes and at the end", log), log[:3000]
     cancel(cluster, job_id, 0)
     assert checkpoints.assert_whole(tmp_path / "run")[0] == saved.step

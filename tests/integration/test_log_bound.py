@@ -18,9 +18,9 @@ MAX_GROWTH_KIB = 100 << 10
 GONE = re.compile(r"\[fsdpd-agent: (\d+) lines \((\d+) bytes\) are gone here: of a rank's log the newest 4.00 MiB are kept\]")
 
 
-def flooding(folder, rank):
+def flooding(directory, rank):
     """A rank that has much to say before it begins."""
-    script = folder / "flooding-rank"
+    script = directory / "flooding-rank"
     script.write_text(f"""#!/bin/sh
 for first in $(seq 1 {AT_ONCE} {LINES}); do
   seq -f 'flood %.0f {'.' * 90}' $first $((first + {AT_ONCE - 1}))
@@ -39,7 +39,7 @@ def test_a_flood_is_bounded_and_its_readers_are_told(own, tmp_path):
         agent = cluster.agents["node-0"]
         before = [peak_kib(each) for each in (agent, cluster.coordinator)]
         job_id = cluster.submit(one_rank(steps=2))
-        log = cluster.folder / "node-0.work" / job_id / "attempt-1" / "rank-0.log"
+        log = cluster.directory / "node-0.work" / job_id / "attempt-1" / "rank-0.log"
         wait_until("the rank has a log", log.exists)  # Before that there is nothing to follow.
         shown = []
         request = coordinator.TailLogsRequest(id=job_id, follow=True)
@@ -96,7 +96,7 @@ exec {program("fsdp/fsdpd-rank")} "$@"
         cluster.start_agent("node-0", slots=2, log_mib=1, rank_binary=rank)
         neighbor = cluster.submit(one_rank(steps=100_000))
         job_id = cluster.submit(one_rank(steps=100_000))
-        log = cluster.folder / "node-0.work" / job_id / "attempt-1" / "rank-0.log"
+        log = cluster.directory / "node-0.work" / job_id / "attempt-1" / "rank-0.log"
         wait_until("lines were dropped", log.with_suffix(".log.front").exists)
         cluster.wait_state(job_id, "RUNNING")
         os.truncate(log, 0)
@@ -119,7 +119,7 @@ def test_a_log_that_the_work_bound_removed_is_not_left_out_in_silence(own, tmp_p
         cluster.start_agent("node-1", slots=1, rank_binary=rank)
         job_id = cluster.submit(spec(steps=2, resources={"nodes": 2, "ranks_per_node": 1}))
         cluster.wait_state(job_id, "SUCCEEDED")
-        attempt = cluster.folder / "node-1.work" / job_id / "attempt-1"
+        attempt = cluster.directory / "node-1.work" / job_id / "attempt-1"
         removed = 1 if (attempt / "rank-1.log").exists() else 0
         cluster.agents["node-1"].stop()
         cluster.start_agent("node-1", slots=1, work_mib=1)

@@ -20,7 +20,7 @@ def large_log(cluster):
     """An ended job and how many lines its log has."""
     job_id = cluster.submit(one_rank(steps=2))
     cluster.wait_state(job_id, "SUCCEEDED")
-    log = cluster.folder / "node-0.work" / job_id / "attempt-1" / "rank-0.log"
+    log = cluster.directory / "node-0.work" / job_id / "attempt-1" / "rank-0.log"
     already = len(log.read_text().splitlines())
     with open(log, "a", encoding="utf-8") as file:
         file.write(LINE * LINES)

@@ -207,7 +207,7 @@ def stages():
 
 @pytest.mark.parametrize("stage", ["coordinator", "agent"])
 def test_a_new_volume_belongs_to_the_user_that_writes_it(stage):
-    """It gets the owner of the image's folder, which must be there before VOLUME is said; else it is root's."""
+    """It gets the owner of the image's directory, which must be there before VOLUME is said; else it is root's."""
     lines = stages()[stage]
     user = next(line.split()[1] for line in lines if line.startswith("USER "))
     volume = next(line.split()[1] for line in lines if line.startswith("VOLUME "))
@@ -232,8 +232,8 @@ def shared_object(path, *needs):
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_what_a_rank_needs_of_libtorch_is_collected_into_a_relative_folder_of_the_caller(tmp_path, device):
-    """It once changed folder first, and put 3.6 GB into the environment that all clones share; and the image for CPU
+def test_what_a_rank_needs_of_libtorch_is_collected_into_a_relative_directory_of_the_caller(tmp_path, device):
+    """It once changed directory first, and put 3.6 GB into the environment that all clones share; and the image for CPU
     ranks once had all of it."""
     site = tmp_path / SITE
     torch = {name: site / f"torch/lib/libtorch_{name}.so" for name in ("cpu", "cuda")}
@@ -261,7 +261,7 @@ def test_a_program_that_was_collected_is_a_root_file_system(name, tmp_path):
     subprocess.run([DEPLOY / "container/collect_program", program(name), tmp_path], check=True)
     assert sum(each.stat().st_size for each in tmp_path.rglob("*") if each.is_file()) < 60e6
     if os.geteuid() != 0:
-        pytest.skip("another root folder takes root")
+        pytest.skip("another root directory takes root")
     said = subprocess.run(["chroot", tmp_path, f"/usr/local/bin/{name.split('/')[1]}", "--help"], capture_output=True,
                           text=True)
     assert said.returncode == 0 and said.stdout, said.stderr

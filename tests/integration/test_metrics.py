@@ -41,10 +41,10 @@ SCRAPERS_LABELS = {"job", "instance", "namespace", "pod", "container", "service"
 def job(shared, tmp_path_factory):
     """The id of a job that runs for as long as the module's tests do."""
     shared.wait_idle()
-    folder = tmp_path_factory.mktemp("watched")
-    text = corpus(folder / "text.bin", tokens=500)
+    directory = tmp_path_factory.mktemp("watched")
+    text = corpus(directory / "text.bin", tokens=500)
     made = spec(steps=ENDLESS, name="watched", data={"validation": [{"path": str(text), "type": "u8"}]},
-                train={"evaluation": {"every_steps": 2}}, checkpoint={"dir": str(folder / "run"), "every_steps": 5})
+                train={"evaluation": {"every_steps": 2}}, checkpoint={"dir": str(directory / "run"), "every_steps": 5})
     with pytest.raises(grpc.RpcError):  # A refusal, for the board that has them by rule.
         shared.api().SubmitJob(coordinator.SubmitJobRequest(spec=to_message(spec(train={"global_batch": 3}))), timeout=60)
     job_id = shared.submit(made)
@@ -197,8 +197,8 @@ def test_series_are_few(shared, job):
     assert len(rank_0) - len(rank_1) <= len(CHECKPOINTS) + len(MEASURED) + bad_steps + alike, "and a few more for each job"
 
 
-# What this job has not: fp16, spikes, a launch of another meanwhile, a failure, cards. That these are asked for rightly, as all
-# others, is test_dashboard_values.py's.
+# What this job has not: fp16, spikes, a launch of another meanwhile, a failure, cards. That these are asked for
+# rightly, as all others, is test_dashboard_values.py's.
 NOT_HERE = re.compile("fsdpd_loss_scale|fsdpd_fp8_|fsdpd_router_|fsdpd_expert_imbalance|fsdpd_memory_spike_excess_bytes|fsdpd_queue_wait_seconds_bucket|fsdpd_job_failed_attempts|fsdpd_gpu_"
                       "|fsdpd_job_restarts_total|fsdpd_recovery_seconds_bucket|fsdpd_copy_engines")
 QUERIES = [(name, title, expression) for name, board in dashboards.boards().items()

@@ -56,7 +56,7 @@ def test_what_an_administrator_changed_stays_over_an_upgrade(control, tmp_path):
 
 
 def test_the_same_files_make_the_same_package(control, tmp_path):
-    """Whoever makes it: with folders that only their maker may read, dpkg-deb refused it."""
+    """Whoever makes it: with directories that only their maker may read, dpkg-deb refused it."""
     again = made("control", tmp_path, "--bin", BIN, umask=0o077)
     assert open(again, "rb").read() == open(control, "rb").read()
 
@@ -70,20 +70,20 @@ def compiled(path, text, *flags):
 RANK = "#include <stdio.h>\nint answer(void); int main(void) { getchar(); return answer(); }"
 
 
-def node_of(folder, answer):
+def node_of(directory, answer):
     """An archive, unpacked, of a rank and a LibTorch of one function, in the places of the real ones."""
-    library = folder / "environment/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so"
+    library = directory / "environment/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so"
     compiled(library, f"int answer(void) {{ return {answer}; }}", "-shared", "-fPIC", f"-Wl,-soname,{library.name}")
     library.parent.chmod(0o700)  # An environment may be its owner's alone.
-    compiled(folder / "bin/fsdp/fsdpd-rank", RANK, library,
+    compiled(directory / "bin/fsdp/fsdpd-rank", RANK, library,
              f"-Wl,-rpath,{library.parent}:{library.parents[2]}/nvidia/cu13/lib:/elsewhere/site-packages/torch/lib")
-    (folder / "bin/agent").mkdir()
-    shutil.copy(program("agent/fsdpd-agent"), folder / "bin/agent/fsdpd-agent")
-    archive = made("node", folder / "out", "--bin", folder / "bin", "--environment", folder / "environment", umask=0o077)
+    (directory / "bin/agent").mkdir()
+    shutil.copy(program("agent/fsdpd-agent"), directory / "bin/agent/fsdpd-agent")
+    archive = made("node", directory / "out", "--bin", directory / "bin", "--environment", directory / "environment", umask=0o077)
     # The rank is to find its libraries where the package puts them, and not where they were.
-    shutil.rmtree(folder / "environment")
-    tarfile.open(archive).extractall(folder)
-    return folder / archive.rsplit("/", 1)[1].removesuffix(".tar.gz")
+    shutil.rmtree(directory / "environment")
+    tarfile.open(archive).extractall(directory)
+    return directory / archive.rsplit("/", 1)[1].removesuffix(".tar.gz")
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_what_the_archive_holds_may_be_read_by_the_agents_user(node):
 def test_installing_again_replaces_programs_and_leaves_settings_and_what_runs(node, tmp_path):
     """A rank opens some of its libraries late: it met those of the build after, or none."""
     root, lib = tmp_path / "root", tmp_path / "root/usr/local/lib"
-    (lib / "fsdpd").mkdir(parents=True)  # As installations had it before builds had folders of their own.
+    (lib / "fsdpd").mkdir(parents=True)  # As installations had it before builds had directories of their own.
     installed(node, root)
     first, = lib.iterdir()
     settings = root / "etc/fsdpd/agent.env"

@@ -1,5 +1,5 @@
 """The page of --web-listen in a real browser: docs/deploy.md, "Web UI", says what is promised. FSDPD_PICTURES names a
-folder that keeps its pictures: docs/img has those."""
+directory that keeps its pictures: docs/img has those."""
 
 import json
 import os

@@ -23,7 +23,7 @@ def test_a_page_s_commands_do_what_it_says(page, tmp_path):
 
 @pytest.mark.nightly
 @pytest.mark.timeout(600)
-def test_tutorials_follow_each_other_in_one_folder_that_nobody_cleans(tmp_path):
+def test_tutorials_follow_each_other_in_one_directory_that_nobody_cleans(tmp_path):
     """What laptop.md had left made the job of python.md fail, and its program end in an IndexError."""
     laptop, huggingface, python = (f"docs/tutorials/{name}.md" for name in ("laptop", "huggingface", "python"))
     assert {laptop, huggingface, python} == {page for page in RUN if page in pages.with_coordinators()}, "add the new one"
@@ -32,7 +32,7 @@ def test_tutorials_follow_each_other_in_one_folder_that_nobody_cleans(tmp_path):
             reader.turn_to(page)
             output = reader.run(timeout_s=180, changed=lambda text: re.sub(r"^rm -r \S+$", ":", text, flags=re.MULTILINE))
             assert not pages.never_said(page, output), output
-        assert {path.name for path in reader.folder.glob("try*")} == {"try", "try-hf", "try-python"}
+        assert {path.name for path in reader.directory.glob("try*")} == {"try", "try-hf", "try-python"}
 
 
 def test_a_shown_line_that_no_command_said_is_found():

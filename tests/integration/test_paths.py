@@ -1,4 +1,4 @@
-"""What a spec names on the nodes lies below the folders that agents were told, or no rank of it starts."""
+"""What a spec names on the nodes lies below the directories that agents were told, or no rank of it starts."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def reads(path, **more):
     return {"data": {"synthetic": None, "tokens": tokens(path), **more}}
 
 
-def test_a_job_reads_and_writes_below_the_folder(cluster, volume):
+def test_a_job_reads_and_writes_below_the_directory(cluster, volume):
     text = corpus(volume / "corpus.txt")
     (volume / "link.txt").symlink_to(text)
     saved = volume / "runs/one"
@@ -40,9 +40,9 @@ def test_a_job_reads_and_writes_below_the_folder(cluster, volume):
     cluster.wait_state(cluster.submit(loaded), "SUCCEEDED")
 
 
-def outside(volume, folder):
+def outside(volume, directory):
     """By the field that names it, each in a spec of its own."""
-    theirs, own = corpus(folder / "theirs.txt"), corpus(volume / "corpus.txt")
+    theirs, own = corpus(directory / "theirs.txt"), corpus(volume / "corpus.txt")
     (volume / "out.txt").unlink(missing_ok=True)
     (volume / "out.txt").symlink_to(theirs)
     return {
@@ -51,8 +51,8 @@ def outside(volume, folder):
         "data.validation[0].path": (theirs, {**reads(own, validation=tokens(theirs)),
                                              "train": {"steps": 3, "evaluation": {"every_steps": 3}}}),
         "a link": (volume / "out.txt", reads(volume / "out.txt")),
-        "checkpoint.dir": (folder / "saved", {"checkpoint": {"dir": str(folder / "saved")}}),
-        "checkpoint.load": (folder / "model", {"checkpoint": {"load": str(folder / "model")}}),
+        "checkpoint.dir": (directory / "saved", {"checkpoint": {"dir": str(directory / "saved")}}),
+        "checkpoint.load": (directory / "model", {"checkpoint": {"load": str(directory / "model")}}),
     }
 
 
@@ -66,7 +66,7 @@ def test_what_lies_outside_ends_the_job_before_a_rank_starts(cluster, volume, tm
     refused = f"{named}: '{path}' is not opened on this node: it lies outside of its agent's --path-root {volume}"
     assert refused in job.reason, job.reason
     assert (job.attempt, job.failure.cause) == (1, event.FAILURE_CAUSE_CONFIGURATION), job
-    assert not list(cluster.folder.glob(f"node-*.work/{job_id}")), "a rank was started"
+    assert not list(cluster.directory.glob(f"node-*.work/{job_id}")), "a rank was started"
 
 
 @pytest.mark.parametrize("field", ["data.tokens[0].path", "checkpoint.dir", "checkpoint.load"])

@@ -19,19 +19,19 @@ LONG = 120  # Seconds, of a grace that no machine is too slow for.
 PTRACE_ATTACH, PTRACE_DETACH, WALL = 16, 17, 0x40000000
 
 
-def unsaved(folder, **arguments):
+def unsaved(directory, **arguments):
     """A job that saves when it is asked to, and after its last step."""
-    return saving(folder, checkpoint={"every_steps": None}, **arguments)
+    return saving(directory, checkpoint={"every_steps": None}, **arguments)
 
 
-def assert_goes_on_as(whole, cluster, job_id, record, step, folder):
+def assert_goes_on_as(whole, cluster, job_id, record, step, directory):
     """After `step`, in the next attempt, with no step made twice and each number the same as without a pause."""
     job = cluster.wait_state(job_id, "SUCCEEDED")
     assert job.restored.step == step and not job.HasField("pause")
     losses = record.losses()
     steps = [at for at, _ in losses]
     assert steps == sorted(set(steps)) and set(range(step + 1, STEPS + 1)) <= set(steps)
-    whole.assert_same(losses, folder)
+    whole.assert_same(losses, directory)
     return job
 
 
@@ -157,10 +157,10 @@ def frozen(pid):
 
 
 def test_a_pause_that_could_not_be_saved_is_refused_unless_steps_may_be_lost(own, tmp_path):
-    with small_disk(tmp_path / "disk", size="2m") as folder, own() as cluster:
-        job_id = cluster.submit(saving(folder, steps=ENDLESS))
+    with small_disk(tmp_path / "disk", size="2m") as directory, own() as cluster:
+        job_id = cluster.submit(saving(directory, steps=ENDLESS))
         wait_until("a checkpoint is known", lambda: cluster.job(job_id).checkpoints)
-        filler = fill(folder)
+        filler = fill(directory)
         wait_until("one could not be written", lambda: cluster.job(job_id).HasField("failed_checkpoint"))
         refused = cluster.ctl("pause", job_id, "--wait").expect(7)
         assert "could not be written" in refused.err and "--grace 0" in refused.err
@@ -169,7 +169,7 @@ def test_a_pause_that_could_not_be_saved_is_refused_unless_steps_may_be_lost(own
         job = cluster.job(job_id)
         assert result.out == f"{job_id} paused after step {job.pause.step}\n"
         assert f"{job.pause.lost_steps} step" in result.err and "could not be written" in result.err
-        assert checkpoints.steps_in(folder / "run")[-1] == job.pause.step > 0
+        assert checkpoints.steps_in(directory / "run")[-1] == job.pause.step > 0
         filler.unlink()
         cluster.ctl("resume", job_id).expect(0)
         cluster.wait_step(job_id, job.pause.step + 1)

@@ -31,16 +31,16 @@ def description(tmp_path_factory):
     return path
 
 
-def written(cluster, description, folder, **plugin):
+def written(cluster, description, directory, **plugin):
     model = {"llama": None, "plugin": {"path": program(PLUGIN), "description": str(description), **plugin}}
-    text = corpus(folder / "corpus.txt")
+    text = corpus(directory / "corpus.txt")
     made = spec(steps=40, model=model, data={"synthetic": None, "tokens": [{"path": str(text), "type": "u8"}]})
     return cluster.write_spec(made)
 
 
-def submit(cluster, description, folder, **plugin):
+def submit(cluster, description, directory, **plugin):
     """With fsdpctl, which reads the description."""
-    path = written(cluster, description, folder, **plugin)
+    path = written(cluster, description, directory, **plugin)
     return json.loads(cluster.ctl("submit", "-f", path, "-o", "json").expect(0).out)["id"]
 
 
@@ -61,14 +61,14 @@ def test_a_plugin_that_no_node_has_is_named(cluster, description, tmp_path):
     assert "/nowhere/mine.so" in job.reason
 
 
-def test_a_plugin_outside_of_the_agents_folder_is_not_loaded(cluster, description, tmp_path):
+def test_a_plugin_outside_of_the_agents_directory_is_not_loaded(cluster, description, tmp_path):
     copy = tmp_path / "mine.so"
     copy.write_bytes(pathlib.Path(program(PLUGIN)).read_bytes())
     job = cluster.wait_state(submit(cluster, description, tmp_path, path=str(copy)), "FAILED")
     assert str(copy) in job.reason and "lies outside of its agent's --plugin-dir" in job.reason, job.reason
 
 
-def test_agents_load_no_plugin_unless_they_were_told_a_folder(own, description, tmp_path):
+def test_agents_load_no_plugin_unless_they_were_told_a_directory(own, description, tmp_path):
     with own(agents=1) as cluster:
         refused = cluster.ctl("submit", "-f", written(cluster, description, tmp_path)).expect(3)
         assert "model.plugin.path" in refused.err and "--plugin-dir DIR" in refused.err, refused

@@ -13,9 +13,9 @@ def states_of(job):
     return [coordinator.JobState.Name(event.state).removeprefix("JOB_STATE_") for event in job.events]
 
 
-def never_done(folder):
+def never_done(directory):
     """A rank that says nothing; it ends by a signal, and with its agent."""
-    script = folder / "silent-rank"
+    script = directory / "silent-rank"
     script.write_text("#!/bin/sh\nexec cat <&3 >/dev/null\n")
     script.chmod(0o755)
     return script

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(600)
 
 
 class Quickstart:
-    """One run with its own temporary folder, and a mark by which its processes are known."""
+    """One run with its own temporary directory, and a mark by which its processes are known."""
 
     def __init__(self, tmp_path, *arguments, bazel="true"):
         self.mark = uuid.uuid4().hex
@@ -29,7 +29,7 @@ class Quickstart:
         self.scratch.mkdir()
         self.output = tmp_path / "output.txt"
         environment = {**os.environ, "TMPDIR": str(self.scratch), processes.MARK: self.mark}
-        if bazel:  # `true`: the programs are built already, as for every test of this folder.
+        if bazel:  # `true`: the programs are built already, as for every test of this directory.
             environment["BAZEL"] = str(bazel)
         with open(self.output, "wb") as output:
             self.process = subprocess.Popen([QUICKSTART, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=output,
@@ -157,7 +157,7 @@ def test_an_interrupt_while_bazel_starts_leaves_no_server(start, tmp_path):
     assert not processes.marked(run.mark)
 
 
-def test_a_dead_daemon_is_named_and_the_folder_stays(start):
+def test_a_dead_daemon_is_named_and_the_directory_stays(start):
     run = start("--steps", "100000")
     run.wait_ranks()
     coordinator = next(each for each in processes.marked(run.mark) if each.program == "fsdpd-coordinator")
@@ -175,7 +175,7 @@ def test_a_dead_daemon_is_named_and_the_folder_stays(start):
     (["--steps", "1000000001"], "'1000000001' is not a number of steps from 1 to 1000000000"),
     (["--steps", 5000 * "9"], f"'{20 * '9'}...' is not a number of steps from 1 to 1000000000"),
     (["--step", "5"], "unrecognized arguments: --step 5"),
-    (["--output", "/no/such/folder/page.html"], "there is no folder /no/such/folder"),
+    (["--output", "/no/such/directory/page.html"], "there is no directory /no/such/directory"),
 ])
 def test_a_wrong_flag_is_a_usage_error(start, arguments, said):
     run = start(*arguments)

@@ -13,25 +13,25 @@ from harness.specs import ENDLESS, spec
 
 @pytest.fixture(scope="module")
 def recorded(shared, tmp_path_factory):
-    """(the folder, the job) of some seconds of a real job."""
-    folder = tmp_path_factory.mktemp("scrapes")
+    """(the directory, the job) of some seconds of a real job."""
+    directory = tmp_path_factory.mktemp("scrapes")
     job_id = shared.submit(spec(steps=ENDLESS, name="recorded"))
     shared.wait_step(job_id, 3)
     targets = {f"agent-{node}": address for node, address in shared.metrics.items()}
-    scrapes.record(folder, {**targets, "coordinator": shared.coordinator_metrics}, seconds=12)
+    scrapes.record(directory, {**targets, "coordinator": shared.coordinator_metrics}, seconds=12)
     shared.cancel(job_id)
-    return folder, job_id
+    return directory, job_id
 
 
 def test_what_files_said_is_what_it_answers(recorded, shared, tmp_path):
-    folder, job_id = recorded
-    kept = scrapes.read(folder)
+    directory, job_id = recorded
+    kept = scrapes.read(directory)
     assert {(each.job, each.instance) for each in kept} == {
         ("fsdpd-agent", "node-0:7778"), ("fsdpd-agent", "node-1:7778"), ("fsdpd-coordinator", "coordinator:7780")}
     with scrapes.Recorded(tmp_path / "prometheus", kept, shared.mark) as held:
         assert held.job() == job_id and held.every_s == 1 and 12 <= held.end - held.begin < 30
         asked = 0
-        for path in folder.glob("agent-*.txt"):
+        for path in directory.glob("agent-*.txt"):
             name, millis = path.stem.removeprefix("agent-").rsplit("-", 1)
             for line in path.read_text().splitlines():
                 if line.startswith("fsdpd_steps_total{"):
@@ -52,8 +52,8 @@ def test_what_files_said_is_what_it_answers(recorded, shared, tmp_path):
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(PROGRAM is None, reason="chromium is not installed")
 def test_one_command_draws_the_boards(recorded, tmp_path):
-    folder, job_id = recorded
-    done = subprocess.run([sys.executable, ROOT / "tests/perf/recorded_scrapes.py", folder, tmp_path / "pictures"],
+    directory, job_id = recorded
+    done = subprocess.run([sys.executable, ROOT / "tests/perf/recorded_scrapes.py", directory, tmp_path / "pictures"],
                           capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(path.name for path in (tmp_path / "pictures").iterdir()) == [

@@ -27,8 +27,8 @@ SERVICE = api.DESCRIPTOR.services_by_name["Coordinator"]
 @pytest.fixture(scope="module")
 def secure(tmp_path_factory):
     """One agent and the people of harness.security; tests leave it as it was."""
-    folder = tmp_path_factory.mktemp("secure")
-    with Cluster(folder, agents=1, security=Security(folder / "security")) as cluster:
+    directory = tmp_path_factory.mktemp("secure")
+    with Cluster(directory, agents=1, security=Security(directory / "security")) as cluster:
         yield cluster
 
 
@@ -349,9 +349,9 @@ def test_an_agents_broken_certificate_file_is_stale_and_its_expiry_stays(secure)
     assert exported("fsdpd_agent_file_stale") == ["0"]
 
 
-def agent_of(secure, folder, **flags):
+def agent_of(secure, directory, **flags):
     """An agent that is expected to end by itself, or to be stopped: its daemon."""
-    return secure.start_agent("node-9", expect_serving=False, work_dir=folder / "work", **flags)
+    return secure.start_agent("node-9", expect_serving=False, work_dir=directory / "work", **flags)
 
 
 def test_an_agent_with_a_wrong_certificate_says_so_and_ends(secure, tmp_path):
@@ -548,7 +548,7 @@ def test_no_secret_is_in_logs_listings_or_the_record(secure):
     secrets = [security.token(name) for name in security.PEOPLE] + [wrong]
     secrets += [path.read_text().splitlines()[1] for path in security.pki.rglob("*.key")]
     kept = {security.token_file(name) for name in security.PEOPLE} | set(security.pki.rglob("*.key"))
-    for path in secure.folder.rglob("*"):
+    for path in secure.directory.rglob("*"):
         if path.is_file() and path not in kept:
             data = path.read_bytes()
             assert not [secret for secret in secrets if secret.encode() in data], path

@@ -1,4 +1,4 @@
-"""What jobs leave as a Hugging Face folder is what others start from, and each says so where people look."""
+"""What jobs leave as a Hugging Face directory is what others start from, and each says so where people look."""
 
 import re
 
@@ -14,25 +14,25 @@ def rank_log(cluster, job_id):
     return cluster.ctl("logs", job_id, "--rank", "0").expect(0).out
 
 
-def test_a_job_leaves_a_hugging_face_folder_and_another_starts_from_it(cluster, tmp_path):
+def test_a_job_leaves_a_hugging_face_directory_and_another_starts_from_it(cluster, tmp_path):
     made = saving(tmp_path, steps=10, checkpoint={"export": "hf"})
     first = cluster.submit(made)
-    job, folder = cluster.wait_state(first, "SUCCEEDED"), tmp_path / "run/hf"
-    assert (job.exported.format, job.exported.path, job.exported.error) == ("hf", str(folder), "")
-    assert 0 < job.exported.bytes < (folder / "model.safetensors").stat().st_size
-    assert any(text.startswith(f"Hugging Face folder {folder} written (") for text in messages(job)), messages(job)
+    job, directory = cluster.wait_state(first, "SUCCEEDED"), tmp_path / "run/hf"
+    assert (job.exported.format, job.exported.path, job.exported.error) == ("hf", str(directory), "")
+    assert 0 < job.exported.bytes < (directory / "model.safetensors").stat().st_size
+    assert any(text.startswith(f"Hugging Face directory {directory} written (") for text in messages(job)), messages(job)
     described = cluster.ctl("describe", first).expect(0).out
-    assert re.search(rf"^exported: {re.escape(str(folder))} \(", described, re.M), described
+    assert re.search(rf"^exported: {re.escape(str(directory))} \(", described, re.M), described
     assert checkpoints.steps_in(tmp_path / "run") == [5, 10] and "export hf  " in rank_log(cluster, first)
 
-    second = cluster.submit(saving(tmp_path / "second", steps=5, checkpoint={"load": str(folder)}))
+    second = cluster.submit(saving(tmp_path / "second", steps=5, checkpoint={"load": str(directory)}))
     job = cluster.wait_state(second, "SUCCEEDED")
-    assert (job.restored.step, job.restored.path) == (0, str(folder))
-    assert f"attempt 1 starts at step 1 with the parameters of a checkpoint ({folder})" in messages(job), messages(job)
+    assert (job.restored.step, job.restored.path) == (0, str(directory))
+    assert f"attempt 1 starts at step 1 with the parameters of a checkpoint ({directory})" in messages(job), messages(job)
     described = cluster.ctl("describe", second).expect(0).out
-    assert f"began at step 1, with the parameters alone, from {folder} (read in " in described, described
+    assert f"began at step 1, with the parameters alone, from {directory} (read in " in described, described
 
-    refused = cluster.submit(saving(tmp_path / "third", steps=5, checkpoint={"load": str(folder)}, model=OTHER,
+    refused = cluster.submit(saving(tmp_path / "third", steps=5, checkpoint={"load": str(directory)}, model=OTHER,
                                     restart={"max_attempts": 1}))
     job = cluster.wait_state(refused, "FAILED")
     assert "config.json: rope_theta: 10000 there, and 500000 in this job" in job.failure.error, job.failure.error

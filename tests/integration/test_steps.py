@@ -73,7 +73,7 @@ def test_the_history_of_a_job_is_whole_whoever_was_killed(own, tmp_path):
         check_attempts(cluster, job_id, whole, attempts=job.attempt)
         check_exports(cluster, job_id, whole, tmp_path)
         cluster.api().DeleteJob(coordinator.DeleteJobRequest(id=job_id), timeout=30)
-        wait_until("its records go with its logs", lambda: not list(cluster.folder.glob(f"*.work/{job_id}/steps/*")))
+        wait_until("its records go with its logs", lambda: not list(cluster.directory.glob(f"*.work/{job_id}/steps/*")))
 
 
 def check_attempts(cluster, job_id, whole, attempts):
@@ -218,6 +218,6 @@ def test_what_cannot_be_listed_or_exported_is_refused_with_the_reason(cluster, t
     assert "-o csv is for get --steps" in cluster.ctl("get", "-o", "csv").expect(2).err
     assert "--steps" in cluster.ctl("get", job_id, "--from", 3).expect(2).err
     (tmp_path / "file").write_text("")
-    for folder, says in ((tmp_path / "file", "folder"), (tmp_path / "no" / "where", "No such file"), ("/proc/1", "No such file")):
-        said = cluster.ctl("export", job_id, "--as", "tensorboard", "--out", folder).expect(2).err
-        assert f"--out {folder}" in said and says in said
+    for directory, says in ((tmp_path / "file", "directory"), (tmp_path / "no" / "where", "No such file"), ("/proc/1", "No such file")):
+        said = cluster.ctl("export", job_id, "--as", "tensorboard", "--out", directory).expect(2).err
+        assert f"--out {directory}" in said and says in said

@@ -12,9 +12,9 @@ from harness.terminal import Screen, Terminal
 
 def keep(screen, name):
     """For docs: FSDPD_SCREENS names the directory; a Bazel test keeps screens among its outputs in .build/testlogs."""
-    folder = pathlib.Path(os.environ.get("FSDPD_SCREENS", ROOT / ".build/screens"))
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.txt").write_text(screen.text())
+    directory = pathlib.Path(os.environ.get("FSDPD_SCREENS", ROOT / ".build/screens"))
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / f"{name}.txt").write_text(screen.text())
 
 
 def fsdpctl(cluster, *arguments, **kwargs):

@@ -32,9 +32,9 @@ def program(cluster, made):
     return {number: each for number, each in enumerate(plan.instructions) if each.op != "Release"}
 
 
-def folder_of(cluster, rank, job_id):
+def directory_of(cluster, rank, job_id):
     """Of the attempt, on the node where the rank is."""
-    [log] = cluster.folder.glob(f"*.work/{job_id}/attempt-1/rank-{rank}.log")
+    [log] = cluster.directory.glob(f"*.work/{job_id}/attempt-1/rank-{rank}.log")
     return log.parent
 
 
@@ -101,11 +101,11 @@ def test_steps_that_a_spec_names_are_traced_by_every_rank(cluster):
     cluster.wait_state(job_id, "SUCCEEDED")
     instructions = program(cluster, made)
     for rank in (0, 1):
-        names = {path.name for path in folder_of(cluster, rank, job_id).iterdir()}
+        names = {path.name for path in directory_of(cluster, rank, job_id).iterdir()}
         assert names == {f"rank-{rank}.log", *(f"trace_step_{step}_rank_{rank}.json" for step in (2, 3, 7))}
-        log = (folder_of(cluster, rank, job_id) / f"rank-{rank}.log").read_text()
+        log = (directory_of(cluster, rank, job_id) / f"rank-{rank}.log").read_text()
         assert log.count("trace    7/8  ") == 1, log
-    out = cluster.folder / "joined.json"
+    out = cluster.directory / "joined.json"
     told = cluster.ctl("trace", job_id, "--written", "--out", out).expect(0).out
     assert told.startswith(f"{out}  3 steps (2 to 7) of 2 ranks, "), told
     check_trace(json.loads(out.read_text()), instructions, steps=(2, 3, 7), ranks=2)
@@ -121,8 +121,8 @@ def test_a_running_job_is_traced_and_goes_on(cluster, tmp_path):
     assert len(traces) == 4 and steps[1] == steps[0] + 1, traces
     assert f"tracing steps {steps[0]} to {steps[1]} on 2 ranks" in done.err
     for trace in traces:
-        path = folder_of(cluster, trace["rank"], job_id) / f"trace_step_{trace['trace']['step']}_rank_{trace['rank']}.json"
-        assert trace["trace"]["path"] == str(path) and path.is_relative_to(cluster.folder / f"{trace['node']}.work")
+        path = directory_of(cluster, trace["rank"], job_id) / f"trace_step_{trace['trace']['step']}_rank_{trace['rank']}.json"
+        assert trace["trace"]["path"] == str(path) and path.is_relative_to(cluster.directory / f"{trace['node']}.work")
         assert json.loads(path.read_text())["traceEvents"], "each rank's own file is whole too"
     check_trace(json.loads((tmp_path / f"{job_id}.trace.json").read_text()), program(cluster, made), steps, ranks=2)
     # Steps go on, and more can be traced.
@@ -151,10 +151,10 @@ def test_a_spec_has_memory_written_as_pytorch_s_viewer_reads_it(cluster):
     job_id = cluster.submit(two_ranks(steps=6, telemetry={"memory_snapshot": True}))
     cluster.wait_state(job_id, "SUCCEEDED")
     for rank in (0, 1):
-        folder = folder_of(cluster, rank, job_id)
-        assert {path.name for path in folder.iterdir()} == {f"rank-{rank}.log", f"memory_step_2_rank_{rank}.pickle"}
-        check_memory(folder / f"memory_step_2_rank_{rank}.pickle")
-        assert (folder / f"rank-{rank}.log").read_text().count("memory    2/6  ") == 1
+        directory = directory_of(cluster, rank, job_id)
+        assert {path.name for path in directory.iterdir()} == {f"rank-{rank}.log", f"memory_step_2_rank_{rank}.pickle"}
+        check_memory(directory / f"memory_step_2_rank_{rank}.pickle")
+        assert (directory / f"rank-{rank}.log").read_text().count("memory    2/6  ") == 1
 
 
 def test_a_running_job_s_memory_is_written_and_it_goes_on(cluster, tmp_path):
@@ -164,8 +164,8 @@ def test_a_running_job_s_memory_is_written_and_it_goes_on(cluster, tmp_path):
     places = re.findall(r"^  step (\d+) of rank (\d): (node-\d):(\S+), ", said, re.M)
     assert [rank for _, rank, _, _ in places] == ["0", "1"] or [rank for _, rank, _, _ in places] == ["1", "0"], said
     for step, rank, node, path in places:
-        assert pathlib.Path(path) == folder_of(cluster, int(rank), job_id) / f"memory_step_{step}_rank_{rank}.pickle"
-        assert pathlib.Path(path).is_relative_to(cluster.folder / f"{node}.work")
+        assert pathlib.Path(path) == directory_of(cluster, int(rank), job_id) / f"memory_step_{step}_rank_{rank}.pickle"
+        assert pathlib.Path(path).is_relative_to(cluster.directory / f"{node}.work")
         check_memory(pathlib.Path(path))
     cluster.wait_step(job_id, int(places[0][0]) + 10)
     assert cluster.state(job_id) == "RUNNING"
@@ -188,7 +188,7 @@ def test_what_cannot_be_traced_is_refused_with_the_reason(cluster, tmp_path):
     with pytest.raises(grpc.RpcError, match="memory_snapshot: goes with steps"):
         list(cluster.api().TraceJob(trace_api.TraceJobRequest(id=running, memory_snapshot=True), timeout=60))
     refused = cluster.ctl("trace", running, "--out", tmp_path / "gone" / "x.json").expect(2).err
-    assert "there is no folder" in refused
+    assert "there is no directory" in refused
     assert "tracing" not in refused
     full = cluster.ctl("trace", running, "--out", "/dev/full").expect(2).err
     assert "No space left on device; the traces are there" in full
@@ -219,17 +219,17 @@ def test_a_disk_that_hangs_holds_no_step_and_a_rank_killed_then_leaves_no_half_t
     ranks = wait_until("ranks are launched", lambda: len(cluster.all_ranks()) == 2 and cluster.all_ranks())
     for rank in ranks:
         os.kill(rank.pid, signal.SIGSTOP)
-    folders = {rank: folder_of(cluster, rank, job_id) for rank in (0, 1)}
+    directories = {rank: directory_of(cluster, rank, job_id) for rank in (0, 1)}
     # Who opens it to write waits for a reader.
-    os.mkfifo(folders[0] / "trace_step_50_rank_0.json.tmp")
+    os.mkfifo(directories[0] / "trace_step_50_rank_0.json.tmp")
     for rank in ranks:
         os.kill(rank.pid, signal.SIGCONT)
     cluster.wait_step(job_id, 100)
-    other = folders[1] / "trace_step_50_rank_1.json"
+    other = directories[1] / "trace_step_50_rank_1.json"
     wait_until("the other rank has written its own", other.exists)
     os.kill(next(rank.pid for rank in ranks if rank_of(rank) == 0), signal.SIGKILL)
     cluster.wait_state(job_id, "FAILED")
-    assert not (folders[0] / "trace_step_50_rank_0.json").exists()
+    assert not (directories[0] / "trace_step_50_rank_0.json").exists()
     out = tmp_path / "one.json"
     assert "1 step (50) of 1 rank, " in cluster.ctl("trace", job_id, "--written", "--out", out).expect(0).out
     assert {event["pid"] for event in json.loads(out.read_text())["traceEvents"]} == {1}

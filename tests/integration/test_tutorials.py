@@ -18,10 +18,10 @@ KINDS = {"svc": "Service", "statefulset": "StatefulSet", "daemonset": "DaemonSet
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory):
-    """The reader's folder once what needs no cluster was run."""
+    """The reader's directory once what needs no cluster was run."""
     with pages.Reader(PAGE, tmp_path_factory.mktemp("tutorial") / "clone") as reader:
         reader.run()
-        yield reader.folder
+        yield reader.directory
 
 
 def commands(*programs):
@@ -39,7 +39,7 @@ def files_of(words):
 
 
 def secrets():
-    """{name: its keys}, as `kubectl create secret generic` makes them; None is a folder's."""
+    """{name: its keys}, as `kubectl create secret generic` makes them; None is a directory's."""
     made = {}
     for words in commands("kubectl"):
         if "secret" in words:
@@ -55,8 +55,8 @@ def test_every_file_that_a_command_reads_is_there(clone):
 
 
 def test_what_is_applied_is_taken_and_the_chart_makes_the_same(clone, tmp_path):
-    folder, = [words[words.index("-k") + 1] for words in commands("kubectl") if "-k" in words]
-    made = objects(rendered(clone / folder))
+    directory, = [words[words.index("-k") + 1] for words in commands("kubectl") if "-k" in words]
+    made = objects(rendered(clone / directory))
     assert not faults(made, tmp_path)
     install, = commands("helm")
     assert install[:3] == ["helm", "install", "fsdpd"]
@@ -85,14 +85,14 @@ def test_secrets_have_the_keys_that_pods_are_told_of(clone):
     known, seen = secrets(), 0
     for spec in specs.values():
         container = spec["containers"][0]
-        folders = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+        directories = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
         told = " ".join([*container["args"], *(str(each.get("value")) for each in container.get("env", []))])
         for volume in spec["volumes"]:
             if "secret" not in volume:
                 continue
-            for key in re.findall(rf"{folders[volume['name']]}/([\w.$()-]+)", told):
+            for key in re.findall(rf"{directories[volume['name']]}/([\w.$()-]+)", told):
                 seen += 1
-                # A node's pair, of a folder with those of all.
+                # A node's pair, of a directory with those of all.
                 assert "$(" in key or key in known[volume["secret"]["secretName"]], (volume, key)
     assert seen >= 7
 

@@ -1,9 +1,9 @@
 """One rank of an FSDP2 model on Gloo, for test_checkpoint.py.
 
-    RANK=r WORLD_SIZE=n dcp_rank.py save|load FOLDER RENDEZVOUS OUT
+    RANK=r WORLD_SIZE=n dcp_rank.py save|load DIR RENDEZVOUS OUT
 
 save: a small model and AdamW after two steps, saved with torch.distributed.checkpoint; rank 0 writes every whole tensor to
-OUT. load: the same model and optimizer with other numbers, loaded from FOLDER; whole tensors to OUT likewise.
+OUT. load: the same model and optimizer with other numbers, loaded from DIR; whole tensors to OUT likewise.
 """
 
 import os
@@ -37,7 +37,7 @@ def whole(state, prefix=""):
             yield f"{prefix}{key}", value.full_tensor() if isinstance(value, DTensor) else value
 
 
-def main(action, folder, rendezvous, out):
+def main(action, directory, rendezvous, out):
     dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=int(os.environ["RANK"]),
                             world_size=int(os.environ["WORLD_SIZE"]))
     torch.manual_seed(1 if action == "save" else 2)
@@ -47,9 +47,9 @@ def main(action, folder, rendezvous, out):
     weights, moments = get_state_dict(model, optimizer)
     state = {"model": weights, "optimizer": moments["state"], "step": 11, "note": {"who": "FSDP2"}}
     if action == "save":
-        dcp.save(state, checkpoint_id=folder)
+        dcp.save(state, checkpoint_id=directory)
     else:
-        dcp.load(state, checkpoint_id=folder)
+        dcp.load(state, checkpoint_id=directory)
         assert state["step"] == 11
         set_state_dict(model, optimizer, model_state_dict=state["model"],
                        optim_state_dict={"state": state["optimizer"], "param_groups": moments["param_groups"]})

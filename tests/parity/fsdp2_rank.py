@@ -13,7 +13,7 @@ Where they are there: fp8, the recipe by which layers multiply in FP8 (fp8_layer
 of SDPBackend, of which the first that takes the model's heads is used and told in curves_out; compiled, whether layers
 are compiled one by one; fused, LibTorch's fused AdamW.
 
-With `load`, a checkpoint's folder, training goes on after `done` steps from what is in it; with `save`, one is written
+With `load`, a checkpoint's directory, training goes on after `done` steps from what is in it; with `save`, one is written
 after `done` steps. Both go through torch.distributed.checkpoint under the keys that our jobs use, for which `names` has
 the parameters in order.
 

@@ -1,7 +1,7 @@
 """Megatron-Core's GPTModel of a config.json in bfloat16, with Adam, on a CPU:
 
-    save KIND CONFIG.JSON FOLDER OUT   trains three steps and saves model and optimizer
-    load KIND CONFIG.JSON FOLDER OUT   loads such a folder, writes OUT and trains one more
+    save KIND CONFIG.JSON DIR OUT   trains three steps and saves model and optimizer
+    load KIND CONFIG.JSON DIR OUT   loads such a directory, writes OUT and trains one more
 
 KIND is how the distributed optimizer lays out what it saves (fully_reshardable, dp_reshardable), or `plain`, which is
 without that optimizer. OUT gets what the optimizer itself holds: {parameter: {"param", "exp_avg", "exp_avg_sq"}} in
@@ -77,7 +77,7 @@ def held(model, optimizer, distributed):
     return {"states": states, "steps": count}
 
 
-def main(way, kind, config_path, folder, out):
+def main(way, kind, config_path, directory, out):
     from megatron.core import dist_checkpointing
     distributed = kind != "plain"
     rules = {**RULES, "distrib_optim_sharding_type": kind} if distributed else RULES
@@ -87,19 +87,19 @@ def main(way, kind, config_path, folder, out):
         train(wrapped, optimizer, 3)
         parts = model.sharded_state_dict(metadata=rules)
         scheduler = {"max_lr": 1e-2, "num_steps": 6}
-        os.mkdir(folder)
+        os.mkdir(directory)
         dist_checkpointing.save({"model": parts, "optimizer": optimizer.sharded_state_dict(parts, metadata=rules),
                                  "iteration": 3, "checkpoint_version": 3.0, "opt_param_scheduler": scheduler},
-                                folder, content_metadata=rules)
+                                directory, content_metadata=rules)
         torch.save(held(model, optimizer, distributed), out)
         return
     mend_loading()
     # Torch's Adam, which stands in for the CUDA ones here, has nothing to load into before its first step.
     optimizer.chained_optimizers[0]._init_optimizer_states_with_dummy_values()
-    rules = dist_checkpointing.load_content_metadata(folder)
+    rules = dist_checkpointing.load_content_metadata(directory)
     parts = model.sharded_state_dict(metadata=rules)
     state = dist_checkpointing.load(
-        {"model": parts, "optimizer": optimizer.sharded_state_dict(parts, is_loading=True, metadata=rules)}, folder,
+        {"model": parts, "optimizer": optimizer.sharded_state_dict(parts, is_loading=True, metadata=rules)}, directory,
         strict="log_all")
     assert state["iteration"] == 3 and state["opt_param_scheduler"]["num_steps"] == 6
     model.load_state_dict({name: tensor for name, tensor in state["model"].items() if torch.is_tensor(tensor)}, strict=False)

@@ -1,7 +1,7 @@
 """Megatron-Core's GPTModel on a CPU, for a config.json of llama's family or gpt2's:
 
-    save CONFIG.JSON FOLDER LOGITS   draws weights and saves them with Megatron-Core's dist_checkpointing (torch_dist)
-    load CONFIG.JSON FOLDER LOGITS   loads such a folder, as with --dist-ckpt-strictness log_all: `_extra_state` is missing
+    save CONFIG.JSON DIR LOGITS   draws weights and saves them with Megatron-Core's dist_checkpointing (torch_dist)
+    load CONFIG.JSON DIR LOGITS   loads such a directory, as with --dist-ckpt-strictness log_all: `_extra_state` is missing
 
 and writes the logits of fixed tokens. What Megatron-Core asks of CUDA without having anything there to do is answered
 here: it has no switch for a machine without.
@@ -50,7 +50,7 @@ def model_of(config, **more):
                     share_embeddings_and_output_weights=config["tie_word_embeddings"] if not gpt2 else True, **positions).eval()
 
 
-def main(way, config_path, folder, out):
+def main(way, config_path, directory, out):
     with open(config_path) as file:
         model = model_of(json.load(file))
     if way == "save":
@@ -58,11 +58,11 @@ def main(way, config_path, folder, out):
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.copy_(torch.randn_like(parameter) * 0.05 + (1 if parameter.dim() == 1 else 0))
-        os.mkdir(folder)
-        dist_checkpointing.save(model.sharded_state_dict(), folder)
+        os.mkdir(directory)
+        dist_checkpointing.save(model.sharded_state_dict(), directory)
     else:
-        asked = dist_checkpointing.load_content_metadata(folder)
-        state = dist_checkpointing.load(model.sharded_state_dict(metadata=asked), folder, strict="log_all")
+        asked = dist_checkpointing.load_content_metadata(directory)
+        state = dist_checkpointing.load(model.sharded_state_dict(metadata=asked), directory, strict="log_all")
         model.load_state_dict({name: state[name] for name in model.state_dict() if name in state}, strict=False)
     tokens = torch.arange(24).reshape(2, 12) % 256
     mask = torch.ones(12, 12, dtype=torch.bool).triu(1)[None, None]

@@ -21,13 +21,13 @@ def cosine_rate(step, warmup, steps, floor):
     return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-def run_peer(jobs, world, device, folder, name, patience_seconds=1000):
+def run_peer(jobs, world, device, directory, name, patience_seconds=1000):
     """Trains the jobs (fsdp2_rank.py) one after the other in one start, which `name` is of: what each wrote to its
     curves_out."""
-    path, rendezvous = folder / f"{name}.json", folder / f"{name}.rendezvous"
+    path, rendezvous = directory / f"{name}.json", directory / f"{name}.rendezvous"
     rendezvous.unlink(missing_ok=True)  # Of a start that failed: its keys would be met.
     path.write_text(json.dumps({"rendezvous": str(rendezvous), "device": device, "jobs": jobs}))
-    _run_ranks([sys.executable, str(RANK), str(path)], world, [folder / f"{name}.rank-{rank}.log" for rank in range(world)],
+    _run_ranks([sys.executable, str(RANK), str(path)], world, [directory / f"{name}.rank-{rank}.log" for rank in range(world)],
                patience_seconds)
     return [json.loads(pathlib.Path(job["curves_out"]).read_text()) for job in jobs]
 

@@ -102,13 +102,13 @@ def assert_agree(our, their, steps=STEPS):
     numpy.testing.assert_allclose(our.weights, their.weights, rtol=0, atol=WEIGHT_TOLERANCE)
 
 
-def run_ours(folder, made, start, *flags):
+def run_ours(directory, made, start, *flags):
     """Trains the spec from the weights file `start` and returns the Result."""
-    return run_message(folder, to_message(made), start, *flags)
+    return run_message(directory, to_message(made), start, *flags)
 
 
-def run_message(folder, message, start, *flags):
-    spec, weights = folder / "job.json", folder / "weights.out"
+def run_message(directory, message, start, *flags):
+    spec, weights = directory / "job.json", directory / "weights.out"
     spec.write_text(json_format.MessageToJson(message))
     command = [program("fsdp/engine/train_local"), "--spec", spec, "--weights", start, "--dump-weights", weights, *flags]
     done = subprocess.run([str(each) for each in command], capture_output=True, text=True, timeout=100,
@@ -117,22 +117,22 @@ def run_message(folder, message, start, *flags):
     return Result([float(line) for line in done.stdout.split()], read_weights(weights))
 
 
-def their_job(setting, folder, number, device, compute):
+def their_job(setting, directory, number, device, compute):
     return {"device": device, "compute": compute, "model": MODELS[setting.model], "steps": STEPS,
             "micro_batch": setting.micro_batch, "global_batch": GLOBAL_BATCH, "sequence_length": SEQUENCE, "lr": LR,
             "betas": BETAS, "eps": EPSILON, "weight_decay": DECAY, "clip_norm": CLIP_NORM if setting.clip else 0.0,
             "learning_rates": [learning_rate(step) for step in range(1, STEPS + 1)],
-            "weights": str(folder / setting.model), "batches": str(folder / "batches"),
-            "curves_out": str(folder / f"{number}.curves"), "weights_out": str(folder / f"{number}.weights")}
+            "weights": str(directory / setting.model), "batches": str(directory / "batches"),
+            "curves_out": str(directory / f"{number}.curves"), "weights_out": str(directory / f"{number}.weights")}
 
 
-def run_theirs(folder, settings, device="cpu", compute="fp32", more=None):
-    """Trains all settings, which are of one world, from folder/MODEL on folder/batches: {setting: Result}. `more` goes
+def run_theirs(directory, settings, device="cpu", compute="fp32", more=None):
+    """Trains all settings, which are of one world, from directory/MODEL on directory/batches: {setting: Result}. `more` goes
     into each job (fsdp2_rank.py)."""
     world, = {setting.world for setting in settings}
     name = f"world-{world}.{compute}"
-    jobs = [{**their_job(setting, folder, f"{name}.{number}", device, compute), **(more or {})}
+    jobs = [{**their_job(setting, directory, f"{name}.{number}", device, compute), **(more or {})}
             for number, setting in enumerate(settings)]
-    curves = run_peer(jobs, world, device, folder, name)
+    curves = run_peer(jobs, world, device, directory, name)
     return {setting: Result(each["losses"], read_weights(job["weights_out"]))
             for setting, job, each in zip(settings, jobs, curves, strict=True)}

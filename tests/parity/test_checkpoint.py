@@ -76,7 +76,7 @@ TENSORS = {
 }
 
 
-def write_ours(folder, tensors, cuts, scratch, numbers=None):
+def write_ours(directory, tensors, cuts, scratch, numbers=None):
     """Each tensor flattened and cut at any number, as shards are."""
     lines = []
     for part in range(cuts):
@@ -93,15 +93,15 @@ def write_ours(folder, tensors, cuts, scratch, numbers=None):
             elif part == 0:
                 lines.append(f"part {name} {name_of(tensor.dtype)} {sizes(tensor.shape)} {sizes([0] * tensor.dim())} "
                              f"{sizes(tensor.shape)} {path}")
-    folder.mkdir(exist_ok=True)
-    ours("write", folder, input="\n".join(lines))
+    directory.mkdir(exist_ok=True)
+    ours("write", directory, input="\n".join(lines))
 
 
-def read_ours(folder, out):
+def read_ours(directory, out):
     """({name: tensor}, {name: what the value is})."""
     out.mkdir(exist_ok=True)
     tensors, values = {}, {}
-    for line in ours("read", folder, out).decode().splitlines():
+    for line in ours("read", directory, out).decode().splitlines():
         name, kind, rest = line.split(" ", 2)
         if kind == "value":
             values[name] = rest
@@ -148,10 +148,10 @@ def test_metadata_is_of_torchs_classes(tmp_path):
     assert metadata.version == "1.0.0"
 
 
-def run_ranks(action, world, folder, scratch):
+def run_ranks(action, world, directory, scratch):
     """The whole tensors that rank 0 saw."""
     out, rendezvous = scratch / f"{action}.pt", scratch / f"{action}.rendezvous"
-    ranks = [subprocess.Popen([sys.executable, RANK, action, folder, rendezvous, out], stdout=subprocess.PIPE,
+    ranks = [subprocess.Popen([sys.executable, RANK, action, directory, rendezvous, out], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT,
                               env={"OMP_NUM_THREADS": "1", **os.environ, "RANK": str(rank),
                                    "WORLD_SIZE": str(world)})
@@ -164,13 +164,13 @@ def run_ranks(action, world, folder, scratch):
 @pytest.fixture(scope="module")
 def fsdp2(tmp_path_factory):
     """(a checkpoint that FSDP2 saved on two ranks, its whole tensors by name)."""
-    folder = tmp_path_factory.mktemp("fsdp2")
-    return folder / "saved", run_ranks("save", 2, folder / "saved", folder)
+    directory = tmp_path_factory.mktemp("fsdp2")
+    return directory / "saved", run_ranks("save", 2, directory / "saved", directory)
 
 
 def test_we_read_what_fsdp2_saved(fsdp2, tmp_path):
-    folder, expected = fsdp2
-    tensors, values = read_ours(folder, tmp_path / "read")
+    directory, expected = fsdp2
+    tensors, values = read_ours(directory, tmp_path / "read")
     assert tensors.keys() == expected.keys() and len(tensors) > 20
     for name, tensor in tensors.items():
         same(tensor, expected[name])
@@ -258,22 +258,22 @@ def test_torch_reads_a_tensor_of_more_than_4_gib(tmp_path):
     assert tensor.shape == (1100000000,) and tensor[-1] == 0
 
 
-def ckpt(action, folder, form="json"):
+def ckpt(action, directory, form="json"):
     """(exit code, its data)."""
-    done = subprocess.run([program("client/fsdpctl"), "ckpt", action, folder, "-o", form], capture_output=True, timeout=60)
+    done = subprocess.run([program("client/fsdpctl"), "ckpt", action, directory, "-o", form], capture_output=True, timeout=60)
     return done.returncode, json.loads(done.stdout) if done.stdout and form == "json" else done.stdout.decode()
 
 
 def test_fsdpctl_shows_and_verifies_what_fsdp2_saved(fsdp2):
-    folder, expected = fsdp2
-    code, shown = ckpt("inspect", folder)
+    directory, expected = fsdp2
+    code, shown = ckpt("inspect", directory)
     assert code == 0 and not shown["faults"] and not shown["sums"]
     assert {tensor["name"]: (tensor["type"], tensor["shape"]) for tensor in shown["tensors"]} == {
         name: (name_of(tensor.dtype), list(tensor.shape)) for name, tensor in expected.items()}
     assert {value["name"]: value["content"] for value in shown["values"]} == {"step": "11", "note.who": "a text"}
     weight = next(tensor for tensor in shown["tensors"] if tensor["name"] == "model.0.weight")
     assert [(chunk["offsets"], chunk["sizes"]) for chunk in weight["chunks"]] == [([0, 0], [4, 5]), ([4, 0], [3, 5])]
-    code, verified = ckpt("verify", folder)
+    code, verified = ckpt("verify", directory)
     assert code == 0 and verified["verified"] and not verified["faults"]
 
 
@@ -313,11 +313,11 @@ def test_a_value_that_we_do_not_read_is_no_damage(tmp_path):
         assert [value["content"] for value in shown["values"]] == ["not read"]
 
 
-def damaged(folder, scratch, file, change):
-    """A copy of `folder` in which `change` made other bytes of a file."""
+def damaged(directory, scratch, file, change):
+    """A copy of `directory` in which `change` made other bytes of a file."""
     copy = scratch / "damaged"
     shutil.rmtree(copy, ignore_errors=True)
-    shutil.copytree(folder, copy)
+    shutil.copytree(directory, copy)
     (copy / file).write_bytes(change(bytearray((copy / file).read_bytes())))
     return copy
 
@@ -330,26 +330,26 @@ def flip(at):
 
 
 def test_damaged_numbers_that_torch_wrote_are_told(fsdp2, tmp_path):
-    folder, _ = fsdp2
-    _, shown = ckpt("inspect", folder)
+    directory, _ = fsdp2
+    _, shown = ckpt("inspect", directory)
     for tensor in shown["tensors"]:
         for chunk in tensor["chunks"]:
             if 0 in chunk["sizes"]:
                 continue
-            content = (folder / chunk["file"]).read_bytes()
+            content = (directory / chunk["file"]).read_bytes()
             storage = zipfile.ZipFile(io.BytesIO(content[chunk["begin"]:chunk["begin"] + chunk["bytes"]])).read("archive/data/0")
             at = content.index(storage, content.index(b"data/0FB", chunk["begin"]))
-            code, verified = ckpt("verify", damaged(folder, tmp_path, chunk["file"], flip(at)))
+            code, verified = ckpt("verify", damaged(directory, tmp_path, chunk["file"], flip(at)))
             assert code == 9 and [fault["where"] for fault in verified["faults"]] == [tensor["name"]]
 
 
 @pytest.mark.parametrize("file", [".metadata", "__0_0.distcp"])
 def test_no_damage_of_what_torch_wrote_crashes_us(fsdp2, file, tmp_path):
-    folder, _ = fsdp2
-    size = (folder / file).stat().st_size
+    directory, _ = fsdp2
+    size = (directory / file).stat().st_size
     places = random.Random(1).sample(range(size), 60)
-    codes = collections.Counter(ckpt("verify", damaged(folder, tmp_path, file, flip(at)), "table")[0] for at in places)
-    codes += collections.Counter(ckpt("verify", damaged(folder, tmp_path, file, lambda content, at=at: content[:at]), "table")[0]
+    codes = collections.Counter(ckpt("verify", damaged(directory, tmp_path, file, flip(at)), "table")[0] for at in places)
+    codes += collections.Counter(ckpt("verify", damaged(directory, tmp_path, file, lambda content, at=at: content[:at]), "table")[0]
                                  for at in places[:20])
     # 0: what no reader sees, like padding and dates; or another name, which nothing contradicts.
     assert codes.keys() == {0, 9} and codes[9] > 30, codes

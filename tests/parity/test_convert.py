@@ -57,9 +57,9 @@ def logits(model):
         return model(torch.arange(24).reshape(2, 12) % 256).logits
 
 
-def load(folder):
+def load(directory):
     """As a user would, and nothing may be missing, unexpected or drawn anew."""
-    model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager",
+    model, info = transformers.AutoModelForCausalLM.from_pretrained(directory, attn_implementation="eager",
                                                                     output_loading_info=True)
     assert not any(info.values()), info
     return model.eval()
@@ -85,11 +85,11 @@ def our_names(model):
 
 @pytest.fixture(params=CONFIGS, scope="module")
 def saved(request, tmp_path_factory):
-    """(a model, the folder that transformers saved it to, the native checkpoint that was made of it)."""
-    folder, model = tmp_path_factory.mktemp("saved"), model_of(request.param)
-    model.save_pretrained(folder / "hf")
-    convert(folder / "hf", folder / "native", "--to", "fsdp_dtensor", "--shard-bytes", "100KB")
-    return model, folder / "hf", folder / "native"
+    """(a model, the directory that transformers saved it to, the native checkpoint that was made of it)."""
+    directory, model = tmp_path_factory.mktemp("saved"), model_of(request.param)
+    model.save_pretrained(directory / "hf")
+    convert(directory / "hf", directory / "native", "--to", "fsdp_dtensor", "--shard-bytes", "100KB")
+    return model, directory / "hf", directory / "native"
 
 
 def test_native_is_what_the_engine_is_given(saved, tmp_path):
@@ -109,10 +109,10 @@ def test_what_transformers_saved_is_whole_and_the_same_model(saved, tmp_path):
     model, hf, native = saved
     model.save_pretrained(tmp_path / "shards", max_shard_size="100KB")
     assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 1
-    for folder in (hf, tmp_path / "shards"):
-        done = ctl("verify", folder)
+    for directory in (hf, tmp_path / "shards"):
+        done = ctl("verify", directory)
         assert done.returncode == 0 and done.stdout.endswith(": whole\n"), done.stderr
-        done = ctl("diff", native, folder)
+        done = ctl("diff", native, directory)
         assert done.returncode == 0 and done.stdout.startswith("equal: ") and done.stdout.endswith(" parameters\n"), done.stderr
     next((tmp_path / "shards").glob("*-00002-of-*.safetensors")).unlink()
     assert ctl("verify", tmp_path / "shards").returncode == 9
@@ -148,10 +148,10 @@ def test_numbers_are_rounded_as_torch_rounds(saved, dtype, tmp_path):
     assert transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out", dtype="auto").dtype == asked
 
 
-def spec_of(model, folder):
+def spec_of(model, directory):
     """A job of the model's sizes, written out."""
-    job = folder / "asked.yaml"
-    job.write_text(json.dumps({"name": "x", "model": {"hf_config": str(folder / "hf/config.json")},
+    job = directory / "asked.yaml"
+    job.write_text(json.dumps({"name": "x", "model": {"hf_config": str(directory / "hf/config.json")},
                                "data": {"synthetic": {}}}))
     done = subprocess.run([program("client/fsdpctl"), "plan", "--offline", "-o", "json", "-f", job, "--set",
                            "data.sequence_length=16", "--set", "train.steps=1", "--set", "train.global_batch=1",
@@ -291,7 +291,7 @@ def test_diff_says_where_and_how_much(tmp_path):
 
 
 def test_the_commands_of_the_docs_do_what_they_say(tmp_path):
-    """With folders of those names."""
+    """With directories of those names."""
     model = model_of("llama 3.1")
     model.save_pretrained(tmp_path / "Llama-3.1-8B")
     document = (ROOT / "docs/checkpoints.md").read_text()
@@ -306,15 +306,15 @@ def test_the_commands_of_the_docs_do_what_they_say(tmp_path):
     assert first.returncode == 0 and first.stdout.startswith("start: 30 tensors, ") and first.stdout.endswith(", float32\n")
     tensors, _ = read_ours(tmp_path / "start", tmp_path / "read")
     for job in (7, 8):
-        folder = tmp_path / f"runs/{job}/iter_0001000"
-        folder.parent.mkdir(parents=True)
+        directory = tmp_path / f"runs/{job}/iter_0001000"
+        directory.parent.mkdir(parents=True)
         optimizer = {f"optimizer.state.module.module.module.embedding.weight.{name}": torch.ones(3)
                      for name in ("exp_avg", "exp_avg_sq", "step", "zeros")}
         both = {**tensors, **optimizer}
         if job == 8:
             both["model.module.layer.0.ffn_norm"] = both["model.module.layer.0.ffn_norm"] + 1
             del both["model.module.layer.1.ffn.w1"]
-        write_ours(folder, both, 2, tmp_path, {"iteration": 1000 + job - 7})
+        write_ours(directory, both, 2, tmp_path, {"iteration": 1000 + job - 7})
     second = run(commands[1])
     assert second.returncode == 0, second.stderr
     shown = next(line for line in document.splitlines() if line.startswith("runs/7/iter_0001000: note:"))

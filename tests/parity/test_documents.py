@@ -37,7 +37,7 @@ def counts(token):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def directory(tmp_path_factory):
     """Weights by model name, tokens with documents of 1 to 40 tokens, the mask, and the batches as they are read."""
     made = tmp_path_factory.mktemp("documents")
     for name, model in MODELS.items():
@@ -51,12 +51,12 @@ def folder(tmp_path_factory):
     return made
 
 
-def spec(folder, model, fsdp, steps=STEPS, **sections):
+def spec(directory, model, fsdp, steps=STEPS, **sections):
     world, micro_batch, how = FSDP[fsdp]
     return {
         "name": "documents",
         "model": MODELS[model],
-        "data": {"tokens": [{"path": str(folder / "tokens.u16"), "mask": str(folder / "mask.u8"), "type": "u16"}],
+        "data": {"tokens": [{"path": str(directory / "tokens.u16"), "mask": str(directory / "mask.u8"), "type": "u16"}],
                  "sequence_length": SEQUENCE, "document_end_token": END},
         "train": {"steps": steps, "micro_batch": micro_batch, "global_batch": GLOBAL_BATCH, "seed": 7},
         "optimizer": {"adamw": {"lr": LR, "betas": BETAS, "eps": EPSILON, "weight_decay": DECAY}, "clip_norm": CLIP_NORM},
@@ -68,9 +68,9 @@ def spec(folder, model, fsdp, steps=STEPS, **sections):
     }
 
 
-def batches(folder):
+def batches(directory):
     """(tokens, targets) by step, as the engine's ranks read them."""
-    read = numpy.fromfile(folder / "batches", dtype=numpy.int64).reshape(STEPS, 2, GLOBAL_BATCH, SEQUENCE)
+    read = numpy.fromfile(directory / "batches", dtype=numpy.int64).reshape(STEPS, 2, GLOBAL_BATCH, SEQUENCE)
     return torch.from_numpy(read)
 
 
@@ -108,21 +108,21 @@ def step_loss(model, batch, apart=True, over_ends=False):
     return total
 
 
-def fresh(folder, name):
+def fresh(directory, name):
     model = build(MODELS[name])
-    load(model, folder / name)
+    load(model, directory / name)
     return model
 
 
 @pytest.fixture(scope="module")
-def theirs(folder):
+def theirs(directory):
     """theirs(model): (losses, final weights) of PyTorch on documents one by one."""
     @functools.lru_cache(maxsize=None)
     def train(name):
-        model = fresh(folder, name)
+        model = fresh(directory, name)
         adamw = optimizer(model, {"lr": LR, "betas": BETAS, "eps": EPSILON, "weight_decay": DECAY})
         losses = []
-        for step, batch in enumerate(batches(folder), 1):
+        for step, batch in enumerate(batches(directory), 1):
             adamw.param_groups[0]["lr"] = adamw.param_groups[1]["lr"] = LR * cosine_rate(step, WARMUP, STEPS, FLOOR)
             adamw.zero_grad()
             losses.append(step_loss(model, batch))
@@ -138,31 +138,31 @@ def flat(tensors):
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("fsdp", FSDP)
-def test_packed_samples_train_as_their_documents_one_by_one(folder, theirs, tmp_path, model, fsdp):
-    ours = run_ours(tmp_path, spec(folder, model, fsdp), folder / model)
+def test_packed_samples_train_as_their_documents_one_by_one(directory, theirs, tmp_path, model, fsdp):
+    ours = run_ours(tmp_path, spec(directory, model, fsdp), directory / model)
     losses, weights = theirs(model)
     assert len(ours.losses) == len(set(losses)) == STEPS
     numpy.testing.assert_allclose(ours.losses, losses, rtol=LOSS_TOLERANCE, atol=0)
     numpy.testing.assert_allclose(ours.weights, weights, rtol=0, atol=WEIGHT_TOLERANCE)
 
 
-def gradients(folder, model, **faults):
-    made = fresh(folder, model)
-    loss = step_loss(made, batches(folder)[0], **faults)
+def gradients(directory, model, **faults):
+    made = fresh(directory, model)
+    loss = step_loss(made, batches(directory)[0], **faults)
     return loss, flat(each.grad for each in made.parameters())
 
 
-def our_gradients(folder, model, fsdp, tmp_path):
+def our_gradients(directory, model, fsdp, tmp_path):
     """By how much one step of SGD at a rate of 1 moves the weights."""
-    made = spec(folder, model, fsdp, steps=1, optimizer={"sgd": {"lr": 1.0}}, schedule={"constant": {}})
-    ours = run_ours(tmp_path, made, folder / model)
-    return ours.losses[0], read_weights(folder / model) - ours.weights
+    made = spec(directory, model, fsdp, steps=1, optimizer={"sgd": {"lr": 1.0}}, schedule={"constant": {}})
+    ours = run_ours(tmp_path, made, directory / model)
+    return ours.losses[0], read_weights(directory / model) - ours.weights
 
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("fsdp", ["one rank", "two ranks"])
-def test_gradients_are_those_of_documents_one_by_one(folder, tmp_path, model, fsdp):
-    (our_loss, ours), (loss, theirs) = our_gradients(folder, model, fsdp, tmp_path), gradients(folder, model)
+def test_gradients_are_those_of_documents_one_by_one(directory, tmp_path, model, fsdp):
+    (our_loss, ours), (loss, theirs) = our_gradients(directory, model, fsdp, tmp_path), gradients(directory, model)
     assert our_loss == pytest.approx(loss, rel=LOSS_TOLERANCE)
     assert numpy.abs(theirs).max() > 1e-2
     numpy.testing.assert_allclose(ours, theirs, rtol=0, atol=GRADIENT_TOLERANCE)
@@ -170,18 +170,18 @@ def test_gradients_are_those_of_documents_one_by_one(folder, tmp_path, model, fs
 
 @pytest.mark.parametrize("fault", [{"apart": False}, {"over_ends": True}], ids=["tokens see other documents",
                                                                               "a document is told from another's end"])
-def test_a_mistake_would_be_seen(folder, tmp_path, fault):
-    our_loss, ours = our_gradients(folder, "llama", "one rank", tmp_path)
-    loss, theirs = gradients(folder, "llama", **fault)
+def test_a_mistake_would_be_seen(directory, tmp_path, fault):
+    our_loss, ours = our_gradients(directory, "llama", "one rank", tmp_path)
+    loss, theirs = gradients(directory, "llama", **fault)
     assert abs(our_loss - loss) > 100 * LOSS_TOLERANCE * loss
     assert numpy.abs(ours - theirs).max() > 100 * GRADIENT_TOLERANCE
 
 
-def test_the_samples_have_what_is_tested(folder):
-    read = batches(folder)
+def test_the_samples_have_what_is_tested(directory):
+    read = batches(directory)
     tokens, targets = read[:, 0].reshape(-1, SEQUENCE), read[:, 1].reshape(-1, SEQUENCE)
     assert {len(pieces(sample, True)) for sample in tokens} >= {1, 2, 3}
     assert any(end - begin == 1 for sample in tokens for begin, end in pieces(sample, True)), "a document of one token"
     expected = torch.stack([targets_of(sample, own[-1], False) for sample, own in zip(tokens, targets, strict=True)])
     assert torch.equal(targets, expected)
-    assert pathlib.Path(folder / "mask.u8").stat().st_size * 2 == pathlib.Path(folder / "tokens.u16").stat().st_size
+    assert pathlib.Path(directory / "mask.u8").stat().st_size * 2 == pathlib.Path(directory / "tokens.u16").stat().st_size

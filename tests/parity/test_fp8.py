@@ -59,10 +59,10 @@ def write_start(path):
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("fp8")
-    write_start(folder / "llama")
-    run_ours(folder, spec(1, "fp32"), folder / "llama", "--dump-batches", folder / "batches")
-    return folder
+    directory = tmp_path_factory.mktemp("fp8")
+    write_start(directory / "llama")
+    run_ours(directory, spec(1, "fp32"), directory / "llama", "--dump-batches", directory / "batches")
+    return directory
 
 
 def by_part(start, after):
@@ -78,8 +78,8 @@ def ours(start, tmp_path_factory):
     """ours(compute, world): gradients by part; with `expert`, of so many ranks that have the experts among them."""
     @functools.lru_cache(maxsize=None)
     def of(compute, world, expert=1):
-        folder = tmp_path_factory.mktemp("ours")
-        return by_part(start, run_ours(folder, spec(world, compute, expert), start / "llama").weights)
+        directory = tmp_path_factory.mktemp("ours")
+        return by_part(start, run_ours(directory, spec(world, compute, expert), start / "llama").weights)
     return of
 
 

@@ -34,13 +34,13 @@ def settings_with(fsdp):
 
 @pytest.fixture(scope="session")
 def start(tmp_path_factory):
-    """The folder of what both start from: weights by model name, made here, and `batches`, as the engine reads them."""
-    folder = tmp_path_factory.mktemp("start")
+    """The directory of what both start from: weights by model name, made here, and `batches`, as the engine reads them."""
+    directory = tmp_path_factory.mktemp("start")
     for name, model in MODELS.items():
-        write_start_weights(build(model).parameters(), folder / name)
-    run_ours(folder, job_spec(Setting(1, 1, False), FSDP["no_shard"]), folder / "llama", "--dump-batches",
-             folder / "batches")
-    return folder
+        write_start_weights(build(model).parameters(), directory / name)
+    run_ours(directory, job_spec(Setting(1, 1, False), FSDP["no_shard"]), directory / "llama", "--dump-batches",
+             directory / "batches")
+    return directory
 
 
 @pytest.fixture(scope="session")
@@ -86,9 +86,9 @@ def assert_same_bits(results):
 
 
 # Two programs give the same bits where they add the same numbers in the same order. With one micro-batch that is so
-# for all strategies: transports add in rank order, as all-reduce and as reduce-scatter. With several, no_shard and optim
-# add over micro-batches first (within the matrix products, even), the others over ranks first. The norm of clipping is
-# a sum of sums over shards, and no_shard has other shards unless the world is one.
+# for all strategies: transports add in rank order, as all-reduce and as reduce-scatter. With several, no_shard and
+# optim add over micro-batches first (within the matrix products, even), the others over ranks first. The norm of
+# clipping is a sum of sums over shards, and no_shard has other shards unless the world is one.
 SAME_BITS = {
     Setting(4, 1, False): [STRATEGIES, ("hsdp", "hfsdp")],
     Setting(4, 3, False): [("no_shard", "optim"), ("optim_grads", "optim_grads_params"), ("hsdp", "hfsdp")],

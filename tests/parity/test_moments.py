@@ -23,11 +23,11 @@ NUMBERS = {"exp_avg": numbers(-28, 2), "exp_avg_sq": numbers(-58, 4)}
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("start")
-    write_start_weights(build(MODELS["llama"]).parameters(), folder / "llama")
-    run_ours(folder, job_spec(Setting(1, 1, False), {"strategy": "no_shard"}), folder / "llama", "--dump-batches",
-             folder / "batches")
-    return folder
+    directory = tmp_path_factory.mktemp("start")
+    write_start_weights(build(MODELS["llama"]).parameters(), directory / "llama")
+    run_ours(directory, job_spec(Setting(1, 1, False), {"strategy": "no_shard"}), directory / "llama", "--dump-batches",
+             directory / "batches")
+    return directory
 
 
 def spec_of(moments, world=3, **checkpoint):

@@ -13,12 +13,12 @@ SHARDED = {"strategy": "optim_grads_params"}
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("start")
+    directory = tmp_path_factory.mktemp("start")
     for name, model in MODELS.items():
-        write_start_weights(build(model).parameters(), folder / name)
-    run_ours(folder, job_spec(Setting(1, 1, False), {"strategy": "no_shard"}), folder / "llama", "--dump-batches",
-             folder / "batches")
-    return folder
+        write_start_weights(build(model).parameters(), directory / name)
+    run_ours(directory, job_spec(Setting(1, 1, False), {"strategy": "no_shard"}), directory / "llama", "--dump-batches",
+             directory / "batches")
+    return directory
 
 
 def saving(setting, runs, fsdp=SHARDED):

@@ -11,7 +11,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 from google.protobuf import json_format
 from setting import GLOBAL_BATCH, SEQUENCE, STEPS, assert_agree, run_message
-from test_convert import TORCHTITAN, load as load_folder, logits, model_of
+from test_convert import TORCHTITAN, load as load_directory, logits, model_of
 from test_transformers import job, load, parameters, train
 
 from harness.programs import program
@@ -22,16 +22,16 @@ def one_thread():
     torch.set_num_threads(1)
 
 
-def start_of(model, folder):
+def start_of(model, directory):
     """The weights as a file for `train`, and one of zeros: what our job would train from if it loaded nothing."""
     flat = torch.cat([each.detach().flatten() for each in parameters(model)]).numpy()
-    flat.tofile(folder / "start")
-    numpy.zeros_like(flat).tofile(folder / "zeros")
-    return folder / "start", folder / "zeros"
+    flat.tofile(directory / "start")
+    numpy.zeros_like(flat).tofile(directory / "zeros")
+    return directory / "start", directory / "zeros"
 
 
-def job_from(folder, model, source):
-    message = job(folder / "spec", model.config)
+def job_from(directory, model, source):
+    message = job(directory / "spec", model.config)
     message.checkpoint.load = str(source)
     return message
 
@@ -48,7 +48,7 @@ def test_trains_from_what_transformers_save_and_leaves_what_they_load(name, tmp_
     batches = torch.from_numpy(numpy.fromfile(tmp_path / "batches", dtype=numpy.int64))
     assert_agree(ours, train(model.train(), start, batches.reshape(STEPS, 2, GLOBAL_BATCH, SEQUENCE)))
     load(model, torch.from_numpy(ours.weights))
-    assert torch.equal(logits(load_folder(tmp_path / "run/hf")), logits(model.eval()))
+    assert torch.equal(logits(load_directory(tmp_path / "run/hf")), logits(model.eval()))
     exported = json.loads((tmp_path / "run/hf/config.json").read_text())
     assert exported.get("dtype", exported.get("torch_dtype")) == "float32"
     assert exported["architectures"] == model.config.architectures
@@ -84,9 +84,9 @@ def test_trains_from_dcp_of_others(kind, tmp_path):
     assert numpy.array_equal(of_dcp.weights, of_hf.weights)
 
 
-def refusal(folder, message):
-    (folder / "job.json").write_text(json_format.MessageToJson(message))
-    done = subprocess.run([program("fsdp/engine/train_local"), "--spec", folder / "job.json"], capture_output=True,
+def refusal(directory, message):
+    (directory / "job.json").write_text(json_format.MessageToJson(message))
+    done = subprocess.run([program("fsdp/engine/train_local"), "--spec", directory / "job.json"], capture_output=True,
                           text=True, timeout=100)
     assert done.returncode != 0 and not done.stdout
     return done.stderr.splitlines()

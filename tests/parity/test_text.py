@@ -32,7 +32,7 @@ def compare(out, *flags):
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
-    """(the ended command, its folder, its verdict)."""
+    """(the ended command, its directory, its verdict)."""
     out = tmp_path_factory.mktemp("out")
     done = compare(out, *TEXT)
     assert (out / "compared.json").exists(), done.stderr

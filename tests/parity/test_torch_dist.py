@@ -85,11 +85,11 @@ def megatron_state(model, stacked):
 
 @pytest.fixture(params=["llama 3.1", "qwen2", "qwen3", "gpt2"], scope="module")
 def saved(request, tmp_path_factory):
-    """(a model, its Hugging Face folder, the native checkpoint that was made of it)."""
-    folder, model = tmp_path_factory.mktemp("saved"), model_of(request.param)
-    model.save_pretrained(folder / "hf")
-    convert(folder / "hf", folder / "native", "--to", "fsdp_dtensor")
-    return model, folder / "hf", folder / "native"
+    """(a model, its Hugging Face directory, the native checkpoint that was made of it)."""
+    directory, model = tmp_path_factory.mktemp("saved"), model_of(request.param)
+    model.save_pretrained(directory / "hf")
+    convert(directory / "hf", directory / "native", "--to", "fsdp_dtensor")
+    return model, directory / "hf", directory / "native"
 
 
 @pytest.mark.parametrize("stacked", [True, False], ids=["layers along an axis", "each layer for itself"])
@@ -161,11 +161,11 @@ def test_numbers_are_rounded_where_that_is_asked_for(saved, tmp_path):
         same(tensor, tensors[name])
 
 
-def torch_state(folder):
+def torch_state(directory):
     """Every tensor and value of a checkpoint, as torch reads it."""
-    names = dcp.FileSystemReader(folder).read_metadata().state_dict_metadata
+    names = dcp.FileSystemReader(directory).read_metadata().state_dict_metadata
     state = {name: torch.empty(of.size, dtype=of.properties.dtype) if hasattr(of, "size") else None for name, of in names.items()}
-    dcp.load(state, checkpoint_id=folder, no_dist=True)
+    dcp.load(state, checkpoint_id=directory, no_dist=True)
     return state
 
 
@@ -181,19 +181,19 @@ def equal(first, second):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """(where it began, its spec, the Result of a whole run, the checkpoint after DONE of its steps)."""
-    folder = tmp_path_factory.mktemp("trained")
+    directory = tmp_path_factory.mktemp("trained")
     setting = Setting(2, 1, True, "llama")
-    write_start_weights(build(MODELS["llama"]).parameters(), folder / "start")
+    write_start_weights(build(MODELS["llama"]).parameters(), directory / "start")
     spec = job_spec(setting, {"strategy": "optim_grads_params"})
-    result = run_ours(folder, {**spec, "checkpoint": {"dir": str(folder / "runs"), "every_steps": DONE}}, folder / "start")
-    (folder / "job.yaml").write_text(json.dumps(spec))
-    return folder, spec, result, folder / f"runs/iter_{DONE:07d}"
+    result = run_ours(directory, {**spec, "checkpoint": {"dir": str(directory / "runs"), "every_steps": DONE}}, directory / "start")
+    (directory / "job.yaml").write_text(json.dumps(spec))
+    return directory, spec, result, directory / f"runs/iter_{DONE:07d}"
 
 
 def test_the_optimizers_state_goes_there_and_back(trained, tmp_path):
-    """As a folder that Megatron-Core's names stand in, which torch reads; and as the checkpoint that it was, bit by bit."""
-    folder, _, _, native = trained
-    spec = ["--spec", folder / "job.yaml"]
+    """As a directory that Megatron-Core's names stand in, which torch reads; and as the checkpoint that it was, bit by bit."""
+    directory, _, _, native = trained
+    spec = ["--spec", directory / "job.yaml"]
     done = convert(native, tmp_path / "theirs", "--to", "torch_dist", "--shard-bytes", "200KB", *spec)
     assert "left out" not in done.stderr
     names = dcp.FileSystemReader(tmp_path / "theirs").read_metadata().state_dict_metadata
@@ -226,10 +226,10 @@ def test_the_scheduler_counts_samples_also_where_the_spec_has_no_global_batch(tr
 
 
 def test_the_commands_of_the_docs_do_what_they_say(trained, tmp_path):
-    folder, _, _, native = trained
+    directory, _, _, native = trained
     (tmp_path / "runs/9").mkdir(parents=True)
     (tmp_path / "runs/9/iter_0001000").symlink_to(native)
-    (tmp_path / "job.yaml").symlink_to(folder / "job.yaml")
+    (tmp_path / "job.yaml").symlink_to(directory / "job.yaml")
     lines = (ROOT / "docs/checkpoints.md").read_text().splitlines()
     told = [(line.removeprefix("$ fsdpctl ").split(), answer) for line, answer in zip(lines, lines[1:])
             if line.startswith("$ fsdpctl ckpt convert") and "megatron" in line]
@@ -243,11 +243,11 @@ def test_the_commands_of_the_docs_do_what_they_say(trained, tmp_path):
 
 
 def test_training_goes_on_from_what_went_there_and_back(trained, tmp_path):
-    folder, spec, whole, native = trained
-    job = ["--spec", folder / "job.yaml"]
+    directory, spec, whole, native = trained
+    job = ["--spec", directory / "job.yaml"]
     convert(native, tmp_path / "theirs", "--to", "torch_dist", "--dtype", "bfloat16", *job)
     convert(tmp_path / "theirs", tmp_path / "back", "--to", "fsdp_dtensor", *job)
-    resumed = run_ours(tmp_path, {**spec, "checkpoint": {"load": str(tmp_path / "back")}}, folder / "start")
+    resumed = run_ours(tmp_path, {**spec, "checkpoint": {"load": str(tmp_path / "back")}}, directory / "start")
     assert_agree(resumed, type(whole)(whole.losses[DONE:], whole.weights), STEPS - DONE)
 
 
@@ -309,8 +309,8 @@ def ours_of(states):
     return ours
 
 
-def megatrons_optimizer(way, kind, folder, out, config):
-    subprocess.run([sys.executable, MEGATRON_OPTIMIZER, way, kind, config, folder, out], check=True, capture_output=True,
+def megatrons_optimizer(way, kind, directory, out, config):
+    subprocess.run([sys.executable, MEGATRON_OPTIMIZER, way, kind, config, directory, out], check=True, capture_output=True,
                    env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
     return torch.load(out)
 

@@ -192,12 +192,12 @@ def train(model, start, batches, bias_update_rate=0.0, router_losses=None):
     return Result(losses, torch.cat([each.flatten() for each in parameters(model)]).detach().numpy())
 
 
-def job(folder, config):
+def job(directory, config):
     """The JobSpec of `config`, its model as fsdpctl reads it from the file that transformers writes."""
-    config.save_pretrained(folder)
+    config.save_pretrained(directory)
     made = job_spec(SETTING, FSDP)
-    asked = folder / "asked.yaml"
-    asked.write_text(json.dumps({**made, "model": {"hf_config": str(folder / "config.json")}}))  # JSON is YAML.
+    asked = directory / "asked.yaml"
+    asked.write_text(json.dumps({**made, "model": {"hf_config": str(directory / "config.json")}}))  # JSON is YAML.
     done = subprocess.run([program("client/fsdpctl"), "plan", "--offline", "-o", "json", "-f", asked],
                           capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -249,15 +249,15 @@ def test_selection_biases_move_by_what_transformers_routers_choose(model, tmp_pa
     assert (moved > rate / 2).sum() > model.config.n_routed_experts
 
 
-def write_masked_text(folder, message):
+def write_masked_text(directory, message):
     """Samples of which between none and all of the targets count, as the answers of chats do."""
     random = numpy.random.default_rng(5)
     samples = 400
     counts = random.random((samples, 1)) ** 2 > random.random((samples, SEQUENCE))
-    random.integers(0, 256, counts.size, dtype=numpy.uint8).tofile(folder / "text")
-    counts.astype(numpy.uint8).tofile(folder / "mask")
+    random.integers(0, 256, counts.size, dtype=numpy.uint8).tofile(directory / "text")
+    counts.astype(numpy.uint8).tofile(directory / "mask")
     message.data.ClearField("synthetic")
-    message.data.tokens.add(path=str(folder / "text"), mask=str(folder / "mask"), type="TOKEN_TYPE_U8")
+    message.data.tokens.add(path=str(directory / "text"), mask=str(directory / "mask"), type="TOKEN_TYPE_U8")
 
 
 @pytest.mark.parametrize("model", ["mixtral", "qwen3 moe"], indirect=True)

@@ -46,8 +46,8 @@ def kernels(trace):
 def measure(spec, ranks):
     spec = with_settings(json.loads(json.dumps(spec)), ["train.steps=1000000", f"train.global_batch={ranks * spec['train']['micro_batch']}"])
     spec["resources"] = {"nodes": 1, "ranks_per_node": ranks, "device": "cuda"}
-    with tempfile.TemporaryDirectory(prefix="fsdpd-beside-") as folder, cluster(pathlib.Path(folder), "cuda", 1, ranks) as (server, _):
-        job = submit(server, folder, spec)
+    with tempfile.TemporaryDirectory(prefix="fsdpd-beside-") as directory, cluster(pathlib.Path(directory), "cuda", 1, ranks) as (server, _):
+        job = submit(server, directory, spec)
 
         def made(step):
             now = job_of(server, job)
@@ -56,11 +56,11 @@ def measure(spec, ranks):
             return last_step(now) >= step
 
         wait("the card is hot", lambda: made(WARM_UP))
-        ctl(server, "trace", job, "--steps", STEPS, "--rank", 0, "--out", f"{folder}/trace.json")
+        ctl(server, "trace", job, "--steps", STEPS, "--rank", 0, "--out", f"{directory}/trace.json")
         step = job_of(server, job)["last_step"]
         steps = [json.loads(line) for line in ctl(server, "get", job, "--steps", "--from", HOT, "--to", WARM_UP, "-o", "json").splitlines()]
         ctl(server, "cancel", job, "--wait")
-        spent = kernels(json.loads(pathlib.Path(folder, "trace.json").read_text()))
+        spent = kernels(json.loads(pathlib.Path(directory, "trace.json").read_text()))
     megahertz = step["power"]["sm_clock_hertz"] / 1e6
     told = {kind: round(ms / STEPS, 2) for kind, ms in spent.items()}
     return {"ranks": ranks, **told, "step_ms": round(1e3 * statistics.median(each["step_seconds"] for each in steps), 1),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How fast checkpoints are written and converted here, beside what the disk does and what PyTorch does.
 
-    .python/bin/python tests/perf/checkpoint_speed.py [--folder /tmp] [--gib 2] [--ranks 2]
+    .python/bin/python tests/perf/checkpoint_speed.py [--directory /tmp] [--gib 2] [--ranks 2]
 
 A job of ranks on CPU trains one step of a llama whose main parameters and moments are so many GiB, and saves; `dd
 conv=fsync` writes as many bytes with as many writers; `torch.distributed.checkpoint.async_save` saves as many with as many
@@ -53,23 +53,23 @@ def model_of(gib):
     return {**SIZES, "layers": max(1, round((gib * 2**30 / STATE_BYTES - ends) / layer))}
 
 
-def save(options, folder):
-    """Of the job's one checkpoint: (its folder, bytes, seconds)."""
+def save(options, directory):
+    """Of the job's one checkpoint: (its directory, bytes, seconds)."""
     message = to_message({
         "name": "perf", "model": {"llama": model_of(options.gib)}, "data": {"synthetic": {}, "sequence_length": 16},
         "train": {"steps": 1, "micro_batch": 1, "global_batch": options.ranks},
         "fsdp": {"strategy": "optim_grads_params"}, "precision": {"compute": "fp32"},
-        "checkpoint": {"dir": str(folder / "runs"), "on_end": True},
+        "checkpoint": {"dir": str(directory / "runs"), "on_end": True},
         "resources": {"nodes": 1, "ranks_per_node": options.ranks, "device": "cpu"}})
-    (saved,) = run_ranks(message, options.ranks, folder)[0].saved
+    (saved,) = run_ranks(message, options.ranks, directory)[0].saved
     if saved.error:
         sys.exit(f"the job could not save: {saved.error}")
     return pathlib.Path(saved.path), saved.bytes, saved.seconds
 
 
-def disk(folder, size, writers):
+def disk(directory, size, writers):
     """Seconds of as many `dd` together."""
-    commands = [["dd", "if=/dev/zero", f"of={folder}/dd.{number}", "bs=1M", f"count={size // writers // MEGABYTE}",
+    commands = [["dd", "if=/dev/zero", f"of={directory}/dd.{number}", "bs=1M", f"count={size // writers // MEGABYTE}",
                  "conv=fsync", "status=none"] for number in range(writers)]
     began = time.monotonic()
     running = [subprocess.Popen(command) for command in commands]
@@ -77,19 +77,19 @@ def disk(folder, size, writers):
         sys.exit("dd failed")
     seconds = time.monotonic() - began
     for number in range(writers):
-        (folder / f"dd.{number}").unlink()
+        (directory / f"dd.{number}").unlink()
     return seconds
 
 
-def async_rank(rank, world, folder, size):
+def async_rank(rank, world, directory, size):
     """One of the processes: each has its own part of the bytes, as shards are. Rank 0 writes what it timed."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=world)
+    dist.init_process_group("gloo", init_method=f"file://{directory}/meeting", rank=rank, world_size=world)
     count = 32
     state = {f"{rank}.{number}": torch.ones(size // world // count // 4) for number in range(count)}
     timed = {}
     for threads in THREADS:
-        target = pathlib.Path(folder) / "dcp"
+        target = pathlib.Path(directory) / "dcp"
         dist.barrier()
         began = time.monotonic()
         writer = dcp.FileSystemWriter(target, thread_count=threads, sync_files=True)
@@ -101,13 +101,13 @@ def async_rank(rank, world, folder, size):
         if rank == 0:
             shutil.rmtree(target)
     if rank == 0:
-        (pathlib.Path(folder) / "timed.json").write_text(json.dumps(timed))
+        (pathlib.Path(directory) / "timed.json").write_text(json.dumps(timed))
     dist.destroy_process_group()
 
 
-def async_save(folder, size, world):
-    processes.spawn(async_rank, (world, str(folder), size), nprocs=world)
-    return json.loads((folder / "timed.json").read_text())
+def async_save(directory, size, world):
+    processes.spawn(async_rank, (world, str(directory), size), nprocs=world)
+    return json.loads((directory / "timed.json").read_text())
 
 
 def peak_memory(process):
@@ -136,11 +136,11 @@ def convert(source, target, to):
     return sum(path.stat().st_size for path in target.iterdir()), seconds, memory
 
 
-def measure(options, folder):
-    native, size, seconds = save(options, folder)
+def measure(options, directory):
+    native, size, seconds = save(options, directory)
     told = {"what": "checkpoint_speed", "ranks": options.ranks, "bytes": size, "torch": torch.__version__,
-            "cores": os.cpu_count(), "save_seconds": seconds, "dd_seconds": disk(folder, size, options.ranks),
-            "dcp_async": async_save(folder, size, options.ranks), "converted": []}
+            "cores": os.cpu_count(), "save_seconds": seconds, "dd_seconds": disk(directory, size, options.ranks),
+            "dcp_async": async_save(directory, size, options.ranks), "converted": []}
     rate = size / GB
     print(f"{rate:.2f} GB, {options.ranks} ranks")
     print(f"  saved by a job         {rate / told['save_seconds']:6.2f} GB/s")
@@ -151,7 +151,7 @@ def measure(options, folder):
     print(f"  saved over dd {told['dd_seconds'] / told['save_seconds']:.2f}, over async_save {best / told['save_seconds']:.2f}")
     made = {"native": native}
     for source, to in PAIRS:
-        target = folder / f"{source}-{to}"
+        target = directory / f"{source}-{to}"
         written, seconds, memory = convert(made[source], target, to)
         told["converted"].append({"from": source, "to": to, "bytes": written, "seconds": seconds, "memory_bytes": memory})
         print(f"  {source:>10} -> {to:<12} {written / GB / seconds:6.2f} GB/s, {written / GB:5.2f} GB, "
@@ -165,12 +165,12 @@ def measure(options, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", help="on the disk that is meant; default: the system's for temporary files")
+    parser.add_argument("--directory", help="on the disk that is meant; default: the system's for temporary files")
     parser.add_argument("--gib", type=float, default=2)
     parser.add_argument("--ranks", type=int, default=2)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="fsdpd-perf-", dir=options.folder) as folder:
-        print(json.dumps(measure(options, pathlib.Path(folder))))
+    with tempfile.TemporaryDirectory(prefix="fsdpd-perf-", dir=options.directory) as directory:
+        print(json.dumps(measure(options, pathlib.Path(directory))))
 
 
 if __name__ == "__main__":

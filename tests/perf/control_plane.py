@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How fast the control plane is, beside what was asked of it (docs/bench).
 
-    .python/bin/python tests/perf/control_plane.py [ROW...] [--folder /tmp]
+    .python/bin/python tests/perf/control_plane.py [ROW...] [--directory /tmp]
 
 Rows, each with processes of its own; without one, all:
 
@@ -84,8 +84,8 @@ def until(condition, since=None, timeout_s=180):
     return time.monotonic() - begin
 
 
-def coordinator_only(folder, *flags):
-    cluster = Cluster(folder, start=False)
+def coordinator_only(directory, *flags):
+    cluster = Cluster(directory, start=False)
     cluster.coordinator_flags = flags
     cluster.start_coordinator()
     return cluster
@@ -94,8 +94,8 @@ def coordinator_only(folder, *flags):
 # --- one coordinator, no agents
 
 
-def submit(folder, rate=50, seconds=20):
-    with coordinator_only(folder) as cluster:
+def submit(directory, rate=50, seconds=20):
+    with coordinator_only(directory) as cluster:
         request = coordinator.SubmitJobRequest(spec=to_message(spec()))
         stub = cluster.api()
         stub.SubmitJob(request, timeout=60)
@@ -110,11 +110,11 @@ def submit(folder, rate=50, seconds=20):
         row(f"Submit, {rate * seconds / took:.0f} a second, on disk when it is answered", "p99 < 50 ms", spread(late))
 
 
-def plan(folder, calls=100):
+def plan(directory, calls=100):
     made = yaml.safe_load((ROOT / "docs/bench/specs/llama3-8b-s8192.yaml").read_text())
     made["optimizer"]["adamw"]["lr"] = float(made["optimizer"]["adamw"]["lr"])  # YAML 1.1 takes 3e-4 for a word.
     message = to_message(made)
-    with coordinator_only(folder) as cluster:
+    with coordinator_only(directory) as cluster:
         stub = cluster.api()
 
         def both():
@@ -125,8 +125,8 @@ def plan(folder, calls=100):
             spread([timed(both) for _ in range(calls)]))
 
 
-def list_jobs(folder, jobs=100_000):
-    with coordinator_only(folder, "--keep-ended-jobs", str(2 * jobs)) as cluster:
+def list_jobs(directory, jobs=100_000):
+    with coordinator_only(directory, "--keep-ended-jobs", str(2 * jobs)) as cluster:
         ended = cluster.cancel(cluster.submit(spec()))
         cluster.coordinator.stop()
         copy_job(cluster.state_dir, ended, jobs)
@@ -210,9 +210,9 @@ def connected(cluster):
     return len([node for node in cluster.nodes() if node.connected])
 
 
-def agents(folder, seconds=30, ending=100):
+def agents(directory, seconds=30, ending=100):
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    with coordinator_only(folder) as cluster:
+    with coordinator_only(directory) as cluster:
         fleet = Fleet(cluster.address)
         try:
             took = until(lambda: fleet.now["attached"] == AGENTS)
@@ -281,9 +281,9 @@ def victim(cluster, node="node-1"):
     return next(each for each in cluster.ranks(node) if rank_of(each) == 2)
 
 
-def death(folder, times=5):
+def death(directory, times=5):
     seen, gone = [], []
-    with Cluster(folder) as cluster:
+    with Cluster(directory) as cluster:
         for _ in range(times):
             job_id = cluster.submit(spec(steps=ENDLESS))
             cluster.wait_step(job_id, 2)
@@ -301,11 +301,11 @@ def most(durations):
     return f"{max(durations):.2f} s (median {statistics.median(durations):.2f} s of {len(durations)})"
 
 
-def agent(folder, times=5):
+def agent(directory, times=5):
     for fault, name in ((signal.SIGKILL, "killed"), (signal.SIGSTOP, "stopped")):
         seen = []
         for number in range(times):
-            with Cluster(pathlib.Path(folder) / f"{name}-{number}") as cluster:
+            with Cluster(pathlib.Path(directory) / f"{name}-{number}") as cluster:
                 job_id = cluster.submit(spec(steps=ENDLESS, restart={"max_attempts": 1}))
                 cluster.wait_step(job_id, 2)
                 cluster.wait_state(job_id, "RUNNING")
@@ -320,9 +320,9 @@ def agent(folder, times=5):
         row(f"an agent is {name}: until its job says that its node is lost", "< 10 s", most(seen))
 
 
-def failover(folder, times=5):
+def failover(directory, times=5):
     serves, tells = [], []
-    with Coordinators(folder, lease_s=None) as cluster:
+    with Coordinators(directory, lease_s=None) as cluster:
         job_id = cluster.submit(spec(steps=ENDLESS, resources={"ranks_per_node": 1}))
         cluster.wait_step(job_id, 3)
         ranks = {each.pid for each in cluster.all_ranks()}
@@ -342,12 +342,12 @@ def failover(folder, times=5):
     row(f"the ranks of that job after {times} of these", "the same, attempt 1", f"{'the same' if same else 'others'}, attempt {attempt}")
 
 
-def restart(folder, times=5):
+def restart(directory, times=5):
     again = []
-    with Cluster(folder, agents=1, slots=1) as cluster:
+    with Cluster(directory, agents=1, slots=1) as cluster:
         for number in range(times):
             made = one_rank(steps=ENDLESS, restart={"max_attempts": 2},
-                            checkpoint={"dir": str(pathlib.Path(folder) / f"run-{number}"), "every_steps": 50})
+                            checkpoint={"dir": str(pathlib.Path(directory) / f"run-{number}"), "every_steps": 50})
             job_id = cluster.submit(made)
             wait_until("it has saved", lambda: len(cluster.job(job_id).checkpoints) > 0)
             begin = time.monotonic()
@@ -366,20 +366,20 @@ ROWS = {"submit": submit, "plan": plan, "list": list_jobs, "agents": agents, "de
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("rows", nargs="*", metavar="ROW", help=", ".join(ROWS))
-    parser.add_argument("--folder", default=tempfile.gettempdir(), help="where state and logs lie meanwhile")
+    parser.add_argument("--directory", default=tempfile.gettempdir(), help="where state and logs lie meanwhile")
     options = parser.parse_args()
     unknown = [name for name in options.rows if name not in ROWS]
     if unknown:
         parser.error(f"no row is called {unknown[0]}; there are {', '.join(ROWS)}")
-    if not os.path.isdir(options.folder):
-        parser.error(f"there is no folder {options.folder}")
+    if not os.path.isdir(options.directory):
+        parser.error(f"there is no directory {options.directory}")
     become_subreaper()
     load = os.getloadavg()
     print(f"{os.cpu_count()} cores, load {load[0]:.1f}, gRPC for Python {grpc.__version__}, "
           f"{time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC\n\n| what | asked | measured |\n|---|---|---|", flush=True)
     for name in options.rows or ROWS:
-        with tempfile.TemporaryDirectory(dir=options.folder, prefix=f"fsdpd-{name}-") as folder:
-            ROWS[name](folder)
+        with tempfile.TemporaryDirectory(dir=options.directory, prefix=f"fsdpd-{name}-") as directory:
+            ROWS[name](directory)
 
 
 if __name__ == "__main__":

@@ -54,27 +54,27 @@ def job_spec(options, lr=LR):
         "resources": {"nodes": 1, "ranks_per_node": WORLD, "device": "cpu"}})
 
 
-def their_job(options, folder, variant):
+def their_job(options, directory, variant):
     return {"model": {"llama": {**MODEL, "fused_attention": FSDP2[variant]}}, "steps": options.steps,
             "micro_batch": options.micro_batch, "global_batch": options.micro_batch * WORLD,
             "sequence_length": options.sequence, "lr": LR, "betas": BETAS, "eps": EPSILON, "weight_decay": DECAY,
             "clip_norm": CLIP_NORM, "learning_rates": [LR] * options.steps, "fused": True,
-            "weights": str(folder / "weights"), "batches": str(folder / "batches"),
-            "rendezvous": str(folder / f"{variant}.rendezvous")}
+            "weights": str(directory / "weights"), "batches": str(directory / "batches"),
+            "rendezvous": str(directory / f"{variant}.rendezvous")}
 
 
-def write_start(options, folder):
+def write_start(options, directory):
     """What fsdpd-rank starts from: the weights that a rate of nearly zero leaves as they were, and the tokens."""
-    (folder / "start.json").write_text(json_format.MessageToJson(job_spec(options, lr=1e-30)))
-    subprocess.run([program("fsdp/engine/train_local"), "--spec", folder / "start.json", "--dump-weights",
-                    folder / "weights", "--dump-batches", folder / "batches"], check=True, stdout=subprocess.DEVNULL)
+    (directory / "start.json").write_text(json_format.MessageToJson(job_spec(options, lr=1e-30)))
+    subprocess.run([program("fsdp/engine/train_local"), "--spec", directory / "start.json", "--dump-weights",
+                    directory / "weights", "--dump-batches", directory / "batches"], check=True, stdout=subprocess.DEVNULL)
 
 
 @contextlib.contextmanager
-def fsdp2_ranks(options, folder, variant):
+def fsdp2_ranks(options, directory, variant):
     """Yields a function that trains once and returns rank 0's answer. In between its processes wait."""
-    job = folder / f"{variant}.json"
-    job.write_text(json.dumps(their_job(options, folder, variant)))
+    job = directory / f"{variant}.json"
+    job.write_text(json.dumps(their_job(options, directory, variant)))
     ranks = [subprocess.Popen([sys.executable, TESTS / "perf/fsdp2_timed_rank.py", job], text=True,
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE if rank == 0 else None,
                               env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(WORLD), "OMP_NUM_THREADS": "1",
@@ -109,13 +109,13 @@ def check_losses(ours, theirs):
     return worst
 
 
-def measure(options, folder):
-    write_start(options, folder)
+def measure(options, directory):
+    write_start(options, directory)
     ours, theirs, difference, last = [], {variant: [] for variant in FSDP2}, 0, []
     with contextlib.ExitStack() as stack:
-        train = {variant: stack.enter_context(fsdp2_ranks(options, folder, variant)) for variant in FSDP2}
+        train = {variant: stack.enter_context(fsdp2_ranks(options, directory, variant)) for variant in FSDP2}
         for _ in range(options.rounds):
-            last = run_job(job_spec(options), WORLD, folder)[0]
+            last = run_job(job_spec(options), WORLD, directory)[0]
             ours += step_seconds([each.unix_nanos / 1e9 for each in last])
             for variant, times in theirs.items():
                 answer = train[variant]()
@@ -140,8 +140,8 @@ def main():
     parser.add_argument("--micro-batch", type=int, default=1)
     parser.add_argument("--sequence", type=int, default=128)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="fsdpd-perf-") as folder:
-        print(json.dumps(measure(options, pathlib.Path(folder))))
+    with tempfile.TemporaryDirectory(prefix="fsdpd-perf-") as directory:
+        print(json.dumps(measure(options, pathlib.Path(directory))))
 
 
 if __name__ == "__main__":

@@ -43,9 +43,9 @@ def compare(our, their, start, bounds):
     return line
 
 
-def comparisons(folder, ranks):
+def comparisons(directory, ranks):
     settings = [Setting(ranks, accumulation, clip) for accumulation in (1, 3) for clip in (False, True)]
-    theirs = {precision: run_theirs(folder, settings, device="cuda", compute=precision)
+    theirs = {precision: run_theirs(directory, settings, device="cuda", compute=precision)
               for precision in ("fp32", "bf16")}
     for setting in settings:
         exact, rounded = theirs["fp32"][setting], theirs["bf16"][setting]
@@ -58,9 +58,9 @@ def comparisons(folder, ranks):
                 made = job_spec(setting, fsdp)
                 made["precision"].update(compute=precision, grad_comm="fp32")  # As the peer sums.
                 made["resources"]["device"] = "cuda"
-                our = run_ours(folder, made, folder / setting.model, "--device", "cuda")
+                our = run_ours(directory, made, directory / setting.model, "--device", "cuda")
                 yield {"setting": str(setting), "precision": precision, "fsdp": name, "bound": bounds[precision],
-                       **compare(our, theirs[precision][setting], read_weights(folder / setting.model),
+                       **compare(our, theirs[precision][setting], read_weights(directory / setting.model),
                                  bounds[precision])}
 
 
@@ -69,12 +69,12 @@ def main():
     parser.add_argument("--ranks", type=int, default=2)
     options = parser.parse_args()
     within = True
-    with tempfile.TemporaryDirectory(prefix="fsdpd-parity-") as folder:
-        folder = pathlib.Path(folder)
-        write_start_weights(build(MODELS["llama"]).parameters(), folder / "llama")
-        run_ours(folder, job_spec(Setting(1, 1, False), {"strategy": "no_shard"}), folder / "llama", "--dump-batches",
-                 folder / "batches")
-        for line in comparisons(folder, options.ranks):
+    with tempfile.TemporaryDirectory(prefix="fsdpd-parity-") as directory:
+        directory = pathlib.Path(directory)
+        write_start_weights(build(MODELS["llama"]).parameters(), directory / "llama")
+        run_ours(directory, job_spec(Setting(1, 1, False), {"strategy": "no_shard"}), directory / "llama", "--dump-batches",
+                 directory / "batches")
+        for line in comparisons(directory, options.ranks):
             print(json.dumps(line), flush=True)
             within = within and line["within"]
     return 0 if within else 1

@@ -74,8 +74,8 @@ def theirs(spec, world, options):
            "recompute": fsdp.get("recompute") == "full", "offload": fsdp.get("offload", {}).get("optimizer", False),
            "context": context, "tensor": tensor, "async_tensor": options.async_tensor, "fp8": options.fp8,
            "accumulation": train["global_batch"] * context * tensor // (train["micro_batch"] * world)}
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "job.json"
+    with tempfile.TemporaryDirectory() as directory:
+        path = pathlib.Path(directory) / "job.json"
         path.write_text(json.dumps(job))
         command = [*options.torchrun.split(), f"--nproc-per-node={world}", HERE / program, path]
         out = subprocess.run([*map(str, command)], check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -86,10 +86,10 @@ def theirs(spec, world, options):
 def with_settings(spec, settings):
     for setting in settings:
         path, _, value = setting.partition("=")
-        *folders, name = path.split(".")
+        *directories, name = path.split(".")
         at = spec
-        for folder in folders:
-            at = at.setdefault(folder, {})
+        for directory in directories:
+            at = at.setdefault(directory, {})
         at[name] = yaml.safe_load(value)
     return spec
 
@@ -121,9 +121,9 @@ def main():
 
 def run_once(who, spec, options):
     world = spec["resources"]["nodes"] * spec["resources"]["ranks_per_node"]
-    with tempfile.TemporaryDirectory() as folder, Meter() as meter:
+    with tempfile.TemporaryDirectory() as directory, Meter() as meter:
         if who == "fsdpd":
-            path = pathlib.Path(folder) / f"{spec['name']}.yaml"
+            path = pathlib.Path(directory) / f"{spec['name']}.yaml"
             path.write_text(yaml.safe_dump(spec))
             line = ours(path, spec, world, options.warm_up)
         else:

@@ -1,6 +1,6 @@
 """fsdpd-rank processes without a daemon: this module is the agent that launches them and the store they meet by.
 
-    reports = run_job(message, world=2, folder=path)   # StepReports by rank
+    reports = run_job(message, world=2, directory=path)   # StepReports by rank
 """
 
 import os
@@ -84,16 +84,16 @@ class Rank:
         self._send(stubs.rank.AgentToRank(store_value=value))
 
 
-def run_job(spec, world, folder):
+def run_job(spec, world, directory):
     """Runs a JobSpec message to its end; returns each rank's StepReports."""
-    return [rank.reports for rank in run_ranks(spec, world, folder)]
+    return [rank.reports for rank in run_ranks(spec, world, directory)]
 
 
-def run_ranks(spec, world, folder):
+def run_ranks(spec, world, directory):
     """Likewise; returns the ranks, which have ended."""
     store = Store()
     ranks = [Rank(stubs.rank.RankLaunch(job_id="perf", attempt=1, spec=spec, rank=rank, world=world), store,
-                  folder / f"rank-{rank}.log") for rank in range(world)]
+                  directory / f"rank-{rank}.log") for rank in range(world)]
     codes = [rank.wait() for rank in ranks]
     if any(codes):
         raise RuntimeError(f"ranks ended with {codes}: {[rank.error for rank in ranks]}")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Draws the dashboards of scrapes that were kept as files (tests/harness/scrapes.py says how), as of a machine with GPUs that
-has no Prometheus and no browser: `.python/bin/python tests/perf/recorded_scrapes.py FOLDER PICTURES`. A folder is recorded by
+has no Prometheus and no browser: `.python/bin/python tests/perf/recorded_scrapes.py DIR PICTURES`. A directory is recorded by
 
     while sleep 1; do now=$(date +%s%3N)
-      curl -s localhost:7778/metrics > FOLDER/agent-$now.txt; curl -s localhost:7780/metrics > FOLDER/coordinator-$now.txt
+      curl -s localhost:7778/metrics > DIR/agent-$now.txt; curl -s localhost:7780/metrics > DIR/coordinator-$now.txt
     done
 """
 
@@ -18,31 +18,31 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 from harness import dashboards, grafana, scrapes  # noqa: E402
 
 
-def draw_all(recorded, folder, pictures):
+def draw_all(recorded, directory, pictures):
     job = recorded.job()
     # As Grafana has it: four scrapes.
     variables = {"job": job, "rank": ".*", "__rate_interval": f"{max(10, 4 * recorded.every_s)}s"}
-    program = folder / "drawing"
+    program = directory / "drawing"
     program.mkdir()
     grafana.drawer(program)
     for file, board in dashboards.boards().items():
         path = pictures / file.replace(".json", ".png")
-        shown = grafana.draw(board, recorded.server, variables, recorded.begin, recorded.end, program, folder / file, path)
+        shown = grafana.draw(board, recorded.server, variables, recorded.begin, recorded.end, program, directory / file, path)
         left_out = [panel["title"] for panel in dashboards.panels(board) if panel["type"] != "row" and panel not in shown]
         print(f"{path}: {job}, {len(shown)} panels; without data: {', '.join(left_out) or 'none'}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=pathlib.Path, help="of agent-TIME.txt and coordinator-TIME.txt")
-    parser.add_argument("pictures", type=pathlib.Path, help="a folder that is made where it is not there")
+    parser.add_argument("directory", type=pathlib.Path, help="of agent-TIME.txt and coordinator-TIME.txt")
+    parser.add_argument("pictures", type=pathlib.Path, help="a directory that is made where it is not there")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
-        folder = pathlib.Path(made)
+        directory = pathlib.Path(made)
         try:
-            with scrapes.Recorded(folder / "prometheus", scrapes.read(arguments.folder), uuid.uuid4().hex) as recorded:
+            with scrapes.Recorded(directory / "prometheus", scrapes.read(arguments.directory), uuid.uuid4().hex) as recorded:
                 arguments.pictures.mkdir(parents=True, exist_ok=True)
-                draw_all(recorded, folder, arguments.pictures.resolve())
+                draw_all(recorded, directory, arguments.pictures.resolve())
         except (AssertionError, OSError) as error:  # As tests have it; here it is what a person gave.
             sys.exit(str(error))
 

@@ -30,35 +30,35 @@ KEPT_METRICS = ("fsdpd_steps_total", "fsdpd_exposed_seconds_total", "fsdpd_comm_
                 "fsdpd_comm_bytes_total", "fsdpd_memory_peak_bytes", "fsdpd_device_mallocs_total")
 
 
-def start(command, folder, name, env=None):
+def start(command, directory, name, env=None):
     """A daemon; returns it and the address it wrote to its port file."""
-    port_file = folder / f"{name}.port"
-    with open(folder / f"{name}.log", "wb") as log:
+    port_file = directory / f"{name}.port"
+    with open(directory / f"{name}.log", "wb") as log:
         process = subprocess.Popen([*map(str, command), "--port-file", str(port_file)], stdout=log, stderr=log,
                                    env={**os.environ, **(env or {})})
     deadline = time.monotonic() + 30
     while not port_file.exists():
         if process.poll() is not None or time.monotonic() > deadline:
-            sys.exit(f"{name} did not serve:\n{(folder / f'{name}.log').read_text()}")
+            sys.exit(f"{name} did not serve:\n{(directory / f'{name}.log').read_text()}")
         time.sleep(0.05)
     return process, port_file.read_text().strip()
 
 
 @contextlib.contextmanager
-def cluster(folder, device, agents, slots):
+def cluster(directory, device, agents, slots):
     """Yields the coordinator's address and the agents' metrics addresses."""
     daemons = []
     try:
         coordinator, server = start([BIN / "coordinator/fsdpd-coordinator", "--insecure", "--listen", "127.0.0.1:0",
-                                     "--state-dir", folder / "state"], folder, "coordinator")
+                                     "--state-dir", directory / "state"], directory, "coordinator")
         daemons.append(coordinator)
         metrics = []
         for index in range(agents):
             own = ",".join(str(index * slots + slot) for slot in range(slots))
             env = {"CUDA_VISIBLE_DEVICES": own} if device == "cuda" and agents > 1 else {}
             agent, address = start([BIN / "agent/fsdpd-agent", "--insecure", "--coordinator", server, "--node",
-                                    f"node-{index}", "--device", device, "--slots", slots, "--work-dir", folder / f"node-{index}.work",
-                                    "--rank-binary", BIN / "fsdp/fsdpd-rank"], folder, f"node-{index}", env)
+                                    f"node-{index}", "--device", device, "--slots", slots, "--work-dir", directory / f"node-{index}.work",
+                                    "--rank-binary", BIN / "fsdp/fsdpd-rank"], directory, f"node-{index}", env)
             daemons.append(agent)
             metrics.append(address)
         yield server, metrics
@@ -82,12 +82,12 @@ def scrape(addresses, job):
     return dict(sorted(found.items()))
 
 
-def run(spec, server, metrics, folder, warm_up):
-    record = folder / f"{pathlib.Path(spec).stem}.jsonl"
+def run(spec, server, metrics, directory, warm_up):
+    record = directory / f"{pathlib.Path(spec).stem}.jsonl"
     done = subprocess.run([BIN / "client/fsdpctl", "--server", server, "submit", "-f", spec, "--follow", "--record",
                            record], stdout=sys.stderr)
     if done.returncode != 0:
-        logs = sorted(folder.glob("node-*.work/*/attempt-*/rank-*.log"))
+        logs = sorted(directory.glob("node-*.work/*/attempt-*/rank-*.log"))
         sys.exit("\n".join(f"--- {log}\n" + log.read_text(errors="replace")[-3000:] for log in logs))
     lines = [json.loads(line) for line in record.read_text().splitlines()]
     steps, job = [line for line in lines if "step" in line], lines[-1]
@@ -128,11 +128,11 @@ def main():
     parser.add_argument("--slots", type=int, default=2, help="ranks of each agent")
     parser.add_argument("--warm-up", type=int, default=2, help="steps that are not timed")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="fsdpd-jobs-") as folder:
-        folder = pathlib.Path(folder)
-        with cluster(folder, options.device, options.agents, options.slots) as (server, metrics):
+    with tempfile.TemporaryDirectory(prefix="fsdpd-jobs-") as directory:
+        directory = pathlib.Path(directory)
+        with cluster(directory, options.device, options.agents, options.slots) as (server, metrics):
             for spec in options.specs:
-                print(json.dumps(run(spec, server, metrics, folder, options.warm_up)), flush=True)
+                print(json.dumps(run(spec, server, metrics, directory, options.warm_up)), flush=True)
 
 
 if __name__ == "__main__":

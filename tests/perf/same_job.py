@@ -88,14 +88,14 @@ def _as_proto(value, message=stubs.job.JobSpec.DESCRIPTOR):
     return whole
 
 
-def write_start(spec, device, folder):
-    """What our engine starts from and reads, for the peer: folder/weights and folder/batches."""
-    whole, first = folder / "whole.json", folder / "first.json"
+def write_start(spec, device, directory):
+    """What our engine starts from and reads, for the peer: directory/weights and directory/batches."""
+    whole, first = directory / "whole.json", directory / "first.json"
     whole.write_text(json.dumps(_as_proto(spec)))
     still = copy.deepcopy(spec)
     still["train"]["steps"], still["optimizer"]["adamw"]["lr"], still["schedule"] = 1, _NEARLY_ZERO, {}
     first.write_text(json.dumps(_as_proto(still)))
-    for flags in (["--spec", whole, "--dump-batches", folder / "batches", "--only-batches"],
-                  ["--spec", first, "--dump-weights", folder / "weights"]):
+    for flags in (["--spec", whole, "--dump-batches", directory / "batches", "--only-batches"],
+                  ["--spec", first, "--dump-weights", directory / "weights"]):
         subprocess.run([program("fsdp/engine/train_local"), "--device", device, *flags], check=True,
                        stdout=subprocess.DEVNULL)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a coordinator with many stored jobs costs: its idle CPU, and the time of a call (docs/bench).
 
-    .python/bin/python tests/perf/stored_jobs.py [--jobs N] [--queued N...] [--store sqlite etcd] [--folder /tmp]
+    .python/bin/python tests/perf/stored_jobs.py [--jobs N] [--queued N...] [--store sqlite etcd] [--directory /tmp]
 
 For each store and each number of `--queued`: `--jobs` stored jobs, of which so many wait in the queue and the others have
 ended. One simulated agent (tests/perf/fleet) runs one job, and each job's project has a quota. Prints a table; nothing is
@@ -36,9 +36,9 @@ PROJECTS, SLOTS, CALLS, IDLE_S, REASONS_S = 10, 4, 30, 10, 180
 QUEUED, CANCELLED = (coordinator.JobState.Value(f"JOB_STATE_{name}") for name in ("QUEUED", "CANCELLED"))
 
 
-def waiting_job(folder):
+def waiting_job(directory):
     return spec(steps=ENDLESS, resources={"nodes": 1, "ranks_per_node": SLOTS}, train={"global_batch": SLOTS},
-                checkpoint={"dir": str(folder)})
+                checkpoint={"dir": str(directory)})
 
 
 def write_jobs(state_dir, ended, queued):
@@ -112,12 +112,12 @@ def measure(cluster, row):
     row("a scrape of /metrics", spread(timed(lambda _: cluster.scrape_coordinator(), 5)))
 
 
-def one_setting(folder, store, ended, queued):
+def one_setting(directory, store, ended, queued):
     def row(what, measured):
         print(f"| {store} | {ended:,} + {queued:,} | {what} | {measured} |", flush=True)
     with contextlib.ExitStack() as stack:
-        cluster = Cluster(folder, start=False)
-        quotas = cluster.folder / "quotas"
+        cluster = Cluster(directory, start=False)
+        quotas = cluster.directory / "quotas"
         quotas.write_text("".join(f"project-{number} 1000000\n" for number in range(PROJECTS)))
         cluster.coordinator_flags = ["--keep-ended-jobs", "1000000", "--quotas", str(quotas)]
         cluster.start_coordinator()
@@ -125,8 +125,8 @@ def one_setting(folder, store, ended, queued):
         cluster.coordinator.stop()
         write_jobs(cluster.state_dir, ended, queued)
         if store == "etcd":
-            etcd = Etcd(cluster.folder, cluster.mark, members=1)
-            backup = cluster.folder / "backup"
+            etcd = Etcd(cluster.directory, cluster.mark, members=1)
+            backup = cluster.directory / "backup"
             cluster.coordinator_says("backup", "--state-dir", cluster.state_dir, "--to", backup)
             cluster.coordinator_says("restore", "--from", backup, "--store", etcd.store)
             cluster.store = etcd.store
@@ -179,7 +179,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=50_000, help="stored jobs, most of them ended")
     parser.add_argument("--queued", nargs="+", type=int, default=[0, 5_000, 50_000], help="of them queued")
     parser.add_argument("--store", nargs="+", default=["sqlite", "etcd"], choices=["sqlite", "etcd"])
-    parser.add_argument("--folder", default=tempfile.gettempdir(), help="where state and logs lie meanwhile")
+    parser.add_argument("--directory", default=tempfile.gettempdir(), help="where state and logs lie meanwhile")
     options = parser.parse_args()
     become_subreaper()
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, gRPC for Python {grpc.__version__}, "
@@ -187,8 +187,8 @@ def main():
           "| store | ended + queued | what | median |\n|---|---|---|---|", flush=True)
     for store in options.store:
         for queued in options.queued:
-            with tempfile.TemporaryDirectory(dir=options.folder, prefix="fsdpd-stored-") as folder:
-                one_setting(folder, store, options.jobs - queued, queued)
+            with tempfile.TemporaryDirectory(dir=options.directory, prefix="fsdpd-stored-") as directory:
+                one_setting(directory, store, options.jobs - queued, queued)
 
 
 if __name__ == "__main__":

@@ -47,8 +47,8 @@ def measure(spec, options):
     spec.setdefault("restart", {})["hang_seconds"] = 0  # Without flight recorders nothing seems to move.
     spec["resources"]["device"] = options.device
     times = {"on": [], "off": []}
-    with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / f"{spec['name']}.yaml"
+    with tempfile.TemporaryDirectory() as directory:
+        path = pathlib.Path(directory) / f"{spec['name']}.yaml"
         path.write_text(yaml.safe_dump(spec))
         for number in range(options.rounds):
             for telemetry in (list(times), list(times)[::-1])[number % 2]:

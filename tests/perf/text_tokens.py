@@ -28,24 +28,24 @@ END = "<|end|>"
 SMALLEST_VOCABULARY, LARGEST_VOCABULARY = 257, 65536  # Each byte and the end; what 16 bits hold.
 
 
-def files_of(folder):
+def files_of(directory):
     """(name that is the same on each machine, path), in the order of the names' hashes."""
-    roots = [folder] if folder else [pathlib.Path(importlib.util.find_spec(name).origin).parent for name in PACKAGES]
+    roots = [directory] if directory else [pathlib.Path(importlib.util.find_spec(name).origin).parent for name in PACKAGES]
     found = [(f"{root.name}/{path.relative_to(root)}", path) for root in roots for path in root.rglob("*")
              if path.suffix in SUFFIXES and path.is_file()]
     return sorted(found, key=lambda each: hashlib.sha256(each[0].encode()).digest())
 
 
-def documents_of(folder, text_bytes):
+def documents_of(directory, text_bytes):
     """Files as bytes, `text_bytes` in all: the last one is cut."""
     documents, left = [], text_bytes
-    for _, path in files_of(folder):
+    for _, path in files_of(directory):
         documents.append(path.read_bytes()[:left])
         left -= len(documents[-1])
         if left == 0:
             return documents
     sys.exit(f"--text-bytes {text_bytes}: there are {text_bytes - left} bytes of text in "
-             f"{folder or ', '.join(PACKAGES)}")
+             f"{directory or ', '.join(PACKAGES)}")
 
 
 def vocabulary_of(texts, entries):
@@ -57,15 +57,15 @@ def vocabulary_of(texts, entries):
     return tokenizer
 
 
-def make(path, folder, text_bytes, entries):
+def make(path, directory, text_bytes, entries):
     """Writes `path` and its description, which is returned."""
-    documents = documents_of(folder, text_bytes)
+    documents = documents_of(directory, text_bytes)
     texts = [each.decode(errors="ignore") for each in documents]
     tokenizer = vocabulary_of(texts, entries)
     end = [tokenizer.token_to_id(END)]
     tokens = numpy.concatenate([each.ids + end for each in tokenizer.encode_batch(texts)]).astype("<u2")
     tokens.tofile(path)
-    description = {"text": str(folder) if folder else ", ".join(PACKAGES), "files": len(documents),
+    description = {"text": str(directory) if directory else ", ".join(PACKAGES), "files": len(documents),
                    "text_bytes": text_bytes, "text_sha256": hashlib.sha256(b"".join(documents)).hexdigest(),
                    "vocabulary": tokenizer.get_vocab_size(), "tokens": len(tokens), "tokens_sha256": sha256_of(path),
                    "tokenizers": tokenizers.__version__}
@@ -93,14 +93,14 @@ def read_description(path):
 
 
 def add_flags(parser):
-    parser.add_argument("--text", type=pathlib.Path, metavar="FOLDER", help="of the text; default: those packages")
+    parser.add_argument("--text", type=pathlib.Path, metavar="DIR", help="of the text; default: those packages")
     parser.add_argument("--text-bytes", type=int, default=16_000_000)
     parser.add_argument("--vocabulary", type=int, default=32768, help="entries at most")
 
 
 def check_flags(parser, options):
     if options.text and not options.text.is_dir():
-        parser.error(f"--text {options.text} is no folder")
+        parser.error(f"--text {options.text} is no directory")
     if options.text_bytes < 1:
         parser.error("--text-bytes: at least 1")
     if not SMALLEST_VOCABULARY <= options.vocabulary <= LARGEST_VOCABULARY:

@@ -63,9 +63,9 @@ def spec_with_tokens(options, tokens):
     return spec
 
 
-def train_ours(spec, options, folder):
+def train_ours(spec, options, directory):
     """{name: curves}."""
-    paths = [folder / f"{name}.yaml" for name in OURS.values()]
+    paths = [directory / f"{name}.yaml" for name in OURS.values()]
     for path in paths:
         path.write_text(yaml.safe_dump(spec))
     command = [sys.executable, TESTS / "perf/run_jobs.py", "--device", options.device, "--slots", options.ranks, *paths]
@@ -91,12 +91,12 @@ def variant(letter, job, ranks):
             "micro_batch": other_micro_batch(job, ranks) if letter == "D" else job["micro_batch"]}
 
 
-def train_peers(job, options, folder):
+def train_peers(job, options, directory):
     """{letter: curves}."""
-    files = {"weights": str(folder / "weights"), "batches": str(folder / "batches")}
+    files = {"weights": str(directory / "weights"), "batches": str(directory / "batches")}
     jobs = [{**variant(letter, job, options.ranks), **files, "curves_out": str(options.out / f"{letter}.json")}
             for letter in options.peers]
-    curves = run_peer(jobs, options.ranks, options.device, folder, "peers", PATIENCE_S)
+    curves = run_peer(jobs, options.ranks, options.device, directory, "peers", PATIENCE_S)
     return dict(zip(options.peers, curves, strict=True))
 
 
@@ -143,7 +143,7 @@ def draw(ours, peers):
                  line("ours twice", window_means(distances(one[kind], again[kind])), 3, last, dashed=True)])]
 
 
-def run(options, folder):
+def run(options, directory):
     """Whether all is as it should be."""
     tokens = options.tokens
     if tokens:
@@ -153,15 +153,15 @@ def run(options, folder):
         tokens = options.out / "text.u16"
         text = text_tokens.make(tokens, options.text, options.text_bytes, options.vocabulary)
     spec = spec_with_tokens(options, tokens)
-    path = folder / "spec.yaml"
+    path = directory / "spec.yaml"
     path.write_text(yaml.safe_dump(spec))
     whole = resolved(path)
     progress("the start of both")
-    write_start(whole, options.device, folder)
+    write_start(whole, options.device, directory)
     progress("ours")
-    ours = train_ours(spec, options, folder)
+    ours = train_ours(spec, options, directory)
     progress(f"FSDP2, {len(options.peers)} times")
-    peers = train_peers(peer_job(whole), options, folder)
+    peers = train_peers(peer_job(whole), options, directory)
 
     print("\n".join(table({**ours, **peers})))
     told = verdict(ours, peers)
@@ -183,7 +183,7 @@ def run(options, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("spec", metavar="SPEC")
-    parser.add_argument("--out", type=pathlib.Path, required=True, metavar="FOLDER")
+    parser.add_argument("--out", type=pathlib.Path, required=True, metavar="DIR")
     parser.add_argument("--device", choices=PEERS, default="cuda")
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--tokens", type=pathlib.Path, metavar="FILE", help="of text_tokens.py, with FILE.json beside it")
@@ -198,8 +198,8 @@ def main():
             len(set(options.peers)) != len(options.peers):
         parser.error(f"--peers {options.peers}: some of {''.join(VARIANTS)}, each once, A and one more at least")
     options.out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="fsdpd-text-") as folder:
-        return 0 if run(options, pathlib.Path(folder)) else 1
+    with tempfile.TemporaryDirectory(prefix="fsdpd-text-") as directory:
+        return 0 if run(options, pathlib.Path(directory)) else 1
 
 
 if __name__ == "__main__":

@@ -107,10 +107,10 @@ class Deaths:
         return False
 
 
-def job(number, folder):
+def job(number, directory):
     """One node or both, of some seconds, with a checkpoint now and then."""
     return spec(name=f"soak-{number}", steps=60, resources={"nodes": 1 + number % 2, "ranks_per_node": 1},
-                checkpoint={"dir": str(folder / f"soak-{number}"), "every_steps": 20},
+                checkpoint={"dir": str(directory / f"soak-{number}"), "every_steps": 20},
                 restart={"max_attempts": 50, "hang_seconds": 5})
 
 

@@ -28,7 +28,7 @@ constexpr absl::Duration kSoonestTurn = absl::Milliseconds(100);
 class NoLogs : public RankLogs {
  public:
   std::string PathOf(const RankId&) const override { return "/nonexistent/rank.log"; }
-  std::string FolderOf(const AttemptId&) const override { return "/nonexistent"; }
+  std::string DirectoryOf(const AttemptId&) const override { return "/nonexistent"; }
   absl::StatusOr<UniqueFd> OpenForRank(const RankId&) override { return UniqueFd(); }
   void RankEnded(const RankId&) override {}
   void AddNotice(const RankId&, const std::string&) override {}
@@ -293,13 +293,13 @@ void AgentLife::Leave() {
 }
 
 Node::Node(World* world, Ranks* ranks, Coordinator* coordinator, std::string name, int slots,
-           const std::string& folder)
+           const std::string& directory)
     : world_(world),
       ranks_(ranks),
       coordinator_(coordinator),
       name_(std::move(name)),
       slots_(slots),
-      work_dir_(folder + "/" + name_),
+      work_dir_(directory + "/" + name_),
       clock_(world) {
   std::filesystem::create_directories(work_dir_);
 }

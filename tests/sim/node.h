@@ -1,6 +1,6 @@
-// A machine with an agent: the agent's own logic (AgentFlow, RankSupervisor, Attachment, Outbox, undelivered.h)
-// over ranks and a network that are simulated. It is killed, stopped, told to end and started again as a
-// machine's is.
+// A machine with an agent: the agent's own logic (AgentFlow, RankSupervisor, Attachment, Outbox,
+// undelivered.h) over ranks and a network that are simulated. It is killed, stopped, told to end and started
+// again as a machine's is.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@ struct AgentLife;
 class Node {
  public:
   Node(World* world, Ranks* ranks, Coordinator* coordinator, std::string name, int slots,
-       const std::string& folder);
+       const std::string& directory);
   ~Node();
 
   void Start();

@@ -38,8 +38,8 @@ v1::JobSpec People::NewSpec(int number) {
   resources->set_ranks_per_node(1);
   if (world_->dice.OneIn(12)) resources->set_nodes(kTooManyNodes);
   if (!world_->dice.OneIn(4)) {
-    const int folder = world_->dice.OneIn(8) ? 0 : number;
-    spec.mutable_checkpoint()->set_dir(absl::StrCat("/runs/", folder));
+    const int directory = world_->dice.OneIn(8) ? 0 : number;
+    spec.mutable_checkpoint()->set_dir(absl::StrCat("/runs/", directory));
     spec.mutable_checkpoint()->set_every_steps(4);
   }
   spec.mutable_restart()->set_max_attempts(1 + world_->dice.Below(3));

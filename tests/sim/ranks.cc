@@ -137,7 +137,7 @@ void RankLife::Begin() {
   if (absl::StartsWith(name, "hangs") && world_->dice.OneIn(3))
     Later(absl::Seconds(1), absl::Seconds(30), [](RankLife* self) { self->Signal(SIGSTOP); });
   asked_for_lock_ = world_->now();
-  LockFolder();
+  LockDirectory();
 }
 
 // Of a sound device mostly.
@@ -150,15 +150,16 @@ void RankLife::Measure() {
   End(0, 0, "");
 }
 
-void RankLife::LockFolder() {
-  if (id_.rank == 0 && !FolderName().empty()) {
-    Ranks::Folder& folder = ranks_->folders_[FolderName()];
-    const std::shared_ptr<RankLife> holder = folder.holder.lock();
+void RankLife::LockDirectory() {
+  if (id_.rank == 0 && !DirectoryName().empty()) {
+    Ranks::Directory& directory = ranks_->directories_[DirectoryName()];
+    const std::shared_ptr<RankLife> holder = directory.holder.lock();
     if (holder != nullptr && holder->alive()) {
-      if (world_->now() - asked_for_lock_ > kLockPatience) return End(1, 0, "another process has its folder");
-      return Later(absl::Seconds(1), absl::Seconds(1), [](RankLife* self) { self->LockFolder(); });
+      if (world_->now() - asked_for_lock_ > kLockPatience)
+        return End(1, 0, "another process has its directory");
+      return Later(absl::Seconds(1), absl::Seconds(1), [](RankLife* self) { self->LockDirectory(); });
     }
-    folder.holder = weak_from_this();
+    directory.holder = weak_from_this();
   }
   Meet();
 }
@@ -185,7 +186,7 @@ void RankLife::Meet() {
 
 void RankLife::Started() {
   phase_ = Phase::kTraining;
-  const std::set<int64_t> saved = ranks_->Saved(FolderName());
+  const std::set<int64_t> saved = ranks_->Saved(DirectoryName());
   step_ = saved_ = saved.empty() ? 0 : *saved.rbegin();
   v1::RankToAgent message;
   message.mutable_started();
@@ -218,21 +219,21 @@ void RankLife::Step() {
     message.mutable_step()->set_loss(1);
     rank->Say(message);
   }
-  if (!FolderName().empty() && step_ % 4 == 0) Save(/*leaves=*/false);
+  if (!DirectoryName().empty() && step_ % 4 == 0) Save(/*leaves=*/false);
   if (alive()) again(absl::Seconds(1), absl::Seconds(3));
 }
 
 // Committed first, and told of a moment later: it may not live to do so.
 void RankLife::Save(bool leaves) {
-  if (!FolderName().empty() && saved_ < step_) {
-    ranks_->folders_[FolderName()].steps.insert(step_);
+  if (!DirectoryName().empty() && saved_ < step_) {
+    ranks_->directories_[DirectoryName()].steps.insert(step_);
     saved_ = step_;
     world_->Tell("saved ", ToString(id_.of), " step=", step_);
     const int64_t step = step_;
     Later(absl::ZeroDuration(), absl::Milliseconds(300), [step](RankLife* self) {
       v1::RankToAgent message;
       message.mutable_saved()->set_step(step);
-      message.mutable_saved()->set_path(absl::StrCat(self->FolderName(), "/step-", step));
+      message.mutable_saved()->set_path(absl::StrCat(self->DirectoryName(), "/step-", step));
       self->Say(message);
     });
   }
@@ -375,9 +376,9 @@ absl::Time Ranks::AgentEnded(const std::string& node) const {
   return it == agent_ended_.end() ? absl::InfinitePast() : it->second;
 }
 
-std::set<int64_t> Ranks::Saved(const std::string& folder) const {
-  const auto it = folders_.find(folder);
-  return it == folders_.end() ? std::set<int64_t>() : it->second.steps;
+std::set<int64_t> Ranks::Saved(const std::string& directory) const {
+  const auto it = directories_.find(directory);
+  return it == directories_.end() ? std::set<int64_t>() : it->second.steps;
 }
 
 }  // namespace fsdpd::sim

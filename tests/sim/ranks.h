@@ -1,6 +1,6 @@
 // Ranks without processes: what a rank says, when it ends and how, as fsdp/rank_main would have it, on the
 // real socket to its agent and in simulated time. Ranks of an attempt find each other through the rendezvous,
-// train together, save into a folder that all nodes share, and fail when one of them is gone.
+// train together, save into a directory that all nodes share, and fail when one of them is gone.
 //
 // It also knows the truth: which ranks are alive, and what they have saved, which the referee holds against
 // what the coordinator believes.
@@ -52,7 +52,7 @@ class RankLife : public std::enable_shared_from_this<RankLife> {
   void Take(const v1::AgentToRank& message);
   void Begin();
   void Measure();
-  void LockFolder();
+  void LockDirectory();
   void Meet();
   void Started();
   void Step();
@@ -61,7 +61,7 @@ class RankLife : public std::enable_shared_from_this<RankLife> {
   void LoseItsPeer(int rank);
   void End(int exit_code, int signal, const std::string& error, std::optional<v1::RankFault> fault = {});
   void Say(const v1::RankToAgent& message);
-  std::string FolderName() const { return launch_.spec().checkpoint().dir(); }
+  std::string DirectoryName() const { return launch_.spec().checkpoint().dir(); }
 
   Ranks* const ranks_;
   World* const world_;
@@ -86,7 +86,7 @@ class RankLife : public std::enable_shared_from_this<RankLife> {
   absl::Time gone_at_;
 };
 
-// All of them, and the folders that they share.
+// All of them, and the directories that they share.
 class Ranks {
  public:
   using Begun = std::function<void(const RankLife& rank)>;
@@ -109,11 +109,11 @@ class Ranks {
   // Of ranks that ended well after all steps.
   int Finished(const AttemptId& attempt) const;
   // Steps of which a checkpoint was committed.
-  std::set<int64_t> Saved(const std::string& folder) const;
+  std::set<int64_t> Saved(const std::string& directory) const;
 
  private:
   friend class RankLife;
-  struct Folder {
+  struct Directory {
     std::set<int64_t> steps;
     std::weak_ptr<RankLife> holder;
   };
@@ -121,7 +121,7 @@ class Ranks {
   World* const world_;
   const Begun begun_;
   std::vector<std::shared_ptr<RankLife>> lives_;  // Of which something is left.
-  std::map<std::string, Folder> folders_;
+  std::map<std::string, Directory> directories_;
   std::map<AttemptId, int> finished_;
   std::map<std::string, absl::Time> agent_ended_;
 };

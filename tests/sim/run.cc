@@ -19,7 +19,7 @@ namespace fsdpd::sim {
 namespace {
 
 constexpr absl::Duration kTrouble = absl::Seconds(80);
-// Attempts wait for a minute, a folder's lock for three, and a rank that makes its first steps may stand
+// Attempts wait for a minute, a directory's lock for three, and a rank that makes its first steps may stand
 // still for ten: an end that takes longer is none.
 constexpr absl::Duration kPatience = absl::Minutes(20);
 

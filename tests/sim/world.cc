@@ -20,10 +20,10 @@ void World::Violate(const std::string& invariant) {
 
 void World::Keep(const std::string& told) {
   std::string line = told;
-  // The run's folder (base/temp_dir.h) has another name each time.
-  static const auto& kFolder = *new std::string("/fsdpd-test-");
-  for (size_t at = line.find(kFolder); at != std::string::npos; at = line.find(kFolder, at + 1))
-    line.erase(at + kFolder.size(), sizeof("XXXXXX") - 1);
+  // The run's directory (base/temp_dir.h) has another name each time.
+  static const auto& kDirectory = *new std::string("/fsdpd-test-");
+  for (size_t at = line.find(kDirectory); at != std::string::npos; at = line.find(kDirectory, at + 1))
+    line.erase(at + kDirectory.size(), sizeof("XXXXXX") - 1);
   for (const char c : line) hash_ = (hash_ ^ static_cast<unsigned char>(c)) * 1099511628211u;  // FNV-1a.
   hash_ = (hash_ ^ static_cast<uint64_t>(absl::ToUnixNanos(now_))) * 1099511628211u;
   lines_.push_back(absl::StrFormat("%8.3f %s", absl::ToDoubleSeconds(age()), line));

@@ -23,7 +23,7 @@ def exported():
 
 
 def test_dashboards_are_what_their_descriptions_say():
-    done = subprocess.run([sys.executable, dashboards.FOLDER / "generate", "--check"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, dashboards.DIR / "generate", "--check"], capture_output=True, text=True)
     assert done.returncode == 0 and BOARDS, done.stderr
 
 
@@ -133,20 +133,20 @@ def test_an_annotation_is_of_the_chosen_job_and_sees_it_move(tmp_path):
 
 def test_what_the_readme_installs_is_what_a_provisioned_grafana_reads(tmp_path):
     """The documented commands, with an empty root."""
-    readme = (dashboards.FOLDER / "README.md").read_text()
+    readme = (dashboards.DIR / "README.md").read_text()
     commands = [line.split("#")[0] for line in readme.splitlines() if line.startswith(("install ", "cp "))]
     assert len(commands) == 2
     (tmp_path / "etc/grafana/provisioning").mkdir(parents=True)
     for command in commands:
         there = re.sub(r"(?<= )/(?=var|etc)", f"{tmp_path}/", command)
-        subprocess.run(["bash", "-ec", there], cwd=dashboards.FOLDER.parent, check=True)
+        subprocess.run(["bash", "-ec", there], cwd=dashboards.DIR.parent, check=True)
     provisioning = tmp_path / "etc/grafana/provisioning"
     provider, = yaml.safe_load((provisioning / "dashboards/fsdpd.yml").read_text())["providers"]
     assert provider["type"] == "file" and provider["allowUiUpdates"] is False
-    folder = tmp_path / provider["options"]["path"].removeprefix("/")
-    assert {path.name for path in folder.iterdir()} == set(BOARDS)
+    directory = tmp_path / provider["options"]["path"].removeprefix("/")
+    assert {path.name for path in directory.iterdir()} == set(BOARDS)
     source, = yaml.safe_load((provisioning / "datasources/fsdpd.yml").read_text())["datasources"]
-    scraped = yaml.safe_load((dashboards.FOLDER / "prometheus.yml").read_text())["global"]["scrape_interval"]
+    scraped = yaml.safe_load((dashboards.DIR / "prometheus.yml").read_text())["global"]["scrape_interval"]
     assert source["type"] == SOURCE and source["jsonData"]["timeInterval"] == scraped
 
 
@@ -160,7 +160,7 @@ def test_every_alert_says_what_to_do():
 def test_every_alert_has_unit_tests_in_which_it_fires_and_does_not():
     alerts = {rule["alert"] for rule in dashboards.rules() if "alert" in rule}
     tests = [test for name in ("rules_test.yml", "rules_hours_test.yml")
-             for test in yaml.safe_load((dashboards.FOLDER / name).read_text())["tests"]]
+             for test in yaml.safe_load((dashboards.DIR / name).read_text())["tests"]]
     cases = [case for test in tests for case in test.get("alert_rule_test", [])]
     assert alerts == {case["alertname"] for case in cases if case["exp_alerts"]}
     assert alerts == {case["alertname"] for case in cases if not case["exp_alerts"]}
@@ -198,5 +198,5 @@ def test_only_compute_tells_ranks_apart_by_time():
     ("check", "config", "--syntax-only", "prometheus.yml"),
 ], ids=lambda command: " ".join(command[:2]))
 def test_promtool_accepts(command):
-    done = subprocess.run(["promtool", *command], cwd=dashboards.FOLDER, capture_output=True, text=True)
+    done = subprocess.run(["promtool", *command], cwd=dashboards.DIR, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

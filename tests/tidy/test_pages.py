@@ -90,11 +90,11 @@ def test_a_misspelt_command_or_flag_is_found():
     assert not fault_of("fsdpctl --context lab get -l team=vision -o json", commands)
 
 
-def test_each_tutorial_has_a_folder_of_its_own():
+def test_each_tutorial_has_a_directory_of_its_own():
     """A night runs them all in one clone (integration/test_pages.py)."""
-    folders = pages.with_coordinators()
-    assert len(folders) == 3 and len(set(folders.values())) == 3, folders
-    for page, state in folders.items():
-        folder = state.split("/")[0]
-        others = [block.file for block in pages.blocks(page) if block.file and block.file.split("/")[0] != folder]
-        assert not others and f"\nrm -r {folder}\n" in (ROOT / page).read_text(), (page, others)
+    directories = pages.with_coordinators()
+    assert len(directories) == 3 and len(set(directories.values())) == 3, directories
+    for page, state in directories.items():
+        directory = state.split("/")[0]
+        others = [block.file for block in pages.blocks(page) if block.file and block.file.split("/")[0] != directory]
+        assert not others and f"\nrm -r {directory}\n" in (ROOT / page).read_text(), (page, others)

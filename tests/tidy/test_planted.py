@@ -7,8 +7,8 @@ import pytest
 
 from harness.programs import ROOT
 
-FOLDER = ROOT / "tests/sim/planted"
-PATCHES = sorted(FOLDER.glob("*.patch"))
+DIR = ROOT / "tests/sim/planted"
+PATCHES = sorted(DIR.glob("*.patch"))
 
 
 @pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.stem)

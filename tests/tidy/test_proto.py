@@ -83,7 +83,7 @@ def buf(*arguments, cwd=ROOT):
 
 @pytest.fixture
 def changed(tmp_path):
-    """Makes a copy of the protos with one text replaced; the folder that buf runs in."""
+    """Makes a copy of the protos with one text replaced; the directory that buf runs in."""
     def change(file, old, new):
         shutil.copy(ROOT / "buf.yaml", tmp_path)
         shutil.copytree(ROOT / "proto", tmp_path / "proto")

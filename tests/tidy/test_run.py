@@ -97,10 +97,10 @@ def test_each_part_runs_and_counts_its_own_labels_only(run, tmp_path, monkeypatc
     monkeypatch.setattr(run, "build", lambda *_: run.Counts())
     monkeypatch.setattr(run, "bazel_tests", lambda scratch, name, targets, *flags: asked.update({name: targets}) or run.Counts(1))
 
-    def targets(*labels, folders=("integration", "parity")):
+    def targets(*labels, directories=("integration", "parity")):
         asked.clear()
         run.PARTS["unit"].run(tmp_path, list(labels))
-        run.run_processes(tmp_path, list(folders), list(labels))
+        run.run_processes(tmp_path, list(directories), list(labels))
         return asked.get("unit"), asked.get("processes")
 
     others = run.UNIT[1:]
@@ -108,7 +108,7 @@ def test_each_part_runs_and_counts_its_own_labels_only(run, tmp_path, monkeypatc
     assert targets(queue) == (None, [queue])
     assert targets("//tests/integration", "//agent/...", "//tests/integrations") == (
         ["//agent/...", "//tests/integrations", *others], ["//tests/integration"])
-    assert targets("//...", folders=["parity"]) == (["//...", *others], ["//tests/parity/..."])
+    assert targets("//...", directories=["parity"]) == (["//...", *others], ["//tests/parity/..."])
     assert targets() == (["//...", *others], ["//tests/integration/...", "//tests/parity/..."])
 
 
@@ -163,7 +163,7 @@ def test_parts_of_unit_tests_leave_out_process_tests(run, tmp_path, monkeypatch)
     monkeypatch.setattr(run, "bazel_tests", lambda scratch, name, targets, *flags: asked.append(targets) or run.Counts(failed=1))
     for part in ("unit", "threads", "seeds", "asan", "tsan"):
         run.PARTS[part].run(tmp_path, [])
-    assert len(asked) == 5 and all(f"-//tests/{folder}/..." in targets for targets in asked for folder in run.PROCESS_TESTS)
+    assert len(asked) == 5 and all(f"-//tests/{directory}/..." in targets for targets in asked for directory in run.PROCESS_TESTS)
 
 
 def test_a_query_that_fails_ends_the_run_with_its_reason(run, tmp_path, monkeypatch):

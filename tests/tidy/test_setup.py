@@ -20,12 +20,12 @@ DPKG_QUERY = '''#!/bin/sh
 
 
 class Clone:
-    def __init__(self, folder):
-        self.folder, self.cache = folder / "clone", folder / "cache/fsdpd"
+    def __init__(self, directory):
+        self.directory, self.cache = directory / "clone", directory / "cache/fsdpd"
         for path in repository.files():
             if path.parts[0] == "third_party" or str(path) == "deploy/setup":
-                (self.folder / path).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(ROOT / path, self.folder / path)
+                (self.directory / path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(ROOT / path, self.directory / path)
         self.python = self.cache / f"python-{hashlib.sha256((ROOT / 'third_party/python.txt').read_bytes()).hexdigest()[:12]}"
         (self.python / "lib/python3.11/site-packages").mkdir(parents=True)
         (self.python / ".complete").touch()
@@ -33,7 +33,7 @@ class Clone:
         self.interpreter = self.python / "bin/python"
         self.interpreter.write_text(f'#!/bin/sh\nexec {ROOT}/.python/bin/python "$@"\n')
         self.interpreter.chmod(0o755)
-        self.programs = folder / "programs"
+        self.programs = directory / "programs"
         self.programs.mkdir()
         for name, text in (("clang++-14", CLANG), ("dpkg-query", DPKG_QUERY)):
             (self.programs / name).write_text(text)
@@ -41,12 +41,12 @@ class Clone:
 
     def setup(self, **variables):
         environment = {**os.environ, "PATH": f"{self.programs}:{os.environ['PATH']}", "XDG_CACHE_HOME": str(self.cache.parent)}
-        return subprocess.run([self.folder / "deploy/setup"], env={**environment, **variables}, capture_output=True, text=True)
+        return subprocess.run([self.directory / "deploy/setup"], env={**environment, **variables}, capture_output=True, text=True)
 
     def settings(self, **variables):
         done = self.setup(**variables)
         assert done.returncode == 0, done.stderr
-        return (self.folder / "user.bazelrc").read_text()
+        return (self.directory / "user.bazelrc").read_text()
 
 
 @pytest.fixture
@@ -82,9 +82,9 @@ def test_every_genrule_that_starts_a_tool_of_debian_has_its_version_in_its_key()
 @pytest.mark.parametrize("name", ["user.bazelrc", "machine.txt", ".python"])
 def test_a_directory_in_place_of_a_file_that_setup_writes_is_named(clone, name):
     """machine.txt.new was moved into it, and setup had succeeded."""
-    (clone.folder / name).mkdir(parents=True)
+    (clone.directory / name).mkdir(parents=True)
     done = clone.setup()
-    assert done.returncode == 1 and done.stderr == (f"setup: {clone.folder / name}: is a directory, and deploy/setup writes a "
+    assert done.returncode == 1 and done.stderr == (f"setup: {clone.directory / name}: is a directory, and deploy/setup writes a "
                                                     "file or link there; remove it\n")
 
 
@@ -92,10 +92,10 @@ def test_environments_that_no_clone_uses_are_reported(clone):
     """5 GB stayed behind with each new version of LibTorch."""
     clone.settings()
     old, new = (clone.cache / name for name in ("python-0123456789ab", "tools-0123456789ab"))
-    for folder in (old, new, clone.python):
-        folder.mkdir(exist_ok=True)
-        (folder / ".used").touch()
-        os.utime(folder / ".used", (0, time.time() - (5 if folder == new else 31 + 1) * 86400))
+    for directory in (old, new, clone.python):
+        directory.mkdir(exist_ok=True)
+        (directory / ".used").touch()
+        os.utime(directory / ".used", (0, time.time() - (5 if directory == new else 31 + 1) * 86400))
     (clone.cache / "headers-0123456789ab").mkdir()  # Of an older deploy/setup: counts from now on.
     said = clone.setup().stderr
     assert said.endswith(f"deploy/setup has not used these environments for 30 days; if no clone links to them (.python, .tools): rm -r {old}\n"), said

@@ -90,7 +90,7 @@ def _is_within(field: str, parent: str) -> bool:
 
 
 def read_spec(source: SpecSource) -> JobSpec:
-    """Relative paths of token files, checkpoints and plug-ins become absolute: from the file's folder, or the working
+    """Relative paths of token files, checkpoints and plug-ins become absolute: from the file's directory, or the working
     directory where there is no file. SpecError with every fault of the text."""
     text = load_spec(source)
     if text.faults:
@@ -102,10 +102,10 @@ def load_spec(source: SpecSource) -> SpecText:
     """As read_spec(), with the faults of the text in the answer."""
     if isinstance(source, JobSpec):
         return SpecText(source)
-    folder = pathlib.Path.cwd()
+    directory = pathlib.Path.cwd()
     if isinstance(source, os.PathLike):
         path = pathlib.Path(source)
-        folder = path.absolute().parent
+        directory = path.absolute().parent
         root, fault = text_tree.parse(path.read_bytes(), str(source))
     elif isinstance(source, str):
         root, fault = text_tree.parse(source.encode(), "<text>")
@@ -128,18 +128,18 @@ def load_spec(source: SpecSource) -> SpecText:
     else:
         reader.message(root, "", spec)
         made.is_tree = root.kind == "map"
-    _make_absolute(spec, folder, made, reader)
+    _make_absolute(spec, directory, made, reader)
     return made
 
 
-def _make_absolute(spec: JobSpec, folder: pathlib.Path, made: SpecText, reader: _Reader) -> None:
+def _make_absolute(spec: JobSpec, directory: pathlib.Path, made: SpecText, reader: _Reader) -> None:
     def absolute(path: str, field: str) -> str:
         if path.startswith("~") or (not path.startswith("/") and "://" in path):
             reader.fault(made.places.get(field, Place()), "path_of_node", field, f"'{path}' is no path that nodes have",
                          "write the whole path on the nodes, /...")
         if not path or ".." in path.split("/"):  # The coordinator refuses a path that goes up.
-            return path and os.path.join(folder, path)
-        return os.path.normpath(folder / path)
+            return path and os.path.join(directory, path)
+        return os.path.normpath(directory / path)
 
     for name, files in (("tokens", spec.data.tokens), ("validation", spec.data.validation)):
         for index, file in enumerate(files):

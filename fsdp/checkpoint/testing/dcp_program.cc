@@ -1,12 +1,12 @@
 // Reads and writes checkpoints for tests in Python, which hold them against torch's.
 //
-//   write FOLDER < lines    "file NAME", then for it "run NAME TYPE SHAPE BEGIN COUNT PATH": numbers
+//   write DIR < lines    "file NAME", then for it "run NAME TYPE SHAPE BEGIN COUNT PATH": numbers
 //                           [BEGIN, BEGIN + COUNT) of a tensor, whose bytes are in the file PATH;
 //                           "part NAME TYPE SHAPE OFFSETS SIZES PATH"; "number NAME INTEGER". Commits. Sizes
 //                           are "2,3", and "-" for none.
-//   read FOLDER OUT         Every tensor's bytes to OUT/NAME, and a line "NAME TYPE SHAPE" for each;
+//   read DIR OUT         Every tensor's bytes to OUT/NAME, and a line "NAME TYPE SHAPE" for each;
 //                           "NAME value TEXT".
-//   part FOLDER NAME OFFSETS SIZES   The bytes of a rectangle to stdout.
+//   part DIR NAME OFFSETS SIZES   The bytes of a rectangle to stdout.
 //   frame TYPE SHAPE        What torch.save would write of a tensor of zeros, to stdout.
 //   sparse TYPE SHAPE PATH  The same into a file, with a hole for the zeros.
 #include <absl/strings/numbers.h>
@@ -92,7 +92,7 @@ void Describe(const std::vector<std::string>& words, std::vector<Described>* fil
   FSDPD_CHECK(begin == static_cast<int64_t>(file.contents.back().size()));
 }
 
-absl::Status Write(const std::string& folder) {
+absl::Status Write(const std::string& directory) {
   std::vector<Described> described;
   for (std::string line; std::getline(std::cin, line);) Describe(absl::StrSplit(line, ' '), &described);
   std::vector<DcpFile> layouts;
@@ -102,7 +102,7 @@ absl::Status Write(const std::string& folder) {
     layouts.push_back(LayOut(file.name, std::move(file.pieces), std::move(file.values)));
   }
   for (size_t i = 0; i < layouts.size(); ++i) {
-    FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpWriter> writer, DcpWriter::Create(folder, layouts[i]));
+    FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpWriter> writer, DcpWriter::Create(directory, layouts[i]));
     for (size_t piece = 0; piece < layouts[i].pieces.size(); ++piece) {
       const auto& [content, begin] = described[i].numbers[piece];
       FSDPD_RETURN_IF_ERROR(writer->Write(piece, described[i].contents[content].data() + begin));
@@ -111,11 +111,11 @@ absl::Status Write(const std::string& folder) {
     files.push_back(&layouts[i]);
     sums.push_back(sum);
   }
-  return CommitDcp(folder, files, sums);
+  return CommitDcp(directory, files, sums);
 }
 
-absl::Status Read(const std::string& folder, const std::string& out) {
-  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpReader> reader, DcpReader::Open(folder));
+absl::Status Read(const std::string& directory, const std::string& out) {
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpReader> reader, DcpReader::Open(directory));
   for (const DcpTensor& tensor : reader->index().tensors) {
     const Rectangle whole = {std::vector<int64_t>(tensor.shape.size()), tensor.shape};
     std::string numbers(whole.elements() * tensor.type->bytes, '\0');
@@ -130,8 +130,8 @@ absl::Status Read(const std::string& folder, const std::string& out) {
   return absl::OkStatus();
 }
 
-absl::Status Part(const std::string& folder, const std::string& name, const Rectangle& part) {
-  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpReader> reader, DcpReader::Open(folder));
+absl::Status Part(const std::string& directory, const std::string& name, const Rectangle& part) {
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpReader> reader, DcpReader::Open(directory));
   const DcpTensor* tensor = reader->FindTensor(name);
   if (tensor == nullptr) return absl::NotFoundError(name);
   std::string numbers(part.elements() * tensor->type->bytes, '\0');

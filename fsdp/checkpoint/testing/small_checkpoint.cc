@@ -53,7 +53,7 @@ std::vector<TestTensor> SmallTensors() {
           MakeTestTensor("none", "float32", {0, 4})};
 }
 
-WrittenFiles WriteTestFiles(const std::string& folder, const std::vector<TestTensor>& tensors, int cuts) {
+WrittenFiles WriteTestFiles(const std::string& directory, const std::vector<TestTensor>& tensors, int cuts) {
   WrittenFiles written;
   std::vector<std::vector<const char*>> numbers(cuts);
   for (int part = 0; part < cuts; ++part) {
@@ -80,7 +80,7 @@ WrittenFiles WriteTestFiles(const std::string& folder, const std::vector<TestTen
     written.files.push_back(LayOut(DcpFileName(part), std::move(pieces), std::move(values)));
   }
   for (int part = 0; part < cuts; ++part) {
-    const auto writer = DcpWriter::Create(folder, written.files[part]);
+    const auto writer = DcpWriter::Create(directory, written.files[part]);
     FSDPD_CHECK_OK(writer.status());
     std::vector<std::thread> threads;
     for (size_t thread = 0; thread < 3; ++thread) {
@@ -98,14 +98,14 @@ WrittenFiles WriteTestFiles(const std::string& folder, const std::vector<TestTen
   return written;
 }
 
-absl::Status CommitTestFiles(const std::string& folder, const WrittenFiles& written) {
+absl::Status CommitTestFiles(const std::string& directory, const WrittenFiles& written) {
   std::vector<const DcpFile*> files;
   for (const DcpFile& file : written.files) files.push_back(&file);
-  return CommitDcp(folder, files, written.sums);
+  return CommitDcp(directory, files, written.sums);
 }
 
-absl::Status ReadBack(const std::string& folder, const std::vector<TestTensor>& tensors) {
-  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpReader> reader, DcpReader::Open(folder));
+absl::Status ReadBack(const std::string& directory, const std::vector<TestTensor>& tensors) {
+  FSDPD_ASSIGN_OR_RETURN(const std::unique_ptr<DcpReader> reader, DcpReader::Open(directory));
   for (const TestTensor& tensor : tensors) {
     const DcpTensor* found = reader->FindTensor(tensor.name);
     if (found == nullptr) return absl::NotFoundError(tensor.name);

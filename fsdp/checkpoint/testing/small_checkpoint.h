@@ -33,13 +33,13 @@ struct WrittenFiles {
   std::vector<DcpFile> files;
   std::vector<DcpSum> sums;
 };
-WrittenFiles WriteTestFiles(const std::string& folder, const std::vector<TestTensor>& tensors, int cuts);
+WrittenFiles WriteTestFiles(const std::string& directory, const std::vector<TestTensor>& tensors, int cuts);
 
-absl::Status CommitTestFiles(const std::string& folder, const WrittenFiles& written);
+absl::Status CommitTestFiles(const std::string& directory, const WrittenFiles& written);
 
 // Reads all tensors whole, and compares. An error of the reader's, or OK; a difference is a failed
 // expectation.
-absl::Status ReadBack(const std::string& folder, const std::vector<TestTensor>& tensors);
+absl::Status ReadBack(const std::string& directory, const std::vector<TestTensor>& tensors);
 
 std::string ReadFileOf(const std::string& path);
 void WriteFileOf(const std::string& path, const std::string& bytes);

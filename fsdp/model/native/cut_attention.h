@@ -1,8 +1,8 @@
 // Causal attention to samples that the ranks of a context group share: each has two chunks of every sequence
-// (fsdp/plan/mesh/sequence_partition.h), with their queries, keys and values. Keys and values of all are gathered,
-// which is little where query heads share them, and a rank's chunk of queries attends to its own keys,
-// causally, and to all those before it, whole. What the two give is joined by their log-sum-exp in fp32: the
-// result of one kernel over all keys, rounded once more.
+// (fsdp/plan/mesh/sequence_partition.h), with their queries, keys and values. Keys and values of all are
+// gathered, which is little where query heads share them, and a rank's chunk of queries attends to its own
+// keys, causally, and to all those before it, whole. What the two give is joined by their log-sum-exp in
+// fp32: the result of one kernel over all keys, rounded once more.
 //
 // Where keys and values of whole samples are there already, in their order, nothing is sent.
 //

@@ -1,6 +1,6 @@
 // What the ranks of a context group have of their samples, [micro_batch, tokens, ...], chunk by chunk
-// (fsdp/plan/mesh/sequence_partition.h), and whole samples in their order, [micro_batch, sequence, ...]: how one
-// becomes the other. Between ranks parts lie by rank, [ranks, micro_batch, half, chunk's tokens, ...].
+// (fsdp/plan/mesh/sequence_partition.h), and whole samples in their order, [micro_batch, sequence, ...]: how
+// one becomes the other. Between ranks parts lie by rank, [ranks, micro_batch, half, chunk's tokens, ...].
 //
 // Call with gradient mode off.
 #pragma once

@@ -49,8 +49,8 @@ class UnitContext {
   // multiplies the gradient with of what it adds to the loss. Undefined: it adds nothing.
   virtual at::Tensor GradLoss() const = 0;
   // Where ranks have experts among them there is room for so many times the rows of even routing
-  // (fsdp/plan/model/expert_capacity.h). What is lacking a unit adds to ExpertOverflow, an fp32 scalar: then the
-  // step is run again with more, so what it gives is of no use.
+  // (fsdp/plan/model/expert_capacity.h). What is lacking a unit adds to ExpertOverflow, an fp32 scalar: then
+  // the step is run again with more, so what it gives is of no use.
   virtual double ExpertCapacity() const = 0;
   virtual at::Tensor ExpertOverflow() const = 0;
 

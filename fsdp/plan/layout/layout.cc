@@ -213,7 +213,8 @@ void AddFp8Buckets(const std::vector<Cuttable>& params, int unit, bool trainable
   }
 }
 
-// Of those parameters that are as said; `over`: TensorPartition::over(). Those that balance are AddBalancing's.
+// Of those parameters that are as said; `over`: TensorPartition::over(). Those that balance are
+// AddBalancing's.
 void AddBuckets(const UnitFacts& facts, int unit, bool trainable, Group over, Twin twin,
                 const LayoutOptions& options, std::vector<Bucket>* buckets) {
   std::vector<Cuttable> params, in_fp8;

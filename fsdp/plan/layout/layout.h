@@ -17,8 +17,8 @@
 // fast path ask for); what is between is padding: zero, and stays zero.
 //
 // Each bucket says which group of ranks cuts it into shards, and which sums its gradients. Where ranks have
-// slices of matrices (the tensor axis, tensor_partition.h), those who share a slice cut and sum a bucket of slices;
-// parameters that all have whole have buckets of their own, cut and summed over all of a replica: so
+// slices of matrices (the tensor axis, tensor_partition.h), those who share a slice cut and sum a bucket of
+// slices; parameters that all have whole have buckets of their own, cut and summed over all of a replica: so
 // gradients of what each slice used are added up, and each of these parameters has one owner in the replica.
 // Where ranks have a layer's experts among them (the expert axis), experts have buckets of their own, cut and
 // summed by those who have the same ones; a gradient then has what all tokens added that came from anywhere.

@@ -145,8 +145,9 @@ struct UnitRun {
 };
 
 // Which units of a model's chain a rank has, where ranks of other stages have the rest (the pipeline axis,
-// stage_partition.h). Elsewhere there is one stage, which is the first and the last. The chain's runs go to the
-// stages by turns, so a stage with several (interleaved) has those that are as far apart as there are stages.
+// stage_partition.h). Elsewhere there is one stage, which is the first and the last. The chain's runs go to
+// the stages by turns, so a stage with several (interleaved) has those that are as far apart as there are
+// stages.
 struct StagePlace {
   int number = 0;
   int count = 1;

@@ -70,8 +70,8 @@
 // whose gathers wait for the Updates of their own buckets alone; and a step's first Fetch for the last
 // Offload of the step before. A Snapshot copies from the device too, before others take the bytes.
 //
-// Where layers keep in host memory what their backward needs (OffloadsActivations), OffloadKept follows such a
-// Forward, and as soon as kStagedLayers are on their way the next one waits for the oldest, whose DropKept
+// Where layers keep in host memory what their backward needs (OffloadsActivations), OffloadKept follows such
+// a Forward, and as soon as kStagedLayers are on their way the next one waits for the oldest, whose DropKept
 // comes first. Those on their way when the forward ends are dropped before the first Backward. From there on
 // kStagedLayers come back ahead of their Backward, each as soon as the one before has been used. What comes
 // gets bytes that compute may have used before: a FetchKept waits for all of compute that is listed before
@@ -80,8 +80,8 @@
 // Where the model is cut into stages (the pipeline axis), a program is one stage's: its runs of units, and
 // what it sends to its neighbours and receives from them; behind the last stage the first has its next run.
 // Stages run 1F1B (schedule.h): as many forwards as let the last stage begin, then one back for each forward.
-// A Receive is listed before the turn through a run that needs it. What crosses has kStageTransferSlots of each
-// kind, so that it may be under way while the turn before runs: a Receive waits until what came so many
+// A Receive is listed before the turn through a run that needs it. What crosses has kStageTransferSlots of
+// each kind, so that it may be under way while the turn before runs: a Receive waits until what came so many
 // Receives before has been taken, and a pass that makes something to send until what was sent so many before
 // has left. Norm waits for the last Send, and the first Receive of a step for the Norm of the step before, so
 // what is on its way is of one step. That all stages' programs fit together is verify_stages.h.

@@ -1,6 +1,6 @@
 // What crosses between a stage and its neighbours in a program: a Receive before each turn through a run of
-// units, and a Send after it. Where there is one stage nothing does. kStageTransferSlots bound what is there at a
-// time: so many turns ahead a Receive may be under way, as lanes do not wait for each other.
+// units, and a Send after it. Where there is one stage nothing does. kStageTransferSlots bound what is there
+// at a time: so many turns ahead a Receive may be under way, as lanes do not wait for each other.
 //
 // It is listed no earlier than where it is needed: on GPUs it is a kernel that waits for another rank, and
 // what is listed behind it may have to wait for it (verify_stages.h, rule 12).

@@ -16,7 +16,7 @@ constexpr FaultLevel kError = FaultLevel::kError;
 constexpr FaultLevel kAdjust = FaultLevel::kAdjust;
 constexpr FaultLevel kWarn = FaultLevel::kWarn;
 
-// Linux takes 4096 with the terminator; a checkpoint's folder and its files' names come after it.
+// Linux takes 4096 with the terminator; a checkpoint's directory and its files' names come after it.
 constexpr size_t kMaxPathBytes = 3840;
 
 bool HasControlCharacter(const std::string& text) {
@@ -116,7 +116,7 @@ bool SavesWithin(const Facts& f) {
 
 const Rule kRules[] = {
     {"checkpoint_dir_path", kError, "checkpoint.dir",
-     "the folder for checkpoints is an absolute path without .. and control characters, of at most 3840 "
+     "the directory for checkpoints is an absolute path without .. and control characters, of at most 3840 "
      "bytes",
      [](const Facts& f) { return ChecksPath(f.job.checkpoint().dir()); }},
     {"checkpoint_load_path", kError, "checkpoint.load",

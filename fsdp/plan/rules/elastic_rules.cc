@@ -74,7 +74,7 @@ const Rule kRules[] = {
        if (!checkpoint.dir().empty() && (checkpoint.every_steps() > 0 || checkpoint.every_minutes() > 0))
          return {};
        return {{"what all ranks have trained reaches fewer of them by a checkpoint",
-                "write checkpoint: {dir: FOLDER, every_steps: N}, or leave elastic out"}};
+                "write checkpoint: {dir: DIR, every_steps: N}, or leave elastic out"}};
      }},
     {"elastic_nothing_smaller", kError, "restart.elastic.min_ranks",
      "some world of min_ranks or more, and less than all, takes the job",

@@ -133,10 +133,10 @@ const Rule kRules[] = {
        if (status.ok()) return {};
        const char* fix = "write lower-case letters, digits and '-', for example: tiny-llama";
        if (f.job.name().empty()) {
-         return {{"the name is missing; the job's id, folders and metric labels are made from it", fix}};
+         return {{"the name is missing; the job's id, directories and metric labels are made from it", fix}};
        }
        return {{absl::StrCat("'", f.job.name(), "' ", status.message(),
-                             "; the job's id, folders and metric labels are made from it"),
+                             "; the job's id, directories and metric labels are made from it"),
                 fix}};
      }},
     {"model_required", kError, "model", "exactly one model source is set",

@@ -48,8 +48,8 @@ constexpr Rule kFoundElsewhere[] = {
      nullptr},
     {"plugin_needs_permission", kError, "model.plugin.path",
      "some connected agent of the job's device loads plug-ins", nullptr},
-    {"checkpoint_dir_taken", kError, "checkpoint.dir", "no other job that has not ended saves to the folder",
-     nullptr},
+    {"checkpoint_dir_taken", kError, "checkpoint.dir",
+     "no other job that has not ended saves to the directory", nullptr},
     {"job_fits_store", kError, "spec", "the job, with its plan, is no larger than the store takes", nullptr},
     {"unknown_field", kError, "spec", "client and coordinator know every field that is written", nullptr},
     {"unknown_enum", kError, "spec", "the coordinator knows every value of an enum that is written", nullptr},
@@ -187,7 +187,7 @@ Findings Between(int64_t value, int64_t most, const char* name, const std::strin
 Findings ChecksWhole(const std::string& path) {
   if (path.empty()) return {};
   if (path[0] != '/') {
-    return {{absl::StrCat("'", path, "' is relative, and ranks run in folders of their own"),
+    return {{absl::StrCat("'", path, "' is relative, and ranks run in directories of their own"),
              absl::StrCat("write the whole path, /.../", path, " (fsdpctl does this by itself)")}};
   }
   if (!HasDotDot(path)) return {};

@@ -225,7 +225,7 @@ const Rule kRules[] = {
        const bool between = checkpoint.every_steps() > 0 || checkpoint.every_minutes() > 0;
        if (!checkpoint.dir().empty() && between) return {};
        return {{"without checkpoints between steps each attempt starts again from step 1",
-                "write checkpoint: {dir: FOLDER, every_steps: N}; fine as it is for short jobs"}};
+                "write checkpoint: {dir: DIR, every_steps: N}; fine as it is for short jobs"}};
      }},
     {"trace_steps_count", kError, "telemetry.trace_steps", "at most 16 steps are traced",
      [](const Facts& f) -> Findings {

@@ -21,7 +21,7 @@ TEST(Spec, SavesAfterEachIntervalAndAtTheEnd) {
   EXPECT_FALSE(spec.checkpoint.saves());
   spec.checkpoint.every_steps = 4;
   spec.checkpoint.on_end = true;
-  EXPECT_FALSE(spec.checkpoint.saves()) << "there is no folder";
+  EXPECT_FALSE(spec.checkpoint.saves()) << "there is no directory";
   EXPECT_EQ(StepsSaved(spec), std::vector<int64_t>{});
   spec.checkpoint.dir = "/runs/1";
   EXPECT_TRUE(spec.checkpoint.saves());

@@ -17,8 +17,9 @@
 //   9. where the job writes checkpoints, each step copies every bucket out exactly once, after its Update
 //      (and, by rule 6, before the next one); else nothing is copied out;
 //  10. a stage of several sends all that it makes for its neighbours and takes all that comes from them, each
-//      once, after it was made and before it is needed; what crosses fits into kStageTransferSlots of each kind,
-//      and by the end of a step nothing is on its way. That the neighbours do their part is verify_stages.h;
+//      once, after it was made and before it is needed; what crosses fits into kStageTransferSlots of each
+//      kind, and by the end of a step nothing is on its way. That the neighbors do their part is
+//      in verify_stages.h;
 //  11. what of the optimizer's state lies in host memory is brought once a step before the bucket's Update,
 //      and put back once behind it; no other bucket has such a Fetch or Offload;
 //  12. what a layer keeps in host memory is put there behind its forward, dropped from the device behind that

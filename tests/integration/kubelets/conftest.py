@@ -1,7 +1,7 @@
-"""One cluster for all tests of this folder: two nodes with kubelets, which have the images of deploy/container. Each file puts
+"""One cluster for all tests of this directory: two nodes with kubelets, which have the images of deploy/container. Each file puts
 fsdpd there in a way of its own, and takes it away again. What each fault took is printed (pytest -s).
 
-What it cannot show: its network enforces no NetworkPolicy, volumes that nodes share are one folder of this machine, and
+What it cannot show: its network enforces no NetworkPolicy, volumes that nodes share are one directory of this machine, and
 the next release is the same programs under another tag.
 """
 
@@ -19,20 +19,20 @@ from harness.programs import program
 IMAGES = {"coordinator": "fsdpd-coordinator", "agent": "fsdpd-agent", "fsdpctl": "fsdpctl"}
 
 
-def save_images(folder):
-    """Files of them all in `folder`."""
-    folder.mkdir()
-    made = Images(folder.parent, "kubelets")
+def save_images(directory):
+    """Files of them all in `directory`."""
+    directory.mkdir()
+    made = Images(directory.parent, "kubelets")
     try:
-        collected(folder.parent / "out")
-        made.build(folder.parent / "out", *IMAGES)
+        collected(directory.parent / "out")
+        made.build(directory.parent / "out", *IMAGES)
         for image, name in IMAGES.items():
-            made.saved(image, f"docker.io/library/{name}:{RELEASE}", folder / f"{name}.tar")
+            made.saved(image, f"docker.io/library/{name}:{RELEASE}", directory / f"{name}.tar")
         made.of_program(programs("nodes") / "pause", "pause")
-        made.saved("pause", "localhost/pause:1", folder / "pause.tar")
+        made.saved("pause", "localhost/pause:1", directory / "pause.tar")
     finally:
         made.remove()
-        shutil.rmtree(folder.parent / "out", ignore_errors=True)
+        shutil.rmtree(directory.parent / "out", ignore_errors=True)
 
 
 @pytest.fixture(scope="package")
@@ -41,12 +41,12 @@ def kubelets(tmp_path_factory, request):
         pytest.skip(f"needs {', '.join(missing())}; `tests/run kubelets` builds what is to be built")
     for each in ("coordinator/fsdpd-coordinator", "agent/fsdpd-agent", "fsdp/fsdpd-rank", "client/fsdpctl"):
         program(each)
-    folder = tmp_path_factory.mktemp("kubelets")
+    directory = tmp_path_factory.mktemp("kubelets")
     clock = Clock("start")
-    save_images(folder / "images")
+    save_images(directory / "images")
     clock("images are built")
-    clock, mark = Clock("start"), f"kubelets-{folder}"
-    cluster = Kubelets(folder, mark)
+    clock, mark = Clock("start"), f"kubelets-{directory}"
+    cluster = Kubelets(directory, mark)
     try:
         clock("two nodes are ready")
         yield cluster
@@ -54,5 +54,5 @@ def kubelets(tmp_path_factory, request):
         if request.session.testsfailed:
             print(cluster.logs())
         cluster.stop()
-        shutil.rmtree(folder / "images")
+        shutil.rmtree(directory / "images")
         assert not marked(mark)

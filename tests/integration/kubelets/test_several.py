@@ -20,15 +20,15 @@ SERVERS = ",".join(f"fsdpd-coordinator-{each}.fsdpd-coordinator-peers:7777" for 
 @pytest.fixture(scope="module")
 def etcd_pki(kubelets, tmp_path_factory):
     """Of an etcd beside the cluster, whose members have the names there that the overlay ships."""
-    folder = tmp_path_factory.mktemp("etcd")
-    certificates(folder / "pki", "coordinator", "*.etcd.etcd.svc")
-    certificates(folder / "pki", "node", "fsdpd")
+    directory = tmp_path_factory.mktemp("etcd")
+    certificates(directory / "pki", "coordinator", "*.etcd.etcd.svc")
+    certificates(directory / "pki", "node", "fsdpd")
     addresses = [kubelets.add_address(number) for number in range(200, 200 + MEMBERS)]
-    etcd = Etcd(folder, kubelets.mark, MEMBERS, addresses, folder / "pki")
+    etcd = Etcd(directory, kubelets.mark, MEMBERS, addresses, directory / "pki")
     try:
         for each in named(addresses):
             kubelets.apply(each)
-        yield folder / "pki"
+        yield directory / "pki"
     finally:
         etcd.stop()
 
@@ -49,7 +49,7 @@ def named(addresses):
 def fsdpd(kubelets, etcd_pki, tmp_path_factory):
     with Installation(kubelets, tmp_path_factory.mktemp("several"), SERVERS) as installed:
         for theirs, ours in {"ca.crt": "etcd-ca.crt", "nodes/fsdpd.crt": "c.crt", "nodes/fsdpd.key": "c.key"}.items():
-            shutil.copy(etcd_pki / theirs, installed.folder / ours)
+            shutil.copy(etcd_pki / theirs, installed.directory / ours)
         yield installed
 
 

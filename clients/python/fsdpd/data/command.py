@@ -60,7 +60,7 @@ def add_tokenize(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
   zstd -dc pile.jsonl.zst | fsdpctl data tokenize - --format jsonl --tokenizer tokenizer.json --out pile""")
     parser.add_argument("inputs", nargs="+", metavar="FILE", help=".txt, .jsonl, these with .gz, or - for stdin")
     parser.add_argument("--tokenizer", required=True, type=pathlib.Path, metavar="FILE",
-                        help="a Hugging Face tokenizer.json, or the folder with it")
+                        help="a Hugging Face tokenizer.json, or the directory with it")
     parser.add_argument("--out", required=True, type=pathlib.Path, metavar="PREFIX", help="what the files' names begin with")
     parser.add_argument("--format", choices=["auto", "txt", "jsonl"], default="auto", help="default: by the names")
     parser.add_argument("--documents", choices=["file", "line"], default="file", help="of a text: what one document is")
@@ -239,9 +239,9 @@ def pack(options: argparse.Namespace) -> int:
 
 def check_prefix(prefix: pathlib.Path) -> None:
     if prefix.name in ("", ".."):
-        raise Fault(f"--out {prefix}: is a folder; say with what the files' names begin, as in {prefix}/train")
+        raise Fault(f"--out {prefix}: is a directory; say with what the files' names begin, as in {prefix}/train")
     if not prefix.parent.is_dir():
-        raise Fault(f"--out {prefix}: there is no folder {prefix.parent}")
+        raise Fault(f"--out {prefix}: there is no directory {prefix.parent}")
 
 
 def say(text: str) -> None:

@@ -68,7 +68,7 @@ class Sources:
             if path == "-":
                 continue
             if pathlib.Path(path).is_dir():
-                raise Fault(f"{path}: is a folder; name its files, as in {path}/*.jsonl")
+                raise Fault(f"{path}: is a directory; name its files, as in {path}/*.jsonl")
             with open(path, "rb") as file:
                 self._sizes.append(os.fstat(file.fileno()).st_size)
 

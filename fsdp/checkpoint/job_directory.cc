@@ -1,4 +1,4 @@
-#include "fsdp/checkpoint/job_folder.h"
+#include "fsdp/checkpoint/job_directory.h"
 
 #include <absl/strings/ascii.h>
 #include <absl/strings/match.h>
@@ -18,8 +18,8 @@
 #include "base/errno_status.h"
 #include "fsdp/checkpoint/dcp_metadata.h"
 #include "fsdp/checkpoint/dcp_sums.h"
+#include "fsdp/checkpoint/directory_fault.h"
 #include "fsdp/checkpoint/durable_file.h"
-#include "fsdp/checkpoint/folder_fault.h"
 
 namespace fsdpd {
 namespace {
@@ -35,15 +35,15 @@ int64_t StepOf(const std::string& dir, const std::string& name) {
   return step >= 0 && CheckpointPath(dir, step) == absl::StrCat(dir, "/", name) ? step : -1;
 }
 
-absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& folder) {
+absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& directory) {
   std::vector<std::string> names;
   std::error_code error;
-  std::filesystem::directory_iterator entry(folder, error);
+  std::filesystem::directory_iterator entry(directory, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     names.push_back(entry->path().filename().string());
   }
   if (error == std::errc::no_such_file_or_directory) return names;
-  if (error) return FolderFault(absl::StrCat("list ", folder), error.value());
+  if (error) return DirectoryFault(absl::StrCat("list ", directory), error.value());
   return names;
 }
 
@@ -72,7 +72,7 @@ absl::Status Remove(const std::string& path) {
 
 absl::Status RemoveCheckpoint(const std::string& path) {
   FSDPD_RETURN_IF_ERROR(Remove(absl::StrCat(path, "/", kDcpMetadataName)));
-  FSDPD_RETURN_IF_ERROR(SyncFolder(path));
+  FSDPD_RETURN_IF_ERROR(SyncDirectory(path));
   FSDPD_RETURN_IF_ERROR(Remove(absl::StrCat(path, "/", kDcpSumsName)));
   FSDPD_ASSIGN_OR_RETURN(const std::vector<std::string> names, NamesIn(path));
   for (const std::string& name : names) {
@@ -112,7 +112,7 @@ absl::StatusOr<std::vector<FoundCheckpoint>> ListCheckpoints(const std::string& 
 
 absl::Status RecordNewest(const std::string& dir, int64_t step) {
   FSDPD_RETURN_IF_ERROR(ReplaceFile(dir, kNewest, absl::StrCat(step)));
-  return SyncFolder(dir);
+  return SyncDirectory(dir);
 }
 
 absl::Status RemoveOld(const std::string& dir, int64_t newest, int64_t keep_last, int64_t keep_every,

@@ -1,4 +1,4 @@
-#include "agent/job_folders.h"
+#include "agent/job_directories.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,36 +15,38 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-class JobFoldersTest : public ::testing::Test {
+class JobDirectoriesTest : public ::testing::Test {
  protected:
   // A log of a job, written so many hours ago.
   void Write(const std::string& job_id, int hours_ago, int attempt = 1) {
-    const fs::path folder = fs::path(dir_.path()) / job_id / ("attempt-" + std::to_string(attempt));
-    fs::create_directories(folder);
-    const fs::path log = folder / "rank-0.log";
+    const fs::path directory = fs::path(dir_.path()) / job_id / ("attempt-" + std::to_string(attempt));
+    fs::create_directories(directory);
+    const fs::path log = directory / "rank-0.log";
     std::ofstream(log) << "a line\n";
     const fs::file_time_type when = now_ - std::chrono::hours(hours_ago);
-    for (const fs::path& path : {log, folder, folder.parent_path()}) fs::last_write_time(path, when);
+    for (const fs::path& path : {log, directory, directory.parent_path()}) fs::last_write_time(path, when);
   }
   // A segment of a job's steps (step_records.h), written so many hours ago.
   void WriteSteps(const std::string& job_id, int hours_ago) {
-    const fs::path folder = fs::path(dir_.path()) / job_id / "steps";
-    fs::create_directories(folder);
-    const fs::path segment = folder / "attempt-1.began-1.from-1.jsonl";
+    const fs::path directory = fs::path(dir_.path()) / job_id / "steps";
+    fs::create_directories(directory);
+    const fs::path segment = directory / "attempt-1.began-1.from-1.jsonl";
     std::ofstream(segment) << "{\"step\":1}\n";
     const fs::file_time_type when = now_ - std::chrono::hours(hours_ago);
-    for (const fs::path& path : {segment, folder, folder.parent_path()}) fs::last_write_time(path, when);
+    for (const fs::path& path : {segment, directory, directory.parent_path()})
+      fs::last_write_time(path, when);
   }
   bool Has(const std::string& job_id) { return fs::exists(fs::path(dir_.path()) / job_id); }
   // Its thread's first round is over before a file is written.
-  std::unique_ptr<JobFolders> Keep(int64_t jobs, absl::Duration time = absl::InfiniteDuration()) {
-    auto folders = std::make_unique<JobFolders>(dir_.path(), JobFoldersOptions{jobs, time}, [this] {
-      ++rounds_;
-      const std::lock_guard<std::mutex> lock(hosting_);
-      return hosted_;
-    });
+  std::unique_ptr<JobDirectories> Keep(int64_t jobs, absl::Duration time = absl::InfiniteDuration()) {
+    auto directories =
+        std::make_unique<JobDirectories>(dir_.path(), JobDirectoriesOptions{jobs, time}, [this] {
+          ++rounds_;
+          const std::lock_guard<std::mutex> lock(hosting_);
+          return hosted_;
+        });
     while (rounds_ == 0) std::this_thread::yield();
-    return folders;
+    return directories;
   }
 
   TempDir dir_;
@@ -54,21 +56,21 @@ class JobFoldersTest : public ::testing::Test {
   std::atomic<int> rounds_{0};
 };
 
-TEST_F(JobFoldersTest, TheOldestGoWhenThereAreTooMany) {
-  const auto folders = Keep(2);
+TEST_F(JobDirectoriesTest, TheOldestGoWhenThereAreTooMany) {
+  const auto directories = Keep(2);
   Write("old", 3);
   Write("new", 1);
   Write("middle", 2);
-  EXPECT_THAT(folders->Prune(now_), ElementsAre("old"));
+  EXPECT_THAT(directories->Prune(now_), ElementsAre("old"));
   EXPECT_TRUE(Has("new"));
   EXPECT_TRUE(Has("middle"));
   EXPECT_FALSE(Has("old"));
 }
 
 // Its logs were removed under its ranks: what runs was asked once, before the first removal.
-TEST_F(JobFoldersTest, AJobThatIsLaunchedWhileOthersAreRemovedKeepsItsFolder) {
+TEST_F(JobDirectoriesTest, AJobThatIsLaunchedWhileOthersAreRemovedKeepsItsDirectory) {
   std::atomic<int> asked{0};
-  JobFolders folders(dir_.path(), {/*keep_jobs=*/1}, [this, &asked] {
+  JobDirectories directories(dir_.path(), {/*keep_jobs=*/1}, [this, &asked] {
     ++asked;
     const bool launched = Has("new") && !Has("middle");
     return launched ? std::map<std::string, std::set<int>>{{"old", {1}}}
@@ -78,12 +80,12 @@ TEST_F(JobFoldersTest, AJobThatIsLaunchedWhileOthersAreRemovedKeepsItsFolder) {
   Write("old", 3);
   Write("middle", 2);
   Write("new", 1);
-  EXPECT_THAT(folders.Prune(now_), ElementsAre("middle"));
+  EXPECT_THAT(directories.Prune(now_), ElementsAre("middle"));
   EXPECT_TRUE(Has("old"));
 }
 
 // A job that fails again and again filled the disk: attempts of a running job were never removed.
-TEST_F(JobFoldersTest, OldAttemptsOfARunningJobGoWhenTheBytesAreUsedUpAndItsNewestStays) {
+TEST_F(JobDirectoriesTest, OldAttemptsOfARunningJobGoWhenTheBytesAreUsedUpAndItsNewestStays) {
   hosted_ = {{"runs", {3}}};
   const auto has = [this](const std::string& path) { return fs::exists(fs::path(dir_.path()) / path); };
   for (int attempt = 1; attempt <= 3; ++attempt) {
@@ -95,10 +97,10 @@ TEST_F(JobFoldersTest, OldAttemptsOfARunningJobGoWhenTheBytesAreUsedUpAndItsNewe
   }
   WriteSteps("runs", 9);
   Write("ended", 5);
-  JobFoldersOptions options;
+  JobDirectoriesOptions options;
   options.max_bytes = 5 << 19;  // Of 2.5 attempts.
   {
-    const JobFolders folders(dir_.path(), options, [&] { return hosted_; });
+    const JobDirectories directories(dir_.path(), options, [&] { return hosted_; });
     while (has("runs/attempt-1")) std::this_thread::yield();
   }
   EXPECT_FALSE(has("runs/steps")) << "of attempt 1";
@@ -108,116 +110,116 @@ TEST_F(JobFoldersTest, OldAttemptsOfARunningJobGoWhenTheBytesAreUsedUpAndItsNewe
   options.max_bytes = 1;
   hosted_ = {{"runs", {2, 3}}};
   {
-    const JobFolders folders(dir_.path(), options, [&] { return hosted_; });
+    const JobDirectories directories(dir_.path(), options, [&] { return hosted_; });
     while (has("ended/attempt-1")) std::this_thread::yield();
   }
   EXPECT_TRUE(has("runs/attempt-2")) << "it runs still";
   hosted_ = {{"runs", {3}}};
   {
-    const JobFolders folders(dir_.path(), options, [&] { return hosted_; });
+    const JobDirectories directories(dir_.path(), options, [&] { return hosted_; });
     while (has("runs/attempt-2")) std::this_thread::yield();
   }
   EXPECT_TRUE(has("runs/attempt-3"));
 }
 
 // Writing the record must not make its job the newest: a whole job would be removed in its place.
-TEST_F(JobFoldersTest, AJobIsNoYoungerForTheRecordOfWhatWasRemovedAndGoesByAge) {
+TEST_F(JobDirectoriesTest, AJobIsNoYoungerForTheRecordOfWhatWasRemovedAndGoesByAge) {
   Write("old", 3);
   Write("new", 1);
-  JobFoldersOptions options;
+  JobDirectoriesOptions options;
   options.max_bytes = 1;
   hosted_ = {{"new", {1}}};
   {
-    const JobFolders folders(dir_.path(), options, [&] { return hosted_; });
+    const JobDirectories directories(dir_.path(), options, [&] { return hosted_; });
     while (fs::exists(fs::path(dir_.path()) / "old/attempt-1")) std::this_thread::yield();
   }
   EXPECT_TRUE(Has("old/removed"));
   hosted_.clear();
-  const JobFolders folders(dir_.path(), {/*keep_jobs=*/1}, [&] { return hosted_; });
+  const JobDirectories directories(dir_.path(), {/*keep_jobs=*/1}, [&] { return hosted_; });
   while (Has("old") && Has("new")) std::this_thread::yield();
   EXPECT_TRUE(Has("new/attempt-1"));
 }
 
-TEST_F(JobFoldersTest, WhatWasWrittenLastCountsAndNotWhenTheJobCame) {
-  const auto folders = Keep(1);
+TEST_F(JobDirectoriesTest, WhatWasWrittenLastCountsAndNotWhenTheJobCame) {
+  const auto directories = Keep(1);
   Write("long-ago", 50);
   Write("recent", 5);
   Write("long-ago", 1, /*attempt=*/2);
   fs::last_write_time(fs::path(dir_.path()) / "long-ago", now_ - std::chrono::hours(50));
-  EXPECT_THAT(folders->Prune(now_), ElementsAre("recent"));
+  EXPECT_THAT(directories->Prune(now_), ElementsAre("recent"));
 }
 
-TEST_F(JobFoldersTest, WhatIsTooOldGoesHoweverFewThereAre) {
-  const auto folders = Keep(10, absl::Hours(24));
+TEST_F(JobDirectoriesTest, WhatIsTooOldGoesHoweverFewThereAre) {
+  const auto directories = Keep(10, absl::Hours(24));
   Write("old", 25);
   Write("new", 23);
-  EXPECT_THAT(folders->Prune(now_), ElementsAre("old"));
+  EXPECT_THAT(directories->Prune(now_), ElementsAre("old"));
 }
 
-TEST_F(JobFoldersTest, StepsGoWithTheLogsOfTheirJob) {
-  const auto folders = Keep(10, absl::Hours(24));
+TEST_F(JobDirectoriesTest, StepsGoWithTheLogsOfTheirJob) {
+  const auto directories = Keep(10, absl::Hours(24));
   Write("old", 25);
   WriteSteps("old", 25);
   Write("steps-are-new", 50);
   WriteSteps("steps-are-new", 23);
   fs::last_write_time(fs::path(dir_.path()) / "steps-are-new", now_ - std::chrono::hours(50));
-  EXPECT_THAT(folders->Prune(now_), ElementsAre("old"));
+  EXPECT_THAT(directories->Prune(now_), ElementsAre("old"));
   EXPECT_TRUE(Has("steps-are-new"));
-  EXPECT_THAT(folders->Prune(now_ + std::chrono::hours(2)), ElementsAre("steps-are-new"));
+  EXPECT_THAT(directories->Prune(now_ + std::chrono::hours(2)), ElementsAre("steps-are-new"));
 }
 
-// They were without an end: a folder with no attempt's logs was taken for nobody's.
-TEST_F(JobFoldersTest, StepsOfWhichNoLogsAreLeftGoAfterTheSameTime) {
-  const auto folders = Keep(10, absl::Hours(24));
+// They were without an end: a directory with no attempt's logs was taken for nobody's.
+TEST_F(JobDirectoriesTest, StepsOfWhichNoLogsAreLeftGoAfterTheSameTime) {
+  const auto directories = Keep(10, absl::Hours(24));
   WriteSteps("old", 25);
   WriteSteps("new", 23);
-  EXPECT_THAT(folders->Prune(now_), ElementsAre("old"));
+  EXPECT_THAT(directories->Prune(now_), ElementsAre("old"));
   EXPECT_FALSE(Has("old"));
-  folders->Forget("new");
-  folders->Prune(now_);
+  directories->Forget("new");
+  directories->Prune(now_);
   while (Has("new")) std::this_thread::yield();
 }
 
-TEST_F(JobFoldersTest, WhatRunsStaysWhateverIsTold) {
+TEST_F(JobDirectoriesTest, WhatRunsStaysWhateverIsTold) {
   hosted_ = {{"runs", {1}}};
-  const auto folders = Keep(1, absl::Hours(1));
+  const auto directories = Keep(1, absl::Hours(1));
   Write("runs", 30);
   Write("new", 0);
-  folders->Forget("runs");
-  folders->Prune(now_);
+  directories->Forget("runs");
+  directories->Prune(now_);
   EXPECT_TRUE(Has("runs"));
 }
 
-TEST_F(JobFoldersTest, ADeletedJobGoesAtOnce) {
-  const auto folders = Keep(10);
+TEST_F(JobDirectoriesTest, ADeletedJobGoesAtOnce) {
+  const auto directories = Keep(10);
   Write("deleted", 0);
   Write("other", 0);
-  folders->Forget("deleted");
+  directories->Forget("deleted");
   // By its thread or by this round, whichever is first.
-  folders->Prune(now_);
+  directories->Prune(now_);
   while (Has("deleted")) std::this_thread::yield();
   EXPECT_TRUE(Has("other"));
 }
 
-TEST_F(JobFoldersTest, OneThatStillRunsWhenItIsDeletedGoesLater) {
-  const auto folders = Keep(9);
+TEST_F(JobDirectoriesTest, OneThatStillRunsWhenItIsDeletedGoesLater) {
+  const auto directories = Keep(9);
   Write("stops", 1);
   {
     const std::lock_guard<std::mutex> lock(hosting_);
     hosted_ = {{"stops", {1}}};
   }
-  folders->Forget("stops");
-  folders->Prune(now_);
+  directories->Forget("stops");
+  directories->Prune(now_);
   EXPECT_TRUE(Has("stops"));
   {
     const std::lock_guard<std::mutex> lock(hosting_);
     hosted_.clear();
   }
-  while (Has("stops")) folders->Prune(now_);  // Its thread may be in a round of before.
+  while (Has("stops")) directories->Prune(now_);  // Its thread may be in a round of before.
 }
 
-TEST_F(JobFoldersTest, NothingElseIsTouched) {
-  const auto folders = Keep(0);
+TEST_F(JobDirectoriesTest, NothingElseIsTouched) {
+  const auto directories = Keep(0);
   fs::create_directories(fs::path(dir_.path()) / "no-job");
   fs::create_directories(fs::path(dir_.path()) / "no-steps" / "steps");
   fs::create_directories(fs::path(dir_.path()) / "Not_An_Id" / "attempt-1");
@@ -225,8 +227,8 @@ TEST_F(JobFoldersTest, NothingElseIsTouched) {
   const TempDir elsewhere;
   fs::create_directories(fs::path(elsewhere.path()) / "attempt-1");
   fs::create_directory_symlink(elsewhere.path(), fs::path(dir_.path()) / "a-link");
-  folders->Forget("../" + fs::path(elsewhere.path()).filename().string());
-  EXPECT_THAT(folders->Prune(now_), IsEmpty());
+  directories->Forget("../" + fs::path(elsewhere.path()).filename().string());
+  EXPECT_THAT(directories->Prune(now_), IsEmpty());
   EXPECT_TRUE(fs::exists(fs::path(elsewhere.path()) / "attempt-1"));
 }
 

@@ -32,7 +32,7 @@
 
 namespace fsdpd {
 
-class FolderLock {
+class DirectoryLock {
  public:
   struct Options {
     std::string dir;
@@ -47,8 +47,8 @@ class FolderLock {
 
   // Creates the directory. UNAVAILABLE when that fails or rank 0 has another one, FAILED_PRECONDITION while
   // another run writes there. Rank 0's error is marked on the other ranks (peer_lost.h).
-  static absl::StatusOr<std::unique_ptr<FolderLock>> Take(Options options);
-  ~FolderLock();
+  static absl::StatusOr<std::unique_ptr<DirectoryLock>> Take(Options options);
+  ~DirectoryLock();
 
   // Renames `damaged` checkpoints, and removes what saves that were killed left incomplete.
   absl::Status Clear(const std::vector<std::string>& damaged);
@@ -67,7 +67,7 @@ class FolderLock {
   std::string said_dir() const;
 
  private:
-  explicit FolderLock(Options options) : options_(std::move(options)) {}
+  explicit DirectoryLock(Options options) : options_(std::move(options)) {}
 
   std::string path() const;
   absl::Status Make();

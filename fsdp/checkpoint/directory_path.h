@@ -1,4 +1,4 @@
-// How people write the path of a folder, and what it is.
+// How people write the path of a directory, and what it is.
 //
 // Pure functions.
 #pragma once
@@ -13,6 +13,6 @@ namespace fsdpd {
 std::string WithoutSlash(absl::string_view path);
 
 // The last word of it: "iter_0000200".
-std::string FolderName(absl::string_view path);
+std::string DirectoryName(absl::string_view path);
 
 }  // namespace fsdpd

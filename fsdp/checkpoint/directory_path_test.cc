@@ -1,20 +1,20 @@
-#include "fsdp/checkpoint/folder_path.h"
+#include "fsdp/checkpoint/directory_path.h"
 
 #include <gtest/gtest.h>
 
 namespace fsdpd {
 namespace {
 
-TEST(FolderPath, ASlashAtTheEndIsNoPartOfIt) {
+TEST(DirectoryPath, ASlashAtTheEndIsNoPartOfIt) {
   EXPECT_EQ(WithoutSlash("/runs/7"), "/runs/7");
   EXPECT_EQ(WithoutSlash("/runs/7//"), "/runs/7");
   EXPECT_EQ(WithoutSlash("//"), "/");
   EXPECT_EQ(WithoutSlash(""), "");
 }
 
-TEST(FolderPath, TheNameIsItsLastWord) {
-  EXPECT_EQ(FolderName("/runs/7/"), "7");
-  EXPECT_EQ(FolderName("7"), "7");
+TEST(DirectoryPath, TheNameIsItsLastWord) {
+  EXPECT_EQ(DirectoryName("/runs/7/"), "7");
+  EXPECT_EQ(DirectoryName("7"), "7");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "fsdp/checkpoint/folder_path.h"
+#include "fsdp/checkpoint/directory_path.h"
 
 #include <absl/strings/strip.h>
 
@@ -10,7 +10,7 @@ std::string WithoutSlash(absl::string_view path) {
   return std::string(path);
 }
 
-std::string FolderName(absl::string_view path) {
+std::string DirectoryName(absl::string_view path) {
   const std::string whole = WithoutSlash(path);
   return whole.substr(whole.rfind('/') + 1);
 }

@@ -1,4 +1,4 @@
-#include "fsdp/checkpoint/job_folder.h"
+#include "fsdp/checkpoint/job_directory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ std::vector<int64_t> StepsIn(const std::string& dir) {
 
 bool AllOwn(const std::string&) { return true; }
 
-TEST(JobFolder, ListsTheNewestFirstAndSaysWhichAreCommitted) {
+TEST(JobDirectory, ListsTheNewestFirstAndSaysWhichAreCommitted) {
   const TempDir dir;
   for (const int64_t step : {5, 20, 100}) MakeCheckpoint(dir.path(), step, step != 20);
   for (const char* other : {"iter_5", "iter_0000005.damaged", "iter_00000x5", "iter_-000005", "notes"})
@@ -42,7 +42,7 @@ TEST(JobFolder, ListsTheNewestFirstAndSaysWhichAreCommitted) {
   EXPECT_THAT(StepsIn(dir.path()), ElementsAre(100, -20, 5));
 }
 
-TEST(JobFolder, OfStepsBeyondSevenDigitsIsFoundAgain) {
+TEST(JobDirectory, OfStepsBeyondSevenDigitsIsFoundAgain) {
   const TempDir dir;
   EXPECT_EQ(CheckpointPath("/runs", 7), "/runs/iter_0000007");
   EXPECT_EQ(CheckpointPath("/runs", 123456789), "/runs/iter_123456789");
@@ -50,12 +50,12 @@ TEST(JobFolder, OfStepsBeyondSevenDigitsIsFoundAgain) {
   EXPECT_THAT(StepsIn(dir.path()), ElementsAre(123456789));
 }
 
-TEST(JobFolder, ThatIsNotThereHoldsNone) {
+TEST(JobDirectory, ThatIsNotThereHoldsNone) {
   const TempDir dir;
   EXPECT_THAT(StepsIn(dir.File("none")), ElementsAre());
 }
 
-TEST(JobFolder, RemovesWhatIsOlderAndKeepsWhatIsAskedFor) {
+TEST(JobDirectory, RemovesWhatIsOlderAndKeepsWhatIsAskedFor) {
   const TempDir dir;
   for (int64_t step = 10; step <= 60; step += 10) MakeCheckpoint(dir.path(), step, step != 30);
   MakeCheckpoint(dir.path(), 70, /*committed=*/false);  // Of the next save.
@@ -65,7 +65,7 @@ TEST(JobFolder, RemovesWhatIsOlderAndKeepsWhatIsAskedFor) {
   EXPECT_THAT(StepsIn(dir.path()), ElementsAre(-70, 60, 50, 40, 20));
 }
 
-TEST(JobFolder, NeitherRemovesNorCountsWhatIsAnotherRuns) {
+TEST(JobDirectory, NeitherRemovesNorCountsWhatIsAnotherRuns) {
   const TempDir dir;
   for (int64_t step = 1; step <= 6; ++step) MakeCheckpoint(dir.path(), step);
   const auto is_own = [&](const std::string& path) { return path > CheckpointPath(dir.path(), 3); };
@@ -73,7 +73,7 @@ TEST(JobFolder, NeitherRemovesNorCountsWhatIsAnotherRuns) {
   EXPECT_THAT(StepsIn(dir.path()), ElementsAre(6, 5, 3, 2, 1));
 }
 
-TEST(JobFolder, RemovesOnlyWhatACheckpointHas) {
+TEST(JobDirectory, RemovesOnlyWhatACheckpointHas) {
   const TempDir dir;
   for (const int64_t step : {1, 2}) MakeCheckpoint(dir.path(), step);
   const std::string notes = CheckpointPath(dir.path(), 1) + "/notes.txt";
@@ -84,7 +84,7 @@ TEST(JobFolder, RemovesOnlyWhatACheckpointHas) {
   EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 1) + "/__0_0.distcp"));
 }
 
-TEST(JobFolder, RemovesWhatAKilledCommitLeft) {
+TEST(JobDirectory, RemovesWhatAKilledCommitLeft) {
   const TempDir dir;
   for (const int64_t step : {1, 2}) MakeCheckpoint(dir.path(), step, step == 2);
   for (const char* name :
@@ -94,7 +94,7 @@ TEST(JobFolder, RemovesWhatAKilledCommitLeft) {
   EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 1)));
 }
 
-TEST(JobFolder, RemovesTheOthersWhereOneCannotBeRemoved) {
+TEST(JobDirectory, RemovesTheOthersWhereOneCannotBeRemoved) {
   const TempDir dir;
   for (const int64_t step : {1, 2, 3}) MakeCheckpoint(dir.path(), step);
   fs::create_directories(CheckpointPath(dir.path(), 2) + "/__1_0.distcp");
@@ -104,7 +104,7 @@ TEST(JobFolder, RemovesTheOthersWhereOneCannotBeRemoved) {
 }
 
 // As a server that does not answer: looking for .metadata fails, and not since it is not there.
-TEST(JobFolder, TakesWhatCannotBeSeenForCommitted) {
+TEST(JobDirectory, TakesWhatCannotBeSeenForCommitted) {
   const TempDir dir;
   for (const int64_t step : {1, 2, 3}) MakeCheckpoint(dir.path(), step, step != 1);
   fs::create_symlink(".metadata", CheckpointPath(dir.path(), 1) + "/.metadata");  // A link to itself.
@@ -113,7 +113,7 @@ TEST(JobFolder, TakesWhatCannotBeSeenForCommitted) {
   EXPECT_TRUE(fs::exists(CheckpointPath(dir.path(), 1) + "/__0_0.distcp"));
 }
 
-TEST(JobFolder, WhatKilledSavesWereWritingIsRemovedAndNothingElse) {
+TEST(JobDirectory, WhatKilledSavesWereWritingIsRemovedAndNothingElse) {
   const TempDir dir;
   for (const int64_t step : {1, 2}) MakeCheckpoint(dir.path(), step, step == 1);
   for (const int64_t step : {1, 2, 3}) {
@@ -122,8 +122,8 @@ TEST(JobFolder, WhatKilledSavesWereWritingIsRemovedAndNothingElse) {
       std::ofstream(CheckpointPath(dir.path(), step) + "/" + name) << "half";
   }
   std::ofstream(CheckpointPath(dir.path(), 2) + "/thesis.part") << "mine";
-  for (const char* folder : {"hf", "hf.part", "hf.mine.part", "hf.2.part"})
-    fs::create_directories(dir.File(folder));
+  for (const char* directory : {"hf", "hf.part", "hf.mine.part", "hf.2.part"})
+    fs::create_directories(dir.File(directory));
   std::ofstream(dir.File("hf.2.part/config.json")) << "half";
   std::ofstream(dir.File("hf/__1_0.distcp.abc.part")) << "somebody's";
   const auto removed = RemoveUnfinished(dir.path());
@@ -139,7 +139,7 @@ TEST(JobFolder, WhatKilledSavesWereWritingIsRemovedAndNothingElse) {
   EXPECT_EQ(*RemoveUnfinished(dir.File("absent")), 0);
 }
 
-TEST(JobFolder, ADamagedOneIsKeptInThePlaceOfTheLast) {
+TEST(JobDirectory, ADamagedOneIsKeptInThePlaceOfTheLast) {
   const TempDir dir;
   MakeCheckpoint(dir.path(), 1);
   const std::string path = CheckpointPath(dir.path(), 1);
@@ -152,14 +152,14 @@ TEST(JobFolder, ADamagedOneIsKeptInThePlaceOfTheLast) {
   EXPECT_THAT(SetAside(path).message(), ::testing::HasSubstr("rename " + path));
 }
 
-TEST(JobFolder, HasNothingOfARecordThatFailed) {
+TEST(JobDirectory, HasNothingOfARecordThatFailed) {
   const TempDir dir;
   fs::create_directories(dir.File("latest_checkpointed_iteration.txt"));  // Which no rename replaces.
   EXPECT_FALSE(RecordNewest(dir.path(), 90).ok());
   EXPECT_EQ(std::distance(fs::directory_iterator(dir.path()), {}), 1);
 }
 
-TEST(JobFolder, RecordsTheNewestWhereOtherToolsLook) {
+TEST(JobDirectory, RecordsTheNewestWhereOtherToolsLook) {
   const TempDir dir;
   ASSERT_TRUE(RecordNewest(dir.path(), 90).ok());
   ASSERT_TRUE(RecordNewest(dir.path(), 100).ok());

@@ -1,4 +1,4 @@
-#include "agent/job_folders.h"
+#include "agent/job_directories.h"
 
 #include <absl/strings/match.h>
 #include <absl/strings/numbers.h>
@@ -18,15 +18,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Folder {
+struct Directory {
   std::string job_id;
   fs::file_time_type written;
 };
 
-// When a file of the folder was written last, or `written`. A file that goes meanwhile is passed over.
-fs::file_time_type NewestIn(const fs::path& folder, fs::file_time_type written, bool* any) {
+// When a file of the directory was written last, or `written`. A file that goes meanwhile is passed over.
+fs::file_time_type NewestIn(const fs::path& directory, fs::file_time_type written, bool* any) {
   std::error_code error;
-  for (fs::directory_iterator file(folder, error), end; !error && file != end; file.increment(error)) {
+  for (fs::directory_iterator file(directory, error), end; !error && file != end; file.increment(error)) {
     std::error_code gone;
     const fs::file_time_type time = file->last_write_time(gone);
     if (gone) continue;
@@ -36,35 +36,36 @@ fs::file_time_type NewestIn(const fs::path& folder, fs::file_time_type written, 
   return written;
 }
 
-// When something was written there last; nothing for what is no folder of a job's. Steps make it one too:
+// When something was written there last; nothing for what is no directory of a job's. Steps make it one too:
 // what was written of them after the logs had gone would stay for good.
-bool Look(const fs::directory_entry& entry, Folder* folder) {
+bool Look(const fs::directory_entry& entry, Directory* directory) {
   std::error_code error;
-  folder->job_id = entry.path().filename().string();
-  if (entry.is_symlink(error) || !entry.is_directory(error) || !CheckJobId(folder->job_id).ok()) return false;
-  folder->written = entry.last_write_time(error);
+  directory->job_id = entry.path().filename().string();
+  if (entry.is_symlink(error) || !entry.is_directory(error) || !CheckJobId(directory->job_id).ok())
+    return false;
+  directory->written = entry.last_write_time(error);
   bool is_job = false;
   for (fs::directory_iterator part(entry.path(), error), end; !error && part != end; part.increment(error)) {
     const std::string name = part->path().filename().string();
     const bool attempt = absl::StartsWith(name, "attempt-");
     bool any = false;
-    if (attempt || name == "steps") folder->written = NewestIn(part->path(), folder->written, &any);
+    if (attempt || name == "steps") directory->written = NewestIn(part->path(), directory->written, &any);
     is_job = is_job || attempt || any || name == kRemovedFiles;
   }
   return is_job;
 }
 
-std::vector<Folder> NewestFirst(const std::string& work_dir) {
-  std::vector<Folder> folders;
+std::vector<Directory> NewestFirst(const std::string& work_dir) {
+  std::vector<Directory> directories;
   std::error_code error;
   for (fs::directory_iterator entry(work_dir, error), end; !error && entry != end; entry.increment(error)) {
-    Folder folder;
-    if (Look(*entry, &folder)) folders.push_back(std::move(folder));
+    Directory directory;
+    if (Look(*entry, &directory)) directories.push_back(std::move(directory));
   }
-  std::sort(folders.begin(), folders.end(), [](const Folder& a, const Folder& b) {
+  std::sort(directories.begin(), directories.end(), [](const Directory& a, const Directory& b) {
     return std::tie(a.written, a.job_id) > std::tie(b.written, b.job_id);
   });
-  return folders;
+  return directories;
 }
 
 // Blocks and not sizes: the front of a log that was dropped is a hole (log_bound.h).
@@ -73,7 +74,7 @@ int64_t BytesOnDisk(const fs::path& path) {
   return lstat(path.c_str(), &facts) == 0 ? int64_t{512} * facts.st_blocks : 0;
 }
 
-// Of one attempt: its folder, and its segments of steps (step_records.h).
+// Of one attempt: its directory, and its segments of steps (step_records.h).
 struct AttemptFiles {
   fs::path job;
   int number = 0;
@@ -96,9 +97,10 @@ void AddPath(const fs::directory_entry& entry, AttemptFiles* files) {
 // By number.
 std::vector<AttemptFiles> AttemptsOf(const fs::path& job) {
   std::map<int, AttemptFiles> by_number;
-  for (const fs::path& folder : {job, job / "steps"}) {
+  for (const fs::path& directory : {job, job / "steps"}) {
     std::error_code error;
-    for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
+         entry.increment(error)) {
       const std::string name = entry->path().filename().string();
       absl::string_view rest = name;
       int number = 0;
@@ -118,12 +120,12 @@ std::vector<AttemptFiles> AttemptsOf(const fs::path& job) {
 
 }  // namespace
 
-JobFolders::JobFolders(std::string work_dir, JobFoldersOptions options, Hosted hosted)
+JobDirectories::JobDirectories(std::string work_dir, JobDirectoriesOptions options, Hosted hosted)
     : work_dir_(std::move(work_dir)), options_(options), hosted_(std::move(hosted)) {
   thread_ = std::thread([this] { Run(); });
 }
 
-JobFolders::~JobFolders() {
+JobDirectories::~JobDirectories() {
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
@@ -132,14 +134,14 @@ JobFolders::~JobFolders() {
   thread_.join();
 }
 
-void JobFolders::Forget(const std::string& job_id) {
+void JobDirectories::Forget(const std::string& job_id) {
   if (!CheckJobId(job_id).ok()) return LogWarning("told to forget a job whose id is none job=%s", job_id);
   MutexLock lock(&mutex_);
   forgotten_.insert(job_id);
   changed_.Signal();
 }
 
-void JobFolders::Run() {
+void JobDirectories::Run() {
   for (;;) {
     Prune(fs::file_time_type::clock::now());
     MutexLock lock(&mutex_);
@@ -148,7 +150,7 @@ void JobFolders::Run() {
   }
 }
 
-std::vector<std::string> JobFolders::Prune(fs::file_time_type now) {
+std::vector<std::string> JobDirectories::Prune(fs::file_time_type now) {
   std::set<std::string> forgotten;
   {
     MutexLock lock(&mutex_);
@@ -156,27 +158,27 @@ std::vector<std::string> JobFolders::Prune(fs::file_time_type now) {
     forgotten.merge(left_);
     left_.clear();
   }
-  const std::vector<Folder> folders = NewestFirst(work_dir_);
-  // After the folders were looked at: what is launched since has a newer one.
+  const std::vector<Directory> directories = NewestFirst(work_dir_);
+  // After the directories were looked at: what is launched since has a newer one.
   const std::map<std::string, std::set<int>> hosted = hosted_();
   std::vector<std::string> removed;
   std::set<std::string> left;
   int64_t kept = 0;
-  for (const Folder& folder : folders) {
-    const bool told = forgotten.count(folder.job_id) != 0;
+  for (const Directory& directory : directories) {
+    const bool told = forgotten.count(directory.job_id) != 0;
     const bool old = options_.keep_for != absl::InfiniteDuration() &&
-                     now - folder.written > absl::ToChronoNanoseconds(options_.keep_for);
+                     now - directory.written > absl::ToChronoNanoseconds(options_.keep_for);
     const bool expires = told || old || kept >= options_.keep_jobs;
     // Asked again before each removal: those before may have taken minutes, and a job was launched meanwhile.
-    if (!expires || hosted.count(folder.job_id) != 0 || hosted_().count(folder.job_id) != 0) {
+    if (!expires || hosted.count(directory.job_id) != 0 || hosted_().count(directory.job_id) != 0) {
       ++kept;
-      if (told) left.insert(folder.job_id);
+      if (told) left.insert(directory.job_id);
       continue;
     }
-    if (Remove(folder.job_id, told ? "it was deleted" : old ? "it is old" : "there are newer ones")) {
-      removed.push_back(folder.job_id);
+    if (Remove(directory.job_id, told ? "it was deleted" : old ? "it is old" : "there are newer ones")) {
+      removed.push_back(directory.job_id);
     } else if (told) {
-      left.insert(folder.job_id);
+      left.insert(directory.job_id);
     }
   }
   if (options_.max_bytes > 0) KeepWithinBytes();
@@ -185,11 +187,11 @@ std::vector<std::string> JobFolders::Prune(fs::file_time_type now) {
   return removed;
 }
 
-void JobFolders::KeepWithinBytes() {
+void JobDirectories::KeepWithinBytes() {
   std::vector<AttemptFiles> attempts;
   int64_t bytes = 0;
-  for (const Folder& folder : NewestFirst(work_dir_)) {
-    for (AttemptFiles& attempt : AttemptsOf(fs::path(work_dir_) / folder.job_id)) {
+  for (const Directory& directory : NewestFirst(work_dir_)) {
+    for (AttemptFiles& attempt : AttemptsOf(fs::path(work_dir_) / directory.job_id)) {
       bytes += attempt.bytes;
       attempts.push_back(std::move(attempt));
     }
@@ -215,10 +217,10 @@ void JobFolders::KeepWithinBytes() {
       continue;
     }
     RecordRemoval(attempt.job, rank_files);
-    // The folder's age decides which jobs are kept: what is written here does not make it younger.
+    // The directory's age decides which jobs are kept: what is written here does not make it younger.
     fs::last_write_time(attempt.job, written, error);
     // Those that are empty now.
-    for (const fs::path& folder : {attempt.job / "steps", attempt.job}) fs::remove(folder, error);
+    for (const fs::path& directory : {attempt.job / "steps", attempt.job}) fs::remove(directory, error);
     bytes -= attempt.bytes;
     LogInfo("files of an attempt were removed, as the work directory is full job=%s attempt=%d bytes=%d",
             job_id, attempt.number, attempt.bytes);
@@ -228,7 +230,7 @@ void JobFolders::KeepWithinBytes() {
                options_.max_bytes);
 }
 
-bool JobFolders::Remove(const std::string& job_id, const char* why) {
+bool JobDirectories::Remove(const std::string& job_id, const char* why) {
   std::error_code error;
   fs::remove_all(fs::path(work_dir_) / job_id, error);
   if (error) {

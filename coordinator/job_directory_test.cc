@@ -1,4 +1,4 @@
-#include "coordinator/job_folder.h"
+#include "coordinator/job_directory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,48 +18,49 @@ v1::Job Saving(const std::string& id, v1::JobState state, int64_t saved = 0) {
   return job;
 }
 
-TEST(JobFolder, IsTheSameHoweverItIsWritten) {
+TEST(JobDirectory, IsTheSameHoweverItIsWritten) {
   v1::JobSpec spec;
-  EXPECT_THAT(FolderOf(spec), IsEmpty());
+  EXPECT_THAT(DirectoryOf(spec), IsEmpty());
   for (const char* dir : {"/runs/7", "/runs/7/", "//runs///7", "/runs/./7/."}) {
     spec.mutable_checkpoint()->set_dir(dir);
-    EXPECT_EQ(FolderOf(spec), "/runs/7") << dir;
+    EXPECT_EQ(DirectoryOf(spec), "/runs/7") << dir;
   }
   spec.mutable_checkpoint()->set_dir("/runs/.7");
-  EXPECT_EQ(FolderOf(spec), "/runs/.7");
+  EXPECT_EQ(DirectoryOf(spec), "/runs/.7");
   spec.mutable_checkpoint()->set_dir("/");
-  EXPECT_EQ(FolderOf(spec), "/");
+  EXPECT_EQ(DirectoryOf(spec), "/");
 }
 
-TEST(JobFolder, ThatItIsTakenIsSaidWithWhoHasItAndWhatToDo) {
-  const Violation paused = FolderIsTaken(Saving("a", v1::JOB_STATE_PAUSED));
+TEST(JobDirectory, ThatItIsTakenIsSaidWithWhoHasItAndWhatToDo) {
+  const Violation paused = DirectoryIsTaken(Saving("a", v1::JOB_STATE_PAUSED));
   EXPECT_EQ(paused.field, "checkpoint.dir");
   EXPECT_THAT(paused.reason, HasSubstr("/runs/7 belongs to job a, which is paused"));
   EXPECT_THAT(paused.fix, HasSubstr("fsdpctl cancel a --wait"));
-  EXPECT_THAT(FolderIsTaken(Saving("a", v1::JOB_STATE_CANCELLING)).fix, HasSubstr("wait until it has ended"));
+  EXPECT_THAT(DirectoryIsTaken(Saving("a", v1::JOB_STATE_CANCELLING)).fix,
+              HasSubstr("wait until it has ended"));
 }
 
-TEST(JobFolder, OneThatLiesThereIsInTheWayOfARetry) {
+TEST(JobDirectory, OneThatLiesThereIsInTheWayOfARetry) {
   const v1::Job failed = Saving("a", v1::JOB_STATE_FAILED, 9);
-  EXPECT_THAT(WhyFolderIsLost(failed, {failed}), IsEmpty());
-  EXPECT_THAT(WhyFolderIsLost(failed, {failed, Saving("b", v1::JOB_STATE_QUEUED)}),
+  EXPECT_THAT(WhyDirectoryIsLost(failed, {failed}), IsEmpty());
+  EXPECT_THAT(WhyDirectoryIsLost(failed, {failed, Saving("b", v1::JOB_STATE_QUEUED)}),
               HasSubstr("belongs to job b, which is queued"));
 }
 
-TEST(JobFolder, OneThatHasSavedMoreThereIsInTheWayOfARetry) {
+TEST(JobDirectory, OneThatHasSavedMoreThereIsInTheWayOfARetry) {
   const v1::Job failed = Saving("a", v1::JOB_STATE_FAILED, 9);
-  const std::string why = WhyFolderIsLost(failed, {Saving("b", v1::JOB_STATE_SUCCEEDED, 12)});
+  const std::string why = WhyDirectoryIsLost(failed, {Saving("b", v1::JOB_STATE_SUCCEEDED, 12)});
   EXPECT_THAT(why, HasSubstr("job b has taken its checkpoint.dir /runs/7 and saved step 12"));
   EXPECT_THAT(why, HasSubstr("--from a@9"));
   EXPECT_THAT(why, HasSubstr("fsdpctl delete b"));
   for (const int64_t earlier : {0, 5, 9})
-    EXPECT_THAT(WhyFolderIsLost(failed, {Saving("b", v1::JOB_STATE_FAILED, earlier)}), IsEmpty());
+    EXPECT_THAT(WhyDirectoryIsLost(failed, {Saving("b", v1::JOB_STATE_FAILED, earlier)}), IsEmpty());
   const v1::Job fresh = Saving("a", v1::JOB_STATE_FAILED);
-  EXPECT_THAT(WhyFolderIsLost(fresh, {Saving("b", v1::JOB_STATE_FAILED, 3)}),
+  EXPECT_THAT(WhyDirectoryIsLost(fresh, {Saving("b", v1::JOB_STATE_FAILED, 3)}),
               HasSubstr("after its own beginning"));
 }
 
-TEST(JobFolder, OneThatHadItBeforeIsInNobodysWay) {
+TEST(JobDirectory, OneThatHadItBeforeIsInNobodysWay) {
   v1::Job earlier = Saving("a", v1::JOB_STATE_SUCCEEDED, 100);
   earlier.set_create_unix_nanos(1);
   earlier.mutable_checkpoints(0)->set_unix_nanos(5);
@@ -67,20 +68,20 @@ TEST(JobFolder, OneThatHadItBeforeIsInNobodysWay) {
   v1::Job failed = Saving("b", v1::JOB_STATE_FAILED, 20);
   failed.set_create_unix_nanos(10);
   failed.set_end_unix_nanos(19);
-  EXPECT_THAT(WhyFolderIsLost(failed, {failed, earlier}), IsEmpty());
+  EXPECT_THAT(WhyDirectoryIsLost(failed, {failed, earlier}), IsEmpty());
   earlier.mutable_checkpoints(0)->set_unix_nanos(25);
-  EXPECT_THAT(WhyFolderIsLost(failed, {failed, earlier}), HasSubstr("job a has taken"))
+  EXPECT_THAT(WhyDirectoryIsLost(failed, {failed, earlier}), HasSubstr("job a has taken"))
       << "it was tried again since";
   earlier.mutable_checkpoints(0)->set_unix_nanos(5);
-  EXPECT_THAT(WhyFolderIsLost(earlier, {failed, earlier}), IsEmpty()) << "which has saved less";
+  EXPECT_THAT(WhyDirectoryIsLost(earlier, {failed, earlier}), IsEmpty()) << "which has saved less";
   failed.mutable_checkpoints(0)->set_step(120);
-  EXPECT_THAT(WhyFolderIsLost(earlier, {failed, earlier}), HasSubstr("job b has taken"));
+  EXPECT_THAT(WhyDirectoryIsLost(earlier, {failed, earlier}), HasSubstr("job b has taken"));
 }
 
-TEST(JobFolder, OneThatBeganWithWhatAnotherLeftThereMayBeTriedAgain) {
+TEST(JobDirectory, OneThatBeganWithWhatAnotherLeftThereMayBeTriedAgain) {
   v1::Job failed = Saving("a", v1::JOB_STATE_FAILED);
   failed.mutable_spec()->mutable_checkpoint()->set_load("/runs/7");
-  EXPECT_THAT(WhyFolderIsLost(failed, {Saving("b", v1::JOB_STATE_CANCELLED, 12)}), IsEmpty());
+  EXPECT_THAT(WhyDirectoryIsLost(failed, {Saving("b", v1::JOB_STATE_CANCELLED, 12)}), IsEmpty());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "fsdp/checkpoint/folder_fault.h"
+#include "fsdp/checkpoint/directory_fault.h"
 
 #include <absl/strings/str_cat.h>
 #include <errno.h>
@@ -10,15 +10,16 @@
 
 namespace fsdpd {
 
-absl::Status FolderFault(absl::string_view doing, int error) {
+absl::Status DirectoryFault(absl::string_view doing, int error) {
   const std::string text = ErrnoText(doing, error);
   switch (error) {
     case ENOENT:
-      return absl::NotFoundError(absl::StrCat(text, ": it is to be a folder that can be made on each node"));
+      return absl::NotFoundError(
+          absl::StrCat(text, ": it is to be a directory that can be made on each node"));
     case ENOTDIR:
     case ELOOP:
     case ENAMETOOLONG:
-      return absl::InvalidArgumentError(absl::StrCat(text, ": write the path of a folder"));
+      return absl::InvalidArgumentError(absl::StrCat(text, ": write the path of a directory"));
     case EACCES:
     case EPERM:
     case EROFS:
@@ -29,10 +30,10 @@ absl::Status FolderFault(absl::string_view doing, int error) {
   }
 }
 
-absl::Status MakeFolder(const std::string& path) {
+absl::Status MakeDirectory(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  return error ? FolderFault(absl::StrCat("make ", path), error.value()) : absl::OkStatus();
+  return error ? DirectoryFault(absl::StrCat("make ", path), error.value()) : absl::OkStatus();
 }
 
 }  // namespace fsdpd

@@ -1,4 +1,4 @@
-// Two jobs and one checkpoint folder, by the whole coordinator in one process.
+// Two jobs and one checkpoint directory, by the whole coordinator in one process.
 #include <gmock/gmock.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
@@ -11,11 +11,11 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class FolderTest : public ServedCase {
+class DirectoryTest : public ServedCase {
  protected:
-  static v1::JobSpec Saving(const std::string& folder) {
+  static v1::JobSpec Saving(const std::string& directory) {
     v1::JobSpec spec = TinySpec();
-    spec.mutable_checkpoint()->set_dir(folder);
+    spec.mutable_checkpoint()->set_dir(directory);
     spec.mutable_checkpoint()->set_every_steps(5);
     return spec;
   }
@@ -54,7 +54,7 @@ class FolderTest : public ServedCase {
   }
 };
 
-TEST_F(FolderTest, OfAJobThatIsPausedBelongsToItUntilItHasEnded) {
+TEST_F(DirectoryTest, OfAJobThatIsPausedBelongsToItUntilItHasEnded) {
   std::string first, second;
   ASSERT_TRUE(Submit(Saving("/runs/7"), &first).ok());
   PauseOrDie(first);
@@ -73,7 +73,7 @@ TEST_F(FolderTest, OfAJobThatIsPausedBelongsToItUntilItHasEnded) {
   EXPECT_TRUE(Submit(Saving("/runs/7"), &second).ok());
 }
 
-TEST_F(FolderTest, JobsThatSaveNothingShareNone) {
+TEST_F(DirectoryTest, JobsThatSaveNothingShareNone) {
   std::string id;
   ASSERT_TRUE(Submit(TinySpec(), &id).ok());
   EXPECT_TRUE(Submit(TinySpec(), &id).ok());

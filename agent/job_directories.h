@@ -1,13 +1,13 @@
-// Folders that jobs have left in an agent's work dir (WORK_DIR/JOB, log_keeper.h), with their logs, steps,
-// traces and evidence of hangs: how many stay, and for how long. The oldest go first, by what was written
-// there last; a job of which something runs here keeps its own whatever its age. One that the coordinator was
-// told to delete is removed immediately. If the rest takes more than max_bytes, the attempts written to least
-// recently are removed, but no attempt that runs and not the newest one of a running job. Their logs and
-// evidence stay recorded (removed_files.h).
+// Directories that jobs have left in an agent's work dir (WORK_DIR/JOB, log_keeper.h), with their logs,
+// steps, traces and evidence of hangs: how many stay, and for how long. The oldest go first, by what was
+// written there last; a job of which something runs here keeps its own whatever its age. One that the
+// coordinator was told to delete is removed immediately. If the rest takes more than max_bytes, the attempts
+// written to least recently are removed, but no attempt that runs and not the newest one of a running job.
+// Their logs and evidence stay recorded (removed_files.h).
 //
 // A thread of its own removes, so that a slow disk keeps nobody waiting: at its start, every kPruneEvery, and
 // when it is told to. What cannot be removed is a warning, and is tried again. Other files of the work dir,
-// and what is no folder of a job's, stay.
+// and what is no directory of a job's, stay.
 //
 // Thread safety: all methods. `hosted` is called on that thread and may wait.
 #pragma once
@@ -26,20 +26,20 @@
 
 namespace fsdpd {
 
-struct JobFoldersOptions {
+struct JobDirectoriesOptions {
   int64_t keep_jobs = 1000;
   absl::Duration keep_for = absl::InfiniteDuration();  // Since something was written there last.
   int64_t max_bytes = 0;                               // On the disk, of all jobs; 0: no bound.
 };
 
-class JobFolders {
+class JobDirectories {
  public:
   using Hosted = std::function<std::map<std::string, std::set<int>>()>;  // Attempts that run here, by job.
 
   static constexpr absl::Duration kPruneEvery = absl::Minutes(10);
 
-  JobFolders(std::string work_dir, JobFoldersOptions options, Hosted hosted);
-  ~JobFolders();
+  JobDirectories(std::string work_dir, JobDirectoriesOptions options, Hosted hosted);
+  ~JobDirectories();
 
   void Forget(const std::string& job_id);
   // One round, with what it was told to forget; the ids of what was removed. For the thread, and for tests.
@@ -51,7 +51,7 @@ class JobFolders {
   void KeepWithinBytes();
 
   const std::string work_dir_;
-  const JobFoldersOptions options_;
+  const JobDirectoriesOptions options_;
   const Hosted hosted_;
   Mutex mutex_;
   CondVar changed_;

@@ -1,4 +1,4 @@
-#include "coordinator/job_folder.h"
+#include "coordinator/job_directory.h"
 
 #include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
@@ -15,8 +15,8 @@ int64_t SavedStep(const v1::Job& job) {
   return job.checkpoints().empty() ? 0 : job.checkpoints().rbegin()->step();
 }
 
-// Whether it had the folder after the other's end, and not before. What it did there earlier is no loss: the
-// other was let in after it, and has had the folder since.
+// Whether it had the directory after the other's end, and not before. What it did there earlier is no loss:
+// the other was let in after it, and has had the directory since.
 bool CameAfter(const v1::Job& job, const v1::Job& ended) {
   if (job.create_unix_nanos() >= ended.end_unix_nanos()) return true;
   return !job.checkpoints().empty() && job.checkpoints().rbegin()->unix_nanos() >= ended.end_unix_nanos();
@@ -28,37 +28,37 @@ std::string Is(const v1::Job& job) {
 
 }  // namespace
 
-std::string FolderOf(const v1::JobSpec& spec) {
+std::string DirectoryOf(const v1::JobSpec& spec) {
   const std::string& dir = spec.checkpoint().dir();
   if (dir.empty()) return "";
-  std::string folder;
+  std::string directory;
   for (const absl::string_view part : absl::StrSplit(dir, '/', absl::SkipEmpty())) {
-    if (part != ".") absl::StrAppend(&folder, "/", part);
+    if (part != ".") absl::StrAppend(&directory, "/", part);
   }
-  return folder.empty() ? "/" : folder;
+  return directory.empty() ? "/" : directory;
 }
 
-Violation FolderIsTaken(const v1::Job& holder) {
+Violation DirectoryIsTaken(const v1::Job& holder) {
   Violation fault;
   fault.rule = "checkpoint_dir_taken";
   fault.field = "checkpoint.dir";
-  fault.reason = absl::StrCat(FolderOf(holder.spec()), " belongs to ", Is(holder),
+  fault.reason = absl::StrCat(DirectoryOf(holder.spec()), " belongs to ", Is(holder),
                               ": what another job saves there keeps that one from going on");
   const std::string ends = absl::StrCat("end that one first: fsdpctl cancel ", holder.id(), " --wait");
-  fault.fix = absl::StrCat("choose another folder, or ",
+  fault.fix = absl::StrCat("choose another directory, or ",
                            holder.state() == v1::JOB_STATE_CANCELLING ? "wait until it has ended" : ends);
   return fault;
 }
 
-std::string WhyFolderIsLost(const v1::Job& ended, const std::vector<v1::Job>& sharing) {
-  const std::string folder = FolderOf(ended.spec());
+std::string WhyDirectoryIsLost(const v1::Job& ended, const std::vector<v1::Job>& sharing) {
+  const std::string directory = DirectoryOf(ended.spec());
   const int64_t saved = SavedStep(ended);
   // Where it begins with what somebody else saved, its ranks alone know after which step.
   const bool begins_elsewhere = saved == 0 && !ended.spec().checkpoint().load().empty();
   for (const v1::Job& other : sharing) {
     if (other.id() == ended.id()) continue;
     if (!IsEnded(other.state())) {
-      return absl::StrCat("its checkpoint.dir ", folder, " belongs to ", Is(other),
+      return absl::StrCat("its checkpoint.dir ", directory, " belongs to ", Is(other),
                           ": retry this one once that one has ended");
     }
     if (begins_elsewhere || SavedStep(other) <= saved || !CameAfter(other, ended)) continue;
@@ -66,7 +66,7 @@ std::string WhyFolderIsLost(const v1::Job& ended, const std::vector<v1::Job>& sh
                                                       "` with another checkpoint.dir from that")
                                        : std::string();
     return absl::StrCat(
-        "job ", other.id(), " has taken its checkpoint.dir ", folder, " and saved step ", SavedStep(other),
+        "job ", other.id(), " has taken its checkpoint.dir ", directory, " and saved step ", SavedStep(other),
         " there, after ", saved > 0 ? absl::StrCat("step ", saved, " of this one") : "its own beginning",
         ": `fsdpctl submit --from ", other.id(), "` goes on from the newer one", here,
         "; or move the checkpoints of ", other.id(), " elsewhere and `fsdpctl delete ", other.id(), "`");

@@ -1,4 +1,4 @@
-#include "fsdp/engine/folder_lock.h"
+#include "fsdp/engine/directory_lock.h"
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
@@ -22,9 +22,9 @@
 #include "base/ids.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "fsdp/checkpoint/directory_fault.h"
 #include "fsdp/checkpoint/durable_file.h"
-#include "fsdp/checkpoint/folder_fault.h"
-#include "fsdp/checkpoint/job_folder.h"
+#include "fsdp/checkpoint/job_directory.h"
 #include "fsdp/comm/peer_lost.h"
 #include "fsdp/engine/bad_step.h"
 #include "fsdp/engine/rank_fault.h"
@@ -41,10 +41,10 @@ constexpr absl::Duration kLongestUnseen = absl::Seconds(10);
 // A holder signs right after it has the lock; until then the file names the holder before it.
 constexpr absl::Duration kLongestUnsigned = absl::Seconds(1);
 constexpr char kLockName[] = ".fsdpd_lock";
-constexpr char kFolderKey[] = "save/folder";
+constexpr char kDirectoryKey[] = "save/directory";
 constexpr char kNoJob[] = "-";
 constexpr char kUnwritten[] = "unwritten";
-constexpr char kNoFolder[] = "failed: ";  // And why.
+constexpr char kNoDirectory[] = "failed: ";  // And why.
 constexpr char kSaidPrefix[] = ".fsdpd_said.";
 
 std::string HostName() {
@@ -73,11 +73,11 @@ bool WasRemoved(const std::string& path, int file) {
 
 }  // namespace
 
-std::string FolderLock::path() const { return absl::StrCat(options_.dir, "/", kLockName); }
-std::string FolderLock::said_dir() const { return absl::StrCat(options_.dir, "/", kSaidPrefix, token_); }
+std::string DirectoryLock::path() const { return absl::StrCat(options_.dir, "/", kLockName); }
+std::string DirectoryLock::said_dir() const { return absl::StrCat(options_.dir, "/", kSaidPrefix, token_); }
 
-absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(Options options) {
-  std::unique_ptr<FolderLock> lock(new FolderLock(std::move(options)));
+absl::StatusOr<std::unique_ptr<DirectoryLock>> DirectoryLock::Take(Options options) {
+  std::unique_ptr<DirectoryLock> lock(new DirectoryLock(std::move(options)));
   const bool is_first = lock->options_.rank == 0;
   absl::Status status = lock->Make();
   const bool of_path = !status.ok() && !absl::IsUnavailable(status);
@@ -85,43 +85,44 @@ absl::StatusOr<std::unique_ptr<FolderLock>> FolderLock::Take(Options options) {
   if (status.ok()) return lock;
   // No other rank waits for what does not come.
   const std::string why = CutText(status.message(), kMaxErrorBytes);
-  if (is_first) lock->options_.store->Set(kFolderKey, kNoFolder + why).IgnoreError();
+  if (is_first) lock->options_.store->Set(kDirectoryKey, kNoDirectory + why).IgnoreError();
   const absl::Status told = Annotated(status, "checkpoint.dir: ");
   return of_path ? BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/false, told) : told;
 }
 
-FolderLock::~FolderLock() {
+DirectoryLock::~DirectoryLock() {
   // Only this attempt's messages: a later attempt may hold the lock by now (CheckHeld()).
   std::error_code error;
   if (locked_) std::filesystem::remove_all(said_dir(), error);
   if (lock_ >= 0) close(lock_);
 }
 
-absl::Status FolderLock::Make() {
+absl::Status DirectoryLock::Make() {
   const std::string& dir = options_.dir;
   if (options_.has_checkpoints && access(dir.c_str(), F_OK) != 0 && errno == ENOENT) return absl::OkStatus();
-  FSDPD_RETURN_IF_ERROR(MakeFolder(dir));
+  FSDPD_RETURN_IF_ERROR(MakeDirectory(dir));
   return access(dir.c_str(), W_OK | X_OK) == 0 ? absl::OkStatus()
-                                               : FolderFault(absl::StrCat("write to ", dir), errno);
+                                               : DirectoryFault(absl::StrCat("write to ", dir), errno);
 }
 
-absl::Status FolderLock::TakeAsFirst() {
+absl::Status DirectoryLock::TakeAsFirst() {
   // ChooseCheckpoint() reports a directory that is missing.
-  if (access(options_.dir.c_str(), F_OK) != 0) return options_.store->Set(kFolderKey, kUnwritten);
+  if (access(options_.dir.c_str(), F_OK) != 0) return options_.store->Set(kDirectoryKey, kUnwritten);
   FSDPD_RETURN_IF_ERROR(Lock(kLongestHold));
   token_ = NewToken();
   const absl::Status written = Sign();
   // A full disk may have space again when there is a checkpoint to write.
   if (!written.ok()) {
-    LogWarning("whether all nodes share the folder is not known: %s", written.message());
+    LogWarning("whether all nodes share the directory is not known: %s", written.message());
     token_.clear();
   }
-  return options_.store->Set(kFolderKey, written.ok() ? token_ : kUnwritten);
+  return options_.store->Set(kDirectoryKey, written.ok() ? token_ : kUnwritten);
 }
 
-absl::Status FolderLock::AwaitFirst() {
-  FSDPD_ASSIGN_OR_RETURN(const std::string token, GetFrom(options_.store, 0, kFolderKey, kLongestFileWait));
-  if (absl::string_view why = token; absl::ConsumePrefix(&why, kNoFolder))
+absl::Status DirectoryLock::AwaitFirst() {
+  FSDPD_ASSIGN_OR_RETURN(const std::string token,
+                         GetFrom(options_.store, 0, kDirectoryKey, kLongestFileWait));
+  if (absl::string_view why = token; absl::ConsumePrefix(&why, kNoDirectory))
     return PeerLostError(absl::StrCat("rank 0: ", why));
   if (token == kUnwritten) return absl::OkStatus();
   const auto begin = std::chrono::steady_clock::now();
@@ -139,7 +140,7 @@ absl::Status FolderLock::AwaitFirst() {
 
 // A rank 0 of an attempt before may live on for a while, on a node that was lost. The kernel drops the locks
 // of a process that ends: only a holder that has signed on this host is known to be alive.
-absl::Status FolderLock::Lock(absl::Duration longest_foreign) {
+absl::Status DirectoryLock::Lock(absl::Duration longest_foreign) {
   const std::string path = this->path();
   lock_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
   if (lock_ < 0 && (errno == ENOSPC || errno == EDQUOT)) return absl::OkStatus();
@@ -186,7 +187,7 @@ absl::Status FolderLock::Lock(absl::Duration longest_foreign) {
 }
 
 // The other ranks look for it.
-absl::Status FolderLock::Sign() {
+absl::Status DirectoryLock::Sign() {
   const std::string path = this->path();
   const std::string content =
       absl::StrCat(options_.job.empty() ? kNoJob : options_.job, " ", token_, " ", HostName(), "\n");
@@ -199,21 +200,21 @@ absl::Status FolderLock::Sign() {
   return fsync(lock_) == 0 ? absl::OkStatus() : ErrnoStatus(absl::StrCat("fsync ", path));
 }
 
-// Rank 0's, before it writes: the folder may have been removed with its lock, and another run have taken the
-// one that was made since.
-absl::Status FolderLock::Keep() {
+// Rank 0's, before it writes: the directory may have been removed with its lock, and another run have taken
+// the one that was made since.
+absl::Status DirectoryLock::Keep() {
   const std::string& dir = options_.dir;
   const std::string path = this->path();
   if (!locked_) return absl::OkStatus();
   if (!WasRemoved(path, lock_)) return CheckHeld();
   const std::string found = HolderOf(path).token;
   if (!found.empty() && found == token_) return absl::OkStatus();  // File systems may number files anew.
-  FSDPD_RETURN_IF_ERROR(MakeFolder(dir));
+  FSDPD_RETURN_IF_ERROR(MakeDirectory(dir));
   const int held = std::exchange(lock_, -1);
   const absl::Status taken = Lock(kLongestUnsigned);  // Of a run that was faster, and is alive.
   if (lock_ >= 0 && taken.ok()) {
     close(held);
-    LogWarning("%s was removed while the job trains: the folder is another, or empty", path);
+    LogWarning("%s was removed while the job trains: the directory is another, or empty", path);
     if (const absl::Status signed_anew = Sign(); !signed_anew.ok()) LogWarning("%s", signed_anew.message());
     return absl::OkStatus();
   }
@@ -226,7 +227,7 @@ absl::Status FolderLock::Keep() {
       absl::StrCat(dir, " was removed while the job trains, and is not its own any more: ", taken.message()));
 }
 
-absl::Status FolderLock::CheckHeld() const {
+absl::Status DirectoryLock::CheckHeld() const {
   const Holder holder = HolderOf(path());
   if (token_.empty() || holder.token.empty() || holder.token == token_) return absl::OkStatus();
   return absl::FailedPreconditionError(
@@ -234,7 +235,7 @@ absl::Status FolderLock::CheckHeld() const {
                    holder.Where(), ": this one no longer writes there"));
 }
 
-absl::Status FolderLock::Clear(const std::vector<std::string>& damaged) {
+absl::Status DirectoryLock::Clear(const std::vector<std::string>& damaged) {
   for (const std::string& path : damaged) {
     FSDPD_RETURN_IF_ERROR(SetAside(path));
     LogWarning("%s is damaged, and kept as %s.damaged", path, path);
@@ -252,14 +253,14 @@ absl::Status FolderLock::Clear(const std::vector<std::string>& damaged) {
 }
 
 // What is left of them there is in nobody's way.
-void FolderLock::RemoveSaid() const {
+void DirectoryLock::RemoveSaid() const {
   std::error_code error;
-  std::vector<std::filesystem::path> folders;
+  std::vector<std::filesystem::path> directories;
   for (std::filesystem::directory_iterator it(options_.dir, error), end; !error && it != end;
        it.increment(error)) {
-    if (absl::StartsWith(it->path().filename().string(), kSaidPrefix)) folders.push_back(it->path());
+    if (absl::StartsWith(it->path().filename().string(), kSaidPrefix)) directories.push_back(it->path());
   }
-  for (const std::filesystem::path& folder : folders) std::filesystem::remove_all(folder, error);
+  for (const std::filesystem::path& directory : directories) std::filesystem::remove_all(directory, error);
 }
 
 }  // namespace fsdpd

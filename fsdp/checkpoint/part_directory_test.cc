@@ -1,4 +1,4 @@
-#include "fsdp/checkpoint/part_folder.h"
+#include "fsdp/checkpoint/part_directory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,42 +17,43 @@ namespace {
 constexpr char kMark[] = "mark.json";
 
 // As who begins anew.
-absl::StatusOr<std::unique_ptr<PartFolder>> Begin(const std::string& target, const std::string& mark = "") {
-  absl::StatusOr<std::unique_ptr<PartFolder>> folder = PartFolder::Create(target, mark);
-  if (!folder.ok()) return folder;
-  if (const absl::Status cleared = (*folder)->KeepOnly({}); !cleared.ok()) return cleared;
-  return folder;
+absl::StatusOr<std::unique_ptr<PartDirectory>> Begin(const std::string& target,
+                                                     const std::string& mark = "") {
+  absl::StatusOr<std::unique_ptr<PartDirectory>> directory = PartDirectory::Create(target, mark);
+  if (!directory.ok()) return directory;
+  if (const absl::Status cleared = (*directory)->KeepOnly({}); !cleared.ok()) return cleared;
+  return directory;
 }
 
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-TEST(PartFolder, IsThereWhenItIsCommitted) {
+TEST(PartDirectory, IsThereWhenItIsCommitted) {
   TempDir dir;
   const std::string target = dir.File("out");
   {
-    const auto folder = Begin(target + "/");
-    ASSERT_TRUE(folder.ok()) << folder.status();
-    WriteFileOf((*folder)->path() + "/model.safetensors", "x");
+    const auto directory = Begin(target + "/");
+    ASSERT_TRUE(directory.ok()) << directory.status();
+    WriteFileOf((*directory)->path() + "/model.safetensors", "x");
     EXPECT_FALSE(fs::exists(target));
-    ASSERT_TRUE((*folder)->Commit().ok());
+    ASSERT_TRUE((*directory)->Commit().ok());
   }
   EXPECT_EQ(ReadFileOf(target + "/model.safetensors"), "x");
   EXPECT_FALSE(fs::exists(target + ".part"));
 }
 
-TEST(PartFolder, WhatIsReplacedStaysUntilThen) {
+TEST(PartDirectory, WhatIsReplacedStaysUntilThen) {
   TempDir dir;
   const std::string target = dir.File("out");
   fs::create_directories(target);
   WriteFileOf(target + "/old", "x");
   for (const bool commits : {false, true}) {
-    const auto folder = Begin(target, kMark);
-    ASSERT_TRUE(folder.ok()) << folder.status();
-    WriteFileOf((*folder)->path() + "/model.safetensors", "y");
+    const auto directory = Begin(target, kMark);
+    ASSERT_TRUE(directory.ok()) << directory.status();
+    WriteFileOf((*directory)->path() + "/model.safetensors", "y");
     EXPECT_EQ(ReadFileOf(target + "/old"), "x");
     if (commits) {
-      ASSERT_TRUE((*folder)->Commit().ok());
+      ASSERT_TRUE((*directory)->Commit().ok());
     }
   }
   EXPECT_FALSE(fs::exists(target + "/old"));
@@ -61,7 +62,7 @@ TEST(PartFolder, WhatIsReplacedStaysUntilThen) {
   EXPECT_FALSE(fs::exists(target + ".part"));
 }
 
-// What the kernel tells of names in a folder, one after the other: "from out.part", "to out".
+// What the kernel tells of names in a directory, one after the other: "from out.part", "to out".
 std::string MovesIn(int inotify) {
   std::string moves;
   alignas(inotify_event) char events[4096];
@@ -75,17 +76,17 @@ std::string MovesIn(int inotify) {
 }
 
 // Readers see the one or the other whenever they look: one call moves both.
-TEST(PartFolder, WhatIsReplacedAndTheNewOneChangePlacesAtOnce) {
+TEST(PartDirectory, WhatIsReplacedAndTheNewOneChangePlacesAtOnce) {
   TempDir dir;
   const std::string target = dir.File("out");
   fs::create_directories(target);
   WriteFileOf(target + "/old", "x");
   const int inotify = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
   ASSERT_GE(inotify, 0);
-  const auto folder = PartFolder::Create(target, kMark);
-  ASSERT_TRUE(folder.ok()) << folder.status();
+  const auto directory = PartDirectory::Create(target, kMark);
+  ASSERT_TRUE(directory.ok()) << directory.status();
   ASSERT_GE(inotify_add_watch(inotify, dir.path().c_str(), IN_MOVE), 0);
-  ASSERT_TRUE((*folder)->Commit().ok());
+  ASSERT_TRUE((*directory)->Commit().ok());
   const std::string moves = MovesIn(inotify);
   close(inotify);
   EXPECT_EQ(moves,
@@ -95,7 +96,7 @@ TEST(PartFolder, WhatIsReplacedAndTheNewOneChangePlacesAtOnce) {
 }
 
 // Where the file system could not exchange both, and the machine went down between two renames.
-TEST(PartFolder, WhatWasReplacedComesBackWhenTheNewOneDidNot) {
+TEST(PartDirectory, WhatWasReplacedComesBackWhenTheNewOneDidNot) {
   TempDir dir;
   const std::string target = dir.File("out");
   fs::create_directories(target + ".replaced");
@@ -107,91 +108,91 @@ TEST(PartFolder, WhatWasReplacedComesBackWhenTheNewOneDidNot) {
   EXPECT_FALSE(fs::exists(target + ".part"));
 }
 
-TEST(PartFolder, WhatWasReplacedByOneThatWasKilledGoesWithAllThatWasPutIntoIt) {
+TEST(PartDirectory, WhatWasReplacedByOneThatWasKilledGoesWithAllThatWasPutIntoIt) {
   TempDir dir;
   const std::string target = dir.File("out"), part = target + ".part";
   fs::create_directories(target);
   WriteFileOf(target + "/mark.json", "new");
-  fs::create_directories(part + "/folder");
+  fs::create_directories(part + "/directory");
   WriteFileOf(part + "/mark.json", "old");
   WriteFileOf(part + "/merges.txt", "somebody's");
-  WriteFileOf(part + "/folder/file", "somebody's");
-  const auto folder = Begin(target, kMark);
-  ASSERT_TRUE(folder.ok()) << folder.status();
+  WriteFileOf(part + "/directory/file", "somebody's");
+  const auto directory = Begin(target, kMark);
+  ASSERT_TRUE(directory.ok()) << directory.status();
   EXPECT_TRUE(fs::is_empty(part));
   EXPECT_EQ(ReadFileOf(target + "/mark.json"), "new");
 }
 
-TEST(PartFolder, TheFolderThatSomebodyIsInIsThereAlready) {
+TEST(PartDirectory, TheDirectoryThatSomebodyIsInIsThereAlready) {
   TempDir dir;
   fs::create_directories(dir.File("here"));
-  const absl::Status here = PartFolder::Create(dir.File("here/.")).status();
+  const absl::Status here = PartDirectory::Create(dir.File("here/.")).status();
   EXPECT_THAT(here.message(), HasSubstr("here/.: is there already")) << here;
   EXPECT_TRUE(fs::exists(dir.File("here")));
 }
 
-TEST(PartFolder, WithoutACommitNothingIsLeft) {
+TEST(PartDirectory, WithoutACommitNothingIsLeft) {
   TempDir dir;
   {
-    const auto folder = Begin(dir.File("out"));
-    ASSERT_TRUE(folder.ok()) << folder.status();
-    WriteFileOf((*folder)->path() + "/__0_0.distcp", "x");
+    const auto directory = Begin(dir.File("out"));
+    ASSERT_TRUE(directory.ok()) << directory.status();
+    WriteFileOf((*directory)->path() + "/__0_0.distcp", "x");
   }
   EXPECT_TRUE(fs::is_empty(dir.path()));
 }
 
-TEST(PartFolder, WhatAKilledOneLeftIsNotUsed) {
+TEST(PartDirectory, WhatAKilledOneLeftIsNotUsed) {
   TempDir dir;
   fs::create_directory(dir.File("out.part"));
   for (const char* name : {".metadata", "__0_0.distcp.x.part", "model.safetensors", "config.json.tmp"}) {
     WriteFileOf(dir.File("out.part") + "/" + name, "old");
   }
-  const auto folder = Begin(dir.File("out"));
-  ASSERT_TRUE(folder.ok()) << folder.status();
-  EXPECT_TRUE(fs::is_empty((*folder)->path()));
+  const auto directory = Begin(dir.File("out"));
+  ASSERT_TRUE(directory.ok()) << directory.status();
+  EXPECT_TRUE(fs::is_empty((*directory)->path()));
 }
 
-TEST(PartFolder, WhatIsKeptOutlivesIt) {
+TEST(PartDirectory, WhatIsKeptOutlivesIt) {
   TempDir dir;
   const std::string part = dir.File("out.part");
   {
-    const auto folder = Begin(dir.File("out"));
-    ASSERT_TRUE(folder.ok()) << folder.status();
+    const auto directory = Begin(dir.File("out"));
+    ASSERT_TRUE(directory.ok()) << directory.status();
     for (const char* name : {"__0_0.distcp", "__0_1.distcp", "__0_2.distcp.x.part"})
       WriteFileOf(part + "/" + name, name);
-    (*folder)->Keep("__0_0.distcp");
-    (*folder)->Keep("__0_1.distcp");
+    (*directory)->Keep("__0_0.distcp");
+    (*directory)->Keep("__0_1.distcp");
   }
   EXPECT_FALSE(fs::exists(part + "/__0_2.distcp.x.part"));
   {
-    const auto folder = PartFolder::Create(dir.File("out"));
-    ASSERT_TRUE(folder.ok()) << folder.status();
+    const auto directory = PartDirectory::Create(dir.File("out"));
+    ASSERT_TRUE(directory.ok()) << directory.status();
   }
   EXPECT_EQ(ReadFileOf(part + "/__0_1.distcp"), "__0_1.distcp") << "who only looks removes nothing";
   {
-    const auto folder = PartFolder::Create(dir.File("out"));
-    ASSERT_TRUE(folder.ok()) << folder.status();
-    ASSERT_TRUE((*folder)->KeepOnly({"__0_0.distcp"}).ok());
+    const auto directory = PartDirectory::Create(dir.File("out"));
+    ASSERT_TRUE(directory.ok()) << directory.status();
+    ASSERT_TRUE((*directory)->KeepOnly({"__0_0.distcp"}).ok());
     EXPECT_FALSE(fs::exists(part + "/__0_1.distcp"));
-    ASSERT_TRUE((*folder)->Commit().ok());
+    ASSERT_TRUE((*directory)->Commit().ok());
   }
   EXPECT_EQ(ReadFileOf(dir.File("out") + "/__0_0.distcp"), "__0_0.distcp");
 }
 
-// A folder may happen to have that name.
-TEST(PartFolder, FilesOfSomebodyElseAreNotRemoved) {
+// A directory may happen to have that name.
+TEST(PartDirectory, FilesOfSomebodyElseAreNotRemoved) {
   TempDir dir;
   fs::create_directory(dir.File("out.part"));
   WriteFileOf(dir.File("out.part") + "/__0_0.distcp", "old");
   WriteFileOf(dir.File("out.part") + "/thesis.tex", "mine");
-  const auto folder = Begin(dir.File("out"));
-  EXPECT_TRUE(absl::IsFailedPrecondition(folder.status())) << folder.status();
-  EXPECT_THAT(folder.status().message(), HasSubstr("thesis.tex"));
+  const auto directory = Begin(dir.File("out"));
+  EXPECT_TRUE(absl::IsFailedPrecondition(directory.status())) << directory.status();
+  EXPECT_THAT(directory.status().message(), HasSubstr("thesis.tex"));
   EXPECT_EQ(ReadFileOf(dir.File("out.part") + "/thesis.tex"), "mine");
   EXPECT_EQ(ReadFileOf(dir.File("out.part") + "/__0_0.distcp"), "old");
 }
 
-TEST(PartFolder, TwoAtOneTargetAreKeptApart) {
+TEST(PartDirectory, TwoAtOneTargetAreKeptApart) {
   TempDir dir;
   const auto first = Begin(dir.File("out"));
   ASSERT_TRUE(first.ok());
@@ -201,21 +202,21 @@ TEST(PartFolder, TwoAtOneTargetAreKeptApart) {
   EXPECT_EQ(ReadFileOf((*first)->path() + "/model.safetensors"), "x");
 }
 
-TEST(PartFolder, WhatIsThereIsKept) {
+TEST(PartDirectory, WhatIsThereIsKept) {
   TempDir dir;
   fs::create_directory(dir.File("empty"));
   fs::create_directory(dir.File("full"));
   WriteFileOf(dir.File("full") + "/x", "x");
   EXPECT_TRUE(Begin(dir.File("empty")).ok());
   for (const std::string& target : {dir.File("full"), dir.File("full") + "/x"}) {
-    const auto folder = Begin(target);
-    EXPECT_TRUE(absl::IsAlreadyExists(folder.status())) << folder.status();
+    const auto directory = Begin(target);
+    EXPECT_TRUE(absl::IsAlreadyExists(directory.status())) << directory.status();
   }
   EXPECT_EQ(ReadFileOf(dir.File("full") + "/x"), "x");
   EXPECT_FALSE(Begin(dir.File("absent/out")).ok());
 }
 
-TEST(PartFolder, ADiskWithoutRoomIsToldBefore) {
+TEST(PartDirectory, ADiskWithoutRoomIsToldBefore) {
   TempDir dir;
   EXPECT_TRUE(CheckFreeSpace(dir.File("out"), 1).ok());
   const absl::Status full = CheckFreeSpace(dir.File("out"), int64_t{1} << 60);
@@ -223,12 +224,12 @@ TEST(PartFolder, ADiskWithoutRoomIsToldBefore) {
   EXPECT_THAT(full.message(), HasSubstr("are needed, and "));
 }
 
-TEST(PartFolder, BelowAFileIsSaidToBeThat) {
+TEST(PartDirectory, BelowAFileIsSaidToBeThat) {
   TempDir dir;
   WriteFileOf(dir.File("file"), "x");
-  const absl::Status below = PartFolder::Create(dir.File("file/out")).status();
+  const absl::Status below = PartDirectory::Create(dir.File("file/out")).status();
   EXPECT_THAT(below.message(), HasSubstr("file/out: Not a directory")) << below;
-  const absl::Status itself = PartFolder::Create(dir.File("file")).status();
+  const absl::Status itself = PartDirectory::Create(dir.File("file")).status();
   EXPECT_THAT(itself.message(), HasSubstr("file: is there already")) << itself;
 }
 

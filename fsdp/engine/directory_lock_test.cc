@@ -1,4 +1,4 @@
-#include "fsdp/engine/folder_lock.h"
+#include "fsdp/engine/directory_lock.h"
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
@@ -18,7 +18,7 @@
 
 #include "base/log.h"
 #include "base/temp_dir.h"
-#include "fsdp/checkpoint/job_folder.h"
+#include "fsdp/checkpoint/job_directory.h"
 #include "fsdp/comm/peer_lost.h"
 #include "fsdp/engine/rank_fault.h"
 
@@ -32,8 +32,9 @@ namespace fs = std::filesystem;
 
 const std::atomic<bool> never{false};
 
-FolderLock::Options Of(const std::string& dir, Store* store, int64_t rank = 0, const std::string& job = "") {
-  FolderLock::Options options;
+DirectoryLock::Options Of(const std::string& dir, Store* store, int64_t rank = 0,
+                          const std::string& job = "") {
+  DirectoryLock::Options options;
   options.dir = dir;
   options.job = job;
   options.rank = rank;
@@ -58,12 +59,12 @@ class LockLog {
   std::vector<std::string> lines_;
 };
 
-absl::Status Take(const FolderLock::Options& options) { return FolderLock::Take(options).status(); }
+absl::Status Take(const DirectoryLock::Options& options) { return DirectoryLock::Take(options).status(); }
 
-TEST(FolderLock, AFolderIsOneRunsAtATime) {
+TEST(DirectoryLock, ADirectoryIsOneRunsAtATime) {
   const TempDir dir;
   LocalStore store, other;
-  auto first = FolderLock::Take(Of(dir.path(), &store, 0, "first"));
+  auto first = DirectoryLock::Take(Of(dir.path(), &store, 0, "first"));
   ASSERT_TRUE(first.ok()) << first.status();
   const absl::Status refused = Take(Of(dir.path(), &other, 0, "second"));
   EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
@@ -100,12 +101,12 @@ class LockedElsewhere {
 };
 
 // Two jobs started at the same moment: the lock file still named a job that had ended before both.
-TEST(FolderLock, NamesTheHolderAndNotTheOneBeforeItThatHadSigned) {
+TEST(DirectoryLock, NamesTheHolderAndNotTheOneBeforeItThatHadSigned) {
   const TempDir dir;
   LockedElsewhere first(dir, "ended-before token host\n");
   LocalStore store;
   FakeClock clock;
-  FolderLock::Options second = Of(dir.path(), &store, 0, "second");
+  DirectoryLock::Options second = Of(dir.path(), &store, 0, "second");
   second.clock = &clock;
   LockLog log([&] {
     char host[HOST_NAME_MAX + 1] = {};
@@ -117,7 +118,7 @@ TEST(FolderLock, NamesTheHolderAndNotTheOneBeforeItThatHadSigned) {
 }
 
 // A file server held the lock of a lost node for 90 s more, and a new job there failed after one.
-TEST(FolderLock, ALockOfAHolderThatMayBeGoneIsWaitedForAsOneOfAnEarlierAttempt) {
+TEST(DirectoryLock, ALockOfAHolderThatMayBeGoneIsWaitedForAsOneOfAnEarlierAttempt) {
   for (const char* content : {"ended token lost-node\n", "- token lost-node\n", ""}) {
     for (const bool goes : {true, false}) {
       SCOPED_TRACE(absl::StrCat(content, goes));
@@ -125,7 +126,7 @@ TEST(FolderLock, ALockOfAHolderThatMayBeGoneIsWaitedForAsOneOfAnEarlierAttempt) 
       LockedElsewhere gone(dir, content);
       LocalStore store;
       FakeClock clock;
-      FolderLock::Options options = Of(dir.path(), &store);
+      DirectoryLock::Options options = Of(dir.path(), &store);
       options.clock = &clock;
       LockLog log([&] {
         clock.Advance(goes ? absl::Seconds(170) : absl::Seconds(190));
@@ -144,12 +145,12 @@ TEST(FolderLock, ALockOfAHolderThatMayBeGoneIsWaitedForAsOneOfAnEarlierAttempt) 
 }
 
 // It was logged as 180 whatever had passed, and how long it took was not logged.
-TEST(FolderLock, TheSecondsThatAreLoggedAreThoseOfTheWait) {
+TEST(DirectoryLock, TheSecondsThatAreLoggedAreThoseOfTheWait) {
   const TempDir dir;
   LockedElsewhere gone(dir, "first token lost-node\n");
   LocalStore store;
   FakeClock clock;
-  FolderLock::Options options = Of(dir.path(), &store, 0, "third");
+  DirectoryLock::Options options = Of(dir.path(), &store, 0, "third");
   options.clock = &clock;
   int holders = 0;
   LockLog log([&] {
@@ -164,10 +165,10 @@ TEST(FolderLock, TheSecondsThatAreLoggedAreThoseOfTheWait) {
 }
 
 // A file server drops the locks of a node that was lost: its rank 0 may live on.
-TEST(FolderLock, AHolderWhoseLockWentToALaterAttemptKeepsNothing) {
+TEST(DirectoryLock, AHolderWhoseLockWentToALaterAttemptKeepsNothing) {
   const TempDir dir;
   LocalStore store;
-  auto lock = FolderLock::Take(Of(dir.path(), &store, 0, "job"));
+  auto lock = DirectoryLock::Take(Of(dir.path(), &store, 0, "job"));
   ASSERT_TRUE(lock.ok()) << lock.status();
   EXPECT_TRUE((*lock)->Keep().ok());
   std::ofstream(dir.File(".fsdpd_lock")) << "job another-token there\n";
@@ -182,12 +183,12 @@ TEST(FolderLock, AHolderWhoseLockWentToALaterAttemptKeepsNothing) {
   EXPECT_TRUE(fs::exists(later)) << "the later attempt's ranks save through it";
 }
 
-TEST(FolderLock, AnAttemptWaitsForTheOneBefore) {
+TEST(DirectoryLock, AnAttemptWaitsForTheOneBefore) {
   const TempDir dir;
   LocalStore store, other;
-  auto first = FolderLock::Take(Of(dir.path(), &store, 0, "job"));
+  auto first = DirectoryLock::Take(Of(dir.path(), &store, 0, "job"));
   ASSERT_TRUE(first.ok()) << first.status();
-  FolderLock::Options second = Of(dir.path(), &other, 0, "job");
+  DirectoryLock::Options second = Of(dir.path(), &other, 0, "job");
   LockLog log([&] { first->reset(); });
   EXPECT_TRUE(Take(second).ok());
   ASSERT_FALSE(log.lines().empty());
@@ -195,7 +196,7 @@ TEST(FolderLock, AnAttemptWaitsForTheOneBefore) {
 }
 
 // What another run reads, or writes, must not go since this one was started there.
-TEST(FolderLock, OnlyWhoHoldsTheFolderRemovesAndRenames) {
+TEST(DirectoryLock, OnlyWhoHoldsTheDirectoryRemovesAndRenames) {
   const TempDir dir;
   const std::string damaged = CheckpointPath(dir.path(), 3), part = "/__1_0.distcp.abc.part";
   for (const int64_t step : {3, 6}) {
@@ -208,7 +209,7 @@ TEST(FolderLock, OnlyWhoHoldsTheFolderRemovesAndRenames) {
   LockedElsewhere other(dir, "");
   LocalStore store;
   FakeClock clock;
-  FolderLock::Options refused = Of(dir.path(), &store);
+  DirectoryLock::Options refused = Of(dir.path(), &store);
   refused.clock = &clock;
   {
     LockLog log([&] { clock.Advance(absl::Minutes(4)); });
@@ -219,7 +220,7 @@ TEST(FolderLock, OnlyWhoHoldsTheFolderRemovesAndRenames) {
   EXPECT_TRUE(fs::exists(CheckpointPath(dir.path(), 6) + part));
   other.Release();
   LocalStore free;
-  const auto lock = FolderLock::Take(Of(dir.path(), &free));
+  const auto lock = DirectoryLock::Take(Of(dir.path(), &free));
   ASSERT_TRUE(lock.ok()) << lock.status();
   ASSERT_TRUE((*lock)->Clear({damaged}).ok());
   EXPECT_TRUE(fs::exists(damaged + ".damaged/.metadata"));
@@ -229,7 +230,7 @@ TEST(FolderLock, OnlyWhoHoldsTheFolderRemovesAndRenames) {
   EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 6) + part));
 }
 
-TEST(FolderLock, AFolderThatNodesDoNotShareIsKnownBeforeTheFirstStep) {
+TEST(DirectoryLock, ADirectoryThatNodesDoNotShareIsKnownBeforeTheFirstStep) {
   const TempDir dir, elsewhere;
   LocalStore store;
   ASSERT_TRUE(Take(Of(dir.path(), &store)).ok());
@@ -239,11 +240,11 @@ TEST(FolderLock, AFolderThatNodesDoNotShareIsKnownBeforeTheFirstStep) {
 }
 
 // It is not mounted: on the local disk its place would be taken by an empty one.
-TEST(FolderLock, AMissingFolderOfAJobThatHasCheckpointsIsNotMade) {
+TEST(DirectoryLock, AMissingDirectoryOfAJobThatHasCheckpointsIsNotMade) {
   const TempDir root;
   const std::string dir = root.File("run");
   LocalStore store;
-  FolderLock::Options options = Of(dir, &store);
+  DirectoryLock::Options options = Of(dir, &store);
   options.has_checkpoints = true;
   EXPECT_TRUE(Take(options).ok());
   options.rank = 1;

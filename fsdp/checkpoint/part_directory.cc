@@ -1,4 +1,4 @@
-#include "fsdp/checkpoint/part_folder.h"
+#include "fsdp/checkpoint/part_directory.h"
 
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
@@ -19,15 +19,15 @@
 #include "base/check.h"
 #include "base/errno_status.h"
 #include "base/text.h"
+#include "fsdp/checkpoint/directory_path.h"
 #include "fsdp/checkpoint/durable_file.h"
-#include "fsdp/checkpoint/folder_path.h"
 
 namespace fsdpd {
 namespace {
 
 constexpr absl::string_view kSuffix = ".part";
 constexpr absl::string_view kReplaced = ".replaced";
-// How what a conversion writes ends: anything else in a folder of that name is somebody's.
+// How what a conversion writes ends: anything else in a directory of that name is somebody's.
 constexpr absl::string_view kOurs[] = {".distcp",
                                        ".part",
                                        ".metadata",
@@ -58,10 +58,10 @@ bool IsOurs(const std::filesystem::directory_entry& entry) {
 }
 
 // Removes nothing where something is no conversion's.
-absl::Status Clear(const std::string& folder, const std::set<std::string>& kept) {
+absl::Status Clear(const std::string& directory, const std::set<std::string>& kept) {
   std::vector<std::string> files;
   std::error_code error;
-  std::filesystem::directory_iterator entry(folder, error);
+  std::filesystem::directory_iterator entry(directory, error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     if (!IsOurs(*entry)) {
       return absl::FailedPreconditionError(absl::StrCat(
@@ -69,7 +69,7 @@ absl::Status Clear(const std::string& folder, const std::set<std::string>& kept)
     }
     if (kept.count(entry->path().filename().string()) == 0) files.push_back(entry->path().string());
   }
-  if (error) return ErrnoStatus(absl::StrCat("list ", folder), error.value());
+  if (error) return ErrnoStatus(absl::StrCat("list ", directory), error.value());
   for (const std::string& file : files) {
     if (unlink(file.c_str()) != 0) return ErrnoStatus(absl::StrCat("remove ", file));
   }
@@ -81,7 +81,7 @@ absl::Status Rename(const std::string& from, const std::string& to) {
   return ErrnoStatus(absl::StrCat("rename ", from, " to ", to));
 }
 
-// The folder at `path` is the open one: it was not renamed between opening and locking.
+// The directory at `path` is the open one: it was not renamed between opening and locking.
 bool IsAt(int fd, const std::string& path) {
   struct stat here, there;
   return fstat(fd, &here) == 0 && stat(path.c_str(), &there) == 0 && here.st_ino == there.st_ino &&
@@ -92,10 +92,10 @@ absl::Status CheckTargetIsFree(const std::string& target) {
   if (rmdir(target.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
   const bool below_a_file = errno == ENOTDIR && access(target.c_str(), F_OK) != 0;
   if (below_a_file) return ErrnoStatus(absl::StrCat("make ", target), ENOTDIR);
-  // EINVAL: it ends in a dot, which is the folder that somebody is in.
+  // EINVAL: it ends in a dot, which is the directory that somebody is in.
   if (errno == ENOTEMPTY || errno == EEXIST || errno == ENOTDIR || errno == EINVAL) {
     return absl::AlreadyExistsError(
-        absl::StrCat(target, ": is there already; name a folder that is not, or remove it"));
+        absl::StrCat(target, ": is there already; name a directory that is not, or remove it"));
   }
   const int why = errno;
   return ErrnoStatus(absl::StrCat(access(target.c_str(), F_OK) == 0 ? "replace " : "make ", target), why);
@@ -128,8 +128,8 @@ absl::Status EmptyMarked(const std::string& part, const std::string& mark) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<PartFolder>> PartFolder::Create(const std::string& target,
-                                                               const std::string& mark, int attempt) {
+absl::StatusOr<std::unique_ptr<PartDirectory>> PartDirectory::Create(const std::string& target,
+                                                                     const std::string& mark, int attempt) {
   const std::string whole = WithoutSlash(target);
   const std::string part = absl::StrCat(whole, attempt > 0 ? absl::StrCat(".", attempt) : "", kSuffix);
   const bool replaces = !mark.empty();
@@ -147,33 +147,33 @@ absl::StatusOr<std::unique_ptr<PartFolder>> PartFolder::Create(const std::string
     close(fd);
     return ready;
   }
-  return std::unique_ptr<PartFolder>(new PartFolder(whole, part, fd, replaces));
+  return std::unique_ptr<PartDirectory>(new PartDirectory(whole, part, fd, replaces));
 }
 
-PartFolder::~PartFolder() {
-  // Where something is kept the folder is not empty, and stays.
+PartDirectory::~PartDirectory() {
+  // Where something is kept the directory is not empty, and stays.
   if (!committed_ && (!cleared_ || Clear(part_, kept_).ok())) rmdir(part_.c_str());
   close(fd_);
 }
 
-absl::Status PartFolder::KeepOnly(std::set<std::string> names) {
+absl::Status PartDirectory::KeepOnly(std::set<std::string> names) {
   FSDPD_RETURN_IF_ERROR(Clear(part_, names));
   kept_ = std::move(names);
   cleared_ = true;
   return absl::OkStatus();
 }
 
-absl::Status PartFolder::Commit() {
-  FSDPD_RETURN_IF_ERROR(SyncFolder(part_));
+absl::Status PartDirectory::Commit() {
+  FSDPD_RETURN_IF_ERROR(SyncDirectory(part_));
   if (replaces_) return Replace();
   FSDPD_RETURN_IF_ERROR(Rename(part_, target_));
   committed_ = true;
-  return SyncFolder(ParentOf(target_));
+  return SyncDirectory(ParentOf(target_));
 }
 
 // Whoever looks sees the one or the other, whole. What was there goes when a crash can no longer bring it
 // back.
-absl::Status PartFolder::Replace() {
+absl::Status PartDirectory::Replace() {
   std::string old = ReplacedBy(target_);
   std::error_code error;
   std::filesystem::remove_all(old, error);
@@ -193,7 +193,7 @@ absl::Status PartFolder::Replace() {
     }
     committed_ = true;
   }
-  FSDPD_RETURN_IF_ERROR(SyncFolder(ParentOf(target_)));
+  FSDPD_RETURN_IF_ERROR(SyncDirectory(ParentOf(target_)));
   std::filesystem::remove_all(old, error);
   return absl::OkStatus();
 }

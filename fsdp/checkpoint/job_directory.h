@@ -1,8 +1,8 @@
-// The checkpoints of a job in its folder: DIR/iter_0000200 for each, and beside them
+// The checkpoints of a job in its directory: DIR/iter_0000200 for each, and beside them
 // latest_checkpointed_iteration.txt with the newest one's number, which other tools read and we do not: what
 // is there counts.
 //
-// Thread safety: none between calls on one folder. Errors: what the system answered, with the path.
+// Thread safety: none between calls on one directory. Errors: what the system answered, with the path.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -34,7 +34,7 @@ inline constexpr char kExportName[] = "hf";
 // has not. A server that does not answer must not make an old checkpoint look like something to be removed.
 bool IsCheckpoint(const std::string& path);
 
-// The newest first. None in a folder that is not there.
+// The newest first. None in a directory that is not there.
 absl::StatusOr<std::vector<FoundCheckpoint>> ListCheckpoints(const std::string& dir);
 
 // After the commit of `step`.
@@ -42,16 +42,16 @@ absl::Status RecordNewest(const std::string& dir, int64_t step);
 
 // Removes what is older than `newest` and the job's own (a path is asked for; what is not committed is
 // nobody's) but the last `keep_last` committed ones, `newest` among them, and those whose step `keep_every`
-// divides (0: none). First goes what makes a checkpoint of it. Of a folder that holds
+// divides (0: none). First goes what makes a checkpoint of it. Of a directory that holds
 // more than a checkpoint does, the rest stays. Tells the first that could not be removed, after all the
 // others.
 absl::Status RemoveOld(const std::string& dir, int64_t newest, int64_t keep_last, int64_t keep_every,
                        const std::function<bool(const std::string& path)>& is_own);
 
-// For who holds the folder's lock, before it writes there:
+// For who holds the directory's lock, before it writes there:
 
 // Removes the files that saves were writing when they were killed (__R_N.distcp.*.part, and what a commit
-// wrote beside), and folders of checkpoints that nothing else is in. Returns how many files. What another
+// wrote beside), and directories of checkpoints that nothing else is in. Returns how many files. What another
 // rank has written whole stays, for RemoveOld(). Also removes unfinished exports of earlier attempts, so that
 // late writes of such an attempt are discarded.
 absl::StatusOr<int64_t> RemoveUnfinished(const std::string& dir);
