@@ -26,8 +26,8 @@ ABOUT = {
 def documented():
     """{command: codes beside ANY}"""
     text = (ROOT / "docs/fsdpctl.md").read_text()
-    table = text[text.index("Any command can end with"):text.index("## Who you are")]
-    assert {int(code) for code in re.findall(r"\d+", table[:table.index("Beside")])} == ANY
+    table = text[text.index("Any command can end with"):]
+    assert {int(code) for code in re.findall(r"\d+", table[:table.index("|")])} == ANY
     rows = re.findall(r"^\| (`.*`) \| ([^|;]*)[|;]", table, re.MULTILINE)
     return {command: {int(code) for code in re.findall(r"\d+", codes)}
             for commands, codes in rows for command in re.findall(r"`([\w-]+)`", commands)}

@@ -35,7 +35,7 @@ def test_tensorboard_shows_each_step(exported):
 
 def test_a_run_of_wandb_is_made_by_the_lines_in_the_docs(exported):
     job_id, made, directory = exported
-    block, = [each.text for each in pages.blocks("docs/fsdpctl.md") if "wandb-history.jsonl" in each.text and each.language == "python"]
+    block, = [each.text for each in pages.blocks("docs/steps.md") if "wandb-history.jsonl" in each.text and each.language == "python"]
     rows = readers.wandb_run(directory, block.replace("DIR/JOB", f"{directory}/{job_id}"))
     assert [row["_step"] for row in rows] == [step.step for step in made]
     assert [row["train/loss"] for row in rows] == [step.loss for step in made]

@@ -19,7 +19,7 @@ bool Ended(v1::JobState state) {
          state == v1::JOB_STATE_CANCELLED;
 }
 
-// From each state those that may follow, as docs/fsdpctl.md tells people.
+// From each state those that may follow, as docs/concepts.md documents them.
 const std::map<v1::JobState, std::set<v1::JobState>>& Edges() {
   static const auto& edges = *new std::map<v1::JobState, std::set<v1::JobState>>{
       {v1::JOB_STATE_QUEUED,
