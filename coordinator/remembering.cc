@@ -170,20 +170,29 @@ absl::Status Reconciler::CheckDeletable(const std::string& node, bool force) con
       {{"jobs", absl::StrJoin(view.unconfirmed_jobs, ",")}});
 }
 
-// Before the node is deleted: afterwards only the jobs know that their ranks may still run there.
+// Before the node is deleted: afterwards only the jobs know that their ranks may still run there. It is only
+// part of a reason: a record that cannot be read, or is too large to store, does not block the deletion.
 absl::Status Reconciler::KeepDeletedHost(const std::string& node, const std::vector<std::string>& jobs) {
   for (const std::string& id : jobs) {
     const auto live = jobs_.find(id);
     absl::StatusOr<v1::Job> job = live == jobs_.end() ? parts_.store->Get(id) : live->second.job;
-    if (absl::IsNotFound(job.status())) continue;
-    FSDPD_RETURN_IF_ERROR(job.status());
-    auto* hosts = job->mutable_deleted_hosts();
-    if (std::count(hosts->begin(), hosts->end(), node) > 0) continue;
-    *hosts->Add() = node;
-    if (hosts->size() > kMaxDeletedHosts) hosts->DeleteSubrange(0, 1);
-    job->set_revision(job->revision() + 1);
-    FSDPD_RETURN_IF_ERROR(parts_.store->Update(*job));
-    if (live != jobs_.end()) Adopt(&live->second, *std::move(job));
+    absl::Status stored = job.status();
+    if (job.ok()) {
+      auto* hosts = job->mutable_deleted_hosts();
+      if (std::count(hosts->begin(), hosts->end(), node) > 0) continue;
+      *hosts->Add() = node;
+      if (hosts->size() > kMaxDeletedHosts) hosts->DeleteSubrange(0, 1);
+      job->set_revision(job->revision() + 1);
+      stored = parts_.store->Update(*job);
+    }
+    if (absl::IsNotFound(stored)) continue;
+    if (absl::IsDataLoss(stored) || absl::IsOutOfRange(stored)) {
+      LogWarning("deleted node was not recorded in a job node=%s job=%s error=%s", node, id,
+                 stored.message());
+    } else {
+      FSDPD_RETURN_IF_ERROR(stored);
+    }
+    if (job.ok() && live != jobs_.end()) Adopt(&live->second, *std::move(job), std::string(stored.message()));
   }
   return absl::OkStatus();
 }
