@@ -150,6 +150,7 @@ void Reconciler::TakeAttached(const v1::Register& info, int64_t epoch) {
   attached_[node] = epoch;
   node_failures_.Attached(node, info.instance(), parts_.clock->Wall());
   ResumeHealth(node, info.instance());
+  ForgetDeletedHost(node);
   std::map<AttemptRef, std::set<int>> hosted;
   for (const v1::HostedAttempt& attempt : info.hosted()) {
     hosted[{attempt.job_id(), attempt.attempt()}].insert(attempt.ranks().begin(), attempt.ranks().end());

@@ -218,6 +218,10 @@ void Reconciler::TakeRetry(const std::string& id, const std::string& reason, con
     job->set_saver_excused(!job->checkpoints().empty());
     job->clear_rewinds();
     job->clear_cancellation();
+    // As ForgetDeletedHost() has it for live jobs.
+    auto* hosts = job->mutable_deleted_hosts();
+    const auto is_back = [this](const std::string& node) { return views_.count(node) > 0; };
+    hosts->erase(std::remove_if(hosts->begin(), hosts->end(), is_back), hosts->end());
   });
   if (stored.ok()) return answer(Shown(live));
   unsaved_.erase(id);  // Where it is too large for the store.

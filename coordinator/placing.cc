@@ -297,11 +297,7 @@ EarlierAttempts Reconciler::EarlierAttemptsOf(const v1::Job& job) const {
   const bool leaves = job.state() == v1::JOB_STATE_PAUSING || job.state() == v1::JOB_STATE_CANCELLING;
   const bool starts_again = job.state() == v1::JOB_STATE_STARTING && job.attempt() > 1;
   if (leaves || starts_again) earlier.lost = LostWithRanksOf(job.id());
-  if (starts_again) {
-    for (const std::string& node : job.deleted_hosts()) {
-      if (views_.count(node) == 0) earlier.deleted.push_back(node);
-    }
-  }
+  if (starts_again) earlier.deleted.assign(job.deleted_hosts().begin(), job.deleted_hosts().end());
   earlier.ending = leaves && !WhatIsLeftOf(job.id()).empty();
   return earlier;
 }

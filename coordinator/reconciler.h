@@ -285,6 +285,7 @@ class Reconciler {
   absl::Status CheckDeletable(const std::string& node, bool force) const;
   std::vector<std::string> JobsWithRanksOn(const std::string& node) const;
   absl::Status KeepDeletedHost(const std::string& node, const std::vector<std::string>& jobs);
+  void ForgetDeletedHost(const std::string& node);
   void KeepUnconfirmed(const AttemptFacts& facts);
 
   // The job after `event` (and `edit`).

@@ -9,6 +9,8 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 
 // Attempt 1 was on "a", which is lost; "b" is cordoned, so that attempt 2 is not launched.
 class ReconcilerLockedTest : public ReconcilerCase {
@@ -129,6 +131,34 @@ TEST_F(ReconcilerLockedTest, ADamagedJobRecordDoesNotBlockTheDeletionOfItsNode) 
   DeleteA();
   EXPECT_EQ(nodes_->Snapshot().size(), 1u) << "only b";
   EXPECT_THAT(Job("j").deleted_hosts(), ElementsAre("a"));
+}
+
+// Nothing ran on it, and the reason named it as a deleted node.
+TEST_F(ReconcilerLockedTest, ANodeThatRegisteredAgainIsNotNamedWhenItIsDeletedAgain) {
+  LoseAttempt1();
+  DeleteA();
+  ASSERT_TRUE(Pause("j").ok());  // It would be launched on "a".
+  Attach("a", 1);
+  EXPECT_THAT(Job("j").deleted_hosts(), IsEmpty());
+  LoseA();
+  DeleteA();
+  ASSERT_TRUE(Resume("j").ok());
+  LaunchAttempt2();
+  EXPECT_THAT(Job("j").reason(), Not(HasSubstr("ranks of an earlier attempt")));
+}
+
+TEST_F(ReconcilerLockedTest, ARetriedJobDoesNotNameANodeThatRegisteredAgainAfterItsEnd) {
+  LoseAttempt1();
+  ASSERT_TRUE(Cancel("j").ok());
+  DeleteA();
+  Attach("a", 1);
+  Detach("a");
+  outboxes_.erase("a");
+  ASSERT_TRUE(reconciler_->Retry("j", "").ok());
+  Advance(absl::Milliseconds(kAgentLostAfterMs) + absl::Seconds(5));
+  DeleteA();
+  LaunchAttempt2();
+  EXPECT_THAT(Job("j").reason(), Not(HasSubstr("ranks of an earlier attempt")));
 }
 
 }  // namespace

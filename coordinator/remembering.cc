@@ -197,6 +197,20 @@ absl::Status Reconciler::KeepDeletedHost(const std::string& node, const std::vec
   return absl::OkStatus();
 }
 
+// The node has registered again, and reported each rank that still runs there. If it is deleted once more, it
+// must not be named for the ranks that it had before.
+void Reconciler::ForgetDeletedHost(const std::string& node) {
+  for (auto& [id, live] : jobs_) {
+    auto* hosts = live.job.mutable_deleted_hosts();
+    const auto it = std::find(hosts->begin(), hosts->end(), node);
+    if (it == hosts->end()) continue;
+    hosts->erase(it);
+    live.job.set_revision(live.job.revision() + 1);
+    MarkUnsaved(&live);
+    parts_.board->Publish(Shown(live));
+  }
+}
+
 absl::Status Reconciler::DeleteNode(const std::string& node, bool force) {
   return Decided([this, node, force]() -> absl::Status {
     ReadPresence();

@@ -87,7 +87,7 @@ struct Verdict {
 // Ranks of attempts before the one that is judged.
 struct EarlierAttempts {
   std::vector<std::string> lost;     // Nodes that were lost with such ranks, and are not back.
-  std::vector<std::string> deleted;  // Job.deleted_hosts, without those that registered again.
+  std::vector<std::string> deleted;  // Job.deleted_hosts.
   bool ending = false;               // A node that is not lost has some, which were told to stop.
 
   bool MayHoldLock() const { return !lost.empty() || !deleted.empty(); }  // Of checkpoint.dir.
