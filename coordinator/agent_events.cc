@@ -340,7 +340,7 @@ void Reconciler::TakeUpdate(const std::string& node, const v1::RankUpdate& updat
   switch (update.event_case()) {
     case v1::RankUpdate::kReady:
       if (facts->TakeReady(node, update.rank()) && update.rank() == 0)
-        TakeRankZeroReady(*facts, update.ready());
+        TakeRankZeroReady(node, update.ready(), facts);
       break;
     case v1::RankUpdate::kExit:
       if (facts->TakeExit(node, update.rank(), update.exit(), lease_.now(), lease_.now() - received + age) &&
@@ -422,13 +422,7 @@ void Reconciler::TakeCheckpoint(const std::string& node, const v1::SavedCheckpoi
   const AttemptRef& ref = facts->ref;
   if (!IsCurrent(ref)) return;
   LiveJob& live = jobs_.at(ref.job);
-  if (!CanHaveSaved(saved, live.job)) {
-    if (parts_.meters != nullptr) parts_.meters->RefusedFromAgent("rank");
-    if (!std::exchange(facts->refused_save, true))
-      LogWarning("refused a checkpoint that the job cannot have saved node=%s job=%s attempt=%d step=%d",
-                 node, ref.job, ref.attempt, saved.step());
-    return;
-  }
+  if (!CanHaveSaved(saved, live.job)) return RefuseCheckpoint(node, saved.step(), facts);
   if (!saved.format().empty() && std::exchange(facts->exported, true)) return;
   if (live.job.state() == v1::JOB_STATE_STARTING) TellReady(*facts, live);
   if (!TakeSaved(saved, parts_.clock->Wall(), &live.job)) return;
@@ -440,12 +434,24 @@ void Reconciler::TakeCheckpoint(const std::string& node, const v1::SavedCheckpoi
   parts_.board->Publish(Shown(live));
 }
 
-void Reconciler::TakeRankZeroReady(const AttemptFacts& facts, const v1::RankReady& ready) {
-  if (!IsCurrent(facts.ref)) return;
-  LiveJob& live = jobs_.at(facts.ref.job);
-  if (!TakeStart(ready.has_restored() ? &ready.restored() : nullptr, parts_.clock->Wall(), &live.job)) return;
-  LogInfo("start job=%s attempt=%d after_step=%d path=%s", facts.ref.job, facts.ref.attempt,
-          live.job.restored().step(), live.job.restored().path());
+// A log line per attempt: a node that invents checkpoints can report any number of them.
+void Reconciler::RefuseCheckpoint(const std::string& node, int64_t step, AttemptFacts* facts) {
+  if (parts_.meters != nullptr) parts_.meters->RefusedFromAgent("rank");
+  if (!std::exchange(facts->refused_checkpoint, true))
+    LogWarning("refused a checkpoint that is not of a step of the job node=%s job=%s attempt=%d step=%d",
+               node, facts->ref.job, facts->ref.attempt, step);
+}
+
+void Reconciler::TakeRankZeroReady(const std::string& node, const v1::RankReady& ready, AttemptFacts* facts) {
+  const AttemptRef& ref = facts->ref;
+  if (!IsCurrent(ref)) return;
+  LiveJob& live = jobs_.at(ref.job);
+  const v1::RestoredCheckpoint* restored = ready.has_restored() ? &ready.restored() : nullptr;
+  if (restored != nullptr && !CanHaveRestored(*restored, live.job))
+    return RefuseCheckpoint(node, restored->step(), facts);
+  if (!TakeStart(restored, parts_.clock->Wall(), &live.job)) return;
+  LogInfo("start job=%s attempt=%d after_step=%d path=%s", ref.job, ref.attempt, live.job.restored().step(),
+          live.job.restored().path());
   MoveLoad(ready.restored(), ledger_date_.Now(), &live.job);
   MarkUnsaved(&live);
   parts_.board->Publish(Shown(live));

@@ -130,8 +130,8 @@ class AttemptFacts {
   StepPace pace;
   ComputeScores compute;
   PacedLine saves_line, skips_line;
-  bool exported = false;      // What checkpoint.export made was reported; an attempt exports once.
-  bool refused_save = false;  // A report of an impossible checkpoint was logged.
+  bool exported = false;            // What checkpoint.export made was reported; an attempt exports once.
+  bool refused_checkpoint = false;  // A report of an impossible checkpoint was logged.
   absl::Time scored = absl::InfinitePast();  // When its job was shown them last.
   // The newest that an agent hosts of the job, where that is newer than this one.
   int newer_attempt = 0;

@@ -119,8 +119,11 @@ void TakeUnheard(const v1::RestoredCheckpoint& restored, absl::Time now, v1::Job
 }  // namespace
 
 bool CanHaveSaved(const v1::SavedCheckpoint& saved, const v1::Job& job) {
-  const int64_t steps = FilledSpec(job).train().steps();
-  return steps == 0 || saved.step() <= steps;
+  return saved.step() >= 1 && saved.step() <= FilledSpec(job).train().steps();
+}
+
+bool CanHaveRestored(const v1::RestoredCheckpoint& restored, const v1::Job& job) {
+  return restored.step() >= 0 && restored.step() <= FilledSpec(job).train().steps();
 }
 
 bool TakeSaved(const v1::SavedCheckpoint& saved, absl::Time now, v1::Job* job) {

@@ -17,8 +17,11 @@
 
 namespace fsdpd {
 
-// False for a step after the job's last one, which only a node that invents checkpoints reports.
+// False for a step outside 1 .. train.steps, which only a node that invents checkpoints reports. TakeSaved()
+// requires true.
 bool CanHaveSaved(const v1::SavedCheckpoint& saved, const v1::Job& job);
+// Also true for step 0: only parameters were restored. TakeStart() requires true.
+bool CanHaveRestored(const v1::RestoredCheckpoint& restored, const v1::Job& job);
 
 // Of the job's present attempt, told by its rank 0: a checkpoint was committed, or could not be written; or
 // what checkpoint.export made of the last one, or could not.

@@ -216,7 +216,8 @@ class Reconciler {
   void KeepWarnings(const v1::StepReport& step, LiveJob* live);
   void TellReady(const AttemptFacts& facts, const LiveJob& live);
   void TakeCheckpoint(const std::string& node, const v1::SavedCheckpoint& saved, AttemptFacts* facts);
-  void TakeRankZeroReady(const AttemptFacts& facts, const v1::RankReady& ready);
+  void TakeRankZeroReady(const std::string& node, const v1::RankReady& ready, AttemptFacts* facts);
+  void RefuseCheckpoint(const std::string& node, int64_t step, AttemptFacts* facts);
   void TakeRankZeroExit(const AttemptFacts& facts, const v1::RankExit& exit);
   void TakeComputeTimes(const std::string& node, const v1::ComputeTimes& times);
   void TakeRankStand(const v1::RankUpdate& update, const AttemptFacts& facts);

@@ -55,7 +55,7 @@ class ReconcilerCheckpointTest : public ReconcilerCase {
     Exit("a", "j", 0, 1, attempt);
     Stopped("a", "j", attempt);
   }
-  void StartSavingOn(const std::string& node, int max_attempts, int64_t steps = 0) {
+  void StartSavingOn(const std::string& node, int max_attempts, int64_t steps = 1000000) {
     plan_ = [steps](const v1::JobSpec& spec, int64_t) {
       Plan plan;
       plan.resolved = WithDefaults(spec, nullptr);
@@ -115,6 +115,7 @@ TEST_F(ReconcilerCheckpointTest, OfManyInventedExportsOneIsBelieved) {
   const int64_t events = Job("j").event_count();
   v1::RankUpdate exported = Update("j", 0);
   exported.mutable_saved()->set_format("hf");
+  exported.mutable_saved()->set_step(1000000);
   for (int64_t date = 1; date <= 100; ++date) {
     exported.mutable_saved()->set_unix_nanos(date);
     reconciler_->Told("a", exported, 0);
@@ -136,9 +137,46 @@ TEST_F(ReconcilerCheckpointTest, ACheckpointOfAStepAfterTheLastOneIsRefused) {
   EXPECT_EQ(RefusedFromAgents("rank"), 1000);
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_EQ(warnings[0],
-            "refused a checkpoint that the job cannot have saved node=a job=j attempt=1 step=21");
+            "refused a checkpoint that is not of a step of the job node=a job=j attempt=1 step=21");
   Saved("a", 20);
   EXPECT_EQ(Job("j").checkpoints_size(), 1);
+}
+
+// Each dropped every checkpoint that the job had.
+TEST_F(ReconcilerCheckpointTest, ACheckpointOfAStepBeforeTheFirstOneIsRefused) {
+  StartSavingOn("a", /*max_attempts=*/3);
+  Saved("a", 10);
+  FailAttempt(1);
+  Advance(absl::Minutes(1));
+  ReadyAfter("a", 10, 2);
+  for (const int64_t step : {int64_t{0}, int64_t{-1}, INT64_MIN}) {
+    Saved("a", step, 2);
+    ASSERT_EQ(Job("j").checkpoints_size(), 1) << step;
+    EXPECT_EQ(Job("j").checkpoints(0).step(), 10);
+  }
+  EXPECT_EQ(RefusedFromAgents("rank"), 3);
+}
+
+// The job had a checkpoint of that step from then on, and refused those that it really saved.
+TEST_F(ReconcilerCheckpointTest, AStartFromACheckpointThatTheJobCannotHaveIsRefused) {
+  StartSavingOn("a", /*max_attempts=*/3, /*steps=*/20);
+  Saved("a", 10);
+  FailAttempt(1);
+  Advance(absl::Minutes(1));
+  std::vector<std::string> warnings;
+  TakeLog([&](Severity severity, absl::string_view line) {
+    if (severity == Severity::kWarning) warnings.emplace_back(line);
+  });
+  for (const int64_t step : {int64_t{21}, INT64_MAX, int64_t{-1}}) {
+    ReadyAfter("a", step, 2);
+    EXPECT_FALSE(Job("j").has_restored()) << step;
+    ASSERT_EQ(Job("j").checkpoints_size(), 1) << step;
+    EXPECT_EQ(Job("j").checkpoints(0).step(), 10);
+  }
+  EXPECT_EQ(RefusedFromAgents("rank"), 3);
+  EXPECT_EQ(warnings.size(), 1u);
+  ReadyAfter("a", 20, 2);
+  EXPECT_EQ(Job("j").restored().step(), 20);
 }
 
 // Of a job that saves every minute nobody could ask anything else.

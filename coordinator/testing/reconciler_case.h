@@ -108,6 +108,7 @@ class ReconcilerCase : public ::testing::Test {
     resources->set_device(v1::DEVICE_CPU);
     job.mutable_spec()->mutable_restart()->set_max_attempts(max_attempts);
     if (!directory.empty()) job.mutable_spec()->mutable_checkpoint()->set_dir(directory);
+    job.mutable_spec()->mutable_train()->set_steps(1000000);
     job.mutable_spec()->set_priority(priority_);
     job.set_preemptible(preemptible_);
     EXPECT_TRUE(store_->Insert(job).ok());
