@@ -423,10 +423,13 @@ void Reconciler::TakeCheckpoint(const std::string& node, const v1::SavedCheckpoi
   if (!IsCurrent(ref)) return;
   LiveJob& live = jobs_.at(ref.job);
   if (!CanHaveSaved(saved, live.job)) return RefuseCheckpoint(node, saved.step(), facts);
-  if (!saved.format().empty() && std::exchange(facts->exported, true)) return;
+  const bool exports = !saved.format().empty();
+  if (exports && std::exchange(facts->exported, true)) return;
   if (live.job.state() == v1::JOB_STATE_STARTING) TellReady(*facts, live);
   if (!TakeSaved(saved, parts_.clock->Wall(), &live.job)) return;
-  if (const std::optional<int64_t> omitted = facts->saves_line.Take(lease_.now()))
+  PacedLine* const line = saved.error().empty() ? &facts->saves_line : &facts->failed_saves_line;
+  // An attempt exports once: that line needs no bound.
+  if (const auto omitted = exports ? std::optional<int64_t>(0) : line->Take(lease_.now()))
     LogInfo("checkpoint job=%s attempt=%d step=%d seconds=%.1f omitted=%d error=%s", ref.job, ref.attempt,
             saved.step(), saved.seconds(), *omitted, saved.error());
   MoveSave(saved, ledger_date_.Now(), &live.job);

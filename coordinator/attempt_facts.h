@@ -129,7 +129,7 @@ class AttemptFacts {
   bool stepped_since_attached = false;  // After the last registration of one of its agents.
   StepPace pace;
   ComputeScores compute;
-  PacedLine saves_line, skips_line;
+  PacedLine saves_line, failed_saves_line, skips_line;
   bool exported = false;            // What checkpoint.export made was reported; an attempt exports once.
   bool refused_checkpoint = false;  // A report of an impossible checkpoint was logged.
   absl::Time scored = absl::InfinitePast();  // When its job was shown them last.

@@ -179,6 +179,26 @@ TEST_F(ReconcilerCheckpointTest, AStartFromACheckpointThatTheJobCannotHaveIsRefu
   EXPECT_EQ(Job("j").restored().step(), 20);
 }
 
+// They were omitted like further lines of saves that succeed.
+TEST_F(ReconcilerCheckpointTest, AFailedSaveAndAnExportAreLoggedRightAfterASave) {
+  StartSavingOn("a", 1);
+  std::vector<std::string> lines;
+  TakeLog([&](Severity, absl::string_view line) {
+    if (absl::StartsWith(line, "checkpoint ")) lines.emplace_back(line);
+  });
+  Saved("a", 1);
+  for (int64_t step = 2; step <= 100; ++step) Saved("a", step, 1, 0, "No space left on device");
+  v1::RankUpdate exported = Update("j", 0);
+  exported.mutable_saved()->set_format("hf");
+  exported.mutable_saved()->set_step(1000000);
+  exported.mutable_saved()->set_seconds(7);
+  reconciler_->Told("a", exported, 0);
+  reconciler_->RunOnce();
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_THAT(lines[1], HasSubstr("step=2 seconds=0.0 omitted=0 error=No space left on device"));
+  EXPECT_THAT(lines[2], HasSubstr("step=1000000 seconds=7.0 omitted=0 error="));
+}
+
 // Of a job that saves every minute nobody could ask anything else.
 TEST_F(ReconcilerCheckpointTest, ACheckpointIsNoChangeToWhoAsksWithAnEtag) {
   StartSavingOn("a", 3);
