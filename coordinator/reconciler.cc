@@ -113,6 +113,10 @@ absl::Status Reconciler::Load() {
   old_forgotten_ = lease_.now();  // Agents that are to forget them too have to come back first.
   for (v1::Job& job : jobs) {
     GoOnWithTime(ledger_date_.Now(), &job);
+    if (job.deleted_hosts().empty()) {
+      const std::vector<std::string> named = DeletedHostsIn(job.reason());
+      job.mutable_deleted_hosts()->Assign(named.begin(), named.end());
+    }
     parts_.board->Publish(job);
     if (job.state() == v1::JOB_STATE_QUEUED) queue_.insert(PlaceInQueue(job));
     index_.Set(job);

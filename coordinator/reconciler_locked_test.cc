@@ -161,5 +161,21 @@ TEST_F(ReconcilerLockedTest, ARetriedJobDoesNotNameANodeThatRegisteredAgainAfter
   EXPECT_THAT(Job("j").reason(), Not(HasSubstr("ranks of an earlier attempt")));
 }
 
+// Its reason became "all agents are connected again" in the first tick.
+TEST_F(ReconcilerLockedTest, AReasonOfAnOlderReleaseThatNamesADeletedNodeIsKept) {
+  LoseAttempt1();
+  DeleteA();
+  LaunchAttempt2();
+  v1::Job job = Job("j");
+  job.clear_deleted_hosts();  // Older releases have only the reason.
+  ASSERT_TRUE(store_->Update(job).ok());
+  Restart();
+  Attach("b", 1, {{"j", 2}});
+  Advance(absl::Seconds(20));
+  ExpectNamed("deleted node a");
+  Attach("a", 1);
+  EXPECT_EQ(Job("j").reason(), "all agents are connected again");
+}
+
 }  // namespace
 }  // namespace fsdpd

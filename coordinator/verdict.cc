@@ -3,6 +3,8 @@
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
+#include <absl/strings/str_split.h>
+#include <absl/strings/strip.h>
 #include <signal.h>
 #include <string.h>
 
@@ -29,6 +31,7 @@ constexpr char kWaitsFor[] = "waits for the agent of ";
 constexpr char kSilent[] = "waiting for ";
 constexpr char kAllBack[] = "all agents are connected again";
 constexpr char kMayBeLocked[] = "waiting to start: ranks of an earlier attempt may still run on ";
+constexpr char kDeletedNode[] = "deleted node ";
 constexpr char kLocks[] = " and lock checkpoint.dir; rank 0 waits up to 3 minutes for the lock";
 // A start that takes longer may be blocked by ranks of an earlier attempt, which hold the directory's lock.
 constexpr absl::Duration kPromptStart = absl::Seconds(5);
@@ -329,7 +332,7 @@ void NameLockHolders(const EarlierAttempts& earlier, Verdict* verdict) {
   std::vector<std::string> holders;
   if (!earlier.lost.empty()) holders.push_back(absl::StrCat("lost node ", absl::StrJoin(earlier.lost, ", ")));
   if (!earlier.deleted.empty())
-    holders.push_back(absl::StrCat("deleted node ", absl::StrJoin(earlier.deleted, ", ")));
+    holders.push_back(absl::StrCat(kDeletedNode, absl::StrJoin(earlier.deleted, ", ")));
   verdict->reason = absl::StrCat(kMayBeLocked, absl::StrJoin(holders, ", "), kLocks);
   if (earlier.lost.size() + earlier.deleted.size() > 1) return;
   verdict->node = earlier.lost.empty() ? earlier.deleted.front() : earlier.lost.front();
@@ -637,6 +640,11 @@ Verdict JudgePausing(const v1::Job& job, const AttemptFacts& facts, const Presen
 std::string AllRun(const AttemptFacts& facts) {
   return facts.ranks().size() == 1 ? "its rank runs"
                                    : absl::StrCat("all ", facts.ranks().size(), " ranks run");
+}
+
+std::vector<std::string> DeletedHostsIn(absl::string_view reason) {
+  if (!absl::ConsumePrefix(&reason, kMayBeLocked) || !absl::ConsumePrefix(&reason, kDeletedNode)) return {};
+  return absl::StrSplit(absl::StripSuffix(reason, kLocks), ", ");
 }
 
 bool IsGone(const AttemptFacts& facts, const PresenceOf& presence) {

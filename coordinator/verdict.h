@@ -40,6 +40,7 @@
 //   * Ranks of earlier attempts count too: PAUSED waits for them, and a cancelled job names their nodes.
 #pragma once
 
+#include <absl/strings/string_view.h>
 #include <absl/time/time.h>
 
 #include <functional>
@@ -99,6 +100,9 @@ std::string AllRun(const AttemptFacts& facts);
 // REQUIRES: HasAttempt(job.state()), and `facts` are of its attempt.
 Verdict Judge(const v1::Job& job, const AttemptFacts& facts, const PresenceOf& presence, absl::Time now,
               const VerdictOptions& options, const EarlierAttempts& earlier = {});
+
+// The deleted nodes that the reason of a starting job names: an older release kept them only there.
+std::vector<std::string> DeletedHostsIn(absl::string_view reason);
 
 // Every node said that nothing is left, or is lost.
 bool IsGone(const AttemptFacts& facts, const PresenceOf& presence);
