@@ -295,8 +295,8 @@ void Reconciler::StopUnwanted(const v1::Register& info, const AttemptRef& ref, c
   BeginStop(&facts, order.grace_ms, order.reason, order.save);
 }
 
-// The job's last event says what became of it, as long as events are kept. Without one the state may be older
-// than the job, as after a restore of a backup: its ranks save first.
+// The job's newest event states how the job ended, while events are kept. Without one, the coordinator's
+// state may be older than the job, for example a restored backup: the ranks save first.
 StopOrder Reconciler::OrderForUnknown(const std::string& job) const {
   EventQuery newest;
   newest.job = job;
