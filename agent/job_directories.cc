@@ -217,10 +217,11 @@ void JobDirectories::KeepWithinBytes() {
       continue;
     }
     RecordRemoval(attempt.job, rank_files);
-    // The directory's age decides which jobs are kept: what is written here does not make it younger.
-    fs::last_write_time(attempt.job, written, error);
     // Those that are empty now.
     for (const fs::path& directory : {attempt.job / "steps", attempt.job}) fs::remove(directory, error);
+    // The directory's age decides which jobs are kept. It stays the age that Look() saw: the newest file was
+    // often the log that is gone now.
+    fs::last_write_time(attempt.job, std::max(written, attempt.written), error);
     bytes -= attempt.bytes;
     LogInfo("files of an attempt were removed, as the work directory is full job=%s attempt=%d bytes=%d",
             job_id, attempt.number, attempt.bytes);

@@ -140,6 +140,29 @@ TEST_F(JobDirectoriesTest, AJobIsNoYoungerForTheRecordOfWhatWasRemovedAndGoesByA
   EXPECT_TRUE(Has("new/attempt-1"));
 }
 
+// The job directory is as old as its last attempt's start, and the log that made the job young was removed.
+TEST_F(JobDirectoriesTest, ARecordIsNotRemovedBecauseTheNewestLogIsGone) {
+  const std::vector<std::string> jobs = {"logs-only", "with-steps"};
+  for (const std::string& job : jobs) Write(job, 1);
+  WriteSteps("with-steps", 1);
+  for (const std::string& job : jobs)
+    fs::last_write_time(fs::path(dir_.path()) / job, now_ - std::chrono::hours(50));
+  JobDirectoriesOptions options;
+  options.max_bytes = 1;
+  {
+    const JobDirectories directories(dir_.path(), options, [&] { return hosted_; });
+    for (const std::string& job : jobs) {
+      while (Has(job + "/attempt-1")) std::this_thread::yield();
+    }
+  }
+  EXPECT_FALSE(Has("with-steps/steps"));
+  EXPECT_THAT(Keep(10, absl::Hours(24))->Prune(now_), IsEmpty());
+  for (const std::string& job : jobs) {
+    ASSERT_TRUE(Has(job + "/removed")) << job;
+    EXPECT_LE(fs::last_write_time(fs::path(dir_.path()) / job), now_ - std::chrono::hours(1)) << job;
+  }
+}
+
 TEST_F(JobDirectoriesTest, WhatWasWrittenLastCountsAndNotWhenTheJobCame) {
   const auto directories = Keep(1);
   Write("long-ago", 50);
