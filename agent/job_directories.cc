@@ -205,18 +205,23 @@ void JobDirectories::KeepWithinBytes() {
     const auto runs = hosted.find(job_id);
     if (runs != hosted.end() && (attempt.newest || runs->second.count(attempt.number) != 0)) continue;
     std::error_code error, failed;
-    const std::vector<std::string> rank_files = RankFilesOf(attempt.job, attempt.number);
+    std::vector<std::string> rank_files = RankFilesOf(attempt.job, attempt.number);
     const fs::file_time_type written = fs::last_write_time(attempt.job, error);
     for (const fs::path& path : attempt.paths) {
       fs::remove_all(path, error);
       if (error) failed = error;
     }
+    // Also after a failure, which may be that of another path: the next attempt finds no file to record.
+    rank_files.erase(
+        std::remove_if(rank_files.begin(), rank_files.end(),
+                       [&](const std::string& file) { return fs::exists(attempt.job / file, error); }),
+        rank_files.end());
+    RecordRemoval(attempt.job, rank_files);
     if (failed) {
       LogWarning("files of an attempt cannot be removed job=%s attempt=%d error=%s", job_id, attempt.number,
                  failed.message());
       continue;
     }
-    RecordRemoval(attempt.job, rank_files);
     // Those that are empty now.
     for (const fs::path& directory : {attempt.job / "steps", attempt.job}) fs::remove(directory, error);
     // The directory's age decides which jobs are kept. It stays the age that Look() saw: the newest file was

@@ -2,10 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/capability.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <mutex>
 
+#include "agent/removed_files.h"
 #include "base/temp_dir.h"
 
 namespace fsdpd {
@@ -161,6 +165,33 @@ TEST_F(JobDirectoriesTest, ARecordIsNotRemovedBecauseTheNewestLogIsGone) {
     ASSERT_TRUE(Has(job + "/removed")) << job;
     EXPECT_LE(fs::last_write_time(fs::path(dir_.path()) / job), now_ - std::chrono::hours(1)) << job;
   }
+}
+
+// For this thread and those that it starts: root writes into each directory otherwise.
+void RespectFileModes() {
+  struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+  struct __user_cap_data_struct sets[_LINUX_CAPABILITY_U32S_3] = {};
+  ASSERT_EQ(syscall(SYS_capget, &header, sets), 0);
+  sets[0].effective &= ~(1U << CAP_DAC_OVERRIDE);
+  ASSERT_EQ(syscall(SYS_capset, &header, sets), 0);
+}
+
+// A segment of steps that could not be removed left the removed logs out of the record.
+TEST_F(JobDirectoriesTest, RemovedLogsAreRecordedWhenTheStepsCannotBeRemoved) {
+  Write("a-job", 1);
+  WriteSteps("a-job", 1);
+  const fs::path steps = fs::path(dir_.path()) / "a-job" / "steps";
+  fs::permissions(steps, fs::perms::owner_write, fs::perm_options::remove);
+  JobDirectoriesOptions options;
+  options.max_bytes = 1;
+  std::thread([&] {
+    RespectFileModes();
+    const JobDirectories directories(dir_.path(), options, [&] { return hosted_; });
+    while (Has("a-job/attempt-1")) std::this_thread::yield();
+  }).join();
+  EXPECT_TRUE(Has("a-job/steps/attempt-1.began-1.from-1.jsonl"));
+  EXPECT_THAT(RanksRemoved(dir_.path(), {"a-job", 1}, ".log"), ElementsAre(0));
+  fs::permissions(steps, fs::perms::owner_write, fs::perm_options::add);
 }
 
 TEST_F(JobDirectoriesTest, WhatWasWrittenLastCountsAndNotWhenTheJobCame) {

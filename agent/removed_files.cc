@@ -6,6 +6,7 @@
 #include <absl/strings/strip.h>
 
 #include <fstream>
+#include <iterator>
 
 #include "base/log.h"
 
@@ -14,8 +15,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Some 50,000 files of one job.
+// 50,000 files of one job. Beyond it the oldest half of the record is dropped.
 constexpr uintmax_t kMaxRecordBytes = 1 << 20;
+
+// By a rename: a reader sees the old record or the new one.
+void DropOldestHalf(const fs::path& record) {
+  std::string text;
+  {
+    std::ifstream in(record);
+    text.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  const size_t line_end = text.find('\n', text.size() / 2);
+  const fs::path rewritten = record.string() + ".rewritten";
+  std::ofstream out(rewritten, std::ios::trunc);
+  if (line_end != std::string::npos) out << text.substr(line_end + 1);
+  std::error_code error;
+  if (out.flush()) fs::rename(rewritten, record, error);
+  if (!out || error) LogWarning("record of removed logs was not shortened file=%s", record.string());
+}
 
 }  // namespace
 
@@ -33,9 +50,10 @@ std::vector<std::string> RankFilesOf(const fs::path& job, int attempt) {
 
 void RecordRemoval(const fs::path& job, const std::vector<std::string>& rank_files) {
   const fs::path record = job / kRemovedFiles;
+  if (rank_files.empty()) return;
   std::error_code none;
   const uintmax_t size = fs::file_size(record, none);
-  if (rank_files.empty() || (!none && size > kMaxRecordBytes)) return;
+  if (!none && size > kMaxRecordBytes) DropOldestHalf(record);
   std::ofstream out(record, std::ios::app);
   for (const std::string& file : rank_files) out << file << "\n";
   if (!out.flush()) LogWarning("the removal of logs could not be recorded file=%s", record.string());

@@ -21,7 +21,8 @@ constexpr char kRemovedFiles[] = "removed";
 // "attempt-1/rank-0.log" of each file of a rank in the attempt's directory.
 std::vector<std::string> RankFilesOf(const std::filesystem::path& job, int attempt);
 
-// After the removal, which may have made room for it. A record that cannot be written is logged.
+// REQUIRES: the files are removed, which frees the space that the record needs on a full disk. A record over
+// 1 MiB loses its oldest half first. A record that cannot be written is logged.
 void RecordRemoval(const std::filesystem::path& job, const std::vector<std::string>& rank_files);
 
 // Ranks of the attempt whose file rank-R`suffix` was removed.

@@ -123,7 +123,8 @@ def test_a_log_that_the_work_bound_removed_is_not_left_out_in_silence(own, tmp_p
         removed = 1 if (attempt / "rank-1.log").exists() else 0
         cluster.agents["node-1"].stop()
         cluster.start_agent("node-1", slots=1, work_mib=1)
-        wait_until("the log is removed", lambda: not attempt.exists())
+        wait_until("the removal is recorded", (attempt.parent / "removed").exists)
+        assert not attempt.exists()
         notice = f"[fsdpd-agent: the log of rank {removed} of attempt 1 was removed: files of jobs on this node exceeded --work-mib]"
         lines = cluster.ctl("logs", job_id).expect(0).out.splitlines()
         assert f"[rank {removed}] {notice}" in lines and any(line.startswith(f"[rank {1 - removed}] ") for line in lines), lines
