@@ -137,6 +137,22 @@ def test_a_label_that_no_package_has_is_a_usage_error(label, why):
     assert done.returncode == 2 and why in done.stderr, done.stderr
 
 
+def test_a_broken_build_file_is_no_usage_error(run, tmp_path, monkeypatch, capsys):
+    """It was an invalid label, with exit code 2."""
+    bazel, asked = tmp_path / "bazel", tmp_path / "asked"
+    monkeypatch.setattr(run, "BAZEL", [str(bazel)])
+    for error, code in [("base/BUILD:3:5: syntax error at 'trio': expected newline", None), ("no such target '//base:x'", 2)]:
+        bazel.write_text(f'#!/bin/sh\necho "$@" > {asked}\necho "ERROR: {error}" >&2\nexit 7\n')
+        bazel.chmod(0o755)
+        if code is None:
+            run.check_labels(["//base:a=b", "//base/..."])
+        else:
+            with pytest.raises(SystemExit) as ended:
+                run.check_labels(["//base:a=b", "//base/..."])
+            assert ended.value.code == code and error in capsys.readouterr().err
+        assert asked.read_text() == 'query --noshow_progress set("//base:a=b" "//base/...")\n'
+
+
 def test_gpu_fails_where_there_is_none_rather_than_skip_all(run, tmp_path, monkeypatch):
     monkeypatch.setattr(run.pathlib.Path, "glob", lambda *_: iter(()))
     assert run.run_gpu_unit(tmp_path, []).failed == 1
