@@ -242,7 +242,7 @@ func (c *Client) Events(ctx context.Context, request *api.ListEventsRequest) ite
 	return func(yield func(*api.Event, error) bool) {
 		found := false
 		for event, err := range c.pagesOfEvents(ctx, request) {
-			found = found || err != nil || tellsOf(event, request.GetJob())
+			found = found || err != nil || isEventOf(event, request.GetJob())
 			if !yield(event, err) {
 				return
 			}
@@ -253,7 +253,7 @@ func (c *Client) Events(ctx context.Context, request *api.ListEventsRequest) ite
 		_, lost := c.Get(ctx, request.GetJob())
 		if status.Code(lost) == codes.NotFound { // Or deleted, with events that the rest of the request excludes.
 			for event, err := range c.pagesOfEvents(ctx, &api.ListEventsRequest{Job: request.GetJob()}) {
-				if err == nil && tellsOf(event, request.GetJob()) {
+				if err == nil && isEventOf(event, request.GetJob()) {
 					return
 				}
 			}
@@ -265,7 +265,7 @@ func (c *Client) Events(ctx context.Context, request *api.ListEventsRequest) ite
 }
 
 // A gap in the log is reported to every reader: it shows a job's existence only where it names the job.
-func tellsOf(event *api.Event, job string) bool {
+func isEventOf(event *api.Event, job string) bool {
 	return event.GetKind() != api.EventKind_EVENT_KIND_FORGOTTEN || job != "" && event.GetJob() == job
 }
 

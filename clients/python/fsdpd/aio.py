@@ -284,7 +284,7 @@ class AsyncClient:
         no event is kept of."""
         found = False
         async for event in self._events(job, node, since_unix_nanos, after, filter, newest_first, timeout_s):
-            found |= calls.tells_of(event, job)
+            found |= calls.is_event_of(event, job)
             yield event
         if found or not job:
             return
@@ -292,7 +292,7 @@ class AsyncClient:
             await self.get(job, timeout_s=timeout_s)
         except NotFound:  # Or deleted, with events that the other arguments exclude.
             async for event in self._events(job, "", 0, 0, "", False, timeout_s):
-                if calls.tells_of(event, job):
+                if calls.is_event_of(event, job):
                     return
             raise
 

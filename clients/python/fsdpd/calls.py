@@ -124,7 +124,7 @@ def events(page_token: str, job: str, node: str, since_unix_nanos: int, after: i
     return Call("ListEvents", request, lambda response: response)
 
 
-def tells_of(event: api.Event, job: str) -> bool:
+def is_event_of(event: api.Event, job: str) -> bool:
     """A gap in the log is reported to every reader: it shows a job's existence only where it names the job."""
     return event.kind != EVENT_KIND_FORGOTTEN or (bool(job) and event.job == job)
 

@@ -287,14 +287,14 @@ class Client:
         no event is kept of."""
         found = False
         for event in self._events(job, node, since_unix_nanos, after, filter, newest_first, timeout_s):
-            found |= calls.tells_of(event, job)
+            found |= calls.is_event_of(event, job)
             yield event
         if found or not job:
             return
         try:
             self.get(job, timeout_s=timeout_s)
         except NotFound:  # Or deleted, with events that the other arguments exclude.
-            if not any(calls.tells_of(each, job) for each in self._events(job, "", 0, 0, "", False, timeout_s)):
+            if not any(calls.is_event_of(each, job) for each in self._events(job, "", 0, 0, "", False, timeout_s)):
                 raise
 
     def _events(self, job: str, node: str, since_unix_nanos: int, after: int, filter: str, newest_first: bool,
