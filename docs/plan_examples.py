@@ -40,7 +40,7 @@ def recompute(fsdp):
     kind, layers = fsdp["recompute"].removeprefix("RECOMPUTE_").lower(), fsdp.get("recompute_layers")
     if layers is None:
         return kind
-    return f"{kind} on {layers} layers" + (", selective on the rest" if kind == "full" else "")
+    return f"{kind} on {layers} layer{'' if int(layers) == 1 else 's'}" + (", selective on the rest" if kind == "full" else "")
 
 
 def row(fsdpctl, preset, nodes, more):
