@@ -11,6 +11,7 @@
 #include "base/limits.h"
 #include "fsdp/plan/model/model_facts.h"
 #include "fsdp/plan/rules/rule_table.h"
+#include "fsdp/plan/spec/global_batch.h"
 
 namespace fsdpd {
 namespace {
@@ -140,10 +141,7 @@ int64_t Facts::data_ranks() const {
   return std::max<int64_t>(1, world() / (parallel.pipeline() * parallel.context() * parallel.tensor()));
 }
 
-int64_t Facts::global_batch() const {
-  const v1::Train& train = job.train();
-  return train.has_global_batch() ? train.global_batch() : train.micro_batch() * data_ranks();
-}
+int64_t Facts::global_batch() const { return GlobalBatchOf(job); }
 
 DType Facts::compute() const {
   switch (job.precision().compute()) {

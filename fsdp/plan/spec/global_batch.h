@@ -7,7 +7,7 @@
 
 namespace fsdpd {
 
-// Any spec; of one that rules refuse the result is meaningless.
+// Accepts any spec. For a spec that the rules refuse the result is meaningless; products are saturated to int64.
 int64_t GlobalBatchOf(const v1::JobSpec& job);
 
 }  // namespace fsdpd

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace fsdpd {
 namespace {
 
@@ -24,6 +26,16 @@ TEST(GlobalBatch, ASpecThatRulesRefuseDividesByNoZero) {
   v1::JobSpec job;
   job.mutable_parallel()->set_tensor(0);
   EXPECT_EQ(GlobalBatchOf(job), 1);
+}
+
+// Four nodes of 2^62 ranks were no rank at all.
+TEST(GlobalBatch, ASpecThatRulesRefuseIsSaturatedAndDoesNotOverflow) {
+  v1::JobSpec job;
+  job.mutable_resources()->set_nodes(4);
+  job.mutable_resources()->set_ranks_per_node(int64_t{1} << 62);
+  EXPECT_EQ(GlobalBatchOf(job), std::numeric_limits<int64_t>::max());
+  job.mutable_train()->set_micro_batch(-2);
+  EXPECT_EQ(GlobalBatchOf(job), std::numeric_limits<int64_t>::min());
 }
 
 }  // namespace
