@@ -555,7 +555,7 @@ void AddGlobalFlags(CLI::App* app, CommandLine* line) {
       ->type_name("FILE");
   AddOutputFlag(app, line);
   app->add_option("--timeout", line->timeout_seconds,
-                  "Time limit of non-streaming calls and of plan --search (its default: 40)")
+                  "Time limit of calls; of plan --search: 40 s, with --offline none")
       ->check(CLI::Validator(CheckSeconds, ""))
       ->type_name("SECONDS")
       ->capture_default_str();

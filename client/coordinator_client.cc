@@ -262,8 +262,9 @@ absl::Status CoordinatorClient::ConnectTo(Place* place, absl::Time until, absl::
 }
 
 template <typename Request, typename Response, typename Method>
-absl::StatusOr<Response> CoordinatorClient::Call(Method method, const Request& request, bool idempotent) {
-  const absl::Time deadline = absl::Now() + options_.call_timeout;
+absl::StatusOr<Response> CoordinatorClient::CallWithin(absl::Duration timeout, Method method,
+                                                       const Request& request, bool idempotent) {
+  const absl::Time deadline = absl::Now() + timeout;
   absl::Duration pause = kFirstPause;
   for (int moves = 0;;) {
     const std::shared_ptr<Place> place = Reconnected(deadline, nullptr);
@@ -322,7 +323,8 @@ absl::StatusOr<v1::PlanJobResponse> CoordinatorClient::PlanJob(const v1::PlanJob
 
 absl::StatusOr<v1::SearchPlansResponse> CoordinatorClient::SearchPlans(
     const v1::SearchPlansRequest& request) {
-  return Call<v1::SearchPlansRequest, v1::SearchPlansResponse>(&v1::Coordinator::Stub::SearchPlans, request);
+  return CallWithin<v1::SearchPlansRequest, v1::SearchPlansResponse>(
+      options_.search_timeout, &v1::Coordinator::Stub::SearchPlans, request, /*idempotent=*/true);
 }
 
 absl::StatusOr<v1::GetJobResponse> CoordinatorClient::GetJob(const v1::GetJobRequest& request) {

@@ -9,8 +9,8 @@
 // done, and it says who leads: that one is asked then, also where it is not in the list. Who is gone, or says
 // nothing when Connect() asks, is passed over.
 //
-// Unary calls have `call_timeout`, and are repeated on UNAVAILABLE within it, by
-// RetryInfo or with growing pauses: all but DeleteJob and DeleteNode are idempotent by contract
+// Unary calls have `call_timeout`, SearchPlans() has `search_timeout`. They are repeated on UNAVAILABLE
+// within it, by RetryInfo or with growing pauses: all but DeleteJob and DeleteNode are idempotent by contract
 // (coordinator.proto) as long as a submit carries a request_id; one without is tried once, and so is one with
 // an etag, which an answer that was lost has made old. Streams have no deadline and are not repeated
 // (client/job_follow.h does, by revision).
@@ -54,6 +54,8 @@ class CoordinatorClient {
     // Whether a call on which nobody is there is made again within call_timeout. Else it fails at once, for a
     // caller that looks again by itself and says meanwhile that the connection is lost.
     bool repeats = true;
+    // Of SearchPlans(): a coordinator computes for most of the time that it is given.
+    absl::Duration search_timeout = absl::Seconds(40);
   };
 
   CoordinatorClient(std::string addresses, Options options);
@@ -106,7 +108,12 @@ class CoordinatorClient {
   // After `status` of `asked`: whether another one is to be asked, at once.
   bool Move(const Place& asked, const absl::Status& status);
   template <typename Request, typename Response, typename Method>
-  absl::StatusOr<Response> Call(Method method, const Request& request, bool idempotent = true);
+  absl::StatusOr<Response> Call(Method method, const Request& request, bool idempotent = true) {
+    return CallWithin<Request, Response>(options_.call_timeout, method, request, idempotent);
+  }
+  template <typename Request, typename Response, typename Method>
+  absl::StatusOr<Response> CallWithin(absl::Duration timeout, Method method, const Request& request,
+                                      bool idempotent);
   template <typename Response, typename Open>
   absl::Status ReadStream(const Open& open, Interrupt* interrupt,
                           const std::function<void(const Response&)>& on_message);

@@ -59,7 +59,8 @@ class Results {
     const CommandLine& line = session_.line();
     if (line.output == "table" || (jobs_.jobs().empty() && code != kExitOk)) return code;
     const bool is_one = line.jobs.size() == 1 && jobs_.jobs_size() == 1;
-    session_.console().out << (is_one ? Rendered(jobs_.jobs(0), line.output) : Rendered(jobs_, line.output));
+    session_.console().out << (is_one ? Rendered(jobs_.jobs(0), line.output)
+                                      : RenderedLists(jobs_, line.output));
     return code;
   }
 

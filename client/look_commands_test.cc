@@ -379,6 +379,15 @@ TEST_F(LookCommandsTest, ExplainNeedsNobody) {
       << "run together: " << err_;
 }
 
+// The rule out_of_range was printed for the error reason OUT_OF_RANGE.
+TEST_F(LookCommandsTest, ExplainTellsAnErrorReasonFromTheRuleOfTheSameName) {
+  server_.Stop();
+  EXPECT_EQ(Run({"explain", "OUT_OF_RANGE"}), kExitOk);
+  EXPECT_EQ(out_.find("OUT_OF_RANGE  <error reason>\n"), 0U) << out_;
+  EXPECT_EQ(Run({"explain", "out_of_range"}), kExitOk);
+  EXPECT_EQ(out_.find("out_of_range  <rule>\n"), 0U) << out_;
+}
+
 // None of these was known, though migrate prints them in brackets.
 TEST_F(LookCommandsTest, ExplainKnowsTheRulesOfMigrate) {
   server_.Stop();

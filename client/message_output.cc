@@ -10,4 +10,8 @@ std::string Rendered(const google::protobuf::Message& message, const std::string
   return output == "json" ? ToJsonData(message) : ToYamlData(message);
 }
 
+std::string RenderedLists(const google::protobuf::Message& message, const std::string& output) {
+  return output == "json" ? ToJsonLists(message) : ToYamlLists(message);
+}
+
 }  // namespace fsdpd

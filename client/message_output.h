@@ -14,4 +14,7 @@ bool IsData(const std::string& output);
 // `output`: one of those.
 std::string Rendered(const google::protobuf::Message& message, const std::string& output);
 
+// Only the repeated fields of `message`, for a response that the caller composed.
+std::string RenderedLists(const google::protobuf::Message& message, const std::string& output);
+
 }  // namespace fsdpd

@@ -76,7 +76,8 @@ int ForEachNode(Session* session,
     }
   }
   if (nodes.nodes().empty()) return code;
-  out << (line.node_names.size() == 1 ? Rendered(nodes.nodes(0), line.output) : Rendered(nodes, line.output));
+  out << (line.node_names.size() == 1 ? Rendered(nodes.nodes(0), line.output)
+                                      : RenderedLists(nodes, line.output));
   return code;
 }
 

@@ -191,6 +191,22 @@ TEST_F(SearchCommandTest, ActivationCheckpointingIsNamedInItsOwnTerms) {
     EXPECT_NE(out_.find(words), std::string::npos) << words << " in " << out_;
 }
 
+TEST_F(SearchCommandTest, TheMfuOfFp8NamesItsPeak) {
+  std::atomic<v1::DType> compute{v1::DTYPE_BF16};
+  server_.on_search = [&](const auto&, v1::SearchPlansResponse* response) {
+    v1::PlanSearch::Way* way = response->mutable_search()->add_found();
+    way->mutable_spec()->mutable_precision()->set_compute(compute);
+    way->set_fits(true);
+    return grpc::Status::OK;
+  };
+  EXPECT_EQ(Run({"plan", "-f", file_, "--search"}), kExitOk) << err_;
+  EXPECT_EQ(out_.find("BF16 PEAK"), std::string::npos) << out_;
+  compute = v1::DTYPE_FP8;
+  EXPECT_EQ(Run({"plan", "-f", file_, "--search"}), kExitOk) << err_;
+  EXPECT_NE(out_.find("MFU OF THE BF16 PEAK"), std::string::npos) << out_;
+  server_.Stop();  // Before `compute` goes.
+}
+
 TEST_F(SearchCommandTest, SaysWhyTheSpecAsItIsIsRefused) {
   server_.Stop();
   EXPECT_EQ(Run({"plan", "-f", file_, "--offline", "--search", "--profile", "h200", "--set",
@@ -251,10 +267,28 @@ TEST_F(SearchCommandTest, TheTimeoutBoundsASearchHere) {
   EXPECT_EQ(whole.find("NOT ALL OF THEM"), std::string::npos) << whole;
 }
 
+// It was told to search with --offline, which it did.
+TEST_F(SearchCommandTest, AnOfflineSearchWithoutTimeIsNotToldToSearchOffline) {
+  std::istringstream in;
+  std::ostringstream out, err;
+  Console console{in, out, err};
+  console.interrupt = &interrupt_;
+  SlowClock clock;
+  console.clock = &clock;
+  EXPECT_NE(
+      RunFsdpctl({"plan", "-f", file_, "--offline", "--search", "--profile", "h200", "--timeout", "0.001"},
+                 &console),
+      kExitOk);
+  const std::string words = out.str() + err.str();
+  EXPECT_NE(words.find("; allow more time (--timeout), or hold fields"), std::string::npos) << words;
+  EXPECT_EQ(words.find("fsdpctl --offline"), std::string::npos) << words;
+}
+
 // Answers a search with nothing, and notes for how long its client waits.
 class WaitNotingApi : public ScriptedApi {
  public:
   double seconds() const { return seconds_; }
+  double connect_seconds() const { return connect_seconds_; }
 
  private:
   grpc::Status SearchPlans(grpc::ServerContext* context, const v1::SearchPlansRequest*,
@@ -262,8 +296,13 @@ class WaitNotingApi : public ScriptedApi {
     seconds_ = absl::ToDoubleSeconds(absl::FromChrono(context->deadline()) - absl::Now());
     return grpc::Status::OK;
   }
+  grpc::Status GetVersion(grpc::ServerContext* context, const v1::GetVersionRequest*,
+                          v1::GetVersionResponse*) override {
+    connect_seconds_ = absl::ToDoubleSeconds(absl::FromChrono(context->deadline()) - absl::Now());
+    return grpc::Status::OK;
+  }
 
-  std::atomic<double> seconds_{0};
+  std::atomic<double> seconds_{0}, connect_seconds_{0};
 };
 
 TEST_F(SearchCommandTest, TheTimeoutIsTheTimeThatACoordinatorGets) {
@@ -275,6 +314,9 @@ TEST_F(SearchCommandTest, TheTimeoutIsTheTimeThatACoordinatorGets) {
   EXPECT_EQ(RunCommand({"plan", "-f", file_, "--search", "--server", api.address()}), kExitTimeout);
   EXPECT_GT(api.seconds(), 20);
   EXPECT_LT(api.seconds(), 41);
+  // A search of a coordinator that does not answer failed after 40 s.
+  EXPECT_GT(api.connect_seconds(), 0);
+  EXPECT_LT(api.connect_seconds(), 11);
   api.Stop();
 }
 

@@ -130,8 +130,11 @@ std::string SearchText(const v1::PlanSearch& search, const std::string& name) {
   }
   absl::StrAppend(&text, CountText(search));
   if (search.has_closest()) absl::StrAppend(&text, ClosestText(search));
-  TextTable table({"", "STEP", "TOKENS/S A RANK", "MFU", "EXPOSED", "PEAK", "MESH", "STRATEGY", "MICRO_BATCH",
-                   "ACTIVATION CHECKPOINTING"});
+  const auto is_fp8 = [](const Way& way) { return way.spec().precision().compute() == v1::DTYPE_FP8; };
+  const bool any_fp8 = std::any_of(search.found().begin(), search.found().end(), is_fp8) ||
+                       is_fp8(search.closest()) || is_fp8(search.as_written());
+  TextTable table({"", "STEP", "TOKENS/S A RANK", any_fp8 ? "MFU OF THE BF16 PEAK" : "MFU", "EXPOSED", "PEAK",
+                   "MESH", "STRATEGY", "MICRO_BATCH", "ACTIVATION CHECKPOINTING"});
   for (int i = 0; i < search.found_size(); ++i) {
     AddRow(search, absl::StrCat(i + 1), search.found(i), &table);
   }

@@ -20,13 +20,11 @@ namespace fsdpd {
 namespace {
 
 constexpr size_t kMaxTokenBytes = 4096;  // Metadata of a call has 8 KiB.
-// Of the default, for a search: a coordinator computes for most of the time that it is given.
-constexpr int kSearchTimeouts = 4;
 
 CoordinatorClient::Options OptionsOf(const CommandLine& line) {
   CoordinatorClient::Options options;
-  const bool has_search_default = line.search && line.flags.count("--timeout") == 0;
-  options.call_timeout = absl::Seconds(line.timeout_seconds) * (has_search_default ? kSearchTimeouts : 1);
+  options.call_timeout = absl::Seconds(line.timeout_seconds);
+  if (line.flags.count("--timeout") > 0) options.search_timeout = options.call_timeout;
   options.trusted = line.trusted;
   options.token = line.token;
   options.repeats = line.command != "get" || !line.watch;

@@ -438,6 +438,7 @@ std::variant<v1::PlanSearch, int> SearchHere(Session* session, const SpecText& s
   const bool cpu = WithDefaults(spec.spec, nullptr).resources().device() == v1::DEVICE_CPU;
   SearchOptions options;
   options.held = line.hold;
+  options.fix_of_no_time = "allow more time (--timeout), or hold fields";
   const Clock& clock = *session->console().clock;
   const absl::Time begin = clock.Now();
   if (line.flags.count("--timeout") > 0) {

@@ -61,8 +61,9 @@ std::string Number(double value, bool json) {
 
 struct Form {
   bool json = false;
-  bool complete = false;  // With the fields that have their zero.
-  bool one_line = false;  // JSON.
+  bool complete = false;              // With the fields that have their zero.
+  bool one_line = false;              // JSON.
+  const Message* lists_of = nullptr;  // Prints only the repeated fields of this message.
 };
 
 class Printer {
@@ -113,6 +114,11 @@ class Printer {
       const FieldDescriptor* field = message.GetDescriptor()->field(i);
       const bool absent = field->has_presence() || std::count(fields.begin(), fields.end(), field) > 0;
       if (!absent) fields.push_back(field);
+    }
+    if (&message == form_.lists_of) {
+      fields.erase(std::remove_if(fields.begin(), fields.end(),
+                                  [](const FieldDescriptor* field) { return !field->is_repeated(); }),
+                   fields.end());
     }
     std::sort(fields.begin(), fields.end(),
               [](const FieldDescriptor* a, const FieldDescriptor* b) { return a->number() < b->number(); });
@@ -230,6 +236,16 @@ std::string ToYaml(const Message& message) { return Yaml(message, /*complete=*/f
 std::string ToJson(const Message& message) { return Json(message, false, /*one_line=*/false) + "\n"; }
 std::string ToYamlData(const Message& message) { return Yaml(message, /*complete=*/true); }
 std::string ToJsonData(const Message& message) { return Json(message, true, /*one_line=*/false) + "\n"; }
+std::string ToYamlLists(const Message& message) {
+  Printer printer({/*json=*/false, /*complete=*/true, /*one_line=*/false, &message});
+  printer.YamlMessage(message, 0);
+  return printer.Take();
+}
+std::string ToJsonLists(const Message& message) {
+  Printer printer({/*json=*/true, /*complete=*/true, /*one_line=*/false, &message});
+  printer.JsonMessage(message, 0);
+  return printer.Take() + "\n";
+}
 std::string ToJsonLine(const Message& message) { return Json(message, true, /*one_line=*/true); }
 
 std::string ScalarText(const Message& message, const FieldDescriptor& field, int index) {

@@ -20,6 +20,10 @@ std::string ToJson(const google::protobuf::Message& message);  // Indented by tw
 // and .inf in YAML, "NaN" and "Infinity" in JSON.
 std::string ToYamlData(const google::protobuf::Message& message);
 std::string ToJsonData(const google::protobuf::Message& message);
+// The same, with only the repeated fields of `message`, for a response that the caller composed: its other
+// fields have no value.
+std::string ToYamlLists(const google::protobuf::Message& message);
+std::string ToJsonLists(const google::protobuf::Message& message);
 std::string ToJsonLine(const google::protobuf::Message& message);  // On one line, without a newline.
 
 // One value of ToJsonData's, without the quotes of text; `index` -1 where the field is no list.

@@ -29,6 +29,17 @@ class CommandCase : public ::testing::Test {
     return code;
   }
 
+  // -o json of several: `name` is that of the list, and `documents` are what -o json prints of each.
+  static std::string ListOf(const std::string& name, const std::vector<std::string>& documents) {
+    std::string text = "{\n  \"" + name + "\": [";
+    for (const std::string& document : documents) {
+      if (&document != &documents.front()) text += ", ";
+      for (const char each : document.substr(0, document.size() - 1))
+        text += each == '\n' ? std::string("\n  ") : std::string(1, each);
+    }
+    return text + "]\n}\n";
+  }
+
   std::string out_, err_;
   bool err_terminal_ = false;
   Interrupt interrupt_;

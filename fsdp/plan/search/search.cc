@@ -158,9 +158,7 @@ class Search {
                       ? "there was no time to try any way to run it"
                       : absl::StrCat("the rules allow none of the ", search.tried(), " ways ",
                                      search.complete() ? "to run it" : "that there was time for");
-    none.fix = search.complete()
-                   ? "hold less"
-                   : "allow more time (--timeout), hold fields, or search with fsdpctl --offline";
+    none.fix = search.complete() ? "hold less" : options_.fix_of_no_time;
     return none;
   }
 

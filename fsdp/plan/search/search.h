@@ -30,6 +30,8 @@ struct SearchOptions {
   // kRankingShare no further way is ranked, and above 1 none is simulated, but for the few that it takes to
   // have one. May be null: no limit.
   std::function<double()> spent;
+  // The fix for a search whose time was too short to find a way that the rules allow.
+  std::string fix_of_no_time = "allow more time (--timeout), hold fields, or search with fsdpctl --offline";
 };
 
 struct Searched {

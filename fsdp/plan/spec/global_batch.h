@@ -7,7 +7,8 @@
 
 namespace fsdpd {
 
-// Accepts any spec. For a spec that the rules refuse the result is meaningless; products are saturated to int64.
+// Accepts any spec. For a spec that the rules refuse the result is meaningless; products are saturated to
+// int64.
 int64_t GlobalBatchOf(const v1::JobSpec& job);
 
 }  // namespace fsdpd
