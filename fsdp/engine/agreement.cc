@@ -24,15 +24,15 @@ namespace {
 using Lines = std::vector<std::string>;
 
 constexpr char kAgreed[] = "agreed";
-constexpr char kFailed[] = " failed";  // Behind the hash of a rank that has an error of its own.
+constexpr char kFailed[] = " failed";  // Suffix of the hash of a rank that failed to open its files.
 constexpr char kNobody[] = "-";
 constexpr size_t kMaxErrorBytes = 4096;
-constexpr size_t kMaxNamed = 8;  // Ranks that a message names; more say nothing new.
+constexpr size_t kMaxNamed = 8;  // Ranks listed in a message.
 
-// A store's value is limited; this leaves room for what a transport adds.
+// Values in the store have a size limit; half of it leaves space for the framing of the transport.
 constexpr size_t kChunkBytes = kMaxRendezvousValueBytes / 2;
 
-// Of one agreement: where its keys begin, and what it is that ranks differ in.
+// One agreement: the prefix of its keys in the store, and the text that starts its error.
 struct Subject {
   std::string key;
   std::string differ;  // "ranks compiled different programs from the job's spec"
@@ -44,7 +44,8 @@ struct Subject {
   std::string ChunksKey(int rank) const { return absl::StrCat(key, "/", rank, "/chunks"); }
   std::string VerdictKey() const { return absl::StrCat(key, "/verdict"); }
   std::string DifferenceKey() const { return absl::StrCat(key, "/difference"); }
-  std::string FailedKey() const { return absl::StrCat(key, "/failed"); }  // The first such rank, or kNobody.
+  // Value: the first rank that failed, or kNobody.
+  std::string FailedKey() const { return absl::StrCat(key, "/failed"); }
 };
 
 absl::Status SendLines(Store* store, const Subject& subject, int rank, const Lines& lines) {
@@ -70,7 +71,7 @@ absl::StatusOr<Lines> ReceiveLines(Store* store, const Subject& subject, int ran
   return Lines(absl::StrSplit(text, '\n'));
 }
 
-// "spec.global_batch = 64, not 32" for lines that give one name two values, else both lines.
+// Returns "spec.global_batch = 64, not 32" if both lines assign the same name, otherwise both lines.
 std::string DifferenceText(const Lines& own, const Lines& theirs) {
   const Difference difference = FirstDifference(own, theirs);
   const std::pair<std::string, std::string> mine =
@@ -84,8 +85,8 @@ std::string DifferenceText(const Lines& own, const Lines& theirs) {
 }
 
 struct Differing {
-  std::vector<int> ranks;     // From rank 0.
-  std::optional<int> failed;  // The first one with an error of its own; may be 0.
+  std::vector<int> ranks;     // Differ from rank 0, ascending.
+  std::optional<int> failed;  // The first rank that failed on its own; may be 0.
 };
 
 absl::StatusOr<Differing> RanksThatDiffer(Store* store, const Subject& subject, int world,
@@ -126,7 +127,7 @@ absl::Status Agree(Store* store, const Subject& subject, int rank, int world, co
   }
   FSDPD_ASSIGN_OR_RETURN(const std::string verdict, store->Get(subject.VerdictKey(), timeout));
   if (verdict == kAgreed) return absl::OkStatus();
-  // Rank 0 differs from itself in nothing, so it is never the one that is asked.
+  // Rank 0 compares others with itself, so the verdict never names it.
   if (verdict == absl::StrCat(rank)) FSDPD_RETURN_IF_ERROR(SendLines(store, subject, rank, lines));
   if (rank == 0) {
     FSDPD_ASSIGN_OR_RETURN(const std::string text,
@@ -148,7 +149,7 @@ std::string HashText(uint64_t hash) { return absl::StrFormat("%016x", hash); }
 absl::Status AgreeOnProgram(Store* store, int rank, int world, const Lines& fingerprint,
                             absl::Duration timeout) {
   const std::string own = absl::StrCat(HashText(HashOf(fingerprint)), " (version ", kVersion, ")");
-  // A node with another build of fsdpd-rank is one that an attempt elsewhere does without.
+  // The cause may be a node with another build of fsdpd-rank, which an attempt on other nodes avoids.
   const Subject subject = {"program", "ranks compiled different programs from the job's spec"};
   const absl::Status agreed = Agree(store, subject, rank, world, own, fingerprint, timeout);
   return absl::IsFailedPrecondition(agreed) ? RefusedByNode(v1::RankFault::KIND_CONFIGURATION, agreed)

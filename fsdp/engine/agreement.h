@@ -1,16 +1,19 @@
-// Before the first collective, ranks make sure that they run the same program: one that differs would hang
-// all of them in a collective, or sum what does not belong together. Rank 0 compares and everybody gets its
-// verdict, so all ranks fail with the same words and the first exit names the cause.
+// Agreement of all ranks of an attempt: that they run the same program (AgreeOnProgram) and opened the same
+// files (AgreeOnFiles).
 //
-// Only hashes travel while ranks agree. Where they do not, the first rank that differs hands in the lines
-// behind its hash (fingerprint.h), and the verdict names the first line that is another.
+// A rank with a different program would hang all ranks in a collective, or sum unrelated values. So before
+// the first collective, rank 0 compares a hash from every rank and publishes one verdict. All ranks fail with
+// the same message, and the first exit names the cause.
 //
-// Ranks compare the files that have no checksums in the same way: those of a checkpoint, since what is
-// replaced between the opens of two ranks would be a model of two, and those of tokens, since nodes that have
-// other copies train on other samples.
+// Ranks exchange only hashes while they agree. If they differ, the first differing rank uploads the lines
+// behind its hash (fingerprint.h), and the verdict quotes the first line that differs.
+//
+// Files without checksums are compared the same way. A checkpoint that is replaced between the opens of two
+// ranks would be loaded as a mix of two models. Nodes with different copies of a token file would train on
+// different samples.
 //
 // Errors: FAILED_PRECONDITION, such as "... rank 3 differs from rank 0: spec.global_batch = 64, not 32 ...";
-// the store's errors pass through.
+// errors of the store pass through.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -25,26 +28,26 @@
 
 namespace fsdpd {
 
-// `fingerprint`: Fingerprint() of the rank's plan. This binary's version is compared with it.
+// `fingerprint`: Fingerprint() of the rank's plan. The version of this binary is compared as well.
 absl::Status AgreeOnProgram(Store* store, int rank, int world, const std::vector<std::string>& fingerprint,
                             absl::Duration timeout);
 
-// What ranks opened each for itself.
+// The files that this rank opened, as it saw them.
 struct OpenedFiles {
-  std::string key;   // Of its own in an attempt, in the store: "restore/files".
+  std::string key;   // Key prefix in the store, unique within an attempt: "restore/files".
   std::string what;  // "files of /models/x"
-  // What tells it from others: lines of "NAME = VALUE". Or why this rank could not open it: then no rank goes
-  // on, and no other waits for this one.
+  // Properties that identify the files: lines of "NAME = VALUE". Or the error of opening them: then all ranks
+  // fail, and no rank waits for this one.
   absl::StatusOr<std::vector<std::string>> traits;
-  v1::RankFault::Kind kind = v1::RankFault::KIND_UNSPECIFIED;  // Of the errors, as BlamedOnFile() marks them.
+  v1::RankFault::Kind kind = v1::RankFault::KIND_UNSPECIFIED;  // Kind of error for BlamedOnFile().
 };
 
-// The error of a rank that could not open them is its own; that of the other ranks is then marked as a
-// peer's (peer_lost.h). It is for ever where all ranks have the same one.
+// A rank that could not open the files returns its own error. The other ranks return it marked as a peer's
+// error (peer_lost.h). The error is permanent if all ranks have the same one.
 absl::Status AgreeOnFiles(Store* store, int rank, int world, const OpenedFiles& opened,
                           absl::Duration timeout);
 
-// A hash as plans and logs write it.
+// Formats a hash as plans and logs print it: 16 hexadecimal digits.
 std::string HashText(uint64_t hash);
 
 }  // namespace fsdpd

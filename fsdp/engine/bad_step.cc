@@ -14,7 +14,7 @@ namespace {
 
 constexpr char kPayload[] = "fsdpd.v1.BadStep";
 
-// What the spec says for this kind of bad step.
+// The part of the spec that applies to one kind of bad step.
 struct Policy {
   const char* field;
   StepAction action;

@@ -1,9 +1,9 @@
-// What becomes of a step that the device did not apply (operations.h): the policy of train.on_nonfinite and
-// train.on_spike as pure functions, and how an error says which step it was, so that a process can tell those
-// that start it again.
+// Policy for bad steps (train.on_nonfinite, train.on_spike), as pure functions. A bad step is one that the
+// device did not apply (operations.h). Also attaches the bad step to the error that ends a run, so that the
+// process can tell which errors to restart from.
 //
-// Which step is bad follows from sums that all ranks share, and the bounds from the state that they share, so
-// all ranks come to the same end at the same step. Thread safety: pure.
+// All ranks decide alike: whether a step is bad follows from all-reduced values, and the limits from
+// TrainingState, which is equal on all ranks. Thread safety: pure.
 #pragma once
 
 #include <absl/status/status.h>
@@ -16,21 +16,22 @@
 
 namespace fsdpd {
 
-// `bad`: all but `rewind`. OK where the step is skipped; it is counted in `state` then. OUT_OF_RANGE where
-// the run ends with it, in words for the person whose job it is, and with the step for BadStepOf().
+// Applies the policy to `bad`, which has all fields but `rewind`. Returns OK and counts the step in `state`
+// if it is skipped. Returns OUT_OF_RANGE if the run ends with this step: the message is for the user, and
+// BadStepOf() extracts the step.
 absl::Status TakeBadStep(const Spec& spec, const v1::BadStep& bad, TrainingState* state);
 
-// The step that a run ended by, though the error went through Annotated(). None of any other error.
+// The bad step that ended a run, even if the error was Annotated(); nullopt for any other error.
 std::optional<v1::BadStep> BadStepOf(const absl::Status& status);
 
-// The same error with `prefix` before its words.
+// Prepends `prefix` to the message of `status` and keeps its payloads.
 absl::Status Annotated(const absl::Status& status, const std::string& prefix);
 
-// Takes the step's norm into the window; none of a step that was skipped. Nothing where spikes are not looked
-// for.
+// Appends the norm of a step to the window of spike detection (nullopt: the step was skipped). Does nothing
+// if the spec does not enable spike detection.
 void KeepNorm(const Spec& spec, std::optional<float> norm, TrainingState* state);
 
-// As it is told: a NaN without the sign that some machines give it, which people would read as "-nan".
+// Normalizes a value for reports: drops the sign of a NaN, which some platforms would print as "-nan".
 double Told(double value);
 
 }  // namespace fsdpd

@@ -30,13 +30,13 @@ namespace {
 constexpr int kThreads = 8;
 constexpr size_t kMaxWhyBytes = 512;
 
-// What ranks say to each other.
+// Messages between ranks, as values in the store.
 constexpr char kFresh[] = "fresh";
 constexpr char kOwn[] = "own ";
 constexpr char kLoaded[] = "loaded ";
 constexpr char kIntact[] = "intact";
 constexpr char kDamaged[] = "damaged ";
-constexpr char kUnread[] = "unread ";  // The disk or its server failed: nothing is known of the checkpoint.
+constexpr char kUnread[] = "unread ";  // I/O error: the state of the checkpoint is unknown.
 
 std::string NameKey(size_t round) { return absl::StrCat("restore/", round); }
 std::string CheckKey(size_t round, int rank) { return absl::StrCat("restore/", round, "/", rank); }
@@ -44,7 +44,7 @@ std::string VerdictKey(size_t round) { return absl::StrCat("restore/", round, "/
 
 std::string Bounded(absl::string_view why) { return CutText(why, kMaxWhyBytes); }
 
-// An error as text and back: a code, and what is wrong.
+// Encodes an error as "error CODE MESSAGE"; ErrorOf() decodes it.
 std::string Worded(const absl::Status& status) {
   return absl::StrCat("error ", static_cast<int>(status.code()), " ", Bounded(status.message()));
 }
@@ -58,9 +58,9 @@ absl::Status ErrorOf(absl::string_view said) {
 
 struct Candidates {
   std::vector<ChosenCheckpoint> in_order;
-  std::vector<FoundCheckpoint> in_dir;  // That are committed; the newest first.
-  std::vector<std::string> unreadable;  // Of those: whose they are is not known.
-  std::string lost;                     // The path of one that was committed, and is no more; or empty.
+  std::vector<FoundCheckpoint> in_dir;  // Committed, newest first.
+  std::vector<std::string> unreadable;  // Subset of in_dir whose owner could not be read.
+  std::string lost;                     // Path of the known checkpoint if it is gone; otherwise empty.
 };
 
 absl::StatusOr<std::vector<FoundCheckpoint>> Committed(const std::string& field, const std::string& dir) {
@@ -94,7 +94,7 @@ absl::Status AddLoaded(const CheckpointConfig& checkpoint, Candidates* candidate
     candidates->in_order.push_back({load});
     return absl::OkStatus();
   }
-  // One directory to write to and to start from is empty the first time.
+  // A directory that is both loaded from and written to is empty on the first start.
   if (!found.empty() || load == WithoutSlash(checkpoint.dir)) return absl::OkStatus();
   const bool absent = access(load.c_str(), F_OK) != 0 && errno == ENOENT;
   return absl::NotFoundError(absl::StrCat(
@@ -106,7 +106,7 @@ absl::Status AddLoaded(const CheckpointConfig& checkpoint, Candidates* candidate
 
 bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0 || errno != ENOENT; }
 
-// " (iter_0000060 and 2 more have no .metadata, so they do not count)": what lies there and looks like one.
+// Returns " (iter_0000060 and 2 more have no .metadata, so they do not count)" for uncommitted checkpoints.
 std::string Torsos(const std::string& dir) {
   const auto found = ListCheckpoints(dir);
   std::string first;
@@ -120,7 +120,7 @@ std::string Torsos(const std::string& dir) {
              : absl::StrCat(" (", first, " and ", more, " more have no .metadata, so they do not count)");
 }
 
-// That of `known_step` was there once.
+// `known_step` was committed once.
 absl::Status NoneIsLeft(const std::string& dir, int64_t known_step) {
   return absl::NotFoundError(absl::StrCat(
       "checkpoint.dir: ", dir, Exists(dir) ? " has none of the job's checkpoints" : " is not there",
@@ -128,14 +128,14 @@ absl::Status NoneIsLeft(const std::string& dir, int64_t known_step) {
       ": mount the directory or put it back, or submit the job anew to begin at step 1"));
 }
 
-// The job's own, and those that may be: that they are damaged is told when they are looked through. None
-// where nothing is known to be the job's own.
+// Adds the job's own checkpoints and those of unknown owner, which are reported as damaged when they are
+// verified. Adds nothing if no checkpoint is known to be the job's.
 absl::Status AddOwn(const std::string& job, int64_t known_step, Candidates* candidates) {
   std::vector<ChosenCheckpoint> own;
   bool any = false;
   for (const FoundCheckpoint& each : candidates->in_dir) {
     const absl::StatusOr<Owner> owner = OwnerOf(each.path, job);
-    if (!owner.ok() && any) continue;  // There is a newer one.
+    if (!owner.ok() && any) continue;  // A newer one is readable.
     if (!owner.ok()) return owner.status();
     if (*owner == Owner::kUnreadable) candidates->unreadable.push_back(each.path);
     if (*owner != Owner::kOther) own.push_back({each.path, true});
@@ -145,7 +145,7 @@ absl::Status AddOwn(const std::string& job, int64_t known_step, Candidates* cand
   return absl::OkStatus();
 }
 
-// Where a job writes into the directory that it began from: those that were there before.
+// For a job that writes into the directory it started from: adds the checkpoints that were there before.
 void AddBegun(Candidates* candidates) {
   const std::vector<ChosenCheckpoint> own = candidates->in_order;
   const auto is_own = [&](const FoundCheckpoint& each) {
@@ -175,7 +175,7 @@ absl::StatusOr<Candidates> Find(const CheckpointConfig& checkpoint, const std::s
   return candidates;
 }
 
-// After which step the job goes on.
+// The step after which the job resumes.
 absl::StatusOr<int64_t> StepOf(const Spec& spec, const ChosenCheckpoint& chosen) {
   if (!chosen.own) {
     FSDPD_ASSIGN_OR_RETURN(const StartKind kind, KindOfStart(chosen.path, spec.model));
@@ -188,7 +188,7 @@ absl::StatusOr<int64_t> StepOf(const Spec& spec, const ChosenCheckpoint& chosen)
   return state.step;
 }
 
-// What of the candidates was passed over.
+// Candidates that were skipped.
 struct PassedOver {
   std::vector<std::string> damaged;  // Paths.
   std::vector<std::string> unread;
@@ -198,7 +198,7 @@ bool Holds(const std::vector<std::string>& paths, const std::string& path) {
   return std::find(paths.begin(), paths.end(), path) != paths.end();
 }
 
-// `own`: the step is of a checkpoint of the job's own.
+// `own`: the job starts from a checkpoint of its own.
 absl::Status NotItsOwn(const CheckpointConfig& checkpoint, const std::string& job,
                        const Candidates& candidates, const std::string& path, int64_t step, bool own) {
   const std::string start =
@@ -217,8 +217,8 @@ absl::Status NotItsOwn(const CheckpointConfig& checkpoint, const std::string& jo
       absl::StrCat("checkpoint.dir: ", path, " is of another run", start, ": ", own ? its : theirs));
 }
 
-// That what is later in checkpoint.dir was passed over, and is told where it is damaged; nothing else may be
-// there. `chosen`: null where the job starts fresh.
+// Checks that every checkpoint in checkpoint.dir later than the start was skipped, and lists the damaged ones
+// in `chosen->set_aside`. `chosen`: null if the job starts fresh.
 absl::Status CheckLater(const Spec& spec, const std::string& job, const Candidates& candidates,
                         const PassedOver& passed_over, ChosenCheckpoint* chosen) {
   int64_t step = 0;
@@ -235,7 +235,7 @@ absl::Status CheckLater(const Spec& spec, const std::string& job, const Candidat
   return absl::OkStatus();
 }
 
-// What was written of one that is lost is kept as what is damaged: the job comes to its step again.
+// Leftovers of a lost checkpoint are set aside like a damaged one, since the job reaches that step again.
 void PassOverLost(const std::string& lost, ChosenCheckpoint* chosen) {
   if (lost.empty()) return;
   const bool there = Exists(lost);
@@ -244,28 +244,29 @@ void PassOverLost(const std::string& lost, ChosenCheckpoint* chosen) {
   if (there) chosen->set_aside.push_back(lost);
 }
 
-// Why a rank cannot read a checkpoint that rank 0 sees.
+// Classifies why this rank cannot read a checkpoint that rank 0 sees.
 std::string Unreadable(const absl::Status& status, int rank) {
   const std::string what = absl::StrCat("rank ", rank, ": ", status.message());
-  // Rank 0 sees it: another directory is mounted here, or its server's answer is an old one.
+  // Rank 0 sees the file: another directory is mounted here, or the file server returned a stale listing.
   if (absl::IsNotFound(status)) return Worded(absl::UnavailableError(what));
   if (IsFaultOfFile(status)) return absl::StrCat(kDamaged, Bounded(status.message()));
   if (absl::IsInternal(status)) return absl::StrCat(kUnread, Bounded(what));
   return Worded(absl::Status(status.code(), what));
 }
 
-// Safetensors have no checksums: what shows without reading numbers, on every rank.
+// Safetensors have no checksums: checks what is visible without reading tensor data, on every rank.
 std::string CheckHf(const std::string& path, int rank) {
   const absl::Status opened = OpenHfDirectory(path).status();
   if (opened.ok()) return kIntact;
-  // A file that the index names.
+  // The index names a file that does not exist.
   if (absl::IsNotFound(opened) && rank == 0) return absl::StrCat(kDamaged, Bounded(opened.message()));
   return Unreadable(opened, rank);
 }
 
-// kIntact, kDamaged or kUnread and why, or an error of the machine's.
+// Verifies this rank's part of the files. Returns kIntact, kDamaged or kUnread plus the reason, or an encoded
+// error of this machine.
 std::string CheckShare(const std::string& path, int rank, int world) {
-  // Not by what this node has there: a directory without anything is one that it does not share.
+  // Do not decide by the directory's local content: an empty directory is one that is not shared.
   if (!IsCheckpoint(path) && HasHfWeights(path)) return CheckHf(path, rank);
   const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(path, kThreads, [] { return false; }, {rank, world});
   if (!verdict.ok()) return Unreadable(verdict.status(), rank);
@@ -274,7 +275,7 @@ std::string CheckShare(const std::string& path, int rank, int world) {
   return absl::StrCat(kDamaged, Bounded(absl::StrCat(first.where, ": ", first.what)));
 }
 
-// The first word of a rank that is not kIntact.
+// The first answer, in rank order, that is not kIntact.
 absl::StatusOr<std::string> VerdictOf(Store* store, size_t round, int world) {
   std::string verdict = kIntact;
   for (int rank = 0; rank < world; ++rank) {
@@ -285,7 +286,7 @@ absl::StatusOr<std::string> VerdictOf(Store* store, size_t round, int world) {
   return verdict;
 }
 
-// Of rank 0: what it names in this round.
+// What rank 0 proposes in this round.
 std::string NameOfRound(const absl::StatusOr<Candidates>& candidates, size_t round,
                         const std::vector<std::string>& passed_over) {
   if (!candidates.ok()) return Worded(candidates.status());

@@ -1,22 +1,25 @@
-// Which checkpoint an attempt starts from: all ranks the same, and one that is whole. Where checkpoint.dir
-// holds some that the job wrote itself, it goes on from the newest there; else checkpoint.load says. Rank 0
-// names one, every rank reads its share of the files against their checksums, and what any of them finds
-// damaged, or cannot read since a disk fails, is passed over for the next older one. A Hugging Face directory
-// has no checksums: of it every rank looks at index, heads and sizes.
+// Choice of the checkpoint that an attempt starts from: intact, and the same on all ranks. If checkpoint.dir
+// holds checkpoints of this job, the newest of them is resumed; otherwise checkpoint.load decides.
 //
-// What is the job's own is told by the id in it, so what another run left is never taken for it, but where
-// the job began from that very directory. Another run's checkpoints that are later than where this job starts
-// are an error: one day they would be the newest. What is damaged in checkpoint.dir must get another name
-// before the job comes to that step again; that is for who holds the directory's lock (saver.h): here nothing
-// is written. What rank 0 sees and another rank does not is not damaged: it stays, and the attempt fails.
+// Protocol: rank 0 proposes a checkpoint and every rank verifies its part of the files against their
+// checksums. If any rank finds damage or an I/O error, the candidate is skipped and the next older one is
+// proposed. A Hugging Face directory has no checksums: every rank checks its index, headers and file sizes.
 //
-// A job that is known to have committed a checkpoint does not begin anew: a directory without any of its own
-// is gone, or not mounted. Where the one that is known is not there and an older one is, that is taken, which
-// is told.
+// A checkpoint belongs to the job if it contains the job's id, so a checkpoint of another run is never
+// resumed, unless the job started from that very directory. A checkpoint of another run that is later than
+// this job's start is an error, because it would eventually be taken for the newest. Damaged checkpoints in
+// checkpoint.dir must be renamed before the job reaches their step again; the holder of the directory lock
+// does that (directory_lock.h), as this code writes nothing. A checkpoint that rank 0 sees and another rank
+// does not is not considered damaged: it stays, and the attempt fails.
 //
-// Errors, the same on all ranks, and marked on those that did not meet it themselves (peer_lost.h): NOT_FOUND
-// where checkpoint.load has none, or checkpoint.dir none of a job's that has committed some; DATA_LOSS where
-// none is whole: nobody starts fresh by surprise; FAILED_PRECONDITION for a directory of another run; the
+// A job that is known to have committed a checkpoint does not start fresh: a directory without any of its
+// checkpoints was deleted or is not mounted. If only an older checkpoint remains, it is used, and the missing
+// one is reported in `passed_over`.
+//
+// Errors are the same on all ranks, and marked as a peer's on ranks that did not detect them (peer_lost.h).
+// NOT_FOUND: checkpoint.load has no checkpoint, or checkpoint.dir none of a job that committed some.
+// DATA_LOSS: no candidate is intact; the job does not silently start fresh. FAILED_PRECONDITION: the
+// directory belongs to another run. Errors of the store pass through.
 // store's.
 #pragma once
 
@@ -34,14 +37,14 @@ namespace fsdpd {
 
 struct ChosenCheckpoint {
   std::string path;
-  bool own = false;  // The job wrote it itself.
-  // On rank 0, the newest first:
+  bool own = false;  // Written by this job.
+  // Set on rank 0, newest first:
   std::vector<std::string> passed_over = {};  // "iter_0000200: why".
-  std::vector<std::string> set_aside = {};    // Paths in checkpoint.dir that are damaged, and later.
+  std::vector<std::string> set_aside = {};    // Damaged paths in checkpoint.dir, later than `path`.
 };
 
-// None: the job starts fresh. `job`: its id, or empty: then nothing is its own. `known_step`: of the newest
-// checkpoint that the job is known to have committed; 0: of none is known.
+// Returns nullopt if the job starts fresh. `job`: its id; if empty, no checkpoint counts as the job's own.
+// `known_step`: step of the newest checkpoint that the job is known to have committed; 0: none.
 absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseCheckpoint(const Spec& spec, const std::string& job,
                                                                  int64_t known_step, Store* store, int rank);
 

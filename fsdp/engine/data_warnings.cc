@@ -10,7 +10,7 @@
 namespace fsdpd {
 namespace {
 
-// The fields by which targets are left out.
+// Lists the spec fields that exclude targets.
 std::string CausesText(const DataConfig& data, const char* field, const std::vector<TokenSource>& sources) {
   std::vector<std::string> causes;
   const auto has_mask = [](const TokenSource& source) { return !source.mask.empty(); };
@@ -57,7 +57,7 @@ void DataWarnings::TakeTargets(const StepData& data, std::vector<std::string>* w
 void DataWarnings::TakeDocuments(const StepData& data, std::vector<std::string>* warnings) {
   tokens_read_ += data.tokens_read;
   if (data.document_ends > 0) awaits_document_end_ = false;
-  // An attempt that begins late has read too little at its end to say so.
+  // A resumed attempt may have read too few tokens by its last step to conclude anything.
   const bool saw_all = data.step == last_step_ && first_step_ == 1;
   if (!awaits_document_end_ || (tokens_read_ < kLongestDocument && !saw_all)) return;
   awaits_document_end_ = false;

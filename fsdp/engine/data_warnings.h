@@ -1,9 +1,9 @@
-// What a run warns of its data, each thing once: steps and evaluations without a target that counts, from
-// which nothing is learnt although all goes well, and documents that never end, as of another tokenizer's
-// data.document_end_token.
+// Warnings about training data, each reported once: a step or an evaluation without any target that counts
+// (the loss is 0 and nothing is trained), and documents that never end, as with a data.document_end_token of
+// another tokenizer.
 //
-// Targets are those of all ranks, so that all ranks say the same; which documents end is what this rank has
-// read. Pure. Call order: Take for each step, in order.
+// Targets are counted over all ranks, so all ranks warn alike; document ends are counted in the tokens that
+// this rank reads. Pure. Call order: Take for each step, in order.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +17,20 @@ namespace fsdpd {
 
 struct StepData {
   int64_t step = 0;
-  int64_t targets = 0;                        // That count, of the global batch.
-  std::optional<int64_t> evaluation_targets;  // Of the evaluation after the step. None: there was none.
-  int64_t tokens_read = 0;                    // By this rank,
-  int64_t document_ends = 0;                  // ... and how many of them end a document.
+  int64_t targets = 0;                        // Targets that count, in the global batch.
+  std::optional<int64_t> evaluation_targets;  // Of the evaluation after the step; nullopt: there was none.
+  int64_t tokens_read = 0;                    // By this rank.
+  int64_t document_ends = 0;                  // Of tokens_read, those that end a document.
 };
 
 class DataWarnings {
  public:
-  // No document is so long: who has read that many tokens without an end would read on without one.
+  // Documents are assumed to be shorter than this: so many tokens without an end mean a wrong end token.
   static constexpr int64_t kLongestDocument = int64_t{1} << 20;
 
-  DataWarnings(const Spec& spec, int64_t steps_done);  // Which it goes on from.
+  DataWarnings(const Spec& spec, int64_t steps_done);  // Completed before this attempt.
 
-  // In words for people, mostly none.
+  // Returns the warnings of one step, usually none.
   std::vector<std::string> Take(const StepData& data);
 
  private:
@@ -40,9 +40,9 @@ class DataWarnings {
   const DataConfig data_;
   const int64_t first_step_;
   const int64_t last_step_;
-  int64_t without_target_ = 0;  // Steps.
+  int64_t without_target_ = 0;  // Steps without a target.
   bool told_of_evaluation_ = false;
-  bool awaits_document_end_;  // None was read yet, and nothing said of it.
+  bool awaits_document_end_;  // No end was read yet, and no warning given.
   int64_t tokens_read_ = 0;
 };
 

@@ -1,9 +1,9 @@
-// That a rank is told to leave within a time, so that it may save first; and whether saving fits.
+// Deadline of a rank that was asked to leave, and the estimate of whether a checkpoint fits before it.
 //
-// The time is the whole of it: who does not fit leaves at once, and who finds out too late is ended from
-// outside (fsdp/stop_signal.h).
+// The deadline covers the whole exit. If saving does not fit, the rank leaves immediately; if it overruns, it
+// is killed from outside (fsdp/stop_signal.h).
 //
-// Call order: LeaveWithin any number of times; the earliest end counts. Thread safety: all methods.
+// Call order: LeaveWithin any number of times; the earliest deadline wins. Thread safety: all methods.
 #pragma once
 
 #include <absl/time/time.h>
@@ -22,7 +22,7 @@ class Departure {
   void LeaveWithin(absl::Duration time);
 
   bool told() const { return left() < absl::InfiniteDuration(); }
-  // Negative when it is over; infinite while nobody has told it.
+  // Negative after the deadline; infinite if LeaveWithin was never called.
   absl::Duration left() const;
 
  private:
@@ -31,16 +31,16 @@ class Departure {
   absl::Time end_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
 };
 
-// What is known of how long a rank takes to save and leave.
+// Inputs of the estimate of how long this rank takes to save and leave.
 struct SaveEstimate {
-  double last_seconds = 0;  // Of the save before, until all ranks had theirs on disk; 0: there was none.
-  int64_t bytes = 0;        // That this rank writes.
-  double step_seconds = 0;  // 0: no step is done.
-  int64_t steps = 0;        // Until one can save that all ranks agree on, with the one that is under way.
+  double last_seconds = 0;  // Of the last save, until all ranks had written; 0: there was none.
+  int64_t bytes = 0;        // Written by this rank.
+  double step_seconds = 0;  // 0: no step was completed.
+  int64_t steps = 0;        // Steps until all ranks can save together, including the one in progress.
 };
 
-// Rather too short: a save that does not become ready costs time that was given for it, and one that is not
-// tried costs the work since the last.
+// Errs on the short side: an attempted save that does not finish wastes only the grace period, while one that
+// is not attempted loses all work since the last checkpoint.
 absl::Duration TimeToSave(const SaveEstimate& estimate);
 
 }  // namespace fsdpd

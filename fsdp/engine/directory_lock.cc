@@ -34,17 +34,17 @@ namespace {
 
 constexpr absl::Duration kStopPoll = absl::Milliseconds(20);
 constexpr size_t kMaxErrorBytes = 4096;
-// Longer than a server of files keeps the locks of a client that is gone.
+// Longer than a file server keeps the locks of a client that is gone.
 constexpr absl::Duration kLongestHold = absl::Minutes(3);
-// Clients of such a server remember for a while what was not there.
+// Clients of a network file system cache negative lookups for a while.
 constexpr absl::Duration kLongestUnseen = absl::Seconds(10);
-// A holder signs right after it has the lock; until then the file names the holder before it.
+// A holder signs right after it locks; until then the file names the previous holder.
 constexpr absl::Duration kLongestUnsigned = absl::Seconds(1);
 constexpr char kLockName[] = ".fsdpd_lock";
 constexpr char kDirectoryKey[] = "save/directory";
 constexpr char kNoJob[] = "-";
 constexpr char kUnwritten[] = "unwritten";
-constexpr char kNoDirectory[] = "failed: ";  // And why.
+constexpr char kNoDirectory[] = "failed: ";  // Followed by the reason.
 constexpr char kSaidPrefix[] = ".fsdpd_said.";
 
 std::string HostName() {
@@ -53,7 +53,7 @@ std::string HostName() {
 }
 
 struct Holder {
-  std::string job, token, host;  // Empty: not known.
+  std::string job, token, host;  // Empty: unknown.
   std::string Where() const { return host.empty() ? "" : absl::StrCat(" on host ", host); }
 };
 
@@ -63,7 +63,7 @@ Holder HolderOf(const std::string& path) {
   return holder;
 }
 
-// Not where that cannot be told.
+// False if it cannot be determined.
 bool WasRemoved(const std::string& path, int file) {
   struct stat held, there;
   if (fstat(file, &held) != 0) return false;
@@ -83,7 +83,7 @@ absl::StatusOr<std::unique_ptr<DirectoryLock>> DirectoryLock::Take(Options optio
   const bool of_path = !status.ok() && !absl::IsUnavailable(status);
   if (status.ok()) status = is_first ? lock->TakeAsFirst() : lock->AwaitFirst();
   if (status.ok()) return lock;
-  // No other rank waits for what does not come.
+  // Publish the failure: otherwise the other ranks would wait until they time out.
   const std::string why = CutText(status.message(), kMaxErrorBytes);
   if (is_first) lock->options_.store->Set(kDirectoryKey, kNoDirectory + why).IgnoreError();
   const absl::Status told = Annotated(status, "checkpoint.dir: ");
@@ -91,7 +91,7 @@ absl::StatusOr<std::unique_ptr<DirectoryLock>> DirectoryLock::Take(Options optio
 }
 
 DirectoryLock::~DirectoryLock() {
-  // Only this attempt's messages: a later attempt may hold the lock by now (CheckHeld()).
+  // Removes only this attempt's messages: a later attempt may hold the lock by now (CheckHeld()).
   std::error_code error;
   if (locked_) std::filesystem::remove_all(said_dir(), error);
   if (lock_ >= 0) close(lock_);
@@ -106,12 +106,12 @@ absl::Status DirectoryLock::Make() {
 }
 
 absl::Status DirectoryLock::TakeAsFirst() {
-  // ChooseCheckpoint() reports a directory that is missing.
+  // ChooseCheckpoint() reports the missing directory.
   if (access(options_.dir.c_str(), F_OK) != 0) return options_.store->Set(kDirectoryKey, kUnwritten);
   FSDPD_RETURN_IF_ERROR(Lock(kLongestHold));
   token_ = NewToken();
   const absl::Status written = Sign();
-  // A full disk may have space again when there is a checkpoint to write.
+  // A full disk may have space again by the time the first checkpoint is written.
   if (!written.ok()) {
     LogWarning("whether all nodes share the directory is not known: %s", written.message());
     token_.clear();
@@ -138,8 +138,8 @@ absl::Status DirectoryLock::AwaitFirst() {
                                              " what rank 0 has just written there: all nodes must share it"));
 }
 
-// A rank 0 of an attempt before may live on for a while, on a node that was lost. The kernel drops the locks
-// of a process that ends: only a holder that has signed on this host is known to be alive.
+// The rank 0 of an earlier attempt may survive for a while on a lost node. The kernel drops the locks of a
+// process that exits, so a holder is known to be alive only if it signed on this host.
 absl::Status DirectoryLock::Lock(absl::Duration longest_foreign) {
   const std::string path = this->path();
   lock_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -147,10 +147,10 @@ absl::Status DirectoryLock::Lock(absl::Duration longest_foreign) {
   if (lock_ < 0) return ErrnoStatus(absl::StrCat("open ", path));
   const absl::Time begin = options_.clock->Now();
   std::string logged;  // The holder.
-  // Where the file system has no locks, nothing keeps two apart.
+  // EWOULDBLOCK only: without lock support in the file system the loop ends unlocked.
   while (!(locked_ = flock(lock_, LOCK_EX | LOCK_NB) == 0) && errno == EWOULDBLOCK) {
     const Holder holder = HolderOf(path);
-    // On a full disk the file is empty for any holder.
+    // An empty file has an unknown holder (the disk was full): treat it as this job's.
     const bool own = !options_.job.empty() && (holder.job.empty() || holder.job == options_.job);
     const bool alive = !holder.host.empty() && holder.host == HostName();
     const absl::Duration longest = own ? kLongestHold : alive ? kLongestUnsigned : longest_foreign;
@@ -186,39 +186,39 @@ absl::Status DirectoryLock::Lock(absl::Duration longest_foreign) {
   return absl::OkStatus();
 }
 
-// The other ranks look for it.
+// Writes the line that the other ranks look for.
 absl::Status DirectoryLock::Sign() {
   const std::string path = this->path();
   const std::string content =
       absl::StrCat(options_.job.empty() ? kNoJob : options_.job, " ", token_, " ", HostName(), "\n");
   if (lock_ < 0) return ErrnoStatus(absl::StrCat("write ", path));
-  // Never empty in between, for those that wait for the lock.
+  // Overwrite, then truncate: a rank that waits for the lock never reads an empty file.
   FSDPD_RETURN_IF_ERROR(WriteAt(lock_, path, 0, {{const_cast<char*>(content.data()), content.size()}}));
   if (ftruncate(lock_, static_cast<off_t>(content.size())) != 0)
     return ErrnoStatus(absl::StrCat("write ", path));
-  // It stays open, and servers of files show others what was closed or synced.
+  // The file stays open, and a network file system shows other clients only what was closed or synced.
   return fsync(lock_) == 0 ? absl::OkStatus() : ErrnoStatus(absl::StrCat("fsync ", path));
 }
 
-// Rank 0's, before it writes: the directory may have been removed with its lock, and another run have taken
-// the one that was made since.
+// Rank 0, before it writes: the directory may have been removed together with the lock file, and another run
+// may have locked its replacement.
 absl::Status DirectoryLock::Keep() {
   const std::string& dir = options_.dir;
   const std::string path = this->path();
   if (!locked_) return absl::OkStatus();
   if (!WasRemoved(path, lock_)) return CheckHeld();
   const std::string found = HolderOf(path).token;
-  if (!found.empty() && found == token_) return absl::OkStatus();  // File systems may number files anew.
+  if (!found.empty() && found == token_) return absl::OkStatus();  // Inode numbers can change.
   FSDPD_RETURN_IF_ERROR(MakeDirectory(dir));
   const int held = std::exchange(lock_, -1);
-  const absl::Status taken = Lock(kLongestUnsigned);  // Of a run that was faster, and is alive.
+  const absl::Status taken = Lock(kLongestUnsigned);  // Wait only for a live holder.
   if (lock_ >= 0 && taken.ok()) {
     close(held);
     LogWarning("%s was removed while the job trains: the directory is another, or empty", path);
     if (const absl::Status signed_anew = Sign(); !signed_anew.ok()) LogWarning("%s", signed_anew.message());
     return absl::OkStatus();
   }
-  // The next save tries again.
+  // Failed: restore the old state, so that the next save tries again.
   if (lock_ >= 0) close(lock_);
   lock_ = held;
   locked_ = true;
@@ -252,7 +252,7 @@ absl::Status DirectoryLock::Clear(const std::vector<std::string>& damaged) {
   return absl::OkStatus();
 }
 
-// What is left of them there is in nobody's way.
+// Best effort: leftover messages do no harm.
 void DirectoryLock::RemoveSaid() const {
   std::error_code error;
   std::vector<std::filesystem::path> directories;

@@ -1,19 +1,19 @@
-// Exclusive use of a job's checkpoint directory by one attempt. Rank 0 holds a lock on DIR/.fsdpd_lock for as
-// long as the object lives and writes a token there. The other ranks read it, so a directory that nodes do
-// not share is found before the first step.
+// Exclusive lock of one attempt on the job's checkpoint directory. Rank 0 locks DIR/.fsdpd_lock for as long
+// as this object lives and writes a token into it. The other ranks read the token, so a directory that is not
+// shared by all nodes is detected before the first step.
 //
-// Rank 0 chooses the checkpoint to start from after Take: a rank 0 of an earlier attempt, on a node that was
-// lost, may commit another one until then.
+// Rank 0 chooses the checkpoint to start from after Take: until then, a rank 0 of an earlier attempt on a
+// lost node may still commit one.
 //
-//   Take    each rank, first. Rank 0 waits for a rank 0 of an earlier attempt, and for a holder that may be
-//           gone: a file server keeps the locks of a lost node for a while. It logs each holder, and how long
-//           it waited.
-//   Clear   rank 0, before any rank writes
-//   Keep    before each checkpoint that is written
+//   Take    on each rank, first. Rank 0 waits for the rank 0 of an earlier attempt, and for a holder that may
+//           be gone: a file server keeps the locks of a lost node for a while. It logs each holder and the time
+//           that it waited.
+//   Clear   on rank 0, before any rank writes.
+//   Keep    before each checkpoint is written.
 //
-// The lock file names the holder's job, token and host.
+// The lock file contains the holder's job, token and host.
 //
-// Where the file system has no locks, or the disk is full, nothing keeps two runs apart.
+// If the file system does not support locks, or the disk is full, two runs are not kept apart.
 //
 // Thread safety: one thread at a time.
 #pragma once
@@ -36,34 +36,34 @@ class DirectoryLock {
  public:
   struct Options {
     std::string dir;
-    std::string job;  // Its id; may be empty.
+    std::string job;  // Job id; may be empty.
     int64_t rank = 0;
     Store* store = nullptr;
-    const std::atomic<bool>* stop = nullptr;  // Nothing is awaited once it is set.
-    // The job has committed one: a directory that is missing is not mounted, and is not created.
+    const std::atomic<bool>* stop = nullptr;  // Ends all waits.
+    // The job has committed a checkpoint: a missing directory is not mounted, and must not be created.
     bool has_checkpoints = false;
     Clock* clock = Clock::Real();
   };
 
-  // Creates the directory. UNAVAILABLE when that fails or rank 0 has another one, FAILED_PRECONDITION while
-  // another run writes there. Rank 0's error is marked on the other ranks (peer_lost.h).
+  // Creates the directory. UNAVAILABLE: that failed, or rank 0 sees another directory. FAILED_PRECONDITION:
+  // another run holds the lock. Rank 0's error is marked as a peer's on the other ranks (peer_lost.h).
   static absl::StatusOr<std::unique_ptr<DirectoryLock>> Take(Options options);
   ~DirectoryLock();
 
-  // Renames `damaged` checkpoints, and removes what saves that were killed left incomplete.
+  // Renames `damaged` checkpoints, and removes the incomplete files of killed saves.
   absl::Status Clear(const std::vector<std::string>& damaged);
 
-  // If somebody removed the directory, its lock went with it: takes the lock of the new one, or fails when
-  // another run was faster. CheckHeld()'s error. OK on other ranks.
+  // If the directory was removed, its lock went with it: locks the new directory, or fails if another run was
+  // faster. Also returns the error of CheckHeld(). OK on other ranks.
   absl::Status Keep();
 
-  // FAILED_PRECONDITION where another rank 0 has signed the lock file since: a file server dropped this one's
-  // lock, as that of a node that was lost. OK where nobody knows.
+  // FAILED_PRECONDITION if another rank 0 has signed the lock file since, because a file server dropped this
+  // lock as that of a lost node. OK if unknown.
   absl::Status CheckHeld() const;
 
-  // Of this attempt; empty where it is not known that the ranks share the directory.
+  // Token of this attempt; empty if it is not known whether the ranks share the directory.
   const std::string& token() const { return token_; }
-  // Where ranks leave messages for each other while the store is silent.
+  // Directory for messages between ranks while the store is unavailable.
   std::string said_dir() const;
 
  private:
@@ -73,7 +73,7 @@ class DirectoryLock {
   absl::Status Make();
   absl::Status TakeAsFirst();
   absl::Status AwaitFirst();
-  // `longest_foreign`: how long the lock of a holder that may be gone is waited for.
+  // `longest_foreign`: how long to wait for the lock of another job's holder that may be gone.
   absl::Status Lock(absl::Duration longest_foreign);
   absl::Status Sign();
   void RemoveSaid() const;

@@ -1,7 +1,8 @@
-// What a gather fills of one bucket, and units read: numbers, and of what travels in FP8 the scales behind
-// them. Rows are never cut, so each rank rounds its own shard, and what travels is rounded already.
+// Gathered form of one bucket, which units read: the parameter values and, for an FP8 bucket, the scales of
+// their rows. Shard boundaries never split a row, so each rank quantizes its own shard and the all-gather
+// moves FP8 data.
 //
-// Thread safety: none; the lanes order who touches what.
+// Thread safety: none; the program's dependencies order accesses from lanes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,25 +18,25 @@ class GatheredBucket {
  public:
   GatheredBucket() = default;
 
-  // In so many bytes of zeros: padding is never written, and autograd may look at it.
+  // Uses `bytes` as storage and zeroes it: padding is never written, and autograd may read it.
   GatheredBucket(const Bucket& bucket, const at::Tensor& bytes);
 
-  // Of a bucket that is read in place: what is stored.
+  // For a bucket that is not gathered: views the stored parameters.
   static GatheredBucket InPlace(const Bucket& bucket, const at::Tensor& stored);
 
   bool defined() const { return values_.defined(); }
   BoundParam Param(const ParamSlot& slot) const;
 
-  // Into a shard of it, from what is stored of that or published.
+  // Writes one shard of the bucket, from the stored shard or the gathered replica; quantizes for FP8.
   void Write(const BucketRange& shard, const at::Tensor& from) const;
 
-  // Everyone's shards.
+  // All-gathers the shards of all ranks.
   absl::Status Gather(const BucketRange& own, Communicator* group) const;
 
  private:
-  const Bucket* bucket_ = nullptr;  // The plan's, which outlives this.
+  const Bucket* bucket_ = nullptr;  // Owned by the plan, which must outlive this object.
   at::Tensor values_;               // [bucket_elements]
-  at::Tensor scales_;               // [Bucket::scales()] fp32; undefined where there is no FP8.
+  at::Tensor scales_;               // [Bucket::scales()] fp32; undefined without FP8.
 };
 
 }  // namespace fsdpd

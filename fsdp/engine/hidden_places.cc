@@ -22,7 +22,8 @@ const HiddenPlaces::Places& HiddenPlaces::Of(const Instruction& instruction) con
   return found == places_.end() ? *kNone : found->second;
 }
 
-// What comes is one order, hidden states and gradients; what goes is one of each.
+// Hidden states and gradients are received in one order, and share buffers; each kind is sent in its own.
+
 void HiddenPlaces::Number(const Program& program, const StagePlace& stage) {
   std::map<std::tuple<Op, int, int>, at::Tensor> of_stage_transfer;
   std::array<int, 3> next{};

@@ -1,9 +1,10 @@
-// Where hidden states and their gradients are between a stage's passes and its neighbours:
-// kStageTransferSlots fixed tensors of each kind, taken by turns in the order of the program, which says when
-// one is free again. A pass copies what came out of its place, and what goes into one. So nothing is
-// allocated for what crosses, and no lane frees what another still reads.
+// Buffers between pipeline stages: the tensors that hold hidden states and their gradients between a stage's
+// passes and its sends and receives. There are kStageTransferSlots fixed tensors per direction, reused
+// round-robin in program order; the program's dependencies guarantee that a tensor is free again. A pass
+// copies its input from a buffer and its output into one. So transfers allocate nothing, and no lane frees
+// memory that another lane still reads.
 //
-// Thread safety: Of() from any lane; what is in the tensors is ordered by the program.
+// Thread safety: Of() from any lane; the program orders accesses to the tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,24 +19,24 @@ namespace fsdpd {
 
 class HiddenPlaces {
  public:
-  // Of an instruction: what a Receive or ReceiveGrad fills and the pass that needs it takes, and what a pass
-  // fills and a Send or SendGrad takes. Undefined where nothing crosses.
+  // The buffers of one instruction. `in`: filled by a Receive or ReceiveGrad, read by the pass that needs it.
+  // `out`: filled by a pass, read by a Send or SendGrad. Undefined if the instruction transfers nothing.
   struct Places {
     at::Tensor in;
     at::Tensor out;
   };
 
-  // For both of the plan's programs, which must outlive this; `make` makes a place.
+  // Assigns buffers for both programs of the plan, which must outlive this object. `make` allocates one.
   HiddenPlaces(const Plan& plan, const std::function<at::Tensor()>& make);
 
-  // REQUIRES: one of the plan's instructions.
+  // REQUIRES: an instruction of the plan.
   const Places& Of(const Instruction& instruction) const;
 
  private:
   void Number(const Program& program, const StagePlace& stage);
 
   enum Way { kIn, kHiddenOut, kGradOut };
-  std::array<std::array<at::Tensor, kStageTransferSlots>, 3> tensors_;  // By way.
+  std::array<std::array<at::Tensor, kStageTransferSlots>, 3> tensors_;  // By direction.
   std::map<const Instruction*, Places> places_;
 };
 
