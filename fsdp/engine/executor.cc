@@ -18,14 +18,15 @@
 namespace fsdpd {
 namespace {
 
-// What streams have after an abort. A rank that is told to leave has as long again (fsdp/stop_signal).
+// Time for streams to become idle after an abort. A rank that was asked to leave has as long again
+// (fsdp/stop_signal.h).
 constexpr absl::Duration kDrain = absl::Milliseconds(250);
 
-// Those before all that is particular to a process's first steps is done: libraries that load code and take
-// workspaces, memory that comes from the device, plans that are made for shapes.
+// The first steps of a process do one-time work that must not be recorded: libraries load code and allocate
+// workspaces, the allocator takes memory from the device, and plans are built for new shapes.
 constexpr int64_t kStepsBeforeRecording = 2;
 
-// How many of a training step's instructions are not updates, which come last.
+// Number of instructions before the updates, which come last in a training step.
 size_t GradientsOf(const Program& program) {
   const std::vector<Instruction>& all = program.instructions;
   const auto follows = [](const Instruction& i) { return FollowsNorm(i.op); };
@@ -38,10 +39,10 @@ absl::Status Annotate(const absl::Status& status, const std::string& where) {
   return Annotated(status, absl::StrCat(where, ": "));
 }
 
-// For tests/perf/telemetry_cost.py alone, which trains with and without what is measured of each instruction:
-// when it began, where memory was highest, where lanes stand. With FSDPD_MEASURE=off a step is one span, in
-// the place of its first instruction's. That marks say when each has ended stays, as order is made of the
-// same. No job can set it (base/rank_env.h).
+// For tests/perf/telemetry_cost.py, which compares training with and without per-instruction measurements
+// (start events, memory peaks, flight recorder). FSDPD_MEASURE=off reports a step as one span, in place of
+// its first instruction's. End events remain, since dependencies use them. A job cannot set it
+// (base/rank_env.h).
 bool MeasuresInstructions() {
   static const bool measures = [] {
     const char* const asked = std::getenv("FSDPD_MEASURE");
@@ -50,7 +51,7 @@ bool MeasuresInstructions() {
   return measures;
 }
 
-// Of those that few programs use: a stream of the device's few connections, or a thread, less.
+// Lanes that few programs use: skipping them saves a thread, or one of the few hardware connections of a GPU.
 bool IsSpare(LaneId lane, const Program& program) {
   if (lane != LaneId::kFetch && lane != LaneId::kUpdate) return false;
   return std::none_of(program.instructions.begin(), program.instructions.end(),
@@ -98,7 +99,7 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Make(const OperationParts& p
   return executor;
 }
 
-// A rank that nobody could find when it hangs trains all the same.
+// Failures are only logged: a rank without a flight recorder still trains.
 void Executor::ShowProgress(FlightRecorder* flight) {
   static_assert(kLanes <= kMaxFlightLanes && Lane::kProgressBytes <= static_cast<int64_t>(kFlightWordBytes));
   for (int i = 0; i < kLanes; ++i) {
@@ -157,7 +158,7 @@ absl::Status Executor::Submit(const StepOrder& order, std::vector<Batch> batches
     FSDPD_RETURN_IF_ERROR(SubmitGradients(execution.get()));
   }
   open_.push_back(execution);
-  // What waits for a snapshot waits for it alone, and not with a whole launch.
+  // A snapshot should wait only for the instructions it depends on, not for the end of a whole launch.
   const bool waits_for_snapshots = order.saves || (previous_ != nullptr && previous_->saves);
   before_previous_ = std::exchange(previous_, execution);
   updates_due_ = true;
@@ -200,7 +201,8 @@ absl::StatusOr<StepResult> Executor::Evaluate(const Program& program, const Batc
   return Await(execution);
 }
 
-// Memory for other shapes is taken before they are recorded, as in a job's first steps.
+// Runs kStepsBeforeRecording steps before recording again: the new shapes allocate memory, as in the first
+// steps of a job.
 void Executor::GrowExpertCapacity(double expert_capacity) {
   FSDPD_CHECK(open_.empty());
   FollowLaunch();
@@ -218,15 +220,15 @@ void Executor::Begin(Execution* execution, std::function<absl::Status()> begin) 
   SubmitWork(LaneId::kCompute, execution->name, std::move(begin));
 }
 
-// A step begins on compute, and overwrites what the norm of the one before reads. Of a launch, whose end
-// everything waits for, it has no mark.
+// A step begins on the compute lane by overwriting the inputs of the previous step's norm. A launched step
+// has no event of its norm: everything waits for the end of the launch.
 void Executor::AwaitNorm() {
   if (previous_ == nullptr) return;
   const LaneEventPtr& norm = previous_->marks[gradients_ - 1].end;
   if (norm != nullptr) lane(LaneId::kCompute)->Wait(norm);
 }
 
-// A step up to its norm.
+// Submits a step up to and including its norm.
 absl::Status Executor::SubmitGradients(Execution* execution) {
   Walk walk;
   walk.program = execution->program;
@@ -238,7 +240,7 @@ absl::Status Executor::SubmitGradients(Execution* execution) {
   return SubmitWalk(walk, 0, gradients_);
 }
 
-// The rest of the step that was submitted last, unless that has been done.
+// Submits the updates of the step that was submitted last, unless already submitted.
 absl::Status Executor::SubmitUpdates() {
   if (!std::exchange(updates_due_, false)) return absl::OkStatus();
   const StepPool::Scope memory(pool_.get());
@@ -268,7 +270,7 @@ absl::Status Executor::SubmitWalk(const Walk& walk, size_t begin, size_t end) {
 void Executor::SubmitInstruction(const Walk& walk, int index) {
   const Instruction& instruction = walk.program->instructions[index];
   Lane* lane = this->lane(instruction.lane);
-  // What has no mark was launched: the lanes have waited for its end.
+  // An instruction without an event was launched in a graph, whose end the lanes have waited for.
   const auto wait = [lane](const Marks& earlier) {
     if (earlier.end != nullptr) lane->Wait(earlier.end);
   };
@@ -295,7 +297,7 @@ void Executor::SubmitInstruction(const Walk& walk, int index) {
     if (!records) RecordError(status);
     return status;
   });
-  // Before the mark: when others go on, it is said that this has ended.
+  // Before the end event: when dependents start, the flight recorder shows this one as finished.
   progress.inside = false;
   lane->Progress(PackProgress(progress));
   marks.end = lane->Record();
@@ -309,7 +311,8 @@ std::vector<Lane*> Executor::AllLanes() {
   return all;
 }
 
-// Before anything else goes to the lanes after a launch, which was on the first of them.
+// Makes the other lanes wait for the end of a launch, which runs on the compute lane, before they get new
+// work.
 void Executor::FollowLaunch() {
   const LaneEventPtr end = std::exchange(launch_end_, nullptr);
   if (end == nullptr) return;
@@ -318,7 +321,8 @@ void Executor::FollowLaunch() {
   }
 }
 
-// Before a launch; other lanes have done nothing since the last one, unless they have waited for its end.
+// Makes the compute lane wait for all others before a launch. If launch_end_ is set, they had no work since
+// the last launch.
 void Executor::JoinLanes() {
   if (launch_end_ != nullptr) return;
   Lane* compute = lane(LaneId::kCompute);
@@ -331,11 +335,11 @@ void Executor::Launch(Execution* execution, const Recorded& recorded) {
   recorded.graph->Launch(static_cast<uint64_t>(execution->step));
   execution->recorded = &recorded;
   execution->launch_end = launch_end_ = lane(LaneId::kCompute)->Record();
-  updates_due_ = false;  // Of the step before.
+  updates_due_ = false;  // They were part of the launch.
 }
 
-// Whether the step that comes is launched: where the updates of the one before are still due. The same on all
-// ranks.
+// Returns whether the next step is launched as a graph, and records it if needed. Only if the updates of the
+// previous step are still due. The same on all ranks.
 absl::StatusOr<bool> Executor::HasGraph(int64_t step, int result_slot) {
   if (!graphs_ || !updates_due_ || submitted_ < recorded_from_) return false;
   Recorded& recorded = recorded_[result_slot];
@@ -344,7 +348,7 @@ absl::StatusOr<bool> Executor::HasGraph(int64_t step, int result_slot) {
   const absl::Status status = Record(step, &recorded);
   FSDPD_ASSIGN_OR_RETURN(const int64_t refusing, CountRefusals(status.ok()));
   if (refusing == 0) return true;
-  // NCCL has counted what was recorded: those who recorded more would wait for the others for ever.
+  // NCCL counts recorded collectives: ranks that recorded more of them would wait for the others forever.
   if (refusing < parts_.plan->spec.mesh.world()) {
     return Fail(
         absl::InternalError(absl::StrCat("a step could be recorded by some ranks and not by ", refusing,
@@ -367,7 +371,7 @@ absl::Status Executor::Record(int64_t step, Recorded* recorded) {
   updates.name = "recording a step";
   updates.step = previous_->step;
   updates.progress.recorded = true;
-  updates.progress.step = 1;  // Before the one that is launched.
+  updates.progress.step = 1;  // Updates belong to the step before the launched one.
   updates.records = true;
   updates.marks = &recorded->marks;
   std::vector<Marks> updated;
@@ -408,7 +412,7 @@ void Executor::SubmitWork(LaneId lane, std::string where, std::function<absl::St
   });
 }
 
-// Waits for its launch, and for the last instruction of each lane, and so for all that was submitted.
+// Waits for the launch and for the last instruction on each lane, and so for everything that was submitted.
 absl::StatusOr<StepResult> Executor::Await(const Execution& execution) {
   std::array<LaneEvent*, kLanes> last = {};
   for (size_t i = 0; i < execution.marks.size(); ++i) {
@@ -424,7 +428,7 @@ absl::StatusOr<StepResult> Executor::Await(const Execution& execution) {
   const absl::Status first = FirstError();
   if (!first.ok()) return Fail(first);
   if (!status.ok()) return Fail(Annotate(status, execution.name));
-  // On CUDA an abort ends what a collective waits for without a word: what it left is no result.
+  // On CUDA an abort ends a blocked collective without an error; its output is invalid.
   if (stop_->load(std::memory_order_relaxed)) return Fail(absl::CancelledError("asked to stop"));
   return operations_->Result(execution.result_slot);
 }
@@ -434,8 +438,8 @@ absl::Status Executor::Interrupted() const {
   return parts_.mesh->Health();
 }
 
-// Nothing runs when a failed step returns, but what waits for a peer that is gone (Lane::Drain). `status`
-// came first; what the abort causes is a consequence.
+// Returns `status`, the root cause, after an abort: when a failed step returns, nothing runs except what
+// waits for a peer that is gone (Lane::Drain). Errors that the abort causes are dropped.
 absl::Status Executor::Fail(const absl::Status& status) {
   Abandon();
   return status;
@@ -457,15 +461,16 @@ double Executor::SecondsSinceStepBefore() const {
   return collected_begin_->SecondsSince(*before_collected_begin_);
 }
 
-// Of a launch: the updates that it began with are in the place of its own, unless those were submitted by
-// hand. Of a step whose updates went with the next one's launch: they are in that one's spans.
+// For a launch, spans of updates are those of the previous step, with which the graph begins, unless those
+// were submitted separately. The updates of a step that were part of the next launch appear in that step's
+// spans.
 void Executor::MeasureSpans(const Execution& execution) {
   spans_.clear();
   if (!MeasuresInstructions()) {
     const LaneEvent* last = execution.launch_end.get();
     for (const Marks& marks : execution.marks) last = marks.end != nullptr ? marks.end.get() : last;
     Span unmeasured;
-    unmeasured.lane = LaneId::kCopy;  // Which no sum looks at.
+    unmeasured.lane = LaneId::kCopy;  // Not counted in any total.
     unmeasured.measured = false;
     spans_.assign(execution.marks.size(), unmeasured);
     spans_[0] = Span();

@@ -1,28 +1,33 @@
-// Runs programs over lanes: each instruction waits for the marks it depends on, of its own step and of
-// the step before, is submitted to its lane, and leaves marks for others and for telemetry. It knows lanes
-// and marks; what an instruction does is operations.h, when it is due is the program.
+// Executor: runs a step's program over lanes. Each instruction waits for the events of the instructions it
+// depends on, in its own step and in the previous one, is submitted to its lane, and records events for its
+// dependents and for telemetry. The executor only knows lanes and events: operations.h implements the
+// instructions, and the program defines their order.
 //
-// Call order: Submit a step, later Collect it; steps are collected in the order they were submitted. On CUDA
-// the host may submit the next step before it collects, so that the device never waits for the host; at most
-// kMaxInFlight steps are open. Evaluate runs one round from start to end, while no step is open.
+// Call order: Submit a step, Collect it later; steps are collected in submission order. On CUDA the host may
+// submit the next step before it collects the previous one, so the device never waits for the host. At most
+// kMaxInFlight steps are open. Evaluate runs one round of evaluation to completion, while no step is open.
 //
-// Where that can be, a step is recorded once and then launched as one graph (fsdp/lane/lane_graph.h). It is
-// cut at the norm, for which all lanes wait anyway: a graph holds the updates of the step before and then its
-// own step up to and with its norm, so that the first gathers run beside those updates as they do otherwise.
-// So a step's updates are submitted with the next step, and by themselves where none follows at once: before
-// a step is collected while no later one is open, and after one that saves and the next. There are two
-// graphs, one for each place of results. What differs from step to step (batches, learning rate, which place)
-// is not in them: Operations::BeginStep does it before each launch.
+// CUDA graphs: if possible, a step is recorded once and then launched as one graph (fsdp/lane/lane_graph.h).
+// The boundary is at the norm, for which all lanes wait anyway. So a graph holds the updates of the previous
+// step followed by this step up to and including its norm:
 //
-// With a flight recorder (base/flight_recorder.h), each lane says there which instruction it is in: when what
-// it waited for is done, and again when it has ended. A lane that says what it has ended waits for the next
-// one's turn.
+//   graph N:  updates of step N-1 | gathers, forward, backward, reduce, norm of step N
 //
-// An error of one lane stops the submission, aborts all communicators (so that no lane stays blocked in a
-// collective) and comes back with step and instruction in its text.
+// and the first gathers still overlap with those updates. A step's updates are therefore submitted with the
+// next step. They are submitted separately if there is none to join: before Collect while no later step is
+// open, and for a step that saves and the step after it. There are two graphs, one per result slot. Inputs
+// that differ from step to step (batches, learning rate) are not recorded: Operations::BeginStep sets them
+// before each launch.
 //
-// Thread safety: one thread drives it. Errors: that of the first instruction that failed; CANCELLED when
-// `stop` was seen between two instructions. After any error the executor is unusable.
+// Flight recorder (base/flight_recorder.h): each lane records which instruction it executes, once when the
+// instruction's dependencies are met and again when it has finished. A lane whose last record is finished is
+// waiting for its next instruction.
+//
+// If a lane fails, submission stops and all communicators are aborted, so that no lane stays blocked in a
+// collective. The error names the step and the instruction.
+//
+// Thread safety: used by one thread. Errors: that of the first instruction that failed; CANCELLED if `stop`
+// was set. After any error the executor is unusable.
 #pragma once
 
 #include <absl/time/time.h>
@@ -46,67 +51,68 @@
 
 namespace fsdpd {
 
-using Lanes = std::array<std::unique_ptr<Lane>, kLanes>;  // By LaneId; null where the job has no use for it.
+using Lanes = std::array<std::unique_ptr<Lane>, kLanes>;  // By LaneId; null if unused.
 
-// CPU: compute on the calling thread, the others on threads of their own. CUDA: streams, none of them
-// the default one, which would order itself with all others; all others than compute have high
-// priority, so that what communicates starts although compute fills the device, and gathers do not wait for
-// an update that it holds up. `program`: the job's for training.
+// CPU: compute runs on the calling thread, every other lane on its own thread. CUDA: streams, none of which
+// is the default stream, as that would synchronize with all others. All lanes but compute have high priority:
+// communication starts even if compute fills the device, and gathers do not wait behind an update. `program`:
+// the training program.
 Lanes MakeLanes(DeviceKind device, int device_index, const Program& program);
 
-// For tests of what happens between two steps: CPU lanes on which the host can run ahead, as it does on CUDA.
+// For tests of what happens between two steps: CPU lanes on which the host can run ahead, as on CUDA.
 Lanes MakeRunAheadLanes(const Program& program);
 
 class Executor {
  public:
-  static constexpr int kMaxInFlight = 2;  // Results have two slots.
+  static constexpr int kMaxInFlight = 2;  // The number of result slots.
 
-  // Makes the operations on the compute lane. LibTorch's errors come back as Status. `stop` and `parts`
-  // outlive the executor, as does `flight` (null: lanes show their progress to nobody).
+  // Creates the operations on the compute lane. Exceptions of LibTorch are returned as Status. `stop`,
+  // `parts` and `flight` (null: no flight recorder) must outlive the executor.
   static absl::StatusOr<std::unique_ptr<Executor>> Make(const OperationParts& parts, Lanes lanes,
                                                         const std::atomic<bool>* stop,
                                                         FlightRecorder* flight = nullptr);
 
-  // Where a step's memory is highest is noted there, of what the compute lane runs. REQUIRES: no step was
-  // submitted; it outlives the executor.
+  // Tracks in `peak` where in a step the memory of the compute lane is highest. REQUIRES: no step was
+  // submitted; `peak` outlives the executor.
   void WatchMemory(StepPeak* peak) { peak_ = peak; }
 
-  // Steps are recorded and launched from here on, if all ranks' can be. REQUIRES: no step was submitted, and
+  // Records steps as graphs from now on, provided that all ranks can. REQUIRES: no step was submitted, and
   // all ranks call it; `device_index` is the device of the lanes.
   void UseGraphs(int device_index);
 
-  // Waits for every lane, unless it was abandoned; with steps open, Abandon.
+  // Abandons if steps are open; otherwise waits for every lane, unless Abandon() was called before.
   ~Executor();
 
-  // REQUIRES: fewer than kMaxInFlight steps are open; the batches' memory stays as it is until the step is
+  // REQUIRES: fewer than kMaxInFlight steps are open; the batches' memory stays unchanged until the step is
   // collected.
   absl::Status Submit(const StepOrder& order, std::vector<Batch> batches);
 
-  // Whether the step that was submitted last was launched: the allocator saw nothing of it.
+  // The step submitted last was launched as a graph, so the allocator did not see its allocations.
   bool launched() const { return previous_ != nullptr && previous_->recorded != nullptr; }
 
-  // Waits for the oldest open step.
+  // Waits for the oldest open step and returns its result.
   absl::StatusOr<StepResult> Collect();
 
   int in_flight() const { return static_cast<int>(open_.size()); }
 
-  // One round of `program`. REQUIRES: in_flight() is 0.
+  // Runs one round of evaluation. REQUIRES: in_flight() is 0.
   absl::StatusOr<StepResult> Evaluate(const Program& program, const Batch& batch);
 
-  // Where a step lacked room for experts: from here on they have so much, and steps are recorded anew.
-  // REQUIRES: in_flight() is 0, and all ranks call it.
+  // Raises the expert capacity after an overflow; steps are recorded again. REQUIRES: in_flight() is 0, and
+  // all ranks call it.
   void GrowExpertCapacity(double expert_capacity);
 
-  // Aborts all communicators and drains the lanes. The executor is unusable from then on.
+  // Aborts all communicators and drains the lanes. The executor is unusable afterwards.
   void Abandon();
 
-  // The step collected last was launched: it has begun at 0, with what prepares the launch.
+  // The step collected last was launched as a graph: it begins at second 0, with the preparation of the
+  // launch.
   bool collected_launch() const { return collected_launch_; }
-  // Of the step collected last, in the program's order. Seconds count from when its compute could have begun.
+  // Timings of the step collected last, in program order. Second 0 is when its compute could have started.
   const std::vector<Span>& spans() const { return spans_; }
-  // When the host saw that it had ended: it waits for that, unless the device was ahead of it.
+  // When the host saw the end of that step. The host was waiting for it, unless the device was ahead.
   absl::Time collected_at() const { return collected_at_; }
-  // From the begin of the one before, where spans() of that one count from, to its own. REQUIRES: two were
+  // Time between second 0 of the step before and that of the step collected last. REQUIRES: two steps were
   // collected.
   double SecondsSinceStepBefore() const;
 
@@ -115,32 +121,32 @@ class Executor {
     LaneEventPtr start;
     LaneEventPtr end;
   };
-  // A step that was recorded: marks of the updates of the one before, and of its own other instructions.
+  // A recorded step. `marks` covers the updates of the previous step and the other instructions of its own.
   struct Recorded {
     std::unique_ptr<LaneGraph> graph;
     std::vector<Marks> marks;  // By instruction.
   };
-  // A program once through.
+  // One run of a program.
   struct Execution {
     const Program* program = nullptr;
-    std::string name;  // "step 12", for errors.
-    int64_t step = 0;  // That it is, or that it follows.
+    std::string name;  // "step 12", for error messages.
+    int64_t step = 0;  // Of evaluation: the step that it follows.
     bool saves = false;
     int result_slot = 0;
     LaneEventPtr begin;
-    std::vector<Marks> marks;            // By instruction; null for what was launched.
-    const Recorded* recorded = nullptr;  // What was launched for it, and when that has ended.
+    std::vector<Marks> marks;            // By instruction; null if launched in a graph.
+    const Recorded* recorded = nullptr;  // The launched graph; launch_end: its end.
     LaneEventPtr launch_end;
   };
-  // Some of a program's instructions on their way to the lanes.
+  // A range of a program's instructions that is being submitted to the lanes.
   struct Walk {
     const Program* program = nullptr;
     std::string name;
-    int64_t step = 0;  // As allocations are told of; progress's is counted from a launch where it `records`.
+    int64_t step = 0;  // For allocations. progress.step is relative to the launch if `records`.
     LaneProgress progress;
     bool saves = false;
     bool records = false;
-    const std::vector<Marks>* before = nullptr;  // Of the step before; null: none that this waits for.
+    const std::vector<Marks>* before = nullptr;  // Events of the previous step; null: wait for none.
     std::vector<Marks>* marks = nullptr;
   };
   using ExecutionPtr = std::shared_ptr<Execution>;
@@ -176,17 +182,17 @@ class Executor {
   const std::atomic<bool>* const stop_;
   StepPeak* peak_ = nullptr;
   std::unique_ptr<Operations> operations_;
-  std::deque<ExecutionPtr> open_;  // Submitted and not collected, the oldest first.
+  std::deque<ExecutionPtr> open_;  // Submitted and not collected, oldest first.
   ExecutionPtr previous_;          // The training step submitted last.
-  ExecutionPtr before_previous_;   // The one before that.
-  bool updates_due_ = false;       // Those of previous_ are not submitted yet.
+  ExecutionPtr before_previous_;   // The training step before previous_.
+  bool updates_due_ = false;       // The updates of previous_ are not submitted yet.
   int64_t submitted_ = 0;
-  size_t gradients_ = 0;  // So many of the training program's instructions come before its updates.
+  size_t gradients_ = 0;  // Number of instructions before the updates, in the training program.
   bool graphs_ = false;
-  int64_t recorded_from_ = 0;                    // Steps are recorded once so many were submitted.
+  int64_t recorded_from_ = 0;                    // Record steps once this many were submitted.
   std::unique_ptr<StepPool> pool_;               // Set by UseGraphs.
-  std::array<Recorded, kMaxInFlight> recorded_;  // By place of the result.
-  LaneEventPtr launch_end_;  // Of the launch that lanes other than the first have not waited for; or null.
+  std::array<Recorded, kMaxInFlight> recorded_;  // By result slot.
+  LaneEventPtr launch_end_;  // Launch whose end only the compute lane has waited for; or null.
   bool abandoned_ = false;
   std::vector<Span> spans_;
   absl::Time collected_at_;
@@ -195,7 +201,7 @@ class Executor {
   bool collected_launch_ = false;
 
   mutable Mutex mutex_;
-  absl::Status first_error_ ABSL_GUARDED_BY(mutex_);  // Lanes on threads write it.
+  absl::Status first_error_ ABSL_GUARDED_BY(mutex_);  // Written by lane threads.
 };
 
 }  // namespace fsdpd

@@ -13,7 +13,7 @@
 namespace fsdpd {
 namespace {
 
-// Weights are the model's, and units are numbered within the rank's stage.
+// Weights cover the whole model, while unit indexes are local to the rank's stage.
 InitialValues FromWeights(const Plan& plan, int rank, const std::vector<float>& weights) {
   if (weights.empty()) return nullptr;
   return [&weights, first = FirstElements(plan, rank)](int unit, int param, int64_t begin, int64_t elements) {
@@ -99,7 +99,7 @@ absl::StatusOr<LocalJobResult> RunLocalJob(const Plan& plan, const LocalJobOptio
     });
   }
   for (std::thread& rank : ranks) rank.join();
-  // A rank that fails takes the others with it, as UNAVAILABLE: the cause is among the rest.
+  // Ranks that fail because another one did return UNAVAILABLE: prefer any other error.
   for (const absl::Status& status : statuses) {
     if (!status.ok() && !absl::IsUnavailable(status)) return status;
   }

@@ -9,7 +9,7 @@
 #include "fsdp/torch/scalar_type.h"
 
 namespace fsdpd {
-// After an error the other ranks may be elsewhere: nothing more is sent.
+// After an error nothing more is sent, since the other ranks may be in a different collective.
 void MeshContext::AllReduce(Group group, at::Tensor values) {
   status_.Update(Check(Exchange::kSum, group, values));
   if (!status_.ok() || SizeOf(group) == 1) return;
@@ -57,7 +57,7 @@ absl::Status MeshContext::Check(Exchange what, Group group, const at::Tensor& te
     return absl::FailedPreconditionError(
         absl::StrCat("unit ", unit_->name, " ", VerbOf(what), " over ", NameOf(group), ", ", why));
   };
-  std::string types;  // It may do so with several.
+  std::string types;  // An exchange may be declared with several types.
   for (const UnitExchange& declared : unit_->exchanges) {
     if (declared.group != group || declared.what != what) continue;
     if (tensor.scalar_type() == ScalarTypeOf(declared.type) && tensor.is_contiguous())

@@ -1,5 +1,5 @@
-// What a unit's context is on a rank of a mesh: communicators of their own for what units exchange, on the
-// lane that the unit's instruction runs on, or beside it.
+// UnitContext of a rank in a mesh: the communicators that a unit uses inside its passes, on the lane of the
+// unit's instruction or overlapped with it (Aside).
 //
 // Call order: TakeStatus after each call of the unit. Thread safety: none.
 #pragma once
@@ -18,7 +18,7 @@ namespace fsdpd {
 
 class MeshContext : public UnitContext {
  public:
-  // Where a unit's routing is added up; `choices` is undefined where nobody reads them.
+  // Where routing statistics of a unit are accumulated; `choices` is undefined if no routing bias uses them.
   struct RoutingPlaces {
     at::Tensor sums;
     at::Tensor choices;
@@ -26,7 +26,8 @@ class MeshContext : public UnitContext {
     const double* room = nullptr;
   };
 
-  // Mesh, unit, aside and room outlive the context. `grad_loss` is GradLoss().
+  // `mesh`, `unit`, `aside` and the pointer in `routing` must outlive the context. `grad_loss` is returned by
+  // GradLoss().
   MeshContext(const ConnectedMesh* mesh, const UnitLayout* unit, Aside* aside, at::Tensor grad_loss,
               RoutingPlaces routing)
       : mesh_(mesh),
@@ -51,12 +52,12 @@ class MeshContext : public UnitContext {
     if (routing_.choices.defined()) routing_.choices.add_(choices);
   }
 
-  // The first error since it was last asked: FAILED_PRECONDITION for what the unit's facts do not say, or
-  // tensors of another kind; else the communicator's.
+  // Returns and clears the first error. FAILED_PRECONDITION: the unit communicated in a way that its facts do
+  // not declare; otherwise an error of the communicator.
   absl::Status TakeStatus();
 
  private:
-  // OK where the unit's facts say that it does so, and `tensor` is contiguous and of a type there.
+  // OK if the unit's facts declare this exchange, and `tensor` is contiguous and of a declared type.
   absl::Status Check(Exchange what, Group group, const at::Tensor& tensor) const;
   void Send(Exchange what, Group group, const at::Tensor& sent, const at::Tensor& received);
   Communicator* Between(Group group) const { return mesh_->Find(group, Role::kUnit); }

@@ -14,13 +14,13 @@
 namespace fsdpd {
 namespace {
 
-constexpr bool kBeside = true;  // Of a copy: the host does not wait for it.
+constexpr bool kBeside = true;  // Asynchronous copy.
 
 int64_t RoundUp(int64_t bytes) {
   return (bytes + kSavedAlignBytes - 1) / kSavedAlignBytes * kSavedAlignBytes;
 }
 
-// From a tensor's first number to its last, gaps included.
+// Distance from a tensor's first element to its last, gaps included.
 int64_t NumbersOf(const at::Tensor& tensor) {
   int64_t numbers = 1;
   for (int64_t d = 0; d < tensor.dim(); ++d) numbers += (tensor.size(d) - 1) * tensor.stride(d);
@@ -51,7 +51,7 @@ absl::StatusOr<std::unique_ptr<OffloadedActivations>> OffloadedActivations::Make
   return saved;
 }
 
-// Each storage from the first number that one of its tensors has to the last.
+// Collects one range per storage: from the first element of any of its tensors to the last.
 void OffloadedActivations::AddStretches(int slot, Unit* from, Home* home) const {
   from->VisitSavedActivations(slot, [&](at::Tensor* tensor) {
     home->saved.emplace_back();
@@ -81,7 +81,7 @@ void OffloadedActivations::FindPlaces(Home* home) const {
   }
 }
 
-// What the unit hands out has nothing in its place until it is put back.
+// The unit holds empty tensors until PutBack.
 void OffloadedActivations::Take(int unit, int slot, Unit* from) {
   if (device_.is_cuda() && !stream_.has_value())
     stream_ = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);

@@ -1,15 +1,15 @@
-// What layers keep in host memory between their forward and their backward (OffloadsActivations): out of a
-// unit's hands, over, and back into them.
+// Host copies of activations that are saved between forward and backward (OffloadsActivations): moved out of
+// a unit after forward, to host memory, and back before backward.
 //
-// Call order, of a micro-batch and a unit, as a program has it: Take, Offload, Drop, Fetch, PutBack. Memory
-// on the device comes from where the units' comes from, on the compute lane's stream: what Drop frees,
-// compute may have at once, and what Fetch takes compute has used before. So Fetch waits for all that compute
-// was given before it.
+// Call order per micro-batch and unit, given by the program: Take, Offload, Drop, Fetch, PutBack. Device
+// memory is allocated on the compute lane's stream, as the units' is: compute may reuse immediately what Drop
+// frees, and Fetch may get memory that earlier work on compute uses. So the program makes Fetch wait for all
+// work submitted to compute before it.
 //
-// Tensors that share a storage go as one. Statistics of attention that the plan counts no room for (of many
-// documents, of parts of a sequence) stay with the unit.
+// Tensors that share a storage are copied as one range. Attention statistics for which the plan reserves no
+// host memory (many documents, partial sequences) stay with the unit.
 //
-// Thread safety: each function runs on the lane of its operation; the program orders them.
+// Thread safety: each function runs on the lane of its instruction; the program orders them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,13 +28,12 @@ namespace fsdpd {
 
 class OffloadedActivations {
  public:
-  // Host memory for all of it; a plan that offloads nothing of this kind needs none. The plan must outlive
-  // it.
+  // Allocates the host memory. The plan must outlive the object.
   static absl::StatusOr<std::unique_ptr<OffloadedActivations>> Make(const Plan& plan, at::Device device);
 
   bool Has(int unit) const { return homes_[unit].bytes.defined(); }
 
-  // On the compute lane, behind the unit's forward.
+  // On the compute lane, after the unit's forward.
   void Take(int unit, int slot, Unit* from);
   void Offload(int unit);
   void Drop(int unit);
@@ -42,29 +41,29 @@ class OffloadedActivations {
   // On the compute lane, before the unit's backward.
   void PutBack(int unit, int slot, Unit* to);
 
-  // Drops what is on the device: recording ended in the middle.
+  // Drops device tensors: the recording of a step failed half-way.
   void Forget();
 
  private:
-  // A stretch of one storage.
+  // A contiguous range of one storage.
   struct Stretch {
     const void* storage = nullptr;
-    int64_t begin = 0;     // Its first number's place in the storage,
-    int64_t numbers = 0;   // and how many there are.
-    at::Tensor on_device;  // Flat; undefined while it is away.
+    int64_t begin = 0;     // Offset of the first element in the storage.
+    int64_t numbers = 0;   // Number of elements.
+    at::Tensor on_device;  // Flat; undefined while offloaded.
     at::Tensor at_home;    // Flat.
   };
-  // One of the tensors that a unit keeps.
+  // One tensor that a unit saved.
   struct SavedActivations {
     size_t stretch = 0;
-    int64_t begin = 0;  // Within the stretch.
+    int64_t begin = 0;  // Offset within the range.
     std::vector<int64_t> sizes;
     std::vector<int64_t> strides;
   };
   struct Home {
-    at::Tensor bytes;  // Flat, pinned for CUDA; undefined where the unit keeps all on the device.
+    at::Tensor bytes;  // Flat, pinned for CUDA; undefined if the unit does not offload.
     std::vector<Stretch> stretches;
-    std::vector<std::optional<SavedActivations>> saved;  // In the unit's order; null: it stays with the unit.
+    std::vector<std::optional<SavedActivations>> saved;  // In the unit's order; nullopt: stays with the unit.
   };
 
   void AddStretches(int slot, Unit* from, Home* home) const;
@@ -76,7 +75,7 @@ class OffloadedActivations {
   std::unique_ptr<HostArena> host_;
   const at::Device device_;
   std::vector<Home> homes_;            // By unit.
-  std::optional<c10::Stream> stream_;  // Of the compute lane; of CPU ranks there is none.
+  std::optional<c10::Stream> stream_;  // Of the compute lane; nullopt on CPU.
 };
 
 }  // namespace fsdpd

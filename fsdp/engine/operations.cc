@@ -49,7 +49,7 @@ std::vector<at::Tensor> PaddingOf(const Bucket& bucket, const at::Tensor& flat) 
   return padding;
 }
 
-// As Operations::norms_ has them.
+// The initial value of Operations::norms_.
 at::Tensor NormsOf(const TrainingState& state, int64_t window) {
   const at::Tensor norms = at::full({window}, kNoNorm, at::TensorOptions().dtype(at::kFloat));
   float* const places = norms.mutable_data_ptr<float>();
@@ -60,7 +60,7 @@ at::Tensor NormsOf(const TrainingState& state, int64_t window) {
   return norms;
 }
 
-// The same bytes that a collective reads and writes as fp32.
+// fp32 view of a tensor for collectives.
 float* Floats(const at::Tensor& tensor) { return tensor.mutable_data_ptr<float>(); }
 
 }  // namespace
@@ -136,7 +136,7 @@ void Operations::MakeScalars() {
 void Operations::MakeInputs() {
   const at::TensorOptions tokens = at::TensorOptions().dtype(at::kLong).device(parts_.device);
   const SequencePartition cut = spec().SequenceOf(position().rank);
-  std::vector<int64_t> positions;  // Where tokens stand in their samples.
+  std::vector<int64_t> positions;  // Positions of this rank's tokens in their samples.
   for (int64_t t = 0; t < cut.tokens(); ++t) positions.push_back(cut.PositionOf(t));
   for (MicroBatch& each : micro_batches_) {
     for (at::Tensor* input : {&each.input.tokens, &each.input.targets})
@@ -245,8 +245,8 @@ void Operations::BeginEvaluation(const Batch& batch, int result_slot) {
   SetCounted(batch.counted);
 }
 
-// Ranks with slices have the same targets, and each the loss of those whose words it has; stages have the
-// same samples.
+// Counts each target once. Tensor-parallel ranks have the same targets, and each computes the loss of its
+// part of the vocabulary; pipeline stages have the same samples.
 void Operations::SetCounted(int64_t counted) {
   if (position().IndexIn(Group::kTensor) == 0 && layout().stage.last())
     sums_.select(0, kCounted).fill_(static_cast<double>(counted));
@@ -260,7 +260,7 @@ void Operations::LoadBatch(const Batch& batch, MicroBatch* to) const {
   to->grad_hidden = at::Tensor();
 }
 
-// No kernel of the CPU reads bounds.
+// Sets bounds only for CUDA: no CPU kernel reads them.
 void Operations::LoadDocuments(const Batch& batch, MicroBatch* to) const {
   to->input.positions.copy_(batch.positions, /*non_blocking=*/true);
   to->input.documents.starts = batch.documents.starts;
@@ -271,7 +271,7 @@ void Operations::LoadDocuments(const Batch& batch, MicroBatch* to) const {
 }
 
 absl::Status Operations::Run(const Instruction& instruction, bool saves) {
-  const at::NoGradGuard no_grad;  // Units turn gradients on for themselves.
+  const at::NoGradGuard no_grad;  // Units enable gradients themselves.
   const Fp8Watch::Scope watch(fp8_watch_.get());
   switch (instruction.op) {
     case Op::kPublish:
@@ -281,7 +281,7 @@ absl::Status Operations::Run(const Instruction& instruction, bool saves) {
     case Op::kForward:
       return Forward(instruction);
     case Op::kRelease:
-      return absl::OkStatus();  // A place in the order, which the plan's lifetimes refer to.
+      return absl::OkStatus();  // Only marks the end of a lifetime in the plan.
     case Op::kOffloadActivations:
       parts_.kept->Offload(instruction.unit);
       return absl::OkStatus();
@@ -340,7 +340,7 @@ absl::Status Operations::Publish(const Instruction& instruction) {
 
 absl::Status Operations::Gather(const Instruction& instruction) {
   const Bucket& bucket = BucketOf(instruction);
-  if (bucket.read_in_place()) return absl::OkStatus();  // A place in the order, as a Release.
+  if (bucket.read_in_place()) return absl::OkStatus();  // The instruction only marks the order.
   const BucketBuffers& buffers = buffers_[instruction.bucket];
   const BucketRange own = ShardRange(bucket, position());
   buffers.gathered.Write(
@@ -349,7 +349,8 @@ absl::Status Operations::Gather(const Instruction& instruction) {
   return buffers.gathered.Gather(own, GroupOf(instruction));
 }
 
-// To one of the two neighbours, or from it; the first stage's run comes behind the last one's.
+// Exchanges hidden states with the next or the previous stage. Stages form a ring: with interleaved runs, the
+// last stage is followed by the next run of the first stage.
 absl::Status Operations::Cross(const Instruction& instruction) {
   Communicator* const stages = GroupOf(instruction);
   const int other = (stages->rank() + CrossesTo(instruction.op) + stages->size()) % stages->size();
@@ -361,7 +362,8 @@ absl::Status Operations::Cross(const Instruction& instruction) {
              : stages->Send(places.out.const_data_ptr(), count, type, other);
 }
 
-// Between the first stage and the last. What they sum is the same numbers in both, so it stays the same bits.
+// Sums the gradients of tied embeddings between the first and the last stage. Addition of two numbers is
+// commutative, so both stages get bit-identical sums.
 absl::Status Operations::CrossTwin(const Instruction& instruction) {
   Communicator* const stages = GroupOf(instruction);
   const at::Tensor& grad = parts_.params->bucket(instruction.bucket).grad;
@@ -376,7 +378,7 @@ absl::Status Operations::CrossTwin(const Instruction& instruction) {
   return absl::OkStatus();
 }
 
-// As UnitInput says it.
+// Shape of hidden states between stages, as UnitInput documents it.
 at::Tensor Operations::MakeHidden() const {
   const int64_t width = std::get<LlamaConfig>(spec().model).hidden_size;
   const int64_t elements = layout().stage.hidden_elements,
@@ -387,7 +389,8 @@ at::Tensor Operations::MakeHidden() const {
   return at::empty({spec().micro_batch, tokens, width}, options);
 }
 
-// Of a pass at an edge of a run, what came. A copy: units keep it until their backward.
+// Takes the input that another stage sent. Cloned, since units keep it until backward and the buffer is
+// reused.
 void Operations::TakeReceived(const Instruction& instruction) {
   const at::Tensor& place = stage_transfer_.Of(instruction).in;
   if (!place.defined()) return;
@@ -395,8 +398,9 @@ void Operations::TakeReceived(const Instruction& instruction) {
   (instruction.op == Op::kBackward ? current.grad_hidden : current.input.hidden) = place.clone();
 }
 
-// What the plan has counted is what units hand on. A micro-batch is in one run of a stage at a time, for it
-// comes to the next by way of the others.
+// Copies the output for another stage. The size must match the plan, which the receiver relies on. One
+// MicroBatch per micro-batch suffices even if a stage runs several runs of layers: a micro-batch passes
+// through the other stages before it reaches this stage's next run.
 absl::Status Operations::HandOver(const Instruction& instruction) {
   FSDPD_RETURN_IF_ERROR(contexts_[instruction.unit]->TakeStatus());
   const at::Tensor& place = stage_transfer_.Of(instruction).out;
@@ -425,7 +429,7 @@ absl::Status Operations::Forward(const Instruction& instruction) {
   return HandOver(instruction);
 }
 
-// A shard is reduced, measured and updated as a whole, padding included.
+// Shards are reduced, measured and updated including their padding, which must be 0.
 void Operations::ZeroPadding(const Instruction& instruction) {
   if (instruction.accumulate) return;
   for (const int unit : UnitsUsedBy(layout(), instruction.unit)) {
@@ -479,7 +483,8 @@ absl::Status Operations::Reduce(const Instruction& instruction) {
   const at::Tensor& grad = parts_.params->grad_shard(instruction.bucket);
   const int64_t elements = grad.numel();
   const bool narrow_wire = bucket.types.wire != DType::kFp32;  // On the CPU.
-  // fp32 sums: where they belong, or on their way there.
+  // Reduce-scatter sums in fp32: into the gradient shard directly, or into a temporary buffer that is added
+  // or converted.
   at::Tensor sum = grad;
   if (instruction.accumulate || grad.scalar_type() != at::kFloat) {
     sum = narrow_wire ? buffers.sums.narrow(0, 0, elements)
@@ -498,7 +503,8 @@ absl::Status Operations::Reduce(const Instruction& instruction) {
   return absl::OkStatus();
 }
 
-// Each micro-batch takes the squares of what is summed so far: those of the last one stay.
+// Computes the squares for the norm in the same kernel. Each micro-batch overwrites them with those of the
+// sum so far, so the last one leaves those of the final gradient.
 absl::Status Operations::ReduceInOneKernel(const Instruction& instruction) {
   const Bucket& bucket = BucketOf(instruction);
   const BucketBuffers& buffers = buffers_[instruction.bucket];
@@ -523,7 +529,7 @@ absl::Status Operations::ReduceInOneKernel(const Instruction& instruction) {
 
 absl::Status Operations::ReduceOuter(const Instruction& instruction) {
   const Bucket& bucket = BucketOf(instruction);
-  // fp32: the rules ask for it where there are replicas.
+  // The gradient is fp32: the spec rules require it with replicas.
   const at::Tensor& grad = parts_.params->grad_shard(instruction.bucket);
   if (bucket.pieces == 1) return GroupOf(instruction)->AllReduce(Floats(grad), grad.numel());
   const int64_t own = position().IndexIn(bucket.groups.pieces) * bucket.main_elements;

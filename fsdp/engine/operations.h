@@ -1,30 +1,35 @@
-// What each of a program's instructions does to tensors. It knows operations, not their order: the executor
-// says when, the program decides. Which of them communicate, and over what, is the strategy's and the mesh's
-// matter.
+// Operations: what each instruction of a program does to tensors. They do not define the order (the program
+// does) or when an instruction runs (the executor does). Which instructions communicate, and over which
+// group, follows from the strategy and the mesh.
 //
-// Call order: BeginStep or BeginEvaluation, then Run for each instruction on its lane; Result once the Norm
-// or Loss is done, and before the second BeginStep after. Each function runs on the lane that the executor
-// chose, with that lane's stream current; Result on the host.
+// Call order: BeginStep or BeginEvaluation, then Run for each instruction on its lane, then Result once the
+// Norm or Loss has finished and before the second BeginStep after it. Each function runs on the lane chosen
+// by the executor, with that lane's stream current; Result runs on the host.
 //
-// Scale: backward starts from loss scale / tokens of the global batch, for a loss that is a sum over targets.
-// So the reduced gradient is the true one, of the mean over the targets that count, times
-// loss scale x counted / tokens. Norm has that factor out of the norm and into the divisor which Update
-// applies; nothing else scales.
+// Gradient scale: the loss is a sum over targets, and backward starts from loss_scale / T, where T is the
+// number of tokens in the global batch. With `counted` targets that count in the loss,
 //
-// A bad step updates nothing, on every rank together: one whose gradient or loss is not finite, or whose
-// gradient norm is a spike where the spec looks for such. Norm leaves a flag on the device, computed from
-// sums that all ranks share; the norms that a spike is judged by are there too, so nothing waits for the
-// host, and a step that is submitted ahead is judged by the one before it. Where the run ends with a bad step
-// the flag stays up, since the host may have submitted a step more.
+//   reduced gradient = true gradient (of the mean loss) * loss_scale * counted / T
 //
-// Nor does one update anything whose experts had too little room (MeshContext::ExpertCapacity) on some rank,
-// or any that follows it: the host makes room and submits them again.
+// Norm removes this factor from the norm and puts it into the divisor that Update applies; nothing else
+// scales.
 //
-// Selection biases that experts' choices move (Bucket::balances) have an Update as what is trained has: Norm,
-// where all ranks' choices are summed, leaves what to add, nothing in a step that is skipped.
+// Bad steps: no rank applies a step whose gradient or loss is not finite, or whose gradient norm is a spike
+// (if the spec enables spike detection). Norm computes the decision as a flag on the device, from all-reduced
+// values. The history of norms for spike detection is on the device too, so nothing waits for the host, and a
+// step submitted ahead is judged with the previous step's norm in the history. If the run ends with a bad
+// step, the flag stays set, since the host may have submitted another step.
 //
-// Thread safety: the program's dependencies order all shared tensors; there is no lock. LibTorch's exceptions
-// pass through (lanes catch them).
+// Expert overflow: if the experts of any rank receive more tokens than their capacity
+// (MeshContext::ExpertCapacity), no rank applies the step or any that follows it. The host raises the
+// capacity and replays these steps.
+//
+// Routing biases that are adjusted by expert load (Bucket::balances) are updated by the same Update
+// instruction as trained parameters. Norm all-reduces the load of each expert and computes the bias change,
+// which is 0 for a skipped step.
+//
+// Thread safety: no locks; the program's dependencies order accesses to shared tensors. Exceptions of
+// LibTorch pass through (lanes catch them).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -54,7 +59,7 @@
 
 namespace fsdpd {
 
-// Everything that instructions act on. Owned by the trainer; outlives the operations.
+// The objects that instructions act on. Owned by the trainer; must outlive the operations.
 struct OperationParts {
   const Plan* plan = nullptr;
   at::Device device = at::kCPU;
@@ -62,34 +67,34 @@ struct OperationParts {
   ShardedParams* params = nullptr;
   const Arena* arena = nullptr;
   const ConnectedMesh* mesh = nullptr;
-  TrainingState start;                   // What the first step goes on from.
-  Snapshot* snapshot = nullptr;          // Null: nothing is saved.
-  OffloadedActivations* kept = nullptr;  // Null: layers keep all on the device.
+  TrainingState start;                   // State before the first step.
+  Snapshot* snapshot = nullptr;          // Null: the job does not save.
+  OffloadedActivations* kept = nullptr;  // Null: activations stay on the device.
 };
 
-// What the host has decided of a step when it submits it.
+// Decisions that the host makes when it submits a step.
 struct StepOrder {
   int64_t step = 0;
   double learning_rate = 0;
-  bool saves = false;  // Its snapshot is taken. The same on all ranks.
-  bool asks = false;   // This rank asks all for a checkpoint (save_schedule.h).
+  bool saves = false;  // Take a snapshot. The same on all ranks.
+  bool asks = false;   // This rank requests a checkpoint (save_schedule.h).
 };
 
-// Of a step or of one round of evaluation; the same on all ranks.
+// Result of a step or of one round of evaluation; the same on all ranks.
 struct StepResult {
   double loss_sum = 0;  // Over the targets that count.
   int64_t counted = 0;
   double grad_norm = 0;        // Of the true gradient, before clipping.
-  double loss_scale = 1;       // That the step ran with.
-  bool not_finite = false;     // Loss or gradient, and nothing was updated.
-  bool spike = false;          // Nothing was updated either: grad_norm is above the threshold.
-  double spike_threshold = 0;  // Infinite where too few norms are known; 0 where nobody looks for spikes.
-  // As TrainingState's.
+  double loss_scale = 1;       // Used by this step.
+  bool not_finite = false;     // Loss or gradient; no rank applied the step.
+  bool spike = false;          // grad_norm is above the threshold; no rank applied the step.
+  double spike_threshold = 0;  // Infinite: too little history; 0: spikes are not detected.
+  // As in TrainingState.
   double next_loss_scale = 1;
   int64_t good_steps = 0;
-  bool asked = false;                             // Some rank has, for a checkpoint.
-  bool expert_overflow = false;                   // Some rank has, for experts: nothing here is of use.
-  std::array<double, kRoutingSums> routing = {};  // Over all tokens and layers with experts.
+  bool asked = false;                             // Some rank requested a checkpoint.
+  bool expert_overflow = false;                   // On some rank: the other fields are meaningless.
+  std::array<double, kRoutingSums> routing = {};  // Over all tokens and MoE layers.
   std::array<double, kFp8Told> fp8 = {};          // Fp8Watch::Told() of this rank.
 
   bool skipped() const { return not_finite || spike; }
@@ -98,53 +103,54 @@ struct StepResult {
 
 class Operations {
  public:
-  // On the compute lane: units take their views here, and CUDA's autograd remembers the stream.
+  // On the compute lane: units create their views here, and CUDA autograd remembers the stream.
   explicit Operations(const OperationParts& parts);
 
-  // On the compute lane, when the step before has come to its Norm: its updates may still be due. Moves the
-  // batches of this rank's micro-batches to the device; from pageable memory the host would wait for the
-  // stream, and with it for the step before. The result goes to `result_slot`, 0 or 1, so that the
-  // next step may run before the host has read this one's.
+  // On the compute lane, after the previous step's Norm; its updates may still be pending. Copies the
+  // micro-batches of this rank to the device. The batches must be pinned: from pageable memory the host would
+  // wait for the stream, and so for the previous step. The result goes to `result_slot` (0 or 1), so that the
+  // next step may run before the host has read it.
   void BeginStep(const StepOrder& order, const std::vector<Batch>& batches, int result_slot);
   void BeginEvaluation(const Batch& batch, int result_slot);
 
-  // `saves`: the step that the instruction is part of.
+  // `saves`: whether the instruction's step takes a snapshot.
   absl::Status Run(const Instruction& instruction, bool saves);
 
-  // That a step's instructions may be recorded and done again by the device alone, BeginStep apart: all that
-  // changes from step to step has fixed places there, but for the result's. FAILED_PRECONDITION says why not.
+  // OK if a step can be recorded and replayed by the device, except for BeginStep: all inputs that change
+  // from step to step have fixed addresses, except for the result slot. FAILED_PRECONDITION with the reason
+  // otherwise.
   absl::Status Recordable() const;
-  // Before a step is recorded, whose result goes to `result_slot` in each launch. When that failed, and what
-  // was recorded so far is done anew, ForgetRecording.
+  // Before a step is recorded; all launches of the recording write to `result_slot`. Call ForgetRecording if
+  // the recording failed, before another attempt.
   void BeginRecording(int result_slot);
   void ForgetRecording();
-  // On the compute lane, by all ranks, with no step open: from here on experts have so much room, and steps
-  // count again.
+  // On the compute lane, by all ranks, with no step open: sets the expert capacity and applies steps again.
   void GrowExpertCapacity(double expert_capacity);
 
-  // On the reduce lane, by all ranks. How many ranks have said no is known once the host has waited for it.
+  // On the reduce lane, by all ranks. Refusals() counts the ranks that voted no, after the host has waited
+  // for it.
   absl::Status Vote(bool yes);
   int64_t Refusals() const { return std::llround(refusals_.item<float>()); }
 
-  // REQUIRES: the host has waited for the slot's Norm or Loss. Touches no device.
+  // REQUIRES: the host has waited for the slot's Norm or Loss. Does not touch the device.
   StepResult Result(int result_slot) const;
 
  private:
   struct BucketBuffers {
     GatheredBucket gathered;
-    at::Tensor replica;  // Flat, as are the others; undefined where the program has none.
+    at::Tensor replica;  // This and the next are flat; undefined if the program has no such buffer.
     at::Tensor reduce;
     at::Tensor wire;
     at::Tensor sums;
-    at::Tensor squares;               // Of the sums, where they come with them: a part of squares_.
-    std::vector<at::Tensor> padding;  // Of `reduce`.
-    at::Tensor state;                 // Bytes on the device for what lies in host memory.
-    BucketShard staged;               // Likewise: what the optimizer works on.
+    at::Tensor squares;  // Part of squares_, if the reduction computes them; otherwise undefined.
+    std::vector<at::Tensor> padding;  // Views of `reduce`.
+    at::Tensor state;                 // Staging buffer on the device for state in host memory, in bytes.
+    BucketShard staged;               // Views of `state` that the optimizer updates.
   };
   struct MicroBatch {
-    UnitInput input;         // Hidden states move through it from unit to unit.
-    at::Tensor bounds_room;  // Where input.documents.bounds is, of which there may be more or fewer.
-    at::Tensor grad_hidden;  // Moves back.
+    UnitInput input;         // input.hidden moves from unit to unit.
+    at::Tensor bounds_room;  // Storage of input.documents.bounds, whose length varies.
+    at::Tensor grad_hidden;  // Moves from unit to unit in backward.
   };
 
   void MakeBuffers();
@@ -165,7 +171,7 @@ class Operations {
   absl::Status CrossTwin(const Instruction& instruction);
   at::Tensor MakeHidden() const;
   void TakeReceived(const Instruction& instruction);
-  // After a pass, whose unit's exchanges may have failed.
+  // After a pass: returns errors of the unit's communication, and copies output for another stage.
   absl::Status HandOver(const Instruction& instruction);
   void ZeroPadding(const Instruction& instruction);
   absl::Status Reduce(const Instruction& instruction);
@@ -195,19 +201,19 @@ class Operations {
   }
   Unit* UnitOf(const Instruction& instruction) const { return (*parts_.units)[instruction.unit].get(); }
   bool KeepsAway(int unit) const { return parts_.kept != nullptr && parts_.kept->Has(unit); }
-  // The communicator that the instruction names.
+  // The communicator for an instruction.
   Communicator* GroupOf(const Instruction& i) const { return parts_.mesh->Find(i.group, i.role); }
   const MeshPosition& position() const { return parts_.mesh->position(); }
 
   const OperationParts parts_;
   std::unique_ptr<Optimizer> optimizer_;
-  std::vector<BucketBuffers> buffers_;                  // By bucket.
-  std::unique_ptr<Aside> aside_;                        // For what units exchange while they compute.
+  std::vector<BucketBuffers> buffers_;  // By bucket.
+  std::unique_ptr<Aside> aside_;        // For communication of units that overlaps with their compute.
   std::vector<std::unique_ptr<MeshContext>> contexts_;  // By unit.
-  std::vector<std::vector<at::Tensor>> param_grads_;    // By unit, as ParamGrads wants them.
-  GradSquares squares_;                                 // What the norm is made of.
-  std::unique_ptr<Fp8Watch> fp8_watch_;                 // Where something is rounded to FP8.
-  const bool may_lack_room_;                            // For experts.
+  std::vector<std::vector<at::Tensor>> param_grads_;    // By unit, as in ParamGrads.
+  GradSquares squares_;                                 // Partial sums of squares for the norm.
+  std::unique_ptr<Fp8Watch> fp8_watch_;                 // Null without FP8.
+  const bool may_lack_room_;                            // Of experts.
   double expert_capacity_ = kExpertCapacity;
   std::vector<MicroBatch> micro_batches_;
   const HiddenPlaces stage_transfer_;
@@ -215,22 +221,22 @@ class Operations {
   int result_slot_ = 0;
 
   // fp32 scalars on the device.
-  at::Tensor sums_;  // Of this rank, then of all: kStepAllReduceSize says which, and then Layout::choices.
-  at::Tensor bias_steps_;     // [Layout::choices]: what the updates of selection biases add.
-  at::Tensor grad_loss_;      // What backward starts from.
-  at::Tensor learning_rate_;  // Of the step that has begun; scalars_ has it from its Norm on.
-  StepScalars scalars_;       // What the updates read.
+  at::Tensor sums_;           // Local, then all-reduced: kStepAllReduceSize values, then Layout::choices.
+  at::Tensor bias_steps_;     // [Layout::choices]: change of the routing biases.
+  at::Tensor grad_loss_;      // Gradient of the loss, where backward starts.
+  at::Tensor learning_rate_;  // Of the step that has begun; copied to scalars_ in its Norm.
+  StepScalars scalars_;       // Read by the updates.
   at::Tensor loss_scale_;
-  at::Tensor good_steps_;  // int32: since the loss scale changed.
+  at::Tensor good_steps_;  // int32: steps since the loss scale changed.
   at::Tensor unfinished_;  // 0 or 1, as the next two: loss or gradient of this step are not finite.
   at::Tensor spike_;
-  at::Tensor ended_;      // A step of this run was bad, and the run ends with it.
-  at::Tensor overrun_;    // One lacked room, and has not been submitted again.
-  at::Tensor threshold_;  // Of a spike.
-  at::Tensor norms_;  // [window]: of step s at s modulo the window, NaN where it was skipped or is not known.
-  at::Tensor refusals_;                // Ranks that voted no; no allocation of a step.
-  at::Tensor norms_place_;             // int64: of the step that has begun.
-  std::array<at::Tensor, 2> results_;  // On the host, pinned with CUDA, in the order of PublishResult().
+  at::Tensor ended_;                   // A bad step ended the run.
+  at::Tensor overrun_;                 // Some step overflowed the expert capacity and was not replayed yet.
+  at::Tensor threshold_;               // For spikes.
+  at::Tensor norms_;                   // [window]: norm of step s at s % window; NaN if skipped or unknown.
+  at::Tensor refusals_;                // Number of ranks that voted no; preallocated.
+  at::Tensor norms_place_;             // int64: index into norms_ of the step that has begun.
+  std::array<at::Tensor, 2> results_;  // On the host, pinned for CUDA; see PublishResult().
 };
 
 }  // namespace fsdpd

@@ -14,12 +14,12 @@
 #include "fsdp/engine/operations.h"
 #include "fsdp/engine/step_all_reduce.h"
 
-// What a step's sums over all ranks decide: whether it counts, by how much gradients are divided, how
-// selection biases move, and what the host is told.
+// End of a step, from its all-reduced values: decides whether the step is applied, computes the gradient
+// divisor and the change of routing biases, and reports the result to the host.
 namespace fsdpd {
 namespace {
 
-// As PyTorch's clip_grad_norm_ has it: keeps a gradient of norm zero out of a division by zero.
+// As in PyTorch's clip_grad_norm_: avoids a division by zero for a zero gradient.
 constexpr double kClipEpsilon = 1e-6;
 
 constexpr double kLossScaleGrowth = 2;
@@ -50,15 +50,15 @@ absl::Status Operations::Norm(const Instruction& instruction) {
   return absl::OkStatus();
 }
 
-// Of NaNs all choose the same experts, for which there is no room: that is no lack of it. What merely lacks
-// room has a loss.
+// NaN inputs all route to the same experts; do not count that as overflow. A genuine overflow has a finite
+// loss.
 void Operations::KeepLackOfRoom() {
   if (!may_lack_room_) return;
   const at::Tensor lacking = sums_.select(0, kExpertOverflow);
   lacking.copy_(at::where(sums_.select(0, kLossSum).isfinite(), lacking, at::zeros_like(lacking)));
 }
 
-// A step that comes again counts for nothing.
+// An overflowed step is replayed, so it must not move the loss scale.
 void Operations::MoveLossScale(const at::Tensor& used) {
   const at::Tensor good_steps = good_steps_.clone();
   at::_amp_update_scale_(loss_scale_, good_steps_, unfinished_, kLossScaleGrowth, kLossScaleBackoff,
@@ -68,8 +68,9 @@ void Operations::MoveLossScale(const at::Tensor& used) {
   good_steps_.copy_(at::where(overrun_.gt(0), good_steps, good_steps_));
 }
 
-// With a loss scale a step that is not finite ends no run: the host says when it has become too many. Of one
-// that lacked room, and of those after it, nothing else is looked at: what they computed is of no use.
+// With a loss scale, a step that is not finite does not end the run: the host decides when there were too
+// many. For a step that overflowed, and those after it, no other condition is evaluated: their results are
+// invalid.
 void Operations::Judge(const at::Tensor& norm) {
   const at::Tensor& skip = scalars_.found_nonfinite;
   unfinished_.copy_(sums_.isfinite().all().logical_not());
@@ -91,14 +92,15 @@ void Operations::Judge(const at::Tensor& norm) {
   if (spec().on_spike.watched()) KeepNorm(norm);
 }
 
-// Not of a step that comes again: its place has the norm that it is judged by.
+// For a step that will be replayed, keeps the old entry of the slot in norms_.
 void Operations::KeepNorm(const at::Tensor& norm) {
   at::Tensor kept = at::where(scalars_.found_nonfinite.gt(0), at::full_like(norm, kNoNorm), norm).view({1});
   if (may_lack_room_) kept = at::where(overrun_.gt(0), norms_.gather(0, norms_place_), kept);
   norms_.index_copy_(0, norms_place_, kept);
 }
 
-// Whether there were fewer than on the mean expert: in whole numbers, which fp64 has all of.
+// Bias change per expert: bias_update_rate * sign(mean load - load of the expert). Multiplied by the number
+// of experts to compare integers, which fp64 represents exactly.
 void Operations::WeighChoices() {
   if (layout().choices == 0) return;
   const ExpertsConfig& experts = std::get<LlamaConfig>(spec().model).experts;
@@ -109,10 +111,11 @@ void Operations::WeighChoices() {
   bias_steps_.mul_(scalars_.found_nonfinite.neg().add_(1));
 }
 
-// By the lower median where their number is even. A norm that is not finite is no spike.
+// A spike is a finite norm above grad_norm_factor * median of the window (the lower median if the count is
+// even). Not judged until half of the window is known.
 void Operations::JudgeSpike(const at::Tensor& norm) {
   const int64_t enough = (spec().on_spike.window + 1) / 2;
-  const at::Tensor sorted = std::get<0>(at::sort(norms_));  // What is no number comes last.
+  const at::Tensor sorted = std::get<0>(at::sort(norms_));  // NaN sorts last.
   const at::Tensor known = norms_.isfinite().sum();
   const at::Tensor middle = known.sub(1).clamp_min_(0).bitwise_right_shift(1);
   const at::Tensor median = sorted.gather(0, middle.view({1})).squeeze(0);
@@ -138,7 +141,7 @@ void Operations::PublishResult(const at::Tensor& norm, const at::Tensor& loss_sc
       .copy_(sums_.narrow(0, kRouting, kRoutingSums), /*non_blocking=*/true);
   if (fp8_watch_ == nullptr) return;
   into.narrow(0, kFirstFp8, kFp8Told).copy_(fp8_watch_->Told(), /*non_blocking=*/true);
-  fp8_watch_->Reset();  // Here: what is gathered for the next step waits for this one's updates.
+  fp8_watch_->Reset();  // Gathers for the next step, which count again, come after this step's updates.
 }
 
 StepResult Operations::Result(int result_slot) const {

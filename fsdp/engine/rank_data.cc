@@ -14,7 +14,7 @@ namespace {
 
 struct Files {
   std::shared_ptr<const Batches> training;
-  std::shared_ptr<const EvaluationBatches> evaluation;  // Null where the spec asks for none.
+  std::shared_ptr<const EvaluationBatches> evaluation;  // Null if the spec has no evaluation.
 };
 
 absl::StatusOr<Files> OpenFiles(const RankDataOptions& options) {
@@ -51,7 +51,7 @@ absl::Status AgreeOnData(const RankDataOptions& options, const absl::StatusOr<Fi
   return AgreeOnFiles(options.store, options.rank, world, opened, kLongestFileWait);
 }
 
-// Ranks have the same files, so that what one finds in them all would find.
+// All ranks have the same files, so a content error is the same for all.
 absl::Status Read(const absl::Status& status) {
   return BlamedOnFile(v1::RankFault::KIND_DATA, /*by_all=*/true, status);
 }

@@ -1,8 +1,7 @@
-// What a rank reads: its files opened, found to be those of all ranks, and read ahead of its steps.
+// Input data of a rank: opens its files, verifies that all ranks have the same ones, and reads batches ahead.
 //
-// Where a job trains or evaluates on files, nodes may have copies of their own, and one that is older or half
-// there would train on other samples without a word. So ranks compare size and hash of each before a step is
-// done (agreement.h).
+// Nodes may have local copies of the files, and an outdated or partial copy would silently train on different
+// samples. So ranks compare the size and hash of each file before the first step (agreement.h).
 //
 // Errors of Open: those of batches.h, agreement.h and batch_reader.h.
 #pragma once
@@ -26,28 +25,28 @@ namespace fsdpd {
 struct RankDataOptions {
   const Spec* spec = nullptr;
   int rank = 0;
-  DataOrigin origin;       // What the first step goes on from.
-  Store* store = nullptr;  // Through which ranks compare their files; null: they do not.
-  int64_t held = 1;        // Steps whose batches are in use at a time.
+  DataOrigin origin;       // Position in the data before the first step.
+  Store* store = nullptr;  // To compare files with other ranks; null: not compared.
+  int64_t held = 1;        // Number of steps whose batches are in use at a time.
   Clock* clock = Clock::Real();
-  // For tests: before a step's batches are read, on the thread that reads them. May be empty.
+  // For tests: called before the batches of a step are read, on the reading thread. May be empty.
   std::function<void(int64_t step)> before_read = {};
 };
 
 struct RankData {
-  // All ranks call it, if they have a store.
+  // Called by all ranks if they have a store.
   static absl::StatusOr<RankData> Open(const RankDataOptions& options);
 
-  // Of the files, a line each: Batches::Traits() and EvaluationBatches'. Reads of each.
+  // One line per file, from Batches::Traits() and EvaluationBatches::Traits(). Reads from each file.
   absl::StatusOr<std::vector<std::string>> Traits() const;
 
-  std::shared_ptr<const Batches> batches;  // Shared with the thread that reads, which may outlive a rank.
-  std::unique_ptr<BatchReader> training;   // From the step after the origin's to the spec's last.
-  // Null where the spec asks for no evaluation, as the next.
+  std::shared_ptr<const Batches> batches;  // Shared with the reader thread, which may outlive this object.
+  std::unique_ptr<BatchReader> training;   // From the step after the origin to the last.
+  // This and `evaluation` are null if the spec has no evaluation.
   std::shared_ptr<const EvaluationBatches> validation;
-  // A round is a step, and the rounds of all evaluations follow each other, from 1.
+  // A round counts as a step; rounds of all evaluations are numbered consecutively, from 1.
   std::unique_ptr<BatchReader> evaluation;
-  int64_t rounds = 0;  // Of one evaluation.
+  int64_t rounds = 0;  // Rounds per evaluation.
 };
 
 }  // namespace fsdpd

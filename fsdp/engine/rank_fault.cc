@@ -12,7 +12,7 @@ namespace {
 
 constexpr char kPayload[] = "fsdpd.v1.RankFault";
 
-// The file is another than the job needs, as whoever reads it finds.
+// The content of the file is wrong, as found by its reader.
 bool IsOfContent(const absl::Status& status) {
   return absl::IsInvalidArgument(status) || absl::IsFailedPrecondition(status) ||
          absl::IsUnimplemented(status);

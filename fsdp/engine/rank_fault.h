@@ -1,11 +1,11 @@
-// What a rank's error is the fault of, where that is known: said where a file is opened or a device asked
-// for, and carried by the error to who tells the agent. A thread or a file that a limit does not allow is
-// the node's, as a process that is not started is. Where there was no memory the code says it. Any other
-// error that nobody marks is the rank's own.
+// Blame of a rank's error (v1::RankFault): attaches the kind of cause to a Status where it is known, such as
+// where a file is opened or a device is requested, so that the rank process can report it to the agent.
+// Resource limits on threads or open files are blamed on the node, like a process that fails to start;
+// out-of-memory errors are recognized by their code. Any other unmarked error is the rank's own.
 //
-// Codes say which errors are of what a file is or holds: a peer that left, a wait that took too long, a disk
-// that failed are none of them. Only what a file holds is for ever, and only where all ranks have seen it so:
-// one that is missing may be missing on one node, or come back.
+// Only errors whose codes describe a file or its content are blamed on the file; a lost peer, a timeout or an
+// I/O error is not. Only a content error that all ranks have is permanent: a missing file may be missing on
+// one node, or return.
 //
 // Thread safety: pure.
 #pragma once
@@ -18,21 +18,21 @@
 
 namespace fsdpd {
 
-// The same error, marked. OK stays OK, and what was marked before keeps that.
+// Marks `status` unless it is OK or already marked.
 absl::Status BlamedOn(v1::RankFault::Kind kind, bool permanent, const absl::Status& status);
 
-// An error of a file, or of what it holds, is marked with `kind`; others are not. `by_all`: every rank has
-// the same error, so that what a file holds is the fault for ever.
+// Marks an error of a file or its content with `kind`; returns other errors unchanged. `by_all`: every rank
+// has the same error, so an error of the content is permanent.
 absl::Status BlamedOnFile(v1::RankFault::Kind kind, bool by_all, const absl::Status& status);
 
-// What another node may accept: one with other hardware, another build of fsdpd-rank, or other files.
+// Marks an error that another node may not have: other hardware, another build of fsdpd-rank, or other files.
 absl::Status RefusedByNode(v1::RankFault::Kind kind, const absl::Status& status);
 
-// An error of a file, or of what it holds, that some ranks have and others do not, such as a mount that is
-// late on one node; other errors are not marked.
+// Marks an error of a file or its content that only some ranks have, such as a late mount on one node;
+// returns other errors unchanged.
 absl::Status BlamedOnNodesFile(v1::RankFault::Kind kind, const absl::Status& status);
 
-// What the error was marked with, though it went through Annotated() (bad_step.h).
+// The mark of an error, even if it was Annotated() (bad_step.h).
 std::optional<v1::RankFault> FaultOf(const absl::Status& status);
 
 }  // namespace fsdpd

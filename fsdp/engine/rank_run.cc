@@ -25,7 +25,8 @@ namespace {
 
 constexpr size_t kMaxErrorBytes = 4096;
 
-// Ranks that pass over other samples would each train on samples of their own.
+// Adds the skipped samples to the plan's fingerprint: ranks that skip different samples must not train
+// together.
 std::vector<std::string> FingerprintOf(const RankRun& run) {
   std::vector<std::string> lines = FingerprintOf(*run.plan);
   for (const SampleRange& range : run.passed_over)
@@ -56,14 +57,14 @@ DirectoryLock::Options DirectoryOf(const RankRun& run) {
   return options;
 }
 
-// What an attempt starts from.
+// Where an attempt starts.
 struct Start {
-  std::unique_ptr<Restore> restore;  // Null: fresh.
+  std::unique_ptr<Restore> restore;  // Null: fresh start.
   v1::RestoredCheckpoint restored;
-  std::vector<std::string> set_aside = {};  // ChosenCheckpoint's.
+  std::vector<std::string> set_aside = {};  // As in ChosenCheckpoint.
 };
 
-// Ranks of a job that loads what has no checksums opened the same files, or none goes on.
+// Files without checksums are compared between ranks.
 absl::Status AgreeOnStart(const RankRun& run, const std::string& path,
                           const absl::StatusOr<std::unique_ptr<Restore>>& restore) {
   OpenedFiles opened;
@@ -83,13 +84,14 @@ absl::StatusOr<Start> FindStart(const RankRun& run) {
   constexpr auto kKind = v1::RankFault::KIND_CONFIGURATION;
   const absl::StatusOr<std::optional<ChosenCheckpoint>> named =
       ChooseCheckpoint(run.plan->spec, run.label.job, run.known_step, run.store, run.rank);
-  // As rank 0 sees directories; but what another run left there stays until somebody moves it.
+  // Rank 0's view of the directories. FAILED_PRECONDITION is permanent: another run's checkpoints stay until
+  // the user moves them.
   if (!named.ok())
     return BlamedOnFile(kKind, /*by_all=*/absl::IsFailedPrecondition(named.status()), named.status());
   const std::optional<ChosenCheckpoint>& chosen = *named;
   if (!chosen.has_value()) return start;
   absl::StatusOr<std::unique_ptr<Restore>> restore = Restore::Open(*run.plan, chosen->path, chosen->own);
-  // One of the job's own has checksums: it is the same for all.
+  // The job's own checkpoints were verified with checksums, so all ranks read the same.
   FSDPD_RETURN_IF_ERROR(chosen->own ? BlamedOnFile(kKind, /*by_all=*/true, restore.status())
                                     : AgreeOnStart(run, chosen->path, restore));
   start.restore = *std::move(restore);
@@ -100,7 +102,7 @@ absl::StatusOr<Start> FindStart(const RankRun& run) {
   return start;
 }
 
-// A failure is told and ends nothing: the checkpoint is there.
+// A failed export is reported and does not fail the job: the checkpoint exists.
 void Export(const RankRun& run, const DirectoryLock& directory) {
   const Spec& spec = run.plan->spec;
   const absl::Time begin = absl::Now();
@@ -125,7 +127,7 @@ void Export(const RankRun& run, const DirectoryLock& directory) {
   if (run.on_saved) run.on_saved(exported);
 }
 
-// A card of another kind is the spec's fault; on another node there may be one that can.
+// A GPU without FP8 is blamed on the configuration, but another node may have one with it.
 absl::Status TakeDevice(const Spec& spec, int index) {
   FSDPD_RETURN_IF_ERROR(BlamedOn(v1::RankFault::KIND_NODE, /*permanent=*/false, SetCudaDevice(index)));
   if (!spec.precision.fp8) return absl::OkStatus();
@@ -141,7 +143,7 @@ absl::Status Live(const RankRun& run, Trainer* trainer, const DirectoryLock* dir
   if (run.on_trained) FSDPD_RETURN_IF_ERROR(run.on_trained(trainer));
   const PhaseScope ending(run.flight, FlightPhase::kEnding);
   trainer->AwaitOthers();  // They may still read what this rank sent last.
-  // The directory is still locked, and nobody waits.
+  // The directory is still locked, and no other rank waits for the export.
   if (run.rank == 0 && run.plan->spec.checkpoint.exports_hf) Export(run, *directory);
   return absl::OkStatus();
 }
@@ -149,13 +151,13 @@ absl::Status Live(const RankRun& run, Trainer* trainer, const DirectoryLock* dir
 }  // namespace
 
 absl::Status RunRank(RankRun run) {
-  // Of a job with stages, what this rank's runs.
+  // With pipeline parallelism: the plan of this rank's stage.
   const Plan plan = PlanOfRank(*run.plan, run.rank);
   run.plan = &plan;
   std::optional<Deterministic> deterministic;
   if (plan.spec.deterministic) deterministic.emplace();
   const PhaseScope loading(run.flight, FlightPhase::kLoading);
-  // Its own from the start: a rank that does not come to train leaves the others' groups when it returns.
+  // Owned from the start: a rank that fails early disconnects from its peers when it returns.
   ConnectedMesh mesh;
   if (run.local != nullptr) mesh = std::move(*run.local);
   if (plan.spec.device == DeviceKind::kCuda) FSDPD_RETURN_IF_ERROR(TakeDevice(plan.spec, run.device_index));
@@ -164,12 +166,13 @@ absl::Status RunRank(RankRun run) {
   const absl::Time begin = absl::Now();
   const std::atomic<bool> never{false};
   if (run.stop == nullptr) run.stop = &never;
-  std::unique_ptr<DirectoryLock>
-      directory;  // Before what is there is read: an earlier attempt may still write.
+  // Before checkpoints are read: an earlier attempt may still write.
+  std::unique_ptr<DirectoryLock> directory;
   std::unique_ptr<HostArenaFuture> snapshot_memory;
   if (plan.spec.checkpoint.saves()) {
     FSDPD_ASSIGN_OR_RETURN(directory, DirectoryLock::Take(DirectoryOf(run)));
-    // After the lock: until then an earlier attempt may have its own. Populated while checkpoints are read.
+    // After locking: before that, an earlier attempt on this node may still use as much memory. Populated
+    // while the checkpoint is read.
     snapshot_memory = Snapshot::Allocate(plan.spec, plan.layout, {plan.spec.mesh, run.rank});
   }
   FSDPD_ASSIGN_OR_RETURN(Start start, FindStart(run));
@@ -208,7 +211,7 @@ absl::Status RunRank(RankRun run) {
     const std::vector<std::string>& notes = start.restore->notes();
     start.restored.mutable_notes()->Assign(notes.begin(), notes.end());
   }
-  start.restore.reset();  // Its open files would keep the room of a checkpoint that is removed meanwhile.
+  start.restore.reset();  // Open files would keep the disk space of a checkpoint that is removed later.
   const absl::Status status = Live(run, trainer.get(), directory.get(), resumes ? &start.restored : nullptr);
   if (!status.ok()) {
     if (run.on_failed) run.on_failed(status);

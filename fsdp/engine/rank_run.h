@@ -1,13 +1,13 @@
-// A rank's life, once for all who host ranks (fsdpd-rank, the library, local tools): agree with the others on
-// the program and on what to start from, connect, make the trainer, train, leave. What differs between hosts
-// is in the hooks, which run on the calling thread.
+// Lifecycle of a rank, shared by all hosts of ranks (fsdpd-rank, the library, local tools): agree with the
+// other ranks on the program and the checkpoint, connect, make the trainer, train, leave. Hosts customize it
+// with hooks, which run on the calling thread unless noted.
 //
-// REQUIRES: plan, store, model, flight, departure, clock and stop outlive the call; the store is needed for
-// ranks as threads, too. The trainer lives within the call: who keeps a pointer to it drops that in
-// on_leaving.
+// REQUIRES: plan, store, model, flight, departure, clock and stop outlive the call; ranks as threads need the
+// store, too. The trainer is destroyed before the call returns: a hook that keeps a pointer to it must drop
+// it in on_leaving.
 //
-// Errors: those of agreement.h, comm/mesh.h and trainer.h, and the hooks'. After any, the communicators are
-// aborted, so that no other rank waits for this one. Thread safety: one thread a rank.
+// Errors: those of agreement.h, comm/mesh.h and trainer.h, and of the hooks. After an error the communicators
+// are aborted, so that no other rank waits for this one. Thread safety: one thread per rank.
 #pragma once
 
 #include <absl/time/time.h>
@@ -25,16 +25,16 @@ namespace fsdpd {
 struct RankRun {
   const Plan* plan = nullptr;
   int rank = 0;
-  int device_index = 0;  // CUDA: of this process's GPU; it becomes current.
+  int device_index = 0;  // CUDA: the GPU; it becomes the current device.
   Store* store = nullptr;
   bool store_may_be_away = false;             // As in Saver::Options.
-  absl::Duration timeout = absl::Minutes(5);  // For the others to come.
-  std::string bind_address = {};  // CPU: an address of this host; empty: the communicator's default.
-  // Ranks as threads that meet in memory: the mesh, connected already, which is moved from; null: it is
-  // connected over the store.
+  absl::Duration timeout = absl::Minutes(5);  // For other ranks to arrive.
+  std::string bind_address = {};              // CPU: local address; empty: the communicator's default.
+  // For ranks as threads that communicate in memory: the connected mesh, which is moved from. Null: the mesh
+  // is connected over the store.
   ConnectedMesh* local = nullptr;
-  const std::atomic<bool>* stop = nullptr;  // Null: nobody stops it.
-  const Departure* departure = nullptr;     // As these nine are in TrainerOptions.
+  const std::atomic<bool>* stop = nullptr;  // Null: never stops.
+  const Departure* departure = nullptr;     // This and the next eight as in TrainerOptions.
   Clock* clock = Clock::Real();
   InitialValues initial = {};
   const UserModel* model = nullptr;
@@ -43,23 +43,24 @@ struct RankRun {
   bool run_ahead_on_cpu = false;
   bool alone = false;
   std::vector<SampleRange> passed_over = {};
-  // Whose checkpoints are written, and whose are the job's own (checkpoint_choice.h).
+  // Identifies the job's own checkpoints (checkpoint_choice.h), and is written into new ones.
   JobLabel label = {};
   int64_t known_step = 0;  // As in ChooseCheckpoint().
 
-  // All may be empty. Made and not yet run; what it starts from, null where it starts fresh.
+  // Hooks; all may be empty. The trainer is made and does not run yet; the checkpoint is null for a fresh
+  // start.
   std::function<absl::Status(Trainer*, const v1::RestoredCheckpoint*)> on_made = {};
-  // Rank 0, from another thread: of each checkpoint, also of one that could not be written. At the end, on
-  // the calling thread, of what checkpoint.export made (SavedCheckpoint.format).
+  // Rank 0, on another thread: a checkpoint was saved, or failed to be. At the end of the run, on the calling
+  // thread: the result of checkpoint.export (SavedCheckpoint.format).
   std::function<void(const v1::SavedCheckpoint&)> on_saved = {};
   std::function<absl::Status(const v1::StepReport&)> on_step = {};
-  std::function<absl::Status(const v1::StepCourse&)> on_course = {};  // Rank 0, as TrainerOptions'.
-  // All steps are done, and the other ranks may still be in their last.
+  std::function<absl::Status(const v1::StepCourse&)> on_course = {};  // Rank 0; as in TrainerOptions.
+  // All steps are done; other ranks may still be in their last step.
   std::function<absl::Status(Trainer*)> on_trained = {};
-  // The groups are connected, and the trainer could not be made or what came after on_made failed; nothing is
-  // torn down: a process may want to leave without that. What fails before is what RunRank() returns.
+  // After the mesh was connected: making the trainer failed, or a later phase did. Called before teardown, so
+  // a process may exit without it. Earlier errors are only returned by RunRank().
   std::function<void(const absl::Status&)> on_failed = {};
-  // The trainer goes next, whatever happened since on_made.
+  // The trainer is about to be destroyed, on success or failure. Called if on_made was.
   std::function<void()> on_leaving = {};
 };
 

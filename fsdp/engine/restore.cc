@@ -30,9 +30,9 @@
 namespace fsdpd {
 namespace {
 
-// As initial values are drawn: large beside a call, small beside a rank's share.
+// As for initialization: large enough to amortize a call, small next to a rank's shard.
 constexpr int64_t kChunkElements = 1 << 20;
-// What a person reads of such a list, and what fits the messages that carry it.
+// Limits of such lists, for readability and for the size of the messages that carry them.
 constexpr size_t kMaxDifferences = 50;
 constexpr size_t kMaxNoteBytes = 512;
 constexpr size_t kMaxNamed = 3;
@@ -48,7 +48,7 @@ struct Chunk {
   int bucket = 0;
   int slot = 0;
   int moment = 0;
-  ElementRun run;  // Of the whole parameter.
+  ElementRun run;  // Within the whole parameter.
   int64_t main_begin = 0;
 };
 
@@ -225,7 +225,7 @@ at::Tensor Restore::InEightBits(const at::Tensor& numbers, int moment, const std
                          "as they are here");
   const absl::Status beyond = absl::FailedPreconditionError(
       absl::StrCat(why, "; write precision.moments: bf16, or checkpoint.load_optimizer: false"));
-  // Another attempt reads the same file.
+  // Permanent: another attempt would read the same file.
   const absl::Status blamed = BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/true, beyond);
   return NearestMoments(Failed(blamed, numbers.numel()), moment);
 }
@@ -249,7 +249,7 @@ absl::Status Restore::Finish(const MeshPosition& position, const ShardedParams& 
   const std::vector<std::string> names = MomentNames(plan_.spec.optimizer);
   const std::vector<Chunk> chunks = MomentChunks(plan_, position);
   const auto read = [&](const Chunk& chunk) {
-    const at::NoGradGuard no_grad;  // Of this thread.
+    const at::NoGradGuard no_grad;  // The mode is thread-local.
     const Bucket& bucket = plan_.layout.buckets[chunk.bucket];
     const std::string key = OptimizerKey(ParamName(plan_.layout, bucket, chunk.slot), names[chunk.moment]);
     const at::Tensor to =
@@ -266,7 +266,7 @@ absl::Status Restore::Finish(const MeshPosition& position, const ShardedParams& 
                                       [&](size_t c) { return CatchTorch([&] { return read(chunks[c]); }); }));
     if (!chunks.empty()) {
       const at::Device device = params.bucket(chunks[0].bucket).moments[0].device();
-      // All of this went to the default stream, which orders itself with no lane.
+      // The copies ran on the default stream, which is not ordered with the lanes.
       if (device.is_cuda()) c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();
     }
     return absl::OkStatus();

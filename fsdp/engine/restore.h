@@ -1,11 +1,12 @@
-// Reading a checkpoint into a rank: the numbers that it owns and no others, whatever world and strategy wrote
-// them, and the state that training goes on from. A native one, or parameters alone in the form that somebody
-// else gave them (param_source.h).
+// Restore: reads a checkpoint into a rank. Reads only the elements that the rank owns, whatever world size
+// and strategy wrote the checkpoint, and the training state. The source is a native checkpoint, or parameters
+// in a foreign format (param_source.h).
 //
-// Call order: Open, then Initial() for the parameters that the trainer makes, Finish() once they are made.
-// Thread safety: const. Errors: FAILED_PRECONDITION with every difference, one a line, where the checkpoint
-// is of another model or lacks what the job asks for, or where its step leaves the job nothing to do; the
-// readers'.
+// Call order: Open, then Initial() for the parameters that the trainer makes, then Finish().
+//
+// Thread safety: const methods. Errors: FAILED_PRECONDITION with one line per difference if the checkpoint
+// has another model or lacks state that the job needs, or if its step leaves nothing to train; errors of the
+// readers.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -25,25 +26,27 @@ namespace fsdpd {
 
 class Restore {
  public:
-  // `own`: the job itself wrote it, and goes on with all that is in it, also after its last step. Of another
-  // the spec says how much is taken; where that is the parameters alone the state is that of a fresh start.
+  // `own`: written by this job, which resumes with its whole state, even after its last step. For any other
+  // checkpoint the spec says how much is loaded; with parameters only, state() is that of a fresh start.
   static absl::StatusOr<std::unique_ptr<Restore>> Open(const Plan& plan, const std::string& path, bool own);
 
   const TrainingState& state() const { return state_; }
 
-  // What goes on otherwise than it was, or is left unread; for people.
+  // Differences to the saved run and state that is not loaded, for the user.
   const std::vector<std::string>& notes() const { return notes_; }
-  // Adds notes of token files that are others than when it was saved: RankData::Traits().
+  // Adds a note for each token file that has changed since the checkpoint was saved. `here`:
+  // RankData::Traits().
   void CompareData(const std::vector<std::string>& here);
 
-  // Of the files without checksums that were opened, for ranks to compare (AgreeOnFiles).
+  // Properties of opened files that have no checksums, for AgreeOnFiles().
   const std::vector<std::string>& traits() const { return traits_; }
 
-  // Main parameters. What cannot be read is zeros, and the error FirstError()'s. Outlived by this.
+  // Source of main parameters; must not outlive this object. A read error yields zeros, and is returned by
+  // Finish().
   InitialValues Initial() const;
 
-  // Reads the moments too; then tells the first error of all, and of files without checksums that they are
-  // still what was opened.
+  // Reads the moments and returns the first error. Also verifies that files without checksums are unchanged
+  // since Open.
   absl::Status Finish(const MeshPosition& position, const ShardedParams& params) const;
 
  private:
@@ -56,18 +59,18 @@ class Restore {
   at::Tensor ReadStored(const std::string& key, int64_t begin, int64_t elements) const;
   at::Tensor ReadNative(const std::string& key, int64_t begin, int64_t elements) const;
   at::Tensor ReadForeign(const std::string& param, int64_t begin, int64_t elements) const;
-  // As they are stored where moments have eight bits. What would not fit is an error.
+  // Quantizes moments to 8 bits. Values out of range are an error.
   at::Tensor InEightBits(const at::Tensor& numbers, int moment, const std::string& key) const;
   at::Tensor Failed(const absl::Status& status, int64_t elements) const;
   absl::Status FirstError() const;
 
   const Plan& plan_;
-  std::unique_ptr<DcpReader> native_;  // One of both.
+  std::unique_ptr<DcpReader> native_;  // Either this or foreign_ is set.
   std::unique_ptr<ParamSource> foreign_;
   bool parameters_only_ = false;
   TrainingState state_;
   std::vector<std::string> notes_, traits_;
-  std::vector<std::string> data_;  // JobLabel::data, where training goes on.
+  std::vector<std::string> data_;  // JobLabel::data of a resumed run.
 
   mutable Mutex mutex_;
   mutable absl::Status first_error_ ABSL_GUARDED_BY(mutex_);

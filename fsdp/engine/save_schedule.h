@@ -1,16 +1,16 @@
-// After which steps a run saves: those that its spec names, and one soon after a rank asks. All ranks decide
-// alike and ask nobody: who asks says so in the sums that a step shares anyway, every rank reads the same
-// sum with the step's result, and results are read in the same order between the same steps everywhere.
+// Save schedule: after which steps a run saves, namely those that the spec defines, and one soon after any
+// rank requests it. All ranks decide alike without extra communication: a request is part of the all-reduce
+// of a step, every rank reads the same result, and results are read in the same order everywhere.
 //
-//   Asks()         before a step is submitted: whether this rank asks with it
-//   Saves()        ... whether it saves, on every rank
-//   Submitted()    it is on its way
-//   Collected()    its result: whether any rank has asked
+//   Asks()         before a step is submitted: whether this rank's step carries a request
+//   Saves()        before a step is submitted: whether it saves, on every rank
+//   Submitted()    the step was submitted
+//   Collected()    the result of a step: whether any rank requested a checkpoint
 //
-// A checkpoint answers every request that came with its own step or an earlier one: a rank goes on asking
-// with the steps that it submits until one saves.
+// A checkpoint answers all requests made with its own step or an earlier one. A rank repeats its request with
+// every step it submits until one saves.
 //
-// Thread safety: none; the trainer's.
+// Thread safety: none; used by the trainer.
 #pragma once
 
 #include <absl/time/time.h>
@@ -23,9 +23,9 @@ namespace fsdpd {
 
 class SaveSchedule {
  public:
-  // Of a run that goes on after step `start` at `now`. `keeps_time`: of rank 0, which asks when
-  // checkpoint.every_minutes are over; one that all ranks kept would ask as often as their clocks differ.
-  // `spec` outlives it.
+  // For a run that resumes after step `start` at time `now`. `keeps_time`: set on rank 0 only, which requests
+  // a checkpoint every checkpoint.every_minutes; if every rank did, their clocks would cause extra saves.
+  // `spec` must outlive this object.
   SaveSchedule(const Spec* spec, bool keeps_time, int64_t start, absl::Time now)
       : spec_(spec), keeps_time_(keeps_time), start_(start), newest_(start), newest_at_(now) {}
 
@@ -34,11 +34,11 @@ class SaveSchedule {
   void Submitted(int64_t step, bool saves, bool asks, absl::Time now);
   void Collected(int64_t step, bool asked) { wanted_ |= asked && step > newest_; }
 
-  // How many steps there are, from `next_step` on, until one can save: `steps` pass between a request and its
-  // checkpoint, and this rank may have asked already.
+  // Number of steps, starting with `next_step`, until one can save, if a request takes `steps` steps.
+  // Accounts for a request that this rank already made.
   int64_t StepsToSave(int64_t next_step, int64_t steps) const;
 
-  // The step submitted last that saves; the one that the run began after where there is none.
+  // The last submitted step that saves; start() if there is none.
   int64_t newest() const { return newest_; }
   int64_t start() const { return start_; }
 
@@ -49,7 +49,7 @@ class SaveSchedule {
   bool wanted_ = false;
   int64_t newest_;
   absl::Time newest_at_;
-  int64_t asked_ = 0;  // The first step after the newest that this rank asked with; 0: none.
+  int64_t asked_ = 0;  // First step since newest_ with this rank's request; 0: none.
 };
 
 }  // namespace fsdpd

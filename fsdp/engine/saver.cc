@@ -34,15 +34,15 @@ namespace fsdpd {
 namespace {
 
 constexpr absl::Duration kStopPoll = absl::Milliseconds(20);
-// Of a rank: a file is written by several threads at once where a device waits for its memory. CPU ranks
-// share their cores with training.
+// Writer threads per rank. With CUDA the CPU cores are mostly idle; CPU ranks share their cores with
+// training.
 constexpr int kCudaWriters = 4;
 constexpr char kWritten[] = "written ";
 constexpr char kCommitted[] = "committed";
 constexpr size_t kMaxErrorBytes = 4096;
-constexpr char kFull[] = "full: ";  // In front of an error that is a full disk's.
-// How long the store may take where all is well, ranks that write more slowly aside; and how often the
-// directory is looked at then.
+constexpr char kFull[] = "full: ";  // Prefix of a disk-full error.
+// How long the store normally takes to answer, apart from waiting for slower ranks; and the interval of
+// looking into the directory after that.
 constexpr absl::Duration kSilence = absl::Seconds(2);
 constexpr absl::Duration kLook = absl::Seconds(1);
 
@@ -56,18 +56,18 @@ bool IsOfDisk(const absl::Status& status) {
   return IsDiskFull(status) || (fault.has_value() && fault->kind() == v1::RankFault::KIND_DISK);
 }
 
-// An error in words that the other ranks read, and back.
+// Encodes an error for the other ranks; ErrorTold() decodes it.
 std::string TellError(const absl::Status& status) {
   return absl::StrCat(IsOfDisk(status) ? kFull : "", ErrorText(status));
 }
 absl::Status ErrorTold(absl::string_view who, absl::string_view text) {
   const bool full = absl::ConsumePrefix(&text, kFull);
   const absl::Status error = absl::UnavailableError(absl::StrCat(who, text));
-  // For every attempt until somebody makes room: the coordinator's policy says what follows.
+  // Not permanent: attempts fail until space is freed, and the coordinator's policy decides what follows.
   return full ? BlamedOn(v1::RankFault::KIND_DISK, /*permanent=*/false, error) : error;
 }
 
-// "written CRC32 BYTES", or what went wrong on the rank.
+// "written CRC32 BYTES", or the encoded error.
 std::string SumText(const absl::StatusOr<DcpSum>& sum) {
   if (!sum.ok()) return TellError(sum.status());
   return absl::StrCat(kWritten, sum->crc32, " ", sum->bytes);
@@ -112,7 +112,7 @@ void Saver::Leave() {
   worker_.join();
 }
 
-// Null where there can be none.
+// Returns null if the directory cannot be used.
 FileStore* Saver::Beside() {
   if (beside_ == nullptr && !options_.directory->token().empty()) {
     auto opened = FileStore::Open(options_.directory->said_dir(), absl::ZeroDuration());
@@ -121,8 +121,8 @@ FileStore* Saver::Beside() {
   return beside_.get();
 }
 
-// From the store; `beside` is asked for it as long as that is silent, and first where it has had the word
-// before: patience with each rank in turn would be minutes for many.
+// Waits for `key` in the store. While the store does not answer, `beside` is polled as well. Once that was
+// necessary, `beside` comes first: waiting out the store's silence for each rank in turn would take minutes.
 absl::StatusOr<std::string> Saver::AwaitWord(int64_t rank, const std::string& key,
                                              const std::function<std::optional<std::string>()>& beside) {
   if (!options_.store_may_be_away) return GetFrom(options_.store, rank, key, kLongestFileWait);
@@ -148,14 +148,15 @@ absl::StatusOr<std::string> Saver::AwaitSum(const Save& save, int64_t rank) {
   });
 }
 
-// `own`: what this rank has told the store.
+// `own`: the checksum that this rank published.
 absl::StatusOr<std::string> Saver::AwaitOutcome(const Save& save, const std::string& directory,
                                                 const std::string& own) {
   bool told = false;
   return AwaitWord(0, OutcomeKey(save.number), [&]() -> std::optional<std::string> {
     if (Beside() == nullptr) return std::nullopt;
     if (!told) told = Beside()->Set(RankKey(save.number, options_.position.rank), own).ok();
-    // Of rank 0 that had no need to look here. It was none when this rank's file got its name.
+    // Rank 0 may have committed without needing this directory. The checkpoint was not there before this
+    // save, or this rank could not have created its file.
     if (absl::StartsWith(own, kWritten) && IsCheckpoint(directory)) return kCommitted;
     absl::StatusOr<std::string> said = Beside()->Get(OutcomeKey(save.number), absl::ZeroDuration());
     return said.ok() ? std::optional<std::string>(*std::move(said)) : std::nullopt;
@@ -220,7 +221,7 @@ void Saver::Do(const Save& save) {
   const std::string directory = CheckpointPath(plan.spec.checkpoint.dir, save.state.step);
   JobFile file;
   absl::StatusOr<DcpSum> sum = DcpSum();
-  // Without memory, or a thread, a save is not written, and training goes on.
+  // A save that runs out of memory or threads fails, and training continues.
   const absl::Status written = CatchTorch([&]() -> absl::Status {
     file =
         JobFileOf(plan.spec, plan.layout, plan.whole_layout(), options_.position, save.state, options_.label);
@@ -238,17 +239,17 @@ void Saver::Do(const Save& save) {
     outcome = told;
   } else {
     outcome = rank == 0 ? Decide(save, directory, own, &of_peer) : AwaitOutcome(save, directory, own);
-    // Unless it is this rank's own error that rank 0 repeats.
+    // Unless rank 0 only repeats this rank's own error.
     if (rank > 0) of_peer = sum.ok() || !outcome.ok() || *outcome != TellError(ParseSum(rank, own).status());
   }
   const bool committed = outcome.ok() && *outcome == kCommitted;
-  // Only what this save wrote, and when rank 0 has said that nothing comes of it: a rank that leaves before
-  // it knows may be one whose file rank 0 is about to commit.
+  // Remove only files of this save, and only once rank 0 has declared it failed: before that, rank 0 may
+  // still commit this rank's file.
   if (outcome.ok() && !committed && !IsCheckpoint(directory)) {
     if (sum.ok()) unlink(absl::StrCat(directory, "/", file.file.name).c_str());
-    // Of a commit that failed.
+    // Left by a failed commit.
     if (sum.ok() && rank == 0) unlink(absl::StrCat(directory, "/", kDcpSumsName).c_str());
-    rmdir(directory.c_str());  // The last one to go takes it away, also where none could write.
+    rmdir(directory.c_str());  // Succeeds for the last rank to leave.
   }
   MutexLock lock(&mutex_);
   last_ = !outcome.ok() ? outcome.status() : committed ? absl::OkStatus() : ErrorTold("", *outcome);
@@ -258,7 +259,7 @@ void Saver::Do(const Save& save) {
   changed_.SignalAll();
 }
 
-// Rank 0's: what comes of a save, in the words that the others read.
+// Rank 0: commits if all ranks succeeded, and publishes the outcome.
 absl::StatusOr<std::string> Saver::Decide(const Save& save, const std::string& directory,
                                           const std::string& own, bool* of_peer) {
   absl::StatusOr<int64_t> bytes = 0;
@@ -305,7 +306,7 @@ absl::StatusOr<DcpSum> Saver::WriteFile(const Save& save, const std::string& dir
     *status = CatchTorch([&] { return write_pieces(status); });
   };
   std::vector<std::thread> helpers;
-  // Those that there are no threads for are not needed.
+  // Fewer helpers are fine if threads cannot be started.
   const absl::Status started = CatchTorch([&] {
     for (size_t i = 1; i < statuses.size(); ++i) helpers.emplace_back(write, &statuses[i]);
     return absl::OkStatus();
@@ -318,14 +319,14 @@ absl::StatusOr<DcpSum> Saver::WriteFile(const Save& save, const std::string& dir
   return writer->Finish();
 }
 
-// Of all files, by bytes.
+// Returns the total size of all files in bytes.
 absl::StatusOr<int64_t> Saver::Commit(const Save& save, const std::string& directory,
                                       const std::string& own) {
   const Plan& plan = *options_.plan;
   std::vector<JobFile> files;
   std::vector<DcpSum> sums;
   int64_t bytes = 0;
-  absl::Status failed;  // Of the lowest rank, once all have ended.
+  absl::Status failed;  // Of the lowest rank, once all have finished.
   for (int64_t rank = 0; rank < plan.spec.mesh.world(); ++rank) {
     std::string said = own;
     if (rank > 0) {
@@ -345,14 +346,13 @@ absl::StatusOr<int64_t> Saver::Commit(const Save& save, const std::string& direc
   FSDPD_RETURN_IF_ERROR(failed);
   std::vector<const DcpFile*> layouts;
   for (const JobFile& file : files) layouts.push_back(&file.file);
-  // The directory's own name first: once it is a checkpoint nothing may fail that says it is none.
+  // Sync the parent directory first: nothing may fail after CommitDcp() has made this a checkpoint.
   FSDPD_RETURN_IF_ERROR(SyncDirectory(plan.spec.checkpoint.dir));
   FSDPD_RETURN_IF_ERROR(CommitDcp(directory, layouts, sums));
   return bytes;
 }
 
-// The checkpoint is there, and told: to remove old ones may take long, and what fails is no reason to call it
-// lost.
+// Runs after the outcome is published: removal may be slow, and its errors must not make the save fail.
 void Saver::Tidy(int64_t step, const std::string& directory) {
   const CheckpointConfig& checkpoint = options_.plan->spec.checkpoint;
   own_[directory] = true;

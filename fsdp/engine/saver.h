@@ -1,27 +1,30 @@
-// Writes a job's checkpoints while it trains: each rank its file of each (job_file.h), on threads of its own,
-// from a snapshot; rank 0 commits when all files are on disk, and removes what is older than the job keeps.
+// Saver: writes a job's checkpoints while it trains. Each rank writes its file (job_file.h) from a snapshot,
+// on its own threads; rank 0 commits once all files are on disk, and removes checkpoints beyond the job's
+// retention.
 //
-//   AwaitFree()   before a step is submitted that takes a snapshot: the last one's numbers are still read
-//                 until they are on disk. How long that took is the stall.
-//   Write()       the step is done and its snapshot taken. Returns at once.
-//   AwaitLast()   the last save is on disk, or not: what came of it.
+//   AwaitFree()   before submitting a step that takes a snapshot: the previous save reads its snapshot until
+//                 it is on disk. The time spent here is the stall.
+//   Write()       the step is done and its snapshot taken. Returns immediately.
+//   AwaitLast()   waits for the last save and returns its outcome.
 //   Finish()      after the last step.
 //
-// The directory is this attempt's (directory_lock.h), and so are the files' names (JobLabel::attempt): a rank
-// of an earlier attempt that was cut off and still writes cannot replace a file of this one.
+// The directory is locked by this attempt (directory_lock.h), and file names contain the attempt
+// (JobLabel::attempt): a rank of an earlier attempt that lost its connection and still writes cannot replace
+// a file of this one.
 //
-// Ranks tell each other through the store: saves are numbered, and a rank sets its sum of each ("save/N/R"),
-// rank 0 the outcome ("save/N"). When one file cannot be written there is no checkpoint, every rank that
-// hears so removes its own file, and training goes on. A saver that is destroyed says so in the place of its
-// next save, so no other waits for it for ever.
+// Protocol, through the store: saves are numbered. Each rank publishes its checksum ("save/N/R"), and rank 0
+// the outcome ("save/N"). If any file cannot be written, there is no checkpoint: every rank removes its own
+// file, and training continues. A saver that is destroyed publishes this as its next save, so no other rank
+// waits forever.
 //
-// The store may be silent: ranks of several nodes reach it through a coordinator, which may be away. Where
-// Options::store_may_be_away, a rank that has waited for some seconds says its sum in a directory beside the
-// checkpoints too, where rank 0 looks, and takes a checkpoint that is there for one that was committed: all
-// nodes share the directory. So what is saved meanwhile counts, of ranks that are told to leave too.
+// The store may be unavailable, since ranks on several nodes reach it through the coordinator. With
+// Options::store_may_be_away, a rank that has waited for some seconds also writes its checksum into a
+// directory next to the checkpoints, where rank 0 looks, and treats an existing checkpoint as committed,
+// since all nodes share the directory. So saves succeed without a coordinator, even for ranks that were asked
+// to leave.
 //
-// Thread safety: one thread; Options::on_saved is called from another one. Errors: only of Finish, where the
-// checkpoint of the last step was asked for and is not there: what the job has learnt would be lost.
+// Thread safety: one thread; Options::on_saved is called on another. Errors: only from Finish, if the
+// checkpoint of the last step was requested and not written, since the job's result would be lost.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -56,23 +59,23 @@ class Saver {
     Store* store = nullptr;
     JobLabel label;
     bool store_may_be_away = false;
-    const std::atomic<bool>* stop = nullptr;  // AwaitFree() waits no longer once it is set.
+    const std::atomic<bool>* stop = nullptr;  // Ends the wait of AwaitFree().
     DirectoryLock* directory = nullptr;
-    // Rank 0: of each checkpoint, also of one that could not be written. May be empty.
+    // Rank 0: called for each checkpoint, including failed ones. May be empty.
     std::function<void(const v1::SavedCheckpoint&)> on_saved;
   };
 
-  // `snapshot`, plan, store and directory outlive the saver.
+  // `snapshot` and the plan, store and directory of `options` must outlive the saver.
   Saver(Options options, const Snapshot* snapshot);
   ~Saver();
 
   void AwaitFree();
   void Write(const TrainingState& state);
-  // OK where nothing was saved. CANCELLED when `stop` was set first.
+  // OK if nothing was saved. CANCELLED if `stop` was set first.
   absl::Status AwaitLast();
   absl::Status Finish();
 
-  // That the last save took, from Write() until this rank knew what came of it; 0: there was none.
+  // Duration of the last save, from Write() until this rank knew the outcome; 0: there was none.
   double LastSeconds() const;
 
  private:
@@ -92,7 +95,7 @@ class Saver {
                                            const std::string& own);
   void Run();
   void Do(const Save& save);
-  // `of_peer`: whether another rank's error is why nothing was committed.
+  // `of_peer`: set if another rank's error prevented the commit.
   absl::StatusOr<std::string> Decide(const Save& save, const std::string& directory, const std::string& own,
                                      bool* of_peer);
   absl::StatusOr<DcpSum> WriteFile(const Save& save, const std::string& directory, const JobFile& file);
@@ -102,21 +105,21 @@ class Saver {
 
   const Options options_;
   const Snapshot* const snapshot_;
-  std::unique_ptr<FileStore> beside_;  // The worker's; null: not needed so far.
-  bool told_of_threads_ = false;       // That there are too few of them. Likewise.
-  bool store_is_away_ = false;         // When it was last asked. The worker's, as beside_.
-  std::map<std::string, bool> own_;    // The worker's: whether a checkpoint in the directory is the job's.
+  std::unique_ptr<FileStore> beside_;  // Used by the worker thread; null: not needed yet.
+  bool told_of_threads_ = false;       // Warned that threads could not be started. Worker thread.
+  bool store_is_away_ = false;         // When it was last queried. Worker thread.
+  std::map<std::string, bool> own_;    // Cache: whether a checkpoint is the job's own. Worker thread.
 
   mutable Mutex mutex_;
   CondVar changed_;
   bool leaving_ ABSL_GUARDED_BY(mutex_) = false;
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;
   std::unique_ptr<Save> next_ ABSL_GUARDED_BY(mutex_);
-  int64_t saves_ ABSL_GUARDED_BY(mutex_) = 0;  // Begun so far.
+  int64_t saves_ ABSL_GUARDED_BY(mutex_) = 0;  // Number of saves begun.
   double stall_seconds_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t last_step_ ABSL_GUARDED_BY(mutex_) = 0;
   double last_seconds_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::Status last_ ABSL_GUARDED_BY(mutex_);  // Of the last save that ended.
+  absl::Status last_ ABSL_GUARDED_BY(mutex_);  // Outcome of the last save.
   std::thread worker_;                         // Last: it uses all of the above.
 };
 

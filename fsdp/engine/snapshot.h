@@ -1,9 +1,9 @@
-// A copy in host memory of what a rank must write of the model: main parameters and moments of the buckets
-// whose first copy it has. Instructions take it, bucket by bucket and beside compute (a Snapshot each); who
-// writes it reads it when the step is done.
+// Snapshot: copy in host memory of what a rank writes to a checkpoint, the main parameters and moments of the
+// buckets of which it owns the first replica. Snapshot instructions fill it bucket by bucket, overlapped with
+// compute; the saver reads it once the step is done.
 //
-// Call order: Take of every bucket, then reading, until the next Take. Thread safety: buckets are
-// independent; const while nothing is taken. Errors of Make: host_arena.h's.
+// Call order: Take for every bucket, then reading, until the next Take. Thread safety: buckets are
+// independent; const methods while no Take runs. Errors of Make: those of host_arena.h.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,26 +23,27 @@ namespace fsdpd {
 
 class Snapshot {
  public:
-  // Starts to populate the memory of a rank's snapshots.
+  // Starts to allocate and populate the memory of a rank's snapshot.
   static std::unique_ptr<HostArenaFuture> Allocate(const Spec& spec, const Layout& layout,
                                                    const MeshPosition& position);
 
-  // `memory`: from Allocate() with the same arguments; null: allocated now.
+  // `memory`: from Allocate() with the same arguments; null: allocates now.
   static absl::StatusOr<std::unique_ptr<Snapshot>> Make(const Spec& spec, const Layout& layout,
                                                         const MeshPosition& position,
                                                         std::unique_ptr<HostArenaFuture> memory = nullptr);
 
-  // On the copy lane: the copies are done when its next mark is.
+  // On the copy lane: the copies are complete when the lane's next event is.
   void Take(int bucket, const BucketShard& shard);
 
-  // What is stored from `begin` elements on: `bytes` bytes of it. Where they have to be made, in `scratch`.
+  // `bytes` bytes of the stored values of `run`, from its first element. Uses `scratch` if they must be
+  // converted.
   const void* Numbers(const StoredRun& run, int64_t bytes, std::vector<char>* scratch) const;
 
   int64_t bytes() const { return arena_->bytes(); }
 
  private:
   struct BucketCopy {
-    at::Tensor main;  // fp32; undefined where there are halves, and where another rank has the first copy.
+    at::Tensor main;  // fp32; undefined with split fp32, and if another rank owns the first replica.
     SplitFp32 halves;
     std::vector<at::Tensor> moments;
   };

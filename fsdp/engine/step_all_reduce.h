@@ -1,4 +1,4 @@
-// Where things stand among the sums of a step (kStepAllReduceSize), and among what the host is told of it.
+// Indexes into the vector that a step all-reduces (kStepAllReduceSize), and into the result for the host.
 #pragma once
 
 #include <limits>
@@ -12,14 +12,14 @@ constexpr int kSquares = 0;
 constexpr int kLossSum = 1;
 constexpr int kCounted = 2;
 constexpr int kAsks = 3;
-constexpr int kExpertOverflow = 4;  // Rows of experts that a rank had no room for.
-constexpr int kRouting = 5;         // The first of kRoutingSums.
+constexpr int kExpertOverflow = 4;  // Number of tokens beyond the expert capacity.
+constexpr int kRouting = 5;         // First of kRoutingSums.
 
 constexpr int kFirstRouting = 11;
 constexpr int kFirstFp8 = kFirstRouting + kRoutingSums;
 constexpr int kResults = kFirstFp8 + kFp8Told;
 
-// In the place of a norm: of a step that was skipped, or that is not known.
+// Placeholder for the norm of a step that was skipped or is unknown.
 constexpr float kNoNorm = std::numeric_limits<float>::quiet_NaN();
 
 }  // namespace fsdpd

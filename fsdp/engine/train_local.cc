@@ -1,13 +1,13 @@
-// Trains a job in one process, ranks as threads, and prints one loss a line: what parity tests compare with
-// another engine that was given the same weights and tokens.
+// train_local: trains a job in one process, with ranks as threads, and prints one loss per line. Parity tests
+// compare them with another engine that has the same weights and tokens.
 //
 //   train_local --spec job.json [--device cpu|cuda] [--weights in.f32] [--dump-weights out.f32]
 //               [--dump-batches out.i64 [--only-batches]] [--trace out.json] [--picture out.svg]
 //               [--kernels out.json] [--job ID]
 //
-// Weight files hold all parameters as fp32, one after the other: units in order, each unit's as
-// fsdp/plan/model/model_facts.h lists them. A batches file holds int64: for each step all tokens, then all
-// targets of the global batch, in sample order. A trace shows the last step of every rank
+// Weight files contain all parameters as consecutive fp32 values: units in order, and the parameters of each
+// unit as fsdp/plan/model/model_facts.h lists them. A batches file contains int64 values: for each step all
+// tokens of the global batch, then all targets, in sample order. A trace shows the last step of every rank
 // (fsdp/plan/predict/timeline.h).
 #include <google/protobuf/util/json_util.h>
 #include <torch/csrc/autograd/profiler_kineto.h>
@@ -38,7 +38,7 @@ absl::Status WriteFile(const std::string& path, const void* bytes, size_t size) 
   return file ? absl::OkStatus() : absl::DataLossError(path + ": cannot be written");
 }
 
-// One half of a step's global batch: the ranks hold its samples in order.
+// Writes the tokens or targets of a step's global batch: ranks hold its samples in order.
 absl::Status AppendBatch(const std::vector<Batches>& ranks, const Spec& spec, int64_t step,
                          at::Tensor Batch::*half, std::ofstream* file) {
   Batch batch = MakeBatch(spec);
@@ -72,7 +72,7 @@ absl::Status WriteBatches(const std::string& path, const Spec& spec) {
 
 struct Files {
   std::string spec;
-  std::string weights;  // The others may be empty.
+  std::string weights;  // This and the following may be empty.
   std::string dump_weights;
   std::string dump_batches;
   bool only_batches = false;
@@ -82,7 +82,7 @@ struct Files {
   std::string job;
 };
 
-// The device of the command line, not of the spec: specs for GPUs can be tried on a CPU.
+// The device of the command line overrides the spec's, so specs for GPUs can run on a CPU.
 absl::StatusOr<Plan> ReadPlan(const std::string& path, bool cuda) {
   FSDPD_ASSIGN_OR_RETURN(const std::string json, ReadFile(path));
   v1::JobSpec job;
@@ -99,11 +99,11 @@ absl::StatusOr<std::vector<float>> ReadWeights(const std::string& path) {
   return weights;
 }
 
-// With every CUDA kernel of it in a Chrome trace where `kernels` names a file.
+// Runs the job; if `kernels` names a file, writes all CUDA kernels to it as a Chrome trace.
 absl::StatusOr<LocalJobResult> Run(const Plan& plan, const LocalJobOptions& options,
                                    const std::string& kernels) {
   if (kernels.empty()) return RunLocalJob(plan, options);
-  FSDPD_RETURN_IF_ERROR(WriteFile(kernels, "", 0));  // The profiler would not say that it cannot.
+  FSDPD_RETURN_IF_ERROR(WriteFile(kernels, "", 0));  // The profiler does not report write errors.
   namespace profiler = torch::autograd::profiler;
   const torch::profiler::impl::ProfilerConfig config(torch::profiler::impl::ProfilerState::KINETO);
   const std::set<torch::profiler::impl::ActivityType> activities = {

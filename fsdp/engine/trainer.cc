@@ -24,10 +24,10 @@
 namespace fsdpd {
 namespace {
 
-// Below it a gradient overflows fp16 although the loss was made smaller: the step itself is at fault.
+// Below this loss scale, an fp16 overflow is the fault of the step itself.
 constexpr double kSmallestLossScale = 1;
 
-// About 20 ms of an H100: longer steps are never their host's.
+// About 20 ms on an H100: longer steps are never bound by the host, so graphs would not help.
 constexpr double kShortStepFlops = 1e13;
 
 bool IsShort(const Plan& plan) {
@@ -39,7 +39,7 @@ at::Device DeviceOf(const TrainerOptions& options) {
   return at::Device(at::kCUDA, static_cast<at::DeviceIndex>(options.device_index));
 }
 
-// Rank 0's, where it says what has changed since a checkpoint, or writes one.
+// On rank 0, if it compares the files with those of a checkpoint or writes one.
 absl::StatusOr<std::vector<std::string>> TokenFilesOf(const TrainerOptions& options, const RankData& data) {
   const bool asked = options.restore != nullptr || options.plan->spec.checkpoint.saves();
   if (!asked || options.mesh.position().rank != 0) return std::vector<std::string>();
@@ -64,13 +64,13 @@ absl::StatusOr<std::vector<std::unique_ptr<Unit>>> UnitsOf(const TrainerOptions&
   const Plan& plan = *options.plan;
   if (options.model != nullptr) return MakeUserUnits(*options.model, plan.model, device);
   auto units = MakeModel(plan.spec, plan.model, device);
-  // A plug-in is a file of the node.
+  // A plug-in is a file on the node.
   if (units.ok() || !std::holds_alternative<PluginConfig>(plan.spec.model)) return units;
   return BlamedOnFile(v1::RankFault::KIND_CONFIGURATION, /*by_all=*/false, units.status());
 }
 
-// Where collectives of buckets read and write: on GPUs that have peers, memory that copy engines reach on all
-// of them.
+// Memory for the buffers of collectives. On GPUs with peers it is registered with all their communicators, so
+// that copy engines can access it.
 absl::StatusOr<Arena> MakeArena(const TrainerOptions& options, at::Device device) {
   const int64_t bytes = options.plan->program.arena_bytes;
   const Mesh& mesh = options.plan->spec.mesh;
@@ -87,7 +87,7 @@ absl::StatusOr<Arena> MakeArena(const TrainerOptions& options, at::Device device
   return Arena::Over(memory, bytes, device);
 }
 
-// 0: what is allocated is not this rank's alone.
+// 0 if other ranks allocate in the same process, so that the total cannot be compared with the plan.
 int64_t PlannedPeak(const TrainerOptions& options) {
   const bool own = options.plan->spec.device == DeviceKind::kCuda || options.alone;
   return own ? options.plan->memory.peak_bytes : 0;
@@ -129,14 +129,14 @@ void Describe(const Plan& plan, FlightRecorder* flight) {
   std::vector<FlightLane> lanes;
   for (int i = 0; i < kLanes; ++i) {
     const auto lane = static_cast<LaneId>(i);
-    // Where ranks share samples or matrices, their units exchange as they compute.
+    // With tensor, context or expert parallelism, units communicate on the compute lane.
     const bool units = lane == LaneId::kCompute && !plan.layout.exchanged_groups().empty();
     lanes.push_back({NameOf(lane), RunsExchanges(lane) || units});
   }
   flight->Describe(lanes, NamesOf(plan.program, plan.layout), NamesOf(plan.evaluation, plan.layout));
 }
 
-// Of so many tokens and layers. Losses are means over the targets that count.
+// Routing statistics are means over tokens and layers; the losses are means over targets that count.
 v1::StepReport::Routing RoutingOf(const StepResult& result, int64_t tokens, int64_t layers) {
   const auto mean_of = [&](int i, int64_t n) {
     return Told(result.routing[i] / static_cast<double>(std::max<int64_t>(n, 1) * layers));
@@ -171,7 +171,8 @@ absl::Status AtStep(int64_t step, const absl::Status& status) {
 
 }  // namespace
 
-// A rank that fails here may leave others in a collective, and groups are destroyed together unless aborted.
+// A rank that fails here may leave others in a collective, and groups are destroyed collectively unless
+// aborted.
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Make(TrainerOptions options) {
   const auto on_failed = options.on_failed;
   std::unique_ptr<Trainer> trainer;
@@ -182,8 +183,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Make(TrainerOptions options) {
   return status;
 }
 
-// `*made` has the options, the groups among them, once there is one: then it may fail still, and outlives
-// this so that nobody misses a group before it is told why.
+// Once `*made` is set, it owns the options including the communicators. If a later part fails, it outlives
+// this call, so the caller can report the error before peers lose their connection.
 absl::Status Trainer::MakeOf(TrainerOptions* given, std::unique_ptr<Trainer>* made) {
   TrainerOptions& options = *given;
   const Plan& plan = *options.plan;
@@ -212,7 +213,7 @@ absl::Status Trainer::MakeOf(TrainerOptions* given, std::unique_ptr<Trainer>* ma
   made->reset(new Trainer(std::move(options), std::move(data), std::move(arena), std::move(params)));
   Trainer* const trainer = made->get();
   trainer->units_ = std::move(units);
-  // Before the executor binds gradients that lie in the arena.
+  // Before the executor binds gradients to the arena: those count as part of it.
   if (trainer->options_.on_course)
     trainer->courses_.emplace(plan.program, plan.layout, StandingBytesOf(trainer->params_, trainer->arena_),
                               /*whole_gradients=*/!plan.spec.shards_grads());
@@ -275,7 +276,7 @@ void Trainer::Abort() { options_.mesh.Abort(); }
 void Trainer::AwaitOthers() { options_.mesh.all()->Barrier().IgnoreError(); }
 
 Timeline Trainer::LastTimeline() const {
-  if (executor_->spans().empty()) return {};  // A job that was resumed after its last step.
+  if (executor_->spans().empty()) return {};  // Resumed after its last step.
   return StepTimeline(options_.plan->program, options_.plan->layout, executor_->spans(), state_.step,
                       absl::StrFormat("%s: a step on rank %d of %d, measured", spec().name,
                                       options_.mesh.position().rank, spec().mesh.world()));
@@ -293,10 +294,10 @@ void Trainer::MakeRecorder() {
 
 Trainer::~Trainer() {
   if (records_memory_) RecordMemory(spec().device, false);
-  if (recorder_ != nullptr) recorder_->Record(false);  // A trace that waits to be written has it too.
+  if (recorder_ != nullptr) recorder_->Record(false);  // A trace that is not yet written includes it.
 }
 
-// Before one of the open steps is submitted.
+// Called before an open step is submitted.
 void Trainer::RecordForTraces() {
   if (options_.traces == nullptr) return;
   const bool records = options_.traces->RecordsMemory();
@@ -305,8 +306,8 @@ void Trainer::RecordForTraces() {
     recorder_->Record(options_.traces->Expects(open_.front().order.step, open_.back().order.step));
 }
 
-// The allocator works when work is submitted: now it holds what the step has left. Names are for a thread
-// that may outlive the plan.
+// The allocator works at submission, so it now holds this step's history. Names are shared with a writer
+// thread that may outlive the plan.
 void Trainer::KeepMemory(OpenStep* step) {
   if (options_.traces == nullptr || !options_.traces->TakesMemory(step->order.step, step->memory.has_spike()))
     return;
@@ -325,7 +326,7 @@ void Trainer::WriteDown(const OpenStep& step) {
   if (step.snapshot != nullptr) {
     memory_file = [snapshot = step.snapshot, names = names_] {
       return MemoryFile(*snapshot, [&](int index) {
-        const auto i = static_cast<size_t>(index);  // What the allocator remembers may be of another program.
+        const auto i = static_cast<size_t>(index);  // Blocks may be from another program.
         return i < names->size() ? (*names)[i] : absl::StrCat("instruction ", index);
       });
     };
@@ -340,8 +341,8 @@ void Trainer::WriteDown(const OpenStep& step) {
   }
 }
 
-// Steps in a row are as far apart as they were measured; the first of them ended when the host saw it end,
-// which may be late: but a step does not begin before the end of one that was traced before it.
+// Consecutive traced steps are placed by the measured distance. The first one ends when the host saw its end,
+// which may be late; it never begins before the end of an earlier traced step.
 Timeline Trainer::TraceOf(const OpenStep& step) {
   const std::vector<Span>& spans = executor_->spans();
   double last_seconds = 0;
@@ -357,7 +358,7 @@ Timeline Trainer::TraceOf(const OpenStep& step) {
   return timeline;
 }
 
-// With what the arena holds outside of the allocator.
+// Adds the arena, which is allocated outside of the allocator.
 HeldBytes Trainer::HeldByStep() const {
   const int64_t outside = arena_.outside_bytes();
   HeldBytes held = peak_.held();
@@ -379,10 +380,10 @@ absl::Status Trainer::TellCourse(const OpenStep& step, const v1::StepReport& rep
 absl::Status Trainer::Run(const OnStep& on_step) {
   const absl::Status status = RunSteps(on_step);
   if (status.ok()) return status;
-  // All ranks end by the same step: the checkpoint before it, which is gone back to, may become whole first.
+  // All ranks end at the same step: let the checkpoint before it complete, since the job rewinds to it.
   if (saver_ != nullptr && BadStepOf(status).has_value()) AwaitLastSave().IgnoreError();
   executor_->Abandon();  // A step may have been submitted ahead.
-  // Told to stop, a rank may first notice that its peers have left: that is no failure of its own.
+  // A rank that was stopped may first notice that its peers have left: report the stop, not a failure.
   const std::string where = open_.empty() ? absl::StrFormat("after step %d", state_.step)
                                           : absl::StrFormat("at step %d", open_.front().order.step);
   if (options_.stop->load()) return absl::CancelledError(absl::StrCat("stopped ", where));
@@ -410,8 +411,8 @@ absl::Status Trainer::RunSteps(const OnStep& on_step) {
   return saver_ != nullptr ? saver_->Finish() : absl::OkStatus();
 }
 
-// Told to leave, it goes when the newest checkpoint is as new as can be, or when there is no time for a newer
-// one. A step that some ranks have begun and others not ends when those leave.
+// Leaves once the newest checkpoint includes the last step, or if there is no time for a newer one. A step
+// that only some ranks have submitted fails when the others leave.
 absl::Status Trainer::LeaveIfDue(int64_t next_step, const OnStep& on_step) {
   if (!told_to_leave()) return absl::OkStatus();
   const int64_t done = next_step - 1;
@@ -427,7 +428,7 @@ absl::Status Trainer::LeaveIfDue(int64_t next_step, const OnStep& on_step) {
 absl::Status Trainer::LeaveUnlessItFits(int64_t next_step) {
   const int64_t done = next_step - 1;
   if (saver_ == nullptr) return absl::CancelledError(absl::StrFormat("left after step %d", done));
-  if (schedule_->Saves(next_step)) return absl::OkStatus();  // As all ranks have agreed.
+  if (schedule_->Saves(next_step)) return absl::OkStatus();  // Agreed on by all ranks.
   SaveEstimate estimate;
   estimate.last_seconds = saver_->LastSeconds();
   estimate.bytes = snapshot_->bytes();
@@ -435,7 +436,7 @@ absl::Status Trainer::LeaveUnlessItFits(int64_t next_step) {
   estimate.steps = schedule_->StepsToSave(next_step, RunsAhead() ? Executor::kMaxInFlight + 1 : 2);
   const absl::Duration needed = TimeToSave(estimate), left = options_.departure->left();
   if (needed <= left) return absl::OkStatus();
-  AwaitLastSave().IgnoreError();  // The one that is being written may be ready in time.
+  AwaitLastSave().IgnoreError();  // A save in progress may complete in time.
   return absl::CancelledError(absl::StrFormat(
       "left after step %d without saving it: %.1f s are too short, as that takes about %.1f s", done,
       absl::ToDoubleSeconds(left), absl::ToDoubleSeconds(needed)));
@@ -446,7 +447,7 @@ absl::Status Trainer::AwaitLastSave() const {
   return saver_->AwaitLast();
 }
 
-// What it holds belongs to a step that is still open, or is being written.
+// The snapshot may belong to an open step, or is being written.
 absl::Status Trainer::FreeSnapshot(const OnStep& on_step) {
   const auto saves = [](const OpenStep& open) { return open.order.saves; };
   while (std::any_of(open_.begin(), open_.end(), saves)) FSDPD_RETURN_IF_ERROR(Finish(on_step));
@@ -476,19 +477,19 @@ absl::Status Trainer::SubmitOpen(OpenStep* step) {
   RecordForTraces();
   peak_.Begin();
   FSDPD_RETURN_IF_ERROR(executor_->Submit(step->order, step->batches.batches()));
-  // The allocator works when work is submitted, not when it runs: now its counters are this step's.
+  // The allocator works at submission, so its counters now describe this step.
   step->memory = ReadMemory();
   if (step->tells_course) step->held = HeldByStep();
   KeepMemory(step);
   return absl::OkStatus();
 }
 
-// The oldest open step, and with it those behind: none of them was applied, on any rank. What they were read
-// from is still here, so nothing is lost but their time.
+// Replays the oldest open step and all after it, which no rank has applied. Their batches are still
+// available, so only time is lost.
 absl::Status Trainer::ReplayOpenSteps() {
   for (size_t i = 1; i < open_.size(); ++i) FSDPD_RETURN_IF_ERROR(executor_->Collect().status());
   open_.front().warnings.push_back(GrowExpertCapacity());
-  traced_step_ = 0;  // What comes is not behind the step that was traced.
+  traced_step_ = 0;  // The next step does not follow the traced one.
   for (OpenStep& open : open_) FSDPD_RETURN_IF_ERROR(SubmitOpen(&open));
   return absl::OkStatus();
 }
@@ -505,7 +506,7 @@ std::string Trainer::GrowExpertCapacity() {
       before, std::min(expert_capacity_, ranks));
 }
 
-// What ends a wait for data.
+// Polled while waiting for data.
 absl::Status Trainer::Interrupted() const {
   if (options_.stop->load()) return absl::CancelledError("asked to stop");
   return options_.mesh.Health();
@@ -531,7 +532,7 @@ absl::Status Trainer::Finish(const OnStep& on_step) {
   for (std::string& warning : warnings_->Take(DataOf(open, result, report)))
     *report.add_warnings() = std::move(warning);
   for (const std::string& warning : open.warnings) *report.add_warnings() = warning;
-  // After an evaluation, which is part of the pace that others judge this rank by.
+  // After the evaluation, which counts for the pace by which this rank is judged.
   report.set_unix_nanos(absl::GetCurrentTimeNanos());
   FSDPD_RETURN_IF_ERROR(AtStep(step, on_step(report)));
   FSDPD_RETURN_IF_ERROR(AtStep(step, TellCourse(open, report)));
@@ -590,7 +591,7 @@ absl::Status Trainer::Evaluate(v1::StepReport::Evaluation* report, std::vector<s
   return absl::OkStatus();
 }
 
-// Null also of a step that the loss scale skips: it has been made smaller.
+// Also nullopt for a step that is skipped because the loss scale was lowered.
 std::optional<v1::BadStep> Trainer::FindBadStep(const OpenStep& open, const StepResult& result) const {
   const bool left_to_scale = spec().scales_loss() && result.loss_scale >= kSmallestLossScale;
   const bool not_finite = result.not_finite && !left_to_scale;
@@ -615,7 +616,7 @@ v1::StepReport Trainer::Report(const OpenStep& step, const StepResult& result) c
   report.set_learning_rate(step.order.learning_rate);
   report.set_tokens(spec().tokens_per_step());
   std::vector<Span> spans = executor_->spans();
-  if (executor_->collected_launch()) spans.emplace_back();  // At 0, where it began.
+  if (executor_->collected_launch()) spans.emplace_back();  // At second 0, where it began.
   const StepTiming timing = SummariseStep(spans);
   report.set_step_seconds(timing.step_seconds);
   report.set_compute_seconds(timing.compute_seconds);
@@ -643,7 +644,8 @@ v1::MemoryReport Trainer::ReadMemory() {
   v1::MemoryReport report;
   report.set_allocated_bytes(counters.allocated_bytes + outside);
   report.set_reserved_bytes(counters.reserved_bytes + outside);
-  // A launch takes what its recording took.
+  // A launched graph uses the memory of its recording.
+
   if (!executor_->launched()) step_peak_bytes_ = peak_.highest_bytes();
   report.set_peak_bytes(step_peak_bytes_ + outside);
   report.set_device_mallocs(counters.device_mallocs);
