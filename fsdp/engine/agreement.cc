@@ -25,7 +25,7 @@ using Lines = std::vector<std::string>;
 
 constexpr char kAgreed[] = "agreed";
 constexpr char kFailed[] = " failed";  // Suffix of the hash of a rank that failed to open its files.
-constexpr char kNobody[] = "-";
+constexpr char kNoRank[] = "-";
 constexpr size_t kMaxErrorBytes = 4096;
 constexpr size_t kMaxNamed = 8;  // Ranks listed in a message.
 
@@ -44,7 +44,7 @@ struct Subject {
   std::string ChunksKey(int rank) const { return absl::StrCat(key, "/", rank, "/chunks"); }
   std::string VerdictKey() const { return absl::StrCat(key, "/verdict"); }
   std::string DifferenceKey() const { return absl::StrCat(key, "/difference"); }
-  // Value: the first rank that failed, or kNobody.
+  // Value: the first rank that failed, or kNoRank.
   std::string FailedKey() const { return absl::StrCat(key, "/failed"); }
 };
 
@@ -101,9 +101,10 @@ absl::StatusOr<Differing> RanksThatDiffer(Store* store, const Subject& subject, 
   return differ;
 }
 
-absl::StatusOr<std::string> Explain(Store* store, const Subject& subject, const std::vector<int>& differ,
-                                    int world, const std::string& own, const Lines& lines,
-                                    absl::Duration timeout) {
+absl::StatusOr<std::string> DescribeDifference(Store* store, const Subject& subject,
+                                               const std::vector<int>& differ, int world,
+                                               const std::string& own, const Lines& lines,
+                                               absl::Duration timeout) {
   const int first = differ.front();
   FSDPD_ASSIGN_OR_RETURN(const std::string hash, store->Get(subject.HashKey(first), timeout));
   FSDPD_ASSIGN_OR_RETURN(const Lines theirs, ReceiveLines(store, subject, first, timeout));
@@ -131,15 +132,15 @@ absl::Status Agree(Store* store, const Subject& subject, int rank, int world, co
   if (verdict == absl::StrCat(rank)) FSDPD_RETURN_IF_ERROR(SendLines(store, subject, rank, lines));
   if (rank == 0) {
     FSDPD_ASSIGN_OR_RETURN(const std::string text,
-                           Explain(store, subject, differ.ranks, world, own, lines, timeout));
-    const std::string failed = differ.failed.has_value() ? absl::StrCat(*differ.failed) : kNobody;
+                           DescribeDifference(store, subject, differ.ranks, world, own, lines, timeout));
+    const std::string failed = differ.failed.has_value() ? absl::StrCat(*differ.failed) : kNoRank;
     FSDPD_RETURN_IF_ERROR(store->Set(subject.FailedKey(), failed));
     FSDPD_RETURN_IF_ERROR(store->Set(subject.DifferenceKey(), text));
   }
   FSDPD_ASSIGN_OR_RETURN(const std::string text, store->Get(subject.DifferenceKey(), timeout));
   FSDPD_ASSIGN_OR_RETURN(const std::string failed, store->Get(subject.FailedKey(), timeout));
   const absl::Status differs = absl::FailedPreconditionError(text);
-  return failed == kNobody || failed == absl::StrCat(rank) ? differs : OfPeer(differs);
+  return failed == kNoRank || failed == absl::StrCat(rank) ? differs : OfPeer(differs);
 }
 
 }  // namespace

@@ -35,7 +35,7 @@ std::string Advice(const Spec& spec) {
       spec.optimizer.clip_norm > 0 ? "" : "set optimizer.clip_norm, ");
 }
 
-std::string WordsOf(const Spec& spec, const v1::BadStep& bad, double loss_scale) {
+std::string DescribeBadStep(const Spec& spec, const v1::BadStep& bad, double loss_scale) {
   const std::string samples = absl::StrFormat("samples %d to %d", bad.first_sample(), bad.end_sample() - 1);
   if (bad.kind() == v1::BAD_STEP_KIND_SPIKE) {
     return absl::StrFormat(
@@ -49,8 +49,8 @@ std::string WordsOf(const Spec& spec, const v1::BadStep& bad, double loss_scale)
   return absl::StrFormat("%s: loss %g, gradient norm %g (%s)", what, bad.loss(), bad.grad_norm(), samples);
 }
 
-absl::Status Ended(v1::BadStep bad, bool rewind, const std::string& words) {
-  absl::Status status = absl::OutOfRangeError(words);
+absl::Status EndRun(v1::BadStep bad, bool rewind, const std::string& message) {
+  absl::Status status = absl::OutOfRangeError(message);
   bad.set_rewind(rewind);
   status.SetPayload(kPayload, absl::Cord(bad.SerializeAsString()));
   return status;
@@ -60,14 +60,14 @@ absl::Status Ended(v1::BadStep bad, bool rewind, const std::string& words) {
 
 absl::Status TakeBadStep(const Spec& spec, const v1::BadStep& bad, TrainingState* state) {
   const Policy policy = PolicyOf(spec, bad, state);
-  const std::string words = WordsOf(spec, bad, state->loss_scale);
+  const std::string message = DescribeBadStep(spec, bad, state->loss_scale);
   switch (policy.action) {
     case StepAction::kStop: {
       const bool advises = bad.kind() != v1::BAD_STEP_KIND_SPIKE && !spec.scales_loss();
-      return Ended(bad, false, advises ? absl::StrCat(words, "; ", Advice(spec)) : words);
+      return EndRun(bad, false, advises ? absl::StrCat(message, "; ", Advice(spec)) : message);
     }
     case StepAction::kRewind:
-      return Ended(bad, true, words);
+      return EndRun(bad, true, message);
     case StepAction::kSkip:
       break;
   }
@@ -76,9 +76,9 @@ absl::Status TakeBadStep(const Spec& spec, const v1::BadStep& bad, TrainingState
                                [&](int64_t step) { return step <= bad.step() - kBadStepsWithin; }),
                 skipped.end());
   if (static_cast<int64_t>(skipped.size()) >= policy.max) {
-    return Ended(bad, false,
-                 absl::StrFormat("%s; of the last %d steps %d were skipped for that, and %s.max is %d", words,
-                                 kBadStepsWithin, skipped.size(), policy.field, policy.max));
+    return EndRun(bad, false,
+                  absl::StrFormat("%s; of the last %d steps %d were skipped for that, and %s.max is %d",
+                                  message, kBadStepsWithin, skipped.size(), policy.field, policy.max));
   }
   skipped.push_back(bad.step());
   return absl::OkStatus();
@@ -98,7 +98,7 @@ absl::Status Annotated(const absl::Status& status, const std::string& prefix) {
   return annotated;
 }
 
-void KeepNorm(const Spec& spec, std::optional<float> norm, TrainingState* state) {
+void RecordNorm(const Spec& spec, std::optional<float> norm, TrainingState* state) {
   if (!spec.on_spike.watched()) return;
   std::vector<std::optional<float>>& norms = state->grad_norms;
   norms.push_back(norm);
@@ -106,6 +106,6 @@ void KeepNorm(const Spec& spec, std::optional<float> norm, TrainingState* state)
   if (norms.size() > window) norms.erase(norms.begin(), norms.end() - static_cast<int64_t>(window));
 }
 
-double Told(double value) { return std::isnan(value) ? std::abs(value) : value; }
+double WithoutNanSign(double value) { return std::isnan(value) ? std::abs(value) : value; }
 
 }  // namespace fsdpd

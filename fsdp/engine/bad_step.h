@@ -29,9 +29,9 @@ absl::Status Annotated(const absl::Status& status, const std::string& prefix);
 
 // Appends the norm of a step to the window of spike detection (nullopt: the step was skipped). Does nothing
 // if the spec does not enable spike detection.
-void KeepNorm(const Spec& spec, std::optional<float> norm, TrainingState* state);
+void RecordNorm(const Spec& spec, std::optional<float> norm, TrainingState* state);
 
 // Normalizes a value for reports: drops the sign of a NaN, which some platforms would print as "-nan".
-double Told(double value);
+double WithoutNanSign(double value);
 
 }  // namespace fsdpd

@@ -81,20 +81,20 @@ TEST(BadStep, IsSkippedSoManyTimesInAThousandSteps) {
 TEST(BadStep, NormsAreKeptForAsLongAsTheWindow) {
   Spec spec;
   TrainingState state;
-  KeepNorm(spec, 1.0f, &state);
+  RecordNorm(spec, 1.0f, &state);
   EXPECT_THAT(state.grad_norms, IsEmpty());
   spec.on_spike = {StepAction::kSkip, 1, 10, 3};
-  for (const float norm : {1.0f, 2.0f, 3.0f}) KeepNorm(spec, norm, &state);
-  KeepNorm(spec, std::nullopt, &state);
+  for (const float norm : {1.0f, 2.0f, 3.0f}) RecordNorm(spec, norm, &state);
+  RecordNorm(spec, std::nullopt, &state);
   EXPECT_THAT(state.grad_norms, ElementsAre(2.0f, 3.0f, std::nullopt));
   spec.on_spike.window = 2;  // As a run that goes on from another's checkpoint.
-  KeepNorm(spec, 4.0f, &state);
+  RecordNorm(spec, 4.0f, &state);
   EXPECT_THAT(state.grad_norms, ElementsAre(std::nullopt, 4.0f));
 }
 
 TEST(BadStep, ANanIsToldWithoutASign) {
-  EXPECT_EQ(absl::StrFormat("%g", Told(-std::nan(""))), "nan");
-  EXPECT_EQ(Told(-2.5), -2.5);
+  EXPECT_EQ(absl::StrFormat("%g", WithoutNanSign(-std::nan(""))), "nan");
+  EXPECT_EQ(WithoutNanSign(-2.5), -2.5);
 }
 
 }  // namespace

@@ -38,22 +38,23 @@ constexpr char kIntact[] = "intact";
 constexpr char kDamaged[] = "damaged ";
 constexpr char kUnread[] = "unread ";  // I/O error: the state of the checkpoint is unknown.
 
-std::string NameKey(size_t round) { return absl::StrCat("restore/", round); }
+std::string ProposalKey(size_t round) { return absl::StrCat("restore/", round); }
 std::string CheckKey(size_t round, int rank) { return absl::StrCat("restore/", round, "/", rank); }
 std::string VerdictKey(size_t round) { return absl::StrCat("restore/", round, "/verdict"); }
 
 std::string Bounded(absl::string_view why) { return CutText(why, kMaxWhyBytes); }
 
-// Encodes an error as "error CODE MESSAGE"; ErrorOf() decodes it.
-std::string Worded(const absl::Status& status) {
+// Encodes an error as "error CODE MESSAGE"; DecodeError() decodes it.
+std::string EncodeError(const absl::Status& status) {
   return absl::StrCat("error ", static_cast<int>(status.code()), " ", Bounded(status.message()));
 }
-absl::Status ErrorOf(absl::string_view said) {
+absl::Status DecodeError(absl::string_view answer) {
   int code = 0;
-  const size_t end = said.find(' ', 6);
-  const bool known = absl::ConsumePrefix(&said, "error ") && end != absl::string_view::npos;
-  if (!known || std::sscanf(std::string(said).c_str(), "%d", &code) != 1) return absl::InternalError(said);
-  return absl::Status(static_cast<absl::StatusCode>(code), said.substr(said.find(' ') + 1));
+  const size_t end = answer.find(' ', 6);
+  const bool known = absl::ConsumePrefix(&answer, "error ") && end != absl::string_view::npos;
+  if (!known || std::sscanf(std::string(answer).c_str(), "%d", &code) != 1)
+    return absl::InternalError(answer);
+  return absl::Status(static_cast<absl::StatusCode>(code), answer.substr(answer.find(' ') + 1));
 }
 
 struct Candidates {
@@ -107,7 +108,7 @@ absl::Status AddLoaded(const CheckpointConfig& checkpoint, Candidates* candidate
 bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0 || errno != ENOENT; }
 
 // Returns " (iter_0000060 and 2 more have no .metadata, so they do not count)" for uncommitted checkpoints.
-std::string Torsos(const std::string& dir) {
+std::string UncommittedText(const std::string& dir) {
   const auto found = ListCheckpoints(dir);
   std::string first;
   int more = -1;
@@ -121,10 +122,10 @@ std::string Torsos(const std::string& dir) {
 }
 
 // `known_step` was committed once.
-absl::Status NoneIsLeft(const std::string& dir, int64_t known_step) {
+absl::Status AllLostError(const std::string& dir, int64_t known_step) {
   return absl::NotFoundError(absl::StrCat(
       "checkpoint.dir: ", dir, Exists(dir) ? " has none of the job's checkpoints" : " is not there",
-      Torsos(dir), ", and the job has committed that of step ", known_step,
+      UncommittedText(dir), ", and the job has committed that of step ", known_step,
       ": mount the directory or put it back, or submit the job anew to begin at step 1"));
 }
 
@@ -146,7 +147,7 @@ absl::Status AddOwn(const std::string& job, int64_t known_step, Candidates* cand
 }
 
 // For a job that writes into the directory it started from: adds the checkpoints that were there before.
-void AddBegun(Candidates* candidates) {
+void AddCheckpointsBeforeStart(Candidates* candidates) {
   const std::vector<ChosenCheckpoint> own = candidates->in_order;
   const auto is_own = [&](const FoundCheckpoint& each) {
     return std::any_of(own.begin(), own.end(), [&](const auto& one) { return one.path == each.path; });
@@ -163,14 +164,14 @@ absl::StatusOr<Candidates> Find(const CheckpointConfig& checkpoint, const std::s
     const std::string dir = WithoutSlash(checkpoint.dir);
     FSDPD_ASSIGN_OR_RETURN(candidates.in_dir, Committed("checkpoint.dir", dir));
     if (!job.empty()) FSDPD_RETURN_IF_ERROR(AddOwn(job, known_step, &candidates));
-    if (known_step > 0 && candidates.in_order.empty()) return NoneIsLeft(dir, known_step);
+    if (known_step > 0 && candidates.in_order.empty()) return AllLostError(dir, known_step);
     if (known_step > 0 && candidates.in_dir.front().step < known_step)
       candidates.lost = CheckpointPath(dir, known_step);
   }
   if (candidates.in_order.empty()) {
     if (!checkpoint.load.empty()) FSDPD_RETURN_IF_ERROR(AddLoaded(checkpoint, &candidates));
   } else if (WithoutSlash(checkpoint.load) == WithoutSlash(checkpoint.dir)) {
-    AddBegun(&candidates);
+    AddCheckpointsBeforeStart(&candidates);
   }
   return candidates;
 }
@@ -199,8 +200,9 @@ bool Holds(const std::vector<std::string>& paths, const std::string& path) {
 }
 
 // `own`: the job starts from a checkpoint of its own.
-absl::Status NotItsOwn(const CheckpointConfig& checkpoint, const std::string& job,
-                       const Candidates& candidates, const std::string& path, int64_t step, bool own) {
+absl::Status ForeignCheckpointError(const CheckpointConfig& checkpoint, const std::string& job,
+                                    const Candidates& candidates, const std::string& path, int64_t step,
+                                    bool own) {
   const std::string start =
       step == 0 ? ", and this job starts fresh" : absl::StrCat(", and this job starts after step ", step);
   if (Holds(candidates.unreadable, path)) {
@@ -229,7 +231,8 @@ absl::Status CheckLater(const Spec& spec, const std::string& job, const Candidat
     if (later.step <= step) break;
     if (Holds(passed_over.unread, later.path)) continue;
     if (chosen == nullptr || !Holds(passed_over.damaged, later.path))
-      return NotItsOwn(spec.checkpoint, job, candidates, later.path, step, chosen != nullptr && chosen->own);
+      return ForeignCheckpointError(spec.checkpoint, job, candidates, later.path, step,
+                                    chosen != nullptr && chosen->own);
     chosen->set_aside.push_back(later.path);
   }
   return absl::OkStatus();
@@ -248,10 +251,10 @@ void PassOverLost(const std::string& lost, ChosenCheckpoint* chosen) {
 std::string Unreadable(const absl::Status& status, int rank) {
   const std::string what = absl::StrCat("rank ", rank, ": ", status.message());
   // Rank 0 sees the file: another directory is mounted here, or the file server returned a stale listing.
-  if (absl::IsNotFound(status)) return Worded(absl::UnavailableError(what));
+  if (absl::IsNotFound(status)) return EncodeError(absl::UnavailableError(what));
   if (IsFaultOfFile(status)) return absl::StrCat(kDamaged, Bounded(status.message()));
   if (absl::IsInternal(status)) return absl::StrCat(kUnread, Bounded(what));
-  return Worded(absl::Status(status.code(), what));
+  return EncodeError(absl::Status(status.code(), what));
 }
 
 // Safetensors have no checksums: checks what is visible without reading tensor data, on every rank.
@@ -265,7 +268,7 @@ std::string CheckHf(const std::string& path, int rank) {
 
 // Verifies this rank's part of the files. Returns kIntact, kDamaged or kUnread plus the reason, or an encoded
 // error of this machine.
-std::string CheckShare(const std::string& path, int rank, int world) {
+std::string VerifyOwnFiles(const std::string& path, int rank, int world) {
   // Do not decide by the directory's local content: an empty directory is one that is not shared.
   if (!IsCheckpoint(path) && HasHfWeights(path)) return CheckHf(path, rank);
   const absl::StatusOr<DcpVerdict> verdict = VerifyDcp(path, kThreads, [] { return false; }, {rank, world});
@@ -279,21 +282,21 @@ std::string CheckShare(const std::string& path, int rank, int world) {
 absl::StatusOr<std::string> VerdictOf(Store* store, size_t round, int world) {
   std::string verdict = kIntact;
   for (int rank = 0; rank < world; ++rank) {
-    FSDPD_ASSIGN_OR_RETURN(const std::string said,
+    FSDPD_ASSIGN_OR_RETURN(const std::string answer,
                            GetFrom(store, rank, CheckKey(round, rank), kLongestFileWait));
-    if (verdict == kIntact) verdict = said;
+    if (verdict == kIntact) verdict = answer;
   }
   return verdict;
 }
 
 // What rank 0 proposes in this round.
-std::string NameOfRound(const absl::StatusOr<Candidates>& candidates, size_t round,
-                        const std::vector<std::string>& passed_over) {
-  if (!candidates.ok()) return Worded(candidates.status());
+std::string ProposalOfRound(const absl::StatusOr<Candidates>& candidates, size_t round,
+                            const std::vector<std::string>& passed_over) {
+  if (!candidates.ok()) return EncodeError(candidates.status());
   if (candidates->in_order.empty()) return kFresh;
   if (round == candidates->in_order.size()) {
-    return Worded(absl::DataLossError(absl::StrCat("no checkpoint is whole, and none is started from: ",
-                                                   absl::StrJoin(passed_over, "; "))));
+    return EncodeError(absl::DataLossError(absl::StrCat("no checkpoint is whole, and none is started from: ",
+                                                        absl::StrJoin(passed_over, "; "))));
   }
   const ChosenCheckpoint& named = candidates->in_order[round];
   return absl::StrCat(named.own ? kOwn : kLoaded, named.path);
@@ -311,27 +314,27 @@ absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseCheckpoint(const Spec& spe
   PassedOver passed_over;
   for (size_t round = 0;; ++round) {
     if (rank == 0) {
-      std::string name = NameOfRound(candidates, round, chosen.passed_over);
+      std::string name = ProposalOfRound(candidates, round, chosen.passed_over);
       if (name == kFresh) {
         if (const absl::Status later = CheckLater(spec, job, *candidates, passed_over, nullptr); !later.ok())
-          name = Worded(later);
+          name = EncodeError(later);
       }
-      FSDPD_RETURN_IF_ERROR(store->Set(NameKey(round), name));
+      FSDPD_RETURN_IF_ERROR(store->Set(ProposalKey(round), name));
     }
-    FSDPD_ASSIGN_OR_RETURN(const std::string name, GetFrom(store, 0, NameKey(round), kLongestFileWait));
+    FSDPD_ASSIGN_OR_RETURN(const std::string name, GetFrom(store, 0, ProposalKey(round), kLongestFileWait));
     absl::string_view path = name;
     if (name == kFresh) return std::nullopt;
     chosen.own = absl::ConsumePrefix(&path, kOwn);
     if (!chosen.own && !absl::ConsumePrefix(&path, kLoaded))
-      return rank == 0 ? ErrorOf(name) : OfPeer(ErrorOf(name));
+      return rank == 0 ? DecodeError(name) : OfPeer(DecodeError(name));
     chosen.path = std::string(path);
-    std::string said = CheckShare(chosen.path, rank, world);
-    FSDPD_RETURN_IF_ERROR(store->Set(CheckKey(round, rank), said));
+    std::string answer = VerifyOwnFiles(chosen.path, rank, world);
+    FSDPD_RETURN_IF_ERROR(store->Set(CheckKey(round, rank), answer));
     if (rank == 0) {
       FSDPD_ASSIGN_OR_RETURN(std::string verdict, VerdictOf(store, round, world));
       if (verdict == kIntact) {
         if (const absl::Status later = CheckLater(spec, job, *candidates, passed_over, &chosen); !later.ok())
-          verdict = said = Worded(later);
+          verdict = answer = EncodeError(later);
       }
       FSDPD_RETURN_IF_ERROR(store->Set(VerdictKey(round), verdict));
     }
@@ -340,7 +343,7 @@ absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseCheckpoint(const Spec& spe
     absl::string_view why = verdict;
     const bool unread = absl::ConsumePrefix(&why, kUnread);
     if (!unread && !absl::ConsumePrefix(&why, kDamaged))
-      return verdict == said ? ErrorOf(verdict) : OfPeer(ErrorOf(verdict));
+      return verdict == answer ? DecodeError(verdict) : OfPeer(DecodeError(verdict));
     (unread ? passed_over.unread : passed_over.damaged).push_back(chosen.path);
     if (chosen.passed_over.size() < kMaxStartNotes)
       chosen.passed_over.push_back(absl::StrCat(DirectoryName(chosen.path), ": ", why));

@@ -47,8 +47,8 @@ void DataWarnings::TakeTargets(const StepData& data, std::vector<std::string>* w
     warnings->push_back(absl::StrCat(without_target_, " of the ", last_step_ - first_step_ + 1,
                                      " steps from ", first_step_, " on had no target that counts"));
   }
-  if (data.evaluation_targets != 0 || told_of_evaluation_) return;
-  told_of_evaluation_ = true;
+  if (data.evaluation_targets != 0 || warned_of_evaluation_) return;
+  warned_of_evaluation_ = true;
   warnings->push_back(absl::StrCat("the evaluation after step ", data.step,
                                    " has no target that counts, so its loss says nothing",
                                    CausesText(data_, "data.validation", data_.validation)));

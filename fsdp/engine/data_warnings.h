@@ -41,7 +41,7 @@ class DataWarnings {
   const int64_t first_step_;
   const int64_t last_step_;
   int64_t without_target_ = 0;  // Steps without a target.
-  bool told_of_evaluation_ = false;
+  bool warned_of_evaluation_ = false;
   bool awaits_document_end_;  // No end was read yet, and no warning given.
   int64_t tokens_read_ = 0;
 };

@@ -45,7 +45,7 @@ constexpr char kDirectoryKey[] = "save/directory";
 constexpr char kNoJob[] = "-";
 constexpr char kUnwritten[] = "unwritten";
 constexpr char kNoDirectory[] = "failed: ";  // Followed by the reason.
-constexpr char kSaidPrefix[] = ".fsdpd_said.";
+constexpr char kMessagePrefix[] = ".fsdpd_said.";
 
 std::string HostName() {
   char name[HOST_NAME_MAX + 1] = {};
@@ -74,7 +74,9 @@ bool WasRemoved(const std::string& path, int file) {
 }  // namespace
 
 std::string DirectoryLock::path() const { return absl::StrCat(options_.dir, "/", kLockName); }
-std::string DirectoryLock::said_dir() const { return absl::StrCat(options_.dir, "/", kSaidPrefix, token_); }
+std::string DirectoryLock::message_dir() const {
+  return absl::StrCat(options_.dir, "/", kMessagePrefix, token_);
+}
 
 absl::StatusOr<std::unique_ptr<DirectoryLock>> DirectoryLock::Take(Options options) {
   std::unique_ptr<DirectoryLock> lock(new DirectoryLock(std::move(options)));
@@ -86,14 +88,14 @@ absl::StatusOr<std::unique_ptr<DirectoryLock>> DirectoryLock::Take(Options optio
   // Publish the failure: otherwise the other ranks would wait until they time out.
   const std::string why = CutText(status.message(), kMaxErrorBytes);
   if (is_first) lock->options_.store->Set(kDirectoryKey, kNoDirectory + why).IgnoreError();
-  const absl::Status told = Annotated(status, "checkpoint.dir: ");
-  return of_path ? BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/false, told) : told;
+  const absl::Status error = Annotated(status, "checkpoint.dir: ");
+  return of_path ? BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/false, error) : error;
 }
 
 DirectoryLock::~DirectoryLock() {
   // Removes only this attempt's messages: a later attempt may hold the lock by now (CheckHeld()).
   std::error_code error;
-  if (locked_) std::filesystem::remove_all(said_dir(), error);
+  if (locked_) std::filesystem::remove_all(message_dir(), error);
   if (lock_ >= 0) close(lock_);
 }
 
@@ -146,7 +148,7 @@ absl::Status DirectoryLock::Lock(absl::Duration longest_foreign) {
   if (lock_ < 0 && (errno == ENOSPC || errno == EDQUOT)) return absl::OkStatus();
   if (lock_ < 0) return ErrnoStatus(absl::StrCat("open ", path));
   const absl::Time begin = options_.clock->Now();
-  std::string logged;  // The holder.
+  bool reported = false;
   // EWOULDBLOCK only: without lock support in the file system the loop ends unlocked.
   while (!(locked_ = flock(lock_, LOCK_EX | LOCK_NB) == 0) && errno == EWOULDBLOCK) {
     const Holder holder = HolderOf(path);
@@ -159,11 +161,10 @@ absl::Status DirectoryLock::Lock(absl::Duration longest_foreign) {
                                          : has_job ? holder.job
                                                    : "another run",
                                          holder.Where());
-    const absl::Duration waited = options_.clock->Now() - begin;
-    if ((own || !alive) && waited < longest && logged != who) {
-      LogInfo("waiting for the lock of checkpoint.dir path=%s holder=%s seconds_left=%d", path, who,
-              absl::ToInt64Seconds(longest - waited));
-      logged = who;
+    if ((own || !alive) && !std::exchange(reported, true)) {
+      LogInfo("waiting for the lock of checkpoint.dir path=%s holder=%s seconds=%d", path, who,
+              absl::ToInt64Seconds(longest));
+      if (options_.on_wait) options_.on_wait(absl::StrCat(path, " is locked by ", who));
     }
     if (waited < longest && !options_.stop->load()) {
       std::this_thread::sleep_for(absl::ToChronoNanoseconds(kStopPoll));
@@ -242,7 +243,7 @@ absl::Status DirectoryLock::Clear(const std::vector<std::string>& damaged) {
   }
   if (!locked_) return absl::OkStatus();
   const std::string& dir = options_.dir;
-  RemoveSaid();
+  RemoveMessages();
   const absl::StatusOr<int64_t> removed = RemoveUnfinished(dir);
   if (!removed.ok()) {
     LogWarning("what killed saves left stays: %s", removed.status().message());
@@ -253,12 +254,12 @@ absl::Status DirectoryLock::Clear(const std::vector<std::string>& damaged) {
 }
 
 // Best effort: leftover messages do no harm.
-void DirectoryLock::RemoveSaid() const {
+void DirectoryLock::RemoveMessages() const {
   std::error_code error;
   std::vector<std::filesystem::path> directories;
   for (std::filesystem::directory_iterator it(options_.dir, error), end; !error && it != end;
        it.increment(error)) {
-    if (absl::StartsWith(it->path().filename().string(), kSaidPrefix)) directories.push_back(it->path());
+    if (absl::StartsWith(it->path().filename().string(), kMessagePrefix)) directories.push_back(it->path());
   }
   for (const std::filesystem::path& directory : directories) std::filesystem::remove_all(directory, error);
 }

@@ -64,7 +64,7 @@ class DirectoryLock {
   // Token of this attempt; empty if it is not known whether the ranks share the directory.
   const std::string& token() const { return token_; }
   // Directory for messages between ranks while the store is unavailable.
-  std::string said_dir() const;
+  std::string message_dir() const;
 
  private:
   explicit DirectoryLock(Options options) : options_(std::move(options)) {}
@@ -76,7 +76,7 @@ class DirectoryLock {
   // `longest_foreign`: how long to wait for the lock of another job's holder that may be gone.
   absl::Status Lock(absl::Duration longest_foreign);
   absl::Status Sign();
-  void RemoveSaid() const;
+  void RemoveMessages() const;
 
   const Options options_;
   int lock_ = -1;

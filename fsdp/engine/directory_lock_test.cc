@@ -176,7 +176,7 @@ TEST(DirectoryLock, AHolderWhoseLockWentToALaterAttemptKeepsNothing) {
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
     EXPECT_THAT(status.message(), HasSubstr("was taken by a later attempt on host there"));
   }
-  const std::string own = (*lock)->said_dir(), later = dir.File(".fsdpd_said.another-token");
+  const std::string own = (*lock)->message_dir(), later = dir.File(".fsdpd_said.another-token");
   for (const std::string& messages : {own, later}) ASSERT_TRUE(fs::create_directory(messages));
   lock->reset();
   EXPECT_FALSE(fs::exists(own));

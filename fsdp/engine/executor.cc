@@ -45,8 +45,8 @@ absl::Status Annotate(const absl::Status& status, const std::string& where) {
 // (base/rank_env.h).
 bool MeasuresInstructions() {
   static const bool measures = [] {
-    const char* const asked = std::getenv("FSDPD_MEASURE");
-    return asked == nullptr || absl::string_view(asked) != "off";
+    const char* const setting = std::getenv("FSDPD_MEASURE");
+    return setting == nullptr || absl::string_view(setting) != "off";
   }();
   return measures;
 }
@@ -196,7 +196,7 @@ absl::StatusOr<StepResult> Executor::Evaluate(const Program& program, const Batc
   walk.step = execution.step;
   walk.progress.step = execution.step;
   walk.progress.evaluation = true;
-  walk.marks = &execution.marks;
+  walk.events = &execution.events;
   FSDPD_RETURN_IF_ERROR(SubmitWalk(walk, 0, program.instructions.size()));
   return Await(execution);
 }
@@ -215,7 +215,7 @@ void Executor::GrowExpertCapacity(double expert_capacity) {
 }
 
 void Executor::Begin(Execution* execution, std::function<absl::Status()> begin) {
-  execution->marks.resize(execution->program->instructions.size());
+  execution->events.resize(execution->program->instructions.size());
   execution->begin = lane(LaneId::kCompute)->Record();
   SubmitWork(LaneId::kCompute, execution->name, std::move(begin));
 }
@@ -224,7 +224,7 @@ void Executor::Begin(Execution* execution, std::function<absl::Status()> begin) 
 // has no event of its norm: everything waits for the end of the launch.
 void Executor::AwaitNorm() {
   if (previous_ == nullptr) return;
-  const LaneEventPtr& norm = previous_->marks[gradients_ - 1].end;
+  const LaneEventPtr& norm = previous_->events[gradients_ - 1].end;
   if (norm != nullptr) lane(LaneId::kCompute)->Wait(norm);
 }
 
@@ -235,8 +235,8 @@ absl::Status Executor::SubmitGradients(Execution* execution) {
   walk.name = execution->name;
   walk.step = execution->step;
   walk.progress.step = execution->step;
-  walk.before = previous_ != nullptr ? &previous_->marks : nullptr;
-  walk.marks = &execution->marks;
+  walk.before = previous_ != nullptr ? &previous_->events : nullptr;
+  walk.events = &execution->events;
   return SubmitWalk(walk, 0, gradients_);
 }
 
@@ -251,9 +251,9 @@ absl::Status Executor::SubmitUpdates() {
   walk.step = previous_->step;
   walk.progress.step = previous_->step;
   walk.saves = previous_->saves;
-  walk.before = before_previous_ != nullptr ? &before_previous_->marks : nullptr;
-  walk.marks = &previous_->marks;
-  return SubmitWalk(walk, gradients_, previous_->marks.size());
+  walk.before = before_previous_ != nullptr ? &before_previous_->events : nullptr;
+  walk.events = &previous_->events;
+  return SubmitWalk(walk, gradients_, previous_->events.size());
 }
 
 absl::Status Executor::SubmitWalk(const Walk& walk, size_t begin, size_t end) {
@@ -271,10 +271,10 @@ void Executor::SubmitInstruction(const Walk& walk, int index) {
   const Instruction& instruction = walk.program->instructions[index];
   Lane* lane = this->lane(instruction.lane);
   // An instruction without an event was launched in a graph, whose end the lanes have waited for.
-  const auto wait = [lane](const Marks& earlier) {
+  const auto wait = [lane](const InstructionEvents& earlier) {
     if (earlier.end != nullptr) lane->Wait(earlier.end);
   };
-  for (const int earlier : instruction.after) wait((*walk.marks)[earlier]);
+  for (const int earlier : instruction.after) wait((*walk.events)[earlier]);
   if (walk.before != nullptr) {
     for (const int earlier : instruction.after_previous) wait((*walk.before)[earlier]);
   }
@@ -282,8 +282,8 @@ void Executor::SubmitInstruction(const Walk& walk, int index) {
   progress.instruction = index;
   progress.inside = true;
   lane->Progress(PackProgress(progress));
-  Marks& marks = (*walk.marks)[index];
-  if (MeasuresInstructions()) marks.start = lane->Record();
+  InstructionEvents& events = (*walk.events)[index];
+  if (MeasuresInstructions()) events.start = lane->Record();
   const bool trains = !walk.progress.evaluation;
   const MemoryPlace place = {static_cast<int32_t>(walk.step), trains ? index : MemoryPlace::kEvaluation};
   lane->Submit([this, &instruction, index, program = walk.program, saves = walk.saves, records = walk.records,
@@ -300,7 +300,7 @@ void Executor::SubmitInstruction(const Walk& walk, int index) {
   // Before the end event: when dependents start, the flight recorder shows this one as finished.
   progress.inside = false;
   lane->Progress(PackProgress(progress));
-  marks.end = lane->Record();
+  events.end = lane->Record();
 }
 
 std::vector<Lane*> Executor::AllLanes() {
@@ -365,7 +365,7 @@ absl::StatusOr<bool> Executor::HasGraph(int64_t step, int result_slot) {
 absl::Status Executor::Record(int64_t step, Recorded* recorded) {
   std::vector<Lane*> lanes = AllLanes();
   std::iter_swap(lanes.begin(), std::find(lanes.begin(), lanes.end(), lane(LaneId::kCompute)));
-  recorded->marks.assign(previous_->marks.size(), Marks());
+  recorded->events.assign(previous_->events.size(), InstructionEvents());
   Walk updates;
   updates.program = &parts_.plan->program;
   updates.name = "recording a step";
@@ -373,15 +373,15 @@ absl::Status Executor::Record(int64_t step, Recorded* recorded) {
   updates.progress.recorded = true;
   updates.progress.step = 1;  // Updates belong to the step before the launched one.
   updates.records = true;
-  updates.marks = &recorded->marks;
-  std::vector<Marks> updated;
+  updates.events = &recorded->events;
+  std::vector<InstructionEvents> updated;
   Walk gradients = updates;
   gradients.step = step;
   gradients.progress.step = 0;
   gradients.before = &updated;
   auto graph = RecordGraph(lanes, [&] {
-    FSDPD_RETURN_IF_ERROR(SubmitWalk(updates, gradients_, recorded->marks.size()));
-    updated = recorded->marks;
+    FSDPD_RETURN_IF_ERROR(SubmitWalk(updates, gradients_, recorded->events.size()));
+    updated = recorded->events;
     return SubmitWalk(gradients, 0, gradients_);
   });
   FSDPD_ASSIGN_OR_RETURN(recorded->graph, std::move(graph));
@@ -415,8 +415,8 @@ void Executor::SubmitWork(LaneId lane, std::string where, std::function<absl::St
 // Waits for the launch and for the last instruction on each lane, and so for everything that was submitted.
 absl::StatusOr<StepResult> Executor::Await(const Execution& execution) {
   std::array<LaneEvent*, kLanes> last = {};
-  for (size_t i = 0; i < execution.marks.size(); ++i) {
-    LaneEvent* const end = execution.marks[i].end.get();
+  for (size_t i = 0; i < execution.events.size(); ++i) {
+    LaneEvent* const end = execution.events[i].end.get();
     if (end != nullptr) last[static_cast<int>(execution.program->instructions[i].lane)] = end;
   }
   absl::Status status;
@@ -468,29 +468,30 @@ void Executor::MeasureSpans(const Execution& execution) {
   spans_.clear();
   if (!MeasuresInstructions()) {
     const LaneEvent* last = execution.launch_end.get();
-    for (const Marks& marks : execution.marks) last = marks.end != nullptr ? marks.end.get() : last;
-    Span unmeasured;
-    unmeasured.lane = LaneId::kCopy;  // Not counted in any total.
-    unmeasured.measured = false;
-    spans_.assign(execution.marks.size(), unmeasured);
+    for (const InstructionEvents& events : execution.events)
+      last = events.end != nullptr ? events.end.get() : last;
+    Span whole_step;
+    whole_step.lane = LaneId::kCopy;  // Not counted in any total.
+    whole_step.measured = false;
+    spans_.assign(execution.events.size(), whole_step);
     spans_[0] = Span();
     spans_[0].end_seconds = last->SecondsSince(*execution.begin);
     return;
   }
-  for (size_t i = 0; i < execution.marks.size(); ++i) {
-    const bool by_hand = execution.marks[i].end != nullptr || execution.recorded == nullptr;
-    const Marks& marks = by_hand ? execution.marks[i] : execution.recorded->marks[i];
+  for (size_t i = 0; i < execution.events.size(); ++i) {
+    const bool separate = execution.events[i].end != nullptr || execution.recorded == nullptr;
+    const InstructionEvents& events = separate ? execution.events[i] : execution.recorded->events[i];
     const Instruction& instruction = execution.program->instructions[i];
     const Traffic traffic = TrafficOf(parts_.plan->spec.mesh, parts_.plan->layout, instruction);
     Span span;
     span.lane = instruction.lane;
     span.op = traffic.counted_as;
     span.received_bytes = traffic.received_bytes;
-    span.of_step_before = !by_hand && i >= gradients_;
-    span.measured = marks.end != nullptr;
+    span.of_step_before = !separate && i >= gradients_;
+    span.measured = events.end != nullptr;
     if (span.measured) {
-      span.start_seconds = marks.start->SecondsSince(*execution.begin);
-      span.end_seconds = marks.end->SecondsSince(*execution.begin);
+      span.start_seconds = events.start->SecondsSince(*execution.begin);
+      span.end_seconds = events.end->SecondsSince(*execution.begin);
     }
     spans_.push_back(span);
   }

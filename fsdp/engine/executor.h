@@ -117,14 +117,14 @@ class Executor {
   double SecondsSinceStepBefore() const;
 
  private:
-  struct Marks {
+  struct InstructionEvents {
     LaneEventPtr start;
     LaneEventPtr end;
   };
-  // A recorded step. `marks` covers the updates of the previous step and the other instructions of its own.
+  // A recorded step. `events` covers the updates of the previous step and the other instructions of its own.
   struct Recorded {
     std::unique_ptr<LaneGraph> graph;
-    std::vector<Marks> marks;  // By instruction.
+    std::vector<InstructionEvents> events;  // By instruction.
   };
   // One run of a program.
   struct Execution {
@@ -134,8 +134,8 @@ class Executor {
     bool saves = false;
     int result_slot = 0;
     LaneEventPtr begin;
-    std::vector<Marks> marks;            // By instruction; null if launched in a graph.
-    const Recorded* recorded = nullptr;  // The launched graph; launch_end: its end.
+    std::vector<InstructionEvents> events;  // By instruction; null if launched in a graph.
+    const Recorded* recorded = nullptr;     // The launched graph; launch_end: its end.
     LaneEventPtr launch_end;
   };
   // A range of a program's instructions that is being submitted to the lanes.
@@ -146,8 +146,8 @@ class Executor {
     LaneProgress progress;
     bool saves = false;
     bool records = false;
-    const std::vector<Marks>* before = nullptr;  // Events of the previous step; null: wait for none.
-    std::vector<Marks>* marks = nullptr;
+    const std::vector<InstructionEvents>* before = nullptr;  // Of the previous step; null: wait for none.
+    std::vector<InstructionEvents>* events = nullptr;
   };
   using ExecutionPtr = std::shared_ptr<Execution>;
 

@@ -19,17 +19,17 @@ namespace fsdpd {
 class MeshContext : public UnitContext {
  public:
   // Where routing statistics of a unit are accumulated; `choices` is undefined if no routing bias uses them.
-  struct RoutingPlaces {
+  struct RoutingBuffers {
     at::Tensor sums;
     at::Tensor choices;
-    at::Tensor lacking;
-    const double* room = nullptr;
+    at::Tensor overflow;
+    const double* expert_capacity = nullptr;
   };
 
   // `mesh`, `unit`, `aside` and the pointer in `routing` must outlive the context. `grad_loss` is returned by
   // GradLoss().
   MeshContext(const ConnectedMesh* mesh, const UnitLayout* unit, Aside* aside, at::Tensor grad_loss,
-              RoutingPlaces routing)
+              RoutingBuffers routing)
       : mesh_(mesh),
         unit_(unit),
         aside_(aside),
@@ -45,8 +45,8 @@ class MeshContext : public UnitContext {
   void Start(std::function<void()> exchanges) override;
   void Await() override;
   at::Tensor GradLoss() const override { return grad_loss_; }
-  double ExpertCapacity() const override { return *routing_.room; }
-  at::Tensor ExpertOverflow() const override { return routing_.lacking; }
+  double ExpertCapacity() const override { return *routing_.expert_capacity; }
+  at::Tensor ExpertOverflow() const override { return routing_.overflow; }
   void AddRouting(const at::Tensor& sums, const at::Tensor& choices) override {
     routing_.sums.add_(sums);
     if (routing_.choices.defined()) routing_.choices.add_(choices);
@@ -66,7 +66,7 @@ class MeshContext : public UnitContext {
   const UnitLayout* const unit_;
   Aside* const aside_;
   const at::Tensor grad_loss_;
-  const RoutingPlaces routing_;
+  const RoutingBuffers routing_;
   absl::Status status_;
 };
 

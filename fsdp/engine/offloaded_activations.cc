@@ -14,17 +14,17 @@
 namespace fsdpd {
 namespace {
 
-constexpr bool kBeside = true;  // Asynchronous copy.
+constexpr bool kNonBlocking = true;  // Asynchronous copy.
 
 int64_t RoundUp(int64_t bytes) {
   return (bytes + kSavedAlignBytes - 1) / kSavedAlignBytes * kSavedAlignBytes;
 }
 
 // Distance from a tensor's first element to its last, gaps included.
-int64_t NumbersOf(const at::Tensor& tensor) {
-  int64_t numbers = 1;
-  for (int64_t d = 0; d < tensor.dim(); ++d) numbers += (tensor.size(d) - 1) * tensor.stride(d);
-  return numbers;
+int64_t ElementSpanOf(const at::Tensor& tensor) {
+  int64_t elements = 1;
+  for (int64_t d = 0; d < tensor.dim(); ++d) elements += (tensor.size(d) - 1) * tensor.stride(d);
+  return elements;
 }
 
 const void* StorageOf(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
@@ -44,39 +44,40 @@ absl::StatusOr<std::unique_ptr<OffloadedActivations>> OffloadedActivations::Make
                          HostArena::Make(bytes, plan.spec.device, "activations that are offloaded"));
   std::unique_ptr<OffloadedActivations> saved(new OffloadedActivations(std::move(host), device));
   for (int u = 0; u < units; ++u) {
-    saved->homes_.emplace_back();
+    saved->host_copies_.emplace_back();
     const int64_t own = OffloadedBytes(plan.spec, plan.model, u);
-    if (own > 0) saved->homes_[u].bytes = at::from_blob(saved->host_->data() + begins[u], {own}, at::kByte);
+    if (own > 0)
+      saved->host_copies_[u].bytes = at::from_blob(saved->host_->data() + begins[u], {own}, at::kByte);
   }
   return saved;
 }
 
 // Collects one range per storage: from the first element of any of its tensors to the last.
-void OffloadedActivations::AddStretches(int slot, Unit* from, Home* home) const {
+void OffloadedActivations::AddRanges(int slot, Unit* from, HostCopy* host_copy) const {
   from->VisitSavedActivations(slot, [&](at::Tensor* tensor) {
-    home->saved.emplace_back();
+    host_copy->saved.emplace_back();
     if (tensor->device() != device_ || tensor->numel() == 0) return;
-    const int64_t begin = tensor->storage_offset(), numbers = NumbersOf(*tensor);
-    auto found = std::find_if(home->stretches.begin(), home->stretches.end(),
-                              [&](const Stretch& s) { return s.storage == StorageOf(*tensor); });
-    if (found == home->stretches.end())
-      found = home->stretches.insert(found, Stretch{StorageOf(*tensor), begin, numbers, *tensor, {}});
+    const int64_t begin = tensor->storage_offset(), elements = ElementSpanOf(*tensor);
+    auto found = std::find_if(host_copy->ranges.begin(), host_copy->ranges.end(),
+                              [&](const StorageRange& s) { return s.storage == StorageOf(*tensor); });
+    if (found == host_copy->ranges.end())
+      found = host_copy->ranges.insert(found, StorageRange{StorageOf(*tensor), begin, elements, *tensor, {}});
     if (found->on_device.scalar_type() != tensor->scalar_type()) return;
-    const int64_t end = std::max(found->begin + found->numbers, begin + numbers);
+    const int64_t end = std::max(found->begin + found->elements, begin + elements);
     found->begin = std::min(found->begin, begin);
-    found->numbers = end - found->begin;
-    home->saved.back() = SavedActivations{static_cast<size_t>(found - home->stretches.begin()), begin,
-                                          tensor->sizes().vec(), tensor->strides().vec()};
+    found->elements = end - found->begin;
+    host_copy->saved.back() = SavedActivations{static_cast<size_t>(found - host_copy->ranges.begin()), begin,
+                                               tensor->sizes().vec(), tensor->strides().vec()};
   });
 }
 
-void OffloadedActivations::FindPlaces(Home* home) const {
+void OffloadedActivations::AssignHostMemory(HostCopy* host_copy) const {
   int64_t end = 0;
-  for (Stretch& stretch : home->stretches) {
-    const auto bytes = stretch.numbers * static_cast<int64_t>(stretch.on_device.element_size());
-    if (end + RoundUp(bytes) > home->bytes.numel()) continue;
-    stretch.at_home = home->bytes.narrow(0, end, bytes).view(stretch.on_device.scalar_type());
-    stretch.on_device = stretch.on_device.as_strided({stretch.numbers}, {1}, stretch.begin);
+  for (StorageRange& range : host_copy->ranges) {
+    const auto bytes = range.elements * static_cast<int64_t>(range.on_device.element_size());
+    if (end + RoundUp(bytes) > host_copy->bytes.numel()) continue;
+    range.on_host = host_copy->bytes.narrow(0, end, bytes).view(range.on_device.scalar_type());
+    range.on_device = range.on_device.as_strided({range.elements}, {1}, range.begin);
     end += RoundUp(bytes);
   }
 }
@@ -85,18 +86,18 @@ void OffloadedActivations::FindPlaces(Home* home) const {
 void OffloadedActivations::Take(int unit, int slot, Unit* from) {
   if (device_.is_cuda() && !stream_.has_value())
     stream_ = c10::impl::VirtualGuardImpl(device_.type()).getStream(device_);
-  Home& home = homes_[unit];
-  home.saved.clear();
-  home.stretches.clear();
-  AddStretches(slot, from, &home);
-  FindPlaces(&home);
+  HostCopy& host_copy = host_copies_[unit];
+  host_copy.saved.clear();
+  host_copy.ranges.clear();
+  AddRanges(slot, from, &host_copy);
+  AssignHostMemory(&host_copy);
   size_t next = 0;
   from->VisitSavedActivations(slot, [&](at::Tensor* tensor) {
-    std::optional<SavedActivations>& saved = home.saved[next++];
+    std::optional<SavedActivations>& saved = host_copy.saved[next++];
     if (!saved.has_value()) return;
-    const Stretch& stretch = home.stretches[saved->stretch];
-    saved->begin -= stretch.begin;
-    if (stretch.at_home.defined()) {
+    const StorageRange& range = host_copy.ranges[saved->range];
+    saved->begin -= range.begin;
+    if (range.on_host.defined()) {
       *tensor = at::empty({0}, tensor->options());
     } else {
       saved.reset();
@@ -105,39 +106,39 @@ void OffloadedActivations::Take(int unit, int slot, Unit* from) {
 }
 
 void OffloadedActivations::Offload(int unit) {
-  for (Stretch& stretch : homes_[unit].stretches) {
-    if (stretch.at_home.defined()) stretch.at_home.copy_(stretch.on_device, kBeside);
+  for (StorageRange& range : host_copies_[unit].ranges) {
+    if (range.on_host.defined()) range.on_host.copy_(range.on_device, kNonBlocking);
   }
 }
 
 void OffloadedActivations::Drop(int unit) {
-  for (Stretch& stretch : homes_[unit].stretches) stretch.on_device = at::Tensor();
+  for (StorageRange& range : host_copies_[unit].ranges) range.on_device = at::Tensor();
 }
 
 void OffloadedActivations::Fetch(int unit) {
-  for (Stretch& stretch : homes_[unit].stretches) {
-    if (!stretch.at_home.defined()) continue;
+  for (StorageRange& range : host_copies_[unit].ranges) {
+    if (!range.on_host.defined()) continue;
     {
       const c10::OptionalStreamGuard as_compute(stream_);
-      stretch.on_device = at::empty({stretch.numbers}, stretch.at_home.options().device(device_));
+      range.on_device = at::empty({range.elements}, range.on_host.options().device(device_));
     }
-    stretch.on_device.copy_(stretch.at_home, kBeside);
+    range.on_device.copy_(range.on_host, kNonBlocking);
   }
 }
 
 void OffloadedActivations::PutBack(int unit, int slot, Unit* to) {
-  Home& home = homes_[unit];
+  HostCopy& host_copy = host_copies_[unit];
   size_t next = 0;
   to->VisitSavedActivations(slot, [&](at::Tensor* tensor) {
-    const std::optional<SavedActivations>& saved = home.saved[next++];
+    const std::optional<SavedActivations>& saved = host_copy.saved[next++];
     if (!saved.has_value()) return;
-    *tensor = home.stretches[saved->stretch].on_device.as_strided(saved->sizes, saved->strides, saved->begin);
+    *tensor = host_copy.ranges[saved->range].on_device.as_strided(saved->sizes, saved->strides, saved->begin);
   });
   Drop(unit);
 }
 
 void OffloadedActivations::Forget() {
-  for (Home& home : homes_) home = Home{home.bytes, {}, {}};
+  for (HostCopy& host_copy : host_copies_) host_copy = HostCopy{host_copy.bytes, {}, {}};
 }
 
 }  // namespace fsdpd

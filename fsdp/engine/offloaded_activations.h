@@ -31,7 +31,7 @@ class OffloadedActivations {
   // Allocates the host memory. The plan must outlive the object.
   static absl::StatusOr<std::unique_ptr<OffloadedActivations>> Make(const Plan& plan, at::Device device);
 
-  bool Has(int unit) const { return homes_[unit].bytes.defined(); }
+  bool Has(int unit) const { return host_copies_[unit].bytes.defined(); }
 
   // On the compute lane, after the unit's forward.
   void Take(int unit, int slot, Unit* from);
@@ -46,35 +46,35 @@ class OffloadedActivations {
 
  private:
   // A contiguous range of one storage.
-  struct Stretch {
+  struct StorageRange {
     const void* storage = nullptr;
     int64_t begin = 0;     // Offset of the first element in the storage.
-    int64_t numbers = 0;   // Number of elements.
+    int64_t elements = 0;  // Number of elements.
     at::Tensor on_device;  // Flat; undefined while offloaded.
-    at::Tensor at_home;    // Flat.
+    at::Tensor on_host;    // Flat.
   };
   // One tensor that a unit saved.
   struct SavedActivations {
-    size_t stretch = 0;
+    size_t range = 0;
     int64_t begin = 0;  // Offset within the range.
     std::vector<int64_t> sizes;
     std::vector<int64_t> strides;
   };
-  struct Home {
+  struct HostCopy {
     at::Tensor bytes;  // Flat, pinned for CUDA; undefined if the unit does not offload.
-    std::vector<Stretch> stretches;
+    std::vector<StorageRange> ranges;
     std::vector<std::optional<SavedActivations>> saved;  // In the unit's order; nullopt: stays with the unit.
   };
 
-  void AddStretches(int slot, Unit* from, Home* home) const;
-  void FindPlaces(Home* home) const;
+  void AddRanges(int slot, Unit* from, HostCopy* host_copy) const;
+  void AssignHostMemory(HostCopy* host_copy) const;
 
   OffloadedActivations(std::unique_ptr<HostArena> host, at::Device device)
       : host_(std::move(host)), device_(device) {}
 
   std::unique_ptr<HostArena> host_;
   const at::Device device_;
-  std::vector<Home> homes_;            // By unit.
+  std::vector<HostCopy> host_copies_;  // By unit.
   std::optional<c10::Stream> stream_;  // Of the compute lane; nullopt on CPU.
 };
 

@@ -24,7 +24,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr bool kBeside = true;  // Of a copy: the host does not wait for it.
+constexpr bool kNonBlocking = true;  // Of a copy: the host does not wait for it.
 
 Keep KeepOf(Recompute recompute) {
   switch (recompute) {
@@ -52,10 +52,10 @@ std::vector<at::Tensor> PaddingOf(const Bucket& bucket, const at::Tensor& flat) 
 // The initial value of Operations::norms_.
 at::Tensor NormsOf(const TrainingState& state, int64_t window) {
   const at::Tensor norms = at::full({window}, kNoNorm, at::TensorOptions().dtype(at::kFloat));
-  float* const places = norms.mutable_data_ptr<float>();
+  float* const values = norms.mutable_data_ptr<float>();
   const auto known = static_cast<int64_t>(state.grad_norms.size());
   for (int64_t i = 0; i < std::min(window, known); ++i) {
-    places[(state.step - i) % window] = state.grad_norms[known - 1 - i].value_or(kNoNorm);
+    values[(state.step - i) % window] = state.grad_norms[known - 1 - i].value_or(kNoNorm);
   }
   return norms;
 }
@@ -71,9 +71,9 @@ Operations::Operations(const OperationParts& parts)
       buffers_(layout().buckets.size()),
       aside_(MakeAside(parts.device.is_cuda() ? std::optional<int>(parts.device.index()) : std::nullopt)),
       param_grads_(layout().units.size()),
-      may_lack_room_(spec().mesh.size(Axis::kExpert) > 1),
+      may_overflow_(spec().mesh.size(Axis::kExpert) > 1),
       micro_batches_(spec().micro_batches_per_step()),
-      stage_transfer_(*parts.plan, [this] { return MakeHidden(); }) {
+      stage_buffers_(*parts.plan, [this] { return MakeHidden(); }) {
   const at::NoGradGuard no_grad;
   MakeScalars();
   MakeInputs();
@@ -120,11 +120,11 @@ void Operations::MakeScalars() {
   scalars_ = {at::zeros_like(learning_rate_), at::ones({}, fp32), at::zeros({}, fp32)};
   loss_scale_ = at::full({}, initial_scale, fp32);
   good_steps_ = at::full({}, parts_.start.good_steps, fp32.dtype(at::kInt));
-  for (at::Tensor* flag : {&unfinished_, &spike_, &ended_, &threshold_, &overrun_})
+  for (at::Tensor* flag : {&nonfinite_, &spike_, &ended_, &threshold_, &overflowed_})
     *flag = at::zeros({}, fp32);
   if (spec().on_spike.watched()) {
     norms_ = NormsOf(parts_.start, spec().on_spike.window).to(parts_.device);
-    norms_place_ = at::zeros({1}, fp32.dtype(at::kLong));
+    norms_index_ = at::zeros({1}, fp32.dtype(at::kLong));
   }
   if (spec().precision.fp8) fp8_watch_ = std::make_unique<Fp8Watch>(parts_.device);
   for (at::Tensor& result : results_) {
@@ -135,18 +135,19 @@ void Operations::MakeScalars() {
 
 void Operations::MakeInputs() {
   const at::TensorOptions tokens = at::TensorOptions().dtype(at::kLong).device(parts_.device);
-  const SequencePartition cut = spec().SequenceOf(position().rank);
+  const SequencePartition sequence = spec().SequenceOf(position().rank);
   std::vector<int64_t> positions;  // Positions of this rank's tokens in their samples.
-  for (int64_t t = 0; t < cut.tokens(); ++t) positions.push_back(cut.PositionOf(t));
+  for (int64_t t = 0; t < sequence.tokens(); ++t) positions.push_back(sequence.PositionOf(t));
   for (MicroBatch& each : micro_batches_) {
     for (at::Tensor* input : {&each.input.tokens, &each.input.targets})
-      *input = at::zeros({spec().micro_batch, cut.tokens()}, tokens);
+      *input = at::zeros({spec().micro_batch, sequence.tokens()}, tokens);
     if (spec().data.document_end_token.has_value()) {
       each.input.positions = at::zeros_like(each.input.tokens);
       if (parts_.device.is_cuda())
-        each.bounds_room = at::zeros({BoundsRoom(spec().micro_batch, cut.tokens())}, tokens.dtype(at::kInt));
+        each.bounds_buffer =
+            at::zeros({BoundsRoom(spec().micro_batch, sequence.tokens())}, tokens.dtype(at::kInt));
     }
-    if (cut.ranks == 1) continue;
+    if (sequence.ranks == 1) continue;
     each.input.positions =
         at::tensor(positions).to(parts_.device).expand({spec().micro_batch, -1}).contiguous();
   }
@@ -206,14 +207,14 @@ void Operations::BindUnit(int unit) {
       };
       params.push_back(bucket.gathered.Param(slot));
       const int64_t begin = layout().buckets[place.bucket].choices_begin;
-      if (begin >= 0) choices = Choices(begin, slot.elements);
+      if (begin >= 0) choices = ExpertLoads(begin, slot.elements);
       param_grads_[unit].push_back(bucket.reduce.defined() ? view(bucket.reduce) : at::Tensor());
     }
   }
   contexts_.push_back(std::make_unique<MeshContext>(
       parts_.mesh, &layout().units[unit], aside_.get(), grad_loss_,
-      MeshContext::RoutingPlaces{sums_.narrow(0, kRouting, kRoutingSums), std::move(choices),
-                                 sums_.select(0, kExpertOverflow), &expert_capacity_}));
+      MeshContext::RoutingBuffers{sums_.narrow(0, kRouting, kRoutingSums), std::move(choices),
+                                  sums_.select(0, kExpertOverflow), &expert_capacity_}));
   (*parts_.units)[unit]->Bind(params, contexts_.back().get());
 }
 
@@ -224,7 +225,7 @@ void Operations::BeginStep(const StepOrder& order, const std::vector<Batch>& bat
   result_slot_ = result_slot;
   optimizer_->BeginStep(order.step);
   learning_rate_.fill_(order.learning_rate);
-  if (spec().on_spike.watched()) norms_place_.fill_(order.step % spec().on_spike.window);
+  if (spec().on_spike.watched()) norms_index_.fill_(order.step % spec().on_spike.window);
   int64_t counted = 0;
   for (size_t m = 0; m < batches.size(); ++m) {
     LoadBatch(batches[m], &micro_batches_[m]);
@@ -232,7 +233,7 @@ void Operations::BeginStep(const StepOrder& order, const std::vector<Batch>& bat
   }
   sums_.zero_();
   SetCounted(counted);
-  if (order.asks) sums_.select(0, kAsks).fill_(1);
+  if (order.requests_save) sums_.select(0, kSaveRequests).fill_(1);
   grad_loss_.copy_(loss_scale_).div_(static_cast<double>(spec().tokens_per_step()));
 }
 
@@ -264,9 +265,9 @@ void Operations::LoadBatch(const Batch& batch, MicroBatch* to) const {
 void Operations::LoadDocuments(const Batch& batch, MicroBatch* to) const {
   to->input.positions.copy_(batch.positions, /*non_blocking=*/true);
   to->input.documents.starts = batch.documents.starts;
-  if (!to->bounds_room.defined()) return;
+  if (!to->bounds_buffer.defined()) return;
   const auto bounds = static_cast<int64_t>(batch.documents.starts.size()) + 1;
-  to->input.documents.bounds = to->bounds_room.narrow(0, 0, bounds);
+  to->input.documents.bounds = to->bounds_buffer.narrow(0, 0, bounds);
   to->input.documents.bounds.copy_(batch.documents.bounds.narrow(0, 0, bounds), /*non_blocking=*/true);
 }
 
@@ -275,7 +276,7 @@ absl::Status Operations::Run(const Instruction& instruction, bool saves) {
   const Fp8Watch::Scope watch(fp8_watch_.get());
   switch (instruction.op) {
     case Op::kPublish:
-      return Publish(instruction);
+      return GatherReplica(instruction);
     case Op::kGather:
       return Gather(instruction);
     case Op::kForward:
@@ -283,13 +284,13 @@ absl::Status Operations::Run(const Instruction& instruction, bool saves) {
     case Op::kRelease:
       return absl::OkStatus();  // Only marks the end of a lifetime in the plan.
     case Op::kOffloadActivations:
-      parts_.kept->Offload(instruction.unit);
+      parts_.offloaded->Offload(instruction.unit);
       return absl::OkStatus();
     case Op::kDropActivations:
-      parts_.kept->Drop(instruction.unit);
+      parts_.offloaded->Drop(instruction.unit);
       return absl::OkStatus();
     case Op::kFetchActivations:
-      parts_.kept->Fetch(instruction.unit);
+      parts_.offloaded->Fetch(instruction.unit);
       return absl::OkStatus();
     case Op::kBackward:
       return Backward(instruction);
@@ -312,25 +313,25 @@ absl::Status Operations::Run(const Instruction& instruction, bool saves) {
     case Op::kReceive:
     case Op::kSendGrad:
     case Op::kReceiveGrad:
-      return Cross(instruction);
+      return TransferHidden(instruction);
     case Op::kSendTwin:
     case Op::kReceiveTwin:
-      return CrossTwin(instruction);
+      return ExchangeTiedGrad(instruction);
     case Op::kSnapshot:
       if (parts_.snapshot != nullptr && saves)
         parts_.snapshot->Take(instruction.bucket, ShardOf(instruction.bucket));
       return absl::OkStatus();
     case Op::kFetch:
-      buffers_[instruction.bucket].state.copy_(parts_.params->home(instruction.bucket), kBeside);
+      buffers_[instruction.bucket].state.copy_(parts_.params->home(instruction.bucket), kNonBlocking);
       return absl::OkStatus();
     case Op::kOffload:
-      parts_.params->home(instruction.bucket).copy_(buffers_[instruction.bucket].state, kBeside);
+      parts_.params->home(instruction.bucket).copy_(buffers_[instruction.bucket].state, kNonBlocking);
       return absl::OkStatus();
   }
   return absl::OkStatus();
 }
 
-absl::Status Operations::Publish(const Instruction& instruction) {
+absl::Status Operations::GatherReplica(const Instruction& instruction) {
   const Bucket& bucket = BucketOf(instruction);
   const at::Tensor& replica = buffers_[instruction.bucket].replica;
   const int64_t elements = bucket.main_elements, own = position().IndexIn(bucket.groups.pieces);
@@ -351,20 +352,20 @@ absl::Status Operations::Gather(const Instruction& instruction) {
 
 // Exchanges hidden states with the next or the previous stage. Stages form a ring: with interleaved runs, the
 // last stage is followed by the next run of the first stage.
-absl::Status Operations::Cross(const Instruction& instruction) {
+absl::Status Operations::TransferHidden(const Instruction& instruction) {
   Communicator* const stages = GroupOf(instruction);
   const int other = (stages->rank() + CrossesTo(instruction.op) + stages->size()) % stages->size();
   const int64_t count = layout().stage.hidden_elements;
   const DType type = layout().stage.hidden_type;
-  const HiddenPlaces::Places& places = stage_transfer_.Of(instruction);
+  const StageBuffers::Buffers& buffers = stage_buffers_.Of(instruction);
   return StageTransferOf(instruction.op) == StageTransfer::kReceives
-             ? stages->Receive(places.in.mutable_data_ptr(), count, type, other)
-             : stages->Send(places.out.const_data_ptr(), count, type, other);
+             ? stages->Receive(buffers.in.mutable_data_ptr(), count, type, other)
+             : stages->Send(buffers.out.const_data_ptr(), count, type, other);
 }
 
 // Sums the gradients of tied embeddings between the first and the last stage. Addition of two numbers is
 // commutative, so both stages get bit-identical sums.
-absl::Status Operations::CrossTwin(const Instruction& instruction) {
+absl::Status Operations::ExchangeTiedGrad(const Instruction& instruction) {
   Communicator* const stages = GroupOf(instruction);
   const at::Tensor& grad = parts_.params->bucket(instruction.bucket).grad;
   const DType type = BucketOf(instruction).types.gradient;
@@ -372,9 +373,9 @@ absl::Status Operations::CrossTwin(const Instruction& instruction) {
   if (StageTransferOf(instruction.op) == StageTransfer::kSends)
     return stages->Send(grad.const_data_ptr(), grad.numel(), type, other);
   if (!instruction.accumulate) return stages->Receive(grad.mutable_data_ptr(), grad.numel(), type, other);
-  const at::Tensor came = at::empty_like(grad);
-  FSDPD_RETURN_IF_ERROR(stages->Receive(came.mutable_data_ptr(), grad.numel(), type, other));
-  grad.add_(came);
+  const at::Tensor received = at::empty_like(grad);
+  FSDPD_RETURN_IF_ERROR(stages->Receive(received.mutable_data_ptr(), grad.numel(), type, other));
+  grad.add_(received);
   return absl::OkStatus();
 }
 
@@ -392,27 +393,27 @@ at::Tensor Operations::MakeHidden() const {
 // Takes the input that another stage sent. Cloned, since units keep it until backward and the buffer is
 // reused.
 void Operations::TakeReceived(const Instruction& instruction) {
-  const at::Tensor& place = stage_transfer_.Of(instruction).in;
-  if (!place.defined()) return;
+  const at::Tensor& buffer = stage_buffers_.Of(instruction).in;
+  if (!buffer.defined()) return;
   MicroBatch& current = micro_batches_[instruction.micro_batch];
-  (instruction.op == Op::kBackward ? current.grad_hidden : current.input.hidden) = place.clone();
+  (instruction.op == Op::kBackward ? current.grad_hidden : current.input.hidden) = buffer.clone();
 }
 
 // Copies the output for another stage. The size must match the plan, which the receiver relies on. One
 // MicroBatch per micro-batch suffices even if a stage runs several runs of layers: a micro-batch passes
 // through the other stages before it reaches this stage's next run.
-absl::Status Operations::HandOver(const Instruction& instruction) {
+absl::Status Operations::FinishPass(const Instruction& instruction) {
   FSDPD_RETURN_IF_ERROR(contexts_[instruction.unit]->TakeStatus());
-  const at::Tensor& place = stage_transfer_.Of(instruction).out;
-  if (!place.defined()) return absl::OkStatus();
+  const at::Tensor& buffer = stage_buffers_.Of(instruction).out;
+  if (!buffer.defined()) return absl::OkStatus();
   MicroBatch& current = micro_batches_[instruction.micro_batch];
   const at::Tensor made =
       std::move(instruction.op == Op::kForward ? current.input.hidden : current.grad_hidden);
-  if (made.numel() != place.numel() || made.scalar_type() != place.scalar_type())
+  if (made.numel() != buffer.numel() || made.scalar_type() != buffer.scalar_type())
     return absl::InternalError(absl::StrCat("a stage hands on ", made.numel(), " ",
                                             at::toString(made.scalar_type()), ", and the plan says ",
-                                            place.numel(), " ", at::toString(place.scalar_type())));
-  place.copy_(made.view_as(place));
+                                            buffer.numel(), " ", at::toString(buffer.scalar_type())));
+  buffer.copy_(made.view_as(buffer));
   return absl::OkStatus();
 }
 
@@ -424,9 +425,9 @@ absl::Status Operations::Forward(const Instruction& instruction) {
                                     evaluating_ ? Keep::kNothing : KeepOf(instruction.recompute));
   current.input.hidden = std::move(output.hidden);
   if (output.loss.defined()) sums_.select(0, kLossSum).add_(output.loss);
-  if (KeepsAway(instruction.unit) && !evaluating_)
-    parts_.kept->Take(instruction.unit, instruction.micro_batch, UnitOf(instruction));
-  return HandOver(instruction);
+  if (IsOffloaded(instruction.unit) && !evaluating_)
+    parts_.offloaded->Take(instruction.unit, instruction.micro_batch, UnitOf(instruction));
+  return FinishPass(instruction);
 }
 
 // Shards are reduced, measured and updated including their padding, which must be 0.
@@ -444,13 +445,13 @@ absl::Status Operations::Backward(const Instruction& instruction) {
   ZeroPadding(instruction);
   MicroBatch& current = micro_batches_[instruction.micro_batch];
   const at::Tensor grad_out = std::move(current.grad_hidden);
-  if (KeepsAway(instruction.unit))
-    parts_.kept->PutBack(instruction.unit, instruction.micro_batch, UnitOf(instruction));
+  if (IsOffloaded(instruction.unit))
+    parts_.offloaded->PutBack(instruction.unit, instruction.micro_batch, UnitOf(instruction));
   current.grad_hidden = UnitOf(instruction)
                             ->Backward(instruction.micro_batch, grad_out,
                                        {param_grads_[instruction.unit], instruction.accumulate},
                                        instruction.puts_off ? WeightGrads::kLater : WeightGrads::kNow);
-  return HandOver(instruction);
+  return FinishPass(instruction);
 }
 
 absl::Status Operations::BackwardWeights(const Instruction& instruction) {
@@ -470,7 +471,7 @@ absl::Status Operations::ForwardBackward(const Instruction& instruction) {
                                                    {param_grads_[instruction.unit], instruction.accumulate});
   sums_.select(0, kLossSum).add_(result.loss);
   current.grad_hidden = std::move(result.grad_hidden);
-  return HandOver(instruction);
+  return FinishPass(instruction);
 }
 
 absl::Status Operations::Reduce(const Instruction& instruction) {
@@ -566,13 +567,13 @@ void Operations::BeginRecording(int result_slot) {
 
 void Operations::ForgetRecording() {
   for (const std::unique_ptr<Unit>& unit : *parts_.units) unit->Forget();
-  if (parts_.kept != nullptr) parts_.kept->Forget();
+  if (parts_.offloaded != nullptr) parts_.offloaded->Forget();
 }
 
 void Operations::GrowExpertCapacity(double expert_capacity) {
   const at::NoGradGuard no_grad;
   expert_capacity_ = expert_capacity;
-  overrun_.zero_();
+  overflowed_.zero_();
 }
 
 absl::Status Operations::Vote(bool yes) {

@@ -44,10 +44,10 @@
 #include "fsdp/comm/mesh.h"
 #include "fsdp/data/batches.h"
 #include "fsdp/engine/gathered_bucket.h"
-#include "fsdp/engine/hidden_places.h"
 #include "fsdp/engine/mesh_context.h"
 #include "fsdp/engine/offloaded_activations.h"
 #include "fsdp/engine/snapshot.h"
+#include "fsdp/engine/stage_buffers.h"
 #include "fsdp/memory/arena.h"
 #include "fsdp/model/native/fp8_watch.h"
 #include "fsdp/model/unit/unit.h"
@@ -67,17 +67,17 @@ struct OperationParts {
   ShardedParams* params = nullptr;
   const Arena* arena = nullptr;
   const ConnectedMesh* mesh = nullptr;
-  TrainingState start;                   // State before the first step.
-  Snapshot* snapshot = nullptr;          // Null: the job does not save.
-  OffloadedActivations* kept = nullptr;  // Null: activations stay on the device.
+  TrainingState start;                        // State before the first step.
+  Snapshot* snapshot = nullptr;               // Null: the job does not save.
+  OffloadedActivations* offloaded = nullptr;  // Null: activations stay on the device.
 };
 
 // Decisions that the host makes when it submits a step.
 struct StepOrder {
   int64_t step = 0;
   double learning_rate = 0;
-  bool saves = false;  // Take a snapshot. The same on all ranks.
-  bool asks = false;   // This rank requests a checkpoint (save_schedule.h).
+  bool saves = false;          // Take a snapshot. The same on all ranks.
+  bool requests_save = false;  // This rank requests a checkpoint (save_schedule.h).
 };
 
 // Result of a step or of one round of evaluation; the same on all ranks.
@@ -92,7 +92,7 @@ struct StepResult {
   // As in TrainingState.
   double next_loss_scale = 1;
   int64_t good_steps = 0;
-  bool asked = false;                             // Some rank requested a checkpoint.
+  bool save_requested = false;                    // Some rank requested a checkpoint.
   bool expert_overflow = false;                   // On some rank: the other fields are meaningless.
   std::array<double, kRoutingSums> routing = {};  // Over all tokens and MoE layers.
   std::array<double, kFp8Told> fp8 = {};          // Fp8Watch::Told() of this rank.
@@ -148,9 +148,9 @@ class Operations {
     BucketShard staged;               // Views of `state` that the optimizer updates.
   };
   struct MicroBatch {
-    UnitInput input;         // input.hidden moves from unit to unit.
-    at::Tensor bounds_room;  // Storage of input.documents.bounds, whose length varies.
-    at::Tensor grad_hidden;  // Moves from unit to unit in backward.
+    UnitInput input;           // input.hidden moves from unit to unit.
+    at::Tensor bounds_buffer;  // Storage of input.documents.bounds, whose length varies.
+    at::Tensor grad_hidden;    // Moves from unit to unit in backward.
   };
 
   void MakeBuffers();
@@ -161,38 +161,38 @@ class Operations {
   void SetCounted(int64_t counted);
   void LoadBatch(const Batch& batch, MicroBatch* to) const;
   void LoadDocuments(const Batch& batch, MicroBatch* to) const;
-  absl::Status Publish(const Instruction& instruction);
+  absl::Status GatherReplica(const Instruction& instruction);
   absl::Status Gather(const Instruction& instruction);
   absl::Status Forward(const Instruction& instruction);
   absl::Status Backward(const Instruction& instruction);
   absl::Status BackwardWeights(const Instruction& instruction);
   absl::Status ForwardBackward(const Instruction& instruction);
-  absl::Status Cross(const Instruction& instruction);
-  absl::Status CrossTwin(const Instruction& instruction);
+  absl::Status TransferHidden(const Instruction& instruction);
+  absl::Status ExchangeTiedGrad(const Instruction& instruction);
   at::Tensor MakeHidden() const;
   void TakeReceived(const Instruction& instruction);
   // After a pass: returns errors of the unit's communication, and copies output for another stage.
-  absl::Status HandOver(const Instruction& instruction);
+  absl::Status FinishPass(const Instruction& instruction);
   void ZeroPadding(const Instruction& instruction);
   absl::Status Reduce(const Instruction& instruction);
   absl::Status ReduceInOneKernel(const Instruction& instruction);
   absl::Status ReduceOuter(const Instruction& instruction);
   absl::Status Norm(const Instruction& instruction);
-  at::Tensor Choices(int64_t begin, int64_t experts) const {
+  at::Tensor ExpertLoads(int64_t begin, int64_t experts) const {
     return sums_.narrow(0, kStepAllReduceSize + begin, experts);
   }
-  void KeepLackOfRoom();
-  void Judge(const at::Tensor& norm);
-  void MoveLossScale(const at::Tensor& used);
-  void KeepNorm(const at::Tensor& norm);
-  void WeighChoices();
+  void DiscardNanOverflow();
+  void DecideSkip(const at::Tensor& norm);
+  void UpdateLossScale(const at::Tensor& used);
+  void RecordNorm(const at::Tensor& norm);
+  void ComputeBiasSteps();
   const BucketShard& ShardOf(int bucket) const {
     return buffers_[bucket].state.defined() ? buffers_[bucket].staged : parts_.params->bucket(bucket);
   }
   void Update(int bucket);
-  void JudgeSpike(const at::Tensor& norm);
+  void DetectSpike(const at::Tensor& norm);
   absl::Status Loss(const Instruction& instruction);
-  void PublishResult(const at::Tensor& norm, const at::Tensor& loss_scale);
+  void WriteResult(const at::Tensor& norm, const at::Tensor& loss_scale);
 
   const Spec& spec() const { return parts_.plan->spec; }
   const Layout& layout() const { return parts_.plan->layout; }
@@ -200,7 +200,7 @@ class Operations {
     return layout().buckets[instruction.bucket];
   }
   Unit* UnitOf(const Instruction& instruction) const { return (*parts_.units)[instruction.unit].get(); }
-  bool KeepsAway(int unit) const { return parts_.kept != nullptr && parts_.kept->Has(unit); }
+  bool IsOffloaded(int unit) const { return parts_.offloaded != nullptr && parts_.offloaded->Has(unit); }
   // The communicator for an instruction.
   Communicator* GroupOf(const Instruction& i) const { return parts_.mesh->Find(i.group, i.role); }
   const MeshPosition& position() const { return parts_.mesh->position(); }
@@ -213,10 +213,10 @@ class Operations {
   std::vector<std::vector<at::Tensor>> param_grads_;    // By unit, as in ParamGrads.
   GradSquares squares_;                                 // Partial sums of squares for the norm.
   std::unique_ptr<Fp8Watch> fp8_watch_;                 // Null without FP8.
-  const bool may_lack_room_;                            // Of experts.
+  const bool may_overflow_;                             // Of experts.
   double expert_capacity_ = kExpertCapacity;
   std::vector<MicroBatch> micro_batches_;
-  const HiddenPlaces stage_transfer_;
+  const StageBuffers stage_buffers_;
   bool evaluating_ = false;
   int result_slot_ = 0;
 
@@ -228,15 +228,15 @@ class Operations {
   StepScalars scalars_;       // Read by the updates.
   at::Tensor loss_scale_;
   at::Tensor good_steps_;  // int32: steps since the loss scale changed.
-  at::Tensor unfinished_;  // 0 or 1, as the next two: loss or gradient of this step are not finite.
+  at::Tensor nonfinite_;   // 0 or 1, as the next two: loss or gradient of this step are not finite.
   at::Tensor spike_;
   at::Tensor ended_;                   // A bad step ended the run.
-  at::Tensor overrun_;                 // Some step overflowed the expert capacity and was not replayed yet.
+  at::Tensor overflowed_;              // Some step overflowed the expert capacity and was not replayed yet.
   at::Tensor threshold_;               // For spikes.
   at::Tensor norms_;                   // [window]: norm of step s at s % window; NaN if skipped or unknown.
   at::Tensor refusals_;                // Number of ranks that voted no; preallocated.
-  at::Tensor norms_place_;             // int64: index into norms_ of the step that has begun.
-  std::array<at::Tensor, 2> results_;  // On the host, pinned for CUDA; see PublishResult().
+  at::Tensor norms_index_;             // int64: index into norms_ of the step that has begun.
+  std::array<at::Tensor, 2> results_;  // On the host, pinned for CUDA; see WriteResult().
 };
 
 }  // namespace fsdpd

@@ -134,8 +134,8 @@ absl::Status TakeDevice(const Spec& spec, int index) {
   return RefusedByNode(v1::RankFault::KIND_CONFIGURATION, CheckMultipliesFp8(index));
 }
 
-absl::Status Live(const RankRun& run, Trainer* trainer, const DirectoryLock* directory,
-                  const v1::RestoredCheckpoint* restored) {
+absl::Status Train(const RankRun& run, Trainer* trainer, const DirectoryLock* directory,
+                   const v1::RestoredCheckpoint* restored) {
   if (run.on_made) FSDPD_RETURN_IF_ERROR(run.on_made(trainer, restored));
   const PhaseScope training(run.flight, FlightPhase::kTraining);
   FSDPD_RETURN_IF_ERROR(trainer->Run(
@@ -212,7 +212,7 @@ absl::Status RunRank(RankRun run) {
     start.restored.mutable_notes()->Assign(notes.begin(), notes.end());
   }
   start.restore.reset();  // Open files would keep the disk space of a checkpoint that is removed later.
-  const absl::Status status = Live(run, trainer.get(), directory.get(), resumes ? &start.restored : nullptr);
+  const absl::Status status = Train(run, trainer.get(), directory.get(), resumes ? &start.restored : nullptr);
   if (!status.ok()) {
     if (run.on_failed) run.on_failed(status);
     trainer->Abort();

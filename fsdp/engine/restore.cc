@@ -75,7 +75,8 @@ std::vector<Chunk> MomentChunks(const Plan& plan, const MeshPosition& position) 
   return chunks;
 }
 
-absl::Status NotOfThisJob(const std::string& path, const char* what, std::vector<std::string> differences) {
+absl::Status DifferentJobError(const std::string& path, const char* what,
+                               std::vector<std::string> differences) {
   if (const size_t count = differences.size(); count > kMaxDifferences) {
     differences.resize(kMaxDifferences);
     differences.push_back(absl::StrCat("and ", count - kMaxDifferences, " more"));
@@ -115,20 +116,23 @@ absl::Status Restore::OpenNative(const std::string& path, bool own) {
   FSDPD_ASSIGN_OR_RETURN(const std::string spec, ReadJobSpec(*native_));
   OriginDifferences origin = CompareSpec(spec, plan_.spec);
   if (spec.empty())
-    Note("it does not say its model: that its heads, positions and norms are those of this job is not known");
+    AddNote(
+        "it does not say its model: that its heads, positions and norms are those of this job is not known");
   std::vector<std::string> differences = std::move(origin.model);
   for (std::string& each :
        DifferencesOf(plan_.spec, plan_.whole_layout(), native_->index(), !parameters_only_))
     differences.push_back(std::move(each));
   if (!differences.empty()) {
-    return NotOfThisJob(path, parameters_only_ ? "model" : "model and optimizer", std::move(differences));
+    return DifferentJobError(path, parameters_only_ ? "model" : "model and optimizer",
+                             std::move(differences));
   }
   if (parameters_only_) return absl::OkStatus();
   if (!own) {
-    for (const std::string& each : origin.run) Note(each);
+    for (const std::string& each : origin.run) AddNote(each);
   }
   if (const std::vector<std::string> unread = UnreadState(plan_.spec, native_->index()); !unread.empty())
-    Note(absl::StrCat("left unread, as this job's optimizer has none such: ", absl::StrJoin(unread, ", ")));
+    AddNote(
+        absl::StrCat("left unread, as this job's optimizer has none such: ", absl::StrJoin(unread, ", ")));
   const absl::StatusOr<TrainingState> state = ReadState(*native_, plan_.spec);
   if (!state.ok())
     return absl::Status(state.status().code(), absl::StrCat(path, ": ", state.status().message()));
@@ -139,9 +143,9 @@ absl::Status Restore::OpenNative(const std::string& path, bool own) {
 
 void Restore::CompareData(const std::vector<std::string>& here) {
   const std::vector<std::string> changed = fsdpd::CompareData(data_, here);
-  for (size_t i = 0; i < std::min(changed.size(), kMaxNamed); ++i) Note(changed[i]);
+  for (size_t i = 0; i < std::min(changed.size(), kMaxNamed); ++i) AddNote(changed[i]);
   if (changed.size() > kMaxNamed)
-    Note(absl::StrCat("so have ", changed.size() - kMaxNamed, " more files of tokens or masks"));
+    AddNote(absl::StrCat("so have ", changed.size() - kMaxNamed, " more files of tokens or masks"));
 }
 
 absl::Status Restore::OpenForeign(const std::string& path) {
@@ -161,27 +165,28 @@ absl::Status Restore::OpenForeign(const std::string& path) {
   for (std::string& each : origin.model) differences.push_back(std::move(each));
   for (const DcpFault& fault : foreign_->faults())
     differences.push_back(absl::StrCat(fault.where, " ", fault.what));
-  if (!differences.empty()) return NotOfThisJob(path, "model", std::move(differences));
+  if (!differences.empty()) return DifferentJobError(path, "model", std::move(differences));
   if (!config.has_value() && spec.empty()) {
-    Note(absl::StrCat("it has no ", kHfConfigName,
-                      ": that its heads, positions and norms are those of this job is not known"));
+    AddNote(absl::StrCat("it has no ", kHfConfigName,
+                         ": that its heads, positions and norms are those of this job is not known"));
   }
   if (!foreign_->no_main().empty()) {
-    Note(absl::StrCat("the optimizer's main parameters are left unread, and the model's rounded ones taken: ",
-                      foreign_->no_main()));
+    AddNote(
+        absl::StrCat("the optimizer's main parameters are left unread, and the model's rounded ones taken: ",
+                     foreign_->no_main()));
   }
   const std::vector<std::string>& left_out = foreign_->left_out();
   if (left_out.empty()) return absl::OkStatus();
   const size_t named = std::min(left_out.size(), kMaxNamed);
   const std::string more =
       left_out.size() > named ? absl::StrCat(" and ", left_out.size() - named, " more") : "";
-  Note(absl::StrCat(
+  AddNote(absl::StrCat(
       "left unread, being no parameters of the model: ",
       absl::StrJoin(left_out.begin(), left_out.begin() + static_cast<std::ptrdiff_t>(named), ", "), more));
   return absl::OkStatus();
 }
 
-void Restore::Note(const std::string& note) {
+void Restore::AddNote(const std::string& note) {
   if (notes_.size() < kMaxStartNotes) notes_.push_back(CutText(note, kMaxNoteBytes));
 }
 
@@ -213,7 +218,7 @@ at::Tensor Restore::ReadForeign(const std::string& param, int64_t begin, int64_t
   return status.ok() ? values : Failed(status, elements);
 }
 
-at::Tensor Restore::InEightBits(const at::Tensor& numbers, int moment, const std::string& key) const {
+at::Tensor Restore::QuantizeMoments(const at::Tensor& numbers, int moment, const std::string& key) const {
   const double largest = LargestMoment(moment);
   const double found = LargestMagnitude(numbers);
   if (found <= largest) return NearestMoments(numbers, moment);
@@ -257,8 +262,8 @@ absl::Status Restore::Finish(const MeshPosition& position, const ShardedParams& 
     at::Tensor numbers = ReadStored(key, chunk.run.begin, chunk.run.elements);
     const bool eight_bits = bucket.types.moment == DType::kFp8;
     if (!eight_bits || numbers.scalar_type() != at::kBFloat16) numbers = SerialCast(numbers, at::kFloat);
-    SerialCopy(eight_bits ? InEightBits(numbers, chunk.moment, key) : SerialCast(numbers, to.scalar_type()),
-               to);
+    SerialCopy(
+        eight_bits ? QuantizeMoments(numbers, chunk.moment, key) : SerialCast(numbers, to.scalar_type()), to);
     return absl::OkStatus();
   };
   FSDPD_RETURN_IF_ERROR(CatchTorch([&] {

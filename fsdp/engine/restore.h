@@ -54,13 +54,13 @@ class Restore {
 
   absl::Status OpenNative(const std::string& path, bool own);
   absl::Status OpenForeign(const std::string& path);
-  void Note(const std::string& note);
+  void AddNote(const std::string& note);
   // In the dtype of the file. ReadNative() converts to fp32.
   at::Tensor ReadStored(const std::string& key, int64_t begin, int64_t elements) const;
   at::Tensor ReadNative(const std::string& key, int64_t begin, int64_t elements) const;
   at::Tensor ReadForeign(const std::string& param, int64_t begin, int64_t elements) const;
   // Quantizes moments to 8 bits. Values out of range are an error.
-  at::Tensor InEightBits(const at::Tensor& numbers, int moment, const std::string& key) const;
+  at::Tensor QuantizeMoments(const at::Tensor& numbers, int moment, const std::string& key) const;
   at::Tensor Failed(const absl::Status& status, int64_t elements) const;
   absl::Status FirstError() const;
 

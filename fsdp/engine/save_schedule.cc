@@ -4,7 +4,7 @@
 
 namespace fsdpd {
 
-bool SaveSchedule::Asks(absl::Time now) const {
+bool SaveSchedule::RequestsSave(absl::Time now) const {
   const int64_t minutes = spec_->checkpoint.every_minutes;
   return keeps_time_ && minutes > 0 && now - newest_at_ >= absl::Minutes(minutes);
 }
@@ -13,9 +13,9 @@ int64_t SaveSchedule::StepsToSave(int64_t next_step, int64_t steps) const {
   return asked_ == 0 ? steps : std::max<int64_t>(1, steps - (next_step - asked_));
 }
 
-void SaveSchedule::Submitted(int64_t step, bool saves, bool asks, absl::Time now) {
+void SaveSchedule::Submitted(int64_t step, bool saves, bool requests_save, absl::Time now) {
   if (!saves) {
-    if (asks && asked_ == 0) asked_ = step;
+    if (requests_save && asked_ == 0) asked_ = step;
     return;
   }
   asked_ = 0;

@@ -2,7 +2,7 @@
 // rank requests it. All ranks decide alike without extra communication: a request is part of the all-reduce
 // of a step, every rank reads the same result, and results are read in the same order everywhere.
 //
-//   Asks()         before a step is submitted: whether this rank's step carries a request
+//   RequestsSave() before a step is submitted: whether this rank's step carries a request
 //   Saves()        before a step is submitted: whether it saves, on every rank
 //   Submitted()    the step was submitted
 //   Collected()    the result of a step: whether any rank requested a checkpoint
@@ -29,9 +29,9 @@ class SaveSchedule {
   SaveSchedule(const Spec* spec, bool keeps_time, int64_t start, absl::Time now)
       : spec_(spec), keeps_time_(keeps_time), start_(start), newest_(start), newest_at_(now) {}
 
-  bool Asks(absl::Time now) const;
+  bool RequestsSave(absl::Time now) const;
   bool Saves(int64_t step) const { return wanted_ || spec_->SavesAfter(step); }
-  void Submitted(int64_t step, bool saves, bool asks, absl::Time now);
+  void Submitted(int64_t step, bool saves, bool requests_save, absl::Time now);
   void Collected(int64_t step, bool asked) { wanted_ |= asked && step > newest_; }
 
   // Number of steps, starting with `next_step`, until one can save, if a request takes `steps` steps.

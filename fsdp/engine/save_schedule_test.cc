@@ -55,14 +55,14 @@ TEST(SaveSchedule, WhoHasAskedWaitsForFewerSteps) {
   const FakeClock clock;
   SaveSchedule schedule(&spec, false, 0, clock.Now());
   EXPECT_EQ(schedule.StepsToSave(1, 3), 3);
-  schedule.Submitted(1, false, /*asks=*/false, clock.Now());
+  schedule.Submitted(1, false, /*requests_save=*/false, clock.Now());
   EXPECT_EQ(schedule.StepsToSave(2, 3), 3);
-  schedule.Submitted(2, false, /*asks=*/true, clock.Now());
+  schedule.Submitted(2, false, /*requests_save=*/true, clock.Now());
   EXPECT_EQ(schedule.StepsToSave(3, 3), 2);
-  schedule.Submitted(3, false, /*asks=*/true, clock.Now());
+  schedule.Submitted(3, false, /*requests_save=*/true, clock.Now());
   EXPECT_EQ(schedule.StepsToSave(4, 3), 1);
   EXPECT_EQ(schedule.StepsToSave(6, 3), 1) << "one that is late";
-  schedule.Submitted(4, true, /*asks=*/true, clock.Now());
+  schedule.Submitted(4, true, /*requests_save=*/true, clock.Now());
   EXPECT_EQ(schedule.StepsToSave(5, 3), 3) << "for the next one";
 }
 
@@ -83,18 +83,18 @@ TEST(SaveSchedule, AsksWhenSoManyMinutesAreOverSinceTheLastCheckpointBegan) {
   SaveSchedule schedule(&spec, /*keeps_time=*/true, 7, clock.Now());
   const SaveSchedule other(&spec, /*keeps_time=*/false, 7, clock.Now());
   clock.Advance(absl::Minutes(9));
-  EXPECT_FALSE(schedule.Asks(clock.Now()));
+  EXPECT_FALSE(schedule.RequestsSave(clock.Now()));
   clock.StepWall(absl::Hours(1));
-  EXPECT_FALSE(schedule.Asks(clock.Now())) << "somebody set the machine's time";
+  EXPECT_FALSE(schedule.RequestsSave(clock.Now())) << "somebody set the machine's time";
   clock.Advance(absl::Minutes(1));
-  EXPECT_TRUE(schedule.Asks(clock.Now()));
-  EXPECT_FALSE(other.Asks(clock.Now())) << "one rank keeps the time";
+  EXPECT_TRUE(schedule.RequestsSave(clock.Now()));
+  EXPECT_FALSE(other.RequestsSave(clock.Now())) << "one rank keeps the time";
   schedule.Submitted(8, false, false, clock.Now());
-  EXPECT_TRUE(schedule.Asks(clock.Now())) << "until a step saves";
+  EXPECT_TRUE(schedule.RequestsSave(clock.Now())) << "until a step saves";
   schedule.Submitted(9, true, false, clock.Now());
-  EXPECT_FALSE(schedule.Asks(clock.Now()));
+  EXPECT_FALSE(schedule.RequestsSave(clock.Now()));
   clock.Advance(absl::Minutes(10));
-  EXPECT_TRUE(schedule.Asks(clock.Now()));
+  EXPECT_TRUE(schedule.RequestsSave(clock.Now()));
 }
 
 TEST(SaveSchedule, CheckpointsAfterSoManyStepsCountForTheMinutesToo) {
@@ -105,7 +105,7 @@ TEST(SaveSchedule, CheckpointsAfterSoManyStepsCountForTheMinutesToo) {
   ASSERT_TRUE(schedule.Saves(5));
   schedule.Submitted(5, true, false, clock.Now());
   clock.Advance(absl::Minutes(8));
-  EXPECT_FALSE(schedule.Asks(clock.Now()));
+  EXPECT_FALSE(schedule.RequestsSave(clock.Now()));
 }
 
 TEST(SaveSchedule, NobodyAsksForMinutesThatTheSpecDoesNotName) {
@@ -113,7 +113,7 @@ TEST(SaveSchedule, NobodyAsksForMinutesThatTheSpecDoesNotName) {
   FakeClock clock;
   const SaveSchedule schedule(&spec, true, 0, clock.Now());
   clock.Advance(absl::Hours(100));
-  EXPECT_FALSE(schedule.Asks(clock.Now()));
+  EXPECT_FALSE(schedule.RequestsSave(clock.Now()));
 }
 
 }  // namespace

@@ -40,11 +40,11 @@ constexpr int kCudaWriters = 4;
 constexpr char kWritten[] = "written ";
 constexpr char kCommitted[] = "committed";
 constexpr size_t kMaxErrorBytes = 4096;
-constexpr char kFull[] = "full: ";  // Prefix of a disk-full error.
+constexpr char kDiskFull[] = "full: ";  // Prefix of a disk-full error.
 // How long the store normally takes to answer, apart from waiting for slower ranks; and the interval of
 // looking into the directory after that.
-constexpr absl::Duration kSilence = absl::Seconds(2);
-constexpr absl::Duration kLook = absl::Seconds(1);
+constexpr absl::Duration kStoreTimeout = absl::Seconds(2);
+constexpr absl::Duration kFallbackInterval = absl::Seconds(1);
 
 std::string RankKey(int64_t save, int64_t rank) { return absl::StrCat("save/", save, "/", rank); }
 std::string OutcomeKey(int64_t save) { return absl::StrCat("save/", save); }
@@ -56,12 +56,12 @@ bool IsOfDisk(const absl::Status& status) {
   return IsDiskFull(status) || (fault.has_value() && fault->kind() == v1::RankFault::KIND_DISK);
 }
 
-// Encodes an error for the other ranks; ErrorTold() decodes it.
-std::string TellError(const absl::Status& status) {
-  return absl::StrCat(IsOfDisk(status) ? kFull : "", ErrorText(status));
+// Encodes an error for the other ranks; DecodeError() decodes it.
+std::string EncodeError(const absl::Status& status) {
+  return absl::StrCat(IsOfDisk(status) ? kDiskFull : "", ErrorText(status));
 }
-absl::Status ErrorTold(absl::string_view who, absl::string_view text) {
-  const bool full = absl::ConsumePrefix(&text, kFull);
+absl::Status DecodeError(absl::string_view who, absl::string_view text) {
+  const bool full = absl::ConsumePrefix(&text, kDiskFull);
   const absl::Status error = absl::UnavailableError(absl::StrCat(who, text));
   // Not permanent: attempts fail until space is freed, and the coordinator's policy decides what follows.
   return full ? BlamedOn(v1::RankFault::KIND_DISK, /*permanent=*/false, error) : error;
@@ -69,20 +69,20 @@ absl::Status ErrorTold(absl::string_view who, absl::string_view text) {
 
 // "written CRC32 BYTES", or the encoded error.
 std::string SumText(const absl::StatusOr<DcpSum>& sum) {
-  if (!sum.ok()) return TellError(sum.status());
+  if (!sum.ok()) return EncodeError(sum.status());
   return absl::StrCat(kWritten, sum->crc32, " ", sum->bytes);
 }
 
 absl::StatusOr<DcpSum> ParseSum(int64_t rank, absl::string_view text) {
-  const absl::string_view said = text;
+  const absl::string_view answer = text;
   DcpSum sum;
   if (!absl::ConsumePrefix(&text, kWritten)) {
-    const absl::Status error = ErrorTold(absl::StrCat("rank ", rank, ": "), said);
+    const absl::Status error = DecodeError(absl::StrCat("rank ", rank, ": "), answer);
     return rank == 0 ? error : OfPeer(error);
   }
   const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(text, ' ');
   if (!absl::SimpleAtoi(parts.first, &sum.crc32) || !absl::SimpleAtoi(parts.second, &sum.bytes)) {
-    return absl::InternalError(absl::StrCat("rank ", rank, " says of its file: ", said));
+    return absl::InternalError(absl::StrCat("rank ", rank, " says of its file: ", answer));
   }
   return sum;
 }
@@ -113,53 +113,54 @@ void Saver::Leave() {
 }
 
 // Returns null if the directory cannot be used.
-FileStore* Saver::Beside() {
-  if (beside_ == nullptr && !options_.directory->token().empty()) {
-    auto opened = FileStore::Open(options_.directory->said_dir(), absl::ZeroDuration());
-    if (opened.ok()) beside_ = *std::move(opened);
+FileStore* Saver::FallbackStore() {
+  if (fallback_ == nullptr && !options_.directory->token().empty()) {
+    auto opened = FileStore::Open(options_.directory->message_dir(), absl::ZeroDuration());
+    if (opened.ok()) fallback_ = *std::move(opened);
   }
-  return beside_.get();
+  return fallback_.get();
 }
 
-// Waits for `key` in the store. While the store does not answer, `beside` is polled as well. Once that was
-// necessary, `beside` comes first: waiting out the store's silence for each rank in turn would take minutes.
-absl::StatusOr<std::string> Saver::AwaitWord(int64_t rank, const std::string& key,
-                                             const std::function<std::optional<std::string>()>& beside) {
+// Waits for `key` in the store. While the store does not answer, `fallback` is polled as well. Once that was
+// necessary, `fallback` comes first: waiting out the timeout for each rank in turn would take minutes.
+absl::StatusOr<std::string> Saver::AwaitValue(int64_t rank, const std::string& key,
+                                              const std::function<std::optional<std::string>()>& fallback) {
   if (!options_.store_may_be_away) return GetFrom(options_.store, rank, key, kLongestFileWait);
   const auto begin = std::chrono::steady_clock::now();
-  for (absl::Duration silence = store_is_away_ ? kLook : kSilence;; silence = kLook) {
+  for (absl::Duration timeout = store_is_away_ ? kFallbackInterval : kStoreTimeout;;
+       timeout = kFallbackInterval) {
     if (store_is_away_) {
-      if (std::optional<std::string> word = beside(); word.has_value()) return *std::move(word);
+      if (std::optional<std::string> value = fallback(); value.has_value()) return *std::move(value);
     }
-    absl::StatusOr<std::string> said = GetFrom(options_.store, rank, key, silence);
+    absl::StatusOr<std::string> answer = GetFrom(options_.store, rank, key, timeout);
     const bool over = absl::Seconds(SecondsSince(begin)) > kLongestFileWait;
-    if (!absl::IsDeadlineExceeded(said.status())) store_is_away_ = false;
-    if (!absl::IsDeadlineExceeded(said.status()) || over) return said;
+    if (!absl::IsDeadlineExceeded(answer.status())) store_is_away_ = false;
+    if (!absl::IsDeadlineExceeded(answer.status()) || over) return answer;
     store_is_away_ = true;
   }
 }
 
 absl::StatusOr<std::string> Saver::AwaitSum(const Save& save, int64_t rank) {
   const std::string key = RankKey(save.number, rank);
-  return AwaitWord(rank, key, [&]() -> std::optional<std::string> {
-    if (Beside() == nullptr) return std::nullopt;
-    absl::StatusOr<std::string> said = Beside()->Get(key, absl::ZeroDuration());
-    return said.ok() ? std::optional<std::string>(*std::move(said)) : std::nullopt;
+  return AwaitValue(rank, key, [&]() -> std::optional<std::string> {
+    if (FallbackStore() == nullptr) return std::nullopt;
+    absl::StatusOr<std::string> answer = FallbackStore()->Get(key, absl::ZeroDuration());
+    return answer.ok() ? std::optional<std::string>(*std::move(answer)) : std::nullopt;
   });
 }
 
 // `own`: the checksum that this rank published.
 absl::StatusOr<std::string> Saver::AwaitOutcome(const Save& save, const std::string& directory,
                                                 const std::string& own) {
-  bool told = false;
-  return AwaitWord(0, OutcomeKey(save.number), [&]() -> std::optional<std::string> {
-    if (Beside() == nullptr) return std::nullopt;
-    if (!told) told = Beside()->Set(RankKey(save.number, options_.position.rank), own).ok();
+  bool published = false;
+  return AwaitValue(0, OutcomeKey(save.number), [&]() -> std::optional<std::string> {
+    if (FallbackStore() == nullptr) return std::nullopt;
+    if (!published) published = FallbackStore()->Set(RankKey(save.number, options_.position.rank), own).ok();
     // Rank 0 may have committed without needing this directory. The checkpoint was not there before this
     // save, or this rank could not have created its file.
     if (absl::StartsWith(own, kWritten) && IsCheckpoint(directory)) return kCommitted;
-    absl::StatusOr<std::string> said = Beside()->Get(OutcomeKey(save.number), absl::ZeroDuration());
-    return said.ok() ? std::optional<std::string>(*std::move(said)) : std::nullopt;
+    absl::StatusOr<std::string> answer = FallbackStore()->Get(OutcomeKey(save.number), absl::ZeroDuration());
+    return answer.ok() ? std::optional<std::string>(*std::move(answer)) : std::nullopt;
   });
 }
 
@@ -211,11 +212,11 @@ void Saver::Run() {
       if (next_ == nullptr) return;
       save = std::move(next_);
     }
-    Do(*save);
+    ExecuteSave(*save);
   }
 }
 
-void Saver::Do(const Save& save) {
+void Saver::ExecuteSave(const Save& save) {
   const Plan& plan = *options_.plan;
   const int64_t rank = options_.position.rank;
   const std::string directory = CheckpointPath(plan.spec.checkpoint.dir, save.state.step);
@@ -235,12 +236,13 @@ void Saver::Do(const Save& save) {
   const std::string own = SumText(sum);
   absl::StatusOr<std::string> outcome = absl::UnknownError("");
   bool of_peer = false;
-  if (const absl::Status told = options_.store->Set(RankKey(save.number, rank), own); !told.ok()) {
-    outcome = told;
+  if (const absl::Status published = options_.store->Set(RankKey(save.number, rank), own); !published.ok()) {
+    outcome = published;
   } else {
     outcome = rank == 0 ? Decide(save, directory, own, &of_peer) : AwaitOutcome(save, directory, own);
     // Unless rank 0 only repeats this rank's own error.
-    if (rank > 0) of_peer = sum.ok() || !outcome.ok() || *outcome != TellError(ParseSum(rank, own).status());
+    if (rank > 0)
+      of_peer = sum.ok() || !outcome.ok() || *outcome != EncodeError(ParseSum(rank, own).status());
   }
   const bool committed = outcome.ok() && *outcome == kCommitted;
   // Remove only files of this save, and only once rank 0 has declared it failed: before that, rank 0 may
@@ -252,7 +254,7 @@ void Saver::Do(const Save& save) {
     rmdir(directory.c_str());  // Succeeds for the last rank to leave.
   }
   MutexLock lock(&mutex_);
-  last_ = !outcome.ok() ? outcome.status() : committed ? absl::OkStatus() : ErrorTold("", *outcome);
+  last_ = !outcome.ok() ? outcome.status() : committed ? absl::OkStatus() : DecodeError("", *outcome);
   if (outcome.ok() && !committed && of_peer) last_ = OfPeer(last_);
   last_seconds_ = SecondsSince(save.begin);
   busy_ = false;
@@ -268,14 +270,14 @@ absl::StatusOr<std::string> Saver::Decide(const Save& save, const std::string& d
     return absl::OkStatus();
   });
   if (!caught.ok()) bytes = caught;
-  Tell(save, directory, bytes);
+  ReportSaved(save, directory, bytes);
   *of_peer = IsPeerLost(bytes.status());
-  const std::string outcome = bytes.ok() ? std::string(kCommitted) : TellError(bytes.status());
+  const std::string outcome = bytes.ok() ? std::string(kCommitted) : EncodeError(bytes.status());
   FSDPD_RETURN_IF_ERROR(options_.store->Set(OutcomeKey(save.number), outcome));
-  if (beside_ != nullptr) beside_->Set(OutcomeKey(save.number), outcome).IgnoreError();
+  if (fallback_ != nullptr) fallback_->Set(OutcomeKey(save.number), outcome).IgnoreError();
   if (!bytes.ok()) return outcome;
   const absl::Status tidied = CatchTorch([&] {
-    Tidy(save.state.step, directory);
+    RemoveOldCheckpoints(save.state.step, directory);
     return absl::OkStatus();
   });
   if (!tidied.ok()) LogWarning("after the checkpoint of step %d: %s", save.state.step, tidied.message());
@@ -297,7 +299,7 @@ absl::StatusOr<DcpSum> Saver::WriteFile(const Save& save, const std::string& dir
         if (run.what == StoredRun::What::kStepsTaken) return &steps_taken;
         StoredRun from = run;
         from.begin += begin / width;
-        return snapshot_->Numbers(from, bytes, &scratch);
+        return snapshot_->Bytes(from, bytes, &scratch);
       });
     }
     return *status;
@@ -313,7 +315,7 @@ absl::StatusOr<DcpSum> Saver::WriteFile(const Save& save, const std::string& dir
   });
   write(statuses.data());
   for (std::thread& helper : helpers) helper.join();
-  if (!started.ok() && !std::exchange(told_of_threads_, true))
+  if (!started.ok() && !std::exchange(warned_of_threads_, true))
     LogWarning("checkpoints are written by fewer threads: %s", started.message());
   for (const absl::Status& status : statuses) FSDPD_RETURN_IF_ERROR(status);
   return writer->Finish();
@@ -328,11 +330,11 @@ absl::StatusOr<int64_t> Saver::Commit(const Save& save, const std::string& direc
   int64_t bytes = 0;
   absl::Status failed;  // Of the lowest rank, once all have finished.
   for (int64_t rank = 0; rank < plan.spec.mesh.world(); ++rank) {
-    std::string said = own;
+    std::string answer = own;
     if (rank > 0) {
-      FSDPD_ASSIGN_OR_RETURN(said, AwaitSum(save, rank));
+      FSDPD_ASSIGN_OR_RETURN(answer, AwaitSum(save, rank));
     }
-    const absl::StatusOr<DcpSum> sum = ParseSum(rank, said);
+    const absl::StatusOr<DcpSum> sum = ParseSum(rank, answer);
     failed.Update(sum.status());
     if (!sum.ok()) continue;
     files.push_back(JobFileOf(plan.spec, plan.StageOf(rank).layout, plan.whole_layout(),
@@ -353,7 +355,7 @@ absl::StatusOr<int64_t> Saver::Commit(const Save& save, const std::string& direc
 }
 
 // Runs after the outcome is published: removal may be slow, and its errors must not make the save fail.
-void Saver::Tidy(int64_t step, const std::string& directory) {
+void Saver::RemoveOldCheckpoints(int64_t step, const std::string& directory) {
   const CheckpointConfig& checkpoint = options_.plan->spec.checkpoint;
   own_[directory] = true;
   const auto is_own = [this](const std::string& path) {
@@ -368,7 +370,8 @@ void Saver::Tidy(int64_t step, const std::string& directory) {
   if (!status.ok()) LogWarning("after the checkpoint of step %d: %s", step, status.message());
 }
 
-void Saver::Tell(const Save& save, const std::string& directory, const absl::StatusOr<int64_t>& bytes) {
+void Saver::ReportSaved(const Save& save, const std::string& directory,
+                        const absl::StatusOr<int64_t>& bytes) {
   v1::SavedCheckpoint saved;
   saved.set_step(save.state.step);
   saved.set_path(directory);

@@ -87,28 +87,28 @@ class Saver {
   };
 
   void Leave();
-  FileStore* Beside();
-  absl::StatusOr<std::string> AwaitWord(int64_t rank, const std::string& key,
-                                        const std::function<std::optional<std::string>()>& beside);
+  FileStore* FallbackStore();
+  absl::StatusOr<std::string> AwaitValue(int64_t rank, const std::string& key,
+                                         const std::function<std::optional<std::string>()>& fallback);
   absl::StatusOr<std::string> AwaitSum(const Save& save, int64_t rank);
   absl::StatusOr<std::string> AwaitOutcome(const Save& save, const std::string& directory,
                                            const std::string& own);
   void Run();
-  void Do(const Save& save);
+  void ExecuteSave(const Save& save);
   // `of_peer`: set if another rank's error prevented the commit.
   absl::StatusOr<std::string> Decide(const Save& save, const std::string& directory, const std::string& own,
                                      bool* of_peer);
   absl::StatusOr<DcpSum> WriteFile(const Save& save, const std::string& directory, const JobFile& file);
   absl::StatusOr<int64_t> Commit(const Save& save, const std::string& directory, const std::string& own);
-  void Tidy(int64_t step, const std::string& directory);
-  void Tell(const Save& save, const std::string& directory, const absl::StatusOr<int64_t>& bytes);
+  void RemoveOldCheckpoints(int64_t step, const std::string& directory);
+  void ReportSaved(const Save& save, const std::string& directory, const absl::StatusOr<int64_t>& bytes);
 
   const Options options_;
   const Snapshot* const snapshot_;
-  std::unique_ptr<FileStore> beside_;  // Used by the worker thread; null: not needed yet.
-  bool told_of_threads_ = false;       // Warned that threads could not be started. Worker thread.
-  bool store_is_away_ = false;         // When it was last queried. Worker thread.
-  std::map<std::string, bool> own_;    // Cache: whether a checkpoint is the job's own. Worker thread.
+  std::unique_ptr<FileStore> fallback_;  // Used by the worker thread; null: not needed yet.
+  bool warned_of_threads_ = false;       // Warned that threads could not be started. Worker thread.
+  bool store_is_away_ = false;           // When it was last queried. Worker thread.
+  std::map<std::string, bool> own_;      // Cache: whether a checkpoint is the job's own. Worker thread.
 
   mutable Mutex mutex_;
   CondVar changed_;

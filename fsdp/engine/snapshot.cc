@@ -60,7 +60,7 @@ void Snapshot::Take(int bucket, const BucketShard& shard) {
   for (size_t m = 0; m < copy.moments.size(); ++m) take(copy.moments[m], shard.moments[m]);
 }
 
-const void* Snapshot::Numbers(const StoredRun& run, int64_t bytes, std::vector<char>* scratch) const {
+const void* Snapshot::Bytes(const StoredRun& run, int64_t bytes, std::vector<char>* scratch) const {
   const BucketCopy& copy = buckets_[run.bucket];
   const bool is_moment = run.what == StoredRun::What::kMoment;
   if (is_moment && copy.moments[run.moment].scalar_type() == at::kByte) {

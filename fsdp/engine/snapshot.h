@@ -37,7 +37,7 @@ class Snapshot {
 
   // `bytes` bytes of the stored values of `run`, from its first element. Uses `scratch` if they must be
   // converted.
-  const void* Numbers(const StoredRun& run, int64_t bytes, std::vector<char>* scratch) const;
+  const void* Bytes(const StoredRun& run, int64_t bytes, std::vector<char>* scratch) const;
 
   int64_t bytes() const { return arena_->bytes(); }
 

@@ -11,7 +11,7 @@ namespace fsdpd {
 constexpr int kSquares = 0;
 constexpr int kLossSum = 1;
 constexpr int kCounted = 2;
-constexpr int kAsks = 3;
+constexpr int kSaveRequests = 3;
 constexpr int kExpertOverflow = 4;  // Number of tokens beyond the expert capacity.
 constexpr int kRouting = 5;         // First of kRoutingSums.
 

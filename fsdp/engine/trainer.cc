@@ -41,8 +41,8 @@ at::Device DeviceOf(const TrainerOptions& options) {
 
 // On rank 0, if it compares the files with those of a checkpoint or writes one.
 absl::StatusOr<std::vector<std::string>> TokenFilesOf(const TrainerOptions& options, const RankData& data) {
-  const bool asked = options.restore != nullptr || options.plan->spec.checkpoint.saves();
-  if (!asked || options.mesh.position().rank != 0) return std::vector<std::string>();
+  const bool needed = options.restore != nullptr || options.plan->spec.checkpoint.saves();
+  if (!needed || options.mesh.position().rank != 0) return std::vector<std::string>();
   absl::StatusOr<std::vector<std::string>> files = data.Traits();
   if (!files.ok()) return BlamedOnFile(v1::RankFault::KIND_DATA, /*by_all=*/true, files.status());
   return files;
@@ -139,7 +139,7 @@ void Describe(const Plan& plan, FlightRecorder* flight) {
 // Routing statistics are means over tokens and layers; the losses are means over targets that count.
 v1::StepReport::Routing RoutingOf(const StepResult& result, int64_t tokens, int64_t layers) {
   const auto mean_of = [&](int i, int64_t n) {
-    return Told(result.routing[i] / static_cast<double>(std::max<int64_t>(n, 1) * layers));
+    return WithoutNanSign(result.routing[i] / static_cast<double>(std::max<int64_t>(n, 1) * layers));
   };
   const auto mean = [&](int i) { return mean_of(i, i < 2 ? tokens : result.counted); };
   v1::StepReport::Routing routing;
@@ -153,14 +153,14 @@ v1::StepReport::Routing RoutingOf(const StepResult& result, int64_t tokens, int6
 void AddFp8(const StepResult& result, v1::StepReport* report) {
   static_assert(v1::Fp8Class_MAX == kFp8Classes);
   for (int c = 0; c < kFp8Classes; ++c) {
-    const double* const told = result.fp8.data() + static_cast<ptrdiff_t>(c) * kFp8Told / kFp8Classes;
-    if (told[0] == 0) continue;
+    const double* const values = result.fp8.data() + static_cast<ptrdiff_t>(c) * kFp8Told / kFp8Classes;
+    if (values[0] == 0) continue;
     v1::StepReport::Fp8Numbers* const numbers = report->add_fp8();
     numbers->set_kind(static_cast<v1::Fp8Class>(c + 1));
-    numbers->set_numbers(static_cast<int64_t>(told[0]));
-    numbers->set_flushed(static_cast<int64_t>(told[1]));
-    numbers->set_least_scale(told[2]);
-    numbers->set_largest_scale(told[3]);
+    numbers->set_numbers(static_cast<int64_t>(values[0]));
+    numbers->set_flushed(static_cast<int64_t>(values[1]));
+    numbers->set_least_scale(values[2]);
+    numbers->set_largest_scale(values[3]);
   }
 }
 
@@ -215,12 +215,12 @@ absl::Status Trainer::MakeOf(TrainerOptions* given, std::unique_ptr<Trainer>* ma
   trainer->units_ = std::move(units);
   // Before the executor binds gradients to the arena: those count as part of it.
   if (trainer->options_.on_course)
-    trainer->courses_.emplace(plan.program, plan.layout, StandingBytesOf(trainer->params_, trainer->arena_),
-                              /*whole_gradients=*/!plan.spec.shards_grads());
+    trainer->timelines_.emplace(plan.program, plan.layout, StandingBytesOf(trainer->params_, trainer->arena_),
+                                /*whole_gradients=*/!plan.spec.shards_grads());
   trainer->state_ = start;
   FSDPD_RETURN_IF_ERROR(trainer->MakeSaver(std::move(snapshot_memory)));
   if (plan.spec.offloaded_layers > 0) {
-    FSDPD_ASSIGN_OR_RETURN(trainer->kept_, OffloadedActivations::Make(plan, device));
+    FSDPD_ASSIGN_OR_RETURN(trainer->offloaded_, OffloadedActivations::Make(plan, device));
   }
   trainer->MakeRecorder();
   OperationParts parts;
@@ -232,7 +232,7 @@ absl::Status Trainer::MakeOf(TrainerOptions* given, std::unique_ptr<Trainer>* ma
   parts.mesh = &trainer->options_.mesh;
   parts.start = start;
   parts.snapshot = trainer->snapshot_.get();
-  parts.kept = trainer->kept_.get();
+  parts.offloaded = trainer->offloaded_.get();
   FlightRecorder* const flight = trainer->options_.flight;
   if (flight != nullptr) Describe(plan, flight);
   FSDPD_ASSIGN_OR_RETURN(trainer->executor_,
@@ -308,7 +308,7 @@ void Trainer::RecordForTraces() {
 
 // The allocator works at submission, so it now holds this step's history. Names are shared with a writer
 // thread that may outlive the plan.
-void Trainer::KeepMemory(OpenStep* step) {
+void Trainer::SnapshotMemory(OpenStep* step) {
   if (options_.traces == nullptr || !options_.traces->TakesMemory(step->order.step, step->memory.has_spike()))
     return;
   step->snapshot =
@@ -320,7 +320,7 @@ void Trainer::KeepMemory(OpenStep* step) {
   names_ = std::make_shared<const std::vector<std::string>>(std::move(names));
 }
 
-void Trainer::WriteDown(const OpenStep& step) {
+void Trainer::WriteTraces(const OpenStep& step) {
   if (options_.traces == nullptr) return;
   std::function<std::string()> memory_file;
   if (step.snapshot != nullptr) {
@@ -369,9 +369,9 @@ HeldBytes Trainer::HeldByStep() const {
   return held;
 }
 
-absl::Status Trainer::TellCourse(const OpenStep& step, const v1::StepReport& report) {
-  if (!step.tells_course) return absl::OkStatus();
-  v1::StepCourse course = courses_->Of(step.order.step, executor_->spans(), step.held);
+absl::Status Trainer::ReportTimeline(const OpenStep& step, const v1::StepReport& report) {
+  if (!step.reports_timeline) return absl::OkStatus();
+  v1::StepCourse course = timelines_->Of(step.order.step, executor_->spans(), step.held);
   course.set_unix_nanos(report.unix_nanos());
   course.set_step_seconds(report.step_seconds());
   return options_.on_course(course);
@@ -387,7 +387,7 @@ absl::Status Trainer::Run(const OnStep& on_step) {
   const std::string where = open_.empty() ? absl::StrFormat("after step %d", state_.step)
                                           : absl::StrFormat("at step %d", open_.front().order.step);
   if (options_.stop->load()) return absl::CancelledError(absl::StrCat("stopped ", where));
-  if (!told_to_leave() || absl::IsCancelled(status)) return status;
+  if (!asked_to_leave() || absl::IsCancelled(status)) return status;
   return absl::CancelledError(absl::StrFormat("left %s: %s", where, status.message()));
 }
 
@@ -414,7 +414,7 @@ absl::Status Trainer::RunSteps(const OnStep& on_step) {
 // Leaves once the newest checkpoint includes the last step, or if there is no time for a newer one. A step
 // that only some ranks have submitted fails when the others leave.
 absl::Status Trainer::LeaveIfDue(int64_t next_step, const OnStep& on_step) {
-  if (!told_to_leave()) return absl::OkStatus();
+  if (!asked_to_leave()) return absl::OkStatus();
   const int64_t done = next_step - 1;
   if (schedule_->newest() < done) return LeaveUnlessItFits(next_step);
   while (!open_.empty()) FSDPD_RETURN_IF_ERROR(Finish(on_step));
@@ -462,14 +462,14 @@ absl::Status Trainer::Submit(int64_t step, bool saves) {
   order.step = step;
   order.learning_rate = LearningRate(spec().schedule, spec().optimizer.lr, spec().steps, step);
   order.saves = saves;
-  order.asks = saver_ != nullptr && (told_to_leave() || schedule_->Asks(now));
-  schedule_->Submitted(step, saves, order.asks, now);
+  order.requests_save = saver_ != nullptr && (asked_to_leave() || schedule_->RequestsSave(now));
+  schedule_->Submitted(step, saves, order.requests_save, now);
   open_.emplace_back().order = order;
   absl::StatusOr<StepBatches> batches = NextBatches(data_.training.get(), step);
   if (!batches.ok()) return AtStep(step, batches.status());
   open_.back().batches = *std::move(batches);
-  open_.back().tells_course = courses_.has_value() && now >= course_submitted_ + kCourseEvery;
-  if (open_.back().tells_course) course_submitted_ = now;
+  open_.back().reports_timeline = timelines_.has_value() && now >= timeline_submitted_ + kTimelineInterval;
+  if (open_.back().reports_timeline) timeline_submitted_ = now;
   return SubmitOpen(&open_.back());
 }
 
@@ -479,8 +479,8 @@ absl::Status Trainer::SubmitOpen(OpenStep* step) {
   FSDPD_RETURN_IF_ERROR(executor_->Submit(step->order, step->batches.batches()));
   // The allocator works at submission, so its counters now describe this step.
   step->memory = ReadMemory();
-  if (step->tells_course) step->held = HeldByStep();
-  KeepMemory(step);
+  if (step->reports_timeline) step->held = HeldByStep();
+  SnapshotMemory(step);
   return absl::OkStatus();
 }
 
@@ -519,10 +519,10 @@ absl::Status Trainer::Finish(const OnStep& on_step) {
   if (result.expert_overflow) return ReplayOpenSteps();
   const std::optional<v1::BadStep> bad = FindBadStep(open, result);
   if (bad.has_value()) FSDPD_RETURN_IF_ERROR(AtStep(step, TakeBadStep(spec(), *bad, &state_)));
-  Count(result);
-  schedule_->Collected(step, result.asked);
+  UpdateState(result);
+  schedule_->Collected(step, result.save_requested);
   if (open.order.saves) saver_->Write(state_);
-  WriteDown(open);
+  WriteTraces(open);
   v1::StepReport report = Report(open, result);
   step_seconds_ = report.step_seconds();
   if (bad.has_value()) *report.mutable_bad_step() = *bad;
@@ -535,7 +535,7 @@ absl::Status Trainer::Finish(const OnStep& on_step) {
   // After the evaluation, which counts for the pace by which this rank is judged.
   report.set_unix_nanos(absl::GetCurrentTimeNanos());
   FSDPD_RETURN_IF_ERROR(AtStep(step, on_step(report)));
-  FSDPD_RETURN_IF_ERROR(AtStep(step, TellCourse(open, report)));
+  FSDPD_RETURN_IF_ERROR(AtStep(step, ReportTimeline(open, report)));
   open_.pop_front();
   return absl::OkStatus();
 }
@@ -552,12 +552,12 @@ StepData Trainer::DataOf(const OpenStep& open, const StepResult& result, const v
   return data;
 }
 
-void Trainer::Count(const StepResult& result) {
+void Trainer::UpdateState(const StepResult& result) {
   ++state_.step;
   state_.samples = data_.batches->SamplesOf(state_.step).end;
   state_.steps_taken += result.skipped() ? 0 : 1;
-  KeepNorm(spec(), result.skipped() ? std::nullopt : std::optional(static_cast<float>(result.grad_norm)),
-           &state_);
+  RecordNorm(spec(), result.skipped() ? std::nullopt : std::optional(static_cast<float>(result.grad_norm)),
+             &state_);
   state_.loss_scale = result.next_loss_scale;
   state_.good_steps = result.good_steps;
 }
@@ -585,7 +585,7 @@ absl::Status Trainer::Evaluate(v1::StepReport::Evaluation* report, std::vector<s
     total.loss_sum += result.loss_sum;
     total.counted += result.counted;
   }
-  report->set_loss(Told(total.loss()));
+  report->set_loss(WithoutNanSign(total.loss()));
   report->set_tokens(total.counted);
   report->set_seconds(absl::ToDoubleSeconds(absl::Now() - begin));
   return absl::OkStatus();
@@ -599,8 +599,8 @@ std::optional<v1::BadStep> Trainer::FindBadStep(const OpenStep& open, const Step
   v1::BadStep bad;
   bad.set_step(open.order.step);
   bad.set_kind(not_finite ? v1::BAD_STEP_KIND_NONFINITE : v1::BAD_STEP_KIND_SPIKE);
-  bad.set_loss(Told(result.loss()));
-  bad.set_grad_norm(Told(result.grad_norm));
+  bad.set_loss(WithoutNanSign(result.loss()));
+  bad.set_grad_norm(WithoutNanSign(result.grad_norm));
   if (!not_finite) bad.set_threshold(result.spike_threshold);
   const SampleRange samples = data_.batches->SamplesOf(open.order.step);
   bad.set_first_sample(samples.first);
@@ -611,8 +611,8 @@ std::optional<v1::BadStep> Trainer::FindBadStep(const OpenStep& open, const Step
 v1::StepReport Trainer::Report(const OpenStep& step, const StepResult& result) const {
   v1::StepReport report;
   report.set_step(step.order.step);
-  report.set_loss(Told(result.loss()));
-  report.set_grad_norm(Told(result.grad_norm));
+  report.set_loss(WithoutNanSign(result.loss()));
+  report.set_grad_norm(WithoutNanSign(result.grad_norm));
   report.set_learning_rate(step.order.learning_rate);
   report.set_tokens(spec().tokens_per_step());
   std::vector<Span> spans = executor_->spans();
@@ -645,7 +645,6 @@ v1::MemoryReport Trainer::ReadMemory() {
   report.set_allocated_bytes(counters.allocated_bytes + outside);
   report.set_reserved_bytes(counters.reserved_bytes + outside);
   // A launched graph uses the memory of its recording.
-
   if (!executor_->launched()) step_peak_bytes_ = peak_.highest_bytes();
   report.set_peak_bytes(step_peak_bytes_ + outside);
   report.set_device_mallocs(counters.device_mallocs);

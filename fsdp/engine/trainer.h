@@ -57,7 +57,7 @@
 
 namespace fsdpd {
 
-constexpr absl::Duration kCourseEvery = absl::Seconds(1);  // Interval of step timelines, for display.
+constexpr absl::Duration kTimelineInterval = absl::Seconds(1);  // Interval of step timelines, for display.
 
 struct TrainerOptions {
   const Plan* plan = nullptr;
@@ -81,8 +81,8 @@ struct TrainerOptions {
   std::unique_ptr<HostArenaFuture> snapshot_memory = nullptr;
   // Called when Make fails, before its error causes other ranks to fail.
   std::function<void(const absl::Status&)> on_failed = {};
-  // Receives the timeline of the newest step, at most once per kCourseEvery. If empty, the peak statistics of
-  // the allocator are not reset per instruction.
+  // Receives the timeline of the newest step, at most once per kTimelineInterval. If empty, the allocator's
+  // peak statistics are not reset per instruction.
   std::function<absl::Status(const v1::StepCourse&)> on_course = {};
   Clock* clock = Clock::Real();  // For checkpoint.every_minutes, and data wait times.
   // For tests: CPU ranks submit a step before they read the previous result, as CUDA ranks do.
@@ -125,8 +125,8 @@ class Trainer {
     StepOrder order;
     StepBatches batches;  // In use until the step is collected.
     v1::MemoryReport memory;
-    bool tells_course = false;
-    HeldBytes held;                                  // Set if reports the timeline.
+    bool reports_timeline = false;
+    HeldBytes held;                                  // Set if reports_timeline.
     std::shared_ptr<const MemorySnapshot> snapshot;  // Set if one is to be written.
     std::vector<std::string> warnings;
   };
@@ -144,7 +144,7 @@ class Trainer {
   absl::Status ReplayOpenSteps();
   std::string GrowExpertCapacity();  // Returns a warning.
   absl::Status Finish(const OnStep& on_step);
-  bool told_to_leave() const { return options_.departure != nullptr && options_.departure->told(); }
+  bool asked_to_leave() const { return options_.departure != nullptr && options_.departure->told(); }
   bool RunsAhead() const;
   bool EvaluatesAfter(int64_t step) const;
   absl::StatusOr<StepBatches> NextBatches(BatchReader* reader, int64_t number);
@@ -154,15 +154,15 @@ class Trainer {
   v1::MemoryReport ReadMemory();
   void MakeRecorder();
   void RecordForTraces();
-  void KeepMemory(OpenStep* step);
-  void WriteDown(const OpenStep& step);
+  void SnapshotMemory(OpenStep* step);
+  void WriteTraces(const OpenStep& step);
   Timeline TraceOf(const OpenStep& step);
   HeldBytes HeldByStep() const;
-  absl::Status TellCourse(const OpenStep& step, const v1::StepReport& report);
+  absl::Status ReportTimeline(const OpenStep& step, const v1::StepReport& report);
   absl::Status MakeSaver(std::unique_ptr<HostArenaFuture> memory);
   absl::Status AwaitLastSave() const;
   absl::Status Interrupted() const;
-  void Count(const StepResult& result);
+  void UpdateState(const StepResult& result);
   StepData DataOf(const OpenStep& step, const StepResult& result, const v1::StepReport& report) const;
 
   const Spec& spec() const { return options_.plan->spec; }
@@ -173,9 +173,9 @@ class Trainer {
   ShardedParams params_;
   int64_t rounds_done_ = 0;  // Of all evaluations.
   std::vector<std::unique_ptr<Unit>> units_;
-  std::unique_ptr<OffloadedActivations> kept_;  // Set if the spec offloads activations.
-  std::unique_ptr<Snapshot> snapshot_;          // Set, like the saver, if the spec saves.
-  StepPeak peak_;                               // Used by lanes.
+  std::unique_ptr<OffloadedActivations> offloaded_;  // Set if the spec offloads activations.
+  std::unique_ptr<Snapshot> snapshot_;               // Set, like the saver, if the spec saves.
+  StepPeak peak_;                                    // Used by lanes.
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Saver> saver_;
   std::optional<SaveSchedule> schedule_;  // Set by Run.
@@ -186,8 +186,8 @@ class Trainer {
   TrainingState state_;          // After the step reported last.
   std::optional<DataWarnings> warnings_;  // Set by Run.
   SpikeDetector spikes_;
-  std::optional<StepCourses> courses_;                  // Set if on_course is.
-  absl::Time course_submitted_ = absl::InfinitePast();  // When the last reported step was submitted.
+  std::optional<StepCourses> timelines_;                  // Set if on_course is.
+  absl::Time timeline_submitted_ = absl::InfinitePast();  // When the last reported step was submitted.
   bool records_memory_ = false;
   std::shared_ptr<const std::vector<std::string>> names_;  // Of instructions; set with the first snapshot.
   std::shared_ptr<DeviceRecorder> recorder_;               // On GPUs, if steps can be traced.

@@ -17,27 +17,27 @@
 
 namespace fsdpd {
 
-class HiddenPlaces {
+class StageBuffers {
  public:
   // The buffers of one instruction. `in`: filled by a Receive or ReceiveGrad, read by the pass that needs it.
   // `out`: filled by a pass, read by a Send or SendGrad. Undefined if the instruction transfers nothing.
-  struct Places {
+  struct Buffers {
     at::Tensor in;
     at::Tensor out;
   };
 
   // Assigns buffers for both programs of the plan, which must outlive this object. `make` allocates one.
-  HiddenPlaces(const Plan& plan, const std::function<at::Tensor()>& make);
+  StageBuffers(const Plan& plan, const std::function<at::Tensor()>& make);
 
   // REQUIRES: an instruction of the plan.
-  const Places& Of(const Instruction& instruction) const;
+  const Buffers& Of(const Instruction& instruction) const;
 
  private:
-  void Number(const Program& program, const StagePlace& stage);
+  void AssignBuffers(const Program& program, const StagePlace& stage);
 
-  enum Way { kIn, kHiddenOut, kGradOut };
+  enum Direction { kIn, kHiddenOut, kGradOut };
   std::array<std::array<at::Tensor, kStageTransferSlots>, 3> tensors_;  // By direction.
-  std::map<const Instruction*, Places> places_;
+  std::map<const Instruction*, Buffers> by_instruction_;
 };
 
 }  // namespace fsdpd
