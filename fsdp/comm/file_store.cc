@@ -22,8 +22,8 @@
 namespace fsdpd {
 namespace {
 
-// Ranks start seconds apart, so the last one to come is hardly kept waiting, and a directory on a server is
-// not asked by hundreds of ranks a thousand times a second.
+// Ranks start seconds apart, so a longer poll barely delays the last one, and hundreds of ranks do not flood
+// a file server with requests.
 constexpr absl::Duration kFirstPoll = absl::Milliseconds(1);
 constexpr absl::Duration kLongestPoll = absl::Milliseconds(50);
 
@@ -31,7 +31,7 @@ absl::Status Failed(const std::string& path) {
   return absl::UnavailableError(absl::StrCat(path, ": ", std::strerror(errno)));
 }
 
-// As one file's name: "gather/0" is "gather%2F0".
+// Escapes a key as a file name: "gather/0" is "gather%2F0".
 std::string Escaped(const std::string& key) {
   std::string name;
   for (const char c : key) {
@@ -60,7 +60,7 @@ absl::Status WriteNew(std::string* path, const std::string& value) {
   return status;
 }
 
-// Nothing: the file is not there yet.
+// nullopt: the file does not exist yet.
 absl::StatusOr<std::optional<std::string>> ReadIfThere(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
@@ -87,7 +87,7 @@ std::string FileStore::FileOf(const std::string& key) const {
 
 absl::Status FileStore::Set(const std::string& key, const std::string& value) {
   const std::string path = FileOf(key);
-  std::string aside = absl::StrCat(directory_, "/.new.XXXXXX");  // No key's file begins with a dot.
+  std::string aside = absl::StrCat(directory_, "/.new.XXXXXX");  // No key's file starts with a dot.
   absl::Status status = WriteNew(&aside, value);
   if (status.ok() && link(aside.c_str(), path.c_str()) != 0) {
     status = errno == EEXIST ? absl::AlreadyExistsError(key) : Failed(path);
@@ -101,7 +101,7 @@ absl::Status FileStore::Set(const std::string& key, const std::string& value) {
 }
 
 absl::StatusOr<std::string> FileStore::Get(const std::string& key, absl::Duration timeout) {
-  // The steady clock: a wall clock that is set back must not stretch the wait.
+  // Steady clock: setting the wall clock back must not extend the wait.
   const auto start = std::chrono::steady_clock::now();
   timeout = std::min(timeout, longest_wait_);
   const std::string path = FileOf(key);

@@ -1,12 +1,12 @@
-// The rendezvous through a directory that all ranks see: for ranks that somebody else's launcher starts,
-// without the daemon. A key is a file; it is written aside and linked to its name, so a reader sees all of it
-// or nothing, and two writers of one key cannot both succeed. Files stay until the directory's owner removes
-// it.
+// FileStore: rendezvous through a shared directory, for ranks that are started by another launcher, without
+// the daemon. A key is a file, written under a temporary name and hard-linked to its own: so a reader sees a
+// complete value or none, and of two writers of one key only one succeeds. Files stay until the owner of the
+// directory removes them.
 //
-// REQUIRES: a directory of its own for each launch, on a file system with hard links (local disks, NFS,
-// Lustre). Readers poll: a rendezvous is some tens of keys, once.
+// REQUIRES: a separate directory for each launch, on a file system with hard links (local disks, NFS,
+// Lustre). Readers poll, which is fine for the few dozen keys of a rendezvous.
 //
-// Thread-safe. Errors: Store's; UNAVAILABLE names the file and the system's words.
+// Thread-safe. Errors: as in Store; UNAVAILABLE names the file and the system error.
 #pragma once
 
 #include <memory>
@@ -19,8 +19,8 @@ namespace fsdpd {
 
 class FileStore : public Store {
  public:
-  // Makes the directory if it is not there. No Get waits longer than `longest_wait`, whatever its timeout:
-  // who started the ranks may not end those that wait for one that was killed.
+  // Creates the directory if needed. `longest_wait` bounds the timeout of every Get, since the launcher may
+  // not stop ranks that wait for one that was killed.
   static absl::StatusOr<std::unique_ptr<FileStore>> Open(
       const std::string& directory, absl::Duration longest_wait = absl::InfiniteDuration());
 

@@ -1,5 +1,5 @@
-// A collective decision about a property that each rank checks by itself, as whether it has a window: ranks
-// that differ would enter different collectives and wait for each other forever.
+// Collective agreement on a local condition, such as whether a rank has a window: ranks that decide
+// differently would enter different collectives and deadlock.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,8 +9,8 @@
 
 namespace fsdpd {
 
-// Whether `here` is true on every rank. Collective. `token`: one fp32 on the communicator's device, which is
-// overwritten.
+// Returns whether `here` is true on every rank. Collective. `token`: one fp32 element on the communicator's
+// device, overwritten.
 absl::StatusOr<bool> HoldsOnAllRanks(Communicator* communicator, bool here, const at::Tensor& token);
 
 }  // namespace fsdpd

@@ -13,7 +13,7 @@
 namespace fsdpd {
 namespace {
 
-// What a rank brings to an operation.
+// Arguments of one rank's call.
 struct Call {
   const char* operation = "";
   int64_t count = 0;
@@ -22,7 +22,7 @@ struct Call {
   char* buffer = nullptr;
 };
 
-// What must be alike on every rank.
+// Compares what must be equal on all ranks.
 bool Alike(const Call& a, const Call& b) {
   return a.count == b.count && a.dtype == b.dtype && a.root == b.root &&
          std::strcmp(a.operation, b.operation) == 0;
@@ -37,8 +37,8 @@ class LocalGroup {
  public:
   explicit LocalGroup(int size) : calls_(size) {}
 
-  // Publishes `call`, waits until every rank has, and returns all of them. After Abort it fails at once; when
-  // it succeeds it does so on every rank, and then all of them reach Meet().
+  // Publishes `call`, waits until every rank has, and returns all calls. Fails immediately after Abort. If it
+  // succeeds, it does so on every rank, and each then calls Meet().
   absl::StatusOr<std::vector<Call>> Begin(int rank, const Call& call) {
     MutexLock lock(&mutex_);
     calls_[rank] = call;
@@ -51,8 +51,8 @@ class LocalGroup {
     return calls_;
   }
 
-  // Waits for every rank, whatever happens: they only copy memory between Begin and here, and while one does,
-  // the buffers of the others must stay.
+  // Waits for every rank, even after Abort: between Begin and Meet ranks only copy memory, and their buffers
+  // must stay valid meanwhile.
   void Meet() {
     MutexLock lock(&mutex_);
     const int64_t round = round_;
@@ -60,13 +60,13 @@ class LocalGroup {
     while (round == round_) changed_.Wait(&mutex_);
   }
 
-  // Waits until the other rank has taken what is there.
+  // Waits until the receiver has copied the buffer.
   absl::Status Send(int from, int to, const Call& call) {
     MutexLock lock(&mutex_);
     Message& message = messages_[{from, to}];
     message = {Message::State::kOffered, call, {}};
     changed_.SignalAll();
-    // While it is copied it must stay, whatever happens.
+    // A copy in progress must complete, even after Abort.
     while (message.state == Message::State::kCopying ||
            (message.state == Message::State::kOffered && aborted_.ok()))
       changed_.Wait(&mutex_);
@@ -115,18 +115,18 @@ class LocalGroup {
     changed_.SignalAll();
   }
 
-  // What one rank has for another; one at a time.
+  // A message from one rank to another; one at a time.
   struct Message {
     enum class State { kNone, kOffered, kCopying, kTaken };
     State state = State::kNone;
     Call call;
-    absl::Status status;  // Once it is taken.
+    absl::Status status;  // Set by the receiver.
   };
 
   Mutex mutex_;
   CondVar changed_;
   std::map<std::pair<int, int>, Message> messages_ ABSL_GUARDED_BY(mutex_);  // By sender and receiver.
-  std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);                          // By rank.
+  std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);  // By rank.
   int arrived_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t round_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status aborted_ ABSL_GUARDED_BY(mutex_);
@@ -149,7 +149,7 @@ class LocalCommunicator : public Communicator {
     return absl::OkStatus();
   }
 
-  // Each rank reads its part where the others have it: nothing is moved, so there is no use for scratch.
+  // Each rank reads the others' memory directly, so scratch is not needed.
   absl::Status ReduceScatter(void* in, void* /*scratch*/, float* out, int64_t count, DType wire) override {
     FSDPD_ASSIGN_OR_RETURN(const auto calls, Begin("reduce_scatter", count, wire, in));
     SumInOrder(PartsAt(calls, rank_ * count * BytesOf(wire)), wire, count, out);
@@ -227,7 +227,7 @@ class LocalCommunicator : public Communicator {
     return calls;
   }
 
-  // `bytes_of(r)`: which bytes of a buffer rank r has the result of.
+  // `bytes_of(r)`: the range of a buffer that rank r has computed.
   template <typename BytesOfRank>
   void CopyOthersParts(const std::vector<Call>& calls, BytesOfRank bytes_of) {
     for (int r = 0; r < size_; ++r) {

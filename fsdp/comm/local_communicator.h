@@ -1,8 +1,9 @@
-// Ranks as threads of one process: a rank publishes its buffers, all meet, and each reads what it needs from
-// the others' memory. The whole engine runs on it in tests; sums are in rank order (ordered_sum.h).
+// LocalCommunicator: ranks as threads of one process. Each rank publishes its buffers, all synchronize, and
+// each reads from the others' memory. Tests run the whole engine on it; sums are in rank order
+// (ordered_sum.h).
 //
-// A rank whose communicator is destroyed has left: operations that need it fail from then on. Ranks that call
-// different operations, or different counts, all get FAILED_PRECONDITION that names both.
+// Destroying a communicator makes operations that need its rank fail. If ranks call different operations, or
+// with different counts, all get FAILED_PRECONDITION that names both.
 #pragma once
 
 #include <memory>
@@ -12,7 +13,7 @@
 
 namespace fsdpd {
 
-// One communicator per rank, to be used by one thread each. They may be destroyed in any order.
+// One communicator per rank, each used by one thread. May be destroyed in any order.
 std::vector<std::unique_ptr<Communicator>> MakeLocalGroup(int size);
 
 }  // namespace fsdpd

@@ -18,15 +18,15 @@ struct Link {
   Role role;
 };
 
-// What a rank connects, in one order on all ranks: one that waits for its peers in one group would otherwise
-// keep those of another.
+// The communicators of a rank, in the same order on all ranks: otherwise ranks could wait for each other in
+// different groups.
 std::vector<Link> LinksOf(const Mesh& mesh, const std::vector<Group>& exchanged) {
   std::vector<Link> links = {{Group::kShard, Role::kGather}, {Group::kShard, Role::kReduce}};
-  if (mesh.SizeOf(Group::kTensor) > 1) {  // Of what all slices have whole.
+  if (mesh.SizeOf(Group::kTensor) > 1) {  // For parameters that tensor parallelism replicates.
     links.push_back({Group::kReplica, Role::kGather});
     links.push_back({Group::kReplica, Role::kReduce});
   }
-  if (mesh.SizeOf(Group::kExpert) > 1) {  // Of experts.
+  if (mesh.SizeOf(Group::kExpert) > 1) {  // For experts.
     links.push_back({Group::kExpertShard, Role::kGather});
     links.push_back({Group::kExpertShard, Role::kReduce});
   }
@@ -47,7 +47,7 @@ absl::Status ConnectLinks(const CommunicatorOptions& world, const std::vector<Gr
   const MeshPosition& at = mesh->position();
   for (const Link& link : LinksOf(at.mesh, exchanged)) {
     CommunicatorOptions options = world;
-    // Alike for the group's members and for nobody else.
+    // The same for all members of the group, and for no other rank.
     options.name = absl::StrFormat("%s/%s/%d", NameOf(link.group), NameOf(link.role),
                                    at.mesh.NumberOf(link.group, at.rank));
     options.rank = static_cast<int>(at.IndexIn(link.group));
@@ -97,7 +97,7 @@ absl::Status ConnectedMesh::Health() const {
   return status;
 }
 
-// Not one of the groups that are destroyed with the mesh may wait for ranks that did not come to the next.
+// On failure, aborts: destroying a connected group must not wait for ranks that failed to join the next one.
 absl::StatusOr<ConnectedMesh> ConnectMesh(const CommunicatorOptions& options, const Mesh& mesh,
                                           const std::vector<Group>& exchanged, Store* store) {
   FSDPD_CHECK(options.size == mesh.world());

@@ -27,7 +27,7 @@
 namespace fsdpd {
 namespace {
 
-// Between two looks of Barrier() at the stream: shorter than an all-reduce over a network takes.
+// Polling interval of the stream in Await(): shorter than an all-reduce over a network.
 constexpr std::chrono::microseconds kPoll(20);
 constexpr const char* kWindowSwitches[] = {"NCCL_WIN_ENABLE", "NCCL_CUMEM_ENABLE"};
 
@@ -53,7 +53,7 @@ ncclDataType_t TypeOf(DType dtype) {
   FSDPD_CHECK(false);
 }
 
-// NCCL itself reads these on each rank, and does not compare them.
+// NCCL reads these on each rank and does not compare them between ranks.
 bool EnvAllowsWindows() {
   return std::all_of(std::begin(kWindowSwitches), std::end(kWindowSwitches), [](const char* name) {
     const char* const value = std::getenv(name);
@@ -63,12 +63,12 @@ bool EnvAllowsWindows() {
 
 class NcclCommunicator : public Communicator {
  public:
-  // Takes over `communicator`. `token`: one float on the device, for Barrier.
+  // Takes ownership of `communicator`. `token`: one float on the device, for Barrier.
   NcclCommunicator(ncclComm_t communicator, const CommunicatorOptions& options, at::Tensor token)
       : communicator_(communicator), options_(options), token_(std::move(token)) {}
 
   ~NcclCommunicator() override {
-    // Both may only fail by what the aborted operations said already.
+    // Errors were already returned by the failed operations.
     if (aborted_) {
       ncclCommAbort(communicator_);
     } else {
@@ -86,7 +86,8 @@ class NcclCommunicator : public Communicator {
     return Enqueued("all_gather", ncclAllGather(own, buffer, count, TypeOf(dtype), communicator_, Stream()));
   }
 
-  // NCCL would add bf16 in bf16, once per hop: so a narrow wire carries the parts and they are summed here.
+  // NCCL would add bf16 in bf16, once per hop. So a narrow wire type only carries the parts, and they are
+  // summed here in fp32.
   absl::Status ReduceScatter(void* in, void* scratch, float* out, int64_t count, DType wire) override {
     constexpr const char* kOperation = "reduce_scatter";
     FSDPD_RETURN_IF_ERROR(CheckUsable(kOperation));
@@ -134,7 +135,8 @@ class NcclCommunicator : public Communicator {
     return Await();
   }
 
-  // Not cudaStreamSynchronize: a kernel that waits for a lost peer ends only when somebody sees the error.
+  // Polls instead of cudaStreamSynchronize: a kernel that waits for a lost peer ends only after the error was
+  // seen and the communicator aborted.
   absl::Status Await() override {
     while (true) {
       const cudaError_t state = cudaStreamQuery(Stream());
@@ -152,10 +154,10 @@ class NcclCommunicator : public Communicator {
     }
   }
 
-  // Both ends of a copy must be in a window. A null handle means that this group has none (its ranks are on
-  // several hosts, or their GPUs do not reach each other), and kernels do the work. The ranks agree twice: a
-  // rank that does not ask for a window would leave the others blocked in the registration, and one that did
-  // not get one would leave them blocked in the first collective.
+  // Both ends of a copy must be in a window. A null handle means that this group cannot have one (its ranks
+  // are on several hosts, or their GPUs lack peer access), and kernels move the data. The ranks agree twice:
+  // a rank that does not want a window would leave the others blocked in the registration, and one whose
+  // registration failed would leave them blocked in the first collective.
   absl::Status Register(std::shared_ptr<void> memory, int64_t bytes) override {
     FSDPD_RETURN_IF_ERROR(CheckUsable("register"));
     const bool wanted = options_.windows && EnvAllowsWindows();
@@ -190,7 +192,8 @@ class NcclCommunicator : public Communicator {
 
   void Abort() override {
     if (aborted_.exchange(true)) return;
-    // Revoke, not abort: it stops the kernels but leaves the communicator to a thread that is in a call now.
+    // Revoke instead of abort: it stops the kernels but keeps the communicator valid for a thread that is in
+    // a call.
     ncclCommRevoke(communicator_, NCCL_REVOKE_DEFAULT);
   }
 
@@ -204,7 +207,7 @@ class NcclCommunicator : public Communicator {
     return c10::cuda::getCurrentCUDAStream(static_cast<c10::DeviceIndex>(options_.device_index)).stream();
   }
 
-  // Null where the group cannot have a window.
+  // Null if the group cannot have a window.
   absl::StatusOr<ncclWindow_t> MakeWindowHandle(void* memory, int64_t bytes) {
     ncclWindow_t handle = nullptr;
     const ncclResult_t result =
@@ -223,16 +226,16 @@ class NcclCommunicator : public Communicator {
     return absl::UnavailableError(Where(operation) + ": the group was aborted");
   }
 
-  // What was aborted fails as aborted, whatever NCCL calls it.
+  // After Abort, returns an abort error instead of NCCL's.
   absl::Status Enqueued(const char* operation, ncclResult_t result) {
     FSDPD_RETURN_IF_ERROR(CheckUsable(operation));
     return StatusOfNccl(result, communicator_, Where(operation));
   }
 
-  // Part r of `in` goes to rank r, part r of `out` comes from it. Copy engines are for NCCL's all-to-all
-  // alone, which copies the own part too.
+  // Sends part r of `in` to rank r and receives part r of `out` from it. Copy engines only work with NCCL's
+  // all-to-all, which also copies the rank's own part.
   absl::Status ExchangeParts(const char* operation, const void* in, void* out, int64_t count, DType dtype) {
-    if (size() == 1) return absl::OkStatus();  // The own part is read where it is.
+    if (size() == 1) return absl::OkStatus();  // The caller reads its own part in place.
     if (!windows_.empty()) {
       return Enqueued(operation, ncclAlltoAll(in, out, count, TypeOf(dtype), communicator_, Stream()));
     }
@@ -249,7 +252,7 @@ class NcclCommunicator : public Communicator {
     return Enqueued(operation, result == ncclSuccess ? ended : result);
   }
 
-  // One kernel: reads each part once, the own one from `in`, adds in fp32, writes fp32.
+  // One kernel: reads each part once (the own part from `in`), adds in fp32, writes fp32.
   absl::Status SumParts(const void* in, const void* parts, float* out, int64_t count, DType type) const {
     return CatchTorch([&] {
       kernels::SumPartsArgs args = {};
@@ -273,7 +276,7 @@ class NcclCommunicator : public Communicator {
   std::atomic<bool> aborted_{false};
 };
 
-// Rank 0 makes the id that the others join by.
+// Rank 0 creates the id with which the others join.
 absl::StatusOr<ncclUniqueId> ShareId(const CommunicatorOptions& options, Store* store) {
   const std::string key = options.name + "/nccl_id";
   ncclUniqueId id;
@@ -300,7 +303,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> MakeNcclCommunicator(const Communi
   FSDPD_ASSIGN_OR_RETURN(const ncclUniqueId id, ShareId(options, store));
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 1;
-  // Copy engines rather than multiprocessors wherever both ends are registered; NCCL's own choice elsewhere.
+  // Prefer copy engines over multiprocessors if both ends are registered; NCCL decides otherwise.
   config.CTAPolicy = NCCL_CTA_POLICY_ZERO;
   ncclComm_t communicator = nullptr;
   FSDPD_RETURN_IF_ERROR(StatusOfNccl(

@@ -1,18 +1,17 @@
-// GPU ranks: NCCL by its own API. Each instance has a communicator of its own, so that gathers and reductions
-// do not wait for each other. Operations are enqueued on the calling thread's current stream and return; only
-// Barrier() waits for the device, and asks NCCL for errors that came up behind an operation that had
-// returned.
+// NcclCommunicator: GPU ranks, with NCCL's API. Each instance has its own NCCL communicator, so gathers and
+// reductions do not serialize. Operations are enqueued on the calling thread's current stream; only Barrier()
+// and Await() wait for the device, and poll NCCL for asynchronous errors.
 //
-// Sums are in fp32. Their order is NCCL's (a fp32 wire, all-reduce), the same on every run, or that of ranks
-// (a narrower wire).
+// Sums are in fp32, in an order that NCCL chooses and repeats in every run (fp32 wire, all-reduce), or in
+// rank order (narrower wire).
 //
-// Abort() ends the kernels of this rank that wait for a peer, so their stream drains; what they were to write
-// is undefined. Copy engines that wait for one it does not end (window.h). It does not reach the peers: NCCL
-// has no message for it, and within a node no connection that would break. Each rank of an attempt is ended
-// by its own agent, which calls Abort there.
+// Abort() stops this rank's kernels that wait for a peer, so its stream drains; their output is undefined. It
+// does not stop copy engines that wait for a peer (window.h), and does not reach peers: NCCL has no message
+// for it, and within a node there is no connection that would break. The agent of each rank of the attempt
+// stops it, which calls Abort there.
 //
-// Destruction is collective within a node unless the communicator was aborted: NCCL's ranks write into each
-// other's memory until all of them are done.
+// Destruction is collective within a node unless the communicator was aborted: NCCL ranks write into each
+// other's memory until all are done.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// MakeNcclCommunicator in a binary built without --config=cuda.
+// MakeNcclCommunicator for binaries built without --config=cuda.
 #include "fsdp/comm/nccl_communicator.h"
 
 namespace fsdpd {

@@ -17,11 +17,11 @@ absl::StatusOr<std::unique_ptr<Communicator>> Neighbours::Make(const Communicato
   std::unique_ptr<Neighbours> ring(new Neighbours(options.rank, options.size));
   const absl::Status status = ring->Connect(options, make);
   if (status.ok()) return ring;
-  ring->Abort();  // None that is destroyed waits for ranks that did not come to the next.
+  ring->Abort();  // So that destruction does not wait for ranks that failed to join.
   return status;
 }
 
-// In the order in which they were made: NCCL's end when both sides have come to it.
+// Destroys pairs in the order of creation: destruction is collective in NCCL.
 Neighbours::~Neighbours() {
   for (const auto& [from, to] : Ways()) {
     if (rank_ == from) sends_.erase(to);
@@ -29,7 +29,7 @@ Neighbours::~Neighbours() {
   }
 }
 
-// Pair by pair in one order on all ranks, so that of those that wait for each other the first always goes on.
+// Pairs in the same order on all ranks, so that the first pair that waits can always proceed.
 std::vector<std::pair<int, int>> Neighbours::Ways() const {
   std::vector<std::pair<int, int>> ways;
   const int edges = size_ == 2 ? 1 : size_;

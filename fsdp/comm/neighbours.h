@@ -1,10 +1,10 @@
-// A ring of ranks each of which sends to the two beside it and receives from them, over communicators of two
-// ranks, one for each direction: NCCL does what one communicator is given in the order in which it was
-// given, whatever streams it came on, so what is sent would wait for what is to come, and both ends for each
-// other. It has no collectives.
+// Neighbours: ring in which each rank sends to and receives from the two adjacent ranks, over communicators
+// of two ranks, one per direction. A single NCCL communicator executes its operations in the order of the
+// calls, whatever their streams: a send would wait for a pending receive, and both ends for each other. It
+// has no collectives.
 //
-// All pairs are made, and have moved something both ways, before Make returns: NCCL connects two ranks when
-// they first send, and the host waits for that.
+// Make connects all pairs and exchanges a message in each before it returns, because NCCL connects two ranks
+// at their first send, while the host waits.
 #pragma once
 
 #include <functional>
@@ -21,7 +21,7 @@ class Neighbours : public Communicator {
  public:
   using MakePair = std::function<absl::StatusOr<std::unique_ptr<Communicator>>(const CommunicatorOptions&)>;
 
-  // Blocks until all ranks have called it. `make`: one of the two ranks of a pair, as MakeCommunicator().
+  // Blocks until all ranks have called it. `make`: creates one end of a pair, like MakeCommunicator().
   static absl::StatusOr<std::unique_ptr<Communicator>> Make(const CommunicatorOptions& options,
                                                             const MakePair& make);
 
@@ -30,7 +30,7 @@ class Neighbours : public Communicator {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
 
-  // REQUIRES: the other rank is a neighbour.
+  // REQUIRES: the other rank is adjacent.
   absl::Status Send(const void* buffer, int64_t count, DType dtype, int to) override;
   absl::Status Receive(void* buffer, int64_t count, DType dtype, int from) override;
 
@@ -46,10 +46,10 @@ class Neighbours : public Communicator {
   void Abort() override;
 
  private:
-  using Pairs = std::map<int, std::unique_ptr<Communicator>>;  // By the other rank; who sends has rank 0.
+  using Pairs = std::map<int, std::unique_ptr<Communicator>>;  // By the other rank; the sender has rank 0.
 
   Neighbours(int rank, int size) : rank_(rank), size_(size) {}
-  std::vector<std::pair<int, int>> Ways() const;  // From a rank to another.
+  std::vector<std::pair<int, int>> Ways() const;  // Directed edges: sender, receiver.
   absl::Status Connect(const CommunicatorOptions& options, const MakePair& make);
   absl::Status ConnectPair(int from, int to, const CommunicatorOptions& options, const MakePair& make);
   static absl::Status None() { return absl::UnimplementedError("neighbours have no collectives"); }

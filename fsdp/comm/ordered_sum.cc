@@ -11,7 +11,7 @@
 namespace fsdpd {
 namespace {
 
-constexpr int64_t kBlock = 1024;  // 4 KiB: stays in the first-level cache while all parts are added to it.
+constexpr int64_t kBlock = 1024;  // 4 KiB: stays in the L1 cache while all parts are added.
 
 template <typename Element>
 void Sum(const std::vector<const void*>& parts, int64_t count, float* out) {

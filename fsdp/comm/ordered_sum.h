@@ -1,6 +1,5 @@
-// Sums in rank order, in fp32: part 0 + part 1 + ... The local and the TCP communicator both reduce by it,
-// so a sum has the same bits whichever of them made it, on every rank, and as reduce-scatter or as
-// all-reduce.
+// Sums in rank order, in fp32: part 0 + part 1 + ... Used by the local and the TCP communicator, so a sum has
+// the same bits for both, on every rank, and in reduce-scatter and all-reduce.
 #pragma once
 
 #include <cstdint>
@@ -10,15 +9,15 @@
 
 namespace fsdpd {
 
-// Parts are of `type`. Of fp32 parts, `out` may be one; otherwise nothing overlaps.
-// REQUIRES: at least one part; each, and `out`, of `count` elements.
+// Parts are of `type`. If it is fp32, `out` may be one of them; otherwise nothing overlaps. REQUIRES: at
+// least one part; each part and `out` have `count` elements.
 void SumInOrder(const std::vector<const void*>& parts, DType type, int64_t count, float* out);
 
-// Adds `sums` to `to`, elements of `type`, each rounded once. LibTorch makes fp32 copies for that.
+// Adds `sums` to `to`, elements of `type`, rounding each once. LibTorch would allocate fp32 copies.
 void AddSums(const float* sums, int64_t count, DType type, void* to);
 
-// The piece of `count` elements that `rank` of `size` sums in an all-reduce: all of equal size but the last
-// ones.
+// The piece of `count` elements that `rank` of `size` sums in an all-reduce. All pieces have equal size
+// except the last ones.
 struct Piece {
   int64_t begin = 0;
   int64_t count = 0;

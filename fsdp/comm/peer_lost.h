@@ -1,5 +1,5 @@
-// Errors that another rank caused: its connection broke, or it met the error and this rank reports it again.
-// The cause to report is the other rank's own exit.
+// Marks errors that another rank caused: its connection broke, or this rank repeats an error that a peer
+// detected. The root cause is the other rank's exit.
 #pragma once
 
 #include <absl/status/status.h>
@@ -10,18 +10,18 @@ namespace fsdpd {
 
 inline constexpr char kPeerLostPayload[] = "fsdpd.PeerLost";
 
-// The same error, marked as another rank's.
+// Marks an error as a peer's.
 inline absl::Status OfPeer(absl::Status status) {
   status.SetPayload(kPeerLostPayload, absl::Cord());
   return status;
 }
 
-// UNAVAILABLE, marked.
+// UNAVAILABLE, marked as a peer's.
 inline absl::Status PeerLostError(absl::string_view message) {
   return OfPeer(absl::UnavailableError(message));
 }
 
-// Whether it is marked, though it went through Annotated() (fsdp/engine/bad_step.h).
+// Whether the error is marked, even if it was Annotated() (fsdp/engine/bad_step.h).
 inline bool IsPeerLost(const absl::Status& status) { return status.GetPayload(kPeerLostPayload).has_value(); }
 
 }  // namespace fsdpd

@@ -25,7 +25,7 @@ absl::Status LocalStore::Set(const std::string& key, const std::string& value) {
 }
 
 absl::StatusOr<std::string> LocalStore::Get(const std::string& key, absl::Duration timeout) {
-  // The steady clock: a wall clock that is set back must not stretch the wait.
+  // Steady clock: setting the wall clock back must not extend the wait.
   const auto start = std::chrono::steady_clock::now();
   MutexLock lock(&mutex_);
   while (true) {

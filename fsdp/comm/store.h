@@ -1,8 +1,8 @@
-// The rendezvous: a small map of keys to bytes that the ranks of one attempt share to find each other. Values
-// are written once; a reader waits until its key is there. Keys of different attempts never meet.
+// Store: rendezvous of the ranks of one attempt, a small map from keys to bytes. Values are written once; a
+// reader blocks until its key exists. Attempts do not share keys.
 //
-// Thread-safe. Errors: DEADLINE_EXCEEDED when the key did not come in time, UNAVAILABLE when the store is
-// gone, ALREADY_EXISTS for a key set twice with different values.
+// Thread-safe. Errors: DEADLINE_EXCEEDED if the key was not set in time, UNAVAILABLE if the store is gone,
+// ALREADY_EXISTS for a key that was set to a different value.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -23,7 +23,7 @@ class Store {
   virtual absl::StatusOr<std::string> Get(const std::string& key, absl::Duration timeout) = 0;
 };
 
-// A value that `rank` sets; when it does not come in time, the error names that rank.
+// Gets a value that `rank` sets; on timeout, the error names that rank.
 absl::StatusOr<std::string> GetFrom(Store* store, int64_t rank, const std::string& key,
                                     absl::Duration timeout);
 

@@ -18,7 +18,7 @@
 namespace fsdpd {
 namespace {
 
-// An all-reduce of at most so many elements gathers all of them on every rank: one operation instead of two.
+// An all-reduce of at most this many elements sends them all to every rank: one exchange instead of two.
 constexpr int64_t kSmallAllReduce = 4096;
 
 constexpr int64_t kFloatBytes = sizeof(float);
@@ -69,7 +69,7 @@ class TcpCommunicator : public Communicator {
     FSDPD_CHECK(to >= 0 && to < size() && to != rank());
     return Run("send", [&] {
       if (count == 0) return absl::OkStatus();
-      // What is sent is only read.
+      // The buffer is only read.
       return group_->SendTo(to, {static_cast<char*>(const_cast<void*>(buffer)), count * BytesOf(dtype)});
     });
   }
@@ -116,7 +116,7 @@ class TcpCommunicator : public Communicator {
     if (broken_) return Lost(operation, "the group is broken by an earlier error or by Abort");
     const absl::Status status = CatchTorch(body);
     if (status.ok()) return status;
-    // Not enough memory, say: the peers wait for this rank all the same.
+    // Break the group even if the error is local, such as out of memory: the peers wait for this rank.
     broken_ = true;
     group_->Break(absl::StrFormat("rank %d failed in %s", rank(), operation));
     if (status.code() == absl::StatusCode::kResourceExhausted) return status;
@@ -128,7 +128,7 @@ class TcpCommunicator : public Communicator {
         absl::StrFormat("%s of group '%s' on rank %d of %d: %s", operation, name_, rank(), size(), words));
   }
 
-  // The same memory at every call: a step's peak must not depend on what another lane holds just then.
+  // Reuses one buffer: a step's peak memory must not depend on what other lanes hold at the moment.
   float* Received(int64_t count) {
     if (received_.numel() < count) {
       received_ = at::Tensor();
@@ -137,7 +137,7 @@ class TcpCommunicator : public Communicator {
     return received_.mutable_data_ptr<float>();
   }
 
-  // `piece_of(r)`: the bytes of `buffer` that rank r has and the others want.
+  // `piece_of(r)`: the bytes of `buffer` that rank r provides.
   template <typename PieceOfRank>
   absl::Status Gather(char* buffer, PieceOfRank piece_of) {
     const auto slice_of = [&](int r) {
@@ -147,9 +147,9 @@ class TcpCommunicator : public Communicator {
     return group_->Exchange([&](int) { return slice_of(rank()); }, slice_of);
   }
 
-  // Part r of `in` goes to rank r, part r of `out` comes from it; the own part stays where it is.
+  // Sends part r of `in` to rank r and receives part r of `out` from it; the rank's own part is not copied.
   absl::Status ExchangeParts(const void* in, void* out, int64_t bytes) {
-    char* from = static_cast<char*>(const_cast<void*>(in));  // What is sent is only read.
+    char* from = static_cast<char*>(const_cast<void*>(in));  // Only read.
     char* to = static_cast<char*>(out);
     return group_->Exchange(
         [&](int r) {
@@ -160,7 +160,7 @@ class TcpCommunicator : public Communicator {
         });
   }
 
-  // The own part and what ExchangeParts received, in rank order.
+  // Sums the rank's own part and the parts that ExchangeParts received, in rank order.
   void Sum(const void* own, const void* received, DType type, int64_t count, float* out) const {
     std::vector<const void*> parts;
     for (int r = 0; r < size(); ++r) {
@@ -169,8 +169,8 @@ class TcpCommunicator : public Communicator {
     SumInOrder(parts, type, count, out);
   }
 
-  // `piece_of(r)`: the floats of `in` whose sum rank r wants; piece 0 is the longest. The own sum goes to
-  // `out`, which may be the own piece.
+  // `piece_of(r)`: the floats of `in` whose sum rank r needs; piece 0 is the longest. The rank's own sum goes
+  // to `out`, which may be its own piece.
   template <typename PieceOfRank>
   absl::Status SumPieces(float* in, PieceOfRank piece_of, float* out) {
     const int64_t longest = piece_of(0).count;
@@ -198,7 +198,7 @@ class TcpCommunicator : public Communicator {
     return absl::OkStatus();
   }
 
-  // Every rank sums one piece where it lies; then they gather the pieces.
+  // Every rank sums one piece in place; then all gather the pieces.
   absl::Status AllReduceLarge(float* buffer, int64_t count) {
     const auto piece_of = [&](int r) { return PieceOf(r, size(), count); };
     FSDPD_RETURN_IF_ERROR(SumPieces(buffer, piece_of, buffer + piece_of(rank()).begin));

@@ -1,12 +1,12 @@
-// CPU ranks in processes, over TCP (tcp_group.h). Gathers and reductions are direct exchanges between each
-// two ranks, from and into the caller's memory. What is reduced is summed on the receiver in rank order
-// (ordered_sum.h), so a sum has the same bits on any number of runs, as all-reduce or as reduce-scatter, and
-// as the local communicator's. fp32 is received kMaxTcpReceivedBytes at a time, into memory that the
-// communicator keeps. Connections per rank grow with the group: meant for tens of ranks, not thousands.
+// TcpCommunicator: CPU ranks in processes, over TCP (tcp_group.h). Gathers and reductions are direct
+// exchanges between each two ranks, from and into the caller's memory. The receiver sums in rank order
+// (ordered_sum.h), so sums are bit-identical between runs, between all-reduce and reduce-scatter, and to the
+// local communicator. fp32 is received in parts of kMaxTcpReceivedBytes, into a buffer that the communicator
+// keeps. The number of connections per rank grows with the group: meant for tens of ranks, not thousands.
 //
-// A peer whose process ends closes its connections; the operation that waits for it fails then, and this rank
-// closes its own connections in turn, so that the whole group learns of it without a timeout. End a group
-// with Barrier(): a rank that leaves may otherwise take the last bytes it sent with it.
+// When a peer exits, its connections close and the operation that waits for it fails. This rank then closes
+// its own connections, so the whole group fails without a timeout. End a group with Barrier(): otherwise a
+// rank that exits may discard the last bytes it sent.
 #pragma once
 
 #include <memory>

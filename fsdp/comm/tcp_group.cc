@@ -32,16 +32,17 @@ constexpr size_t kTokenBytes = 32;
 
 // The first bytes of a connection.
 struct Hello {
-  char token[kTokenBytes];  // Of the rank that listens.
-  uint32_t rank;            // That connects.
+  char token[kTokenBytes];  // Of the listening rank.
+  uint32_t rank;  // Of the connecting rank.
   uint32_t channel;
 };
 
-// Limit of connections without a hello. Ranks send it immediately, so the oldest one is not a rank.
+// Maximum number of connections without a hello. Ranks send it immediately, so the oldest one is not a
+// rank's.
 constexpr size_t kMaxUnknown = 64;
-// Between two tries to connect over a network that is down.
+// Retry interval while the network is down.
 constexpr absl::Duration kConnectPause = absl::Milliseconds(200);
-// A host that vanishes sends nothing: probes end its connections within a minute.
+// A host that vanishes sends nothing: keep-alive probes close its connections within a minute.
 constexpr int kIdleSeconds = 30, kProbeSeconds = 10, kProbes = 3;
 
 absl::Time Now() { return Clock::Real()->Now(); }
@@ -75,7 +76,7 @@ void SetOptions(int fd) {
   set(IPPROTO_TCP, TCP_KEEPCNT, kProbes);
 }
 
-// The address that a listener is bound to, in numbers: peers may not know this host's names.
+// The numeric address of a listener: peers may not resolve this host's name.
 absl::StatusOr<std::string> NumericHost(int fd) {
   sockaddr_storage address = {};
   socklen_t size = sizeof address;
@@ -87,7 +88,7 @@ absl::StatusOr<std::string> NumericHost(int fd) {
   return std::string(host);
 }
 
-// REQUIRES: nothing was sent on the socket, so its buffer holds it.
+// REQUIRES: nothing was sent yet, so the socket buffer has space for it.
 absl::Status SendHello(int fd, const Hello& hello) {
   const ssize_t sent = send(fd, &hello, sizeof hello, MSG_NOSIGNAL);
   if (sent < 0) return ErrnoStatus("send");
@@ -132,10 +133,10 @@ absl::StatusOr<UniqueFd> ConnectTo(const HostPort& address, absl::Time deadline)
   }
 }
 
-// The key of a rank's "HOST:PORT TOKEN".
+// Key of the value "HOST:PORT TOKEN" of a rank.
 std::string AddressKey(const std::string& group, int rank) { return absl::StrCat(group, "/address/", rank); }
 
-// Makes the connections of one rank: it connects to the lower ranks, and the higher ones to it.
+// Connects one rank: it connects to lower ranks, and higher ranks connect to it.
 class Meeting {
  public:
   Meeting(const CommunicatorOptions& options, Store* store)
@@ -152,8 +153,8 @@ class Meeting {
     FSDPD_RETURN_IF_ERROR(store_->Set(AddressKey(options_.name, options_.rank), own));
     for (int peer = 0; peer < options_.size; ++peer) {
       if (peer == options_.rank) continue;
-      // Waits for the addresses of all ranks, although higher ranks connect to this one: an error names the
-      // rank that is missing.
+      // Waits for the addresses of all ranks, although higher ranks connect to this one, so that an error
+      // names the missing rank.
       FSDPD_ASSIGN_OR_RETURN(const std::string address,
                              GetFrom(store_, peer, AddressKey(options_.name, peer),
                                      std::max(deadline_ - Now(), absl::ZeroDuration())));
@@ -168,7 +169,7 @@ class Meeting {
   struct Connections {
     UniqueFd by_channel[kChannels];
   };
-  // Accepted, and has not sent its hello.
+  // Accepted, without a hello yet.
   struct Unknown {
     UniqueFd fd;
     Hello hello;
@@ -223,7 +224,7 @@ class Meeting {
       const bool full = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
       if (full && unknown_.empty()) return ErrnoStatus("accept");
       if (full) unknown_.erase(unknown_.begin());
-      return absl::OkStatus();  // The next turn accepts it; other errors concern one client.
+      return absl::OkStatus();  // Accept again in the next turn; other errors concern one client.
     }
     SetOptions(fd.get());
     if (unknown_.size() == kMaxUnknown) unknown_.erase(unknown_.begin());
@@ -231,7 +232,7 @@ class Meeting {
     return absl::OkStatus();
   }
 
-  // Returns the number of connections that are complete by it: 1 or 0.
+  // Returns the number of connections that it completed: 1 or 0.
   size_t ReadHello(size_t index) {
     Unknown& from = unknown_[index];
     const ssize_t bytes =
@@ -245,7 +246,7 @@ class Meeting {
     const uint32_t channel = ntohl(done.hello.channel);
     const bool known = bytes > 0 && std::memcmp(done.hello.token, token_.data(), kTokenBytes) == 0 &&
                        rank > options_.rank && rank < options_.size && channel < kChannels;
-    if (!known || connections_[rank].by_channel[channel].valid()) return 0;  // Closes it.
+    if (!known || connections_[rank].by_channel[channel].valid()) return 0;  // Closes the connection.
     connections_[rank].by_channel[channel] = std::move(done.fd);
     return 1;
   }
@@ -270,7 +271,7 @@ class Meeting {
 
 }  // namespace
 
-// One message on its way to a peer or from it.
+// One message to or from a peer.
 class TcpGroup::Transfer {
  public:
   Transfer(int peer, int fd, bool out, uint64_t number, Slice slice)
@@ -285,11 +286,11 @@ class TcpGroup::Transfer {
   int peer() const { return peer_; }
   bool done() const { return moved_ == kHeader + slice_.bytes; }
   int64_t moved() const { return moved_; }
-  // A peer that closed its connection does not make a full socket writable.
+  // Also wakes up when the peer has closed: that does not make a full socket writable.
   pollfd Wanted() const { return {fd_, static_cast<short>(out_ ? POLLOUT | POLLRDHUP : POLLIN), 0}; }
   bool Closed(const pollfd& ready) const { return out_ && (ready.revents & POLLRDHUP) != 0; }
 
-  // Moves what can be moved without waiting. Errors name the peer.
+  // Moves as much as possible without blocking. Errors name the peer.
   absl::Status Move() {
     while (!done()) {
       iovec parts[2];
@@ -331,7 +332,7 @@ class TcpGroup::Transfer {
   Header expected_;
   Header header_ = {};
   Slice slice_;
-  int64_t moved_ = 0;  // Header and slice.
+  int64_t moved_ = 0;  // Bytes of header and slice.
 };
 
 absl::StatusOr<std::unique_ptr<TcpGroup>> TcpGroup::Connect(const CommunicatorOptions& options,
@@ -355,7 +356,7 @@ absl::Status TcpGroup::Exchange(const SliceOf& outgoing, const SliceOf& incoming
   std::vector<Transfer> transfers;
   transfers.reserve(2 * peers_.size());
   for (int step = 1; step < size(); ++step) {
-    const int peer = (rank_ + step) % size();  // Not all to rank 0 first.
+    const int peer = (rank_ + step) % size();  // Avoids that all send to rank 0 first.
     const int fd = peers_[peer].exchanges.get();
     if (const Slice out = outgoing(peer); out.bytes > 0) transfers.emplace_back(peer, fd, true, number, out);
   }
@@ -383,7 +384,7 @@ absl::Status TcpGroup::Run(std::vector<Transfer>* transfers) {
   absl::Time deadline = Now() + timeout_;
   int64_t moved = 0;
   std::vector<pollfd> fds;
-  std::vector<const Transfer*> unfinished;  // As fds.
+  std::vector<const Transfer*> unfinished;  // Parallel to fds.
   for (;;) {
     fds.clear();
     unfinished.clear();
@@ -418,7 +419,7 @@ void TcpGroup::Break(const std::string& reason) {
     if (!broken_.empty()) return;
     broken_ = reason;
   }
-  // Not closed: another thread may be in an operation.
+  // Shut down, not closed: another thread may be in an operation.
   for (const Peer& peer : peers_) {
     for (const UniqueFd* fd : {&peer.exchanges, &peer.messages}) {
       if (fd->valid()) shutdown(fd->get(), SHUT_RDWR);

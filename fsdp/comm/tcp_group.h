@@ -1,14 +1,13 @@
-// One group of CPU ranks, connected by TCP: two connections between each two ranks, one for exchanges and one
-// for messages. No threads of its own: an operation moves its bytes on the calling thread and sleeps in
-// poll(). (LibTorch's Gloo has a thread per group that spins while a rank's thread holds a connection: with
-// more ranks than cores a step took five times as long: docs/bench/2026-11-28-cpu-transport.md.)
+// TcpGroup: one group of CPU ranks with two TCP connections between each two ranks, one for exchanges and one
+// for messages. It has no threads: an operation moves its bytes on the calling thread and sleeps in poll().
+// (LibTorch's Gloo has a thread per group that spins while a rank's thread holds a connection: with more
+// ranks than cores, steps took five times as long: docs/bench/2026-11-28-cpu-transport.md.)
 //
 // Every message starts with a header (number and length), so ranks that disagree get an error, not wrong
-// numbers. A connection starts with a token from the rendezvous store: other clients are turned away.
+// data. A connection starts with a token from the rendezvous store; connections of other clients are closed.
 //
-// Thread safety: one thread calls Exchange, one SendTo and one ReceiveFrom; Break may be called from any.
-// Errors: UNAVAILABLE if a peer closed its connection, no data moved within the timeout, or Break was
-// called.
+// Thread safety: one thread calls Exchange, one SendTo and one ReceiveFrom; Break from any thread. Errors:
+// UNAVAILABLE if a peer closed its connection, no data moved within the timeout, or Break was called.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -26,7 +25,7 @@
 
 namespace fsdpd {
 
-// Bytes that cross the wire, or where they go.
+// Bytes to send, or space for bytes to receive.
 struct Slice {
   char* data = nullptr;
   int64_t bytes = 0;
@@ -36,17 +35,17 @@ class TcpGroup {
  public:
   using SliceOf = std::function<Slice(int peer)>;
 
-  // Blocks until all ranks have called it; errors are MakeCommunicator's.
+  // Blocks until all ranks have called it; errors are those of MakeCommunicator.
   static absl::StatusOr<std::unique_ptr<TcpGroup>> Connect(const CommunicatorOptions& options, Store* store);
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(peers_.size()); }
 
-  // Sends `outgoing(p)` to every other rank p and receives `incoming(p)` from it. An incoming slice is as
-  // long as the one that the peer sends to this rank; empty ones are not sent.
+  // Sends `outgoing(p)` to every other rank p and receives `incoming(p)` from it. An incoming slice must have
+  // the size that the peer sends; empty slices are skipped.
   absl::Status Exchange(const SliceOf& outgoing, const SliceOf& incoming);
 
-  // Messages between each two ranks arrive in order, independently of exchanges.
+  // Messages between two ranks arrive in order, independently of exchanges.
   absl::Status SendTo(int peer, Slice slice);
   absl::Status ReceiveFrom(int peer, Slice slice);
 
@@ -56,7 +55,7 @@ class TcpGroup {
  private:
   struct Peer {
     UniqueFd exchanges, messages;
-    uint64_t sent = 0;  // Messages.
+    uint64_t sent = 0;  // Number of messages.
     uint64_t received = 0;
   };
   class Transfer;
@@ -64,17 +63,17 @@ class TcpGroup {
   TcpGroup(int rank, std::vector<Peer> peers, absl::Duration timeout)
       : rank_(rank), timeout_(timeout), peers_(std::move(peers)) {}
 
-  // Completes all of them, or returns the first error.
+  // Completes all transfers, or returns the first error.
   absl::Status Run(std::vector<Transfer>* transfers);
   absl::Status Error(const absl::Status& status) const;
 
   const int rank_;
   const absl::Duration timeout_;
-  std::vector<Peer> peers_;  // By rank; without connections to itself.
+  std::vector<Peer> peers_;  // By rank; no connections to itself.
   uint64_t exchanges_ = 0;
 
   mutable Mutex mutex_;
-  std::string broken_ ABSL_GUARDED_BY(mutex_);  // Why; empty until Break().
+  std::string broken_ ABSL_GUARDED_BY(mutex_);  // The reason; empty until Break().
 };
 
 }  // namespace fsdpd

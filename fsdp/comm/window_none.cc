@@ -1,4 +1,4 @@
-// MakeWindow in a binary built without --config=cuda.
+// MakeWindow for binaries built without --config=cuda.
 #include "fsdp/comm/window.h"
 
 namespace fsdpd {

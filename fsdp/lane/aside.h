@@ -1,10 +1,10 @@
-// Work beside the lane that runs now, for as long as that lane computes something else: a stream that leaves
-// it and comes back. On the CPU, where a collective blocks, it is put off until it is awaited; so what would
-// be wrong beside a stream (reading a result early, writing to what is being sent) is wrong there too.
+// Aside: runs work concurrently with later work of the current lane and joins it again, like a forked CUDA
+// stream. On CPU, where a collective blocks, the work is deferred to Await; so errors that overlap would
+// cause (reading a result early, writing to a buffer that is being sent) show on CPU too.
 //
-// Call order: Start as often as wanted, then Await; both while work of one lane runs. What is started runs in
-// order. Tensors are made before Start and stay until Await: LibTorch's allocator knows nothing of the second
-// stream. Thread safety: none.
+// Call order: Start any number of times, then Await; both inside work of one lane. Started work runs in
+// order. Tensors must be allocated before Start and live until Await, since LibTorch's allocator does not
+// know of the second stream. Thread safety: none.
 #pragma once
 
 #include <absl/status/status.h>
@@ -19,17 +19,17 @@ class Aside {
  public:
   virtual ~Aside() = default;
 
-  // After all that the lane has been given, beside what it is given from now on.
+  // Runs `work` after all work submitted to the lane so far, concurrently with later work.
   virtual absl::Status Start(std::function<absl::Status()> work) = 0;
 
-  // What the lane is given from now on comes after all that was started.
+  // Makes later work of the lane wait for everything that was started.
   virtual absl::Status Await() = 0;
 };
 
-// On the CUDA device with this index, or the CPU.
+// On the CUDA device with this index; nullopt: on the CPU.
 std::unique_ptr<Aside> MakeAside(std::optional<int> device_index);
 
-// UNIMPLEMENTED builds without CUDA abort here; callers ask CudaAvailable() of cuda_device.h first.
+// Aborts in builds without CUDA; check CudaAvailable() (cuda_device.h) first.
 std::unique_ptr<Aside> MakeStreamAside(int device_index);
 
 }  // namespace fsdpd

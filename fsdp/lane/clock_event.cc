@@ -21,7 +21,7 @@ absl::Status ClockEvent::Await(const Interrupt& /*interrupted*/) {
 
 double ClockEvent::SecondsSince(const LaneEvent& earlier) const {
   const auto* other = dynamic_cast<const ClockEvent*>(&earlier);
-  FSDPD_CHECK(other != nullptr);  // A mark of another device.
+  FSDPD_CHECK(other != nullptr);  // An event of another device.
   return std::chrono::duration<double>(time() - other->time()).count();
 }
 

@@ -1,5 +1,5 @@
-// The mark of CPU lanes: reached when the lane's thread comes to it, with the steady clock's time at that
-// moment. Thread-safe.
+// Event of CPU lanes: reached when the lane's thread gets to it, timestamped by the steady clock.
+// Thread-safe.
 #pragma once
 
 #include <absl/status/status.h>

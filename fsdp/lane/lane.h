@@ -1,17 +1,17 @@
-// A lane runs work in the order it was submitted, beside the other lanes: a CUDA stream, a worker thread, or
-// the calling thread itself. Marks have three faces: Wait is order, SecondsSince is timing, and Progress says
-// to others, in another process too, how far the lane has come, also when this process is stopped or dead.
+// Lane: runs work in submission order, concurrently with other lanes. A lane is a CUDA stream, a worker
+// thread, or the calling thread. Events order lanes (Wait) and measure time (SecondsSince); Progress
+// publishes how far the lane has come to other processes, readable even when this process is stopped or dead.
 //
 //   compute   CPU: the trainer's own thread.   CUDA: a stream.
-//   gather    CPU: a worker thread.            CUDA: a stream of high priority.
-//   reduce    CPU: a worker thread.            CUDA: a stream of high priority.
-//   outer     CPU: a worker thread.            CUDA: a stream of high priority.
-//   copy      CPU: a worker thread.            CUDA: a stream of high priority.
+//   gather    CPU: a worker thread.            CUDA: a high-priority stream.
+//   reduce    CPU: a worker thread.            CUDA: a high-priority stream.
+//   outer     CPU: a worker thread.            CUDA: a high-priority stream.
+//   copy      CPU: a worker thread.            CUDA: a high-priority stream.
 //
-// Thread safety: one thread submits to, marks and waits on a lane. Errors: the first error of a lane's work
-// stays with the lane; later work of that lane is skipped, and everything that waits for one of its later
-// marks gets that error. Work that throws counts as work that failed (fsdp/torch/torch_status.h). A
-// destroyed lane has finished what was submitted to it; its marks stay good.
+// Thread safety: one thread submits to, records on and waits on a lane. Errors: the first error of a lane is
+// sticky. Later work of the lane is skipped, and everything that waits for a later event of it gets that
+// error. Exceptions count as errors (fsdp/torch/torch_status.h). Destroying a lane waits for submitted work;
+// its events remain valid.
 #pragma once
 
 #include <absl/status/status.h>
@@ -30,13 +30,12 @@ using Interrupt = std::function<absl::Status()>;
 class LaneEvent {
  public:
   virtual ~LaneEvent() = default;
-  // Host waits until the point is reached, and gets the lane's error so far. While a device works,
-  // `interrupted` (may be empty) is asked again and again, and an error from it ends the wait: a peer that is
-  // gone ends neither a kernel nor an event. CPU lanes do not ask, since their collectives fail with an
-  // abort.
+  // Blocks the host until the point is reached; returns the lane's error so far. While a device works,
+  // `interrupted` (may be empty) is polled and its error ends the wait, because a lost peer ends neither a
+  // kernel nor a CUDA event. CPU lanes do not poll: an abort makes their collectives fail.
   virtual absl::Status Await(const Interrupt& interrupted) = 0;
   absl::Status Await() { return Await(nullptr); }
-  // REQUIRES: both reached, both of the same device.
+  // REQUIRES: both events were reached and belong to the same device.
   virtual double SecondsSince(const LaneEvent& earlier) const = 0;
 };
 using LaneEventPtr = std::shared_ptr<LaneEvent>;
@@ -46,34 +45,33 @@ class Lane {
   virtual ~Lane() = default;
   virtual void Submit(std::function<absl::Status()> work) = 0;
   virtual LaneEventPtr Record() = 0;
-  virtual void Wait(const LaneEventPtr& mark) = 0;  // Later work of this lane starts after the mark.
+  virtual void Wait(const LaneEventPtr& mark) = 0;  // Later work of this lane starts after the event.
 
-  // From now on Progress stores to `word` (null: nowhere), which outlives the lane and lies at the head of
-  // kProgressBytes that nothing else shares, aligned to as many: a stream makes them known to its device. An
-  // error: the device's streams cannot store to it; the lane works without, and Progress does nothing.
+  // Makes Progress store to `word` (null: nowhere). The word outlives the lane and starts a block of
+  // kProgressBytes, aligned to that size and otherwise unused, which a stream registers with its device. On
+  // error the device cannot store to it: the lane still works, and Progress does nothing.
   static constexpr int64_t kProgressBytes = 4096;
   virtual absl::Status ShowProgress(std::atomic<uint64_t>* word) = 0;
-  // Stored in the lane's order, after the work before and before the work after; not once the lane has an
-  // error, so that the word stays where the lane failed. On a stream the device stores, and no host takes
-  // part.
+  // Stores `value` in lane order: after earlier work and before later work. Not stored after the lane has
+  // failed, so the word shows where. On a stream the device stores it, without the host.
   virtual void Progress(uint64_t value) = 0;
 
-  // Likewise, for the labels of graphs that are launched here (lane_graph.h).
+  // As ShowProgress, for the labels of graphs launched on this lane (lane_graph.h).
   virtual absl::Status ShowLaunches(std::atomic<uint64_t>* /*word*/) { return absl::OkStatus(); }
 
-  virtual absl::Status Synchronize() = 0;  // Host waits for all work so far.
-  // After an abort, in place of Synchronize: what a stream still waits for at the deadline, and then this is
-  // false, it waits for until the process leaves. Its destruction waits for nothing either.
+  virtual absl::Status Synchronize() = 0;  // Blocks the host until all work so far is done.
+  // Replaces Synchronize after an abort. Returns false if a stream still waits for something at the deadline;
+  // it then waits until the process exits, and destroying the lane does not block.
   virtual bool Drain(absl::Time /*deadline*/) {
     Synchronize().IgnoreError();
     return true;
   }
 };
 
-std::unique_ptr<Lane> MakeInlineLane();  // Runs on the calling thread; Wait blocks it.
+std::unique_ptr<Lane> MakeInlineLane();  // Runs work on the calling thread; Wait blocks.
 std::unique_ptr<Lane> MakeThreadLane();
-// The stream is current on the calling thread while work runs. UNIMPLEMENTED builds without CUDA abort here;
-// callers ask CudaAvailable() of cuda_device.h first.
+// The stream is current on the calling thread while work runs. Aborts in builds without CUDA; check
+// CudaAvailable() (cuda_device.h) first.
 std::unique_ptr<Lane> MakeStreamLane(int device_index, bool high_priority);
 
 }  // namespace fsdpd

@@ -1,17 +1,18 @@
-// What was submitted to lanes once, as one thing that the device does again by itself: a CUDA graph over
-// their streams. The host's part in it is one call, however much work it is.
+// LaneGraph: work of several lanes, recorded once and replayed by the device as a CUDA graph. The host makes
+// one call per launch, however much work it is.
 //
-//   RecordGraph -> Launch, as often as wanted
+//   RecordGraph -> Launch, any number of times
 //
-// It does the same to the same addresses each time: what changes from launch to launch has a fixed place on
-// the device, and tensors that come and go while it is recorded come from memory that nobody else is given
+// A launch does the same to the same addresses each time. So inputs that change per launch need fixed
+// addresses on the device, and temporary tensors must be allocated from a private pool while recording
 // (fsdp/memory/step_pool.h).
 //
-// Marks of lanes that were recorded order the work in the graph, and SecondsSince among them measures the
-// launch that ended last; nobody awaits them, and work outside does not wait for them, but for a mark of the
-// first lane after the launch.
+// Events of recorded lanes order the work inside the graph, and SecondsSince between them measures the launch
+// that ended last. They cannot be awaited, and work outside the graph cannot wait for them; record an event
+// on the first lane after the launch instead.
 //
-// Thread safety: that of its lanes, which outlive it. Destroyed when no launch is under way, or abandoned.
+// Thread safety: as its lanes, which must outlive it. Destroy it only when no launch is running, or after
+// Abandon.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -29,19 +30,19 @@ class LaneGraph {
  public:
   virtual ~LaneGraph() = default;
 
-  // As work of the first lane, whose later work comes after it. What the others had submitted before, and
-  // what they do after it, is ordered by marks, as everything is. `label` goes to the word of
-  // Lane::ShowLaunches as it begins.
+  // Runs as work of the first lane, before its later work. Order with work on other lanes, before and after,
+  // must be established with events. `label` is stored to the word of Lane::ShowLaunches when the launch
+  // begins.
   virtual void Launch(uint64_t label) = 0;
 
-  // A launch may never end: the graph stays for as long as the process. NCCL's communicators that it uses are
-  // not given back either.
+  // A launch may never end: leaks the graph until the process exits. Communicators of NCCL that it uses are
+  // leaked too.
   virtual void Abandon() = 0;
 };
 
-// Records what `submit` submits to `lanes`; nothing of it runs. When it fails, by `submit` or by what a graph
-// cannot hold, the lanes are as they were. UNIMPLEMENTED for lanes that are no streams. REQUIRES: no lane has
-// an error.
+// Records the work that `submit` submits to `lanes`, without running it. On failure, of `submit` or because
+// something cannot be recorded, the lanes are unchanged. UNIMPLEMENTED unless all lanes are streams.
+// REQUIRES: no lane has an error.
 absl::StatusOr<std::unique_ptr<LaneGraph>> RecordGraph(const std::vector<Lane*>& lanes,
                                                        const std::function<absl::Status()>& submit);
 

@@ -10,8 +10,8 @@
 namespace fsdpd {
 namespace {
 
-// Two events are enough: each is waited for before it is recorded again. Where the lane is being recorded
-// into a graph, so is what runs beside it.
+// Two events suffice: each is waited for before it is recorded again. If the lane is being captured into a
+// graph, so is this stream.
 class StreamAside : public Aside {
  public:
   explicit StreamAside(int device_index)

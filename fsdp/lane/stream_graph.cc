@@ -32,7 +32,7 @@ void Join(const std::vector<StreamLane*>& waiting, const std::vector<StreamLane*
   }
 }
 
-// What the first lane's stream records is all that comes between, on the streams that wait for a mark of it.
+// Captures what is submitted on streams that wait for an event of the first lane's stream.
 absl::Status Record(const std::vector<StreamLane*>& lanes, const std::function<absl::Status()>& submit) {
   Join(lanes, {lanes.front()});
   for (StreamLane* lane : lanes) lane->SetRecording(true);
@@ -45,7 +45,7 @@ absl::Status Record(const std::vector<StreamLane*>& lanes, const std::function<a
 
 absl::StatusOr<cudaGraphExec_t> Instantiated(cudaGraph_t recorded) {
   cudaGraphExec_t graph = nullptr;
-  // Or all of it would have the priority of the stream that launches.
+  // Without this flag all nodes would run at the priority of the launching stream.
   const cudaError_t error = cudaGraphInstantiate(&graph, recorded, cudaGraphInstantiateFlagUseNodePriority);
   cudaGraphDestroy(recorded);
   FSDPD_RETURN_IF_ERROR(StatusOfCuda(error, "cudaGraphInstantiate"));
@@ -62,7 +62,7 @@ absl::StatusOr<std::unique_ptr<LaneGraph>> RecordGraph(const std::vector<Lane*>&
     if (streams.back() == nullptr) return absl::UnimplementedError("only streams are recorded");
   }
   StreamLane* const first = streams.front();
-  // Calls of other threads, such as an allocation, are none of this graph's.
+  // Thread-local mode: calls of other threads, such as allocations, do not belong to this graph.
   FSDPD_RETURN_IF_ERROR(StatusOfCuda(
       cudaStreamBeginCapture(first->stream(), cudaStreamCaptureModeThreadLocal), "cudaStreamBeginCapture"));
   absl::Status status = Record(streams, submit);
@@ -70,7 +70,7 @@ absl::StatusOr<std::unique_ptr<LaneGraph>> RecordGraph(const std::vector<Lane*>&
   status.Update(StatusOfCuda(cudaStreamEndCapture(first->stream(), &recorded), "cudaStreamEndCapture"));
   if (!status.ok()) {
     if (recorded != nullptr) cudaGraphDestroy(recorded);
-    cudaGetLastError();  // Not for the next who asks.
+    cudaGetLastError();  // Clears the sticky error.
     return status;
   }
   FSDPD_ASSIGN_OR_RETURN(const cudaGraphExec_t graph, Instantiated(recorded));

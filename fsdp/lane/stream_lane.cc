@@ -15,7 +15,7 @@
 namespace fsdpd {
 namespace {
 
-// Between two looks at an event: shorter than the smallest step by far.
+// Polling interval for events: much shorter than the shortest step.
 constexpr std::chrono::microseconds kPoll(20);
 
 }  // namespace
@@ -54,10 +54,10 @@ CudaEvent::~CudaEvent() {
   if (time_ != nullptr && time_ != order_) pool_->GiveBack(time_);
 }
 
-// Polled rather than cudaEventSynchronize, which nothing ends.
+// Polls instead of calling cudaEventSynchronize, which cannot be interrupted.
 absl::Status CudaEvent::Await(const Interrupt& interrupted) {
   if (!status_.ok()) return status_;
-  FSDPD_CHECK(time_ == order_);  // Of a graph's, which launch would be meant?
+  FSDPD_CHECK(time_ == order_);  // Ambiguous for an event in a graph.
   while (true) {
     const cudaError_t state = cudaEventQuery(order_);
     if (state != cudaErrorNotReady) return StatusOfCuda(state, "cudaEventQuery");
@@ -68,8 +68,8 @@ absl::Status CudaEvent::Await(const Interrupt& interrupted) {
 
 double CudaEvent::SecondsSince(const LaneEvent& earlier) const {
   const auto* other = dynamic_cast<const CudaEvent*>(&earlier);
-  FSDPD_CHECK(other != nullptr);  // A mark of another device.
-  // A lane that failed recorded no events; its times mean nothing.
+  FSDPD_CHECK(other != nullptr);  // An event of another device.
+  // A failed lane recorded no events: its times are meaningless.
   if (!status_.ok() || !other->status_.ok()) return 0;
   float milliseconds = 0;
   const cudaError_t error = cudaEventElapsedTime(&milliseconds, other->time_, time_);
@@ -91,7 +91,8 @@ void StreamLane::Submit(std::function<absl::Status()> work) {
   error_ = CatchTorch(work);
 }
 
-// While a graph is recorded, an event that orders is not one that is recorded when the graph runs.
+// While a graph is recorded, an event that orders streams is not recorded when the graph runs; timing takes a
+// second, external event.
 LaneEventPtr StreamLane::Record() {
   if (!error_.ok()) return std::make_shared<CudaEvent>(events_, nullptr, nullptr, error_);
   const cudaEvent_t order = events_->Take(), time = recording_ ? events_->Take() : order;
@@ -108,7 +109,7 @@ LaneEventPtr StreamLane::Record() {
 
 void StreamLane::Wait(const LaneEventPtr& mark) {
   const auto* recorded = dynamic_cast<const CudaEvent*>(mark.get());
-  if (recorded == nullptr) return Keep(mark->Await());  // Of a CPU lane: the host waits for the stream.
+  if (recorded == nullptr) return Keep(mark->Await());  // Of a CPU lane: blocks the host.
   if (!recorded->status().ok()) return Keep(recorded->status());
   Keep(StatusOfCuda(cudaStreamWaitEvent(stream(), recorded->event()), "cudaStreamWaitEvent"));
 }
@@ -119,7 +120,7 @@ absl::StatusOr<std::unique_ptr<StreamWord>> StreamLane::WordOf(std::atomic<uint6
   return StreamWord::Make(word, kProgressBytes);
 }
 
-// The word stays what it is until the stream stores to it: it is the device that says how far it has come.
+// The word keeps its value until the stream stores to it, so it always shows the device's progress.
 absl::Status StreamLane::ShowProgress(std::atomic<uint64_t>* word) {
   progress_.reset();
   FSDPD_ASSIGN_OR_RETURN(progress_, WordOf(word));
@@ -138,8 +139,8 @@ void StreamLane::Store(uint64_t value, std::unique_ptr<StreamWord>* to) {
   if (*to == nullptr || !error_.ok()) return;
   const absl::Status stored = (*to)->Store(value, stream());
   if (stored.ok()) return;
-  if (recording_) return Keep(stored);  // What cannot be recorded can be done all the same.
-  // Nothing that a step needs. Where the context itself is broken, the work that follows says so.
+  if (recording_) return Keep(stored);  // The step then runs without a graph.
+  // Not essential for a step. If the CUDA context is broken, the next work reports it.
   LogWarning("how far a stream is will not be shown any more: %s", stored.message());
   (*to)->Abandon();
   to->reset();

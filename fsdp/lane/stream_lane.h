@@ -1,5 +1,4 @@
-// Lanes that are CUDA streams, and the marks of them. Built with --config=cuda alone; others make one by
-// MakeStreamLane of lane.h.
+// CUDA stream lanes and their events. Only built with --config=cuda; use MakeStreamLane of lane.h.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -17,17 +16,17 @@
 
 namespace fsdpd {
 
-// Of an error of CUDA's runtime.
+// Converts an error of the CUDA runtime.
 absl::Status StatusOfCuda(cudaError_t error, const char* call);
 
-// Events of one device, used again after their mark is gone: creating one costs more than recording it. There
-// are as many as marks were alive at once. Thread-safe: a mark may die on any thread.
+// Pool of the CUDA events of one device, since creating one costs more than recording it. Grows to the
+// largest number of events alive at the same time. Thread-safe: an event may be released on any thread.
 class EventPool {
  public:
   explicit EventPool(c10::DeviceIndex device) : device_(device) {}
   ~EventPool();
 
-  cudaEvent_t Take();  // Null when the device has no more.
+  cudaEvent_t Take();  // Null if the device has no more.
   void GiveBack(cudaEvent_t event);
 
  private:
@@ -38,8 +37,8 @@ class EventPool {
 
 class CudaEvent : public LaneEvent {
  public:
-  // `order`: what others wait for. `time`: what measures; the same one, but in a graph, where an event does
-  // either. Recorded already; null only with an error.
+  // `order`: for waiting. `time`: for measuring; the same event, except in a graph, where one event cannot do
+  // both. Both are recorded, and null only with an error.
   CudaEvent(std::shared_ptr<EventPool> pool, cudaEvent_t order, cudaEvent_t time, absl::Status status)
       : pool_(std::move(pool)), order_(order), time_(time), status_(std::move(status)) {}
   ~CudaEvent() override;
@@ -57,7 +56,7 @@ class CudaEvent : public LaneEvent {
   const absl::Status status_;
 };
 
-// The host only enqueues: an error that a kernel makes is found by the Await or Synchronize after it.
+// The host only enqueues; an error of a kernel is returned by the next Await or Synchronize.
 class StreamLane : public Lane {
  public:
   StreamLane(c10::DeviceIndex device, bool high_priority);
@@ -72,9 +71,9 @@ class StreamLane : public Lane {
   absl::Status Synchronize() override;
   bool Drain(absl::Time deadline) override;
 
-  // Of a graph (lane_graph.h). While it records, marks measure each launch.
+  // For lane_graph.h. While recording, events measure each launch.
   void SetRecording(bool recording) { recording_ = recording; }
-  // What failed was the recording, which the lane goes on without.
+  // Returns and clears the error: a failed recording leaves the lane usable.
   absl::Status TakeError() { return std::exchange(error_, absl::OkStatus()); }
   void Launch(cudaGraphExec_t graph, uint64_t label);
 
@@ -90,7 +89,7 @@ class StreamLane : public Lane {
   absl::Status error_;
   bool recording_ = false;
   bool drained_ = false;
-  std::unique_ptr<StreamWord> progress_, launches_;  // Null where nobody looks.
+  std::unique_ptr<StreamWord> progress_, launches_;  // Null if not shown.
 };
 
 }  // namespace fsdpd

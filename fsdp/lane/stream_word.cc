@@ -7,12 +7,12 @@
 namespace fsdpd {
 namespace {
 
-// The versions that brought the functions, by which their types are chosen. The driver's library is not
-// linked: a rank for GPUs starts, and says what is missing, where there is none.
+// The driver versions that introduced the functions, which select their types. The driver library is not
+// linked, so a CUDA build starts on a host without it and can report what is missing.
 constexpr unsigned int kAttributeVersion = 2000;
 constexpr unsigned int kWriteValueVersion = 11070;
 
-// Takes the error back from CUDA, which would give it to whoever asks next: a lane works without a word.
+// Clears CUDA's sticky error, so that the next caller does not get it: a lane works without the word.
 absl::Status StatusOfCuda(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return absl::OkStatus();
   cudaGetLastError();
@@ -26,7 +26,7 @@ absl::Status FindInDriver(const char* name, unsigned int version, Function* func
   const cudaError_t error =
       cudaGetDriverEntryPointByVersion(name, &found, version, cudaEnableDefault, &result);
   if (error != cudaSuccess || result != cudaDriverEntryPointSuccess || found == nullptr) {
-    cudaGetLastError();  // Not for the next who asks.
+    cudaGetLastError();  // Clears the sticky error.
     return absl::UnimplementedError(absl::StrFormat("the CUDA driver has no %s", name));
   }
   *function = reinterpret_cast<Function>(found);
@@ -37,7 +37,7 @@ absl::Status FindInDriver(const char* name, unsigned int version, Function* func
 
 absl::StatusOr<std::unique_ptr<StreamWord>> StreamWord::Make(std::atomic<uint64_t>* word, int64_t bytes) {
   std::unique_ptr<StreamWord> made(new StreamWord(word));
-  made->abandoned_ = true;  // Nothing to give back yet.
+  made->abandoned_ = true;  // Nothing to unregister yet.
   CUresult (*attribute_of)(int*, CUdevice_attribute, CUdevice) = nullptr;
   FSDPD_RETURN_IF_ERROR(FindInDriver("cuDeviceGetAttribute", kAttributeVersion, &attribute_of));
   FSDPD_RETURN_IF_ERROR(FindInDriver("cuStreamWriteValue64", kWriteValueVersion, &made->write_value_));

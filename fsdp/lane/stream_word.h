@@ -1,12 +1,12 @@
-// A word of host memory that streams of a device store to, in their order and without the host: by the
-// driver's write-value, which a stream's front end does by itself, so that no kernel is launched and it works
-// while all multiprocessors are taken. It can be captured into a graph.
+// Word of host memory that CUDA streams store to in stream order, without the host. Uses the driver's
+// write-value operation, which the stream's front end executes: it launches no kernel, works while all
+// multiprocessors are busy, and can be captured into a graph.
 //
-// The store is fenced: what the stream wrote before is visible before it. Nobody needs that here, but the
-// driver has no write-value without it any more (flags of its second version).
+// The store is fenced: earlier writes of the stream are visible before it. This is not needed here, but
+// version 2 of the driver's API has no unfenced variant.
 //
-// The word's memory stays registered with the device while this lives. Built with --config=cuda alone.
-// Thread safety: none. Errors: UNIMPLEMENTED where device or driver cannot, INTERNAL by CUDA's word.
+// The memory stays registered with the device while this object lives. Only built with --config=cuda. Thread
+// safety: none. Errors: UNIMPLEMENTED if the device or driver lacks the operation, INTERNAL for CUDA errors.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -21,8 +21,8 @@ namespace fsdpd {
 
 class StreamWord {
  public:
-  // `word`: at the head of `bytes` of page-aligned memory of its own, which outlives this. Of the current
-  // device.
+  // `word` starts `bytes` of page-aligned memory that nothing else uses and that outlives this object. For
+  // the current device.
   static absl::StatusOr<std::unique_ptr<StreamWord>> Make(std::atomic<uint64_t>* word, int64_t bytes);
   ~StreamWord();
   StreamWord(const StreamWord&) = delete;
@@ -31,7 +31,7 @@ class StreamWord {
   // Enqueues the store.
   absl::Status Store(uint64_t value, cudaStream_t stream);
 
-  // Streams may store to it for as long as the process lives: its memory stays registered.
+  // Leaves the memory registered: streams may store to it until the process exits.
   void Abandon() { abandoned_ = true; }
 
  private:

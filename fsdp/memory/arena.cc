@@ -12,7 +12,7 @@
 namespace fsdpd {
 namespace {
 
-// What the plan aligns offsets to, and cuBLAS and NCCL like best. Allocators promise less on CPU (64).
+// Alignment of offsets in the plan, preferred by cuBLAS and NCCL. CPU allocators only guarantee 64.
 constexpr int64_t kAlignment = 256;
 
 }  // namespace
@@ -52,7 +52,7 @@ at::Tensor Arena::View(const Buffer& buffer, at::ScalarType type) const {
   FSDPD_CHECK(buffer.offset >= 0 && buffer.bytes >= 0 && buffer.offset + buffer.bytes <= bytes_);
   FSDPD_CHECK(buffer.offset % width == 0 && buffer.bytes % width == 0);
   char* begin = static_cast<char*>(storage_.data_ptr()) + buffer.offset;
-  // The device is told, not asked of the driver: that would cost a call per view.
+  // Passes the device explicitly: for_blob would query the driver for each view.
   return at::for_blob(begin, {buffer.bytes / width})
       .options(at::TensorOptions(type).device(storage_.device()))
       .target_device(storage_.device())

@@ -1,5 +1,5 @@
-// One allocation that holds all buffers of a program at the offsets the plan gave them: fixed addresses for
-// the whole job, and no allocation within a step.
+// Arena: one allocation that holds all buffers of a program, at the offsets of the plan. Addresses are fixed
+// for the whole job, and a step allocates none of these buffers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,15 +14,14 @@ namespace fsdpd {
 
 class Arena {
  public:
-  // RESOURCE_EXHAUSTED with the bytes asked for when the device has not enough.
+  // RESOURCE_EXHAUSTED, with the requested size, if the device has too little memory.
   static absl::StatusOr<Arena> Make(int64_t bytes, at::Device device);
 
-  // In memory from elsewhere, which LibTorch's allocator does not count: outside_bytes(). REQUIRES: aligned
-  // to 256.
+  // Over memory that LibTorch's allocator does not count; outside_bytes() does. REQUIRES: 256-byte alignment.
   static Arena Over(std::shared_ptr<void> memory, int64_t bytes, at::Device device);
 
-  // A flat tensor over the buffer's bytes. It does not own them: the arena must outlive it. Tensors of one
-  // address share no autograd version counter.
+  // A flat tensor over the buffer, not owning: the arena must outlive it. Views of the same address do not
+  // share an autograd version counter.
   at::Tensor View(const Buffer& buffer, at::ScalarType type) const;
 
   int64_t bytes() const { return bytes_; }

@@ -1,7 +1,7 @@
-// What the device's allocator did: live bytes, held bytes, the peak, and how often the device was asked.
-// CUDA: LibTorch's caching allocator, and device_calls.h. CPU: HostCachingAllocator
-// (host_caching_allocator.h), which gives CPU ranks the same meanings; all zero where it was not installed.
-// Bytes are those of the blocks handed out, which both round up. Thread-safe.
+// Memory counters of a device's allocator: allocated and reserved bytes, the peak, and calls to the device.
+// CUDA: LibTorch's caching allocator and device_calls.h. CPU: HostCachingAllocator
+// (host_caching_allocator.h), with the same meaning; all zero unless it is installed. Sizes are those of
+// rounded-up blocks. Thread-safe.
 #pragma once
 
 #include "fsdp/memory/memory_counters.h"

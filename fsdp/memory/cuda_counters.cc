@@ -18,7 +18,7 @@ MemoryCounters ReadCudaMemoryCounters(int device_index) {
   const DeviceCalls calls = ReadDeviceCalls(device_index);
   counters.device_mallocs = calls.mallocs;
   counters.device_frees = calls.frees;
-  // Until the first tensor is on a device there are no statistics, and asking for them throws.
+  // Before the first tensor on a device there are no statistics, and reading them throws.
   if (!c10::cuda::CUDACachingAllocator::get()->initialized()) return counters;
   const auto stats =
       c10::cuda::CUDACachingAllocator::getDeviceStats(static_cast<c10::DeviceIndex>(device_index));

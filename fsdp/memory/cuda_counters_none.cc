@@ -1,4 +1,4 @@
-// cuda_counters.h in a binary built without --config=cuda.
+// cuda_counters.h for binaries built without --config=cuda.
 #include "base/check.h"
 #include "fsdp/memory/cuda_counters.h"
 

@@ -8,7 +8,7 @@ namespace fsdpd {
 absl::Status PinForCuda(void* begin, int64_t bytes) {
   const cudaError_t error = cudaHostRegister(begin, static_cast<size_t>(bytes), cudaHostRegisterPortable);
   if (error == cudaSuccess) return absl::OkStatus();
-  cudaGetLastError();  // Told here; the next kernel must not be blamed for it.
+  cudaGetLastError();  // Clears the sticky error: it is returned here.
   return absl::ResourceExhaustedError(
       absl::StrFormat("pin %d bytes of host memory: %s", bytes, cudaGetErrorString(error)));
 }

@@ -1,5 +1,5 @@
-// The part of host_arena.h that asks CUDA.
-// REQUIRES: a binary built with --config=cuda; any other aborts here.
+// CUDA part of host_arena.h: pins host memory.
+// REQUIRES: a binary built with --config=cuda; any other aborts.
 #pragma once
 
 #include <absl/status/status.h>
@@ -8,8 +8,8 @@
 
 namespace fsdpd {
 
-// Pages that a device of this process may copy to while other work runs. RESOURCE_EXHAUSTED where the system
-// does not let so many be pinned.
+// Pins pages so that devices can copy to and from them asynchronously. RESOURCE_EXHAUSTED if the system
+// refuses to pin so many.
 absl::Status PinForCuda(void* begin, int64_t bytes);
 void UnpinForCuda(void* begin);
 

@@ -1,5 +1,5 @@
-// The part of recorder.h that asks LibTorch's CUDA caching allocator.
-// REQUIRES: a binary built with --config=cuda; any other aborts here.
+// CUDA part of recorder.h, for LibTorch's CUDA caching allocator.
+// REQUIRES: a binary built with --config=cuda; any other aborts.
 #pragma once
 
 #include "fsdp/memory/memory_snapshot.h"

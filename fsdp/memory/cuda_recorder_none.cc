@@ -1,4 +1,4 @@
-// cuda_recorder.h in a binary built without --config=cuda.
+// cuda_recorder.h for binaries built without --config=cuda.
 #include "base/check.h"
 #include "fsdp/memory/cuda_recorder.h"
 

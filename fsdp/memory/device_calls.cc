@@ -10,12 +10,12 @@
 namespace fsdpd {
 namespace {
 
-// cuda_runtime_api.h's and cuda.h's ABI, spelt out: these functions must not be declared as theirs are, and a
-// program without CUDA has them too, where nobody calls them.
+// ABI of cuda_runtime_api.h and cuda.h, written out: these functions must not be declared as in those
+// headers, and programs without CUDA contain them too, uncalled.
 using Error = int;  // 0 is success.
 constexpr Error kNotSupported = 801;
 
-constexpr int kMostDevices = 64;  // Of a host. Further ones share the last place.
+constexpr int kMostDevices = 64;  // Per host. Further devices share the last counters.
 
 struct Counts {
   std::atomic<int64_t> mallocs{0};
@@ -23,13 +23,14 @@ struct Counts {
 };
 
 std::array<Counts, kMostDevices>& AllCounts() {
-  static auto* counts = new std::array<Counts, kMostDevices>();  // Libraries free memory at exit.
+  // Never destroyed: libraries free memory at exit.
+  static auto* counts = new std::array<Counts, kMostDevices>();
   return *counts;
 }
 
 Counts& CountsOf(int device) { return AllCounts()[device < kMostDevices ? device : kMostDevices - 1]; }
 
-// The function of that name that would have been called.
+// The interposed function.
 template <typename Function>
 Function* Real(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
@@ -50,7 +51,7 @@ Error CountedMalloc(Function* real, Arguments... arguments) {
   return error;
 }
 
-// To free null is how a runtime is woken up.
+// Freeing null initializes the runtime and is not counted.
 template <typename Function, typename... Arguments>
 Error CountedFree(Function* real, void* pointer, Arguments... arguments) {
   if (real == nullptr) return kNotSupported;
@@ -59,7 +60,7 @@ Error CountedFree(Function* real, void* pointer, Arguments... arguments) {
   return error;
 }
 
-// The driver's, which LibTorch calls for segments that grow.
+// Driver functions, which LibTorch calls for expandable segments.
 using CreateFn = Error(unsigned long long*, size_t, const void*, unsigned long long);
 using ReleaseFn = Error(unsigned long long);
 std::atomic<CreateFn*> real_create{nullptr};

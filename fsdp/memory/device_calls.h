@@ -1,8 +1,7 @@
-// How often anybody in this process asked a GPU for memory, or gave some back: LibTorch's allocator, a
-// library that it uses, or we. Counted where they call CUDA's runtime, whose functions the program that links
-// this stands in front of, for every shared library of the process; and for cuMemCreate, which is had of the
-// runtime by name, where that name is asked for. A library that has a runtime of its own inside (NCCL's, for
-// one) is not seen: fsdp/comm/window.cc, which has memory of NCCL's, says so itself.
+// Counters of device memory calls in this process: how often LibTorch's allocator, a library or our code
+// allocated or freed GPU memory. Implemented by interposing the CUDA runtime's functions for all shared
+// libraries of the process, and cuMemCreate when it is looked up by name through the runtime. A library with
+// its own copy of the runtime (such as NCCL) is not seen: fsdp/comm/window.cc counts its NCCL memory itself.
 //
 // Thread-safe.
 #pragma once
@@ -12,14 +11,14 @@
 namespace fsdpd {
 
 struct DeviceCalls {
-  int64_t mallocs = 0;  // That succeeded, since the process started.
+  int64_t mallocs = 0;  // Successful, since process start.
   int64_t frees = 0;
 };
 
-// Of what was asked for while this device was current. REQUIRES: 0 <= device_index.
+// Calls made while this device was current. REQUIRES: 0 <= device_index.
 DeviceCalls ReadDeviceCalls(int device_index);
 
-// Of memory that came otherwise, on the current device.
+// Counts memory that was obtained in another way, on the current device.
 void CountDeviceMalloc();
 void CountDeviceFree();
 

@@ -27,15 +27,15 @@
 namespace fsdpd {
 namespace {
 
-// Made real so much at a time, and what is left of the node looked at in between.
+// Pages are populated in chunks of this size; available memory is checked in between.
 constexpr int64_t kStretch = int64_t{1} << 30;
-// Memory that the node has used before is populated at 18 GiB/s by 4 threads, 33 by 8 and 55 by 16
-// (docs/bench/2026-11-29-restart-checksums-and-pages.md).
+// Memory that the node has used before is populated at 18 GiB/s by 4 threads, 33 GiB/s by 8 and 55 GiB/s by
+// 16 (docs/bench/2026-11-29-restart-checksums-and-pages.md).
 constexpr int kThreads = 8;
 constexpr int64_t kPart = kStretch / kThreads;
-constexpr int64_t kPage = 4096;  // The smallest.
+constexpr int64_t kPage = 4096;  // The smallest page size.
 
-// What the kernel would give without swapping; without bound where it does not say.
+// Memory available without swapping (MemAvailable); unlimited if the kernel does not report it.
 int64_t AvailableBytes() {
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);) {
@@ -62,9 +62,9 @@ absl::Status CheckAvailable(const char* what, int64_t bytes, int64_t missing, co
                    ": fewer ranks on a node, no checkpoints, or nothing offloaded take less"));
 }
 
-// Writes to each page instead of calling madvise(MADV_POPULATE_WRITE): that holds the lock of the address
-// space while it populates, and every cudaMalloc of the process waits for the lock. Page faults take the lock
-// of one mapping only, since Linux 6.4.
+// Writes to each page instead of calling madvise(MADV_POPULATE_WRITE), which holds the lock of the address
+// space while it populates and so blocks every cudaMalloc of the process. Since Linux 6.4 page faults only
+// lock one mapping.
 absl::Status MakeReal(const char* what, std::byte* data, int64_t bytes, const std::string& root,
                       const std::atomic<bool>& stopped) {
   for (int64_t done = 0; done < bytes; done += kStretch) {
@@ -108,7 +108,7 @@ absl::StatusOr<std::unique_ptr<HostArena>> HostArena::Populate(int64_t bytes, co
         limits.empty() ? "" : ": ", limits));
   }
   arena->data_ = static_cast<std::byte*>(data);
-  madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // A wish.
+  madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // Best effort.
   FSDPD_RETURN_IF_ERROR(MakeReal(what, arena->data_, bytes, root, stopped));
   return arena;
 }
@@ -136,7 +136,7 @@ HostArenaFuture::HostArenaFuture(int64_t bytes, DeviceKind device, const char* w
   };
   try {
     thread_ = std::thread(populate);
-  } catch (const std::system_error&) {  // A limit of threads.
+  } catch (const std::system_error&) {  // Thread limit.
     populate();
   }
 }

@@ -1,11 +1,10 @@
-// Host memory that is there from the start, for what a rank copies from its device and to it: snapshots of
-// checkpoints, batches, and state that is offloaded. Its pages are real when Make returns, so nothing runs
-// out of memory in the middle of a job, and for CUDA they are pinned, so that copies run beside the device's
-// work.
+// HostArena: preallocated host memory for copies to and from the device: checkpoint snapshots, batches, and
+// offloaded state. All pages are populated when Make returns, so a job does not run out of host memory
+// half-way, and for CUDA they are pinned, so copies overlap with the device's work.
 //
-// Errors: RESOURCE_EXHAUSTED with the bytes asked for and those available, before the memory of a node, or of
-// a control group with a limit (a pod, a service, a Slurm job), is used up. Ranks that start at the same time
-// see what the others have taken so far only.
+// Errors: RESOURCE_EXHAUSTED, with the requested and the available size, before the memory of the node or of
+// a cgroup with a limit (a pod, a service, a Slurm job) is used up. Ranks that start at the same time only
+// see what the others have populated so far.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -23,8 +22,8 @@ namespace fsdpd {
 
 class HostArena {
  public:
-  // `what` it is for, in the plural: the error begins with it. `root` stands before /sys and what is read of
-  // /proc/self, for tests.
+  // `what`: the purpose, in the plural; errors begin with it. `root`: prefix of /sys and /proc/self, for
+  // tests.
   static absl::StatusOr<std::unique_ptr<HostArena>> Make(int64_t bytes, DeviceKind device, const char* what,
                                                          const std::string& root = "");
   ~HostArena();
@@ -50,15 +49,15 @@ class HostArena {
   bool pinned_ = false;
 };
 
-// A host arena that is populated in the background, from construction on: for memory that is needed only
-// after other work, such as reading a checkpoint. Get() pins it, which blocks the CUDA calls of other
+// A host arena that is populated in the background, from construction on, for memory that is needed after
+// other work, such as reading a checkpoint. Get() waits and pins it, which blocks CUDA calls of other
 // threads.
 //
-// Call order: Get() at most once. Without it, the destructor stops populating and waits for that. Thread
-// safety: none. Errors of Get(): HostArena::Make's.
+// Call order: Get() at most once. Without it, the destructor stops populating and waits. Thread safety: none.
+// Errors of Get(): those of HostArena::Make.
 class HostArenaFuture {
  public:
-  HostArenaFuture(int64_t bytes, DeviceKind device, const char* what);  // `what` outlives it.
+  HostArenaFuture(int64_t bytes, DeviceKind device, const char* what);  // `what` must outlive it.
   ~HostArenaFuture();
   HostArenaFuture(const HostArenaFuture&) = delete;
   HostArenaFuture& operator=(const HostArenaFuture&) = delete;

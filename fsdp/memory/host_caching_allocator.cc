@@ -13,14 +13,14 @@
 namespace fsdpd {
 namespace {
 
-constexpr int64_t kAlignment = 64;  // c10::gAlignment: what LibTorch's vectorised kernels assume.
+constexpr int64_t kAlignment = 64;  // c10::gAlignment, assumed by LibTorch's vectorized kernels.
 constexpr int64_t kSmallStep = 512;
 constexpr int64_t kSmallLimit = int64_t{1} << 20;
 constexpr int kSmallLimitLog2 = 20;
 constexpr int kSmallClasses = kSmallLimit / kSmallStep;
 constexpr int64_t kLargest = int64_t{1} << 47;
 
-// Steps of an attempt that fill the cache.
+// The first steps of an attempt fill the cache.
 constexpr int64_t kFillingSteps = 2;
 
 // LibTorch's own allocators are installed with priority 0.
@@ -50,17 +50,17 @@ int64_t SizeClassBytes(int64_t bytes) {
   return ClassOf(bytes).bytes;
 }
 
-// Stands before the bytes it describes and fills one alignment unit, so that what follows is aligned too.
+// Header in front of a block's data. Its size is one alignment unit, so that the data is aligned too.
 struct alignas(kAlignment) HostCachingAllocator::Block {
   HostCachingAllocator* owner;
-  Block* next;  // While it is free.
+  Block* next;  // In the free list.
   int64_t bytes;
   int size_class;
   bool live;
-  Block* newer;  // Of all blocks.
+  Block* newer;  // Links of all blocks.
   Block* older;
   int64_t asked_bytes;
-  MemoryPlace place;  // Where it was given out last; nowhere while nothing is recorded.
+  MemoryPlace place;  // Of the last allocation; nowhere if not recorded.
 
   void* data() { return this + 1; }
   static Block* Of(void* data) { return static_cast<Block*>(data) - 1; }
@@ -106,7 +106,8 @@ void HostCachingAllocator::copy_data(void* dest, const void* src, std::size_t co
   default_copy_data(dest, src, count);
 }
 
-// A larger one has at most twice the bytes: else a small tensor that stays would hold what a large one needs.
+// A larger block has at most twice the size: otherwise a small long-lived tensor could hold what a large one
+// needs.
 HostCachingAllocator::Block* HostCachingAllocator::TakeCached(int size_class, int64_t bytes) {
   MutexLock lock(&mutex_);
   const bool may_take_larger = MayTakeLarger();
@@ -120,7 +121,7 @@ HostCachingAllocator::Block* HostCachingAllocator::TakeCached(int size_class, in
   return block;
 }
 
-// An attempt may begin at any step.
+// An attempt may begin at any step, so steps are counted from the first one seen.
 bool HostCachingAllocator::MayTakeLarger() {
   const int64_t step = CurrentMemoryPlace().step;
   if (step == 0) return false;
@@ -151,7 +152,7 @@ HostCachingAllocator::Block* HostCachingAllocator::AskSystem(int size_class, int
 void HostCachingAllocator::GiveOut(Block* block, int64_t asked_bytes) {
   MutexLock lock(&mutex_);
   ++allocations_;
-  allocated_bytes_ += SizeClassBytes(asked_bytes);  // It may be larger.
+  allocated_bytes_ += SizeClassBytes(asked_bytes);  // The block may be larger.
   if (allocated_bytes_ > peak_bytes_) peak_bytes_ = allocated_bytes_;
   block->live = true;
   block->asked_bytes = asked_bytes;

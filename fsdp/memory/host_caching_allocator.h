@@ -1,21 +1,21 @@
-// The CPU ranks' counterpart of CUDA's caching allocator: tensors' memory comes from free lists and goes back
-// to them, so that "how often was the device asked" means the same on both, and a step in steady state asks
-// never.
+// HostCachingAllocator: caching allocator for CPU tensors, the counterpart of CUDA's caching allocator for
+// CPU ranks. Freed blocks go to free lists, so the number of system allocations has the same meaning on both
+// devices: zero per step in steady state.
 //
 // A request is rounded up to a size class (512-byte steps up to 1 MiB, then eighths of a power of two: at
-// most 12.5% lost) and served by a block of that class. Where tensors have other sizes in each step, as
-// documents give them, there may be none: from an attempt's third step on, an instruction then takes the
-// smallest larger block that is free, of at most twice the bytes, so that small tensors leave large blocks to
-// large ones. What it asks for lives until the step's end at most, and the two steps before have left what a
-// step needs, but where a size is less than half of all that they had. All else, which may stay, gets a block
-// of its own size; and a request counts as its class wherever it lies, so that peaks do not hang on what was
-// free.
+// most 12.5% overhead) and served by a free block of that class. If tensor sizes differ from step to step, as
+// with documents, there may be none. From the third step of an attempt on, a request inside an instruction
+// may therefore take the smallest larger free block, of at most twice the size, which leaves large blocks for
+// large tensors. Such a tensor lives until the end of the step at most, so the blocks of the first two steps
+// suffice unless a size is less than half of all that they used. Any other request gets a block of its own
+// class, since it may be long-lived. A request counts as its own class wherever it is placed, so peaks do not
+// depend on which blocks were free.
 //
-// Blocks return to the system in EmptyCache(), and when the system refuses a request: then the cache is given
-// back and the request tried once more, and only then it throws c10::OutOfMemoryError with the bytes asked
-// for and held.
+// Blocks return to the system in EmptyCache(), and when the system refuses a request: then the cache is
+// emptied and the request retried. If that fails too, c10::OutOfMemoryError reports the requested and the
+// held bytes.
 //
-// Thread-safe. Never destroyed: tensors may outlive main().
+// Thread-safe. The process's instance is never destroyed: tensors may outlive main().
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -32,12 +32,12 @@
 
 namespace fsdpd {
 
-// Bytes that a request of `bytes` takes; 0 when it is larger than any class.
+// Size of the block for a request of `bytes`; 0 if it is larger than any class.
 int64_t SizeClassBytes(int64_t bytes);
 
 class HostCachingAllocator : public c10::Allocator {
  public:
-  // Where memory comes from; tests put a limit on it. `allocate` returns null when it has none.
+  // Source of memory; tests limit it. `allocate` returns null if it has none.
   struct Source {
     void* (*allocate)(size_t alignment, size_t bytes);
     void (*release)(void*);
@@ -46,7 +46,7 @@ class HostCachingAllocator : public c10::Allocator {
   HostCachingAllocator();
   explicit HostCachingAllocator(Source source) : source_(source) {}
 
-  // REQUIRES: every block came back.
+  // REQUIRES: every block was freed.
   ~HostCachingAllocator() override;
 
   // 64-byte aligned. Null for 0 bytes.
@@ -58,13 +58,13 @@ class HostCachingAllocator : public c10::Allocator {
   void ResetPeak();
   void EmptyCache();
 
-  // As recorder.h says. Each block is a segment of its own.
+  // As in recorder.h. Each block is a segment of its own.
   void Record(bool on);
   MemorySnapshot Snapshot() const;
 
  private:
   struct Block;
-  static constexpr int kClasses = 2048 + 27 * 8;  // Up to 128 TiB, what a process can address.
+  static constexpr int kClasses = 2048 + 27 * 8;  // Up to 128 TiB, the address space of a process.
 
   static void Free(void* data);
   Block* TakeCached(int size_class, int64_t bytes);
@@ -77,7 +77,7 @@ class HostCachingAllocator : public c10::Allocator {
   const Source source_;
   mutable Mutex mutex_;
   std::array<Block*, kClasses> free_ ABSL_GUARDED_BY(mutex_) = {};
-  Block* newest_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Of all, free or not.
+  Block* newest_ ABSL_GUARDED_BY(mutex_) = nullptr;  // Of all blocks, free or not.
   int64_t allocated_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t reserved_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t peak_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -91,11 +91,11 @@ class HostCachingAllocator : public c10::Allocator {
   std::deque<MemorySnapshot::Event> events_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Makes LibTorch take all CPU memory from the process's one instance. Call it once, at the start of main and
-// before the first tensor; tensors made earlier go back to where they came from.
+// Makes LibTorch allocate all CPU memory from ProcessHostAllocator(). Call once at the start of main, before
+// the first tensor; tensors made earlier are returned to their own allocator.
 void InstallHostCachingAllocator();
 
-// The process's one instance, installed or not.
+// The process's instance, whether installed or not.
 HostCachingAllocator& ProcessHostAllocator();
 
 }  // namespace fsdpd

@@ -1,18 +1,18 @@
-// Who allocates: the instruction that a thread is in, for those who record allocations. Thread-safe: each
-// thread has its own. Autograd runs a device's backward on a thread that it has for it: such a thread is
-// where the one is that waits for it.
+// Memory place: the step and instruction that a thread is executing, to attribute its allocations.
+// Thread-safe: each thread has its own. Autograd runs a device's backward on a separate thread, which takes
+// the place of the thread that waits for it.
 #pragma once
 
 #include <cstdint>
 
 namespace fsdpd {
 
-struct alignas(8) MemoryPlace {  // As one number, for who reads it at once.
+struct alignas(8) MemoryPlace {  // 8 bytes, so that it can be read atomically.
   static constexpr int32_t kNowhere = -1;
   static constexpr int32_t kEvaluation = -2;
 
-  int32_t step = 0;                // 0: before the first.
-  int32_t instruction = kNowhere;  // Of the training program, or one of the above.
+  int32_t step = 0;  // 0: before the first.
+  int32_t instruction = kNowhere;  // Index in the training program, or one of the above.
 
   friend bool operator<(const MemoryPlace& a, const MemoryPlace& b) {
     return a.step != b.step ? a.step < b.step : a.instruction < b.instruction;
@@ -24,11 +24,11 @@ struct alignas(8) MemoryPlace {  // As one number, for who reads it at once.
 
 MemoryPlace CurrentMemoryPlace();
 
-// The same, of a thread that has none that of the newest scope `with_others`. Where one process is several
-// ranks it may be another one's.
+// The place of this thread or, if it has none, of the newest scope with `with_others`. If ranks are threads
+// of one process, that may be another rank's.
 MemoryPlace MemoryPlaceWithOthers();
 
-// The thread is there while it lives, and `with_others` those without a place.
+// Sets the place of this thread during its lifetime; `with_others`: also of threads without a place.
 class MemoryPlaceScope {
  public:
   explicit MemoryPlaceScope(MemoryPlace place, bool with_others = false);

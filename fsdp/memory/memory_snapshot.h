@@ -1,5 +1,5 @@
-// What an allocator holds at one moment, and what it did before that: plain data, for
-// fsdp/telemetry/memory_file.h to write down. recorder.h takes it.
+// Memory snapshot: state of an allocator and its history of events, as plain data. recorder.h takes it,
+// fsdp/telemetry/memory_file.h formats it.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@
 namespace fsdpd {
 
 struct MemorySnapshot {
-  // The oldest go first beyond so many: some steps of a large model.
+  // The oldest events are dropped beyond this number, which is some steps of a large model.
   static constexpr int64_t kMostEvents = 200'000;
 
   enum class Action {
     kAlloc,
     kFreeRequested,
     kFreeCompleted,
-    kSegmentAlloc,  // Asked of the device.
+    kSegmentAlloc,  // Allocated from the device.
     kSegmentFree,
-    kSegmentMap,  // Of a segment that grows.
+    kSegmentMap,  // An expandable segment grows.
     kSegmentUnmap,
     kSnapshot,
     kOutOfMemory,
@@ -32,13 +32,13 @@ struct MemorySnapshot {
     int64_t unix_micros = 0;
     MemoryPlace place;
   };
-  // Blocks lie one after the other from their segment's address on.
+  // Blocks are consecutive, starting at the address of their segment.
   struct Block {
     int64_t bytes = 0;
-    int64_t asked_bytes = 0;  // Before they were rounded up.
+    int64_t asked_bytes = 0;  // Requested size, before rounding.
     bool allocated = false;
     bool active = false;  // Allocated, or still in use on another stream.
-    MemoryPlace place;    // Where it was allocated; nowhere where that was not recorded.
+    MemoryPlace place;  // Where it was allocated; kNowhere if not recorded.
   };
   struct Segment {
     uint64_t address = 0;

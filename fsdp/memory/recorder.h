@@ -1,7 +1,7 @@
-// Records what the device's allocator does, and takes snapshots of it. Recording costs an allocation about a
-// microsecond, and memory for MemorySnapshot::kMostEvents; without it a snapshot has no events and knows of
-// no block who allocated it. CUDA: LibTorch's caching allocator. CPU: HostCachingAllocator, which must be
-// installed. Of the process's ranks as threads the last word counts. Thread-safe.
+// Recorder of allocator events and snapshots. Recording costs about a microsecond per allocation, and memory
+// for MemorySnapshot::kMostEvents; without it a snapshot has no events, and its blocks no place. CUDA:
+// LibTorch's caching allocator. CPU: HostCachingAllocator, which must be installed. The recording state is
+// shared by all ranks of a process; the last call wins. Thread-safe.
 #pragma once
 
 #include "fsdp/memory/memory_snapshot.h"
@@ -9,7 +9,7 @@
 
 namespace fsdpd {
 
-// To begin anew forgets what was recorded.
+// Starting again discards earlier events.
 void RecordMemory(DeviceKind device, bool on);
 
 MemorySnapshot TakeMemorySnapshot(DeviceKind device, int device_index);

@@ -20,7 +20,7 @@ std::optional<Spike> SpikeDetector::Add(int64_t peak_bytes) {
   return spike;
 }
 
-// Of an even number the upper one.
+// The upper median if the count is even.
 int64_t SpikeDetector::Median() const {
   std::vector<int64_t> peaks(window_.begin(), window_.end());
   const auto middle = peaks.begin() + peaks.size() / 2;

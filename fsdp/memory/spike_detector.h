@@ -1,9 +1,9 @@
-// Tells steps whose memory peak stands out: above 1.1 times the median of the steps before it, or as far
-// above the plan and higher than any step before. A spike is what turns a job that fits into one that runs
-// out of memory on some step, so it is told of while it still fits.
+// Detector of memory spikes: steps whose peak is above 1.1 times the median of earlier steps, or above 1.1
+// times the plan and higher than any earlier step. A spike can turn a job that fits into one that runs out of
+// memory, so it is reported while it still fits.
 //
-// Every step enters the window, spikes too: a level that stays becomes the normal one after half a window.
-// Not thread-safe.
+// Every step enters the window, including spikes: a new level becomes normal after half a window. Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -12,23 +12,22 @@
 
 namespace fsdpd {
 
-// What a step's peak stands out from.
+// The references that a spike exceeded.
 struct Spike {
-  int64_t median_bytes = 0;  // 0: too few steps came before.
-  int64_t plan_bytes = 0;    // 0: there is no plan to compare with.
+  int64_t median_bytes = 0;  // 0: too few earlier steps.
+  int64_t plan_bytes = 0;  // 0: not compared with a plan.
 };
 
 class SpikeDetector {
  public:
   static constexpr double kFactor = 1.1;
-  static constexpr int kWindow = 64;  // Steps the median is over: enough that one odd step moves nothing.
-  static constexpr int kMinHistory =
-      3;  // The first steps allocate what later ones reuse; they are no yardstick.
+  static constexpr int kWindow = 64;  // Steps of the median: enough to ignore single outliers.
+  static constexpr int kMinHistory = 3;  // The first steps allocate memory that later ones reuse.
 
-  // `plan_bytes`: the peak that was planned; 0: none to compare with.
+  // `plan_bytes`: the planned peak; 0: do not compare.
   explicit SpikeDetector(int64_t plan_bytes = 0) : plan_bytes_(plan_bytes) {}
 
-  // Set when this step's peak is a spike.
+  // Returns a value if the peak of this step is a spike.
   std::optional<Spike> Add(int64_t peak_bytes);
 
   int64_t spikes() const { return spikes_; }

@@ -1,9 +1,9 @@
-// In which instruction of a step the device's allocated memory was highest: what a spike is named after. The
-// allocator keeps the height; who asks it after each instruction knows where it came about. Where it begins
-// anew after every one, the height of each is known, too.
+// Peak of a step: the instruction in which allocated memory was highest, used to name a memory spike. The
+// allocator only tracks a peak value; reading it after each instruction shows which one raised it. Resetting
+// it after each instruction also yields the peak of each.
 //
 // Begin -> Ended after each instruction -> instruction, highest_bytes, held. Thread-safe: instructions of
-// some lanes end on threads.
+// some lanes end on other threads.
 #pragma once
 
 #include <cstdint>
@@ -17,31 +17,31 @@
 
 namespace fsdpd {
 
-// What the allocator held in a step.
+// Allocated bytes during a step.
 struct HeldBytes {
   struct Instruction {
-    int64_t highest = 0;  // The most since the one before had ended; 0: it was not asked.
-    int64_t left = 0;     // When it had ended.
+    int64_t highest = 0;  // Peak since the previous instruction ended; 0: not measured.
+    int64_t left = 0;  // When it ended.
   };
   int64_t at_begin = 0;
-  std::vector<Instruction> by_instruction;  // Each as it ended last.
+  std::vector<Instruction> by_instruction;  // The last execution of each.
 };
 
 class StepPeak {
  public:
-  // `begin_anew`: the height that `read` tells is that of now, from then on. `by_instruction`: it does so
-  // after each. Not where others of the process look at that height.
+  // `begin_anew` resets the peak that `read` returns to the current value. `by_instruction`: also reset after
+  // each instruction; only if nothing else in the process reads the peak.
   StepPeak(std::function<MemoryCounters()> read, std::function<void()> begin_anew, bool by_instruction)
       : read_(std::move(read)), begin_anew_(std::move(begin_anew)), by_instruction_(by_instruction) {}
 
   void Begin();
   void Ended(int instruction);
 
-  // Empty: it was never higher than when the step began.
+  // nullopt: memory was never higher than at the start of the step.
   std::optional<int> instruction() const;
-  // Of the step: as the allocator tells it now, or as it did before it began anew.
+  // Peak of the step, from the allocator or from before a reset.
   int64_t highest_bytes() const;
-  // Of instructions nothing unless `by_instruction`.
+  // Without `by_instruction` only at_begin is set.
   HeldBytes held() const;
 
  private:

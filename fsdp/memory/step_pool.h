@@ -1,10 +1,10 @@
-// Where tensors that live within a step come from while steps are recorded into graphs
-// (fsdp/lane/lane_graph.h): a graph keeps the addresses that it was recorded with, so nothing that outlives a
-// step may be given them. Steps that are not recorded take from it too, and evaluations, or a rank would hold
-// the memory of both.
+// StepPool: private memory pool for tensors that live within a step, used while steps are recorded into CUDA
+// graphs (fsdp/lane/lane_graph.h). A graph keeps the addresses of its recording, so no other tensor may get
+// them. Steps that are not recorded and evaluations allocate from it too; otherwise a rank would hold memory
+// for both.
 //
-// Counted by the device's counters like all memory of LibTorch's allocator. Without CUDA a scope does
-// nothing. Thread safety: none; a scope is about allocations of its thread.
+// Counted like all memory of LibTorch's allocator. Without CUDA a scope does nothing. Thread safety: none; a
+// scope affects allocations of its thread.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace fsdpd {
 class StepPool {
  public:
   explicit StepPool(int device_index);
-  // What is free in it goes back to the allocator, for anybody.
+  // Returns free memory of the pool to the allocator.
   ~StepPool();
   StepPool(const StepPool&) = delete;
   StepPool& operator=(const StepPool&) = delete;
@@ -32,11 +32,11 @@ class StepPool {
   };
 
  private:
-  // Unused where there is no CUDA.
+  // Unused without CUDA.
   [[maybe_unused]] const int device_index_;
-  std::pair<uint64_t, uint64_t> id_;         // As LibTorch names it.
-  [[maybe_unused]] int64_t references_ = 0;  // Given back in the end.
-  [[maybe_unused]] int open_ = 0;            // Scopes, one within the other.
+  std::pair<uint64_t, uint64_t> id_;  // LibTorch's id of the pool.
+  [[maybe_unused]] int64_t references_ = 0;  // Released by the destructor.
+  [[maybe_unused]] int open_ = 0;  // Nested scopes.
 };
 
 }  // namespace fsdpd

@@ -1,4 +1,4 @@
-// Of a binary built without --config=cuda.
+// step_pool.h for binaries built without --config=cuda.
 #include "fsdp/memory/step_pool.h"
 
 namespace fsdpd {

@@ -36,7 +36,7 @@ void AdamW::BeginStep(int64_t step) {
   started_ = true;
 }
 
-// Whether the step counts is known to the device alone.
+// Only the device knows whether the step is skipped.
 void AdamW::Count(const StepScalars& scalars) { steps_taken_.add_(1).sub_(scalars.found_nonfinite); }
 
 void AdamW::Update(int bucket, const BucketShard& shard, const StepScalars& scalars) {
@@ -67,9 +67,9 @@ void AdamW::Update(int bucket, const BucketShard& shard, const StepScalars& scal
   StoreMoments({exp_avg, exp_avg_sq}, shard.main, steps_taken, shard.moments);
 }
 
-// One launch a run of our own kernel: LibTorch's reaches 2.5 of 4.3 TB/s on an H200.
+// Uses our own kernel, one launch per run: LibTorch's reaches 2.5 of 4.3 TB/s on an H200.
 void AdamW::UpdateOnCuda(int bucket, const BucketShard& shard, const StepScalars& scalars) const {
-  // Null where there is no such tensor.
+  // Null if the tensor does not exist.
   const auto at = [](const at::Tensor& flat, int64_t element) {
     return flat.defined() ? static_cast<char*>(flat.data_ptr()) + element * flat.element_size() : nullptr;
   };

@@ -1,8 +1,8 @@
-// AdamW: decay decoupled from the gradient, bias-corrected moments, as torch.optim.AdamW has it; by
-// at::_fused_adamw_ on CPU, by our own kernel on CUDA.
+// AdamW optimizer: decoupled weight decay and bias-corrected moments, equal to torch.optim.AdamW. Uses
+// at::_fused_adamw_ on CPU and our own kernel on CUDA.
 //
-// The bias correction counts the steps that were taken, on the device: a skipped step does not advance it. A
-// run that starts at step n without a Restore() counts from n, as if none before had been skipped.
+// Bias correction counts the applied steps, on the device: a skipped step does not advance it. A run that
+// starts at step n without Restore() counts from n, as if no earlier step had been skipped.
 #pragma once
 
 #include <vector>
@@ -28,7 +28,7 @@ class AdamW : public Optimizer {
 
   const OptimizerConfig config_;
   const std::vector<std::vector<UpdateGroup>> groups_;
-  at::Tensor steps_taken_;  // Scalar fp32: exact up to 2^24 steps, and what the kernel reads.
+  at::Tensor steps_taken_;  // fp32 scalar, exact up to 2^24 steps; read by the kernel.
   bool started_ = false;
 };
 

@@ -13,7 +13,7 @@
 namespace fsdpd {
 namespace {
 
-// For a core: many times what handing them over takes.
+// Elements per task: large next to the cost of dispatching it.
 constexpr int64_t kGrain = 1 << 15;
 
 // Writes stored[i] = make(i) for all of them.
@@ -31,7 +31,7 @@ const float* Fp32Of(const at::Tensor& numbers) {
   return numbers.const_data_ptr<float>();
 }
 
-// Without the sign, numbers are ordered as their bits are, and NaN is above infinity.
+// Ignoring the sign, floats are ordered like their bits, and NaN is above infinity.
 template <typename Bits>
 uint32_t LargestBits(const at::Tensor& numbers, Bits magnitude) {
   const auto* const bits = static_cast<const Bits*>(numbers.const_data_ptr());
@@ -50,7 +50,8 @@ std::vector<uint8_t> NearestTable(int moment) {
   return table;
 }
 
-// A rank that owns 8 G parameters reads 16 G moments (docs/bench/2026-11-29-restart-8b-on-one-gpu.md).
+// Table lookup: a rank with 8 G parameters reads 16 G moments
+// (docs/bench/2026-11-29-restart-8b-on-one-gpu.md).
 at::Tensor NearestOfBf16(const at::Tensor& numbers, int moment) {
   static const std::vector<uint8_t> tables[] = {NearestTable(0), NearestTable(1)};
   FSDPD_CHECK(numbers.is_cpu());
@@ -82,7 +83,7 @@ at::Tensor WidenMoments(const at::Tensor& stored, int moment) {
   return numbers;
 }
 
-// bf16 is the upper half of fp32, and has all there are.
+// bf16 is the upper half of fp32, and represents every 8-bit value exactly.
 void WidenMomentsTo(const at::Tensor& stored, int moment, char* to) {
   const uint8_t* const from = StoredBytes(stored);
   const kernels::MomentFormat format = kernels::MomentFormatOf(moment);

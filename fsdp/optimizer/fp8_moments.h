@@ -1,9 +1,9 @@
-// AdamW's moments where they have eight bits (fsdp/kernels/fp8_moments.h): flat tensors of bytes, on the CPU.
+// 8-bit AdamW moments on the CPU (format: fsdp/kernels/fp8_moments.h), stored as flat tensors of bytes.
 //
-// All of them can be told apart in bf16, which is what checkpoints keep: what is stored, written so and read
-// back is the same bytes.
+// Every 8-bit value has its own bf16 value, which is what checkpoints store: writing and reading back yields
+// the same bytes.
 //
-// Thread safety: different ranges may be written at once. LibTorch's exceptions pass through.
+// Thread safety: different ranges may be written concurrently. Exceptions of LibTorch pass through.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,25 +14,26 @@
 
 namespace fsdpd {
 
-// The tensors' type in which moments of `dtype` are stored.
+// The tensor type in which moments of `dtype` are stored.
 at::ScalarType MomentTypeOf(DType dtype);
 
-// `moment`: 0 or 1, the first or the second. In fp32.
+// Converts to fp32. `moment`: 0 for exp_avg, 1 for exp_avg_sq.
 at::Tensor WidenMoments(const at::Tensor& stored, int moment);
 
-// As bf16, whose bits go to `to`, on this thread alone: checkpoints are written beside steps.
+// Writes the bf16 bits to `to`, on the calling thread only, since checkpoints are written while steps run.
 void WidenMomentsTo(const at::Tensor& stored, int moment, char* to);
 
-// Of that moment, the largest number there is.
+// The largest representable value of a moment.
 double LargestMoment(int moment);
 
-// The largest magnitude of numbers in fp32 or bf16; NaN if any is.
+// The largest magnitude of fp32 or bf16 values; NaN if any of them is.
 double LargestMagnitude(const at::Tensor& numbers);
 
-// The nearest: for numbers that are read.
+// Rounds to the nearest representable value, for moments that are read from a checkpoint.
 at::Tensor NearestMoments(const at::Tensor& numbers, int moment);
 
-// What a step made of both moments into `stored`, dithered. `main` and `moments`: fp32, after the step.
+// Rounds both moments of a step into `stored`, with dithering. `main` and `moments`: fp32 values after the
+// step.
 void StoreMoments(const std::vector<at::Tensor>& moments, const at::Tensor& main, int64_t steps_taken,
                   const std::vector<at::Tensor>& stored);
 

@@ -1,12 +1,12 @@
-// The sum of squares of all gradients that a rank holds, in fp32, exact enough for the clipping of two worlds
-// to agree. Gradients are measured here, or where they are summed up, which leaves their squares in parts.
+// Sum of squares of all gradients of a rank, in fp32, precise enough for different world sizes to clip alike.
+// Gradients are measured here, or by the kernel that reduces them, which leaves partial sums of squares.
 //
-// LibTorch's CPU kernel for norms adds a tensor's squares one after the other: of 23 M elements it is 2.0e-4
-// too small, of 150 M 1.3e-3, and so clipping hung on how the model was cut. So CPU gradients go to it in
-// pieces of kPieceElements, whose norms are added pairwise: 1e-7, for 4.3 instead of 3.4 ms at 20 M. CUDA's
-// kernel cuts its tensors itself.
+// LibTorch's CPU norm kernel adds the squares of a tensor sequentially: the result is too small by 2.0e-4 for
+// 23 M elements and 1.3e-3 for 150 M, so clipping would depend on how the model is sharded. Therefore CPU
+// gradients are split into pieces of kPieceElements, whose norms are added pairwise: the error is 1e-7, at
+// 4.3 ms instead of 3.4 ms for 20 M elements. The CUDA kernel splits its tensors itself.
 //
-// Call order: all that is added, then Sum() any number of times. Thread safety: none. LibTorch's exceptions
+// Call order: Add and AddParts, then Sum() any number of times. Thread safety: none. Exceptions of LibTorch
 // pass through.
 #pragma once
 
@@ -19,21 +19,21 @@ namespace fsdpd {
 
 class GradSquares {
  public:
-  // Ranks that hold the same elements, `copies` of them, each give their part of the squares to the sum. All
-  // that is added is on one device.
+  // `copies`: the number of ranks that hold the same elements; each contributes 1/copies of the squares. All
+  // tensors must be on one device.
 
-  // A flat gradient to be measured by Sum().
+  // Adds a flat gradient that Sum() measures.
   void Add(const at::Tensor& grad, int64_t copies);
 
-  // As many fp32 sums of squares, for somebody else to write before Sum().
+  // Adds and returns `parts` fp32 partial sums of squares, which the caller writes before Sum().
   at::Tensor AddParts(int64_t parts, int64_t copies, at::Device device);
 
-  // A scalar fp32; undefined when nothing was added, or only what is empty.
+  // Returns an fp32 scalar; undefined if only empty tensors, or none, were added.
   at::Tensor Sum() const;
 
  private:
   struct Copies {
-    std::vector<at::Tensor> grads;  // In pieces that are exact enough.
+    std::vector<at::Tensor> grads;  // Split into pieces.
     std::vector<at::Tensor> parts;
   };
   std::map<int64_t, Copies> of_copies_;

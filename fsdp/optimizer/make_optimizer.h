@@ -1,4 +1,4 @@
-// Chooses the rule that the spec names.
+// Factory of the optimizer that a spec selects.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace fsdpd {
 
-// The spec's optimizer for the main pieces of the rank at `position`.
+// Creates the optimizer for the main shards of the rank at `position`.
 std::unique_ptr<Optimizer> MakeOptimizer(const Spec& spec, const Layout& layout, MeshPosition position,
                                          at::Device device);
 

@@ -8,7 +8,7 @@
 namespace fsdpd {
 namespace {
 
-// The last step at the peak: the fall is over the steps after it.
+// The last step at the peak rate; decay starts after it.
 int64_t LastPeakStep(const ScheduleConfig& schedule, int64_t steps) {
   if (schedule.shape == ScheduleShape::kConstant) return steps;
   if (schedule.shape != ScheduleShape::kWsd) return schedule.warmup_steps;

@@ -10,7 +10,7 @@ namespace fsdpd {
 Sgd::Sgd(const OptimizerConfig& config, std::vector<std::vector<UpdateGroup>> groups)
     : config_(config), groups_(std::move(groups)) {}
 
-void Sgd::Restore(int64_t) {}  // Its momentum says all.
+void Sgd::Restore(int64_t) {}  // The momentum is its only state.
 
 void Sgd::BeginStep(int64_t step) {}
 
@@ -23,7 +23,7 @@ void Sgd::Update(int bucket, const BucketShard& shard, const StepScalars& scalar
   const at::Tensor momentum = has_momentum ? InFp32(shard.moments[0]) : at::Tensor();
   for (const UpdateGroup& group : groups_[bucket]) {
     const std::vector<at::Tensor> main = RunsOf(group, shard.main);
-    // Without momentum the kernel wants no list at all.
+    // Without momentum the kernel expects an empty list.
     const std::vector<at::Tensor> momenta =
         has_momentum ? RunsOf(group, momentum) : std::vector<at::Tensor>();
     const auto update = [&](const auto& learning_rate) {
@@ -32,7 +32,7 @@ void Sgd::Update(int bucket, const BucketShard& shard, const StepScalars& scalar
                       scalars.grad_divisor, scalars.found_nonfinite);
     };
     const at::Tensor learning_rate = scalars.learning_rate.mul(group.lr_scale);
-    // CUDA's kernel reads it on the device, in fp32.
+    // The CUDA kernel reads the rate on the device, in fp32.
     grad.is_cuda() ? update(learning_rate.to(at::kFloat)) : update(learning_rate.item<double>());
     StoreTails(group, main, shard.main);
     if (has_momentum) StoreTails(group, momenta, momentum);

@@ -1,9 +1,9 @@
-// SGD with momentum or without, plain or Nesterov's, decay added to the gradient: torch.optim.SGD with
-// dampening 0, by at::_fused_sgd_, whose CPU and CUDA kernels both divide by grad_scale and return early on
+// SGD optimizer with optional (Nesterov) momentum and coupled weight decay, equal to torch.optim.SGD with
+// dampening 0. Uses at::_fused_sgd_, whose CPU and CUDA kernels divide by grad_scale and return early on
 // found_inf.
 //
-// The momentum starts at zero, so the first step's is the gradient itself with no case of its own; so it is
-// too after first steps that were skipped.
+// Momentum starts at zero, so the first step's momentum is the gradient without a special case, even if
+// earlier steps were skipped.
 #pragma once
 
 #include <vector>

@@ -20,13 +20,13 @@
 namespace fsdpd {
 namespace {
 
-// Large enough that drawing dwarfs the call, small enough that a few per core never matter beside a unit.
+// Large enough to amortize a call; the buffers of all threads are small next to a unit.
 constexpr int64_t kChunkElements = 1 << 20;
 
 struct Chunk {
   int bucket = 0;
   int param = 0;
-  std::vector<ElementRun> runs;  // Of the whole parameter.
+  std::vector<ElementRun> runs;  // In the whole parameter.
   int64_t main_begin = 0;
 };
 
@@ -34,13 +34,13 @@ int64_t SliceOf(const Bucket& bucket, const MeshPosition& position) {
   return position.IndexIn(bucket.groups.slices);
 }
 
-// All runs of a whole slice have the length of the first.
+// A tensor-parallel shard consists of runs of equal length, so the first one describes all.
 kernels::ParamSlice KernelSlice(const ParamSlot& slot, int64_t slice) {
   const std::vector<ElementRun> runs = WholeRuns(slot.shape, slot.cut, slice, 0, slot.elements);
   return {runs.empty() ? 1 : runs.front().elements, slot.cut.parts, slice};
 }
 
-// Draws the piece where it is kept, and returns false where that takes the CPU.
+// Draws the piece in place with a kernel. Returns false if it must be drawn on the CPU.
 bool DrawOnDevice(const Bucket& bucket, int64_t slice, const BucketPiece& piece,
                   const InitialNumbers& numbers, const BucketShard& shard) {
   const at::Tensor& stored = shard.stored();
@@ -78,7 +78,7 @@ void AddChunks(const Layout& layout, int bucket, int64_t slice, const BucketPiec
 }
 
 void Fill(const Chunk& chunk, int unit, const InitialValues& initial, const BucketShard& shard) {
-  const at::NoGradGuard no_grad;  // Of this thread.
+  const at::NoGradGuard no_grad;  // The mode is thread-local.
   int64_t begin = chunk.main_begin;
   for (const ElementRun& run : chunk.runs) {
     const at::Tensor values = initial(unit, chunk.param, run.begin, run.elements);
@@ -106,7 +106,7 @@ absl::StatusOr<ShardedParams> ShardedParams::Make(const Spec& spec, const Layout
     params.grad_shards_.resize(layout.buckets.size());
     for (size_t b = 0; b < layout.buckets.size(); ++b)
       params.buckets_.push_back(params.MakeShard(spec, static_cast<int>(b), device));
-    std::vector<Chunk> chunks;  // Of what is not drawn on the device.
+    std::vector<Chunk> chunks;  // Those that are not drawn on the device.
     for (size_t b = 0; b < layout.buckets.size(); ++b) {
       const Bucket& bucket = layout.buckets[b];
       const int64_t slice = SliceOf(bucket, position);
@@ -127,7 +127,7 @@ absl::StatusOr<ShardedParams> ShardedParams::Make(const Spec& spec, const Layout
                            at::zeros({layout.buckets[b].shard_elements},
                                      options.dtype(ScalarTypeOf(layout.buckets[b].types.gradient))));
     }
-    if (device.is_cuda()) {  // All of this went to the default stream, which orders itself with no lane.
+    if (device.is_cuda()) {  // The default stream is not ordered with the lanes.
       c10::impl::VirtualGuardImpl(device.type()).getStream(device).synchronize();
     }
     return absl::OkStatus();
@@ -136,7 +136,7 @@ absl::StatusOr<ShardedParams> ShardedParams::Make(const Spec& spec, const Layout
   return params;
 }
 
-// Host memory is zero when it is new.
+// Fresh host memory is zero.
 absl::Status ShardedParams::MakeHomes(DeviceKind device) {
   int64_t bytes = 0;
   for (const Bucket& bucket : layout_->buckets) bytes += bucket.offloaded_bytes();

@@ -1,7 +1,7 @@
-// fp32 numbers of a rank in two flat tensors of 16 bits each, as fsdp/kernels/split_fp32.h splits them: the
-// first is their bf16 and can be sent as it is. Four bytes a number, as fp32 has.
+// Split fp32: fp32 values in two flat tensors of 16 bits each (fsdp/kernels/split_fp32.h). The first one is
+// the bf16 value and can be sent as it is; with the low 16 bits it takes 4 bytes per value, like fp32.
 //
-// Thread safety: different ranges may be written at once. LibTorch's exceptions pass through.
+// Thread safety: different ranges may be written concurrently. Exceptions of LibTorch pass through.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,18 +11,18 @@
 namespace fsdpd {
 
 struct SplitFp32 {
-  at::Tensor high;  // bf16.
-  at::Tensor low;   // int16, for its bits.
+  at::Tensor high;  // bf16 value.
+  at::Tensor low;  // The low 16 bits.
 
   // Zeros.
   static SplitFp32 Make(int64_t elements, at::Device device);
 
   bool defined() const { return high.defined(); }
 
-  // `values`: flat fp32 on the CPU, for the numbers from `begin` on.
+  // Writes flat fp32 values on the CPU, starting at element `begin`.
   void Write(int64_t begin, const at::Tensor& values) const;
 
-  // All numbers, fp32 on the CPU.
+  // Returns all values, fp32 on the CPU.
   at::Tensor Read() const;
 };
 

@@ -7,8 +7,8 @@
 namespace fsdpd {
 namespace {
 
-// Of fp32, for AVX-512; a multiple of what narrower machines have, and what the kernels cut a tensor at for
-// their threads.
+// Width of AVX-512 in fp32 elements. A multiple of narrower vectors, and of the granularity at which the
+// kernels split a tensor between threads.
 constexpr int64_t kVectorElements = 16;
 
 int64_t TailOf(const BucketRange& run) { return run.elements % kVectorElements; }
@@ -18,7 +18,7 @@ int64_t CountTails(const UpdateGroup& group) {
                        [](const BucketRange& run) { return TailOf(run) > 0; });
 }
 
-// Calls visit(tail of `flat`, its place in `tails`) for each run that has one.
+// Calls visit(tail in `flat`, its copy in `tails`, elements) for each run with a tail.
 template <typename Visit>
 void ForEachTail(const UpdateGroup& group, const at::Tensor& flat, const at::Tensor& tails, Visit visit) {
   auto* const values = flat.mutable_data_ptr<float>();

@@ -1,7 +1,7 @@
-// What of a bucket's main piece is updated alike: an optimizer calls its kernel once for each group, with the
-// group's runs as a list of tensors.
+// Update groups: parts of a main shard that are updated with the same hyperparameters. An optimizer calls its
+// kernel once per group, with the group's runs as a list of tensors.
 //
-// Pure functions; LibTorch's exceptions pass through.
+// Pure functions; exceptions of LibTorch pass through.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,34 +12,34 @@
 
 namespace fsdpd {
 
-// All runs with this pair. A run's begin counts from the main piece's start.
+// All runs with this weight decay and learning-rate factor. A run begins relative to the main shard.
 struct UpdateGroup {
   double weight_decay = 0;
   double lr_scale = 1;
   std::vector<BucketRange> runs;
 };
 
-// The groups of the bucket's elements in `main`, by first appearance; runs in order. Parameters of one group
-// that follow each other are one run, the padding between them included (zero is updated to zero). Empty for
-// a range that holds padding only, and for a bucket that is not trained.
+// The groups of the elements in `main`, in order of first appearance. Adjacent parameters of one group form
+// one run, including the padding between them (zero is updated to zero). Empty for a range of padding only
+// and for a frozen bucket.
 std::vector<UpdateGroup> UpdateGroupsOf(const Bucket& bucket, BucketRange main);
 
-// The group's runs as LibTorch's fused kernels get them: views of a flat tensor of the main piece.
+// The runs of a group as tensors for LibTorch's fused kernels: views of `flat`, a tensor of the main shard.
 //
-// On CPU the kernels work in vectors, with fused multiply-add, and on what is left over at a tensor's end
-// element by element without it, whose last bit may be another. So a parameter's new value would hang on
-// where it lies in the piece, and a model's on how many ranks cut it. Therefore a CPU run's view ends with
-// its last whole vector, and what is left over of all runs follows as one more tensor: a copy of each, padded
-// with zeros to a vector. StoreTails brings that back.
+// On CPU the kernels process whole vectors with fused multiply-add, and the remaining elements one by one
+// without it, so their last bit may differ. The result for a parameter would depend on its offset in the
+// shard, and that of a model on the world size. Therefore a run's view on CPU ends with its last whole
+// vector, and the tails of all runs follow as one extra tensor: copies, each padded with zeros to a whole
+// vector. StoreTails copies them back.
 std::vector<at::Tensor> RunsOf(const UpdateGroup& group, const at::Tensor& flat);
 
-// Writes what a kernel made of the tails in `runs`, RunsOf() of both, into `flat`.
+// Copies the updated tails of `runs`, which RunsOf() returned, back to `flat`.
 void StoreTails(const UpdateGroup& group, const std::vector<at::Tensor>& runs, const at::Tensor& flat);
 
-// The tensor itself where it is fp32, else a widened copy.
+// Returns the tensor itself if it is fp32, otherwise an fp32 copy.
 at::Tensor InFp32(const at::Tensor& stored);
 
-// Rounds what InFp32 gave for `stored` back into it; nothing to do where it is `stored` itself.
+// Rounds the result of InFp32() back to `stored`; does nothing if it is the same tensor.
 void StoreBack(const at::Tensor& fp32, const at::Tensor& stored);
 
 }  // namespace fsdpd

@@ -1,7 +1,7 @@
-// What every transport must do, as one parameterised test. A test file of a transport instantiates it:
+// Requirements on every transport, as a parameterized test suite. The test of a transport instantiates it:
 //   INSTANTIATE_TEST_SUITE_P(Cpu, CommunicatorSuite, testing::Combine(testing::Values(Transport{...}),
 //   sizes));
-// Ranks are threads of the test. Inputs are small integers, so sums are exact in any order.
+// Ranks are threads. Inputs are small integers, so sums are exact in any order.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,7 +26,7 @@ namespace fsdpd {
 struct Transport {
   std::string name;
   std::function<Members(int size)> make;
-  // Called by each rank's thread before its first operation: which memory its buffers are in.
+  // Called on each rank's thread before its first operation. Returns the device of its buffers.
   std::function<at::Device(int rank)> device = [](int) { return at::Device(at::kCPU); };
   int max_ranks = 8;
   bool abort_reaches_peers = true;
@@ -39,12 +39,12 @@ inline at::Tensor OnDevice(const std::vector<float>& values, at::Device device, 
 }
 
 inline std::vector<float> OnHost(const at::Tensor& tensor) {
-  const at::Tensor host = tensor.to(at::kCPU).to(at::kFloat);  // Waits for the current stream.
+  const at::Tensor host = tensor.to(at::kCPU).to(at::kFloat);  // Synchronizes with the current stream.
   const float* begin = host.const_data_ptr<float>();
   return {begin, begin + host.numel()};
 }
 
-// Element i of rank r's input; exact in bf16 and fp16, as are sums of eight.
+// Element i of rank r's input; exact in bf16 and fp16, as are sums of eight of them.
 inline float Value(int rank, int64_t i) { return static_cast<float>((rank * 7 + i) % 31 + 1); }
 
 inline std::vector<float> Values(int rank, int64_t count) {
@@ -80,7 +80,7 @@ class CommunicatorSuite : public testing::TestWithParam<SuiteParameter> {
     abort_reaches_peers_ = transport.abort_reaches_peers;
   }
 
-  // At once on all ranks: NCCL's end waits for the others.
+  // On all ranks concurrently: destruction is collective in NCCL.
   void TearDown() override {
     OnEveryRank(static_cast<int>(group_.size()), [this](int rank) { group_[rank].reset(); });
   }
@@ -117,7 +117,8 @@ TEST_P(CommunicatorSuite, WhatOneRankLacksHoldsOnNone) {
 
 constexpr DType kSuiteTypes[] = {DType::kFp32, DType::kBf16, DType::kFp16};
 
-// Up and down a chain at once, as pipeline stages do: one thread of a rank sends while another receives.
+// Both directions of a chain concurrently, as in a pipeline: one thread of a rank sends while another
+// receives.
 TEST_P(CommunicatorSuite, SendsComeInOrderToTheRankThatReceivesThem) {
   if (device_(0).is_cuda()) GTEST_SKIP() << "NCCL's communicators do one thing at a time";
   constexpr int kMessages = 3;
@@ -196,7 +197,7 @@ TEST_P(CommunicatorSuite, ReduceScatterGivesEachRankTheSumOfItsPart) {
   }
 }
 
-// 256 + 1 is no bf16, 2048 + 1 no fp16: what was added in the wire's type would have lost the ones.
+// 256 + 1 is not representable in bf16, nor 2048 + 1 in fp16: adding in the wire type would lose the ones.
 TEST_P(CommunicatorSuite, ReduceScatterAddsInFp32WhateverTheWire) {
   constexpr int64_t kCount = 301;
   for (const DType wire : kSuiteTypes) {
@@ -243,7 +244,7 @@ TEST_P(CommunicatorSuite, AllToAllGivesPartPOfRankRToAnotherRankPAsPartR) {
           EXPECT_EQ(OnHost(out.narrow(0, r * count, count)), expected)
               << "rank " << rank << " count " << count << NameOf(dtype);
         }
-        EXPECT_EQ(OnHost(in), Values(rank, size_ * count));  // What was sent is still there.
+        EXPECT_EQ(OnHost(in), Values(rank, size_ * count));  // The sent data is unchanged.
       });
     }
   }
@@ -316,18 +317,18 @@ TEST_P(CommunicatorSuite, AbortOfOneRankWakesTheOthers) {
     } else {
       EXPECT_EQ(group_[rank]->Barrier().code(), absl::StatusCode::kUnavailable);
     }
-    // And it stays so, for the one that aborted too.
+    // The error is sticky, for the aborting rank too.
     EXPECT_EQ(group_[rank]->Barrier().code(), absl::StatusCode::kUnavailable);
   });
 }
 
 TEST_P(CommunicatorSuite, AbortFromAnotherThreadWakesTheRankThatWaits) {
   if (size_ == 1) GTEST_SKIP() << "nobody to wait for";
-  std::thread waiter([&] {  // Rank 1 never comes.
+  std::thread waiter([&] {  // Rank 1 never arrives.
     device_(0);
     EXPECT_EQ(group_[0]->Barrier().code(), absl::StatusCode::kUnavailable);
   });
-  group_[0]->Abort();  // Before, in or after the start of the wait: it ends all the same.
+  group_[0]->Abort();  // Before, during or after the start of the wait.
   waiter.join();
   for (const auto& rank : group_) rank->Abort();
 }

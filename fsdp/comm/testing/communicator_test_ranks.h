@@ -1,4 +1,4 @@
-// Ranks as threads of a test.
+// Test helper: ranks as threads.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@ namespace fsdpd {
 
 using Members = std::vector<std::unique_ptr<Communicator>>;
 
-// Of the group "test", over loopback.
+// Options of the group "test", over loopback.
 inline CommunicatorOptions Options(int rank, int size) {
   CommunicatorOptions options;
   options.rank = rank;
@@ -21,7 +21,7 @@ inline CommunicatorOptions Options(int rank, int size) {
   return options;
 }
 
-// Runs `body` once per rank, each on a thread of its own.
+// Runs `body` once per rank, each on its own thread.
 inline void OnEveryRank(int size, const std::function<void(int rank)>& body) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) threads.emplace_back(body, rank);

@@ -1,4 +1,4 @@
-// What every lane must do, as one parameterised test. A test file of a kind of lane instantiates it:
+// Requirements on every lane, as a parameterized test suite. The test of a lane type instantiates it:
 //   INSTANTIATE_TEST_SUITE_P(Cpu, LaneSuite, testing::Values(LaneKind{"Inline", MakeInlineLane}), NameOf);
 #pragma once
 
@@ -48,7 +48,7 @@ TEST_P(LaneSuite, RunsWorkInTheOrderItWasSubmitted) {
 TEST_P(LaneSuite, WorkStartsAfterTheMarkOfAnotherLane) {
   auto first = MakeThreadLane();
   auto second = GetParam().make();
-  int value = 0;  // Not atomic: the mark alone orders the two lanes, and TSan checks that it does.
+  int value = 0;  // Not atomic: only the event orders the lanes; TSan checks it.
   for (int round = 0; round < 200; ++round) {
     first->Submit([&value] {
       ++value;
@@ -123,7 +123,7 @@ TEST_P(LaneSuite, TimesOfMarksGrowWithTheLane) {
   EXPECT_GT(marks.back()->SecondsSince(*marks.front()), 0);
 }
 
-// As a rank's page has them: memory of its own for each lane's word.
+// As in a rank's flight recorder: each lane's word has its own memory.
 struct alignas(Lane::kProgressBytes) ProgressWord {
   std::atomic<uint64_t> value{0};
   std::array<std::byte, Lane::kProgressBytes - sizeof(uint64_t)> rest;
@@ -132,7 +132,7 @@ struct alignas(Lane::kProgressBytes) ProgressWord {
 TEST_P(LaneSuite, ShowsProgressBetweenTheWorkBeforeAndTheWorkAfter) {
   const auto word = std::make_unique<ProgressWord>();
   auto lane = GetParam().make();
-  lane->Progress(1);  // Shown to nobody yet.
+  lane->Progress(1);  // Not shown yet.
   ASSERT_TRUE(lane->ShowProgress(&word->value).ok());
   for (uint64_t i = 2; i < 200; i += 2) {
     lane->Progress(i);

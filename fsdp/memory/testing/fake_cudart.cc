@@ -1,5 +1,5 @@
-// A shared library as CUDA's runtime is one to LibTorch: it has functions that take memory, and calls them by
-// their public names. Two devices; more than a gigabyte there is not.
+// Fake CUDA runtime: a shared library with the memory functions of the runtime that calls them by their
+// public names, as LibTorch does. Two devices; more than one gigabyte is out of memory.
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -49,10 +49,10 @@ int cudaGetDriverEntryPointByVersion(const char* symbol, void** found, unsigned,
   return 0;
 }
 
-// What a test has it do.
+// Controls for tests.
 void FakeSetDevice(int index) { device = index; }
 
-// Takes memory by each of the functions and gives it back: four calls each. The first error.
+// Allocates and frees with each of the functions: four calls each. Returns the first error.
 int FakeAllocateAndFree(size_t bytes) {
   void* pointer = nullptr;
   int error = cudaMalloc(&pointer, bytes);
@@ -67,7 +67,7 @@ int FakeAllocateAndFree(size_t bytes) {
   return error | cudaFree(nullptr);
 }
 
-// As LibTorch does for segments that grow: one call each.
+// As LibTorch does for expandable segments: one call each.
 int FakeGrowAndShrink(size_t bytes) {
   void* create = nullptr;
   void* release = nullptr;

@@ -1,4 +1,4 @@
-// A step's scalars as tests write them.
+// StepScalars for tests.
 #pragma once
 
 #include <ATen/ops/full.h>
