@@ -84,10 +84,10 @@ struct CommunicatorOptions {
   DeviceKind device = DeviceKind::kCpu;
   int rank = 0;
   int size = 1;
-  int device_index = 0;  // CUDA.
-  bool windows = true;  // CUDA: Register() creates a window if all ranks want it.
+  int device_index = 0;                    // CUDA.
+  bool windows = true;                     // CUDA: Register() creates a window if all ranks want it.
   std::string bind_address = "127.0.0.1";  // TCP: an address of this host that peers can reach.
-  std::string name;  // Prefix of the group's keys in the store: "shard/gather/0".
+  std::string name;                        // Prefix of the group's keys in the store: "shard/gather/0".
   // Timeouts for other ranks to arrive at the store, and for an operation to make progress (TCP; a peer may
   // be busy with a checkpoint). A peer that exits is detected immediately, independently of these.
   absl::Duration rendezvous_timeout = absl::Minutes(5);

@@ -27,7 +27,7 @@ namespace {
 constexpr absl::Duration kFirstPoll = absl::Milliseconds(1);
 constexpr absl::Duration kLongestPoll = absl::Milliseconds(50);
 
-absl::Status Failed(const std::string& path) {
+absl::Status ErrnoError(const std::string& path) {
   return absl::UnavailableError(absl::StrCat(path, ": ", std::strerror(errno)));
 }
 
@@ -46,7 +46,7 @@ std::string Escaped(const std::string& key) {
 
 absl::Status WriteNew(std::string* path, const std::string& value) {
   const int file = mkstemp(path->data());
-  if (file < 0) return Failed(*path);
+  if (file < 0) return ErrnoError(*path);
   size_t written = 0;
   while (written < value.size()) {
     const ssize_t bytes = write(file, value.data() + written, value.size() - written);
@@ -55,19 +55,19 @@ absl::Status WriteNew(std::string* path, const std::string& value) {
     written += static_cast<size_t>(bytes);
   }
   const bool complete = written == value.size();
-  const absl::Status status = complete ? absl::OkStatus() : Failed(*path);
-  if (close(file) != 0 && complete) return Failed(*path);
+  const absl::Status status = complete ? absl::OkStatus() : ErrnoError(*path);
+  if (close(file) != 0 && complete) return ErrnoError(*path);
   return status;
 }
 
 // nullopt: the file does not exist yet.
-absl::StatusOr<std::optional<std::string>> ReadIfThere(const std::string& path) {
+absl::StatusOr<std::optional<std::string>> ReadIfExists(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   if (!file && errno == ENOENT) return std::nullopt;
-  if (!file) return Failed(path);
+  if (!file) return ErrnoError(path);
   std::string value(std::istreambuf_iterator<char>(file), {});
-  if (file.bad()) return Failed(path);
+  if (file.bad()) return ErrnoError(path);
   return value;
 }
 
@@ -87,14 +87,14 @@ std::string FileStore::FileOf(const std::string& key) const {
 
 absl::Status FileStore::Set(const std::string& key, const std::string& value) {
   const std::string path = FileOf(key);
-  std::string aside = absl::StrCat(directory_, "/.new.XXXXXX");  // No key's file starts with a dot.
-  absl::Status status = WriteNew(&aside, value);
-  if (status.ok() && link(aside.c_str(), path.c_str()) != 0) {
-    status = errno == EEXIST ? absl::AlreadyExistsError(key) : Failed(path);
+  std::string temporary = absl::StrCat(directory_, "/.new.XXXXXX");  // No key's file starts with a dot.
+  absl::Status status = WriteNew(&temporary, value);
+  if (status.ok() && link(temporary.c_str(), path.c_str()) != 0) {
+    status = errno == EEXIST ? absl::AlreadyExistsError(key) : ErrnoError(path);
   }
-  unlink(aside.c_str());
+  unlink(temporary.c_str());
   if (!absl::IsAlreadyExists(status)) return status;
-  FSDPD_ASSIGN_OR_RETURN(const std::optional<std::string> present, ReadIfThere(path));
+  FSDPD_ASSIGN_OR_RETURN(const std::optional<std::string> present, ReadIfExists(path));
   if (present == value) return absl::OkStatus();
   return absl::AlreadyExistsError(
       absl::StrFormat("key %s is set already in %s, to another value", key, directory_));
@@ -106,7 +106,7 @@ absl::StatusOr<std::string> FileStore::Get(const std::string& key, absl::Duratio
   timeout = std::min(timeout, longest_wait_);
   const std::string path = FileOf(key);
   for (absl::Duration poll = kFirstPoll;; poll = std::min(2 * poll, kLongestPoll)) {
-    FSDPD_ASSIGN_OR_RETURN(std::optional<std::string> value, ReadIfThere(path));
+    FSDPD_ASSIGN_OR_RETURN(std::optional<std::string> value, ReadIfExists(path));
     if (value.has_value()) return *std::move(value);
     const absl::Duration left = timeout - absl::FromChrono(std::chrono::steady_clock::now() - start);
     if (left <= absl::ZeroDuration()) {

@@ -23,7 +23,7 @@ struct Call {
 };
 
 // Compares what must be equal on all ranks.
-bool Alike(const Call& a, const Call& b) {
+bool IsSameCall(const Call& a, const Call& b) {
   return a.count == b.count && a.dtype == b.dtype && a.root == b.root &&
          std::strcmp(a.operation, b.operation) == 0;
 }
@@ -117,8 +117,8 @@ class LocalGroup {
 
   // A message from one rank to another; one at a time.
   struct Message {
-    enum class State { kNone, kOffered, kCopying, kTaken };
-    State state = State::kNone;
+    enum class State { kEmpty, kOffered, kCopying, kTaken };
+    State state = State::kEmpty;
     Call call;
     absl::Status status;  // Set by the receiver.
   };
@@ -126,7 +126,7 @@ class LocalGroup {
   Mutex mutex_;
   CondVar changed_;
   std::map<std::pair<int, int>, Message> messages_ ABSL_GUARDED_BY(mutex_);  // By sender and receiver.
-  std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);  // By rank.
+  std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);                          // By rank.
   int arrived_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t round_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status aborted_ ABSL_GUARDED_BY(mutex_);
@@ -219,7 +219,7 @@ class LocalCommunicator : public Communicator {
   absl::StatusOr<std::vector<Call>> Begin(const Call& own) {
     FSDPD_ASSIGN_OR_RETURN(auto calls, group_->Begin(rank_, own));
     for (int r = 1; r < size_; ++r) {
-      if (Alike(calls[0], calls[r])) continue;
+      if (IsSameCall(calls[0], calls[r])) continue;
       group_->Meet();
       return absl::FailedPreconditionError(
           absl::StrFormat("rank 0 called %s, rank %d called %s", Describe(calls[0]), r, Describe(calls[r])));

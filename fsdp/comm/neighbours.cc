@@ -23,26 +23,26 @@ absl::StatusOr<std::unique_ptr<Communicator>> Neighbours::Make(const Communicato
 
 // Destroys pairs in the order of creation: destruction is collective in NCCL.
 Neighbours::~Neighbours() {
-  for (const auto& [from, to] : Ways()) {
+  for (const auto& [from, to] : Edges()) {
     if (rank_ == from) sends_.erase(to);
     if (rank_ == to) receives_.erase(from);
   }
 }
 
 // Pairs in the same order on all ranks, so that the first pair that waits can always proceed.
-std::vector<std::pair<int, int>> Neighbours::Ways() const {
-  std::vector<std::pair<int, int>> ways;
-  const int edges = size_ == 2 ? 1 : size_;
-  for (int edge = 0; edge < edges; ++edge) {
+std::vector<std::pair<int, int>> Neighbours::Edges() const {
+  std::vector<std::pair<int, int>> edges;
+  const int pairs = size_ == 2 ? 1 : size_;
+  for (int edge = 0; edge < pairs; ++edge) {
     const int next = (edge + 1) % size_;
-    ways.emplace_back(edge, next);
-    ways.emplace_back(next, edge);
+    edges.emplace_back(edge, next);
+    edges.emplace_back(next, edge);
   }
-  return ways;
+  return edges;
 }
 
 absl::Status Neighbours::Connect(const CommunicatorOptions& options, const MakePair& make) {
-  for (const auto& [from, to] : Ways()) FSDPD_RETURN_IF_ERROR(ConnectPair(from, to, options, make));
+  for (const auto& [from, to] : Edges()) FSDPD_RETURN_IF_ERROR(ConnectPair(from, to, options, make));
   return absl::OkStatus();
 }
 

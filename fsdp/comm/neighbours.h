@@ -34,12 +34,12 @@ class Neighbours : public Communicator {
   absl::Status Send(const void* buffer, int64_t count, DType dtype, int to) override;
   absl::Status Receive(void* buffer, int64_t count, DType dtype, int from) override;
 
-  absl::Status AllGather(void*, int64_t, DType) override { return None(); }
-  absl::Status ReduceScatter(void*, void*, float*, int64_t, DType) override { return None(); }
-  absl::Status AllReduce(float*, int64_t) override { return None(); }
-  absl::Status AllToAll(const void*, void*, int64_t, DType) override { return None(); }
-  absl::Status Broadcast(void*, int64_t, DType, int) override { return None(); }
-  absl::Status Barrier() override { return None(); }
+  absl::Status AllGather(void*, int64_t, DType) override { return Unsupported(); }
+  absl::Status ReduceScatter(void*, void*, float*, int64_t, DType) override { return Unsupported(); }
+  absl::Status AllReduce(float*, int64_t) override { return Unsupported(); }
+  absl::Status AllToAll(const void*, void*, int64_t, DType) override { return Unsupported(); }
+  absl::Status Broadcast(void*, int64_t, DType, int) override { return Unsupported(); }
+  absl::Status Barrier() override { return Unsupported(); }
 
   absl::Status Await() override;
   absl::Status Health() const override;
@@ -49,10 +49,10 @@ class Neighbours : public Communicator {
   using Pairs = std::map<int, std::unique_ptr<Communicator>>;  // By the other rank; the sender has rank 0.
 
   Neighbours(int rank, int size) : rank_(rank), size_(size) {}
-  std::vector<std::pair<int, int>> Ways() const;  // Directed edges: sender, receiver.
+  std::vector<std::pair<int, int>> Edges() const;  // Directed edges: sender, receiver.
   absl::Status Connect(const CommunicatorOptions& options, const MakePair& make);
   absl::Status ConnectPair(int from, int to, const CommunicatorOptions& options, const MakePair& make);
-  static absl::Status None() { return absl::UnimplementedError("neighbours have no collectives"); }
+  static absl::Status Unsupported() { return absl::UnimplementedError("neighbours have no collectives"); }
 
   const int rank_;
   const int size_;

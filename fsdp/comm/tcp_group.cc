@@ -33,7 +33,7 @@ constexpr size_t kTokenBytes = 32;
 // The first bytes of a connection.
 struct Hello {
   char token[kTokenBytes];  // Of the listening rank.
-  uint32_t rank;  // Of the connecting rank.
+  uint32_t rank;            // Of the connecting rank.
   uint32_t channel;
 };
 
@@ -137,9 +137,9 @@ absl::StatusOr<UniqueFd> ConnectTo(const HostPort& address, absl::Time deadline)
 std::string AddressKey(const std::string& group, int rank) { return absl::StrCat(group, "/address/", rank); }
 
 // Connects one rank: it connects to lower ranks, and higher ranks connect to it.
-class Meeting {
+class Rendezvous {
  public:
-  Meeting(const CommunicatorOptions& options, Store* store)
+  Rendezvous(const CommunicatorOptions& options, Store* store)
       : options_(options), store_(store), deadline_(Now() + options.rendezvous_timeout) {
     connections_.resize(options.size);
   }
@@ -337,16 +337,16 @@ class TcpGroup::Transfer {
 
 absl::StatusOr<std::unique_ptr<TcpGroup>> TcpGroup::Connect(const CommunicatorOptions& options,
                                                             Store* store) {
-  Meeting meeting(options, store);
-  if (const absl::Status status = meeting.Run(); !status.ok()) {
+  Rendezvous rendezvous(options, store);
+  if (const absl::Status status = rendezvous.Run(); !status.ok()) {
     return absl::Status(status.code(),
                         absl::StrCat("connecting group '", options.name, "' on rank ", options.rank, " of ",
                                      options.size, " at ", options.bind_address, ": ", status.message()));
   }
   std::vector<Peer> peers(options.size);
   for (int peer = 0; peer < options.size; ++peer) {
-    peers[peer].exchanges = meeting.Take(peer, kExchanges);
-    peers[peer].messages = meeting.Take(peer, kMessages);
+    peers[peer].exchanges = rendezvous.Take(peer, kExchanges);
+    peers[peer].messages = rendezvous.Take(peer, kMessages);
   }
   return std::unique_ptr<TcpGroup>(new TcpGroup(options.rank, std::move(peers), options.operation_timeout));
 }

@@ -322,10 +322,10 @@ absl::Status Operations::Run(const Instruction& instruction, bool saves) {
         parts_.snapshot->Take(instruction.bucket, ShardOf(instruction.bucket));
       return absl::OkStatus();
     case Op::kFetch:
-      buffers_[instruction.bucket].state.copy_(parts_.params->home(instruction.bucket), kNonBlocking);
+      buffers_[instruction.bucket].state.copy_(parts_.params->host_copy(instruction.bucket), kNonBlocking);
       return absl::OkStatus();
     case Op::kOffload:
-      parts_.params->home(instruction.bucket).copy_(buffers_[instruction.bucket].state, kNonBlocking);
+      parts_.params->host_copy(instruction.bucket).copy_(buffers_[instruction.bucket].state, kNonBlocking);
       return absl::OkStatus();
   }
   return absl::OkStatus();

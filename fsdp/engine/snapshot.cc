@@ -36,10 +36,10 @@ absl::StatusOr<std::unique_ptr<Snapshot>> Snapshot::Make(const Spec& spec, const
         copy.main = view(ScalarTypeOf(bucket.types.main));
         break;
       case SnapshotPart::kHigh:
-        copy.halves.high = view(at::kBFloat16);
+        copy.split.high = view(at::kBFloat16);
         break;
       case SnapshotPart::kLow:
-        copy.halves.low = view(at::kShort);
+        copy.split.low = view(at::kShort);
         break;
       case SnapshotPart::kMoment:
         copy.moments.push_back(view(MomentTypeOf(bucket.types.moment)));
@@ -55,8 +55,8 @@ void Snapshot::Take(int bucket, const BucketShard& shard) {
     if (to.defined()) to.copy_(from, /*non_blocking=*/true);
   };
   take(copy.main, shard.main);
-  take(copy.halves.high, shard.halves.high);
-  take(copy.halves.low, shard.halves.low);
+  take(copy.split.high, shard.split.high);
+  take(copy.split.low, shard.split.low);
   for (size_t m = 0; m < copy.moments.size(); ++m) take(copy.moments[m], shard.moments[m]);
 }
 
@@ -68,13 +68,13 @@ const void* Snapshot::Bytes(const StoredRun& run, int64_t bytes, std::vector<cha
     WidenMomentsTo(copy.moments[run.moment].narrow(0, run.begin, bytes / 2), run.moment, scratch->data());
     return scratch->data();
   }
-  if (is_moment || !copy.halves.defined()) {
+  if (is_moment || !copy.split.defined()) {
     const at::Tensor& stored = is_moment ? copy.moments[run.moment] : copy.main;
     return static_cast<const char*>(stored.const_data_ptr()) + run.begin * stored.element_size();
   }
   scratch->resize(bytes);
-  const auto* high = static_cast<const uint16_t*>(copy.halves.high.const_data_ptr()) + run.begin;
-  const auto* low = static_cast<const uint16_t*>(copy.halves.low.const_data_ptr()) + run.begin;
+  const auto* high = static_cast<const uint16_t*>(copy.split.high.const_data_ptr()) + run.begin;
+  const auto* low = static_cast<const uint16_t*>(copy.split.low.const_data_ptr()) + run.begin;
   for (int64_t i = 0; i < bytes / static_cast<int64_t>(sizeof(uint32_t)); ++i) {
     const uint32_t bits = kernels::JoinBits({high[i], low[i]});
     std::memcpy(scratch->data() + i * sizeof(bits), &bits, sizeof(bits));

@@ -44,7 +44,7 @@ class Snapshot {
  private:
   struct BucketCopy {
     at::Tensor main;  // fp32; undefined with split fp32, and if another rank owns the first replica.
-    SplitFp32 halves;
+    SplitFp32 split;
     std::vector<at::Tensor> moments;
   };
 

@@ -106,11 +106,11 @@ StandingBytes StandingBytesOf(const ShardedParams& params, const Arena& arena) {
   };
   for (int b = 0; b < params.size(); ++b) {
     const BucketShard& shard = params.bucket(b);
-    const bool away = params.home(b).defined();  // In host memory.
-    for (const at::Tensor& main : {shard.main, shard.halves.high, away ? at::Tensor() : shard.halves.low})
+    const bool offloaded = params.host_copy(b).defined();  // In host memory.
+    for (const at::Tensor& main : {shard.main, shard.split.high, offloaded ? at::Tensor() : shard.split.low})
       add(main, &bytes.main_params);
     for (const at::Tensor& moment : shard.moments) {
-      if (!away) add(moment, &bytes.optimizer);
+      if (!offloaded) add(moment, &bytes.optimizer);
     }
     add(params.grad_shard(b), &bytes.gradients);
   }

@@ -6,7 +6,7 @@
 namespace fsdpd {
 namespace {
 
-class PutOff : public Aside {
+class DeferredAside : public Aside {
  public:
   absl::Status Start(std::function<absl::Status()> work) override {
     work_.push_back(std::move(work));
@@ -29,7 +29,7 @@ class PutOff : public Aside {
 
 std::unique_ptr<Aside> MakeAside(std::optional<int> device_index) {
   if (device_index.has_value()) return MakeStreamAside(*device_index);
-  return std::make_unique<PutOff>();
+  return std::make_unique<DeferredAside>();
 }
 
 }  // namespace fsdpd

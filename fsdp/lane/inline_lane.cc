@@ -12,13 +12,13 @@ class InlineLane : public Lane {
   }
 
   LaneEventPtr Record() override {
-    auto mark = std::make_shared<ClockEvent>();
-    mark->Reach(error_);
-    return mark;
+    auto event = std::make_shared<ClockEvent>();
+    event->Reach(error_);
+    return event;
   }
 
-  void Wait(const LaneEventPtr& mark) override {
-    const absl::Status status = mark->Await();
+  void Wait(const LaneEventPtr& event) override {
+    const absl::Status status = event->Await();
     if (error_.ok()) error_ = status;
   }
 

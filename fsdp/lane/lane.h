@@ -45,7 +45,7 @@ class Lane {
   virtual ~Lane() = default;
   virtual void Submit(std::function<absl::Status()> work) = 0;
   virtual LaneEventPtr Record() = 0;
-  virtual void Wait(const LaneEventPtr& mark) = 0;  // Later work of this lane starts after the event.
+  virtual void Wait(const LaneEventPtr& event) = 0;  // Later work of this lane starts after the event.
 
   // Makes Progress store to `word` (null: nowhere). The word outlives the lane and starts a block of
   // kProgressBytes, aligned to that size and otherwise unused, which a stream registers with its device. On

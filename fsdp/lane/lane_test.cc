@@ -22,9 +22,9 @@ TEST(ThreadLane, RunsBesideTheThreadThatSubmits) {
     gone.get();
     return absl::OkStatus();
   });
-  const LaneEventPtr mark = lane->Record();
+  const LaneEventPtr event = lane->Record();
   go.set_value();  // Reached only because Submit did not wait for the work.
-  EXPECT_TRUE(mark->Await().ok());
+  EXPECT_TRUE(event->Await().ok());
 }
 
 TEST(ThreadLane, SubmitWaitsWhenTheQueueIsFullAndGoesOnWhenItDrains) {

@@ -18,22 +18,22 @@ class StreamAside : public Aside {
       : stream_(c10::cuda::getStreamFromPool(/*isHighPriority=*/true,
                                              static_cast<c10::DeviceIndex>(device_index))) {
     const c10::cuda::CUDAGuard guard(stream_.device_index());
-    for (cudaEvent_t* event : {&left_, &came_back_}) {
+    for (cudaEvent_t* event : {&forked_, &joined_}) {
       FSDPD_CHECK(cudaEventCreateWithFlags(event, cudaEventDisableTiming) == cudaSuccess);
     }
   }
   ~StreamAside() override {
-    cudaEventDestroy(left_);
-    cudaEventDestroy(came_back_);
+    cudaEventDestroy(forked_);
+    cudaEventDestroy(joined_);
   }
 
   absl::Status Start(std::function<absl::Status()> work) override {
-    FSDPD_RETURN_IF_ERROR(Order(left_, Lane(), stream_.stream()));
+    FSDPD_RETURN_IF_ERROR(Order(forked_, Lane(), stream_.stream()));
     const c10::cuda::CUDAStreamGuard guard(stream_);
     return work();
   }
 
-  absl::Status Await() override { return Order(came_back_, stream_.stream(), Lane()); }
+  absl::Status Await() override { return Order(joined_, stream_.stream(), Lane()); }
 
  private:
   cudaStream_t Lane() const { return c10::cuda::getCurrentCUDAStream(stream_.device_index()).stream(); }
@@ -44,7 +44,7 @@ class StreamAside : public Aside {
   }
 
   const c10::cuda::CUDAStream stream_;
-  cudaEvent_t left_ = nullptr, came_back_ = nullptr;
+  cudaEvent_t forked_ = nullptr, joined_ = nullptr;
 };
 
 }  // namespace

@@ -25,9 +25,9 @@ class StreamGraph : public LaneGraph {
 
 void Join(const std::vector<StreamLane*>& waiting, const std::vector<StreamLane*>& awaited) {
   for (StreamLane* each : awaited) {
-    const LaneEventPtr mark = each->Record();
+    const LaneEventPtr event = each->Record();
     for (StreamLane* lane : waiting) {
-      if (lane != each) lane->Wait(mark);
+      if (lane != each) lane->Wait(event);
     }
   }
 }

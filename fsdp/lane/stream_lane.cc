@@ -44,14 +44,14 @@ cudaEvent_t EventPool::Take() {
   return cudaEventCreate(&event) == cudaSuccess ? event : nullptr;
 }
 
-void EventPool::GiveBack(cudaEvent_t event) {
+void EventPool::Return(cudaEvent_t event) {
   MutexLock lock(&mutex_);
   free_.push_back(event);
 }
 
 CudaEvent::~CudaEvent() {
-  if (order_ != nullptr) pool_->GiveBack(order_);
-  if (time_ != nullptr && time_ != order_) pool_->GiveBack(time_);
+  if (order_ != nullptr) pool_->Return(order_);
+  if (time_ != nullptr && time_ != order_) pool_->Return(time_);
 }
 
 // Polls instead of calling cudaEventSynchronize, which cannot be interrupted.
@@ -97,21 +97,21 @@ LaneEventPtr StreamLane::Record() {
   if (!error_.ok()) return std::make_shared<CudaEvent>(events_, nullptr, nullptr, error_);
   const cudaEvent_t order = events_->Take(), time = recording_ ? events_->Take() : order;
   if (order == nullptr || time == nullptr) {
-    Keep(StatusOfCuda(cudaGetLastError(), "cudaEventCreate"));
+    KeepFirstError(StatusOfCuda(cudaGetLastError(), "cudaEventCreate"));
   } else {
-    Keep(StatusOfCuda(cudaEventRecord(order, stream()), "cudaEventRecord"));
+    KeepFirstError(StatusOfCuda(cudaEventRecord(order, stream()), "cudaEventRecord"));
     if (recording_)
-      Keep(StatusOfCuda(cudaEventRecordWithFlags(time, stream(), cudaEventRecordExternal),
-                        "cudaEventRecordWithFlags"));
+      KeepFirstError(StatusOfCuda(cudaEventRecordWithFlags(time, stream(), cudaEventRecordExternal),
+                                  "cudaEventRecordWithFlags"));
   }
   return std::make_shared<CudaEvent>(events_, order, time, error_);
 }
 
-void StreamLane::Wait(const LaneEventPtr& mark) {
-  const auto* recorded = dynamic_cast<const CudaEvent*>(mark.get());
-  if (recorded == nullptr) return Keep(mark->Await());  // Of a CPU lane: blocks the host.
-  if (!recorded->status().ok()) return Keep(recorded->status());
-  Keep(StatusOfCuda(cudaStreamWaitEvent(stream(), recorded->event()), "cudaStreamWaitEvent"));
+void StreamLane::Wait(const LaneEventPtr& event) {
+  const auto* recorded = dynamic_cast<const CudaEvent*>(event.get());
+  if (recorded == nullptr) return KeepFirstError(event->Await());  // Of a CPU lane: blocks the host.
+  if (!recorded->status().ok()) return KeepFirstError(recorded->status());
+  KeepFirstError(StatusOfCuda(cudaStreamWaitEvent(stream(), recorded->event()), "cudaStreamWaitEvent"));
 }
 
 absl::StatusOr<std::unique_ptr<StreamWord>> StreamLane::WordOf(std::atomic<uint64_t>* word) const {
@@ -139,7 +139,7 @@ void StreamLane::Store(uint64_t value, std::unique_ptr<StreamWord>* to) {
   if (*to == nullptr || !error_.ok()) return;
   const absl::Status stored = (*to)->Store(value, stream());
   if (stored.ok()) return;
-  if (recording_) return Keep(stored);  // The step then runs without a graph.
+  if (recording_) return KeepFirstError(stored);  // The step then runs without a graph.
   // Not essential for a step. If the CUDA context is broken, the next work reports it.
   LogWarning("how far a stream is will not be shown any more: %s", stored.message());
   (*to)->Abandon();
@@ -147,7 +147,7 @@ void StreamLane::Store(uint64_t value, std::unique_ptr<StreamWord>* to) {
 }
 
 absl::Status StreamLane::Synchronize() {
-  Keep(StatusOfCuda(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"));
+  KeepFirstError(StatusOfCuda(cudaStreamSynchronize(stream()), "cudaStreamSynchronize"));
   return error_;
 }
 
@@ -166,10 +166,10 @@ bool StreamLane::Drain(absl::Time deadline) {
 void StreamLane::Launch(cudaGraphExec_t graph, uint64_t label) {
   if (!error_.ok()) return;
   Store(label, &launches_);
-  Keep(StatusOfCuda(cudaGraphLaunch(graph, stream()), "cudaGraphLaunch"));
+  KeepFirstError(StatusOfCuda(cudaGraphLaunch(graph, stream()), "cudaGraphLaunch"));
 }
 
-void StreamLane::Keep(const absl::Status& status) {
+void StreamLane::KeepFirstError(const absl::Status& status) {
   if (error_.ok()) error_ = status;
 }
 

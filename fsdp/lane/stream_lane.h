@@ -27,7 +27,7 @@ class EventPool {
   ~EventPool();
 
   cudaEvent_t Take();  // Null if the device has no more.
-  void GiveBack(cudaEvent_t event);
+  void Return(cudaEvent_t event);
 
  private:
   const c10::DeviceIndex device_;
@@ -64,7 +64,7 @@ class StreamLane : public Lane {
 
   void Submit(std::function<absl::Status()> work) override;
   LaneEventPtr Record() override;
-  void Wait(const LaneEventPtr& mark) override;
+  void Wait(const LaneEventPtr& event) override;
   absl::Status ShowProgress(std::atomic<uint64_t>* word) override;
   void Progress(uint64_t value) override;
   absl::Status ShowLaunches(std::atomic<uint64_t>* word) override;
@@ -80,7 +80,7 @@ class StreamLane : public Lane {
   cudaStream_t stream() const { return stream_.stream(); }
 
  private:
-  void Keep(const absl::Status& status);
+  void KeepFirstError(const absl::Status& status);
   absl::StatusOr<std::unique_ptr<StreamWord>> WordOf(std::atomic<uint64_t>* word) const;
   void Store(uint64_t value, std::unique_ptr<StreamWord>* to);
 

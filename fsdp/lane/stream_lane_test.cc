@@ -149,9 +149,9 @@ TEST_F(StreamLane, KernelsOfTheLaneAreDoneWhenItsProgressSaysSo) {
 
 // Two lanes: one adds 1 to `a`, the other copies that to `b`.
 absl::Status AddAndCopy(Lane* adder, Lane* copier, const at::Tensor& a, const at::Tensor& b,
-                        LaneEventPtr marks[2]) {
+                        LaneEventPtr events[2]) {
   adder->Progress(1);
-  marks[0] = adder->Record();
+  events[0] = adder->Record();
   adder->Submit([&a] {
     a.add_(1);
     return absl::OkStatus();
@@ -161,7 +161,7 @@ absl::Status AddAndCopy(Lane* adder, Lane* copier, const at::Tensor& a, const at
     b.copy_(a);
     return absl::OkStatus();
   });
-  marks[1] = copier->Record();
+  events[1] = copier->Record();
   adder->Progress(2);
   return absl::OkStatus();
 }
@@ -173,12 +173,12 @@ TEST_F(StreamLane, AGraphDoesAgainWhatItsLanesDidAndShowsAndMeasuresIt) {
   SharedWord progress, launches;
   ASSERT_TRUE(adder->ShowProgress(progress.word()).ok());
   ASSERT_TRUE(adder->ShowLaunches(launches.word()).ok());
-  LaneEventPtr marks[2];
+  LaneEventPtr events[2];
   // What the operators need of LibTorch is there before they are recorded.
-  ASSERT_TRUE(AddAndCopy(adder.get(), copier.get(), a, b, marks).ok());
+  ASSERT_TRUE(AddAndCopy(adder.get(), copier.get(), a, b, events).ok());
   ASSERT_TRUE(copier->Synchronize().ok());
   const auto graph = RecordGraph({adder.get(), copier.get()},
-                                 [&] { return AddAndCopy(adder.get(), copier.get(), a, b, marks); });
+                                 [&] { return AddAndCopy(adder.get(), copier.get(), a, b, events); });
   ASSERT_TRUE(graph.ok()) << graph.status();
   EXPECT_EQ(b.min().item<float>(), 1);  // Nothing ran.
   for (int round = 1; round <= 5; ++round) {
@@ -191,7 +191,7 @@ TEST_F(StreamLane, AGraphDoesAgainWhatItsLanesDidAndShowsAndMeasuresIt) {
     EXPECT_EQ(b.max().item<float>(), 1 + round);
     EXPECT_EQ(progress.Read(), 2u);
     EXPECT_EQ(launches.Read(), 100u + round);
-    EXPECT_GT(marks[1]->SecondsSince(*marks[0]), 1e-5);  // 256 MiB: no GPU moves 20 TB/s.
+    EXPECT_GT(events[1]->SecondsSince(*events[0]), 1e-5);  // 256 MiB: no GPU moves 20 TB/s.
   }
 }
 

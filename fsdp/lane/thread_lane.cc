@@ -11,10 +11,9 @@
 namespace fsdpd {
 namespace {
 
-// Items that may wait for the worker. A step of 200 units and 16 micro-batches is about 25,000 items on a
-// lane, and the host may run one step ahead of it; beyond that Submit waits, so a stuck peer cannot fill the
-// memory. Waiting there cannot lock up: an item only ever waits for marks that were recorded before it was
-// submitted.
+// Maximum number of queued items. A step of 200 units and 16 micro-batches is about 25,000 items per lane,
+// and the host may run one step ahead. Submit blocks beyond that, so a stuck peer cannot exhaust the memory.
+// This cannot deadlock: an item only waits for events that were recorded before it was submitted.
 constexpr size_t kMaxQueued = 1 << 16;
 
 class ThreadLane : public Lane {
@@ -37,14 +36,14 @@ class ThreadLane : public Lane {
   }
 
   LaneEventPtr Record() override {
-    auto mark = std::make_shared<ClockEvent>();
-    Push([mark](absl::Status* error) { mark->Reach(*error); });
-    return mark;
+    auto event = std::make_shared<ClockEvent>();
+    Push([event](absl::Status* error) { event->Reach(*error); });
+    return event;
   }
 
-  void Wait(const LaneEventPtr& mark) override {
-    Push([mark](absl::Status* error) {
-      const absl::Status status = mark->Await();
+  void Wait(const LaneEventPtr& event) override {
+    Push([event](absl::Status* error) {
+      const absl::Status status = event->Await();
       if (error->ok()) *error = status;
     });
   }
@@ -73,7 +72,7 @@ class ThreadLane : public Lane {
     changed_.SignalAll();
   }
 
-  // False when the lane closes and nothing is left.
+  // Returns false when the lane is closing and the queue is empty.
   bool Pop(Item* item) {
     MutexLock lock(&mutex_);
     while (queue_.empty() && !closing_) changed_.Wait(&mutex_);
@@ -89,11 +88,11 @@ class ThreadLane : public Lane {
     Item item;
     while (Pop(&item)) {
       item(&error);
-      item = nullptr;  // What the work captured ends with the work, not with the next item.
+      item = nullptr;  // Release captures now, not when the next item arrives.
     }
   }
 
-  std::atomic<uint64_t>* word_ = nullptr;  // Of the thread that submits.
+  std::atomic<uint64_t>* word_ = nullptr;  // Used by the submitting thread.
 
   Mutex mutex_;
   CondVar changed_;

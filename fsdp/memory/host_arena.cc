@@ -28,12 +28,12 @@ namespace fsdpd {
 namespace {
 
 // Pages are populated in chunks of this size; available memory is checked in between.
-constexpr int64_t kStretch = int64_t{1} << 30;
+constexpr int64_t kChunkBytes = int64_t{1} << 30;
 // Memory that the node has used before is populated at 18 GiB/s by 4 threads, 33 GiB/s by 8 and 55 GiB/s by
 // 16 (docs/bench/2026-11-29-restart-checksums-and-pages.md).
 constexpr int kThreads = 8;
-constexpr int64_t kPart = kStretch / kThreads;
-constexpr int64_t kPage = 4096;  // The smallest page size.
+constexpr int64_t kThreadBytes = kChunkBytes / kThreads;
+constexpr int64_t kPageBytes = 4096;  // The smallest page size.
 
 // Memory available without swapping (MemAvailable); unlimited if the kernel does not report it.
 int64_t AvailableBytes() {
@@ -65,18 +65,19 @@ absl::Status CheckAvailable(const char* what, int64_t bytes, int64_t missing, co
 // Writes to each page instead of calling madvise(MADV_POPULATE_WRITE), which holds the lock of the address
 // space while it populates and so blocks every cudaMalloc of the process. Since Linux 6.4 page faults only
 // lock one mapping.
-absl::Status MakeReal(const char* what, std::byte* data, int64_t bytes, const std::string& root,
-                      const std::atomic<bool>& stopped) {
-  for (int64_t done = 0; done < bytes; done += kStretch) {
+absl::Status PopulatePages(const char* what, std::byte* data, int64_t bytes, const std::string& root,
+                           const std::atomic<bool>& stopped) {
+  for (int64_t done = 0; done < bytes; done += kChunkBytes) {
     if (stopped) return absl::CancelledError("not needed any more");
     FSDPD_RETURN_IF_ERROR(CheckAvailable(what, bytes, bytes - done, root));
-    const int64_t end = std::min(done + kStretch, bytes);
-    FSDPD_RETURN_IF_ERROR(ParallelFor((end - done + kPart - 1) / kPart, kThreads, [&](size_t part) {
-      const int64_t begin = done + static_cast<int64_t>(part) * kPart;
-      for (int64_t page = begin; page < std::min(begin + kPart, end); page += kPage)
-        *static_cast<volatile std::byte*>(data + page) = std::byte{0};
-      return absl::OkStatus();
-    }));
+    const int64_t end = std::min(done + kChunkBytes, bytes);
+    FSDPD_RETURN_IF_ERROR(
+        ParallelFor((end - done + kThreadBytes - 1) / kThreadBytes, kThreads, [&](size_t part) {
+          const int64_t begin = done + static_cast<int64_t>(part) * kThreadBytes;
+          for (int64_t page = begin; page < std::min(begin + kThreadBytes, end); page += kPageBytes)
+            *static_cast<volatile std::byte*>(data + page) = std::byte{0};
+          return absl::OkStatus();
+        }));
   }
   return absl::OkStatus();
 }
@@ -109,7 +110,7 @@ absl::StatusOr<std::unique_ptr<HostArena>> HostArena::Populate(int64_t bytes, co
   }
   arena->data_ = static_cast<std::byte*>(data);
   madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);  // Best effort.
-  FSDPD_RETURN_IF_ERROR(MakeReal(what, arena->data_, bytes, root, stopped));
+  FSDPD_RETURN_IF_ERROR(PopulatePages(what, arena->data_, bytes, root, stopped));
   return arena;
 }
 

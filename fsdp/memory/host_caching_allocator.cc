@@ -59,7 +59,7 @@ struct alignas(kAlignment) HostCachingAllocator::Block {
   bool live;
   Block* newer;  // Links of all blocks.
   Block* older;
-  int64_t asked_bytes;
+  int64_t requested_bytes;
   MemoryPlace place;  // Of the last allocation; nowhere if not recorded.
 
   void* data() { return this + 1; }
@@ -83,7 +83,7 @@ c10::DataPtr HostCachingAllocator::allocate(size_t bytes) {
   if (bytes <= static_cast<size_t>(kLargest)) {
     const SizeClass size = ClassOf(static_cast<int64_t>(bytes));
     block = TakeCached(size.index, size.bytes);
-    if (block == nullptr) block = AskSystem(size.index, size.bytes);
+    if (block == nullptr) block = AllocateFromSystem(size.index, size.bytes);
   }
   if (block == nullptr) {
     {
@@ -96,7 +96,7 @@ c10::DataPtr HostCachingAllocator::allocate(size_t bytes) {
                      held.reserved_bytes, " of which ", held.allocated_bytes, " are in use",
                      limits.empty() ? "" : "; ", limits);
   }
-  GiveOut(block, static_cast<int64_t>(bytes));
+  HandOut(block, static_cast<int64_t>(bytes));
   return {block->data(), block->data(), &Free, cpu};
 }
 
@@ -129,7 +129,7 @@ bool HostCachingAllocator::MayTakeLarger() {
   return step >= first_step_ + kFillingSteps;
 }
 
-HostCachingAllocator::Block* HostCachingAllocator::AskSystem(int size_class, int64_t bytes) {
+HostCachingAllocator::Block* HostCachingAllocator::AllocateFromSystem(int size_class, int64_t bytes) {
   void* memory = source_.allocate(kAlignment, sizeof(Block) + bytes);
   if (memory == nullptr) {
     EmptyCache();
@@ -142,25 +142,25 @@ HostCachingAllocator::Block* HostCachingAllocator::AskSystem(int size_class, int
   ++mallocs_;
   reserved_bytes_ += bytes;
   auto* const block = new (memory)
-      Block{this, nullptr, bytes, size_class, /*live=*/false, nullptr, newest_, /*asked_bytes=*/0, {}};
+      Block{this, nullptr, bytes, size_class, /*live=*/false, nullptr, newest_, /*requested_bytes=*/0, {}};
   if (newest_ != nullptr) newest_->newer = block;
   newest_ = block;
-  Note(Action::kSegmentAlloc, block);
+  RecordEvent(Action::kSegmentAlloc, block);
   return block;
 }
 
-void HostCachingAllocator::GiveOut(Block* block, int64_t asked_bytes) {
+void HostCachingAllocator::HandOut(Block* block, int64_t requested_bytes) {
   MutexLock lock(&mutex_);
   ++allocations_;
-  allocated_bytes_ += SizeClassBytes(asked_bytes);  // The block may be larger.
+  allocated_bytes_ += SizeClassBytes(requested_bytes);  // The block may be larger.
   if (allocated_bytes_ > peak_bytes_) peak_bytes_ = allocated_bytes_;
   block->live = true;
-  block->asked_bytes = asked_bytes;
+  block->requested_bytes = requested_bytes;
   block->place = records_ ? CurrentMemoryPlace() : MemoryPlace();
-  Note(Action::kAlloc, block);
+  RecordEvent(Action::kAlloc, block);
 }
 
-void HostCachingAllocator::Note(Action action, Block* block) {
+void HostCachingAllocator::RecordEvent(Action action, Block* block) {
   if (!records_) return;
   if (static_cast<int64_t>(events_.size()) == MemorySnapshot::kMostEvents) events_.pop_front();
   events_.push_back({action, reinterpret_cast<uintptr_t>(block->data()), block->bytes, /*stream=*/0,
@@ -170,15 +170,15 @@ void HostCachingAllocator::Note(Action action, Block* block) {
 void HostCachingAllocator::Free(void* data) {
   if (data == nullptr) return;
   Block* block = Block::Of(data);
-  block->owner->GiveBack(block);
+  block->owner->ReturnToCache(block);
 }
 
-void HostCachingAllocator::GiveBack(Block* block) {
+void HostCachingAllocator::ReturnToCache(Block* block) {
   MutexLock lock(&mutex_);
-  allocated_bytes_ -= SizeClassBytes(block->asked_bytes);
+  allocated_bytes_ -= SizeClassBytes(block->requested_bytes);
   block->live = false;
-  Note(Action::kFreeRequested, block);
-  Note(Action::kFreeCompleted, block);
+  RecordEvent(Action::kFreeRequested, block);
+  RecordEvent(Action::kFreeCompleted, block);
   block->next = free_[block->size_class];
   free_[block->size_class] = block;
 }
@@ -210,7 +210,7 @@ void HostCachingAllocator::EmptyCache() {
       head = block->next;
       reserved_bytes_ -= block->bytes;
       ++frees_;
-      Note(Action::kSegmentFree, block);
+      RecordEvent(Action::kSegmentFree, block);
       (block->newer != nullptr ? block->newer->older : newest_) = block->older;
       if (block->older != nullptr) block->older->newer = block->newer;
       source_.release(block);
@@ -232,7 +232,7 @@ MemorySnapshot HostCachingAllocator::Snapshot() const {
     segment.address = reinterpret_cast<uintptr_t>(block->data());
     segment.bytes = block->bytes;
     segment.is_large = block->bytes > kSmallLimit;
-    segment.blocks.push_back({block->bytes, block->asked_bytes, block->live, block->live, block->place});
+    segment.blocks.push_back({block->bytes, block->requested_bytes, block->live, block->live, block->place});
   }
   snapshot.events.assign(events_.begin(), events_.end());
   return snapshot;

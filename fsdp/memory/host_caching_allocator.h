@@ -69,10 +69,10 @@ class HostCachingAllocator : public c10::Allocator {
   static void Free(void* data);
   Block* TakeCached(int size_class, int64_t bytes);
   bool MayTakeLarger() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Block* AskSystem(int size_class, int64_t bytes);
-  void GiveOut(Block* block, int64_t asked_bytes);
-  void GiveBack(Block* block);
-  void Note(MemorySnapshot::Action action, Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Block* AllocateFromSystem(int size_class, int64_t bytes);
+  void HandOut(Block* block, int64_t requested_bytes);
+  void ReturnToCache(Block* block);
+  void RecordEvent(MemorySnapshot::Action action, Block* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Source source_;
   mutable Mutex mutex_;

@@ -11,7 +11,7 @@ struct alignas(8) MemoryPlace {  // 8 bytes, so that it can be read atomically.
   static constexpr int32_t kNowhere = -1;
   static constexpr int32_t kEvaluation = -2;
 
-  int32_t step = 0;  // 0: before the first.
+  int32_t step = 0;                // 0: before the first.
   int32_t instruction = kNowhere;  // Index in the training program, or one of the above.
 
   friend bool operator<(const MemoryPlace& a, const MemoryPlace& b) {

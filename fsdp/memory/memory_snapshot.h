@@ -38,7 +38,7 @@ struct MemorySnapshot {
     int64_t asked_bytes = 0;  // Requested size, before rounding.
     bool allocated = false;
     bool active = false;  // Allocated, or still in use on another stream.
-    MemoryPlace place;  // Where it was allocated; kNowhere if not recorded.
+    MemoryPlace place;    // Where it was allocated; kNowhere if not recorded.
   };
   struct Segment {
     uint64_t address = 0;

@@ -15,13 +15,13 @@ namespace fsdpd {
 // The references that a spike exceeded.
 struct Spike {
   int64_t median_bytes = 0;  // 0: too few earlier steps.
-  int64_t plan_bytes = 0;  // 0: not compared with a plan.
+  int64_t plan_bytes = 0;    // 0: not compared with a plan.
 };
 
 class SpikeDetector {
  public:
   static constexpr double kFactor = 1.1;
-  static constexpr int kWindow = 64;  // Steps of the median: enough to ignore single outliers.
+  static constexpr int kWindow = 64;     // Steps of the median: enough to ignore single outliers.
   static constexpr int kMinHistory = 3;  // The first steps allocate memory that later ones reuse.
 
   // `plan_bytes`: the planned peak; 0: do not compare.

@@ -5,7 +5,7 @@
 namespace fsdpd {
 
 void StepPeak::Begin() {
-  begin_anew_();
+  reset_peak_();
   const int64_t bytes = read_().peak_bytes;
   MutexLock lock(&mutex_);
   highest_ = held_.at_begin = bytes;
@@ -14,7 +14,7 @@ void StepPeak::Begin() {
 
 void StepPeak::Ended(int instruction) {
   const MemoryCounters counters = read_();
-  if (by_instruction_) begin_anew_();
+  if (by_instruction_) reset_peak_();
   MutexLock lock(&mutex_);
   if (counters.peak_bytes > highest_) {
     highest_ = counters.peak_bytes;

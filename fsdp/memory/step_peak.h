@@ -21,7 +21,7 @@ namespace fsdpd {
 struct HeldBytes {
   struct Instruction {
     int64_t highest = 0;  // Peak since the previous instruction ended; 0: not measured.
-    int64_t left = 0;  // When it ended.
+    int64_t left = 0;     // When it ended.
   };
   int64_t at_begin = 0;
   std::vector<Instruction> by_instruction;  // The last execution of each.
@@ -29,10 +29,10 @@ struct HeldBytes {
 
 class StepPeak {
  public:
-  // `begin_anew` resets the peak that `read` returns to the current value. `by_instruction`: also reset after
+  // `reset_peak` resets the peak that `read` returns to the current value. `by_instruction`: also reset after
   // each instruction; only if nothing else in the process reads the peak.
-  StepPeak(std::function<MemoryCounters()> read, std::function<void()> begin_anew, bool by_instruction)
-      : read_(std::move(read)), begin_anew_(std::move(begin_anew)), by_instruction_(by_instruction) {}
+  StepPeak(std::function<MemoryCounters()> read, std::function<void()> reset_peak, bool by_instruction)
+      : read_(std::move(read)), reset_peak_(std::move(reset_peak)), by_instruction_(by_instruction) {}
 
   void Begin();
   void Ended(int instruction);
@@ -46,7 +46,7 @@ class StepPeak {
 
  private:
   const std::function<MemoryCounters()> read_;
-  const std::function<void()> begin_anew_;
+  const std::function<void()> reset_peak_;
   const bool by_instruction_;
   mutable Mutex mutex_;
   int64_t highest_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -34,9 +34,9 @@ class StepPool {
  private:
   // Unused without CUDA.
   [[maybe_unused]] const int device_index_;
-  std::pair<uint64_t, uint64_t> id_;  // LibTorch's id of the pool.
+  std::pair<uint64_t, uint64_t> id_;         // LibTorch's id of the pool.
   [[maybe_unused]] int64_t references_ = 0;  // Released by the destructor.
-  [[maybe_unused]] int open_ = 0;  // Nested scopes.
+  [[maybe_unused]] int open_ = 0;            // Nested scopes.
 };
 
 }  // namespace fsdpd

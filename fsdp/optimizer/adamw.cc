@@ -12,10 +12,10 @@
 namespace fsdpd {
 namespace {
 
-bool InEightBits(const BucketShard& shard) { return shard.moments[0].scalar_type() == at::kByte; }
+bool HasFp8Moments(const BucketShard& shard) { return shard.moments[0].scalar_type() == at::kByte; }
 
-at::Tensor WideMoment(const BucketShard& shard, int moment) {
-  return InEightBits(shard) ? WidenMoments(shard.moments[moment], moment) : InFp32(shard.moments[moment]);
+at::Tensor MomentInFp32(const BucketShard& shard, int moment) {
+  return HasFp8Moments(shard) ? WidenMoments(shard.moments[moment], moment) : InFp32(shard.moments[moment]);
 }
 
 }  // namespace
@@ -44,7 +44,7 @@ void AdamW::Update(int bucket, const BucketShard& shard, const StepScalars& scal
   if (shard.grad.is_cuda()) return UpdateOnCuda(bucket, shard, scalars);
   const double learning_rate = scalars.learning_rate.item<double>();
   const at::Tensor grad = InFp32(shard.grad);
-  const at::Tensor exp_avg = WideMoment(shard, 0), exp_avg_sq = WideMoment(shard, 1);
+  const at::Tensor exp_avg = MomentInFp32(shard, 0), exp_avg_sq = MomentInFp32(shard, 1);
   for (const UpdateGroup& group : groups_[bucket]) {
     const std::vector<at::Tensor> main = RunsOf(group, shard.main);
     const std::vector<at::Tensor> first = RunsOf(group, exp_avg);
@@ -58,7 +58,7 @@ void AdamW::Update(int bucket, const BucketShard& shard, const StepScalars& scal
     StoreTails(group, first, exp_avg);
     StoreTails(group, second, exp_avg_sq);
   }
-  if (!InEightBits(shard)) {
+  if (!HasFp8Moments(shard)) {
     StoreBack(exp_avg, shard.moments[0]);
     StoreBack(exp_avg_sq, shard.moments[1]);
     return;
@@ -82,14 +82,14 @@ void AdamW::UpdateOnCuda(int bucket, const BucketShard& shard, const StepScalars
   args.beta2 = config_.beta2;
   args.eps = config_.eps;
   args.grad_type = DTypeOf(shard.grad.scalar_type());
-  args.moment_type = InEightBits(shard) ? DType::kFp8 : DTypeOf(shard.moments[0].scalar_type());
+  args.moment_type = HasFp8Moments(shard) ? DType::kFp8 : DTypeOf(shard.moments[0].scalar_type());
   for (const UpdateGroup& group : groups_[bucket]) {
     args.lr_scale = group.lr_scale;
     args.weight_decay = group.weight_decay;
     for (const BucketRange& run : group.runs) {
       args.param = reinterpret_cast<float*>(at(shard.main, run.begin));
-      args.high = reinterpret_cast<uint16_t*>(at(shard.halves.high, run.begin));
-      args.low = reinterpret_cast<uint16_t*>(at(shard.halves.low, run.begin));
+      args.high = reinterpret_cast<uint16_t*>(at(shard.split.high, run.begin));
+      args.low = reinterpret_cast<uint16_t*>(at(shard.split.low, run.begin));
       args.grad = at(shard.grad, run.begin);
       args.exp_avg = at(shard.moments[0], run.begin);
       args.exp_avg_sq = at(shard.moments[1], run.begin);

@@ -89,14 +89,14 @@ TEST_P(CudaUpdates, EqualTheCpusAndSkipBitForBit) {
   ExpectEqualUpdates(GetParam(), Runs(/*off=*/1));
 }
 
-// fp32 as halves keep it.
+// fp32 as split keep it.
 at::Tensor Stored(const at::Tensor& fp32) {
-  const SplitFp32 halves = SplitFp32::Make(fp32.numel(), at::kCPU);
-  halves.Write(0, fp32.cpu());
-  return halves.Read();
+  const SplitFp32 split = SplitFp32::Make(fp32.numel(), at::kCPU);
+  split.Write(0, fp32.cpu());
+  return split.Read();
 }
 
-// A parameter in halves is computed in fp32: its next value is that of the same parameter in fp32, as halves
+// A parameter in split is computed in fp32: its next value is that of the same parameter in fp32, as split
 // keep it.
 TEST_F(OnCuda, HalvesAreUpdatedAsFp32IsBitForBit) {
   for (const int64_t off : {0, 1}) {
@@ -104,30 +104,30 @@ TEST_F(OnCuda, HalvesAreUpdatedAsFp32IsBitForBit) {
       const Spec spec = SpecOf(OptimizerKind::kAdamW, 0, false, narrow);
       const at::ScalarType grads = narrow == DType::kFp32 ? at::kFloat : at::kBFloat16;
       const at::TensorOptions moments = at::TensorOptions(at::kCUDA).dtype(MomentTypeOf(narrow));
-      BucketShard whole, halved;
+      BucketShard whole, split_shard;
       whole.main = Stored(at::randn({kElements})).cuda();
-      halved.halves = SplitFp32::Make(kElements, at::Device(at::kCUDA, 0));
-      halved.halves.Write(0, whole.main.cpu());
-      for (BucketShard* shard : {&whole, &halved}) {
+      split_shard.split = SplitFp32::Make(kElements, at::Device(at::kCUDA, 0));
+      split_shard.split.Write(0, whole.main.cpu());
+      for (BucketShard* shard : {&whole, &split_shard}) {
         for (int i = 0; i < 2; ++i) shard->moments.push_back(at::zeros({kElements}, moments));
       }
       const auto of_whole = MakeOptimizer(spec, Runs(off), {}, at::kCUDA);
       const auto of_split_fp32 = MakeOptimizer(spec, Runs(off), {}, at::kCUDA);
       for (int step = 1; step <= 5; ++step) {
-        const at::Tensor before = halved.halves.Read();
-        whole.grad = halved.grad = at::randn({kElements}).to(grads).cuda();
+        const at::Tensor before = split_shard.split.Read();
+        whole.grad = split_shard.grad = at::randn({kElements}).to(grads).cuda();
         const StepScalars scalars = ScalarsOf(1e-2, 3, /*found_nonfinite=*/step == 3, at::kCUDA);
         of_whole->BeginStep(step);
         of_whole->Count(scalars);
         of_whole->Update(0, whole, scalars);
         of_split_fp32->BeginStep(step);
         of_split_fp32->Count(scalars);
-        of_split_fp32->Update(0, halved, scalars);
+        of_split_fp32->Update(0, split_shard, scalars);
         whole.main.copy_(Stored(whole.main));  // What a tie moved is moved in both.
-        const at::Tensor read = halved.halves.Read();
+        const at::Tensor read = split_shard.split.Read();
         ASSERT_TRUE(read.equal(whole.main.cpu())) << step;
-        ASSERT_TRUE(halved.halves.high.equal(whole.main.to(at::kBFloat16))) << step;
-        for (int i = 0; i < 2; ++i) ASSERT_TRUE(halved.moments[i].equal(whole.moments[i])) << step;
+        ASSERT_TRUE(split_shard.split.high.equal(whole.main.to(at::kBFloat16))) << step;
+        for (int i = 0; i < 2; ++i) ASSERT_TRUE(split_shard.moments[i].equal(whole.moments[i])) << step;
         ASSERT_EQ(read.equal(before), step == 3);
       }
     }

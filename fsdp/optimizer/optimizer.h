@@ -33,7 +33,7 @@ struct BucketShard;
 // Inputs of a step, on the device of its shards. Each is the same tensor in all steps.
 struct StepScalars {
   at::Tensor learning_rate;  // fp64, as computed by the schedule; multiplied by a group's factor.
-  at::Tensor grad_divisor;  // fp32: clipping, loss scale, ignored targets.
+  at::Tensor grad_divisor;   // fp32: clipping, loss scale, ignored targets.
   // fp32: exactly 0 or 1, as kernels compare with 1; the same for all updates of a step.
   at::Tensor found_nonfinite;
 };

@@ -44,9 +44,9 @@ kernels::ParamSlice KernelSlice(const ParamSlot& slot, int64_t slice) {
 bool DrawOnDevice(const Bucket& bucket, int64_t slice, const BucketPiece& piece,
                   const InitialNumbers& numbers, const BucketShard& shard) {
   const at::Tensor& stored = shard.stored();
-  const bool halves = shard.halves.defined();
-  const bool on_host = !stored.is_cuda() || (halves && !shard.halves.low.is_cuda());
-  if (!numbers || on_host || (!halves && stored.scalar_type() != at::kFloat)) return false;
+  const bool is_split = shard.split.defined();
+  const bool on_host = !stored.is_cuda() || (is_split && !shard.split.low.is_cuda());
+  if (!numbers || on_host || (!is_split && stored.scalar_type() != at::kFloat)) return false;
   const ParamSlot& slot = bucket.params[piece.slot];
   const auto of = numbers(bucket.unit, slot.param);
   if (!of.has_value()) return false;
@@ -55,9 +55,9 @@ bool DrawOnDevice(const Bucket& bucket, int64_t slice, const BucketPiece& piece,
   args.slice = KernelSlice(slot, slice);
   args.begin = piece.param_begin;
   args.elements = piece.elements;
-  if (halves) {
+  if (is_split) {
     args.high = static_cast<uint16_t*>(stored.mutable_data_ptr()) + piece.range_begin;
-    args.low = static_cast<uint16_t*>(shard.halves.low.mutable_data_ptr()) + piece.range_begin;
+    args.low = static_cast<uint16_t*>(shard.split.low.mutable_data_ptr()) + piece.range_begin;
   } else {
     args.values = stored.mutable_data_ptr<float>() + piece.range_begin;
   }
@@ -83,8 +83,8 @@ void Fill(const Chunk& chunk, int unit, const InitialValues& initial, const Buck
   for (const ElementRun& run : chunk.runs) {
     const at::Tensor values = initial(unit, chunk.param, run.begin, run.elements);
     FSDPD_CHECK(values.scalar_type() == at::kFloat && values.numel() == run.elements);
-    if (shard.halves.defined()) {
-      shard.halves.Write(begin, values);
+    if (shard.split.defined()) {
+      shard.split.Write(begin, values);
     } else {
       SerialCopy(SerialCast(values.view({-1}), shard.main.scalar_type()),
                  shard.main.narrow(0, begin, run.elements));
@@ -100,7 +100,7 @@ absl::StatusOr<ShardedParams> ShardedParams::Make(const Spec& spec, const Layout
                                                   const InitialValues& initial,
                                                   const InitialNumbers& numbers) {
   ShardedParams params(layout, position);
-  FSDPD_RETURN_IF_ERROR(params.MakeHomes(spec.device));
+  FSDPD_RETURN_IF_ERROR(params.AllocateHostCopies(spec.device));
   const absl::Status status = CatchTorch([&] {
     const at::TensorOptions options = at::TensorOptions().device(device);
     params.grad_shards_.resize(layout.buckets.size());
@@ -137,16 +137,16 @@ absl::StatusOr<ShardedParams> ShardedParams::Make(const Spec& spec, const Layout
 }
 
 // Fresh host memory is zero.
-absl::Status ShardedParams::MakeHomes(DeviceKind device) {
+absl::Status ShardedParams::AllocateHostCopies(DeviceKind device) {
   int64_t bytes = 0;
   for (const Bucket& bucket : layout_->buckets) bytes += bucket.offloaded_bytes();
   FSDPD_ASSIGN_OR_RETURN(host_, HostArena::Make(bytes, device, "parts of the optimizer's state"));
   int64_t offset = 0;
   for (const Bucket& bucket : layout_->buckets) {
-    homes_.emplace_back();
+    host_copies_.emplace_back();
     if (bucket.offloaded.empty()) continue;
-    homes_.back() = at::from_blob(host_->data() + offset, {bucket.offloaded_bytes()},
-                                  at::TensorOptions().dtype(at::kByte));
+    host_copies_.back() = at::from_blob(host_->data() + offset, {bucket.offloaded_bytes()},
+                                        at::TensorOptions().dtype(at::kByte));
     offset += bucket.offloaded_bytes();
   }
   return absl::OkStatus();
@@ -159,16 +159,16 @@ BucketShard ShardedParams::MakeShard(const Spec& spec, int bucket, at::Device de
   };
   BucketShard shard;
   if (of.types.halves) {
-    shard.halves.high = zeros(at::kBFloat16);
+    shard.split.high = zeros(at::kBFloat16);
   } else {
     shard.main = zeros(ScalarTypeOf(of.types.main));
   }
   shard.moments.resize(of.trainable ? spec.optimizer.moments() : 0);
   if (!of.offloaded.empty()) {
-    BindState(of, homes_[bucket], &shard);
+    BindState(of, host_copies_[bucket], &shard);
     return shard;
   }
-  if (of.types.halves) shard.halves.low = zeros(at::kShort);
+  if (of.types.halves) shard.split.low = zeros(at::kShort);
   for (at::Tensor& moment : shard.moments) moment = zeros(MomentTypeOf(of.types.moment));
   return shard;
 }
@@ -176,7 +176,7 @@ BucketShard ShardedParams::MakeShard(const Spec& spec, int bucket, at::Device de
 void ShardedParams::BindState(const Bucket& bucket, const at::Tensor& state, BucketShard* shard) {
   for (const StatePart& part : bucket.offloaded) {
     const bool low = part.moment < 0;
-    (low ? shard->halves.low : shard->moments[part.moment]) =
+    (low ? shard->split.low : shard->moments[part.moment]) =
         state.narrow(0, part.offset, part.bytes).view(low ? at::kShort : MomentTypeOf(bucket.types.moment));
   }
 }
@@ -202,7 +202,7 @@ void ShardedParams::CopyTo(std::vector<float>* model,
   for (size_t b = 0; b < layout_->buckets.size(); ++b) {
     const Bucket& bucket = layout_->buckets[b];
     if (!HasFirstCopy(bucket, position_)) continue;
-    const at::Tensor main = buckets_[b].halves.defined() ? buckets_[b].halves.Read() : buckets_[b].main.cpu();
+    const at::Tensor main = buckets_[b].split.defined() ? buckets_[b].split.Read() : buckets_[b].main.cpu();
     for (const BucketPiece& piece : PiecesOf(bucket, MainRange(bucket, position_))) {
       const ParamSlot& slot = bucket.params[piece.slot];
       const float* from = main.const_data_ptr<float>() + piece.range_begin;

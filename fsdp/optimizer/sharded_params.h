@@ -31,15 +31,15 @@ namespace fsdpd {
 
 // The rank's main shard of one bucket. Offloaded parts are views of the host copy.
 struct BucketShard {
-  at::Tensor main;  // [main_elements] fp32; undefined with split fp32.
+  at::Tensor main;                  // [main_elements] fp32; undefined with split fp32.
   std::vector<at::Tensor> moments;  // Each [main_elements] of MomentTypeOf(BucketTypes::moment).
   // [main_elements]: view of the gradient shard. Undefined in frozen buckets, and until bound.
   at::Tensor grad;
   // Main parameters if BucketTypes::halves: AdamW on CUDA reads and writes them.
-  SplitFp32 halves = {};
+  SplitFp32 split = {};
 
   // Source of a gather, converted to BucketTypes::gathered by a cast, by quantization, or by a plain copy.
-  const at::Tensor& stored() const { return halves.defined() ? halves.high : main; }
+  const at::Tensor& stored() const { return split.defined() ? split.high : main; }
 };
 
 // Returns elements [begin, begin + elements) of a parameter (unsharded, even with tensor parallelism), flat
@@ -58,7 +58,7 @@ class ShardedParams {
 
   const BucketShard& bucket(int index) const { return buckets_[index]; }
   // Offloaded state in host memory: flat, Bucket::offloaded_bytes(). Undefined if nothing is offloaded.
-  const at::Tensor& home(int bucket) const { return homes_[bucket]; }
+  const at::Tensor& host_copy(int bucket) const { return host_copies_[bucket]; }
   // The bucket with its offloaded parts replaced by views of `state`, a device buffer of the same size.
   BucketShard Staged(int bucket, const at::Tensor& state) const;
   int size() const { return static_cast<int>(buckets_.size()); }
@@ -77,13 +77,13 @@ class ShardedParams {
 
   // Makes the offloaded parts of `shard` views of `state`.
   static void BindState(const Bucket& bucket, const at::Tensor& state, BucketShard* shard);
-  absl::Status MakeHomes(DeviceKind device);
+  absl::Status AllocateHostCopies(DeviceKind device);
   BucketShard MakeShard(const Spec& spec, int bucket, at::Device device) const;
 
   const Layout* layout_;  // Owned by the plan, which must outlive this object.
   MeshPosition position_;
   std::unique_ptr<HostArena> host_;
-  std::vector<at::Tensor> homes_;
+  std::vector<at::Tensor> host_copies_;
   std::vector<BucketShard> buckets_;
   std::vector<at::Tensor> grad_shards_;
 };

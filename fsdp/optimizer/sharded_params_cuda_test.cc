@@ -69,7 +69,7 @@ TEST_P(CudaInitialValues, AreTheBitsThatTheCpuDraws) {
     for (int b = 0; b < want->size(); ++b) {
       const BucketShard &cpu = want->bucket(b), &gpu = got->bucket(b);
       EXPECT_TRUE(gpu.stored().cpu().equal(cpu.stored())) << rank << " " << b;
-      if (cpu.halves.defined()) EXPECT_TRUE(gpu.halves.low.cpu().equal(cpu.halves.low)) << rank << " " << b;
+      if (cpu.split.defined()) EXPECT_TRUE(gpu.split.low.cpu().equal(cpu.split.low)) << rank << " " << b;
     }
   }
 }

@@ -91,7 +91,7 @@ TEST(ShardedParams, InHalvesAreTheSameModel) {
     params->CopyTo(&model);
     for (int b = 0; b < params->size(); ++b) {
       EXPECT_FALSE(params->bucket(b).main.defined());
-      EXPECT_TRUE(params->bucket(b).stored().equal(params->bucket(b).halves.Read().to(at::kBFloat16)));
+      EXPECT_TRUE(params->bucket(b).stored().equal(params->bucket(b).split.Read().to(at::kBFloat16)));
     }
   }
   EXPECT_EQ(model, expected);

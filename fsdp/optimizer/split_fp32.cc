@@ -36,9 +36,9 @@ void SplitFp32::Write(int64_t begin, const at::Tensor& values) const {
   for (int64_t i = 0; i < elements; ++i) {
     uint32_t bits = 0;
     std::memcpy(&bits, from + i * sizeof(bits), sizeof(bits));
-    const kernels::HalfBits halves = kernels::SplitBits(bits);
-    to_high[i] = halves.high;
-    to_low[i] = halves.low;
+    const kernels::HalfBits split = kernels::SplitBits(bits);
+    to_high[i] = split.high;
+    to_low[i] = split.low;
   }
   SerialCopy(highs, high.narrow(0, begin, elements));
   SerialCopy(lows, low.narrow(0, begin, elements));

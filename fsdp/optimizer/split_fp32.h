@@ -12,7 +12,7 @@ namespace fsdpd {
 
 struct SplitFp32 {
   at::Tensor high;  // bf16 value.
-  at::Tensor low;  // The low 16 bits.
+  at::Tensor low;   // The low 16 bits.
 
   // Zeros.
   static SplitFp32 Make(int64_t elements, at::Device device);

@@ -30,7 +30,7 @@ float ValueOf(uint32_t bits) {
 
 bool IsTieThatRoundsUp(uint32_t bits) { return (bits & 0x1ffff) == 0x18000; }
 
-// Every upper half, with the lower halves around 0 and around the tie, and some between.
+// Every upper half, with the lower split around 0 and around the tie, and some between.
 std::vector<float> AllKinds() {
   std::vector<float> values;
   for (uint32_t upper = 0; upper <= 0xffff; ++upper) {
@@ -49,21 +49,20 @@ at::Tensor Flat(std::vector<float>* values) {
 TEST(SplitFp32, TheHighOneIsWhatACastGives) {
   std::vector<float> values = AllKinds();
   const at::Tensor all = Flat(&values);
-  const SplitFp32 halves = SplitFp32::Make(all.numel(), at::kCPU);
-  halves.Write(0, all);
+  const SplitFp32 split = SplitFp32::Make(all.numel(), at::kCPU);
+  split.Write(0, all);
   const at::Tensor cast = all.to(at::kBFloat16);
   const at::Tensor numbers = all.isnan().logical_not();
-  EXPECT_TRUE(halves.high.view(at::kShort)
-                  .masked_select(numbers)
-                  .equal(cast.view(at::kShort).masked_select(numbers)));
-  EXPECT_TRUE(halves.high.isnan().equal(all.isnan()));
+  EXPECT_TRUE(
+      split.high.view(at::kShort).masked_select(numbers).equal(cast.view(at::kShort).masked_select(numbers)));
+  EXPECT_TRUE(split.high.isnan().equal(all.isnan()));
 }
 
 TEST(SplitFp32, ComeBackBitForBitButForTiesThatRoundUp) {
   std::vector<float> values = AllKinds();
-  const SplitFp32 halves = SplitFp32::Make(static_cast<int64_t>(values.size()), at::kCPU);
-  halves.Write(0, Flat(&values));
-  const at::Tensor read = halves.Read();
+  const SplitFp32 split = SplitFp32::Make(static_cast<int64_t>(values.size()), at::kCPU);
+  split.Write(0, Flat(&values));
+  const at::Tensor read = split.Read();
   int moved = 0;
   for (size_t i = 0; i < values.size(); ++i) {
     const float back = read.const_data_ptr<float>()[i];
@@ -76,28 +75,28 @@ TEST(SplitFp32, ComeBackBitForBitButForTiesThatRoundUp) {
       ASSERT_EQ(BitsOf(back), BitsOf(values[i]));
     }
   }
-  EXPECT_EQ(moved, 0x8000 - 128);  // Of the odd upper halves 128 are NaNs with this lower half.
+  EXPECT_EQ(moved, 0x8000 - 128);  // Of the odd upper split 128 are NaNs with this lower half.
 }
 
 TEST(SplitFp32, WhatWasStoredOnceIsStoredForGood) {
   std::vector<float> values = AllKinds();
-  const SplitFp32 halves = SplitFp32::Make(static_cast<int64_t>(values.size()), at::kCPU);
-  halves.Write(0, Flat(&values));
-  const SplitFp32 again = SplitFp32::Make(halves.high.numel(), at::kCPU);
-  again.Write(0, halves.Read());
-  EXPECT_TRUE(again.high.view(at::kShort).equal(halves.high.view(at::kShort)));
-  EXPECT_TRUE(again.low.equal(halves.low));
+  const SplitFp32 split = SplitFp32::Make(static_cast<int64_t>(values.size()), at::kCPU);
+  split.Write(0, Flat(&values));
+  const SplitFp32 again = SplitFp32::Make(split.high.numel(), at::kCPU);
+  again.Write(0, split.Read());
+  EXPECT_TRUE(again.high.view(at::kShort).equal(split.high.view(at::kShort)));
+  EXPECT_TRUE(again.low.equal(split.low));
 }
 
 TEST(SplitFp32, AreZeroAtFirstAndWrittenInRanges) {
-  const SplitFp32 halves = SplitFp32::Make(7, at::kCPU);
-  EXPECT_TRUE(halves.Read().eq(0).all().item<bool>());
+  const SplitFp32 split = SplitFp32::Make(7, at::kCPU);
+  EXPECT_TRUE(split.Read().eq(0).all().item<bool>());
   const at::Tensor values = at::randn({3});
-  halves.Write(2, values);
-  const at::Tensor read = halves.Read();
+  split.Write(2, values);
+  const at::Tensor read = split.Read();
   EXPECT_LE((read.narrow(0, 2, 3) - values).abs().max().item<float>(), 1e-6f);
   EXPECT_EQ(read.ne(0).sum().item<int64_t>(), 3);
-  halves.Write(7, at::randn({0}));
+  split.Write(7, at::randn({0}));
 }
 
 }  // namespace

@@ -112,15 +112,15 @@ TEST_P(LaneSuite, TurnsAnExceptionIntoTheLanesError) {
 
 TEST_P(LaneSuite, TimesOfMarksGrowWithTheLane) {
   auto lane = GetParam().make();
-  std::vector<LaneEventPtr> marks;
+  std::vector<LaneEventPtr> events;
   for (int i = 0; i < 100; ++i) {
-    marks.push_back(lane->Record());
+    events.push_back(lane->Record());
     lane->Submit([] { return absl::OkStatus(); });
   }
   ASSERT_TRUE(lane->Synchronize().ok());
-  for (size_t i = 1; i < marks.size(); ++i) EXPECT_GE(marks[i]->SecondsSince(*marks[i - 1]), 0);
-  EXPECT_EQ(marks[0]->SecondsSince(*marks[0]), 0);
-  EXPECT_GT(marks.back()->SecondsSince(*marks.front()), 0);
+  for (size_t i = 1; i < events.size(); ++i) EXPECT_GE(events[i]->SecondsSince(*events[i - 1]), 0);
+  EXPECT_EQ(events[0]->SecondsSince(*events[0]), 0);
+  EXPECT_GT(events.back()->SecondsSince(*events.front()), 0);
 }
 
 // As in a rank's flight recorder: each lane's word has its own memory.
@@ -189,10 +189,10 @@ TEST_P(LaneSuite, FinishesItsWorkBeforeItIsDestroyedAndItsMarksStayGood) {
       return absl::OkStatus();
     });
   }
-  const LaneEventPtr mark = lane->Record();
+  const LaneEventPtr event = lane->Record();
   lane.reset();
   EXPECT_EQ(runs, 100);
-  EXPECT_TRUE(mark->Await().ok());
+  EXPECT_TRUE(event->Await().ok());
 }
 
 }  // namespace fsdpd
