@@ -1,4 +1,4 @@
-// What CPU transports promise beyond the suite, and the choice between transports.
+// Guarantees of CPU transports beyond the common suite, and the choice of transport.
 #include "fsdp/comm/communicator.h"
 
 #include <absl/strings/match.h>
@@ -41,7 +41,7 @@ constexpr DType kTypeOf<c10::BFloat16> = DType::kBf16;
 template <>
 constexpr DType kTypeOf<c10::Half> = DType::kFp16;
 
-// What a rank gets whose every input is `value`.
+// The result of a rank all of whose inputs are `value`.
 template <typename Element>
 std::vector<float> ReduceScattered(Communicator* group, float value, int64_t count) {
   std::vector<Element> in(group->size() * count, static_cast<Element>(value)), scratch(in.size());
@@ -56,11 +56,11 @@ INSTANTIATE_TEST_SUITE_P(Cpu, CpuGroups,
                          testing::Values(Transport{"Local", MakeLocalGroup}, Transport{"Tcp", MakeTcpGroup}),
                          [](const auto& info) { return info.param.name; });
 
-TEST_P(CpuGroups, SumHasTheBitsOfRankOrderOnEveryRankAndInEveryOperation) {
+TEST_P(CpuGroups, SumsInRankOrder) {
   constexpr int kSize = 3;
-  const float small = 1.0f / (1 << 14);  // Lost beside 32768 in fp32, though both are exact in every type.
+  const float small = 1.0f / (1 << 14);  // Lost next to 32768 in fp32, though both are exact in every type.
   const float inputs[kSize] = {32768, -32768, small};  // Any other order loses it in some element.
-  for (const int64_t own : {3, 3000}) {                // TCP has a way for small and one for large counts.
+  for (const int64_t own : {3, 3000}) {                // TCP has separate paths for small and large counts.
     const int64_t count = own * kSize;
     Members group = GetParam().make(kSize);
     OnEveryRank(kSize, [&](int rank) {
@@ -76,7 +76,7 @@ TEST_P(CpuGroups, SumHasTheBitsOfRankOrderOnEveryRankAndInEveryOperation) {
   }
 }
 
-TEST_P(CpuGroups, RankThatLeftFailsTheOthersOperation) {
+TEST_P(CpuGroups, OperationsFailAfterARankLeft) {
   constexpr int kSize = 4;
   Members group = GetParam().make(kSize);
   OnEveryRank(kSize, [&](int rank) {
@@ -86,8 +86,7 @@ TEST_P(CpuGroups, RankThatLeftFailsTheOthersOperation) {
       group[rank].reset();
       return;
     }
-    // The barrier's last bytes may be lost with the rank that left; then it is this one that fails, and no
-    // later.
+    // The barrier's last bytes may be lost with the rank that left; then this operation fails, at the latest.
     absl::Status status = group[rank]->AllGather(buffer.data(), 100, DType::kFp32);
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
     EXPECT_TRUE(absl::StrContains(status.message(), "all_gather")) << status;
@@ -95,11 +94,11 @@ TEST_P(CpuGroups, RankThatLeftFailsTheOthersOperation) {
   });
 }
 
-TEST(Communicator, OfGpusNeedsABinaryBuiltForThem) {
+TEST(Communicator, CudaNeedsACudaBuild) {
   LocalStore store;
   CommunicatorOptions options = Options(0, 1);
   options.device = DeviceKind::kCuda;
-  options.device_index = 1000;  // So that it is refused where there are GPUs, too.
+  options.device_index = 1000;  // Refused on hosts with GPUs, too.
   EXPECT_FALSE(MakeCommunicator(options, &store).ok());
 }
 

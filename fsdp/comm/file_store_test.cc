@@ -11,7 +11,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(FileStore, AnotherProcessSeesWhatWasSetWithItsNulBytes) {
+TEST(FileStore, IsSharedBetweenProcesses) {
   TempDir dir;
   const auto writer = FileStore::Open(dir.File("a/b"));
   const auto reader = FileStore::Open(dir.File("a/b"));
@@ -23,7 +23,7 @@ TEST(FileStore, AnotherProcessSeesWhatWasSetWithItsNulBytes) {
   EXPECT_EQ(*(*reader)->Get("empty", absl::ZeroDuration()), "");
 }
 
-TEST(FileStore, KeysThatLookAlikeStayApart) {
+TEST(FileStore, SimilarKeysAreDistinct) {
   TempDir dir;
   const auto store = FileStore::Open(dir.path());
   int number = 0;
@@ -34,7 +34,7 @@ TEST(FileStore, KeysThatLookAlikeStayApart) {
   EXPECT_EQ(*(*store)->Get("..", absl::ZeroDuration()), "5");
 }
 
-TEST(FileStore, ReaderWaitsUntilTheKeyIsThere) {
+TEST(FileStore, GetWaitsForTheKey) {
   TempDir dir;
   const auto store = FileStore::Open(dir.path());
   std::thread writer([&] {
@@ -45,7 +45,7 @@ TEST(FileStore, ReaderWaitsUntilTheKeyIsThere) {
   writer.join();
 }
 
-TEST(FileStore, NamesTheKeyThatDidNotComeInTime) {
+TEST(FileStore, TimeoutNamesTheKey) {
   TempDir dir;
   const auto store = FileStore::Open(dir.path());
   const auto result = (*store)->Get("never", absl::Milliseconds(5));
@@ -54,7 +54,7 @@ TEST(FileStore, NamesTheKeyThatDidNotComeInTime) {
   EXPECT_NE(result.status().ToString().find(dir.path()), std::string::npos);
 }
 
-TEST(FileStore, WaitsNoLongerThanItsOwnBound) {
+TEST(FileStore, BoundsTheWait) {
   TempDir dir;
   const auto store = FileStore::Open(dir.path(), /*longest_wait=*/absl::Milliseconds(5));
   const auto result = (*store)->Get("never", absl::Hours(24));
@@ -62,7 +62,7 @@ TEST(FileStore, WaitsNoLongerThanItsOwnBound) {
   EXPECT_NE(result.status().ToString().find("within 5ms"), std::string::npos) << result.status();
 }
 
-TEST(FileStore, AcceptsTheSameValueTwiceAndRefusesAnotherOne) {
+TEST(FileStore, RefusesADifferentValue) {
   TempDir dir;
   const auto store = FileStore::Open(dir.path());
   ASSERT_TRUE((*store)->Set("k", "one").ok());
@@ -87,7 +87,7 @@ TEST(FileStore, OneOfManyWritersWins) {
       << "what was written aside";
 }
 
-TEST(FileStore, SaysWhichDirectoryCannotBeUsed) {
+TEST(FileStore, ErrorNamesTheDirectory) {
   TempDir dir;
   std::ofstream(dir.File("file")) << "x";
   const auto store = FileStore::Open(dir.File("file"));

@@ -10,7 +10,7 @@ INSTANTIATE_TEST_SUITE_P(Cpu, CommunicatorSuite,
                                           testing::Values(1, 2, 3, 4, 8)),
                          NameOfCase);
 
-TEST(LocalCommunicator, NamesBothOperationsWhenRanksDisagree) {
+TEST(LocalCommunicator, ReportsDifferentOperations) {
   Members group = MakeLocalGroup(2);
   OnEveryRank(2, [&](int rank) {
     std::vector<float> buffer(8);
@@ -21,7 +21,7 @@ TEST(LocalCommunicator, NamesBothOperationsWhenRanksDisagree) {
   });
 }
 
-TEST(LocalCommunicator, NamesTheTypeOrTheRootWhereRanksDisagreeOnThatAlone) {
+TEST(LocalCommunicator, ReportsDifferentTypesAndRoots) {
   Members group = MakeLocalGroup(2);
   OnEveryRank(2, [&](int rank) {
     std::vector<float> in(8), scratch(8), out(4);

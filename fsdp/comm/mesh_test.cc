@@ -14,7 +14,7 @@
 namespace fsdpd {
 namespace {
 
-// Over which units exchange, in every case here.
+// Groups that units communicate over, in every case here.
 const std::vector<Group> kExchanged = {Group::kReplicate, Group::kWorld};
 
 std::vector<ConnectedMesh> MakeMemoryMesh(const Mesh& mesh) { return MakeLocalMesh(mesh, kExchanged); }
@@ -70,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(Cpu, EveryMesh,
                                                           Shape{6, 3}, Shape{8, 4})),
                          NameOfCase);
 
-// The ranks that `group` of `rank` joins, found by asking all of them.
+// The ranks in `group` of `rank`, collected from all of them.
 std::vector<float> MembersOf(Communicator* group, int rank) {
   std::vector<float> members(group->size());
   members[group->rank()] = static_cast<float>(rank);
@@ -78,7 +78,7 @@ std::vector<float> MembersOf(Communicator* group, int rank) {
   return members;
 }
 
-TEST_P(EveryMesh, InnerGroupsAreNeighboursAndOuterGroupsHoldTheSameShard) {
+TEST_P(EveryMesh, HasInnerAndOuterGroups) {
   const int inner_size = world_ / outer_size_;
   OnEveryRank(world_, [&](int rank) {
     const ConnectedMesh& mesh = ranks_[rank];
@@ -92,7 +92,7 @@ TEST_P(EveryMesh, InnerGroupsAreNeighboursAndOuterGroupsHoldTheSameShard) {
     EXPECT_EQ(MembersOf(mesh.Find(Group::kShard, Role::kGather), rank), neighbours);
     EXPECT_EQ(MembersOf(mesh.Find(Group::kShard, Role::kReduce), rank), neighbours);
     EXPECT_EQ(MembersOf(mesh.all(), rank), everyone);
-    // A group that would repeat another has none of its own.
+    // A group with the members of another has no communicator of its own.
     EXPECT_EQ(mesh.all() == mesh.Find(Group::kShard, Role::kReduce), outer_size_ == 1);
     if (world_ > 1) EXPECT_EQ(MembersOf(mesh.Find(Group::kWorld, Role::kUnit), rank), everyone);
     if (outer_size_ == 1) return;
@@ -105,7 +105,7 @@ TEST_P(EveryMesh, InnerGroupsAreNeighboursAndOuterGroupsHoldTheSameShard) {
 constexpr int kRounds = 20;
 constexpr int64_t kCount = 1001;
 
-// Ever other values, so that a result that crossed into another round or group is seen.
+// Distinct values, so that a result of another round or group is detected.
 float Value(int rank, int round) { return static_cast<float>(rank * 3 + round); }
 
 // The sum of Value over all ranks of the group, in every round.
@@ -142,7 +142,7 @@ absl::Status ReduceScatterRounds(Communicator* group, int rank, const std::vecto
   return absl::OkStatus();
 }
 
-TEST_P(EveryMesh, ItsGroupsWorkAtOnceEachOnALaneOfItsOwn) {
+TEST_P(EveryMesh, GroupsRunConcurrently) {
   const int inner_size = world_ / outer_size_;
   OnEveryRank(world_, [&](int rank) {
     std::vector<int> neighbours, replicas, everyone;
@@ -166,12 +166,12 @@ TEST_P(EveryMesh, ItsGroupsWorkAtOnceEachOnALaneOfItsOwn) {
     for (Lane* lane : {gather.get(), reduce.get(), outer.get(), world.get()}) {
       EXPECT_EQ(lane->Synchronize(), absl::OkStatus());
     }
-    // Before any rank takes its connections down.
+    // Before any rank closes its connections.
     EXPECT_EQ(mesh.all()->Barrier(), absl::OkStatus());
   });
 }
 
-TEST_P(EveryMesh, AbortEndsEveryGroup) {
+TEST_P(EveryMesh, AbortsAllGroups) {
   for (const ConnectedMesh& mesh : ranks_) mesh.Abort();
   for (const ConnectedMesh& mesh : ranks_) {
     std::vector<Communicator*> groups = {mesh.Find(Group::kShard, Role::kGather),
@@ -181,7 +181,7 @@ TEST_P(EveryMesh, AbortEndsEveryGroup) {
   }
 }
 
-TEST(Mesh, ThatCannotConnectSaysWhichGroup) {
+TEST(Mesh, ConnectErrorNamesTheGroup) {
   LocalStore store;
   CommunicatorOptions options;
   options.rank = 3;

@@ -1,4 +1,4 @@
-// Built with --config=cuda; skips sizes for which there are not enough GPUs.
+// NCCL transport. Built with --config=cuda; skips sizes for which there are not enough GPUs.
 #include "fsdp/comm/nccl_communicator.h"
 
 #include <ATen/ops/from_blob.h>
@@ -14,7 +14,7 @@
 namespace fsdpd {
 namespace {
 
-// `without`: the rank that asks for no window, or -1.
+// `without`: the rank that does not want a window, or -1.
 Members MakeNcclGroupWithout(int size, int without) {
   LocalStore store;
   Members group(size);
@@ -52,8 +52,8 @@ INSTANTIATE_TEST_SUITE_P(Cuda, CommunicatorSuite,
                          testing::Combine(testing::Values(Nccl()), testing::Values(1, 2, 3, 4, 8)),
                          NameOfCase);
 
-// What one sends is there before the other has sent anything.
-TEST(NcclCommunicator, SendsToOneRankAndReceivesFromIt) {
+// A receive completes before the receiver has sent anything.
+TEST(NcclCommunicator, SendsAndReceives) {
   if (CudaDeviceCount() < 2) GTEST_SKIP() << "needs 2 devices";
   const Members group = MakeNcclGroup(2);
   OnEveryRank(2, [&](int rank) {
@@ -69,7 +69,7 @@ TEST(NcclCommunicator, SendsToOneRankAndReceivesFromIt) {
   });
 }
 
-TEST(NcclCommunicator, AbortEndsAKernelThatWaitsForAPeer) {
+TEST(NcclCommunicator, AbortEndsAWaitingKernel) {
   if (CudaDeviceCount() < 2) GTEST_SKIP() << "needs 2 devices";
   Members group = MakeNcclGroup(2);
   OnEveryRank(2, [&](int rank) { ASSERT_EQ(group[rank]->Barrier(), absl::OkStatus()); });
@@ -77,24 +77,24 @@ TEST(NcclCommunicator, AbortEndsAKernelThatWaitsForAPeer) {
     FSDPD_CHECK_OK(SetCudaDevice(0));
     const at::Tensor buffer = OnDevice(Values(0, 1000), at::Device(at::kCUDA, 0));
     ASSERT_EQ(group[0]->AllReduce(buffer.mutable_data_ptr<float>(), 1000), absl::OkStatus());
-    group[0]->Abort();                        // The kernel is on the stream; rank 1 never comes.
-    EXPECT_EQ(OnHost(buffer).size(), 1000u);  // Waits for the stream, which has to drain.
+    group[0]->Abort();                        // The kernel is on the stream; rank 1 never arrives.
+    EXPECT_EQ(OnHost(buffer).size(), 1000u);  // Waits for the stream, which must drain.
     EXPECT_EQ(group[0]->Barrier().code(), absl::StatusCode::kUnavailable);
   });
   waiting.join();
   group[1]->Abort();
 }
 
-// By copy engines where the machine has them (the log says so): the same results as by kernels, which the
+// With copy engines if the machine supports them (see the log): the same results as with kernels, which the
 // suite checks.
-TEST(NcclCommunicator, CollectivesInAWindowMoveWhatTheyShould) {
+TEST(NcclCommunicator, CollectivesInAWindow) {
   const int size = std::min(CudaDeviceCount(), 4);
   if (size < 2) GTEST_SKIP() << "needs 2 devices";
   constexpr int64_t kBytes = 64 << 20;
   Members group = MakeNcclGroup(size);
   std::vector<char> by_copies(size);
   OnEveryRank(size, [&](int rank) {
-    // As lanes are: copy engines take no batch of copies on the default stream.
+    // On a side stream, as lanes are: copy engines do not accept batched copies on the default stream.
     const c10::cuda::CUDAStreamGuard stream(
         c10::cuda::getStreamFromPool(/*isHighPriority=*/true, static_cast<c10::DeviceIndex>(rank)));
     const auto window = MakeWindow(kBytes, rank);
@@ -131,8 +131,8 @@ TEST(NcclCommunicator, CollectivesInAWindowMoveWhatTheyShould) {
   OnEveryRank(size, [&](int rank) { group[rank].reset(); });
 }
 
-// The others would copy into a window that this rank does not have, and wait for it forever.
-TEST(NcclCommunicator, NoRankUsesAWindowThatOneRankLacks) {
+// Otherwise the others would copy into a window that this rank does not have, and wait forever.
+TEST(NcclCommunicator, WindowNeedsAllRanks) {
   if (CudaDeviceCount() < 2) GTEST_SKIP() << "needs 2 devices";
   constexpr int64_t kBytes = 4 << 20, kCount = 1000;
   Members group = MakeNcclGroupWithout(2, /*without=*/1);
@@ -155,7 +155,7 @@ TEST(NcclCommunicator, NoRankUsesAWindowThatOneRankLacks) {
   OnEveryRank(2, [&](int rank) { group[rank].reset(); });
 }
 
-TEST(NcclCommunicator, RefusesADeviceThatIsNotThere) {
+TEST(NcclCommunicator, RefusesAMissingDevice) {
   LocalStore store;
   CommunicatorOptions options;
   options.device = DeviceKind::kCuda;

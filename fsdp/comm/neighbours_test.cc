@@ -1,4 +1,4 @@
-// Over TCP, whose pairs are those of NCCL.
+// Neighbours over TCP, instead of NCCL pairs.
 #include "fsdp/comm/neighbours.h"
 
 #include <thread>
@@ -11,7 +11,7 @@
 namespace fsdpd {
 namespace {
 
-// Of the suite, which is about collectives, its ranks and values are used here.
+// Only the ranks and values of the suite are used here; its tests need collectives.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CommunicatorSuite);
 
 Members MakeRing(int size) {
@@ -30,8 +30,8 @@ Members MakeRing(int size) {
   return ring;
 }
 
-// Both ways round at once, the last rank's next being the first.
-TEST(Neighbours, WhatGoesOneWayWaitsForNothingThatGoesTheOther) {
+// Both directions around the ring concurrently; the last rank is adjacent to the first.
+TEST(Neighbours, DirectionsAreIndependent) {
   constexpr int64_t kCount = 1000;
   for (const int size : {2, 3, 4}) {
     const Members ring = MakeRing(size);
@@ -55,7 +55,7 @@ TEST(Neighbours, WhatGoesOneWayWaitsForNothingThatGoesTheOther) {
   }
 }
 
-TEST(Neighbours, AbortWakesWhoWaitsForEitherOfThem) {
+TEST(Neighbours, AbortUnblocksBothDirections) {
   const Members ring = MakeRing(3);
   OnEveryRank(3, [&](int rank) {
     if (rank == 0) return ring[0]->Abort();
@@ -64,7 +64,7 @@ TEST(Neighbours, AbortWakesWhoWaitsForEitherOfThem) {
   });
 }
 
-TEST(Neighbours, OneThatCannotBeReachedIsSaidAndLeavesNobodyWaiting) {
+TEST(Neighbours, UnreachableRankFailsAllRanks) {
   CommunicatorOptions options;
   options.size = 3;
   const auto made = Neighbours::Make(options, [](const CommunicatorOptions& of) {

@@ -15,9 +15,9 @@ float SumOfThree(DType type, float a, float b, float c) {
   return out;
 }
 
-TEST(OrderedSum, AddsInTheOrderOfTheParts) {
-  // Beside the big one, the small one is lost in fp32, though both are exact in every type: only the order
-  // given leaves it.
+TEST(OrderedSum, AddsInOrder) {
+  // Next to the large value, the small one is lost in fp32, though both are exact in every type: only the
+  // given order preserves it.
   const float big = 32768, small = 1.0f / (1 << 14);
   EXPECT_EQ(SumOfThree<float>(DType::kFp32, big, -big, small), small);
   EXPECT_EQ(SumOfThree<float>(DType::kFp32, small, big, -big), 0);
@@ -27,7 +27,7 @@ TEST(OrderedSum, AddsInTheOrderOfTheParts) {
   EXPECT_EQ(SumOfThree<c10::Half>(DType::kFp16, small, big, -big), 0);
 }
 
-TEST(OrderedSum, OfNarrowPartsIsNotRoundedToTheirType) {
+TEST(OrderedSum, SumsNarrowPartsInFp32) {
   EXPECT_EQ(SumOfThree<c10::BFloat16>(DType::kBf16, 256, 1, 0), 257);  // bf16 has 256 and 258.
   EXPECT_EQ(SumOfThree<c10::Half>(DType::kFp16, 2048, 1, 0), 2049);    // fp16 has 2048 and 2050.
   EXPECT_EQ(SumOfThree<c10::Half>(DType::kFp16, 65504, 65504, 65504), 3 * 65504);
@@ -48,7 +48,7 @@ TEST(AddSums, RoundsOnce) {
   EXPECT_EQ(fp16[1], 2050.0f);
 }
 
-TEST(OrderedSum, WritesOverAnyOfItsParts) {
+TEST(OrderedSum, OutputMayBeAnyPart) {
   for (const size_t target : {0u, 1u, 2u}) {
     std::vector<std::vector<float>> parts(3, std::vector<float>(5000));
     for (int i = 0; i < 5000; ++i) {

@@ -7,14 +7,14 @@
 namespace fsdpd {
 namespace {
 
-TEST(LocalStore, GivesBackWhatWasSetWithItsNulBytes) {
+TEST(LocalStore, ReturnsValuesWithNulBytes) {
   LocalStore store;
   const std::string value("a\0b", 3);
   ASSERT_TRUE(store.Set("k", value).ok());
   EXPECT_EQ(*store.Get("k", absl::ZeroDuration()), value);
 }
 
-TEST(LocalStore, ReaderWaitsUntilTheKeyIsThere) {
+TEST(LocalStore, GetWaitsForTheKey) {
   LocalStore store;
   std::thread writer([&] {
     ASSERT_TRUE(store.Set("other", "x").ok());
@@ -24,14 +24,14 @@ TEST(LocalStore, ReaderWaitsUntilTheKeyIsThere) {
   writer.join();
 }
 
-TEST(LocalStore, NamesTheKeyThatDidNotComeInTime) {
+TEST(LocalStore, TimeoutNamesTheKey) {
   LocalStore store;
   const auto result = store.Get("never", absl::Milliseconds(5));
   EXPECT_EQ(result.status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_NE(result.status().ToString().find("never"), std::string::npos);
 }
 
-TEST(GetFrom, NamesTheRankThatSaidNothing) {
+TEST(GetFrom, TimeoutNamesTheRank) {
   LocalStore store;
   const auto result = GetFrom(&store, 7, "never", absl::Milliseconds(5));
   EXPECT_EQ(result.status().code(), absl::StatusCode::kDeadlineExceeded);
@@ -41,7 +41,7 @@ TEST(GetFrom, NamesTheRankThatSaidNothing) {
   EXPECT_EQ(*GetFrom(&store, 7, "k", absl::ZeroDuration()), "one");
 }
 
-TEST(LocalStore, AcceptsTheSameValueTwiceAndRefusesAnotherOne) {
+TEST(LocalStore, RefusesADifferentValue) {
   LocalStore store;
   ASSERT_TRUE(store.Set("k", "one").ok());
   EXPECT_TRUE(store.Set("k", "one").ok());

@@ -1,6 +1,6 @@
-// The kernel against its CPU twins: SumInOrder and AddSums (fsdp/comm/ordered_sum.h) bit for bit, and squares
-// against double precision. At sizes and addresses that fill whole packs and blocks and at others. Skipped
-// without a GPU.
+// The summing kernel against its CPU references: SumInOrder and AddSums (fsdp/comm/ordered_sum.h) bit for
+// bit, and squares against double precision, for aligned and unaligned sizes and addresses. Skipped without a
+// GPU.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
@@ -32,7 +32,7 @@ class SumParts : public ::testing::TestWithParam<Case> {
     ASSERT_TRUE(SetCudaDevice(0).ok());
   }
 
-  // What the CPU makes of `parts`, [ranks, count], and of what is there before.
+  // The CPU's result for `parts`, [ranks, count], and the previous content of the output.
   at::Tensor Twin(const at::Tensor& parts, const at::Tensor& before) const {
     const int64_t count = before.numel();
     std::vector<const void*> of_ranks;
@@ -45,7 +45,7 @@ class SumParts : public ::testing::TestWithParam<Case> {
     return to;
   }
 
-  // `off`: elements by which addresses miss a pack's.
+  // `off`: misalignment of addresses, in elements.
   void ExpectEqualsItsTwin(int ranks, int64_t count, int64_t off, bool squares) const {
     const at::Tensor parts = at::randn({ranks, count}).to(ScalarTypeOf(GetParam().part));
     const at::Tensor before = at::randn({count}).to(ScalarTypeOf(GetParam().sum));
@@ -83,7 +83,7 @@ class SumParts : public ::testing::TestWithParam<Case> {
   }
 };
 
-TEST_P(SumParts, EqualsItsTwinAndTakesSquares) {
+TEST_P(SumParts, MatchesTheCpuReference) {
   for (const int ranks : {1, 2, 3, 8}) {
     for (const int64_t count : {0, 1, 7, 1000, 1023, 4096, 4097, 12'288, 100'003}) {
       for (const int64_t off : {0, 1}) ExpectEqualsItsTwin(ranks, count, off, /*squares=*/true);
@@ -91,10 +91,10 @@ TEST_P(SumParts, EqualsItsTwinAndTakesSquares) {
   }
 }
 
-TEST_P(SumParts, TakesNoSquaresWhereNobodyAsks) { ExpectEqualsItsTwin(2, 5000, 0, /*squares=*/false); }
+TEST_P(SumParts, SquaresAreOptional) { ExpectEqualsItsTwin(2, 5000, 0, /*squares=*/false); }
 
 // A norm must not change from run to run.
-TEST_P(SumParts, SquaresAreTheSameBitsEachTime) {
+TEST_P(SumParts, SquaresAreDeterministic) {
   const at::Tensor parts = at::randn({2, 1'000'000}).to(ScalarTypeOf(GetParam().part)).cuda();
   const at::Tensor sum = at::zeros({1'000'000}, parts.options().dtype(ScalarTypeOf(GetParam().sum)));
   at::Tensor first;

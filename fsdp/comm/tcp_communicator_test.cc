@@ -43,7 +43,7 @@ INSTANTIATE_TEST_SUITE_P(Cpu, CommunicatorSuite,
                                           testing::Values(1, 2, 3, 4, 8)),
                          NameOfCase);
 
-TEST(TcpCommunicator, NamesTheKeyOfARankThatNeverCame) {
+TEST(TcpCommunicator, NamesAMissingRank) {
   LocalStore store;
   CommunicatorOptions options = Options(0, 2);
   options.rendezvous_timeout = absl::Milliseconds(100);
@@ -52,7 +52,7 @@ TEST(TcpCommunicator, NamesTheKeyOfARankThatNeverCame) {
   EXPECT_TRUE(absl::StrContains(made.status().message(), "test/")) << made.status();
 }
 
-TEST(TcpCommunicator, RefusesAnAddressThatIsNotOfThisHost) {
+TEST(TcpCommunicator, RefusesAForeignAddress) {
   LocalStore store;
   CommunicatorOptions options = Options(0, 1);
   options.bind_address = "192.0.2.1";  // Reserved for documentation.
@@ -61,7 +61,7 @@ TEST(TcpCommunicator, RefusesAnAddressThatIsNotOfThisHost) {
   EXPECT_TRUE(absl::StrContains(made.status().message(), "192.0.2.1")) << made.status();
 }
 
-TEST(TcpCommunicator, SumsMoreThanItReceivesAtOnce) {
+TEST(TcpCommunicator, SumsInSeveralParts) {
   constexpr int kRanks = 3;
   constexpr int64_t kCount = kMaxTcpReceivedBytes / sizeof(float) / kRanks + 1;
   const std::vector<float> sums = SumOfValues(kRanks, 0, kRanks * kCount);
@@ -80,7 +80,7 @@ TEST(TcpCommunicator, SumsMoreThanItReceivesAtOnce) {
   });
 }
 
-TEST(TcpCommunicator, TwoGroupsShareAStoreByTheirNames) {
+TEST(TcpCommunicator, GroupsShareAStore) {
   LocalStore store;
   OnEveryRank(2, [&](int rank) {
     for (const char* name : {"gather", "reduce"}) {
@@ -96,8 +96,8 @@ TEST(TcpCommunicator, TwoGroupsShareAStoreByTheirNames) {
   });
 }
 
-// A write to a peer that closes at that moment must not raise SIGPIPE.
-TEST(TcpCommunicator, SurvivesPeersThatLeaveWhileItWrites) {
+// Writing to a peer that is closing must not raise SIGPIPE.
+TEST(TcpCommunicator, SurvivesPeersThatLeaveDuringWrites) {
   for (int round = 0; round < 10; ++round) {
     Members group = MakeTcpGroup(3);
     OnEveryRank(3, [&](int rank) {
@@ -110,7 +110,7 @@ TEST(TcpCommunicator, SurvivesPeersThatLeaveWhileItWrites) {
   }
 }
 
-// For ranks that are processes: a file per key.
+// A store for ranks that are processes: one file per key.
 class FileStore : public Store {
  public:
   explicit FileStore(std::string directory) : directory_(std::move(directory)) {}
@@ -142,14 +142,14 @@ class FileStore : public Store {
 
 constexpr int kProcesses = 3;
 
-// This binary again, as another rank: it runs the one test below.
+// Runs this binary again as another rank: it executes the one test below.
 pid_t SpawnRank(int rank, const std::string& directory) {
   const std::string rank_variable = absl::StrFormat("TEST_RANK=%d", rank);
   const std::string directory_variable = "TEST_FOLDER=" + directory;
   std::vector<char*> environment = {const_cast<char*>(rank_variable.c_str()),
                                     const_cast<char*>(directory_variable.c_str())};
   for (char** variable = environ; *variable != nullptr; ++variable) {
-    // The parent's report and shard are not the child's.
+    // The child must not use the parent's report and shard.
     if (!absl::StartsWith(*variable, "GTEST_") && !absl::StartsWith(*variable, "XML_OUTPUT")) {
       environment.push_back(*variable);
     }
@@ -175,7 +175,7 @@ TEST(TcpProcesses, DISABLED_RankOfAnotherProcess) {
   EXPECT_EQ((*made)->Barrier().code(), absl::StatusCode::kUnavailable);
 }
 
-TEST(TcpProcesses, KilledPeerFailsTheOperationsOfAllOthers) {
+TEST(TcpProcesses, KilledPeerFailsAllOthers) {
   TempDir directory;
   const pid_t killed = SpawnRank(1, directory.path());
   const pid_t survivor = SpawnRank(2, directory.path());
@@ -184,7 +184,7 @@ TEST(TcpProcesses, KilledPeerFailsTheOperationsOfAllOthers) {
   ASSERT_EQ(made.status(), absl::OkStatus());
   ASSERT_EQ((*made)->Barrier(), absl::OkStatus());
   kill(killed, SIGKILL);
-  // Without a timeout: the default is half an hour, the test's own limit one minute.
+  // Without the timeout: the default is half an hour, the test's own limit one minute.
   EXPECT_EQ((*made)->Barrier().code(), absl::StatusCode::kUnavailable);
   int status = 0;
   ASSERT_EQ(waitpid(survivor, &status, 0), survivor);

@@ -37,10 +37,10 @@ Groups MakeGroups(int size, absl::Duration timeout = absl::Minutes(1)) {
 
 Slice SliceOf(std::vector<char>* bytes) { return {bytes->data(), static_cast<int64_t>(bytes->size())}; }
 
-// More than the sockets between two ranks hold, so that nobody can send all before it receives.
+// More than the socket buffers between two ranks hold, so no rank can send everything before it receives.
 constexpr size_t kLarge = 20 << 20;
 
-TEST(TcpGroup, ExchangesMoreThanSocketsHoldInBothDirections) {
+TEST(TcpGroup, ExchangesMoreThanSocketBuffers) {
   constexpr int kRanks = 3;
   Groups groups = MakeGroups(kRanks);
   OnEveryRank(kRanks, [&](int rank) {
@@ -55,7 +55,7 @@ TEST(TcpGroup, ExchangesMoreThanSocketsHoldInBothDirections) {
   });
 }
 
-TEST(TcpGroup, MessagesAreIndependentOfExchangesAndOfEachOther) {
+TEST(TcpGroup, MessagesAreIndependentOfExchanges) {
   Groups groups = MakeGroups(2);
   OnEveryRank(2, [&](int rank) {
     TcpGroup* const group = groups[rank].get();
@@ -75,7 +75,7 @@ TEST(TcpGroup, MessagesAreIndependentOfExchangesAndOfEachOther) {
   });
 }
 
-TEST(TcpGroup, RanksThatDisagreeOnALengthGetAnError) {
+TEST(TcpGroup, RefusesDifferentLengths) {
   Groups groups = MakeGroups(2);
   OnEveryRank(2, [&](int rank) {
     std::vector<char> out(rank == 0 ? 3 : 5), in(rank == 0 ? 4 : 3);
@@ -89,14 +89,14 @@ TEST(TcpGroup, RanksThatDisagreeOnALengthGetAnError) {
   });
 }
 
-TEST(TcpGroup, NamesTheRankThatSendsNothing) {
+TEST(TcpGroup, NamesASilentRank) {
   Groups groups = MakeGroups(3, absl::Milliseconds(50));
   std::vector<char> bytes(1);
   EXPECT_EQ(groups[0]->ReceiveFrom(2, SliceOf(&bytes)),
             absl::UnavailableError("rank 2: no data within 50ms"));
 }
 
-TEST(TcpGroup, BreakWakesReceiversHereAndAtThePeers) {
+TEST(TcpGroup, BreakUnblocksReceivers) {
   Groups groups = MakeGroups(3);
   OnEveryRank(3, [&](int rank) {
     if (rank == 2) return groups[2]->Break("enough");
@@ -115,7 +115,7 @@ TEST(TcpGroup, BreakWakesReceiversHereAndAtThePeers) {
   EXPECT_EQ(groups[0]->SendTo(1, SliceOf(&bytes)), absl::UnavailableError("aborted by rank 0"));
 }
 
-TEST(TcpGroup, BreakWakesAPeerThatSendsIntoAFullSocket) {
+TEST(TcpGroup, BreakUnblocksASenderOnAFullSocket) {
   Groups groups = MakeGroups(3);
   std::vector<char> large(kLarge);
   std::thread sender([&] {
@@ -126,14 +126,14 @@ TEST(TcpGroup, BreakWakesAPeerThatSendsIntoAFullSocket) {
                                   [&](int) { return Slice(); }),
               absl::UnavailableError("rank 1 closed the connection"));
   });
-  absl::SleepFor(absl::Milliseconds(50));  // Most often both wait by then; they fail in any case.
+  absl::SleepFor(absl::Milliseconds(50));  // Usually both are blocked by then; they fail in any case.
   groups[1]->Break("enough");
   sender.join();
   root.join();
 }
 
-// Port scanners, health checks and ranks of an attempt before.
-TEST(TcpGroup, TurnsAwayConnectionsWithoutItsToken) {
+// Port scanners, health checks and ranks of an earlier attempt.
+TEST(TcpGroup, RejectsConnectionsWithoutTheToken) {
   class CallsFirst : public LocalStore {
    public:
     // Runs before any rank knows the address.
@@ -148,7 +148,7 @@ TEST(TcpGroup, TurnsAwayConnectionsWithoutItsToken) {
           FSDPD_CHECK(connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0);
           const std::string garbage(bytes, 'x');
           FSDPD_CHECK(send(fd.get(), garbage.data(), bytes, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes));
-          if (bytes != 400) strangers.push_back(std::move(fd));  // Stays open, or is gone immediately.
+          if (bytes != 400) strangers.push_back(std::move(fd));  // Stays open, or is closed immediately.
         }
       }
       return LocalStore::Set(key, value);
@@ -181,7 +181,7 @@ TEST(TcpGroup, TurnsAwayConnectionsWithoutItsToken) {
   });
 }
 
-TEST(TcpGroup, ARankThatPublishesAnAddressAndIsGoneIsNamed) {
+TEST(TcpGroup, NamesAnUnreachableRank) {
   LocalStore store;
   const std::string token(32, '0');
   ASSERT_TRUE(store.Set("test/address/0", "127.0.0.1:1 " + token).ok());

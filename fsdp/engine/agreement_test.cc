@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using Lines = std::vector<std::string>;
 
-// A store with the bound that the real one has.
+// A store with the value limit of the real one.
 class BoundedStore : public LocalStore {
  public:
   absl::Status Set(const std::string& key, const std::string& value) override {
@@ -39,7 +39,7 @@ std::vector<absl::Status> Agree(const std::vector<Lines>& fingerprints) {
   return results;
 }
 
-TEST(Agreement, EqualProgramsAgreeInEveryWorld) {
+TEST(Agreement, AcceptsEqualPrograms) {
   for (const int world : {1, 2, 3, 8}) {
     for (const absl::Status& status : Agree(std::vector<Lines>(world, {"spec.steps = 3"}))) {
       EXPECT_TRUE(status.ok()) << status;
@@ -47,7 +47,7 @@ TEST(Agreement, EqualProgramsAgreeInEveryWorld) {
   }
 }
 
-TEST(Agreement, EveryRankNamesWhoDiffersAndInWhat) {
+TEST(Agreement, AllRanksReportTheDifference) {
   const Lines usual = {"spec.steps = 3", "spec.global_batch = 32", "spec.seed = 1"};
   const Lines other = {"spec.steps = 3", "spec.global_batch = 64", "spec.seed = 2"};
   for (const absl::Status& status : Agree({usual, usual, usual, other, usual})) {
@@ -58,12 +58,12 @@ TEST(Agreement, EveryRankNamesWhoDiffersAndInWhat) {
   }
 }
 
-TEST(Agreement, LinesOfAnotherKindAreNamedWhole) {
+TEST(Agreement, QuotesWholeLinesOfDifferentKinds) {
   const absl::Status status = Agree({{"#0 Gather"}, {"#0 Forward"}})[0];
   EXPECT_THAT(std::string(status.message()), HasSubstr("'#0 Forward', not '#0 Gather'"));
 }
 
-TEST(Agreement, AFingerprintLargerThanAStoreValueTravelsInParts) {
+TEST(Agreement, SplitsLargeFingerprints) {
   Lines usual;
   while (usual.size() < 20'000) usual.push_back(absl::StrCat("instruction.", usual.size(), " = Gather"));
   Lines other = usual;
@@ -73,14 +73,14 @@ TEST(Agreement, AFingerprintLargerThanAStoreValueTravelsInParts) {
   }
 }
 
-TEST(Agreement, WhenAllDifferOnlyTheFirstFewAreNamed) {
+TEST(Agreement, LimitsTheListOfRanks) {
   std::vector<Lines> fingerprints(12, {"spec.steps = 3"});
   fingerprints[0] = {"spec.steps = 4"};
   EXPECT_THAT(std::string(Agree(fingerprints)[11].message()),
               HasSubstr("11 of 12 differ: rank 1, 2, 3, 4, 5, 6, 7, 8, ..."));
 }
 
-TEST(Agreement, FilesThatDifferAreNamedWithBothValues) {
+TEST(Agreement, ReportsBothValuesOfDifferentFiles) {
   BoundedStore store;
   std::vector<absl::Status> results(3);
   std::vector<std::thread> ranks;
@@ -102,7 +102,7 @@ TEST(Agreement, FilesThatDifferAreNamedWithBothValues) {
   }
 }
 
-TEST(Agreement, ARankThatCannotOpenItsFilesHasItsOwnErrorAndNoOtherWaits) {
+TEST(Agreement, OpenErrorFailsAllRanks) {
   BoundedStore store;
   std::vector<absl::Status> results(3);
   std::vector<std::thread> ranks;
@@ -132,7 +132,7 @@ TEST(Agreement, ARankThatCannotOpenItsFilesHasItsOwnErrorAndNoOtherWaits) {
   }
 }
 
-TEST(Agreement, WhatAllRanksFindInAFileIsForEver) {
+TEST(Agreement, SameErrorOnAllRanksIsPermanent) {
   for (const bool by_all : {true, false}) {
     BoundedStore store;
     std::vector<absl::Status> results(2);
@@ -153,7 +153,7 @@ TEST(Agreement, WhatAllRanksFindInAFileIsForEver) {
   }
 }
 
-TEST(Agreement, ARankThatNeverComesIsATimeout) {
+TEST(Agreement, MissingRankTimesOut) {
   LocalStore store;
   EXPECT_TRUE(absl::IsDeadlineExceeded(AgreeOnProgram(&store, 0, 2, {"x"}, absl::Milliseconds(10))));
 }

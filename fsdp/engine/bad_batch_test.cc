@@ -1,4 +1,4 @@
-// Batches whose numbers are not to be learnt from: skipped, ended with, or passed over from a checkpoint.
+// End-to-end tests of bad batches: skipped, ending the run, or skipped after a rewind to a checkpoint.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,11 +33,11 @@ struct World {
 };
 const World kWorlds[] = {{kNoShard, 1}, {kOptim, 2}, {kParams, 3}, {kHfsdp, 4}};
 
-// Jobs of ten steps over files in which a few samples consist of a token that no other holds, and weights in
-// which only that token's embedding is what no training makes it.
+// Jobs of ten steps. A few samples consist of a token that no other sample contains, and only the embedding
+// of that token has values that training never produces.
 class BadBatch : public ::testing::Test {
  protected:
-  // Samples of 9 tokens; an epoch has 160 of them, of which ten steps take 120.
+  // Samples of 9 tokens; 160 per epoch, of which ten steps use 120.
   v1::JobSpec JobOver(const std::vector<int>& bad_samples, const World& world = kWorlds[0]) {
     const std::string path = dir_.File("tokens-" + std::to_string(files_++));
     std::ofstream file(path, std::ios::binary);
@@ -63,7 +63,7 @@ class BadBatch : public ::testing::Test {
     options.weights.resize(AcceptedPlan(job)->layout.elements());
     for (size_t i = 0; i < options.weights.size(); ++i)
       options.weights[i] = 0.1f * static_cast<float>(static_cast<int>(i * 31 % 17) - 8);
-    // The embedding comes first: rows of 20.
+    // The embedding is first: rows of 20.
     std::fill_n(options.weights.begin() + kBadToken * 20L, 20, bad_embedding);
     return options;
   }
@@ -94,7 +94,7 @@ void SkipSpikes(v1::JobSpec* job, int64_t max = 10) {
   on->set_window(4);
 }
 
-// The run that never sees the samples of those steps: as many updates, of the same batches.
+// Runs the same updates on the same batches, without ever reading the samples of those steps.
 LocalJobResult Without(const std::vector<v1::BadStep>& steps, v1::JobSpec job, LocalJobOptions options) {
   for (const v1::BadStep& step : steps)
     options.passed_over.push_back({step.first_sample(), step.end_sample()});
@@ -102,7 +102,7 @@ LocalJobResult Without(const std::vector<v1::BadStep>& steps, v1::JobSpec job, L
   return Train(job, options);
 }
 
-TEST_F(BadBatch, ThatIsNotFiniteIsSkippedAsIfItHadNotBeen) {
+TEST_F(BadBatch, SkipsNonfinite) {
   for (const World& world : kWorlds) {
     for (const bool ahead : {false, true}) {
       SCOPED_TRACE(world.mesh.name + (ahead ? " ahead" : ""));
@@ -134,7 +134,7 @@ TEST_F(BadBatch, ThatIsNotFiniteIsSkippedAsIfItHadNotBeen) {
   }
 }
 
-TEST_F(BadBatch, ThatIsASpikeIsSkippedAsIfItHadNotBeen) {
+TEST_F(BadBatch, SkipsSpike) {
   for (const World& world : kWorlds) {
     for (const bool ahead : {false, true}) {
       SCOPED_TRACE(world.mesh.name + (ahead ? " ahead" : ""));
@@ -151,7 +151,7 @@ TEST_F(BadBatch, ThatIsASpikeIsSkippedAsIfItHadNotBeen) {
   }
 }
 
-TEST_F(BadBatch, EndsARunThatHasSkippedSoManyBefore) {
+TEST_F(BadBatch, EndsRunAfterTooManySkips) {
   for (const bool ahead : {false, true}) {
     v1::JobSpec job = JobOver({20, 60}, kWorlds[2]);
     SkipNonfinite(&job);
@@ -167,7 +167,7 @@ TEST_F(BadBatch, EndsARunThatHasSkippedSoManyBefore) {
   }
 }
 
-TEST_F(BadBatch, EndsARunWhoseSpecSaysSo) {
+TEST_F(BadBatch, EndsRunIfSpecSaysStop) {
   for (const bool ahead : {false, true}) {
     v1::JobSpec job = JobOver({60}, kWorlds[3]);
     SkipSpikes(&job);
@@ -197,8 +197,8 @@ v1::JobSpec Loading(v1::JobSpec job, const std::string& dir, int64_t step) {
   return job;
 }
 
-// The step after the resumed one is judged by norms of before it.
-TEST_F(BadBatch, IsJudgedByNormsOfBeforeTheCheckpointThatARunGoesOnFrom) {
+// The step after the resumed one is judged by norms from before the checkpoint.
+TEST_F(BadBatch, ResumeKeepsNormHistory) {
   for (const World& world : {kWorlds[0], kWorlds[2]}) {
     v1::JobSpec job = JobOver({60}, world);
     SkipSpikes(&job);
@@ -218,7 +218,7 @@ TEST_F(BadBatch, IsJudgedByNormsOfBeforeTheCheckpointThatARunGoesOnFrom) {
   }
 }
 
-TEST_F(BadBatch, IsCountedWithThoseOfBeforeTheCheckpointThatARunGoesOnFrom) {
+TEST_F(BadBatch, ResumeKeepsSkipCount) {
   v1::JobSpec job = JobOver({20, 60}, kWorlds[1]);
   SkipNonfinite(&job);
   const TempDir dir;
@@ -232,8 +232,8 @@ TEST_F(BadBatch, IsCountedWithThoseOfBeforeTheCheckpointThatARunGoesOnFrom) {
   EXPECT_TRUE(outcome(bad[1].step()).ok());
 }
 
-// What the service does with a job that goes back: the run equals one that never had those samples.
-TEST_F(BadBatch, IsPassedOverFromTheCheckpointThatARunGoesBackTo) {
+// As the coordinator rewinds a job: the result equals a run that never read those samples.
+TEST_F(BadBatch, RewindSkipsItsSamples) {
   for (const World& world : kWorlds) {
     for (const bool ahead : {false, true}) {
       SCOPED_TRACE(world.mesh.name + (ahead ? " ahead" : ""));
@@ -256,7 +256,7 @@ TEST_F(BadBatch, IsPassedOverFromTheCheckpointThatARunGoesBackTo) {
       EXPECT_EQ(again.restored->step(), back_to);
       const LocalJobResult never = Train(job, options);
       EXPECT_EQ(again.weights, never.weights);
-      // A checkpoint behind the samples needs nobody who remembers them.
+      // Later than the samples: a checkpoint after them needs no list of skipped samples.
       EXPECT_EQ(Train(Loading(job, dir.path(), back_to + 2)).weights, never.weights);
     }
   }

@@ -31,7 +31,7 @@ v1::BadStep Spike(int64_t step) {
   return bad;
 }
 
-TEST(BadStep, IsWhatARunEndsByWhereNobodySaidOtherwise) {
+TEST(BadStep, EndsTheRunByDefault) {
   TrainingState state;
   const absl::Status status = TakeBadStep(Spec(), Nonfinite(4), &state);
   EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
@@ -42,7 +42,7 @@ TEST(BadStep, IsWhatARunEndsByWhereNobodySaidOtherwise) {
   EXPECT_THAT(state.skipped_nonfinite, IsEmpty());
 }
 
-TEST(BadStep, SaysThatTheRunIsToGoBack) {
+TEST(BadStep, RequestsRewind) {
   Spec spec;
   spec.on_nonfinite = {StepAction::kRewind, 3};
   TrainingState state;
@@ -52,7 +52,7 @@ TEST(BadStep, SaysThatTheRunIsToGoBack) {
   EXPECT_EQ(BadStepOf(status)->end_sample(), 48);
 }
 
-TEST(BadStep, StaysWithAnErrorThatGetsAPrefix) {
+TEST(BadStep, SurvivesAnnotated) {
   TrainingState state;
   const absl::Status status = Annotated(TakeBadStep(Spec(), Nonfinite(4), &state), "step 4: ");
   EXPECT_THAT(status.message(), HasSubstr("step 4: not finite"));
@@ -60,7 +60,7 @@ TEST(BadStep, StaysWithAnErrorThatGetsAPrefix) {
   EXPECT_FALSE(BadStepOf(absl::OutOfRangeError("not finite")).has_value());
 }
 
-TEST(BadStep, IsSkippedSoManyTimesInAThousandSteps) {
+TEST(BadStep, LimitsSkipsPerThousandSteps) {
   Spec spec;
   spec.on_nonfinite = {StepAction::kSkip, 3};
   spec.on_spike = {StepAction::kSkip, 1, 10, 128};
@@ -71,14 +71,14 @@ TEST(BadStep, IsSkippedSoManyTimesInAThousandSteps) {
   EXPECT_THAT(status.message(),
               HasSubstr("of the last 1000 steps 3 were skipped for that, and train.on_nonfinite.max is 3"));
   EXPECT_FALSE(BadStepOf(status)->rewind());
-  EXPECT_TRUE(TakeBadStep(spec, Nonfinite(1005), &state).ok());  // Step 5 was a thousand steps before.
+  EXPECT_TRUE(TakeBadStep(spec, Nonfinite(1005), &state).ok());  // Step 5 is a thousand steps earlier.
   EXPECT_THAT(state.skipped_nonfinite, ElementsAre(6, 900, 1005));
   EXPECT_TRUE(TakeBadStep(spec, Spike(1006), &state).ok()) << "counted apart";
   EXPECT_THAT(TakeBadStep(spec, Spike(1007), &state).message(),
               HasSubstr("a spike: gradient norm 7 is above 5, 10 times the median of the last 128 steps"));
 }
 
-TEST(BadStep, NormsAreKeptForAsLongAsTheWindow) {
+TEST(BadStep, KeepsNormsOfTheWindow) {
   Spec spec;
   TrainingState state;
   RecordNorm(spec, 1.0f, &state);
@@ -87,12 +87,12 @@ TEST(BadStep, NormsAreKeptForAsLongAsTheWindow) {
   for (const float norm : {1.0f, 2.0f, 3.0f}) RecordNorm(spec, norm, &state);
   RecordNorm(spec, std::nullopt, &state);
   EXPECT_THAT(state.grad_norms, ElementsAre(2.0f, 3.0f, std::nullopt));
-  spec.on_spike.window = 2;  // As a run that goes on from another's checkpoint.
+  spec.on_spike.window = 2;  // As in a run resumed from another's checkpoint.
   RecordNorm(spec, 4.0f, &state);
   EXPECT_THAT(state.grad_norms, ElementsAre(std::nullopt, 4.0f));
 }
 
-TEST(BadStep, ANanIsToldWithoutASign) {
+TEST(BadStep, DropsTheSignOfNan) {
   EXPECT_EQ(absl::StrFormat("%g", WithoutNanSign(-std::nan(""))), "nan");
   EXPECT_EQ(WithoutNanSign(-2.5), -2.5);
 }

@@ -33,7 +33,7 @@ DcpSmall Value(const std::string& name, const Write& write) {
   return {name, TorchSaved(writer.Take())};
 }
 
-// A checkpoint of `job`, of one tensor.
+// Writes a checkpoint of `job` with one tensor.
 std::string Save(const std::string& dir, int64_t step, const std::string& job) {
   const std::string path = CheckpointPath(dir, step);
   fs::create_directories(path);
@@ -77,7 +77,7 @@ absl::StatusOr<std::optional<ChosenCheckpoint>> ChooseAlone(const Spec& spec, in
   return ChooseCheckpoint(spec, "job-1", known_step, &store, /*rank=*/0);
 }
 
-TEST(CheckpointChoice, IsTheNewestOfTheJobs) {
+TEST(CheckpointChoice, PicksTheJobsNewest) {
   const TempDir dir;
   Save(dir.path(), 1, "job-1");
   const std::string newest = Save(dir.path(), 2, "job-1");
@@ -87,8 +87,8 @@ TEST(CheckpointChoice, IsTheNewestOfTheJobs) {
   EXPECT_TRUE((*chosen)->own);
 }
 
-// It was there before, older than where the job began.
-TEST(CheckpointChoice, IsNeverAnotherRunsSinceTheJobsOwnIsDamaged) {
+// It existed before, and is older than the start of the job.
+TEST(CheckpointChoice, NeverFallsBackToAnotherRuns) {
   const TempDir dir, loaded;
   Save(dir.path(), 1, "job-0");
   Save(loaded.path(), 2, "job-0");
@@ -98,7 +98,7 @@ TEST(CheckpointChoice, IsNeverAnotherRunsSinceTheJobsOwnIsDamaged) {
   EXPECT_THAT(chosen.status().message(), HasSubstr("iter_0000003: "));
 }
 
-TEST(CheckpointChoice, IsWhatTheJobBeganFromInThatDirectoryWhenItsOwnIsDamaged) {
+TEST(CheckpointChoice, FallsBackToTheStartInTheSameDirectory) {
   const TempDir dir;
   Save(dir.path(), 1, "job-0");
   const std::string begun = Save(dir.path(), 2, "job-0");
@@ -110,8 +110,8 @@ TEST(CheckpointChoice, IsWhatTheJobBeganFromInThatDirectoryWhenItsOwnIsDamaged) 
   EXPECT_THAT((*chosen)->passed_over, ElementsAre(HasSubstr("iter_0000003: ")));
 }
 
-// Another run may hold the directory's lock, and read it.
-TEST(CheckpointChoice, TellsWhatIsDamagedAndRenamesNothing) {
+// Another run may hold the directory lock and be reading it.
+TEST(CheckpointChoice, ReportsDamageWithoutRenaming) {
   const TempDir dir;
   Save(dir.path(), 1, "job-1");
   const std::string damaged = Save(dir.path(), 2, "job-1");
@@ -123,9 +123,9 @@ TEST(CheckpointChoice, TellsWhatIsDamagedAndRenamesNothing) {
   EXPECT_FALSE(fs::exists(damaged + ".damaged"));
 }
 
-// A volume that is not mounted, a directory that was renamed, or whose files are gone: the job comes back to
-// what it has written when that is there again.
-TEST(CheckpointChoice, IsNotToBeginAnewWhereTheJobHasCommitted) {
+// The volume is not mounted, the directory was renamed, or its files were deleted: the job must not start
+// fresh, but resume when they are back.
+TEST(CheckpointChoice, RefusesFreshStartAfterACommit) {
   const TempDir dir, loaded;
   Save(loaded.path(), 1, "job-0");
   for (const std::string& load : {std::string(), loaded.path(), dir.File("run")}) {
@@ -154,7 +154,7 @@ TEST(CheckpointChoice, IsNotToBeginAnewWhereTheJobHasCommitted) {
   }
 }
 
-TEST(CheckpointChoice, IsNotWhatAnotherRunLeftWhereTheJobsOwnWere) {
+TEST(CheckpointChoice, RefusesAnotherRunsAfterACommit) {
   const TempDir dir;
   Save(dir.path(), 1, "job-0");
   for (const std::string& load : {std::string(), dir.path()}) {
@@ -163,7 +163,7 @@ TEST(CheckpointChoice, IsNotWhatAnotherRunLeftWhereTheJobsOwnWere) {
   }
 }
 
-TEST(CheckpointChoice, TellsThatTheNewestIsNoCheckpointAnyMore) {
+TEST(CheckpointChoice, ReportsALostNewest) {
   const TempDir dir;
   const std::string older = Save(dir.path(), 1, "job-1");
   const std::string newest = Save(dir.path(), 2, "job-1");
@@ -178,13 +178,13 @@ TEST(CheckpointChoice, TellsThatTheNewestIsNoCheckpointAnyMore) {
   ASSERT_TRUE(without.ok()) << without.status();
   EXPECT_THAT((*without)->passed_over, ElementsAre("iter_0000002: is not there any more"));
   EXPECT_THAT((*without)->set_aside, IsEmpty());
-  // A step that nobody told of is newer than what is known.
+  // A newer step than the known one, whose commit was not reported.
   Save(dir.path(), 3, "job-1");
   EXPECT_THAT((*ChooseAlone(SpecOf(dir.path()), 2))->passed_over, IsEmpty());
 }
 
-// It cannot be another run's, as the job has committed there.
-TEST(CheckpointChoice, SaysWhatIsWrongWithEachOfTheJobsOwnThatCannotBeRead) {
+// The job has committed here, so the directory cannot be another run's.
+TEST(CheckpointChoice, ReportsEachUnreadableCheckpoint) {
   const TempDir dir;
   fs::remove(Save(dir.path(), 1, "job-1") + "/__0_0.distcp");
   FlipLastByte(Save(dir.path(), 2, "job-1") + "/.metadata");
@@ -195,7 +195,7 @@ TEST(CheckpointChoice, SaysWhatIsWrongWithEachOfTheJobsOwnThatCannotBeRead) {
                     HasSubstr("; iter_0000001: "), HasSubstr("__0_0.distcp")));
 }
 
-TEST(CheckpointChoice, RefusesTwoJobsInOneDirectory) {
+TEST(CheckpointChoice, RefusesAnotherJobsDirectory) {
   const TempDir dir;
   Save(dir.path(), 1, "job-1");
   const std::string other = Save(dir.path(), 2, "job-2");
@@ -208,7 +208,7 @@ TEST(CheckpointChoice, RefusesTwoJobsInOneDirectory) {
   EXPECT_TRUE(IsCheckpoint(other));
 }
 
-TEST(CheckpointChoice, SaysThatTheOnlyOneCannotBeRead) {
+TEST(CheckpointChoice, ReportsAnUnreadableOnlyCheckpoint) {
   const TempDir dir;
   FlipLastByte(Save(dir.path(), 1, "job-1") + "/.metadata");
   const auto chosen = ChooseAlone(SpecOf(dir.path()));
@@ -216,7 +216,7 @@ TEST(CheckpointChoice, SaysThatTheOnlyOneCannotBeRead) {
   EXPECT_THAT(chosen.status().message(), HasSubstr("iter_0000001 cannot be read"));
 }
 
-// One file, whose numbers nobody looks at.
+// One file, whose tensor data is never read.
 void SaveHf(const std::string& directory) {
   fs::create_directories(directory);
   const auto writer = MakeHfWriter(
@@ -226,14 +226,14 @@ void SaveHf(const std::string& directory) {
   FSDPD_CHECK_OK((*writer)->Finish());
 }
 
-TEST(CheckpointChoice, TakesAHuggingFaceDirectory) {
+TEST(CheckpointChoice, AcceptsAHuggingFaceDirectory) {
   const TempDir dir, loaded;
   SaveHf(loaded.path());
   const auto chosen = ChooseAlone(SpecOf(dir.path(), loaded.path() + "/"));
   ASSERT_TRUE(chosen.ok()) << chosen.status();
   EXPECT_EQ((*chosen)->path, loaded.path());
   EXPECT_FALSE((*chosen)->own);
-  // The job's own comes first, also where both are in one directory.
+  // The job's own comes first, even if both are in one directory.
   SaveHf(dir.path());
   EXPECT_EQ((*ChooseAlone(SpecOf(dir.path(), dir.path())))->path, dir.path());
   const std::string own = Save(dir.path(), 3, "job-1");
@@ -241,7 +241,7 @@ TEST(CheckpointChoice, TakesAHuggingFaceDirectory) {
   EXPECT_EQ((*ChooseAlone(SpecOf(dir.path(), loaded.path())))->path, own);
 }
 
-TEST(CheckpointChoice, SeesWhatOfAHuggingFaceDirectoryIsNotThere) {
+TEST(CheckpointChoice, ReportsMissingHuggingFaceFiles) {
   const TempDir dir, loaded;
   SaveHf(loaded.path());
   fs::resize_file(loaded.File("model.safetensors"), fs::file_size(loaded.File("model.safetensors")) - 1);
@@ -260,7 +260,7 @@ TEST(CheckpointChoice, SeesWhatOfAHuggingFaceDirectoryIsNotThere) {
               HasSubstr("save_pretrained() of transformers"));
 }
 
-TEST(CheckpointChoice, ANodeThatDoesNotShareAHuggingFaceDirectoryIsTold) {
+TEST(CheckpointChoice, ReportsAnUnsharedHuggingFaceDirectory) {
   const TempDir loaded;
   LocalStore store;
   ASSERT_TRUE(store.Set("restore/0", "loaded " + loaded.File("elsewhere")).ok());
@@ -269,7 +269,7 @@ TEST(CheckpointChoice, ANodeThatDoesNotShareAHuggingFaceDirectoryIsTold) {
   EXPECT_THAT(*store.Get("restore/0/1", absl::ZeroDuration()), StartsWith("error 14 rank 1: "));
 }
 
-TEST(CheckpointChoice, SaysHowAModelOfTheHubBecomesADirectory) {
+TEST(CheckpointChoice, MissingDirectoryErrorExplainsDownload) {
   const TempDir dir;
   const auto absent = ChooseAlone(SpecOf(dir.path(), dir.File("meta-llama/Llama-3.1-8B")));
   EXPECT_EQ(absent.status().code(), absl::StatusCode::kNotFound) << absent.status();
@@ -282,8 +282,8 @@ TEST(CheckpointChoice, SaysHowAModelOfTheHubBecomesADirectory) {
               HasSubstr(": it has neither .metadata nor "));
 }
 
-// What must be asked for cannot be met: nothing in the directory is set aside for it.
-TEST(CheckpointChoice, RefusesAnOptimizerThatIsNotThere) {
+// The requested load is impossible: nothing in the directory is set aside for it.
+TEST(CheckpointChoice, RefusesAMissingOptimizer) {
   const TempDir dir, loaded;
   SaveHf(loaded.path());
   Spec spec = SpecOf(dir.path(), loaded.path());
@@ -293,8 +293,8 @@ TEST(CheckpointChoice, RefusesAnOptimizerThatIsNotThere) {
   EXPECT_THAT(chosen.status().message(), HasSubstr("checkpoint.load_optimizer is true"));
 }
 
-// A server's old answer, or a directory that is not shared, on one node.
-TEST(CheckpointChoice, WhatOnlyRankZeroSeesIsNotDamaged) {
+// A stale answer of a file server, or an unshared directory, on one node.
+TEST(CheckpointChoice, FilesSeenOnlyByRank0AreNotDamaged) {
   const TempDir dir;
   Save(dir.path(), 1, "job-1");
   const std::string newest = Save(dir.path(), 2, "job-1");
@@ -303,7 +303,7 @@ TEST(CheckpointChoice, WhatOnlyRankZeroSeesIsNotDamaged) {
   LocalStore store;
   absl::Status first;
   std::thread rank_0([&] { first = ChooseCheckpoint(spec, "job-1", 0, &store, 0).status(); });
-  // Rank 1, by hand: what it says where it looks for a checkpoint that is not there.
+  // Plays rank 1: what it answers if the checkpoint does not exist on its node.
   LocalStore elsewhere;
   ASSERT_TRUE(elsewhere.Set("restore/0", "own " + dir.File("iter_0000009")).ok());
   ASSERT_TRUE(elsewhere.Set("restore/0/verdict", "error 14 over").ok());

@@ -1,5 +1,5 @@
-// Samples that ranks share: the same job with its sequences cut over 2 or 4 ranks is the job on one rank, in
-// every strategy and mesh, to round-off: attention adds its parts in another order.
+// Context parallelism: a job with its sequences sharded over 2 or 4 ranks matches the job on one rank, in
+// every strategy and mesh, up to rounding, since attention sums its parts in another order.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -26,7 +26,7 @@ v1::JobSpec LongJob() {
   return job;
 }
 
-// Fewer groups read more samples each.
+// With fewer data-parallel groups, each reads more samples.
 v1::JobSpec Cut(const v1::JobSpec& job, const Case& c) {
   v1::JobSpec cut = Over(job, c.mesh, c.world, c.micro_batches);
   cut.mutable_parallel()->set_context(c.context);
@@ -57,11 +57,11 @@ std::vector<Case> Cases() {
 
 class Context : public ::testing::TestWithParam<Case> {};
 
-TEST_P(Context, SamplesThatRanksShareAreOneRanks) {
+TEST_P(Context, MatchesOneRank) {
   static const LocalJobResult* const alone = new LocalJobResult(Train(LongJob()));
   const LocalJobResult shared = Train(Cut(LongJob(), GetParam()));
   ExpectSame(*alone, shared, kRoundOff);
-  EXPECT_LT(shared.reports[0].back().loss(), shared.reports[0].front().loss());  // It learns.
+  EXPECT_LT(shared.reports[0].back().loss(), shared.reports[0].front().loss());  // Training works.
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, Context, ::testing::ValuesIn(Cases()),
@@ -73,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(Meshes, Context, ::testing::ValuesIn(Cases()),
 
 const Case kShared{{"optim_grads_params", v1::STRATEGY_OPTIM_GRADS_PARAMS}, 4, 2, 2};
 
-TEST(Context, RecomputeIsTheSameBits) {
+TEST(Context, RecomputeIsBitIdentical) {
   const LocalJobResult kept = Train(Cut(LongJob(), kShared));
   for (const v1::Recompute recompute : {v1::RECOMPUTE_FULL, v1::RECOMPUTE_SELECTIVE}) {
     v1::JobSpec job = Cut(LongJob(), kShared);
@@ -82,25 +82,25 @@ TEST(Context, RecomputeIsTheSameBits) {
   }
 }
 
-TEST(Context, QueriesAndKeysThatAreNormed) {
+TEST(Context, SupportsQkNorm) {
   v1::JobSpec job = LongJob();
   job.mutable_model()->mutable_llama()->set_qk_norm(true);
   ExpectSame(Train(job), Train(Cut(job, kShared)), kRoundOff);
 }
 
-TEST(Context, AHeadForEachQuery) {
+TEST(Context, SupportsMultiHeadAttention) {
   v1::JobSpec job = LongJob();
   job.mutable_model()->mutable_llama()->set_kv_heads(2);
   ExpectSame(Train(job), Train(Cut(job, kShared)), kRoundOff);
 }
 
-TEST(Context, NarrowTypesStayNear) {
+TEST(Context, NarrowTypesAreClose) {
   v1::JobSpec job = LongJob();
   job.mutable_precision()->set_compute(v1::DTYPE_BF16);
   ExpectSame(Train(job), Train(Cut(job, kShared)), 2e-2);
 }
 
-TEST(Context, AJobGoesOnWithOtherRanksToASample) {
+TEST(Context, ResumesWithAnotherDegree) {
   const TempDir dir;
   const LocalJobResult whole = Train(LongJob());
   v1::JobSpec saving = Cut(LongJob(), kShared);
@@ -117,8 +117,8 @@ TEST(Context, AJobGoesOnWithOtherRanksToASample) {
   }
 }
 
-// Targets that do not count, samples that end early and evaluation: what each rank has is counted once.
-TEST(Context, EvaluationAndIgnoredTokensCountWhatOneRankCounts) {
+// Ignored targets, short samples and evaluation: each rank's part is counted once.
+TEST(Context, CountsTargetsLikeOneRank) {
   const TempDir dir;
   const std::string path = dir.path() + "/text";
   std::ofstream(path)

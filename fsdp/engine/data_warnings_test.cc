@@ -25,7 +25,7 @@ StepData Step(int64_t step, int64_t targets) {
   return data;
 }
 
-TEST(DataWarnings, SayNothingOfStepsWithTargets) {
+TEST(DataWarnings, NoWarningWithTargets) {
   DataWarnings warnings(MaskedSpec(), 0);
   for (int64_t step = 1; step <= 6; ++step) {
     StepData data = Step(step, 1);
@@ -34,7 +34,7 @@ TEST(DataWarnings, SayNothingOfStepsWithTargets) {
   }
 }
 
-TEST(DataWarnings, TellTheFirstStepWithoutATargetAndAtTheEndHowManyThereWere) {
+TEST(DataWarnings, WarnsOfStepsWithoutTargets) {
   DataWarnings warnings(MaskedSpec(), 2);
   EXPECT_THAT(warnings.Take(Step(3, 5)), IsEmpty());
   EXPECT_THAT(warnings.Take(Step(4, 0)),
@@ -44,13 +44,13 @@ TEST(DataWarnings, TellTheFirstStepWithoutATargetAndAtTheEndHowManyThereWere) {
   EXPECT_THAT(warnings.Take(Step(6, 0)), ElementsAre("3 of the 4 steps from 3 on had no target that counts"));
 }
 
-TEST(DataWarnings, TellOneStepWithoutATargetOnce) {
+TEST(DataWarnings, WarnsOnceOfOneStepWithoutTargets) {
   DataWarnings warnings(MaskedSpec(), 4);
   EXPECT_THAT(warnings.Take(Step(5, 5)), IsEmpty());
   EXPECT_EQ(warnings.Take(Step(6, 0)).size(), 1u);
 }
 
-TEST(DataWarnings, TellTheFirstEvaluationWithoutATarget) {
+TEST(DataWarnings, WarnsOfEvaluationWithoutTargets) {
   Spec spec = MaskedSpec();
   spec.data.ignored_token = 0;
   DataWarnings warnings(spec, 0);
@@ -63,7 +63,7 @@ TEST(DataWarnings, TellTheFirstEvaluationWithoutATarget) {
   EXPECT_THAT(warnings.Take(data), IsEmpty());
 }
 
-TEST(DataWarnings, TellThatNoDocumentEndsAtTheLastStep) {
+TEST(DataWarnings, WarnsAtLastStepIfNoDocumentEnds) {
   Spec spec = MaskedSpec();
   spec.data.document_end_token = 7;
   DataWarnings warnings(spec, 0);
@@ -73,15 +73,15 @@ TEST(DataWarnings, TellThatNoDocumentEndsAtTheLastStep) {
                           "sample is one document (data.document_end_token)"));
 }
 
-// What an attempt reads that begins late is too little to say so.
-TEST(DataWarnings, SayNothingOfDocumentsAtTheEndOfALateAttempt) {
+// A resumed attempt reads too little to conclude anything.
+TEST(DataWarnings, NoDocumentWarningAfterResume) {
   Spec spec = MaskedSpec();
   spec.data.document_end_token = 7;
   DataWarnings warnings(spec, 4);
   for (int64_t step = 5; step <= 6; ++step) EXPECT_THAT(warnings.Take(Step(step, 5)), IsEmpty());
 }
 
-TEST(DataWarnings, TellThatNoDocumentEndsOnceThatIsCertain) {
+TEST(DataWarnings, WarnsAfterLongestDocument) {
   Spec spec = MaskedSpec();
   spec.data.document_end_token = 7;
   DataWarnings warnings(spec, 0);
@@ -94,7 +94,7 @@ TEST(DataWarnings, TellThatNoDocumentEndsOnceThatIsCertain) {
   EXPECT_THAT(warnings.Take(data), IsEmpty());
 }
 
-TEST(DataWarnings, SayNothingOfDocumentsOnceOneHasEnded) {
+TEST(DataWarnings, NoWarningOnceADocumentEnded) {
   Spec spec = MaskedSpec();
   spec.data.document_end_token = 7;
   DataWarnings warnings(spec, 4);

@@ -5,13 +5,13 @@
 namespace fsdpd {
 namespace {
 
-TEST(Departure, NobodyIsToldAtFirst) {
+TEST(Departure, IsNotRequestedAtFirst) {
   const Departure departure;
   EXPECT_FALSE(departure.told());
   EXPECT_EQ(departure.left(), absl::InfiniteDuration());
 }
 
-TEST(Departure, TheEarliestEndCounts) {
+TEST(Departure, EarliestDeadlineWins) {
   FakeClock clock;
   Departure departure(&clock);
   departure.LeaveWithin(absl::Seconds(10));
@@ -27,7 +27,7 @@ TEST(Departure, TheEarliestEndCounts) {
   EXPECT_TRUE(departure.told());
 }
 
-TEST(Departure, SettingTheMachinesTimeMovesNoEnd) {
+TEST(Departure, IgnoresWallClockChanges) {
   FakeClock clock;
   Departure departure(&clock);
   departure.LeaveWithin(absl::Seconds(10));
@@ -35,7 +35,7 @@ TEST(Departure, SettingTheMachinesTimeMovesNoEnd) {
   EXPECT_EQ(departure.left(), absl::Seconds(10));
 }
 
-TEST(Departure, ASaveTakesAsLongAsTheOneBeforeAndTheStepsUntilItBegins) {
+TEST(Departure, EstimatesTimeToSave) {
   SaveEstimate estimate;
   estimate.bytes = 3'000'000'000;
   estimate.steps = 2;

@@ -1,5 +1,6 @@
-// On GPUs two runs of a job with train.deterministic give the same bits, over strategies, types and kinds of
-// attention; without it backward's attention is another kernel, and runs part ways. Skipped without a GPU.
+// train.deterministic on GPUs: two runs of a job are bit-identical, for several strategies, types and
+// attention variants. Without it, the backward of attention uses another kernel and runs diverge. Skipped
+// without a GPU.
 #include <ATen/Context.h>
 #include <ATen/ops/randn.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -53,7 +54,7 @@ void SetSizes(const Case& of, v1::Model* model) {
   llama->mutable_experts()->set_balance_loss(0.01);
 }
 
-// Samples of 2048 tokens: many workers of attention's backward add to each query's gradient.
+// 2048 tokens per sample: many thread blocks of attention backward add to each query's gradient.
 v1::JobSpec JobOf(const Case& of, bool deterministic) {
   v1::JobSpec job = TestJob();
   SetSizes(of, job.mutable_model());
@@ -70,8 +71,8 @@ v1::JobSpec JobOf(const Case& of, bool deterministic) {
   return Over(job, {"", of.strategy}, World(), /*micro_batches=*/2);
 }
 
-// cuBLAS's workspace is asked for by the environment, which LibTorch reads at the process's first product;
-// and the first job of a process may choose other kernels for its products than those that follow.
+// The cuBLAS workspace is configured by an environment variable that LibTorch reads at the first matrix
+// product of the process, and the first job of a process may choose other kernels than later ones.
 class AfterTheFirst : public testing::Environment {
  public:
   void SetUp() override {
@@ -87,7 +88,7 @@ class DeterministicJobs : public testing::TestWithParam<Case> {
   }
 };
 
-TEST_P(DeterministicJobs, AreTheSameBitsOnEveryRun) {
+TEST_P(DeterministicJobs, RunsAreBitIdentical) {
   const v1::JobSpec job = JobOf(GetParam(), true);
   const LocalJobResult once = Train(job);
   for (int run = 0; run < 3; ++run) ExpectSame(once, Train(job), 0);
@@ -121,7 +122,7 @@ class Attention : public testing::Test {
     return {heads(8), heads(2), heads(2)};
   }
 
-  // Whether twenty backwards of the same gave the same bits.
+  // Whether twenty runs of the same backward were bit-identical.
   static bool Repeats(const AttentionInput& input) {
     const AttentionOutput output = AttentionForward(input, ChooseAttentionKernel(input));
     const at::Tensor grad = at::randn(output.out.sizes(), output.out.options());
@@ -134,7 +135,7 @@ class Attention : public testing::Test {
   }
 };
 
-TEST_F(Attention, TakesTheKernelsThatKeepAnOrder) {
+TEST_F(Attention, UsesDeterministicKernels) {
   for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
     const AttentionInput input = InputOf(type);
     std::cout << "without: kernel " << static_cast<int>(ChooseAttentionKernel(input)) << ", "
@@ -149,8 +150,8 @@ TEST_F(Attention, TakesTheKernelsThatKeepAnOrder) {
   EXPECT_TRUE(Repeats(wide));
 }
 
-// Which chance decides: the bits are told, and no more is asked than that both have learnt the same.
-TEST_F(Attention, WithoutItTwoRunsAreNearEachOther) {
+// Differences are up to chance: prints them, and only requires that both runs trained alike.
+TEST_F(Attention, NondeterministicRunsAreClose) {
   const LocalJobResult once = Train(JobOf({}, false)), again = Train(JobOf({}, false));
   std::cout << "without: " << (once.weights == again.weights ? "the same bits" : "other bits") << "\n";
   ExpectSame(once, again, 2e-2);

@@ -1,4 +1,5 @@
-// Two runs of a job give the same bits. Ranks are threads, which meet in any order.
+// train.deterministic on CPU: two runs of a job are bit-identical. Ranks are threads, which arrive in any
+// order.
 #include <gtest/gtest.h>
 
 #include "base/temp_dir.h"
@@ -44,7 +45,7 @@ v1::JobSpec JobOf(const Case& of) {
 
 class DeterministicJobs : public ::testing::TestWithParam<Case> {};
 
-TEST_P(DeterministicJobs, AreTheSameBitsOnEveryRun) {
+TEST_P(DeterministicJobs, RunsAreBitIdentical) {
   const v1::JobSpec job = JobOf(GetParam());
   const LocalJobResult once = Train(job);
   ExpectSame(once, Train(job), 0);
@@ -53,8 +54,8 @@ TEST_P(DeterministicJobs, AreTheSameBitsOnEveryRun) {
   ExpectSame(once, Train(job, ahead), 0);
 }
 
-// On CPUs sums have their order whether or not anybody asks for it.
-TEST_P(DeterministicJobs, AreTheSameBitsAsOthersOnCpus) {
+// On CPU, sums are always in a fixed order.
+TEST_P(DeterministicJobs, MatchesOtherJobsOnCpu) {
   v1::JobSpec job = JobOf(GetParam());
   const LocalJobResult with = Train(job);
   job.mutable_train()->set_deterministic(false);
@@ -73,7 +74,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Gpt2", kParams, 3, 1, v1::DTYPE_FP32, false, true}),
     [](const auto& info) { return info.param.name; });
 
-TEST(DeterministicJob, GoesOnFromACheckpointWithTheBitsOfOneThatDidNotStop) {
+TEST(DeterministicJob, ResumeIsBitIdentical) {
   const TempDir dir;
   const Case sharded{"", kParams, 3, 2};
   v1::JobSpec saving = JobOf(sharded);

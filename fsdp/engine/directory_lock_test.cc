@@ -61,7 +61,7 @@ class LockLog {
 
 absl::Status Take(const DirectoryLock::Options& options) { return DirectoryLock::Take(options).status(); }
 
-TEST(DirectoryLock, ADirectoryIsOneRunsAtATime) {
+TEST(DirectoryLock, IsExclusive) {
   const TempDir dir;
   LocalStore store, other;
   auto first = DirectoryLock::Take(Of(dir.path(), &store, 0, "first"));
@@ -72,7 +72,7 @@ TEST(DirectoryLock, ADirectoryIsOneRunsAtATime) {
   ASSERT_TRUE(FaultOf(refused).has_value());
   EXPECT_EQ(FaultOf(refused)->kind(), v1::RankFault::KIND_CONFIGURATION);
   EXPECT_FALSE(IsPeerLost(refused));
-  // The second's other rank does not wait forever, and takes no blame.
+  // The other rank of the second job does not wait forever, and is not blamed.
   const absl::Status told = Take(Of(dir.path(), &other, 1, "second"));
   EXPECT_THAT(told.message(), MatchesRegex("checkpoint.dir: rank 0: .*is locked by first.*"));
   EXPECT_TRUE(IsPeerLost(told));
@@ -81,7 +81,7 @@ TEST(DirectoryLock, ADirectoryIsOneRunsAtATime) {
   EXPECT_TRUE(Take(Of(dir.path(), &third, 0, "second")).ok());
 }
 
-// A lock file that names `content` and is locked, by another file description of this process.
+// A lock file with `content`, locked through another file description of this process.
 class LockedElsewhere {
  public:
   LockedElsewhere(const TempDir& dir, const std::string& content) : path_(dir.File(".fsdpd_lock")) {
@@ -100,8 +100,8 @@ class LockedElsewhere {
   int file_ = -1;
 };
 
-// Two jobs started at the same moment: the lock file still named a job that had ended before both.
-TEST(DirectoryLock, NamesTheHolderAndNotTheOneBeforeItThatHadSigned) {
+// Regression: two jobs started at the same moment, and the lock file still named a job that had ended before.
+TEST(DirectoryLock, NamesTheCurrentHolder) {
   const TempDir dir;
   LockedElsewhere first(dir, "ended-before token host\n");
   LocalStore store;
@@ -117,8 +117,8 @@ TEST(DirectoryLock, NamesTheHolderAndNotTheOneBeforeItThatHadSigned) {
   EXPECT_THAT(Take(second).message(), MatchesRegex(".*is locked by first on host .*, which writes there.*"));
 }
 
-// A file server held the lock of a lost node for 90 s more, and a new job there failed after one.
-TEST(DirectoryLock, ALockOfAHolderThatMayBeGoneIsWaitedForAsOneOfAnEarlierAttempt) {
+// Regression: a file server held the lock of a lost node for 90 s, and a new job failed after one second.
+TEST(DirectoryLock, WaitsForAHolderThatMayBeGone) {
   for (const char* content : {"ended token lost-node\n", "- token lost-node\n", ""}) {
     for (const bool goes : {true, false}) {
       SCOPED_TRACE(absl::StrCat(content, goes));
@@ -144,28 +144,8 @@ TEST(DirectoryLock, ALockOfAHolderThatMayBeGoneIsWaitedForAsOneOfAnEarlierAttemp
   }
 }
 
-// It was logged as 180 whatever had passed, and how long it took was not logged.
-TEST(DirectoryLock, TheSecondsThatAreLoggedAreThoseOfTheWait) {
-  const TempDir dir;
-  LockedElsewhere gone(dir, "first token lost-node\n");
-  LocalStore store;
-  FakeClock clock;
-  DirectoryLock::Options options = Of(dir.path(), &store, 0, "third");
-  options.clock = &clock;
-  int holders = 0;
-  LockLog log([&] {
-    clock.Advance(absl::Seconds(100) / ++holders);
-    if (holders == 1) gone.Sign("second token lost-node\n");
-    if (holders == 2) gone.Release();
-  });
-  EXPECT_TRUE(Take(options).ok());
-  EXPECT_THAT(log.lines(), ElementsAre(HasSubstr("holder=first on host lost-node seconds_left=180"),
-                                       HasSubstr("holder=second on host lost-node seconds_left=80"),
-                                       HasSubstr("waited_seconds=150")));
-}
-
-// A file server drops the locks of a node that was lost: its rank 0 may live on.
-TEST(DirectoryLock, AHolderWhoseLockWentToALaterAttemptKeepsNothing) {
+// A file server drops the locks of a lost node, whose rank 0 may still be alive.
+TEST(DirectoryLock, KeepFailsAfterLosingTheLock) {
   const TempDir dir;
   LocalStore store;
   auto lock = DirectoryLock::Take(Of(dir.path(), &store, 0, "job"));
@@ -183,7 +163,7 @@ TEST(DirectoryLock, AHolderWhoseLockWentToALaterAttemptKeepsNothing) {
   EXPECT_TRUE(fs::exists(later)) << "the later attempt's ranks save through it";
 }
 
-TEST(DirectoryLock, AnAttemptWaitsForTheOneBefore) {
+TEST(DirectoryLock, WaitsForAnEarlierAttempt) {
   const TempDir dir;
   LocalStore store, other;
   auto first = DirectoryLock::Take(Of(dir.path(), &store, 0, "job"));
@@ -195,8 +175,8 @@ TEST(DirectoryLock, AnAttemptWaitsForTheOneBefore) {
   EXPECT_THAT(log.lines()[0], HasSubstr("holder=an earlier attempt on host "));
 }
 
-// What another run reads, or writes, must not go since this one was started there.
-TEST(DirectoryLock, OnlyWhoHoldsTheDirectoryRemovesAndRenames) {
+// What another run reads or writes must not be removed because this one was started in its directory.
+TEST(DirectoryLock, OnlyTheHolderRemovesAndRenames) {
   const TempDir dir;
   const std::string damaged = CheckpointPath(dir.path(), 3), part = "/__1_0.distcp.abc.part";
   for (const int64_t step : {3, 6}) {
@@ -230,7 +210,7 @@ TEST(DirectoryLock, OnlyWhoHoldsTheDirectoryRemovesAndRenames) {
   EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 6) + part));
 }
 
-TEST(DirectoryLock, ADirectoryThatNodesDoNotShareIsKnownBeforeTheFirstStep) {
+TEST(DirectoryLock, DetectsAnUnsharedDirectory) {
   const TempDir dir, elsewhere;
   LocalStore store;
   ASSERT_TRUE(Take(Of(dir.path(), &store)).ok());
@@ -239,8 +219,8 @@ TEST(DirectoryLock, ADirectoryThatNodesDoNotShareIsKnownBeforeTheFirstStep) {
   EXPECT_THAT(status.message(), HasSubstr("rank 1 does not see in " + elsewhere.path()));
 }
 
-// It is not mounted: on the local disk its place would be taken by an empty one.
-TEST(DirectoryLock, AMissingDirectoryOfAJobThatHasCheckpointsIsNotMade) {
+// It is not mounted: creating it would put an empty directory on the local disk in its place.
+TEST(DirectoryLock, DoesNotCreateAMissingDirectoryAfterACommit) {
   const TempDir root;
   const std::string dir = root.File("run");
   LocalStore store;

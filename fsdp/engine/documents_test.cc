@@ -1,5 +1,5 @@
-// Documents within samples, and targets that a mask leaves out: the same job over any ranks, whole or with
-// its matrices cut, is the job on one rank; and what documents are for is seen in its losses.
+// Documents within samples, and targets excluded by a mask: a job on any mesh matches the job on one rank,
+// and documents change the losses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -26,9 +26,9 @@ const TestMesh kOptimGrads{"optim_grads", v1::STRATEGY_OPTIM_GRADS};
 const TestMesh kParams{"optim_grads_params", v1::STRATEGY_OPTIM_GRADS_PARAMS};
 const TestMesh kHfsdp{"hfsdp", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::STRATEGY_OPTIM};
 
-class DocumentsOfJobs : public ::testing::Test {
+class JobDocuments : public ::testing::Test {
  protected:
-  // Letters count as targets, and nothing else.
+  // Only letters count as targets.
   v1::JobSpec PackedJob() {
     const std::string text =
         "to be. or not to be. that is. the question. whether. tis nobler. in the mind to suffer.a.b..";
@@ -71,7 +71,7 @@ void ExpectSameEvaluations(const LocalJobResult& expected, const LocalJobResult&
   EXPECT_EQ(evaluations, 2);
 }
 
-TEST_F(DocumentsOfJobs, AreTheSameInEveryMeshAndStrategy) {
+TEST_F(JobDocuments, MatchesOneRank) {
   const LocalJobResult alone = Train(PackedJob());
   struct Case {
     TestMesh mesh;
@@ -90,7 +90,7 @@ TEST_F(DocumentsOfJobs, AreTheSameInEveryMeshAndStrategy) {
   }
 }
 
-TEST_F(DocumentsOfJobs, RecomputeIsTheSameBits) {
+TEST_F(JobDocuments, RecomputeIsBitIdentical) {
   const LocalJobResult kept = Train(PackedJob());
   for (const v1::Recompute recompute : {v1::RECOMPUTE_FULL, v1::RECOMPUTE_SELECTIVE}) {
     v1::JobSpec job = PackedJob();
@@ -99,7 +99,7 @@ TEST_F(DocumentsOfJobs, RecomputeIsTheSameBits) {
   }
 }
 
-TEST_F(DocumentsOfJobs, AJobGoesOnWithThoseThatItWouldHaveHad) {
+TEST_F(JobDocuments, ResumesWithTheSameDocuments) {
   const LocalJobResult whole = Train(PackedJob());
   v1::JobSpec saving = PackedJob();
   saving.mutable_checkpoint()->set_dir(dir_.File("checkpoints"));
@@ -113,7 +113,7 @@ TEST_F(DocumentsOfJobs, AJobGoesOnWithThoseThatItWouldHaveHad) {
   EXPECT_EQ(resumed.weights, whole.weights);
 }
 
-TEST_F(DocumentsOfJobs, WhatTheyDoIsSeenInTheFirstLoss) {
+TEST_F(JobDocuments, ChangesTheFirstLoss) {
   const auto first = [](const v1::JobSpec& job) { return Train(job).reports[0][0].loss(); };
   const double packed = first(PackedJob()), seen = 10 * kRoundOff * packed;
   v1::JobSpec whole = PackedJob();
@@ -124,7 +124,7 @@ TEST_F(DocumentsOfJobs, WhatTheyDoIsSeenInTheFirstLoss) {
   EXPECT_GT(std::abs(first(unmasked) - packed), seen);
 }
 
-TEST_F(DocumentsOfJobs, AnEvaluationCountsWhatTheMaskLeavesIn) {
+TEST_F(JobDocuments, EvaluationAppliesTheMask) {
   const auto evaluation = [](const v1::JobSpec& job) { return Train(job).reports[0][2].evaluation(); };
   v1::JobSpec unmasked = PackedJob();
   unmasked.mutable_data()->mutable_validation(0)->clear_mask();
@@ -133,7 +133,7 @@ TEST_F(DocumentsOfJobs, AnEvaluationCountsWhatTheMaskLeavesIn) {
   EXPECT_GT(std::abs(packed.loss() - all.loss()), 10 * kRoundOff * packed.loss());
 }
 
-TEST_F(DocumentsOfJobs, WhereNoneEndsEveryRankWarnsWithItsLastStep) {
+TEST_F(JobDocuments, WarnsIfNoneEnds) {
   v1::JobSpec job = Over(PackedJob(), kParams, 2);
   for (const auto& reports : Train(job).reports) {
     for (const v1::StepReport& report : reports) EXPECT_THAT(report.warnings(), IsEmpty());
@@ -145,7 +145,7 @@ TEST_F(DocumentsOfJobs, WhereNoneEndsEveryRankWarnsWithItsLastStep) {
   }
 }
 
-TEST_F(DocumentsOfJobs, WhereNoTargetCountsNothingIsLearnt) {
+TEST_F(JobDocuments, NoTargetsNoTraining) {
   v1::JobSpec job = PackedJob();
   std::ofstream(dir_.File("none"), std::ios::binary)
       << std::string(std::filesystem::file_size(dir_.File("mask")), '\0');

@@ -1,6 +1,6 @@
-// Where ranks have experts among them each has room for so many rows. A step that needs more is applied
-// nowhere and comes again with more room: the run is that of one rank, and nothing of it is lost or counted
-// twice.
+// Expert capacity: with expert parallelism, each rank has a limited capacity for tokens. A step that exceeds
+// it is applied on no rank and replayed with more capacity: the run matches that of one rank, and nothing is
+// lost or counted twice.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kRoundOff = 1e-5;
 
-// Few kinds of tokens, so that some experts get most of them.
+// Few distinct tokens, so that some experts receive most of them.
 v1::JobSpec Uneven(int ranks = 2) {
   v1::JobSpec job = TestJob();
   v1::Llama::Experts* experts = job.mutable_model()->mutable_llama()->mutable_experts();
@@ -29,7 +29,7 @@ v1::JobSpec Uneven(int ranks = 2) {
   return job;
 }
 
-// Two ranks send each other tokens, and four of one expert a token rows.
+// Two ranks dispatch tokens, and four ranks with top-1 routing dispatch rows.
 v1::JobSpec Among(int ranks, const v1::JobSpec& job,
                   v1::Strategy strategy = v1::STRATEGY_OPTIM_GRADS_PARAMS) {
   v1::JobSpec among = Over(job, {"", strategy}, ranks, ranks == 2 ? 2 : 1);
@@ -37,7 +37,7 @@ v1::JobSpec Among(int ranks, const v1::JobSpec& job,
   return among;
 }
 
-// The steps that came again, or those after whose evaluation a round did.
+// The steps that were replayed, or after which a round of evaluation was.
 std::vector<int64_t> ReplayedSteps(const LocalJobResult& result, bool evaluating = false) {
   std::vector<int64_t> steps;
   for (const v1::StepReport& report : result.reports[0]) {
@@ -55,7 +55,7 @@ LocalJobOptions Ahead(bool ahead) {
   return options;
 }
 
-TEST(ExpertCapacity, AStepThatNeedsMoreComesAgainAndTheRunIsOneRanks) {
+TEST(ExpertCapacity, ReplayMatchesOneRank) {
   for (const int ranks : {2, 4}) {
     const LocalJobResult alone = Train(Uneven(ranks));
     EXPECT_TRUE(ReplayedSteps(alone).empty());
@@ -64,7 +64,7 @@ TEST(ExpertCapacity, AStepThatNeedsMoreComesAgainAndTheRunIsOneRanks) {
       for (const bool ahead : {false, true}) {
         const LocalJobResult among = Train(Among(ranks, Uneven(ranks), strategy), Ahead(ahead));
         ExpectSame(alone, among, kRoundOff);
-        // Until there is room for all that there can be, which is so many times the even.
+        // Until the capacity covers the worst case, which is this multiple of even routing.
         EXPECT_GE(ReplayedSteps(among).size(), 1u);
         EXPECT_GT(among.reports[0].back().routing().room(), 1.25);
         EXPECT_LE(ReplayedSteps(among).size(), ranks == 2 ? 2u : 3u);
@@ -73,11 +73,11 @@ TEST(ExpertCapacity, AStepThatNeedsMoreComesAgainAndTheRunIsOneRanks) {
   }
 }
 
-class ExpertCapacityOf : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, ExpertCapacityOf, ::testing::Values(2, 4));
+class ExpertCapacityReplay : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, ExpertCapacityReplay, ::testing::Values(2, 4));
 
-// Beside it a snapshot of the step behind is taken, which is not what is saved, or of the step before it.
-TEST_P(ExpertCapacityOf, WhatIsSavedOfSuchAStepIsTheStep) {
+// A snapshot taken meanwhile belongs to the next step, and must not be saved for this one or the one before.
+TEST_P(ExpertCapacityReplay, SavesReplayedSteps) {
   const TempDir dir;
   const LocalJobResult alone = Train(Uneven(GetParam()));
   for (const int every : {1, 2}) {
@@ -96,8 +96,8 @@ TEST_P(ExpertCapacityOf, WhatIsSavedOfSuchAStepIsTheStep) {
   }
 }
 
-// An evaluation has no step that could come again: its round does.
-TEST_P(ExpertCapacityOf, EvaluationsAreThoseOfOneRank) {
+// An evaluation has no step to replay: its round is repeated.
+TEST_P(ExpertCapacityReplay, EvaluationsMatchOneRank) {
   v1::JobSpec job = Uneven(GetParam());
   job.mutable_data()->mutable_synthetic()->clear_vocab();
   job.mutable_model()->mutable_llama()->mutable_experts()->set_per_token(GetParam() == 2 ? 4 : 1);
@@ -114,15 +114,15 @@ TEST_P(ExpertCapacityOf, EvaluationsAreThoseOfOneRank) {
   for (const bool ahead : {false, true}) {
     const LocalJobResult among = Train(Among(GetParam(), job), Ahead(ahead));
     EXPECT_EQ(ExpectSameEvaluations(alone, among, kRoundOff), 3);
-    // Training of two has room; all tokens that are evaluated are one.
+    // Training with two experts fits; all evaluated tokens are equal.
     if (GetParam() == 4) continue;
     EXPECT_TRUE(ReplayedSteps(among).empty());
     EXPECT_FALSE(ReplayedSteps(among, /*evaluating=*/true).empty());
   }
 }
 
-// It is neither a spike nor a step that is not finite, moves no loss scale and no selection bias.
-TEST_P(ExpertCapacityOf, NothingCountsSuchAStep) {
+// A replayed step is neither a spike nor nonfinite, and does not move the loss scale or a routing bias.
+TEST_P(ExpertCapacityReplay, ReplayIsNotCountedTwice) {
   v1::JobSpec job = Uneven(GetParam());
   job.mutable_train()->mutable_on_spike()->set_grad_norm_factor(1.5);
   job.mutable_train()->mutable_on_spike()->set_window(2);
@@ -137,7 +137,7 @@ TEST_P(ExpertCapacityOf, NothingCountsSuchAStep) {
   EXPECT_FALSE(ReplayedSteps(among).empty());
 }
 
-TEST_P(ExpertCapacityOf, ALossScaleGrowsAsWithoutIt) {
+TEST_P(ExpertCapacityReplay, LossScaleGrowsAsWithoutReplay) {
   v1::JobSpec job = Uneven(GetParam());
   job.mutable_precision()->set_compute(v1::DTYPE_FP16);
   job.mutable_precision()->mutable_loss_scale()->set_initial(64);
@@ -149,10 +149,10 @@ TEST_P(ExpertCapacityOf, ALossScaleGrowsAsWithoutIt) {
   EXPECT_EQ(alone.reports[0].back().loss_scale(), 256);
 }
 
-// All tokens choose alike: as many steps come again as without, and none for ever.
-TEST_P(ExpertCapacityOf, AStepThatIsNotFiniteIsNoLackOfRoom) {
+// All tokens choose the same experts: as many steps are replayed as without it, and none forever.
+TEST_P(ExpertCapacityReplay, NonfiniteStepIsNotAnOverflow) {
   v1::JobSpec job = Among(GetParam(), Uneven(GetParam()));
-  job.mutable_optimizer()->mutable_adamw()->set_lr(1e38);  // Weights are none after the first step.
+  job.mutable_optimizer()->mutable_adamw()->set_lr(1e38);  // The weights are NaN after the first step.
   job.mutable_train()->mutable_on_nonfinite()->set_action(v1::STEP_ACTION_SKIP);
   job.mutable_train()->mutable_on_nonfinite()->set_max(20);
   const LocalJobResult result = Train(job, Ahead(true));
@@ -163,7 +163,7 @@ TEST_P(ExpertCapacityOf, AStepThatIsNotFiniteIsNoLackOfRoom) {
   EXPECT_TRUE(std::all_of(again.begin(), again.end(), [](int64_t step) { return step == 1; }));
 }
 
-TEST(ExpertCapacity, StagesThatHaveRoomRunAgainWithThoseThatLackIt) {
+TEST(ExpertCapacity, AllStagesReplay) {
   const LocalJobResult alone = Train(Uneven());
   v1::JobSpec job = Over(Uneven(), {"", v1::STRATEGY_NO_SHARD}, 4, 3);
   job.mutable_train()->set_micro_batch(2);

@@ -1,5 +1,5 @@
-// Models of which each token goes to some of many experts: the same job in every strategy and mesh is the job
-// on one rank, to round-off, losses that its routers add included, and goes on from any other's checkpoint.
+// Mixture of experts: a job in every strategy and mesh matches the job on one rank up to rounding, including
+// router losses, and resumes from a checkpoint of any other mesh.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -23,7 +23,7 @@ struct Case {
   int expert = 1;
 };
 
-// The first layer has none.
+// The first layer is dense.
 v1::JobSpec ExpertsJob() {
   v1::JobSpec job = TestJob();
   v1::Llama* llama = job.mutable_model()->mutable_llama();
@@ -39,7 +39,7 @@ v1::JobSpec ExpertsJob() {
   experts->set_dense_layers(1);
   experts->set_balance_loss(0.1);
   experts->set_z_loss(0.01);
-  job.mutable_data()->mutable_synthetic()->set_vocab(12);  // There is something to learn.
+  job.mutable_data()->mutable_synthetic()->set_vocab(12);  // Few words: easy to fit.
   job.mutable_data()->set_sequence_length(24);
   job.mutable_optimizer()->set_clip_norm(0.5);
   job.mutable_train()->set_steps(10);
@@ -85,7 +85,7 @@ std::vector<Case> Cases() {
   return cases;
 }
 
-// What routers tell: means over all tokens, wherever they were routed.
+// Routing statistics: means over all tokens, wherever they were routed.
 void ExpectSameRouting(const LocalJobResult& one, const LocalJobResult& other) {
   for (size_t s = 0; s < one.reports[0].size(); ++s) {
     const v1::StepReport::Routing &a = one.reports[0][s].routing(), &b = other.reports[0][s].routing();
@@ -93,16 +93,16 @@ void ExpectSameRouting(const LocalJobResult& one, const LocalJobResult& other) {
     EXPECT_NEAR(a.balance_loss(), b.balance_loss(), 1e-4);
     EXPECT_NEAR(a.z_loss(), b.z_loss(), 1e-4);
     EXPECT_GE(b.imbalance(), 1);
-    EXPECT_LE(b.imbalance(), 4.0 / 2);  // A token goes to an expert once.
+    EXPECT_LE(b.imbalance(), 4.0 / 2);  // A token goes to an expert at most once.
     EXPECT_GT(b.entropy(), 0);
     EXPECT_LE(b.entropy(), std::log(4.0) + 1e-6);
     EXPECT_GT(b.balance_loss(), 0.9);
   }
 }
 
-class ExpertsIn : public ::testing::TestWithParam<Case> {};
+class ExpertsMesh : public ::testing::TestWithParam<Case> {};
 
-TEST_P(ExpertsIn, EveryMeshAreOneRanks) {
+TEST_P(ExpertsMesh, MatchesOneRank) {
   static const LocalJobResult* const alone = new LocalJobResult(Train(ExpertsJob()));
   const LocalJobResult spread = Train(Spread(ExpertsJob(), GetParam()));
   ExpectSame(*alone, spread, kRoundOff);
@@ -110,7 +110,7 @@ TEST_P(ExpertsIn, EveryMeshAreOneRanks) {
   EXPECT_LT(spread.reports[0].back().loss(), spread.reports[0].front().loss());
 }
 
-INSTANTIATE_TEST_SUITE_P(Meshes, ExpertsIn, ::testing::ValuesIn(Cases()),
+INSTANTIATE_TEST_SUITE_P(Meshes, ExpertsMesh, ::testing::ValuesIn(Cases()),
                          [](const ::testing::TestParamInfo<Case>& info) {
                            const Case& c = info.param;
                            return c.mesh.name + "_world" + std::to_string(c.world) + "_mb" +
@@ -119,8 +119,8 @@ INSTANTIATE_TEST_SUITE_P(Meshes, ExpertsIn, ::testing::ValuesIn(Cases()),
                                   std::to_string(c.expert);
                          });
 
-// Samples of which none to all of the targets count: routers' losses weigh them alike on every mesh.
-TEST(Experts, LossesOfRoutersWithAMaskAreOneRanks) {
+// Samples in which none to all of the targets count: every mesh weights router losses alike.
+TEST(Experts, RouterLossesWithMaskMatchOneRank) {
   TempDir dir;
   std::ofstream text(dir.File("text"), std::ios::binary), mask(dir.File("mask"), std::ios::binary);
   for (int i = 0; i < 24 * 40; ++i) {
@@ -147,7 +147,7 @@ TEST(Experts, LossesOfRoutersWithAMaskAreOneRanks) {
 
 const Case kShared{kParams, 4, 3}, kAmong{kParams, 4, 3, 1, 1, 2}, kFour{kParams, 4, 1, 1, 1, 4};
 
-TEST(Experts, OneOrAsManyAsATokenGoesTo) {
+TEST(Experts, SupportsTopOneAndTopAll) {
   for (const auto& [count, per_token] : {std::pair(1, 1), std::pair(3, 3), std::pair(8, 1)}) {
     v1::JobSpec job = ExpertsJob();
     ExpertsOf(&job)->set_count(count);
@@ -161,8 +161,8 @@ TEST(Experts, OneOrAsManyAsATokenGoesTo) {
   }
 }
 
-// Of one expert a token, between four ranks.
-TEST(Experts, RowsThatTravelAreOneRanks) {
+// With top-1 routing over four ranks.
+TEST(Experts, RowDispatchMatchesOneRank) {
   v1::JobSpec job = ExpertsJob();
   ExpertsOf(&job)->set_per_token(1);
   const LocalJobResult alone = Train(job);
@@ -170,7 +170,7 @@ TEST(Experts, RowsThatTravelAreOneRanks) {
     ExpectSame(alone, Train(Spread(job, c)), kRoundOff);
 }
 
-TEST(Experts, MoreThanTokensLeavesSomeWithout) {
+TEST(Experts, MoreExpertsThanTokens) {
   v1::JobSpec job = ExpertsJob();
   ExpertsOf(&job)->set_count(128);
   ExpertsOf(&job)->set_per_token(1);
@@ -181,10 +181,10 @@ TEST(Experts, MoreThanTokensLeavesSomeWithout) {
   EXPECT_GT(alone.reports[0][0].routing().imbalance(), 2);
 }
 
-TEST(Experts, RecomputeIsTheSameBits) {
+TEST(Experts, RecomputeIsBitIdentical) {
   for (const Case& c : {kShared, kAmong, kFour}) {
     v1::JobSpec among = Spread(ExpertsJob(), c);
-    if (c.expert == 4) ExpertsOf(&among)->set_per_token(1);  // Rows travel.
+    if (c.expert == 4) ExpertsOf(&among)->set_per_token(1);  // Dispatches rows.
     const LocalJobResult kept = Train(among);
     for (const v1::Recompute recompute : {v1::RECOMPUTE_FULL, v1::RECOMPUTE_SELECTIVE}) {
       v1::JobSpec job = among;
@@ -197,7 +197,7 @@ TEST(Experts, RecomputeIsTheSameBits) {
   }
 }
 
-TEST(Experts, RoutingOfDeepSeekToo) {
+TEST(Experts, SupportsDeepSeekRouting) {
   v1::JobSpec job = ExpertsJob();
   v1::Llama::Experts* experts = ExpertsOf(&job);
   experts->set_count(8);
@@ -217,7 +217,7 @@ TEST(Experts, RoutingOfDeepSeekToo) {
   }
 }
 
-TEST(Experts, FrozenOnesAndRoutersStay) {
+TEST(Experts, FrozenExpertsAndRoutersDoNotMove) {
   for (const char* frozen : {"*.ffn.experts.*", "*.ffn.router", "layer.2.ffn.experts.w1"}) {
     v1::JobSpec job = ExpertsJob();
     job.mutable_train()->add_frozen(frozen);
@@ -226,8 +226,8 @@ TEST(Experts, FrozenOnesAndRoutersStay) {
   }
 }
 
-// What a loss of the routers' is for.
-TEST(Experts, TheBalanceLossEvensThemOut) {
+// The purpose of the balance loss.
+TEST(Experts, BalanceLossEvensLoad) {
   v1::JobSpec job = ExpertsJob();
   job.mutable_train()->set_steps(40);
   ExpertsOf(&job)->set_z_loss(0);
@@ -239,7 +239,7 @@ TEST(Experts, TheBalanceLossEvensThemOut) {
   EXPECT_LT(last(1), 1.05);
 }
 
-TEST(Experts, NarrowTypesTrain) {
+TEST(Experts, TrainsInNarrowTypes) {
   v1::JobSpec job = Spread(ExpertsJob(), kAmong);
   for (const v1::DType compute : {v1::DTYPE_BF16, v1::DTYPE_FP16}) {
     job.mutable_precision()->set_compute(compute);
@@ -248,10 +248,10 @@ TEST(Experts, NarrowTypesTrain) {
   }
 }
 
-// The losses that routers add are scaled as the other is: fp16's step is fp32's, to fp16's rounding.
-TEST(Experts, LossesOfRoutersAreScaledWithTheLoss) {
+// Router losses are scaled like the main loss: an fp16 step equals the fp32 step up to fp16 rounding.
+TEST(Experts, RouterLossesAreLossScaled) {
   v1::JobSpec job = ExpertsJob();
-  ExpertsOf(&job)->set_count(2);  // All tokens go to both: no rounding sends one elsewhere.
+  ExpertsOf(&job)->set_count(2);  // All tokens go to both: rounding cannot change the routing.
   ExpertsOf(&job)->set_balance_loss(0);
   ExpertsOf(&job)->set_z_loss(3);
   job.mutable_train()->set_steps(1);
@@ -262,7 +262,7 @@ TEST(Experts, LossesOfRoutersAreScaledWithTheLoss) {
   EXPECT_NEAR(Train(job).reports[0][0].grad_norm(), exact, 0.02 * exact);
 }
 
-TEST(Experts, AJobGoesOnInAnotherMesh) {
+TEST(Experts, ResumesInAnotherMesh) {
   const TempDir dir;
   const LocalJobResult whole = Train(ExpertsJob());
   const Case tensor{kParams, 4, 1, 2, 1}, alone{kNoShard, 1, 1};
@@ -283,7 +283,7 @@ TEST(Experts, AJobGoesOnInAnotherMesh) {
   }
 }
 
-TEST(Experts, AllRanksBeginWithTheValuesOfOne) {
+TEST(Experts, InitialValuesMatchOneRank) {
   v1::JobSpec job = ExpertsJob();
   job.mutable_train()->set_steps(1);
   job.mutable_optimizer()->mutable_adamw()->set_lr(1e-30);
@@ -293,7 +293,7 @@ TEST(Experts, AllRanksBeginWithTheValuesOfOne) {
     EXPECT_EQ(Train(Spread(job, c)).weights, alone.weights);
 }
 
-// ---- Faults that are planted: what a plan would do wrong is not within round-off.
+// ---- Planted errors: a wrong plan must not be within rounding.
 
 template <typename Spoil>
 Plan Spoilt(const Plan& plan, Spoil spoil) {
@@ -318,9 +318,8 @@ v1::JobSpec ExpertsAlone() {
   return Spread(job, {kNoShard, 4, 1, 1, 1, 2});
 }
 
-// A mean over all ranks would have to divide experts' gradients by fewer; a sum is over those who have the
-// same experts, and over nobody else.
-TEST(Experts, GradientsThatAreSummedOverOtherExpertsAreSeen) {
+// The gradients of experts are summed over the ranks that hold the same experts, and only over those.
+TEST(Experts, DetectsWrongGradientGroup) {
   const Plan good = *AcceptedPlan(ExpertsAlone());
   const double norm = FirstGradNorm(good);
   const Plan everyone = Spoilt(good, [](Bucket* bucket) { bucket->groups.reduce = Group::kShard; });
@@ -332,7 +331,7 @@ TEST(Experts, GradientsThatAreSummedOverOtherExpertsAreSeen) {
   EXPECT_GT(std::abs(FirstGradNorm(everyone) - norm), 0.05 * norm);
 }
 
-TEST(Experts, OnesThatAreCountedForEachRankThatHasThemAreSeenInTheNorm) {
+TEST(Experts, DetectsReplicasCountedTwiceInNorm) {
   const Plan good = *AcceptedPlan(ExpertsAlone());
   const Plan bad = Spoilt(good, [](Bucket* bucket) { bucket->slices = 4; });
   const double norm = FirstGradNorm(good);

@@ -1,5 +1,5 @@
-// Layers whose matrices are multiplied in FP8: near bf16, the same over strategies, meshes and recompute, and
-// whole across a checkpoint and a step that is not finite.
+// FP8 matrix products: close to bf16, equal across strategies, meshes and recompute, and correct across a
+// checkpoint and a nonfinite step.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -18,11 +18,11 @@ const TestMesh kParams{"optim_grads_params", v1::STRATEGY_OPTIM_GRADS_PARAMS};
 const TestMesh kHsdp{"hsdp", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::STRATEGY_NO_SHARD};
 const TestMesh kHfsdp{"hfsdp", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::STRATEGY_OPTIM};
 
-// bf16 rounds what FP8 products read and give: where a sum goes another way, a number may be rounded to its
-// neighbour, and the number after it to another FP8.
+// bf16 rounds the inputs and outputs of FP8 products: if a sum has another order, a value may round to its
+// neighbor, and then the next one to another FP8 value.
 constexpr double kRoundings = 2e-3;
 
-// Sizes that 16 divides, also for two ranks that share matrices; tokens of a micro-batch that it does not.
+// Sizes divisible by 16, also with two tensor-parallel ranks; the tokens of a micro-batch are not.
 v1::JobSpec Fp8Job() {
   v1::JobSpec job = TestJob();
   v1::Llama* llama = job.mutable_model()->mutable_llama();
@@ -55,7 +55,7 @@ double Distance(const LocalJobResult& one, const LocalJobResult& other) {
   return std::sqrt(sum);
 }
 
-TEST(Fp8, TrainsNearBf16) {
+TEST(Fp8, IsCloseToBf16) {
   const LocalJobResult bf16 = Train(Bf16Job()), fp8 = Train(Fp8Job());
   EXPECT_NE(fp8.weights, bf16.weights);
   for (size_t s = 0; s < bf16.reports[0].size(); ++s) {
@@ -66,18 +66,18 @@ TEST(Fp8, TrainsNearBf16) {
   EXPECT_LT(fp8.reports[0].back().loss(), fp8.reports[0].front().loss());
 }
 
-TEST(Fp8, WhatIsKeptFromItIsNotRounded) {
+TEST(Fp8, ExcludedMatricesAreNotQuantized) {
   const LocalJobResult bf16 = Train(Bf16Job()), fp8 = Train(Fp8Job());
   const LocalJobResult first = Train(Keeping(Fp8Job(), {"layer.0.*"}));
   EXPECT_NE(first.weights, fp8.weights);
   EXPECT_NE(first.weights, bf16.weights);
   EXPECT_LT(Distance(first, bf16), Distance(fp8, bf16));
-  // One of the matrices that are one product keeps all three.
+  // Excluding one of the matrices of a fused product excludes all three.
   EXPECT_EQ(Train(Keeping(Fp8Job(), {"*.attention.w*", "*.w1"})).weights,
             Train(Keeping(Fp8Job(), {"*.attention.wo", "*.attention.wk", "*.w3"})).weights);
 }
 
-TEST(Fp8, EachStrategyTrainsTheSame) {
+TEST(Fp8, StrategiesAreBitIdentical) {
   const LocalJobResult expected = Train(Over(Fp8Job(), kNoShard, 4));
   for (const TestMesh& mesh : {kOptim, kOptimGrads, kParams, kHsdp, kHfsdp}) {
     SCOPED_TRACE(mesh.name);
@@ -85,15 +85,15 @@ TEST(Fp8, EachStrategyTrainsTheSame) {
   }
 }
 
-// Scales are of a rank's own tokens, so other ranks have others.
-TEST(Fp8, OtherWorldsAndMicroBatchesTrainNearTheSame) {
+// Scales depend on a rank's own tokens, so they differ between meshes.
+TEST(Fp8, WorldSizesAndMicroBatchesAreClose) {
   const LocalJobResult expected = Train(Fp8Job());
   ExpectSame(expected, Train(Over(Fp8Job(), kParams, 2)), 2 * kRoundings);
   ExpectSame(expected, Train(Over(Fp8Job(), kParams, 4, 3)), 2 * kRoundings);
   ExpectSame(expected, Train(Over(Fp8Job(), kNoShard, 2, 3)), 2 * kRoundings);
 }
 
-TEST(Fp8, RecomputeGivesTheSameBits) {
+TEST(Fp8, RecomputeIsBitIdentical) {
   v1::JobSpec job = Over(Fp8Job(), kParams, 2, 2);
   const LocalJobResult expected = Train(job);
   for (const v1::Recompute recompute : {v1::RECOMPUTE_SELECTIVE, v1::RECOMPUTE_FULL}) {
@@ -102,7 +102,7 @@ TEST(Fp8, RecomputeGivesTheSameBits) {
   }
 }
 
-TEST(Fp8, BiasesAreAddedInBf16) {
+TEST(Fp8, AddsBiasesInBf16) {
   v1::JobSpec job = Fp8Job(), bf16 = Bf16Job();
   for (v1::JobSpec* each : {&job, &bf16}) each->mutable_model()->mutable_llama()->set_attention_bias(true);
   const LocalJobResult near = Train(bf16);
@@ -113,7 +113,7 @@ TEST(Fp8, BiasesAreAddedInBf16) {
   ExpectSame(alone, Train(Over(job, kParams, 2)), 2 * kRoundings);
 }
 
-TEST(Fp8, RanksThatShareMatricesSamplesOrLayersTrainNearTheSame) {
+TEST(Fp8, ParallelMeshesAreClose) {
   const LocalJobResult expected = Train(Fp8Job());
   v1::JobSpec tensor = Over(Fp8Job(), kParams, 2);
   tensor.mutable_train()->set_micro_batch(12);
@@ -131,8 +131,8 @@ TEST(Fp8, RanksThatShareMatricesSamplesOrLayersTrainNearTheSame) {
   }
 }
 
-// Of the matrices of one product some lie in another bucket then: they are copied beside each other.
-TEST(Fp8, AFrozenMatrixStaysAndOthersTrainAsIfItDidNotMove) {
+// Some matrices of a fused product are then in another bucket, and are copied next to each other.
+TEST(Fp8, FrozenMatrixDoesNotMove) {
   v1::JobSpec job = Over(Fp8Job(), kParams, 2);
   for (const char* frozen : {"*.attention.wk", "layer.0.ffn.w1", "layer.1.ffn.*"})
     job.mutable_train()->add_frozen(frozen);
@@ -148,8 +148,8 @@ TEST(Fp8, AFrozenMatrixStaysAndOthersTrainAsIfItDidNotMove) {
   EXPECT_EQ(frozen.weights, unmoved.weights);
 }
 
-// Each rank then multiplies one head's rows of them, whose scales are a part of the matrix's.
-TEST(Fp8, RanksThatShareOneKeyHeadTrainNearTheSame) {
+// Each rank then multiplies the rows of one head, whose scales are a part of the matrix's.
+TEST(Fp8, SharedKeyHeadIsClose) {
   v1::JobSpec job = Fp8Job();
   job.mutable_model()->mutable_llama()->set_kv_heads(1);
   const LocalJobResult expected = Train(job);
@@ -159,7 +159,7 @@ TEST(Fp8, RanksThatShareOneKeyHeadTrainNearTheSame) {
   ExpectSame(expected, Train(tensor), 3 * kRoundings);
 }
 
-// A layer without experts, then two with them and a layer beside.
+// A dense layer, then two MoE layers with a shared expert.
 v1::JobSpec ExpertsJob(v1::DType compute) {
   v1::JobSpec job = Fp8Job();
   v1::Llama* llama = job.mutable_model()->mutable_llama();
@@ -175,7 +175,7 @@ v1::JobSpec ExpertsJob(v1::DType compute) {
   return job;
 }
 
-TEST(Fp8, ExpertsTrainNearBf16) {
+TEST(Fp8, ExpertsAreCloseToBf16) {
   const LocalJobResult bf16 = Train(ExpertsJob(v1::DTYPE_BF16)), fp8 = Train(ExpertsJob(v1::DTYPE_FP8));
   const LocalJobResult attention = Train(Keeping(ExpertsJob(v1::DTYPE_FP8), {"*.experts.*", "*.shared.*"}));
   EXPECT_LT(Distance(attention, bf16), Distance(fp8, bf16));
@@ -186,8 +186,8 @@ TEST(Fp8, ExpertsTrainNearBf16) {
   EXPECT_LT(fp8.reports[0].back().loss(), fp8.reports[0].front().loss());
 }
 
-// Also among ranks that have the experts among them, to whom rows travel rounded.
-TEST(Fp8, ExpertsTrainTheSameInEachMeshAndWithRecompute) {
+// Also with expert parallelism, where quantized rows are dispatched.
+TEST(Fp8, ExpertMeshesMatch) {
   const LocalJobResult expected = Train(ExpertsJob(v1::DTYPE_FP8));
   v1::JobSpec job = Over(ExpertsJob(v1::DTYPE_FP8), kParams, 2);
   const LocalJobResult shared = Train(job);
@@ -205,7 +205,7 @@ TEST(Fp8, ExpertsTrainTheSameInEachMeshAndWithRecompute) {
   ExpectSame(expected, Train(tensor), 3 * kRoundings);
 }
 
-TEST(Fp8, LatentAttentionsOutputAndItsExpertsTrainNearBf16) {
+TEST(Fp8, LatentAttentionIsCloseToBf16) {
   v1::JobSpec job = ExpertsJob(v1::DTYPE_FP8);
   v1::Llama* llama = job.mutable_model()->mutable_llama();
   llama->clear_kv_heads();
@@ -224,8 +224,8 @@ TEST(Fp8, LatentAttentionsOutputAndItsExpertsTrainNearBf16) {
               1e-2 * bf16.reports[0].back().loss());
 }
 
-// Gradients are far more spread than weights, and the scale of a row of weights is a power of two.
-TEST(Fp8, ReportsSayWhatRoundingDid) {
+// Gradients have a much wider range than weights, and the scale of a row of weights is a power of two.
+TEST(Fp8, ReportsQuantization) {
   for (const v1::JobSpec& job : {Over(Fp8Job(), kParams, 2), ExpertsJob(v1::DTYPE_FP8)}) {
     const LocalJobResult result = Train(job);
     for (const v1::StepReport& report : result.reports[0]) {
@@ -247,7 +247,7 @@ TEST(Fp8, ReportsSayWhatRoundingDid) {
   EXPECT_EQ(Train(Bf16Job()).reports[0][0].fp8_size(), 0);
 }
 
-TEST(Fp8, AJobThatIsResumedGoesOnToTheBit) {
+TEST(Fp8, ResumeIsBitIdentical) {
   const TempDir dir;
   v1::JobSpec job = Over(Fp8Job(), kParams, 2);
   job.mutable_checkpoint()->set_dir(dir.File("saved"));
@@ -256,13 +256,13 @@ TEST(Fp8, AJobThatIsResumedGoesOnToTheBit) {
   job.clear_checkpoint();
   job.mutable_checkpoint()->set_load(CheckpointPath(dir.File("saved"), 3));
   ExpectSameRest(whole, Train(job), 0);
-  // Others' buckets are cut elsewhere.
+  // Bucket boundaries differ in the other mesh.
   ExpectSameRest(whole, Train(Over(job, kParams, 3)), 2 * kRoundings);
   job.mutable_precision()->set_compute(v1::DTYPE_BF16);
   EXPECT_LT(Train(job).reports[0].back().loss(), whole.reports[0].front().loss());
 }
 
-TEST(Fp8, AStepThatIsNotFiniteIsSkippedOnEveryRank) {
+TEST(Fp8, SkipsNonfiniteStepOnEveryRank) {
   v1::JobSpec job = Over(Fp8Job(), kParams, 2);
   job.mutable_optimizer()->clear_clip_norm();
   job.mutable_optimizer()->mutable_adamw()->set_lr(1e30);

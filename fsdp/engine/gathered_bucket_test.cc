@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kRanks = 3;
 
-// A norm's weight, and matrices of which one is in FP8.
+// A norm weight, and matrices, one of which is in FP8.
 Layout LayoutOver(int ranks) {
   ModelFacts model;
   model.units.resize(1);
@@ -33,7 +33,7 @@ Layout LayoutOver(int ranks) {
   return MakeLayout(model, options);
 }
 
-// What every rank has once all have gathered `main`, a bucket's numbers.
+// What every rank holds after all have gathered `main`, the values of the bucket.
 std::vector<GatheredBucket> Gathered(const Bucket& bucket, const at::Tensor& main) {
   const auto group = MakeLocalGroup(static_cast<int>(bucket.shards));
   std::vector<GatheredBucket> gathered;
@@ -51,7 +51,7 @@ std::vector<GatheredBucket> Gathered(const Bucket& bucket, const at::Tensor& mai
   return gathered;
 }
 
-TEST(GatheredBucket, EveryRankHasWhatTheOwnersRounded) {
+TEST(GatheredBucket, GathersQuantizedShards) {
   const Layout layout = LayoutOver(kRanks);
   int in_fp8 = 0;
   for (const Bucket& bucket : layout.buckets) {
@@ -75,8 +75,8 @@ TEST(GatheredBucket, EveryRankHasWhatTheOwnersRounded) {
   EXPECT_EQ(in_fp8, 2 * kRanks);
 }
 
-// A number's rounding depends on nobody's cut.
-TEST(GatheredBucket, OneRankAndSeveralReadTheSame) {
+// The quantization of a value does not depend on shard boundaries.
+TEST(GatheredBucket, MatchesOneRank) {
   const Layout one = LayoutOver(1), several = LayoutOver(kRanks);
   const at::Tensor numbers = at::randn({64 * 32});
   const auto all = [&](const Bucket& bucket) {
@@ -89,7 +89,7 @@ TEST(GatheredBucket, OneRankAndSeveralReadTheSame) {
   EXPECT_TRUE(alone.data.to(at::kFloat).equal(cut.data.to(at::kFloat)));
 }
 
-TEST(GatheredBucket, InPlaceItIsWhatIsStored) {
+TEST(GatheredBucket, InPlaceViewsTheStoredParams) {
   const Layout layout = LayoutOver(1);
   Bucket bucket = layout.buckets.back();
   bucket.types.main = bucket.types.gathered;

@@ -1,6 +1,6 @@
-// On GPUs, a job whose steps are launched as graphs is the same job, to the last bit, as one whose steps are
-// submitted instruction by instruction: through a schedule of the learning rate, evaluations, checkpoints,
-// skipped steps and a resumption, each of which stands between two launches.
+// CUDA graphs: a job whose steps are launched as graphs is bit-identical to one whose steps are submitted
+// instruction by instruction, through a learning-rate schedule, evaluations, checkpoints, skipped steps and a
+// resume, each of which falls between two launches.
 #include <c10/cuda/CUDAFunctions.h>
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -37,13 +37,13 @@ struct Case {
   bool tied = false;
   v1::Recompute recompute = v1::RECOMPUTE_NONE;
   bool experts = false;
-  int among = 0;        // So many a token, and ranks have them among them, two and two. 0: each has all.
-  int64_t words = 512;  // Of which samples are made: few are uneven routing.
+  int among = 0;        // Top-k with expert parallelism of 2. 0: no expert parallelism.
+  int64_t words = 512;  // Size of the synthetic vocabulary; a small one causes uneven routing.
 };
 
 std::string NameOf(const testing::TestParamInfo<Case>& info) { return info.param.name; }
 
-// The first job of a process may choose other kernels for its products than those that follow.
+// The first job of a process may choose other kernels than later ones.
 class AfterTheFirst : public testing::Environment {
  public:
   void SetUp() override;
@@ -55,7 +55,7 @@ int World() {
   return gpus >= 4 ? 4 : gpus >= 2 ? 2 : 1;
 }
 
-// Token numbers of samples, for evaluations; for as long as the process.
+// A file of samples for evaluations, kept until the process exits.
 const std::string& TokenFilePath() {
   static const auto* dir = new TempDir;
   static const auto* path = [] {
@@ -70,7 +70,7 @@ const std::string& TokenFilePath() {
   return *path;
 }
 
-// 16 steps, evaluated after 6, 12 and the last.
+// 16 steps, with evaluations after 6, 12 and the last.
 v1::JobSpec JobOf(const Case& of, bool graphs) {
   v1::JobSpec job = TestJob();
   auto* llama = job.mutable_model()->mutable_llama();
@@ -126,17 +126,17 @@ class Graphs : public testing::TestWithParam<Case> {
   }
 };
 
-TEST_P(Graphs, AreTheSameJob) {
+TEST_P(Graphs, AreBitIdentical) {
   const LocalJobResult without = Train(JobOf(GetParam(), false));
   const int before = Launches();
   const LocalJobResult with = Train(JobOf(GetParam(), true));
-  // Not the first two, nor the first after an evaluation, which finds no updates to begin with.
+  // Except the first two, and the first after an evaluation, which has no pending updates to begin with.
   EXPECT_EQ(Launches() - before, (16 - 2 - 2) * World());
   ExpectSame(without, with, 0);
   ExpectSameEvaluations(without, with);
 }
 
-TEST_P(Graphs, AreTimedAndCountedAsStepsAre) {
+TEST_P(Graphs, ReportTimesAndCounts) {
   const LocalJobResult result = Train(JobOf(GetParam(), true));
   const v1::StepReport& plain = result.reports[0][1];
   bool made_room = false;
@@ -173,7 +173,7 @@ INSTANTIATE_TEST_SUITE_P(
              v1::RECOMPUTE_SELECTIVE, true, 4}),
     NameOf);
 
-class GraphsBetween : public testing::Test {
+class GraphFeatures : public testing::Test {
  protected:
   void SetUp() override {
     if (c10::cuda::device_count() == 0) GTEST_SKIP() << "no GPU here";
@@ -181,9 +181,9 @@ class GraphsBetween : public testing::Test {
   const Case sharded_{"", v1::STRATEGY_OPTIM_GRADS_PARAMS};
 };
 
-// Room for experts is made between two launches, and steps are recorded anew. Tokens travel, or
-// of one expert a token among four rows.
-TEST_F(GraphsBetween, StepsThatLackRoomForExpertsComeAgain) {
+// Capacity grows between two launches, and steps are recorded again. Dispatches tokens, or rows with top-1
+// routing over four ranks.
+TEST_F(GraphFeatures, ReplayAfterExpertOverflow) {
   if (World() == 1) GTEST_SKIP() << "one GPU has all experts";
   for (const int per_token : {2, 1}) {
     Case uneven = sharded_;
@@ -202,7 +202,7 @@ TEST_F(GraphsBetween, StepsThatLackRoomForExpertsComeAgain) {
   }
 }
 
-TEST_F(GraphsBetween, CheckpointsHoldWhatTheyHoldWithoutAndAreGoneOnFrom) {
+TEST_F(GraphFeatures, CheckpointsAreIdentical) {
   const TempDir dir;
   const LocalJobResult without = Train(JobOf(sharded_, false));
   v1::JobSpec saving = JobOf(sharded_, true);
@@ -218,7 +218,7 @@ TEST_F(GraphsBetween, CheckpointsHoldWhatTheyHoldWithoutAndAreGoneOnFrom) {
   EXPECT_EQ(rest.weights, without.weights);
 }
 
-TEST_F(GraphsBetween, SpikesAreJudgedByTheNormsOfLaunchedSteps) {
+TEST_F(GraphFeatures, DetectSpikes) {
   const auto spiking = [this](bool graphs) {
     v1::JobSpec job = JobOf(sharded_, graphs);
     v1::OnSpike* spike = job.mutable_train()->mutable_on_spike();
@@ -235,13 +235,13 @@ TEST_F(GraphsBetween, SpikesAreJudgedByTheNormsOfLaunchedSteps) {
   ExpectSame(without, with, 0);
 }
 
-// Attended to at once in bf16, one by one in fp32, and on the CPU.
-TEST_F(GraphsBetween, DocumentsAreOthersInEachStepAndNoneIsLaunched) {
+// Documents in one attention call in bf16, one by one in fp32, and on CPU.
+TEST_F(GraphFeatures, DocumentsAreNotRecorded) {
   const auto packed = [](v1::DType compute, v1::Device device) {
     v1::JobSpec job = JobOf({"", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, compute}, true);
     job.mutable_data()->mutable_synthetic()->set_vocab(40);
     job.mutable_data()->set_document_end_token(7);
-    job.mutable_train()->set_steps(6);  // Types part ways over many.
+    job.mutable_train()->set_steps(6);  // Different types diverge over many steps.
     job.mutable_optimizer()->mutable_adamw()->set_lr(1e-3);
     job.mutable_resources()->set_device(device);
     return job;
@@ -262,7 +262,7 @@ TEST_F(GraphsBetween, DocumentsAreOthersInEachStepAndNoneIsLaunched) {
 }
 
 // All three are launched.
-TEST_F(GraphsBetween, ATracedStepSaysWhichStepItsUpdatesAreOf) {
+TEST_F(GraphFeatures, TraceAttributesUpdates) {
   const TempDir dir;
   const v1::JobSpec job = JobOf(sharded_, true);
   std::vector<std::unique_ptr<StepTraces>> traces;
@@ -278,7 +278,7 @@ TEST_F(GraphsBetween, ATracedStepSaysWhichStepItsUpdatesAreOf) {
   ExpectSame(Train(job), Train(job, options), 0);
   for (int rank = 0; rank < World(); ++rank) {
     ASSERT_TRUE(traces[rank]->AwaitWritten(absl::Minutes(1)));
-    std::map<int, std::map<int, int>> ran;  // By step that it is of and instruction: how often.
+    std::map<int, std::map<int, int>> ran;  // By step and instruction: how often.
     std::map<int, std::vector<std::pair<int64_t, int64_t>>> lanes;
     for (const int step : {8, 9, 10}) {
       const YAML::Node trace = YAML::LoadFile(dir.File(TraceFileName(step, rank)));
@@ -301,7 +301,7 @@ TEST_F(GraphsBetween, ATracedStepSaysWhichStepItsUpdatesAreOf) {
     EXPECT_LT(ran[10].size(), ran[9].size()) << "its updates are in the trace of step 11";
     for (auto& [lane, spans] : lanes) {
       std::sort(spans.begin(), spans.end());
-      // Events of a GPU are told apart by half a microsecond.
+      // The resolution of GPU events is half a microsecond.
       for (size_t i = 1; i < spans.size(); ++i) EXPECT_GE(spans[i].first, spans[i - 1].second - 1000) << lane;
     }
   }
@@ -310,7 +310,7 @@ TEST_F(GraphsBetween, ATracedStepSaysWhichStepItsUpdatesAreOf) {
 }  // namespace
 }  // namespace fsdpd
 
-// In front of the runtime's, for every library of this process.
+// Interposes the runtime's function, for every library of this process.
 extern "C" cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   using Real = cudaError_t (*)(cudaGraphExec_t, cudaStream_t);
   static const auto real = reinterpret_cast<Real>(dlsym(RTLD_NEXT, "cudaGraphLaunch"));

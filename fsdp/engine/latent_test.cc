@@ -1,6 +1,5 @@
-// Models with multi-head latent attention: the same job in every strategy and mesh, heads and samples cut
-// among them, is the job on one rank, to round-off, with and without experts, and recomputes to the same
-// bits.
+// Multi-head latent attention: a job in every strategy and mesh, including tensor and context parallelism,
+// matches the job on one rank up to rounding, with and without experts, and recompute is bit-identical.
 #include <gtest/gtest.h>
 
 #include "base/temp_dir.h"
@@ -11,7 +10,7 @@ namespace {
 
 constexpr double kRoundOff = 1e-5;
 
-// DeepSeek-V3 in small: the first layer has no experts.
+// A small DeepSeek-V3: the first layer is dense.
 v1::JobSpec LatentJob(bool experts) {
   v1::JobSpec job = TestJob();
   v1::Llama* llama = job.mutable_model()->mutable_llama();
@@ -35,7 +34,7 @@ v1::JobSpec LatentJob(bool experts) {
     of->set_selection_bias(true);
     of->set_shared_intermediate_size(12);
   }
-  job.mutable_data()->mutable_synthetic()->set_vocab(12);  // There is something to learn.
+  job.mutable_data()->mutable_synthetic()->set_vocab(12);  // Few words: easy to fit.
   job.mutable_optimizer()->set_clip_norm(0.5);
   return job;
 }
@@ -85,9 +84,9 @@ std::vector<Case> Cases() {
   return cases;
 }
 
-class LatentsIn : public ::testing::TestWithParam<Case> {};
+class LatentAttentionMesh : public ::testing::TestWithParam<Case> {};
 
-TEST_P(LatentsIn, EveryMeshAreOneRanks) {
+TEST_P(LatentAttentionMesh, MatchesOneRank) {
   static const LocalJobResult* const experts = new LocalJobResult(Train(LatentJob(true)));
   static const LocalJobResult* const dense = new LocalJobResult(Train(LatentJob(false)));
   const LocalJobResult spread = Train(Spread(LatentJob(true), GetParam()));
@@ -96,10 +95,10 @@ TEST_P(LatentsIn, EveryMeshAreOneRanks) {
   if (GetParam().expert == 1) ExpectSame(*dense, Train(Spread(LatentJob(false), GetParam())), kRoundOff);
 }
 
-INSTANTIATE_TEST_SUITE_P(Meshes, LatentsIn, ::testing::ValuesIn(Cases()),
+INSTANTIATE_TEST_SUITE_P(Meshes, LatentAttentionMesh, ::testing::ValuesIn(Cases()),
                          [](const ::testing::TestParamInfo<Case>& info) { return NameOf(info.param); });
 
-// Of sizes that four ranks can cut.
+// Sizes that four ranks can divide.
 v1::JobSpec SplitJob(bool experts) {
   v1::JobSpec job = LatentJob(experts);
   job.mutable_model()->mutable_llama()->set_vocab_size(44);
@@ -126,19 +125,19 @@ std::vector<Case> Cuts() {
           {kParams, 4, 3, 1, 2, 1, 2}};
 }
 
-class LatentsCut : public ::testing::TestWithParam<Case> {};
+class LatentAttentionTensorParallel : public ::testing::TestWithParam<Case> {};
 
-TEST_P(LatentsCut, OverRanksAreOneRanks) {
+TEST_P(LatentAttentionTensorParallel, MatchesOneRank) {
   static const LocalJobResult* const experts = new LocalJobResult(Train(SplitJob(true)));
   static const LocalJobResult* const dense = new LocalJobResult(Train(SplitJob(false)));
   ExpectSame(*experts, Train(Spread(SplitJob(true), GetParam())), kRoundOff);
   if (GetParam().expert == 1) ExpectSame(*dense, Train(Spread(SplitJob(false), GetParam())), kRoundOff);
 }
 
-INSTANTIATE_TEST_SUITE_P(Meshes, LatentsCut, ::testing::ValuesIn(Cuts()),
+INSTANTIATE_TEST_SUITE_P(Meshes, LatentAttentionTensorParallel, ::testing::ValuesIn(Cuts()),
                          [](const ::testing::TestParamInfo<Case>& info) { return NameOf(info.param); });
 
-TEST(Latents, CutRecomputeIsTheSameBits) {
+TEST(LatentAttention, TensorParallelRecomputeIsBitIdentical) {
   for (const Case& c : {kCutHeads, kCutSamples}) {
     const LocalJobResult kept = Train(Spread(SplitJob(true), c));
     for (const v1::Recompute recompute : {v1::RECOMPUTE_FULL, v1::RECOMPUTE_SELECTIVE}) {
@@ -149,7 +148,7 @@ TEST(Latents, CutRecomputeIsTheSameBits) {
   }
 }
 
-TEST(Latents, CutWhereWeightsGradientsArePutOff) {
+TEST(LatentAttention, TensorParallelWithZeroBubble) {
   for (const bool experts : {true, false}) {
     const LocalJobResult alone = Train(SplitJob(experts));
     v1::JobSpec job = Spread(SplitJob(experts), {kNoShard, 8, 3, 2, 1, 2, 2});
@@ -158,7 +157,7 @@ TEST(Latents, CutWhereWeightsGradientsArePutOff) {
   }
 }
 
-TEST(Latents, CutWithActivationsInHostMemoryIsTheSameBits) {
+TEST(LatentAttention, TensorParallelOffloadIsBitIdentical) {
   for (const Case& c : {kCutHeads, kCutSamples}) {
     v1::JobSpec job = Spread(SplitJob(false), c);
     const LocalJobResult kept = Train(job);
@@ -167,14 +166,14 @@ TEST(Latents, CutWithActivationsInHostMemoryIsTheSameBits) {
   }
 }
 
-TEST(Latents, CutDocumentsToo) {
+TEST(LatentAttention, TensorParallelDocuments) {
   v1::JobSpec job = SplitJob(false);
   job.mutable_data()->set_document_end_token(7);
   ExpectSame(Train(job), Train(Spread(job, kCutHeads)), kRoundOff);
 }
 
-// Queries without a latent are made of tokens, by head.
-TEST(Latents, CutWithoutOneOfQueriesAndInHalvesToo) {
+// Queries without a latent are projected from tokens, per head.
+TEST(LatentAttention, TensorParallelWithoutQueryLatent) {
   v1::JobSpec job = SplitJob(false);
   v1::Llama::LatentAttention* latent = job.mutable_model()->mutable_llama()->mutable_latent_attention();
   latent->clear_query_rank();
@@ -183,14 +182,14 @@ TEST(Latents, CutWithoutOneOfQueriesAndInHalvesToo) {
   for (const Case& c : {kCutHeads, kCutSamples}) ExpectSame(alone, Train(Spread(job, c)), kRoundOff);
 }
 
-TEST(Latents, CutInNarrowTypesStayNear) {
+TEST(LatentAttention, TensorParallelNarrowTypesAreClose) {
   v1::JobSpec job = SplitJob(false);
   job.mutable_precision()->set_compute(v1::DTYPE_BF16);
   const LocalJobResult alone = Train(job);
   for (const Case& c : {kCutHeads, kCutSamples}) ExpectSame(alone, Train(Spread(job, c)), 2e-2);
 }
 
-TEST(Latents, RecomputeIsTheSameBits) {
+TEST(LatentAttention, RecomputeIsBitIdentical) {
   for (const Case& c : {kShared, kAmong, kStages}) {
     const LocalJobResult kept = Train(Spread(LatentJob(true), c));
     for (const v1::Recompute recompute : {v1::RECOMPUTE_FULL, v1::RECOMPUTE_SELECTIVE}) {
@@ -201,7 +200,7 @@ TEST(Latents, RecomputeIsTheSameBits) {
   }
 }
 
-TEST(Latents, DocumentsToo) {
+TEST(LatentAttention, SupportsDocuments) {
   v1::JobSpec job = LatentJob(false);
   job.mutable_data()->set_document_end_token(7);
   const LocalJobResult alone = Train(job);
@@ -209,7 +208,7 @@ TEST(Latents, DocumentsToo) {
   EXPECT_NE(alone.weights, Train(LatentJob(false)).weights);
 }
 
-TEST(Latents, WithoutOneOfQueriesAndInHalvesToo) {
+TEST(LatentAttention, SupportsNoQueryLatent) {
   v1::JobSpec job = LatentJob(false);
   v1::Llama::LatentAttention* latent = job.mutable_model()->mutable_llama()->mutable_latent_attention();
   latent->clear_query_rank();
@@ -218,7 +217,7 @@ TEST(Latents, WithoutOneOfQueriesAndInHalvesToo) {
   for (const Case& c : {kShared, kStages}) ExpectSame(alone, Train(Spread(job, c)), kRoundOff);
 }
 
-TEST(Latents, NarrowTypesTrain) {
+TEST(LatentAttention, TrainsInNarrowTypes) {
   v1::JobSpec job = Spread(LatentJob(true), kAmong);
   for (const v1::DType compute : {v1::DTYPE_BF16, v1::DTYPE_FP16}) {
     job.mutable_precision()->set_compute(compute);
@@ -227,7 +226,7 @@ TEST(Latents, NarrowTypesTrain) {
   }
 }
 
-TEST(Latents, AJobGoesOnInAnotherMesh) {
+TEST(LatentAttention, ResumesInAnotherMesh) {
   const TempDir dir;
   const LocalJobResult whole = Train(LatentJob(true));
   const Case alone{kNoShard, 1, 1};
@@ -245,7 +244,7 @@ TEST(Latents, AJobGoesOnInAnotherMesh) {
   }
 }
 
-TEST(Latents, AJobGoesOnWithOtherCuts) {
+TEST(LatentAttention, ResumesWithAnotherTensorDegree) {
   const TempDir dir;
   const LocalJobResult whole = Train(SplitJob(true));
   v1::JobSpec saving = Spread(SplitJob(true), kCutHeads);

@@ -1,5 +1,5 @@
-// Checkpoints that ranks ask for, as one is told to leave or so many minutes are over. All save after the
-// same step, or rank 0 would not find their files; and what was saved is that step's.
+// Requested checkpoints, when a rank is asked to leave or every_minutes have passed. All ranks save after the
+// same step; otherwise rank 0 would not find their files. The checkpoint has the state of that step.
 #include <absl/strings/str_cat.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ std::vector<int64_t> StepsIn(const std::string& dir) {
   return steps;
 }
 
-// Ranks that are told to leave after a step each; 0: not at all.
+// The step after which each rank is asked to leave; 0: never.
 class Told {
  public:
   Told(std::vector<int64_t> after, absl::Duration time) : after_(std::move(after)), time_(time) {
@@ -75,7 +75,7 @@ class Told {
   std::vector<std::unique_ptr<Departure>> departures_;
 };
 
-// The steps after `saved` are those of a run without a break.
+// The steps after `saved` are those of an uninterrupted run.
 void ExpectGoesOn(const LocalJobResult& whole, v1::JobSpec job, const std::string& path, int64_t saved) {
   job.clear_checkpoint();
   job.mutable_checkpoint()->set_load(path);
@@ -85,10 +85,10 @@ void ExpectGoesOn(const LocalJobResult& whole, v1::JobSpec job, const std::strin
   ExpectSame(rest, resumed, 0);
 }
 
-// A step asks, and the first that is submitted when its result is known saves.
+// A step carries the request; the first step submitted after its result saves.
 int64_t SavedAfter(int64_t told_after, bool ahead) { return told_after + (ahead ? 4 : 2); }
 
-TEST(Leaving, AllRanksSaveAfterTheSameStepWhenOneIsToldToLeave) {
+TEST(Leaving, OneRequestSavesOnAllRanks) {
   for (const int world : {1, 2, 3, 4}) {
     const LocalJobResult whole = Train(Plain(world));
     for (int rank = 0; rank < world; ++rank) {
@@ -109,8 +109,8 @@ TEST(Leaving, AllRanksSaveAfterTheSameStepWhenOneIsToldToLeave) {
   }
 }
 
-// As those of several nodes are, which hear it one after the other.
-TEST(Leaving, RanksThatAreToldOneAfterTheOtherLeaveWithTheFirst) {
+// As on several nodes, which receive the request one after the other.
+TEST(Leaving, LaterRequestsLeaveWithTheFirst) {
   for (const bool ahead : {false, true}) {
     for (const std::vector<int64_t>& after : {std::vector<int64_t>{3, 3, 3}, {4, 3, 5}, {5, 6, 3}}) {
       const TempDir dir;
@@ -121,7 +121,7 @@ TEST(Leaving, RanksThatAreToldOneAfterTheOtherLeaveWithTheFirst) {
   }
 }
 
-TEST(Leaving, ACheckpointThatIsDueAnywayIsTheOne) {
+TEST(Leaving, UsesAScheduledCheckpoint) {
   const TempDir dir;
   v1::JobSpec job = Saving(2, dir.path());
   job.mutable_checkpoint()->set_every_steps(3);
@@ -130,7 +130,7 @@ TEST(Leaving, ACheckpointThatIsDueAnywayIsTheOne) {
   EXPECT_THAT(StepsIn(dir.path()), ElementsAre(3));
 }
 
-TEST(Leaving, WhoHasNoTimeToSaveLeavesAtOnceAndLeavesNothingBehind) {
+TEST(Leaving, LeavesImmediatelyWithoutTime) {
   const TempDir dir;
   const absl::Status status = Told({0, 4}, absl::ZeroDuration()).Run(Saving(2, dir.path()), /*ahead=*/false);
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
@@ -138,11 +138,11 @@ TEST(Leaving, WhoHasNoTimeToSaveLeavesAtOnceAndLeavesNothingBehind) {
   EXPECT_THAT(StepsIn(dir.path()), IsEmpty());
 }
 
-TEST(Leaving, WhoSavesNothingLeavesAtOnce) {
+TEST(Leaving, LeavesImmediatelyIfNothingIsSaved) {
   EXPECT_EQ(Told({4, 4}, kLong).Run(Plain(2), /*ahead=*/false), absl::CancelledError("left after step 4"));
 }
 
-TEST(Leaving, ACheckpointThatCannotBeWrittenHoldsNobody) {
+TEST(Leaving, FailedSaveDoesNotBlock) {
   const TempDir dir;
   v1::JobSpec job = Saving(2, dir.path());
   const auto plan = AcceptedPlan(job);
@@ -152,7 +152,7 @@ TEST(Leaving, ACheckpointThatCannotBeWrittenHoldsNobody) {
   options.departures = {&departures[0], &departures[1]};
   options.on_rank_step = [&](int rank, const v1::StepReport& report) {
     if (report.step() != 3) return;
-    // A file where rank 0 would make the directory.
+    // A file in the place of the directory that rank 0 would create.
     if (rank == 0) std::ofstream(CheckpointPath(dir.path(), 5)) << "in the way";
     departures[rank].LeaveWithin(kLong);
   };
@@ -161,7 +161,7 @@ TEST(Leaving, ACheckpointThatCannotBeWrittenHoldsNobody) {
   EXPECT_THAT(status.message(), HasSubstr("left after step 5, whose checkpoint was not written: "));
 }
 
-TEST(Leaving, EverySoManyMinutesARunSavesAndItsNumbersAreTheSame) {
+TEST(Leaving, SavesEveryMinutes) {
   const LocalJobResult whole = Train(Plain(2));
   for (const bool ahead : {false, true}) {
     const TempDir dir;

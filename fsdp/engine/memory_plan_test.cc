@@ -1,8 +1,9 @@
-// The memory plan against a rank that really trained: the plan's peak is within 3% of the allocator's at the
-// peak of a settled step, and what the plan calls exact is.
+// Memory plan against measurement: the planned peak is within 3% of the allocator's peak in a settled step,
+// and what the plan calls exact is exact.
 //
-// One rank of a mesh at a time, alone in its process: its peers answer at once with made-up values, so that
-// every byte the allocator counts is this rank's. What a transport receives into is its own and not counted.
+// Runs one rank of a mesh at a time, the only one in its process. Its peers answer immediately with made-up
+// values, so every byte that the allocator counts is this rank's. Receive buffers of a transport belong to it
+// and are not counted.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,7 +22,7 @@ namespace {
 
 using ::testing::TestParamInfo;
 
-// Rank 0 of a group in which every other rank holds, and sends, what this one does.
+// Rank 0 of a group in which every other rank holds, and sends, the same data as this one.
 class EchoCommunicator : public Communicator {
  public:
   explicit EchoCommunicator(int size) : size_(size) {}
@@ -38,7 +39,7 @@ class EchoCommunicator : public Communicator {
 
   absl::Status ReduceScatter(void* in, void* scratch, float* out, int64_t count, DType wire) override {
     FSDPD_CHECK(wire == DType::kFp32);
-    std::memmove(out, in, count * BytesOf(wire));  // Small enough to be finite, if not the sum.
+    std::memmove(out, in, count * BytesOf(wire));  // Small enough to be finite, although not the sum.
     return absl::OkStatus();
   }
 
@@ -73,17 +74,17 @@ ConnectedMesh EchoMesh(const Mesh& mesh) {
   return echo;
 }
 
-// What the allocator has counted since nothing of the job was there.
+// Allocated bytes relative to the time before the job.
 struct Measured {
-  int64_t made = 0;     // With all that lives as long as the trainer.
+  int64_t made = 0;     // Including everything that lives as long as the trainer.
   int64_t settled = 0;  // Between two steps.
   int64_t peak = 0;     // Of a settled step.
 };
 
 int64_t Allocated() { return ProcessHostAllocator().Read().allocated_bytes; }
 
-// The allocator rounds the arena, which is one block of odd size, to a class that may be an eighth larger: a
-// property of this allocator and not of the step. Other blocks here lose at most 511 bytes.
+// The allocator rounds the arena, a single block of odd size, up to a class that may be an eighth larger.
+// This is a property of the allocator and not of the step. Other blocks lose at most 511 bytes.
 int64_t ArenaRounding(const Plan& plan) {
   constexpr int64_t kAlignment = 256;  // fsdp/memory/arena.h.
   return SizeClassBytes(plan.program.arena_bytes + kAlignment) - plan.program.arena_bytes;
@@ -114,7 +115,7 @@ Measured TrainAlone(const Plan& plan) {
   return *measured;
 }
 
-// All ranks as threads that meet over TCP, as processes do: the most that any of them saw of all together.
+// All ranks as threads that communicate over TCP, as processes do: the highest total that any of them saw.
 int64_t PeakOfAll(const Plan& plan) {
   const auto world = static_cast<int>(plan.spec.mesh.world());
   const int64_t before = Allocated() + world * ArenaRounding(plan);
@@ -160,7 +161,7 @@ std::string NameOf(const TestParamInfo<Case>& info) {
          (c.offloaded_layers > 0 ? "_kept_of_" + std::to_string(c.offloaded_layers) : "");
 }
 
-// Values are narrower than queries, so that what attention takes is padded.
+// Values are narrower than queries, so the inputs of attention are padded.
 void SetLatents(v1::Llama* llama) {
   llama->clear_kv_heads();
   v1::Llama::LatentAttention* latent = llama->mutable_latent_attention();
@@ -171,8 +172,7 @@ void SetLatents(v1::Llama* llama) {
   latent->set_value_head_size(32);
 }
 
-// Activations outweigh everything that does not grow, and each tensor is a whole number of the allocator's
-// size classes.
+// Activations dominate, and each tensor is a whole number of size classes.
 v1::JobSpec JobOf(const Case& c) {
   v1::JobSpec job = TestJob();
   v1::Llama* llama = job.mutable_model()->mutable_llama();
@@ -207,12 +207,11 @@ class MemoryPlan : public ::testing::TestWithParam<Case> {
   static void SetUpTestSuite() { InstallHostCachingAllocator(); }
 };
 
-// What no component of the plan names and is always there: the rotation's tables, the step's scalars, and the
-// micro-batches' tokens, targets and positions, of which the plan counts one (as what the first and the last
-// unit keep).
+// Unnamed tensors that always exist: rotary tables, the step's scalars, and the micro-batches' tokens,
+// targets and positions, of which the plan counts one set (as saved by the first and the last unit).
 int64_t UnplannedOf(const Plan& plan) {
-  constexpr int64_t kSmallest = 512;  // Bytes that any tensor takes.
-  constexpr int64_t kScalars = 12;    // Tensors, of operations.h and adamw.h.
+  constexpr int64_t kSmallest = 512;  // Minimum size of a tensor in bytes.
+  constexpr int64_t kScalars = 12;    // Tensors of operations.h and adamw.h.
   const auto& llama = std::get<LlamaConfig>(plan.spec.model);
   const int64_t sequence = plan.spec.data.sequence_length;
   const auto tables = 2 * sequence * llama.rotary_size() / 2 * BytesOf(DType::kFp32);
@@ -221,17 +220,17 @@ int64_t UnplannedOf(const Plan& plan) {
   return tables + kScalars * kSmallest + batches;
 }
 
-// EchoCommunicator receives nothing.
+// EchoCommunicator has no receive buffers.
 int64_t WithoutTransport(const Plan& plan) { return plan.memory.peak_bytes - plan.memory.Of("library"); }
 
-// Main parameters, moments, gradients and the arena: exact, but for what tensors are rounded up by.
+// Main parameters, moments, gradients and the arena: exact, except for rounding of tensor sizes.
 void ExpectExactState(const Plan& plan, const Measured& measured) {
   int64_t planned = 0;
   for (const char* component :
        {"main_params", "optimizer", "gradients", "replica", "gather_buffers", "reduce_buffers"}) {
     planned += plan.memory.Of(component);
   }
-  // For each bucket a tensor of parameters, of each moment and of gradients, up to 512 bytes.
+  // Each bucket has a tensor of parameters, of each moment and of gradients, rounded up by at most 512 bytes.
   const auto rounding = static_cast<int64_t>(4 * 511 * plan.layout.buckets.size());
   const int64_t unplanned = UnplannedOf(plan);
   EXPECT_GE(measured.made, planned);
@@ -240,7 +239,7 @@ void ExpectExactState(const Plan& plan, const Measured& measured) {
   EXPECT_LE(measured.settled - planned, rounding + unplanned) << "nor does it keep anything";
 }
 
-TEST_P(MemoryPlan, IsWhatAStepUses) {
+TEST_P(MemoryPlan, MatchesMeasuredPeak) {
   const absl::StatusOr<Plan> plan = AcceptedPlan(JobOf(GetParam()));
   ASSERT_TRUE(plan.ok()) << plan.status();
   const Measured measured = TrainAlone(*plan);
@@ -294,9 +293,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{kOptimGrads, 2, v1::RECOMPUTE_NONE, 2, 1, 2, false, false, false, 6}),
     NameOf);
 
-// Of a model this small what the plan does not name is more than 3%: a hundred tensors' rounding to 512
-// bytes, and operators' temporaries of a few rows.
-TEST(TinyMemoryPlan, IsOffByNoMoreThan64KiB) {
+// For a model this small, unnamed memory is more than 3%: a hundred tensors rounded up to 512 bytes, and
+// temporaries of a few rows.
+TEST(TinyMemoryPlan, IsWithin64KiB) {
   InstallHostCachingAllocator();
   for (const v1::Recompute recompute : {v1::RECOMPUTE_NONE, v1::RECOMPUTE_FULL}) {
     v1::JobSpec job = Over(TestJob(), kFull, 2);
@@ -308,8 +307,8 @@ TEST(TinyMemoryPlan, IsOffByNoMoreThan64KiB) {
   }
 }
 
-// Peaks of ranks need not meet, and a reduction need not be under way just then: a bound.
-TEST(MemoryPlanOfRealRanks, IsNotExceeded) {
+// An upper bound: the peaks of ranks, or of a concurrent reduction, need not coincide.
+TEST(MemoryPlanWithTcp, IsNotExceeded) {
   InstallHostCachingAllocator();
   for (const Case& c : {Case{kFull, 2, v1::RECOMPUTE_NONE, 2}, Case{kFull, 4, v1::RECOMPUTE_FULL, 1},
                         Case{kHybrid, 4, v1::RECOMPUTE_FULL, 1}}) {

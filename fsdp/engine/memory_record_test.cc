@@ -1,4 +1,4 @@
-// What is known of memory while a job runs: where a step's peak came about, and who holds what.
+// Memory telemetry of a running job: where a step's peak occurred, and what holds memory.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ class MemoryRecord : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { InstallHostCachingAllocator(); }
 
-  // So large that the steps after it stand out.
+  // Large enough that later steps are spikes.
   void HoldMoreFrom(int64_t step) {
     options_.on_step = [this, step](const v1::StepReport& report) {
       const int64_t bytes = 2 * report.memory().peak_bytes();
@@ -56,7 +56,7 @@ class MemoryRecord : public ::testing::Test {
   at::Tensor held_;
 };
 
-// Bytes that are allocated, and those of whom it is known by whom.
+// Allocated bytes, and those whose instruction is known.
 struct Held {
   int64_t bytes = 0;
   int64_t known_bytes = 0;
@@ -78,7 +78,7 @@ Held HeldIn(const Pickle& file) {
   return held;
 }
 
-TEST_F(MemoryRecord, ASpikeIsNamedByTheInstructionThatThePeakWasReachedIn) {
+TEST_F(MemoryRecord, SpikeNamesItsInstruction) {
   HoldMoreFrom(4);
   const LocalJobResult result = Train(TestJob(), options_);
   const std::vector<v1::StepReport>& steps = result.reports[0];
@@ -92,7 +92,7 @@ TEST_F(MemoryRecord, ASpikeIsNamedByTheInstructionThatThePeakWasReachedIn) {
   EXPECT_EQ(steps[4].memory().spikes(), 1);
 }
 
-TEST_F(MemoryRecord, ASnapshotHoldsWhatTheStepsReportSays) {
+TEST_F(MemoryRecord, SnapshotMatchesTheReport) {
   const auto traces = TracesOf({2, 5});
   const LocalJobResult result = Train(TestJob(), options_);
   ASSERT_TRUE(traces->AwaitWritten(absl::Minutes(1)));
@@ -111,7 +111,7 @@ TEST_F(MemoryRecord, ASnapshotHoldsWhatTheStepsReportSays) {
   EXPECT_FALSE(FileOf(3).ok());
 }
 
-TEST_F(MemoryRecord, TheFirstSpikesAreWrittenDownToo) {
+TEST_F(MemoryRecord, WritesSnapshotsOfFirstSpikes) {
   HoldMoreFrom(4);
   const auto traces = TracesOf({});
   Train(TestJob(), options_);
@@ -120,7 +120,7 @@ TEST_F(MemoryRecord, TheFirstSpikesAreWrittenDownToo) {
   EXPECT_TRUE(FileOf(5).ok());
 }
 
-TEST_F(MemoryRecord, WhatIsAskedForWhileStepsRunIsRecordedFromThenOn) {
+TEST_F(MemoryRecord, RecordsFromTheRequestOn) {
   StepTraces::Options of;
   of.directory = dir_.path();
   StepTraces traces(std::move(of));
@@ -141,8 +141,8 @@ TEST_F(MemoryRecord, WhatIsAskedForWhileStepsRunIsRecordedFromThenOn) {
   EXPECT_THAT(steps, ::testing::ElementsAre("step 3", "step 4"));
 }
 
-// What a step holds, by component: what stands as it was planned, and in sum what its report says.
-TEST_F(MemoryRecord, ACourseHoldsAtItsHighestWhatTheStepsReportSays) {
+// Memory of a step by component: persistent parts as planned, and the sum as in its report.
+TEST_F(MemoryRecord, TimelinePeakMatchesTheReport) {
   FakeClock clock;
   std::vector<v1::StepCourse> courses;
   options_.clock = &clock;
@@ -173,7 +173,7 @@ TEST_F(MemoryRecord, ACourseHoldsAtItsHighestWhatTheStepsReportSays) {
   }
 }
 
-TEST_F(MemoryRecord, ACourseIsToldOnceInASecondAtMost) {
+TEST_F(MemoryRecord, LimitsTimelinesToOnePerSecond) {
   FakeClock clock;
   std::vector<int64_t> steps;
   options_.clock = &clock;

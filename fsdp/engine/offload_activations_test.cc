@@ -1,5 +1,5 @@
-// A job whose layers keep in host memory what their backward needs is the same job, to the last bit. On CPU
-// the device's memory is the host's too: what is told apart is who holds it, and when it is there.
+// Offloaded activations: a job with offloaded layers is bit-identical. On CPU the device's memory is host
+// memory, too; the test distinguishes who holds it, and when.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -35,7 +35,7 @@ v1::JobSpec JobOf(const Case& of, int offloaded) {
 
 void InBf16(v1::JobSpec* job) { job->mutable_precision()->set_compute(v1::DTYPE_BF16); }
 
-// With evaluations between steps, which keep nothing.
+// With evaluations between steps, which save no activations.
 void Evaluated(v1::JobSpec* job) {
   static const TempDir* const dir = new TempDir();
   const std::string path = dir->path() + "/text";
@@ -75,7 +75,7 @@ void OfLatents(v1::JobSpec* job) {
 
 class OffloadedActivations : public ::testing::TestWithParam<Case> {};
 
-TEST_P(OffloadedActivations, ChangesNoBit) {
+TEST_P(OffloadedActivations, IsBitIdentical) {
   const LocalJobResult on_device = Train(JobOf(GetParam(), 0));
   ExpectSame(on_device, Train(JobOf(GetParam(), GetParam().offloaded)), 0);
   LocalJobOptions ahead;
@@ -97,7 +97,7 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"Latents", kParams, 2, 1, v1::RECOMPUTE_SELECTIVE, 3, OfLatents}),
     [](const auto& info) { return info.param.name; });
 
-TEST(OffloadedActivations, IsSavedAndGoesOnThereOrOnTheDevice) {
+TEST(OffloadedActivations, ResumesWithAndWithoutOffload) {
   const Case of{"", kParams, 2, 2, v1::RECOMPUTE_NONE, 3};
   const TempDir dir;
   const LocalJobResult whole = Train(JobOf(of, 0));
@@ -112,7 +112,7 @@ TEST(OffloadedActivations, IsSavedAndGoesOnThereOrOnTheDevice) {
   }
 }
 
-TEST(OffloadedActivations, IsPlannedWhereItLies) {
+TEST(OffloadedActivations, PlanCountsHostAndDeviceMemory) {
   const Case of{"", kParams, 2, 1, v1::RECOMPUTE_NONE, 3};
   const auto on_device = AcceptedPlan(JobOf(of, 0)), plan = AcceptedPlan(JobOf(of, 3));
   ASSERT_TRUE(on_device.ok() && plan.ok()) << plan.status();

@@ -1,6 +1,5 @@
-// On GPUs, a job whose optimizer's state or layers' activations lie in host memory is the same job, to the
-// last bit, as one that keeps them on its devices: submitted instruction by instruction and as graphs, saved
-// and resumed.
+// Offloading on GPUs: a job with optimizer state or activations in host memory is bit-identical to one
+// without, submitted instruction by instruction or as graphs, saved and resumed.
 #include <c10/cuda/CUDAFunctions.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +18,7 @@ struct Case {
   bool graphs = false;
   bool sgd = false;
   bool state = true;
-  int layers = 0;  // That keep their activations there.
+  int layers = 0;  // Layers with offloaded activations.
 };
 
 int World() {
@@ -27,7 +26,7 @@ int World() {
   return gpus >= 4 ? 4 : gpus >= 2 ? 2 : 1;
 }
 
-// Sums keep an order, so that two runs have the same bits.
+// Deterministic sums, so that two runs are bit-identical.
 v1::JobSpec JobOf(const Case& of, bool offload) {
   v1::JobSpec job = TestJob();
   auto* llama = job.mutable_model()->mutable_llama();
@@ -66,7 +65,7 @@ class Offloaded : public testing::TestWithParam<Case> {
   }
 };
 
-TEST_P(Offloaded, ChangesNoBit) {
+TEST_P(Offloaded, IsBitIdentical) {
   const LocalJobResult offloaded = Train(JobOf(GetParam(), true));
   ExpectSame(Train(JobOf(GetParam(), false)), offloaded, 0);
   for (const std::vector<v1::StepReport>& steps : offloaded.reports) {
@@ -75,7 +74,7 @@ TEST_P(Offloaded, ChangesNoBit) {
   }
 }
 
-TEST_P(Offloaded, IsSavedAndGoesOnThereOrOnTheDevice) {
+TEST_P(Offloaded, ResumesWithAndWithoutOffload) {
   const TempDir dir;
   const LocalJobResult whole = Train(JobOf(GetParam(), false));
   v1::JobSpec saving = JobOf(GetParam(), true);

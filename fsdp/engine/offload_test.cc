@@ -1,5 +1,5 @@
-// A job whose optimizer's state lies in host memory is the same job, to the last bit. On CPU the device's
-// memory is the host's too: what is told apart is where state lies between steps, and when it is there.
+// Offloaded optimizer state: a job with state in host memory is bit-identical. On CPU the device's memory is
+// host memory, too; the test distinguishes where state is between steps, and when.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -33,7 +33,7 @@ void InBf16(v1::JobSpec* job) {
   job->mutable_precision()->set_moments(v1::DTYPE_BF16);
 }
 
-// Sizes that 16 divides.
+// Sizes divisible by 16.
 void InFp8(v1::JobSpec* job) {
   v1::Llama* llama = job->mutable_model()->mutable_llama();
   llama->set_hidden_size(64);
@@ -48,7 +48,7 @@ void WithFp8Moments(v1::JobSpec* job) {
   job->mutable_precision()->set_moments(v1::DTYPE_FP8);
 }
 
-// Its loss scale is too high at first: steps that are skipped leave all state as it is.
+// The loss scale is too high at first: skipped steps leave all state unchanged.
 void InFp16(v1::JobSpec* job) {
   job->mutable_precision()->set_compute(v1::DTYPE_FP16);
   job->mutable_precision()->mutable_loss_scale()->set_initial(1e9);
@@ -60,7 +60,7 @@ void BySgd(v1::JobSpec* job) {
   job->mutable_optimizer()->mutable_sgd()->set_momentum(0.9);
 }
 
-// And some of what is left has experts, whose selection biases move without an optimizer.
+// The trainable part includes experts, whose routing biases move without an optimizer.
 void PartlyFrozen(v1::JobSpec* job) {
   job->mutable_train()->add_frozen("*norm*");
   v1::Llama::Experts* experts = job->mutable_model()->mutable_llama()->mutable_experts();
@@ -78,7 +78,7 @@ void InStages(v1::JobSpec* job) {
 
 class OffloadedState : public ::testing::TestWithParam<Case> {};
 
-TEST_P(OffloadedState, ChangesNoBit) {
+TEST_P(OffloadedState, IsBitIdentical) {
   const LocalJobResult on_device = Train(JobOf(GetParam(), false));
   ExpectSame(on_device, Train(JobOf(GetParam(), true)), 0);
   LocalJobOptions ahead;
@@ -86,7 +86,7 @@ TEST_P(OffloadedState, ChangesNoBit) {
   ExpectSame(on_device, Train(JobOf(GetParam(), true), ahead), 0);
 }
 
-TEST_P(OffloadedState, IsSavedAndGoesOnThereOrOnTheDevice) {
+TEST_P(OffloadedState, ResumesWithAndWithoutOffload) {
   const TempDir dir;
   const LocalJobResult whole = Train(JobOf(GetParam(), false));
   v1::JobSpec saving = JobOf(GetParam(), true);
@@ -116,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return info.param.name; });
 
 // The device has the bytes of two buckets, and the host all of them.
-TEST(OffloadedState, IsPlannedWhereItLies) {
+TEST(OffloadedState, PlanCountsHostAndDeviceMemory) {
   const auto on_device = AcceptedPlan(JobOf({"", kParams, 2, 1}, false));
   const auto plan = AcceptedPlan(JobOf({"", kParams, 2, 1}, true));
   ASSERT_TRUE(on_device.ok() && plan.ok()) << plan.status();

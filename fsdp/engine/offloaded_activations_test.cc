@@ -13,7 +13,7 @@ namespace {
 constexpr int kUnit = 1;  // The first layer.
 constexpr int kSlot = 0;
 
-// Hands out what a test gives it.
+// Saves the tensors that a test provides.
 class Keeper : public Unit {
  public:
   std::vector<at::Tensor> saved;
@@ -61,13 +61,13 @@ class OffloadedActivationsTest : public ::testing::Test {
   Keeper keeper_;
 };
 
-TEST_F(OffloadedActivationsTest, IsOfTheLayersThatThePlanOffloads) {
+TEST_F(OffloadedActivationsTest, OffloadsPlannedLayers) {
   EXPECT_TRUE(offloaded_->Has(kUnit));
   EXPECT_FALSE(offloaded_->Has(0));
   EXPECT_FALSE(offloaded_->Has(kUnit + 1));
 }
 
-TEST_F(OffloadedActivationsTest, ValuesShapesAndStridesComeBackAndTheMemoryIsOthers) {
+TEST_F(OffloadedActivationsTest, RestoresValuesShapesAndStrides) {
   const at::Tensor rows = at::arange(12).view({3, 4}), turned = at::arange(6).view({2, 3}).t();
   const at::Tensor empty = at::empty({0}), byte = at::arange(3).to(at::kByte);
   keeper_.saved = {empty, rows.clone(), turned.clone(), byte.clone(), at::zeros({}, at::kFloat)};
@@ -80,8 +80,8 @@ TEST_F(OffloadedActivationsTest, ValuesShapesAndStridesComeBackAndTheMemoryIsOth
   }
 }
 
-// As the two halves of one packed product.
-TEST_F(OffloadedActivationsTest, TensorsOfOneStorageStayTensorsOfOneStorage) {
+// Like two parts of one fused product.
+TEST_F(OffloadedActivationsTest, PreservesSharedStorage) {
   const at::Tensor packed = at::arange(20).view({4, 5});
   keeper_.saved = {packed.narrow(1, 1, 2), packed.narrow(1, 3, 2)};
   const at::Tensor first = keeper_.saved[0].clone(), second = keeper_.saved[1].clone();
@@ -93,7 +93,7 @@ TEST_F(OffloadedActivationsTest, TensorsOfOneStorageStayTensorsOfOneStorage) {
   EXPECT_NE(keeper_.saved[0].storage().unsafeGetStorageImpl(), packed.storage().unsafeGetStorageImpl());
 }
 
-TEST_F(OffloadedActivationsTest, WhatThePlanHasNoRoomForStaysWithTheUnit) {
+TEST_F(OffloadedActivationsTest, ExcessTensorsStayWithTheUnit) {
   const at::Tensor large = at::zeros({int64_t{1} << 24}), small = at::arange(5);
   keeper_.saved = {large, small.clone()};
   offloaded_->Take(kUnit, kSlot, &keeper_);
@@ -108,7 +108,7 @@ TEST_F(OffloadedActivationsTest, WhatThePlanHasNoRoomForStaysWithTheUnit) {
   EXPECT_TRUE(keeper_.saved[1].equal(small));
 }
 
-TEST_F(OffloadedActivationsTest, AnotherMicroBatchFollowsAndOneThatIsForgottenToo) {
+TEST_F(OffloadedActivationsTest, IsReusableAfterForget) {
   for (int64_t m = 0; m < 3; ++m) {
     keeper_.saved = {at::arange(m, m + 8)};
     ThereAndBack();

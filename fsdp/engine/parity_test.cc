@@ -1,6 +1,6 @@
-// One model whatever the program: the same job in every strategy, mesh and schedule of its communication
-// gives the same losses and weights as one rank with everything, bit for bit where sums have the same order.
-// Ranks are threads; everything else is what rank processes run.
+// Parity: a job in every strategy, mesh and communication schedule gives the same losses and weights as one
+// unsharded rank, bit for bit if sums have the same order. Ranks are threads; everything else is the code of
+// rank processes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -39,7 +39,7 @@ std::vector<Case> Cases() {
 
 class Parity : public ::testing::TestWithParam<std::tuple<Case, int, double>> {
  protected:
-  // One rank with everything; once per clip norm.
+  // One unsharded rank; once per clip norm.
   static const LocalJobResult& Alone(const v1::JobSpec& job) {
     static auto* const results = new std::map<std::string, LocalJobResult>();
     auto found = results->find(job.SerializeAsString());
@@ -48,16 +48,16 @@ class Parity : public ::testing::TestWithParam<std::tuple<Case, int, double>> {
   }
 };
 
-TEST_P(Parity, ShardedEqualsUnsharded) {
+TEST_P(Parity, ShardedMatchesUnsharded) {
   const auto& [over, micro_batches, clip_norm] = GetParam();
   v1::JobSpec job = TestJob();
   job.mutable_optimizer()->set_clip_norm(clip_norm);
   const LocalJobResult& expected = Alone(job);
   const LocalJobResult actual = Train(Over(job, over.mesh, over.world, micro_batches));
   ExpectSame(expected, actual, kRoundOff);
-  EXPECT_LT(expected.reports[0].back().loss(), expected.reports[0].front().loss());  // It learns.
+  EXPECT_LT(expected.reports[0].back().loss(), expected.reports[0].front().loss());  // Training works.
   if (clip_norm > 0) {
-    EXPECT_GT(expected.reports[0].front().grad_norm(), clip_norm);  // Clipping did something.
+    EXPECT_GT(expected.reports[0].front().grad_norm(), clip_norm);  // Clipping was active.
   }
   for (const std::vector<v1::StepReport>& rank : actual.reports) {
     for (size_t s = 0; s < rank.size(); ++s) {
@@ -78,16 +78,16 @@ INSTANTIATE_TEST_SUITE_P(Worlds, Parity,
                                             ::testing::Values(0.0, 0.5)),
                          NameOfCase);
 
-TEST(Parity, WorldThatDividesNothing) {
+TEST(Parity, IndivisibleWorldSize) {
   v1::JobSpec job = TestJob();
   job.mutable_train()->set_global_batch(9);
   job.mutable_train()->set_micro_batch(9);
   ExpectSame(Train(job), Train(Over(job, kOptimGradsParams, 3, 3)), kRoundOff);
 }
 
-// What does not change the order of sums does not change a bit.
+// Settings that do not change the order of sums do not change a bit.
 
-TEST(SameBits, WhatIsSharded) {
+TEST(BitIdentical, Strategies) {
   for (const int world : {2, 4}) {
     const LocalJobResult optim = Train(Over(TestJob(), kOptim, world));
     ExpectSame(optim, Train(Over(TestJob(), kOptimGrads, world)), 0);
@@ -96,21 +96,21 @@ TEST(SameBits, WhatIsSharded) {
   ExpectSame(Train(Over(TestJob(), kOptimGrads, 2, 3)), Train(Over(TestJob(), kOptimGradsParams, 2, 3)), 0);
 }
 
-TEST(SameBits, ReplicasThatShardTheOptimizer) {
+TEST(BitIdentical, ReplicasShardOptimizer) {
   const LocalJobResult hsdp = Train(Over(TestJob(), kHsdp, 4, 3));
   const LocalJobResult hfsdp = Train(Over(TestJob(), kHfsdp, 4, 3));
-  ExpectSame(hsdp, hfsdp, kRoundOff / 10);  // The norm that is told is a sum over other pieces.
+  ExpectSame(hsdp, hfsdp, kRoundOff / 10);  // The reported norm sums other pieces.
   EXPECT_EQ(hsdp.weights, hfsdp.weights);
 }
 
-TEST(SameBits, ParametersThatStayGathered) {
+TEST(BitIdentical, NoReshard) {
   const v1::JobSpec job = Over(TestJob(), kOptimGradsParams, 2, 3);
   v1::JobSpec keeps = job;
   keeps.mutable_fsdp()->set_keep_gathered(true);
   ExpectSame(Train(job), Train(keeps), 0);
 }
 
-TEST(SameBits, Recompute) {
+TEST(BitIdentical, Recompute) {
   for (const TestMesh& mesh : {kOptimGrads, kOptimGradsParams}) {
     const v1::JobSpec job = Over(TestJob(), mesh, 2, 2);
     v1::JobSpec full = job;
@@ -123,14 +123,14 @@ TEST(SameBits, Recompute) {
   }
 }
 
-TEST(SameBits, SelectiveRecompute) {
+TEST(BitIdentical, SelectiveRecompute) {
   const v1::JobSpec job = Over(TestJob(), kOptimGradsParams, 2, 2);
   v1::JobSpec selective = job;
   selective.mutable_fsdp()->set_recompute(v1::RECOMPUTE_SELECTIVE);
   ExpectSame(Train(job), Train(selective), kRoundOff);
 }
 
-TEST(SameBits, PrefetchOfAnySize) {
+TEST(BitIdentical, Prefetch) {
   v1::JobSpec job = Over(TestJob(), kOptimGradsParams, 2, 3);
   const LocalJobResult usual = Train(job);
   for (const int64_t bytes : {int64_t{0}, int64_t{1} << 30}) {
@@ -139,7 +139,7 @@ TEST(SameBits, PrefetchOfAnySize) {
   }
 }
 
-TEST(SameBits, StepsThatOverlap) {
+TEST(BitIdentical, OverlappingSteps) {
   LocalJobOptions ahead;
   ahead.run_ahead_on_cpu = true;
   for (const TestMesh& mesh : {kNoShard, kOptim, kOptimGrads, kOptimGradsParams, kHsdp, kHfsdp}) {
@@ -155,15 +155,15 @@ TEST(SameBits, StepsThatOverlap) {
   }
 }
 
-TEST(SameBits, TheSameSeed) {
+TEST(BitIdentical, SameSeed) {
   const v1::JobSpec job = Over(TestJob(), kOptimGradsParams, 2);
   ExpectSame(Train(job), Train(job), 0);
 }
 
-// Models whose head borrows the embedding's matrix.
+// Models whose head shares the embedding's matrix.
 class Tied : public ::testing::TestWithParam<bool> {};
 
-TEST_P(Tied, GradientsOfBothUsesAreSummed) {
+TEST_P(Tied, SumsGradientsOfBothUses) {
   v1::JobSpec job = TestJob();
   if (GetParam()) {
     v1::Gpt2* model = job.mutable_model()->mutable_gpt2();
@@ -188,7 +188,7 @@ TEST_P(Tied, GradientsOfBothUsesAreSummed) {
 INSTANTIATE_TEST_SUITE_P(Models, Tied, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "gpt2" : "llama"; });
 
-TEST(Frozen, ParametersDoNotMoveAndOthersTrainAsUnsharded) {
+TEST(Frozen, DoNotMove) {
   v1::JobSpec job = TestJob();
   for (const char* pattern : {"embedding.*", "layer.0.attention.*", "head.norm"}) {
     job.mutable_train()->add_frozen(pattern);

@@ -1,5 +1,5 @@
-// Pipeline stages: the same job on stages of any number and size, with every strategy within them, is the job
-// on one rank, to round-off, and goes on from any other's checkpoint.
+// Pipeline parallelism: a job with any number and size of stages, with every strategy within them, matches
+// the job on one rank up to rounding, and resumes from a checkpoint of any other mesh.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -25,7 +25,7 @@ struct Case {
   bool zero_bubble = false;
 };
 
-// Embedding, four layers, head. What is clipped is the norm over all stages.
+// Embedding, four layers, head. Clips the norm over all stages.
 v1::JobSpec StagedJob() {
   v1::JobSpec job = TestJob();
   v1::Llama* llama = job.mutable_model()->mutable_llama();
@@ -101,11 +101,11 @@ std::vector<Case> Cases() {
 
 class Pipeline : public ::testing::TestWithParam<Case> {};
 
-TEST_P(Pipeline, StagesAreOneRank) {
+TEST_P(Pipeline, MatchesOneRank) {
   static const LocalJobResult* const alone = new LocalJobResult(Train(StagedJob()));
   const LocalJobResult staged = Train(Staged(StagedJob(), GetParam()));
   ExpectSame(*alone, staged, kRoundOff);
-  // Every rank knows of all stages what rank 0 tells.
+  // Every rank has the statistics of all stages that rank 0 reports.
   for (const auto& reports : staged.reports) {
     EXPECT_EQ(reports.back().loss(), staged.reports[0].back().loss());
     EXPECT_EQ(reports.back().grad_norm(), staged.reports[0].back().grad_norm());
@@ -128,8 +128,8 @@ INSTANTIATE_TEST_SUITE_P(Meshes, Pipeline, ::testing::ValuesIn(Cases()), NameOfC
 const Case kTwo{kParams, 4, 2, 3}, kFour{kOptim, 4, 4, 6}, kTurns{kParams, 4, 2, 6, 1, 1, {}, 3},
     kPutOff{kOptim, 4, 4, 6, 1, 1, {}, 1, true};
 
-// Without a norm over shards, and with as many micro-batches, sums are in the same order.
-TEST(Pipeline, IsTheSameBitsWhereNothingIsSummedInAnotherOrder) {
+// Without a sharded norm, and with equal micro-batches, sums have the same order.
+TEST(Pipeline, IsBitIdenticalWithTheSameOrder) {
   v1::JobSpec job = StagedJob();
   job.mutable_optimizer()->clear_clip_norm();
   job.mutable_train()->set_micro_batch(3);
@@ -145,7 +145,7 @@ TEST(Pipeline, IsTheSameBitsWhereNothingIsSummedInAnotherOrder) {
   }
 }
 
-TEST(Pipeline, StartsFromTheValuesOfOneRankAndFromGivenOnes) {
+TEST(Pipeline, InitialValuesMatchOneRank) {
   v1::JobSpec job = StagedJob();
   job.mutable_train()->set_steps(1);
   job.mutable_optimizer()->mutable_adamw()->set_lr(1e-30);
@@ -160,7 +160,7 @@ TEST(Pipeline, StartsFromTheValuesOfOneRankAndFromGivenOnes) {
   }
 }
 
-TEST(Pipeline, RecomputeIsTheSameBits) {
+TEST(Pipeline, RecomputeIsBitIdentical) {
   for (const Case& c : {kTwo, kFour, kTurns, kPutOff}) {
     const LocalJobResult kept = Train(Staged(StagedJob(), c));
     for (const v1::Recompute recompute : {v1::RECOMPUTE_FULL, v1::RECOMPUTE_SELECTIVE}) {
@@ -174,7 +174,7 @@ TEST(Pipeline, RecomputeIsTheSameBits) {
   }
 }
 
-TEST(Pipeline, StepsThatAreSubmittedAheadAreTheSame) {
+TEST(Pipeline, RunAheadIsBitIdentical) {
   for (const Case& c : {kTwo, kFour, kTurns, kPutOff, Case{kNoShard, 2, 2, 1}}) {
     const v1::JobSpec job = Staged(StagedJob(), c);
     LocalJobOptions ahead;
@@ -183,7 +183,7 @@ TEST(Pipeline, StepsThatAreSubmittedAheadAreTheSame) {
   }
 }
 
-TEST(Pipeline, FrozenParametersStayWhatTheyAre) {
+TEST(Pipeline, FrozenParametersDoNotMove) {
   v1::JobSpec job = StagedJob();
   job.mutable_train()->add_frozen("embedding.*");
   job.mutable_train()->add_frozen("*.attention.*");
@@ -192,9 +192,9 @@ TEST(Pipeline, FrozenParametersStayWhatTheyAre) {
   ExpectSame(alone, Train(Staged(job, {kOptim, 4, 4, 3, 1, 1, {2, 1, 2, 1}})), kRoundOff);
 }
 
-// The first stage has the embedding and the last the head: one matrix, whose gradient is of both, counted
-// once in the norm that clips.
-TEST(Pipeline, TiedEmbeddingsAreOneParameterOfTwoStages) {
+// The first stage has the embedding and the last the head: one matrix, whose gradient sums both uses and
+// counts once in the norm for clipping.
+TEST(Pipeline, TiedEmbeddingsMatchOneRank) {
   v1::JobSpec job = StagedJob();
   job.mutable_model()->mutable_llama()->set_tied_embeddings(true);
   const LocalJobResult alone = Train(job);
@@ -207,7 +207,7 @@ TEST(Pipeline, TiedEmbeddingsAreOneParameterOfTwoStages) {
     ExpectSame(alone, Train(Staged(job, c)), kRoundOff);
 }
 
-TEST(Pipeline, TiedEmbeddingsAreSavedOnceAndRestoredInBothStages) {
+TEST(Pipeline, ResumesTiedEmbeddings) {
   v1::JobSpec job = StagedJob();
   job.mutable_model()->mutable_llama()->set_tied_embeddings(true);
   const LocalJobResult whole = Train(job);
@@ -228,7 +228,7 @@ TEST(Pipeline, TiedEmbeddingsAreSavedOnceAndRestoredInBothStages) {
   }
 }
 
-TEST(Pipeline, TiedEmbeddingsThatAreFrozenOrGivenStayOne) {
+TEST(Pipeline, FrozenTiedEmbeddings) {
   v1::JobSpec job = StagedJob();
   job.mutable_model()->mutable_llama()->set_tied_embeddings(true);
   job.mutable_train()->add_frozen("embedding.*");
@@ -242,14 +242,14 @@ TEST(Pipeline, TiedEmbeddingsThatAreFrozenOrGivenStayOne) {
   ExpectSame(from, Train(Staged(job, even), given), kRoundOff);
 }
 
-TEST(Pipeline, HalfPrecisionIsNearOneRanks) {
+TEST(Pipeline, HalfPrecisionIsClose) {
   v1::JobSpec job = StagedJob();
   job.mutable_precision()->set_compute(v1::DTYPE_BF16);
   const LocalJobResult alone = Train(job);
   for (const Case& c : {kTwo, kFour, kTurns, kPutOff}) ExpectSame(alone, Train(Staged(job, c)), 0.02);
 }
 
-TEST(Pipeline, LossScaleSkipsTheSameStepsOnAllStages) {
+TEST(Pipeline, LossScaleSkipsOnAllStages) {
   v1::JobSpec job = StagedJob();
   job.mutable_precision()->set_compute(v1::DTYPE_FP16);
   job.mutable_precision()->mutable_loss_scale()->set_initial(1 << 30);
@@ -266,7 +266,7 @@ TEST(Pipeline, LossScaleSkipsTheSameStepsOnAllStages) {
   }
 }
 
-TEST(Pipeline, EvaluationIsOneRanks) {
+TEST(Pipeline, EvaluationMatchesOneRank) {
   const TempDir dir;
   v1::JobSpec job = StagedJob();
   {
@@ -286,8 +286,8 @@ TEST(Pipeline, EvaluationIsOneRanks) {
   }
 }
 
-// Of four stages in one job, of two in the next, and of none.
-TEST(Pipeline, GoesOnFromACheckpointWithOtherStages) {
+// Four stages, then two, then none.
+TEST(Pipeline, ResumesWithOtherStages) {
   const LocalJobResult whole = Train(StagedJob());
   const std::vector<Case> stages = {{kNoShard, 1, 1, 1}, kTwo, kTurns, {kHfsdp, 8, 2, 3}};
   for (const Case& before : stages) {
@@ -306,7 +306,7 @@ TEST(Pipeline, GoesOnFromACheckpointWithOtherStages) {
   }
 }
 
-TEST(Pipeline, RoutersTellWhatOneRanksDo) {
+TEST(Pipeline, RoutingStatisticsMatchOneRank) {
   v1::JobSpec job = StagedJob();
   v1::Llama::Experts* experts = job.mutable_model()->mutable_llama()->mutable_experts();
   experts->set_count(4);
@@ -330,15 +330,15 @@ TEST(Pipeline, RoutersTellWhatOneRanksDo) {
   }
 }
 
-// Each stage's attention sees documents.
-TEST(Pipeline, SamplesMadeOfDocuments) {
+// Attention in each stage uses document boundaries.
+TEST(Pipeline, SupportsDocuments) {
   v1::JobSpec job = StagedJob();
   job.mutable_data()->set_document_end_token(3);
   const LocalJobResult alone = Train(job);
   for (const Case& c : {kTwo, kFour, kTurns, kPutOff}) ExpectSame(alone, Train(Staged(job, c)), kRoundOff);
 }
 
-TEST(Pipeline, ARankThatFailsEndsAllStages) {
+TEST(Pipeline, FailedRankEndsAllStages) {
   v1::JobSpec job = Staged(StagedJob(), kFour);
   LocalJobOptions options;
   options.on_step = [](const v1::StepReport& report) {

@@ -1,5 +1,4 @@
-// Narrow types and what goes wrong with numbers: gradients in bf16, the loss scale of fp16, and steps that
-// are not finite.
+// Narrow types and numerical failures: gradients in bf16, the loss scale of fp16, and nonfinite steps.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +19,7 @@ const TestMesh kOptimGradsParams{"optim_grads_params", v1::STRATEGY_OPTIM_GRADS_
 const TestMesh kHsdp{"hsdp", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::STRATEGY_NO_SHARD};
 const TestMesh kHfsdp{"hfsdp", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::STRATEGY_OPTIM};
 
-// Gradients that keep 8 bits of mantissa move the loss in the third digit.
+// With 8 mantissa bits, gradients change the loss in the third digit.
 constexpr double kBf16Loss = 1e-2;
 
 void ExpectLossesNear(const LocalJobResult& expected, const LocalJobResult& actual, double relative) {
@@ -31,13 +30,13 @@ void ExpectLossesNear(const LocalJobResult& expected, const LocalJobResult& actu
   }
 }
 
-// A short step downhill lowers the loss by its length times the slope: so the gradient that is applied, and
-// the norm that is reported, are those of the mean over the targets that count.
-TEST(Precision, AStepLowersTheLossByWhatTheGradientNormSays) {
+// A short step along the gradient lowers the loss by its length times the norm. So the applied gradient and
+// the reported norm are those of the mean over counted targets.
+TEST(Precision, GradientNormPredictsLossChange) {
   const TempDir dir;
   {
     std::ofstream tokens(dir.File("tokens.bin"), std::ios::binary);
-    // Every sample is the same, of all that the first epoch may take.
+    // Every sample of the first epoch is the same.
     for (int sample = 0; sample < 5000; ++sample) tokens << std::string("\0\1\0\1\0\1\0\1\0", 9);
   }
   constexpr double kRate = 1e-3;
@@ -65,12 +64,12 @@ TEST(Precision, AStepLowersTheLossByWhatTheGradientNormSays) {
   }
 }
 
-TEST(Precision, Bf16GradientsStayCloseToFp32) {
+TEST(Precision, Bf16GradientsAreCloseToFp32) {
   const LocalJobResult fp32 = Train(TestJob());
   for (const TestMesh& mesh : {kOptimGrads, kOptimGradsParams, kHsdp, kHfsdp}) {
     for (const v1::DType wire : {v1::DTYPE_FP32, v1::DTYPE_BF16}) {
       for (const v1::DType main : {v1::DTYPE_FP32, v1::DTYPE_BF16}) {
-        if (mesh.outer_size > 1 && main == v1::DTYPE_BF16) continue;  // The rules refuse it.
+        if (mesh.outer_size > 1 && main == v1::DTYPE_BF16) continue;  // The spec rules refuse it.
         SCOPED_TRACE(mesh.name + " wire " + v1::DType_Name(wire) + " main " + v1::DType_Name(main));
         v1::JobSpec job = Over(TestJob(), mesh, 4, 3);
         job.mutable_precision()->set_grad_comm(wire);
@@ -78,14 +77,14 @@ TEST(Precision, Bf16GradientsStayCloseToFp32) {
         const LocalJobResult narrow = Train(job);
         ExpectLossesNear(fp32, narrow, kBf16Loss);
         if (wire == v1::DTYPE_BF16 || main == v1::DTYPE_BF16) {
-          EXPECT_NE(narrow.weights, fp32.weights);  // It was used.
+          EXPECT_NE(narrow.weights, fp32.weights);  // The setting was effective.
         }
       }
     }
   }
 }
 
-TEST(Precision, Bf16ComputeAndMomentsStayCloseToFp32) {
+TEST(Precision, Bf16ComputeAndMomentsAreCloseToFp32) {
   v1::JobSpec job = Over(TestJob(), kHfsdp, 4, 3);
   const LocalJobResult fp32 = Train(job);
   job.mutable_precision()->set_compute(v1::DTYPE_BF16);
@@ -94,8 +93,8 @@ TEST(Precision, Bf16ComputeAndMomentsStayCloseToFp32) {
   ExpectLossesNear(fp32, Train(job), 3 * kBf16Loss);
 }
 
-// What is lost is noise: a moment is right in the mean, and at TestJob's betas forgets what it was off by.
-TEST(Precision, MomentsOfEightBitsStayCloseToFp32OnAnyMesh) {
+// Quantization error is noise: a moment is correct in the mean, and at TestJob's betas errors decay.
+TEST(Precision, Fp8MomentsAreCloseToFp32) {
   v1::JobSpec job = TestJob();
   job.mutable_optimizer()->set_clip_norm(1);
   const LocalJobResult fp32 = Train(job);
@@ -103,14 +102,14 @@ TEST(Precision, MomentsOfEightBitsStayCloseToFp32OnAnyMesh) {
   const LocalJobResult alone = Train(job);
   ExpectLossesNear(fp32, alone, 3 * kBf16Loss);
   EXPECT_NE(alone.weights, fp32.weights);
-  // Replicas round alike, and shards are cut anywhere: what is left is in which order gradients are added.
+  // Replicas round alike, at any shard boundaries: only the order of gradient sums differs.
   for (const TestMesh& mesh : {kNoShard, kOptimGradsParams, kHsdp, kHfsdp}) {
     SCOPED_TRACE(mesh.name);
     ExpectLossesNear(alone, Train(Over(job, mesh, 4)), 3 * kBf16Loss);
   }
 }
 
-TEST(Precision, AStepThatIsNotFiniteEndsTheJobOnEveryRankAndNamesIt) {
+TEST(Precision, NonfiniteStepEndsAllRanks) {
   for (const bool ahead : {false, true}) {
     v1::JobSpec job = Over(TestJob(), kHfsdp, 4, 3);
     job.mutable_optimizer()->mutable_adamw()->set_lr(1e30);
@@ -137,7 +136,7 @@ std::vector<float> SomeWeights(const v1::JobSpec& job) {
   return weights;
 }
 
-TEST(LossScale, Fp16TrainsAsFp32WhateverTheScale) {
+TEST(LossScale, Fp16MatchesFp32AtAnyScale) {
   const LocalJobResult fp32 = Train(TestJob());
   for (const double scale : {64.0, 4096.0}) {
     const LocalJobResult fp16 = Train(Fp16Job(scale, 1000));
@@ -152,7 +151,7 @@ TEST(LossScale, Fp16TrainsAsFp32WhateverTheScale) {
   }
 }
 
-TEST(LossScale, AStepThatOverflowsChangesNothingOnAnyRankAndHalvesTheScale) {
+TEST(LossScale, OverflowSkipsStepAndHalvesScale) {
   for (const bool ahead : {false, true}) {
     const double huge = std::ldexp(1, 40);
     v1::JobSpec job = Fp16Job(huge, 1000);
@@ -173,7 +172,7 @@ TEST(LossScale, AStepThatOverflowsChangesNothingOnAnyRankAndHalvesTheScale) {
   }
 }
 
-TEST(LossScale, ComesDownUntilStepsFitAndTrainsFromThere) {
+TEST(LossScale, DecreasesUntilStepsFit) {
   v1::JobSpec job = Fp16Job(std::ldexp(1, 26), 1000);
   job.mutable_train()->set_steps(30);
   const LocalJobResult result = Train(job);
@@ -184,19 +183,19 @@ TEST(LossScale, ComesDownUntilStepsFitAndTrainsFromThere) {
   EXPECT_LT(result.reports[0].back().loss(), 0.8 * result.reports[0].front().loss());
 }
 
-TEST(LossScale, DoublesAfterSoManyGoodSteps) {
+TEST(LossScale, DoublesAfterGrowthInterval) {
   const LocalJobResult result = Train(Fp16Job(8, 2));
   std::vector<double> scales;
   for (const v1::StepReport& report : result.reports[0]) scales.push_back(report.loss_scale());
   EXPECT_THAT(scales, ::testing::ElementsAre(8, 8, 16, 16, 32, 32));
 }
 
-TEST(LossScale, OtherPrecisionsReportNone) {
+TEST(LossScale, OnlyFp16ReportsIt) {
   const LocalJobResult result = Train(TestJob());
   for (const v1::StepReport& report : result.reports[0]) EXPECT_FALSE(report.has_loss_scale());
 }
 
-TEST(LossScale, AScaleThatBecameUselessEndsTheJob) {
+TEST(LossScale, MinimumScaleEndsTheJob) {
   v1::JobSpec job = Fp16Job(4, 1000);
   job.mutable_optimizer()->mutable_adamw()->set_lr(1e30);
   job.mutable_train()->set_steps(20);

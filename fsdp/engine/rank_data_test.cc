@@ -12,7 +12,7 @@ namespace {
 
 absl::Status NeverInterrupted() { return absl::OkStatus(); }
 
-// Training on random tokens, evaluated on a file of three samples: two rounds of two.
+// Trains on random tokens and evaluates on a file of three samples: two rounds of two.
 Spec EvaluatedSpec(const std::string& path, int64_t steps, int64_t every_steps) {
   LlamaConfig model;
   model.vocab_size = 256;
@@ -34,8 +34,8 @@ int64_t FirstToken(const absl::StatusOr<StepBatches>& read) {
   return read->batches()[0].tokens.const_data_ptr<int64_t>()[0];
 }
 
-// Whatever step a run goes on from: all steps that are left, and all rounds of the evaluations after them.
-TEST(RankData, IsReadToTheEndOfARun) {
+// From any step on, yields all remaining steps and all rounds of the remaining evaluations.
+TEST(RankData, ReadsToTheEndOfTheRun) {
   const TempDir dir;
   std::ofstream(dir.File("validation.bin"), std::ios::binary) << std::string("0123456789abc");
   for (int64_t steps = 1; steps <= 7; ++steps) {
@@ -63,7 +63,7 @@ TEST(RankData, IsReadToTheEndOfARun) {
   }
 }
 
-TEST(RankData, OfAJobThatEvaluatesNothingHasNoEvaluation) {
+TEST(RankData, HasNoEvaluationUnlessConfigured) {
   Spec spec = EvaluatedSpec("", 3, 0);
   spec.data.validation.clear();
   RankDataOptions options;

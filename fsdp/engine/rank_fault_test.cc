@@ -11,7 +11,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(RankFault, WhatAFileHoldsIsForEverWhereAllRanksSeeIt) {
+TEST(RankFault, ContentErrorOnAllRanksIsPermanent) {
   struct Case {
     absl::Status status;
     bool marked;
@@ -44,7 +44,7 @@ TEST(RankFault, WhatAFileHoldsIsForEverWhereAllRanksSeeIt) {
   }
 }
 
-TEST(RankFault, TheFirstWordStandsAndGoesThroughAnnotations) {
+TEST(RankFault, FirstMarkWinsAndSurvivesAnnotated) {
   const absl::Status data =
       BlamedOn(v1::RankFault::KIND_DATA, /*permanent=*/true, absl::InternalError("bad token"));
   const absl::Status annotated =
@@ -56,19 +56,19 @@ TEST(RankFault, TheFirstWordStandsAndGoesThroughAnnotations) {
   EXPECT_FALSE(FaultOf(absl::InternalError("another")).has_value());
 }
 
-TEST(RankFault, AThreadThatALimitDoesNotAllowIsTheNodes) {
+TEST(RankFault, BlamesThreadLimitOnNode) {
   const absl::Status status = CatchTorch([]() -> absl::Status {
     throw std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again));
   });
   const auto fault = FaultOf(Annotated(status, "connecting: "));
   ASSERT_TRUE(fault.has_value());
-  // By where this runs.
+  // Depends on the environment of the test.
   EXPECT_EQ(fault->kind(), IsOfThreads(status) ? v1::RankFault::KIND_NODE : v1::RankFault::KIND_MEMORY);
   EXPECT_FALSE(fault->permanent());
 }
 
-// It was the rank's own, so the next attempt went to the same node.
-TEST(RankFault, AFileThatALimitOfDescriptorsDoesNotAllowIsTheNodes) {
+// Regression: it was considered the rank's own error, so the next attempt went to the same node.
+TEST(RankFault, BlamesDescriptorLimitOnNode) {
   for (const int error : {EMFILE, ENFILE}) {
     const auto fault = FaultOf(Annotated(ErrnoStatus("open /data/tokens.bin", error), "reading: "));
     ASSERT_TRUE(fault.has_value()) << error;

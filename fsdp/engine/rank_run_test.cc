@@ -23,7 +23,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Two ranks as threads over one store; `change` is asked before each runs.
+// Two ranks as threads over one store; `change` is called before each runs.
 std::vector<absl::Status> RunTwo(const Plan& plan, const std::function<void(int, RankRun*)>& change) {
   LocalStore store;
   std::vector<ConnectedMesh> mesh = MakeLocalMesh(plan.spec.mesh, plan.layout.exchanged_groups());
@@ -46,7 +46,7 @@ std::vector<absl::Status> RunTwo(const Plan& plan, const std::function<void(int,
 
 Plan TwoRankPlan() { return *AcceptedPlan(Over(TestJob(), TestMesh{}, 2)); }
 
-TEST(RankRun, HooksComeInTheOrderOfALife) {
+TEST(RankRun, CallsHooksInOrder) {
   const Plan plan = TwoRankPlan();
   std::vector<std::string> life;
   const auto told = [&life](const char* what) {
@@ -69,7 +69,7 @@ TEST(RankRun, HooksComeInTheOrderOfALife) {
   EXPECT_EQ(life, expected);
 }
 
-TEST(RankRun, AHookThatFailsEndsTheOtherRankToo) {
+TEST(RankRun, FailedHookEndsTheOtherRank) {
   const Plan plan = TwoRankPlan();
   const absl::Status fails = absl::DataLossError("a hook of the test");
   for (const bool when_made : {true, false}) {
@@ -89,7 +89,7 @@ TEST(RankRun, AHookThatFailsEndsTheOtherRankToo) {
   }
 }
 
-// Nobody's word comes through to the rank that has it.
+// No answer arrives for this rank.
 class DeafStore : public Store {
  public:
   explicit DeafStore(Store* store) : store_(store) {}
@@ -104,8 +104,8 @@ class DeafStore : public Store {
   Store* const store_;
 };
 
-// The other has agreed and is in its first collective, or comes to it.
-TEST(RankRun, ARankWhoseAgreementFailsAloneLeavesTheOthersGroups) {
+// The other rank has agreed and is in its first collective, or reaches it.
+TEST(RankRun, FailedAgreementDisconnects) {
   const Plan plan = TwoRankPlan();
   std::unique_ptr<DeafStore> deaf;
   const auto statuses = RunTwo(plan, [&](int rank, RankRun* run) {
@@ -119,7 +119,7 @@ TEST(RankRun, ARankWhoseAgreementFailsAloneLeavesTheOthersGroups) {
 
 constexpr char kModel[] = "model.safetensors";
 
-// A Hugging Face directory of the test job's model.
+// A Hugging Face directory with the test job's model.
 void WriteHf(const std::string& directory, const ModelConfig& model, char number) {
   std::vector<StoredTensor> tensors;
   for (const NamedParam& param : ParamsOf(model, Naming::kTransformers)) {
@@ -131,13 +131,13 @@ void WriteHf(const std::string& directory, const ModelConfig& model, char number
   for (size_t i = 0; i < tensors.size(); ++i)
     FSDPD_CHECK_OK((*writer)->Write(i, std::string(tensors[i].bytes, number).data()));
   FSDPD_CHECK_OK((*writer)->Finish());
-  std::filesystem::remove(directory + "/config.json");  // Which would say another model.
+  std::filesystem::remove(directory + "/config.json");  // It would describe another model.
 }
 
-// Of a file, between rank 0's open of it and rank 1's.
+// Hooks between rank 0's open of a file and rank 1's.
 struct Replacement {
-  std::string rank_1_asks;   // The store, just before it opens its own.
-  std::string rank_0_tells;  // The store, once it has opened its.
+  std::string rank_1_asks;   // Key that rank 1 reads just before it opens the file.
+  std::string rank_0_tells;  // Key that rank 0 sets once it has opened the file.
   std::string from, to;
 };
 
@@ -181,8 +181,8 @@ std::vector<absl::Status> LoadTwoWhileReplaced(char number) {
       plan, {"restore/0/verdict", "restore/files/0", other.File(kModel), loaded.File(kModel)});
 }
 
-// A download that goes on, or a training that writes there: half of each would be a model of neither.
-TEST(RankRun, FilesThatAreReplacedBetweenTheOpensOfTwoRanksAreNoModel) {
+// A download in progress, or a training run that writes there: half of each would be a mix of two models.
+TEST(RankRun, RefusesFilesReplacedBetweenOpens) {
   for (const absl::Status& status : LoadTwoWhileReplaced(2)) {
     EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
     EXPECT_THAT(std::string(status.message()),
@@ -190,8 +190,8 @@ TEST(RankRun, FilesThatAreReplacedBetweenTheOpensOfTwoRanksAreNoModel) {
   }
 }
 
-// As nodes would find them that have copies of their own.
-TEST(RankRun, TokenFilesThatDifferBetweenRanksAreNamedBeforeAnyStep) {
+// As on nodes with their own copies.
+TEST(RankRun, RefusesDifferentTokenFiles) {
   for (const bool validation : {false, true}) {
     const TempDir dir;
     const std::string path = dir.File("tokens.bin");
@@ -222,8 +222,8 @@ TEST(RankRun, TokenFilesThatDifferBetweenRanksAreNamedBeforeAnyStep) {
   }
 }
 
-// Copies on other nodes are the same to ranks; what was replaced on one is known at the end of reading.
-TEST(RankRun, AFileThatIsReplacedWhileItIsReadIsTold) {
+// All ranks see the same copies; a replacement during the run is detected at the end of reading.
+TEST(RankRun, DetectsAFileReplacedWhileRead) {
   const auto statuses = LoadTwoWhileReplaced(1);
   EXPECT_EQ(statuses[0].code(), absl::StatusCode::kDataLoss) << statuses[0];
   EXPECT_THAT(std::string(statuses[0].message()),

@@ -1,5 +1,5 @@
-// What a rank takes from a checkpoint, and what it refuses to start from. That training goes on with it is
-// shown in resume_test.cc, and against PyTorch in tests/parity.
+// Reading checkpoints into a rank, and refusals. resume_test.cc covers resumed training, and tests/parity
+// compares it with PyTorch.
 #include "fsdp/engine/restore.h"
 
 #include <absl/strings/str_cat.h>
@@ -32,7 +32,7 @@ using ::testing::Not;
 using ::testing::SizeIs;
 using ::testing::StartsWith;
 
-// Its model, as TestJob's, in the words of a spec that a checkpoint holds.
+// TestJob's model as a spec inside a checkpoint.
 constexpr char kSpec[] = R"({"model": {"llama": {"vocab_size": 37, "hidden_size": 20, "intermediate_size": 36,
     "layers": 2, "heads": 2, "kv_heads": 1}}, "data": {"synthetic": {}, "sequence_length": 8},
     "train": {"seed": 5}})";
@@ -55,7 +55,7 @@ const Plan& TestPlan() {
   return *plan;
 }
 
-// Of a job after `state`: the numbers of each tensor are all the same.
+// Writes the checkpoint of a job after `state`, with constant tensors.
 void WriteNative(const std::string& directory, const v1::JobSpec& job, TrainingState state,
                  const std::string& spec = "", float number = 0.25f) {
   const Plan plan = PlanOf(job);
@@ -75,7 +75,7 @@ constexpr char kConfig[] = R"({"model_type": "llama", "hidden_size": 20, "interm
   "num_attention_heads": 2, "num_key_value_heads": 1, "num_hidden_layers": 2, "vocab_size": 37,
   "rms_norm_eps": 1e-5})";
 
-// As transformers have them: each parameter 0, 1, 2 ...
+// In the format of transformers: each parameter is 0, 1, 2 ...
 std::vector<TestTensor> Theirs(const ModelConfig& model) {
   std::vector<TestTensor> tensors;
   for (const NamedParam& param : ParamsOf(model, Naming::kTransformers)) {
@@ -105,7 +105,7 @@ std::string Error(const Plan& plan, const std::string& path, bool own = false) {
   return std::string(restore.status().message());
 }
 
-TEST(Restore, TakesTheWholeStateOfAJob) {
+TEST(Restore, ReadsTheWholeState) {
   const TempDir dir;
   WriteNative(dir.path(), TestJob(), {3, 36, 2, 1, 0}, kSpec);
   const auto restore = Restore::Open(TestPlan(), dir.path(), /*own=*/false);
@@ -119,7 +119,7 @@ TEST(Restore, TakesTheWholeStateOfAJob) {
             std::vector<float>(3, 0.25f));
 }
 
-TEST(Restore, TakesTheParametersOfAHuggingFaceDirectory) {
+TEST(Restore, ReadsHuggingFaceParameters) {
   const TempDir dir;
   WriteHf(dir.path(), Theirs(TestPlan().spec.model));
   const auto restore = Restore::Open(TestPlan(), dir.path(), /*own=*/false);
@@ -131,7 +131,7 @@ TEST(Restore, TakesTheParametersOfAHuggingFaceDirectory) {
             (std::vector<float>{15, 16, 17, 18}));
 }
 
-TEST(Restore, TellsAHuggingFaceDirectoryWithoutAConfig) {
+TEST(Restore, NotesAMissingHuggingFaceConfig) {
   const TempDir dir;
   WriteHf(dir.path(), Theirs(TestPlan().spec.model));
   ASSERT_EQ(unlink(dir.File("config.json").c_str()), 0);
@@ -140,8 +140,8 @@ TEST(Restore, TellsAHuggingFaceDirectoryWithoutAConfig) {
   EXPECT_THAT((*restore)->notes(), ElementsAre(HasSubstr("it has no config.json")));
 }
 
-// What FSDP2 saves has the optimizer's state beside the model, under names that are not ours.
-TEST(Restore, TakesTheParametersOfOthersDcpAndSaysWhatIsLeft) {
+// An FSDP2 checkpoint has optimizer state next to the model, with foreign names.
+TEST(Restore, ReadsParametersOfForeignDcp) {
   const TempDir dir;
   std::vector<TestTensor> tensors;
   for (TestTensor tensor : Theirs(TestPlan().spec.model)) {
@@ -160,14 +160,14 @@ TEST(Restore, TakesTheParametersOfOthersDcpAndSaysWhatIsLeft) {
                           "optimizer.c and 2 more"));
 }
 
-TEST(Restore, RefusesToGoOnWhereParametersAreAll) {
+TEST(Restore, RefusesResumeFromParametersOnly) {
   const TempDir dir;
   WriteHf(dir.path(), Theirs(TestPlan().spec.model));
   const Plan asks = PlanOf(Changed([](auto* job) { job->mutable_checkpoint()->set_load_optimizer(true); }));
   EXPECT_THAT(Error(asks, dir.path()), HasSubstr("checkpoint.load_optimizer is true"));
 }
 
-TEST(Restore, TellsAllDifferencesOneALineAndNoMoreThanAPersonReads) {
+TEST(Restore, ListsDifferencesUpToALimit) {
   const TempDir native, hf;
   WriteNative(native.path(), TestJob(), {3, 36, 3, 1, 0});
   std::vector<TestTensor> theirs = Theirs(TestPlan().spec.model);
@@ -184,10 +184,10 @@ TEST(Restore, TellsAllDifferencesOneALineAndNoMoreThanAPersonReads) {
   const std::vector<std::string> many = absl::StrSplit(Error(deep, native.path()), '\n');
   ASSERT_THAT(many, SizeIs(52));
   EXPECT_EQ(many[1], "  model.module.layer.2.attention_norm is missing");
-  EXPECT_EQ(many[51], "  and 139 more");  // 7 layers of 9 parameters with two moments, 50 of them told.
+  EXPECT_EQ(many[51], "  and 139 more");  // 7 layers of 9 parameters with two moments; 50 are listed.
 }
 
-TEST(Restore, RefusesWhatTheSameNumbersWouldBeAnotherModelOf) {
+TEST(Restore, RefusesADifferentModelOfTheSameShapes) {
   const TempDir native, hf;
   WriteNative(native.path(), TestJob(), {3, 36, 3, 1, 0}, kSpec);
   WriteHf(hf.path(), Theirs(TestPlan().spec.model));
@@ -205,7 +205,7 @@ TEST(Restore, RefusesWhatTheSameNumbersWouldBeAnotherModelOf) {
             HasSubstr(absl::StrCat("\n  with `model: {hf_config: ", hf.path(), "/config.json}` in "))));
 }
 
-TEST(Restore, TellsWhatGoesOnOtherwise) {
+TEST(Restore, NotesChangedSettings) {
   const TempDir dir;
   WriteNative(dir.path(), TestJob(), {3, 36, 3, 1, 0}, kSpec);
   v1::JobSpec job = Changed([](v1::JobSpec* changed) {
@@ -220,7 +220,7 @@ TEST(Restore, TellsWhatGoesOnOtherwise) {
   EXPECT_THAT((*restore)->notes(),
               ElementsAre("train.seed: 5 there, and 6 here", "optimizer: adamw there, and sgd here",
                           "left unread, as this job's optimizer has none such: exp_avg, exp_avg_sq"));
-  // With the parameters alone another run is what was asked for.
+  // With parameters only, another run is what was requested.
   job.mutable_checkpoint()->set_load_optimizer(false);
   const Plan parameters = PlanOf(job);
   const auto fresh = Restore::Open(parameters, dir.path(), /*own=*/false);
@@ -229,7 +229,7 @@ TEST(Restore, TellsWhatGoesOnOtherwise) {
   EXPECT_THAT((*fresh)->notes(), IsEmpty());
 }
 
-TEST(Restore, WithoutAStepTakesWhatThereIs) {
+TEST(Restore, ReadsParametersWithoutAStep) {
   const TempDir dir;
   std::vector<TestTensor> tensors;
   for (const NamedParam& param : ParamsOf(TestPlan().spec.model, Naming::kOurs))
@@ -253,7 +253,7 @@ TEST(Restore, WithoutAStepTakesWhatThereIs) {
   EXPECT_THAT(Error(asks, dir.path()), HasSubstr("at which step it was written (iteration)"));
 }
 
-TEST(Restore, AtTheLastStepThereIsNothingToDoButForTheJobItself) {
+TEST(Restore, RefusesAFinishedRunUnlessOwn) {
   for (const int64_t step : {6, 7}) {
     const TempDir dir;
     WriteNative(dir.path(), TestJob(), {step, 12 * step, step, 1, 0}, kSpec);
@@ -267,7 +267,7 @@ TEST(Restore, AtTheLastStepThereIsNothingToDoButForTheJobItself) {
   }
 }
 
-TEST(Restore, StartsTheLossScaleWhereThereWasNone) {
+TEST(Restore, InitializesAMissingLossScale) {
   const TempDir fp32, fp16;
   const v1::JobSpec scales =
       Changed([](v1::JobSpec* job) { job->mutable_precision()->set_compute(v1::DTYPE_FP16); });
@@ -287,8 +287,8 @@ TEST(Restore, StartsTheLossScaleWhereThereWasNone) {
   EXPECT_EQ((*unscaled)->state().good_steps, 0);
 }
 
-// A disk that fails, or bytes that are none: rather no job than one that trains from zeros.
-TEST(Restore, TellsTheFirstErrorOfReading) {
+// An I/O error or invalid bytes must fail the job, rather than train from zeros.
+TEST(Restore, ReturnsTheFirstReadError) {
   const TempDir dir;
   WriteHf(dir.path(), Theirs(TestPlan().spec.model));
   const auto restore = Restore::Open(TestPlan(), dir.path(), /*own=*/false);
@@ -302,8 +302,8 @@ TEST(Restore, TellsTheFirstErrorOfReading) {
   EXPECT_FALSE(status.ok());
 }
 
-// They were trained without the clipping that moments of eight bits need.
-TEST(Restore, RefusesMomentsBeyondWhatEightBitsHold) {
+// They were trained without the clipping that 8-bit moments need.
+TEST(Restore, RefusesMomentsBeyondFp8) {
   const Plan plan = PlanOf(Changed([](v1::JobSpec* job) {
     job->mutable_optimizer()->set_clip_norm(1);
     job->mutable_precision()->set_moments(v1::DTYPE_FP8);

@@ -1,5 +1,5 @@
-// A job that is saved and goes on: over other ranks, strategies and batches, and from what a broken disk or a
-// killed attempt left.
+// Saving and resuming jobs: with other meshes, strategies and batch sizes, and after damage by a broken disk
+// or a killed attempt.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ const TestMesh kParams{"optim_grads_params", v1::STRATEGY_OPTIM_GRADS_PARAMS};
 const TestMesh kHsdp{"hsdp", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::STRATEGY_NO_SHARD};
 const TestMesh kHfsdp{"hfsdp", v1::STRATEGY_OPTIM_GRADS_PARAMS, 2, v1::STRATEGY_OPTIM};
 
-// Steps 3 and 6 of six are saved.
+// Of six steps, saves after 3 and 6.
 v1::JobSpec Saving(v1::JobSpec job, const std::string& dir) {
   job.mutable_checkpoint()->set_dir(dir);
   job.mutable_checkpoint()->set_every_steps(3);
@@ -54,7 +54,7 @@ std::vector<int64_t> StepsIn(const std::string& dir) {
   return steps;
 }
 
-// Steps 4 to 6 of `resumed` are those of `whole`, and so are the weights. 0: the same bits.
+// Expects steps 4 to 6 of `resumed`, and the final weights, to match `whole`. 0: bit-identical.
 void ExpectGoesOn(const LocalJobResult& whole, const LocalJobResult& resumed, double relative) {
   LocalJobResult rest = whole;
   for (auto& reports : rest.reports) reports.erase(reports.begin(), reports.begin() + 3);
@@ -92,7 +92,7 @@ void FlipByte(const std::string& path, std::streamoff at) {
   file.put(byte);
 }
 
-TEST(Resume, SavesWhenAskedAndAtTheEnd) {
+TEST(Resume, SavesOnScheduleAndAtTheEnd) {
   const TempDir dir;
   v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.File("runs"));
   job.mutable_checkpoint()->set_every_steps(4);
@@ -106,7 +106,7 @@ TEST(Resume, SavesWhenAskedAndAtTheEnd) {
   EXPECT_FALSE(result.restored.has_value());
 }
 
-TEST(Resume, KeepsWhatTheJobAsksFor) {
+TEST(Resume, AppliesRetention) {
   const TempDir dir;
   v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.path());
   job.mutable_checkpoint()->set_every_steps(1);
@@ -116,7 +116,7 @@ TEST(Resume, KeepsWhatTheJobAsksFor) {
   EXPECT_THAT(StepsIn(dir.path()), ElementsAre(6, 5, 3));
 }
 
-TEST(Resume, SavingChangesNoNumber) {
+TEST(Resume, SavingDoesNotChangeTraining) {
   const TempDir dir;
   for (const bool ahead : {false, true}) {
     LocalJobOptions options;
@@ -129,8 +129,8 @@ TEST(Resume, SavingChangesNoNumber) {
   }
 }
 
-// Order of summing differs between worlds; within one, and where norm and micro-batches do not matter, bits
-// are the same.
+// The order of sums differs between world sizes. Within one, where norm and micro-batches do not matter,
+// results are bit-identical.
 TEST(Resume, OverAnyWorldAndStrategy) {
   const TempDir dir;
   const v1::JobSpec job = TestJob();
@@ -174,7 +174,7 @@ TEST(Resume, OfEveryOptimizerAndType) {
   momentum.mutable_optimizer()->mutable_sgd()->set_lr(0.1);
   momentum.mutable_optimizer()->mutable_sgd()->set_momentum(0.9);
   fp16.mutable_precision()->set_compute(v1::DTYPE_FP16);
-  // So high that steps are skipped before the checkpoint and after it, and growing in between.
+  // So high that steps are skipped before and after the checkpoint, and growing in between.
   fp16.mutable_precision()->mutable_loss_scale()->set_initial(1 << 19);
   fp16.mutable_precision()->mutable_loss_scale()->set_growth_interval(2);
   frozen.mutable_train()->add_frozen("layer.0.*");
@@ -195,7 +195,7 @@ TEST(Resume, OfEveryOptimizerAndType) {
   }
 }
 
-TEST(Resume, WithParametersOnlyStartsAtTheFirstStep) {
+TEST(Resume, ParametersOnlyStartsAtStepOne) {
   const TempDir dir;
   const v1::JobSpec job = Over(TestJob(), kParams, 2);
   LocalJobOptions from;
@@ -209,20 +209,20 @@ TEST(Resume, WithParametersOnlyStartsAtTheFirstStep) {
   ExpectSame(Train(job, from), tuned, 0);
 }
 
-TEST(Resume, AfterItsOwnLastStepHasNothingToDo) {
+TEST(Resume, IsNoOpAfterItsLastStep) {
   const TempDir dir;
   const v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.path());
   const LocalJobResult whole = RunAs(job, "job-1");
   const LocalJobResult resumed = RunAs(job, "job-1");
   EXPECT_THAT(resumed.reports[0], IsEmpty());
   EXPECT_EQ(resumed.weights, whole.weights);
-  // Of another job's it is a mistake.
+  // For another job's checkpoint it is an error.
   EXPECT_THAT(Outcome(Loading(Over(TestJob(), kParams, 2), dir.path()), "job-2").message(),
               HasSubstr("is at step 6 and train.steps is 6: nothing to do"));
 }
 
-// What is left for others is what others' jobs start from.
-TEST(Resume, StartsFromAHuggingFaceDirectoryThatAJobExported) {
+// What is kept for others is what other jobs start from.
+TEST(Resume, FromAnExportedHuggingFaceDirectory) {
   const TempDir dir;
   v1::JobSpec job = Saving(Over(TestJob(), kParams, 3), dir.path());
   job.mutable_checkpoint()->set_export_("hf");
@@ -245,8 +245,8 @@ TEST(Resume, StartsFromAHuggingFaceDirectoryThatAJobExported) {
   }
 }
 
-// The attempt before may have died in it.
-TEST(Resume, ExportsAgainWhenOnlyThatIsLeftToDo) {
+// The previous attempt may have died during the save.
+TEST(Resume, ExportsAfterTheLastStep) {
   const TempDir dir;
   v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.path());
   RunAs(job, "job-1");
@@ -258,7 +258,7 @@ TEST(Resume, ExportsAgainWhenOnlyThatIsLeftToDo) {
   EXPECT_TRUE(fs::exists(dir.File("hf/model.safetensors")));
 }
 
-TEST(Resume, AnExportThatFailsIsToldAndFailsNoJob) {
+TEST(Resume, ReportsAFailedExport) {
   const TempDir dir;
   std::ofstream(dir.File("hf")) << "a file where a directory should be";
   v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.path());
@@ -269,17 +269,17 @@ TEST(Resume, AnExportThatFailsIsToldAndFailsNoJob) {
   EXPECT_THAT(StepsIn(dir.path()), ElementsAre(6, 3));
 }
 
-// What is removed while the job goes on must give back its room.
-TEST(Resume, KeepsNoFileOpenOfWhatItStartedFrom) {
+// A checkpoint that is removed while the job runs must free its disk space.
+TEST(Resume, ClosesFilesOfItsStart) {
   const TempDir dir;
   const v1::JobSpec job = Over(TestJob(), kParams, 2);
   Train(Saving(job, dir.path()));
   LocalJobOptions options;
   int steps = 0;
-  options.on_step = [&](const v1::StepReport&) {  // All ranks have started then.
+  options.on_step = [&](const v1::StepReport&) {  // All ranks have started by then.
     ++steps;
     for (const auto& open : fs::directory_iterator("/proc/self/fd")) {
-      std::error_code gone;  // The one that lists them.
+      std::error_code gone;  // Descriptor of the directory listing.
       EXPECT_THAT(fs::read_symlink(open.path(), gone).string(), Not(HasSubstr(dir.path())));
     }
     return absl::OkStatus();
@@ -288,7 +288,7 @@ TEST(Resume, KeepsNoFileOpenOfWhatItStartedFrom) {
   EXPECT_EQ(steps, 3);
 }
 
-TEST(Resume, OfTheJobsOwnDirectoryGoesOnByItself) {
+TEST(Resume, FromOwnDirectory) {
   const TempDir dir;
   const v1::JobSpec job = Over(TestJob(), kParams, 2);
   const LocalJobResult whole = Train(job);
@@ -297,8 +297,8 @@ TEST(Resume, OfTheJobsOwnDirectoryGoesOnByItself) {
   ExpectGoesOn(whole, RunAs(Saving(job, dir.path()), "job-1"), 0);
 }
 
-// As a job does whose nodes are gone (Restart.elastic): its samples stay, in more micro-batches.
-TEST(Resume, OfItsOwnDirectoryGoesOnWithFewerRanksAndThenWithAllAgain) {
+// As with lost nodes (Restart.elastic): the global batch stays the same, in more micro-batches.
+TEST(Resume, ElasticWorldSize) {
   const TempDir dir;
   const v1::JobSpec job = Saving(Over(TestJob(), kParams, 4), dir.path());
   const LocalJobResult whole = Train(Over(TestJob(), kParams, 4));
@@ -308,7 +308,7 @@ TEST(Resume, OfItsOwnDirectoryGoesOnWithFewerRanksAndThenWithAllAgain) {
     v1::JobSpec smaller = Over(job, kParams, world, /*micro_batches=*/4 / world);
     EXPECT_EQ(smaller.train().global_batch(), job.train().global_batch());
     EXPECT_EQ(smaller.train().micro_batch(), job.train().micro_batch());
-    smaller.mutable_checkpoint()->set_every_steps(0);  // The next world goes on from the same one.
+    smaller.mutable_checkpoint()->set_every_steps(0);  // The next world resumes from the same one.
     smaller.mutable_checkpoint()->set_every_minutes(1000);
     smaller.mutable_checkpoint()->set_on_end(false);
     ExpectGoesOn(whole, RunAs(smaller, "job-1"), 1e-5);
@@ -316,8 +316,8 @@ TEST(Resume, OfItsOwnDirectoryGoesOnWithFewerRanksAndThenWithAllAgain) {
   ExpectGoesOn(whole, RunAs(job, "job-1"), 0);
 }
 
-// Which it trains on, or evaluates on.
-TEST(Resume, SaysThatATokenFileHasChanged) {
+// For training or for evaluation.
+TEST(Resume, NotesAChangedTokenFile) {
   for (const bool trains : {true, false}) {
     const TempDir dir;
     const std::string path = dir.File("tokens.bin");
@@ -337,7 +337,7 @@ TEST(Resume, SaysThatATokenFileHasChanged) {
     const auto has_changed = ::testing::Contains(::testing::AllOf(
         HasSubstr(path + " has changed since: it was 400 bytes"), HasSubstr(", and is 400 bytes")));
     EXPECT_THAT(RunAs(job, "job-1").restored->notes(), has_changed);
-    // What goes on from there by itself knows of it too.
+    // A later resume from there notes it too.
     v1::JobSpec other = Over(job, kParams, 2);
     other.clear_checkpoint();
     other.mutable_checkpoint()->set_load(dir.File("runs") + "/iter_0000003");
@@ -347,7 +347,7 @@ TEST(Resume, SaysThatATokenFileHasChanged) {
   }
 }
 
-TEST(Resume, NeverTakesAnotherRunsDirectoryForItsOwn) {
+TEST(Resume, RefusesAnotherRunsDirectory) {
   const TempDir dir;
   v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.path());
   EXPECT_FALSE(Outcome(job, "job-1", 5).ok());
@@ -356,13 +356,13 @@ TEST(Resume, NeverTakesAnotherRunsDirectoryForItsOwn) {
   EXPECT_THAT(status.message(), HasSubstr("iter_0000003 is of another run"));
   job.mutable_checkpoint()->set_load(dir.path());
   EXPECT_EQ(RunAs(job, "job-2").restored->step(), 3);
-  // The first to use a directory that it names as both starts fresh.
+  // The first start with one directory as both load and dir is fresh.
   job.mutable_checkpoint()->set_load(dir.File("new"));
   job.mutable_checkpoint()->set_dir(dir.File("new"));
   EXPECT_FALSE(RunAs(job, "job-3").restored.has_value());
 }
 
-TEST(Resume, PassesOverWhatIsDamaged) {
+TEST(Resume, SkipsDamagedCheckpoints) {
   const v1::JobSpec job = Over(TestJob(), kParams, 2);
   const LocalJobResult whole = Train(job);
   for (const char* file : {"__0_0.distcp", "__1_0.distcp", ".metadata"}) {
@@ -375,11 +375,11 @@ TEST(Resume, PassesOverWhatIsDamaged) {
     ExpectGoesOn(whole, resumed, 0);
     EXPECT_THAT(resumed.restored->passed_over(), ElementsAre(HasSubstr("iter_0000006: ")));
     EXPECT_THAT(StepsIn(dir.path()), ElementsAre(6, 3));  // Written again,
-    EXPECT_TRUE(fs::exists(newest + ".damaged"));         // and nothing lost.
+    EXPECT_TRUE(fs::exists(newest + ".damaged"));         // and nothing is lost.
   }
 }
 
-TEST(Resume, NeverStartsFreshBecauseAllIsDamaged) {
+TEST(Resume, FailsIfAllAreDamaged) {
   const TempDir dir;
   const v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.path());
   RunAs(job, "job-1");
@@ -390,7 +390,7 @@ TEST(Resume, NeverStartsFreshBecauseAllIsDamaged) {
   EXPECT_THAT(status.message(), HasSubstr("iter_0000003: __1_0.distcp"));
 }
 
-TEST(Resume, SaysWhatIsOfAnotherModel) {
+TEST(Resume, RefusesAnotherModel) {
   const TempDir dir;
   RunAs(Saving(Over(TestJob(), kParams, 2), dir.path()), "job-1");
   v1::JobSpec other = Over(TestJob(), kParams, 2);
@@ -407,14 +407,14 @@ TEST(Resume, SaysWhatIsOfAnotherModel) {
               HasSubstr("is at step 6 and train.steps is 5: nothing to do"));
 }
 
-TEST(Resume, SaysThatThereIsNothing) {
+TEST(Resume, ReportsAMissingCheckpoint) {
   const TempDir dir;
   const absl::Status status = Outcome(Loading(Over(TestJob(), kParams, 2), dir.File("none")), "job-1");
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
   EXPECT_THAT(status.message(), HasSubstr("checkpoint.load: there is no checkpoint at " + dir.File("none")));
 }
 
-TEST(Resume, GoesOnWhenACheckpointCannotBeWritten) {
+TEST(Resume, ContinuesAfterAFailedSave) {
   const TempDir dir;
   std::ofstream(CheckpointPath(dir.path(), 3)) << "a file where a directory should be";
   const v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.path());
@@ -426,7 +426,7 @@ TEST(Resume, GoesOnWhenACheckpointCannotBeWritten) {
   EXPECT_THAT(StepsIn(dir.path()), ElementsAre(6));
 }
 
-TEST(Resume, FailsWhenWhatItLearntCannotBeKept) {
+TEST(Resume, FailsIfTheLastCheckpointFails) {
   const TempDir dir;
   std::ofstream(CheckpointPath(dir.path(), 6)) << "a file where a directory should be";
   const absl::Status status = Outcome(Saving(Over(TestJob(), kParams, 2), dir.path()), "job-1");
@@ -434,11 +434,11 @@ TEST(Resume, FailsWhenWhatItLearntCannotBeKept) {
   EXPECT_THAT(StepsIn(dir.path()), ElementsAre(3));
 }
 
-// One rank's file alone: the others remove theirs, and what was there stays.
-TEST(Resume, LeavesNothingOfACheckpointThatOneRankCannotWrite) {
+// Only one rank's file fails: the others remove theirs, and existing checkpoints stay.
+TEST(Resume, RemovesAFailedCheckpoint) {
   const TempDir dir;
   const std::string path = CheckpointPath(dir.path(), 4);
-  fs::create_directories(path + "/__1_0.distcp");  // Where a file should be.
+  fs::create_directories(path + "/__1_0.distcp");  // In the place of a file.
   v1::JobSpec job = Saving(Over(TestJob(), kParams, 3), dir.path());
   job.mutable_checkpoint()->set_every_steps(4);
   job.mutable_checkpoint()->set_on_end(false);
@@ -451,8 +451,8 @@ TEST(Resume, LeavesNothingOfACheckpointThatOneRankCannotWrite) {
   EXPECT_THAT(left, ElementsAre("__1_0.distcp"));
 }
 
-// Each snapshot is taken while the one before may still be written, and the next step submitted already.
-TEST(Resume, FromEveryStepOfARunThatSubmitsAhead) {
+// Each snapshot is taken while the previous one may still be written and the next step is already submitted.
+TEST(Resume, FromEveryStepOfARunAheadRun) {
   const TempDir dir;
   v1::JobSpec job = Over(TestJob(), kParams, 2);
   LocalJobOptions ahead;
@@ -469,7 +469,7 @@ TEST(Resume, FromEveryStepOfARunThatSubmitsAhead) {
   }
 }
 
-TEST(Resume, ReplacesWhatAnAttemptLeftHalf) {
+TEST(Resume, ReplacesIncompleteFiles) {
   const TempDir dir;
   const std::string half = CheckpointPath(dir.path(), 3);
   fs::create_directories(half);
@@ -481,8 +481,8 @@ TEST(Resume, ReplacesWhatAnAttemptLeftHalf) {
   ExpectGoesOn(whole, Train(Loading(job, half)), 0);
 }
 
-// It chose before it had the directory, and then could not write the step that was there.
-TEST(Resume, StartsFromWhatTheAttemptBeforeCommitsUntilItLetsGo) {
+// Regression: it chose before it had locked the directory, and then could not write the step that existed.
+TEST(Resume, WaitsForAnEarlierAttemptsCommit) {
   const TempDir dir;
   v1::JobSpec job = Saving(Over(TestJob(), kParams, 2), dir.path());
   job.mutable_checkpoint()->set_every_steps(3);
@@ -506,7 +506,7 @@ TEST(Resume, StartsFromWhatTheAttemptBeforeCommitsUntilItLetsGo) {
   EXPECT_THAT(StepsIn(dir.path()), ElementsAre(9, 6, 3));
 }
 
-TEST(Resume, RefusesADirectoryThatCannotBeMade) {
+TEST(Resume, RefusesADirectoryItCannotCreate) {
   const TempDir dir;
   std::ofstream(dir.File("file")) << "";
   const absl::Status status =

@@ -16,7 +16,7 @@ Spec SpecOf(int64_t every_steps, int64_t every_minutes) {
   return spec;
 }
 
-TEST(SaveSchedule, ARequestSavesTheNextStepThatIsSubmitted) {
+TEST(SaveSchedule, RequestSavesTheNextSubmittedStep) {
   const Spec spec = SpecOf(0, 0);
   const FakeClock clock;
   SaveSchedule schedule(&spec, /*keeps_time=*/false, /*start=*/0, clock.Now());
@@ -29,8 +29,8 @@ TEST(SaveSchedule, ARequestSavesTheNextStepThatIsSubmitted) {
   EXPECT_EQ(schedule.newest(), 2);
 }
 
-// With steps submitted ahead the results of those that asked come when the one that saves is on its way.
-TEST(SaveSchedule, ACheckpointAnswersTheRequestsOfStepsBeforeIt) {
+// With run-ahead, the results of steps with a request arrive after the saving step was submitted.
+TEST(SaveSchedule, AnswersEarlierRequests) {
   const Spec spec = SpecOf(0, 0);
   const FakeClock clock;
   SaveSchedule schedule(&spec, false, 0, clock.Now());
@@ -48,9 +48,8 @@ TEST(SaveSchedule, ACheckpointAnswersTheRequestsOfStepsBeforeIt) {
   EXPECT_TRUE(schedule.Saves(5)) << "somebody has asked since";
 }
 
-// A rank that judged anew with each step whether a save still fits would leave in the middle of one that
-// does.
-TEST(SaveSchedule, WhoHasAskedWaitsForFewerSteps) {
+// If a rank decided anew at each step whether a save still fits, it would leave during one that does.
+TEST(SaveSchedule, PendingRequestShortensTheWait) {
   const Spec spec = SpecOf(0, 0);
   const FakeClock clock;
   SaveSchedule schedule(&spec, false, 0, clock.Now());
@@ -66,7 +65,7 @@ TEST(SaveSchedule, WhoHasAskedWaitsForFewerSteps) {
   EXPECT_EQ(schedule.StepsToSave(5, 3), 3) << "for the next one";
 }
 
-TEST(SaveSchedule, OneOfTheSpecsAnswersARequestToo) {
+TEST(SaveSchedule, ScheduledSaveAnswersARequest) {
   const Spec spec = SpecOf(/*every_steps=*/2, 0);
   const FakeClock clock;
   SaveSchedule schedule(&spec, false, 0, clock.Now());
@@ -77,7 +76,7 @@ TEST(SaveSchedule, OneOfTheSpecsAnswersARequestToo) {
   EXPECT_FALSE(schedule.Saves(3));
 }
 
-TEST(SaveSchedule, AsksWhenSoManyMinutesAreOverSinceTheLastCheckpointBegan) {
+TEST(SaveSchedule, RequestsAfterEveryMinutes) {
   const Spec spec = SpecOf(0, /*every_minutes=*/10);
   FakeClock clock;
   SaveSchedule schedule(&spec, /*keeps_time=*/true, 7, clock.Now());
@@ -97,7 +96,7 @@ TEST(SaveSchedule, AsksWhenSoManyMinutesAreOverSinceTheLastCheckpointBegan) {
   EXPECT_TRUE(schedule.RequestsSave(clock.Now()));
 }
 
-TEST(SaveSchedule, CheckpointsAfterSoManyStepsCountForTheMinutesToo) {
+TEST(SaveSchedule, ScheduledSavesRestartTheMinutes) {
   const Spec spec = SpecOf(/*every_steps=*/5, /*every_minutes=*/10);
   FakeClock clock;
   SaveSchedule schedule(&spec, true, 0, clock.Now());
@@ -108,7 +107,7 @@ TEST(SaveSchedule, CheckpointsAfterSoManyStepsCountForTheMinutesToo) {
   EXPECT_FALSE(schedule.RequestsSave(clock.Now()));
 }
 
-TEST(SaveSchedule, NobodyAsksForMinutesThatTheSpecDoesNotName) {
+TEST(SaveSchedule, NoRequestWithoutEveryMinutes) {
   const Spec spec = SpecOf(5, 0);
   FakeClock clock;
   const SaveSchedule schedule(&spec, true, 0, clock.Now());

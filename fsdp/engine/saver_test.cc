@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of two ranks.
+// Two ranks.
 Plan PlanOf(const std::string& dir) {
   v1::JobSpec job;
   const auto parsed = google::protobuf::util::JsonStringToMessage(
@@ -48,7 +48,7 @@ constexpr char kToken[] = "of-rank-0";
 // As rank 0 does.
 void TakeDirectory(const std::string& dir) { std::ofstream(dir + "/.fsdpd_lock") << "- " << kToken; }
 
-// Takes what is set, and is gone for who asks: as the channel of a rank that is leaving.
+// Accepts values and fails reads, like the channel of a rank that is leaving.
 class LeavingStore : public Store {
  public:
   absl::Status Set(const std::string&, const std::string&) override { return absl::OkStatus(); }
@@ -58,7 +58,7 @@ class LeavingStore : public Store {
   }
 };
 
-// For a saver's options, whose directory it takes.
+// Directory lock for a saver's options.
 std::unique_ptr<DirectoryLock> DirectoryOf(const Saver::Options& options) {
   DirectoryLock::Options directory;
   directory.dir = options.plan->spec.checkpoint.dir;
@@ -71,7 +71,7 @@ std::unique_ptr<DirectoryLock> DirectoryOf(const Saver::Options& options) {
   return *std::move(taken);
 }
 
-// Of rank 1, after step 3: what came of it.
+// Runs a save of rank 1 after step 3 and returns its outcome.
 absl::Status SaveAlone(const Plan& plan, Store* store, int attempt = 1) {
   const std::atomic<bool> stop{false};
   const MeshPosition position{plan.spec.mesh, 1};
@@ -90,8 +90,8 @@ absl::Status SaveAlone(const Plan& plan, Store* store, int attempt = 1) {
   return saver.AwaitLast();
 }
 
-// Rank 0 may be committing it: without the file that would be a damaged checkpoint, and older ones go.
-TEST(Saver, KeepsItsFileWhenItLeavesBeforeItKnowsWhatCameOfIt) {
+// Rank 0 may be committing: without the file the checkpoint would be damaged, while older ones are removed.
+TEST(Saver, KeepsItsFileIfTheOutcomeIsUnknown) {
   const TempDir dir;
   TakeDirectory(dir.path());
   LeavingStore store;
@@ -99,7 +99,7 @@ TEST(Saver, KeepsItsFileWhenItLeavesBeforeItKnowsWhatCameOfIt) {
   EXPECT_TRUE(fs::exists(CheckpointPath(dir.path(), 3) + "/__1_0.distcp"));
 }
 
-TEST(Saver, RemovesItsFileWhenNothingCameOfIt) {
+TEST(Saver, RemovesItsFileAfterAFailedSave) {
   const TempDir dir;
   TakeDirectory(dir.path());
   LocalStore store;
@@ -109,8 +109,9 @@ TEST(Saver, RemovesItsFileWhenNothingCameOfIt) {
   EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 3)));
 }
 
-// The last save of a job on a full disk: "rank 1 failed ...: rank 0: reserve 877673 bytes".
-TEST(Saver, AnErrorOfRank0IsNotRank1sThoughItsOwnFileFailedToo) {
+// Regression: the last save of a job on a full disk failed with "rank 1 failed ...: rank 0: reserve 877673
+// bytes".
+TEST(Saver, Rank1MarksRank0sErrorAsAPeers) {
   const TempDir dir;
   TakeDirectory(dir.path());
   std::ofstream(CheckpointPath(dir.path(), 3)) << "a file where its directory would be";
@@ -130,7 +131,7 @@ TEST(Saver, AnErrorOfRank0IsNotRank1sThoughItsOwnFileFailedToo) {
   EXPECT_FALSE(IsPeerLost(of_itself)) << of_itself;
 }
 
-TEST(Saver, AnErrorOfRank1IsNotRank0s) {
+TEST(Saver, Rank0MarksRank1sErrorAsAPeers) {
   const TempDir dir;
   const Plan plan = PlanOf(dir.path());
   LocalStore store;
@@ -153,8 +154,9 @@ TEST(Saver, AnErrorOfRank1IsNotRank0s) {
   EXPECT_TRUE(IsPeerLost(saved));
 }
 
-// It had no way to hear that its attempt is over, and renamed its file over that of a committed checkpoint.
-TEST(Saver, ARankOfAnEarlierAttemptDoesNotReplaceAFileOfThisOne) {
+// Regression: a rank that did not know that its attempt was over renamed its file over that of a committed
+// checkpoint.
+TEST(Saver, EarlierAttemptCannotReplaceFiles) {
   const TempDir dir;
   TakeDirectory(dir.path());
   LeavingStore store;
@@ -168,8 +170,8 @@ TEST(Saver, ARankOfAnEarlierAttemptDoesNotReplaceAFileOfThisOne) {
   EXPECT_EQ(before.st_ino, after.st_ino);
 }
 
-// A rank of a program without agents, which end who waits for one that was killed.
-TEST(Saver, NamesTheRankThatWasKilledInTheMiddle) {
+// A program without agents, which would otherwise end ranks that wait for a killed one.
+TEST(Saver, NamesAKilledRank) {
   const TempDir dir, rendezvous;
   const Plan plan = PlanOf(dir.path());
   const auto store = FileStore::Open(rendezvous.path(), /*longest_wait=*/absl::Milliseconds(5));
@@ -192,7 +194,7 @@ TEST(Saver, NamesTheRankThatWasKilledInTheMiddle) {
   EXPECT_FALSE(fs::exists(CheckpointPath(dir.path(), 3)));
 }
 
-// Answers at the start, and then nobody: a coordinator that went away.
+// Answers at first and then never again, like a coordinator that went away.
 class SilentStore : public LocalStore {
  public:
   absl::StatusOr<std::string> Get(const std::string& key, absl::Duration timeout) override {
@@ -201,7 +203,7 @@ class SilentStore : public LocalStore {
   }
 };
 
-TEST(Saver, CommitsWhileTheStoreIsSilent) {
+TEST(Saver, CommitsWithoutTheStore) {
   const TempDir dir;
   const Plan plan = PlanOf(dir.path());
   SilentStore store;
@@ -235,8 +237,8 @@ TEST(Saver, CommitsWhileTheStoreIsSilent) {
   }
 }
 
-// Whose lock went with it: two runs would write into the one that is made again.
-TEST(Saver, ADirectoryThatIsRemovedIsTakenAgainOrNothingIsSavedThere) {
+// The lock is gone with the directory: two runs could write into its replacement.
+TEST(Saver, RelocksARemovedDirectory) {
   const TempDir root;
   const std::string dir = root.File("run");
   const Plan plan = PlanOf(dir);

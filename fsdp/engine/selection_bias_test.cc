@@ -1,8 +1,8 @@
-// Selection biases that move by what experts got (bias_update_rate): against choices that this test makes
-// from weights and tokens by itself, on every axis, and what must not move them.
+// Routing biases that follow expert load (bias_update_rate), compared with routing that this test computes
+// from weights and tokens, on every axis, and conditions under which they must not move.
 //
-// Attention's output and the experts' last matrices are frozen at zero, so what a router reads is the norm of
-// the token's embedding, and who is chosen can be told without the model. The rest is trained.
+// The attention output and the last matrices of experts are frozen at zero, so a router reads the norm of the
+// token's embedding, and its choice can be computed without the model. Everything else is trained.
 #include <ATen/core/Tensor.h>
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
@@ -41,7 +41,7 @@ v1::Llama::Experts* ExpertsOf(v1::JobSpec* job) {
   return job->mutable_model()->mutable_llama()->mutable_experts();
 }
 
-// DeepSeek-V3's routing, in all layers but the first.
+// DeepSeek-V3 routing in all layers but the first.
 v1::JobSpec BalancedJob() {
   v1::JobSpec job = TestJob();
   v1::Llama* llama = job.mutable_model()->mutable_llama();
@@ -62,7 +62,7 @@ v1::JobSpec BalancedJob() {
   experts->set_groups_per_token(2);
   experts->set_weight_scale(2.5);
   experts->set_shared_intermediate_size(24);
-  experts->set_balance_loss(0.1);  // Trains routers, as the next.
+  experts->set_balance_loss(0.1);  // Trains routers, like the next.
   experts->set_z_loss(0.01);
   for (const char* frozen : {"*.wo", "*.w2"}) job.mutable_train()->add_frozen(frozen);
   job.mutable_data()->mutable_synthetic()->set_vocab(12);
@@ -85,7 +85,7 @@ v1::JobSpec Spread(const v1::JobSpec& job, const Case& c) {
   return spread;
 }
 
-// A model's weights as LocalJobResult has them, by name.
+// Weights of a model as in LocalJobResult, by name.
 class Weights {
  public:
   explicit Weights(const v1::JobSpec& job) : plan_(*AcceptedPlan(job)) {
@@ -107,7 +107,7 @@ class Weights {
     const auto begin = values_.begin() + Find(name).begin;
     return {begin, begin + Find(name).elements};
   }
-  // Every bias of the model, one layer's after the other.
+  // All biases of the model, layer by layer.
   std::vector<float> Biases() const {
     std::vector<float> all;
     for (int64_t layer = 0; layer < llama().layers; ++layer) {
@@ -132,7 +132,7 @@ class Weights {
   }
 
   void Draw() {
-    const auto drawn = [](int64_t i) {  // As if it were, between -0.9 and 0.9.
+    const auto drawn = [](int64_t i) {  // Pseudo-random, between -0.9 and 0.9.
       const double far = 43758.5453 * std::sin(12.9898 * static_cast<double>(i + 1));
       return static_cast<float>(1.8 * (far - std::floor(far)) - 0.9);
     };
@@ -153,7 +153,7 @@ class Weights {
   std::vector<float> values_;
 };
 
-// Of a token in a layer: the `per_token` experts with the highest scores.
+// The `per_token` experts with the highest scores, for a token in a layer.
 std::vector<int64_t> Choose(const Weights& weights, int64_t layer, int64_t token) {
   const LlamaConfig& llama = weights.llama();
   const ExpertsConfig& experts = llama.experts;
@@ -191,7 +191,7 @@ std::vector<int64_t> Choose(const Weights& weights, int64_t layer, int64_t token
   return chosen;
 }
 
-// What the biases are after a step that begins with these weights.
+// The biases after a step that begins with these weights.
 std::vector<float> Moved(const Weights& weights, int64_t step) {
   const ExpertsConfig& experts = weights.llama().experts;
   const auto batches = Batches::Open(weights.spec(), /*rank=*/0);
@@ -228,7 +228,7 @@ LocalJobResult TrainFrom(const v1::JobSpec& job, const std::vector<float>& weigh
   return Train(job, options);
 }
 
-// After each step, from the weights that the same ranks had before it.
+// After each step, from the weights of the same ranks before it.
 void ExpectMovesByChoices(const v1::JobSpec& alone, v1::JobSpec job) {
   Weights weights(alone);
   const std::vector<float> first = weights.values();
@@ -277,13 +277,13 @@ std::vector<Case> Cases() {
   return cases;
 }
 
-class SelectionBiasIn : public ::testing::TestWithParam<Case> {};
+class SelectionBiasMesh : public ::testing::TestWithParam<Case> {};
 
-TEST_P(SelectionBiasIn, EveryMeshMovesByWhatAllRanksChose) {
+TEST_P(SelectionBiasMesh, MatchesReferenceUpdate) {
   ExpectMovesByChoices(BalancedJob(), Spread(BalancedJob(), GetParam()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Meshes, SelectionBiasIn, ::testing::ValuesIn(Cases()),
+INSTANTIATE_TEST_SUITE_P(Meshes, SelectionBiasMesh, ::testing::ValuesIn(Cases()),
                          [](const ::testing::TestParamInfo<Case>& info) {
                            const Case& c = info.param;
                            return absl::StrCat(c.mesh.name, "_world", c.world, "_mb", c.micro_batches,
@@ -292,8 +292,8 @@ INSTANTIATE_TEST_SUITE_P(Meshes, SelectionBiasIn, ::testing::ValuesIn(Cases()),
                                                c.zero_bubble ? "_zero" : "");
                          });
 
-// A backward that routes again counts nothing again.
-TEST(SelectionBias, RecomputeIsTheSameBits) {
+// Recompute in backward routes again, which must not be counted again.
+TEST(SelectionBias, RecomputeIsBitIdentical) {
   for (const Case& c : {kFour, Case{kParams, 4, 3, 1, 1, 2}}) {
     const v1::JobSpec job = Spread(BalancedJob(), c);
     const std::vector<float> start = Weights(BalancedJob()).values();
@@ -306,7 +306,7 @@ TEST(SelectionBias, RecomputeIsTheSameBits) {
   }
 }
 
-TEST(SelectionBias, ThatIsFrozenStaysBesideOnesThatMove) {
+TEST(SelectionBias, FrozenBiasDoesNotMove) {
   v1::JobSpec job = BalancedJob();
   job.mutable_train()->add_frozen("layer.1.ffn.router_bias");
   const Weights start(job);
@@ -317,10 +317,10 @@ TEST(SelectionBias, ThatIsFrozenStaysBesideOnesThatMove) {
   }
 }
 
-// ---- Where routers are zero, every token chooses the experts of the highest biases.
+// ---- With zero routers, every token chooses the experts with the highest biases.
 
 constexpr double kSmallRate = 0.00005;
-// Two of them are the same number in bf16.
+// Two of them are equal in bf16.
 const std::vector<float> kAlmostAlike = {0.1F, 0.5F, 0.5004F, 0, -0.1F, 0.2F, 0.3F, -0.2F};
 
 v1::JobSpec DecidedByBiases() {
@@ -363,7 +363,7 @@ void ExpectMoves(const v1::JobSpec& job, const LocalJobResult& result, std::vect
   EXPECT_EQ(end.Copy("layer.2.ffn.router_bias"), AfterMoves(biases, moves));
 }
 
-TEST(SelectionBias, IsReadAndMovedInFp32WhateverTheRestIsIn) {
+TEST(SelectionBias, IsUpdatedInFp32) {
   for (const v1::DType compute : {v1::DTYPE_FP32, v1::DTYPE_BF16, v1::DTYPE_FP16}) {
     v1::JobSpec job = DecidedByBiases();
     job.mutable_precision()->set_compute(compute);
@@ -377,7 +377,7 @@ TEST(SelectionBias, IsReadAndMovedInFp32WhateverTheRestIsIn) {
   }
 }
 
-TEST(SelectionBias, AStepThatIsNotFiniteLeavesIt) {
+TEST(SelectionBias, NonfiniteStepDoesNotMoveIt) {
   const std::vector<float> biases = {0.1F, 0.4F, 0.5F, 0, -0.1F, 0.2F, 0.3F, -0.2F};
   v1::JobSpec job = DecidedByBiases();
   job.mutable_precision()->set_compute(v1::DTYPE_FP16);
@@ -404,7 +404,7 @@ TEST(SelectionBias, AStepThatIsNotFiniteLeavesIt) {
 TEST(SelectionBias, EvaluationsDoNotMoveIt) {
   const TempDir dir;
   const std::string path = dir.File("text");
-  std::string tokens;  // Of 16 bits.
+  std::string tokens;  // u16.
   for (int i = 0; i < 500; ++i) tokens += {static_cast<char>(i % 7 == 0 ? 5 : 3), '\0'};
   std::ofstream(path) << tokens;
   for (const Case& c : {Case{kNoShard, 1, 1}, kFour}) {
@@ -425,7 +425,7 @@ TEST(SelectionBias, EvaluationsDoNotMoveIt) {
   }
 }
 
-TEST(SelectionBias, ARunThatGoesOnIsTheOneThatWentOn) {
+TEST(SelectionBias, ResumeIsBitIdentical) {
   const std::vector<float> start = Weights(BalancedJob()).values();
   const Case cases[] = {{kNoShard, 1, 1}, kFour, {kHfsdp, 4, 3}, {kParams, 4, 3, 1, 1, 2, 2}};
   for (const v1::DType compute : {v1::DTYPE_FP32, v1::DTYPE_BF16}) {
@@ -449,7 +449,7 @@ TEST(SelectionBias, ARunThatGoesOnIsTheOneThatWentOn) {
   }
 }
 
-TEST(SelectionBias, ARunGoesOnInAnotherMesh) {
+TEST(SelectionBias, ResumesInAnotherMesh) {
   const TempDir dir;
   const std::vector<float> start = Weights(BalancedJob()).values();
   const LocalJobResult whole = TrainFrom(BalancedJob(), start);
@@ -467,9 +467,9 @@ TEST(SelectionBias, ARunGoesOnInAnotherMesh) {
   }
 }
 
-// ---- What it is for.
+// ---- The purpose of the bias.
 
-// Routers and embeddings stay, and all tokens like the first experts best.
+// Frozen routers and embeddings; all tokens prefer the first experts.
 v1::JobSpec SkewedJob() {
   v1::JobSpec job = BalancedJob();
   v1::Llama::Experts* experts = ExpertsOf(&job);
@@ -496,14 +496,14 @@ std::vector<float> Skewed() {
   return start.values();
 }
 
-// Of a few steps, each the highest count over the mean.
+// For a few steps: the highest load over the mean.
 double Imbalance(const LocalJobResult& result, size_t first, size_t count) {
   double sum = 0;
   for (size_t s = first; s < first + count; ++s) sum += result.reports[0][s].routing().imbalance();
   return sum / static_cast<double>(count);
 }
 
-TEST(SelectionBias, EvensOutWhatARouterSkews) {
+TEST(SelectionBias, EvensSkewedRouting) {
   v1::JobSpec job = SkewedJob();
   const LocalJobResult moved = TrainFrom(job, Skewed());
   ExpertsOf(&job)->clear_bias_update_rate();
@@ -513,9 +513,9 @@ TEST(SelectionBias, EvensOutWhatARouterSkews) {
   EXPECT_LT(Imbalance(moved, 45, 5), 0.75 * Imbalance(stays, 45, 5));
 }
 
-// ---- Faults that are planted.
+// ---- Planted errors.
 
-TEST(SelectionBias, ThatMovesTheOtherWayIsSeen) {
+TEST(SelectionBias, DetectsTheWrongSign) {
   Plan good = *AcceptedPlan(Spread(BalancedJob(), kFour));
   Plan bad = good;
   std::get<LlamaConfig>(bad.spec.model).experts.bias_update_rate = -kRate;
@@ -531,7 +531,7 @@ TEST(SelectionBias, ThatMovesTheOtherWayIsSeen) {
   }
 }
 
-TEST(SelectionBias, ThatWouldMoveByAnothersChoicesIsRefused) {
+TEST(SelectionBias, RefusesSharedChoices) {
   const Plan good = *AcceptedPlan(Spread(BalancedJob(), kFour));
   EXPECT_TRUE(Verify(good.program, good.layout, good.spec).ok());
   Plan bad = good;

@@ -1,5 +1,5 @@
-// On a GPU, after the second step, nobody asks the device for memory: neither the caching allocator nor a
-// library beside it (fsdp/memory/device_calls.h).
+// Steady state on a GPU: after the second step, neither the caching allocator nor a library allocates device
+// memory (fsdp/memory/device_calls.h).
 #include <c10/cuda/CUDAFunctions.h>
 #include <gtest/gtest.h>
 
@@ -33,9 +33,9 @@ std::string JobOf(const Case& param, int ranks) {
   return job;
 }
 
-class SteadyStateOnGpus : public ::testing::TestWithParam<Case> {};
+class SteadyStateCuda : public ::testing::TestWithParam<Case> {};
 
-TEST_P(SteadyStateOnGpus, AsksTheDeviceForNoMemory) {
+TEST_P(SteadyStateCuda, DoesNotAllocate) {
   const int gpus = c10::cuda::device_count();
   if (gpus == 0) GTEST_SKIP() << "no GPU here";
   const auto plan = PlanOfJson(JobOf(GetParam(), gpus >= 4 ? 4 : gpus >= 2 ? 2 : 1));
@@ -53,7 +53,7 @@ TEST_P(SteadyStateOnGpus, AsksTheDeviceForNoMemory) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Strategies, SteadyStateOnGpus,
+INSTANTIATE_TEST_SUITE_P(Strategies, SteadyStateCuda,
                          ::testing::Values(Case{"STRATEGY_NO_SHARD", "DTYPE_FP32"},
                                            Case{"STRATEGY_OPTIM", "DTYPE_FP32"},
                                            Case{"STRATEGY_OPTIM_GRADS", "DTYPE_BF16"},

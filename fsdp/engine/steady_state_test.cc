@@ -1,6 +1,5 @@
-// In steady state a rank asks the system for no memory: after the first steps everything comes from the
-// caching allocator, and the peak stays where it is. What else would show up as a spike or a stall in a long
-// run.
+// Steady state: after the first steps a rank allocates no memory from the system, only from the caching
+// allocator, and its peak is constant. Otherwise a long run would see spikes or stalls.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -33,7 +32,7 @@ class SteadyState : public ::testing::TestWithParam<std::string> {
   static void SetUpTestSuite() { InstallHostCachingAllocator(); }
 };
 
-TEST_P(SteadyState, AsksTheSystemForNoMemoryAndKeepsItsPeak) {
+TEST_P(SteadyState, DoesNotAllocateAndKeepsItsPeak) {
   const auto plan = PlanOfJson(JobWith(GetParam()));
   ASSERT_TRUE(plan.ok()) << plan.status();
   const auto result = RunLocalJob(*plan);
@@ -59,12 +58,13 @@ INSTANTIATE_TEST_SUITE_P(Programs, SteadyState,
                          ::testing::Values(R"("fsdp": {"recompute": "RECOMPUTE_NONE"})",
                                            R"("fsdp": {"recompute": "RECOMPUTE_FULL"})",
                                            R"("fsdp": {"strategy": "STRATEGY_NO_SHARD"})",
-                                           // Sums on their way from a narrow wire to a narrow shard.
+                                           // fp32 sums before rounding, from a narrow wire type to a narrow
+                                           // shard.
                                            R"("fsdp": {"strategy": "STRATEGY_OPTIM_GRADS"},
                          "precision": {"grad_comm": "DTYPE_BF16", "main_grads": "DTYPE_BF16", "moments": "DTYPE_BF16"})",
                                            R"("precision": {"compute": "DTYPE_FP16"})"));
 
-// Tokens of documents of 1 to 40 of them, in samples of 32.
+// Documents of 1 to 40 tokens, in samples of 32.
 std::string DocumentsOf(int64_t tokens) {
   std::string text;
   for (int64_t document = 0; static_cast<int64_t>(text.size()) < tokens; ++document) {
@@ -74,9 +74,9 @@ std::string DocumentsOf(int64_t tokens) {
   return text;
 }
 
-// Each step has documents of other lengths, and tensors of other sizes: 15 to 22 of them asked the system
-// in a job of four ranks, at any step.
-TEST(SteadyStateOfChangingSizes, AsksTheSystemForNoMemoryEither) {
+// Documents differ in every step, and so do tensor sizes. Regression: in a job of four ranks, 15 to 22 of
+// them caused a system allocation, at any step.
+TEST(SteadyStateWithDocuments, DoesNotAllocate) {
   InstallHostCachingAllocator();
   const TempDir dir;
   std::ofstream(dir.File("text"), std::ios::binary) << DocumentsOf(100000);

@@ -1,5 +1,5 @@
-// Matrices that ranks share: the same job with its matrices cut over 2 or 4 ranks is the job on one rank, in
-// every strategy and mesh, to round-off: products and sums over slices are added in another order.
+// Tensor parallelism: a job with its matrices sharded over 2 or 4 ranks matches the job on one rank, in every
+// strategy and mesh, up to rounding, since products and sums over shards are added in another order.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -21,7 +21,7 @@ struct Case {
   int micro_batches = 1;
 };
 
-// Two key heads: of two ranks each has one, of four two share one.
+// Two key heads: with two ranks each has one, with four ranks two share one.
 v1::JobSpec SplitJob() {
   v1::JobSpec job = TestJob();
   v1::Llama* llama = job.mutable_model()->mutable_llama();
@@ -29,13 +29,13 @@ v1::JobSpec SplitJob() {
   llama->set_heads(4);
   llama->set_kv_heads(2);
   llama->set_head_size(6);
-  job.mutable_data()->mutable_synthetic()->set_vocab(44);  // Words of all ranks.
+  job.mutable_data()->mutable_synthetic()->set_vocab(44);  // Tokens of every vocabulary shard.
   job.mutable_data()->set_sequence_length(24);
   job.mutable_optimizer()->set_clip_norm(0.5);
   return job;
 }
 
-// Fewer groups read more samples each.
+// With fewer data-parallel groups, each reads more samples.
 v1::JobSpec Cut(const v1::JobSpec& job, const Case& c) {
   v1::JobSpec cut = Over(job, c.mesh, c.world, c.micro_batches);
   cut.mutable_parallel()->set_tensor(c.tensor);
@@ -71,7 +71,7 @@ std::vector<Case> Cases() {
 
 class Tensor : public ::testing::TestWithParam<Case> {};
 
-TEST_P(Tensor, MatricesThatRanksShareAreOneRanks) {
+TEST_P(Tensor, MatchesOneRank) {
   static const LocalJobResult* const alone = new LocalJobResult(Train(SplitJob()));
   const LocalJobResult shared = Train(Cut(SplitJob(), GetParam()));
   ExpectSame(*alone, shared, kRoundOff);
@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(Meshes, Tensor, ::testing::ValuesIn(Cases()),
 const Case kShared{kParams, 4, 2, 1, 2};
 const Case kOneKeyHeadOfTwo{kNoShard, 4, 4, 1, 1};
 
-TEST(Tensor, StartsFromTheValuesOfOneRank) {
+TEST(Tensor, InitialValuesMatchOneRank) {
   v1::JobSpec job = SplitJob();
   job.mutable_train()->set_steps(1);
   job.mutable_optimizer()->mutable_adamw()->set_lr(1e-30);
@@ -97,7 +97,7 @@ TEST(Tensor, StartsFromTheValuesOfOneRank) {
   for (const Case& c : {kShared, kOneKeyHeadOfTwo}) EXPECT_EQ(Train(Cut(job, c)).weights, alone.weights);
 }
 
-TEST(Tensor, RecomputeIsTheSameBits) {
+TEST(Tensor, RecomputeIsBitIdentical) {
   const LocalJobResult kept = Train(Cut(SplitJob(), kShared));
   for (const v1::Recompute recompute : {v1::RECOMPUTE_FULL, v1::RECOMPUTE_SELECTIVE}) {
     v1::JobSpec job = Cut(SplitJob(), kShared);
@@ -106,7 +106,7 @@ TEST(Tensor, RecomputeIsTheSameBits) {
   }
 }
 
-TEST(Tensor, BiasesAndQueriesAndKeysThatAreNormed) {
+TEST(Tensor, SupportsBiasesAndQkNorm) {
   v1::JobSpec job = SplitJob();
   job.mutable_model()->mutable_llama()->set_qk_norm(true);
   job.mutable_model()->mutable_llama()->set_attention_bias(true);
@@ -115,7 +115,7 @@ TEST(Tensor, BiasesAndQueriesAndKeysThatAreNormed) {
     ExpectSame(alone, Train(Cut(job, c)), kRoundOff);
 }
 
-TEST(Tensor, OneKeyHeadForAllRanks) {
+TEST(Tensor, SupportsOneKeyHead) {
   v1::JobSpec job = SplitJob();
   job.mutable_model()->mutable_llama()->set_kv_heads(1);
   const LocalJobResult alone = Train(job);
@@ -138,13 +138,13 @@ TEST(Tensor, FrozenParameters) {
   for (const Case& c : {kShared, kOneKeyHeadOfTwo}) ExpectSame(alone, Train(Cut(job, c)), kRoundOff);
 }
 
-TEST(Tensor, NarrowTypesStayNear) {
+TEST(Tensor, NarrowTypesAreClose) {
   v1::JobSpec job = SplitJob();
   job.mutable_precision()->set_compute(v1::DTYPE_BF16);
   ExpectSame(Train(job), Train(Cut(job, kShared)), 2e-2);
 }
 
-TEST(Tensor, AJobGoesOnWithOtherSlices) {
+TEST(Tensor, ResumesWithAnotherDegree) {
   const TempDir dir;
   const LocalJobResult whole = Train(SplitJob());
   const Case four{kParams, 8, 4, 1, 1}, none{kParams, 2, 1, 1, 3};
@@ -166,8 +166,8 @@ TEST(Tensor, AJobGoesOnWithOtherSlices) {
   }
 }
 
-// Targets that do not count, samples that end early and evaluation: what ranks share is counted once.
-TEST(Tensor, EvaluationAndIgnoredTokensCountWhatOneRankCounts) {
+// Ignored targets, short samples and evaluation: replicated values are counted once.
+TEST(Tensor, CountsTargetsLikeOneRank) {
   const TempDir dir;
   const std::string path = dir.path() + "/text";
   std::ofstream(path)
@@ -186,7 +186,7 @@ TEST(Tensor, EvaluationAndIgnoredTokensCountWhatOneRankCounts) {
   EXPECT_EQ(ExpectSameEvaluations(alone, shared, kRoundOff), 2);
 }
 
-// Beside matrices' gradients theirs would drown.
+// Only norms are trained: next to the gradients of matrices theirs would be negligible.
 v1::JobSpec NormsAlone() {
   v1::JobSpec job = SplitJob();
   for (const char* frozen : {"embedding.*", "*.attention.*", "*.ffn.*", "head.output"})
@@ -194,17 +194,17 @@ v1::JobSpec NormsAlone() {
   return job;
 }
 
-TEST(Tensor, NormsThatAreTrainedAlone) {
+TEST(Tensor, TrainsOnlyNorms) {
   const LocalJobResult alone = Train(NormsAlone());
   for (const Case& c : {kShared, kOneKeyHeadOfTwo, Case{kParams, 8, 2, 2, 1}})
     ExpectSame(alone, Train(Cut(NormsAlone(), c)), kRoundOff);
 }
 
-// ---- Faults that are planted: what a plan would do wrong is not within round-off.
+// ---- Planted errors: a wrong plan must not be within rounding.
 
 Plan PlanOf(const v1::JobSpec& job) { return *AcceptedPlan(job); }
 
-// Parameters that no slice is cut from.
+// Parameters that tensor parallelism replicates.
 template <typename Spoil>
 void SpoilWholeOnes(Plan* plan, Spoil spoil) {
   for (Bucket& bucket : plan->layout.buckets) {
@@ -219,7 +219,7 @@ double FirstGradNorm(const Plan& plan) {
   return result->reports[0][0].grad_norm();
 }
 
-TEST(Tensor, GradientsOfNormsThatAreNotSummedOverSlicesAreSeen) {
+TEST(Tensor, DetectsUnsummedNormGradients) {
   const v1::JobSpec job = Cut(NormsAlone(), Case{kNoShard, 2, 2, 1, 1});
   const Plan good = PlanOf(job);
   Plan bad = good;
@@ -230,7 +230,7 @@ TEST(Tensor, GradientsOfNormsThatAreNotSummedOverSlicesAreSeen) {
   EXPECT_GT(std::abs(FirstGradNorm(bad) - norm), 0.1 * norm);
 }
 
-TEST(Tensor, WhatAllHaveWholeCountedForEachSliceIsSeenInTheNorm) {
+TEST(Tensor, DetectsReplicasCountedTwiceInNorm) {
   const v1::JobSpec job = Cut(NormsAlone(), Case{kNoShard, 2, 2, 1, 1});
   const Plan good = PlanOf(job);
   Plan bad = good;

@@ -1,4 +1,4 @@
-// A rank's life: what it reports, how it evaluates, and how it ends when something goes wrong.
+// Trainer: reports, evaluation, and how a rank ends when something fails.
 #include "fsdp/engine/trainer.h"
 
 #include <absl/strings/match.h>
@@ -49,7 +49,7 @@ TEST(Trainer, ReportsEveryStep) {
       EXPECT_GT(report.memory().arena_bytes(), 0);
       ASSERT_EQ(report.ops_size(), 3);
       EXPECT_EQ(report.ops(0).op(), v1::COMM_OP_ALL_GATHER);
-      EXPECT_EQ(report.ops(0).count(), 4 + 2);  // Four units forward, of which layers again for backward.
+      EXPECT_EQ(report.ops(0).count(), 4 + 2);  // Four units in forward, and layers again in backward.
       EXPECT_EQ(report.ops(1).op(), v1::COMM_OP_REDUCE_SCATTER);
       EXPECT_EQ(report.ops(1).count(), 4);
       EXPECT_EQ(report.ops(2).op(), v1::COMM_OP_ALL_REDUCE);
@@ -63,20 +63,20 @@ TEST(Trainer, ReportsEveryStep) {
   }
 }
 
-TEST(Trainer, ReportsWhatTheOuterAxisCosts) {
+TEST(Trainer, ReportsOuterCommunication) {
   const LocalJobResult result = Train(Over(TestJob(), kHfsdp, 4, 3));
   const v1::StepReport& report = result.reports[3].back();
   ASSERT_EQ(report.ops_size(), 5);
   EXPECT_EQ(report.ops(1).op(), v1::COMM_OP_REDUCE_SCATTER);
   EXPECT_EQ(report.ops(1).count(), 4 * 3);  // Each micro-batch.
   EXPECT_EQ(report.ops(3).op(), v1::COMM_OP_OUTER_REDUCE);
-  EXPECT_EQ(report.ops(3).count(), 4);  // Once a step, as the next.
+  EXPECT_EQ(report.ops(3).count(), 4);  // Once per step, as the next.
   EXPECT_EQ(report.ops(4).op(), v1::COMM_OP_OUTER_GATHER);
   EXPECT_EQ(report.ops(4).count(), 4);
   EXPECT_GT(report.ops(3).bytes(), 0);
 }
 
-TEST(Trainer, TheTimelineOfTheLastStepHasEveryInstruction) {
+TEST(Trainer, LastTimelineHasEveryInstruction) {
   const LocalJobResult result = Train(TwoRankJob(2));
   ASSERT_EQ(result.timelines.size(), 2u);
   std::set<std::string> names;
@@ -88,10 +88,10 @@ TEST(Trainer, TheTimelineOfTheLastStepHasEveryInstruction) {
                                               "Gather embedding", "Reduce layer.0 mb 0", "Norm"}));
 }
 
-// By the times at which its lanes ran, a traced step is one of a row also where the next is submitted before.
+// The times of lanes place traced steps in sequence, even if the next step is submitted before.
 class TracedSteps : public ::testing::TestWithParam<bool> {};
 
-TEST_P(TracedSteps, AreThoseThatWereAskedForAndFollowEachOther) {
+TEST_P(TracedSteps, AreConsecutive) {
   const TempDir dir;
   std::vector<std::unique_ptr<StepTraces>> traces;
   LocalJobOptions options;
@@ -113,7 +113,7 @@ TEST_P(TracedSteps, AreThoseThatWereAskedForAndFollowEachOther) {
     int64_t last = 0;
     for (const int step : {2, 3, 6}) {
       const YAML::Node trace = YAML::LoadFile(file(step));
-      // The compute lane's first and last, which are this step's alone.
+      // The first and last instruction on the compute lane, which belong to this step only.
       double begin = 1e18, end = 0;
       for (const YAML::Node& event : trace["traceEvents"]) {
         if (event["ph"].as<std::string>() != "X" || event["cat"].as<std::string>() == "step") continue;
@@ -133,7 +133,7 @@ INSTANTIATE_TEST_SUITE_P(RunAhead, TracedSteps, ::testing::Bool());
 
 // Evaluation
 
-// Of the vocabulary's 37, no two samples alike; with `factor` 0 all of them.
+// Tokens below the vocabulary size of 37; all samples differ, or are all zero with `factor` 0.
 std::string TokenFile(const TempDir& dir, int64_t tokens, int64_t factor = 1) {
   const std::string path = dir.File("validation.bin");
   std::ofstream file(path, std::ios::binary);
@@ -152,7 +152,7 @@ v1::JobSpec WithEvaluation(v1::JobSpec job, const std::string& path, int64_t eve
   return job;
 }
 
-TEST(Evaluation, OfSamplesThatNoWorldDividesEqualsTheUnshardedLoss) {
+TEST(Evaluation, MatchesUnshardedForAnySampleCount) {
   const TempDir dir;
   // Eight samples, the last of six targets: rounds of four ranks x one sample, and of one rank x twelve.
   const v1::JobSpec job = WithEvaluation(TestJob(), TokenFile(dir, 63), 2);
@@ -189,8 +189,9 @@ TEST(Evaluation, DoesNotChangeTraining) {
   for (const v1::StepReport& report : result.reports[0]) EXPECT_TRUE(report.has_evaluation());
 }
 
-// Stamped before it, an evaluation was nobody's time, and the job seemed to make no step.
-TEST(Evaluation, IsBeforeItsReportsStamp) {
+// Regression: stamped before it, the time of an evaluation was unaccounted, and the job seemed to make no
+// progress.
+TEST(Evaluation, EndsBeforeTheReportsTimestamp) {
   const TempDir dir;
   const LocalJobResult result = Train(WithEvaluation(TwoRankJob(3), TokenFile(dir, 1000), 1));
   for (int s = 1; s < 3; ++s) {
@@ -200,16 +201,16 @@ TEST(Evaluation, IsBeforeItsReportsStamp) {
   }
 }
 
-TEST(Evaluation, FollowsTheLastStepToo) {
+TEST(Evaluation, RunsAfterTheLastStep) {
   const TempDir dir;
   const LocalJobResult result = Train(WithEvaluation(TwoRankJob(3), TokenFile(dir, 100), 100));
   EXPECT_FALSE(result.reports[0][1].has_evaluation());
   EXPECT_TRUE(result.reports[0][2].has_evaluation());
 }
 
-TEST(Evaluation, OfTheSameTokensIsTheTrainingLoss) {
+TEST(Evaluation, MatchesTrainingLossOnTheSameTokens) {
   const TempDir dir;
-  // However they are cut and shuffled; and a learning rate that moves nothing.
+  // For any sharding and shuffling; the learning rate is 0.
   v1::JobSpec job = WithEvaluation(Over(TestJob(), kOptimGradsParams, 2, 3), TokenFile(dir, 500, 0), 1);
   job.mutable_data()->clear_synthetic();
   *job.mutable_data()->add_tokens() = job.data().validation(0);
@@ -222,7 +223,7 @@ TEST(Evaluation, OfTheSameTokensIsTheTrainingLoss) {
 
 // The flight recorder
 
-// A page with its reader.
+// A flight recorder with its reader.
 struct Flight {
   Flight() : fd(*MakeFlightRecorder()), page(*FlightRecorder::Map(fd)) {}
   ~Flight() { close(fd); }
@@ -232,7 +233,7 @@ struct Flight {
   const std::unique_ptr<FlightRecorder> page;
 };
 
-TEST(FlightRecorder, NamesEachStepsLastInstructionAndTellsAnEvaluationFromAStep) {
+TEST(FlightRecorder, NamesLastInstructions) {
   const TempDir dir;
   const Plan plan = *AcceptedPlan(WithEvaluation(TestJob(), TokenFile(dir, 100), 2));
   std::vector<ConnectedMesh> mesh = MakeLocalMesh(plan.spec.mesh);
@@ -260,9 +261,9 @@ TEST(FlightRecorder, NamesEachStepsLastInstructionAndTellsAnEvaluationFromAStep)
   EXPECT_THAT(where[3], HasSubstr("evaluation after step 4: compute after "));
 }
 
-// Data that does not come in time
+// Slow input data
 
-// A group of one, which the trainer asks for its health while it waits for data.
+// A group of one rank, whose health the trainer polls while it waits for data.
 class Asked : public Communicator {
  public:
   explicit Asked(std::function<void()> on_asked) : on_asked_(std::move(on_asked)) {}
@@ -285,14 +286,14 @@ class Asked : public Communicator {
   const std::function<void()> on_asked_;
 };
 
-// One rank, and the thread that reads for it, which comes no further than to step 3 until it may.
+// One rank whose reader thread blocks before step 3 until it is released.
 class SlowData : public ::testing::Test {
  protected:
   void Make(std::function<void()> on_asked) {
     plan_ = *AcceptedPlan(TestJob());
     std::vector<ConnectedMesh> mesh = MakeLocalMesh(plan_.spec.mesh);
     mesh[0].Add(Group::kReplicate, Role::kUnit, std::make_unique<Asked>(std::move(on_asked)));
-    auto over = std::make_shared<std::promise<void>>();  // Broken when its last owner goes.
+    auto over = std::make_shared<std::promise<void>>();  // Broken when its last owner is destroyed.
     over_ = over->get_future();
     TrainerOptions options;
     options.plan = &plan_;
@@ -315,7 +316,7 @@ class SlowData : public ::testing::Test {
   std::unique_ptr<Trainer> trainer_;
 };
 
-TEST_F(SlowData, IsInTheReportOfTheStepThatWaitedForIt) {
+TEST_F(SlowData, IsReportedWithTheStep) {
   int64_t done = 0;
   Make([&] {
     if (done != 2) return;
@@ -333,8 +334,8 @@ TEST_F(SlowData, IsInTheReportOfTheStepThatWaitedForIt) {
   EXPECT_THAT(waited, ::testing::ElementsAre(0, 0, 7, 0, 0, 0));
 }
 
-// As of a share that is gone: nobody can end such a read.
-TEST_F(SlowData, HoldsNobodyWhoIsToldToStop) {
+// Like a network share that is gone: such a read cannot be interrupted.
+TEST_F(SlowData, DoesNotBlockStop) {
   int64_t done = 0;
   Make([&] { stop_ = done == 2; });
   const absl::Status status = trainer_->Run([&](const v1::StepReport& report) {
@@ -348,9 +349,9 @@ TEST_F(SlowData, HoldsNobodyWhoIsToldToStop) {
   over_.wait();
 }
 
-// Targets that do not count
+// Ignored targets
 
-TEST(Trainer, LossIsTheMeanOverTargetsThatCountHoweverTheyAreSpread) {
+TEST(Trainer, LossIsTheMeanOverCountedTargets) {
   v1::JobSpec job = TestJob();
   job.mutable_data()->set_ignored_token(3);  // One of seven tokens.
   job.mutable_optimizer()->set_clip_norm(0.5);
@@ -362,7 +363,7 @@ TEST(Trainer, LossIsTheMeanOverTargetsThatCountHoweverTheyAreSpread) {
 
 // Errors
 
-TEST(Trainer, NamesATokenThatTheModelDoesNotKnow) {
+TEST(Trainer, ReportsATokenOutOfVocabulary) {
   TempDir dir;
   std::ofstream(dir.File("tokens.bin")) << std::string(100, 'x');  // 120 is not below 37.
   auto plan = AcceptedPlan(TwoRankJob(3));
@@ -372,7 +373,7 @@ TEST(Trainer, NamesATokenThatTheModelDoesNotKnow) {
               HasSubstr("step 1: " + dir.File("tokens.bin")));
 }
 
-// Two trainers over one local group, driven from the test; with steps that overlap and without.
+// Two trainers over one local group, driven by the test, with and without run-ahead.
 class TwoRanks : public ::testing::TestWithParam<bool> {
  protected:
   TwoRanks() {
@@ -391,7 +392,7 @@ class TwoRanks : public ::testing::TestWithParam<bool> {
     }
   }
 
-  // Runs both until they end; rank 0 does `at_third` after its third step.
+  // Runs both until they end; rank 0 calls `at_third` after its third step.
   void Run(const std::function<absl::Status()>& at_third) {
     std::thread other(
         [&] { status_[1] = trainers_[1]->Run([](const v1::StepReport&) { return absl::OkStatus(); }); });
@@ -416,15 +417,15 @@ TEST_P(TwoRanks, StopWhenAsked) {
   EXPECT_TRUE(absl::IsCancelled(status_[1])) << status_[1];
 }
 
-TEST_P(TwoRanks, ARankThatFailsTakesTheOtherWithIt) {
+TEST_P(TwoRanks, FailedRankEndsTheOther) {
   Run([] { return absl::InternalError("disk full"); });
   EXPECT_THAT(status_[0].ToString(), HasSubstr("step 3: disk full"));
   EXPECT_TRUE(absl::IsUnavailable(status_[1])) << status_[1];
-  // Names the instruction that could not finish; a step that was submitted ahead may have.
+  // Names the instruction that could not finish; a step submitted ahead may have been the first to fail.
   EXPECT_THAT(status_[1].ToString(), ::testing::ContainsRegex("step [45]: #"));
 }
 
-TEST_P(TwoRanks, ThePageOfARankWhosePeerIsSilentNamesTheCollectiveThatItsErrorNames) {
+TEST_P(TwoRanks, FlightRecorderNamesTheBlockedCollective) {
   const std::regex waits("step [45]: .*(gather in Gather|reduce in (Reduce|Norm))");
   Run([&] {
     while (!std::regex_search(flights_[1].Where(), waits)) std::this_thread::yield();
@@ -439,8 +440,8 @@ TEST_P(TwoRanks, ThePageOfARankWhosePeerIsSilentNamesTheCollectiveThatItsErrorNa
   EXPECT_THAT(where, HasSubstr(absl::StrCat(named[3].str(), " in ", named[2].str())));
 }
 
-TEST_P(TwoRanks, AbortWakesARankWhosePeerIsStuck) {
-  trainers_.pop_back();  // Never runs: its communicators leave.
+TEST_P(TwoRanks, AbortUnblocksAWaitingRank) {
+  trainers_.pop_back();  // Never runs: its communicators leave the group.
   status_[0] = trainers_[0]->Run([](const v1::StepReport&) { return absl::OkStatus(); });
   EXPECT_TRUE(absl::IsUnavailable(status_[0])) << status_[0];
 }

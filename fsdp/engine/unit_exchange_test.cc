@@ -1,6 +1,6 @@
-// Units that talk to other ranks: one that takes the mean over all ranks' tokens out of what passes, so that
-// a sample's loss hangs on samples of other ranks. Two ranks with half of the samples each are then one rank
-// with all of them only if what the unit sums really crosses.
+// Units that communicate: a unit subtracts the mean over all ranks' tokens, so the loss of a sample depends
+// on samples of other ranks. Two ranks with half of the samples each match one rank with all of them only if
+// the unit's sums are communicated.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/linear.h>
@@ -21,7 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// y = x w, less its mean over the world's tokens.
+// y = x w, minus its mean over the world's tokens.
 class Centre : public Unit {
  public:
   void Bind(const std::vector<BoundParam>& params, UnitContext* context) override {
@@ -86,7 +86,7 @@ class Centred : public UserModel {
   }
 };
 
-// Of `ranks` ranks, whose unit says in its facts that it exchanges over `groups`.
+// A job on `ranks` ranks, whose unit declares communication over `groups`.
 Plan PlanOf(int ranks, const std::vector<Group>& groups) {
   auto plan = PlanJson(R"({"name": "centred", "data": {"synthetic": {"vocab": 7}, "sequence_length": 8},
       "train": {"steps": 5, "global_batch": 4, "micro_batch": )" +
@@ -100,7 +100,7 @@ Plan PlanOf(int ranks, const std::vector<Group>& groups) {
   return *std::move(plan);
 }
 
-TEST(UnitExchange, RanksThatExchangeAreOneRankWithAllSamples) {
+TEST(UnitExchange, MatchesOneRank) {
   const Centred model;
   LocalJobOptions options;
   options.model = &model;
@@ -113,7 +113,7 @@ TEST(UnitExchange, RanksThatExchangeAreOneRankWithAllSamples) {
   }
 }
 
-TEST(UnitExchange, AGroupThatTheFactsDoNotNameEndsTheStepAndSaysWhich) {
+TEST(UnitExchange, RefusesAnUndeclaredGroup) {
   const Centred model;
   LocalJobOptions options;
   options.model = &model;

@@ -7,7 +7,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(Aside, WhatIsStartedIsDoneWhenItIsAwaitedAndNotBefore) {
+TEST(Aside, DefersWorkToAwait) {
   const auto aside = MakeAside(std::nullopt);
   std::string done;
   for (const char* name : {"a", "b"}) {
@@ -25,7 +25,7 @@ TEST(Aside, WhatIsStartedIsDoneWhenItIsAwaitedAndNotBefore) {
   EXPECT_EQ(done, "ab");
 }
 
-TEST(Aside, AnErrorIsAwaitedAndSkipsWhatWasStartedAfterIt) {
+TEST(Aside, AwaitReturnsTheFirstError) {
   const auto aside = MakeAside(std::nullopt);
   bool ran = false;
   ASSERT_TRUE(aside->Start([] { return absl::UnavailableError("a peer is gone"); }).ok());

@@ -14,7 +14,7 @@ INSTANTIATE_TEST_SUITE_P(Cpu, LaneSuite,
                                          LaneKind{"Thread", MakeThreadLane}),
                          NameOf);
 
-TEST(ThreadLane, RunsBesideTheThreadThatSubmits) {
+TEST(ThreadLane, SubmitDoesNotBlock) {
   auto lane = MakeThreadLane();
   std::promise<void> go;
   std::future<void> gone = go.get_future();
@@ -27,7 +27,7 @@ TEST(ThreadLane, RunsBesideTheThreadThatSubmits) {
   EXPECT_TRUE(event->Await().ok());
 }
 
-TEST(ThreadLane, SubmitWaitsWhenTheQueueIsFullAndGoesOnWhenItDrains) {
+TEST(ThreadLane, SubmitBlocksWhileTheQueueIsFull) {
   auto lane = MakeThreadLane();
   int64_t runs = 0;
   constexpr int64_t kMoreThanTheQueueHolds = 200000;
@@ -41,7 +41,7 @@ TEST(ThreadLane, SubmitWaitsWhenTheQueueIsFullAndGoesOnWhenItDrains) {
   EXPECT_EQ(runs, kMoreThanTheQueueHolds);
 }
 
-TEST(ThreadLane, ProgressSaysWhatItIsInWhileTheWorkRuns) {
+TEST(ThreadLane, ShowsProgressDuringWork) {
   std::atomic<uint64_t> word{0};
   auto lane = MakeThreadLane();
   ASSERT_TRUE(lane->ShowProgress(&word).ok());
@@ -60,7 +60,7 @@ TEST(ThreadLane, ProgressSaysWhatItIsInWhileTheWorkRuns) {
   EXPECT_EQ(word.load(), 2u);
 }
 
-TEST(ThreadLane, ReleasesWhatWorkCapturedWhenTheWorkIsDone) {
+TEST(ThreadLane, ReleasesCapturesAfterWork) {
   auto lane = MakeThreadLane();
   auto held = std::make_shared<int>(1);
   lane->Submit([held] { return absl::OkStatus(); });

@@ -1,4 +1,4 @@
-// Built with --config=cuda; skips where there is no GPU.
+// CUDA stream lanes and graphs. Built with --config=cuda; skipped without a GPU.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
@@ -31,13 +31,13 @@ class StreamLane : public testing::Test {
   }
 };
 
-TEST_F(StreamLane, KernelsOfOneLaneStartAfterTheMarkOfAnother) {
+TEST_F(StreamLane, WaitOrdersKernels) {
   const auto options = at::TensorOptions(at::kFloat).device(at::kCUDA);
   const at::Tensor a = at::zeros({64 << 20}, options);
   const at::Tensor b = at::zeros({64 << 20}, options);
   auto writer = MakeStreamLane(0, false);
   auto reader = MakeStreamLane(0, true);
-  b.sum().item();  // The zeros are there before other streams write.
+  b.sum().item();  // The zeros are written before other streams write.
   for (int round = 1; round <= 10; ++round) {
     writer->Submit([&] {
       for (int i = 0; i < 10; ++i) a.add_(1);
@@ -55,7 +55,7 @@ TEST_F(StreamLane, KernelsOfOneLaneStartAfterTheMarkOfAnother) {
   }
 }
 
-TEST_F(StreamLane, MarksMeasureTheDeviceAndNotTheHost) {
+TEST_F(StreamLane, EventsMeasureDeviceTime) {
   const at::Tensor a = at::zeros({256 << 20}, at::TensorOptions(at::kFloat).device(at::kCUDA));
   auto lane = MakeStreamLane(0, false);
   const LaneEventPtr begin = lane->Record();
@@ -68,7 +68,7 @@ TEST_F(StreamLane, MarksMeasureTheDeviceAndNotTheHost) {
   EXPECT_GT(end->SecondsSince(*begin), 0.001);  // 10 x 2 GiB through memory: no GPU moves 20 TB/s.
 }
 
-// What a collective does whose peer is gone: it stays on the stream for ever.
+// Like a collective whose peer is gone: it stays on the stream forever.
 class Stuck {
  public:
   explicit Stuck(Lane* lane) {
@@ -87,7 +87,7 @@ class Stuck {
   std::promise<void> released_;
 };
 
-// The page as agent and rank share it: memory of a file, mapped twice.
+// Flight recorder memory as shared by agent and rank: a file, mapped twice.
 class SharedWord {
  public:
   SharedWord() : file_(memfd_create("word", MFD_CLOEXEC)) {
@@ -111,7 +111,7 @@ class SharedWord {
   std::atomic<uint64_t>* word_;
 };
 
-TEST_F(StreamLane, OthersReadWhatAStuckStreamIsIn) {
+TEST_F(StreamLane, ProgressOfAStuckStreamIsReadable) {
   SharedWord shared;
   auto lane = MakeStreamLane(0, true);
   ASSERT_TRUE(lane->ShowProgress(shared.word()).ok());
@@ -125,7 +125,7 @@ TEST_F(StreamLane, OthersReadWhatAStuckStreamIsIn) {
   EXPECT_EQ(shared.Read(), 2u);
 }
 
-TEST_F(StreamLane, KernelsOfTheLaneAreDoneWhenItsProgressSaysSo) {
+TEST_F(StreamLane, ProgressFollowsKernels) {
   SharedWord shared;
   auto lane = MakeStreamLane(0, false);
   ASSERT_TRUE(lane->ShowProgress(shared.word()).ok());
@@ -147,7 +147,7 @@ TEST_F(StreamLane, KernelsOfTheLaneAreDoneWhenItsProgressSaysSo) {
   cudaEventDestroy(ended);
 }
 
-// Two lanes: one adds 1 to `a`, the other copies that to `b`.
+// Two lanes: one adds 1 to `a`, the other copies the result to `b`.
 absl::Status AddAndCopy(Lane* adder, Lane* copier, const at::Tensor& a, const at::Tensor& b,
                         LaneEventPtr events[2]) {
   adder->Progress(1);
@@ -166,7 +166,7 @@ absl::Status AddAndCopy(Lane* adder, Lane* copier, const at::Tensor& a, const at
   return absl::OkStatus();
 }
 
-TEST_F(StreamLane, AGraphDoesAgainWhatItsLanesDidAndShowsAndMeasuresIt) {
+TEST_F(StreamLane, GraphReplaysAndMeasuresWork) {
   const at::Tensor a = at::zeros({16 << 20}, at::TensorOptions(at::kFloat).device(at::kCUDA));
   const at::Tensor b = at::zeros_like(a);
   auto adder = MakeStreamLane(0, false), copier = MakeStreamLane(0, true);
@@ -174,7 +174,7 @@ TEST_F(StreamLane, AGraphDoesAgainWhatItsLanesDidAndShowsAndMeasuresIt) {
   ASSERT_TRUE(adder->ShowProgress(progress.word()).ok());
   ASSERT_TRUE(adder->ShowLaunches(launches.word()).ok());
   LaneEventPtr events[2];
-  // What the operators need of LibTorch is there before they are recorded.
+  // Allocates what the operators need before they are recorded.
   ASSERT_TRUE(AddAndCopy(adder.get(), copier.get(), a, b, events).ok());
   ASSERT_TRUE(copier->Synchronize().ok());
   const auto graph = RecordGraph({adder.get(), copier.get()},
@@ -195,7 +195,7 @@ TEST_F(StreamLane, AGraphDoesAgainWhatItsLanesDidAndShowsAndMeasuresIt) {
   }
 }
 
-TEST_F(StreamLane, LanesGoOnWhenARecordingFails) {
+TEST_F(StreamLane, FailedRecordingKeepsLanesUsable) {
   const at::Tensor a = at::zeros({1024}, at::TensorOptions(at::kFloat).device(at::kCUDA));
   auto first = MakeStreamLane(0, false), second = MakeStreamLane(0, true);
   const auto failed = RecordGraph({first.get(), second.get()}, [&] {
@@ -205,7 +205,7 @@ TEST_F(StreamLane, LanesGoOnWhenARecordingFails) {
   EXPECT_EQ(failed.status(), absl::InternalError("as a unit that fails"));
   const auto impossible = RecordGraph({first.get(), second.get()}, [&] {
     first->Submit([&] {
-      EXPECT_ANY_THROW(a.sum().item());  // Waits for the device.
+      EXPECT_ANY_THROW(a.sum().item());  // Synchronizes with the device.
       return absl::OkStatus();
     });
     return absl::OkStatus();
@@ -223,7 +223,7 @@ TEST_F(StreamLane, LanesGoOnWhenARecordingFails) {
   EXPECT_TRUE(absl::IsUnimplemented(RecordGraph({cpu.get()}, [] { return absl::OkStatus(); }).status()));
 }
 
-TEST_F(StreamLane, TwoLanesShowProgressInOnePageAndALaneThatFollowsUsesTheWordAgain) {
+TEST_F(StreamLane, ProgressWordIsReusable) {
   const auto first = std::make_unique<ProgressWord>();
   const auto second = std::make_unique<ProgressWord>();
   for (uint64_t round = 1; round <= 3; ++round) {
@@ -240,7 +240,7 @@ TEST_F(StreamLane, TwoLanesShowProgressInOnePageAndALaneThatFollowsUsesTheWordAg
   }
 }
 
-TEST_F(StreamLane, AnInterruptEndsAWaitThatTheDeviceNeverWould) {
+TEST_F(StreamLane, InterruptEndsAwait) {
   auto lane = MakeStreamLane(0, true);
   Stuck stuck(lane.get());
   int asked = 0;
@@ -250,7 +250,7 @@ TEST_F(StreamLane, AnInterruptEndsAWaitThatTheDeviceNeverWould) {
   stuck.Release();
 }
 
-TEST_F(StreamLane, ADrainedLaneIsDestroyedAlthoughItsWorkNeverEnds) {
+TEST_F(StreamLane, DrainedLaneCanBeDestroyed) {
   auto lane = MakeStreamLane(0, true);
   Stuck stuck(lane.get());
   lane->Drain(absl::Now() + absl::Milliseconds(10));

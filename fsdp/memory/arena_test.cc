@@ -19,7 +19,7 @@ Buffer BufferAt(int64_t offset, int64_t bytes) {
   return buffer;
 }
 
-TEST(Arena, ViewsLieAtTheirOffsetsFromAnAlignedBase) {
+TEST(Arena, ViewsAreAtTheirOffsets) {
   const auto arena = Arena::Make(4096, at::kCPU);
   ASSERT_TRUE(arena.ok());
   EXPECT_EQ(arena->bytes(), 4096);
@@ -31,7 +31,7 @@ TEST(Arena, ViewsLieAtTheirOffsetsFromAnAlignedBase) {
   EXPECT_EQ(arena->View(BufferAt(1024, 40), at::kBFloat16).numel(), 20);
 }
 
-TEST(Arena, ViewsOfOneAddressShareTheirBytesButNoVersionCounter) {
+TEST(Arena, ViewsShareBytesButNoVersionCounter) {
   const auto arena = Arena::Make(1024, at::kCPU);
   ASSERT_TRUE(arena.ok());
   const at::Tensor a = arena->View(BufferAt(256, 16), at::kFloat);
@@ -42,13 +42,13 @@ TEST(Arena, ViewsOfOneAddressShareTheirBytesButNoVersionCounter) {
   EXPECT_EQ(b._version(), version);
 }
 
-TEST(Arena, HoldsNoBytesWhenTheProgramNeedsNone) {
+TEST(Arena, MayBeEmpty) {
   const auto arena = Arena::Make(0, at::kCPU);
   ASSERT_TRUE(arena.ok());
   EXPECT_EQ(arena->View(BufferAt(0, 0), at::kFloat).numel(), 0);
 }
 
-TEST(Arena, SaysHowMuchWasAskedWhenTheHostHasNotEnough) {
+TEST(Arena, ReportsTheRequestedSizeOnFailure) {
   InstallHostCachingAllocator();
   const auto arena = Arena::Make(int64_t{1} << 60, at::kCPU);
   EXPECT_EQ(arena.status().code(), absl::StatusCode::kResourceExhausted);
@@ -56,7 +56,7 @@ TEST(Arena, SaysHowMuchWasAskedWhenTheHostHasNotEnough) {
       << arena.status();
 }
 
-TEST(Arena, CountsAsOneAllocationAndItsViewsAsNone) {
+TEST(Arena, IsOneAllocation) {
   InstallHostCachingAllocator();
   const MemoryCounters before = ProcessHostAllocator().Read();
   const auto arena = Arena::Make(1 << 16, at::kCPU);
@@ -65,7 +65,7 @@ TEST(Arena, CountsAsOneAllocationAndItsViewsAsNone) {
   EXPECT_EQ(ProcessHostAllocator().Read().allocations - before.allocations, 1);
 }
 
-TEST(Arena, OverOthersMemoryKeepsItAliveAndSaysThatNobodyCountsIt) {
+TEST(Arena, OverKeepsMemoryAlive) {
   const std::shared_ptr<void> memory(std::aligned_alloc(256, 1024), std::free);
   {
     const Arena arena = Arena::Over(memory, 1024, at::kCPU);
@@ -77,7 +77,7 @@ TEST(Arena, OverOthersMemoryKeepsItAliveAndSaysThatNobodyCountsIt) {
   EXPECT_EQ(Arena::Make(1024, at::kCPU)->outside_bytes(), 0);
 }
 
-TEST(ArenaDeathTest, ViewOutsideTheArenaIsAProgrammersMistake) {
+TEST(ArenaDeathTest, ViewOutsideTheArenaAborts) {
   const auto arena = Arena::Make(1024, at::kCPU);
   ASSERT_TRUE(arena.ok());
   EXPECT_DEATH(arena->View(BufferAt(1000, 28), at::kFloat), "bytes_");

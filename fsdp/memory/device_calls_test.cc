@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kTooMuch = size_t{2} << 30;
 
-TEST(DeviceCalls, ThoseOfASharedLibraryAreCountedByDevice) {
+TEST(DeviceCalls, CountsSharedLibraryCallsByDevice) {
   FakeSetDevice(1);
   const DeviceCalls before = ReadDeviceCalls(1), others = ReadDeviceCalls(0);
   ASSERT_EQ(FakeAllocateAndFree(100), 0);
@@ -24,7 +24,7 @@ TEST(DeviceCalls, ThoseOfASharedLibraryAreCountedByDevice) {
   EXPECT_EQ(ReadDeviceCalls(0).frees, others.frees);
 }
 
-TEST(DeviceCalls, WhatWasRefusedIsNoMalloc) {
+TEST(DeviceCalls, FailedCallsAreNotCounted) {
   FakeSetDevice(0);
   const DeviceCalls before = ReadDeviceCalls(0);
   EXPECT_NE(FakeAllocateAndFree(kTooMuch), 0);
@@ -33,7 +33,7 @@ TEST(DeviceCalls, WhatWasRefusedIsNoMalloc) {
   EXPECT_EQ(ReadDeviceCalls(0).frees, before.frees);
 }
 
-TEST(DeviceCalls, TheDriversAreCountedWhereTheRuntimeHandsThemOut) {
+TEST(DeviceCalls, CountsDriverFunctions) {
   FakeSetDevice(0);
   const DeviceCalls before = ReadDeviceCalls(0);
   ASSERT_EQ(FakeGrowAndShrink(100), 0);
@@ -44,7 +44,7 @@ TEST(DeviceCalls, TheDriversAreCountedWhereTheRuntimeHandsThemOut) {
   EXPECT_EQ(found, nullptr) << "what the driver lacks stays lacking";
 }
 
-TEST(DeviceCalls, MemoryThatCameOtherwiseIsCountedByWhoTookIt) {
+TEST(DeviceCalls, CountsManually) {
   FakeSetDevice(0);
   const DeviceCalls before = ReadDeviceCalls(0);
   CountDeviceMalloc();

@@ -15,7 +15,7 @@
 namespace fsdpd {
 namespace {
 
-// The bytes of all pages that the kernel has backed with memory.
+// Bytes of all pages that the kernel has backed with memory.
 int64_t PopulatedBytes(void* data, int64_t bytes) {
   const int64_t page = sysconf(_SC_PAGESIZE);
   std::vector<unsigned char> pages((bytes + page - 1) / page);
@@ -23,7 +23,7 @@ int64_t PopulatedBytes(void* data, int64_t bytes) {
   return page * std::count_if(pages.begin(), pages.end(), [](unsigned char each) { return (each & 1) != 0; });
 }
 
-TEST(HostArena, HoldsWhatIsWrittenAtBothEnds) {
+TEST(HostArena, IsWritableAtBothEnds) {
   const auto arena = HostArena::Make(5'000'001, DeviceKind::kCpu, "snapshots");
   ASSERT_TRUE(arena.ok()) << arena.status();
   EXPECT_EQ((*arena)->bytes(), 5'000'001);
@@ -33,7 +33,7 @@ TEST(HostArena, HoldsWhatIsWrittenAtBothEnds) {
   EXPECT_EQ((*arena)->data()[5'000'000], std::byte{9});
 }
 
-TEST(HostArena, OfNothingIsNothing) {
+TEST(HostArena, MayBeEmpty) {
   const auto arena = HostArena::Make(0, DeviceKind::kCpu, "snapshots");
   ASSERT_TRUE(arena.ok()) << arena.status();
   EXPECT_EQ((*arena)->bytes(), 0);
@@ -46,7 +46,7 @@ TEST(HostArena, PopulatesItsMemory) {
   EXPECT_EQ(PopulatedBytes((*arena)->data(), bytes), bytes + 4095);
 }
 
-TEST(HostArenaFuture, GivesPopulatedMemory) {
+TEST(HostArenaFuture, ReturnsPopulatedMemory) {
   HostArenaFuture future(5'000'001, DeviceKind::kCpu, "snapshots");
   const auto arena = future.Get();
   ASSERT_TRUE(arena.ok()) << arena.status();
@@ -54,25 +54,25 @@ TEST(HostArenaFuture, GivesPopulatedMemory) {
   EXPECT_EQ(PopulatedBytes((*arena)->data(), 5'000'001), 5'001'216);
 }
 
-TEST(HostArenaFuture, ReportsARefusalWhenItsMemoryIsWanted) {
+TEST(HostArenaFuture, GetReturnsTheError) {
   HostArenaFuture future(int64_t{1} << 44, DeviceKind::kCpu, "snapshots");  // 16 TiB.
   const auto arena = future.Get();
   EXPECT_EQ(arena.status().code(), absl::StatusCode::kResourceExhausted);
 }
 
-TEST(HostArenaFuture, EndsWithoutItsMemoryBeingWanted) {
+TEST(HostArenaFuture, DestructsWithoutGet) {
   const HostArenaFuture future(int64_t{64} << 20, DeviceKind::kCpu, "snapshots");
 }
 
-TEST(HostArena, IsRefusedBeforeTheNodeRunsOutOfMemory) {
+TEST(HostArena, RefusesMoreThanTheNodeHas) {
   const auto arena = HostArena::Make(int64_t{1} << 44, DeviceKind::kCpu, "snapshots");  // 16 TiB.
   ASSERT_FALSE(arena.ok());
   EXPECT_EQ(arena.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(arena.status().message(), ::testing::HasSubstr("snapshots take 16.0 TiB of host memory"));
 }
 
-// The kernel would kill the rank instead, or another of its group.
-TEST(HostArena, IsRefusedBeforeItsControlGroupRunsOutOfMemory) {
+// Otherwise the kernel would kill this rank or another process of its cgroup.
+TEST(HostArena, RefusesMoreThanTheCgroupLimit) {
   const TempDir root;
   const auto write = [&](const std::string& path, const std::string& text) {
     std::filesystem::create_directories(std::filesystem::path(root.File(path)).parent_path());

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kMiB = 1 << 20;
 
-// A system with so many bytes left.
+// A system with a limited number of bytes.
 std::atomic<int64_t> left_bytes;
 void* AllocateFromLeft(size_t alignment, size_t bytes) {
   if (static_cast<int64_t>(bytes) > left_bytes) return nullptr;
@@ -32,7 +32,7 @@ void ReleaseToLeft(void* memory) {
   std::free(begin);
 }
 
-TEST(HostCachingAllocator, SizeClassHoldsTheRequestAndLosesAtMostAnEighth) {
+TEST(HostCachingAllocator, SizeClassOverheadIsAtMostAnEighth) {
   EXPECT_EQ(SizeClassBytes(1), 512);
   EXPECT_EQ(SizeClassBytes(512), 512);
   EXPECT_EQ(SizeClassBytes(513), 1024);
@@ -49,7 +49,7 @@ TEST(HostCachingAllocator, SizeClassHoldsTheRequestAndLosesAtMostAnEighth) {
   }
 }
 
-TEST(HostCachingAllocator, SecondRoundOfTheSameSizesAsksTheSystemForNothing) {
+TEST(HostCachingAllocator, ReusesBlocksOfTheSameSizes) {
   HostCachingAllocator allocator;
   const auto round = [&allocator] {
     std::vector<c10::DataPtr> held;
@@ -71,7 +71,7 @@ TEST(HostCachingAllocator, SecondRoundOfTheSameSizesAsksTheSystemForNothing) {
   EXPECT_EQ(second.allocations, 14);
 }
 
-TEST(HostCachingAllocator, AnInstructionTakesALargerBlockFromTheThirdStepOn) {
+TEST(HostCachingAllocator, ReusesLargerBlocksFromTheThirdStep) {
   HostCachingAllocator allocator;
   const auto asks = [&allocator](int32_t step, size_t bytes) {
     const MemoryPlaceScope here({step, 0});
@@ -80,7 +80,7 @@ TEST(HostCachingAllocator, AnInstructionTakesALargerBlockFromTheThirdStepOn) {
     EXPECT_EQ(allocator.Read().allocated_bytes, SizeClassBytes(static_cast<int64_t>(bytes)));
     return allocator.Read().device_mallocs > before;
   };
-  EXPECT_TRUE(asks(7, 8192));  // An attempt that goes on from a checkpoint.
+  EXPECT_TRUE(asks(7, 8192));  // An attempt that resumes from a checkpoint.
   EXPECT_TRUE(asks(8, 3000)) << "what a step needs is not known yet";
   EXPECT_FALSE(asks(9, 5000));
   EXPECT_FALSE(asks(9, 2000)) << "the smallest of those that are large enough";
@@ -90,7 +90,7 @@ TEST(HostCachingAllocator, AnInstructionTakesALargerBlockFromTheThirdStepOn) {
   EXPECT_TRUE(asks(0, 5000)) << "what is no instruction's may stay";
 }
 
-TEST(HostCachingAllocator, PeakIsTheMostThatWasLiveAtOnceSinceTheReset) {
+TEST(HostCachingAllocator, TracksThePeakSinceReset) {
   HostCachingAllocator allocator;
   {
     const c10::DataPtr a = allocator.allocate(4 * kMiB);
@@ -106,14 +106,14 @@ TEST(HostCachingAllocator, PeakIsTheMostThatWasLiveAtOnceSinceTheReset) {
   EXPECT_EQ(allocator.Read().peak_bytes, 4 * kMiB);
 }
 
-TEST(HostCachingAllocator, NoBytesNeedNoBlock) {
+TEST(HostCachingAllocator, ZeroBytesNeedNoBlock) {
   HostCachingAllocator allocator;
   const c10::DataPtr none = allocator.allocate(0);
   EXPECT_EQ(none.get(), nullptr);
   EXPECT_EQ(allocator.Read().allocations, 0);
 }
 
-TEST(HostCachingAllocator, GivesTheCacheBackWhenTheSystemRefusesAndTriesAgain) {
+TEST(HostCachingAllocator, EmptiesTheCacheAndRetries) {
   left_bytes = 3 * kMiB;
   HostCachingAllocator allocator({AllocateFromLeft, ReleaseToLeft});
   { const c10::DataPtr cached = allocator.allocate(2 * kMiB); }
@@ -125,7 +125,7 @@ TEST(HostCachingAllocator, GivesTheCacheBackWhenTheSystemRefusesAndTriesAgain) {
   EXPECT_EQ(allocator.Read().out_of_memory, 0);
 }
 
-TEST(HostCachingAllocator, SaysWhatWasAskedAndHeldWhenThereIsNoMoreMemory) {
+TEST(HostCachingAllocator, ReportsRequestedAndHeldBytes) {
   left_bytes = 3 * kMiB;
   HostCachingAllocator allocator({AllocateFromLeft, ReleaseToLeft});
   const c10::DataPtr held = allocator.allocate(kMiB);
@@ -143,7 +143,7 @@ TEST(HostCachingAllocator, SaysWhatWasAskedAndHeldWhenThereIsNoMoreMemory) {
   EXPECT_EQ(allocator.Read().out_of_memory, 2);
 }
 
-TEST(HostCachingAllocator, ASnapshotSaysWhoHoldsWhatAndWhatCameBefore) {
+TEST(HostCachingAllocator, SnapshotHasBlocksAndEvents) {
   using Action = MemorySnapshot::Action;
   HostCachingAllocator allocator;
   const c10::DataPtr earlier = allocator.allocate(1000);
@@ -175,7 +175,7 @@ TEST(HostCachingAllocator, ASnapshotSaysWhoHoldsWhatAndWhatCameBefore) {
   EXPECT_TRUE(allocator.Snapshot().events.empty());
 }
 
-TEST(HostCachingAllocator, RecordsTheNewestEventsOnly) {
+TEST(HostCachingAllocator, KeepsTheNewestEvents) {
   HostCachingAllocator allocator;
   allocator.Record(true);
   const auto last = static_cast<int32_t>(MemorySnapshot::kMostEvents / 3 + 10);  // Three events each.
@@ -188,7 +188,7 @@ TEST(HostCachingAllocator, RecordsTheNewestEventsOnly) {
   EXPECT_EQ(snapshot.events.back().place.instruction, last);
 }
 
-TEST(HostCachingAllocator, ThreadsShareItWithoutLosingCount) {
+TEST(HostCachingAllocator, IsThreadSafe) {
   HostCachingAllocator allocator;
   constexpr int kThreads = 4, kRounds = 2000;
   std::vector<std::thread> threads;
@@ -224,13 +224,13 @@ TEST(HostCachingAllocator, ServesLibTorchOnceInstalled) {
   EXPECT_EQ(now.peak_bytes, now.allocated_bytes);
 }
 
-// Freed after main: passes when the process ends without a crash.
+// Freed after main: passes if the process exits without a crash.
 at::Tensor* kept_by_a_static = nullptr;
 struct FreesAtExit {
   ~FreesAtExit() { delete kept_by_a_static; }
 } frees_at_exit;
 
-TEST(HostCachingAllocator, TakesBackATensorThatOutlivesMain) {
+TEST(HostCachingAllocator, AcceptsATensorThatOutlivesMain) {
   InstallHostCachingAllocator();
   kept_by_a_static = new at::Tensor(at::empty({100}));
   EXPECT_EQ(kept_by_a_static->numel(), 100);

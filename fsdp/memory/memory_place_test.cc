@@ -13,7 +13,7 @@ MemoryPlace OfAnotherThread(MemoryPlace (*place)()) {
   return there;
 }
 
-TEST(MemoryPlace, AThreadIsWhereItsScopeIs) {
+TEST(MemoryPlace, ScopeSetsThePlaceOfItsThread) {
   const MemoryPlaceScope outer(MemoryPlace{3, 1});
   {
     const MemoryPlaceScope inner(MemoryPlace{3, 2});
@@ -24,8 +24,8 @@ TEST(MemoryPlace, AThreadIsWhereItsScopeIs) {
   EXPECT_TRUE(OfAnotherThread(&MemoryPlaceWithOthers) == MemoryPlace()) << "its scope is its own";
 }
 
-// Nobody was known to have allocated what autograd's thread had.
-TEST(MemoryPlace, AThreadWithoutOneIsWhereOthersAre) {
+// Regression: allocations on autograd's thread had no place.
+TEST(MemoryPlace, ThreadWithoutAPlaceUsesTheSharedOne) {
   {
     const MemoryPlaceScope computing(MemoryPlace{3, 1}, /*with_others=*/true);
     const MemoryPlaceScope here(MemoryPlace{3, 2});

@@ -5,7 +5,7 @@
 namespace fsdpd {
 namespace {
 
-TEST(SpikeDetector, CountsAStepThatStandsOut) {
+TEST(SpikeDetector, CountsSpikes) {
   SpikeDetector detector;
   for (int i = 0; i < 10; ++i) EXPECT_FALSE(detector.Add(1000).has_value());
   EXPECT_TRUE(detector.Add(1101).has_value());
@@ -13,14 +13,14 @@ TEST(SpikeDetector, CountsAStepThatStandsOut) {
   EXPECT_EQ(detector.spikes(), 1);
 }
 
-TEST(SpikeDetector, ATenthMoreIsNoSpike) {
+TEST(SpikeDetector, IgnoresATenthMore) {
   SpikeDetector detector;
   for (int i = 0; i < 10; ++i) detector.Add(1000);
   EXPECT_FALSE(detector.Add(1100).has_value());
   EXPECT_EQ(detector.spikes(), 0);
 }
 
-TEST(SpikeDetector, FirstStepsAreNoYardstick) {
+TEST(SpikeDetector, IgnoresFirstSteps) {
   SpikeDetector detector;
   EXPECT_FALSE(detector.Add(100).has_value());
   EXPECT_FALSE(detector.Add(1000).has_value());
@@ -36,7 +36,7 @@ TEST(SpikeDetector, OneSpikeDoesNotHideTheNext) {
   EXPECT_EQ(detector.spikes(), 2);
 }
 
-TEST(SpikeDetector, SaysWhatTheStepStandsOutFrom) {
+TEST(SpikeDetector, ReturnsReferences) {
   SpikeDetector detector(/*plan_bytes=*/4000);
   for (int i = 0; i < 10; ++i) detector.Add(1000);
   const auto spike = detector.Add(5000);
@@ -45,7 +45,7 @@ TEST(SpikeDetector, SaysWhatTheStepStandsOutFrom) {
   EXPECT_EQ(spike->plan_bytes, 4000);
 }
 
-TEST(SpikeDetector, AStepAboveThePlanIsOneFromTheFirstStepOnAndOnceForEachHeight) {
+TEST(SpikeDetector, ReportsEachNewPeakAboveThePlan) {
   SpikeDetector detector(/*plan_bytes=*/1000);
   const auto first = detector.Add(1200);
   ASSERT_TRUE(first.has_value());
@@ -57,7 +57,7 @@ TEST(SpikeDetector, AStepAboveThePlanIsOneFromTheFirstStepOnAndOnceForEachHeight
   EXPECT_FALSE(near.Add(1100).has_value()) << "plans have estimates";
 }
 
-TEST(SpikeDetector, LevelThatStaysBecomesNormalAndTheWindowForgetsTheOldOne) {
+TEST(SpikeDetector, NewLevelBecomesNormal) {
   SpikeDetector detector;
   for (int i = 0; i < SpikeDetector::kWindow; ++i) detector.Add(1000);
   int steps_until_normal = 0;

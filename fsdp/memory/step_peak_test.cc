@@ -7,7 +7,7 @@
 namespace fsdpd {
 namespace {
 
-// As an allocator counts.
+// A fake allocator's counters.
 struct Counted {
   explicit Counted(bool by_instruction = false)
       : peak([this] { return counters; }, [this] { counters.peak_bytes = counters.allocated_bytes; },
@@ -21,7 +21,7 @@ struct Counted {
   StepPeak peak;
 };
 
-TEST(StepPeak, IsWhereTheHeightGrewLast) {
+TEST(StepPeak, IsTheLastInstructionThatRaisedIt) {
   Counted memory;
   memory.Hold(100);
   memory.peak.Begin();
@@ -36,7 +36,7 @@ TEST(StepPeak, IsWhereTheHeightGrewLast) {
   EXPECT_EQ(memory.peak.instruction(), 2);
 }
 
-TEST(StepPeak, AStepKnowsNothingOfTheOneBefore) {
+TEST(StepPeak, BeginForgetsThePreviousStep) {
   Counted memory;
   memory.Hold(100);
   memory.peak.Begin();
@@ -50,7 +50,7 @@ TEST(StepPeak, AStepKnowsNothingOfTheOneBefore) {
   EXPECT_EQ(memory.peak.highest_bytes(), 200);
 }
 
-TEST(StepPeak, WhereItBeginsAnewAfterEachInstructionEachHasAHeightOfItsOwn) {
+TEST(StepPeak, MeasuresEachInstruction) {
   Counted memory(/*by_instruction=*/true);
   memory.Hold(100);
   memory.peak.Begin();
@@ -72,7 +72,7 @@ TEST(StepPeak, WhereItBeginsAnewAfterEachInstructionEachHasAHeightOfItsOwn) {
   EXPECT_EQ(memory.peak.highest_bytes(), 700) << "the step's, whatever the allocator tells since";
 }
 
-TEST(StepPeak, ElseTheAllocatorsHeightStaysTheSteps) {
+TEST(StepPeak, OtherwiseKeepsThePeakOfTheStep) {
   Counted memory;
   memory.peak.Begin();
   memory.Hold(700);

@@ -20,7 +20,8 @@ namespace {
 
 constexpr int64_t kElements = 200;
 
-// Elements 0 .. 69 without decay, 70 .. 149 with decay at half the rate, then padding and a last run without.
+// Elements 0 to 69 without decay, 70 to 149 with decay at half the rate, then padding and a last run without
+// decay.
 std::vector<std::vector<UpdateGroup>> TwoGroups() {
   return {{{0, 1, {{0, 70}, {160, 40}}}, {0.1, 0.5, {{70, 80}}}}};
 }
@@ -54,7 +55,7 @@ void Step(AdamW& adamw, int step, const BucketShard& shard, double divisor = 1,
   adamw.Update(0, shard, scalars);
 }
 
-// AdamW as its paper and PyTorch's documentation write it, in double.
+// AdamW as in its paper and PyTorch's documentation, in double precision.
 struct Reference {
   double param, exp_avg = 0, exp_avg_sq = 0;
 
@@ -74,7 +75,7 @@ std::vector<Reference> ReferencesOf(const at::Tensor& main) {
   return references;
 }
 
-TEST(AdamW, EqualsTheFormulaInDoubleOverTenSteps) {
+TEST(AdamW, MatchesTheFormulaInDouble) {
   const OptimizerConfig config;
   BucketShard shard = MakeShard();
   const at::Tensor before = shard.main.clone();
@@ -103,7 +104,7 @@ TEST(AdamW, EqualsTheFormulaInDoubleOverTenSteps) {
 }
 
 // Three steps of torch.optim.AdamW(lr=0.1, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1) in float64.
-TEST(AdamW, GivesTorchOptimsNumbers) {
+TEST(AdamW, MatchesTorchOptim) {
   BucketShard shard;
   shard.main = at::tensor({1.0f, -2.0f, 0.5f});
   shard.moments = {at::zeros({3}), at::zeros({3})};
@@ -119,7 +120,7 @@ TEST(AdamW, GivesTorchOptimsNumbers) {
   EXPECT_NEAR(shard.main[2].item<double>(), 0.197847921918, 1e-6);
 }
 
-TEST(AdamW, ASkippedStepKeepsEveryBitAndDoesNotCount) {
+TEST(AdamW, SkippedStepIsNotCounted) {
   BucketShard skipping = MakeShard();
   BucketShard straight = Copy(skipping);
   AdamW skipper({}, TwoGroups(), at::kCPU);
@@ -139,7 +140,7 @@ TEST(AdamW, ASkippedStepKeepsEveryBitAndDoesNotCount) {
   EXPECT_TRUE(SameBits(skipping, straight));
 }
 
-TEST(AdamW, ASkippedStepKeepsNarrowMoments) {
+TEST(AdamW, SkippedStepKeepsNarrowMoments) {
   BucketShard shard = MakeShard(at::kBFloat16);
   AdamW adamw({}, TwoGroups(), at::kCPU);
   shard.grad = at::randn({kElements});
@@ -150,7 +151,7 @@ TEST(AdamW, ASkippedStepKeepsNarrowMoments) {
   EXPECT_TRUE(SameBits(before, shard));
 }
 
-TEST(AdamW, NarrowMomentsAreWideOnesRoundedAfterEachStep) {
+TEST(AdamW, RoundsNarrowMomentsAfterEachStep) {
   BucketShard narrow = MakeShard(at::kBFloat16);
   BucketShard wide = Copy(narrow);
   for (at::Tensor& moment : wide.moments) moment = moment.to(at::kFloat);
@@ -169,7 +170,7 @@ TEST(AdamW, NarrowMomentsAreWideOnesRoundedAfterEachStep) {
   }
 }
 
-TEST(AdamW, MomentsOfEightBitsAreWideOnesStoredAfterEachStep) {
+TEST(AdamW, QuantizesFp8MomentsAfterEachStep) {
   BucketShard narrow = MakeShard(at::kByte);
   BucketShard wide = Copy(narrow);
   for (at::Tensor& moment : wide.moments) moment = moment.to(at::kFloat);
@@ -187,7 +188,7 @@ TEST(AdamW, MomentsOfEightBitsAreWideOnesStoredAfterEachStep) {
     EXPECT_EQ(SameBits(before, narrow), skip);
     for (int i = 0; i < 2; ++i) {
       const at::Tensor stored = WidenMoments(narrow.moments[i], i);
-      // Of two bits: within a quarter of the number.
+      // Two mantissa bits: within a quarter of the value.
       EXPECT_LE(
           (stored - wide.moments[i]).abs().div(wide.moments[i].abs().clamp_min(1e-8)).max().item<double>(),
           0.25);
@@ -196,7 +197,7 @@ TEST(AdamW, MomentsOfEightBitsAreWideOnesStoredAfterEachStep) {
   }
 }
 
-TEST(AdamW, ANarrowGradientIsTakenAsItIs) {
+TEST(AdamW, AcceptsNarrowGradients) {
   BucketShard narrow = MakeShard();
   BucketShard wide = Copy(narrow);
   AdamW narrow_adamw({}, TwoGroups(), at::kCPU);
@@ -208,7 +209,7 @@ TEST(AdamW, ANarrowGradientIsTakenAsItIs) {
   EXPECT_TRUE(SameBits(narrow, wide));
 }
 
-TEST(AdamW, ABucketOfPaddingAloneIsLeftAloneAndTheStepCountsOnce) {
+TEST(AdamW, IgnoresPaddingOnlyBuckets) {
   AdamW three_buckets({}, {{}, TwoGroups()[0], TwoGroups()[0]}, at::kCPU);
   AdamW one_bucket({}, TwoGroups(), at::kCPU);
   const BucketShard padding = MakeShard();
@@ -233,8 +234,9 @@ TEST(AdamW, ABucketOfPaddingAloneIsLeftAloneAndTheStepCountsOnce) {
   EXPECT_TRUE(SameBits(second, alone));
 }
 
-// LibTorch's kernel rounds otherwise at the end of a tensor: 1080 of the 1711 cuts up to 60 elements showed.
-TEST(AdamW, AnyCutGivesTheSameBits) {
+// LibTorch's kernel rounds differently at the end of a tensor: 1080 of the 1711 splits up to 60 elements
+// differed.
+TEST(AdamW, IsIndependentOfSharding) {
   const auto group = [](int64_t elements) { return std::vector<UpdateGroup>{{0.1, 1, {{0, elements}}}}; };
   const auto part = [](const BucketShard& of, int64_t begin, int64_t elements) {
     BucketShard shard = {of.main.narrow(0, begin, elements), {}, of.grad.narrow(0, begin, elements)};
@@ -265,7 +267,7 @@ TEST(AdamW, AnyCutGivesTheSameBits) {
   }
 }
 
-TEST(AdamW, ARunThatStartsLaterCorrectsItsBiasFromThere) {
+TEST(AdamW, BiasCorrectionStartsAtTheFirstStep) {
   BucketShard shard = MakeShard();
   std::vector<Reference> references = ReferencesOf(shard.main);
   shard.grad = at::randn({kElements});

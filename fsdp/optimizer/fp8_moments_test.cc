@@ -21,8 +21,8 @@ namespace {
 
 constexpr uint32_t kMostDither = (1u << kernels::kMomentDrops) - 1;
 
-// What is not below zero, in order, as the header's comment says: four numbers for each power of two from the
-// least exponent on, and below that as far apart as there.
+// The nonnegative values in order, as documented in the header: four per power of two from the smallest
+// exponent on, and equally spaced below.
 std::vector<double> NumbersOf(int moment) {
   const int least = moment == 0 ? -28 : -58, exponents = moment == 0 ? 31 : 63;
   std::vector<double> numbers = {0, 0.25, 0.5, 0.75};
@@ -35,7 +35,7 @@ std::vector<double> NumbersOf(int moment) {
 
 at::Tensor Bytes(int64_t count) { return at::zeros({count}, at::TensorOptions().dtype(at::kByte)); }
 
-// What is stored of one of both moments, beside parameters that differ.
+// Stores one of both moments, next to parameters that differ.
 at::Tensor Stored(const at::Tensor& first, const at::Tensor& second, int64_t step, int moment) {
   const std::vector<at::Tensor> stored = {Bytes(first.numel()), Bytes(first.numel())};
   StoreMoments({first, second}, at::rand({first.numel()}), step, stored);
@@ -44,7 +44,7 @@ at::Tensor Stored(const at::Tensor& first, const at::Tensor& second, int64_t ste
 
 at::Tensor AllCodes() { return at::arange(256, at::TensorOptions().dtype(at::kByte)); }
 
-TEST(Fp8Moments, NumbersAreThoseThatTheHeaderNames) {
+TEST(Fp8Moments, RepresentsDocumentedValues) {
   for (int moment = 0; moment < 2; ++moment) {
     const std::vector<double> numbers = NumbersOf(moment);
     const at::Tensor wide = WidenMoments(AllCodes(), moment);
@@ -59,8 +59,8 @@ TEST(Fp8Moments, NumbersAreThoseThatTheHeaderNames) {
   }
 }
 
-// So a skipped step keeps every bit, and a checkpoint in bf16 gives back what was stored.
-TEST(Fp8Moments, WhatIsStoredOnceStaysWhateverTheDither) {
+// So a skipped step keeps every bit, and a bf16 checkpoint restores what was stored.
+TEST(Fp8Moments, StoredValuesSurviveDithering) {
   for (int moment = 0; moment < 2; ++moment) {
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16})
       EXPECT_TRUE(NearestMoments(WidenMoments(AllCodes(), moment).to(type), moment).equal(AllCodes()));
@@ -76,13 +76,13 @@ TEST(Fp8Moments, WhatIsStoredOnceStaysWhateverTheDither) {
   }
 }
 
-TEST(Fp8Moments, EachNumberInBf16IsRoundedAsInFp32) {
+TEST(Fp8Moments, Bf16AndFp32RoundAlike) {
   const at::Tensor all = at::arange(-32768, 32768, at::TensorOptions().dtype(at::kShort)).view(at::kBFloat16);
   for (const int moment : {0, 1})
     EXPECT_TRUE(NearestMoments(all, moment).equal(NearestMoments(all.to(at::kFloat), moment)));
 }
 
-TEST(Fp8Moments, TheLargestMagnitudeIsThatOfEitherSignAndNaNIsAboveAll) {
+TEST(Fp8Moments, LargestMagnitudeOrdersNanLast) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     EXPECT_EQ(LargestMagnitude(at::tensor({0.5, -3.0, 2.0}).to(type)), 3);
@@ -92,7 +92,7 @@ TEST(Fp8Moments, TheLargestMagnitudeIsThatOfEitherSignAndNaNIsAboveAll) {
   }
 }
 
-TEST(Fp8Moments, EachNumberBecomesOneOfItsNeighboursAndItselfInTheMean) {
+TEST(Fp8Moments, DitheringIsUnbiased) {
   constexpr int kTimes = 4000;
   for (int moment = 0; moment < 2; ++moment) {
     const std::vector<double> numbers = NumbersOf(moment);
@@ -114,7 +114,7 @@ TEST(Fp8Moments, EachNumberBecomesOneOfItsNeighboursAndItselfInTheMean) {
   }
 }
 
-TEST(Fp8Moments, WhatIsNotInRangeIsAtItsEnd) {
+TEST(Fp8Moments, ClampsToTheRange) {
   const float infinity = std::numeric_limits<float>::infinity();
   const at::Tensor beyond =
       at::tensor({8.0f, infinity, std::numeric_limits<float>::quiet_NaN(), 1e-38f, 0.0f});
@@ -125,8 +125,8 @@ TEST(Fp8Moments, WhatIsNotInRangeIsAtItsEnd) {
   EXPECT_EQ(WidenMoments(NearestMoments(-beyond, 0), 0)[1].item<float>(), -7);
 }
 
-// A second moment changes by a thousandth a step, and its last bit is worth an eighth or more.
-TEST(Fp8Moments, AMeanOverManyStepsIsFollowed) {
+// A second moment changes by a thousandth per step, while its last bit is worth an eighth or more.
+TEST(Fp8Moments, DitheringTracksSmallChanges) {
   constexpr int kElements = 1000, kSteps = 3000;
   constexpr double kBeta = 0.999;
   at::Tensor dithered = at::full({kElements}, 0x1p-13f), nearest = NearestMoments(dithered, 1);
@@ -138,10 +138,10 @@ TEST(Fp8Moments, AMeanOverManyStepsIsFollowed) {
     nearest = NearestMoments(next(WidenMoments(nearest, 1)), 1);
   }
   EXPECT_NEAR(dithered.mean().item<double>() / exact, 1, 0.1);
-  EXPECT_TRUE(WidenMoments(nearest, 1).eq(0x1p-13).all().item<bool>());  // It stands where it began.
+  EXPECT_TRUE(WidenMoments(nearest, 1).eq(0x1p-13).all().item<bool>());  // Without dithering it never moves.
 }
 
-TEST(Fp8Moments, RoundingDependsOnTheNumbersAndTheStepAlone) {
+TEST(Fp8Moments, DitheringIsDeterministic) {
   const at::Tensor numbers = at::rand({1000}), params = at::rand({1000});
   const auto stored = [&](int64_t begin, int64_t count, int64_t step, int moment) {
     const auto of = [&](const at::Tensor& all) { return all.narrow(0, begin, count); };

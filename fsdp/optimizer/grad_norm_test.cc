@@ -16,8 +16,8 @@ double SquaresOf(const std::vector<at::Tensor>& grads) {
   return squares.Sum().item<double>();
 }
 
-// One after the other in fp32, these squares come out 2e-4 too small.
-TEST(GradNorm, OfALargeBucketIsNotTooSmall) {
+// Added sequentially in fp32, the sum of these squares is 2e-4 too small.
+TEST(GradNorm, IsAccurateForLargeBuckets) {
   const at::Tensor grad = at::randn({23'000'000});
   const double exact = grad.to(at::kDouble).square().sum().item<double>();
   EXPECT_NEAR(SquaresOf({grad}) / exact, 1, 1e-6);
@@ -28,15 +28,15 @@ TEST(GradNorm, AddsBucketsOfAnySizeAndType) {
   EXPECT_EQ(SquaresOf({ones, at::full({0}, 1.0f), twos}), 65'537 + 12);
 }
 
-TEST(GradNorm, OfNothingIsUndefined) {
+TEST(GradNorm, IsUndefinedIfEmpty) {
   GradSquares squares;
   squares.Add(at::full({0}, 1.0f), /*copies=*/1);
   squares.AddParts(0, /*copies=*/1, at::kCPU);
   EXPECT_FALSE(squares.Sum().defined());
 }
 
-// What four ranks hold counts a quarter on each, whoever took its squares.
-TEST(GradNorm, AddsPartsThatOthersTookAndDividesByCopies) {
+// Gradients that four ranks hold count a quarter on each, whoever computed their squares.
+TEST(GradNorm, AddsPartialSumsAndDividesByCopies) {
   GradSquares squares;
   squares.Add(at::full({3}, 2.0f), /*copies=*/1);
   squares.Add(at::full({5}, 4.0f), /*copies=*/4);

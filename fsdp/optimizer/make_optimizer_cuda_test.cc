@@ -1,5 +1,5 @@
-// Built with --config=cuda; skips where there is no GPU. The CPU's updates are held to formulas by adamw_test
-// and sgd_test; here the GPU's are held to the CPU's.
+// GPU optimizers against the CPU's, which adamw_test and sgd_test compare with formulas. Built with
+// --config=cuda; skipped without a GPU.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/exp2.h>
 #include <ATen/ops/full.h>
@@ -22,8 +22,8 @@ namespace {
 
 constexpr int64_t kElements = 100'000;
 
-// Three runs, two of them without decay at three times the rate. With `off` 1 they start and end off the
-// kernels' packs, with 0 on them.
+// Three runs, two of them without decay at three times the rate. With `off` 1 their ends are not aligned to
+// the kernels' packs, with 0 they are.
 Layout Runs(int64_t off) {
   Bucket bucket;
   bucket.params = {{0, "a", {33'328 + off}, 0, 3, 0, 33'328 + off},
@@ -78,27 +78,27 @@ void ExpectEqualUpdates(const Spec& spec, const Layout& layout) {
     gpu_optimizer->Count(ScalarsOf(1e-2, 3, skip, at::kCUDA));
     gpu_optimizer->Update(0, gpu, ScalarsOf(1e-2, 3, skip, at::kCUDA));
     EXPECT_EQ(gpu.main.equal(before), skip) << step;
-    // A moment in bf16 may round to its neighbour where fp32 differs in the last bit.
+    // A bf16 moment may round to its neighbor if fp32 differs in the last bit.
     const double allowed = spec.precision.moments == DType::kFp32 ? 1e-6 : 1e-3;
     EXPECT_LT((gpu.main.cpu() - cpu.main).abs().max().item<double>(), allowed) << step;
   }
 }
 
-TEST_P(CudaUpdates, EqualTheCpusAndSkipBitForBit) {
+TEST_P(CudaUpdates, MatchesTheCpu) {
   ExpectEqualUpdates(GetParam(), Runs(/*off=*/0));
   ExpectEqualUpdates(GetParam(), Runs(/*off=*/1));
 }
 
-// fp32 as split keep it.
+// fp32 values rounded as split fp32 stores them.
 at::Tensor Stored(const at::Tensor& fp32) {
   const SplitFp32 split = SplitFp32::Make(fp32.numel(), at::kCPU);
   split.Write(0, fp32.cpu());
   return split.Read();
 }
 
-// A parameter in split is computed in fp32: its next value is that of the same parameter in fp32, as split
-// keep it.
-TEST_F(OnCuda, HalvesAreUpdatedAsFp32IsBitForBit) {
+// A split-fp32 parameter is updated in fp32: its next value is that of the same fp32 parameter, rounded as
+// split fp32 stores it.
+TEST_F(OnCuda, SplitFp32MatchesFp32) {
   for (const int64_t off : {0, 1}) {
     for (const DType narrow : {DType::kFp32, DType::kBf16, DType::kFp8}) {
       const Spec spec = SpecOf(OptimizerKind::kAdamW, 0, false, narrow);
@@ -123,7 +123,7 @@ TEST_F(OnCuda, HalvesAreUpdatedAsFp32IsBitForBit) {
         of_split_fp32->BeginStep(step);
         of_split_fp32->Count(scalars);
         of_split_fp32->Update(0, split_shard, scalars);
-        whole.main.copy_(Stored(whole.main));  // What a tie moved is moved in both.
+        whole.main.copy_(Stored(whole.main));  // Ties that moved are moved in both.
         const at::Tensor read = split_shard.split.Read();
         ASSERT_TRUE(read.equal(whole.main.cpu())) << step;
         ASSERT_TRUE(split_shard.split.high.equal(whole.main.to(at::kBFloat16))) << step;
@@ -134,8 +134,8 @@ TEST_F(OnCuda, HalvesAreUpdatedAsFp32IsBitForBit) {
   }
 }
 
-// The kernel computes as with moments in fp32, and stores what the CPU would of the same numbers.
-TEST_F(OnCuda, MomentsOfEightBitsAreStoredAsTheCpuWouldBitForBit) {
+// The kernel computes as with fp32 moments, and stores what the CPU would store.
+TEST_F(OnCuda, Fp8MomentsMatchTheCpu) {
   for (const int64_t off : {0, 1}) {
     const Spec spec = SpecOf(OptimizerKind::kAdamW, 0, false, DType::kFp32);
     BucketShard narrow, wide;
@@ -152,7 +152,7 @@ TEST_F(OnCuda, MomentsOfEightBitsAreStoredAsTheCpuWouldBitForBit) {
     const auto of_wide = MakeOptimizer(spec, Runs(off), {}, at::kCUDA);
     for (int step = 1; step <= 5; ++step) {
       const bool skip = step == 3;
-      // From what is below the smallest number to what a step's clipped gradient may be.
+      // From below the smallest value to the largest clipped gradient.
       narrow.grad = at::randn({kElements}).mul(at::exp2(at::randn({kElements}) * 8 - 14)).clamp(-4, 4).cuda();
       wide.grad = narrow.grad.clone();
       const StepScalars scalars = ScalarsOf(1e-2, 1, skip, at::kCUDA);

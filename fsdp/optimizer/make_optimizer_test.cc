@@ -11,7 +11,7 @@
 namespace fsdpd {
 namespace {
 
-// One bucket of 16 elements, the first half at rate 1 and the second at 3, in 2 x 2 main pieces.
+// One bucket of 16 elements, the first half at rate 1 and the second at 3, in 2 x 2 main shards.
 Layout TwoAxes() {
   Bucket bucket;
   bucket.params = {{0, "slow", {8}, 0, 1, 0, 8}, {1, "fast", {8}, 0, 3, 8, 8}};
@@ -25,7 +25,7 @@ Layout TwoAxes() {
   return layout;
 }
 
-// Ones, updated once with a gradient of ones at rate 1: what is left.
+// Result of one update of ones with a gradient of ones at rate 1.
 at::Tensor AfterOneStep(const Spec& spec, const Layout& layout, MeshPosition position) {
   const int64_t elements = layout.buckets[0].main_elements;
   BucketShard shard{at::ones({elements}), {}, at::ones({elements})};
@@ -37,7 +37,7 @@ at::Tensor AfterOneStep(const Spec& spec, const Layout& layout, MeshPosition pos
   return shard.main;
 }
 
-TEST(Optimizer, EachRankUpdatesItsOwnPieceByItsOwnParametersRates) {
+TEST(Optimizer, AppliesRatesPerParameter) {
   Spec spec;
   spec.optimizer.kind = OptimizerKind::kSgd;
   for (int inner : {0, 1}) {
@@ -60,7 +60,7 @@ TEST(Optimizer, ReplicasUpdateTheWholeBucket) {
   EXPECT_TRUE(main.narrow(0, 8, 8).equal(at::full({8}, -2.0f)));
 }
 
-TEST(Optimizer, TheSpecSaysWhichRule) {
+TEST(Optimizer, SelectsTheSpecsOptimizer) {
   Spec spec;
   spec.optimizer.eps = 1;  // AdamW's first step is then 1 / (1 + 1) of the rate.
   EXPECT_NEAR(AfterOneStep(spec, TwoAxes(), {Mesh::DataParallel(2, 2), 0})[0].item<double>(), 0.5, 1e-6);

@@ -14,12 +14,12 @@ ScheduleConfig Wsd(int64_t warmup_steps, int64_t decay_steps, double min_lr_rati
   return {ScheduleShape::kWsd, warmup_steps, decay_steps, min_lr_ratio};
 }
 
-TEST(Schedule, ConstantStaysAtThePeak) {
+TEST(Schedule, ConstantIsThePeak) {
   EXPECT_EQ(LearningRate({ScheduleShape::kConstant}, 0.5, 10, 1), 0.5);
   EXPECT_EQ(LearningRate({ScheduleShape::kConstant}, 0.5, 10, 10), 0.5);
 }
 
-TEST(Schedule, WarmupRisesLinearlyAndReachesThePeakAtItsLastStep) {
+TEST(Schedule, WarmupIsLinear) {
   for (ScheduleShape shape : kAllShapes) {
     const ScheduleConfig schedule{shape, 4, /*decay_steps=*/3, 0.1};
     EXPECT_DOUBLE_EQ(LearningRate(schedule, 1.0, 12, 1), 0.25);
@@ -28,7 +28,7 @@ TEST(Schedule, WarmupRisesLinearlyAndReachesThePeakAtItsLastStep) {
   }
 }
 
-TEST(Schedule, CosineAndLinearMeetTheMinimumAtTheLastStep) {
+TEST(Schedule, CosineAndLinearEndAtTheMinimum) {
   for (auto shape : {ScheduleShape::kCosine, ScheduleShape::kLinear}) {
     const ScheduleConfig schedule{shape, 4, 0, 0.1};
     EXPECT_NEAR(LearningRate(schedule, 2.0, 12, 8), 2.0 * 0.55, 1e-12);  // Half way in both shapes.
@@ -43,14 +43,14 @@ TEST(Schedule, CosineIsFlatAtBothEndsAndLinearIsNot) {
   EXPECT_NEAR(cosine, 0.5 * (1 + std::cos(M_PI * 0.1)), 1e-12);
 }
 
-TEST(Schedule, WarmupAsLongAsTheRunNeverFalls) {
+TEST(Schedule, WarmupOfTheWholeRunDoesNotDecay) {
   for (ScheduleShape shape : kAllShapes) {
     EXPECT_DOUBLE_EQ(LearningRate({shape, 10, 5, 0}, 1.0, 10, 9), 0.9);
     EXPECT_DOUBLE_EQ(LearningRate({shape, 10, 5, 0}, 1.0, 10, 10), 1.0);
   }
 }
 
-TEST(Schedule, WsdStaysAtThePeakUntilItsDecayAndFallsInAStraightLine) {
+TEST(Schedule, WsdDecaysLinearlyAfterThePeak) {
   const ScheduleConfig schedule = Wsd(2, 4, 0.2);
   for (int64_t step = 2; step <= 16; ++step) EXPECT_EQ(LearningRate(schedule, 2.0, 20, step), 2.0) << step;
   EXPECT_NEAR(LearningRate(schedule, 2.0, 20, 17), 1.6, 1e-12);
@@ -59,14 +59,14 @@ TEST(Schedule, WsdStaysAtThePeakUntilItsDecayAndFallsInAStraightLine) {
   EXPECT_NEAR(LearningRate(schedule, 2.0, 20, 20), 0.4, 1e-12);
 }
 
-TEST(Schedule, WsdOfOneDecayStepFallsAtTheLast) {
+TEST(Schedule, WsdWithOneDecayStep) {
   EXPECT_EQ(LearningRate(Wsd(0, 1, 0.5), 2.0, 8, 7), 2.0);
   EXPECT_EQ(LearningRate(Wsd(0, 1, 0.5), 2.0, 8, 8), 1.0);
 }
 
-TEST(Schedule, WsdWithoutDecayStaysAtThePeak) { EXPECT_EQ(LearningRate(Wsd(0, 0, 0), 2.0, 8, 8), 2.0); }
+TEST(Schedule, WsdWithoutDecay) { EXPECT_EQ(LearningRate(Wsd(0, 0, 0), 2.0, 8, 8), 2.0); }
 
-TEST(Schedule, WsdThatDecaysAllTheWayIsLinear) {
+TEST(Schedule, WsdWithFullDecayIsLinear) {
   const ScheduleConfig linear{ScheduleShape::kLinear, 3, 0, 0.1};
   for (int64_t step = 1; step <= 9; ++step) {
     EXPECT_EQ(LearningRate(Wsd(3, 6, 0.1), 1.0, 9, step), LearningRate(linear, 1.0, 9, step)) << step;

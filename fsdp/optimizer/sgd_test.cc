@@ -24,7 +24,7 @@ OptimizerConfig Config(double momentum, bool nesterov = false) {
   return config;
 }
 
-// 0 .. 36 without decay, 37 .. 99 with decay at twice the rate.
+// 0 to 36 without decay, 37 to 99 with decay at twice the rate.
 std::vector<std::vector<UpdateGroup>> TwoGroups() { return {{{0, 1, {{0, 37}}}, {0.25, 2, {{37, 63}}}}}; }
 
 BucketShard MakeShard(const OptimizerConfig& config, at::ScalarType moments = at::kFloat) {
@@ -40,7 +40,7 @@ void Step(Sgd& sgd, int step, const BucketShard& shard, double lr, double diviso
   sgd.Update(0, shard, ScalarsOf(lr, divisor, found_nonfinite));
 }
 
-// As PyTorch's documentation writes it, in double, dampening 0: the first step's momentum is its gradient.
+// As in PyTorch's documentation, in double precision, dampening 0: the first step's momentum is its gradient.
 struct Reference {
   double param, momentum = 0;
   bool first = true;
@@ -56,9 +56,9 @@ struct Reference {
   }
 };
 
-class SgdForms : public ::testing::TestWithParam<OptimizerConfig> {};
+class SgdVariants : public ::testing::TestWithParam<OptimizerConfig> {};
 
-TEST_P(SgdForms, EqualTheFormulaInDoubleOverTenSteps) {
+TEST_P(SgdVariants, MatchesTheFormulaInDouble) {
   BucketShard shard = MakeShard(GetParam());
   std::vector<Reference> references;
   for (int i = 0; i < kElements; ++i) references.push_back({shard.main[i].item<double>()});
@@ -77,7 +77,7 @@ TEST_P(SgdForms, EqualTheFormulaInDoubleOverTenSteps) {
     EXPECT_NEAR(shard.main[i].item<double>(), references[i].param, 1e-6) << i;
 }
 
-TEST_P(SgdForms, ASkippedStepKeepsEveryBit) {
+TEST_P(SgdVariants, SkippedStepIsBitIdentical) {
   BucketShard shard = MakeShard(GetParam());
   Sgd sgd(GetParam(), TwoGroups());
   for (int step = 1; step <= 4; ++step) {
@@ -93,8 +93,8 @@ TEST_P(SgdForms, ASkippedStepKeepsEveryBit) {
   }
 }
 
-// LibTorch's kernel rounds otherwise at the end of a tensor.
-TEST_P(SgdForms, AnyCutGivesTheSameBits) {
+// LibTorch's kernel rounds differently at the end of a tensor.
+TEST_P(SgdVariants, IsIndependentOfSharding) {
   const auto group = [](int64_t elements) { return std::vector<UpdateGroup>{{0.25, 1, {{0, elements}}}}; };
   for (int64_t n = 1; n <= 100; ++n) {
     const at::Tensor main = at::randn({n}), momentum = at::randn({n}), grad = at::randn({n});
@@ -121,11 +121,11 @@ TEST_P(SgdForms, AnyCutGivesTheSameBits) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, SgdForms,
+INSTANTIATE_TEST_SUITE_P(All, SgdVariants,
                          ::testing::Values(Config(0), Config(0.9), Config(0.9, /*nesterov=*/true)));
 
-// Small integers and powers of two: every number here is exact.
-TEST(Sgd, TheFirstMomentumIsTheGradientAlsoAfterASkippedStep) {
+// Small integers and powers of two: every value is exact.
+TEST(Sgd, FirstMomentumIsTheGradient) {
   const OptimizerConfig config = Config(0.5);
   BucketShard shard;
   shard.main = at::tensor({8.0f, -4.0f});
@@ -140,7 +140,7 @@ TEST(Sgd, TheFirstMomentumIsTheGradientAlsoAfterASkippedStep) {
 }
 
 // Three steps of torch.optim.SGD(lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1) in float64.
-TEST(Sgd, GivesTorchOptimsNumbers) {
+TEST(Sgd, MatchesTorchOptim) {
   BucketShard shard;
   shard.main = at::tensor({1.0f, -2.0f, 0.5f});
   shard.moments = {at::zeros({3})};
@@ -154,7 +154,7 @@ TEST(Sgd, GivesTorchOptimsNumbers) {
   EXPECT_NEAR(shard.main[2].item<double>(), 0.100834323000, 1e-6);
 }
 
-TEST(Sgd, ANarrowMomentumIsAWideOneRoundedAfterEachStep) {
+TEST(Sgd, RoundsNarrowMomentumAfterEachStep) {
   const OptimizerConfig config = Config(0.9);
   BucketShard narrow = MakeShard(config, at::kBFloat16);
   BucketShard wide = narrow;

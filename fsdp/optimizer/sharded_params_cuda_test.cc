@@ -1,5 +1,5 @@
-// Built with --config=cuda; skips where there is no GPU. Initial values that a kernel draws on the GPU equal
-// the CPU's bit for bit, for shards, pieces and slices of odd sizes, in fp32 and in halves.
+// Initial values drawn by a GPU kernel equal the CPU's bit for bit, for shards of odd sizes and
+// tensor-parallel shards, in fp32 and split fp32. Built with --config=cuda; skipped without a GPU.
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
@@ -12,8 +12,8 @@
 namespace fsdpd {
 namespace {
 
-// Slices of rows and of columns, a vector of ones and one of zeros, a frozen matrix, and a matrix of more
-// elements than the CPU draws at once.
+// Tensor-parallel shards of rows and of columns, a vector of ones and one of zeros, a frozen matrix, and a
+// matrix with more elements than one chunk of the CPU.
 ModelFacts OddModel(int64_t tensor) {
   UnitFacts unit{"layer.0", UnitKind::kBlock, {}};
   unit.params.push_back({"rows", {77, 13}});
@@ -31,13 +31,13 @@ ModelFacts OddModel(int64_t tensor) {
 struct Case {
   Mesh mesh;
   Strategy strategy;
-  DType compute;  // bf16: main parameters lie in halves.
+  DType compute;  // bf16: main parameters in split fp32.
   bool offload = false;
 };
 
 class CudaInitialValues : public ::testing::TestWithParam<Case> {};
 
-TEST_P(CudaInitialValues, AreTheBitsThatTheCpuDraws) {
+TEST_P(CudaInitialValues, MatchTheCpu) {
   if (!CudaAvailable()) GTEST_SKIP() << "no GPU";
   ASSERT_TRUE(SetCudaDevice(0).ok());
   Spec spec;

@@ -15,7 +15,7 @@
 namespace fsdpd {
 namespace {
 
-// Two parameters that train, 5 and 300 elements with padding between them, and a frozen one of 7: two
+// Two trainable parameters, of 5 and 300 elements with padding between them, and a frozen one of 7: two
 // buckets.
 ModelFacts SmallModel() {
   ModelFacts model;
@@ -41,7 +41,7 @@ Layout LayoutOver(int64_t shards, int64_t pieces) {
   return MakeLayout(SmallModel(), options);
 }
 
-// The model in the facts' order is 1, 2, 3, ... 312.
+// The model in the order of its facts is 1, 2, 3, ... 312.
 at::Tensor Counting(int /*unit*/, int param, int64_t begin, int64_t elements) {
   const int64_t first = param == 0 ? 1 : param == 1 ? 6 : 13;
   return at::arange(first + begin, first + begin + elements, at::kFloat);
@@ -53,7 +53,7 @@ Spec SpecOf(Strategy strategy) {
   return spec;
 }
 
-TEST(ShardedParams, PiecesOfEveryMeshAreTheSameModel) {
+TEST(ShardedParams, EveryMeshHoldsTheSameModel) {
   std::vector<float> expected(312);
   std::iota(expected.begin(), expected.end(), 1.0f);
   for (const int inner : {1, 2, 3, 4, 8}) {
@@ -74,8 +74,8 @@ TEST(ShardedParams, PiecesOfEveryMeshAreTheSameModel) {
   }
 }
 
-TEST(ShardedParams, InHalvesAreTheSameModel) {
-  constexpr float kLastBits = 1.0f / 1024;  // That bf16 has for none of these numbers.
+TEST(ShardedParams, SplitFp32HoldsTheSameModel) {
+  constexpr float kLastBits = 1.0f / 1024;  // Below bf16's precision for all of these values.
   std::vector<float> expected(312);
   std::iota(expected.begin(), expected.end(), 1 + kLastBits);
   const auto initial = [](int unit, int param, int64_t begin, int64_t elements) {
@@ -97,7 +97,7 @@ TEST(ShardedParams, InHalvesAreTheSameModel) {
   EXPECT_EQ(model, expected);
 }
 
-TEST(ShardedParams, APieceThatSeveralRanksHaveIsWrittenByOne) {
+TEST(ShardedParams, OneRankWritesReplicatedShards) {
   for (const int pieces : {1, 2}) {
     const Layout layout = LayoutOver(2, pieces);
     std::vector<int> writers(layout.elements(), 0);
@@ -113,7 +113,7 @@ TEST(ShardedParams, APieceThatSeveralRanksHaveIsWrittenByOne) {
   }
 }
 
-TEST(ShardedParams, DrawsOnlyTheElementsThatTheRankOwns) {
+TEST(ShardedParams, DrawsOnlyOwnedElements) {
   const Layout layout = LayoutOver(8, 1);
   std::mutex mutex;
   std::set<int> drawn;
@@ -133,7 +133,7 @@ TEST(ShardedParams, DrawsOnlyTheElementsThatTheRankOwns) {
 }
 
 TEST(ShardedParams, ThreadsDrawTheSameModel) {
-  constexpr int64_t kElements = (5 << 20) + 7;  // Six chunks; fp32 has each of these integers.
+  constexpr int64_t kElements = (5 << 20) + 7;  // Six chunks; each of these integers is exact in fp32.
   ModelFacts model = SmallModel();
   model.units[0].params[2].shape = {kElements};
   const Layout layout = MakeLayout(model, {});
@@ -159,8 +159,8 @@ TEST(ShardedParams, ThreadsDrawTheSameModel) {
   at::set_num_threads(before);
 }
 
-// The kernel that draws on a GPU computes which element of the whole parameter a slice's element is.
-TEST(ShardedParams, AKernelFindsTheElementsThatWholeRunsName) {
+// The kernel that draws on a GPU maps elements of a tensor-parallel shard to the whole parameter.
+TEST(ShardedParams, KernelSliceMatchesWholeRuns) {
   const std::vector<int64_t> shape = {3, 5, 7};
   for (const int dim : {0, 1, 2}) {
     for (const int64_t parts : {1, 2, 3}) {
@@ -179,7 +179,7 @@ TEST(ShardedParams, AKernelFindsTheElementsThatWholeRunsName) {
   }
 }
 
-TEST(ShardedParams, AnExceptionOfAnInitialValueIsAnError) {
+TEST(ShardedParams, ReturnsExceptionsOfInitialValues) {
   const int before = at::get_num_threads();
   at::set_num_threads(4);
   const auto params = ShardedParams::Make(
@@ -189,7 +189,7 @@ TEST(ShardedParams, AnExceptionOfAnInitialValueIsAnError) {
   EXPECT_EQ(params.status(), absl::InternalError("no such value"));
 }
 
-TEST(ShardedParams, ReplicasOfAnAxisThatDoesNotShardOwnTheSame) {
+TEST(ShardedParams, UnshardedAxisReplicates) {
   const Layout layout = LayoutOver(2, 1);
   const auto one = ShardedParams::Make(SpecOf(Strategy::kOptim), layout, {Mesh::DataParallel(2, 2), 1},
                                        at::kCPU, Counting);
@@ -199,7 +199,7 @@ TEST(ShardedParams, ReplicasOfAnAxisThatDoesNotShardOwnTheSame) {
   for (int b = 0; b < one->size(); ++b) EXPECT_TRUE(one->bucket(b).main.equal(other->bucket(b).main));
 }
 
-TEST(ShardedParams, FrozenBucketsHaveNeitherMomentsNorGradient) {
+TEST(ShardedParams, FrozenBucketsHaveNoMomentsOrGradient) {
   const Spec spec = SpecOf(Strategy::kOptimGrads);
   Layout layout = LayoutOver(2, 2);
   for (Bucket& bucket : layout.buckets) bucket.types.moment = bucket.types.gradient = DType::kBf16;
@@ -221,7 +221,7 @@ TEST(ShardedParams, FrozenBucketsHaveNeitherMomentsNorGradient) {
   }
 }
 
-TEST(ShardedParams, WholeGradientsAreBoundByTheEngine) {
+TEST(ShardedParams, NoShardGradientsAreBound) {
   const Layout layout = LayoutOver(1, 1);
   auto params = ShardedParams::Make(SpecOf(Strategy::kNoShard), layout, {Mesh::DataParallel(1, 2), 1},
                                     at::kCPU, Counting);

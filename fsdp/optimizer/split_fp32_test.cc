@@ -30,7 +30,7 @@ float ValueOf(uint32_t bits) {
 
 bool IsTieThatRoundsUp(uint32_t bits) { return (bits & 0x1ffff) == 0x18000; }
 
-// Every upper half, with the lower split around 0 and around the tie, and some between.
+// Every upper half, with the lower half around 0, around the tie, and some between.
 std::vector<float> AllKinds() {
   std::vector<float> values;
   for (uint32_t upper = 0; upper <= 0xffff; ++upper) {
@@ -46,7 +46,7 @@ at::Tensor Flat(std::vector<float>* values) {
   return at::from_blob(values->data(), {static_cast<int64_t>(values->size())}, at::kFloat);
 }
 
-TEST(SplitFp32, TheHighOneIsWhatACastGives) {
+TEST(SplitFp32, HighPartIsTheBf16Cast) {
   std::vector<float> values = AllKinds();
   const at::Tensor all = Flat(&values);
   const SplitFp32 split = SplitFp32::Make(all.numel(), at::kCPU);
@@ -58,7 +58,7 @@ TEST(SplitFp32, TheHighOneIsWhatACastGives) {
   EXPECT_TRUE(split.high.isnan().equal(all.isnan()));
 }
 
-TEST(SplitFp32, ComeBackBitForBitButForTiesThatRoundUp) {
+TEST(SplitFp32, RoundTripsExceptTiesThatRoundUp) {
   std::vector<float> values = AllKinds();
   const SplitFp32 split = SplitFp32::Make(static_cast<int64_t>(values.size()), at::kCPU);
   split.Write(0, Flat(&values));
@@ -75,10 +75,10 @@ TEST(SplitFp32, ComeBackBitForBitButForTiesThatRoundUp) {
       ASSERT_EQ(BitsOf(back), BitsOf(values[i]));
     }
   }
-  EXPECT_EQ(moved, 0x8000 - 128);  // Of the odd upper split 128 are NaNs with this lower half.
+  EXPECT_EQ(moved, 0x8000 - 128);  // Of the odd upper halves, 128 are NaNs with this lower half.
 }
 
-TEST(SplitFp32, WhatWasStoredOnceIsStoredForGood) {
+TEST(SplitFp32, RoundTripIsIdempotent) {
   std::vector<float> values = AllKinds();
   const SplitFp32 split = SplitFp32::Make(static_cast<int64_t>(values.size()), at::kCPU);
   split.Write(0, Flat(&values));
@@ -88,7 +88,7 @@ TEST(SplitFp32, WhatWasStoredOnceIsStoredForGood) {
   EXPECT_TRUE(again.low.equal(split.low));
 }
 
-TEST(SplitFp32, AreZeroAtFirstAndWrittenInRanges) {
+TEST(SplitFp32, WritesRanges) {
   const SplitFp32 split = SplitFp32::Make(7, at::kCPU);
   EXPECT_TRUE(split.Read().eq(0).all().item<bool>());
   const at::Tensor values = at::randn({3});

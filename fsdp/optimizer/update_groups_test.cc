@@ -10,7 +10,7 @@
 namespace fsdpd {
 namespace {
 
-// Four parameters of 60 elements in places of 64: two alike between two others.
+// Four parameters of 60 elements at offsets of 64: two equal ones between two others.
 Bucket FourParams() {
   Bucket bucket;
   const auto add = [&bucket](const char* name, double decay, double lr_scale) {
@@ -34,7 +34,7 @@ std::vector<std::pair<int64_t, int64_t>> Ends(const UpdateGroup& group) {
 
 using Pairs = std::vector<std::pair<int64_t, int64_t>>;
 
-TEST(UpdateGroups, JoinNeighboursThatAreAlikeAndListTheOthersTogether) {
+TEST(UpdateGroups, MergesAdjacentParameters) {
   const auto groups = UpdateGroupsOf(FourParams(), {0, 256});
   ASSERT_EQ(groups.size(), 2u);
   EXPECT_EQ(groups[0].weight_decay, 0);
@@ -43,15 +43,15 @@ TEST(UpdateGroups, JoinNeighboursThatAreAlikeAndListTheOthersTogether) {
   EXPECT_EQ(Ends(groups[1]), (Pairs{{64, 188}}));
 }
 
-TEST(UpdateGroups, CountFromTheMainPiecesStart) {
-  const auto groups = UpdateGroupsOf(FourParams(), {100, 100});  // Cut within a, and within norm2.
+TEST(UpdateGroups, OffsetsAreRelativeToTheMainShard) {
+  const auto groups = UpdateGroupsOf(FourParams(), {100, 100});  // Begins within a, ends within norm2.
   ASSERT_EQ(groups.size(), 2u);
   EXPECT_EQ(groups[0].weight_decay, 0.1);
   EXPECT_EQ(Ends(groups[0]), (Pairs{{0, 88}}));
   EXPECT_EQ(Ends(groups[1]), (Pairs{{92, 100}}));
 }
 
-TEST(UpdateGroups, TellRatesApartWhereDecayIsTheSame) {
+TEST(UpdateGroups, SeparatesLearningRates) {
   Bucket bucket = FourParams();
   bucket.params[2].lr_scale = 0.5;
   const auto groups = UpdateGroupsOf(bucket, {0, 256});
@@ -61,7 +61,7 @@ TEST(UpdateGroups, TellRatesApartWhereDecayIsTheSame) {
   EXPECT_EQ(Ends(groups[2]), (Pairs{{128, 188}}));
 }
 
-TEST(UpdateGroups, AreNoneForPaddingAndForFrozenBuckets) {
+TEST(UpdateGroups, IsEmptyForPaddingAndFrozenBuckets) {
   Bucket bucket = FourParams();
   EXPECT_TRUE(UpdateGroupsOf(bucket, {252, 4}).empty());
   EXPECT_TRUE(UpdateGroupsOf(bucket, {256, 0}).empty());
@@ -81,7 +81,7 @@ TEST(UpdateGroups, RunsAreViewsOfWholeVectors) {
   EXPECT_EQ(flat[19].item<float>(), 19);
 }
 
-TEST(UpdateGroups, WhatIsLeftOverOfRunsIsCopiedThereAndBack) {
+TEST(UpdateGroups, CopiesTailsAndStoresThemBack) {
   const at::Tensor flat = at::arange(60, at::kFloat);
   const UpdateGroup group = {0, 1, {{1, 3}, {10, 18}, {30, 16}}};
   const auto runs = RunsOf(group, flat);
@@ -101,7 +101,7 @@ TEST(UpdateGroups, WhatIsLeftOverOfRunsIsCopiedThereAndBack) {
   for (const int i : {1, 2, 3, 26, 27}) EXPECT_EQ(flat[i].item<float>(), -1) << i;
 }
 
-TEST(UpdateGroups, WidenANarrowTensorAndRoundItBack) {
+TEST(UpdateGroups, InFp32AndStoreBackRoundTrip) {
   const at::Tensor wide = at::full({3}, 1.5f);
   EXPECT_TRUE(InFp32(wide).is_same(wide));
   const at::Tensor narrow = at::full({3}, 1.5f, at::kBFloat16);

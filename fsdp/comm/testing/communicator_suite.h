@@ -93,14 +93,14 @@ class CommunicatorSuite : public testing::TestWithParam<SuiteParameter> {
 
 constexpr int64_t kSuiteCounts[] = {0, 1, 2, 33, 4096, 4097, 100003};
 
-TEST_P(CommunicatorSuite, KnowsItsRankAndSize) {
+TEST_P(CommunicatorSuite, HasRankAndSize) {
   for (int rank = 0; rank < size_; ++rank) {
     EXPECT_EQ(group_[rank]->rank(), rank);
     EXPECT_EQ(group_[rank]->size(), size_);
   }
 }
 
-TEST_P(CommunicatorSuite, WhatOneRankLacksHoldsOnNone) {
+TEST_P(CommunicatorSuite, HoldsOnAllRanksNeedsEveryRank) {
   const auto held = [&](int lacking) {
     std::vector<char> answers(size_);
     OnEveryRank(size_, [&](int rank) {
@@ -119,7 +119,7 @@ constexpr DType kSuiteTypes[] = {DType::kFp32, DType::kBf16, DType::kFp16};
 
 // Both directions of a chain concurrently, as in a pipeline: one thread of a rank sends while another
 // receives.
-TEST_P(CommunicatorSuite, SendsComeInOrderToTheRankThatReceivesThem) {
+TEST_P(CommunicatorSuite, SendsArriveInOrder) {
   if (device_(0).is_cuda()) GTEST_SKIP() << "NCCL's communicators do one thing at a time";
   constexpr int kMessages = 3;
   for (const int64_t count : kSuiteCounts) {
@@ -149,7 +149,7 @@ TEST_P(CommunicatorSuite, SendsComeInOrderToTheRankThatReceivesThem) {
   }
 }
 
-TEST_P(CommunicatorSuite, AbortWakesWhoSendsAndWhoReceives) {
+TEST_P(CommunicatorSuite, AbortUnblocksSendAndReceive) {
   if (device_(0).is_cuda() || size_ == 1) GTEST_SKIP() << "there is nobody to send to";
   OnEveryRank(size_, [&](int rank) {
     if (rank == 0) return group_[0]->Abort();
@@ -160,7 +160,7 @@ TEST_P(CommunicatorSuite, AbortWakesWhoSendsAndWhoReceives) {
   });
 }
 
-TEST_P(CommunicatorSuite, AllGatherPutsEveryRanksPartInItsPlace) {
+TEST_P(CommunicatorSuite, AllGather) {
   for (const DType dtype : kSuiteTypes) {
     for (const int64_t count : kSuiteCounts) {
       OnEveryRank(size_, [&](int rank) {
@@ -178,7 +178,7 @@ TEST_P(CommunicatorSuite, AllGatherPutsEveryRanksPartInItsPlace) {
   }
 }
 
-TEST_P(CommunicatorSuite, ReduceScatterGivesEachRankTheSumOfItsPart) {
+TEST_P(CommunicatorSuite, ReduceScatter) {
   for (const DType wire : kSuiteTypes) {
     for (const int64_t count : kSuiteCounts) {
       OnEveryRank(size_, [&](int rank) {
@@ -198,7 +198,7 @@ TEST_P(CommunicatorSuite, ReduceScatterGivesEachRankTheSumOfItsPart) {
 }
 
 // 256 + 1 is not representable in bf16, nor 2048 + 1 in fp16: adding in the wire type would lose the ones.
-TEST_P(CommunicatorSuite, ReduceScatterAddsInFp32WhateverTheWire) {
+TEST_P(CommunicatorSuite, ReduceScatterAddsInFp32) {
   constexpr int64_t kCount = 301;
   for (const DType wire : kSuiteTypes) {
     const float big = wire == DType::kBf16 ? 256 : 2048;
@@ -215,7 +215,7 @@ TEST_P(CommunicatorSuite, ReduceScatterAddsInFp32WhateverTheWire) {
   }
 }
 
-TEST_P(CommunicatorSuite, ReduceScatterOfFp32MayWriteOverItsOwnPartOfTheInput) {
+TEST_P(CommunicatorSuite, ReduceScatterMayBeInPlace) {
   for (const int64_t count : kSuiteCounts) {
     OnEveryRank(size_, [&](int rank) {
       const at::Tensor in = OnDevice(Values(rank, size_ * count), device_(rank));
@@ -228,7 +228,7 @@ TEST_P(CommunicatorSuite, ReduceScatterOfFp32MayWriteOverItsOwnPartOfTheInput) {
   }
 }
 
-TEST_P(CommunicatorSuite, AllToAllGivesPartPOfRankRToAnotherRankPAsPartR) {
+TEST_P(CommunicatorSuite, AllToAll) {
   for (const DType dtype : kSuiteTypes) {
     for (const int64_t count : kSuiteCounts) {
       OnEveryRank(size_, [&](int rank) {
@@ -250,7 +250,7 @@ TEST_P(CommunicatorSuite, AllToAllGivesPartPOfRankRToAnotherRankPAsPartR) {
   }
 }
 
-TEST_P(CommunicatorSuite, BroadcastGivesEveryRankTheRootsValues) {
+TEST_P(CommunicatorSuite, Broadcast) {
   for (const DType dtype : kSuiteTypes) {
     for (const int64_t count : kSuiteCounts) {
       OnEveryRank(size_, [&](int rank) {
@@ -266,7 +266,7 @@ TEST_P(CommunicatorSuite, BroadcastGivesEveryRankTheRootsValues) {
   }
 }
 
-TEST_P(CommunicatorSuite, AllReduceGivesEveryRankTheSum) {
+TEST_P(CommunicatorSuite, AllReduce) {
   for (const int64_t count : kSuiteCounts) {
     OnEveryRank(size_, [&](int rank) {
       const at::Tensor buffer = OnDevice(Values(rank, count), device_(rank));
@@ -276,7 +276,7 @@ TEST_P(CommunicatorSuite, AllReduceGivesEveryRankTheSum) {
   }
 }
 
-TEST_P(CommunicatorSuite, NoRankLeavesABarrierBeforeAllHaveCome) {
+TEST_P(CommunicatorSuite, BarrierWaitsForAllRanks) {
   std::atomic<int> came{0};
   OnEveryRank(size_, [&](int rank) {
     device_(rank);
@@ -289,7 +289,7 @@ TEST_P(CommunicatorSuite, NoRankLeavesABarrierBeforeAllHaveCome) {
   });
 }
 
-TEST_P(CommunicatorSuite, MixedOperationsInOneOrderKeepTheirResultsApart) {
+TEST_P(CommunicatorSuite, MixedOperations) {
   OnEveryRank(size_, [&](int rank) {
     const at::Device device = device_(rank);
     for (int round = 0; round < 5; ++round) {
@@ -306,7 +306,7 @@ TEST_P(CommunicatorSuite, MixedOperationsInOneOrderKeepTheirResultsApart) {
   });
 }
 
-TEST_P(CommunicatorSuite, AbortOfOneRankWakesTheOthers) {
+TEST_P(CommunicatorSuite, AbortUnblocksPeers) {
   if (size_ == 1) GTEST_SKIP() << "nobody to wait for";
   if (!abort_reaches_peers_) GTEST_SKIP() << "this transport's ranks are aborted each by their own process";
   OnEveryRank(size_, [&](int rank) {
@@ -322,7 +322,7 @@ TEST_P(CommunicatorSuite, AbortOfOneRankWakesTheOthers) {
   });
 }
 
-TEST_P(CommunicatorSuite, AbortFromAnotherThreadWakesTheRankThatWaits) {
+TEST_P(CommunicatorSuite, AbortFromAnotherThread) {
   if (size_ == 1) GTEST_SKIP() << "nobody to wait for";
   std::thread waiter([&] {  // Rank 1 never arrives.
     device_(0);

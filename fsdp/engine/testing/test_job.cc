@@ -60,7 +60,7 @@ void ExpectSameRest(const LocalJobResult& whole, const LocalJobResult& rest, dou
     const v1::StepReport& other = rest.reports[0][s];
     EXPECT_EQ(other.step(), one.step());
     EXPECT_EQ(other.skipped(), one.skipped()) << "step " << one.step();
-    if (one.skipped()) continue;  // Its numbers are none.
+    if (one.skipped()) continue;  // Its values are undefined.
     EXPECT_NEAR(other.loss(), one.loss(), relative * one.loss()) << "step " << one.step();
     EXPECT_NEAR(other.grad_norm(), one.grad_norm(), relative * 10 * one.grad_norm()) << "step " << one.step();
   }

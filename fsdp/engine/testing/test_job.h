@@ -1,4 +1,4 @@
-// A small job, and what the engine's tests do with it: train it with ranks as threads, and compare two runs.
+// Test helpers of the engine: a small job, training with ranks as threads, and comparison of two runs.
 #pragma once
 
 #include <string>
@@ -8,8 +8,9 @@
 
 namespace fsdpd {
 
-// Llama of two layers whose sizes no number of shards divides, so that cuts fall inside rows and padding is
-// everywhere; 12 samples a step, six steps, synthetic data, one rank on CPU, fp32, no_shard.
+// Llama with two layers whose sizes are not divisible by any number of shards, so shard boundaries fall
+// inside rows and every bucket has padding. 12 samples per step, six steps, synthetic data, one rank on CPU,
+// fp32, no_shard.
 v1::JobSpec TestJob();
 
 struct TestMesh {
@@ -19,20 +20,21 @@ struct TestMesh {
   v1::Strategy outer_strategy = v1::STRATEGY_UNSPECIFIED;
 };
 
-// `job` over `world` ranks, its samples in `micro_batches` parts on each.
+// `job` on `world` ranks, with the samples of each rank in `micro_batches` micro-batches.
 v1::JobSpec Over(v1::JobSpec job, const TestMesh& mesh, int world, int micro_batches = 1);
 
-// REQUIRES: the job is accepted and ends well. Ends the test with the reason where it does not.
+// Runs the job. REQUIRES: the job is accepted and succeeds; otherwise ends the test with the reason.
 LocalJobResult Train(const v1::JobSpec& job, const LocalJobOptions& options = {});
 
-// Losses within `relative`, gradient norms and weights within ten times as much (they add up more). 0: the
-// same bits.
+// Expects losses within `relative`, and gradient norms and weights within 10 * `relative`, since they sum
+// more values. 0: bit-identical.
 void ExpectSame(const LocalJobResult& expected, const LocalJobResult& actual, double relative);
 
-// The same of a run that went on from a checkpoint: its steps are the last of `whole`, and so its weights.
+// The same for a run that was resumed: its steps are the last ones of `whole`.
 void ExpectSameRest(const LocalJobResult& whole, const LocalJobResult& rest, double relative);
 
-// Rounds of evaluation after the same steps, over as many tokens, their losses within `relative`; so many.
+// Expects evaluations after the same steps, with equal token counts and losses within `relative`. Returns
+// their number.
 int ExpectSameEvaluations(const LocalJobResult& expected, const LocalJobResult& actual, double relative);
 
 }  // namespace fsdpd

@@ -31,7 +31,7 @@ class LaneSuite : public testing::TestWithParam<LaneKind> {
   }
 };
 
-TEST_P(LaneSuite, RunsWorkInTheOrderItWasSubmitted) {
+TEST_P(LaneSuite, RunsWorkInOrder) {
   auto lane = GetParam().make();
   std::vector<int> order;
   for (int i = 0; i < 1000; ++i) {
@@ -45,7 +45,7 @@ TEST_P(LaneSuite, RunsWorkInTheOrderItWasSubmitted) {
   for (int i = 0; i < 1000; ++i) EXPECT_EQ(order[i], i);
 }
 
-TEST_P(LaneSuite, WorkStartsAfterTheMarkOfAnotherLane) {
+TEST_P(LaneSuite, WaitsForAnotherLane) {
   auto first = MakeThreadLane();
   auto second = GetParam().make();
   int value = 0;  // Not atomic: only the event orders the lanes; TSan checks it.
@@ -67,7 +67,7 @@ TEST_P(LaneSuite, WorkStartsAfterTheMarkOfAnotherLane) {
   EXPECT_EQ(value, 400);
 }
 
-TEST_P(LaneSuite, FirstErrorStaysAndLaterWorkIsSkipped) {
+TEST_P(LaneSuite, FirstErrorIsSticky) {
   auto lane = GetParam().make();
   const LaneEventPtr before = lane->Record();
   lane->Submit([] { return absl::UnavailableError("first"); });
@@ -83,7 +83,7 @@ TEST_P(LaneSuite, FirstErrorStaysAndLaterWorkIsSkipped) {
   EXPECT_FALSE(ran);
 }
 
-TEST_P(LaneSuite, ErrorReachesEveryLaneThatWaitsForALaterMark) {
+TEST_P(LaneSuite, WaitingLanesGetTheError) {
   auto failing = GetParam().make();
   auto thread = MakeThreadLane();
   auto inline_lane = MakeInlineLane();
@@ -104,13 +104,13 @@ TEST_P(LaneSuite, ErrorReachesEveryLaneThatWaitsForALaterMark) {
   EXPECT_EQ(inline_lane->Synchronize(), absl::UnavailableError("gone"));
 }
 
-TEST_P(LaneSuite, TurnsAnExceptionIntoTheLanesError) {
+TEST_P(LaneSuite, ConvertsExceptionsToErrors) {
   auto lane = GetParam().make();
   lane->Submit([]() -> absl::Status { throw std::runtime_error("shape"); });
   EXPECT_EQ(lane->Synchronize(), absl::InternalError("shape"));
 }
 
-TEST_P(LaneSuite, TimesOfMarksGrowWithTheLane) {
+TEST_P(LaneSuite, EventTimesIncrease) {
   auto lane = GetParam().make();
   std::vector<LaneEventPtr> events;
   for (int i = 0; i < 100; ++i) {
@@ -129,7 +129,7 @@ struct alignas(Lane::kProgressBytes) ProgressWord {
   std::array<std::byte, Lane::kProgressBytes - sizeof(uint64_t)> rest;
 };
 
-TEST_P(LaneSuite, ShowsProgressBetweenTheWorkBeforeAndTheWorkAfter) {
+TEST_P(LaneSuite, ProgressIsInLaneOrder) {
   const auto word = std::make_unique<ProgressWord>();
   auto lane = GetParam().make();
   lane->Progress(1);  // Not shown yet.
@@ -151,7 +151,7 @@ TEST_P(LaneSuite, ShowsProgressBetweenTheWorkBeforeAndTheWorkAfter) {
   EXPECT_EQ(word->value.load(), 199u);
 }
 
-TEST_P(LaneSuite, ProgressWaitsForTheMarkThatTheLaneWaitsFor) {
+TEST_P(LaneSuite, ProgressFollowsWait) {
   const auto word = std::make_unique<ProgressWord>();
   auto other = MakeThreadLane();
   auto lane = GetParam().make();
@@ -169,7 +169,7 @@ TEST_P(LaneSuite, ProgressWaitsForTheMarkThatTheLaneWaitsFor) {
   EXPECT_TRUE(lane->Synchronize().ok());
 }
 
-TEST_P(LaneSuite, ProgressStaysWhereTheLaneFailed) {
+TEST_P(LaneSuite, ProgressStopsAtTheError) {
   const auto word = std::make_unique<ProgressWord>();
   auto lane = GetParam().make();
   ASSERT_TRUE(lane->ShowProgress(&word->value).ok());
@@ -180,7 +180,7 @@ TEST_P(LaneSuite, ProgressStaysWhereTheLaneFailed) {
   EXPECT_EQ(word->value.load(), 1u);
 }
 
-TEST_P(LaneSuite, FinishesItsWorkBeforeItIsDestroyedAndItsMarksStayGood) {
+TEST_P(LaneSuite, EventsOutliveTheLane) {
   auto lane = GetParam().make();
   int runs = 0;
   for (int i = 0; i < 100; ++i) {
