@@ -147,7 +147,7 @@ TEST_F(MemoryRecord, TimelinePeakMatchesTheReport) {
   std::vector<v1::StepCourse> courses;
   options_.clock = &clock;
   options_.on_step = [&](const v1::StepReport&) {
-    clock.Advance(kCourseEvery);
+    clock.Advance(kTimelineInterval);
     return absl::OkStatus();
   };
   options_.on_course = [&](const v1::StepCourse& course) {
@@ -178,7 +178,7 @@ TEST_F(MemoryRecord, LimitsTimelinesToOnePerSecond) {
   std::vector<int64_t> steps;
   options_.clock = &clock;
   options_.on_step = [&](const v1::StepReport&) {
-    clock.Advance(kCourseEvery / 2);
+    clock.Advance(kTimelineInterval / 2);
     return absl::OkStatus();
   };
   options_.on_course = [&](const v1::StepCourse& course) {
