@@ -48,10 +48,10 @@ class Communicator {
   // send while another receives; a NCCL communicator does one at a time, so each direction has its own there
   // (neighbours.h).
   virtual absl::Status Send(const void* /*buffer*/, int64_t /*count*/, DType /*dtype*/, int /*to*/) {
-    return absl::UnimplementedError("this transport sends to no single rank");
+    return absl::UnimplementedError("this transport does not support send");
   }
   virtual absl::Status Receive(void* /*buffer*/, int64_t /*count*/, DType /*dtype*/, int /*from*/) {
-    return absl::UnimplementedError("this transport receives from no single rank");
+    return absl::UnimplementedError("this transport does not support receive");
   }
 
   virtual absl::Status Broadcast(void* buffer, int64_t count, DType dtype, int root) = 0;

@@ -97,7 +97,7 @@ absl::Status FileStore::Set(const std::string& key, const std::string& value) {
   FSDPD_ASSIGN_OR_RETURN(const std::optional<std::string> present, ReadIfExists(path));
   if (present == value) return absl::OkStatus();
   return absl::AlreadyExistsError(
-      absl::StrFormat("key %s is set already in %s, to another value", key, directory_));
+      absl::StrFormat("key %s: already set to another value in %s", key, directory_));
 }
 
 absl::StatusOr<std::string> FileStore::Get(const std::string& key, absl::Duration timeout) {
@@ -110,8 +110,8 @@ absl::StatusOr<std::string> FileStore::Get(const std::string& key, absl::Duratio
     if (value.has_value()) return *std::move(value);
     const absl::Duration left = timeout - absl::FromChrono(std::chrono::steady_clock::now() - start);
     if (left <= absl::ZeroDuration()) {
-      return absl::DeadlineExceededError(absl::StrFormat("key %s did not come to %s within %s", key,
-                                                         directory_, absl::FormatDuration(timeout)));
+      return absl::DeadlineExceededError(
+          absl::StrFormat("key %s: not set in %s within %s", key, directory_, absl::FormatDuration(timeout)));
     }
     absl::SleepFor(std::min(poll, left));
   }

@@ -282,14 +282,14 @@ absl::StatusOr<ncclUniqueId> ShareId(const CommunicatorOptions& options, Store* 
   ncclUniqueId id;
   if (options.rank == 0) {
     FSDPD_RETURN_IF_ERROR(
-        StatusOfNccl(ncclGetUniqueId(&id), nullptr, "making the id of group " + options.name));
+        StatusOfNccl(ncclGetUniqueId(&id), nullptr, "creating the NCCL id of group " + options.name));
     FSDPD_RETURN_IF_ERROR(store->Set(key, std::string(id.internal, sizeof(id.internal))));
     return id;
   }
   FSDPD_ASSIGN_OR_RETURN(const std::string bytes, store->Get(key, options.rendezvous_timeout));
   if (bytes.size() != sizeof(id.internal)) {
-    return absl::InternalError(
-        absl::StrFormat("key %s holds %d bytes, a NCCL id has %d", key, bytes.size(), sizeof(id.internal)));
+    return absl::InternalError(absl::StrFormat("key %s: invalid NCCL id (got %d bytes, want %d)", key,
+                                               bytes.size(), sizeof(id.internal)));
   }
   std::memcpy(id.internal, bytes.data(), bytes.size());
   return id;

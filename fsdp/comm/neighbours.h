@@ -52,7 +52,9 @@ class Neighbours : public Communicator {
   std::vector<std::pair<int, int>> Edges() const;  // Directed edges: sender, receiver.
   absl::Status Connect(const CommunicatorOptions& options, const MakePair& make);
   absl::Status ConnectPair(int from, int to, const CommunicatorOptions& options, const MakePair& make);
-  static absl::Status Unsupported() { return absl::UnimplementedError("neighbours have no collectives"); }
+  static absl::Status Unsupported() {
+    return absl::UnimplementedError("collectives are not supported between neighbours");
+  }
 
   const int rank_;
   const int size_;

@@ -10,15 +10,15 @@ absl::StatusOr<std::string> GetFrom(Store* store, int64_t rank, const std::strin
                                     absl::Duration timeout) {
   absl::StatusOr<std::string> value = store->Get(key, timeout);
   if (!absl::IsDeadlineExceeded(value.status())) return value;
-  return absl::DeadlineExceededError(absl::StrFormat("rank %d has not been heard from, and may be gone: %s",
-                                                     rank, value.status().message()));
+  return absl::DeadlineExceededError(
+      absl::StrFormat("rank %d did not answer and may be gone: %s", rank, value.status().message()));
 }
 
 absl::Status LocalStore::Set(const std::string& key, const std::string& value) {
   MutexLock lock(&mutex_);
   const auto [entry, inserted] = values_.emplace(key, value);
   if (!inserted && entry->second != value) {
-    return absl::AlreadyExistsError(absl::StrFormat("key %s is set already, to another value", key));
+    return absl::AlreadyExistsError(absl::StrFormat("key %s: already set to another value", key));
   }
   changed_.SignalAll();
   return absl::OkStatus();
@@ -34,7 +34,7 @@ absl::StatusOr<std::string> LocalStore::Get(const std::string& key, absl::Durati
     const absl::Duration left = timeout - absl::FromChrono(std::chrono::steady_clock::now() - start);
     if (left <= absl::ZeroDuration()) {
       return absl::DeadlineExceededError(
-          absl::StrFormat("key %s did not come within %s", key, absl::FormatDuration(timeout)));
+          absl::StrFormat("key %s: not set within %s", key, absl::FormatDuration(timeout)));
     }
     if (left == absl::InfiniteDuration()) {
       changed_.Wait(&mutex_);

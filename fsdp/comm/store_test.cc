@@ -36,7 +36,7 @@ TEST(GetFrom, TimeoutNamesTheRank) {
   const auto result = GetFrom(&store, 7, "never", absl::Milliseconds(5));
   EXPECT_EQ(result.status().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(result.status().message(),
-            "rank 7 has not been heard from, and may be gone: key never did not come within 5ms");
+            "rank 7 did not answer and may be gone: key never: not set within 5ms");
   ASSERT_TRUE(store.Set("k", "one").ok());
   EXPECT_EQ(*GetFrom(&store, 7, "k", absl::ZeroDuration()), "one");
 }

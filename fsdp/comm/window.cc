@@ -14,7 +14,7 @@ absl::StatusOr<std::shared_ptr<void>> MakeWindow(int64_t bytes, int device_index
   void* memory = nullptr;
   const ncclResult_t result = ncclMemAlloc(&memory, bytes);
   if (result != ncclSuccess) {
-    return absl::ResourceExhaustedError(absl::StrFormat("%d bytes of memory for collectives on device %d: %s",
+    return absl::ResourceExhaustedError(absl::StrFormat("allocate %d bytes for collectives on device %d: %s",
                                                         bytes, device_index, ncclGetErrorString(result)));
   }
   CountDeviceMalloc();

@@ -59,7 +59,8 @@ absl::StatusOr<std::unique_ptr<LaneGraph>> RecordGraph(const std::vector<Lane*>&
   std::vector<StreamLane*> streams;
   for (Lane* lane : lanes) {
     streams.push_back(dynamic_cast<StreamLane*>(lane));
-    if (streams.back() == nullptr) return absl::UnimplementedError("only streams are recorded");
+    if (streams.back() == nullptr)
+      return absl::UnimplementedError("CUDA graphs need lanes that are CUDA streams");
   }
   StreamLane* const first = streams.front();
   // Thread-local mode: calls of other threads, such as allocations, do not belong to this graph.

@@ -141,7 +141,7 @@ void StreamLane::Store(uint64_t value, std::unique_ptr<StreamWord>* to) {
   if (stored.ok()) return;
   if (recording_) return KeepFirstError(stored);  // The step then runs without a graph.
   // Not essential for a step. If the CUDA context is broken, the next work reports it.
-  LogWarning("how far a stream is will not be shown any more: %s", stored.message());
+  LogWarning("stopped recording the progress of a stream error=%s", stored.message());
   (*to)->Abandon();
   to->reset();
 }

@@ -19,7 +19,7 @@ std::unique_ptr<Aside> MakeStreamAside(int device_index) {
 
 absl::StatusOr<std::unique_ptr<LaneGraph>> RecordGraph(const std::vector<Lane*>& lanes,
                                                        const std::function<absl::Status()>& submit) {
-  return absl::UnimplementedError("only streams are recorded");
+  return absl::UnimplementedError("CUDA graphs need lanes that are CUDA streams");
 }
 
 }  // namespace fsdpd

@@ -45,7 +45,8 @@ absl::StatusOr<std::unique_ptr<StreamWord>> StreamWord::Make(std::atomic<uint64_
   FSDPD_RETURN_IF_ERROR(StatusOfCuda(cudaGetDevice(&device), "cudaGetDevice"));
   const CUresult asked = attribute_of(&can, CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, device);
   if (asked != CUDA_SUCCESS || can == 0)
-    return absl::UnimplementedError(absl::StrFormat("streams of CUDA device %d cannot store a word", device));
+    return absl::UnimplementedError(
+        absl::StrFormat("CUDA device %d does not support 64-bit stream memory operations", device));
   FSDPD_RETURN_IF_ERROR(StatusOfCuda(
       cudaHostRegister(word, static_cast<size_t>(bytes), cudaHostRegisterMapped), "cudaHostRegister"));
   made->abandoned_ = false;

@@ -53,13 +53,12 @@ absl::Status CheckAvailable(const char* what, int64_t bytes, int64_t missing, co
   if (missing <= available && (!group.has_value() || missing <= group->left_bytes)) return absl::OkStatus();
   const std::string has =
       group.has_value() && group->left_bytes < available
-          ? absl::StrCat("the memory limit of this rank's control group, ", HumanBytes(group->limit_bytes),
-                         ", leaves ", HumanBytes(std::max<int64_t>(0, group->left_bytes)))
+          ? absl::StrCat("the memory limit of this rank's cgroup (", HumanBytes(group->limit_bytes),
+                         ") leaves ", HumanBytes(std::max<int64_t>(0, group->left_bytes)))
           : absl::StrCat("the node has ", HumanBytes(available), " available");
-  return absl::ResourceExhaustedError(
-      absl::StrCat(what, " take ", HumanBytes(bytes), " of host memory on this rank, ", HumanBytes(missing),
-                   " of it still missing, and ", has,
-                   ": fewer ranks on a node, no checkpoints, or nothing offloaded take less"));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      what, " take ", HumanBytes(bytes), " of host memory on this rank (", HumanBytes(missing),
+      " not yet allocated), but ", has, "; use fewer ranks per node, or disable checkpoints or offloading"));
 }
 
 // Writes to each page instead of calling madvise(MADV_POPULATE_WRITE), which holds the lock of the address
@@ -68,7 +67,7 @@ absl::Status CheckAvailable(const char* what, int64_t bytes, int64_t missing, co
 absl::Status PopulatePages(const char* what, std::byte* data, int64_t bytes, const std::string& root,
                            const std::atomic<bool>& stopped) {
   for (int64_t done = 0; done < bytes; done += kChunkBytes) {
-    if (stopped) return absl::CancelledError("not needed any more");
+    if (stopped) return absl::CancelledError("no longer needed");
     FSDPD_RETURN_IF_ERROR(CheckAvailable(what, bytes, bytes - done, root));
     const int64_t end = std::min(done + kChunkBytes, bytes);
     FSDPD_RETURN_IF_ERROR(

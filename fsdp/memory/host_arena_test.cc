@@ -84,9 +84,8 @@ TEST(HostArena, RefusesMoreThanTheCgroupLimit) {
   EXPECT_TRUE(HostArena::Make(4 << 20, DeviceKind::kCpu, "snapshots", root.path()).ok());
   const auto arena = HostArena::Make(5 << 20, DeviceKind::kCpu, "snapshots", root.path());
   EXPECT_EQ(arena.status().code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_THAT(
-      arena.status().message(),
-      ::testing::HasSubstr("the memory limit of this rank's control group, 8.00 MiB, leaves 4.00 MiB"));
+  EXPECT_THAT(arena.status().message(),
+              ::testing::HasSubstr("the memory limit of this rank's cgroup (8.00 MiB) leaves 4.00 MiB"));
 }
 
 }  // namespace
