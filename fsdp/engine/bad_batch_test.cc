@@ -160,7 +160,7 @@ TEST_F(BadBatch, EndsRunAfterTooManySkips) {
     ASSERT_THAT(bad, SizeIs(2));
     SkipNonfinite(&job, /*max=*/1);
     const absl::Status status = RunLocalJob(*AcceptedPlan(job), options).status();
-    EXPECT_THAT(status.message(), HasSubstr("1 were skipped for that, and train.on_nonfinite.max is 1"));
+    EXPECT_THAT(status.message(), HasSubstr("were already skipped, and train.on_nonfinite.max is 1"));
     ASSERT_TRUE(BadStepOf(status).has_value()) << status;
     EXPECT_EQ(BadStepOf(status)->step(), bad[1].step());
     EXPECT_FALSE(BadStepOf(status)->rewind());

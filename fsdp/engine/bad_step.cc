@@ -30,7 +30,7 @@ Policy PolicyOf(const Spec& spec, const v1::BadStep& bad, TrainingState* state) 
 
 std::string Advice(const Spec& spec) {
   return absl::StrFormat(
-      "lower optimizer.%s.lr, add warmup_steps, %sor have train.on_nonfinite skip such steps",
+      "lower optimizer.%s.lr, add warmup_steps, %sor let train.on_nonfinite skip such steps",
       spec.optimizer.kind == OptimizerKind::kAdamW ? "adamw" : "sgd",
       spec.optimizer.clip_norm > 0 ? "" : "set optimizer.clip_norm, ");
 }
@@ -43,9 +43,9 @@ std::string DescribeBadStep(const Spec& spec, const v1::BadStep& bad, double los
         bad.grad_norm(), bad.threshold(), spec.on_spike.grad_norm_factor, spec.on_spike.window, bad.loss(),
         samples);
   }
-  const std::string what =
-      spec.scales_loss() ? absl::StrFormat("not finite although the loss scale came down to %g", loss_scale)
-                         : std::string("not finite");
+  const std::string what = spec.scales_loss()
+                               ? absl::StrFormat("not finite with the loss scale lowered to %g", loss_scale)
+                               : std::string("not finite");
   return absl::StrFormat("%s: loss %g, gradient norm %g (%s)", what, bad.loss(), bad.grad_norm(), samples);
 }
 
@@ -77,8 +77,8 @@ absl::Status TakeBadStep(const Spec& spec, const v1::BadStep& bad, TrainingState
                 skipped.end());
   if (static_cast<int64_t>(skipped.size()) >= policy.max) {
     return EndRun(bad, false,
-                  absl::StrFormat("%s; of the last %d steps %d were skipped for that, and %s.max is %d",
-                                  message, kBadStepsWithin, skipped.size(), policy.field, policy.max));
+                  absl::StrFormat("%s; %d of the last %d steps were already skipped, and %s.max is %d",
+                                  message, skipped.size(), kBadStepsWithin, policy.field, policy.max));
   }
   skipped.push_back(bad.step());
   return absl::OkStatus();

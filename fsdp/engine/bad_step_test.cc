@@ -69,7 +69,7 @@ TEST(BadStep, LimitsSkipsPerThousandSteps) {
   TrainingState full = state;
   const absl::Status status = TakeBadStep(spec, Nonfinite(1004), &full);
   EXPECT_THAT(status.message(),
-              HasSubstr("of the last 1000 steps 3 were skipped for that, and train.on_nonfinite.max is 3"));
+              HasSubstr("3 of the last 1000 steps were already skipped, and train.on_nonfinite.max is 3"));
   EXPECT_FALSE(BadStepOf(status)->rewind());
   EXPECT_TRUE(TakeBadStep(spec, Nonfinite(1005), &state).ok());  // Step 5 is a thousand steps earlier.
   EXPECT_THAT(state.skipped_nonfinite, ElementsAre(6, 900, 1005));

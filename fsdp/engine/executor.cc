@@ -106,11 +106,11 @@ void Executor::ShowProgress(FlightRecorder* flight) {
     if (lanes_[i] == nullptr) continue;
     const absl::Status shown = lanes_[i]->ShowProgress(flight->word(i));
     if (!shown.ok())
-      LogWarning("where the %s lane stands is not recorded: %s", NameOf(static_cast<LaneId>(i)),
+      LogWarning("could not record the progress of a lane lane=%s error=%s", NameOf(static_cast<LaneId>(i)),
                  shown.message());
   }
   const absl::Status shown = lane(LaneId::kCompute)->ShowLaunches(flight->launched());
-  if (!shown.ok()) LogWarning("which step was launched last is not recorded: %s", shown.message());
+  if (!shown.ok()) LogWarning("could not record graph launches error=%s", shown.message());
 }
 
 Executor::~Executor() {
@@ -123,7 +123,8 @@ void Executor::UseGraphs(int device_index) {
   FSDPD_CHECK(submitted_ == 0);
   const absl::Status recordable = operations_->Recordable();
   if (!recordable.ok()) {
-    LogInfo("steps are submitted instruction by instruction: %s", recordable.message());
+    LogInfo("CUDA graphs disabled: steps are submitted instruction by instruction reason=%s",
+            recordable.message());
     return;
   }
   graphs_ = true;
@@ -208,7 +209,7 @@ void Executor::GrowExpertCapacity(double expert_capacity) {
   FollowLaunch();
   for (Recorded& recorded : recorded_) recorded = {};
   recorded_from_ = submitted_ + kStepsBeforeRecording;
-  SubmitWork(LaneId::kCompute, "making room for experts", [this, expert_capacity] {
+  SubmitWork(LaneId::kCompute, "growing the expert capacity", [this, expert_capacity] {
     operations_->GrowExpertCapacity(expert_capacity);
     return absl::OkStatus();
   });
@@ -350,14 +351,13 @@ absl::StatusOr<bool> Executor::HasGraph(int64_t step, int result_slot) {
   if (refusing == 0) return true;
   // NCCL counts recorded collectives: ranks that recorded more of them would wait for the others forever.
   if (refusing < parts_.plan->spec.mesh.world()) {
-    return Fail(
-        absl::InternalError(absl::StrCat("a step could be recorded by some ranks and not by ", refusing,
-                                         " others; train.graphs: false goes without: ",
-                                         status.ok() ? "not by this rank's fault" : status.message())));
+    return Fail(absl::InternalError(absl::StrCat(
+        "CUDA graphs: ", refusing, " of ", parts_.plan->spec.mesh.world(),
+        " ranks could not record a step (this rank: ", status.ok() ? "recorded" : status.message(),
+        "); set train.graphs: false")));
   }
   graphs_ = false;
-  LogWarning("steps are submitted instruction by instruction, as they cannot be recorded: %s",
-             status.message());
+  LogWarning("CUDA graphs failed: steps are submitted instruction by instruction error=%s", status.message());
   operations_->ForgetRecording();
   return false;
 }
@@ -390,7 +390,7 @@ absl::Status Executor::Record(int64_t step, Recorded* recorded) {
 
 absl::StatusOr<int64_t> Executor::CountRefusals(bool recorded) {
   FollowLaunch();
-  constexpr const char* kWhat = "agreeing with the other ranks on graphs";
+  constexpr const char* kWhat = "agreeing on CUDA graphs";
   SubmitWork(LaneId::kReduce, kWhat, [this, recorded] { return operations_->Vote(recorded); });
   const absl::Status status = lane(LaneId::kReduce)->Record()->Await([this] { return Interrupted(); });
   const absl::Status first = FirstError();

@@ -42,7 +42,7 @@ std::vector<int64_t> ReplayedSteps(const LocalJobResult& result, bool evaluating
   std::vector<int64_t> steps;
   for (const v1::StepReport& report : result.reports[0]) {
     for (const std::string& warning : report.warnings()) {
-      const bool again = warning.find("was run again") != std::string::npos;
+      const bool again = warning.find("was replayed") != std::string::npos;
       if (again && (warning.rfind("evaluation: ", 0) == 0) == evaluating) steps.push_back(report.step());
     }
   }

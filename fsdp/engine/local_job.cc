@@ -77,8 +77,8 @@ absl::StatusOr<LocalJobResult> RunLocalJob(const Plan& plan, const LocalJobOptio
   const auto world = static_cast<int>(plan.spec.mesh.world());
   const int64_t elements = plan.whole_layout().elements();
   if (!options.weights.empty() && static_cast<int64_t>(options.weights.size()) != elements) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("weights: ", options.weights.size(), " values, the model has ", elements));
+    return absl::InvalidArgumentError(absl::StrCat("weights: wrong number of values (got ",
+                                                   options.weights.size(), ", want ", elements, ")"));
   }
   if (plan.spec.device == DeviceKind::kCuda && world > 1) FSDPD_RETURN_IF_ERROR(CheckGpusMayShareProcess());
   LocalJobResult result;

@@ -64,7 +64,8 @@ absl::Status MeshContext::Check(Exchange what, Group group, const at::Tensor& te
       return absl::OkStatus();
     absl::StrAppend(&types, types.empty() ? "" : " or ", NameOf(declared.type));
   }
-  return refuse(types.empty() ? "which its facts do not say" : absl::StrCat("but not contiguous ", types));
+  return refuse(types.empty() ? "which its facts do not declare"
+                              : absl::StrCat("but the tensor is not contiguous ", types));
 }
 
 absl::Status MeshContext::TakeStatus() { return std::exchange(status_, absl::OkStatus()); }

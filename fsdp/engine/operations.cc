@@ -410,9 +410,9 @@ absl::Status Operations::FinishPass(const Instruction& instruction) {
   const at::Tensor made =
       std::move(instruction.op == Op::kForward ? current.input.hidden : current.grad_hidden);
   if (made.numel() != buffer.numel() || made.scalar_type() != buffer.scalar_type())
-    return absl::InternalError(absl::StrCat("a stage hands on ", made.numel(), " ",
-                                            at::toString(made.scalar_type()), ", and the plan says ",
-                                            buffer.numel(), " ", at::toString(buffer.scalar_type())));
+    return absl::InternalError(absl::StrCat("pipeline stage: wrong output (got ", made.numel(), " ",
+                                            at::toString(made.scalar_type()), ", want ", buffer.numel(), " ",
+                                            at::toString(buffer.scalar_type()), ")"));
   buffer.copy_(made.view_as(buffer));
   return absl::OkStatus();
 }
@@ -551,12 +551,12 @@ void Operations::Update(int bucket) {
 
 absl::Status Operations::Recordable() const {
   if (layout().stage.count > 1)
-    return absl::FailedPreconditionError("what stages send each other is not recorded");
+    return absl::FailedPreconditionError("parallel.pipeline is not supported with CUDA graphs");
   if (spec().data.document_end_token.has_value())
-    return absl::FailedPreconditionError("each step's documents are others (data.document_end_token)");
+    return absl::FailedPreconditionError("data.document_end_token is not supported with CUDA graphs");
   if (!std::all_of(parts_.units->begin(), parts_.units->end(),
                    [](const std::unique_ptr<Unit>& unit) { return unit->Recordable(); }))
-    return absl::FailedPreconditionError("a unit of this model cannot be recorded");
+    return absl::FailedPreconditionError("a unit of this model does not support CUDA graphs");
   return absl::OkStatus();
 }
 

@@ -201,7 +201,7 @@ TEST(LossScale, MinimumScaleEndsTheJob) {
   job.mutable_train()->set_steps(20);
   const auto result = RunLocalJob(*AcceptedPlan(job));
   EXPECT_EQ(result.status().code(), absl::StatusCode::kOutOfRange) << result.status();
-  EXPECT_THAT(std::string(result.status().message()), HasSubstr("although the loss scale came down"));
+  EXPECT_THAT(std::string(result.status().message()), HasSubstr("with the loss scale lowered to"));
 }
 
 }  // namespace

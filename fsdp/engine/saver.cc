@@ -82,7 +82,7 @@ absl::StatusOr<DcpSum> ParseSum(int64_t rank, absl::string_view text) {
   }
   const std::pair<absl::string_view, absl::string_view> parts = absl::StrSplit(text, ' ');
   if (!absl::SimpleAtoi(parts.first, &sum.crc32) || !absl::SimpleAtoi(parts.second, &sum.bytes)) {
-    return absl::InternalError(absl::StrCat("rank ", rank, " says of its file: ", answer));
+    return absl::InternalError(absl::StrCat("rank ", rank, ": invalid checksum (got '", answer, "')"));
   }
   return sum;
 }
@@ -280,7 +280,8 @@ absl::StatusOr<std::string> Saver::Decide(const Save& save, const std::string& d
     RemoveOldCheckpoints(save.state.step, directory);
     return absl::OkStatus();
   });
-  if (!tidied.ok()) LogWarning("after the checkpoint of step %d: %s", save.state.step, tidied.message());
+  if (!tidied.ok())
+    LogWarning("failed to remove old checkpoints step=%d error=%s", save.state.step, tidied.message());
   return outcome;
 }
 
@@ -316,7 +317,7 @@ absl::StatusOr<DcpSum> Saver::WriteFile(const Save& save, const std::string& dir
   write(statuses.data());
   for (std::thread& helper : helpers) helper.join();
   if (!started.ok() && !std::exchange(warned_of_threads_, true))
-    LogWarning("checkpoints are written by fewer threads: %s", started.message());
+    LogWarning("could not start all writer threads of checkpoints error=%s", started.message());
   for (const absl::Status& status : statuses) FSDPD_RETURN_IF_ERROR(status);
   return writer->Finish();
 }
@@ -367,7 +368,7 @@ void Saver::RemoveOldCheckpoints(int64_t step, const std::string& directory) {
   };
   absl::Status status = RecordNewest(checkpoint.dir, step);
   status.Update(RemoveOld(checkpoint.dir, step, checkpoint.keep_last, checkpoint.keep_every, is_own));
-  if (!status.ok()) LogWarning("after the checkpoint of step %d: %s", step, status.message());
+  if (!status.ok()) LogWarning("failed to remove old checkpoints step=%d error=%s", step, status.message());
 }
 
 void Saver::ReportSaved(const Save& save, const std::string& directory,

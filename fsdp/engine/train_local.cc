@@ -55,7 +55,7 @@ absl::Status AppendBatch(const std::vector<Batches>& ranks, const Spec& spec, in
 absl::Status WriteBatches(const std::string& path, const Spec& spec) {
   if (spec.mesh.SizeOf(Group::kSample) > 1)
     return absl::InvalidArgumentError(
-        "--dump-batches: with parallel.pipeline, context or tensor ranks share samples");
+        "--dump-batches: not supported with parallel.pipeline, context or tensor, whose ranks share samples");
   std::vector<Batches> ranks;
   for (int rank = 0; rank < spec.mesh.world(); ++rank) {
     FSDPD_ASSIGN_OR_RETURN(Batches batches, Batches::Open(spec, rank));
@@ -142,23 +142,23 @@ absl::Status Train(const Files& files, bool cuda) {
 }  // namespace fsdpd
 
 int main(int argc, char** argv) {
-  CLI::App app("Trains a job in one process and prints one loss a line");
+  CLI::App app("Train a job in one process and print one loss per line");
   fsdpd::Files files;
-  app.add_option("--spec", files.spec, "JobSpec in JSON")->required();
+  app.add_option("--spec", files.spec, "Read the JobSpec from this JSON file")->required();
   app.add_option("--weights", files.weights,
-                 "Initial parameters, fp32 in layout order (default: from the seed)");
-  app.add_option("--dump-weights", files.dump_weights, "Where to write the parameters after the last step");
+                 "Read initial parameters, fp32 in layout order (default: from the seed)");
+  app.add_option("--dump-weights", files.dump_weights,
+                 "Write the parameters after the last step to this file");
   CLI::Option* const batches =
-      app.add_option("--dump-batches", files.dump_batches, "Where to write the tokens of all steps");
-  app.add_flag("--only-batches", files.only_batches, "Train no step")->needs(batches);
-  app.add_option("--trace", files.trace, "Where to write the timeline of the last step, for ui.perfetto.dev");
-  app.add_option("--picture", files.picture, "Where to draw it for rank 0, as SVG");
-  app.add_option("--kernels", files.kernels,
-                 "Where to write all CUDA kernels of the run, for ui.perfetto.dev");
+      app.add_option("--dump-batches", files.dump_batches, "Write the tokens of all steps to this file");
+  app.add_flag("--only-batches", files.only_batches, "Exit without training")->needs(batches);
+  app.add_option("--trace", files.trace, "Write the timeline of the last step, for ui.perfetto.dev");
+  app.add_option("--picture", files.picture, "Draw the timeline of rank 0 as SVG");
+  app.add_option("--kernels", files.kernels, "Write all CUDA kernels of the run, for ui.perfetto.dev");
   app.add_option("--job", files.job,
-                 "Its id: it goes on from what is its own in checkpoint.dir (default: none)");
+                 "Resume from checkpoints of this job id in checkpoint.dir (default: none)");
   std::string device = "cpu";
-  app.add_option("--device", device, "cpu (default), or cuda: one GPU a rank")
+  app.add_option("--device", device, "Train on cpu (default) or cuda, with one GPU per rank")
       ->check(CLI::IsMember({"cpu", "cuda"}));
   app.callback([&] {
     if (!files.kernels.empty() && device != "cuda") throw CLI::RequiredError("--kernels: --device cuda");

@@ -286,7 +286,7 @@ void Trainer::MakeRecorder() {
   if (options_.traces == nullptr || spec().device != DeviceKind::kCuda) return;
   absl::StatusOr<std::string> bus_id = CudaBusId(options_.device_index);
   if (!bus_id.ok()) {
-    LogWarning("traces show nothing of the device itself: %s", bus_id.status().message());
+    LogWarning("could not record device activity for traces error=%s", bus_id.status().message());
     return;
   }
   recorder_ = std::make_shared<DeviceRecorder>(options_.device_index, *std::move(bus_id));
@@ -437,9 +437,9 @@ absl::Status Trainer::LeaveUnlessItFits(int64_t next_step) {
   const absl::Duration needed = TimeToSave(estimate), left = options_.departure->left();
   if (needed <= left) return absl::OkStatus();
   AwaitLastSave().IgnoreError();  // A save in progress may complete in time.
-  return absl::CancelledError(absl::StrFormat(
-      "left after step %d without saving it: %.1f s are too short, as that takes about %.1f s", done,
-      absl::ToDoubleSeconds(left), absl::ToDoubleSeconds(needed)));
+  return absl::CancelledError(
+      absl::StrFormat("left after step %d without saving it: not enough time (got %.1f s, want about %.1f s)",
+                      done, absl::ToDoubleSeconds(left), absl::ToDoubleSeconds(needed)));
 }
 
 absl::Status Trainer::AwaitLastSave() const {
@@ -500,9 +500,8 @@ std::string Trainer::GrowExpertCapacity() {
   FSDPD_CHECK(before < ranks);
   executor_->GrowExpertCapacity(expert_capacity_);
   return absl::StrFormat(
-      "the experts of some rank got more rows than there was room for, %.4g times those of even routing: "
-      "nothing was dropped, the batch was run again with room for %.4g times, which takes more memory than "
-      "planned",
+      "some rank exceeded its expert capacity, %.4g times even routing: no token was dropped, the batch was "
+      "replayed with a capacity of %.4g times, which takes more memory than planned",
       before, std::min(expert_capacity_, ranks));
 }
 

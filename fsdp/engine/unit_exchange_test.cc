@@ -119,7 +119,7 @@ TEST(UnitExchange, RefusesAnUndeclaredGroup) {
   options.model = &model;
   const absl::Status status = RunLocalJob(PlanOf(2, {Group::kReplicate}), options).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_THAT(status.ToString(), HasSubstr("unit centre sums over world, which its facts do not say"));
+  EXPECT_THAT(status.ToString(), HasSubstr("unit centre sums over world, which its facts do not declare"));
 }
 
 TEST(UnitExchange, IsInTheFingerprint) {
