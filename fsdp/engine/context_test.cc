@@ -58,9 +58,9 @@ std::vector<Case> Cases() {
 class Context : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Context, MatchesOneRank) {
-  static const LocalJobResult* const alone = new LocalJobResult(Train(LongJob()));
+  static const LocalJobResult* const one_rank = new LocalJobResult(Train(LongJob()));
   const LocalJobResult shared = Train(Cut(LongJob(), GetParam()));
-  ExpectSame(*alone, shared, kRoundOff);
+  ExpectSame(*one_rank, shared, kRoundOff);
   EXPECT_LT(shared.reports[0].back().loss(), shared.reports[0].front().loss());  // Training works.
 }
 
@@ -74,11 +74,11 @@ INSTANTIATE_TEST_SUITE_P(Meshes, Context, ::testing::ValuesIn(Cases()),
 const Case kShared{{"optim_grads_params", v1::STRATEGY_OPTIM_GRADS_PARAMS}, 4, 2, 2};
 
 TEST(Context, RecomputeIsBitIdentical) {
-  const LocalJobResult kept = Train(Cut(LongJob(), kShared));
+  const LocalJobResult baseline = Train(Cut(LongJob(), kShared));
   for (const v1::Recompute recompute : {v1::RECOMPUTE_FULL, v1::RECOMPUTE_SELECTIVE}) {
     v1::JobSpec job = Cut(LongJob(), kShared);
     job.mutable_fsdp()->set_recompute(recompute);
-    ExpectSame(kept, Train(job), 0);
+    ExpectSame(baseline, Train(job), 0);
   }
 }
 
@@ -132,9 +132,9 @@ TEST(Context, CountsTargetsLikeOneRank) {
   file->set_type(v1::TOKEN_TYPE_U8);
   *job.mutable_data()->add_validation() = *file;
   job.mutable_train()->mutable_evaluation()->set_every_steps(3);
-  const LocalJobResult alone = Train(job), shared = Train(Cut(job, kShared));
-  ExpectSame(alone, shared, kRoundOff);
-  EXPECT_EQ(ExpectSameEvaluations(alone, shared, kRoundOff), 2);
+  const LocalJobResult one_rank = Train(job), shared = Train(Cut(job, kShared));
+  ExpectSame(one_rank, shared, kRoundOff);
+  EXPECT_EQ(ExpectSameEvaluations(one_rank, shared, kRoundOff), 2);
 }
 
 }  // namespace

@@ -57,13 +57,13 @@ LocalJobOptions Ahead(bool ahead) {
 
 TEST(ExpertCapacity, ReplayMatchesOneRank) {
   for (const int ranks : {2, 4}) {
-    const LocalJobResult alone = Train(Uneven(ranks));
-    EXPECT_TRUE(ReplayedSteps(alone).empty());
+    const LocalJobResult one_rank = Train(Uneven(ranks));
+    EXPECT_TRUE(ReplayedSteps(one_rank).empty());
     for (const v1::Strategy strategy :
          {v1::STRATEGY_NO_SHARD, v1::STRATEGY_OPTIM, v1::STRATEGY_OPTIM_GRADS_PARAMS}) {
       for (const bool ahead : {false, true}) {
         const LocalJobResult among = Train(Among(ranks, Uneven(ranks), strategy), Ahead(ahead));
-        ExpectSame(alone, among, kRoundOff);
+        ExpectSame(one_rank, among, kRoundOff);
         // Until the capacity covers the worst case, which is this multiple of even routing.
         EXPECT_GE(ReplayedSteps(among).size(), 1u);
         EXPECT_GT(among.reports[0].back().routing().room(), 1.25);
@@ -79,19 +79,19 @@ INSTANTIATE_TEST_SUITE_P(Ranks, ExpertCapacityReplay, ::testing::Values(2, 4));
 // A snapshot taken meanwhile belongs to the next step, and must not be saved for this one or the one before.
 TEST_P(ExpertCapacityReplay, SavesReplayedSteps) {
   const TempDir dir;
-  const LocalJobResult alone = Train(Uneven(GetParam()));
+  const LocalJobResult one_rank = Train(Uneven(GetParam()));
   for (const int every : {1, 2}) {
     v1::JobSpec saving = Among(GetParam(), Uneven(GetParam()));
     saving.mutable_checkpoint()->set_dir(dir.File(std::to_string(every)));
     saving.mutable_checkpoint()->set_every_steps(every);
     saving.mutable_checkpoint()->set_keep_last(8);
     const LocalJobResult saved = Train(saving, Ahead(true));
-    ExpectSame(alone, saved, kRoundOff);
+    ExpectSame(one_rank, saved, kRoundOff);
     EXPECT_FALSE(ReplayedSteps(saved).empty());
     for (const char* step : {"2", "4"}) {
       v1::JobSpec job = Uneven(GetParam());
       job.mutable_checkpoint()->set_load(saving.checkpoint().dir() + "/iter_000000" + step);
-      ExpectSameRest(alone, Train(job), kRoundOff);
+      ExpectSameRest(one_rank, Train(job), kRoundOff);
     }
   }
 }
@@ -110,10 +110,10 @@ TEST_P(ExpertCapacityReplay, EvaluationsMatchOneRank) {
   v1::TokenFile* tokens = job.mutable_data()->add_validation();
   tokens->set_path(dir.File("valid.bin"));
   tokens->set_type(v1::TOKEN_TYPE_U16);
-  const LocalJobResult alone = Train(job);
+  const LocalJobResult one_rank = Train(job);
   for (const bool ahead : {false, true}) {
     const LocalJobResult among = Train(Among(GetParam(), job), Ahead(ahead));
-    EXPECT_EQ(ExpectSameEvaluations(alone, among, kRoundOff), 3);
+    EXPECT_EQ(ExpectSameEvaluations(one_rank, among, kRoundOff), 3);
     // Training with two experts fits; all evaluated tokens are equal.
     if (GetParam() == 4) continue;
     EXPECT_TRUE(ReplayedSteps(among).empty());
@@ -131,9 +131,9 @@ TEST_P(ExpertCapacityReplay, ReplayIsNotCountedTwice) {
   experts->set_scores(v1::Llama::Experts::SCORES_SIGMOID);
   experts->set_selection_bias(true);
   experts->set_bias_update_rate(0.001);
-  const LocalJobResult alone = Train(job);
+  const LocalJobResult one_rank = Train(job);
   const LocalJobResult among = Train(Among(GetParam(), job), Ahead(true));
-  ExpectSame(alone, among, kRoundOff);
+  ExpectSame(one_rank, among, kRoundOff);
   EXPECT_FALSE(ReplayedSteps(among).empty());
 }
 
@@ -142,11 +142,11 @@ TEST_P(ExpertCapacityReplay, LossScaleGrowsAsWithoutReplay) {
   job.mutable_precision()->set_compute(v1::DTYPE_FP16);
   job.mutable_precision()->mutable_loss_scale()->set_initial(64);
   job.mutable_precision()->mutable_loss_scale()->set_growth_interval(3);
-  const LocalJobResult alone = Train(job), among = Train(Among(GetParam(), job), Ahead(true));
+  const LocalJobResult one_rank = Train(job), among = Train(Among(GetParam(), job), Ahead(true));
   EXPECT_FALSE(ReplayedSteps(among).empty());
-  for (size_t s = 0; s < alone.reports[0].size(); ++s)
-    EXPECT_EQ(among.reports[0][s].loss_scale(), alone.reports[0][s].loss_scale()) << s;
-  EXPECT_EQ(alone.reports[0].back().loss_scale(), 256);
+  for (size_t s = 0; s < one_rank.reports[0].size(); ++s)
+    EXPECT_EQ(among.reports[0][s].loss_scale(), one_rank.reports[0][s].loss_scale()) << s;
+  EXPECT_EQ(one_rank.reports[0].back().loss_scale(), 256);
 }
 
 // All tokens choose the same experts: as many steps are replayed as without it, and none forever.
@@ -164,13 +164,13 @@ TEST_P(ExpertCapacityReplay, NonfiniteStepIsNotAnOverflow) {
 }
 
 TEST(ExpertCapacity, AllStagesReplay) {
-  const LocalJobResult alone = Train(Uneven());
+  const LocalJobResult one_rank = Train(Uneven());
   v1::JobSpec job = Over(Uneven(), {"", v1::STRATEGY_NO_SHARD}, 4, 3);
   job.mutable_train()->set_micro_batch(2);
   job.mutable_parallel()->set_expert(2);
   job.mutable_parallel()->set_pipeline(2);
   const LocalJobResult among = Train(job, Ahead(true));
-  ExpectSame(alone, among, kRoundOff);
+  ExpectSame(one_rank, among, kRoundOff);
   EXPECT_FALSE(ReplayedSteps(among).empty());
 }
 

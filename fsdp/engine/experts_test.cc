@@ -103,10 +103,10 @@ void ExpectSameRouting(const LocalJobResult& one, const LocalJobResult& other) {
 class ExpertsMesh : public ::testing::TestWithParam<Case> {};
 
 TEST_P(ExpertsMesh, MatchesOneRank) {
-  static const LocalJobResult* const alone = new LocalJobResult(Train(ExpertsJob()));
+  static const LocalJobResult* const one_rank = new LocalJobResult(Train(ExpertsJob()));
   const LocalJobResult spread = Train(Spread(ExpertsJob(), GetParam()));
-  ExpectSame(*alone, spread, kRoundOff);
-  ExpectSameRouting(*alone, spread);
+  ExpectSame(*one_rank, spread, kRoundOff);
+  ExpectSameRouting(*one_rank, spread);
   EXPECT_LT(spread.reports[0].back().loss(), spread.reports[0].front().loss());
 }
 
@@ -136,12 +136,12 @@ TEST(Experts, RouterLossesWithMaskMatchOneRank) {
   file->set_path(dir.File("text"));
   file->set_mask(dir.File("mask"));
   file->set_type(v1::TOKEN_TYPE_U8);
-  const LocalJobResult alone = Train(job);
+  const LocalJobResult one_rank = Train(job);
   for (const Case& c : {Case{kParams, 4, 3}, Case{kParams, 2, 1, 2}, Case{kParams, 4, 3, 1, 2},
                         Case{kNoShard, 4, 1, 1, 2}, Case{kParams, 4, 3, 1, 1, 2}}) {
     const LocalJobResult spread = Train(Spread(job, c));
-    ExpectSame(alone, spread, kRoundOff);
-    ExpectSameRouting(alone, spread);
+    ExpectSame(one_rank, spread, kRoundOff);
+    ExpectSameRouting(one_rank, spread);
   }
 }
 
@@ -153,11 +153,11 @@ TEST(Experts, SupportsTopOneAndTopAll) {
     ExpertsOf(&job)->set_count(count);
     ExpertsOf(&job)->set_per_token(per_token);
     ExpertsOf(&job)->set_normalized(false);
-    const LocalJobResult alone = Train(job);
-    ExpectSame(alone, Train(Spread(job, kShared)), kRoundOff);
-    if (count % kAmong.expert == 0) ExpectSame(alone, Train(Spread(job, kAmong)), kRoundOff);
-    if (count % kFour.expert == 0) ExpectSame(alone, Train(Spread(job, kFour)), kRoundOff);
-    if (count == per_token) EXPECT_EQ(alone.reports[0][0].routing().imbalance(), 1);
+    const LocalJobResult one_rank = Train(job);
+    ExpectSame(one_rank, Train(Spread(job, kShared)), kRoundOff);
+    if (count % kAmong.expert == 0) ExpectSame(one_rank, Train(Spread(job, kAmong)), kRoundOff);
+    if (count % kFour.expert == 0) ExpectSame(one_rank, Train(Spread(job, kFour)), kRoundOff);
+    if (count == per_token) EXPECT_EQ(one_rank.reports[0][0].routing().imbalance(), 1);
   }
 }
 
@@ -165,9 +165,9 @@ TEST(Experts, SupportsTopOneAndTopAll) {
 TEST(Experts, RowDispatchMatchesOneRank) {
   v1::JobSpec job = ExpertsJob();
   ExpertsOf(&job)->set_per_token(1);
-  const LocalJobResult alone = Train(job);
+  const LocalJobResult one_rank = Train(job);
   for (const Case& c : {Case{kNoShard, 4, 3, 1, 1, 4}, Case{kParams, 8, 1, 1, 2, 4}})
-    ExpectSame(alone, Train(Spread(job, c)), kRoundOff);
+    ExpectSame(one_rank, Train(Spread(job, c)), kRoundOff);
 }
 
 TEST(Experts, MoreExpertsThanTokens) {
@@ -175,23 +175,23 @@ TEST(Experts, MoreExpertsThanTokens) {
   ExpertsOf(&job)->set_count(128);
   ExpertsOf(&job)->set_per_token(1);
   job.mutable_data()->set_sequence_length(4);
-  const LocalJobResult alone = Train(job);
+  const LocalJobResult one_rank = Train(job);
   for (const Case& c : {kShared, kAmong, Case{kNoShard, 4, 3, 1, 1, 4}})
-    ExpectSame(alone, Train(Spread(job, c)), kRoundOff);
-  EXPECT_GT(alone.reports[0][0].routing().imbalance(), 2);
+    ExpectSame(one_rank, Train(Spread(job, c)), kRoundOff);
+  EXPECT_GT(one_rank.reports[0][0].routing().imbalance(), 2);
 }
 
 TEST(Experts, RecomputeIsBitIdentical) {
   for (const Case& c : {kShared, kAmong, kFour}) {
     v1::JobSpec among = Spread(ExpertsJob(), c);
     if (c.expert == 4) ExpertsOf(&among)->set_per_token(1);  // Dispatches rows.
-    const LocalJobResult kept = Train(among);
+    const LocalJobResult baseline = Train(among);
     for (const v1::Recompute recompute : {v1::RECOMPUTE_FULL, v1::RECOMPUTE_SELECTIVE}) {
       v1::JobSpec job = among;
       job.mutable_fsdp()->set_recompute(recompute);
       const LocalJobResult again = Train(job);
-      ExpectSame(kept, again, 0);
-      EXPECT_EQ(kept.reports[0][3].routing().SerializeAsString(),
+      ExpectSame(baseline, again, 0);
+      EXPECT_EQ(baseline.reports[0][3].routing().SerializeAsString(),
                 again.reports[0][3].routing().SerializeAsString());
     }
   }
@@ -208,12 +208,12 @@ TEST(Experts, SupportsDeepSeekRouting) {
   experts->set_groups_per_token(2);
   experts->set_weight_scale(2.5);
   experts->set_shared_intermediate_size(24);
-  const LocalJobResult alone = Train(job);
+  const LocalJobResult one_rank = Train(job);
   for (const Case& c : {kShared, kAmong, Case{kNoShard, 4, 3, 1, 1, 4}, Case{kParams, 4, 1, 2, 1}}) {
     const LocalJobResult spread = Train(Spread(job, c));
-    ExpectSame(alone, spread, kRoundOff);
-    EXPECT_NEAR(alone.reports[0][0].routing().balance_loss(), spread.reports[0][0].routing().balance_loss(),
-                1e-4);
+    ExpectSame(one_rank, spread, kRoundOff);
+    EXPECT_NEAR(one_rank.reports[0][0].routing().balance_loss(),
+                spread.reports[0][0].routing().balance_loss(), 1e-4);
   }
 }
 
@@ -221,8 +221,8 @@ TEST(Experts, FrozenExpertsAndRoutersDoNotMove) {
   for (const char* frozen : {"*.ffn.experts.*", "*.ffn.router", "layer.2.ffn.experts.w1"}) {
     v1::JobSpec job = ExpertsJob();
     job.mutable_train()->add_frozen(frozen);
-    const LocalJobResult alone = Train(job);
-    for (const Case& c : {kShared, kAmong}) ExpectSame(alone, Train(Spread(job, c)), kRoundOff);
+    const LocalJobResult one_rank = Train(job);
+    for (const Case& c : {kShared, kAmong}) ExpectSame(one_rank, Train(Spread(job, c)), kRoundOff);
   }
 }
 
@@ -265,15 +265,15 @@ TEST(Experts, RouterLossesAreLossScaled) {
 TEST(Experts, ResumesInAnotherMesh) {
   const TempDir dir;
   const LocalJobResult whole = Train(ExpertsJob());
-  const Case tensor{kParams, 4, 1, 2, 1}, alone{kNoShard, 1, 1};
+  const Case tensor{kParams, 4, 1, 2, 1}, one_rank{kNoShard, 1, 1};
   const Case four{kNoShard, 4, 1, 1, 1, 4};
-  for (const Case& from : {kShared, kAmong, tensor, alone}) {
+  for (const Case& from : {kShared, kAmong, tensor, one_rank}) {
     v1::JobSpec saving = Spread(ExpertsJob(), from);
     const std::string directory = dir.File(std::to_string(from.world * 100 + from.tensor * 10 + from.expert));
     saving.mutable_checkpoint()->set_dir(directory);
     saving.mutable_checkpoint()->set_every_steps(5);
     Train(saving);
-    for (const Case& to : {kShared, kAmong, four, tensor, alone}) {
+    for (const Case& to : {kShared, kAmong, four, tensor, one_rank}) {
       v1::JobSpec job = Spread(ExpertsJob(), to);
       job.mutable_checkpoint()->set_load(directory + "/iter_0000005");
       const LocalJobResult resumed = Train(job);
@@ -288,9 +288,9 @@ TEST(Experts, InitialValuesMatchOneRank) {
   job.mutable_train()->set_steps(1);
   job.mutable_optimizer()->mutable_adamw()->set_lr(1e-30);
   job.mutable_optimizer()->mutable_adamw()->set_weight_decay(0);
-  const LocalJobResult alone = Train(job);
+  const LocalJobResult one_rank = Train(job);
   for (const Case& c : {kShared, kAmong, Case{kParams, 4, 1, 2, 1}})
-    EXPECT_EQ(Train(Spread(job, c)).weights, alone.weights);
+    EXPECT_EQ(Train(Spread(job, c)).weights, one_rank.weights);
 }
 
 // ---- Planted errors: a wrong plan must not be within rounding.

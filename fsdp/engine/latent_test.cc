@@ -139,30 +139,30 @@ INSTANTIATE_TEST_SUITE_P(Meshes, LatentAttentionTensorParallel, ::testing::Value
 
 TEST(LatentAttention, TensorParallelRecomputeIsBitIdentical) {
   for (const Case& c : {kCutHeads, kCutSamples}) {
-    const LocalJobResult kept = Train(Spread(SplitJob(true), c));
+    const LocalJobResult baseline = Train(Spread(SplitJob(true), c));
     for (const v1::Recompute recompute : {v1::RECOMPUTE_FULL, v1::RECOMPUTE_SELECTIVE}) {
       v1::JobSpec job = Spread(SplitJob(true), c);
       job.mutable_fsdp()->set_recompute(recompute);
-      ExpectSame(kept, Train(job), 0);
+      ExpectSame(baseline, Train(job), 0);
     }
   }
 }
 
 TEST(LatentAttention, TensorParallelWithZeroBubble) {
   for (const bool experts : {true, false}) {
-    const LocalJobResult alone = Train(SplitJob(experts));
+    const LocalJobResult one_rank = Train(SplitJob(experts));
     v1::JobSpec job = Spread(SplitJob(experts), {kNoShard, 8, 3, 2, 1, 2, 2});
     job.mutable_parallel()->set_pipeline_schedule(v1::PIPELINE_SCHEDULE_ZERO_BUBBLE);
-    ExpectSame(alone, Train(job), kRoundOff);
+    ExpectSame(one_rank, Train(job), kRoundOff);
   }
 }
 
 TEST(LatentAttention, TensorParallelOffloadIsBitIdentical) {
   for (const Case& c : {kCutHeads, kCutSamples}) {
     v1::JobSpec job = Spread(SplitJob(false), c);
-    const LocalJobResult kept = Train(job);
+    const LocalJobResult baseline = Train(job);
     job.mutable_fsdp()->mutable_offload()->set_activation_layers(2);
-    ExpectSame(kept, Train(job), 0);
+    ExpectSame(baseline, Train(job), 0);
   }
 }
 
@@ -178,24 +178,24 @@ TEST(LatentAttention, TensorParallelWithoutQueryLatent) {
   v1::Llama::LatentAttention* latent = job.mutable_model()->mutable_llama()->mutable_latent_attention();
   latent->clear_query_rank();
   latent->set_interleaved(false);
-  const LocalJobResult alone = Train(job);
-  for (const Case& c : {kCutHeads, kCutSamples}) ExpectSame(alone, Train(Spread(job, c)), kRoundOff);
+  const LocalJobResult one_rank = Train(job);
+  for (const Case& c : {kCutHeads, kCutSamples}) ExpectSame(one_rank, Train(Spread(job, c)), kRoundOff);
 }
 
 TEST(LatentAttention, TensorParallelNarrowTypesAreClose) {
   v1::JobSpec job = SplitJob(false);
   job.mutable_precision()->set_compute(v1::DTYPE_BF16);
-  const LocalJobResult alone = Train(job);
-  for (const Case& c : {kCutHeads, kCutSamples}) ExpectSame(alone, Train(Spread(job, c)), 2e-2);
+  const LocalJobResult one_rank = Train(job);
+  for (const Case& c : {kCutHeads, kCutSamples}) ExpectSame(one_rank, Train(Spread(job, c)), 2e-2);
 }
 
 TEST(LatentAttention, RecomputeIsBitIdentical) {
   for (const Case& c : {kShared, kAmong, kStages}) {
-    const LocalJobResult kept = Train(Spread(LatentJob(true), c));
+    const LocalJobResult baseline = Train(Spread(LatentJob(true), c));
     for (const v1::Recompute recompute : {v1::RECOMPUTE_FULL, v1::RECOMPUTE_SELECTIVE}) {
       v1::JobSpec job = Spread(LatentJob(true), c);
       job.mutable_fsdp()->set_recompute(recompute);
-      ExpectSame(kept, Train(job), 0);
+      ExpectSame(baseline, Train(job), 0);
     }
   }
 }
@@ -203,9 +203,9 @@ TEST(LatentAttention, RecomputeIsBitIdentical) {
 TEST(LatentAttention, SupportsDocuments) {
   v1::JobSpec job = LatentJob(false);
   job.mutable_data()->set_document_end_token(7);
-  const LocalJobResult alone = Train(job);
-  ExpectSame(alone, Train(Spread(job, kShared)), kRoundOff);
-  EXPECT_NE(alone.weights, Train(LatentJob(false)).weights);
+  const LocalJobResult one_rank = Train(job);
+  ExpectSame(one_rank, Train(Spread(job, kShared)), kRoundOff);
+  EXPECT_NE(one_rank.weights, Train(LatentJob(false)).weights);
 }
 
 TEST(LatentAttention, SupportsNoQueryLatent) {
@@ -213,8 +213,8 @@ TEST(LatentAttention, SupportsNoQueryLatent) {
   v1::Llama::LatentAttention* latent = job.mutable_model()->mutable_llama()->mutable_latent_attention();
   latent->clear_query_rank();
   latent->set_interleaved(false);
-  const LocalJobResult alone = Train(job);
-  for (const Case& c : {kShared, kStages}) ExpectSame(alone, Train(Spread(job, c)), kRoundOff);
+  const LocalJobResult one_rank = Train(job);
+  for (const Case& c : {kShared, kStages}) ExpectSame(one_rank, Train(Spread(job, c)), kRoundOff);
 }
 
 TEST(LatentAttention, TrainsInNarrowTypes) {
@@ -229,14 +229,14 @@ TEST(LatentAttention, TrainsInNarrowTypes) {
 TEST(LatentAttention, ResumesInAnotherMesh) {
   const TempDir dir;
   const LocalJobResult whole = Train(LatentJob(true));
-  const Case alone{kNoShard, 1, 1};
-  for (const Case& from : {kAmong, alone}) {
+  const Case one_rank{kNoShard, 1, 1};
+  for (const Case& from : {kAmong, one_rank}) {
     v1::JobSpec saving = Spread(LatentJob(true), from);
     const std::string directory = dir.File(std::to_string(from.world));
     saving.mutable_checkpoint()->set_dir(directory);
     saving.mutable_checkpoint()->set_every_steps(3);
     Train(saving);
-    for (const Case& to : {kShared, kStages, alone}) {
+    for (const Case& to : {kShared, kStages, one_rank}) {
       v1::JobSpec job = Spread(LatentJob(true), to);
       job.mutable_checkpoint()->set_load(directory + "/iter_0000003");
       ExpectSameRest(whole, Train(job), kRoundOff);

@@ -117,9 +117,9 @@ TEST(BitIdentical, Recompute) {
     full.mutable_fsdp()->set_recompute(v1::RECOMPUTE_FULL);
     v1::JobSpec first_layer = full;
     first_layer.mutable_fsdp()->set_recompute_layers(1);
-    const LocalJobResult kept = Train(job);
-    ExpectSame(kept, Train(full), 0);
-    ExpectSame(kept, Train(first_layer), kRoundOff);
+    const LocalJobResult baseline = Train(job);
+    ExpectSame(baseline, Train(full), 0);
+    ExpectSame(baseline, Train(first_layer), kRoundOff);
   }
 }
 
@@ -175,12 +175,12 @@ TEST_P(Tied, SumsGradientsOfBothUses) {
   } else {
     job.mutable_model()->mutable_llama()->set_tied_embeddings(true);
   }
-  const LocalJobResult alone = Train(job);
-  EXPECT_LT(alone.reports[0].back().loss(), alone.reports[0].front().loss());
+  const LocalJobResult one_rank = Train(job);
+  EXPECT_LT(one_rank.reports[0].back().loss(), one_rank.reports[0].front().loss());
   for (const TestMesh& mesh : {kNoShard, kOptim, kOptimGrads, kOptimGradsParams, kHsdp, kHfsdp}) {
     for (const int micro_batches : {1, 3}) {
       SCOPED_TRACE(mesh.name + " " + std::to_string(micro_batches));
-      ExpectSame(alone, Train(Over(job, mesh, 4, micro_batches)), kRoundOff);
+      ExpectSame(one_rank, Train(Over(job, mesh, 4, micro_batches)), kRoundOff);
     }
   }
 }
@@ -199,13 +199,13 @@ TEST(Frozen, DoNotMove) {
   for (int64_t i = 0; i < plan->layout.elements(); ++i) {
     options.weights.push_back(0.02f * static_cast<float>(i % 17 - 8));
   }
-  const LocalJobResult alone = Train(job, options);
-  ASSERT_EQ(alone.weights.size(), options.weights.size());
+  const LocalJobResult one_rank = Train(job, options);
+  ASSERT_EQ(one_rank.weights.size(), options.weights.size());
   size_t at = 0;
   for (const UnitFacts& unit : plan->model.units) {
     for (const ParamFacts& param : unit.params) {
       const bool moved =
-          !std::equal(alone.weights.begin() + at, alone.weights.begin() + at + param.elements(),
+          !std::equal(one_rank.weights.begin() + at, one_rank.weights.begin() + at + param.elements(),
                       options.weights.begin() + at);
       EXPECT_EQ(moved, param.trainable) << unit.name << "." << param.name;
       at += param.elements();
@@ -213,7 +213,7 @@ TEST(Frozen, DoNotMove) {
   }
   for (const TestMesh& mesh : {kNoShard, kOptim, kOptimGrads, kOptimGradsParams, kHsdp, kHfsdp}) {
     SCOPED_TRACE(mesh.name);
-    ExpectSame(alone, Train(Over(job, mesh, 4, 3), options), kRoundOff);
+    ExpectSame(one_rank, Train(Over(job, mesh, 4, 3), options), kRoundOff);
   }
 }
 

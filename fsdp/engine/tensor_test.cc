@@ -72,9 +72,9 @@ std::vector<Case> Cases() {
 class Tensor : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Tensor, MatchesOneRank) {
-  static const LocalJobResult* const alone = new LocalJobResult(Train(SplitJob()));
+  static const LocalJobResult* const one_rank = new LocalJobResult(Train(SplitJob()));
   const LocalJobResult shared = Train(Cut(SplitJob(), GetParam()));
-  ExpectSame(*alone, shared, kRoundOff);
+  ExpectSame(*one_rank, shared, kRoundOff);
 }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, Tensor, ::testing::ValuesIn(Cases()),
@@ -93,16 +93,16 @@ TEST(Tensor, InitialValuesMatchOneRank) {
   job.mutable_train()->set_steps(1);
   job.mutable_optimizer()->mutable_adamw()->set_lr(1e-30);
   job.mutable_optimizer()->mutable_adamw()->set_weight_decay(0);
-  const LocalJobResult alone = Train(job);
-  for (const Case& c : {kShared, kOneKeyHeadOfTwo}) EXPECT_EQ(Train(Cut(job, c)).weights, alone.weights);
+  const LocalJobResult one_rank = Train(job);
+  for (const Case& c : {kShared, kOneKeyHeadOfTwo}) EXPECT_EQ(Train(Cut(job, c)).weights, one_rank.weights);
 }
 
 TEST(Tensor, RecomputeIsBitIdentical) {
-  const LocalJobResult kept = Train(Cut(SplitJob(), kShared));
+  const LocalJobResult baseline = Train(Cut(SplitJob(), kShared));
   for (const v1::Recompute recompute : {v1::RECOMPUTE_FULL, v1::RECOMPUTE_SELECTIVE}) {
     v1::JobSpec job = Cut(SplitJob(), kShared);
     job.mutable_fsdp()->set_recompute(recompute);
-    ExpectSame(kept, Train(job), 0);
+    ExpectSame(baseline, Train(job), 0);
   }
 }
 
@@ -110,23 +110,23 @@ TEST(Tensor, SupportsBiasesAndQkNorm) {
   v1::JobSpec job = SplitJob();
   job.mutable_model()->mutable_llama()->set_qk_norm(true);
   job.mutable_model()->mutable_llama()->set_attention_bias(true);
-  const LocalJobResult alone = Train(job);
+  const LocalJobResult one_rank = Train(job);
   for (const Case& c : {kShared, kOneKeyHeadOfTwo, Case{kParams, 8, 4, 2, 1}})
-    ExpectSame(alone, Train(Cut(job, c)), kRoundOff);
+    ExpectSame(one_rank, Train(Cut(job, c)), kRoundOff);
 }
 
 TEST(Tensor, SupportsOneKeyHead) {
   v1::JobSpec job = SplitJob();
   job.mutable_model()->mutable_llama()->set_kv_heads(1);
-  const LocalJobResult alone = Train(job);
-  for (const Case& c : {kShared, kOneKeyHeadOfTwo}) ExpectSame(alone, Train(Cut(job, c)), kRoundOff);
+  const LocalJobResult one_rank = Train(job);
+  for (const Case& c : {kShared, kOneKeyHeadOfTwo}) ExpectSame(one_rank, Train(Cut(job, c)), kRoundOff);
 }
 
 TEST(Tensor, TiedEmbeddings) {
   v1::JobSpec job = SplitJob();
   job.mutable_model()->mutable_llama()->set_tied_embeddings(true);
-  const LocalJobResult alone = Train(job);
-  for (const Case& c : {kShared, kOneKeyHeadOfTwo}) ExpectSame(alone, Train(Cut(job, c)), kRoundOff);
+  const LocalJobResult one_rank = Train(job);
+  for (const Case& c : {kShared, kOneKeyHeadOfTwo}) ExpectSame(one_rank, Train(Cut(job, c)), kRoundOff);
 }
 
 TEST(Tensor, FrozenParameters) {
@@ -134,8 +134,8 @@ TEST(Tensor, FrozenParameters) {
   job.mutable_train()->add_frozen("embedding.*");
   job.mutable_train()->add_frozen("layer.0.attention.wk");
   job.mutable_train()->add_frozen("layer.1.ffn_norm");
-  const LocalJobResult alone = Train(job);
-  for (const Case& c : {kShared, kOneKeyHeadOfTwo}) ExpectSame(alone, Train(Cut(job, c)), kRoundOff);
+  const LocalJobResult one_rank = Train(job);
+  for (const Case& c : {kShared, kOneKeyHeadOfTwo}) ExpectSame(one_rank, Train(Cut(job, c)), kRoundOff);
 }
 
 TEST(Tensor, NarrowTypesAreClose) {
@@ -181,9 +181,9 @@ TEST(Tensor, CountsTargetsLikeOneRank) {
   file->set_type(v1::TOKEN_TYPE_U8);
   *job.mutable_data()->add_validation() = *file;
   job.mutable_train()->mutable_evaluation()->set_every_steps(3);
-  const LocalJobResult alone = Train(job), shared = Train(Cut(job, kShared));
-  ExpectSame(alone, shared, kRoundOff);
-  EXPECT_EQ(ExpectSameEvaluations(alone, shared, kRoundOff), 2);
+  const LocalJobResult one_rank = Train(job), shared = Train(Cut(job, kShared));
+  ExpectSame(one_rank, shared, kRoundOff);
+  EXPECT_EQ(ExpectSameEvaluations(one_rank, shared, kRoundOff), 2);
 }
 
 // Only norms are trained: next to the gradients of matrices theirs would be negligible.
@@ -195,9 +195,9 @@ v1::JobSpec NormsAlone() {
 }
 
 TEST(Tensor, TrainsOnlyNorms) {
-  const LocalJobResult alone = Train(NormsAlone());
+  const LocalJobResult one_rank = Train(NormsAlone());
   for (const Case& c : {kShared, kOneKeyHeadOfTwo, Case{kParams, 8, 2, 2, 1}})
-    ExpectSame(alone, Train(Cut(NormsAlone(), c)), kRoundOff);
+    ExpectSame(one_rank, Train(Cut(NormsAlone(), c)), kRoundOff);
 }
 
 // ---- Planted errors: a wrong plan must not be within rounding.

@@ -104,12 +104,12 @@ TEST(UnitExchange, MatchesOneRank) {
   const Centred model;
   LocalJobOptions options;
   options.model = &model;
-  const auto alone = RunLocalJob(PlanOf(1, {Group::kWorld}), options);
-  ASSERT_TRUE(alone.ok()) << alone.status();
+  const auto one_rank = RunLocalJob(PlanOf(1, {Group::kWorld}), options);
+  ASSERT_TRUE(one_rank.ok()) << one_rank.status();
   for (const int ranks : {2, 4}) {
     const auto shared = RunLocalJob(PlanOf(ranks, {Group::kWorld}), options);
     ASSERT_TRUE(shared.ok()) << shared.status();
-    ExpectSame(*alone, *shared, 1e-5);
+    ExpectSame(*one_rank, *shared, 1e-5);
   }
 }
 
