@@ -99,15 +99,15 @@ absl::Status AddLoaded(const CheckpointConfig& checkpoint, Candidates* candidate
   if (!found.empty() || load == WithoutSlash(checkpoint.dir)) return absl::OkStatus();
   const bool absent = access(load.c_str(), F_OK) != 0 && errno == ENOENT;
   return absl::NotFoundError(absl::StrCat(
-      "checkpoint.load: there is no checkpoint at ", load,
-      absent ? ": there is no such directory, and nothing is fetched: of a model of Hugging Face's hub `hf "
-               "download NAME --local-dir DIR` makes one"
-             : ": it has neither .metadata nor iter_NNNNNNN directories that have, nor safetensors"));
+      "checkpoint.load: no checkpoint at ", load,
+      absent ? ": the directory does not exist; fsdpd downloads nothing, `hf download NAME --local-dir DIR` "
+               "fetches a model of the Hugging Face Hub"
+             : ": it has no .metadata, no iter_NNNNNNN directory with one, and no safetensors"));
 }
 
 bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0 || errno != ENOENT; }
 
-// Returns " (iter_0000060 and 2 more have no .metadata, so they do not count)" for uncommitted checkpoints.
+// Returns " (iter_0000060 and 2 more have no .metadata and are ignored)" for uncommitted checkpoints.
 std::string UncommittedText(const std::string& dir) {
   const auto found = ListCheckpoints(dir);
   std::string first;
@@ -116,17 +116,16 @@ std::string UncommittedText(const std::string& dir) {
     if (!each.committed && more++ < 0) first = each.path.substr(each.path.rfind('/') + 1);
   }
   if (more < 0) return "";
-  return more == 0
-             ? absl::StrCat(" (", first, " has no .metadata, so it does not count)")
-             : absl::StrCat(" (", first, " and ", more, " more have no .metadata, so they do not count)");
+  return more == 0 ? absl::StrCat(" (", first, " has no .metadata and is ignored)")
+                   : absl::StrCat(" (", first, " and ", more, " more have no .metadata and are ignored)");
 }
 
 // `known_step` was committed once.
 absl::Status AllLostError(const std::string& dir, int64_t known_step) {
   return absl::NotFoundError(absl::StrCat(
-      "checkpoint.dir: ", dir, Exists(dir) ? " has none of the job's checkpoints" : " is not there",
-      UncommittedText(dir), ", and the job has committed that of step ", known_step,
-      ": mount the directory or put it back, or submit the job anew to begin at step 1"));
+      "checkpoint.dir: ", dir, Exists(dir) ? " has no checkpoint of this job" : " does not exist",
+      UncommittedText(dir), ", but the job has committed step ", known_step,
+      "; mount or restore the directory, or submit a new job to start at step 1"));
 }
 
 // Adds the job's own checkpoints and those of unknown owner, which are reported as damaged when they are
@@ -207,16 +206,16 @@ absl::Status ForeignCheckpointError(const CheckpointConfig& checkpoint, const st
       step == 0 ? ", and this job starts fresh" : absl::StrCat(", and this job starts after step ", step);
   if (Holds(candidates.unreadable, path)) {
     return absl::DataLossError(absl::StrCat("checkpoint.dir: ", path,
-                                            " cannot be read, so whose it is is not known", start,
-                                            ": move it away if the job may"));
+                                            " cannot be read, so its owner is unknown", start,
+                                            "; move it away to start anyway"));
   }
-  const std::string theirs = absl::StrCat(
-      "choose a directory of its own, or go on from there (checkpoint.load: ", checkpoint.dir, ")");
+  const std::string theirs =
+      absl::StrCat("use another directory, or resume from this one (checkpoint.load: ", checkpoint.dir, ")");
   const std::string its =
-      absl::StrCat("move what is later than step ", step, " out of that directory and `fsdpctl retry ", job,
-                   "`, or `fsdpctl submit --from ", job, "@", step, "` with another checkpoint.dir");
+      absl::StrCat("move checkpoints later than step ", step, " out of the directory and `fsdpctl retry ",
+                   job, "`, or `fsdpctl submit --from ", job, "@", step, "` with another checkpoint.dir");
   return absl::FailedPreconditionError(
-      absl::StrCat("checkpoint.dir: ", path, " is of another run", start, ": ", own ? its : theirs));
+      absl::StrCat("checkpoint.dir: ", path, " belongs to another run", start, "; ", own ? its : theirs));
 }
 
 // Checks that every checkpoint in checkpoint.dir later than the start was skipped, and lists the damaged ones
@@ -243,7 +242,7 @@ void PassOverLost(const std::string& lost, ChosenCheckpoint* chosen) {
   if (lost.empty()) return;
   const bool there = Exists(lost);
   chosen->passed_over.push_back(
-      absl::StrCat(DirectoryName(lost), ": ", there ? "has no .metadata any more" : "is not there any more"));
+      absl::StrCat(DirectoryName(lost), ": ", there ? "no longer has .metadata" : "no longer exists"));
   if (there) chosen->set_aside.push_back(lost);
 }
 
@@ -295,8 +294,8 @@ std::string ProposalOfRound(const absl::StatusOr<Candidates>& candidates, size_t
   if (!candidates.ok()) return EncodeError(candidates.status());
   if (candidates->in_order.empty()) return kFresh;
   if (round == candidates->in_order.size()) {
-    return EncodeError(absl::DataLossError(absl::StrCat("no checkpoint is whole, and none is started from: ",
-                                                        absl::StrJoin(passed_over, "; "))));
+    return EncodeError(
+        absl::DataLossError(absl::StrCat("no intact checkpoint: ", absl::StrJoin(passed_over, "; "))));
   }
   const ChosenCheckpoint& named = candidates->in_order[round];
   return absl::StrCat(named.own ? kOwn : kLoaded, named.path);

@@ -133,19 +133,18 @@ TEST(CheckpointChoice, RefusesFreshStartAfterACommit) {
     const Spec spec = SpecOf(dir.File("run"), load);
     const auto gone = ChooseAlone(spec, 60);
     EXPECT_EQ(gone.status().code(), absl::StatusCode::kNotFound) << gone.status();
-    EXPECT_EQ(
-        gone.status().message(),
-        "checkpoint.dir: " + dir.File("run") +
-            " is not there, and the job has committed that of step 60: mount the directory or put it back, "
-            "or submit the job anew to begin at step 1");
+    EXPECT_EQ(gone.status().message(),
+              "checkpoint.dir: " + dir.File("run") +
+                  " does not exist, but the job has committed step 60; mount or restore the directory, "
+                  "or submit a new job to start at step 1");
     fs::create_directories(dir.File("run") + "/iter_0000060");
     EXPECT_THAT(ChooseAlone(spec, 60).status().message(),
                 HasSubstr(dir.File("run") +
-                          " has none of the job's checkpoints (iter_0000060 has no .metadata, so it "
-                          "does not count), and the job has committed "));
+                          " has no checkpoint of this job (iter_0000060 has no .metadata and is ignored), "
+                          "but the job has committed "));
     fs::create_directories(dir.File("run") + "/iter_0000020");
     EXPECT_THAT(ChooseAlone(spec, 60).status().message(),
-                HasSubstr("(iter_0000060 and 1 more have no .metadata, so they do not count), and "));
+                HasSubstr("(iter_0000060 and 1 more have no .metadata and are ignored), but "));
     const std::string older = Save(dir.File("run"), 40, "job-1");
     const auto back = ChooseAlone(spec, 60);
     ASSERT_TRUE(back.ok()) << back.status();
@@ -171,12 +170,12 @@ TEST(CheckpointChoice, ReportsALostNewest) {
   const auto chosen = ChooseAlone(SpecOf(dir.path()), 2);
   ASSERT_TRUE(chosen.ok()) << chosen.status();
   EXPECT_EQ((*chosen)->path, older);
-  EXPECT_THAT((*chosen)->passed_over, ElementsAre("iter_0000002: has no .metadata any more"));
+  EXPECT_THAT((*chosen)->passed_over, ElementsAre("iter_0000002: no longer has .metadata"));
   EXPECT_THAT((*chosen)->set_aside, ElementsAre(newest));
   fs::remove_all(newest);
   const auto without = ChooseAlone(SpecOf(dir.path()), 2);
   ASSERT_TRUE(without.ok()) << without.status();
-  EXPECT_THAT((*without)->passed_over, ElementsAre("iter_0000002: is not there any more"));
+  EXPECT_THAT((*without)->passed_over, ElementsAre("iter_0000002: no longer exists"));
   EXPECT_THAT((*without)->set_aside, IsEmpty());
   // A newer step than the known one, whose commit was not reported.
   Save(dir.path(), 3, "job-1");
@@ -191,8 +190,8 @@ TEST(CheckpointChoice, ReportsEachUnreadableCheckpoint) {
   const auto chosen = ChooseAlone(SpecOf(dir.path()), 2);
   EXPECT_EQ(chosen.status().code(), absl::StatusCode::kDataLoss) << chosen.status();
   EXPECT_THAT(std::string(chosen.status().message()),
-              AllOf(StartsWith("no checkpoint is whole, and none is started from: iter_0000002: "),
-                    HasSubstr("; iter_0000001: "), HasSubstr("__0_0.distcp")));
+              AllOf(StartsWith("no intact checkpoint: iter_0000002: "), HasSubstr("; iter_0000001: "),
+                    HasSubstr("__0_0.distcp")));
 }
 
 TEST(CheckpointChoice, RefusesAnotherJobsDirectory) {
@@ -201,9 +200,9 @@ TEST(CheckpointChoice, RefusesAnotherJobsDirectory) {
   const std::string other = Save(dir.path(), 2, "job-2");
   const auto chosen = ChooseAlone(SpecOf(dir.path()));
   EXPECT_EQ(chosen.status().code(), absl::StatusCode::kFailedPrecondition) << chosen.status();
-  EXPECT_THAT(chosen.status().message(), HasSubstr("iter_0000002 is of another run"));
+  EXPECT_THAT(chosen.status().message(), HasSubstr("iter_0000002 belongs to another run"));
   EXPECT_THAT(chosen.status().message(),
-              HasSubstr("move what is later than step 1 out of that directory and `fsdpctl retry job-1`"))
+              HasSubstr("move checkpoints later than step 1 out of the directory and `fsdpctl retry job-1`"))
       << "a job that goes on has the directory that it has";
   EXPECT_TRUE(IsCheckpoint(other));
 }
@@ -275,11 +274,11 @@ TEST(CheckpointChoice, MissingDirectoryErrorExplainsDownload) {
   EXPECT_EQ(absent.status().code(), absl::StatusCode::kNotFound) << absent.status();
   EXPECT_THAT(
       absent.status().message(),
-      AllOf(HasSubstr("there is no checkpoint at " + dir.File("meta-llama/Llama-3.1-8B")),
-            HasSubstr("there is no such directory"), HasSubstr("`hf download NAME --local-dir DIR`")));
+      AllOf(HasSubstr("no checkpoint at " + dir.File("meta-llama/Llama-3.1-8B")),
+            HasSubstr("the directory does not exist"), HasSubstr("`hf download NAME --local-dir DIR`")));
   const TempDir empty;
   EXPECT_THAT(ChooseAlone(SpecOf(dir.path(), empty.path())).status().message(),
-              HasSubstr(": it has neither .metadata nor "));
+              HasSubstr(": it has no .metadata, "));
 }
 
 // The requested load is impossible: nothing in the directory is set aside for it.

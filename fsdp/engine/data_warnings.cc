@@ -17,7 +17,7 @@ std::string CausesText(const DataConfig& data, const char* field, const std::vec
   if (std::any_of(sources.begin(), sources.end(), has_mask)) causes.push_back(absl::StrCat(field, "[].mask"));
   if (data.ignored_token.has_value()) causes.push_back("data.ignored_token");
   if (data.document_end_token.has_value()) causes.push_back("data.document_end_token");
-  return causes.empty() ? "" : absl::StrCat(" (left out by ", absl::StrJoin(causes, ", "), ")");
+  return causes.empty() ? "" : absl::StrCat(" (excluded by ", absl::StrJoin(causes, ", "), ")");
 }
 
 }  // namespace
@@ -39,18 +39,17 @@ std::vector<std::string> DataWarnings::Take(const StepData& data) {
 void DataWarnings::TakeTargets(const StepData& data, std::vector<std::string>* warnings) {
   if (data.targets == 0) ++without_target_;
   if (data.targets == 0 && without_target_ == 1) {
-    warnings->push_back(absl::StrCat("step ", data.step,
-                                     " has no target that counts, so loss and gradient are 0",
+    warnings->push_back(absl::StrCat("step ", data.step, " has no targets, so loss and gradient are 0",
                                      CausesText(data_, "data.tokens", data_.tokens)));
   }
   if (data.step == last_step_ && without_target_ > 1) {
     warnings->push_back(absl::StrCat(without_target_, " of the ", last_step_ - first_step_ + 1,
-                                     " steps from ", first_step_, " on had no target that counts"));
+                                     " steps since step ", first_step_, " had no targets"));
   }
   if (data.evaluation_targets != 0 || warned_of_evaluation_) return;
   warned_of_evaluation_ = true;
   warnings->push_back(absl::StrCat("the evaluation after step ", data.step,
-                                   " has no target that counts, so its loss says nothing",
+                                   " has no targets, so its loss is meaningless",
                                    CausesText(data_, "data.validation", data_.validation)));
 }
 
@@ -61,10 +60,9 @@ void DataWarnings::TakeDocuments(const StepData& data, std::vector<std::string>*
   const bool saw_all = data.step == last_step_ && first_step_ == 1;
   if (!awaits_document_end_ || (tokens_read_ < kLongestDocument && !saw_all)) return;
   awaits_document_end_ = false;
-  warnings->push_back(absl::StrCat("none of the ", tokens_read_, " tokens that were read is ",
+  warnings->push_back(absl::StrCat("none of the ", tokens_read_, " tokens read is ",
                                    *data_.document_end_token,
-                                   ", with which documents end: each sample is one "
-                                   "document (data.document_end_token)"));
+                                   " (data.document_end_token), so each sample is one document"));
 }
 
 }  // namespace fsdpd

@@ -37,11 +37,11 @@ TEST(DataWarnings, NoWarningWithTargets) {
 TEST(DataWarnings, WarnsOfStepsWithoutTargets) {
   DataWarnings warnings(MaskedSpec(), 2);
   EXPECT_THAT(warnings.Take(Step(3, 5)), IsEmpty());
-  EXPECT_THAT(warnings.Take(Step(4, 0)),
-              ElementsAre("step 4 has no target that counts, so loss and gradient are 0 (left out by "
-                          "data.tokens[].mask)"));
+  EXPECT_THAT(
+      warnings.Take(Step(4, 0)),
+      ElementsAre("step 4 has no targets, so loss and gradient are 0 (excluded by data.tokens[].mask)"));
   EXPECT_THAT(warnings.Take(Step(5, 0)), IsEmpty());
-  EXPECT_THAT(warnings.Take(Step(6, 0)), ElementsAre("3 of the 4 steps from 3 on had no target that counts"));
+  EXPECT_THAT(warnings.Take(Step(6, 0)), ElementsAre("3 of the 4 steps since step 3 had no targets"));
 }
 
 TEST(DataWarnings, WarnsOnceOfOneStepWithoutTargets) {
@@ -57,8 +57,8 @@ TEST(DataWarnings, WarnsOfEvaluationWithoutTargets) {
   StepData data = Step(2, 5);
   data.evaluation_targets = 0;
   EXPECT_THAT(warnings.Take(data),
-              ElementsAre("the evaluation after step 2 has no target that counts, so its "
-                          "loss says nothing (left out by data.ignored_token)"));
+              ElementsAre("the evaluation after step 2 has no targets, so its loss is meaningless "
+                          "(excluded by data.ignored_token)"));
   data.step = 4;
   EXPECT_THAT(warnings.Take(data), IsEmpty());
 }
@@ -69,8 +69,8 @@ TEST(DataWarnings, WarnsAtLastStepIfNoDocumentEnds) {
   DataWarnings warnings(spec, 0);
   for (int64_t step = 1; step <= 5; ++step) EXPECT_THAT(warnings.Take(Step(step, 5)), IsEmpty());
   EXPECT_THAT(warnings.Take(Step(6, 5)),
-              ElementsAre("none of the 600 tokens that were read is 7, with which documents end: each "
-                          "sample is one document (data.document_end_token)"));
+              ElementsAre("none of the 600 tokens read is 7 (data.document_end_token), so each sample is one "
+                          "document"));
 }
 
 // A resumed attempt reads too little to conclude anything.

@@ -115,7 +115,7 @@ absl::Status DirectoryLock::TakeAsFirst() {
   const absl::Status written = Sign();
   // A full disk may have space again by the time the first checkpoint is written.
   if (!written.ok()) {
-    LogWarning("whether all nodes share the directory is not known: %s", written.message());
+    LogWarning("could not verify that all nodes share checkpoint.dir error=%s", written.message());
     token_.clear();
   }
   return options_.store->Set(kDirectoryKey, written.ok() ? token_ : kUnwritten);
@@ -136,8 +136,9 @@ absl::Status DirectoryLock::AwaitFirst() {
     if (options_.stop->load()) return absl::CancelledError("asked to stop");
     std::this_thread::sleep_for(absl::ToChronoNanoseconds(kStopPoll));
   }
-  return absl::UnavailableError(absl::StrCat("rank ", options_.rank, " does not see in ", options_.dir,
-                                             " what rank 0 has just written there: all nodes must share it"));
+  return absl::UnavailableError(
+      absl::StrCat("rank ", options_.rank, ": ", options_.dir,
+                   " does not have the file that rank 0 just wrote; mount the same directory on all nodes"));
 }
 
 // The rank 0 of an earlier attempt may survive for a while on a lost node. The kernel drops the locks of a
@@ -173,13 +174,12 @@ absl::Status DirectoryLock::Lock(absl::Duration longest_foreign) {
     if (own) {
       return absl::FailedPreconditionError(
           absl::StrCat(path, " is locked by ", who,
-                       ": end its rank 0 (a node that was lost, or a process that is stopped or hangs)"));
+                       "; end its rank 0 (its node was lost, or the process is stopped or hangs)"));
     }
-    return BlamedOn(
-        v1::RankFault::KIND_CONFIGURATION, /*permanent=*/false,
-        absl::FailedPreconditionError(absl::StrCat(
-            path, " is locked by ", who, ", which writes there: give each job a directory of its own",
-            alive ? "" : ", or end that process if its job has ended")));
+    return BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/false,
+                    absl::FailedPreconditionError(absl::StrCat(
+                        path, " is locked by ", who, ", which writes there; give each job its own directory",
+                        alive ? "" : ", or end that process if its job has ended")));
   }
   if (locked_ && !logged.empty())
     LogInfo("took the lock of checkpoint.dir path=%s waited_seconds=%d", path,
@@ -215,7 +215,7 @@ absl::Status DirectoryLock::Keep() {
   const absl::Status taken = Lock(kLongestUnsigned);  // Wait only for a live holder.
   if (lock_ >= 0 && taken.ok()) {
     close(held);
-    LogWarning("%s was removed while the job trains: the directory is another, or empty", path);
+    LogWarning("checkpoint.dir was removed during training; locked the new directory path=%s", path);
     if (const absl::Status signed_anew = Sign(); !signed_anew.ok()) LogWarning("%s", signed_anew.message());
     return absl::OkStatus();
   }
@@ -224,31 +224,31 @@ absl::Status DirectoryLock::Keep() {
   lock_ = held;
   locked_ = true;
   return absl::Status(
-      taken.code(),
-      absl::StrCat(dir, " was removed while the job trains, and is not its own any more: ", taken.message()));
+      taken.code(), absl::StrCat(dir, " was removed during training, and the new directory cannot be used: ",
+                                 taken.message()));
 }
 
 absl::Status DirectoryLock::CheckHeld() const {
   const Holder holder = HolderOf(path());
   if (token_.empty() || holder.token.empty() || holder.token == token_) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat(path(), " was taken by ", holder.job == options_.job ? "a later attempt" : holder.job,
-                   holder.Where(), ": this one no longer writes there"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      path(), ": the lock was taken by ", holder.job == options_.job ? "a later attempt" : holder.job,
+      holder.Where(), "; this attempt no longer writes there"));
 }
 
 absl::Status DirectoryLock::Clear(const std::vector<std::string>& damaged) {
   for (const std::string& path : damaged) {
     FSDPD_RETURN_IF_ERROR(SetAside(path));
-    LogWarning("%s is damaged, and kept as %s.damaged", path, path);
+    LogWarning("renamed damaged checkpoint path=%s to=%s.damaged", path, path);
   }
   if (!locked_) return absl::OkStatus();
   const std::string& dir = options_.dir;
   RemoveMessages();
   const absl::StatusOr<int64_t> removed = RemoveUnfinished(dir);
   if (!removed.ok()) {
-    LogWarning("what killed saves left stays: %s", removed.status().message());
+    LogWarning("failed to remove files of killed saves dir=%s error=%s", dir, removed.status().message());
   } else if (*removed > 0) {
-    LogInfo("removed what killed saves left half in %s files=%d", dir, *removed);
+    LogInfo("removed incomplete files of killed saves dir=%s files=%d", dir, *removed);
   }
   return absl::OkStatus();
 }

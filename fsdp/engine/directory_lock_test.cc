@@ -216,7 +216,7 @@ TEST(DirectoryLock, DetectsAnUnsharedDirectory) {
   ASSERT_TRUE(Take(Of(dir.path(), &store)).ok());
   const absl::Status status = Take(Of(elsewhere.path(), &store, 1));
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
-  EXPECT_THAT(status.message(), HasSubstr("rank 1 does not see in " + elsewhere.path()));
+  EXPECT_THAT(status.message(), HasSubstr("rank 1: " + elsewhere.path()));
 }
 
 // It is not mounted: creating it would put an empty directory on the local disk in its place.

@@ -19,7 +19,7 @@ TEST(RankFault, ContentErrorOnAllRanksIsPermanent) {
   };
   const Case cases[] = {
       {absl::InvalidArgumentError("token 7 is not below vocab_size 5"), true, true},
-      {absl::FailedPreconditionError("is not of this job's model"), true, true},
+      {absl::FailedPreconditionError("does not match this job's model"), true, true},
       {absl::UnimplementedError("is of a type that is not read"), true, true},
       {absl::NotFoundError("no such file"), true, false},
       {absl::PermissionDeniedError("permission denied"), true, false},

@@ -81,8 +81,8 @@ absl::Status DifferentJobError(const std::string& path, const char* what,
     differences.resize(kMaxDifferences);
     differences.push_back(absl::StrCat("and ", count - kMaxDifferences, " more"));
   }
-  return absl::FailedPreconditionError(absl::StrCat("the checkpoint ", path, " is not of this job's ", what,
-                                                    ":\n  ", absl::StrJoin(differences, "\n  ")));
+  return absl::FailedPreconditionError(absl::StrCat("the checkpoint ", path, " does not match this job's ",
+                                                    what, ":\n  ", absl::StrJoin(differences, "\n  ")));
 }
 
 }  // namespace
@@ -100,13 +100,13 @@ absl::StatusOr<std::unique_ptr<Restore>> Restore::Open(const Plan& plan, const s
   const int64_t step = restore->state_.step, steps = plan.spec.steps;
   if (own && step > steps) {
     return absl::FailedPreconditionError(
-        absl::StrCat("the checkpoint ", path, " is of step ", step, ", and train.steps is ", steps));
+        absl::StrCat("the checkpoint ", path, " is at step ", step, ", beyond train.steps (", steps, ")"));
   }
   if (!own && step >= steps) {
     return absl::FailedPreconditionError(absl::StrCat(
         "the checkpoint ", path, " is at step ", step, " and train.steps is ", steps,
-        ": nothing to do; write more steps, or checkpoint.load_optimizer: false to begin at step "
-        "1 with its parameters"));
+        ": no steps left; raise train.steps, or set checkpoint.load_optimizer: false to start at step 1 "
+        "with its parameters"));
   }
   return restore;
 }
@@ -116,8 +116,7 @@ absl::Status Restore::OpenNative(const std::string& path, bool own) {
   FSDPD_ASSIGN_OR_RETURN(const std::string spec, ReadJobSpec(*native_));
   OriginDifferences origin = CompareSpec(spec, plan_.spec);
   if (spec.empty())
-    AddNote(
-        "it does not say its model: that its heads, positions and norms are those of this job is not known");
+    AddNote("it does not record its model: heads, positions and norms could not be compared with this job's");
   std::vector<std::string> differences = std::move(origin.model);
   for (std::string& each :
        DifferencesOf(plan_.spec, plan_.whole_layout(), native_->index(), !parameters_only_))
@@ -132,7 +131,7 @@ absl::Status Restore::OpenNative(const std::string& path, bool own) {
   }
   if (const std::vector<std::string> unread = UnreadState(plan_.spec, native_->index()); !unread.empty())
     AddNote(
-        absl::StrCat("left unread, as this job's optimizer has none such: ", absl::StrJoin(unread, ", ")));
+        absl::StrCat("ignored state that this job's optimizer does not have: ", absl::StrJoin(unread, ", ")));
   const absl::StatusOr<TrainingState> state = ReadState(*native_, plan_.spec);
   if (!state.ok())
     return absl::Status(state.status().code(), absl::StrCat(path, ": ", state.status().message()));
@@ -145,7 +144,7 @@ void Restore::CompareData(const std::vector<std::string>& here) {
   const std::vector<std::string> changed = fsdpd::CompareData(data_, here);
   for (size_t i = 0; i < std::min(changed.size(), kMaxNamed); ++i) AddNote(changed[i]);
   if (changed.size() > kMaxNamed)
-    AddNote(absl::StrCat("so have ", changed.size() - kMaxNamed, " more files of tokens or masks"));
+    AddNote(absl::StrCat(changed.size() - kMaxNamed, " more token or mask files have changed"));
 }
 
 absl::Status Restore::OpenForeign(const std::string& path) {
@@ -157,8 +156,8 @@ absl::Status Restore::OpenForeign(const std::string& path) {
   for (std::string& each : config.value_or(std::vector<std::string>()))
     differences.push_back(absl::StrCat(kHfConfigName, ": ", each));
   if (!differences.empty()) {
-    differences.push_back(absl::StrCat("with `model: {hf_config: ", path, "/", kHfConfigName,
-                                       "}` in the spec the job's model is what that says"));
+    differences.push_back(absl::StrCat("set `model: {hf_config: ", path, "/", kHfConfigName,
+                                       "}` in the spec to use that model"));
   }
   FSDPD_ASSIGN_OR_RETURN(const std::string spec, SpecInside(path, foreign_->reader()));
   OriginDifferences origin = CompareSpec(spec, plan_.spec);
@@ -168,12 +167,11 @@ absl::Status Restore::OpenForeign(const std::string& path) {
   if (!differences.empty()) return DifferentJobError(path, "model", std::move(differences));
   if (!config.has_value() && spec.empty()) {
     AddNote(absl::StrCat("it has no ", kHfConfigName,
-                         ": that its heads, positions and norms are those of this job is not known"));
+                         ": heads, positions and norms could not be compared with this job's"));
   }
   if (!foreign_->no_main().empty()) {
-    AddNote(
-        absl::StrCat("the optimizer's main parameters are left unread, and the model's rounded ones taken: ",
-                     foreign_->no_main()));
+    AddNote(absl::StrCat("ignored the optimizer's main parameters and read the model's rounded ones: ",
+                         foreign_->no_main()));
   }
   const std::vector<std::string>& left_out = foreign_->left_out();
   if (left_out.empty()) return absl::OkStatus();
@@ -181,7 +179,7 @@ absl::Status Restore::OpenForeign(const std::string& path) {
   const std::string more =
       left_out.size() > named ? absl::StrCat(" and ", left_out.size() - named, " more") : "";
   AddNote(absl::StrCat(
-      "left unread, being no parameters of the model: ",
+      "ignored tensors that are not parameters of the model: ",
       absl::StrJoin(left_out.begin(), left_out.begin() + static_cast<std::ptrdiff_t>(named), ", "), more));
   return absl::OkStatus();
 }
@@ -224,12 +222,12 @@ at::Tensor Restore::QuantizeMoments(const at::Tensor& numbers, int moment, const
   if (found <= largest) return NearestMoments(numbers, moment);
   const std::string why =
       std::isnan(found)
-          ? absl::StrCat(key, " has numbers that are NaN")
-          : absl::StrCat(key, " has numbers beyond ", largest,
-                         ", the largest of precision.moments: fp8: gradients were not clipped there "
-                         "as they are here");
+          ? absl::StrCat(key, " contains NaN")
+          : absl::StrCat(
+                key, " has values beyond ", largest,
+                ", the maximum of precision.moments: fp8 (its gradients were not clipped as in this job)");
   const absl::Status beyond = absl::FailedPreconditionError(
-      absl::StrCat(why, "; write precision.moments: bf16, or checkpoint.load_optimizer: false"));
+      absl::StrCat(why, "; set precision.moments: bf16, or checkpoint.load_optimizer: false"));
   // Permanent: another attempt would read the same file.
   const absl::Status blamed = BlamedOn(v1::RankFault::KIND_CONFIGURATION, /*permanent=*/true, beyond);
   return NearestMoments(Failed(blamed, numbers.numel()), moment);

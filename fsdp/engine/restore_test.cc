@@ -156,7 +156,7 @@ TEST(Restore, ReadsParametersOfForeignDcp) {
   EXPECT_EQ((*restore)->state().step, 0);
   EXPECT_THAT((*restore)->notes(),
               ElementsAre(HasSubstr("no config.json"),
-                          "left unread, being no parameters of the model: optimizer.a, optimizer.b, "
+                          "ignored tensors that are not parameters of the model: optimizer.a, optimizer.b, "
                           "optimizer.c and 2 more"));
 }
 
@@ -176,7 +176,7 @@ TEST(Restore, ListsDifferencesUpToALimit) {
   WriteHf(hf.path(), theirs);
   const std::vector<std::string> lines = absl::StrSplit(Error(TestPlan(), hf.path()), '\n');
   EXPECT_THAT(lines,
-              ElementsAre(absl::StrCat("the checkpoint ", hf.path(), " is not of this job's model:"),
+              ElementsAre(absl::StrCat("the checkpoint ", hf.path(), " does not match this job's model:"),
                           "  model.layers.0.input_layernorm.weight has the shape [4], and in the model [20]",
                           "  model.layers.0.self_attn.q_proj.weight is not there, and the model has it",
                           "  model.layers.0.other.weight is not in the model"));
@@ -202,7 +202,7 @@ TEST(Restore, RefusesADifferentModelOfTheSameShapes) {
       Error(other, hf.path()),
       AllOf(HasSubstr("\n  config.json: rope_theta: 10000 there, and 500000 in this job\n"),
             HasSubstr("\n  config.json: norm_epsilon: 1e-05 there, and 1e-06 in this job\n"),
-            HasSubstr(absl::StrCat("\n  with `model: {hf_config: ", hf.path(), "/config.json}` in "))));
+            HasSubstr(absl::StrCat("\n  set `model: {hf_config: ", hf.path(), "/config.json}` in "))));
 }
 
 TEST(Restore, NotesChangedSettings) {
@@ -219,7 +219,7 @@ TEST(Restore, NotesChangedSettings) {
   EXPECT_EQ((*restore)->state().step, 3);
   EXPECT_THAT((*restore)->notes(),
               ElementsAre("train.seed: 5 there, and 6 here", "optimizer: adamw there, and sgd here",
-                          "left unread, as this job's optimizer has none such: exp_avg, exp_avg_sq"));
+                          "ignored state that this job's optimizer does not have: exp_avg, exp_avg_sq"));
   // With parameters only, another run is what was requested.
   job.mutable_checkpoint()->set_load_optimizer(false);
   const Plan parameters = PlanOf(job);
@@ -258,11 +258,11 @@ TEST(Restore, RefusesAFinishedRunUnlessOwn) {
     const TempDir dir;
     WriteNative(dir.path(), TestJob(), {step, 12 * step, step, 1, 0}, kSpec);
     EXPECT_THAT(Error(TestPlan(), dir.path()),
-                HasSubstr(absl::StrCat(" is at step ", step, " and train.steps is 6: nothing to do")));
+                HasSubstr(absl::StrCat(" is at step ", step, " and train.steps is 6: no steps left")));
     const auto own = Restore::Open(TestPlan(), dir.path(), /*own=*/true);
     EXPECT_EQ(own.ok(), step == 6) << own.status();
     if (step > 6) {
-      EXPECT_THAT(own.status().message(), HasSubstr("is of step 7, and train.steps is 6"));
+      EXPECT_THAT(own.status().message(), HasSubstr("is at step 7, beyond train.steps (6)"));
     }
   }
 }
@@ -321,9 +321,8 @@ TEST(Restore, RefusesMomentsBeyondFp8) {
     const absl::Status status = (*restore)->Finish(position, *params);
     EXPECT_EQ(status.ok(), number == 0.25f) << status;
     if (status.ok()) continue;
-    EXPECT_THAT(
-        std::string(status.message()),
-        HasSubstr(number == 7.5f ? "exp_avg has numbers beyond 7, the largest" : "numbers that are NaN"));
+    EXPECT_THAT(std::string(status.message()),
+                HasSubstr(number == 7.5f ? "exp_avg has values beyond 7, the maximum" : "contains NaN"));
     ASSERT_TRUE(FaultOf(status).has_value());
     EXPECT_EQ(FaultOf(status)->kind(), v1::RankFault::KIND_CONFIGURATION);
     EXPECT_TRUE(FaultOf(status)->permanent());

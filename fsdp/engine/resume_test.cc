@@ -218,7 +218,7 @@ TEST(Resume, IsNoOpAfterItsLastStep) {
   EXPECT_EQ(resumed.weights, whole.weights);
   // For another job's checkpoint it is an error.
   EXPECT_THAT(Outcome(Loading(Over(TestJob(), kParams, 2), dir.path()), "job-2").message(),
-              HasSubstr("is at step 6 and train.steps is 6: nothing to do"));
+              HasSubstr("is at step 6 and train.steps is 6: no steps left"));
 }
 
 // What is kept for others is what other jobs start from.
@@ -353,7 +353,7 @@ TEST(Resume, RefusesAnotherRunsDirectory) {
   EXPECT_FALSE(Outcome(job, "job-1", 5).ok());
   const absl::Status status = Outcome(job, "job-2");
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
-  EXPECT_THAT(status.message(), HasSubstr("iter_0000003 is of another run"));
+  EXPECT_THAT(status.message(), HasSubstr("iter_0000003 belongs to another run"));
   job.mutable_checkpoint()->set_load(dir.path());
   EXPECT_EQ(RunAs(job, "job-2").restored->step(), 3);
   // The first start with one directory as both load and dir is fresh.
@@ -404,14 +404,14 @@ TEST(Resume, RefusesAnotherModel) {
   v1::JobSpec shorter = Over(TestJob(), kParams, 2);
   shorter.mutable_train()->set_steps(5);
   EXPECT_THAT(Outcome(Loading(shorter, dir.path()), "job-2").message(),
-              HasSubstr("is at step 6 and train.steps is 5: nothing to do"));
+              HasSubstr("is at step 6 and train.steps is 5: no steps left"));
 }
 
 TEST(Resume, ReportsAMissingCheckpoint) {
   const TempDir dir;
   const absl::Status status = Outcome(Loading(Over(TestJob(), kParams, 2), dir.File("none")), "job-1");
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
-  EXPECT_THAT(status.message(), HasSubstr("checkpoint.load: there is no checkpoint at " + dir.File("none")));
+  EXPECT_THAT(status.message(), HasSubstr("checkpoint.load: no checkpoint at " + dir.File("none")));
 }
 
 TEST(Resume, ContinuesAfterAFailedSave) {

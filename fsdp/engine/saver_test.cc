@@ -279,8 +279,8 @@ TEST(Saver, RelocksARemovedDirectory) {
   std::ofstream(dir + "/.fsdpd_lock") << "second token";
   EXPECT_THAT(
       save(6).message(),
-      ::testing::AllOf(::testing::HasSubstr(dir + " was removed while the job trains, and is not its own "
-                                                  "any more: "),
+      ::testing::AllOf(::testing::HasSubstr(dir + " was removed during training, and the new directory "
+                                                  "cannot be used: "),
                        ::testing::HasSubstr("is locked by second")));
   EXPECT_FALSE(fs::exists(CheckpointPath(dir, 6)));
   close(faster);

@@ -43,8 +43,8 @@ def test_a_wrong_path_that_validate_cannot_see_fails_the_job_without_another_lau
     wrong, cause, words = {
         "data.tokens[0].path": ({"data": tokens(tmp_path / "nowhere.bin")}, "DATA", "nowhere.bin: open: No such file"),
         "checkpoint.load": ({"checkpoint": {"load": str(tmp_path / "nowhere")}}, "CONFIGURATION",
-                            f"checkpoint.load: there is no checkpoint at {tmp_path}/nowhere"),
-        "checkpoint.dir": ({"checkpoint": {"dir": str(used)}}, "CONFIGURATION", "is of another run"),
+                            f"checkpoint.load: no checkpoint at {tmp_path}/nowhere"),
+        "checkpoint.dir": ({"checkpoint": {"dir": str(used)}}, "CONFIGURATION", "belongs to another run"),
     }[field]
     made = spec(restart={"max_attempts": 5}, **wrong)
     told = cluster.ctl("validate", "-f", cluster.write_spec(made, "wrong.yaml")).expect(0).err

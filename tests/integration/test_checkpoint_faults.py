@@ -40,7 +40,7 @@ def damage_three(steps, path):
 
 def lose_newest(steps, path):
     (path(steps[-1]) / ".metadata").unlink()
-    return ["has no .metadata any more"]
+    return ["no longer has .metadata"]
 
 
 @pytest.mark.parametrize("damage", [flip_newest, damage_three, lose_newest])
@@ -79,7 +79,7 @@ def test_a_job_without_a_whole_checkpoint_fails_and_starts_nowhere_else(own, tmp
             checkpoints.flip(checkpoints.path_of(tmp_path / "run", step) / "__1_0.distcp")
         cluster.start_agent("node-1")
         job = cluster.wait_state(job_id, "FAILED")
-        assert "no checkpoint is whole, and none is started from: " in job.failure.error, job.failure
+        assert "no intact checkpoint: " in job.failure.error, job.failure
         for step in steps:
             assert f"iter_{step:07d}: __1_0.distcp" in job.failure.error, job.failure
         assert checkpoints.steps_in(tmp_path / "run") == steps, "they are left as they are"
@@ -95,8 +95,8 @@ def test_a_job_whose_directory_is_gone_fails_its_attempts_and_goes_on_when_it_is
         (tmp_path / "run").rename(tmp_path / "moved")
         cluster.start_agent("node-1")
         # Of any rank: each looks for itself, and the first to say so is heard.
-        gone = (f" failed by its configuration: checkpoint.dir: {tmp_path}/run is not there, and the job has committed "
-                f"that of step {step}: mount the directory or put it back, or submit the job anew to begin at step 1")
+        gone = (f" failed by its configuration: checkpoint.dir: {tmp_path}/run does not exist, but the job has committed "
+                f"step {step}; mount or restore the directory, or submit a new job to start at step 1")
         wait_until("an attempt fails", lambda: any(gone in text for text in messages(cluster.job(job_id))))
         assert not (tmp_path / "run").exists(), "nothing is written where it was"
         (tmp_path / "moved").rename(tmp_path / "run")
@@ -152,7 +152,7 @@ LONG = 4 * STEPS  # Longer than a rank asks who holds a directory's lock.
 
 def locked_by(job_id, directory):
     return (rf"^checkpoint\.dir: {re.escape(str(directory))}/run/\.fsdpd_lock is locked by {job_id} on host \S+, which writes "
-            "there: give each job a directory of its own")
+            "there; give each job its own directory")
 
 
 def test_of_two_jobs_that_start_at_once_in_one_directory_by_two_paths_one_is_refused(own, tmp_path):

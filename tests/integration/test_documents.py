@@ -42,8 +42,8 @@ def test_a_job_from_which_nothing_is_learnt_says_so_where_it_is_read(cluster, da
     job_id = cluster.submit(one_rank(steps=3, data={**data, "document_end_token": 7},
                                      train={"evaluation": {"every_steps": 3}}))
     job = cluster.wait_state(job_id, "SUCCEEDED")
-    said = ["step 1 has no target that counts", "3 of the 3 steps", "the evaluation after step 3 has no target",
-            "tokens that were read is 7, with which documents end"]
+    said = ["step 1 has no targets", "3 of the 3 steps", "the evaluation after step 3 has no targets",
+            "tokens read is 7 (data.document_end_token)"]
     assert len(job.warnings) == len(said)
     for warning, words in zip(job.warnings, said):
         assert words in warning

@@ -54,4 +54,4 @@ def test_another_run_of_the_same_model_is_told(cluster, tmp_path):
     assert re.search(r" W .*: train.seed: 1 there, and 99 here$", rank_log(cluster, told), re.M)
     done = cluster.submit(saving(tmp_path / "done", steps=5, checkpoint={"load": str(tmp_path / "run")},
                                  restart={"max_attempts": 1}))
-    assert "is at step 5 and train.steps is 5: nothing to do" in cluster.wait_state(done, "FAILED").failure.error
+    assert "is at step 5 and train.steps is 5: no steps left" in cluster.wait_state(done, "FAILED").failure.error

@@ -102,9 +102,9 @@ def test_what_is_another_model_is_refused_with_each_field(tmp_path):
     (tmp_path / "hf/config.json").write_text(json.dumps({**config, "rope_theta": 500.0, "rms_norm_eps": 1e-4,
                                                          "num_attention_heads": 8, "head_dim": 16}))
     lines = refusal(tmp_path, message)
-    assert lines[0].endswith("is not of this job's model:")
+    assert lines[0].endswith("does not match this job's model:")
     assert lines[1:] == ["  config.json: heads: 8 there, and 4 in this job",
                          "  config.json: head_size: 16 there, and 32 in this job",
                          "  config.json: rope_theta: 500 there, and 1000000 in this job",
                          "  config.json: norm_epsilon: 0.0001 there, and 1e-06 in this job",
-                         f"  with `model: {{hf_config: {tmp_path}/hf/config.json}}` in the spec the job's model is what that says"]
+                         f"  set `model: {{hf_config: {tmp_path}/hf/config.json}}` in the spec to use that model"]
