@@ -420,11 +420,11 @@ absl::StatusOr<StepResult> Executor::Await(const Execution& execution) {
     if (end != nullptr) last[static_cast<int>(execution.program->instructions[i].lane)] = end;
   }
   absl::Status status;
-  const auto await = [&](LaneEvent* mark) {
-    if (mark != nullptr) status.Update(mark->Await([this] { return Interrupted(); }));
+  const auto await = [&](LaneEvent* event) {
+    if (event != nullptr) status.Update(event->Await([this] { return Interrupted(); }));
   };
   await(execution.launch_end.get());
-  for (LaneEvent* mark : last) await(mark);
+  for (LaneEvent* event : last) await(event);
   const absl::Status first = FirstError();
   if (!first.ok()) return Fail(first);
   if (!status.ok()) return Fail(Annotate(status, execution.name));
