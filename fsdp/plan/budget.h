@@ -1,8 +1,7 @@
-// Whether a step fits the memory of its device, and what to change when it does not. Decides what advice a
-// refused job gets: who writes it into the spec, and nothing else, gets a job that fits, with the peak that
-// was told.
+// Memory-budget check, and the suggested fix for a job that exceeds its budget. Contract: a user who applies
+// only the suggested change gets a job that fits, with the predicted peak that the error printed.
 //
-// Pure. It compiles up to some dozens of programs when a job does not fit, and none when it does.
+// Pure. Compiles no program if the job fits, and a few dozen if it does not.
 #pragma once
 
 #include <optional>
@@ -13,17 +12,19 @@
 
 namespace fsdpd {
 
-constexpr char kMemoryOverBudget[] = "memory_over_budget";  // The rule of its fault.
+constexpr char kMemoryOverBudget[] = "memory_over_budget";  // Rule id of the violation.
 
-// A fault that names the component that overflows and the smallest change that would fit; empty when it fits
-// or the spec has no budget. `job` as it was written, `auto` still open, and `spec` what became of it.
-// Changes are tried alone, from the one that costs the job least: a smaller micro-batch, recompute,
-// activations in host memory, gathering each pass, more sharding, narrower moments and gradients, the
-// optimizer's state in host memory; then together, and beside that on more nodes. None changes the samples of
-// a step without saying so. What was found of late is remembered, and one search runs at a time. Thread-safe.
+// Returns a violation that names the largest component and the smallest change that would fit; empty if the
+// step fits or the spec has no budget. `job` is the spec as written, with `auto` unresolved; `spec` is its
+// resolved form.
+//
+// Single changes are tried first, from the cheapest: smaller micro-batch, recompute, activation offload,
+// gather per pass, more sharding, narrower moments and gradients, optimizer offload. Then combinations, then
+// more nodes. A change of the global batch is always stated in the fix. Recent results are cached, and one
+// search runs at a time. Thread-safe.
 Violations CheckBudget(const v1::JobSpec& job, const Spec& spec, const StepMemory& memory);
 
-// The same fault without the change, for which nothing is compiled.
+// The same violation without a fix; compiles nothing.
 std::optional<Violation> OverBudget(const Spec& spec, const StepMemory& memory);
 
 }  // namespace fsdpd

@@ -1,9 +1,9 @@
-// fsdp.memory: recompute_or_offload. The ways to make a step fit its budget by what layers keep: on the
-// device, in host memory, or computed again; each with the fewest layers that recompute, and its step in
-// simulated time.
+// Search behind fsdp.memory: recompute_or_offload. Lists the ways to fit a step into its memory budget by
+// combining activation checkpointing (recompute) and activation offload, each with the fewest recomputed
+// layers and a predicted step time.
 //
-// Pure. By the profile that is shipped for the kind of device, so that a job means the same wherever it is
-// planned.
+// Pure. Uses the shipped profile of the device kind, so that the result does not depend on the host that
+// plans.
 #pragma once
 
 #include <cstdint>
@@ -19,23 +19,24 @@ struct MemoryWay {
   int64_t offloaded_layers = 0;
   RecomputeChoice recompute;
   int64_t peak_bytes = 0;
-  double step_seconds = 0;  // 0 where there was nothing to compare with.
+  double step_seconds = 0;  // 0 if there is only one strategy.
 };
 
-// What the spec says of recompute already.
+// Recompute settings that the spec fixes.
 struct HeldRecompute {
   std::optional<Recompute> kind;
   std::optional<int64_t> layers;
 };
 
-// Those that fit the spec's budget, the fastest first; where nothing need be saved, that alone, and where
-// none fits the one that needs least. REQUIRES: a budget, and one stage.
+// Strategies that fit the spec's budget, fastest first. Returns only the strategy that saves nothing if none
+// is needed, and only the one with the lowest peak if none fits. REQUIRES: a budget, and one pipeline stage.
 std::vector<MemoryWay> MemoryStrategies(const Spec& spec, const HeldRecompute& held, int64_t ranks_per_node);
 
-// Numbers of layers, of so many blocks, that are tried in host memory: none, about ten, and all.
+// Numbers of offloaded layers to try, for a model with `blocks` layers: 0, about ten values in between, and
+// all.
 std::vector<int64_t> OffloadsToTry(int64_t blocks);
 
-// "selective on 4 layers", "none"; of those that are not offloaded.
+// "selective on 4 layers", "none"; covers only layers that are not offloaded.
 std::string Describe(const RecomputeChoice& choice);
 
 }  // namespace fsdpd

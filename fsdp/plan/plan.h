@@ -1,5 +1,9 @@
-// The whole way from a job spec to a verified program: what the coordinator and fsdpctl do at submit, and
-// what every rank does again before it starts.
+// The planner: compiles a job spec into a verified program with its layout and memory estimate. The
+// coordinator and fsdpctl run it at submit; every rank runs it again before it starts and compares
+// fingerprints.
+//
+// Pure functions; thread-safe. Errors in a spec are reported in Plan::faults, not as a Status (except by
+// AcceptedPlan).
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -17,64 +21,66 @@
 
 namespace fsdpd {
 
-// What the ranks of one stage run (the pipeline axis). Elsewhere there is one: the whole model.
+// The plan of one pipeline stage. Without pipeline parallelism there is one stage: the whole model.
 struct StagePlan {
   ModelFacts model;
   Layout layout;
   Program program;     // A training step.
-  Program evaluation;  // In the same arena; run only where the spec asks for evaluation.
+  Program evaluation;  // Uses the training arena; runs only if the spec enables evaluation.
   StepMemory memory;
 };
 
-// Of a job with several stages it is the plan of one of them: the one that needs most memory, or a rank's
-// own.
+// The StagePlan base is the whole model, or with pipeline parallelism one stage: the stage with the highest
+// peak memory (MakePlan), or the stage of a given rank (PlanOfRank).
 struct Plan : StagePlan {
   v1::JobSpec resolved;
   std::vector<Choice> choices;
-  // Everything that was found, memory included where the other faults do not bear on it. When CheckJob()
-  // found an error or something is unread, nothing else is set. When the plan is over the memory budget,
-  // everything is set, so that the memory table can be shown beside the fault.
+  // All violations, including the memory check if the other errors do not affect memory. If CheckJob() found
+  // an error or a field could not be parsed, no other field is set. If the plan only exceeds the memory
+  // budget, every field is set, so that the memory table can be printed next to the error.
   Violations faults;
   Spec spec;
-  // Null where there is one stage.
+  // Null with one stage.
   std::shared_ptr<const std::vector<StagePlan>> stages;
   std::shared_ptr<const Layout> all_units;
 
   bool accepted() const { return !HasErrors(faults); }
-  // Of the model as a whole.
+  // The layout of the whole model, over all stages.
   const Layout& whole_layout() const { return all_units != nullptr ? *all_units : layout; }
   const StagePlan& StageOf(int64_t rank) const;
 };
 
-// Pinned host memory of a node's ranks together, of the node whose ranks take most: all offload, and
-// snapshots are taken by those that have a first copy. REQUIRES: accepted().
+// Pinned host memory of one node in bytes: the sum over its ranks, on the node with the largest sum. Every
+// rank offloads; only ranks that hold the first copy of a bucket take snapshots. REQUIRES: accepted().
 int64_t HostBytesOfNode(const Plan& plan);
 
-// Never fails: faults of the spec are in the plan, and so are ours (a program that does not verify, a check
-// that fails), as the fault `compiler_bug` alone; they are logged with the spec. `budget_bytes_per_rank`:
-// what nodes offer; 0 when not known. `unread` as CheckJob() takes it.
+// Plans a job. Never fails: violations of rules are in Plan::faults. An internal error (a program that fails
+// verification, a failed check) is reported as the single violation `compiler_bug` and logged with the spec.
+// `budget_bytes_per_rank`: memory that nodes offer; 0 if unknown. `unread`: see CheckJob().
 Plan MakePlan(const v1::JobSpec& job, int64_t budget_bytes_per_rank,
               const std::vector<std::string>& unread = {});
 
-// Of one of many ways to run a job: where it is over the budget the fault has no fix, whose search compiles
-// dozens of programs, and there is no evaluation.
+// Plans one of many candidate configurations: skips the search for a fix if the plan exceeds its budget (that
+// search compiles dozens of programs), and skips evaluation.
 Plan PlanWithoutAdvice(const v1::JobSpec& job, int64_t budget_bytes_per_rank);
 
-// The plan of a job that is about to run here. INVALID_ARGUMENT lists every error of a spec that is refused,
-// one a line.
+// Plans a job that is about to run on this host. INVALID_ARGUMENT lists every error of a rejected spec, one
+// per line.
 absl::StatusOr<Plan> AcceptedPlan(const v1::JobSpec& job);
 
-// As the rank runs it.
+// The plan of this rank's pipeline stage.
 Plan PlanOfRank(const Plan& plan, int64_t rank);
 
-// By unit of the rank's stage and parameter, where it begins among all parameters in the order of the chain.
+// Offset of each parameter of the rank's stage in the concatenation of all parameters in model order; indexed
+// by unit, then by parameter.
 std::vector<std::vector<int64_t>> FirstElements(const Plan& plan, int64_t rank);
 
-// What ranks compare before they start: of several stages all of them, so that ranks whose programs differ
-// agree on what each of them runs.
+// The lines that ranks compare before they start. With pipeline parallelism they cover all stages, so that
+// ranks with different programs agree on the program of every stage.
 std::vector<std::string> FingerprintOf(const Plan& plan);
 
-// That fault, for what else a spec is put through; `why`: of GuardChecks(). Logs.
+// The `compiler_bug` violation for other checks of a spec. `why`: the status from GuardChecks(). Logs the
+// spec.
 Violation CompilerBug(const v1::JobSpec& job, const absl::Status& why);
 
 v1::Plan ToProto(const Plan& plan);

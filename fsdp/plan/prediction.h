@@ -1,4 +1,4 @@
-// A plan's step in simulated time, as the plan's message says it.
+// Step-time prediction of a plan, as the Prediction message.
 #pragma once
 
 #include "fsdp/plan/plan.h"
@@ -6,12 +6,12 @@
 
 namespace fsdpd {
 
-// Adds Plan.prediction. REQUIRES: the plan was accepted or is over budget only, and the profile has no
-// faults. `timeline`: Prediction.timeline too.
+// Sets Plan.prediction. REQUIRES: the plan was accepted or only exceeds its budget, and CheckProfile() found
+// no violation. `timeline`: also set Prediction.timeline.
 void AddPrediction(const Plan& plan, const DeviceProfile& profile, bool timeline, v1::Plan* proto);
 
-// Time of a step in which a rank computes nothing because of communication: with the compute lane idle, or
-// within units' exchanges. The sum of the ops' exposed times and the exchanges'.
+// Exposed communication time of a step: the compute lane is idle, or a unit's forward or backward is blocked
+// in an exchange. Equals the sum of the exposed times of all operations and exchanges.
 double ExposedSeconds(const v1::Prediction& prediction);
 
 v1::DeviceProfile ToProto(const DeviceProfile& profile);

@@ -1,7 +1,8 @@
-// Fills every default (defaults.h) and every `auto` of a job spec and says why: what `fsdpctl plan` prints
-// and what is stored, so that a job means the same tomorrow when a default has changed.
+// Resolution of a job spec: fills every default (defaults.h) and every `auto`, and records the reason of each
+// choice. `fsdpctl plan` prints the result, and the coordinator stores it, so that a stored job keeps its
+// meaning when a default changes.
 //
-// REQUIRES: CheckJob() (rules.h) found no error. Resolving a resolved spec changes nothing.
+// REQUIRES: CheckJob() (rules.h) found no error. Idempotent: resolving a resolved spec changes nothing.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +13,12 @@
 
 namespace fsdpd {
 
-// `budget_bytes_per_rank`: what the nodes offer, for memory_budget auto; 0 when not known, which leaves
-// memory_budget_bytes unset. `choices` gets one entry per value that this function chose; may be null.
+// `budget_bytes_per_rank`: memory that nodes offer, used for memory_budget: auto. 0 if unknown;
+// memory_budget_bytes then stays unset. `choices` receives one entry per value chosen here; may be null.
 v1::JobSpec Resolve(const v1::JobSpec& job, int64_t budget_bytes_per_rank, std::vector<Choice>* choices);
 
-// The other way round: what a node must offer for a rank whose step needs `peak_bytes`. `margin`: false for a
-// plan by a release that left none, which must still be placed where it fitted.
+// The inverse: the memory that a node must offer for a rank whose step peaks at `peak_bytes`. `margin`: false
+// for plans of releases that reserved no margin, so that they can still be placed where they fitted before.
 int64_t OfferNeeded(const v1::JobSpec& resolved, int64_t peak_bytes, bool margin);
 
 }  // namespace fsdpd

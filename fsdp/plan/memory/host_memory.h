@@ -1,11 +1,11 @@
-// Pinned host memory of a rank where its snapshots for checkpoints lie, one after the other. Exact, from the
-// layout; whoever copies (fsdp/engine) lays its memory out by this, so what is planned is what is taken.
+// Layout of a rank's pinned host memory for checkpoint snapshots. Exact: the engine places its copies by this
+// table, so planned and actual bytes are equal.
 //
-// A bucket is copied out by the rank that has its first copy (HasFirstCopy), once. Of each such bucket, in
-// the layout's order: its main parameters, or their high and then their low halves where they lie so
-// (BucketTypes::split_fp32), then each moment where it is trained. All padding included: a part is one copy.
+// Each bucket is copied once, by the rank with its first copy (HasFirstCopy). Per bucket, in layout order:
+// the main parameters (or their high and then low 16 bits if BucketTypes::halves), then each moment if the
+// bucket is trainable. Padding is included, so that each part is one copy.
 //
-// Pure. Nothing where the job writes no checkpoints.
+// Pure. Empty if the job writes no checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,16 @@ enum class SnapshotPart { kMain, kHigh, kLow, kMoment };
 struct SnapshotPlace {
   int bucket = 0;
   SnapshotPart what = SnapshotPart::kMain;
-  int moment = 0;      // Which one, from 0; of kMoment.
+  int moment = 0;      // Index of the moment, for kMoment.
   int64_t offset = 0;  // A multiple of 256.
   int64_t bytes = 0;
 };
 
-// By bucket, then as above; offsets rise.
+// Ordered by bucket, then as above; offsets ascend.
 std::vector<SnapshotPlace> SnapshotPlaces(const Spec& spec, const Layout& layout,
                                           const MeshPosition& position);
 
-// What they take together; a multiple of 256. Rank 0 has the first copy of all that it has, so no rank takes
-// more.
+// Total bytes; a multiple of 256. Rank 0 is the first owner of everything it holds, so no rank needs more.
 int64_t SnapshotBytes(const Spec& spec, const Layout& layout, const MeshPosition& position);
 
 }  // namespace fsdpd

@@ -1,9 +1,9 @@
-// Which of a sample's tokens each rank of a context group has.
+// Context-parallel partition of a sequence: the tokens of a sample that each rank of a context group holds.
 //
-// The sequence is cut into twice as many chunks as ranks; rank r has the r-th from the front and the r-th
-// from the back, side by side. A token attends to those before it, so the first chunks cost little and the
-// last much: in pairs all ranks have the same work, (r + 1) + (2n - r) chunks of keys for two chunks of
-// queries.
+// The sequence is split into 2n chunks for n ranks; rank r holds chunk r and chunk 2n - 1 - r, next to each
+// other in memory. With causal attention, later chunks cost more. Pairing the r-th from the front with the
+// r-th from the back balances the work: every rank processes (r + 1) + (2n - r) chunks of keys for its two
+// chunks of queries.
 #pragma once
 
 #include <array>
@@ -12,24 +12,24 @@
 namespace fsdpd {
 
 struct SequencePartition {
-  int64_t sequence = 0;  // Tokens of a whole sample. REQUIRES: a multiple of chunks() where ranks > 1.
+  int64_t sequence = 0;  // Tokens of a sample. REQUIRES: a multiple of chunks() if ranks > 1.
   int64_t ranks = 1;
   int64_t rank = 0;
 
-  static constexpr int kSplitFp32 = 2;  // Chunks of a rank.
+  static constexpr int kSplitFp32 = 2;  // Chunks per rank.
   int64_t chunks() const { return kSplitFp32 * ranks; }
   int64_t chunk_tokens() const { return sequence / chunks(); }
-  int64_t tokens() const { return sequence / ranks; }  // Of this rank.
+  int64_t tokens() const { return sequence / ranks; }  // Tokens of this rank.
 
   std::array<int64_t, kSplitFp32> own_chunks() const { return {rank, chunks() - 1 - rank}; }
 
-  // Whose a chunk is, and which half of that rank's tokens.
+  // The rank that holds a chunk, and its index (0 or 1) on that rank.
   int64_t RankOf(int64_t chunk) const { return chunk < ranks ? chunk : chunks() - 1 - chunk; }
   int64_t HalfOf(int64_t chunk) const { return chunk < ranks ? 0 : 1; }
 
-  // Where this rank's token `t` stands in the sample.
+  // Position in the sample of this rank's token `t`.
   int64_t PositionOf(int64_t t) const {
-    if (ranks == 1) return t;  // Of any length.
+    if (ranks == 1) return t;  // Any length is valid.
     return own_chunks()[t / chunk_tokens()] * chunk_tokens() + t % chunk_tokens();
   }
 };

@@ -1,35 +1,34 @@
-// What layers keep from their forward to their backward, and where: the spec's policy, which knows blocks by
-// number. Embedding and head have no part in it: they keep next to nothing, or would pay a vocabulary's
-// product.
+// Activation checkpointing and offload policy: which activations each layer saves between forward and
+// backward, and where. Derived from the spec by layer number. Embedding and head are exempt: they save almost
+// nothing, or recompute would repeat the vocabulary projection.
 #pragma once
 
 #include "fsdp/plan/model/model_facts.h"
 
 namespace fsdpd {
 
-// Units that have a choice: the model's layers.
+// Number of units that the policy applies to: the transformer layers.
 int64_t BlocksOf(const ModelFacts& model);
 
-// How much of what unit `unit` computes its backward computes again. Offloaded blocks recompute selectively
-// at most; of the others the first Spec::recompute_layers use the spec's, and those after them the next
-// cheaper.
+// Recompute kind of a unit. Offloaded layers use selective recompute at most. Of the others, the first
+// Spec::recompute_layers use the spec's kind and the rest the next cheaper one.
 Recompute RecomputeOf(const Spec& spec, const ModelFacts& model, int unit);
 
-// What the unit keeps of a micro-batch, in bytes.
+// Saved activations of one micro-batch, in bytes.
 int64_t SavedBytesOf(const Spec& spec, const ModelFacts& model, int unit);
 
-// Whether what the unit keeps is in host memory between the two: of Spec::offloaded_layers of the blocks,
-// spread evenly, so that the link has about as much to do in each part of a pass. The last one is not among
-// them unless all are: its backward comes at once.
+// Whether the unit offloads its saved activations between forward and backward. The Spec::offloaded_layers
+// offloaded layers are spread evenly, to spread the load on the host link. The last layer is offloaded only
+// if all are, because its backward follows immediately.
 bool OffloadsActivations(const Spec& spec, const ModelFacts& model, int unit);
 
-// Why no layer of such a model can keep anything in host memory; empty where layers can.
+// Why activation offload does not support this model; empty if it does.
 std::string WhyLayersStay(const ModelConfig& model);
 
-// Each tensor of it begins there at a multiple of so many bytes.
+// Alignment of each saved tensor in host memory.
 constexpr int64_t kSavedAlignBytes = 256;
 
-// Room in host memory for what the unit keeps of a micro-batch; 0: it does not lie there.
+// Host memory for the unit's saved activations of one micro-batch; 0: the unit is not offloaded.
 int64_t OffloadedBytes(const Spec& spec, const ModelFacts& model, int unit);
 
 }  // namespace fsdpd

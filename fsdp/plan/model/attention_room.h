@@ -1,21 +1,22 @@
-// Memory of attention's backward beside what forward kept, where it may be more than the feed-forward's: for
-// LlamaBlock's and GPT-2's facts (UnitFacts::workspace_bytes).
+// Workspace of attention's backward, for UnitFacts::workspace_bytes of Llama and GPT-2 layers. Matters if it
+// exceeds the workspace of the feed-forward layer.
 #pragma once
 
 #include "fsdp/plan/model/model_shape.h"
 
 namespace fsdpd {
 
-// What flash attention's backward adds up in fp32, of so many rows of so many sequences: gradients of
-// queries, and a number a row and head. Where it keeps an order, gradients have a sum for each of the
-// multiprocessors that share a head.
+// Flash attention's fp32 accumulators in backward, for `rows` rows of `sequences` sequences: query gradients,
+// and one number per row and head. The deterministic kernel has one accumulator per multiprocessor that works
+// on the same head.
 int64_t QuerySumBytes(const Shape& s, int64_t sequences, int64_t rows);
 
-// CUDA's backward of attention to a sample's documents (native_attention.h): the sums, keys' and values'
-// gradients once for each query head, and the gradients of some documents beside those of all.
+// Workspace of document-masked attention on CUDA (native_attention.h): the accumulators, key and value
+// gradients expanded to one per query head, and the gradients of one group of documents in addition to those
+// of all.
 int64_t DocumentsAttentionBytes(const Shape& s);
 
-// The same of whole samples, where it keeps an order.
+// Workspace of deterministic attention to whole samples.
 int64_t OrderedAttentionBytes(const Shape& s);
 
 }  // namespace fsdpd

@@ -1,4 +1,5 @@
-// What travels where ranks have a layer's experts among them, and for how many rows each has room.
+// Expert-parallel token dispatch: the choice between all-gather and all-to-all, and the buffer capacity in
+// rows (shared by the planner and fsdp/model).
 #pragma once
 
 #include <algorithm>
@@ -6,18 +7,20 @@
 
 namespace fsdpd {
 
-// Each token once to every rank, and what its experts there came to once from each; else a row for each of
-// its experts. With as many ranks as a token has experts that is as much, and rows take about twice what they
-// are: each two ranks have room for the most that any two need.
+// Whether dispatch all-gathers tokens (each token once to every rank, one partial output back from each),
+// instead of sending one row per chosen expert all-to-all. With as many ranks as experts per token, both send
+// the same volume. Row buffers, however, are about twice as large as their content, because every pair of
+// ranks reserves the maximum that any pair needs. Hence the factor 2.
 constexpr bool TokensTravel(int64_t ranks, int64_t per_token) { return ranks > 1 && ranks <= 2 * per_token; }
 
-// There is room for so many times the rows that there are where experts get equally many: where tokens travel
-// of all for a rank's experts, and where rows do of each rank's for another's.
+// Initial expert capacity, relative to a perfectly balanced routing. Applies per rank for all-gathered
+// tokens, and per pair of ranks for rows sent all-to-all.
 constexpr double kExpertCapacity = 1.25;
-// Where it was too little: so many times as much, again and again.
+// Growth factor after an overflow; applied repeatedly.
 constexpr double kExpertCapacityGrowth = 1.5;
 
-// Of `choices`, those of one rank's tokens, for which there is `room`; at most as many as there can be.
+// Buffer rows for a rank's `choices` (tokens x experts per token), at the given capacity factor, limited to
+// the most that can occur. RowsOfRoom: all-gathered tokens. RowsOfPart: rows from one rank to another.
 inline int64_t RowsOfRoom(double room, int64_t choices, int64_t per_token, int64_t ranks, int64_t experts) {
   const int64_t most = ranks * (choices / per_token) * std::min(per_token, experts);
   return std::min(most, static_cast<int64_t>(room * static_cast<double>(choices)) + 1);

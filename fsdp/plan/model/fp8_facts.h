@@ -1,5 +1,5 @@
-// Which of a model's products are computed in FP8, and what that costs beside the products: operands that are
-// not gathered in FP8 are read, and written in FP8, before the product that reads them
+// FP8 facts: which matrix products of a model run in FP8, and the cost of quantization. An operand that was
+// not gathered in FP8 is read and written in FP8 before the product that reads it
 // (fsdp/model/native/native_fp8.h).
 #pragma once
 
@@ -10,15 +10,15 @@
 
 namespace fsdpd {
 
-// The matrices of a layer that read the same input, and so are one product.
+// Groups of a layer's matrices that read the same input and so run as one product.
 const std::vector<std::vector<std::string>>& LayerProducts();
 
-// Every matrix that could be: those of a layer's attention, of latent attention the output's alone, of its
-// feed-forward, its experts and the layer beside them.
+// Whether FP8 supports a matrix: the projections of attention (with latent attention only the output
+// projection), the feed-forward layer, the experts and the shared expert.
 bool CanBeFp8(const UnitFacts& unit, const ParamFacts& param);
 
-// Sets ParamFacts::fp8 as the spec has it, and adds to the units' facts. REQUIRES: the spec computes in FP8,
-// and the model is Llama's.
+// Sets ParamFacts::fp8 and adds the cost of FP8 to the units' facts. REQUIRES: the spec enables FP8, and the
+// model is of the Llama family.
 void DescribeFp8(const Spec& spec, ModelFacts* facts);
 
 }  // namespace fsdpd

@@ -1,5 +1,5 @@
-// Multi-head latent attention (fsdp/model/native/native_latent_attention.h): what it keeps, needs and moves,
-// for LlamaBlock's facts.
+// Facts of multi-head latent attention (MLA, fsdp/model/native/native_latent_attention.h): saved activations,
+// workspace and memory traffic, for the facts of a Llama layer.
 #pragma once
 
 #include "fsdp/plan/model/model_facts.h"
@@ -7,51 +7,52 @@
 
 namespace fsdpd {
 
-// Attention's kernels want queries, keys and values of one width, of which CUDA's take multiples of 8: what
-// is narrower has zeros beside it.
+// Head size of the attention kernel: queries, keys and values must have the same width, on CUDA a multiple of
+// 8. Narrower ones are padded with zeros.
 int64_t KernelHeadSize(const LatentConfig& latent);
 
-// Of the norms of latents, whatever the model's norm_epsilon is: DeepSeek's models have it so.
+// Epsilon of the norms of latents, regardless of the model's norm_epsilon, as in DeepSeek's implementation.
 constexpr double kLatentNormEpsilon = 1e-6;
 
-// Numbers of a token, of all heads.
+// Elements per token, over all heads.
 struct LatentWidths {
-  int64_t made_of_token;  // Queries or their latent, the latent of keys and values, and the rotated key.
+  // Projected from the hidden state: queries or their latent, the key/value latent, the rotary key.
+  int64_t made_of_token;
   int64_t queries;
-  int64_t keys_and_values;  // Without the rotated key.
+  int64_t keys_and_values;  // Without the rotary key.
   int64_t values;
 };
 LatentWidths WidthsOf(const Shape& s);
 
-// What attention keeps of each token for its backward: numbers in compute precision, and fp32 statistics
-// beside 1/rms of its input.
+// Saved activations of attention per token: elements in compute precision, and fp32 statistics other than
+// 1/rms of its input.
 struct AttentionSaved {
   int64_t all = 0;
   int64_t selective = 0;
   int64_t all_statistics = 0;
   int64_t selective_statistics = 0;
 };
-// Selective leaves out what is made of the latents, which is most of it.
+// Selective recompute drops the projections of the latents, which are most of it.
 AttentionSaved LatentSaved(const Shape& s);
 double LatentSelectiveFlops(const Shape& s);
 
-// What products with the gradients of its matrices read (LlamaBlockPutOff), of each token.
+// Elements per token that deferred weight gradients read (LlamaBlockPutOff).
 int64_t LatentPutOff(const Shape& s);
 
-// Where ranks share samples: the numbers of whole samples that keys and values are made of, and what a rank
-// computes in forward to make those of other ranks' tokens.
+// With context parallelism: elements of whole samples from which keys and values are projected, and forward
+// FLOPs to project those of other ranks' tokens.
 int64_t SampleLatents(const Shape& s);
 double LatentSampleFlops(const Shape& s);
 
-// What of its forward's FLOPs other ranks compute too: that, and latents, which ranks that share matrices
-// make of all tokens each.
+// Forward FLOPs that other ranks repeat: the above, and the latents, which every tensor-parallel rank
+// computes for all tokens.
 double LatentRepeatedFlops(const Shape& s);
 
-// Memory of its backward beside what forward kept.
+// Workspace of its backward.
 int64_t LatentWorkspace(const Shape& s);
 
-// What CUDA's kernels move beside products and attention, and how many they are, beside those of a block with
-// key heads.
+// Adds the CUDA memory traffic (other than products and attention) and the kernel count by which MLA differs
+// from a layer with key heads.
 void CountLatent(const Shape& s, UnitFacts* unit);
 
 }  // namespace fsdpd

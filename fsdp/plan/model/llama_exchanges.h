@@ -1,4 +1,5 @@
-// What units of the llama family exchange with other ranks, for their facts (UnitFacts::exchanges).
+// Communication inside units of the Llama family, for UnitFacts::exchanges: context-parallel, expert-parallel
+// and tensor-parallel collectives.
 #pragma once
 
 #include <vector>
@@ -8,16 +9,17 @@
 
 namespace fsdpd {
 
-// Of each sample's keys and values the rank makes a part; backward gathers all again, and sums gradients.
-// How often a sample's tokens go to each expert is summed over its parts, and rows go to who has their
-// expert.
+// Context parallel: each rank projects the keys and values of its tokens; forward all-gathers them, backward
+// gathers them again and reduce-scatters their gradients. Expert parallel: token counts per expert are summed
+// over the sample, and tokens are dispatched to the ranks of their experts.
 std::vector<UnitExchange> LlamaBlockExchanges(const Shape& s, DType compute);
 
-// A rank finds the tokens whose words it has; backward gathers all tokens' gradients.
+// Tensor-parallel embedding: a rank looks up the tokens in its shard of the vocabulary; backward gathers the
+// gradients of all tokens.
 std::vector<UnitExchange> LlamaEmbeddingExchanges(const Shape& s, DType compute);
 
-// The normed input of all tokens, and each rank's log-sum-exp of its words; backward sums the input's
-// gradient.
+// Tensor-parallel head: gathers the normed input of all tokens and each rank's log-sum-exp over its
+// vocabulary shard; backward sums the input's gradient.
 std::vector<UnitExchange> LlamaHeadExchanges(const Shape& s, DType compute);
 
 }  // namespace fsdpd

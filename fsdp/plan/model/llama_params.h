@@ -1,4 +1,4 @@
-// The parameters of a Llama block, and how ranks that share matrices cut them. model_facts.h has their order.
+// Parameters of a Llama layer, and their tensor-parallel partition. Order: see model_facts.h.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@ namespace fsdpd {
 
 using Params = std::vector<ParamFacts>;
 
-// Matrices decay, norms and biases do not.
+// Appends a parameter. Weight decay applies to matrices, not to norms and biases.
 void Add(Params* params, std::string name, std::vector<int64_t> shape, TensorPartition cut = {});
 
-// Of heads or words that are cut, a rank's.
+// One rank's part of a partitioned dimension (heads or vocabulary).
 int64_t SliceOf(int64_t whole, int64_t ranks);
 
-// Where there are fewer key heads than ranks each has one, which it may share with its neighbours: they have
-// the matrices of all.
+// Whether key/value projections are partitioned. With fewer key heads than tensor-parallel ranks, each rank
+// uses one key head, possibly the same as its neighbor, and holds the whole matrices.
 bool CutsKeys(const LlamaConfig& model, int64_t tensor);
 int64_t KeyHeads(const LlamaConfig& model, int64_t tensor);
 

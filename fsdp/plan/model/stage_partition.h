@@ -1,9 +1,9 @@
-// How a model's chain of units is cut into pipeline stages: contiguous runs of units, dealt out by turns to
-// stages, each with ranks of its own. What goes from one run to the next is the hidden states of a
-// micro-batch, the same everywhere in the chain.
+// Pipeline partition: splits a model's units into contiguous runs of balanced work and deals them to stages
+// round-robin. Runs exchange the hidden states of a micro-batch, which have the same size everywhere in the
+// chain.
 //
-// Pure. Work is counted without a device: what units multiply, and what they move by how much a device of
-// today multiplies meanwhile. So the coordinator and each rank cut alike.
+// Pure. Work is estimated without a device profile: FLOPs, plus memory traffic converted by the FLOP-to-byte
+// ratio of a current device. Therefore the coordinator and every rank compute the same partition.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 
 namespace fsdpd {
 
-// A micro-batch's forward and backward of a unit, in operations.
+// Work of a unit's forward and backward for one micro-batch, in FLOPs.
 double WorkOf(const UnitFacts& unit);
 
-// Units of each run, so that the one with most work has as little as can be, and the others are as even as
-// that leaves them. REQUIRES: 1 <= runs <= the units.
+// Number of units per run. Minimizes the work of the largest run, then balances the others. REQUIRES: 1 <=
+// runs <= the units.
 std::vector<int64_t> BalancedRuns(const ModelFacts& model, int64_t runs);
 
-// `run_units`: of each run in the chain's order. REQUIRES: each number is positive, they sum up to all units,
-// each stage has equally many, and only the last stage's units borrow from another's: from the first's.
+// `run_units`: units per run, in chain order. REQUIRES: each number is positive, they sum to all units, every
+// stage has the same number of runs, and only units of the last stage borrow from another stage: the first.
 std::vector<ModelFacts> CutIntoStages(const ModelFacts& model, const std::vector<int64_t>& run_units,
                                       int64_t stages, DType hidden_type);
 
-// The facts of the spec's model, stage by stage, as its stage_units say. Of a job without a pipeline: one.
+// The facts of the spec's model by stage, as partitioned by its stage_units. One entry without a pipeline.
 std::vector<ModelFacts> StagesOf(const Spec& spec);
 
 }  // namespace fsdpd

@@ -1,8 +1,9 @@
-// How the ranks of a group share a parameter: each has an equal slice of one dimension, or all of them have
-// all of it. Of those that share matrices (Group::kTensor) the slices are rows or columns; of those that
-// share experts (Group::kExpert), of the tensors of all experts, each has some experts'. Everything that
-// tells slices from whole parameters asks here: layout and norm (who holds copies of what), initial values,
-// and what checkpoints call the numbers of a slice, which know nothing of slices.
+// Partition of one parameter over the ranks of a group: each rank has an equal shard of one dimension, or all
+// ranks have the whole parameter. Group::kTensor partitions rows or columns of a matrix (tensor parallel);
+// Group::kExpert partitions the experts of a tensor that holds all of them (expert parallel).
+//
+// Single source of truth for the mapping between shards and whole parameters: layout and gradient norm (which
+// ranks hold duplicates), initialization, and checkpoints, which store whole parameters.
 #pragma once
 
 #include <cstdint>
@@ -13,30 +14,31 @@
 namespace fsdpd {
 
 struct TensorPartition {
-  int dim = 0;        // Of the parameter's shape.
-  int64_t parts = 1;  // Ranks with a slice of their own. 1: none is cut, and all ranks have the same.
-  Group group = Group::kTensor;  // Whose ranks they are.
+  int dim = 0;                   // Dimension of the shape.
+  int64_t parts = 1;             // Number of shards. 1: not partitioned; all ranks have the same values.
+  Group group = Group::kTensor;  // The group that is partitioned.
 
   bool cuts() const { return parts > 1; }
-  // kSelf: it is not cut.
+  // kSelf if not partitioned.
   Group over() const { return cuts() ? group : Group::kSelf; }
 };
 
-// Neighbours in the flattened parameter: elements [begin, begin + elements) of it.
+// A contiguous range of the flattened parameter: elements [begin, begin + elements).
 struct ElementRun {
   int64_t begin = 0;
   int64_t elements = 0;
 };
 
-// Below, `shape` is a slice's, and `part` its number among them. REQUIRES: 0 <= part < cut.parts.
+// In the functions below, `shape` is that of a shard, and `part` the shard's index. REQUIRES: 0 <= part <
+// cut.parts.
 
 std::vector<int64_t> WholeShape(std::vector<int64_t> shape, const TensorPartition& cut);
 
-// Where a slice's elements [begin, begin + elements) are in the whole parameter, in their order.
+// Ranges of the whole parameter that hold a shard's elements [begin, begin + elements), in the shard's order.
 std::vector<ElementRun> WholeRuns(const std::vector<int64_t>& shape, const TensorPartition& cut, int64_t part,
                                   int64_t begin, int64_t elements);
 
-// The offsets, in the whole parameter, of what is at `offsets` in the slice.
+// Maps offsets in the shard to offsets in the whole parameter.
 std::vector<int64_t> WholeOffsets(std::vector<int64_t> offsets, const std::vector<int64_t>& shape,
                                   const TensorPartition& cut, int64_t part);
 

@@ -1,15 +1,14 @@
-// About how long a step takes, in closed form: what its instructions take alone (cost.h), summed up by lane
-// over each part of the step, and each part as long as its busiest lane. No program is compiled and nothing
-// is ordered, so it costs a fraction of simulate.h, and is meant for comparing: which of a thousand ways to
-// run a job are worth a simulation. Pure.
+// Closed-form estimate of step time. Sums instruction times (cost.h) by lane over each phase of the step; a
+// phase takes as long as its busiest lane. Compiles no program and computes no order, so it costs a fraction
+// of simulate.h. Used to rank thousands of candidate configurations. Pure.
 #pragma once
 
 #include "fsdp/plan/predict/cost.h"
 
 namespace fsdpd {
 
-// By stage, or of the one that there is. Of several the step is as long as that of the one with most to do,
-// with what it waits for: the turns of the stages before and behind it, and what crosses between them.
+// One entry per stage. With several stages, the step takes as long as that of the busiest stage plus the time
+// that it waits: for the turns of earlier and later stages, and for transfers between them.
 double EstimateStepSeconds(const Spec& spec, const std::vector<ModelFacts>& stages,
                            const std::vector<Layout>& layouts, const DeviceProfile& profile,
                            Placement placement);

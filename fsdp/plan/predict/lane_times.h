@@ -1,8 +1,8 @@
-// Instructions on lanes in simulated time: each starts when its lane is free and what it depends on is done.
-// Given how long each takes alone; compute and communication slow each other down while both run. Copies into
-// host memory slow nothing down: a copy engine makes them.
+// Discrete-event simulation of one program: an instruction starts when its lane is free and its dependencies
+// are done. Compute and communication slow each other down while both run. Copies to and from host memory
+// slow nothing down, because a copy engine does them.
 //
-// Pure and deterministic. REQUIRES: the program verifies; one with a cycle of dependencies aborts.
+// Pure and deterministic. REQUIRES: the program verifies; a dependency cycle aborts.
 #pragma once
 
 #include <array>
@@ -18,21 +18,22 @@ struct Interval {
 };
 
 struct LaneTimes {
-  std::vector<std::vector<Interval>> steps;  // By step, by instruction; seconds from the first step's start.
-  // Time in pieces during which the same instructions run: by lane the instruction's index, or -1.
+  // By step, by instruction; in seconds since the first step's start.
+  std::vector<std::vector<Interval>> steps;
+  // Interval during which the same instructions run; per lane the instruction's index, or -1.
   struct Piece {
     Interval time;
     std::array<int, kLanes> running{};
   };
-  std::vector<Piece> pieces;  // In order; without those of no length.
+  std::vector<Piece> pieces;  // In order; empty intervals are omitted.
 };
 
 struct Slowdown {
-  double compute = 1;        // Of the compute lane while another lane is busy.
-  double communication = 1;  // Of other lanes, but for copies, while the compute lane is.
+  double compute = 1;        // Compute lane, while a communication lane is busy.
+  double communication = 1;  // Communication lanes, while the compute lane is busy.
 };
 
-// `seconds` by instruction index. Steps follow each other as after_previous says.
+// `seconds`: by instruction index. Consecutive steps are ordered by after_previous.
 LaneTimes RunLanes(const Program& program, const std::vector<double>& seconds, int steps, Slowdown slowdown);
 
 }  // namespace fsdpd

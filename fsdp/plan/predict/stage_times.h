@@ -1,8 +1,8 @@
-// The programs of all pipeline stages together in simulated time: each instruction starts when its lane is
-// free, what it depends on is done and, of what crosses between stages or goes over all ranks, when all who
-// take part have come to it. How communication and compute slow each other down is left out.
+// Discrete-event simulation of all pipeline stages: an instruction starts when its lane is free, its
+// dependencies are done and, for transfers between stages and collectives over all ranks, all participants
+// have reached it. Mutual slowdown of compute and communication is not modeled.
 //
-// Pure and deterministic. REQUIRES: the programs verify, as they do together (verify_stages.h).
+// Pure and deterministic. REQUIRES: each program verifies, and so do all together (verify_stages.h).
 #pragma once
 
 #include <vector>
@@ -14,13 +14,13 @@ namespace fsdpd {
 struct TimedStage {
   const Program* program = nullptr;
   StagePlace stage;
-  std::vector<double> seconds;  // By instruction, alone.
+  std::vector<double> seconds;  // By instruction, without contention.
 };
 
 // By stage.
 std::vector<LaneTimes> RunStages(const std::vector<TimedStage>& stages, int steps);
 
-// Of a step in a steady state, in which each stage's compute lane is busy; by stage.
+// A step in steady state: its duration, and the busy time of each stage's compute lane.
 struct StageBusy {
   double step_seconds = 0;
   std::vector<double> compute_seconds;

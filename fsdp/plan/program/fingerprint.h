@@ -1,6 +1,7 @@
-// What ranks compare before their first collective, as lines of text: every number of the spec that they must
-// agree on, the layout, and the program with its buffers. The job's name, paths and memory budget are not in
-// it: they may differ without harm. As text, so that ranks which differ can say in what.
+// Fingerprint of a job: the text lines that ranks compare before their first collective. Covers every number
+// of the spec that ranks must agree on, the layout, and the program with its buffers. Excludes the job's
+// name, paths and memory budget, which may differ between ranks. Text rather than a hash, so that a mismatch
+// can be reported.
 #pragma once
 
 #include "fsdp/plan/program/program.h"
@@ -9,10 +10,11 @@ namespace fsdpd {
 
 std::vector<std::string> Fingerprint(const Spec& spec, const Layout& layout, const Program& program);
 
-// Over the lines; the same on every machine.
+// Hash of the lines; platform-independent.
 uint64_t HashOf(const std::vector<std::string>& fingerprint);
 
-// The first line that differs, as "this is 'x' on rank 0 and 'y' on rank 3" needs it; empty when none does.
+// The first line that differs, for a message such as "this is 'x' on rank 0 and 'y' on rank 3"; empty if all
+// are equal.
 struct Difference {
   std::string first;
   std::string second;

@@ -1,7 +1,7 @@
-// The parameter side of a program: Publish, Gather and Release, as compute comes from pass to pass.
+// Parameter side of a program: emits Publish, Gather and Release as compute moves from pass to pass.
 //
-// Call order: Publish once; then for each pass GatherWhatMayStart, the pass itself (which reads Reads() and
-// waits for Gathers()), ReleaseAfter; then Finish once.
+// Call order: Publish once; per pass GatherWhatMayStart, the pass itself (which uses Reads() and waits for
+// Gathers()), then ReleaseAfter; Finish once.
 #pragma once
 
 #include <vector>
@@ -13,19 +13,20 @@ namespace fsdpd {
 
 class GatheredParams {
  public:
-  // With `releases`, a Release ends each residency; else the bytes are taken for the whole step. The writer
-  // must outlive this.
+  // With `releases`, each residency ends with a Release; otherwise its bytes stay occupied for the whole
+  // step. The writer must outlive this object.
   GatheredParams(const Spec& spec, const Layout& layout, Schedule passes, bool releases,
                  ProgramWriter* writer);
 
-  // Where replicas shard the optimizer; nothing elsewhere.
+  // Emits the replica all-gather (HFSDP); does nothing otherwise.
   void Publish();
-  // Listed as early as they may start, so that whoever submits in list order never holds a gather back.
+  // Gathers are listed as early as they may start, so that an executor that submits in list order never
+  // delays one.
   void GatherWhatMayStart(int pass);
   // The buckets that a pass reads, and the gathers that it waits for.
   std::vector<BufferUse> Reads(int pass) const;
   std::vector<int> Gathers(int pass) const;
-  // Ends the residencies whose last pass this was; the pass must be the last on the compute lane.
+  // Ends the residencies whose last pass this was. The pass must be the last instruction on the compute lane.
   void ReleaseAfter(int pass);
   void Finish();
 
@@ -42,7 +43,7 @@ class GatheredParams {
   const Schedule passes_;
   const bool releases_;
   std::vector<Residency> residencies_;
-  std::vector<std::vector<int>> ending_;  // By pass: residencies.
+  std::vector<std::vector<int>> ending_;  // By pass: indices of residencies.
   std::vector<PlannedGather> gathers_;
   size_t next_gather_ = 0;
   std::vector<int> publish_, last_gather_, first_reader_;  // By bucket; -1 for none.

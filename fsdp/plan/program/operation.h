@@ -1,6 +1,6 @@
-// The operations that a step is made of, as one table: what each is called, what it acts on, on which lane it
-// runs and over which group of ranks. What it moves is traffic.h, what it does fsdp/engine/operations.h, how
-// long it takes fsdp/plan/predict/cost.h.
+// Table of the operations of a step: name, operand (step, unit or bucket), lane and group. The bytes that an
+// operation sends are in traffic.h, its implementation in fsdp/engine/operations.h, its predicted time in
+// fsdp/plan/predict/cost.h.
 #pragma once
 
 #include "fsdp/plan/layout/layout.h"
@@ -38,9 +38,8 @@ constexpr int kOps = 24;
 enum class LaneId { kCompute, kGather, kReduce, kOuter, kCopy, kSend, kReceive, kFetch, kUpdate };
 constexpr int kLanes = 9;
 
-// What Norm and Loss sum over all ranks, in fp32: squares of the gradient, loss, targets that count, ranks
-// that ask for a checkpoint, rows that experts had no room for, and what units tell of their routers. Norm
-// also sums Layout::choices.
+// Number of fp32 values that Norm and Loss all-reduce over all ranks: squared gradient norm, loss, target
+// count, checkpoint requests, expert overflow, and the routing statistics. Norm also sums Layout::choices.
 constexpr int kStepAllReduceSize = 5 + kRoutingSums;
 
 enum class ActsOn { kStep, kUnit, kBucket };
@@ -50,58 +49,57 @@ struct Operation {
   const char* name;
   ActsOn acts_on;
   bool of_micro_batch;
-  LaneId lane;  // Where it runs, as a rule: LaneOf.
+  LaneId lane;  // Default lane; see LaneOf.
   Role role;
-  // Of the bucket, or null: `group`.
+  // Member of the bucket's groups; null: use `group`.
   Group BucketGroups::*bucket_group;
   Group group;
 };
 const Operation& OperationOf(Op op);
 
-// Where it runs: on the row's lane, but on compute what is one rank's by nature (a group of its bucket that
-// is kSelf), and on a lane of its own an Update that waits for what lies in host memory. `bucket` may be null
-// where it does not act on one, as below.
+// The lane of an operation: that of its table row, with two exceptions. An operation whose bucket group is
+// kSelf needs no communication and runs on compute; an Update of offloaded state runs on its own lane.
+// `bucket` may be null if the operation does not act on one, here and below.
 LaneId LaneOf(Op op, const Bucket* bucket);
 
-// Over which group the operation communicates.
+// The group that the operation communicates over.
 Group GroupOf(Op op, const Bucket* bucket);
 
-// Of a training step, whether it is listed after the norm: it changes parameters by the step's gradients,
-// copies what came of that, or brings what the next such change needs. All others come before it or are the
-// norm.
+// Whether a training step lists the operation after Norm: it changes parameters, copies the result, or
+// fetches state for such a change. All other operations precede Norm, or are Norm.
 bool FollowsNorm(Op op);
 
-// Whether, of a unit's passes, it goes back alone: what a forward reads it may not need.
+// Whether the operation is a pure backward of a unit, which may not need what the forward reads.
 bool GoesBackAlone(Op op);
 
-// Whether it gives the gradient of a unit's input, and so a backward is done as far as others wait for it.
+// Whether the operation produces the gradient of a unit's input, which earlier units wait for.
 bool GivesInputGrad(Op op);
 
 const char* NameOf(Op op);
 const char* NameOf(LaneId lane);
 
-// How the operation takes part in what crosses from one stage to a neighbour: by itself it is no collective,
-// and each has its counterpart in another program.
+// Role of the operation in point-to-point communication between pipeline stages. It is not a collective: its
+// counterpart is in another stage's program.
 enum class StageTransfer { kNone, kSends, kReceives };
 StageTransfer StageTransferOf(Op op);
-// To the next stage (1) or the one before (-1), or from there; not of twins, which go between the two that
-// have them.
+// Direction of a stage send/receive: the peer is the next stage (1) or the previous one (-1). Not for
+// tied-embedding replicas, whose stages are the first and the last.
 int CrossesTo(Op op);
-// What the neighbour runs for it.
+// The operation that the peer runs.
 Op CounterpartOf(Op op);
 
-// What lies in host memory: whether the operation brings it to the device, or puts it there.
+// For offloaded data: whether the operation fetches it to the device or writes it back.
 enum class Staging { kNone, kBrings, kPutsBack };
 Staging StagingOf(Op op);
 
-// Whether it is a place in the order of its lane alone, and does no work.
+// Whether the operation only holds a position in its lane and does no work.
 bool IsPlace(Op op);
 
-// Whether operations that wait for other ranks run there.
+// Whether the lane runs operations that wait for other ranks.
 bool RunsExchanges(LaneId lane);
 
-// Whether what runs there, to host memory and back, is neither computing nor communication, and is no part of
-// a step's time: who waits for it shows how long it takes.
+// Whether the lane only copies to or from host memory. Such copies count neither as compute nor as
+// communication, nor toward step time: their cost shows in the operations that wait for them.
 bool RunsBesideSteps(LaneId lane);
 
 }  // namespace fsdpd

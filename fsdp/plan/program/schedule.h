@@ -1,6 +1,5 @@
-// In which order a rank's units run: one row for each Forward, Backward or ForwardBackward of a unit on a
-// micro-batch. The compiler makes a program of any such table; ranks of different pipeline stages have
-// different ones.
+// Execution order of a rank's units: one row per Forward, Backward or ForwardBackward of a unit on a
+// micro-batch. The compiler turns any such table into a program; each pipeline stage has its own.
 #pragma once
 
 #include <vector>
@@ -17,7 +16,8 @@ struct Pass {
 
 using Schedule = std::vector<Pass>;
 
-// A micro-batch forward through one of the stage's runs of units, back, or through what that put off.
+// Direction of a turn: a micro-batch's forward or backward through one run of a stage, or its deferred weight
+// gradients.
 enum class Leg { kForward, kBackward, kWeights };
 
 struct Turn {
@@ -26,19 +26,19 @@ struct Turn {
   Leg leg = Leg::kForward;
 };
 
-// Where there is one stage, each micro-batch goes forward and back before the next one starts. Of more
-// stages, 1F1B: each begins with a forward for every stage behind it, and goes on with a forward and the
-// backward of the oldest that is left. Stages with several runs (interleaved) take as many micro-batches as
-// there are stages through one of them and then through the next, and back from the last to the first; they
-// begin with as many forwards as let the last stage begin with its last run. Stages that put off gradients of
-// matrices (ZB-H1) compute them behind the backward of a later micro-batch: the s-th stage of the s-th later.
-// REQUIRES, where there are several runs: micro-batches are a multiple of the stages.
+// The order of turns. With one stage, each micro-batch runs forward and backward before the next one starts.
+// With several stages: 1F1B. A stage starts with one forward per stage behind it, then alternates one forward
+// with the backward of the oldest micro-batch. With several runs per stage (interleaved 1F1B), a group of
+// micro-batches, as many as stages, goes through one run and then the next, and backward from the last run to
+// the first; the warmup has enough forwards for the last stage to start its last run. With zero-bubble
+// (ZB-H1), stage s computes deferred weight gradients s micro-batches later. REQUIRES, with several runs: the
+// number of micro-batches is a multiple of the stages.
 std::vector<Turn> TrainingTurns(int micro_batches, const StagePlace& stage);
 
-// Of the stage's units, by turns; the last unit of all goes forward and back at once.
+// The units of the stage, turn by turn. The last unit of the model runs forward and backward together.
 Schedule TrainingSchedule(int units, int micro_batches, const StagePlace& stage = {});
 
-// One micro-batch forward, through each run.
+// Forward of one micro-batch through all units.
 Schedule EvaluationSchedule(int units);
 
 }  // namespace fsdpd

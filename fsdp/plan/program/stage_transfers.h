@@ -1,11 +1,11 @@
-// What crosses between a stage and its neighbours in a program: a Receive before each turn through a run of
-// units, and a Send after it. Where there is one stage nothing does. kStageTransferSlots bound what is there
-// at a time: so many turns ahead a Receive may be under way, as lanes do not wait for each other.
+// Point-to-point communication of a pipeline stage: emits a Receive before each turn through a run of units
+// and a Send after it. Does nothing with one stage. kStageTransferSlots limits the transfers in flight, i.e.
+// how many turns ahead a Receive can run; lanes do not wait for each other.
 //
-// It is listed no earlier than where it is needed: on GPUs it is a kernel that waits for another rank, and
-// what is listed behind it may have to wait for it (verify_stages.h, rule 12).
+// A Receive is listed no earlier than it is needed. On GPUs it is a kernel that waits for another rank, and
+// instructions listed after it may have to wait for it (verify_stages.h, rule 12).
 //
-// Call order: for each pass ReceiveFor, the pass itself (which waits for WaitsFor()), SendAfter.
+// Call order: per pass ReceiveFor, the pass itself (which waits for WaitsFor()), SendAfter.
 #pragma once
 
 #include <vector>
@@ -17,14 +17,16 @@ namespace fsdpd {
 
 class StageTransfers {
  public:
-  // Both must outlive this.
+  // All must outlive this object.
   StageTransfers(const Layout& layout, const Schedule& passes, ProgramWriter* writer);
 
   void ReceiveFor(int pass);
-  // For what it takes, and for room for what it makes; -1 is nothing.
+  // Dependencies of a pass: the Receive of its input, and the Send that frees a slot for its output; -1:
+  // none.
   std::vector<int> WaitsFor(int pass) const;
   void SendAfter(int pass);
-  // The first, or -1. What crosses is of one step: it waits for what ends the step before.
+  // The first Receive, or -1. It waits for the end of the previous step, so transfers in flight belong to one
+  // step.
   int first_receive() const { return first_receive_; }
 
  private:
@@ -33,10 +35,10 @@ class StageTransfers {
   const Layout& layout_;
   const Schedule& passes_;
   ProgramWriter* const writer_;
-  std::vector<int> begins_;    // Passes at which a turn begins that needs what another stage has made.
-  std::vector<int> begun_;     // Of these, the instructions of those that are listed.
-  std::vector<int> received_;  // By pass: the Receive that it needs, or -1.
-  std::vector<int> sends_;     // Instructions, as the next.
+  std::vector<int> begins_;    // Passes that start a turn with input from another stage.
+  std::vector<int> begun_;     // Instructions of the turns in begins_ that are already listed.
+  std::vector<int> received_;  // By pass: its Receive, or -1.
+  std::vector<int> sends_;     // Instructions, like sends_grads_.
   std::vector<int> sends_grads_;
   int first_receive_ = -1;
 };

@@ -1,8 +1,8 @@
-// What layers keep in host memory between forward and backward, in a training program: put there behind each
-// forward, and brought back ahead of its backward, kStagedLayers at a time.
+// Activation offload in a training program: copies saved activations to host memory after each forward, and
+// back ahead of the backward, kStagedLayers at a time.
 //
-// Call order: for each pass Before, the pass itself, which waits for WaitsFor, and After. Of a job that keeps
-// nothing there all of them do nothing. REQUIRES: one stage, and so one micro-batch at a time.
+// Call order: per pass Before, the pass itself (which waits for WaitsFor), After. All do nothing if the job
+// offloads no activations. REQUIRES: one stage, and so one micro-batch at a time.
 #pragma once
 
 #include <deque>
@@ -16,13 +16,13 @@ namespace fsdpd {
 
 class StagedActivations {
  public:
-  // The writer must outlive this.
+  // The writer must outlive this object.
   StagedActivations(const Spec& spec, const ModelFacts& model, ProgramWriter* writer);
 
   void Before(const Pass& pass);
-  // -1: for nothing.
+  // -1: none.
   int WaitsFor(const Pass& pass) const;
-  // The pass must be the last on the compute lane.
+  // The pass must be the last instruction on the compute lane.
   void After(const Pass& pass);
 
  private:
@@ -31,10 +31,10 @@ class StagedActivations {
   void Fetch(int micro_batch);
 
   ProgramWriter* const writer_;
-  std::vector<bool> away_;      // By unit.
-  std::vector<int> moved_;      // By unit: its OffloadKept, and later its FetchKept.
-  std::deque<int> leaving_;     // Units that are on their way, the oldest first,
-  std::vector<int> returning_;  // and those that have left, the last one first to come back.
+  std::vector<bool> away_;      // By unit: offloads its activations.
+  std::vector<int> moved_;      // By unit: its OffloadKept, later its FetchKept.
+  std::deque<int> leaving_;     // Units being offloaded, oldest first.
+  std::vector<int> returning_;  // Units offloaded, to be fetched from the back.
 };
 
 }  // namespace fsdpd

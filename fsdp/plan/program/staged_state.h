@@ -1,10 +1,10 @@
-// The optimizer's state that lies in host memory, in a training program: brought to the device for an Update
-// and put back behind it, as many buckets at a time as StagedRoom holds. It is bytes that are counted:
-// buckets are of unlike sizes, and a large one would wait for another where only a small one is between them.
+// Optimizer offload in a training program: fetches state to the device for an Update and writes it back
+// afterwards, with as many buckets in flight as fit into StagedRoom. The limit is in bytes, not buckets,
+// because bucket sizes differ: otherwise a large bucket would wait for another even if only a small one is
+// between them.
 //
-// Call order: Begin behind the norm, for which what comes first does not wait; then, of each bucket that has
-// such state, in order, FetchOf for its Update and Updated; Occupy at the end. Of a job that has none, all of
-// them do nothing.
+// Call order: Begin after Norm (the first Fetches do not wait for it). Then, per bucket with offloaded state,
+// in order: FetchOf for its Update, then Updated. Finally Occupy. All do nothing if no state is offloaded.
 #pragma once
 
 #include <cstdint>
@@ -16,18 +16,18 @@ namespace fsdpd {
 
 class StagedState {
  public:
-  // The writer must outlive this.
+  // The writer must outlive this object.
   StagedState(const Layout& layout, ProgramWriter* writer);
 
   void Begin();
-  // -1: the bucket's state is on the device.
+  // -1: the bucket's state stays on the device.
   int FetchOf(int bucket) const { return fetch_[bucket]; }
-  // Puts it back, and brings what comes next into bytes that are free then. `snapshot`: -1 where there is
+  // Writes the state back, and fetches the next state into bytes that this frees. `snapshot`: -1 if there is
   // none.
   void Updated(int bucket, int update, int snapshot);
   void Occupy();
 
-  // -1 where there is none. Behind the latter nothing of a step is staged any more.
+  // Both are -1 if no state is offloaded. No state of a step is in flight after last_use().
   int first_fetch() const { return buckets_.empty() ? -1 : fetch_[buckets_.front()]; }
   int last_use() const { return last_use_; }
 
@@ -37,12 +37,12 @@ class StagedState {
 
   const Layout& layout_;
   ProgramWriter* const writer_;
-  std::vector<int> buckets_;  // That have such state.
-  size_t next_ = 0;           // Of these, the next to be brought,
-  size_t gone_ = 0;           // and how many have been put back.
-  int64_t room_;              // Bytes that none has which is there.
-  std::vector<int> freed_;  // Of these, by their place there: the Fetch behind which its bytes are another's.
-  std::vector<int> fetch_;  // By bucket, -1 before.
+  std::vector<int> buckets_;  // Buckets with offloaded state.
+  size_t next_ = 0;           // Index in buckets_ of the next Fetch.
+  size_t gone_ = 0;           // Number of buckets_ written back.
+  int64_t room_;              // Free bytes of StagedRoom.
+  std::vector<int> freed_;    // By index in buckets_: the Fetch that may overwrite its bytes.
+  std::vector<int> fetch_;    // By bucket; -1: none yet.
   int last_use_ = -1;
 };
 

@@ -1,5 +1,5 @@
-// What an instruction sends between ranks: the one answer for predicted times, for what ranks count, and for
-// what metrics call it.
+// Communication volume of an instruction. Single source for predicted times, measured byte counts and metric
+// labels.
 #pragma once
 
 #include "fsdp/plan/program/program.h"
@@ -10,10 +10,11 @@ namespace fsdpd {
 enum class Pattern { kNone, kAllGather, kReduceScatter, kAllReduce, kSend, kReceive };
 
 struct Traffic {
-  Pattern pattern = Pattern::kNone;  // kNone: nothing leaves the rank, as in a group of one.
-  // All parts together: what is gathered, what each rank brings to a sum, or what goes to the next stage.
+  Pattern pattern = Pattern::kNone;  // kNone: no communication, e.g. a group of one rank.
+  // All parts together: the gathered buffer, each rank's input of a reduction, or the message to the next
+  // stage.
   int64_t buffer_bytes = 0;
-  int64_t received_bytes = 0;  // By one rank, as a ring does it: an all-reduce goes round twice.
+  int64_t received_bytes = 0;  // Received by one rank with ring algorithms: an all-reduce counts twice.
   v1::CommOp counted_as = v1::COMM_OP_UNSPECIFIED;
 
   bool travels() const { return pattern != Pattern::kNone; }
@@ -21,7 +22,7 @@ struct Traffic {
 
 Traffic TrafficOf(const Mesh& mesh, const Layout& layout, const Instruction& instruction);
 
-// Likewise, of a unit's own exchange of `elements`, which is no instruction's.
+// The same for a unit's exchange of `elements`, which is part of its forward or backward.
 int64_t ReceivedBytes(const Mesh& mesh, const UnitExchange& exchange, int64_t elements);
 
 }  // namespace fsdpd

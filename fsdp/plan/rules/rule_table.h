@@ -1,7 +1,8 @@
-// What a rule is, and the parts of the table. Internal to rules.h.
+// Rule table: the type of a rule and the sections of the table. Internal to rules.h.
 //
-// A check is a pure function of the job and of what earlier rules have found: rules run in the table's order,
-// and one that needs sound values asks Facts::Sound() first and stays silent when they are not.
+// A check is a pure function of the job and of earlier violations. Rules run in table order. A check that
+// needs valid inputs calls Facts::Sound() first and returns nothing if they are invalid, so that only root
+// causes are reported.
 #pragma once
 
 #include <string>
@@ -16,38 +17,39 @@ namespace fsdpd {
 
 class Facts {
  public:
-  // All must outlive it. `unread` as CheckJob() takes it.
+  // All arguments must outlive this object. `unread`: see CheckJob().
   Facts(const v1::JobSpec& written, const std::vector<std::string>& unread, const Violations& found)
       : job(WithDefaults(written, nullptr)), unread_(unread), found_(found) {}
 
-  // No error so far in these fields or below them, and nothing that could not be read:
-  // {"model", "data.sequence_length"}.
+  // No error so far in these fields or their subfields, and none of them is unread, e.g. {"model",
+  // "data.sequence_length"}.
   bool Sound(const std::vector<std::string>& fields) const;
-  bool AllSound() const;  // Nor anywhere else.
+  bool AllSound() const;  // No error in any field.
 
-  // The field, or something that it is within, could not be read.
+  // The field or one of its parents could not be parsed.
   bool Unread(const std::string& field) const;
 
-  // A model is named and sound.
+  // A model is set and valid.
   bool ModelIsKnown() const;
 
-  // Nodes and ranks of each are sound, and not too many; the device may be unknown.
+  // Node count and ranks per node are valid and within limits; the device may be unknown.
   bool WorldIsKnown() const;
 
-  ModelConfig model() const;                     // REQUIRES: ModelIsKnown().
-  int64_t layers() const;                        // Likewise, as the next.
-  std::vector<std::string> param_names() const;  // "layer.0.attention.wq", as patterns see them.
-  int64_t world() const;                         // REQUIRES: WorldIsKnown().
-  int64_t data_ranks() const;    // Groups that read samples. REQUIRES: WorldIsKnown(), Sound({"parallel"}).
-  int64_t global_batch() const;  // Likewise, and Sound({"train.micro_batch"}).
+  ModelConfig model() const;  // REQUIRES: ModelIsKnown().
+  int64_t layers() const;     // REQUIRES: ModelIsKnown(), like param_names().
+  // Full names, as patterns match them: "layer.0.attention.wq".
+  std::vector<std::string> param_names() const;
+  int64_t world() const;         // REQUIRES: WorldIsKnown().
+  int64_t data_ranks() const;    // Data-parallel groups. REQUIRES: WorldIsKnown(), Sound({"parallel"}).
+  int64_t global_batch() const;  // REQUIRES: as data_ranks(), and Sound({"train.micro_batch"}).
   DType compute() const;
   v1::Strategy strategy() const;
   bool shards_grads() const;
   int64_t outer_size() const;
-  // Of a replica, in one stage. REQUIRES: WorldIsKnown(), Sound({"fsdp.outer"}).
+  // Ranks of one replica in one stage. REQUIRES: WorldIsKnown(), Sound({"fsdp.outer"}).
   int64_t replica_ranks() const;
 
-  const v1::JobSpec job;  // Defaults filled in, except for those that follow from other values.
+  const v1::JobSpec job;  // Constant defaults filled in (defaults.h).
 
  private:
   const std::vector<std::string>& unread_;
@@ -57,8 +59,8 @@ class Facts {
 struct Finding {
   std::string reason;
   std::string fix;
-  std::string field = {};   // Empty: the rule's.
-  std::string before = {};  // Adjustments only, with `after`.
+  std::string field = {};   // Empty: the rule's field.
+  std::string before = {};  // Only for adjustments, like `after`.
   std::string after = {};
 };
 using Findings = std::vector<Finding>;
@@ -67,7 +69,7 @@ struct Rule {
   const char* id;
   FaultLevel level;
   const char* field;
-  const char* text;  // What must hold, in one line.
+  const char* text;  // What must hold, in one line; docs/rules.md lists it.
   Findings (*check)(const Facts&);
 };
 
@@ -91,13 +93,13 @@ const std::vector<Rule>& Fp8Rules();            // precision.fp8, and compute: f
 const std::vector<Rule>& EnvRules();            // env
 const std::vector<Rule>& ElasticRules();        // restart.elastic
 
-// What the parts of the table say in the same words.
+// Checks shared by several sections of the table.
 Findings NotNegative(double value, const char* name, const char* fix);
 Findings Positive(double value, const char* name, const std::string& fix);
-Findings Between(int64_t value, int64_t most, const char* name, const std::string& fix);  // From 1.
-// Of a field that has no default: nobody wrote it, which is another fault than a 0.
+Findings Between(int64_t value, int64_t most, const char* name, const std::string& fix);  // Valid: 1..most.
+// For a required field that is not set, which is reported differently from a 0.
 Findings Missing(const char* name, const std::string& fix);
-// Of a path that ranks on any node open: relative, or with a `..`. Empty: there is none.
+// Checks a path that ranks on any node open: rejects a relative path or one with `..`. Empty: valid.
 Findings ChecksWhole(const std::string& path);
 
 }  // namespace fsdpd

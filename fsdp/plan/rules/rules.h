@@ -1,8 +1,9 @@
-// The validation table: every rule that a job spec must meet, as data. A rule says its id, field, severity,
-// when it is broken, why that matters and what to write instead. CheckJob() runs them all and reports every
-// fault at once; a rule whose precondition failed stays silent rather than report a consequence.
+// Validation of job specs. The rules are a table; each has an id, field, severity, check, reason and fix.
+// CheckJob() runs all of them and reports every violation in one pass. A rule whose precondition failed is
+// skipped, so that consequences of another error are not reported.
 //
-// Used by the coordinator (Submit, Validate, Plan), by fsdpctl offline, and by the rank before it starts.
+// Used by the coordinator (Submit, Validate, Plan), by fsdpctl offline, and by each rank before it starts.
+// Pure; thread-safe.
 #pragma once
 
 #include <string>
@@ -13,22 +14,22 @@
 
 namespace fsdpd {
 
-// `unread`: fields that somebody wrote and that are not in `job`, because what was written is no value of
-// theirs. The reader has told that; here nothing more is said of them, nor of what hangs on them.
+// `unread`: fields that were written but are missing from `job` because their value could not be parsed. The
+// parser has already reported them; CheckJob() reports neither them nor their consequences.
 Violations CheckJob(const v1::JobSpec& job, const std::vector<std::string>& unread = {});
 
-// A name in env that only agents which allow it take: a warning here, and for the coordinator, which knows
-// them, to judge.
+// Rule for a variable in env that agents accept only if allowed: a warning here. The coordinator, which knows
+// the agents, decides.
 constexpr char kEnvNeedsPermission[] = "env_needs_permission";
 
-// The field is `parent` or lies below it: "data.tokens[1].path" is within "data.tokens".
+// Whether the field is `parent` or below it: "data.tokens[1].path" is within "data.tokens".
 bool IsWithin(const std::string& field, const std::string& parent);
 
-// Whether this optimizer's moments may be fp8 (fp8_moments_clipped): what else a job may have them in is
-// offered by several. No default of what it reads is above 0, so they need not be filled in.
+// Whether this optimizer supports fp8 moments (rule fp8_moments_clipped). Shared by several rules that
+// suggest a moment type. Reads no field with a nonzero default, so defaults need not be filled in.
 bool MomentsMayBeFp8(const v1::Optimizer& optimizer);
 
-// For people who ask what a rule is, and for a test that ids are unique.
+// Description of a rule, for documentation and for the test that ids are unique.
 struct RuleText {
   std::string id;
   std::string text;  // What must hold, in one line.

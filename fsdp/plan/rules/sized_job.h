@@ -1,5 +1,5 @@
-// The part of a job spec that its memory depends on, so that a spec with other faults can be told of this one
-// too.
+// Reduction of an invalid job spec to the part that determines its memory, so that a memory violation can be
+// reported together with other errors.
 #pragma once
 
 #include <optional>
@@ -10,8 +10,8 @@
 
 namespace fsdpd {
 
-// A job that needs the memory of `job` and has none of its faults, which are in `faulty_fields`; empty when
-// one of them bears on memory.
+// A job with the same memory as `job` but without the errors in `faulty_fields`; empty if one of these fields
+// affects memory.
 std::optional<v1::JobSpec> SizedJob(const v1::JobSpec& job, const std::vector<std::string>& faulty_fields);
 
 }  // namespace fsdpd

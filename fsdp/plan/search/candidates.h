@@ -1,9 +1,10 @@
-// The ways to run a job that train the same: its ranks on other meshes, other strategies and micro-batches.
-// Samples of a step, their length, precision and optimizer stay (gradients that are not sharded cross the
-// wire in fp32, as they must); micro-batches are such that the global batch comes out exactly. What a way may
-// be is a table of dimensions, one row for each; what the rules refuse is among the ways, and theirs to say.
+// Equivalent configurations of a job: other meshes, sharding strategies and micro-batch sizes that train the
+// same model on the same batches. Global batch, sequence length, precision and optimizer stay fixed
+// (unsharded gradients are communicated in fp32, as required). Micro-batches divide the global batch exactly.
+// The search space is a table of dimensions, one row each; configurations that the rules reject are included,
+// and the caller checks them.
 //
-// Pure. Ways come in an order that depends on the job alone.
+// Pure. The order depends only on the job.
 #pragma once
 
 #include <cstdint>
@@ -17,37 +18,41 @@
 
 namespace fsdpd {
 
-constexpr size_t kMaxHeld = 16;  // More than there are fields to name.
+constexpr size_t kMaxHeld = 16;  // More than the number of searchable fields.
 
-// Fields that are tried, by which they can be held: "parallel.tensor", "train.micro_batch", ...
+// Fields that the search varies, and that can be held fixed: "parallel.tensor", "train.micro_batch", ...
 std::vector<std::string> SearchedFields();
 
-// A fault for each of `held` that is neither such a field nor above one ("parallel"); one alone where there
-// are more than kMaxHeld.
+// A violation for each name in `held` that is neither a searched field nor a parent of one ("parallel"); a
+// single violation if there are more than kMaxHeld.
 Violations CheckHeld(const std::vector<std::string>& held);
 
-// Whether a field keeps what the job says.
+// Whether the search must keep the job's value of a field.
 bool IsHeld(const std::string& field, const std::vector<std::string>& held);
 
-// Why no number of stages is among the ways: what the rules say of the fewest. Empty where there are some, or
-// the ranks have no divisor. REQUIRES: the job's resources and parallel are positive.
+// Global batch of the job as written. REQUIRES: its resources and parallel are positive.
+int64_t GlobalBatchOf(const v1::JobSpec& job);
+
+// Why pipeline parallelism is not searched: the violation for the smallest stage count. Empty if some count
+// is valid, or if the world size has no divisor. REQUIRES: as GlobalBatchOf.
 std::optional<Violation> WhyNoStages(const v1::JobSpec& job);
 
 enum class Visit {
   kGoOn,
-  kNoMore,  // Of this way, with larger micro-batches.
+  kNoMore,  // Skip larger micro-batches of this configuration.
   kStop,
 };
 
-// Recompute is left to the plan (`auto`: the cheapest that fits), unless it is held. Micro-batches of
-// otherwise equal ways follow each other, the smallest first. `is_over` (may be null: never) is asked before
-// each way, and on the way to some that turn out not to be there: true ends the visit. REQUIRES: as
-// WhyNoStages.
+// Calls `visit` for each configuration. Recompute is left to the planner (`auto`: the cheapest that fits)
+// unless held. Configurations that differ only in micro-batch size are visited in a row, smallest first.
+// `is_over` (null: never) is polled before each configuration and while skipping invalid ones; returning true
+// stops the visit. REQUIRES: as GlobalBatchOf.
 void VisitCandidates(const v1::JobSpec& job, const std::vector<std::string>& held,
                      const std::function<Visit(const v1::JobSpec&)>& visit,
                      const std::function<bool()>& is_over = nullptr);
 
-// What ways differ in. A job may have a MiB, and twenty thousand ways.
+// The fields in which configurations differ. Compact, because a job spec can be a MiB and a search can visit
+// 20,000 configurations.
 struct Way {
   v1::Parallel parallel;
   v1::Fsdp fsdp;
@@ -55,7 +60,7 @@ struct Way {
   std::optional<int64_t> global_batch;
 };
 Way WayOf(const v1::JobSpec& job);
-// The one that was visited, of the job that the visit was of.
+// Applies `way` to the job that was visited.
 v1::JobSpec AsWay(v1::JobSpec job, const Way& way);
 
 }  // namespace fsdpd

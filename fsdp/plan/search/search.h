@@ -1,9 +1,8 @@
-// Which way to run a job is fastest, of those that train the same (candidates.h) and fit: all that the rules
-// allow are ranked by a closed form of their step's time and memory (predict/estimate.h, EstimateMemory), and
-// the best are compiled, verified and simulated as any plan is. All ranks of a job run one program, so that
-// proof is of every rank.
+// Configuration search: finds the fastest equivalent configuration of a job (candidates.h) that fits in
+// memory. All configurations that pass the rules are ranked by a closed-form estimate of step time and memory
+// (predict/estimate.h, EstimateMemory); the best are compiled, verified and simulated like any plan.
 //
-// Pure but for the time that `spent` reads. One core; no more than one program is held at a time.
+// Pure except for the time that `spent` reads. Runs on one thread and holds at most one program.
 #pragma once
 
 #include <functional>
@@ -17,32 +16,31 @@
 namespace fsdpd {
 
 constexpr double kRankingShare = 0.7;
-constexpr double kCancelled = 1e9;  // Of `spent`: nobody waits for the answer.
+constexpr double kCancelled = 1e9;  // Returned by `spent` if the request was cancelled.
 
 struct SearchOptions {
-  int64_t budget_bytes_per_rank = 0;  // As MakePlan() takes it; 0: the profile's memory.
-  std::vector<std::string> held;      // REQUIRES: CheckHeld() found no fault.
+  int64_t budget_bytes_per_rank = 0;  // See MakePlan(); 0: the profile's memory.
+  std::vector<std::string> held;      // REQUIRES: CheckHeld() found no violation.
   int shown = 5;
   int simulated =
-      20;  // Of the ways that fit by the closed form; more where fewer than `shown` fit after all.
+      20;  // Configurations to simulate, of those estimated to fit; more if fewer than `shown` really fit.
   int64_t tried = 20000;
-  // Asked before each way, and on the way to them: which share of its time the search has had. Above
-  // kRankingShare no further way is ranked, and above 1 none is simulated, but for the few that it takes to
-  // have one. May be null: no limit.
+  // Fraction of the time limit spent so far; polled before each configuration. Above kRankingShare, ranking
+  // stops. Above 1, simulation stops, except for the minimum needed to return one result. Null: no limit.
   std::function<double()> spent;
   // The fix for a search whose time was too short to find a way that the rules allow.
   std::string fix_of_no_time = "allow more time (--timeout), hold fields, or search with fsdpctl --offline";
 };
 
 struct Searched {
-  v1::PlanSearch search;  // Without `seconds`.
-  // Where no way is there at all: why the rules refuse the job as it is written, or that there was no time,
-  // or our own fault.
+  v1::PlanSearch search;  // `seconds` is unset.
+  // Set if no configuration was found: why the rules reject the job as written, that time ran out, or an
+  // internal error.
   Violations faults;
 };
 
-// REQUIRES: the profile has no faults. A check that fails leaves out the way in which it failed; where it is
-// in the way of all, it is the fault `compiler_bug`, as MakePlan()'s.
+// REQUIRES: CheckProfile() found no violation. A configuration that fails an internal check is skipped; if
+// all do, the result is the violation `compiler_bug`, as in MakePlan().
 Searched SearchPlans(const v1::JobSpec& job, const DeviceProfile& profile, const SearchOptions& options);
 
 }  // namespace fsdpd

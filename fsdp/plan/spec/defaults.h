@@ -1,8 +1,8 @@
-// The defaults of a job spec that depend on nothing, in one place: whoever reads a spec that somebody wrote
-// (rules, placer, admission, Resolve) reads WithDefaults() of it, and none has a default of its own. What
-// follows from other values (kv_heads, global_batch, `auto`) is resolve.h's.
+// Constant defaults of a job spec, in one place. Every reader of a spec (rules, placer, admission, Resolve)
+// calls WithDefaults(); none has a default of its own. Defaults that depend on other fields (kv_heads,
+// global_batch, `auto`) are in resolve.h.
 //
-// A field that is set keeps its value, 0 included: whether that is a sound one is for the rules to say.
+// A field that is set keeps its value, including 0; the rules judge whether the value is valid.
 #pragma once
 
 #include <string>
@@ -12,18 +12,19 @@
 
 namespace fsdpd {
 
-// What a default or an `auto` became.
+// The value chosen for a default or an `auto`.
 struct Choice {
   std::string field;
   std::string value;
   std::string reason;
 };
 
-// Takes any spec, faulty ones too. `choices` gets one entry per value that somebody may want to read about;
+// Accepts any spec, including invalid ones. `choices` receives one entry per value worth reporting to a user;
 // may be null.
 v1::JobSpec WithDefaults(const v1::JobSpec& job, std::vector<Choice>* choices);
 
-// The job by another strategy, with gradients as exact on the wire as before, whose default hangs on that.
+// The job with another sharding strategy. Keeps the communication precision of gradients, whose default
+// depends on the strategy.
 v1::JobSpec InStrategy(const v1::JobSpec& job, v1::Strategy strategy);
 
 }  // namespace fsdpd

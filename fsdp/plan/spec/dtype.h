@@ -1,23 +1,23 @@
-// The types of numbers that a plan knows. Apart from spec.h because kernels, which nvcc compiles, include it.
+// Element types of the planner. Separate from spec.h because CUDA kernels, compiled by nvcc, include it.
 #pragma once
 
 #include <cstdint>
 
 namespace fsdpd {
 
-// Sizes of products in FP8 are multiples of so many.
+// Dimensions of FP8 matrix products must be multiples of this.
 constexpr int kFp8Step = 16;
 
-// Gradients that are clipped to such a norm leave no moment of kFp8 out of its range.
+// With gradients clipped to at most this norm, no kFp8 moment overflows.
 constexpr double kFp8MomentNorm = 4;
 
-// kFp8 is e4m3 where matrices of layers travel and are multiplied, and fsdp/kernels/fp8_moments.h's where an
-// optimizer's moments lie; nothing is summed in it.
+// kFp8 is e4m3 for gathered and multiplied weights, and the format of fsdp/kernels/fp8_moments.h for
+// optimizer moments. No sum is accumulated in kFp8.
 enum class DType { kFp32, kBf16, kFp16, kFp8 };
 
 inline int64_t BytesOf(DType dtype) { return dtype == DType::kFp32 ? 4 : dtype == DType::kFp8 ? 1 : 2; }
 
-// As YAML writes it.
+// The name in YAML.
 inline const char* NameOf(DType dtype) {
   switch (dtype) {
     case DType::kFp32:

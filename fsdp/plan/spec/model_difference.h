@@ -1,6 +1,6 @@
-// Where two models differ that the numbers of a checkpoint may both belong to: heads, how positions turn and
-// what norms add leave no trace in the shapes of parameters, and with another of them the same numbers are
-// another model.
+// Differences between two model configurations with the same parameter shapes. Head count, rotary embedding
+// and norm epsilon do not show in the shapes of a checkpoint, but loading with other values gives a different
+// model.
 //
 // Pure.
 #pragma once
@@ -14,9 +14,9 @@
 
 namespace fsdpd {
 
-// "heads: 8 there, and 4 in this job", by field as a spec has it, `here` being where `ours` is; none where
-// the same numbers are the same model. How long a sequence may be is no difference, but where each position
-// has parameters. Of plug-ins nothing is known but what their arguments say.
+// One line per differing field, e.g. "heads: 8 there, and 4 in this job"; `here` replaces "in this job".
+// Empty if both configurations compute the same function. A different maximum sequence length counts only if
+// positions have parameters. For plug-ins only the arguments are compared.
 std::vector<std::string> ModelDifferences(const ModelConfig& ours, const ModelConfig& theirs,
                                           absl::string_view here = "in this job");
 

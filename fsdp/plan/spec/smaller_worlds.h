@@ -1,6 +1,6 @@
-// With how many ranks a job can go on that cannot have all of them (Restart.elastic), and what its spec is
-// then. The samples of a step stay the same, so fewer ranks take more micro-batches; the axes of `parallel`
-// stay, and what shrinks are nodes, ranks of each, and replicas before what a replica shards.
+// World sizes that an elastic job (Restart.elastic) can continue with when not all of its ranks are
+// available, and its spec at each. The global batch stays fixed, so fewer ranks run more micro-batches. The
+// axes of `parallel` stay; nodes, ranks per node, and replicas shrink, replicas before the shards within one.
 //
 // Pure.
 #pragma once
@@ -19,12 +19,11 @@ struct World {
   int64_t ranks() const { return nodes * ranks_per_node; }
 };
 
-// Those of min_ranks or more whose ranks the batch and the axes divide over: the most ranks first, of as many
-// those on the fewest nodes. Other rules may refuse one still. REQUIRES: the rules of resources, parallel and
-// train hold.
+// World sizes of at least min_ranks that divide the batch and the axes: most ranks first, then fewest nodes.
+// Other rules may still reject one. REQUIRES: the rules of resources, parallel and train hold.
 std::vector<World> SmallerWorlds(const v1::JobSpec& job);
 
-// The job in that world, where it is not elastic any more. What is open in `job` (auto) is open here.
+// The job at that world size, no longer elastic. A field that is `auto` in `job` stays `auto`.
 v1::JobSpec InWorld(const v1::JobSpec& job, const World& world);
 
 }  // namespace fsdpd

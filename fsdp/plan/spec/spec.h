@@ -1,8 +1,7 @@
-// From a JobSpec as people write it to values that the plan and the engine compute with.
-//
-// Two steps, so that what `auto` became can be shown and stored:
-//   Resolve()  (resolve.h) fills every default and `auto` in a JobSpec and says why;
-//   ToSpec()   turns a resolved JobSpec into plain structs. Nothing below this file sees a proto.
+// Plain-struct form of a job spec, for the planner and the engine. Converted in two steps, so that the
+// choices made for `auto` can be shown and stored:
+//  Resolve()  (resolve.h) fills every default and `auto` in a JobSpec, with reasons;
+//  ToSpec()   converts a resolved JobSpec into plain structs. Code below this file never sees a proto.
 //
 // REQUIRES for both: CheckJob() (rules.h) found no error in the spec.
 #pragma once
@@ -31,22 +30,22 @@ enum class StepAction { kStop, kSkip, kRewind };
 enum class TokenType { kU8, kU16, kU32, kMegatron };
 
 struct RopeScaling {
-  double factor = 1;  // 1: none.
+  double factor = 1;  // 1: no scaling.
   double low_freq_factor = 1;
   double high_freq_factor = 4;
   int64_t original_positions = 8192;
   bool yarn = false;
-  double mscale = 1;  // With yarn, as the next.
+  double mscale = 1;  // Only with YaRN, like mscale_all_dim.
   double mscale_all_dim = 0;
 
-  double RotatedScale() const;  // Of rotated queries and keys, each.
-  double ScoreScale() const;    // Of scores, with latent attention.
+  double RotatedScale() const;  // Factor on rotated queries, and on rotated keys.
+  double ScoreScale() const;    // Factor on attention scores, for latent attention.
 };
 
-// v1::Llama::LatentAttention says what each number is.
+// Multi-head latent attention (MLA); v1::Llama::LatentAttention documents each field.
 struct LatentConfig {
-  int64_t rank = 0;        // 0: the model has key and value heads.
-  int64_t query_rank = 0;  // 0: queries are made of the token itself.
+  int64_t rank = 0;        // 0: no latent attention.
+  int64_t query_rank = 0;  // 0: queries are projected directly from the hidden state.
   int64_t plain_head_size = 0;
   int64_t rotary_head_size = 0;
   int64_t value_head_size = 0;
@@ -55,22 +54,22 @@ struct LatentConfig {
   explicit operator bool() const { return rank > 0; }
 };
 
-// v1::Llama::Experts says what each number is.
+// Mixture-of-experts layers; v1::Llama::Experts documents each field.
 struct ExpertsConfig {
-  int64_t count = 0;  // 0: the model has none.
+  int64_t count = 0;  // 0: dense model.
   int64_t per_token = 0;
   int64_t intermediate_size = 0;
   bool normalized = true;
   int64_t dense_layers = 0;
   double balance_loss = 0;
   double z_loss = 0;
-  bool sigmoid = false;  // Scores.
+  bool sigmoid = false;  // Router scores by sigmoid instead of softmax.
   bool selection_bias = false;
   int64_t groups = 1;
   int64_t groups_per_token = 1;
-  bool groups_by_best = false;  // By one score, and not by the sum of two.
+  bool groups_by_best = false;  // Rank expert groups by their best score instead of the sum of the best two.
   double weight_scale = 1;
-  int64_t shared_intermediate_size = 0;  // 0: there is no such layer.
+  int64_t shared_intermediate_size = 0;  // 0: no shared expert.
   double bias_update_rate = 0;
 };
 
@@ -88,11 +87,13 @@ struct LlamaConfig {
   bool qk_norm = false;
   bool attention_bias = false;
   RopeScaling rope_scaling = {};
-  int64_t positions = 0;  // Longest sequence; 0: any.
+  int64_t positions = 0;  // Maximum sequence length; 0: unlimited.
   ExpertsConfig experts = {};
-  LatentConfig latent = {};  // With it kv_heads is heads, and head_size that of queries and keys.
+  // With latent attention, kv_heads == heads, and head_size is the query/key head size.
+  LatentConfig latent = {};
 
-  int64_t rotary_size() const { return latent ? latent.rotary_head_size : head_size; }  // Of a head.
+  // Rotated part of a head.
+  int64_t rotary_size() const { return latent ? latent.rotary_head_size : head_size; }
   bool HasExperts(int64_t layer) const { return experts.count > 0 && layer >= experts.dense_layers; }
   int64_t expert_layers() const { return experts.count > 0 ? layers - experts.dense_layers : 0; }
 };
@@ -110,8 +111,8 @@ struct Gpt2Config {
   int64_t head_size() const { return hidden_size / heads; }
 };
 
-// What the plan must know of a model that it does not know itself: v1::Plugin says what each number is.
-// Values are elements in compute precision, so that one description holds for every precision.
+// Description of a plug-in model; v1::Plugin documents each field. Sizes are in elements of compute
+// precision, so that one description holds for every precision.
 struct ParamDescription {
   std::string name;
   std::vector<int64_t> shape;
@@ -120,20 +121,20 @@ struct ParamDescription {
 struct UnitDescription {
   std::string name;
   std::vector<ParamDescription> params;
-  std::string borrows = {};           // Another unit's name, or empty.
-  int64_t kept_values = 0;            // Per token, as all of these.
-  int64_t kept_values_selective = 0;  // 0: kept_values.
+  std::string borrows = {};           // Name of the unit whose parameters this one shares; empty: none.
+  int64_t kept_values = 0;            // Saved activations per token; all of these are per token.
+  int64_t kept_values_selective = 0;  // With selective recompute; 0: same as kept_values.
   int64_t workspace_values = 0;
   int64_t output_values = 0;
   double flops_per_token = 0;
 };
 struct ModelDescription {
   int64_t vocab_size = 0;
-  int64_t max_sequence_length = 0;  // 0: any.
+  int64_t max_sequence_length = 0;  // 0: unlimited.
   std::vector<UnitDescription> units;
 };
 
-// The model of a plug-in (fsdp/model/plugin.h), or of the program that uses the library (fsdp/fsdp.h).
+// A plug-in model (fsdp/model/plugin.h), or one defined by a program that uses the library (fsdp/fsdp.h).
 struct PluginConfig : ModelDescription {
   std::string path;
   std::string args;
@@ -142,48 +143,48 @@ struct PluginConfig : ModelDescription {
 using ModelConfig = std::variant<LlamaConfig, Gpt2Config, PluginConfig>;
 int64_t VocabSize(const ModelConfig& model);
 int64_t MaxSequenceLength(const ModelConfig& model);  // 0: any.
-// What transformers call a model of this kind: "qwen3". Empty: they have none.
+// model_type in Hugging Face Transformers, e.g. "qwen3"; empty if Transformers has none.
 std::string TransformersType(const LlamaConfig& model);
-int64_t ExpertLayers(const ModelConfig& model);  // Of which tokens go to some of many experts.
+int64_t ExpertLayers(const ModelConfig& model);  // Number of mixture-of-experts layers.
 
 struct TokenSource {
   std::string path;
   double weight = 1;
   TokenType type = TokenType::kU16;
-  std::string mask = {};  // Empty: every token counts as a target.
+  std::string mask = {};  // Empty: every token is a target.
 };
 
 struct DataConfig {
-  std::vector<TokenSource> tokens;  // Empty: synthetic.
+  std::vector<TokenSource> tokens;  // Empty: synthetic data.
   int64_t synthetic_vocab = 0;
   int64_t sequence_length = 0;
   std::vector<TokenSource> validation;
   std::optional<int64_t> ignored_token;
-  std::optional<int64_t> document_end_token;  // None: a sample is one document.
+  std::optional<int64_t> document_end_token;  // Unset: each sample is one document.
 };
 
 struct EvaluationConfig {
-  int64_t every_steps = 0;  // 0: no evaluation.
+  int64_t every_steps = 0;  // 0: evaluation is off.
   int64_t samples = 0;      // 0: all.
 };
 
-// What becomes of a step that is not finite: v1::OnNonfinite says what each value is.
+// Policy for a step with a non-finite loss or gradient norm; v1::OnNonfinite documents the values.
 struct OnNonfiniteConfig {
   StepAction action = StepAction::kStop;
   int64_t max = 0;
 };
 
-// ... or that is a spike (v1::OnSpike).
+// Policy for a gradient-norm spike; v1::OnSpike documents the values.
 struct OnSpikeConfig {
   StepAction action = StepAction::kStop;
   int64_t max = 0;
-  double grad_norm_factor = 0;  // 0: nobody looks for spikes.
+  double grad_norm_factor = 0;  // 0: spike detection is off.
   int64_t window = 0;
 
   bool watched() const { return grad_norm_factor > 0; }
 };
 
-// What a group of the spec says for the parameters that match one of its patterns.
+// Optimizer settings for the parameters that match one of the patterns.
 struct ParamGroup {
   std::vector<std::string> patterns;
   std::optional<double> weight_decay;
@@ -212,23 +213,23 @@ struct ScheduleConfig {
   double min_lr_ratio = 0;
 };
 
-// How matrices begin; what becomes of it for each is ParamFacts::deviation.
+// Weight initialization; the resulting value per parameter is ParamFacts::deviation.
 struct InitialConfig {
   double deviation = 0.02;
-  std::optional<double> embedding_deviation;  // None: `deviation`.
-  std::optional<bool> scale_outputs;          // None: as the model does.
+  std::optional<double> embedding_deviation;  // Unset: `deviation`.
+  std::optional<bool> scale_outputs;          // Unset: the model's default.
 };
 
-// What a job writes and starts from: v1::Checkpoint says what each value is.
+// Checkpoint settings; v1::Checkpoint documents each field.
 struct CheckpointConfig {
-  std::string dir;            // Empty: none are written.
-  int64_t every_steps = 0;    // 0: none after so many steps.
-  int64_t every_minutes = 0;  // 0: none after so many minutes.
+  std::string dir;            // Empty: no checkpoints are written.
+  int64_t every_steps = 0;    // 0: no checkpoint by step count.
+  int64_t every_minutes = 0;  // 0: no checkpoint by time.
   bool on_end = false;
   int64_t keep_last = 3;
-  int64_t keep_every = 0;              // 0: none is spared.
-  std::string load;                    // Empty: the job starts fresh.
-  std::optional<bool> load_optimizer;  // None: where there is one to load.
+  int64_t keep_every = 0;              // 0: no checkpoint is exempt from keep_last.
+  std::string load;                    // Empty: train from scratch.
+  std::optional<bool> load_optimizer;  // Unset: load it if the checkpoint has it.
   bool exports_hf = false;
 
   bool saves_between() const { return !dir.empty() && (every_steps > 0 || every_minutes > 0); }
@@ -240,15 +241,16 @@ struct LossScaleConfig {
   int64_t growth_interval = 2000;
 };
 
-// What the spec says of number types. Which type a bucket is stored, gathered, sent and summed in, and a unit
-// computes in, is derived from it once: BucketTypes (layout.h), UnitFacts::compute (model_facts.h).
+// Precision settings of the spec. The dtype of each bucket in storage, gather, communication and
+// accumulation, and the compute dtype of each unit, are derived from these once: BucketTypes (layout.h),
+// UnitFacts::compute (model_facts.h).
 struct Precision {
   DType compute = DType::kFp32;
   DType main_grads = DType::kFp32;
   DType grad_comm = DType::kFp32;
   DType moments = DType::kFp32;
-  bool fp8 = false;                         // Layers' matrices are gathered and multiplied in FP8.
-  std::vector<std::string> keep_bf16 = {};  // Patterns of those that are not.
+  bool fp8 = false;                         // Layer weights are gathered and multiplied in FP8,
+  std::vector<std::string> keep_bf16 = {};  // except those that match these patterns.
 };
 
 struct Spec {
@@ -264,48 +266,50 @@ struct Spec {
   OnNonfiniteConfig on_nonfinite;
   OnSpikeConfig on_spike;
   std::vector<std::string> frozen;  // Patterns.
-  std::optional<bool> graphs;  // A step is launched as one CUDA graph, where it can be. Null: a short one.
-  bool deterministic = false;  // Sums are in an order that is the same on every run.
+  std::optional<bool> graphs;  // Launch a step as one CUDA graph if possible. Unset: only for short steps.
+  bool deterministic = false;  // Bitwise reproducible: every sum has a fixed order.
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   Precision precision;
-  LossScaleConfig loss_scale;  // Where scales_loss().
+  LossScaleConfig loss_scale;  // Used if scales_loss().
   Strategy strategy = Strategy::kOptimGradsParams;
   int64_t prefetch_bytes = 0;
   bool keep_gathered = false;
-  bool offload_optimizer = false;  // The optimizer's state lies in host memory (Bucket::offloaded).
-  int64_t offloaded_layers =
-      0;  // Blocks that keep in host memory what their backward needs (OffloadsActivations).
+  bool offload_optimizer = false;  // Optimizer state lives in host memory (Bucket::offloaded).
+  int64_t offloaded_layers = 0;    // Layers that offload saved activations (OffloadsActivations).
   Recompute recompute = Recompute::kNone;
-  // Of the blocks that are not offloaded, the first so many use `recompute`, those after it the next cheaper.
+  // Of the layers that are not offloaded, the first `recompute_layers` use `recompute`; the rest use the next
+  // cheaper kind.
   int64_t recompute_layers = 0;
   DeviceKind device = DeviceKind::kCpu;
   CheckpointConfig checkpoint;
   Mesh mesh;
-  std::vector<int64_t> stage_units;  // Of each run that stages get by turns; empty: there is one stage.
-  bool zero_bubble = false;          // Stages put gradients of matrices off.
-  Strategy outer_strategy = Strategy::kNoShard;  // Over the replicate axis. Or kOptim.
-  int64_t memory_budget_bytes = 0;               // 0: no budget known.
+  // Units per run; runs are dealt to stages round-robin. Empty: no pipeline.
+  std::vector<int64_t> stage_units;
+  bool zero_bubble = false;  // Defer weight gradients (ZB-H1).
+  // Over the replicate axis: kNoShard (HSDP), or kOptim (HFSDP: replicas shard optimizer state).
+  Strategy outer_strategy = Strategy::kNoShard;
+  int64_t memory_budget_bytes = 0;  // 0: unknown.
 
   int64_t micro_batches_per_step() const { return global_batch / (micro_batch * mesh.data_ranks()); }
   int64_t tokens_per_step() const { return global_batch * data.sequence_length; }
-  // Of each sample that the rank reads.
+  // The part of each sample that the rank trains on (context parallelism).
   SequencePartition SequenceOf(int64_t rank) const {
     return {data.sequence_length, mesh.size(Axis::kContext), mesh.IndexIn(Group::kContext, rank)};
   }
-  // Gradients of fp16 would vanish.
+  // fp16 gradients would underflow without loss scaling.
   bool scales_loss() const { return precision.compute == DType::kFp16; }
-  // A checkpoint is taken after this step, which is from 1 to `steps`, whether or not somebody asks for one.
+  // A checkpoint is scheduled after this step (1..steps), regardless of on-demand checkpoints.
   bool SavesAfter(int64_t step) const;
 
-  // What the strategy keeps in parts.
+  // State that the strategy shards.
   bool shards_optimizer() const { return strategy != Strategy::kNoShard; }
   bool shards_grads() const { return strategy == Strategy::kOptimGrads || shards_params(); }
   bool shards_params() const { return strategy == Strategy::kOptimGradsParams; }
   bool shards_over_outer() const {
     return mesh.size(Axis::kReplicate) > 1 && outer_strategy == Strategy::kOptim;
   }
-  // A gathered bucket stays for the whole step.
+  // Gathered buckets stay resident for the whole step.
   bool keeps_gathered() const { return !shards_params() || keep_gathered; }
 };
 
@@ -313,17 +317,17 @@ struct Spec {
 const ModelConfig* FindPreset(const std::string& name);
 std::vector<std::string> PresetNames();
 
-// The sizes of a model, defaults filled in. REQUIRES: `preset` is a known one, or `llama`, `gpt2` or `plugin`
-// is set.
+// The model configuration with defaults filled in. REQUIRES: `preset` is a known preset, or `llama`, `gpt2`
+// or `plugin` is set.
 ModelConfig ToModelConfig(const v1::Model& model);
 
-// Experts of a layer; 0 where the model has none, or is not known.
+// Experts per layer; 0 if the model is dense or unknown.
 int64_t ExpertsOf(const v1::Model& model);
 
-// The way back, for what a model says of itself; path and args stay empty.
+// The inverse, for a model's description of itself; path and args stay empty.
 v1::Plugin ToProto(const ModelDescription& model);
 
-// REQUIRES: `resolved` came out of Resolve().
+// REQUIRES: `resolved` is a result of Resolve().
 Spec ToSpec(const v1::JobSpec& resolved);
 
 }  // namespace fsdpd

@@ -1,5 +1,5 @@
-// How many files each list of data.tokens and data.validation may name, masks among them: every file has a
-// place in a block of samples, and as its mask a descriptor that each rank holds open.
+// Maximum number of files in each of data.tokens and data.validation, masks included. Each file takes an
+// index in the sample block, and each file and each mask takes an open file descriptor on every rank.
 #pragma once
 
 #include <cstddef>

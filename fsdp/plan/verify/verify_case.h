@@ -1,5 +1,5 @@
-// What the parts of the verifier share: the program under proof with what it is to do, how its instructions
-// are named in messages, and the form of a finding. Only verify*.cc include this and the other verify_*.h.
+// Shared context of the verifier's parts: the program under verification and its layout and spec, instruction
+// names for messages, and the error format. Included only by verify*.cc and verify_*.h.
 #pragma once
 
 #include <absl/status/status.h>
@@ -22,42 +22,41 @@ struct VerifyCase {
   const Instruction& At(int index) const { return program.instructions[index]; }
   bool training() const { return program.kind == ProgramKind::kTraining; }
   int micro_batches() const { return training() ? static_cast<int>(spec.micro_batches_per_step()) : 1; }
-  // One Reduce per step, of the whole sum, instead of one per micro-batch.
+  // One Reduce per step, of the accumulated gradient, instead of one per micro-batch.
   bool whole_grads() const { return !spec.shards_grads(); }
-  // What units write gradients in.
+  // Type in which units write gradients.
   DType grad_type() const { return whole_grads() ? DType::kFp32 : spec.precision.grad_comm; }
-  // Gradients of matrices come in instructions of their own.
+  // Weight gradients are separate instructions (zero-bubble).
   bool puts_off() const { return training() && spec.zero_bubble; }
   bool has_replicas() const { return spec.mesh.size(Axis::kReplicate) > 1; }
-  // Replicas keep pieces of a shard, and publish them to each other.
+  // Replicas hold main pieces and all-gather them with Publish (HFSDP).
   bool publishes() const { return has_replicas() && spec.outer_strategy == Strategy::kOptim; }
 
-  // Of the bucket's state in host memory, on this rank; 0: it is on the device. An Update of the rest takes
-  // turns with others'.
+  // Offloaded bytes of the bucket's state on this rank; 0: on the device. Only Updates of offloaded state are
+  // staged.
   int64_t OffloadedBytes(int bucket) const;
   bool Stages(int bucket) const { return OffloadedBytes(bucket) > 0; }
 
-  // Whether the unit keeps in host memory what its backward needs: so many layers do, as evenly spread as can
-  // be.
+  // Whether the unit offloads its saved activations. Offloaded layers are spread as evenly as possible.
   bool KeepsAway(int unit) const;
 
   int runs() const { return static_cast<int>(layout.stage.runs.size()); }
-  // The units of a run: [RunBegin, RunEnd). One stage's is all of them.
+  // The units of a run: [RunBegin, RunEnd). With one stage: all units.
   int RunBegin(int run) const { return layout.stage.runs[run].begin; }
   int RunEnd(int run) const { return layout.stage.count == 1 ? units() : layout.stage.runs[run].end; }
   int RunOf(int unit) const;
-  // A run takes what another stage has made, and makes what another stage takes.
+  // A run's input comes from another stage; its output goes to another stage.
   bool TakesHidden(int run) const { return layout.stage.number > 0 || run > 0; }
   bool GivesHidden(int run) const { return layout.stage.number + 1 < layout.stage.count || run + 1 < runs(); }
 
-  // The buckets that a unit computes with: its own and its lender's.
+  // The buckets that a unit uses: its own and its lender's.
   std::vector<int> BucketsOf(int unit) const;
-  // Whether an instruction, a pass of the unit, computes with what the bucket's parameters are.
+  // Whether a pass of a unit reads the bucket's parameters.
   bool ReadsParams(const Instruction& pass, int bucket) const;
-  // The units that compute with a bucket: its owner and who borrows from that.
+  // The units that use a bucket: its owner and its borrowers.
   std::vector<int> UsersOf(int bucket) const;
 
-  // Also of instructions that name things which do not exist.
+  // Also valid for instructions with invalid operands.
   std::string Name(int index) const;
   std::string Name(const Buffer& buffer) const;
   std::string BucketName(int bucket) const;
@@ -65,7 +64,7 @@ struct VerifyCase {
 
 absl::Status Broken(int rule, const std::string& what);
 
-// "Reduce layer.2 mb 1", for what should be there and is not.
+// Name of a missing instruction: "Reduce layer.2 mb 1".
 std::string NameOf(const VerifyCase& verified, Op op, int unit, int micro_batch);
 
 }  // namespace fsdpd

@@ -1,18 +1,17 @@
-// Rules 2, 3 and 7: who touches which bytes when. What an instruction touches follows from its operation, so
-// a program that forgets to declare a use is caught by what it does. Beside the arena's buffers there is
-// state outside of it, which is checked alike: main parameters, gradient shards, the norm's results and the
-// loss.
+// Memory checks of the verifier (rules 2, 3 and 7): accesses, lifetimes and races. The accesses of an
+// instruction are derived from its operation, so an undeclared use is detected. Covers the arena's buffers
+// and the state outside it: main parameters, gradient shards, the results of Norm, and the loss.
 #pragma once
 
 #include "fsdp/plan/verify/verify_order.h"
 
 namespace fsdpd {
 
-// Buffers that exist as strategy and mesh ask, are large enough, aligned, within the arena and the budget.
-// Needs no order: what comes after may rely on it.
+// Checks that buffers exist as strategy and mesh require, are large enough, aligned, and within the arena and
+// the budget. Needs no order; later checks rely on it.
 absl::Status CheckBuffers(const VerifyCase& verified);
 
-// REQUIRES: CheckBuffers, and instructions that name existing units and buckets.
+// REQUIRES: CheckBuffers passed, and instructions name existing units and buckets.
 absl::Status CheckMemory(const VerifyCase& verified, const StepOrder& order);
 
 }  // namespace fsdpd

@@ -1,6 +1,6 @@
-// What must be complete before what, over two steps in a row, by lanes and dependencies alone (rule 1). Two
-// are enough: an edge goes to the same step or the one before, so a path between neighbouring steps stays in
-// them, and what follows by itself from step to step follows for all later ones.
+// Happens-before order of two consecutive steps, from lanes and dependencies only (rule 1). Two steps are
+// enough: a dependency stays within a step or points to the previous one, so a path between adjacent steps
+// stays within the two, and all later steps follow by induction.
 #pragma once
 
 #include <absl/status/statusor.h>
@@ -11,17 +11,16 @@
 
 namespace fsdpd {
 
-// An instruction of the first or of the second step: its index, plus the count of instructions for the
-// second.
+// An instruction of one of the two steps: its index, plus the instruction count for the second step.
 using Moment = int;
 
 class StepOrder {
  public:
-  // REQUIRES: lanes that exist (CheckShape), and that `verified` outlives the result. An error names what
-  // breaks rule 1.
+  // REQUIRES: valid lanes (CheckShape), and that `verified` outlives the result. An error names the violation
+  // of rule 1.
   static absl::StatusOr<StepOrder> Make(const VerifyCase& verified);
 
-  // `first` is complete before `second` starts.
+  // `first` completes before `second` starts.
   bool Before(Moment first, Moment second) const {
     return first != second && clock_[second][LaneOf(first)] >= place_[first];
   }
@@ -34,14 +33,14 @@ class StepOrder {
   std::string Name(Moment moment, Moment other) const;
 
  private:
-  // How many instructions of each lane are complete when one is.
+  // Vector clock: instructions complete per lane when an instruction completes.
   using Clock = std::array<int, kLanes>;
 
   explicit StepOrder(const VerifyCase& verified) : verified_(&verified) {}
   void AddStep();
 
   const VerifyCase* verified_;
-  std::vector<int> place_;  // 1-based, within the lane, over both steps.
+  std::vector<int> place_;  // Position within the lane, 1-based, over both steps.
   std::vector<Clock> clock_;
   std::array<Clock, kLanes> last_{};
 };

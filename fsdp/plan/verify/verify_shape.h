@@ -1,5 +1,5 @@
-// The first of the checks: what instructions name exists and belongs to them, and they run where, over which
-// group and with which communicator, their operation says.
+// Well-formedness checks of the verifier, run first: operands exist and match, and each instruction has the
+// lane, group and communicator of its operation.
 #pragma once
 
 #include "fsdp/plan/verify/verify_case.h"

@@ -1,19 +1,19 @@
-// Proves that the programs of a job's pipeline stages fit together, each of which Verify() has proven by
-// itself:
-//  11. what a stage sends another receives, the one that has the next run of the model's units or the one
-//      before: as often, in the same order whatever it is, of the same run and micro-batch, as many numbers
-//      of the same type; and all stages take part in what goes over all ranks, in the same order;
-//  12. nothing waits in a circle.
-// For the last, what is sent is taken to leave only when it is received, as if nobody had room for it, and
-// each instruction to wait for all of its lane before it, for what its program says, and for all that compute
-// has to do before it in the list: CPU ranks compute on the thread that submits. Where ranks load kernels,
-// each but those that send and receive waits for everything before it: CUDA loads a kernel when it is
-// launched for the first time, and waits then for all that the device has been given, receives that another
-// rank has to meet among it. With these waits, those of all stages together have an order in which every
-// instruction runs; whoever has more room, more threads or all kernels waits for less. One step is enough:
-// each step's stage_transfers match each other, and nothing waits for a later step.
+// Cross-stage verifier: proves that the programs of a job's pipeline stages match. Verify() has already
+// proven each of them separately. Rules (numbered from 11, independently of verify.h):
+// 11. each send has a matching receive in the stage with the next (or previous) run: same count, same order
+//     whatever the kind, same run and micro-batch, same element count and type; and all stages join the
+//     collectives over all ranks in the same order;
+// 12. there is no deadlock.
+// Rule 12 is proven under pessimistic assumptions. A send completes only when it is received (no buffering).
+// An instruction waits for all earlier ones of its lane, for its dependencies, and for all compute listed
+// before it, because CPU ranks compute on the submitting thread. With `load_kernels`, every instruction
+// except sends and receives also waits for everything listed before it: CUDA loads a kernel lazily at its
+// first launch, which synchronizes with all work submitted so far, including receives whose peer must still
+// send. If all stages together have a topological order under these waits, every instruction runs; an
+// execution with more buffering, threads or preloaded kernels waits for less. One step is enough: the
+// transfers of each step match each other, and nothing waits for a later step.
 //
-// Ranks of one stage run one program, so whatever they do among themselves they do in one order.
+// Ranks of one stage run the same program, so their collectives are in the same order.
 #pragma once
 
 #include <absl/status/status.h>

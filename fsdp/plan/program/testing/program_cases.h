@@ -1,4 +1,4 @@
-// Specs, layouts and readings of programs that the program's tests share.
+// Specs, compiled programs and listings shared by the tests of programs.
 #pragma once
 
 #include <functional>
@@ -18,12 +18,12 @@ struct ProgramCase {
   std::vector<std::string> Lines() const;
 };
 
-// World 2, one micro-batch, fp32, no prefetch.
+// World size 2, one micro-batch, fp32, no prefetch.
 Spec SmallSpec(Strategy strategy);
-// An embedding, one layer and a head, changed and compiled. `changes` may be null.
+// Compiles a model of an embedding, one layer and a head. `changes` edits the spec first; may be null.
 ProgramCase ThreeUnits(Strategy strategy, const std::function<void(Spec*)>& changes = nullptr);
 void Tie(Spec* spec);
-void Save(Spec* spec);  // Checkpoints.
+void Save(Spec* spec);  // Enables checkpoints.
 
 Spec PresetSpec(const char* preset, int64_t world, int64_t micro_batches);
 

@@ -1,16 +1,17 @@
-// Breaks a program for a test, so that indices of edges and lifetimes still mean the instructions they meant.
+// Edits that break a program in tests, while the indices in dependencies and lifetimes keep naming the same
+// instructions.
 #pragma once
 
 #include "fsdp/plan/program/program.h"
 
 namespace fsdpd {
 
-// What waited for the instruction waits for the one before it on its lane; a life that began or ended with it
-// begins one later or ends one earlier.
+// Instructions that waited for the removed one wait for its predecessor on the lane. A lifetime that began
+// with it begins one later; one that ended with it ends one earlier.
 void RemoveInstruction(Program* program, int index);
 
-// Before the one that is at `index` now; a life that spans the place spans the new one too. The new one's own
-// edges are meant as indices before the insertion.
+// Inserts before the instruction now at `index`. Lifetimes that span the position span the new instruction
+// too. The new instruction's own dependencies are indices before the insertion.
 void InsertInstruction(Program* program, int index, const Instruction& instruction);
 
 }  // namespace fsdpd

@@ -1,5 +1,5 @@
-// Models for tests that read, write, name or compare their parameters: small enough to be looked at number by
-// number. Tests change what they are about.
+// Small model configurations for tests that inspect individual parameters. Tests change the fields that they
+// are about.
 #pragma once
 
 #include "fsdp/plan/spec/spec.h"
@@ -7,18 +7,18 @@
 namespace fsdpd {
 
 LlamaConfig SmallLlama();
-// With what a Llama may have: biases, and norms of queries and keys. Groups of heads share keys and values.
+// Enables every Llama option: biases and query/key norms. Uses grouped-query attention.
 LlamaConfig SmallLlamaWithAll();
 LlamaConfig SmallMixtral();
-LlamaConfig SmallQwen3Moe();  // Its first layer has no experts.
-LlamaConfig SmallDots1();     // Likewise, and with what routing may have.
-LlamaConfig SmallDeepSeek();  // Likewise, with latent attention.
+LlamaConfig SmallQwen3Moe();  // First layer is dense.
+LlamaConfig SmallDots1();     // First layer is dense; every routing option.
+LlamaConfig SmallDeepSeek();  // First layer is dense; latent attention.
 Gpt2Config SmallGpt2();
 
-// Gives a model's heads latent attention: each has keys and values of its own.
+// Switches `config` to multi-head latent attention (one key and value head per query head).
 void SetLatent(const LatentConfig& latent, LlamaConfig* config);
 
-// No size is another's multiple, so nothing fits that was taken for something else.
+// No size is a multiple of another, so a mixed-up size cannot go unnoticed.
 LlamaConfig OddLlama();
 Gpt2Config OddGpt2();
 

@@ -1,8 +1,8 @@
-// Runs a program on stand-ins for its values: a number for each tensor, lanes at random speeds, buffers at
-// their bytes. It knows what each operation does and nothing of the rules: instructions take time, what they
-// write is garbage until they end, and what they read must stay as it is meanwhile. So a program whose result
-// depends on luck, or is wrong, gives other numbers than training by the book. The verifier's tests hold its
-// judgement against this one.
+// Randomized interpreter of programs, used to cross-check the verifier. Each tensor is one number, lanes run
+// at random speeds, and buffers have their real byte ranges. It knows what each operation does and none of
+// the verifier's rules: an instruction takes time, its output is garbage until it ends, and its inputs must
+// not change meanwhile. A program that is wrong or has a race therefore produces other numbers than the
+// reference (ByTheBook).
 #pragma once
 
 #include <cstdint>
@@ -12,24 +12,24 @@
 
 namespace fsdpd {
 
-// What a run leaves: a number per bucket of main parameters, one per step for its norm and loss, and, where
-// the job saves, one per step and bucket for what was copied out.
+// Result of a run: one number per bucket of main parameters, one per step for norm and loss, and, if the job
+// saves, one per step and bucket for its snapshot.
 struct Outcome {
   std::vector<uint64_t> main;
   std::vector<uint64_t> steps;
   std::vector<uint64_t> copies = {};
-  bool finished = true;  // False: some instruction waits for ever.
+  bool finished = true;  // False: deadlock.
 
   bool operator==(const Outcome& other) const {
     return main == other.main && steps == other.steps && copies == other.copies && finished == other.finished;
   }
 };
 
-// Several steps in a row with the lanes' order by `seed`. REQUIRES: indices of units, buckets, buffers and
-// instructions that exist.
+// Runs consecutive steps, interleaving lanes by `seed`. REQUIRES: valid indices of units, buckets, buffers
+// and instructions.
 Outcome Rehearse(const Program& program, const Layout& layout, const Spec& spec, int steps, uint32_t seed);
 
-// The same steps one instruction at a time, without a program.
+// Reference: the same steps computed sequentially, without a program.
 Outcome ByTheBook(const Layout& layout, const Spec& spec, ProgramKind kind, int steps);
 
 }  // namespace fsdpd
