@@ -26,40 +26,42 @@
 namespace fsdpd {
 namespace {
 
-// A job that was changed, and how somebody would write the change.
+// A modified job, and the change as the user would write it in the spec.
 struct Option {
   v1::JobSpec job;
   std::string text;
-  bool sets_batch = false;  // train.global_batch too, which the text leaves to who knows the last word on it.
+  // Also sets train.global_batch; the text omits it, because Together() appends the final value.
+  bool sets_batch = false;
 };
 
-// Options of one kind, the mildest first; empty when there is nothing to change.
+// Options of one kind of change, mildest first; empty if the kind does not apply.
 using Options = std::vector<Option>;
 
-// The closed form of a step's memory is nearer than this to the plan's (search_test holds it to half of it).
+// Error bound of the closed-form memory estimate, relative to the plan (search_test holds it to half of
+// this).
 constexpr double kFormIsWithin = 1.2;
 
-constexpr int64_t kUsualDevices = 8;  // Of a node with GPUs.
+constexpr int64_t kUsualDevices = 8;  // GPUs per node.
 
-// So many times the ranks are told with what else would do.
+// If a fix needs more than this many times the ranks, alternatives are offered too.
 constexpr int64_t kManyTimes = 2;
 
-// Of changes that are enough by themselves, the fastest so many, and in addition the fastest that rounds
-// more.
+// Number of sufficient single changes to offer: the fastest ones, plus the fastest ones that reduce
+// precision.
 constexpr size_t kOffered = 3;
 constexpr size_t kOfferedRounding = 1;
 
-// Advice that was found of late.
+// Size of the advice cache.
 constexpr size_t kRemembered = 64;
 
-// What a step's samples are split by.
+// The factors of the global batch.
 struct Batch {
   int64_t micro = 1;
   int64_t global = 1;
   int64_t world = 1;
-  int64_t sharing = 1;  // Ranks that share a sample.
+  int64_t sharing = 1;  // Ranks that work on the same sample.
 
-  // Samples that `ranks` ranks take at a time.
+  // Samples per micro-batch step over `ranks` ranks.
   int64_t Each(int64_t ranks) const { return micro * ranks / sharing; }
 };
 
@@ -74,8 +76,9 @@ Batch BatchOf(const v1::JobSpec& job) {
 
 v1::Strategy StrategyOf(const v1::JobSpec& job) { return WithDefaults(job, nullptr).fsdp().strategy(); }
 
-// The third micro-batch repeats the second, so more of them need no more memory, but for stages, which have
-// as many under way as there are stages, or where they have several runs of layers up to twice that.
+// Reduces the number of micro-batches without changing peak memory: the third micro-batch repeats the second.
+// With a pipeline, as many are in flight as there are stages (with several runs per stage, up to twice as
+// many).
 v1::JobSpec Shortened(v1::JobSpec job) {
   const Batch batch = BatchOf(job);
   const int64_t each = batch.Each(batch.world);
@@ -84,9 +87,10 @@ v1::JobSpec Shortened(v1::JobSpec job) {
   return job;
 }
 
-// Of an accepted job whether the closed form alone shows that it does not fit, however much it recomputes.
+// Whether the closed form already shows that an accepted job does not fit, even with full recompute.
 bool IsFarOver(const v1::JobSpec& shortened) {
-  if (shortened.fsdp().memory() == v1::MEMORY_RECOMPUTE_OR_OFFLOAD) return false;  // It may do with less.
+  // Offload may reduce it further.
+  if (shortened.fsdp().memory() == v1::MEMORY_RECOMPUTE_OR_OFFLOAD) return false;
   v1::JobSpec least = shortened;
   if (least.fsdp().recompute() == v1::RECOMPUTE_UNSPECIFIED)
     least.mutable_fsdp()->set_recompute(v1::RECOMPUTE_FULL);
@@ -99,7 +103,7 @@ bool IsFarOver(const v1::JobSpec& shortened) {
   });
 }
 
-// What jobs need. Each is planned once: different changes come to the same job.
+// Peak memory by job. Caches each result, because different changes can lead to the same job.
 class Peaks {
  public:
   bool Fit(const v1::JobSpec& job) {
@@ -107,8 +111,8 @@ class Peaks {
     return peak.has_value() && *peak <= job.resources().memory_budget_bytes();
   }
 
-  // What the job's peak is when it is planned as anybody would: with every `auto` chosen anew, which may fill
-  // what a change has freed. Empty when the rules refuse the job or it is far over its budget.
+  // Peak of the job when planned normally, with every `auto` resolved again; such an `auto` may use memory
+  // that a change has freed. Empty if the rules reject the job or it is far over its budget.
   std::optional<int64_t> Of(const v1::JobSpec& job) {
     const auto [it, is_new] = known_.try_emplace(job.SerializeAsString());
     if (is_new) it->second = Find(job);
@@ -129,12 +133,13 @@ class Peaks {
     return most;
   }
 
-  std::map<std::string, std::optional<int64_t>> known_;  // By the job's bytes.
+  std::map<std::string, std::optional<int64_t>> known_;  // Key: the serialized job.
 };
 
 using Kind = Options (*)(const v1::JobSpec&, Peaks*);
 
-// A global batch that nobody wrote follows micro_batch, and the job would train with another one.
+// A default global batch follows micro_batch, so changing micro_batch would change the batch that the job
+// trains on.
 void KeepBatch(int64_t global, Option* option) {
   if (option->job.train().has_global_batch()) return;
   option->job.mutable_train()->set_global_batch(global);
@@ -163,7 +168,7 @@ Option WithRecompute(const v1::JobSpec& job, v1::Recompute recompute, int64_t la
   return option;
 }
 
-// Where it is `auto` on any number of layers there is no more of it.
+// If recompute is `auto` on any number of layers, there is nothing left to change.
 Options MoreRecompute(const v1::JobSpec& job) {
   v1::JobSpec open = Shortened(job);
   open.mutable_fsdp()->clear_recompute();
@@ -181,7 +186,7 @@ Options MoreRecompute(const v1::JobSpec& job) {
   return {WithRecompute(job, chosen.recompute(), chosen.recompute_layers(), all), everything};
 }
 
-// A quarter of the layers, a half, three quarters, all.
+// Offloads 1/4, 1/2, 3/4 and all of the layers.
 Options OffloadActivations(const v1::JobSpec& job) {
   const Spec spec = ToSpec(Resolve(Shortened(job), 0, nullptr));
   if (spec.device == DeviceKind::kCpu || job.parallel().pipeline() > 1 || !WhyLayersStay(spec.model).empty())
@@ -217,7 +222,7 @@ Options MoreSharding(const v1::JobSpec& job) {
   return options;
 }
 
-// Replicas that share the optimizer's state, then no replicas at all.
+// First shards optimizer state over replicas (HFSDP), then removes the replicas.
 Options FewerReplicas(const v1::JobSpec& job) {
   const v1::Fsdp::Outer& outer = job.fsdp().outer();
   if (outer.size() <= 1) return {};
@@ -231,8 +236,8 @@ Options FewerReplicas(const v1::JobSpec& job) {
   return options;
 }
 
-// Experts of a layer among ranks of a node: fewer of them are gathered at a time. The strongest is taken into
-// combinations, so only those that the rules take.
+// Expert parallelism within a node, so that fewer experts are gathered at a time. The strongest option is
+// used in combinations, so only degrees that the rules accept are listed.
 Options ExpertsAmongRanks(const v1::JobSpec& job) {
   const v1::JobSpec filled = WithDefaults(job, nullptr);
   const int64_t count = ExpertsOf(job.model()), most = filled.resources().ranks_per_node();
@@ -246,7 +251,7 @@ Options ExpertsAmongRanks(const v1::JobSpec& job) {
   return options;
 }
 
-// So many ranks, within a node, share each sample or each matrix. Only sizes that the rules accept.
+// Context or tensor parallelism within a node. Lists only degrees that the rules accept.
 Options RanksTogether(const v1::JobSpec& job, const char* axis, int64_t now,
                       void (v1::Parallel::*set)(int64_t)) {
   const Batch batch = BatchOf(job);
@@ -291,7 +296,7 @@ Options NarrowGradients(const v1::JobSpec& job) {
 }
 
 Options OffloadState(const v1::JobSpec& job) {
-  if (job.resources().device() == v1::DEVICE_CPU) return {};  // Its memory is the host's.
+  if (job.resources().device() == v1::DEVICE_CPU) return {};  // Device memory is host memory.
   if (job.fsdp().offload().optimizer() ||
       (job.optimizer().has_sgd() && job.optimizer().sgd().momentum() == 0))
     return {};
@@ -300,8 +305,8 @@ Options OffloadState(const v1::JobSpec& job) {
   return {option};
 }
 
-// The job on `nodes` nodes. The batch stays where it splits, and grows to the next that does where it does
-// not.
+// The job on `nodes` nodes. Keeps the global batch if it divides; otherwise increases it to the next one that
+// does.
 Option OnNodes(const v1::JobSpec& job, int64_t nodes) {
   const Batch batch = BatchOf(job);
   const v1::Resources now = WithDefaults(job, nullptr).resources();
@@ -323,8 +328,8 @@ Option OnNodes(const v1::JobSpec& job, int64_t nodes) {
   return option;
 }
 
-// The least above `fails` that fits, of multiples of `step` up to `most`; 0 when none does. More nodes never
-// need more memory but for padding: the last steps are looked at one by one.
+// The smallest multiple of `step` in (`fails`, `most`] that fits; 0 if none does. Memory decreases with more
+// nodes except for padding, so the last steps are tried one by one.
 int64_t FewestNodes(const v1::JobSpec& job, int64_t fails, int64_t step, int64_t most, Peaks* peaks) {
   const auto fits = [&](int64_t nodes) { return peaks->Fit(OnNodes(job, nodes).job); };
   int64_t enough = fails / step * step + step;
@@ -341,9 +346,9 @@ int64_t FewestNodes(const v1::JobSpec& job, int64_t fails, int64_t step, int64_t
   return enough;
 }
 
-// The fewest nodes on which the batch stays as it is; where there are none, the fewest at all.
+// The fewest nodes that keep the global batch; if there are none, the fewest nodes.
 Options MoreRanks(const v1::JobSpec& job, Peaks* peaks) {
-  if (StrategyOf(job) == v1::STRATEGY_NO_SHARD) return {};  // Nothing is shared among them.
+  if (StrategyOf(job) == v1::STRATEGY_NO_SHARD) return {};  // Nothing is sharded, so more ranks do not help.
   const v1::JobSpec filled = WithDefaults(job, nullptr);
   const int64_t nodes = filled.resources().nodes(), each = filled.resources().ranks_per_node();
   const Batch batch = BatchOf(job);
@@ -359,14 +364,14 @@ Options MoreRanks(const v1::JobSpec& job, Peaks* peaks) {
   return {OnNodes(job, fewest)};
 }
 
-// Of kinds that look at nothing but the job.
+// Kinds that depend only on the job.
 template <Options (*kOptions)(const v1::JobSpec&)>
 Options Of(const v1::JobSpec& job, Peaks*) {
   return kOptions(job);
 }
 
-// On the ranks that there are. Those of kMeshKinds are offered by themselves only: several axes at a time are
-// for a search.
+// Changes that keep the number of ranks. kMeshKinds are offered only by themselves: combinations of mesh axes
+// are left to the configuration search.
 constexpr Kind kKinds[] = {Of<SmallerMicroBatch>, Of<MoreRecompute>, Of<OffloadActivations>,
                            Of<GatherEachPass>,    Of<MoreSharding>,  Of<FewerReplicas>,
                            Of<ExpertsAmongRanks>, Of<NarrowMoments>, Of<NarrowGradients>,
@@ -375,7 +380,7 @@ constexpr Kind kMeshKinds[] = {Of<MoreContext>, Of<MoreTensor>};
 
 bool ChangesRounding(Kind kind) { return kind == Of<NarrowMoments> || kind == Of<NarrowGradients>; }
 
-// The option of a kind that is so many steps milder than its strongest.
+// A kind of change; `milder` counts steps down from its strongest option.
 struct Change {
   Kind kind;
   size_t milder = 0;
@@ -384,13 +389,14 @@ struct Change {
 struct Fix {
   v1::JobSpec job;
   std::vector<std::string> texts;
-  double step_seconds = 0;  // Predicted; 0 where there was nothing to compare with.
+  double step_seconds = 0;  // Predicted; 0 if it was not compared.
 };
 
-// Of the last change the mildest option that fits; empty when none does, or one is milder than there are.
+// Applies all changes, with the mildest option of the last one that fits. Empty if none fits, or if `milder`
+// exceeds a change's options.
 std::optional<Fix> Together(const v1::JobSpec& job, const std::vector<Change>& changes, Peaks* peaks) {
   Fix fix{job, {}};
-  int sets_batch = -1;  // Of the texts, the last.
+  int sets_batch = -1;  // Index of the last text that sets the global batch.
   for (size_t i = 0; i < changes.size(); ++i) {
     Options options = changes[i].kind(fix.job, peaks);
     if (changes[i].milder > 0 && changes[i].milder >= options.size()) return std::nullopt;
@@ -413,7 +419,7 @@ std::optional<Fix> Together(const v1::JobSpec& job, const std::vector<Change>& c
   return fix;
 }
 
-// Less of each change but the last, which must not grow for it.
+// Weakens or drops each change except the last, as long as the last need not grow.
 Fix Lessened(const v1::JobSpec& job, std::vector<Change> changes, Fix fix, Peaks* peaks) {
   const auto take = [&](const std::vector<Change>& fewer) {
     std::optional<Fix> smaller = Together(job, fewer, peaks);
@@ -437,7 +443,7 @@ Fix Lessened(const v1::JobSpec& job, std::vector<Change> changes, Fix fix, Peaks
   return fix;
 }
 
-// In closed form, by the profile that is shipped for the kind of device.
+// Closed-form step time with the shipped profile of the device kind.
 double StepSecondsOf(const v1::JobSpec& job) {
   const v1::JobSpec resolved = Resolve(Shortened(job), 0, nullptr);
   Spec spec = ToSpec(resolved);
@@ -449,7 +455,7 @@ double StepSecondsOf(const v1::JobSpec& job) {
                              {resolved.resources().ranks_per_node()});
 }
 
-// Each of which is enough, on the ranks that there are: the fastest first, those that round more last.
+// Single changes that suffice with the given ranks: fastest first, changes that reduce precision last.
 std::vector<Fix> SingleFixes(const v1::JobSpec& job, Peaks* peaks) {
   std::vector<Fix> fixes, rounding;
   const auto look = [&](Kind kind) {
@@ -471,8 +477,8 @@ std::vector<Fix> SingleFixes(const v1::JobSpec& job, Peaks* peaks) {
   return fixes;
 }
 
-// One change on the ranks that there are; else more of them, one after the other, and beside that more ranks.
-// Both together where either is not enough or asks for very many ranks.
+// Tries a single change on the given ranks; then accumulates changes; then adds ranks. Combines changes with
+// more ranks if either alone is not enough or needs very many ranks.
 std::vector<Fix> SmallestFixes(const v1::JobSpec& job, Peaks* peaks) {
   std::vector<Fix> fixes = SingleFixes(job, peaks);
   if (!fixes.empty()) return fixes;
@@ -484,8 +490,8 @@ std::vector<Fix> SmallestFixes(const v1::JobSpec& job, Peaks* peaks) {
       break;
     }
   }
-  const bool has_enough = !fixes.empty();  // Ranks, that is.
-  int64_t alone = 0;                       // Ranks of the job where nothing but their number changes.
+  const bool has_enough = !fixes.empty();  // The given ranks are enough.
+  int64_t alone = 0;                       // World size if only the number of ranks changes.
   if (std::optional<Fix> fix = Together(job, {{MoreRanks}}, peaks); fix.has_value()) {
     alone = BatchOf(fix->job).world;
     fixes.push_back(*std::move(fix));
@@ -516,8 +522,9 @@ std::string FindAdvice(const v1::JobSpec& job) {
   return absl::StrCat("use ", absl::StrJoin(ways, "; or "));
 }
 
-// One at a time, or many that are asked for at once would leave a coordinator no processor for others. Who
-// asks for a plan and then for its faults, or many for the same job, wait for one search.
+// Serializes and caches searches for a fix. Otherwise concurrent requests would use all of the coordinator's
+// CPU; and a request for a plan followed by one for its violations, or several for the same job, need only
+// one search.
 class Adviser {
  public:
   std::string Advise(const v1::JobSpec& job) ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -533,7 +540,8 @@ class Adviser {
 
  private:
   Mutex mutex_;
-  std::deque<std::pair<std::string, std::string>> recent_ ABSL_GUARDED_BY(mutex_);  // By the job's bytes.
+  // Key: the serialized job.
+  std::deque<std::pair<std::string, std::string>> recent_ ABSL_GUARDED_BY(mutex_);
 };
 
 std::string Advice(const v1::JobSpec& job) {

@@ -10,7 +10,7 @@
 namespace fsdpd {
 namespace {
 
-// Of more micro-batches all further ones take as long as the last of these.
+// Every micro-batch from this one on takes the same time.
 constexpr int64_t kMicroBatches = 3;
 
 class Ways {
@@ -52,7 +52,7 @@ class Ways {
     return spec;
   }
 
-  // Buffers do not depend on what layers keep, so those of one program serve.
+  // Program buffers do not depend on recompute or offload, so one program serves all strategies.
   MemoryWay With(int64_t layers) const {
     MemoryWay way;
     way.offloaded_layers = layers;
@@ -66,7 +66,8 @@ class Ways {
     return way;
   }
 
-  // What fits without recompute may be faster with some where it is offloaded: the link has less to carry.
+  // A strategy that fits without recompute may be faster with recompute on offloaded layers, because less
+  // data crosses the link.
   std::vector<MemoryWay> Both(const MemoryWay& way) const {
     if (held_.kind.has_value() || way.offloaded_layers == 0 || way.recompute.recompute != Recompute::kNone)
       return {way};

@@ -38,7 +38,7 @@ v1::Severity ToProto(FaultLevel level) {
   return v1::SEVERITY_UNSPECIFIED;
 }
 
-// What another stage has too counts there, where it is saved.
+// Tied-embedding replicas are counted only in the stage that saves them.
 int64_t ParametersOf(const Bucket& bucket) {
   return bucket.twin == Twin::kCopy ? 0 : bucket.elements * bucket.slices;
 }
@@ -63,7 +63,7 @@ void AddUnits(const Plan& plan, const StagePlan& from, int begin, int end, v1::P
   }
 }
 
-// In the chain's order.
+// In model order.
 void AddUnitsOfStages(const Plan& plan, v1::Plan* proto) {
   for (size_t r = 0; r < plan.layout.stage.runs.size(); ++r) {
     for (const StagePlan& stage : *plan.stages) {
@@ -115,7 +115,7 @@ Plan MakeUnguarded(const v1::JobSpec& job, int64_t budget_bytes_per_rank,
 void Compile(const v1::JobSpec& job, int64_t budget_bytes_per_rank, bool evaluation, Plan* plan);
 absl::Status VerifyAll(const Plan& plan, bool evaluation);
 
-// A budget is no need: the job is placed where its plan fits, if there is such a node. So it is a warning.
+// A warning, not an error: the job is placed on any node where its plan fits, whatever its budget.
 void WarnOfLargeBudget(const v1::JobSpec& job, int64_t offered_bytes, Violations* faults) {
   const int64_t budget = job.resources().memory_budget_bytes();
   if (offered_bytes <= 0 || budget <= offered_bytes) return;
@@ -127,7 +127,7 @@ void WarnOfLargeBudget(const v1::JobSpec& job, int64_t offered_bytes, Violations
        "leave it out for what the nodes offer", "", ""});
 }
 
-// Of a spec that is refused for other reasons: it is told now that it would not fit either.
+// Reports a memory violation of a spec that is rejected for other reasons, so that the user sees both.
 Violations MemoryFaultsBeside(const v1::JobSpec& job, int64_t budget_bytes_per_rank, const Violations& found,
                               std::vector<std::string> faulty_fields) {
   for (const Violation& fault : found) {
@@ -156,13 +156,14 @@ Plan MakeUnguarded(const v1::JobSpec& job, int64_t budget_bytes_per_rank,
   const Spec& spec = plan.spec;
   WarnOfLargeBudget(job, budget_bytes_per_rank, &plan.faults);
   for (Violation& fault : CheckBudget(job, spec, plan.memory)) plan.faults.push_back(std::move(fault));
-  // Over budget the program is shown but never run, and rule 7 of the verifier would call it a bug.
+  // An over-budget plan is not verified: its program is shown but never run, and rule 7 of the verifier would
+  // report it as a compiler bug.
   if (!plan.accepted()) return plan;
   FSDPD_CHECK_OK(VerifyAll(plan, /*evaluation=*/true));
   return plan;
 }
 
-// From a spec that the rules accept to its program and memory.
+// Compiles an accepted spec into program and memory plan.
 void Compile(const v1::JobSpec& job, int64_t budget_bytes_per_rank, bool evaluation, Plan* plan) {
   plan->resolved = Resolve(job, budget_bytes_per_rank, &plan->choices);
   plan->spec = ToSpec(plan->resolved);
@@ -235,8 +236,8 @@ Violation CompilerBug(const v1::JobSpec& job, const absl::Status& why) {
   return bug;
 }
 
-// Planning is pure, and whoever asks (a coordinator with other people's jobs, above all) outlives our
-// mistakes in it.
+// Planning is pure, so a failed check is contained here: the process that called (in particular a coordinator
+// with other users' jobs) survives a planner bug.
 Plan MakePlan(const v1::JobSpec& job, int64_t budget_bytes_per_rank, const std::vector<std::string>& unread) {
   Plan plan;
   const absl::Status guarded = GuardChecks([&] { plan = MakeUnguarded(job, budget_bytes_per_rank, unread); });
@@ -318,7 +319,7 @@ Plan PlanOfRank(const Plan& plan, int64_t rank) {
 
 std::vector<std::vector<int64_t>> FirstElements(const Plan& plan, int64_t rank) {
   const Layout &whole = plan.whole_layout(), &own = plan.StageOf(rank).layout;
-  std::map<std::pair<std::string, std::string>, int64_t> begins;  // By unit and name.
+  std::map<std::pair<std::string, std::string>, int64_t> begins;  // Key: unit and parameter name.
   int64_t next = 0;
   for (const UnitLayout& unit : whole.units) {
     for (const ParamPlace& place : unit.params) {

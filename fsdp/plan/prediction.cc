@@ -28,7 +28,7 @@ void AddTimeline(const Simulation& simulation, v1::Prediction::Timeline* timelin
   }
 }
 
-// "0-7", "0,8", "0,8..504": members lie at equal distances.
+// Ranks of a group as text: "0-7", "0,8", "0,8..504". Members are equally spaced.
 std::string MembersText(const std::vector<int64_t>& members) {
   if (members.size() == 1) return absl::StrCat(members.front());
   const int64_t distance = members[1] - members[0];
@@ -37,7 +37,7 @@ std::string MembersText(const std::vector<int64_t>& members) {
   return members.size() == 2 ? two : absl::StrCat(two, "..", members.back());
 }
 
-// The most nodes that one of the groups spans. Ranks are on nodes in order of their numbers.
+// Maximum number of nodes that a group of this kind spans. Ranks are assigned to nodes in order.
 int64_t NodesOf(const Mesh& mesh, Group group, int64_t ranks_per_node) {
   const int64_t groups = mesh.world() / mesh.SizeOf(group);
   std::vector<int64_t> nodes(groups, 0), last(groups, -1);
@@ -76,7 +76,7 @@ struct SimulatedStages {
   StageBusy busy;
 };
 
-// As many steps as Simulate() looks at.
+// The number of steps that Simulate() needs.
 constexpr int kSteps = 3;
 
 SimulatedStages RunStages(const Plan& plan, const DeviceProfile& profile, Placement placement) {
@@ -92,7 +92,7 @@ SimulatedStages RunStages(const Plan& plan, const DeviceProfile& profile, Placem
   return stages;
 }
 
-// The step and what its ranks reach in it are those of all stages.
+// Step time and throughput are those of all stages together.
 void AddStages(const Plan& plan, const SimulatedStages& stages, const DeviceProfile& profile,
                v1::Plan* proto) {
   const StageBusy& busy = stages.busy;
@@ -112,7 +112,7 @@ void AddStages(const Plan& plan, const SimulatedStages& stages, const DeviceProf
                                profile.peak_flops(plan.spec.precision.compute)));
 }
 
-// The message has the table's keys as names: its test says so.
+// Field names of the message equal the table's keys; a test checks this.
 const google::protobuf::FieldDescriptor* FieldOf(const ProfileField& field) {
   const auto* descriptor = v1::DeviceProfile::descriptor()->FindFieldByName(field.key);
   FSDPD_CHECK(descriptor != nullptr);
@@ -144,7 +144,7 @@ void AddPrediction(const Plan& plan, const DeviceProfile& profile, bool timeline
   std::map<v1::CommOp, v1::OpTime> ops;
   for (const SimulatedOp& op : simulation.ops) {
     if (op.counted_as == v1::COMM_OP_UNSPECIFIED) continue;
-    v1::OpTime& to = ops[op.counted_as];  // Two operations may count as one.
+    v1::OpTime& to = ops[op.counted_as];  // Several operations can map to one CommOp.
     to.set_op(op.counted_as);
     to.set_seconds(to.seconds() + op.seconds);
     to.set_exposed_seconds(to.exposed_seconds() + op.exposed_seconds);
@@ -185,7 +185,7 @@ DeviceProfile FromProto(const v1::DeviceProfile& proto) {
   for (const ProfileField& field : ProfileFields()) {
     profile.*field.value = proto.GetReflection()->GetDouble(proto, FieldOf(field));
   }
-  // An older client's profile has neither.
+  // Unset in profiles of older clients.
   for (double DeviceProfile::*slowdown :
        {&DeviceProfile::deterministic_forward_slowdown, &DeviceProfile::deterministic_backward_slowdown}) {
     if (profile.*slowdown == 0) profile.*slowdown = 1;

@@ -18,16 +18,16 @@
 namespace fsdpd {
 namespace {
 
-// What a rank's process holds of a GPU before it allocates anything: context, kernels, and the buffers of its
-// communicators.
+// GPU memory that a rank's process uses before its first allocation: CUDA context, kernels, and communicator
+// buffers.
 constexpr int64_t kCudaProcessBytes = int64_t{2} << 30;
 
-// Beside that where units exchange something: the buffers of their communicators (3.15 GiB in all were seen
-// of two H100s with parallel.context).
+// Additional communicator buffers if units communicate (3.15 GiB in total measured on two H100s with
+// parallel.context).
 constexpr int64_t kExchangeBytes = int64_t{3} << 29;
 
-// Of a GPU's memory beyond the process's, so much stays free of the plan: measured peaks were up to 0.7%
-// above the plan's, and what a process takes up to 1 GiB above ProcessBytes() (docs/memory.md, "Margin").
+// Safety margin on the remaining GPU memory: measured peaks exceeded the plan by up to 0.7%, and process
+// memory exceeded ProcessBytes() by up to 1 GiB (docs/memory.md, "Margin").
 constexpr int64_t kMarginPercent = 2;
 
 int64_t ProcessBytes(const v1::JobSpec& job) {
@@ -42,7 +42,7 @@ class Resolver {
   Resolver(const v1::JobSpec& job, int64_t budget_bytes, std::vector<Choice>* choices)
       : job_(WithDefaults(job, choices)), budget_bytes_(budget_bytes), choices_(choices) {}
 
-  // In the order in which one value depends on another: recompute needs everything.
+  // In dependency order: recompute depends on everything else.
   v1::JobSpec Run() {
     ResolveModel();
     ResolveTrain();
@@ -144,7 +144,8 @@ class Resolver {
     }
   }
 
-  // Nothing is chosen, but what patterns and products that are one come to is not seen in the spec.
+  // Not a choice, but reported, because the spec does not show which matrices the patterns and fused products
+  // select.
   void TellFp8() {
     if (choices_ == nullptr || job_.precision().compute() != v1::DTYPE_FP8) return;
     int64_t in_fp8 = 0, all = 0;
@@ -204,7 +205,7 @@ class Resolver {
                    "the least that fits beside what is offloaded");
   }
 
-  // What each choice costs, whatever device the job is planned for.
+  // Step times of the alternatives, independent of the device that the job is planned for.
   static std::string WhyOf(const std::vector<MemoryWay>& ways, const Spec& spec) {
     const int64_t budget_bytes = spec.memory_budget_bytes;
     if (ways.front().peak_bytes > budget_bytes)
@@ -222,7 +223,7 @@ class Resolver {
     return why;
   }
 
-  // Layers that somebody has counted recompute nothing then.
+  // An explicit layer count then has no effect.
   void RecomputeNothing(const std::string& why) {
     v1::Fsdp* fsdp = job_.mutable_fsdp();
     fsdp->set_recompute(v1::RECOMPUTE_NONE);
@@ -231,7 +232,7 @@ class Resolver {
     fsdp->clear_recompute_layers();
   }
 
-  // `layers_held`: they are written.
+  // `layers_held`: the spec sets recompute_layers.
   void SetRecompute(const RecomputeChoice& chosen, bool layers_held, const std::string& why) {
     v1::Fsdp* fsdp = job_.mutable_fsdp();
     if (chosen.recompute == Recompute::kNone) return RecomputeNothing(why);
@@ -253,7 +254,8 @@ class Resolver {
     std::optional<int64_t> only_layers;
     if (fsdp->has_recompute_layers()) only_layers = fsdp->recompute_layers();
     const std::vector<ModelFacts> stages = StagesOf(spec);
-    // The first layers are not those of the stage that needs most: with stages it is all of them or none.
+    // recompute_layers counts from the first layer, which may be in another stage than the peak. With a
+    // pipeline, all layers or none recompute.
     if (stages.size() > 1 && !only_layers.has_value()) only_layers = BlocksOf(model);
     std::optional<RecomputeChoice> choice = RecomputeChoice{};
     int64_t peak = 0;
@@ -267,7 +269,7 @@ class Resolver {
     const std::string needs = absl::StrCat(
         "without it a step needs ", HumanBytes(peak), " of ", HumanBytes(spec.memory_budget_bytes),
         " per rank", choice.has_value() ? "" : ", and it is still too much with it on all layers");
-    // What does not fit is planned with the least memory, and refused with that.
+    // If nothing fits, plan with the least memory; the budget check then rejects the job.
     const RecomputeChoice chosen =
         choice.value_or(RecomputeChoice{Recompute::kFull, only_layers.value_or(BlocksOf(model))});
     SetRecompute(chosen, only_layers.has_value(), needs);
@@ -287,7 +289,7 @@ v1::JobSpec Resolve(const v1::JobSpec& job, int64_t budget_bytes_per_rank, std::
 int64_t OfferNeeded(const v1::JobSpec& resolved, int64_t peak_bytes, bool margin) {
   if (resolved.resources().device() != v1::DEVICE_CUDA) return peak_bytes;
   if (!margin) return peak_bytes + ProcessBytes(resolved);
-  // As ResolveBudget() divides.
+  // The inverse of ResolveBudget().
   const int64_t parts = (peak_bytes + 99 - kMarginPercent) / (100 - kMarginPercent);
   return 100 * parts + ProcessBytes(resolved);
 }

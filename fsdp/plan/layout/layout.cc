@@ -13,9 +13,10 @@ namespace {
 constexpr int64_t kParamAlignBytes = 256;
 constexpr int64_t kMainAlignBytes = 16;
 constexpr int64_t kStateAlignBytes = 256;
-// One bucket instead of two saves a gather and a reduction per pass; it may cost this much of the unit.
+// Merging two buckets saves a gather and a reduction per pass; padding may cost up to this fraction of the
+// unit.
 constexpr int64_t kMergePaddingDivisor = 400;
-// Row lengths whose least common multiple is longer than this never share a bucket.
+// Row lengths with a least common multiple above this never share a bucket.
 constexpr int64_t kLongestQuantum = int64_t{1} << 40;
 constexpr int64_t kBlockRows = 128;
 
@@ -35,17 +36,17 @@ std::vector<StatePart> OffloadedOf(const Bucket& bucket, int moments) {
   return parts;
 }
 
-// A parameter and the number of elements, from its start, at whose multiples it may be cut.
+// A parameter and its quantum: it may be split at multiples of this many elements from its start.
 struct Cuttable {
   ParamSlot slot;
   int64_t quantum = 1;
 };
 
 int64_t QuantumOf(const ParamFacts& param, const LayoutOptions& options) {
-  // Where each row has a scale, a parameter begins at a multiple of its rows however few parts there are.
+  // With a scale per row, a parameter starts at a multiple of its row length even if there is one shard.
   const bool one_part = options.shards * options.pieces == 1 && options.types.gathered != DType::kFp8;
   if (one_part || param.shape.size() < 2 || param.elements() == 0) return 1;
-  // Of many matrices, such as experts', a row is all of one, but where its own rows have scales.
+  // For stacked matrices (experts), a "row" is one whole matrix, unless each row has a scale.
   const bool scaled = options.types.gathered == DType::kFp8;
   const int64_t row = scaled ? param.shape.back() : param.elements() / param.shape[0];
   switch (options.quantum) {
@@ -68,7 +69,7 @@ Cuttable CuttableOf(const UnitFacts& facts, size_t index, const LayoutOptions& o
           QuantumOf(param, options)};
 }
 
-// Parameters that may share a bucket, on their way to become one.
+// Parameters that may share a bucket, while the bucket is formed.
 class Packing {
  public:
   Packing(std::vector<Cuttable> params, const LayoutOptions& options)
@@ -113,9 +114,10 @@ class Packing {
   }
 
  private:
-  // Cuts fall at multiples of main_elements_, which is a multiple of every quantum; so it is enough that each
-  // parameter starts at a multiple of its own. Longest quantum first, and a last block that is not whole
-  // after those that are: then starts align by themselves, and what is cut anywhere fills up the end.
+  // Shard boundaries are multiples of main_elements_, which is a multiple of every quantum, so each parameter
+  // only needs to start at a multiple of its own quantum. Sort by quantum, longest first, with parameters
+  // that end in a partial block after whole ones: starts are then aligned without padding, and parameters
+  // that can be split anywhere fill the end.
   void PlaceInOrder() {
     std::stable_sort(params_.begin(), params_.end(), [](const Cuttable& a, const Cuttable& b) {
       if (a.quantum != b.quantum) return a.quantum > b.quantum;
@@ -134,12 +136,12 @@ class Packing {
     main_elements_ = RoundUp(RoundUp(end, parts_) / parts_, step);
   }
 
-  // Longest first into the emptiest part: at most a third above the best there is.
+  // Longest-processing-time heuristic: longest first into the emptiest part; at most 4/3 of the optimum.
   void PlaceWhole() {
     std::stable_sort(params_.begin(), params_.end(),
                      [](const Cuttable& a, const Cuttable& b) { return a.slot.elements > b.slot.elements; });
     std::vector<int64_t> filled(parts_, 0);
-    std::vector<std::pair<int64_t, int64_t>> place;  // Part, offset within it.
+    std::vector<std::pair<int64_t, int64_t>> place;  // (part, offset within it).
     for (const Cuttable& param : params_) {
       const auto emptiest = std::min_element(filled.begin(), filled.end());
       place.emplace_back(emptiest - filled.begin(), *emptiest);
@@ -153,14 +155,15 @@ class Packing {
               [](const Cuttable& a, const Cuttable& b) { return a.slot.offset < b.slot.offset; });
   }
 
-  std::vector<Cuttable> params_;  // By offset.
+  std::vector<Cuttable> params_;  // In order of offset.
   int64_t parts_;
   int64_t param_align_;
   int64_t main_align_;
   int64_t main_elements_ = 0;
 };
 
-// One packing per quantum, in order of appearance. Whole parameters of all sizes fill up each other's parts.
+// One packing per quantum, in order of appearance. Whole-matrix parameters of all sizes share one, to fill
+// each other's parts.
 std::vector<Packing> ByQuantum(const std::vector<Cuttable>& params, const LayoutOptions& options) {
   std::vector<std::pair<int64_t, std::vector<Cuttable>>> groups;
   for (const Cuttable& param : params) {
@@ -178,7 +181,8 @@ std::vector<Packing> ByQuantum(const std::vector<Cuttable>& params, const Layout
   return packings;
 }
 
-// Merges the pair that leaves the least padding, as long as that grows by nothing or stays within `allowed`.
+// Merges the pair of packings with the least resulting padding, while padding does not grow or stays within
+// `allowed`.
 bool MergeBest(std::vector<Packing>* packings, int64_t elements, int64_t allowed,
                const LayoutOptions& options) {
   int64_t padded = 0;
@@ -201,7 +205,7 @@ bool MergeBest(std::vector<Packing>* packings, int64_t elements, int64_t allowed
   return true;
 }
 
-// What travels in FP8: a bucket for each length of a row.
+// Adds the FP8 buckets: one per row length.
 void AddFp8Buckets(const std::vector<Cuttable>& params, int unit, bool trainable,
                    const LayoutOptions& options, std::vector<Bucket>* buckets) {
   std::map<int64_t, std::vector<Cuttable>> by_row;
@@ -213,8 +217,8 @@ void AddFp8Buckets(const std::vector<Cuttable>& params, int unit, bool trainable
   }
 }
 
-// Of those parameters that are as said; `over`: TensorPartition::over(). Those that balance are
-// AddBalancing's.
+// Adds buckets for the matching parameters; `over`: TensorPartition::over(). Selection biases are added by
+// AddBalancing.
 void AddBuckets(const UnitFacts& facts, int unit, bool trainable, Group over, Twin twin,
                 const LayoutOptions& options, std::vector<Bucket>* buckets) {
   std::vector<Cuttable> params, in_fp8;
@@ -341,7 +345,7 @@ bool HasFirstCopy(const Bucket& bucket, const MeshPosition& position) {
     const auto axis = static_cast<Axis>(a);
     const BucketGroups& groups = bucket.groups;
     const bool cut = Has(groups.shard, axis) || Has(groups.pieces, axis) || Has(groups.slices, axis);
-    if (axis == Axis::kPipeline) continue;  // Other stages have other buckets.
+    if (axis == Axis::kPipeline) continue;  // Other stages hold other buckets.
     if (!cut && position.mesh.IndexAlong(axis, position.rank) > 0) return false;
   }
   return true;
@@ -360,7 +364,7 @@ std::vector<BucketPiece> PiecesOf(const Bucket& bucket, BucketRange range) {
   return pieces;
 }
 
-// Ranks that had slices beside each other have shards.
+// Tensor-parallel ranks hold the same parameters here, so they become part of the shard group.
 LayoutOptions LayoutOptions::WithoutSlices() const {
   LayoutOptions whole = *this;
   if (slices == 1) return whole;
@@ -373,7 +377,7 @@ LayoutOptions LayoutOptions::WithoutSlices() const {
   return whole;
 }
 
-// Ranks that had shards of everything have experts beside each other.
+// Expert-parallel ranks hold different experts, so they leave the shard group.
 LayoutOptions LayoutOptions::WithExperts(int64_t parts) const {
   FSDPD_CHECK(slices == 1 && (groups.shard == Group::kSelf || shards % parts == 0));
   LayoutOptions own = *this;
@@ -432,10 +436,10 @@ LayoutOptions LayoutOptionsOf(const Spec& spec) {
   options.shards = spec.mesh.SizeOf(groups.shard);
   options.pieces = spec.mesh.SizeOf(groups.pieces);
   options.slices = spec.mesh.SizeOf(groups.slices);
-  // Gradients that are whole are summed where they are, and so are fp32.
+  // Unsharded gradients are accumulated in place and so are fp32.
   options.types.wire = spec.shards_grads() ? spec.precision.grad_comm : DType::kFp32;
   options.types.gathered = spec.precision.compute;
-  // On CUDA our own kernel updates them; on CPU, and for SGD, LibTorch's wants fp32.
+  // The CUDA optimizer kernel supports split fp32; on CPU, and for SGD, LibTorch needs plain fp32.
   options.types.halves = spec.device == DeviceKind::kCuda && spec.optimizer.kind == OptimizerKind::kAdamW &&
                          options.types.gathered == DType::kBf16;
   options.types.gradient = spec.precision.main_grads;

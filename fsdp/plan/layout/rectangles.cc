@@ -18,7 +18,7 @@ class Cutter {
  public:
   explicit Cutter(const std::vector<int64_t>& shape) : shape_(shape) {}
 
-  // Elements [begin, end) of what is left when the dimensions before `depth` are fixed at `fixed`.
+  // Emits elements [begin, end) of the subarray in which the dimensions before `depth` are fixed at `fixed`.
   void Cut(size_t depth, int64_t begin, int64_t end, const std::vector<int64_t>& fixed) {
     if (begin == end) return;
     if (depth == shape_.size()) return Emit(fixed, {});
@@ -42,7 +42,7 @@ class Cutter {
     Cut(depth + 1, begin, end, fixed);
   }
 
-  // At offsets `at`, `last` long in the last dimension that it names, whole in those after it.
+  // A rectangle at offsets `at`: size `last` in the last given dimension, full size in those after it.
   void Emit(const std::vector<int64_t>& at, const std::vector<int64_t>& last) {
     Rectangle rectangle{at, std::vector<int64_t>(at.size(), 1)};
     if (!last.empty()) rectangle.sizes.back() = last.front();

@@ -14,12 +14,11 @@
 namespace fsdpd {
 namespace {
 
-// LibTorch gives cuBLAS 32 MiB of workspace for each stream that multiplies on Hopper, and cuBLASLt as much.
+// LibTorch gives cuBLAS 32 MiB of workspace per stream that multiplies on Hopper, and the same for cuBLASLt.
 constexpr int64_t kCudaLibraryBytes = int64_t{64} << 20;
 
-// The TCP communicator receives what it sums in fp32 into memory of its own (a narrower wire has a place in
-// the arena): each of the communicators that reduce a bucket, or a shard between replicas, keeps what its
-// largest took.
+// The TCP communicator has its own receive buffer for fp32 sums (narrower communication uses the arena). Each
+// communicator that reduces a bucket, or a shard between replicas, keeps a buffer of its largest message.
 int64_t TcpBytes(const Layout& layout) {
   std::map<Group, int64_t> largest;  // Elements.
   for (const Bucket& bucket : layout.buckets) {
@@ -36,16 +35,16 @@ int64_t TcpBytes(const Layout& layout) {
   return bytes;
 }
 
-// Blocks of a caching allocator that do not fit the next request. Activations and temporaries alone come and
-// go; in a step of equal layers they fall into the holes of the layer before.
+// Free blocks of the caching allocator that are too small for the next request. Only activations and
+// temporaries are allocated during a step, and equal layers reuse each other's blocks.
 constexpr int64_t kFragmentationDivisor = 20;
 
-// The arena's bytes by what they are there for.
+// Arena bytes by purpose.
 struct ArenaShares {
-  int64_t reduce = 0;  // Gradients on their way, with what the wire is received into.
+  int64_t reduce = 0;  // Gradients in flight, including receive buffers.
   int64_t replica = 0;
   int64_t gather = 0;
-  int64_t state = 0;  // That takes turns on the device.
+  int64_t state = 0;  // Offloaded optimizer state in flight.
 };
 
 int64_t BytesOfKind(const Program& program, BufferKind kind) {
@@ -54,7 +53,7 @@ int64_t BytesOfKind(const Program& program, BufferKind kind) {
   return bytes;
 }
 
-// Gathered bytes when most are live, as the step's picture (simulate.h) shows them.
+// Maximum live gathered bytes, as in the step's picture (simulate.h).
 int64_t MostGathered(const Program& program) {
   std::vector<int64_t> changes(program.instructions.size() + 1);
   for (const Buffer& buffer : program.buffers) {
@@ -72,8 +71,8 @@ int64_t MostGathered(const Program& program) {
   return most;
 }
 
-// Buffers of both kinds share bytes at different times. Whole gradients and replicas share with nobody; of
-// the rest, the most that is gathered is there for gathers, and the others for reductions.
+// Gather and reduce buffers share arena bytes at different times. Whole gradients and replicas share with
+// nothing. The rest is attributed to gathers up to their live maximum, and the remainder to reductions.
 ArenaShares SharesOf(const Spec& spec, const Program& program) {
   ArenaShares shares;
   shares.replica = BytesOfKind(program, BufferKind::kReplica);
@@ -89,7 +88,7 @@ ArenaShares SharesOf(const Spec& spec, const Program& program) {
   return shares;
 }
 
-// Bytes of a unit's buckets: gathered, and as gradients on their way, with what a narrow wire receives into.
+// Bytes of a unit's buckets: gathered, and as gradients in flight including receive buffers.
 struct UnitBytes {
   int64_t gathered = 0;
   int64_t reduced = 0;
@@ -107,8 +106,8 @@ std::vector<UnitBytes> BytesByUnit(const Spec& spec, const Layout& layout) {
   return bytes;
 }
 
-// What is gathered while a unit computes, where buckets are released: its own, its lender's, and of those
-// that come next (`step` further on) what prefetch lets wait.
+// Gathered bytes while a unit computes, if buckets are released: its own, its lender's, and those of the next
+// units (`step` apart) that prefetch allows.
 int64_t GatheredBeside(const Spec& spec, const Layout& layout, const std::vector<UnitBytes>& bytes, int unit,
                        int step) {
   const int lender = layout.units[unit].borrows;
@@ -120,8 +119,8 @@ int64_t GatheredBeside(const Spec& spec, const Layout& layout, const std::vector
   return bytes[unit].gathered + (lender < 0 ? 0 : bytes[lender].gathered) + waiting;
 }
 
-// Without a program: of the pass at which most is live at once. Sharded gradients are written while those of
-// the unit before, in the order of backwards, are on their way; a lender's wait until its own backward.
+// Closed form: the pass with the most live bytes. Sharded gradients are written while those of the previous
+// unit (in backward order) are in flight; a lender's wait until its own backward.
 ArenaShares EstimateShares(const Spec& spec, const Layout& layout) {
   const std::vector<UnitBytes> bytes = BytesByUnit(spec, layout);
   ArenaShares shares;
@@ -148,7 +147,7 @@ ArenaShares EstimateShares(const Spec& spec, const Layout& layout) {
   };
   const int last = static_cast<int>(bytes.size()) - 1;
   const bool again = spec.micro_batches_per_step() > 1;
-  int64_t left = gathered;  // By the units whose last use is over.
+  int64_t left = gathered;  // Minus units past their last use.
   const auto beside = [&](int unit, int step) {
     if (!spec.keeps_gathered()) return GatheredBeside(spec, layout, bytes, unit, step);
     return again || !spec.shards_params() ? gathered : left;
@@ -159,7 +158,7 @@ ArenaShares EstimateShares(const Spec& spec, const Layout& layout) {
     int64_t reduce = bytes[u].reduced + (before == u ? 0 : bytes[before].reduced);
     if (lender >= 0 && u != lender && before != lender) reduce += bytes[lender].reduced;
     at(beside(u, -1), reduce);
-    // The last two of a micro-batch are on their way in the next one's forward.
+    // The last two reductions of a micro-batch overlap the next forward.
     if (again && u < last) at(beside(u, 1), bytes.front().reduced + bytes[std::min(1, last)].reduced);
   }
   return shares;
@@ -171,10 +170,11 @@ struct ComputePeak {
   std::string unit;
 };
 
-// Hidden states between stages beside what units keep: what comes, what goes, and gradients that go.
+// Stage transfer buffers in addition to saved activations: input, output, and outgoing gradients.
 constexpr int64_t kStageTransferHidden = 3 * kStageTransferSlots;
 
-// On the device, but for what is on its way to host memory.
+// Saved activations of units [begin, end) that are not offloaded. Offloads in flight are counted by the next
+// function.
 int64_t KeptBy(const Spec& spec, const ModelFacts& model, int begin, int end) {
   int64_t kept = 0;
   for (int u = begin; u < end; ++u) {
@@ -183,8 +183,8 @@ int64_t KeptBy(const Spec& spec, const ModelFacts& model, int begin, int end) {
   return kept;
 }
 
-// The most that is on its way to host memory, or back, while unit `unit` runs, of the units before it: it is
-// one of kStagedLayers itself where it is offloaded.
+// Maximum bytes of earlier units in flight to or from host memory while `unit` runs. An offloaded `unit` is
+// one of the kStagedLayers itself.
 int64_t StagedBeside(const Spec& spec, const ModelFacts& model, int unit) {
   if (spec.offloaded_layers == 0) return 0;
   size_t places = kStagedLayers - (OffloadsActivations(spec, model, unit) ? 1 : 0);
@@ -203,8 +203,8 @@ int64_t PutOffBy(const ModelFacts& model, int begin, int end) {
   return bytes;
 }
 
-// By run of a stage's units, the most that turns through any of them have kept when one through it begins,
-// or put off.
+// Per run of a stage: the maximum saved (or deferred) by turns through any run when a turn through this one
+// starts.
 std::vector<int64_t> KeptBeside(const Spec& spec, const ModelFacts& model) {
   const StagePlace& stage = model.stage;
   if (stage.count == 1) return {0};
@@ -222,14 +222,14 @@ std::vector<int64_t> KeptBeside(const Spec& spec, const ModelFacts& model) {
   return beside;
 }
 
-// Where there is one stage one micro-batch is in flight at a time: its backward frees what its forward kept.
-// Of several, others' forwards have been.
+// With one stage, one micro-batch is in flight: its backward frees what its forward saved. With several
+// stages, more forwards have run.
 ComputePeak PeakOfCompute(const Spec& spec, const ModelFacts& model) {
   ComputePeak peak;
   const std::vector<int64_t> beside = KeptBeside(spec, model);
   for (size_t r = 0; r < beside.size(); ++r) {
     const auto end = r + 1 < beside.size() ? model.stage.runs[r].end : static_cast<int>(model.units.size());
-    // By the units before, too, and put off by this one and those behind it.
+    // Includes earlier units, and gradients deferred by this unit and later ones.
     int64_t kept = beside[r] + PutOffBy(model, model.stage.runs[r].begin, end);
     for (int u = model.stage.runs[r].begin; u < end; ++u) {
       const UnitFacts& unit = model.units[u];
@@ -245,11 +245,11 @@ ComputePeak PeakOfCompute(const Spec& spec, const ModelFacts& model) {
 
 struct OwnedBytes {
   int64_t main = 0;
-  int64_t moments = 0;         // Of what is trained.
-  int64_t offloaded = 0;       // Of both, what lies in host memory.
-  int64_t gradient_shard = 0;  // Of what is trained.
-  int64_t received = 0;        // Another stage's gradients of what it has too.
-  int64_t parts = 1;           // That a bucket is cut into at most.
+  int64_t moments = 0;         // Trainable parameters only.
+  int64_t offloaded = 0;       // Offloaded part of main and moments.
+  int64_t gradient_shard = 0;  // Trainable parameters only.
+  int64_t received = 0;        // Gradients received for tied-embedding replicas.
+  int64_t parts = 1;           // Maximum number of parts of a bucket.
 };
 
 OwnedBytes OwnedBy(const Spec& spec, const Layout& layout) {
@@ -286,7 +286,7 @@ std::string MainNote(const OwnedBytes& owned, bool halves) {
                                 : " in fp32");
 }
 
-// no_shard updates from the whole gradients; with `optim` they are reduced into a shard of their own.
+// no_shard updates from the whole gradients; `optim` reduces them into a separate shard.
 MemoryComponent Gradients(const Spec& spec, const OwnedBytes& owned, int64_t whole_bytes) {
   const int64_t shard = owned.gradient_shard;
   if (spec.strategy == Strategy::kNoShard) return {"gradients", whole_bytes, "whole in fp32"};
@@ -359,7 +359,8 @@ std::optional<RecomputeChoice> CheapestWith(const ArenaShares& arena, const Spec
   for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
     int64_t enough = only_layers.value_or(blocks);
     if (!fits(recompute, enough)) continue;
-    int64_t too_few = only_layers.has_value() ? enough - 1 : 0;  // More layers never need more memory.
+    // Memory never grows with more recomputed layers.
+    int64_t too_few = only_layers.has_value() ? enough - 1 : 0;
     while (too_few + 1 < enough) {
       const int64_t middle = too_few + (enough - too_few) / 2;
       (fits(recompute, middle) ? enough : too_few) = middle;

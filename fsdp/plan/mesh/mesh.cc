@@ -125,7 +125,7 @@ int64_t Mesh::SizeOf(Group group) const {
 int64_t Mesh::NumberAlong(Group group, bool within, int64_t rank) const {
   FSDPD_CHECK(rank >= 0 && rank < world());
   int64_t number = 0, stride = 1;
-  for (int a = kAxes - 1; a >= 0; --a) {  // The innermost axis is the rank's lowest digit.
+  for (int a = kAxes - 1; a >= 0; --a) {  // The innermost axis varies fastest.
     if (Has(group, static_cast<Axis>(a)) == within) {
       number += rank % sizes_[a] * stride;
       stride *= sizes_[a];

@@ -5,17 +5,18 @@
 namespace fsdpd {
 namespace {
 
-// More than a layer keeps: of grouped heads, latents and parts of a sequence a dozen and some.
+// Upper bound on the tensors that a layer saves; with grouped heads, latents and sequence parts about a
+// dozen.
 constexpr int64_t kMaxSavedTensors = 64;
 
-// Among the blocks of the whole model.
+// Index among the layers of the whole model.
 int64_t NumberOf(const ModelFacts& model, int unit) {
   const UnitRun& run = model.stage.runs[model.stage.RunOf(unit)];
   return run.first_block + std::count_if(model.units.begin() + run.begin, model.units.begin() + unit,
                                          [](const UnitFacts& u) { return u.kind == UnitKind::kBlock; });
 }
 
-// So many of the first `over` blocks.
+// Number of offloaded layers among the first `over` layers.
 struct Spread {
   int64_t count = 0;
   int64_t over = 1;

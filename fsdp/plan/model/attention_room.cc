@@ -9,14 +9,14 @@ constexpr int64_t kFp32Bytes = 4;
 
 int64_t RoundUp(int64_t x, int64_t step) { return (x + step - 1) / step * step; }
 
-// Of keys' and values' gradients, so much more in width.
+// Width factor of key and value gradients.
 int64_t RepeatedKeys(const Shape& s) { return s.key < s.query ? 2 * s.query : 0; }
 
 }  // namespace
 
 int64_t QuerySumBytes(const Shape& s, int64_t sequences, int64_t rows) {
-  constexpr int64_t kMultiprocessors = 132;  // Of an H100 and an H200.
-  constexpr int64_t kHeadStep = 32;          // Heads are padded to a multiple.
+  constexpr int64_t kMultiprocessors = 132;  // H100 and H200.
+  constexpr int64_t kHeadStep = 32;          // Head size is padded to a multiple of this.
   const int64_t heads = sequences * s.heads;
   const int64_t sums = s.ordered_attention ? (kMultiprocessors + heads - 1) / heads : 1;
   return rows * s.heads * (sums * RoundUp(s.query / s.heads, kHeadStep) + 1) * kFp32Bytes;
@@ -30,7 +30,7 @@ int64_t DocumentsAttentionBytes(const Shape& s) {
 }
 
 int64_t OrderedAttentionBytes(const Shape& s) {
-  constexpr int64_t kRowStep = 128;  // Samples are padded to a multiple.
+  constexpr int64_t kRowStep = 128;  // Sequence length is padded to a multiple of this.
   const int64_t samples = s.tokens / s.sequence;
   return QuerySumBytes(s, samples, samples * RoundUp(s.sequence, kRowStep)) +
          s.Bytes(2 * s.query + RepeatedKeys(s) + 2 * s.key);

@@ -11,27 +11,27 @@ namespace fsdpd {
 namespace {
 
 constexpr int64_t kInBytes = 2;     // bf16.
-constexpr int64_t kScaleBytes = 4;  // One fp32 a row.
+constexpr int64_t kScaleBytes = 4;  // One fp32 scale per row.
 
-// A product of tokens: [tokens x inputs] by [outputs x inputs]. Of many matrices each has its own tokens.
+// A matrix product: [tokens x inputs] by [outputs x inputs]. With experts, each expert has its own tokens.
 struct Product {
   int64_t tokens;
   int64_t inputs;
   int64_t outputs;
-  bool reads_rounded = false;  // Its input is written in FP8 by what makes it.
+  bool reads_rounded = false;  // The producer of its input writes FP8 directly.
   int64_t experts = 1;
-  int64_t filling = 0;     // Rows of no token, that there is room for, and of more than even routing's.
-  int64_t travelling = 0;  // Rows that there is room for on their way to other ranks' experts and from them.
+  int64_t filling = 0;     // Allocated rows beyond those of balanced routing, including padding.
+  int64_t travelling = 0;  // Allocated rows in the all-to-all buffers, in each direction.
 };
 
 int64_t PaddedTokens(int64_t tokens) { return (tokens + kFp8Step - 1) / kFp8Step * kFp8Step; }
 
-// Of a matrix in FP8.
+// Bytes of an FP8 matrix with its scales.
 int64_t Room(int64_t rows, int64_t width) { return rows * width + rows * kScaleBytes; }
 
-// What one product's operands take at most: of the output, whose matrix came rounded, of the input's
-// gradient, whose matrix is turned, of the matrix's. The CPU multiplies them as fp32, and holds the result in
-// fp32 too.
+// Peak workspace of one product's operands, over its three products: output (the weight arrives quantized),
+// input gradient (the weight is transposed), weight gradient. The CPU multiplies in fp32 and also holds the
+// result in fp32.
 int64_t Workspace(const Product& p, bool host) {
   const int64_t padded = PaddedTokens(p.tokens);
   const auto fp32 = [host](int64_t rows, int64_t columns, int64_t inner) {
@@ -44,9 +44,9 @@ int64_t Workspace(const Product& p, bool host) {
                    room(p.tokens, p.inputs, p.outputs), room(p.outputs, p.inputs, padded)});
 }
 
-// The same of experts' products, which are made at once on CUDA: their matrices' gradients have scales for
-// each expert, found in as much room. The host takes one expert after the other, of which one may have all
-// tokens. `read`: the tokens that rows are copies of, where the product is of such.
+// The same for grouped expert products, which CUDA runs together: weight gradients have scales per expert,
+// computed in scratch memory of the same size. The CPU runs one expert at a time, and one expert may get all
+// tokens. `read`: number of tokens that the rows are copies of, if the product reads tokens; else 0.
 int64_t ExpertsWorkspace(const Product& p, int64_t read, bool host) {
   if (host) return Room(p.tokens, p.inputs) + Workspace(p, host);
   const int64_t rows = p.tokens + p.filling;
@@ -57,7 +57,8 @@ int64_t ExpertsWorkspace(const Product& p, int64_t read, bool host) {
                    Room(rows, p.outputs) + turned + scales, columns});
 }
 
-// A row is read once, as it stays near until its largest value is known; columns are read twice.
+// Quantization traffic per element. A row stays in cache until its maximum is known, so it is read once;
+// columns are read twice.
 int64_t RowsMoved(int64_t elements) { return elements * (kInBytes + 1); }
 int64_t ColumnsMoved(int64_t elements) { return elements * (2 * kInBytes + 1); }
 int64_t TurnMoved(int64_t elements) { return 2 * elements; }
@@ -68,8 +69,8 @@ ParamFacts* Find(const std::string& name, UnitFacts* unit) {
   return found == unit->params.end() ? nullptr : &*found;
 }
 
-// Matrices that are no neighbours in memory are copied beside each other first: a bucket of another kind
-// parts them, or what a rank leaves of keys and values that it has whole.
+// Matrices of one product that are not adjacent in memory are copied together first: they are in different
+// buckets, or the rank uses only a part of replicated key/value projections.
 int64_t JoinedBytes(const std::vector<ParamFacts*>& matrices, const Product& p) {
   if (matrices.size() == 1) return 0;
   const ParamFacts& first = *matrices.front();
@@ -79,8 +80,8 @@ int64_t JoinedBytes(const std::vector<ParamFacts*>& matrices, const Product& p) 
   return alike ? 0 : Room(p.outputs, p.inputs);
 }
 
-// SwiGLU between two products in FP8 writes its gradients and its product for the products after it
-// (fsdp/kernels/fp8_swiglu.h says what moves); without FP8 it moves 12 bytes for each number.
+// SwiGLU between two FP8 products writes its gradients and its output quantized (fsdp/kernels/fp8_swiglu.h
+// documents the traffic); without FP8 it moves 12 bytes per element.
 int64_t SwigluWorkspace(int64_t tokens, int64_t width, bool host) {
   const int64_t padded = PaddedTokens(tokens);
   const int64_t fp8 = Room(tokens, 2 * width) + Room(2 * width, padded) + Room(width, padded);
@@ -92,15 +93,15 @@ void AddProduct(const std::vector<ParamFacts*>& matrices, const Product& p, bool
                 int64_t* workspace) {
   const int64_t x = p.tokens * p.inputs, y = p.tokens * p.outputs, matrix = p.inputs * p.outputs;
   unit->fp8_flops += 2.0 * static_cast<double>(p.tokens) * static_cast<double>(matrix);
-  // One that reads what was rounded spares the byte that FP8 is smaller by.
+  // An input that is already FP8 saves one byte per element.
   unit->forward_bytes += p.reads_rounded ? -x : RowsMoved(x);
   unit->backward_bytes += RowsMoved(y) + TurnMoved(matrix) + ColumnsMoved(y + x);
   *workspace = std::max(*workspace, Workspace(p, host) + JoinedBytes(matrices, p));
 }
 
-// Of experts the outputs' product is of rows that are made here, and the others' of tokens, which are rounded
-// before they are copied into rows: those are read and written in half the bytes. Backward rounds tokens
-// where they are, and what would be a row's copy is neither written nor read, but where it goes to others.
+// The down projection reads rows computed here, which are quantized here. Gate and up projections read
+// tokens, which are quantized before they are copied into rows, so the copy moves half the bytes. Backward
+// quantizes tokens in place and needs no row copies, except in rows that are sent to other ranks.
 void AddExpertsProduct(const Product& p, bool of_tokens, int64_t tokens, bool host, UnitFacts* unit,
                        int64_t* workspace) {
   const int64_t x = p.tokens * p.inputs, y = p.tokens * p.outputs,
@@ -121,7 +122,7 @@ void AddExpertsProduct(const Product& p, bool of_tokens, int64_t tokens, bool ho
   }
 }
 
-// Of the matrices that are one product those that the layer has; none where one of them stays in bf16.
+// The matrices of a fused product that the layer has; empty if any of them stays in bf16.
 std::vector<ParamFacts*> Fp8Matrices(const std::vector<std::string>& product, const Spec& spec,
                                      UnitFacts* unit) {
   std::vector<ParamFacts*> matrices;
@@ -167,14 +168,14 @@ void DescribeFp8(const Spec& spec, ModelFacts* facts) {
   const int64_t tokens = spec.micro_batch * spec.data.sequence_length / spec.mesh.size(Axis::kContext);
   const bool host = spec.device == DeviceKind::kCpu, alone = spec.mesh.size(Axis::kTensor) == 1;
   const int64_t per_token = std::get<LlamaConfig>(spec.model).experts.per_token;
-  // What norms make for these, and what SwiGLU makes, is rounded by their kernels.
+  // Outputs of norms and of SwiGLU are quantized by the same kernel.
   const auto reads_rounded = [alone](const std::string& matrix) {
     return matrix == "ffn.shared.w2" ||
            (alone && (matrix == "attention.wq" || matrix == "ffn.w1" || matrix == "ffn.w2"));
   };
   for (UnitFacts& unit : facts->units) {
     int64_t workspace = 0;
-    std::map<std::string, Product> in_fp8;  // By their first matrix.
+    std::map<std::string, Product> in_fp8;  // Key: name of the first matrix.
     for (const std::vector<std::string>& names : LayerProducts()) {
       const std::vector<ParamFacts*> matrices = Fp8Matrices(names, spec, &unit);
       if (matrices.empty()) continue;
@@ -209,7 +210,7 @@ void DescribeFp8(const Spec& spec, ModelFacts* facts) {
       workspace = std::max(workspace, SwigluWorkspace(tokens, width, host));
     }
     unit.workspace_bytes += workspace;
-    // Of keys and values that a rank has whole it multiplies one head's.
+    // With replicated key/value projections, a rank multiplies only one head.
     unit.fp8_flops = std::min(unit.fp8_flops, unit.forward_flops - unit.attention_flops);
   }
 }

@@ -31,9 +31,9 @@ AttentionSaved LatentSaved(const Shape& s) {
   AttentionSaved kept;
   kept.selective = widths.made_of_token + widths.values;
   kept.all = kept.selective + (query_latent ? widths.queries : 0);
-  kept.selective_statistics = s.heads;  // The log-sum-exp.
+  kept.selective_statistics = s.heads;  // Log-sum-exp.
   kept.all_statistics = s.heads + (query_latent ? 1 : 0);
-  if (s.context > 1) return kept;  // Keys and values of whole samples are not kept.
+  if (s.context > 1) return kept;  // Keys and values of whole samples are not saved.
   kept.all += widths.keys_and_values;
   ++kept.all_statistics;
   return kept;
@@ -69,22 +69,23 @@ double LatentRepeatedFlops(const Shape& s) {
   return LatentSampleFlops(s) + made * others;
 }
 
-// The gradients of the unit's output and of the residual sum; keys and values as the kernel takes them, and
-// beside its three gradients that of what it gave. Where that is padded, it and its gradient are there twice.
+// Gradients of the layer's output and of the residual sum; keys and values in kernel layout; the kernel's
+// three gradients and the gradient of its output. If values are padded, the output and its gradient exist in
+// both widths.
 int64_t LatentWorkspace(const Shape& s) {
   const LatentWidths widths = WidthsOf(s);
   const int64_t padded_values = widths.values < s.query ? s.query : 0;
   const int64_t padded_queries = widths.queries < s.query ? s.query : 0;
   const int64_t made = s.Bytes(2 * s.query + padded_values + padded_queries) + 2 * s.HiddenBytes();
-  // Of whole samples what keys and values are made of, they themselves, as the kernel takes them, and their
-  // gradients, beside those by a chunk of queries.
+  // Context parallel: latents, keys and values of whole samples, in kernel layout too, and their gradients,
+  // in addition to those of one chunk of queries.
   if (s.context > 1) {
     const int64_t samples = s.tokens * s.context / s.sequence;
     const int64_t sums = s.host ? 0 : QuerySumBytes(s, samples, s.tokens / SequencePartition::kSplitFp32);
     const int64_t all = s.tokens * s.context;
     const int64_t keys = (SampleLatents(s) + all * widths.keys_and_values) * s.compute_bytes;
     const int64_t attention = made + s.Bytes(2 * s.query) + sums + keys + 3 * s.AllKeys() * s.compute_bytes;
-    // Their own backward, of latents that no rank has a part of.
+    // Backward of the key/value projection from gathered latents.
     const int64_t latents = all * s.latent.rank * (3 * s.compute_bytes + (s.host ? 3 * kFp32Bytes : 0));
     return std::max(attention,
                     2 * s.HiddenBytes() + s.Bytes(s.query) + keys + s.AllKeys() * s.compute_bytes + latents);
@@ -96,10 +97,10 @@ int64_t LatentWorkspace(const Shape& s) {
 void CountLatent(const Shape& s, UnitFacts* unit) {
   const LatentWidths widths = WidthsOf(s);
   const int64_t latents = s.latent.query_rank + s.latent.rank;
-  // The rotated parts by operators that compute in fp32: read, two results, and written.
+  // Rotary parts: computed in fp32 by separate operators; read, two intermediate results, write.
   const int64_t rotated = s.tokens * (s.heads + 1) * s.latent.rotary_head_size;
   const int64_t rotation = 2 * rotated * s.compute_bytes + 2 * rotated * kFp32Bytes;
-  // Into the kernel's rows: keys and values; what it gives out of them.
+  // Packing keys and values into kernel layout, and unpacking the output.
   const int64_t built = s.context * (widths.keys_and_values + 2 * s.query) + widths.values + s.query;
   unit->forward_bytes += s.Bytes(4 * latents + built) + rotation;
   unit->backward_bytes += s.Bytes(7 * latents + 3 * built) + rotation;
@@ -108,7 +109,7 @@ void CountLatent(const Shape& s, UnitFacts* unit) {
   if (s.host || s.compute_bytes == kFp32Bytes) return;
   unit->flash_work = static_cast<double>(2 * s.query) / static_cast<double>(s.pair_width());
   if (s.context == 1) return;
-  // Gradients of samples' keys and values: zeros, and those of both chunks' queries that are added to them.
+  // Gradients of whole samples' keys and values: zero fill, then accumulation for both chunks of queries.
   unit->backward_bytes += 5 * s.AllKeys() * s.compute_bytes;
 }
 

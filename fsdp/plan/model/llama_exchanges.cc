@@ -5,19 +5,21 @@
 namespace fsdpd {
 namespace {
 
-// Between a norm and the matrices that read it, and between matrices and the residual stream, each way.
+// Sequence parallelism: all-gather between a norm and the matrices that read it, reduce-scatter between
+// matrices and the residual stream, and the reverse in backward.
 void AddStreamExchanges(const Shape& s, DType compute, std::vector<UnitExchange>* exchanges) {
   if (s.tensor == 1) return;
   const int64_t all = s.tokens * s.hidden;
-  for (const int64_t selective : {int64_t{0}, all}) {  // Attention's half, and the FFN's.
+  for (const int64_t selective : {int64_t{0}, all}) {  // Attention, then feed-forward.
     exchanges->push_back({Group::kTensor, all, all, Exchange::kGather, compute, selective});
     exchanges->push_back({Group::kTensor, all, all, Exchange::kSumPart, compute});
-    exchanges->push_back({Group::kTensor, 0, all, Exchange::kGather, compute});  // The normed input again.
+    // Gathers the normed input again.
+    exchanges->push_back({Group::kTensor, 0, all, Exchange::kGather, compute});
   }
 }
 
-// Forward gathers tokens, and of each choice its expert and how much it counts, and sums what comes of them;
-// backward gathers the gradient of that and the normed input again, and sums the gradients of both.
+// All-gather dispatch. Forward gathers tokens, expert indices and weights, and sums the partial outputs.
+// Backward gathers the output's gradient and the normed input, and sums the gradients of tokens and weights.
 void AddTokenExchanges(const Shape& s, DType compute, std::vector<UnitExchange>* exchanges) {
   const int64_t all = s.expert * s.tokens * s.hidden, choices = s.expert * s.rows();
   const auto add = [&](int64_t forward, int64_t backward, Exchange what, DType type, int64_t selective = 0) {
@@ -30,8 +32,9 @@ void AddTokenExchanges(const Shape& s, DType compute, std::vector<UnitExchange>*
   add(0, all, Exchange::kGather, compute);
 }
 
-// Forward sends rows, of each its expert and how much it counts, and gets what came of them; backward sends
-// the gradient of that and the normed input again, and gets the gradients of both. Each part has its room.
+// All-to-all dispatch. Forward sends rows with expert index and weight, and receives the results. Backward
+// sends the gradient and the normed input again, and receives the gradients of both. Sizes are buffer
+// capacities.
 void AddRowExchanges(const Shape& s, DType compute, std::vector<UnitExchange>* exchanges) {
   const auto send = [&](int64_t forward, int64_t backward, DType type, int64_t selective = 0) {
     exchanges->push_back({Group::kExpert, forward, backward, Exchange::kSend, type, selective});

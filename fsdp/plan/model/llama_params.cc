@@ -28,9 +28,10 @@ int64_t KeyHeads(const LlamaConfig& model, int64_t tensor) {
 
 namespace {
 
-constexpr size_t kUsualParams = 20;  // Of a layer, or fewer.
+constexpr size_t kUsualParams = 20;  // Parameters per layer, for reserve().
 
-// Expert by expert, as one tensor of each matrix. One dimension alone is cut.
+// Experts are stacked into one tensor per matrix. Only one dimension is partitioned: the expert dimension
+// with expert parallelism, else a matrix dimension.
 void AddExperts(const Shape& s, Params* params) {
   FSDPD_CHECK(s.tensor == 1 || s.expert == 1);
   const auto cut = [&s](int dim) {
@@ -52,7 +53,7 @@ void AddExperts(const Shape& s, Params* params) {
   Add(params, "ffn.shared.w2", {s.hidden, s.shared}, s.Columns());
 }
 
-// What makes queries, keys and values of heads.
+// Query, key and value projections.
 void AddHeads(const LlamaConfig& model, const Shape& s, Params* params) {
   const auto projection = [&](const std::string& letter, int64_t width, TensorPartition cut) {
     Add(params, "attention.w" + letter, {width, s.hidden}, cut);
@@ -68,7 +69,7 @@ void AddHeads(const LlamaConfig& model, const Shape& s, Params* params) {
   Add(params, "attention.k_norm", {model.head_size});
 }
 
-// Ranks that share matrices have those that make heads by head, and those that make latents whole.
+// Tensor parallelism partitions per-head projections by head; latent projections are replicated.
 void AddLatent(const Shape& s, Params* params) {
   const LatentWidths widths = WidthsOf(s);
   const LatentConfig& latent = s.latent;

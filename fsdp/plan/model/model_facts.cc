@@ -17,7 +17,7 @@
 namespace fsdpd {
 namespace {
 
-// What a rank gets of a model's work at a time.
+// One rank's portion of a micro-batch.
 struct Share {
   int64_t micro_batch;
   int64_t sequence;
@@ -27,18 +27,18 @@ struct Share {
   DType compute;
   bool host;
   bool documents = false;
-  bool computed_grads = false;     // Gradients' buffers have the compute type.
-  bool ordered_attention = false;  // Shape's.
+  bool computed_grads = false;     // Gradient buffers use the compute type.
+  bool ordered_attention = false;  // As in Shape.
 
   int64_t tokens() const { return micro_batch * sequence / context; }
 };
 
-constexpr int64_t kStatisticBytes = 4;  // fp32, one a token: a norm's 1/rms, a row's log-sum-exp.
+constexpr int64_t kStatisticBytes = 4;  // fp32, one per token (a norm's 1/rms) or per row (a log-sum-exp).
 constexpr int64_t kFp32Bytes = 4;
 constexpr int64_t kIndexBytes = 8;
 constexpr int64_t kPlaceBytes = 4;
 
-// Of experts one's.
+// With experts: of one expert.
 int64_t LargestMatrix(const Params& params) {
   int64_t largest = 0;
   for (const ParamFacts& param : params) {
@@ -48,43 +48,42 @@ int64_t LargestMatrix(const Params& params) {
   return largest;
 }
 
-// ---- What the units of fsdp/model keep and need. Each function follows one unit there; change both
-// together.
+// ---- Saved activations and workspace. Each function mirrors one unit of fsdp/model; change both together.
 
-// Of each token the router's products, which experts it goes to, where its rows are and of which choice each
-// row is (native_router.h), and how much that counts.
+// Saved by the router and dispatch: router logits and weights, the chosen experts, the row of each choice and
+// the choice of each row (native_router.h).
 int64_t RoutingSaved(const Shape& s) {
   if (s.experts == 0) return 0;
-  // Of tokens that travel, of all ranks' choices where each one's row is; of rows, of what was received and
-  // sent.
+  // All-gather dispatch saves the rows of all ranks' choices; all-to-all saves the positions of sent and
+  // received rows.
   const int64_t choices = s.tokens_travel() ? s.expert * s.rows() : s.rows() + 2 * s.travelling_rows();
   return s.tokens * s.experts * kFp32Bytes + s.rows() * kIndexBytes + choices * kPlaceBytes +
          s.room_rows() * (kPlaceBytes + kFp32Bytes);
 }
 
-// Of attention with key heads.
+// Attention with key/value heads (not MLA).
 AttentionSaved HeadsSaved(const Shape& s, bool qk_norm) {
   AttentionSaved kept;
-  kept.selective = s.query + s.key  // Rotated q and k (with qk_norm: before their norms).
+  kept.selective = s.query + s.key  // Rotated q and k; with qk_norm: before their norms.
                    + s.key          // v.
                    + s.query;       // Attention's output.
   kept.all = kept.selective;
   kept.selective_statistics = kept.all_statistics = s.heads;  // Attention's log-sum-exp.
   if (!qk_norm) return kept;
-  kept.all += s.query + s.key;  // Before and after the norms.
+  kept.all += s.query + s.key;  // Both before and after the norms.
   kept.all_statistics += s.heads + s.heads * s.key / s.query;
   return kept;
 }
 
-// Native Llama block (native_block.h): tensors kept for backward, [tokens x width] in compute precision each.
+// Native Llama layer (native_block.h): saved tensors, each [tokens x width] in compute precision.
 SavedBytes LlamaBlockSaved(const Shape& s, bool qk_norm) {
   const AttentionSaved attention = s.latent ? LatentSaved(s) : HeadsSaved(s, qk_norm);
-  const int64_t between = s.OwnBytes(s.hidden         // Input: of the attention norm, and of the residual.
-                                     + s.hidden);     // After the first residual: of the FFN norm.
+  const int64_t between = s.OwnBytes(s.hidden         // Layer input: attention norm, residual.
+                                     + s.hidden);     // After the first residual: input of the FFN norm.
   const int64_t ffn = s.RowBytes(2 * s.intermediate)  // Gate and up.
-                      + s.Bytes(2 * s.shared)         // Those of the layer beside experts.
+                      + s.Bytes(2 * s.shared)         // The same of the shared expert.
                       + RoutingSaved(s);
-  const auto statistics = [&](int64_t of_tokens, int64_t norms) {  // Of the norms 1/rms.
+  const auto statistics = [&](int64_t of_tokens, int64_t norms) {  // Norms save 1/rms.
     return (s.tokens * of_tokens + s.own_tokens() * norms) * kStatisticBytes;
   };
   return {between + s.Bytes(attention.all) + ffn + statistics(attention.all_statistics, 2),
@@ -92,25 +91,25 @@ SavedBytes LlamaBlockSaved(const Shape& s, bool qk_norm) {
           s.HiddenBytes()};
 }
 
-// What products with a matrix's gradient read: the gradients of outputs and the inputs, of which those of
-// norms are made again. Experts' products are not put off.
+// Elements that deferred weight gradients read: output gradients and inputs; outputs of norms are recomputed.
+// Gradients of experts are not deferred.
 int64_t LlamaBlockPutOff(const Shape& s) {
   const int64_t attention = s.latent ? LatentPutOff(s) : 2 * s.hidden + 2 * s.query + 2 * s.key;
   return s.Bytes(s.experts > 0 ? attention : attention + 2 * s.hidden + 3 * s.intermediate);
 }
 
-// One of a layer's matrices of all of the rank's experts.
+// One matrix (gate, up or down) of all experts on the rank.
 int64_t ExpertsMatrixBytes(const Shape& s) {
   return s.own_experts() * s.intermediate * s.hidden * s.compute_bytes;
 }
 
-// Of experts, the peak of backward. On CUDA by row the gradient that came in, that of SwiGLU's product, and
-// beside both a gradient of matrices in the compute type where the buffer has another; or the two parts of
-// the inputs' gradient and their sum. Where tokens travel, beside the first all ranks' gradients, and beside
-// the second what is sent of the sum and received.
+// Peak of the experts' backward. On CUDA the larger of two states. (1) Per row: the incoming gradient and the
+// gradient of SwiGLU's output; plus one weight gradient in the compute type if the buffer uses another type,
+// and with all-gather dispatch all ranks' gradients. (2) The two parts of the input gradient and their sum;
+// with all-gather dispatch also the send and receive buffers of the sum.
 int64_t ExpertsWorkspace(const Shape& s, int64_t cast) {
   const int64_t received = s.expert > 1 && !s.tokens_travel() ? s.hidden : 0;
-  // On the CPU beside SwiGLU's two results between the gradient of the product before it is weighed.
+  // CPU: also two intermediate results of SwiGLU, and the gradient before it is weighted.
   if (s.host) {
     return s.RowBytes(4 * s.intermediate + s.hidden + received) + std::max(s.HiddenBytes(), cast) +
            s.TravellingBytes();
@@ -122,21 +121,21 @@ int64_t ExpertsWorkspace(const Shape& s, int64_t cast) {
          s.HiddenBytes();
 }
 
-// Its backward's peak, at SwiGLU: the gradient that came in and the product's; LibTorch's operators have two
-// results between beside them.
+// Backward peaks at SwiGLU: the incoming gradient and that of SwiGLU's output; LibTorch operators (CPU) add
+// two intermediate results.
 int64_t LlamaBlockWorkspace(const Shape& s, const Params& params) {
-  const int64_t cast = s.HostCasts() ? LargestMatrix(params) * s.compute_bytes : 0;  // A matrix's gradient.
+  const int64_t cast = s.HostCasts() ? LargestMatrix(params) * s.compute_bytes : 0;  // One weight gradient.
   int64_t ffn = s.Bytes((s.host ? 3 : 1) * s.intermediate) + std::max(s.HiddenBytes(), cast);
   if (s.experts > 0) ffn = ExpertsWorkspace(s, cast);
-  // Where ranks part the tokens, the gradient that came in of all of them, and beside it and the product
-  // (whose matrix's gradient is made while something travels) each rank's part of a sum, what of it others
-  // send, the sum, and the gradient that goes on; on the CPU the sum in fp32 as well.
+  // Sequence parallel: the gathered incoming gradient, and next to SwiGLU's output (whose weight gradient
+  // overlaps communication) each rank's part of a reduce-scatter, its send buffer, the result and the
+  // outgoing gradient; on CPU also the sum in fp32.
   if (s.tensor > 1) {
     const int64_t sums = 2 * s.Bytes(s.hidden) + 2 * s.HiddenBytes() +
                          (s.host ? 2 * s.own_tokens() * s.hidden * kFp32Bytes : 0);
     ffn = std::max(ffn + s.AllHiddenBytes(), s.AllHiddenBytes() + s.RowBytes(s.intermediate) + cast + sums);
   }
-  // Gates, ups and the residual sum are gone when attention's backward begins.
+  // Gate, up and the residual sum are freed before attention's backward.
   const int64_t gone = s.RowBytes(2 * s.intermediate) + s.HiddenBytes();
   const auto beside_ffn = [&](int64_t attention) {
     return std::max(ffn, attention + s.AllHiddenBytes() - gone);
@@ -144,9 +143,9 @@ int64_t LlamaBlockWorkspace(const Shape& s, const Params& params) {
   if (s.latent) return beside_ffn(LatentWorkspace(s));
   if (s.documents && !s.host) return beside_ffn(DocumentsAttentionBytes(s));
   if (s.context == 1) return s.ordered_attention ? beside_ffn(OrderedAttentionBytes(s)) : ffn;
-  // Attention to a sequence that other ranks have parts of (cut_attention.h): all keys and values, the
-  // gradients of those that a chunk of queries sees, what is sent of them, and those of the own; and the
-  // gradients of what attention gave and of the queries.
+  // Context-parallel attention (cut_attention.h): all keys and values; the gradients of those that one chunk
+  // of queries attends to, their send buffer, and the rank's own; and the gradients of attention's output and
+  // of the queries.
   const int64_t samples = s.tokens * s.context / s.sequence;
   const int64_t sums =
       s.ordered_attention ? QuerySumBytes(s, samples, s.tokens / SequencePartition::kSplitFp32) : 0;
@@ -154,42 +153,42 @@ int64_t LlamaBlockWorkspace(const Shape& s, const Params& params) {
                     sums);
 }
 
-// GPT-2's block is an autograd unit: what LibTorch's operators save, in order of the forward.
+// GPT-2's layer uses autograd: tensors that LibTorch operators save, in forward order.
 SavedBytes Gpt2BlockSaved(const Shape& s) {
-  const int64_t width = s.hidden               // Input: of the attention norm.
-                        + s.hidden             // Normed: of wqkv.
+  const int64_t width = s.hidden               // Input of the attention norm.
+                        + s.hidden             // Normed input of wqkv.
                         + 3 * s.hidden         // q, k and v: views of one tensor.
-                        + s.hidden             // Attention's output, for its own backward and for wo.
-                        + s.hidden             // After the first residual: of the FFN norm.
-                        + s.hidden             // Normed: of w1.
-                        + 2 * s.intermediate;  // w1's output, and its GELU for w2.
-  const int64_t statistics = 4 + s.heads;      // Mean and 1/deviation of two norms, attention's log-sum-exp.
+                        + s.hidden             // Attention's output, for its backward and for wo.
+                        + s.hidden             // After the first residual: input of the FFN norm.
+                        + s.hidden             // Normed input of w1.
+                        + 2 * s.intermediate;  // w1's output, and GELU of it, for w2.
+  const int64_t statistics = 4 + s.heads;      // Mean and 1/stddev of two norms, and attention's log-sum-exp.
   const int64_t bytes = s.Bytes(width) + s.tokens * statistics * kStatisticBytes;
-  return {bytes, bytes, s.HiddenBytes()};  // Autograd saves what it saves: selective is none.
+  return {bytes, bytes, s.HiddenBytes()};  // Autograd decides what is saved: selective equals none.
 }
 
-// At w2: the gradient that came in, GELU's, and the matrix's as autograd returns it.
+// Peaks at w2: the incoming gradient, GELU's gradient, and the weight gradient as autograd returns it.
 int64_t Gpt2BlockWorkspace(const Shape& s) {
   const int64_t cast = s.HostCasts() ? s.tokens * s.hidden * 4 : 0;
   const int64_t ffn = s.Bytes(s.intermediate + s.hidden) + s.intermediate * s.hidden * s.compute_bytes + cast;
   return s.ordered_attention ? std::max(ffn, OrderedAttentionBytes(s)) : ffn;
 }
 
-// Token ids, whatever the policy.
+// Token ids, for any recompute kind.
 SavedBytes EmbeddingSaved(const Shape& s) {
   const int64_t bytes = s.tokens * 8;
   return {bytes, bytes, bytes};
 }
 
-// What the head holds within its ForwardBackward: its input, the normed input, targets and so many numbers a
-// token: the norm's statistics, and each row's log-sum-exp where autograd keeps it.
+// Held within the head's ForwardBackward: input, normed input, targets, and `statistics` fp32 values per
+// token (of the norm, and with autograd the log-sum-exp).
 SavedBytes HeadSaved(const Shape& s, int64_t statistics) {
   const int64_t bytes = s.HiddenBytes() + s.Bytes(s.hidden) + s.tokens * (8 + statistics * kStatisticBytes);
   return {bytes, bytes, bytes};
 }
 
-// One chunk's logits (on the CPU beside their fp32 twin), and the gradient of the normed input; or the norm's
-// own backward.
+// One chunk's logits (on CPU also in fp32) and the gradient of the normed input; or the norm's backward, if
+// larger.
 int64_t LlamaHeadWorkspace(const Shape& s) {
   const int64_t logits = std::min(s.tokens, kLossChunkTokens) * s.vocab;
   const int64_t loss = logits * (s.compute_bytes + (s.HostCasts() ? 8 : s.host ? 4 : 0)) + s.Bytes(s.hidden);
@@ -197,8 +196,8 @@ int64_t LlamaHeadWorkspace(const Shape& s) {
   return std::max(loss, norm);
 }
 
-// The autograd head's: its fp32 logits need no twin in fp32 precision. The matrix's gradient is as autograd
-// returns it; with several chunks the fp32 sum of those before is beside it.
+// The autograd head: logits in fp32, plus a copy in compute precision unless that is fp32. The weight
+// gradient is as autograd returns it; with several chunks, the fp32 sum of earlier chunks is added.
 int64_t Gpt2HeadWorkspace(const Shape& s) {
   const int64_t logits = std::min(s.tokens, kLossChunkTokens) * s.vocab;
   const int64_t twin = s.compute_bytes < 4 ? s.compute_bytes + (s.HostCasts() ? 4 : 0) : 0;
@@ -206,8 +205,8 @@ int64_t Gpt2HeadWorkspace(const Shape& s) {
   return logits * (4 + twin) + s.HiddenBytes() + s.vocab * s.hidden * (s.compute_bytes + sum);
 }
 
-// The embedding's backward: the gradient that came in, which the native unit adds row by row; on the CPU to
-// an fp32 sum of the whole matrix's where its own gradient has 16 bits.
+// Embedding backward: the incoming gradient, which the native unit scatters row by row; on CPU with 16-bit
+// gradients, into an fp32 sum of the whole matrix.
 int64_t LlamaEmbeddingWorkspace(const Shape& s) {
   const int64_t came = s.HiddenBytes() + s.AllHiddenBytes();
   if (!s.HostCasts()) return came;
@@ -215,63 +214,65 @@ int64_t LlamaEmbeddingWorkspace(const Shape& s) {
   return came + cast + sum;
 }
 
-// Autograd makes each matrix's gradient whole, one after the other.
+// Autograd creates each whole weight gradient, one at a time.
 int64_t Gpt2EmbeddingWorkspace(const Shape& s, int64_t positions) {
   const int64_t of_positions = (positions + s.sequence) * s.hidden * s.compute_bytes;
   const int64_t of_vocab = s.vocab * s.hidden * (s.HostCasts() ? 4 : s.compute_bytes);
   return s.HiddenBytes() + std::max(of_positions, of_vocab);
 }
 
-// ---- The bytes that CUDA's kernels (fsdp/kernels) read and write beside matrix products and attention; a
-// product's own operands and result are the product's, an addend it reads is not.
+// ---- Memory traffic of CUDA kernels (fsdp/kernels) other than matrix products and attention. Operands and
+// result of a product belong to the product; an addend that it reads is counted here.
 
-// Tokens are copied into rows by expert, and rows added up into tokens.
+// Tokens are copied into rows by expert, and rows summed into tokens.
 int64_t MovedRows(const Shape& s) { return s.experts > 0 ? s.MovedRowBytes(4 * s.hidden) : 0; }
 
-// The three matrices' gradients come in the compute type: into the bucket, or they are copied or added there.
+// The three weight gradients are computed in the compute type, then copied or added to the bucket if that has
+// another type.
 int64_t MovedGradients(const Shape& s) {
   if (s.experts == 0 || s.computed_grads) return 0;
   return 3 * (ExpertsMatrixBytes(s) + s.own_experts() * s.intermediate * s.hidden * kFp32Bytes);
 }
 
 void CountLlamaBlockBytes(const Shape& s, bool qk_norm, UnitFacts* unit) {
-  const int64_t qk = s.latent ? 0 : s.query + s.key;  // In one pass, with their norms too.
+  const int64_t qk = s.latent ? 0 : s.query + s.key;  // One fused pass, including their norms.
   const int64_t moved = MovedRows(s);
-  unit->forward_bytes = s.Bytes(2 * qk)                        // Rotation: in, out.
-                        + s.MovedRowBytes(3 * s.intermediate)  // SwiGLU: two in, out.
-                        + s.Bytes(3 * s.shared)                // That of the layer beside experts.
-                        + s.OwnBytes(2 * 2 * s.hidden          // Norms, likewise.
-                                     + 2 * s.hidden)           // Residuals, which a product adds to.
+  unit->forward_bytes = s.Bytes(2 * qk)                        // Rotary embedding: read, write.
+                        + s.MovedRowBytes(3 * s.intermediate)  // SwiGLU: two reads, one write.
+                        + s.Bytes(3 * s.shared)                // SwiGLU of the shared expert.
+                        + s.OwnBytes(2 * 2 * s.hidden          // Two norms: read, write.
+                                     + 2 * s.hidden)           // Residuals, added by a product.
                         + moved;
-  unit->backward_bytes = s.Bytes((qk_norm ? 3 : 2) * qk)        // Likewise; norms read what they normed.
-                         + s.MovedRowBytes(6 * s.intermediate)  // SwiGLU: three in, three out.
-                         + s.Bytes(6 * s.shared)                // Likewise.
-                         + s.OwnBytes(2 * 5 * s.hidden  // Norms: gradient, input, residual in; two out.
-                                      + 3 * s.hidden)   // Addends of products' gradients.
+  unit->backward_bytes = s.Bytes((qk_norm ? 3 : 2) * qk)  // Rotary embedding; norms also read their input.
+                         + s.MovedRowBytes(6 * s.intermediate)  // SwiGLU: three reads, three writes.
+                         + s.Bytes(6 * s.shared)                // SwiGLU of the shared expert.
+                         // Norms: three reads (gradient, input, residual), two writes.
+                         + s.OwnBytes(2 * 5 * s.hidden + 3 * s.hidden)  // Addends of gradient products.
                          + 2 * moved + MovedGradients(s);
 }
 
-// Norms, four products, rotation, attention and SwiGLU; back two products for each, attention in four, and
-// norms in two. Experts are placed, gathered and weighed beside.
+// Forward: norms, four products, rotary embedding, attention, SwiGLU. Backward: two products for each,
+// attention in four kernels, each norm in two. Experts add routing, gather and weighting.
 void CountLlamaBlockKernels(const Shape& s, UnitFacts* unit) {
   unit->forward_kernels = 9 + (s.experts > 0 ? 20 : 0);
   unit->backward_kernels = 19 + (s.experts > 0 ? 25 : 0);
 }
 
-// The native head holds a chunk's logits: in training backward reads them for the loss and turns them into
-// their gradient, and adds to the weight's gradient once a chunk.
+// The native head keeps one chunk's logits. In training, backward reads them for the loss and overwrites them
+// with their gradient, and accumulates the weight gradient once per chunk.
 void CountLlamaHead(const Shape& s, UnitFacts* unit) {
   const int64_t chunks = (s.tokens + kLossChunkTokens - 1) / kLossChunkTokens;
   const int64_t logits = s.tokens * s.vocab * s.compute_bytes;
   unit->forward_bytes = logits + 2 * s.HiddenBytes();
   unit->backward_bytes = 3 * logits + 3 * s.HiddenBytes() + (chunks - 1) * s.vocab * s.hidden * kFp32Bytes;
-  // The norm, and of each chunk the product and the loss; back the loss and two products, and the norm.
+  // Forward: the norm, and per chunk the product and the loss. Backward: per chunk the loss and two products,
+  // and the norm.
   unit->forward_kernels = static_cast<int>(2 + 4 * chunks);
   unit->backward_kernels = static_cast<int>(2 + 3 * chunks);
 }
 
 void CountGpt2HeadBytes(const Shape& s, UnitFacts* unit) {
-  // The norm, and per logit: read, written in fp32, read.
+  // The norm, and per logit: read, write in fp32, read.
   unit->forward_bytes = 2 * s.HiddenBytes() + s.tokens * s.vocab * (s.compute_bytes + 2 * kFp32Bytes);
   unit->backward_bytes = 2 * unit->forward_bytes;
 }
@@ -296,7 +297,7 @@ UnitFacts Block(int64_t index, const Shape& s, Params params) {
     if (param.shape.size() == 2) matrices += static_cast<double>(param.elements());
   }
   const auto tokens = static_cast<double>(s.tokens);
-  // Two products of [sequence x sequence] per head at 2 FLOPs each, of which causality needs half.
+  // Two [sequence x sequence] products per head, 2 FLOPs per multiply-add, halved for causality.
   unit.attention_flops = tokens * static_cast<double>(s.sequence * s.pair_width());
   unit.forward_flops = 2 * tokens * matrices + unit.attention_flops;
   unit.output_bytes = s.HiddenBytes();
@@ -313,10 +314,9 @@ UnitFacts Head(const Shape& s, bool tied, Params params, int64_t statistics, int
   return unit;
 }
 
-// ---- Families.
+// ---- Model families.
 
-// FLOPs of the products with attention's matrices. Of keys and values that a rank has whole it computes one
-// head's.
+// FLOPs of attention's projections. With replicated key/value projections, a rank computes one head.
 double AttentionProducts(const Shape& s, const Params& params) {
   const auto flops = [&](int64_t elements) {
     return 2.0 * static_cast<double>(s.tokens) * static_cast<double>(elements);
@@ -335,7 +335,7 @@ UnitFacts LlamaBlock(const LlamaConfig& model, int64_t layer, const Shape& s, DT
   UnitFacts unit = Block(layer, s, params);
   const auto rows = static_cast<double>(s.rows()), hidden = static_cast<double>(s.hidden);
   if (s.experts > 0) unit.forward_flops += 2 * rows * hidden * static_cast<double>(3 * s.intermediate);
-  if (!CutsKeys(model, s.tensor)) {  // Of the keys and values that it has whole it computes one head's.
+  if (!CutsKeys(model, s.tensor)) {  // Replicated projections: computes one head.
     const int64_t others = 2 * (model.kv_heads - 1) * model.head_size;
     unit.forward_flops -= 2 * static_cast<double>(s.tokens) * static_cast<double>(others * s.hidden);
   }
@@ -344,7 +344,7 @@ UnitFacts LlamaBlock(const LlamaConfig& model, int64_t layer, const Shape& s, DT
   unit.put_off_bytes = LlamaBlockPutOff(s);
   unit.put_off_flops =
       s.experts > 0 ? AttentionProducts(s, params) : unit.forward_flops - unit.attention_flops;
-  // Gates and ups.
+  // Gate and up.
   unit.selective_flops =
       2.0 * hidden *
       (rows * static_cast<double>(2 * s.intermediate) + static_cast<double>(s.tokens * 2 * s.shared));
@@ -361,7 +361,7 @@ UnitFacts LlamaBlock(const LlamaConfig& model, int64_t layer, const Shape& s, DT
   return unit;
 }
 
-// The shape of layers with experts, from that of the others.
+// Derives the shape of MoE layers from that of dense layers.
 Shape WithExperts(Shape s, const ExpertsConfig& experts, int64_t ranks) {
   s.expert = ranks;
   s.intermediate = SliceOf(experts.intermediate_size, s.tensor);
@@ -372,7 +372,7 @@ Shape WithExperts(Shape s, const ExpertsConfig& experts, int64_t ranks) {
   return s;
 }
 
-// Of the last layer.
+// Assigns the choice counts of the last added layer's selection bias.
 void AddChoices(ModelFacts* facts) {
   for (ParamFacts& param : facts->units.back().params) {
     if (!param.fixed) continue;
@@ -406,7 +406,7 @@ ModelFacts Describe(const LlamaConfig& model, const Share& share) {
   facts.units.push_back(Embedding(s, std::move(words), LlamaEmbeddingWorkspace(s)));
   facts.units.back().exchanges = LlamaEmbeddingExchanges(s, share.compute);
   facts.units.back().forward_kernels = 1;
-  facts.units.back().backward_kernels = 14;  // Most of them sort the tokens.
+  facts.units.back().backward_kernels = 14;  // Most of them sort tokens.
   for (int64_t i = 0; i < model.layers; ++i) {
     const Shape of_layer = model.HasExperts(i) ? WithExperts(s, model.experts, share.expert) : s;
     facts.units.push_back(LlamaBlock(model, i, of_layer, share.compute));
@@ -467,7 +467,7 @@ ModelFacts Describe(const Gpt2Config& model, const Share& share) {
   return facts;
 }
 
-// ---- Somebody else's model.
+// ---- Plug-in models.
 
 int64_t LenderOf(const PluginConfig& model, const std::string& name) {
   if (name.empty()) return -1;
@@ -488,11 +488,11 @@ UnitFacts Unit(const UnitDescription& from, int64_t tokens, int64_t input_bytes,
   const int64_t selective = from.kept_values_selective == 0 ? from.kept_values : from.kept_values_selective;
   unit.saved_bytes = {std::max(bytes(from.kept_values), input_bytes), std::max(bytes(selective), input_bytes),
                       input_bytes};
-  // Its units are autograd's: a gradient exists before it is cast into the bucket.
+  // Units use autograd: a gradient exists before it is cast into the bucket.
   unit.workspace_bytes = bytes(from.workspace_values) + LargestMatrix(unit.params) * compute_bytes;
   unit.output_bytes = bytes(from.output_values);
   unit.forward_flops = static_cast<double>(tokens) * from.flops_per_token;
-  unit.forward_bytes = unit.saved_bytes.none + unit.output_bytes;  // What is kept was written once.
+  unit.forward_bytes = unit.saved_bytes.none + unit.output_bytes;  // Saved activations are written once.
   unit.backward_bytes = 2 * unit.forward_bytes;
   return unit;
 }
@@ -512,8 +512,8 @@ ModelFacts Describe(const PluginConfig& model, const Share& share) {
   return facts;
 }
 
-// Beside a micro-batch's ids, where each token stands in its document and, for CUDA's kernels, where
-// documents begin: at most with each token.
+// With documents: in addition to token ids, each token's position in its document and, for CUDA kernels, the
+// document offsets (at most one per token).
 void AddDocuments(const Spec& spec, SavedBytes* kept) {
   const int64_t token_bytes = spec.device == DeviceKind::kCpu ? 8 : 8 + 4;
   const int64_t bytes = spec.micro_batch * spec.data.sequence_length * token_bytes;
@@ -567,15 +567,15 @@ int64_t ModelFacts::elements() const {
 
 namespace {
 
-// What is added to the residual stream begins smaller, by how often something is added: GPT-2's start, and
-// Megatron's of every model.
+// Outputs that are added to the residual stream are initialized smaller, by the number of additions: as in
+// GPT-2, and in Megatron for every model.
 bool AddsToStream(const ParamFacts& param) {
   return param.name == "attention.wo" || param.name == "ffn.w2" || param.name == "ffn.experts.w2" ||
          param.name == "ffn.shared.w2";
 }
 
 void SetDeviations(const ModelConfig& model, const InitialConfig& initial, ModelFacts* facts) {
-  if (std::holds_alternative<PluginConfig>(model)) return;  // Its parameters have names of their own.
+  if (std::holds_alternative<PluginConfig>(model)) return;  // Plug-in parameters have arbitrary names.
   const auto layers = static_cast<double>(facts->units.size() - 2);
   const bool scaled = initial.scale_outputs.value_or(std::holds_alternative<Gpt2Config>(model));
   for (UnitFacts& unit : facts->units) {
@@ -636,7 +636,7 @@ ModelFacts DescribeSpec(const Spec& spec) {
 
 bool MatchesPattern(const std::string& name, const std::string& pattern) {
   size_t n = 0, p = 0;
-  size_t star = std::string::npos, resume = 0;  // The last `*`, and where its text ends so far.
+  size_t star = std::string::npos, resume = 0;  // The last `*`, and the end of the text it matched so far.
   while (n < name.size()) {
     if (p < pattern.size() && pattern[p] == '*') {
       star = p++;
@@ -645,7 +645,7 @@ bool MatchesPattern(const std::string& name, const std::string& pattern) {
       ++p;
       ++n;
     } else if (star != std::string::npos) {
-      p = star + 1;  // Let the last `*` take one character more.
+      p = star + 1;  // Backtrack: extend the last `*` by one character.
       n = ++resume;
     } else {
       return false;

@@ -9,23 +9,24 @@
 namespace fsdpd {
 namespace {
 
-// What a device multiplies while it moves a byte: an H200 some 180, an H100 230.
+// FLOPs per byte of memory traffic: about 180 on an H200, 230 on an H100.
 constexpr double kOperationsAByte = 200;
 
-// Of the time of a product in bf16.
+// Time relative to a bf16 product.
 constexpr double kFp8Saves = 0.5;
 
-// A product's backward is two, of its input and of its matrix; attention's computes five where forward has
-// two.
+// A product's backward is two products (input and weight gradient); attention has five in backward and two in
+// forward.
 constexpr double kBackwardProducts = 2;
 constexpr double kBackwardAttention = 2.5;
 
-// Sums of work differ in their last bits by where they begin.
+// Prefix sums have rounding errors that depend on their start.
 constexpr double kSame = 1e-9;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// `before`: the work of the units before each. Runs of no more than `most` can be cut, a unit at a time.
+// Whether units can be partitioned greedily into runs with at most `most` work. `before`: prefix sums of
+// work.
 bool CanBeCut(const std::vector<double>& before, int64_t runs, double most) {
   size_t begin = 0;
   for (int64_t r = 0; r < runs && begin + 1 < before.size(); ++r) {
@@ -35,8 +36,7 @@ bool CanBeCut(const std::vector<double>& before, int64_t runs, double most) {
   return begin + 1 == before.size();
 }
 
-// The least that the run with most work can have: a sum of some run's, found between the largest unit's and
-// all of it.
+// Binary search for the smallest possible maximum work of a run, between the largest unit and the total.
 double LeastOfMost(const std::vector<double>& before, int64_t runs) {
   double too_little = 0, enough = before.back();
   for (size_t u = 1; u < before.size(); ++u) too_little = std::max(too_little, before[u] - before[u - 1]);
@@ -48,7 +48,7 @@ double LeastOfMost(const std::vector<double>& before, int64_t runs) {
   return enough;
 }
 
-// Of what a unit borrows from one of another stage.
+// Makes replicas of parameters that a unit borrows from another stage.
 void HaveCopies(UnitFacts* lender, UnitFacts* unit) {
   unit->borrows = -1;
   for (ParamFacts& param : lender->params) {
@@ -59,8 +59,8 @@ void HaveCopies(UnitFacts* lender, UnitFacts* unit) {
   }
 }
 
-// Of all cuts into runs of no more than `most` the one whose squares are least: the first so many runs of all
-// that come before a unit, from the best of one run less. Only few units can begin a run that ends here.
+// Among all partitions with at most `most` work per run, the one with the least sum of squares, by dynamic
+// programming over (runs, prefix). Only few units can start a run that ends at a given unit.
 std::vector<int64_t> EvenRuns(const std::vector<double>& before, int64_t runs, double most) {
   const auto units = static_cast<int64_t>(before.size()) - 1;
   std::vector<double> least(units + 1, kNever);
@@ -109,7 +109,7 @@ std::vector<ModelFacts> CutIntoStages(const ModelFacts& model, const std::vector
                                       int64_t stages, DType hidden_type) {
   FSDPD_CHECK(stages > 0 && !run_units.empty() && static_cast<int64_t>(run_units.size()) % stages == 0);
   std::vector<ModelFacts> cut(stages);
-  std::vector<std::pair<size_t, int>> place;  // By unit of the chain: its stage, and its number there.
+  std::vector<std::pair<size_t, int>> place;  // Per unit of the model: its stage, and its index there.
   int first_block = 0;
   for (size_t r = 0; r < run_units.size(); ++r) {
     const auto first_unit = static_cast<int>(place.size());

@@ -17,8 +17,8 @@ std::vector<ElementRun> WholeRuns(const std::vector<int64_t>& shape, const Tenso
                                   int64_t begin, int64_t elements) {
   FSDPD_CHECK(part >= 0 && part < cut.parts && begin >= 0 && elements >= 0);
   if (!cut.cuts()) return {{begin, elements}};
-  // What follows each other in a slice ends where the cut dimension does: so much, and between two such the
-  // other slices' as much each.
+  // A contiguous range of a shard spans `dim` and the dimensions after it. Between two such ranges, the whole
+  // parameter has those of the other shards.
   const int64_t stretch =
       std::accumulate(shape.begin() + cut.dim, shape.end(), int64_t{1}, std::multiplies<>());
   std::vector<ElementRun> runs;

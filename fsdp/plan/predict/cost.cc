@@ -9,17 +9,18 @@
 namespace fsdpd {
 namespace {
 
-// Attention's backward computes five products where its forward computes two.
+// Attention's backward has five products, its forward two.
 constexpr double kAttentionBackwardWork = 2.5;
 
-// On one H200 to 8192 tokens, 277 of 496 TFLOP/s.
+// Measured on one H200 with 8192 tokens: 277 of 496 TFLOP/s.
 constexpr double kFlashBackwardSlowdown = 1.79;
 
-// Between a GPU and pinned memory, each way while the other runs too: PCIe 5 with 16 lanes, of whose 63 GB/s
-// copies reach about this. On CPU a copy reads and writes memory.
+// Bandwidth between GPU and pinned host memory per direction, with both directions busy: PCIe 5 x16 copies
+// reach about this much of 63 GB/s. On CPU, a copy reads and writes memory.
 constexpr double kHostBytesPerSecond = 50e9;
 
-// Of a norm, nearly all of one number each: the step's judgement, the divisor, the rate, what is reported.
+// Kernels of a Norm, nearly all on single numbers: the skip decision, the divisor, the learning rate,
+// reporting.
 constexpr int kNormKernels = 35;
 
 double D(int64_t value) { return static_cast<double>(value); }
@@ -87,7 +88,7 @@ class Costs {
     return 0;
   }
 
-  // Of a unit's forward, and of its backward, which may run the forward's again.
+  // Exchanges of a unit's forward, and of its backward, which may repeat those of the forward.
   void AddExchanges(const Instruction& i, std::array<ExchangeCost, kGroups>* costs) const {
     const bool both = i.op == Op::kForwardBackward;
     const bool forward = both || i.op == Op::kForward, backward = both || i.op == Op::kBackward;
@@ -164,7 +165,7 @@ class Costs {
     if (at.groups.replicate != Group::kSelf) seconds->reduce_outer += of(Op::kReduceOuter);
   }
 
-  // Spans that do not divide a node lie over its end somewhere.
+  // A group that does not divide a node straddles a node boundary somewhere.
   bool OnOneNode(Group group) const {
     const int64_t span = spec_.mesh.SpanOf(group);
     return span <= ranks_per_node_ && ranks_per_node_ % span == 0;
@@ -172,19 +173,19 @@ class Costs {
   const Bucket& BucketOf(const Instruction& i) const { return layout_.buckets[i.bucket]; }
   double Memory(int64_t bytes) const { return D(bytes) / profile_.memory_bytes_per_second; }
 
-  // What so many kernels take whose work takes `seconds`. Of how many it is not known, that.
+  // Time of `kernels` kernels with `seconds` of work; only the work if the count is unknown.
   double AtLeast(int kernels, double seconds) const {
     if (kernels == 0) return seconds;
     return std::max(seconds, profile_.instruction_seconds + kernels * profile_.kernel_seconds);
   }
 
-  // From what is stored into what is gathered or published; of halves, the bf16 is read.
+  // Cast from storage to the gathered (or replica) type; with split fp32 the bf16 part is read.
   double Cast(const Bucket& bucket, int64_t elements, DType to) const {
     const BucketTypes& types = bucket.types;
     return Memory(elements * (BytesOf(types.halves ? types.published() : types.main) + BytesOf(to)));
   }
 
-  // But for what is rounded on its way, a replica has the gathered type already and is only copied.
+  // A replica already has the gathered type and is only copied, unless the gather quantizes it.
   double FromReplica(const Bucket& bucket) const {
     return Memory(bucket.published_bytes() + bucket.shard_elements * BytesOf(bucket.types.gathered));
   }
@@ -195,7 +196,7 @@ class Costs {
     return collectives * profile_.collective_latency_seconds + D(traffic.received_bytes) / bytes_per_second;
   }
 
-  // Once they have met: both sides are busy for as long.
+  // Time after both sides are ready; both are busy for that long.
   double StageTransfer(const Instruction& i) const {
     const double rate = OnOneNode(Group::kWorld) ? profile_.node_gather_bytes_per_second
                                                  : profile_.network_gather_bytes_per_second;
@@ -213,10 +214,10 @@ class Costs {
         bucket.pieces > 1 ? FromReplica(bucket) : Cast(bucket, bucket.shard_elements, bucket.types.gathered);
     const double rate =
         OnOneNode(i.group) ? profile_.node_gather_bytes_per_second : profile_.network_gather_bytes_per_second;
-    return own + Transfer(i, rate, bucket.in_fp8() ? 2 : 1);  // Numbers, and then scales.
+    return own + Transfer(i, rate, bucket.in_fp8() ? 2 : 1);  // Numbers, then scales.
   }
 
-  // Of so many numbers.
+  // Time of an exchange of `elements`.
   ExchangeCost Cost(const UnitExchange& exchange, int64_t elements) const {
     if (spec_.mesh.SizeOf(exchange.group) == 1 || elements == 0) return {};
     const double rate = Has(exchange.group, Axis::kReplicate) ? profile_.outer_reduce_bytes_per_second
@@ -226,7 +227,7 @@ class Costs {
     return {profile_.collective_latency_seconds + D(bytes) / rate, bytes, 1};
   }
 
-  // Within a unit, of so many numbers each.
+  // Exchanges inside a unit.
   double Exchanges(const UnitFacts& unit, int64_t UnitExchange::*elements) const {
     double seconds = 0;
     for (const UnitExchange& exchange : unit.exchanges) seconds += Cost(exchange, exchange.*elements).seconds;
@@ -238,7 +239,7 @@ class Costs {
     return Forward(unit) + Exchanges(unit, &UnitExchange::forward_elements);
   }
 
-  // Of a unit's products, of which a part may be in FP8: so many FLOPs, in the same parts.
+  // Time of `flops` of a unit's products, in the unit's proportion of FP8 and other precisions.
   double Products(const UnitFacts& unit, double flops) const {
     const double fp8 = unit.fp8_flops == 0 ? 0 : unit.fp8_flops / (unit.forward_flops - unit.attention_flops);
     return flops * ((1 - fp8) / profile_.matmul_flops(spec_.precision.compute) + fp8 / profile_.fp8_flops());
@@ -253,7 +254,8 @@ class Costs {
     return AtLeast(unit.forward_kernels, work);
   }
 
-  // In FLOPs of the fastest kernel. Flash attention's forward is the same whether an order is kept or not.
+  // Attention FLOPs, scaled relative to the fastest kernel. Deterministic flash attention changes only the
+  // backward.
   double AttentionWork(const UnitFacts& unit, double ordered, double flash) const {
     const double slower = spec_.deterministic && spec_.precision.compute != DType::kFp32 ? ordered
                           : unit.flash_work > 0                                          ? flash
@@ -262,7 +264,7 @@ class Costs {
            profile_.attention_factor(spec_.data.sequence_length);
   }
 
-  // A frozen parameter needs no gradient of its own, which is half of a product's backward.
+  // A frozen weight needs no weight gradient: half of a product's backward.
   double Backward(const Instruction& i) const {
     const UnitFacts& unit = model_.units[i.unit];
     const double matmul = unit.forward_flops - unit.attention_flops;
@@ -282,7 +284,7 @@ class Costs {
     return seconds;
   }
 
-  // What autograd saved is all there, and nothing runs again.
+  // Autograd units save everything; nothing is recomputed.
   bool Selects(const Instruction& i) const {
     const SavedBytes& kept = model_.units[i.unit].saved_bytes;
     return i.recompute == Recompute::kSelective && kept.selective < kept.none;
@@ -305,8 +307,8 @@ class Costs {
     return all == 0 ? 0 : D(trainable) / D(all);
   }
 
-  // A wire narrower than fp32 is received whole and summed here, in one pass; on CPU into fp32 sums that are
-  // added to the gradient afterwards.
+  // Gradients communicated in less than fp32 are received whole and summed locally in one pass; on CPU into
+  // fp32 sums that are then added to the gradient.
   double Reduce(const Instruction& i) const {
     const Bucket& bucket = BucketOf(i);
     double seconds = Transfer(i, OnOneNode(i.group) ? profile_.node_reduce_bytes_per_second
@@ -329,7 +331,7 @@ class Costs {
     return bytes;
   }
 
-  // Parameters and moments are read and written, gradients read.
+  // Reads and writes parameters and moments; reads gradients.
   int64_t UpdateBytes(const Bucket& bucket) const {
     const BucketTypes& types = bucket.types;
     if (!bucket.trainable) return bucket.main_elements * 2 * BytesOf(types.main);
@@ -390,7 +392,7 @@ StepSeconds SecondsWithoutProgram(const Spec& spec, const ModelFacts& model, con
 double StepFlops(const Spec& spec, const ModelFacts& model) {
   double forward = 0;
   for (const UnitFacts& unit : model.units) forward += unit.forward_flops - unit.repeated_flops;
-  // A stage's ranks are as many as those that have the whole model between them, over the stages.
+  // World size divided by the stages: all ranks together hold the whole model.
   return 3 * forward * D(spec.micro_batches_per_step() * spec.mesh.world() / spec.mesh.size(Axis::kPipeline));
 }
 

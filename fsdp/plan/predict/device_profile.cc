@@ -13,16 +13,18 @@ constexpr double kTera = 1e12;
 constexpr double kGiga = 1e9;
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 
-// One H200 of a node with NVLink all to all, LibTorch 2.11, NCCL 2.28, cuDNN 9.19, 2026-11-21. Products,
-// attention and memory are what the kernels of a training step reach together (Llama 8B's layers and head at
-// 8192 tokens on four, docs/bench): alone, products reach 700 TFLOP/s (in FP8 1270), a copy 4.3 TB/s.
-// Attention alone reaches 402 and 315 TFLOP/s to 2048 tokens, 560 and 471 to 8192, 617 and 528 to 32768; with
-// train.deterministic 319 and 177 to 8192, beside 622 and 530 in the same call.
-// A kernel and an instruction at least: a step of four layers of 256 is some 180 kernels in 20 instructions
-// of the compute lane, 1.32 ms as a job, and 0.95 as threads, without words that show how far each lane is.
-// Links: NCCL's all-gather and reduce-scatter of 16 MB to 1 GB (40 us + bytes at 350 GB/s meets them within
-// 5% from 64 MB on), and a product beside each of them. fp32 without TF32 and the links between nodes (eight
-// of 400 Gb/s) are not measured: what the data sheet says, times what the others reached of theirs.
+// Measured on one H200 in an NVLink node, LibTorch 2.11, NCCL 2.28, cuDNN 9.19, 2026-11-21. Matrix products,
+// attention and memory: combined rates of a training step's kernels (Llama 8B layers and head, 8192 tokens,
+// four GPUs, docs/bench). In isolation, products reach 700 TFLOP/s (FP8: 1270), a copy 4.3 TB/s. Attention in
+// isolation, forward and backward: 402 and 315 TFLOP/s at 2048 tokens, 560 and 471 at 8192, 617 and 528 at
+// 32768; with train.deterministic 319 and 177 at 8192, versus 622 and 530 in the same run.
+//
+// Minimum times of a kernel and an instruction: a step of four layers of width 256 has about 180 kernels in
+// 20 compute instructions; 1.32 ms as a job, 0.95 ms as threads without progress words.
+//
+// Links: NCCL all-gather and reduce-scatter of 16 MB to 1 GB (40 us + bytes at 350 GB/s is within 5% from 64
+// MB on), with a concurrent matrix product. Not measured: fp32 without TF32, and inter-node links (eight of
+// 400 Gb/s); these are data-sheet values scaled by the ratio that the others achieved.
 DeviceProfile H200() {
   DeviceProfile p;
   p.name = "h200";
@@ -52,7 +54,7 @@ DeviceProfile H200() {
   return p;
 }
 
-// The same chip and links with slower and smaller memory, by the data sheet: an estimate.
+// The same chip and links with the H100's memory bandwidth and size, from the data sheet: an estimate.
 DeviceProfile H100() {
   DeviceProfile p = H200();
   p.name = "h100";
@@ -61,7 +63,7 @@ DeviceProfile H100() {
   return p;
 }
 
-// One core of a server and TCP over loopback: an order of magnitude, for tests and first looks.
+// One server core, and TCP over loopback: an order of magnitude, for tests and first experiments.
 DeviceProfile Cpu() {
   DeviceProfile p;
   p.name = "cpu";
@@ -84,14 +86,14 @@ DeviceProfile Cpu() {
   return p;
 }
 
-// The shortest of two forms that gives the same value back.
+// The shorter of two formats that round-trips.
 std::string NumberText(double value) {
   const std::string text = absl::StrCat(value);
   double read = 0;
   return absl::SimpleAtod(text, &read) && read == value ? text : absl::StrFormat("%.17g", value);
 }
 
-// A device's name comes from its driver: what JSON cannot hold as it is becomes a space.
+// Device names come from the driver: characters that JSON cannot hold unescaped become spaces.
 std::string Quoted(const std::string& text) {
   std::string quoted = "\"";
   for (const char c : text) quoted += c == '"' || c == '\\' || c < ' ' ? ' ' : c;

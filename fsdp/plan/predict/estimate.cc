@@ -7,13 +7,13 @@
 namespace fsdpd {
 namespace {
 
-// A part of the step in which lanes run beside each other, each with as many seconds of work.
+// A phase of the step in which lanes run concurrently: seconds of work per lane.
 struct Part {
   double compute = 0;
   double gather = 0;
   double reduce = 0;
   double outer = 0;
-  double staged = 0;  // To host memory, or from there, which slows nothing else down.
+  double staged = 0;  // Copies to or from host memory, which slow nothing else down.
 };
 
 class Estimate {
@@ -28,7 +28,7 @@ class Estimate {
     SortGathers();
   }
 
-  // All micro-batches but the first and the last are alike.
+  // All micro-batches except the first and the last take the same time.
   double Run() const {
     double seconds = Seconds(Forward(/*first=*/true)) + Tail();
     if (micro_batches_ > 1) {
@@ -39,8 +39,8 @@ class Estimate {
     return seconds + Seconds(LastBackward(/*first=*/micro_batches_ == 1));
   }
 
-  // Of a micro-batch there and back, as others wait for it: not for what is put off, which fills as much of
-  // their waiting with their own.
+  // Time of one micro-batch, forward and backward, as other stages wait for it. Excludes deferred weight
+  // gradients, which instead fill the same amount of waiting.
   double MicroBatch() const {
     const bool first = micro_batches_ == 1;
     double put_off = 0;
@@ -49,7 +49,7 @@ class Estimate {
   }
 
  private:
-  // Of two lanes that start together, until both are done. Both are slower while the other runs too.
+  // Time until two lanes that start together are both done. Each is slower while the other runs.
   double Beside(double compute, double communication) const {
     const double hidden = communication * profile_.communication_slowdown;
     const double exposed = compute * profile_.compute_slowdown;
@@ -61,10 +61,10 @@ class Estimate {
     return std::max(part.staged, Beside(part.compute, std::max({part.gather, part.reduce, part.outer})));
   }
 
-  // Units' gathers by the part of the step that first needs them: of the first two micro-batches, as all
-  // later ones are like the second.
+  // Assigns gathers to the phase that first needs them, for the first two micro-batches; all later ones are
+  // like the second.
   void SortGathers() {
-    const int passes = 2 * units_ - 1;  // Of a micro-batch: the last unit's two are one.
+    const int passes = 2 * units_ - 1;  // Passes per micro-batch; the last unit's two are fused.
     const auto shown = static_cast<int>(std::min<int64_t>(micro_batches_, 2));
     for (const Residency& stay :
          ListResidencies(layout_, TrainingSchedule(units_, shown), spec_.keeps_gathered())) {
@@ -79,10 +79,10 @@ class Estimate {
     for (const UnitSeconds& unit : seconds_.units) part.staged += unit.kept_copy;
     part.gather = gathers_[first ? 0 : 1];
     if (!first) {
-      if (spec_.shards_grads()) part.reduce = LastReduce(/*first=*/false);  // Of the micro-batch before.
+      if (spec_.shards_grads()) part.reduce = LastReduce(/*first=*/false);  // From the previous micro-batch.
       return part;
     }
-    part.gather -= std::min(part.gather, FirstGather());  // With the updates, in Tail().
+    part.gather -= std::min(part.gather, FirstGather());  // Counted with the updates, in Tail().
     for (const UnitSeconds& unit : seconds_.units) {
       part.compute += unit.cast;
       part.outer += unit.publish;
@@ -90,7 +90,7 @@ class Estimate {
     return part;
   }
 
-  // Of a micro-batch that another one follows. Its last reduction runs beside the forward of that.
+  // Backward of a micro-batch that is followed by another one. Its last reduction overlaps the next forward.
   Part BackwardBetween(bool first) const {
     Part part;
     part.compute = seconds_.units.back().forward;
@@ -103,7 +103,8 @@ class Estimate {
     return part;
   }
 
-  // Of the last one, whose last reductions are the tail's. Gradients that are whole are reduced once.
+  // Backward of the last micro-batch, whose last reductions are in Tail(). Unsharded gradients are reduced
+  // only here.
   Part LastBackward(bool first) const {
     Part part = BackwardBetween(first);
     part.reduce = ReducesBesideBackward(first);
@@ -111,7 +112,7 @@ class Estimate {
     return part;
   }
 
-  // All but the first unit's, which nothing of the backward is left for.
+  // All except the first unit's, which no backward is left to overlap.
   double ReducesBesideBackward(bool first) const {
     double seconds = 0;
     for (int u = 1; u < units_; ++u) seconds += ReduceOf(seconds_.units[u], first);
@@ -124,8 +125,8 @@ class Estimate {
   double LastReduce(bool first) const { return ReduceOf(seconds_.units.front(), first); }
   double FirstGather() const { return seconds_.units.front().gather; }
 
-  // After the last backward: its reduction, the norm, and the updates, beside whose later ones the next
-  // step's first unit is gathered.
+  // After the last backward: its reduction, Norm, and the updates. Later updates overlap the gather of the
+  // next step's first unit.
   double Tail() const {
     const UnitSeconds& unit = seconds_.units.front();
     double updates = 0, fetches = 0;
@@ -139,8 +140,8 @@ class Estimate {
     return norm + unit.update + Beside(updates - unit.update, next);
   }
 
-  // What the next step's first forward waits for updates whose state comes from host memory: those of the
-  // units up to each, less what compute has done till then.
+  // Stall of the next step's first forward on updates with offloaded state: per unit, the updates up to it
+  // minus the compute done until then.
   double Staged() const {
     double brought = 0, computed = 0, waits = 0;
     for (const UnitSeconds& unit : seconds_.units) {
@@ -157,8 +158,8 @@ class Estimate {
   const DeviceProfile& profile_;
   const int units_;
   const int64_t micro_batches_;
-  double gathers_[2] = {0, 0};       // Of forwards, of the first micro-batch and of each later one.
-  double gathers_back_[2] = {0, 0};  // Of backwards, likewise.
+  double gathers_[2] = {0, 0};       // Forward: first micro-batch, and each later one.
+  double gathers_back_[2] = {0, 0};  // Backward: likewise.
 };
 
 }  // namespace
@@ -178,8 +179,8 @@ double EstimateStepSeconds(const Spec& spec, const std::vector<ModelFacts>& stag
   const auto others = static_cast<double>(stages.size()) - 1;
   const auto chunks = static_cast<double>(stages[0].stage.runs.size());
   const auto micro_batches = static_cast<double>(spec.micro_batches_per_step());
-  // A stage has as many micro-batches under way as let the last one begin: what crosses, there and back, is
-  // waited for by each of these in turn.
+  // A stage keeps just enough micro-batches in flight for the last stage to start, so each of them waits for
+  // the transfers in both directions.
   const double round = 2 * stage_transfer * others / (others + 1);
   return step + others / chunks * micro_batch + 2 * others * stage_transfer + micro_batches * chunks * round;
 }

@@ -37,10 +37,10 @@ class Lanes {
   static constexpr double kNever = std::numeric_limits<double>::infinity();
 
   struct Lane {
-    int step = 0;     // Of the next or running instruction,
-    size_t next = 0;  // ... and its number in the lane's queue.
+    int step = 0;     // Step of the next or running instruction,
+    size_t next = 0;  // and its index in the lane's queue.
     int running = -1;
-    double left = 0;  // Seconds of the running one, alone.
+    double left = 0;  // Remaining seconds of the running one, without contention.
   };
 
   bool Done(int step, int instruction) const { return times_.steps[step][instruction].end <= now_; }
@@ -86,7 +86,7 @@ class Lanes {
     return std::all_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.running < 0; });
   }
 
-  // To the moment when the next instruction ends.
+  // Advances to the end of the next instruction to finish.
   void Advance() {
     bool communicates = false;
     for (size_t l = 0; l < kLanes; ++l) {

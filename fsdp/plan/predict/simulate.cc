@@ -23,7 +23,7 @@ double EndOfCompute(const Program& program, const LaneTimes& times, int step) {
   return end;
 }
 
-// Times of the reported step are relative to the end of the compute of the one before.
+// Times of the reported step are relative to the end of the previous step's compute.
 class Report {
  public:
   Report(const Program& program, std::vector<Traffic> traffic, std::array<ExchangeCost, kGroups> exchanges,
@@ -63,7 +63,7 @@ class Report {
     }
   }
 
-  // What happens to one component's bytes at a time, in any of the steps.
+  // A change of one component's bytes at a time, in any of the steps.
   void AddMemory(int component, int64_t bytes, int first, int last) {
     for (const std::vector<Interval>& step : times_.steps) {
       changes_.push_back({step[first].start, component, bytes});
@@ -71,7 +71,7 @@ class Report {
     }
   }
 
-  // A buffer has its bytes once, also where the next step's use begins before this one's end.
+  // Bytes of a buffer are counted once even if the next step's use overlaps this one's.
   void AddBuffer(int component, const Buffer& buffer) {
     std::vector<Interval> uses;
     for (const std::vector<Interval>& step : times_.steps) {
@@ -180,14 +180,15 @@ int ComponentOf(BufferKind kind) {
 void AddBuffers(const Spec& spec, const Program& program, Report* report) {
   for (const Buffer& buffer : program.buffers) {
     const int component = ComponentOf(buffer.kind);
-    if (component == kReduce && !spec.shards_grads()) continue;  // Whole, and within `gradients`.
-    if (component == kOptimizer) continue;                       // Its places are, all the time.
+    // Unsharded gradients are counted in `gradients`.
+    if (component == kReduce && !spec.shards_grads()) continue;
+    if (component == kOptimizer) continue;  // Its buffers are counted throughout.
     report->AddBuffer(component, buffer);
   }
 }
 
-// What a unit keeps lives from its forward to its backward of the same micro-batch, and what that puts off
-// until it is made up.
+// Saved activations live from a unit's forward to its backward of the same micro-batch, and those for
+// deferred weight gradients until BackwardWeights.
 void AddActivations(const Spec& spec, const ModelFacts& model, const Program& program, Report* report) {
   std::map<std::pair<int, int>, int> forward, back;
   for (size_t n = 0; n < program.instructions.size(); ++n) {
@@ -195,7 +196,7 @@ void AddActivations(const Spec& spec, const ModelFacts& model, const Program& pr
     const int at = static_cast<int>(n);
     const bool both = i.op == Op::kForwardBackward;
     if (both || i.op == Op::kForward) forward[{i.unit, i.micro_batch}] = at;
-    // On the device until it has left, and again as soon as it begins to come back.
+    // On the device until offloaded, and again from the start of the fetch.
     if (i.op == Op::kDropActivations)
       report->AddMemory(kActivations, SavedBytesOf(spec, model, i.unit), forward.at({i.unit, i.micro_batch}),
                         at);
@@ -219,8 +220,8 @@ double ReportedStep(const Program& program, const std::vector<double>& seconds, 
   return EndOfCompute(program, times, kReported) - EndOfCompute(program, times, kReported - 1);
 }
 
-// Beside the same steps, if what lies in host memory came and went in no time. Of a stage by itself: what
-// it waits for others is neither's.
+// Compares with the same steps with instantaneous offload copies. Simulates the stage in isolation, because
+// waiting for other stages is not caused by offload.
 void AddOffload(const Program& program, std::vector<double> seconds, Slowdown slowdown,
                 Simulation* simulation) {
   const double with = ReportedStep(program, seconds, slowdown);
@@ -233,8 +234,8 @@ void AddOffload(const Program& program, std::vector<double> seconds, Slowdown sl
   simulation->offload_stall_seconds = std::max(0.0, with - ReportedStep(program, seconds, slowdown));
 }
 
-// The same steps, each of which saves: the reported one follows the first one's copies. `seconds`: of a step
-// that saves nothing.
+// The same steps with a snapshot in each: the reported step follows the first one's copies. `seconds`: of a
+// step that does not save.
 void AddSnapshots(const Spec& spec, const Layout& layout, const Program& program,
                   const DeviceProfile& profile, std::vector<double> seconds, Slowdown slowdown,
                   Simulation* simulation) {

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// An instruction of a stage in one of the steps.
+// An instruction of one stage in one step.
 struct Place {
   int stage = 0;
   int step = 0;
@@ -75,9 +75,9 @@ class Stages {
   }
   Lane& LaneOf(const Place& at) { return lanes_[at.stage][static_cast<size_t>(At(at).lane)]; }
 
-  // What it meets in each stage that takes part: what crosses, the counterpart in the run of units that it
-  // goes to or comes from, or in the other stage that has the bucket; the k-th of its kind in the step, the
-  // k-th of each.
+  // Counterparts of an instruction in the participating stages: for a stage transfer, the instruction of the
+  // peer run; for a tied-embedding replica, that of the other stage; for a collective, the k-th of its kind
+  // in each stage.
   std::vector<Place> Meets(const Place& at) const {
     const Instruction& own = At(at);
     if (StageTransferOf(own.op) != StageTransfer::kNone && own.micro_batch < 0) {
@@ -112,7 +112,7 @@ class Stages {
     return 0;
   }
 
-  // Never where something that it waits for has no time yet.
+  // Infinity while a dependency has no time yet.
   double ReadyAt(const Place& at) {
     if (!LaneOf(at).IsAt(at)) return kNever;
     const LaneTimes& own = times_[at.stage];
@@ -142,7 +142,7 @@ class Stages {
     return true;
   }
 
-  // Into pieces in which the same instructions run.
+  // Splits time into pieces during which the same instructions run.
   void Cut(int s) {
     struct Edge {
       double time = 0;
@@ -158,7 +158,7 @@ class Stages {
         edges.push_back({step[i].end, static_cast<int>(all[i].lane), -1});
       }
     }
-    // What ends makes room for what starts.
+    // Ends are processed before starts.
     std::stable_sort(edges.begin(), edges.end(), [](const Edge& a, const Edge& b) {
       return std::make_tuple(a.time, a.running >= 0) < std::make_tuple(b.time, b.running >= 0);
     });
@@ -178,8 +178,10 @@ class Stages {
   const int steps_;
   std::vector<LaneTimes> times_;
   std::vector<std::array<Lane, kLanes>> lanes_;
-  std::map<std::tuple<Op, int, int>, Place> stage_transfers_;  // By operation, run of the chain, micro-batch.
-  std::map<std::pair<int, int>, std::vector<Place>> meets_;    // By stage and instruction; of any step.
+  // Key: operation, run of the model, micro-batch.
+  std::map<std::tuple<Op, int, int>, Place> stage_transfers_;
+  // Key: stage, instruction; the same in every step.
+  std::map<std::pair<int, int>, std::vector<Place>> meets_;
 };
 
 }  // namespace
@@ -188,7 +190,7 @@ std::vector<LaneTimes> RunStages(const std::vector<TimedStage>& stages, int step
   return Stages(stages, steps).Run();
 }
 
-// Between the ends of the last two steps' computing, on the stage that is last.
+// Time between the ends of compute of the last two steps, on the stage that finishes last.
 StageBusy BusyOf(const std::vector<TimedStage>& stages, const std::vector<LaneTimes>& times) {
   StageBusy busy;
   std::vector<double> ends(2, 0);

@@ -18,15 +18,15 @@ namespace {
 
 constexpr double kNanosPerSecond = 1e9;
 
-// Of a file of TraceJson(): what comes before its events, between two, and after the last.
+// Framing of a TraceJson() file: before the events, between two, after the last.
 constexpr char kHead[] = "{\"traceEvents\":[\n";
 constexpr char kBetween[] = ",\n";
 constexpr char kTail[] = "\n]";
-constexpr char kBegan[] = ",\"beginUnixNanos\":";  // Of its time 0.
-constexpr char kTime[] = "\"ts\":";                // Of an event, once.
+constexpr char kBegan[] = ",\"beginUnixNanos\":";  // Host clock at time 0.
+constexpr char kTime[] = "\"ts\":";                // Once per event.
 
-// What the format counts in: microseconds, to the nanosecond. Of a begin and an end that are both rounded
-// first, slices that meet do not overlap. REQUIRES: not negative.
+// Trace time unit: microseconds with nanosecond digits. Start and end are both rounded (rather than start and
+// duration), so that adjacent slices do not overlap. REQUIRES: not negative.
 std::string Micros(int64_t nanos) { return absl::StrFormat("%d.%03d", nanos / 1000, nanos % 1000); }
 
 int64_t NanosOf(double seconds) { return std::llround(seconds * kNanosPerSecond); }
@@ -50,8 +50,8 @@ std::string TextOf(const Timeline::Arguments& arguments) {
       "}");
 }
 
-// Both ends are bound to the slice that has begun there. Ids are 64 bits in hexadecimal digits and differ
-// between the processes and the steps of a joined file.
+// A flow's ends bind to the slice that started at that time. Ids are 64-bit hexadecimal and unique across the
+// processes and steps of a merged file.
 void AppendFlows(const Timeline& timeline, size_t process, int64_t first, std::vector<std::string>* events) {
   for (size_t n = 0; n < timeline.flows.size(); ++n) {
     const auto end = [&](const char* phase, int slice) {
@@ -66,7 +66,7 @@ void AppendFlows(const Timeline& timeline, size_t process, int64_t first, std::v
   }
 }
 
-// `first`: the time that is shown as 0.
+// `first`: the time shown as 0.
 void AppendEvents(const Timeline& timeline, size_t process, int64_t first, std::vector<std::string>* events) {
   events->push_back(Label("process_name", process, 0, timeline.title));
   for (size_t t = 0; t < timeline.tracks.size(); ++t) {
@@ -123,7 +123,7 @@ absl::StatusOr<TraceFile> Parted(absl::string_view file) {
   return parts;
 }
 
-// Its time, later by so much. Labels have none.
+// Shifts the time of an event. Labels have no time.
 absl::StatusOr<std::string> Moved(absl::string_view event, int64_t nanos) {
   const size_t at = event.find(kTime);
   if (at == absl::string_view::npos || nanos == 0) return std::string(event);
@@ -158,7 +158,7 @@ Timeline TimelineOf(const v1::Plan& plan) {
     const v1::Plan::Instruction& i = plan.instructions(n);
     if (spans[n].seconds() <= 0) continue;
     auto track = std::find(timeline.tracks.begin(), timeline.tracks.end(), i.lane());
-    if (track == timeline.tracks.end()) track = timeline.tracks.insert(track, i.lane());  // Of a stage.
+    if (track == timeline.tracks.end()) track = timeline.tracks.insert(track, i.lane());  // Added lane.
     timeline.slices.push_back({static_cast<int>(track - timeline.tracks.begin()), i.op(), NameOf(i),
                                spans[n].start_seconds(), spans[n].seconds()});
   }
@@ -173,7 +173,7 @@ Timeline TimelineOf(const v1::Plan& plan) {
   return timeline;
 }
 
-// Slices of the step before would begin below 0, which Perfetto drops: the earliest is at 0.
+// Slices of the previous step would have negative times, which Perfetto drops, so the earliest one is at 0.
 std::string TraceJson(const std::vector<Timeline>& timelines, int first_process) {
   int64_t first = 0;
   for (const Timeline& timeline : timelines) {

@@ -14,13 +14,13 @@ namespace fsdpd {
 namespace {
 
 constexpr int kLeft = 78, kRight = 200, kTop = 34;
-constexpr int kWidth = 822;         // Of the time axis.
-constexpr int kMemoryHeight = 260;  // Where anything is known of memory.
+constexpr int kWidth = 822;         // Width of the time axis.
+constexpr int kMemoryHeight = 260;  // If there is memory data.
 constexpr int kTrackHeight = 24, kTrackGap = 8;
-constexpr int kLegendRoom = 150;  // Below the top of the lanes, for their kinds.
-constexpr int kColumn = 2;        // Pixels in which memory is one value.
+constexpr int kLegendRoom = 150;  // Legend height, from the top of the lanes.
+constexpr int kColumn = 2;        // Horizontal resolution of memory in pixels.
 
-// Eight that differ in light as well as in color.
+// Eight colors that also differ in lightness.
 const char* const kComponentColors[] = {"#264653", "#2a6f97", "#6a4c93", "#8d99ae",
                                         "#2a9d8f", "#e9c46a", "#f4a261", "#e76f51"};
 
@@ -39,7 +39,7 @@ std::string Escaped(const std::string& text) {
   return absl::StrReplaceAll(text, {{"&", "&amp;"}, {"<", "&lt;"}, {">", "&gt;"}, {"\"", "&quot;"}});
 }
 
-// Round numbers, about five of them up to `most`.
+// About five round numbers up to `most`.
 double TickOf(double most) {
   const double power = std::pow(10, std::floor(std::log10(most / 5)));
   for (const double factor : {1.0, 2.0, 5.0}) {
@@ -116,7 +116,7 @@ class Drawing {
     }
   }
 
-  // The sample with the largest sum within each column of pixels.
+  // Maximum sample per pixel column.
   std::vector<const Timeline::Sample*> Columns() const {
     std::vector<const Timeline::Sample*> columns(kWidth / kColumn, nullptr);
     for (size_t n = 0; n < t_.samples.size(); ++n) {
@@ -131,7 +131,7 @@ class Drawing {
     return columns;
   }
 
-  // Components from the bottom up; each is drawn to its upper edge, the highest first.
+  // Stacked from the bottom; each is drawn down to zero, the topmost first.
   void Memory() {
     const std::vector<const Timeline::Sample*> columns = Columns();
     for (size_t c = t_.components.size(); c-- > 0;) {
@@ -154,7 +154,7 @@ class Drawing {
     }
   }
 
-  // One path for each kind on each track; slices that touch within half a pixel are one.
+  // One path per kind and track; slices less than half a pixel apart are merged.
   void Lanes() {
     std::map<std::pair<int, std::string>, std::vector<std::pair<double, double>>> runs;
     for (const Timeline::Slice& slice : t_.slices) {
@@ -192,14 +192,14 @@ class Drawing {
   }
 
   void Legend() {
-    double y = kTop + 46;  // Below the peak's line.
+    double y = kTop + 46;  // Below the peak line.
     const auto entry = [&](const char* color, const std::string& name) {
       absl::StrAppendFormat(&out_, "<rect x=\"%d\" y=\"%.0f\" width=\"12\" height=\"12\" fill=\"%s\"/>\n",
                             kLeft + kWidth + 10, y - 10, color);
       Text(kLeft + kWidth + 28, y, "start", name);
       y += 19;
     };
-    for (const size_t c : shown_) {  // As stacked, from the top.
+    for (const size_t c : shown_) {  // In stacking order, from the top.
       entry(kComponentColors[c % std::size(kComponentColors)], t_.components[c]);
     }
     y = memory_height_ > 0 ? std::max(y + 8, static_cast<double>(lanes_top_ - 40)) : kTop + 10;
@@ -209,7 +209,7 @@ class Drawing {
   const Timeline& t_;
   const int memory_height_;
   const int lanes_top_;
-  std::map<int, int> row_;  // By track that has slices.
+  std::map<int, int> row_;  // Row of each track that has slices.
   double most_bytes_ = 1;
   std::vector<size_t> shown_;
   std::set<std::string> kinds_;

@@ -9,8 +9,8 @@
 
 namespace fsdpd {
 
-// Its gathers start when those of a training step's first forward do, so that whatever is there at once here
-// is there at once in training too, and has bytes of its own.
+// Gathers start where those of a training step's first forward do. Buffers that are live together here are
+// therefore live together in training too, and have disjoint bytes.
 Program CompileEvaluation(const Spec& spec, const ModelFacts& model, const Layout& layout,
                           const Program& training) {
   FSDPD_CHECK(training.kind == ProgramKind::kTraining && model.units.size() == layout.units.size());
@@ -38,7 +38,8 @@ Program CompileEvaluation(const Spec& spec, const ModelFacts& model, const Layou
   Instruction loss;
   loss.op = Op::kLoss;
   const int end = writer.Append(std::move(loss), {writer.last(LaneId::kCompute), writer.last(LaneId::kSend)});
-  // Everything follows the first instruction, and Loss follows everything: batches never overlap.
+  // Everything follows the first instruction, and Loss follows everything, so evaluation batches never
+  // overlap.
   writer.AfterPrevious(0, end);
   if (stage_transfers.first_receive() > 0) writer.AfterPrevious(stage_transfers.first_receive(), end);
   Program program = writer.FinishWithin(training);

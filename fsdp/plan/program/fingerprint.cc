@@ -14,14 +14,14 @@ namespace {
 
 using Lines = std::vector<std::string>;
 
-// Seventeen digits bring every double back, so two that differ read differently.
+// 17 digits identify a double exactly, so different values print differently.
 std::string Exact(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.17g", value);
   return text;
 }
 
-// "spec.global_batch = 64", under one prefix.
+// Writes lines such as "spec.global_batch = 64" under one prefix.
 class Section {
  public:
   Section(std::string prefix, Lines* lines) : prefix_(std::move(prefix)), lines_(lines) {}
@@ -77,7 +77,7 @@ const char* NameOf(TokenType type) {
   return "?";
 }
 
-// A model without experts says nothing of them.
+// Omitted for dense models.
 void Add(const ExpertsConfig& experts, Lines* lines) {
   if (experts.count == 0) return;
   const Section to("model.llama.experts", lines);
@@ -98,7 +98,7 @@ void Add(const ExpertsConfig& experts, Lines* lines) {
   to.Real("bias_update_rate", experts.bias_update_rate);
 }
 
-// Likewise of a model with key heads.
+// Omitted without latent attention.
 void Add(const LatentConfig& latent, Lines* lines) {
   if (!latent) return;
   const Section to("model.llama.latent_attention", lines);
@@ -152,7 +152,7 @@ void Add(const Gpt2Config& gpt2, Lines* lines) {
   to.Int("tied_embeddings", gpt2.tied_embeddings);
 }
 
-// Parameters are in the layout.
+// Parameters are covered by the layout.
 void Add(const PluginConfig& plugin, Lines* lines) {
   const Section to("model.plugin", lines);
   to.Text("path", plugin.path);
@@ -208,7 +208,7 @@ void Add(const InitialConfig& initial, Lines* lines) {
   to.Text("scale_outputs", !initial.scale_outputs ? "auto" : *initial.scale_outputs ? "yes" : "no");
 }
 
-// What only the rank that commits reads is left out, and a job without checkpoints says nothing of them.
+// Excludes settings that only the committing rank reads; omitted for jobs without checkpoints.
 void Add(const CheckpointConfig& checkpoint, Lines* lines) {
   const Section to("checkpoint", lines);
   if (checkpoint.saves()) {
@@ -233,7 +233,7 @@ const char* NameOf(StepAction action) {
   return "?";
 }
 
-// A job for which no step is a bad one says nothing of them.
+// Omitted if the job has no bad-step policy.
 void Add(const OnNonfiniteConfig& on_nonfinite, const OnSpikeConfig& on_spike, Lines* lines) {
   if (on_nonfinite.action != StepAction::kStop) {
     const Section to("on_nonfinite", lines);
@@ -248,7 +248,7 @@ void Add(const OnNonfiniteConfig& on_nonfinite, const OnSpikeConfig& on_spike, L
   to.Int("window", on_spike.window);
 }
 
-// Frozen patterns and parameter groups are in the layout as what they became.
+// Frozen patterns and parameter groups are covered by their effect on the layout.
 void Add(const Spec& spec, Lines* lines) {
   const Section to("spec", lines);
   to.Int("steps", spec.steps);
@@ -272,7 +272,7 @@ void Add(const Spec& spec, Lines* lines) {
   to.Text("device", spec.device == DeviceKind::kCpu ? "cpu" : "cuda");
   for (int a = 0; a < kAxes; ++a) {
     const auto axis = static_cast<Axis>(a);
-    if (axis == Axis::kPipeline && spec.mesh.size(axis) == 1) continue;  // Nothing is said of one stage.
+    if (axis == Axis::kPipeline && spec.mesh.size(axis) == 1) continue;  // Omitted with one stage.
     to.Int(absl::StrCat("mesh.", NameOf(axis)).c_str(), spec.mesh.size(axis));
   }
   if (!spec.stage_units.empty()) to.Text("stage_units", absl::StrJoin(spec.stage_units, " "));
@@ -347,7 +347,7 @@ void Add(const Layout& layout, Lines* lines) {
   }
 }
 
-// Buffers by number: their own lines say which they are.
+// Buffers by index; their own lines describe them.
 std::string LineOf(const Program& program, const Layout& layout, int index) {
   const Instruction& at = program.instructions[index];
   std::string line = absl::StrCat("#", index, " ", NameOf(at.op));

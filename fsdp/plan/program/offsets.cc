@@ -12,20 +12,20 @@
 namespace fsdpd {
 namespace {
 
-constexpr int kRounds = 32;     // Per order; Llama's shapes gain nothing from more.
-constexpr int kShuffles = 720;  // All orders of six rows.
-// Bounds shuffles x pairs of buffers that meet, to about 50 ms; a model of 80 layers needs a quarter.
+constexpr int kRounds = 32;     // Per order; Llama models do not improve with more.
+constexpr int kShuffles = 720;  // 6! = all orders of six rows.
+// Limits shuffles x conflicting pairs to about 50 ms; an 80-layer model needs a quarter of it.
 constexpr int64_t kShuffleWork = 4000000;
 constexpr size_t kBoundStarts = 128;
 
 struct Conflicts {
-  std::vector<std::vector<bool>> meets;  // Per pair of buffers: they may not share bytes.
-  std::vector<std::vector<int>> with;    // Per buffer: those that it meets.
+  std::vector<std::vector<bool>> meets;  // Per pair of buffers: they overlap in time and may not share bytes.
+  std::vector<std::vector<int>> with;    // Per buffer: the buffers that it conflicts with.
   std::vector<int> first_begin;          // Per buffer: where it is first occupied.
   int64_t live_peak_bytes = 0;
 };
 
-// One sweep over time: what begins conflicts with everything that has not ended.
+// Sweep over time: a buffer that begins conflicts with all that have not ended.
 Conflicts FindConflicts(const std::vector<int64_t>& bytes, std::vector<Occupancy> occupied) {
   std::sort(occupied.begin(), occupied.end(), [](const Occupancy& a, const Occupancy& b) {
     return std::tie(a.begin, a.buffer) < std::tie(b.begin, b.buffer);
@@ -54,8 +54,8 @@ Conflicts FindConflicts(const std::vector<int64_t>& bytes, std::vector<Occupancy
   return conflicts;
 }
 
-// Buffers of which every two meet need bytes of their own, though they may never be there all at once. Found
-// greedily from each of the largest, so there may be more.
+// Pairwise conflicting buffers need disjoint bytes even if they are never all live together. Finds such a
+// clique greedily from each of the largest buffers; a larger one may exist.
 int64_t BoundBytes(const std::vector<int>& by_size, const std::vector<int64_t>& bytes,
                    const Conflicts& conflicts) {
   int64_t bound = conflicts.live_peak_bytes;
@@ -76,7 +76,8 @@ int64_t BoundBytes(const std::vector<int>& by_size, const std::vector<int64_t>& 
 
 using Ranges = std::vector<std::pair<int64_t, int64_t>>;
 
-// The lowest gap among the neighbours that are placed already. `taken`: room, used again from call to call.
+// The lowest gap between conflicting buffers that already have an offset. `taken`: scratch memory, reused
+// between calls.
 int64_t LowestGap(int64_t bytes, const std::vector<int>& neighbours, const std::vector<int64_t>& all_bytes,
                   const std::vector<int64_t>& offset, Ranges* taken) {
   taken->clear();
@@ -92,7 +93,7 @@ int64_t LowestGap(int64_t bytes, const std::vector<int>& neighbours, const std::
   return at;
 }
 
-// Gives up where the arena reaches `limit`: then not all have an offset.
+// Aborts if the arena reaches `limit`; some buffers then have no offset.
 Offsets FirstFit(const std::vector<int>& order, const std::vector<int64_t>& bytes, const Conflicts& conflicts,
                  int64_t limit) {
   Offsets result{std::vector<int64_t>(bytes.size(), -1), 0, 0, 0};
@@ -106,7 +107,7 @@ Offsets FirstFit(const std::vector<int>& order, const std::vector<int64_t>& byte
   return result;
 }
 
-// Gives the buffer that set the arena's end the first choice of the next round.
+// Moves the buffer that determined the arena's end to the front for the next round.
 void HighestFirst(const Offsets& offsets, const std::vector<int64_t>& bytes, std::vector<int>* order) {
   const auto highest = std::max_element(order->begin(), order->end(), [&](int a, int b) {
     return offsets.offset[a] + bytes[a] < offsets.offset[b] + bytes[b];
@@ -118,8 +119,8 @@ bool IsNearEnough(const Offsets& offsets, int64_t bound) {
   return offsets.arena_bytes <= bound + bound / 100;
 }
 
-// Buffers of one size that never meet form a row (the even layers' parameters, the odd layers' gradients,
-// ...). What decides the arena is in which order whole rows lie on each other.
+// Buffers of equal size without conflicts form a row (parameters of even layers, gradients of odd layers,
+// ...). The arena size depends on the stacking order of whole rows.
 std::vector<std::vector<int>> Rows(const std::vector<int>& by_size, const std::vector<int64_t>& bytes,
                                    const Conflicts& conflicts) {
   std::vector<std::vector<int>> rows;
@@ -139,8 +140,7 @@ std::vector<std::vector<int>> Rows(const std::vector<int>& by_size, const std::v
   return rows;
 }
 
-// Tries orders of the rows. The seed is fixed and the generator's numbers are the standard's, so that every
-// rank finds the same.
+// Tries orders of the rows. Fixed seed and a standardized generator, so that every rank gets the same result.
 Offsets ShuffleRows(Offsets best, const std::vector<int>& by_size, const std::vector<int64_t>& bytes,
                     const Conflicts& conflicts, int64_t bound) {
   std::vector<std::vector<int>> rows = Rows(by_size, bytes, conflicts);
@@ -166,7 +166,7 @@ std::vector<int64_t> Rounded(const std::vector<int64_t>& bytes) {
   return rounded;
 }
 
-// Every buffer is occupied only now and then.
+// No buffer here is occupied for the whole step.
 Offsets Search(const std::vector<int64_t>& bytes, const std::vector<Occupancy>& occupied) {
   const Conflicts conflicts = FindConflicts(bytes, occupied);
   std::vector<int> by_time(bytes.size());
@@ -191,7 +191,7 @@ Offsets Search(const std::vector<int64_t>& bytes, const std::vector<Occupancy>& 
   return best;
 }
 
-// What is always occupied lies at the bottom: it has nothing to share, and would only slow the search down.
+// Buffers that are always occupied go to the bottom: they share no bytes and would only slow the search down.
 Offsets Assign(const std::vector<int64_t>& bytes, const std::vector<Occupancy>& occupied) {
   const std::vector<int64_t> rounded = Rounded(bytes);
   std::vector<bool> always(bytes.size(), false);
@@ -222,8 +222,8 @@ Offsets Assign(const std::vector<int64_t>& bytes, const std::vector<Occupancy>& 
   return offsets;
 }
 
-// A job's buffers are the same whatever its layers keep, so who tries what to keep, and then plans what it
-// has chosen, asks for the same ones time and again.
+// Buffers do not depend on recompute or offload, so a caller that tries several choices and then plans one of
+// them asks for the same allocation repeatedly.
 constexpr size_t kRemembered = 16;
 
 struct Assigned {

@@ -49,7 +49,7 @@ constexpr Operation kOperations[] = {
      kNobody},
 };
 
-// By the enum's number.
+// Indexed by Op.
 constexpr bool InOrder() {
   for (int i = 0; i < kOps; ++i) {
     if (kOperations[i].op != static_cast<Op>(i)) return false;

@@ -43,7 +43,7 @@ int64_t StagedRoom(const Layout& layout) {
 
 namespace {
 
-// "layer.3", and "layer.3/1" for a bucket of a unit that has several.
+// "layer.3", or "layer.3/1" for a bucket of a unit with several.
 std::string NameOfSubject(const Instruction& i, const Layout& layout) {
   if (i.unit < 0 || i.unit >= static_cast<int>(layout.units.size())) return "";
   const UnitLayout& unit = layout.units[i.unit];

@@ -80,8 +80,8 @@ void ProgramWriter::AfterPrevious(int instruction, int previous) {
 
 void ProgramWriter::OccupyAlways(int buffer) { Occupy(buffer, 0, kAlways); }
 
-// State that is brought for updates is there beside the next step, whose first gathers wait for none of it:
-// it shares bytes with nothing else, and lies behind all else.
+// Offloaded state is on the device during the next step, whose first gathers do not wait for it. It therefore
+// shares bytes with no other buffer and is placed last.
 Program ProgramWriter::Finish() {
   LayOut(/*state=*/false);
   const int64_t all_else = program_.arena_bytes;
@@ -90,7 +90,7 @@ Program ProgramWriter::Finish() {
   return std::move(program_);
 }
 
-// Those that hold state, or those that do not, behind what has its place.
+// Places the kState buffers, or all others, after the buffers that already have an offset.
 void ProgramWriter::LayOut(bool state) {
   std::vector<int> buffers, number(program_.buffers.size(), -1);
   std::vector<int64_t> bytes;

@@ -8,8 +8,8 @@
 namespace fsdpd {
 namespace {
 
-// One unit's Reduces run beside the next unit's Backward, which needs a second unit's buffers; a third would
-// buy nothing while the reduce lane keeps up, and costs a unit's gradient.
+// A unit's Reduces overlap the next unit's Backward, which needs a second set of buffers. A third set would
+// not help while the reduce lane keeps up, and costs another unit's gradient.
 constexpr size_t kReducesInFlight = 2;
 
 }  // namespace
@@ -25,12 +25,12 @@ ReducedGrads::ReducedGrads(const Spec& spec, const Layout& layout, ProgramWriter
       update_(layout.buckets.size(), -1) {
   for (const UnitLayout& unit : layout.units) {
     if (unit.borrows < 0) continue;
-    FSDPD_CHECK(!lends_[unit.borrows]);  // A second borrower would have to add where it sets its own.
+    FSDPD_CHECK(!lends_[unit.borrows]);  // A second borrower would have to add where the first one sets.
     lends_[unit.borrows] = true;
   }
 }
 
-// Else its gradient has no other place than the buffer.
+// Otherwise the gradient is stored only in the buffer.
 bool ReducedGrads::IsSharded(int bucket) const {
   return layout_.buckets[bucket].groups.shard != Group::kSelf;
 }
@@ -58,7 +58,7 @@ void ReducedGrads::Backward(Instruction backward, std::vector<int> after) {
   backward.accumulate = lends_[backward.unit] || (whole_ && backward.micro_batch > 0);
   for (const int b : buckets) {
     const int buffer = writer_->Find(BufferKind::kReduce, b);
-    // What was put off writes other parameters of buffers that are filled already.
+    // Deferred weight gradients write other parameters of buffers that are already set.
     if (backward.accumulate || puts_off) backward.uses.push_back({buffer, Access::kRead});
     backward.uses.push_back({buffer, Access::kWrite});
     after.push_back(reduced_[b]);
@@ -98,7 +98,7 @@ int ReducedGrads::ReduceBucket(int bucket, int micro_batch, int backward) {
   const int index = writer_->Append(std::move(reduce), {backward});
   reduced_[bucket] = index;
   if (wire >= 0) writer_->Live(wire, index, index);
-  // In no_shard, Update reads the buffer.
+  // With no_shard, Update reads the buffer.
   if (IsSharded(bucket)) writer_->Live(buffer, set_by_[bucket], index);
   if (layout_.buckets[bucket].groups.replicate != Group::kSelf && micro_batch == last_micro_batch_)
     ReduceOuter(bucket, index);
@@ -117,7 +117,7 @@ void ReducedGrads::ReduceOuter(int bucket, int reduce) {
   writer_->Append(std::move(outer), {reduce});
 }
 
-// Behind all that is reduced: of either stage it is the last gradient of a step, or near it.
+// Listed after all other Reduces: in both stages this is one of the last gradients of a step.
 void ReducedGrads::SumTwin(int bucket) {
   const bool lends = layout_.buckets[bucket].twin == Twin::kOriginal;
   const int buffer = writer_->Find(BufferKind::kReduce, bucket);
@@ -158,7 +158,7 @@ int ReducedGrads::Update(int bucket, int norm, int fetch) {
   update.op = Op::kUpdate;
   update.unit = layout_.buckets[bucket].unit;
   update.bucket = bucket;
-  const int buffer = writer_->Find(BufferKind::kReduce, bucket);  // -1 where it has no gradient.
+  const int buffer = writer_->Find(BufferKind::kReduce, bucket);  // -1 if it has no gradient.
   const bool reads = buffer >= 0 && !IsSharded(bucket);
   if (reads) update.uses = {{buffer, Access::kRead}};
   const int state = writer_->Find(BufferKind::kState, bucket);
@@ -171,9 +171,9 @@ int ReducedGrads::Update(int bucket, int norm, int fetch) {
   return update_[bucket];
 }
 
-// A reduce buffer's bytes are free for compute only where compute waits for the Reduce: before the Backward
-// that is kReducesInFlight further on, or that sets the same buffer again. Narrower occupancy would be legal
-// and would serialise the lanes.
+// A reduce buffer is free for compute only once compute waits for its Reduce: before the Backward
+// kReducesInFlight later, or the one that sets the same buffer again. A shorter occupancy would be correct
+// but would serialize the lanes.
 void ReducedGrads::Occupy() {
   std::vector<int> next_set(layout_.buckets.size(), writer_->next());
   for (size_t i = groups_.size(); i-- > 0;) {
@@ -198,7 +198,7 @@ void ReducedGrads::Occupy() {
 
 int ReducedGrads::UpdateOrEnd(int bucket) const {
   if (update_[bucket] >= 0) return update_[bucket];
-  // The first Update follows Norm, which follows every Reduce, and all that compute did before it.
+  // The first Update follows Norm, which follows every Reduce and all earlier compute.
   for (const int update : update_) {
     if (update >= 0) return update;
   }

@@ -21,7 +21,7 @@ std::vector<int> UnitsReadBy(const Layout& layout, const Pass& pass) {
 
 std::vector<Residency> ListResidencies(const Layout& layout, const Schedule& passes, bool keep) {
   std::vector<Residency> residencies;
-  std::vector<int> latest(layout.units.size(), -1);  // By unit.
+  std::vector<int> latest(layout.units.size(), -1);  // By unit: index of its latest residency.
   for (size_t i = 0; i < passes.size(); ++i) {
     const int pass = static_cast<int>(i);
     for (const int unit : UnitsReadBy(layout, passes[i])) {
@@ -42,7 +42,7 @@ std::vector<PlannedGather> PlanGathers(const Layout& layout, const std::vector<R
   std::vector<PlannedGather> gathers;
   std::vector<int> free_from(layout.units.size(), 0);
   const auto needed_at = [&](const PlannedGather& g) { return residencies[g.residency].first_pass; };
-  // Those that wait while compute is at pass `at`: from `oldest` on, `waiting` bytes in all.
+  // Gathers that are waiting while compute is at pass `at`: from `oldest` on, `waiting` bytes in total.
   int at = 0;
   size_t oldest = 0;
   int64_t waiting = 0;

@@ -7,7 +7,9 @@
 namespace fsdpd {
 namespace {
 
-// The n-th forward of a stage, or, `back`, the n-th backward.
+// The n-th forward turn of a stage, or with `back` the n-th backward turn. With R runs and S stages, turns
+// come in blocks of R * S: S micro-batches through run 0, the same S through run 1, and so on; backward
+// visits the runs in reverse order.
 Turn TurnAt(int n, bool back, const StagePlace& stage) {
   const auto runs = static_cast<int>(stage.runs.size());
   const int within = n % (runs * stage.count), run = within / stage.count;
@@ -20,6 +22,8 @@ Turn TurnAt(int n, bool back, const StagePlace& stage) {
 std::vector<Turn> TrainingTurns(int micro_batches, const StagePlace& stage) {
   const int count = micro_batches * static_cast<int>(stage.runs.size());
   FSDPD_CHECK(stage.runs.size() == 1 || (micro_batches % stage.count == 0 && !stage.puts_off));
+  // 1F1B: `ahead` warmup forwards, then alternating forward and backward, then the remaining backwards. With
+  // zero-bubble, weight gradients lag PutOff() micro-batches behind their backward.
   const int ahead = stage.InFlight(micro_batches) - 1;
   std::vector<Turn> turns;
   for (int n = 0; n < ahead; ++n) turns.push_back(TurnAt(n, false, stage));
@@ -38,7 +42,7 @@ Schedule TrainingSchedule(int units, int micro_batches, const StagePlace& stage)
     const UnitRun& run = stage.runs[turn.run];
     const int end = stage.count > 1 ? run.end : units;
     const bool fuses = stage.last() && end == units;
-    const int apart = fuses ? end - 1 : end;  // Units that go forward by themselves.
+    const int apart = fuses ? end - 1 : end;  // End of the units with a separate Forward.
     if (turn.leg == Leg::kForward) {
       for (int u = run.begin; u < apart; ++u) passes.push_back({u, turn.micro_batch, Op::kForward});
       continue;

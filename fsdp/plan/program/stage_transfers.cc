@@ -5,15 +5,15 @@
 namespace fsdpd {
 namespace {
 
-// The one whose end makes room for one more.
+// The transfer whose completion frees a slot.
 int RoomAfter(const std::vector<int>& in_order) {
   return in_order.size() < kStageTransferSlots ? -1 : in_order[in_order.size() - kStageTransferSlots];
 }
 
 }  // namespace
 
-// A turn forward begins at a run's first unit, one back at its last. The last of all goes back where it went
-// forward: there the first unit's pass begins a turn, whatever it is.
+// A forward turn starts at a run's first unit, a backward turn at its last. The model's last unit runs both
+// in one pass, so there only the first unit's pass starts a turn.
 StageTransfers::StageTransfers(const Layout& layout, const Schedule& passes, ProgramWriter* writer)
     : layout_(layout), passes_(passes), writer_(writer), received_(passes.size(), -1) {
   for (size_t i = 0; i < passes.size(); ++i) {

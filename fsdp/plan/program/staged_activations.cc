@@ -12,8 +12,8 @@ StagedActivations::StagedActivations(const Spec& spec, const ModelFacts& model, 
     away_.push_back(OffloadsActivations(spec, model, static_cast<int>(u)));
 }
 
-// A Backward follows the last of a micro-batch's forwards: all that has left is dropped there, and the first
-// come back while those layers run back that have kept all on the device.
+// The first Backward of a micro-batch drops all units in flight, and the first fetches start: they overlap
+// the backward of the last layers, which kept their activations on the device.
 void StagedActivations::Before(const Pass& pass) {
   if (pass.op == Op::kForward && away_[pass.unit] && leaving_.size() == kStagedLayers) Drop(pass.micro_batch);
   if (pass.op != Op::kBackward || leaving_.empty()) return;

@@ -14,7 +14,7 @@ StagedState::StagedState(const Layout& layout, ProgramWriter* writer)
 
 void StagedState::Begin() { FetchWhatFits(); }
 
-// Bytes are free behind the last Offload.
+// All bytes are free after the last Offload.
 void StagedState::FetchWhatFits() {
   for (; next_ < buckets_.size(); ++next_) {
     const int64_t bytes = layout_.buckets[buckets_[next_]].offloaded_bytes();
@@ -34,7 +34,7 @@ void StagedState::Fetch(int bucket) {
   freed_.resize(gone_, fetch_[bucket]);
 }
 
-// Offloads and Snapshots are on one lane: behind the later one both have ended.
+// Offloads and Snapshots share a lane, so after the later one both have completed.
 void StagedState::Updated(int bucket, int update, int snapshot) {
   const int state = writer_->Find(BufferKind::kState, bucket);
   Instruction offload;
@@ -49,7 +49,7 @@ void StagedState::Updated(int bucket, int update, int snapshot) {
   FetchWhatFits();
 }
 
-// A bucket's bytes are free where the Fetch comes that has waited for its Offload.
+// A bucket's bytes are occupied until the Fetch that waited for its Offload.
 void StagedState::Occupy() {
   freed_.resize(buckets_.size(), writer_->next());
   for (size_t n = 0; n < buckets_.size(); ++n) {

@@ -3,9 +3,9 @@
 namespace fsdpd {
 namespace {
 
-constexpr int64_t kSumBytes = 4;  // Sums of replicas and of the step are fp32.
+constexpr int64_t kSumBytes = 4;  // Replica reductions and the step all-reduce are fp32.
 
-// Ranks that have shards sum into them; those that have not keep the whole sum.
+// Sharded gradients use a reduce-scatter, unsharded ones an all-reduce.
 Pattern SumPattern(Group parts) {
   return parts == Group::kSelf ? Pattern::kAllReduce : Pattern::kReduceScatter;
 }
@@ -38,7 +38,7 @@ int64_t HiddenBytes(const Layout& layout) {
   return layout.stage.hidden_elements * BytesOf(layout.stage.hidden_type);
 }
 
-// As if every group had members.
+// Assumes that the group has more than one rank.
 Traffic Of(const Layout& layout, const Instruction& instruction) {
   Traffic traffic;
   const auto set = [&traffic](Pattern pattern, int64_t bytes, v1::CommOp counted_as) {

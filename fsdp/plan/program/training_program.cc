@@ -25,7 +25,7 @@ Instruction RunPass(const Pass& pass, const Spec& spec, const ModelFacts& model)
   return run;
 }
 
-// Behind it the unit's gradient of the micro-batch is whole.
+// The last instruction that adds to the unit's gradient of the micro-batch.
 bool EndsGradient(const Instruction& run) { return run.op != Op::kForward && !run.puts_off; }
 
 int AppendSnapshot(const Layout& layout, int bucket, int update, ProgramWriter* writer) {
@@ -38,9 +38,9 @@ int AppendSnapshot(const Layout& layout, int bucket, int update, ProgramWriter* 
   return writer->Append(std::move(snapshot), {update});
 }
 
-// What each Update needs and leaves, with a Snapshot of each bucket, by bucket, where the job saves. What
-// changes comes in the order of the Updates; the rest last, for it waits for nothing. Of what is staged it
-// comes before the next that takes the bytes.
+// Emits the Updates with their Fetches and Offloads, and a Snapshot of each bucket if the job saves. Returns
+// the Snapshots by bucket. Snapshots of updated buckets are in Update order; the others come last, because
+// nothing waits for them. An offloaded bucket's Snapshot precedes the Fetch that reuses its bytes.
 std::vector<int> AppendUpdates(const Spec& spec, const Layout& layout, ReducedGrads* grads,
                                StagedState* state, ProgramWriter* writer) {
   const auto buckets = static_cast<int>(layout.buckets.size());
@@ -70,10 +70,12 @@ void AppendSnapshots(const Layout& layout, const ReducedGrads& grads, ProgramWri
   }
 }
 
-// What reads main parameters waits for their Update in the step before. For a bucket without one, its bytes
-// must be free, which they are when everything but the Updates of that step has ended. An Update waits for
-// that step's Snapshot of what it overwrites. What comes from other stages waits for the Norm, behind which
-// nothing of that step is on its way; state waits until all of that step's has been put back.
+// Dependencies on the previous step:
+//  - the first reader of main parameters waits for their Update; without an Update, it waits until its bytes
+//    are free, i.e. until everything except the Updates of that step has completed;
+//  - an Update waits for the Snapshot of the values that it overwrites;
+//  - the first Receive waits for Norm, after which no transfer of that step is in flight;
+//  - the first Fetch waits until all offloaded state has been written back.
 void WaitForPreviousStep(const Layout& layout, const GatheredParams& params, const ReducedGrads& grads,
                          const std::vector<int>& snapshots, const StageTransfers& stage_transfers,
                          const StagedState& state, ProgramWriter* writer) {
@@ -81,9 +83,9 @@ void WaitForPreviousStep(const Layout& layout, const GatheredParams& params, con
   for (size_t i = 0; i < layout.buckets.size(); ++i) {
     const int b = static_cast<int>(i);
     waits.emplace_back(params.FirstReader(b), grads.UpdateOrEnd(b));
-    // An Update elsewhere is not behind all that compute does.
+    // An Update on another lane is not ordered after compute.
     if (state.first_fetch() >= 0) waits.emplace_back(params.FirstReader(b), writer->last(LaneId::kCompute));
-    const bool staged = state.FetchOf(b) >= 0;  // And so behind all copies already.
+    const bool staged = state.FetchOf(b) >= 0;  // Already ordered after all copies.
     if (snapshots[i] >= 0 && layout.buckets[i].changes() && !staged)
       waits.emplace_back(grads.UpdateOrEnd(b), snapshots[i]);
   }

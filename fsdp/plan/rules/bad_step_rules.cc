@@ -1,4 +1,4 @@
-// train.on_nonfinite and train.on_spike.
+// Rules of train.on_nonfinite and train.on_spike.
 #include <absl/strings/str_cat.h>
 
 #include <cmath>
@@ -11,7 +11,7 @@ namespace {
 constexpr FaultLevel kError = FaultLevel::kError;
 constexpr FaultLevel kAdjust = FaultLevel::kAdjust;
 
-// As many places of a job remember them (fsdp/checkpoint/training_state.h, Job.passed_over).
+// Limit of the lists that record skipped samples (fsdp/checkpoint/training_state.h, Job.passed_over).
 constexpr int64_t kMost = 1000;
 constexpr int64_t kMostWindow = 1024;
 
@@ -22,7 +22,7 @@ bool IsBounded(v1::StepAction action) {
   return action == v1::STEP_ACTION_SKIP || action == v1::STEP_ACTION_REWIND;
 }
 
-// Both messages have an action and a max.
+// Shared checks: both messages have an action and a max.
 template <typename OnBadStep>
 Findings ChecksMax(const OnBadStep& on) {
   if (!on.has_max()) return {};

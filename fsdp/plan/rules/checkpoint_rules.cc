@@ -1,4 +1,4 @@
-// checkpoint.
+// Rules of checkpoint.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
@@ -16,14 +16,14 @@ constexpr FaultLevel kError = FaultLevel::kError;
 constexpr FaultLevel kAdjust = FaultLevel::kAdjust;
 constexpr FaultLevel kWarn = FaultLevel::kWarn;
 
-// Linux takes 4096 with the terminator; a checkpoint's directory and its files' names come after it.
+// PATH_MAX is 4096 with the terminator; leaves space for the checkpoint's directory and file names.
 constexpr size_t kMaxPathBytes = 3840;
 
 bool HasControlCharacter(const std::string& text) {
   return std::any_of(text.begin(), text.end(), [](unsigned char c) { return c < ' ' || c == 0x7f; });
 }
 
-// A path that ranks on any node open, and that logs and events show. Empty: there is none.
+// Checks a path that ranks on any node open and that logs and events print. Empty: valid.
 Findings ChecksPath(const std::string& path) {
   if (path.empty()) return {};
   if (HasControlCharacter(path)) {
@@ -54,7 +54,7 @@ Findings ChecksExport(const Facts& f) {
   return {{absl::StrCat("'", format, "' is not what a job can export"), "write export: hf, or leave it out"}};
 }
 
-// Of a model with experts: which family is nearest, and what is another than there.
+// For a mixture-of-experts model: the nearest Transformers family, and the differences from it.
 std::string NearestFamily(const LlamaConfig& llama) {
   const ExpertsConfig& experts = llama.experts;
   std::vector<std::string> others;
@@ -103,7 +103,7 @@ Findings ChecksExportedModel(const Facts& f) {
   return {{absl::StrCat("no family has such experts: ", NearestFamily(*llama)), fix}};
 }
 
-// Every interval is checked where it stands, whether or not anything is written.
+// Intervals are checked even if no checkpoints are written.
 bool IntervalsAreSound(const Facts& f) {
   return f.Sound(
       {"checkpoint.every_steps", "checkpoint.every_minutes", "checkpoint.keep_every", "train.steps"});

@@ -1,4 +1,4 @@
-// data.
+// Rules of data.
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ constexpr FaultLevel kWarn = FaultLevel::kWarn;
 
 constexpr int64_t kMaxSequence = 1 << 20;
 
-// Calls `check` for each file of training and validation, and gives its finding that file's field.
+// Calls `check` for each training and validation file, and sets the finding's field to that file's.
 template <typename Check>
 Findings EachFile(const Facts& f, const char* name, Check check) {
   Findings findings;
@@ -35,7 +35,7 @@ Findings EachFile(const Facts& f, const char* name, Check check) {
   return findings;
 }
 
-// Of each list by itself, as ranks have them open.
+// Per list, as ranks keep the files open.
 Findings FewFiles(const Facts& f) {
   Findings findings;
   const auto& data = f.job.data();
@@ -54,7 +54,8 @@ Findings FewFiles(const Facts& f) {
   return findings;
 }
 
-// As fixed by the width of stored ids, or by what is drawn.
+// data.document_end_token must be an id that the data can contain: below the limit of the stored id width or
+// of the synthetic vocabulary.
 Findings DocumentsEnd(const Facts& f) {
   const v1::Data& data = f.job.data();
   if (!data.has_document_end_token() ||
@@ -166,7 +167,8 @@ const Rule kRules[] = {
        if (!f.ModelIsKnown() || !f.Sound({"data.sequence_length"})) return {};
        const int64_t most = MaxSequenceLength(f.model());
        if (most == 0 || f.job.data().sequence_length() <= most) return {};
-       // Learned positions end there; rotary ones are defined beyond, where the model was never meant to be.
+       // An error for learned positions, which end there; a warning for rotary ones, which are defined beyond
+       // the trained length.
        const char* longer = f.job.model().has_llama()
                                 ? "; or model.llama.positions, to train it for longer ones"
                             : std::holds_alternative<LlamaConfig>(f.model())

@@ -1,4 +1,4 @@
-// train.deterministic: nothing of it is refused, and what it costs or cannot promise is told.
+// Rules of train.deterministic: notes and warnings about its cost and limits; nothing is rejected.
 #include "fsdp/plan/rules/rule_table.h"
 
 namespace fsdpd {

@@ -1,4 +1,4 @@
-// restart.elastic.
+// Rules of restart.elastic.
 #include <absl/strings/str_cat.h>
 
 #include <string>
@@ -23,7 +23,7 @@ int64_t RanksTogether(const Facts& f) {
 
 bool IsAccepted(const Facts& f, const World& world) { return !HasErrors(CheckJob(InWorld(f.job, world))); }
 
-// 0: none takes the job.
+// 0: no smaller world size is possible.
 int64_t RanksOfSmaller(const Facts& f, const v1::JobSpec& job) {
   for (const World& world : SmallerWorlds(job)) {
     if (IsAccepted(f, world)) return world.ranks();
@@ -31,7 +31,7 @@ int64_t RanksOfSmaller(const Facts& f, const v1::JobSpec& job) {
   return 0;
 }
 
-// What of min_ranks, parallel and the batch keeps all smaller worlds from the job.
+// Why no smaller world size is possible: min_ranks, parallel or the batch.
 std::string HowToShrink(const Facts& f) {
   v1::JobSpec any = f.job;
   any.mutable_restart()->mutable_elastic()->set_min_ranks(1);
@@ -79,7 +79,7 @@ const Rule kRules[] = {
     {"elastic_nothing_smaller", kError, "restart.elastic.min_ranks",
      "some world of min_ranks or more, and less than all, takes the job",
      [](const Facts& f) -> Findings {
-       // Of no world can be said that it would do while something else is wrong.
+       // Not checked while other errors exist, because every world size would then be rejected.
        if (!IsElastic(f) || !f.ModelIsKnown() || !f.AllSound()) return {};
        if (RanksOfSmaller(f, f.job) > 0) return {};
        return {{absl::StrCat("the same samples a step (", f.global_batch(), ", ", f.job.train().micro_batch(),

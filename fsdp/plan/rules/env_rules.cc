@@ -15,7 +15,7 @@ namespace {
 
 std::string At(int index, const char* what) { return absl::StrCat("env[", index, "].", what); }
 
-// One variable of the spec, judged; no finding where it is sound.
+// Checks one variable; returns no finding if it is valid.
 using Judge = Finding (*)(const v1::Variable& variable);
 
 Findings Each(const Facts& f, const char* what, Judge judge) {
@@ -29,7 +29,7 @@ Findings Each(const Facts& f, const char* what, Judge judge) {
   return findings;
 }
 
-// Judged further only where nothing else is wrong with it.
+// Only checked if nothing else is wrong.
 bool IsName(const v1::Variable& variable) { return WhyNoEnvName(variable.name()).empty(); }
 
 Finding NameIsOne(const v1::Variable& variable) {

@@ -1,4 +1,4 @@
-// model.llama.experts.
+// Rules of model.llama.experts.
 #include <absl/strings/str_cat.h>
 
 #include <variant>
@@ -11,12 +11,13 @@ namespace {
 constexpr FaultLevel kError = FaultLevel::kError;
 constexpr FaultLevel kWarn = FaultLevel::kWarn;
 
-// Bounds above any model: below them, and model_rules.cc's, no product of sizes leaves 63 bits.
+// Limits above any real model: within them and those in model_rules.cc, no product of sizes overflows 63
+// bits.
 constexpr int64_t kMaxExperts = 1024;
 constexpr int64_t kMaxIntermediate = 1 << 17;
 constexpr int64_t kMaxShared = 1 << 20;
-// Beside more the model's own loss is lost in what fp32 tells apart, and weights so scaled drown what is
-// added to them, or are drowned by it.
+// Above these, the model's own loss is lost in fp32 rounding, or scaled weights dominate (or vanish against)
+// what they are added to.
 constexpr double kMaxFactor = 1e6;
 
 Findings BoundedLoss(double value, const char* name) {
@@ -26,10 +27,11 @@ Findings BoundedLoss(double value, const char* name) {
   return NotNegative(value, name, fix);
 }
 
-// Scores of sigmoids are between 0 and 1: a bias that moves by more puts every expert behind all or before.
+// Sigmoid scores are between 0 and 1: a larger bias step would rank an expert first or last regardless of its
+// score.
 constexpr double kMaxRate = 1;
 
-// Numbers of bf16 in 16 bytes.
+// bf16 elements in 16 bytes.
 constexpr int64_t kPack = 8;
 
 bool HasExperts(const Facts& f) { return f.job.model().has_llama() && f.job.model().llama().has_experts(); }

@@ -8,7 +8,7 @@
 namespace fsdpd {
 namespace {
 
-// docs/spec.py reads this table too.
+// docs/spec.py parses this table too.
 const std::map<std::string, std::set<std::string>>& Narrow() {
   static const auto* const narrow = new std::map<std::string, std::set<std::string>>{
       {"precision.main_params", {"fp32"}},

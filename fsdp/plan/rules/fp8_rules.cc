@@ -1,4 +1,4 @@
-// precision.compute: fp8, and precision.fp8.
+// Rules of precision.compute: fp8 and precision.fp8.
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ constexpr FaultLevel kWarn = FaultLevel::kWarn;
 
 bool IsFp8(const Facts& f) { return f.job.precision().compute() == v1::DTYPE_FP8; }
 
-// A preset may be one too. None: of another family, or not known.
+// The Llama configuration, also of a preset. Empty: another family, or unknown.
 std::optional<LlamaConfig> LlamaOf(const Facts& f) {
   if (!f.ModelIsKnown()) return std::nullopt;
   const ModelConfig model = f.model();
@@ -24,7 +24,7 @@ std::optional<LlamaConfig> LlamaOf(const Facts& f) {
   return llama == nullptr ? std::nullopt : std::optional<LlamaConfig>(*llama);
 }
 
-// Of the model's matrices those that could be multiplied in FP8, by name.
+// Names of the matrices that FP8 supports.
 std::vector<std::string> Matrices(const Facts& f) {
   std::vector<std::string> names;
   for (const UnitFacts& unit : DescribeModel(f.model(), 1, 1, DType::kBf16).units) {
@@ -35,7 +35,7 @@ std::vector<std::string> Matrices(const Facts& f) {
   return names;
 }
 
-// A pattern that matches no matrix is a misspelt one.
+// A pattern that matches no matrix is a typo.
 Findings ChecksKept(const Facts& f) {
   const auto& patterns = f.job.precision().fp8().keep_bf16();
   if (!IsFp8(f) || patterns.empty() || !LlamaOf(f).has_value()) return {};
@@ -61,7 +61,7 @@ Findings ChecksKept(const Facts& f) {
   return findings;
 }
 
-// By their first matrix those products of which some layer has all, and keeps none in bf16.
+// Fused products (by first matrix) that run in FP8 in some layer.
 std::set<std::string> ProductsInFp8(const Facts& f) {
   const auto& patterns = f.job.precision().fp8().keep_bf16();
   std::set<std::string> found;
@@ -94,10 +94,10 @@ Findings ChecksSizes(const Facts& f) {
   };
   struct Size {
     const char* what;
-    const char* made_of;  // What somebody writes of it.
+    const char* made_of;  // The field that sets the size.
     int64_t of_rank;
-    int64_t ranks;  // That share it.
-    bool asked;     // Some product has it.
+    int64_t ranks;  // Ranks that shard it.
+    bool asked;     // Some FP8 product has this size.
   };
   Findings findings;
   for (const Size& size :
@@ -127,7 +127,7 @@ Findings ChecksSizes(const Facts& f) {
   return findings;
 }
 
-// Of patterns that keep some matrices of each product and leave others: products stay whole.
+// Patterns that keep only some matrices of a fused product in bf16; the whole product then stays in bf16.
 Findings ChecksProducts(const Facts& f) {
   if (!IsFp8(f) || f.job.precision().fp8().keep_bf16().empty() || !LlamaOf(f).has_value()) return {};
   if (!f.Sound({"precision.fp8.keep_bf16"}) || !ProductsInFp8(f).empty()) return {};
@@ -137,7 +137,7 @@ Findings ChecksProducts(const Facts& f) {
        "write precision.compute: bf16, or leave some out"}};
 }
 
-// Narrower experts' products spare less than rounding for them takes (docs/fp8.md has the numbers).
+// For narrower experts, FP8 saves less time than quantization costs (docs/fp8.md has measurements).
 constexpr int64_t kNarrowExperts = 1024;
 
 Findings ChecksExperts(const Facts& f) {
@@ -153,7 +153,7 @@ Findings ChecksExperts(const Facts& f) {
            "write precision.fp8.keep_bf16: [\"*.experts.*\"], or leave it for the energy that it saves"}};
 }
 
-// As many as one grouped product of FP8 takes on a GPU.
+// Limit of one grouped FP8 product on a GPU.
 constexpr int64_t kMostFp8Experts = 1023;
 
 Findings ChecksExpertCount(const Facts& f) {

@@ -1,4 +1,4 @@
-// model.llama.latent_attention.
+// Rules of model.llama.latent_attention.
 #include <absl/strings/str_cat.h>
 
 #include "fsdp/plan/rules/rule_table.h"
@@ -9,7 +9,7 @@ namespace {
 constexpr FaultLevel kError = FaultLevel::kError;
 
 constexpr int64_t kMaxRank = 1 << 17;
-constexpr int64_t kMaxHeadSize = 1024;  // model_rules.cc's.
+constexpr int64_t kMaxHeadSize = 1024;  // As in model_rules.cc.
 
 bool HasLatent(const Facts& f) {
   return f.job.model().has_llama() && f.job.model().llama().has_latent_attention();
@@ -62,7 +62,7 @@ Findings ChecksHeadSizes(const Facts& f) {
            "choose a smaller plain_head_size", "model.llama.latent_attention.plain_head_size"}};
 }
 
-// Of what a resolved spec has in any case, what it must be.
+// For fields that a resolved spec always has: the required value.
 Findings ChecksHeads(const Facts& f) {
   if (!HasLatent(f) || !f.Sound({"model.llama.heads", "model.llama.latent_attention"})) return {};
   const v1::Llama& llama = f.job.model().llama();

@@ -1,4 +1,4 @@
-// name and model.
+// Rules of name and model.
 #include <absl/strings/ascii.h>
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr FaultLevel kError = FaultLevel::kError;
 
-// Bounds far above any model of the family; below them no product of sizes leaves 63 bits.
+// Limits far above any real model; within them no product of sizes overflows 63 bits.
 constexpr int64_t kMaxVocab = 1 << 24;
 constexpr int64_t kMaxHidden = 1 << 17;
 constexpr int64_t kMaxIntermediate = 1 << 20;
@@ -51,7 +51,7 @@ Findings HeadsDivide(int64_t hidden_size, int64_t heads) {
            "choose heads so that hidden_size / heads is whole, usually 64 or 128"}};
 }
 
-constexpr double kMaxScale = 100;  // Of any that is published, 1.
+constexpr double kMaxScale = 100;  // 1 in all published models.
 
 Findings ChecksYarn(const v1::Llama::Yarn& yarn) {
   Findings findings;
@@ -95,7 +95,7 @@ Findings ChecksRopeScaling(const Facts& f) {
 
 constexpr char kListPresets[] = "run `fsdpctl explain model.preset`";
 
-// The first few of those that begin as `name` does, the longest common beginning first.
+// Up to a few presets that share a prefix with `name`, longest common prefix first.
 std::vector<std::string> SimilarPresets(const std::string& name) {
   constexpr size_t kFew = 3, kLeastCommon = 3;
   const auto common = [&](const std::string& preset) {
@@ -113,13 +113,14 @@ std::vector<std::string> SimilarPresets(const std::string& name) {
   return similar;
 }
 
-// "xl" in "gpt2-xl"; "" where a name does not end with such a size.
+// The size suffix of a name: "xl" in "gpt2-xl"; empty if there is none.
 absl::string_view SizeWord(absl::string_view name) {
   const absl::string_view last = name.substr(std::min(name.size(), name.rfind('-') + 1));
   return last.find_first_not_of("xsml") == absl::string_view::npos ? last : "";
 }
 
-// The preset that `name` is a misspelling of; "" where there is none. Another size is another model.
+// The preset that `name` misspells; empty if there is none. Names with different size suffixes are different
+// models.
 std::string MeantPreset(const std::string& name) {
   const std::string nearest = Nearest(name, PresetNames());
   const absl::string_view size = SizeWord(name);
@@ -151,7 +152,7 @@ const Rule kRules[] = {
      [](const Facts& f) -> Findings {
        const v1::Model& model = f.job.model();
        if (model.source_case() != v1::Model::kPreset || FindPreset(model.preset()) != nullptr) return {};
-       const std::string written = absl::AsciiStrToLower(model.preset());  // As all presets are.
+       const std::string written = absl::AsciiStrToLower(model.preset());  // Preset names are lower case.
        const std::string nearest = MeantPreset(written);
        const std::vector<std::string> similar = SimilarPresets(written);
        return {{absl::StrCat("unknown preset '", model.preset(), "'",

@@ -1,5 +1,5 @@
-// fsdp.offload, and fsdp.memory which may choose of it. That the optimizer's goes with all, and what layers
-// keep with one stage of layers of which the plan knows all tensors.
+// Rules of fsdp.offload, and of fsdp.memory, which may choose offload. Optimizer offload supports every
+// model; activation offload requires one pipeline stage and layers whose saved tensors the planner knows.
 #include <absl/strings/str_cat.h>
 
 #include "fsdp/plan/model/activation_policy.h"

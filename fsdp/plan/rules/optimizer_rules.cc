@@ -1,4 +1,4 @@
-// optimizer.
+// Rules of optimizer.
 #include <absl/strings/str_cat.h>
 
 #include <cmath>
@@ -82,7 +82,7 @@ const Rule kRules[] = {
     {"eps_positive", kError, "optimizer.adamw.eps", "eps is positive and finite",
      [](const Facts& f) -> Findings {
        if (!f.job.optimizer().adamw().has_eps()) return {};
-       // With 0 a parameter whose gradient was always zero is divided by zero.
+       // With 0, a parameter whose gradient was always zero divides zero by zero.
        return Positive(f.job.optimizer().adamw().eps(), "eps", "leave it out for 1e-8");
      }},
     {"weight_decay_not_negative", kError, "optimizer.adamw.weight_decay", "weight_decay is not negative",

@@ -1,4 +1,4 @@
-// parallel.
+// Rules of parallel.
 #include <absl/strings/str_cat.h>
 #include <absl/strings/str_join.h>
 
@@ -24,13 +24,13 @@ std::string Ranks(int64_t count, const char* of_what) {
 
 bool HasStages(const Facts& f) { return f.Sound({"parallel.pipeline"}) && f.job.parallel().pipeline() > 1; }
 
-// Of what Facts::replica_ranks() are, in words.
+// Describes Facts::replica_ranks() in words.
 const char* OfReplica(const Facts& f) {
   if (HasStages(f)) return f.outer_size() > 1 ? " of a stage's replica" : " of a stage";
   return f.outer_size() > 1 ? " of a replica" : "";
 }
 
-// The fields of which a smaller value would leave more of them.
+// The fields whose reduction would leave more ranks.
 std::vector<std::string> TakersOfRanks(const Facts& f) {
   std::vector<std::string> fields;
   if (f.outer_size() > 1) fields.push_back("fsdp.outer.size");
@@ -44,14 +44,15 @@ std::string LeaveOut(const char* field, const std::vector<std::string>& takers) 
       takers.empty() ? "" : absl::StrCat(", or write a smaller ", absl::StrJoin(takers, " or ")));
 }
 
-// Of what no group of ranks could make right, so that it is told beside what is wrong with the groups.
+// Findings about the model that no process group can fix, so they are reported in addition to errors in the
+// groups.
 bool WantsToCutMatrices(const Facts& f) {
   return f.job.parallel().tensor() > 1 && f.job.parallel().tensor() <= kMaxWorld;
 }
 
 bool CutsMatrices(const Facts& f) { return f.Sound({"parallel.tensor"}) && WantsToCutMatrices(f); }
 
-// Null of another family.
+// Null for another model family.
 std::optional<LlamaConfig> LlamaOf(const Facts& f) {
   if (!f.ModelIsKnown()) return std::nullopt;
   const ModelConfig model = f.model();
@@ -59,10 +60,10 @@ std::optional<LlamaConfig> LlamaOf(const Facts& f) {
   return llama == nullptr ? std::nullopt : std::optional<LlamaConfig>(*llama);
 }
 
-// Of key heads there may also be fewer than ranks, equally often.
+// Key heads may also divide the number of ranks.
 bool SplitsKeys(int64_t kv_heads, int64_t tensor) { return kv_heads % tensor == 0 || tensor % kv_heads == 0; }
 
-// Of experts each one's.
+// With experts: of one expert.
 bool SplitsFfns(const LlamaConfig& llama, int64_t tensor) {
   return llama.intermediate_size % tensor == 0 && llama.experts.intermediate_size % tensor == 0 &&
          llama.experts.shared_intermediate_size % tensor == 0;
@@ -73,7 +74,7 @@ bool Splits(const LlamaConfig& llama, int64_t tensor) {
          llama.vocab_size % tensor == 0;
 }
 
-// "write tensor: 1, 2 or 4", of those that the model and a node's ranks split into.
+// "write tensor: 1, 2 or 4": degrees that divide both the model and the ranks of a node.
 std::string TensorSizes(const Facts& f, const LlamaConfig& llama) {
   std::vector<int64_t> sizes;
   const int64_t most = f.WorldIsKnown() ? f.job.resources().ranks_per_node() : 8;
@@ -104,13 +105,13 @@ Findings CutsModel(const Facts& f) {
            TensorSizes(f, *llama)}};
 }
 
-// Tokens that a rank's matrices work on at a time are parted between the ranks that share them.
+// Sequence parallelism: the tokens of a micro-batch are sharded over the tensor-parallel ranks.
 Findings CutsTokens(const Facts& f) {
   if (!CutsMatrices(f) || !f.Sound({"parallel.context", "data.sequence_length", "train.micro_batch"}))
     return {};
   const int64_t tensor = f.job.parallel().tensor(), length = f.job.data().sequence_length();
   const int64_t micro_batch = f.job.train().micro_batch(), context = f.job.parallel().context();
-  if (micro_batch < 1 || length % context != 0) return {};  // Another rule's fault.
+  if (micro_batch < 1 || length % context != 0) return {};  // Another rule reports it.
   if ((micro_batch % tensor) * (length / context % tensor) % tensor == 0) return {};
   const int64_t step = std::lcm(context * (context > 1 ? SequencePartition::kSplitFp32 : 1),
                                 context * (tensor / std::gcd(tensor, micro_batch)));
@@ -123,7 +124,7 @@ Findings CutsTokens(const Facts& f) {
 
 bool SharesExperts(const Facts& f) { return f.Sound({"parallel.expert"}) && f.job.parallel().expert() > 1; }
 
-// A replica's ranks, those together that work on one sample.
+// Ranks of a replica, in groups that work on one sample.
 Findings ExpertDividesRanks(const Facts& f) {
   if (!SharesExperts(f) || !f.WorldIsKnown()) return {};
   if (!f.Sound({"fsdp.outer", "parallel.tensor", "parallel.context"})) return {};

@@ -1,4 +1,4 @@
-// parallel.pipeline, parallel.pipeline_chunks, parallel.pipeline_schedule, parallel.stage_units.
+// Rules of parallel.pipeline, parallel.pipeline_chunks, parallel.pipeline_schedule and parallel.stage_units.
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ std::optional<LlamaConfig> LlamaOf(const Facts& f) {
   return llama == nullptr ? std::nullopt : std::optional<LlamaConfig>(*llama);
 }
 
-// Embedding and head are units beside the layers.
+// Embedding and head are units in addition to the layers.
 int64_t UnitsOf(const Facts& f) { return f.layers() + 2; }
 
 Findings DividesRanks(const Facts& f) {
@@ -42,7 +42,7 @@ Findings DividesRanks(const Facts& f) {
            absl::StrCat("choose a divisor of ", f.world() / outer)}};
 }
 
-// The most that have a unit each and split the ranks, where those are known.
+// The largest number of stages with at least one unit each that divides the ranks, if they are known.
 std::string MostStages(const Facts& f) {
   int64_t most = UnitsOf(f);
   if (!f.WorldIsKnown() || !f.Sound({"fsdp.outer"}))
@@ -78,7 +78,7 @@ Findings SumsUp(const Facts& f) {
            "leave it out for stages of equal work"}};
 }
 
-// By unit, whether one of its parameters is trained.
+// By unit: whether it has trainable parameters.
 std::vector<bool> TrainedUnits(const Facts& f) {
   std::vector<bool> trained;
   const ModelFacts model = DescribeModel(f.model(), 1, 1, DType::kFp32);
@@ -91,13 +91,14 @@ std::vector<bool> TrainedUnits(const Facts& f) {
              });
     };
     const bool all_frozen = std::all_of(unit.params.begin(), unit.params.end(), is_frozen);
-    // What borrows another's parameters trains those too: a copy, where that is in another stage.
+    // A borrower trains the lender's parameters; in another stage, through its replica.
     trained.push_back(!all_frozen || (unit.borrows >= 0 && trained[unit.borrows]));
   }
   return trained;
 }
 
-// A stage's next step begins behind its updates. Where stages are cut by their work, each unit may be one.
+// A stage's next step starts after its updates, so every stage needs some. With automatic partitioning, any
+// unit may become its own stage.
 Findings TrainsEverywhere(const Facts& f) {
   if (!HasStages(f) || f.job.train().frozen().empty() || !LlamaOf(f).has_value()) return {};
   if (!f.Sound({"parallel.stage_units"})) return {};
@@ -140,7 +141,8 @@ bool IsZeroBubble(const Facts& f) {
   return f.job.parallel().pipeline_schedule() == v1::PIPELINE_SCHEDULE_ZERO_BUBBLE;
 }
 
-// Sharded gradients have a buffer that the next unit's backward takes; what is put off would keep it.
+// With sharded gradients, the next unit's backward reuses the buffer that deferred weight gradients would
+// occupy.
 Findings WholeGradients(const Facts& f) {
   if (!HasStages(f) || !IsZeroBubble(f) || !f.Sound({"fsdp.strategy"})) return {};
   const v1::Strategy strategy = f.job.fsdp().strategy();

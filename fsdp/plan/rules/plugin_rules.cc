@@ -1,4 +1,4 @@
-// model.plugin: what somebody else's model says of itself is checked as any other input.
+// Rules of model.plugin: the plug-in's description of itself is untrusted input.
 #include <absl/strings/match.h>
 #include <absl/strings/str_cat.h>
 
@@ -13,9 +13,10 @@ namespace {
 
 constexpr FaultLevel kError = FaultLevel::kError;
 
-// Below them no product of sizes leaves 63 bits: 2^40 elements, 2^24 values for each of 2^34 tokens.
+// Within these limits no product of sizes overflows 63 bits: 2^40 elements, 2^24 values for each of 2^34
+// tokens.
 constexpr int64_t kMaxVocab = 1 << 24;
-constexpr int kMaxUnits = 1026;  // As 1024 layers.
+constexpr int kMaxUnits = 1026;  // 1024 layers, embedding and head.
 constexpr int kMaxParams = 1024;
 constexpr int kMaxDims = 8;
 constexpr int64_t kMaxElements = int64_t{1} << 40;
@@ -27,7 +28,7 @@ constexpr char kDescribeAgain[] = "make the description again: fsdpd-rank --desc
 
 const v1::Plugin& PluginOf(const Facts& f) { return f.job.model().plugin(); }
 
-// The units are there, or will be once the client has read them.
+// The units are present, or the client will read them from the plug-in.
 bool IsDescribed(const Facts& f) {
   return f.job.model().has_plugin() && PluginOf(f).description().empty() && f.Sound({"model.plugin.units"});
 }
@@ -40,7 +41,7 @@ std::string ParamField(int unit, int param, const char* name) {
   return UnitField(unit, absl::StrCat("params[", param, "].", name).c_str());
 }
 
-// What can stand in a pattern, a log line and a file's name.
+// Characters that are safe in patterns, log lines and file names.
 bool IsName(const std::string& name) {
   return !name.empty() && name.size() <= kMaxNameBytes && std::all_of(name.begin(), name.end(), [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
@@ -48,7 +49,7 @@ bool IsName(const std::string& name) {
   });
 }
 
-// `full` is what patterns see. False when it is at fault.
+// `full`: the full name that patterns match. Returns false if it is invalid.
 bool CheckNameIn(const std::string& name, const std::string& full, const std::string& field,
                  std::set<std::string>* taken, Findings* findings) {
   if (!IsName(name)) {
@@ -87,7 +88,7 @@ Findings ChecksNames(const Facts& f) {
   return findings;
 }
 
-// The product of the sizes; 0 where one is not positive or there are too many elements.
+// The product of the sizes; 0 if one is not positive or the product is too large.
 int64_t Elements(const v1::Plugin::Param& param) {
   int64_t elements = 1;
   for (const int64_t size : param.shape()) {

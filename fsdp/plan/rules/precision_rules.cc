@@ -1,4 +1,4 @@
-// precision.
+// Rules of precision.
 #include <absl/strings/str_cat.h>
 
 #include <cmath>
@@ -46,8 +46,8 @@ Findings ChecksFp8Moments(const Facts& f) {
            "write optimizer.clip_norm: 1.0, or precision.moments: bf16"}};
 }
 
-// Where gradients stay as large, steps are 2% longer in the mean at 0.95 and 3% at 0.999; where they fall to
-// a fiftieth over 8,000 steps, 15% at 0.999 (simulated, 20,000 numbers).
+// With gradients of constant scale, steps are 2% longer on average at beta2 0.95 and 3% at 0.999; if
+// gradients shrink to 1/50 over 8,000 steps, 15% at 0.999 (simulated, 20,000 elements).
 Findings ChecksFp8MomentsForget(const Facts& f) {
   constexpr double kMostBeta = 0.99;
   const v1::AdamW& adamw = f.job.optimizer().adamw();

@@ -16,9 +16,9 @@
 namespace fsdpd {
 namespace {
 
-// "resources" and "parallel" come before "train": a batch is checked against the ranks. "checkpoint" comes
-// after: its intervals are checked against the steps. "restart.elastic" is last: it asks whether the job is
-// sound in a smaller world.
+// Order of the sections: "resources" and "parallel" before "train", because batches are checked against the
+// ranks; "checkpoint" after it, because intervals are checked against the steps; "restart.elastic" last,
+// because it checks the whole job at a smaller world size.
 std::vector<Rule> Table() {
   std::vector<Rule> table;
   for (const auto* part : {&ModelRules(), &LatentRules(), &ExpertsRules(), &PluginRules(), &DataRules(),
@@ -33,9 +33,9 @@ std::vector<Rule> Table() {
 constexpr FaultLevel kError = FaultLevel::kError;
 constexpr FaultLevel kWarn = FaultLevel::kWarn;
 
-// What is found elsewhere, by the plan or by a coordinator that knows its nodes, other jobs and its store:
-// told in brackets as the table's are, so explained as they are. docs/rules.py holds these rows against the
-// places that find them.
+// Violations that are detected outside the table, by the planner or by a coordinator that knows its nodes,
+// other jobs and its store. They are printed in brackets and explained like rules. docs/rules.py checks these
+// rows against the places that detect them.
 constexpr Rule kFoundElsewhere[] = {
     {"memory_over_budget", kError, "resources.memory_budget_bytes",
      "a step's planned memory fits the budget per rank", nullptr},
@@ -79,7 +79,7 @@ Named Describe(const v1::Model& model) {
   return named;
 }
 
-// Several rules ask, and a search of thousands of meshes asks of one model.
+// Cached, because several rules need it and a search checks thousands of meshes with one model.
 const Named& NamedOf(const v1::Model& model) {
   thread_local std::string known;
   thread_local Named named;
@@ -135,7 +135,8 @@ std::vector<std::string> Facts::param_names() const { return NamedOf(job.model()
 
 int64_t Facts::world() const { return job.resources().nodes() * job.resources().ranks_per_node(); }
 
-// More than the ranks is another rule's fault, which is not asked where an outer axis is unsound.
+// An outer size above the number of ranks is reported by another rule, which is skipped if fsdp.outer is
+// invalid.
 int64_t Facts::data_ranks() const {
   const v1::Parallel& parallel = job.parallel();
   return std::max<int64_t>(1, world() / (parallel.pipeline() * parallel.context() * parallel.tensor()));

@@ -1,4 +1,4 @@
-// fsdp, resources, priority, restart and telemetry.
+// Rules of fsdp, resources, priority, restart and telemetry.
 #include <absl/strings/str_cat.h>
 
 #include "base/label_selector.h"
@@ -20,7 +20,7 @@ constexpr int64_t kMaxPriority = 1000;
 constexpr int64_t kMinHangSeconds = 5;
 constexpr int64_t kMaxHangSeconds = 86400;
 
-// Below this many parameters a rank's collectives are latency only: a GPU's all-gather takes about 10 us at
+// Below this many parameters per rank, collectives are latency-bound: a GPU all-gather takes about 10 us at
 // any size under 64 KiB.
 constexpr int64_t kFewParametersPerRank = 16384;
 
@@ -28,8 +28,8 @@ Findings Count(int64_t value, const char* name) {
   return Between(value, kMaxWorld, name, "leave it out for 1");
 }
 
-// Gathered bytes of the whole model, at most: matrices in FP8 take half as much. REQUIRES: model, resources
-// and precision are sound.
+// Upper bound of the whole model's gathered bytes (FP8 matrices take half of it). REQUIRES: model, resources
+// and precision are valid.
 int64_t GatheredBytes(const Facts& f) {
   LayoutOptions options;
   options.shards = f.world() / f.outer_size();
@@ -41,7 +41,7 @@ int64_t GatheredBytes(const Facts& f) {
   return bytes;
 }
 
-// Also for rules that are asked before the one that refuses an outer axis.
+// Safe for rules that run before the one that checks fsdp.outer.
 bool ShardingIsKnown(const Facts& f) {
   return f.ModelIsKnown() && f.WorldIsKnown() && f.Sound({"fsdp.outer"}) && f.world() % f.outer_size() == 0;
 }

@@ -7,7 +7,7 @@
 namespace fsdpd {
 namespace {
 
-// Whatever stands in these, a rank holds the same.
+// Fields without effect on memory.
 constexpr const char* kWithoutBytes[] = {"name",
                                          "data.tokens",
                                          "data.validation",
@@ -29,7 +29,7 @@ constexpr const char* kWithoutBytes[] = {"name",
                                          "env"};
 
 bool BearsOnMemory(const std::string& field) {
-  if (field == "data") return false;  // Which tokens there are.
+  if (field == "data") return false;  // Which files are read does not matter.
   return std::none_of(std::begin(kWithoutBytes), std::end(kWithoutBytes),
                       [&](const char* each) { return IsWithin(field, each); });
 }

@@ -1,4 +1,4 @@
-// train and schedule.
+// Rules of train and schedule.
 #include <absl/strings/str_cat.h>
 
 #include <algorithm>
@@ -17,10 +17,11 @@ constexpr int64_t kMaxMicroBatch = 1 << 20;
 constexpr int64_t kMaxGlobalBatch = int64_t{1} << 31;
 constexpr int64_t kMaxMicroBatchTokens = 1 << 24;
 
-// A step's program has six instructions for each; this keeps a Plan message below kMaxRpcBytes.
+// Maximum micro-batches x units: a program has six instructions for each, and a Plan message must stay below
+// kMaxRpcBytes.
 constexpr int64_t kMaxUnitRuns = 32768;
 
-// What the shapes of a schedule have in common, with the field that a fault of it belongs to.
+// The parameters common to all schedule shapes, and the field that each error belongs to.
 struct Shape {
   const char* name;
   int64_t warmup_steps = 0;
@@ -42,7 +43,7 @@ Shape ShapeOf(const v1::Schedule& schedule) {
   }
 }
 
-// A pattern that matches no parameter is a misspelt one.
+// A pattern that matches no parameter is a typo.
 Findings ChecksFrozen(const Facts& f) {
   if (f.job.train().frozen().empty() || !f.ModelIsKnown()) return {};
   Findings findings;

@@ -19,17 +19,18 @@ using Jobs = std::vector<v1::JobSpec>;
 constexpr char kPipeline[] = "parallel.pipeline", kChunks[] = "parallel.pipeline_chunks",
                kSchedule[] = "parallel.pipeline_schedule";
 
-// What stays, whatever is tried.
+// Values that every configuration keeps.
 struct Fixed {
   int64_t world = 1;
   int64_t ranks_per_node = 1;
   int64_t global_batch = 1;  // Samples.
 };
 
-// What ways can differ in. A value that is the default is left out, so that a spec says no more than it must.
+// A dimension of the search space. Default values are left unset, to keep the spec minimal.
 struct Dimension {
   const char* field;
-  Jobs (*variants)(const Fixed& fixed, const v1::JobSpec& job);  // Of a job with those before it set.
+  // Variants of a job in which the earlier dimensions are already set.
+  Jobs (*variants)(const Fixed& fixed, const v1::JobSpec& job);
 };
 
 std::vector<int64_t> DivisorsOf(int64_t number) {
@@ -54,12 +55,12 @@ int64_t PipelineOf(const v1::JobSpec& job) {
 }
 int64_t Sharing(const v1::JobSpec& job) { return PipelineOf(job) * TensorOf(job) * ContextOf(job); }
 
-// Neighbourhoods that neither share a node nor fill some lie over the ends of nodes: never better.
+// Groups that neither divide a node nor fill whole nodes straddle node boundaries, which is never faster.
 bool FitsNodes(const Fixed& fixed, int64_t ranks) {
   return fixed.ranks_per_node % ranks == 0 || ranks % fixed.ranks_per_node == 0;
 }
 
-// Units that are written are of the stages that are written.
+// Sets the number of stages. An explicit stage_units stays only if it has the right length.
 v1::JobSpec InStages(v1::JobSpec job, int64_t stages, int64_t chunks) {
   v1::Parallel* parallel = job.mutable_parallel();
   if (parallel->stage_units_size() != stages * chunks) parallel->clear_stage_units();
@@ -71,7 +72,7 @@ v1::JobSpec InStages(v1::JobSpec job, int64_t stages, int64_t chunks) {
   return job;
 }
 
-// What the rules say of that field, whatever else is chosen.
+// The error of the rules for this field, if any.
 const Violation* RefusalOf(const Violations& faults, const char* field) {
   const auto refuses = [&](const Violation& fault) {
     return fault.level == FaultLevel::kError && fault.field == field;
@@ -98,13 +99,13 @@ Jobs Pipelines(const Fixed& fixed, const v1::JobSpec& job) {
   const int64_t chunks = std::max<int64_t>(job.parallel().pipeline_chunks(), 1);
   for (const int64_t stages : DivisorsOf(fixed.world)) {
     if (stages == 1 || !FitsNodes(fixed, fixed.world / stages)) continue;
-    if (RefusalOf(FaultsOfStages(job, stages), kPipeline) != nullptr) break;  // And of more of them.
+    if (RefusalOf(FaultsOfStages(job, stages), kPipeline) != nullptr) break;  // More stages are rejected too.
     jobs.push_back(InStages(job, stages, chunks));
   }
   return jobs;
 }
 
-// Twice as many each time: between them little changes.
+// Powers of two only: values in between change little.
 Jobs Chunks(const Fixed&, const v1::JobSpec& job) {
   const int64_t stages = PipelineOf(job);
   Jobs jobs = {InStages(job, stages, 1)};
@@ -142,7 +143,7 @@ Jobs Contexts(const Fixed& fixed, const v1::JobSpec& job) {
   return jobs;
 }
 
-// Of ranks of a node, and as it is written.
+// Degrees within a node, plus the one in the spec.
 Jobs Experts(const Fixed& fixed, const v1::JobSpec& job) {
   const int64_t written = job.parallel().expert();
   Jobs jobs = {job};
@@ -182,7 +183,7 @@ Jobs PipelineSchedules(const Fixed&, const v1::JobSpec& job) {
   return jobs;
 }
 
-// Replicas of what ranks of a stage that do not share samples would shard.
+// Replica counts: divisors of the ranks of a stage that do not share a sample.
 Jobs Outers(const Fixed& fixed, const v1::JobSpec& job) {
   Jobs jobs = {job};
   jobs.back().mutable_fsdp()->clear_outer();
@@ -205,7 +206,7 @@ Jobs MicroBatches(const Fixed& fixed, const v1::JobSpec& job) {
   if (fixed.global_batch % readers != 0) return jobs;
   for (const int64_t size : DivisorsOf(fixed.global_batch / readers)) {
     const int64_t count = fixed.global_batch / readers / size;
-    if (size > 1 && count < PipelineOf(job)) break;  // Stages would wait for more than they compute.
+    if (size > 1 && count < PipelineOf(job)) break;  // The bubble would exceed the compute time.
     if (job.parallel().pipeline_chunks() > 1 && count % PipelineOf(job) != 0) continue;
     jobs.push_back(job);
     jobs.back().mutable_train()->set_micro_batch(size);
@@ -213,7 +214,7 @@ Jobs MicroBatches(const Fixed& fixed, const v1::JobSpec& job) {
   return jobs;
 }
 
-// The last one's values of an otherwise equal job follow each other.
+// The last dimension varies fastest, so micro-batch sizes of one configuration are consecutive.
 constexpr Dimension kDimensions[] = {
     {kPipeline, Pipelines},
     {kChunks, Chunks},
@@ -234,7 +235,7 @@ class Walk {
        const std::function<Visit(const v1::JobSpec&)>& visit, const std::function<bool()>& is_over)
       : fixed_(fixed), held_(held), visit_(visit), is_over_(is_over) {}
 
-  // kStop when told so.
+  // Returns kStop if the visitor did.
   Visit From(size_t dimension, const v1::JobSpec& job) const {
     if (is_over_ != nullptr && is_over_()) return Visit::kStop;
     if (dimension == std::size(kDimensions)) return visit_(job);

@@ -24,27 +24,28 @@
 namespace fsdpd {
 namespace {
 
-// How far the closed form's memory may be off: what is over by less is planned, and seen.
+// Slack for the error of the memory estimate: configurations over budget by less are planned exactly.
 constexpr int64_t kEstimateSlackDivisor = 10;
-// Programs that turn out not to fit, at most, beside those that do.
+// Maximum number of simulated configurations, including those that turn out not to fit.
 constexpr int kMaxSimulated = 100;
-// When time is up and nothing is found yet.
+// Minimum to simulate after time ran out with no result.
 constexpr size_t kSimulatedLate = 3;
 
 struct Ranked {
   Way way;
-  double seconds = 0;      // By the closed form,
-  int64_t peak_bytes = 0;  // ... with the recompute that it says.
+  double seconds = 0;      // Estimated.
+  int64_t peak_bytes = 0;  // Estimated, with the chosen recompute.
 };
 
-// What the closed form says; its time is without meaning where it does not fit.
+// Closed-form estimate; `seconds` is meaningless if it does not fit.
 struct Estimated {
   double seconds = 0;
   int64_t peak_bytes = 0;
   bool fits = true;
 };
 
-// Where their choices mean nothing, as strategies on one rank, what is compiled of two is one and the same.
+// Two configurations whose difference has no effect (e.g. sharding strategies on one rank) compile to the
+// same program.
 bool IsOneWay(const v1::PlanSearch::Way& a, const v1::PlanSearch::Way& b) {
   return a.micro_batches() == b.micro_batches() && a.memory().peak_bytes() == b.memory().peak_bytes() &&
          a.mesh().SerializeAsString() == b.mesh().SerializeAsString() &&
@@ -73,7 +74,7 @@ class Search {
     for (const Violation& fault : written) {
       if (fault.level == FaultLevel::kError) *searched_.search.add_refused_as_written() = ToProto(fault);
     }
-    // First: what others are compared with.
+    // First, because others are compared with it.
     if (!HasErrors(written) && Spent() <= 1) PlanAsWritten();
     SimulateBest();
     if (Spent() >= kCancelled || searched_.search.found_size() > 0) return std::move(searched_);
@@ -86,7 +87,7 @@ class Search {
   }
 
  private:
-  // Else there is nothing to divide, and a rule says why.
+  // Otherwise there is nothing to divide, and a rule reports why.
   bool IsCountable() const {
     const v1::JobSpec filled = WithDefaults(job_, nullptr);
     const auto sound = [](int64_t value) { return value > 0 && value < int64_t{1} << 31; };
@@ -142,12 +143,12 @@ class Search {
     return fsdpd::Visit::kNoMore;
   }
 
-  // The same fault is in thousands of ways: it is logged once.
+  // Logs once: the same bug can affect thousands of configurations.
   void NoteBug(const v1::JobSpec& way, const absl::Status& why) {
     if (!bug_.has_value()) bug_ = CompilerBug(way, why);
   }
 
-  // Of a spec that the rules allow as it is written.
+  // The reason why no configuration was found, for a spec that the rules accept as written.
   Violation WhyNone() const {
     if (bug_.has_value()) return *bug_;
     Violation none;
@@ -168,7 +169,7 @@ class Search {
   }
 
   Estimated EstimateOf(const v1::JobSpec& way) const {
-    // So that resolving compiles nothing.
+    // Fixed values, so that Resolve() compiles nothing.
     v1::JobSpec open = way;
     const bool chooses = open.fsdp().recompute() == v1::RECOMPUTE_UNSPECIFIED;
     if (chooses) open.mutable_fsdp()->set_recompute(v1::RECOMPUTE_NONE);
@@ -213,7 +214,7 @@ class Search {
     return estimated;
   }
 
-  // As Resolve() chooses: the most that a stage needs, of several on all layers.
+  // Chooses recompute like Resolve(): the maximum that any stage needs; with several stages, on all layers.
   static RecomputeChoice RecomputeFor(const Spec& spec, const std::vector<ModelFacts>& stages,
                                       const std::vector<Layout>& layouts) {
     int64_t blocks = 0;
@@ -233,7 +234,7 @@ class Search {
     return {resolved.resources().ranks_per_node()};
   }
 
-  // What is the same of all ways.
+  // Fills the fields shared by all configurations.
   void Describe() {
     v1::PlanSearch& search = searched_.search;
     const v1::Resources resources = WithDefaults(job_, nullptr).resources();
@@ -280,7 +281,7 @@ class Search {
     }
   }
 
-  // Empty where our own fault is in the way; it is logged.
+  // Empty on an internal error, which is logged.
   std::optional<v1::PlanSearch::Way> Planned(const v1::JobSpec& job, double estimated_seconds) {
     const Plan plan = PlanWithoutAdvice(job, budget_bytes_);
     if (plan.program.instructions.empty()) return std::nullopt;
@@ -292,7 +293,7 @@ class Search {
       return std::nullopt;
     }
     searched_.search.set_parameters(plan.whole_layout().elements());
-    // Ways whose units exchange something have less.
+    // Configurations with communication inside units have a smaller budget.
     searched_.search.set_budget_bytes(
         std::max<int64_t>(searched_.search.budget_bytes(), plan.spec.memory_budget_bytes));
     v1::PlanSearch::Way way;
@@ -308,7 +309,7 @@ class Search {
     return way;
   }
 
-  // The way as somebody would write it: no `auto` is left in what was searched, and nothing else is written.
+  // The spec as a user would write it: searched fields are explicit instead of `auto`; nothing else is added.
   static v1::JobSpec ChosenSpec(v1::JobSpec job, const v1::JobSpec& resolved) {
     if (job.parallel().ByteSizeLong() == 0) job.clear_parallel();
     job.mutable_fsdp()->set_recompute(resolved.fsdp().recompute());

@@ -123,7 +123,7 @@ class Filler {
     Chose("restart.hang_seconds", "30", "default: an attempt of which nothing moves for so long fails");
   }
 
-  // A checkpoint at the end alone helps no attempt.
+  // A checkpoint only at the end gives a later attempt nothing to resume from.
   void FillAttempts() {
     if (job_.restart().has_max_attempts()) return;
     const v1::Checkpoint& checkpoint = job_.checkpoint();
@@ -172,7 +172,7 @@ class Filler {
     Chose(field + ".max", "10");
   }
 
-  // Told only to who wrote something of it.
+  // Reported only if the spec sets something in this group.
   void FillOnNonfinite(v1::Train* train) {
     if (!train->has_on_nonfinite()) return;
     if (train->on_nonfinite().action() == v1::STEP_ACTION_UNSPECIFIED) {
@@ -215,7 +215,7 @@ class Filler {
     }
   }
 
-  // Told and not warned of: it costs one step, and each job that leaves it out would be warned.
+  // A note rather than a warning: it affects one step, and every job with the default would be warned.
   template <typename Shape>
   void FillFinalRate(const std::string& field, Shape* shape) {
     if (shape->has_min_lr_ratio()) return;
@@ -245,7 +245,7 @@ class Filler {
     }
   }
 
-  // True when the value was not set and is fp32 now.
+  // True if the value was unset and became fp32.
   static bool IsFp32Now(v1::DType set, void (v1::Precision::*write)(v1::DType), v1::Precision* precision) {
     if (set != v1::DTYPE_UNSPECIFIED) return false;
     (precision->*write)(v1::DTYPE_FP32);
@@ -304,8 +304,8 @@ class Filler {
     if (IsFp32Now(p->grad_comm(), &v1::Precision::set_grad_comm, p)) Chose("precision.grad_comm", "fp32");
   }
 
-  // What bears on none of a job's checkpoints stays unset: rules tell a person who wrote it. So does
-  // load_optimizer: whether there is an optimizer's state to load, ranks see.
+  // Fields without effect on this job's checkpoints stay unset; rules report them if the user set them.
+  // load_optimizer stays unset too: only ranks can see whether the checkpoint has optimizer state.
   void FillCheckpoint(v1::Checkpoint* checkpoint) {
     if (!checkpoint->dir().empty() && !checkpoint->has_on_end()) {
       checkpoint->set_on_end(true);
@@ -317,8 +317,7 @@ class Filler {
     }
   }
 
-  // What has one legal value today, or none that anybody would want to read about, is written down without a
-  // word.
+  // Values with a single legal choice, or of no interest to users, are set without an entry in `choices`.
   void FillQuietly() {
     v1::Parallel* parallel = job_.mutable_parallel();
     if (!parallel->has_tensor()) parallel->set_tensor(1);

@@ -38,7 +38,7 @@ class Differences {
 
 void Compare(const RopeScaling& ours, const RopeScaling& theirs, Differences* differences) {
   differences->Number("rope_scaling.factor", ours.factor, theirs.factor);
-  if (ours.factor == 1 || theirs.factor == 1) return;  // The rest says how, where there is one.
+  if (ours.factor == 1 || theirs.factor == 1) return;  // The other fields only matter if both scale.
   differences->Number("rope_scaling.low_freq_factor", ours.low_freq_factor, theirs.low_freq_factor);
   differences->Number("rope_scaling.high_freq_factor", ours.high_freq_factor, theirs.high_freq_factor);
   differences->Size("rope_scaling.original_positions", ours.original_positions, theirs.original_positions);
@@ -104,7 +104,7 @@ void Compare(const Gpt2Config& ours, const Gpt2Config& theirs, Differences* diff
   differences->Size("heads", ours.heads, theirs.heads);
   differences->Size("positions", ours.positions, theirs.positions);
   differences->Number("norm_epsilon", ours.norm_epsilon, theirs.norm_epsilon);
-  // As v1::Gpt2 has it.
+  // Defaults of v1::Gpt2.
   differences->Flag("untied_embeddings", !ours.tied_embeddings, !theirs.tied_embeddings);
 }
 

@@ -10,7 +10,7 @@ struct Preset {
   ModelConfig config;
 };
 
-// Of one family, whose other numbers are `family`.
+// A preset of a family; `family` has the remaining values.
 LlamaConfig Sized(LlamaConfig family, int64_t hidden, int64_t intermediate, int64_t layers, int64_t heads,
                   int64_t kv_heads, int64_t head_size) {
   family.hidden_size = hidden;
@@ -75,7 +75,7 @@ LlamaConfig Mixtral(int64_t hidden, int64_t intermediate, int64_t layers, int64_
   return WithExperts(Sized(c, hidden, intermediate, layers, heads, 8, 128), 8, 2, intermediate);
 }
 
-// Without its layer that predicts tokens after the next.
+// Without the multi-token prediction (MTP) layer.
 LlamaConfig DeepSeekV3() {
   LlamaConfig c = Sized(Family(129280, 10000, 1e-6, 163840), 7168, 18432, 61, 128, 128, 128 + 64);
   c.latent.rank = 512;

@@ -13,14 +13,20 @@ int64_t RanksOf(const v1::JobSpec& filled) {
   return filled.resources().nodes() * filled.resources().ranks_per_node();
 }
 
-// Ranks that work on the same samples.
+// Ranks that work on the same sample.
 int64_t Together(const v1::JobSpec& filled) {
   const v1::Parallel& parallel = filled.parallel();
   return parallel.pipeline() * parallel.context() * parallel.tensor();
 }
 
-// Replicas go first, so that no rank has more of each: as many stay as have as many ranks as before or more.
-// Where not one whole is left it is cut over fewer.
+int64_t BatchOf(const v1::JobSpec& filled) {
+  const v1::Train& train = filled.train();
+  return train.has_global_batch() ? train.global_batch()
+                                  : train.micro_batch() * RanksOf(filled) / Together(filled);
+}
+
+// Drops replicas first, so that no rank holds a larger shard: keeps as many replicas as still have their old
+// size or more. If not even one fits, that replica is sharded over fewer ranks.
 void ShrinkOuter(int64_t ranks_before, int64_t ranks, v1::Fsdp* fsdp) {
   int64_t replicas = fsdp->outer().size();
   if (replicas <= 1) return;

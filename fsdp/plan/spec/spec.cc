@@ -11,7 +11,7 @@ namespace {
 DType ToDType(v1::DType dtype) {
   switch (dtype) {
     case v1::DTYPE_BF16:
-    case v1::DTYPE_FP8:  // What is not multiplied.
+    case v1::DTYPE_FP8:  // Storage only; not a compute type.
       return DType::kBf16;
     case v1::DTYPE_FP16:
       return DType::kFp16;
@@ -308,7 +308,7 @@ bool HasSharedExperts(const ExpertsConfig& experts) {
 
 bool LeavesGroupsOut(const ExpertsConfig& experts) { return experts.groups_per_token < experts.groups; }
 
-// What DeepSeek-V3's layers and dots1's have.
+// Routing options of DeepSeek-V3 and dots1.
 bool IsDeepSeekV3Routing(const ExpertsConfig& experts) {
   return experts.sigmoid && experts.selection_bias && HasSharedExperts(experts) &&
          !(LeavesGroupsOut(experts) && experts.groups_by_best);

@@ -9,7 +9,7 @@
 
 namespace fsdpd {
 
-// Each check relies on those before it: indices exist, then order, then bytes, then values.
+// Each check relies on the previous ones: valid indices, then order, then bytes, then values.
 absl::Status Verify(const Program& program, const Layout& layout, const Spec& spec) {
   const VerifyCase verified{program, layout, spec};
   FSDPD_RETURN_IF_ERROR(CheckShape(verified));

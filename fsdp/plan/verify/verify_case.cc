@@ -19,7 +19,8 @@ int64_t VerifyCase::OffloadedBytes(int bucket) const {
   return of.main_elements * (low_bytes + spec.optimizer.moments() * BytesOf(spec.precision.moments));
 }
 
-// The k-th of N is the first layer at or behind k/N of the way: through all of them, or all but the last.
+// Offloaded layer k of N is the first layer at or after fraction k/N of the layers: of all layers if all are
+// offloaded, else of all but the last.
 bool VerifyCase::KeepsAway(int unit) const {
   const int64_t layers = units() - 2, layer = unit - 1;
   const int64_t away = std::min<int64_t>(spec.offloaded_layers, layers);

@@ -9,7 +9,7 @@
 namespace fsdpd {
 namespace {
 
-// What one instruction gives to a bucket's gradient.
+// Contribution of one instruction to a bucket's gradient.
 struct Part {
   int micro_batch = 0;
   int unit = 0;
@@ -20,21 +20,21 @@ struct Part {
   }
 };
 
-// The stand-ins of one bucket. -1: nothing there.
+// Symbolic state of one bucket. -1: absent.
 struct BucketState {
-  int main = 0;  // Updates that it has seen.
+  int main = 0;  // Number of updates.
   int replica = -1;
   int gathered = -1;
   int gathers = 0;
-  std::vector<Part> summed;    // In the reduce buffer.
-  std::vector<Part> reduced;   // Over the shard group.
-  bool outer = false;          // And over the outer one.
-  bool twin_sent = false;      // To the other stage that has it,
-  bool twin_received = false;  // and what came from there is in it.
+  std::vector<Part> summed;    // Contributions in the reduce buffer.
+  std::vector<Part> reduced;   // Contributions reduced over the shard group.
+  bool outer = false;          // Also reduced over replicas.
+  bool twin_sent = false;      // Sent to the other stage with a replica,
+  bool twin_received = false;  // and the gradient received from it is added.
   bool updated = false;
-  bool copied = false;     // Out, into host memory.
-  bool fetched = false;    // From there, to be updated,
-  bool offloaded = false;  // and put back.
+  bool copied = false;     // Snapshot taken.
+  bool fetched = false;    // Offloaded state fetched,
+  bool offloaded = false;  // and written back.
 
   void BeginStep() {
     const int kept = main;
@@ -43,7 +43,7 @@ struct BucketState {
   }
 };
 
-// What of a micro-batch has come from other stages, and gone there.
+// Stage transfers of a micro-batch.
 struct Crossed {
   bool hidden_in = false;
   bool hidden_out = false;
@@ -51,20 +51,20 @@ struct Crossed {
   bool grad_out = false;
 };
 
-// Of one of the stage's runs of units.
+// State of one run of the stage.
 struct RunState {
   explicit RunState(int micro_batches)
       : passed(micro_batches, 0), made_up(micro_batches, 0), crossed(micro_batches) {}
 
-  std::vector<int> passed;       // By micro-batch: its passes so far.
-  std::vector<int> made_up;      // Likewise: units whose put off gradients have come.
+  std::vector<int> passed;       // By micro-batch: number of passes executed.
+  std::vector<int> made_up;      // By micro-batch: units whose deferred gradients are done.
   std::vector<Crossed> crossed;  // By micro-batch.
-  int begun = 0;                 // Micro-batches, as the next.
+  int begun = 0;                 // Number of micro-batches, like the next two.
   int done = 0;
-  int whole = 0;  // Micro-batches of which nothing is put off any more, as the next.
+  int whole = 0;  // Number of micro-batches with no deferred gradients left.
 };
 
-// Where a layer has what it keeps, of those that keep it in host memory.
+// Location of an offloaded layer's saved activations.
 enum class KeptIn { kNowhere, kDevice, kBoth, kHost, kBack };
 
 class Flow {
@@ -147,7 +147,7 @@ class Flow {
   bool Changes(int bucket) const {
     return Trainable(bucket) || case_.layout.buckets[bucket].choices_begin >= 0;
   }
-  // The version that all of this step computes with.
+  // The parameter version of this step.
   int Current(int bucket) const { return case_.training() && Changes(bucket) ? step_ : 0; }
   BucketState& StateOf(int i) { return buckets_[case_.At(i).bucket]; }
 
@@ -183,7 +183,8 @@ class Flow {
   Crossed& CrossedOf(int i) { return runs_[RunOf(i)].crossed[case_.At(i).micro_batch]; }
   int Units(int run) const { return case_.RunEnd(run) - case_.RunBegin(run); }
 
-  // Of a micro-batch and a run: each unit forward and, in training, back; the last one of all both at once.
+  // Passes of one micro-batch through a run: each unit forward and, in training, backward; the model's last
+  // unit in one pass.
   int Passes(int run) const { return case_.training() ? Units(run) + ForwardPasses(run) : Units(run); }
   bool Fuses(int unit) const {
     const StagePlace& stage = case_.layout.stage;
@@ -192,17 +193,17 @@ class Flow {
   int ForwardPasses(int run) const { return Units(run) - (Fuses(case_.RunEnd(run) - 1) ? 1 : 0); }
 
   Op GivesGradient(int unit) const { return Fuses(unit) ? Op::kForwardBackward : Op::kBackward; }
-  // All that a micro-batch adds to the gradient of what the unit uses.
+  // All contributions of a micro-batch to the gradients that the unit uses.
   std::vector<Part> PartsOf(int unit, int m) const {
     std::vector<Part> parts = {{m, unit, GivesGradient(unit)}};
     if (case_.puts_off() && !Fuses(unit)) parts.push_back({m, unit, Op::kBackwardWeights});
     return parts;
   }
-  // Units of a run that put something off.
+  // Units of a run that defer weight gradients.
   int PuttingOff(int run) const { return case_.puts_off() ? ForwardPasses(run) : 0; }
 
-  // Micro-batches that have begun a run and are not through it: the more there are, the more is kept. As many
-  // as come to the last stage's last run while the first of them goes there and back.
+  // Maximum number of micro-batches in flight in a run, which bounds saved activations: as many as can enter
+  // before the first one has reached the last stage's last run and come back.
   int MostInFlight() const {
     if (!case_.training()) return 1;
     const int stages = case_.layout.stage.count, behind = stages - 1 - case_.layout.stage.number;
@@ -222,8 +223,8 @@ class Flow {
     return place < ForwardPasses(run) ? Op::kForward : GivesGradient(UnitAt(run, place));
   }
 
-  // The micro-batch's next pass through the run may run: they begin it in order, each goes through it in
-  // order, and they go back in order. That the runs before it are done is known by what has come.
+  // Checks the order within a run: micro-batches enter in order, each visits units in order, and they go back
+  // in order. Completion of earlier runs is implied by received inputs.
   bool MayGoOn(int run, int m) const {
     const RunState& state = runs_[run];
     if (state.passed[m] == Passes(run)) return false;
@@ -231,8 +232,8 @@ class Flow {
     return state.passed[m] != ForwardPasses(run) || !case_.training() || m == state.done;
   }
 
-  // Rule 4: each micro-batch through the chain and back, where there is one stage one after the other. All of
-  // it is on one lane, so the list's order is the order of execution.
+  // Rule 4: each micro-batch runs forward and backward through the chain; with one stage, one after the
+  // other. All passes are on one lane, so list order is execution order.
   absl::Status Advance(int i) {
     const Instruction& at = case_.At(i);
     const int m = at.micro_batch, unit = at.unit, run = RunOf(i);
@@ -266,8 +267,8 @@ class Flow {
     return true;
   }
 
-  // Rule 4. A backward says whether it puts off, and begins with no more micro-batches put off than there are
-  // stages before: each keeps what its gradients are made of.
+  // Rule 4: a backward is marked if it defers weight gradients, and starts with at most as many micro-batches
+  // deferred as there are earlier stages, because each holds memory.
   absl::Status CheckPutOff(int i, int place) const {
     const Instruction& at = case_.At(i);
     const RunState& state = runs_[RunOf(i)];
@@ -281,7 +282,7 @@ class Flow {
         4, absl::StrCat(case_.Name(i), " begins with ", state.done - state.whole, " micro-batches put off"));
   }
 
-  // Rule 4. What a micro-batch has put off comes once it is back, in its backward's order.
+  // Rule 4: deferred weight gradients follow the micro-batch's backward, in the same order of units.
   absl::Status BackwardWeights(int i) {
     const Instruction& at = case_.At(i);
     const int run = RunOf(i);
@@ -293,7 +294,7 @@ class Flow {
     return AddToGradients(i);
   }
 
-  // Rule 10. What a pass takes from another stage has come, and nothing was sent before it was made.
+  // Rule 10: the input of a pass was received, and outputs are sent only after they were produced.
   absl::Status CheckReceived(int i, int place) const {
     const int run = RunOf(i);
     const Crossed& crossed = runs_[run].crossed[case_.At(i).micro_batch];
@@ -328,7 +329,7 @@ class Flow {
     return absl::OkStatus();
   }
 
-  // By the end of a step nothing is on its way.
+  // At the end of a step, no transfer is in flight.
   absl::Status CheckSent(int i) const {
     for (int run = 0; run < case_.runs(); ++run) {
       for (int m = 0; m < case_.micro_batches(); ++m) {
@@ -385,7 +386,8 @@ class Flow {
     for (const int b : case_.BucketsOf(at.unit)) {
       if (!Trainable(b)) continue;
       BucketState& state = buckets_[b];
-      const bool put_off = at.op == Op::kBackwardWeights;  // These are gradients of other parameters.
+      // Weight gradients of other parameters than Backward's.
+      const bool put_off = at.op == Op::kBackwardWeights;
       const auto alike = [put_off](const Part& part) { return (part.op == Op::kBackwardWeights) == put_off; };
       if (at.accumulate != std::any_of(state.summed.begin(), state.summed.end(), alike))
         return WrongAccumulate(i, case_.BucketName(b));
@@ -401,7 +403,7 @@ class Flow {
                                   bucket));
   }
 
-  // Rule 5. Every part that is due is in the sum, exactly once, and no other.
+  // Rule 5: the sum has every required contribution exactly once, and no other.
   absl::Status Reduce(int i) {
     const Instruction& at = case_.At(i);
     BucketState& state = StateOf(i);
@@ -456,7 +458,8 @@ class Flow {
     return absl::OkStatus();
   }
 
-  // Rule 5. The lender's stage adds what comes and sends the sum, the borrower's sends and takes the sum.
+  // Rule 5: the lender's stage adds the received gradient and sends the sum; the borrower's stage sends its
+  // own and receives the sum.
   absl::Status CrossTwin(int i) {
     BucketState& state = StateOf(i);
     const Twin twin = case_.layout.buckets[case_.At(i).bucket].twin;
@@ -468,7 +471,7 @@ class Flow {
       return Broken(5, absl::StrCat(case_.Name(i), " comes before its ReduceOuter"));
     if (sends ? state.twin_sent : state.twin_received)
       return Broken(5, absl::StrCat(case_.Name(i), " repeats an earlier one"));
-    // What each does second.
+    // The second operation of each.
     if (sends == lends && !(sends ? state.twin_received : state.twin_sent))
       return Broken(5, absl::StrCat(case_.Name(i), " comes before its counterpart"));
     if (!sends && case_.At(i).accumulate != lends)
@@ -477,7 +480,7 @@ class Flow {
     return absl::OkStatus();
   }
 
-  // Rule 6, first half.
+  // Rule 6: Norm.
   absl::Status Norm(int i) {
     if (ended_) return Broken(6, absl::StrCat(case_.Name(i), " repeats an earlier one"));
     if (!ChainDone()) return Broken(6, absl::StrCat(case_.Name(i), " comes before the last Backward"));
@@ -511,7 +514,7 @@ class Flow {
     return absl::OkStatus();
   }
 
-  // Rule 9. That the next Update does not overtake it is rule 6's, which knows what it reads.
+  // Rule 9. Rule 6 checks that the next Update does not overtake it.
   absl::Status Snapshot(int i) {
     BucketState& state = StateOf(i);
     if (!case_.spec.checkpoint.saves()) {
@@ -559,7 +562,7 @@ class Flow {
     return Broken(12, absl::StrCat(case_.Name(i), " is of one layer more than may be on its way"));
   }
 
-  // It gets bytes that compute may have freed as it was given its work, and may still use.
+  // It writes bytes that compute instructions listed earlier may still use.
   absl::Status FetchKept(int i) {
     FSDPD_RETURN_IF_ERROR(MoveActivations(i, KeptIn::kHost, KeptIn::kBack));
     int last = i;
@@ -602,10 +605,10 @@ class Flow {
   std::vector<BucketState> buckets_;
   std::vector<KeptIn> kept_;             // By unit.
   std::vector<std::vector<int>> users_;  // By bucket.
-  std::vector<Recompute> recompute_;     // By unit: of its last Forward.
+  std::vector<Recompute> recompute_;     // By unit: recompute of its last Forward.
   int step_ = 0;
   std::vector<RunState> runs_;
-  bool ended_ = false;  // Norm or Loss has been.
+  bool ended_ = false;  // Norm or Loss has run.
 };
 
 }  // namespace

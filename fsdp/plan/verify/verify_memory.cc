@@ -13,7 +13,7 @@
 namespace fsdpd {
 namespace {
 
-// Buffer numbers by kind, then bucket; -1 where there is none.
+// Buffer indices by kind, then bucket; -1: none.
 using BufferTable = std::array<std::vector<int>, kBufferKinds>;
 
 BufferTable TableOf(const VerifyCase& verified) {
@@ -26,7 +26,7 @@ BufferTable TableOf(const VerifyCase& verified) {
   return table;
 }
 
-// A byte for each number, to where a scale may begin, and a scale for each row.
+// FP8: one byte per element, aligned, then one scale per row.
 int64_t BytesInFp8(const Bucket& bucket) {
   constexpr int64_t kScaleBytes = 4, kAlign = 256;
   return (bucket.bucket_elements + kAlign - 1) / kAlign * kAlign +
@@ -46,7 +46,7 @@ int64_t BytesNeeded(const VerifyCase& verified, const Buffer& buffer) {
     case BufferKind::kReduce:
       return bucket.bucket_elements * BytesOf(verified.grad_type());
     case BufferKind::kWire: {
-      // A GPU's kernel adds to the gradient what it sums.
+      // The GPU kernel adds sums directly to the gradient.
       const bool sums = verified.spec.device == DeviceKind::kCpu &&
                         (verified.micro_batches() > 1 || verified.spec.precision.main_grads != DType::kFp32);
       return bucket.bucket_elements * BytesOf(verified.grad_type()) +
@@ -64,7 +64,7 @@ Wanted IsWanted(const VerifyCase& verified, BufferKind kind, int index) {
   const Bucket& bucket = verified.layout.buckets[index];
   if (kind == BufferKind::kGathered) return Wanted::kYes;
   if (kind == BufferKind::kReplica) return verified.publishes() ? Wanted::kYes : Wanted::kNo;
-  // Evaluation keeps the training program's buffers, and touches none of these.
+  // Evaluation has the training program's buffers but uses none of these kinds.
   if (!verified.training()) return Wanted::kEither;
   if (kind == BufferKind::kState) return verified.Stages(index) ? Wanted::kYes : Wanted::kNo;
   if (!bucket.trainable) return Wanted::kNo;
@@ -101,7 +101,7 @@ absl::Status CheckOne(const VerifyCase& verified, int index) {
   return absl::OkStatus();
 }
 
-// The most bytes that live by their declared lifetimes.
+// Peak of live bytes by declared lifetimes.
 int64_t DeclaredPeak(const Program& program) {
   std::vector<int64_t> change(program.instructions.size() + 1, 0);
   for (const Buffer& buffer : program.buffers) {
@@ -132,9 +132,9 @@ absl::Status CheckSizes(const VerifyCase& verified) {
                 absl::StrCat("the arena of ", program.arena_bytes, " bytes is over the budget of ", budget));
 }
 
-// One access of an instruction. Resources are numbered: buffers, then main parameters (with their moments),
-// what of these lies in host memory, and gradient shards by bucket, then the norm's results, the loss, what
-// crosses between stages, and what units keep, on the device and in host memory.
+// One access of an instruction. Resources are numbered: buffers; per bucket main parameters (with moments),
+// their offloaded state, and gradient shards; the results of Norm; the loss; stage transfer slots; and per
+// unit saved activations, on the device and in host memory.
 struct Touch {
   int resource = 0;
   bool reads = false;
@@ -161,7 +161,7 @@ class MemoryCheck {
   }
 
  private:
-  // A buffer's life in the first step, from its first touch on.
+  // A buffer's lifetime in the first step, starting at its first access.
   struct Tenancy {
     int buffer = 0;
     Buffer::Interval declared;
@@ -174,8 +174,8 @@ class MemoryCheck {
   int Grad(int bucket) const { return buffers_ + 2 * case_.buckets() + bucket; }
   int NormResult() const { return buffers_ + 3 * case_.buckets(); }
   int LossSum() const { return NormResult() + 1; }
-  // What crosses between stages has a few places of each kind, which are taken by turns: a pass takes what
-  // has come away, and a Send what a pass has made.
+  // Stage transfers use slots in rotation: a pass frees the slot of its input, and a Send frees that of a
+  // pass's output.
   enum Way { kIn, kHiddenOut, kGradOut };
   static constexpr int kWays = 3;
   int Place(Way way, int number) const {
@@ -189,7 +189,7 @@ class MemoryCheck {
     return stage.number + 1 == stage.count && unit == case_.units() - 1;
   }
 
-  // By the end of a step nothing is on its way.
+  // At the end of a step, no transfer is in flight.
   void EndStageTransfers(int i) {
     if (case_.layout.stage.count == 1) return;
     for (int place = 0; place < kStageTransferSlots; ++place) {
@@ -209,7 +209,7 @@ class MemoryCheck {
     if (back && first && case_.TakesHidden(run)) Writes(i, Place(kGradOut, NumberOf(Op::kSendGrad, at)));
   }
 
-  // Of what crosses by `op`, in the order in which it is first named: both kinds that come are one order.
+  // Slot index of a transfer by `op`, by order of first use; both kinds of receives share one order.
   int NumberOf(Op op, const Instruction& at) {
     std::map<std::tuple<Op, int, int>, int>& known = op == Op::kSend       ? hidden_out_
                                                      : op == Op::kSendGrad ? grads_out_
@@ -232,7 +232,7 @@ class MemoryCheck {
   void Reads(int index, int resource) { Add(index, resource, true, false); }
   void Writes(int index, int resource) { Add(index, resource, false, true); }
 
-  // Where a bucket's gradient is once it is reduced: no_shard has no other place than the buffer.
+  // Location of a reduced gradient: with no_shard it stays in the buffer.
   int ReducedGrad(int bucket) const {
     return case_.spec.shards_optimizer() ? Grad(bucket) : BufferOf(BufferKind::kReduce, bucket);
   }
@@ -253,7 +253,7 @@ class MemoryCheck {
         if (LastOfAll(at.unit)) Writes(i, LossSum());
         Writes(i, Kept(at.unit));
         return AddStageTransfers(i);
-      case Op::kRelease:  // Ends a life like a write: what follows must wait for it.
+      case Op::kRelease:  // Ends a lifetime like a write: later accesses must wait for it.
         for (const int b : case_.layout.units[at.unit].buckets) Writes(i, BufferOf(BufferKind::kGathered, b));
         return;
       case Op::kBackward:
@@ -316,7 +316,7 @@ class MemoryCheck {
     if (case_.Stages(bucket)) Add(i, BufferOf(BufferKind::kState, bucket), true, true);
   }
 
-  // Of a bucket that has nothing in host memory the flow refuses it.
+  // If the bucket has no offloaded state, CheckFlow rejects it.
   void AddStaging(int i) {
     const Instruction& at = case_.At(i);
     if (!case_.Stages(at.bucket)) return;
@@ -342,7 +342,7 @@ class MemoryCheck {
     const Instruction& at = case_.At(i);
     for (const int b : case_.BucketsOf(at.unit)) {
       if (case_.ReadsParams(at, b)) ReadsParams(i, b);
-      // What was put off leaves the other parameters' gradients there as they are.
+      // Deferred weight gradients do not change the gradients of other parameters.
       const bool reads = at.accumulate || at.op == Op::kBackwardWeights;
       if (case_.layout.buckets[b].trainable) Add(i, BufferOf(BufferKind::kReduce, b), reads, true);
     }
@@ -357,7 +357,7 @@ class MemoryCheck {
     if (wire >= 0) Writes(i, wire);
   }
 
-  // Rule 2: the program says of itself what its operations touch. A Norm's reads and a Release may go unsaid.
+  // Rule 2: declared uses match what the operations access. Norm's reads and a Release may be undeclared.
   absl::Status AddDeclared(int i) {
     const Instruction& at = case_.At(i);
     for (const BufferUse& use : at.uses) {
@@ -388,7 +388,7 @@ class MemoryCheck {
                                   case_.Name(case_.program.buffers[touch.resource])));
   }
 
-  // Rule 2: every touch lies within a lifetime, whose first touch fills the buffer.
+  // Rule 2: every access is within a lifetime, and the first access of a lifetime writes.
   absl::Status FindTenancies() {
     first_tenancy_.resize(buffers_);
     for (int b = 0; b < buffers_; ++b) {
@@ -407,7 +407,7 @@ class MemoryCheck {
           return Broken(2, absl::StrCat(case_.Name(i), " uses the ", name, " outside of its lifetime"));
         }
         if (tenancy->first < 0) {
-          // A wire is written and read by the same Reduce; everything else is read by later ones.
+          // A wire buffer is written and read by the same Reduce; all others are read by later instructions.
           const bool wire = case_.program.buffers[touch.resource].kind == BufferKind::kWire;
           if (!touch.writes || (touch.reads && !wire) || case_.At(i).op == Op::kRelease) {
             return Broken(2, absl::StrCat(case_.Name(i), " uses the ", name, ", which nothing has filled"));
@@ -428,18 +428,18 @@ class MemoryCheck {
     return &tenancies_[first_tenancy_[b] + (after - live.begin()) - 1];
   }
 
-  // Of two instructions that touch a thing, one of them writing, one is complete before the other. The list
-  // is in an order that all edges agree with, so afterwards it may be read as if it ran one by one.
+  // No races: of two accesses to a resource, one of them a write, one happens before the other. List order is
+  // consistent with all dependencies, so afterwards the list can be interpreted sequentially.
   absl::Status CheckRaces() const {
     struct History {
       History() { reads.fill(-1); }
 
       Moment write = -1;
-      std::array<Moment, kLanes> reads;  // The last of each lane: it is after the earlier ones.
+      std::array<Moment, kLanes> reads;  // Last read per lane; it is ordered after earlier ones.
     };
     std::vector<History> histories(Resources());
     for (Moment now = 0; now < 2 * case_.count(); ++now) {
-      // The loss is handed over by the end of a step, in whatever way the engine has.
+      // The engine hands over the loss at the end of a step.
       if (now == case_.count()) histories[LossSum()] = History();
       for (const Touch& touch : touches_[order_.IndexOf(now)]) {
         History& history = histories[touch.resource];
@@ -487,10 +487,10 @@ class MemoryCheck {
                                      case_.Name(order_.IndexOf(first)), " may still run"));
   }
 
-  // Rule 3. Two buffers that overlap do so at the start of one of them, so it is enough to look there: lives
-  // of all buffers over that byte must follow each other.
+  // Rule 3: overlapping buffers overlap at the start of one of them, so it is enough to check there that the
+  // lifetimes of all buffers at that byte do not overlap in time.
   absl::Status CheckArena() const {
-    std::map<int64_t, std::vector<int>> over;  // Buffers, by the first byte of some buffer.
+    std::map<int64_t, std::vector<int>> over;  // Start offset of a buffer -> buffers covering that byte.
     const std::vector<Buffer>& buffers = case_.program.buffers;
     for (const Buffer& buffer : buffers) over[buffer.offset];
     for (int b = 0; b < buffers_; ++b) {
@@ -542,9 +542,9 @@ class MemoryCheck {
   const BufferTable table_;
   const int buffers_;
   std::vector<std::vector<Touch>> touches_;                              // By instruction.
-  std::vector<Tenancy> tenancies_;                                       // By buffer, then time.
+  std::vector<Tenancy> tenancies_;                                       // Sorted by buffer, then time.
   std::vector<int> first_tenancy_;                                       // By buffer.
-  std::map<std::tuple<Op, int, int>, int> in_, hidden_out_, grads_out_;  // By operation, unit, micro-batch.
+  std::map<std::tuple<Op, int, int>, int> in_, hidden_out_, grads_out_;  // Key: operation, unit, micro-batch.
 };
 
 }  // namespace

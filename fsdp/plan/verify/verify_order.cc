@@ -9,7 +9,7 @@
 namespace fsdpd {
 namespace {
 
-// Indices that point backwards leave no room for a cycle.
+// Dependencies that only point backwards cannot form a cycle.
 absl::Status CheckEdges(const VerifyCase& verified, int i) {
   const Instruction& at = verified.At(i);
   for (const int other : at.after) {

@@ -42,9 +42,9 @@ LaneId LaneFor(const VerifyCase& verified, const Instruction& at) {
   }
 }
 
-// Who works on a bucket's gradient with this rank: where ranks have slices of matrices, those with the same
-// slice, and of what no slice is cut from, all of a replica; where they have experts among them, those with
-// the same.
+// The group that reduces a bucket's gradient. With tensor parallelism: the ranks with the same shard, or for
+// parameters that are not partitioned, the whole replica. With expert parallelism: the ranks with the same
+// experts.
 Group SummersOf(const VerifyCase& verified, int bucket) {
   if (bucket < 0 || bucket >= verified.buckets()) return Group::kShard;
   const std::vector<ParamSlot>& params = verified.layout.buckets[bucket].params;
@@ -57,7 +57,7 @@ Group SummersOf(const VerifyCase& verified, int bucket) {
   return shares && !cut_over(Group::kTensor) ? Group::kReplica : Group::kShard;
 }
 
-// Of the ranks that hold the other parts; a gather of what is whole communicates with nobody.
+// The group of a gather: ranks with the other shards; kSelf if the bucket is not sharded.
 Group GroupFor(const VerifyCase& verified, const Instruction& at) {
   switch (at.op) {
     case Op::kGather:
@@ -82,7 +82,7 @@ Group GroupFor(const VerifyCase& verified, const Instruction& at) {
   }
 }
 
-// Each lane that communicates has communicators of its own.
+// Each communication lane has its own communicators.
 Role RoleFor(LaneId lane) {
   if (lane == LaneId::kReduce) return Role::kReduce;
   if (lane == LaneId::kSend || lane == LaneId::kReceive) return Role::kStage;
@@ -124,7 +124,7 @@ absl::Status CheckGroup(const VerifyCase& verified, int i) {
                                 " instead of ", NameOf(role)));
 }
 
-// A stage's units are its runs', one after the other.
+// A stage's units are those of its runs, concatenated.
 absl::Status CheckRuns(const VerifyCase& verified) {
   int next = 0;
   for (int run = 0; run < verified.runs(); ++run) {
@@ -137,7 +137,7 @@ absl::Status CheckRuns(const VerifyCase& verified) {
   return Broken(4, absl::StrCat("the stage's runs have ", next, " units of ", verified.units()));
 }
 
-// Gradients of what is whole are summed over other ranks than those of slices.
+// Replicated parameters are reduced over other ranks than partitioned ones.
 absl::Status CheckSlices(const VerifyCase& verified) {
   for (int b = 0; b < verified.buckets(); ++b) {
     const std::vector<ParamSlot>& params = verified.layout.buckets[b].params;
@@ -148,7 +148,7 @@ absl::Status CheckSlices(const VerifyCase& verified) {
   return absl::OkStatus();
 }
 
-// Rule 6. What moves a selection bias is known of each of its experts, in a place that no other bias has.
+// Rule 6: a selection bias has a choice count for each of its experts, and shares none with another bias.
 absl::Status CheckChoices(const VerifyCase& verified) {
   std::vector<bool> taken(verified.layout.choices, false);
   for (int b = 0; b < verified.buckets(); ++b) {

@@ -14,7 +14,7 @@
 namespace fsdpd {
 namespace {
 
-// Instructions of a circle that a message names.
+// Maximum number of instructions that a deadlock message lists.
 constexpr size_t kMaxNamed = 8;
 
 class StagesCheck {
@@ -68,7 +68,7 @@ class StagesCheck {
     return found;
   }
 
-  // The run of the model's units that it is of, and the one that it goes to or comes from.
+  // The transfer's run in the model, and the run it goes to or comes from.
   int RunOf(int node) const {
     const StagePlace& stage = stages_[stage_of_[node]].layout->stage;
     size_t run = 0;
@@ -81,7 +81,7 @@ class StagesCheck {
   }
 
   bool IsTwin(int node) const { return At(node).op == Op::kSendTwin || At(node).op == Op::kReceiveTwin; }
-  // Whom it goes to or comes from: what two stages have, the first and the last do.
+  // The peer stage. Tied-embedding replicas are exchanged between the first and the last stage.
   int OtherStageOf(int node) const {
     const auto count = static_cast<int>(stages_.size());
     if (IsTwin(node)) return stage_of_[node] == 0 ? count - 1 : 0;
@@ -97,7 +97,7 @@ class StagesCheck {
            OtherRunOf(sent) == RunOf(received) && At(sent).micro_batch == At(received).micro_batch;
   }
 
-  // What the stage sends, or else receives, to or from the other.
+  // The sends of a stage to another, or its receives from it.
   std::vector<int> StageTransfers(int stage, bool sends, int other) const {
     std::vector<int> found = Find(stage, [sends](const Instruction& i) {
       return sends ? i.op == Op::kSend || i.op == Op::kSendGrad || i.op == Op::kSendTwin
@@ -109,7 +109,7 @@ class StagesCheck {
     return found;
   }
 
-  // Rule 11, of all that goes from one stage to another.
+  // Rule 11 for all transfers from one stage to another.
   absl::Status Match(int from, int to) {
     const StagePlace &a = stages_[from].layout->stage, &b = stages_[to].layout->stage;
     const std::vector<int> sent = StageTransfers(from, true, to), received = StageTransfers(to, false, from);
@@ -130,7 +130,7 @@ class StagesCheck {
     return absl::OkStatus();
   }
 
-  // What goes over all ranks, of a stage and of stage 0: each of its own waits for its counterpart there.
+  // Collectives over all ranks: each is paired with its counterpart in stage 0.
   absl::Status MatchWorld(int stage) {
     const auto of_all = [](const Instruction& i) { return i.group == Group::kWorld; };
     const std::vector<int> first = Find(0, of_all), own = Find(stage, of_all);
@@ -145,7 +145,7 @@ class StagesCheck {
     return absl::OkStatus();
   }
 
-  // Rule 12. What meets is one node of the graph; `one_` names it by one of its instructions.
+  // Rule 12: paired instructions are one node of the graph; `one_` maps each to its representative.
   absl::Status CheckCircles() {
     const auto count = static_cast<int>(stage_of_.size());
     one_.resize(count);
@@ -178,8 +178,8 @@ class StagesCheck {
     return absl::OkStatus();
   }
 
-  // Of each of a stage: its lane, what its program says, compute before it in the list, and of what may load
-  // a kernel all before it.
+  // Edges of a stage's instructions: lane order, dependencies, compute listed before, and with lazy kernel
+  // loading everything listed before.
   template <typename Wait>
   void AddWaits(int first, const Wait& wait) const {
     constexpr auto kCompute = static_cast<size_t>(LaneId::kCompute);
@@ -199,7 +199,7 @@ class StagesCheck {
     }
   }
 
-  // From one that does not run back to what it waits for, until that comes round.
+  // Follows unfinished instructions to what they wait for until one repeats, which yields a cycle.
   absl::Status Circle(int node) const {
     std::vector<int> path;
     while (std::find(path.begin(), path.end(), node) == path.end()) {
@@ -221,9 +221,9 @@ class StagesCheck {
 
   const std::vector<StageProgram>& stages_;
   const bool load_kernels_;
-  std::vector<int> first_;     // By stage: of its instructions among all.
-  std::vector<int> stage_of_;  // By instruction, as all of these.
-  std::vector<int> meets_;     // Its counterpart, or itself.
+  std::vector<int> first_;     // By stage: global index of its first instruction.
+  std::vector<int> stage_of_;  // By global index, like the following.
+  std::vector<int> meets_;     // Counterpart, or itself.
   std::vector<std::pair<int, int>> world_;
   std::vector<int> one_;
   std::vector<std::vector<int>> before_;

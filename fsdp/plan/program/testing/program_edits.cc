@@ -6,7 +6,7 @@
 namespace fsdpd {
 namespace {
 
-// `moved` gives an instruction's new index, or -1 for an edge that is to go.
+// `moved` maps an instruction to its new index, or to -1 to drop the dependency.
 void MoveEdges(Program* program, const std::function<int(int)>& moved) {
   for (Instruction& at : program->instructions) {
     for (std::vector<int>* edges : {&at.after, &at.after_previous}) {

@@ -12,7 +12,8 @@ namespace {
 
 using Value = uint64_t;
 
-constexpr Value kInnerFactor = 0x9e3779b97f4a7c15;  // Odd: a reduction multiplies, so sums stay sums.
+// Odd, so that multiplication is invertible; linear, so that reductions distribute over sums.
+constexpr Value kInnerFactor = 0x9e3779b97f4a7c15;
 constexpr Value kOuterFactor = 0xbf58476d1ce4e5b9;
 
 Value Mix(std::initializer_list<Value> values) {
@@ -43,7 +44,7 @@ enum Tag : Value {
   kKeptTag
 };
 
-// What operations compute. Both runs below use these, so that equal inputs give equal numbers.
+// Values computed by operations. Used by both Rehearse and ByTheBook, so equal inputs give equal results.
 Value Hidden(int unit, int micro_batch, Value input, Value params) {
   return Mix({kForwardTag, Value(unit), Value(micro_batch), input, params});
 }
@@ -51,12 +52,12 @@ Value HiddenGrad(int unit, Value output_grad, Value hidden, Value params) {
   return Mix({kBackwardTag, Value(unit), output_grad, hidden, params});
 }
 Value Part(int bucket, Value hidden_grad) { return Mix({kPartTag, Value(bucket), hidden_grad}); }
-// Of what a backward with this gradient has put off.
+// Deferred weight gradient of a backward with this incoming gradient.
 Value PutOff(Value hidden_grad) { return Mix({kPutOffTag, hidden_grad}); }
 Value Updated(Value main, Value grad, Value norm) { return Mix({kUpdateTag, main, grad, norm}); }
-// What a forward keeps of what came in.
+// Saved activations of a forward with this input.
 Value Kept(Value hidden) { return Mix({kKeptTag, hidden}); }
-// What lies in host memory of a bucket whose main parameters are these.
+// Offloaded state of a bucket with these main parameters.
 Value Home(Value main) { return Mix({kHomeTag, main}); }
 Value Gathered(const Bucket& bucket, Value main) {
   return Mix({kGatherTag, bucket.pieces > 1 ? Mix({kReplicaTag, main}) : main});
@@ -70,7 +71,7 @@ std::vector<int> BucketsOf(const Layout& layout, int unit) {
   return buckets;
 }
 
-// Whether a pass of the unit computes with what one of these has.
+// Whether a pass of the unit reads any of these buckets.
 bool Reads(const Layout& layout, Op pass, int unit, int bucket) {
   return !GoesBackAlone(pass) || layout.units[unit].backward_reads || layout.buckets[bucket].unit != unit;
 }
@@ -81,7 +82,7 @@ std::vector<Value> InitialMain(const Layout& layout) {
   return main;
 }
 
-// Bytes in pieces between which no buffer starts or ends.
+// The arena as cells, split wherever a buffer starts or ends.
 class Bytes {
  public:
   explicit Bytes(const Program& program) {
@@ -112,11 +113,10 @@ class Bytes {
 
  private:
   std::vector<Value> cells_;
-  std::vector<std::pair<int64_t, int64_t>> ranges_;  // Of cells, by buffer.
+  std::vector<std::pair<int64_t, int64_t>> ranges_;  // By buffer: its range of cells.
 };
 
-// What other stages make of a micro-batch, for the first and for the last unit of a run; nothing where there
-// is none.
+// Inputs from other stages for a micro-batch at the first and at the last unit of a run; 0 if there are none.
 Value FromBefore(const Layout& layout, int unit, int micro_batch) {
   return layout.stage.Enters(unit)
              ? Mix({kBeforeTag, static_cast<Value>(unit), static_cast<Value>(micro_batch)})
@@ -128,10 +128,10 @@ Value FromBehind(const Layout& layout, int unit, int micro_batch) {
              : 0;
 }
 
-// What another stage sends of a bucket that both have.
+// Gradient from the other stage for a tied-embedding replica.
 Value TwinOf(int bucket) { return Mix({kTwinTag, static_cast<Value>(bucket)}); }
 
-// What crosses has so many places of each kind, taken by turns.
+// Stage transfer slots, used in rotation.
 class Places {
  public:
   explicit Places(const Program& program) {
@@ -142,7 +142,7 @@ class Places {
     }
   }
 
-  // Of what goes by that operation from or to a pass.
+  // Slot of a transfer by that operation from or to a pass.
   Value& At(Op op, const Instruction& of) {
     return values_[WayOf(op)][number_[{op, of.unit, of.micro_batch}] % kStageTransferSlots];
   }
@@ -151,7 +151,7 @@ class Places {
   static int WayOf(Op op) { return op == Op::kSend ? 0 : op == Op::kSendGrad ? 1 : 2; }
 
   std::array<int, 3> counts_{};
-  std::map<std::tuple<Op, int, int>, int> number_;  // By operation, unit and micro-batch.
+  std::map<std::tuple<Op, int, int>, int> number_;  // Key: operation, unit, micro-batch.
   std::array<std::array<Value, kStageTransferSlots>, 3> values_{};
 };
 
@@ -185,7 +185,7 @@ class Run {
       buffer_[static_cast<size_t>(program.buffers[b].kind)][program.buffers[b].bucket] = static_cast<int>(b);
     }
     for (int now = 0; now < steps * count_; ++now) lanes_[LaneOf(now)].push_back(now);
-    // Some lanes hurry and some dawdle, each run in another way.
+    // Random speed per lane, different in each run.
     for (int& weight : weight_) weight = 1 << (4 * (random_() % 4));
   }
 
@@ -202,10 +202,10 @@ class Run {
  private:
   struct Running {
     bool active = false;
-    std::vector<std::pair<int, Value>> reads;   // Buffer and what it held at the start.
-    std::vector<std::pair<int, Value>> writes;  // Buffer and the garbage it must hold until the end.
-    Value main = 0;                             // Of the bucket, at the start.
-    Value kept = 0;                             // Of the unit, likewise, where it was read from.
+    std::vector<std::pair<int, Value>> reads;   // Buffer, and its value at the start.
+    std::vector<std::pair<int, Value>> writes;  // Buffer, and the garbage that it must hold until the end.
+    Value main = 0;                             // Bucket's main parameters at the start.
+    Value kept = 0;                             // Unit's saved activations at the start.
   };
 
   const Instruction& At(int now) const { return program_.instructions[now % count_]; }
@@ -224,7 +224,7 @@ class Run {
     return true;
   }
 
-  // Starts or ends one instruction of a lane that can, chosen by the lanes' weights.
+  // Starts or ends one instruction on a ready lane, chosen by lane speed.
   bool TakeTurn() {
     int total = 0;
     std::array<int, kLanes> chance{};
@@ -263,7 +263,7 @@ class Run {
       case Op::kBackwardWeights:
       case Op::kForwardBackward:
         return StartPass(at, running);
-      case Op::kRelease:  // As if somebody else had the bytes at once.
+      case Op::kRelease:  // The bytes are immediately reused by others.
         for (const int b : layout_.units[at.unit].buckets) {
           Touch(BufferKind::kGathered, b, false, true, running);
         }
@@ -327,7 +327,7 @@ class Run {
     running->writes.emplace_back(buffer, garbage);
   }
 
-  // What was read, or garbage when it changed meanwhile.
+  // The value read, or garbage if it changed during the instruction.
   Value Input(const Running& running, BufferKind kind, int bucket) {
     const int buffer = BufferOf(kind, bucket);
     for (const auto& [b, value] : running.reads) {
@@ -359,13 +359,13 @@ class Run {
 
   bool IsStaged(int bucket) const { return BufferOf(BufferKind::kState, bucket) >= 0; }
 
-  // The main parameters, or garbage where what was staged is not of the same step.
+  // The main parameters, or garbage if the fetched state belongs to another step.
   Value Whole(const Running& running, int bucket) {
     const bool fits = !IsStaged(bucket) || Input(running, BufferKind::kState, bucket) == Home(running.main);
     return fits ? running.main : Mix({random_()});
   }
 
-  // Where a reduced gradient is: no_shard's stays in the buffer.
+  // Location of a reduced gradient: with no_shard it stays in the buffer.
   Value Grad(const Running& running, int bucket) {
     return spec_.shards_optimizer() ? grad_[bucket] : Input(running, BufferKind::kReduce, bucket);
   }
@@ -457,7 +457,7 @@ class Run {
     Output(running, BufferKind::kReduce, at.bucket, sum);
   }
 
-  // From one of the two places into the other; a DropKept into none.
+  // Moves activations between device and host; a DropKept discards the device copy.
   void StartMovingActivations(const Instruction& at, Running* running) {
     const bool leaves = at.op == Op::kOffloadActivations;
     running->kept = (leaves ? kept_ : host_copy_)[at.unit];
@@ -481,8 +481,9 @@ class Run {
 
   void EndForward(const Instruction& at, const Running& running) {
     const Value input = layout_.stage.Enters(at.unit)
-                            ? std::exchange(places_.At(Op::kReceive, at), Mix({random_()}))  // It is taken.
-                            : hidden_[{at.unit - 1, at.micro_batch}];  // Of the model's first unit 0.
+                            // The slot is consumed.
+                            ? std::exchange(places_.At(Op::kReceive, at), Mix({random_()}))
+                            : hidden_[{at.unit - 1, at.micro_batch}];  // 0 for the model's first unit.
     const Value output = Hidden(at.unit, at.micro_batch, input, Params(running, at));
     hidden_[{at.unit, at.micro_batch}] = output;
     kept_[at.unit] = Kept(output);
@@ -493,8 +494,8 @@ class Run {
     }
   }
 
-  // What backward knows of its forward: garbage where what was kept in host memory is not back, or went away
-  // meanwhile.
+  // Saved activations as seen by backward: garbage if offloaded ones are not back yet, or were dropped in the
+  // meantime.
   Value HiddenOf(const Instruction& at, const Running& running) {
     const Value hidden = hidden_[{at.unit, at.micro_batch}];
     if (!keeps_away_[at.unit]) return hidden;
@@ -534,13 +535,13 @@ class Run {
   Bytes bytes_;
   Places places_;
   std::vector<Value> main_;
-  std::vector<Value> home_;  // By bucket; of those that are staged.
+  std::vector<Value> home_;  // By bucket, if its state is offloaded.
   std::vector<Value> grad_;
   Value norm_ = 0;
   Value loss_ = 0;
-  std::map<std::pair<int, int>, Value> hidden_, hidden_grad_;  // By unit and micro-batch.
-  std::vector<Value> kept_, host_copy_;                        // By unit: on the device, and in host memory.
-  std::vector<bool> keeps_away_;                               // Units that have the latter.
+  std::map<std::pair<int, int>, Value> hidden_, hidden_grad_;  // Key: unit, micro-batch.
+  std::vector<Value> kept_, host_copy_;                        // By unit.
+  std::vector<bool> keeps_away_;                               // By unit: offloads its activations.
   std::vector<Value> results_;
   std::vector<Value> copies_;
   bool finished_ = true;
@@ -552,8 +553,8 @@ class Run {
   std::array<Running, kLanes> running_;
 };
 
-// Forward and, in training, backward of one micro-batch by a stage, which counts what it sends as its loss;
-// adds to the gradients and gives the loss back.
+// Reference: forward and, in training, backward of one micro-batch through a stage. Counts sent outputs as
+// loss. Adds to the gradients and returns the loss.
 Value MicroBatch(const Layout& layout, const std::vector<Value>& main, int micro_batch, bool trains,
                  std::vector<Value>* grad) {
   const auto units = static_cast<int>(layout.units.size());
@@ -606,7 +607,7 @@ Outcome ByTheBook(const Layout& layout, const Spec& spec, ProgramKind kind, int 
     for (size_t b = 0; trains && b < layout.buckets.size(); ++b) {
       if (!layout.buckets[b].trainable) continue;
       if (spec.mesh.size(Axis::kReplicate) > 1) grad[b] *= kOuterFactor;
-      // A lender adds and sends, a borrower sends and takes.
+      // The lender adds and sends the sum; the borrower sends and receives the sum.
       const Twin twin = layout.buckets[b].twin;
       if (twin == Twin::kOriginal) grad[b] += TwinOf(static_cast<int>(b));
       if (twin != Twin::kNone) loss += grad[b];
